@@ -1,0 +1,216 @@
+/* Annulus: ring collectives for data-parallel training, as a C99 library.
+ *
+ * Conventions, which hold for every function:
+ *  1. Functions return an annulus_status_t; ANNULUS_OK is 0. Outputs are written only on success unless stated.
+ *  2. Handles are opaque. What a create function returned, the matching destroy function takes back.
+ *  3. Structs that may grow start with struct_bytes; fill them with their init function and later versions stay compatible.
+ *  4. Counts are in elements, sizes in bytes, times in milliseconds. Ranks run from 0 to size - 1.
+ *  5. Strings passed in are copied. Strings returned are owned by the library.
+ *  6. Threads: a communicator may be used from several threads; its calls take turns. Every rank must call the same
+ *     collectives of one communicator in the same order, so threads that share a communicator need an order of their own.
+ *     annulus_comm_abort may be called at any time from any thread. annulus_comm_destroy must be the last call.
+ *  7. No call waits for ever: each blocking call ends at the communicator's timeout_ms at the latest.
+ *  8. After a failure every rank gets the same verdict from annulus_comm_last_error, and the communicator refuses further
+ *     work with that status; destroy it and create another.
+ */
+#ifndef ANNULUS_H_
+#define ANNULUS_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define ANNULUS_API __attribute__((visibility("default")))
+#else
+#define ANNULUS_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define ANNULUS_VERSION_MAJOR 0
+#define ANNULUS_VERSION_MINOR 1
+#define ANNULUS_VERSION_PATCH 0
+
+/* Outcomes. Numbers are never reused. */
+typedef enum annulus_status {
+  ANNULUS_OK = 0,
+  ANNULUS_IN_PROGRESS = 1,      /* not finished yet; only from annulus_request_test and annulus_request_wait */
+  ANNULUS_INVALID_ARGUMENT = 2, /* an argument or setting is wrong; nothing was sent, the communicator stays usable */
+  ANNULUS_MISMATCH = 3,         /* ranks called different collectives, types, operations, counts or roots */
+  ANNULUS_TIMEOUT = 4,          /* the deadline passed; the error names the rank that was missing */
+  ANNULUS_PEER_LOST = 5,        /* a rank died, left or became unreachable */
+  ANNULUS_PROTOCOL_ERROR = 6,   /* a broken frame arrived */
+  ANNULUS_AUTH_FAILED = 7,      /* a peer did not hold the job key */
+  ANNULUS_ABORTED = 8,          /* annulus_comm_abort was called on some rank */
+  ANNULUS_SYSTEM_ERROR = 9,     /* the operating system refused; see os_errno */
+  ANNULUS_OUT_OF_MEMORY = 10,
+  ANNULUS_UNSUPPORTED = 11,
+  ANNULUS_INTERNAL = 12 /* a bug in Annulus */
+} annulus_status_t;
+
+/* Element types. 16-bit floats are added in 32 bits and rounded to nearest even after each addition. */
+typedef enum annulus_type {
+  ANNULUS_INT32 = 0,
+  ANNULUS_INT64 = 1,
+  ANNULUS_FLOAT16 = 2,  /* IEEE 754 binary16 */
+  ANNULUS_BFLOAT16 = 3, /* the upper half of a binary32 */
+  ANNULUS_FLOAT32 = 4,
+  ANNULUS_FLOAT64 = 5
+} annulus_type_t;
+
+/* Reductions. Integers wrap around. A NaN operand gives NaN (the canonical quiet one); min and max order -0 before +0.
+ * AVG is the sum divided by the number of ranks; integers are divided towards zero. */
+typedef enum annulus_op {
+  ANNULUS_SUM = 0,
+  ANNULUS_PROD = 1,
+  ANNULUS_MIN = 2,
+  ANNULUS_MAX = 3,
+  ANNULUS_AVG = 4
+} annulus_op_t;
+
+typedef struct annulus_comm annulus_comm_t;
+typedef struct annulus_request annulus_request_t;
+
+/* How a communicator is set up. annulus_config_init fills in the environment's values (docs/tuning.md lists the
+ * variables) over the defaults; the caller may then overwrite fields. */
+typedef struct annulus_config {
+  size_t struct_bytes;    /* sizeof(annulus_config_t); set by annulus_config_init */
+  int32_t rank;           /* ANNULUS_RANK, or the launcher's; -1 = not known */
+  int32_t size;           /* ANNULUS_SIZE, or the launcher's; -1 = not known */
+  int32_t local_rank;     /* ANNULUS_LOCAL_RANK, or the launcher's; -1 = found at start-up from the hosts of the ranks */
+  int32_t local_size;     /* ANNULUS_LOCAL_SIZE, likewise */
+  const char* rendezvous; /* ANNULUS_RENDEZVOUS: "host:port" or "[v6]:port" where rank 0 listens */
+  const char* job_key;    /* ANNULUS_JOB_KEY: the job's shared secret, at least 16 characters */
+  int32_t insecure;       /* ANNULUS_INSECURE: 1 = run without a job key; any process that connects is believed */
+  const char* transport;  /* ANNULUS_TRANSPORT: "auto", "shm" or "tcp" */
+  const char* interface_name; /* ANNULUS_INTERFACE: network interface for TCP links, "" = the one that reaches the rendezvous */
+  const char* host_id;        /* ANNULUS_HOST_ID: ranks with equal ids share a host; "" = found out */
+  int64_t timeout_ms;         /* ANNULUS_TIMEOUT_MS: the deadline of each blocking call */
+  int64_t connect_timeout_ms; /* ANNULUS_CONNECT_TIMEOUT_MS: the deadline of annulus_comm_create */
+  int64_t slice_bytes;        /* ANNULUS_SLICE_BYTES: pipelined part of a chunk; 0 = chosen by message size */
+  int32_t channels;           /* ANNULUS_CHANNELS: parallel rings */
+  int32_t tcp_sockets;        /* ANNULUS_TCP_SOCKETS: sockets per TCP link; 0 = chosen */
+  int32_t checksum;           /* ANNULUS_CHECKSUM: 1 = CRC32C on every TCP frame */
+  int64_t small_bytes;        /* ANNULUS_SMALL_BYTES: up to here the one-hop exchange is used; must agree on all ranks */
+  int64_t spin_us;            /* ANNULUS_SPIN_US: busy polling before a waiting rank sleeps; -1 = chosen */
+  const char* log_level;      /* ANNULUS_LOG: "error", "warn", "info" or "debug" */
+} annulus_config_t;
+
+/* What went wrong, in parts. Strings stay valid until the communicator is destroyed or its next failing call. */
+typedef struct annulus_error {
+  size_t struct_bytes;     /* sizeof(annulus_error_t), set by the caller */
+  annulus_status_t status; /* ANNULUS_OK when nothing failed */
+  int32_t rank;            /* the rank at fault, -1 when none is known */
+  int32_t peer;            /* the rank that noticed or the other end, -1 when none */
+  uint64_t sequence;       /* the collective's number on this communicator, from 1; 0 when outside any */
+  const char* collective;  /* "allreduce" and so on; "" when outside any */
+  int32_t os_errno;        /* the operating system's cause, 0 when none */
+  const char* message;     /* one sentence that names the culprit */
+  const char* advice;      /* one sentence on what to do; may be "" */
+} annulus_error_t;
+
+/* -- Library ----------------------------------------------------------------------------------------------------- */
+
+/* Returns the version, "major.minor.patch". */
+ANNULUS_API const char* annulus_version(void);
+
+/* Returns the status's name, such as "peer lost". */
+ANNULUS_API const char* annulus_status_string(annulus_status_t status);
+
+/* Returns the message of the calling thread's latest failed call that had no communicator to keep it, "" if none. */
+ANNULUS_API const char* annulus_last_error_message(void);
+
+/* Returns an element's size in bytes, 0 for an unknown type. */
+ANNULUS_API size_t annulus_type_bytes(annulus_type_t type);
+
+/* -- Communicators ----------------------------------------------------------------------------------------------- */
+
+/* Fills `config` from the environment over the defaults. A wrong variable gives ANNULUS_INVALID_ARGUMENT, and
+ * annulus_last_error_message names it and what it allows. */
+ANNULUS_API annulus_status_t annulus_config_init(annulus_config_t* config);
+
+/* Joins the job and connects to the peers; every rank must call it. NULL stands for the environment's configuration.
+ * Blocks up to connect_timeout_ms. */
+ANNULUS_API annulus_status_t annulus_comm_create(const annulus_config_t* config, annulus_comm_t** comm);
+
+/* Leaves the job and frees the communicator, its requests included. Pending work is aborted. Bounded in time. */
+ANNULUS_API annulus_status_t annulus_comm_destroy(annulus_comm_t* comm);
+
+/* Fails all pending and later work on every rank with ANNULUS_ABORTED. Returns at once. */
+ANNULUS_API annulus_status_t annulus_comm_abort(annulus_comm_t* comm);
+
+ANNULUS_API annulus_status_t annulus_comm_rank(const annulus_comm_t* comm, int* rank);
+ANNULUS_API annulus_status_t annulus_comm_size(const annulus_comm_t* comm, int* size);
+ANNULUS_API annulus_status_t annulus_comm_local_rank(const annulus_comm_t* comm, int* local_rank);
+ANNULUS_API annulus_status_t annulus_comm_local_size(const annulus_comm_t* comm, int* local_size);
+
+/* Copies the communicator's latest error into `error`, of which the caller has set struct_bytes. */
+ANNULUS_API annulus_status_t annulus_comm_last_error(const annulus_comm_t* comm, annulus_error_t* error);
+
+/* -- Collectives: blocking --------------------------------------------------------------------------------------- */
+/* Buffers are aligned to their element's size, and overlap only in the in-place form that each comment gives.
+ * A count of 0 is allowed and still synchronises nothing but the order of calls. */
+
+/* recvbuf[i] = reduction over ranks of sendbuf[i]; `count` elements each. In place: sendbuf == recvbuf. */
+ANNULUS_API annulus_status_t annulus_allreduce(annulus_comm_t* comm, const void* sendbuf, void* recvbuf, size_t count,
+                                               annulus_type_t type, annulus_op_t op);
+
+/* Rank r gets the reduction of elements [r * recvcount, (r + 1) * recvcount) of everyone's sendbuf, which holds
+ * size * recvcount elements. In place: recvbuf == sendbuf + rank * recvcount elements. */
+ANNULUS_API annulus_status_t annulus_reduce_scatter(annulus_comm_t* comm, const void* sendbuf, void* recvbuf,
+                                                    size_t recvcount, annulus_type_t type, annulus_op_t op);
+
+/* Every rank gets all ranks' sendbufs, in rank order; recvbuf holds size * sendcount elements.
+ * In place: sendbuf == recvbuf + rank * sendcount elements. */
+ANNULUS_API annulus_status_t annulus_allgather(annulus_comm_t* comm, const void* sendbuf, void* recvbuf,
+                                               size_t sendcount, annulus_type_t type);
+
+/* Every rank's recvbuf gets the root's sendbuf. sendbuf is read on the root only. In place: sendbuf == recvbuf. */
+ANNULUS_API annulus_status_t annulus_broadcast(annulus_comm_t* comm, const void* sendbuf, void* recvbuf, size_t count,
+                                               annulus_type_t type, int root);
+
+/* The root's recvbuf gets the reduction. recvbuf is written on the root only. In place on the root: sendbuf == recvbuf. */
+ANNULUS_API annulus_status_t annulus_reduce(annulus_comm_t* comm, const void* sendbuf, void* recvbuf, size_t count,
+                                            annulus_type_t type, annulus_op_t op, int root);
+
+/* Returns once every rank has called it. */
+ANNULUS_API annulus_status_t annulus_barrier(annulus_comm_t* comm);
+
+/* -- Collectives: asynchronous ----------------------------------------------------------------------------------- */
+/* As above, but they return once the work is queued; a thread of the communicator does it, in the order of the calls.
+ * Buffers are lent to the library until the request has finished. Each request must be freed by annulus_request_free. */
+
+ANNULUS_API annulus_status_t annulus_allreduce_async(annulus_comm_t* comm, const void* sendbuf, void* recvbuf,
+                                                     size_t count, annulus_type_t type, annulus_op_t op,
+                                                     annulus_request_t** request);
+ANNULUS_API annulus_status_t annulus_reduce_scatter_async(annulus_comm_t* comm, const void* sendbuf, void* recvbuf,
+                                                          size_t recvcount, annulus_type_t type, annulus_op_t op,
+                                                          annulus_request_t** request);
+ANNULUS_API annulus_status_t annulus_allgather_async(annulus_comm_t* comm, const void* sendbuf, void* recvbuf,
+                                                     size_t sendcount, annulus_type_t type,
+                                                     annulus_request_t** request);
+ANNULUS_API annulus_status_t annulus_broadcast_async(annulus_comm_t* comm, const void* sendbuf, void* recvbuf,
+                                                     size_t count, annulus_type_t type, int root,
+                                                     annulus_request_t** request);
+ANNULUS_API annulus_status_t annulus_reduce_async(annulus_comm_t* comm, const void* sendbuf, void* recvbuf, size_t count,
+                                                  annulus_type_t type, annulus_op_t op, int root,
+                                                  annulus_request_t** request);
+ANNULUS_API annulus_status_t annulus_barrier_async(annulus_comm_t* comm, annulus_request_t** request);
+
+/* Waits up to `timeout_ms` (-1: up to the communicator's own deadline) and returns the collective's outcome, or
+ * ANNULUS_IN_PROGRESS when it has not finished; the request then stays valid and may be waited for again. */
+ANNULUS_API annulus_status_t annulus_request_wait(annulus_request_t* request, int64_t timeout_ms);
+
+/* annulus_request_wait with a timeout of 0. */
+ANNULUS_API annulus_status_t annulus_request_test(annulus_request_t* request);
+
+/* Gives the request back. Freeing one that has not finished waits for it first. NULL is allowed. */
+ANNULUS_API annulus_status_t annulus_request_free(annulus_request_t* request);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* ANNULUS_H_ */

@@ -1,0 +1,40 @@
+// Host reducer: element-wise reductions and copies in host memory, by SIMD code chosen at run time.
+//
+// Semantics, the same for every instruction set and every split of a buffer, bit for bit:
+//   * dst = a op b, with one rounding per element. float16 and bfloat16 are widened to float32, combined, and rounded to
+//     nearest even. Integers wrap around.
+//   * A NaN operand gives the type's canonical quiet NaN (sign clear, only the top mantissa bit set), also from inf - inf;
+//     so the bits of a result never depend on operand order. min and max propagate NaN and order -0 before +0.
+//   * An average divides the rounded sum by the number of ranks: in float32 for 16-bit floats; integers towards zero.
+//
+// Buffers are aligned to their element. A destination may be identical to a source, but must not overlap it otherwise.
+// Threads: all functions may be called from any thread. They do not allocate.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cuda_kernels/reduce_types.h"
+
+namespace annulus {
+
+// One operation on a slice: dst[0] (and dst[1], when not null) = src[0] op src[1] op ... op src[num_sources - 1],
+// folded from the left, rounded after each step; with one source it is a copy (of a divided value when divisor > 1).
+struct SliceOp {
+  std::byte* dst[2] = {nullptr, nullptr};
+  const std::byte* const* src = nullptr;  // num_sources pointers, when num_sources > 2; alive until the work is done.
+  const std::byte* inline_src[2] = {nullptr, nullptr};  // Used when num_sources <= 2.
+  int num_sources = 0;
+  size_t count = 0;  // Elements.
+  DataType type = DataType::kFloat32;
+  ReduceOp op = ReduceOp::kSum;
+  uint32_t divisor = 0;  // ReduceOp::kAvg at the last hop: the number of ranks; otherwise 0.
+};
+
+// Does the operation now, on the calling thread.
+void RunOnHost(const SliceOp& op);
+
+// Names the instruction set in use, for logs and benchmarks: "AVX3", "AVX2", ...
+const char* HostReducerTarget();
+
+}  // namespace annulus

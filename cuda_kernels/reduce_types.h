@@ -1,0 +1,40 @@
+// Element types and reductions, as host and device code know them. No CUDA header is needed here.
+//
+// The numbers are the public annulus_type_t and annulus_op_t (annulus.h).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace annulus {
+
+enum class DataType : uint8_t { kInt32 = 0, kInt64 = 1, kFloat16 = 2, kBFloat16 = 3, kFloat32 = 4, kFloat64 = 5 };
+constexpr int kNumDataTypes = 6;
+
+// kAvg is kSum with one division, after the last addition (ReduceFinish).
+enum class ReduceOp : uint8_t { kSum = 0, kProd = 1, kMin = 2, kMax = 3, kAvg = 4 };
+constexpr int kNumReduceOps = 5;
+
+constexpr size_t TypeBytes(DataType type) {
+  switch (type) {
+    case DataType::kFloat16:
+    case DataType::kBFloat16: return 2;
+    case DataType::kInt32:
+    case DataType::kFloat32: return 4;
+    case DataType::kInt64:
+    case DataType::kFloat64: return 8;
+  }
+  return 0;
+}
+
+constexpr const char* TypeName(DataType type) {
+  constexpr const char* kNames[] = {"int32", "int64", "float16", "bfloat16", "float32", "float64"};
+  return static_cast<int>(type) < kNumDataTypes ? kNames[static_cast<int>(type)] : "unknown type";
+}
+
+constexpr const char* OpName(ReduceOp op) {
+  constexpr const char* kNames[] = {"sum", "prod", "min", "max", "avg"};
+  return static_cast<int>(op) < kNumReduceOps ? kNames[static_cast<int>(op)] : "unknown op";
+}
+
+}  // namespace annulus

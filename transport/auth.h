@@ -1,0 +1,88 @@
+// Handshake: the mutual proof of the job key that opens every connection, before anything else is believed.
+//
+//   initiator -> acceptor   hello   (who I am, whom I want, nonce)
+//   acceptor -> initiator   hello   (the same, nonce) and HMAC-SHA256 over both hellos
+//   initiator -> acceptor   HMAC-SHA256 over both hellos, under another label
+//
+// Both sides' fresh nonces are under each HMAC, so a recorded handshake proves nothing later. Format: docs/wire_protocol.md.
+//
+// A pure state machine: no sockets, no clock; whoever holds the socket feeds it and bounds its time.
+// Threads: one at a time.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "base/status.h"
+
+namespace annulus {
+
+// What a connection is for.
+enum class Purpose : uint8_t { kRendezvous = 1, kTcpLink = 2, kShmLink = 3 };
+
+struct Hello {
+  uint16_t version_major = 1;
+  uint16_t version_minor = 0;      // Filled in; the session runs at the lower of the two minors.
+  Purpose purpose = Purpose::kTcpLink;
+  uint64_t job_id = 0;             // Must be equal on both sides.
+  uint32_t nranks = 0;             // Must be equal on both sides.
+  uint32_t rank = 0;               // The speaker.
+  uint32_t target_rank = 0;        // The rank that the speaker believes it talks to.
+  uint16_t channel = 0;
+  uint16_t lane = 0;               // Index of the socket within its link.
+};
+
+class Handshake {
+ public:
+  static constexpr size_t kHelloBytes = 80;
+  static constexpr size_t kMacBytes = 32;
+
+  enum class Role { kInitiator, kAcceptor };
+  enum class State { kRunning, kDone, kFailed };
+
+  // `key` may be empty (insecure mode): the exchange is the same under an all-known key, and proves nothing.
+  // An acceptor's own `hello` gives purpose, job_id, nranks and rank; target_rank, channel and lane are taken from the peer.
+  Handshake(Role role, const std::string& key, const Hello& hello);
+
+  // Bytes to send to the peer now; call Sent() with how many of them went out.
+  std::span<const std::byte> Output() const;
+  void Sent(size_t bytes);
+
+  // How many bytes the handshake wants next; never read more than this, what follows belongs to the session.
+  size_t Wants() const;
+  // Takes up to Wants() bytes from the peer. Errors: kProtocol (not a hello, other version, job, purpose or size), kAuth (wrong key).
+  Status Feed(std::span<const std::byte> bytes);
+
+  // kDone needs Output() to be empty too.
+  State state() const;
+  // The peer's hello. Valid, and to be believed, only in state kDone.
+  const Hello& peer() const { return peer_; }
+
+ private:
+  void QueueHello();
+  void QueueMac(Role author);
+  Status TakeHello();
+  Status TakeMac();
+  std::array<std::byte, kMacBytes> Mac(Role author) const;
+
+  const Role role_;
+  const std::string key_;
+  Hello hello_;
+  Hello peer_;
+  std::array<std::byte, kHelloBytes> own_bytes_{};
+  std::array<std::byte, kHelloBytes> peer_bytes_{};
+  std::array<std::byte, kHelloBytes + kMacBytes> out_{};
+  size_t out_begin_ = 0;
+  size_t out_end_ = 0;
+  std::array<std::byte, kHelloBytes> in_{};
+  size_t in_bytes_ = 0;
+  size_t in_wanted_ = kHelloBytes;
+  bool have_hello_ = false;
+  bool verified_ = false;
+  bool failed_ = false;
+};
+
+}  // namespace annulus

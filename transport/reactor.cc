@@ -1,0 +1,20 @@
+#include "transport/reactor.h"
+
+#include <algorithm>
+#include <asio/post.hpp>
+#include <chrono>
+
+namespace annulus {
+
+void Reactor::WaitUntil(Deadline deadline) {
+  constexpr Nanoseconds kLongestWait = 3600 * kSecond;  // Keeps kNoDeadline within what the clock can add.
+  const Nanoseconds wait = std::clamp<Nanoseconds>(deadline - Now(), 0, kLongestWait);
+  context_.run_one_for(std::chrono::nanoseconds(wait));
+  context_.poll();
+}
+
+void Reactor::Wake() {
+  asio::post(context_, [] {});
+}
+
+}  // namespace annulus

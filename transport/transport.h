@@ -1,0 +1,165 @@
+// Transport: moves bytes between pairs of ranks, in order, and knows nothing of types and operators.
+//
+// A Transport finds out whether it works here (Probe), tells peers where it listens (LocalAddress) and turns their
+// addresses into Endpoints (Connect). An Endpoint is one connected, duplex link with one peer.
+//
+// The unit of traffic is the slice: a tag that the transport carries untouched, and up to Limits::slot_bytes of data.
+// Data that need not be staged never is: a transport may send straight from the user's memory and land straight in it
+// (Limits says so); otherwise it lends slots, staging buffers that it owns and that peers may share.
+//
+// Rules of an Endpoint, tested for every backend (docs/transport_contract.md):
+//  1. A post returns OK (accepted), would_block (nothing happened: Progress(), then retry) or the link's error.
+//  2. Accepted work completes exactly once, only inside Progress() or Close(), and in order per direction.
+//  3. Work requests and the memory that they name are lent to the endpoint until they complete.
+//  4. The first error sticks: it completes everything pending, and every later call returns it. Data that had fully
+//     arrived before the peer closed is still delivered.
+//  5. Close() is idempotent and bounded in time; pending work completes with kAborted.
+//
+// Threads: an Endpoint belongs to one thread at a time; hand-over needs a lock. Nothing here blocks except Connect.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+
+namespace annulus {
+
+class Reactor;
+
+// What the sender says of a slice; opaque to transports. The engine packs the collective's identity into it.
+struct Tag {
+  std::array<uint64_t, 4> words{};
+  bool operator==(const Tag&) const = default;
+};
+
+// What an endpoint can do. Constant from Connect on.
+struct Limits {
+  size_t slot_bytes = 0;  // Largest slice.
+  int send_slots = 0;     // Slots that AcquireSlot can lend at once; also a bound on slices under way.
+  int recv_slots = 0;     // Completed receives whose slots can be held (not Released) at once.
+  // PostSend takes any readable host memory, not only slots of this endpoint.
+  bool sends_user_memory = false;
+  // A Recv with a landing gets its data there; otherwise data always points into a slot.
+  bool lands_in_user_memory = false;
+  // The peer of this endpoint is in the same memory domain, so waiting for it costs nanoseconds.
+  bool shares_memory = false;
+};
+
+// One outgoing slice. The poster fills the first group; it may raise `ready` up to `bytes` after posting, and an
+// endpoint may pass on the ready part early (cut-through) or wait for all of it.
+struct Send {
+  Tag tag;
+  const std::byte* data = nullptr;  // A slot of this endpoint from AcquireSlot, or user memory where Limits allow it.
+  uint32_t bytes = 0;
+  uint32_t ready = 0;
+
+  Code code = Code::kOk;  // kInProgress from PostSend to completion. On completion a slot is the endpoint's again.
+  Send* next = nullptr;   // The endpoint's own.
+  uint64_t cookie = 0;    // The endpoint's own.
+};
+
+// One incoming slice, in the order in which the peer posted. `tag` and `bytes` are valid once `started`; `arrived`
+// grows to `bytes`, and data[0, arrived) may be read (and, as it is not the peer's to use any more, written).
+struct Recv {
+  std::byte* landing = nullptr;  // Where the data should land, or null for a slot.
+  uint32_t capacity = 0;         // Largest slice to accept. A larger one completes this with kProtocol, `tag` and
+                                 // `bytes` set as the peer sent them, and breaks the link.
+  bool started = false;
+  Tag tag;
+  uint32_t bytes = 0;
+  uint32_t arrived = 0;
+  std::byte* data = nullptr;  // == landing, or a slot that stays valid until Release.
+
+  Code code = Code::kOk;  // kInProgress from PostRecv to completion.
+  Recv* next = nullptr;   // The endpoint's own.
+  uint64_t cookie = 0;    // The endpoint's own.
+};
+
+class Endpoint {
+ public:
+  virtual ~Endpoint() = default;
+
+  virtual const Limits& limits() const = 0;
+  virtual int peer() const = 0;
+  // One line for people: transport, interface, addresses.
+  virtual std::string Describe() const = 0;
+
+  // Lends a slot of limits().slot_bytes to write an outgoing slice into; give it back by PostSend. Slots are
+  // aligned to 64 bytes. Errors: would_block when none is free.
+  virtual Status AcquireSlot(std::byte** slot) = 0;
+
+  // Queues one slice for the peer. `send` is lent until send->code leaves kInProgress.
+  virtual Status PostSend(Send* send) = 0;
+
+  // Queues a buffer for the peer's next slice. `recv` is lent until recv->code leaves kInProgress.
+  // Errors: would_block when limits().recv_slots receives without landing are posted or held.
+  virtual Status PostRecv(Recv* recv) = 0;
+
+  // Gives back the slot of a receive that completed with kOk. Required exactly once for each such receive whose
+  // data != landing; releases may come in any order.
+  virtual void Release(Recv* recv) = 0;
+
+  // Moves what can be moved without blocking. Sets *moved to true when any request changed (never to false).
+  // Returns the link's sticky error, OK otherwise.
+  virtual Status Progress(bool* moved) = 0;
+
+  // Asks that the reactor wakes once Progress() may have something to do. Returns false when it already has: do not
+  // sleep then. Cheap when called again before a wake-up.
+  virtual bool Arm() = 0;
+
+  // Ends the link. Sends that had completed still reach the peer.
+  virtual void Close() = 0;
+};
+
+// What every transport of a communicator is made from. Plain values; the reactor outlives the transport.
+struct TransportConfig {
+  int rank = 0;
+  int nranks = 1;
+  std::string job_key;  // Empty: insecure, peers are believed without proof.
+  uint64_t job_id = 0;  // Sets this communicator's links apart from those of others.
+  size_t slot_bytes = 256 * 1024;
+  int slots = 8;               // Per direction of a link.
+  std::string interface_name;  // TCP: listen on this interface; empty: on local_host.
+  std::string local_host;      // TCP: own numeric address towards the rendezvous, e.g. "10.0.0.2" or "::1".
+  int tcp_sockets = 0;         // TCP: sockets per link, 0 = chosen.
+  bool checksum = false;       // TCP: CRC32C on every frame.
+  bool oversubscribed = false;  // More ranks than cores on this host.
+  Reactor* reactor = nullptr;
+};
+
+// One link to set up. Both ends list it, with each other as peer and the same channel.
+struct LinkRequest {
+  int peer = 0;
+  int channel = 0;
+  bool same_host = false;
+  std::string address;  // The peer's LocalAddress() of this transport.
+};
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  virtual const char* Name() const = 0;
+
+  // OK when usable on this machine; otherwise kUnsupported and the reason.
+  virtual Status Probe() const = 0;
+
+  // Starts listening, and returns the blob that peers pass to Connect. At most 256 bytes.
+  virtual Status LocalAddress(std::string* address) = 0;
+
+  // Establishes all links at once, authenticated both ways, and stops listening. Both ends must call it; the higher rank
+  // dials, the lower accepts. Strangers, slow clients and broken hellos are dropped and logged once, and do not delay the rest.
+  // Output: endpoints[i] belongs to links[i]. Blocks up to `deadline`.
+  // Errors: kTimeout, kAuth or kPeerLost with the peer's rank; all made so far is closed.
+  virtual Status Connect(std::span<const LinkRequest> links, Deadline deadline,
+                         std::vector<std::unique_ptr<Endpoint>>* endpoints) = 0;
+};
+
+}  // namespace annulus
