@@ -1,0 +1,205 @@
+#include "collectives/schedule.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace annulus {
+
+size_t ChunkElements(size_t count, int nranks, uint32_t chunk) {
+  return count / nranks + (chunk < count % nranks ? 1 : 0);
+}
+
+size_t ChunkBegin(size_t count, int nranks, uint32_t chunk) {
+  return count / nranks * chunk + std::min<size_t>(chunk, count % nranks);
+}
+
+namespace {
+
+// Phases through which each slice of a chunk passes at one rank.
+int RingPhases(CollectiveKind kind, int nranks) {
+  return kind == CollectiveKind::kAllreduce ? 2 * nranks - 1 : nranks;
+}
+
+bool IsChain(CollectiveKind kind) { return kind == CollectiveKind::kBroadcast || kind == CollectiveKind::kReduce; }
+
+}  // namespace
+
+Schedule::Schedule(const ScheduleParams& params, int channel) : p_(params), channel_(channel) {
+  ANNULUS_CHECK(p_.nranks >= 1 && p_.round_slices >= 1 && p_.channels >= 1);
+  const bool single = p_.nranks == 1 || p_.algorithm == Algorithm::kOneHop || p_.kind == CollectiveKind::kBarrier;
+  if (single) {  // Everything is on channel 0.
+    if (channel != 0) return;
+    if (p_.nranks == 1) {
+      size_ = p_.kind == CollectiveKind::kBarrier ? 0 : 1;
+    } else if (p_.algorithm == Algorithm::kOneHop) {
+      size_ = 3 * static_cast<size_t>(p_.nranks);
+    } else {
+      size_ = 2;
+    }
+    return;
+  }
+  const size_t largest_chunk_bytes = ChunkElements(0) * p_.element_bytes;
+  const uint64_t slices = std::max<uint64_t>(1, (largest_chunk_bytes + p_.slice_bytes - 1) / p_.slice_bytes);
+  const uint64_t channels = p_.channels;
+  channel_slices_ = slices / channels + (static_cast<uint64_t>(channel) < slices % channels ? 1 : 0);
+  phases_ = IsChain(p_.kind) ? 1 : RingPhases(p_.kind, p_.nranks);
+  size_ = channel_slices_ * phases_;
+}
+
+bool Schedule::reduces() const {
+  return p_.kind == CollectiveKind::kAllreduce || p_.kind == CollectiveKind::kReduceScatter ||
+         p_.kind == CollectiveKind::kReduce;
+}
+
+size_t Schedule::ChunkElements(uint32_t chunk) const {
+  return p_.kind == CollectiveKind::kAllreduce ? annulus::ChunkElements(p_.count, p_.nranks, chunk) : p_.count;
+}
+
+size_t Schedule::ChunkBegin(uint32_t chunk) const {
+  if (p_.kind == CollectiveKind::kAllreduce) return annulus::ChunkBegin(p_.count, p_.nranks, chunk);
+  return IsChain(p_.kind) ? 0 : p_.count * chunk;
+}
+
+Schedule::Position Schedule::Locate(size_t index) const {
+  const uint64_t round_steps = static_cast<uint64_t>(p_.round_slices) * phases_;
+  const uint64_t round = index / round_steps;
+  const uint64_t first_slice = round * p_.round_slices;
+  const uint64_t slices = std::min<uint64_t>(p_.round_slices, channel_slices_ - first_slice);
+  const uint64_t within = index % round_steps;
+  const uint64_t channel_slice = first_slice + within % slices;
+  return {static_cast<int>(within / slices), channel_slice * p_.channels + channel_};
+}
+
+bool Schedule::Place(uint32_t chunk, uint64_t slice, Step* step) const {
+  const size_t chunk_bytes = ChunkElements(chunk) * p_.element_bytes;
+  const size_t begin = slice * p_.slice_bytes;
+  if (begin >= chunk_bytes && slice != 0) return false;
+  const size_t chunk_begin = ChunkBegin(chunk) * p_.element_bytes;
+  step->chunk = chunk;
+  step->slice = slice;
+  step->bytes = std::min(p_.slice_bytes, chunk_bytes - begin);
+  // The side that holds one chunk only starts at 0: a rank's share in reduce_scatter's output and allgather's input.
+  step->input_offset = begin + (p_.kind == CollectiveKind::kAllgather ? 0 : chunk_begin);
+  step->output_offset = begin + (p_.kind == CollectiveKind::kReduceScatter ? 0 : chunk_begin);
+  return true;
+}
+
+bool Schedule::At(size_t index, Step* step) const {
+  ANNULUS_CHECK(index < size_);
+  *step = Step();
+  if (p_.nranks == 1) {
+    step->store = true;
+    step->finish = reduces();
+    step->bytes = p_.count * p_.element_bytes;
+    return true;
+  }
+  if (p_.algorithm == Algorithm::kOneHop) return OneHopAt(index, step);
+  if (p_.kind == CollectiveKind::kBarrier) return TokenAt(index, step);
+  return IsChain(p_.kind) ? ChainAt(index, step) : RingAt(index, step);
+}
+
+// Rank r is the k-th on the path of chunk c when r = c + 1 + k (allgather: r = c + k).
+bool Schedule::RingAt(size_t index, Step* step) const {
+  const Position at = Locate(index);
+  const int n = p_.nranks;
+  const int k = at.phase;
+  const bool gather_only = p_.kind == CollectiveKind::kAllgather;
+  if (!Place(Ring(p_.rank - k - (gather_only ? 0 : 1)), at.slice, step)) return false;
+  if (k > 0) step->recv_from = Ring(p_.rank - 1);
+  if (k < phases_ - 1) step->send_to = Ring(p_.rank + 1);
+  if (gather_only) {
+    step->store = true;
+    return true;
+  }
+  step->reduce = k > 0 && k < n;
+  step->finish = k == n - 1;
+  step->store = k >= n - 1;
+  return true;
+}
+
+// Broadcast runs root, root + 1, ...; reduce runs root + 1, ..., root.
+bool Schedule::ChainAt(size_t index, Step* step) const {
+  if (!Place(0, Locate(index).slice, step)) return false;
+  const bool broadcast = p_.kind == CollectiveKind::kBroadcast;
+  const int position = Ring(p_.rank - p_.root - (broadcast ? 0 : 1));
+  const bool last = position == p_.nranks - 1;
+  if (position > 0) step->recv_from = Ring(p_.rank - 1);
+  if (!last) step->send_to = Ring(p_.rank + 1);
+  step->reduce = !broadcast && position > 0;
+  step->store = broadcast || last;
+  step->finish = !broadcast && last;
+  return true;
+}
+
+// A token goes round twice: the first round tells the last rank that all have entered, the second tells everyone.
+bool Schedule::TokenAt(size_t index, Step* step) const {
+  const bool first_round = index == 0;
+  const bool first_rank = p_.rank == 0;
+  const bool last_rank = p_.rank == p_.nranks - 1;
+  if (!(first_rank && first_round)) step->recv_from = Ring(p_.rank - 1);
+  if (first_round || !last_rank) step->send_to = Ring(p_.rank + 1);
+  return true;
+}
+
+// Steps 2k send to rank + k and steps 2k + 1 receive from rank - k, so few steps in flight suffice; steps [2n, 3n) fold one
+// chunk each.
+bool Schedule::OneHopAt(size_t index, Step* step) const {
+  const int n = p_.nranks;
+  const int position = static_cast<int>(index);
+  const CollectiveKind kind = p_.kind;
+  if (position >= 2 * n) return OneHopFold(position - 2 * n, step);
+  const int which = position / 2;
+  if (position % 2 == 1) return which != 0 && OneHopReceive(Ring(p_.rank - which), step);
+  const int to = Ring(p_.rank + which);
+  step->bytes = p_.count * p_.element_bytes;
+  step->chunk = p_.rank;
+  if (which == 0) {  // The own part of the output.
+    step->store = kind == CollectiveKind::kAllgather || (kind == CollectiveKind::kBroadcast && p_.rank == p_.root);
+    if (kind == CollectiveKind::kAllgather) step->output_offset = step->bytes * p_.rank;
+    return step->store;
+  }
+  if (kind == CollectiveKind::kBroadcast && p_.rank != p_.root) return false;
+  if (kind == CollectiveKind::kReduce && to != p_.root) return false;
+  if (kind == CollectiveKind::kReduceScatter) step->input_offset = step->bytes * to;
+  step->send_to = to;
+  return true;
+}
+
+bool Schedule::OneHopReceive(int peer, Step* step) const {
+  if (p_.kind == CollectiveKind::kBroadcast && peer != p_.root) return false;
+  if (p_.kind == CollectiveKind::kReduce && p_.rank != p_.root) return false;
+  step->recv_from = peer;
+  step->chunk = peer;
+  step->bytes = p_.count * p_.element_bytes;
+  if (reduces()) {
+    step->kind = Step::Kind::kHold;
+    return true;
+  }
+  step->store = p_.kind != CollectiveKind::kBarrier;
+  if (p_.kind == CollectiveKind::kAllgather) step->output_offset = step->bytes * peer;
+  return true;
+}
+
+bool Schedule::OneHopFold(int chunk, Step* step) const {
+  if (!reduces()) return false;
+  step->kind = Step::Kind::kFold;
+  step->store = true;
+  step->finish = true;
+  step->chunk = chunk;
+  if (p_.kind == CollectiveKind::kAllreduce) {
+    step->bytes = ChunkElements(chunk) * p_.element_bytes;
+    step->input_offset = step->output_offset = step->arrival_offset = ChunkBegin(chunk) * p_.element_bytes;
+    step->first_rank = Ring(chunk + 1);
+    return step->bytes > 0;
+  }
+  // The other kinds fold once: reduce at the root, reduce_scatter at every rank for its own chunk.
+  const int owner = p_.kind == CollectiveKind::kReduce ? p_.root : p_.rank;
+  if (chunk != 0 || owner != p_.rank) return false;
+  step->bytes = p_.count * p_.element_bytes;
+  if (p_.kind == CollectiveKind::kReduceScatter) step->input_offset = step->bytes * p_.rank;
+  step->first_rank = Ring(owner + 1);
+  return step->bytes > 0;
+}
+
+}  // namespace annulus

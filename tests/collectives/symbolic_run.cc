@@ -1,0 +1,153 @@
+#include "tests/collectives/symbolic_run.h"
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+namespace annulus {
+
+SymbolicRun::SymbolicRun(const ScheduleParams& params, LinkModel model, int slots, int window)
+    : params_(params), model_(model), slots_(slots), window_(window) {}
+
+const SymbolicRun::Buffer& SymbolicRun::Input(int rank) const {
+  return in_place_ ? ranks_[rank].output : ranks_[rank].input;
+}
+
+void SymbolicRun::Fill(int rank, bool in_place) {
+  const size_t n = params_.nranks;
+  const bool big_input = params_.kind == CollectiveKind::kReduceScatter;
+  const bool big_output = params_.kind == CollectiveKind::kAllgather;
+  Rank& self = ranks_[rank];
+  self.input.assign(params_.count * (big_input ? n : 1), std::to_string(rank) + " ");
+  self.output.assign(params_.count * (big_output ? n : 1), "poison");
+  if (!in_place) return;
+  // The schedule's offsets are relative to each buffer, so in place needs equal offsets: not for the two scatter kinds.
+  self.output = self.input;
+}
+
+std::string SymbolicRun::Run(bool in_place, unsigned order_seed) {
+  in_place_ = in_place;
+  ranks_.assign(params_.nranks, Rank());
+  for (int r = 0; r < params_.nranks; ++r) {
+    Fill(r, in_place);
+    ScheduleParams own = params_;
+    own.rank = r;
+    for (int c = 0; c < params_.channels; ++c) ranks_[r].pipelines.push_back({Schedule(own, c), 0, {}, 0});
+  }
+  std::mt19937 random(order_seed);
+  std::vector<std::pair<int, int>> order;
+  for (int r = 0; r < params_.nranks; ++r)
+    for (int c = 0; c < params_.channels; ++c) order.emplace_back(r, c);
+  while (failure_.empty()) {
+    std::shuffle(order.begin(), order.end(), random);
+    bool moved = false;
+    for (auto [r, c] : order) moved |= Advance(r, c);
+    if (!moved) break;
+  }
+  if (failure_.empty() && !Finished()) failure_ = "deadlock";
+  for (const auto& [link, queue] : links_)
+    if (failure_.empty() && !queue.empty()) failure_ = "a slice that nobody received";
+  return failure_;
+}
+
+bool SymbolicRun::Finished() const {
+  for (const Rank& rank : ranks_)
+    for (const Pipeline& pipeline : rank.pipelines)
+      if (pipeline.next < pipeline.schedule.size() || !pipeline.flights.empty()) return false;
+  return true;
+}
+
+bool SymbolicRun::Receive(int rank, int channel, Flight* flight) {
+  const Step& step = flight->step;
+  const Link link{{step.recv_from, rank}, channel};
+  Pipeline& pipeline = ranks_[rank].pipelines[channel];
+  const bool keeps_slot = model_ == LinkModel::kRendezvous && step.reduce && step.send_to >= 0;
+  if (keeps_slot && pipeline.held_slots >= static_cast<int>(slots_)) return false;
+  std::deque<Slice>& queue = links_[link];
+  if (queue.empty()) return false;
+  Slice slice = std::move(queue.front());
+  queue.pop_front();
+  if (slice.chunk != step.chunk || slice.slice != step.slice) failure_ = "slices out of order";
+  if (slice.data.size() != step.bytes / params_.element_bytes) failure_ = "slice of another size";
+  if (model_ == LinkModel::kRendezvous) {
+    unsent_[link].front()->sent = true;
+    unsent_[link].pop_front();
+    if (keeps_slot) ++pipeline.held_slots;
+  }
+  flight->arrival = std::move(slice.data);
+  flight->received = true;
+  return true;
+}
+
+void SymbolicRun::Fold(int rank, const Step& step) {
+  const int n = params_.nranks;
+  const size_t e = params_.element_bytes;
+  for (size_t i = 0; i < step.bytes / e; ++i) {
+    Element sum;
+    for (int k = 0; k < n; ++k) {
+      const int from = (step.first_rank + k) % n;
+      sum += from == rank ? Input(rank)[step.input_offset / e + i] : ranks_[rank].held[from][step.arrival_offset / e + i];
+    }
+    ranks_[rank].output[step.output_offset / e + i] = sum + (step.finish ? "/" : "");
+  }
+}
+
+bool SymbolicRun::Execute(int rank, int channel, Flight* flight) {
+  const Step& step = flight->step;
+  Rank& self = ranks_[rank];
+  const Link link{{rank, step.send_to}, channel};
+  if (step.send_to >= 0 && model_ == LinkModel::kSlots && occupied_[link] >= slots_) return false;
+  if (step.kind == Step::Kind::kHold) {
+    self.held[step.recv_from] = flight->arrival;
+  } else if (step.kind == Step::Kind::kFold) {
+    Fold(rank, step);
+  } else {
+    const size_t e = params_.element_bytes;
+    Buffer result(step.bytes / e);
+    for (size_t i = 0; i < result.size(); ++i) {
+      const bool uses_input = step.recv_from < 0 || step.reduce;
+      result[i] = (step.recv_from >= 0 ? flight->arrival[i] : "") + (uses_input ? Input(rank)[step.input_offset / e + i] : "") +
+                  (step.finish ? "/" : "");
+      if (step.store) self.output[step.output_offset / e + i] = result[i];
+    }
+    if (step.send_to >= 0) links_[link].push_back({step.chunk, step.slice, std::move(result)});
+  }
+  if (step.send_to >= 0) ++occupied_[link];
+  if (step.recv_from >= 0) --occupied_[{{step.recv_from, rank}, channel}];
+  flight->executed = true;
+  flight->sent = step.send_to < 0 || model_ == LinkModel::kSlots;
+  if (!flight->sent) unsent_[link].push_back(flight);
+  return true;
+}
+
+bool SymbolicRun::Advance(int rank, int channel) {
+  Pipeline& pipeline = ranks_[rank].pipelines[channel];
+  bool moved = false;
+  while (pipeline.flights.size() < window_ && pipeline.next < pipeline.schedule.size()) {
+    Flight flight;
+    if (pipeline.schedule.At(pipeline.next++, &flight.step)) pipeline.flights.push_back(std::move(flight));
+    moved = true;
+  }
+  bool receive_blocked = false;
+  bool send_blocked = false;
+  for (Flight& flight : pipeline.flights) {
+    const Step& step = flight.step;
+    if (flight.executed) continue;
+    const bool needs_receive = step.recv_from >= 0;
+    if (needs_receive && !flight.received && !receive_blocked) moved |= Receive(rank, channel, &flight);
+    const bool ready = (!needs_receive || flight.received) && !(step.send_to >= 0 && send_blocked) &&
+                       !(step.kind == Step::Kind::kFold && &flight != &pipeline.flights.front());
+    if (ready) moved |= Execute(rank, channel, &flight);
+    receive_blocked |= needs_receive && !flight.received;
+    send_blocked |= step.send_to >= 0 && !flight.executed;
+  }
+  while (!pipeline.flights.empty() && pipeline.flights.front().executed && pipeline.flights.front().sent) {
+    const Step& step = pipeline.flights.front().step;
+    if (model_ == LinkModel::kRendezvous && step.reduce && step.send_to >= 0) --pipeline.held_slots;
+    pipeline.flights.pop_front();
+    moved = true;
+  }
+  return moved;
+}
+
+}  // namespace annulus

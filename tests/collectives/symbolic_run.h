@@ -1,0 +1,81 @@
+// SymbolicRun: executes the schedules of all ranks on values that record which contributions went into them, and in which order.
+//
+// Two models of a link, the extremes between which every transport lies:
+//   kSlots       a send needs a free slot of the link, and completes at once (shared memory);
+//   kRendezvous  a send completes only when the receiver has posted the matching receive; a received slice that is to be
+//                forwarded holds a receive slot until its own send has completed (TCP without socket buffers).
+// Every rank keeps up to `window` steps in flight; receives and sends of a link direction keep their order.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "collectives/schedule.h"
+
+namespace annulus {
+
+class SymbolicRun {
+ public:
+  enum class LinkModel { kSlots, kRendezvous };
+  // One element: the ranks whose contributions it holds, in the order of the fold, e.g. "1 2 0 "; a '/' marks finish.
+  using Element = std::string;
+  using Buffer = std::vector<Element>;
+
+  SymbolicRun(const ScheduleParams& params, LinkModel model, int slots, int window);
+
+  // Runs to the end. Returns "" or a description of the first broken rule (deadlock, wrong tag, leftover slice, ...).
+  std::string Run(bool in_place, unsigned order_seed);
+
+  const Buffer& output(int rank) const { return ranks_[rank].output; }
+
+ private:
+  struct Slice {
+    uint32_t chunk;
+    uint64_t slice;
+    Buffer data;
+  };
+  struct Flight {
+    Step step;
+    bool received = false;
+    bool executed = false;  // Its data is in place; a send, if any, is posted.
+    bool sent = false;
+    Buffer arrival;
+  };
+  struct Pipeline {
+    Schedule schedule;
+    size_t next = 0;
+    std::deque<Flight> flights;
+    int held_slots = 0;
+  };
+  struct Rank {
+    Buffer input;
+    Buffer output;
+    std::vector<Pipeline> pipelines;
+    std::map<int, Buffer> held;
+  };
+  using Link = std::pair<std::pair<int, int>, int>;  // ((from, to), channel)
+
+  void Fill(int rank, bool in_place);
+  bool Advance(int rank, int channel);
+  bool Receive(int rank, int channel, Flight* flight);
+  bool Execute(int rank, int channel, Flight* flight);
+  void Fold(int rank, const Step& step);
+  const Buffer& Input(int rank) const;
+  bool Finished() const;
+
+  ScheduleParams params_;
+  LinkModel model_;
+  size_t slots_;
+  size_t window_;
+  bool in_place_ = false;
+  std::string failure_;
+  std::vector<Rank> ranks_;
+  std::map<Link, std::deque<Slice>> links_;
+  std::map<Link, size_t> occupied_;                 // kSlots: slots that hold an unconsumed slice.
+  std::map<Link, std::deque<Flight*>> unsent_;  // kRendezvous: posted sends, in order.
+};
+
+}  // namespace annulus
