@@ -1,0 +1,41 @@
+// Links: the endpoints of a communicator, by peer and channel.
+//
+// Threads: one at a time, the one that drives the communicator.
+#pragma once
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "transport/transport.h"
+
+namespace annulus {
+
+class Links {
+ public:
+  Links(int nranks, int channels) : nranks_(nranks), table_(static_cast<size_t>(nranks) * channels) {}
+
+  void Add(int peer, int channel, std::unique_ptr<Endpoint> endpoint) {
+    table_[Index(peer, channel)] = endpoint.get();
+    owned_.push_back(std::move(endpoint));
+  }
+
+  // Null when the schedules need no such link.
+  Endpoint* At(int peer, int channel) const { return table_[Index(peer, channel)]; }
+
+  const std::vector<std::unique_ptr<Endpoint>>& all() const { return owned_; }
+
+  // Completes everything pending with kAborted.
+  void Close() {
+    for (auto& endpoint : owned_) endpoint->Close();
+  }
+
+ private:
+  size_t Index(int peer, int channel) const { return static_cast<size_t>(channel) * nranks_ + peer; }
+
+  int nranks_;
+  std::vector<Endpoint*> table_;
+  std::vector<std::unique_ptr<Endpoint>> owned_;
+};
+
+}  // namespace annulus

@@ -1,0 +1,113 @@
+// Pipeline: runs one channel's schedule over its links, with a window of steps in flight.
+//
+// A step in flight (a Flight) passes through: receive posted, slice started and its tag checked, work submitted to the device
+// piece by piece as bytes arrive, send posted and extended as work completes, everything complete. Data takes the
+// shortest way that both links and the device allow:
+//   * an allgather slice lands in the user's output and is forwarded from there, untouched by the CPU;
+//   * a slice to reduce is combined with the local input straight into the next hop's slot (shared memory), or in the staging
+//     slot where it arrived and sent from there (TCP), and at the last hop into the output in the same pass;
+//   * the first hop sends from the user's input where the transport can.
+//
+// Threads: one at a time. Progress allocates nothing, locks nothing and never blocks.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "collectives/device.h"
+#include "collectives/links.h"
+#include "collectives/schedule.h"
+#include "collectives/slice_tag.h"
+
+namespace annulus {
+
+// What all channels of one collective share.
+struct Work {
+  Call call;
+  const std::byte* input = nullptr;
+  std::byte* output = nullptr;
+  DataType type = DataType::kFloat32;  // kBroadcast and the like copy bytes whatever the type.
+  size_t element_bytes = 1;
+  ReduceOp op = ReduceOp::kSum;
+  uint32_t divisor = 0;  // Of finished reductions; 0 = none.
+  int rank = 0;
+  int nranks = 1;
+  Device* device = nullptr;
+  const Links* links = nullptr;
+};
+
+class Pipeline {
+ public:
+  // Keeps up to `window` steps in flight.
+  Pipeline(int channel, int window);
+
+  // `work` stays valid until the pipeline is done or destroyed.
+  void Start(const Schedule& schedule, const Work* work);
+
+  // Moves every flight as far as it goes now. Sets *moved when something changed.
+  // Errors: kMismatch or kProtocol of a slice, or a link's error; the pipeline then must not be used before the next Start.
+  Status Advance(bool* moved);
+
+  bool done() const { return next_step_ == schedule_.size() && head_ == tail_; }
+  // Whether the device still works for it: then nothing would wake a sleeping driver.
+  bool waits_for_device() const { return pending_tickets_ > 0; }
+
+ private:
+  struct Flight {
+    Step step;
+    Endpoint* source = nullptr;
+    Endpoint* target = nullptr;
+    Recv own_recv;
+    Recv* recv = nullptr;  // own_recv, or the hold of a kHold step; null when the step receives nothing.
+    Send send;
+    std::byte* dst[2] = {nullptr, nullptr};
+    Device::Ticket ticket = Device::kCompleted;
+    size_t submitted = 0;  // Bytes given to the device.
+    size_t worked = 0;     // Bytes whose result is in place.
+    bool recv_posted = false;
+    bool verified = false;
+    bool planned = false;
+    bool needs_work = false;
+    bool sends_arrival = false;  // The send reads the arrival's slot.
+    bool released = false;
+    bool send_posted = false;
+    bool done = false;
+  };
+  // An earlier flight still has to post on that direction, so later ones must wait.
+  struct Order {
+    bool receive_blocked = false;
+    bool send_blocked = false;
+  };
+
+  void FillWindow(bool* moved);
+  void Prepare(Flight* flight);
+  Status AdvanceFlight(Flight* flight, bool is_head, Order* order, bool* moved);
+  Status Receive(Flight* flight, Order* order, bool* moved);
+  Status Relay(Flight* flight, Order* order, bool* moved);
+  Status Plan(Flight* flight);
+  Status PlanSend(Flight* flight);
+  Status WorkOn(Flight* flight, bool* moved);
+  Status SubmitPiece(Flight* flight, size_t end);
+  Status Forward(Flight* flight, bool* moved);
+  Status Fold(Flight* flight, bool* moved);
+  void Retire(Flight* flight, bool* moved);
+  void ReleaseHolds();
+  bool Landed(const Flight& flight) const { return flight.recv != nullptr && flight.recv->landing != nullptr; }
+  Tag TagOf(const Step& step) const;
+
+  const int channel_;
+  const size_t window_;
+  std::unique_ptr<Flight[]> flights_;
+  Schedule schedule_;
+  const Work* work_ = nullptr;
+  size_t next_step_ = 0;
+  size_t head_ = 0;  // Flights in [head_, tail_), modulo window_.
+  size_t tail_ = 0;
+  int pending_tickets_ = 0;
+  std::array<Recv, kMaxOneHopRanks> holds_;  // By rank.
+  std::array<bool, kMaxOneHopRanks> held_{};
+  std::array<const std::byte*, kMaxOneHopRanks> fold_sources_{};
+};
+
+}  // namespace annulus

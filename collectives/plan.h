@@ -1,0 +1,34 @@
+// Plan: which algorithm and slice size a collective uses. Pure, and the same on every rank: it depends on nothing but the call,
+// nranks and settings that all ranks share.
+#pragma once
+
+#include <cstddef>
+
+#include "collectives/schedule.h"
+
+namespace annulus {
+
+// Settings on which ranks must agree; compared when a communicator is created.
+struct PlanSettings {
+  size_t slice_bytes = 0;          // 0: chosen by message size.
+  size_t small_bytes = 16 * 1024;  // Up to here, in bytes that one rank sends to another, the one-hop exchange is used.
+  int channels = 1;
+  int slots = 8;
+};
+
+// Largest slice when none is set: with 8 slots a link's staging is 2 MiB per direction, and the slots in use at a time
+// (recently used ones first) stay within a 1 MiB second-level cache.
+constexpr size_t kLargestSliceBytes = 256 * 1024;
+// Smallest slice when none is set: below it the per-slice cost (about 100 ns) shows against 16 KiB / 20 GB/s = 800 ns.
+constexpr size_t kSmallestSliceBytes = 16 * 1024;
+
+// The slot size that links need under these settings.
+size_t SlotBytes(const PlanSettings& settings);
+
+// Steps that a pipeline must be able to keep in flight.
+int WindowSteps(const PlanSettings& settings);
+
+// Completes `call` for one rank: algorithm, slice size, round and channels.
+ScheduleParams MakePlan(const Call& call, size_t element_bytes, int rank, int nranks, const PlanSettings& settings);
+
+}  // namespace annulus

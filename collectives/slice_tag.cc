@@ -1,0 +1,59 @@
+#include "collectives/slice_tag.h"
+
+namespace annulus {
+namespace {
+
+constexpr uint64_t kSequenceMask = (uint64_t{1} << 40) - 1;
+
+}  // namespace
+
+Tag PackTag(const Call& call, const SliceId& id) {
+  Tag tag;
+  tag.words[0] = (call.sequence << 24) | uint64_t{static_cast<uint8_t>(call.kind)} << 16 |
+                 uint64_t{static_cast<uint8_t>(call.type)} << 8 | uint64_t{static_cast<uint8_t>(call.op)};
+  tag.words[1] = call.count;
+  tag.words[2] = uint64_t{static_cast<uint32_t>(call.root)} << 32 | id.chunk;
+  tag.words[3] = id.slice << 16 | (id.channel & 0xffff);
+  return tag;
+}
+
+Call CallOf(const Tag& tag) {
+  Call call;
+  call.sequence = tag.words[0] >> 24;
+  call.kind = static_cast<CollectiveKind>(tag.words[0] >> 16 & 0xff);
+  call.type = static_cast<DataType>(tag.words[0] >> 8 & 0xff);
+  call.op = static_cast<ReduceOp>(tag.words[0] & 0xff);
+  call.root = static_cast<int32_t>(tag.words[2] >> 32);
+  call.count = tag.words[1];
+  return call;
+}
+
+std::string CallName(const Call& call) { return std::string(KindName(call.kind)) + " #" + std::to_string(call.sequence); }
+
+CallDifference Compare(const Call& left, const Call& right) {
+  if (left.kind != right.kind) return {"collective", KindName(left.kind), KindName(right.kind)};
+  if (left.count != right.count) return {"count", std::to_string(left.count), std::to_string(right.count)};
+  if (left.type != right.type) return {"type", TypeName(left.type), TypeName(right.type)};
+  if (left.op != right.op) return {"operation", OpName(left.op), OpName(right.op)};
+  if (left.root != right.root) return {"root", std::to_string(left.root), std::to_string(right.root)};
+  return {};
+}
+
+Status ExplainTag(const Tag& expected, const Tag& arrived, int peer) {
+  const Call here = CallOf(expected);
+  const Call there = CallOf(arrived);
+  const std::string from = "rank " + std::to_string(peer);
+  if ((here.sequence & kSequenceMask) != there.sequence) {
+    return {Code::kMismatch, from + " is in " + CallName(there) + " while this rank is in " + CallName(here), peer, 0};
+  }
+  const CallDifference difference = Compare(there, here);
+  if (!difference.field.empty()) {
+    return {Code::kMismatch,
+            from + " called " + CallName(there) + " with " + difference.field + " " + difference.left +
+                ", this rank with " + difference.right,
+            peer, 0};
+  }
+  return {Code::kProtocol, from + " sent another slice of " + CallName(here) + " than its schedule says", peer, 0};
+}
+
+}  // namespace annulus
