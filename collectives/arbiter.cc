@@ -1,0 +1,281 @@
+#include "collectives/arbiter.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "collectives/arbiter_text.h"
+
+namespace annulus {
+namespace {
+
+// Which report to go by when there are several: a failure that a rank found in itself or in what it received explains
+// broken links around it, and a broken link explains deadlines that passed elsewhere.
+int Priority(Code code) {
+  switch (code) {
+    case Code::kTimeout:
+      return 3;
+    case Code::kPeerLost:
+      return 2;
+    case Code::kMismatch:
+      return 1;
+    default:
+      return 0;
+  }
+}
+
+}  // namespace
+
+void Arbiter::Disconnected(int rank, int os_errno, Nanoseconds) {
+  if (!ranks_[rank].left) Conclude(DeathVerdict(rank, os_errno));
+}
+
+void Arbiter::Goodbye(int rank, const Activity& last, Nanoseconds now) {
+  Answer(rank, last, now);
+  ranks_[rank].left = true;
+  Advance(now);
+}
+
+void Arbiter::Report(int rank, const Status& failure, const Call& call, Nanoseconds now) {
+  Rank& reporter = ranks_[rank];
+  if (verdict_ || reporter.failure) return;
+  const bool names_a_rank = failure.peer() >= 0 && failure.peer() < nranks();
+  const Code code = failure.ok() || failure.would_block() ? Code::kInternal : failure.code();
+  reporter.failure =
+      Status(code, failure.message(), names_a_rank ? failure.peer() : Status::kNoRank, failure.os_errno());
+  reporter.answered = true;
+  if (call.sequence > 0) {
+    reporter.sequence = call.sequence;
+    reporter.inside = true;
+    reporter.calls.push_back(call);
+  }
+  if (!investigating_) {
+    investigating_ = true;
+    query_ = true;
+    deadline_ = now + kAnswerWindow;
+  }
+  Advance(now);
+}
+
+void Arbiter::Answer(int rank, const Activity& activity, Nanoseconds now) {
+  Rank& speaker = ranks_[rank];
+  if (verdict_ || speaker.left) return;
+  speaker.calls.insert(speaker.calls.end(), activity.recent.begin(), activity.recent.end());
+  if (!speaker.failure) {  // Where a failure was reported says more than where its rank is now.
+    speaker.sequence = activity.sequence;
+    speaker.inside = activity.inside && activity.sequence > 0;
+  }
+  speaker.answered = true;
+  Advance(now);
+}
+
+void Arbiter::Settled(int rank, const Verdict& verdict, Nanoseconds) {
+  if (!ranks_[rank].left) Conclude(verdict);
+}
+
+void Arbiter::Broken(int rank, const std::string& what, Nanoseconds) {
+  if (!ranks_[rank].left) Conclude(BrokenMessageVerdict(rank, what));
+}
+
+void Arbiter::Tick(Nanoseconds now) { Advance(now); }
+
+bool Arbiter::TakeQuery() {
+  const bool query = query_ && !verdict_;
+  query_ = false;
+  return query;
+}
+
+void Arbiter::Conclude(Verdict verdict) {
+  if (!verdict_) verdict_ = std::move(verdict);
+}
+
+// Ends the investigation as soon as it can end. All answers in, or none more to be waited for: judge. What rests on a
+// report alone waits for better ones a moment longer.
+void Arbiter::Advance(Nanoseconds now) {
+  if (verdict_ || !investigating_) return;
+  if (!Silent().empty() && now < deadline_) return;
+  const int reporter = ChooseReport();
+  if (std::optional<Verdict> verdict = Judge(reporter)) return Conclude(std::move(*verdict));
+  if (!settling_ && now < deadline_) {
+    settling_ = true;
+    deadline_ = std::min(deadline_, now + kSettleWindow);
+  }
+  if (now >= deadline_ || AllReported()) Conclude(JudgeReport(reporter));
+}
+
+std::vector<int> Arbiter::Silent() const {
+  std::vector<int> silent;
+  for (int r = 0; r < nranks(); ++r) {
+    if (!ranks_[r].left && !ranks_[r].answered) silent.push_back(r);
+  }
+  return silent;
+}
+
+bool Arbiter::AllReported() const {
+  return std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.left || rank.failure; });
+}
+
+int Arbiter::ChooseReport() const {
+  int chosen = Status::kNoRank;
+  for (int r = 0; r < nranks(); ++r) {
+    if (!ranks_[r].failure) continue;
+    if (chosen < 0 || Priority(ranks_[r].failure->code()) < Priority(ranks_[chosen].failure->code())) chosen = r;
+  }
+  ANNULUS_CHECK(chosen >= 0);
+  return chosen;
+}
+
+// The collective that holds everyone up: the earliest that a rank is still inside.
+std::optional<Call> Arbiter::Concerned() const {
+  std::optional<Call> concerned;
+  for (const Rank& rank : ranks_) {
+    if (rank.left || !rank.answered || !rank.inside) continue;
+    for (const Call& call : rank.calls) {
+      if (call.sequence == rank.sequence && (!concerned || call.sequence < concerned->sequence)) concerned = call;
+    }
+  }
+  return concerned;
+}
+
+std::optional<Verdict> Arbiter::Judge(int reporter) const {
+  const Code code = ranks_[reporter].failure->code();
+  const bool absence_explains = code == Code::kTimeout || code == Code::kPeerLost;
+  const std::optional<Call> concerned = Concerned();
+  std::optional<Verdict> verdict;
+  if (absence_explains) verdict = JudgeSilent(reporter);
+  if (!verdict && absence_explains) verdict = JudgeLeft(reporter, concerned);
+  if (!verdict) verdict = JudgeMismatch();
+  if (!verdict && code == Code::kTimeout && concerned) verdict = JudgeBehind(reporter, *concerned);
+  return verdict;
+}
+
+// A broken link is the silent rank's doing only when the link led to it.
+std::optional<Verdict> Arbiter::JudgeSilent(int reporter) const {
+  std::vector<int> silent = Silent();
+  const Status& failure = *ranks_[reporter].failure;
+  if (failure.code() == Code::kPeerLost && failure.peer() != Status::kNoRank) {
+    const bool led_there = std::find(silent.begin(), silent.end(), failure.peer()) != silent.end();
+    silent.assign(led_there, failure.peer());
+  }
+  if (silent.empty()) return std::nullopt;
+  return SilenceVerdict(silent, reporter);
+}
+
+std::optional<Verdict> Arbiter::JudgeLeft(int reporter, const std::optional<Call>& concerned) const {
+  const Status& failure = *ranks_[reporter].failure;
+  for (int r = 0; r < nranks(); ++r) {
+    if (!ranks_[r].left) continue;
+    const bool owes = concerned && ranks_[r].completed() < concerned->sequence;
+    const bool missed = failure.code() == Code::kPeerLost && failure.peer() == r;
+    if (!owes && !missed) continue;
+    Verdict verdict;
+    verdict.code = Code::kPeerLost;
+    verdict.rank = r;
+    verdict.peer = reporter;
+    verdict.call = concerned.value_or(Call{});
+    verdict.message = RankList({r}) + " has left (its communicator was destroyed)";
+    if (concerned) verdict.message += " while others are in " + CallName(*concerned);
+    verdict.advice = "Every rank must call every collective before it destroys its communicator.";
+    return verdict;
+  }
+  return std::nullopt;
+}
+
+// Calls of one number that differ are always the program's error, so the earliest such number counts, finished or not.
+std::optional<Verdict> Arbiter::JudgeMismatch() const {
+  std::map<uint64_t, std::map<int, Call>> calls;
+  for (int r = 0; r < nranks(); ++r) {
+    for (const Call& call : ranks_[r].calls) calls[call.sequence].emplace(r, call);
+  }
+  for (const auto& [sequence, by_rank] : calls) {
+    // Groups of ranks with the same call, in order of their lowest rank; each ascending.
+    std::vector<std::vector<int>> groups;
+    for (const auto& [rank, call] : by_rank) {
+      auto group = std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return by_rank.at(g[0]) == call; });
+      if (group == groups.end()) group = groups.insert(groups.end(), std::vector<int>{});
+      group->push_back(rank);
+    }
+    if (groups.size() < 2) continue;
+    // The largest group is right; of equally large ones, the one whose highest rank is lowest.
+    const auto right = std::min_element(groups.begin(), groups.end(), [](const auto& a, const auto& b) {
+      return a.size() != b.size() ? a.size() > b.size() : a.back() < b.back();
+    });
+    const std::vector<int> rest = *right;
+    groups.erase(right);
+    const auto odd = std::max_element(groups.begin(), groups.end(),
+                                      [](const auto& a, const auto& b) { return a.back() < b.back(); });
+    const bool everyone_else = static_cast<int>(odd->size() + rest.size()) == nranks() && rest.size() > 1;
+    Verdict verdict;
+    verdict.code = Code::kMismatch;
+    verdict.rank = odd->back();
+    verdict.peer = rest.front();
+    verdict.call = by_rank.at(rest.front());
+    verdict.message = Difference(RankList(*odd), by_rank.at(odd->back()), everyone_else ? "the others" : RankList(rest),
+                                 verdict.call);
+    verdict.advice = AdviceFor(Code::kMismatch);
+    return verdict;
+  }
+  return std::nullopt;
+}
+
+// Everyone answered and agrees on the calls, yet time ran out: somebody is late. First who has not entered the
+// collective concerned, the furthest behind; else who is in it still when the others are through.
+std::optional<Verdict> Arbiter::JudgeBehind(int reporter, const Call& concerned) const {
+  std::vector<int> outside;
+  std::vector<int> inside;
+  uint64_t least = concerned.sequence;
+  for (int r = 0; r < nranks(); ++r) {
+    const Rank& rank = ranks_[r];
+    if (rank.left) continue;
+    if (rank.inside && rank.sequence == concerned.sequence) inside.push_back(r);
+    if (rank.sequence >= concerned.sequence) continue;
+    least = std::min(least, rank.sequence);
+    outside.push_back(r);
+  }
+  std::erase_if(outside, [&](int r) { return ranks_[r].sequence != least; });
+  Verdict verdict;
+  verdict.code = Code::kTimeout;
+  verdict.peer = reporter;
+  verdict.call = concerned;
+  verdict.advice = AdviceFor(Code::kTimeout);
+  if (!outside.empty()) {
+    verdict.rank = outside.front();
+    verdict.message = RankList(outside) + (outside.size() == 1 ? " has" : " have") + " not entered " +
+                      CallName(concerned) + " (" + (outside.size() == 1 ? "it" : "they") +
+                      (least == 0 ? " called no collective yet)" : " last completed #" + std::to_string(least) + ")");
+    return verdict;
+  }
+  const bool reporter_waits_for_later = ranks_[reporter].sequence > concerned.sequence;
+  if (!reporter_waits_for_later) return std::nullopt;
+  verdict.rank = inside.front();
+  verdict.message = RankList(inside) + (inside.size() == 1 ? " is" : " are") + " still in " + CallName(concerned) +
+                    ", which " + RankList({reporter}) + " has completed";
+  return verdict;
+}
+
+Verdict Arbiter::JudgeReport(int reporter) const {
+  const Rank& rank = ranks_[reporter];
+  const Status& failure = *rank.failure;
+  Verdict verdict;
+  verdict.code = failure.code();
+  verdict.rank = reporter;
+  verdict.os_errno = failure.os_errno();
+  verdict.advice = AdviceFor(failure.code());
+  if (failure.peer() != Status::kNoRank) {  // The report blames a peer.
+    verdict.rank = failure.peer();
+    verdict.peer = reporter;
+  }
+  const auto call = std::find_if(rank.calls.begin(), rank.calls.end(),
+                                 [&](const Call& c) { return rank.inside && c.sequence == rank.sequence; });
+  if (call != rank.calls.end()) verdict.call = *call;
+  if (failure.code() == Code::kPeerLost && failure.peer() != Status::kNoRank) {
+    const auto [low, high] = std::minmax(reporter, failure.peer());
+    verdict.message = "the link between rank " + std::to_string(low) + " and rank " + std::to_string(high) +
+                      " broke: " + failure.message();
+    return verdict;
+  }
+  verdict.message = RankList({reporter}) + " failed" + (verdict.call.sequence ? " in " + CallName(verdict.call) : "") +
+                    ": " + (failure.message().empty() ? CodeName(failure.code()) : failure.message());
+  return verdict;
+}
+
+}  // namespace annulus
