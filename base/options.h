@@ -1,9 +1,7 @@
-// Options: every setting of a communicator, read from the environment and
-// checked in this one place.
+// Options: every setting of a communicator, read from the environment and checked in this one place.
 //
-// One table (Settings) names each setting's field, ANNULUS_* variable, range
-// and default; parsing, range checks, messages and the test of docs/tuning.md
-// all work from it. What ANNULUS_* leaves open, launchers.h finds out.
+// One table (Settings) names each setting's field, ANNULUS_* variable, range and default; parsing, range checks,
+// messages and the test of docs/tuning.md all work from it. What ANNULUS_* leaves open, launchers.h finds out.
 //
 // Threads: plain functions and values. ReadEnvironment without a lookup reads
 // the process's environment, which no other thread may change meanwhile.
@@ -41,77 +39,71 @@ struct Options {
   int64_t spin_us = -1;
   std::string log_level = "warn";
 
-  // Where rank and size came from, for the log: "torchrun", "Open MPI", "the
-  // ANNULUS_* variables"; "" when unknown.
+  // Where rank and size came from, for the log: "torchrun", "Open MPI", "the ANNULUS_* variables"; "" when unknown.
   std::string launcher;
 };
 
 enum class SettingKind {
-  kNumber, // A whole number from min to max; the default is allowed too when it
-           // lies outside.
-  kWord,   // One of `words`.
-  kText,   // At most `max` characters.
-  kAddress, // "host:port" or "[v6]:port".
-  kSecret,  // min to max characters, or empty; no message ever shows it.
+  kNumber,   // A whole number from min to max; the default is allowed too when it
+             // lies outside.
+  kWord,     // One of `words`.
+  kText,     // At most `max` characters.
+  kAddress,  // "host:port" or "[v6]:port".
+  kSecret,   // min to max characters, or empty; no message ever shows it.
 };
 
 struct Setting {
-  const char *field;    // As in annulus_config_t.
-  const char *variable; // As in the environment.
+  const char* field;     // As in annulus_config_t.
+  const char* variable;  // As in the environment.
   SettingKind kind;
-  int64_t Options::*number;   // Where the value is: kNumber,
-  std::string Options::*text; // all other kinds.
+  int64_t Options::*number;    // Where the value is: kNumber,
+  std::string Options::*text;  // all other kinds.
   int64_t min;
   int64_t max;
-  std::span<const char *const> words;
-  const char *help;
+  std::span<const char* const> words;
+  const char* help;
 };
 
 // All settings, in the order of annulus_config_t.
 std::span<const Setting> Settings();
 
 // What the setting may be, as in "a whole number from 1 to 86400000".
-std::string AllowedText(const Setting &setting);
+std::string AllowedText(const Setting& setting);
 
 // The default as one would write it in the environment; "" when it is empty.
-std::string DefaultText(const Setting &setting);
+std::string DefaultText(const Setting& setting);
 
 // Returns a variable's value, or null when it is not set.
-using EnvironmentLookup = std::function<const char *(const char *variable)>;
+using EnvironmentLookup = std::function<const char*(const char* variable)>;
 
-// Fills `options` from ANNULUS_* variables over the defaults, then from the
-// launcher's. An empty variable counts as not set. What stays unknown keeps its
-// default; Validate tells whether that will do.
+// Fills `options` from ANNULUS_* variables over the defaults, then from the launcher's. An empty variable counts as
+// not set. What stays unknown keeps its default; Validate tells whether that will do.
 //
 // Errors: kInvalidArgument  names the variable, its value and what is allowed;
 // `options` is unchanged.
-Status ReadEnvironment(const EnvironmentLookup &lookup, Options *options);
-Status ReadEnvironment(Options *options);
+Status ReadEnvironment(const EnvironmentLookup& lookup, Options* options);
+Status ReadEnvironment(Options* options);
 
-// Checks every value's range and that they fit together. The only door to a
-// communicator, whoever filled in `options`.
+// Checks every value's range and that they fit together. The only door to a communicator, whoever filled in `options`.
 //
 // Errors: kInvalidArgument  names the field and its variable, the value and
 // what is allowed.
-Status Validate(const Options &options);
+Status Validate(const Options& options);
 
-// Names the ANNULUS_* variables of `environment` (as environ: "NAME=value",
-// null-terminated) that nothing reads, likely misspelt, each with the nearest
-// known name when there is one: "ANNULUS_CHANELS (is ANNULUS_CHANNELS meant?)".
-std::vector<std::string> UnknownVariables(const char *const *environment);
+// Names the ANNULUS_* variables of `environment` (as environ: "NAME=value", null-terminated) that nothing reads,
+// likely misspelt, each with the nearest known name when there is one: "ANNULUS_CHANELS (is ANNULUS_CHANNELS meant?)".
+std::vector<std::string> UnknownVariables(const char* const* environment);
 
 // Logs UnknownVariables of this process as one warning, on the first call only.
 void WarnOfUnknownVariables(int rank);
 
-// Parses all of `text` as a decimal number; false when it is not one or does
-// not fit.
-bool ParseNumber(const std::string &text, int64_t *number);
+// Parses all of `text` as a decimal number; false when it is not one or does not fit.
+bool ParseNumber(const std::string& text, int64_t* number);
 
-// Splits "host:port" or "[v6]:port". False when that is not the form, or the
-// port is not from 1 to 65535.
-bool ParseAddress(const std::string &text, std::string *host, int *port);
+// Splits "host:port" or "[v6]:port". False when that is not the form, or the port is not from 1 to 65535.
+bool ParseAddress(const std::string& text, std::string* host, int* port);
 
 // The opposite: puts an IPv6 address in brackets.
-std::string FormatAddress(const std::string &host, int port);
+std::string FormatAddress(const std::string& host, int port);
 
-} // namespace annulus
+}  // namespace annulus
