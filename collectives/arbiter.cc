@@ -30,7 +30,7 @@ void Arbiter::Disconnected(int rank, int os_errno, Nanoseconds) {
 }
 
 void Arbiter::Goodbye(int rank, const Activity& last, Nanoseconds now) {
-  Answer(rank, last, now);
+  Record(rank, last);
   ranks_[rank].left = true;
   Advance(now);
 }
@@ -42,7 +42,6 @@ void Arbiter::Report(int rank, const Status& failure, const Call& call, Nanoseco
   const Code code = failure.ok() || failure.would_block() ? Code::kInternal : failure.code();
   reporter.failure =
       Status(code, failure.message(), names_a_rank ? failure.peer() : Status::kNoRank, failure.os_errno());
-  reporter.answered = true;
   if (call.sequence > 0) {
     reporter.sequence = call.sequence;
     reporter.inside = true;
@@ -57,6 +56,11 @@ void Arbiter::Report(int rank, const Status& failure, const Call& call, Nanoseco
 }
 
 void Arbiter::Answer(int rank, const Activity& activity, Nanoseconds now) {
+  if (!ranks_[rank].answered) Record(rank, activity);
+  Advance(now);
+}
+
+void Arbiter::Record(int rank, const Activity& activity) {
   Rank& speaker = ranks_[rank];
   if (verdict_ || speaker.left) return;
   speaker.calls.insert(speaker.calls.end(), activity.recent.begin(), activity.recent.end());
@@ -65,7 +69,6 @@ void Arbiter::Answer(int rank, const Activity& activity, Nanoseconds now) {
     speaker.inside = activity.inside && activity.sequence > 0;
   }
   speaker.answered = true;
-  Advance(now);
 }
 
 void Arbiter::Settled(int rank, const Verdict& verdict, Nanoseconds) {
@@ -92,7 +95,7 @@ void Arbiter::Conclude(Verdict verdict) {
 // report alone waits for better ones a moment longer.
 void Arbiter::Advance(Nanoseconds now) {
   if (verdict_ || !investigating_) return;
-  if (!Silent().empty() && now < deadline_) return;
+  if (!AllAnswered() && now < deadline_) return;
   const int reporter = ChooseReport();
   if (std::optional<Verdict> verdict = Judge(reporter)) return Conclude(std::move(*verdict));
   if (!settling_ && now < deadline_) {
@@ -102,12 +105,8 @@ void Arbiter::Advance(Nanoseconds now) {
   if (now >= deadline_ || AllReported()) Conclude(JudgeReport(reporter));
 }
 
-std::vector<int> Arbiter::Silent() const {
-  std::vector<int> silent;
-  for (int r = 0; r < nranks(); ++r) {
-    if (!ranks_[r].left && !ranks_[r].answered) silent.push_back(r);
-  }
-  return silent;
+bool Arbiter::AllAnswered() const {
+  return std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.left || rank.answered; });
 }
 
 bool Arbiter::AllReported() const {
@@ -128,7 +127,7 @@ int Arbiter::ChooseReport() const {
 std::optional<Call> Arbiter::Concerned() const {
   std::optional<Call> concerned;
   for (const Rank& rank : ranks_) {
-    if (rank.left || !rank.answered || !rank.inside) continue;
+    if (rank.left || !rank.inside) continue;
     for (const Call& call : rank.calls) {
       if (call.sequence == rank.sequence && (!concerned || call.sequence < concerned->sequence)) concerned = call;
     }
@@ -150,7 +149,10 @@ std::optional<Verdict> Arbiter::Judge(int reporter) const {
 
 // A broken link is the silent rank's doing only when the link led to it.
 std::optional<Verdict> Arbiter::JudgeSilent(int reporter) const {
-  std::vector<int> silent = Silent();
+  std::vector<int> silent;
+  for (int r = 0; r < nranks(); ++r) {
+    if (!ranks_[r].left && !ranks_[r].answered && !ranks_[r].failure) silent.push_back(r);
+  }
   const Status& failure = *ranks_[reporter].failure;
   if (failure.code() == Code::kPeerLost && failure.peer() != Status::kNoRank) {
     const bool led_there = std::find(silent.begin(), silent.end(), failure.peer()) != silent.end();
@@ -248,7 +250,7 @@ std::optional<Verdict> Arbiter::JudgeBehind(int reporter, const Call& concerned)
   if (!reporter_waits_for_later) return std::nullopt;
   verdict.rank = inside.front();
   verdict.message = RankList(inside) + (inside.size() == 1 ? " is" : " are") + " still in " + CallName(concerned) +
-                    ", which " + RankList({reporter}) + " has completed";
+                    ", which others have completed";
   return verdict;
 }
 
@@ -268,7 +270,8 @@ Verdict Arbiter::JudgeReport(int reporter) const {
                                  [&](const Call& c) { return rank.inside && c.sequence == rank.sequence; });
   if (call != rank.calls.end()) verdict.call = *call;
   if (failure.code() == Code::kPeerLost && failure.peer() != Status::kNoRank) {
-    const auto [low, high] = std::minmax(reporter, failure.peer());
+    const int low = std::min(verdict.rank, verdict.peer);
+    const int high = std::max(verdict.rank, verdict.peer);
     verdict.message = "the link between rank " + std::to_string(low) + " and rank " + std::to_string(high) +
                       " broke: " + failure.message();
     return verdict;

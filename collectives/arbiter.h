@@ -67,9 +67,10 @@ class Arbiter {
   };
 
   int nranks() const { return static_cast<int>(ranks_.size()); }
+  void Record(int rank, const Activity& activity);
   void Conclude(Verdict verdict);
   void Advance(Nanoseconds now);
-  std::vector<int> Silent() const;
+  bool AllAnswered() const;
   bool AllReported() const;
   int ChooseReport() const;
   std::optional<Call> Concerned() const;
