@@ -1,0 +1,68 @@
+// Control: one rank's line to the arbiter. Its thread notices deaths, answers queries and brings the verdict; on rank 0
+// it is the arbiter. Nothing of it is on the data path but Enter, Leave and has_verdict.
+//
+// Threads: Enter, Leave and Report from the thread that drives the communicator; Abort, has_verdict and verdict from
+// any; Start, Close and the destructor from one thread, when no other call is going on or will follow.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "collectives/control_connections.h"
+#include "collectives/verdict.h"
+
+namespace annulus {
+
+struct ControlConfig {
+  int rank = 0;
+  int nranks = 1;
+  ControlConnections connections;  // From Bootstrap.
+  // Called once, when the verdict is known and unless Close() comes first; must not block. From the control thread, or
+  // from Abort or Report when they settle the verdict.
+  std::function<void()> on_verdict;
+};
+
+class Control {
+ public:
+  // How long Report waits for the arbiter, which itself takes at most Arbiter::kAnswerWindow.
+  static constexpr Nanoseconds kVerdictGrace = 1500 * kMillisecond;
+  // How long Close waits for what it sent to arrive.
+  static constexpr Nanoseconds kCloseGrace = 200 * kMillisecond;
+  // How long Abort waits for the control thread to pass it on, so that a process may abort and then exit at once.
+  static constexpr Nanoseconds kAbortGrace = 50 * kMillisecond;
+
+  // Starts the thread. Errors: kSystem.
+  static Status Start(ControlConfig config, std::unique_ptr<Control>* control);
+
+  Control(const Control&) = delete;
+  Control& operator=(const Control&) = delete;
+  ~Control();
+
+  // Records what this rank is doing: it entered `call`; it finished it. Sequences ascend. Wait-free, a few nanoseconds.
+  void Enter(const Call& call);
+  void Leave();
+
+  bool has_verdict() const;
+  // Constant once has_verdict().
+  const Verdict& verdict() const;
+
+  // Tells the arbiter that `failure` befell this rank in `call` (sequence 0: outside any), and returns the verdict of
+  // all. Blocks up to kVerdictGrace; a verdict is then reached alone.
+  Verdict Report(const Status& failure, const Call& call);
+
+  // Gives this rank the verdict kAborted at once, and soon every other. No effect after a verdict. Bounded by
+  // kAbortGrace.
+  void Abort();
+
+  // Says goodbye, closes the connections and ends the thread. Idempotent. Bounded by kCloseGrace.
+  void Close();
+
+ private:
+  class Core;
+  explicit Control(std::unique_ptr<Core> core);
+  std::unique_ptr<Core> core_;
+};
+
+}  // namespace annulus
