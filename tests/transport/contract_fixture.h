@@ -16,7 +16,7 @@
 
 namespace annulus {
 
-class EndpointContract : public ::testing::TestWithParam<Backend> {
+class EndpointContract : public ::testing::TestWithParam<ContractBackend> {
  protected:
   void SetUp() override { ASSERT_TRUE(Open({})); }
 

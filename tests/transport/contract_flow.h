@@ -99,6 +99,7 @@ TEST_P(EndpointContract, ZeroByteSlicesCarryTheirTags) {
     ASSERT_TRUE(RoundsUntil([&] { return recv->code == Code::kOk && send->code == Code::kOk; }));
     EXPECT_TRUE(recv->started);
     EXPECT_EQ(recv->bytes, 0u);
+    EXPECT_NE(recv->data, nullptr) << "without landing, data points into a slot";
     EXPECT_EQ(recv->tag, plan.TagOf(i));
     ReleaseIfHeld(1, recv);
   }

@@ -43,15 +43,15 @@ class ContractLink {
 };
 
 // What a backend passes to INSTANTIATE_TEST_SUITE_P.
-struct Backend {
+struct ContractBackend {
   std::string name;
   // Returns null, with a test failure added, when the two ends could not be connected.
   std::function<std::unique_ptr<ContractLink>(const LinkOptions&)> connect;
 };
 
-inline void PrintTo(const Backend& backend, std::ostream* out) { *out << backend.name; }
+inline void PrintTo(const ContractBackend& backend, std::ostream* out) { *out << backend.name; }
 
-inline std::string BackendName(const ::testing::TestParamInfo<Backend>& info) { return info.param.name; }
+inline std::string BackendName(const ::testing::TestParamInfo<ContractBackend>& info) { return info.param.name; }
 
 // A pair of Transports in one process, connected by their own LocalAddress() and Connect().
 class TransportLink final : public ContractLink {
@@ -124,9 +124,9 @@ class TransportLink final : public ContractLink {
   std::unique_ptr<Endpoint> endpoints_[2];
 };
 
-// The Backend of a Transport that connects over real time.
-inline Backend TransportBackend(std::string name, TransportLink::MakeTransport make,
-                                TransportLink::Kill kill = nullptr) {
+// The ContractBackend of a Transport that connects over real time.
+inline ContractBackend TransportBackend(std::string name, TransportLink::MakeTransport make,
+                                        TransportLink::Kill kill = nullptr) {
   return {std::move(name), [make = std::move(make), kill = std::move(kill)](const LinkOptions& options) {
             return TransportLink::Open(make, kill, options);
           }};
