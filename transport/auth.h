@@ -10,6 +10,7 @@
 // Threads: one at a time.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -24,8 +25,8 @@ namespace annulus {
 enum class Purpose : uint8_t { kRendezvous = 1, kTcpLink = 2, kShmLink = 3 };
 
 struct Hello {
-  uint16_t version_major = 1;
-  uint16_t version_minor = 0;      // Filled in; the session runs at the lower of the two minors.
+  uint16_t version_major = 1;      // Must be equal on both sides. Versions: docs/wire_protocol.md.
+  uint16_t version_minor = 0;
   Purpose purpose = Purpose::kTcpLink;
   uint64_t job_id = 0;             // Must be equal on both sides.
   uint32_t nranks = 0;             // Must be equal on both sides.
@@ -56,22 +57,29 @@ class Handshake {
   // Takes up to Wants() bytes from the peer. Errors: kProtocol (not a hello, other version, job, purpose or size), kAuth (wrong key).
   Status Feed(std::span<const std::byte> bytes);
 
-  // kDone needs Output() to be empty too.
+  // kDone needs Output() to be empty too. In state kFailed, Output() may hold a hello that tells the peer what differs:
+  // worth one attempt to send it before closing.
   State state() const;
   // The peer's hello. Valid, and to be believed, only in state kDone.
   const Hello& peer() const { return peer_; }
+  // The lower of the two sides' minor versions: what both can speak. Valid as peer() is.
+  uint16_t session_minor() const { return std::min(hello_.version_minor, peer_.version_minor); }
 
  private:
   void QueueHello();
   void QueueMac(Role author);
   Status TakeHello();
+  Status CheckHello() const;
+  Status CheckParties() const;
   Status TakeMac();
+  std::string PeerName() const;
   std::array<std::byte, kMacBytes> Mac(Role author) const;
 
   const Role role_;
   const std::string key_;
   Hello hello_;
   Hello peer_;
+  std::array<unsigned char, 32> nonce_{};
   std::array<std::byte, kHelloBytes> own_bytes_{};
   std::array<std::byte, kHelloBytes> peer_bytes_{};
   std::array<std::byte, kHelloBytes + kMacBytes> out_{};
