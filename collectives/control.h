@@ -10,8 +10,10 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "collectives/control_activity.h"
 #include "collectives/control_connections.h"
 #include "collectives/verdict.h"
+#include "collectives/verdict_cell.h"
 
 namespace annulus {
 
@@ -41,12 +43,12 @@ class Control {
   ~Control();
 
   // Records what this rank is doing: it entered `call`; it finished it. Sequences ascend. Wait-free, a few nanoseconds.
-  void Enter(const Call& call);
-  void Leave();
+  void Enter(const Call& call) { activity_.Enter(call); }
+  void Leave() { activity_.Leave(); }
 
-  bool has_verdict() const;
+  bool has_verdict() const { return verdict_.has(); }
   // Constant once has_verdict().
-  const Verdict& verdict() const;
+  const Verdict& verdict() const { return verdict_.get(); }
 
   // Tells the arbiter that `failure` befell this rank in `call` (sequence 0: outside any), and returns the verdict of
   // all. Blocks up to kVerdictGrace; a verdict is then reached alone.
@@ -60,9 +62,14 @@ class Control {
   void Close();
 
  private:
-  class Core;
-  explicit Control(std::unique_ptr<Core> core);
-  std::unique_ptr<Core> core_;
+  class Thread;
+  explicit Control(std::function<void()> on_verdict);
+  void Conclude(const Verdict& verdict);
+
+  const std::function<void()> on_verdict_;
+  ActivityRecorder activity_;
+  VerdictCell verdict_;
+  std::unique_ptr<Thread> thread_;  // Null once closed.
 };
 
 }  // namespace annulus
