@@ -132,10 +132,11 @@ Status Pipeline::Relay(Flight* flight, Order* order, bool* moved) {
 Status Pipeline::Plan(Flight* flight) {
   const Step& step = flight->step;
   flight->dst[0] = flight->dst[1] = nullptr;
-  const std::byte* input = work_->input + step.input_offset;
-  std::byte* output = work_->output + step.output_offset;
-  const bool in_place_already = flight->recv == nullptr ? input == output : Landed(*flight);
-  if (step.store && !in_place_already) flight->dst[0] = output;
+  if (step.store && !Landed(*flight)) {
+    std::byte* output = work_->output + step.output_offset;
+    const bool in_place = flight->recv == nullptr && work_->input + step.input_offset == output;
+    if (!in_place) flight->dst[0] = output;
+  }
   if (flight->target != nullptr) ANNULUS_RETURN_IF_ERROR(PlanSend(flight));
   if (flight->dst[0] == nullptr) std::swap(flight->dst[0], flight->dst[1]);
   flight->needs_work = flight->dst[0] != nullptr && step.bytes > 0;

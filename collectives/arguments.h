@@ -1,0 +1,28 @@
+// Arguments: one collective as the user asked for it, and the checks that it is well formed.
+#pragma once
+
+#include <cstddef>
+
+#include "base/status.h"
+#include "collectives/collective.h"
+
+namespace annulus {
+
+struct Arguments {
+  CollectiveKind kind = CollectiveKind::kNone;
+  const void* sendbuf = nullptr;
+  void* recvbuf = nullptr;
+  size_t count = 0;  // Elements, with the meaning that annulus.h gives for the kind.
+  DataType type = DataType::kFloat32;
+  ReduceOp op = ReduceOp::kSum;
+  int root = 0;
+};
+
+// Checks ranges, null pointers, alignment, sizes and overlap for `rank` of `nranks`.
+// Errors: kInvalidArgument naming the argument and what is allowed.
+Status CheckArguments(const Arguments& arguments, int rank, int nranks);
+
+// The call's identity on the wire.
+Call CallOf(const Arguments& arguments, uint64_t sequence);
+
+}  // namespace annulus

@@ -1,0 +1,224 @@
+// The C API: checks handles, forwards to Communicator, and turns codes into annulus_status_t.
+
+#include "collectives/annulus.h"
+
+#include <cstring>
+#include <memory>
+#include <new>
+#include <string>
+
+#include "base/log.h"
+#include "base/options.h"
+#include "collectives/communicator.h"
+#include "collectives/config.h"
+
+namespace {
+
+using annulus::Arguments;
+using annulus::Code;
+using annulus::CollectiveKind;
+using annulus::Communicator;
+using annulus::DataType;
+using annulus::ReduceOp;
+using annulus::Request;
+using annulus::Status;
+
+static_assert(static_cast<int>(Code::kInProgress) == ANNULUS_IN_PROGRESS);
+static_assert(static_cast<int>(Code::kInvalidArgument) == ANNULUS_INVALID_ARGUMENT);
+static_assert(static_cast<int>(Code::kMismatch) == ANNULUS_MISMATCH);
+static_assert(static_cast<int>(Code::kTimeout) == ANNULUS_TIMEOUT);
+static_assert(static_cast<int>(Code::kPeerLost) == ANNULUS_PEER_LOST);
+static_assert(static_cast<int>(Code::kProtocol) == ANNULUS_PROTOCOL_ERROR);
+static_assert(static_cast<int>(Code::kAuth) == ANNULUS_AUTH_FAILED);
+static_assert(static_cast<int>(Code::kAborted) == ANNULUS_ABORTED);
+static_assert(static_cast<int>(Code::kSystem) == ANNULUS_SYSTEM_ERROR);
+static_assert(static_cast<int>(Code::kOutOfMemory) == ANNULUS_OUT_OF_MEMORY);
+static_assert(static_cast<int>(Code::kUnsupported) == ANNULUS_UNSUPPORTED);
+static_assert(static_cast<int>(Code::kInternal) == ANNULUS_INTERNAL);
+static_assert(static_cast<int>(DataType::kFloat64) == ANNULUS_FLOAT64);
+static_assert(static_cast<int>(DataType::kFloat16) == ANNULUS_FLOAT16);
+static_assert(static_cast<int>(ReduceOp::kAvg) == ANNULUS_AVG);
+
+thread_local std::string t_last_error;
+
+annulus_status_t ToC(Code code) { return static_cast<annulus_status_t>(code); }
+
+annulus_status_t Reject(const Status& status) {
+  t_last_error = status.message();
+  return ToC(status.code());
+}
+
+Communicator* Unwrap(annulus_comm_t* comm) { return reinterpret_cast<Communicator*>(comm); }
+const Communicator* Unwrap(const annulus_comm_t* comm) { return reinterpret_cast<const Communicator*>(comm); }
+Request* Unwrap(annulus_request_t* request) { return reinterpret_cast<Request*>(request); }
+
+// Runs the collective now when `request` is null, else queues it.
+annulus_status_t Call(annulus_comm_t* comm, const Arguments& arguments, bool async = false,
+                      annulus_request_t** request = nullptr) {
+  if (comm == nullptr) return Reject(Status::Invalid("comm is null"));
+  if (async && request == nullptr) return Reject(Status::Invalid("request is null"));
+  try {
+    if (!async) return ToC(Unwrap(comm)->Run(arguments));
+    Request* queued = nullptr;
+    const Code code = Unwrap(comm)->Submit(arguments, &queued);
+    if (code == Code::kOk) *request = reinterpret_cast<annulus_request_t*>(queued);
+    return ToC(code);
+  } catch (const std::bad_alloc&) {
+    return Reject({Code::kOutOfMemory, "no memory for the call"});
+  }
+}
+
+annulus_status_t GetInt(const annulus_comm_t* comm, int* out, int (Communicator::*getter)() const) {
+  if (comm == nullptr || out == nullptr) return Reject(Status::Invalid(comm == nullptr ? "comm is null" : "the output is null"));
+  *out = (Unwrap(comm)->*getter)();
+  return ANNULUS_OK;
+}
+
+Arguments Make(CollectiveKind kind, const void* sendbuf, void* recvbuf, size_t count, annulus_type_t type, int op, int root) {
+  // A value beyond a byte must stay invalid after the cast.
+  const auto narrow = [](int value) { return value < 0 || value > 0xff ? 0xff : value; };
+  return {kind,  sendbuf, recvbuf, count, static_cast<DataType>(narrow(type)), static_cast<ReduceOp>(narrow(op)),
+          root};
+}
+
+}  // namespace
+
+#define ANNULUS_TEXT_(x) #x
+#define ANNULUS_TEXT(x) ANNULUS_TEXT_(x)
+
+const char* annulus_version(void) {
+  return ANNULUS_TEXT(ANNULUS_VERSION_MAJOR) "." ANNULUS_TEXT(ANNULUS_VERSION_MINOR) "." ANNULUS_TEXT(ANNULUS_VERSION_PATCH);
+}
+
+const char* annulus_status_string(annulus_status_t status) { return annulus::CodeName(static_cast<Code>(status)); }
+
+const char* annulus_last_error_message(void) { return t_last_error.c_str(); }
+
+size_t annulus_type_bytes(annulus_type_t type) {
+  const int number = static_cast<int>(type);
+  return number < 0 || number >= annulus::kNumDataTypes ? 0 : annulus::TypeBytes(static_cast<DataType>(number));
+}
+
+annulus_status_t annulus_config_init(annulus_config_t* config) {
+  if (config == nullptr) return Reject(Status::Invalid("config is null"));
+  const Status status = annulus::InitConfig(config);
+  return status.ok() ? ANNULUS_OK : Reject(status);
+}
+
+annulus_status_t annulus_comm_create(const annulus_config_t* config, annulus_comm_t** comm) {
+  if (comm == nullptr) return Reject(Status::Invalid("comm is null"));
+  try {
+    annulus::Options options;
+    Status status = config == nullptr ? annulus::ReadEnvironment(&options) : annulus::ToOptions(*config, &options);
+    std::unique_ptr<Communicator> communicator;
+    if (status.ok()) status = Communicator::Create(options, &communicator);
+    if (!status.ok()) return Reject(status);
+    *comm = reinterpret_cast<annulus_comm_t*>(communicator.release());
+    return ANNULUS_OK;
+  } catch (const std::bad_alloc&) {
+    return Reject({Code::kOutOfMemory, "no memory for the communicator"});
+  }
+}
+
+annulus_status_t annulus_comm_destroy(annulus_comm_t* comm) {
+  if (comm == nullptr) return Reject(Status::Invalid("comm is null"));
+  delete Unwrap(comm);
+  return ANNULUS_OK;
+}
+
+annulus_status_t annulus_comm_abort(annulus_comm_t* comm) {
+  if (comm == nullptr) return Reject(Status::Invalid("comm is null"));
+  Unwrap(comm)->Abort();
+  return ANNULUS_OK;
+}
+
+annulus_status_t annulus_comm_rank(const annulus_comm_t* comm, int* rank) { return GetInt(comm, rank, &Communicator::rank); }
+annulus_status_t annulus_comm_size(const annulus_comm_t* comm, int* size) { return GetInt(comm, size, &Communicator::nranks); }
+annulus_status_t annulus_comm_local_rank(const annulus_comm_t* comm, int* local_rank) {
+  return GetInt(comm, local_rank, &Communicator::local_rank);
+}
+annulus_status_t annulus_comm_local_size(const annulus_comm_t* comm, int* local_size) {
+  return GetInt(comm, local_size, &Communicator::local_size);
+}
+
+annulus_status_t annulus_comm_last_error(const annulus_comm_t* comm, annulus_error_t* error) {
+  if (comm == nullptr || error == nullptr) return Reject(Status::Invalid(comm == nullptr ? "comm is null" : "error is null"));
+  const size_t bytes = error->struct_bytes;
+  if (bytes < sizeof(size_t) + sizeof(annulus_status_t)) {
+    return Reject(Status::Invalid("error->struct_bytes is " + std::to_string(bytes) + "; set it to sizeof(annulus_error_t)"));
+  }
+  const annulus::ErrorRecord& record = Unwrap(comm)->last_error();
+  const annulus::Verdict& verdict = record.verdict;
+  annulus_error_t full{};
+  full.struct_bytes = bytes;
+  full.status = record.failed ? ToC(verdict.code) : ANNULUS_OK;
+  full.rank = verdict.rank;
+  full.peer = verdict.peer;
+  full.sequence = verdict.call.sequence;
+  full.collective = annulus::KindName(verdict.call.kind);
+  full.os_errno = verdict.os_errno;
+  full.message = verdict.message.c_str();
+  full.advice = verdict.advice.c_str();
+  std::memcpy(error, &full, bytes < sizeof full ? bytes : sizeof full);
+  return ANNULUS_OK;
+}
+
+annulus_status_t annulus_allreduce(annulus_comm_t* comm, const void* sendbuf, void* recvbuf, size_t count, annulus_type_t type, annulus_op_t op) {
+  return Call(comm, Make(CollectiveKind::kAllreduce, sendbuf, recvbuf, count, type, op, 0));
+}
+
+annulus_status_t annulus_reduce_scatter(annulus_comm_t* comm, const void* sendbuf, void* recvbuf, size_t recvcount, annulus_type_t type, annulus_op_t op) {
+  return Call(comm, Make(CollectiveKind::kReduceScatter, sendbuf, recvbuf, recvcount, type, op, 0));
+}
+
+annulus_status_t annulus_allgather(annulus_comm_t* comm, const void* sendbuf, void* recvbuf, size_t sendcount, annulus_type_t type) {
+  return Call(comm, Make(CollectiveKind::kAllgather, sendbuf, recvbuf, sendcount, type, ANNULUS_SUM, 0));
+}
+
+annulus_status_t annulus_broadcast(annulus_comm_t* comm, const void* sendbuf, void* recvbuf, size_t count, annulus_type_t type, int root) {
+  return Call(comm, Make(CollectiveKind::kBroadcast, sendbuf, recvbuf, count, type, ANNULUS_SUM, root));
+}
+
+annulus_status_t annulus_reduce(annulus_comm_t* comm, const void* sendbuf, void* recvbuf, size_t count, annulus_type_t type, annulus_op_t op, int root) {
+  return Call(comm, Make(CollectiveKind::kReduce, sendbuf, recvbuf, count, type, op, root));
+}
+
+annulus_status_t annulus_barrier(annulus_comm_t* comm) {
+  return Call(comm, Make(CollectiveKind::kBarrier, nullptr, nullptr, 0, ANNULUS_INT32, ANNULUS_SUM, 0));
+}
+
+annulus_status_t annulus_allreduce_async(annulus_comm_t* comm, const void* sendbuf, void* recvbuf, size_t count, annulus_type_t type, annulus_op_t op, annulus_request_t** request) {
+  return Call(comm, Make(CollectiveKind::kAllreduce, sendbuf, recvbuf, count, type, op, 0), true, request);
+}
+
+annulus_status_t annulus_reduce_scatter_async(annulus_comm_t* comm, const void* sendbuf, void* recvbuf, size_t recvcount, annulus_type_t type, annulus_op_t op, annulus_request_t** request) {
+  return Call(comm, Make(CollectiveKind::kReduceScatter, sendbuf, recvbuf, recvcount, type, op, 0), true, request);
+}
+
+annulus_status_t annulus_allgather_async(annulus_comm_t* comm, const void* sendbuf, void* recvbuf, size_t sendcount, annulus_type_t type, annulus_request_t** request) {
+  return Call(comm, Make(CollectiveKind::kAllgather, sendbuf, recvbuf, sendcount, type, ANNULUS_SUM, 0), true, request);
+}
+
+annulus_status_t annulus_broadcast_async(annulus_comm_t* comm, const void* sendbuf, void* recvbuf, size_t count, annulus_type_t type, int root, annulus_request_t** request) {
+  return Call(comm, Make(CollectiveKind::kBroadcast, sendbuf, recvbuf, count, type, ANNULUS_SUM, root), true, request);
+}
+
+annulus_status_t annulus_reduce_async(annulus_comm_t* comm, const void* sendbuf, void* recvbuf, size_t count, annulus_type_t type, annulus_op_t op, int root, annulus_request_t** request) {
+  return Call(comm, Make(CollectiveKind::kReduce, sendbuf, recvbuf, count, type, op, root), true, request);
+}
+
+annulus_status_t annulus_barrier_async(annulus_comm_t* comm, annulus_request_t** request) {
+  return Call(comm, Make(CollectiveKind::kBarrier, nullptr, nullptr, 0, ANNULUS_INT32, ANNULUS_SUM, 0), true, request);
+}
+
+annulus_status_t annulus_request_wait(annulus_request_t* request, int64_t timeout_ms) {
+  if (request == nullptr) return Reject(Status::Invalid("request is null"));
+  return ToC(Unwrap(request)->communicator->Wait(Unwrap(request), timeout_ms));
+}
+
+annulus_status_t annulus_request_test(annulus_request_t* request) { return annulus_request_wait(request, 0); }
+
+annulus_status_t annulus_request_free(annulus_request_t* request) {
+  if (request != nullptr) Unwrap(request)->communicator->Free(Unwrap(request));
+  return ANNULUS_OK;
+}

@@ -1,0 +1,103 @@
+// Communicator: a group of ranks and its collectives, blocking and asynchronous, in one order.
+//
+// A blocking call with nothing queued before it is driven by the calling thread, without a hand-over; everything else is driven by
+// one progress thread, which starts with the first asynchronous call.
+//
+// Threads: all functions may be called from any thread, except that the destructor must be the last call. Calls take turns in
+// the order in which they arrive.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <unordered_set>
+
+#include "collectives/arguments.h"
+#include "collectives/driver.h"
+#include "collectives/setup.h"
+
+namespace annulus {
+
+class Communicator;
+
+// One queued collective. Owned by its communicator; the user holds it until Free.
+struct Request {
+  Communicator* communicator = nullptr;
+  Arguments arguments;
+  Call call;
+  Deadline deadline = kNoDeadline;  // 0: the communicator's timeout, from the start of the work.
+  bool done = false;
+  Code code = Code::kInProgress;
+};
+
+// The latest failure, as annulus_comm_last_error tells it.
+struct ErrorRecord {
+  Verdict verdict;
+  bool failed = false;
+};
+
+class Communicator {
+ public:
+  static Status Create(const Options& options, std::unique_ptr<Communicator>* communicator);
+
+  // Aborts what is pending on this rank, says goodbye and frees everything, requests included. Bounded in time.
+  ~Communicator();
+
+  int rank() const { return setup_->rank(); }
+  int nranks() const { return setup_->nranks(); }
+  int local_rank() const { return setup_->local_rank(); }
+  int local_size() const { return setup_->local_size(); }
+
+  // Does the collective and returns its outcome.
+  Code Run(const Arguments& arguments);
+
+  // Queues the collective. The request must be freed.
+  Code Submit(const Arguments& arguments, Request** request);
+
+  // Waits up to `timeout_ms` (< 0: until the collective's own deadline ends it). kInProgress when it has not finished.
+  Code Wait(Request* request, int64_t timeout_ms);
+
+  // Waits for the request to finish, then frees it.
+  void Free(Request* request);
+
+  // Fails everything pending and later on all ranks. Returns at once.
+  void Abort();
+
+  // The record is valid until the next failing call.
+  const ErrorRecord& last_error() const;
+
+ private:
+  explicit Communicator(std::unique_ptr<Setup> setup);
+
+  Code Refuse(const Status& status);
+  // All of these need mu_ held.
+  bool Refused(Code* code);
+  void Fail(const Verdict& verdict);
+  Code Drive(const Arguments& arguments, const Call& call, Deadline deadline, const WaitPolicy& policy,
+             std::unique_lock<std::mutex>* lock);
+  Request* Enqueue(const Arguments& arguments, Deadline deadline);
+  void ProgressThread();
+
+  Deadline TimeoutFromNow() const { return DeadlineAfter(setup_->options().timeout_ms * kMillisecond); }
+
+  std::unique_ptr<Setup> setup_;
+  HostDevice host_;
+  Engine engine_;
+  Driver driver_;
+  const WaitPolicy background_policy_;  // Of the progress thread: it shares the cores with the computation it overlaps.
+
+  mutable std::mutex mu_;
+  std::condition_variable changed_;  // A request is done, or the driver is free, or the queue grew.
+  bool driving_ = false;
+  bool stopping_ = false;
+  uint64_t sequence_ = 0;
+  std::deque<Request*> queue_;
+  std::unordered_set<Request*> requests_;
+  ErrorRecord error_;
+  bool failed_ = false;  // error_ is final.
+  std::thread progress_thread_;
+};
+
+}  // namespace annulus

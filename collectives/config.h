@@ -1,0 +1,17 @@
+// Config: translation between the C API's annulus_config_t and Options.
+#pragma once
+
+#include "base/options.h"
+#include "collectives/annulus.h"
+
+namespace annulus {
+
+// Fills `config` from the environment over the defaults. Its strings are valid until this thread's next InitConfig.
+// Errors: kInvalidArgument naming the variable.
+Status InitConfig(annulus_config_t* config);
+
+// Reads as many fields as config.struct_bytes covers; the others keep their defaults. A null string stands for the default.
+// Errors: kInvalidArgument when struct_bytes is none that any version had.
+Status ToOptions(const annulus_config_t& config, Options* options);
+
+}  // namespace annulus

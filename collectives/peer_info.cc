@@ -1,0 +1,65 @@
+#include "collectives/peer_info.h"
+
+#include "collectives/control_wire.h"
+#include "transport/select.h"
+
+namespace annulus {
+
+std::string Encode(const PeerInfo& info) {
+  ByteWriter out;
+  out.Text(info.host_id, kLargestPeerText);
+  out.Text(info.transport, kLargestPeerText);
+  out.U64(info.plan.slice_bytes);
+  out.U64(info.plan.small_bytes);
+  out.U32(info.plan.channels);
+  out.U32(info.plan.slots);
+  for (const std::string& address : info.addresses) out.Text(address, kLargestPeerText);
+  return out.bytes();
+}
+
+Status Decode(const std::string& blob, int rank, PeerInfo* info) {
+  ByteReader in(std::as_bytes(std::span(blob)));
+  info->host_id = in.Text(kLargestPeerText);
+  info->transport = in.Text(kLargestPeerText);
+  info->plan.slice_bytes = in.U64();
+  info->plan.small_bytes = in.U64();
+  info->plan.channels = static_cast<int>(in.U32());
+  info->plan.slots = static_cast<int>(in.U32());
+  info->addresses.clear();
+  for (size_t i = 0; i < Backends().size(); ++i) info->addresses.push_back(in.Text(kLargestPeerText));
+  if (in.done()) return Status();
+  return {Code::kProtocol, "rank " + std::to_string(rank) + " described itself in an unknown format", rank, 0};
+}
+
+Status CheckAgreement(std::span<const PeerInfo> peers) {
+  const auto check = [&peers](size_t rank, const char* variable, const std::string& first, const std::string& own) {
+    if (first == own) return Status();
+    return Status(Code::kMismatch,
+                  std::string(variable) + " must be the same on all ranks: rank 0 has \"" + first + "\", rank " +
+                      std::to_string(rank) + " has \"" + own + "\"",
+                  static_cast<int>(rank), 0);
+  };
+  const PlanSettings& first = peers[0].plan;
+  for (size_t rank = 1; rank < peers.size(); ++rank) {
+    const PlanSettings& plan = peers[rank].plan;
+    ANNULUS_RETURN_IF_ERROR(check(rank, "ANNULUS_TRANSPORT", peers[0].transport, peers[rank].transport));
+    ANNULUS_RETURN_IF_ERROR(
+        check(rank, "ANNULUS_SLICE_BYTES", std::to_string(first.slice_bytes), std::to_string(plan.slice_bytes)));
+    ANNULUS_RETURN_IF_ERROR(
+        check(rank, "ANNULUS_SMALL_BYTES", std::to_string(first.small_bytes), std::to_string(plan.small_bytes)));
+    ANNULUS_RETURN_IF_ERROR(check(rank, "ANNULUS_CHANNELS", std::to_string(first.channels), std::to_string(plan.channels)));
+    ANNULUS_RETURN_IF_ERROR(check(rank, "slots", std::to_string(first.slots), std::to_string(plan.slots)));
+  }
+  return Status();
+}
+
+void FindLocalRank(std::span<const PeerInfo> peers, int rank, int* local_rank, int* local_size) {
+  *local_rank = *local_size = 0;
+  for (size_t other = 0; other < peers.size(); ++other) {
+    if (peers[other].host_id != peers[rank].host_id) continue;
+    if (static_cast<int>(other) < rank) ++*local_rank;
+    ++*local_size;
+  }
+}
+
+}  // namespace annulus

@@ -1,0 +1,34 @@
+// PeerInfo: what each rank tells all others at bootstrap; and the checks that the ranks fit together.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "collectives/plan.h"
+
+namespace annulus {
+
+struct PeerInfo {
+  std::string host_id;
+  PlanSettings plan;                   // Must be equal everywhere.
+  std::string transport;               // The setting; must be equal everywhere.
+  std::vector<std::string> addresses;  // By index in Backends(); "" = not usable there.
+};
+
+// Longest text in a PeerInfo.
+constexpr size_t kLargestPeerText = 256;
+
+std::string Encode(const PeerInfo& info);
+
+// Errors: kProtocol naming `rank` when `blob` is not an encoded PeerInfo.
+Status Decode(const std::string& blob, int rank, PeerInfo* info);
+
+// Errors: kMismatch naming the rank, the setting's variable and both values, compared with rank 0.
+Status CheckAgreement(std::span<const PeerInfo> peers);
+
+// Position of `rank` among the ranks of its host, and their number.
+void FindLocalRank(std::span<const PeerInfo> peers, int rank, int* local_rank, int* local_size);
+
+}  // namespace annulus

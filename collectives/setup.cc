@@ -1,0 +1,169 @@
+#include "collectives/setup.h"
+
+#include <sched.h>
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "collectives/bootstrap.h"
+#include "collectives/host_id.h"
+#include "collectives/peer_info.h"
+#include "transport/address.h"
+#include "transport/select.h"
+
+namespace annulus {
+namespace {
+
+int UsableCores() {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  if (sched_getaffinity(0, sizeof cores, &cores) != 0) return 1;
+  return std::max(1, CPU_COUNT(&cores));
+}
+
+LogLevel ParseLogLevel(const std::string& word) {
+  if (word == "error") return LogLevel::kError;
+  if (word == "info") return LogLevel::kInfo;
+  if (word == "debug") return LogLevel::kDebug;
+  return LogLevel::kWarn;
+}
+
+PlanSettings ToPlan(const Options& options) {
+  PlanSettings plan;
+  plan.slice_bytes = options.slice_bytes;
+  plan.small_bytes = options.small_bytes;
+  plan.channels = static_cast<int>(options.channels);
+  return plan;
+}
+
+}  // namespace
+
+Setup::Setup(const Options& options)
+    : options_(options),
+      plan_(ToPlan(options)),
+      host_id_(options.host_id.empty() ? FindHostId() : options.host_id),
+      links_(std::make_unique<Links>(nranks(), plan_.channels)) {}
+
+Setup::~Setup() { Close(); }
+
+Status Setup::Establish(const Options& options, std::unique_ptr<Setup>* setup) {
+  SetLogLevel(ParseLogLevel(options.log_level));
+  WarnOfUnknownVariables(static_cast<int>(options.rank));
+  const Deadline deadline = DeadlineAfter(options.connect_timeout_ms * kMillisecond);
+  std::unique_ptr<Setup> result(new Setup(options));
+  if (options.size > 1) ANNULUS_RETURN_IF_ERROR(result->Meet(deadline));
+  result->wait_policy_ = ChooseWaitPolicy(result->local_size_, UsableCores(), options.spin_us);
+  *setup = std::move(result);
+  return Status();
+}
+
+Status Setup::Meet(Deadline deadline) {
+  std::string local_host;
+  ANNULUS_RETURN_IF_ERROR(FindLocalHost(options_.rendezvous, &local_host));
+  PeerInfo own;
+  own.host_id = host_id_;
+  own.plan = plan_;
+  own.transport = options_.transport;
+  ANNULUS_RETURN_IF_ERROR(Listen(local_host, &own.addresses));
+
+  BootstrapConfig config;
+  config.rank = rank();
+  config.nranks = nranks();
+  config.rendezvous = options_.rendezvous;
+  config.job_key = options_.job_key;
+  config.blob = Encode(own);
+  config.deadline = deadline;
+  BootstrapResult met;
+  ANNULUS_RETURN_IF_ERROR(Bootstrap(config, &met));
+  // The control thread starts before the links: a rank that dies while links are made is noticed at once.
+  ControlConfig control;
+  control.rank = rank();
+  control.nranks = nranks();
+  control.connections = std::move(met.connections);
+  control.on_verdict = [this] { reactor_.Wake(); };
+  ANNULUS_RETURN_IF_ERROR(Control::Start(std::move(control), &control_));
+  return ConnectLinks(met.blobs, met.job_id, deadline);
+}
+
+TransportConfig Setup::MakeTransportConfig(const std::string& local_host) const {
+  TransportConfig config;
+  config.rank = rank();
+  config.nranks = nranks();
+  config.job_key = options_.job_key;
+  config.slot_bytes = SlotBytes(plan_);
+  config.slots = plan_.slots;
+  config.interface_name = options_.interface_name;
+  config.local_host = local_host;
+  config.tcp_sockets = static_cast<int>(options_.tcp_sockets);
+  config.checksum = options_.checksum != 0;
+  return config;
+}
+
+Status Setup::Listen(const std::string& local_host, std::vector<std::string>* addresses) {
+  TransportConfig config = MakeTransportConfig(local_host);
+  config.reactor = &reactor_;
+  std::string why;
+  bool any = false;
+  for (const Backend& backend : Backends()) {
+    transports_.push_back(nullptr);
+    addresses->emplace_back();
+    if (!Allows(options_.transport, backend)) continue;
+    std::unique_ptr<Transport> transport = backend.create(config);
+    Status usable = transport->Probe();
+    if (usable.ok()) usable = transport->LocalAddress(&addresses->back());
+    if (!usable.ok()) {
+      addresses->back().clear();
+      why += std::string(" ") + backend.name + ": " + usable.message() + ";";
+      Log(LogLevel::kInfo, rank(), "transport %s is not usable here: %s", backend.name, usable.message().c_str());
+      continue;
+    }
+    transports_.back() = std::move(transport);
+    any = true;
+  }
+  if (any) return Status();
+  return {Code::kUnsupported, "no transport is usable at rank " + std::to_string(rank()) + ":" + why};
+}
+
+Status Setup::ConnectLinks(const std::vector<std::string>& blobs, uint64_t job_id, Deadline deadline) {
+  std::vector<PeerInfo> peers(blobs.size());
+  for (size_t r = 0; r < blobs.size(); ++r) ANNULUS_RETURN_IF_ERROR(Decode(blobs[r], static_cast<int>(r), &peers[r]));
+  ANNULUS_RETURN_IF_ERROR(CheckAgreement(peers));
+  FindLocalRank(peers, rank(), &local_rank_, &local_size_);
+  if (options_.local_rank >= 0) local_rank_ = static_cast<int>(options_.local_rank);
+  if (options_.local_size >= 0) local_size_ = static_cast<int>(options_.local_size);
+
+  std::vector<std::vector<LinkRequest>> wanted(Backends().size());
+  const SelectEnd own{rank(), peers[rank()].host_id, peers[rank()].addresses};
+  for (const NeededLink& link : LinksNeeded(rank(), nranks(), plan_)) {
+    const PeerInfo& peer = peers[link.peer];
+    int backend = 0;
+    ANNULUS_RETURN_IF_ERROR(SelectBackend(own, {link.peer, peer.host_id, peer.addresses}, &backend));
+    const bool same_host = peer.host_id == peers[rank()].host_id;
+    wanted[backend].push_back({link.peer, link.channel, same_host, peer.addresses[backend]});
+  }
+  for (size_t b = 0; b < wanted.size(); ++b) {
+    if (transports_[b] == nullptr) continue;
+    std::vector<std::unique_ptr<Endpoint>> endpoints;
+    // Also with nothing wanted: it stops listening.
+    ANNULUS_RETURN_IF_ERROR(transports_[b]->Connect(wanted[b], job_id, deadline, &endpoints));
+    for (size_t i = 0; i < endpoints.size(); ++i) {
+      LogLink(*endpoints[i], Backends()[b].name, wanted[b][i].same_host);
+      links_->Add(wanted[b][i].peer, wanted[b][i].channel, std::move(endpoints[i]));
+    }
+  }
+  return Status();
+}
+
+void Setup::LogLink(const Endpoint& endpoint, const char* backend, bool same_host) const {
+  const char* where = same_host ? "on the same host" : "on another host";
+  const char* forced = options_.transport == "auto" ? "" : ", set by ANNULUS_TRANSPORT";
+  Log(LogLevel::kInfo, rank(), "link to rank %d, %s: %s%s: %s", endpoint.peer(), where, backend, forced,
+      endpoint.Describe().c_str());
+}
+
+void Setup::Close() {
+  if (control_ != nullptr) control_->Close();
+  links_->Close();
+}
+
+}  // namespace annulus

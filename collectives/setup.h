@@ -1,0 +1,62 @@
+// Setup: everything of a communicator that exists from its creation to its end, and how it comes about: the ranks meet, tell
+// each other where they listen, agree on transports, connect the links, and start the control thread.
+//
+// Threads: Establish is called by one thread; see each member for the rest.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "base/options.h"
+#include "collectives/control.h"
+#include "collectives/engine.h"
+#include "transport/reactor.h"
+
+namespace annulus {
+
+class Setup {
+ public:
+  // Joins the job that `options` (valid ones) describe. Blocks up to options.connect_timeout_ms.
+  // Errors: kInvalidArgument, kTimeout with the missing ranks, kMismatch of settings, kAuth, kUnsupported, kSystem.
+  static Status Establish(const Options& options, std::unique_ptr<Setup>* setup);
+
+  ~Setup();
+
+  const Options& options() const { return options_; }
+  int rank() const { return static_cast<int>(options_.rank); }
+  int nranks() const { return static_cast<int>(options_.size); }
+  int local_rank() const { return local_rank_; }
+  int local_size() const { return local_size_; }
+  const PlanSettings& plan() const { return plan_; }
+  const WaitPolicy& wait_policy() const { return wait_policy_; }
+
+  Reactor* reactor() { return &reactor_; }
+  const Links& links() const { return *links_; }
+  // Null when there is one rank only.
+  Control* control() { return control_.get(); }
+
+  // Says goodbye and closes all links. Idempotent and bounded in time. No thread may be driving the links.
+  void Close();
+
+ private:
+  explicit Setup(const Options& options);
+
+  Status Meet(Deadline deadline);
+  Status Listen(const std::string& local_host, std::vector<std::string>* addresses);
+  Status ConnectLinks(const std::vector<std::string>& blobs, uint64_t job_id, Deadline deadline);
+  void LogLink(const Endpoint& endpoint, const char* backend, bool same_host) const;
+  TransportConfig MakeTransportConfig(const std::string& local_host) const;
+
+  const Options options_;
+  PlanSettings plan_;
+  WaitPolicy wait_policy_;
+  std::string host_id_;
+  int local_rank_ = 0;
+  int local_size_ = 1;
+  Reactor reactor_;                                     // Outlives what is registered with it.
+  std::vector<std::unique_ptr<Transport>> transports_;  // By index in Backends(); null = off.
+  std::unique_ptr<Links> links_;
+  std::unique_ptr<Control> control_;
+};
+
+}  // namespace annulus

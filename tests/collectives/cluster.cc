@@ -1,0 +1,64 @@
+#include "tests/collectives/cluster.h"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <thread>
+#include <vector>
+
+#include "base/check.h"
+
+namespace annulus {
+
+ReservedPort::ReservedPort() : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  const int on = 1;
+  setsockopt(fd_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  setsockopt(fd_, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  ANNULUS_CHECK(bind(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+  ANNULUS_CHECK(getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &length) == 0);
+  port_ = ntohs(address.sin_port);
+}
+
+ReservedPort::~ReservedPort() { close(fd_); }
+
+annulus_config_t Cluster::Config(int rank) const {
+  annulus_config_t config;
+  EXPECT_EQ(annulus_config_init(&config), ANNULUS_OK) << annulus_last_error_message();
+  config.rank = rank;
+  config.size = config_.nranks;
+  config.rendezvous = rendezvous_.c_str();
+  config.job_key = "a key for tests, of enough characters";
+  config.transport = config_.transport.c_str();
+  config.slice_bytes = config_.slice_bytes;
+  config.small_bytes = config_.small_bytes;
+  config.channels = config_.channels;
+  config.tcp_sockets = config_.tcp_sockets;
+  config.checksum = config_.checksum;
+  config.timeout_ms = config_.timeout_ms;
+  config.connect_timeout_ms = 30000;
+  return config;
+}
+
+void Cluster::Run(const std::function<void(annulus_comm_t* comm, int rank)>& body) const {
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < config_.nranks; ++rank) {
+    threads.emplace_back([this, rank, &body] {
+      const annulus_config_t config = Config(rank);
+      annulus_comm_t* comm = nullptr;
+      const annulus_status_t created = annulus_comm_create(&config, &comm);
+      ASSERT_EQ(created, ANNULUS_OK) << "rank " << rank << ": " << annulus_last_error_message();
+      body(comm, rank);
+      EXPECT_EQ(annulus_comm_destroy(comm), ANNULUS_OK);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace annulus

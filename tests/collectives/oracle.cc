@@ -1,0 +1,91 @@
+#include "tests/collectives/oracle.h"
+
+#include <cstring>
+#include <random>
+
+#include "collectives/reducer.h"
+#include "collectives/schedule.h"
+
+namespace annulus {
+namespace {
+
+template <typename T, typename Make>
+Bytes Fill(size_t count, Make make) {
+  Bytes bytes(count * sizeof(T));
+  for (size_t i = 0; i < count; ++i) {
+    const T value = make();
+    std::memcpy(bytes.data() + i * sizeof(T), &value, sizeof(T));
+  }
+  return bytes;
+}
+
+// Folds elements [begin, begin + count) of all inputs, from rank `first` on, one pair at a time.
+Bytes Fold(const Call& call, const std::vector<Bytes>& inputs, size_t begin, size_t count, int first) {
+  const size_t element = TypeBytes(call.type);
+  const int n = static_cast<int>(inputs.size());
+  const auto part = [&](int rank) { return inputs[rank].data() + begin * element; };
+  Bytes sum(part(first), part(first) + count * element);
+  for (int k = 1; k < n; ++k) {
+    SliceOp op;
+    op.dst[0] = sum.data();
+    op.inline_src[0] = sum.data();
+    op.inline_src[1] = part((first + k) % n);
+    op.num_sources = 2;
+    op.count = count;
+    op.type = call.type;
+    op.op = call.op;
+    op.divisor = call.op == ReduceOp::kAvg && k == n - 1 ? n : 0;
+    RunOnHost(op);
+  }
+  return sum;
+}
+
+}  // namespace
+
+Bytes MakeInput(DataType type, size_t count, int rank, uint64_t seed) {
+  std::mt19937_64 random(seed * 1000 + rank);
+  std::normal_distribution<double> normal(0, 1000);
+  switch (type) {
+    case DataType::kInt32: return Fill<uint32_t>(count, [&] { return static_cast<uint32_t>(random()); });
+    case DataType::kInt64: return Fill<uint64_t>(count, [&] { return random(); });
+    // Exponents around one: bits 0x3c00 of binary16, 0x3f80 of bfloat16.
+    case DataType::kFloat16: return Fill<uint16_t>(count, [&] { return static_cast<uint16_t>(0x3800 + random() % 0x0c00); });
+    case DataType::kBFloat16: return Fill<uint16_t>(count, [&] { return static_cast<uint16_t>(0x3f00 + random() % 0x0180); });
+    case DataType::kFloat32: return Fill<float>(count, [&] { return static_cast<float>(normal(random)); });
+    case DataType::kFloat64: return Fill<double>(count, [&] { return normal(random); });
+  }
+  return {};
+}
+
+size_t InputElements(const Call& call, int nranks) {
+  return call.count * (call.kind == CollectiveKind::kReduceScatter ? nranks : 1);
+}
+
+size_t OutputElements(const Call& call, int nranks) {
+  return call.count * (call.kind == CollectiveKind::kAllgather ? nranks : 1);
+}
+
+Bytes ExpectedOutput(const Call& call, const std::vector<Bytes>& inputs, int rank) {
+  const int n = static_cast<int>(inputs.size());
+  Bytes result;
+  const auto append = [&result](const Bytes& part) { result.insert(result.end(), part.begin(), part.end()); };
+  switch (call.kind) {
+    case CollectiveKind::kAllreduce:
+      for (int c = 0; c < n; ++c) {
+        append(Fold(call, inputs, ChunkBegin(call.count, n, c), ChunkElements(call.count, n, c), (c + 1) % n));
+      }
+      break;
+    case CollectiveKind::kReduceScatter: return Fold(call, inputs, call.count * rank, call.count, (rank + 1) % n);
+    case CollectiveKind::kAllgather:
+      for (const Bytes& input : inputs) append(input);
+      break;
+    case CollectiveKind::kBroadcast: return inputs[call.root];
+    case CollectiveKind::kReduce:
+      if (rank == call.root) return Fold(call, inputs, 0, call.count, (call.root + 1) % n);
+      break;
+    default: break;
+  }
+  return result;
+}
+
+}  // namespace annulus
