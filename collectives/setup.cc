@@ -7,8 +7,8 @@
 #include "base/log.h"
 #include "collectives/bootstrap.h"
 #include "collectives/host_id.h"
+#include "collectives/local_host.h"
 #include "collectives/peer_info.h"
-#include "transport/address.h"
 #include "transport/select.h"
 
 namespace annulus {
@@ -59,7 +59,7 @@ Status Setup::Establish(const Options& options, std::unique_ptr<Setup>* setup) {
 
 Status Setup::Meet(Deadline deadline) {
   std::string local_host;
-  ANNULUS_RETURN_IF_ERROR(FindLocalHost(options_.rendezvous, &local_host));
+  ANNULUS_RETURN_IF_ERROR(FindLocalHost(&reactor_, options_.rendezvous, deadline, &local_host));
   PeerInfo own;
   own.host_id = host_id_;
   own.plan = plan_;
@@ -82,7 +82,17 @@ Status Setup::Meet(Deadline deadline) {
   control.connections = std::move(met.connections);
   control.on_verdict = [this] { reactor_.Wake(); };
   ANNULUS_RETURN_IF_ERROR(Control::Start(std::move(control), &control_));
-  return ConnectLinks(met.blobs, met.job_id, deadline);
+  Status connected = ConnectLinks(met.blobs, met.job_id, deadline);
+  if (connected.ok()) return connected;
+  // Whatever it was, everybody hears of it, and fails with the same words.
+  const Verdict verdict = control_->Report(connected, Call());
+  return {verdict.code, verdict.message, verdict.rank, verdict.os_errno};
+}
+
+Status Setup::Verdicted() const {
+  if (!control_->has_verdict()) return Status();
+  const Verdict& verdict = control_->verdict();
+  return {verdict.code, verdict.message, verdict.rank, verdict.os_errno};
 }
 
 TransportConfig Setup::MakeTransportConfig(const std::string& local_host) const {
@@ -141,11 +151,15 @@ Status Setup::ConnectLinks(const std::vector<std::string>& blobs, uint64_t job_i
     const bool same_host = peer.host_id == peers[rank()].host_id;
     wanted[backend].push_back({link.peer, link.channel, same_host, peer.addresses[backend]});
   }
+  ConnectContext context;
+  context.job_id = job_id;
+  context.deadline = deadline;
+  context.give_up = [this] { return Verdicted(); };
   for (size_t b = 0; b < wanted.size(); ++b) {
     if (transports_[b] == nullptr) continue;
     std::vector<std::unique_ptr<Endpoint>> endpoints;
     // Also with nothing wanted: it stops listening.
-    ANNULUS_RETURN_IF_ERROR(transports_[b]->Connect(wanted[b], job_id, deadline, &endpoints));
+    ANNULUS_RETURN_IF_ERROR(transports_[b]->Connect(wanted[b], context, &endpoints));
     for (size_t i = 0; i < endpoints.size(); ++i) {
       LogLink(*endpoints[i], Backends()[b].name, wanted[b][i].same_host);
       links_->Add(wanted[b][i].peer, wanted[b][i].channel, std::move(endpoints[i]));

@@ -10,6 +10,7 @@
 #include "base/options.h"
 #include "collectives/control.h"
 #include "collectives/engine.h"
+#include "collectives/waiter.h"
 #include "transport/reactor.h"
 
 namespace annulus {
@@ -43,6 +44,8 @@ class Setup {
 
   Status Meet(Deadline deadline);
   Status Listen(const std::string& local_host, std::vector<std::string>* addresses);
+  // The verdict as a status, OK while there is none.
+  Status Verdicted() const;
   Status ConnectLinks(const std::vector<std::string>& blobs, uint64_t job_id, Deadline deadline);
   void LogLink(const Endpoint& endpoint, const char* backend, bool same_host) const;
   TransportConfig MakeTransportConfig(const std::string& local_host) const;

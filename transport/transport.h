@@ -21,6 +21,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -123,7 +124,6 @@ struct TransportConfig {
   int rank = 0;
   int nranks = 1;
   std::string job_key;  // Empty: insecure, peers are believed without proof.
-  uint64_t job_id = 0;  // Sets this communicator's links apart from those of others.
   size_t slot_bytes = 256 * 1024;
   int slots = 8;               // Per direction of a link.
   std::string interface_name;  // TCP: listen on this interface; empty: on local_host.
@@ -142,6 +142,15 @@ struct LinkRequest {
   std::string address;  // The peer's LocalAddress() of this transport.
 };
 
+// What Connect needs to know that was not known when the transport was made.
+struct ConnectContext {
+  uint64_t job_id = 0;  // The same on all ranks; sets this communicator's links apart from those of others.
+  Deadline deadline = kNoDeadline;
+  // If any, asked whenever the reactor wakes: a failure ends Connect at once with that status (another rank is known to have
+  // failed meanwhile).
+  std::function<Status()> give_up;
+};
+
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -156,9 +165,9 @@ class Transport {
 
   // Establishes all links at once, authenticated both ways, and stops listening. Both ends must call it; the higher rank
   // dials, the lower accepts. Strangers, slow clients and broken hellos are dropped and logged once, and do not delay the rest.
-  // Output: endpoints[i] belongs to links[i]. Blocks up to `deadline`.
-  // Errors: kTimeout, kAuth or kPeerLost with the peer's rank; all made so far is closed.
-  virtual Status Connect(std::span<const LinkRequest> links, Deadline deadline,
+  // Output: endpoints[i] belongs to links[i]. Blocks up to context.deadline.
+  // Errors: kTimeout, kAuth or kPeerLost with the peer's rank; what give_up returned; all made so far is closed.
+  virtual Status Connect(std::span<const LinkRequest> links, const ConnectContext& context,
                          std::vector<std::unique_ptr<Endpoint>>* endpoints) = 0;
 };
 

@@ -1,0 +1,16 @@
+// LocalHost: the address under which this host reaches the rendezvous, and so under which its peers can reach it.
+#pragma once
+
+#include <string>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "transport/reactor.h"
+
+namespace annulus {
+
+// Output: a numeric IPv4 or IPv6 address. Sends nothing; blocks only to resolve a name, up to `deadline`.
+// Errors: those of Resolve; kSystem when no route leads there.
+Status FindLocalHost(Reactor* reactor, const std::string& rendezvous, Deadline deadline, std::string* host);
+
+}  // namespace annulus

@@ -1,0 +1,136 @@
+// Failures of real processes: every survivor gets the same verdict, naming the culprit, in time; and destroy returns.
+
+#include <annulus.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include "tests/faults/ranks.h"
+
+namespace annulus {
+namespace {
+
+constexpr Nanoseconds kStart = 60 * kSecond;      // Generous: machines are busy, sanitizers slow.
+constexpr Nanoseconds kDeathVerdict = 2 * kSecond;  // Promised for a peer's death.
+constexpr int64_t kTimeoutMs = 2000;
+// After the deadline the arbiter asks around (400 ms); a survivor waits at most 1.5 s for it.
+constexpr Nanoseconds kLateVerdict = 2 * kSecond;
+constexpr Nanoseconds kDestroy = 2 * kSecond;
+
+struct FaultCase {
+  int nranks;
+  std::string transport;
+  int culprit;
+};
+
+std::string Name(const testing::TestParamInfo<FaultCase>& info) {
+  return info.param.transport + std::to_string(info.param.nranks) + "culprit" + std::to_string(info.param.culprit);
+}
+
+class FaultsTest : public testing::TestWithParam<FaultCase> {
+ protected:
+  int n() const { return GetParam().nranks; }
+  int culprit() const { return GetParam().culprit; }
+  Ranks::Environment environment() const {
+    return {{"ANNULUS_TRANSPORT", GetParam().transport}, {"ANNULUS_TIMEOUT_MS", std::to_string(kTimeoutMs)}};
+  }
+
+  // Every rank but `except` has ended with one verdict: `status`, blaming the culprit; within `limit` of `since`.
+  void ExpectVerdict(Ranks* ranks, int except, int status, Nanoseconds since, Nanoseconds limit, const std::string& words) {
+    const std::vector<WorkerVerdict> verdicts = ranks->Verdicts(except, Now() + limit + kDestroy + 10 * kSecond);
+    Nanoseconds slowest = 0;
+    std::string message;
+    for (int rank = 0; rank < n(); ++rank) {
+      if (rank == except) continue;
+      SCOPED_TRACE(testing::Message() << "rank " << rank << " wrote:\n" << ranks->output(rank));
+      const WorkerVerdict& verdict = verdicts[rank];
+      ASSERT_TRUE(verdict.valid) << "no verdict, or destroy did not return";
+      EXPECT_EQ(verdict.status, status);
+      EXPECT_EQ(verdict.rank, culprit());
+      if (message.empty()) message = verdict.message;
+      EXPECT_EQ(verdict.message, message) << "ranks disagree";
+      EXPECT_NE(verdict.message.find(words), std::string::npos) << verdict.message;
+      EXPECT_LE(verdict.at - since, limit);
+      EXPECT_LE(verdict.ended_at - verdict.at, kDestroy);
+      EXPECT_EQ(ranks->output(rank).find("not refused"), std::string::npos);
+      slowest = std::max(slowest, verdict.at - since);
+    }
+    std::printf("%s: verdict after %.1f ms: %s\n", testing::UnitTest::GetInstance()->current_test_info()->name(),
+                static_cast<double>(slowest) / kMillisecond, message.c_str());
+  }
+};
+
+TEST_P(FaultsTest, KilledRankIsNamedWithinTwoSeconds) {
+  Ranks ranks(n(), environment(), {"loop", "4000000"});
+  ASSERT_TRUE(ranks.WaitForLine("ready", Now() + kStart)) << ranks.output(0) << ranks.output(n() - 1);
+  const Nanoseconds since = Now();
+  ranks.Signal(culprit(), SIGKILL);
+  ExpectVerdict(&ranks, culprit(), ANNULUS_PEER_LOST, since, kDeathVerdict, "rank " + std::to_string(culprit()));
+}
+
+TEST_P(FaultsTest, StoppedRankIsNamedAtTheDeadline) {
+  Ranks ranks(n(), environment(), {"loop", "40000"});
+  ASSERT_TRUE(ranks.WaitForLine("ready", Now() + kStart)) << ranks.output(0) << ranks.output(n() - 1);
+  const Nanoseconds since = Now();
+  ranks.Signal(culprit(), SIGSTOP);
+  ExpectVerdict(&ranks, culprit(), ANNULUS_TIMEOUT, since, kTimeoutMs * kMillisecond + kLateVerdict, "does not respond");
+}
+
+TEST_P(FaultsTest, MissingRankIsNamedAtTheDeadline) {
+  Ranks ranks(n(), environment(), {"loop", "40000"}, culprit(), {"idle"});
+  ASSERT_TRUE(ranks.WaitForLine("ready", Now() + kStart)) << ranks.output(0) << ranks.output(n() - 1);
+  const Nanoseconds since = Now();
+  ExpectVerdict(&ranks, culprit(), ANNULUS_TIMEOUT, since, kTimeoutMs * kMillisecond + kLateVerdict, "not entered");
+}
+
+TEST_P(FaultsTest, RankThatLeavesIsNamed) {
+  Ranks ranks(n(), environment(), {"loop", "40000"}, culprit(), {"leave"});
+  ASSERT_TRUE(ranks.WaitForLine("ready", Now() + kStart)) << ranks.output(0) << ranks.output(n() - 1);
+  const Nanoseconds since = Now();
+  ExpectVerdict(&ranks, culprit(), ANNULUS_PEER_LOST, since, kTimeoutMs * kMillisecond + kLateVerdict, "left");
+}
+
+TEST_P(FaultsTest, AbortReachesEveryRank) {
+  Ranks ranks(n(), environment(), {"loop", "400000"}, culprit(), {"abort"});
+  const Nanoseconds since = Now();
+  ExpectVerdict(&ranks, -1, ANNULUS_ABORTED, since, kStart, "abort");
+}
+
+TEST_P(FaultsTest, MismatchedCallsNameRankAndField) {
+  if (n() < 3) GTEST_SKIP() << "with two ranks nobody can say which one is wrong";
+  const std::pair<const char*, const char*> fields[] = {
+      {"count", "count"}, {"type", "type"}, {"op", "operation"}, {"root", "root"}, {"kind", "reduce"}};
+  for (const auto& [field, word] : fields) {
+    SCOPED_TRACE(field);
+    Ranks ranks(n(), environment(), {"once", field}, culprit(), {"differ", field});
+    const Nanoseconds since = Now();
+    ExpectVerdict(&ranks, -1, ANNULUS_MISMATCH, since, kStart, word);
+    if (HasFatalFailure()) return;
+  }
+}
+
+std::vector<FaultCase> Cases() {
+  std::vector<FaultCase> cases;
+  for (const char* transport : {"shm", "tcp"}) {
+    for (int n : {2, 4}) {
+      for (int culprit : n == 2 ? std::vector<int>{0, 1} : std::vector<int>{0, 2, 3}) cases.push_back({n, transport, culprit});
+    }
+  }
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(Jobs, FaultsTest, testing::ValuesIn(Cases()), Name);
+
+TEST(CutTest, CutSocketsEndInOneVerdictForAll) {
+  const Ranks::Environment environment = {{"ANNULUS_TRANSPORT", "tcp"}, {"ANNULUS_TIMEOUT_MS", "5000"}};
+  Ranks ranks(4, environment, {"loop", "4000000"}, 2, {"cut"});
+  const std::vector<WorkerVerdict> verdicts = ranks.Verdicts(-1, Now() + kStart);
+  for (int rank = 0; rank < 4; ++rank) {
+    ASSERT_TRUE(verdicts[rank].valid) << ranks.output(rank);
+    EXPECT_EQ(verdicts[rank].status, ANNULUS_PEER_LOST) << ranks.output(rank);
+    EXPECT_EQ(verdicts[rank].message, verdicts[0].message);
+    EXPECT_NE(verdicts[rank].message.find("rank 2"), std::string::npos) << verdicts[rank].message;
+  }
+}
+
+}  // namespace
+}  // namespace annulus

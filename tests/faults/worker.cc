@@ -1,0 +1,109 @@
+// One rank of a failure test: it works until something goes wrong, and says what it was told.
+//
+//   worker loop [bytes]         allreduce after allreduce
+//   worker once FIELD           ten good calls, then the one that `differ` is to differ from
+//   worker differ FIELD         ten good calls, then one that differs in FIELD: count, type, op, root, kind
+//   worker idle                 ten good calls, then none, with the communicator open
+//   worker leave                ten good calls, then destroys its communicator
+//   worker abort                ten good calls, then annulus_comm_abort
+//   worker cut                  ten good calls, then shuts down its TCP data sockets and goes on
+//
+// Output: "ready" after the ten calls; "verdict STATUS RANK TIME MESSAGE" on a failure; "ended TIME" after destroy.
+
+#include <annulus.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+
+namespace {
+
+constexpr int kGoodCalls = 10;
+
+struct Buffers {
+  explicit Buffers(size_t count) : in(count, 1.0f), out(count) {}
+  std::vector<float> in;
+  std::vector<float> out;
+};
+
+annulus_status_t Good(annulus_comm_t* comm, Buffers* b) {
+  return annulus_allreduce(comm, b->in.data(), b->out.data(), b->in.size(), ANNULUS_FLOAT32, ANNULUS_SUM);
+}
+
+annulus_status_t Differing(annulus_comm_t* comm, Buffers* b, const std::string& field, bool differ) {
+  const size_t count = b->in.size() / 2 - (field == "count" && differ ? 5 : 0);
+  const annulus_type_t type = field == "type" && differ ? ANNULUS_INT32 : ANNULUS_FLOAT32;
+  const annulus_op_t op = field == "op" && differ ? ANNULUS_MAX : ANNULUS_SUM;
+  if (field == "root") return annulus_broadcast(comm, b->in.data(), b->out.data(), count, type, differ ? 1 : 0);
+  if (field == "kind" && differ) return annulus_reduce(comm, b->in.data(), b->out.data(), count, type, op, 0);
+  return annulus_allreduce(comm, b->in.data(), b->out.data(), count, type, op);
+}
+
+// Shuts down every TCP connection that does not lead to or from the rendezvous.
+void CutDataSockets() {
+  const std::string rendezvous = std::getenv("ANNULUS_RENDEZVOUS");
+  const int port = std::atoi(rendezvous.substr(rendezvous.rfind(':') + 1).c_str());
+  for (int fd = 3; fd < 256; ++fd) {
+    sockaddr_in own{};
+    sockaddr_in other{};
+    socklen_t own_bytes = sizeof own;
+    socklen_t other_bytes = sizeof other;
+    if (getsockname(fd, reinterpret_cast<sockaddr*>(&own), &own_bytes) != 0 || own.sin_family != AF_INET) continue;
+    if (getpeername(fd, reinterpret_cast<sockaddr*>(&other), &other_bytes) != 0) continue;
+    if (ntohs(own.sin_port) != port && ntohs(other.sin_port) != port) shutdown(fd, SHUT_RDWR);
+  }
+}
+
+void Say(const char* format, auto... arguments) {
+  std::printf(format, arguments...);
+  std::fflush(stdout);
+}
+
+annulus_status_t Act(annulus_comm_t* comm, Buffers* buffers, const std::string& mode, const std::string& field) {
+  annulus_status_t status = ANNULUS_OK;
+  if (mode == "cut") CutDataSockets();
+  if (mode == "abort") annulus_comm_abort(comm);
+  if (mode == "leave") return ANNULUS_OK;
+  if (mode == "idle") {
+    for (;;) pause();  // Until the test kills us.
+  }
+  if (mode == "once") status = Differing(comm, buffers, field, false);
+  if (mode == "differ") status = Differing(comm, buffers, field, true);
+  while (status == ANNULUS_OK) status = Good(comm, buffers);
+  return status;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string mode = argc > 1 ? argv[1] : "loop";
+  const std::string field = argc > 2 ? argv[2] : "";
+  annulus_comm_t* comm = nullptr;
+  if (annulus_comm_create(nullptr, &comm) != ANNULUS_OK) {
+    Say("create failed: %s\n", annulus_last_error_message());
+    return 1;
+  }
+  Buffers buffers(mode == "loop" && !field.empty() ? std::strtoul(field.c_str(), nullptr, 10) / sizeof(float) : 100000);
+  annulus_status_t status = ANNULUS_OK;
+  for (int i = 0; i < kGoodCalls && status == ANNULUS_OK; ++i) status = Good(comm, &buffers);
+  if (status == ANNULUS_OK) {
+    Say("ready\n");
+    status = Act(comm, &buffers, mode, field);
+  }
+  const long long at = annulus::Now();
+  annulus_error_t error{};
+  error.struct_bytes = sizeof error;
+  annulus_comm_last_error(comm, &error);
+  if (status != ANNULUS_OK) Say("verdict %d %d %lld %s\n", static_cast<int>(status), error.rank, at, error.message);
+  if (status != ANNULUS_OK && (error.status != status || Good(comm, &buffers) != status)) Say("not refused with the verdict\n");
+  annulus_comm_destroy(comm);
+  Say("ended %lld\n", static_cast<long long>(annulus::Now()));
+  return 0;
+}
