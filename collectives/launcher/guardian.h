@@ -1,0 +1,28 @@
+// Guardian: runs the supervisor in a process of its own and outlives it, so that even a SIGKILL leaves no orphan.
+//
+//   annulus-run (guardian) --- supervisor --- rank 0, rank 1, ... and what they start
+//
+// Either process may die at any moment. When the guardian dies, the supervisor gets SIGRTMIN, which no caller
+// ignores, and kills all that it started. When the supervisor dies, its ranks die with it, their children become the
+// guardian's, and it kills them.
+//
+// Threads: one; the process must be single-threaded, as it forks.
+#pragma once
+
+#include <sys/types.h>
+
+#include <csignal>
+#include <functional>
+
+namespace annulus {
+
+struct GuardedContext {
+  pid_t guardian;
+  sigset_t caught;    // Blocked here, for a signalfd: SIGCHLD and those that end the job.
+  sigset_t original;  // The signal mask that annulus-run was started with.
+};
+
+// Runs `supervise` in a child process that is a subreaper, and returns its exit status.
+int RunGuarded(const std::function<int(const GuardedContext&)>& supervise);
+
+}  // namespace annulus
