@@ -48,9 +48,12 @@ constexpr std::array<char, 16> kAcceptorLabel = {"annulus accepts"};
 
 const char* PurposeName(uint8_t purpose) {
   switch (static_cast<Purpose>(purpose)) {
-    case Purpose::kRendezvous: return "rendezvous";
-    case Purpose::kTcpLink: return "TCP link";
-    case Purpose::kShmLink: return "shared memory link";
+    case Purpose::kRendezvous:
+      return "rendezvous";
+    case Purpose::kTcpLink:
+      return "TCP link";
+    case Purpose::kShmLink:
+      return "shared memory link";
   }
   return "unknown purpose";
 }
@@ -68,7 +71,9 @@ Handshake::Handshake(Role role, const std::string& key, const Hello& hello) : ro
   if (role_ == Role::kInitiator) QueueHello();
 }
 
-std::span<const std::byte> Handshake::Output() const { return std::span(out_).subspan(out_begin_, out_end_ - out_begin_); }
+std::span<const std::byte> Handshake::Output() const {
+  return std::span(out_).subspan(out_begin_, out_end_ - out_begin_);
+}
 
 void Handshake::Sent(size_t bytes) {
   ANNULUS_CHECK(bytes <= out_end_ - out_begin_);
@@ -227,9 +232,9 @@ std::array<std::byte, Handshake::kMacBytes> Handshake::Mac(Role author) const {
   std::memcpy(text.data() + label.size() + kHelloBytes, (initiator ? peer_bytes_ : own_bytes_).data(), kHelloBytes);
   std::array<std::byte, kMacBytes> mac;
   unsigned mac_bytes = 0;
-  const unsigned char* made =
-      HMAC(EVP_sha256(), key_.data(), static_cast<int>(key_.size()), reinterpret_cast<const unsigned char*>(text.data()),
-           text.size(), reinterpret_cast<unsigned char*>(mac.data()), &mac_bytes);
+  const unsigned char* made = HMAC(EVP_sha256(), key_.data(), static_cast<int>(key_.size()),
+                                   reinterpret_cast<const unsigned char*>(text.data()), text.size(),
+                                   reinterpret_cast<unsigned char*>(mac.data()), &mac_bytes);
   ANNULUS_CHECK(made != nullptr && mac_bytes == kMacBytes);
   return mac;
 }

@@ -4,7 +4,8 @@
 //   acceptor -> initiator   hello   (the same, nonce) and HMAC-SHA256 over both hellos
 //   initiator -> acceptor   HMAC-SHA256 over both hellos, under another label
 //
-// Both sides' fresh nonces are under each HMAC, so a recorded handshake proves nothing later. Format: docs/wire_protocol.md.
+// Both sides' fresh nonces are under each HMAC, so a recorded handshake proves nothing later. Format:
+// docs/wire_protocol.md.
 //
 // A pure state machine: no sockets, no clock; whoever holds the socket feeds it and bounds its time.
 // Threads: one at a time.
@@ -25,15 +26,15 @@ namespace annulus {
 enum class Purpose : uint8_t { kRendezvous = 1, kTcpLink = 2, kShmLink = 3 };
 
 struct Hello {
-  uint16_t version_major = 1;      // Must be equal on both sides. Versions: docs/wire_protocol.md.
+  uint16_t version_major = 1;  // Must be equal on both sides. Versions: docs/wire_protocol.md.
   uint16_t version_minor = 0;
   Purpose purpose = Purpose::kTcpLink;
-  uint64_t job_id = 0;             // Must be equal on both sides.
-  uint32_t nranks = 0;             // Must be equal on both sides.
-  uint32_t rank = 0;               // The speaker.
-  uint32_t target_rank = 0;        // The rank that the speaker believes it talks to.
+  uint64_t job_id = 0;       // Must be equal on both sides.
+  uint32_t nranks = 0;       // Must be equal on both sides.
+  uint32_t rank = 0;         // The speaker.
+  uint32_t target_rank = 0;  // The rank that the speaker believes it talks to.
   uint16_t channel = 0;
-  uint16_t lane = 0;               // Index of the socket within its link.
+  uint16_t lane = 0;  // Index of the socket within its link.
 };
 
 class Handshake {
@@ -45,7 +46,8 @@ class Handshake {
   enum class State { kRunning, kDone, kFailed };
 
   // `key` may be empty (insecure mode): the exchange is the same under an all-known key, and proves nothing.
-  // An acceptor's own `hello` gives purpose, job_id, nranks and rank; target_rank, channel and lane are taken from the peer.
+  // An acceptor's own `hello` gives purpose, job_id, nranks and rank; target_rank, channel and lane are taken from the
+  // peer.
   Handshake(Role role, const std::string& key, const Hello& hello);
 
   // Bytes to send to the peer now; call Sent() with how many of them went out.
@@ -54,7 +56,8 @@ class Handshake {
 
   // How many bytes the handshake wants next; never read more than this, what follows belongs to the session.
   size_t Wants() const;
-  // Takes up to Wants() bytes from the peer. Errors: kProtocol (not a hello, other version, job, purpose or size), kAuth (wrong key).
+  // Takes up to Wants() bytes from the peer. Errors: kProtocol (not a hello, other version, job, purpose or size),
+  // kAuth (wrong key).
   Status Feed(std::span<const std::byte> bytes);
 
   // kDone needs Output() to be empty too. In state kFailed, Output() may hold a hello that tells the peer what differs:

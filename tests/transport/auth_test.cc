@@ -58,7 +58,9 @@ Result RunHellos(const Hello& initiator_hello, const Hello& acceptor_hello) {
   return Exchange(&initiator, &acceptor);
 }
 
-bool Mentions(const Status& status, const std::string& text) { return status.message().find(text) != std::string::npos; }
+bool Mentions(const Status& status, const std::string& text) {
+  return status.message().find(text) != std::string::npos;
+}
 
 TEST(HandshakeTest, BothSidesWithOneKeyFinishAndKnowEachOther) {
   for (const size_t piece : {1000u, 7u, 1u}) {

@@ -1,0 +1,128 @@
+#include "transport/address.h"
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <asio/ip/address.hpp>
+#include <asio/ip/tcp.hpp>
+#include <asio/ip/v6_only.hpp>
+#include <cstring>
+#include <memory>
+
+#include "base/options.h"
+
+namespace annulus {
+namespace {
+
+bool IsInternet(const StreamEndpoint& endpoint) {
+  const int family = HasAddress(endpoint) ? endpoint.data()->sa_family : AF_UNSPEC;
+  return family == AF_INET || family == AF_INET6;
+}
+
+asio::ip::tcp::endpoint ToTcp(const StreamEndpoint& endpoint) {
+  asio::ip::tcp::endpoint tcp;
+  std::memcpy(tcp.data(), endpoint.data(), std::min(endpoint.size(), tcp.capacity()));
+  tcp.resize(endpoint.size());
+  return tcp;
+}
+
+}  // namespace
+
+std::string EndpointText(const StreamEndpoint& endpoint) {
+  if (!IsInternet(endpoint)) return HasAddress(endpoint) ? "a UNIX socket" : "an unknown address";
+  const asio::ip::tcp::endpoint tcp = ToTcp(endpoint);
+  return FormatAddress(tcp.address().to_string(), tcp.port());
+}
+
+std::string HostText(const StreamEndpoint& endpoint) {
+  return IsInternet(endpoint) ? ToTcp(endpoint).address().to_string() : "";
+}
+
+bool IsLoopback(const StreamEndpoint& endpoint) {
+  return IsInternet(endpoint) && ToTcp(endpoint).address().is_loopback();
+}
+
+Status MakeEndpoint(const std::string& host, int port, StreamEndpoint* endpoint) {
+  asio::error_code error;
+  const asio::ip::address address = asio::ip::make_address(host, error);
+  if (error || port < 0 || port > 65535) {
+    return Status::Invalid("\"" + host + "\" with port " + std::to_string(port) +
+                           " is no numeric IPv4 or IPv6 address");
+  }
+  *endpoint = asio::ip::tcp::endpoint(address, static_cast<uint16_t>(port));
+  return Status();
+}
+
+Status ParseEndpoint(const std::string& text, StreamEndpoint* endpoint) {
+  std::string host;
+  int port = 0;
+  if (!ParseAddress(text, &host, &port)) {
+    return Status::Invalid("\"" + text + "\" is not of the form address:port or [address]:port");
+  }
+  return MakeEndpoint(host, port, endpoint);
+}
+
+Status Resolve(Reactor* reactor, const std::string& address, Deadline deadline,
+               std::vector<StreamEndpoint>* endpoints) {
+  StreamEndpoint numeric;
+  if (ParseEndpoint(address, &numeric).ok()) {
+    *endpoints = {numeric};
+    return Status();
+  }
+  std::string host;
+  int port = 0;
+  if (!ParseAddress(address, &host, &port)) {
+    return Status::Invalid("\"" + address + "\" is not of the form host:port or [address]:port");
+  }
+  struct Answer {
+    bool done = false;
+    asio::error_code error;
+    std::vector<StreamEndpoint> endpoints;
+  };
+  auto answer = std::make_shared<Answer>();  // The handler may come after the deadline.
+  asio::ip::tcp::resolver resolver(reactor->context());
+  resolver.async_resolve(host, std::to_string(port),
+                         [answer](const asio::error_code& error, const asio::ip::tcp::resolver::results_type& results) {
+                           answer->done = true;
+                           answer->error = error;
+                           for (const auto& result : results) answer->endpoints.push_back(result.endpoint());
+                         });
+  while (!answer->done && Now() < deadline) reactor->WaitUntil(deadline);
+  if (!answer->done) return {Code::kTimeout, "looking up \"" + host + "\" took too long"};
+  if (answer->error || answer->endpoints.empty()) {
+    return {Code::kSystem, "the host \"" + host + "\" cannot be looked up: " + answer->error.message()};
+  }
+  *endpoints = std::move(answer->endpoints);
+  return Status();
+}
+
+Status Listen(Reactor* reactor, const StreamEndpoint& endpoint, const std::function<void(int fd)>& configure,
+              StreamListener* listener) {
+  asio::error_code error;
+  auto failed = [&](const char* what) {
+    const int os_errno = error.value();
+    *listener = StreamListener(reactor->context());
+    return Status::System(std::string(what) + " at " + EndpointText(endpoint), os_errno);
+  };
+  *listener = StreamListener(reactor->context());
+  listener->open(endpoint.protocol(), error);
+  if (error) return failed("cannot open a socket to listen");
+  if (IsInternet(endpoint)) {
+    const asio::ip::tcp::endpoint tcp = ToTcp(endpoint);
+    // A fixed port must be free again at once after a job. Not for port 0: two sockets could be given the same one.
+    if (tcp.port() != 0) listener->set_option(StreamListener::reuse_address(true), error);
+    // The wildcard serves both families; a proper address only its own.
+    if (tcp.address().is_v6()) listener->set_option(asio::ip::v6_only(!tcp.address().is_unspecified()), error);
+  }
+  if (configure) configure(listener->native_handle());
+  listener->bind(endpoint, error);
+  if (error) return failed("cannot bind a socket to listen");
+  // As many waiting connections as the system allows: all ranks may dial before the first accept.
+  listener->listen(asio::socket_base::max_listen_connections, error);
+  if (error) return failed("cannot listen");
+  listener->non_blocking(true, error);
+  if (error) return failed("cannot make a listening socket non-blocking");
+  return Status();
+}
+
+}  // namespace annulus

@@ -1,0 +1,68 @@
+// Strays: counts the connections that were dropped while a rank was accepting, and logs one line per reason.
+//
+// Threads: one at a time.
+#pragma once
+
+#include <array>
+#include <string>
+
+#include "base/log.h"
+
+namespace annulus {
+
+class Strays {
+ public:
+  enum Reason { kWrongKey, kNoHello, kSlow, kLeft, kDuplicate, kUnexpected, kCrowded, kReasons };
+
+  explicit Strays(int rank) : rank_(rank) {}
+
+  void Add(Reason reason, const std::string& from, const std::string& detail) {
+    if (++counts_[reason] > 1) return;
+    Log(LogLevel::kWarn, rank_, "dropped a connection from %s (%s): %s", from.c_str(), Name(reason), detail.c_str());
+  }
+
+  // One line with all counts, unless each was told already.
+  void LogSummary() const {
+    std::string text;
+    int total = 0;
+    int reasons = 0;
+    for (int i = 0; i < kReasons; ++i) {
+      if (counts_[i] == 0) continue;
+      total += counts_[i];
+      ++reasons;
+      text += (text.empty() ? "" : ", ") + std::to_string(counts_[i]) + " " + Name(static_cast<Reason>(i));
+    }
+    if (total == reasons) return;
+    Log(LogLevel::kWarn, rank_, "dropped %d connections while connecting: %s", total, text.c_str());
+  }
+
+  int count(Reason reason) const { return counts_[reason]; }
+
+ private:
+  static const char* Name(Reason reason) {
+    switch (reason) {
+      case kWrongKey:
+        return "wrong job key";
+      case kNoHello:
+        return "no valid hello";
+      case kSlow:
+        return "too slow";
+      case kLeft:
+        return "left early";
+      case kDuplicate:
+        return "rank already connected";
+      case kUnexpected:
+        return "rank not expected";
+      case kCrowded:
+        return "too many unproven";
+      case kReasons:
+        break;
+    }
+    return "unknown";
+  }
+
+  const int rank_;
+  std::array<int, kReasons> counts_{};
+};
+
+}  // namespace annulus
