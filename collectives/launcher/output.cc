@@ -52,16 +52,19 @@ bool LineSource::ReadSome() {
 
 void LineSource::Take(std::string_view bytes) {
   while (!bytes.empty()) {
-    const size_t newline = bytes.find('\n');
+    const bool ended = bytes.front() == '\n';
+    if (ended || line_.size() == kMaxLineBytes) {
+      sink_->AddLine(prefix_, line_);
+      line_.clear();
+    }
+    if (ended) {
+      bytes.remove_prefix(1);
+      continue;
+    }
     const size_t room = kMaxLineBytes - line_.size();
-    const size_t part = std::min({newline, bytes.size(), room});
+    const size_t part = std::min({bytes.find('\n'), bytes.size(), room});
     line_.append(bytes.substr(0, part));
     bytes.remove_prefix(part);
-    const bool ended = !bytes.empty() && bytes.front() == '\n';
-    if (!ended && line_.size() < kMaxLineBytes) return;
-    if (ended) bytes.remove_prefix(1);
-    sink_->AddLine(prefix_, line_);
-    line_.clear();
   }
 }
 

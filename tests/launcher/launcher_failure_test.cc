@@ -1,0 +1,174 @@
+// annulus-run when something goes wrong: it names the culprit, ends everyone, and leaves no process behind.
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <csignal>
+
+#include "base/clock.h"
+#include "tests/launcher/launcher_run.h"
+
+namespace annulus {
+namespace {
+
+bool Contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+// The pid that each rank printed as its first line.
+std::string PidOf(const LauncherRun& run, int rank) {
+  const std::vector<std::string> lines = run.LinesOf(rank);
+  return lines.empty() ? "" : lines[0];
+}
+
+TEST(LauncherFailure, FirstFailureEndsAllWithItsStatus) {
+  LauncherRun run(ShellRanks(4, "echo $$; if [ $ANNULUS_RANK = 2 ]; then exit 7; fi; exec sleep 1000"));
+  EXPECT_EQ(run.Finish(), 7);
+  EXPECT_EQ(run.err(),
+            "annulus-run: rank 2 (pid " + PidOf(run, 2) + ") exited with status 7; ending the other ranks\n");
+  ExpectNoOrphans();
+}
+
+TEST(LauncherFailure, SignalIsNamed) {
+  LauncherRun run(ShellRanks(3, "echo $$; if [ $ANNULUS_RANK = 1 ]; then kill -KILL $$; fi; exec sleep 1000"));
+  EXPECT_EQ(run.Finish(), 128 + SIGKILL);
+  EXPECT_EQ(run.err(), "annulus-run: rank 1 (pid " + PidOf(run, 1) +
+                           ") was killed by signal 9 (Killed); ending the other ranks\n");
+  ExpectNoOrphans();
+}
+
+TEST(LauncherFailure, LastRankToFailHasNoOthersToEnd) {
+  LauncherRun run(ShellRanks(1, "echo $$; exit 3"));
+  EXPECT_EQ(run.Finish(), 3);
+  EXPECT_EQ(run.err(), "annulus-run: rank 0 (pid " + PidOf(run, 0) + ") exited with status 3\n");
+}
+
+// Rank 0 stands for one that exits because it lost rank 1, and is reaped first or at the same time.
+TEST(LauncherFailure, KilledRankIsTheCulpritAndNotItsFollower) {
+  const std::string fifo = testing::TempDir() + "/follow";
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  LauncherRun run(ShellRanks(
+      2, "if [ $ANNULUS_RANK = 0 ]; then read line < " + fifo + "; exit 1; fi; echo go > " + fifo + "; kill -SEGV $$"));
+  EXPECT_EQ(run.Finish(), 128 + SIGSEGV);
+  EXPECT_TRUE(Contains(run.err(), "rank 1 (pid ")) << run.err();
+  EXPECT_TRUE(Contains(run.err(), "was killed by signal 11 (Segmentation fault)")) << run.err();
+}
+
+TEST(LauncherFailure, RanksThatSucceedEarlyAreNoFailure) {
+  LauncherRun run(ShellRanks(2, "if [ $ANNULUS_RANK = 0 ]; then exit 0; fi; sleep 0.2; echo late"));
+  EXPECT_EQ(run.Finish(), 0);
+  EXPECT_EQ(run.out(), "[1] late\n");
+}
+
+TEST(LauncherFailure, SignalsToTheLauncherEndAll) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) {
+    LauncherRun run(ShellRanks(3, "echo ready; exec sleep 1000"));
+    run.AwaitLines(3);
+    const Nanoseconds start = Now();
+    kill(run.pid(), signal);
+    EXPECT_EQ(run.Finish(), 128 + signal);
+    EXPECT_LT(Now() - start, 2 * kSecond);  // No rank needed the grace time.
+    EXPECT_TRUE(run.err().starts_with("annulus-run: stopped by signal " + std::to_string(signal))) << run.err();
+    ExpectNoOrphans();
+  }
+}
+
+TEST(LauncherFailure, TerminalsInterruptIsNoFailureOfARank) {
+  LauncherRun::Setup setup = ShellRanks(3, "echo ready; exec sleep 1000");
+  setup.own_group = true;
+  LauncherRun run(setup);
+  run.AwaitLines(3);
+  kill(-run.pid(), SIGINT);  // As the terminal does: to the launcher and to all ranks.
+  EXPECT_EQ(run.Finish(), 128 + SIGINT);
+  EXPECT_TRUE(run.err().starts_with("annulus-run: stopped by signal 2")) << run.err();
+  EXPECT_FALSE(Contains(run.err(), "rank ")) << run.err();
+  ExpectNoOrphans();
+}
+
+TEST(LauncherFailure, RanksMayEndInTheirOwnWay) {
+  LauncherRun run(ShellRanks(2, "trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.02; done"));
+  run.AwaitLines(2);
+  kill(run.pid(), SIGTERM);
+  EXPECT_EQ(run.Finish(), 128 + SIGTERM);
+  EXPECT_EQ(run.LinesOf(0).back(), "saved");
+  EXPECT_EQ(run.LinesOf(1).back(), "saved");
+}
+
+TEST(LauncherFailure, RanksThatIgnoreSigtermAreKilledAfterTheGraceTime) {
+  LauncherRun run(ShellRanks(2, "trap '' TERM; echo ready; while :; do sleep 0.1; done"));
+  run.AwaitLines(2);
+  const Nanoseconds start = Now();
+  kill(run.pid(), SIGTERM);
+  EXPECT_EQ(run.Finish(), 128 + SIGTERM);
+  EXPECT_GT(Now() - start, 2900 * kMillisecond);
+  EXPECT_LT(Now() - start, 8 * kSecond);
+  ExpectNoOrphans();
+}
+
+TEST(LauncherFailure, SecondSignalKillsAtOnce) {
+  LauncherRun run(ShellRanks(2, "trap 'echo no' TERM; echo ready; while :; do sleep 0.02; done"));
+  run.AwaitLines(2);
+  const Nanoseconds start = Now();
+  kill(run.pid(), SIGTERM);
+  run.AwaitLines(4);
+  kill(run.pid(), SIGTERM);
+  EXPECT_EQ(run.Finish(), 128 + SIGTERM);
+  EXPECT_LT(Now() - start, 2900 * kMillisecond);
+  ExpectNoOrphans();
+}
+
+TEST(LauncherFailure, StoppedRanksEndToo) {
+  LauncherRun run(ShellRanks(2, "echo ready; if [ $ANNULUS_RANK = 0 ]; then kill -STOP $$; fi; exec sleep 1000"));
+  run.AwaitLines(2);
+  kill(run.pid(), SIGTERM);
+  EXPECT_EQ(run.Finish(), 128 + SIGTERM);
+  ExpectNoOrphans();
+}
+
+TEST(LauncherFailure, KilledLauncherTakesAllWithIt) {
+  LauncherRun run(ShellRanks(2, "setsid sleep 1000 & sleep 1000 & echo ready; wait"));
+  run.AwaitLines(2);
+  kill(run.pid(), SIGKILL);
+  EXPECT_EQ(run.Finish(), 128 + SIGKILL);
+  ExpectNoOrphans();
+}
+
+TEST(LauncherFailure, KilledSupervisorTakesAllWithIt) {
+  LauncherRun run(ShellRanks(2, "setsid sleep 1000 & sleep 1000 & echo $PPID; wait"));
+  run.AwaitLines(2);
+  kill(std::stoi(run.LinesOf(0).at(0)), SIGKILL);
+  EXPECT_EQ(run.Finish(), 128 + SIGKILL);
+  EXPECT_TRUE(Contains(run.err(), "the supervisor (pid " + run.LinesOf(0).at(0) + ") was killed by signal 9"))
+      << run.err();
+  ExpectNoOrphans();
+}
+
+TEST(LauncherFailure, GrandchildrenOfAFailedRankEndToo) {
+  LauncherRun run(ShellRanks(2, "(setsid sh -c 'sleep 1000 & sleep 1000' &) ; exit $ANNULUS_RANK"));
+  EXPECT_EQ(run.Finish(), 1);
+  ExpectNoOrphans();
+}
+
+TEST(LauncherFailure, WhatSuccessfulRanksLeaveBehindEnds) {
+  LauncherRun run(ShellRanks(2, "setsid sleep 1000 & echo done"));
+  EXPECT_EQ(run.Finish(), 0) << run.err();
+  EXPECT_EQ(run.err(), "");
+  ExpectNoOrphans();
+}
+
+TEST(LauncherFailure, TimeoutEndsAll) {
+  LauncherRun run({.arguments = {"--timeout", "1", "-np", "2", "sleep", "1000"}});
+  const Nanoseconds start = Now();
+  EXPECT_EQ(run.Finish(), 124);
+  EXPECT_GE(Now() - start, 900 * kMillisecond);
+  EXPECT_EQ(run.err(), "annulus-run: the job ran longer than 1 s; ending all ranks\n");
+  ExpectNoOrphans();
+}
+
+TEST(LauncherFailure, LastWordsOfAFailedRankArrive) {
+  LauncherRun run(
+      ShellRanks(2, "if [ $ANNULUS_RANK = 1 ]; then seq 1 20000; echo bye >&2; exit 4; fi; exec sleep 1000"));
+  EXPECT_EQ(run.Finish(), 4);
+  EXPECT_EQ(run.LinesOf(1).size(), 20'000u);
+  EXPECT_TRUE(Contains(run.err(), "[1] bye\n")) << run.err();
+}
+
+}  // namespace
+}  // namespace annulus

@@ -1,0 +1,139 @@
+#include "tests/launcher/launcher_run.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <sstream>
+
+#include "base/check.h"
+
+namespace annulus {
+namespace {
+
+constexpr char kLauncher[] = "collectives/launcher/annulus-run";
+constexpr Nanoseconds kRunTime = 50 * kSecond;
+constexpr Nanoseconds kOrphanTime = 10 * kSecond;
+
+int MakeInput(const std::string& text) {
+  int ends[2];
+  ANNULUS_CHECK(pipe2(ends, O_CLOEXEC) == 0);
+  ANNULUS_CHECK(write(ends[1], text.data(), text.size()) == static_cast<ssize_t>(text.size()));
+  close(ends[1]);
+  return ends[0];
+}
+
+}  // namespace
+
+LauncherRun::LauncherRun(const Setup& setup) : deadline_(DeadlineAfter(kRunTime)) {
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  int out[2];
+  int err[2];
+  ANNULUS_CHECK(pipe2(out, O_CLOEXEC) == 0 && pipe2(err, O_CLOEXEC) == 0);
+  const int input = MakeInput(setup.input);
+  std::vector<char*> arguments{const_cast<char*>(kLauncher)};
+  for (const std::string& argument : setup.arguments) arguments.push_back(const_cast<char*>(argument.c_str()));
+  arguments.push_back(nullptr);
+  pid_ = fork();
+  ANNULUS_CHECK(pid_ >= 0);
+  if (pid_ == 0) {
+    if (setup.own_group) setpgid(0, 0);
+    dup2(input, STDIN_FILENO);
+    dup2(out[1], STDOUT_FILENO);
+    dup2(err[1], STDERR_FILENO);
+    for (const std::string& variable : setup.variables) putenv(const_cast<char*>(variable.c_str()));
+    execv(kLauncher, arguments.data());
+    _exit(99);
+  }
+  close(input);
+  close(out[1]);
+  close(err[1]);
+  out_fd_ = out[0];
+  err_fd_ = err[0];
+}
+
+LauncherRun::~LauncherRun() {
+  CloseOut();
+  if (err_fd_ >= 0) close(err_fd_);
+}
+
+void LauncherRun::CloseOut() {
+  if (out_fd_ >= 0) close(out_fd_);
+  out_fd_ = -1;
+}
+
+bool LauncherRun::ReadSome() {
+  std::array<pollfd, 2> polled{pollfd{out_fd_, POLLIN, 0}, pollfd{err_fd_, POLLIN, 0}};
+  const Nanoseconds left = deadline_ - Now();
+  if (left <= 0 || (out_fd_ < 0 && err_fd_ < 0)) return false;
+  if (poll(polled.data(), polled.size(), static_cast<int>(left / kMillisecond) + 1) <= 0) return false;
+  std::array<char, 65536> bytes;
+  for (size_t i = 0; i < polled.size(); ++i) {
+    if (polled[i].revents == 0) continue;
+    int& fd = i == 0 ? out_fd_ : err_fd_;
+    const ssize_t got = read(fd, bytes.data(), bytes.size());
+    if (got > 0) {
+      (i == 0 ? out_ : err_).append(bytes.data(), got);
+    } else {
+      close(fd);
+      fd = -1;
+    }
+  }
+  return true;
+}
+
+void LauncherRun::AwaitLines(int count) {
+  while (std::ranges::count(out_, '\n') < count) {
+    if (!ReadSome()) break;
+  }
+  EXPECT_GE(std::ranges::count(out_, '\n'), count) << out_ << err_;
+}
+
+int LauncherRun::Finish() {
+  while (ReadSome()) {
+  }
+  while (Now() < deadline_) {
+    int status = 0;
+    const pid_t pid = waitpid(pid_, &status, WNOHANG);
+    if (pid == pid_) return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    poll(nullptr, 0, 5);
+  }
+  ADD_FAILURE() << "annulus-run did not end: " << out_ << err_;
+  kill(pid_, SIGKILL);
+  return -1;
+}
+
+std::vector<std::string> LauncherRun::LinesOf(int rank) const {
+  const std::string prefix = "[" + std::to_string(rank) + "] ";
+  std::vector<std::string> lines;
+  std::istringstream all(out_);
+  for (std::string line; std::getline(all, line);) {
+    if (line.starts_with(prefix)) lines.push_back(line.substr(prefix.size()));
+  }
+  return lines;
+}
+
+LauncherRun::Setup ShellRanks(int nranks, const std::string& command) {
+  return {.arguments = {"-np", std::to_string(nranks), "sh", "-c", command}};
+}
+
+void ExpectNoOrphans() {
+  const Deadline deadline = DeadlineAfter(kOrphanTime);
+  pid_t pid = 0;
+  while (Now() < deadline) {
+    pid = waitpid(-1, nullptr, WNOHANG);
+    if (pid < 0 && errno == ECHILD) return;
+    if (pid == 0) poll(nullptr, 0, 5);
+  }
+  ADD_FAILURE() << "a process was left behind";
+}
+
+}  // namespace annulus

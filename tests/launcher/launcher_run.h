@@ -1,0 +1,63 @@
+// LauncherRun: one run of the real annulus-run, with its output captured.
+//
+// The test process is made a subreaper: whatever the launcher leaves behind becomes its child, and ExpectNoOrphans
+// finds it.
+//
+// Threads: one.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+
+namespace annulus {
+
+class LauncherRun {
+ public:
+  struct Setup {
+    std::vector<std::string> arguments{};
+    std::vector<std::string> variables{};  // "NAME=value", over the test's own.
+    std::string input{};                   // What standard input holds.
+    bool own_group = false;                // A process group of its own, as a shell gives each pipeline.
+  };
+
+  explicit LauncherRun(const Setup& setup);
+  LauncherRun(const LauncherRun&) = delete;
+  LauncherRun& operator=(const LauncherRun&) = delete;
+  ~LauncherRun();
+
+  pid_t pid() const { return pid_; }
+  const std::string& out() const { return out_; }
+  const std::string& err() const { return err_; }
+
+  // Reads until standard output holds `count` whole lines; fails the test at the deadline.
+  void AwaitLines(int count);
+  void CloseOut();
+
+  // Reads to the end and returns the exit status, 128 + signal for a signal, -1 when the deadline came first.
+  int Finish();
+
+  // Standard output's lines that start with "[rank] ", without it.
+  std::vector<std::string> LinesOf(int rank) const;
+
+ private:
+  bool ReadSome();
+
+  const Deadline deadline_;
+  pid_t pid_ = -1;
+  int out_fd_ = -1;
+  int err_fd_ = -1;
+  std::string out_;
+  std::string err_;
+};
+
+// Runs `command` by sh on `nranks` ranks.
+LauncherRun::Setup ShellRanks(int nranks, const std::string& command);
+
+// Fails the test unless every process that the test started, directly or not, is gone within seconds.
+void ExpectNoOrphans();
+
+}  // namespace annulus
