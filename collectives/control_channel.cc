@@ -1,5 +1,9 @@
 #include "collectives/control_channel.h"
 
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <asio/buffer.hpp>
@@ -7,6 +11,30 @@
 #include <asio/write.hpp>
 
 namespace annulus {
+namespace {
+
+// A host that vanished without a word is noticed within about 15 s of silence, or 15 s after the first unanswered byte.
+// A stopped process's kernel still answers, so only the network or the host can be the cause.
+constexpr int kKeepaliveIdleSeconds = 5;
+constexpr int kKeepaliveIntervalSeconds = 2;
+constexpr int kKeepaliveProbes = 5;
+constexpr unsigned kUserTimeoutMs = 15000;
+
+// Failures are harmless: the connection works without, and tests use sockets that know no keepalive.
+void SetOptions(int fd) {
+  const auto set = [fd](int level, int option, const auto& value) {
+    ::setsockopt(fd, level, option, &value, sizeof value);
+  };
+  set(IPPROTO_TCP, TCP_NODELAY, int{1});
+  set(SOL_SOCKET, SO_KEEPALIVE, int{1});
+  set(IPPROTO_TCP, TCP_KEEPIDLE, kKeepaliveIdleSeconds);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, kKeepaliveIntervalSeconds);
+  set(IPPROTO_TCP, TCP_KEEPCNT, kKeepaliveProbes);
+  set(IPPROTO_TCP, TCP_USER_TIMEOUT, kUserTimeoutMs);
+  ::fcntl(fd, F_SETFD, FD_CLOEXEC);  // A program that this process starts must not keep the connection alive.
+}
+
+}  // namespace
 
 Frame MakeFrame(MessageType type, const std::string& body) {
   ByteWriter out;
@@ -25,6 +53,7 @@ Status ControlChannel::Create(asio::io_context* context, int fd, size_t most_byt
     ::close(fd);
     return Status::System("a control connection is no socket", cause);
   }
+  SetOptions(fd);
   asio::error_code error;
   made->socket_.assign(address.ss_family == AF_INET6 ? asio::ip::tcp::v6() : asio::ip::tcp::v4(), fd, error);
   if (error) {
@@ -44,7 +73,7 @@ void ControlChannel::Start(Handlers handlers) {
 
 void ControlChannel::ReadHeader() {
   asio::async_read(socket_, asio::buffer(header_), [self = shared_from_this()](const asio::error_code& error, size_t) {
-    if (!self->open()) return;
+    if (!self->open() || !self->handlers_.on_message) return;
     if (error) return self->End(CauseOf(error));
     ByteReader in(self->header_);
     const size_t bytes = in.U32();  // Counts the type too.
@@ -58,7 +87,7 @@ void ControlChannel::ReadHeader() {
 void ControlChannel::ReadBody(size_t bytes) {
   body_.resize(bytes);
   asio::async_read(socket_, asio::buffer(body_), [self = shared_from_this()](const asio::error_code& error, size_t) {
-    if (!self->open()) return;
+    if (!self->open() || !self->handlers_.on_message) return;
     if (error) return self->End(CauseOf(error));
     const auto on_message = self->handlers_.on_message;  // A copy: the handler may close this channel.
     on_message(static_cast<MessageType>(self->header_[kMessageHeaderBytes - 1]), self->body_);
@@ -118,6 +147,12 @@ void ControlChannel::Close() {
   handlers_ = {};
   asio::error_code ignored;
   socket_.close(ignored);
+}
+
+void ControlChannel::StopReading() {
+  handlers_ = {};
+  asio::error_code ignored;
+  if (open() && drained()) socket_.cancel(ignored);
 }
 
 int ControlChannel::Release() {

@@ -47,6 +47,9 @@ class ControlChannel : public std::enable_shared_from_this<ControlChannel> {
   // Drops the connection. No handler runs any more.
   void Close();
 
+  // Reads no further and drops the handlers. Sending goes on.
+  void StopReading();
+
   // Stops reading and gives up the socket, which the caller owns then. -1 when closed. Nothing may be left to send.
   int Release();
 
