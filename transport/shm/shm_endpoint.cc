@@ -1,0 +1,147 @@
+#include "transport/shm/shm_endpoint.h"
+
+#include <utility>
+
+namespace annulus {
+namespace {
+
+// A spinning owner looks at the socket once in so many idle rounds: of some nanoseconds each, that is a system call (a
+// microsecond) every 20 to 40 microseconds.
+constexpr uint32_t kIdleRoundsPerLook = 4096;
+
+int SideOf(int rank, int peer) { return rank < peer ? 0 : 1; }
+
+}  // namespace
+
+ShmEndpoint::ShmEndpoint(std::shared_ptr<ShmSegment> segment, int rank, int peer, StreamSocket socket)
+    : segment_(std::move(segment)),
+      rank_(rank),
+      peer_(peer),
+      sender_(segment_->direction(SideOf(rank, peer))),
+      receiver_(segment_->direction(SideOf(peer, rank))),
+      bell_(std::move(socket), segment_->end(SideOf(rank, peer)), segment_->end(SideOf(peer, rank))),
+      peer_end_(segment_->end(SideOf(peer, rank))),
+      own_end_(segment_->end(SideOf(rank, peer))) {
+  limits_.slot_bytes = segment_->layout().slot_bytes;
+  limits_.send_slots = limits_.recv_slots = static_cast<int>(segment_->layout().slots);
+  limits_.shares_memory = true;
+}
+
+std::string ShmEndpoint::PeerText() const {
+  std::string text = "rank " + std::to_string(peer_);
+  if (bell_.peer_process() > 0) text += " (process " + std::to_string(bell_.peer_process()) + ")";
+  return text;
+}
+
+std::string ShmEndpoint::Describe() const {
+  return "shared memory from rank " + std::to_string(rank_) + " to " + PeerText() + ", each way " +
+         std::to_string(limits_.send_slots) + " slots of " + std::to_string(limits_.slot_bytes) + " bytes";
+}
+
+Status ShmEndpoint::AcquireSlot(std::byte** slot) {
+  if (ended_) return status_;
+  std::byte* const free = sender_.Acquire(&fault_);
+  if (free != nullptr) {
+    *slot = free;
+    return Status();
+  }
+  // What is at a peer that is gone never comes back; the link itself ends once all that has arrived is delivered.
+  return peer_gone_ ? Lost() : Status::WouldBlock();
+}
+
+Status ShmEndpoint::PostSend(Send* send) {
+  if (ended_) return status_;
+  ANNULUS_RETURN_IF_ERROR(sender_.Post(send));
+  bell_due_ |= sender_.Publish(&fault_);
+  return Status();
+}
+
+Status ShmEndpoint::PostRecv(Recv* recv) {
+  if (ended_) return status_;
+  return receiver_.Post(recv) ? Status() : Status::WouldBlock();
+}
+
+void ShmEndpoint::Release(Recv* recv) { bell_due_ |= receiver_.Release(recv); }
+
+Status ShmEndpoint::Progress(bool* moved) {
+  if (ended_) return status_;
+  if (bell_.asleep()) bell_.Wake();
+  bool changed = receiver_.Advance(&bell_due_, &fault_);
+  if (!sender_.idle()) bell_due_ |= sender_.Publish(&fault_);
+  RingIfDue();
+  if (!sender_.idle()) changed |= sender_.Complete();
+  if (fault_.field != nullptr) {
+    *moved = true;
+    End(Broken(), Code::kProtocol);
+    return status_;
+  }
+  if (changed) {
+    *moved = true;
+    return Status();
+  }
+  if (!peer_gone_ && (bell_.rung() || ++idle_rounds_ % kIdleRoundsPerLook == 0)) peer_gone_ = !bell_.Drain();
+  if (!Drained()) return Status();
+  *moved = true;
+  End(Lost(), Code::kPeerLost);
+  return status_;
+}
+
+void ShmEndpoint::RingIfDue() {
+  if (!bell_due_) return;
+  bell_due_ = false;
+  bell_.RingIfAsleep();
+}
+
+bool ShmEndpoint::HasWork() {
+  const bool returned = sender_.TakeReturns(&fault_);
+  return returned || receiver_.HasWork() || sender_.HasWork(&fault_) || fault_.field != nullptr || Drained();
+}
+
+bool ShmEndpoint::Arm() {
+  if (ended_ || HasWork()) return false;
+  RingIfDue();
+  if (peer_gone_) return true;  // Nobody is left to ring.
+  bell_.Sleep();
+  if (HasWork()) {
+    bell_.Wake();
+    return false;
+  }
+  bell_.Wait();
+  return true;
+}
+
+void ShmEndpoint::Close() {
+  if (ended_) return;
+  End({Code::kAborted, "the shared memory link to rank " + std::to_string(peer_) + " is closed", peer_, 0}, Code::kOk);
+}
+
+void ShmEndpoint::End(Status status, Code farewell) {
+  ended_ = true;
+  status_ = std::move(status);
+  sender_.FailAll(status_.code());
+  receiver_.FailAll(status_.code());
+  own_end_->farewell.store(1 + static_cast<uint32_t>(farewell), std::memory_order_release);
+  bell_.Shut();
+}
+
+Status ShmEndpoint::Broken() const {
+  return {Code::kProtocol,
+          "shared memory: field '" + std::string(fault_.field) + "' from " + PeerText() + " is " +
+              std::to_string(fault_.value) + ", which is not allowed (limit " + std::to_string(fault_.limit) + ")",
+          peer_, 0};
+}
+
+Status ShmEndpoint::Lost() const {
+  const uint32_t farewell = peer_end_->farewell.load(std::memory_order_acquire);
+  std::string text = PeerText();
+  if (farewell == 0) {
+    text += " died: its end of the shared memory link is gone";
+  } else if (farewell == 1 + static_cast<uint32_t>(Code::kOk)) {
+    text += " closed its shared memory link";
+  } else {
+    text += " gave up its shared memory link: " + std::string(CodeName(static_cast<Code>(farewell - 1)));
+  }
+  return {Code::kPeerLost, std::move(text), peer_, 0};
+}
+
+}  // namespace annulus

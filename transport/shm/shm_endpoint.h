@@ -1,0 +1,67 @@
+// ShmEndpoint: one end of a link through shared memory. shm_format.h is the format; ShmSender and ShmReceiver work the
+// rings, ShmBell wakes the peer and notices its end.
+//
+// The bell for what a post or a release changed rings in the next Progress() or Arm(), not at once: by then the stores
+// have left the processor, so that the fence costs little, and several changes share it.
+//
+// Threads: as transport/transport.h says of every Endpoint.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "transport/address.h"
+#include "transport/shm/shm_bell.h"
+#include "transport/shm/shm_receiver.h"
+#include "transport/shm/shm_segment.h"
+#include "transport/shm/shm_sender.h"
+#include "transport/transport.h"
+
+namespace annulus {
+
+class ShmEndpoint final : public Endpoint {
+ public:
+  // `socket` leads to the peer's end and belongs to the reactor that the owner sleeps in. Both ends may share a segment
+  // object when they are in one process.
+  ShmEndpoint(std::shared_ptr<ShmSegment> segment, int rank, int peer, StreamSocket socket);
+
+  const Limits& limits() const override { return limits_; }
+  int peer() const override { return peer_; }
+  std::string Describe() const override;
+
+  Status AcquireSlot(std::byte** slot) override;
+  Status PostSend(Send* send) override;
+  Status PostRecv(Recv* recv) override;
+  void Release(Recv* recv) override;
+  Status Progress(bool* moved) override;
+  bool Arm() override;
+  void Close() override;
+
+ private:
+  bool HasWork();
+  void RingIfDue();
+  // The peer is gone, and all that it sent has been delivered.
+  bool Drained() const { return peer_gone_ && !receiver_.HasSlice(); }
+  void End(Status status, Code farewell);
+  Status Broken() const;
+  Status Lost() const;
+  std::string PeerText() const;
+
+  const std::shared_ptr<ShmSegment> segment_;
+  const int rank_;
+  const int peer_;
+  Limits limits_;
+  ShmSender sender_;
+  ShmReceiver receiver_;
+  ShmBell bell_;
+  const ShmEnd* const peer_end_;
+  ShmEnd* const own_end_;
+  bool bell_due_ = false;  // A ring was changed since the last look at whether the peer sleeps.
+  bool peer_gone_ = false;
+  bool ended_ = false;
+  uint32_t idle_rounds_ = 0;
+  ShmFault fault_;  // Found; the next Progress() breaks the link.
+  Status status_;   // OK until ended_.
+};
+
+}  // namespace annulus

@@ -1,0 +1,93 @@
+// What lies in the memory that the two ends of a link share: the format, version 1.
+//
+//   header                       written once by the creator, before the peer gets the file
+//   2 x ShmEnd                   one per end: asleep? gone, and why?
+//   2 x "consumed" counter       one per direction
+//   2 x descriptor ring          one per direction: slices, from its sender to its receiver
+//   2 x return ring              one per direction: free slots, from its receiver back to its sender
+//   2 x slots                    one set per direction; only its sender hands them out
+//
+// Every word has one writer (`asleep` alone is cleared by the other end), and words of different writers lie on
+// different cache lines. Both rings carry tickets: entry i of a ring is valid once its ticket says i + 1, so a reader
+// polls the very line that brings the data, and one line moves per small slice.
+//
+// Nothing in here is to be trusted: a reader loads each word once and checks it before use.
+//
+// Threads: each word belongs to the thread that drives its writer's endpoint; tickets and counters order the rest.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "transport/transport.h"
+
+namespace annulus {
+
+// "ANNULSHM", little endian.
+constexpr uint64_t kShmMagic = 0x4d48534c554e4e41;
+constexpr uint32_t kShmVersion = 1;
+
+struct ShmHeader {
+  uint64_t magic;
+  uint32_t version;
+  uint32_t slots;
+  uint64_t slot_bytes;
+  uint64_t total_bytes;
+};
+
+// Two cache lines, which processors prefetch as a pair.
+constexpr size_t kShmLinePair = 128;
+
+struct alignas(kShmLinePair) ShmEnd {
+  // 1 while this end waits in its reactor. The end that clears it rings the bell, so there is one bell per sleep.
+  std::atomic<uint32_t> asleep;
+  // 0 while this end is up; 1 + the Code with which it left. Set before its socket closes.
+  std::atomic<uint32_t> farewell;
+};
+
+struct alignas(kShmLinePair) ShmCounter {
+  std::atomic<uint64_t> value;
+};
+
+// In place of a slot: the data lies in the descriptor's payload.
+constexpr uint32_t kShmInline = 0xffffffff;
+
+// One slice. The first line holds the tag and up to 16 bytes of data, so a number costs the transfer of one line.
+struct alignas(256) ShmDescriptor {
+  static constexpr size_t kPayloadBytes = 208;
+
+  std::atomic<uint64_t> ticket;  // The slice's index + 1; written last.
+  std::atomic<uint32_t> slot;    // Or kShmInline.
+  std::atomic<uint32_t> bytes;
+  uint64_t tag[4];
+  std::byte payload[kPayloadBytes];
+};
+static_assert(sizeof(ShmDescriptor) == 256);
+static_assert(sizeof(ShmDescriptor::tag) == sizeof(Tag::words));
+static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
+
+// A returned slot: the ticket's low 32 bits above the slot's index, in one word.
+using ShmReturn = std::atomic<uint64_t>;
+
+// One direction's parts, as mapped here.
+struct ShmDirection {
+  ShmDescriptor* ring = nullptr;
+  uint64_t ring_entries = 0;  // A power of two.
+  ShmReturn* returns = nullptr;
+  uint64_t return_entries = 0;                // A power of two, at least `slots`: it cannot overflow.
+  std::atomic<uint64_t>* consumed = nullptr;  // Descriptors that the receiver has done with; it lags, see ShmReceiver.
+  std::byte* slots = nullptr;
+  uint32_t num_slots = 0;
+  size_t slot_bytes = 0;
+  size_t slot_stride = 0;
+};
+
+// A word of the peer's that cannot be; the endpoint makes a Status of it.
+struct ShmFault {
+  const char* field = nullptr;  // Null: all is well.
+  uint64_t value = 0;
+  uint64_t limit = 0;
+};
+
+}  // namespace annulus

@@ -1,0 +1,111 @@
+#include "transport/shm/shm_handover.h"
+
+#include <errno.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <string>
+
+namespace annulus {
+namespace {
+
+constexpr char kFileByte = 'F';
+constexpr char kMappedByte = 'M';
+
+bool NothingYet(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
+
+struct Attachment {
+  alignas(cmsghdr) char bytes[CMSG_SPACE(sizeof(int))] = {};
+};
+
+// CMSG_LEN, as CMSG_SPACE has room for a second descriptor: the kernel drops what does not fit, and says so.
+
+msghdr MessageOf(iovec* data, Attachment* attachment) {
+  msghdr message = {};
+  message.msg_iov = data;
+  message.msg_iovlen = 1;
+  message.msg_control = attachment->bytes;
+  message.msg_controllen = CMSG_LEN(sizeof(int));
+  return message;
+}
+
+}  // namespace
+
+Status ShmHandover::Start(int slots, size_t slot_bytes) {
+  if (!creates_) return Status();
+  ANNULUS_RETURN_IF_ERROR(ShmSegment::Create(slots, slot_bytes, &segment_));
+  char byte = kFileByte;
+  iovec data{&byte, 1};
+  Attachment attachment;
+  msghdr message = MessageOf(&data, &attachment);
+  cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof(int));
+  const int fd = segment_->fd();
+  std::memcpy(CMSG_DATA(header), &fd, sizeof(fd));
+  // The first byte that this side sends: it fits.
+  if (sendmsg(socket_->native_handle(), &message, MSG_DONTWAIT | MSG_NOSIGNAL) != 1) {
+    return Lost("sending the memory file", errno);
+  }
+  segment_->CloseFd();
+  return Status();
+}
+
+Status ShmHandover::Continue() {
+  if (done_) return Status();
+  if (creates_) {
+    char byte = 0;
+    const ssize_t received = recv(socket_->native_handle(), &byte, 1, MSG_DONTWAIT);
+    if (received < 0 && NothingYet(errno)) return Status();
+    if (received <= 0) return Lost("waiting for it to map the memory file", received < 0 ? errno : 0);
+    if (byte != kMappedByte) return Refuse("an unknown answer to the memory file");
+    done_ = true;
+    return Status();
+  }
+  int fd = -1;
+  ANNULUS_RETURN_IF_ERROR(ReceiveFile(&fd));
+  if (fd < 0) return Status();
+  Status opened = ShmSegment::Open(fd, &segment_);
+  if (!opened.ok()) {
+    return {opened.code(), opened.message() + " (rank " + std::to_string(peer_) + ")", peer_, opened.os_errno()};
+  }
+  segment_->CloseFd();
+  if (send(socket_->native_handle(), &kMappedByte, 1, MSG_DONTWAIT | MSG_NOSIGNAL) != 1) {
+    return Lost("confirming the memory file", errno);
+  }
+  done_ = true;
+  return Status();
+}
+
+// Leaves *fd at -1 when nothing is there yet.
+Status ShmHandover::ReceiveFile(int* fd) {
+  char byte = 0;
+  iovec data{&byte, 1};
+  Attachment attachment;
+  msghdr message = MessageOf(&data, &attachment);
+  const ssize_t received = recvmsg(socket_->native_handle(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  if (received < 0 && NothingYet(errno)) return Status();
+  if (received <= 0) return Lost("waiting for the memory file", received < 0 ? errno : 0);
+  const cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  const bool has_file = header != nullptr && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS &&
+                        header->cmsg_len == CMSG_LEN(sizeof(int));
+  if (has_file) std::memcpy(fd, CMSG_DATA(header), sizeof(*fd));
+  if (has_file && byte == kFileByte && (message.msg_flags & MSG_CTRUNC) == 0) return Status();
+  if (has_file) close(*fd);
+  *fd = -1;
+  return Refuse("no memory file where one belongs");
+}
+
+Status ShmHandover::Lost(const char* what, int os_errno) const {
+  std::string text = "rank " + std::to_string(peer_) + " closed its shared memory link during set-up, while " + what;
+  if (os_errno != 0) text += ": " + std::string(std::strerror(os_errno));
+  return {Code::kPeerLost, std::move(text), peer_, os_errno};
+}
+
+Status ShmHandover::Refuse(const char* what) const {
+  return {Code::kProtocol, "shared memory: rank " + std::to_string(peer_) + " sent " + what, peer_, 0};
+}
+
+}  // namespace annulus

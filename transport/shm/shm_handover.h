@@ -1,0 +1,46 @@
+// ShmHandover: passes a link's memory file from one end to the other over their UNIX sockets.
+//
+// After the handshake the lower rank sends one byte with the file attached (SCM_RIGHTS); the higher rank maps the file
+// and answers with one byte. Each side reads exactly these bytes: what follows are bells.
+//
+// Threads: the one that drives the reactor.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "base/status.h"
+#include "transport/address.h"
+#include "transport/shm/shm_segment.h"
+
+namespace annulus {
+
+class ShmHandover {
+ public:
+  // Of this end of the link to `peer`. `socket` is non-blocking and outlives the handover.
+  ShmHandover(bool creates, int peer, StreamSocket* socket) : creates_(creates), peer_(peer), socket_(socket) {}
+
+  // Makes and sends the segment, if that is this end's part. Errors: kInvalidArgument, kSystem, kPeerLost.
+  Status Start(int slots, size_t slot_bytes);
+
+  // Takes what the peer has sent, without blocking; done() tells whether that was all.
+  // Errors: kProtocol, kPeerLost, kSystem.
+  Status Continue();
+
+  bool done() const { return done_; }
+  int peer() const { return peer_; }
+  std::unique_ptr<ShmSegment> TakeSegment() { return std::move(segment_); }
+
+ private:
+  Status ReceiveFile(int* fd);
+  Status Lost(const char* what, int os_errno) const;
+  Status Refuse(const char* what) const;
+
+  const bool creates_;
+  const int peer_;
+  StreamSocket* const socket_;
+  bool done_ = false;
+  std::unique_ptr<ShmSegment> segment_;
+};
+
+}  // namespace annulus

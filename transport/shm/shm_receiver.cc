@@ -1,0 +1,120 @@
+#include "transport/shm/shm_receiver.h"
+
+#include <cstring>
+
+#include "base/check.h"
+
+namespace annulus {
+
+ShmReceiver::ShmReceiver(const ShmDirection& shared)
+    : shared_(shared), cells_(new Cell[shared.num_slots]), held_(shared.num_slots, false) {
+  free_cells_.reserve(shared.num_slots);
+  for (uint32_t cell = shared.num_slots; cell > 0; --cell) free_cells_.push_back(cell - 1);
+}
+
+bool ShmReceiver::Post(Recv* recv) {
+  if (in_use_ == shared_.num_slots) return false;
+  ++in_use_;
+  recv->code = Code::kInProgress;
+  recv->started = false;
+  recv->arrived = 0;
+  recv->data = nullptr;
+  recv->next = nullptr;
+  (first_ == nullptr ? first_ : last_->next) = recv;
+  last_ = recv;
+  return true;
+}
+
+bool ShmReceiver::Advance(bool* freed, ShmFault* fault) {
+  bool any = false;
+  while (first_ != nullptr && HasSlice() && Take(fault)) {
+    Consume(freed);
+    any = true;
+  }
+  return any;
+}
+
+bool ShmReceiver::Take(ShmFault* fault) {
+  const ShmDescriptor& descriptor = Next();
+  const uint64_t ticket = Ticket();
+  if (ticket != taken_ + 1) {
+    *fault = {"ticket", ticket, taken_ + 1};
+    return false;
+  }
+  Recv* const recv = first_;
+  const uint32_t slot = descriptor.slot.load(std::memory_order_relaxed);
+  const uint32_t bytes = descriptor.bytes.load(std::memory_order_relaxed);
+  if (slot != kShmInline && (slot >= shared_.num_slots || held_[slot])) {
+    *fault = {"slot", slot, shared_.num_slots};
+    return false;
+  }
+  const uint64_t most = slot == kShmInline ? ShmDescriptor::kPayloadBytes : shared_.slot_bytes;
+  if (bytes > most) {
+    *fault = {"bytes", bytes, most};
+    return false;
+  }
+  std::memcpy(recv->tag.words.data(), descriptor.tag, sizeof(descriptor.tag));
+  recv->bytes = bytes;
+  recv->started = true;
+  if (bytes > recv->capacity) {
+    *fault = {"bytes against the receive's capacity", bytes, recv->capacity};
+    return false;
+  }
+  Fill(recv, descriptor, slot);
+  Pop(Code::kOk);
+  return true;
+}
+
+void ShmReceiver::Fill(Recv* recv, const ShmDescriptor& descriptor, uint32_t slot) {
+  recv->arrived = recv->bytes;
+  if (slot != kShmInline) {
+    held_[slot] = true;
+    recv->cookie = slot;
+    recv->data = shared_.slots + slot * shared_.slot_stride;
+    return;
+  }
+  const uint32_t cell = free_cells_.back();  // There is one: as many cells as receives posted or held.
+  free_cells_.pop_back();
+  recv->cookie = kCell | cell;
+  recv->data = cells_[cell].bytes;
+  std::memcpy(recv->data, descriptor.payload, recv->bytes);
+}
+
+// The sender learns of free descriptors half a ring at a time: telling it of each would move a line per slice. It waits
+// only when the whole ring is full, and then this comes within half a ring.
+void ShmReceiver::Consume(bool* freed) {
+  ++taken_;
+  if (taken_ - consumed_told_ < shared_.ring_entries / 2) return;
+  consumed_told_ = taken_;
+  shared_.consumed->store(taken_, std::memory_order_release);
+  *freed = true;
+}
+
+void ShmReceiver::Pop(Code code) {
+  Recv* const recv = first_;
+  first_ = recv->next;
+  if (code != Code::kOk) --in_use_;
+  recv->code = code;  // Last: the request may be gone from here on.
+}
+
+bool ShmReceiver::Release(Recv* recv) {
+  ANNULUS_CHECK(in_use_ > 0);
+  --in_use_;
+  const uint32_t index = static_cast<uint32_t>(recv->cookie);
+  if ((recv->cookie & kCell) != 0) {
+    free_cells_.push_back(index);
+    return false;
+  }
+  ANNULUS_CHECK(index < shared_.num_slots && held_[index]);
+  held_[index] = false;
+  const uint64_t word = (++returned_ << 32) | index;
+  // Releases what this end read of the slot: the sender writes it only after it has seen the return.
+  shared_.returns[(returned_ - 1) & (shared_.return_entries - 1)].store(word, std::memory_order_release);
+  return true;
+}
+
+void ShmReceiver::FailAll(Code code) {
+  while (first_ != nullptr) Pop(code);
+}
+
+}  // namespace annulus

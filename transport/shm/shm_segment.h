@@ -1,0 +1,67 @@
+// ShmSegment: the memory file of one link, mapped. shm_format.h says what lies in it.
+//
+// An anonymous file (memfd): it has no name that could collide or be left behind, needs no /dev/shm, and disappears
+// with its last mapping. It is sealed against shrinking, so a peer cannot take mapped pages away.
+//
+// Threads: Create and Open from any thread; the accessors give each end what it may write.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "base/status.h"
+#include "transport/shm/shm_format.h"
+
+namespace annulus {
+
+// Bounds on what a peer's header may ask for: far above every setting, far below an overflow of 64 bits.
+constexpr uint32_t kShmMaxSlots = 4096;
+constexpr uint64_t kShmMaxSlotBytes = uint64_t{1} << 30;
+
+// Where each part lies, from the number and the size of the slots alone.
+struct ShmLayout {
+  static ShmLayout For(uint32_t slots, uint64_t slot_bytes);
+
+  uint32_t slots = 0;
+  uint64_t slot_bytes = 0;
+  uint64_t slot_stride = 0;
+  uint64_t ring_entries = 0;
+  uint64_t return_entries = 0;
+  uint64_t ring_offset[2] = {};
+  uint64_t return_offset[2] = {};
+  uint64_t slots_offset[2] = {};
+  uint64_t total_bytes = 0;
+  bool huge = false;  // The slots begin at a 2 MiB page and fill at least one.
+};
+
+class ShmSegment {
+ public:
+  // Makes a new segment. Errors: kInvalidArgument, kSystem.
+  static Status Create(int slots, size_t slot_bytes, std::unique_ptr<ShmSegment>* segment);
+
+  // Maps a peer's segment; takes `fd` in any case. Errors: kProtocol naming the field, kSystem.
+  static Status Open(int fd, std::unique_ptr<ShmSegment>* segment);
+
+  ~ShmSegment();
+  ShmSegment(const ShmSegment&) = delete;
+  ShmSegment& operator=(const ShmSegment&) = delete;
+
+  // The memory file, -1 after CloseFd. The mapping needs it no more.
+  int fd() const { return fd_; }
+  void CloseFd();
+
+  const ShmLayout& layout() const { return layout_; }
+  // `side` 0 is the lower rank.
+  ShmEnd* end(int side) const;
+  ShmDirection direction(int sending_side) const;
+
+ private:
+  explicit ShmSegment(int fd) : fd_(fd) {}
+  Status Map();
+
+  int fd_;
+  ShmLayout layout_;
+  std::byte* base_ = nullptr;
+};
+
+}  // namespace annulus
