@@ -1,0 +1,89 @@
+// annulus-perf: time and bandwidth of Annulus's collectives, with every result checked.
+//
+// Each rank is a process that a launcher started; rank 0 alone reports. Started without a launcher it measures one
+// rank.
+//
+// Threads: one.
+#include <annulus.h>
+
+#include <fstream>
+#include <iostream>
+
+#include "bench/perf_group.h"
+#include "bench/perf_options.h"
+#include "bench/perf_report.h"
+#include "bench/perf_sweep.h"
+
+namespace annulus::perf {
+namespace {
+
+constexpr int kFailureExit = 1;
+constexpr int kWrongExit = 3;
+
+int Fail(int rank, const Status& status) {
+  std::cerr << "annulus-perf: rank " << rank << ": " << status.ToString() << std::endl;
+  return kFailureExit;
+}
+
+// Opens the file that `path` names, if any, and adds its report.
+Status AddFile(const std::string& path, std::unique_ptr<Report> (*make)(std::ostream&), std::ofstream& file,
+               std::vector<std::unique_ptr<Report>>* reports) {
+  if (path.empty()) return Status();
+  file.open(path, std::ios::trunc);
+  if (!file) return Status::Invalid("cannot write " + path);
+  reports->push_back(make(file));
+  return Status();
+}
+
+void RunAlone(annulus_config_t* config) {
+  std::cerr << "annulus-perf: no launcher started this process, so it measures one rank, which has nobody to talk to.\n"
+               "annulus-perf: to measure 4 ranks: annulus-run -np 4 annulus-perf\n";
+  config->rank = 0;
+  config->size = 1;
+  if (config->job_key == nullptr || config->job_key[0] == '\0') config->insecure = 1;
+}
+
+int Run(Options options, const annulus_config_t& config) {
+  std::unique_ptr<Group> group;
+  if (const Status status = Group::Join(config, &group); !status.ok()) return Fail(config.rank, status);
+  if (options.root >= group->size()) {
+    if (group->rank() == 0) std::cerr << "annulus-perf: -r: there is no rank " << options.root << "\n";
+    return kUsageExit;
+  }
+  std::ofstream json, csv;
+  std::vector<std::unique_ptr<Report>> reports;
+  if (group->rank() == 0) {
+    reports.push_back(TableReport(std::cout));
+    Status opened = AddFile(options.json_path, JsonReport, json, &reports);
+    if (opened.ok()) opened = AddFile(options.csv_path, CsvReport, csv, &reports);
+    if (!opened.ok()) return Fail(0, opened);
+  }
+  int64_t wrong = 0;
+  if (const Status status = RunSweep(*group, options, config, reports, &wrong); !status.ok()) {
+    return Fail(group->rank(), status);
+  }
+  if (group->rank() == 0 && (!std::cout || (json.is_open() && !json) || (csv.is_open() && !csv))) {
+    return Fail(0, Status(Code::kSystem, "the results could not be written"));
+  }
+  return wrong == 0 ? 0 : kWrongExit;
+}
+
+int Main(int argc, char** argv) {
+  annulus_config_t config{};
+  const annulus_status_t status = annulus_config_init(&config);
+  // Every rank has the same arguments; one of them speaks.
+  std::ostream silent(nullptr);
+  const bool speaks = status != ANNULUS_OK || config.rank <= 0;
+  Options options;
+  const ParseResult parsed =
+      ParseOptions(argc, argv, &options, speaks ? std::cout : silent, speaks ? std::cerr : silent);
+  if (!parsed.run) return parsed.exit_code;
+  if (status != ANNULUS_OK) return Fail(-1, Status(static_cast<Code>(status), annulus_last_error_message()));
+  if (config.rank < 0 && config.size < 0) RunAlone(&config);
+  return Run(std::move(options), config);
+}
+
+}  // namespace
+}  // namespace annulus::perf
+
+int main(int argc, char** argv) { return annulus::perf::Main(argc, argv); }

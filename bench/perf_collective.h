@@ -1,0 +1,60 @@
+// CallSpec: one collective call as annulus-perf measures it, its buffers' sizes, and how to make it through the C API.
+//
+// Threads: plain functions and values; the communicator's own rules hold for the calls.
+#pragma once
+
+#include <annulus.h>
+
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <string_view>
+
+namespace annulus::perf {
+
+enum class Kind { kAllreduce, kReduceScatter, kAllgather, kBroadcast, kReduce, kBarrier };
+
+inline constexpr std::array kAllKinds = {Kind::kAllreduce, Kind::kReduceScatter, Kind::kAllgather,
+                                         Kind::kBroadcast, Kind::kReduce,        Kind::kBarrier};
+inline constexpr std::array kAllTypes = {ANNULUS_INT32,    ANNULUS_INT64,   ANNULUS_FLOAT16,
+                                         ANNULUS_BFLOAT16, ANNULUS_FLOAT32, ANNULUS_FLOAT64};
+inline constexpr std::array kAllOps = {ANNULUS_SUM, ANNULUS_PROD, ANNULUS_MIN, ANNULUS_MAX, ANNULUS_AVG};
+
+const char* KindName(Kind kind);
+const char* TypeName(annulus_type_t type);
+const char* OpName(annulus_op_t op);
+std::optional<Kind> ParseKind(std::string_view name);
+std::optional<annulus_type_t> ParseType(std::string_view name);
+std::optional<annulus_op_t> ParseOp(std::string_view name);
+
+bool HasOp(Kind kind);
+bool HasRoot(Kind kind);
+
+struct CallSpec {
+  Kind kind = Kind::kAllreduce;
+  annulus_type_t type = ANNULUS_FLOAT32;
+  annulus_op_t op = ANNULUS_SUM;
+  int root = 0;
+  size_t count = 0;  // As the collective takes it: per rank for reduce_scatter and allgather.
+};
+
+// The spec whose larger buffer has `bytes`, rounded up to whole elements for every rank. Barrier: count 0.
+CallSpec SpecForBytes(Kind kind, annulus_type_t type, annulus_op_t op, int root, size_t bytes, int nranks);
+
+// Elements of the two buffers; the larger one is the "size" of the table.
+size_t SendCount(const CallSpec& spec, int nranks);
+size_t RecvCount(const CallSpec& spec, int nranks);
+size_t LargerBytes(const CallSpec& spec, int nranks);
+
+// Where this rank's part starts, in elements, when both buffers are one (the in-place forms of annulus.h).
+size_t InPlaceSendOffset(const CallSpec& spec, int rank);
+size_t InPlaceRecvOffset(const CallSpec& spec, int rank);
+
+// Bytes that a ring sends over each link, per byte of the table's size: what turns algbw into busbw.
+double BusFactor(Kind kind, int nranks);
+
+annulus_status_t Call(annulus_comm_t* comm, const CallSpec& spec, const void* send, void* recv);
+annulus_status_t Start(annulus_comm_t* comm, const CallSpec& spec, const void* send, void* recv,
+                       annulus_request_t** request);
+
+}  // namespace annulus::perf

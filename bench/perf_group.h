@@ -1,0 +1,49 @@
+// Group: the ranks of a benchmark run, with the small agreements that measuring needs.
+//
+// Threads: one thread at a time. Every method but the getters is collective: all ranks call it in the same order.
+#pragma once
+
+#include <annulus.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+
+namespace annulus::perf {
+
+class Group {
+ public:
+  // Joins the job that `config` describes.
+  static Status Join(const annulus_config_t& config, std::unique_ptr<Group>* group);
+  ~Group();
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  annulus_comm_t* comm() const { return comm_; }
+
+  // Turns a C status into a Status that carries the communicator's structured error.
+  Status Check(annulus_status_t status) const;
+
+  Status Barrier();
+  // Replaces each value by the largest, the least or the sum over the ranks.
+  Status Max(std::span<double> values);
+  Status Min(std::span<double> values);
+  Status Sum(std::span<int64_t> values);
+  // Gathers each rank's words, in rank order; every rank gives equally many.
+  Status Allgather(std::span<const int32_t> mine, std::vector<int32_t>* all);
+
+ private:
+  Group() = default;
+
+  annulus_comm_t* comm_ = nullptr;
+  int rank_ = 0;
+  int size_ = 1;
+};
+
+}  // namespace annulus::perf
