@@ -70,7 +70,6 @@ class TransportLink final : public ContractLink {
       config.rank = side;
       config.nranks = 2;
       config.job_key = "the contract suite's job key";
-      config.job_id = static_cast<uint64_t>(getpid());
       config.slot_bytes = options.slot_bytes;
       config.slots = options.slots;
       config.local_host = "127.0.0.1";
@@ -102,11 +101,13 @@ class TransportLink final : public ContractLink {
  private:
   bool Connect(const std::string (&addresses)[2]) {
     Status statuses[2];
-    const Deadline deadline = DeadlineAfter(kContractPatience);
+    ConnectContext context;
+    context.job_id = static_cast<uint64_t>(getpid());
+    context.deadline = DeadlineAfter(kContractPatience);
     auto connect = [&](int side) {
       const LinkRequest request{.peer = 1 - side, .channel = 0, .same_host = true, .address = addresses[1 - side]};
       std::vector<std::unique_ptr<Endpoint>> endpoints;
-      statuses[side] = transports_[side]->Connect({&request, 1}, deadline, &endpoints);
+      statuses[side] = transports_[side]->Connect({&request, 1}, context, &endpoints);
       if (statuses[side].ok() && endpoints.size() == 1) endpoints_[side] = std::move(endpoints[0]);
     };
     std::thread other(connect, 1);
