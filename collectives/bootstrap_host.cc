@@ -7,7 +7,9 @@
 #include <asio/error.hpp>
 #include <chrono>
 
+#include "base/options.h"
 #include "collectives/arbiter_text.h"
+#include "collectives/verdict.h"
 
 namespace annulus {
 namespace {
@@ -22,6 +24,8 @@ constexpr Nanoseconds kListenRetry = 20 * kMillisecond;
 constexpr Nanoseconds kAcceptPause = 20 * kMillisecond;
 // The answer leaves this long before the first rank's deadline, at most a tenth of the whole time.
 constexpr Nanoseconds kAnswerMargin = 300 * kMillisecond;
+// How long the bootstrap stays open once it is known to fail, so that ranks which are just starting hear why.
+constexpr Nanoseconds kLatecomerGrace = kSecond;
 // How long ranks get to read why they are refused.
 constexpr Nanoseconds kRefusalGrace = 200 * kMillisecond;
 
@@ -49,9 +53,9 @@ RendezvousHost::~RendezvousHost() {
 Status RendezvousHost::Run(BootstrapResult* result) {
   ANNULUS_RETURN_IF_ERROR(OpenListener());
   Accept();
-  while (failure_.ok() && seated_ < config_.nranks - 1 && Now() < DecideBy()) {
+  while (seated_ < config_.nranks - 1 && Now() < DecideBy()) {
     Deadline wake = DecideBy();
-    if (!visitors_.empty()) wake = std::min(wake, visitors_.front()->limit);
+    for (const auto& visitor : visitors_) wake = std::min(wake, visitor->limit);
     reactor_->WaitUntil(wake);
     DropSlow();
   }
@@ -153,29 +157,28 @@ void RendezvousHost::TakeMessage(Visitor* visitor, MessageType type, std::span<c
     visitor->channel->Close();
     return TakeClosed(visitor, Status(Code::kProtocol, "a message that has no place in a rendezvous"));
   }
-  if (failure_.ok()) Seat(visitor, join);
+  Seat(visitor, join);
 }
 
-// A proven rank that contradicts the others ends the bootstrap at once: waiting cannot mend it.
+// A proven rank that contradicts the others ends the bootstrap soon: waiting cannot mend it, but all should hear of it.
 void RendezvousHost::Seat(Visitor* visitor, const JoinMessage& join) {
   const int rank = visitor->rank;
   const std::string name = RankList({rank});
+  std::string contradiction;
   if (join.nranks != static_cast<uint32_t>(config_.nranks)) {
-    failure_ = Status(Code::kMismatch,
-                      name + " (" + visitor->from + ") was started for " + std::to_string(join.nranks) +
-                          " ranks, rank 0 for " + std::to_string(config_.nranks),
-                      rank, 0);
+    contradiction = name + " (" + visitor->from + ") was started for " + std::to_string(join.nranks) +
+                    " ranks, rank 0 for " + std::to_string(config_.nranks);
   } else if (rank >= config_.nranks) {
-    failure_ =
-        Status(Code::kMismatch,
-               "a process at " + visitor->from + " claims " + name + " of " + std::to_string(config_.nranks) + " ranks",
-               rank, 0);
+    contradiction = "a process at " + visitor->from + " claims " + name + " of " + std::to_string(config_.nranks);
   } else if (seats_[rank]) {
-    failure_ =
-        Status(Code::kMismatch,
-               "two processes claim " + name + " (" + seats_[rank]->from + " and " + visitor->from + ")", rank, 0);
+    contradiction = "two processes claim " + name + " (" + seats_[rank]->from + " and " + visitor->from + ")";
   }
-  if (!failure_.ok()) return;
+  if (!contradiction.empty()) {
+    if (failure_.ok()) failure_ = Status(Code::kMismatch, contradiction, rank, 0);
+    visitor->limit = kNoDeadline;  // It waits to be told.
+    patience_ends_ = std::min(patience_ends_, Now() + kLatecomerGrace);
+    return;
+  }
   visitor->blob = join.blob;
   visitor->seated = true;
   patience_ends_ = std::min(patience_ends_, DeadlineAfter(join.patience));
@@ -184,7 +187,7 @@ void RendezvousHost::Seat(Visitor* visitor, const JoinMessage& join) {
 }
 
 void RendezvousHost::TakeClosed(Visitor* visitor, const Status& cause) {
-  if (!failure_.ok()) return;  // They read why, and leave.
+  if (refusing_) return;  // They have read why.
   const std::string why = cause.ok() ? "it closed the connection" : cause.message();
   if (!visitor->seated) return Drop(visitor, cause.code() == Code::kProtocol ? Strays::kNoHello : Strays::kLeft, why);
   Log(LogLevel::kWarn, config_.rank, "rank %d (%s) left the rendezvous again: %s", visitor->rank, visitor->from.c_str(),
@@ -203,8 +206,9 @@ void RendezvousHost::Drop(Visitor* visitor, Strays::Reason reason, const std::st
 
 void RendezvousHost::DropSlow() {
   const Nanoseconds now = Now();
-  while (!visitors_.empty() && visitors_.front()->limit <= now) {
-    Drop(visitors_.front().get(), Strays::kSlow, "it did not join in time");
+  for (auto next = visitors_.begin(); next != visitors_.end();) {
+    Visitor* const visitor = (next++)->get();
+    if (visitor->limit <= now) Drop(visitor, Strays::kSlow, "it did not join in time");
   }
 }
 
@@ -243,6 +247,7 @@ Status RendezvousHost::Missing() const {
 }
 
 void RendezvousHost::Refuse(const Status& status) {
+  refusing_ = true;
   ByteWriter out;
   WriteStatus(status, &out);
   const Frame frame = MakeFrame(MessageType::kRefused, out.bytes());

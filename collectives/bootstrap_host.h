@@ -69,6 +69,7 @@ class RendezvousHost {
   int seated_ = 0;
   Deadline patience_ends_;  // The earliest deadline of the ranks that are here.
   Status failure_;          // Known before everyone has come.
+  bool refusing_ = false;
 };
 
 }  // namespace annulus

@@ -53,7 +53,7 @@ Hello RendezvousHello(int rank) {
 
 std::string SecondsText(Nanoseconds duration) {
   char text[32];
-  std::snprintf(text, sizeof text, "%.3g s", static_cast<double>(duration) / kSecond);
+  std::snprintf(text, sizeof text, "%.1f s", static_cast<double>(duration) / kSecond);
   return text;
 }
 

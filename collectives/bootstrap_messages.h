@@ -42,7 +42,7 @@ bool Decode(std::span<const std::byte> body, int nranks, TableMessage* message);
 // were started with different ones get past the proof, and the difference can be named to all.
 Hello RendezvousHello(int rank);
 
-// "30 s", "1.5 s".
+// "30.0 s".
 std::string SecondsText(Nanoseconds duration);
 
 // The numeric address of this end of the connection `fd`.

@@ -136,6 +136,7 @@ Verdict Control::Report(const Status& failure, const Call& call) {
     const Verdict alone = SilenceVerdict({0}, Status::kNoRank);
     Conclude(alone);
     thread_->Post([alone](ControlRole* role) { role->Settle(alone); });
+    thread_->Flush(kSettleGrace);
   }
   return verdict();
 }
@@ -145,7 +146,7 @@ void Control::Abort() {
   const Verdict aborted = AbortVerdict(thread_->rank());
   Conclude(aborted);
   thread_->Post([aborted](ControlRole* role) { role->Settle(aborted); });
-  thread_->Flush(kAbortGrace);
+  thread_->Flush(kSettleGrace);
 }
 
 void Control::Close() {

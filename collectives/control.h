@@ -32,8 +32,9 @@ class Control {
   static constexpr Nanoseconds kVerdictGrace = 1500 * kMillisecond;
   // How long Close waits for what it sent to arrive.
   static constexpr Nanoseconds kCloseGrace = 200 * kMillisecond;
-  // How long Abort waits for the control thread to pass it on, so that a process may abort and then exit at once.
-  static constexpr Nanoseconds kAbortGrace = 50 * kMillisecond;
+  // How long a verdict that was reached alone may take to be passed on, so that a process may abort and then exit at
+  // once.
+  static constexpr Nanoseconds kSettleGrace = 50 * kMillisecond;
 
   // Starts the thread. Errors: kSystem.
   static Status Start(ControlConfig config, std::unique_ptr<Control>* control);
