@@ -1,9 +1,16 @@
 #include "collectives/slice_tag.h"
 
+#include "collectives/arbiter_text.h"
+
 namespace annulus {
 namespace {
 
 constexpr uint64_t kSequenceMask = (uint64_t{1} << 40) - 1;
+
+bool SameArguments(Call left, const Call& right) {
+  left.sequence = right.sequence;
+  return left == right;
+}
 
 }  // namespace
 
@@ -28,17 +35,6 @@ Call CallOf(const Tag& tag) {
   return call;
 }
 
-std::string CallName(const Call& call) { return std::string(KindName(call.kind)) + " #" + std::to_string(call.sequence); }
-
-CallDifference Compare(const Call& left, const Call& right) {
-  if (left.kind != right.kind) return {"collective", KindName(left.kind), KindName(right.kind)};
-  if (left.count != right.count) return {"count", std::to_string(left.count), std::to_string(right.count)};
-  if (left.type != right.type) return {"type", TypeName(left.type), TypeName(right.type)};
-  if (left.op != right.op) return {"operation", OpName(left.op), OpName(right.op)};
-  if (left.root != right.root) return {"root", std::to_string(left.root), std::to_string(right.root)};
-  return {};
-}
-
 Status ExplainTag(const Tag& expected, const Tag& arrived, int peer) {
   const Call here = CallOf(expected);
   const Call there = CallOf(arrived);
@@ -46,13 +42,7 @@ Status ExplainTag(const Tag& expected, const Tag& arrived, int peer) {
   if ((here.sequence & kSequenceMask) != there.sequence) {
     return {Code::kMismatch, from + " is in " + CallName(there) + " while this rank is in " + CallName(here), peer, 0};
   }
-  const CallDifference difference = Compare(there, here);
-  if (!difference.field.empty()) {
-    return {Code::kMismatch,
-            from + " called " + CallName(there) + " with " + difference.field + " " + difference.left +
-                ", this rank with " + difference.right,
-            peer, 0};
-  }
+  if (!SameArguments(here, there)) return {Code::kMismatch, Difference(from, there, "this rank", here), peer, 0};
   return {Code::kProtocol, from + " sent another slice of " + CallName(here) + " than its schedule says", peer, 0};
 }
 

@@ -7,8 +7,6 @@
 //   3  slice (48) | channel (16)
 #pragma once
 
-#include <string>
-
 #include "base/status.h"
 #include "collectives/collective.h"
 
@@ -28,16 +26,5 @@ Call CallOf(const Tag& tag);
 // Explains why `arrived` is not the `expected` tag: kMismatch when the calls differ, naming the first differing field, its value
 // here and at `peer`; kProtocol when only the slices do.
 Status ExplainTag(const Tag& expected, const Tag& arrived, int peer);
-
-// "allreduce #7".
-std::string CallName(const Call& call);
-
-// The first field in which two calls of equal sequence differ, and its values: {"count", "100", "200"}. Empty name: none.
-struct CallDifference {
-  std::string field;
-  std::string left;
-  std::string right;
-};
-CallDifference Compare(const Call& left, const Call& right);
 
 }  // namespace annulus
