@@ -2,12 +2,15 @@
 
 #include <utility>
 
+#include "base/clock.h"
+
 namespace annulus {
 namespace {
 
-// A spinning owner looks at the socket once in so many idle rounds: of some nanoseconds each, that is a system call (a
-// microsecond) every 20 to 40 microseconds.
-constexpr uint32_t kIdleRoundsPerLook = 4096;
+// A spinning owner looks at the socket, which is a system call, at most once in this time...
+constexpr Nanoseconds kLookInterval = 200 * kMicrosecond;
+// ...and at the clock once in so many idle rounds, of some nanoseconds each.
+constexpr uint32_t kIdleRoundsPerClock = 64;
 
 int SideOf(int rank, int peer) { return rank < peer ? 0 : 1; }
 
@@ -79,11 +82,19 @@ Status ShmEndpoint::Progress(bool* moved) {
     *moved = true;
     return Status();
   }
-  if (!peer_gone_ && (bell_.rung() || ++idle_rounds_ % kIdleRoundsPerLook == 0)) peer_gone_ = !bell_.Drain();
+  if (!peer_gone_ && (bell_.rung() || LookDue())) peer_gone_ = !bell_.Drain();
   if (!Drained()) return Status();
   *moved = true;
   End(Lost(), Code::kPeerLost);
   return status_;
+}
+
+bool ShmEndpoint::LookDue() {
+  if (++idle_rounds_ % kIdleRoundsPerClock != 0) return false;
+  const Nanoseconds now = Now();
+  if (now < next_look_) return false;
+  next_look_ = now + kLookInterval;
+  return true;
 }
 
 void ShmEndpoint::RingIfDue() {

@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 
+#include "base/clock.h"
 #include "transport/address.h"
 #include "transport/shm/shm_bell.h"
 #include "transport/shm/shm_receiver.h"
@@ -40,6 +41,8 @@ class ShmEndpoint final : public Endpoint {
  private:
   bool HasWork();
   void RingIfDue();
+  // Whether a spinning owner should see whether the peer still lives.
+  bool LookDue();
   // The peer is gone, and all that it sent has been delivered.
   bool Drained() const { return peer_gone_ && !receiver_.HasSlice(); }
   void End(Status status, Code farewell);
@@ -60,6 +63,7 @@ class ShmEndpoint final : public Endpoint {
   bool peer_gone_ = false;
   bool ended_ = false;
   uint32_t idle_rounds_ = 0;
+  Nanoseconds next_look_ = 0;
   ShmFault fault_;  // Found; the next Progress() breaks the link.
   Status status_;   // OK until ended_.
 };
