@@ -78,7 +78,8 @@ TEST_P(EndpointContract, SlicesSentBeforeCloseArriveAndThenThePeerIsLost) {
   const Plan plan = SmallPlan();
   constexpr int kSlices = 2;
   std::vector<Send*> sends;
-  for (int i = 0; i < kSlices; ++i) sends.push_back(MustSend(0, plan, i));
+  // Small enough to be under way before anybody receives.
+  for (int i = 0; i < kSlices; ++i) sends.push_back(MustSend(0, plan, i, 60 + i));
   ASSERT_EQ(std::count(sends.begin(), sends.end(), nullptr), 0);
   ASSERT_TRUE(RoundsUntil([&] { return sends.back()->code == Code::kOk; }));
   end(0).Close();

@@ -26,11 +26,13 @@ class EndpointContract : public ::testing::TestWithParam<ContractBackend> {
     link_ = GetParam().connect(options);
     gone_[0] = gone_[1] = false;
     deadline_ = DeadlineAfter(kContractPatience);
+    if (link_ != nullptr) limits_ = end(0).limits();
     return link_ != nullptr;
   }
 
   Endpoint& end(int side) { return link_->end(side); }
-  const Limits& limits() { return end(0).limits(); }
+  // Side 0's; also when that side is gone.
+  const Limits& limits() const { return limits_; }
   bool Expired() const { return Now() > deadline_; }
 
   void Sever(int side) {
@@ -93,8 +95,8 @@ class EndpointContract : public ::testing::TestWithParam<ContractBackend> {
   Talker& NewTalker(int side, const Plan& plan) { return talkers_.emplace_back(&end(side), plan); }
   Listener& NewListener(int side, const Plan& plan) { return listeners_.emplace_back(&end(side), plan); }
 
-  uint32_t slot_bytes() { return static_cast<uint32_t>(limits().slot_bytes); }
-  Plan SmallPlan() { return {.max_bytes = limits().slot_bytes}; }
+  uint32_t slot_bytes() const { return static_cast<uint32_t>(limits().slot_bytes); }
+  Plan SmallPlan() const { return {.max_bytes = limits().slot_bytes}; }
 
   // Acquires a slot, fills it with slice `index` of `plan` and posts it, driving the link while it would block.
   // `bytes` < 0: as planned. Null on failure.
@@ -146,6 +148,7 @@ class EndpointContract : public ::testing::TestWithParam<ContractBackend> {
   std::deque<Listener> listeners_;
 
   std::unique_ptr<ContractLink> link_;
+  Limits limits_;
   Deadline deadline_ = 0;
   Status outcome_[2];
   bool gone_[2] = {};

@@ -1,0 +1,287 @@
+// The simulated endpoint: launches pieces of sends, takes pieces into receives, and fails as a real one does.
+#include "transport/sim/sim_endpoint.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/check.h"
+
+namespace annulus {
+namespace {
+
+constexpr size_t kSlotAlignment = 64;  // As Endpoint::AcquireSlot promises.
+// What a slice weighs on a wire beyond its data, so that empty slices meet back-pressure too.
+constexpr size_t kHeaderBytes = 64;
+constexpr int kPoison = 0xdb;
+// Of 100 pieces, how many are as large as possible; the others are cut at random.
+constexpr int kWholePiecesPercent = 30;
+
+}  // namespace
+
+SimEndpoint::Pool::Pool(int slots, size_t slot_bytes)
+    : slot_bytes_(slot_bytes),
+      stride_((slot_bytes + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment),
+      slots_(slots),
+      memory_(static_cast<std::byte*>(operator new (stride_* slots, std::align_val_t{kSlotAlignment}))) {
+  free_.reserve(slots);
+  for (int i = 0; i < slots; ++i) Give(i);
+}
+
+std::byte* SimEndpoint::Pool::Take(SimClock* clock) {
+  if (free_.empty()) return nullptr;
+  std::swap(free_[clock->Between(0, static_cast<int64_t>(free_.size()) - 1)], free_.back());
+  const int index = free_.back();
+  free_.pop_back();
+  return memory_.get() + index * stride_;
+}
+
+void SimEndpoint::Pool::Give(int index) {
+  ANNULUS_CHECK(std::find(free_.begin(), free_.end(), index) == free_.end());
+  std::memset(memory_.get() + index * stride_, kPoison, slot_bytes_);
+  free_.push_back(index);
+}
+
+int SimEndpoint::Pool::IndexOf(const std::byte* data) const {
+  if (data < memory_.get() || data >= memory_.get() + stride_ * slots_) return -1;
+  return static_cast<int>((data - memory_.get()) / stride_);
+}
+
+template <class Request>
+void SimEndpoint::Queue<Request>::Push(Request* request) {
+  request->next = nullptr;
+  (head == nullptr ? head : tail->next) = request;
+  tail = request;
+  ++count;
+}
+
+template <class Request>
+Request* SimEndpoint::Queue<Request>::Pop() {
+  Request* request = head;
+  head = request->next;
+  --count;
+  return request;
+}
+
+SimEndpoint::SimEndpoint(SimLink* link, int side)
+    : link_(link),
+      side_(side),
+      out_(link->wires[side]),
+      in_(link->wires[1 - side]),
+      send_pool_(link->shape.limits.send_slots, link->shape.limits.slot_bytes),
+      recv_pool_(link->shape.limits.recv_slots, link->shape.limits.slot_bytes),
+      acquired_(link->shape.limits.send_slots),
+      arrival_sender_(link->shape.limits.recv_slots, -1),
+      held_(link->shape.limits.recv_slots) {
+  ANNULUS_CHECK(link->ends[side] == nullptr);
+  link->ends[side] = this;
+}
+
+SimEndpoint::~SimEndpoint() {
+  End();
+  link_->ends[side_] = nullptr;
+}
+
+std::string SimEndpoint::Describe() const {
+  const char* kind = limits().shares_memory ? "slots" : "stream";
+  return "sim " + std::string(kind) + " rank " + std::to_string(link_->ranks[side_]) + " -> rank " +
+         std::to_string(peer());
+}
+
+Status SimEndpoint::AcquireSlot(std::byte** slot) {
+  if (!error_.ok()) return error_;
+  std::byte* taken = send_pool_.Take(link_->clock);
+  if (taken == nullptr) return Status::WouldBlock();
+  acquired_[send_pool_.IndexOf(taken)] = true;
+  *slot = taken;
+  return Status();
+}
+
+Status SimEndpoint::PostSend(Send* send) {
+  if (!error_.ok()) return error_;
+  ANNULUS_CHECK(send->bytes <= limits().slot_bytes && send->ready <= send->bytes);
+  if (sends_.count == limits().send_slots) return Status::WouldBlock();
+  const int slot = send_pool_.IndexOf(send->data);
+  ANNULUS_CHECK(slot >= 0 ? acquired_[slot] : limits().sends_user_memory);
+  if (slot >= 0) acquired_[slot] = false;
+  send->code = Code::kInProgress;
+  sends_.Push(send);
+  if (launching_ == nullptr) launching_ = send;
+  return Status();
+}
+
+Status SimEndpoint::PostRecv(Recv* recv) {
+  if (!error_.ok()) return error_;
+  ANNULUS_CHECK(recv->capacity <= limits().slot_bytes);
+  const bool lands = recv->landing != nullptr && limits().lands_in_user_memory;
+  if (!lands && slot_recvs_ == limits().recv_slots) return Status::WouldBlock();
+  if (!lands) ++slot_recvs_;
+  recv->started = false;
+  recv->arrived = 0;
+  recv->data = nullptr;
+  recv->code = Code::kInProgress;
+  recvs_.Push(recv);
+  return Status();
+}
+
+void SimEndpoint::Release(Recv* recv) {
+  const int index = recv_pool_.IndexOf(recv->data);
+  ANNULUS_CHECK(index >= 0 && held_[index]);
+  held_[index] = false;
+  recv_pool_.Give(index);
+  --slot_recvs_;
+  const int sender_slot = std::exchange(arrival_sender_[index], -1);
+  if (sender_slot < 0) return;
+  // Shared memory: the slice's slot goes back to its sender, who notices a little later.
+  SimClock& clock = *link_->clock;
+  const Nanoseconds latency = clock.Between(link_->shape.min_latency, link_->shape.max_latency);
+  clock.At(clock.now() + latency, [link = link_, other = 1 - side_, sender_slot] {
+    if (link->ends[other] != nullptr) link->ends[other]->send_pool_.Give(sender_slot);
+  });
+}
+
+Status SimEndpoint::Progress(bool* moved) {
+  if (!error_.ok()) return error_;
+  if (link_->states[side_]->stopped) return Status();
+  if (CompleteSends()) *moved = true;
+  for (int64_t bytes = LaunchableBytes(); bytes >= 0; bytes = LaunchableBytes()) {
+    Launch(static_cast<uint32_t>(bytes));
+    *moved = true;
+  }
+  if (TakePieces()) *moved = true;
+  return error_;
+}
+
+bool SimEndpoint::HasWork() const {
+  if (link_->states[side_]->stopped) return false;
+  if (!error_.ok() || departed_ > 0 || LaunchableBytes() >= 0) return true;
+  return !in_.inbox.empty() && (in_.inbox.front().kind != SimPiece::Kind::kData || recvs_.head != nullptr);
+}
+
+int64_t SimEndpoint::LaunchableBytes() const {
+  if (launching_ == nullptr || link_->clock->now() < out_.free_at) return -1;
+  const uint32_t bytes = launching_->ready - launched_bytes_;
+  if (bytes == 0 && launching_->bytes > 0) return -1;
+  const size_t held = out_.held_bytes + (launched_bytes_ == 0 ? kHeaderBytes : 0);
+  const size_t window = link_->shape.window_bytes;
+  if (held > window || (held == window && bytes > 0)) return -1;
+  return static_cast<int64_t>(std::min<size_t>(bytes, window - held));
+}
+
+void SimEndpoint::Launch(uint32_t bytes) {
+  SimClock& clock = *link_->clock;
+  if (bytes > 1 && !clock.Chance(kWholePiecesPercent)) bytes = static_cast<uint32_t>(clock.Between(1, bytes));
+  Send* send = launching_;
+  const uint32_t offset = launched_bytes_;
+  launched_bytes_ += bytes;
+  const bool last = launched_bytes_ == send->bytes;
+  if (last) {
+    launching_ = send->next;
+    launched_bytes_ = 0;
+  }
+  out_.held_bytes += bytes + (offset == 0 ? kHeaderBytes : 0);
+  out_.free_at = clock.now() + 1 + bytes * kMicrosecond / link_->shape.bytes_per_us;
+  clock.At(out_.free_at, [link = link_, side = side_, send, offset, bytes, last] {
+    SimEndpoint* self = link->ends[side];
+    // An endpoint that has failed or gone has given the memory back.
+    if (self != nullptr && self->error_.ok()) self->Depart(send, offset, bytes, last);
+  });
+}
+
+void SimEndpoint::Depart(Send* send, uint32_t offset, uint32_t bytes, bool last) {
+  const int slot = limits().shares_memory ? send_pool_.IndexOf(send->data) : -1;
+  SimPiece piece{.tag = send->tag, .slice_bytes = send->bytes, .offset = offset, .sender_slot = slot, .data = {}};
+  if (bytes > 0) piece.data.assign(send->data + offset, send->data + offset + bytes);
+  link_->Carry(side_, std::move(piece));
+  if (last) ++departed_;
+}
+
+bool SimEndpoint::CompleteSends() {
+  const bool any = departed_ > 0;
+  for (; departed_ > 0; --departed_) {
+    Send* send = sends_.Pop();
+    const int slot = send_pool_.IndexOf(send->data);
+    if (slot >= 0 && !limits().shares_memory) send_pool_.Give(slot);
+    send->code = Code::kOk;
+  }
+  return any;
+}
+
+bool SimEndpoint::TakePieces() {
+  bool moved = false;
+  while (error_.ok() && !in_.inbox.empty()) {
+    const SimPiece::Kind kind = in_.inbox.front().kind;
+    if (kind == SimPiece::Kind::kData && recvs_.head == nullptr) break;
+    const SimPiece piece = std::move(in_.inbox.front());
+    in_.inbox.pop_front();
+    moved = true;
+    const std::string rank = "rank " + std::to_string(peer());
+    switch (kind) {
+      case SimPiece::Kind::kEnd:
+        Fail({Code::kPeerLost, rank + " closed its link", peer(), 0});
+        break;
+      case SimPiece::Kind::kCorrupt:
+        Fail({Code::kProtocol, rank + " sent a damaged frame", peer(), 0});
+        break;
+      case SimPiece::Kind::kData:
+        in_.held_bytes -= piece.data.size() + (piece.offset == 0 ? kHeaderBytes : 0);
+        TakeData(piece);
+        break;
+    }
+  }
+  return moved;
+}
+
+void SimEndpoint::TakeData(const SimPiece& piece) {
+  Recv* recv = recvs_.head;
+  if (!recv->started) {
+    ANNULUS_CHECK(piece.offset == 0);
+    recv->tag = piece.tag;
+    recv->bytes = piece.slice_bytes;
+    if (piece.slice_bytes > recv->capacity) {
+      return Fail({Code::kProtocol,
+                   "rank " + std::to_string(peer()) + " sent a slice of " + std::to_string(piece.slice_bytes) +
+                       " bytes where " + std::to_string(recv->capacity) + " were expected",
+                   peer(), 0});
+    }
+    recv->started = true;
+    const bool lands = recv->landing != nullptr && limits().lands_in_user_memory;
+    recv->data = lands ? recv->landing : recv_pool_.Take(link_->clock);
+    if (!lands) arrival_sender_[recv_pool_.IndexOf(recv->data)] = piece.sender_slot;
+  }
+  ANNULUS_CHECK(piece.offset == recv->arrived && recv->data != nullptr);
+  if (!piece.data.empty()) std::memcpy(recv->data + recv->arrived, piece.data.data(), piece.data.size());
+  recv->arrived += static_cast<uint32_t>(piece.data.size());
+  if (recv->arrived < recv->bytes) return;
+  const int index = recv_pool_.IndexOf(recv->data);
+  if (index >= 0) held_[index] = true;
+  recvs_.Pop()->code = Code::kOk;
+}
+
+// Tells the peer that nothing follows, behind what has left already.
+void SimEndpoint::End() {
+  if (std::exchange(ended_, true)) return;
+  link_->Carry(side_, {.kind = SimPiece::Kind::kEnd, .tag = {}, .data = {}});
+}
+
+void SimEndpoint::Fail(Status status) {
+  error_ = std::move(status);
+  launching_ = nullptr;
+  departed_ = 0;
+  while (sends_.head != nullptr) sends_.Pop()->code = error_.code();
+  while (recvs_.head != nullptr) recvs_.Pop()->code = error_.code();
+  End();
+}
+
+void SimEndpoint::Close() {
+  if (error_.ok()) Fail({Code::kAborted, "the link was closed"});
+}
+
+void SimEndpoint::Die() {
+  if (!error_.ok()) return;
+  sends_ = {};
+  recvs_ = {};
+  Fail({Code::kAborted, "the rank died"});
+}
+
+}  // namespace annulus
