@@ -49,20 +49,28 @@ struct Plan {
         return static_cast<uint32_t>((random >> 8) % (max_bytes + 1));
     }
   }
-  std::byte At(uint64_t slice, size_t offset) const {
-    return static_cast<std::byte>((Mix(slice) >> 16) + offset * 167 + (offset >> 8));
-  }
+  std::byte At(uint64_t slice, size_t offset) const { return Byte(Mix(slice), offset); }
   void Fill(uint64_t slice, std::byte* data, size_t begin, size_t end) const {
-    for (size_t i = begin; i < end; ++i) data[i] = At(slice, i);
+    const uint64_t mix = Mix(slice);
+    for (size_t i = begin; i < end; ++i) data[i] = Byte(mix, i);
   }
-  // The offset of the first wrong byte of data[0, bytes), or -1.
-  int64_t FirstWrong(uint64_t slice, const std::byte* data, size_t bytes) const {
-    for (size_t i = 0; i < bytes; ++i) {
-      if (data[i] != At(slice, i)) return static_cast<int64_t>(i);
+  // The offset of the first wrong byte of data[begin, end), or -1.
+  int64_t FirstWrong(uint64_t slice, const std::byte* data, size_t begin, size_t end) const {
+    const uint64_t mix = Mix(slice);
+    for (size_t i = begin; i < end; ++i) {
+      if (data[i] != Byte(mix, i)) return static_cast<int64_t>(i);
     }
     return -1;
   }
+  int64_t FirstWrong(uint64_t slice, const std::byte* data, size_t bytes) const {
+    return FirstWrong(slice, data, 0, bytes);
+  }
   Tag TagOf(uint64_t slice) const { return {{seed, slice, Mix(slice), ~Mix(slice)}}; }
+
+ private:
+  static std::byte Byte(uint64_t mix, size_t offset) {
+    return static_cast<std::byte>((mix >> 16) + offset * 167 + (offset >> 8));
+  }
 };
 
 class Talker {
@@ -122,27 +130,32 @@ class Talker {
 
   bool PostOne() {
     Flight& flight = At(posted_);
-    if (slot_ == nullptr && !UseUserMemory()) {
-      const Status status = endpoint_->AcquireSlot(&slot_);
+    if (!prepared_ && !Prepare(flight)) return false;
+    const Status status = endpoint_->PostSend(&flight.send);
+    if (!status.ok()) return status.would_block() ? false : Break(status.ToString().c_str(), posted_);
+    if (flight.send.code != Code::kInProgress) return Break("PostSend completed inline", posted_);
+    prepared_ = false;
+    ++posted_;
+    return true;
+  }
+
+  bool Prepare(Flight& flight) {
+    std::byte* data = flight.memory.data() + posted_ % 2;
+    if (!UseUserMemory()) {
+      const Status status = endpoint_->AcquireSlot(&data);
       if (!status.ok()) return status.would_block() ? false : Break(status.ToString().c_str(), posted_);
     }
     flight.slice = posted_;
     flight.send = Send();
     flight.send.tag = plan_.TagOf(posted_);
     flight.send.bytes = plan_.Bytes(posted_);
-    std::byte* data = slot_ != nullptr ? slot_ : flight.memory.data() + posted_ % 2;
     flight.send.ready = plan_.gradual ? static_cast<uint32_t>(random_() % (flight.send.bytes + 1)) : flight.send.bytes;
-    plan_.Fill(posted_, data, 0, flight.send.ready);
     flight.send.data = data;
-    const Status status = endpoint_->PostSend(&flight.send);
-    if (!status.ok()) return status.would_block() ? false : Break(status.ToString().c_str(), posted_);
-    if (flight.send.code != Code::kInProgress) return Break("PostSend completed inline", posted_);
-    slot_ = nullptr;
-    ++posted_;
+    plan_.Fill(posted_, data, 0, flight.send.ready);
+    prepared_ = true;
     return true;
   }
 
-  // Fixed per slice, so that a retry decides alike.
   bool UseUserMemory() const { return endpoint_->limits().sends_user_memory && plan_.Mix(posted_) % 3 != 0; }
 
   bool Break(const char* why, uint64_t slice) {
@@ -155,7 +168,7 @@ class Talker {
   const Plan plan_;
   std::mt19937_64 random_;
   std::vector<Flight> flights_;
-  std::byte* slot_ = nullptr;  // Acquired, not posted yet.
+  bool prepared_ = false;  // The next send is filled, and waits to be accepted.
   int posted_ = 0;
   int retired_ = 0;
   bool broken_ = false;
@@ -197,7 +210,7 @@ class Listener {
     flight.recv = Recv();
     flight.recv.capacity = static_cast<uint32_t>(plan_.max_bytes);
     const bool lands = plan_.landing && plan_.Mix(posted_) % 2 == 0;
-    std::fill(flight.memory.begin(), flight.memory.end(), kGuard);
+    if (lands) std::fill(flight.memory.begin(), flight.memory.end(), kGuard);
     if (lands) flight.recv.landing = flight.memory.data() + posted_ % 2;
     const Status status = endpoint_->PostRecv(&flight.recv);
     if (!status.ok()) return status.would_block() ? false : Break(status.ToString().c_str(), posted_);
@@ -241,10 +254,8 @@ class Listener {
     if (recv.data == nullptr) return Break("data is null", flight.slice);
     const bool should_land = recv.landing != nullptr && endpoint_->limits().lands_in_user_memory;
     if ((recv.data == recv.landing) != should_land) return Break("landed where Limits do not say", flight.slice);
-    for (uint32_t i = flight.seen; i < recv.arrived; ++i) {
-      if (recv.data[i] != plan_.At(flight.slice, i)) return Break("wrong content", flight.slice);
-    }
-    return true;
+    const bool right = plan_.FirstWrong(flight.slice, recv.data, flight.seen, recv.arrived) < 0;
+    return right || Break("wrong content", flight.slice);
   }
 
   void Retire(Flight& flight) {

@@ -13,6 +13,8 @@ namespace {
 constexpr size_t kSlotAlignment = 64;  // As Endpoint::AcquireSlot promises.
 // What a slice weighs on a wire beyond its data, so that empty slices meet back-pressure too.
 constexpr size_t kHeaderBytes = 64;
+// A piece is launched into no less than this part of the window, unless it needs less.
+constexpr size_t kLeastRoom = 4;
 constexpr int kPoison = 0xdb;
 // Of 100 pieces, how many are as large as possible; the others are cut at random.
 constexpr int kWholePiecesPercent = 30;
@@ -162,10 +164,13 @@ int64_t SimEndpoint::LaunchableBytes() const {
   if (launching_ == nullptr || link_->clock->now() < out_.free_at) return -1;
   const uint32_t bytes = launching_->ready - launched_bytes_;
   if (bytes == 0 && launching_->bytes > 0) return -1;
-  const size_t held = out_.held_bytes + (launched_bytes_ == 0 ? kHeaderBytes : 0);
   const size_t window = link_->shape.window_bytes;
-  if (held > window || (held == window && bytes > 0)) return -1;
-  return static_cast<int64_t>(std::min<size_t>(bytes, window - held));
+  const size_t header = launched_bytes_ == 0 ? kHeaderBytes : 0;
+  if (out_.held_bytes + header > window) return -1;
+  const size_t room = window - out_.held_bytes - header;
+  // A nearly full window is left alone; else pieces of a few bytes would chase each other for ever.
+  if (room < std::min<size_t>(bytes, window / kLeastRoom)) return -1;
+  return static_cast<int64_t>(std::min<size_t>(bytes, room));
 }
 
 void SimEndpoint::Launch(uint32_t bytes) {
