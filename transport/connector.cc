@@ -106,7 +106,10 @@ Status Connector::Run(std::vector<Stream>* streams) {
     ANNULUS_CHECK(!request.endpoints.empty());
     StartDial(&dials_.emplace_back(&request, reactor_->context()));
   }
-  while (!done() && Now() < plan_.deadline) reactor_->WaitUntil(plan_.deadline);
+  while (!done() && Now() < plan_.deadline) {
+    reactor_->WaitUntil(plan_.deadline);
+    if (plan_.give_up && !done()) failure_ = plan_.give_up();
+  }
   if (!done()) failure_ = Missing();
   Finish();
   if (!failure_.ok()) return failure_;

@@ -43,6 +43,8 @@ struct ConnectPlan {
   StreamEndpoint source;                  // Where dials come from; without address: the system's choice. Its port is 0.
   std::function<void(int fd)> configure;  // If any, sees each socket before it dials.
   Deadline deadline = kNoDeadline;
+  std::function<Status()>
+      give_up;  // If any, asked whenever the reactor wakes; a failure ends the call with that status.
   Nanoseconds stranger_limit = 3 * kSecond;  // A connecting peer that takes longer to prove itself is dropped.
 };
 
@@ -59,6 +61,7 @@ struct Stream {
 //         kAuth      a dialled peer holds another key.
 //         kProtocol  a dialled peer is of another version, job, size, or no rank at all.
 //         kSystem    no sockets, or an address that cannot be used.
+//         or what give_up returned.
 Status EstablishStreams(Reactor* reactor, const ConnectPlan& plan, std::vector<Stream>* streams);
 
 }  // namespace annulus

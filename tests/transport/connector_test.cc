@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <asio/local/stream_protocol.hpp>
+#include <atomic>
 #include <cstring>
 #include <memory>
 #include <set>
@@ -365,6 +366,20 @@ TEST(ConnectorTest, ATimeoutNamesEveryMissingRank) {
   EXPECT_TRUE(Mentions(acceptor.status, "Connection refused; rank 3 has not connected; rank 5 has not connected"))
       << acceptor.status.ToString();
   EXPECT_TRUE(acceptor.streams.empty());
+}
+
+TEST(ConnectorTest, WhoeverWaitsCanBeToldToGiveUp) {
+  Rank acceptor(0);
+  acceptor.ListenOn("127.0.0.1");
+  acceptor.Expect(1);
+  std::atomic<bool> told = false;
+  acceptor.plan.give_up = [&] { return told ? Status(Code::kPeerLost, "rank 1 is known to be dead") : Status(); };
+  acceptor.Start();
+  told = true;
+  acceptor.reactor.Wake();
+  acceptor.Join();
+  EXPECT_EQ(acceptor.status.code(), Code::kPeerLost);
+  EXPECT_TRUE(Mentions(acceptor.status, "known to be dead"));
 }
 
 TEST(ConnectorTest, NothingToConnectIsDoneAtOnce) {

@@ -1,0 +1,120 @@
+// TcpLane: one socket of a TCP link. Writes frames of the sends that it takes, and reads frames into the receives that
+// they belong to; it never blocks and never allocates.
+//
+// The end of the stream is no error here: the lane notes it, and the endpoint decides when nothing more can come.
+//
+// Threads: those of the endpoint.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "base/status.h"
+#include "transport/address.h"
+#include "transport/frame.h"
+#include "transport/tcp/tcp_queues.h"
+#include "transport/transport.h"
+
+namespace annulus {
+
+class TcpLane {
+ public:
+  // `socket` is connected and non-blocking. `striped`: there are other lanes, so this one takes only what it can send
+  // soon.
+  TcpLane(StreamSocket socket, bool striped, bool checksum);
+
+  // Writes what can be written now. A broken stream is noted, see failed_errno().
+  void Transmit(SendQueue* queue, bool* moved);
+
+  // Reads what is there, up to a bound that lets the engine work on data while the cache holds it.
+  // Errors: kProtocol  what came is no valid frame.
+  Status Receive(RecvQueue* queue, bool* moved);
+
+  // Nothing more will be read: the peer closed, or the connection broke.
+  bool read_ended() const { return read_ended_; }
+  // Nothing more can be written.
+  bool write_failed() const { return write_failed_; }
+  // The first errno of this socket; 0 when the peer just closed.
+  int failed_errno() const { return errno_; }
+  // The stream ended within a frame.
+  bool cut_short() const { return read_ended_ && (has_header_ || buffer_begin_ != buffer_end_); }
+  // The next frame waits for its receive to be posted; until then the socket is not read.
+  bool paused() const { return has_header_ && recv_ == nullptr; }
+
+  // As Endpoint::Arm, for this socket.
+  bool Arm(const SendQueue& sends, const RecvQueue& receives);
+
+  // Tells the peer that nothing more comes.
+  void ShutDownWrites();
+  // Throws away what has come. Returns whether the peer has acknowledged all that was sent.
+  bool Drain();
+  void CloseSocket();
+
+  const StreamSocket& socket() const { return socket_; }
+
+ private:
+  // The most frames in one write: of 16 KiB slices they make half a MiB, beyond which larger writes gain nothing.
+  static constexpr size_t kMaxFrames = 32;
+  // Bytes read beyond a payload, so that small frames come several to a read. Of a large slice at most this much is
+  // copied once more.
+  static constexpr size_t kReadAheadBytes = 4096;
+
+  struct OutFrame {
+    Send* send = nullptr;
+    size_t sent = 0;  // Of header and payload together.
+    std::array<std::byte, kFrameHeaderBytes> header;
+    size_t total() const { return kFrameHeaderBytes + send->bytes; }
+    size_t sendable() const { return kFrameHeaderBytes + send->ready; }
+  };
+  // Shared with the handlers that the reactor still holds when the lane is gone.
+  struct Armed {
+    bool read = false;
+    bool write = false;
+  };
+
+  OutFrame& FrameAt(size_t index) { return frames_[(first_frame_ + index) % kMaxFrames]; }
+  const OutFrame& FrameAt(size_t index) const { return frames_[(first_frame_ + index) % kMaxFrames]; }
+  bool CanTake(const SendQueue& queue) const;
+  bool HasSendable() const;
+  void TakeSends(SendQueue* queue);
+  size_t GatherFrames(iovec* parts, int* count) const;
+  void AccountSent(size_t bytes, SendQueue* queue, bool* moved);
+
+  Status ConsumeBuffer(RecvQueue* queue, bool* moved);
+  Status FinishFrame(RecvQueue* queue, bool* moved);
+  void TakePayload(size_t bytes, bool* moved);
+  bool ReadSome(size_t* budget, bool* moved);
+  void NoteError(int error);
+
+  StreamSocket socket_;
+  const int fd_;
+  const bool striped_;
+  const bool checksum_;
+  const std::shared_ptr<Armed> armed_;
+
+  std::array<OutFrame, kMaxFrames> frames_;  // A ring.
+  size_t first_frame_ = 0;
+  size_t num_frames_ = 0;
+  size_t unsent_bytes_ = 0;  // Of the frames in the ring, ready or not.
+  bool write_blocked_ = false;
+
+  std::array<std::byte, kReadAheadBytes> buffer_;
+  size_t buffer_begin_ = 0;
+  size_t buffer_end_ = 0;
+  FrameHeader header_;
+  bool has_header_ = false;
+  Recv* recv_ = nullptr;  // Of header_, once it is posted.
+  uint32_t got_ = 0;      // Of its payload.
+  uint32_t crc_ = 0;      // Of what was got, if the frame carries a checksum.
+  bool drained_ = false;  // The latest read took all there was.
+
+  bool read_ended_ = false;
+  bool write_failed_ = false;
+  int errno_ = 0;
+};
+
+}  // namespace annulus

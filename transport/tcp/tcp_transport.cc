@@ -1,0 +1,190 @@
+// The TCP transport: where it listens, and how links are made of authenticated streams.
+//
+// The address blob is "LANES HOST:PORT". Both ends of a link use the lanes that the accepting, lower rank announces.
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "base/options.h"
+#include "transport/address.h"
+#include "transport/connector.h"
+#include "transport/reactor.h"
+#include "transport/tcp/tcp.h"
+#include "transport/tcp/tcp_endpoint.h"
+#include "transport/tcp/tcp_socket.h"
+
+namespace annulus {
+namespace {
+
+// Sockets per link where the user does not say. On one host a second socket only adds system calls; between hosts it
+// gives the flow a second queue, processor and path.
+constexpr int kLanesOnLoopback = 1;
+constexpr int kLanesOnNetworks = 2;
+constexpr int kMaxLanes = 64;
+
+class TcpTransport final : public Transport {
+ public:
+  explicit TcpTransport(const TransportConfig& config) : config_(config), listener_(config.reactor->context()) {}
+
+  const char* Name() const override { return "tcp"; }
+  Status Probe() const override;
+  Status LocalAddress(std::string* address) override;
+  Status Connect(std::span<const LinkRequest> links, const ConnectContext& context,
+                 std::vector<std::unique_ptr<Endpoint>>* endpoints) override;
+
+ private:
+  struct Target {
+    int lanes = 0;
+    StreamEndpoint endpoint;
+  };
+
+  Status FindLocal(StreamEndpoint* local) const;
+  Status ParseTarget(const LinkRequest& link, Target* target) const;
+  Status AddLink(const LinkRequest& link, ConnectPlan* plan, int* lanes) const;
+  Status MakeEndpoint(const LinkRequest& link, std::vector<StreamSocket> sockets,
+                      std::unique_ptr<annulus::Endpoint>* endpoint) const;
+  void StopListening();
+
+  const TransportConfig config_;
+  StreamListener listener_;
+  StreamEndpoint local_;  // Port 0.
+  int lanes_ = 0;
+};
+
+Status TcpTransport::FindLocal(StreamEndpoint* local) const {
+  StreamEndpoint towards_rendezvous;
+  if (!config_.local_host.empty()) {
+    ANNULUS_RETURN_IF_ERROR(annulus::MakeEndpoint(config_.local_host, 0, &towards_rendezvous));
+  }
+  if (!config_.interface_name.empty()) return AddressOfInterface(config_.interface_name, towards_rendezvous, local);
+  if (!HasAddress(towards_rendezvous))
+    return Status::Invalid("neither an interface nor an own address is known for TCP");
+  *local = towards_rendezvous;
+  return Status();
+}
+
+Status TcpTransport::Probe() const {
+  StreamEndpoint local;
+  Status found = FindLocal(&local);
+  return found.ok() ? found : Status(Code::kUnsupported, found.message());
+}
+
+Status TcpTransport::LocalAddress(std::string* address) {
+  ANNULUS_RETURN_IF_ERROR(FindLocal(&local_));
+  ANNULUS_RETURN_IF_ERROR(Listen(config_.reactor, local_, nullptr, &listener_));
+  lanes_ = config_.tcp_sockets;
+  if (lanes_ <= 0) lanes_ = IsLoopback(local_) ? kLanesOnLoopback : kLanesOnNetworks;
+  lanes_ = std::min(lanes_, kMaxLanes);
+  asio::error_code error;
+  const StreamEndpoint bound = listener_.local_endpoint(error);
+  if (error) return Status::System("cannot read the listening socket's address", error.value());
+  *address = std::to_string(lanes_) + " " + EndpointText(bound);
+  return Status();
+}
+
+Status TcpTransport::ParseTarget(const LinkRequest& link, Target* target) const {
+  const size_t space = link.address.find(' ');
+  int64_t lanes = 0;
+  const bool parsed = space != std::string::npos && ParseNumber(link.address.substr(0, space), &lanes) &&
+                      ParseEndpoint(link.address.substr(space + 1), &target->endpoint).ok();
+  if (!parsed || lanes < 1 || lanes > kMaxLanes) {
+    return {Code::kProtocol, "rank " + std::to_string(link.peer) + " announced a broken TCP address", link.peer, 0};
+  }
+  target->lanes = static_cast<int>(lanes);
+  return Status();
+}
+
+Status TcpTransport::AddLink(const LinkRequest& link, ConnectPlan* plan, int* lanes) const {
+  ANNULUS_CHECK(link.peer != config_.rank && link.peer >= 0 && link.peer < config_.nranks);
+  StreamId id{static_cast<uint32_t>(link.peer), static_cast<uint16_t>(link.channel), 0};
+  Target target;
+  if (config_.rank > link.peer) ANNULUS_RETURN_IF_ERROR(ParseTarget(link, &target));
+  *lanes = config_.rank > link.peer ? target.lanes : lanes_;
+  for (int lane = 0; lane < *lanes; ++lane) {
+    id.lane = static_cast<uint16_t>(lane);
+    if (config_.rank > link.peer) {
+      plan->dials.push_back({id, {target.endpoint}});
+    } else {
+      plan->expected.push_back(id);
+    }
+  }
+  return Status();
+}
+
+Status TcpTransport::Connect(std::span<const LinkRequest> links, const ConnectContext& context,
+                             std::vector<std::unique_ptr<Endpoint>>* endpoints) {
+  ConnectPlan plan;
+  plan.hello.purpose = Purpose::kTcpLink;
+  plan.hello.job_id = context.job_id;
+  plan.hello.nranks = static_cast<uint32_t>(config_.nranks);
+  plan.hello.rank = static_cast<uint32_t>(config_.rank);
+  plan.key = config_.job_key;
+  plan.listener = &listener_;
+  plan.deadline = context.deadline;
+  plan.give_up = context.give_up;
+  // Otherwise the routing table chooses, which may prefer another interface than the user does.
+  if (!config_.interface_name.empty()) plan.source = local_;
+  std::vector<int> lanes(links.size());
+  for (size_t i = 0; i < links.size(); ++i) ANNULUS_RETURN_IF_ERROR(AddLink(links[i], &plan, &lanes[i]));
+
+  std::vector<Stream> streams;
+  Status status = EstablishStreams(config_.reactor, plan, &streams);
+  StopListening();
+  ANNULUS_RETURN_IF_ERROR(std::move(status));
+
+  // Dials come first and expected streams after them, each link's lanes together.
+  size_t next_dialled = 0;
+  size_t next_accepted = plan.dials.size();
+  std::vector<std::unique_ptr<Endpoint>> made(links.size());
+  for (size_t i = 0; i < links.size(); ++i) {
+    size_t& next = config_.rank > links[i].peer ? next_dialled : next_accepted;
+    std::vector<StreamSocket> sockets;
+    for (int lane = 0; lane < lanes[i]; ++lane) sockets.push_back(std::move(streams[next++].socket));
+    ANNULUS_RETURN_IF_ERROR(MakeEndpoint(links[i], std::move(sockets), &made[i]));
+  }
+  *endpoints = std::move(made);
+  return Status();
+}
+
+Status TcpTransport::MakeEndpoint(const LinkRequest& link, std::vector<StreamSocket> sockets,
+                                  std::unique_ptr<annulus::Endpoint>* endpoint) const {
+  asio::error_code error;
+  const StreamEndpoint own = sockets[0].local_endpoint(error);
+  const StreamEndpoint peer = sockets[0].remote_endpoint(error);
+  if (error) {
+    return {Code::kPeerLost, "rank " + std::to_string(link.peer) + " left right after connecting: " + error.message(),
+            link.peer, error.value()};
+  }
+  const bool same_host = link.same_host || IsLoopback(peer) || HostText(own) == HostText(peer);
+  for (StreamSocket& socket : sockets) ANNULUS_RETURN_IF_ERROR(TuneSocket(socket.native_handle(), same_host));
+  TcpEndpointConfig config;
+  config.peer = link.peer;
+  config.slot_bytes = config_.slot_bytes;
+  config.slots = config_.slots;
+  config.checksum = config_.checksum;
+  config.description = InterfaceOf(own) + ", " + EndpointText(own) + " to " + EndpointText(peer);
+  if (sockets.size() > 1) config.description += " and " + std::to_string(sockets.size() - 1) + " more sockets";
+  Log(LogLevel::kDebug, config_.rank, "link with rank %d, channel %d: tcp %s, %s", link.peer, link.channel,
+      config.description.c_str(), CongestionControlOf(sockets[0].native_handle()).c_str());
+  auto made = std::make_unique<TcpEndpoint>(config, std::move(sockets));
+  if (!made->valid())
+    return {Code::kOutOfMemory, "no memory for the slots of the link with rank " + std::to_string(link.peer)};
+  *endpoint = std::move(made);
+  return Status();
+}
+
+void TcpTransport::StopListening() {
+  asio::error_code ignored;
+  listener_.close(ignored);
+}
+
+}  // namespace
+
+std::unique_ptr<Transport> CreateTcpTransport(const TransportConfig& config) {
+  ANNULUS_CHECK(config.reactor != nullptr && config.slots > 0 && config.slot_bytes > 0);
+  return std::make_unique<TcpTransport>(config);
+}
+
+}  // namespace annulus
