@@ -106,11 +106,9 @@ TEST(Launcher, BigOutputOfFourRanksArrivesWholeAndInOrder) {
   constexpr int kLines = 300'000;  // 2 MB of digits.
   LauncherRun run(ShellRanks(4, "seq 1 " + std::to_string(kLines)));
   ASSERT_EQ(run.Finish(), 0);
-  for (int rank = 0; rank < 4; ++rank) {
-    const std::vector<std::string> lines = run.LinesOf(rank);
-    ASSERT_EQ(lines.size(), static_cast<size_t>(kLines));
-    for (int i = 0; i < kLines; ++i) ASSERT_EQ(lines[i], std::to_string(i + 1));
-  }
+  std::vector<std::string> expected;
+  for (int i = 1; i <= kLines; ++i) expected.push_back(std::to_string(i));
+  for (int rank = 0; rank < 4; ++rank) EXPECT_TRUE(run.LinesOf(rank) == expected) << rank;
 }
 
 TEST(Launcher, RankZeroAloneReadsStandardInput) {
