@@ -19,7 +19,7 @@
 namespace annulus {
 
 // One operation on a slice: dst[0] (and dst[1], when not null) = src[0] op src[1] op ... op src[num_sources - 1],
-// folded from the left, rounded after each step; with one source it is a copy (of a divided value when divisor > 1).
+// folded from the left, rounded after each step; with one source it is a copy.
 struct SliceOp {
   std::byte* dst[2] = {nullptr, nullptr};
   const std::byte* const* src = nullptr;  // num_sources pointers, when num_sources > 2; alive until the work is done.

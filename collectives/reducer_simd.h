@@ -1,0 +1,217 @@
+// SIMD elements and operations of the host reducer, for one Highway target. Included by reducer.cc once per target.
+//
+// An Element type says how a vector of elements is loaded, combined, divided and stored:
+//   IntegerElement<T>  wraps around;
+//   FloatElement<T>    float32, float64;
+//   NarrowElement<F>   16-bit floats, computed in float32 and rounded to nearest even.
+// Every NaN result becomes the canonical quiet NaN, so that results never depend on the order of operands.
+
+// Per-target include guard, as Highway asks for it.
+#if defined(ANNULUS_REDUCER_SIMD_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ANNULUS_REDUCER_SIMD_H_
+#undef ANNULUS_REDUCER_SIMD_H_
+#else
+#define ANNULUS_REDUCER_SIMD_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+HWY_BEFORE_NAMESPACE();
+namespace annulus {
+namespace HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+struct Sum {};
+struct Product {};
+struct Minimum {};
+struct Maximum {};
+
+template <typename T>
+struct IntegerElement {
+  using Lane = T;
+  using D = hn::ScalableTag<T>;
+  using V = hn::Vec<D>;
+  using Divisor = T;
+  static constexpr size_t kMaxLanes = HWY_MAX_BYTES / sizeof(T);
+
+  static HWY_ATTR HWY_INLINE size_t Lanes() { return hn::Lanes(D()); }
+  static HWY_ATTR HWY_INLINE V Load(const T* from) { return hn::LoadU(D(), from); }
+  static HWY_ATTR HWY_INLINE void Store(V v, T* to) { hn::StoreU(v, D(), to); }
+  static Divisor MakeDivisor(uint32_t n) { return static_cast<T>(n); }
+
+  template <class Op>
+  static HWY_ATTR HWY_INLINE V Combine(V a, V b) {
+    if constexpr (std::is_same_v<Op, Sum>) {
+      return hn::Add(a, b);
+    } else if constexpr (std::is_same_v<Op, Minimum>) {
+      return hn::Min(a, b);
+    } else if constexpr (std::is_same_v<Op, Maximum>) {
+      return hn::Max(a, b);
+    } else if constexpr (sizeof(T) == 4) {
+      return hn::Mul(a, b);
+    } else {
+      // Not every instruction set multiplies 64-bit lanes.
+      return PerLane(a, b, [](T x, T y) {
+        return static_cast<T>(static_cast<std::make_unsigned_t<T>>(x) * static_cast<std::make_unsigned_t<T>>(y));
+      });
+    }
+  }
+  static HWY_ATTR HWY_INLINE V Divide(V a, Divisor n) {
+    return PerLane(a, a, [n](T x, T) { return static_cast<T>(x / n); });
+  }
+
+ private:
+  template <class Function>
+  static HWY_ATTR HWY_INLINE V PerLane(V a, V b, Function function) {
+    HWY_ALIGN T x[kMaxLanes];
+    HWY_ALIGN T y[kMaxLanes];
+    hn::Store(a, D(), x);
+    hn::Store(b, D(), y);
+    for (size_t i = 0; i < Lanes(); ++i) x[i] = function(x[i], y[i]);
+    return hn::Load(D(), x);
+  }
+};
+
+// a op b for float vectors, NaNs not yet canonical for min and max: CanonicalNaN does that.
+template <class Op, class D, class V = hn::Vec<D>>
+HWY_ATTR HWY_INLINE V CombineFloats(D d, V a, V b) {
+  if constexpr (std::is_same_v<Op, Sum>) {
+    return hn::Add(a, b);
+  } else if constexpr (std::is_same_v<Op, Product>) {
+    return hn::Mul(a, b);
+  } else {
+    // Equal operands differ at most in the sign of zero: "or" keeps the minus, "and" loses it.
+    constexpr bool kMin = std::is_same_v<Op, Minimum>;
+    const V equal = kMin ? hn::Or(a, b) : hn::And(a, b);
+    const auto a_wins = kMin ? hn::Lt(a, b) : hn::Gt(a, b);
+    const auto b_wins = kMin ? hn::Lt(b, a) : hn::Gt(b, a);
+    const V ordered = hn::IfThenElse(a_wins, a, hn::IfThenElse(b_wins, b, equal));
+    // a + b is NaN for any NaN operand, and for inf - inf, which is ordered.
+    const auto both_numbers = hn::And(hn::Eq(a, a), hn::Eq(b, b));
+    const auto quiet = hn::BitCast(d, hn::Set(hn::RebindToUnsigned<D>(), ~hwy::MakeUnsigned<hn::TFromD<D>>{0}));
+    return hn::IfThenElse(both_numbers, ordered, quiet);
+  }
+}
+
+template <class D, class V = hn::Vec<D>>
+HWY_ATTR HWY_INLINE V CanonicalNaN(D d, V v) {
+  using U = hwy::MakeUnsigned<hn::TFromD<D>>;
+  constexpr U kQuiet = sizeof(U) == 4 ? static_cast<U>(0x7fc00000u) : static_cast<U>(0x7ff8000000000000ull);
+  return hn::IfThenElse(hn::Eq(v, v), v, hn::BitCast(d, hn::Set(hn::RebindToUnsigned<D>(), kQuiet)));
+}
+
+template <typename T>
+struct FloatElement {
+  using Lane = T;
+  using D = hn::ScalableTag<T>;
+  using V = hn::Vec<D>;
+  using Divisor = T;
+  static constexpr size_t kMaxLanes = HWY_MAX_BYTES / sizeof(T);
+
+  static HWY_ATTR HWY_INLINE size_t Lanes() { return hn::Lanes(D()); }
+  static HWY_ATTR HWY_INLINE V Load(const T* from) { return hn::LoadU(D(), from); }
+  static HWY_ATTR HWY_INLINE void Store(V v, T* to) { hn::StoreU(v, D(), to); }
+  static Divisor MakeDivisor(uint32_t n) { return static_cast<T>(n); }
+  template <class Op>
+  static HWY_ATTR HWY_INLINE V Combine(V a, V b) {
+    return CanonicalNaN(D(), CombineFloats<Op>(D(), a, b));
+  }
+  static HWY_ATTR HWY_INLINE V Divide(V a, Divisor n) { return CanonicalNaN(D(), hn::Div(a, hn::Set(D(), n))); }
+};
+
+// bfloat16: the upper half of a float32.
+struct Brain {
+  template <class D32, class V16>
+  static HWY_ATTR HWY_INLINE hn::Vec<D32> Widen(D32 d, V16 bits) {
+    const hn::RebindToUnsigned<D32> du;
+    return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du, bits)));
+  }
+  // `v` holds canonical NaNs only.
+  template <class D32>
+  static HWY_ATTR HWY_INLINE auto Narrow(D32 d, hn::Vec<D32> v) {
+    const hn::RebindToUnsigned<D32> du;
+    const auto bits = hn::BitCast(du, v);
+    const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
+    const auto rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7fffu))));
+    return hn::DemoteTo(hn::Rebind<uint16_t, D32>(), hn::BitCast(hn::RebindToSigned<D32>(), rounded));
+  }
+};
+
+// binary16. x86 from AVX2 on converts in hardware, rounding to nearest even, subnormals included; for all others the same is done
+// by integer operations, after F. Giesen, "Float->half variants" (2012): subnormals are scaled or aligned by one float operation.
+struct Half {
+  template <class D32, class V16>
+  static HWY_ATTR HWY_INLINE hn::Vec<D32> Widen(D32 d, V16 half) {
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
+    return hn::PromoteTo(d, hn::BitCast(hn::Rebind<hwy::float16_t, D32>(), half));
+#else
+    const hn::RebindToUnsigned<D32> du;
+    const auto bits = hn::PromoteTo(du, half);
+    const auto sign = hn::ShiftLeft<16>(hn::And(bits, hn::Set(du, 0x8000u)));
+    const auto magnitude = hn::ShiftLeft<13>(hn::And(bits, hn::Set(du, 0x7fffu)));
+    // 2^112 moves the exponent's bias from 15 to 127, and makes subnormals normal on the way.
+    const auto scaled = hn::Mul(hn::BitCast(d, magnitude), hn::BitCast(d, hn::Set(du, 0x77800000u)));
+    const auto special = hn::Or(magnitude, hn::Set(du, 0x7f800000u));  // Infinity and NaN.
+    const auto is_special = hn::Ge(scaled, hn::BitCast(d, hn::Set(du, 0x47800000u)));
+    return hn::BitCast(d, hn::Or(sign, hn::IfThenElse(hn::RebindMask(du, is_special), special, hn::BitCast(du, scaled))));
+#endif
+  }
+  // `v` holds canonical NaNs only.
+  template <class D32>
+  static HWY_ATTR HWY_INLINE auto Narrow(D32 d, hn::Vec<D32> v) {
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
+    return hn::BitCast(hn::Rebind<uint16_t, D32>(), hn::DemoteTo(hn::Rebind<hwy::float16_t, D32>(), v));
+#else
+    const hn::RebindToUnsigned<D32> du;
+    const auto bits = hn::BitCast(du, v);
+    const auto sign = hn::And(bits, hn::Set(du, 0x80000000u));
+    const auto magnitude = hn::Xor(bits, sign);
+    // Normal: rebias, then round to nearest even on the 13 bits that go.
+    const auto odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(du, 1u));
+    const auto normal = hn::ShiftRight<13>(hn::Add(hn::Add(magnitude, odd), hn::Set(du, 0xc8000fffu)));
+    // Subnormal: adding 0.5 aligns the last half bit with the last float bit; the addition rounds.
+    const auto half = hn::Set(du, 0x3f000000u);
+    const auto small = hn::Sub(hn::BitCast(du, hn::Add(hn::BitCast(d, magnitude), hn::BitCast(d, half))), half);
+    const auto special = hn::IfThenElse(hn::Gt(magnitude, hn::Set(du, 0x7f800000u)), hn::Set(du, 0x7e00u), hn::Set(du, 0x7c00u));
+    auto result = hn::IfThenElse(hn::Lt(magnitude, hn::Set(du, 0x38800000u)), small, normal);
+    result = hn::IfThenElse(hn::Gt(magnitude, hn::Set(du, 0x477fffffu)), special, result);
+    result = hn::Or(result, hn::ShiftRight<16>(sign));
+    return hn::DemoteTo(hn::Rebind<uint16_t, D32>(), hn::BitCast(hn::RebindToSigned<D32>(), result));
+#endif
+  }
+};
+
+template <class Format>
+struct NarrowElement {
+  using Lane = uint16_t;
+  using D32 = hn::ScalableTag<float>;
+  using D16 = hn::Rebind<uint16_t, D32>;
+  using V = hn::Vec<D32>;
+  using Divisor = float;
+  static constexpr size_t kMaxLanes = HWY_MAX_BYTES / sizeof(float);
+
+  static HWY_ATTR HWY_INLINE size_t Lanes() { return hn::Lanes(D32()); }
+  static HWY_ATTR HWY_INLINE V Load(const uint16_t* from) { return Format::Widen(D32(), hn::LoadU(D16(), from)); }
+  static HWY_ATTR HWY_INLINE void Store(V v, uint16_t* to) { hn::StoreU(Format::Narrow(D32(), v), D16(), to); }
+  static Divisor MakeDivisor(uint32_t n) { return static_cast<float>(n); }
+  template <class Op>
+  static HWY_ATTR HWY_INLINE V Combine(V a, V b) {
+    return CanonicalNaN(D32(), CombineFloats<Op>(D32(), a, b));
+  }
+  // The sum is rounded before it is divided, as everywhere else.
+  static HWY_ATTR HWY_INLINE V Divide(V sum, Divisor n) {
+    const V rounded = Format::Widen(D32(), Format::Narrow(D32(), sum));
+    return CanonicalNaN(D32(), hn::Div(rounded, hn::Set(D32(), n)));
+  }
+};
+
+}  // namespace HWY_NAMESPACE
+}  // namespace annulus
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard
