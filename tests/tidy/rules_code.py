@@ -1,0 +1,234 @@
+"""House rules over C++, Python, shell and BUILD files. A rule yields (line, what to do) for each violation."""
+
+import ast
+import os
+import re
+
+from source import functions
+
+MOST_FILE_LINES = 400
+MOST_FUNCTION_LINES = 70
+
+# Arrows point down: a layer includes itself and what stands before it.
+LAYERS = {"base": 0, "cuda_kernels": 1, "transport": 2, "collectives": 3, "bench": 4, "tests": 5, "docs": 4}
+BACKENDS = ("tcp", "shm", "sim", "ibverbs", "cuda_ipc")
+LIBRARY = ("base/", "cuda_kernels/", "transport/", "collectives/")
+BINARIES = ("collectives/launcher/",)  # Programs among the library's folders: they print and exit.
+
+
+def is_library(source):
+    return source.path.startswith(LIBRARY) and not source.path.startswith(BINARIES)
+
+
+def file_length(source):
+    if source.is_cpp or source.is_python or source.is_shell:
+        count = len(source.text.splitlines())
+        if count > MOST_FILE_LINES:
+            yield 1, f"{count} lines, at most {MOST_FILE_LINES}: split it by responsibility"
+
+
+def function_length(source):
+    if source.is_cpp:
+        found = functions(source.code)
+    elif source.is_python:
+        found = (
+            (node.name, node.lineno, node.end_lineno)
+            for node in ast.walk(ast.parse(source.text))
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        )
+    else:
+        return
+    for name, first, last in found:
+        if last - first + 1 > MOST_FUNCTION_LINES:
+            yield first, f"{name} has {last - first + 1} lines, at most {MOST_FUNCTION_LINES}: give its parts names"
+
+
+def includes(source):
+    for number, line in enumerate(source.lines, 1):
+        match = re.match(r'\s*#\s*include\s+"([^"]+)"', line)
+        if match:
+            yield number, match.group(1)
+
+
+def include_direction(source):
+    if not source.is_cpp or source.top not in LAYERS:
+        return
+    for number, path in includes(source):
+        target = path.split("/")[0]
+        if target not in LAYERS or "/" not in path:
+            yield number, f'"{path}": quote paths from the root of the repository, as in "base/status.h"'
+        elif source.top == "docs" and target != "docs":
+            yield number, f'"{path}": an example is a user of Annulus; it includes <annulus.h> and its own files only'
+        elif LAYERS[target] > LAYERS[source.top]:
+            yield number, f'"{path}": {source.top} lies below {target}; move what is shared down, or pass it in'
+
+
+def backend_includes(source):
+    if not source.is_cpp:
+        return
+    own = re.match(r"transport/(\w+)/", source.path)
+    for number, path in includes(source):
+        match = re.match(r"transport/(\w+)/", path)
+        if not match or match.group(1) not in BACKENDS:
+            continue
+        backend = match.group(1)
+        if own and own.group(1) in BACKENDS and own.group(1) != backend:
+            yield number, f'"{path}": backend {own.group(1)} must not know {backend}; share it in transport/'
+        elif not own and not source.path.startswith(("transport/select", "tests/")):
+            yield number, f'"{path}": only transport/select and tests name a backend; ask select for it'
+
+
+def everywhere(_source):
+    return True
+
+
+def outside_tests(source):
+    return not source.path.startswith("tests/")
+
+
+# What is banned, why and what to use instead, where the ban holds, and files that it spares.
+BANNED = [
+    (r"\b(?:strcpy|strcat|sprintf|vsprintf|gets|strtok)\s*\(", "knows no bounds; use std::string or snprintf", everywhere, ()),
+    (r"\b(?:rand|srand|drand48)\s*\(", "has hidden state; use a seeded std::mt19937_64", everywhere, ()),
+    (
+        r"\b(?:sleep|usleep|nanosleep|clock_nanosleep|sleep_for|sleep_until)\s*\(",
+        "waits for a time, not for an event; wait for the event, with a deadline",
+        everywhere,
+        (),
+    ),
+    (r"(?<![\w.>:])(?:system|popen)\s*\(", "runs a shell; use posix_spawn or fork and exec", everywhere, ()),
+    (r"(?<![\w.>])assert\s*\(", "vanishes with NDEBUG; use ANNULUS_CHECK", everywhere, ()),
+    (r"\b(?:alloca|setjmp|longjmp|tmpnam|mktemp)\s*\(", "is unsafe; use a container, a Status or mkstemp", everywhere, ()),
+    (r"(?<![\w.>])(?:_exit|_Exit|exit|quick_exit)\s*\(", "ends the user's process; return a Status", is_library, ()),
+    (
+        r"\bstd::(?:cout|cerr|clog)\b|(?<![\w.>])(?:printf|fprintf|vfprintf|puts|fputs|putchar|perror)\s*\(",
+        "writes to the user's terminal; use Log()",
+        is_library,
+        ("base/log.cc", "base/check.h"),  # The log itself; the last words before abort().
+    ),
+    (r"^using namespace\b", "at file scope pulls in names unseen; name what you use", everywhere, ()),
+    (
+        # Not within the deleter of an owner, nor a member function free().
+        r"^(?!.*\boperator\b).*?(?<![\w.>])(malloc|calloc|realloc|free)\s*\((?!\s*\))",
+        "has no owner; use std::vector or std::unique_ptr with a deleter",
+        is_library,
+        (),
+    ),
+    (r"\bthrow\b", "must not cross the C API; return a Status", is_library, ()),
+    (r"\.detach\s*\(\s*\)", "leaves a thread that nobody joins; keep it and join it", everywhere, ()),
+    (
+        r"\b(?:secure_)?getenv\s*\(",
+        "outside base/options.cc; every setting is parsed there, once",
+        outside_tests,
+        ("base/options.cc",),
+    ),
+]
+
+
+def banned_calls(source):
+    if not source.is_cpp:
+        return
+    code_lines = source.code.split("\n")
+    for pattern, reason, holds, allowed in BANNED:
+        if not holds(source) or source.path in allowed:
+            continue
+        for number, line in enumerate(code_lines, 1):
+            match = re.search(pattern, line)
+            if match:
+                yield number, f"{match.group(match.lastindex or 0).strip(' (')} {reason}"
+
+
+# Google style does not indent namespaces: what stands at column 0 is at namespace scope.
+GLOBAL = re.compile(
+    r"^(?:(?:static|inline|thread_local) )*(?:(?:unsigned |signed )?(?:int|bool|long|char|size_t|u?int\d+_t|double|float)"
+    r"|std::[\w:]+(?:<[^;()=]*>)?)[ *]+\w+(?:\[\w*\])?(?: = [^;]*|\{[^;]*\})?;"
+)
+
+
+# The log level is the process's; a call that fails without a communicator leaves its error with the thread.
+GLOBALS_ALLOWED = ("base/log.cc", "collectives/c_api.cc")
+# Handles that the C API gives out are plain pointers until they come back.
+HANDLES_ALLOWED = ("collectives/c_api.cc", "collectives/communicator.cc")
+
+
+def no_globals(source):
+    if source.is_cpp and is_library(source) and source.path not in GLOBALS_ALLOWED:
+        for number, line in enumerate(source.code.split("\n"), 1):
+            if GLOBAL.match(line):
+                yield number, "a variable at namespace scope; make it a member, or constexpr"
+
+
+def owned_new(source):
+    """What `new` gives goes straight to an owner: a smart pointer on the same line, or a member's initialiser."""
+    if not source.is_cpp or not is_library(source) or source.path in HANDLES_ALLOWED:
+        return
+    for number, line in enumerate(source.code.split("\n"), 1):
+        if re.search(r"\boperator\b", line):  # The deleter of an owner.
+            continue
+        if re.search(r"(?<!\w)new\s+[A-Za-z:]", line) and not re.search(r"_ptr|reset\(|\w_\(.*new ", line):
+            yield number, "new without an owner on its line; use std::make_unique, or std::unique_ptr<T>(new T(...))"
+        if re.search(r"\bdelete\b(?:\[\])?\s+\w", line):
+            yield number, "delete by hand; hold it in a std::unique_ptr"
+
+
+def head_of_file(source):
+    """Every file opens with what it is for; a .cc may leave that to the header of the same name."""
+    first = source.lines[0]
+    if source.is_cpp:
+        own_header = f'#include "{os.path.splitext(source.path)[0]}.h"'
+        if not first.startswith(("//", "/*")) and first != own_header:
+            yield 1, "opens without a comment; say in a sentence what the file is for, and which threads may use it"
+    elif source.is_python or source.is_shell:
+        opening = "\n".join(line for line in source.lines[:2] if not line.startswith("#!"))
+        if source.lines != [""] and not opening.startswith(('"""', "#")):
+            yield 1, "opens without a comment; say in a sentence what the file is for"
+    elif source.is_build and not first.startswith(("#", '"""')):
+        yield 1, "opens without a comment; say in a paragraph what this package is for"
+
+
+def header_guard(source):
+    if source.is_header:
+        guarded = source.path == "collectives/annulus.h"  # C99 users may have compilers without the pragma.
+        if guarded and "#ifndef ANNULUS_H_" not in source.text:
+            yield 1, "the public header has lost its guard"
+        # What Highway compiles once per instruction set guards itself by Highway's toggle.
+        if not guarded and not re.search(r"^#pragma once$|\bHWY_TARGET_TOGGLE\b", source.text, re.MULTILINE):
+            yield 1, "lacks #pragma once"
+
+
+def leftovers(source):
+    for number, line in enumerate(source.lines, 1):
+        match = re.search(r"\b(?:TODO|FIXME|XXX|HACK)\b", line)
+        if match:
+            yield number, f"{match.group(0)}: do it, or take it to the issue tracker"
+        match = re.search(r"(?<![\w./])/(?:work|farm|root|home)/\w+", line)
+        if match:
+            yield number, f"{match.group(0)} lies on one machine only; use a path from the root of the repository"
+
+
+def in_a_build_file(source, build_texts, script_texts):
+    """Every C++ file is compiled: it is named in the BUILD file of its package, or in a script beside it."""
+    if not source.is_cpp:
+        return
+    folder = source.folder
+    while folder and folder not in build_texts:
+        folder = os.path.dirname(folder)
+    text = build_texts.get(folder, "")
+    inside = os.path.relpath(source.path, folder or ".")
+    named = f'"{inside}"' in text or f'name = "{os.path.splitext(inside)[0]}"' in text
+    if not named and source.name not in script_texts.get(source.folder, ""):
+        yield 1, f"no target of //{folder} names it; add it to one, or delete it"
+
+
+PER_FILE = {
+    "file-length": file_length,
+    "function-length": function_length,
+    "include-direction": include_direction,
+    "backend-include": backend_includes,
+    "banned": banned_calls,
+    "global": no_globals,
+    "owner": owned_new,
+    "head": head_of_file,
+    "guard": header_guard,
+    "leftover": leftovers,
+}

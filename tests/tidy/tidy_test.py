@@ -1,0 +1,198 @@
+#!/usr/bin/env python3
+"""Each rule of tidy finds what it is for, and leaves alone what merely looks like it."""
+
+import os
+import sys
+import tempfile
+import unittest
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
+
+import rules_code  # noqa: E402
+import rules_docs  # noqa: E402
+import tidy  # noqa: E402
+from source import Source, functions, read_tree  # noqa: E402
+
+HEAD = "// Thing: does a thing.\n#pragma once\n"
+
+
+def found(rule, path, text):
+    return sorted(line for line, _ in rule(Source(path, text)))
+
+
+class CodeRules(unittest.TestCase):
+    def test_file_length(self):
+        self.assertEqual(found(rules_code.file_length, "base/a.cc", "int x;\n" * 401), [1])
+        self.assertEqual(found(rules_code.file_length, "base/a.cc", "int x;\n" * 400), [])
+        self.assertEqual(found(rules_code.file_length, "docs/a.md", "text\n" * 900), [])
+
+    def test_function_length(self):
+        def body(lines):
+            return "namespace a {\n\nclass B {\n  int F(int x) {\n" + "    ++x;\n" * (lines - 2) + "  }\n};\n\n}  // namespace a\n"
+
+        self.assertEqual(found(rules_code.function_length, "base/a.cc", body(70)), [])
+        self.assertEqual(found(rules_code.function_length, "base/a.cc", body(71)), [4])
+        self.assertEqual(found(rules_code.function_length, "a.py", "def f():\n" + "    x = 1\n" * 70), [1])
+
+    def test_functions_are_told_from_other_blocks(self):
+        code = """
+namespace a {
+struct S : public T<int (*)()> { int x = F({1, 2}); };
+enum class E { kOne };
+constexpr int kTable[] = {1, 2};
+S::S(int x)
+    : a_{x}, b_(2) {
+  auto lambda = [](int y) { return y; };
+  if (x) { lambda(x); }
+}
+TEST_F(Thing, DoesIt) { EXPECT_TRUE(true); }
+template <class X, typename Y = void (*)(std::vector<std::vector<X>>)>
+bool operator()(const X& x) const noexcept { return x; }
+extern "C" int Plain(void) { return 0; }
+extern "C" {
+int InBlock(void) { return 0; }
+}
+class alignas(64) C { int G() { return 1; } };
+}
+"""
+        names = [name for name, _, _ in functions(Source("base/a.cc", code).code)]
+        self.assertEqual(len(names), 6, names)
+        self.assertIn("Thing.DoesIt", names)
+
+    def test_comments_and_strings_are_no_code(self):
+        text = 'const char* a = "strcpy(";  // strcpy(\n/* strcpy( */ auto b = R"(strcpy(")";\nint c = 300\'000; strcpy(d, \'"\');\n'
+        self.assertEqual(found(rules_code.banned_calls, "base/a.cc", text), [3])
+
+    def test_include_direction(self):
+        rule = rules_code.include_direction
+        self.assertEqual(found(rule, "base/a.cc", '#include "transport/transport.h"\n'), [1])
+        self.assertEqual(found(rule, "transport/a.cc", '#include "collectives/engine.h"\n'), [1])
+        self.assertEqual(found(rule, "collectives/a.cc", '#include "base/status.h"\n#include <vector>\n'), [])
+        self.assertEqual(found(rule, "tests/a.cc", '#include "collectives/engine.h"\n'), [])
+        self.assertEqual(found(rule, "collectives/a.cc", '#include "engine.h"\n'), [1])
+        self.assertEqual(found(rule, "docs/examples/a.cc", '#include "base/status.h"\n'), [1])
+
+    def test_backend_includes(self):
+        rule = rules_code.backend_includes
+        self.assertEqual(found(rule, "transport/tcp/a.cc", '#include "transport/shm/shm.h"\n'), [1])
+        self.assertEqual(found(rule, "transport/connector.cc", '#include "transport/tcp/tcp.h"\n'), [1])
+        self.assertEqual(found(rule, "collectives/a.cc", '#include "transport/tcp/tcp.h"\n'), [1])
+        self.assertEqual(found(rule, "transport/select.cc", '#include "transport/tcp/tcp.h"\n'), [])
+        self.assertEqual(found(rule, "transport/tcp/a.cc", '#include "transport/tcp/tcp.h"\n#include "transport/auth.h"\n'), [])
+
+    def test_banned_calls(self):
+        bad = [
+            "strcpy(a, b);", "sprintf(a, b);", "gets(a);", "int x = rand();", "usleep(5);", "sleep(1);", "system(command);",
+            "std::this_thread::sleep_for(1s);", "auto f = popen(a, b);", "assert(x);", "exit(1);", "_exit(1);",
+            "std::cout << x;", "std::cerr << x;", "printf(x);", "std::fprintf(stderr, x);", "using namespace std;",
+            "void* p = malloc(5);", "std::free(p);", "throw 1;", "thread.detach();", "std::getenv(x);",
+        ]  # fmt: skip
+        for line in bad:
+            self.assertEqual(found(rules_code.banned_calls, "transport/a.cc", line), [1], line)
+        good = [
+            "snprintf(a, b, c);", "static_assert(x);", "pool.free();", "size_t free() const;", "  using namespace std::literals;",
+            "on_exit();", "context.exit(1);", "my_rand();", "void operator()(T* t) const { std::free(t); }", "ASSERT_EQ(a, b);",
+            "std::error_code system_error(x);",
+        ]  # fmt: skip
+        for line in good:
+            self.assertEqual(found(rules_code.banned_calls, "transport/a.cc", line), [], line)
+
+    def test_what_only_the_library_must_not_do(self):
+        for path in ("bench/a.cc", "collectives/launcher/a.cc", "docs/examples/a.c", "tests/a.cc"):
+            self.assertEqual(found(rules_code.banned_calls, path, "printf(x);\nexit(1);\n"), [], path)
+        self.assertEqual(found(rules_code.banned_calls, "bench/a.cc", "getenv(x);\nusleep(1);\n"), [1, 2])
+        self.assertEqual(found(rules_code.banned_calls, "tests/a.cc", "getenv(x);\nusleep(1);\n"), [2])
+        self.assertEqual(found(rules_code.banned_calls, "base/options.cc", "getenv(x);\n"), [])
+
+    def test_globals(self):
+        for line in ("int count = 0;", "static std::map<int, int> table;", "thread_local std::string name;", "std::mutex lock{};"):
+            self.assertEqual(found(rules_code.no_globals, "transport/a.cc", line), [1], line)
+        for line in ("constexpr int kCount = 0;", "const std::string kName;", "int Count();", "  int member = 0;", "static int F() {"):
+            self.assertEqual(found(rules_code.no_globals, "transport/a.cc", line), [], line)
+
+    def test_owners(self):
+        for line in ("T* t = new T;", "return new Thing(1);", "delete t;", "delete[] t;"):
+            self.assertEqual(found(rules_code.owned_new, "transport/a.cc", line), [1], line)
+        good = ("std::unique_ptr<T> t(new T(1));", "T(const T&) = delete;", "  : cells_(new T[3]) {", "new (place) T;", "int new_size = 1;")
+        for line in good:
+            self.assertEqual(found(rules_code.owned_new, "transport/a.cc", line), [], line)
+
+    def test_heads_and_guards(self):
+        self.assertEqual(found(rules_code.head_of_file, "base/a.h", "#pragma once\n"), [1])
+        self.assertEqual(found(rules_code.head_of_file, "base/a.cc", '#include "base/b.h"\n'), [1])
+        self.assertEqual(found(rules_code.head_of_file, "base/a.cc", '#include "base/a.h"\n'), [])
+        self.assertEqual(found(rules_code.head_of_file, "base/BUILD", "cc_library()\n"), [1])
+        self.assertEqual(found(rules_code.head_of_file, "base/BUILD", "# base: all use it.\n"), [])
+        self.assertEqual(found(rules_code.head_of_file, "a.sh", "#!/bin/bash\nls\n"), [1])
+        self.assertEqual(found(rules_code.head_of_file, "a.py", '"""Does it."""\n'), [])
+        self.assertEqual(found(rules_code.header_guard, "base/a.h", "// A.\n"), [1])
+        self.assertEqual(found(rules_code.header_guard, "base/a.h", HEAD), [])
+
+    def test_leftovers(self):
+        lines = "// TODO: more\n// FIXME\n// in /root/project\n// /usr/share is fine, so is shared/work/x\n"
+        self.assertEqual(found(rules_code.leftovers, "base/a.cc", lines), [1, 2, 3])
+
+    def test_unbuilt(self):
+        builds = {"base": 'srcs = ["a.cc"]', "tests/fuzz": 'fuzz_target(name = "f")'}
+
+        def unbuilt(path):
+            return list(rules_code.in_a_build_file(Source(path, ""), builds, {"base": "cc peer.c"}))
+
+        self.assertEqual(len(unbuilt("base/b.cc")), 1)
+        for path in ("base/a.cc", "base/peer.c", "tests/fuzz/f.cc", "base/notes.md"):
+            self.assertEqual(unbuilt(path), [], path)
+
+
+class DocumentRules(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        for path, text in {
+            "docs/a.md": "# Head line\n## `Two` words\n",
+            "base/x.h": HEAD,
+            "base/x.cc": '#include "base/x.h"\n',
+            "base/BUILD": '# base.\ncc_library(name = "x", srcs = ["x.cc"], hdrs = ["x.h"])\n',
+        }.items():
+            os.makedirs(os.path.join(self.folder.name, os.path.dirname(path)), exist_ok=True)
+            with open(os.path.join(self.folder.name, path), "w", encoding="utf-8") as file:
+                file.write(text)
+
+    def lines(self, rule, text, *more):
+        return [line for line, _ in rule(Source("docs/b.md", text), *(more or (self.folder.name,)))]
+
+    def test_links(self):
+        self.assertEqual(self.lines(rules_docs.links, "[a](a.md) [x](../base/x.h) [w](https://a.b/c)\n"), [])
+        self.assertEqual(self.lines(rules_docs.links, "text\n[b](none.md)\n"), [2])
+        self.assertEqual(self.lines(rules_docs.links, "[a](a.md#head-line) [a](a.md#two-words)\n"), [])
+        self.assertEqual(self.lines(rules_docs.links, "[a](a.md#tail)\n"), [1])
+
+    def test_paths(self):
+        good = "`base/x.h` `base/x.{h,cc}` `base/x` `base/NAME.h` `base/` `base/*.cc` `int/none` docs/a.md\n```\n`base/no.h`\n```\n"
+        self.assertEqual(self.lines(rules_docs.paths, good), [])
+        for bad in ("`base/y.h`", "`base/x.{h,py}`", "see docs/none.md", "`docs/*.svg`"):
+            self.assertEqual(self.lines(rules_docs.paths, bad), [1], bad)
+
+    def test_labels(self):
+        builds = {"base": 'cc_library(name = "x")'}
+        self.assertEqual(self.lines(rules_docs.labels, "bazel test //base:x //base:all //base/... https://a.b/c\n", builds), [])
+        self.assertEqual(self.lines(rules_docs.labels, "//base:y\n//bass:x\n//base\n", builds), [1, 2, 3])
+
+    def test_test_names(self):
+        names = {("RingTest", "IsRight")}
+        good = "`RingTest.IsRight` `Ring.md` Other.Text\n"
+        self.assertEqual(self.lines(rules_docs.named_tests, good, names, {"RingTest"}), [])
+        self.assertEqual(self.lines(rules_docs.named_tests, "`RingTest.IsWrong`\n`OtherTest.IsRight`\n", names, {"RingTest"}), [1, 2])
+        contract = Source("docs/transport_contract.md", "`PostAfterCloseFails`\n`IsItSo` `Endpoint` `WouldBlock`\n")
+        found_lines = [line for line, _ in rules_docs.contract_tests(contract, {("T", "IsItSo")})]
+        self.assertEqual(found_lines, [1])
+
+    def test_a_tree(self):
+        sources = read_tree(self.folder.name)
+        self.assertEqual(tidy.check(sources, self.folder.name), [])
+        sources.append(Source("base/new.h", "int x;\n"))
+        self.assertEqual([rule for _, _, rule, _ in tidy.check(sources, self.folder.name)], ["global", "guard", "head", "unbuilt"])
+
+
+if __name__ == "__main__":
+    unittest.main()
