@@ -1,5 +1,7 @@
 // The contract suite on shared memory: as tests ask, in few small slots, in the default ones, and two ends on one
 // mapping.
+#include <algorithm>
+
 #include "tests/transport/contract.h"
 #include "tests/transport/shm_pair.h"
 #include "transport/shm/shm.h"
@@ -12,10 +14,9 @@ std::unique_ptr<Transport> FewSlots(TransportConfig config) {
   return CreateShmTransport(config);
 }
 
-std::unique_ptr<Transport> DefaultSlots(TransportConfig config) {
-  const TransportConfig defaults;
-  config.slots = defaults.slots;
-  config.slot_bytes = std::max(config.slot_bytes, defaults.slot_bytes);
+std::unique_ptr<Transport> ManySlots(TransportConfig config) {
+  config.slots = TransportConfig().slots;
+  config.slot_bytes = std::max<size_t>(config.slot_bytes, 32 * 1024);
   return CreateShmTransport(config);
 }
 
@@ -23,7 +24,7 @@ std::unique_ptr<Transport> DefaultSlots(TransportConfig config) {
 
 INSTANTIATE_TEST_SUITE_P(Shm, EndpointContract,
                          ::testing::Values(TransportBackend("few_slots", FewSlots),
-                                           TransportBackend("default_slots", DefaultSlots),
+                                           TransportBackend("many_slots", ManySlots),
                                            ContractBackend{"one_mapping", ShmPair::Open}),
                          BackendName);
 
