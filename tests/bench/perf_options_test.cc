@@ -1,0 +1,101 @@
+// annulus-perf's command line: what sizes mean, and what wrong words are answered with.
+#include "bench/perf_options.h"
+
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+namespace annulus::perf {
+namespace {
+
+struct Parsed {
+  ParseResult result;
+  Options options;
+  std::string out;
+  std::string err;
+};
+
+Parsed Parse(std::vector<const char*> words) {
+  words.insert(words.begin(), "annulus-perf");
+  Parsed parsed;
+  std::ostringstream out, err;
+  parsed.result = ParseOptions(static_cast<int>(words.size()), words.data(), &parsed.options, out, err);
+  parsed.out = out.str();
+  parsed.err = err.str();
+  return parsed;
+}
+
+TEST(ParseSize, UnderstandsUnitsOf1024) {
+  size_t bytes = 0;
+  for (const auto& [text, expected] : std::vector<std::pair<const char*, size_t>>{
+           {"8", 8}, {"1K", 1024}, {"4M", size_t{4} << 20}, {"1G", size_t{1} << 30}, {"3k", 3072}}) {
+    EXPECT_TRUE(ParseSize(text, &bytes).ok()) << text;
+    EXPECT_EQ(bytes, expected) << text;
+  }
+}
+
+TEST(ParseSize, RefusesWhatIsNoSize) {
+  size_t bytes = 77;
+  for (const char* text : {"", "K", "-1", "4Q", "4MB", "1.5M", "0x10", " 8", "99999999999999999999", "9999999999G"}) {
+    EXPECT_FALSE(ParseSize(text, &bytes).ok()) << text;
+  }
+  EXPECT_EQ(bytes, 77u);
+}
+
+TEST(ParseOptions, DefaultsRun) {
+  const Parsed parsed = Parse({});
+  EXPECT_TRUE(parsed.result.run);
+  EXPECT_EQ(parsed.options.kinds, std::vector{Kind::kAllreduce});
+  EXPECT_EQ(parsed.err, "");
+}
+
+TEST(ParseOptions, AllAndListsAreUnderstood) {
+  const Parsed parsed = Parse({"--collective", "all", "-d", "int32,float16", "-o", "all", "-b", "1K", "-e", "2K"});
+  ASSERT_TRUE(parsed.result.run) << parsed.err;
+  EXPECT_EQ(parsed.options.kinds.size(), kAllKinds.size());
+  EXPECT_EQ(parsed.options.types, (std::vector{ANNULUS_INT32, ANNULUS_FLOAT16}));
+  EXPECT_EQ(parsed.options.ops.size(), kAllOps.size());
+}
+
+TEST(ParseOptions, WrongWordsNameTheOptionAndWhatIsAllowed) {
+  for (const auto& [words, expected] : std::vector<std::pair<std::vector<const char*>, const char*>>{
+           {{"-d", "float8"}, "-d: 'float8' is unknown; use int32"},
+           {{"-o", "xor"}, "-o: 'xor' is unknown; use sum"},
+           {{"--collective", "alltoall"}, "--collective: 'alltoall' is unknown"},
+           {{"-b", "4Q"}, "-b: '4Q' is not a size"},
+           {{"-b", "0"}, "-b: the smallest size"},
+           {{"-b", "2K", "-e", "1K"}, "-e: less than -b"},
+           {{"-f", "1"}, "-f: the factor"},
+           {{"-e", "1G", "-i", "1"}, "-i: more than"},
+           {{"-n", "-3"}, "--iters"},
+           {{"-c", "2"}, "--check"},
+           {{"--nonsense"}, "--nonsense"}}) {
+    const Parsed parsed = Parse(words);
+    EXPECT_FALSE(parsed.result.run) << expected;
+    EXPECT_EQ(parsed.result.exit_code, kUsageExit) << expected;
+    EXPECT_NE(parsed.err.find(expected), std::string::npos) << expected << "\n" << parsed.err;
+  }
+}
+
+TEST(ParseOptions, HelpLeavesWithZero) {
+  const Parsed parsed = Parse({"--help"});
+  EXPECT_FALSE(parsed.result.run);
+  EXPECT_EQ(parsed.result.exit_code, 0);
+  EXPECT_NE(parsed.out.find("annulus-run -np 4 annulus-perf"), std::string::npos);
+}
+
+TEST(Sizes, GrowByFactorOrStepUpToTheEnd) {
+  Options options;
+  options.min_bytes = 8;
+  options.max_bytes = 100;
+  options.factor = 2;
+  EXPECT_EQ(Sizes(options), (std::vector<size_t>{8, 16, 32, 64}));
+  options.step_bytes = 40;
+  EXPECT_EQ(Sizes(options), (std::vector<size_t>{8, 48, 88}));
+  options.step_bytes = 0;
+  options.factor = 1.01;  // Less than one byte more: still every size once, and an end.
+  EXPECT_EQ(Sizes(options).size(), 93u);
+}
+
+}  // namespace
+}  // namespace annulus::perf

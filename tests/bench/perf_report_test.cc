@@ -1,0 +1,117 @@
+// Summaries and reports: what the numbers mean, and that files hold what their readers expect.
+#include "bench/perf_report.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+namespace annulus::perf {
+namespace {
+
+Row SampleRow() {
+  Row row;
+  row.spec = {Kind::kReduce, ANNULUS_BFLOAT16, ANNULUS_MAX, 1, 512};
+  row.bytes = 1024;
+  row.out.timing = {10, 8, 20, 100, 1};
+  row.out.algbw = 0.1024;
+  row.out.busbw = 0.1024;
+  row.out.wrong = 0;
+  row.in = row.out;
+  row.in.wrong = 3;
+  row.limit_us = 5;
+  return row;
+}
+
+std::string Written(std::unique_ptr<Report> (*make)(std::ostream&), const Row& row) {
+  std::ostringstream out;
+  const std::unique_ptr<Report> report = make(out);
+  Machine machine;
+  machine.cpu_model = "a \"CPU\"";
+  machine.ranks = 4;
+  machine.links = "shared memory";
+  report->Begin(Options(), machine);
+  report->Add(row);
+  report->End(3);
+  return out.str();
+}
+
+TEST(Summarise, TakesMedianLeastAndNinetyNinthPercentile) {
+  std::vector<double> samples;
+  for (int i = 200; i >= 1; --i) samples.push_back(i * 1e-6);
+  const Timing timing = Summarise(samples, 3);
+  EXPECT_DOUBLE_EQ(timing.median_us, 100.5);
+  EXPECT_DOUBLE_EQ(timing.min_us, 1);
+  EXPECT_DOUBLE_EQ(timing.p99_us, 198);
+  EXPECT_EQ(timing.samples, 200);
+  EXPECT_EQ(timing.calls_per_sample, 3);
+}
+
+TEST(Summarise, OneSampleIsAllThree) {
+  const Timing timing = Summarise({2e-6}, 1);
+  EXPECT_DOUBLE_EQ(timing.median_us, 2);
+  EXPECT_DOUBLE_EQ(timing.min_us, 2);
+  EXPECT_DOUBLE_EQ(timing.p99_us, 2);
+}
+
+TEST(BusFactor, IsWhatTheRingSends) {
+  EXPECT_DOUBLE_EQ(BusFactor(Kind::kAllreduce, 4), 1.5);
+  EXPECT_DOUBLE_EQ(BusFactor(Kind::kReduceScatter, 4), 0.75);
+  EXPECT_DOUBLE_EQ(BusFactor(Kind::kAllgather, 4), 0.75);
+  EXPECT_DOUBLE_EQ(BusFactor(Kind::kBroadcast, 4), 1);
+  EXPECT_DOUBLE_EQ(BusFactor(Kind::kReduce, 4), 1);
+  EXPECT_DOUBLE_EQ(BusFactor(Kind::kAllreduce, 1), 0);
+}
+
+TEST(SpecForBytes, RoundsUpToWholeElementsOfEveryRank) {
+  EXPECT_EQ(SpecForBytes(Kind::kAllreduce, ANNULUS_FLOAT64, ANNULUS_SUM, 0, 12, 3).count, 2u);
+  const CallSpec gather = SpecForBytes(Kind::kAllgather, ANNULUS_FLOAT32, ANNULUS_SUM, 0, 8, 4);
+  EXPECT_EQ(gather.count, 1u);
+  EXPECT_EQ(LargerBytes(gather, 4), 16u);
+}
+
+TEST(JsonReport, HoldsConfigMachineAndRows) {
+  const auto json = nlohmann::json::parse(Written(JsonReport, SampleRow()));
+  EXPECT_EQ(json["machine"]["ranks"], 4);
+  EXPECT_EQ(json["machine"]["cpu_model"], "a \"CPU\"");
+  EXPECT_EQ(json["wrong"], 3);
+  const auto& row = json["results"][0];
+  EXPECT_EQ(row["collective"], "reduce");
+  EXPECT_EQ(row["type"], "bfloat16");
+  EXPECT_EQ(row["op"], "max");
+  EXPECT_EQ(row["root"], 1);
+  EXPECT_EQ(row["in_place"]["wrong"], 3);
+  EXPECT_DOUBLE_EQ(row["out_of_place"]["limit_percent"].get<double>(), 50);
+}
+
+TEST(CsvReport, HasAsManyFieldsAsNames) {
+  std::istringstream lines(Written(CsvReport, SampleRow()));
+  std::string head, out, in;
+  std::getline(lines, head);
+  std::getline(lines, out);
+  std::getline(lines, in);
+  const auto fields = [](const std::string& line) { return std::count(line.begin(), line.end(), ',') + 1; };
+  EXPECT_EQ(fields(head), fields(out));
+  EXPECT_EQ(fields(head), fields(in));
+  EXPECT_EQ(in.substr(in.rfind(',') + 1), "3");
+}
+
+TEST(TableReport, ShowsUncheckedResultsAsUnchecked) {
+  Row row = SampleRow();
+  row.out.wrong = row.in.wrong = -1;
+  row.limit_us = 0;
+  const std::string table = Written(TableReport, row);
+  EXPECT_NE(table.find("1K          512 bfloat16   max"), std::string::npos) << table;
+  EXPECT_NE(table.find("-      -"), std::string::npos) << table;
+}
+
+TEST(SizeText, ReadsAsItIsWritten) {
+  for (const size_t bytes : {size_t{8}, size_t{1000}, size_t{1024}, size_t{3} << 20, size_t{1} << 31}) {
+    size_t read = 0;
+    ASSERT_TRUE(ParseSize(SizeText(bytes), &read).ok());
+    EXPECT_EQ(read, bytes);
+  }
+}
+
+}  // namespace
+}  // namespace annulus::perf

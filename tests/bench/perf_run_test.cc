@@ -1,0 +1,118 @@
+// annulus-perf under annulus-run: every collective and type is right, and what goes wrong is seen and told.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "tests/launcher/launcher_run.h"
+
+namespace annulus {
+namespace {
+
+constexpr char kPerf[] = "bench/annulus-perf";
+// What a short run needs: the results are checked before and after the timing, however short that is.
+constexpr char kQuick[] = "--seconds 0.001 -w 1";
+
+std::string Temporary(const std::string& name) { return testing::TempDir() + "/" + name; }
+
+std::string ReadFile(const std::string& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+LauncherRun::Setup Perf(int nranks, const std::string& arguments, std::vector<std::string> variables = {}) {
+  LauncherRun::Setup setup;
+  setup.arguments = {"-np", std::to_string(nranks), kPerf};
+  std::istringstream words(arguments);
+  for (std::string word; words >> word;) setup.arguments.push_back(word);
+  setup.variables = std::move(variables);
+  return setup;
+}
+
+class EveryCollective : public testing::TestWithParam<std::tuple<int, const char*>> {};
+
+TEST_P(EveryCollective, IsRightInEveryTypeAndOperation) {
+  const auto [nranks, transport] = GetParam();
+  const std::string json_path = Temporary("all.json");
+  const std::string sizes = "-b 4 -e 40000 -f 100 -r 1 ";
+  LauncherRun run(Perf(nranks, sizes + "--collective all -d all -o all --limit 0 " + kQuick + " --json " + json_path,
+                       {std::string("ANNULUS_TRANSPORT=") + transport}));
+  EXPECT_EQ(run.Finish(), 0) << run.out() << run.err();
+  const auto json = nlohmann::json::parse(ReadFile(json_path));
+  EXPECT_EQ(json["machine"]["ranks"], nranks);
+  EXPECT_EQ(json["wrong"], 0);
+  // 3 sizes x 6 types x (3 collectives with 5 operations + 2 without), and the barrier.
+  EXPECT_EQ(json["results"].size(), 3u * 6 * (3 * 5 + 2) + 1);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, EveryCollective,
+                         testing::Combine(testing::Values(2, 3), testing::Values("shm", "tcp")));
+
+TEST(Perf, MeasuresTheLimitOfBothTransports) {
+  for (const char* transport : {"shm", "tcp"}) {
+    const std::string json_path = Temporary("limit.json");
+    LauncherRun run(
+        Perf(3, std::string("-b 64K -e 64K --collective allreduce,broadcast ") + kQuick + " --json " + json_path,
+             {std::string("ANNULUS_TRANSPORT=") + transport}));
+    ASSERT_EQ(run.Finish(), 0) << run.out() << run.err();
+    const auto json = nlohmann::json::parse(ReadFile(json_path));
+    EXPECT_EQ(json["machine"]["links"], std::string(transport) == "shm" ? "shared memory" : "TCP");
+    for (const auto& row : json["results"]) EXPECT_GT(row["limit_us"].get<double>(), 0) << row;
+  }
+}
+
+TEST(Perf, AsynchronousCallsAreRight) {
+  LauncherRun run(Perf(2, std::string("-b 1K -e 100K -f 10 -m 4 --limit 0 ") + kQuick));
+  EXPECT_EQ(run.Finish(), 0) << run.out() << run.err();
+  EXPECT_NE(run.out().find("4 asynchronous calls"), std::string::npos);
+}
+
+TEST(Perf, CountsWrongElementsAndFails) {
+  LauncherRun run(Perf(2, std::string("-b 1K -e 1K --limit 0 --corrupt 3 ") + kQuick));
+  EXPECT_EQ(run.Finish(), 3) << run.out() << run.err();
+  // Two checks of each of the two forms.
+  EXPECT_NE(run.out().find("# wrong elements: 12"), std::string::npos) << run.out();
+}
+
+TEST(Perf, WritesNothingOfTheEnvironment) {
+  const std::string json_path = Temporary("secret.json"), csv_path = Temporary("secret.csv");
+  LauncherRun run(Perf(2, std::string("-b 8 -e 8 ") + kQuick + " --json " + json_path + " --csv " + csv_path,
+                       {"ANNULUS_JOB_KEY=correct-horse-battery-staple", "CLOUD_TOKEN=swordfish-9281"}));
+  ASSERT_EQ(run.Finish(), 0) << run.out() << run.err();
+  for (const std::string& text : {ReadFile(json_path), ReadFile(csv_path), run.out(), run.err()}) {
+    EXPECT_EQ(text.find("correct-horse"), std::string::npos);
+    EXPECT_EQ(text.find("swordfish"), std::string::npos);
+    EXPECT_EQ(text.find("CLOUD_TOKEN"), std::string::npos);
+  }
+  EXPECT_NE(ReadFile(csv_path).find("allreduce,2,shared memory,8,2,float32,sum,,out_of_place,"), std::string::npos);
+}
+
+TEST(Perf, OneRankTellsOfWrongArguments) {
+  LauncherRun run(Perf(3, "-d float8"));
+  EXPECT_EQ(run.Finish(), 2) << run.out() << run.err();
+  const std::string told = "'float8' is unknown";
+  const size_t first = run.err().find(told);
+  ASSERT_NE(first, std::string::npos) << run.err();
+  EXPECT_EQ(run.err().find(told, first + 1), std::string::npos) << run.err();
+}
+
+TEST(Perf, ARootThatIsNoRankIsRefused) {
+  LauncherRun run(Perf(2, "--collective broadcast -r 2"));
+  EXPECT_EQ(run.Finish(), 2) << run.out() << run.err();
+  EXPECT_NE(run.err().find("there is no rank 2"), std::string::npos) << run.err();
+}
+
+TEST(Perf, AloneItRunsAndSaysHowToStartMore) {
+  const std::string output = Temporary("alone.txt");
+  const std::string command = std::string(kPerf) + " -b 8 -e 64 --collective all " + kQuick + " >" + output + " 2>&1";
+  EXPECT_EQ(std::system(command.c_str()), 0) << ReadFile(output);
+  EXPECT_NE(ReadFile(output).find("annulus-run -np 4 annulus-perf"), std::string::npos);
+  EXPECT_NE(ReadFile(output).find("# 1 rank on 1 host"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace annulus
