@@ -56,7 +56,7 @@ def include_direction(source):
     for number, path in includes(source):
         target = path.split("/")[0]
         if target not in LAYERS or "/" not in path:
-            yield number, f'"{path}": quote paths from the root of the repository, as in "base/status.h"'
+            yield number, f'"{path}": quote our own files by their path from the root, as in "base/status.h"; others go in <>'
         elif source.top == "docs" and target != "docs":
             yield number, f'"{path}": an example is a user of Annulus; it includes <annulus.h> and its own files only'
         elif LAYERS[target] > LAYERS[source.top]:

@@ -174,8 +174,8 @@ class DocumentRules(unittest.TestCase):
             self.assertEqual(self.lines(rules_docs.paths, bad), [1], bad)
 
     def test_labels(self):
-        builds = {"base": 'cc_library(name = "x")'}
-        self.assertEqual(self.lines(rules_docs.labels, "bazel test //base:x //base:all //base/... https://a.b/c\n", builds), [])
+        builds = {"base": 'cc_library(name = "x")\nfuzz_target(name = "frame_fuzz")'}
+        self.assertEqual(self.lines(rules_docs.labels, "bazel test //base:frame_fuzzer //base:x //base:all //base/... https://a.b/c\n", builds), [])
         self.assertEqual(self.lines(rules_docs.labels, "//base:y\n//bass:x\n//base\n", builds), [1, 2, 3])
 
     def test_test_names(self):
