@@ -1,6 +1,9 @@
+// The arbiter's rules, in the order in which they are tried; docs/failures.md explains them to users.
 #include "collectives/arbiter.h"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "base/check.h"
 #include "collectives/arbiter_text.h"
@@ -21,6 +24,43 @@ int Priority(Code code) {
     default:
       return 0;
   }
+}
+
+using CallsByRank = std::map<int, Call>;
+using Parties = std::vector<std::vector<int>>;
+
+// Groups the ranks by their call: in order of each group's lowest rank, each group ascending.
+Parties SplitByCall(const CallsByRank& calls) {
+  Parties parties;
+  for (const auto& entry : calls) {
+    const auto same = [&](const std::vector<int>& party) { return calls.at(party[0]) == entry.second; };
+    auto party = std::find_if(parties.begin(), parties.end(), same);
+    if (party == parties.end()) party = parties.insert(parties.end(), std::vector<int>{});
+    party->push_back(entry.first);
+  }
+  return parties;
+}
+
+// The largest party is right; of equally large ones, the one whose highest rank is lowest. Of the rest, the one with
+// the highest rank is named.
+Verdict Blame(Parties parties, const CallsByRank& calls, int nranks) {
+  const auto right = std::min_element(parties.begin(), parties.end(), [](const auto& a, const auto& b) {
+    return a.size() != b.size() ? a.size() > b.size() : a.back() < b.back();
+  });
+  const std::vector<int> rest = *right;
+  parties.erase(right);
+  const auto by_highest = [](const auto& a, const auto& b) { return a.back() < b.back(); };
+  const std::vector<int> odd = *std::max_element(parties.begin(), parties.end(), by_highest);
+  const bool everyone_else = static_cast<int>(odd.size() + rest.size()) == nranks && rest.size() > 1;
+  Verdict verdict;
+  verdict.code = Code::kMismatch;
+  verdict.rank = odd.back();
+  verdict.peer = rest.front();
+  verdict.call = calls.at(rest.front());
+  const std::string others = everyone_else ? "the others" : RankList(rest);
+  verdict.message = Difference(RankList(odd), calls.at(odd.back()), others, verdict.call);
+  verdict.advice = AdviceFor(Code::kMismatch);
+  return verdict;
 }
 
 }  // namespace
@@ -184,37 +224,13 @@ std::optional<Verdict> Arbiter::JudgeLeft(int reporter, const std::optional<Call
 
 // Calls of one number that differ are always the program's error, so the earliest such number counts, finished or not.
 std::optional<Verdict> Arbiter::JudgeMismatch() const {
-  std::map<uint64_t, std::map<int, Call>> calls;
+  std::map<uint64_t, CallsByRank> calls;
   for (int r = 0; r < nranks(); ++r) {
     for (const Call& call : ranks_[r].calls) calls[call.sequence].emplace(r, call);
   }
-  for (const auto& [sequence, by_rank] : calls) {
-    // Groups of ranks with the same call, in order of their lowest rank; each ascending.
-    std::vector<std::vector<int>> groups;
-    for (const auto& [rank, call] : by_rank) {
-      auto group = std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return by_rank.at(g[0]) == call; });
-      if (group == groups.end()) group = groups.insert(groups.end(), std::vector<int>{});
-      group->push_back(rank);
-    }
-    if (groups.size() < 2) continue;
-    // The largest group is right; of equally large ones, the one whose highest rank is lowest.
-    const auto right = std::min_element(groups.begin(), groups.end(), [](const auto& a, const auto& b) {
-      return a.size() != b.size() ? a.size() > b.size() : a.back() < b.back();
-    });
-    const std::vector<int> rest = *right;
-    groups.erase(right);
-    const auto odd = std::max_element(groups.begin(), groups.end(),
-                                      [](const auto& a, const auto& b) { return a.back() < b.back(); });
-    const bool everyone_else = static_cast<int>(odd->size() + rest.size()) == nranks() && rest.size() > 1;
-    Verdict verdict;
-    verdict.code = Code::kMismatch;
-    verdict.rank = odd->back();
-    verdict.peer = rest.front();
-    verdict.call = by_rank.at(rest.front());
-    verdict.message = Difference(RankList(*odd), by_rank.at(odd->back()), everyone_else ? "the others" : RankList(rest),
-                                 verdict.call);
-    verdict.advice = AdviceFor(Code::kMismatch);
-    return verdict;
+  for (const auto& of_sequence : calls) {
+    Parties parties = SplitByCall(of_sequence.second);
+    if (parties.size() > 1) return Blame(std::move(parties), of_sequence.second, nranks());
   }
   return std::nullopt;
 }

@@ -10,7 +10,6 @@
 // Threads: one at a time.
 #pragma once
 
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>

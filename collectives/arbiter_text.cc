@@ -1,3 +1,4 @@
+// Sentences for people; their tests are those of the arbiter.
 #include "collectives/arbiter_text.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// One loop of accept, proof and seat, driven by the reactor until all have come, time is up or ranks contradict each other.
 #include "collectives/bootstrap_host.h"
 
 #include <fcntl.h>

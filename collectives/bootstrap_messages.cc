@@ -1,3 +1,4 @@
+// The encoding of the rendezvous' messages; docs/wire_protocol.md, "Rendezvous and control".
 #include "collectives/bootstrap_messages.h"
 
 #include <sys/socket.h>

@@ -1,3 +1,4 @@
+// The control thread's start and end, and what other threads hand over to it.
 #include "collectives/control.h"
 
 #include <signal.h>

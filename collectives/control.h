@@ -21,8 +21,8 @@ struct ControlConfig {
   int rank = 0;
   int nranks = 1;
   ControlConnections connections;  // From Bootstrap.
-  // Called once, when the verdict is known and unless Close() comes first; must not block. From the control thread, or
-  // from Abort or Report when they settle the verdict.
+  // Called at most once, when the verdict is known; not after Close() has returned. Must not block. From the control
+  // thread, or from within Abort or Report when these settle the verdict themselves.
   std::function<void()> on_verdict;
 };
 

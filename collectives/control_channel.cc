@@ -1,3 +1,4 @@
+// Asynchronous reads of header and body in turn; writes at once where the kernel takes them, else queued.
 #include "collectives/control_channel.h"
 
 #include <fcntl.h>

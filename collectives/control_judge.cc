@@ -1,3 +1,4 @@
+// From messages to the arbiter's events, and from what it wants to messages.
 #include "collectives/control_judge.h"
 
 #include <algorithm>

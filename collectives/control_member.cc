@@ -1,3 +1,4 @@
+// Answers to the judge's messages, and the verdicts that a member reaches when the judge is gone.
 #include "collectives/control_member.h"
 
 #include "collectives/arbiter_text.h"

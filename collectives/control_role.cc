@@ -1,3 +1,4 @@
+// The encoding of activities; docs/wire_protocol.md, "Rendezvous and control".
 #include "collectives/control_role.h"
 
 namespace annulus {

@@ -24,7 +24,7 @@ Call Allreduce(uint64_t sequence, uint64_t count) {
 // Any events in any order: at most one query, at most one verdict, none without a cause, and never later than the
 // answer window.
 TEST(ArbiterRandom, OneVerdictWhateverHappens) {
-  for (uint32_t seed = 1; seed <= 20000; ++seed) {
+  for (uint32_t seed = 1; seed <= 10000; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937 random(seed);
     const auto below = [&](int limit) { return static_cast<int>(random() % limit); };

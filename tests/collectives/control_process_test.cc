@@ -75,6 +75,7 @@ Report ReadReport(int fd) {
   out.U64(static_cast<uint64_t>(Now()));
   WriteVerdict(verdict, &out);
   WriteAll(results, out.bytes());
+  ::close(results);
   ::_exit(0);  // At once and without a goodbye: nobody else's verdict may suffer.
 }
 

@@ -29,10 +29,10 @@ Status Timeout() { return Status(Code::kTimeout, "the collective did not finish 
 
 // A rank's Control and whether its verdict was announced.
 struct Member {
-  std::unique_ptr<Control> control;
   std::mutex mutex;
   std::condition_variable changed;
   int announced = 0;
+  std::unique_ptr<Control> control;  // Last: its thread uses the rest.
 
   Verdict Await() {
     std::unique_lock<std::mutex> lock(mutex);
