@@ -1,5 +1,7 @@
 /* usage: DRIVER BYTES inplace|outofplace BATCHES; prints one line per batch: microseconds per operation. */
 
+#define _POSIX_C_SOURCE 199309L /* clock_gettime */
+
 #include "peer_bench.h"
 
 #include <stdio.h>
