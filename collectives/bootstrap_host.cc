@@ -1,4 +1,5 @@
-// One loop of accept, proof and seat, driven by the reactor until all have come, time is up or ranks contradict each other.
+// One loop of accept, proof and seat, driven by the reactor until all have come, time is up or ranks contradict each
+// other.
 #include "collectives/bootstrap_host.h"
 
 #include <fcntl.h>
