@@ -72,7 +72,9 @@ void RunAndCheck(annulus_comm_t* comm, const Call& call, const std::vector<Bytes
   if (!expected.empty()) {
     ASSERT_EQ(std::memcmp(out, expected.data(), expected.size()), 0) << "wrong result at rank " << rank;
   }
-  if (form != Form::kInPlace) ASSERT_EQ(input, inputs[rank]) << "the input was touched";
+  if (form != Form::kInPlace) {
+    ASSERT_EQ(input, inputs[rank]) << "the input was touched";
+  }
 }
 
 void CheckCall(annulus_comm_t* comm, Call call, int rank, int n, Form form) {
