@@ -109,11 +109,11 @@ bool ShmEndpoint::HasWork() {
 }
 
 bool ShmEndpoint::Arm() {
-  if (ended_ || HasWork()) return false;
+  if (ended_) return false;
   RingIfDue();
-  if (peer_gone_) return true;  // Nobody is left to ring.
+  if (peer_gone_) return !HasWork();  // Nobody is left to ring.
   bell_.Sleep();
-  if (HasWork()) {
+  if (HasWork()) {  // Looked at only after Sleep(), see ShmBell.
     bell_.Wake();
     return false;
   }

@@ -117,6 +117,7 @@ Status ShmTransport::EstablishSockets(std::span<const LinkRequest> links, const 
   plan.key = config_.job_key;
   plan.listener = listener_ ? &*listener_ : nullptr;
   plan.deadline = context.deadline;
+  plan.give_up = context.give_up;
   for (const LinkRequest& link : links) {
     ANNULUS_RETURN_IF_ERROR(CheckLink(link));
     const StreamId id{static_cast<uint32_t>(link.peer), static_cast<uint16_t>(link.channel), 0};
