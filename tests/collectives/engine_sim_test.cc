@@ -1,0 +1,133 @@
+// The engine on simulated links and devices: right bits without faults; with faults, one agreed verdict before the deadline. A failing
+// case prints its seed, which replays it.
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "tests/collectives/sim_job.h"
+
+namespace annulus {
+namespace {
+
+constexpr CollectiveKind kKinds[] = {CollectiveKind::kAllreduce, CollectiveKind::kReduceScatter, CollectiveKind::kAllgather,
+                                     CollectiveKind::kBroadcast, CollectiveKind::kReduce,        CollectiveKind::kBarrier};
+
+// A job that the seed alone determines.
+SimJobOptions MakeOptions(uint64_t seed) {
+  std::mt19937_64 random(seed);
+  const auto pick = [&random](auto... values) {
+    const int64_t all[] = {static_cast<int64_t>(values)...};
+    return all[random() % std::size(all)];
+  };
+  SimJobOptions options;
+  options.world.seed = seed;
+  options.world.nranks = static_cast<int>(2 + random() % 4);
+  options.world.kind = static_cast<SimKind>(random() % 3);
+  options.plan.slots = static_cast<int>(pick(2, 3, 8));
+  options.plan.channels = static_cast<int>(pick(1, 1, 3));
+  options.plan.slice_bytes = pick(64, 512, 4096);
+  options.plan.small_bytes = pick(0, 64, 4096);
+  options.world.slots = options.plan.slots;
+  options.world.slot_bytes = SlotBytes(options.plan);
+  options.call.sequence = 1;
+  options.call.kind = kKinds[random() % std::size(kKinds)];
+  options.call.type = static_cast<DataType>(random() % kNumDataTypes);
+  options.call.op = static_cast<ReduceOp>(random() % kNumReduceOps);
+  options.call.count = pick(0, 1, 3, 100, 1000, 5000);
+  const bool rooted = options.call.kind == CollectiveKind::kBroadcast || options.call.kind == CollectiveKind::kReduce;
+  if (rooted) options.call.root = static_cast<int>(random() % options.world.nranks);
+  if (options.call.kind == CollectiveKind::kBarrier) options.call = Call{1, CollectiveKind::kBarrier, {}, {}, 0, 0};
+  options.in_place = random() % 2;
+  return options;
+}
+
+void ExpectRightBits(const SimJob& job, int rank) {
+  const Bytes expected = job.Expected(rank);
+  if (!expected.empty()) ASSERT_EQ(job.Output(rank), expected) << "rank " << rank;
+}
+
+class EngineSimTest : public testing::TestWithParam<bool> {};
+
+TEST_P(EngineSimTest, WithoutFaultsEveryRankEndsWithTheOraclesBits) {
+  for (uint64_t seed = 1; seed <= 400; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    SimJobOptions options = MakeOptions(seed);
+    options.on_device = GetParam();
+    options.timeout = 100 * kSecond;
+    SimJob job(options);
+    ASSERT_TRUE(job.Run()) << "hang";
+    for (int rank = 0; rank < options.world.nranks; ++rank) {
+      ASSERT_TRUE(job.finished(rank)) << (job.verdict(rank) ? job.verdict(rank)->message : "");
+      ExpectRightBits(job, rank);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+// Returns the rank to blame, or -1 when several may be blamed.
+int Break(SimJob* job, std::mt19937_64* random, int n) {
+  const Nanoseconds at = static_cast<Nanoseconds>((*random)() % (2 * kMillisecond));
+  const int rank = static_cast<int>((*random)() % n);
+  const int neighbour = (rank + 1) % n;
+  switch ((*random)() % 5) {
+    case 0: job->world().KillRank(rank, at); return rank;
+    case 1: job->world().StopRank(rank, at); return rank;
+    case 2: job->world().CutLink(rank, neighbour, at); return -1;
+    case 3: job->world().CorruptLink(rank, neighbour, at); return -1;
+    default: job->world().MuteLink(rank, neighbour, at); return -1;
+  }
+}
+
+TEST_P(EngineSimTest, AnyFaultEndsInRightBitsOrOneVerdictBeforeTheDeadline) {
+  int verdicts = 0;
+  for (uint64_t seed = 1; seed <= 600; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    SimJobOptions options = MakeOptions(seed);
+    options.on_device = GetParam();
+    options.call.count *= 5;
+    SimJob job(options);
+    std::mt19937_64 random(seed * 77);
+    const int culprit = Break(&job, &random, options.world.nranks);
+    ASSERT_TRUE(job.Run()) << "hang";
+    std::optional<Verdict> first;
+    for (int rank = 0; rank < options.world.nranks; ++rank) {
+      if (!job.world().runs(rank)) continue;
+      ASSERT_LE(job.ended_at(rank), options.timeout + Control::kVerdictGrace + 100 * kMillisecond);
+      if (job.finished(rank)) {
+        ExpectRightBits(job, rank);
+        if (HasFatalFailure()) return;
+        continue;
+      }
+      const Verdict& verdict = *job.verdict(rank);
+      if (!first) first = verdict;
+      ASSERT_EQ(verdict.code, first->code);
+      ASSERT_EQ(verdict.rank, first->rank);
+      if (culprit >= 0) ASSERT_EQ(verdict.rank, culprit) << verdict.message;
+      // When rank 0 does not answer every rank finds that out for itself, and says who noticed.
+      if (culprit != 0) ASSERT_EQ(verdict.message, first->message);
+    }
+    verdicts += first.has_value();
+  }
+  EXPECT_GT(verdicts, 150) << "too few faults hit a running collective for the test to mean something";
+}
+
+TEST_P(EngineSimTest, RunsReplayFromTheirSeed) {
+  for (uint64_t seed : {7, 8, 9}) {
+    Nanoseconds ended[2];
+    for (Nanoseconds& end : ended) {
+      SimJobOptions options = MakeOptions(seed);
+      options.on_device = GetParam();
+      SimJob job(options);
+      ASSERT_TRUE(job.Run());
+      end = job.ended_at(0);
+    }
+    EXPECT_EQ(ended[0], ended[1]);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Memory, EngineSimTest, testing::Bool(),
+                         [](const testing::TestParamInfo<bool>& info) { return info.param ? "SimDevice" : "Host"; });
+
+}  // namespace
+}  // namespace annulus

@@ -1,0 +1,181 @@
+#include "tests/collectives/sim_job.h"
+
+#include "collectives/arbiter_text.h"
+#include "collectives/control.h"
+
+namespace annulus {
+
+SimJob::SimJob(const SimJobOptions& options)
+    : options_(options), world_(options.world), arbiter_(options.world.nranks), ranks_(options.world.nranks) {
+  const int n = options.world.nranks;
+  for (int r = 0; r < n; ++r) {
+    inputs_.push_back(MakeInput(options.call.type, InputElements(options.call, n), r, options.world.seed));
+  }
+  for (int r = 0; r < n; ++r) MakeRank(r);
+  Connect();
+}
+
+SimJob::~SimJob() {
+  for (Rank& rank : ranks_) rank.links->Close();
+}
+
+void SimJob::MakeRank(int r) {
+  const int n = options_.world.nranks;
+  Rank& rank = ranks_[r];
+  rank.links = std::make_unique<Links>(n, options_.plan.channels);
+  for (const NeededLink& link : LinksNeeded(r, n, options_.plan)) {
+    rank.links->Add(link.peer, link.channel, world_.MakeEndpoint(r, link.peer, link.channel));
+  }
+  rank.engine = std::make_unique<Engine>(r, n, options_.plan, rank.links.get());
+  MakeBuffers(r);
+  rank.engine->Start(options_.call, rank.input, rank.output, rank.device.get());
+  // Time must reach the deadline, and the end of the wait for a verdict, even when nothing else happens.
+  world_.clock().At(options_.timeout + 1, [] {});
+  world_.clock().At(options_.timeout + Control::kVerdictGrace + 2, [] {});
+}
+
+size_t SimJob::OutputOffset(int rank) const {
+  if (!options_.in_place || options_.call.kind != CollectiveKind::kReduceScatter) return 0;
+  return options_.call.count * TypeBytes(options_.call.type) * rank;
+}
+
+void SimJob::MakeBuffers(int r) {
+  const int n = options_.world.nranks;
+  Rank& rank = ranks_[r];
+  const size_t input_bytes = inputs_[r].size();
+  const size_t output_bytes = OutputElements(options_.call, n) * TypeBytes(options_.call.type);
+  const size_t in_place_input = options_.call.kind == CollectiveKind::kAllgather ? input_bytes * r : 0;
+  const size_t whole = std::max(input_bytes, output_bytes);
+  if (options_.on_device) {
+    auto device = std::make_unique<SimDevice>(SimDeviceOptions{options_.world.seed + r, 16, &world_.clock()});
+    rank.output = device->Allocate(std::max<size_t>(whole, 1));
+    rank.input = options_.in_place ? rank.output + in_place_input : device->Allocate(std::max<size_t>(input_bytes, 1));
+    device->Write(rank.input, inputs_[r].data(), input_bytes);
+    rank.device = std::move(device);
+  } else {
+    rank.host_output.assign(whole, std::byte{0xcd});
+    rank.host_input = inputs_[r];
+    rank.output = rank.host_output.data();
+    rank.input = rank.host_input.data();
+    if (options_.in_place) {
+      rank.input = rank.output + in_place_input;
+      std::copy(inputs_[r].begin(), inputs_[r].end(), rank.input);
+    }
+    rank.device = std::make_unique<HostDevice>();
+  }
+  rank.output += OutputOffset(r);
+}
+
+Bytes SimJob::Output(int r) const {
+  const Rank& rank = ranks_[r];
+  Bytes output(OutputElements(options_.call, options_.world.nranks) * TypeBytes(options_.call.type));
+  if (options_.on_device) {
+    static_cast<const SimDevice&>(*rank.device).Read(output.data(), rank.output, output.size());
+  } else {
+    std::copy(rank.output, rank.output + output.size(), output.begin());
+  }
+  return output;
+}
+
+void SimJob::Tell(int from, int to, std::function<void()> act) {
+  messages_.push_back(std::move(act));
+  world_.Send(from, to, std::to_string(messages_.size() - 1));
+}
+
+void SimJob::Connect() {
+  for (int r = 0; r < options_.world.nranks; ++r) {
+    SimControl control;
+    control.message = [this](int, std::string number) { messages_[std::stoul(number)](); };
+    control.closed = [this, r](int dead) {
+      if (r == 0) arbiter_.Disconnected(dead, 0, world_.now());
+      if (r != 0 && dead == 0) Settle(r, DeathVerdict(0, 0));
+    };
+    world_.SetControl(r, std::move(control));
+  }
+}
+
+Activity SimJob::ActivityOf(int r) const {
+  Activity activity;
+  activity.call = options_.call;
+  activity.inside = ranks_[r].state != State::kFinished;
+  return activity;
+}
+
+void SimJob::Settle(int r, const Verdict& verdict) {
+  Rank& rank = ranks_[r];
+  if (rank.state == State::kFinished || rank.state == State::kFailed) return;
+  rank.state = State::kFailed;
+  rank.verdict = verdict;
+  rank.ended_at = world_.now();
+  rank.links->Close();
+}
+
+bool SimJob::Drive(int r) {
+  Rank& rank = ranks_[r];
+  if (!world_.runs(r) || rank.state == State::kFinished || rank.state == State::kFailed) return false;
+  if (rank.state == State::kReported) {
+    if (world_.now() > rank.reported_at + Control::kVerdictGrace) Settle(r, SilenceVerdict({0}, r));
+    return false;
+  }
+  bool moved = false;
+  Status status = rank.engine->Progress(&moved);
+  if (status.ok() && rank.engine->done()) {
+    rank.state = State::kFinished;
+    rank.ended_at = world_.now();
+    return true;
+  }
+  if (status.ok() && world_.now() > options_.timeout) status = Status(Code::kTimeout, "the deadline passed");
+  if (!status.ok()) {
+    rank.state = State::kReported;
+    rank.reported_at = world_.now();
+    world_.clock().At(world_.now() + Control::kVerdictGrace + 1, [] {});
+    Tell(r, 0, [this, r, status] { arbiter_.Report(r, status, options_.call, world_.now()); });
+    return true;
+  }
+  return moved;
+}
+
+void SimJob::ServeArbiter() {
+  if (!world_.runs(0)) return;
+  if (arbiter_.deadline() != kNoDeadline) {
+    if (world_.now() >= arbiter_.deadline()) {
+      arbiter_.Tick(world_.now());
+    } else if (arbiter_.deadline() != ticking_at_) {
+      ticking_at_ = arbiter_.deadline();
+      world_.clock().At(ticking_at_, [] {});
+    }
+  }
+  if (arbiter_.TakeQuery()) {
+    for (int r = 0; r < options_.world.nranks; ++r) {
+      Tell(0, r, [this, r] {
+        Tell(r, 0, [this, r, activity = ActivityOf(r)] { arbiter_.Answer(r, activity, world_.now()); });
+      });
+    }
+  }
+  if (arbiter_.verdict() && !told_verdict_) {
+    told_verdict_ = true;
+    for (int r = 0; r < options_.world.nranks; ++r) Tell(0, r, [this, r] { Settle(r, *arbiter_.verdict()); });
+  }
+}
+
+bool SimJob::Over() const {
+  for (int r = 0; r < options_.world.nranks; ++r) {
+    const State state = ranks_[r].state;
+    if (world_.runs(r) && state != State::kFinished && state != State::kFailed) return false;
+  }
+  return true;
+}
+
+bool SimJob::Run() {
+  do {
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (int r = 0; r < options_.world.nranks; ++r) moved |= Drive(r);
+      ServeArbiter();
+    }
+    if (Over()) return true;
+  } while (world_.AdvanceToNextEvent());
+  return Over();
+}
+
+}  // namespace annulus
