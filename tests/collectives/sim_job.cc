@@ -96,7 +96,8 @@ void SimJob::Connect() {
 
 Activity SimJob::ActivityOf(int r) const {
   Activity activity;
-  activity.call = options_.call;
+  activity.sequence = options_.call.sequence;
+  activity.recent = {options_.call};
   activity.inside = ranks_[r].state != State::kFinished;
   return activity;
 }
