@@ -69,7 +69,7 @@ TEST_P(EngineSimTest, WithoutFaultsEveryRankEndsWithTheOraclesBits) {
 
 // Returns the rank to blame, or -1 when several may be blamed.
 int Break(SimJob* job, std::mt19937_64* random, int n) {
-  const Nanoseconds at = static_cast<Nanoseconds>((*random)() % (2 * kMillisecond));
+  const Nanoseconds at = static_cast<Nanoseconds>((*random)() % (300 * kMicrosecond));
   const int rank = static_cast<int>((*random)() % n);
   const int neighbour = (rank + 1) % n;
   switch ((*random)() % 5) {
