@@ -1,34 +1,12 @@
 // Tests of heavy traffic on TCP links, each end driven by a thread of its own; and that moving data allocates nothing.
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstdlib>
-#include <new>
 #include <thread>
 
+#include "tests/transport/allocation_counter.h"
 #include "tests/transport/contract_link.h"
 #include "tests/transport/contract_traffic.h"
 #include "transport/tcp/tcp.h"
-
-namespace {
-
-thread_local size_t allocations = 0;
-
-void* Allocate(size_t bytes) {
-  ++allocations;
-  void* memory = std::malloc(bytes > 0 ? bytes : 1);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-
-}  // namespace
-
-void* operator new(size_t bytes) { return Allocate(bytes); }
-void* operator new[](size_t bytes) { return Allocate(bytes); }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
 
 namespace annulus {
 namespace {
@@ -87,7 +65,7 @@ TEST_P(TcpTrafficTest, MovingDataAllocatesNothing) {
   std::vector<Send> sends(kWindow);
   std::vector<Recv> recvs(kWindow);
   const Deadline deadline = DeadlineAfter(60 * kSecond);
-  const size_t before = allocations;
+  const size_t before = AllocationsOfThisThread();
   for (int round = 0; round < 200; ++round) {
     for (int i = 0; i < kWindow; ++i) {
       sends[i] = Send();
@@ -106,7 +84,7 @@ TEST_P(TcpTrafficTest, MovingDataAllocatesNothing) {
     }
     for (Recv& recv : recvs) link_->end(1).Release(&recv);
   }
-  EXPECT_EQ(allocations - before, 0u);
+  EXPECT_EQ(AllocationsOfThisThread() - before, 0u);
 }
 
 INSTANTIATE_TEST_SUITE_P(Variants, TcpTrafficTest,
