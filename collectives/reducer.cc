@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "collectives/reducer_float_env.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "collectives/reducer.cc"
 #include <hwy/foreach_target.h>
@@ -164,7 +166,9 @@ void Copy(const SliceOp& op) {
 }  // namespace
 
 void RunOnHost(const SliceOp& op) {
+  if (op.count == 0) return;
   if (op.num_sources == 1) return Copy(op);
+  const DefaultFloatEnv env;
   HWY_DYNAMIC_DISPATCH(Run)(op);
 }
 
