@@ -64,7 +64,10 @@ Status Engine::Progress(bool* moved) {
   Status link_error;
   for (Endpoint* endpoint : *endpoints_) {
     Status status = endpoint->Progress(moved);
-    if (!status.ok() && link_error.ok()) link_error = std::move(status);
+    if (status.ok() || !link_error.ok()) continue;
+    // A rank that has done its part may leave while others still wait for a third one; its link fails only those who still
+    // need it: now what they posted there, later what they try to post.
+    if (status.code() != Code::kPeerLost || WaitsFor(endpoint)) link_error = std::move(status);
   }
   // A slice that breaks its link may also tell why: a mismatched call says more than "frame too long".
   pipelines_left_ = 0;
@@ -76,6 +79,13 @@ Status Engine::Progress(bool* moved) {
   }
   // A peer that has left after its last slice does not fail a collective that is complete.
   return done() ? Status() : link_error;
+}
+
+bool Engine::WaitsFor(const Endpoint* endpoint) const {
+  for (const Pipeline& pipeline : pipelines_) {
+    if (pipeline.WaitsFor(endpoint)) return true;
+  }
+  return false;
 }
 
 bool Engine::Arm() {

@@ -33,6 +33,8 @@ class Engine {
   bool Arm();
 
  private:
+  bool WaitsFor(const Endpoint* endpoint) const;
+
   const int rank_;
   const int nranks_;
   const PlanSettings settings_;

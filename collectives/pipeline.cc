@@ -71,6 +71,16 @@ Status Pipeline::Advance(bool* moved) {
   return Status();
 }
 
+bool Pipeline::WaitsFor(const Endpoint* endpoint) const {
+  for (size_t i = head_; i != tail_; ++i) {
+    const Flight& flight = flights_[i % window_];
+    if (flight.done) continue;
+    if (flight.source == endpoint && flight.recv_posted && flight.recv->code != Code::kOk) return true;
+    if (flight.target == endpoint && flight.send_posted && flight.send.code != Code::kOk) return true;
+  }
+  return false;
+}
+
 Status Pipeline::AdvanceFlight(Flight* flight, bool is_head, Order* order, bool* moved) {
   if (flight->recv != nullptr) ANNULUS_RETURN_IF_ERROR(Receive(flight, order, moved));
   switch (flight->step.kind) {

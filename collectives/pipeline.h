@@ -49,6 +49,9 @@ class Pipeline {
   // Errors: kMismatch or kProtocol of a slice, or a link's error; the pipeline then must not be used before the next Start.
   Status Advance(bool* moved);
 
+  // Whether something posted on that link has not completed, or failed.
+  bool WaitsFor(const Endpoint* endpoint) const;
+
   bool done() const { return next_step_ == schedule_.size() && head_ == tail_; }
   // Whether the device still works for it: then nothing would wake a sleeping driver.
   bool waits_for_device() const { return pending_tickets_ > 0; }
