@@ -22,18 +22,25 @@ namespace {
   return text;
 }
 
-// Four significant digits, so that nanoseconds and seconds fit one column.
+// Four significant digits where the width allows, so that nanoseconds and seconds fit one column.
 std::string Micros(double us) {
   const int decimals = us < 10 ? 3 : us < 100 ? 2 : us < 1000 ? 1 : 0;
-  return Format("%9.*f", decimals, us);
+  return Format("%8.*f", decimals, us);
 }
+
+std::string Rate(double rate) { return Format("%7.*f", rate < 10 ? 3 : 2, rate); }
+
+constexpr char kCallColumns[] = "#      size       count     type    op root";
+constexpr char kFormColumns[] = " | time(us)      min      p99   algbw   busbw lim% #wrong";
 
 std::string Form(const FormResult& form, double share) {
   const std::string wrong = form.wrong < 0 ? "-" : std::to_string(form.wrong);
   const std::string limit = share > 0 ? Format("%4.0f", share) : "   -";
   return " | " + Micros(form.timing.median_us) + " " + Micros(form.timing.min_us) + " " + Micros(form.timing.p99_us) +
-         Format(" %7.2f %7.2f", form.algbw, form.busbw) + " " + limit + Format(" %6s", wrong.c_str());
+         " " + Rate(form.algbw) + " " + Rate(form.busbw) + " " + limit + Format(" %6s", wrong.c_str());
 }
+
+std::string Plural(int count, const char* noun) { return std::to_string(count) + " " + noun + (count == 1 ? "" : "s"); }
 
 class Table final : public Report {
  public:
@@ -41,36 +48,30 @@ class Table final : public Report {
 
   void Begin(const Options& options, const Machine& machine) override {
     out_ << "# annulus-perf, Annulus " << machine.library_version << "\n"
-         << "# " << machine.ranks << (machine.ranks == 1 ? " rank" : " ranks") << " on " << machine.hosts
-         << (machine.hosts == 1 ? " host" : " hosts") << ", " << machine.cores
-         << (machine.cores == 1 ? " core" : " cores") << " for rank 0, " << machine.cpu_model << "\n"
+         << "# " << Plural(machine.ranks, "rank") << " on " << Plural(machine.hosts, "host") << ", "
+         << Plural(machine.cores, "core") << " for rank 0, " << machine.cpu_model << "\n"
          << "# transport setting: " << machine.transport << "; links: " << machine.links << "\n"
          << "# limit: " << machine.limit << "\n";
-    if (machine.latency_us > 0)
-      out_ << "# the limit's exchange of 8 bytes takes " << Micros(machine.latency_us) << " us\n";
-    out_ << "# time: of the slowest rank; med = median. algbw = size / median time, in GB/s (10^9 bytes); busbw = "
-            "algbw x\n"
-         << "# 2(n-1)/n for allreduce, (n-1)/n for reduce_scatter and allgather, 1 for broadcast and reduce.\n"
-         << "# lim% = the limit's time / median time. #wrong = wrong elements on all ranks ("
-         << (options.check ? "every element is compared, without tolerance" : "not checked: -c 0") << ").\n";
+    if (machine.latency_us > 0) {
+      out_ << Format("# the limit's exchange of 8 bytes takes %.3f us\n", machine.latency_us);
+    }
+    out_ << "# time: median over the calls, each as the slowest rank saw it. algbw = size / time, in GB/s (10^9 "
+            "bytes).\n"
+         << "# busbw = algbw x 2(n-1)/n for allreduce, (n-1)/n for reduce_scatter and allgather, 1 for the others.\n"
+         << "# lim% = the limit's time / time. #wrong = wrong elements on all ranks ("
+         << (options.check ? "all are compared, without tolerance" : "not checked: -c 0") << ").\n";
     if (options.async_calls > 1) out_ << "# " << options.async_calls << " asynchronous calls in flight at once\n";
   }
 
   void Add(const Row& row) override {
-    if (!headed_ || row.spec.kind != kind_) {
-      const char* const form = "  time(us)       min       p99   algbw   busbw lim% #wrong";
-      out_ << "#\n# " << KindName(row.spec.kind)
-           << Format("%*s", 47 - static_cast<int>(std::string(KindName(row.spec.kind)).size()), "")
-           << Format(" | %-58s | %s\n", "out of place", "in place") << "#      size        count     type    op root"
-           << "      | " << form << " | " << form << "\n";
-    }
+    if (!headed_ || row.spec.kind != kind_) AddHead(row.spec.kind);
     headed_ = true;
     kind_ = row.spec.kind;
     const bool barrier = kind_ == Kind::kBarrier;
-    out_ << Format("%11s %12zu %8s %5s %4s", SizeText(row.bytes).c_str(), row.spec.count,
+    out_ << Format("%11s %11zu %8s %5s %4s", SizeText(row.bytes).c_str(), row.spec.count,
                    barrier ? "-" : TypeName(row.spec.type), HasOp(kind_) ? OpName(row.spec.op) : "-",
                    HasRoot(kind_) ? std::to_string(row.spec.root).c_str() : "-")
-         << "     " << Form(row.out, row.OutShare());
+         << Form(row.out, row.OutShare());
     if (!barrier) out_ << Form(row.in, row.InShare());
     out_ << std::endl;  // Each row is seen as soon as it is known.
   }
@@ -80,6 +81,14 @@ class Table final : public Report {
   }
 
  private:
+  void AddHead(Kind kind) {
+    constexpr int kCallWidth = sizeof(kCallColumns) - 1, kFormWidth = sizeof(kFormColumns) - 1;
+    out_ << "#\n"
+         << Format("# %-*s | %-*s", kCallWidth - 2, KindName(kind), kFormWidth - 3, "out of place")
+         << (kind == Kind::kBarrier ? "" : " | in place") << "\n"
+         << kCallColumns << kFormColumns << (kind == Kind::kBarrier ? "" : kFormColumns) << "\n";
+  }
+
   std::ostream& out_;
   bool headed_ = false;
   Kind kind_{};

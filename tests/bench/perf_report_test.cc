@@ -101,7 +101,7 @@ TEST(TableReport, ShowsUncheckedResultsAsUnchecked) {
   row.out.wrong = row.in.wrong = -1;
   row.limit_us = 0;
   const std::string table = Written(TableReport, row);
-  EXPECT_NE(table.find("1K          512 bfloat16   max"), std::string::npos) << table;
+  EXPECT_NE(table.find("1K         512 bfloat16   max"), std::string::npos) << table;
   EXPECT_NE(table.find("-      -"), std::string::npos) << table;
 }
 

@@ -33,24 +33,38 @@ LauncherRun::Setup Perf(int nranks, const std::string& arguments, std::vector<st
   return setup;
 }
 
-class EveryCollective : public testing::TestWithParam<std::tuple<int, const char*>> {};
+struct Sweep {
+  const char* collectives;
+  size_t rows;  // Of each size and type.
+};
+
+class EveryCollective : public testing::TestWithParam<std::tuple<int, const char*, Sweep>> {};
 
 TEST_P(EveryCollective, IsRightInEveryTypeAndOperation) {
-  const auto [nranks, transport] = GetParam();
+  const auto [nranks, transport, sweep] = GetParam();
   const std::string json_path = Temporary("all.json");
-  const std::string sizes = "-b 4 -e 40000 -f 100 -r 1 ";
-  LauncherRun run(Perf(nranks, sizes + "--collective all -d all -o all --limit 0 " + kQuick + " --json " + json_path,
+  LauncherRun run(Perf(nranks,
+                       std::string("-b 4 -e 40000 -f 100 -r 1 -d all -o all --limit 0 ") + kQuick + " --collective " +
+                           sweep.collectives + " --json " + json_path,
                        {std::string("ANNULUS_TRANSPORT=") + transport}));
-  EXPECT_EQ(run.Finish(), 0) << run.out() << run.err();
+  ASSERT_EQ(run.Finish(), 0) << run.out() << run.err();
   const auto json = nlohmann::json::parse(ReadFile(json_path));
   EXPECT_EQ(json["machine"]["ranks"], nranks);
   EXPECT_EQ(json["wrong"], 0);
-  // 3 sizes x 6 types x (3 collectives with 5 operations + 2 without), and the barrier.
-  EXPECT_EQ(json["results"].size(), 3u * 6 * (3 * 5 + 2) + 1);
+  constexpr size_t kSizes = 3, kTypes = 6;
+  EXPECT_EQ(json["results"].size(), kSizes * kTypes * sweep.rows);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, EveryCollective,
-                         testing::Combine(testing::Values(2, 3), testing::Values("shm", "tcp")));
+                         testing::Combine(testing::Values(2, 3), testing::Values("shm", "tcp"),
+                                          testing::Values(Sweep{"allreduce", 5}, Sweep{"reduce_scatter", 5},
+                                                          Sweep{"reduce", 5}, Sweep{"allgather,broadcast", 2})));
+
+TEST(Perf, TimesABarrier) {
+  LauncherRun run(Perf(3, std::string("--collective barrier ") + kQuick));
+  ASSERT_EQ(run.Finish(), 0) << run.out() << run.err();
+  EXPECT_NE(run.out().find("# barrier"), std::string::npos) << run.out();
+}
 
 TEST(Perf, MeasuresTheLimitOfBothTransports) {
   for (const char* transport : {"shm", "tcp"}) {
