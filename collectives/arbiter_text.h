@@ -30,7 +30,7 @@ Verdict DeathVerdict(int rank, int os_errno);
 Verdict SilenceVerdict(const std::vector<int>& ranks, int peer);
 Verdict AbortVerdict(int rank);
 Verdict BrokenMessageVerdict(int rank, const std::string& what);
-// For a rank whose arbiter left before the `failure` that it saw in `call` could be judged.
-Verdict ArbiterLeftVerdict(int rank, const Status& failure, const Call& call);
+// For a rank whose arbiter left before the failure that it saw in `call` could be judged.
+Verdict ArbiterLeftVerdict(int rank, const Call& call);
 
 }  // namespace annulus

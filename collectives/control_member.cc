@@ -17,8 +17,8 @@ Status ControlMember::Open(ControlConnections connections) {
 }
 
 void ControlMember::Report(const Status& failure, const Call& call) {
-  if (judge_left_) return config_.conclude(ArbiterLeftVerdict(config_.rank, failure, call));
-  reported_.emplace(failure, call);
+  if (judge_left_) return config_.conclude(ArbiterLeftVerdict(config_.rank, call));
+  reported_ = call;
   ByteWriter out;
   WriteStatus(failure, &out);
   WriteCall(call, &out);
@@ -55,7 +55,7 @@ void ControlMember::Take(MessageType type, std::span<const std::byte> body) {
       // Closing at once lets the judge leave without waiting for us.
       judge_left_ = true;
       channel_->Close();
-      if (reported_) config_.conclude(ArbiterLeftVerdict(config_.rank, reported_->first, reported_->second));
+      if (reported_) config_.conclude(ArbiterLeftVerdict(config_.rank, *reported_));
       if (on_gone_) on_gone_();
       return;
     default:

@@ -30,7 +30,7 @@ class ControlMember : public ControlRole {
 
   const ControlRoleConfig config_;
   std::shared_ptr<ControlChannel> channel_;
-  std::optional<std::pair<Status, Call>> reported_;  // Its verdict is due.
+  std::optional<Call> reported_;  // The call whose verdict is due.
   bool judge_left_ = false;
   bool departing_ = false;
   std::function<void()> on_gone_;
