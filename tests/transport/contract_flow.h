@@ -210,6 +210,9 @@ TEST_P(EndpointContract, LandingReceivesNeedNoSlots) {
     ASSERT_TRUE(end(1).PostRecv(recv).ok()) << i;
     recvs.push_back(recv);
   }
+  for (int i = 0; i < end(1).limits().recv_slots; ++i) {
+    ASSERT_NE(MustRecv(1), nullptr) << "landing receives took the slots of others";
+  }
   for (int i = 0; i < count; ++i) ASSERT_NE(MustSend(0, plan, i), nullptr);
   ASSERT_TRUE(RoundsUntil([&] { return recvs.back()->code == Code::kOk; }));
   for (int i = 0; i < count; ++i) {
