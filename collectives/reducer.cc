@@ -7,6 +7,8 @@
 
 #include "collectives/reducer_float_env.h"
 
+// x86 machines without AVX2 (before 2013) get the portable code: each further target would cost every build as much again.
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "collectives/reducer.cc"
 #include <hwy/foreach_target.h>
