@@ -121,7 +121,13 @@ class Guarded {
 std::vector<int64_t> Targets() {
   std::vector<int64_t> targets;
   hwy::SetSupportedTargetsForTest(0);
-  for (int64_t left = hwy::SupportedTargets(); left != 0; left &= left - 1) targets.push_back(left & -left);
+  for (int64_t left = hwy::SupportedTargets(); left != 0; left &= left - 1) {
+    const int64_t target = left & -left;
+    hwy::SetSupportedTargetsForTest(target);
+    // Another name: it was not compiled in, and something else would be tested twice.
+    if (std::strcmp(HostReducerTarget(), hwy::TargetName(target)) == 0) targets.push_back(target);
+  }
+  hwy::SetSupportedTargetsForTest(0);
   return targets;
 }
 
@@ -131,6 +137,7 @@ class ReducerDeterminismTest : public testing::Test {
 };
 
 TEST_F(ReducerDeterminismTest, EveryInstructionSetGivesTheSameBits) {
+  ASSERT_FALSE(Targets().empty());
   for (const Case& c : AllCases()) {
     const std::vector<Bytes> sources = MakeSources(c.type);
     for (size_t num_sources = 1; num_sources <= kMaxSources; ++num_sources) {
