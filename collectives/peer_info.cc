@@ -32,7 +32,7 @@ Status Decode(const std::string& blob, int rank, PeerInfo* info) {
 }
 
 Status CheckAgreement(std::span<const PeerInfo> peers) {
-  const auto check = [&peers](size_t rank, const char* variable, const std::string& first, const std::string& own) {
+  const auto check = [](size_t rank, const char* variable, const std::string& first, const std::string& own) {
     if (first == own) return Status();
     return Status(Code::kMismatch,
                   std::string(variable) + " must be the same on all ranks: rank 0 has \"" + first + "\", rank " +

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "peer_bench.h"
+#include "bench/peers/peer_bench.h"
 
 static annulus_comm_t* comm;
 

@@ -2,7 +2,7 @@
 
 #include <mpi.h>
 
-#include "peer_bench.h"
+#include "bench/peers/peer_bench.h"
 
 void PeerStart(int* argc, char*** argv, int* rank, int* size) {
   MPI_Init(argc, argv);

@@ -2,7 +2,7 @@
 
 #define _POSIX_C_SOURCE 199309L /* clock_gettime */
 
-#include "peer_bench.h"
+#include "bench/peers/peer_bench.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,8 +2,7 @@
  *
  * Each library's driver provides the four functions below; the loop, the data and the check are the same for all. Times are the
  * slowest rank's mean over a batch. */
-#ifndef ANNULUS_BENCH_PEERS_PEER_BENCH_H_
-#define ANNULUS_BENCH_PEERS_PEER_BENCH_H_
+#pragma once
 
 #include <stddef.h>
 
@@ -13,5 +12,3 @@ void PeerAllreduce(const float* send, float* recv, size_t count);
 /* The largest value over ranks, on all ranks. */
 double PeerMax(double value);
 void PeerStop(void);
-
-#endif

@@ -61,8 +61,9 @@ void CutDataSockets() {
   }
 }
 
-void Say(const char* format, auto... arguments) {
-  std::printf(format, arguments...);
+// Writes one line at once, so that the test sees it now.
+void Say(const std::string& line) {
+  std::puts(line.c_str());
   std::fflush(stdout);
 }
 
@@ -87,23 +88,25 @@ int main(int argc, char** argv) {
   const std::string field = argc > 2 ? argv[2] : "";
   annulus_comm_t* comm = nullptr;
   if (annulus_comm_create(nullptr, &comm) != ANNULUS_OK) {
-    Say("create failed: %s\n", annulus_last_error_message());
+    Say(std::string("create failed: ") + annulus_last_error_message());
     return 1;
   }
   Buffers buffers(mode == "loop" && !field.empty() ? std::strtoul(field.c_str(), nullptr, 10) / sizeof(float) : 100000);
   annulus_status_t status = ANNULUS_OK;
   for (int i = 0; i < kGoodCalls && status == ANNULUS_OK; ++i) status = Good(comm, &buffers);
   if (status == ANNULUS_OK) {
-    Say("ready\n");
+    Say("ready");
     status = Act(comm, &buffers, mode, field);
   }
   const long long at = annulus::Now();
   annulus_error_t error{};
   error.struct_bytes = sizeof error;
   annulus_comm_last_error(comm, &error);
-  if (status != ANNULUS_OK) Say("verdict %d %d %lld %s\n", static_cast<int>(status), error.rank, at, error.message);
-  if (status != ANNULUS_OK && (error.status != status || Good(comm, &buffers) != status)) Say("not refused with the verdict\n");
+  if (status != ANNULUS_OK) {
+    Say("verdict " + std::to_string(status) + " " + std::to_string(error.rank) + " " + std::to_string(at) + " " + error.message);
+  }
+  if (status != ANNULUS_OK && (error.status != status || Good(comm, &buffers) != status)) Say("not refused with the verdict");
   annulus_comm_destroy(comm);
-  Say("ended %lld\n", static_cast<long long>(annulus::Now()));
+  Say("ended " + std::to_string(annulus::Now()));
   return 0;
 }

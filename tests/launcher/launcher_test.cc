@@ -1,5 +1,7 @@
 // annulus-run as its users meet it: environment, output, arguments, standard input.
 #include <gtest/gtest.h>
+
+#include <filesystem>
 #include <unistd.h>
 
 #include <fstream>
@@ -63,7 +65,9 @@ TEST(Launcher, SetsVariablesAndPassesArgumentsOn) {
 
 TEST(Launcher, FindsTheProgramOnThePathThatRanksGet) {
   const std::string folder = testing::TempDir() + "/programs";
-  ASSERT_EQ(system(("mkdir -p " + folder + " && ln -sf /bin/echo " + folder + "/my-own-echo").c_str()), 0);
+  std::filesystem::create_directories(folder);
+  std::filesystem::remove(folder + "/my-own-echo");
+  std::filesystem::create_symlink("/bin/echo", folder + "/my-own-echo");
   LauncherRun run({.arguments = {"-np", "1", "-x", "PATH=" + folder, "my-own-echo", "hello"}});
   EXPECT_EQ(run.Finish(), 0) << run.err();
   EXPECT_EQ(run.out(), "[0] hello\n");
