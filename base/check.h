@@ -6,10 +6,10 @@
 #include <cstdio>
 #include <cstdlib>
 
-#define ANNULUS_CHECK(condition)                                                                 \
-  do {                                                                                           \
-    if (__builtin_expect(!(condition), 0)) {                                                     \
+#define ANNULUS_CHECK(condition)                                                                   \
+  do {                                                                                             \
+    if (__builtin_expect(!(condition), 0)) {                                                       \
       std::fprintf(stderr, "annulus: check failed: %s (%s:%d)\n", #condition, __FILE__, __LINE__); \
-      std::abort();                                                                              \
-    }                                                                                            \
+      std::abort();                                                                                \
+    }                                                                                              \
   } while (0)

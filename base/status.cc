@@ -6,19 +6,32 @@ namespace annulus {
 
 const char* CodeName(Code code) {
   switch (code) {
-    case Code::kOk: return "ok";
-    case Code::kInProgress: return "in progress";
-    case Code::kInvalidArgument: return "invalid argument";
-    case Code::kMismatch: return "mismatch";
-    case Code::kTimeout: return "timeout";
-    case Code::kPeerLost: return "peer lost";
-    case Code::kProtocol: return "protocol error";
-    case Code::kAuth: return "authentication failed";
-    case Code::kAborted: return "aborted";
-    case Code::kSystem: return "system error";
-    case Code::kOutOfMemory: return "out of memory";
-    case Code::kUnsupported: return "unsupported";
-    case Code::kInternal: return "internal error";
+    case Code::kOk:
+      return "ok";
+    case Code::kInProgress:
+      return "in progress";
+    case Code::kInvalidArgument:
+      return "invalid argument";
+    case Code::kMismatch:
+      return "mismatch";
+    case Code::kTimeout:
+      return "timeout";
+    case Code::kPeerLost:
+      return "peer lost";
+    case Code::kProtocol:
+      return "protocol error";
+    case Code::kAuth:
+      return "authentication failed";
+    case Code::kAborted:
+      return "aborted";
+    case Code::kSystem:
+      return "system error";
+    case Code::kOutOfMemory:
+      return "out of memory";
+    case Code::kUnsupported:
+      return "unsupported";
+    case Code::kInternal:
+      return "internal error";
   }
   return "unknown status";
 }

@@ -69,10 +69,10 @@ class [[nodiscard]] Status {
 };
 
 // Returns from the calling function when `expression` is not OK.
-#define ANNULUS_RETURN_IF_ERROR(expression)                     \
-  do {                                                          \
-    ::annulus::Status annulus_status_ = (expression);           \
-    if (!annulus_status_.ok()) return annulus_status_;          \
+#define ANNULUS_RETURN_IF_ERROR(expression)            \
+  do {                                                 \
+    ::annulus::Status annulus_status_ = (expression);  \
+    if (!annulus_status_.ok()) return annulus_status_; \
   } while (0)
 
 }  // namespace annulus

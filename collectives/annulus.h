@@ -3,15 +3,16 @@
  * Conventions, which hold for every function:
  *  1. Functions return an annulus_status_t; ANNULUS_OK is 0. Outputs are written only on success unless stated.
  *  2. Handles are opaque. What a create function returned, the matching destroy function takes back.
- *  3. Structs that may grow start with struct_bytes; fill them with their init function and later versions stay compatible.
+ *  3. Structs that may grow start with struct_bytes; fill them with their init function and later versions stay
+ * compatible.
  *  4. Counts are in elements, sizes in bytes, times in milliseconds. Ranks run from 0 to size - 1.
  *  5. Strings passed in are copied. Strings returned are owned by the library.
  *  6. Threads: a communicator may be used from several threads; its calls take turns. Every rank must call the same
- *     collectives of one communicator in the same order, so threads that share a communicator need an order of their own.
- *     annulus_comm_abort may be called at any time from any thread. annulus_comm_destroy must be the last call.
+ *     collectives of one communicator in the same order, so threads that share a communicator need an order of their
+ * own. annulus_comm_abort may be called at any time from any thread. annulus_comm_destroy must be the last call.
  *  7. No call waits for ever: each blocking call ends at the communicator's timeout_ms at the latest.
- *  8. After a failure every rank gets the same verdict from annulus_comm_last_error, and the communicator refuses further
- *     work with that status; destroy it and create another.
+ *  8. After a failure every rank gets the same verdict from annulus_comm_last_error, and the communicator refuses
+ * further work with that status; destroy it and create another.
  */
 #ifndef ANNULUS_H_
 #define ANNULUS_H_
@@ -76,16 +77,17 @@ typedef struct annulus_request annulus_request_t;
 /* How a communicator is set up. annulus_config_init fills in the environment's values (docs/tuning.md lists the
  * variables) over the defaults; the caller may then overwrite fields. */
 typedef struct annulus_config {
-  size_t struct_bytes;    /* sizeof(annulus_config_t); set by annulus_config_init */
-  int32_t rank;           /* ANNULUS_RANK, or the launcher's; -1 = not known */
-  int32_t size;           /* ANNULUS_SIZE, or the launcher's; -1 = not known */
-  int32_t local_rank;     /* ANNULUS_LOCAL_RANK, or the launcher's; -1 = found at start-up from the hosts of the ranks */
-  int32_t local_size;     /* ANNULUS_LOCAL_SIZE, likewise */
+  size_t struct_bytes; /* sizeof(annulus_config_t); set by annulus_config_init */
+  int32_t rank;        /* ANNULUS_RANK, or the launcher's; -1 = not known */
+  int32_t size;        /* ANNULUS_SIZE, or the launcher's; -1 = not known */
+  int32_t local_rank;  /* ANNULUS_LOCAL_RANK, or the launcher's; -1 = found at start-up from the hosts of the ranks */
+  int32_t local_size;  /* ANNULUS_LOCAL_SIZE, likewise */
   const char* rendezvous; /* ANNULUS_RENDEZVOUS: "host:port" or "[v6]:port" where rank 0 listens */
   const char* job_key;    /* ANNULUS_JOB_KEY: the job's shared secret, at least 16 characters */
   int32_t insecure;       /* ANNULUS_INSECURE: 1 = run without a job key; any process that connects is believed */
   const char* transport;  /* ANNULUS_TRANSPORT: "auto", "shm" or "tcp" */
-  const char* interface_name; /* ANNULUS_INTERFACE: network interface for TCP links, "" = the one that reaches the rendezvous */
+  const char*
+      interface_name; /* ANNULUS_INTERFACE: network interface for TCP links, "" = the one that reaches the rendezvous */
   const char* host_id;        /* ANNULUS_HOST_ID: ranks with equal ids share a host; "" = found out */
   int64_t timeout_ms;         /* ANNULUS_TIMEOUT_MS: the deadline of each blocking call */
   int64_t connect_timeout_ms; /* ANNULUS_CONNECT_TIMEOUT_MS: the deadline of annulus_comm_create */
@@ -93,9 +95,9 @@ typedef struct annulus_config {
   int32_t channels;           /* ANNULUS_CHANNELS: parallel rings */
   int32_t tcp_sockets;        /* ANNULUS_TCP_SOCKETS: sockets per TCP link; 0 = chosen */
   int32_t checksum;           /* ANNULUS_CHECKSUM: 1 = CRC32C on every TCP frame */
-  int64_t small_bytes;        /* ANNULUS_SMALL_BYTES: up to here the one-hop exchange is used; must agree on all ranks */
-  int64_t spin_us;            /* ANNULUS_SPIN_US: busy polling before a waiting rank sleeps; -1 = chosen */
-  const char* log_level;      /* ANNULUS_LOG: "error", "warn", "info" or "debug" */
+  int64_t small_bytes;   /* ANNULUS_SMALL_BYTES: up to here the one-hop exchange is used; must agree on all ranks */
+  int64_t spin_us;       /* ANNULUS_SPIN_US: busy polling before a waiting rank sleeps; -1 = chosen */
+  const char* log_level; /* ANNULUS_LOG: "error", "warn", "info" or "debug" */
 } annulus_config_t;
 
 /* What went wrong, in parts. Strings stay valid until the communicator is destroyed or its next failing call. */
@@ -171,7 +173,8 @@ ANNULUS_API annulus_status_t annulus_allgather(annulus_comm_t* comm, const void*
 ANNULUS_API annulus_status_t annulus_broadcast(annulus_comm_t* comm, const void* sendbuf, void* recvbuf, size_t count,
                                                annulus_type_t type, int root);
 
-/* The root's recvbuf gets the reduction. recvbuf is written on the root only. In place on the root: sendbuf == recvbuf. */
+/* The root's recvbuf gets the reduction. recvbuf is written on the root only. In place on the root: sendbuf == recvbuf.
+ */
 ANNULUS_API annulus_status_t annulus_reduce(annulus_comm_t* comm, const void* sendbuf, void* recvbuf, size_t count,
                                             annulus_type_t type, annulus_op_t op, int root);
 
@@ -180,7 +183,8 @@ ANNULUS_API annulus_status_t annulus_barrier(annulus_comm_t* comm);
 
 /* -- Collectives: asynchronous ----------------------------------------------------------------------------------- */
 /* As above, but they return once the work is queued; a thread of the communicator does it, in the order of the calls.
- * Buffers are lent to the library until the request has finished. Each request must be freed by annulus_request_free. */
+ * Buffers are lent to the library until the request has finished. Each request must be freed by annulus_request_free.
+ */
 
 ANNULUS_API annulus_status_t annulus_allreduce_async(annulus_comm_t* comm, const void* sendbuf, void* recvbuf,
                                                      size_t count, annulus_type_t type, annulus_op_t op,
@@ -194,8 +198,8 @@ ANNULUS_API annulus_status_t annulus_allgather_async(annulus_comm_t* comm, const
 ANNULUS_API annulus_status_t annulus_broadcast_async(annulus_comm_t* comm, const void* sendbuf, void* recvbuf,
                                                      size_t count, annulus_type_t type, int root,
                                                      annulus_request_t** request);
-ANNULUS_API annulus_status_t annulus_reduce_async(annulus_comm_t* comm, const void* sendbuf, void* recvbuf, size_t count,
-                                                  annulus_type_t type, annulus_op_t op, int root,
+ANNULUS_API annulus_status_t annulus_reduce_async(annulus_comm_t* comm, const void* sendbuf, void* recvbuf,
+                                                  size_t count, annulus_type_t type, annulus_op_t op, int root,
                                                   annulus_request_t** request);
 ANNULUS_API annulus_status_t annulus_barrier_async(annulus_comm_t* comm, annulus_request_t** request);
 

@@ -117,9 +117,9 @@ Verdict BrokenMessageVerdict(int rank, const std::string& what) {
 
 Verdict ArbiterLeftVerdict(int rank, const Call& call) {
   // Every rank comes to this alone, so it must not say more than all of them know.
-  Verdict verdict =
-      MakeVerdict(Code::kPeerLost, 0, rank, "rank 0 has left (its communicator was destroyed) while others were at work",
-                  "Destroy the communicator on rank 0 only after all ranks have finished with it.");
+  Verdict verdict = MakeVerdict(Code::kPeerLost, 0, rank,
+                                "rank 0 has left (its communicator was destroyed) while others were at work",
+                                "Destroy the communicator on rank 0 only after all ranks have finished with it.");
   verdict.call = call;
   return verdict;
 }

@@ -7,7 +7,8 @@ namespace annulus {
 namespace {
 
 bool Reduces(CollectiveKind kind) {
-  return kind == CollectiveKind::kAllreduce || kind == CollectiveKind::kReduceScatter || kind == CollectiveKind::kReduce;
+  return kind == CollectiveKind::kAllreduce || kind == CollectiveKind::kReduceScatter ||
+         kind == CollectiveKind::kReduce;
 }
 
 bool Rooted(CollectiveKind kind) { return kind == CollectiveKind::kBroadcast || kind == CollectiveKind::kReduce; }
@@ -22,12 +23,18 @@ struct Extent {
 
 Extent ExtentOf(const Arguments& a, size_t bytes, int rank, int nranks) {
   switch (a.kind) {
-    case CollectiveKind::kReduceScatter: return {bytes * nranks, bytes, 0, bytes * rank};
-    case CollectiveKind::kAllgather: return {bytes, bytes * nranks, bytes * rank, 0};
-    case CollectiveKind::kBroadcast: return {rank == a.root ? bytes : 0, bytes, 0, 0};
-    case CollectiveKind::kReduce: return {bytes, rank == a.root ? bytes : 0, 0, 0};
-    case CollectiveKind::kBarrier: return {};
-    default: return {bytes, bytes, 0, 0};
+    case CollectiveKind::kReduceScatter:
+      return {bytes * nranks, bytes, 0, bytes * rank};
+    case CollectiveKind::kAllgather:
+      return {bytes, bytes * nranks, bytes * rank, 0};
+    case CollectiveKind::kBroadcast:
+      return {rank == a.root ? bytes : 0, bytes, 0, 0};
+    case CollectiveKind::kReduce:
+      return {bytes, rank == a.root ? bytes : 0, 0, 0};
+    case CollectiveKind::kBarrier:
+      return {};
+    default:
+      return {bytes, bytes, 0, 0};
   }
 }
 
@@ -36,7 +43,8 @@ Status CheckBuffer(const char* name, const void* buffer, size_t bytes, size_t al
   if (buffer == nullptr) return Status::Invalid(std::string(name) + " is null");
   const uintptr_t address = reinterpret_cast<uintptr_t>(buffer);
   if (address % alignment != 0) {
-    return Status::Invalid(std::string(name) + " is not aligned to its element's " + std::to_string(alignment) + " bytes");
+    return Status::Invalid(std::string(name) + " is not aligned to its element's " + std::to_string(alignment) +
+                           " bytes");
   }
   return Status();
 }

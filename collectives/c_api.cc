@@ -1,7 +1,5 @@
 // The C API: checks handles, forwards to Communicator, and turns codes into annulus_status_t.
 
-#include "collectives/annulus.h"
-
 #include <cstring>
 #include <memory>
 #include <new>
@@ -9,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/options.h"
+#include "collectives/annulus.h"
 #include "collectives/communicator.h"
 #include "collectives/config.h"
 
@@ -69,16 +68,17 @@ annulus_status_t Call(annulus_comm_t* comm, const Arguments& arguments, bool asy
 }
 
 annulus_status_t GetInt(const annulus_comm_t* comm, int* out, int (Communicator::*getter)() const) {
-  if (comm == nullptr || out == nullptr) return Reject(Status::Invalid(comm == nullptr ? "comm is null" : "the output is null"));
+  if (comm == nullptr || out == nullptr)
+    return Reject(Status::Invalid(comm == nullptr ? "comm is null" : "the output is null"));
   *out = (Unwrap(comm)->*getter)();
   return ANNULUS_OK;
 }
 
-Arguments Make(CollectiveKind kind, const void* sendbuf, void* recvbuf, size_t count, annulus_type_t type, int op, int root) {
+Arguments Make(CollectiveKind kind, const void* sendbuf, void* recvbuf, size_t count, annulus_type_t type, int op,
+               int root) {
   // A value beyond a byte must stay invalid after the cast.
   const auto narrow = [](int value) { return value < 0 || value > 0xff ? 0xff : value; };
-  return {kind,  sendbuf, recvbuf, count, static_cast<DataType>(narrow(type)), static_cast<ReduceOp>(narrow(op)),
-          root};
+  return {kind, sendbuf, recvbuf, count, static_cast<DataType>(narrow(type)), static_cast<ReduceOp>(narrow(op)), root};
 }
 
 }  // namespace
@@ -87,7 +87,8 @@ Arguments Make(CollectiveKind kind, const void* sendbuf, void* recvbuf, size_t c
 #define ANNULUS_TEXT(x) ANNULUS_TEXT_(x)
 
 const char* annulus_version(void) {
-  return ANNULUS_TEXT(ANNULUS_VERSION_MAJOR) "." ANNULUS_TEXT(ANNULUS_VERSION_MINOR) "." ANNULUS_TEXT(ANNULUS_VERSION_PATCH);
+  return ANNULUS_TEXT(ANNULUS_VERSION_MAJOR) "." ANNULUS_TEXT(ANNULUS_VERSION_MINOR) "." ANNULUS_TEXT(
+      ANNULUS_VERSION_PATCH);
 }
 
 const char* annulus_status_string(annulus_status_t status) { return annulus::CodeName(static_cast<Code>(status)); }
@@ -132,8 +133,12 @@ annulus_status_t annulus_comm_abort(annulus_comm_t* comm) {
   return ANNULUS_OK;
 }
 
-annulus_status_t annulus_comm_rank(const annulus_comm_t* comm, int* rank) { return GetInt(comm, rank, &Communicator::rank); }
-annulus_status_t annulus_comm_size(const annulus_comm_t* comm, int* size) { return GetInt(comm, size, &Communicator::nranks); }
+annulus_status_t annulus_comm_rank(const annulus_comm_t* comm, int* rank) {
+  return GetInt(comm, rank, &Communicator::rank);
+}
+annulus_status_t annulus_comm_size(const annulus_comm_t* comm, int* size) {
+  return GetInt(comm, size, &Communicator::nranks);
+}
 annulus_status_t annulus_comm_local_rank(const annulus_comm_t* comm, int* local_rank) {
   return GetInt(comm, local_rank, &Communicator::local_rank);
 }
@@ -142,10 +147,12 @@ annulus_status_t annulus_comm_local_size(const annulus_comm_t* comm, int* local_
 }
 
 annulus_status_t annulus_comm_last_error(const annulus_comm_t* comm, annulus_error_t* error) {
-  if (comm == nullptr || error == nullptr) return Reject(Status::Invalid(comm == nullptr ? "comm is null" : "error is null"));
+  if (comm == nullptr || error == nullptr)
+    return Reject(Status::Invalid(comm == nullptr ? "comm is null" : "error is null"));
   const size_t bytes = error->struct_bytes;
   if (bytes < sizeof(size_t) + sizeof(annulus_status_t)) {
-    return Reject(Status::Invalid("error->struct_bytes is " + std::to_string(bytes) + "; set it to sizeof(annulus_error_t)"));
+    return Reject(
+        Status::Invalid("error->struct_bytes is " + std::to_string(bytes) + "; set it to sizeof(annulus_error_t)"));
   }
   const annulus::ErrorRecord& record = Unwrap(comm)->last_error();
   const annulus::Verdict& verdict = record.verdict;
@@ -163,23 +170,28 @@ annulus_status_t annulus_comm_last_error(const annulus_comm_t* comm, annulus_err
   return ANNULUS_OK;
 }
 
-annulus_status_t annulus_allreduce(annulus_comm_t* comm, const void* sendbuf, void* recvbuf, size_t count, annulus_type_t type, annulus_op_t op) {
+annulus_status_t annulus_allreduce(annulus_comm_t* comm, const void* sendbuf, void* recvbuf, size_t count,
+                                   annulus_type_t type, annulus_op_t op) {
   return Call(comm, Make(CollectiveKind::kAllreduce, sendbuf, recvbuf, count, type, op, 0));
 }
 
-annulus_status_t annulus_reduce_scatter(annulus_comm_t* comm, const void* sendbuf, void* recvbuf, size_t recvcount, annulus_type_t type, annulus_op_t op) {
+annulus_status_t annulus_reduce_scatter(annulus_comm_t* comm, const void* sendbuf, void* recvbuf, size_t recvcount,
+                                        annulus_type_t type, annulus_op_t op) {
   return Call(comm, Make(CollectiveKind::kReduceScatter, sendbuf, recvbuf, recvcount, type, op, 0));
 }
 
-annulus_status_t annulus_allgather(annulus_comm_t* comm, const void* sendbuf, void* recvbuf, size_t sendcount, annulus_type_t type) {
+annulus_status_t annulus_allgather(annulus_comm_t* comm, const void* sendbuf, void* recvbuf, size_t sendcount,
+                                   annulus_type_t type) {
   return Call(comm, Make(CollectiveKind::kAllgather, sendbuf, recvbuf, sendcount, type, ANNULUS_SUM, 0));
 }
 
-annulus_status_t annulus_broadcast(annulus_comm_t* comm, const void* sendbuf, void* recvbuf, size_t count, annulus_type_t type, int root) {
+annulus_status_t annulus_broadcast(annulus_comm_t* comm, const void* sendbuf, void* recvbuf, size_t count,
+                                   annulus_type_t type, int root) {
   return Call(comm, Make(CollectiveKind::kBroadcast, sendbuf, recvbuf, count, type, ANNULUS_SUM, root));
 }
 
-annulus_status_t annulus_reduce(annulus_comm_t* comm, const void* sendbuf, void* recvbuf, size_t count, annulus_type_t type, annulus_op_t op, int root) {
+annulus_status_t annulus_reduce(annulus_comm_t* comm, const void* sendbuf, void* recvbuf, size_t count,
+                                annulus_type_t type, annulus_op_t op, int root) {
   return Call(comm, Make(CollectiveKind::kReduce, sendbuf, recvbuf, count, type, op, root));
 }
 
@@ -187,23 +199,29 @@ annulus_status_t annulus_barrier(annulus_comm_t* comm) {
   return Call(comm, Make(CollectiveKind::kBarrier, nullptr, nullptr, 0, ANNULUS_INT32, ANNULUS_SUM, 0));
 }
 
-annulus_status_t annulus_allreduce_async(annulus_comm_t* comm, const void* sendbuf, void* recvbuf, size_t count, annulus_type_t type, annulus_op_t op, annulus_request_t** request) {
+annulus_status_t annulus_allreduce_async(annulus_comm_t* comm, const void* sendbuf, void* recvbuf, size_t count,
+                                         annulus_type_t type, annulus_op_t op, annulus_request_t** request) {
   return Call(comm, Make(CollectiveKind::kAllreduce, sendbuf, recvbuf, count, type, op, 0), true, request);
 }
 
-annulus_status_t annulus_reduce_scatter_async(annulus_comm_t* comm, const void* sendbuf, void* recvbuf, size_t recvcount, annulus_type_t type, annulus_op_t op, annulus_request_t** request) {
+annulus_status_t annulus_reduce_scatter_async(annulus_comm_t* comm, const void* sendbuf, void* recvbuf,
+                                              size_t recvcount, annulus_type_t type, annulus_op_t op,
+                                              annulus_request_t** request) {
   return Call(comm, Make(CollectiveKind::kReduceScatter, sendbuf, recvbuf, recvcount, type, op, 0), true, request);
 }
 
-annulus_status_t annulus_allgather_async(annulus_comm_t* comm, const void* sendbuf, void* recvbuf, size_t sendcount, annulus_type_t type, annulus_request_t** request) {
+annulus_status_t annulus_allgather_async(annulus_comm_t* comm, const void* sendbuf, void* recvbuf, size_t sendcount,
+                                         annulus_type_t type, annulus_request_t** request) {
   return Call(comm, Make(CollectiveKind::kAllgather, sendbuf, recvbuf, sendcount, type, ANNULUS_SUM, 0), true, request);
 }
 
-annulus_status_t annulus_broadcast_async(annulus_comm_t* comm, const void* sendbuf, void* recvbuf, size_t count, annulus_type_t type, int root, annulus_request_t** request) {
+annulus_status_t annulus_broadcast_async(annulus_comm_t* comm, const void* sendbuf, void* recvbuf, size_t count,
+                                         annulus_type_t type, int root, annulus_request_t** request) {
   return Call(comm, Make(CollectiveKind::kBroadcast, sendbuf, recvbuf, count, type, ANNULUS_SUM, root), true, request);
 }
 
-annulus_status_t annulus_reduce_async(annulus_comm_t* comm, const void* sendbuf, void* recvbuf, size_t count, annulus_type_t type, annulus_op_t op, int root, annulus_request_t** request) {
+annulus_status_t annulus_reduce_async(annulus_comm_t* comm, const void* sendbuf, void* recvbuf, size_t count,
+                                      annulus_type_t type, annulus_op_t op, int root, annulus_request_t** request) {
   return Call(comm, Make(CollectiveKind::kReduce, sendbuf, recvbuf, count, type, op, root), true, request);
 }
 

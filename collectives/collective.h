@@ -1,4 +1,5 @@
-// Call: the identity of one collective call. It heads every slice, so that ranks which disagree find out at the first one.
+// Call: the identity of one collective call. It heads every slice, so that ranks which disagree find out at the first
+// one.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +22,7 @@ enum class CollectiveKind : uint8_t {
 constexpr const char* KindName(CollectiveKind kind) {
   constexpr const char* kNames[] = {"", "allreduce", "reduce_scatter", "allgather", "broadcast", "reduce", "barrier"};
   return static_cast<int>(kind) <= static_cast<int>(CollectiveKind::kBarrier) ? kNames[static_cast<int>(kind)]
-                                                                                : "unknown collective";
+                                                                              : "unknown collective";
 }
 
 // What all ranks must agree on. Fields that a kind does not use are zero.

@@ -1,10 +1,10 @@
 // Communicator: a group of ranks and its collectives, blocking and asynchronous, in one order.
 //
-// A blocking call with nothing queued before it is driven by the calling thread, without a hand-over; everything else is driven by
-// one progress thread, which starts with the first asynchronous call.
+// A blocking call with nothing queued before it is driven by the calling thread, without a hand-over; everything else
+// is driven by one progress thread, which starts with the first asynchronous call.
 //
-// Threads: all functions may be called from any thread, except that the destructor must be the last call. Calls take turns in
-// the order in which they arrive.
+// Threads: all functions may be called from any thread, except that the destructor must be the last call. Calls take
+// turns in the order in which they arrive.
 #pragma once
 
 #include <condition_variable>

@@ -10,8 +10,8 @@ namespace annulus {
 // Errors: kInvalidArgument naming the variable.
 Status InitConfig(annulus_config_t* config);
 
-// Reads as many fields as config.struct_bytes covers; the others keep their defaults. A null string stands for the default.
-// Errors: kInvalidArgument when struct_bytes is none that any version had.
+// Reads as many fields as config.struct_bytes covers; the others keep their defaults. A null string stands for the
+// default. Errors: kInvalidArgument when struct_bytes is none that any version had.
 Status ToOptions(const annulus_config_t& config, Options* options);
 
 }  // namespace annulus

@@ -1,8 +1,8 @@
 // Device: where user memory lives, and the only way in which the engine touches it and the slots.
 //
-// Work is submitted and completes later, in any order that its own Submit/Done dependencies allow: the engine never relies
-// on the order of two operations unless it saw the first one Done. For host memory both calls are inline, and the work
-// is complete when Submit returns.
+// Work is submitted and completes later, in any order that its own Submit/Done dependencies allow: the engine never
+// relies on the order of two operations unless it saw the first one Done. For host memory both calls are inline, and
+// the work is complete when Submit returns.
 //
 // Threads: one at a time, the one that drives the communicator.
 #pragma once
@@ -24,7 +24,8 @@ class Device {
   // Whether the CPU, and so a transport, may read and write user memory itself.
   bool host_accessible() const { return queue_ == nullptr; }
 
-  // Starts `op`. Its buffers are lent until Done(*ticket). Errors: would_block when the queue is full; otherwise permanent.
+  // Starts `op`. Its buffers are lent until Done(*ticket). Errors: would_block when the queue is full; otherwise
+  // permanent.
   Status Submit(const SliceOp& op, Ticket* ticket) {
     if (queue_ == nullptr) {
       RunOnHost(op);

@@ -1,4 +1,5 @@
-// Driver: takes one collective at a time from its first slice to its last, or to the verdict that ends the communicator.
+// Driver: takes one collective at a time from its first slice to its last, or to the verdict that ends the
+// communicator.
 //
 // Threads: Run by one thread at a time; Interrupt by any.
 #pragma once
@@ -18,10 +19,10 @@ class Driver {
   // All outlive the driver. `control` is null when there is one rank only.
   Driver(Engine* engine, Reactor* reactor, Control* control) : engine_(engine), reactor_(reactor), control_(control) {}
 
-  // Runs `call` up to `deadline`. On failure fills *verdict, which is the same on every rank, and returns false; the buffers
-  // stay lent until the links are closed.
-  bool Run(const Call& call, const void* input, void* output, Device* device, Deadline deadline, const WaitPolicy& policy,
-           Verdict* verdict);
+  // Runs `call` up to `deadline`. On failure fills *verdict, which is the same on every rank, and returns false; the
+  // buffers stay lent until the links are closed.
+  bool Run(const Call& call, const void* input, void* output, Device* device, Deadline deadline,
+           const WaitPolicy& policy, Verdict* verdict);
 
   // Makes the current and all later Runs fail with kAborted, on this rank alone.
   void Interrupt();

@@ -57,7 +57,8 @@ void Engine::Start(const Call& call, const void* input, void* output, Device* de
   const ScheduleParams params = MakePlan(call, work_.element_bytes, rank_, nranks_, settings_);
   endpoints_ = params.algorithm == Algorithm::kOneHop ? &one_hop_endpoints_ : &ring_endpoints_;
   pipelines_left_ = static_cast<int>(pipelines_.size());
-  for (int channel = 0; channel < settings_.channels; ++channel) pipelines_[channel].Start(Schedule(params, channel), &work_);
+  for (int channel = 0; channel < settings_.channels; ++channel)
+    pipelines_[channel].Start(Schedule(params, channel), &work_);
 }
 
 Status Engine::Progress(bool* moved) {
@@ -65,8 +66,8 @@ Status Engine::Progress(bool* moved) {
   for (Endpoint* endpoint : *endpoints_) {
     Status status = endpoint->Progress(moved);
     if (status.ok() || !link_error.ok()) continue;
-    // A rank that has done its part may leave while others still wait for a third one; its link fails only those who still
-    // need it: now what they posted there, later what they try to post.
+    // A rank that has done its part may leave while others still wait for a third one; its link fails only those who
+    // still need it: now what they posted there, later what they try to post.
     if (status.code() != Code::kPeerLost || WaitsFor(endpoint)) link_error = std::move(status);
   }
   // A slice that breaks its link may also tell why: a mismatched call says more than "frame too long".

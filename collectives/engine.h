@@ -1,7 +1,7 @@
 // Engine: one collective at a time, as a non-blocking state machine over links and a device.
 //
-// The same code serves every collective, transport and device; whoever owns the engine decides when to call Progress: the
-// calling thread, the communicator's progress thread, or a simulation in virtual time.
+// The same code serves every collective, transport and device; whoever owns the engine decides when to call Progress:
+// the calling thread, the communicator's progress thread, or a simulation in virtual time.
 //
 // Threads: one at a time. Start and Progress allocate nothing after the first collective.
 #pragma once
@@ -18,9 +18,8 @@ class Engine {
   // `links` outlives the engine and holds what the schedules of `nranks` ranks need.
   Engine(int rank, int nranks, const PlanSettings& settings, const Links* links);
 
-  // Begins `call`; the one before must be done. The buffers are lent until done() or an error; after an error, until the links
-  // are closed. `device` is where both buffers lie.
-  // Units: call.count in elements of call.type.
+  // Begins `call`; the one before must be done. The buffers are lent until done() or an error; after an error, until
+  // the links are closed. `device` is where both buffers lie. Units: call.count in elements of call.type.
   void Start(const Call& call, const void* input, void* output, Device* device);
 
   // Moves everything that can move now, without blocking. Sets *moved when something changed.
@@ -41,14 +40,14 @@ class Engine {
   const Links* const links_;
   Work work_;
   std::vector<Pipeline> pipelines_;
-  std::vector<Endpoint*> ring_endpoints_;     // Of all channels, each once.
-  std::vector<Endpoint*> one_hop_endpoints_;  // To every peer.
+  std::vector<Endpoint*> ring_endpoints_;                       // Of all channels, each once.
+  std::vector<Endpoint*> one_hop_endpoints_;                    // To every peer.
   const std::vector<Endpoint*>* endpoints_ = &ring_endpoints_;  // Those of the current collective.
   int pipelines_left_ = 0;
 };
 
-// The links that the schedules need: both ring neighbours on every channel, and every peer on channel 0 when small messages go by
-// one hop. Each (peer, channel) once.
+// The links that the schedules need: both ring neighbours on every channel, and every peer on channel 0 when small
+// messages go by one hop. Each (peer, channel) once.
 struct NeededLink {
   int peer;
   int channel;

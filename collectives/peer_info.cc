@@ -47,7 +47,8 @@ Status CheckAgreement(std::span<const PeerInfo> peers) {
         check(rank, "ANNULUS_SLICE_BYTES", std::to_string(first.slice_bytes), std::to_string(plan.slice_bytes)));
     ANNULUS_RETURN_IF_ERROR(
         check(rank, "ANNULUS_SMALL_BYTES", std::to_string(first.small_bytes), std::to_string(plan.small_bytes)));
-    ANNULUS_RETURN_IF_ERROR(check(rank, "ANNULUS_CHANNELS", std::to_string(first.channels), std::to_string(plan.channels)));
+    ANNULUS_RETURN_IF_ERROR(
+        check(rank, "ANNULUS_CHANNELS", std::to_string(first.channels), std::to_string(plan.channels)));
     ANNULUS_RETURN_IF_ERROR(check(rank, "slots", std::to_string(first.slots), std::to_string(plan.slots)));
   }
   return Status();

@@ -5,8 +5,8 @@
 namespace annulus {
 namespace {
 
-// Work on a partly arrived slice comes in pieces of at least this much, so that each pays for its overhead (a few tens of
-// nanoseconds against 16 KiB at about 50 GB/s); pieces end on a cache line, so elements are never split.
+// Work on a partly arrived slice comes in pieces of at least this much, so that each pays for its overhead (a few tens
+// of nanoseconds against 16 KiB at about 50 GB/s); pieces end on a cache line, so elements are never split.
 constexpr size_t kPieceBytes = 16 * 1024;
 constexpr size_t kPieceAlignment = 64;
 
@@ -84,14 +84,16 @@ bool Pipeline::WaitsFor(const Endpoint* endpoint) const {
 Status Pipeline::AdvanceFlight(Flight* flight, bool is_head, Order* order, bool* moved) {
   if (flight->recv != nullptr) ANNULUS_RETURN_IF_ERROR(Receive(flight, order, moved));
   switch (flight->step.kind) {
-    case Step::Kind::kRelay: return Relay(flight, order, moved);
+    case Step::Kind::kRelay:
+      return Relay(flight, order, moved);
     case Step::Kind::kHold:
       if (flight->recv_posted && flight->recv->code == Code::kOk) {
         held_[flight->step.recv_from] = true;
         flight->done = *moved = true;
       }
       return Status();
-    case Step::Kind::kFold: return is_head ? Fold(flight, moved) : Status();
+    case Step::Kind::kFold:
+      return is_head ? Fold(flight, moved) : Status();
   }
   return Status();
 }
@@ -246,7 +248,8 @@ Status Pipeline::Fold(Flight* flight, bool* moved) {
   if (flight->ticket == Device::kCompleted && flight->submitted == 0) {
     for (int k = 0; k < work_->nranks; ++k) {
       const int rank = (step.first_rank + k) % work_->nranks;
-      fold_sources_[k] = rank == work_->rank ? work_->input + step.input_offset : holds_[rank].data + step.arrival_offset;
+      fold_sources_[k] =
+          rank == work_->rank ? work_->input + step.input_offset : holds_[rank].data + step.arrival_offset;
     }
     SliceOp op;
     op.dst[0] = work_->output + step.output_offset;

@@ -1,10 +1,11 @@
 // Pipeline: runs one channel's schedule over its links, with a window of steps in flight.
 //
-// A step in flight (a Flight) passes through: receive posted, slice started and its tag checked, work submitted to the device
-// piece by piece as bytes arrive, send posted and extended as work completes, everything complete. Data takes the
-// shortest way that both links and the device allow:
+// A step in flight (a Flight) passes through: receive posted, slice started and its tag checked, work submitted to the
+// device piece by piece as bytes arrive, send posted and extended as work completes, everything complete. Data takes
+// the shortest way that both links and the device allow:
 //   * an allgather slice lands in the user's output and is forwarded from there, untouched by the CPU;
-//   * a slice to reduce is combined with the local input straight into the next hop's slot (shared memory), or in the staging
+//   * a slice to reduce is combined with the local input straight into the next hop's slot (shared memory), or in the
+//   staging
 //     slot where it arrived and sent from there (TCP), and at the last hop into the output in the same pass;
 //   * the first hop sends from the user's input where the transport can.
 //
@@ -46,7 +47,8 @@ class Pipeline {
   void Start(const Schedule& schedule, const Work* work);
 
   // Moves every flight as far as it goes now. Sets *moved when something changed.
-  // Errors: kMismatch or kProtocol of a slice, or a link's error; the pipeline then must not be used before the next Start.
+  // Errors: kMismatch or kProtocol of a slice, or a link's error; the pipeline then must not be used before the next
+  // Start.
   Status Advance(bool* moved);
 
   // Whether something posted on that link has not completed, or failed.

@@ -24,7 +24,8 @@ size_t SlotBytes(const PlanSettings& settings) {
   return std::max(slice, RoundUp(settings.small_bytes));
 }
 
-// A round of half the slots leaves the other half for slices of the next phase (schedule.h asks for one more than a round).
+// A round of half the slots leaves the other half for slices of the next phase (schedule.h asks for one more than a
+// round).
 static int RoundSlices(const PlanSettings& settings) { return std::max(1, settings.slots / 2); }
 
 // schedule.h asks for two rounds; twice that lets the next round start while the last one drains.

@@ -1,5 +1,5 @@
-// Plan: which algorithm and slice size a collective uses. Pure, and the same on every rank: it depends on nothing but the call,
-// nranks and settings that all ranks share.
+// Plan: which algorithm and slice size a collective uses. Pure, and the same on every rank: it depends on nothing but
+// the call, nranks and settings that all ranks share.
 #pragma once
 
 #include <cstddef>

@@ -7,7 +7,8 @@
 
 #include "collectives/reducer_float_env.h"
 
-// x86 machines without AVX2 (before 2013) get the portable code: each further target would cost every build as much again.
+// x86 machines without AVX2 (before 2013) get the portable code: each further target would cost every build as much
+// again.
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "collectives/reducer.cc"
@@ -89,21 +90,31 @@ template <class Element>
 HWY_ATTR void ByOp(const Pass& pass, ReduceOp op) {
   switch (op) {
     case ReduceOp::kSum:
-    case ReduceOp::kAvg: return ByForm<Element, Sum>(pass);
-    case ReduceOp::kProd: return ByForm<Element, Product>(pass);
-    case ReduceOp::kMin: return ByForm<Element, Minimum>(pass);
-    case ReduceOp::kMax: return ByForm<Element, Maximum>(pass);
+    case ReduceOp::kAvg:
+      return ByForm<Element, Sum>(pass);
+    case ReduceOp::kProd:
+      return ByForm<Element, Product>(pass);
+    case ReduceOp::kMin:
+      return ByForm<Element, Minimum>(pass);
+    case ReduceOp::kMax:
+      return ByForm<Element, Maximum>(pass);
   }
 }
 
 HWY_ATTR void CombineTwo(const Pass& pass, DataType type, ReduceOp op) {
   switch (type) {
-    case DataType::kInt32: return ByOp<IntegerElement<int32_t>>(pass, op);
-    case DataType::kInt64: return ByOp<IntegerElement<int64_t>>(pass, op);
-    case DataType::kFloat16: return ByOp<NarrowElement<Half>>(pass, op);
-    case DataType::kBFloat16: return ByOp<NarrowElement<Brain>>(pass, op);
-    case DataType::kFloat32: return ByOp<FloatElement<float>>(pass, op);
-    case DataType::kFloat64: return ByOp<FloatElement<double>>(pass, op);
+    case DataType::kInt32:
+      return ByOp<IntegerElement<int32_t>>(pass, op);
+    case DataType::kInt64:
+      return ByOp<IntegerElement<int64_t>>(pass, op);
+    case DataType::kFloat16:
+      return ByOp<NarrowElement<Half>>(pass, op);
+    case DataType::kBFloat16:
+      return ByOp<NarrowElement<Brain>>(pass, op);
+    case DataType::kFloat32:
+      return ByOp<FloatElement<float>>(pass, op);
+    case DataType::kFloat64:
+      return ByOp<FloatElement<double>>(pass, op);
   }
 }
 

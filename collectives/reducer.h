@@ -1,9 +1,11 @@
 // Host reducer: element-wise reductions and copies in host memory, by SIMD code chosen at run time.
 //
 // Semantics, the same for every instruction set and every split of a buffer, bit for bit:
-//   * dst = a op b, with one rounding per element. float16 and bfloat16 are widened to float32, combined, and rounded to
+//   * dst = a op b, with one rounding per element. float16 and bfloat16 are widened to float32, combined, and rounded
+//   to
 //     nearest even. Integers wrap around.
-//   * A NaN operand gives the type's canonical quiet NaN (sign clear, only the top mantissa bit set), also from inf - inf;
+//   * A NaN operand gives the type's canonical quiet NaN (sign clear, only the top mantissa bit set), also from inf -
+//   inf;
 //     so the bits of a result never depend on operand order. min and max propagate NaN and order -0 before +0.
 //   * An average divides the rounded sum by the number of ranks: in float32 for 16-bit floats; integers towards zero.
 //

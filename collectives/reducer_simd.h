@@ -63,8 +63,8 @@ struct IntegerElement {
   }
   static HWY_ATTR HWY_INLINE V Divide(V a, Divisor n) {
     if constexpr (sizeof(T) == 4) {
-      // Exact, and vectors can do it, which they cannot for integers: a quotient that is no integer is at least 2^-31 of
-      // itself away from one, and float64 rounds by 2^-53.
+      // Exact, and vectors can do it, which they cannot for integers: a quotient that is no integer is at least 2^-31
+      // of itself away from one, and float64 rounds by 2^-53.
       return PerLane(a, a, [n](T x, T) { return static_cast<T>(static_cast<double>(x) / static_cast<double>(n)); });
     } else {
       return PerLane(a, a, [n](T x, T) { return static_cast<T>(x / n); });
@@ -148,8 +148,9 @@ struct Brain {
   }
 };
 
-// binary16. x86 from AVX2 on converts in hardware, rounding to nearest even, subnormals included; for all others the same is done
-// by integer operations, after F. Giesen, "Float->half variants" (2012): subnormals are scaled or aligned by one float operation.
+// binary16. x86 from AVX2 on converts in hardware, rounding to nearest even, subnormals included; for all others the
+// same is done by integer operations, after F. Giesen, "Float->half variants" (2012): subnormals are scaled or aligned
+// by one float operation.
 struct Half {
   template <class D32, class V16>
   static HWY_ATTR HWY_INLINE hn::Vec<D32> Widen(D32 d, V16 half) {
@@ -164,7 +165,8 @@ struct Half {
     const auto scaled = hn::Mul(hn::BitCast(d, magnitude), hn::BitCast(d, hn::Set(du, 0x77800000u)));
     const auto special = hn::Or(magnitude, hn::Set(du, 0x7f800000u));  // Infinity and NaN.
     const auto is_special = hn::Ge(scaled, hn::BitCast(d, hn::Set(du, 0x47800000u)));
-    return hn::BitCast(d, hn::Or(sign, hn::IfThenElse(hn::RebindMask(du, is_special), special, hn::BitCast(du, scaled))));
+    return hn::BitCast(d,
+                       hn::Or(sign, hn::IfThenElse(hn::RebindMask(du, is_special), special, hn::BitCast(du, scaled))));
 #endif
   }
   // `v` holds canonical NaNs only.
@@ -183,7 +185,8 @@ struct Half {
     // Subnormal: adding 0.5 aligns the last half bit with the last float bit; the addition rounds.
     const auto half = hn::Set(du, 0x3f000000u);
     const auto small = hn::Sub(hn::BitCast(du, hn::Add(hn::BitCast(d, magnitude), hn::BitCast(d, half))), half);
-    const auto special = hn::IfThenElse(hn::Gt(magnitude, hn::Set(du, 0x7f800000u)), hn::Set(du, 0x7e00u), hn::Set(du, 0x7c00u));
+    const auto special =
+        hn::IfThenElse(hn::Gt(magnitude, hn::Set(du, 0x7f800000u)), hn::Set(du, 0x7e00u), hn::Set(du, 0x7c00u));
     auto result = hn::IfThenElse(hn::Lt(magnitude, hn::Set(du, 0x38800000u)), small, normal);
     result = hn::IfThenElse(hn::Gt(magnitude, hn::Set(du, 0x477fffffu)), special, result);
     result = hn::Or(result, hn::ShiftRight<16>(sign));

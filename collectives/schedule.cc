@@ -17,9 +17,7 @@ size_t ChunkBegin(size_t count, int nranks, uint32_t chunk) {
 namespace {
 
 // Phases through which each slice of a chunk passes at one rank.
-int RingPhases(CollectiveKind kind, int nranks) {
-  return kind == CollectiveKind::kAllreduce ? 2 * nranks - 1 : nranks;
-}
+int RingPhases(CollectiveKind kind, int nranks) { return kind == CollectiveKind::kAllreduce ? 2 * nranks - 1 : nranks; }
 
 bool IsChain(CollectiveKind kind) { return kind == CollectiveKind::kBroadcast || kind == CollectiveKind::kReduce; }
 
@@ -142,8 +140,8 @@ bool Schedule::TokenAt(size_t index, Step* step) const {
   return true;
 }
 
-// Steps 2k send to rank + k and steps 2k + 1 receive from rank - k, so few steps in flight suffice; steps [2n, 3n) fold one
-// chunk each.
+// Steps 2k send to rank + k and steps 2k + 1 receive from rank - k, so few steps in flight suffice; steps [2n, 3n) fold
+// one chunk each.
 bool Schedule::OneHopAt(size_t index, Step* step) const {
   const int n = p_.nranks;
   const int position = static_cast<int>(index);

@@ -1,20 +1,20 @@
 // Schedule: which slices a rank receives, reduces, stores and sends in one collective, in which order.
 //
-// Pure: no I/O, no clock, no types; steps are computed from their index, so a schedule takes no memory however large the
-// message. The rules below are checked exhaustively by a symbolic run (tests/collectives/schedule_test.cc).
+// Pure: no I/O, no clock, no types; steps are computed from their index, so a schedule takes no memory however large
+// the message. The rules below are checked exhaustively by a symbolic run (tests/collectives/schedule_test.cc).
 //
-// Chunks. An allreduce cuts the elements into nranks chunks, whatever the slice size, channels or algorithm. Chunk c is folded
-// in the order of ranks c+1, c+2, ..., c, so the bits of the result depend on count and nranks alone. The ring is that of
-// P. Patarasuk and X. Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations" (2009): a
+// Chunks. An allreduce cuts the elements into nranks chunks, whatever the slice size, channels or algorithm. Chunk c is
+// folded in the order of ranks c+1, c+2, ..., c, so the bits of the result depend on count and nranks alone. The ring
+// is that of P. Patarasuk and X. Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations" (2009): a
 // reduce-scatter of nranks - 1 hops and an allgather of nranks - 1 hops.
 //
-// Slices and rounds. Chunks are cut into slices; slice s belongs to channel s mod channels. A channel works in rounds of up to
-// `round_slices` slices per chunk: phase by phase, and within a phase slice by slice. So at most round_slices slices
-// per link direction wait for a later phase, and links with at least round_slices + 1 slots never deadlock, provided
-// that at least 2 * round_slices steps may be in flight.
+// Slices and rounds. Chunks are cut into slices; slice s belongs to channel s mod channels. A channel works in rounds
+// of up to `round_slices` slices per chunk: phase by phase, and within a phase slice by slice. So at most round_slices
+// slices per link direction wait for a later phase, and links with at least round_slices + 1 slots never deadlock,
+// provided that at least 2 * round_slices steps may be in flight.
 //
-// Slice 0 of a chunk exists even when the chunk is empty: every collective exchanges at least one tag on every link it uses,
-// and so finds calls that disagree.
+// Slice 0 of a chunk exists even when the chunk is empty: every collective exchanges at least one tag on every link it
+// uses, and so finds calls that disagree.
 //
 // Threads: a Schedule is an immutable value.
 #pragma once
@@ -38,8 +38,8 @@ struct Step {
   enum class Kind : uint8_t {
     kRelay,  // [receive,] [reduce with the input,] [store to the output,] [send]; at least one of them.
     kHold,   // Receive, and keep the arrival for a kFold of this schedule.
-    kFold,   // Output range = fold of the held arrivals and the own input over all ranks from first_rank on. Waits for all
-             // steps before it.
+    kFold,   // Output range = fold of the held arrivals and the own input over all ranks from first_rank on. Waits for
+            // all steps before it.
   };
   Kind kind = Kind::kRelay;
   bool reduce = false;
@@ -62,9 +62,9 @@ struct ScheduleParams {
   int rank = 0;
   int nranks = 1;
   int root = 0;
-  size_t count = 0;          // Elements, as in the C API: per rank for reduce_scatter and allgather.
+  size_t count = 0;  // Elements, as in the C API: per rank for reduce_scatter and allgather.
   size_t element_bytes = 1;
-  size_t slice_bytes = 1;    // Largest slice; a multiple of element_bytes. Unused by kOneHop.
+  size_t slice_bytes = 1;  // Largest slice; a multiple of element_bytes. Unused by kOneHop.
   int round_slices = 1;
   int channels = 1;
 };

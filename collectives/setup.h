@@ -1,5 +1,5 @@
-// Setup: everything of a communicator that exists from its creation to its end, and how it comes about: the ranks meet, tell
-// each other where they listen, agree on transports, connect the links, and start the control thread.
+// Setup: everything of a communicator that exists from its creation to its end, and how it comes about: the ranks meet,
+// tell each other where they listen, agree on transports, connect the links, and start the control thread.
 //
 // Threads: Establish is called by one thread; see each member for the rest.
 #pragma once

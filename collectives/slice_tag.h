@@ -23,8 +23,8 @@ Tag PackTag(const Call& call, const SliceId& id);
 // The call that a tag names. `sequence` is cut to 40 bits.
 Call CallOf(const Tag& tag);
 
-// Explains why `arrived` is not the `expected` tag: kMismatch when the calls differ, naming the first differing field, its value
-// here and at `peer`; kProtocol when only the slices do.
+// Explains why `arrived` is not the `expected` tag: kMismatch when the calls differ, naming the first differing field,
+// its value here and at `peer`; kProtocol when only the slices do.
 Status ExplainTag(const Tag& expected, const Tag& arrived, int peer);
 
 }  // namespace annulus

@@ -1,8 +1,8 @@
 // Waiter: how a thread that drives an engine waits: it spins for a while, then lets others run, then sleeps.
 //
-// Sleeping costs 20-30 us on a virtual machine (measured: docs/benchmarks), so a rank that has a core of its own spins first. With
-// more ranks than cores spinning steals time from the very rank that is waited for, so it yields at once; and a sleeping
-// rank holds no core at all.
+// Sleeping costs 20-30 us on a virtual machine (measured: docs/benchmarks), so a rank that has a core of its own spins
+// first. With more ranks than cores spinning steals time from the very rank that is waited for, so it yields at once;
+// and a sleeping rank holds no core at all.
 //
 // Threads: one at a time.
 #pragma once
@@ -28,8 +28,8 @@ class Waiter {
     yields_ = 0;
   }
 
-  // Nothing moved: pauses or yields as due, and says what to do next. The clock is read every few polls only; its last value is
-  // in now().
+  // Nothing moved: pauses or yields as due, and says what to do next. The clock is read every few polls only; its last
+  // value is in now().
   Next Idle();
 
   // Time as of the last look at the clock, 0 before the first.

@@ -33,8 +33,8 @@ Status SelectBackend(const SelectEnd& left, const SelectEnd& right, int* index) 
     }
   }
   return {Code::kUnsupported,
-          "no transport connects rank " + std::to_string(left.rank) + " and rank " + std::to_string(right.rank) + ":" + why +
-              " check ANNULUS_TRANSPORT",
+          "no transport connects rank " + std::to_string(left.rank) + " and rank " + std::to_string(right.rank) + ":" +
+              why + " check ANNULUS_TRANSPORT",
           right.rank, 0};
 }
 

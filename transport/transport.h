@@ -125,11 +125,11 @@ struct TransportConfig {
   int nranks = 1;
   std::string job_key;  // Empty: insecure, peers are believed without proof.
   size_t slot_bytes = 256 * 1024;
-  int slots = 8;               // Per direction of a link.
-  std::string interface_name;  // TCP: listen on this interface; empty: on local_host.
-  std::string local_host;      // TCP: own numeric address towards the rendezvous, e.g. "10.0.0.2" or "::1".
-  int tcp_sockets = 0;         // TCP: sockets per link, 0 = chosen.
-  bool checksum = false;       // TCP: CRC32C on every frame.
+  int slots = 8;                // Per direction of a link.
+  std::string interface_name;   // TCP: listen on this interface; empty: on local_host.
+  std::string local_host;       // TCP: own numeric address towards the rendezvous, e.g. "10.0.0.2" or "::1".
+  int tcp_sockets = 0;          // TCP: sockets per link, 0 = chosen.
+  bool checksum = false;        // TCP: CRC32C on every frame.
   bool oversubscribed = false;  // More ranks than cores on this host.
   Reactor* reactor = nullptr;
 };
@@ -146,8 +146,8 @@ struct LinkRequest {
 struct ConnectContext {
   uint64_t job_id = 0;  // The same on all ranks; sets this communicator's links apart from those of others.
   Deadline deadline = kNoDeadline;
-  // If any, asked whenever the reactor wakes: a failure ends Connect at once with that status (another rank is known to have
-  // failed meanwhile).
+  // If any, asked whenever the reactor wakes: a failure ends Connect at once with that status (another rank is known to
+  // have failed meanwhile).
   std::function<Status()> give_up;
 };
 
@@ -163,10 +163,10 @@ class Transport {
   // Starts listening, and returns the blob that peers pass to Connect. At most 256 bytes.
   virtual Status LocalAddress(std::string* address) = 0;
 
-  // Establishes all links at once, authenticated both ways, and stops listening. Both ends must call it; the higher rank
-  // dials, the lower accepts. Strangers, slow clients and broken hellos are dropped and logged once, and do not delay the rest.
-  // Output: endpoints[i] belongs to links[i]. Blocks up to context.deadline.
-  // Errors: kTimeout, kAuth or kPeerLost with the peer's rank; what give_up returned; all made so far is closed.
+  // Establishes all links at once, authenticated both ways, and stops listening. Both ends must call it; the higher
+  // rank dials, the lower accepts. Strangers, slow clients and broken hellos are dropped and logged once, and do not
+  // delay the rest. Output: endpoints[i] belongs to links[i]. Blocks up to context.deadline. Errors: kTimeout, kAuth or
+  // kPeerLost with the peer's rank; what give_up returned; all made so far is closed.
   virtual Status Connect(std::span<const LinkRequest> links, const ConnectContext& context,
                          std::vector<std::unique_ptr<Endpoint>>* endpoints) = 0;
 };

@@ -1,7 +1,7 @@
 /* The measurement that every library under comparison runs: float32 sum allreduce, out of place or in place.
  *
- * Each library's driver provides the four functions below; the loop, the data and the check are the same for all. Times are the
- * slowest rank's mean over a batch. */
+ * Each library's driver provides the four functions below; the loop, the data and the check are the same for all. Times
+ * are the slowest rank's mean over a batch. */
 #pragma once
 
 #include <stddef.h>

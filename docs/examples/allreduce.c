@@ -29,7 +29,8 @@ int main(void) {
   float* values;
   size_t i;
 
-  /* 1. Join the job. NULL: take rank, size, meeting point and job key from the environment, where the launcher put them. */
+  /* 1. Join the job. NULL: take rank, size, meeting point and job key from the environment, where the launcher put
+   * them. */
   status = annulus_comm_create(NULL, &comm);
   if (status != ANNULUS_OK) fail("cannot join the job", status, NULL);
   annulus_comm_rank(comm, &rank);

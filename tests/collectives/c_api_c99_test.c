@@ -6,12 +6,12 @@
 
 static int failures = 0;
 
-#define EXPECT(condition)                                              \
-  do {                                                                 \
-    if (!(condition)) {                                                \
+#define EXPECT(condition)                                             \
+  do {                                                                \
+    if (!(condition)) {                                               \
       printf("%s:%d: %s is false\n", __FILE__, __LINE__, #condition); \
-      ++failures;                                                      \
-    }                                                                  \
+      ++failures;                                                     \
+    }                                                                 \
   } while (0)
 
 static void CheckErrors(annulus_comm_t* comm) {

@@ -15,25 +15,38 @@ annulus_status_t Run(annulus_comm_t* comm, const Call& call, const void* in, voi
   const auto type = static_cast<annulus_type_t>(call.type);
   const auto op = static_cast<annulus_op_t>(call.op);
   switch (call.kind) {
-    case CollectiveKind::kAllreduce: return annulus_allreduce(comm, in, out, call.count, type, op);
-    case CollectiveKind::kReduceScatter: return annulus_reduce_scatter(comm, in, out, call.count, type, op);
-    case CollectiveKind::kAllgather: return annulus_allgather(comm, in, out, call.count, type);
-    case CollectiveKind::kBroadcast: return annulus_broadcast(comm, in, out, call.count, type, call.root);
-    case CollectiveKind::kReduce: return annulus_reduce(comm, in, out, call.count, type, op, call.root);
-    default: return annulus_barrier(comm);
+    case CollectiveKind::kAllreduce:
+      return annulus_allreduce(comm, in, out, call.count, type, op);
+    case CollectiveKind::kReduceScatter:
+      return annulus_reduce_scatter(comm, in, out, call.count, type, op);
+    case CollectiveKind::kAllgather:
+      return annulus_allgather(comm, in, out, call.count, type);
+    case CollectiveKind::kBroadcast:
+      return annulus_broadcast(comm, in, out, call.count, type, call.root);
+    case CollectiveKind::kReduce:
+      return annulus_reduce(comm, in, out, call.count, type, op, call.root);
+    default:
+      return annulus_barrier(comm);
   }
 }
 
-annulus_status_t RunAsync(annulus_comm_t* comm, const Call& call, const void* in, void* out, annulus_request_t** request) {
+annulus_status_t RunAsync(annulus_comm_t* comm, const Call& call, const void* in, void* out,
+                          annulus_request_t** request) {
   const auto type = static_cast<annulus_type_t>(call.type);
   const auto op = static_cast<annulus_op_t>(call.op);
   switch (call.kind) {
-    case CollectiveKind::kAllreduce: return annulus_allreduce_async(comm, in, out, call.count, type, op, request);
-    case CollectiveKind::kReduceScatter: return annulus_reduce_scatter_async(comm, in, out, call.count, type, op, request);
-    case CollectiveKind::kAllgather: return annulus_allgather_async(comm, in, out, call.count, type, request);
-    case CollectiveKind::kBroadcast: return annulus_broadcast_async(comm, in, out, call.count, type, call.root, request);
-    case CollectiveKind::kReduce: return annulus_reduce_async(comm, in, out, call.count, type, op, call.root, request);
-    default: return annulus_barrier_async(comm, request);
+    case CollectiveKind::kAllreduce:
+      return annulus_allreduce_async(comm, in, out, call.count, type, op, request);
+    case CollectiveKind::kReduceScatter:
+      return annulus_reduce_scatter_async(comm, in, out, call.count, type, op, request);
+    case CollectiveKind::kAllgather:
+      return annulus_allgather_async(comm, in, out, call.count, type, request);
+    case CollectiveKind::kBroadcast:
+      return annulus_broadcast_async(comm, in, out, call.count, type, call.root, request);
+    case CollectiveKind::kReduce:
+      return annulus_reduce_async(comm, in, out, call.count, type, op, call.root, request);
+    default:
+      return annulus_barrier_async(comm, request);
   }
 }
 
@@ -78,15 +91,17 @@ void RunAndCheck(annulus_comm_t* comm, const Call& call, const std::vector<Bytes
 }
 
 void CheckCall(annulus_comm_t* comm, Call call, int rank, int n, Form form) {
-  SCOPED_TRACE(testing::Message() << KindName(call.kind) << " " << TypeName(call.type) << " " << OpName(call.op) << " count "
-                                  << call.count << " root " << call.root << " n " << n << " form " << static_cast<int>(form));
+  SCOPED_TRACE(testing::Message() << KindName(call.kind) << " " << TypeName(call.type) << " " << OpName(call.op)
+                                  << " count " << call.count << " root " << call.root << " n " << n << " form "
+                                  << static_cast<int>(form));
   std::vector<Bytes> inputs;
   for (int r = 0; r < n; ++r) inputs.push_back(MakeInput(call.type, InputElements(call, n), r, call.count + 1));
   RunAndCheck(comm, call, inputs, rank, form);
 }
 
-constexpr CollectiveKind kKinds[] = {CollectiveKind::kAllreduce,  CollectiveKind::kReduceScatter, CollectiveKind::kAllgather,
-                                     CollectiveKind::kBroadcast, CollectiveKind::kReduce,        CollectiveKind::kBarrier};
+constexpr CollectiveKind kKinds[] = {CollectiveKind::kAllreduce, CollectiveKind::kReduceScatter,
+                                     CollectiveKind::kAllgather, CollectiveKind::kBroadcast,
+                                     CollectiveKind::kReduce,    CollectiveKind::kBarrier};
 
 using Param = std::tuple<int, std::string>;
 class CollectivesTest : public testing::TestWithParam<Param> {
@@ -129,8 +144,8 @@ TEST_P(CollectivesTest, EverySizeAroundTheBoundariesInEveryForm) {
     const size_t n = c.nranks;
     for (Form form : {Form::kOutOfPlace, Form::kInPlace, Form::kAsync}) {
       for (CollectiveKind kind : kKinds) {
-        for (size_t count : {size_t{0}, size_t{1}, n - 1, n + 1, size_t{512}, size_t{513}, size_t{1024}, 4 * n * 1024 - 1,
-                             4 * n * 1024 + 1, 9 * n * 1024 + 7}) {
+        for (size_t count : {size_t{0}, size_t{1}, n - 1, n + 1, size_t{512}, size_t{513}, size_t{1024},
+                             4 * n * 1024 - 1, 4 * n * 1024 + 1, 9 * n * 1024 + 7}) {
           Call call;
           call.kind = kind;
           call.count = count;

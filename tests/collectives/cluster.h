@@ -42,8 +42,8 @@ class Cluster {
   // Settings of one rank; valid while the cluster lives.
   annulus_config_t Config(int rank) const;
 
-  // Calls `body` once per rank, each on its own thread, with a fresh communicator that is destroyed afterwards. A communicator
-  // that cannot be made is a test failure.
+  // Calls `body` once per rank, each on its own thread, with a fresh communicator that is destroyed afterwards. A
+  // communicator that cannot be made is a test failure.
   void Run(const std::function<void(annulus_comm_t* comm, int rank)>& body) const;
 
  private:

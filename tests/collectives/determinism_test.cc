@@ -1,4 +1,5 @@
-// The promise of docs/determinism.md: for a given number of ranks the bits of a result depend on nothing but the inputs.
+// The promise of docs/determinism.md: for a given number of ranks the bits of a result depend on nothing but the
+// inputs.
 
 #include <annulus.h>
 #include <gtest/gtest.h>
@@ -80,7 +81,8 @@ TEST_P(DeterminismTest, BitsAreEqualOverRanksTransportsSlicesChannelsSocketsForm
         const std::vector<Bytes> results = Allreduce(variant, GetParam(), call);
         if (first.empty()) first = results[0];
         for (int rank = 0; rank < GetParam(); ++rank) {
-          ASSERT_EQ(results[rank], first) << variant.name << ", rank " << rank << ", " << TypeName(type) << ", count " << count;
+          ASSERT_EQ(results[rank], first)
+              << variant.name << ", rank " << rank << ", " << TypeName(type) << ", count " << count;
         }
       }
     }

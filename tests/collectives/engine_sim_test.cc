@@ -1,5 +1,5 @@
-// The engine on simulated links and devices: right bits without faults; with faults, one agreed verdict before the deadline. A failing
-// case prints its seed, which replays it.
+// The engine on simulated links and devices: right bits without faults; with faults, one agreed verdict before the
+// deadline. A failing case prints its seed, which replays it.
 
 #include <gtest/gtest.h>
 
@@ -11,8 +11,9 @@
 namespace annulus {
 namespace {
 
-constexpr CollectiveKind kKinds[] = {CollectiveKind::kAllreduce, CollectiveKind::kReduceScatter, CollectiveKind::kAllgather,
-                                     CollectiveKind::kBroadcast, CollectiveKind::kReduce,        CollectiveKind::kBarrier};
+constexpr CollectiveKind kKinds[] = {CollectiveKind::kAllreduce, CollectiveKind::kReduceScatter,
+                                     CollectiveKind::kAllgather, CollectiveKind::kBroadcast,
+                                     CollectiveKind::kReduce,    CollectiveKind::kBarrier};
 
 // A job that the seed alone determines.
 SimJobOptions MakeOptions(uint64_t seed) {
@@ -73,11 +74,21 @@ int Break(SimJob* job, std::mt19937_64* random, int n) {
   const int rank = static_cast<int>((*random)() % n);
   const int neighbour = (rank + 1) % n;
   switch ((*random)() % 5) {
-    case 0: job->world().KillRank(rank, at); return rank;
-    case 1: job->world().StopRank(rank, at); return rank;
-    case 2: job->world().CutLink(rank, neighbour, at); return -1;
-    case 3: job->world().CorruptLink(rank, neighbour, at); return -1;
-    default: job->world().MuteLink(rank, neighbour, at); return -1;
+    case 0:
+      job->world().KillRank(rank, at);
+      return rank;
+    case 1:
+      job->world().StopRank(rank, at);
+      return rank;
+    case 2:
+      job->world().CutLink(rank, neighbour, at);
+      return -1;
+    case 3:
+      job->world().CorruptLink(rank, neighbour, at);
+      return -1;
+    default:
+      job->world().MuteLink(rank, neighbour, at);
+      return -1;
   }
 }
 

@@ -46,13 +46,19 @@ Bytes MakeInput(DataType type, size_t count, int rank, uint64_t seed) {
   std::mt19937_64 random(seed * 1000 + rank);
   std::normal_distribution<double> normal(0, 1000);
   switch (type) {
-    case DataType::kInt32: return Fill<uint32_t>(count, [&] { return static_cast<uint32_t>(random()); });
-    case DataType::kInt64: return Fill<uint64_t>(count, [&] { return random(); });
+    case DataType::kInt32:
+      return Fill<uint32_t>(count, [&] { return static_cast<uint32_t>(random()); });
+    case DataType::kInt64:
+      return Fill<uint64_t>(count, [&] { return random(); });
     // Exponents around one: bits 0x3c00 of binary16, 0x3f80 of bfloat16.
-    case DataType::kFloat16: return Fill<uint16_t>(count, [&] { return static_cast<uint16_t>(0x3800 + random() % 0x0c00); });
-    case DataType::kBFloat16: return Fill<uint16_t>(count, [&] { return static_cast<uint16_t>(0x3f00 + random() % 0x0180); });
-    case DataType::kFloat32: return Fill<float>(count, [&] { return static_cast<float>(normal(random)); });
-    case DataType::kFloat64: return Fill<double>(count, [&] { return normal(random); });
+    case DataType::kFloat16:
+      return Fill<uint16_t>(count, [&] { return static_cast<uint16_t>(0x3800 + random() % 0x0c00); });
+    case DataType::kBFloat16:
+      return Fill<uint16_t>(count, [&] { return static_cast<uint16_t>(0x3f00 + random() % 0x0180); });
+    case DataType::kFloat32:
+      return Fill<float>(count, [&] { return static_cast<float>(normal(random)); });
+    case DataType::kFloat64:
+      return Fill<double>(count, [&] { return normal(random); });
   }
   return {};
 }
@@ -75,15 +81,18 @@ Bytes ExpectedOutput(const Call& call, const std::vector<Bytes>& inputs, int ran
         append(Fold(call, inputs, ChunkBegin(call.count, n, c), ChunkElements(call.count, n, c), (c + 1) % n));
       }
       break;
-    case CollectiveKind::kReduceScatter: return Fold(call, inputs, call.count * rank, call.count, (rank + 1) % n);
+    case CollectiveKind::kReduceScatter:
+      return Fold(call, inputs, call.count * rank, call.count, (rank + 1) % n);
     case CollectiveKind::kAllgather:
       for (const Bytes& input : inputs) append(input);
       break;
-    case CollectiveKind::kBroadcast: return inputs[call.root];
+    case CollectiveKind::kBroadcast:
+      return inputs[call.root];
     case CollectiveKind::kReduce:
       if (rank == call.root) return Fold(call, inputs, 0, call.count, (call.root + 1) % n);
       break;
-    default: break;
+    default:
+      break;
   }
   return result;
 }

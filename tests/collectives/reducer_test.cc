@@ -1,4 +1,5 @@
-// The reducer against a scalar oracle, bit for bit: every type, operation, form and instruction set that this machine runs.
+// The reducer against a scalar oracle, bit for bit: every type, operation, form and instruction set that this machine
+// runs.
 #include "collectives/reducer.h"
 
 #include <gtest/gtest.h>
@@ -42,7 +43,8 @@ uint16_t DoubleToHalf(double value) {
   if (magnitude == 0) return sign;
   const int exponent = std::max(std::ilogb(magnitude), -15);
   if (magnitude < std::ldexp(1.0, -14)) return sign | static_cast<uint16_t>(std::ldexp(magnitude, 24));
-  return sign | static_cast<uint16_t>((exponent + 15) << 10 | (static_cast<int>(std::ldexp(magnitude, 10 - exponent)) & 1023));
+  return sign |
+         static_cast<uint16_t>((exponent + 15) << 10 | (static_cast<int>(std::ldexp(magnitude, 10 - exponent)) & 1023));
 }
 
 double BrainToDouble(uint16_t b) { return std::bit_cast<float>(uint32_t{b} << 16); }
@@ -69,10 +71,18 @@ T FloatOp(T a, T b, ReduceOp op) {
   T result = 0;
   switch (op) {
     case ReduceOp::kSum:
-    case ReduceOp::kAvg: result = a + b; break;
-    case ReduceOp::kProd: result = a * b; break;
-    case ReduceOp::kMin: result = Extreme(a, b, true); break;
-    case ReduceOp::kMax: result = Extreme(a, b, false); break;
+    case ReduceOp::kAvg:
+      result = a + b;
+      break;
+    case ReduceOp::kProd:
+      result = a * b;
+      break;
+    case ReduceOp::kMin:
+      result = Extreme(a, b, true);
+      break;
+    case ReduceOp::kMax:
+      result = Extreme(a, b, false);
+      break;
   }
   return std::isnan(result) ? std::numeric_limits<T>::quiet_NaN() : result;
 }
@@ -82,10 +92,14 @@ T IntOp(T a, T b, ReduceOp op) {
   using U = std::make_unsigned_t<T>;
   switch (op) {
     case ReduceOp::kSum:
-    case ReduceOp::kAvg: return static_cast<T>(static_cast<U>(a) + static_cast<U>(b));
-    case ReduceOp::kProd: return static_cast<T>(static_cast<U>(a) * static_cast<U>(b));
-    case ReduceOp::kMin: return a < b ? a : b;
-    case ReduceOp::kMax: return a > b ? a : b;
+    case ReduceOp::kAvg:
+      return static_cast<T>(static_cast<U>(a) + static_cast<U>(b));
+    case ReduceOp::kProd:
+      return static_cast<T>(static_cast<U>(a) * static_cast<U>(b));
+    case ReduceOp::kMin:
+      return a < b ? a : b;
+    case ReduceOp::kMax:
+      return a > b ? a : b;
   }
   return 0;
 }
@@ -103,7 +117,8 @@ void Put(std::byte* to, size_t i, T value) {
 }
 
 // Element i of `to` = a op b [/ divisor].
-void OracleStep(DataType type, ReduceOp op, uint32_t divisor, const std::byte* a, const std::byte* b, std::byte* to, size_t i) {
+void OracleStep(DataType type, ReduceOp op, uint32_t divisor, const std::byte* a, const std::byte* b, std::byte* to,
+                size_t i) {
   const auto narrow = [&](auto widen, auto shrink) {
     uint16_t value = shrink(FloatOp<float>(static_cast<float>(widen(Get<uint16_t>(a, i))),
                                            static_cast<float>(widen(Get<uint16_t>(b, i))), op));
@@ -118,12 +133,18 @@ void OracleStep(DataType type, ReduceOp op, uint32_t divisor, const std::byte* a
     Put(to, i, value);
   };
   switch (type) {
-    case DataType::kInt32: return plain(int32_t{0}, [op](int32_t x, int32_t y) { return IntOp(x, y, op); });
-    case DataType::kInt64: return plain(int64_t{0}, [op](int64_t x, int64_t y) { return IntOp(x, y, op); });
-    case DataType::kFloat32: return plain(0.0f, [op](float x, float y) { return FloatOp(x, y, op); });
-    case DataType::kFloat64: return plain(0.0, [op](double x, double y) { return FloatOp(x, y, op); });
-    case DataType::kFloat16: return narrow(HalfToDouble, DoubleToHalf);
-    case DataType::kBFloat16: return narrow(BrainToDouble, DoubleToBrain);
+    case DataType::kInt32:
+      return plain(int32_t{0}, [op](int32_t x, int32_t y) { return IntOp(x, y, op); });
+    case DataType::kInt64:
+      return plain(int64_t{0}, [op](int64_t x, int64_t y) { return IntOp(x, y, op); });
+    case DataType::kFloat32:
+      return plain(0.0f, [op](float x, float y) { return FloatOp(x, y, op); });
+    case DataType::kFloat64:
+      return plain(0.0, [op](double x, double y) { return FloatOp(x, y, op); });
+    case DataType::kFloat16:
+      return narrow(HalfToDouble, DoubleToHalf);
+    case DataType::kBFloat16:
+      return narrow(BrainToDouble, DoubleToBrain);
   }
 }
 
@@ -131,7 +152,8 @@ Bytes Oracle(DataType type, ReduceOp op, uint32_t divisor, const std::vector<Byt
   Bytes result = sources[0];
   for (size_t s = 1; s < sources.size(); ++s) {
     const uint32_t last_divisor = s + 1 == sources.size() ? divisor : 0;
-    for (size_t i = 0; i < count; ++i) OracleStep(type, op, last_divisor, result.data(), sources[s].data(), result.data(), i);
+    for (size_t i = 0; i < count; ++i)
+      OracleStep(type, op, last_divisor, result.data(), sources[s].data(), result.data(), i);
   }
   return result;
 }
@@ -142,10 +164,13 @@ Bytes RandomElements(DataType type, size_t count, std::mt19937_64* random) {
   Bytes bytes(count * TypeBytes(type));
   for (std::byte& byte : bytes) byte = static_cast<std::byte>((*random)());
   // Random bits are rarely zero, infinite or a tie: mix in such values.
-  const uint64_t specials32[] = {0, 0x80000000, 0x7f800000, 0xff800000, 0x7fc00001, 0xffa00000, 1, 0x3f800000, 0x4b800001};
-  const uint64_t specials64[] = {0, 1ull << 63, 0x7ffull << 52, 0xfffull << 52, (0x7ffull << 52) + 5, 1, 0x3ffull << 52};
+  const uint64_t specials32[] = {0,          0x80000000, 0x7f800000, 0xff800000, 0x7fc00001,
+                                 0xffa00000, 1,          0x3f800000, 0x4b800001};
+  const uint64_t specials64[] = {0, 1ull << 63,    0x7ffull << 52, 0xfffull << 52, (0x7ffull << 52) + 5,
+                                 1, 0x3ffull << 52};
   for (size_t i = 0; i < count; i += 5) {
-    if (TypeBytes(type) == 4) Put(bytes.data(), i, static_cast<uint32_t>(specials32[(*random)() % std::size(specials32)]));
+    if (TypeBytes(type) == 4)
+      Put(bytes.data(), i, static_cast<uint32_t>(specials32[(*random)() % std::size(specials32)]));
     if (TypeBytes(type) == 8) Put(bytes.data(), i, specials64[(*random)() % std::size(specials64)]);
   }
   return bytes;
@@ -181,8 +206,9 @@ class ReducerTest : public testing::TestWithParam<int64_t> {
 };
 
 std::vector<uint16_t> Representatives() {
-  std::vector<uint16_t> values = {0x0000, 0x8000, 0x0001, 0x8001, 0x03ff, 0x0400, 0x7bff, 0xfbff, 0x7c00, 0xfc00, 0x7c01, 0x7e00,
-                                  0xfe55, 0x3c00, 0xbc00, 0x3c01, 0x0080, 0x007f, 0x7f7f, 0xff7f, 0x7f80, 0xff80, 0x7f81, 0x7fc0,
+  std::vector<uint16_t> values = {0x0000, 0x8000, 0x0001, 0x8001, 0x03ff, 0x0400, 0x7bff, 0xfbff,
+                                  0x7c00, 0xfc00, 0x7c01, 0x7e00, 0xfe55, 0x3c00, 0xbc00, 0x3c01,
+                                  0x0080, 0x007f, 0x7f7f, 0xff7f, 0x7f80, 0xff80, 0x7f81, 0x7fc0,
                                   0x3f80, 0xbf80, 0x3f81, 0x6400, 0x6401, 0x0200, 0x1400, 0x9400};
   std::mt19937 random(3);
   while (values.size() < 64) values.push_back(static_cast<uint16_t>(random()));
@@ -207,7 +233,8 @@ TEST_P(ReducerTest, SixteenBitFloatsAreRightForEveryValueWithEveryClass) {
         RunOnHost(slice);
         for (size_t i = 0; i < kAll; ++i) {
           uint16_t expected = 0;
-          OracleStep(type, slice.op, slice.divisor, &all[i * 2], &fixed[i * 2], reinterpret_cast<std::byte*>(&expected), 0);
+          OracleStep(type, slice.op, slice.divisor, &all[i * 2], &fixed[i * 2], reinterpret_cast<std::byte*>(&expected),
+                     0);
           ASSERT_EQ(Get<uint16_t>(result.data(), i), expected)
               << TypeName(type) << " " << OpName(slice.op) << " of " << std::hex << i << " and " << other;
         }
@@ -250,10 +277,11 @@ TEST_P(ReducerTest, EveryTypeOperationCountAlignmentAndFormMatchesTheOracle) {
         slice.inline_src[1] = pointers[1];
         slice.num_sources = num_sources;
         RunOnHost(slice);
-        SCOPED_TRACE(testing::Message() << TypeName(type) << " " << OpName(slice.op) << " count " << count << " sources " << num_sources
-                                        << " in place " << in_place);
+        SCOPED_TRACE(testing::Message() << TypeName(type) << " " << OpName(slice.op) << " count " << count
+                                        << " sources " << num_sources << " in place " << in_place);
         ASSERT_EQ(Bytes(target.begin() + shift, target.begin() + shift + expected.size()), expected);
-        for (size_t i = 0; i < 64; ++i) ASSERT_EQ(target[shift + expected.size() + i], std::byte{0x5a}) << "wrote past the end";
+        for (size_t i = 0; i < 64; ++i)
+          ASSERT_EQ(target[shift + expected.size() + i], std::byte{0x5a}) << "wrote past the end";
         for (size_t i = 0; i < shift; ++i) ASSERT_EQ(target[i], std::byte{0x5a}) << "wrote before the beginning";
         if (slice.dst[1] != nullptr) {
           ASSERT_TRUE(std::equal(expected.begin(), expected.end(), second.begin() + shift)) << "second destination";
@@ -285,7 +313,9 @@ TEST_P(ReducerTest, OneSourceIsCopiedToOneOrTwoDestinations) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, ReducerTest, testing::ValuesIn(Targets()),
-                         [](const testing::TestParamInfo<int64_t>& info) { return std::string(hwy::TargetName(info.param)); });
+                         [](const testing::TestParamInfo<int64_t>& info) {
+                           return std::string(hwy::TargetName(info.param));
+                         });
 
 TEST(ReducerTargetTest, IsNamed) { EXPECT_STRNE(HostReducerTarget(), ""); }
 

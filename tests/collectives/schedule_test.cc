@@ -27,11 +27,16 @@ Element Expected(const ScheduleParams& p, int rank, size_t i) {
         if (i < ChunkBegin(p.count, n, c) + ChunkElements(p.count, n, c)) return FoldFrom((c + 1) % n, n);
       }
       return "";
-    case CollectiveKind::kReduceScatter: return FoldFrom((rank + 1) % n, n);
-    case CollectiveKind::kAllgather: return std::to_string(i / p.count) + " ";
-    case CollectiveKind::kBroadcast: return std::to_string(p.root) + " ";
-    case CollectiveKind::kReduce: return rank == p.root ? FoldFrom((p.root + 1) % n, n) : "";
-    default: return "";
+    case CollectiveKind::kReduceScatter:
+      return FoldFrom((rank + 1) % n, n);
+    case CollectiveKind::kAllgather:
+      return std::to_string(i / p.count) + " ";
+    case CollectiveKind::kBroadcast:
+      return std::to_string(p.root) + " ";
+    case CollectiveKind::kReduce:
+      return rank == p.root ? FoldFrom((p.root + 1) % n, n) : "";
+    default:
+      return "";
   }
 }
 
@@ -42,9 +47,10 @@ struct LinkCase {
 };
 
 void Check(const ScheduleParams& p, bool in_place, const LinkCase& link) {
-  SCOPED_TRACE(testing::Message() << KindName(p.kind) << " n=" << p.nranks << " count=" << p.count << " slice=" << p.slice_bytes
-                                  << " channels=" << p.channels << " root=" << p.root << " in_place=" << in_place
-                                  << " algorithm=" << static_cast<int>(p.algorithm) << " slots=" << link.slots);
+  SCOPED_TRACE(testing::Message() << KindName(p.kind) << " n=" << p.nranks << " count=" << p.count
+                                  << " slice=" << p.slice_bytes << " channels=" << p.channels << " root=" << p.root
+                                  << " in_place=" << in_place << " algorithm=" << static_cast<int>(p.algorithm)
+                                  << " slots=" << link.slots);
   SymbolicRun run(p, link.model, link.slots, link.window);
   ASSERT_EQ(run.Run(in_place, 17), "");
   for (int r = 0; r < p.nranks; ++r) {
@@ -60,7 +66,8 @@ void Check(const ScheduleParams& p, bool in_place, const LinkCase& link) {
 }
 
 constexpr CollectiveKind kDataKinds[] = {CollectiveKind::kAllreduce, CollectiveKind::kReduceScatter,
-                                         CollectiveKind::kAllgather, CollectiveKind::kBroadcast, CollectiveKind::kReduce};
+                                         CollectiveKind::kAllgather, CollectiveKind::kBroadcast,
+                                         CollectiveKind::kReduce};
 
 void CheckAll(ScheduleParams p, const LinkCase& link) {
   for (CollectiveKind kind : kDataKinds) {
@@ -98,8 +105,8 @@ TEST_P(ScheduleTest, RingFoldsEveryContributionOnceInTheDocumentedOrder) {
       for (size_t slice_elements : {1, 3}) {
         p.slice_bytes = slice_elements * 4;
         // Empty, fewer elements than ranks, uneven chunks, one slice more or less than a round, several rounds.
-        for (size_t count : {size_t{0}, size_t{1}, n - 1, n, n + 1, 4 * n * slice_elements - 1, 4 * n * slice_elements + 1,
-                             9 * n * slice_elements + n / 2}) {
+        for (size_t count : {size_t{0}, size_t{1}, n - 1, n, n + 1, 4 * n * slice_elements - 1,
+                             4 * n * slice_elements + 1, 9 * n * slice_elements + n / 2}) {
           if (count > 200 && channels == 3) continue;
           p.count = count;
           CheckAll(p, link);

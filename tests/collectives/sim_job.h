@@ -1,8 +1,7 @@
 // SimJob: the engines of all ranks, and the arbiter, on a simulated world. One collective per job.
 //
-// Everything above the transports is the real code: schedules, pipelines, engines, arbiter. Time, links, devices and the control
-// plane's messages are simulated, so a seed replays a run.
-// Threads: one.
+// Everything above the transports is the real code: schedules, pipelines, engines, arbiter. Time, links, devices and
+// the control plane's messages are simulated, so a seed replays a run. Threads: one.
 #pragma once
 
 #include <memory>

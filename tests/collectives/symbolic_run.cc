@@ -86,7 +86,8 @@ void SymbolicRun::Fold(int rank, const Step& step) {
     Element sum;
     for (int k = 0; k < n; ++k) {
       const int from = (step.first_rank + k) % n;
-      sum += from == rank ? Input(rank)[step.input_offset / e + i] : ranks_[rank].held[from][step.arrival_offset / e + i];
+      sum +=
+          from == rank ? Input(rank)[step.input_offset / e + i] : ranks_[rank].held[from][step.arrival_offset / e + i];
     }
     ranks_[rank].output[step.output_offset / e + i] = sum + (step.finish ? "/" : "");
   }
@@ -106,8 +107,8 @@ bool SymbolicRun::Execute(int rank, int channel, Flight* flight) {
     Buffer result(step.bytes / e);
     for (size_t i = 0; i < result.size(); ++i) {
       const bool uses_input = step.recv_from < 0 || step.reduce;
-      result[i] = (step.recv_from >= 0 ? flight->arrival[i] : "") + (uses_input ? Input(rank)[step.input_offset / e + i] : "") +
-                  (step.finish ? "/" : "");
+      result[i] = (step.recv_from >= 0 ? flight->arrival[i] : "") +
+                  (uses_input ? Input(rank)[step.input_offset / e + i] : "") + (step.finish ? "/" : "");
       if (step.store) self.output[step.output_offset / e + i] = result[i];
     }
     if (step.send_to >= 0) links_[link].push_back({step.chunk, step.slice, std::move(result)});

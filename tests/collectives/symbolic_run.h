@@ -1,8 +1,10 @@
-// SymbolicRun: executes the schedules of all ranks on values that record which contributions went into them, and in which order.
+// SymbolicRun: executes the schedules of all ranks on values that record which contributions went into them, and in
+// which order.
 //
 // Two models of a link, the extremes between which every transport lies:
 //   kSlots       a send needs a free slot of the link, and completes at once (shared memory);
-//   kRendezvous  a send completes only when the receiver has posted the matching receive; a received slice that is to be
+//   kRendezvous  a send completes only when the receiver has posted the matching receive; a received slice that is to
+//   be
 //                forwarded holds a receive slot until its own send has completed (TCP without socket buffers).
 // Every rank keeps up to `window` steps in flight; receives and sends of a link direction keep their order.
 #pragma once
@@ -74,7 +76,7 @@ class SymbolicRun {
   std::string failure_;
   std::vector<Rank> ranks_;
   std::map<Link, std::deque<Slice>> links_;
-  std::map<Link, size_t> occupied_;                 // kSlots: slots that hold an unconsumed slice.
+  std::map<Link, size_t> occupied_;             // kSlots: slots that hold an unconsumed slice.
   std::map<Link, std::deque<Flight*>> unsent_;  // kRendezvous: posted sends, in order.
 };
 

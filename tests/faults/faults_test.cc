@@ -9,7 +9,7 @@
 namespace annulus {
 namespace {
 
-constexpr Nanoseconds kStart = 60 * kSecond;      // Generous: machines are busy, sanitizers slow.
+constexpr Nanoseconds kStart = 60 * kSecond;        // Generous: machines are busy, sanitizers slow.
 constexpr Nanoseconds kDeathVerdict = 2 * kSecond;  // Promised for a peer's death.
 constexpr int64_t kTimeoutMs = 2000;
 // After the deadline the arbiter asks around (400 ms); a survivor waits at most 1.5 s for it.
@@ -39,7 +39,8 @@ class FaultsTest : public testing::TestWithParam<FaultCase> {
   }
 
   // Every rank but `except` has ended with one verdict: `status`, blaming the culprit; within `limit` of `since`.
-  void ExpectVerdict(Ranks* ranks, int except, int status, Nanoseconds since, Nanoseconds limit, const std::string& words) {
+  void ExpectVerdict(Ranks* ranks, int except, int status, Nanoseconds since, Nanoseconds limit,
+                     const std::string& words) {
     const std::vector<WorkerVerdict> verdicts = ranks->Verdicts(except, Now() + limit + kDestroy + 10 * kSecond);
     Nanoseconds slowest = 0;
     std::string message;
@@ -76,7 +77,8 @@ TEST_P(FaultsTest, StoppedRankIsNamedAtTheDeadline) {
   ASSERT_TRUE(ranks.WaitForLine("ready", Now() + kStart)) << ranks.output(0) << ranks.output(n() - 1);
   const Nanoseconds since = Now();
   ranks.Signal(culprit(), SIGSTOP);
-  ExpectVerdict(&ranks, culprit(), ANNULUS_TIMEOUT, since, kTimeoutMs * kMillisecond + kLateVerdict, "does not respond");
+  ExpectVerdict(&ranks, culprit(), ANNULUS_TIMEOUT, since, kTimeoutMs * kMillisecond + kLateVerdict,
+                "does not respond");
 }
 
 TEST_P(FaultsTest, MissingRankIsNamedAtTheDeadline) {
@@ -116,7 +118,8 @@ std::vector<FaultCase> Cases() {
   std::vector<FaultCase> cases;
   for (const char* transport : {"shm", "tcp"}) {
     for (int n : {2, 4}) {
-      for (int culprit : n == 2 ? std::vector<int>{0, 1} : std::vector<int>{0, 2, 3}) cases.push_back({n, transport, culprit});
+      for (int culprit : n == 2 ? std::vector<int>{0, 1} : std::vector<int>{0, 2, 3})
+        cases.push_back({n, transport, culprit});
     }
   }
   return cases;

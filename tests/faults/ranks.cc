@@ -87,7 +87,9 @@ bool Ranks::Read(Deadline deadline) {
 }
 
 bool Ranks::WaitForLine(const std::string& line, Deadline deadline) {
-  const auto has_line = [&line](const Worker& worker) { return ("\n" + worker.output).find("\n" + line + "\n") != std::string::npos; };
+  const auto has_line = [&line](const Worker& worker) {
+    return ("\n" + worker.output).find("\n" + line + "\n") != std::string::npos;
+  };
   while (!std::all_of(workers_.begin(), workers_.end(), has_line)) {
     if (!Read(deadline)) return false;
   }

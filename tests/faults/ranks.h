@@ -19,7 +19,7 @@ struct WorkerVerdict {
   bool valid = false;
   int status = -1;
   int rank = -2;
-  Nanoseconds at = 0;       // Monotonic time, which all processes of a host share.
+  Nanoseconds at = 0;        // Monotonic time, which all processes of a host share.
   Nanoseconds ended_at = 0;  // When annulus_comm_destroy had returned.
   std::string message;
 };

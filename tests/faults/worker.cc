@@ -103,9 +103,11 @@ int main(int argc, char** argv) {
   error.struct_bytes = sizeof error;
   annulus_comm_last_error(comm, &error);
   if (status != ANNULUS_OK) {
-    Say("verdict " + std::to_string(status) + " " + std::to_string(error.rank) + " " + std::to_string(at) + " " + error.message);
+    Say("verdict " + std::to_string(status) + " " + std::to_string(error.rank) + " " + std::to_string(at) + " " +
+        error.message);
   }
-  if (status != ANNULUS_OK && (error.status != status || Good(comm, &buffers) != status)) Say("not refused with the verdict");
+  if (status != ANNULUS_OK && (error.status != status || Good(comm, &buffers) != status))
+    Say("not refused with the verdict");
   annulus_comm_destroy(comm);
   Say("ended " + std::to_string(annulus::Now()));
   return 0;

@@ -1,9 +1,8 @@
 // annulus-run as its users meet it: environment, output, arguments, standard input.
 #include <gtest/gtest.h>
-
-#include <filesystem>
 #include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <set>
