@@ -39,7 +39,7 @@ struct Step {
     kRelay,  // [receive,] [reduce with the input,] [store to the output,] [send]; at least one of them.
     kHold,   // Receive, and keep the arrival for a kFold of this schedule.
     kFold,   // Output range = fold of the held arrivals and the own input over all ranks from first_rank on. Waits for
-            // all steps before it.
+             // all steps before it.
   };
   Kind kind = Kind::kRelay;
   bool reduce = false;

@@ -49,6 +49,9 @@ Setup::~Setup() { Close(); }
 Status Setup::Establish(const Options& options, std::unique_ptr<Setup>* setup) {
   SetLogLevel(ParseLogLevel(options.log_level));
   WarnOfUnknownVariables(static_cast<int>(options.rank));
+  const std::string source = options.launcher.empty() ? "the configuration" : options.launcher;
+  Log(LogLevel::kInfo, static_cast<int>(options.rank), "rank %lld of %lld, from %s",
+      static_cast<long long>(options.rank), static_cast<long long>(options.size), source.c_str());
   const Deadline deadline = DeadlineAfter(options.connect_timeout_ms * kMillisecond);
   std::unique_ptr<Setup> result(new Setup(options));
   if (options.size > 1) ANNULUS_RETURN_IF_ERROR(result->Meet(deadline));
