@@ -164,12 +164,12 @@ std::byte* SimDevice::Allocate(size_t bytes) { return scheduler_->memory().Alloc
 
 void SimDevice::Write(std::byte* device, const void* host, size_t bytes) {
   ANNULUS_CHECK(scheduler_->memory().Owns(device) && !scheduler_->Touched(device, bytes));
-  std::memcpy(scheduler_->memory().Translate(device, bytes), host, bytes);
+  if (bytes > 0) std::memcpy(scheduler_->memory().Translate(device, bytes), host, bytes);
 }
 
 void SimDevice::Read(void* host, const std::byte* device, size_t bytes) const {
   ANNULUS_CHECK(scheduler_->memory().Owns(device) && !scheduler_->Touched(device, bytes));
-  std::memcpy(host, scheduler_->memory().Translate(device, bytes), bytes);
+  if (bytes > 0) std::memcpy(host, scheduler_->memory().Translate(device, bytes), bytes);
 }
 
 int SimDevice::pending() const { return scheduler_->pending(); }
