@@ -94,7 +94,12 @@ bool Engine::Arm() {
     if (pipeline.waits_for_device()) return false;
   }
   bool armed = true;
-  for (Endpoint* endpoint : *endpoints_) armed &= endpoint->Arm();
+  for (Endpoint* endpoint : *endpoints_) {
+    if (endpoint->Arm()) continue;
+    // A link that is lost and that nobody waits for has nothing to keep us awake for.
+    bool moved = false;
+    if (WaitsFor(endpoint) || endpoint->Progress(&moved).ok()) armed = false;
+  }
   return armed;
 }
 
