@@ -10,7 +10,8 @@
  *  6. Threads: a communicator may be used from several threads; its calls take turns. Every rank must call the same
  *     collectives of one communicator in the same order, so threads that share a communicator need an order of their
  * own. annulus_comm_abort may be called at any time from any thread. annulus_comm_destroy must be the last call.
- *  7. No call waits for ever: each blocking call ends at the communicator's timeout_ms at the latest.
+ *  7. No call waits for ever: each collective ends at most timeout_ms after its work began, plus up to 3 s in which the
+ *     ranks agree on the verdict. Work that is queued begins when what was queued before it has ended.
  *  8. After a failure every rank gets the same verdict from annulus_comm_last_error, and the communicator refuses
  * further work with that status; destroy it and create another.
  */
@@ -100,7 +101,8 @@ typedef struct annulus_config {
   const char* log_level; /* ANNULUS_LOG: "error", "warn", "info" or "debug" */
 } annulus_config_t;
 
-/* What went wrong, in parts. Strings stay valid until the communicator is destroyed or its next failing call. */
+/* What went wrong, in parts. Strings stay valid until the communicator is destroyed, those of
+ * refused calls (ANNULUS_INVALID_ARGUMENT) at least for 64 further refusals. */
 typedef struct annulus_error {
   size_t struct_bytes;     /* sizeof(annulus_error_t), set by the caller */
   annulus_status_t status; /* ANNULUS_OK when nothing failed */
@@ -140,7 +142,7 @@ ANNULUS_API annulus_status_t annulus_comm_create(const annulus_config_t* config,
 /* Leaves the job and frees the communicator, its requests included. Pending work is aborted. Bounded in time. */
 ANNULUS_API annulus_status_t annulus_comm_destroy(annulus_comm_t* comm);
 
-/* Fails all pending and later work on every rank with ANNULUS_ABORTED. Returns at once. */
+/* Fails all pending and later work on every rank with ANNULUS_ABORTED. Returns within 50 ms. */
 ANNULUS_API annulus_status_t annulus_comm_abort(annulus_comm_t* comm);
 
 ANNULUS_API annulus_status_t annulus_comm_rank(const annulus_comm_t* comm, int* rank);

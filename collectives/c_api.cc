@@ -4,6 +4,7 @@
 #include <memory>
 #include <new>
 #include <string>
+#include <system_error>
 
 #include "base/log.h"
 #include "base/options.h"
@@ -47,6 +48,19 @@ annulus_status_t Reject(const Status& status) {
   return ToC(status.code());
 }
 
+// The status of what was thrown below; to be called while it is being handled. No exception leaves the C API.
+annulus_status_t RejectException() {
+  try {
+    throw;
+  } catch (const std::bad_alloc&) {
+    return Reject({Code::kOutOfMemory, "no memory"});
+  } catch (const std::system_error& error) {
+    return Reject({Code::kSystem, error.what(), Status::kNoRank, error.code().value()});
+  } catch (const std::exception& error) {
+    return Reject({Code::kInternal, error.what()});
+  }
+}
+
 Communicator* Unwrap(annulus_comm_t* comm) { return reinterpret_cast<Communicator*>(comm); }
 const Communicator* Unwrap(const annulus_comm_t* comm) { return reinterpret_cast<const Communicator*>(comm); }
 Request* Unwrap(annulus_request_t* request) { return reinterpret_cast<Request*>(request); }
@@ -62,8 +76,8 @@ annulus_status_t Call(annulus_comm_t* comm, const Arguments& arguments, bool asy
     const Code code = Unwrap(comm)->Submit(arguments, &queued);
     if (code == Code::kOk) *request = reinterpret_cast<annulus_request_t*>(queued);
     return ToC(code);
-  } catch (const std::bad_alloc&) {
-    return Reject({Code::kOutOfMemory, "no memory for the call"});
+  } catch (...) {
+    return RejectException();
   }
 }
 
@@ -102,8 +116,12 @@ size_t annulus_type_bytes(annulus_type_t type) {
 
 annulus_status_t annulus_config_init(annulus_config_t* config) {
   if (config == nullptr) return Reject(Status::Invalid("config is null"));
-  const Status status = annulus::InitConfig(config);
-  return status.ok() ? ANNULUS_OK : Reject(status);
+  try {
+    const Status status = annulus::InitConfig(config);
+    return status.ok() ? ANNULUS_OK : Reject(status);
+  } catch (...) {
+    return RejectException();
+  }
 }
 
 annulus_status_t annulus_comm_create(const annulus_config_t* config, annulus_comm_t** comm) {
@@ -116,8 +134,8 @@ annulus_status_t annulus_comm_create(const annulus_config_t* config, annulus_com
     if (!status.ok()) return Reject(status);
     *comm = reinterpret_cast<annulus_comm_t*>(communicator.release());
     return ANNULUS_OK;
-  } catch (const std::bad_alloc&) {
-    return Reject({Code::kOutOfMemory, "no memory for the communicator"});
+  } catch (...) {
+    return RejectException();
   }
 }
 
@@ -154,7 +172,7 @@ annulus_status_t annulus_comm_last_error(const annulus_comm_t* comm, annulus_err
     return Reject(
         Status::Invalid("error->struct_bytes is " + std::to_string(bytes) + "; set it to sizeof(annulus_error_t)"));
   }
-  const annulus::ErrorRecord& record = Unwrap(comm)->last_error();
+  const annulus::ErrorRecord& record = const_cast<Communicator*>(Unwrap(comm))->LastError();
   const annulus::Verdict& verdict = record.verdict;
   annulus_error_t full{};
   full.struct_bytes = bytes;

@@ -1,5 +1,8 @@
 #include "collectives/communicator.h"
 
+#include <signal.h>
+
+#include <algorithm>
 #include <chrono>
 
 #include "base/check.h"
@@ -11,6 +14,9 @@ namespace {
 
 // The progress thread competes with the computation that it overlaps, so it spins but briefly before it sleeps.
 constexpr WaitPolicy kBackgroundPolicy{5 * kMicrosecond, 10};
+
+// As good as for ever, and within what the clock can add.
+constexpr Nanoseconds kLongestWait = 365 * 24 * 3600 * kSecond;
 
 std::chrono::steady_clock::time_point TimePoint(Deadline deadline) {
   return std::chrono::steady_clock::time_point(std::chrono::nanoseconds(deadline));
@@ -30,7 +36,8 @@ Communicator::Communicator(std::unique_ptr<Setup> setup)
     : setup_(std::move(setup)),
       engine_(setup_->rank(), setup_->nranks(), setup_->plan(), &setup_->links()),
       driver_(&engine_, setup_->reactor(), setup_->control()),
-      background_policy_(setup_->options().spin_us >= 0 ? setup_->wait_policy() : kBackgroundPolicy) {}
+      background_policy_(setup_->options().spin_us >= 0 ? setup_->wait_policy() : kBackgroundPolicy),
+      refusals_(1) {}
 
 Communicator::~Communicator() {
   {
@@ -48,35 +55,35 @@ Code Communicator::Refuse(const Status& status) {
   std::lock_guard<std::mutex> lock(mu_);
   Code code = status.code();
   if (Refused(&code)) return code;
-  error_.failed = true;
-  error_.verdict = Verdict();
-  error_.verdict.code = status.code();
-  error_.verdict.rank = rank();
-  error_.verdict.message = status.message();
-  error_.verdict.advice = "Correct the call; nothing was sent and the communicator stays usable.";
+  ErrorRecord record;
+  record.failed = true;
+  record.verdict.code = status.code();
+  record.verdict.rank = rank();
+  record.verdict.message = status.message();
+  record.verdict.advice = "Correct the call; nothing was sent and the communicator stays usable.";
+  refusals_.push_back(std::move(record));
+  if (refusals_.size() > kKeptRefusals) refusals_.pop_front();
   return code;
 }
 
 bool Communicator::Refused(Code* code) {
   Control* control = setup_->control();
-  if (!failed_ && control != nullptr && control->has_verdict()) Fail(control->verdict());
-  if (failed_) *code = error_.verdict.code;
-  return failed_;
+  if (!fatal_.failed && control != nullptr && control->has_verdict()) Fail(control->verdict());
+  if (fatal_.failed) *code = fatal_.verdict.code;
+  return fatal_.failed;
 }
 
 void Communicator::Fail(const Verdict& verdict) {
-  if (failed_) return;
-  failed_ = true;
-  error_.failed = true;
-  error_.verdict = verdict;
+  if (fatal_.failed) return;
+  fatal_.failed = true;
+  fatal_.verdict = verdict;
   Log(LogLevel::kError, rank(), "%s: %s", CodeName(verdict.code), verdict.message.c_str());
 }
 
-const ErrorRecord& Communicator::last_error() const {
+const ErrorRecord& Communicator::LastError() {
   std::lock_guard<std::mutex> lock(mu_);
-  // A verdict may have come while no call was made.
-  const_cast<Communicator*>(this)->Refused(&const_cast<Communicator*>(this)->error_.verdict.code);
-  return error_;
+  Code code = Code::kOk;
+  return Refused(&code) ? fatal_ : refusals_.back();
 }
 
 Code Communicator::Drive(const Arguments& arguments, const Call& call, Deadline deadline, const WaitPolicy& policy,
@@ -89,7 +96,7 @@ Code Communicator::Drive(const Arguments& arguments, const Call& call, Deadline 
   driving_ = false;
   if (!ok) Fail(verdict);
   if (!queue_.empty() || !ok) changed_.notify_all();
-  return ok ? Code::kOk : error_.verdict.code;
+  return ok ? Code::kOk : fatal_.verdict.code;
 }
 
 Code Communicator::Run(const Arguments& arguments) {
@@ -98,22 +105,27 @@ Code Communicator::Run(const Arguments& arguments) {
   std::unique_lock<std::mutex> lock(mu_);
   Code code = Code::kOk;
   if (Refused(&code)) return code;
-  const Deadline deadline = TimeoutFromNow();
   if (!driving_ && queue_.empty()) {
-    return Drive(arguments, CallOf(arguments, ++sequence_), deadline, setup_->wait_policy(), &lock);
+    return Drive(arguments, CallOf(arguments, ++sequence_), TimeoutFromNow(), setup_->wait_policy(), &lock);
   }
-  Request* request = Enqueue(arguments, deadline);
+  Request* request = Enqueue(arguments);
   lock.unlock();
   code = Wait(request, -1);
   Free(request);
   return code;
 }
 
-Request* Communicator::Enqueue(const Arguments& arguments, Deadline deadline) {
-  Request* request = new Request{this, arguments, CallOf(arguments, ++sequence_), deadline};
+Request* Communicator::Enqueue(const Arguments& arguments) {
+  // First what may fail: a request must not be queued when the caller is told that it is not.
+  if (!progress_thread_.joinable()) StartProgressThread();
+  auto owned = std::make_unique<Request>();
+  Request* request = owned.get();
   requests_.insert(request);
   queue_.push_back(request);
-  if (!progress_thread_.joinable()) progress_thread_ = std::thread([this] { ProgressThread(); });
+  owned.release();
+  request->communicator = this;
+  request->arguments = arguments;
+  request->call = CallOf(arguments, ++sequence_);
   changed_.notify_all();
   return request;
 }
@@ -124,7 +136,7 @@ Code Communicator::Submit(const Arguments& arguments, Request** request) {
   std::lock_guard<std::mutex> lock(mu_);
   Code code = Code::kOk;
   if (Refused(&code)) return code;
-  *request = Enqueue(arguments, 0);
+  *request = Enqueue(arguments);
   return Code::kOk;
 }
 
@@ -135,7 +147,8 @@ Code Communicator::Wait(Request* request, int64_t timeout_ms) {
     // Every collective before it, and it itself, ends at a deadline of its own.
     changed_.wait(lock, done);
   } else if (timeout_ms > 0) {
-    changed_.wait_until(lock, TimePoint(DeadlineAfter(timeout_ms * kMillisecond)), done);
+    const int64_t bounded_ms = std::min<int64_t>(timeout_ms, kLongestWait / kMillisecond);
+    changed_.wait_until(lock, TimePoint(DeadlineAfter(bounded_ms * kMillisecond)), done);
   }
   return request->code;
 }
@@ -161,6 +174,21 @@ void Communicator::Abort() {
   Fail(verdict);
 }
 
+void Communicator::StartProgressThread() {
+  // Signals are the program's own threads' business.
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  try {
+    progress_thread_ = std::thread([this] { ProgressThread(); });
+  } catch (...) {
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    throw;  // The C API turns it into a status.
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
 void Communicator::ProgressThread() {
   std::unique_lock<std::mutex> lock(mu_);
   for (;;) {
@@ -171,8 +199,7 @@ void Communicator::ProgressThread() {
     if (stopping_) {
       code = Code::kAborted;
     } else if (!Refused(&code)) {
-      const Deadline deadline = request->deadline != 0 ? request->deadline : TimeoutFromNow();
-      code = Drive(request->arguments, request->call, deadline, background_policy_, &lock);
+      code = Drive(request->arguments, request->call, TimeoutFromNow(), background_policy_, &lock);
     }
     queue_.pop_front();
     request->code = code;

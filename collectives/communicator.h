@@ -9,6 +9,7 @@
 
 #include <condition_variable>
 #include <deque>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -27,7 +28,6 @@ struct Request {
   Communicator* communicator = nullptr;
   Arguments arguments;
   Call call;
-  Deadline deadline = kNoDeadline;  // 0: the communicator's timeout, from the start of the work.
   bool done = false;
   Code code = Code::kInProgress;
 };
@@ -65,8 +65,10 @@ class Communicator {
   // Fails everything pending and later on all ranks. Returns at once.
   void Abort();
 
-  // The record is valid until the next failing call.
-  const ErrorRecord& last_error() const;
+  // The latest failure. The record never changes; it is kept while the communicator lives, or, when it is only a
+  // refused call, until kKeptRefusals more calls were refused.
+  static constexpr size_t kKeptRefusals = 64;
+  const ErrorRecord& LastError();
 
  private:
   explicit Communicator(std::unique_ptr<Setup> setup);
@@ -77,7 +79,8 @@ class Communicator {
   void Fail(const Verdict& verdict);
   Code Drive(const Arguments& arguments, const Call& call, Deadline deadline, const WaitPolicy& policy,
              std::unique_lock<std::mutex>* lock);
-  Request* Enqueue(const Arguments& arguments, Deadline deadline);
+  Request* Enqueue(const Arguments& arguments);
+  void StartProgressThread();
   void ProgressThread();
 
   Deadline TimeoutFromNow() const { return DeadlineAfter(setup_->options().timeout_ms * kMillisecond); }
@@ -95,8 +98,8 @@ class Communicator {
   uint64_t sequence_ = 0;
   std::deque<Request*> queue_;
   std::unordered_set<Request*> requests_;
-  ErrorRecord error_;
-  bool failed_ = false;  // error_ is final.
+  ErrorRecord fatal_;                // Set once; fatal_.failed says whether.
+  std::list<ErrorRecord> refusals_;  // The newest last; never empty.
   std::thread progress_thread_;
 };
 

@@ -2,6 +2,8 @@
 
 #include <cstddef>
 #include <cstring>
+#include <mutex>
+#include <set>
 
 namespace annulus {
 namespace {
@@ -30,8 +32,16 @@ void VisitFields(Config& config, OptionsType& options, Visitor visit) {
   visit(config.log_level, options.log_level);
 }
 
+// Keeps every distinct text for the life of the process, so that a config never outlives its strings. Settings are few.
+const char* Intern(const std::string& text) {
+  static std::mutex mutex;
+  static std::set<std::string>* const kept = new std::set<std::string>;
+  std::lock_guard<std::mutex> lock(mutex);
+  return kept->insert(text).first->c_str();
+}
+
 struct ToConfig {
-  void operator()(const char*& field, const std::string& value) const { field = value.c_str(); }
+  void operator()(const char*& field, const std::string& value) const { field = Intern(value); }
   template <typename Number>
   void operator()(Number& field, int64_t value) const {
     field = static_cast<Number>(value);
@@ -54,13 +64,11 @@ constexpr size_t kSmallestConfigBytes = offsetof(annulus_config_t, log_level) + 
 }  // namespace
 
 Status InitConfig(annulus_config_t* config) {
-  static thread_local Options t_options;  // Keeps the strings alive.
   Options options;
   ANNULUS_RETURN_IF_ERROR(ReadEnvironment(&options));
-  t_options = std::move(options);
   std::memset(config, 0, sizeof *config);
   config->struct_bytes = sizeof *config;
-  VisitFields(*config, t_options, ToConfig());
+  VisitFields(*config, options, ToConfig());
   return Status();
 }
 

@@ -6,7 +6,7 @@
 
 namespace annulus {
 
-// Fills `config` from the environment over the defaults. Its strings are valid until this thread's next InitConfig.
+// Fills `config` from the environment over the defaults. Its strings stay valid while the process lives.
 // Errors: kInvalidArgument naming the variable.
 Status InitConfig(annulus_config_t* config);
 

@@ -14,7 +14,8 @@ bool Driver::Run(const Call& call, const void* input, void* output, Device* devi
   engine_->Start(call, input, output, device);
   Status outcome = RunEngine(deadline, policy);
   if (!outcome.ok()) *verdict = Settle(outcome, call);
-  if (control_ != nullptr) control_->Leave();
+  // After a failure the rank stays inside: it has not completed the call.
+  if (control_ != nullptr && outcome.ok()) control_->Leave();
   return outcome.ok();
 }
 

@@ -125,12 +125,11 @@ struct TransportConfig {
   int nranks = 1;
   std::string job_key;  // Empty: insecure, peers are believed without proof.
   size_t slot_bytes = 256 * 1024;
-  int slots = 8;                // Per direction of a link.
-  std::string interface_name;   // TCP: listen on this interface; empty: on local_host.
-  std::string local_host;       // TCP: own numeric address towards the rendezvous, e.g. "10.0.0.2" or "::1".
-  int tcp_sockets = 0;          // TCP: sockets per link, 0 = chosen.
-  bool checksum = false;        // TCP: CRC32C on every frame.
-  bool oversubscribed = false;  // More ranks than cores on this host.
+  int slots = 8;               // Per direction of a link.
+  std::string interface_name;  // TCP: listen on this interface; empty: on local_host.
+  std::string local_host;      // TCP: own numeric address towards the rendezvous, e.g. "10.0.0.2" or "::1".
+  int tcp_sockets = 0;         // TCP: sockets per link, 0 = chosen.
+  bool checksum = false;       // TCP: CRC32C on every frame.
   Reactor* reactor = nullptr;
 };
 

@@ -14,7 +14,7 @@ constexpr char kTrain[] = "docs/examples/fashion_mnist/train";
 // Small enough for a sanitizer: 4000 images are 62 steps of 64.
 constexpr char kSmall[] = "--train-images 4000 --test-images 1000 --global-batch 64";
 // A step adds the same numbers in another order when the ranks are other ones. Each rounding is 6e-8 of the value; 124
-// steps let it grow to about 1e-5 (measured), far below this and far below what one wrong gradient does.
+// steps let it grow to about 1e-5, far below this and far below what one wrong gradient does.
 constexpr double kLossTolerance = 1e-3;
 
 std::string Temporary(const std::string& name) { return testing::TempDir() + "/" + name; }

@@ -50,7 +50,12 @@ class FaultsTest : public testing::TestWithParam<FaultCase> {
       const WorkerVerdict& verdict = verdicts[rank];
       ASSERT_TRUE(verdict.valid) << "no verdict, or destroy did not return";
       EXPECT_EQ(verdict.status, status);
-      EXPECT_EQ(verdict.rank, culprit());
+      // While only two ranks have entered a mismatched call nobody can tell which is the odd one; the words name both.
+      if (status == ANNULUS_MISMATCH) {
+        EXPECT_NE(verdict.message.find("rank " + std::to_string(culprit())), std::string::npos) << verdict.message;
+      } else {
+        EXPECT_EQ(verdict.rank, culprit());
+      }
       if (message.empty()) message = verdict.message;
       EXPECT_EQ(verdict.message, message) << "ranks disagree";
       EXPECT_NE(verdict.message.find(words), std::string::npos) << verdict.message;
