@@ -48,10 +48,11 @@ annulus_status_t Reject(const Status& status) {
   return ToC(status.code());
 }
 
-// The status of what was thrown below; to be called while it is being handled. No exception leaves the C API.
-annulus_status_t RejectException() {
+// Calls `function`; what it throws becomes a status, for no exception leaves the C API.
+template <class Function>
+annulus_status_t Guarded(Function function) {
   try {
-    throw;
+    return function();
   } catch (const std::bad_alloc&) {
     return Reject({Code::kOutOfMemory, "no memory"});
   } catch (const std::system_error& error) {
@@ -70,15 +71,13 @@ annulus_status_t Call(annulus_comm_t* comm, const Arguments& arguments, bool asy
                       annulus_request_t** request = nullptr) {
   if (comm == nullptr) return Reject(Status::Invalid("comm is null"));
   if (async && request == nullptr) return Reject(Status::Invalid("request is null"));
-  try {
+  return Guarded([&] {
     if (!async) return ToC(Unwrap(comm)->Run(arguments));
     Request* queued = nullptr;
     const Code code = Unwrap(comm)->Submit(arguments, &queued);
     if (code == Code::kOk) *request = reinterpret_cast<annulus_request_t*>(queued);
     return ToC(code);
-  } catch (...) {
-    return RejectException();
-  }
+  });
 }
 
 annulus_status_t GetInt(const annulus_comm_t* comm, int* out, int (Communicator::*getter)() const) {
@@ -116,17 +115,15 @@ size_t annulus_type_bytes(annulus_type_t type) {
 
 annulus_status_t annulus_config_init(annulus_config_t* config) {
   if (config == nullptr) return Reject(Status::Invalid("config is null"));
-  try {
+  return Guarded([&] {
     const Status status = annulus::InitConfig(config);
     return status.ok() ? ANNULUS_OK : Reject(status);
-  } catch (...) {
-    return RejectException();
-  }
+  });
 }
 
 annulus_status_t annulus_comm_create(const annulus_config_t* config, annulus_comm_t** comm) {
   if (comm == nullptr) return Reject(Status::Invalid("comm is null"));
-  try {
+  return Guarded([&] {
     annulus::Options options;
     Status status = config == nullptr ? annulus::ReadEnvironment(&options) : annulus::ToOptions(*config, &options);
     std::unique_ptr<Communicator> communicator;
@@ -134,9 +131,7 @@ annulus_status_t annulus_comm_create(const annulus_config_t* config, annulus_com
     if (!status.ok()) return Reject(status);
     *comm = reinterpret_cast<annulus_comm_t*>(communicator.release());
     return ANNULUS_OK;
-  } catch (...) {
-    return RejectException();
-  }
+  });
 }
 
 annulus_status_t annulus_comm_destroy(annulus_comm_t* comm) {

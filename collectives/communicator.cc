@@ -18,6 +18,20 @@ constexpr WaitPolicy kBackgroundPolicy{5 * kMicrosecond, 10};
 // As good as for ever, and within what the clock can add.
 constexpr Nanoseconds kLongestWait = 365 * 24 * 3600 * kSecond;
 
+// A thread started under it gets no signals: they are the business of the program's own threads.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+ private:
+  sigset_t before_;
+};
+
 std::chrono::steady_clock::time_point TimePoint(Deadline deadline) {
   return std::chrono::steady_clock::time_point(std::chrono::nanoseconds(deadline));
 }
@@ -175,18 +189,8 @@ void Communicator::Abort() {
 }
 
 void Communicator::StartProgressThread() {
-  // Signals are the program's own threads' business.
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  try {
-    progress_thread_ = std::thread([this] { ProgressThread(); });
-  } catch (...) {
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    throw;  // The C API turns it into a status.
-  }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  const SignalsBlocked blocked;
+  progress_thread_ = std::thread([this] { ProgressThread(); });
 }
 
 void Communicator::ProgressThread() {

@@ -35,9 +35,9 @@ void VisitFields(Config& config, OptionsType& options, Visitor visit) {
 // Keeps every distinct text for the life of the process, so that a config never outlives its strings. Settings are few.
 const char* Intern(const std::string& text) {
   static std::mutex mutex;
-  static std::set<std::string>* const kept = new std::set<std::string>;
+  static std::set<std::string> kept;
   std::lock_guard<std::mutex> lock(mutex);
-  return kept->insert(text).first->c_str();
+  return kept.insert(text).first->c_str();
 }
 
 struct ToConfig {

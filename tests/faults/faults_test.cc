@@ -94,10 +94,10 @@ TEST_P(FaultsTest, MissingRankIsNamedAtTheDeadline) {
 }
 
 TEST_P(FaultsTest, RankThatLeavesIsNamed) {
+  // A fast rank may notice in the call after the last common one, and end a slow one that is still in that.
   Ranks ranks(n(), environment(), {"loop"}, culprit(), {"leave"});
-  ASSERT_TRUE(ranks.WaitForLine("ready", Now() + kStart)) << ranks.output(0) << ranks.output(n() - 1);
   const Nanoseconds since = Now();
-  ExpectVerdict(&ranks, culprit(), ANNULUS_PEER_LOST, since, kTimeoutMs * kMillisecond + kLateVerdict, "left");
+  ExpectVerdict(&ranks, culprit(), ANNULUS_PEER_LOST, since, kStart, "left");
 }
 
 TEST_P(FaultsTest, AbortReachesEveryRank) {
