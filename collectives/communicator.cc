@@ -5,9 +5,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "base/check.h"
 #include "base/log.h"
-#include "collectives/slice_tag.h"
 
 namespace annulus {
 namespace {

@@ -56,7 +56,7 @@ class Control {
   Verdict Report(const Status& failure, const Call& call);
 
   // Gives this rank the verdict kAborted at once, and soon every other. No effect after a verdict. Bounded by
-  // kAbortGrace.
+  // kSettleGrace.
   void Abort();
 
   // Says goodbye, closes the connections and ends the thread. Idempotent. Bounded by kCloseGrace.

@@ -1,6 +1,6 @@
 // Waiter: how a thread that drives an engine waits: it spins for a while, then lets others run, then sleeps.
 //
-// Sleeping costs 20-30 us on a virtual machine (measured: docs/benchmarks), so a rank that has a core of its own spins
+// Sleeping costs 20-30 us on a virtual machine, so a rank that has a core of its own spins
 // first. With more ranks than cores spinning steals time from the very rank that is waited for, so it yields at once;
 // and a sleeping rank holds no core at all.
 //
