@@ -108,7 +108,8 @@ typedef struct annulus_error {
   annulus_status_t status; /* ANNULUS_OK when nothing failed */
   int32_t rank;            /* the rank at fault, -1 when none is known */
   int32_t peer;            /* the rank that noticed or the other end, -1 when none */
-  uint64_t sequence;       /* the collective's number on this communicator, from 1; 0 when outside any */
+  uint64_t sequence;       /* the collective's number on this communicator, from 1; 0 when outside any. That of a
+                              mismatch, else the one that this rank was in when it learnt of the failure */
   const char* collective;  /* "allreduce" and so on; "" when outside any */
   int32_t os_errno;        /* the operating system's cause, 0 when none */
   const char* message;     /* one sentence that names the culprit */

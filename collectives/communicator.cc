@@ -89,6 +89,7 @@ void Communicator::Fail(const Verdict& verdict) {
   if (fatal_.failed) return;
   fatal_.failed = true;
   fatal_.verdict = verdict;
+  if (verdict.call.sequence == 0) fatal_.verdict.call = driven_;
   Log(LogLevel::kError, rank(), "%s: %s", CodeName(verdict.code), verdict.message.c_str());
 }
 
@@ -101,12 +102,14 @@ const ErrorRecord& Communicator::LastError() {
 Code Communicator::Drive(const Arguments& arguments, const Call& call, Deadline deadline, const WaitPolicy& policy,
                          std::unique_lock<std::mutex>* lock) {
   driving_ = true;
+  driven_ = call;
   lock->unlock();
   Verdict verdict;
   const bool ok = driver_.Run(call, arguments.sendbuf, arguments.recvbuf, &host_, deadline, policy, &verdict);
   lock->lock();
   driving_ = false;
   if (!ok) Fail(verdict);
+  driven_ = Call();
   if (!queue_.empty() || !ok) changed_.notify_all();
   return ok ? Code::kOk : fatal_.verdict.code;
 }

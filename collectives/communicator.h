@@ -76,6 +76,7 @@ class Communicator {
   Code Refuse(const Status& status);
   // All of these need mu_ held.
   bool Refused(Code* code);
+  // A verdict that concerns no collective in particular (a rank died) is recorded with the one it ended here.
   void Fail(const Verdict& verdict);
   Code Drive(const Arguments& arguments, const Call& call, Deadline deadline, const WaitPolicy& policy,
              std::unique_lock<std::mutex>* lock);
@@ -94,6 +95,7 @@ class Communicator {
   mutable std::mutex mu_;
   std::condition_variable changed_;  // A request is done, or the driver is free, or the queue grew.
   bool driving_ = false;
+  Call driven_;  // While driving_; sequence 0 otherwise.
   bool stopping_ = false;
   uint64_t sequence_ = 0;
   std::deque<Request*> queue_;

@@ -5,50 +5,12 @@
 
 #include <cstring>
 
+#include "tests/collectives/c_call.h"
 #include "tests/collectives/cluster.h"
 #include "tests/collectives/oracle.h"
 
 namespace annulus {
 namespace {
-
-annulus_status_t Run(annulus_comm_t* comm, const Call& call, const void* in, void* out) {
-  const auto type = static_cast<annulus_type_t>(call.type);
-  const auto op = static_cast<annulus_op_t>(call.op);
-  switch (call.kind) {
-    case CollectiveKind::kAllreduce:
-      return annulus_allreduce(comm, in, out, call.count, type, op);
-    case CollectiveKind::kReduceScatter:
-      return annulus_reduce_scatter(comm, in, out, call.count, type, op);
-    case CollectiveKind::kAllgather:
-      return annulus_allgather(comm, in, out, call.count, type);
-    case CollectiveKind::kBroadcast:
-      return annulus_broadcast(comm, in, out, call.count, type, call.root);
-    case CollectiveKind::kReduce:
-      return annulus_reduce(comm, in, out, call.count, type, op, call.root);
-    default:
-      return annulus_barrier(comm);
-  }
-}
-
-annulus_status_t RunAsync(annulus_comm_t* comm, const Call& call, const void* in, void* out,
-                          annulus_request_t** request) {
-  const auto type = static_cast<annulus_type_t>(call.type);
-  const auto op = static_cast<annulus_op_t>(call.op);
-  switch (call.kind) {
-    case CollectiveKind::kAllreduce:
-      return annulus_allreduce_async(comm, in, out, call.count, type, op, request);
-    case CollectiveKind::kReduceScatter:
-      return annulus_reduce_scatter_async(comm, in, out, call.count, type, op, request);
-    case CollectiveKind::kAllgather:
-      return annulus_allgather_async(comm, in, out, call.count, type, request);
-    case CollectiveKind::kBroadcast:
-      return annulus_broadcast_async(comm, in, out, call.count, type, call.root, request);
-    case CollectiveKind::kReduce:
-      return annulus_reduce_async(comm, in, out, call.count, type, op, call.root, request);
-    default:
-      return annulus_barrier_async(comm, request);
-  }
-}
 
 enum class Form { kOutOfPlace, kInPlace, kAsync };
 
@@ -71,14 +33,14 @@ void RunAndCheck(annulus_comm_t* comm, const Call& call, const std::vector<Bytes
   }
   if (form == Form::kAsync) {
     annulus_request_t* request = nullptr;
-    ASSERT_EQ(RunAsync(comm, call, in, out, &request), ANNULUS_OK);
+    ASSERT_EQ(SubmitCall(comm, call, in, out, &request), ANNULUS_OK);
     EXPECT_EQ(annulus_request_wait(request, -1), ANNULUS_OK);
     EXPECT_EQ(annulus_request_test(request), ANNULUS_OK) << "a finished request may be asked again";
     EXPECT_EQ(annulus_request_free(request), ANNULUS_OK);
   } else {
     annulus_error_t error{};
     error.struct_bytes = sizeof error;
-    const annulus_status_t status = Run(comm, call, in, out);
+    const annulus_status_t status = RunCall(comm, call, in, out);
     if (status != ANNULUS_OK) annulus_comm_last_error(comm, &error);
     ASSERT_EQ(status, ANNULUS_OK) << (error.message != nullptr ? error.message : "");
   }

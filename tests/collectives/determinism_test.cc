@@ -4,8 +4,10 @@
 #include <annulus.h>
 #include <gtest/gtest.h>
 
+#include "tests/collectives/c_call.h"
 #include "tests/collectives/cluster.h"
 #include "tests/collectives/oracle.h"
+#include "tests/collectives/sim_job.h"
 
 namespace annulus {
 namespace {
@@ -43,53 +45,105 @@ std::vector<Variant> Variants() {
   return variants;
 }
 
-// Every rank's result of one allreduce.
-std::vector<Bytes> Allreduce(Variant variant, int nranks, const Call& call) {
+constexpr uint64_t kInputSeed = 5;
+
+// Every rank's result of `call`, by real ranks.
+std::vector<Bytes> RealResults(Variant variant, int nranks, const Call& call) {
   variant.config.nranks = nranks;
   std::vector<Bytes> results(nranks);
-  const auto type = static_cast<annulus_type_t>(call.type);
-  const auto op = static_cast<annulus_op_t>(call.op);
   Cluster(variant.config).Run([&](annulus_comm_t* comm, int rank) {
-    Bytes input = MakeInput(call.type, call.count, rank, 5);
-    Bytes output(input.size());
-    std::byte* out = variant.in_place ? input.data() : output.data();
+    Bytes input = MakeInput(call.type, InputElements(call, nranks), rank, kInputSeed);
+    Bytes output(OutputElements(call, nranks) * TypeBytes(call.type));
+    const bool scatter = call.kind == CollectiveKind::kReduceScatter;
+    std::byte* out = variant.in_place ? input.data() + (scatter ? rank * output.size() : 0) : output.data();
     if (variant.async) {
       annulus_request_t* request = nullptr;
-      ASSERT_EQ(annulus_allreduce_async(comm, input.data(), out, call.count, type, op, &request), ANNULUS_OK);
+      ASSERT_EQ(SubmitCall(comm, call, input.data(), out, &request), ANNULUS_OK);
       EXPECT_EQ(annulus_request_wait(request, -1), ANNULUS_OK);
       annulus_request_free(request);
     } else {
-      ASSERT_EQ(annulus_allreduce(comm, input.data(), out, call.count, type, op), ANNULUS_OK);
+      ASSERT_EQ(RunCall(comm, call, input.data(), out), ANNULUS_OK);
     }
-    results[rank] = variant.in_place ? input : output;
+    results[rank].assign(out, out + output.size());
   });
   return results;
 }
 
-class DeterminismTest : public testing::TestWithParam<int> {};
+// The same on simulated links and, with `on_device`, on memory that only a simulated device may touch, late and in an
+// order of its own.
+std::vector<Bytes> SimulatedResults(uint64_t seed, bool on_device, int nranks, Call call) {
+  SimJobOptions options;
+  options.world.seed = seed;
+  options.world.nranks = nranks;
+  options.world.kind = static_cast<SimKind>(seed % 3);
+  options.plan.slice_bytes = 512 << seed % 4;
+  options.plan.small_bytes = seed % 2 == 0 ? 0 : 4096;
+  options.plan.channels = 1 + seed % 2;
+  options.world.slots = options.plan.slots;
+  options.world.slot_bytes = SlotBytes(options.plan);
+  call.sequence = 1;
+  options.call = call;
+  options.input_seed = kInputSeed;
+  options.on_device = on_device;
+  options.in_place = seed % 3 == 0;
+  options.timeout = 100 * kSecond;
+  SimJob job(options);
+  EXPECT_TRUE(job.Run());
+  std::vector<Bytes> results;
+  for (int rank = 0; rank < nranks; ++rank) {
+    EXPECT_TRUE(job.finished(rank));
+    results.push_back(job.Output(rank));
+  }
+  return results;
+}
 
-TEST_P(DeterminismTest, BitsAreEqualOverRanksTransportsSlicesChannelsSocketsFormsAndRuns) {
+void ExpectSameBits(const Call& call, const std::vector<Bytes>& results, const std::vector<Bytes>& first) {
+  for (size_t rank = 0; rank < results.size(); ++rank) {
+    if (call.kind == CollectiveKind::kReduce && static_cast<int>(rank) != call.root) continue;
+    ASSERT_EQ(results[rank], first[rank]) << "rank " << rank;
+    if (call.kind == CollectiveKind::kAllreduce) {
+      ASSERT_EQ(results[rank], first[0]) << "ranks 0 and " << rank;
+    }
+  }
+}
+
+// Kind, operation, number of ranks.
+using Param = std::tuple<CollectiveKind, ReduceOp, int>;
+class DeterminismTest : public testing::TestWithParam<Param> {};
+
+TEST_P(DeterminismTest, BitsAreEqualOverRanksTransportsSlicesChannelsSocketsFormsMemoriesAndRuns) {
+  const auto [kind, op, nranks] = GetParam();
   for (DataType type : {DataType::kFloat32, DataType::kFloat16, DataType::kBFloat16, DataType::kFloat64}) {
     for (size_t count : {5, 8001}) {
       Call call;
-      call.kind = CollectiveKind::kAllreduce;
+      call.kind = kind;
       call.type = type;
-      call.op = ReduceOp::kAvg;
+      call.op = op;
       call.count = count;
-      Bytes first;
+      call.root = kind == CollectiveKind::kReduce ? nranks - 1 : 0;
+      std::vector<Bytes> first;
       for (const Variant& variant : Variants()) {
-        const std::vector<Bytes> results = Allreduce(variant, GetParam(), call);
-        if (first.empty()) first = results[0];
-        for (int rank = 0; rank < GetParam(); ++rank) {
-          ASSERT_EQ(results[rank], first)
-              << variant.name << ", rank " << rank << ", " << TypeName(type) << ", count " << count;
-        }
+        SCOPED_TRACE(testing::Message() << variant.name << ", " << TypeName(type) << ", count " << count);
+        const std::vector<Bytes> results = RealResults(variant, nranks, call);
+        if (first.empty()) first = results;
+        ExpectSameBits(call, results, first);
+        if (HasFatalFailure()) return;
+      }
+      for (uint64_t seed = 1; seed <= 12; ++seed) {
+        SCOPED_TRACE(testing::Message() << "simulated, seed " << seed << ", " << TypeName(type) << ", " << count);
+        ExpectSameBits(call, SimulatedResults(seed, seed % 4 != 0, nranks, call), first);
+        if (HasFatalFailure()) return;
       }
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, DeterminismTest, testing::Values(2, 3, 5));
+INSTANTIATE_TEST_SUITE_P(Allreduce, DeterminismTest,
+                         testing::Combine(testing::Values(CollectiveKind::kAllreduce),
+                                          testing::Values(ReduceOp::kAvg, ReduceOp::kProd), testing::Values(2, 3, 5)));
+INSTANTIATE_TEST_SUITE_P(Others, DeterminismTest,
+                         testing::Combine(testing::Values(CollectiveKind::kReduceScatter, CollectiveKind::kReduce),
+                                          testing::Values(ReduceOp::kSum), testing::Values(3)));
 
 TEST(DeterminismTestItself, OrderOfAdditionMattersForItsInputs) {
   // Were the inputs such that every order gives the same bits, the test above would prove nothing.

@@ -8,8 +8,9 @@ namespace annulus {
 SimJob::SimJob(const SimJobOptions& options)
     : options_(options), world_(options.world), arbiter_(options.world.nranks), ranks_(options.world.nranks) {
   const int n = options.world.nranks;
+  const uint64_t seed = options.input_seed != 0 ? options.input_seed : options.world.seed;
   for (int r = 0; r < n; ++r) {
-    inputs_.push_back(MakeInput(options.call.type, InputElements(options.call, n), r, options.world.seed));
+    inputs_.push_back(MakeInput(options.call.type, InputElements(options.call, n), r, seed));
   }
   for (int r = 0; r < n; ++r) MakeRank(r);
   Connect();

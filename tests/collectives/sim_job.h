@@ -20,6 +20,7 @@ struct SimJobOptions {
   SimOptions world;
   PlanSettings plan;
   Call call;
+  uint64_t input_seed = 0;  // 0: the world's.
   bool on_device = false;
   bool in_place = false;
   Nanoseconds timeout = kSecond;
