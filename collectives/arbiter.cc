@@ -2,6 +2,7 @@
 #include "collectives/arbiter.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <utility>
 
@@ -96,7 +97,8 @@ void Arbiter::Report(int rank, const Status& failure, const Call& call, Nanoseco
 }
 
 void Arbiter::Answer(int rank, const Activity& activity, Nanoseconds now) {
-  if (!ranks_[rank].answered) Record(rank, activity);
+  // The first answer shows the rank as the failure found it. Later ones were asked for to see who makes the call.
+  if (!ranks_[rank].answered || tie_ends_ != kNoDeadline) Record(rank, activity);
   Advance(now);
 }
 
@@ -137,7 +139,10 @@ void Arbiter::Advance(Nanoseconds now) {
   if (verdict_ || !investigating_) return;
   if (!AllAnswered() && now < deadline_) return;
   const int reporter = ChooseReport();
-  if (std::optional<Verdict> verdict = Judge(reporter)) return Conclude(std::move(*verdict));
+  if (std::optional<Verdict> verdict = Judge(reporter)) {
+    if (verdict->code == Code::kMismatch && AwaitTieBreak(now)) return;
+    return Conclude(std::move(*verdict));
+  }
   if (!settling_ && now < deadline_) {
     settling_ = true;
     deadline_ = std::min(deadline_, now + kSettleWindow);
@@ -222,17 +227,50 @@ std::optional<Verdict> Arbiter::JudgeLeft(int reporter, const std::optional<Call
   return std::nullopt;
 }
 
-// Calls of one number that differ are always the program's error, so the earliest such number counts, finished or not.
 std::optional<Verdict> Arbiter::JudgeMismatch() const {
+  const CallsByRank calls = Mismatch();
+  if (calls.empty()) return std::nullopt;
+  return Blame(SplitByCall(calls), calls, nranks());
+}
+
+// Calls of one number that differ are always the program's error, so the earliest such number counts, finished or not.
+// Returns these calls; empty when all agree.
+Arbiter::CallsByRank Arbiter::Mismatch() const {
   std::map<uint64_t, CallsByRank> calls;
   for (int r = 0; r < nranks(); ++r) {
     for (const Call& call : ranks_[r].calls) calls[call.sequence].emplace(r, call);
   }
-  for (const auto& of_sequence : calls) {
-    Parties parties = SplitByCall(of_sequence.second);
-    if (parties.size() > 1) return Blame(std::move(parties), of_sequence.second, nranks());
+  for (auto& [sequence, of_sequence] : calls) {
+    if (SplitByCall(of_sequence).size() > 1) return std::move(of_sequence);
   }
-  return std::nullopt;
+  return {};
+}
+
+// In a mismatch no party is the largest, and a rank that is on its way to that call may join one.
+bool Arbiter::TieMayBreak() const {
+  const CallsByRank calls = Mismatch();
+  std::vector<size_t> sizes;
+  for (const std::vector<int>& party : SplitByCall(calls)) sizes.push_back(party.size());
+  std::sort(sizes.begin(), sizes.end(), std::greater<>());
+  if (sizes.size() < 2 || sizes[0] > sizes[1]) return false;
+  const uint64_t sequence = calls.begin()->second.sequence;
+  return std::any_of(ranks_.begin(), ranks_.end(), [sequence](const Rank& rank) {
+    return !rank.left && !rank.failure && rank.answered && rank.sequence < sequence;
+  });
+}
+
+// Whether to put off the verdict on a mismatch, up to kTieWindow; asks all ranks anew every kTieInterval.
+bool Arbiter::AwaitTieBreak(Nanoseconds now) {
+  if (!TieMayBreak() || now >= tie_ends_) return false;
+  if (tie_ends_ == kNoDeadline) {
+    tie_ends_ = now + kTieWindow;
+  } else if (now >= deadline_) {
+    query_ = true;
+  } else {
+    return true;
+  }
+  deadline_ = std::min(now + kTieInterval, tie_ends_);
+  return true;
 }
 
 // Everyone answered and agrees on the calls, yet time ran out: somebody is late. First who has not entered the

@@ -1,5 +1,5 @@
-// Arbiter: rank 0's judge of what went wrong. Ranks' messages and the time go in; one query and at most one verdict
-// come out.
+// Arbiter: rank 0's judge of what went wrong. Ranks' messages and the time go in; queries and at most one verdict come
+// out.
 //
 // What is known for certain decides at once: an abort, a rank whose control connection closed without a goodbye, a
 // broken control message. A report of a failure only says what one rank sees, so it opens an investigation: every rank
@@ -10,6 +10,7 @@
 // Threads: one at a time.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -29,6 +30,12 @@ class Arbiter {
   // rank with the cause closes its links, and neighbours may notice that before its own report is here.
   static constexpr Nanoseconds kSettleWindow = 50 * kMillisecond;
 
+  // When a mismatch has equally many ranks on both sides, as it has while only two have made the call: how long the
+  // others may take to make it and so settle who is at fault, and how often they are asked. Ranks in step follow within
+  // milliseconds, on an overloaded machine within some hundred.
+  static constexpr Nanoseconds kTieWindow = 500 * kMillisecond;
+  static constexpr Nanoseconds kTieInterval = 20 * kMillisecond;
+
   explicit Arbiter(int nranks) : ranks_(nranks) {}
 
   // The control connection of `rank` ended; os_errno is 0 for an orderly end or a reset.
@@ -45,7 +52,7 @@ class Arbiter {
   void Broken(int rank, const std::string& what, Nanoseconds now);
   void Tick(Nanoseconds now);
 
-  // True once: the caller sends a query to every rank that is there, itself included.
+  // True once per query: the caller sends it to every rank that is there, itself included.
   bool TakeQuery();
   // When Tick is due; kNoDeadline when it is not.
   Deadline deadline() const { return verdict_ ? kNoDeadline : deadline_; }
@@ -65,6 +72,8 @@ class Arbiter {
     uint64_t completed() const { return inside ? sequence - 1 : sequence; }
   };
 
+  using CallsByRank = std::map<int, Call>;
+
   int nranks() const { return static_cast<int>(ranks_.size()); }
   void Record(int rank, const Activity& activity);
   void Conclude(Verdict verdict);
@@ -78,6 +87,9 @@ class Arbiter {
   std::optional<Verdict> JudgeSilent(int reporter) const;
   std::optional<Verdict> JudgeLeft(int reporter, const std::optional<Call>& concerned) const;
   std::optional<Verdict> JudgeMismatch() const;
+  CallsByRank Mismatch() const;
+  bool TieMayBreak() const;
+  bool AwaitTieBreak(Nanoseconds now);
   std::optional<Verdict> JudgeBehind(int reporter, const Call& concerned) const;
   Verdict JudgeReport(int reporter) const;
 
@@ -86,6 +98,7 @@ class Arbiter {
   bool settling_ = false;
   bool query_ = false;
   Deadline deadline_ = kNoDeadline;
+  Deadline tie_ends_ = kNoDeadline;  // Set while a tie is waiting to be broken.
   std::optional<Verdict> verdict_;
 };
 

@@ -28,7 +28,7 @@ struct ControlConfig {
 
 class Control {
  public:
-  // How long Report waits for the arbiter, which itself takes at most Arbiter::kAnswerWindow.
+  // How long Report waits for the arbiter, which itself takes at most Arbiter::kAnswerWindow + kTieWindow.
   static constexpr Nanoseconds kVerdictGrace = 1500 * kMillisecond;
   // How long Close waits for what it sent to arrive.
   static constexpr Nanoseconds kCloseGrace = 200 * kMillisecond;

@@ -21,8 +21,12 @@ Call Allreduce(uint64_t sequence, uint64_t count) {
   return call;
 }
 
-// Any events in any order: at most one query, at most one verdict, none without a cause, and never later than the
-// answer window.
+// What a report may take, and the queries that fit in.
+constexpr Nanoseconds kLongest = Arbiter::kAnswerWindow + Arbiter::kTieWindow;
+constexpr int kMostQueries = 1 + Arbiter::kTieWindow / Arbiter::kTieInterval;
+
+// Any events in any order: few queries, at most one verdict, none without a cause, and never later than the answer
+// window and that of a tie.
 TEST(ArbiterRandom, OneVerdictWhateverHappens) {
   for (uint32_t seed = 1; seed <= 10000; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -68,14 +72,14 @@ TEST(ArbiterRandom, OneVerdictWhateverHappens) {
       queries += arbiter.TakeQuery();
       ASSERT_TRUE(!seen || arbiter.verdict() == seen);
       seen = arbiter.verdict();
-      ASSERT_TRUE(seen || first_report == kNoDeadline || now < first_report + Arbiter::kAnswerWindow);
+      ASSERT_TRUE(seen || first_report == kNoDeadline || now < first_report + kLongest);
       if (!seen) continue;
       ASSERT_GE(seen->rank, 0);
       ASSERT_LT(seen->rank, n);
       ASSERT_LT(seen->peer, n);
       ASSERT_FALSE(seen->message.empty());
     }
-    ASSERT_LE(queries, 1);
+    ASSERT_LE(queries, kMostQueries);
   }
 }
 
