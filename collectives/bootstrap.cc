@@ -70,7 +70,7 @@ bool RendezvousGuest::Connect(int* fd) {
   plan.key = config_.job_key;
   plan.deadline = std::min(config_.deadline, DeadlineAfter(kAttemptLimit));
   DialRequest dial;
-  status_ = Resolve(reactor_, config_.rendezvous, plan.deadline, &dial.endpoints);
+  status_ = Resolve(config_.rendezvous, plan.deadline, &dial.endpoints);
   if (!status_.ok()) return false;
   std::rotate(dial.endpoints.begin(), dial.endpoints.begin() + attempts_++ % dial.endpoints.size(),
               dial.endpoints.end());

@@ -71,7 +71,7 @@ Status RendezvousHost::Run(BootstrapResult* result) {
 
 Status RendezvousHost::OpenListener() {
   std::vector<StreamEndpoint> endpoints;
-  ANNULUS_RETURN_IF_ERROR(Resolve(reactor_, config_.rendezvous, config_.deadline, &endpoints));
+  ANNULUS_RETURN_IF_ERROR(Resolve(config_.rendezvous, config_.deadline, &endpoints));
   for (;;) {
     const Status status = TryListen(endpoints);
     if (status.os_errno() != EADDRINUSE) return status;

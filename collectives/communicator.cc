@@ -1,11 +1,10 @@
 #include "collectives/communicator.h"
 
-#include <signal.h>
-
 #include <algorithm>
 #include <chrono>
 
 #include "base/log.h"
+#include "base/thread.h"
 
 namespace annulus {
 namespace {
@@ -15,20 +14,6 @@ constexpr WaitPolicy kBackgroundPolicy{5 * kMicrosecond, 10};
 
 // As good as for ever, and within what the clock can add.
 constexpr Nanoseconds kLongestWait = 365 * 24 * 3600 * kSecond;
-
-// A thread started under it gets no signals: they are the business of the program's own threads.
-class SignalsBlocked {
- public:
-  SignalsBlocked() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-
- private:
-  sigset_t before_;
-};
 
 std::chrono::steady_clock::time_point TimePoint(Deadline deadline) {
   return std::chrono::steady_clock::time_point(std::chrono::nanoseconds(deadline));
@@ -66,16 +51,21 @@ Communicator::~Communicator() {
 Code Communicator::Refuse(const Status& status) {
   std::lock_guard<std::mutex> lock(mu_);
   Code code = status.code();
-  if (Refused(&code)) return code;
+  if (!Refused(&code)) RecordRefusal(status);
+  return code;
+}
+
+void Communicator::RecordRefusal(const Status& status) {
   ErrorRecord record;
   record.failed = true;
   record.verdict.code = status.code();
   record.verdict.rank = rank();
   record.verdict.message = status.message();
+  record.verdict.os_errno = status.os_errno();
   record.verdict.advice = "Correct the call; nothing was sent and the communicator stays usable.";
+  if (status.code() == Code::kSystem) record.verdict.advice = "Free resources and call again; nothing was sent.";
   refusals_.push_back(std::move(record));
   if (refusals_.size() > kKeptRefusals) refusals_.pop_front();
-  return code;
 }
 
 bool Communicator::Refused(Code* code) {
@@ -123,26 +113,35 @@ Code Communicator::Run(const Arguments& arguments) {
   if (!driving_ && queue_.empty()) {
     return Drive(arguments, CallOf(arguments, ++sequence_), TimeoutFromNow(), setup_->wait_policy(), &lock);
   }
-  Request* request = Enqueue(arguments);
+  Request* request = nullptr;
+  code = Enqueue(arguments, &request);
   lock.unlock();
+  if (code != Code::kOk) return code;
   code = Wait(request, -1);
   Free(request);
   return code;
 }
 
-Request* Communicator::Enqueue(const Arguments& arguments) {
+Code Communicator::Enqueue(const Arguments& arguments, Request** queued) {
   // First what may fail: a request must not be queued when the caller is told that it is not.
-  if (!progress_thread_.joinable()) StartProgressThread();
+  if (!progress_thread_.joinable()) {
+    const Status started = StartThread(
+        "the progress thread", [this] { ProgressThread(); }, &progress_thread_);
+    if (!started.ok()) {
+      RecordRefusal(started);
+      return started.code();
+    }
+  }
   auto owned = std::make_unique<Request>();
   Request* request = owned.get();
   requests_.insert(request);
   queue_.push_back(request);
-  owned.release();
+  *queued = owned.release();
   request->communicator = this;
   request->arguments = arguments;
   request->call = CallOf(arguments, ++sequence_);
   changed_.notify_all();
-  return request;
+  return Code::kOk;
 }
 
 Code Communicator::Submit(const Arguments& arguments, Request** request) {
@@ -151,8 +150,7 @@ Code Communicator::Submit(const Arguments& arguments, Request** request) {
   std::lock_guard<std::mutex> lock(mu_);
   Code code = Code::kOk;
   if (Refused(&code)) return code;
-  *request = Enqueue(arguments);
-  return Code::kOk;
+  return Enqueue(arguments, request);
 }
 
 Code Communicator::Wait(Request* request, int64_t timeout_ms) {
@@ -187,11 +185,6 @@ void Communicator::Abort() {
   std::lock_guard<std::mutex> lock(mu_);
   driver_.Interrupt();
   Fail(verdict);
-}
-
-void Communicator::StartProgressThread() {
-  const SignalsBlocked blocked;
-  progress_thread_ = std::thread([this] { ProgressThread(); });
 }
 
 void Communicator::ProgressThread() {

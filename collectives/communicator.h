@@ -75,13 +75,13 @@ class Communicator {
 
   Code Refuse(const Status& status);
   // All of these need mu_ held.
+  void RecordRefusal(const Status& status);
   bool Refused(Code* code);
   // A verdict that concerns no collective in particular (a rank died) is recorded with the one it ended here.
   void Fail(const Verdict& verdict);
   Code Drive(const Arguments& arguments, const Call& call, Deadline deadline, const WaitPolicy& policy,
              std::unique_lock<std::mutex>* lock);
-  Request* Enqueue(const Arguments& arguments);
-  void StartProgressThread();
+  Code Enqueue(const Arguments& arguments, Request** request);
   void ProgressThread();
 
   Deadline TimeoutFromNow() const { return DeadlineAfter(setup_->options().timeout_ms * kMillisecond); }

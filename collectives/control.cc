@@ -1,16 +1,14 @@
 // The control thread's start and end, and what other threads hand over to it.
 #include "collectives/control.h"
 
-#include <signal.h>
-
 #include <asio/executor_work_guard.hpp>
 #include <asio/io_context.hpp>
 #include <asio/post.hpp>
 #include <asio/steady_timer.hpp>
 #include <chrono>
-#include <system_error>
 #include <thread>
 
+#include "base/thread.h"
 #include "collectives/arbiter_text.h"
 #include "collectives/control_judge.h"
 #include "collectives/control_member.h"
@@ -47,19 +45,7 @@ class Control::Thread {
 
 Status Control::Thread::Start(ControlConnections connections) {
   ANNULUS_RETURN_IF_ERROR(role_->Open(std::move(connections)));
-  // Signals are for the program's own threads.
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  Status status;
-  try {
-    thread_ = std::thread([this] { context_.run(); });
-  } catch (const std::system_error& error) {
-    status = Status::System("starting the control thread", error.code().value());
-  }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return status;
+  return StartThread("the control thread", [this] { context_.run(); }, &thread_);
 }
 
 void Control::Thread::Post(std::function<void(ControlRole*)> work) {

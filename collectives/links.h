@@ -25,8 +25,9 @@ class Links {
 
   const std::vector<std::unique_ptr<Endpoint>>& all() const { return owned_; }
 
-  // Completes everything pending with kAborted.
+  // Completes everything pending with kAborted. Takes as long as the slowest link, not as their sum.
   void Close() {
+    for (auto& endpoint : owned_) endpoint->PrepareClose();
     for (auto& endpoint : owned_) endpoint->Close();
   }
 

@@ -10,9 +10,9 @@
 
 namespace annulus {
 
-Status FindLocalHost(Reactor* reactor, const std::string& rendezvous, Deadline deadline, std::string* host) {
+Status FindLocalHost(const std::string& rendezvous, Deadline deadline, std::string* host) {
   std::vector<StreamEndpoint> endpoints;
-  ANNULUS_RETURN_IF_ERROR(Resolve(reactor, rendezvous, deadline, &endpoints));
+  ANNULUS_RETURN_IF_ERROR(Resolve(rendezvous, deadline, &endpoints));
   int error = 0;
   for (const StreamEndpoint& endpoint : endpoints) {
     // Connecting a datagram socket picks the route and sends nothing.

@@ -5,12 +5,11 @@
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "transport/reactor.h"
 
 namespace annulus {
 
 // Output: a numeric IPv4 or IPv6 address. Sends nothing; blocks only to resolve a name, up to `deadline`.
 // Errors: those of Resolve; kSystem when no route leads there.
-Status FindLocalHost(Reactor* reactor, const std::string& rendezvous, Deadline deadline, std::string* host);
+Status FindLocalHost(const std::string& rendezvous, Deadline deadline, std::string* host);
 
 }  // namespace annulus

@@ -62,7 +62,7 @@ Status Setup::Establish(const Options& options, std::unique_ptr<Setup>* setup) {
 
 Status Setup::Meet(Deadline deadline) {
   std::string local_host;
-  ANNULUS_RETURN_IF_ERROR(FindLocalHost(&reactor_, options_.rendezvous, deadline, &local_host));
+  ANNULUS_RETURN_IF_ERROR(FindLocalHost(options_.rendezvous, deadline, &local_host));
   PeerInfo own;
   own.host_id = host_id_;
   own.plan = plan_;

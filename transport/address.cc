@@ -1,15 +1,21 @@
 #include "transport/address.h"
 
+#include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <asio/ip/address.hpp>
 #include <asio/ip/tcp.hpp>
 #include <asio/ip/v6_only.hpp>
+#include <chrono>
+#include <condition_variable>
 #include <cstring>
 #include <memory>
+#include <mutex>
+#include <thread>
 
 #include "base/options.h"
+#include "base/thread.h"
 
 namespace annulus {
 namespace {
@@ -24,6 +30,41 @@ asio::ip::tcp::endpoint ToTcp(const StreamEndpoint& endpoint) {
   std::memcpy(tcp.data(), endpoint.data(), std::min(endpoint.size(), tcp.capacity()));
   tcp.resize(endpoint.size());
   return tcp;
+}
+
+// One question to the system's resolver, which can neither be cancelled nor given a deadline.
+struct Lookup {
+  std::mutex mu;
+  std::condition_variable changed;
+  bool done = false;
+  std::string error;
+  std::vector<StreamEndpoint> endpoints;
+};
+
+void LookUp(const std::string& host, int port, Lookup* lookup) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_ADDRCONFIG;
+  addrinfo* found = nullptr;
+  const int error = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+  std::lock_guard<std::mutex> lock(lookup->mu);
+  if (error != 0) lookup->error = gai_strerror(error);
+  for (const addrinfo* entry = error == 0 ? found : nullptr; entry != nullptr; entry = entry->ai_next) {
+    lookup->endpoints.emplace_back(entry->ai_addr, entry->ai_addrlen);
+  }
+  if (error == 0) freeaddrinfo(found);
+  lookup->done = true;
+  lookup->changed.notify_all();
+}
+
+// Asks in a thread of its own, which is left behind when the answer comes too late; so the library stays loaded
+// (collectives/BUILD, -z nodelete).
+Status StartLookup(const std::string& host, int port, const std::shared_ptr<Lookup>& lookup) {
+  std::thread thread;
+  const auto look_up = [host, port, lookup] { LookUp(host, port, lookup.get()); };
+  ANNULUS_RETURN_IF_ERROR(StartThread("a thread to look up the rendezvous", look_up, &thread));
+  thread.detach();
+  return Status();
 }
 
 }  // namespace
@@ -62,8 +103,7 @@ Status ParseEndpoint(const std::string& text, StreamEndpoint* endpoint) {
   return MakeEndpoint(host, port, endpoint);
 }
 
-Status Resolve(Reactor* reactor, const std::string& address, Deadline deadline,
-               std::vector<StreamEndpoint>* endpoints) {
+Status Resolve(const std::string& address, Deadline deadline, std::vector<StreamEndpoint>* endpoints) {
   StreamEndpoint numeric;
   if (ParseEndpoint(address, &numeric).ok()) {
     *endpoints = {numeric};
@@ -74,25 +114,15 @@ Status Resolve(Reactor* reactor, const std::string& address, Deadline deadline,
   if (!ParseAddress(address, &host, &port)) {
     return Status::Invalid("\"" + address + "\" is not of the form host:port or [address]:port");
   }
-  struct Answer {
-    bool done = false;
-    asio::error_code error;
-    std::vector<StreamEndpoint> endpoints;
-  };
-  auto answer = std::make_shared<Answer>();  // The handler may come after the deadline.
-  asio::ip::tcp::resolver resolver(reactor->context());
-  resolver.async_resolve(host, std::to_string(port),
-                         [answer](const asio::error_code& error, const asio::ip::tcp::resolver::results_type& results) {
-                           answer->done = true;
-                           answer->error = error;
-                           for (const auto& result : results) answer->endpoints.push_back(result.endpoint());
-                         });
-  while (!answer->done && Now() < deadline) reactor->WaitUntil(deadline);
-  if (!answer->done) return {Code::kTimeout, "looking up \"" + host + "\" took too long"};
-  if (answer->error || answer->endpoints.empty()) {
-    return {Code::kSystem, "the host \"" + host + "\" cannot be looked up: " + answer->error.message()};
-  }
-  *endpoints = std::move(answer->endpoints);
+  auto lookup = std::make_shared<Lookup>();
+  ANNULUS_RETURN_IF_ERROR(StartLookup(host, port, lookup));
+  std::unique_lock<std::mutex> lock(lookup->mu);
+  const auto until = std::chrono::steady_clock::time_point(std::chrono::nanoseconds(deadline));
+  if (!lookup->changed.wait_until(lock, until, [&lookup] { return lookup->done; }))
+    return {Code::kTimeout, "looking up \"" + host + "\" took too long"};
+  if (!lookup->error.empty() || lookup->endpoints.empty())
+    return {Code::kSystem, "the host \"" + host + "\" cannot be looked up: " + lookup->error};
+  *endpoints = std::move(lookup->endpoints);
   return Status();
 }
 

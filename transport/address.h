@@ -40,7 +40,7 @@ Status ParseEndpoint(const std::string& text, StreamEndpoint* endpoint);
 
 // Finds all endpoints of "host:port", names allowed, in the system's order of preference. Blocks up to `deadline`.
 // Errors: kInvalidArgument, kTimeout, kSystem (the name is unknown).
-Status Resolve(Reactor* reactor, const std::string& address, Deadline deadline, std::vector<StreamEndpoint>* endpoints);
+Status Resolve(const std::string& address, Deadline deadline, std::vector<StreamEndpoint>* endpoints);
 
 // Listens at `endpoint`; port 0 takes a free one, which listener->local_endpoint() tells. `configure`, if any, sees the
 // socket before it is bound; accepted sockets inherit its options.

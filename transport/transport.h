@@ -115,6 +115,9 @@ class Endpoint {
   // sleep then. Cheap when called again before a wake-up.
   virtual bool Arm() = 0;
 
+  // Says that Close() follows at once, and begins what it would wait for: so the waits of many links overlap.
+  virtual void PrepareClose() {}
+
   // Ends the link. Sends that had completed still reach the peer.
   virtual void Close() = 0;
 };

@@ -233,7 +233,7 @@ TEST_F(BootstrapTest, ProvenButBrokenMessagesAreDropped) {
     plan.key = kKey;
     plan.deadline = DeadlineAfter(kPatience);
     plan.dials.resize(1);
-    ASSERT_TRUE(Resolve(&reactor, Config(1, 2).rendezvous, plan.deadline, &plan.dials[0].endpoints).ok());
+    ASSERT_TRUE(Resolve(Config(1, 2).rendezvous, plan.deadline, &plan.dials[0].endpoints).ok());
     std::vector<Stream> streams;
     ASSERT_TRUE(EstablishStreams(&reactor, plan, &streams).ok());
     const int fd = streams[0].socket.release();

@@ -1,9 +1,15 @@
 // Tests of addresses: text, resolution and listening.
 #include "transport/address.h"
 
+#include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <netdb.h>
 
 #include <cerrno>
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -27,14 +33,57 @@ TEST(AddressTest, TextAndEndpointsCorrespond) {
 }
 
 TEST(AddressTest, LocalhostResolvesToALoopbackAddress) {
-  Reactor reactor;
   std::vector<StreamEndpoint> endpoints;
-  ASSERT_TRUE(Resolve(&reactor, "localhost:29500", DeadlineAfter(kPatience), &endpoints).ok());
+  ASSERT_TRUE(Resolve("localhost:29500", DeadlineAfter(kPatience), &endpoints).ok());
   ASSERT_FALSE(endpoints.empty());
   EXPECT_TRUE(IsLoopback(endpoints[0]));
-  ASSERT_TRUE(Resolve(&reactor, "[::1]:29500", DeadlineAfter(kPatience), &endpoints).ok());
+  ASSERT_TRUE(Resolve("[::1]:29500", DeadlineAfter(kPatience), &endpoints).ok());
   EXPECT_EQ(EndpointText(endpoints[0]), "[::1]:29500");
-  EXPECT_EQ(Resolve(&reactor, "no port", DeadlineAfter(kPatience), &endpoints).code(), Code::kInvalidArgument);
+  EXPECT_EQ(Resolve("no port", DeadlineAfter(kPatience), &endpoints).code(), Code::kInvalidArgument);
+}
+
+// Instead of the C library's: "hung" is a name whose servers do not answer while the gate is closed.
+class Gate {
+ public:
+  void Open() {
+    std::lock_guard<std::mutex> lock(mu_);
+    open_ = true;
+    changed_.notify_all();
+  }
+  void Pass() {
+    std::unique_lock<std::mutex> lock(mu_);
+    changed_.wait(lock, [this] { return open_; });
+    passed_ = true;
+    changed_.notify_all();
+  }
+  bool WaitUntilPassed() {
+    std::unique_lock<std::mutex> lock(mu_);
+    return changed_.wait_for(lock, std::chrono::nanoseconds(kPatience), [this] { return passed_; });
+  }
+
+ private:
+  std::mutex mu_;
+  std::condition_variable changed_;
+  bool open_ = false;
+  bool passed_ = false;
+};
+Gate gate;
+
+TEST(AddressTest, AHungNameServerCostsNoMoreThanTheDeadline) {
+  std::vector<StreamEndpoint> endpoints;
+  const Status status = Resolve("hung:29500", DeadlineAfter(20 * kMillisecond), &endpoints);
+  EXPECT_EQ(status.code(), Code::kTimeout);
+  EXPECT_NE(status.message().find("\"hung\""), std::string::npos) << status.message();
+  // Only now: had Resolve waited for the answer, it would have waited for ever.
+  gate.Open();
+  EXPECT_TRUE(gate.WaitUntilPassed());
+}
+
+TEST(AddressTest, AnUnknownNameIsAnErrorThatNamesIt) {
+  std::vector<StreamEndpoint> endpoints;
+  const Status status = Resolve("unknown:29500", DeadlineAfter(kPatience), &endpoints);
+  EXPECT_EQ(status.code(), Code::kSystem);
+  EXPECT_NE(status.message().find("\"unknown\""), std::string::npos) << status.message();
 }
 
 TEST(AddressTest, APortInUseIsAnErrorThatSaysSo) {
@@ -53,3 +102,14 @@ TEST(AddressTest, APortInUseIsAnErrorThatSaysSo) {
 
 }  // namespace
 }  // namespace annulus
+
+extern "C" int getaddrinfo(const char* host, const char* port, const addrinfo* hints, addrinfo** found) {
+  if (std::strcmp(host, "unknown") == 0) return EAI_NONAME;
+  if (std::strcmp(host, "hung") == 0) {
+    annulus::gate.Pass();
+    return EAI_AGAIN;
+  }
+  using Function = int (*)(const char*, const char*, const addrinfo*, addrinfo**);
+  static const auto real = reinterpret_cast<Function>(dlsym(RTLD_NEXT, "getaddrinfo"));
+  return real(host, port, hints, found);
+}

@@ -82,6 +82,7 @@ TEST_P(EndpointContract, SlicesSentBeforeCloseArriveAndThenThePeerIsLost) {
   for (int i = 0; i < kSlices; ++i) sends.push_back(MustSend(0, plan, i, 60 + i));
   ASSERT_EQ(std::count(sends.begin(), sends.end(), nullptr), 0);
   ASSERT_TRUE(RoundsUntil([&] { return sends.back()->code == Code::kOk; }));
+  end(0).PrepareClose();
   end(0).Close();
   gone_[0] = true;
   SomeRounds();  // The receiver is in no hurry; the error waits behind the data.

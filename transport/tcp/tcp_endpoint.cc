@@ -11,8 +11,8 @@
 namespace annulus {
 namespace {
 
-// How long Close() waits for the peer's kernel to acknowledge completed sends. A round trip is far below it, and a peer
-// that does not answer within it has stalled or is gone.
+// How long after PrepareClose() the peer's kernel may take to acknowledge completed sends. A round trip is far below
+// it, and a peer that does not answer within it has stalled or is gone.
 constexpr Nanoseconds kLinger = 200 * kMillisecond;
 
 }  // namespace
@@ -119,20 +119,24 @@ bool TcpEndpoint::Arm() {
   return std::all_of(lanes_.begin(), lanes_.end(), [this](auto& lane) { return lane->Arm(sends_, receives_); });
 }
 
+void TcpEndpoint::PrepareClose() {
+  if (!status_.ok() || linger_end_ != 0) return;
+  for (auto& lane : lanes_) lane->ShutDownWrites();
+  linger_end_ = DeadlineAfter(kLinger);
+}
+
 void TcpEndpoint::Close() {
   if (!status_.ok()) return;
-  const bool all_sent = sends_.empty();
-  for (auto& lane : lanes_) lane->ShutDownWrites();
-  if (all_sent && !ending_) Linger();
+  PrepareClose();
+  if (sends_.empty() && !ending_) Linger();
   Fail({Code::kAborted, "the link with rank " + std::to_string(config_.peer) + " was closed"});
 }
 
 // A socket that is closed with unread data resets the connection, and the reset overtakes what was sent; so what still
 // comes in is read until the peer has acknowledged everything.
 void TcpEndpoint::Linger() {
-  const Deadline deadline = DeadlineAfter(kLinger);
   auto drained = [](auto& lane) { return lane->Drain(); };
-  while (!std::all_of(lanes_.begin(), lanes_.end(), drained) && Now() < deadline) {
+  while (!std::all_of(lanes_.begin(), lanes_.end(), drained) && Now() < linger_end_) {
     poll(nullptr, 0, 1);  // Acknowledgements raise no event to wait for.
   }
 }

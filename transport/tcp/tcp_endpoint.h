@@ -44,6 +44,7 @@ class TcpEndpoint final : public Endpoint {
   void Release(Recv* recv) override;
   Status Progress(bool* moved) override;
   bool Arm() override;
+  void PrepareClose() override;
   void Close() override;
 
  private:
@@ -60,8 +61,9 @@ class TcpEndpoint final : public Endpoint {
   SendQueue sends_;
   RecvQueue receives_;
   std::vector<std::unique_ptr<TcpLane>> lanes_;
-  bool ending_ = false;  // Some lane has ended or broken; all are half-closed.
-  Status status_;        // The link's sticky error.
+  Deadline linger_end_ = 0;  // Once PrepareClose() was called.
+  bool ending_ = false;      // Some lane has ended or broken; all are half-closed.
+  Status status_;            // The link's sticky error.
 };
 
 }  // namespace annulus
