@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/thread.h"
+#include "collectives/arbiter_text.h"
 
 namespace annulus {
 namespace {
@@ -79,7 +80,8 @@ void Communicator::Fail(const Verdict& verdict) {
   if (fatal_.failed) return;
   fatal_.failed = true;
   fatal_.verdict = verdict;
-  if (verdict.call.sequence == 0) fatal_.verdict.call = driven_;
+  if (verdict.call.sequence == 0)
+    fatal_.verdict.call = driven_.sequence == 0 && !queue_.empty() ? queue_.front()->call : driven_;
   Log(LogLevel::kError, rank(), "%s: %s", CodeName(verdict.code), verdict.message.c_str());
 }
 
@@ -96,6 +98,9 @@ Code Communicator::Drive(const Arguments& arguments, const Call& call, Deadline 
   lock->unlock();
   Verdict verdict;
   const bool ok = driver_.Run(call, arguments.sendbuf, arguments.recvbuf, &host_, deadline, policy, &verdict);
+  // Whoever waits for our data must hear of it even when rank 0, which tells everyone, has left. Not when interrupted:
+  // Setup::Close says goodbye first.
+  if (!ok && setup_->control() != nullptr && setup_->control()->has_verdict()) setup_->CloseLinks();
   lock->lock();
   driving_ = false;
   if (!ok) Fail(verdict);
@@ -178,13 +183,9 @@ void Communicator::Abort() {
     setup_->control()->Abort();
     return;
   }
-  Verdict verdict;
-  verdict.code = Code::kAborted;
-  verdict.rank = rank();
-  verdict.message = "rank 0 called annulus_comm_abort";
   std::lock_guard<std::mutex> lock(mu_);
   driver_.Interrupt();
-  Fail(verdict);
+  Fail(AbortVerdict(rank()));
 }
 
 void Communicator::ProgressThread() {

@@ -77,7 +77,8 @@ class Communicator {
   // All of these need mu_ held.
   void RecordRefusal(const Status& status);
   bool Refused(Code* code);
-  // A verdict that concerns no collective in particular (a rank died) is recorded with the one it ended here.
+  // A verdict that concerns no collective in particular (a rank died) is recorded with the one it ended here: that
+  // which is being driven, or the first in the queue.
   void Fail(const Verdict& verdict);
   Code Drive(const Arguments& arguments, const Call& call, Deadline deadline, const WaitPolicy& policy,
              std::unique_lock<std::mutex>* lock);

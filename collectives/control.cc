@@ -45,7 +45,8 @@ class Control::Thread {
 
 Status Control::Thread::Start(ControlConnections connections) {
   ANNULUS_RETURN_IF_ERROR(role_->Open(std::move(connections)));
-  return StartThread("the control thread", [this] { context_.run(); }, &thread_);
+  return StartThread(
+      "the control thread", [this] { context_.run(); }, &thread_);
 }
 
 void Control::Thread::Post(std::function<void(ControlRole*)> work) {
@@ -131,8 +132,10 @@ Verdict Control::Report(const Status& failure, const Call& call) {
 void Control::Abort() {
   if (has_verdict() || thread_ == nullptr) return;
   const Verdict aborted = AbortVerdict(thread_->rank());
-  Conclude(aborted);
+  // In this order: who knows of a verdict closes its links, and the arbiter must hear of the abort before it hears of
+  // broken links.
   thread_->Post([aborted](ControlRole* role) { role->Settle(aborted); });
+  Conclude(aborted);
   thread_->Flush(kSettleGrace);
 }
 

@@ -36,6 +36,10 @@ class Setup {
   // Null when there is one rank only.
   Control* control() { return control_.get(); }
 
+  // Closes all links, so that whoever waits at their other ends fails too. By the thread that drives them, which does
+  // not use them any more. Idempotent and bounded in time.
+  void CloseLinks() { links_->Close(); }
+
   // Says goodbye and closes all links. Idempotent and bounded in time. No thread may be driving the links.
   void Close();
 
