@@ -138,7 +138,8 @@ void RendezvousHost::TakeProven(Visitor* visitor, const Status& status) {
   if (!status.ok()) {
     Strays::Reason reason = Strays::kNoHello;
     if (status.code() == Code::kAuth) reason = Strays::kWrongKey;
-    if (status.code() == Code::kPeerLost) reason = Strays::kLeft;
+    if (status.code() == Code::kPeerLost)
+      reason = visitor->handshake->owes_proof() ? Strays::kLeftUnproven : Strays::kLeft;
     return Drop(visitor, reason, status.message());
   }
   const std::shared_ptr<StreamHandshake> handshake = std::move(visitor->handshake);

@@ -256,7 +256,7 @@ void Connector::TakeProven(Unprovens::iterator unproven, Status status) {
   }
   Strays::Reason reason = Strays::kNoHello;
   if (status.code() == Code::kAuth) reason = Strays::kWrongKey;
-  if (status.code() == Code::kPeerLost) reason = Strays::kLeft;
+  if (status.code() == Code::kPeerLost) reason = handshake->owes_proof() ? Strays::kLeftUnproven : Strays::kLeft;
   if (handshake->proven()) {
     const Verdict verdict = Decide(peer);
     if (verdict == Verdict::kDuplicate) reason = Strays::kDuplicate;

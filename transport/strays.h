@@ -12,7 +12,7 @@ namespace annulus {
 
 class Strays {
  public:
-  enum Reason { kWrongKey, kNoHello, kSlow, kLeft, kDuplicate, kUnexpected, kCrowded, kReasons };
+  enum Reason { kWrongKey, kNoHello, kSlow, kLeft, kLeftUnproven, kDuplicate, kUnexpected, kCrowded, kReasons };
 
   explicit Strays(int rank) : rank_(rank) {}
 
@@ -49,6 +49,8 @@ class Strays {
         return "too slow";
       case kLeft:
         return "left early";
+      case kLeftUnproven:  // Was shown this rank's proof: perhaps a rank with another job key, no mere port scan.
+        return "left without proof";
       case kDuplicate:
         return "rank already connected";
       case kUnexpected:

@@ -108,7 +108,7 @@ void StreamHandshake::Finish(Status status) {
 
 void StreamHandshake::FinishLost(const asio::error_code& error) {
   std::string message = "the connection ended during the handshake (" + error.message() + ")";
-  if (answered_ && role_ == Handshake::Role::kAcceptor) message += ", after this rank's proof; another job key there?";
+  if (owes_proof()) message += ", after this rank's proof; another job key there?";
   Finish({Code::kPeerLost, std::move(message), Status::kNoRank, error.value()});
 }
 

@@ -35,6 +35,8 @@ class StreamHandshake : public std::enable_shared_from_this<StreamHandshake> {
 
   // The peer has proven that it holds the key.
   bool proven() const { return handshake_.state() == Handshake::State::kDone; }
+  // The peer has this acceptor's proof, and has not answered it with its own.
+  bool owes_proof() const { return role_ == Handshake::Role::kAcceptor && answered_ && !proven(); }
   const Hello& peer() const { return handshake_.peer(); }
   uint16_t session_minor() const { return handshake_.session_minor(); }
   StreamSocket TakeSocket() { return std::move(socket_); }

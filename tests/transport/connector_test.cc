@@ -276,6 +276,8 @@ TEST(ConnectorTest, AnotherKeyIsAStrangerToTheAcceptorAndAnErrorToTheDialler) {
   Rank acceptor(0);
   const StreamEndpoint at = acceptor.ListenOn("127.0.0.1");
   acceptor.Expect(1);
+  testing::internal::CaptureStderr();
+  { Stranger scan(at); }  // Hides nothing: it is a stranger of another kind.
   acceptor.Start();
   Rank wrong(1, 2, "some other key");
   wrong.Dial(0, at);
@@ -286,6 +288,8 @@ TEST(ConnectorTest, AnotherKeyIsAStrangerToTheAcceptorAndAnErrorToTheDialler) {
   right.Dial(0, at);
   right.Connect();
   acceptor.Join();
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(CountOf(log, "(left early)") * CountOf(log, "(left without proof)"), 1) << log;
   EXPECT_TRUE(acceptor.status.ok() && right.status.ok()) << right.status.ToString();
 }
 
