@@ -3,14 +3,13 @@
 // Threads: one.
 #pragma once
 
-#include <sys/types.h>
-
-#include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
 #include "tests/collectives/cluster.h"
+#include "tests/faults/child.h"
 
 namespace annulus {
 
@@ -26,43 +25,42 @@ struct WorkerVerdict {
 
 class Ranks {
  public:
-  using Environment = std::map<std::string, std::string>;
+  using Environment = Child::Environment;
 
-  // Starts one worker per rank with `environment` on top; `special` gets `special_arguments` instead of `arguments`.
+  // A job of which no rank runs yet; `environment` is that of all.
+  Ranks(int nranks, const Environment& environment);
+  // Starts one worker per rank; `special` gets `special_arguments` instead of `arguments`.
   Ranks(int nranks, const Environment& environment, const std::vector<std::string>& arguments, int special = -1,
         const std::vector<std::string>& special_arguments = {});
-  // Kills what is left.
-  ~Ranks();
-  Ranks(const Ranks&) = delete;
-  Ranks& operator=(const Ranks&) = delete;
+
+  // `environment` comes on top of the job's. Once per rank.
+  void Start(int rank, const std::vector<std::string>& arguments, const Environment& environment = {});
+
+  // What a worker that pretends to be `rank` of this job finds in its environment.
+  Environment EnvironmentOf(int rank) const;
 
   // Waits until every rank has written `line`. False at the deadline.
   bool WaitForLine(const std::string& line, Deadline deadline);
 
-  void Signal(int rank, int signal);
+  void Signal(int rank, int signal) { workers_[rank]->Signal(signal); }
 
   // Waits for the verdict of every rank but `except`; those without one by the deadline are invalid.
   std::vector<WorkerVerdict> Verdicts(int except, Deadline deadline);
 
+  Child& worker(int rank) { return *workers_[rank]; }
+  // Those that were started.
+  std::vector<Child*> workers() const;
+
   // All that the rank has written so far, standard error included; for messages of failed tests.
-  const std::string& output(int rank) const { return workers_[rank].output; }
-  std::string rendezvous() const { return port_.address(); }
+  const std::string& output(int rank) const { return workers_[rank]->output(); }
+  int port() const { return port_.port(); }
 
  private:
-  struct Worker {
-    pid_t pid = -1;
-    int fd = -1;
-    std::string output;
-  };
-
-  void Start(int rank, const Environment& environment, const std::vector<std::string>& arguments);
-  // Reads what has come; false at the deadline or when nobody is left who could write.
-  bool Read(Deadline deadline);
   WorkerVerdict Parse(int rank) const;
 
   ReservedPort port_;
-  int nranks_;
-  std::vector<Worker> workers_;
+  const Environment environment_;
+  std::vector<std::unique_ptr<Child>> workers_;
 };
 
 }  // namespace annulus

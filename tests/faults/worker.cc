@@ -1,6 +1,7 @@
 // One rank of a failure test: it works until something goes wrong, and says what it was told.
 //
 //   worker loop [bytes]         allreduce after allreduce
+//   worker until                the same, until the standard input of rank 0 ends
 //   worker once FIELD           ten good calls, then the one that `differ` is to differ from
 //   worker differ FIELD         ten good calls, then one that differs in FIELD: count, type, op, root, kind
 //   worker idle                 ten good calls, then none, with the communicator open
@@ -8,19 +9,23 @@
 //   worker abort                ten good calls, then annulus_comm_abort
 //   worker cut                  ten good calls, then shuts down its TCP data sockets and goes on
 //
-// Output: "ready" after the ten calls; "verdict STATUS RANK TIME MESSAGE" on a failure; "ended TIME" after destroy.
+// Output: "ready" after the ten calls; "verdict STATUS RANK TIME MESSAGE" on a failure; "ended TIME" after destroy. Or
+// "create STATUS MESSAGE" when there is no communicator. A wrong sum ends the process.
 
 #include <annulus.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
 #include <vector>
 
+#include "base/check.h"
 #include "base/clock.h"
 
 namespace {
@@ -28,13 +33,31 @@ namespace {
 constexpr int kGoodCalls = 10;
 
 struct Buffers {
-  explicit Buffers(size_t count) : in(count, 1.0f), out(count) {}
+  Buffers(size_t count, int rank, int nranks)
+      : in(count, static_cast<float>(rank + 1)), out(count), sum(static_cast<float>(nranks * (nranks + 1) / 2)) {}
   std::vector<float> in;
   std::vector<float> out;
+  const float sum;  // Of what is in all ranks' `in`.
 };
 
 annulus_status_t Good(annulus_comm_t* comm, Buffers* b) {
-  return annulus_allreduce(comm, b->in.data(), b->out.data(), b->in.size(), ANNULUS_FLOAT32, ANNULUS_SUM);
+  const annulus_status_t status =
+      annulus_allreduce(comm, b->in.data(), b->out.data(), b->in.size(), ANNULUS_FLOAT32, ANNULUS_SUM);
+  if (status != ANNULUS_OK) return status;
+  // The first element may carry a word from rank 0.
+  ANNULUS_CHECK(std::all_of(b->out.begin() + 1, b->out.end(), [b](float value) { return value == b->sum; }));
+  return status;
+}
+
+// Rank 0 adds one to the first element when its standard input has ended: everyone sees that in the same call.
+annulus_status_t WorkUntilInputEnds(annulus_comm_t* comm, Buffers* b, int rank) {
+  pollfd input = {STDIN_FILENO, POLLIN, 0};
+  for (;;) {
+    if (rank == 0 && poll(&input, 1, 0) == 1) b->in[0] += 1;
+    const annulus_status_t status = Good(comm, b);
+    if (status != ANNULUS_OK) return status;
+    if (b->out[0] != b->sum) return ANNULUS_OK;
+  }
 }
 
 annulus_status_t Differing(annulus_comm_t* comm, Buffers* b, const std::string& field, bool differ) {
@@ -67,8 +90,10 @@ void Say(const std::string& line) {
   std::fflush(stdout);
 }
 
-annulus_status_t Act(annulus_comm_t* comm, Buffers* buffers, const std::string& mode, const std::string& field) {
+annulus_status_t Act(annulus_comm_t* comm, Buffers* buffers, int rank, const std::string& mode,
+                     const std::string& field) {
   annulus_status_t status = ANNULUS_OK;
+  if (mode == "until") return WorkUntilInputEnds(comm, buffers, rank);
   if (mode == "cut") CutDataSockets();
   if (mode == "abort") annulus_comm_abort(comm);
   if (mode == "leave") return ANNULUS_OK;
@@ -87,16 +112,22 @@ int main(int argc, char** argv) {
   const std::string mode = argc > 1 ? argv[1] : "loop";
   const std::string field = argc > 2 ? argv[2] : "";
   annulus_comm_t* comm = nullptr;
-  if (annulus_comm_create(nullptr, &comm) != ANNULUS_OK) {
-    Say(std::string("create failed: ") + annulus_last_error_message());
+  const annulus_status_t created = annulus_comm_create(nullptr, &comm);
+  if (created != ANNULUS_OK) {
+    Say("create " + std::to_string(created) + " " + annulus_last_error_message());
     return 1;
   }
-  Buffers buffers(mode == "loop" && !field.empty() ? std::strtoul(field.c_str(), nullptr, 10) / sizeof(float) : 100000);
+  int rank = 0;
+  int nranks = 0;
+  annulus_comm_rank(comm, &rank);
+  annulus_comm_size(comm, &nranks);
+  const bool sized = mode == "loop" && !field.empty();
+  Buffers buffers(sized ? std::strtoul(field.c_str(), nullptr, 10) / sizeof(float) : 100000, rank, nranks);
   annulus_status_t status = ANNULUS_OK;
   for (int i = 0; i < kGoodCalls && status == ANNULUS_OK; ++i) status = Good(comm, &buffers);
   if (status == ANNULUS_OK) {
     Say("ready");
-    status = Act(comm, &buffers, mode, field);
+    status = Act(comm, &buffers, rank, mode, field);
   }
   const long long at = annulus::Now();
   annulus_error_t error{};

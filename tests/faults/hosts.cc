@@ -1,0 +1,93 @@
+#include "tests/faults/hosts.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "base/check.h"
+
+extern char** environ;
+
+namespace annulus {
+namespace {
+
+// Runs `ip` with these words, in the namespace of the calling thread; its status, or -1 when it is not to be found.
+int Ip(std::vector<std::string> words) {
+  words.insert(words.begin(), "ip");
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  for (const char* path : {"/usr/sbin/ip", "/sbin/ip", "/usr/bin/ip"}) {
+    pid_t pid = -1;
+    if (access(path, X_OK) != 0 || posix_spawn(&pid, path, nullptr, nullptr, argv.data(), environ) != 0) continue;
+    int status = 0;
+    ANNULUS_CHECK(waitpid(pid, &status, 0) == pid);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+  return -1;
+}
+
+// Of the calling thread: the process's leader may be elsewhere.
+int OwnNamespace(int flags) { return open("/proc/thread-self/ns/net", O_RDONLY | flags); }
+
+std::string Interface(int host) { return "cable" + std::to_string(host); }
+
+}  // namespace
+
+std::unique_ptr<Hosts> Hosts::Create(std::string* why) {
+  std::unique_ptr<Hosts> hosts(new Hosts());
+  if (!hosts->Build(why)) return nullptr;
+  return hosts;
+}
+
+bool Hosts::Build(std::string* why) {
+  home_ = OwnNamespace(O_CLOEXEC);
+  if (home_ < 0) return *why = std::string("no network namespaces here: ") + std::strerror(errno), false;
+  for (int& host : namespaces_) {
+    if (unshare(CLONE_NEWNET) != 0) {
+      *why = std::string("may not create network namespaces (not root?): ") + std::strerror(errno);
+      return false;
+    }
+    host = OwnNamespace(0);  // Not close-on-exec: ip(8) finds it among its own descriptors.
+    ANNULUS_CHECK(host >= 0);
+  }
+  Enter(0);
+  const std::string other = "/proc/self/fd/" + std::to_string(namespaces_[1]);
+  if (Ip({"link", "add", Interface(0), "type", "veth", "peer", "name", Interface(1), "netns", other}) != 0) {
+    *why = "cannot create a veth pair (no iproute2, or no veth in this kernel?)";
+    return false;
+  }
+  for (int host = 0; host < kHosts; ++host) {
+    fcntl(namespaces_[host], F_SETFD, FD_CLOEXEC);
+    Enter(host);
+    if (Ip({"address", "add", Address(host) + "/24", "dev", Interface(host)}) == 0 &&
+        Ip({"link", "set", "lo", "up"}) == 0 && Ip({"link", "set", Interface(host), "up"}) == 0) {
+      continue;
+    }
+    *why = "cannot set up " + Interface(host);
+    return false;
+  }
+  return true;
+}
+
+Hosts::~Hosts() {
+  // Within a user namespace, such as Bazel's sandbox, there may be no way back; then the process's end ends the rest.
+  if (home_ >= 0 && setns(home_, CLONE_NEWNET) != 0) ANNULUS_CHECK(errno == EPERM);
+  for (const int fd : {home_, namespaces_[0], namespaces_[1]}) {
+    if (fd >= 0) close(fd);
+  }
+}
+
+void Hosts::Enter(int host) { ANNULUS_CHECK(setns(namespaces_[host], CLONE_NEWNET) == 0); }
+
+void Hosts::CutCable(int host) {
+  Enter(host);
+  ANNULUS_CHECK(Ip({"link", "set", Interface(host), "down"}) == 0);
+}
+
+}  // namespace annulus

@@ -1,0 +1,42 @@
+// Hosts: two network namespaces joined by a cable (a veth pair), as near as one machine comes to two hosts.
+//
+// The namespaces have no names: they end with the last process in them and with this object.
+// Threads: one; it is the calling thread that moves between the namespaces, with the processes that it starts.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace annulus {
+
+class Hosts {
+ public:
+  static constexpr int kHosts = 2;
+
+  // Null where the system does not permit it or lacks the tools; `why` says so.
+  static std::unique_ptr<Hosts> Create(std::string* why);
+  // The calling thread goes back to where it was, if it may.
+  ~Hosts();
+  Hosts(const Hosts&) = delete;
+  Hosts& operator=(const Hosts&) = delete;
+
+  // Moves the calling thread to a host.
+  void Enter(int host);
+
+  // Takes the interface of `host` down: nothing gets out or in any more, and neither side is told so by a packet.
+  void CutCable(int host);
+
+  // The address of `host` on the cable.
+  static std::string Address(int host) { return "10.77.0." + std::to_string(host + 1); }
+
+ private:
+  Hosts() = default;
+  bool Build(std::string* why);
+
+  int home_ = -1;
+  std::array<int, kHosts> namespaces_ = {-1, -1};
+};
+
+}  // namespace annulus
