@@ -1,8 +1,8 @@
 // Sets up shared memory links: authenticated UNIX sockets first, then a memory file over each of them.
 //
 // Listens under a random name in the abstract namespace of UNIX sockets: nothing in the file system can collide or stay
-// behind. The name is no secret (/proc/net/unix shows it to the host's other users): only the handshake decides who is a
-// peer.
+// behind. The name is no secret (/proc/net/unix shows it to the host's other users): only the handshake decides who is
+// a peer.
 //
 // Threads: as transport/transport.h says.
 #include <sys/mman.h>
