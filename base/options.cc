@@ -23,6 +23,7 @@ constexpr int64_t kMaxTimeoutMs = 86'400'000;         // One day: longer is a mi
 constexpr int64_t kMinSliceBytes = 1024;              // Below, the frame's head outweighs its data.
 constexpr int64_t kMaxSliceBytes = 16 * 1024 * 1024;  // Above, slots no longer fit any cache.
 constexpr int64_t kMaxSmallBytes = 64 * 1024;         // Each rank keeps size times as much for the one-hop exchange.
+constexpr int64_t kMaxMeshRanks = 4096;
 constexpr int64_t kMaxSpinUs = 1'000'000;
 constexpr int64_t kMaxInterfaceName = 15;  // IFNAMSIZ less the terminator.
 constexpr int64_t kMinKey = 16;
@@ -69,6 +70,8 @@ constexpr Setting kSettings[] = {
     Number("slice_bytes", "ANNULUS_SLICE_BYTES", &Options::slice_bytes, kMinSliceBytes, kMaxSliceBytes,
            "pipelined part of a chunk"),
     Number("channels", "ANNULUS_CHANNELS", &Options::channels, 1, 16, "parallel rings"),
+    Number("mesh_ranks", "ANNULUS_MESH_RANKS", &Options::mesh_ranks, 0, kMaxMeshRanks,
+           "largest job in which every rank has a link to every other"),
     Number("tcp_sockets", "ANNULUS_TCP_SOCKETS", &Options::tcp_sockets, 0, 16, "sockets per TCP link"),
     Number("checksum", "ANNULUS_CHECKSUM", &Options::checksum, 0, 1, "CRC32C on every TCP frame"),
     Number("small_bytes", "ANNULUS_SMALL_BYTES", &Options::small_bytes, 0, kMaxSmallBytes,

@@ -99,6 +99,8 @@ typedef struct annulus_config {
   int64_t small_bytes;   /* ANNULUS_SMALL_BYTES: up to here the one-hop exchange is used; must agree on all ranks */
   int64_t spin_us;       /* ANNULUS_SPIN_US: busy polling before a waiting rank sleeps; -1 = chosen */
   const char* log_level; /* ANNULUS_LOG: "error", "warn", "info" or "debug" */
+  int32_t mesh_ranks;    /* ANNULUS_MESH_RANKS: up to so many ranks, each has a link to every other; gather, scatter and
+                            alltoall need that. 0 = 64. Must agree on all ranks */
 } annulus_config_t;
 
 /* What went wrong, in parts. Strings stay valid until the communicator is destroyed, those of
@@ -184,6 +186,52 @@ ANNULUS_API annulus_status_t annulus_reduce(annulus_comm_t* comm, const void* se
 /* Returns once every rank has called it. */
 ANNULUS_API annulus_status_t annulus_barrier(annulus_comm_t* comm);
 
+/* The root's recvbuf gets all ranks' sendbufs, in rank order: size * count elements. recvbuf is written on the root
+ * only. In place on the root: sendbuf == recvbuf + rank * count elements. */
+ANNULUS_API annulus_status_t annulus_gather(annulus_comm_t* comm, const void* sendbuf, void* recvbuf, size_t count,
+                                            annulus_type_t type, int root);
+
+/* Rank r's recvbuf gets elements [r * count, (r + 1) * count) of the root's sendbuf, which holds size * count elements
+ * and is read on the root only. In place on the root: recvbuf == sendbuf + rank * count elements. */
+ANNULUS_API annulus_status_t annulus_scatter(annulus_comm_t* comm, const void* sendbuf, void* recvbuf, size_t count,
+                                             annulus_type_t type, int root);
+
+/* Rank r gets elements [r * count, (r + 1) * count) of rank s's sendbuf at s * count of its recvbuf; both buffers hold
+ * size * count elements. Not in place. */
+ANNULUS_API annulus_status_t annulus_alltoall(annulus_comm_t* comm, const void* sendbuf, void* recvbuf, size_t count,
+                                              annulus_type_t type);
+
+/* -- Collectives: parts of different sizes ----------------------------------------------------------------------- */
+/* As allgather and so on, but the parts of a buffer that holds one for every rank may differ: rank r's has counts[r]
+ * elements and starts at element offsets[r], or behind the part before it where offsets is NULL. Both arrays have an
+ * entry per rank, and are read before the call returns. Parts must not overlap. Two ranks that exchange a part must
+ * agree on its count. In place: the own part is where it belongs in the larger buffer. */
+
+/* All ranks give the same recvcounts; sendcount is this rank's. */
+ANNULUS_API annulus_status_t annulus_allgatherv(annulus_comm_t* comm, const void* sendbuf, size_t sendcount,
+                                                void* recvbuf, const size_t* recvcounts, const size_t* recvoffsets,
+                                                annulus_type_t type);
+
+/* All ranks give the same sendcounts; recvcount is this rank's. The offsets may differ. */
+ANNULUS_API annulus_status_t annulus_reduce_scatterv(annulus_comm_t* comm, const void* sendbuf,
+                                                     const size_t* sendcounts, const size_t* sendoffsets, void* recvbuf,
+                                                     size_t recvcount, annulus_type_t type, annulus_op_t op);
+
+/* recvbuf, recvcounts and recvoffsets are used on the root only. */
+ANNULUS_API annulus_status_t annulus_gatherv(annulus_comm_t* comm, const void* sendbuf, size_t sendcount, void* recvbuf,
+                                             const size_t* recvcounts, const size_t* recvoffsets, annulus_type_t type,
+                                             int root);
+
+/* sendbuf, sendcounts and sendoffsets are used on the root only. */
+ANNULUS_API annulus_status_t annulus_scatterv(annulus_comm_t* comm, const void* sendbuf, const size_t* sendcounts,
+                                              const size_t* sendoffsets, void* recvbuf, size_t recvcount,
+                                              annulus_type_t type, int root);
+
+/* sendcounts[r] elements go to rank r, recvcounts[r] come from it. Not in place. */
+ANNULUS_API annulus_status_t annulus_alltoallv(annulus_comm_t* comm, const void* sendbuf, const size_t* sendcounts,
+                                               const size_t* sendoffsets, void* recvbuf, const size_t* recvcounts,
+                                               const size_t* recvoffsets, annulus_type_t type);
+
 /* -- Collectives: asynchronous ----------------------------------------------------------------------------------- */
 /* As above, but they return once the work is queued; a thread of the communicator does it, in the order of the calls.
  * Buffers are lent to the library until the request has finished. Each request must be freed by annulus_request_free.
@@ -205,6 +253,32 @@ ANNULUS_API annulus_status_t annulus_reduce_async(annulus_comm_t* comm, const vo
                                                   size_t count, annulus_type_t type, annulus_op_t op, int root,
                                                   annulus_request_t** request);
 ANNULUS_API annulus_status_t annulus_barrier_async(annulus_comm_t* comm, annulus_request_t** request);
+ANNULUS_API annulus_status_t annulus_gather_async(annulus_comm_t* comm, const void* sendbuf, void* recvbuf,
+                                                  size_t count, annulus_type_t type, int root,
+                                                  annulus_request_t** request);
+ANNULUS_API annulus_status_t annulus_scatter_async(annulus_comm_t* comm, const void* sendbuf, void* recvbuf,
+                                                   size_t count, annulus_type_t type, int root,
+                                                   annulus_request_t** request);
+ANNULUS_API annulus_status_t annulus_alltoall_async(annulus_comm_t* comm, const void* sendbuf, void* recvbuf,
+                                                    size_t count, annulus_type_t type, annulus_request_t** request);
+ANNULUS_API annulus_status_t annulus_allgatherv_async(annulus_comm_t* comm, const void* sendbuf, size_t sendcount,
+                                                      void* recvbuf, const size_t* recvcounts,
+                                                      const size_t* recvoffsets, annulus_type_t type,
+                                                      annulus_request_t** request);
+ANNULUS_API annulus_status_t annulus_reduce_scatterv_async(annulus_comm_t* comm, const void* sendbuf,
+                                                           const size_t* sendcounts, const size_t* sendoffsets,
+                                                           void* recvbuf, size_t recvcount, annulus_type_t type,
+                                                           annulus_op_t op, annulus_request_t** request);
+ANNULUS_API annulus_status_t annulus_gatherv_async(annulus_comm_t* comm, const void* sendbuf, size_t sendcount,
+                                                   void* recvbuf, const size_t* recvcounts, const size_t* recvoffsets,
+                                                   annulus_type_t type, int root, annulus_request_t** request);
+ANNULUS_API annulus_status_t annulus_scatterv_async(annulus_comm_t* comm, const void* sendbuf, const size_t* sendcounts,
+                                                    const size_t* sendoffsets, void* recvbuf, size_t recvcount,
+                                                    annulus_type_t type, int root, annulus_request_t** request);
+ANNULUS_API annulus_status_t annulus_alltoallv_async(annulus_comm_t* comm, const void* sendbuf,
+                                                     const size_t* sendcounts, const size_t* sendoffsets, void* recvbuf,
+                                                     const size_t* recvcounts, const size_t* recvoffsets,
+                                                     annulus_type_t type, annulus_request_t** request);
 
 /* Waits up to `timeout_ms` (-1: up to the communicator's own deadline) and returns the collective's outcome, or
  * ANNULUS_IN_PROGRESS when it has not finished; the request then stays valid and may be waited for again. */

@@ -5,6 +5,7 @@
 
 #include "base/status.h"
 #include "collectives/collective.h"
+#include "collectives/engine.h"
 
 namespace annulus {
 
@@ -16,6 +17,8 @@ struct Arguments {
   DataType type = DataType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
   int root = 0;
+  Layout send_layout;  // Arrays of nranks numbers, for kinds with variable parts.
+  Layout recv_layout;
 };
 
 // Checks ranges, null pointers, alignment, sizes and overlap for `rank` of `nranks`.
@@ -23,6 +26,9 @@ struct Arguments {
 Status CheckArguments(const Arguments& arguments, int rank, int nranks);
 
 // The call's identity on the wire.
-Call CallOf(const Arguments& arguments, uint64_t sequence);
+Call CallOf(const Arguments& arguments, int nranks, uint64_t sequence);
+
+// What the engine takes of them.
+Buffers BuffersOf(const Arguments& arguments);
 
 }  // namespace annulus

@@ -1,10 +1,10 @@
-// The C API: checks handles, forwards to Communicator, and turns codes into annulus_status_t.
+// The C API: library, communicators and requests. c_collectives.cc has the collectives.
+
+#include "collectives/c_api.h"
 
 #include <cstring>
 #include <memory>
-#include <new>
 #include <string>
-#include <system_error>
 
 #include "base/log.h"
 #include "base/options.h"
@@ -14,14 +14,16 @@
 
 namespace {
 
-using annulus::Arguments;
 using annulus::Code;
-using annulus::CollectiveKind;
 using annulus::Communicator;
 using annulus::DataType;
 using annulus::ReduceOp;
 using annulus::Request;
 using annulus::Status;
+using annulus::c_api::Guarded;
+using annulus::c_api::Reject;
+using annulus::c_api::ToC;
+using annulus::c_api::Unwrap;
 
 static_assert(static_cast<int>(Code::kInProgress) == ANNULUS_IN_PROGRESS);
 static_assert(static_cast<int>(Code::kInvalidArgument) == ANNULUS_INVALID_ARGUMENT);
@@ -41,45 +43,6 @@ static_assert(static_cast<int>(ReduceOp::kAvg) == ANNULUS_AVG);
 
 thread_local std::string t_last_error;
 
-annulus_status_t ToC(Code code) { return static_cast<annulus_status_t>(code); }
-
-annulus_status_t Reject(const Status& status) {
-  t_last_error = status.message();
-  return ToC(status.code());
-}
-
-// Calls `function`; what it throws becomes a status, for no exception leaves the C API.
-template <class Function>
-annulus_status_t Guarded(Function function) {
-  try {
-    return function();
-  } catch (const std::bad_alloc&) {
-    return Reject({Code::kOutOfMemory, "no memory"});
-  } catch (const std::system_error& error) {
-    return Reject({Code::kSystem, error.what(), Status::kNoRank, error.code().value()});
-  } catch (const std::exception& error) {
-    return Reject({Code::kInternal, error.what()});
-  }
-}
-
-Communicator* Unwrap(annulus_comm_t* comm) { return reinterpret_cast<Communicator*>(comm); }
-const Communicator* Unwrap(const annulus_comm_t* comm) { return reinterpret_cast<const Communicator*>(comm); }
-Request* Unwrap(annulus_request_t* request) { return reinterpret_cast<Request*>(request); }
-
-// Runs the collective now when `request` is null, else queues it.
-annulus_status_t Call(annulus_comm_t* comm, const Arguments& arguments, bool async = false,
-                      annulus_request_t** request = nullptr) {
-  if (comm == nullptr) return Reject(Status::Invalid("comm is null"));
-  if (async && request == nullptr) return Reject(Status::Invalid("request is null"));
-  return Guarded([&] {
-    if (!async) return ToC(Unwrap(comm)->Run(arguments));
-    Request* queued = nullptr;
-    const Code code = Unwrap(comm)->Submit(arguments, &queued);
-    if (code == Code::kOk) *request = reinterpret_cast<annulus_request_t*>(queued);
-    return ToC(code);
-  });
-}
-
 annulus_status_t GetInt(const annulus_comm_t* comm, int* out, int (Communicator::*getter)() const) {
   if (comm == nullptr || out == nullptr)
     return Reject(Status::Invalid(comm == nullptr ? "comm is null" : "the output is null"));
@@ -87,14 +50,14 @@ annulus_status_t GetInt(const annulus_comm_t* comm, int* out, int (Communicator:
   return ANNULUS_OK;
 }
 
-Arguments Make(CollectiveKind kind, const void* sendbuf, void* recvbuf, size_t count, annulus_type_t type, int op,
-               int root) {
-  // A value beyond a byte must stay invalid after the cast.
-  const auto narrow = [](int value) { return value < 0 || value > 0xff ? 0xff : value; };
-  return {kind, sendbuf, recvbuf, count, static_cast<DataType>(narrow(type)), static_cast<ReduceOp>(narrow(op)), root};
+}  // namespace
+
+annulus_status_t annulus::c_api::Reject(const Status& status) {
+  t_last_error = status.message();
+  return ToC(status.code());
 }
 
-}  // namespace
+const char* annulus::c_api::LastMessage() { return t_last_error.c_str(); }
 
 #define ANNULUS_TEXT_(x) #x
 #define ANNULUS_TEXT(x) ANNULUS_TEXT_(x)
@@ -106,7 +69,7 @@ const char* annulus_version(void) {
 
 const char* annulus_status_string(annulus_status_t status) { return annulus::CodeName(static_cast<Code>(status)); }
 
-const char* annulus_last_error_message(void) { return t_last_error.c_str(); }
+const char* annulus_last_error_message(void) { return annulus::c_api::LastMessage(); }
 
 size_t annulus_type_bytes(annulus_type_t type) {
   const int number = static_cast<int>(type);
@@ -181,65 +144,6 @@ annulus_status_t annulus_comm_last_error(const annulus_comm_t* comm, annulus_err
   full.advice = verdict.advice.c_str();
   std::memcpy(error, &full, bytes < sizeof full ? bytes : sizeof full);
   return ANNULUS_OK;
-}
-
-annulus_status_t annulus_allreduce(annulus_comm_t* comm, const void* sendbuf, void* recvbuf, size_t count,
-                                   annulus_type_t type, annulus_op_t op) {
-  return Call(comm, Make(CollectiveKind::kAllreduce, sendbuf, recvbuf, count, type, op, 0));
-}
-
-annulus_status_t annulus_reduce_scatter(annulus_comm_t* comm, const void* sendbuf, void* recvbuf, size_t recvcount,
-                                        annulus_type_t type, annulus_op_t op) {
-  return Call(comm, Make(CollectiveKind::kReduceScatter, sendbuf, recvbuf, recvcount, type, op, 0));
-}
-
-annulus_status_t annulus_allgather(annulus_comm_t* comm, const void* sendbuf, void* recvbuf, size_t sendcount,
-                                   annulus_type_t type) {
-  return Call(comm, Make(CollectiveKind::kAllgather, sendbuf, recvbuf, sendcount, type, ANNULUS_SUM, 0));
-}
-
-annulus_status_t annulus_broadcast(annulus_comm_t* comm, const void* sendbuf, void* recvbuf, size_t count,
-                                   annulus_type_t type, int root) {
-  return Call(comm, Make(CollectiveKind::kBroadcast, sendbuf, recvbuf, count, type, ANNULUS_SUM, root));
-}
-
-annulus_status_t annulus_reduce(annulus_comm_t* comm, const void* sendbuf, void* recvbuf, size_t count,
-                                annulus_type_t type, annulus_op_t op, int root) {
-  return Call(comm, Make(CollectiveKind::kReduce, sendbuf, recvbuf, count, type, op, root));
-}
-
-annulus_status_t annulus_barrier(annulus_comm_t* comm) {
-  return Call(comm, Make(CollectiveKind::kBarrier, nullptr, nullptr, 0, ANNULUS_INT32, ANNULUS_SUM, 0));
-}
-
-annulus_status_t annulus_allreduce_async(annulus_comm_t* comm, const void* sendbuf, void* recvbuf, size_t count,
-                                         annulus_type_t type, annulus_op_t op, annulus_request_t** request) {
-  return Call(comm, Make(CollectiveKind::kAllreduce, sendbuf, recvbuf, count, type, op, 0), true, request);
-}
-
-annulus_status_t annulus_reduce_scatter_async(annulus_comm_t* comm, const void* sendbuf, void* recvbuf,
-                                              size_t recvcount, annulus_type_t type, annulus_op_t op,
-                                              annulus_request_t** request) {
-  return Call(comm, Make(CollectiveKind::kReduceScatter, sendbuf, recvbuf, recvcount, type, op, 0), true, request);
-}
-
-annulus_status_t annulus_allgather_async(annulus_comm_t* comm, const void* sendbuf, void* recvbuf, size_t sendcount,
-                                         annulus_type_t type, annulus_request_t** request) {
-  return Call(comm, Make(CollectiveKind::kAllgather, sendbuf, recvbuf, sendcount, type, ANNULUS_SUM, 0), true, request);
-}
-
-annulus_status_t annulus_broadcast_async(annulus_comm_t* comm, const void* sendbuf, void* recvbuf, size_t count,
-                                         annulus_type_t type, int root, annulus_request_t** request) {
-  return Call(comm, Make(CollectiveKind::kBroadcast, sendbuf, recvbuf, count, type, ANNULUS_SUM, root), true, request);
-}
-
-annulus_status_t annulus_reduce_async(annulus_comm_t* comm, const void* sendbuf, void* recvbuf, size_t count,
-                                      annulus_type_t type, annulus_op_t op, int root, annulus_request_t** request) {
-  return Call(comm, Make(CollectiveKind::kReduce, sendbuf, recvbuf, count, type, op, root), true, request);
-}
-
-annulus_status_t annulus_barrier_async(annulus_comm_t* comm, annulus_request_t** request) {
-  return Call(comm, Make(CollectiveKind::kBarrier, nullptr, nullptr, 0, ANNULUS_INT32, ANNULUS_SUM, 0), true, request);
 }
 
 annulus_status_t annulus_request_wait(annulus_request_t* request, int64_t timeout_ms) {

@@ -17,12 +17,51 @@ enum class CollectiveKind : uint8_t {
   kBroadcast = 4,
   kReduce = 5,
   kBarrier = 6,
+  kGather = 7,
+  kScatter = 8,
+  kAlltoall = 9,
+  kAllgatherv = 10,
+  kReduceScatterv = 11,
+  kGatherv = 12,
+  kScatterv = 13,
+  kAlltoallv = 14,
 };
+constexpr CollectiveKind kLastKind = CollectiveKind::kAlltoallv;
 
 constexpr const char* KindName(CollectiveKind kind) {
-  constexpr const char* kNames[] = {"", "allreduce", "reduce_scatter", "allgather", "broadcast", "reduce", "barrier"};
-  return static_cast<int>(kind) <= static_cast<int>(CollectiveKind::kBarrier) ? kNames[static_cast<int>(kind)]
-                                                                              : "unknown collective";
+  constexpr const char* kNames[] = {"",           "allreduce",       "reduce_scatter", "allgather", "broadcast",
+                                    "reduce",     "barrier",         "gather",         "scatter",   "alltoall",
+                                    "allgatherv", "reduce_scatterv", "gatherv",        "scatterv",  "alltoallv"};
+  return kind <= kLastKind ? kNames[static_cast<int>(kind)] : "unknown collective";
+}
+
+constexpr bool IsAllgather(CollectiveKind kind) {
+  return kind == CollectiveKind::kAllgather || kind == CollectiveKind::kAllgatherv;
+}
+constexpr bool IsReduceScatter(CollectiveKind kind) {
+  return kind == CollectiveKind::kReduceScatter || kind == CollectiveKind::kReduceScatterv;
+}
+constexpr bool IsGather(CollectiveKind kind) {
+  return kind == CollectiveKind::kGather || kind == CollectiveKind::kGatherv;
+}
+constexpr bool IsScatter(CollectiveKind kind) {
+  return kind == CollectiveKind::kScatter || kind == CollectiveKind::kScatterv;
+}
+constexpr bool IsAlltoall(CollectiveKind kind) {
+  return kind == CollectiveKind::kAlltoall || kind == CollectiveKind::kAlltoallv;
+}
+
+constexpr bool Reduces(CollectiveKind kind) {
+  return kind == CollectiveKind::kAllreduce || kind == CollectiveKind::kReduce || IsReduceScatter(kind);
+}
+constexpr bool HasRoot(CollectiveKind kind) {
+  return kind == CollectiveKind::kBroadcast || kind == CollectiveKind::kReduce || IsGather(kind) || IsScatter(kind);
+}
+// Whether slices go from the rank that has them straight to the rank that wants them, without combining.
+constexpr bool IsDirect(CollectiveKind kind) { return IsGather(kind) || IsScatter(kind) || IsAlltoall(kind); }
+// Whether the ranks' parts may differ in size; the calls then carry no common count.
+constexpr bool HasVariableParts(CollectiveKind kind) {
+  return kind >= CollectiveKind::kAllgatherv && kind <= kLastKind;
 }
 
 // What all ranks must agree on. Fields that a kind does not use are zero.
@@ -32,7 +71,7 @@ struct Call {
   DataType type{};
   ReduceOp op{};
   int32_t root = 0;
-  uint64_t count = 0;  // As the user gave it.
+  uint64_t count = 0;  // As the user gave it; with variable parts their sum where all ranks know it, else 0.
   bool operator==(const Call&) const = default;
 };
 

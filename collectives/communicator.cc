@@ -16,6 +16,19 @@ constexpr WaitPolicy kBackgroundPolicy{5 * kMicrosecond, 10};
 // As good as for ever, and within what the clock can add.
 constexpr Nanoseconds kLongestWait = 365 * 24 * 3600 * kSecond;
 
+// Lets the layouts point to copies, which `numbers` keeps.
+void KeepLayouts(size_t nranks, Arguments* arguments, std::vector<size_t>* numbers) {
+  const size_t** arrays[] = {&arguments->send_layout.counts, &arguments->send_layout.offsets,
+                             &arguments->recv_layout.counts, &arguments->recv_layout.offsets};
+  numbers->reserve(std::size(arrays) * nranks);
+  for (const size_t** array : arrays) {
+    if (*array == nullptr) continue;
+    const size_t* copy = numbers->data() + numbers->size();
+    numbers->insert(numbers->end(), *array, *array + nranks);
+    *array = copy;
+  }
+}
+
 std::chrono::steady_clock::time_point TimePoint(Deadline deadline) {
   return std::chrono::steady_clock::time_point(std::chrono::nanoseconds(deadline));
 }
@@ -47,6 +60,14 @@ Communicator::~Communicator() {
   if (progress_thread_.joinable()) progress_thread_.join();
   setup_->Close();
   for (Request* request : requests_) delete request;
+}
+
+Status Communicator::Check(const Arguments& arguments) const {
+  ANNULUS_RETURN_IF_ERROR(CheckArguments(arguments, rank(), nranks()));
+  if (!IsDirect(arguments.kind) || HasMesh(nranks(), setup_->plan())) return Status();
+  return {Code::kUnsupported, std::string(KindName(arguments.kind)) +
+                                  " needs a link between any two ranks; there are " + std::to_string(nranks()) +
+                                  ", and ANNULUS_MESH_RANKS is " + std::to_string(setup_->plan().mesh_ranks)};
 }
 
 Code Communicator::Refuse(const Status& status) {
@@ -97,7 +118,7 @@ Code Communicator::Drive(const Arguments& arguments, const Call& call, Deadline 
   driven_ = call;
   lock->unlock();
   Verdict verdict;
-  const bool ok = driver_.Run(call, arguments.sendbuf, arguments.recvbuf, &host_, deadline, policy, &verdict);
+  const bool ok = driver_.Run(call, BuffersOf(arguments), &host_, deadline, policy, &verdict);
   // Whoever waits for our data must hear of it even when rank 0, which tells everyone, has left. Not when interrupted:
   // Setup::Close says goodbye first.
   if (!ok && setup_->control() != nullptr && setup_->control()->has_verdict()) setup_->CloseLinks();
@@ -110,13 +131,13 @@ Code Communicator::Drive(const Arguments& arguments, const Call& call, Deadline 
 }
 
 Code Communicator::Run(const Arguments& arguments) {
-  Status valid = CheckArguments(arguments, rank(), nranks());
+  Status valid = Check(arguments);
   if (!valid.ok()) return Refuse(valid);
   std::unique_lock<std::mutex> lock(mu_);
   Code code = Code::kOk;
   if (Refused(&code)) return code;
   if (!driving_ && queue_.empty()) {
-    return Drive(arguments, CallOf(arguments, ++sequence_), TimeoutFromNow(), setup_->wait_policy(), &lock);
+    return Drive(arguments, CallOf(arguments, nranks(), ++sequence_), TimeoutFromNow(), setup_->wait_policy(), &lock);
   }
   Request* request = nullptr;
   code = Enqueue(arguments, &request);
@@ -139,18 +160,19 @@ Code Communicator::Enqueue(const Arguments& arguments, Request** queued) {
   }
   auto owned = std::make_unique<Request>();
   Request* request = owned.get();
+  request->arguments = arguments;
+  if (HasVariableParts(arguments.kind)) KeepLayouts(nranks(), &request->arguments, &request->numbers);
   requests_.insert(request);
   queue_.push_back(request);
   *queued = owned.release();
   request->communicator = this;
-  request->arguments = arguments;
-  request->call = CallOf(arguments, ++sequence_);
+  request->call = CallOf(arguments, nranks(), ++sequence_);
   changed_.notify_all();
   return Code::kOk;
 }
 
 Code Communicator::Submit(const Arguments& arguments, Request** request) {
-  Status valid = CheckArguments(arguments, rank(), nranks());
+  Status valid = Check(arguments);
   if (!valid.ok()) return Refuse(valid);
   std::lock_guard<std::mutex> lock(mu_);
   Code code = Code::kOk;

@@ -14,6 +14,7 @@
 #include <mutex>
 #include <thread>
 #include <unordered_set>
+#include <vector>
 
 #include "collectives/arguments.h"
 #include "collectives/driver.h"
@@ -28,6 +29,7 @@ struct Request {
   Communicator* communicator = nullptr;
   Arguments arguments;
   Call call;
+  std::vector<size_t> numbers;  // Copies of what the arguments' layouts point to.
   bool done = false;
   Code code = Code::kInProgress;
 };
@@ -73,6 +75,7 @@ class Communicator {
  private:
   explicit Communicator(std::unique_ptr<Setup> setup);
 
+  Status Check(const Arguments& arguments) const;
   Code Refuse(const Status& status);
   // All of these need mu_ held.
   void RecordRefusal(const Status& status);

@@ -8,10 +8,10 @@ constexpr int kMovesPerLook = 1000;
 
 }  // namespace
 
-bool Driver::Run(const Call& call, const void* input, void* output, Device* device, Deadline deadline,
-                 const WaitPolicy& policy, Verdict* verdict) {
+bool Driver::Run(const Call& call, const Buffers& buffers, Device* device, Deadline deadline, const WaitPolicy& policy,
+                 Verdict* verdict) {
   if (control_ != nullptr) control_->Enter(call);
-  engine_->Start(call, input, output, device);
+  engine_->Start(call, buffers, device);
   Status outcome = RunEngine(deadline, policy);
   if (!outcome.ok()) *verdict = Settle(outcome, call);
   // After a failure the rank stays inside: it has not completed the call.

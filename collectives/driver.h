@@ -21,8 +21,8 @@ class Driver {
 
   // Runs `call` up to `deadline`. On failure fills *verdict, which is the same on every rank, and returns false; the
   // buffers stay lent until the links are closed.
-  bool Run(const Call& call, const void* input, void* output, Device* device, Deadline deadline,
-           const WaitPolicy& policy, Verdict* verdict);
+  bool Run(const Call& call, const Buffers& buffers, Device* device, Deadline deadline, const WaitPolicy& policy,
+           Verdict* verdict);
 
   // Makes the current and all later Runs fail with kAborted, on this rank alone.
   void Interrupt();

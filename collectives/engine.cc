@@ -9,14 +9,29 @@ namespace {
 
 bool HasType(CollectiveKind kind) { return kind != CollectiveKind::kBarrier; }
 
+// One part per rank, as the layout says.
+void FillFromLayout(const Layout& layout, size_t count, std::vector<Part>* parts) {
+  size_t next = 0;
+  for (size_t rank = 0; rank < parts->size(); ++rank) {
+    Part& part = (*parts)[rank];
+    part.elements = layout.counts != nullptr ? layout.counts[rank] : count;
+    part.begin = layout.offsets != nullptr ? layout.offsets[rank] : next;
+    next += part.elements;
+  }
+}
+
 }  // namespace
+
+bool HasMesh(int nranks, const PlanSettings& settings) {
+  return nranks <= std::max(settings.mesh_ranks, kMaxOneHopRanks);
+}
 
 std::vector<NeededLink> LinksNeeded(int rank, int nranks, const PlanSettings& settings) {
   std::vector<NeededLink> needed;
   if (nranks == 1) return needed;
   const int prev = (rank + nranks - 1) % nranks;
   const int next = (rank + 1) % nranks;
-  const bool mesh = nranks <= kMaxOneHopRanks;
+  const bool mesh = HasMesh(nranks, settings);
   for (int channel = 0; channel < settings.channels; ++channel) {
     for (int peer = 0; peer < nranks; ++peer) {
       const bool neighbour = peer == prev || peer == next;
@@ -27,7 +42,14 @@ std::vector<NeededLink> LinksNeeded(int rank, int nranks, const PlanSettings& se
 }
 
 Engine::Engine(int rank, int nranks, const PlanSettings& settings, const Links* links)
-    : rank_(rank), nranks_(nranks), settings_(settings), links_(links) {
+    : rank_(rank),
+      nranks_(nranks),
+      settings_(settings),
+      links_(links),
+      root_endpoint_(1),
+      input_parts_(nranks),
+      output_parts_(nranks),
+      round_ends_(nranks) {
   for (int channel = 0; channel < settings.channels; ++channel) pipelines_.emplace_back(channel, WindowSteps(settings));
   if (nranks == 1) return;
   const int prev = (rank + nranks - 1) % nranks;
@@ -36,16 +58,46 @@ Engine::Engine(int rank, int nranks, const PlanSettings& settings, const Links* 
     ring_endpoints_.push_back(links->At(prev, channel));
     if (next != prev) ring_endpoints_.push_back(links->At(next, channel));
   }
-  for (int peer = 0; peer < nranks && nranks <= kMaxOneHopRanks; ++peer) {
-    if (peer != rank) one_hop_endpoints_.push_back(links->At(peer, 0));
+  for (int peer = 0; peer < nranks && HasMesh(nranks, settings); ++peer) {
+    if (peer != rank) mesh_endpoints_.push_back(links->At(peer, 0));
   }
 }
 
-void Engine::Start(const Call& call, const void* input, void* output, Device* device) {
+void Engine::FillParts(const Call& call, const Buffers& buffers) {
+  // A buffer with one part only, whoever it is for.
+  const auto whole = [](size_t elements, std::vector<Part>* parts) { parts->assign(parts->size(), {0, elements}); };
+  const bool at_root = rank_ == call.root;
+  if (IsGather(call.kind)) {
+    whole(buffers.count, &input_parts_);
+    if (at_root) FillFromLayout(buffers.output_layout, call.count, &output_parts_);
+  } else if (IsScatter(call.kind)) {
+    whole(buffers.count, &output_parts_);
+    if (at_root) FillFromLayout(buffers.input_layout, call.count, &input_parts_);
+  } else {
+    FillFromLayout(buffers.input_layout, call.count, &input_parts_);
+    FillFromLayout(buffers.output_layout, call.count, &output_parts_);
+  }
+}
+
+ScheduleParams Engine::Plan(const Call& call, const Buffers& buffers) {
+  const bool has_parts = IsDirect(call.kind) || HasVariableParts(call.kind);
+  if (has_parts) FillParts(call, buffers);
+  ScheduleParams params =
+      MakePlan({call, work_.element_bytes, rank_, nranks_, has_parts ? input_parts_.data() : nullptr,
+                has_parts ? output_parts_.data() : nullptr},
+               settings_);
+  if (params.algorithm == Algorithm::kDirect) {
+    FillRoundEnds(params, round_ends_.data());
+    params.round_ends = round_ends_.data();
+  }
+  return params;
+}
+
+void Engine::Start(const Call& call, const Buffers& buffers, Device* device) {
   ANNULUS_CHECK(done());
   work_.call = call;
-  work_.input = static_cast<const std::byte*>(input);
-  work_.output = static_cast<std::byte*>(output);
+  work_.input = static_cast<const std::byte*>(buffers.input);
+  work_.output = static_cast<std::byte*>(buffers.output);
   work_.type = call.type;
   work_.element_bytes = HasType(call.kind) ? TypeBytes(call.type) : 1;
   work_.op = call.op;
@@ -54,8 +106,12 @@ void Engine::Start(const Call& call, const void* input, void* output, Device* de
   work_.nranks = nranks_;
   work_.device = device;
   work_.links = links_;
-  const ScheduleParams params = MakePlan(call, work_.element_bytes, rank_, nranks_, settings_);
-  endpoints_ = params.algorithm == Algorithm::kOneHop ? &one_hop_endpoints_ : &ring_endpoints_;
+  const ScheduleParams params = Plan(call, buffers);
+  endpoints_ = params.algorithm == Algorithm::kRing ? &ring_endpoints_ : &mesh_endpoints_;
+  if (params.algorithm == Algorithm::kDirect && HasRoot(call.kind) && rank_ != call.root) {
+    root_endpoint_[0] = links_->At(call.root, 0);
+    endpoints_ = &root_endpoint_;
+  }
   pipelines_left_ = static_cast<int>(pipelines_.size());
   for (int channel = 0; channel < settings_.channels; ++channel)
     pipelines_[channel].Start(Schedule(params, channel), &work_);

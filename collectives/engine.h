@@ -13,14 +13,30 @@
 
 namespace annulus {
 
+// Where the ranks' parts lie in a buffer, in elements. Null counts: all parts have the call's count. Null offsets: one
+// part follows the other.
+struct Layout {
+  const size_t* counts = nullptr;
+  const size_t* offsets = nullptr;
+};
+
+struct Buffers {
+  const void* input = nullptr;
+  void* output = nullptr;
+  size_t count = 0;  // Of the own part, where it is the only one in its buffer.
+  Layout input_layout;
+  Layout output_layout;
+};
+
 class Engine {
  public:
   // `links` outlives the engine and holds what the schedules of `nranks` ranks need.
   Engine(int rank, int nranks, const PlanSettings& settings, const Links* links);
 
   // Begins `call`; the one before must be done. The buffers are lent until done() or an error; after an error, until
-  // the links are closed. `device` is where both buffers lie. Units: call.count in elements of call.type.
-  void Start(const Call& call, const void* input, void* output, Device* device);
+  // the links are closed; their layouts until Start returns. `device` is where both buffers lie. Units: call.count in
+  // elements of call.type.
+  void Start(const Call& call, const Buffers& buffers, Device* device);
 
   // Moves everything that can move now, without blocking. Sets *moved when something changed.
   // Errors: kMismatch, kProtocol, kPeerLost, ... with the peer's rank. They stick: do not call again.
@@ -33,6 +49,8 @@ class Engine {
 
  private:
   bool WaitsFor(const Endpoint* endpoint) const;
+  ScheduleParams Plan(const Call& call, const Buffers& buffers);
+  void FillParts(const Call& call, const Buffers& buffers);
 
   const int rank_;
   const int nranks_;
@@ -41,13 +59,20 @@ class Engine {
   Work work_;
   std::vector<Pipeline> pipelines_;
   std::vector<Endpoint*> ring_endpoints_;                       // Of all channels, each once.
-  std::vector<Endpoint*> one_hop_endpoints_;                    // To every peer.
+  std::vector<Endpoint*> mesh_endpoints_;                       // To every peer, on channel 0.
+  std::vector<Endpoint*> root_endpoint_;                        // To the root of the current collective.
   const std::vector<Endpoint*>* endpoints_ = &ring_endpoints_;  // Those of the current collective.
   int pipelines_left_ = 0;
+  std::vector<Part> input_parts_;  // Of the current collective, by rank, when its kind has parts.
+  std::vector<Part> output_parts_;
+  std::vector<uint64_t> round_ends_;
 };
 
-// The links that the schedules need: both ring neighbours on every channel, and every peer on channel 0 when small
-// messages go by one hop. Each (peer, channel) once.
+// Whether every rank has a link to every other.
+bool HasMesh(int nranks, const PlanSettings& settings);
+
+// The links that the schedules need: both ring neighbours on every channel, and every peer on channel 0 when there is a
+// mesh. Each (peer, channel) once.
 struct NeededLink {
   int peer;
   int channel;

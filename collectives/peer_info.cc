@@ -13,6 +13,7 @@ std::string Encode(const PeerInfo& info) {
   out.U64(info.plan.small_bytes);
   out.U32(info.plan.channels);
   out.U32(info.plan.slots);
+  out.U32(info.plan.mesh_ranks);
   for (const std::string& address : info.addresses) out.Text(address, kLargestPeerText);
   return out.bytes();
 }
@@ -25,6 +26,7 @@ Status Decode(const std::string& blob, int rank, PeerInfo* info) {
   info->plan.small_bytes = in.U64();
   info->plan.channels = static_cast<int>(in.U32());
   info->plan.slots = static_cast<int>(in.U32());
+  info->plan.mesh_ranks = static_cast<int>(in.U32());
   info->addresses.clear();
   for (size_t i = 0; i < Backends().size(); ++i) info->addresses.push_back(in.Text(kLargestPeerText));
   if (in.done()) return Status();
@@ -49,6 +51,8 @@ Status CheckAgreement(std::span<const PeerInfo> peers) {
         check(rank, "ANNULUS_SMALL_BYTES", std::to_string(first.small_bytes), std::to_string(plan.small_bytes)));
     ANNULUS_RETURN_IF_ERROR(
         check(rank, "ANNULUS_CHANNELS", std::to_string(first.channels), std::to_string(plan.channels)));
+    ANNULUS_RETURN_IF_ERROR(
+        check(rank, "ANNULUS_MESH_RANKS", std::to_string(first.mesh_ranks), std::to_string(plan.mesh_ranks)));
     ANNULUS_RETURN_IF_ERROR(check(rank, "slots", std::to_string(first.slots), std::to_string(plan.slots)));
   }
   return Status();

@@ -24,7 +24,9 @@ void Pipeline::Start(const Schedule& schedule, const Work* work) {
 }
 
 Tag Pipeline::TagOf(const Step& step) const {
-  return PackTag(work_->call, {step.chunk, step.slice, static_cast<uint32_t>(channel_)});
+  Call call = work_->call;
+  call.count = step.count;
+  return PackTag(call, {step.chunk, step.slice, static_cast<uint32_t>(channel_)});
 }
 
 void Pipeline::Prepare(Flight* flight) {

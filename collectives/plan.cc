@@ -11,6 +11,18 @@ constexpr size_t kSlicesPerChunk = 4;
 
 size_t RoundUp(size_t bytes) { return (bytes + kSliceAlignment - 1) / kSliceAlignment * kSliceAlignment; }
 
+// The slice of kDirect when none is set: sender and receiver work on a message of some slices side by side.
+constexpr size_t kDirectSliceBytes = 64 * 1024;
+
+size_t LargestChunk(const PlanInput& input) {
+  const Call& call = input.call;
+  if (call.kind == CollectiveKind::kAllreduce) return ChunkElements(call.count, input.nranks, 0);
+  if (!HasVariableParts(call.kind)) return call.count;
+  const Part* parts = IsAllgather(call.kind) ? input.output_parts : input.input_parts;
+  const auto smaller = [](const Part& left, const Part& right) { return left.elements < right.elements; };
+  return std::max_element(parts, parts + input.nranks, smaller)->elements;
+}
+
 size_t ChooseSlice(size_t chunk_bytes, const PlanSettings& settings) {
   if (settings.slice_bytes > 0) return RoundUp(settings.slice_bytes);
   const size_t wanted = RoundUp(chunk_bytes / (kSlicesPerChunk * settings.channels));
@@ -31,20 +43,30 @@ static int RoundSlices(const PlanSettings& settings) { return std::max(1, settin
 // schedule.h asks for two rounds; twice that lets the next round start while the last one drains.
 int WindowSteps(const PlanSettings& settings) { return 4 * RoundSlices(settings); }
 
-ScheduleParams MakePlan(const Call& call, size_t element_bytes, int rank, int nranks, const PlanSettings& settings) {
+ScheduleParams MakePlan(const PlanInput& input, const PlanSettings& settings) {
+  const Call& call = input.call;
   ScheduleParams params;
   params.kind = call.kind;
-  params.rank = rank;
-  params.nranks = nranks;
+  params.rank = input.rank;
+  params.nranks = input.nranks;
   params.root = call.root;
   params.count = call.count;
-  params.element_bytes = element_bytes;
-  const bool one_hop = nranks > 1 && nranks <= kMaxOneHopRanks && call.count * element_bytes <= settings.small_bytes;
-  params.algorithm = one_hop ? Algorithm::kOneHop : Algorithm::kRing;
-  const size_t chunk = call.kind == CollectiveKind::kAllreduce ? ChunkElements(call.count, nranks, 0) : call.count;
-  params.slice_bytes = ChooseSlice(chunk * element_bytes, settings);
+  params.element_bytes = input.element_bytes;
+  params.input_parts = input.input_parts;
+  params.output_parts = input.output_parts;
   params.round_slices = RoundSlices(settings);
   params.channels = settings.channels;
+  if (IsDirect(call.kind)) {
+    // The same whatever the sizes of the parts, of which each rank knows its own only.
+    params.algorithm = Algorithm::kDirect;
+    params.slice_bytes = settings.slice_bytes > 0 ? RoundUp(settings.slice_bytes) : kDirectSliceBytes;
+    return params;
+  }
+  const size_t chunk = LargestChunk(input) * input.element_bytes;
+  const size_t sent_at_once = call.kind == CollectiveKind::kAllreduce ? call.count * input.element_bytes : chunk;
+  const bool one_hop = input.nranks > 1 && input.nranks <= kMaxOneHopRanks && sent_at_once <= settings.small_bytes;
+  params.algorithm = one_hop ? Algorithm::kOneHop : Algorithm::kRing;
+  params.slice_bytes = ChooseSlice(chunk, settings);
   return params;
 }
 

@@ -14,6 +14,7 @@ struct PlanSettings {
   size_t small_bytes = 16 * 1024;  // Up to here, in bytes that one rank sends to another, the one-hop exchange is used.
   int channels = 1;
   int slots = 8;
+  int mesh_ranks = 64;  // Up to so many ranks, each has a link to every other, which IsDirect collectives need.
 };
 
 // Largest slice when none is set: with 8 slots a link's staging is 2 MiB per direction, and the slots in use at a time
@@ -28,7 +29,17 @@ size_t SlotBytes(const PlanSettings& settings);
 // Steps that a pipeline must be able to keep in flight.
 int WindowSteps(const PlanSettings& settings);
 
-// Completes `call` for one rank: algorithm, slice size, round and channels.
-ScheduleParams MakePlan(const Call& call, size_t element_bytes, int rank, int nranks, const PlanSettings& settings);
+// What a rank does of one collective. Parts as in ScheduleParams.
+struct PlanInput {
+  Call call;
+  size_t element_bytes = 1;
+  int rank = 0;
+  int nranks = 1;
+  const Part* input_parts = nullptr;
+  const Part* output_parts = nullptr;
+};
+
+// Completes it: algorithm, slice size, round and channels; all but round_ends.
+ScheduleParams MakePlan(const PlanInput& input, const PlanSettings& settings);
 
 }  // namespace annulus

@@ -13,6 +13,10 @@
 // slices per link direction wait for a later phase, and links with at least round_slices + 1 slots never deadlock,
 // provided that at least 2 * round_slices steps may be in flight.
 //
+// Direct exchange. Steps are in order of (round, slice), the same order on both sides of every exchange, so the first
+// step that is not done anywhere can always be done, whatever the sizes of the parts: no deadlock with two steps in
+// flight.
+//
 // Slice 0 of a chunk exists even when the chunk is empty: every collective exchanges at least one tag on every link it
 // uses, and so finds calls that disagree.
 //
@@ -32,6 +36,14 @@ constexpr int kMaxOneHopRanks = 16;
 enum class Algorithm : uint8_t {
   kRing,    // Ring or, for broadcast and reduce, pipelined chain: two links per rank.
   kOneHop,  // Every rank sends to whom it concerns, and reduces for itself: one hop of latency.
+  kDirect,  // Gather, scatter, all-to-all: slices between the two ranks concerned, in rounds; in round k every rank
+            // sends to the rank k ahead and receives from the rank k behind.
+};
+
+// One rank's part of a buffer, in elements.
+struct Part {
+  size_t begin = 0;
+  size_t elements = 0;
 };
 
 struct Step {
@@ -49,6 +61,7 @@ struct Step {
   int send_to = -1;
   uint32_t chunk = 0;  // With `slice`, names the slice on the wire.
   uint64_t slice = 0;
+  uint64_t count = 0;  // Both ends must agree on it: of the call or, where parts may differ, of the part. Elements.
   size_t input_offset = 0;  // Bytes.
   size_t output_offset = 0;
   size_t arrival_offset = 0;  // kFold: within each held arrival.
@@ -67,7 +80,16 @@ struct ScheduleParams {
   size_t slice_bytes = 1;  // Largest slice; a multiple of element_bytes. Unused by kOneHop.
   int round_slices = 1;
   int channels = 1;
+  // By rank; outlive the schedule. kDirect: what goes to, and comes from, that rank. With variable parts: the parts of
+  // reduce_scatterv's input or allgatherv's output. Otherwise null.
+  const Part* input_parts = nullptr;
+  const Part* output_parts = nullptr;
+  // kDirect: FillRoundEnds.
+  const uint64_t* round_ends = nullptr;
 };
+
+// Sets ends[k] to the number of steps up to and including round k of a kDirect schedule, which needs it.
+void FillRoundEnds(const ScheduleParams& params, uint64_t* ends);
 
 class Schedule {
  public:
@@ -94,12 +116,15 @@ class Schedule {
   bool TokenAt(size_t index, Step* step) const;
   bool OneHopAt(size_t index, Step* step) const;
   bool OneHopReceive(int peer, Step* step) const;
+  void PlaceOneHop(uint32_t chunk, Step* step) const;
   bool OneHopFold(int chunk, Step* step) const;
+  bool DirectAt(size_t index, Step* step) const;
 
-  bool reduces() const;
   int Ring(int position) const { return ((position % p_.nranks) + p_.nranks) % p_.nranks; }
+  // A chunk is what one path through the ranks carries: a share of the elements, a rank's part, or all.
   size_t ChunkElements(uint32_t chunk) const;
   size_t ChunkBegin(uint32_t chunk) const;
+  size_t LargestChunk() const;
 
   ScheduleParams p_;
   int channel_ = 0;

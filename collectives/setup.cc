@@ -33,6 +33,7 @@ PlanSettings ToPlan(const Options& options) {
   plan.slice_bytes = options.slice_bytes;
   plan.small_bytes = options.small_bytes;
   plan.channels = static_cast<int>(options.channels);
+  if (options.mesh_ranks > 0) plan.mesh_ranks = static_cast<int>(options.mesh_ranks);
   return plan;
 }
 

@@ -42,6 +42,12 @@ Status ExplainTag(const Tag& expected, const Tag& arrived, int peer) {
   if ((here.sequence & kSequenceMask) != there.sequence) {
     return {Code::kMismatch, from + " is in " + CallName(there) + " while this rank is in " + CallName(here), peer, 0};
   }
+  if (HasVariableParts(here.kind) && here.kind == there.kind && here.count != there.count) {
+    return {Code::kMismatch,
+            from + " called " + CallName(here) + " with a part of " + std::to_string(there.count) +
+                " elements, for which this rank has " + std::to_string(here.count),
+            peer, 0};
+  }
   if (!SameArguments(here, there)) return {Code::kMismatch, Difference(from, there, "this rank", here), peer, 0};
   return {Code::kProtocol, from + " sent another slice of " + CallName(here) + " than its schedule says", peer, 0};
 }

@@ -18,9 +18,10 @@ struct SliceId {
   uint32_t channel = 0;
 };
 
+// `call.count` is Step::count of the slice.
 Tag PackTag(const Call& call, const SliceId& id);
 
-// The call that a tag names. `sequence` is cut to 40 bits.
+// The call that a tag names. `sequence` is cut to 40 bits, and with variable parts `count` is that of one part.
 Call CallOf(const Tag& tag);
 
 // Explains why `arrived` is not the `expected` tag: kMismatch when the calls differ, naming the first differing field,

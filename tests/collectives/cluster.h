@@ -31,6 +31,7 @@ struct ClusterConfig {
   int64_t slice_bytes = 0;
   int64_t small_bytes = 16384;
   int channels = 1;
+  int mesh_ranks = 0;
   int tcp_sockets = 0;
   bool checksum = false;
   int64_t timeout_ms = 20000;

@@ -11,9 +11,10 @@
 namespace annulus {
 namespace {
 
-constexpr CollectiveKind kKinds[] = {CollectiveKind::kAllreduce, CollectiveKind::kReduceScatter,
-                                     CollectiveKind::kAllgather, CollectiveKind::kBroadcast,
-                                     CollectiveKind::kReduce,    CollectiveKind::kBarrier};
+constexpr CollectiveKind kKinds[] = {
+    CollectiveKind::kAllreduce, CollectiveKind::kReduceScatter, CollectiveKind::kAllgather,
+    CollectiveKind::kBroadcast, CollectiveKind::kReduce,        CollectiveKind::kBarrier,
+    CollectiveKind::kGather,    CollectiveKind::kScatter,       CollectiveKind::kAlltoall};
 
 // A job that the seed alone determines.
 SimJobOptions MakeOptions(uint64_t seed) {
@@ -37,10 +38,9 @@ SimJobOptions MakeOptions(uint64_t seed) {
   options.call.type = static_cast<DataType>(random() % kNumDataTypes);
   options.call.op = static_cast<ReduceOp>(random() % kNumReduceOps);
   options.call.count = pick(0, 1, 3, 100, 1000, 5000);
-  const bool rooted = options.call.kind == CollectiveKind::kBroadcast || options.call.kind == CollectiveKind::kReduce;
-  if (rooted) options.call.root = static_cast<int>(random() % options.world.nranks);
+  if (HasRoot(options.call.kind)) options.call.root = static_cast<int>(random() % options.world.nranks);
   if (options.call.kind == CollectiveKind::kBarrier) options.call = Call{1, CollectiveKind::kBarrier, {}, {}, 0, 0};
-  options.in_place = random() % 2;
+  options.in_place = random() % 2 && !IsAlltoall(options.call.kind);
   return options;
 }
 

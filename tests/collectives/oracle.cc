@@ -40,6 +40,11 @@ Bytes Fold(const Call& call, const std::vector<Bytes>& inputs, size_t begin, siz
   return sum;
 }
 
+Bytes PartOf(const Call& call, const Bytes& input, int rank) {
+  const size_t bytes = call.count * TypeBytes(call.type);
+  return Bytes(input.begin() + bytes * rank, input.begin() + bytes * (rank + 1));
+}
+
 }  // namespace
 
 Bytes MakeInput(DataType type, size_t count, int rank, uint64_t seed) {
@@ -64,11 +69,13 @@ Bytes MakeInput(DataType type, size_t count, int rank, uint64_t seed) {
 }
 
 size_t InputElements(const Call& call, int nranks) {
-  return call.count * (call.kind == CollectiveKind::kReduceScatter ? nranks : 1);
+  const bool parts = IsReduceScatter(call.kind) || IsScatter(call.kind) || IsAlltoall(call.kind);
+  return call.count * (parts ? nranks : 1);
 }
 
 size_t OutputElements(const Call& call, int nranks) {
-  return call.count * (call.kind == CollectiveKind::kAllgather ? nranks : 1);
+  const bool parts = IsAllgather(call.kind) || IsGather(call.kind) || IsAlltoall(call.kind);
+  return call.count * (parts ? nranks : 1);
 }
 
 Bytes ExpectedOutput(const Call& call, const std::vector<Bytes>& inputs, int rank) {
@@ -90,6 +97,14 @@ Bytes ExpectedOutput(const Call& call, const std::vector<Bytes>& inputs, int ran
       return inputs[call.root];
     case CollectiveKind::kReduce:
       if (rank == call.root) return Fold(call, inputs, 0, call.count, (call.root + 1) % n);
+      break;
+    case CollectiveKind::kGather:
+      for (const Bytes& input : inputs) append(rank == call.root ? input : Bytes());
+      break;
+    case CollectiveKind::kScatter:
+      return PartOf(call, inputs[call.root], rank);
+    case CollectiveKind::kAlltoall:
+      for (const Bytes& input : inputs) append(PartOf(call, input, rank));
       break;
     default:
       break;

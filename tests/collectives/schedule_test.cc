@@ -30,9 +30,9 @@ Element Expected(const ScheduleParams& p, int rank, size_t i) {
     case CollectiveKind::kReduceScatter:
       return FoldFrom((rank + 1) % n, n);
     case CollectiveKind::kAllgather:
-      return std::to_string(i / p.count) + " ";
+      return std::to_string(i / p.count) + ":" + std::to_string(i % p.count) + " ";
     case CollectiveKind::kBroadcast:
-      return std::to_string(p.root) + " ";
+      return std::to_string(p.root) + ":" + std::to_string(i) + " ";
     case CollectiveKind::kReduce:
       return rank == p.root ? FoldFrom((p.root + 1) % n, n) : "";
     default:
@@ -57,7 +57,7 @@ void Check(const ScheduleParams& p, bool in_place, const LinkCase& link) {
     for (size_t i = 0; i < run.output(r).size(); ++i) {
       const Element expected = Expected(p, r, i);
       if (expected.empty()) {
-        ASSERT_EQ(run.output(r)[i], in_place ? std::to_string(r) + " " : "poison");
+        ASSERT_EQ(run.output(r)[i], in_place ? std::to_string(r) + " " : "poison");  // Of a reduction.
       } else {
         ASSERT_EQ(run.output(r)[i], expected) << "rank " << r << " element " << i;
       }

@@ -29,14 +29,22 @@ void SimJob::MakeRank(int r) {
   }
   rank.engine = std::make_unique<Engine>(r, n, options_.plan, rank.links.get());
   MakeBuffers(r);
-  rank.engine->Start(options_.call, rank.input, rank.output, rank.device.get());
+  rank.engine->Start(options_.call, {rank.input, rank.output, options_.call.count, {}, {}}, rank.device.get());
   // Time must reach the deadline, and the end of the wait for a verdict, even when nothing else happens.
   world_.clock().At(options_.timeout + 1, [] {});
   world_.clock().At(options_.timeout + Control::kVerdictGrace + 2, [] {});
 }
 
+bool SimJob::InPlace(int rank) const {
+  const CollectiveKind kind = options_.call.kind;
+  const bool at_root = rank == options_.call.root;
+  return options_.in_place && !IsAlltoall(kind) && (at_root || !(IsGather(kind) || IsScatter(kind)));
+}
+
 size_t SimJob::OutputOffset(int rank) const {
-  if (!options_.in_place || options_.call.kind != CollectiveKind::kReduceScatter) return 0;
+  const bool in_input =
+      options_.call.kind == CollectiveKind::kReduceScatter || options_.call.kind == CollectiveKind::kScatter;
+  if (!InPlace(rank) || !in_input) return 0;
   return options_.call.count * TypeBytes(options_.call.type) * rank;
 }
 
@@ -45,12 +53,14 @@ void SimJob::MakeBuffers(int r) {
   Rank& rank = ranks_[r];
   const size_t input_bytes = inputs_[r].size();
   const size_t output_bytes = OutputElements(options_.call, n) * TypeBytes(options_.call.type);
-  const size_t in_place_input = options_.call.kind == CollectiveKind::kAllgather ? input_bytes * r : 0;
+  const bool in_output =
+      options_.call.kind == CollectiveKind::kAllgather || options_.call.kind == CollectiveKind::kGather;
+  const size_t in_place_input = in_output ? input_bytes * r : 0;
   const size_t whole = std::max(input_bytes, output_bytes);
   if (options_.on_device) {
     auto device = std::make_unique<SimDevice>(SimDeviceOptions{options_.world.seed + r, 16, &world_.clock()});
     rank.output = device->Allocate(std::max<size_t>(whole, 1));
-    rank.input = options_.in_place ? rank.output + in_place_input : device->Allocate(std::max<size_t>(input_bytes, 1));
+    rank.input = InPlace(r) ? rank.output + in_place_input : device->Allocate(std::max<size_t>(input_bytes, 1));
     device->Write(rank.input, inputs_[r].data(), input_bytes);
     rank.device = std::move(device);
   } else {
@@ -58,7 +68,7 @@ void SimJob::MakeBuffers(int r) {
     rank.host_input = inputs_[r];
     rank.output = rank.host_output.data();
     rank.input = rank.host_input.data();
-    if (options_.in_place) {
+    if (InPlace(r)) {
       rank.input = rank.output + in_place_input;
       std::copy(inputs_[r].begin(), inputs_[r].end(), rank.input);
     }

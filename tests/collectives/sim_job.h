@@ -68,6 +68,7 @@ class SimJob {
   void ServeArbiter();
   Activity ActivityOf(int rank) const;
   bool Over() const;
+  bool InPlace(int rank) const;
   size_t OutputOffset(int rank) const;
 
   const SimJobOptions options_;

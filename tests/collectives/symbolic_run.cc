@@ -6,23 +6,43 @@
 
 namespace annulus {
 
-SymbolicRun::SymbolicRun(const ScheduleParams& params, LinkModel model, int slots, int window)
-    : params_(params), model_(model), slots_(slots), window_(window) {}
+SymbolicRun::SymbolicRun(const ScheduleParams& params, LinkModel model, int slots, int window, const PartCounts& counts)
+    : params_(params), model_(model), slots_(slots), window_(window), counts_(counts) {}
 
 const SymbolicRun::Buffer& SymbolicRun::Input(int rank) const {
   return in_place_ ? ranks_[rank].output : ranks_[rank].input;
 }
 
+void SymbolicRun::FillParts(int rank) {
+  Rank& self = ranks_[rank];
+  size_t sent = 0;
+  size_t received = 0;
+  for (int peer = 0; peer < params_.nranks && !counts_.empty(); ++peer) {
+    self.input_parts.push_back({sent, counts_[rank][peer]});
+    self.output_parts.push_back({received, counts_[peer][rank]});
+    sent += counts_[rank][peer];
+    received += counts_[peer][rank];
+  }
+}
+
 void SymbolicRun::Fill(int rank, bool in_place) {
   const size_t n = params_.nranks;
-  const bool big_input = params_.kind == CollectiveKind::kReduceScatter;
-  const bool big_output = params_.kind == CollectiveKind::kAllgather;
+  const CollectiveKind kind = params_.kind;
   Rank& self = ranks_[rank];
-  self.input.assign(params_.count * (big_input ? n : 1), std::to_string(rank) + " ");
-  self.output.assign(params_.count * (big_output ? n : 1), "poison");
-  if (!in_place) return;
-  // The schedule's offsets are relative to each buffer, so in place needs equal offsets: not for the two scatter kinds.
-  self.output = self.input;
+  FillParts(rank);
+  size_t input = params_.count * (kind == CollectiveKind::kReduceScatter ? n : 1);
+  size_t output = params_.count * (kind == CollectiveKind::kAllgather ? n : 1);
+  const auto end = [](const Part& part) { return part.begin + part.elements; };
+  if (IsDirect(kind) || kind == CollectiveKind::kReduceScatterv) input = end(self.input_parts.back());
+  if (IsDirect(kind) || kind == CollectiveKind::kAllgatherv) output = end(self.output_parts.back());
+  if (kind == CollectiveKind::kReduceScatterv) output = self.input_parts[rank].elements;
+  if (kind == CollectiveKind::kAllgatherv) input = self.output_parts[rank].elements;
+  for (size_t i = 0; i < input; ++i) {
+    self.input.push_back(std::to_string(rank) + (Reduces(kind) ? "" : ":" + std::to_string(i)) + " ");
+  }
+  self.output.assign(output, "poison");
+  // The schedule's offsets are relative to each buffer, so in place needs equal offsets: not for kinds with parts.
+  if (in_place) self.output = self.input;
 }
 
 std::string SymbolicRun::Run(bool in_place, unsigned order_seed) {
@@ -32,7 +52,15 @@ std::string SymbolicRun::Run(bool in_place, unsigned order_seed) {
     Fill(r, in_place);
     ScheduleParams own = params_;
     own.rank = r;
-    for (int c = 0; c < params_.channels; ++c) ranks_[r].pipelines.push_back({Schedule(own, c), 0, {}, 0});
+    Rank& self = ranks_[r];
+    own.input_parts = self.input_parts.data();
+    own.output_parts = self.output_parts.data();
+    if (own.algorithm == Algorithm::kDirect) {
+      self.round_ends.resize(own.nranks);
+      FillRoundEnds(own, self.round_ends.data());
+      own.round_ends = self.round_ends.data();
+    }
+    for (int c = 0; c < params_.channels; ++c) self.pipelines.push_back({Schedule(own, c), 0, {}, 0});
   }
   std::mt19937 random(order_seed);
   std::vector<std::pair<int, int>> order;
@@ -68,6 +96,7 @@ bool SymbolicRun::Receive(int rank, int channel, Flight* flight) {
   Slice slice = std::move(queue.front());
   queue.pop_front();
   if (slice.chunk != step.chunk || slice.slice != step.slice) failure_ = "slices out of order";
+  if (slice.count != step.count) failure_ = "ranks disagree about a count";
   if (slice.data.size() != step.bytes / params_.element_bytes) failure_ = "slice of another size";
   if (model_ == LinkModel::kRendezvous) {
     unsent_[link].front()->sent = true;
@@ -111,7 +140,7 @@ bool SymbolicRun::Execute(int rank, int channel, Flight* flight) {
                   (uses_input ? Input(rank)[step.input_offset / e + i] : "") + (step.finish ? "/" : "");
       if (step.store) self.output[step.output_offset / e + i] = result[i];
     }
-    if (step.send_to >= 0) links_[link].push_back({step.chunk, step.slice, std::move(result)});
+    if (step.send_to >= 0) links_[link].push_back({step.chunk, step.slice, step.count, std::move(result)});
   }
   if (step.send_to >= 0) ++occupied_[link];
   if (step.recv_from >= 0) --occupied_[{{step.recv_from, rank}, channel}];

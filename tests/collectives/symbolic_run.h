@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "collectives/schedule.h"
+#include "tests/collectives/part_counts.h"
 
 namespace annulus {
 
@@ -23,20 +24,26 @@ class SymbolicRun {
  public:
   enum class LinkModel { kSlots, kRendezvous };
   // One element: the ranks whose contributions it holds, in the order of the fold, e.g. "1 2 0 "; a '/' marks finish.
+  // For kinds that only move data, where it was in its rank's input instead: "1:7 ".
   using Element = std::string;
   using Buffer = std::vector<Element>;
 
-  SymbolicRun(const ScheduleParams& params, LinkModel model, int slots, int window);
+  // `counts` is for kinds with parts: IsDirect ones, and, with one size per rank whatever the other end, those with
+  // variable parts.
+  SymbolicRun(const ScheduleParams& params, LinkModel model, int slots, int window, const PartCounts& counts = {});
 
   // Runs to the end. Returns "" or a description of the first broken rule (deadlock, wrong tag, leftover slice, ...).
   std::string Run(bool in_place, unsigned order_seed);
 
   const Buffer& output(int rank) const { return ranks_[rank].output; }
+  const std::vector<Part>& input_parts(int rank) const { return ranks_[rank].input_parts; }
+  const std::vector<Part>& output_parts(int rank) const { return ranks_[rank].output_parts; }
 
  private:
   struct Slice {
     uint32_t chunk;
     uint64_t slice;
+    uint64_t count;
     Buffer data;
   };
   struct Flight {
@@ -55,11 +62,15 @@ class SymbolicRun {
   struct Rank {
     Buffer input;
     Buffer output;
+    std::vector<Part> input_parts;
+    std::vector<Part> output_parts;
+    std::vector<uint64_t> round_ends;
     std::vector<Pipeline> pipelines;
     std::map<int, Buffer> held;
   };
   using Link = std::pair<std::pair<int, int>, int>;  // ((from, to), channel)
 
+  void FillParts(int rank);
   void Fill(int rank, bool in_place);
   bool Advance(int rank, int channel);
   bool Receive(int rank, int channel, Flight* flight);
@@ -72,6 +83,7 @@ class SymbolicRun {
   LinkModel model_;
   size_t slots_;
   size_t window_;
+  PartCounts counts_;
   bool in_place_ = false;
   std::string failure_;
   std::vector<Rank> ranks_;

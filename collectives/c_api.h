@@ -1,0 +1,41 @@
+// What the files of the C API share: handles, codes and errors.
+//
+// Threads: any.
+#pragma once
+
+#include <exception>
+#include <new>
+#include <string>
+#include <system_error>
+
+#include "collectives/annulus.h"
+#include "collectives/communicator.h"
+
+namespace annulus::c_api {
+
+inline annulus_status_t ToC(Code code) { return static_cast<annulus_status_t>(code); }
+
+// Keeps the message for annulus_last_error_message, and returns the status.
+annulus_status_t Reject(const Status& status);
+
+const char* LastMessage();
+
+// Calls `function`; what it throws becomes a status, for no exception leaves the C API.
+template <class Function>
+annulus_status_t Guarded(Function function) {
+  try {
+    return function();
+  } catch (const std::bad_alloc&) {
+    return Reject({Code::kOutOfMemory, "no memory"});
+  } catch (const std::system_error& error) {
+    return Reject({Code::kSystem, error.what(), Status::kNoRank, error.code().value()});
+  } catch (const std::exception& error) {
+    return Reject({Code::kInternal, error.what()});
+  }
+}
+
+inline Communicator* Unwrap(annulus_comm_t* comm) { return reinterpret_cast<Communicator*>(comm); }
+inline const Communicator* Unwrap(const annulus_comm_t* comm) { return reinterpret_cast<const Communicator*>(comm); }
+inline Request* Unwrap(annulus_request_t* request) { return reinterpret_cast<Request*>(request); }
+
+}  // namespace annulus::c_api

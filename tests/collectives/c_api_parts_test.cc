@@ -1,0 +1,296 @@
+// The collectives whose buffers hold a part for every rank, through the C API, over real transports: every kind, parts
+// of many sizes, with gaps and without, in place and not, blocking and asynchronous; and what they refuse.
+
+#include <annulus.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <numeric>
+
+#include "collectives/reducer.h"
+#include "tests/collectives/c_call.h"
+#include "tests/collectives/cluster.h"
+#include "tests/collectives/oracle.h"
+#include "tests/collectives/part_counts.h"
+
+namespace annulus {
+namespace {
+
+constexpr CollectiveKind kKinds[] = {
+    CollectiveKind::kGather,  CollectiveKind::kScatter,        CollectiveKind::kAlltoall, CollectiveKind::kAllgatherv,
+    CollectiveKind::kGatherv, CollectiveKind::kReduceScatterv, CollectiveKind::kScatterv, CollectiveKind::kAlltoallv};
+constexpr size_t kGap = 3;  // Elements between parts, where there are gaps.
+
+enum class Form { kPacked, kGaps, kInPlace, kAsync };
+
+// One side of a call on one rank: a part for every rank, or the own part alone.
+struct Side {
+  bool many = false;
+  bool used = true;
+  std::vector<size_t> counts;
+  std::vector<size_t> offsets;
+  size_t elements = 0;
+
+  size_t begin(int peer) const { return many ? offsets[peer] : 0; }
+};
+
+Side MakeSide(bool many, bool used, const std::vector<size_t>& counts, int own, size_t gap) {
+  Side side{many, used, counts, {}, 0};
+  if (!many) {
+    side.elements = counts[own];
+    return side;
+  }
+  for (size_t count : counts) {
+    side.offsets.push_back(side.elements);
+    side.elements += count + gap;
+  }
+  return side;
+}
+
+struct Job {
+  Call call;
+  PartCounts counts;
+  Form form;
+  int n;
+
+  bool uniform() const { return !HasVariableParts(call.kind); }
+  size_t gap() const { return uniform() || form == Form::kPacked ? 0 : kGap; }
+
+  Side Send(int rank) const {
+    const bool root = rank == call.root;
+    const bool many = IsAlltoall(call.kind) || IsReduceScatter(call.kind) || (IsScatter(call.kind) && root);
+    // An own part is the same whoever it goes to.
+    const int to = IsGather(call.kind) ? call.root : 0;
+    std::vector<size_t> parts = counts[rank];
+    if (!many) parts.assign(n, counts[rank][to]);
+    return MakeSide(many, !IsScatter(call.kind) || root, parts, rank, gap());
+  }
+
+  Side Recv(int rank) const {
+    const bool root = rank == call.root;
+    const bool many = IsAlltoall(call.kind) || IsAllgather(call.kind) || (IsGather(call.kind) && root);
+    const int from = IsScatter(call.kind) ? call.root : 0;
+    std::vector<size_t> parts;
+    for (int r = 0; r < n; ++r) parts.push_back(counts[many ? r : from][rank]);
+    return MakeSide(many, !IsGather(call.kind) || root, parts, rank, gap());
+  }
+
+  Bytes Input(int rank) const { return MakeInput(call.type, Send(rank).elements, rank, 7); }
+};
+
+// Folds this rank's part of everyone's input.
+Bytes Reduced(const Job& job, int rank) {
+  const size_t e = TypeBytes(job.call.type);
+  Bytes sum;
+  for (int k = 1; k <= job.n; ++k) {
+    const int from = (rank + k) % job.n;
+    const Bytes input = job.Input(from);
+    const std::byte* part = input.data() + job.Send(from).begin(rank) * e;
+    const size_t count = job.counts[from][rank];
+    if (k == 1) {
+      sum.assign(part, part + count * e);
+      continue;
+    }
+    SliceOp op;
+    op.dst[0] = sum.data();
+    op.inline_src[0] = sum.data();
+    op.inline_src[1] = part;
+    op.num_sources = 2;
+    op.count = count;
+    op.type = job.call.type;
+    op.op = job.call.op;
+    RunOnHost(op);
+  }
+  return sum;
+}
+
+// Writes what `rank` must receive over `output`, which starts as what was there before.
+void Overlay(const Job& job, int rank, std::byte* output) {
+  const size_t e = TypeBytes(job.call.type);
+  const Side recv = job.Recv(rank);
+  if (Reduces(job.call.kind)) {
+    const Bytes sum = Reduced(job, rank);
+    std::copy(sum.begin(), sum.end(), output);
+    return;
+  }
+  for (int from = 0; from < job.n && recv.used; ++from) {
+    if (IsScatter(job.call.kind) && from != job.call.root) continue;
+    const Bytes input = job.Input(from);
+    const std::byte* part = input.data() + job.Send(from).begin(rank) * e;
+    std::copy(part, part + job.counts[from][rank] * e, output + recv.begin(from) * e);
+  }
+}
+
+void RunOne(annulus_comm_t* comm, const Job& job, int rank) {
+  const size_t e = TypeBytes(job.call.type);
+  const Side send = job.Send(rank);
+  const Side recv = job.Recv(rank);
+  Bytes input = job.Input(rank);
+  Bytes output(recv.elements * e, std::byte{0xcd});
+  PartsCall parts{job.call, input.data(), output.data(), nullptr, nullptr, nullptr, nullptr};
+  parts.call.count = IsScatter(job.call.kind) || IsReduceScatter(job.call.kind) ? recv.counts[rank] : send.counts[rank];
+  if (job.form == Form::kInPlace && send.many && !recv.many) parts.out = input.data() + send.begin(rank) * e;
+  if (job.form == Form::kInPlace && recv.many && !send.many) {
+    std::copy(input.begin(), input.end(), output.begin() + recv.begin(rank) * e);
+    parts.in = output.data() + recv.begin(rank) * e;
+  }
+  if (!job.uniform() && send.many) parts.send_counts = send.counts.data();
+  if (!job.uniform() && recv.many) parts.recv_counts = recv.counts.data();
+  if (job.gap() > 0 && send.many) parts.send_offsets = send.offsets.data();
+  if (job.gap() > 0 && recv.many) parts.recv_offsets = recv.offsets.data();
+  std::byte* const out = static_cast<std::byte*>(parts.out);
+  Bytes expected(out, out + output.size());
+  Overlay(job, rank, expected.data());
+  if (job.form == Form::kAsync) {
+    annulus_request_t* request = nullptr;
+    std::vector<size_t> lent[4];
+    // The arrays are read before the call returns.
+    const size_t** arrays[] = {&parts.send_counts, &parts.send_offsets, &parts.recv_counts, &parts.recv_offsets};
+    for (int i = 0; i < 4; ++i) {
+      if (*arrays[i] != nullptr) lent[i].assign(*arrays[i], *arrays[i] + job.n);
+      if (*arrays[i] != nullptr) *arrays[i] = lent[i].data();
+    }
+    ASSERT_EQ(SubmitPartsCall(comm, parts, &request), ANNULUS_OK);
+    for (std::vector<size_t>& array : lent) array.assign(array.size(), 1u << 30);
+    EXPECT_EQ(annulus_request_wait(request, -1), ANNULUS_OK);
+    annulus_request_free(request);
+  } else {
+    ASSERT_EQ(RunPartsCall(comm, parts), ANNULUS_OK);
+  }
+  if (recv.used) {
+    ASSERT_EQ(std::memcmp(out, expected.data(), expected.size()), 0) << "rank " << rank;
+  }
+}
+
+using Param = std::tuple<int, std::string>;
+class PartsTest : public testing::TestWithParam<Param> {
+ protected:
+  int n() const { return std::get<0>(GetParam()); }
+  ClusterConfig config() const {
+    ClusterConfig config;
+    config.nranks = n();
+    config.transport = std::get<1>(GetParam());
+    return config;
+  }
+};
+
+TEST_P(PartsTest, EveryPartComesToItsPlaceInEveryForm) {
+  ClusterConfig c = config();
+  c.slice_bytes = 4096;
+  c.small_bytes = 1024;
+  // Empty, one element, around the one-hop limit, a slice and several.
+  const size_t sizes[] = {0, 1, 255, 257, 1024, 1025, 9000};
+  Cluster(c).Run([&](annulus_comm_t* comm, int rank) {
+    for (CollectiveKind kind : kKinds) {
+      for (Form form : {Form::kPacked, Form::kGaps, Form::kInPlace, Form::kAsync}) {
+        if (form == Form::kInPlace && IsAlltoall(kind)) continue;
+        for (unsigned seed = 0; seed < 8; ++seed) {
+          Job job{{}, {}, form, n()};
+          job.call.kind = kind;
+          job.call.type = seed % 2 == 0 ? DataType::kFloat32 : DataType::kBFloat16;
+          job.call.root = static_cast<int>(seed) % n();
+          job.counts = MakeCounts(kind, n(), job.call.root, seed, sizes);
+          SCOPED_TRACE(testing::Message()
+                       << KindName(kind) << ", form " << static_cast<int>(form) << ", seed " << seed);
+          RunOne(comm, job, rank);
+          if (HasFatalFailure()) return;
+        }
+      }
+    }
+  });
+}
+
+TEST_P(PartsTest, LargePartsWithTheDefaultSettings) {
+  const size_t sizes[] = {0, 300000, 1, 700001};
+  Cluster(config()).Run([&](annulus_comm_t* comm, int rank) {
+    for (CollectiveKind kind : kKinds) {
+      Job job{{}, {}, Form::kPacked, n()};
+      job.call.kind = kind;
+      job.counts = MakeCounts(kind, n(), 0, 3, sizes);
+      RunOne(comm, job, rank);
+      if (HasFatalFailure()) return;
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Links, PartsTest, testing::Combine(testing::Values(1, 2, 3, 5), testing::Values("shm", "tcp")),
+                         [](const testing::TestParamInfo<Param>& info) {
+                           return std::get<1>(info.param) + std::to_string(std::get<0>(info.param));
+                         });
+
+std::string LastMessage(annulus_comm_t* comm) {
+  annulus_error_t error{};
+  error.struct_bytes = sizeof error;
+  annulus_comm_last_error(comm, &error);
+  return error.message;
+}
+
+TEST(PartsArgumentsTest, WrongLayoutsAreRefusedAndNamed) {
+  ClusterConfig config;
+  Cluster(config).Run([](annulus_comm_t* comm, int rank) {
+    float in[16] = {};
+    float out[16] = {};
+    const size_t counts[] = {4, 4};
+    const size_t overlapping[] = {0, 3};
+    const size_t huge[] = {4, SIZE_MAX / 2};
+    const auto allgatherv = [&](const size_t* c, const size_t* offsets, size_t own) {
+      return annulus_allgatherv(comm, in, own, out, c, offsets, ANNULUS_FLOAT32);
+    };
+    EXPECT_EQ(allgatherv(nullptr, nullptr, 4), ANNULUS_INVALID_ARGUMENT);
+    EXPECT_EQ(LastMessage(comm), "recvcounts is null");
+    EXPECT_EQ(allgatherv(counts, overlapping, 4), ANNULUS_INVALID_ARGUMENT);
+    EXPECT_EQ(LastMessage(comm), "two parts of recvbuf overlap at element 3");
+    EXPECT_EQ(allgatherv(huge, nullptr, 4), ANNULUS_INVALID_ARGUMENT);
+    EXPECT_NE(LastMessage(comm).find("recvcounts[1] is "), std::string::npos) << LastMessage(comm);
+    EXPECT_EQ(allgatherv(counts, nullptr, 5), ANNULUS_INVALID_ARGUMENT);
+    EXPECT_EQ(LastMessage(comm), "recvcounts[" + std::to_string(rank) + "] is 4; this rank's own part has 5 elements");
+    EXPECT_EQ(annulus_alltoall(comm, in, in, 4, ANNULUS_FLOAT32), ANNULUS_INVALID_ARGUMENT);
+    EXPECT_EQ(LastMessage(comm), "sendbuf and recvbuf of alltoall overlap; it has no in-place form");
+    EXPECT_EQ(annulus_gather(comm, in, out, 4, ANNULUS_FLOAT32, 2), ANNULUS_INVALID_ARGUMENT);
+    EXPECT_EQ(LastMessage(comm), "root is 2; allowed: 0 to 1");
+    EXPECT_EQ(allgatherv(counts, nullptr, 4), ANNULUS_OK) << "the communicator stays usable";
+  });
+}
+
+TEST(PartsArgumentsTest, RanksThatDisagreeAboutAPartGetOneVerdict) {
+  ClusterConfig config;
+  Cluster(config).Run([](annulus_comm_t* comm, int rank) {
+    float in[16] = {};
+    float out[16] = {};
+    const size_t send[] = {4, 4};
+    const size_t recv[] = {4, rank == 0 ? size_t{5} : size_t{4}};
+    annulus_status_t status = annulus_alltoallv(comm, in, send, nullptr, out, recv, nullptr, ANNULUS_FLOAT32);
+    // A rank that had all it needed learns of it in the next call.
+    if (rank == 1 && status == ANNULUS_OK) status = annulus_barrier(comm);
+    EXPECT_EQ(status, ANNULUS_MISMATCH);
+    EXPECT_NE(LastMessage(comm).find("part of 4 elements, for which"), std::string::npos) << LastMessage(comm);
+  });
+}
+
+TEST(PartsArgumentsTest, WithoutAMeshDirectKindsSayWhichSettingHelps) {
+  ClusterConfig config;
+  config.nranks = 17;
+  config.mesh_ranks = 16;
+  Cluster(config).Run([](annulus_comm_t* comm, int) {
+    float in[17] = {};
+    float out[17] = {};
+    EXPECT_EQ(annulus_alltoall(comm, in, out, 1, ANNULUS_FLOAT32), ANNULUS_UNSUPPORTED);
+    EXPECT_NE(LastMessage(comm).find("ANNULUS_MESH_RANKS is 16"), std::string::npos) << LastMessage(comm);
+    EXPECT_EQ(annulus_allreduce(comm, in, out, 1, ANNULUS_FLOAT32, ANNULUS_SUM), ANNULUS_OK);
+  });
+}
+
+TEST(PartsArgumentsTest, MoreRanksThanTheOneHopExchangeTakesStillHaveAMesh) {
+  ClusterConfig config;
+  config.nranks = 18;
+  Cluster(config).Run([](annulus_comm_t* comm, int rank) {
+    int in[18];
+    int out[18];
+    std::iota(in, in + 18, 100 * rank);
+    ASSERT_EQ(annulus_alltoall(comm, in, out, 1, ANNULUS_INT32), ANNULUS_OK);
+    for (int from = 0; from < 18; ++from) EXPECT_EQ(out[from], 100 * from + rank);
+  });
+}
+
+}  // namespace
+}  // namespace annulus

@@ -1,0 +1,106 @@
+// Exhaustive checks, by symbolic run, of the schedules whose buffers hold a part for every rank: gather, scatter,
+// all-to-all, and the kinds with variable parts; every n up to 16, parts of many sizes, empty ones among them.
+
+#include <gtest/gtest.h>
+
+#include "collectives/schedule.h"
+#include "tests/collectives/part_counts.h"
+#include "tests/collectives/symbolic_run.h"
+
+namespace annulus {
+namespace {
+
+constexpr size_t kElementBytes = 4;
+constexpr size_t kSliceElements = 3;
+constexpr int kRoundSlices = 4;
+
+constexpr size_t kSizes[] = {0, 0, 1, 2, kSliceElements, kSliceElements + 1, 5 * kSliceElements, 40};
+
+std::string FoldFrom(int first, int n) {
+  std::string sum;
+  for (int k = 0; k < n; ++k) sum += std::to_string((first + k) % n) + " ";
+  return sum + "/";
+}
+
+void CheckOutput(const ScheduleParams& p, const SymbolicRun& run, const PartCounts& counts, int rank) {
+  std::vector<std::string> expected;
+  if (IsReduceScatter(p.kind)) expected.assign(counts[0][rank], FoldFrom((rank + 1) % p.nranks, p.nranks));
+  for (int from = 0; from < p.nranks && !Reduces(p.kind); ++from) {
+    const size_t begin = IsAllgather(p.kind) ? 0 : run.input_parts(from)[rank].begin;
+    for (size_t i = 0; i < counts[from][rank]; ++i)
+      expected.push_back(std::to_string(from) + ":" + std::to_string(begin + i) + " ");
+  }
+  ASSERT_EQ(run.output(rank), expected) << "rank " << rank;
+}
+
+void Check(ScheduleParams p, const PartCounts& counts) {
+  // The tightest links and windows that the rules of schedule.h allow.
+  const bool direct = p.algorithm == Algorithm::kDirect;
+  const int slots = direct ? 1 : kRoundSlices + 1;
+  const int window = direct ? 2 : 2 * kRoundSlices;
+  for (const auto model : {SymbolicRun::LinkModel::kSlots, SymbolicRun::LinkModel::kRendezvous}) {
+    SymbolicRun run(p, model, slots, window, counts);
+    ASSERT_EQ(run.Run(false, 5), "");
+    for (int rank = 0; rank < p.nranks; ++rank) {
+      CheckOutput(p, run, counts, rank);
+      if (testing::Test::HasFatalFailure()) return;
+    }
+  }
+}
+
+class SchedulePartsTest : public testing::TestWithParam<int> {
+ protected:
+  ScheduleParams Params(CollectiveKind kind, Algorithm algorithm) const {
+    ScheduleParams p;
+    p.kind = kind;
+    p.algorithm = algorithm;
+    p.nranks = GetParam();
+    p.element_bytes = kElementBytes;
+    p.slice_bytes = kSliceElements * kElementBytes;
+    p.round_slices = kRoundSlices;
+    return p;
+  }
+
+  void CheckMany(ScheduleParams p, unsigned seeds) {
+    for (int root : {0, p.nranks / 2, p.nranks - 1}) {
+      p.root = root;
+      for (unsigned seed = 0; seed < seeds; ++seed) {
+        SCOPED_TRACE(testing::Message() << KindName(p.kind) << ", " << p.nranks << " ranks, root " << root
+                                        << ", channels " << p.channels << ", seed " << seed);
+        Check(p, MakeCounts(p.kind, p.nranks, root, seed, kSizes));
+        if (HasFatalFailure() || (!HasRoot(p.kind) && root > 0)) return;
+      }
+    }
+  }
+};
+
+TEST_P(SchedulePartsTest, DirectExchangesBringEveryPartToItsPlace) {
+  for (CollectiveKind kind : {CollectiveKind::kGather, CollectiveKind::kScatter, CollectiveKind::kAlltoall,
+                              CollectiveKind::kGatherv, CollectiveKind::kScatterv, CollectiveKind::kAlltoallv}) {
+    CheckMany(Params(kind, Algorithm::kDirect), 8);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_P(SchedulePartsTest, RingsCarryVariableParts) {
+  for (CollectiveKind kind : {CollectiveKind::kAllgatherv, CollectiveKind::kReduceScatterv}) {
+    for (int channels : {1, 2, 3}) {
+      ScheduleParams p = Params(kind, Algorithm::kRing);
+      p.channels = channels;
+      CheckMany(p, 12);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST_P(SchedulePartsTest, OneHopCarriesVariableParts) {
+  for (CollectiveKind kind : {CollectiveKind::kAllgatherv, CollectiveKind::kReduceScatterv}) {
+    CheckMany(Params(kind, Algorithm::kOneHop), 12);
+    if (HasFatalFailure()) return;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, SchedulePartsTest, testing::Range(1, 17));
+
+}  // namespace
+}  // namespace annulus
