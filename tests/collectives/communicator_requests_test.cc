@@ -249,9 +249,9 @@ INSTANTIATE_TEST_SUITE_P(Links, RequestsTest, testing::Combine(testing::Values("
 TEST(RequestsOfOneRankTest, FinishLikeAnyOther) {
   ClusterConfig config;
   config.nranks = 1;
-  Cluster(config).Run([](annulus_comm_t* comm, int) {
-    const Numbers in = Contribution(0, 1000, 1);
-    Numbers out(in.size());
+  const Numbers in = Contribution(0, 1000, 1);
+  Numbers out(in.size());  // Lent beyond the end of the function below.
+  Cluster(config).Run([&](annulus_comm_t* comm, int) {
     annulus_request_t* request = nullptr;
     ASSERT_EQ(SumAsync(comm, in, &out, &request), ANNULUS_OK);
     EXPECT_EQ(annulus_request_wait(request, kForEver), ANNULUS_OK);
