@@ -142,6 +142,16 @@ ANNULUS_API annulus_status_t annulus_config_init(annulus_config_t* config);
  * Blocks up to connect_timeout_ms. */
 ANNULUS_API annulus_status_t annulus_comm_create(const annulus_config_t* config, annulus_comm_t** comm);
 
+/* Forms new communicators out of the ranks of `comm`, all of which must call it: ranks with equal `colour` share one,
+ * ranked by (key, rank in comm). A negative colour takes no part further and gets NULL. The new communicator has the
+ * settings of `comm` and lives on its own: either may be destroyed first. Blocks up to timeout_ms and then
+ * connect_timeout_ms. After a failure annulus_last_error_message tells why; one that concerns `comm` is its error too.
+ */
+ANNULUS_API annulus_status_t annulus_comm_split(annulus_comm_t* comm, int colour, int key, annulus_comm_t** newcomm);
+
+/* annulus_comm_split into one communicator with the same ranks: another queue of work, independent of `comm`'s. */
+ANNULUS_API annulus_status_t annulus_comm_dup(annulus_comm_t* comm, annulus_comm_t** newcomm);
+
 /* Leaves the job and frees the communicator, its requests included. Pending work is aborted. Bounded in time. */
 ANNULUS_API annulus_status_t annulus_comm_destroy(annulus_comm_t* comm);
 

@@ -11,6 +11,7 @@
 #include "collectives/annulus.h"
 #include "collectives/communicator.h"
 #include "collectives/config.h"
+#include "collectives/split.h"
 
 namespace {
 
@@ -95,6 +96,22 @@ annulus_status_t annulus_comm_create(const annulus_config_t* config, annulus_com
     *comm = reinterpret_cast<annulus_comm_t*>(communicator.release());
     return ANNULUS_OK;
   });
+}
+
+annulus_status_t annulus_comm_split(annulus_comm_t* comm, int colour, int key, annulus_comm_t** newcomm) {
+  if (comm == nullptr || newcomm == nullptr)
+    return Reject(Status::Invalid(comm == nullptr ? "comm is null" : "newcomm is null"));
+  return Guarded([&] {
+    std::unique_ptr<Communicator> child;
+    const Status status = annulus::Split(Unwrap(comm), colour, key, &child);
+    if (!status.ok()) return Reject(status);
+    *newcomm = reinterpret_cast<annulus_comm_t*>(child.release());
+    return ANNULUS_OK;
+  });
+}
+
+annulus_status_t annulus_comm_dup(annulus_comm_t* comm, annulus_comm_t** newcomm) {
+  return annulus_comm_split(comm, 0, 0, newcomm);
 }
 
 annulus_status_t annulus_comm_destroy(annulus_comm_t* comm) {

@@ -51,6 +51,9 @@ class Communicator {
   int nranks() const { return setup_->nranks(); }
   int local_rank() const { return setup_->local_rank(); }
   int local_size() const { return setup_->local_size(); }
+  const Options& options() const { return setup_->options(); }
+  // This host's address, as its peers reach it. Empty when there are no peers.
+  const std::string& local_host() const { return setup_->local_host(); }
 
   // Does the collective and returns its outcome.
   Code Run(const Arguments& arguments);

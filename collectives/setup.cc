@@ -62,13 +62,12 @@ Status Setup::Establish(const Options& options, std::unique_ptr<Setup>* setup) {
 }
 
 Status Setup::Meet(Deadline deadline) {
-  std::string local_host;
-  ANNULUS_RETURN_IF_ERROR(FindLocalHost(options_.rendezvous, deadline, &local_host));
+  ANNULUS_RETURN_IF_ERROR(FindLocalHost(options_.rendezvous, deadline, &local_host_));
   PeerInfo own;
   own.host_id = host_id_;
   own.plan = plan_;
   own.transport = options_.transport;
-  ANNULUS_RETURN_IF_ERROR(Listen(local_host, &own.addresses));
+  ANNULUS_RETURN_IF_ERROR(Listen(&own.addresses));
 
   BootstrapConfig config;
   config.rank = rank();
@@ -99,7 +98,7 @@ Status Setup::Verdicted() const {
   return {verdict.code, verdict.message, verdict.rank, verdict.os_errno};
 }
 
-TransportConfig Setup::MakeTransportConfig(const std::string& local_host) const {
+TransportConfig Setup::MakeTransportConfig() const {
   TransportConfig config;
   config.rank = rank();
   config.nranks = nranks();
@@ -107,14 +106,14 @@ TransportConfig Setup::MakeTransportConfig(const std::string& local_host) const 
   config.slot_bytes = SlotBytes(plan_);
   config.slots = plan_.slots;
   config.interface_name = options_.interface_name;
-  config.local_host = local_host;
+  config.local_host = local_host_;
   config.tcp_sockets = static_cast<int>(options_.tcp_sockets);
   config.checksum = options_.checksum != 0;
   return config;
 }
 
-Status Setup::Listen(const std::string& local_host, std::vector<std::string>* addresses) {
-  TransportConfig config = MakeTransportConfig(local_host);
+Status Setup::Listen(std::vector<std::string>* addresses) {
+  TransportConfig config = MakeTransportConfig();
   config.reactor = &reactor_;
   std::string why;
   bool any = false;

@@ -28,6 +28,7 @@ class Setup {
   int nranks() const { return static_cast<int>(options_.size); }
   int local_rank() const { return local_rank_; }
   int local_size() const { return local_size_; }
+  const std::string& local_host() const { return local_host_; }
   const PlanSettings& plan() const { return plan_; }
   const WaitPolicy& wait_policy() const { return wait_policy_; }
 
@@ -47,17 +48,18 @@ class Setup {
   explicit Setup(const Options& options);
 
   Status Meet(Deadline deadline);
-  Status Listen(const std::string& local_host, std::vector<std::string>* addresses);
+  Status Listen(std::vector<std::string>* addresses);
   // The verdict as a status, OK while there is none.
   Status Verdicted() const;
   Status ConnectLinks(const std::vector<std::string>& blobs, uint64_t job_id, Deadline deadline);
   void LogLink(const Endpoint& endpoint, const char* backend, bool same_host) const;
-  TransportConfig MakeTransportConfig(const std::string& local_host) const;
+  TransportConfig MakeTransportConfig() const;
 
   const Options options_;
   PlanSettings plan_;
   WaitPolicy wait_policy_;
   std::string host_id_;
+  std::string local_host_;
   int local_rank_ = 0;
   int local_size_ = 1;
   Reactor reactor_;                                     // Outlives what is registered with it.
