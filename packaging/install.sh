@@ -119,14 +119,20 @@ echo "$new" >"$staged/$record"
 # The record comes first and lists the old files too, so that even half an installation can be removed.
 old=
 [[ ! -f $root/$record ]] || old=$(<"$root/$record")
-mkdir -p "$root/$(dirname "$record")" && printf '%s\n' "$new" "$old" | grep . | LC_ALL=C sort -u >"$root/$record" ||
+if ! mkdir -p "$root/$(dirname "$record")" ||
+  ! printf '%s\n' "$new" "$old" | sed '/^$/d' | LC_ALL=C sort -u >"$root/$record"; then
   die "cannot write to $root; name a folder of yours, or see --help for root's"
+fi
 
 # place PATH: each file appears at once and whole; a program that runs from the old one keeps it.
 place() {
   local to="$root/$1"
-  mkdir -p "$(dirname "$to")" && cp -P --preserve=mode --remove-destination "$staged/$1" "$to.annulus-new" &&
-    mv -fT "$to.annulus-new" "$to" || die "cannot write $to"
+  if ! mkdir -p "$(dirname "$to")" ||
+    ! cp -P --preserve=mode --remove-destination "$staged/$1" "$to.annulus-new" ||
+    ! mv -fT "$to.annulus-new" "$to"; then
+    rm -f "$to.annulus-new"
+    die "cannot write $to"
+  fi
 }
 while read -r path; do place "$path"; done <<<"$new"
 place "$record"

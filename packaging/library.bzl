@@ -50,8 +50,8 @@ sed -n 's/^ *\\(annulus_[a-z0-9_]*\\);$/\\1/p' "$map" >"$out.keep"
 [[ -s "$out.keep" ]] || { echo "$map lists no symbol" >&2; exit 1; }
 "$ld" -r --force-group-allocation -o "$out.o" --whole-archive "$@"
 "$nm" --defined-only "$out.o" | awk '$2 == "u" { print $3 }' >"$out.unique"
-"$objcopy" --strip-debug --weaken-symbols="$out.unique" "$out.o"
-"$objcopy" --keep-global-symbols="$out.keep" "$out.o" "$(dirname "$out")/annulus.o"
+[[ ! -s "$out.unique" ]] || "$objcopy" --weaken-symbols="$out.unique" "$out.o"  # It refuses an empty list.
+"$objcopy" --strip-debug --keep-global-symbols="$out.keep" "$out.o" "$(dirname "$out")/annulus.o"
 rm -f "$out"
 "$ar" rcsD "$out" "$(dirname "$out")/annulus.o"
 """,

@@ -1,4 +1,5 @@
-// A user's program in C++, outside the tree: sums a vector over the ranks, checks it, prints "2 ranks: 3". Threads: one.
+// A user's program in C++, outside the tree: sums a vector over the ranks, checks it, prints "2 ranks: 3". Threads:
+// one.
 #include <annulus.h>
 
 #include <algorithm>
@@ -14,7 +15,8 @@ int main() {
   }
   const std::unique_ptr<annulus_comm_t, decltype(&annulus_comm_destroy)> comm(created, annulus_comm_destroy);
   int rank = -1, size = 0;
-  if (annulus_comm_rank(comm.get(), &rank) != ANNULUS_OK || annulus_comm_size(comm.get(), &size) != ANNULUS_OK) return 3;
+  if (annulus_comm_rank(comm.get(), &rank) != ANNULUS_OK || annulus_comm_size(comm.get(), &size) != ANNULUS_OK)
+    return 3;
   std::vector<double> values(100'000, rank + 1);
   if (annulus_allreduce(comm.get(), values.data(), values.data(), values.size(), ANNULUS_FLOAT64, ANNULUS_SUM) !=
       ANNULUS_OK) {
