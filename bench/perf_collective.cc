@@ -9,7 +9,9 @@ namespace annulus::perf {
 namespace {
 
 constexpr std::array kKindNames = {"allreduce", "reduce_scatter", "allgather", "broadcast", "reduce", "barrier"};
-constexpr std::array kTypeNames = {"int32", "int64", "float16", "bfloat16", "float32", "float64"};
+constexpr std::array kTypeNames = {"int32", "int64", "float16", "bfloat16", "float32",     "float64",
+                                   "int8",  "uint8", "uint32",  "uint64",   "float8_e4m3", "float8_e5m2"};
+static_assert(kTypeNames.size() == kAllTypes.size());
 constexpr std::array kOpNames = {"sum", "prod", "min", "max", "avg"};
 
 template <typename Enum, size_t kNames>

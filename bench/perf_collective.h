@@ -16,8 +16,10 @@ enum class Kind { kAllreduce, kReduceScatter, kAllgather, kBroadcast, kReduce, k
 
 inline constexpr std::array kAllKinds = {Kind::kAllreduce, Kind::kReduceScatter, Kind::kAllgather,
                                          Kind::kBroadcast, Kind::kReduce,        Kind::kBarrier};
-inline constexpr std::array kAllTypes = {ANNULUS_INT32,    ANNULUS_INT64,   ANNULUS_FLOAT16,
-                                         ANNULUS_BFLOAT16, ANNULUS_FLOAT32, ANNULUS_FLOAT64};
+// In the order of their numbers.
+inline constexpr std::array kAllTypes = {ANNULUS_INT32,   ANNULUS_INT64,   ANNULUS_FLOAT16,     ANNULUS_BFLOAT16,
+                                         ANNULUS_FLOAT32, ANNULUS_FLOAT64, ANNULUS_INT8,        ANNULUS_UINT8,
+                                         ANNULUS_UINT32,  ANNULUS_UINT64,  ANNULUS_FLOAT8_E4M3, ANNULUS_FLOAT8_E5M2};
 inline constexpr std::array kAllOps = {ANNULUS_SUM, ANNULUS_PROD, ANNULUS_MIN, ANNULUS_MAX, ANNULUS_AVG};
 
 const char* KindName(Kind kind);

@@ -42,7 +42,8 @@ struct IntType {
   static constexpr int kSignificandBits = 0;
   static Stored Encode(Wide value) { return static_cast<Stored>(value); }
   static Stored EncodeAverage(Wide sum, int nranks) {
-    return static_cast<Stored>(static_cast<int64_t>(static_cast<Stored>(sum)) / nranks);
+    using Wide64 = std::conditional_t<std::is_signed_v<Stored>, int64_t, uint64_t>;
+    return static_cast<Stored>(static_cast<Wide64>(static_cast<Stored>(sum)) / static_cast<Wide64>(nranks));
   }
 };
 
@@ -88,8 +89,35 @@ struct Float16 {
   }
 };
 
+// The OCP formats: kMantissa stored bits below the leading one, exponents with the bias kBias. No value here comes near
+// the largest one.
+template <int kMantissa, int kBias>
+struct Float8 {
+  using Wide = double;
+  using Stored = uint8_t;
+  static constexpr bool kInteger = false;
+  static constexpr int kSignificandBits = kMantissa + 1;
+  static Stored Encode(Wide value) {
+    const Stored sign = std::signbit(value) ? 0x80 : 0;
+    if (value == 0) return sign;
+    const int exponent = std::max(std::ilogb(value), 1 - kBias);
+    // In units of the last place; nearbyint rounds to even. A carry into the exponent is the next number's code.
+    const double units = std::nearbyint(std::ldexp(std::fabs(value), kMantissa - exponent));
+    return static_cast<Stored>(sign | (((exponent + kBias - 1) << kMantissa) + static_cast<int>(units)));
+  }
+  static Stored EncodeAverage(Wide sum, int nranks) {
+    return Encode(static_cast<float>(sum) / static_cast<float>(nranks));
+  }
+};
+
+using Int8 = IntType<int8_t>;
+using Uint8 = IntType<uint8_t>;
 using Int32 = IntType<int32_t>;
+using Uint32 = IntType<uint32_t>;
 using Int64 = IntType<int64_t>;
+using Uint64 = IntType<uint64_t>;
+using E4M3 = Float8<3, 7>;
+using E5M2 = Float8<2, 15>;
 using Float32 = NativeFloat<float, 24>;
 using Float64 = NativeFloat<double, 53>;
 
@@ -109,7 +137,10 @@ typename Type::Wide Value(const InputSpec& spec, int rank, size_t element) {
     const int64_t limit = int64_t{1} << Type::kSignificandBits;
     if (spec.op == ANNULUS_PROD) {
       constexpr double kFactors[] = {1, -1, 2, -2, 3, -3, 0.5, -0.5};
-      return kFactors[IsActive(spec, rank, element, kProductRanks) ? hash % 8 : hash % 2];
+      constexpr double kPowers[] = {1, -1, 2, -2, 4, -4, 0.5, -0.5};  // For types that 3^4 does not fit.
+      return (Type::kSignificandBits < 8
+                  ? kPowers
+                  : kFactors)[IsActive(spec, rank, element, kProductRanks) ? hash % 8 : hash % 2];
     }
     const bool adds = spec.op == ANNULUS_SUM || spec.op == ANNULUS_AVG;
     if (adds && !IsActive(spec, rank, element, limit)) return 0;
@@ -176,6 +207,18 @@ Sequence Dispatch(annulus_type_t type, Visitor visit) {
       return visit(Float16());
     case ANNULUS_BFLOAT16:
       return visit(BFloat16());
+    case ANNULUS_INT8:
+      return visit(Int8());
+    case ANNULUS_UINT8:
+      return visit(Uint8());
+    case ANNULUS_UINT32:
+      return visit(Uint32());
+    case ANNULUS_UINT64:
+      return visit(Uint64());
+    case ANNULUS_FLOAT8_E4M3:
+      return visit(E4M3());
+    case ANNULUS_FLOAT8_E5M2:
+      return visit(E5M2());
     case ANNULUS_FLOAT32:
       return visit(Float32());
     case ANNULUS_FLOAT64:

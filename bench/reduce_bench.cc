@@ -27,7 +27,8 @@ using Buffer = std::unique_ptr<std::byte[], Free>;
 Buffer MakeBuffer(DataType type, size_t bytes) {
   constexpr size_t kPageBytes = 4096;
   Buffer buffer(static_cast<std::byte*>(std::aligned_alloc(kPageBytes, bytes)));
-  const uint64_t ones[] = {1, 1, 0x3c00, 0x3f80, 0x3f800000, 0x3ff0000000000000};
+  constexpr uint64_t ones[kNumDataTypes] = {1, 1, 0x3c00, 0x3f80, 0x3f800000, 0x3ff0000000000000,
+                                            1, 1, 1,      1,      0x38,       0x3c};
   for (size_t at = 0; at < bytes; at += TypeBytes(type)) {
     std::memcpy(&buffer[at], &ones[static_cast<int>(type)], TypeBytes(type));
   }

@@ -52,14 +52,22 @@ typedef enum annulus_status {
   ANNULUS_INTERNAL = 12 /* a bug in Annulus */
 } annulus_status_t;
 
-/* Element types. 16-bit floats are added in 32 bits and rounded to nearest even after each addition. */
+/* Element types. 8- and 16-bit floats are combined in 32 bits and rounded to nearest even after each step. Results in
+ * 8-bit floats saturate: what is beyond the largest finite number, an infinity too, becomes that number (NaN stays
+ * NaN). Numbers are never reused. */
 typedef enum annulus_type {
   ANNULUS_INT32 = 0,
   ANNULUS_INT64 = 1,
   ANNULUS_FLOAT16 = 2,  /* IEEE 754 binary16 */
   ANNULUS_BFLOAT16 = 3, /* the upper half of a binary32 */
   ANNULUS_FLOAT32 = 4,
-  ANNULUS_FLOAT64 = 5
+  ANNULUS_FLOAT64 = 5,
+  ANNULUS_INT8 = 6,
+  ANNULUS_UINT8 = 7,
+  ANNULUS_UINT32 = 8,
+  ANNULUS_UINT64 = 9,
+  ANNULUS_FLOAT8_E4M3 = 10, /* OCP 8-bit float without infinities, up to 448; also called e4m3fn */
+  ANNULUS_FLOAT8_E5M2 = 11  /* OCP 8-bit float, up to 57344: the upper half of a binary16 */
 } annulus_type_t;
 
 /* Reductions. Integers wrap around. A NaN operand gives NaN (the canonical quiet one); min and max order -0 before +0.

@@ -40,6 +40,8 @@ static_assert(static_cast<int>(Code::kUnsupported) == ANNULUS_UNSUPPORTED);
 static_assert(static_cast<int>(Code::kInternal) == ANNULUS_INTERNAL);
 static_assert(static_cast<int>(DataType::kFloat64) == ANNULUS_FLOAT64);
 static_assert(static_cast<int>(DataType::kFloat16) == ANNULUS_FLOAT16);
+static_assert(static_cast<int>(DataType::kUint64) == ANNULUS_UINT64);
+static_assert(static_cast<int>(DataType::kFloat8E5M2) == ANNULUS_FLOAT8_E5M2);
 static_assert(static_cast<int>(ReduceOp::kAvg) == ANNULUS_AVG);
 
 thread_local std::string t_last_error;

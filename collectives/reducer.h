@@ -1,13 +1,15 @@
 // Host reducer: element-wise reductions and copies in host memory, by SIMD code chosen at run time.
 //
 // Semantics, the same for every instruction set and every split of a buffer, bit for bit:
-//   * dst = a op b, with one rounding per element. float16 and bfloat16 are widened to float32, combined, and rounded
-//   to
-//     nearest even. Integers wrap around.
-//   * A NaN operand gives the type's canonical quiet NaN (sign clear, only the top mantissa bit set), also from inf -
-//   inf;
-//     so the bits of a result never depend on operand order. min and max propagate NaN and order -0 before +0.
-//   * An average divides the rounded sum by the number of ranks: in float32 for 16-bit floats; integers towards zero.
+//   * dst = a op b, with one rounding per element. Floats of 8 and 16 bits are widened to float32, combined, and
+//     rounded to nearest even; those of 8 bits saturate at the largest finite number, infinite results too. Integers
+//     wrap around.
+//   * A NaN operand gives the type's canonical quiet NaN (sign clear, only the top mantissa bit set; float8_e4m3 has
+//   but
+//     0x7f), also from inf - inf; so the bits of a result never depend on operand order. min and max propagate NaN and
+//     order -0 before +0.
+//   * An average divides the rounded sum by the number of ranks: in float32 for floats of 8 and 16 bits; integers
+//     towards zero.
 //
 // Buffers are aligned to their element. A destination may be identical to a source, but must not overlap it otherwise.
 // Threads: all functions may be called from any thread. They do not allocate.

@@ -1,4 +1,5 @@
-// SIMD elements and operations of the host reducer, for one Highway target. Included by reducer.cc once per target.
+// SIMD elements and operations of the host reducer, for one Highway target. Included once per target by each
+// file that compiles kernels.
 //
 // An Element type says how a vector of elements is loaded, combined, divided and stored:
 //   IntegerElement<T>  wraps around;
@@ -199,14 +200,14 @@ template <class Format>
 struct NarrowElement {
   using Lane = uint16_t;
   using D32 = hn::ScalableTag<float>;
-  using D16 = hn::Rebind<uint16_t, D32>;
+  using DBits = hn::Rebind<Lane, D32>;
   using V = hn::Vec<D32>;
   using Divisor = float;
   static constexpr size_t kMaxLanes = HWY_MAX_BYTES / sizeof(float);
 
   static HWY_ATTR HWY_INLINE size_t Lanes() { return hn::Lanes(D32()); }
-  static HWY_ATTR HWY_INLINE V Load(const uint16_t* from) { return Format::Widen(D32(), hn::LoadU(D16(), from)); }
-  static HWY_ATTR HWY_INLINE void Store(V v, uint16_t* to) { hn::StoreU(Format::Narrow(D32(), v), D16(), to); }
+  static HWY_ATTR HWY_INLINE V Load(const Lane* from) { return Format::Widen(D32(), hn::LoadU(DBits(), from)); }
+  static HWY_ATTR HWY_INLINE void Store(V v, Lane* to) { hn::StoreU(Format::Narrow(D32(), v), DBits(), to); }
   static Divisor MakeDivisor(uint32_t n) { return static_cast<float>(n); }
   template <class Op>
   static HWY_ATTR HWY_INLINE V Combine(V a, V b) {

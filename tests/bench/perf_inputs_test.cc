@@ -19,6 +19,10 @@ constexpr size_t kElements = 257;
 
 int SignificandBits(annulus_type_t type) {
   switch (type) {
+    case ANNULUS_FLOAT8_E4M3:
+      return 4;
+    case ANNULUS_FLOAT8_E5M2:
+      return 3;
     case ANNULUS_FLOAT16:
       return 11;
     case ANNULUS_BFLOAT16:
@@ -37,7 +41,23 @@ double DecodeHalf(uint16_t bits) {
   return (bits & 0x8000) != 0 ? -magnitude : magnitude;
 }
 
+double DecodeFloat8(uint8_t code, int mantissa_bits, int bias) {
+  const int exponent = (code & 0x7f) >> mantissa_bits;
+  const double fraction = code & ((1 << mantissa_bits) - 1);
+  const double unit = std::ldexp(1.0, std::max(exponent, 1) - bias - mantissa_bits);
+  const double magnitude = (fraction + (exponent == 0 ? 0 : 1 << mantissa_bits)) * unit;
+  return (code & 0x80) != 0 ? -magnitude : magnitude;
+}
+
+// Half the smallest number, which is what rounding may add to a small one.
+double HalfSmallest(annulus_type_t type) {
+  if (type == ANNULUS_FLOAT8_E4M3) return 0x1p-10;
+  return type == ANNULUS_FLOAT8_E5M2 ? 0x1p-17 : 0x1p-25;
+}
+
 double Decode(annulus_type_t type, const uint8_t* from) {
+  if (type == ANNULUS_FLOAT8_E4M3) return DecodeFloat8(*from, 3, 7);
+  if (type == ANNULUS_FLOAT8_E5M2) return DecodeFloat8(*from, 2, 15);
   uint16_t half = 0;
   float single = 0;
   double wide = 0;
@@ -100,8 +120,9 @@ TEST_P(FloatInputs, EveryPartialResultIsExactInAnyOrder) {
       for (size_t r = 1; r < order.size(); ++r) {
         folded = Fold(op, folded, Decode(type, &inputs[static_cast<size_t>(order[r])][i * width]));
         ASSERT_TRUE(FitsSignificand(folded, SignificandBits(type))) << folded;
-        ASSERT_LE(std::fabs(folded), 65504) << "beyond float16" << folded;
-        ASSERT_TRUE(folded == 0 || std::fabs(folded) >= 0x1p-14) << "a denormal of float16";
+        ASSERT_LE(std::fabs(folded), type == ANNULUS_FLOAT8_E4M3 ? 448 : 57344) << "beyond the type: " << folded;
+        ASSERT_TRUE(folded == 0 || std::fabs(folded) >= (type == ANNULUS_FLOAT8_E4M3 ? 0x1p-6 : 0x1p-14))
+            << "a denormal: " << folded;
       }
       const double expected = Decode(type, &reduced[i * width]);
       if (op != ANNULUS_AVG) {
@@ -109,15 +130,16 @@ TEST_P(FloatInputs, EveryPartialResultIsExactInAnyOrder) {
       } else {
         // The one rounding is that of the division.
         ASSERT_NEAR(expected, folded / nranks,
-                    std::fabs(folded / nranks) * std::ldexp(1.0, -SignificandBits(type)) + 0x1p-25);
+                    std::fabs(folded / nranks) * std::ldexp(1.0, -SignificandBits(type)) + HalfSmallest(type));
       }
     }
     std::shuffle(order.begin(), order.end(), random);
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(HalfTypes, FloatInputs,
-                         testing::Combine(testing::Values(ANNULUS_FLOAT16, ANNULUS_BFLOAT16),
+INSTANTIATE_TEST_SUITE_P(NarrowTypes, FloatInputs,
+                         testing::Combine(testing::Values(ANNULUS_FLOAT16, ANNULUS_BFLOAT16, ANNULUS_FLOAT8_E4M3,
+                                                          ANNULUS_FLOAT8_E5M2),
                                           testing::ValuesIn(kAllOps), testing::Values(1, 2, 3, 4, 7, 300, 3000)));
 
 TEST(WideFloatInputs, EveryPartialSumIsExact) {
@@ -154,6 +176,15 @@ TEST(IntInputs, WrapAndDivideTowardsZero) {
   EXPECT_EQ(reduced, total);
   MakeReduced(average).Fill(0, kElements, reduced.data());
   for (size_t i = 0; i < kElements; ++i) ASSERT_EQ(reduced[i], total[i] / 3);
+}
+
+TEST(IntInputs, UnsignedAveragesDivideTheWrappedSum) {
+  const InputSpec sum = {ANNULUS_UINT8, ANNULUS_SUM, 7, 5, kElements};
+  const InputSpec average = {ANNULUS_UINT8, ANNULUS_AVG, 7, 5, kElements};
+  std::vector<uint8_t> total(kElements), reduced(kElements);
+  MakeReduced(sum).Fill(0, kElements, total.data());
+  MakeReduced(average).Fill(0, kElements, reduced.data());
+  for (size_t i = 0; i < kElements; ++i) ASSERT_EQ(reduced[i], total[i] / 7);
 }
 
 TEST(Inputs, DifferByRankElementAndSeed) {

@@ -113,7 +113,8 @@ class DeterminismTest : public testing::TestWithParam<Param> {};
 
 TEST_P(DeterminismTest, BitsAreEqualOverRanksTransportsSlicesChannelsSocketsFormsMemoriesAndRuns) {
   const auto [kind, op, nranks] = GetParam();
-  for (DataType type : {DataType::kFloat32, DataType::kFloat16, DataType::kBFloat16, DataType::kFloat64}) {
+  for (DataType type : {DataType::kFloat32, DataType::kFloat16, DataType::kBFloat16, DataType::kFloat64,
+                        DataType::kFloat8E4M3, DataType::kFloat8E5M2}) {
     for (size_t count : {5, 8001}) {
       Call call;
       call.kind = kind;

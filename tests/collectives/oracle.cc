@@ -51,11 +51,20 @@ Bytes MakeInput(DataType type, size_t count, int rank, uint64_t seed) {
   std::mt19937_64 random(seed * 1000 + rank);
   std::normal_distribution<double> normal(0, 1000);
   switch (type) {
+    case DataType::kInt8:
+    case DataType::kUint8:
+      return Fill<uint8_t>(count, [&] { return static_cast<uint8_t>(random()); });
     case DataType::kInt32:
+    case DataType::kUint32:
       return Fill<uint32_t>(count, [&] { return static_cast<uint32_t>(random()); });
     case DataType::kInt64:
+    case DataType::kUint64:
       return Fill<uint64_t>(count, [&] { return random(); });
-    // Exponents around one: bits 0x3c00 of binary16, 0x3f80 of bfloat16.
+    // Exponents around one: bits 0x38 of E4M3, 0x3c of E5M2, 0x3c00 of binary16, 0x3f80 of bfloat16.
+    case DataType::kFloat8E4M3:
+      return Fill<uint8_t>(count, [&] { return static_cast<uint8_t>(0x30 + random() % 0x18); });
+    case DataType::kFloat8E5M2:
+      return Fill<uint8_t>(count, [&] { return static_cast<uint8_t>(0x38 + random() % 0x0c); });
     case DataType::kFloat16:
       return Fill<uint16_t>(count, [&] { return static_cast<uint16_t>(0x3800 + random() % 0x0c00); });
     case DataType::kBFloat16:

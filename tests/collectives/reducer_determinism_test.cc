@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "collectives/reducer.h"
+#include "tests/collectives/reducer_oracle.h"
 
 #if defined(__SSE__)
 #include <xmmintrin.h>
@@ -19,8 +20,6 @@
 
 namespace annulus {
 namespace {
-
-using Bytes = std::vector<std::byte>;
 
 constexpr size_t kMaxCount = 300;
 constexpr size_t kGuardBytes = 64;
@@ -118,26 +117,13 @@ class Guarded {
   size_t bytes_ = 0;
 };
 
-std::vector<int64_t> Targets() {
-  std::vector<int64_t> targets;
-  hwy::SetSupportedTargetsForTest(0);
-  for (int64_t left = hwy::SupportedTargets(); left != 0; left &= left - 1) {
-    const int64_t target = left & -left;
-    hwy::SetSupportedTargetsForTest(target);
-    // Another name: it was not compiled in, and something else would be tested twice.
-    if (std::strcmp(HostReducerTarget(), hwy::TargetName(target)) == 0) targets.push_back(target);
-  }
-  hwy::SetSupportedTargetsForTest(0);
-  return targets;
-}
-
 class ReducerDeterminismTest : public testing::Test {
  protected:
   ~ReducerDeterminismTest() override { hwy::SetSupportedTargetsForTest(0); }
 };
 
 TEST_F(ReducerDeterminismTest, EveryInstructionSetGivesTheSameBits) {
-  ASSERT_FALSE(Targets().empty());
+  ASSERT_FALSE(ReducerTargets().empty());
   for (const Case& c : AllCases()) {
     const std::vector<Bytes> sources = MakeSources(c.type);
     for (size_t num_sources = 1; num_sources <= kMaxSources; ++num_sources) {
@@ -145,7 +131,7 @@ TEST_F(ReducerDeterminismTest, EveryInstructionSetGivesTheSameBits) {
       const Bytes expected = OneByOne(c, sources, num_sources);
       std::vector<const std::byte*> pointers;
       for (size_t s = 0; s < num_sources; ++s) pointers.push_back(sources[s].data());
-      for (int64_t target : Targets()) {
+      for (int64_t target : ReducerTargets()) {
         hwy::SetSupportedTargetsForTest(target);
         Bytes result(expected.size());
         Reduce(c, pointers, kMaxCount, result.data(), nullptr);
@@ -156,7 +142,7 @@ TEST_F(ReducerDeterminismTest, EveryInstructionSetGivesTheSameBits) {
 }
 
 TEST_F(ReducerDeterminismTest, EveryCountAndAlignmentGivesTheSameBitsAndStaysInside) {
-  for (int64_t target : Targets()) {
+  for (int64_t target : ReducerTargets()) {
     hwy::SetSupportedTargetsForTest(target);
     for (const Case& c : AllCases()) {
       const size_t element = TypeBytes(c.type);
@@ -184,7 +170,7 @@ TEST_F(ReducerDeterminismTest, EveryCountAndAlignmentGivesTheSameBitsAndStaysIns
 
 TEST_F(ReducerDeterminismTest, EveryAlignmentOfEachBufferGivesTheSameBits) {
   constexpr size_t kCount = 70;
-  for (int64_t target : Targets()) {
+  for (int64_t target : ReducerTargets()) {
     hwy::SetSupportedTargetsForTest(target);
     for (const Case& c : AllCases()) {
       const std::vector<Bytes> sources = MakeSources(c.type);
@@ -205,7 +191,7 @@ TEST_F(ReducerDeterminismTest, EveryAlignmentOfEachBufferGivesTheSameBits) {
 }
 
 TEST_F(ReducerDeterminismTest, InPlaceOfAnySourceGivesTheSameBits) {
-  for (int64_t target : Targets()) {
+  for (int64_t target : ReducerTargets()) {
     hwy::SetSupportedTargetsForTest(target);
     for (const Case& c : AllCases()) {
       const std::vector<Bytes> sources = MakeSources(c.type);
@@ -241,7 +227,7 @@ std::vector<void (*)()> Environments() {
 }
 
 TEST_F(ReducerDeterminismTest, TheCallersFloatEnvironmentIsNeitherUsedNorChanged) {
-  for (int64_t target : Targets()) {
+  for (int64_t target : ReducerTargets()) {
     hwy::SetSupportedTargetsForTest(target);
     for (const Case& c : AllCases()) {
       const std::vector<Bytes> sources = MakeSources(c.type);

@@ -6,175 +6,13 @@
 #include <hwy/targets.h>
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
-#include <cstring>
-#include <limits>
 #include <random>
 #include <vector>
 
+#include "tests/collectives/reducer_oracle.h"
+
 namespace annulus {
 namespace {
-
-using Bytes = std::vector<std::byte>;
-
-// ---- The oracle: no code in common with the reducer.
-
-double HalfToDouble(uint16_t h) {
-  const int exponent = h >> 10 & 31;
-  const double mantissa = h & 1023;
-  const double sign = h >> 15 ? -1 : 1;
-  if (exponent == 31) return mantissa != 0 ? std::nan("") : sign * std::numeric_limits<double>::infinity();
-  return exponent == 0 ? sign * std::ldexp(mantissa, -24) : sign * std::ldexp(1024 + mantissa, exponent - 25);
-}
-
-// Rounds to nearest even on a grid of `bits` mantissa bits whose smallest step is 2^min_exponent.
-double RoundTo(double value, int bits, int min_exponent) {
-  if (value == 0 || std::isinf(value)) return value;
-  const int step = std::max(std::ilogb(value) - bits, min_exponent);
-  return std::ldexp(std::nearbyint(std::ldexp(value, -step)), step);
-}
-
-uint16_t DoubleToHalf(double value) {
-  if (std::isnan(value)) return 0x7e00;
-  const uint16_t sign = std::signbit(value) ? 0x8000 : 0;
-  const double magnitude = std::fabs(RoundTo(value, 10, -24));
-  if (magnitude >= 65536) return sign | 0x7c00;
-  if (magnitude == 0) return sign;
-  const int exponent = std::max(std::ilogb(magnitude), -15);
-  if (magnitude < std::ldexp(1.0, -14)) return sign | static_cast<uint16_t>(std::ldexp(magnitude, 24));
-  return sign |
-         static_cast<uint16_t>((exponent + 15) << 10 | (static_cast<int>(std::ldexp(magnitude, 10 - exponent)) & 1023));
-}
-
-double BrainToDouble(uint16_t b) { return std::bit_cast<float>(uint32_t{b} << 16); }
-
-uint16_t DoubleToBrain(double value) {
-  if (std::isnan(value)) return 0x7fc0;
-  const double rounded = RoundTo(value, 7, -133);
-  // Beyond the largest float the conversion gives infinity.
-  const float narrow = std::fabs(rounded) > std::numeric_limits<float>::max()
-                           ? std::copysign(std::numeric_limits<float>::infinity(), static_cast<float>(value))
-                           : static_cast<float>(rounded);
-  return static_cast<uint16_t>(std::bit_cast<uint32_t>(narrow) >> 16);
-}
-
-template <typename T>
-T Extreme(T a, T b, bool want_min) {
-  if (std::isnan(a) || std::isnan(b)) return std::numeric_limits<T>::quiet_NaN();
-  if (a == b) return want_min == std::signbit(a) ? a : b;
-  return (a < b) == want_min ? a : b;
-}
-
-template <typename T>
-T FloatOp(T a, T b, ReduceOp op) {
-  T result = 0;
-  switch (op) {
-    case ReduceOp::kSum:
-    case ReduceOp::kAvg:
-      result = a + b;
-      break;
-    case ReduceOp::kProd:
-      result = a * b;
-      break;
-    case ReduceOp::kMin:
-      result = Extreme(a, b, true);
-      break;
-    case ReduceOp::kMax:
-      result = Extreme(a, b, false);
-      break;
-  }
-  return std::isnan(result) ? std::numeric_limits<T>::quiet_NaN() : result;
-}
-
-template <typename T>
-T IntOp(T a, T b, ReduceOp op) {
-  using U = std::make_unsigned_t<T>;
-  switch (op) {
-    case ReduceOp::kSum:
-    case ReduceOp::kAvg:
-      return static_cast<T>(static_cast<U>(a) + static_cast<U>(b));
-    case ReduceOp::kProd:
-      return static_cast<T>(static_cast<U>(a) * static_cast<U>(b));
-    case ReduceOp::kMin:
-      return a < b ? a : b;
-    case ReduceOp::kMax:
-      return a > b ? a : b;
-  }
-  return 0;
-}
-
-template <typename T>
-T Get(const std::byte* from, size_t i) {
-  T value;
-  std::memcpy(&value, from + i * sizeof(T), sizeof(T));
-  return value;
-}
-
-template <typename T>
-void Put(std::byte* to, size_t i, T value) {
-  std::memcpy(to + i * sizeof(T), &value, sizeof(T));
-}
-
-// Element i of `to` = a op b [/ divisor].
-void OracleStep(DataType type, ReduceOp op, uint32_t divisor, const std::byte* a, const std::byte* b, std::byte* to,
-                size_t i) {
-  const auto narrow = [&](auto widen, auto shrink) {
-    uint16_t value = shrink(FloatOp<float>(static_cast<float>(widen(Get<uint16_t>(a, i))),
-                                           static_cast<float>(widen(Get<uint16_t>(b, i))), op));
-    if (divisor > 1) value = shrink(static_cast<float>(widen(value)) / static_cast<float>(divisor));
-    Put(to, i, value);
-  };
-  const auto plain = [&](auto zero, auto combine) {
-    using T = decltype(zero);
-    T value = combine(Get<T>(a, i), Get<T>(b, i));
-    if (divisor > 1) value = static_cast<T>(value / static_cast<T>(divisor));
-    if (value != value) value = static_cast<T>(std::numeric_limits<double>::quiet_NaN());
-    Put(to, i, value);
-  };
-  switch (type) {
-    case DataType::kInt32:
-      return plain(int32_t{0}, [op](int32_t x, int32_t y) { return IntOp(x, y, op); });
-    case DataType::kInt64:
-      return plain(int64_t{0}, [op](int64_t x, int64_t y) { return IntOp(x, y, op); });
-    case DataType::kFloat32:
-      return plain(0.0f, [op](float x, float y) { return FloatOp(x, y, op); });
-    case DataType::kFloat64:
-      return plain(0.0, [op](double x, double y) { return FloatOp(x, y, op); });
-    case DataType::kFloat16:
-      return narrow(HalfToDouble, DoubleToHalf);
-    case DataType::kBFloat16:
-      return narrow(BrainToDouble, DoubleToBrain);
-  }
-}
-
-Bytes Oracle(DataType type, ReduceOp op, uint32_t divisor, const std::vector<Bytes>& sources, size_t count) {
-  Bytes result = sources[0];
-  for (size_t s = 1; s < sources.size(); ++s) {
-    const uint32_t last_divisor = s + 1 == sources.size() ? divisor : 0;
-    for (size_t i = 0; i < count; ++i)
-      OracleStep(type, op, last_divisor, result.data(), sources[s].data(), result.data(), i);
-  }
-  return result;
-}
-
-// ---- Inputs.
-
-Bytes RandomElements(DataType type, size_t count, std::mt19937_64* random) {
-  Bytes bytes(count * TypeBytes(type));
-  for (std::byte& byte : bytes) byte = static_cast<std::byte>((*random)());
-  // Random bits are rarely zero, infinite or a tie: mix in such values.
-  const uint64_t specials32[] = {0,          0x80000000, 0x7f800000, 0xff800000, 0x7fc00001,
-                                 0xffa00000, 1,          0x3f800000, 0x4b800001};
-  const uint64_t specials64[] = {0, 1ull << 63,    0x7ffull << 52, 0xfffull << 52, (0x7ffull << 52) + 5,
-                                 1, 0x3ffull << 52};
-  for (size_t i = 0; i < count; i += 5) {
-    if (TypeBytes(type) == 4)
-      Put(bytes.data(), i, static_cast<uint32_t>(specials32[(*random)() % std::size(specials32)]));
-    if (TypeBytes(type) == 8) Put(bytes.data(), i, specials64[(*random)() % std::size(specials64)]);
-  }
-  return bytes;
-}
 
 SliceOp MakeOp(DataType type, ReduceOp op, size_t count, uint32_t divisor) {
   SliceOp slice;
@@ -183,20 +21,6 @@ SliceOp MakeOp(DataType type, ReduceOp op, size_t count, uint32_t divisor) {
   slice.op = op;
   slice.divisor = divisor;
   return slice;
-}
-
-// Every instruction set that was compiled in and runs here.
-std::vector<int64_t> Targets() {
-  std::vector<int64_t> targets;
-  hwy::SetSupportedTargetsForTest(0);
-  for (int64_t left = hwy::SupportedTargets(); left != 0; left &= left - 1) {
-    const int64_t target = left & -left;
-    hwy::SetSupportedTargetsForTest(target);
-    // Another name: it was not compiled in, and something else would be tested twice.
-    if (std::strcmp(HostReducerTarget(), hwy::TargetName(target)) == 0) targets.push_back(target);
-  }
-  hwy::SetSupportedTargetsForTest(0);
-  return targets;
 }
 
 class ReducerTest : public testing::TestWithParam<int64_t> {
@@ -243,6 +67,80 @@ TEST_P(ReducerTest, SixteenBitFloatsAreRightForEveryValueWithEveryClass) {
   }
 }
 
+// Every pair of values, in both places of the pair.
+void CheckAllPairs(DataType type, ReduceOp op, uint32_t divisor) {
+  constexpr size_t kValues = 256;
+  constexpr size_t kPairs = kValues * kValues;
+  Bytes left(kPairs), right(kPairs), result(kPairs), expected(kPairs);
+  for (size_t i = 0; i < kPairs; ++i) {
+    left[i] = static_cast<std::byte>(i / kValues);
+    right[i] = static_cast<std::byte>(i % kValues);
+    OracleStep(type, op, divisor, left.data(), right.data(), expected.data(), i);
+  }
+  SliceOp slice = MakeOp(type, op, kPairs, divisor);
+  slice.dst[0] = result.data();
+  slice.inline_src[0] = left.data();
+  slice.inline_src[1] = right.data();
+  slice.num_sources = 2;
+  RunOnHost(slice);
+  for (size_t i = 0; i < kPairs; ++i) {
+    ASSERT_EQ(result[i], expected[i]) << TypeName(type) << " " << OpName(op) << " of " << std::hex << i / kValues
+                                      << " and " << i % kValues << ", divisor " << std::dec << divisor;
+  }
+}
+
+TEST_P(ReducerTest, EightBitTypesAreRightForEveryPairOfValues) {
+  for (DataType type : {DataType::kInt8, DataType::kUint8, DataType::kFloat8E4M3, DataType::kFloat8E5M2}) {
+    for (ReduceOp op : {ReduceOp::kSum, ReduceOp::kProd, ReduceOp::kMin, ReduceOp::kMax}) {
+      CheckAllPairs(type, op, 0);
+      if (HasFatalFailure()) return;
+    }
+    // 1 does not divide; beyond 255 every quotient of a byte is 0.
+    for (uint32_t divisor : {0, 1, 2, 3, 5, 7, 10, 127, 128, 129, 200, 254, 255, 256, 257, 1000, 100000}) {
+      CheckAllPairs(type, ReduceOp::kAvg, divisor);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+// Not only what the reducer and the oracle agree on: values from the specification and from decision 15.
+TEST_P(ReducerTest, EightBitFloatsSaturateAndHaveOneNaN) {
+  struct Example {
+    DataType type;
+    ReduceOp op;
+    uint8_t a, b, result;
+  };
+  constexpr DataType k4 = DataType::kFloat8E4M3;
+  constexpr DataType k5 = DataType::kFloat8E5M2;
+  const Example examples[] = {
+      {k4, ReduceOp::kSum, 0x38, 0x38, 0x40},   // 1 + 1 = 2
+      {k4, ReduceOp::kSum, 0x7e, 0x58, 0x7e},   // 448 + 16 = 464, a tie with 480, which is no number: 448
+      {k4, ReduceOp::kSum, 0x7e, 0x7e, 0x7e},   // 448 + 448 saturates
+      {k4, ReduceOp::kProd, 0xfe, 0x7e, 0xfe},  // -448 * 448 saturates
+      {k4, ReduceOp::kSum, 0xff, 0x00, 0x7f},   // NaN loses its sign
+      {k4, ReduceOp::kMax, 0x7f, 0x38, 0x7f},   // NaN wins
+      {k4, ReduceOp::kSum, 0x01, 0x01, 0x02},   // Subnormals: 2^-9 + 2^-9
+      {k4, ReduceOp::kMin, 0x00, 0x80, 0x80},   // -0 before +0
+      {k5, ReduceOp::kSum, 0x3c, 0x3c, 0x40},   // 1 + 1 = 2
+      {k5, ReduceOp::kSum, 0x7b, 0x7b, 0x7b},   // 57344 + 57344 saturates
+      {k5, ReduceOp::kSum, 0x7c, 0x3c, 0x7b},   // An infinite result saturates too
+      {k5, ReduceOp::kSum, 0x7c, 0xfc, 0x7e},   // inf - inf is NaN
+      {k5, ReduceOp::kMin, 0xfc, 0x3c, 0xfb},   // -inf is the least, and saturates
+      {k5, ReduceOp::kProd, 0xfd, 0x3c, 0x7e},  // Every NaN becomes the one
+  };
+  for (const Example& e : examples) {
+    uint8_t result = 0;
+    SliceOp slice = MakeOp(e.type, e.op, 1, 0);
+    slice.dst[0] = reinterpret_cast<std::byte*>(&result);
+    slice.inline_src[0] = reinterpret_cast<const std::byte*>(&e.a);
+    slice.inline_src[1] = reinterpret_cast<const std::byte*>(&e.b);
+    slice.num_sources = 2;
+    RunOnHost(slice);
+    EXPECT_EQ(result, e.result) << TypeName(e.type) << " " << OpName(e.op) << std::hex << " of " << int{e.a} << " and "
+                                << int{e.b};
+  }
+}
+
 TEST_P(ReducerTest, EveryTypeOperationCountAlignmentAndFormMatchesTheOracle) {
   std::mt19937_64 random(11);
   for (int type_number = 0; type_number < kNumDataTypes; ++type_number) {
@@ -254,7 +152,7 @@ TEST_P(ReducerTest, EveryTypeOperationCountAlignmentAndFormMatchesTheOracle) {
         const uint32_t divisor = op == static_cast<int>(ReduceOp::kAvg) ? num_sources : 0;
         std::vector<Bytes> sources;
         for (int s = 0; s < num_sources; ++s) sources.push_back(RandomElements(type, count, &random));
-        const Bytes expected = Oracle(type, static_cast<ReduceOp>(op), divisor, sources, count);
+        const Bytes expected = FoldByOracle(type, static_cast<ReduceOp>(op), divisor, sources, count);
         // Misaligned by whole elements, guarded on both sides; optionally in place of one of the sources.
         const size_t shift = random() % 9 * element;
         const int in_place = static_cast<int>(random() % (num_sources + 2));
@@ -312,7 +210,7 @@ TEST_P(ReducerTest, OneSourceIsCopiedToOneOrTwoDestinations) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Targets, ReducerTest, testing::ValuesIn(Targets()),
+INSTANTIATE_TEST_SUITE_P(Targets, ReducerTest, testing::ValuesIn(ReducerTargets()),
                          [](const testing::TestParamInfo<int64_t>& info) {
                            return std::string(hwy::TargetName(info.param));
                          });

@@ -1,0 +1,29 @@
+// What the host reducer's parts share: one pass over two sources, and who does it for which element types.
+//
+// The parts are compiled once per instruction set, each in a file of its own, so that they compile side by side.
+// Threads: as reducer.h.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cuda_kernels/reduce_types.h"
+
+namespace annulus {
+
+// dst[0] (and dst[1], when not null) = left op right, divided by `divisor` when that is more than 1. A destination may
+// be identical to a source.
+struct Pass {
+  std::byte* dst[2] = {nullptr, nullptr};
+  const std::byte* left = nullptr;
+  const std::byte* right = nullptr;
+  size_t count = 0;  // Elements.
+  uint32_t divisor = 0;
+};
+
+void CombineIntegers(const Pass& pass, DataType type, ReduceOp op);  // 32 and 64 bits.
+void CombineBytes(const Pass& pass, DataType type, ReduceOp op);     // int8, uint8.
+void CombineFloats(const Pass& pass, DataType type, ReduceOp op);    // float16, bfloat16, float32, float64.
+void CombineFloat8s(const Pass& pass, DataType type, ReduceOp op);
+
+}  // namespace annulus
