@@ -107,8 +107,8 @@ typedef struct annulus_config {
   int64_t small_bytes;   /* ANNULUS_SMALL_BYTES: up to here the one-hop exchange is used; must agree on all ranks */
   int64_t spin_us;       /* ANNULUS_SPIN_US: busy polling before a waiting rank sleeps; -1 = chosen */
   const char* log_level; /* ANNULUS_LOG: "error", "warn", "info" or "debug" */
-  int32_t mesh_ranks;    /* ANNULUS_MESH_RANKS: up to so many ranks, each has a link to every other; gather, scatter and
-                            alltoall need that. 0 = 64. Must agree on all ranks */
+  int32_t mesh_ranks;    /* ANNULUS_MESH_RANKS: up to so many ranks, each has a link to every other; gather, scatter,
+                            alltoall and messages need that. 0 = 64. Must agree on all ranks */
 } annulus_config_t;
 
 /* What went wrong, in parts. Strings stay valid until the communicator is destroyed, those of
@@ -218,6 +218,22 @@ ANNULUS_API annulus_status_t annulus_scatter(annulus_comm_t* comm, const void* s
  * size * count elements. Not in place. */
 ANNULUS_API annulus_status_t annulus_alltoall(annulus_comm_t* comm, const void* sendbuf, void* recvbuf, size_t count,
                                               annulus_type_t type);
+
+/* -- Messages ---------------------------------------------------------------------------------------------------- */
+/* From one rank to another. The n-th send to a rank meets that rank's n-th receive from this one; their count and type
+ * must agree. Messages need no agreement with other ranks, and wait for no collective: the asynchronous forms make
+ * progress side by side, those with other peers and of the other direction included. A send returns, or its request is
+ * done, when the buffer may be used again; large ones wait for the receive. Ends at most timeout_ms after the message
+ * before it on the same way. */
+
+ANNULUS_API annulus_status_t annulus_send(annulus_comm_t* comm, const void* sendbuf, size_t count, annulus_type_t type,
+                                          int peer);
+ANNULUS_API annulus_status_t annulus_recv(annulus_comm_t* comm, void* recvbuf, size_t count, annulus_type_t type,
+                                          int peer);
+ANNULUS_API annulus_status_t annulus_send_async(annulus_comm_t* comm, const void* sendbuf, size_t count,
+                                                annulus_type_t type, int peer, annulus_request_t** request);
+ANNULUS_API annulus_status_t annulus_recv_async(annulus_comm_t* comm, void* recvbuf, size_t count, annulus_type_t type,
+                                                int peer, annulus_request_t** request);
 
 /* -- Collectives: parts of different sizes ----------------------------------------------------------------------- */
 /* As allgather and so on, but the parts of a buffer that holds one for every rank may differ: rank r's has counts[r]

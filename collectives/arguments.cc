@@ -55,6 +55,8 @@ Extent ExtentOf(const Arguments& a, size_t element, int rank, int nranks) {
   if (IsAlltoall(a.kind)) return {send_parts().bytes, recv_parts().bytes, 0, 0, false};
   if (a.kind == CollectiveKind::kBroadcast) return {at_root ? own : 0, own, 0, 0};
   if (a.kind == CollectiveKind::kReduce) return {own, at_root ? own : 0, 0, 0};
+  if (a.kind == CollectiveKind::kSend) return {own, 0, 0, 0};
+  if (a.kind == CollectiveKind::kRecv) return {0, own, 0, 0};
   return {own, own, 0, 0};
 }
 
@@ -141,6 +143,10 @@ Status CheckArguments(const Arguments& a, int rank, int nranks) {
   }
   if (HasRoot(a.kind) && (a.root < 0 || a.root >= nranks)) {
     return Status::Invalid("root is " + std::to_string(a.root) + "; allowed: 0 to " + std::to_string(nranks - 1));
+  }
+  if (IsMessage(a.kind) && (a.root < 0 || a.root >= nranks || a.root == rank)) {
+    return Status::Invalid("peer is " + std::to_string(a.root) + "; allowed: 0 to " + std::to_string(nranks - 1) +
+                           ", and not this rank itself");
   }
   const size_t element = TypeBytes(a.type);
   const size_t most = std::numeric_limits<ptrdiff_t>::max() / element / nranks;

@@ -16,7 +16,7 @@ struct Arguments {
   size_t count = 0;  // Elements, with the meaning that annulus.h gives for the kind.
   DataType type = DataType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
-  int root = 0;
+  int root = 0;        // Of a message: the other end.
   Layout send_layout;  // Arrays of nranks numbers, for kinds with variable parts.
   Layout recv_layout;
 };

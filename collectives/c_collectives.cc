@@ -232,3 +232,21 @@ annulus_status_t annulus_alltoallv_async(annulus_comm_t* comm, const void* sendb
                             {recvcounts, recvoffsets}),
                 request);
 }
+
+annulus_status_t annulus_send(annulus_comm_t* comm, const void* sendbuf, size_t count, annulus_type_t type, int peer) {
+  return Run(comm, WithRoot(Make(CollectiveKind::kSend, sendbuf, nullptr, count, type), peer));
+}
+
+annulus_status_t annulus_send_async(annulus_comm_t* comm, const void* sendbuf, size_t count, annulus_type_t type,
+                                    int peer, annulus_request_t** request) {
+  return Submit(comm, WithRoot(Make(CollectiveKind::kSend, sendbuf, nullptr, count, type), peer), request);
+}
+
+annulus_status_t annulus_recv(annulus_comm_t* comm, void* recvbuf, size_t count, annulus_type_t type, int peer) {
+  return Run(comm, WithRoot(Make(CollectiveKind::kRecv, nullptr, recvbuf, count, type), peer));
+}
+
+annulus_status_t annulus_recv_async(annulus_comm_t* comm, void* recvbuf, size_t count, annulus_type_t type, int peer,
+                                    annulus_request_t** request) {
+  return Submit(comm, WithRoot(Make(CollectiveKind::kRecv, nullptr, recvbuf, count, type), peer), request);
+}

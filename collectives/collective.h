@@ -25,13 +25,16 @@ enum class CollectiveKind : uint8_t {
   kGatherv = 12,
   kScatterv = 13,
   kAlltoallv = 14,
+  kSend = 15,  // On the wire, both ends of a message.
+  kRecv = 16,
 };
-constexpr CollectiveKind kLastKind = CollectiveKind::kAlltoallv;
+constexpr CollectiveKind kLastKind = CollectiveKind::kRecv;
 
 constexpr const char* KindName(CollectiveKind kind) {
-  constexpr const char* kNames[] = {"",           "allreduce",       "reduce_scatter", "allgather", "broadcast",
-                                    "reduce",     "barrier",         "gather",         "scatter",   "alltoall",
-                                    "allgatherv", "reduce_scatterv", "gatherv",        "scatterv",  "alltoallv"};
+  constexpr const char* kNames[] = {
+      "",        "allreduce", "reduce_scatter", "allgather", "broadcast",  "reduce",
+      "barrier", "gather",    "scatter",        "alltoall",  "allgatherv", "reduce_scatterv",
+      "gatherv", "scatterv",  "alltoallv",      "send",      "recv"};
   return kind <= kLastKind ? kNames[static_cast<int>(kind)] : "unknown collective";
 }
 
@@ -61,8 +64,9 @@ constexpr bool HasRoot(CollectiveKind kind) {
 constexpr bool IsDirect(CollectiveKind kind) { return IsGather(kind) || IsScatter(kind) || IsAlltoall(kind); }
 // Whether the ranks' parts may differ in size; the calls then carry no common count.
 constexpr bool HasVariableParts(CollectiveKind kind) {
-  return kind >= CollectiveKind::kAllgatherv && kind <= kLastKind;
+  return kind >= CollectiveKind::kAllgatherv && kind <= CollectiveKind::kAlltoallv;
 }
+constexpr bool IsMessage(CollectiveKind kind) { return kind == CollectiveKind::kSend || kind == CollectiveKind::kRecv; }
 
 // What all ranks must agree on. Fields that a kind does not use are zero.
 struct Call {

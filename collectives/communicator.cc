@@ -46,7 +46,13 @@ Status Communicator::Create(const Options& options, std::unique_ptr<Communicator
 Communicator::Communicator(std::unique_ptr<Setup> setup)
     : setup_(std::move(setup)),
       engine_(setup_->rank(), setup_->nranks(), setup_->plan(), &setup_->links()),
-      driver_(&engine_, setup_->reactor(), setup_->control()),
+      messages_({setup_->rank(), setup_->nranks(), setup_->plan(), &setup_->links(), &host_,
+                 setup_->options().timeout_ms * kMillisecond,
+                 [this](void* cookie) {
+                   std::lock_guard<std::mutex> lock(mu_);
+                   FinishMessage(static_cast<Request*>(cookie), Code::kOk);
+                 }}),
+      driver_(&engine_, &messages_, setup_->reactor(), setup_->control()),
       background_policy_(setup_->options().spin_us >= 0 ? setup_->wait_policy() : kBackgroundPolicy),
       refusals_(1) {}
 
@@ -54,7 +60,7 @@ Communicator::~Communicator() {
   {
     std::unique_lock<std::mutex> lock(mu_);
     stopping_ = true;
-    if (driving_ || !queue_.empty()) driver_.Interrupt();
+    if (driving_ || !queue_.empty() || !unfinished_messages_.empty()) driver_.Interrupt();
   }
   changed_.notify_all();
   if (progress_thread_.joinable()) progress_thread_.join();
@@ -64,7 +70,8 @@ Communicator::~Communicator() {
 
 Status Communicator::Check(const Arguments& arguments) const {
   ANNULUS_RETURN_IF_ERROR(CheckArguments(arguments, rank(), nranks()));
-  if (!IsDirect(arguments.kind) || HasMesh(nranks(), setup_->plan())) return Status();
+  const bool needs_mesh = IsDirect(arguments.kind) || IsMessage(arguments.kind);
+  if (!needs_mesh || HasMesh(nranks(), setup_->plan())) return Status();
   return {Code::kUnsupported, std::string(KindName(arguments.kind)) +
                                   " needs a link between any two ranks; there are " + std::to_string(nranks()) +
                                   ", and ANNULUS_MESH_RANKS is " + std::to_string(setup_->plan().mesh_ranks)};
@@ -119,15 +126,38 @@ Code Communicator::Drive(const Arguments& arguments, const Call& call, Deadline 
   lock->unlock();
   Verdict verdict;
   const bool ok = driver_.Run(call, BuffersOf(arguments), &host_, deadline, policy, &verdict);
+  EndDrive(ok, verdict, lock);
+  return ok ? Code::kOk : fatal_.verdict.code;
+}
+
+void Communicator::DriveMessages(const std::function<bool()>& over, const WaitPolicy& policy,
+                                 std::unique_lock<std::mutex>* lock) {
+  driving_ = true;
+  attention_.store(true, std::memory_order_relaxed);
+  lock->unlock();
+  Verdict verdict;
+  const auto noticed = [this, &over] {
+    if (!attention_.load(std::memory_order_relaxed)) return false;
+    std::lock_guard<std::mutex> guard(mu_);
+    attention_.store(false, std::memory_order_relaxed);
+    return over();
+  };
+  const bool ok = driver_.RunMessages(noticed, policy, &verdict);
+  EndDrive(ok, verdict, lock);
+}
+
+void Communicator::EndDrive(bool ok, const Verdict& verdict, std::unique_lock<std::mutex>* lock) {
   // Whoever waits for our data must hear of it even when rank 0, which tells everyone, has left. Not when interrupted:
   // Setup::Close says goodbye first.
   if (!ok && setup_->control() != nullptr && setup_->control()->has_verdict()) setup_->CloseLinks();
   lock->lock();
   driving_ = false;
-  if (!ok) Fail(verdict);
+  if (!ok) {
+    Fail(verdict);
+    FailMessages(fatal_.verdict.code);
+  }
   driven_ = Call();
-  if (!queue_.empty() || !ok) changed_.notify_all();
-  return ok ? Code::kOk : fatal_.verdict.code;
+  if (!ok || !queue_.empty() || !unfinished_messages_.empty()) changed_.notify_all();
 }
 
 Code Communicator::Run(const Arguments& arguments) {
@@ -136,6 +166,7 @@ Code Communicator::Run(const Arguments& arguments) {
   std::unique_lock<std::mutex> lock(mu_);
   Code code = Code::kOk;
   if (Refused(&code)) return code;
+  if (IsMessage(arguments.kind)) return RunMessage(arguments, &lock);
   if (!driving_ && queue_.empty()) {
     return Drive(arguments, CallOf(arguments, nranks(), ++sequence_), TimeoutFromNow(), setup_->wait_policy(), &lock);
   }
@@ -148,16 +179,18 @@ Code Communicator::Run(const Arguments& arguments) {
   return code;
 }
 
+Status Communicator::NeedProgressThread() {
+  if (progress_thread_.joinable()) return Status();
+  Status started = StartThread(
+      "the progress thread", [this] { ProgressThread(); }, &progress_thread_);
+  if (!started.ok()) RecordRefusal(started);
+  return started;
+}
+
 Code Communicator::Enqueue(const Arguments& arguments, Request** queued) {
   // First what may fail: a request must not be queued when the caller is told that it is not.
-  if (!progress_thread_.joinable()) {
-    const Status started = StartThread(
-        "the progress thread", [this] { ProgressThread(); }, &progress_thread_);
-    if (!started.ok()) {
-      RecordRefusal(started);
-      return started.code();
-    }
-  }
+  const Status ready = NeedProgressThread();
+  if (!ready.ok()) return ready.code();
   auto owned = std::make_unique<Request>();
   Request* request = owned.get();
   request->arguments = arguments;
@@ -168,7 +201,56 @@ Code Communicator::Enqueue(const Arguments& arguments, Request** queued) {
   request->communicator = this;
   request->call = CallOf(arguments, nranks(), ++sequence_);
   changed_.notify_all();
+  CallDriver();
   return Code::kOk;
+}
+
+void Communicator::CallDriver() {
+  attention_.store(true, std::memory_order_relaxed);
+  if (driving_) driver_.Nudge();
+}
+
+Request* Communicator::PostMessage(const Arguments& arguments) {
+  auto owned = std::make_unique<Request>();
+  Request* request = owned.get();
+  request->communicator = this;
+  request->arguments = arguments;
+  unfinished_messages_.insert(request);
+  requests_.insert(owned.release());
+  messages_.Post({arguments.kind == CollectiveKind::kSend, arguments.root, arguments.sendbuf, arguments.recvbuf,
+                  arguments.count, arguments.type, request});
+  CallDriver();
+  changed_.notify_all();
+  return request;
+}
+
+void Communicator::FinishMessage(Request* request, Code code) {
+  request->code = code;
+  request->done = true;
+  unfinished_messages_.erase(request);
+  attention_.store(true, std::memory_order_relaxed);
+  changed_.notify_all();
+}
+
+void Communicator::FailMessages(Code code) {
+  while (!unfinished_messages_.empty()) FinishMessage(*unfinished_messages_.begin(), code);
+}
+
+Code Communicator::RunMessage(const Arguments& arguments, std::unique_lock<std::mutex>* lock) {
+  const bool drives = !driving_ && queue_.empty();
+  if (!drives) {
+    const Status ready = NeedProgressThread();
+    if (!ready.ok()) return ready.code();
+  }
+  Request* const request = PostMessage(arguments);
+  // A collective that another thread queues meanwhile must not wait for the message: the progress thread takes over.
+  const auto over = [this, request] { return request->done || !queue_.empty(); };
+  if (drives) DriveMessages(over, setup_->wait_policy(), lock);
+  changed_.wait(*lock, [request] { return request->done; });
+  const Code code = request->code;
+  requests_.erase(request);
+  delete request;
+  return code;
 }
 
 Code Communicator::Submit(const Arguments& arguments, Request** request) {
@@ -177,7 +259,10 @@ Code Communicator::Submit(const Arguments& arguments, Request** request) {
   std::lock_guard<std::mutex> lock(mu_);
   Code code = Code::kOk;
   if (Refused(&code)) return code;
-  return Enqueue(arguments, request);
+  if (!IsMessage(arguments.kind)) return Enqueue(arguments, request);
+  const Status ready = NeedProgressThread();
+  if (ready.ok()) *request = PostMessage(arguments);
+  return ready.code();
 }
 
 Code Communicator::Wait(Request* request, int64_t timeout_ms) {
@@ -213,8 +298,15 @@ void Communicator::Abort() {
 void Communicator::ProgressThread() {
   std::unique_lock<std::mutex> lock(mu_);
   for (;;) {
-    changed_.wait(lock, [this] { return (stopping_ || !queue_.empty()) && !driving_; });
-    if (queue_.empty()) return;
+    changed_.wait(lock,
+                  [this] { return (stopping_ || !queue_.empty() || !unfinished_messages_.empty()) && !driving_; });
+    if (stopping_) FailMessages(Code::kAborted);
+    if (queue_.empty() && stopping_) return;
+    if (queue_.empty()) {
+      const auto over = [this] { return stopping_ || !queue_.empty() || unfinished_messages_.empty(); };
+      DriveMessages(over, background_policy_, &lock);
+      continue;
+    }
     Request* request = queue_.front();
     Code code = Code::kOk;
     if (stopping_) {

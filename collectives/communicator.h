@@ -1,12 +1,15 @@
-// Communicator: a group of ranks and its collectives, blocking and asynchronous, in one order.
+// Communicator: a group of ranks and its collectives, blocking and asynchronous, in one order; and messages between two
+// ranks, which wait for no collective.
 //
 // A blocking call with nothing queued before it is driven by the calling thread, without a hand-over; everything else
-// is driven by one progress thread, which starts with the first asynchronous call.
+// is driven by one progress thread, which starts with the first asynchronous call. Whoever drives, drives all: messages
+// move during collectives.
 //
 // Threads: all functions may be called from any thread, except that the destructor must be the last call. Calls take
 // turns in the order in which they arrive.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <list>
@@ -24,7 +27,7 @@ namespace annulus {
 
 class Communicator;
 
-// One queued collective. Owned by its communicator; the user holds it until Free.
+// One queued collective, or a message. Owned by its communicator; the user holds it until Free.
 struct Request {
   Communicator* communicator = nullptr;
   Arguments arguments;
@@ -88,7 +91,17 @@ class Communicator {
   void Fail(const Verdict& verdict);
   Code Drive(const Arguments& arguments, const Call& call, Deadline deadline, const WaitPolicy& policy,
              std::unique_lock<std::mutex>* lock);
-  Code Enqueue(const Arguments& arguments, Request** request);
+  // Drives messages until `over`, which is asked with mu_ held.
+  void DriveMessages(const std::function<bool()>& over, const WaitPolicy& policy, std::unique_lock<std::mutex>* lock);
+  void EndDrive(bool ok, const Verdict& verdict, std::unique_lock<std::mutex>* lock);
+  Status NeedProgressThread();
+  Code Enqueue(const Arguments& arguments, Request** queued);
+  Code RunMessage(const Arguments& arguments, std::unique_lock<std::mutex>* lock);
+  Request* PostMessage(const Arguments& arguments);
+  void FinishMessage(Request* request, Code code);
+  void FailMessages(Code code);
+  // Makes the thread that drives look at what has changed.
+  void CallDriver();
   void ProgressThread();
 
   Deadline TimeoutFromNow() const { return DeadlineAfter(setup_->options().timeout_ms * kMillisecond); }
@@ -96,16 +109,19 @@ class Communicator {
   std::unique_ptr<Setup> setup_;
   HostDevice host_;
   Engine engine_;
+  Messages messages_;
   Driver driver_;
   const WaitPolicy background_policy_;  // Of the progress thread: it shares the cores with the computation it overlaps.
 
   mutable std::mutex mu_;
-  std::condition_variable changed_;  // A request is done, or the driver is free, or the queue grew.
+  std::condition_variable changed_;     // A request is done, or the driver is free, or the queue grew.
+  std::atomic<bool> attention_{false};  // A thread that drives messages must look whether it is to go on.
   bool driving_ = false;
   Call driven_;  // While driving_; sequence 0 otherwise.
   bool stopping_ = false;
   uint64_t sequence_ = 0;
   std::deque<Request*> queue_;
+  std::unordered_set<Request*> unfinished_messages_;
   std::unordered_set<Request*> requests_;
   ErrorRecord fatal_;                // Set once; fatal_.failed says whether.
   std::list<ErrorRecord> refusals_;  // The newest last; never empty.

@@ -1,5 +1,7 @@
 #include "collectives/driver.h"
 
+#include <algorithm>
+
 namespace annulus {
 namespace {
 
@@ -19,31 +21,67 @@ bool Driver::Run(const Call& call, const Buffers& buffers, Device* device, Deadl
   return outcome.ok();
 }
 
-Status Driver::RunEngine(Deadline deadline, const WaitPolicy& policy) {
+bool Driver::RunMessages(const std::function<bool()>& over, const WaitPolicy& policy, Verdict* verdict) {
+  const Status outcome = DriveMessages(over, policy);
+  if (!outcome.ok()) *verdict = Settle(outcome, Call());
+  return outcome.ok();
+}
+
+template <class Step>
+Status Driver::Loop(Step step, Deadline deadline, const WaitPolicy& policy) {
   Waiter waiter(policy);
   int moves = 0;
   for (;;) {
     bool moved = false;
-    ANNULUS_RETURN_IF_ERROR(engine_->Progress(&moved));
-    if (engine_->done()) return Status();
-    if (Stopped()) return {Code::kAborted, "the collective was aborted"};
-    bool late = false;
+    bool over = false;
+    ANNULUS_RETURN_IF_ERROR(step(&moved, &over));
+    if (over) return Status();
+    if (messages_->busy()) ANNULUS_RETURN_IF_ERROR(messages_->Progress(&moved));
+    if (Stopped()) return {Code::kAborted, "the work was aborted"};
+    Nanoseconds now = 0;
     if (moved) {
       waiter.Reset();
-      late = ++moves % kMovesPerLook == 0 && Now() > deadline;
+      if (++moves % kMovesPerLook == 0) now = Now();
     } else if (waiter.Idle() == Waiter::Next::kSleep) {
-      Sleep(deadline);
-      late = Now() > deadline;
-    } else {
-      late = waiter.looked() && waiter.now() > deadline;
+      ANNULUS_RETURN_IF_ERROR(step(&moved, &over));
+      if (over) return Status();
+      if (!moved) Sleep(deadline);
+      now = Now();
+    } else if (waiter.looked()) {
+      now = waiter.now();
     }
-    if (late) return {Code::kTimeout, "the collective did not finish before its deadline"};
+    if (now != 0) ANNULUS_RETURN_IF_ERROR(Overdue(deadline, now));
   }
 }
 
+Status Driver::RunEngine(Deadline deadline, const WaitPolicy& policy) {
+  const auto step = [this](bool* moved, bool* over) {
+    Status status = engine_->Progress(moved);
+    *over = engine_->done();
+    return status;
+  };
+  return Loop(step, deadline, policy);
+}
+
+Status Driver::DriveMessages(const std::function<bool()>& over, const WaitPolicy& policy) {
+  const auto step = [&over](bool* moved, bool* is_over) {
+    *is_over = over();
+    return Status();
+  };
+  return Loop(step, kNoDeadline, policy);
+}
+
+Status Driver::Overdue(Deadline deadline, Nanoseconds now) const {
+  if (now > deadline) return {Code::kTimeout, "the collective did not finish before its deadline"};
+  return messages_->busy() ? messages_->Late(now) : Status();
+}
+
 void Driver::Sleep(Deadline deadline) {
-  // Interrupt and the control thread wake the reactor after they set what Stopped() reads, so no wake-up is lost.
-  if (engine_->Arm() && !Stopped()) reactor_->WaitUntil(deadline);
+  // Interrupt, Nudge and the control thread wake the reactor after they set what the loop looks at, so no wake-up is
+  // lost.
+  const bool engine_armed = engine_->done() || engine_->Arm();
+  const bool messages_armed = !messages_->busy() || messages_->Arm();
+  if (engine_armed && messages_armed && !Stopped()) reactor_->WaitUntil(std::min(deadline, messages_->deadline()));
 }
 
 void Driver::Interrupt() {

@@ -5,10 +5,12 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 
 #include "base/clock.h"
 #include "collectives/control.h"
 #include "collectives/engine.h"
+#include "collectives/messages.h"
 #include "collectives/waiter.h"
 #include "transport/reactor.h"
 
@@ -17,24 +19,37 @@ namespace annulus {
 class Driver {
  public:
   // All outlive the driver. `control` is null when there is one rank only.
-  Driver(Engine* engine, Reactor* reactor, Control* control) : engine_(engine), reactor_(reactor), control_(control) {}
+  Driver(Engine* engine, Messages* messages, Reactor* reactor, Control* control)
+      : engine_(engine), messages_(messages), reactor_(reactor), control_(control) {}
 
-  // Runs `call` up to `deadline`. On failure fills *verdict, which is the same on every rank, and returns false; the
-  // buffers stay lent until the links are closed.
+  // Runs `call` up to `deadline`; messages move meanwhile. On failure fills *verdict, which is the same on every rank,
+  // and returns false; the buffers stay lent until the links are closed.
   bool Run(const Call& call, const Buffers& buffers, Device* device, Deadline deadline, const WaitPolicy& policy,
            Verdict* verdict);
+
+  // Moves messages until `over`, which is asked again and again, and before a sleep. Fails as Run does.
+  bool RunMessages(const std::function<bool()>& over, const WaitPolicy& policy, Verdict* verdict);
+
+  // Makes the thread that drives look at what is new: a message posted, or what `over` depends on.
+  void Nudge() { reactor_->Wake(); }
 
   // Makes the current and all later Runs fail with kAborted, on this rank alone.
   void Interrupt();
 
  private:
   Status RunEngine(Deadline deadline, const WaitPolicy& policy);
+  Status DriveMessages(const std::function<bool()>& over, const WaitPolicy& policy);
+  // Calls step(&moved, &over) and moves messages until over; waits in between.
+  template <class Step>
+  Status Loop(Step step, Deadline deadline, const WaitPolicy& policy);
   bool HasVerdict() const { return control_ != nullptr && control_->has_verdict(); }
   bool Stopped() const { return interrupted_.load(std::memory_order_relaxed) || HasVerdict(); }
   void Sleep(Deadline deadline);
+  Status Overdue(Deadline deadline, Nanoseconds now) const;
   Verdict Settle(const Status& failure, const Call& call);
 
   Engine* const engine_;
+  Messages* const messages_;
   Reactor* const reactor_;
   Control* const control_;
   std::atomic<bool> interrupted_{false};

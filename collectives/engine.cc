@@ -38,6 +38,9 @@ std::vector<NeededLink> LinksNeeded(int rank, int nranks, const PlanSettings& se
       if (peer != rank && (neighbour || (mesh && channel == 0))) needed.push_back({peer, channel});
     }
   }
+  for (int peer = 0; peer < nranks && mesh; ++peer) {
+    if (peer != rank) needed.push_back({peer, settings.channels});
+  }
   return needed;
 }
 

@@ -71,8 +71,8 @@ class Engine {
 // Whether every rank has a link to every other.
 bool HasMesh(int nranks, const PlanSettings& settings);
 
-// The links that the schedules need: both ring neighbours on every channel, and every peer on channel 0 when there is a
-// mesh. Each (peer, channel) once.
+// The links of a communicator: both ring neighbours on every channel and, when there is a mesh, every peer on channel 0
+// and, for messages, on channel settings.channels. Each (peer, channel) once.
 struct NeededLink {
   int peer;
   int channel;

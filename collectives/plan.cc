@@ -36,6 +36,10 @@ size_t SlotBytes(const PlanSettings& settings) {
   return std::max(slice, RoundUp(settings.small_bytes));
 }
 
+size_t DirectSliceBytes(const PlanSettings& settings) {
+  return settings.slice_bytes > 0 ? RoundUp(settings.slice_bytes) : kDirectSliceBytes;
+}
+
 // A round of half the slots leaves the other half for slices of the next phase (schedule.h asks for one more than a
 // round).
 static int RoundSlices(const PlanSettings& settings) { return std::max(1, settings.slots / 2); }
@@ -59,7 +63,7 @@ ScheduleParams MakePlan(const PlanInput& input, const PlanSettings& settings) {
   if (IsDirect(call.kind)) {
     // The same whatever the sizes of the parts, of which each rank knows its own only.
     params.algorithm = Algorithm::kDirect;
-    params.slice_bytes = settings.slice_bytes > 0 ? RoundUp(settings.slice_bytes) : kDirectSliceBytes;
+    params.slice_bytes = DirectSliceBytes(settings);
     return params;
   }
   const size_t chunk = LargestChunk(input) * input.element_bytes;

@@ -26,6 +26,9 @@ constexpr size_t kSmallestSliceBytes = 16 * 1024;
 // The slot size that links need under these settings.
 size_t SlotBytes(const PlanSettings& settings);
 
+// The slice of everything that goes straight from one rank to another.
+size_t DirectSliceBytes(const PlanSettings& settings);
+
 // Steps that a pipeline must be able to keep in flight.
 int WindowSteps(const PlanSettings& settings);
 

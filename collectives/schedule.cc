@@ -60,6 +60,10 @@ Schedule::Schedule(const ScheduleParams& params, int channel) : p_(params), chan
     size_ = channel == 0 ? p_.round_ends[p_.nranks - 1] : 0;
     return;
   }
+  if (p_.algorithm == Algorithm::kMessage) {
+    size_ = DirectSlices(p_, {0, p_.count});
+    return;
+  }
   const bool single = p_.nranks == 1 || p_.algorithm == Algorithm::kOneHop || p_.kind == CollectiveKind::kBarrier;
   if (single) {  // Everything is on channel 0.
     if (channel != 0) return;
@@ -130,6 +134,7 @@ bool Schedule::At(size_t index, Step* step) const {
   *step = Step();
   step->count = p_.count;
   if (p_.algorithm == Algorithm::kDirect) return DirectAt(index, step);
+  if (p_.algorithm == Algorithm::kMessage) return MessageAt(index, step);
   if (p_.nranks == 1) {
     step->store = true;
     step->finish = Reduces(p_.kind);
@@ -251,6 +256,16 @@ bool Schedule::OneHopFold(int chunk, Step* step) const {
   if (IsReduceScatter(p_.kind)) step->input_offset = ChunkBegin(p_.rank) * p_.element_bytes;
   step->first_rank = Ring(owner + 1);
   return step->bytes > 0;
+}
+
+bool Schedule::MessageAt(size_t index, Step* step) const {
+  const bool sends = p_.kind == CollectiveKind::kSend;
+  step->slice = index;
+  step->input_offset = step->output_offset = index * p_.slice_bytes;
+  step->bytes = std::min(p_.slice_bytes, p_.count * p_.element_bytes - step->input_offset);
+  step->store = !sends;
+  (sends ? step->send_to : step->recv_from) = p_.root;
+  return true;
 }
 
 // Round k: even steps send a slice to rank + k, odd ones receive one from rank - k; round 0 copies the own part.

@@ -34,10 +34,11 @@ namespace annulus {
 constexpr int kMaxOneHopRanks = 16;
 
 enum class Algorithm : uint8_t {
-  kRing,    // Ring or, for broadcast and reduce, pipelined chain: two links per rank.
-  kOneHop,  // Every rank sends to whom it concerns, and reduces for itself: one hop of latency.
-  kDirect,  // Gather, scatter, all-to-all: slices between the two ranks concerned, in rounds; in round k every rank
-            // sends to the rank k ahead and receives from the rank k behind.
+  kRing,     // Ring or, for broadcast and reduce, pipelined chain: two links per rank.
+  kOneHop,   // Every rank sends to whom it concerns, and reduces for itself: one hop of latency.
+  kDirect,   // Gather, scatter, all-to-all: slices between the two ranks concerned, in rounds; in round k every rank
+             // sends to the rank k ahead and receives from the rank k behind.
+  kMessage,  // One end of a message; the other is `root`.
 };
 
 // One rank's part of a buffer, in elements.
@@ -119,6 +120,7 @@ class Schedule {
   void PlaceOneHop(uint32_t chunk, Step* step) const;
   bool OneHopFold(int chunk, Step* step) const;
   bool DirectAt(size_t index, Step* step) const;
+  bool MessageAt(size_t index, Step* step) const;
 
   int Ring(int position) const { return ((position % p_.nranks) + p_.nranks) % p_.nranks; }
   // A chunk is what one path through the ranks carries: a share of the elements, a rank's part, or all.

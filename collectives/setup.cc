@@ -43,7 +43,7 @@ Setup::Setup(const Options& options)
     : options_(options),
       plan_(ToPlan(options)),
       host_id_(options.host_id.empty() ? FindHostId() : options.host_id),
-      links_(std::make_unique<Links>(nranks(), plan_.channels)) {}
+      links_(std::make_unique<Links>(nranks(), plan_.channels + 1)) {}
 
 Setup::~Setup() { Close(); }
 
@@ -164,17 +164,18 @@ Status Setup::ConnectLinks(const std::vector<std::string>& blobs, uint64_t job_i
     // Also with nothing wanted: it stops listening.
     ANNULUS_RETURN_IF_ERROR(transports_[b]->Connect(wanted[b], context, &endpoints));
     for (size_t i = 0; i < endpoints.size(); ++i) {
-      LogLink(*endpoints[i], Backends()[b].name, wanted[b][i].same_host);
+      LogLink(*endpoints[i], Backends()[b].name, wanted[b][i]);
       links_->Add(wanted[b][i].peer, wanted[b][i].channel, std::move(endpoints[i]));
     }
   }
   return Status();
 }
 
-void Setup::LogLink(const Endpoint& endpoint, const char* backend, bool same_host) const {
-  const char* where = same_host ? "on the same host" : "on another host";
+void Setup::LogLink(const Endpoint& endpoint, const char* backend, const LinkRequest& link) const {
+  const char* where = link.same_host ? "on the same host" : "on another host";
+  const char* use = link.channel == plan_.channels ? "message link" : "link";
   const char* forced = options_.transport == "auto" ? "" : ", set by ANNULUS_TRANSPORT";
-  Log(LogLevel::kInfo, rank(), "link to rank %d, %s: %s%s: %s", endpoint.peer(), where, backend, forced,
+  Log(LogLevel::kInfo, rank(), "%s to rank %d, %s: %s%s: %s", use, endpoint.peer(), where, backend, forced,
       endpoint.Describe().c_str());
 }
 

@@ -52,7 +52,7 @@ class Setup {
   // The verdict as a status, OK while there is none.
   Status Verdicted() const;
   Status ConnectLinks(const std::vector<std::string>& blobs, uint64_t job_id, Deadline deadline);
-  void LogLink(const Endpoint& endpoint, const char* backend, bool same_host) const;
+  void LogLink(const Endpoint& endpoint, const char* backend, const LinkRequest& link) const;
   TransportConfig MakeTransportConfig() const;
 
   const Options options_;

@@ -42,6 +42,13 @@ Status ExplainTag(const Tag& expected, const Tag& arrived, int peer) {
   if ((here.sequence & kSequenceMask) != there.sequence) {
     return {Code::kMismatch, from + " is in " + CallName(there) + " while this rank is in " + CallName(here), peer, 0};
   }
+  if (IsMessage(here.kind) && (here.count != there.count || here.type != there.type)) {
+    const auto size = [](const Call& call) { return std::to_string(call.count) + " of " + TypeName(call.type); };
+    return {Code::kMismatch,
+            "message #" + std::to_string(there.sequence) + " from " + from + " has " + size(there) +
+                ", its receive asks for " + size(here),
+            peer, 0};
+  }
   if (HasVariableParts(here.kind) && here.kind == there.kind && here.count != there.count) {
     return {Code::kMismatch,
             from + " called " + CallName(here) + " with a part of " + std::to_string(there.count) +

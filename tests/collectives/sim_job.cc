@@ -23,7 +23,7 @@ SimJob::~SimJob() {
 void SimJob::MakeRank(int r) {
   const int n = options_.world.nranks;
   Rank& rank = ranks_[r];
-  rank.links = std::make_unique<Links>(n, options_.plan.channels);
+  rank.links = std::make_unique<Links>(n, options_.plan.channels + 1);
   for (const NeededLink& link : LinksNeeded(r, n, options_.plan)) {
     rank.links->Add(link.peer, link.channel, world_.MakeEndpoint(r, link.peer, link.channel));
   }
