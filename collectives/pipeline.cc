@@ -1,5 +1,7 @@
 #include "collectives/pipeline.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 
 namespace annulus {
@@ -38,16 +40,18 @@ void Pipeline::Prepare(Flight* flight) {
   if (step.recv_from >= 0) {
     flight->recv = step.kind == Step::Kind::kHold ? &holds_[step.recv_from] : &flight->own_recv;
     *flight->recv = Recv();
+    const Work::Place output = work_->OutputAt(step.output_offset);
     const bool lands = step.kind == Step::Kind::kRelay && step.store && !step.reduce && step.bytes > 0 &&
-                       work_->device->host_accessible() && flight->source->limits().lands_in_user_memory;
-    flight->recv->landing = lands ? work_->output + step.output_offset : nullptr;
+                       output.bytes >= step.bytes && work_->device->host_accessible() &&
+                       flight->source->limits().lands_in_user_memory;
+    flight->recv->landing = lands ? const_cast<std::byte*>(output.data) : nullptr;
     flight->recv->capacity = static_cast<uint32_t>(step.bytes);
   }
   flight->send = Send();
-  flight->dst[0] = flight->dst[1] = nullptr;
+  flight->slot = nullptr;
   flight->ticket = Device::kCompleted;
   flight->submitted = flight->worked = 0;
-  flight->recv_posted = flight->verified = flight->planned = flight->needs_work = false;
+  flight->recv_posted = flight->verified = flight->planned = flight->writes_output = false;
   flight->sends_arrival = flight->released = flight->send_posted = flight->done = false;
 }
 
@@ -144,36 +148,30 @@ Status Pipeline::Relay(Flight* flight, Order* order, bool* moved) {
 }
 
 Status Pipeline::Plan(Flight* flight) {
-  const Step& step = flight->step;
-  flight->dst[0] = flight->dst[1] = nullptr;
-  if (step.store && !Landed(*flight)) {
-    std::byte* output = work_->output + step.output_offset;
-    const bool in_place = flight->recv == nullptr && work_->input + step.input_offset == output;
-    if (!in_place) flight->dst[0] = output;
-  }
-  if (flight->target != nullptr) ANNULUS_RETURN_IF_ERROR(PlanSend(flight));
-  if (flight->dst[0] == nullptr) std::swap(flight->dst[0], flight->dst[1]);
-  flight->needs_work = flight->dst[0] != nullptr && step.bytes > 0;
-  return Status();
+  flight->slot = nullptr;
+  flight->writes_output = flight->step.store && !Landed(*flight);
+  return flight->target != nullptr ? PlanSend(flight) : Status();
 }
 
-// Chooses the memory that the send reads, and dst[1] when the work has to write it.
+// Chooses the memory that the send reads, and flight->slot when the work has to write it.
 Status Pipeline::PlanSend(Flight* flight) {
   const Step& step = flight->step;
   const bool any_memory = flight->target->limits().sends_user_memory;
   const bool host = work_->device->host_accessible();
-  if (any_memory && host && step.store && (step.reduce || Landed(*flight))) {
-    flight->send.data = work_->output + step.output_offset;
+  const Work::Place input = work_->InputAt(step.input_offset);
+  const Work::Place output = work_->OutputAt(step.output_offset);
+  if (any_memory && host && step.store && (step.reduce || Landed(*flight)) && output.bytes >= step.bytes) {
+    flight->send.data = output.data;
   } else if (any_memory && flight->recv != nullptr) {
     flight->send.data = flight->recv->data;
     flight->sends_arrival = true;
-    if (step.reduce) flight->dst[1] = flight->recv->data;
-  } else if (any_memory && host) {
-    flight->send.data = work_->input + step.input_offset;
+    if (step.reduce) flight->slot = flight->recv->data;
+  } else if (any_memory && host && input.bytes >= step.bytes) {
+    flight->send.data = input.data;
   } else {
     std::byte* slot = nullptr;
     ANNULUS_RETURN_IF_ERROR(flight->target->AcquireSlot(&slot));
-    flight->send.data = flight->dst[1] = slot;
+    flight->send.data = flight->slot = slot;
   }
   return Status();
 }
@@ -181,48 +179,57 @@ Status Pipeline::PlanSend(Flight* flight) {
 Status Pipeline::WorkOn(Flight* flight, bool* moved) {
   const size_t bytes = flight->step.bytes;
   const size_t available = flight->recv != nullptr ? flight->recv->arrived : bytes;
-  if (!flight->needs_work) {
+  if (flight->slot == nullptr && !flight->writes_output) {
     if (flight->worked != available) *moved = true;
     flight->worked = available;
     return Status();
   }
-  if (flight->ticket != Device::kCompleted) {
-    bool done = false;
-    ANNULUS_RETURN_IF_ERROR(work_->device->Poll(flight->ticket, &done));
-    if (!done) return Status();
-    flight->ticket = Device::kCompleted;
-    --pending_tickets_;
-    flight->worked = flight->submitted;
+  const size_t end = available == bytes ? bytes : available / kPieceAlignment * kPieceAlignment;
+  for (;;) {
+    if (flight->ticket != Device::kCompleted) {
+      bool done = false;
+      ANNULUS_RETURN_IF_ERROR(work_->device->Poll(flight->ticket, &done));
+      if (!done) return Status();
+      flight->ticket = Device::kCompleted;
+      --pending_tickets_;
+      flight->worked = flight->submitted;
+      *moved = true;
+    }
+    if (end == flight->submitted || (end < bytes && end - flight->submitted < kPieceBytes)) return Status();
+    Status submitted = SubmitPiece(flight, end);
+    if (submitted.would_block()) return Status();
+    ANNULUS_RETURN_IF_ERROR(std::move(submitted));
     *moved = true;
   }
-  const size_t end = available == bytes ? bytes : available / kPieceAlignment * kPieceAlignment;
-  if (end == flight->submitted || (end < bytes && end - flight->submitted < kPieceBytes)) return Status();
-  Status submitted = SubmitPiece(flight, end);
-  if (submitted.would_block()) return Status();
-  *moved = true;
-  return submitted;
 }
 
+// Submits the work up to `end`, or to where the user's memory breaks off before it.
 Status Pipeline::SubmitPiece(Flight* flight, size_t end) {
   const Step& step = flight->step;
   const size_t begin = flight->submitted;
+  size_t bytes = end - begin;
+  const bool uses_input = UsesInput(*flight);
+  const Work::Place input = uses_input ? work_->InputAt(step.input_offset + begin) : Work::Place();
+  const Work::Place output = flight->writes_output ? work_->OutputAt(step.output_offset + begin) : Work::Place();
+  if (uses_input) bytes = std::min(bytes, input.bytes);
+  if (flight->writes_output) bytes = std::min(bytes, output.bytes);
   SliceOp op;
-  op.dst[0] = flight->dst[0] + begin;
-  if (flight->dst[1] != nullptr) op.dst[1] = flight->dst[1] + begin;
+  int destinations = 0;
+  const bool onto_itself = flight->recv == nullptr && output.data == input.data;
+  if (flight->writes_output && !onto_itself) op.dst[destinations++] = const_cast<std::byte*>(output.data);
+  if (flight->slot != nullptr) op.dst[destinations++] = flight->slot + begin;
   if (flight->recv != nullptr) op.inline_src[op.num_sources++] = flight->recv->data + begin;
-  if (flight->recv == nullptr || step.reduce) {
-    op.inline_src[op.num_sources++] = work_->input + step.input_offset + begin;
-  }
-  op.count = (end - begin) / work_->element_bytes;
+  if (uses_input) op.inline_src[op.num_sources++] = input.data;
+  op.count = bytes / work_->element_bytes;
   op.type = work_->type;
   op.op = work_->op;
   op.divisor = step.finish ? work_->divisor : 0;
   Device::Ticket ticket = Device::kCompleted;
-  ANNULUS_RETURN_IF_ERROR(work_->device->Submit(op, &ticket));
-  flight->submitted = end;
+  if (destinations > 0) ANNULUS_RETURN_IF_ERROR(work_->device->Submit(op, &ticket));
+  flight->submitted = begin + bytes;
   flight->ticket = ticket;
   if (ticket == Device::kCompleted) {
-    flight->worked = end;
+    flight->worked = flight->submitted;
   } else {
     ++pending_tickets_;
   }
@@ -246,34 +253,46 @@ Status Pipeline::Forward(Flight* flight, bool* moved) {
 }
 
 Status Pipeline::Fold(Flight* flight, bool* moved) {
-  const Step& step = flight->step;
-  if (flight->ticket == Device::kCompleted && flight->submitted == 0) {
-    for (int k = 0; k < work_->nranks; ++k) {
-      const int rank = (step.first_rank + k) % work_->nranks;
-      fold_sources_[k] =
-          rank == work_->rank ? work_->input + step.input_offset : holds_[rank].data + step.arrival_offset;
+  for (;;) {
+    if (flight->ticket != Device::kCompleted) {
+      bool done = false;
+      ANNULUS_RETURN_IF_ERROR(work_->device->Poll(flight->ticket, &done));
+      if (!done) return Status();
+      flight->ticket = Device::kCompleted;
+      --pending_tickets_;
     }
-    SliceOp op;
-    op.dst[0] = work_->output + step.output_offset;
-    op.src = fold_sources_.data();
-    op.inline_src[0] = fold_sources_[0];
-    op.inline_src[1] = fold_sources_[1];
-    op.num_sources = work_->nranks;
-    op.count = step.bytes / work_->element_bytes;
-    op.type = work_->type;
-    op.op = work_->op;
-    op.divisor = step.finish ? work_->divisor : 0;
-    Status submitted = work_->device->Submit(op, &flight->ticket);
+    if (flight->submitted == flight->step.bytes) break;
+    Status submitted = SubmitFold(flight);
     if (submitted.would_block()) return Status();
     ANNULUS_RETURN_IF_ERROR(std::move(submitted));
-    flight->submitted = step.bytes;
     if (flight->ticket != Device::kCompleted) ++pending_tickets_;
   }
-  bool done = false;
-  ANNULUS_RETURN_IF_ERROR(work_->device->Poll(flight->ticket, &done));
-  if (!done) return Status();
-  if (flight->ticket != Device::kCompleted) --pending_tickets_;
   flight->done = *moved = true;
+  return Status();
+}
+
+Status Pipeline::SubmitFold(Flight* flight) {
+  const Step& step = flight->step;
+  const size_t begin = flight->submitted;
+  const Work::Place input = work_->InputAt(step.input_offset + begin);
+  const Work::Place output = work_->OutputAt(step.output_offset + begin);
+  const size_t bytes = std::min({step.bytes - begin, input.bytes, output.bytes});
+  for (int k = 0; k < work_->nranks; ++k) {
+    const int rank = (step.first_rank + k) % work_->nranks;
+    fold_sources_[k] = rank == work_->rank ? input.data : holds_[rank].data + step.arrival_offset + begin;
+  }
+  SliceOp op;
+  op.dst[0] = const_cast<std::byte*>(output.data);
+  op.src = fold_sources_.data();
+  op.inline_src[0] = fold_sources_[0];
+  op.inline_src[1] = fold_sources_[1];
+  op.num_sources = work_->nranks;
+  op.count = bytes / work_->element_bytes;
+  op.type = work_->type;
+  op.op = work_->op;
+  op.divisor = step.finish ? work_->divisor : 0;
+  ANNULUS_RETURN_IF_ERROR(work_->device->Submit(op, &flight->ticket));
+  flight->submitted = begin + bytes;
   return Status();
 }
 

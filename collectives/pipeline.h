@@ -19,6 +19,7 @@
 #include "collectives/device.h"
 #include "collectives/links.h"
 #include "collectives/schedule.h"
+#include "collectives/segments.h"
 #include "collectives/slice_tag.h"
 
 namespace annulus {
@@ -36,6 +37,23 @@ struct Work {
   int nranks = 1;
   Device* device = nullptr;
   const Links* links = nullptr;
+  const Segments* segments = nullptr;  // In place of input and output: what the offsets of the schedule refer to.
+
+  // The user memory at an offset of the schedule, and how much of it is in one piece.
+  struct Place {
+    const std::byte* data = nullptr;
+    size_t bytes = 0;
+  };
+  Place InputAt(size_t offset) const {
+    if (segments == nullptr) return {input + offset, SIZE_MAX};
+    const Segments::Place place = segments->At(offset);
+    return {place.input, place.bytes};
+  }
+  Place OutputAt(size_t offset) const {
+    if (segments == nullptr) return {output + offset, SIZE_MAX};
+    const Segments::Place place = segments->At(offset);
+    return {place.output, place.bytes};
+  }
 };
 
 class Pipeline {
@@ -66,14 +84,14 @@ class Pipeline {
     Recv own_recv;
     Recv* recv = nullptr;  // own_recv, or the hold of a kHold step; null when the step receives nothing.
     Send send;
-    std::byte* dst[2] = {nullptr, nullptr};
+    std::byte* slot = nullptr;  // Where the work writes what is sent on; null when it does not.
     Device::Ticket ticket = Device::kCompleted;
     size_t submitted = 0;  // Bytes given to the device.
     size_t worked = 0;     // Bytes whose result is in place.
     bool recv_posted = false;
     bool verified = false;
     bool planned = false;
-    bool needs_work = false;
+    bool writes_output = false;  // The work writes the user's output.
     bool sends_arrival = false;  // The send reads the arrival's slot.
     bool released = false;
     bool send_posted = false;
@@ -96,8 +114,10 @@ class Pipeline {
   Status SubmitPiece(Flight* flight, size_t end);
   Status Forward(Flight* flight, bool* moved);
   Status Fold(Flight* flight, bool* moved);
+  Status SubmitFold(Flight* flight);
   void Retire(Flight* flight, bool* moved);
   void ReleaseHolds();
+  bool UsesInput(const Flight& flight) const { return flight.recv == nullptr || flight.step.reduce; }
   bool Landed(const Flight& flight) const { return flight.recv != nullptr && flight.recv->landing != nullptr; }
   Tag TagOf(const Step& step) const;
 
