@@ -314,6 +314,13 @@ ANNULUS_API annulus_status_t annulus_alltoallv_async(annulus_comm_t* comm, const
                                                      const size_t* recvcounts, const size_t* recvoffsets,
                                                      annulus_type_t type, annulus_request_t** request);
 
+/* Asynchronous calls between the two, by one thread, are only collected; annulus_group_end queues them. Allreduces of
+ * one type and operation travel as one, straight from and to their buffers, with the bits that they would have apart;
+ * so many small tensors cost little more than one large one. Their order in the group must be the same on all ranks. In
+ * a group the calls' `request` may be NULL; the group's own, unless that is NULL too, is done when all of them are. */
+ANNULUS_API annulus_status_t annulus_group_start(annulus_comm_t* comm);
+ANNULUS_API annulus_status_t annulus_group_end(annulus_comm_t* comm, annulus_request_t** request);
+
 /* Waits up to `timeout_ms` (-1: up to the communicator's own deadline) and returns the collective's outcome, or
  * ANNULUS_IN_PROGRESS when it has not finished; the request then stays valid and may be waited for again. */
 ANNULUS_API annulus_status_t annulus_request_wait(annulus_request_t* request, int64_t timeout_ms);

@@ -19,7 +19,10 @@ std::string Number(uint64_t value) { return std::to_string(value); }
 Field DifferingField(const Call& odd, const Call& rest) {
   if (odd.type != rest.type) return {"type", TypeName(odd.type), TypeName(rest.type)};
   if (odd.op != rest.op) return {"operation", OpName(odd.op), OpName(rest.op)};
-  if (odd.root != rest.root) return {"root", std::to_string(odd.root), std::to_string(rest.root)};
+  if (odd.kind == CollectiveKind::kAllreduceGroup && odd.count == rest.count)
+    return {"another division into tensors; digest", std::to_string(odd.root), std::to_string(rest.root)};
+  if (odd.kind != CollectiveKind::kAllreduceGroup && odd.root != rest.root)
+    return {"root", std::to_string(odd.root), std::to_string(rest.root)};
   return {"count", Number(odd.count), Number(rest.count)};
 }
 

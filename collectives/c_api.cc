@@ -165,6 +165,21 @@ annulus_status_t annulus_comm_last_error(const annulus_comm_t* comm, annulus_err
   return ANNULUS_OK;
 }
 
+annulus_status_t annulus_group_start(annulus_comm_t* comm) {
+  if (comm == nullptr) return Reject(Status::Invalid("comm is null"));
+  return Guarded([&] { return ToC(Unwrap(comm)->GroupStart()); });
+}
+
+annulus_status_t annulus_group_end(annulus_comm_t* comm, annulus_request_t** request) {
+  if (comm == nullptr) return Reject(Status::Invalid("comm is null"));
+  return Guarded([&] {
+    Request* all = nullptr;
+    const Code code = Unwrap(comm)->GroupEnd(request != nullptr ? &all : nullptr);
+    if (code == Code::kOk && request != nullptr) *request = reinterpret_cast<annulus_request_t*>(all);
+    return ToC(code);
+  });
+}
+
 annulus_status_t annulus_request_wait(annulus_request_t* request, int64_t timeout_ms) {
   if (request == nullptr) return Reject(Status::Invalid("request is null"));
   return ToC(Unwrap(request)->communicator->Wait(Unwrap(request), timeout_ms));

@@ -54,11 +54,10 @@ annulus_status_t Run(annulus_comm_t* comm, const Arguments& arguments) {
 
 annulus_status_t Submit(annulus_comm_t* comm, const Arguments& arguments, annulus_request_t** request) {
   if (comm == nullptr) return Reject(Status::Invalid("comm is null"));
-  if (request == nullptr) return Reject(Status::Invalid("request is null"));
   return Guarded([&] {
     Request* queued = nullptr;
-    const Code code = Unwrap(comm)->Submit(arguments, &queued);
-    if (code == Code::kOk) *request = reinterpret_cast<annulus_request_t*>(queued);
+    const Code code = Unwrap(comm)->Submit(arguments, request != nullptr ? &queued : nullptr);
+    if (code == Code::kOk && request != nullptr) *request = reinterpret_cast<annulus_request_t*>(queued);
     return ToC(code);
   });
 }

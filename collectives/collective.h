@@ -27,17 +27,21 @@ enum class CollectiveKind : uint8_t {
   kAlltoallv = 14,
   kSend = 15,  // On the wire, both ends of a message.
   kRecv = 16,
+  kAllreduceGroup = 17,  // Several allreduces in one; count is their sum, root a digest of their counts.
 };
-constexpr CollectiveKind kLastKind = CollectiveKind::kRecv;
+constexpr CollectiveKind kLastKind = CollectiveKind::kAllreduceGroup;
 
 constexpr const char* KindName(CollectiveKind kind) {
   constexpr const char* kNames[] = {
       "",        "allreduce", "reduce_scatter", "allgather", "broadcast",  "reduce",
       "barrier", "gather",    "scatter",        "alltoall",  "allgatherv", "reduce_scatterv",
-      "gatherv", "scatterv",  "alltoallv",      "send",      "recv"};
+      "gatherv", "scatterv",  "alltoallv",      "send",      "recv",       "allreduce group"};
   return kind <= kLastKind ? kNames[static_cast<int>(kind)] : "unknown collective";
 }
 
+constexpr bool IsAllreduce(CollectiveKind kind) {
+  return kind == CollectiveKind::kAllreduce || kind == CollectiveKind::kAllreduceGroup;
+}
 constexpr bool IsAllgather(CollectiveKind kind) {
   return kind == CollectiveKind::kAllgather || kind == CollectiveKind::kAllgatherv;
 }
@@ -55,7 +59,7 @@ constexpr bool IsAlltoall(CollectiveKind kind) {
 }
 
 constexpr bool Reduces(CollectiveKind kind) {
-  return kind == CollectiveKind::kAllreduce || kind == CollectiveKind::kReduce || IsReduceScatter(kind);
+  return IsAllreduce(kind) || kind == CollectiveKind::kReduce || IsReduceScatter(kind);
 }
 constexpr bool HasRoot(CollectiveKind kind) {
   return kind == CollectiveKind::kBroadcast || kind == CollectiveKind::kReduce || IsGather(kind) || IsScatter(kind);

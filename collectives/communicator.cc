@@ -50,7 +50,7 @@ Communicator::Communicator(std::unique_ptr<Setup> setup)
                  setup_->options().timeout_ms * kMillisecond,
                  [this](void* cookie) {
                    std::lock_guard<std::mutex> lock(mu_);
-                   FinishMessage(static_cast<Request*>(cookie), Code::kOk);
+                   Finish(static_cast<Request*>(cookie), Code::kOk);
                  }}),
       driver_(&engine_, &messages_, setup_->reactor(), setup_->control()),
       background_policy_(setup_->options().spin_us >= 0 ? setup_->wait_policy() : kBackgroundPolicy),
@@ -119,13 +119,16 @@ const ErrorRecord& Communicator::LastError() {
   return Refused(&code) ? fatal_ : refusals_.back();
 }
 
-Code Communicator::Drive(const Arguments& arguments, const Call& call, Deadline deadline, const WaitPolicy& policy,
-                         std::unique_lock<std::mutex>* lock) {
+Code Communicator::Drive(const Arguments& arguments, const Segments* segments, const Call& call,
+                         const WaitPolicy& policy, std::unique_lock<std::mutex>* lock) {
+  const Deadline deadline = DeadlineAfter(setup_->options().timeout_ms * kMillisecond);
   driving_ = true;
   driven_ = call;
   lock->unlock();
   Verdict verdict;
-  const bool ok = driver_.Run(call, BuffersOf(arguments), &host_, deadline, policy, &verdict);
+  Buffers buffers = BuffersOf(arguments);
+  buffers.segments = segments;
+  const bool ok = driver_.Run(call, buffers, &host_, deadline, policy, &verdict);
   EndDrive(ok, verdict, lock);
   return ok ? Code::kOk : fatal_.verdict.code;
 }
@@ -166,9 +169,13 @@ Code Communicator::Run(const Arguments& arguments) {
   std::unique_lock<std::mutex> lock(mu_);
   Code code = Code::kOk;
   if (Refused(&code)) return code;
+  if (group_open_) {
+    RecordRefusal(Status::Invalid("a group is open: only asynchronous calls are allowed before annulus_group_end"));
+    return Code::kInvalidArgument;
+  }
   if (IsMessage(arguments.kind)) return RunMessage(arguments, &lock);
   if (!driving_ && queue_.empty()) {
-    return Drive(arguments, CallOf(arguments, nranks(), ++sequence_), TimeoutFromNow(), setup_->wait_policy(), &lock);
+    return Drive(arguments, nullptr, CallOf(arguments, nranks(), ++sequence_), setup_->wait_policy(), &lock);
   }
   Request* request = nullptr;
   code = Enqueue(arguments, &request);
@@ -187,21 +194,32 @@ Status Communicator::NeedProgressThread() {
   return started;
 }
 
+Request* Communicator::NewRequest(const Arguments& arguments) {
+  auto owned = std::make_unique<Request>();
+  Request* request = owned.get();
+  request->communicator = this;
+  request->arguments = arguments;
+  if (HasVariableParts(arguments.kind)) KeepLayouts(nranks(), &request->arguments, &request->numbers);
+  requests_.insert(request);
+  return owned.release();
+}
+
+void Communicator::Queue(Request* request) {
+  request->queued = true;
+  if (IsMessage(request->arguments.kind)) return Post(request);
+  if (request->members.empty()) request->call = CallOf(request->arguments, nranks(), 0);
+  request->call.sequence = ++sequence_;
+  queue_.push_back(request);
+  changed_.notify_all();
+  CallDriver();
+}
+
 Code Communicator::Enqueue(const Arguments& arguments, Request** queued) {
   // First what may fail: a request must not be queued when the caller is told that it is not.
   const Status ready = NeedProgressThread();
   if (!ready.ok()) return ready.code();
-  auto owned = std::make_unique<Request>();
-  Request* request = owned.get();
-  request->arguments = arguments;
-  if (HasVariableParts(arguments.kind)) KeepLayouts(nranks(), &request->arguments, &request->numbers);
-  requests_.insert(request);
-  queue_.push_back(request);
-  *queued = owned.release();
-  request->communicator = this;
-  request->call = CallOf(arguments, nranks(), ++sequence_);
-  changed_.notify_all();
-  CallDriver();
+  *queued = NewRequest(arguments);
+  Queue(*queued);
   return Code::kOk;
 }
 
@@ -210,30 +228,32 @@ void Communicator::CallDriver() {
   if (driving_) driver_.Nudge();
 }
 
-Request* Communicator::PostMessage(const Arguments& arguments) {
-  auto owned = std::make_unique<Request>();
-  Request* request = owned.get();
-  request->communicator = this;
-  request->arguments = arguments;
-  unfinished_messages_.insert(request);
-  requests_.insert(owned.release());
-  messages_.Post({arguments.kind == CollectiveKind::kSend, arguments.root, arguments.sendbuf, arguments.recvbuf,
-                  arguments.count, arguments.type, request});
+void Communicator::Post(Request* message) {
+  const Arguments& a = message->arguments;
+  unfinished_messages_.insert(message);
+  messages_.Post({a.kind == CollectiveKind::kSend, a.root, a.sendbuf, a.recvbuf, a.count, a.type, message});
   CallDriver();
   changed_.notify_all();
-  return request;
 }
 
-void Communicator::FinishMessage(Request* request, Code code) {
+void Communicator::Finish(Request* request, Code code) {
   request->code = code;
   request->done = true;
   unfinished_messages_.erase(request);
   attention_.store(true, std::memory_order_relaxed);
+  for (Request* member : request->members) Finish(member, code);
+  if (Request* const group = request->group; group != nullptr) {
+    if (group->code == Code::kInProgress || group->code == Code::kOk) group->code = code;
+    if (--group->unfinished == 0) Finish(group, group->code);
+  }
   changed_.notify_all();
+  if (!request->discarded) return;
+  requests_.erase(request);
+  delete request;
 }
 
 void Communicator::FailMessages(Code code) {
-  while (!unfinished_messages_.empty()) FinishMessage(*unfinished_messages_.begin(), code);
+  while (!unfinished_messages_.empty()) Finish(*unfinished_messages_.begin(), code);
 }
 
 Code Communicator::RunMessage(const Arguments& arguments, std::unique_lock<std::mutex>* lock) {
@@ -242,7 +262,8 @@ Code Communicator::RunMessage(const Arguments& arguments, std::unique_lock<std::
     const Status ready = NeedProgressThread();
     if (!ready.ok()) return ready.code();
   }
-  Request* const request = PostMessage(arguments);
+  Request* const request = NewRequest(arguments);
+  Post(request);
   // A collective that another thread queues meanwhile must not wait for the message: the progress thread takes over.
   const auto over = [this, request] { return request->done || !queue_.empty(); };
   if (drives) DriveMessages(over, setup_->wait_policy(), lock);
@@ -259,15 +280,26 @@ Code Communicator::Submit(const Arguments& arguments, Request** request) {
   std::lock_guard<std::mutex> lock(mu_);
   Code code = Code::kOk;
   if (Refused(&code)) return code;
-  if (!IsMessage(arguments.kind)) return Enqueue(arguments, request);
-  const Status ready = NeedProgressThread();
-  if (ready.ok()) *request = PostMessage(arguments);
-  return ready.code();
+  if (!group_open_) {
+    if (request != nullptr) return Enqueue(arguments, request);
+    RecordRefusal(Status::Invalid("request is null, which is allowed in a group only"));
+    return Code::kInvalidArgument;
+  }
+  Request* const collected = NewRequest(arguments);
+  collected->queued = false;
+  collected->discarded = request == nullptr;
+  group_.push_back(collected);
+  if (request != nullptr) *request = collected;
+  return Code::kOk;
 }
 
 Code Communicator::Wait(Request* request, int64_t timeout_ms) {
   std::unique_lock<std::mutex> lock(mu_);
   const auto done = [request] { return request->done; };
+  if (!request->queued && timeout_ms != 0) {
+    RecordRefusal(Status::Invalid("the request's group is still open; call annulus_group_end before you wait"));
+    return Code::kInvalidArgument;
+  }
   if (timeout_ms < 0) {
     // Every collective before it, and it itself, ends at a deadline of its own.
     changed_.wait(lock, done);
@@ -275,12 +307,16 @@ Code Communicator::Wait(Request* request, int64_t timeout_ms) {
     const int64_t bounded_ms = std::min<int64_t>(timeout_ms, kLongestWait / kMillisecond);
     changed_.wait_until(lock, TimePoint(DeadlineAfter(bounded_ms * kMillisecond)), done);
   }
-  return request->code;
+  return request->done ? request->code : Code::kInProgress;
 }
 
 void Communicator::Free(Request* request) {
-  Wait(request, -1);
-  std::lock_guard<std::mutex> lock(mu_);
+  std::unique_lock<std::mutex> lock(mu_);
+  if (!request->queued) {
+    request->discarded = true;
+    return;
+  }
+  changed_.wait(lock, [request] { return request->done; });
   requests_.erase(request);
   delete request;
 }
@@ -312,12 +348,11 @@ void Communicator::ProgressThread() {
     if (stopping_) {
       code = Code::kAborted;
     } else if (!Refused(&code)) {
-      code = Drive(request->arguments, request->call, TimeoutFromNow(), background_policy_, &lock);
+      const Segments* segments = request->members.empty() ? nullptr : &request->segments;
+      code = Drive(request->arguments, segments, request->call, background_policy_, &lock);
     }
     queue_.pop_front();
-    request->code = code;
-    request->done = true;
-    changed_.notify_all();
+    Finish(request, code);
   }
 }
 

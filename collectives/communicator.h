@@ -33,6 +33,13 @@ struct Request {
   Arguments arguments;
   Call call;
   std::vector<size_t> numbers;  // Copies of what the arguments' layouts point to.
+  // What it does in place of its arguments' buffers, when it stands for several allreduces of a group; their requests.
+  Segments segments;
+  std::vector<Request*> members;
+  Request* group = nullptr;  // The group's own request, if it has one and this one belongs to it.
+  size_t unfinished = 0;     // Of a group's own request: how many of its calls are.
+  bool queued = true;        // Not before its group ends.
+  bool discarded = false;    // Nobody holds it: freed when done.
   bool done = false;
   Code code = Code::kInProgress;
 };
@@ -64,6 +71,11 @@ class Communicator {
   // Queues the collective. The request must be freed.
   Code Submit(const Arguments& arguments, Request** request);
 
+  // Until GroupEnd, Submit only collects; `request` may then be null. GroupEnd queues what was collected: allreduces of
+  // one type and operation as one. *request, if asked for, is done when all of them are.
+  Code GroupStart();
+  Code GroupEnd(Request** request);
+
   // Waits up to `timeout_ms` (< 0: until the collective's own deadline ends it). kInProgress when it has not finished.
   Code Wait(Request* request, int64_t timeout_ms);
 
@@ -89,22 +101,24 @@ class Communicator {
   // A verdict that concerns no collective in particular (a rank died) is recorded with the one it ended here: that
   // which is being driven, or the first in the queue.
   void Fail(const Verdict& verdict);
-  Code Drive(const Arguments& arguments, const Call& call, Deadline deadline, const WaitPolicy& policy,
+  // Drives one collective up to its deadline; `segments` is null but for a group.
+  Code Drive(const Arguments& arguments, const Segments* segments, const Call& call, const WaitPolicy& policy,
              std::unique_lock<std::mutex>* lock);
   // Drives messages until `over`, which is asked with mu_ held.
   void DriveMessages(const std::function<bool()>& over, const WaitPolicy& policy, std::unique_lock<std::mutex>* lock);
   void EndDrive(bool ok, const Verdict& verdict, std::unique_lock<std::mutex>* lock);
   Status NeedProgressThread();
+  Request* NewRequest(const Arguments& arguments);
+  void Queue(Request* request);
+  void QueueGroup();
+  void Finish(Request* request, Code code);
   Code Enqueue(const Arguments& arguments, Request** queued);
+  void Post(Request* message);
   Code RunMessage(const Arguments& arguments, std::unique_lock<std::mutex>* lock);
-  Request* PostMessage(const Arguments& arguments);
-  void FinishMessage(Request* request, Code code);
   void FailMessages(Code code);
   // Makes the thread that drives look at what has changed.
   void CallDriver();
   void ProgressThread();
-
-  Deadline TimeoutFromNow() const { return DeadlineAfter(setup_->options().timeout_ms * kMillisecond); }
 
   std::unique_ptr<Setup> setup_;
   HostDevice host_;
@@ -120,6 +134,8 @@ class Communicator {
   Call driven_;  // While driving_; sequence 0 otherwise.
   bool stopping_ = false;
   uint64_t sequence_ = 0;
+  bool group_open_ = false;
+  std::vector<Request*> group_;  // Collected since GroupStart.
   std::deque<Request*> queue_;
   std::unordered_set<Request*> unfinished_messages_;
   std::unordered_set<Request*> requests_;

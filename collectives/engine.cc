@@ -85,10 +85,11 @@ void Engine::FillParts(const Call& call, const Buffers& buffers) {
 ScheduleParams Engine::Plan(const Call& call, const Buffers& buffers) {
   const bool has_parts = IsDirect(call.kind) || HasVariableParts(call.kind);
   if (has_parts) FillParts(call, buffers);
-  ScheduleParams params =
-      MakePlan({call, work_.element_bytes, rank_, nranks_, has_parts ? input_parts_.data() : nullptr,
-                has_parts ? output_parts_.data() : nullptr},
-               settings_);
+  PlanInput input{call, work_.element_bytes, rank_, nranks_, nullptr, nullptr};
+  if (has_parts) input.input_parts = input_parts_.data();
+  if (has_parts) input.output_parts = output_parts_.data();
+  if (buffers.segments != nullptr) input.input_parts = buffers.segments->chunks().data();
+  ScheduleParams params = MakePlan(input, settings_);
   if (params.algorithm == Algorithm::kDirect) {
     FillRoundEnds(params, round_ends_.data());
     params.round_ends = round_ends_.data();
@@ -109,6 +110,7 @@ void Engine::Start(const Call& call, const Buffers& buffers, Device* device) {
   work_.nranks = nranks_;
   work_.device = device;
   work_.links = links_;
+  work_.segments = buffers.segments;
   const ScheduleParams params = Plan(call, buffers);
   endpoints_ = params.algorithm == Algorithm::kRing ? &ring_endpoints_ : &mesh_endpoints_;
   if (params.algorithm == Algorithm::kDirect && HasRoot(call.kind) && rank_ != call.root) {

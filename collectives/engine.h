@@ -26,6 +26,7 @@ struct Buffers {
   size_t count = 0;  // Of the own part, where it is the only one in its buffer.
   Layout input_layout;
   Layout output_layout;
+  const Segments* segments = nullptr;  // Of a group, in place of input and output; lent like them.
 };
 
 class Engine {

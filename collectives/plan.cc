@@ -17,7 +17,7 @@ constexpr size_t kDirectSliceBytes = 64 * 1024;
 size_t LargestChunk(const PlanInput& input) {
   const Call& call = input.call;
   if (call.kind == CollectiveKind::kAllreduce) return ChunkElements(call.count, input.nranks, 0);
-  if (!HasVariableParts(call.kind)) return call.count;
+  if (!HasVariableParts(call.kind) && call.kind != CollectiveKind::kAllreduceGroup) return call.count;
   const Part* parts = IsAllgather(call.kind) ? input.output_parts : input.input_parts;
   const auto smaller = [](const Part& left, const Part& right) { return left.elements < right.elements; };
   return std::max_element(parts, parts + input.nranks, smaller)->elements;
@@ -67,7 +67,7 @@ ScheduleParams MakePlan(const PlanInput& input, const PlanSettings& settings) {
     return params;
   }
   const size_t chunk = LargestChunk(input) * input.element_bytes;
-  const size_t sent_at_once = call.kind == CollectiveKind::kAllreduce ? call.count * input.element_bytes : chunk;
+  const size_t sent_at_once = IsAllreduce(call.kind) ? call.count * input.element_bytes : chunk;
   const bool one_hop = input.nranks > 1 && input.nranks <= kMaxOneHopRanks && sent_at_once <= settings.small_bytes;
   params.algorithm = one_hop ? Algorithm::kOneHop : Algorithm::kRing;
   params.slice_bytes = ChooseSlice(chunk, settings);

@@ -17,14 +17,21 @@ size_t ChunkBegin(size_t count, int nranks, uint32_t chunk) {
 namespace {
 
 // Phases through which each slice of a chunk passes at one rank.
-int RingPhases(CollectiveKind kind, int nranks) { return kind == CollectiveKind::kAllreduce ? 2 * nranks - 1 : nranks; }
+int RingPhases(CollectiveKind kind, int nranks) { return IsAllreduce(kind) ? 2 * nranks - 1 : nranks; }
 
 bool IsChain(CollectiveKind kind) { return kind == CollectiveKind::kBroadcast || kind == CollectiveKind::kReduce; }
 
 // The parts that are the chunks, when these may differ freely.
 const Part* Parts(const ScheduleParams& p) {
-  return p.kind == CollectiveKind::kAllgatherv ? p.output_parts
-                                               : (p.kind == CollectiveKind::kReduceScatterv ? p.input_parts : nullptr);
+  switch (p.kind) {
+    case CollectiveKind::kAllgatherv:
+      return p.output_parts;
+    case CollectiveKind::kReduceScatterv:
+    case CollectiveKind::kAllreduceGroup:
+      return p.input_parts;
+    default:
+      return nullptr;
+  }
 }
 
 // Whether a kDirect schedule has slices from one rank to the other; to oneself it is a copy.
@@ -121,7 +128,7 @@ bool Schedule::Place(uint32_t chunk, uint64_t slice, Step* step) const {
   const size_t chunk_begin = ChunkBegin(chunk) * p_.element_bytes;
   step->chunk = chunk;
   step->slice = slice;
-  if (Parts(p_) != nullptr) step->count = ChunkElements(chunk);
+  if (HasVariableParts(p_.kind)) step->count = ChunkElements(chunk);
   step->bytes = std::min(p_.slice_bytes, chunk_bytes - begin);
   // The side that holds one chunk only starts at 0: a rank's share in reduce_scatter's output and allgather's input.
   step->input_offset = begin + (IsAllgather(p_.kind) ? 0 : chunk_begin);
@@ -217,9 +224,9 @@ bool Schedule::OneHopAt(size_t index, Step* step) const {
 
 // The size of a slice that carries `chunk`; an allreduce sends all chunks at once.
 void Schedule::PlaceOneHop(uint32_t chunk, Step* step) const {
-  const size_t elements = p_.kind == CollectiveKind::kAllreduce ? p_.count : ChunkElements(chunk);
+  const size_t elements = IsAllreduce(p_.kind) ? p_.count : ChunkElements(chunk);
   step->bytes = elements * p_.element_bytes;
-  if (Parts(p_) != nullptr) step->count = elements;
+  if (HasVariableParts(p_.kind)) step->count = elements;
 }
 
 bool Schedule::OneHopReceive(int peer, Step* step) const {
@@ -243,7 +250,7 @@ bool Schedule::OneHopFold(int chunk, Step* step) const {
   step->store = true;
   step->finish = true;
   step->chunk = chunk;
-  if (p_.kind == CollectiveKind::kAllreduce) {
+  if (IsAllreduce(p_.kind)) {
     step->bytes = ChunkElements(chunk) * p_.element_bytes;
     step->input_offset = step->output_offset = step->arrival_offset = ChunkBegin(chunk) * p_.element_bytes;
     step->first_rank = Ring(chunk + 1);

@@ -82,7 +82,7 @@ struct ScheduleParams {
   int round_slices = 1;
   int channels = 1;
   // By rank; outlive the schedule. kDirect: what goes to, and comes from, that rank. With variable parts: the parts of
-  // reduce_scatterv's input or allgatherv's output. Otherwise null.
+  // reduce_scatterv's input or allgatherv's output. A group: its chunks as input_parts. Otherwise null.
   const Part* input_parts = nullptr;
   const Part* output_parts = nullptr;
   // kDirect: FillRoundEnds.

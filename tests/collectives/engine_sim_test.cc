@@ -68,6 +68,29 @@ TEST_P(EngineSimTest, WithoutFaultsEveryRankEndsWithTheOraclesBits) {
   }
 }
 
+TEST_P(EngineSimTest, AGroupEndsWithTheBitsOfSeparateAllreduces) {
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    SimJobOptions options = MakeOptions(seed);
+    std::mt19937_64 random(seed * 31);
+    options.call.kind = CollectiveKind::kAllreduce;
+    options.call.root = 0;
+    options.call.count = 0;
+    for (uint64_t left = 1 + random() % 20; left > 0; --left) {
+      options.tensors.push_back(random() % 3 == 0 ? random() % 1500 : random() % 20);
+      options.call.count += options.tensors.back();
+    }
+    options.on_device = GetParam();
+    options.timeout = 100 * kSecond;
+    SimJob job(options);
+    ASSERT_TRUE(job.Run()) << "hang";
+    for (int rank = 0; rank < options.world.nranks; ++rank) {
+      ASSERT_TRUE(job.finished(rank)) << (job.verdict(rank) ? job.verdict(rank)->message : "");
+      ASSERT_EQ(job.Output(rank), job.Expected(rank)) << "rank " << rank;
+    }
+  }
+}
+
 // Returns the rank to blame, or -1 when several may be blamed.
 int Break(SimJob* job, std::mt19937_64* random, int n) {
   const Nanoseconds at = static_cast<Nanoseconds>((*random)() % (300 * kMicrosecond));

@@ -29,7 +29,18 @@ void SimJob::MakeRank(int r) {
   }
   rank.engine = std::make_unique<Engine>(r, n, options_.plan, rank.links.get());
   MakeBuffers(r);
-  rank.engine->Start(options_.call, {rank.input, rank.output, options_.call.count, {}, {}}, rank.device.get());
+  Buffers buffers{rank.input, rank.output, options_.call.count, {}, {}, nullptr};
+  if (!options_.tensors.empty()) {
+    std::vector<Tensor> tensors;
+    size_t begin = 0;
+    for (size_t count : options_.tensors) {
+      tensors.push_back({rank.input + begin, rank.output + begin, count});
+      begin += count * TypeBytes(options_.call.type);
+    }
+    rank.segments.Assign(tensors, TypeBytes(options_.call.type), n);
+    buffers.segments = &rank.segments;
+  }
+  rank.engine->Start(EngineCall(), buffers, rank.device.get());
   // Time must reach the deadline, and the end of the wait for a verdict, even when nothing else happens.
   world_.clock().At(options_.timeout + 1, [] {});
   world_.clock().At(options_.timeout + Control::kVerdictGrace + 2, [] {});
@@ -77,6 +88,30 @@ void SimJob::MakeBuffers(int r) {
   rank.output += OutputOffset(r);
 }
 
+// options_.call is an allreduce of all elements; a group says so, and has their division into tensors.
+Call SimJob::EngineCall() const {
+  Call call = options_.call;
+  if (!options_.tensors.empty()) call.kind = CollectiveKind::kAllreduceGroup;
+  return call;
+}
+
+Bytes SimJob::Expected(int rank) const {
+  if (options_.tensors.empty()) return ExpectedOutput(options_.call, inputs_, rank);
+  Bytes all;
+  for (size_t count : options_.tensors) {
+    Call one = options_.call;
+    one.count = count;
+    std::vector<Bytes> inputs;
+    for (const Bytes& whole : inputs_) {
+      const auto begin = whole.begin() + static_cast<ptrdiff_t>(all.size());
+      inputs.emplace_back(begin, begin + static_cast<ptrdiff_t>(count * TypeBytes(one.type)));
+    }
+    const Bytes part = ExpectedOutput(one, inputs, rank);
+    all.insert(all.end(), part.begin(), part.end());
+  }
+  return all;
+}
+
 Bytes SimJob::Output(int r) const {
   const Rank& rank = ranks_[r];
   Bytes output(OutputElements(options_.call, options_.world.nranks) * TypeBytes(options_.call.type));
@@ -108,7 +143,7 @@ void SimJob::Connect() {
 Activity SimJob::ActivityOf(int r) const {
   Activity activity;
   activity.sequence = options_.call.sequence;
-  activity.recent = {options_.call};
+  activity.recent = {EngineCall()};
   activity.inside = ranks_[r].state != State::kFinished;
   return activity;
 }
@@ -141,7 +176,7 @@ bool SimJob::Drive(int r) {
     rank.state = State::kReported;
     rank.reported_at = world_.now();
     world_.clock().At(world_.now() + Control::kVerdictGrace + 1, [] {});
-    Tell(r, 0, [this, r, status] { arbiter_.Report(r, status, options_.call, world_.now()); });
+    Tell(r, 0, [this, r, status] { arbiter_.Report(r, status, EngineCall(), world_.now()); });
     return true;
   }
   return moved;

@@ -20,7 +20,8 @@ struct SimJobOptions {
   SimOptions world;
   PlanSettings plan;
   Call call;
-  uint64_t input_seed = 0;  // 0: the world's.
+  uint64_t input_seed = 0;      // 0: the world's.
+  std::vector<size_t> tensors;  // Counts of a group's allreduces, of which the call is the first; else empty.
   bool on_device = false;
   bool in_place = false;
   Nanoseconds timeout = kSecond;
@@ -41,7 +42,7 @@ class SimJob {
   // When the rank finished or got its verdict, in virtual time.
   Nanoseconds ended_at(int rank) const { return ranks_[rank].ended_at; }
   Bytes Output(int rank) const;
-  Bytes Expected(int rank) const { return ExpectedOutput(options_.call, inputs_, rank); }
+  Bytes Expected(int rank) const;
 
  private:
   enum class State { kRunning, kReported, kFinished, kFailed };
@@ -53,6 +54,7 @@ class SimJob {
     Bytes host_output;
     std::byte* input = nullptr;
     std::byte* output = nullptr;
+    Segments segments;
     State state = State::kRunning;
     Nanoseconds reported_at = 0;
     Nanoseconds ended_at = 0;
@@ -70,6 +72,8 @@ class SimJob {
   bool Over() const;
   bool InPlace(int rank) const;
   size_t OutputOffset(int rank) const;
+
+  Call EngineCall() const;
 
   const SimJobOptions options_;
   SimWorld world_;
