@@ -72,6 +72,8 @@ constexpr Setting kSettings[] = {
     Number("channels", "ANNULUS_CHANNELS", &Options::channels, 1, 16, "parallel rings"),
     Number("mesh_ranks", "ANNULUS_MESH_RANKS", &Options::mesh_ranks, 0, kMaxMeshRanks,
            "largest job in which every rank has a link to every other"),
+    Number("priorities", "ANNULUS_PRIORITIES", &Options::priorities, 0, 1,
+           "asynchronous calls may overtake each other by priority"),
     Number("tcp_sockets", "ANNULUS_TCP_SOCKETS", &Options::tcp_sockets, 0, 16, "sockets per TCP link"),
     Number("checksum", "ANNULUS_CHECKSUM", &Options::checksum, 0, 1, "CRC32C on every TCP frame"),
     Number("small_bytes", "ANNULUS_SMALL_BYTES", &Options::small_bytes, 0, kMaxSmallBytes,

@@ -109,6 +109,7 @@ typedef struct annulus_config {
   const char* log_level; /* ANNULUS_LOG: "error", "warn", "info" or "debug" */
   int32_t mesh_ranks;    /* ANNULUS_MESH_RANKS: up to so many ranks, each has a link to every other; gather, scatter,
                             alltoall and messages need that. 0 = 64. Must agree on all ranks */
+  int32_t priorities;    /* ANNULUS_PRIORITIES: 1 = annulus_comm_set_priority may be used. Must agree on all ranks */
 } annulus_config_t;
 
 /* What went wrong, in parts. Strings stay valid until the communicator is destroyed, those of
@@ -313,6 +314,12 @@ ANNULUS_API annulus_status_t annulus_alltoallv_async(annulus_comm_t* comm, const
                                                      const size_t* sendcounts, const size_t* sendoffsets, void* recvbuf,
                                                      const size_t* recvcounts, const size_t* recvoffsets,
                                                      annulus_type_t type, annulus_request_t** request);
+
+/* Sets the priority, 0 at first, of the collectives that are queued from now on. One that waits in the queue is
+ * overtaken by those of a higher priority, not by others; one that has begun is finished first. Rank 0's queue decides,
+ * for all ranks alike, so all must queue the same collectives in the same order with the same priorities. Needs
+ * priorities = 1 in the configuration; blocking collectives then take their turn in the queue too. */
+ANNULUS_API annulus_status_t annulus_comm_set_priority(annulus_comm_t* comm, int priority);
 
 /* Asynchronous calls between the two, by one thread, are only collected; annulus_group_end queues them. Allreduces of
  * one type and operation travel as one, straight from and to their buffers, with the bits that they would have apart;

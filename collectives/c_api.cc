@@ -165,6 +165,11 @@ annulus_status_t annulus_comm_last_error(const annulus_comm_t* comm, annulus_err
   return ANNULUS_OK;
 }
 
+annulus_status_t annulus_comm_set_priority(annulus_comm_t* comm, int priority) {
+  if (comm == nullptr) return Reject(Status::Invalid("comm is null"));
+  return Guarded([&] { return ToC(Unwrap(comm)->SetPriority(priority)); });
+}
+
 annulus_status_t annulus_group_start(annulus_comm_t* comm) {
   if (comm == nullptr) return Reject(Status::Invalid("comm is null"));
   return Guarded([&] { return ToC(Unwrap(comm)->GroupStart()); });

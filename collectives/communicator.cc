@@ -174,7 +174,7 @@ Code Communicator::Run(const Arguments& arguments) {
     return Code::kInvalidArgument;
   }
   if (IsMessage(arguments.kind)) return RunMessage(arguments, &lock);
-  if (!driving_ && queue_.empty()) {
+  if (!driving_ && queue_.empty() && !priorities()) {
     return Drive(arguments, nullptr, CallOf(arguments, nranks(), ++sequence_), setup_->wait_policy(), &lock);
   }
   Request* request = nullptr;
@@ -199,6 +199,7 @@ Request* Communicator::NewRequest(const Arguments& arguments) {
   Request* request = owned.get();
   request->communicator = this;
   request->arguments = arguments;
+  request->priority = priority_;
   if (HasVariableParts(arguments.kind)) KeepLayouts(nranks(), &request->arguments, &request->numbers);
   requests_.insert(request);
   return owned.release();
@@ -208,7 +209,8 @@ void Communicator::Queue(Request* request) {
   request->queued = true;
   if (IsMessage(request->arguments.kind)) return Post(request);
   if (request->members.empty()) request->call = CallOf(request->arguments, nranks(), 0);
-  request->call.sequence = ++sequence_;
+  request->number = ++queued_;
+  if (!priorities()) request->call.sequence = ++sequence_;
   queue_.push_back(request);
   changed_.notify_all();
   CallDriver();
@@ -329,31 +331,6 @@ void Communicator::Abort() {
   std::lock_guard<std::mutex> lock(mu_);
   driver_.Interrupt();
   Fail(AbortVerdict(rank()));
-}
-
-void Communicator::ProgressThread() {
-  std::unique_lock<std::mutex> lock(mu_);
-  for (;;) {
-    changed_.wait(lock,
-                  [this] { return (stopping_ || !queue_.empty() || !unfinished_messages_.empty()) && !driving_; });
-    if (stopping_) FailMessages(Code::kAborted);
-    if (queue_.empty() && stopping_) return;
-    if (queue_.empty()) {
-      const auto over = [this] { return stopping_ || !queue_.empty() || unfinished_messages_.empty(); };
-      DriveMessages(over, background_policy_, &lock);
-      continue;
-    }
-    Request* request = queue_.front();
-    Code code = Code::kOk;
-    if (stopping_) {
-      code = Code::kAborted;
-    } else if (!Refused(&code)) {
-      const Segments* segments = request->members.empty() ? nullptr : &request->segments;
-      code = Drive(request->arguments, segments, request->call, background_policy_, &lock);
-    }
-    queue_.pop_front();
-    Finish(request, code);
-  }
 }
 
 }  // namespace annulus

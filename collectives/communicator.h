@@ -38,8 +38,10 @@ struct Request {
   std::vector<Request*> members;
   Request* group = nullptr;  // The group's own request, if it has one and this one belongs to it.
   size_t unfinished = 0;     // Of a group's own request: how many of its calls are.
-  bool queued = true;        // Not before its group ends.
-  bool discarded = false;    // Nobody holds it: freed when done.
+  uint64_t number = 0;       // Of the collectives queued on this communicator, in the order of the calls.
+  int priority = 0;
+  bool queued = true;      // Not before its group ends.
+  bool discarded = false;  // Nobody holds it: freed when done.
   bool done = false;
   Code code = Code::kInProgress;
 };
@@ -75,6 +77,9 @@ class Communicator {
   // one type and operation as one. *request, if asked for, is done when all of them are.
   Code GroupStart();
   Code GroupEnd(Request** request);
+
+  // Of the collectives that are submitted from now on. Errors: kInvalidArgument without Options::priorities.
+  Code SetPriority(int priority);
 
   // Waits up to `timeout_ms` (< 0: until the collective's own deadline ends it). kInProgress when it has not finished.
   Code Wait(Request* request, int64_t timeout_ms);
@@ -119,6 +124,12 @@ class Communicator {
   // Makes the thread that drives look at what has changed.
   void CallDriver();
   void ProgressThread();
+  // Chooses what to drive next from the queue, which is not empty: the same on all ranks.
+  Code Next(std::unique_lock<std::mutex>* lock, Request** next);
+  Code Announce(std::unique_lock<std::mutex>* lock, uint64_t* number);
+  Request* FirstByPriority() const;
+  Request* Queued(uint64_t number) const;
+  bool priorities() const { return setup_->options().priorities != 0; }
 
   std::unique_ptr<Setup> setup_;
   HostDevice host_;
@@ -133,7 +144,9 @@ class Communicator {
   bool driving_ = false;
   Call driven_;  // While driving_; sequence 0 otherwise.
   bool stopping_ = false;
-  uint64_t sequence_ = 0;
+  uint64_t sequence_ = 0;  // Of the latest collective that was driven or, without priorities, queued.
+  uint64_t queued_ = 0;    // Collectives so far.
+  int priority_ = 0;
   bool group_open_ = false;
   std::vector<Request*> group_;  // Collected since GroupStart.
   std::deque<Request*> queue_;

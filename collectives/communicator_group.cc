@@ -60,7 +60,9 @@ Code Communicator::GroupEnd(Request** request) {
 void Communicator::QueueGroup() {
   while (!group_.empty()) {
     Request* const first = group_.front();
-    const auto same = [first](Request* r) { return r == first || SameReduction(r->arguments, first->arguments); };
+    const auto same = [first](Request* r) {
+      return r == first || (r->priority == first->priority && SameReduction(r->arguments, first->arguments));
+    };
     const auto others = std::stable_partition(group_.begin(), group_.end(), same);
     const std::vector<Request*> members(group_.begin(), others);
     group_.erase(group_.begin(), others);
@@ -73,6 +75,7 @@ void Communicator::QueueGroup() {
     for (Request* member : members) tensors.push_back(TensorOf(member->arguments));
     Request* const fused = NewRequest(first->arguments);
     fused->discarded = true;
+    fused->priority = first->priority;
     fused->members = members;
     fused->segments.Assign(tensors, TypeBytes(first->arguments.type), nranks());
     fused->call = CallOf(first->arguments, nranks(), 0);

@@ -31,6 +31,7 @@ void VisitFields(Config& config, OptionsType& options, Visitor visit) {
   visit(config.spin_us, options.spin_us);
   visit(config.log_level, options.log_level);
   visit(config.mesh_ranks, options.mesh_ranks);
+  visit(config.priorities, options.priorities);
 }
 
 // Keeps every distinct text for the life of the process, so that a config never outlives its strings. Settings are few.

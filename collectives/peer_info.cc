@@ -14,6 +14,7 @@ std::string Encode(const PeerInfo& info) {
   out.U32(info.plan.channels);
   out.U32(info.plan.slots);
   out.U32(info.plan.mesh_ranks);
+  out.U32(info.priorities);
   for (const std::string& address : info.addresses) out.Text(address, kLargestPeerText);
   return out.bytes();
 }
@@ -27,6 +28,7 @@ Status Decode(const std::string& blob, int rank, PeerInfo* info) {
   info->plan.channels = static_cast<int>(in.U32());
   info->plan.slots = static_cast<int>(in.U32());
   info->plan.mesh_ranks = static_cast<int>(in.U32());
+  info->priorities = static_cast<int>(in.U32());
   info->addresses.clear();
   for (size_t i = 0; i < Backends().size(); ++i) info->addresses.push_back(in.Text(kLargestPeerText));
   if (in.done()) return Status();
@@ -53,6 +55,8 @@ Status CheckAgreement(std::span<const PeerInfo> peers) {
         check(rank, "ANNULUS_CHANNELS", std::to_string(first.channels), std::to_string(plan.channels)));
     ANNULUS_RETURN_IF_ERROR(
         check(rank, "ANNULUS_MESH_RANKS", std::to_string(first.mesh_ranks), std::to_string(plan.mesh_ranks)));
+    ANNULUS_RETURN_IF_ERROR(
+        check(rank, "ANNULUS_PRIORITIES", std::to_string(peers[0].priorities), std::to_string(peers[rank].priorities)));
     ANNULUS_RETURN_IF_ERROR(check(rank, "slots", std::to_string(first.slots), std::to_string(plan.slots)));
   }
   return Status();

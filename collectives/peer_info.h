@@ -12,7 +12,8 @@ namespace annulus {
 
 struct PeerInfo {
   std::string host_id;
-  PlanSettings plan;                   // Must be equal everywhere.
+  PlanSettings plan;
+  int priorities = 0;                  // As in Options.                   // Must be equal everywhere.
   std::string transport;               // The setting; must be equal everywhere.
   std::vector<std::string> addresses;  // By index in Backends(); "" = not usable there.
 };

@@ -67,6 +67,7 @@ Status Setup::Meet(Deadline deadline) {
   own.host_id = host_id_;
   own.plan = plan_;
   own.transport = options_.transport;
+  own.priorities = static_cast<int>(options_.priorities);
   ANNULUS_RETURN_IF_ERROR(Listen(&own.addresses));
 
   BootstrapConfig config;

@@ -40,6 +40,7 @@ annulus_config_t Cluster::Config(int rank) const {
   config.small_bytes = config_.small_bytes;
   config.channels = config_.channels;
   config.mesh_ranks = config_.mesh_ranks;
+  config.priorities = config_.priorities;
   config.tcp_sockets = config_.tcp_sockets;
   config.checksum = config_.checksum;
   config.timeout_ms = config_.timeout_ms;

@@ -32,6 +32,7 @@ struct ClusterConfig {
   int64_t small_bytes = 16384;
   int channels = 1;
   int mesh_ranks = 0;
+  int priorities = 0;
   int tcp_sockets = 0;
   bool checksum = false;
   int64_t timeout_ms = 20000;
