@@ -6,25 +6,39 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
+
+#include "collectives/launcher/exit_status.h"
+#include "collectives/launcher/hosts.h"
 
 namespace annulus {
 
+constexpr int kMaxRanks = 1024;  // Of one job: the launcher keeps pipes and a table for all.
+
+// What annulus-run decides for each rank; -x must not contradict it.
+constexpr const char* kOwnVariables[] = {"ANNULUS_RANK", "ANNULUS_SIZE", "ANNULUS_LOCAL_RANK", "ANNULUS_LOCAL_SIZE",
+                                         "ANNULUS_RENDEZVOUS"};
+
+// -x NAME=VALUE, or -x NAME for the value that it has here.
+struct Assignment {
+  std::string name;
+  std::optional<std::string> value;
+};
+
 struct Arguments {
   int nranks = 0;
-  std::vector<std::pair<std::string, std::string>> variables;  // -x NAME=VALUE
+  std::vector<Assignment> variables;
   bool prefix = true;
   int64_t timeout_s = 0;  // 0: none.
   std::vector<std::string> command;
-};
 
-// Exit statuses of annulus-run's own, beside those of ranks and 128 + signal.
-constexpr int kExitUsage = 2;
-constexpr int kExitTimeout = 124;        // As timeout(1).
-constexpr int kExitCannotLaunch = 125;   // As env(1): the launcher itself failed.
-constexpr int kExitCannotExecute = 126;  // As the shell: found, but not to be run.
-constexpr int kExitNotFound = 127;       // As the shell.
+  // Where the ranks go; empty when all run here, without ssh.
+  std::vector<Placement> placements;
+  std::vector<std::string> ssh{"ssh"};  // The command that leads to a host, as words.
+  std::string remote_path;              // Of annulus-run on other hosts; "" for the path that it has here.
+  std::string rendezvous_host;          // Address of the first host for the others; "" to find it out.
+  int64_t link_timeout_s = 20;          // A host of which so long nothing was heard is lost.
+};
 
 // Parses the command line. Returns the exit status when there is nothing to run: after --help and the like, or after a
 // mistake, which it has explained on standard error.

@@ -1,6 +1,7 @@
 #include "collectives/launcher/guardian.h"
 
 #include <sys/prctl.h>
+#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -9,7 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "collectives/launcher/arguments.h"
+#include "collectives/launcher/exit_status.h"
 #include "collectives/launcher/process_tree.h"
 
 namespace annulus {
@@ -61,6 +62,12 @@ int Guard(pid_t supervisor, const sigset_t& caught) {
 }
 
 }  // namespace
+
+int OpenSignals(const GuardedContext& context) {
+  const int fd = signalfd(-1, &context.caught, SFD_CLOEXEC | SFD_NONBLOCK);
+  if (fd < 0) std::fprintf(stderr, "annulus-run: cannot watch signals: %s\n", std::strerror(errno));
+  return fd;
+}
 
 int RunGuarded(const std::function<int(const GuardedContext&)>& supervise) {
   GuardedContext context;

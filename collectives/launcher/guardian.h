@@ -22,6 +22,9 @@ struct GuardedContext {
   sigset_t original;  // The signal mask that annulus-run was started with.
 };
 
+// A signalfd over `context.caught`; -1 when there is none, which it has explained.
+int OpenSignals(const GuardedContext& context);
+
 // Runs `supervise` in a child process that is a subreaper, and returns its exit status.
 int RunGuarded(const std::function<int(const GuardedContext&)>& supervise);
 

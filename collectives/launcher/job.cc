@@ -1,6 +1,6 @@
 #include "collectives/launcher/job.h"
 
-#include <arpa/inet.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <sys/random.h>
 #include <sys/socket.h>
@@ -8,31 +8,84 @@
 
 #include <array>
 #include <cerrno>
+#include <memory>
 #include <string_view>
 
 #include "base/options.h"
 
 namespace annulus {
+namespace {
+
+// A place that stands for the rendezvous while that is not known.
+constexpr char kSomewhere[] = "127.0.0.1:1";
+
+Status CheckSettings(const Variables& shared, int nranks) {
+  Variables variables = shared;
+  variables["ANNULUS_RANK"] = variables["ANNULUS_LOCAL_RANK"] = "0";
+  variables["ANNULUS_SIZE"] = variables["ANNULUS_LOCAL_SIZE"] = std::to_string(nranks);
+  variables.emplace("ANNULUS_RENDEZVOUS", kSomewhere);
+  const auto lookup = [&](const char* name) {
+    const auto found = variables.find(name);
+    return found == variables.end() ? nullptr : found->second.c_str();
+  };
+  Options options;
+  ANNULUS_RETURN_IF_ERROR(ReadEnvironment(lookup, &options));
+  return Validate(options);
+}
+
+// Binds a new socket of the family to a port of the address; -1 with errno when that fails.
+int BindSharing(const sockaddr* address, socklen_t bytes) {
+  const int fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return -1;
+  const int on = 1;
+  if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
+      setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on) == 0 && bind(fd, address, bytes) == 0) {
+    return fd;
+  }
+  const int cause = errno;
+  close(fd);
+  errno = cause;
+  return -1;
+}
+
+int BindSharingEverywhere(int family) {
+  sockaddr_in v4{};
+  v4.sin_family = AF_INET;
+  sockaddr_in6 v6{};
+  v6.sin6_family = AF_INET6;
+  return family == AF_INET6 ? BindSharing(reinterpret_cast<const sockaddr*>(&v6), sizeof v6)
+                            : BindSharing(reinterpret_cast<const sockaddr*>(&v4), sizeof v4);
+}
+
+int PortOf(int fd) {
+  sockaddr_storage address{};
+  socklen_t bytes = sizeof address;
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &bytes) != 0) return 0;
+  return ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6*>(&address)->sin6_port
+                                             : reinterpret_cast<const sockaddr_in*>(&address)->sin_port);
+}
+
+}  // namespace
 
 ReservedPort::~ReservedPort() {
   if (socket_ >= 0) close(socket_);
 }
 
-Status ReservedPort::Reserve() {
-  socket_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (socket_ < 0) return Status::System("cannot make a socket", errno);
-  const int on = 1;
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t bytes = sizeof address;
-  if (setsockopt(socket_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
-      setsockopt(socket_, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on) != 0 ||
-      bind(socket_, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 ||
-      getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &bytes) != 0) {
-    return Status::System("cannot reserve a port of 127.0.0.1 for the rendezvous", errno);
+Status ReservedPort::Reserve(const std::string& host) {
+  addrinfo hints{};
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const bool numeric = getaddrinfo(host.c_str(), "0", &hints, &found) == 0;
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, [](addrinfo* list) {
+    if (list != nullptr) freeaddrinfo(list);
+  });
+  if (numeric) socket_ = BindSharing(found->ai_addr, found->ai_addrlen);
+  if (!numeric || (socket_ < 0 && errno == EADDRNOTAVAIL)) {
+    socket_ = BindSharingEverywhere(numeric ? found->ai_family : AF_INET);
   }
-  port_ = ntohs(address.sin_port);
+  if (socket_ < 0) return Status::System("cannot reserve a port of " + host + " for the rendezvous", errno);
+  port_ = PortOf(socket_);
   return {};
 }
 
@@ -53,45 +106,68 @@ std::string MakeJobKey() {
   return key;
 }
 
-Status Job::Prepare(const Arguments& arguments, const char* const* environment) {
-  nranks_ = arguments.nranks;
+Variables ReadVariables(const char* const* environment) {
+  Variables variables;
   for (; *environment != nullptr; ++environment) {
     const std::string_view entry = *environment;
     const size_t equals = entry.find('=');
-    if (equals == std::string_view::npos) continue;
-    shared_.emplace(entry.substr(0, equals), entry.substr(equals + 1));
+    if (equals != std::string_view::npos) variables.emplace(entry.substr(0, equals), entry.substr(equals + 1));
   }
-  for (const auto& [name, value] : arguments.variables) shared_[name] = value;
-  ANNULUS_RETURN_IF_ERROR(port_.Reserve());
-  shared_["ANNULUS_RENDEZVOUS"] = FormatAddress("127.0.0.1", port_.port());
-  std::string& key = shared_["ANNULUS_JOB_KEY"];
-  if (key.empty()) key = MakeJobKey();
-  if (key.empty()) return Status::System("cannot make a job key", errno);
-  return CheckSettings();
-}
-
-Variables Job::VariablesOf(int rank) const {
-  Variables variables = shared_;
-  variables["ANNULUS_RANK"] = variables["ANNULUS_LOCAL_RANK"] = std::to_string(rank);
-  variables["ANNULUS_SIZE"] = variables["ANNULUS_LOCAL_SIZE"] = std::to_string(nranks_);
   return variables;
 }
 
-std::vector<std::string> Job::EnvironmentOf(int rank) const {
+std::vector<std::string> RankEnvironment(Variables variables, const RankPlace& place) {
+  variables["ANNULUS_RANK"] = std::to_string(place.rank);
+  variables["ANNULUS_SIZE"] = std::to_string(place.size);
+  variables["ANNULUS_LOCAL_RANK"] = std::to_string(place.local_rank);
+  variables["ANNULUS_LOCAL_SIZE"] = std::to_string(place.local_size);
   std::vector<std::string> entries;
-  for (const auto& [name, value] : VariablesOf(rank)) entries.push_back(name + "=" + value);
+  for (const auto& [name, value] : variables) entries.push_back(name + "=" + value);
   return entries;
 }
 
-Status Job::CheckSettings() const {
-  const Variables variables = VariablesOf(0);
-  const auto lookup = [&](const char* name) {
-    const auto found = variables.find(name);
-    return found == variables.end() ? nullptr : found->second.c_str();
-  };
-  Options options;
-  ANNULUS_RETURN_IF_ERROR(ReadEnvironment(lookup, &options));
-  return Validate(options);
+Status Job::TakeAssignments(const Arguments& arguments, const Variables& environment) {
+  for (const Assignment& assignment : arguments.variables) {
+    const auto here = environment.find(assignment.name);
+    if (!assignment.value && here == environment.end()) {
+      return Status::Invalid("-x " + assignment.name + " passes on a variable that is not set here");
+    }
+    shared_[assignment.name] = assignment.value ? *assignment.value : here->second;
+  }
+  return {};
+}
+
+Status Job::TakeKey() {
+  std::string& key = shared_["ANNULUS_JOB_KEY"];
+  if (key.empty()) key = MakeJobKey();
+  return key.empty() ? Status::System("cannot make a job key", errno) : Status();
+}
+
+Status Job::Prepare(const Arguments& arguments, const char* const* environment) {
+  nranks_ = arguments.nranks;
+  const Variables variables = ReadVariables(environment);
+  shared_ = variables;
+  ANNULUS_RETURN_IF_ERROR(TakeAssignments(arguments, variables));
+  ANNULUS_RETURN_IF_ERROR(port_.Reserve("127.0.0.1"));
+  shared_["ANNULUS_RENDEZVOUS"] = FormatAddress("127.0.0.1", port_.port());
+  ANNULUS_RETURN_IF_ERROR(TakeKey());
+  return CheckSettings(shared_, nranks_);
+}
+
+Status Job::PrepareForHosts(const Arguments& arguments, const char* const* environment) {
+  nranks_ = arguments.nranks;
+  const Variables variables = ReadVariables(environment);
+  for (const auto& [name, value] : variables) {
+    if (name.starts_with("ANNULUS_")) shared_.emplace(name, value);
+  }
+  for (const char* own : kOwnVariables) shared_.erase(own);
+  ANNULUS_RETURN_IF_ERROR(TakeAssignments(arguments, variables));
+  ANNULUS_RETURN_IF_ERROR(TakeKey());
+  return CheckSettings(shared_, nranks_);
+}
+
+std::vector<std::string> Job::EnvironmentOf(int rank) const {
+  return RankEnvironment(shared_, {rank, nranks_, rank, nranks_});
 }
 
 }  // namespace annulus

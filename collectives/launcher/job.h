@@ -1,4 +1,4 @@
-// Job: what all ranks of one run share - the key, the rendezvous port - and each rank's environment.
+// Job: what all ranks of one run share - the key, the rendezvous - and each rank's environment.
 //
 // Threads: one.
 #pragma once
@@ -14,8 +14,8 @@ namespace annulus {
 
 using Variables = std::map<std::string, std::string>;
 
-// A TCP port of 127.0.0.1 that nobody else gets while this lives. The socket is bound with SO_REUSEPORT but never
-// listens, so rank 0 can bind the same port with SO_REUSEPORT and gets every connection.
+// A TCP port that nobody else gets while this lives. The socket is bound with SO_REUSEPORT but never listens, so rank 0
+// can bind the same port with SO_REUSEPORT and gets every connection.
 class ReservedPort {
  public:
   ReservedPort() = default;
@@ -23,7 +23,8 @@ class ReservedPort {
   ReservedPort& operator=(const ReservedPort&) = delete;
   ~ReservedPort();
 
-  Status Reserve();
+  // At `host`, an IP address of this machine; where it is none, as behind an address translation, at all addresses.
+  Status Reserve(const std::string& host);
   int port() const { return port_; }
 
  private:
@@ -31,18 +32,37 @@ class ReservedPort {
   int port_ = 0;
 };
 
+struct RankPlace {
+  int rank;
+  int size;
+  int local_rank;
+  int local_size;
+};
+
+// The variables of an environment as execve has it.
+Variables ReadVariables(const char* const* environment);
+
+// "NAME=value" for execve: `variables` and the rank's own.
+std::vector<std::string> RankEnvironment(Variables variables, const RankPlace& place);
+
 class Job {
  public:
-  // Reserves the port, makes a key unless the environment has one, and checks the ANNULUS_* settings that the ranks
-  // will read, so that a mistake is reported once and not by every rank.
+  // For ranks on this machine: their whole environment and a reserved port. Makes a key unless the environment has one,
+  // and checks the ANNULUS_* settings that the ranks will read, so that a mistake is reported once and not by every
+  // rank.
   Status Prepare(const Arguments& arguments, const char* const* environment);
 
-  // "NAME=value" for execve.
+  // The same for ranks on several hosts, whose environment is that host's with variables() on top: the ANNULUS_*
+  // settings, those of -x, the key. The rendezvous is still to be found.
+  Status PrepareForHosts(const Arguments& arguments, const char* const* environment);
+
+  const Variables& variables() const { return shared_; }
+  // "NAME=value" for execve, of a rank on this machine.
   std::vector<std::string> EnvironmentOf(int rank) const;
 
  private:
-  Status CheckSettings() const;
-  Variables VariablesOf(int rank) const;
+  Status TakeAssignments(const Arguments& arguments, const Variables& environment);
+  Status TakeKey();
 
   int nranks_ = 0;
   ReservedPort port_;

@@ -1,14 +1,20 @@
-// annulus-run: runs the ranks of a job on this machine (docs/launchers.md).
+// annulus-run: runs the ranks of a job, on this machine or on several (docs/launchers.md).
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdio>
+#include <cstring>
 
+#include "collectives/launcher/agent.h"
+#include "collectives/launcher/agent_command.h"
 #include "collectives/launcher/arguments.h"
+#include "collectives/launcher/coordinator.h"
 #include "collectives/launcher/guardian.h"
 #include "collectives/launcher/job.h"
 #include "collectives/launcher/supervisor.h"
 
+namespace annulus {
 namespace {
 
 // A standard stream that our caller closed would be the next pipe or socket that we open.
@@ -18,17 +24,34 @@ void OpenMissingStreams() {
   }
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  OpenMissingStreams();
-  annulus::Arguments arguments;
-  if (const auto status = annulus::ParseArguments(argc, argv, &arguments)) return *status;
-  annulus::Job job;
-  if (const annulus::Status status = job.Prepare(arguments, environ); !status.ok()) {
-    std::fprintf(stderr, "annulus-run: %s\n", status.message().c_str());
-    return status.code() == annulus::Code::kInvalidArgument ? annulus::kExitUsage : annulus::kExitCannotLaunch;
-  }
-  return annulus::RunGuarded(
-      [&](const annulus::GuardedContext& context) { return annulus::Supervisor(arguments, job, context).Run(); });
+int RunHere(const Arguments& arguments, const Job& job) {
+  return RunGuarded([&](const GuardedContext& context) { return Supervisor(arguments, job, context).Run(); });
 }
+
+int RunOnHosts(const Arguments& arguments, const Job& job) {
+  // Suspended, we would look to the agents as if we were lost.
+  for (const int key : {SIGTSTP, SIGTTIN, SIGTTOU}) signal(key, SIG_IGN);
+  return RunGuarded([&](const GuardedContext& context) { return Coordinator(arguments, job, context).Run(); });
+}
+
+int Main(int argc, char** argv) {
+  OpenMissingStreams();
+  if (argc == 2 && std::strcmp(argv[1], kAgentWord) == 0) {
+    return RunGuarded([](const GuardedContext& context) { return Agent(context, environ).Run(); });
+  }
+  Arguments arguments;
+  if (const auto status = ParseArguments(argc, argv, &arguments)) return *status;
+  const bool here = arguments.placements.empty();
+  Job job;
+  const Status status = here ? job.Prepare(arguments, environ) : job.PrepareForHosts(arguments, environ);
+  if (!status.ok()) {
+    std::fprintf(stderr, "annulus-run: %s\n", status.message().c_str());
+    return status.code() == Code::kInvalidArgument ? kExitUsage : kExitCannotLaunch;
+  }
+  return here ? RunHere(arguments, job) : RunOnHosts(arguments, job);
+}
+
+}  // namespace
+}  // namespace annulus
+
+int main(int argc, char** argv) { return annulus::Main(argc, argv); }

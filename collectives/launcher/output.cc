@@ -9,9 +9,22 @@
 
 namespace annulus {
 
-void Sink::AddLine(std::string_view prefix, std::string_view text) {
-  if (broken_) return;
-  buffer_.append(prefix).append(text).push_back('\n');
+void LineTarget::AddLine(std::string_view prefix, std::string_view text) {
+  AddBytes(prefix);
+  AddBytes(text);
+  AddBytes("\n");
+}
+
+void Sink::AddBytes(std::string_view bytes) {
+  if (!broken_) buffer_.append(bytes);
+}
+
+void Sink::Take(short events) {
+  if ((events & (POLLERR | POLLHUP | POLLNVAL)) != 0) {
+    Break();
+  } else if ((events & POLLOUT) != 0) {
+    WriteSome();
+  }
 }
 
 void Sink::WriteSome() {
@@ -50,11 +63,18 @@ bool LineSource::ReadSome() {
   return true;
 }
 
+void LineSource::Drain() {
+  while (fd_ >= 0 && !target_->full()) {
+    if (!ReadSome()) Close();
+  }
+}
+
 void LineSource::Take(std::string_view bytes) {
+  if (!prefix_) return target_->AddBytes(bytes);
   while (!bytes.empty()) {
     const bool ended = bytes.front() == '\n';
     if (ended || line_.size() == kMaxLineBytes) {
-      sink_->AddLine(prefix_, line_);
+      target_->AddLine(*prefix_, line_);
       line_.clear();
     }
     if (ended) {
@@ -72,7 +92,7 @@ void LineSource::Close() {
   if (fd_ < 0) return;
   close(fd_);
   fd_ = -1;
-  if (!line_.empty()) sink_->AddLine(prefix_, line_);
+  if (!line_.empty()) target_->AddLine(*prefix_, line_);
   line_.clear();
 }
 

@@ -1,38 +1,55 @@
 // Output: carries the ranks' output to the launcher's own, line by line.
 //
-// A LineSource reads one rank's stream and hands whole lines to a Sink, one of the launcher's two streams. Any bytes
-// may be in a line. When the Sink's buffer is full its sources are not read, so a slow reader slows the ranks down and
-// loses nothing.
+// A LineSource reads one rank's stream and hands whole lines to a LineTarget: a Sink, which is one of the launcher's
+// two streams, or what goes to another host. Any bytes may be in a line. When the target is full its sources are not
+// read, so a slow reader slows the ranks down and loses nothing.
 //
 // Threads: one.
 #pragma once
 
+#include <poll.h>
+
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 
 namespace annulus {
 
-class Sink {
+class LineTarget {
+ public:
+  virtual ~LineTarget() = default;
+
+  virtual bool full() const = 0;
+  // Nobody reads any more; what is added is dropped.
+  virtual bool broken() const = 0;
+  // Queues bytes that the next ones follow.
+  virtual void AddBytes(std::string_view bytes) = 0;
+
+  // Queues prefix, text and a newline.
+  void AddLine(std::string_view prefix, std::string_view text);
+};
+
+class Sink : public LineTarget {
  public:
   explicit Sink(int fd) : fd_(fd) {}
 
   int fd() const { return fd_; }
-  bool full() const { return Pending() >= kFullBytes; }
+  bool full() const override { return Pending() >= kFullBytes; }
   bool empty() const { return Pending() == 0; }
-  // Nobody reads any more; what is added is dropped.
-  bool broken() const { return broken_; }
+  bool broken() const override { return broken_; }
+  void AddBytes(std::string_view bytes) override;
 
-  // Queues prefix, text and a newline.
-  void AddLine(std::string_view prefix, std::string_view text);
-
-  // Writes a part; call it when poll finds the descriptor writable, it then does not block.
-  void WriteSome();
-  void Break();
+  // What to poll for: even with nothing to write, to learn that the reader has gone.
+  pollfd Polled() const { return {broken_ ? -1 : fd_, static_cast<short>(empty() ? 0 : POLLOUT), 0}; }
+  // Acts on what poll said: writes a part, which then does not block, or learns that nobody reads.
+  void Take(short events);
 
  private:
   static constexpr size_t kFullBytes = 1 << 20;
 
+  void WriteSome();
+  void Break();
   size_t Pending() const { return buffer_.size() - written_; }
 
   const int fd_;
@@ -43,17 +60,22 @@ class Sink {
 
 class LineSource {
  public:
-  // Takes `fd`, which must be non-blocking. `prefix` opens each line.
-  LineSource(int fd, Sink* sink, std::string prefix) : fd_(fd), sink_(sink), prefix_(std::move(prefix)) {}
+  // Takes `fd`, which must be non-blocking. `prefix` opens each line; without one, bytes are passed on as they come.
+  LineSource(int fd, LineTarget* target, std::optional<std::string> prefix)
+      : fd_(fd), target_(target), prefix_(std::move(prefix)) {}
   LineSource(const LineSource&) = delete;
   LineSource& operator=(const LineSource&) = delete;
   ~LineSource() { Close(); }
 
   int fd() const { return fd_; }  // -1 once closed.
-  Sink* sink() const { return sink_; }
+  LineTarget* target() const { return target_; }
 
   // Reads once, and closes at the end of the stream. Returns false when nothing was there.
   bool ReadSome();
+
+  // Reads all that is there: with all writers gone, the last words. One that is empty is at its end, even if a stranger
+  // keeps it open.
+  void Drain();
 
   // Flushes the last line, which had no newline, and closes: the rank's next write fails as in a broken pipeline.
   void Close();
@@ -66,8 +88,8 @@ class LineSource {
   void Take(std::string_view bytes);
 
   int fd_;
-  Sink* const sink_;
-  const std::string prefix_;
+  LineTarget* const target_;
+  const std::optional<std::string> prefix_;
   std::string line_;  // Begun, but without its newline yet.
 };
 

@@ -50,8 +50,10 @@ TEST(Arguments, OptionsReachTheirFields) {
   EXPECT_FALSE(parsed.status) << parsed.error;
   EXPECT_EQ(parsed.arguments.timeout_s, 9);
   EXPECT_FALSE(parsed.arguments.prefix);
-  const std::vector<std::pair<std::string, std::string>> variables{{"A", "1"}, {"B", ""}};
-  EXPECT_EQ(parsed.arguments.variables, variables);
+  ASSERT_EQ(parsed.arguments.variables.size(), 2u);
+  EXPECT_EQ(parsed.arguments.variables[0].name, "A");
+  EXPECT_EQ(parsed.arguments.variables[0].value, "1");
+  EXPECT_EQ(parsed.arguments.variables[1].value, "");
 }
 
 TEST(Arguments, MistakesAreExplained) {
@@ -67,8 +69,7 @@ TEST(Arguments, MistakesAreExplained) {
       {{"-np", "many", "program"}, "many"},
       {{"-np", "2", "--bogus", "program"}, "unknown option --bogus"},
       {{"-np", "2", "--timeout", "0", "program"}, "not in range"},
-      {{"-np", "2", "-x", "NAME", "program"}, "-x NAME is not NAME=VALUE"},
-      {{"-np", "2", "-x", "=1", "program"}, "-x =1 is not NAME=VALUE"},
+      {{"-np", "2", "-x", "=1", "program"}, "-x =1 is neither NAME=VALUE nor NAME"},
       {{"-np", "2", "-x", "ANNULUS_RANK=1", "program"}, "-x ANNULUS_RANK is refused"},
   };
   for (const auto& [words, message] : cases) {
@@ -108,7 +109,7 @@ sockaddr_in Loopback(int port) {
 
 TEST(ReservedPort, StrangersCannotTakeIt) {
   ReservedPort reserved;
-  ASSERT_TRUE(reserved.Reserve().ok());
+  ASSERT_TRUE(reserved.Reserve("127.0.0.1").ok());
   const sockaddr_in address = Loopback(reserved.port());
   const Socket stranger;
   EXPECT_NE(bind(stranger.fd(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
@@ -117,7 +118,7 @@ TEST(ReservedPort, StrangersCannotTakeIt) {
 
 TEST(ReservedPort, RankZeroListensThereAndGetsEveryConnection) {
   ReservedPort reserved;
-  ASSERT_TRUE(reserved.Reserve().ok());
+  ASSERT_TRUE(reserved.Reserve("127.0.0.1").ok());
   const sockaddr_in address = Loopback(reserved.port());
   const auto* generic = reinterpret_cast<const sockaddr*>(&address);
   const Socket listener;
@@ -137,7 +138,7 @@ TEST(ReservedPort, RankZeroListensThereAndGetsEveryConnection) {
 TEST(Job, EnvironmentIsTheCallersWithOurs) {
   Arguments arguments;
   arguments.nranks = 3;
-  arguments.variables = {{"COLOUR", "blue"}};
+  arguments.variables = {{"COLOUR", "blue"}, {"HOME", std::nullopt}};
   const char* environment[] = {"COLOUR=red", "HOME=/h", "ANNULUS_RANK=77", "ANNULUS_RENDEZVOUS=elsewhere:1", nullptr};
   Job job;
   const Status status = job.Prepare(arguments, environment);
@@ -149,6 +150,30 @@ TEST(Job, EnvironmentIsTheCallersWithOurs) {
   }
   EXPECT_EQ(
       std::ranges::count_if(entries, [](const std::string& e) { return e.starts_with("ANNULUS_RENDEZVOUS=127"); }), 1);
+}
+
+TEST(Job, EnvironmentForOtherHostsIsOurSettingsAndWhatIsPassedOn) {
+  Arguments arguments;
+  arguments.nranks = 3;
+  arguments.variables = {{"COLOUR", "blue"}, {"SHAPE", std::nullopt}};
+  const char* environment[] = {
+      "COLOUR=red", "SHAPE=round", "HOME=/h", "ANNULUS_CHANNELS=2", "ANNULUS_RANK=77", "ANNULUS_RENDEZVOUS=elsewhere:1",
+      nullptr};
+  Job job;
+  const Status status = job.PrepareForHosts(arguments, environment);
+  ASSERT_TRUE(status.ok()) << status.ToString();
+  Variables variables = job.variables();
+  EXPECT_EQ(variables["ANNULUS_JOB_KEY"].size(), 64u);
+  variables.erase("ANNULUS_JOB_KEY");
+  EXPECT_EQ(variables, (Variables{{"ANNULUS_CHANNELS", "2"}, {"COLOUR", "blue"}, {"SHAPE", "round"}}));
+}
+
+TEST(Job, VariableThatIsNotSetCannotBePassedOn) {
+  Arguments arguments;
+  arguments.nranks = 2;
+  arguments.variables = {{"NOWHERE", std::nullopt}};
+  const char* environment[] = {nullptr};
+  EXPECT_EQ(Job().Prepare(arguments, environment).message(), "-x NOWHERE passes on a variable that is not set here");
 }
 
 TEST(Job, ShortKeyOfTheCallerIsRefused) {

@@ -1,7 +1,7 @@
 """A small private network for tests with real launchers: hosts that are network namespaces, daemons, and no trace after.
 
 A test calls enter() first. It is then started again in mount, network, host name and process namespaces of its own, with
-/run and /etc/hosts of its own. Killing the first process in there ends every process that the test or its daemons have
+/run, /etc/hosts and root's home of its own. Killing the first process in there ends every process that the test or its daemons have
 started, so that nothing survives the test, however it ends. Needs root; without it, enter() says so and returns False.
 """
 
@@ -62,6 +62,13 @@ def _set_up():
     with open(f"{FOLDER}/hosts", "w", encoding="utf-8") as hosts:
         hosts.write(f"127.0.0.1 localhost\n::1 localhost\n{BRIDGE_ADDRESS} lab\n")
     run("mount", "--bind", f"{FOLDER}/hosts", "/etc/hosts")
+    # A home without anybody's settings, and a shell that all machines have.
+    os.mkdir(f"{FOLDER}/home")
+    with open("/etc/passwd", encoding="utf-8") as passwd:
+        others = [line for line in passwd if not line.startswith("root:")]
+    with open(f"{FOLDER}/passwd", "w", encoding="utf-8") as passwd:
+        passwd.writelines([f"root:x:0:0:root:{FOLDER}/home:/bin/bash\n", *others])
+    run("mount", "--bind", f"{FOLDER}/passwd", "/etc/passwd")
 
 
 def run(*command, seconds=20):
@@ -70,6 +77,20 @@ def run(*command, seconds=20):
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(command)}: status {done.returncode}: {done.stdout}{done.stderr}")
     return done.stdout
+
+
+def processes(wanted):
+    """The command lines of all processes, by pid, of which `wanted` holds, given command line and environment."""
+    found = {}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as cmdline, open(f"/proc/{pid}/environ", "rb") as environ:
+                words = cmdline.read().decode(errors="replace").split("\0")[:-1]
+                if wanted(words, environ.read().decode(errors="replace").split("\0")):
+                    found[int(pid)] = words
+        except OSError:  # It has just ended.
+            continue
+    return found
 
 
 def until(condition, seconds, what):
@@ -107,10 +128,10 @@ class Host:
         with open(f"{FOLDER}/hosts", "a", encoding="utf-8") as hosts:
             hosts.write(f"{self.address} {name}\n")
 
-    def command(self, *command):
-        """The words that run `command` on this host, under its name."""
-        return ["nsenter", f"--net=/run/netns/{self.name}", "unshare", "--uts", "sh", "-c",
-                'hostname "$0" && exec "$@"', self.name, *command]
+    def command(self, *command, hidden="/mnt"):
+        """The words that run `command` on this host, under its name. It finds the folder `hidden` empty."""
+        return ["nsenter", f"--net=/run/netns/{self.name}", "unshare", "--uts", "--mount", "sh", "-c",
+                'hostname "$0" && mount -t tmpfs hidden "$1" && shift && exec "$@"', self.name, hidden, *command]
 
     def cut_cable(self):
         run("ip", "link", "set", self.cable, "down")
@@ -122,14 +143,12 @@ class Host:
 class Program:
     """A program that runs beside the test; both its streams are kept, apart."""
 
-    def __init__(self, command, env=None, cwd=None, stdin=b""):
-        self.process = subprocess.Popen(command, env=env or environment(), cwd=cwd, stdin=subprocess.PIPE,
+    def __init__(self, command, env=None, cwd=None, stdin=None):
+        self.process = subprocess.Popen(command, env=env or environment(), cwd=cwd, stdin=stdin or subprocess.DEVNULL,
                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
         self._streams = {self.process.stdout.fileno(): bytearray(), self.process.stderr.fileno(): bytearray()}
         self._out, self._err = self._streams.values()
         self._open = set(self._streams)
-        self.process.stdin.write(stdin)
-        self.process.stdin.close()
 
     @property
     def out(self):
@@ -139,11 +158,21 @@ class Program:
     def err(self):
         return self._err.decode(errors="replace")
 
+    def lines_of(self, rank):
+        """The lines of a rank's standard output, which annulus-run has prefixed."""
+        prefix = f"[{rank}] "
+        return [line[len(prefix):] for line in self.out.splitlines() if line.startswith(prefix)]
+
     def await_lines(self, count, seconds=20):
         """Reads until standard output has `count` whole lines."""
         self._read(lambda: self.out.count("\n") >= count, seconds)
         if self.out.count("\n") < count:
             raise TimeoutError(f"fewer than {count} lines within {seconds} s:\n{self.out}{self.err}")
+
+    def close_out(self):
+        """Stops reading standard output, as `head` does."""
+        self._open.discard(self.process.stdout.fileno())
+        self.process.stdout.close()
 
     def finish(self, seconds=20):
         """Reads to the end; returns the exit status, negative for a signal."""

@@ -1,4 +1,4 @@
-#include "collectives/launcher/rank_process.h"
+#include "collectives/launcher/child_process.h"
 
 #include <fcntl.h>
 #include <sys/prctl.h>
@@ -7,6 +7,8 @@
 
 #include <cerrno>
 #include <cstring>
+
+#include "collectives/launcher/exit_status.h"
 
 namespace annulus {
 namespace {
@@ -48,14 +50,17 @@ std::vector<char*> Pointers(const std::vector<std::string>& strings) {
 }
 
 // In the child, where only async-signal-safe calls are sure to work. Returns when something failed, with errno set.
-void BecomeProgram(const RankProgram& program, pid_t parent, int out_fd, int err_fd, char** arguments,
+void BecomeProgram(const ChildProgram& program, pid_t parent, int out_fd, int err_fd, char** arguments,
                    char** variables) {
   if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return;
   if (getppid() != parent) _exit(128 + SIGKILL);  // The parent died before the line above.
-  if (program.rank != 0) {
-    const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    if (nothing < 0 || dup2(nothing, STDIN_FILENO) < 0) return;
+  if (program.own_session) {
+    setsid();
+    for (const int key : {SIGTSTP, SIGTTIN, SIGTTOU}) signal(key, SIG_DFL);
   }
+  int input_fd = program.input_fd;
+  if (input_fd == ChildProgram::kNoInput) input_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (input_fd < 0 || (input_fd != STDIN_FILENO && dup2(input_fd, STDIN_FILENO) < 0)) return;
   if (program.capture && (dup2(out_fd, STDOUT_FILENO) < 0 || dup2(err_fd, STDERR_FILENO) < 0)) return;
   if (setrlimit(RLIMIT_NOFILE, &program.open_files) != 0) return;
   if (sigprocmask(SIG_SETMASK, &program.signal_mask, nullptr) != 0) return;
@@ -65,7 +70,7 @@ void BecomeProgram(const RankProgram& program, pid_t parent, int out_fd, int err
 
 }  // namespace
 
-Status StartRank(const RankProgram& program, RankProcess* process) {
+Status StartChild(const ChildProgram& program, ChildProcess* process) {
   Pipe out;
   Pipe err;
   Pipe failure;  // Closes without a word when the program starts.
@@ -92,7 +97,7 @@ Status StartRank(const RankProgram& program, RankProcess* process) {
   if (bytes > 0) {
     waitpid(pid, nullptr, 0);
     return Status(Code::kInvalidArgument, "cannot run \"" + program.command[0] + "\": " + std::strerror(cause),
-                  program.rank, cause);
+                  Status::kNoRank, cause);
   }
   process->pid = pid;
   if (program.capture) {
@@ -102,6 +107,20 @@ Status StartRank(const RankProgram& program, RankProcess* process) {
     process->err_fd = err.TakeReader();
   }
   return {};
+}
+
+int ExitStatusOf(const Status& status) {
+  if (status.code() == Code::kSystem) return kExitCannotLaunch;
+  return status.os_errno() == ENOENT ? kExitNotFound : kExitCannotExecute;
+}
+
+rlimit RaiseOpenFiles() {
+  rlimit former{};
+  getrlimit(RLIMIT_NOFILE, &former);
+  rlimit raised = former;
+  raised.rlim_cur = raised.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &raised);
+  return former;
 }
 
 }  // namespace annulus

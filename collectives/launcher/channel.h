@@ -1,0 +1,131 @@
+// Channel: frames between annulus-run and its agents on other hosts, over a pair of pipes.
+//
+// The agent opens with a line of text, kAgentGreeting and the protocol's version, so that whatever a login script has
+// written before is told apart. From then on both sides send frames: one byte for the kind, four for the length, lowest
+// byte first, then the content.
+//
+// Threads: one.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+
+namespace annulus {
+
+enum class FrameKind : uint8_t {
+  // From annulus-run.
+  kConfigure = 1,  // link timeout in ms: so long may nothing be heard
+  kReserve,        // address, or "" for any: reserve a port there
+  kStart,          // a StartOrder
+  kInput,          // bytes for rank 0's standard input; none: its end
+  kCredit,         // stream, bytes: so much more may be sent
+  kDropOutput,     // stream: nobody reads it any more
+  kEnd,            // end the ranks
+  kKill,           // at once
+  // From both.
+  kAlive,
+  // From the agent.
+  kHello,       // SSH_CONNECTION as sshd set it, or ""
+  kReserved,    // port
+  kRefused,     // exit status, why
+  kStarted,     // the ranks' pids
+  kOutput,      // stream, bytes
+  kInputTaken,  // the next bytes may come
+  kRankEnded,   // rank, what waitpid gave
+  kNotice,      // text
+  kGone,        // all is over and nobody left; the last frame
+};
+constexpr FrameKind kLastFrameKind = FrameKind::kGone;
+
+// Each side says so many times within the link timeout that it is alive: one that comes late does no harm.
+constexpr int kAlivesPerTimeout = 4;
+constexpr int64_t kMaxLinkTimeoutMs = 3'600'000;
+
+struct Frame {
+  FrameKind kind;
+  std::string content;
+};
+
+// Numbers and texts of a frame's content.
+class FieldWriter {
+ public:
+  FieldWriter& Number(int64_t number);
+  FieldWriter& Text(std::string_view text);
+  const std::string& content() const { return content_; }
+
+ private:
+  std::string content_;
+};
+
+// The first field that is not there, or an end that is not one, makes the reader fail for good.
+class FieldReader {
+ public:
+  explicit FieldReader(std::string_view content) : rest_(content) {}
+
+  int64_t Number();
+  std::string Text();
+  // Everything was there, and nothing more.
+  bool Complete() const { return !failed_ && rest_.empty(); }
+  bool failed() const { return failed_; }
+
+ private:
+  std::string_view Take(size_t bytes);
+
+  std::string_view rest_;
+  bool failed_ = false;
+};
+
+class Channel {
+ public:
+  enum class Side { kAgent, kHead };
+  enum class State {
+    kOpen,
+    kEnded,     // The other side has closed, or the system has.
+    kNonsense,  // What came is not this protocol.
+    kWrongVersion,
+  };
+
+  // Takes both descriptors and makes them non-blocking.
+  Channel(Side side, int in_fd, int out_fd);
+  Channel(const Channel&) = delete;
+  Channel& operator=(const Channel&) = delete;
+  ~Channel();
+
+  int in_fd() const { return in_fd_; }    // To poll for reading; -1 when closed.
+  int out_fd() const { return out_fd_; }  // To poll for writing while unsent() is not 0; -1 when closed.
+  size_t unsent() const { return unsent_.size(); }
+  State state() const { return state_; }
+  Nanoseconds last_heard() const { return last_heard_; }
+
+  void Send(FrameKind kind, std::string_view content = {});
+  // Call these when poll says so.
+  void ReadSome();
+  void WriteSome();
+
+  // The next whole frame; nothing when it has not come yet.
+  std::optional<Frame> Next();
+
+  // No more is sent: the other side sees the end.
+  void CloseOut();
+  void Close();
+
+ private:
+  void SkipToGreeting();
+  void Fail(State state);
+
+  int in_fd_;
+  int out_fd_;
+  State state_ = State::kOpen;
+  bool greeted_;
+  std::string received_;
+  size_t taken_ = 0;  // So many bytes of received_ are done with.
+  std::string unsent_;
+  Nanoseconds last_heard_;
+};
+
+}  // namespace annulus

@@ -1,0 +1,40 @@
+// InputPipe: rank 0's standard input on an agent's host, fed from annulus-run's own.
+//
+// Threads: one.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace annulus {
+
+class InputPipe {
+ public:
+  InputPipe() = default;
+  InputPipe(const InputPipe&) = delete;
+  InputPipe& operator=(const InputPipe&) = delete;
+  ~InputPipe() { Close(); }
+
+  // False, with errno, when the system has no pipe.
+  bool Open();
+  int reader() const { return reader_; }  // For the rank.
+  void CloseReader();
+
+  int writer() const { return writer_; }  // To poll for writing while there is something pending().
+  bool pending() const { return !buffer_.empty(); }
+
+  void Add(std::string_view bytes);
+  // Ends the input once all is written.
+  void End();
+  // Returns true when the last pending byte went, or nobody reads any more.
+  bool WriteSome();
+  void Close();
+
+ private:
+  int reader_ = -1;
+  int writer_ = -1;
+  std::string buffer_;
+  bool ended_ = false;
+};
+
+}  // namespace annulus

@@ -1,0 +1,164 @@
+// Frames between annulus-run and its agents, and what they carry.
+#include "collectives/launcher/channel.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "collectives/launcher/agent_command.h"
+#include "collectives/launcher/framed_output.h"
+#include "collectives/launcher/start_order.h"
+
+namespace annulus {
+namespace {
+
+struct Pipe {
+  Pipe() { EXPECT_EQ(pipe2(ends, O_CLOEXEC), 0); }
+  int ends[2];
+};
+
+// An agent and its head, joined by pipes.
+class ChannelTest : public testing::Test {
+ protected:
+  // Lets bytes flow for as long as any do.
+  void Pump() {
+    for (int round = 0; round < 100; ++round) {
+      for (Channel* channel : {&agent_, &head_}) channel->WriteSome();
+      for (Channel* channel : {&agent_, &head_}) channel->ReadSome();
+    }
+  }
+  void WriteNoise(const std::string& text) {
+    ASSERT_EQ(write(up_.ends[1], text.data(), text.size()), static_cast<ssize_t>(text.size()));
+  }
+
+  Pipe up_;
+  Pipe down_;
+  Channel agent_{Channel::Side::kAgent, down_.ends[0], up_.ends[1]};
+  Channel head_{Channel::Side::kHead, up_.ends[0], down_.ends[1]};
+};
+
+TEST_F(ChannelTest, FramesArriveInBothDirections) {
+  const std::string big(3'000'000, 'x');
+  agent_.Send(FrameKind::kHello, "here");
+  agent_.Send(FrameKind::kGone);
+  head_.Send(FrameKind::kStart, big);
+  Pump();
+  const auto hello = head_.Next();
+  ASSERT_TRUE(hello);
+  EXPECT_EQ(hello->kind, FrameKind::kHello);
+  EXPECT_EQ(hello->content, "here");
+  EXPECT_EQ(head_.Next()->kind, FrameKind::kGone);
+  EXPECT_FALSE(head_.Next());
+  const auto start = agent_.Next();
+  ASSERT_TRUE(start);
+  EXPECT_TRUE(start->content == big);
+}
+
+TEST_F(ChannelTest, WhatALoginScriptWritesIsSkipped) {
+  WriteNoise("Welcome to annulus-run agent country!\n\nannulus-run");
+  agent_.Send(FrameKind::kHello);
+  Pump();
+  EXPECT_EQ(head_.Next()->kind, FrameKind::kHello);
+}
+
+TEST_F(ChannelTest, AnotherVersionIsTold) {
+  WriteNoise("\nannulus-run agent 2\n");
+  Pump();
+  EXPECT_EQ(head_.state(), Channel::State::kWrongVersion);
+  EXPECT_FALSE(head_.Next());
+}
+
+TEST_F(ChannelTest, EndlessNoiseIsGivenUp) {
+  const std::string noise(64 * 1024, 'n');
+  for (int i = 0; i < 5; ++i) {
+    WriteNoise(noise);
+    head_.ReadSome();
+  }
+  EXPECT_EQ(head_.state(), Channel::State::kNonsense);
+}
+
+TEST(Channel, FramesThatAreNoneAreNonsense) {
+  const std::string no_kind("\0\0\0\0\0", 5);
+  const std::string unknown_kind("\177\0\0\0\0", 5);
+  const std::string too_long("\1\377\377\377\377", 5);
+  for (const std::string& frame : {no_kind, unknown_kind, too_long}) {
+    const Pipe in;
+    const Pipe out;
+    Channel agent(Channel::Side::kAgent, in.ends[0], out.ends[1]);
+    ASSERT_EQ(write(in.ends[1], frame.data(), frame.size()), static_cast<ssize_t>(frame.size()));
+    agent.ReadSome();
+    EXPECT_FALSE(agent.Next());
+    EXPECT_EQ(agent.state(), Channel::State::kNonsense);
+    close(in.ends[1]);
+    close(out.ends[0]);
+  }
+}
+
+TEST_F(ChannelTest, WhatWasSentBeforeTheEndStillArrives) {
+  agent_.Send(FrameKind::kNotice, "last words");
+  agent_.WriteSome();
+  agent_.Close();
+  Pump();
+  EXPECT_EQ(head_.Next()->content, "last words");
+  EXPECT_EQ(head_.state(), Channel::State::kEnded);
+}
+
+TEST_F(ChannelTest, OutputStopsWithoutCredit) {
+  FramedOutput output(kErrStream, &agent_);
+  int64_t sent = 0;
+  while (!output.full()) {
+    output.AddLine("[0] ", std::string(1000, 'x'));
+    sent += 1005;
+    output.Flush();
+  }
+  EXPECT_GE(sent, FramedOutput::kWindowBytes);
+  EXPECT_LT(sent, FramedOutput::kWindowBytes + 2000);
+  output.Grant(5000);
+  EXPECT_FALSE(output.full());
+}
+
+TEST(StartOrder, ComesThroughAsItWas) {
+  StartOrder order;
+  order.first_rank = 2;
+  order.nranks = 3;
+  order.size = 5;
+  order.prefix = false;
+  order.folder = "/a folder";
+  order.variables = {{"A", ""}, {"B", std::string("\n\1=\"'", 5)}};
+  order.command = {"sh", "-c", "", "echo 'x'"};
+  StartOrder got;
+  ASSERT_TRUE(Decode(Encode(order), &got));
+  EXPECT_EQ(got.first_rank, 2);
+  EXPECT_EQ(got.nranks, 3);
+  EXPECT_EQ(got.size, 5);
+  EXPECT_FALSE(got.prefix);
+  EXPECT_EQ(got.folder, order.folder);
+  EXPECT_EQ(got.variables, order.variables);
+  EXPECT_EQ(got.command, order.command);
+}
+
+TEST(StartOrder, EveryShorterOneIsRefused) {
+  StartOrder order{.nranks = 1, .size = 2, .folder = "/", .variables = {{"A", "1"}}, .command = {"true"}};
+  const std::string content = Encode(order);
+  StartOrder got;
+  for (size_t bytes = 0; bytes < content.size(); ++bytes) EXPECT_FALSE(Decode(content.substr(0, bytes), &got)) << bytes;
+  EXPECT_FALSE(Decode(content + "x", &got));
+  order.first_rank = 2;
+  EXPECT_FALSE(Decode(Encode(order), &got));
+  order = {.nranks = 1, .size = 1, .folder = "/", .variables = {}, .command = {}};
+  EXPECT_FALSE(Decode(Encode(order), &got));
+}
+
+TEST(AgentCommand, IsQuotedForTheOtherShell) {
+  EXPECT_EQ(ShellQuoted("/opt/my tools/it's"), "'/opt/my tools/it'\\''s'");
+  Arguments arguments;
+  arguments.remote_path = "/opt/annulus-run";
+  EXPECT_EQ(AgentCommand(arguments, {"user@host2", false, 0, 1}),
+            (std::vector<std::string>{"ssh", "-o", "BatchMode=yes", "user@host2", "exec '/opt/annulus-run' --agent"}));
+  arguments.ssh = {"/usr/bin/rsh", "-4"};
+  EXPECT_EQ(AgentCommand(arguments, {"host2", false, 0, 1}),
+            (std::vector<std::string>{"/usr/bin/rsh", "-4", "host2", "exec '/opt/annulus-run' --agent"}));
+}
+
+}  // namespace
+}  // namespace annulus
