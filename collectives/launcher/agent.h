@@ -20,6 +20,7 @@
 #include "collectives/launcher/output.h"
 #include "collectives/launcher/rank_group.h"
 #include "collectives/launcher/start_order.h"
+#include "collectives/launcher/variables.h"
 
 namespace annulus {
 

@@ -13,8 +13,6 @@
 
 namespace annulus {
 
-constexpr int kMaxRanks = 1024;  // Of one job: the launcher keeps pipes and a table for all.
-
 // What annulus-run decides for each rank; -x must not contradict it.
 constexpr const char* kOwnVariables[] = {"ANNULUS_RANK", "ANNULUS_SIZE", "ANNULUS_LOCAL_RANK", "ANNULUS_LOCAL_SIZE",
                                          "ANNULUS_RENDEZVOUS"};

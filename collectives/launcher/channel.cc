@@ -82,8 +82,8 @@ void Channel::WriteSome() {
   }
 }
 
-void Channel::ReadSome() {
-  if (in_fd_ < 0) return;
+bool Channel::ReadSome() {
+  if (in_fd_ < 0) return false;
   std::array<char, kReadBytes> bytes;
   const ssize_t got = read(in_fd_, bytes.data(), bytes.size());
   if (got > 0) {
@@ -95,6 +95,7 @@ void Channel::ReadSome() {
     in_fd_ = -1;
     if (state_ == State::kOpen) state_ = State::kEnded;
   }
+  return got > 0;
 }
 
 void Channel::SkipToGreeting() {

@@ -103,8 +103,8 @@ class Channel {
   Nanoseconds last_heard() const { return last_heard_; }
 
   void Send(FrameKind kind, std::string_view content = {});
-  // Call these when poll says so.
-  void ReadSome();
+  // Call these when poll says so. ReadSome returns whether anything came.
+  bool ReadSome();
   void WriteSome();
 
   // The next whole frame; nothing when it has not come yet.

@@ -159,6 +159,10 @@ Deadline HostLink::deadline() const {
 
 void HostLink::TakeExit(int wait_status) {
   exit_ = wait_status;
+  // What it has written is there by now; a stranger that keeps the pipe open has nothing to say.
+  while (channel_->ReadSome()) {
+  }
+  channel_->Close();
   while (errors_->fd() >= 0) {
     if (!errors_->ReadSome()) errors_->Close();
   }

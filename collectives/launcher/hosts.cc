@@ -13,8 +13,6 @@
 namespace annulus {
 namespace {
 
-constexpr int64_t kMaxSlots = 1024;  // Of one host: each rank takes a process and two pipes.
-
 // A name that ssh cannot take for an option, nor a shell for anything else.
 bool IsHostName(const std::string& name) {
   const auto allowed = [](char c) {
@@ -36,12 +34,12 @@ std::optional<HostSlots> ParseHost(const std::string& entry) {
     host.name.erase(close, 1).erase(bracket, 1);
   }
   int64_t number;
-  if (!IsHostName(host.name) || !ParseNumber(slots, &number) || number < 1 || number > kMaxSlots) return std::nullopt;
+  if (!IsHostName(host.name) || !ParseNumber(slots, &number) || number < 1 || number > kMaxRanks) return std::nullopt;
   host.slots = static_cast<int>(number);
   return host;
 }
 
-std::string Allowed() { return "; allowed: host or host:N, with N from 1 to " + std::to_string(kMaxSlots); }
+std::string Allowed() { return "; allowed: host or host:N, with N from 1 to " + std::to_string(kMaxRanks); }
 
 // "host", "host:N" or "host slots=N".
 std::optional<HostSlots> ParseHostLine(const std::string& line) {

@@ -10,6 +10,8 @@
 
 namespace annulus {
 
+constexpr int kMaxRanks = 1024;  // Of one job: the launcher keeps pipes and a table for all.
+
 struct HostSlots {
   std::string name;  // As ssh takes it: a host, an address, or user@host.
   int slots = 1;

@@ -9,7 +9,6 @@
 #include <array>
 #include <cerrno>
 #include <memory>
-#include <string_view>
 
 #include "base/options.h"
 
@@ -106,26 +105,6 @@ std::string MakeJobKey() {
   return key;
 }
 
-Variables ReadVariables(const char* const* environment) {
-  Variables variables;
-  for (; *environment != nullptr; ++environment) {
-    const std::string_view entry = *environment;
-    const size_t equals = entry.find('=');
-    if (equals != std::string_view::npos) variables.emplace(entry.substr(0, equals), entry.substr(equals + 1));
-  }
-  return variables;
-}
-
-std::vector<std::string> RankEnvironment(Variables variables, const RankPlace& place) {
-  variables["ANNULUS_RANK"] = std::to_string(place.rank);
-  variables["ANNULUS_SIZE"] = std::to_string(place.size);
-  variables["ANNULUS_LOCAL_RANK"] = std::to_string(place.local_rank);
-  variables["ANNULUS_LOCAL_SIZE"] = std::to_string(place.local_size);
-  std::vector<std::string> entries;
-  for (const auto& [name, value] : variables) entries.push_back(name + "=" + value);
-  return entries;
-}
-
 Status Job::TakeAssignments(const Arguments& arguments, const Variables& environment) {
   for (const Assignment& assignment : arguments.variables) {
     const auto here = environment.find(assignment.name);
@@ -161,6 +140,7 @@ Status Job::PrepareForHosts(const Arguments& arguments, const char* const* envir
     if (name.starts_with("ANNULUS_")) shared_.emplace(name, value);
   }
   for (const char* own : kOwnVariables) shared_.erase(own);
+  shared_.erase("ANNULUS_HOST_ID");  // It names this host; given to all, they would take themselves for one.
   ANNULUS_RETURN_IF_ERROR(TakeAssignments(arguments, variables));
   ANNULUS_RETURN_IF_ERROR(TakeKey());
   return CheckSettings(shared_, nranks_);

@@ -3,16 +3,14 @@
 // Threads: one.
 #pragma once
 
-#include <map>
 #include <string>
 #include <vector>
 
 #include "base/status.h"
 #include "collectives/launcher/arguments.h"
+#include "collectives/launcher/variables.h"
 
 namespace annulus {
-
-using Variables = std::map<std::string, std::string>;
 
 // A TCP port that nobody else gets while this lives. The socket is bound with SO_REUSEPORT but never listens, so rank 0
 // can bind the same port with SO_REUSEPORT and gets every connection.
@@ -31,19 +29,6 @@ class ReservedPort {
   int socket_ = -1;
   int port_ = 0;
 };
-
-struct RankPlace {
-  int rank;
-  int size;
-  int local_rank;
-  int local_size;
-};
-
-// The variables of an environment as execve has it.
-Variables ReadVariables(const char* const* environment);
-
-// "NAME=value" for execve: `variables` and the rank's own.
-std::vector<std::string> RankEnvironment(Variables variables, const RankPlace& place);
 
 class Job {
  public:

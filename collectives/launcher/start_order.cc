@@ -1,6 +1,7 @@
 #include "collectives/launcher/start_order.h"
 
 #include "collectives/launcher/channel.h"
+#include "collectives/launcher/hosts.h"
 
 namespace annulus {
 

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "collectives/launcher/job.h"
+#include "collectives/launcher/variables.h"
 
 namespace annulus {
 

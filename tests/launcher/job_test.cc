@@ -156,9 +156,8 @@ TEST(Job, EnvironmentForOtherHostsIsOurSettingsAndWhatIsPassedOn) {
   Arguments arguments;
   arguments.nranks = 3;
   arguments.variables = {{"COLOUR", "blue"}, {"SHAPE", std::nullopt}};
-  const char* environment[] = {
-      "COLOUR=red", "SHAPE=round", "HOME=/h", "ANNULUS_CHANNELS=2", "ANNULUS_RANK=77", "ANNULUS_RENDEZVOUS=elsewhere:1",
-      nullptr};
+  const char* environment[] = {"COLOUR=red",         "SHAPE=round",     "ANNULUS_HOST_ID=here",           "HOME=/h",
+                               "ANNULUS_CHANNELS=2", "ANNULUS_RANK=77", "ANNULUS_RENDEZVOUS=elsewhere:1", nullptr};
   Job job;
   const Status status = job.PrepareForHosts(arguments, environment);
   ASSERT_TRUE(status.ok()) << status.ToString();
