@@ -64,7 +64,7 @@ constexpr Setting kSettings[] = {
     Text("host_id", "ANNULUS_HOST_ID", SettingKind::kText, &Options::host_id, 0, kMaxText,
          "ranks with equal ids share a host"),
     Number("timeout_ms", "ANNULUS_TIMEOUT_MS", &Options::timeout_ms, 1, kMaxTimeoutMs,
-           "deadline of each blocking call"),
+           "deadline of each collective and message"),
     Number("connect_timeout_ms", "ANNULUS_CONNECT_TIMEOUT_MS", &Options::connect_timeout_ms, 1, kMaxTimeoutMs,
            "deadline of joining the job"),
     Number("slice_bytes", "ANNULUS_SLICE_BYTES", &Options::slice_bytes, kMinSliceBytes, kMaxSliceBytes,

@@ -98,7 +98,7 @@ typedef struct annulus_config {
   const char*
       interface_name; /* ANNULUS_INTERFACE: network interface for TCP links, "" = the one that reaches the rendezvous */
   const char* host_id;        /* ANNULUS_HOST_ID: ranks with equal ids share a host; "" = found out */
-  int64_t timeout_ms;         /* ANNULUS_TIMEOUT_MS: the deadline of each blocking call */
+  int64_t timeout_ms;         /* ANNULUS_TIMEOUT_MS: the deadline of each collective and message */
   int64_t connect_timeout_ms; /* ANNULUS_CONNECT_TIMEOUT_MS: the deadline of annulus_comm_create */
   int64_t slice_bytes;        /* ANNULUS_SLICE_BYTES: pipelined part of a chunk; 0 = chosen by message size */
   int32_t channels;           /* ANNULUS_CHANNELS: parallel rings */
@@ -108,7 +108,7 @@ typedef struct annulus_config {
   int64_t spin_us;       /* ANNULUS_SPIN_US: busy polling before a waiting rank sleeps; -1 = chosen */
   const char* log_level; /* ANNULUS_LOG: "error", "warn", "info" or "debug" */
   int32_t mesh_ranks;    /* ANNULUS_MESH_RANKS: up to so many ranks, each has a link to every other; gather, scatter,
-                            alltoall and messages need that. 0 = 64. Must agree on all ranks */
+                            alltoall and messages need that. 0 = 64; fewer than 16 count as 16. Must agree on all ranks */
   int32_t priorities;    /* ANNULUS_PRIORITIES: 1 = annulus_comm_set_priority may be used. Must agree on all ranks */
 } annulus_config_t;
 
@@ -153,7 +153,7 @@ ANNULUS_API annulus_status_t annulus_comm_create(const annulus_config_t* config,
 
 /* Forms new communicators out of the ranks of `comm`, all of which must call it: ranks with equal `colour` share one,
  * ranked by (key, rank in comm). A negative colour takes no part further and gets NULL. The new communicator has the
- * settings of `comm` and lives on its own: either may be destroyed first. Blocks up to timeout_ms and then
+ * settings of `comm` and lives on its own: either may be destroyed first. Blocks up to twice timeout_ms and then
  * connect_timeout_ms. After a failure annulus_last_error_message tells why; one that concerns `comm` is its error too.
  */
 ANNULUS_API annulus_status_t annulus_comm_split(annulus_comm_t* comm, int colour, int key, annulus_comm_t** newcomm);
@@ -323,8 +323,11 @@ ANNULUS_API annulus_status_t annulus_comm_set_priority(annulus_comm_t* comm, int
 
 /* Asynchronous calls between the two, by one thread, are only collected; annulus_group_end queues them. Allreduces of
  * one type and operation travel as one, straight from and to their buffers, with the bits that they would have apart;
- * so many small tensors cost little more than one large one. Their order in the group must be the same on all ranks. In
- * a group the calls' `request` may be NULL; the group's own, unless that is NULL too, is done when all of them are. */
+ * so many small tensors cost little more than one large one. Calls of a group may run in any order: none may use what
+ * another one writes. What is in the group must be the same, in the same order, on all ranks. In a group the calls'
+ * `request` may be NULL; the group's own, unless that is NULL too, is done when all of them are. Before the group's end
+ * requests are not to be waited for (ANNULUS_INVALID_ARGUMENT); freed ones stay in the group, and their buffers lent.
+ */
 ANNULUS_API annulus_status_t annulus_group_start(annulus_comm_t* comm);
 ANNULUS_API annulus_status_t annulus_group_end(annulus_comm_t* comm, annulus_request_t** request);
 
@@ -335,7 +338,8 @@ ANNULUS_API annulus_status_t annulus_request_wait(annulus_request_t* request, in
 /* annulus_request_wait with a timeout of 0. */
 ANNULUS_API annulus_status_t annulus_request_test(annulus_request_t* request);
 
-/* Gives the request back. Freeing one that has not finished waits for it first. NULL is allowed. */
+/* Gives the request back. Freeing one that has not finished waits for it first, unless its group is open. NULL is
+ * allowed. */
 ANNULUS_API annulus_status_t annulus_request_free(annulus_request_t* request);
 
 #ifdef __cplusplus

@@ -83,7 +83,9 @@ void Arbiter::Report(int rank, const Status& failure, const Call& call, Nanoseco
   const Code code = failure.ok() || failure.would_block() ? Code::kInternal : failure.code();
   reporter.failure =
       Status(code, failure.message(), names_a_rank ? failure.peer() : Status::kNoRank, failure.os_errno());
-  if (call.sequence > 0) {
+  if (IsMessage(call.kind)) {
+    reporter.message = call;
+  } else if (call.sequence > 0) {
     reporter.sequence = call.sequence;
     reporter.inside = true;
     reporter.calls.push_back(call);
@@ -106,7 +108,7 @@ void Arbiter::Record(int rank, const Activity& activity) {
   Rank& speaker = ranks_[rank];
   if (verdict_ || speaker.left) return;
   speaker.calls.insert(speaker.calls.end(), activity.recent.begin(), activity.recent.end());
-  if (!speaker.failure) {  // Where a failure was reported says more than where its rank is now.
+  if (!speaker.failure || speaker.message) {  // Where a failure was reported says more than where its rank is now.
     speaker.sequence = activity.sequence;
     speaker.inside = activity.inside && activity.sequence > 0;
   }
@@ -183,11 +185,13 @@ std::optional<Call> Arbiter::Concerned() const {
 std::optional<Verdict> Arbiter::Judge(int reporter) const {
   const Code code = ranks_[reporter].failure->code();
   const bool absence_explains = code == Code::kTimeout || code == Code::kPeerLost;
-  const std::optional<Call> concerned = Concerned();
+  // A message is the business of two ranks, whatever collective the others are in.
+  const bool message = ranks_[reporter].message.has_value();
+  const std::optional<Call> concerned = message ? std::nullopt : Concerned();
   std::optional<Verdict> verdict;
   if (absence_explains) verdict = JudgeSilent(reporter);
   if (!verdict && absence_explains) verdict = JudgeLeft(reporter, concerned);
-  if (!verdict) verdict = JudgeMismatch();
+  if (!verdict && !message) verdict = JudgeMismatch();
   if (!verdict && code == Code::kTimeout && concerned) verdict = JudgeBehind(reporter, *concerned);
   return verdict;
 }
@@ -323,6 +327,7 @@ Verdict Arbiter::JudgeReport(int reporter) const {
   const auto call = std::find_if(rank.calls.begin(), rank.calls.end(),
                                  [&](const Call& c) { return rank.inside && c.sequence == rank.sequence; });
   if (call != rank.calls.end()) verdict.call = *call;
+  if (rank.message) verdict.call = *rank.message;
   if (failure.code() == Code::kPeerLost && failure.peer() != Status::kNoRank) {
     const int low = std::min(verdict.rank, verdict.peer);
     const int high = std::max(verdict.rank, verdict.peer);

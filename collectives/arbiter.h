@@ -64,6 +64,7 @@ class Arbiter {
     bool left = false;      // Said goodbye.
     bool answered = false;  // Its activity below is known.
     std::optional<Status> failure;
+    std::optional<Call> message;  // That failed, when it was one, and no collective.
     uint64_t sequence = 0;
     bool inside = false;
     std::vector<Call> calls;  // In no order; may hold one twice.

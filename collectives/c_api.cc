@@ -118,14 +118,18 @@ annulus_status_t annulus_comm_dup(annulus_comm_t* comm, annulus_comm_t** newcomm
 
 annulus_status_t annulus_comm_destroy(annulus_comm_t* comm) {
   if (comm == nullptr) return Reject(Status::Invalid("comm is null"));
-  delete Unwrap(comm);
-  return ANNULUS_OK;
+  return Guarded([&] {
+    delete Unwrap(comm);
+    return ANNULUS_OK;
+  });
 }
 
 annulus_status_t annulus_comm_abort(annulus_comm_t* comm) {
   if (comm == nullptr) return Reject(Status::Invalid("comm is null"));
-  Unwrap(comm)->Abort();
-  return ANNULUS_OK;
+  return Guarded([&] {
+    Unwrap(comm)->Abort();
+    return ANNULUS_OK;
+  });
 }
 
 annulus_status_t annulus_comm_rank(const annulus_comm_t* comm, int* rank) {
@@ -187,12 +191,14 @@ annulus_status_t annulus_group_end(annulus_comm_t* comm, annulus_request_t** req
 
 annulus_status_t annulus_request_wait(annulus_request_t* request, int64_t timeout_ms) {
   if (request == nullptr) return Reject(Status::Invalid("request is null"));
-  return ToC(Unwrap(request)->communicator->Wait(Unwrap(request), timeout_ms));
+  return Guarded([&] { return ToC(Unwrap(request)->communicator->Wait(Unwrap(request), timeout_ms)); });
 }
 
 annulus_status_t annulus_request_test(annulus_request_t* request) { return annulus_request_wait(request, 0); }
 
 annulus_status_t annulus_request_free(annulus_request_t* request) {
-  if (request != nullptr) Unwrap(request)->communicator->Free(Unwrap(request));
-  return ANNULUS_OK;
+  return Guarded([&] {
+    if (request != nullptr) Unwrap(request)->communicator->Free(Unwrap(request));
+    return ANNULUS_OK;
+  });
 }

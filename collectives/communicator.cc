@@ -200,7 +200,9 @@ Request* Communicator::NewRequest(const Arguments& arguments) {
   request->communicator = this;
   request->arguments = arguments;
   request->priority = priority_;
-  if (HasVariableParts(arguments.kind)) KeepLayouts(nranks(), &request->arguments, &request->numbers);
+  // Where only the root's are used, the others' may point anywhere.
+  const bool uses_layouts = HasVariableParts(arguments.kind) && (!HasRoot(arguments.kind) || rank() == arguments.root);
+  if (uses_layouts) KeepLayouts(nranks(), &request->arguments, &request->numbers);
   requests_.insert(request);
   return owned.release();
 }

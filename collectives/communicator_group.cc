@@ -15,6 +15,35 @@ bool SameReduction(const Arguments& left, const Arguments& right) {
          left.type == right.type && left.op == right.op;
 }
 
+// Whether all may run at once: none writes what another uses.
+bool Independent(const std::vector<Request*>& members) {
+  struct Range {
+    uintptr_t begin;
+    uintptr_t end;
+    bool written;
+    const Request* request;
+  };
+  std::vector<Range> ranges;
+  for (const Request* member : members) {
+    const Arguments& a = member->arguments;
+    const size_t bytes = a.count * TypeBytes(a.type);
+    const auto add = [&](const void* buffer, bool written) {
+      const uintptr_t begin = reinterpret_cast<uintptr_t>(buffer);
+      if (bytes > 0) ranges.push_back({begin, begin + bytes, written, member});
+    };
+    add(a.sendbuf, false);
+    add(a.recvbuf, true);
+  }
+  std::sort(ranges.begin(), ranges.end(),
+            [](const Range& left, const Range& right) { return left.begin < right.begin; });
+  for (size_t i = 0; i < ranges.size(); ++i) {
+    for (size_t k = i + 1; k < ranges.size() && ranges[k].begin < ranges[i].end; ++k) {
+      if ((ranges[i].written || ranges[k].written) && ranges[i].request != ranges[k].request) return false;
+    }
+  }
+  return true;
+}
+
 }  // namespace
 
 Code Communicator::GroupStart() {
@@ -31,12 +60,14 @@ Code Communicator::GroupStart() {
 
 Code Communicator::GroupEnd(Request** request) {
   std::lock_guard<std::mutex> lock(mu_);
+  Code code = Code::kOk;
+  const bool refused = Refused(&code);
+  if (!group_open_ && refused) return code;
   if (!group_open_) {
     RecordRefusal(Status::Invalid("no group is open"));
     return Code::kInvalidArgument;
   }
-  Code code = Code::kOk;
-  if (!Refused(&code)) code = NeedProgressThread().code();
+  if (!refused) code = NeedProgressThread().code();
   group_open_ = false;
   if (code != Code::kOk) {
     for (Request* collected : std::exchange(group_, {})) {
@@ -67,8 +98,8 @@ void Communicator::QueueGroup() {
     const std::vector<Request*> members(group_.begin(), others);
     group_.erase(group_.begin(), others);
     for (Request* member : members) member->queued = true;
-    if (members.size() == 1) {
-      Queue(first);
+    if (members.size() == 1 || !Independent(members)) {
+      for (Request* member : members) Queue(member);
       continue;
     }
     std::vector<Tensor> tensors;

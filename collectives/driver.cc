@@ -71,7 +71,7 @@ Status Driver::DriveMessages(const std::function<bool()>& over, const WaitPolicy
   return Loop(step, kNoDeadline, policy);
 }
 
-Status Driver::Overdue(Deadline deadline, Nanoseconds now) const {
+Status Driver::Overdue(Deadline deadline, Nanoseconds now) {
   if (now > deadline) return {Code::kTimeout, "the collective did not finish before its deadline"};
   return messages_->busy() ? messages_->Late(now) : Status();
 }
@@ -89,7 +89,8 @@ void Driver::Interrupt() {
   reactor_->Wake();
 }
 
-Verdict Driver::Settle(const Status& failure, const Call& call) {
+Verdict Driver::Settle(const Status& failure, const Call& current) {
+  const Call& call = messages_->failed().sequence > 0 ? messages_->failed() : current;
   if (HasVerdict()) return control_->verdict();
   if (control_ != nullptr && !interrupted_.load(std::memory_order_relaxed)) return control_->Report(failure, call);
   Verdict verdict;

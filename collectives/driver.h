@@ -1,7 +1,7 @@
 // Driver: takes one collective at a time from its first slice to its last, or to the verdict that ends the
 // communicator.
 //
-// Threads: Run by one thread at a time; Interrupt by any.
+// Threads: Run and RunMessages by one thread at a time; Interrupt and Nudge by any.
 #pragma once
 
 #include <atomic>
@@ -45,8 +45,8 @@ class Driver {
   bool HasVerdict() const { return control_ != nullptr && control_->has_verdict(); }
   bool Stopped() const { return interrupted_.load(std::memory_order_relaxed) || HasVerdict(); }
   void Sleep(Deadline deadline);
-  Status Overdue(Deadline deadline, Nanoseconds now) const;
-  Verdict Settle(const Status& failure, const Call& call);
+  Status Overdue(Deadline deadline, Nanoseconds now);
+  Verdict Settle(const Status& failure, const Call& current);
 
   Engine* const engine_;
   Messages* const messages_;

@@ -76,7 +76,11 @@ Status Messages::Progress(bool* moved) {
   TakeInbox();
   for (size_t i = 0; i < active_.size();) {
     Lane* const lane = active_[i];
-    ANNULUS_RETURN_IF_ERROR(Advance(lane, moved));
+    Status status = Advance(lane, moved);
+    if (!status.ok()) {
+      Blame(*lane);
+      return status;
+    }
     if (lane->queue.empty()) {
       active_[i] = active_.back();
       active_.pop_back();
@@ -115,9 +119,15 @@ Deadline Messages::deadline() const {
   return first;
 }
 
-Status Messages::Late(Nanoseconds now) const {
+void Messages::Blame(const Lane& lane) {
+  failed_ = lane.work.call;
+  failed_.kind = lane.sends ? CollectiveKind::kSend : CollectiveKind::kRecv;
+}
+
+Status Messages::Late(Nanoseconds now) {
   for (const Lane* lane : active_) {
     if (now <= lane->deadline) continue;
+    Blame(*lane);
     const std::string peer = "rank " + std::to_string(lane->peer);
     return {Code::kTimeout,
             lane->sends ? peer + " did not receive message #" + std::to_string(lane->number) + " before its deadline"

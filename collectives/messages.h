@@ -61,7 +61,10 @@ class Messages {
   // When the first of the current messages must be done; kNoDeadline when there is none.
   Deadline deadline() const;
   // The error for a message whose deadline lies before `now`, OK if there is none.
-  Status Late(Nanoseconds now) const;
+  Status Late(Nanoseconds now);
+
+  // The message that the latest error was about; sequence 0 when there was none.
+  const Call& failed() const { return failed_; }
 
  private:
   // One direction of the exchange with one peer.
@@ -80,11 +83,13 @@ class Messages {
   void TakeInbox();
   void Begin(Lane* lane);
   Status Advance(Lane* lane, bool* moved);
+  void Blame(const Lane& lane);
 
   const MessagesConfig config_;
   const int channel_;
   std::vector<std::unique_ptr<Lane>> lanes_;  // By peer and direction; made when first used.
   std::vector<Lane*> active_;
+  Call failed_;
   std::atomic<bool> has_inbox_{false};
   std::mutex inbox_mu_;
   std::vector<Message> inbox_;

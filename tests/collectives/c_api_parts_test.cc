@@ -252,6 +252,25 @@ TEST(PartsArgumentsTest, WrongLayoutsAreRefusedAndNamed) {
   });
 }
 
+TEST(PartsArgumentsTest, LayoutsThatOnlyTheRootUsesMayPointAnywhereElsewhere) {
+  ClusterConfig config;
+  Cluster(config).Run([](annulus_comm_t* comm, int rank) {
+    float in[4] = {};
+    float out[8] = {};
+    const size_t counts[] = {4, 4};
+    const size_t* const nowhere = reinterpret_cast<const size_t*>(8);
+    annulus_request_t* request = nullptr;
+    ASSERT_EQ(annulus_gatherv_async(comm, in, 4, out, rank == 0 ? counts : nowhere, rank == 0 ? nullptr : nowhere,
+                                    ANNULUS_FLOAT32, 0, &request),
+              ANNULUS_OK);
+    EXPECT_EQ(annulus_request_wait(request, -1), ANNULUS_OK);
+    annulus_request_free(request);
+    EXPECT_EQ(annulus_gatherv(comm, in, 4, out, rank == 0 ? counts : nowhere, rank == 0 ? nullptr : nowhere,
+                              ANNULUS_FLOAT32, 0),
+              ANNULUS_OK);
+  });
+}
+
 TEST(PartsArgumentsTest, RanksThatDisagreeAboutAPartGetOneVerdict) {
   ClusterConfig config;
   Cluster(config).Run([](annulus_comm_t* comm, int rank) {

@@ -13,7 +13,7 @@
 
 namespace annulus {
 
-ReservedPort::ReservedPort() : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+TestPort::TestPort() : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
   const int on = 1;
   setsockopt(fd_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   setsockopt(fd_, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on);
@@ -26,7 +26,7 @@ ReservedPort::ReservedPort() : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0
   port_ = ntohs(address.sin_port);
 }
 
-ReservedPort::~ReservedPort() { close(fd_); }
+TestPort::~TestPort() { close(fd_); }
 
 annulus_config_t Cluster::Config(int rank) const {
   annulus_config_t config;

@@ -11,12 +11,12 @@
 namespace annulus {
 
 // A loopback port that nobody else gets: bound, never listening, while this lives. Rank 0 listens on it beside us.
-class ReservedPort {
+class TestPort {
  public:
-  ReservedPort();
-  ~ReservedPort();
-  ReservedPort(const ReservedPort&) = delete;
-  ReservedPort& operator=(const ReservedPort&) = delete;
+  TestPort();
+  ~TestPort();
+  TestPort(const TestPort&) = delete;
+  TestPort& operator=(const TestPort&) = delete;
   std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
   int port() const { return port_; }
 
@@ -51,7 +51,7 @@ class Cluster {
 
  private:
   ClusterConfig config_;
-  ReservedPort port_;
+  TestPort port_;
   std::string rendezvous_ = port_.address();
 };
 

@@ -170,6 +170,23 @@ TEST(GroupRulesTest, WhatAGroupDoesNotAllowIsRefusedAndExplained) {
   });
 }
 
+TEST(GroupRulesTest, AllreducesOfOneBufferRunOneAfterTheOther) {
+  Cluster(ClusterConfig()).Run([](annulus_comm_t* comm, int) {
+    std::vector<int> values(100, 1);
+    annulus_request_t* all = nullptr;
+    ASSERT_EQ(annulus_group_start(comm), ANNULUS_OK);
+    for (int i = 0; i < 3; ++i) {
+      annulus_allreduce_async(comm, values.data() + i, values.data() + i, 50, ANNULUS_INT32, ANNULUS_SUM, nullptr);
+    }
+    ASSERT_EQ(annulus_group_end(comm, &all), ANNULUS_OK);
+    EXPECT_EQ(annulus_request_wait(all, -1), ANNULUS_OK);
+    annulus_request_free(all);
+    EXPECT_EQ(values[0], 2);
+    EXPECT_EQ(values[1], 4);
+    EXPECT_EQ(values[49], 8);
+  });
+}
+
 TEST(GroupRulesTest, GroupsThatDifferBetweenRanksAreAMismatch) {
   for (const bool same_total : {true, false}) {
     Cluster(ClusterConfig()).Run([same_total](annulus_comm_t* comm, int rank) {

@@ -3,6 +3,7 @@
 #include <annulus.h>
 #include <gtest/gtest.h>
 
+#include <latch>
 #include <numeric>
 #include <string>
 #include <thread>
@@ -198,6 +199,36 @@ TEST_P(MessagesTest, AMessageThatNeverComesEndsAtTheDeadlineAndNamesThePeer) {
         << LastMessage(comm);
     EXPECT_EQ(Send(comm, arrived, 1 - rank), ANNULUS_TIMEOUT) << "a failed communicator refuses work";
   });
+}
+
+TEST_P(MessagesTest, ALateMessageIsNoFaultOfWhoIsInACollective) {
+  const Cluster cluster(Config(4));
+  std::latch judged(3);
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < 4; ++rank) {
+    ranks.emplace_back([&cluster, &judged, rank] {
+      annulus_config_t config = cluster.Config(rank);
+      if (rank == 0) config.timeout_ms = 300;
+      annulus_comm_t* comm = nullptr;
+      ASSERT_EQ(annulus_comm_create(&config, &comm), ANNULUS_OK) << annulus_last_error_message();
+      std::vector<int> arrived(3);
+      if (rank == 1) {
+        judged.wait();
+      } else {
+        EXPECT_EQ(rank == 0 ? Receive(comm, &arrived, 1) : annulus_barrier(comm), ANNULUS_TIMEOUT);
+        annulus_error_t error{};
+        error.struct_bytes = sizeof error;
+        annulus_comm_last_error(comm, &error);
+        EXPECT_EQ(error.rank, 1);
+        EXPECT_STREQ(error.collective, "recv");
+        EXPECT_EQ(error.sequence, 1u);
+        EXPECT_NE(LastMessage(comm).find("rank 1 did not send message #1"), std::string::npos) << LastMessage(comm);
+        judged.count_down();
+      }
+      annulus_comm_destroy(comm);
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
 }
 
 TEST_P(MessagesTest, APeersEndFailsWhatWaitsForIt) {

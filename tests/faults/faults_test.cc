@@ -78,6 +78,14 @@ TEST_P(FaultsTest, KilledRankIsNamedWithinTwoSeconds) {
   ExpectVerdict(&ranks, culprit(), ANNULUS_PEER_LOST, since, kDeathVerdict, "rank " + std::to_string(culprit()));
 }
 
+TEST_P(FaultsTest, KilledRankIsNamedWithAsynchronousWorkPending) {
+  Ranks ranks(n(), environment(), {"async"});
+  ASSERT_TRUE(ranks.WaitForLine("ready", Now() + kStart)) << ranks.output(0) << ranks.output(n() - 1);
+  const Nanoseconds since = Now();
+  ranks.Signal(culprit(), SIGKILL);
+  ExpectVerdict(&ranks, culprit(), ANNULUS_PEER_LOST, since, kDeathVerdict, "rank " + std::to_string(culprit()));
+}
+
 TEST_P(FaultsTest, StoppedRankIsNamedAtTheDeadline) {
   Ranks ranks(n(), environment(), {"loop", "40000"});
   ASSERT_TRUE(ranks.WaitForLine("ready", Now() + kStart)) << ranks.output(0) << ranks.output(n() - 1);
@@ -141,6 +149,20 @@ TEST(CutTest, CutSocketsEndInOneVerdictForAll) {
     EXPECT_EQ(verdicts[rank].status, ANNULUS_PEER_LOST) << ranks.output(rank);
     EXPECT_EQ(verdicts[rank].message, verdicts[0].message);
     EXPECT_NE(verdicts[rank].message.find("rank 2"), std::string::npos) << verdicts[rank].message;
+  }
+}
+
+TEST(GarbleTest, ABrokenFrameEndsInOneVerdictForAllThatNamesItsSender) {
+  const Ranks::Environment environment = {{"ANNULUS_TRANSPORT", "tcp"}, {"ANNULUS_TIMEOUT_MS", "5000"}};
+  for (int culprit : {0, 2}) {
+    Ranks ranks(4, environment, {"loop"}, culprit, {"garble"});
+    const std::vector<WorkerVerdict> verdicts = ranks.Verdicts(-1, Now() + kStart);
+    for (int rank = 0; rank < 4; ++rank) {
+      ASSERT_TRUE(verdicts[rank].valid) << ranks.output(rank);
+      EXPECT_EQ(verdicts[rank].status, ANNULUS_PROTOCOL_ERROR) << ranks.output(rank);
+      EXPECT_EQ(verdicts[rank].rank, culprit) << ranks.output(rank);
+      EXPECT_EQ(verdicts[rank].message, verdicts[0].message);
+    }
   }
 }
 

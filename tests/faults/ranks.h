@@ -58,7 +58,7 @@ class Ranks {
  private:
   WorkerVerdict Parse(int rank) const;
 
-  ReservedPort port_;
+  TestPort port_;
   const Environment environment_;
   std::vector<std::unique_ptr<Child>> workers_;
 };

@@ -7,6 +7,8 @@
 //   worker idle                 ten good calls, then none, with the communicator open
 //   worker leave                ten good calls, then destroys its communicator
 //   worker abort                ten good calls, then annulus_comm_abort
+//   worker async                the same, four asynchronous ones at a time
+//   worker garble               ten good calls, then writes rubbish into its TCP data sockets and goes on
 //   worker cut                  ten good calls, then shuts down its TCP data sockets and goes on
 //
 // Output: "ready" after the ten calls; "verdict STATUS RANK TIME MESSAGE" on a failure; "ended TIME" after destroy. Or
@@ -69,8 +71,9 @@ annulus_status_t Differing(annulus_comm_t* comm, Buffers* b, const std::string& 
   return annulus_allreduce(comm, b->in.data(), b->out.data(), count, type, op);
 }
 
-// Shuts down every TCP connection that does not lead to or from the rendezvous.
-void CutDataSockets() {
+// Calls `act` with every TCP connection that does not lead to or from the rendezvous.
+template <class Act>
+void ForEachDataSocket(Act act) {
   const std::string rendezvous = std::getenv("ANNULUS_RENDEZVOUS");
   const int port = std::atoi(rendezvous.substr(rendezvous.rfind(':') + 1).c_str());
   for (int fd = 3; fd < 256; ++fd) {
@@ -80,8 +83,32 @@ void CutDataSockets() {
     socklen_t other_bytes = sizeof other;
     if (getsockname(fd, reinterpret_cast<sockaddr*>(&own), &own_bytes) != 0 || own.sin_family != AF_INET) continue;
     if (getpeername(fd, reinterpret_cast<sockaddr*>(&other), &other_bytes) != 0) continue;
-    if (ntohs(own.sin_port) != port && ntohs(other.sin_port) != port) shutdown(fd, SHUT_RDWR);
+    if (ntohs(own.sin_port) != port && ntohs(other.sin_port) != port) act(fd);
   }
+}
+
+void Garble(int fd) {
+  const std::vector<char> rubbish(4096, '\xa5');
+  ANNULUS_CHECK(send(fd, rubbish.data(), rubbish.size(), MSG_NOSIGNAL) > 0);
+}
+
+annulus_status_t GoodAsync(annulus_comm_t* comm, Buffers* b) {
+  std::vector<Buffers> buffers(4, *b);
+  std::vector<annulus_request_t*> requests(buffers.size(), nullptr);
+  annulus_status_t status = ANNULUS_OK;
+  for (size_t i = 0; i < buffers.size() && status == ANNULUS_OK; ++i) {
+    Buffers& own = buffers[i];
+    status = annulus_allreduce_async(comm, own.in.data(), own.out.data(), own.in.size(), ANNULUS_FLOAT32, ANNULUS_SUM,
+                                     &requests[i]);
+  }
+  for (annulus_request_t* request : requests) {
+    if (request == nullptr) continue;
+    const annulus_status_t ended = annulus_request_wait(request, -1);
+    if (status == ANNULUS_OK) status = ended;
+    ANNULUS_CHECK(ended == status || ended == ANNULUS_OK);  // After the first failure there is no other one.
+    annulus_request_free(request);
+  }
+  return status;
 }
 
 // Writes one line at once, so that the test sees it now.
@@ -94,7 +121,9 @@ annulus_status_t Act(annulus_comm_t* comm, Buffers* buffers, int rank, const std
                      const std::string& field) {
   annulus_status_t status = ANNULUS_OK;
   if (mode == "until") return WorkUntilInputEnds(comm, buffers, rank);
-  if (mode == "cut") CutDataSockets();
+  if (mode == "cut") ForEachDataSocket([](int fd) { shutdown(fd, SHUT_RDWR); });
+  if (mode == "garble") ForEachDataSocket(Garble);
+  while (mode == "async" && status == ANNULUS_OK) status = GoodAsync(comm, buffers);
   if (mode == "abort") annulus_comm_abort(comm);
   if (mode == "leave") return ANNULUS_OK;
   if (mode == "idle") {
