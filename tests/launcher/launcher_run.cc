@@ -20,7 +20,6 @@ namespace annulus {
 namespace {
 
 constexpr char kLauncher[] = "collectives/launcher/annulus-run";
-constexpr Nanoseconds kRunTime = 50 * kSecond;
 constexpr Nanoseconds kOrphanTime = 10 * kSecond;
 
 int MakeInput(const std::string& text) {
@@ -33,7 +32,7 @@ int MakeInput(const std::string& text) {
 
 }  // namespace
 
-LauncherRun::LauncherRun(const Setup& setup) : deadline_(DeadlineAfter(kRunTime)) {
+LauncherRun::LauncherRun(const Setup& setup) : deadline_(DeadlineAfter(setup.run_time)) {
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   int out[2];
   int err[2];

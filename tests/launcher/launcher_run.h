@@ -22,6 +22,7 @@ class LauncherRun {
     std::vector<std::string> variables{};  // "NAME=value", over the test's own.
     std::string input{};                   // What standard input holds.
     bool own_group = false;                // A process group of its own, as a shell gives each pipeline.
+    Nanoseconds run_time = 50 * kSecond;   // After which the test fails.
   };
 
   explicit LauncherRun(const Setup& setup);
