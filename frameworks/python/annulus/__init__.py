@@ -1,0 +1,160 @@
+"""Annulus for numpy: collectives over many processes, without a copy and without MPI.
+
+    import annulus, numpy
+
+    annulus.init()                                     # rank, size and meeting point from the launcher
+    gradients = numpy.ones(1000, numpy.float32)
+    annulus.allreduce(gradients, out=gradients)        # in place
+    annulus.finalize()                                 # at exit too
+
+The functions of this module are those of `annulus.world()`, the Communicator that init() makes.
+"""
+
+import atexit
+from typing import Optional, Union
+
+from annulus import _core
+from annulus._arrays import Array
+from annulus._communicator import Communicator, close_all
+from annulus._errors import Aborted, Error, InvalidArgument, Mismatch, PeerLost, Status, Timeout
+from annulus._request import Request
+
+__version__ = _core.version()
+__all__ = [
+    "Aborted", "Communicator", "Error", "InvalidArgument", "Mismatch", "PeerLost", "Request", "Status", "Timeout",
+    "abort", "allgather", "allgather_async", "allreduce", "allreduce_async", "alltoall", "alltoall_async", "barrier",
+    "barrier_async", "broadcast", "broadcast_async", "finalize", "gather", "gather_async", "init", "is_initialized",
+    "local_rank", "local_size", "rank", "reduce", "reduce_async", "reduce_scatter", "reduce_scatter_async", "scatter",
+    "scatter_async", "size", "world",
+]
+
+_world: Optional[Communicator] = None
+
+
+def init(**settings: Union[int, str]) -> None:
+    """Joins the job; every rank must call it. `settings` are the fields of annulus_config_t (docs/tuning.md), by default
+    the environment's and the launcher's values."""
+    global _world
+    if _world is not None:
+        raise RuntimeError("annulus.init was called before; annulus.finalize ends that job")
+    _world = Communicator(**settings)
+
+
+def finalize() -> None:
+    """Leaves the job. Happens by itself at exit; may be called when there is nothing to leave."""
+    global _world
+    leaving, _world = _world, None
+    if leaving is not None:
+        leaving.close()
+
+
+def is_initialized() -> bool:
+    return _world is not None
+
+
+def world() -> Communicator:
+    """The communicator of all ranks, which init() made."""
+    if _world is None:
+        raise RuntimeError("call annulus.init() first")
+    return _world
+
+
+def rank() -> int:
+    return world().rank
+
+
+def size() -> int:
+    return world().size
+
+
+def local_rank() -> int:
+    return world().local_rank
+
+
+def local_size() -> int:
+    return world().local_size
+
+
+def abort() -> None:
+    world().abort()
+
+
+def allreduce(array: Array, op: str = "sum", out: Optional[Array] = None) -> Array:
+    return world().allreduce(array, op, out)
+
+
+def allreduce_async(array: Array, op: str = "sum", out: Optional[Array] = None) -> Request[Array]:
+    return world().allreduce_async(array, op, out)
+
+
+def reduce(array: Array, root: int = 0, op: str = "sum", out: Optional[Array] = None) -> Optional[Array]:
+    return world().reduce(array, root, op, out)
+
+
+def reduce_async(array: Array, root: int = 0, op: str = "sum", out: Optional[Array] = None) -> Request[Optional[Array]]:
+    return world().reduce_async(array, root, op, out)
+
+
+def broadcast(array: Array, root: int = 0) -> Array:
+    return world().broadcast(array, root)
+
+
+def broadcast_async(array: Array, root: int = 0) -> Request[Array]:
+    return world().broadcast_async(array, root)
+
+
+def allgather(array: Array, out: Optional[Array] = None) -> Array:
+    return world().allgather(array, out)
+
+
+def allgather_async(array: Array, out: Optional[Array] = None) -> Request[Array]:
+    return world().allgather_async(array, out)
+
+
+def reduce_scatter(array: Array, op: str = "sum", out: Optional[Array] = None) -> Array:
+    return world().reduce_scatter(array, op, out)
+
+
+def reduce_scatter_async(array: Array, op: str = "sum", out: Optional[Array] = None) -> Request[Array]:
+    return world().reduce_scatter_async(array, op, out)
+
+
+def gather(array: Array, root: int = 0, out: Optional[Array] = None) -> Optional[Array]:
+    return world().gather(array, root, out)
+
+
+def gather_async(array: Array, root: int = 0, out: Optional[Array] = None) -> Request[Optional[Array]]:
+    return world().gather_async(array, root, out)
+
+
+def scatter(array: Optional[Array], root: int = 0, out: Optional[Array] = None) -> Array:
+    return world().scatter(array, root, out)
+
+
+def scatter_async(array: Optional[Array], root: int = 0, out: Optional[Array] = None) -> Request[Array]:
+    return world().scatter_async(array, root, out)
+
+
+def alltoall(array: Array, out: Optional[Array] = None) -> Array:
+    return world().alltoall(array, out)
+
+
+def alltoall_async(array: Array, out: Optional[Array] = None) -> Request[Array]:
+    return world().alltoall_async(array, out)
+
+
+def barrier() -> None:
+    world().barrier()
+
+
+def barrier_async() -> Request[None]:
+    return world().barrier_async()
+
+
+# Docstrings are the methods', once.
+for _name in __all__:
+    if hasattr(Communicator, _name) and callable(globals()[_name]):
+        globals()[_name].__doc__ = globals()[_name].__doc__ or getattr(Communicator, _name).__doc__
+del _name
+
+atexit.register(close_all)

@@ -1,0 +1,74 @@
+"""What an array must be like for the library to use its memory as it is; whatever is not gets an error that says so."""
+
+from typing import Any, Dict, Optional, Tuple
+
+import numpy
+
+from annulus import _core
+
+Array = numpy.ndarray[Any, Any]
+
+_type_of_dtype: Dict[Any, int] = {}  # Names are slow to ask for: each dtype is looked up once.
+
+
+def _look_up(dtype: Any, what: str) -> int:
+    # By name, which ml_dtypes' types have too without being known here.
+    number = _core.TYPES.get(dtype.name)
+    if number is None or not dtype.isnative:
+        raise TypeError(f"{what} has dtype {dtype!r}; Annulus knows {', '.join(_core.TYPES)}, in this machine's byte order")
+    _type_of_dtype[dtype] = number
+    return number
+
+
+def check(array: Array, what: str) -> int:
+    """The element type's number of an array that the library can use."""
+    if not isinstance(array, numpy.ndarray):
+        raise TypeError(f"{what} is a {type(array).__name__}, not a numpy array; numpy.asarray makes one")
+    number = _type_of_dtype.get(array.dtype)
+    if number is None:
+        number = _look_up(array.dtype, what)
+    if not array.flags.c_contiguous:
+        raise ValueError(f"{what} is not C-contiguous (shape {array.shape}, strides {array.strides}), and Annulus makes no"
+                         " copies; numpy.ascontiguousarray makes one")
+    return number
+
+
+def check_writable(array: Array, what: str) -> None:
+    if not array.flags.writeable:
+        raise ValueError(f"{what} is read-only")
+
+
+def output(array: Array, out: Optional[Array], shape: Tuple[int, ...]) -> Array:
+    """Where the result goes: `out`, which may have another shape with as many elements, or a new array."""
+    if out is None:
+        return numpy.empty(shape, array.dtype)
+    check(out, "out")
+    check_writable(out, "out")
+    if out.dtype != array.dtype:
+        raise TypeError(f"out has dtype {out.dtype}, array has {array.dtype}")
+    size = 1
+    for extent in shape:
+        size *= extent
+    if out.size != size:
+        raise ValueError(f"out has {out.size} elements, the result {size}: shape {shape}")
+    return out
+
+
+def rows(array: Array) -> Tuple[int, Tuple[int, ...]]:
+    """The length of the first axis and the shape of what lies along it; a single number is one row."""
+    return (array.shape[0], array.shape[1:]) if array.ndim else (1, ())
+
+
+def part(array: Array, size: int, what: str) -> Tuple[int, ...]:
+    """The shape of a rank's part of an array that is cut along its first axis."""
+    count, row = rows(array)
+    if count % size:
+        raise ValueError(f"{what} has {count} rows (shape {array.shape}), which {size} ranks cannot share equally")
+    return (count // size, *row)
+
+
+def op_number(op: str) -> int:
+    number = _core.OPS.get(op)
+    if number is None:
+        raise ValueError(f"unknown op {op!r}; there are {', '.join(_core.OPS)}")
+    return number

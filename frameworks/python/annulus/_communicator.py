@@ -1,0 +1,213 @@
+"""Communicators: a group of ranks and the collectives that they call together."""
+
+import os
+import threading
+import weakref
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any, Callable, Optional, Type, TypeVar, Union
+
+from annulus import _arrays, _core
+from annulus._arrays import Array
+from annulus._request import Request
+
+T = TypeVar("T")
+
+_open: "weakref.WeakSet[Communicator]" = weakref.WeakSet()
+
+
+def _interruptible(function: Callable[..., T], *args: Any) -> T:
+    """Calls what may block for long in a thread of its own, so that Ctrl-C ends the wait for it."""
+    future: "Future[T]" = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(function(*args))
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="annulus set-up", daemon=True).start()
+    return future.result()
+
+
+class Communicator:
+    """A group of ranks. Every rank must call the same collectives in the same order. `settings` are the fields of
+    annulus_config_t; what is not given comes from the environment."""
+
+    def __init__(self, **settings: Union[int, str]) -> None:
+        unknown = sorted(settings.keys() - set(_core.CONFIG_FIELDS))
+        if unknown:
+            raise TypeError(f"unknown settings: {', '.join(unknown)}; there are {', '.join(_core.CONFIG_FIELDS)}")
+        self._adopt(_interruptible(_core.create, settings))
+
+    def _adopt(self, core: _core.Handle) -> None:
+        self._core = core
+        _open.add(self)
+
+    @classmethod
+    def _of(cls, core: _core.Handle) -> "Communicator":
+        made = cls.__new__(cls)
+        made._adopt(core)
+        return made
+
+    @property
+    def rank(self) -> int:
+        return self._core.rank
+
+    @property
+    def size(self) -> int:
+        return self._core.size
+
+    @property
+    def local_rank(self) -> int:
+        """The rank among those of the same host."""
+        return self._core.local_rank
+
+    @property
+    def local_size(self) -> int:
+        return self._core.local_size
+
+    @property
+    def closed(self) -> bool:
+        return self._core.closed
+
+    def __repr__(self) -> str:
+        return f"<annulus.Communicator rank {self.rank} of {self.size}{', closed' if self.closed else ''}>"
+
+    def split(self, colour: int, key: int = 0) -> "Optional[Communicator]":
+        """A new communicator of the ranks that gave the same colour, in the order of (key, rank); None for a negative
+        colour. Every rank must call it."""
+        core = _interruptible(self._core.split, colour, key)
+        return None if core is None else Communicator._of(core)
+
+    def dup(self) -> "Communicator":
+        """A new communicator of the same ranks, with a queue of its own: for another thread, for example."""
+        return Communicator._of(_interruptible(self._core.dup))
+
+    def abort(self) -> None:
+        """Fails all pending and later work on every rank with annulus.Aborted."""
+        self._core.abort()
+
+    def close(self) -> None:
+        """Leaves. Work that is pending fails. Happens by itself at the end of a with block or of the program."""
+        self._core.close()
+
+    def __enter__(self) -> "Communicator":
+        return self
+
+    def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException],
+                 trace: Optional[TracebackType]) -> None:
+        self.close()
+
+    # -- Collectives: asynchronous. Those with an output return it from Request.wait. --------------------------------
+
+    def allreduce_async(self, array: Array, op: str = "sum", out: Optional[Array] = None) -> "Request[Array]":
+        number = _arrays.check(array, "array")
+        out = _arrays.output(array, out, array.shape)
+        return Request(self._core.allreduce(array, out, array.size, number, _arrays.op_number(op)), out)
+
+    def reduce_async(self, array: Array, root: int = 0, op: str = "sum",
+                     out: Optional[Array] = None) -> "Request[Optional[Array]]":
+        number = _arrays.check(array, "array")
+        out = _arrays.output(array, out, array.shape) if self.rank == root else None
+        return Request(self._core.reduce(array, out, array.size, number, _arrays.op_number(op), root), out)
+
+    def broadcast_async(self, array: Array, root: int = 0) -> "Request[Array]":
+        number = _arrays.check(array, "array")
+        if self.rank == root:
+            return Request(self._core.broadcast(array, None, array.size, number, root), array)
+        _arrays.check_writable(array, "array")
+        return Request(self._core.broadcast(None, array, array.size, number, root), array)
+
+    def allgather_async(self, array: Array, out: Optional[Array] = None) -> "Request[Array]":
+        number = _arrays.check(array, "array")
+        count, row = _arrays.rows(array)
+        out = _arrays.output(array, out, (self.size * count, *row))
+        return Request(self._core.allgather(array, out, array.size, number), out)
+
+    def reduce_scatter_async(self, array: Array, op: str = "sum", out: Optional[Array] = None) -> "Request[Array]":
+        number = _arrays.check(array, "array")
+        out = _arrays.output(array, out, _arrays.part(array, self.size, "array"))
+        return Request(self._core.reduce_scatter(array, out, out.size, number, _arrays.op_number(op)), out)
+
+    def gather_async(self, array: Array, root: int = 0, out: Optional[Array] = None) -> "Request[Optional[Array]]":
+        number = _arrays.check(array, "array")
+        count, row = _arrays.rows(array)
+        out = _arrays.output(array, out, (self.size * count, *row)) if self.rank == root else None
+        return Request(self._core.gather(array, out, array.size, number, root), out)
+
+    def scatter_async(self, array: Optional[Array], root: int = 0, out: Optional[Array] = None) -> "Request[Array]":
+        if self.rank == root:
+            if array is None:
+                raise TypeError("array is None on the root, which has what is scattered")
+            number = _arrays.check(array, "array")
+            out = _arrays.output(array, out, _arrays.part(array, self.size, "array"))
+            return Request(self._core.scatter(array, out, out.size, number, root), out)
+        if out is None:
+            raise TypeError("out is None on a rank that is not the root: only it says what is expected")
+        number = _arrays.check(out, "out")
+        _arrays.check_writable(out, "out")
+        return Request(self._core.scatter(None, out, out.size, number, root), out)
+
+    def alltoall_async(self, array: Array, out: Optional[Array] = None) -> "Request[Array]":
+        number = _arrays.check(array, "array")
+        _arrays.part(array, self.size, "array")
+        out = _arrays.output(array, out, array.shape)
+        return Request(self._core.alltoall(array, out, array.size // self.size, number), out)
+
+    def barrier_async(self) -> "Request[None]":
+        return Request(self._core.barrier(), None)
+
+    # -- Collectives: blocking ---------------------------------------------------------------------------------------
+
+    def allreduce(self, array: Array, op: str = "sum", out: Optional[Array] = None) -> Array:
+        """The reduction of all ranks' arrays, element by element. In place: out=array."""
+        return self.allreduce_async(array, op, out).wait()
+
+    def reduce(self, array: Array, root: int = 0, op: str = "sum", out: Optional[Array] = None) -> Optional[Array]:
+        """allreduce whose result only the root gets; the others get None, and their `out` is not used."""
+        return self.reduce_async(array, root, op, out).wait()
+
+    def broadcast(self, array: Array, root: int = 0) -> Array:
+        """Fills every rank's array with the root's, and returns it."""
+        return self.broadcast_async(array, root).wait()
+
+    def allgather(self, array: Array, out: Optional[Array] = None) -> Array:
+        """All ranks' arrays, joined along the first axis in the order of the ranks. All have the same shape.
+        In place: array is the rank's own part of out."""
+        return self.allgather_async(array, out).wait()
+
+    def reduce_scatter(self, array: Array, op: str = "sum", out: Optional[Array] = None) -> Array:
+        """This rank's part of the reduction, which is cut along its first axis into as many parts as there are ranks.
+        In place: out is the rank's own part of array."""
+        return self.reduce_scatter_async(array, op, out).wait()
+
+    def gather(self, array: Array, root: int = 0, out: Optional[Array] = None) -> Optional[Array]:
+        """allgather whose result only the root gets; the others get None, and their `out` is not used."""
+        return self.gather_async(array, root, out).wait()
+
+    def scatter(self, array: Optional[Array], root: int = 0, out: Optional[Array] = None) -> Array:
+        """This rank's part of the root's array, which is cut along its first axis. Other ranks give None for it, and an
+        `out` of the part's type and size."""
+        return self.scatter_async(array, root, out).wait()
+
+    def alltoall(self, array: Array, out: Optional[Array] = None) -> Array:
+        """Part r of the array, cut along its first axis, goes to rank r; part s of the result came from rank s."""
+        return self.alltoall_async(array, out).wait()
+
+    def barrier(self) -> None:
+        """Returns once every rank has called it."""
+        self.barrier_async().wait()
+
+
+def close_all() -> None:
+    for communicator in list(_open):
+        communicator.close()
+
+
+def _forget_in_child() -> None:
+    for communicator in list(_open):
+        communicator._core.abandon()
+
+
+os.register_at_fork(after_in_child=_forget_in_child)

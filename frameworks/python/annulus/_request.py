@@ -1,0 +1,33 @@
+"""A collective that is under way."""
+
+from typing import Generic, Optional, TypeVar
+
+from annulus import _core
+
+Result = TypeVar("Result")
+
+# As long as a timeout gets: a year in milliseconds, as good as for ever.
+_LONGEST_MS = 365 * 24 * 3600 * 1000
+
+
+class Request(Generic[Result]):
+    """An asynchronous collective. The library keeps its arrays alive until it is done, whether or not this object lives;
+    meanwhile they must not be written, nor the output read."""
+
+    def __init__(self, core: _core.Request, result: Result) -> None:
+        self._core = core
+        self._result = result
+
+    def wait(self, timeout: Optional[float] = None) -> Result:
+        """Waits until it is done and returns its result, that of the blocking form. Raises annulus.Error when it failed,
+        and the built-in TimeoutError when it is not done after `timeout` seconds: then it may be waited for again.
+        Without a timeout the communicator's timeout_ms bounds it. May be called often and from several threads."""
+        if timeout is None:
+            self._core.wait(-1)
+        elif not self._core.wait(min(max(0, int(timeout * 1000)), _LONGEST_MS)):
+            raise TimeoutError(f"not done after {timeout} s")
+        return self._result
+
+    def test(self) -> bool:
+        """Whether it is done. Raises annulus.Error when it failed."""
+        return self._core.wait(0)

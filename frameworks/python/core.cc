@@ -1,0 +1,201 @@
+// annulus._core, the extension module: the C API's communicators, requests and numbers. The rest of the package, which
+// looks at arrays and gives functions their names, is Python (annulus/).
+//
+// Threads: as Python's, with the global lock (GIL); handle.h says when it is given up.
+
+#include <annulus.h>
+#include <pybind11/pybind11.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "frameworks/python/failure.h"
+#include "frameworks/python/handle.h"
+
+namespace py = pybind11;
+
+using annulus_python::Failure;
+using annulus_python::Handle;
+using annulus_python::Work;
+
+namespace {
+
+// -- Configuration ---------------------------------------------------------------------------------------------------
+
+// Calls visit(name, field) for each field of the config that users set.
+template <class Visitor>
+void VisitFields(annulus_config_t* config, Visitor visit) {
+  visit("rank", &config->rank);
+  visit("size", &config->size);
+  visit("local_rank", &config->local_rank);
+  visit("local_size", &config->local_size);
+  visit("rendezvous", &config->rendezvous);
+  visit("job_key", &config->job_key);
+  visit("insecure", &config->insecure);
+  visit("transport", &config->transport);
+  visit("interface_name", &config->interface_name);
+  visit("host_id", &config->host_id);
+  visit("timeout_ms", &config->timeout_ms);
+  visit("connect_timeout_ms", &config->connect_timeout_ms);
+  visit("slice_bytes", &config->slice_bytes);
+  visit("channels", &config->channels);
+  visit("tcp_sockets", &config->tcp_sockets);
+  visit("checksum", &config->checksum);
+  visit("small_bytes", &config->small_bytes);
+  visit("spin_us", &config->spin_us);
+  visit("log_level", &config->log_level);
+  visit("mesh_ranks", &config->mesh_ranks);
+}
+
+py::list ConfigFields() {
+  py::list names;
+  annulus_config_t config{};
+  VisitFields(&config, [&names](const char* name, auto*) { names.append(name); });
+  return names;
+}
+
+// Sets the field from `value`. `strings` keeps what strings point to.
+template <class Field>
+void SetField(const char* name, Field* field, const py::handle& value, std::vector<py::object>* strings) {
+  try {
+    if constexpr (std::is_same_v<Field, const char*>) {
+      strings->push_back(value.cast<py::str>());
+      *field = PyUnicode_AsUTF8(strings->back().ptr());
+      if (*field == nullptr) throw py::error_already_set();
+    } else {
+      *field = value.cast<Field>();
+    }
+  } catch (const py::cast_error&) {
+    const char* expected = std::is_same_v<Field, const char*> ? "str" : "int that fits";
+    throw py::type_error(std::string(name) + " takes an " + expected + ", not " + py::repr(value).cast<std::string>());
+  }
+}
+
+std::shared_ptr<Handle> Create(const py::dict& settings) {
+  annulus_config_t config{};
+  const annulus_status_t status = annulus_config_init(&config);
+  if (status != ANNULUS_OK) throw Failure::OfThread(status);
+  std::vector<py::object> strings;
+  VisitFields(&config, [&](const char* name, auto* field) {
+    if (settings.contains(name)) SetField(name, field, settings[name], &strings);
+  });
+  return Handle::Create(
+      [&config](annulus_comm_t*, annulus_comm_t** made) { return annulus_comm_create(&config, made); });
+}
+
+// -- Collectives -----------------------------------------------------------------------------------------------------
+
+// A request as Python holds it: the communicator lives as long.
+struct Request {
+  std::shared_ptr<Handle> handle;
+  std::shared_ptr<Work> work;
+
+  bool Wait(int64_t timeout_ms) const { return handle->Wait(work, timeout_ms); }
+};
+
+using Self = std::shared_ptr<Handle>;
+using Comm = annulus_comm_t*;
+using AsyncRequest = annulus_request_t**;
+
+// Collectives of the form (comm, sendbuf, recvbuf, count, type, numbers..., request).
+template <class... Numbers>
+struct Collective {
+  using Function = annulus_status_t (*)(Comm, const void*, void*, size_t, annulus_type_t, Numbers..., AsyncRequest);
+
+  // Defines a method that queues `function`. Python gives plain integers: the library is the one to judge them.
+  static void Define(py::class_<Handle, Self>* type, const char* name, Function function) {
+    type->def(name, [function](const Self& self, const py::object& send, const py::object& recv, size_t count,
+                               int element, std::conditional_t<true, int, Numbers>... numbers) {
+      const auto call = [=](Comm comm, const void* from, void* to, AsyncRequest request) {
+        return function(comm, from, to, count, static_cast<annulus_type_t>(element), static_cast<Numbers>(numbers)...,
+                        request);
+      };
+      return Request{self, self->Start(send, recv, call)};
+    });
+  }
+};
+
+void DefineCollectives(py::class_<Handle, Self>* type) {
+  Collective<annulus_op_t>::Define(type, "allreduce", annulus_allreduce_async);
+  Collective<annulus_op_t>::Define(type, "reduce_scatter", annulus_reduce_scatter_async);
+  Collective<>::Define(type, "allgather", annulus_allgather_async);
+  type->def("broadcast",
+            [](const Self& self, const py::object& send, const py::object& recv, size_t count, int element, int root) {
+              const auto call = [=](Comm comm, const void* from, void* to, AsyncRequest request) {
+                // The root gives no output: in place its array is only read, and so may be read-only.
+                return annulus_broadcast_async(comm, from, to == nullptr ? const_cast<void*>(from) : to, count,
+                                               static_cast<annulus_type_t>(element), root, request);
+              };
+              return Request{self, self->Start(send, recv, call)};
+            });
+  Collective<annulus_op_t, int>::Define(type, "reduce", annulus_reduce_async);
+  Collective<int>::Define(type, "gather", annulus_gather_async);
+  Collective<int>::Define(type, "scatter", annulus_scatter_async);
+  Collective<>::Define(type, "alltoall", annulus_alltoall_async);
+  type->def("barrier", [](const Self& self) {
+    return Request{self, self->Start(py::none(), py::none(), [](Comm comm, const void*, void*, AsyncRequest request) {
+                     return annulus_barrier_async(comm, request);
+                   })};
+  });
+}
+
+std::shared_ptr<Handle> Split(Handle* self, int colour, int key) {
+  return self->Derive([=](Comm comm, annulus_comm_t** made) { return annulus_comm_split(comm, colour, key, made); });
+}
+
+std::shared_ptr<Handle> Duplicate(Handle* self) { return self->Derive(annulus_comm_dup); }
+
+// -- Numbers ---------------------------------------------------------------------------------------------------------
+
+py::dict Types() {
+  py::dict types;
+  types["int32"] = static_cast<int>(ANNULUS_INT32);
+  types["int64"] = static_cast<int>(ANNULUS_INT64);
+  types["float16"] = static_cast<int>(ANNULUS_FLOAT16);
+  types["bfloat16"] = static_cast<int>(ANNULUS_BFLOAT16);
+  types["float32"] = static_cast<int>(ANNULUS_FLOAT32);
+  types["float64"] = static_cast<int>(ANNULUS_FLOAT64);
+  return types;
+}
+
+py::dict Ops() {
+  py::dict ops;
+  ops["sum"] = static_cast<int>(ANNULUS_SUM);
+  ops["prod"] = static_cast<int>(ANNULUS_PROD);
+  ops["min"] = static_cast<int>(ANNULUS_MIN);
+  ops["max"] = static_cast<int>(ANNULUS_MAX);
+  ops["avg"] = static_cast<int>(ANNULUS_AVG);
+  return ops;
+}
+
+}  // namespace
+
+PYBIND11_MODULE(_core, module) {
+  module.doc() = "The C API of Annulus, for the package annulus only.";
+  annulus_python::RegisterFailure();
+  module.attr("TYPES") = Types();
+  module.attr("OPS") = Ops();
+  module.attr("CONFIG_FIELDS") = ConfigFields();
+  module.def("version", &annulus_version);
+  module.def("status_string", [](int status) { return annulus_status_string(static_cast<annulus_status_t>(status)); });
+  module.def("create", &Create);
+
+  py::class_<Request>(module, "Request").def("wait", &Request::Wait);
+
+  py::class_<Handle, Self> handle(module, "Handle");
+  handle.def_property_readonly("rank", &Handle::rank)
+      .def_property_readonly("size", &Handle::size)
+      .def_property_readonly("local_rank", &Handle::local_rank)
+      .def_property_readonly("local_size", &Handle::local_size)
+      .def_property_readonly("closed", &Handle::closed)
+      .def("split", &Split)
+      .def("dup", &Duplicate)
+      .def("abort", &Handle::Abort)
+      .def("close", &Handle::Close)
+      .def("abandon", &Handle::Abandon);
+  DefineCollectives(&handle);
+}

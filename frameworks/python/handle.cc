@@ -1,0 +1,161 @@
+#include "frameworks/python/handle.h"
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+namespace annulus_python {
+
+namespace py = pybind11;
+
+namespace {
+
+// How long a signal such as Ctrl-C may go unseen.
+constexpr int64_t kSignalCheckMs = 50;
+
+Lent Lend(const py::object& array, int flags) {
+  if (array.is_none()) return nullptr;
+  auto buffer = std::make_unique<Py_buffer>();
+  if (PyObject_GetBuffer(array.ptr(), buffer.get(), flags) != 0) throw py::error_already_set();
+  return Lent(buffer.release());
+}
+
+void* DataOf(const Lent& lent) { return lent == nullptr ? nullptr : lent->buf; }
+
+}  // namespace
+
+Handle::Handle(annulus_comm_t* comm) : comm_(comm) {
+  annulus_comm_rank(comm, &rank_);
+  annulus_comm_size(comm, &size_);
+  annulus_comm_local_rank(comm, &local_rank_);
+  annulus_comm_local_size(comm, &local_size_);
+}
+
+Handle::~Handle() { Close(); }
+
+std::shared_ptr<Handle> Handle::Create(const Maker& maker) {
+  py::gil_scoped_release release;
+  annulus_comm_t* made = nullptr;
+  const annulus_status_t status = maker(nullptr, &made);
+  if (status != ANNULUS_OK) throw Failure::OfThread(status);
+  return std::make_shared<Handle>(made);
+}
+
+std::shared_ptr<Handle> Handle::Derive(const Maker& maker) {
+  if (closed()) throw Failure::Closed();
+  py::gil_scoped_release release;
+  std::shared_lock<std::shared_mutex> using_it(use_);
+  if (closed()) throw Failure::Closed();
+  annulus_comm_t* made = nullptr;
+  const annulus_status_t status = maker(comm_, &made);
+  if (status != ANNULUS_OK) throw Failure::OfThread(status);
+  return made == nullptr ? nullptr : std::make_shared<Handle>(made);
+}
+
+std::shared_ptr<Work> Handle::Start(const py::object& send, const py::object& recv, const Call& call) {
+  if (closed()) throw Failure::Closed();
+  auto work = std::make_shared<Work>();
+  work->send = Lend(send, PyBUF_SIMPLE);
+  work->recv = Lend(recv, PyBUF_WRITABLE);
+  // Work that nobody waited for gives its arrays back here.
+  while (!works_.empty() && Poll(std::shared_ptr<Work>(works_.front()), 0)) {
+  }
+  {
+    py::gil_scoped_release release;
+    std::shared_lock<std::shared_mutex> using_it(use_);
+    if (closed()) throw Failure::Closed();
+    const annulus_status_t status = call(comm_, DataOf(work->send), DataOf(work->recv), &work->request);
+    if (status != ANNULUS_OK) throw Failure::OfCommunicator(status, comm_);
+  }
+  works_.push_back(work);
+  return work;
+}
+
+bool Handle::Wait(const std::shared_ptr<Work>& work, int64_t timeout_ms) {
+  while (!Poll(work, timeout_ms < 0 ? kSignalCheckMs : std::min(timeout_ms, kSignalCheckMs))) {
+    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+    if (timeout_ms < 0) continue;
+    timeout_ms -= std::min(timeout_ms, kSignalCheckMs);
+    if (timeout_ms == 0) return Poll(work, 0);
+  }
+  if (work->failure) throw Failure(*work->failure);
+  return true;
+}
+
+bool Handle::Poll(const std::shared_ptr<Work>& work, int64_t timeout_ms) {
+  if (work->done) return true;
+  annulus_status_t status = ANNULUS_OK;
+  std::optional<Failure> failure;
+  ++work->waiters;
+  if (closed()) {
+    failure = Failure::Closed();
+  } else {
+    py::gil_scoped_release release;
+    std::shared_lock<std::shared_mutex> using_it(use_);
+    if (closed()) {
+      failure = Failure::Closed();
+    } else {
+      status = annulus_request_wait(work->request, timeout_ms);
+      if (status != ANNULUS_OK && status != ANNULUS_IN_PROGRESS) failure = Failure::OfCommunicator(status, comm_);
+    }
+  }
+  --work->waiters;
+  if (status != ANNULUS_IN_PROGRESS) Finish(work, std::move(failure));
+  if (work->done && work->waiters == 0) FreeRequest(work.get());
+  return work->done;
+}
+
+void Handle::Finish(const std::shared_ptr<Work>& work, std::optional<Failure> failure) {
+  if (work->done) return;
+  work->done = true;
+  work->failure = std::move(failure);
+  const auto place = std::find(works_.begin(), works_.end(), work);
+  if (place != works_.end()) works_.erase(place);
+  work->send.reset();
+  work->recv.reset();
+}
+
+void Handle::FreeRequest(Work* work) {
+  annulus_request_t* request = std::exchange(work->request, nullptr);
+  if (request == nullptr || closed()) return;
+  py::gil_scoped_release release;
+  std::shared_lock<std::shared_mutex> using_it(use_);
+  if (!closed()) annulus_request_free(request);  // Else the communicator has freed it.
+}
+
+void Handle::FinishAll() {
+  while (!works_.empty()) {
+    const std::shared_ptr<Work> work = works_.front();
+    Finish(work, Failure::Closed());
+  }
+}
+
+void Handle::Abort() {
+  py::gil_scoped_release release;
+  std::shared_lock<std::shared_mutex> using_it(use_);
+  if (!closed()) annulus_comm_abort(comm_);
+}
+
+void Handle::Close() {
+  if (!closed()) {
+    py::gil_scoped_release release;
+    std::unique_lock<std::shared_mutex> alone(use_, std::try_to_lock);
+    if (!alone.owns_lock()) {
+      // Another thread waits in a call: it has to leave first. Twice closed, the second waits for the first.
+      {
+        std::shared_lock<std::shared_mutex> using_it(use_);
+        if (!closed()) annulus_comm_abort(comm_);
+      }
+      alone.lock();
+    }
+    if (!closed()) annulus_comm_destroy(comm_.exchange(nullptr));
+  }
+  FinishAll();
+}
+
+void Handle::Abandon() {
+  comm_ = nullptr;
+  FinishAll();
+}
+
+}  // namespace annulus_python

@@ -1,0 +1,98 @@
+// A communicator and its unfinished work, safe to use from Python: arrays stay alive and in place while the library
+// uses them, and closing waits for the calls that other threads are in.
+//
+// Threads: any, with Python's global lock (GIL), which every call gives up while it may block. What the GIL guards is
+// said at each member; the library's objects are guarded by use_, which nobody waits for with the GIL.
+#pragma once
+
+#include <annulus.h>
+#include <pybind11/pybind11.h>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <memory>
+#include <optional>
+#include <shared_mutex>
+
+#include "frameworks/python/failure.h"
+
+namespace annulus_python {
+
+struct ReleaseBuffer {
+  void operator()(Py_buffer* buffer) const {
+    PyBuffer_Release(buffer);
+    delete buffer;
+  }
+};
+
+// An array's memory, lent to the library: until it is given back the array is neither freed nor resized.
+using Lent = std::unique_ptr<Py_buffer, ReleaseBuffer>;
+
+// One asynchronous collective. All members are guarded by the GIL.
+struct Work {
+  Lent send;
+  Lent recv;
+  annulus_request_t* request = nullptr;
+  int waiters = 0;  // Threads that are using `request` without the GIL.
+  bool done = false;
+  std::optional<Failure> failure;  // Of work that is done.
+};
+
+class Handle {
+ public:
+  // Queues a collective on (comm, sendbuf, recvbuf).
+  using Call = std::function<annulus_status_t(annulus_comm_t*, const void*, void*, annulus_request_t**)>;
+  // Makes a communicator, from another one where `comm` is not null.
+  using Maker = std::function<annulus_status_t(annulus_comm_t* comm, annulus_comm_t** made)>;
+
+  explicit Handle(annulus_comm_t* comm);
+  ~Handle();
+  Handle(const Handle&) = delete;
+  Handle& operator=(const Handle&) = delete;
+
+  // Makes the first communicator. Throws a Failure.
+  static std::shared_ptr<Handle> Create(const Maker& maker);
+
+  // Makes one out of this one's ranks; null for a rank that takes no part in it. Throws a Failure.
+  std::shared_ptr<Handle> Derive(const Maker& maker);
+
+  // Starts a collective on two C-contiguous buffers, either of which may be None. Throws a Failure.
+  std::shared_ptr<Work> Start(const pybind11::object& send, const pybind11::object& recv, const Call& call);
+
+  // Waits up to `timeout_ms`, or with -1 until the library ends it, and returns whether it is done. Python's signal
+  // handlers run meanwhile, and what they raise ends the wait. Throws the work's Failure.
+  bool Wait(const std::shared_ptr<Work>& work, int64_t timeout_ms);
+
+  // Fails everything pending and later on all ranks.
+  void Abort();
+
+  // Leaves the job. Unfinished work fails; calls that other threads are in end early, with an abort. Bounded in time.
+  void Close();
+
+  // In a forked child: lets go of what only the parent may use.
+  void Abandon();
+
+  bool closed() const { return comm_.load() == nullptr; }
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  int local_rank() const { return local_rank_; }
+  int local_size() const { return local_size_; }
+
+ private:
+  bool Poll(const std::shared_ptr<Work>& work, int64_t timeout_ms);
+  void Finish(const std::shared_ptr<Work>& work, std::optional<Failure> failure);
+  void FreeRequest(Work* work);
+  void FinishAll();
+
+  int rank_ = 0;
+  int size_ = 0;
+  int local_rank_ = 0;
+  int local_size_ = 0;
+  std::atomic<annulus_comm_t*> comm_;       // Null once closed. Set to null under use_, but in a forked child.
+  std::shared_mutex use_;                   // Shared by calls on comm_, alone for whoever destroys it.
+  std::list<std::shared_ptr<Work>> works_;  // Not known to be done, in the order of the calls. Guarded by the GIL.
+};
+
+}  // namespace annulus_python
