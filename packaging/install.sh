@@ -108,6 +108,7 @@ put 644 share/doc/annulus LICENSE
 examples=share/doc/annulus/examples
 put 644 "$examples" docs/examples/{CMakeLists.txt,README.md,allreduce.c}
 put 644 "$examples/fashion_mnist" docs/examples/fashion_mnist/*.{cc,h}
+put 644 "$examples/python" docs/examples/python/logistic_regression.py
 # In the workspace a file is named by its path from the root; here all lie side by side.
 sed -i 's|^#include "docs/examples/fashion_mnist/|#include "|' "$staged/$examples"/fashion_mnist/*
 

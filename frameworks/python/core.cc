@@ -63,15 +63,16 @@ template <class Field>
 void SetField(const char* name, Field* field, const py::handle& value, std::vector<py::object>* strings) {
   try {
     if constexpr (std::is_same_v<Field, const char*>) {
-      strings->push_back(value.cast<py::str>());
+      if (!py::isinstance<py::str>(value)) throw py::cast_error();
+      strings->push_back(py::reinterpret_borrow<py::object>(value));
       *field = PyUnicode_AsUTF8(strings->back().ptr());
       if (*field == nullptr) throw py::error_already_set();
     } else {
       *field = value.cast<Field>();
     }
   } catch (const py::cast_error&) {
-    const char* expected = std::is_same_v<Field, const char*> ? "str" : "int that fits";
-    throw py::type_error(std::string(name) + " takes an " + expected + ", not " + py::repr(value).cast<std::string>());
+    const char* expected = std::is_same_v<Field, const char*> ? "a str" : "an int that fits";
+    throw py::type_error(std::string(name) + " takes " + expected + ", not " + py::repr(value).cast<std::string>());
   }
 }
 
@@ -136,6 +137,18 @@ void DefineCollectives(py::class_<Handle, Self>* type) {
   Collective<int>::Define(type, "gather", annulus_gather_async);
   Collective<int>::Define(type, "scatter", annulus_scatter_async);
   Collective<>::Define(type, "alltoall", annulus_alltoall_async);
+  type->def("send", [](const Self& self, const py::object& array, size_t count, int element, int peer) {
+    const auto call = [=](Comm comm, const void* from, void*, AsyncRequest request) {
+      return annulus_send_async(comm, from, count, static_cast<annulus_type_t>(element), peer, request);
+    };
+    return Request{self, self->Start(array, py::none(), call)};
+  });
+  type->def("recv", [](const Self& self, const py::object& array, size_t count, int element, int peer) {
+    const auto call = [=](Comm comm, const void*, void* to, AsyncRequest request) {
+      return annulus_recv_async(comm, to, count, static_cast<annulus_type_t>(element), peer, request);
+    };
+    return Request{self, self->Start(py::none(), array, call)};
+  });
   type->def("barrier", [](const Self& self) {
     return Request{self, self->Start(py::none(), py::none(), [](Comm comm, const void*, void*, AsyncRequest request) {
                      return annulus_barrier_async(comm, request);
@@ -151,14 +164,21 @@ std::shared_ptr<Handle> Duplicate(Handle* self) { return self->Derive(annulus_co
 
 // -- Numbers ---------------------------------------------------------------------------------------------------------
 
+// By the names of numpy's types, and of ml_dtypes' for what numpy lacks.
 py::dict Types() {
   py::dict types;
+  types["int8"] = static_cast<int>(ANNULUS_INT8);
+  types["uint8"] = static_cast<int>(ANNULUS_UINT8);
   types["int32"] = static_cast<int>(ANNULUS_INT32);
+  types["uint32"] = static_cast<int>(ANNULUS_UINT32);
   types["int64"] = static_cast<int>(ANNULUS_INT64);
+  types["uint64"] = static_cast<int>(ANNULUS_UINT64);
   types["float16"] = static_cast<int>(ANNULUS_FLOAT16);
   types["bfloat16"] = static_cast<int>(ANNULUS_BFLOAT16);
   types["float32"] = static_cast<int>(ANNULUS_FLOAT32);
   types["float64"] = static_cast<int>(ANNULUS_FLOAT64);
+  types["float8_e4m3fn"] = static_cast<int>(ANNULUS_FLOAT8_E4M3);
+  types["float8_e5m2"] = static_cast<int>(ANNULUS_FLOAT8_E5M2);
   return types;
 }
 

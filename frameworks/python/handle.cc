@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 namespace annulus_python {
 
@@ -57,9 +58,7 @@ std::shared_ptr<Work> Handle::Start(const py::object& send, const py::object& re
   auto work = std::make_shared<Work>();
   work->send = Lend(send, PyBUF_SIMPLE);
   work->recv = Lend(recv, PyBUF_WRITABLE);
-  // Work that nobody waited for gives its arrays back here.
-  while (!works_.empty() && Poll(std::shared_ptr<Work>(works_.front()), 0)) {
-  }
+  Reap();
   {
     py::gil_scoped_release release;
     std::shared_lock<std::shared_mutex> using_it(use_);
@@ -69,6 +68,14 @@ std::shared_ptr<Work> Handle::Start(const py::object& send, const py::object& re
   }
   works_.push_back(work);
   return work;
+}
+
+void Handle::Reap() {
+  std::vector<std::shared_ptr<Work>> dropped;
+  for (const std::shared_ptr<Work>& work : works_) {
+    if (work.use_count() == 1) dropped.push_back(work);
+  }
+  for (const std::shared_ptr<Work>& work : dropped) Poll(work, 0);
 }
 
 bool Handle::Wait(const std::shared_ptr<Work>& work, int64_t timeout_ms) {

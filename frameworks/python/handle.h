@@ -81,6 +81,8 @@ class Handle {
   int local_size() const { return local_size_; }
 
  private:
+  // Work that is done and whose request Python has let go of gives its arrays back.
+  void Reap();
   bool Poll(const std::shared_ptr<Work>& work, int64_t timeout_ms);
   void Finish(const std::shared_ptr<Work>& work, std::optional<Failure> failure);
   void FreeRequest(Work* work);

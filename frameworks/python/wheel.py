@@ -77,7 +77,7 @@ def contents(version):
             files[f"annulus/{name}"] = read(f"{package}/{name}")
     files["annulus/_core" + sysconfig.get_config_var("EXT_SUFFIX")] = read(f"{FILES}/frameworks/python/bare_core/_core.so")
     library = f"{FILES}/packaging/bare_library/libannulus.so"
-    files["annulus/libannulus.so.0"] = read(library)
+    files["annulus/libannulus.so." + version.split(".")[0]] = read(library)  # Its soname.
     for name, path in other_libraries(library):
         files[f"annulus/{name}"] = read(path)
         terms, text = licence(path)

@@ -47,7 +47,7 @@ major=${BASH_REMATCH[1]} minor=${BASH_REMATCH[2]}
 everything_is_there() {
   local path folder
   for path in include/annulus.h lib/libannulus.a share/doc/annulus/LICENSE share/man/man1/annulus-{run,perf}.1 \
-    share/doc/annulus/examples/{CMakeLists.txt,allreduce.c,fashion_mnist/main.cc}; do
+    share/doc/annulus/examples/{CMakeLists.txt,allreduce.c,fashion_mnist/main.cc,python/logistic_regression.py}; do
     [[ -f $prefix/$path && $(stat -c %a "$prefix/$path") == 644 ]] || fail "no $path, or its mode is not 644"
   done
   for path in bin/annulus-run bin/annulus-perf "lib/libannulus.so.$version"; do

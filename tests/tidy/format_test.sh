@@ -11,7 +11,7 @@ if [[ $version != "version 14" ]]; then
   exit 0
 fi
 
-mapfile -t files < <(find base bench collectives cuda_kernels docs tests transport -type f \
+mapfile -t files < <(find base bench collectives cuda_kernels docs frameworks tests transport -type f \
   \( -name '*.h' -o -name '*.cc' -o -name '*.c' -o -name '*.cu' -o -name '*.cuh' \) | sort)
 [[ ${#files[@]} -gt 0 ]] || { echo "no sources under $PWD" >&2; exit 1; }
 mapfile -t bad < <(clang-format --dry-run "${files[@]}" 2>&1 | grep -oE '^[^ :]+:[0-9]+:[0-9]+: (warning|error)' |

@@ -10,7 +10,8 @@ MOST_FILE_LINES = 400
 MOST_FUNCTION_LINES = 70
 
 # Arrows point down: a layer includes itself and what stands before it.
-LAYERS = {"base": 0, "cuda_kernels": 1, "transport": 2, "collectives": 3, "bench": 4, "tests": 5, "docs": 4}
+LAYERS = {"base": 0, "cuda_kernels": 1, "transport": 2, "collectives": 3, "bench": 4, "frameworks": 4, "docs": 4, "tests": 5}
+USERS = ("docs", "frameworks")  # Of the installed library: what they need is in annulus.h.
 BACKENDS = ("tcp", "shm", "sim", "ibverbs", "cuda_ipc")
 LIBRARY = ("base/", "cuda_kernels/", "transport/", "collectives/")
 BINARIES = ("collectives/launcher/",)  # Programs among the library's folders: they print and exit.
@@ -57,8 +58,8 @@ def include_direction(source):
         target = path.split("/")[0]
         if target not in LAYERS or "/" not in path:
             yield number, f'"{path}": quote our own files by their path from the root, as in "base/status.h"; others go in <>'
-        elif source.top == "docs" and target != "docs":
-            yield number, f'"{path}": an example is a user of Annulus; it includes <annulus.h> and its own files only'
+        elif source.top in USERS and target != source.top:
+            yield number, f'"{path}": {source.top} are users of Annulus; they include <annulus.h> and their own files only'
         elif LAYERS[target] > LAYERS[source.top]:
             yield number, f'"{path}": {source.top} lies below {target}; move what is shared down, or pass it in'
 

@@ -6,7 +6,7 @@ import os
 import re
 
 # A word in backticks is taken for a path of the repository when it begins with one of these.
-FOLDERS = ("base/", "cuda_kernels/", "transport/", "collectives/", "bench/", "tests/", "docs/", "third_party/", "packaging/", ".ci/")
+FOLDERS = ("base/", "cuda_kernels/", "transport/", "collectives/", "bench/", "tests/", "docs/", "third_party/", "packaging/", "frameworks/", ".ci/")
 
 
 def document_lines(source):

@@ -72,6 +72,8 @@ class alignas(64) C { int G() { return 1; } };
         self.assertEqual(found(rule, "tests/a.cc", '#include "collectives/engine.h"\n'), [])
         self.assertEqual(found(rule, "collectives/a.cc", '#include "engine.h"\n'), [1])
         self.assertEqual(found(rule, "docs/examples/a.cc", '#include "base/status.h"\n'), [1])
+        self.assertEqual(found(rule, "frameworks/python/a.cc", '#include "collectives/annulus.h"\n'), [1])
+        self.assertEqual(found(rule, "frameworks/python/a.cc", '#include "frameworks/python/b.h"\n'), [])
 
     def test_backend_includes(self):
         rule = rules_code.backend_includes

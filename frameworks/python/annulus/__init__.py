@@ -24,8 +24,8 @@ __all__ = [
     "Aborted", "Communicator", "Error", "InvalidArgument", "Mismatch", "PeerLost", "Request", "Status", "Timeout",
     "abort", "allgather", "allgather_async", "allreduce", "allreduce_async", "alltoall", "alltoall_async", "barrier",
     "barrier_async", "broadcast", "broadcast_async", "finalize", "gather", "gather_async", "init", "is_initialized",
-    "local_rank", "local_size", "rank", "reduce", "reduce_async", "reduce_scatter", "reduce_scatter_async", "scatter",
-    "scatter_async", "size", "world",
+    "local_rank", "local_size", "rank", "recv", "recv_async", "reduce", "reduce_async", "reduce_scatter",
+    "reduce_scatter_async", "scatter", "scatter_async", "send", "send_async", "size", "world",
 ]
 
 _world: Optional[Communicator] = None
@@ -141,6 +141,22 @@ def alltoall(array: Array, out: Optional[Array] = None) -> Array:
 
 def alltoall_async(array: Array, out: Optional[Array] = None) -> Request[Array]:
     return world().alltoall_async(array, out)
+
+
+def send(array: Array, peer: int) -> None:
+    world().send(array, peer)
+
+
+def send_async(array: Array, peer: int) -> Request[None]:
+    return world().send_async(array, peer)
+
+
+def recv(array: Array, peer: int) -> Array:
+    return world().recv(array, peer)
+
+
+def recv_async(array: Array, peer: int) -> Request[Array]:
+    return world().recv_async(array, peer)
 
 
 def barrier() -> None:

@@ -155,6 +155,15 @@ class Communicator:
         out = _arrays.output(array, out, array.shape)
         return Request(self._core.alltoall(array, out, array.size // self.size, number), out)
 
+    def send_async(self, array: Array, peer: int) -> "Request[None]":
+        number = _arrays.check(array, "array")
+        return Request(self._core.send(array, array.size, number, peer), None)
+
+    def recv_async(self, array: Array, peer: int) -> "Request[Array]":
+        number = _arrays.check(array, "array")
+        _arrays.check_writable(array, "array")
+        return Request(self._core.recv(array, array.size, number, peer), array)
+
     def barrier_async(self) -> "Request[None]":
         return Request(self._core.barrier(), None)
 
@@ -194,6 +203,14 @@ class Communicator:
     def alltoall(self, array: Array, out: Optional[Array] = None) -> Array:
         """Part r of the array, cut along its first axis, goes to rank r; part s of the result came from rank s."""
         return self.alltoall_async(array, out).wait()
+
+    def send(self, array: Array, peer: int) -> None:
+        """Sends the array to rank `peer`, whose n-th recv from here gets the n-th one sent. A large one waits for it."""
+        self.send_async(array, peer).wait()
+
+    def recv(self, array: Array, peer: int) -> Array:
+        """Fills the array with what rank `peer` sends, and returns it."""
+        return self.recv_async(array, peer).wait()
 
     def barrier(self) -> None:
         """Returns once every rank has called it."""

@@ -1,0 +1,94 @@
+"""Wrong calls: those that this rank can see are refused at once, without harm; the others fail on every rank alike."""
+
+import pickle
+import socket
+
+import numpy as np
+
+import annulus
+
+
+def refuses(kind, words, function, *args, **settings):
+    try:
+        function(*args, **settings)
+    except kind as error:
+        assert words in str(error), (words, str(error))
+        return error
+    raise AssertionError(f"{function.__name__} took {args} {settings}; expected {kind.__name__}: {words}")
+
+
+refuses(RuntimeError, "call annulus.init() first", annulus.rank)
+refuses(TypeError, "unknown settings: colour; there are rank, size,", annulus.init, colour=1)
+refuses(TypeError, "rank takes an int that fits, not 'one'", annulus.init, rank="one")
+refuses(TypeError, "transport takes a str, not 3", annulus.init, transport=3)
+error = refuses(annulus.InvalidArgument, "transport", annulus.init, transport="pigeon")
+assert error.status is annulus.Status.INVALID_ARGUMENT and isinstance(error, ValueError)
+annulus.init(timeout_ms=20000)
+refuses(RuntimeError, "was called before", annulus.init)
+RANK, SIZE = annulus.rank(), annulus.size()
+
+# -- Seen by this rank alone; the communicator stays usable -------------------------------------------------------------
+
+grid = np.ones((4, 6))
+frozen = np.ones(3)
+frozen.flags.writeable = False
+refuses(TypeError, "array is a list, not a numpy array", annulus.allreduce, [1, 2])
+refuses(TypeError, "dtype('complex128'); Annulus knows int8,", annulus.allreduce, np.ones(2, complex))
+refuses(TypeError, "in this machine's byte order", annulus.allreduce, np.ones(2, ">f4"))
+refuses(ValueError, "array is not C-contiguous (shape (6, 4)", annulus.allreduce, grid.T)
+refuses(ValueError, "out is not C-contiguous", annulus.allreduce, np.ones((4, 3)), out=grid[:, ::2])
+refuses(ValueError, "unknown op 'mean'; there are sum, prod, min, max, avg", annulus.allreduce, grid, "mean")
+refuses(ValueError, "out is read-only", annulus.allreduce, np.ones(3), out=frozen)
+refuses(ValueError, "array is read-only", annulus.broadcast, frozen, (RANK + 1) % SIZE)
+refuses(ValueError, "array is read-only", annulus.recv, frozen, (RANK + 1) % SIZE)
+refuses(TypeError, "out has dtype float32, array has float64", annulus.allreduce, grid, out=grid.astype(np.float32))
+refuses(ValueError, "out has 3 elements, the result 24", annulus.allreduce, grid, out=np.ones(3))
+refuses(ValueError, f"which {SIZE} ranks cannot share", annulus.reduce_scatter, np.ones(SIZE + 1))
+refuses(ValueError, f"which {SIZE} ranks cannot share", annulus.alltoall, np.ones(SIZE - 1))
+refuses(TypeError, "None on the root" if RANK == 0 else "out is None on a rank", annulus.scatter, None)
+error = refuses(annulus.InvalidArgument, "root is 99", annulus.broadcast, grid, 99)
+assert (error.status, error.rank) == (annulus.Status.INVALID_ARGUMENT, RANK) and error.advice
+shifted = np.ones(5)
+refuses(annulus.InvalidArgument, "overlap", annulus.allreduce, shifted[:4], out=shifted[1:])
+unaligned = np.frombuffer(bytearray(9), np.uint8)[1:].view(np.float64)
+refuses(annulus.InvalidArgument, "not aligned", annulus.allreduce, unaligned)
+assert annulus.allreduce(np.ones(2)).tolist() == [SIZE, SIZE]
+
+# -- Seen by all -------------------------------------------------------------------------------------------------------
+
+with annulus.world().dup() as mismatched:
+    error = refuses(annulus.Mismatch, "called allreduce", mismatched.allreduce, np.ones(10 + (RANK == 1)))
+    assert error.status is annulus.Status.MISMATCH and error.collective == "allreduce" and error.sequence == 1
+    assert error.rank == 1 and isinstance(error, annulus.Error), error.rank
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is annulus.Mismatch and copy.message == error.message and str(copy) == str(error)
+    again = refuses(annulus.Mismatch, "called allreduce", mismatched.barrier)  # It refuses further work.
+    assert again.message == error.message
+
+with annulus.world().dup() as aborted:
+    pending = aborted.allreduce_async(np.ones(4)) if RANK else None
+    annulus.barrier()
+    if RANK == 0:
+        aborted.abort()
+    error = refuses(annulus.Aborted, "rank 0", pending.wait if pending else aborted.barrier)
+    assert error.rank == 0
+
+closed = annulus.world().dup()
+pending = closed.barrier_async() if RANK == 0 else None
+closed.close()
+refuses(annulus.Aborted, "is closed", closed.barrier)
+if pending:
+    refuses(annulus.Aborted, "closed", pending.wait)
+
+# A second job of the same ranks beside the first, which keeps them together until it has failed.
+with socket.socket() as probe:
+    probe.bind(("127.0.0.1", 0))
+    port = annulus.broadcast(np.array([probe.getsockname()[1]]))[0]
+short = annulus.Communicator(rendezvous=f"127.0.0.1:{port}", timeout_ms=300, transport="tcp", checksum=True)
+if RANK == 0:
+    error = refuses(annulus.Timeout, "not entered barrier #1", short.barrier)
+    assert error.rank > 0 and error.collective == "barrier", error.rank
+annulus.barrier()
+if RANK != 0:
+    refuses(annulus.Timeout, "not entered barrier #1", short.barrier)
+print("passed")

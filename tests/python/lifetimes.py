@@ -1,0 +1,186 @@
+"""Requests, threads and lifetimes: what is lent stays alive, waiting leaves other threads running, nothing hangs."""
+
+import gc
+import os
+import signal
+import sys
+import threading
+import time
+import weakref
+
+import numpy as np
+
+import annulus
+
+annulus.init(timeout_ms=20000)
+RANK, SIZE = annulus.rank(), annulus.size()
+SUM = SIZE * (SIZE + 1) // 2
+
+
+def raises(kind, function, *args):
+    try:
+        function(*args)
+    except kind as error:
+        return error
+    raise AssertionError(f"no {kind.__name__}")
+
+
+def a_request_has_its_result_as_often_as_asked():
+    array = np.full(1000, RANK + 1.0)
+    requests = [annulus.allreduce_async(array) for _ in range(20)]
+    results = [request.wait() for request in reversed(requests)]
+    assert all((result == SUM).all() for result in results)
+    assert requests[0].wait() is results[-1] and requests[0].wait(timeout=0) is results[-1] and requests[0].test()
+
+
+def a_wait_ends_at_its_timeout_and_may_be_repeated():
+    annulus.barrier()
+    request = None
+    if RANK == 0:
+        request = annulus.barrier_async()
+        assert not request.test()
+        raises(TimeoutError, request.wait, 0)
+        begin = time.monotonic()
+        raises(TimeoutError, request.wait, 0.1)
+        assert 0.1 <= time.monotonic() - begin < 10
+        annulus.world().send(np.ones(1), 1)  # Messages go side by side with collectives.
+    elif RANK == 1:
+        annulus.recv(np.zeros(1), 0)
+    request = request or annulus.barrier_async()
+    request.wait()
+    assert request.test()
+
+
+def other_threads_run_while_one_waits():
+    """If waiting kept the GIL, the thread that makes the others' call would never get to it."""
+    first, second = annulus.world().dup(), annulus.world().dup()
+    results = []
+
+    def use(communicator):
+        for _ in range(50):
+            results.append(communicator.allreduce(np.full(3, RANK + 1.0))[0])
+
+    threads = [threading.Thread(target=use, args=(each,)) for each in (first, second)]
+    threads[RANK % 2].start()  # Even ranks begin with the first, odd ones with the second: each waits for the other.
+    while not (RANK % 2 == 0 or threads[1].is_alive() or results):
+        pass
+    threads[1 - RANK % 2].start()
+    for thread in threads:
+        thread.join(20)
+    assert results == [SUM] * 100
+
+
+def several_threads_wait_for_one_request():
+    annulus.barrier()
+    array = np.full(100, RANK + 1.0)
+    request = annulus.allreduce_async(array) if RANK == 0 else None
+    results = []
+    threads = [threading.Thread(target=lambda: results.append(request.wait()[0])) for _ in range(4 if request else 0)]
+    for thread in threads:
+        thread.start()
+    annulus.send(np.ones(1), 1) if RANK == 0 else None
+    annulus.recv(np.zeros(1), 0) if RANK == 1 else None
+    request = request or annulus.allreduce_async(array)
+    for thread in threads:
+        thread.join(20)
+    assert request.wait()[0] == SUM and results == [SUM] * len(threads)
+
+
+def dropped_requests_keep_their_arrays_until_done():
+    annulus.barrier()
+    if RANK == 0:
+        arrays = [np.full(100000, 1.0) for _ in range(5)]
+        alive = [weakref.ref(array) for array in arrays]
+        for array in arrays:
+            annulus.allreduce_async(array, out=array)  # Nobody keeps the request,
+        raises(ValueError, lambda: arrays[0].resize(3, refcheck=False))
+        del arrays, array  # nor the array.
+        gc.collect()
+        assert all(ref() is not None for ref in alive)
+        annulus.send(np.ones(1), 1)
+    else:
+        if RANK == 1:
+            annulus.recv(np.zeros(1), 0)
+        for _ in range(5):
+            assert annulus.allreduce(np.full(100000, RANK + 1.0))[-1] == SUM
+    annulus.barrier()
+    if RANK == 0:
+        annulus.barrier_async().wait()
+        assert all(ref() is None for ref in alive)
+    else:
+        annulus.barrier()
+
+
+def closing_ends_the_waits_of_other_threads():
+    communicator = annulus.world().dup()
+    errors = []
+
+    def wait():
+        errors.append(raises(annulus.Aborted, communicator.barrier))
+
+    if RANK == 0:
+        threads = [threading.Thread(target=wait) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        communicator.close()  # Before, within or after their calls.
+        for thread in threads:
+            thread.join(20)
+        assert len(errors) == 3
+    annulus.barrier()
+    communicator.close()
+
+
+def signals_are_handled_while_waiting():
+    annulus.barrier()
+    if RANK != 0:
+        if RANK == 1:
+            annulus.recv(np.zeros(1), 0)
+        annulus.barrier()
+        return annulus.barrier()
+    seen = []
+    signal.signal(signal.SIGUSR1, lambda number, frame: seen.append(number))
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    main = threading.main_thread().ident
+    handled = threading.Event()
+
+    def interrupt():
+        signal.pthread_kill(main, signal.SIGUSR1)  # A handler that returns does not end the wait.
+        while not seen:
+            handled.wait(0.01)
+        signal.pthread_kill(main, signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    raises(KeyboardInterrupt, annulus.barrier)
+    thread.join(20)
+    assert seen == [signal.SIGUSR1]
+    annulus.send(np.ones(1), 1)  # The barrier goes on, and so does everything after it.
+    return annulus.barrier()
+
+
+def a_forked_child_leaves_its_parents_job_alone():
+    child = os.fork()
+    if child == 0:
+        ok = annulus.world().closed
+        raises(annulus.Aborted, annulus.barrier)
+        annulus.finalize()
+        os._exit(0 if ok else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    annulus.barrier()
+
+
+def an_array_is_given_back():
+    array = np.ones(10)
+    before = sys.getrefcount(array)
+    annulus.allreduce(array, out=array)
+    raises(annulus.InvalidArgument, annulus.broadcast, array, 99)
+    assert sys.getrefcount(array) == before
+
+
+for check in (a_request_has_its_result_as_often_as_asked, a_wait_ends_at_its_timeout_and_may_be_repeated,
+              other_threads_run_while_one_waits, several_threads_wait_for_one_request,
+              dropped_requests_keep_their_arrays_until_done, closing_ends_the_waits_of_other_threads,
+              signals_are_handled_while_waiting, a_forked_child_leaves_its_parents_job_alone, an_array_is_given_back):
+    check()
+annulus.allreduce_async(np.ones(10))  # Pending at exit: that must not hang, nor crash.
+print("passed")
