@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -177,10 +178,33 @@ def an_array_is_given_back():
     assert sys.getrefcount(array) == before
 
 
+def joining_can_be_interrupted():
+    if RANK != 0:
+        return
+    interrupted = threading.Event()
+
+    def handle(number, frame):
+        if not interrupted.is_set():
+            interrupted.set()
+            raise KeyboardInterrupt
+
+    def interrupt():
+        while not interrupted.wait(0.05):
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+    with socket.socket() as nobody:  # Bound, but it listens to none.
+        nobody.bind(("127.0.0.1", 0))
+        signal.signal(signal.SIGINT, handle)
+        threading.Thread(target=interrupt).start()
+        raises(KeyboardInterrupt, lambda: annulus.Communicator(
+            rank=1, size=2, local_rank=-1, local_size=-1, rendezvous=f"127.0.0.1:{nobody.getsockname()[1]}"))
+
+
 for check in (a_request_has_its_result_as_often_as_asked, a_wait_ends_at_its_timeout_and_may_be_repeated,
               other_threads_run_while_one_waits, several_threads_wait_for_one_request,
               dropped_requests_keep_their_arrays_until_done, closing_ends_the_waits_of_other_threads,
-              signals_are_handled_while_waiting, a_forked_child_leaves_its_parents_job_alone, an_array_is_given_back):
+              signals_are_handled_while_waiting, a_forked_child_leaves_its_parents_job_alone, an_array_is_given_back,
+              joining_can_be_interrupted):
     check()
 annulus.allreduce_async(np.ones(10))  # Pending at exit: that must not hang, nor crash.
 print("passed")
