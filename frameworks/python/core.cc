@@ -49,6 +49,7 @@ void VisitFields(annulus_config_t* config, Visitor visit) {
   visit("spin_us", &config->spin_us);
   visit("log_level", &config->log_level);
   visit("mesh_ranks", &config->mesh_ranks);
+  visit("priorities", &config->priorities);
 }
 
 py::list ConfigFields() {
