@@ -165,6 +165,7 @@ typename Type::Wide Combine(annulus_op_t op, typename Type::Wide a, typename Typ
       return less(a, b) ? b : a;
     case ANNULUS_SUM:
     case ANNULUS_AVG:
+    case ANNULUS_OP_LAST:
       break;
   }
   return a + b;

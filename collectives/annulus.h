@@ -70,15 +70,26 @@ typedef enum annulus_type {
   ANNULUS_FLOAT8_E5M2 = 11  /* OCP 8-bit float, up to 57344: the upper half of a binary16 */
 } annulus_type_t;
 
-/* Reductions. Integers wrap around. A NaN operand gives NaN (the canonical quiet one); min and max order -0 before +0.
- * AVG is the sum divided by the number of ranks; integers are divided towards zero. */
+/* Reductions: these, and the numbers that annulus_op_create and annulus_op_create_premul_sum give. Integers wrap
+ * around. A NaN operand gives NaN (the canonical quiet one); min and max order -0 before +0. AVG is the sum divided by
+ * the number of ranks; integers are divided towards zero. */
 typedef enum annulus_op {
   ANNULUS_SUM = 0,
   ANNULUS_PROD = 1,
   ANNULUS_MIN = 2,
   ANNULUS_MAX = 3,
-  ANNULUS_AVG = 4
+  ANNULUS_AVG = 4,
+  ANNULUS_OP_LAST = 0x7fffffff /* no operation: makes room for the numbers of created ones */
 } annulus_op_t;
+
+/* A reduction of the user's: out[i] = left[i] op right[i] for `count` elements of `type`. `out` may be `left` or
+ * `right` itself; it does not overlap them otherwise. Must be associative, and need not be commutative: `left` comes
+ * from the ranks before those of `right` in the order that docs/determinism.md gives. Must treat each element for
+ * itself, whatever the count, and give the same bits on every rank. Called by the thread that does the collective: the
+ * caller of a blocking one, or the communicator's own thread; never by two at a time for one communicator. Must not
+ * throw, nor use the communicator. */
+typedef void (*annulus_reduce_fn)(const void* left, const void* right, void* out, size_t count, annulus_type_t type,
+                                  void* context);
 
 typedef struct annulus_comm annulus_comm_t;
 typedef struct annulus_request annulus_request_t;
@@ -174,6 +185,25 @@ ANNULUS_API annulus_status_t annulus_comm_local_size(const annulus_comm_t* comm,
 
 /* Copies the communicator's latest error into `error`, of which the caller has set struct_bytes. */
 ANNULUS_API annulus_status_t annulus_comm_last_error(const annulus_comm_t* comm, annulus_error_t* error);
+
+/* -- Operations of the user's ------------------------------------------------------------------------------------- */
+/* They belong to a communicator and count from 16 on, in the order in which they are created; a number is not used
+ * again. Every rank must create and destroy the same ones in the same order. Up to 64 at a time. They serve in every
+ * collective that reduces, with any type. */
+
+/* A sum to which each rank contributes its elements times its own `factor`, which may differ from rank to rank. Floats
+ * are multiplied by the factor as a float32 (float64: as it is) and rounded to their type once, then added as
+ * ANNULUS_SUM does. For integers the factor must be one that the type holds, else the collective returns
+ * ANNULUS_INVALID_ARGUMENT; products wrap around. */
+ANNULUS_API annulus_status_t annulus_op_create_premul_sum(annulus_comm_t* comm, double factor, annulus_op_t* op);
+
+/* A reduction by `fn`. `context` is handed to it, and must stay valid until all work with the operation has finished.
+ */
+ANNULUS_API annulus_status_t annulus_op_create(annulus_comm_t* comm, annulus_reduce_fn fn, void* context,
+                                               annulus_op_t* op);
+
+/* Later calls with `op` are refused; work that is queued already is done with it. */
+ANNULUS_API annulus_status_t annulus_op_destroy(annulus_comm_t* comm, annulus_op_t op);
 
 /* -- Collectives: blocking --------------------------------------------------------------------------------------- */
 /* Buffers are aligned to their element's size, and overlap only in the in-place form that each comment gives.

@@ -15,10 +15,17 @@ struct Field {
 
 std::string Number(uint64_t value) { return std::to_string(value); }
 
+// Created operations have no name but the place that every rank gives them.
+std::string OpText(ReduceOp op) {
+  if (IsPremulSum(op)) return "premul_sum in slot " + Number(static_cast<int>(op) - kFirstPremulSum);
+  if (IsUserOp(op)) return "user operation in slot " + Number(static_cast<int>(op) - kFirstUserOp);
+  return OpName(op);
+}
+
 // The first field in which the two differ, from the most telling to the least.
 Field DifferingField(const Call& odd, const Call& rest) {
   if (odd.type != rest.type) return {"type", TypeName(odd.type), TypeName(rest.type)};
-  if (odd.op != rest.op) return {"operation", OpName(odd.op), OpName(rest.op)};
+  if (odd.op != rest.op) return {"operation", OpText(odd.op), OpText(rest.op)};
   if (odd.kind == CollectiveKind::kAllreduceGroup && odd.count == rest.count)
     return {"another division into tensors; digest", std::to_string(odd.root), std::to_string(rest.root)};
   if (odd.kind != CollectiveKind::kAllreduceGroup && odd.root != rest.root)

@@ -1,6 +1,7 @@
 #include "collectives/arguments.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <numeric>
@@ -8,6 +9,25 @@
 
 namespace annulus {
 namespace {
+
+// Whether an integer type of so many bits holds the factor.
+bool Holds(double factor, bool is_signed, int bits) {
+  const double limit = std::ldexp(1.0, is_signed ? bits - 1 : bits);
+  return factor == std::trunc(factor) && factor < limit && factor >= (is_signed ? -limit : 0);
+}
+
+Status CheckFactor(const Arguments& a) {
+  const int bits = static_cast<int>(TypeBytes(a.type)) * 8;
+  bool holds = true;
+  if (a.type == DataType::kInt8 || a.type == DataType::kInt32 || a.type == DataType::kInt64) {
+    holds = Holds(a.custom.factor, true, bits);
+  } else if (a.type == DataType::kUint8 || a.type == DataType::kUint32 || a.type == DataType::kUint64) {
+    holds = Holds(a.custom.factor, false, bits);
+  }
+  if (holds) return Status();
+  return Status::Invalid("op " + std::to_string(a.created_op) + " has the factor " + std::to_string(a.custom.factor) +
+                         ", which is no " + TypeName(a.type));
+}
 
 // The buffers that one rank reads and writes, in bytes; 0 = not used on this rank.
 struct Extent {
@@ -138,8 +158,9 @@ Status CheckArguments(const Arguments& a, int rank, int nranks) {
   const int type = static_cast<int>(a.type);
   const int op = static_cast<int>(a.op);
   if (type >= kNumDataTypes) return Status::Invalid("type is " + std::to_string(type) + ", which is no annulus_type_t");
-  if (Reduces(a.kind) && op >= kNumReduceOps) {
-    return Status::Invalid("op is " + std::to_string(op) + ", which is no annulus_op_t");
+  if (Reduces(a.kind)) {
+    if (!IsOp(a.op)) return Status::Invalid("op is " + std::to_string(op) + ", which is no annulus_op_t");
+    if (a.custom.scales) ANNULUS_RETURN_IF_ERROR(CheckFactor(a));
   }
   if (HasRoot(a.kind) && (a.root < 0 || a.root >= nranks)) {
     return Status::Invalid("root is " + std::to_string(a.root) + "; allowed: 0 to " + std::to_string(nranks - 1));
@@ -178,6 +199,8 @@ Call CallOf(const Arguments& a, int nranks, uint64_t sequence) {
   return call;
 }
 
-Buffers BuffersOf(const Arguments& a) { return {a.sendbuf, a.recvbuf, a.count, a.send_layout, a.recv_layout}; }
+Buffers BuffersOf(const Arguments& a) {
+  return {a.sendbuf, a.recvbuf, a.count, a.send_layout, a.recv_layout, nullptr, a.custom};
+}
 
 }  // namespace annulus

@@ -16,8 +16,10 @@ struct Arguments {
   size_t count = 0;  // Elements, with the meaning that annulus.h gives for the kind.
   DataType type = DataType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
-  int root = 0;        // Of a message: the other end.
-  Layout send_layout;  // Arrays of nranks numbers, for kinds with variable parts.
+  int created_op = 0;      // The number that the user gave, when it may be that of a created operation; else 0.
+  CustomReduction custom;  // That operation's, with its name on the wire in `op`, once it is looked up.
+  int root = 0;            // Of a message: the other end.
+  Layout send_layout;      // Arrays of nranks numbers, for kinds with variable parts.
   Layout recv_layout;
 };
 

@@ -32,7 +32,11 @@ Arguments Make(CollectiveKind kind, const void* sendbuf, void* recvbuf, size_t c
 }
 
 Arguments WithOp(Arguments arguments, annulus_op_t op) {
-  arguments.op = static_cast<ReduceOp>(Narrow(op));
+  const int number = static_cast<int>(op);
+  const bool built_in = number >= 0 && number < annulus::Operations::kFirstNumber;
+  // The name on the wire of what a user created is looked up later.
+  arguments.op = static_cast<ReduceOp>(built_in ? number : 0xff);
+  arguments.created_op = built_in ? 0 : number;
   return arguments;
 }
 

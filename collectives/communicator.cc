@@ -68,11 +68,18 @@ Communicator::~Communicator() {
   for (Request* request : requests_) delete request;
 }
 
-Status Communicator::Check(const Arguments& arguments) const {
-  ANNULUS_RETURN_IF_ERROR(CheckArguments(arguments, rank(), nranks()));
-  const bool needs_mesh = IsDirect(arguments.kind) || IsMessage(arguments.kind);
+Status Communicator::Complete(Arguments* arguments) {
+  if (arguments->created_op != 0) {
+    std::lock_guard<std::mutex> lock(mu_);
+    Operations::Operation operation;
+    ANNULUS_RETURN_IF_ERROR(operations_.Find(arguments->created_op, &operation));
+    arguments->op = operation.op;
+    arguments->custom = operation.custom;
+  }
+  ANNULUS_RETURN_IF_ERROR(CheckArguments(*arguments, rank(), nranks()));
+  const bool needs_mesh = IsDirect(arguments->kind) || IsMessage(arguments->kind);
   if (!needs_mesh || HasMesh(nranks(), setup_->plan())) return Status();
-  return {Code::kUnsupported, std::string(KindName(arguments.kind)) +
+  return {Code::kUnsupported, std::string(KindName(arguments->kind)) +
                                   " needs a link between any two ranks; there are " + std::to_string(nranks()) +
                                   ", and ANNULUS_MESH_RANKS is " + std::to_string(setup_->plan().mesh_ranks)};
 }
@@ -104,6 +111,13 @@ bool Communicator::Refused(Code* code) {
   return fatal_.failed;
 }
 
+bool Communicator::MustNotStart(Code* code) {
+  if (!InsideReduction()) return Refused(code);
+  *code = Code::kInvalidArgument;
+  RecordRefusal(Status::Invalid("a reduction function used the communicator that called it"));
+  return true;
+}
+
 void Communicator::Fail(const Verdict& verdict) {
   if (fatal_.failed) return;
   fatal_.failed = true;
@@ -123,6 +137,7 @@ Code Communicator::Drive(const Arguments& arguments, const Segments* segments, c
                          const WaitPolicy& policy, std::unique_lock<std::mutex>* lock) {
   const Deadline deadline = DeadlineAfter(setup_->options().timeout_ms * kMillisecond);
   driving_ = true;
+  driving_thread_ = std::this_thread::get_id();
   driven_ = call;
   lock->unlock();
   Verdict verdict;
@@ -155,6 +170,7 @@ void Communicator::EndDrive(bool ok, const Verdict& verdict, std::unique_lock<st
   if (!ok && setup_->control() != nullptr && setup_->control()->has_verdict()) setup_->CloseLinks();
   lock->lock();
   driving_ = false;
+  driving_thread_ = std::thread::id();
   if (!ok) {
     Fail(verdict);
     FailMessages(fatal_.verdict.code);
@@ -163,12 +179,13 @@ void Communicator::EndDrive(bool ok, const Verdict& verdict, std::unique_lock<st
   if (!ok || !queue_.empty() || !unfinished_messages_.empty()) changed_.notify_all();
 }
 
-Code Communicator::Run(const Arguments& arguments) {
-  Status valid = Check(arguments);
+Code Communicator::Run(const Arguments& given) {
+  Arguments arguments = given;
+  Status valid = Complete(&arguments);
   if (!valid.ok()) return Refuse(valid);
   std::unique_lock<std::mutex> lock(mu_);
   Code code = Code::kOk;
-  if (Refused(&code)) return code;
+  if (MustNotStart(&code)) return code;
   if (group_open_) {
     RecordRefusal(Status::Invalid("a group is open: only asynchronous calls are allowed before annulus_group_end"));
     return Code::kInvalidArgument;
@@ -278,12 +295,13 @@ Code Communicator::RunMessage(const Arguments& arguments, std::unique_lock<std::
   return code;
 }
 
-Code Communicator::Submit(const Arguments& arguments, Request** request) {
-  Status valid = Check(arguments);
+Code Communicator::Submit(const Arguments& given, Request** request) {
+  Arguments arguments = given;
+  Status valid = Complete(&arguments);
   if (!valid.ok()) return Refuse(valid);
   std::lock_guard<std::mutex> lock(mu_);
   Code code = Code::kOk;
-  if (Refused(&code)) return code;
+  if (MustNotStart(&code)) return code;
   if (!group_open_) {
     if (request != nullptr) return Enqueue(arguments, request);
     RecordRefusal(Status::Invalid("request is null, which is allowed in a group only"));
@@ -300,6 +318,7 @@ Code Communicator::Submit(const Arguments& arguments, Request** request) {
 Code Communicator::Wait(Request* request, int64_t timeout_ms) {
   std::unique_lock<std::mutex> lock(mu_);
   const auto done = [request] { return request->done; };
+  if (InsideReduction()) return request->code;
   if (!request->queued && timeout_ms != 0) {
     RecordRefusal(Status::Invalid("the request's group is still open; call annulus_group_end before you wait"));
     return Code::kInvalidArgument;
@@ -316,7 +335,7 @@ Code Communicator::Wait(Request* request, int64_t timeout_ms) {
 
 void Communicator::Free(Request* request) {
   std::unique_lock<std::mutex> lock(mu_);
-  if (!request->queued) {
+  if (!request->queued || (InsideReduction() && !request->done)) {
     request->discarded = true;
     return;
   }

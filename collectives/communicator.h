@@ -21,6 +21,7 @@
 
 #include "collectives/arguments.h"
 #include "collectives/driver.h"
+#include "collectives/operations.h"
 #include "collectives/setup.h"
 
 namespace annulus {
@@ -68,10 +69,10 @@ class Communicator {
   const std::string& local_host() const { return setup_->local_host(); }
 
   // Does the collective and returns its outcome.
-  Code Run(const Arguments& arguments);
+  Code Run(const Arguments& given);
 
   // Queues the collective. The request must be freed.
-  Code Submit(const Arguments& arguments, Request** request);
+  Code Submit(const Arguments& given, Request** request);
 
   // Until GroupEnd, Submit only collects; `request` may then be null. GroupEnd queues what was collected: allreduces of
   // one type and operation as one. *request, if asked for, is done when all of them are.
@@ -87,6 +88,17 @@ class Communicator {
   // Waits for the request to finish, then frees it.
   void Free(Request* request);
 
+  // Lets `change`, which returns a Status, work on the operations that users created.
+  template <class Change>
+  Code ChangeOperations(Change change) {
+    Status status;
+    {
+      std::lock_guard<std::mutex> lock(mu_);
+      status = change(&operations_);
+    }
+    return status.ok() ? Code::kOk : Refuse(status);
+  }
+
   // Fails everything pending and later on all ranks. Returns at once.
   void Abort();
 
@@ -98,11 +110,16 @@ class Communicator {
  private:
   explicit Communicator(std::unique_ptr<Setup> setup);
 
-  Status Check(const Arguments& arguments) const;
+  // Looks the operation up, and checks.
+  Status Complete(Arguments* arguments);
   Code Refuse(const Status& status);
   // All of these need mu_ held.
+  // Whether this thread is inside a user's reduction function, where waiting for the driver would last for ever.
+  bool InsideReduction() const { return driving_thread_ == std::this_thread::get_id(); }
   void RecordRefusal(const Status& status);
   bool Refused(Code* code);
+  // Refused, or called by a reduction function, which is an error of that call alone.
+  bool MustNotStart(Code* code);
   // A verdict that concerns no collective in particular (a rank died) is recorded with the one it ended here: that
   // which is being driven, or the first in the queue.
   void Fail(const Verdict& verdict);
@@ -142,13 +159,15 @@ class Communicator {
   std::condition_variable changed_;     // A request is done, or the driver is free, or the queue grew.
   std::atomic<bool> attention_{false};  // A thread that drives messages must look whether it is to go on.
   bool driving_ = false;
-  Call driven_;  // While driving_; sequence 0 otherwise.
+  std::thread::id driving_thread_;  // While it is in a collective.
+  Call driven_;                     // While driving_; sequence 0 otherwise.
   bool stopping_ = false;
   uint64_t sequence_ = 0;  // Of the latest collective that was driven or, without priorities, queued.
   uint64_t queued_ = 0;    // Collectives so far.
   int priority_ = 0;
   bool group_open_ = false;
   std::vector<Request*> group_;  // Collected since GroupStart.
+  Operations operations_;
   std::deque<Request*> queue_;
   std::unordered_set<Request*> unfinished_messages_;
   std::unordered_set<Request*> requests_;

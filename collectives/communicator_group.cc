@@ -12,7 +12,7 @@ Tensor TensorOf(const Arguments& a) {
 
 bool SameReduction(const Arguments& left, const Arguments& right) {
   return left.kind == CollectiveKind::kAllreduce && right.kind == CollectiveKind::kAllreduce &&
-         left.type == right.type && left.op == right.op;
+         left.type == right.type && left.op == right.op && left.created_op == right.created_op;
 }
 
 // Whether all may run at once: none writes what another uses.
@@ -49,7 +49,7 @@ bool Independent(const std::vector<Request*>& members) {
 Code Communicator::GroupStart() {
   std::lock_guard<std::mutex> lock(mu_);
   Code code = Code::kOk;
-  if (Refused(&code)) return code;
+  if (MustNotStart(&code)) return code;
   if (group_open_) {
     RecordRefusal(Status::Invalid("a group is open already; groups do not nest"));
     return Code::kInvalidArgument;

@@ -104,7 +104,8 @@ void Engine::Start(const Call& call, const Buffers& buffers, Device* device) {
   work_.output = static_cast<std::byte*>(buffers.output);
   work_.type = call.type;
   work_.element_bytes = HasType(call.kind) ? TypeBytes(call.type) : 1;
-  work_.op = call.op;
+  work_.op = IsPremulSum(call.op) ? ReduceOp::kSum : call.op;
+  work_.custom = Reduces(call.kind) ? buffers.custom : CustomReduction();
   work_.divisor = call.op == ReduceOp::kAvg && nranks_ > 1 ? nranks_ : 0;
   work_.rank = rank_;
   work_.nranks = nranks_;

@@ -27,6 +27,7 @@ struct Buffers {
   Layout input_layout;
   Layout output_layout;
   const Segments* segments = nullptr;  // Of a group, in place of input and output; lent like them.
+  CustomReduction custom;              // Of a call.op that the user created.
 };
 
 class Engine {

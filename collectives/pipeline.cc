@@ -166,7 +166,7 @@ Status Pipeline::PlanSend(Flight* flight) {
     flight->send.data = flight->recv->data;
     flight->sends_arrival = true;
     if (step.reduce) flight->slot = flight->recv->data;
-  } else if (any_memory && host && input.bytes >= step.bytes) {
+  } else if (any_memory && host && !work_->custom.scales && input.bytes >= step.bytes) {
     flight->send.data = input.data;
   } else {
     std::byte* slot = nullptr;
@@ -215,15 +215,19 @@ Status Pipeline::SubmitPiece(Flight* flight, size_t end) {
   if (flight->writes_output) bytes = std::min(bytes, output.bytes);
   SliceOp op;
   int destinations = 0;
-  const bool onto_itself = flight->recv == nullptr && output.data == input.data;
+  const bool onto_itself = flight->recv == nullptr && output.data == input.data && !work_->custom.scales;
   if (flight->writes_output && !onto_itself) op.dst[destinations++] = const_cast<std::byte*>(output.data);
   if (flight->slot != nullptr) op.dst[destinations++] = flight->slot + begin;
   if (flight->recv != nullptr) op.inline_src[op.num_sources++] = flight->recv->data + begin;
-  if (uses_input) op.inline_src[op.num_sources++] = input.data;
+  if (uses_input) {
+    if (work_->custom.scales) op.scaled_source = op.num_sources;
+    op.inline_src[op.num_sources++] = input.data;
+  }
   op.count = bytes / work_->element_bytes;
   op.type = work_->type;
   op.op = work_->op;
   op.divisor = step.finish ? work_->divisor : 0;
+  op.custom = work_->custom;
   Device::Ticket ticket = Device::kCompleted;
   if (destinations > 0) ANNULUS_RETURN_IF_ERROR(work_->device->Submit(op, &ticket));
   flight->submitted = begin + bytes;
@@ -282,6 +286,8 @@ Status Pipeline::SubmitFold(Flight* flight) {
     fold_sources_[k] = rank == work_->rank ? input.data : holds_[rank].data + step.arrival_offset + begin;
   }
   SliceOp op;
+  op.custom = work_->custom;
+  if (op.custom.scales) op.scaled_source = (work_->rank - step.first_rank + work_->nranks) % work_->nranks;
   op.dst[0] = const_cast<std::byte*>(output.data);
   op.src = fold_sources_.data();
   op.inline_src[0] = fold_sources_[0];

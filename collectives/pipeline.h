@@ -7,7 +7,7 @@
 //   * a slice to reduce is combined with the local input straight into the next hop's slot (shared memory), or in the
 //   staging
 //     slot where it arrived and sent from there (TCP), and at the last hop into the output in the same pass;
-//   * the first hop sends from the user's input where the transport can.
+//   * the first hop sends from the user's input where the transport can, unless the input is scaled first.
 //
 // Threads: one at a time. Progress allocates nothing, locks nothing and never blocks.
 #pragma once
@@ -32,6 +32,7 @@ struct Work {
   DataType type = DataType::kFloat32;  // kBroadcast and the like copy bytes whatever the type.
   size_t element_bytes = 1;
   ReduceOp op = ReduceOp::kSum;
+  CustomReduction custom;
   uint32_t divisor = 0;  // Of finished reductions; 0 = none.
   int rank = 0;
   int nranks = 1;

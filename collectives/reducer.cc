@@ -31,27 +31,65 @@ void CombineTwo(const Pass& pass, DataType type, ReduceOp op) {
   }
 }
 
-// Folds more than two sources block by block, so that partial results stay in the first-level cache.
-void CombineMany(const SliceOp& op) {
-  constexpr size_t kBlockBytes = 4096;
+// Work that takes several passes goes block by block, so that what one pass leaves to the next stays in the
+// first-level cache.
+constexpr size_t kBlockBytes = 4096;
+
+// Combines by the user's function, which fills one destination. An exception has nowhere to go: it ends the program.
+void CombineByUser(const Pass& pass, DataType type, const CustomReduction& custom) noexcept {
+  custom.function(pass.left, pass.right, pass.dst[0], pass.count, static_cast<annulus_type_t>(type), custom.context);
+  if (pass.dst[1] != nullptr) std::memcpy(pass.dst[1], pass.dst[0], pass.count * TypeBytes(type));
+}
+
+// Writes left * factor to `to`.
+void ScaleTo(std::byte* to, const std::byte* left, size_t count, const SliceOp& op) {
+  Pass pass{{to, nullptr}, left, left, count, 0};
+  pass.factor = op.custom.factor;
+  CombineTwo(pass, op.type, kScale);
+}
+
+// One block of CombineMany: elements [at, at + count) of all sources.
+void CombineBlock(const SliceOp& op, size_t at, size_t count) {
   alignas(64) std::byte partial[kBlockBytes];
+  alignas(64) std::byte scaled[kBlockBytes];
+  const size_t offset = at * TypeBytes(op.type);
+  const std::byte* const* sources = op.num_sources > 2 ? op.src : op.inline_src;
+  const auto source = [&](int i) -> const std::byte* {
+    if (i != op.scaled_source) return sources[i] + offset;
+    ScaleTo(scaled, sources[i] + offset, count, op);
+    return scaled;
+  };
+  Pass pass{{partial, nullptr}, source(0), nullptr, count, 0};
+  for (int i = 1; i < op.num_sources; ++i) {
+    pass.right = source(i);
+    if (i == op.num_sources - 1) {
+      pass.dst[0] = op.dst[0] + offset;
+      pass.dst[1] = op.dst[1] != nullptr ? op.dst[1] + offset : nullptr;
+      pass.divisor = op.divisor;
+    }
+    if (op.custom.function != nullptr) {
+      CombineByUser(pass, op.type, op.custom);
+    } else {
+      CombineTwo(pass, op.type, op.op);
+    }
+    pass.left = partial;
+  }
+}
+
+// Folds any number of sources but one, scaling one of them.
+void CombineMany(const SliceOp& op) {
+  const size_t block = kBlockBytes / TypeBytes(op.type);
+  for (size_t at = 0; at < op.count; at += block) CombineBlock(op, at, std::min(block, op.count - at));
+}
+
+// A copy times the factor.
+void ScaledCopy(const SliceOp& op) {
   const size_t element = TypeBytes(op.type);
   const size_t block = kBlockBytes / element;
   for (size_t at = 0; at < op.count; at += block) {
     const size_t count = std::min(block, op.count - at);
-    const size_t offset = at * element;
-    Pass pass{{partial, nullptr}, op.src[0] + offset, op.src[1] + offset, count, 0};
-    CombineTwo(pass, op.type, op.op);
-    pass.left = partial;
-    for (int i = 2; i < op.num_sources; ++i) {
-      pass.right = op.src[i] + offset;
-      if (i == op.num_sources - 1) {
-        pass.dst[0] = op.dst[0] + offset;
-        pass.dst[1] = op.dst[1] != nullptr ? op.dst[1] + offset : nullptr;
-        pass.divisor = op.divisor;
-      }
-      CombineTwo(pass, op.type, op.op);
-    }
+    ScaleTo(op.dst[0] + at * element, op.inline_src[0] + at * element, count, op);
+    if (op.dst[1] != nullptr) std::memcpy(op.dst[1] + at * element, op.dst[0] + at * element, count * element);
   }
 }
 
@@ -75,10 +113,13 @@ void Copy(const SliceOp& op) {
 
 void RunOnHost(const SliceOp& op) {
   if (op.count == 0) return;
-  if (op.num_sources == 1) return Copy(op);
+  if (op.num_sources == 1 && op.scaled_source < 0) return Copy(op);
   const DefaultFloatEnv env;
-  if (op.num_sources > 2) return CombineMany(op);
-  CombineTwo({{op.dst[0], op.dst[1]}, op.inline_src[0], op.inline_src[1], op.count, op.divisor}, op.type, op.op);
+  if (op.num_sources == 1) return ScaledCopy(op);
+  if (op.num_sources > 2 || op.scaled_source >= 0) return CombineMany(op);
+  const Pass pass{{op.dst[0], op.dst[1]}, op.inline_src[0], op.inline_src[1], op.count, op.divisor};
+  if (op.custom.function != nullptr) return CombineByUser(pass, op.type, op.custom);
+  CombineTwo(pass, op.type, op.op);
 }
 
 }  // namespace annulus

@@ -18,12 +18,22 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "collectives/annulus.h"
 #include "cuda_kernels/reduce_types.h"
 
 namespace annulus {
 
+// What an operation that the user created adds to, or puts in place of, the operations of ReduceOp.
+struct CustomReduction {
+  bool scales = false;                   // A rank's own elements are multiplied by `factor` first.
+  double factor = 1;                     // Of an integer type: one that the type holds.
+  annulus_reduce_fn function = nullptr;  // When not null: combines, and ReduceOp does not matter.
+  void* context = nullptr;
+};
+
 // One operation on a slice: dst[0] (and dst[1], when not null) = src[0] op src[1] op ... op src[num_sources - 1],
-// folded from the left, rounded after each step; with one source it is a copy.
+// folded from the left, rounded after each step; with one source it is a copy. The source `scaled_source` is multiplied
+// by custom.factor before, and rounded.
 struct SliceOp {
   std::byte* dst[2] = {nullptr, nullptr};
   const std::byte* const* src = nullptr;  // num_sources pointers, when num_sources > 2; alive until the work is done.
@@ -33,6 +43,8 @@ struct SliceOp {
   DataType type = DataType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
   uint32_t divisor = 0;  // ReduceOp::kAvg at the last hop: the number of ranks; otherwise 0.
+  CustomReduction custom;
+  int scaled_source = -1;  // -1: none.
 };
 
 // Does the operation now, on the calling thread.

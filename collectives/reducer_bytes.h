@@ -66,6 +66,7 @@ struct ByteElement {
   using D = hn::ScalableTag<T>;
   using V = hn::Vec<D>;
   using Divisor = uint16_t;  // 2^16 / n, rounded up.
+  using Factor = T;
   static constexpr size_t kMaxLanes = HWY_MAX_BYTES;
 
   static HWY_ATTR HWY_INLINE size_t Lanes() { return hn::Lanes(D()); }
@@ -77,6 +78,9 @@ struct ByteElement {
   static Divisor MakeDivisor(uint32_t n) {
     return n < 2 || n > 256 ? Divisor{0} : static_cast<Divisor>((0x10000u + n - 1) / n);
   }
+
+  static Factor MakeFactor(double factor) { return WrapFactor<T>(factor); }
+  static HWY_ATTR HWY_INLINE V Multiply(V a, Factor factor) { return MulBytes(D(), a, hn::Set(D(), factor)); }
 
   template <class Op>
   static HWY_ATTR HWY_INLINE V Combine(V a, V b) {

@@ -78,12 +78,15 @@ struct Float8Element {
   using D8 = hn::Rebind<int8_t, D32>;
   using V = hn::Vec<D32>;
   using Divisor = float;
+  using Factor = float;
   static constexpr size_t kMaxLanes = HWY_MAX_BYTES / sizeof(float);
 
   static HWY_ATTR HWY_INLINE size_t Lanes() { return hn::Lanes(D32()); }
   static HWY_ATTR HWY_INLINE V Load(const Lane* from) { return Format::Widen(D32(), hn::LoadU(D8(), from)); }
   static HWY_ATTR HWY_INLINE void Store(V v, Lane* to) { hn::StoreU(Narrow(v), D8(), to); }
   static Divisor MakeDivisor(uint32_t n) { return static_cast<float>(n); }
+  static Factor MakeFactor(double factor) { return static_cast<float>(factor); }
+  static HWY_ATTR HWY_INLINE V Multiply(V a, Factor factor) { return hn::Mul(a, hn::Set(D32(), factor)); }
 
   template <class Op>
   static HWY_ATTR HWY_INLINE V Combine(V a, V b) {

@@ -12,13 +12,15 @@
 namespace annulus {
 
 // dst[0] (and dst[1], when not null) = left op right, divided by `divisor` when that is more than 1. A destination may
-// be identical to a source.
+// be identical to a source. With kScale, dst[0] = left times `factor`, and `right` is the same as `left`.
+constexpr ReduceOp kScale = static_cast<ReduceOp>(kFirstPremulSum);
 struct Pass {
   std::byte* dst[2] = {nullptr, nullptr};
   const std::byte* left = nullptr;
   const std::byte* right = nullptr;
   size_t count = 0;  // Elements.
   uint32_t divisor = 0;
+  double factor = 1;
 };
 
 void CombineIntegers(const Pass& pass, DataType type, ReduceOp op);  // 32 and 64 bits.

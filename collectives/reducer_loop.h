@@ -12,6 +12,7 @@
 #include <hwy/highway.h>
 
 #include <cstring>
+#include <type_traits>
 
 #include "collectives/reducer_kernels.h"
 #include "collectives/reducer_simd.h"
@@ -20,21 +21,34 @@ HWY_BEFORE_NAMESPACE();
 namespace annulus {
 namespace HWY_NAMESPACE {
 
+// What the loop needs besides the sources: the divisor or the factor, as the element computes with it.
+template <class Element, class Op>
+auto MakeNumber(const Pass& pass) {
+  if constexpr (std::is_same_v<Op, Scale>) {
+    return Element::MakeFactor(pass.factor);
+  } else {
+    return Element::MakeDivisor(pass.divisor);
+  }
+}
+
 // One vector's worth of elements: combine, divide if this is the last hop, store to one or two destinations.
-template <class Element, class Op, bool kTwo, bool kDivide>
-HWY_ATTR HWY_INLINE void Block(const Pass& pass, size_t at, const typename Element::Divisor& divisor) {
+template <class Element, class Op, bool kTwo, bool kDivide, class Number>
+HWY_ATTR HWY_INLINE void Block(const Pass& pass, size_t at, const Number& number) {
   using Lane = typename Element::Lane;
-  const Lane* left = reinterpret_cast<const Lane*>(pass.left) + at;
-  const Lane* right = reinterpret_cast<const Lane*>(pass.right) + at;
-  auto result = Element::template Combine<Op>(Element::Load(left), Element::Load(right));
-  if constexpr (kDivide) result = Element::Divide(result, divisor);
+  auto result = Element::Load(reinterpret_cast<const Lane*>(pass.left) + at);
+  if constexpr (std::is_same_v<Op, Scale>) {
+    result = Element::Multiply(result, number);
+  } else {
+    result = Element::template Combine<Op>(result, Element::Load(reinterpret_cast<const Lane*>(pass.right) + at));
+  }
+  if constexpr (kDivide) result = Element::Divide(result, number);
   Element::Store(result, reinterpret_cast<Lane*>(pass.dst[0]) + at);
   if constexpr (kTwo) Element::Store(result, reinterpret_cast<Lane*>(pass.dst[1]) + at);
 }
 
 // The last few elements go through the same code in padded buffers, so the bits do not depend on where a vector ends.
-template <class Element, class Op, bool kDivide>
-HWY_ATTR void Tail(const Pass& pass, size_t at, const typename Element::Divisor& divisor) {
+template <class Element, class Op, bool kDivide, class Number>
+HWY_ATTR void Tail(const Pass& pass, size_t at, const Number& number) {
   using Lane = typename Element::Lane;
   const size_t bytes = (pass.count - at) * sizeof(Lane);
   const size_t offset = at * sizeof(Lane);
@@ -46,7 +60,7 @@ HWY_ATTR void Tail(const Pass& pass, size_t at, const typename Element::Divisor&
   padded.left = reinterpret_cast<const std::byte*>(left);
   padded.right = reinterpret_cast<const std::byte*>(right);
   padded.dst[0] = reinterpret_cast<std::byte*>(left);
-  Block<Element, Op, false, kDivide>(padded, 0, divisor);
+  Block<Element, Op, false, kDivide>(padded, 0, number);
   for (std::byte* dst : pass.dst) {
     if (dst != nullptr) std::memcpy(dst + offset, left, bytes);
   }
@@ -54,18 +68,18 @@ HWY_ATTR void Tail(const Pass& pass, size_t at, const typename Element::Divisor&
 
 template <class Element, class Op, bool kTwo, bool kDivide>
 HWY_ATTR void Loop(const Pass& pass) {
-  const typename Element::Divisor divisor = Element::MakeDivisor(pass.divisor);
+  const auto number = MakeNumber<Element, Op>(pass);
   const size_t lanes = Element::Lanes();
   size_t at = 0;
   // Four independent loads and stores in flight per turn.
   for (; at + 4 * lanes <= pass.count; at += 4 * lanes) {
-    Block<Element, Op, kTwo, kDivide>(pass, at, divisor);
-    Block<Element, Op, kTwo, kDivide>(pass, at + lanes, divisor);
-    Block<Element, Op, kTwo, kDivide>(pass, at + 2 * lanes, divisor);
-    Block<Element, Op, kTwo, kDivide>(pass, at + 3 * lanes, divisor);
+    Block<Element, Op, kTwo, kDivide>(pass, at, number);
+    Block<Element, Op, kTwo, kDivide>(pass, at + lanes, number);
+    Block<Element, Op, kTwo, kDivide>(pass, at + 2 * lanes, number);
+    Block<Element, Op, kTwo, kDivide>(pass, at + 3 * lanes, number);
   }
-  for (; at + lanes <= pass.count; at += lanes) Block<Element, Op, kTwo, kDivide>(pass, at, divisor);
-  if (at < pass.count) Tail<Element, Op, kDivide>(pass, at, divisor);
+  for (; at + lanes <= pass.count; at += lanes) Block<Element, Op, kTwo, kDivide>(pass, at, number);
+  if (at < pass.count) Tail<Element, Op, kDivide>(pass, at, number);
 }
 
 template <class Element, class Op, bool kDivide = false>
@@ -88,6 +102,8 @@ HWY_ATTR void ByOp(const Pass& pass, ReduceOp op) {
       return ByForm<Ordered, Minimum>(pass);
     case ReduceOp::kMax:
       return ByForm<Ordered, Maximum>(pass);
+    default:  // kScale.
+      return Loop<Wrapping, Scale, false, false>(pass);
   }
 }
 

@@ -31,6 +31,13 @@ struct Sum {};
 struct Product {};
 struct Minimum {};
 struct Maximum {};
+struct Scale {};  // The left operand times a factor.
+
+// A factor that T's signed or unsigned sibling holds, as the same bits.
+template <typename T>
+T WrapFactor(double factor) {
+  return factor < 0 ? static_cast<T>(static_cast<int64_t>(factor)) : static_cast<T>(static_cast<uint64_t>(factor));
+}
 
 template <typename T>
 struct IntegerElement {
@@ -38,12 +45,15 @@ struct IntegerElement {
   using D = hn::ScalableTag<T>;
   using V = hn::Vec<D>;
   using Divisor = T;
+  using Factor = T;
   static constexpr size_t kMaxLanes = HWY_MAX_BYTES / sizeof(T);
 
   static HWY_ATTR HWY_INLINE size_t Lanes() { return hn::Lanes(D()); }
   static HWY_ATTR HWY_INLINE V Load(const T* from) { return hn::LoadU(D(), from); }
   static HWY_ATTR HWY_INLINE void Store(V v, T* to) { hn::StoreU(v, D(), to); }
   static Divisor MakeDivisor(uint32_t n) { return static_cast<T>(n); }
+  static Factor MakeFactor(double factor) { return WrapFactor<T>(factor); }
+  static HWY_ATTR HWY_INLINE V Multiply(V a, Factor factor) { return Combine<Product>(a, hn::Set(D(), factor)); }
 
   template <class Op>
   static HWY_ATTR HWY_INLINE V Combine(V a, V b) {
@@ -118,12 +128,15 @@ struct FloatElement {
   using D = hn::ScalableTag<T>;
   using V = hn::Vec<D>;
   using Divisor = T;
+  using Factor = T;
   static constexpr size_t kMaxLanes = HWY_MAX_BYTES / sizeof(T);
 
   static HWY_ATTR HWY_INLINE size_t Lanes() { return hn::Lanes(D()); }
   static HWY_ATTR HWY_INLINE V Load(const T* from) { return hn::LoadU(D(), from); }
   static HWY_ATTR HWY_INLINE void Store(V v, T* to) { hn::StoreU(v, D(), to); }
   static Divisor MakeDivisor(uint32_t n) { return static_cast<T>(n); }
+  static Factor MakeFactor(double factor) { return static_cast<T>(factor); }
+  static HWY_ATTR HWY_INLINE V Multiply(V a, Factor factor) { return Combine<Product>(a, hn::Set(D(), factor)); }
   template <class Op>
   static HWY_ATTR HWY_INLINE V Combine(V a, V b) {
     return CanonicalNaN(D(), CombineFloats<Op>(D(), a, b));
@@ -203,12 +216,15 @@ struct NarrowElement {
   using DBits = hn::Rebind<Lane, D32>;
   using V = hn::Vec<D32>;
   using Divisor = float;
+  using Factor = float;
   static constexpr size_t kMaxLanes = HWY_MAX_BYTES / sizeof(float);
 
   static HWY_ATTR HWY_INLINE size_t Lanes() { return hn::Lanes(D32()); }
   static HWY_ATTR HWY_INLINE V Load(const Lane* from) { return Format::Widen(D32(), hn::LoadU(DBits(), from)); }
   static HWY_ATTR HWY_INLINE void Store(V v, Lane* to) { hn::StoreU(Format::Narrow(D32(), v), DBits(), to); }
   static Divisor MakeDivisor(uint32_t n) { return static_cast<float>(n); }
+  static Factor MakeFactor(double factor) { return static_cast<float>(factor); }
+  static HWY_ATTR HWY_INLINE V Multiply(V a, Factor factor) { return Combine<Product>(a, hn::Set(D32(), factor)); }
   template <class Op>
   static HWY_ATTR HWY_INLINE V Combine(V a, V b) {
     return CanonicalNaN(D32(), CombineFloats<Op>(D32(), a, b));

@@ -32,7 +32,8 @@ bool ReadCall(ByteReader* in, Call* call) {
   const uint8_t op = in->U8();
   read.root = in->I32();
   read.count = in->U64();
-  if (!in->ok() || kind > static_cast<uint8_t>(kLastKind) || type >= kNumDataTypes || op >= kNumReduceOps) {
+  if (!in->ok() || kind > static_cast<uint8_t>(kLastKind) || type >= kNumDataTypes ||
+      !IsOp(static_cast<ReduceOp>(op))) {
     return false;
   }
   read.kind = static_cast<CollectiveKind>(kind);

@@ -28,6 +28,20 @@ constexpr int kNumDataTypes = 12;
 enum class ReduceOp : uint8_t { kSum = 0, kProd = 1, kMin = 2, kMax = 3, kAvg = 4 };
 constexpr int kNumReduceOps = 5;
 
+// Operations that a user created, as slices and control messages name them: a base, and the slot below kMaxCustomOps
+// that every rank gives the operation.
+constexpr int kMaxCustomOps = 64;
+constexpr int kFirstPremulSum = 64;
+constexpr int kFirstUserOp = kFirstPremulSum + kMaxCustomOps;
+
+constexpr bool IsPremulSum(ReduceOp op) {
+  return static_cast<int>(op) >= kFirstPremulSum && static_cast<int>(op) < kFirstPremulSum + kMaxCustomOps;
+}
+constexpr bool IsUserOp(ReduceOp op) {
+  return static_cast<int>(op) >= kFirstUserOp && static_cast<int>(op) < kFirstUserOp + kMaxCustomOps;
+}
+constexpr bool IsOp(ReduceOp op) { return static_cast<int>(op) < kNumReduceOps || IsPremulSum(op) || IsUserOp(op); }
+
 constexpr size_t TypeBytes(DataType type) {
   switch (type) {
     case DataType::kInt8:
@@ -56,8 +70,11 @@ constexpr const char* TypeName(DataType type) {
   return static_cast<int>(type) < kNumDataTypes ? kNames[static_cast<int>(type)] : "unknown type";
 }
 
+// Of created operations only the sort; their number is that above the base.
 constexpr const char* OpName(ReduceOp op) {
   constexpr const char* kNames[] = {"sum", "prod", "min", "max", "avg"};
+  if (IsPremulSum(op)) return "premul_sum";
+  if (IsUserOp(op)) return "user operation";
   return static_cast<int>(op) < kNumReduceOps ? kNames[static_cast<int>(op)] : "unknown op";
 }
 

@@ -55,6 +55,32 @@ static void CheckWork(annulus_comm_t* comm) {
   EXPECT(annulus_allreduce(comm, NULL, NULL, 0, ANNULUS_INT32, ANNULUS_SUM) == ANNULUS_OK);
 }
 
+static void TakeRight(const void* left, const void* right, void* out, size_t count, annulus_type_t type,
+                      void* context) {
+  (void)left;
+  ++*(int*)context;
+  memmove(out, right, count * annulus_type_bytes(type));
+}
+
+static void CheckOperations(annulus_comm_t* comm) {
+  float x[3] = {1, 2, 3};
+  float y[3] = {0, 0, 0};
+  int calls = 0;
+  annulus_op_t scaled, right;
+  EXPECT(annulus_op_create_premul_sum(comm, 0.5, &scaled) == ANNULUS_OK);
+  EXPECT(annulus_allreduce(comm, x, y, 3, ANNULUS_FLOAT32, scaled) == ANNULUS_OK);
+  EXPECT(y[0] == 0.5f && y[1] == 1 && y[2] == 1.5f);
+  EXPECT(annulus_allreduce(comm, x, x, 3, ANNULUS_FLOAT32, scaled) == ANNULUS_OK);
+  EXPECT(memcmp(x, y, sizeof x) == 0);
+  EXPECT(annulus_op_create(comm, TakeRight, &calls, &right) == ANNULUS_OK && right != scaled);
+  EXPECT(annulus_reduce(comm, x, y, 3, ANNULUS_FLOAT32, right, 0) == ANNULUS_OK);
+  EXPECT(memcmp(x, y, sizeof x) == 0 && calls == 0);
+  EXPECT(annulus_op_destroy(comm, scaled) == ANNULUS_OK);
+  EXPECT(annulus_op_destroy(comm, scaled) == ANNULUS_INVALID_ARGUMENT);
+  EXPECT(annulus_allreduce(comm, x, y, 3, ANNULUS_FLOAT32, scaled) == ANNULUS_INVALID_ARGUMENT);
+  EXPECT(annulus_op_destroy(comm, right) == ANNULUS_OK);
+}
+
 static void CheckConfig(void) {
   annulus_config_t config;
   annulus_comm_t* comm = NULL;
@@ -87,6 +113,7 @@ int main(void) {
   EXPECT(strcmp(annulus_version(), "0.1.0") == 0);
   EXPECT(strcmp(annulus_status_string(ANNULUS_PEER_LOST), "peer lost") == 0);
   CheckWork(comm);
+  CheckOperations(comm);
   CheckErrors(comm);
   CheckWork(comm);
   EXPECT(annulus_comm_abort(comm) == ANNULUS_OK);

@@ -91,6 +91,36 @@ TEST_P(EngineSimTest, AGroupEndsWithTheBitsOfSeparateAllreduces) {
   }
 }
 
+TEST_P(EngineSimTest, OperationsOfUsersGiveTheOraclesBits) {
+  constexpr CollectiveKind kReducing[] = {CollectiveKind::kAllreduce, CollectiveKind::kReduceScatter,
+                                          CollectiveKind::kReduce};
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    SimJobOptions options = MakeOptions(seed);
+    options.on_device = GetParam();
+    options.timeout = 100 * kSecond;
+    Call& call = options.call;
+    call = {1, kReducing[seed % 3], static_cast<DataType>(seed % kNumDataTypes), {}, 0, call.count};
+    if (HasRoot(call.kind)) call.root = static_cast<int>(seed % options.world.nranks);
+    if (IsAllreduce(call.kind) && seed % 2) options.tensors = {call.count / 3, 0, call.count - call.count / 3};
+    if (seed % 5 < 3) {
+      call.op = static_cast<ReduceOp>(kFirstPremulSum);
+      options.created.factors = MakeFactors(call.type, options.world.nranks);
+    } else {
+      call.op = static_cast<ReduceOp>(kFirstUserOp);
+      call.type = DataType::kUint32;
+      options.created.function = ComposeLines;
+    }
+    SimJob job(options);
+    ASSERT_TRUE(job.Run()) << "hang";
+    for (int rank = 0; rank < options.world.nranks; ++rank) {
+      ASSERT_TRUE(job.finished(rank)) << (job.verdict(rank) ? job.verdict(rank)->message : "");
+      ExpectRightBits(job, rank);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
 // Returns the rank to blame, or -1 when several may be blamed.
 int Break(SimJob* job, std::mt19937_64* random, int n) {
   const Nanoseconds at = static_cast<Nanoseconds>((*random)() % (300 * kMicrosecond));

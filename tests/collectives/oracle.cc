@@ -3,8 +3,10 @@
 #include <cstring>
 #include <random>
 
+#include "base/check.h"
 #include "collectives/reducer.h"
 #include "collectives/schedule.h"
+#include "tests/collectives/reducer_oracle.h"
 
 namespace annulus {
 namespace {
@@ -20,12 +22,18 @@ Bytes Fill(size_t count, Make make) {
 }
 
 // Folds elements [begin, begin + count) of all inputs, from rank `first` on, one pair at a time.
-Bytes Fold(const Call& call, const std::vector<Bytes>& inputs, size_t begin, size_t count, int first) {
+Bytes Fold(const Call& call, const CreatedOp& created, const std::vector<Bytes>& inputs, size_t begin, size_t count,
+           int first) {
   const size_t element = TypeBytes(call.type);
   const int n = static_cast<int>(inputs.size());
   const auto part = [&](int rank) { return inputs[rank].data() + begin * element; };
   Bytes sum(part(first), part(first) + count * element);
   for (int k = 1; k < n; ++k) {
+    if (created.function != nullptr) {
+      created.function(sum.data(), part((first + k) % n), sum.data(), count, static_cast<annulus_type_t>(call.type),
+                       nullptr);
+      continue;
+    }
     SliceOp op;
     op.dst[0] = sum.data();
     op.inline_src[0] = sum.data();
@@ -87,25 +95,52 @@ size_t OutputElements(const Call& call, int nranks) {
   return call.count * (parts ? nranks : 1);
 }
 
-Bytes ExpectedOutput(const Call& call, const std::vector<Bytes>& inputs, int rank) {
+std::vector<double> MakeFactors(DataType type, int nranks) {
+  // 8 bits hold all of them, and as many more as there are ranks in tests.
+  std::vector<double> factors;
+  for (int rank = 0; rank < nranks; ++rank) factors.push_back(IsFloat(type) ? 0.7 - 0.3 * rank : 3.0 + 2 * rank);
+  return factors;
+}
+
+void ComposeLines(const void* left, const void* right, void* out, size_t count, annulus_type_t type, void* context) {
+  ANNULUS_CHECK(type == ANNULUS_UINT32 && reinterpret_cast<uintptr_t>(out) % sizeof(uint32_t) == 0);
+  if (context != nullptr) *static_cast<size_t*>(context) += count;
+  for (size_t i = 0; i < count; ++i) {
+    const uint32_t l = static_cast<const uint32_t*>(left)[i];
+    const uint32_t r = static_cast<const uint32_t*>(right)[i];
+    static_cast<uint32_t*>(out)[i] = (l >> 16) * (r >> 16) << 16 | (((l >> 16) * (r & 0xffff) + l) & 0xffff);
+  }
+}
+
+Bytes ExpectedOutput(const Call& call, const std::vector<Bytes>& inputs, int rank, const CreatedOp& created) {
   const int n = static_cast<int>(inputs.size());
+  if (!created.factors.empty()) {
+    Call sum = call;
+    sum.op = ReduceOp::kSum;
+    std::vector<Bytes> scaled = inputs;
+    for (int r = 0; r < n; ++r) {
+      for (size_t i = 0; i < inputs[r].size() / TypeBytes(call.type); ++i)
+        OracleScale(call.type, created.factors[r], inputs[r].data(), scaled[r].data(), i);
+    }
+    return ExpectedOutput(sum, scaled, rank);
+  }
   Bytes result;
   const auto append = [&result](const Bytes& part) { result.insert(result.end(), part.begin(), part.end()); };
   switch (call.kind) {
     case CollectiveKind::kAllreduce:
       for (int c = 0; c < n; ++c) {
-        append(Fold(call, inputs, ChunkBegin(call.count, n, c), ChunkElements(call.count, n, c), (c + 1) % n));
+        append(Fold(call, created, inputs, ChunkBegin(call.count, n, c), ChunkElements(call.count, n, c), (c + 1) % n));
       }
       break;
     case CollectiveKind::kReduceScatter:
-      return Fold(call, inputs, call.count * rank, call.count, (rank + 1) % n);
+      return Fold(call, created, inputs, call.count * rank, call.count, (rank + 1) % n);
     case CollectiveKind::kAllgather:
       for (const Bytes& input : inputs) append(input);
       break;
     case CollectiveKind::kBroadcast:
       return inputs[call.root];
     case CollectiveKind::kReduce:
-      if (rank == call.root) return Fold(call, inputs, 0, call.count, (call.root + 1) % n);
+      if (rank == call.root) return Fold(call, created, inputs, 0, call.count, (call.root + 1) % n);
       break;
     case CollectiveKind::kGather:
       for (const Bytes& input : inputs) append(rank == call.root ? input : Bytes());

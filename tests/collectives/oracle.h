@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "collectives/annulus.h"
 #include "collectives/collective.h"
 
 namespace annulus {
@@ -18,8 +19,22 @@ Bytes MakeInput(DataType type, size_t count, int rank, uint64_t seed);
 size_t InputElements(const Call& call, int nranks);
 size_t OutputElements(const Call& call, int nranks);
 
+// The operation of a call, when the user created it: a sum with rank r's factor in factors[r], or a function.
+struct CreatedOp {
+  std::vector<double> factors;
+  annulus_reduce_fn function = nullptr;
+  void* context = nullptr;
+};
+
+// Factors for `nranks` ranks, all different, that `type` holds.
+std::vector<double> MakeFactors(DataType type, int nranks);
+
+// A reduction of uint32 that is associative but not commutative: x -> a x + b modulo 2^16, as a << 16 | b, after
+// another such line. Adds the elements combined to the size_t at `context`, unless that is null.
+void ComposeLines(const void* left, const void* right, void* out, size_t count, annulus_type_t type, void* context);
+
 // The output of `rank`, folding in the order that docs/determinism.md promises. Empty where the rank's output is not
 // written.
-Bytes ExpectedOutput(const Call& call, const std::vector<Bytes>& inputs, int rank);
+Bytes ExpectedOutput(const Call& call, const std::vector<Bytes>& inputs, int rank, const CreatedOp& created = {});
 
 }  // namespace annulus

@@ -197,6 +197,48 @@ void OracleStep(DataType type, ReduceOp op, uint32_t divisor, const std::byte* a
   }
 }
 
+void OracleScale(DataType type, double factor, const std::byte* a, std::byte* to, size_t i) {
+  const auto narrow = [&](auto widen, auto shrink) {
+    using Code = decltype(shrink(0.0));
+    Put(to, i, shrink(static_cast<float>(widen(Get<Code>(a, i))) * static_cast<float>(factor)));
+  };
+  const auto whole = [&](auto zero) {
+    using T = decltype(zero);
+    Put(to, i, static_cast<T>(static_cast<__int128>(Get<T>(a, i)) * static_cast<__int128>(factor)));
+  };
+  const auto real = [&](auto zero) {
+    using T = decltype(zero);
+    const T product = Get<T>(a, i) * static_cast<T>(factor);
+    Put(to, i, std::isnan(product) ? std::numeric_limits<T>::quiet_NaN() : product);
+  };
+  switch (type) {
+    case DataType::kInt8:
+      return whole(int8_t{0});
+    case DataType::kUint8:
+      return whole(uint8_t{0});
+    case DataType::kInt32:
+      return whole(int32_t{0});
+    case DataType::kUint32:
+      return whole(uint32_t{0});
+    case DataType::kInt64:
+      return whole(int64_t{0});
+    case DataType::kUint64:
+      return whole(uint64_t{0});
+    case DataType::kFloat32:
+      return real(0.0f);
+    case DataType::kFloat64:
+      return real(0.0);
+    case DataType::kFloat16:
+      return narrow(HalfToDouble, DoubleToHalf);
+    case DataType::kBFloat16:
+      return narrow(BrainToDouble, DoubleToBrain);
+    case DataType::kFloat8E4M3:
+      return narrow(E4M3ToDouble, DoubleToE4M3);
+    case DataType::kFloat8E5M2:
+      return narrow(E5M2ToDouble, DoubleToE5M2);
+  }
+}
+
 Bytes FoldByOracle(DataType type, ReduceOp op, uint32_t divisor, const std::vector<Bytes>& sources, size_t count) {
   Bytes result = sources[0];
   for (size_t s = 1; s < sources.size(); ++s) {

@@ -27,9 +27,17 @@ void Put(std::byte* to, size_t i, T value) {
   std::memcpy(to + i * sizeof(T), &value, sizeof(T));
 }
 
+constexpr bool IsFloat(DataType type) {
+  return type == DataType::kFloat8E4M3 || type == DataType::kFloat8E5M2 || type == DataType::kFloat16 ||
+         type == DataType::kBFloat16 || type == DataType::kFloat32 || type == DataType::kFloat64;
+}
+
 // Element i of `to` = a op b [/ divisor].
 void OracleStep(DataType type, ReduceOp op, uint32_t divisor, const std::byte* a, const std::byte* b, std::byte* to,
                 size_t i);
+
+// Element i of `to` = a * factor.
+void OracleScale(DataType type, double factor, const std::byte* a, std::byte* to, size_t i);
 
 // All sources from the left, divided after the last one.
 Bytes FoldByOracle(DataType type, ReduceOp op, uint32_t divisor, const std::vector<Bytes>& sources, size_t count);

@@ -29,7 +29,12 @@ void SimJob::MakeRank(int r) {
   }
   rank.engine = std::make_unique<Engine>(r, n, options_.plan, rank.links.get());
   MakeBuffers(r);
-  Buffers buffers{rank.input, rank.output, options_.call.count, {}, {}, nullptr};
+  CustomReduction custom;
+  custom.scales = !options_.created.factors.empty();
+  if (custom.scales) custom.factor = options_.created.factors[r];
+  custom.function = options_.created.function;
+  custom.context = options_.created.context;
+  Buffers buffers{rank.input, rank.output, options_.call.count, {}, {}, nullptr, custom};
   if (!options_.tensors.empty()) {
     std::vector<Tensor> tensors;
     size_t begin = 0;
@@ -96,7 +101,7 @@ Call SimJob::EngineCall() const {
 }
 
 Bytes SimJob::Expected(int rank) const {
-  if (options_.tensors.empty()) return ExpectedOutput(options_.call, inputs_, rank);
+  if (options_.tensors.empty()) return ExpectedOutput(options_.call, inputs_, rank, options_.created);
   Bytes all;
   for (size_t count : options_.tensors) {
     Call one = options_.call;
@@ -106,7 +111,7 @@ Bytes SimJob::Expected(int rank) const {
       const auto begin = whole.begin() + static_cast<ptrdiff_t>(all.size());
       inputs.emplace_back(begin, begin + static_cast<ptrdiff_t>(count * TypeBytes(one.type)));
     }
-    const Bytes part = ExpectedOutput(one, inputs, rank);
+    const Bytes part = ExpectedOutput(one, inputs, rank, options_.created);
     all.insert(all.end(), part.begin(), part.end());
   }
   return all;

@@ -20,6 +20,7 @@ struct SimJobOptions {
   SimOptions world;
   PlanSettings plan;
   Call call;
+  CreatedOp created;            // When call.op is one that a user created.
   uint64_t input_seed = 0;      // 0: the world's.
   std::vector<size_t> tensors;  // Counts of a group's allreduces, of which the call is the first; else empty.
   bool on_device = false;
