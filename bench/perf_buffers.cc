@@ -22,8 +22,6 @@ InputSpec SpecOf(const CallSpec& spec, int nranks, uint64_t seed) {
   return {spec.type, spec.op, nranks, seed, std::max(SendCount(spec, nranks), RecvCount(spec, nranks))};
 }
 
-bool Writes(const CallSpec& spec, int rank) { return spec.kind != Kind::kReduce || rank == spec.root; }
-
 int64_t CountChangedPoison(const uint8_t* from, size_t bytes, size_t element_bytes) {
   if (bytes == 0 || (from[0] == kPoison && std::memcmp(from, from + 1, bytes - 1) == 0)) return 0;
   int64_t changed = 0;
@@ -35,21 +33,40 @@ int64_t CountChangedPoison(const uint8_t* from, size_t bytes, size_t element_byt
   return changed;
 }
 
-// What each rank must hold afterwards, from which element of the whole, and how much of it.
+// Counts the elements of `results` that are not part number `part` of what the rank behind it gave, rank after rank.
+int64_t CountWrongParts(const CallSpec& spec, const InputSpec& inputs, int part, const void* results) {
+  int64_t wrong = 0;
+  const size_t first = spec.count * static_cast<size_t>(part);
+  const auto* from = static_cast<const uint8_t*>(results);
+  for (int rank = 0; rank < inputs.nranks; ++rank, from += spec.count * annulus_type_bytes(spec.type)) {
+    wrong += MakeInput(inputs, rank).CountDifferent(first, spec.count, from);
+  }
+  return wrong;
+}
+
+// What a rank must hold afterwards, if it gets anything.
 int64_t CountWrongResults(const CallSpec& spec, const Group& group, uint64_t seed, const void* results) {
   const InputSpec inputs = SpecOf(spec, group.size(), seed);
-  if (spec.kind == Kind::kBroadcast) return MakeInput(inputs, spec.root).CountDifferent(0, spec.count, results);
-  if (spec.kind == Kind::kAllgather) {
-    int64_t wrong = 0;
-    for (int rank = 0; rank < group.size(); ++rank) {
-      const size_t first = spec.count * static_cast<size_t>(rank);
-      const auto* part = static_cast<const uint8_t*>(results) + first * annulus_type_bytes(spec.type);
-      wrong += MakeInput(inputs, rank).CountDifferent(0, spec.count, part);
+  const size_t own = spec.count * static_cast<size_t>(group.rank());
+  switch (spec.kind) {
+    case Kind::kAllgather:
+    case Kind::kGather:
+      return CountWrongParts(spec, inputs, 0, results);
+    case Kind::kAlltoall:
+      return CountWrongParts(spec, inputs, group.rank(), results);
+    case Kind::kBroadcast:
+      return MakeInput(inputs, spec.root).CountDifferent(0, spec.count, results);
+    case Kind::kScatter:
+      return MakeInput(inputs, spec.root).CountDifferent(own, spec.count, results);
+    case Kind::kSendrecv: {
+      const int prev = (group.rank() + group.size() - 1) % group.size();
+      return MakeInput(inputs, prev).CountDifferent(0, spec.count, results);
     }
-    return wrong;
+    case Kind::kReduceScatter:
+      return MakeReduced(inputs).CountDifferent(own, spec.count, results);
+    default:
+      return MakeReduced(inputs).CountDifferent(0, spec.count, results);
   }
-  const size_t first = spec.kind == Kind::kReduceScatter ? spec.count * static_cast<size_t>(group.rank()) : 0;
-  return MakeReduced(inputs).CountDifferent(first, spec.count, results);
 }
 
 }  // namespace
@@ -83,26 +100,37 @@ void Buffers::Prepare(const CallSpec& spec, Place place, const Group& group, uin
   const size_t bytes = LargerBytes(spec, group.size());
   std::memset(output_.get(), kPoison, bytes + kGuardBytes);
   if (place == Place::kOut) std::memset(input_.get(), kPoison, bytes + kGuardBytes);
-  // A broadcast takes nothing from the other ranks: what they hold must vanish, so poison stays there.
-  if (spec.kind == Kind::kBroadcast && group.rank() != spec.root) return;
+  // A broadcast or scatter takes nothing from the other ranks: what they hold must not count, so poison stays there.
+  if (!HasInput(spec.kind, spec.root, group.rank())) return;
   const Sequence input = MakeInput(SpecOf(spec, group.size(), seed), group.rank());
   input.Fill(0, SendCount(spec, group.size()), Send(spec, place, group.rank(), 0));
 }
 
 int64_t Buffers::CountWrong(const CallSpec& spec, Place place, const Group& group, uint64_t seed) const {
+  const int rank = group.rank();
   const size_t element_bytes = annulus_type_bytes(spec.type);
-  const size_t bytes =
-      place == Place::kOut ? RecvCount(spec, group.size()) * element_bytes : LargerBytes(spec, group.size());
-  int64_t wrong = CountChangedPoison(output_.get() + bytes, kGuardBytes, element_bytes);
-  if (Writes(spec, group.rank())) {
-    wrong += CountWrongResults(spec, group, seed, Recv(spec, place, group.rank(), 0));
-  } else if (place == Place::kOut) {
-    wrong += CountChangedPoison(output_.get(), bytes, element_bytes);
-  }
-  const bool has_input = spec.kind != Kind::kBroadcast || group.rank() == spec.root;
-  if (has_input && (place == Place::kOut || !Writes(spec, group.rank()))) {
-    const Sequence input = MakeInput(SpecOf(spec, group.size(), seed), group.rank());
-    wrong += input.CountDifferent(0, SendCount(spec, group.size()), Send(spec, place, group.rank(), 0));
+  const bool has_result = HasResult(spec.kind, spec.root, rank);
+  const bool has_input = HasInput(spec.kind, spec.root, rank);
+  // Within `output_`: what the call may write or has read, and what lies before and behind it.
+  size_t begin = 0, end = 0;
+  const auto cover = [&](size_t first, size_t count) {
+    begin = begin == end ? first * element_bytes : std::min(begin, first * element_bytes);
+    end = std::max(end, (first + count) * element_bytes);
+  };
+  const bool in_place = place == Place::kIn;
+  if (has_result) cover(in_place ? InPlaceRecvOffset(spec, rank) : 0, RecvCount(spec, group.size()));
+  if (has_input && in_place) cover(InPlaceSendOffset(spec, rank), SendCount(spec, group.size()));
+  int64_t wrong = CountChangedPoison(output_.get(), begin, element_bytes);
+  const size_t guarded = LargerBytes(spec, group.size()) + kGuardBytes;
+  wrong += CountChangedPoison(output_.get() + end, guarded - end, element_bytes);
+
+  // In place, the root of a scatter has its part already: its result is a piece of the input that must not change.
+  const bool scatters_in_place = in_place && has_input && spec.kind == Kind::kScatter;
+  if (has_result && !scatters_in_place) wrong += CountWrongResults(spec, group, seed, Recv(spec, place, rank, 0));
+  // Other results in place overwrite the input.
+  if (has_input && (!in_place || !has_result || scatters_in_place)) {
+    const Sequence input = MakeInput(SpecOf(spec, group.size(), seed), rank);
+    wrong += input.CountDifferent(0, SendCount(spec, group.size()), Send(spec, place, rank, 0));
   }
   return wrong;
 }

@@ -1,5 +1,8 @@
 // CallSpec: one collective call as annulus-perf measures it, its buffers' sizes, and how to make it through the C API.
 //
+// sendrecv stands among the collectives: every rank sends to the next one and receives from the previous one, as two
+// asynchronous messages. A single rank, which has nobody to send to, copies.
+//
 // Threads: plain functions and values; the communicator's own rules hold for the calls.
 #pragma once
 
@@ -9,13 +12,26 @@
 #include <cstddef>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 namespace annulus::perf {
 
-enum class Kind { kAllreduce, kReduceScatter, kAllgather, kBroadcast, kReduce, kBarrier };
+enum class Kind {
+  kAllreduce,
+  kReduceScatter,
+  kAllgather,
+  kBroadcast,
+  kReduce,
+  kGather,
+  kScatter,
+  kAlltoall,
+  kSendrecv,
+  kBarrier
+};
 
-inline constexpr std::array kAllKinds = {Kind::kAllreduce, Kind::kReduceScatter, Kind::kAllgather,
-                                         Kind::kBroadcast, Kind::kReduce,        Kind::kBarrier};
+inline constexpr std::array kAllKinds = {Kind::kAllreduce, Kind::kReduceScatter, Kind::kAllgather, Kind::kBroadcast,
+                                         Kind::kReduce,    Kind::kGather,        Kind::kScatter,   Kind::kAlltoall,
+                                         Kind::kSendrecv,  Kind::kBarrier};
 // In the order of their numbers.
 inline constexpr std::array kAllTypes = {ANNULUS_INT32,   ANNULUS_INT64,   ANNULUS_FLOAT16,     ANNULUS_BFLOAT16,
                                          ANNULUS_FLOAT32, ANNULUS_FLOAT64, ANNULUS_INT8,        ANNULUS_UINT8,
@@ -31,13 +47,17 @@ std::optional<annulus_op_t> ParseOp(std::string_view name);
 
 bool HasOp(Kind kind);
 bool HasRoot(Kind kind);
+bool HasInPlaceForm(Kind kind);
+// Whether `rank` gives something, and whether it gets something.
+bool HasInput(Kind kind, int root, int rank);
+bool HasResult(Kind kind, int root, int rank);
 
 struct CallSpec {
   Kind kind = Kind::kAllreduce;
   annulus_type_t type = ANNULUS_FLOAT32;
   annulus_op_t op = ANNULUS_SUM;
   int root = 0;
-  size_t count = 0;  // As the collective takes it: per rank for reduce_scatter and allgather.
+  size_t count = 0;  // As the collective takes it: per rank where a buffer holds a part for every rank.
 };
 
 // The spec whose larger buffer has `bytes`, rounded up to whole elements for every rank. Barrier: count 0.
@@ -52,11 +72,13 @@ size_t LargerBytes(const CallSpec& spec, int nranks);
 size_t InPlaceSendOffset(const CallSpec& spec, int rank);
 size_t InPlaceRecvOffset(const CallSpec& spec, int rank);
 
-// Bytes that a ring sends over each link, per byte of the table's size: what turns algbw into busbw.
+// Bytes over the busiest link in one direction, per byte of the table's size: what turns algbw into busbw, as in
+// nccl-tests.
 double BusFactor(Kind kind, int nranks);
 
 annulus_status_t Call(annulus_comm_t* comm, const CallSpec& spec, const void* send, void* recv);
+// Starts the call and adds its requests, of which sendrecv has two, to `requests`.
 annulus_status_t Start(annulus_comm_t* comm, const CallSpec& spec, const void* send, void* recv,
-                       annulus_request_t** request);
+                       std::vector<annulus_request_t*>* requests);
 
 }  // namespace annulus::perf

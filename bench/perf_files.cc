@@ -88,7 +88,7 @@ class JsonWriter final : public Report {
                    {"root", HasRoot(row.spec.kind) ? Json(row.spec.root) : Json()},
                    {"limit_us", row.limit_us},
                    {"out_of_place", FormJson(row.out, row.OutShare())}};
-    if (row.spec.kind != Kind::kBarrier) result["in_place"] = FormJson(row.in, row.InShare());
+    if (HasInPlaceForm(row.spec.kind)) result["in_place"] = FormJson(row.in, row.InShare());
     document_["results"].push_back(std::move(result));
   }
 
@@ -116,7 +116,7 @@ class CsvWriter final : public Report {
 
   void Add(const Row& row) override {
     AddForm(row, "out_of_place", row.out, row.OutShare());
-    if (row.spec.kind != Kind::kBarrier) AddForm(row, "in_place", row.in, row.InShare());
+    if (HasInPlaceForm(row.spec.kind)) AddForm(row, "in_place", row.in, row.InShare());
   }
 
   void End(int64_t) override { out_.flush(); }

@@ -22,6 +22,9 @@ namespace {
 constexpr Effort kEffort = {3, 0, 0.1};
 constexpr size_t kLatencyBytes = 8;
 
+// All data of a gather or scatter passes through one rank, while the probes load all ranks alike.
+bool HasLimit(Kind kind) { return kind != Kind::kGather && kind != Kind::kScatter && kind != Kind::kBarrier; }
+
 uint64_t Fnv1a(std::string_view text, uint64_t hash = 0xcbf29ce484222325u) {
   for (const char c : text) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3u;
   return hash;
@@ -92,8 +95,9 @@ Status Limit::SetUpProbe(Group& group, const annulus_config_t& config, Arena are
 
 Status Limit::Measure(Group& group, Kind kind, size_t bytes, double* median_us) {
   *median_us = 0;
-  if (!probe_ || kind == Kind::kBarrier) return Status();
+  if (!probe_ || !HasLimit(kind)) return Status();
   const size_t pass_bytes = probe_->PassBytes(kind, bytes, group.size());
+  if (pass_bytes == 0) return Status();
   const auto key = std::make_pair(HasRoot(kind), pass_bytes);
   if (const auto found = measured_.find(key); found != measured_.end()) {
     *median_us = found->second;

@@ -6,6 +6,8 @@
 //  * TCP: every rank sends to the next what the ring sends, and receives as much from the previous one, both at once,
 //    over one plain socket per link; nothing is reduced.
 //
+// gather and scatter have no limit: all their data passes through one rank, while the probes load all ranks alike.
+//
 // Threads: one thread at a time; collective: all ranks call it in the same order.
 #pragma once
 
@@ -27,7 +29,7 @@ namespace annulus::perf {
 class Probe {
  public:
   virtual ~Probe() = default;
-  // The work that this probe does for one call.
+  // The work that this probe does for one call; 0 when it says nothing about calls of that kind.
   virtual size_t PassBytes(Kind kind, size_t bytes, int nranks) const = 0;
   // Does it once. `variant` is one of the `variants` ways to do it; the quickest counts.
   virtual Status Pass(Kind kind, size_t pass_bytes, int variant) = 0;

@@ -36,6 +36,7 @@ class SocketProbe final : public Probe {
   int from_prev_ = -1;
   bool opens_chain_ = false;   // Rank 0: a chain brings it nothing.
   bool closes_chain_ = false;  // The last rank: a chain ends there.
+  bool mixed_ = false;         // Some links are no TCP links.
 };
 
 }  // namespace annulus::perf

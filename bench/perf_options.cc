@@ -84,9 +84,12 @@ void Declare(CLI::App& app, Words& words, Options& options) {
                  "int8, uint8, int32, uint32, int64, uint64, float8_e4m3, float8_e5m2, float16, bfloat16, float32, "
                  "float64 or all")
       ->delimiter(',');
-  app.add_option("--collective", words.kinds, "allreduce, reduce_scatter, allgather, broadcast, reduce, barrier or all")
+  app.add_option("--collective", words.kinds,
+                 "allreduce, reduce_scatter, allgather, broadcast, reduce, gather, scatter, alltoall, sendrecv (to the "
+                 "next rank, from the previous one), barrier or all")
       ->delimiter(',');
-  app.add_option("-r,--root", options.root, "root of broadcast and reduce")->check(CLI::NonNegativeNumber);
+  app.add_option("-r,--root", options.root, "root of broadcast, reduce, gather and scatter")
+      ->check(CLI::NonNegativeNumber);
   app.add_option("-c,--check", words.check, "1 = check every element of the results")->check(CLI::Range(0, 1));
   app.add_option("-m,--async", options.async_calls, "calls in flight at once; 1 = blocking calls")
       ->check(CLI::Range(1, 1024));

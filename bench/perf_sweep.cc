@@ -39,19 +39,21 @@ std::vector<CallSpec> Specs(const Options& options, int nranks) {
 class CallPass {
  public:
   CallPass(Group& group, const CallSpec& spec, const Buffers& buffers, Place place, int calls)
-      : group_(group), spec_(spec), buffers_(buffers), place_(place), requests_(static_cast<size_t>(calls)) {}
+      : group_(group), spec_(spec), buffers_(buffers), place_(place), calls_(calls) {
+    requests_.reserve(2 * static_cast<size_t>(calls));  // Of sendrecv every call has two.
+  }
 
   Status operator()() {
     const int rank = group_.rank();
-    if (requests_.size() == 1) {
+    if (calls_ == 1) {
       void* const recv = buffers_.Recv(spec_, place_, rank, 0);
       return group_.Check(Call(group_.comm(), spec_, buffers_.Send(spec_, place_, rank, 0), recv));
     }
-    for (size_t i = 0; i < requests_.size(); ++i) {
-      const int copy = static_cast<int>(i);
+    requests_.clear();
+    for (int copy = 0; copy < calls_; ++copy) {
       void* const recv = buffers_.Recv(spec_, place_, rank, copy);
       ANNULUS_RETURN_IF_ERROR(
-          group_.Check(Start(group_.comm(), spec_, buffers_.Send(spec_, place_, rank, copy), recv, &requests_[i])));
+          group_.Check(Start(group_.comm(), spec_, buffers_.Send(spec_, place_, rank, copy), recv, &requests_)));
     }
     for (annulus_request_t* request : requests_) {
       ANNULUS_RETURN_IF_ERROR(group_.Check(annulus_request_wait(request, -1)));
@@ -65,6 +67,7 @@ class CallPass {
   const CallSpec& spec_;
   const Buffers& buffers_;
   Place place_;
+  int calls_;
   std::vector<annulus_request_t*> requests_;
 };
 
@@ -85,7 +88,7 @@ class Sweep {
     row->spec = spec;
     row->bytes = LargerBytes(spec, group_.size());
     ANNULUS_RETURN_IF_ERROR(MeasureForm(spec, Place::kOut, row->bytes, &row->out));
-    if (spec.kind != Kind::kBarrier) ANNULUS_RETURN_IF_ERROR(MeasureForm(spec, Place::kIn, row->bytes, &row->in));
+    if (HasInPlaceForm(spec.kind)) ANNULUS_RETURN_IF_ERROR(MeasureForm(spec, Place::kIn, row->bytes, &row->in));
     return limit_->Measure(group_, spec.kind, row->bytes, &row->limit_us);
   }
 

@@ -57,8 +57,9 @@ class Table final : public Report {
     }
     out_ << "# time: median over the calls, each as the slowest rank saw it. algbw = size / time, in GB/s (10^9 "
             "bytes).\n"
-         << "# busbw = algbw x 2(n-1)/n for allreduce, (n-1)/n for reduce_scatter and allgather, 1 for the others.\n"
-         << "# lim% = the limit's time / time. #wrong = wrong elements on all ranks ("
+         << "# busbw = algbw x 2(n-1)/n for allreduce, (n-1)/n for reduce_scatter, allgather, gather, scatter and "
+            "alltoall, 1 for the others.\n"
+         << "# lim% = the limit's time / time; gather and scatter have none. #wrong = wrong elements on all ranks ("
          << (options.check ? "all are compared, without tolerance" : "not checked: -c 0") << ").\n";
     if (options.async_calls > 1) out_ << "# " << options.async_calls << " asynchronous calls in flight at once\n";
   }
@@ -72,7 +73,7 @@ class Table final : public Report {
                    barrier ? "-" : TypeName(row.spec.type), HasOp(kind_) ? OpName(row.spec.op) : "-",
                    HasRoot(kind_) ? std::to_string(row.spec.root).c_str() : "-")
          << Form(row.out, row.OutShare());
-    if (!barrier) out_ << Form(row.in, row.InShare());
+    if (HasInPlaceForm(kind_)) out_ << Form(row.in, row.InShare());
     out_ << std::endl;  // Each row is seen as soon as it is known.
   }
 
@@ -85,8 +86,8 @@ class Table final : public Report {
     constexpr int kCallWidth = sizeof(kCallColumns) - 1, kFormWidth = sizeof(kFormColumns) - 1;
     out_ << "#\n"
          << Format("# %-*s | %-*s", kCallWidth - 2, KindName(kind), kFormWidth - 3, "out of place")
-         << (kind == Kind::kBarrier ? "" : " | in place") << "\n"
-         << kCallColumns << kFormColumns << (kind == Kind::kBarrier ? "" : kFormColumns) << "\n";
+         << (HasInPlaceForm(kind) ? " | in place" : "") << "\n"
+         << kCallColumns << kFormColumns << (HasInPlaceForm(kind) ? kFormColumns : "") << "\n";
   }
 
   std::ostream& out_;

@@ -61,7 +61,7 @@ TEST(ParseOptions, WrongWordsNameTheOptionAndWhatIsAllowed) {
   for (const auto& [words, expected] : std::vector<std::pair<std::vector<const char*>, const char*>>{
            {{"-d", "float8"}, "-d: 'float8' is unknown; use int32"},
            {{"-o", "xor"}, "-o: 'xor' is unknown; use sum"},
-           {{"--collective", "alltoall"}, "--collective: 'alltoall' is unknown"},
+           {{"--collective", "allsum"}, "--collective: 'allsum' is unknown; use allreduce"},
            {{"-b", "4Q"}, "-b: '4Q' is not a size"},
            {{"-b", "0"}, "-b: the smallest size"},
            {{"-b", "2K", "-e", "1K"}, "-e: less than -b"},

@@ -60,6 +60,10 @@ TEST(BusFactor, IsWhatTheRingSends) {
   EXPECT_DOUBLE_EQ(BusFactor(Kind::kAllgather, 4), 0.75);
   EXPECT_DOUBLE_EQ(BusFactor(Kind::kBroadcast, 4), 1);
   EXPECT_DOUBLE_EQ(BusFactor(Kind::kReduce, 4), 1);
+  EXPECT_DOUBLE_EQ(BusFactor(Kind::kGather, 4), 0.75);
+  EXPECT_DOUBLE_EQ(BusFactor(Kind::kScatter, 4), 0.75);
+  EXPECT_DOUBLE_EQ(BusFactor(Kind::kAlltoall, 4), 0.75);
+  EXPECT_DOUBLE_EQ(BusFactor(Kind::kSendrecv, 4), 1);
   EXPECT_DOUBLE_EQ(BusFactor(Kind::kAllreduce, 1), 0);
 }
 
@@ -68,6 +72,26 @@ TEST(SpecForBytes, RoundsUpToWholeElementsOfEveryRank) {
   const CallSpec gather = SpecForBytes(Kind::kAllgather, ANNULUS_FLOAT32, ANNULUS_SUM, 0, 8, 4);
   EXPECT_EQ(gather.count, 1u);
   EXPECT_EQ(LargerBytes(gather, 4), 16u);
+}
+
+TEST(SpecForBytes, TheSizeIsThatOfTheLargerBuffer) {
+  for (const Kind kind : kAllKinds) {
+    if (kind == Kind::kBarrier) continue;
+    const CallSpec spec = SpecForBytes(kind, ANNULUS_INT8, ANNULUS_SUM, 0, 12, 3);
+    EXPECT_EQ(LargerBytes(spec, 3), 12u) << KindName(kind);
+    EXPECT_EQ(SendCount(spec, 3) == 4u, kind == Kind::kAllgather || kind == Kind::kGather) << KindName(kind);
+    EXPECT_EQ(RecvCount(spec, 3) == 4u, kind == Kind::kReduceScatter || kind == Kind::kScatter) << KindName(kind);
+  }
+}
+
+TEST(Reports, CallsWithoutAnInPlaceFormHaveOneForm) {
+  Row row = SampleRow();
+  for (const Kind kind : {Kind::kAlltoall, Kind::kSendrecv, Kind::kBarrier}) {
+    row.spec.kind = kind;
+    EXPECT_EQ(Written(TableReport, row).find("in place"), std::string::npos) << KindName(kind);
+    EXPECT_EQ(Written(CsvReport, row).find("in_place"), std::string::npos) << KindName(kind);
+    EXPECT_EQ(Written(JsonReport, row).find("in_place"), std::string::npos) << KindName(kind);
+  }
 }
 
 TEST(JsonReport, HoldsConfigMachineAndRows) {

@@ -58,7 +58,8 @@ TEST_P(EveryCollective, IsRightInEveryTypeAndOperation) {
 INSTANTIATE_TEST_SUITE_P(Ranks, EveryCollective,
                          testing::Combine(testing::Values(2, 3), testing::Values("shm", "tcp"),
                                           testing::Values(Sweep{"allreduce", 5}, Sweep{"reduce_scatter", 5},
-                                                          Sweep{"reduce", 5}, Sweep{"allgather,broadcast", 2})));
+                                                          Sweep{"reduce", 5}, Sweep{"allgather,broadcast", 2},
+                                                          Sweep{"gather,scatter,alltoall,sendrecv", 4})));
 
 TEST(Perf, TimesABarrier) {
   LauncherRun run(Perf(3, std::string("--collective barrier ") + kQuick));
@@ -69,9 +70,10 @@ TEST(Perf, TimesABarrier) {
 TEST(Perf, MeasuresTheLimitOfBothTransports) {
   for (const char* transport : {"shm", "tcp"}) {
     const std::string json_path = Temporary("limit.json");
-    LauncherRun run(
-        Perf(3, std::string("-b 64K -e 64K --collective allreduce,broadcast ") + kQuick + " --json " + json_path,
-             {std::string("ANNULUS_TRANSPORT=") + transport}));
+    LauncherRun run(Perf(3,
+                         std::string("-b 64K -e 64K --collective allreduce,broadcast,alltoall,sendrecv ") + kQuick +
+                             " --json " + json_path,
+                         {std::string("ANNULUS_TRANSPORT=") + transport}));
     ASSERT_EQ(run.Finish(), 0) << run.out() << run.err();
     const auto json = nlohmann::json::parse(ReadFile(json_path));
     EXPECT_EQ(json["machine"]["links"], std::string(transport) == "shm" ? "shared memory" : "TCP");
@@ -79,10 +81,41 @@ TEST(Perf, MeasuresTheLimitOfBothTransports) {
   }
 }
 
+TEST(Perf, GatherAndScatterHaveNoLimit) {
+  LauncherRun run(
+      Perf(2, std::string("-b 1K -e 1K --collective gather,scatter --csv ") + Temporary("root.csv") + " " + kQuick));
+  ASSERT_EQ(run.Finish(), 0) << run.out() << run.err();
+  const std::string csv = ReadFile(Temporary("root.csv"));
+  EXPECT_NE(csv.find("gather,2,shared memory,1024,128,float32,,0,in_place,"), std::string::npos) << csv;
+  // No limit's time, no share of it, nothing wrong.
+  EXPECT_NE(csv.find(",0,0,0\n"), std::string::npos) << csv;
+}
+
 TEST(Perf, AsynchronousCallsAreRight) {
   LauncherRun run(Perf(2, std::string("-b 1K -e 100K -f 10 -m 4 --limit 0 ") + kQuick));
   EXPECT_EQ(run.Finish(), 0) << run.out() << run.err();
   EXPECT_NE(run.out().find("4 asynchronous calls"), std::string::npos);
+}
+
+TEST(Perf, AsynchronousDirectExchangeIsRight) {
+  LauncherRun run(Perf(3, std::string("-b 1K -e 100K -f 10 -m 4 -r 2 --limit 0 --collective "
+                                      "gather,scatter,alltoall,sendrecv ") +
+                              kQuick));
+  EXPECT_EQ(run.Finish(), 0) << run.out() << run.err();
+}
+
+TEST(Perf, SeesWrongElementsOfDirectExchange) {
+  for (const char* collective : {"gather", "scatter", "alltoall", "sendrecv"}) {
+    for (const char* root : {"0", "1"}) {
+      LauncherRun run(Perf(2, std::string("-b 1K -e 1K --limit 0 --corrupt 3 --collective ") + collective + " -r " +
+                                  root + " " + kQuick));
+      EXPECT_EQ(run.Finish(), 3) << run.out() << run.err();
+      const bool one_form = std::string(collective) == "alltoall" || std::string(collective) == "sendrecv";
+      // Two checks of each form.
+      const std::string told = std::string("# wrong elements: ") + (one_form ? "6" : "12");
+      EXPECT_NE(run.out().find(told), std::string::npos) << run.out();
+    }
+  }
 }
 
 TEST(Perf, CountsWrongElementsAndFails) {
