@@ -5,10 +5,12 @@
 
 #include <annulus.h>
 #include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
 
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -116,10 +118,26 @@ struct Collective {
         return function(comm, from, to, count, static_cast<annulus_type_t>(element), static_cast<Numbers>(numbers)...,
                         request);
       };
-      return Request{self, self->Start(send, recv, call)};
+      return Request{self, self->Start({send, recv, call})};
     });
   }
 };
+
+// (array, out, count, type) of an allreduce.
+using Member = std::tuple<py::object, py::object, size_t, int>;
+
+Request AllreduceGroup(const Self& self, const std::vector<Member>& members, int op) {
+  std::vector<Handle::Collective> collectives;
+  for (const auto& [array, out, number_of_elements, element] : members) {
+    const size_t count = number_of_elements;
+    const auto type = static_cast<annulus_type_t>(element);
+    const auto call = [=](Comm comm, const void* from, void* to, AsyncRequest request) {
+      return annulus_allreduce_async(comm, from, to, count, type, static_cast<annulus_op_t>(op), request);
+    };
+    collectives.push_back({array, out, call});
+  }
+  return Request{self, self->StartGroup(collectives)};
+}
 
 void DefineCollectives(py::class_<Handle, Self>* type) {
   Collective<annulus_op_t>::Define(type, "allreduce", annulus_allreduce_async);
@@ -132,7 +150,7 @@ void DefineCollectives(py::class_<Handle, Self>* type) {
                 return annulus_broadcast_async(comm, from, to == nullptr ? const_cast<void*>(from) : to, count,
                                                static_cast<annulus_type_t>(element), root, request);
               };
-              return Request{self, self->Start(send, recv, call)};
+              return Request{self, self->Start({send, recv, call})};
             });
   Collective<annulus_op_t, int>::Define(type, "reduce", annulus_reduce_async);
   Collective<int>::Define(type, "gather", annulus_gather_async);
@@ -142,19 +160,21 @@ void DefineCollectives(py::class_<Handle, Self>* type) {
     const auto call = [=](Comm comm, const void* from, void*, AsyncRequest request) {
       return annulus_send_async(comm, from, count, static_cast<annulus_type_t>(element), peer, request);
     };
-    return Request{self, self->Start(array, py::none(), call)};
+    return Request{self, self->Start({array, py::none(), call})};
   });
   type->def("recv", [](const Self& self, const py::object& array, size_t count, int element, int peer) {
     const auto call = [=](Comm comm, const void*, void* to, AsyncRequest request) {
       return annulus_recv_async(comm, to, count, static_cast<annulus_type_t>(element), peer, request);
     };
-    return Request{self, self->Start(py::none(), array, call)};
+    return Request{self, self->Start({py::none(), array, call})};
   });
   type->def("barrier", [](const Self& self) {
-    return Request{self, self->Start(py::none(), py::none(), [](Comm comm, const void*, void*, AsyncRequest request) {
-                     return annulus_barrier_async(comm, request);
-                   })};
+    const auto call = [](Comm comm, const void*, void*, AsyncRequest request) {
+      return annulus_barrier_async(comm, request);
+    };
+    return Request{self, self->Start({py::none(), py::none(), call})};
   });
+  type->def("allreduce_group", &AllreduceGroup);
 }
 
 std::shared_ptr<Handle> Split(Handle* self, int colour, int key) {
@@ -215,6 +235,7 @@ PYBIND11_MODULE(_core, module) {
       .def_property_readonly("closed", &Handle::closed)
       .def("split", &Split)
       .def("dup", &Duplicate)
+      .def("set_priority", &Handle::SetPriority)
       .def("abort", &Handle::Abort)
       .def("close", &Handle::Close)
       .def("abandon", &Handle::Abandon);

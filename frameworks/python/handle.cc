@@ -14,14 +14,22 @@ namespace {
 // How long a signal such as Ctrl-C may go unseen.
 constexpr int64_t kSignalCheckMs = 50;
 
-Lent Lend(const py::object& array, int flags) {
+struct Buffers {
+  const void* send = nullptr;
+  void* recv = nullptr;
+};
+
+void* LendOne(const py::object& array, int flags, Work* work) {
   if (array.is_none()) return nullptr;
   auto buffer = std::make_unique<Py_buffer>();
   if (PyObject_GetBuffer(array.ptr(), buffer.get(), flags) != 0) throw py::error_already_set();
-  return Lent(buffer.release());
+  work->lent.emplace_back(buffer.release());
+  return work->lent.back()->buf;
 }
 
-void* DataOf(const Lent& lent) { return lent == nullptr ? nullptr : lent->buf; }
+Buffers Lend(const Handle::Collective& collective, Work* work) {
+  return {LendOne(collective.send, PyBUF_SIMPLE, work), LendOne(collective.recv, PyBUF_WRITABLE, work)};
+}
 
 }  // namespace
 
@@ -53,21 +61,53 @@ std::shared_ptr<Handle> Handle::Derive(const Maker& maker) {
   return made == nullptr ? nullptr : std::make_shared<Handle>(made);
 }
 
-std::shared_ptr<Work> Handle::Start(const py::object& send, const py::object& recv, const Call& call) {
+std::shared_ptr<Work> Handle::Start(const Collective& collective) {
   if (closed()) throw Failure::Closed();
   auto work = std::make_shared<Work>();
-  work->send = Lend(send, PyBUF_SIMPLE);
-  work->recv = Lend(recv, PyBUF_WRITABLE);
+  const Buffers buffers = Lend(collective, work.get());
   Reap();
   {
     py::gil_scoped_release release;
     std::shared_lock<std::shared_mutex> using_it(use_);
     if (closed()) throw Failure::Closed();
-    const annulus_status_t status = call(comm_, DataOf(work->send), DataOf(work->recv), &work->request);
+    const annulus_status_t status = collective.call(comm_, buffers.send, buffers.recv, &work->request);
     if (status != ANNULUS_OK) throw Failure::OfCommunicator(status, comm_);
   }
   works_.push_back(work);
   return work;
+}
+
+std::shared_ptr<Work> Handle::StartGroup(const std::vector<Collective>& collectives) {
+  if (closed()) throw Failure::Closed();
+  auto work = std::make_shared<Work>();
+  std::vector<Buffers> buffers;
+  for (const Collective& collective : collectives) buffers.push_back(Lend(collective, work.get()));
+  Reap();
+  std::optional<Failure> failure;
+  const auto check = [&](annulus_status_t status) {
+    if (status != ANNULUS_OK && !failure) failure = Failure::OfCommunicator(status, comm_);
+    return status == ANNULUS_OK;
+  };
+  // With the GIL, so that no other thread's call gets into the group: nothing here waits for other ranks.
+  std::shared_lock<std::shared_mutex> using_it(use_);
+  if (closed()) throw Failure::Closed();
+  if (check(annulus_group_start(comm_))) {
+    for (size_t i = 0; i < collectives.size(); ++i)
+      check(collectives[i].call(comm_, buffers[i].send, buffers[i].recv, nullptr));
+    // What was not refused is queued all the same, and has its arrays until it is done.
+    if (check(annulus_group_end(comm_, &work->request))) works_.push_back(work);
+  }
+  using_it.unlock();
+  if (failure) throw Failure(*failure);
+  return work;
+}
+
+void Handle::SetPriority(int priority) {
+  py::gil_scoped_release release;
+  std::shared_lock<std::shared_mutex> using_it(use_);
+  if (closed()) throw Failure::Closed();
+  const annulus_status_t status = annulus_comm_set_priority(comm_, priority);
+  if (status != ANNULUS_OK) throw Failure::OfCommunicator(status, comm_);
 }
 
 void Handle::Reap() {
@@ -118,8 +158,7 @@ void Handle::Finish(const std::shared_ptr<Work>& work, std::optional<Failure> fa
   work->failure = std::move(failure);
   const auto place = std::find(works_.begin(), works_.end(), work);
   if (place != works_.end()) works_.erase(place);
-  work->send.reset();
-  work->recv.reset();
+  work->lent.clear();
 }
 
 void Handle::FreeRequest(Work* work) {

@@ -15,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <shared_mutex>
+#include <vector>
 
 #include "frameworks/python/failure.h"
 
@@ -30,10 +31,9 @@ struct ReleaseBuffer {
 // An array's memory, lent to the library: until it is given back the array is neither freed nor resized.
 using Lent = std::unique_ptr<Py_buffer, ReleaseBuffer>;
 
-// One asynchronous collective. All members are guarded by the GIL.
+// One asynchronous collective, or a group of them. All members are guarded by the GIL.
 struct Work {
-  Lent send;
-  Lent recv;
+  std::vector<Lent> lent;
   annulus_request_t* request = nullptr;
   int waiters = 0;  // Threads that are using `request` without the GIL.
   bool done = false;
@@ -44,6 +44,12 @@ class Handle {
  public:
   // Queues a collective on (comm, sendbuf, recvbuf).
   using Call = std::function<annulus_status_t(annulus_comm_t*, const void*, void*, annulus_request_t**)>;
+  // A collective and its two C-contiguous buffers, either of which may be None.
+  struct Collective {
+    pybind11::object send;
+    pybind11::object recv;
+    Call call;
+  };
   // Makes a communicator, from another one where `comm` is not null.
   using Maker = std::function<annulus_status_t(annulus_comm_t* comm, annulus_comm_t** made)>;
 
@@ -58,8 +64,14 @@ class Handle {
   // Makes one out of this one's ranks; null for a rank that takes no part in it. Throws a Failure.
   std::shared_ptr<Handle> Derive(const Maker& maker);
 
-  // Starts a collective on two C-contiguous buffers, either of which may be None. Throws a Failure.
-  std::shared_ptr<Work> Start(const pybind11::object& send, const pybind11::object& recv, const Call& call);
+  // Queues a collective. Throws a Failure.
+  std::shared_ptr<Work> Start(const Collective& collective);
+
+  // Queues several as a group. Throws a Failure, also when only one of them is refused.
+  std::shared_ptr<Work> StartGroup(const std::vector<Collective>& collectives);
+
+  // Of the collectives that are queued from now on. Throws a Failure.
+  void SetPriority(int priority);
 
   // Waits up to `timeout_ms`, or with -1 until the library ends it, and returns whether it is done. Python's signal
   // handlers run meanwhile, and what they raise ends the wait. Throws the work's Failure.

@@ -21,7 +21,7 @@ OPS = {
     "avg": lambda all_ranks: np.trunc(all_ranks.mean(axis=0)),
 }
 
-annulus.init(timeout_ms=20000)
+annulus.init(timeout_ms=20000, priorities=1)
 RANK, SIZE = annulus.rank(), annulus.size()
 
 
@@ -114,6 +114,21 @@ def shapes():
     assert (annulus.allreduce(large, out=large) == SIZE * (SIZE + 1) / 2).all()
 
 
+def groups():
+    arrays = [of_rank(RANK, np.dtype(name), shape)
+              for name in ("float32", "int32") for shape in ((3,), (200, 7), (0,), (), (5000,))]
+    expected = [everyones(array.dtype, array.shape).sum(axis=0) for array in arrays]
+    for result, array, right in zip(annulus.allreduce_group(arrays), arrays, expected):
+        same(result, right, array.dtype)
+    request = annulus.allreduce_group_async(arrays, "sum", in_place=True)
+    alone = annulus.allreduce_async(np.array([1.0]))  # Behind it.
+    assert all(result is array for result, array in zip(request.wait(), arrays))
+    for array, right in zip(arrays, expected):
+        same(array, right, array.dtype)
+    assert alone.wait()[0] == SIZE
+    assert annulus.allreduce_group([]) == []
+
+
 def communicators():
     world = annulus.world()
     assert (world.rank, world.size, world.local_rank, world.local_size) == (RANK, SIZE, RANK, SIZE)
@@ -129,6 +144,11 @@ def communicators():
     assert copy.closed and not world.closed
     backwards.close()
     backwards.close()
+    world.set_priority(3)
+    requests = [world.allreduce_async(np.array([1.0])) for _ in range(10)]
+    world.set_priority(5)
+    assert world.allreduce(np.array([2.0]))[0] == 2 * SIZE and [each.wait()[0] for each in requests] == [SIZE] * 10
+    world.set_priority(0)
 
 
 for each in DTYPES:
@@ -136,6 +156,7 @@ for each in DTYPES:
     movements(each)
     messages(each)
 shapes()
+groups()
 communicators()
 assert annulus.is_initialized()
 annulus.finalize()

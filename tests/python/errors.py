@@ -51,7 +51,10 @@ assert (error.status, error.rank) == (annulus.Status.INVALID_ARGUMENT, RANK) and
 shifted = np.ones(5)
 refuses(annulus.InvalidArgument, "overlap", annulus.allreduce, shifted[:4], out=shifted[1:])
 unaligned = np.frombuffer(bytearray(9), np.uint8)[1:].view(np.float64)
-refuses(annulus.InvalidArgument, "not aligned", annulus.allreduce, unaligned)
+refuses(ValueError, "array is not aligned to its element's 8 bytes", annulus.allreduce, unaligned)
+refuses(ValueError, "array 1 is not C-contiguous", annulus.allreduce_group, [grid, grid.T])
+refuses(ValueError, "out is read-only", annulus.allreduce_group, [frozen], in_place=True)
+refuses(annulus.InvalidArgument, "priorities", annulus.world().set_priority, 1)
 assert annulus.allreduce(np.ones(2)).tolist() == [SIZE, SIZE]
 
 # -- Seen by all -------------------------------------------------------------------------------------------------------

@@ -123,7 +123,7 @@ for name in annulus.__all__:
         [(p.name, p.default) for p in ours.parameters.values()], name
     assert function.__doc__ or name.endswith("_async"), name
 assert {n for n in vars(annulus.Communicator) if not n.startswith("_")} - set(annulus.__all__) == {
-    "split", "dup", "close", "closed"}
+    "split", "dup", "close", "closed", "set_priority"}
 """)
 
     def test_the_pages_are_true(self):

@@ -11,7 +11,7 @@ The functions of this module are those of `annulus.world()`, the Communicator th
 """
 
 import atexit
-from typing import Optional, Union
+from typing import List, Optional, Sequence, Union
 
 from annulus import _core
 from annulus._arrays import Array
@@ -22,10 +22,11 @@ from annulus._request import Request
 __version__ = _core.version()
 __all__ = [
     "Aborted", "Communicator", "Error", "InvalidArgument", "Mismatch", "PeerLost", "Request", "Status", "Timeout",
-    "abort", "allgather", "allgather_async", "allreduce", "allreduce_async", "alltoall", "alltoall_async", "barrier",
-    "barrier_async", "broadcast", "broadcast_async", "finalize", "gather", "gather_async", "init", "is_initialized",
-    "local_rank", "local_size", "rank", "recv", "recv_async", "reduce", "reduce_async", "reduce_scatter",
-    "reduce_scatter_async", "scatter", "scatter_async", "send", "send_async", "size", "world",
+    "abort", "allgather", "allgather_async", "allreduce", "allreduce_async", "allreduce_group",
+    "allreduce_group_async", "alltoall", "alltoall_async", "barrier", "barrier_async", "broadcast", "broadcast_async",
+    "finalize", "gather", "gather_async", "init", "is_initialized", "local_rank", "local_size", "rank", "recv",
+    "recv_async", "reduce", "reduce_async", "reduce_scatter", "reduce_scatter_async", "scatter", "scatter_async",
+    "send", "send_async", "size", "world",
 ]
 
 _world: Optional[Communicator] = None
@@ -85,6 +86,14 @@ def allreduce(array: Array, op: str = "sum", out: Optional[Array] = None) -> Arr
 
 def allreduce_async(array: Array, op: str = "sum", out: Optional[Array] = None) -> Request[Array]:
     return world().allreduce_async(array, op, out)
+
+
+def allreduce_group(arrays: Sequence[Array], op: str = "sum", in_place: bool = False) -> List[Array]:
+    return world().allreduce_group(arrays, op, in_place)
+
+
+def allreduce_group_async(arrays: Sequence[Array], op: str = "sum", in_place: bool = False) -> Request[List[Array]]:
+    return world().allreduce_group_async(arrays, op, in_place)
 
 
 def reduce(array: Array, root: int = 0, op: str = "sum", out: Optional[Array] = None) -> Optional[Array]:

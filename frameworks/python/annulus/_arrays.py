@@ -30,6 +30,8 @@ def check(array: Array, what: str) -> int:
     if not array.flags.c_contiguous:
         raise ValueError(f"{what} is not C-contiguous (shape {array.shape}, strides {array.strides}), and Annulus makes no"
                          " copies; numpy.ascontiguousarray makes one")
+    if not array.flags.aligned:
+        raise ValueError(f"{what} is not aligned to its element's {array.itemsize} bytes; numpy.copy is")
     return number
 
 

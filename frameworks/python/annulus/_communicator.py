@@ -5,7 +5,7 @@ import threading
 import weakref
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any, Callable, Optional, Type, TypeVar, Union
+from typing import Any, Callable, List, Optional, Sequence, Type, TypeVar, Union
 
 from annulus import _arrays, _core
 from annulus._arrays import Array
@@ -84,6 +84,11 @@ class Communicator:
         """A new communicator of the same ranks, with a queue of its own: for another thread, for example."""
         return Communicator._of(_interruptible(self._core.dup))
 
+    def set_priority(self, priority: int) -> None:
+        """Of the collectives that are started from now on, 0 at first: in the queue a higher one overtakes. All ranks must
+        set the same, and the setting priorities=1 allows it."""
+        self._core.set_priority(priority)
+
     def abort(self) -> None:
         """Fails all pending and later work on every rank with annulus.Aborted."""
         self._core.abort()
@@ -105,6 +110,16 @@ class Communicator:
         number = _arrays.check(array, "array")
         out = _arrays.output(array, out, array.shape)
         return Request(self._core.allreduce(array, out, array.size, number, _arrays.op_number(op)), out)
+
+    def allreduce_group_async(self, arrays: Sequence[Array], op: str = "sum",
+                              in_place: bool = False) -> "Request[List[Array]]":
+        number = _arrays.op_number(op)
+        outs, members = [], []
+        for index, array in enumerate(arrays):
+            element = _arrays.check(array, f"array {index}")
+            outs.append(_arrays.output(array, array if in_place else None, array.shape))
+            members.append((array, outs[-1], array.size, element))
+        return Request(self._core.allreduce_group(members, number), outs)
 
     def reduce_async(self, array: Array, root: int = 0, op: str = "sum",
                      out: Optional[Array] = None) -> "Request[Optional[Array]]":
@@ -172,6 +187,11 @@ class Communicator:
     def allreduce(self, array: Array, op: str = "sum", out: Optional[Array] = None) -> Array:
         """The reduction of all ranks' arrays, element by element. In place: out=array."""
         return self.allreduce_async(array, op, out).wait()
+
+    def allreduce_group(self, arrays: Sequence[Array], op: str = "sum", in_place: bool = False) -> List[Array]:
+        """allreduce of each array, with the same bits. Those of one type travel as one, without being copied together: many
+        small ones cost little more than a large one."""
+        return self.allreduce_group_async(arrays, op, in_place).wait()
 
     def reduce(self, array: Array, root: int = 0, op: str = "sum", out: Optional[Array] = None) -> Optional[Array]:
         """allreduce whose result only the root gets; the others get None, and their `out` is not used."""
