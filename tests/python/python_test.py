@@ -36,7 +36,7 @@ def header():
 def enumerators(name):
     """{name in lower case: number} of one of the header's enumerations."""
     body = re.search(r"typedef enum annulus_%s \{(.*?)\}" % name, header(), re.DOTALL).group(1)
-    return {each.lower(): int(number) for each, number in re.findall(r"ANNULUS_(\w+) = (\d+)", body)}
+    return {each.lower(): int(number) for each, number in re.findall(r"ANNULUS_(\w+) = (\d+)\b", body)}
 
 
 class Python(unittest.TestCase):
