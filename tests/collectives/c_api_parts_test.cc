@@ -157,7 +157,7 @@ void RunOne(annulus_comm_t* comm, const Job& job, int rank) {
   } else {
     ASSERT_EQ(RunPartsCall(comm, parts), ANNULUS_OK);
   }
-  if (recv.used) {
+  if (recv.used && !expected.empty()) {
     ASSERT_EQ(std::memcmp(out, expected.data(), expected.size()), 0) << "rank " << rank;
   }
 }
