@@ -40,7 +40,7 @@ void Pipeline::Prepare(Flight* flight) {
   if (step.recv_from >= 0) {
     flight->recv = step.kind == Step::Kind::kHold ? &holds_[step.recv_from] : &flight->own_recv;
     *flight->recv = Recv();
-    const Work::Place output = work_->OutputAt(step.output_offset);
+    const Work::Place output = step.store ? work_->OutputAt(step.output_offset) : Work::Place();
     const bool lands = step.kind == Step::Kind::kRelay && step.store && !step.reduce && step.bytes > 0 &&
                        output.bytes >= step.bytes && work_->device->host_accessible() &&
                        flight->source->limits().lands_in_user_memory;
@@ -158,8 +158,9 @@ Status Pipeline::PlanSend(Flight* flight) {
   const Step& step = flight->step;
   const bool any_memory = flight->target->limits().sends_user_memory;
   const bool host = work_->device->host_accessible();
-  const Work::Place input = work_->InputAt(step.input_offset);
-  const Work::Place output = work_->OutputAt(step.output_offset);
+  // A buffer that the step does not use may be null.
+  const Work::Place input = flight->recv == nullptr ? work_->InputAt(step.input_offset) : Work::Place();
+  const Work::Place output = step.store ? work_->OutputAt(step.output_offset) : Work::Place();
   if (any_memory && host && step.store && (step.reduce || Landed(*flight)) && output.bytes >= step.bytes) {
     flight->send.data = output.data;
   } else if (any_memory && flight->recv != nullptr) {

@@ -120,6 +120,28 @@ TEST_P(CollectivesTest, EverySizeAroundTheBoundariesInEveryForm) {
   });
 }
 
+TEST_P(CollectivesTest, BuffersThatARankDoesNotUseMayBeNull) {
+  const ClusterConfig c = config();
+  Cluster(c).Run([&c](annulus_comm_t* comm, int rank) {
+    for (size_t count : {size_t{3}, size_t{500000}}) {
+      std::vector<float> values(count, static_cast<float>(rank + 1));
+      const bool root = rank == 0;
+      std::vector<float> out(count);
+      ASSERT_EQ(
+          annulus_reduce(comm, values.data(), root ? out.data() : nullptr, count, ANNULUS_FLOAT32, ANNULUS_SUM, 0),
+          ANNULUS_OK);
+      ASSERT_EQ(annulus_broadcast(comm, root ? out.data() : nullptr, out.data(), count, ANNULUS_FLOAT32, 0),
+                ANNULUS_OK);
+      EXPECT_EQ(out, std::vector<float>(count, static_cast<float>(c.nranks * (c.nranks + 1) / 2)));
+      std::vector<float> all(root ? count * c.nranks : 0);
+      ASSERT_EQ(annulus_gather(comm, values.data(), root ? all.data() : nullptr, count, ANNULUS_FLOAT32, 0),
+                ANNULUS_OK);
+      ASSERT_EQ(annulus_scatter(comm, root ? all.data() : nullptr, out.data(), count, ANNULUS_FLOAT32, 0), ANNULUS_OK);
+      EXPECT_EQ(out, values);
+    }
+  });
+}
+
 TEST_P(CollectivesTest, LargeMessagesAreRight) {
   const ClusterConfig c = config();
   Cluster(c).Run([&c](annulus_comm_t* comm, int rank) {
