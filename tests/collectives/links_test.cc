@@ -3,7 +3,7 @@
 #include <annulus.h>
 #include <gtest/gtest.h>
 
-#include <regex>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -43,16 +43,27 @@ std::string LogOf(const std::string& transport, const std::string& rendezvous) {
   return testing::internal::GetCapturedStderr();
 }
 
+// Whether some line holds all of these words, in this order.
+bool HasLine(const std::string& log, const std::vector<std::string>& words) {
+  std::istringstream lines(log);
+  for (std::string line; std::getline(lines, line);) {
+    size_t from = 0;
+    for (const std::string& word : words) {
+      if (from != std::string::npos) from = line.find(word, from);
+    }
+    if (from != std::string::npos) return true;
+  }
+  return false;
+}
+
 TEST(LinksTest, SharedMemoryIsChosenOnOneHostAndTheLogSaysWhy) {
   const std::string log = LogOf("auto", TestPort().address());
-  EXPECT_TRUE(std::regex_search(log, std::regex("link to rank 1, on the same host: shm: shared memory from rank 0")))
-      << log;
+  EXPECT_TRUE(HasLine(log, {"link to rank 1, on the same host: shm: shared memory from rank 0"})) << log;
 }
 
 TEST(LinksTest, TcpLinksAreLoggedWithInterfaceAndAddresses) {
   const std::string log = LogOf("tcp", TestPort().address());
-  EXPECT_TRUE(std::regex_search(log, std::regex("link to rank 1, on the same host: tcp, set by ANNULUS_TRANSPORT: "
-                                                "tcp .*lo.*127\\.0\\.0\\.1:[0-9]+")))
+  EXPECT_TRUE(HasLine(log, {"link to rank 1, on the same host: tcp, set by ANNULUS_TRANSPORT: ", " lo", "127.0.0.1:"}))
       << log;
 }
 
@@ -60,7 +71,7 @@ TEST(LinksTest, CommunicatorsAndTheirChildrenMeetOverIpv6) {
   ReservedPort port;
   ASSERT_TRUE(port.Reserve("::1").ok());
   const std::string log = LogOf("tcp", "[::1]:" + std::to_string(port.port()));
-  EXPECT_TRUE(std::regex_search(log, std::regex("tcp .*\\[::1\\]:[0-9]+"))) << log;
+  EXPECT_TRUE(HasLine(log, {"link to rank 0", "tcp", "[::1]:"})) << log;
 }
 
 }  // namespace
