@@ -41,6 +41,7 @@ annulus_config_t Cluster::Config(int rank) const {
   config.channels = config_.channels;
   config.mesh_ranks = config_.mesh_ranks;
   config.priorities = config_.priorities;
+  config.spin_us = config_.spin_us;
   config.tcp_sockets = config_.tcp_sockets;
   config.checksum = config_.checksum;
   config.timeout_ms = config_.timeout_ms;
