@@ -1,36 +1,70 @@
 #include "transport/reserved_port.h"
 
-#include <arpa/inet.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <cerrno>
-
-#include "transport/address.h"
+#include <memory>
 
 namespace annulus {
+namespace {
+
+// Binds a new socket of the family to a port of the address; -1 with errno when that fails.
+int BindSharing(const sockaddr* address, socklen_t bytes) {
+  const int fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return -1;
+  const int on = 1;
+  if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
+      setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on) == 0 && bind(fd, address, bytes) == 0) {
+    return fd;
+  }
+  const int cause = errno;
+  close(fd);
+  errno = cause;
+  return -1;
+}
+
+int BindSharingEverywhere(int family) {
+  sockaddr_in v4{};
+  v4.sin_family = AF_INET;
+  sockaddr_in6 v6{};
+  v6.sin6_family = AF_INET6;
+  return family == AF_INET6 ? BindSharing(reinterpret_cast<const sockaddr*>(&v6), sizeof v6)
+                            : BindSharing(reinterpret_cast<const sockaddr*>(&v4), sizeof v4);
+}
+
+int PortOf(int fd) {
+  sockaddr_storage address{};
+  socklen_t bytes = sizeof address;
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &bytes) != 0) return 0;
+  return ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6*>(&address)->sin6_port
+                                             : reinterpret_cast<const sockaddr_in*>(&address)->sin_port);
+}
+
+}  // namespace
 
 ReservedPort::~ReservedPort() {
   if (socket_ >= 0) close(socket_);
 }
 
 Status ReservedPort::Reserve(const std::string& host) {
-  StreamEndpoint any_port;
-  ANNULUS_RETURN_IF_ERROR(MakeEndpoint(host, 0, &any_port));
-  socket_ = socket(any_port.protocol().family(), SOCK_STREAM | SOCK_CLOEXEC, 0);
-  const int on = 1;
-  sockaddr_storage bound{};
-  socklen_t bytes = sizeof bound;
-  if (socket_ < 0 || setsockopt(socket_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
-      bind(socket_, any_port.data(), static_cast<socklen_t>(any_port.size())) != 0 ||
-      getsockname(socket_, reinterpret_cast<sockaddr*>(&bound), &bytes) != 0) {
-    return Status::System("cannot reserve a port of " + host, errno);
+  addrinfo hints{};
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const bool numeric = getaddrinfo(host.c_str(), "0", &hints, &found) == 0;
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, [](addrinfo* list) {
+    if (list != nullptr) freeaddrinfo(list);
+  });
+  if (numeric) socket_ = BindSharing(found->ai_addr, found->ai_addrlen);
+  if (!numeric || (socket_ < 0 && errno == EADDRNOTAVAIL)) {
+    socket_ = BindSharingEverywhere(numeric ? found->ai_family : AF_INET);
   }
-  const in_port_t port = bound.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&bound)->sin6_port
-                                                     : reinterpret_cast<sockaddr_in*>(&bound)->sin_port;
-  port_ = ntohs(port);
-  return Status();
+  if (socket_ < 0) return Status::System("cannot reserve a port of " + host + " for the rendezvous", errno);
+  port_ = PortOf(socket_);
+  return {};
 }
 
 }  // namespace annulus

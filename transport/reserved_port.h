@@ -1,7 +1,7 @@
 // ReservedPort: a TCP port of this host that nobody else gets while this lives.
 //
 // The socket is bound but never listens, so that whoever knows the port can listen on it with SO_REUSEADDR (as Listen
-// does) and gets every connection.
+// does) or SO_REUSEPORT and gets every connection.
 //
 // Threads: one.
 #pragma once
@@ -19,7 +19,8 @@ class ReservedPort {
   ReservedPort& operator=(const ReservedPort&) = delete;
   ~ReservedPort();
 
-  // `host` is a numeric IPv4 or IPv6 address of this host. Once. Errors: kInvalidArgument, kSystem.
+  // At `host`, a numeric IPv4 or IPv6 address of this machine; where it is none, as behind an address translation, at
+  // all addresses. Once. Errors: kSystem.
   Status Reserve(const std::string& host);
 
   int port() const { return port_; }

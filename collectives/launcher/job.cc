@@ -1,14 +1,9 @@
 #include "collectives/launcher/job.h"
 
-#include <netdb.h>
-#include <netinet/in.h>
 #include <sys/random.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <array>
 #include <cerrno>
-#include <memory>
 
 #include "base/options.h"
 
@@ -32,61 +27,7 @@ Status CheckSettings(const Variables& shared, int nranks) {
   return Validate(options);
 }
 
-// Binds a new socket of the family to a port of the address; -1 with errno when that fails.
-int BindSharing(const sockaddr* address, socklen_t bytes) {
-  const int fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return -1;
-  const int on = 1;
-  if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
-      setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on) == 0 && bind(fd, address, bytes) == 0) {
-    return fd;
-  }
-  const int cause = errno;
-  close(fd);
-  errno = cause;
-  return -1;
-}
-
-int BindSharingEverywhere(int family) {
-  sockaddr_in v4{};
-  v4.sin_family = AF_INET;
-  sockaddr_in6 v6{};
-  v6.sin6_family = AF_INET6;
-  return family == AF_INET6 ? BindSharing(reinterpret_cast<const sockaddr*>(&v6), sizeof v6)
-                            : BindSharing(reinterpret_cast<const sockaddr*>(&v4), sizeof v4);
-}
-
-int PortOf(int fd) {
-  sockaddr_storage address{};
-  socklen_t bytes = sizeof address;
-  if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &bytes) != 0) return 0;
-  return ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6*>(&address)->sin6_port
-                                             : reinterpret_cast<const sockaddr_in*>(&address)->sin_port);
-}
-
 }  // namespace
-
-ReservedPort::~ReservedPort() {
-  if (socket_ >= 0) close(socket_);
-}
-
-Status ReservedPort::Reserve(const std::string& host) {
-  addrinfo hints{};
-  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const bool numeric = getaddrinfo(host.c_str(), "0", &hints, &found) == 0;
-  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, [](addrinfo* list) {
-    if (list != nullptr) freeaddrinfo(list);
-  });
-  if (numeric) socket_ = BindSharing(found->ai_addr, found->ai_addrlen);
-  if (!numeric || (socket_ < 0 && errno == EADDRNOTAVAIL)) {
-    socket_ = BindSharingEverywhere(numeric ? found->ai_family : AF_INET);
-  }
-  if (socket_ < 0) return Status::System("cannot reserve a port of " + host + " for the rendezvous", errno);
-  port_ = PortOf(socket_);
-  return {};
-}
 
 std::string MakeJobKey() {
   std::array<unsigned char, 32> random;

@@ -9,26 +9,9 @@
 #include "base/status.h"
 #include "collectives/launcher/arguments.h"
 #include "collectives/launcher/variables.h"
+#include "transport/reserved_port.h"
 
 namespace annulus {
-
-// A TCP port that nobody else gets while this lives. The socket is bound with SO_REUSEPORT but never listens, so rank 0
-// can bind the same port with SO_REUSEPORT and gets every connection.
-class ReservedPort {
- public:
-  ReservedPort() = default;
-  ReservedPort(const ReservedPort&) = delete;
-  ReservedPort& operator=(const ReservedPort&) = delete;
-  ~ReservedPort();
-
-  // At `host`, an IP address of this machine; where it is none, as behind an address translation, at all addresses.
-  Status Reserve(const std::string& host);
-  int port() const { return port_; }
-
- private:
-  int socket_ = -1;
-  int port_ = 0;
-};
 
 class Job {
  public:
