@@ -1,13 +1,15 @@
-// Gloo's ring over TCP. The last four words of the command line are for this driver: RANK SIZE ADDRESS FOLDER, the
+// Gloo over TCP. The last four words of the command line are for this driver: RANK SIZE ADDRESS FOLDER, the
 // address to listen at and a folder that all ranks see, empty at first, in which they find each other.
 //
 // Threads: the one that calls; Gloo has one of its own for the sockets.
+#include <gloo/allgather.h>
 #include <gloo/allreduce.h>
+#include <gloo/barrier.h>
+#include <gloo/broadcast.h>
 #include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/file_store.h>
 #include <gloo/transport/tcp/device.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -15,7 +17,9 @@
 #include <string>
 #include <vector>
 
-#include "bench/peers/peer_bench.h"
+#include "bench/peers/peer_calls.h"
+
+const int kPeerResultAtStart = 0;
 
 namespace {
 
@@ -49,15 +53,33 @@ void Need(Act act) {
   }
 }
 
-template <typename T>
-void Allreduce(const T* send, T* recv, size_t count, const gloo::AllreduceOptions::Func& reduce) {
+using Algorithm = gloo::AllreduceOptions::Algorithm;
+
+void Allreduce(Algorithm algorithm, const float* send, float* recv, size_t count) {
+  static const auto kSum = Reduction<float>([](float a, float b) { return a + b; });
   gloo::AllreduceOptions options(Job());
-  options.setAlgorithm(gloo::AllreduceOptions::Algorithm::RING);
-  if (send != recv) options.setInput(const_cast<T*>(send), count);  // Gloo only reads it.
+  options.setAlgorithm(algorithm);
+  if (send != recv) options.setInput(const_cast<float*>(send), count);  // Gloo only reads it.
   options.setOutput(recv, count);
-  options.setReduceFunction(reduce);
+  options.setReduceFunction(kSum);
   options.setTimeout(kTimeout);
   Need([&options] { gloo::allreduce(options); });
+}
+
+void Broadcast(float* buffer, size_t count) {
+  gloo::BroadcastOptions options(Job());
+  options.setOutput(buffer, count);
+  options.setRoot(0);
+  options.setTimeout(kTimeout);
+  Need([&options] { gloo::broadcast(options); });
+}
+
+void Allgather(float* send, float* recv, size_t count) {
+  gloo::AllgatherOptions options(Job());
+  if (send != recv) options.setInput(send, count);  // Otherwise the own part is in its place.
+  options.setOutput(recv, count * static_cast<size_t>(Job()->size));
+  options.setTimeout(kTimeout);
+  Need([&options] { gloo::allgather(options); });
 }
 
 }  // namespace
@@ -81,15 +103,37 @@ void PeerStart(int* argc, char*** argv, int* rank, int* size) {
   });
 }
 
-void PeerAllreduce(const float* send, float* recv, size_t count) {
-  static const auto kSum = Reduction<float>([](float a, float b) { return a + b; });
-  Allreduce(send, recv, count, kSum);
+void PeerAllreduce(const float* send, float* recv, size_t count) { Allreduce(Algorithm::RING, send, recv, count); }
+
+int PeerHasResults() { return 1; }
+
+// Its reduce_scatter is a class of an older interface that keeps the buffer for life.
+int PeerSupports(const PeerCase* work) {
+  return work->type == kPeerFloat32 && work->kind != kPeerReduceScatter &&
+         (work->kind != kPeerBroadcast || work->in_place);
 }
 
-double PeerMax(double value) {
-  static const auto kMax = Reduction<double>([](double a, double b) { return std::max(a, b); });
-  Allreduce(&value, &value, 1, kMax);
-  return value;
+void PeerPrepare(const PeerCase*, void*, void*, size_t) {}
+
+// Which of its two algorithms is ahead depends on the size and the number of ranks.
+int PeerVariants(const PeerCase* work) { return work->kind == kPeerAllreduce ? 2 : 1; }
+
+void PeerCall(const PeerCase* work, void* send, void* recv) {
+  float* const from = static_cast<float*>(send);
+  float* const to = static_cast<float*>(recv);
+  if (work->kind == kPeerAllreduce) {
+    Allreduce(work->variant == 0 ? Algorithm::RING : Algorithm::BCUBE, from, to, work->count);
+  } else if (work->kind == kPeerBroadcast) {
+    Broadcast(to, work->count);
+  } else {
+    Allgather(from, to, work->count);
+  }
 }
 
-void PeerStop(void) { Job().reset(); }
+void PeerBarrier() {
+  gloo::BarrierOptions options(Job());
+  options.setTimeout(kTimeout);
+  Need([&options] { gloo::barrier(options); });
+}
+
+void PeerStop() { Job().reset(); }

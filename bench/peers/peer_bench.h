@@ -1,7 +1,6 @@
-/* The measurement that every library under comparison runs: float32 sum allreduce, out of place or in place.
+/* A library under comparison: float32 sum allreduce, out of place or in place. peer_calls.h asks for more of it.
  *
- * Each library's driver provides the four functions below; the loop, the data and the check are the same for all. Times
- * are the slowest rank's mean over a batch. */
+ * One thread. All functions end the process with a message when they fail. */
 #pragma once
 
 #include <stddef.h>
@@ -10,11 +9,10 @@
 extern "C" {
 #endif
 
+/* Joins the job; may take words of its own off the end of the arguments. */
 void PeerStart(int* argc, char*** argv, int* rank, int* size);
-/* recv = sum of send over ranks; in place when both are equal. Ends the process with a message on failure. */
+/* recv = sum of send over ranks; in place when both are equal. */
 void PeerAllreduce(const float* send, float* recv, size_t count);
-/* The largest value over ranks, on all ranks. */
-double PeerMax(double value);
 void PeerStop(void);
 
 #ifdef __cplusplus
