@@ -1,15 +1,24 @@
-// reduce_bench: what the host reducer moves per second, beside memcpy in the same run; one thread.
+// reduce_bench: what the host reducer moves per second, beside memcpy and the memory's limit in the same run; one
+// thread.
 //
 // Bytes per second count every byte read or written: 3 per byte of the result with two sources and one destination, 4
 // with two destinations, 2 for memcpy. So a reduction that is bound by memory alone shows about memcpy's figure. Sizes
 // are of one buffer: with 256 KiB, three buffers fit a second-level cache of 1 MiB; with 64 MiB they fit no cache.
+//
+// The limit is a sum of two float32 sources without anything around it, with plain stores or with stores around the
+// caches. `share` is a reduction's rate as a part of the faster one, measured before all else.
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
+#include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "bench/peers/exchange_kernels.h"
 #include "collectives/reducer.h"
 
 namespace annulus {
@@ -35,6 +44,41 @@ Buffer MakeBuffer(DataType type, size_t bytes) {
   return buffer;
 }
 
+void Limit(benchmark::State& state, bool streaming) {
+  const size_t bytes = static_cast<size_t>(state.range(0));
+  const Buffer a = MakeBuffer(DataType::kFloat32, bytes);
+  const Buffer b = MakeBuffer(DataType::kFloat32, bytes);
+  const Buffer target = MakeBuffer(DataType::kFloat32, bytes);
+  const float* const other = reinterpret_cast<const float*>(b.get());
+  for (auto _ : state) {
+    peers::Fold(reinterpret_cast<const float*>(a.get()), &other, 1, reinterpret_cast<float*>(target.get()), nullptr,
+                bytes / sizeof(float), {streaming, false});
+    peers::FinishStreaming();
+    benchmark::ClobberMemory();
+  }
+  state.SetBytesProcessed(static_cast<int64_t>(state.iterations() * bytes * 3));
+}
+
+// Bytes per second of the faster limit, by size.
+class Limits final : public benchmark::BenchmarkReporter {
+ public:
+  bool ReportContext(const Context&) override { return true; }
+  void ReportRuns(const std::vector<Run>& runs) override {
+    for (const Run& run : runs) {
+      const auto found = run.counters.find("bytes_per_second");
+      if (found == run.counters.end() || run.error_occurred) continue;
+      const bool in_cache = run.benchmark_name().find("/" + std::to_string(kCacheBytes)) != std::string::npos;
+      double& best = in_cache ? in_cache_ : in_memory_;
+      best = std::max(best, static_cast<double>(found->second));
+    }
+  }
+  double BytesPerSecond(int64_t size) const { return size == kCacheBytes ? in_cache_ : in_memory_; }
+
+ private:
+  double in_cache_ = 0;
+  double in_memory_ = 0;
+};
+
 void Memcpy(benchmark::State& state) {
   const size_t bytes = static_cast<size_t>(state.range(0));
   const Buffer source = MakeBuffer(DataType::kFloat32, bytes);
@@ -46,7 +90,7 @@ void Memcpy(benchmark::State& state) {
   state.SetBytesProcessed(static_cast<int64_t>(state.iterations() * bytes * 2));
 }
 
-void Reduce(benchmark::State& state, DataType type, ReduceOp op, int destinations) {
+void Reduce(benchmark::State& state, const Limits& limits, DataType type, ReduceOp op, int destinations) {
   const size_t bytes = static_cast<size_t>(state.range(0));
   const Buffer a = MakeBuffer(type, bytes);
   const Buffer b = MakeBuffer(type, bytes);
@@ -62,25 +106,36 @@ void Reduce(benchmark::State& state, DataType type, ReduceOp op, int destination
   slice.type = type;
   slice.op = op;
   slice.divisor = op == ReduceOp::kAvg ? 2 : 0;
+  const std::clock_t begin = std::clock();
   for (auto _ : state) {
     RunOnHost(slice);
     benchmark::ClobberMemory();
   }
-  state.SetBytesProcessed(static_cast<int64_t>(state.iterations() * bytes * (2 + destinations)));
+  const double seconds = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+  const double moved = static_cast<double>(state.iterations() * bytes) * (2 + destinations);
+  state.SetBytesProcessed(static_cast<int64_t>(moved));
+  const double limit = limits.BytesPerSecond(state.range(0));
+  if (limit > 0 && seconds > 0) state.counters["share"] = moved / seconds / limit;
 }
 
-void RegisterAll() {
-  const auto sizes = [](benchmark::internal::Benchmark* bench) { bench->Arg(kCacheBytes)->Arg(kMemoryBytes); };
-  benchmark::RegisterBenchmark("memcpy", Memcpy)->Apply(sizes);
+void Sizes(benchmark::internal::Benchmark* bench) { bench->Arg(kCacheBytes)->Arg(kMemoryBytes); }
+
+void RegisterLimits() {
+  benchmark::RegisterBenchmark("limit/plain", Limit, false)->Apply(Sizes);
+  benchmark::RegisterBenchmark("limit/streaming", Limit, true)->Apply(Sizes);
+}
+
+void RegisterAll(const Limits& limits) {
+  benchmark::RegisterBenchmark("memcpy", Memcpy)->Apply(Sizes);
   for (int t = 0; t < kNumDataTypes; ++t) {
     const auto type = static_cast<DataType>(t);
     for (int o = 0; o < kNumReduceOps; ++o) {
       const auto op = static_cast<ReduceOp>(o);
       const std::string name = std::string(TypeName(type)) + "/" + OpName(op);
-      benchmark::RegisterBenchmark(name.c_str(), Reduce, type, op, 1)->Apply(sizes);
+      benchmark::RegisterBenchmark(name.c_str(), Reduce, std::cref(limits), type, op, 1)->Apply(Sizes);
     }
     const std::string twice = std::string(TypeName(type)) + "/sum to two";
-    benchmark::RegisterBenchmark(twice.c_str(), Reduce, type, ReduceOp::kSum, 2)->Apply(sizes);
+    benchmark::RegisterBenchmark(twice.c_str(), Reduce, std::cref(limits), type, ReduceOp::kSum, 2)->Apply(Sizes);
   }
 }
 
@@ -91,7 +146,10 @@ int main(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
   benchmark::AddCustomContext("instruction set", annulus::HostReducerTarget());
-  annulus::RegisterAll();
+  annulus::Limits limits;
+  annulus::RegisterLimits();
+  benchmark::RunSpecifiedBenchmarks(&limits, "limit/");  // Whatever the filter: the shares need it.
+  annulus::RegisterAll(limits);
   benchmark::RunSpecifiedBenchmarks();
   benchmark::Shutdown();
   return 0;
