@@ -146,7 +146,8 @@ ANNULUS_API const char* annulus_version(void);
 /* Returns the status's name, such as "peer lost". */
 ANNULUS_API const char* annulus_status_string(annulus_status_t status);
 
-/* Returns the message of the calling thread's latest failed call that had no communicator to keep it, "" if none. */
+/* Returns the message of the calling thread's latest failed call that had no communicator to keep it, or that misused a
+ * request; "" if none. */
 ANNULUS_API const char* annulus_last_error_message(void);
 
 /* Returns an element's size in bytes, 0 for an unknown type. */
@@ -362,14 +363,18 @@ ANNULUS_API annulus_status_t annulus_group_start(annulus_comm_t* comm);
 ANNULUS_API annulus_status_t annulus_group_end(annulus_comm_t* comm, annulus_request_t** request);
 
 /* Waits up to `timeout_ms` (-1: up to the communicator's own deadline) and returns the collective's outcome, or
- * ANNULUS_IN_PROGRESS when it has not finished; the request then stays valid and may be waited for again. */
+ * ANNULUS_IN_PROGRESS when it has not finished; the request may then be waited for again.
+ *
+ * The outcome is given once, or to each of the threads that were waiting when it came; whoever waits for the request
+ * later gets ANNULUS_INVALID_ARGUMENT. So does, from all three functions, a request that was freed, whose communicator
+ * was destroyed, or that never was one; annulus_last_error_message then tells which. */
 ANNULUS_API annulus_status_t annulus_request_wait(annulus_request_t* request, int64_t timeout_ms);
 
 /* annulus_request_wait with a timeout of 0. */
 ANNULUS_API annulus_status_t annulus_request_test(annulus_request_t* request);
 
-/* Gives the request back. Freeing one that has not finished waits for it first, unless its group is open. NULL is
- * allowed. */
+/* Gives the request back, whether or not it was waited for. Freeing one that has not finished waits for it first,
+ * unless its group is open. NULL is allowed. */
 ANNULUS_API annulus_status_t annulus_request_free(annulus_request_t* request);
 
 #ifdef __cplusplus

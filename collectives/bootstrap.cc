@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <system_error>
 
 #include "base/log.h"
@@ -11,6 +12,7 @@
 #include "collectives/control_channel.h"
 #include "collectives/verdict.h"
 #include "transport/connector.h"
+#include "transport/pulse.h"
 
 namespace annulus {
 namespace {
@@ -34,12 +36,15 @@ class RendezvousGuest {
   Outcome Attempt(BootstrapResult* result);
   bool Connect(int* fd);
   Outcome Join(int fd, BootstrapResult* result);
+  // Whether config_.give_up says so; status_ is why.
+  bool GivesUp();
   Status TakeAnswer(MessageType type, std::span<const std::byte> body, BootstrapResult* result);
 
   const BootstrapConfig& config_;
   Reactor* const reactor_;
   const Nanoseconds start_;
   size_t attempts_ = 0;
+  bool given_up_ = false;
   Status status_;
 };
 
@@ -49,11 +54,20 @@ Status RendezvousGuest::Run(BootstrapResult* result) {
     if (Now() >= config_.deadline) break;
     const Deadline pause_ends = std::min(config_.deadline, Now() + kPause);
     while (Now() < pause_ends) reactor_->WaitUntil(pause_ends);
+    if (GivesUp()) return status_;
   }
   return Status(Code::kTimeout,
                 "rank 0 did not arrive within " + SecondsText(Now() - start_) + " at " + config_.rendezvous + " (" +
                     status_.message() + ")",
                 0, status_.os_errno());
+}
+
+bool RendezvousGuest::GivesUp() {
+  Status why = config_.give_up ? config_.give_up() : Status();
+  if (why.ok()) return false;
+  given_up_ = true;
+  status_ = std::move(why);
+  return true;
 }
 
 RendezvousGuest::Outcome RendezvousGuest::Attempt(BootstrapResult* result) {
@@ -66,6 +80,7 @@ RendezvousGuest::Outcome RendezvousGuest::Attempt(BootstrapResult* result) {
 
 bool RendezvousGuest::Connect(int* fd) {
   ConnectPlan plan;
+  plan.give_up = config_.give_up;
   plan.hello = RendezvousHello(config_.rank);
   plan.key = config_.job_key;
   plan.deadline = std::min(config_.deadline, DeadlineAfter(kAttemptLimit));
@@ -102,7 +117,7 @@ RendezvousGuest::Outcome RendezvousGuest::Join(int fd, BootstrapResult* result) 
   channel->Send(MakeFrame(MessageType::kJoin,
                           Encode(JoinMessage{static_cast<uint32_t>(config_.nranks),
                                              std::max<Nanoseconds>(config_.deadline - Now(), 0), config_.blob})));
-  while (!answered && !lost && Now() < config_.deadline) reactor_->WaitUntil(config_.deadline);
+  while (!answered && !lost && Now() < config_.deadline && !GivesUp()) reactor_->WaitUntil(config_.deadline);
   if (answered && status_.ok()) {
     const int kept = channel->Release();
     result->local_host = LocalHostOf(kept);
@@ -110,6 +125,7 @@ RendezvousGuest::Outcome RendezvousGuest::Join(int fd, BootstrapResult* result) 
     return Outcome::kSettled;
   }
   channel->Close();
+  if (given_up_) return Outcome::kSettled;
   if (lost) return Outcome::kRetry;
   if (!answered) status_ = Status(Code::kTimeout, "rank 0 does not respond (stopped or unreachable)", 0, 0);
   return Outcome::kSettled;
@@ -153,6 +169,8 @@ Status Bootstrap(const BootstrapConfig& config, BootstrapResult* result) {
     } catch (const std::system_error& error) {  // No file descriptors left.
       return Status::System("creating the bootstrap's reactor", error.code().value());
     }
+    std::optional<Pulse> pulse;
+    if (config.give_up) pulse.emplace(reactor.get(), kGiveUpCheck);
     if (config.rank == 0) {
       ANNULUS_RETURN_IF_ERROR(RendezvousHost(config, reactor.get()).Run(&made));
     } else {

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,8 @@
 namespace annulus {
 
 constexpr size_t kMostBlobBytes = 4096;
+// How often give_up is asked, while nothing else happens.
+constexpr Nanoseconds kGiveUpCheck = 50 * kMillisecond;
 
 struct BootstrapConfig {
   int rank = 0;
@@ -27,6 +30,7 @@ struct BootstrapConfig {
   std::string job_key;     // Empty: insecure.
   std::string blob;        // What the other ranks should know of this one; at most kMostBlobBytes.
   Deadline deadline = kNoDeadline;
+  std::function<Status()> give_up;  // If any, asked every now and then; a failure ends the call with that status.
 };
 
 struct BootstrapResult {
@@ -38,7 +42,8 @@ struct BootstrapResult {
 
 // Blocks until every rank has come, at most until the deadline.
 // Errors: kTimeout with the missing ranks; kMismatch when ranks disagree on nranks or two claim one rank; kAuth on a
-// wrong key; kInvalidArgument on a rendezvous that cannot be; kSystem when rank 0 cannot listen.
+// wrong key; kInvalidArgument on a rendezvous that cannot be; kSystem when rank 0 cannot listen; what give_up returned,
+// on this rank or on rank 0.
 Status Bootstrap(const BootstrapConfig& config, BootstrapResult* result);
 
 }  // namespace annulus

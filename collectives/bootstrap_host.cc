@@ -55,7 +55,7 @@ RendezvousHost::~RendezvousHost() {
 Status RendezvousHost::Run(BootstrapResult* result) {
   ANNULUS_RETURN_IF_ERROR(OpenListener());
   Accept();
-  while (seated_ < config_.nranks - 1 && Now() < DecideBy()) {
+  while (seated_ < config_.nranks - 1 && Now() < DecideBy() && !GivesUp()) {
     Deadline wake = DecideBy();
     for (const auto& visitor : visitors_) wake = std::min(wake, visitor->limit);
     reactor_->WaitUntil(wake);
@@ -75,6 +75,7 @@ Status RendezvousHost::OpenListener() {
   for (;;) {
     const Status status = TryListen(endpoints);
     if (status.os_errno() != EADDRINUSE) return status;
+    if (GivesUp()) return failure_;
     if (Now() + kListenRetry >= config_.deadline) {
       return Status(Code::kSystem,
                     "rank 0 cannot listen at the rendezvous " + config_.rendezvous +
@@ -225,6 +226,12 @@ std::unique_ptr<RendezvousHost::Visitor> RendezvousHost::Remove(Visitor* visitor
 
 Deadline RendezvousHost::DecideBy() const {
   return patience_ends_ - std::min(kAnswerMargin, (patience_ends_ - start_) / 10);
+}
+
+bool RendezvousHost::GivesUp() {
+  if (!config_.give_up || !failure_.ok()) return false;  // A contradiction ends this in its own time.
+  failure_ = config_.give_up();
+  return !failure_.ok();
 }
 
 void RendezvousHost::CloseDoor() {

@@ -52,6 +52,8 @@ class RendezvousHost {
   void DropSlow();
   std::unique_ptr<Visitor> Remove(Visitor* visitor);
   Deadline DecideBy() const;
+  // Whether config_.give_up says so; failure_ is why.
+  bool GivesUp();
   void CloseDoor();
   Status Missing() const;
   void Refuse(const Status& status);

@@ -19,12 +19,14 @@ using annulus::Code;
 using annulus::Communicator;
 using annulus::DataType;
 using annulus::ReduceOp;
-using annulus::Request;
+using annulus::RequestHandle;
+using annulus::RequestTable;
 using annulus::Status;
 using annulus::c_api::Guarded;
 using annulus::c_api::Reject;
 using annulus::c_api::ToC;
 using annulus::c_api::Unwrap;
+using annulus::c_api::Wrap;
 
 static_assert(static_cast<int>(Code::kInProgress) == ANNULUS_IN_PROGRESS);
 static_assert(static_cast<int>(Code::kInvalidArgument) == ANNULUS_INVALID_ARGUMENT);
@@ -51,6 +53,14 @@ annulus_status_t GetInt(const annulus_comm_t* comm, int* out, int (Communicator:
     return Reject(Status::Invalid(comm == nullptr ? "comm is null" : "the output is null"));
   *out = (Unwrap(comm)->*getter)();
   return ANNULUS_OK;
+}
+
+// The outcome of `call` on the communicator whose request this is.
+template <class Call>
+annulus_status_t WithOwner(annulus_request_t* request, Call call) {
+  Communicator* const owner = RequestTable::OfProcess().OwnerOf(Unwrap(request));
+  const Status status = owner != nullptr ? call(owner) : RequestTable::OfProcess().WhyNot(Unwrap(request));
+  return status.code() == Code::kInvalidArgument ? Reject(status) : ToC(status.code());
 }
 
 }  // namespace
@@ -93,7 +103,7 @@ annulus_status_t annulus_comm_create(const annulus_config_t* config, annulus_com
     annulus::Options options;
     Status status = config == nullptr ? annulus::ReadEnvironment(&options) : annulus::ToOptions(*config, &options);
     std::unique_ptr<Communicator> communicator;
-    if (status.ok()) status = Communicator::Create(options, &communicator);
+    if (status.ok()) status = Communicator::Create(options, nullptr, &communicator);
     if (!status.ok()) return Reject(status);
     *comm = reinterpret_cast<annulus_comm_t*>(communicator.release());
     return ANNULUS_OK;
@@ -182,23 +192,23 @@ annulus_status_t annulus_group_start(annulus_comm_t* comm) {
 annulus_status_t annulus_group_end(annulus_comm_t* comm, annulus_request_t** request) {
   if (comm == nullptr) return Reject(Status::Invalid("comm is null"));
   return Guarded([&] {
-    Request* all = nullptr;
+    RequestHandle all = 0;
     const Code code = Unwrap(comm)->GroupEnd(request != nullptr ? &all : nullptr);
-    if (code == Code::kOk && request != nullptr) *request = reinterpret_cast<annulus_request_t*>(all);
+    if (code == Code::kOk && request != nullptr) *request = Wrap(all);
     return ToC(code);
   });
 }
 
 annulus_status_t annulus_request_wait(annulus_request_t* request, int64_t timeout_ms) {
   if (request == nullptr) return Reject(Status::Invalid("request is null"));
-  return Guarded([&] { return ToC(Unwrap(request)->communicator->Wait(Unwrap(request), timeout_ms)); });
+  return Guarded([&] {
+    return WithOwner(request, [&](Communicator* owner) { return owner->Wait(Unwrap(request), timeout_ms); });
+  });
 }
 
 annulus_status_t annulus_request_test(annulus_request_t* request) { return annulus_request_wait(request, 0); }
 
 annulus_status_t annulus_request_free(annulus_request_t* request) {
-  return Guarded([&] {
-    if (request != nullptr) Unwrap(request)->communicator->Free(Unwrap(request));
-    return ANNULUS_OK;
-  });
+  if (request == nullptr) return ANNULUS_OK;
+  return Guarded([&] { return WithOwner(request, [&](Communicator* owner) { return owner->Free(Unwrap(request)); }); });
 }

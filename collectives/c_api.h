@@ -36,6 +36,8 @@ annulus_status_t Guarded(Function function) {
 
 inline Communicator* Unwrap(annulus_comm_t* comm) { return reinterpret_cast<Communicator*>(comm); }
 inline const Communicator* Unwrap(const annulus_comm_t* comm) { return reinterpret_cast<const Communicator*>(comm); }
-inline Request* Unwrap(annulus_request_t* request) { return reinterpret_cast<Request*>(request); }
+// A request's pointer points to nothing: its bits are the handle.
+inline RequestHandle Unwrap(annulus_request_t* request) { return reinterpret_cast<RequestHandle>(request); }
+inline annulus_request_t* Wrap(RequestHandle handle) { return reinterpret_cast<annulus_request_t*>(handle); }
 
 }  // namespace annulus::c_api

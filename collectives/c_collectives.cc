@@ -11,12 +11,13 @@ using annulus::CollectiveKind;
 using annulus::DataType;
 using annulus::Layout;
 using annulus::ReduceOp;
-using annulus::Request;
+using annulus::RequestHandle;
 using annulus::Status;
 using annulus::c_api::Guarded;
 using annulus::c_api::Reject;
 using annulus::c_api::ToC;
 using annulus::c_api::Unwrap;
+using annulus::c_api::Wrap;
 
 // A value beyond a byte must stay invalid after the cast.
 int Narrow(int value) { return value < 0 || value > 0xff ? 0xff : value; }
@@ -59,9 +60,9 @@ annulus_status_t Run(annulus_comm_t* comm, const Arguments& arguments) {
 annulus_status_t Submit(annulus_comm_t* comm, const Arguments& arguments, annulus_request_t** request) {
   if (comm == nullptr) return Reject(Status::Invalid("comm is null"));
   return Guarded([&] {
-    Request* queued = nullptr;
+    RequestHandle queued = 0;
     const Code code = Unwrap(comm)->Submit(arguments, request != nullptr ? &queued : nullptr);
-    if (code == Code::kOk && request != nullptr) *request = reinterpret_cast<annulus_request_t*>(queued);
+    if (code == Code::kOk && request != nullptr) *request = Wrap(queued);
     return ToC(code);
   });
 }

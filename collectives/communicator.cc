@@ -13,32 +13,13 @@ namespace {
 // The progress thread competes with the computation that it overlaps, so it spins but briefly before it sleeps.
 constexpr WaitPolicy kBackgroundPolicy{5 * kMicrosecond, 10};
 
-// As good as for ever, and within what the clock can add.
-constexpr Nanoseconds kLongestWait = 365 * 24 * 3600 * kSecond;
-
-// Lets the layouts point to copies, which `numbers` keeps.
-void KeepLayouts(size_t nranks, Arguments* arguments, std::vector<size_t>* numbers) {
-  const size_t** arrays[] = {&arguments->send_layout.counts, &arguments->send_layout.offsets,
-                             &arguments->recv_layout.counts, &arguments->recv_layout.offsets};
-  numbers->reserve(std::size(arrays) * nranks);
-  for (const size_t** array : arrays) {
-    if (*array == nullptr) continue;
-    const size_t* copy = numbers->data() + numbers->size();
-    numbers->insert(numbers->end(), *array, *array + nranks);
-    *array = copy;
-  }
-}
-
-std::chrono::steady_clock::time_point TimePoint(Deadline deadline) {
-  return std::chrono::steady_clock::time_point(std::chrono::nanoseconds(deadline));
-}
-
 }  // namespace
 
-Status Communicator::Create(const Options& options, std::unique_ptr<Communicator>* communicator) {
+Status Communicator::Create(const Options& options, const Setup::GiveUp& give_up,
+                            std::unique_ptr<Communicator>* communicator) {
   ANNULUS_RETURN_IF_ERROR(Validate(options));
   std::unique_ptr<Setup> setup;
-  ANNULUS_RETURN_IF_ERROR(Setup::Establish(options, &setup));
+  ANNULUS_RETURN_IF_ERROR(Setup::Establish(options, give_up, &setup));
   communicator->reset(new Communicator(std::move(setup)));
   return Status();
 }
@@ -65,7 +46,8 @@ Communicator::~Communicator() {
   changed_.notify_all();
   if (progress_thread_.joinable()) progress_thread_.join();
   setup_->Close();
-  for (Request* request : requests_) delete request;
+  for (const auto& request : requests_)
+    RequestTable::OfProcess().Retire(request.get(), RequestTable::End::kCommunicatorDestroyed);
 }
 
 Status Communicator::Complete(Arguments* arguments) {
@@ -133,6 +115,13 @@ const ErrorRecord& Communicator::LastError() {
   return Refused(&code) ? fatal_ : refusals_.back();
 }
 
+std::optional<Verdict> Communicator::Ended(bool expected) {
+  if (expected && setup_->control() != nullptr) setup_->control()->AwaitVerdict();
+  std::lock_guard<std::mutex> lock(mu_);
+  Code code = Code::kOk;
+  return Refused(&code) ? std::optional<Verdict>(fatal_.verdict) : std::nullopt;
+}
+
 Code Communicator::Drive(const Arguments& arguments, const Segments* segments, const Call& call,
                          const WaitPolicy& policy, std::unique_lock<std::mutex>* lock) {
   const Deadline deadline = DeadlineAfter(setup_->options().timeout_ms * kMillisecond);
@@ -196,11 +185,7 @@ Code Communicator::Run(const Arguments& given) {
   }
   Request* request = nullptr;
   code = Enqueue(arguments, &request);
-  lock.unlock();
-  if (code != Code::kOk) return code;
-  code = Wait(request, -1);
-  Free(request);
-  return code;
+  return code == Code::kOk ? Await(request, &lock) : code;
 }
 
 Status Communicator::NeedProgressThread() {
@@ -209,19 +194,6 @@ Status Communicator::NeedProgressThread() {
       "the progress thread", [this] { ProgressThread(); }, &progress_thread_);
   if (!started.ok()) RecordRefusal(started);
   return started;
-}
-
-Request* Communicator::NewRequest(const Arguments& arguments) {
-  auto owned = std::make_unique<Request>();
-  Request* request = owned.get();
-  request->communicator = this;
-  request->arguments = arguments;
-  request->priority = priority_;
-  // Where only the root's are used, the others' may point anywhere.
-  const bool uses_layouts = HasVariableParts(arguments.kind) && (!HasRoot(arguments.kind) || rank() == arguments.root);
-  if (uses_layouts) KeepLayouts(nranks(), &request->arguments, &request->numbers);
-  requests_.insert(request);
-  return owned.release();
 }
 
 void Communicator::Queue(Request* request) {
@@ -268,9 +240,7 @@ void Communicator::Finish(Request* request, Code code) {
     if (--group->unfinished == 0) Finish(group, group->code);
   }
   changed_.notify_all();
-  if (!request->discarded) return;
-  requests_.erase(request);
-  delete request;
+  Settle(request);
 }
 
 void Communicator::FailMessages(Code code) {
@@ -288,60 +258,7 @@ Code Communicator::RunMessage(const Arguments& arguments, std::unique_lock<std::
   // A collective that another thread queues meanwhile must not wait for the message: the progress thread takes over.
   const auto over = [this, request] { return request->done || !queue_.empty(); };
   if (drives) DriveMessages(over, setup_->wait_policy(), lock);
-  changed_.wait(*lock, [request] { return request->done; });
-  const Code code = request->code;
-  requests_.erase(request);
-  delete request;
-  return code;
-}
-
-Code Communicator::Submit(const Arguments& given, Request** request) {
-  Arguments arguments = given;
-  Status valid = Complete(&arguments);
-  if (!valid.ok()) return Refuse(valid);
-  std::lock_guard<std::mutex> lock(mu_);
-  Code code = Code::kOk;
-  if (MustNotStart(&code)) return code;
-  if (!group_open_) {
-    if (request != nullptr) return Enqueue(arguments, request);
-    RecordRefusal(Status::Invalid("request is null, which is allowed in a group only"));
-    return Code::kInvalidArgument;
-  }
-  Request* const collected = NewRequest(arguments);
-  collected->queued = false;
-  collected->discarded = request == nullptr;
-  group_.push_back(collected);
-  if (request != nullptr) *request = collected;
-  return Code::kOk;
-}
-
-Code Communicator::Wait(Request* request, int64_t timeout_ms) {
-  std::unique_lock<std::mutex> lock(mu_);
-  const auto done = [request] { return request->done; };
-  if (InsideReduction()) return request->code;
-  if (!request->queued && timeout_ms != 0) {
-    RecordRefusal(Status::Invalid("the request's group is still open; call annulus_group_end before you wait"));
-    return Code::kInvalidArgument;
-  }
-  if (timeout_ms < 0) {
-    // Every collective before it, and it itself, ends at a deadline of its own.
-    changed_.wait(lock, done);
-  } else if (timeout_ms > 0) {
-    const int64_t bounded_ms = std::min<int64_t>(timeout_ms, kLongestWait / kMillisecond);
-    changed_.wait_until(lock, TimePoint(DeadlineAfter(bounded_ms * kMillisecond)), done);
-  }
-  return request->done ? request->code : Code::kInProgress;
-}
-
-void Communicator::Free(Request* request) {
-  std::unique_lock<std::mutex> lock(mu_);
-  if (!request->queued || (InsideReduction() && !request->done)) {
-    request->discarded = true;
-    return;
-  }
-  changed_.wait(lock, [request] { return request->done; });
-  requests_.erase(request);
-  delete request;
+  return Await(request, lock);
 }
 
 void Communicator::Abort() {

@@ -15,6 +15,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <unordered_set>
 #include <vector>
@@ -22,30 +23,10 @@
 #include "collectives/arguments.h"
 #include "collectives/driver.h"
 #include "collectives/operations.h"
+#include "collectives/request_table.h"
 #include "collectives/setup.h"
 
 namespace annulus {
-
-class Communicator;
-
-// One queued collective, or a message. Owned by its communicator; the user holds it until Free.
-struct Request {
-  Communicator* communicator = nullptr;
-  Arguments arguments;
-  Call call;
-  std::vector<size_t> numbers;  // Copies of what the arguments' layouts point to.
-  // What it does in place of its arguments' buffers, when it stands for several allreduces of a group; their requests.
-  Segments segments;
-  std::vector<Request*> members;
-  Request* group = nullptr;  // The group's own request, if it has one and this one belongs to it.
-  size_t unfinished = 0;     // Of a group's own request: how many of its calls are.
-  uint64_t number = 0;       // Of the collectives queued on this communicator, in the order of the calls.
-  int priority = 0;
-  bool queued = true;      // Not before its group ends.
-  bool discarded = false;  // Nobody holds it: freed when done.
-  bool done = false;
-  Code code = Code::kInProgress;
-};
 
 // The latest failure, as annulus_comm_last_error tells it.
 struct ErrorRecord {
@@ -55,7 +36,8 @@ struct ErrorRecord {
 
 class Communicator {
  public:
-  static Status Create(const Options& options, std::unique_ptr<Communicator>* communicator);
+  static Status Create(const Options& options, const Setup::GiveUp& give_up,
+                       std::unique_ptr<Communicator>* communicator);
 
   // Aborts what is pending on this rank, says goodbye and frees everything, requests included. Bounded in time.
   ~Communicator();
@@ -72,21 +54,23 @@ class Communicator {
   Code Run(const Arguments& given);
 
   // Queues the collective. The request must be freed.
-  Code Submit(const Arguments& given, Request** request);
+  Code Submit(const Arguments& given, RequestHandle* request);
 
   // Until GroupEnd, Submit only collects; `request` may then be null. GroupEnd queues what was collected: allreduces of
   // one type and operation as one. *request, if asked for, is done when all of them are.
   Code GroupStart();
-  Code GroupEnd(Request** request);
+  Code GroupEnd(RequestHandle* request);
 
   // Of the collectives that are submitted from now on. Errors: kInvalidArgument without Options::priorities.
   Code SetPriority(int priority);
 
-  // Waits up to `timeout_ms` (< 0: until the collective's own deadline ends it). kInProgress when it has not finished.
-  Code Wait(Request* request, int64_t timeout_ms);
+  // Waits up to `timeout_ms` (< 0: until the collective's own deadline ends it), and gives the outcome's code.
+  // kInProgress when it has not finished. kInvalidArgument, with a message, when it was given before this call, the
+  // request's group is open, or the request was freed meanwhile.
+  Status Wait(RequestHandle handle, int64_t timeout_ms);
 
-  // Waits for the request to finish, then frees it.
-  void Free(Request* request);
+  // Waits for the request to finish, then frees it. kInvalidArgument when it was freed meanwhile.
+  Status Free(RequestHandle handle);
 
   // Lets `change`, which returns a Status, work on the operations that users created.
   template <class Change>
@@ -106,6 +90,9 @@ class Communicator {
   // refused call, until kKeptRefusals more calls were refused.
   static constexpr size_t kKeptRefusals = 64;
   const ErrorRecord& LastError();
+
+  // The verdict that ended this communicator, if one did. With `expected` it may take a moment to arrive.
+  std::optional<Verdict> Ended(bool expected = false);
 
  private:
   explicit Communicator(std::unique_ptr<Setup> setup);
@@ -131,6 +118,11 @@ class Communicator {
   void EndDrive(bool ok, const Verdict& verdict, std::unique_lock<std::mutex>* lock);
   Status NeedProgressThread();
   Request* NewRequest(const Arguments& arguments);
+  // Gives the request back if nobody needs it any more.
+  void Settle(Request* request);
+  void Forget(Request* request);
+  // Waits for an own request, and forgets it.
+  Code Await(Request* request, std::unique_lock<std::mutex>* lock);
   void Queue(Request* request);
   void QueueGroup();
   void Finish(Request* request, Code code);
@@ -170,7 +162,7 @@ class Communicator {
   Operations operations_;
   std::deque<Request*> queue_;
   std::unordered_set<Request*> unfinished_messages_;
-  std::unordered_set<Request*> requests_;
+  std::vector<RequestTable::Owned> requests_;
   ErrorRecord fatal_;                // Set once; fatal_.failed says whether.
   std::list<ErrorRecord> refusals_;  // The newest last; never empty.
   std::thread progress_thread_;

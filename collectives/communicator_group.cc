@@ -58,7 +58,7 @@ Code Communicator::GroupStart() {
   return Code::kOk;
 }
 
-Code Communicator::GroupEnd(Request** request) {
+Code Communicator::GroupEnd(RequestHandle* request) {
   std::lock_guard<std::mutex> lock(mu_);
   Code code = Code::kOk;
   const bool refused = Refused(&code);
@@ -81,7 +81,7 @@ Code Communicator::GroupEnd(Request** request) {
     all->unfinished = group_.size();
     for (Request* collected : group_) collected->group = all;
     if (group_.empty()) Finish(all, Code::kOk);
-    *request = all;
+    *request = all->handle;
   }
   QueueGroup();
   return Code::kOk;

@@ -50,6 +50,8 @@ class Control {
   bool has_verdict() const { return verdict_.has(); }
   // Constant once has_verdict().
   const Verdict& verdict() const { return verdict_.get(); }
+  // Waits for one, at most for kVerdictGrace. Any thread.
+  bool AwaitVerdict() { return verdict_.WaitFor(kVerdictGrace); }
 
   // Tells the arbiter that `failure` befell this rank in `call` (sequence 0: outside any), and returns the verdict of
   // all. Blocks up to kVerdictGrace; a verdict is then reached alone.

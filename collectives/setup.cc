@@ -3,12 +3,14 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "base/log.h"
 #include "collectives/bootstrap.h"
 #include "collectives/host_id.h"
 #include "collectives/local_host.h"
 #include "collectives/peer_info.h"
+#include "transport/pulse.h"
 #include "transport/select.h"
 
 namespace annulus {
@@ -47,7 +49,7 @@ Setup::Setup(const Options& options)
 
 Setup::~Setup() { Close(); }
 
-Status Setup::Establish(const Options& options, std::unique_ptr<Setup>* setup) {
+Status Setup::Establish(const Options& options, const GiveUp& give_up, std::unique_ptr<Setup>* setup) {
   SetLogLevel(ParseLogLevel(options.log_level));
   WarnOfUnknownVariables(static_cast<int>(options.rank));
   const std::string source = options.launcher.empty() ? "the configuration" : options.launcher;
@@ -55,13 +57,13 @@ Status Setup::Establish(const Options& options, std::unique_ptr<Setup>* setup) {
       static_cast<long long>(options.rank), static_cast<long long>(options.size), source.c_str());
   const Deadline deadline = DeadlineAfter(options.connect_timeout_ms * kMillisecond);
   std::unique_ptr<Setup> result(new Setup(options));
-  if (options.size > 1) ANNULUS_RETURN_IF_ERROR(result->Meet(deadline));
+  if (options.size > 1) ANNULUS_RETURN_IF_ERROR(result->Meet(give_up, deadline));
   result->wait_policy_ = ChooseWaitPolicy(result->local_size_, UsableCores(), options.spin_us);
   *setup = std::move(result);
   return Status();
 }
 
-Status Setup::Meet(Deadline deadline) {
+Status Setup::Meet(const GiveUp& give_up, Deadline deadline) {
   ANNULUS_RETURN_IF_ERROR(FindLocalHost(options_.rendezvous, deadline, &local_host_));
   PeerInfo own;
   own.host_id = host_id_;
@@ -77,6 +79,7 @@ Status Setup::Meet(Deadline deadline) {
   config.job_key = options_.job_key;
   config.blob = Encode(own);
   config.deadline = deadline;
+  config.give_up = give_up;
   BootstrapResult met;
   ANNULUS_RETURN_IF_ERROR(Bootstrap(config, &met));
   // The control thread starts before the links: a rank that dies while links are made is noticed at once.
@@ -86,7 +89,16 @@ Status Setup::Meet(Deadline deadline) {
   control.connections = std::move(met.connections);
   control.on_verdict = [this] { reactor_.Wake(); };
   ANNULUS_RETURN_IF_ERROR(Control::Start(std::move(control), &control_));
-  Status connected = ConnectLinks(met.blobs, met.job_id, deadline);
+  std::optional<Pulse> pulse;
+  if (give_up) pulse.emplace(&reactor_, kGiveUpCheck);
+  ConnectContext context;
+  context.job_id = met.job_id;
+  context.deadline = deadline;
+  context.give_up = [this, &give_up] {
+    Status status = Verdicted();
+    return status.ok() && give_up ? give_up() : status;
+  };
+  Status connected = ConnectLinks(met.blobs, context);
   if (connected.ok()) return connected;
   // Whatever it was, everybody hears of it, and fails with the same words.
   const Verdict verdict = control_->Report(connected, Call());
@@ -138,7 +150,7 @@ Status Setup::Listen(std::vector<std::string>* addresses) {
   return {Code::kUnsupported, "no transport is usable at rank " + std::to_string(rank()) + ":" + why};
 }
 
-Status Setup::ConnectLinks(const std::vector<std::string>& blobs, uint64_t job_id, Deadline deadline) {
+Status Setup::ConnectLinks(const std::vector<std::string>& blobs, const ConnectContext& context) {
   std::vector<PeerInfo> peers(blobs.size());
   for (size_t r = 0; r < blobs.size(); ++r) ANNULUS_RETURN_IF_ERROR(Decode(blobs[r], static_cast<int>(r), &peers[r]));
   ANNULUS_RETURN_IF_ERROR(CheckAgreement(peers));
@@ -155,10 +167,6 @@ Status Setup::ConnectLinks(const std::vector<std::string>& blobs, uint64_t job_i
     const bool same_host = peer.host_id == peers[rank()].host_id;
     wanted[backend].push_back({link.peer, link.channel, same_host, peer.addresses[backend]});
   }
-  ConnectContext context;
-  context.job_id = job_id;
-  context.deadline = deadline;
-  context.give_up = [this] { return Verdicted(); };
   for (size_t b = 0; b < wanted.size(); ++b) {
     if (transports_[b] == nullptr) continue;
     std::vector<std::unique_ptr<Endpoint>> endpoints;

@@ -4,6 +4,7 @@
 // Threads: Establish is called by one thread; see each member for the rest.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -17,9 +18,13 @@ namespace annulus {
 
 class Setup {
  public:
+  // If set, asked every now and then while the ranks meet; a failure ends that.
+  using GiveUp = std::function<Status()>;
+
   // Joins the job that `options` (valid ones) describe. Blocks up to options.connect_timeout_ms.
-  // Errors: kInvalidArgument, kTimeout with the missing ranks, kMismatch of settings, kAuth, kUnsupported, kSystem.
-  static Status Establish(const Options& options, std::unique_ptr<Setup>* setup);
+  // Errors: kInvalidArgument, kTimeout with the missing ranks, kMismatch of settings, kAuth, kUnsupported, kSystem;
+  // what give_up returned.
+  static Status Establish(const Options& options, const GiveUp& give_up, std::unique_ptr<Setup>* setup);
 
   ~Setup();
 
@@ -47,11 +52,11 @@ class Setup {
  private:
   explicit Setup(const Options& options);
 
-  Status Meet(Deadline deadline);
+  Status Meet(const GiveUp& give_up, Deadline deadline);
   Status Listen(std::vector<std::string>* addresses);
   // The verdict as a status, OK while there is none.
   Status Verdicted() const;
-  Status ConnectLinks(const std::vector<std::string>& blobs, uint64_t job_id, Deadline deadline);
+  Status ConnectLinks(const std::vector<std::string>& blobs, const ConnectContext& context);
   void LogLink(const Endpoint& endpoint, const char* backend, const LinkRequest& link) const;
   TransportConfig MakeTransportConfig() const;
 

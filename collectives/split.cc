@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <optional>
 #include <vector>
 
 #include "base/options.h"
@@ -49,6 +50,16 @@ std::vector<int> Members(const std::vector<Choice>& choices, int colour) {
   return members;
 }
 
+// The parent's verdict as a status, when the new communicator cannot do without the rank that is gone. A rank of
+// another colour is none of its business.
+Status GivenUp(Communicator* parent, const std::vector<int>& members, bool expected) {
+  const std::optional<Verdict> verdict = parent->Ended(expected);
+  if (!verdict) return Status();
+  const bool elsewhere = verdict->code != Code::kAborted && verdict->rank >= 0 &&
+                         std::find(members.begin(), members.end(), verdict->rank) == members.end();
+  return elsewhere ? Status() : Status(verdict->code, verdict->message, verdict->rank, verdict->os_errno);
+}
+
 }  // namespace
 
 Status Split(Communicator* parent, int colour, int key, std::unique_ptr<Communicator>* child) {
@@ -81,7 +92,14 @@ Status Split(Communicator* parent, int colour, int key, std::unique_ptr<Communic
     return {Code::kSystem, "rank " + std::to_string(members[0]) + " could not reserve a port for the new communicator",
             members[0], 0};
   }
-  return Communicator::Create(options, child);
+  const auto given_up = [parent, &members] { return GivenUp(parent, members, false); };
+  const Status created = Communicator::Create(options, given_up, child);
+  if (created.ok()) return created;
+  // The parent's words, where it has some: they name ranks by the numbers that the caller knows. Another rank may have
+  // heard them first, and told us by the new communicator.
+  const bool concerns_parent = created.code() == Code::kPeerLost || created.code() == Code::kAborted;
+  ANNULUS_RETURN_IF_ERROR(GivenUp(parent, members, concerns_parent));
+  return created;
 }
 
 }  // namespace annulus

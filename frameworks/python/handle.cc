@@ -1,6 +1,7 @@
 #include "frameworks/python/handle.h"
 
 #include <algorithm>
+#include <chrono>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -142,7 +143,7 @@ bool Handle::Poll(const std::shared_ptr<Work>& work, int64_t timeout_ms) {
     if (closed()) {
       failure = Failure::Closed();
     } else {
-      status = annulus_request_wait(work->request, timeout_ms);
+      status = Ask(work.get(), timeout_ms);
       if (status != ANNULUS_OK && status != ANNULUS_IN_PROGRESS) failure = Failure::OfCommunicator(status, comm_);
     }
   }
@@ -150,6 +151,13 @@ bool Handle::Poll(const std::shared_ptr<Work>& work, int64_t timeout_ms) {
   if (status != ANNULUS_IN_PROGRESS) Finish(work, std::move(failure));
   if (work->done && work->waiters == 0) FreeRequest(work.get());
   return work->done;
+}
+
+annulus_status_t Handle::Ask(Work* work, int64_t timeout_ms) {
+  const std::unique_lock<std::timed_mutex> turn(work->turn, std::chrono::milliseconds(timeout_ms));
+  if (!turn.owns_lock()) return ANNULUS_IN_PROGRESS;
+  if (work->outcome == ANNULUS_IN_PROGRESS) work->outcome = annulus_request_wait(work->request, timeout_ms);
+  return work->outcome;
 }
 
 void Handle::Finish(const std::shared_ptr<Work>& work, std::optional<Failure> failure) {

@@ -13,6 +13,7 @@
 #include <functional>
 #include <list>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <shared_mutex>
 #include <vector>
@@ -31,13 +32,15 @@ struct ReleaseBuffer {
 // An array's memory, lent to the library: until it is given back the array is neither freed nor resized.
 using Lent = std::unique_ptr<Py_buffer, ReleaseBuffer>;
 
-// One asynchronous collective, or a group of them. All members are guarded by the GIL.
+// One asynchronous collective, or a group of them. Members are guarded by the GIL, but for the last two.
 struct Work {
   std::vector<Lent> lent;
   annulus_request_t* request = nullptr;
   int waiters = 0;  // Threads that are using `request` without the GIL.
   bool done = false;
   std::optional<Failure> failure;  // Of work that is done.
+  std::timed_mutex turn;           // The library gives an outcome once: threads ask it one after the other.
+  annulus_status_t outcome = ANNULUS_IN_PROGRESS;  // Guarded by turn.
 };
 
 class Handle {
@@ -96,6 +99,7 @@ class Handle {
   // Work that is done and whose request Python has let go of gives its arrays back.
   void Reap();
   bool Poll(const std::shared_ptr<Work>& work, int64_t timeout_ms);
+  static annulus_status_t Ask(Work* work, int64_t timeout_ms);
   void Finish(const std::shared_ptr<Work>& work, std::optional<Failure> failure);
   void FreeRequest(Work* work);
   void FinishAll();

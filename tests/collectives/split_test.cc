@@ -106,6 +106,25 @@ TEST_P(SplitTest, SplitsOfSplits) {
   });
 }
 
+TEST_P(SplitTest, AbortOfTheParentEndsASplitThatWaitsForSomeone) {
+  ClusterConfig config = Config(3);
+  config.timeout_ms = 5000;
+  Cluster(config).Run([](annulus_comm_t* comm, int rank) {
+    if (rank == 1) {
+      // What a split exchanges; the others then wait for this rank to meet them.
+      const std::vector<int32_t> own(16);
+      std::vector<int32_t> all(3 * 16);
+      for (size_t count : {2, 16})
+        ASSERT_EQ(annulus_allgather(comm, own.data(), all.data(), count, ANNULUS_INT32), ANNULUS_OK);
+      EXPECT_EQ(annulus_comm_abort(comm), ANNULUS_OK);
+      return;
+    }
+    annulus_comm_t* child = nullptr;
+    EXPECT_EQ(annulus_comm_split(comm, 0, 0, &child), ANNULUS_ABORTED) << annulus_last_error_message();
+    EXPECT_NE(std::string(annulus_last_error_message()).find("rank 1"), std::string::npos);
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Links, SplitTest, testing::Values("shm", "tcp"),
                          [](const testing::TestParamInfo<const char*>& info) { return std::string(info.param); });
 

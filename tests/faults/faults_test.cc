@@ -86,6 +86,18 @@ TEST_P(FaultsTest, KilledRankIsNamedWithAsynchronousWorkPending) {
   ExpectVerdict(&ranks, culprit(), ANNULUS_PEER_LOST, since, kDeathVerdict, "rank " + std::to_string(culprit()));
 }
 
+TEST_P(FaultsTest, RankThatDiesInASplitIsNamedWithinTwoSeconds) {
+  // Far less than the connect timeout, at which those that wait for the dead rank would give up otherwise.
+  Ranks::Environment unhurried = environment();
+  unhurried["ANNULUS_CONNECT_TIMEOUT_MS"] = "60000";
+  Ranks ranks(n(), unhurried, {"dup"}, culprit(), {"vanish"});
+  Child& dying = ranks.worker(culprit());
+  ASSERT_TRUE(Child::Wait(
+      {&dying}, [&] { return dying.HasLine("vanishing"); }, Now() + kStart))
+      << dying.output();
+  ExpectVerdict(&ranks, culprit(), ANNULUS_PEER_LOST, Now(), kDeathVerdict, "rank " + std::to_string(culprit()));
+}
+
 TEST_P(FaultsTest, StoppedRankIsNamedAtTheDeadline) {
   Ranks ranks(n(), environment(), {"loop", "40000"});
   ASSERT_TRUE(ranks.WaitForLine("ready", Now() + kStart)) << ranks.output(0) << ranks.output(n() - 1);

@@ -4,6 +4,8 @@
 //   worker until                the same, until the standard input of rank 0 ends
 //   worker once FIELD           ten good calls, then the one that `differ` is to differ from
 //   worker differ FIELD         ten good calls, then one that differs in FIELD: count, type, op, root, kind
+//   worker dup                  ten good calls, then annulus_comm_dup
+//   worker vanish               ten good calls, then is killed in the midst of annulus_comm_dup
 //   worker idle                 ten good calls, then none, with the communicator open
 //   worker leave                ten good calls, then destroys its communicator
 //   worker abort                ten good calls, then annulus_comm_abort
@@ -17,6 +19,7 @@
 #include <annulus.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -117,6 +120,25 @@ void Say(const std::string& line) {
   std::fflush(stdout);
 }
 
+annulus_status_t Duplicate(annulus_comm_t* comm) {
+  annulus_comm_t* made = nullptr;
+  const annulus_status_t status = annulus_comm_dup(comm, &made);
+  if (status == ANNULUS_OK) annulus_comm_destroy(made);
+  return status;
+}
+
+// Agrees to what Split (collectives/split.cc) exchanges, colours and addresses, and is gone when the ranks are to meet.
+void VanishFromSplit(annulus_comm_t* comm) {
+  std::vector<int32_t> own(16);
+  std::vector<int32_t> all(16 * 64);
+  for (size_t count : {2, 16}) {
+    ANNULUS_CHECK(annulus_allgather(comm, own.data(), all.data(), count, ANNULUS_INT32) == ANNULUS_OK);
+    std::memcpy(own.data(), "127.0.0.1:1", 12);  // Nobody listens there.
+  }
+  Say("vanishing");
+  raise(SIGKILL);
+}
+
 annulus_status_t Act(annulus_comm_t* comm, Buffers* buffers, int rank, const std::string& mode,
                      const std::string& field) {
   annulus_status_t status = ANNULUS_OK;
@@ -125,6 +147,8 @@ annulus_status_t Act(annulus_comm_t* comm, Buffers* buffers, int rank, const std
   if (mode == "garble") ForEachDataSocket(Garble);
   while (mode == "async" && status == ANNULUS_OK) status = GoodAsync(comm, buffers);
   if (mode == "abort") annulus_comm_abort(comm);
+  if (mode == "dup") status = Duplicate(comm);
+  if (mode == "vanish") VanishFromSplit(comm);
   if (mode == "leave") return ANNULUS_OK;
   if (mode == "idle") {
     for (;;) pause();  // Until the test kills us.
