@@ -29,7 +29,7 @@ bool Driver::RunMessages(const std::function<bool()>& over, const WaitPolicy& po
 
 template <class Step>
 Status Driver::Loop(Step step, Deadline deadline, const WaitPolicy& policy) {
-  Waiter waiter(policy);
+  waiter_.Begin(policy);
   int moves = 0;
   for (;;) {
     bool moved = false;
@@ -40,15 +40,16 @@ Status Driver::Loop(Step step, Deadline deadline, const WaitPolicy& policy) {
     if (Stopped()) return {Code::kAborted, "the work was aborted"};
     Nanoseconds now = 0;
     if (moved) {
-      waiter.Reset();
+      waiter_.Reset();
       if (++moves % kMovesPerLook == 0) now = Now();
-    } else if (waiter.Idle() == Waiter::Next::kSleep) {
+    } else if (waiter_.Idle() == Waiter::Next::kSleep) {
       ANNULUS_RETURN_IF_ERROR(step(&moved, &over));
       if (over) return Status();
       if (!moved) Sleep(deadline);
       now = Now();
-    } else if (waiter.looked()) {
-      now = waiter.now();
+      waiter_.Slept(now);
+    } else if (waiter_.looked()) {
+      now = waiter_.now();
     }
     if (now != 0) ANNULUS_RETURN_IF_ERROR(Overdue(deadline, now));
   }

@@ -52,6 +52,7 @@ class Driver {
   Messages* const messages_;
   Reactor* const reactor_;
   Control* const control_;
+  Waiter waiter_;  // Of whoever drives.
   std::atomic<bool> interrupted_{false};
 };
 
