@@ -14,6 +14,10 @@ _FOREIGN = ("ANNULUS_", "OMPI_", "PMIX_", "PMI_", "SLURM_", "TORCH", "MASTER_")
 _SETTINGS = tuple(f"ANNULUS_{name}" for name in ("LOG", "SMALL_BYTES", "SPIN_US", "SLICE_BYTES", "CHANNELS", "TCP_SOCKETS"))
 
 
+def own_settings():
+    return {name: os.environ[name] for name in _SETTINGS if name in os.environ}
+
+
 def _shared_cores(count):
     """Ranks on hosts of their own believe that they have the cores to themselves; here they do not."""
     return {"SPIN_US": "0"} if count > os.cpu_count() else {}
@@ -48,7 +52,7 @@ class Ranks:
         environment = {name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN)}
         environment.update({f"ANNULUS_{name}": value for name, value in {
             "SIZE": str(hosts.count), "RENDEZVOUS": f"{lab.address(0)}:29500", "JOB_KEY": secrets.token_hex(16), **_shared_cores(hosts.count)}.items()})
-        environment.update({name: value for name, value in os.environ.items() if name in _SETTINGS})
+        environment.update(own_settings())
         for rank in range(hosts.count):
             command = hosts.command(rank, f"{programs}/{library}_rank", *_words(library, rank, hosts.count, folder + "/store"))
             with open(f"{self._errors}/{rank}", "wb") as errors:

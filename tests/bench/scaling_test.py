@@ -17,10 +17,19 @@ MARK = f"SCALING_TEST={os.getpid()}"  # In the environment of the run and of all
 LONG = ["--ranks", "4", "--rate", "8mbit", "--sizes", "1K,4M", "--libraries", "annulus", "--minutes", "5"]
 
 
-def start(*words, prefix=()):
+def start(*words, prefix=(), **variables):
     name, value = MARK.split("=")
-    return subprocess.Popen([*prefix, sys.executable, SCALING, "--programs", PROGRAMS, *words], env={**os.environ, name: value},
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    return subprocess.Popen([*prefix, sys.executable, SCALING, "--programs", PROGRAMS, *words],
+                            env={**os.environ, name: value, **variables}, stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+
+def predict(path, *words):
+    """What `predict` writes to a file at `path`."""
+    subprocess.run([os.path.join(os.path.dirname(SCALING), "predict"), "--model", f"{PROGRAMS}/model", "--json", path, *words],
+                   stdout=subprocess.DEVNULL, check=True, timeout=60)
+    with open(path, encoding="utf-8") as file:
+        return json.load(file)
 
 
 def marked(program=""):
@@ -69,6 +78,19 @@ class Refusals(unittest.TestCase):
             self.refuse(3, "run it as root", prefix=["setpriv", "--bounding-set=-sys_admin,-net_admin"])
 
 
+class Prediction(unittest.TestCase):
+    def test_more_hosts_take_longer_and_log_steps_win_with_few_bytes(self):
+        with tempfile.TemporaryDirectory() as folder:
+            entries = predict(folder + "/prediction.json")["prediction"]
+        for size in (1 << 10, 8 << 20, 512 << 20):
+            times = [entry["seconds"]["ring"] for entry in entries if entry["bytes"] == size]
+            self.assertEqual(len(times), 11)
+            self.assertEqual(times, sorted(times))
+        for entry in entries:
+            if entry["bytes"] == 1 << 10 and entry["hosts"] >= 64:
+                self.assertLess(entry["seconds"]["log_exchange"], entry["seconds"]["ring"] / 5)
+
+
 @unittest.skipIf(namespaces_forbidden(), f"NO NAMESPACES HERE: {namespaces_forbidden()}")
 class Runs(unittest.TestCase):
     def setUp(self):
@@ -87,7 +109,7 @@ class Runs(unittest.TestCase):
 
     def test_all_libraries_are_measured(self):
         out, _ = self.finish(start("--ranks", "2,4", "--rate", "400mbit", "--sizes", "1K,64K", "--minutes", "2", "--json", self.json,
-                                   "--plot", self.plot), 0)
+                                   "--plot", self.plot, ANNULUS_SMALL_BYTES="0"), 0)
         with open(self.json, encoding="utf-8") as file:
             result = json.load(file)
         with open(self.plot, encoding="utf-8") as file:
@@ -106,6 +128,9 @@ class Runs(unittest.TestCase):
                     self.assertAlmostEqual(cell["efficiency"], bandwidth / 5e7)
             # 1.1: what the links let pass at once after they were idle.
             self.assertLess(part["rows"][1]["cells"]["annulus"]["efficiency"], 1.1)
+        prediction = predict(self.json + ".prediction", "--fit", self.json, "--plot", self.plot)
+        self.assertEqual([(row["hosts"], row["bytes"]) for row in prediction["comparison"]],
+                         [(2, 1024), (2, 65536), (4, 1024), (4, 65536)])
 
     def first_line(self, run):
         self.assertIn("4 hosts    1 KiB", run.stdout.readline())
