@@ -66,7 +66,9 @@ void ControlMember::Take(MessageType type, std::span<const std::byte> body) {
 void ControlMember::TakeVerdict(std::span<const std::byte> body) {
   ByteReader in(body);
   Verdict verdict;
-  if (!ReadVerdict(&in, &verdict) || !in.done()) return Broken("a verdict that cannot be read");
+  const auto is_rank = [this](int r) { return r >= Status::kNoRank && r < config_.nranks; };
+  if (!ReadVerdict(&in, &verdict) || !in.done() || !is_rank(verdict.rank) || !is_rank(verdict.peer))
+    return Broken("a verdict that cannot be read");
   config_.conclude(verdict);
 }
 
