@@ -177,6 +177,53 @@ void DefineCollectives(py::class_<Handle, Self>* type) {
   type->def("allreduce_group", &AllreduceGroup);
 }
 
+using Counts = std::vector<size_t>;
+
+// With parts of different sizes: (sendbuf, recvbuf, counts of elements, ...), the parts one behind the other.
+void DefineParts(py::class_<Handle, Self>* type) {
+  type->def("allgatherv", [](const Self& self, const py::object& send, const py::object& recv, const Counts& counts,
+                             int element) {
+    const auto call = [&, own = counts.at(self->rank())](Comm comm, const void* from, void* to, AsyncRequest request) {
+      return annulus_allgatherv_async(comm, from, own, to, counts.data(), nullptr, static_cast<annulus_type_t>(element),
+                                      request);
+    };
+    return Request{self, self->Start({send, recv, call})};
+  });
+  type->def("reduce_scatterv", [](const Self& self, const py::object& send, const py::object& recv,
+                                  const Counts& counts, int element, int op) {
+    const auto call = [&, own = counts.at(self->rank())](Comm comm, const void* from, void* to, AsyncRequest request) {
+      return annulus_reduce_scatterv_async(comm, from, counts.data(), nullptr, to, own,
+                                           static_cast<annulus_type_t>(element), static_cast<annulus_op_t>(op),
+                                           request);
+    };
+    return Request{self, self->Start({send, recv, call})};
+  });
+  type->def("gatherv", [](const Self& self, const py::object& send, const py::object& recv, size_t count,
+                          const Counts& counts, int element, int root) {
+    const auto call = [&](Comm comm, const void* from, void* to, AsyncRequest request) {
+      return annulus_gatherv_async(comm, from, count, to, counts.data(), nullptr, static_cast<annulus_type_t>(element),
+                                   root, request);
+    };
+    return Request{self, self->Start({send, recv, call})};
+  });
+  type->def("scatterv", [](const Self& self, const py::object& send, const py::object& recv, size_t count,
+                           const Counts& counts, int element, int root) {
+    const auto call = [&](Comm comm, const void* from, void* to, AsyncRequest request) {
+      return annulus_scatterv_async(comm, from, counts.data(), nullptr, to, count, static_cast<annulus_type_t>(element),
+                                    root, request);
+    };
+    return Request{self, self->Start({send, recv, call})};
+  });
+  type->def("alltoallv", [](const Self& self, const py::object& send, const py::object& recv, const Counts& send_counts,
+                            const Counts& recv_counts, int element) {
+    const auto call = [&](Comm comm, const void* from, void* to, AsyncRequest request) {
+      return annulus_alltoallv_async(comm, from, send_counts.data(), nullptr, to, recv_counts.data(), nullptr,
+                                     static_cast<annulus_type_t>(element), request);
+    };
+    return Request{self, self->Start({send, recv, call})};
+  });
+}
+
 std::shared_ptr<Handle> Split(Handle* self, int colour, int key) {
   return self->Derive([=](Comm comm, annulus_comm_t** made) { return annulus_comm_split(comm, colour, key, made); });
 }
@@ -236,8 +283,13 @@ PYBIND11_MODULE(_core, module) {
       .def("split", &Split)
       .def("dup", &Duplicate)
       .def("set_priority", &Handle::SetPriority)
+      .def("create_premul_sum", &Handle::CreatePremulSum)
+      .def("create_reduction", &Handle::CreateReduction)
+      .def("destroy_operation", &Handle::DestroyOperation)
+      .def("error_of", &Handle::ErrorOf)
       .def("abort", &Handle::Abort)
       .def("close", &Handle::Close)
       .def("abandon", &Handle::Abandon);
   DefineCollectives(&handle);
+  DefineParts(&handle);
 }

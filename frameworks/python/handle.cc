@@ -63,6 +63,7 @@ std::shared_ptr<Handle> Handle::Derive(const Maker& maker) {
 }
 
 std::shared_ptr<Work> Handle::Start(const Collective& collective) {
+  CheckNotInReduction();
   if (closed()) throw Failure::Closed();
   auto work = std::make_shared<Work>();
   const Buffers buffers = Lend(collective, work.get());
@@ -79,6 +80,7 @@ std::shared_ptr<Work> Handle::Start(const Collective& collective) {
 }
 
 std::shared_ptr<Work> Handle::StartGroup(const std::vector<Collective>& collectives) {
+  CheckNotInReduction();
   if (closed()) throw Failure::Closed();
   auto work = std::make_shared<Work>();
   std::vector<Buffers> buffers;
@@ -111,6 +113,44 @@ void Handle::SetPriority(int priority) {
   if (status != ANNULUS_OK) throw Failure::OfCommunicator(status, comm_);
 }
 
+int Handle::CreateOperation(const std::function<annulus_status_t(annulus_op_t* op)>& create) {
+  // With the GIL: nothing here waits for other ranks.
+  std::shared_lock<std::shared_mutex> using_it(use_);
+  if (closed()) throw Failure::Closed();
+  annulus_op_t op = ANNULUS_OP_LAST;
+  const annulus_status_t status = create(&op);
+  if (status != ANNULUS_OK) throw Failure::OfCommunicator(status, comm_);
+  return static_cast<int>(op);
+}
+
+int Handle::CreatePremulSum(double factor) {
+  return CreateOperation([&](annulus_op_t* op) { return annulus_op_create_premul_sum(comm_, factor, op); });
+}
+
+int Handle::CreateReduction(const py::object& combine) {
+  auto reduction = std::make_unique<Reduction>(combine, comm_.load());
+  const int op = CreateOperation(
+      [&](annulus_op_t* made) { return annulus_op_create(comm_, &Reduction::Run, reduction.get(), made); });
+  reductions_[op] = std::move(reduction);
+  return op;
+}
+
+void Handle::DestroyOperation(int op) {
+  if (closed()) return;
+  CreateOperation([&](annulus_op_t*) { return annulus_op_destroy(comm_, static_cast<annulus_op_t>(op)); });
+}
+
+py::object Handle::ErrorOf(int op) const {
+  const auto reduction = reductions_.find(op);
+  return reduction == reductions_.end() ? py::none() : reduction->second->error();
+}
+
+void Handle::CheckNotInReduction() const {
+  const auto runs_here = [](const auto& reduction) { return reduction.second->running_here(); };
+  if (std::any_of(reductions_.begin(), reductions_.end(), runs_here))
+    throw py::value_error("a reduction function must not use its communicator, whose work waits for it");
+}
+
 void Handle::Reap() {
   std::vector<std::shared_ptr<Work>> dropped;
   for (const std::shared_ptr<Work>& work : works_) {
@@ -120,6 +160,7 @@ void Handle::Reap() {
 }
 
 bool Handle::Wait(const std::shared_ptr<Work>& work, int64_t timeout_ms) {
+  CheckNotInReduction();
   while (!Poll(work, timeout_ms < 0 ? kSignalCheckMs : std::min(timeout_ms, kSignalCheckMs))) {
     if (PyErr_CheckSignals() != 0) throw py::error_already_set();
     if (timeout_ms < 0) continue;
@@ -205,6 +246,7 @@ void Handle::Close() {
     if (!closed()) annulus_comm_destroy(comm_.exchange(nullptr));
   }
   FinishAll();
+  reductions_.clear();
 }
 
 void Handle::Abandon() {

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <list>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -19,6 +20,7 @@
 #include <vector>
 
 #include "frameworks/python/failure.h"
+#include "frameworks/python/reduction.h"
 
 namespace annulus_python {
 
@@ -76,6 +78,13 @@ class Handle {
   // Of the collectives that are queued from now on. Throws a Failure.
   void SetPriority(int priority);
 
+  // Operations of the user's: their numbers. A function's is what Reduction takes. Throw a Failure.
+  int CreatePremulSum(double factor);
+  int CreateReduction(const pybind11::object& combine);
+  void DestroyOperation(int op);
+  // What the operation's function raised; None if nothing, or if it has no function.
+  pybind11::object ErrorOf(int op) const;
+
   // Waits up to `timeout_ms`, or with -1 until the library ends it, and returns whether it is done. Python's signal
   // handlers run meanwhile, and what they raise ends the wait. Throws the work's Failure.
   bool Wait(const std::shared_ptr<Work>& work, int64_t timeout_ms);
@@ -103,13 +112,17 @@ class Handle {
   void Finish(const std::shared_ptr<Work>& work, std::optional<Failure> failure);
   void FreeRequest(Work* work);
   void FinishAll();
+  // Throws where a reduction's function calls, for which the work would wait that it waits for.
+  void CheckNotInReduction() const;
+  int CreateOperation(const std::function<annulus_status_t(annulus_op_t* op)>& create);
 
   int rank_ = 0;
   int size_ = 0;
   int local_rank_ = 0;
   int local_size_ = 0;
-  std::atomic<annulus_comm_t*> comm_;       // Null once closed. Set to null under use_, but in a forked child.
-  std::shared_mutex use_;                   // Shared by calls on comm_, alone for whoever destroys it.
+  std::atomic<annulus_comm_t*> comm_;  // Null once closed. Set to null under use_, but in a forked child.
+  std::shared_mutex use_;              // Shared by calls on comm_, alone for whoever destroys it.
+  std::map<int, std::unique_ptr<Reduction>> reductions_;  // By operation. Guarded by the GIL; kept until closed.
   std::list<std::shared_ptr<Work>> works_;  // Not known to be done, in the order of the calls. Guarded by the GIL.
 };
 

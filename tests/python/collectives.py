@@ -94,6 +94,98 @@ def movements(dtype):
     same(annulus.alltoall(sent), expected, dtype)
 
 
+def parts(dtype):
+    """Parts of different sizes, one of them empty: rank r's has r rows."""
+    counts = list(range(SIZE))
+    total = sum(counts)
+    mine = of_rank(RANK, dtype, (RANK, 3))
+    joined = np.concatenate([of_rank(rank, np.float64, (rank, 3)) for rank in counts])
+    same(annulus.allgatherv(mine, counts), joined, dtype)
+    own = slice(sum(counts[:RANK]), sum(counts[:RANK + 1]))
+    out = np.zeros((total, 3), dtype)
+    out[own] = mine
+    same(annulus.allgatherv(out[own], np.array(counts), out), joined, dtype)  # In place.
+    for root in range(SIZE):
+        result = annulus.gatherv(mine, counts if RANK == root else None, root)
+        assert (result is not None) == (RANK == root)
+        if RANK == root:
+            same(result, joined, dtype)
+            same(annulus.scatterv(joined.astype(dtype), counts, root), of_rank(RANK, np.float64, (RANK, 3)), dtype)
+        else:
+            same(annulus.scatterv(None, root=root, out=np.empty((RANK, 3), dtype)), mine.astype(np.float64), dtype)
+    everything = of_rank(RANK, dtype, (total, 3))
+    expected = everyones(dtype, (total, 3)).max(axis=0)
+    same(annulus.reduce_scatterv(everything, counts, "max"), expected[own], dtype)
+    # Rank r sends r + s rows to rank s.
+    rows = [RANK + rank for rank in range(SIZE)]
+    sent = of_rank(RANK, dtype, (sum(rows), 2))
+    came = []
+    for source in range(SIZE):
+        first = sum(source + rank for rank in range(RANK))
+        whole = of_rank(source, np.float64, (sum(source + rank for rank in range(SIZE)), 2))
+        came.append(whole[first:first + source + RANK])
+    same(annulus.alltoallv(sent, rows, rows), np.concatenate(came), dtype)
+
+
+def operations():
+    """Reductions of the user's."""
+    ones = np.ones(1000, np.float32)
+    scaled = annulus.premul_sum(RANK + 1)
+    assert (annulus.allreduce(ones, scaled) == SIZE * (SIZE + 1) / 2).all()
+    scaled.destroy()
+    try:
+        annulus.allreduce(ones, scaled)
+    except annulus.InvalidArgument:
+        pass
+    else:
+        raise AssertionError("a destroyed operation still works")
+    logs = annulus.reduction(np.logaddexp)  # A ufunc writes its third argument.
+    for dtype in ("float32", "float64", "float16"):
+        values = np.full(3000, 0.5 * RANK, dtype)
+        right = np.logaddexp.reduce([0.5 * rank for rank in range(SIZE)])
+        assert np.allclose(annulus.allreduce(values, logs).astype(np.float64), right, rtol=1e-2 if dtype == "float16" else 1e-5)
+    returning = annulus.reduction(lambda left, right, out: left | right)
+    bits = np.full((4, 5), 1 << RANK, np.int64)
+    assert (annulus.reduce_scatter(np.tile(bits, (SIZE, 1)), returning) == (1 << SIZE) - 1).all()
+    assert all((each == (1 << SIZE) - 1).all() for each in annulus.allreduce_group([bits, bits * 1], returning))
+    other = annulus.world().dup()
+    try:
+        other.allreduce(ones, logs)
+    except ValueError as error:
+        assert "another communicator" in str(error)
+    else:
+        raise AssertionError("an operation served another communicator")
+    other.close()
+
+
+def functions_that_fail():
+    """What a reduction's function raises comes out of wait, and everyone else's work is aborted."""
+    ones = np.ones(1000, np.float32)
+
+    def fails(left, right, out):
+        raise KeyError(f"rank {RANK}")
+
+    def calls(left, right, out):
+        world.barrier()
+
+    def waits(left, right, out):
+        pending.wait()
+
+    for function, kind, words in (fails, KeyError, f"rank {RANK}"), (calls, ValueError, "reduction function"), \
+            (waits, ValueError, "reduction function"):
+        with annulus.world().dup() as world:
+            op = world.reduction(function)
+            pending = world.allreduce_async(ones, op)
+            try:
+                pending.wait()
+            except kind as error:
+                assert words in str(error), error
+            except annulus.Aborted:
+                pass  # Another rank's function was the first.
+            else:
+                raise AssertionError("an exception was lost")
+
+
 def messages(dtype):
     if SIZE == 1:
         return
@@ -154,9 +246,13 @@ def communicators():
 for each in DTYPES:
     reductions(each)
     movements(each)
+    parts(each)
     messages(each)
 shapes()
 groups()
+operations()
+if SIZE > 1:
+    functions_that_fail()
 communicators()
 assert annulus.is_initialized()
 annulus.finalize()

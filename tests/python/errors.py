@@ -45,6 +45,12 @@ refuses(TypeError, "out has dtype float32, array has float64", annulus.allreduce
 refuses(ValueError, "out has 3 elements, the result 24", annulus.allreduce, grid, out=np.ones(3))
 refuses(ValueError, f"which {SIZE} ranks cannot share", annulus.reduce_scatter, np.ones(SIZE + 1))
 refuses(ValueError, f"which {SIZE} ranks cannot share", annulus.alltoall, np.ones(SIZE - 1))
+refuses(ValueError, f"counts has {SIZE + 1} entries; there are {SIZE} ranks", annulus.allgatherv, grid, [4] * (SIZE + 1))
+refuses(ValueError, "counts has a negative entry", annulus.reduce_scatterv, grid, [-4] * SIZE)
+refuses(ValueError, "array has 4 rows (shape (4, 6)), counts says 5", annulus.gatherv, grid, [5] * SIZE, RANK)
+refuses(TypeError, "array or counts is None on the root", annulus.scatterv, grid, None, RANK)
+refuses(TypeError, "counts is None on the root", annulus.gatherv, grid, None, RANK)
+refuses(TypeError, "integer", annulus.allgatherv, grid, [4.5] * SIZE)
 refuses(TypeError, "None on the root" if RANK == 0 else "out is None on a rank", annulus.scatter, None)
 error = refuses(annulus.InvalidArgument, "root is 99", annulus.broadcast, grid, 99)
 assert (error.status, error.rank) == (annulus.Status.INVALID_ARGUMENT, RANK) and error.advice

@@ -11,21 +11,24 @@ The functions of this module are those of `annulus.world()`, the Communicator th
 """
 
 import atexit
-from typing import List, Optional, Sequence, Union
+from typing import Callable, List, Optional, Sequence, Union
 
 from annulus import _core
 from annulus._arrays import Array
-from annulus._communicator import Communicator, close_all
+from annulus._communicator import Communicator, Op, close_all
 from annulus._errors import Aborted, Error, InvalidArgument, Mismatch, PeerLost, Status, Timeout
+from annulus._operation import Operation
 from annulus._request import Request
 
 __version__ = _core.version()
 __all__ = [
-    "Aborted", "Communicator", "Error", "InvalidArgument", "Mismatch", "PeerLost", "Request", "Status", "Timeout",
-    "abort", "allgather", "allgather_async", "allreduce", "allreduce_async", "allreduce_group",
-    "allreduce_group_async", "alltoall", "alltoall_async", "barrier", "barrier_async", "broadcast", "broadcast_async",
-    "finalize", "gather", "gather_async", "init", "is_initialized", "local_rank", "local_size", "rank", "recv",
-    "recv_async", "reduce", "reduce_async", "reduce_scatter", "reduce_scatter_async", "scatter", "scatter_async",
+    "Aborted", "Communicator", "Error", "InvalidArgument", "Mismatch", "Operation", "PeerLost", "Request", "Status",
+    "Timeout", "abort", "allgather", "allgather_async", "allgatherv", "allgatherv_async", "allreduce",
+    "allreduce_async", "allreduce_group", "allreduce_group_async", "alltoall", "alltoall_async", "alltoallv",
+    "alltoallv_async", "barrier", "barrier_async", "broadcast", "broadcast_async", "finalize", "gather",
+    "gather_async", "gatherv", "gatherv_async", "init", "is_initialized", "local_rank", "local_size", "premul_sum",
+    "rank", "recv", "recv_async", "reduce", "reduce_async", "reduce_scatter", "reduce_scatter_async",
+    "reduce_scatterv", "reduce_scatterv_async", "reduction", "scatter", "scatter_async", "scatterv", "scatterv_async",
     "send", "send_async", "size", "world",
 ]
 
@@ -80,27 +83,27 @@ def abort() -> None:
     world().abort()
 
 
-def allreduce(array: Array, op: str = "sum", out: Optional[Array] = None) -> Array:
+def allreduce(array: Array, op: Op = "sum", out: Optional[Array] = None) -> Array:
     return world().allreduce(array, op, out)
 
 
-def allreduce_async(array: Array, op: str = "sum", out: Optional[Array] = None) -> Request[Array]:
+def allreduce_async(array: Array, op: Op = "sum", out: Optional[Array] = None) -> Request[Array]:
     return world().allreduce_async(array, op, out)
 
 
-def allreduce_group(arrays: Sequence[Array], op: str = "sum", in_place: bool = False) -> List[Array]:
+def allreduce_group(arrays: Sequence[Array], op: Op = "sum", in_place: bool = False) -> List[Array]:
     return world().allreduce_group(arrays, op, in_place)
 
 
-def allreduce_group_async(arrays: Sequence[Array], op: str = "sum", in_place: bool = False) -> Request[List[Array]]:
+def allreduce_group_async(arrays: Sequence[Array], op: Op = "sum", in_place: bool = False) -> Request[List[Array]]:
     return world().allreduce_group_async(arrays, op, in_place)
 
 
-def reduce(array: Array, root: int = 0, op: str = "sum", out: Optional[Array] = None) -> Optional[Array]:
+def reduce(array: Array, root: int = 0, op: Op = "sum", out: Optional[Array] = None) -> Optional[Array]:
     return world().reduce(array, root, op, out)
 
 
-def reduce_async(array: Array, root: int = 0, op: str = "sum", out: Optional[Array] = None) -> Request[Optional[Array]]:
+def reduce_async(array: Array, root: int = 0, op: Op = "sum", out: Optional[Array] = None) -> Request[Optional[Array]]:
     return world().reduce_async(array, root, op, out)
 
 
@@ -120,11 +123,11 @@ def allgather_async(array: Array, out: Optional[Array] = None) -> Request[Array]
     return world().allgather_async(array, out)
 
 
-def reduce_scatter(array: Array, op: str = "sum", out: Optional[Array] = None) -> Array:
+def reduce_scatter(array: Array, op: Op = "sum", out: Optional[Array] = None) -> Array:
     return world().reduce_scatter(array, op, out)
 
 
-def reduce_scatter_async(array: Array, op: str = "sum", out: Optional[Array] = None) -> Request[Array]:
+def reduce_scatter_async(array: Array, op: Op = "sum", out: Optional[Array] = None) -> Request[Array]:
     return world().reduce_scatter_async(array, op, out)
 
 
@@ -150,6 +153,60 @@ def alltoall(array: Array, out: Optional[Array] = None) -> Array:
 
 def alltoall_async(array: Array, out: Optional[Array] = None) -> Request[Array]:
     return world().alltoall_async(array, out)
+
+
+def allgatherv(array: Array, counts: Sequence[int], out: Optional[Array] = None) -> Array:
+    return world().allgatherv(array, counts, out)
+
+
+def allgatherv_async(array: Array, counts: Sequence[int], out: Optional[Array] = None) -> Request[Array]:
+    return world().allgatherv_async(array, counts, out)
+
+
+def reduce_scatterv(array: Array, counts: Sequence[int], op: Op = "sum", out: Optional[Array] = None) -> Array:
+    return world().reduce_scatterv(array, counts, op, out)
+
+
+def reduce_scatterv_async(array: Array, counts: Sequence[int], op: Op = "sum",
+                          out: Optional[Array] = None) -> Request[Array]:
+    return world().reduce_scatterv_async(array, counts, op, out)
+
+
+def gatherv(array: Array, counts: Optional[Sequence[int]] = None, root: int = 0,
+            out: Optional[Array] = None) -> Optional[Array]:
+    return world().gatherv(array, counts, root, out)
+
+
+def gatherv_async(array: Array, counts: Optional[Sequence[int]] = None, root: int = 0,
+                  out: Optional[Array] = None) -> Request[Optional[Array]]:
+    return world().gatherv_async(array, counts, root, out)
+
+
+def scatterv(array: Optional[Array], counts: Optional[Sequence[int]] = None, root: int = 0,
+             out: Optional[Array] = None) -> Array:
+    return world().scatterv(array, counts, root, out)
+
+
+def scatterv_async(array: Optional[Array], counts: Optional[Sequence[int]] = None, root: int = 0,
+                   out: Optional[Array] = None) -> Request[Array]:
+    return world().scatterv_async(array, counts, root, out)
+
+
+def alltoallv(array: Array, sendcounts: Sequence[int], recvcounts: Sequence[int], out: Optional[Array] = None) -> Array:
+    return world().alltoallv(array, sendcounts, recvcounts, out)
+
+
+def alltoallv_async(array: Array, sendcounts: Sequence[int], recvcounts: Sequence[int],
+                    out: Optional[Array] = None) -> Request[Array]:
+    return world().alltoallv_async(array, sendcounts, recvcounts, out)
+
+
+def premul_sum(factor: float) -> Operation:
+    return world().premul_sum(factor)
+
+
+def reduction(function: Callable[[Array, Array, Array], Optional[Array]]) -> Operation:
+    return world().reduction(function)
 
 
 def send(array: Array, peer: int) -> None:

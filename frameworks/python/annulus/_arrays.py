@@ -1,6 +1,8 @@
 """What an array must be like for the library to use its memory as it is; whatever is not gets an error that says so."""
 
-from typing import Any, Dict, Optional, Tuple
+import math
+import operator
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import numpy
 
@@ -67,6 +69,34 @@ def part(array: Array, size: int, what: str) -> Tuple[int, ...]:
     if count % size:
         raise ValueError(f"{what} has {count} rows (shape {array.shape}), which {size} ranks cannot share equally")
     return (count // size, *row)
+
+
+def parts(counts: Sequence[int], size: int, row: Tuple[int, ...], what: str) -> List[int]:
+    """The elements of each rank's part, of which `counts` has the rows."""
+    rows_of_ranks = [operator.index(count) for count in counts]
+    if len(rows_of_ranks) != size:
+        raise ValueError(f"{what} has {len(rows_of_ranks)} entries; there are {size} ranks")
+    if any(count < 0 for count in rows_of_ranks):
+        raise ValueError(f"{what} has a negative entry: {rows_of_ranks}")
+    return [count * math.prod(row) for count in rows_of_ranks]
+
+
+def check_rows(array: Array, expected: int, what: str, counts: str) -> None:
+    """That as many rows are there as `counts` says."""
+    count = rows(array)[0]
+    if count != expected:
+        raise ValueError(f"{what} has {count} rows (shape {array.shape}), {counts} says {expected}")
+
+
+def combine(function: Callable[[Array, Array, Array], Optional[Array]], left: memoryview, right: memoryview,
+            out: memoryview, number: int) -> None:
+    """What the library calls for a reduction by `function`."""
+    # A dtype that the library has met was looked up before.
+    dtype = next(dtype for dtype, known in _type_of_dtype.items() if known == number)
+    target = numpy.frombuffer(out, dtype)
+    result = function(numpy.frombuffer(left, dtype), numpy.frombuffer(right, dtype), target)
+    if result is not None and result is not target:
+        target[...] = result
 
 
 def op_number(op: str) -> int:

@@ -1,8 +1,10 @@
 """A collective that is under way."""
 
-from typing import Generic, Optional, TypeVar
+from typing import Generic, Optional, TypeVar, Union
 
 from annulus import _core
+from annulus._errors import Error
+from annulus._operation import Operation
 
 Result = TypeVar("Result")
 
@@ -14,20 +16,33 @@ class Request(Generic[Result]):
     """An asynchronous collective. The library keeps its arrays alive until it is done, whether or not this object lives;
     meanwhile they must not be written, nor the output read."""
 
-    def __init__(self, core: _core.Request, result: Result) -> None:
+    def __init__(self, core: _core.Request, result: Result, op: Union[str, Operation] = "") -> None:
         self._core = core
         self._result = result
+        self._op = op
+
+    def _wait(self, timeout_ms: int) -> bool:
+        if not isinstance(self._op, Operation):
+            return self._core.wait(timeout_ms)
+        try:
+            done = self._core.wait(timeout_ms)
+        except Error:
+            self._op.raise_error()
+            raise
+        if done:
+            self._op.raise_error()
+        return done
 
     def wait(self, timeout: Optional[float] = None) -> Result:
         """Waits until it is done and returns its result, that of the blocking form. Raises annulus.Error when it failed,
         and the built-in TimeoutError when it is not done after `timeout` seconds: then it may be waited for again.
         Without a timeout the communicator's timeout_ms bounds it. May be called often and from several threads."""
         if timeout is None:
-            self._core.wait(-1)
-        elif not self._core.wait(min(max(0, int(timeout * 1000)), _LONGEST_MS)):
+            self._wait(-1)
+        elif not self._wait(min(max(0, int(timeout * 1000)), _LONGEST_MS)):
             raise TimeoutError(f"not done after {timeout} s")
         return self._result
 
     def test(self) -> bool:
         """Whether it is done. Raises annulus.Error when it failed."""
-        return self._core.wait(0)
+        return self._wait(0)
