@@ -92,15 +92,15 @@ class Job:
     def all_pids(self):
         return self.pids + [launcher.pid for launcher in self.launchers]
 
-    def stop(self):
+    def stop(self, kindly=True):
         """Ends all ranks; they also end by themselves when their socket closes."""
-        for connection in self.connections.values():
+        for connection in self.connections.values() if kindly else ():
             try:
                 connection.sendall(b"quit\n")
             except OSError:
                 pass
         deadline = time.monotonic() + STOP_S
-        for step in (None, signal.SIGTERM, signal.SIGKILL):
+        for step in (None, signal.SIGTERM, signal.SIGKILL) if kindly else (signal.SIGTERM, signal.SIGKILL):
             for launcher in self.launchers:
                 if launcher.poll() is None and step is not None:
                     launcher.send_signal(step)
@@ -114,3 +114,4 @@ class Job:
                 break
         for connection in self.buffers:
             connection.close()
+        self.connections, self.buffers = {}, {}

@@ -66,6 +66,7 @@ class Cubic:
         self.why = ""
 
     def __enter__(self):
+        self._remove_left_over()
         inside = ["ip", "netns", "exec", self.name, "ip"]
         route = [*inside, "route", "replace", "local", "127.0.0.0/8", "dev", "lo", "table", "local", "scope", "host", "src",
                  "127.0.0.1", "congctl", "cubic"]
@@ -76,6 +77,13 @@ class Cubic:
         except (OSError, subprocess.CalledProcessError) as error:
             self.why = f"no network namespace of our own: {getattr(error, 'stderr', '') or error}".strip()
         return self
+
+    @staticmethod
+    def _remove_left_over():
+        """What a run that was killed could not remove."""
+        for path in pathlib.Path("/run/netns").glob("annulus-peers-*"):
+            if not os.path.exists(f"/proc/{path.name.rpartition('-')[2]}"):
+                subprocess.run(["ip", "netns", "delete", path.name], check=False, capture_output=True)
 
     def __exit__(self, *_):
         subprocess.run(["ip", "netns", "delete", self.name], check=False, capture_output=True)

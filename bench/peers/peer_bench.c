@@ -7,7 +7,10 @@
  *   run VARIANT ITERATIONS BATCHES               -> "times" and for each batch the seconds that this rank took
  *   free                                         -> "freed"
  *   quit
- * The end of the socket ends the process: nothing outlives the one who gives the orders. */
+ * The end of the socket ends the process: nothing outlives the one who gives the orders.
+ *
+ * Orders end with a barrier: a library may return from a call with data for others still queued, and send it only while
+ * it is being called (Open MPI over TCP does), but a rank that waits for orders calls nothing. */
 
 #define _DEFAULT_SOURCE /* mmap's MAP_ANONYMOUS, madvise, clock_gettime, fdopen */
 
@@ -93,6 +96,7 @@ static void BeginCase(Session* session, char* arguments) {
   PeerPrepare(work, session->send, session->recv, session->bytes);
   PeerFill(work, session->rank, session->size, session->send, session->recv);
   PeerCall(work, session->send, session->recv);
+  PeerBarrier();
   if (PeerHasResults()) {
     Spoil(session, corrupt);
     wrong = PeerCountWrong(work, session->rank, session->size, session->recv);
@@ -116,6 +120,7 @@ static void RunBatches(Session* session, char* arguments) {
     for (i = 0; i < iterations; ++i) PeerCall(&session->work, session->send, session->recv);
     fprintf(session->answers, " %.9f", Seconds() - begin);
   }
+  PeerBarrier();
   fprintf(session->answers, "\n");
 }
 

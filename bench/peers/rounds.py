@@ -57,7 +57,6 @@ class Setup:
         self.rounds = []
         self.wrong = {}  # By name: elements.
         self.failed = {}  # By name: why.
-        self.unmeasured = 0  # Cases without enough rounds when the time was over.
         self._estimates = {}
         self._durations = {}
         self._last_ns = None
@@ -113,6 +112,7 @@ class Setup:
                 seconds = self._measure(name, job, kind, case)
             except JobFailed as error:
                 self.failed[job.name] = str(error)
+                job.stop(kindly=False)  # It may be spinning.
                 self.say(f"FAILED: {case.text()}: {error}")
                 continue
             if seconds is not None:
@@ -122,7 +122,8 @@ class Setup:
         called = label(before_ns, self._last_ns, others_cores, others_s, self.settings.tolerated_cores)
         self._durations[case] = time.monotonic() - begin
         self.rounds.append({"case": case, "label": called, "distance_ns": [before_ns, self._last_ns],
-                            "others_cores": round(others_cores, 3), "us": times})
+                            "others_cores": round(others_cores, 3), "seconds": round(self._durations[case], 3),
+                            "us": times})
         medians = ", ".join(f"{name} {statistics.median(values):.4g}" for name, values in times.items())
         self.say(f"{case.text()}: {called} ({before_ns:.0f}, {self._last_ns:.0f} ns, others {others_cores:.2f} cores): "
                  f"{medians} us")
@@ -166,4 +167,7 @@ class Setup:
                     self.round(case, turn)
             if begun == 0 or time.monotonic() > deadline:
                 break
-        self.unmeasured = sum(1 for case in cases if self._good(case) < self.settings.rounds)
+
+    def unmeasured(self, cases):
+        """How many cases have fewer rounds than wanted."""
+        return sum(1 for case in cases if self._good(case) < self.settings.rounds)

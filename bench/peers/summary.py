@@ -80,7 +80,7 @@ def document(setup, cases, transport, ranks, left_out):
         "left_out": left_out,
         "failed": setup.failed,
         "wrong": setup.wrong,
-        "unmeasured_cases": setup.unmeasured,
+        "unmeasured_cases": setup.unmeasured(cases),
         "rounds_by_label": counts,
         "thrown_away": counts.get("disturbed", 0),
         "rows": rows(setup, cases, ranks),
