@@ -138,6 +138,38 @@ typedef struct annulus_error {
   const char* advice;      /* one sentence on what to do; may be "" */
 } annulus_error_t;
 
+/* What a communicator has done since it was made, up to the moment of asking: what is under way counts too. Times are
+ * in nanoseconds. Slices are the parts in which data travels; the heads of frames are not counted. */
+typedef struct annulus_counters {
+  size_t struct_bytes;         /* sizeof(annulus_counters_t), set by the caller */
+  uint64_t collectives;        /* finished well, those that annulus_comm_split makes included */
+  uint64_t collectives_failed; /* begun or queued, then ended by a failure; refused calls count nowhere */
+  uint64_t messages;           /* sent or received well */
+  uint64_t messages_failed;    /* likewise */
+  uint64_t data_bytes;         /* in this rank's send buffers, of what finished well */
+  uint64_t shm_sent_bytes;     /* slices through shared memory */
+  uint64_t shm_received_bytes; /* likewise */
+  uint64_t tcp_sent_bytes;     /* slices through TCP */
+  uint64_t tcp_received_bytes; /* likewise */
+  uint64_t tcp_retransmits;    /* segments that TCP sent again, its probes for a lost end included */
+  uint64_t driven_ns;          /* a thread was busy with the communicator's work, waits included */
+  uint64_t waited_ns;          /* of driven_ns: nothing could move; it polled or slept */
+  uint64_t sleeps;             /* how often it gave its core away until something came */
+  uint64_t slowest_peer_ns;    /* of waited_ns: the longest for any one peer */
+  int32_t slowest_peer;        /* that peer; -1 when it waited for none. A ring waits for its neighbours: who delays
+                                  them is seen by asking them likewise */
+} annulus_counters_t;
+
+/* The same of one peer. */
+typedef struct annulus_peer_counters {
+  size_t struct_bytes;     /* sizeof(annulus_peer_counters_t), set by the caller */
+  const char* transport;   /* "shm" or "tcp"; "" when there is no link to that peer */
+  uint64_t sent_bytes;     /* slices to it */
+  uint64_t received_bytes; /* slices from it */
+  uint64_t retransmits;    /* segments that TCP sent to it again */
+  uint64_t waited_ns;      /* nothing could move before it had sent or taken something */
+} annulus_peer_counters_t;
+
 /* -- Library ----------------------------------------------------------------------------------------------------- */
 
 /* Returns the version, "major.minor.patch". */
@@ -186,6 +218,14 @@ ANNULUS_API annulus_status_t annulus_comm_local_size(const annulus_comm_t* comm,
 
 /* Copies the communicator's latest error into `error`, of which the caller has set struct_bytes. */
 ANNULUS_API annulus_status_t annulus_comm_last_error(const annulus_comm_t* comm, annulus_error_t* error);
+
+/* Copies the communicator's counters into `counters`, of which the caller has set struct_bytes. Disturbs no work that
+ * goes on; each number is right by itself, but work that goes on may be in one and not yet in another. */
+ANNULUS_API annulus_status_t annulus_comm_counters(const annulus_comm_t* comm, annulus_counters_t* counters);
+
+/* The same of the links with rank `peer`. */
+ANNULUS_API annulus_status_t annulus_comm_peer_counters(const annulus_comm_t* comm, int peer,
+                                                        annulus_peer_counters_t* counters);
 
 /* -- Operations of the user's ------------------------------------------------------------------------------------- */
 /* They belong to a communicator and count from 16 on, in the order in which they are created; a number is not used

@@ -203,4 +203,10 @@ Buffers BuffersOf(const Arguments& a) {
   return {a.sendbuf, a.recvbuf, a.count, a.send_layout, a.recv_layout, nullptr, a.custom};
 }
 
+size_t SendBytes(const Arguments& a, int rank, int nranks) {
+  if (a.kind == CollectiveKind::kBarrier) return 0;
+  if (a.kind == CollectiveKind::kAllreduce) return a.count * TypeBytes(a.type);
+  return ExtentOf(a, TypeBytes(a.type), rank, nranks).send;
+}
+
 }  // namespace annulus

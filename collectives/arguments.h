@@ -30,6 +30,9 @@ Status CheckArguments(const Arguments& arguments, int rank, int nranks);
 // The call's identity on the wire.
 Call CallOf(const Arguments& arguments, int nranks, uint64_t sequence);
 
+// Bytes that `rank` hands in: its send buffer, up to the end of the last part.
+size_t SendBytes(const Arguments& arguments, int rank, int nranks);
+
 // What the engine takes of them.
 Buffers BuffersOf(const Arguments& arguments);
 

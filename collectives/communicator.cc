@@ -26,14 +26,14 @@ Status Communicator::Create(const Options& options, const Setup::GiveUp& give_up
 
 Communicator::Communicator(std::unique_ptr<Setup> setup)
     : setup_(std::move(setup)),
-      engine_(setup_->rank(), setup_->nranks(), setup_->plan(), &setup_->links()),
-      messages_({setup_->rank(), setup_->nranks(), setup_->plan(), &setup_->links(), &host_,
+      engine_(setup_->rank(), setup_->nranks(), setup_->plan(), &setup_->links(), setup_->monitor()),
+      messages_({setup_->rank(), setup_->nranks(), setup_->plan(), &setup_->links(), &host_, setup_->monitor(),
                  setup_->options().timeout_ms * kMillisecond,
                  [this](void* cookie) {
                    std::lock_guard<std::mutex> lock(mu_);
                    Finish(static_cast<Request*>(cookie), Code::kOk);
                  }}),
-      driver_(&engine_, &messages_, setup_->reactor(), setup_->control()),
+      driver_(&engine_, &messages_, setup_->reactor(), setup_->control(), setup_->monitor()),
       background_policy_(setup_->options().spin_us >= 0 ? setup_->wait_policy() : kBackgroundPolicy),
       refusals_(1) {}
 
@@ -124,7 +124,6 @@ std::optional<Verdict> Communicator::Ended(bool expected) {
 
 Code Communicator::Drive(const Arguments& arguments, const Segments* segments, const Call& call,
                          const WaitPolicy& policy, std::unique_lock<std::mutex>* lock) {
-  const Deadline deadline = DeadlineAfter(setup_->options().timeout_ms * kMillisecond);
   driving_ = true;
   driving_thread_ = std::this_thread::get_id();
   driven_ = call;
@@ -132,7 +131,8 @@ Code Communicator::Drive(const Arguments& arguments, const Segments* segments, c
   Verdict verdict;
   Buffers buffers = BuffersOf(arguments);
   buffers.segments = segments;
-  const bool ok = driver_.Run(call, buffers, &host_, deadline, policy, &verdict);
+  const Nanoseconds timeout = setup_->options().timeout_ms * kMillisecond;
+  const bool ok = driver_.Run(call, buffers, &host_, timeout, policy, &verdict);
   EndDrive(ok, verdict, lock);
   return ok ? Code::kOk : fatal_.verdict.code;
 }
@@ -181,7 +181,9 @@ Code Communicator::Run(const Arguments& given) {
   }
   if (IsMessage(arguments.kind)) return RunMessage(arguments, &lock);
   if (!driving_ && queue_.empty() && !priorities()) {
-    return Drive(arguments, nullptr, CallOf(arguments, nranks(), ++sequence_), setup_->wait_policy(), &lock);
+    code = Drive(arguments, nullptr, CallOf(arguments, nranks(), ++sequence_), setup_->wait_policy(), &lock);
+    CountEnd(arguments, code);
+    return code;
   }
   Request* request = nullptr;
   code = Enqueue(arguments, &request);
@@ -230,6 +232,7 @@ void Communicator::Post(Request* message) {
 }
 
 void Communicator::Finish(Request* request, Code code) {
+  if (request->members.empty()) CountEnd(request->arguments, code);
   request->code = code;
   request->done = true;
   unfinished_messages_.erase(request);

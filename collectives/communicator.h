@@ -86,6 +86,12 @@ class Communicator {
   // Fails everything pending and later on all ranks. Returns at once.
   void Abort();
 
+  // What has happened up to now, in all and with one peer.
+  Totals ReadTotals() const;
+  PeerTotals ReadPeer(int peer) const;
+  // Of the TCP links, to one peer or (-1) to all: segments that were sent more than once.
+  uint64_t Retransmits(int peer) const;
+
   // The latest failure. The record never changes; it is kept while the communicator lives, or, when it is only a
   // refused call, until kKeptRefusals more calls were refused.
   static constexpr size_t kKeptRefusals = 64;
@@ -113,6 +119,8 @@ class Communicator {
   // Drives one collective up to its deadline; `segments` is null but for a group.
   Code Drive(const Arguments& arguments, const Segments* segments, const Call& call, const WaitPolicy& policy,
              std::unique_lock<std::mutex>* lock);
+  // Counts a collective or message that has ended.
+  void CountEnd(const Arguments& arguments, Code code);
   // Drives messages until `over`, which is asked with mu_ held.
   void DriveMessages(const std::function<bool()>& over, const WaitPolicy& policy, std::unique_lock<std::mutex>* lock);
   void EndDrive(bool ok, const Verdict& verdict, std::unique_lock<std::mutex>* lock);

@@ -8,13 +8,20 @@ namespace {
 // While slices keep moving the clock is read this seldom; 1,000 polls take well under a millisecond.
 constexpr int kMovesPerLook = 1000;
 
+// A drive that took fewer moves, and less than a few idle polls, is over within a microsecond or so.
+constexpr int kMostShortMoves = 16;
+constexpr uint32_t kShortDrivesPerLook = 16;
+
 }  // namespace
 
-bool Driver::Run(const Call& call, const Buffers& buffers, Device* device, Deadline deadline, const WaitPolicy& policy,
-                 Verdict* verdict) {
+bool Driver::Run(const Call& call, const Buffers& buffers, Device* device, Nanoseconds timeout,
+                 const WaitPolicy& policy, Verdict* verdict) {
   if (control_ != nullptr) control_->Enter(call);
+  const Nanoseconds begin = Now();
+  monitor_->BeginDrive(begin);
   engine_->Start(call, buffers, device);
-  Status outcome = RunEngine(deadline, policy);
+  Status outcome = RunEngine(timeout > kNoDeadline - begin ? kNoDeadline : begin + timeout, policy);
+  EndDrive(begin);
   if (!outcome.ok()) *verdict = Settle(outcome, call);
   // After a failure the rank stays inside: it has not completed the call.
   if (control_ != nullptr && outcome.ok()) control_->Leave();
@@ -22,7 +29,10 @@ bool Driver::Run(const Call& call, const Buffers& buffers, Device* device, Deadl
 }
 
 bool Driver::RunMessages(const std::function<bool()>& over, const WaitPolicy& policy, Verdict* verdict) {
+  const Nanoseconds begin = Now();
+  monitor_->BeginDrive(begin);
   const Status outcome = DriveMessages(over, policy);
+  EndDrive(begin);
   if (!outcome.ok()) *verdict = Settle(outcome, Call());
   return outcome.ok();
 }
@@ -30,7 +40,7 @@ bool Driver::RunMessages(const std::function<bool()>& over, const WaitPolicy& po
 template <class Step>
 Status Driver::Loop(Step step, Deadline deadline, const WaitPolicy& policy) {
   waiter_.Begin(policy);
-  int moves = 0;
+  moves_ = 0;
   for (;;) {
     bool moved = false;
     bool over = false;
@@ -40,16 +50,23 @@ Status Driver::Loop(Step step, Deadline deadline, const WaitPolicy& policy) {
     if (Stopped()) return {Code::kAborted, "the work was aborted"};
     Nanoseconds now = 0;
     if (moved) {
+      EndWait();
       waiter_.Reset();
-      if (++moves % kMovesPerLook == 0) now = Now();
-    } else if (waiter_.Idle() == Waiter::Next::kSleep) {
-      ANNULUS_RETURN_IF_ERROR(step(&moved, &over));
-      if (over) return Status();
-      if (!moved) Sleep(deadline);
-      now = Now();
-      waiter_.Slept(now);
-    } else if (waiter_.looked()) {
-      now = waiter_.now();
+      if (++moves_ % kMovesPerLook == 0) now = Now();
+    } else {
+      if (waiter_.idle_polls() == 0 && !monitor_->waiting()) awaited_ = AwaitedPeer();
+      const Waiter::Next next = waiter_.Idle();
+      if (waiter_.looked()) {
+        now = waiter_.now();
+        if (!monitor_->waiting()) monitor_->BeginWait(waiter_.idle_since(), awaited_);
+      }
+      if (next == Waiter::Next::kSleep) {
+        ANNULUS_RETURN_IF_ERROR(step(&moved, &over));
+        if (over) return Status();
+        if (!moved) Sleep(deadline);
+        now = Now();
+        waiter_.Slept(now);
+      }
     }
     if (now != 0) ANNULUS_RETURN_IF_ERROR(Overdue(deadline, now));
   }
@@ -77,12 +94,26 @@ Status Driver::Overdue(Deadline deadline, Nanoseconds now) {
   return messages_->busy() ? messages_->Late(now) : Status();
 }
 
+// A look at the clock would be a tenth of the shortest drives, so only some of them are measured and stand for the
+// rest.
+void Driver::EndDrive(Nanoseconds begin) {
+  const bool is_short = !waiter_.has_looked() && moves_ < kMostShortMoves;
+  if (is_short) EndWait();
+  if (is_short && ++short_drives_ % kShortDrivesPerLook != 0) return monitor_->EndDrive(short_drive_.value());
+  const Nanoseconds now = Now();
+  if (monitor_->waiting()) monitor_->EndWait(now);
+  if (is_short) short_drive_.Learn(now - begin);
+  monitor_->EndDrive(now - begin);
+}
+
 void Driver::Sleep(Deadline deadline) {
   // Interrupt, Nudge and the control thread wake the reactor after they set what the loop looks at, so no wake-up is
   // lost.
   const bool engine_armed = engine_->done() || engine_->Arm();
   const bool messages_armed = !messages_->busy() || messages_->Arm();
-  if (engine_armed && messages_armed && !Stopped()) reactor_->WaitUntil(std::min(deadline, messages_->deadline()));
+  if (!engine_armed || !messages_armed || Stopped()) return;
+  monitor_->CountSleep();
+  reactor_->WaitUntil(std::min(deadline, messages_->deadline()));
 }
 
 void Driver::Interrupt() {

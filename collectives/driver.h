@@ -11,6 +11,7 @@
 #include "collectives/control.h"
 #include "collectives/engine.h"
 #include "collectives/messages.h"
+#include "collectives/monitor.h"
 #include "collectives/waiter.h"
 #include "transport/reactor.h"
 
@@ -19,12 +20,12 @@ namespace annulus {
 class Driver {
  public:
   // All outlive the driver. `control` is null when there is one rank only.
-  Driver(Engine* engine, Messages* messages, Reactor* reactor, Control* control)
-      : engine_(engine), messages_(messages), reactor_(reactor), control_(control) {}
+  Driver(Engine* engine, Messages* messages, Reactor* reactor, Control* control, Monitor* monitor)
+      : engine_(engine), messages_(messages), reactor_(reactor), control_(control), monitor_(monitor) {}
 
-  // Runs `call` up to `deadline`; messages move meanwhile. On failure fills *verdict, which is the same on every rank,
-  // and returns false; the buffers stay lent until the links are closed.
-  bool Run(const Call& call, const Buffers& buffers, Device* device, Deadline deadline, const WaitPolicy& policy,
+  // Runs `call` for up to `timeout`; messages move meanwhile. On failure fills *verdict, which is the same on every
+  // rank, and returns false; the buffers stay lent until the links are closed.
+  bool Run(const Call& call, const Buffers& buffers, Device* device, Nanoseconds timeout, const WaitPolicy& policy,
            Verdict* verdict);
 
   // Moves messages until `over`, which is asked again and again, and before a sleep. Fails as Run does.
@@ -44,6 +45,15 @@ class Driver {
   Status Loop(Step step, Deadline deadline, const WaitPolicy& policy);
   bool HasVerdict() const { return control_ != nullptr && control_->has_verdict(); }
   bool Stopped() const { return interrupted_.load(std::memory_order_relaxed) || HasVerdict(); }
+  int AwaitedPeer() const { return engine_->done() ? messages_->AwaitedPeer() : engine_->AwaitedPeer(); }
+  void EndWait() {
+    if (monitor_->waiting()) {
+      monitor_->EndWait(Now());
+    } else if (waiter_.idle_polls() > 0) {
+      monitor_->AddWait(awaited_, waiter_.IdleTime());
+    }
+  }
+  void EndDrive(Nanoseconds begin);
   void Sleep(Deadline deadline);
   Status Overdue(Deadline deadline, Nanoseconds now);
   Verdict Settle(const Status& failure, const Call& current);
@@ -52,7 +62,12 @@ class Driver {
   Messages* const messages_;
   Reactor* const reactor_;
   Control* const control_;
+  Monitor* const monitor_;
   Waiter waiter_;  // Of whoever drives.
+  UsualTime short_drive_;
+  uint32_t short_drives_ = 0;
+  int moves_ = 0;     // In this drive.
+  int awaited_ = -1;  // The peer that was awaited when nothing moved any more.
   std::atomic<bool> interrupted_{false};
 };
 

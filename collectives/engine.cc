@@ -44,11 +44,12 @@ std::vector<NeededLink> LinksNeeded(int rank, int nranks, const PlanSettings& se
   return needed;
 }
 
-Engine::Engine(int rank, int nranks, const PlanSettings& settings, const Links* links)
+Engine::Engine(int rank, int nranks, const PlanSettings& settings, const Links* links, Monitor* monitor)
     : rank_(rank),
       nranks_(nranks),
       settings_(settings),
       links_(links),
+      monitor_(monitor),
       root_endpoint_(1),
       input_parts_(nranks),
       output_parts_(nranks),
@@ -111,6 +112,7 @@ void Engine::Start(const Call& call, const Buffers& buffers, Device* device) {
   work_.nranks = nranks_;
   work_.device = device;
   work_.links = links_;
+  work_.monitor = monitor_;
   work_.segments = buffers.segments;
   const ScheduleParams params = Plan(call, buffers);
   endpoints_ = params.algorithm == Algorithm::kRing ? &ring_endpoints_ : &mesh_endpoints_;
@@ -149,6 +151,14 @@ bool Engine::WaitsFor(const Endpoint* endpoint) const {
     if (pipeline.WaitsFor(endpoint)) return true;
   }
   return false;
+}
+
+int Engine::AwaitedPeer() const {
+  for (const Pipeline& pipeline : pipelines_) {
+    const int peer = pipeline.AwaitedPeer();
+    if (peer >= 0) return peer;
+  }
+  return -1;
 }
 
 bool Engine::Arm() {

@@ -32,8 +32,8 @@ struct Buffers {
 
 class Engine {
  public:
-  // `links` outlives the engine and holds what the schedules of `nranks` ranks need.
-  Engine(int rank, int nranks, const PlanSettings& settings, const Links* links);
+  // `links`, which holds what the schedules of `nranks` ranks need, and `monitor` outlive the engine.
+  Engine(int rank, int nranks, const PlanSettings& settings, const Links* links, Monitor* monitor);
 
   // Begins `call`; the one before must be done. The buffers are lent until done() or an error; after an error, until
   // the links are closed; their layouts until Start returns. `device` is where both buffers lie. Units: call.count in
@@ -45,6 +45,9 @@ class Engine {
   Status Progress(bool* moved);
 
   bool done() const { return pipelines_left_ == 0; }
+
+  // The rank that a collective in which nothing moves waits for first, -1 for none in particular.
+  int AwaitedPeer() const;
 
   // Asks that the reactor wakes when Progress may have something to do. Returns false when it has now: do not sleep.
   bool Arm();
@@ -58,6 +61,7 @@ class Engine {
   const int nranks_;
   const PlanSettings settings_;
   const Links* const links_;
+  Monitor* const monitor_;
   Work work_;
   std::vector<Pipeline> pipelines_;
   std::vector<Endpoint*> ring_endpoints_;                       // Of all channels, each once.

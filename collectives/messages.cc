@@ -60,6 +60,7 @@ void Messages::Begin(Lane* lane) {
   work.nranks = config_.nranks;
   work.device = config_.device;
   work.links = config_.links;
+  work.monitor = config_.monitor;
   ScheduleParams params;
   params.kind = message.sends ? CollectiveKind::kSend : CollectiveKind::kRecv;
   params.algorithm = Algorithm::kMessage;

@@ -34,8 +34,9 @@ struct MessagesConfig {
   int rank = 0;
   int nranks = 1;
   PlanSettings plan;
-  const Links* links = nullptr;  // Outlives the object, as does the device.
+  const Links* links = nullptr;  // Outlives the object, as do the device and the monitor.
   Device* device = nullptr;
+  Monitor* monitor = nullptr;
   Nanoseconds timeout = 0;  // Of each message, from when those before it on its way have ended.
   // Called when a message has ended well; by the driving thread, from within Progress.
   std::function<void(void* cookie)> done;
@@ -55,7 +56,8 @@ class Messages {
   // whole communicator, and sticks.
   Status Progress(bool* moved);
 
-  // As Engine::Arm.
+  // As Engine::AwaitedPeer and Engine::Arm.
+  int AwaitedPeer() const { return active_.empty() ? -1 : active_.front()->peer; }
   bool Arm();
 
   // When the first of the current messages must be done; kNoDeadline when there is none.

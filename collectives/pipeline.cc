@@ -51,7 +51,7 @@ void Pipeline::Prepare(Flight* flight) {
   flight->slot = nullptr;
   flight->ticket = Device::kCompleted;
   flight->submitted = flight->worked = 0;
-  flight->recv_posted = flight->verified = flight->planned = flight->writes_output = false;
+  flight->recv_posted = flight->verified = flight->received = flight->planned = flight->writes_output = false;
   flight->sends_arrival = flight->released = flight->send_posted = flight->done = false;
 }
 
@@ -85,6 +85,16 @@ bool Pipeline::WaitsFor(const Endpoint* endpoint) const {
     if (flight.target == endpoint && flight.send_posted && flight.send.code != Code::kOk) return true;
   }
   return false;
+}
+
+int Pipeline::AwaitedPeer() const {
+  for (size_t i = head_; i != tail_; ++i) {
+    const Flight& flight = flights_[i % window_];
+    if (flight.done) continue;
+    if (flight.recv != nullptr && !flight.received) return flight.step.recv_from;
+    return flight.step.send_to;
+  }
+  return -1;
 }
 
 Status Pipeline::AdvanceFlight(Flight* flight, bool is_head, Order* order, bool* moved) {
@@ -126,6 +136,10 @@ Status Pipeline::Receive(Flight* flight, Order* order, bool* moved) {
               flight->step.recv_from, 0};
     }
     flight->verified = *moved = true;
+  }
+  if (recv.code == Code::kOk && !flight->received) {
+    flight->received = true;
+    work_->monitor->Received(flight->step.recv_from, recv.bytes);
   }
   return Status();
 }
@@ -313,7 +327,9 @@ void Pipeline::Retire(Flight* flight, bool* moved) {
     flight->source->Release(flight->recv);
     flight->released = *moved = true;
   }
-  if (sent) flight->done = *moved = true;
+  if (!sent) return;
+  flight->done = *moved = true;
+  if (flight->target != nullptr) work_->monitor->Sent(flight->step.send_to, flight->step.bytes);
 }
 
 void Pipeline::ReleaseHolds() {

@@ -18,6 +18,7 @@
 
 #include "collectives/device.h"
 #include "collectives/links.h"
+#include "collectives/monitor.h"
 #include "collectives/schedule.h"
 #include "collectives/segments.h"
 #include "collectives/slice_tag.h"
@@ -38,6 +39,7 @@ struct Work {
   int nranks = 1;
   Device* device = nullptr;
   const Links* links = nullptr;
+  Monitor* monitor = nullptr;
   const Segments* segments = nullptr;  // In place of input and output: what the offsets of the schedule refer to.
 
   // The user memory at an offset of the schedule, and how much of it is in one piece.
@@ -73,6 +75,9 @@ class Pipeline {
   // Whether something posted on that link has not completed, or failed.
   bool WaitsFor(const Endpoint* endpoint) const;
 
+  // The rank that the first step which is not done waits for, to receive from it before sending to it. -1 for none.
+  int AwaitedPeer() const;
+
   bool done() const { return next_step_ == schedule_.size() && head_ == tail_; }
   // Whether the device still works for it: then nothing would wake a sleeping driver.
   bool waits_for_device() const { return pending_tickets_ > 0; }
@@ -91,6 +96,7 @@ class Pipeline {
     size_t worked = 0;     // Bytes whose result is in place.
     bool recv_posted = false;
     bool verified = false;
+    bool received = false;
     bool planned = false;
     bool writes_output = false;  // The work writes the user's output.
     bool sends_arrival = false;  // The send reads the arrival's slot.

@@ -45,6 +45,7 @@ Setup::Setup(const Options& options)
     : options_(options),
       plan_(ToPlan(options)),
       host_id_(options.host_id.empty() ? FindHostId() : options.host_id),
+      monitor_(nranks()),
       links_(std::make_unique<Links>(nranks(), plan_.channels + 1)) {}
 
 Setup::~Setup() { Close(); }
@@ -174,6 +175,7 @@ Status Setup::ConnectLinks(const std::vector<std::string>& blobs, const ConnectC
     ANNULUS_RETURN_IF_ERROR(transports_[b]->Connect(wanted[b], context, &endpoints));
     for (size_t i = 0; i < endpoints.size(); ++i) {
       LogLink(*endpoints[i], Backends()[b].name, wanted[b][i]);
+      monitor_.SetTransport(wanted[b][i].peer, Backends()[b].name);
       links_->Add(wanted[b][i].peer, wanted[b][i].channel, std::move(endpoints[i]));
     }
   }

@@ -11,6 +11,7 @@
 #include "base/options.h"
 #include "collectives/control.h"
 #include "collectives/engine.h"
+#include "collectives/monitor.h"
 #include "collectives/waiter.h"
 #include "transport/reactor.h"
 
@@ -37,6 +38,7 @@ class Setup {
   const PlanSettings& plan() const { return plan_; }
   const WaitPolicy& wait_policy() const { return wait_policy_; }
 
+  Monitor* monitor() { return &monitor_; }
   Reactor* reactor() { return &reactor_; }
   const Links& links() const { return *links_; }
   // Null when there is one rank only.
@@ -67,6 +69,7 @@ class Setup {
   std::string local_host_;
   int local_rank_ = 0;
   int local_size_ = 1;
+  Monitor monitor_;
   Reactor reactor_;                                     // Outlives what is registered with it.
   std::vector<std::unique_ptr<Transport>> transports_;  // By index in Backends(); null = off.
   std::unique_ptr<Links> links_;

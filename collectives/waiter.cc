@@ -23,14 +23,23 @@ void Pause() {
 
 }  // namespace
 
-Waiter::Next Waiter::Idle() {
-  looked_ = idle_polls_ % kPollsPerLook == 0;
-  if (looked_) {
-    now_ = Now();
-    if (idle_polls_ == 0) idle_since_ = now_;
+void Waiter::Look() {
+  const Nanoseconds before = now_;
+  now_ = Now();
+  looked_ = has_looked_ = true;
+  if (idle_polls_ == (policy_.spin > 0 ? kPollsPerLook : 1)) {  // The first look of this wait.
+    idle_since_ = now_ - IdleTime();
+  } else if (yields_ == 0) {
+    poll_time_.Learn((now_ - before) / kPollsPerLook);
   }
+}
+
+Waiter::Next Waiter::Idle() {
   ++idle_polls_;
-  if (now_ - idle_since_ < policy_.spin >> halvings_) {
+  looked_ = false;
+  // Yielding may take long, so the clock is read before.
+  if (idle_polls_ % kPollsPerLook == 0 || (policy_.spin == 0 && idle_polls_ == 1)) Look();
+  if (policy_.spin > 0 && (idle_polls_ < kPollsPerLook || now_ - idle_since_ < policy_.spin >> halvings_)) {
     Pause();
     return Next::kPollAgain;
   }
@@ -39,9 +48,8 @@ Waiter::Next Waiter::Idle() {
     sched_yield();
     return Next::kPollAgain;
   }
-  yields_ = 0;
-  idle_polls_ = 0;
-  looked_ = true;
+  if (!looked_) Look();
+  Reset();
   return Next::kSleep;
 }
 

@@ -15,7 +15,8 @@
 //     arrived before the peer closed is still delivered.
 //  5. Close() is idempotent and bounded in time; pending work completes with kAborted.
 //
-// Threads: an Endpoint belongs to one thread at a time; hand-over needs a lock. Nothing here blocks except Connect.
+// Threads: an Endpoint belongs to one thread at a time (save Retransmits); hand-over needs a lock. Nothing here blocks
+// except Connect.
 #pragma once
 
 #include <array>
@@ -114,6 +115,10 @@ class Endpoint {
   // Asks that the reactor wakes once Progress() may have something to do. Returns false when it already has: do not
   // sleep then. Cheap when called again before a wake-up.
   virtual bool Arm() = 0;
+
+  // How many segments the network lost or delayed so that they were sent again; 0 where the transport cannot tell. The
+  // last number once the link has ended. Any thread.
+  virtual uint64_t Retransmits() { return 0; }
 
   // Says that Close() follows at once, and begins what it would wait for: so the waits of many links overlap.
   virtual void PrepareClose() {}

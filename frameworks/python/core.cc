@@ -230,6 +230,27 @@ std::shared_ptr<Handle> Split(Handle* self, int colour, int key) {
 
 std::shared_ptr<Handle> Duplicate(Handle* self) { return self->Derive(annulus_comm_dup); }
 
+py::dict Counters(Handle* self) {
+  const annulus_counters_t counters = self->Counters();
+  py::dict values;
+  values["collectives"] = counters.collectives;
+  values["collectives_failed"] = counters.collectives_failed;
+  values["messages"] = counters.messages;
+  values["messages_failed"] = counters.messages_failed;
+  values["data_bytes"] = counters.data_bytes;
+  values["shm_sent_bytes"] = counters.shm_sent_bytes;
+  values["shm_received_bytes"] = counters.shm_received_bytes;
+  values["tcp_sent_bytes"] = counters.tcp_sent_bytes;
+  values["tcp_received_bytes"] = counters.tcp_received_bytes;
+  values["tcp_retransmits"] = counters.tcp_retransmits;
+  values["driven_ns"] = counters.driven_ns;
+  values["waited_ns"] = counters.waited_ns;
+  values["sleeps"] = counters.sleeps;
+  values["slowest_peer_ns"] = counters.slowest_peer_ns;
+  values["slowest_peer"] = counters.slowest_peer;
+  return values;
+}
+
 // -- Numbers ---------------------------------------------------------------------------------------------------------
 
 // By the names of numpy's types, and of ml_dtypes' for what numpy lacks.
@@ -287,6 +308,7 @@ PYBIND11_MODULE(_core, module) {
       .def("create_reduction", &Handle::CreateReduction)
       .def("destroy_operation", &Handle::DestroyOperation)
       .def("error_of", &Handle::ErrorOf)
+      .def("counters", &Counters)
       .def("abort", &Handle::Abort)
       .def("close", &Handle::Close)
       .def("abandon", &Handle::Abandon);

@@ -151,6 +151,17 @@ void Handle::CheckNotInReduction() const {
     throw py::value_error("a reduction function must not use its communicator, whose work waits for it");
 }
 
+annulus_counters_t Handle::Counters() {
+  py::gil_scoped_release release;
+  std::shared_lock<std::shared_mutex> using_it(use_);
+  if (closed()) throw Failure::Closed();
+  annulus_counters_t counters{};
+  counters.struct_bytes = sizeof counters;
+  const annulus_status_t status = annulus_comm_counters(comm_, &counters);
+  if (status != ANNULUS_OK) throw Failure::OfCommunicator(status, comm_);
+  return counters;
+}
+
 void Handle::Reap() {
   std::vector<std::shared_ptr<Work>> dropped;
   for (const std::shared_ptr<Work>& work : works_) {

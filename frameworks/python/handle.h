@@ -85,6 +85,9 @@ class Handle {
   // What the operation's function raised; None if nothing, or if it has no function.
   pybind11::object ErrorOf(int op) const;
 
+  // Throws a Failure.
+  annulus_counters_t Counters();
+
   // Waits up to `timeout_ms`, or with -1 until the library ends it, and returns whether it is done. Python's signal
   // handlers run meanwhile, and what they raise ends the wait. Throws the work's Failure.
   bool Wait(const std::shared_ptr<Work>& work, int64_t timeout_ms);

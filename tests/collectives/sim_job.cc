@@ -27,7 +27,8 @@ void SimJob::MakeRank(int r) {
   for (const NeededLink& link : LinksNeeded(r, n, options_.plan)) {
     rank.links->Add(link.peer, link.channel, world_.MakeEndpoint(r, link.peer, link.channel));
   }
-  rank.engine = std::make_unique<Engine>(r, n, options_.plan, rank.links.get());
+  rank.monitor = std::make_unique<Monitor>(n);
+  rank.engine = std::make_unique<Engine>(r, n, options_.plan, rank.links.get(), rank.monitor.get());
   MakeBuffers(r);
   CustomReduction custom;
   custom.scales = !options_.created.factors.empty();

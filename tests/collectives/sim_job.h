@@ -10,6 +10,7 @@
 
 #include "collectives/arbiter.h"
 #include "collectives/engine.h"
+#include "collectives/monitor.h"
 #include "tests/collectives/oracle.h"
 #include "tests/device/sim_device.h"
 #include "transport/sim/sim_world.h"
@@ -49,6 +50,7 @@ class SimJob {
   enum class State { kRunning, kReported, kFinished, kFailed };
   struct Rank {
     std::unique_ptr<Links> links;
+    std::unique_ptr<Monitor> monitor;
     std::unique_ptr<Engine> engine;
     std::unique_ptr<Device> device;
     Bytes host_input;  // Unused on a device.

@@ -55,7 +55,7 @@ TEST(WaiterTest, PollsMoreAgainAfterShortWaits) {
   for (int expected = kYields >> 3; expected < kYields; expected *= 2) {
     EXPECT_EQ(PollsBeforeSleep(&waiter), expected);
     waiter.Reset();
-    waiter.Slept(waiter.now());  // No time has passed since.
+    waiter.Slept(waiter.idle_since());  // It took no time at all.
   }
   EXPECT_EQ(PollsBeforeSleep(&waiter), kYields);
 }

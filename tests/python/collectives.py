@@ -243,6 +243,18 @@ def communicators():
     world.set_priority(0)
 
 
+def counters():
+    with annulus.world().dup() as counted:
+        counted.allreduce(np.ones(1000, np.float32))
+        values = counted.counters()
+    assert (values["collectives"], values["collectives_failed"], values["data_bytes"]) == (1, 0, 4000), values
+    assert values["waited_ns"] <= values["driven_ns"] and -1 <= values["slowest_peer"] < SIZE, values
+    sent = values["shm_sent_bytes"] + values["tcp_sent_bytes"]
+    received = values["shm_received_bytes"] + values["tcp_received_bytes"]
+    assert (sent > 0) == (received > 0) == (SIZE > 1), values
+    assert annulus.counters()["collectives"] > 1
+
+
 for each in DTYPES:
     reductions(each)
     movements(each)
@@ -254,6 +266,7 @@ operations()
 if SIZE > 1:
     functions_that_fail()
 communicators()
+counters()
 assert annulus.is_initialized()
 annulus.finalize()
 annulus.finalize()

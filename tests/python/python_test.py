@@ -105,6 +105,9 @@ class Python(unittest.TestCase):
         self.assertEqual(renamed, enumerators("type"))
         fields = re.search(r"typedef struct annulus_config \{(.*?)\}", header(), re.DOTALL).group(1)
         self.assertEqual(["struct_bytes", *known("annulus._core.CONFIG_FIELDS")], re.findall(r"(\w+);", fields))
+        counters = re.search(r"typedef struct annulus_counters \{(.*?)\}", header(), re.DOTALL).group(1)
+        self.assertEqual(["struct_bytes", *known("list(annulus.Communicator(rank=0, size=1).counters())")],
+                         re.findall(r"(\w+);", counters))
         version = ".".join(re.findall(r"define ANNULUS_VERSION_\w+ (\d+)", header()))
         self.assertEqual(known("[annulus.__version__]"), [version])
         self.assertIn(f"annulus-{version}-cp", os.path.basename(self.wheel))

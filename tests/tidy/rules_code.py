@@ -7,6 +7,7 @@ import re
 from source import functions
 
 MOST_FILE_LINES = 400
+LONGER_FILES = {"collectives/annulus.h": 600}  # Users include one header.
 MOST_FUNCTION_LINES = 70
 
 # Arrows point down: a layer includes itself and what stands before it.
@@ -24,8 +25,9 @@ def is_library(source):
 def file_length(source):
     if source.is_cpp or source.is_python or source.is_shell:
         count = len(source.text.splitlines())
-        if count > MOST_FILE_LINES:
-            yield 1, f"{count} lines, at most {MOST_FILE_LINES}: split it by responsibility"
+        most = LONGER_FILES.get(source.path, MOST_FILE_LINES)
+        if count > most:
+            yield 1, f"{count} lines, at most {most}: split it by responsibility"
 
 
 def function_length(source):

@@ -119,6 +119,12 @@ bool TcpEndpoint::Arm() {
   return std::all_of(lanes_.begin(), lanes_.end(), [this](auto& lane) { return lane->Arm(sends_, receives_); });
 }
 
+uint64_t TcpEndpoint::Retransmits() {
+  uint64_t retransmits = 0;
+  for (auto& lane : lanes_) retransmits += lane->Retransmits();
+  return retransmits;
+}
+
 void TcpEndpoint::PrepareClose() {
   if (!status_.ok() || linger_end_ != 0) return;
   for (auto& lane : lanes_) lane->ShutDownWrites();

@@ -44,6 +44,7 @@ class TcpEndpoint final : public Endpoint {
   void Release(Recv* recv) override;
   Status Progress(bool* moved) override;
   bool Arm() override;
+  uint64_t Retransmits() override;
   void PrepareClose() override;
   void Close() override;
 

@@ -12,6 +12,7 @@
 
 #include "base/check.h"
 #include "transport/crc32c.h"
+#include "transport/tcp/tcp_socket.h"
 
 namespace annulus {
 namespace {
@@ -281,7 +282,16 @@ bool TcpLane::Drain() {
   return ioctl(fd_, SIOCOUTQ, &unacknowledged) != 0 || unacknowledged == 0;
 }
 
+uint64_t TcpLane::Retransmits() {
+  const std::lock_guard<std::mutex> lock(close_mutex_);
+  if (!closed_) retransmits_ = RetransmitsOf(fd_, retransmits_);
+  return retransmits_;
+}
+
 void TcpLane::CloseSocket() {
+  Retransmits();  // The last look.
+  const std::lock_guard<std::mutex> lock(close_mutex_);
+  closed_ = true;
   asio::error_code ignored;
   socket_.close(ignored);
   read_ended_ = write_failed_ = true;

@@ -3,7 +3,7 @@
 //
 // The end of the stream is no error here: the lane notes it, and the endpoint decides when nothing more can come.
 //
-// Threads: those of the endpoint.
+// Threads: those of the endpoint; Retransmits from any.
 #pragma once
 
 #include <sys/uio.h>
@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 
 #include "base/status.h"
 #include "transport/address.h"
@@ -55,6 +56,9 @@ class TcpLane {
   void CloseSocket();
 
   const StreamSocket& socket() const { return socket_; }
+
+  // As Endpoint::Retransmits, of this socket. Any thread.
+  uint64_t Retransmits();
 
  private:
   // The most frames in one write: of 16 KiB slices they make half a MiB, beyond which larger writes gain nothing.
@@ -115,6 +119,10 @@ class TcpLane {
   bool read_ended_ = false;
   bool write_failed_ = false;
   int errno_ = 0;
+
+  std::mutex close_mutex_;  // The socket closes under it, so that another thread may ask an open one.
+  bool closed_ = false;
+  uint64_t retransmits_ = 0;  // When last asked.
 };
 
 }  // namespace annulus

@@ -73,6 +73,12 @@ Status TuneSocket(int fd, bool same_host) {
   return Status();
 }
 
+uint64_t RetransmitsOf(int fd, uint64_t otherwise) {
+  tcp_info info{};
+  socklen_t bytes = sizeof info;
+  return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) == 0 ? info.tcpi_total_retrans : otherwise;
+}
+
 std::string CongestionControlOf(int fd) {
   char name[32] = {};
   socklen_t bytes = sizeof(name) - 1;

@@ -3,6 +3,7 @@
 // Threads: plain functions.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "base/status.h"
@@ -16,6 +17,9 @@ Status TuneSocket(int fd, bool same_host);
 
 // The congestion control that the socket uses.
 std::string CongestionControlOf(int fd);
+
+// How many segments the socket has sent again; `otherwise` when the kernel does not tell.
+uint64_t RetransmitsOf(int fd, uint64_t otherwise);
 
 // The name of the interface that has the address of `endpoint`; "" when none has.
 std::string InterfaceOf(const StreamEndpoint& endpoint);

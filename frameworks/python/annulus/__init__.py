@@ -11,7 +11,7 @@ The functions of this module are those of `annulus.world()`, the Communicator th
 """
 
 import atexit
-from typing import Callable, List, Optional, Sequence, Union
+from typing import Callable, Dict, List, Optional, Sequence, Union
 
 from annulus import _core
 from annulus._arrays import Array
@@ -25,8 +25,8 @@ __all__ = [
     "Aborted", "Communicator", "Error", "InvalidArgument", "Mismatch", "Operation", "PeerLost", "Request", "Status",
     "Timeout", "abort", "allgather", "allgather_async", "allgatherv", "allgatherv_async", "allreduce",
     "allreduce_async", "allreduce_group", "allreduce_group_async", "alltoall", "alltoall_async", "alltoallv",
-    "alltoallv_async", "barrier", "barrier_async", "broadcast", "broadcast_async", "finalize", "gather",
-    "gather_async", "gatherv", "gatherv_async", "init", "is_initialized", "local_rank", "local_size", "premul_sum",
+    "alltoallv_async", "barrier", "barrier_async", "broadcast", "broadcast_async", "counters", "finalize",
+    "gather", "gather_async", "gatherv", "gatherv_async", "init", "is_initialized", "local_rank", "local_size", "premul_sum",
     "rank", "recv", "recv_async", "reduce", "reduce_async", "reduce_scatter", "reduce_scatter_async",
     "reduce_scatterv", "reduce_scatterv_async", "reduction", "scatter", "scatter_async", "scatterv", "scatterv_async",
     "send", "send_async", "size", "world",
@@ -77,6 +77,10 @@ def local_rank() -> int:
 
 def local_size() -> int:
     return world().local_size
+
+
+def counters() -> Dict[str, int]:
+    return world().counters()
 
 
 def abort() -> None:

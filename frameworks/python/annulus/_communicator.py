@@ -6,7 +6,7 @@ import threading
 import weakref
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any, Callable, List, Optional, Sequence, Type, TypeVar, Union
+from typing import Any, Callable, Dict, List, Optional, Sequence, Type, TypeVar, Union
 
 from annulus import _arrays, _core
 from annulus._arrays import Array
@@ -107,6 +107,10 @@ class Communicator:
 
     def _number(self, op: Op) -> int:
         return op.number_for(self._core) if isinstance(op, Operation) else _arrays.op_number(op)
+
+    def counters(self) -> Dict[str, int]:
+        """What it has done up to now: the fields of annulus_counters_t (docs/observing.md)."""
+        return self._core.counters()
 
     def abort(self) -> None:
         """Fails all pending and later work on every rank with annulus.Aborted."""

@@ -1,0 +1,24 @@
+// Communicator's counters.
+#include "collectives/communicator.h"
+
+namespace annulus {
+
+void Communicator::CountEnd(const Arguments& arguments, Code code) {
+  if (arguments.kind == CollectiveKind::kNone) return;  // A group's own request.
+  const size_t data_bytes = code == Code::kOk ? SendBytes(arguments, rank(), nranks()) : 0;
+  setup_->monitor()->CountEnd(IsMessage(arguments.kind), code == Code::kOk, data_bytes);
+}
+
+Totals Communicator::ReadTotals() const { return setup_->monitor()->Read(Now()); }
+
+PeerTotals Communicator::ReadPeer(int peer) const { return setup_->monitor()->Read(peer, Now()); }
+
+uint64_t Communicator::Retransmits(int peer) const {
+  uint64_t retransmits = 0;
+  for (const auto& endpoint : setup_->links().all()) {
+    if (peer < 0 || endpoint->peer() == peer) retransmits += endpoint->Retransmits();
+  }
+  return retransmits;
+}
+
+}  // namespace annulus

@@ -1,0 +1,109 @@
+// Monitor: counts what a communicator does while it does it.
+//
+// Threads: Read from any; everything else from one at a time: the thread that drives, or whoever holds the
+// communicator's mutex while nobody drives. On the data path: it allocates nothing, locks nothing and reads no clock;
+// times are passed in.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "base/clock.h"
+
+namespace annulus {
+
+// A number that one thread writes at a time and any reads: a load and a store, no locked instruction. A reader may see
+// one counter newer than another, never a torn one.
+class Counter {
+ public:
+  void Add(uint64_t amount) { Set(Get() + amount); }
+  void Set(uint64_t value) { value_.store(value, std::memory_order_relaxed); }
+  uint64_t Get() const { return value_.load(std::memory_order_relaxed); }
+
+ private:
+  static_assert(std::atomic<uint64_t>::is_always_lock_free);
+  std::atomic<uint64_t> value_{0};
+};
+
+// What passed between this rank and one other.
+struct PeerTotals {
+  const char* transport = "";  // "" when there is no link.
+  uint64_t sent_bytes = 0;
+  uint64_t received_bytes = 0;
+  uint64_t waited_ns = 0;  // For that peer.
+};
+
+struct Totals {
+  uint64_t collectives = 0;
+  uint64_t collectives_failed = 0;
+  uint64_t messages = 0;
+  uint64_t messages_failed = 0;
+  uint64_t data_bytes = 0;
+  uint64_t driven_ns = 0;  // What goes on now included.
+  uint64_t waited_ns = 0;
+  uint64_t sleeps = 0;
+};
+
+class Monitor {
+ public:
+  explicit Monitor(int nranks) : peers_(nranks) {}
+  Monitor(const Monitor&) = delete;
+  Monitor& operator=(const Monitor&) = delete;
+
+  // Before anything moves. `transport` is a literal.
+  void SetTransport(int peer, const char* transport) { peers_[peer].transport = transport; }
+
+  // From Begin to End, which ends a wait too, this rank's thread is busy with work of the communicator. The end may be
+  // given as the time that it took.
+  void BeginDrive(Nanoseconds now) { driving_since_.Set(static_cast<uint64_t>(now)); }
+  void EndDrive(Nanoseconds took) {
+    driving_since_.Set(0);
+    driven_ns_.Add(static_cast<uint64_t>(took));
+  }
+
+  // A collective or a message of the user's has ended; `data_bytes` were in its send buffer.
+  void CountEnd(bool is_message, bool ok, size_t data_bytes) {
+    ended_[is_message ? 1 : 0][ok ? 1 : 0].Add(1);
+    data_bytes_.Add(data_bytes);
+  }
+
+  // Nothing has moved since `since`: it waits for `peer` (-1: for none in particular), up to EndWait.
+  bool waiting() const { return waiting_since_.Get() != 0; }
+  void BeginWait(Nanoseconds since, int peer);
+  void EndWait(Nanoseconds now);
+  // A wait that is over already.
+  void AddWait(int peer, Nanoseconds took) {
+    waited_ns_.Add(static_cast<uint64_t>(took));
+    if (peer >= 0) peers_[peer].waited_ns.Add(static_cast<uint64_t>(took));
+  }
+  void CountSleep() { sleeps_.Add(1); }
+
+  // A slice is through.
+  void Sent(int peer, size_t bytes) { peers_[peer].sent_bytes.Add(bytes); }
+  void Received(int peer, size_t bytes) { peers_[peer].received_bytes.Add(bytes); }
+
+  Totals Read(Nanoseconds now) const;
+  PeerTotals Read(int peer, Nanoseconds now) const;
+
+ private:
+  struct Peer {
+    const char* transport = "";
+    Counter sent_bytes;
+    Counter received_bytes;
+    Counter waited_ns;
+  };
+
+  Counter driving_since_;  // Of the monotonic clock; 0: nobody drives.
+  Counter driven_ns_;      // Up to then.
+  Counter waiting_since_;  // 0: it does not wait.
+  Counter waiting_for_;    // The peer, plus 1; 0: for none in particular.
+  Counter waited_ns_;      // Up to waiting_since_.
+  Counter data_bytes_;
+  Counter ended_[2][2];  // Collectives, messages; failed, well.
+  Counter sleeps_;
+  std::vector<Peer> peers_;
+};
+
+}  // namespace annulus
