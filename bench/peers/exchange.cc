@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <thread>
 
 #include "base/clock.h"
 
@@ -19,11 +20,14 @@ namespace annulus::peers {
 namespace {
 
 // Small enough for the slots of all pieces under way to stay in a second-level cache, large enough to hide the flags.
-constexpr size_t kShareFloats = (32 << 10) / sizeof(float);
+constexpr size_t kShareFloats = (64 << 10) / sizeof(float);
 constexpr size_t kPiecesUnderWay = 4;  // Published ahead: 2; so 3 would do, and 4 divides without a division.
 constexpr size_t kLineFloats = 64 / sizeof(float);
 constexpr size_t kOneHopFloats = Exchange::kOneHopBytes / sizeof(float);
-constexpr int kSpins = 200;  // Before the core is offered to other ranks, which may be more than the cores.
+constexpr size_t kFewFloats = kLineFloats - sizeof(uint64_t) / sizeof(float);
+// Before the core is offered to other ranks; the fewer where there are more ranks than cores.
+constexpr int kSpins = 200;
+constexpr int kSpinsCrowded = 20;
 constexpr Nanoseconds kPatience = 20 * kSecond;
 
 }  // namespace
@@ -34,9 +38,14 @@ struct Exchange::Rank {
   };
   Counter published;  // Pieces.
   Counter reduced;
-  Counter hops;
   Counter barriers;
-  alignas(4096) float one_hop[2][kOneHopFloats];
+  struct alignas(4096) Hop {
+    std::atomic<uint64_t> number{0};
+    float few[kFewFloats];  // In the flag's line: it all crosses at once.
+    alignas(64) float many[kOneHopFloats];
+    float* data(size_t count) { return count <= kFewFloats ? few : many; }
+  };
+  Hop hops[2];
   alignas(4096) float sums[kPiecesUnderWay][kShareFloats];
   alignas(4096) float inputs[kPiecesUnderWay][kMaxRanks][kShareFloats];  // Untouched pages cost nothing.
 };
@@ -75,6 +84,7 @@ Status Exchange::Open(const std::string& path, int rank, int nranks, Exchange* e
   exchange->mapping_bytes_ = bytes;
   exchange->rank_ = rank;
   exchange->nranks_ = nranks;
+  exchange->spins_ = static_cast<unsigned>(nranks) > std::thread::hardware_concurrency() ? kSpinsCrowded : kSpins;
   // A fresh file is zeros, which is what the counters begin with.
   for (int i = 0; i < nranks; ++i) exchange->ranks_[static_cast<size_t>(i)] = static_cast<Rank*>(mapping) + i;
   return Status();
@@ -84,13 +94,13 @@ Exchange::~Exchange() {
   if (mapping_ != nullptr) munmap(mapping_, mapping_bytes_);
 }
 
-template <typename Counter>
-Status Exchange::WaitFor(Counter counter, uint64_t least) const {
+template <typename Flag>
+Status Exchange::WaitFor(Flag flag, uint64_t least) const {
   Deadline deadline = kNoDeadline;
   for (int other = 0; other < nranks_; ++other) {
-    const auto& value = (ranks_[static_cast<size_t>(other)]->*counter).value;
+    const std::atomic<uint64_t>& value = flag(*ranks_[static_cast<size_t>(other)]);
     for (int spins = 1; value.load(std::memory_order_acquire) < least; ++spins) {
-      if (spins % kSpins != 0) continue;
+      if (spins % spins_ != 0) continue;
       sched_yield();
       if (deadline == kNoDeadline) deadline = DeadlineAfter(kPatience);
       if (Now() > deadline) return {Code::kTimeout, "rank " + std::to_string(other) + " raised no flag"};
@@ -101,19 +111,23 @@ Status Exchange::WaitFor(Counter counter, uint64_t least) const {
 
 Status Exchange::Barrier() {
   ranks_[static_cast<size_t>(rank_)]->barriers.value.store(++barriers_, std::memory_order_release);
-  return WaitFor(&Rank::barriers, barriers_);
+  return WaitFor(
+      [](const Rank& rank) -> auto& { return rank.barriers.value; }, barriers_);
 }
 
-Status Exchange::OneHop(const float* send, float* recv, size_t count) {
+Status Exchange::OneHop(const float* send, float* recv, size_t count, bool stream) {
   Rank& own = *ranks_[static_cast<size_t>(rank_)];
   const size_t slot = hops_ % 2;
-  Move(send, own.one_hop[slot], count, false);
-  own.hops.value.store(++hops_, std::memory_order_release);
-  ANNULUS_RETURN_IF_ERROR(WaitFor(&Rank::hops, hops_));
+  Move(send, own.hops[slot].data(count), count, stream);
+  if (stream) FinishStreaming();
+  own.hops[slot].number.store(++hops_, std::memory_order_release);
+  ANNULUS_RETURN_IF_ERROR(WaitFor(
+      [slot](const Rank& rank) -> auto& { return rank.hops[slot].number; }, hops_));
   std::array<const float*, kMaxOthers> others{};
   int found = 0;
   for (int other = 0; other < nranks_; ++other) {
-    if (other != rank_) others[static_cast<size_t>(found++)] = ranks_[static_cast<size_t>(other)]->one_hop[slot];
+    if (other != rank_)
+      others[static_cast<size_t>(found++)] = ranks_[static_cast<size_t>(other)]->hops[slot].data(count);
   }
   Fold(send, others.data(), found, recv, nullptr, count, {});
   return Status();
@@ -134,7 +148,8 @@ void Exchange::Publish(const Message& message, size_t piece) {
 Status Exchange::Reduce(const Message& message, size_t piece) {
   Rank& own = *ranks_[static_cast<size_t>(rank_)];
   const uint64_t number = message.first_piece + piece;
-  ANNULUS_RETURN_IF_ERROR(WaitFor(&Rank::published, number + 1));
+  ANNULUS_RETURN_IF_ERROR(WaitFor(
+      [](const Rank& rank) -> auto& { return rank.published.value; }, number + 1));
   std::array<const float*, kMaxOthers> others{};
   int found = 0;
   for (int other = 0; other < nranks_; ++other) {
@@ -151,7 +166,8 @@ Status Exchange::Reduce(const Message& message, size_t piece) {
 
 Status Exchange::Collect(const Message& message, size_t piece) {
   const uint64_t number = message.first_piece + piece;
-  ANNULUS_RETURN_IF_ERROR(WaitFor(&Rank::reduced, number + 1));
+  ANNULUS_RETURN_IF_ERROR(WaitFor(
+      [](const Rank& rank) -> auto& { return rank.reduced.value; }, number + 1));
   for (int other = 0; other < nranks_; ++other) {
     if (other == rank_) continue;
     const auto share = message.Share(piece, other, nranks_);
@@ -164,7 +180,7 @@ Status Exchange::Collect(const Message& message, size_t piece) {
 Status Exchange::Allreduce(const float* send, float* recv, size_t count, Way way) {
   if (way.one_hop) {
     if (count > kOneHopFloats) return Status::Invalid("too large for one hop");
-    return OneHop(send, recv, count);
+    return OneHop(send, recv, count, way.streaming.slot && count > kFewFloats);
   }
   const size_t nranks = static_cast<size_t>(nranks_);
   // Whole cache lines: what is aligned stays so.

@@ -46,18 +46,20 @@ class Exchange {
   struct Rank;     // What a rank shows the others.
   struct Message;  // A call's arguments and cut.
 
-  Status OneHop(const float* send, float* recv, size_t count);
+  Status OneHop(const float* send, float* recv, size_t count, bool stream);
   void Publish(const Message& message, size_t piece);
   Status Reduce(const Message& message, size_t piece);
   Status Collect(const Message& message, size_t piece);
-  template <typename Counter>
-  Status WaitFor(Counter counter, uint64_t least) const;
+  // Waits until `flag` of every rank is at least that.
+  template <typename Flag>
+  Status WaitFor(Flag flag, uint64_t least) const;
 
   std::array<Rank*, kMaxRanks> ranks_{};  // In one mapping.
   void* mapping_ = nullptr;
   size_t mapping_bytes_ = 0;
   int rank_ = 0;
   int nranks_ = 0;
+  int spins_ = 1;
   uint64_t pieces_ = 0;  // Before this call, since Open.
   uint64_t hops_ = 0;
   uint64_t barriers_ = 0;

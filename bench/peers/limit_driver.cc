@@ -26,8 +26,8 @@ const int kPeerResultAtStart = 0;
 namespace annulus::peers {
 namespace {
 
-// Outputs beyond this miss the caches, where stores around them win.
-constexpr size_t kLargeBytes = size_t{4} << 20;
+constexpr size_t kSmallBytes = 512;              // One hop of a few lines cannot be beaten.
+constexpr size_t kLargeBytes = size_t{4} << 20;  // Outputs miss the caches, where stores around them win.
 
 struct Driver {
   std::string mode;
@@ -56,7 +56,8 @@ perf::Kind KindOf(const PeerCase& work) {
 
 // The ways that may be the best one; which is depends on the distance of the processors too.
 std::vector<Exchange::Way> Ways(size_t bytes) {
-  if (bytes <= Exchange::kOneHopBytes) return {{true, {}}, {false, {}}};
+  if (bytes <= kSmallBytes) return {{true, {}}};
+  if (bytes <= Exchange::kOneHopBytes) return {{true, {}}, {true, {false, true}}, {false, {}}, {false, {false, true}}};
   if (bytes < kLargeBytes) return {{false, {}}, {false, {false, true}}};
   return {{false, {}}, {false, {true, false}}, {false, {true, true}}};
 }
