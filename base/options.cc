@@ -24,6 +24,7 @@ constexpr int64_t kMinSliceBytes = 1024;              // Below, the frame's head
 constexpr int64_t kMaxSliceBytes = 16 * 1024 * 1024;  // Above, slots no longer fit any cache.
 constexpr int64_t kMaxSmallBytes = 64 * 1024;         // Each rank keeps size times as much for the one-hop exchange.
 constexpr int64_t kMaxMeshRanks = 4096;
+constexpr int64_t kMaxMemoryBytes = int64_t{1} << 46;
 constexpr int64_t kMaxSpinUs = 1'000'000;
 constexpr int64_t kMaxInterfaceName = 15;  // IFNAMSIZ less the terminator.
 constexpr int64_t kMinKey = 16;
@@ -74,6 +75,8 @@ constexpr Setting kSettings[] = {
            "largest job in which every rank has a link to every other"),
     Number("priorities", "ANNULUS_PRIORITIES", &Options::priorities, 0, 1,
            "asynchronous calls may overtake each other by priority"),
+    Number("memory_bytes", "ANNULUS_MEMORY_BYTES", &Options::memory_bytes, 0, kMaxMemoryBytes,
+           "most memory of a communicator"),
     Number("tcp_sockets", "ANNULUS_TCP_SOCKETS", &Options::tcp_sockets, 0, 16, "sockets per TCP link"),
     Number("checksum", "ANNULUS_CHECKSUM", &Options::checksum, 0, 1, "CRC32C on every TCP frame"),
     Number("small_bytes", "ANNULUS_SMALL_BYTES", &Options::small_bytes, 0, kMaxSmallBytes,

@@ -35,6 +35,7 @@ struct Options {
   int64_t channels = 1;
   int64_t mesh_ranks = 0;
   int64_t priorities = 0;
+  int64_t memory_bytes = 0;
   int64_t tcp_sockets = 0;
   int64_t checksum = 0;
   int64_t small_bytes = 16'384;

@@ -71,13 +71,25 @@ int64_t CountWrongResults(const CallSpec& spec, const Group& group, uint64_t see
 
 }  // namespace
 
-void Buffers::Free::operator()(uint8_t* memory) const { std::free(memory); }
+void FreeMemory::operator()(uint8_t* memory) const {
+  if (registered) {
+    (void)annulus_mem_free(memory);
+  } else {
+    std::free(memory);
+  }
+}
 
-Status Buffers::Create(size_t bytes, int copies, Buffers* buffers) {
+Status Buffers::Create(size_t bytes, int copies, bool registered, Buffers* buffers) {
   buffers->stride_ = (bytes + kGuardBytes + kPageBytes - 1) / kPageBytes * kPageBytes;
   const size_t total = buffers->stride_ * static_cast<size_t>(copies);
   for (Memory* memory : {&buffers->input_, &buffers->output_}) {
-    memory->reset(static_cast<uint8_t*>(std::aligned_alloc(kPageBytes, total)));
+    void* made = nullptr;
+    if (!registered) {
+      made = std::aligned_alloc(kPageBytes, total);
+    } else if (annulus_mem_alloc(total, &made) != ANNULUS_OK) {
+      return {Code::kOutOfMemory, annulus_last_error_message()};
+    }
+    *memory = Memory(static_cast<uint8_t*>(made), FreeMemory{registered});
     if (!*memory) return {Code::kOutOfMemory, "cannot allocate two buffers of " + std::to_string(total) + " bytes"};
     std::memset(memory->get(), kPoison, total);  // Touches every page before anything is timed.
   }

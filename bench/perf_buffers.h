@@ -22,10 +22,15 @@ struct Arena {
 
 enum class Place { kOut, kIn };  // Out of place: two buffers; in place: one.
 
+struct FreeMemory {
+  bool registered = false;
+  void operator()(uint8_t* memory) const;
+};
+
 class Buffers {
  public:
-  // Room for `copies` calls of up to `bytes` each, in flight at once.
-  static Status Create(size_t bytes, int copies, Buffers* buffers);
+  // Room for `copies` calls of up to `bytes` each, in flight at once; from annulus_mem_alloc if `registered`.
+  static Status Create(size_t bytes, int copies, bool registered, Buffers* buffers);
 
   // The arguments of call number `copy`, as annulus.h wants them for `place`.
   void* Send(const CallSpec& spec, Place place, int rank, int copy) const;
@@ -42,10 +47,7 @@ class Buffers {
   Status Check(const CallSpec& spec, Place place, Group& group, uint64_t seed, int corrupt, int64_t* wrong);
 
  private:
-  struct Free {
-    void operator()(uint8_t* memory) const;
-  };
-  using Memory = std::unique_ptr<uint8_t, Free>;
+  using Memory = std::unique_ptr<uint8_t, FreeMemory>;
 
   int64_t CountWrong(const CallSpec& spec, Place place, const Group& group, uint64_t seed) const;
 

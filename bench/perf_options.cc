@@ -20,6 +20,7 @@ struct Words {
   std::vector<std::string> kinds = {"allreduce"}, types = {"float32"}, ops = {"sum"};
   int check = 1;
   int limit = 1;
+  int local_register = 0;
 };
 
 template <typename Item, size_t kItems, typename Parse, typename Name>
@@ -64,6 +65,7 @@ Status Understand(const Words& words, Options* options) {
   }
   options->check = words.check != 0;
   options->limit = words.limit != 0;
+  options->local_register = words.local_register != 0;
   return Status();
 }
 
@@ -93,6 +95,9 @@ void Declare(CLI::App& app, Words& words, Options& options) {
   app.add_option("-c,--check", words.check, "1 = check every element of the results")->check(CLI::Range(0, 1));
   app.add_option("-m,--async", options.async_calls, "calls in flight at once; 1 = blocking calls")
       ->check(CLI::Range(1, 1024));
+  app.add_option("-R,--local_register", words.local_register,
+                 "1 = buffers in registered memory, which ranks of one host read in place")
+      ->check(CLI::Range(0, 1));
   app.add_option("--limit", words.limit, "1 = measure the links' limit too")->check(CLI::Range(0, 1));
   app.add_option("--json", options.json_path, "also write the results as JSON to this file");
   app.add_option("--csv", options.csv_path, "also write the results as CSV to this file");

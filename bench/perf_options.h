@@ -26,6 +26,7 @@ struct Options {
   int async_calls = 1;  // Calls in flight at once; 1 = blocking calls.
   bool check = true;
   bool limit = true;
+  bool local_register = false;
   int corrupt = 0;  // Result elements that rank 0 spoils before its check, to show that the check sees them.
   std::vector<Kind> kinds = {Kind::kAllreduce};
   std::vector<annulus_type_t> types = {ANNULUS_FLOAT32};

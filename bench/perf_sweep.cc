@@ -78,7 +78,7 @@ class Sweep {
   Status Prepare(const annulus_config_t& config, const std::vector<CallSpec>& specs) {
     size_t bytes = 1;
     for (const CallSpec& spec : specs) bytes = std::max(bytes, LargerBytes(spec, group_.size()));
-    ANNULUS_RETURN_IF_ERROR(Buffers::Create(bytes, options_.async_calls, &buffers_));
+    ANNULUS_RETURN_IF_ERROR(Buffers::Create(bytes, options_.async_calls, options_.local_register, &buffers_));
     return Limit::Create(group_, config, buffers_.arena(bytes), options_.limit, &limit_);
   }
 

@@ -121,6 +121,8 @@ typedef struct annulus_config {
   int32_t mesh_ranks;    /* ANNULUS_MESH_RANKS: up to so many ranks, each has a link to every other; gather, scatter,
                             alltoall and messages need that. 0 = 64; fewer than 16 count as 16. Must agree on all ranks */
   int32_t priorities;    /* ANNULUS_PRIORITIES: 1 = annulus_comm_set_priority may be used. Must agree on all ranks */
+  int64_t memory_bytes;  /* ANNULUS_MEMORY_BYTES: most memory that the communicator may hold on each rank; 0 = no limit.
+                            Must agree on all ranks */
 } annulus_config_t;
 
 /* What went wrong, in parts. Strings stay valid until the communicator is destroyed, those of
@@ -169,6 +171,21 @@ typedef struct annulus_peer_counters {
   uint64_t retransmits;    /* segments that TCP sent to it again */
   uint64_t waited_ns;      /* nothing could move before it had sent or taken something */
 } annulus_peer_counters_t;
+
+/* What a communicator holds on this rank, at most, in bytes. What two ranks share is counted by one of them, so the sums
+ * over all ranks are what the job holds. Not counted: the kernel's socket buffers and the stacks of up to two threads. */
+typedef struct annulus_memory {
+  size_t struct_bytes;   /* sizeof(annulus_memory_t), set by the caller */
+  uint64_t staging;      /* slots through which data passes; memory of the machine only once used */
+  uint64_t links;        /* the links' rings and buffers of frames */
+  uint64_t work;         /* schedules and the state of what is under way */
+  uint64_t requests;     /* of asynchronous calls, until they are freed */
+  uint64_t total;        /* of the above */
+  uint64_t budget;       /* memory_bytes of the configuration, which total does not exceed; 0 = no limit */
+  uint64_t registered;   /* this process's memory that annulus_mem_alloc and annulus_mem_register let peers read, for all
+                            communicators together */
+  uint64_t peers_mapped; /* that of peers which is mapped here: addresses only */
+} annulus_memory_t;
 
 /* -- Library ----------------------------------------------------------------------------------------------------- */
 
@@ -226,6 +243,26 @@ ANNULUS_API annulus_status_t annulus_comm_counters(const annulus_comm_t* comm, a
 /* The same of the links with rank `peer`. */
 ANNULUS_API annulus_status_t annulus_comm_peer_counters(const annulus_comm_t* comm, int peer,
                                                         annulus_peer_counters_t* counters);
+
+/* Copies what the communicator holds into `memory`, of which the caller has set struct_bytes. */
+ANNULUS_API annulus_status_t annulus_comm_memory(const annulus_comm_t* comm, annulus_memory_t* memory);
+
+/* -- Registered memory --------------------------------------------------------------------------------------------- */
+/* Buffers that are used again and again. Ranks of one host read each other's registered memory in place, which spares
+ * the copy through staging slots, in every collective and message that is large enough to go in slices. Any mix of
+ * registered and other buffers works, on any rank; results are the same. Registered memory belongs to the process, not
+ * to a communicator. It must not be freed or deregistered while work uses it. From any thread. */
+
+/* Gives `bytes` of zeroed memory, aligned to a page, to be freed by annulus_mem_free. */
+ANNULUS_API annulus_status_t annulus_mem_alloc(size_t bytes, void** memory);
+ANNULUS_API annulus_status_t annulus_mem_free(void* memory);
+
+/* Registers the whole pages within memory that is there already; its address and content stay. Nobody may write it
+ * meanwhile. Takes private anonymous mappings, as malloc makes for large blocks, and returns ANNULUS_UNSUPPORTED for
+ * other memory, which works as well without. Deregister it, by the same address, before it is freed or resized; a forked
+ * child shares it with its parent. The fork and threads of the caller must leave it alone during both calls. */
+ANNULUS_API annulus_status_t annulus_mem_register(void* memory, size_t bytes);
+ANNULUS_API annulus_status_t annulus_mem_deregister(void* memory);
 
 /* -- Operations of the user's ------------------------------------------------------------------------------------- */
 /* They belong to a communicator and count from 16 on, in the order in which they are created; a number is not used

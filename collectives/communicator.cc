@@ -34,6 +34,7 @@ Communicator::Communicator(std::unique_ptr<Setup> setup)
                    Finish(static_cast<Request*>(cookie), Code::kOk);
                  }}),
       driver_(&engine_, &messages_, setup_->reactor(), setup_->control(), setup_->monitor()),
+      fixed_memory_(FixedMemory()),
       background_policy_(setup_->options().spin_us >= 0 ? setup_->wait_policy() : kBackgroundPolicy),
       refusals_(1) {}
 

@@ -28,6 +28,16 @@
 
 namespace annulus {
 
+// What a communicator holds, as annulus_comm_memory tells it; in bytes.
+struct MemoryUse {
+  size_t staging = 0;
+  size_t links = 0;
+  size_t work = 0;
+  size_t requests = 0;
+  size_t peers_mapped = 0;
+  size_t total() const { return staging + links + work + requests; }
+};
+
 // The latest failure, as annulus_comm_last_error tells it.
 struct ErrorRecord {
   Verdict verdict;
@@ -47,6 +57,7 @@ class Communicator {
   int local_rank() const { return setup_->local_rank(); }
   int local_size() const { return setup_->local_size(); }
   const Options& options() const { return setup_->options(); }
+  MemoryUse Memory() const;
   // This host's address, as its peers reach it. Empty when there are no peers.
   const std::string& local_host() const { return setup_->local_host(); }
 
@@ -106,10 +117,14 @@ class Communicator {
   // Looks the operation up, and checks.
   Status Complete(Arguments* arguments);
   Code Refuse(const Status& status);
+  MemoryUse FixedMemory() const;
   // All of these need mu_ held.
   // Whether this thread is inside a user's reduction function, where waiting for the driver would last for ever.
   bool InsideReduction() const { return driving_thread_ == std::this_thread::get_id(); }
   void RecordRefusal(const Status& status);
+  size_t RequestBytes() const;
+  // Whether there is no room for another request; it is recorded then.
+  bool OverBudget(Code* code);
   bool Refused(Code* code);
   // Refused, or called by a reduction function, which is an error of that call alone.
   bool MustNotStart(Code* code);
@@ -153,6 +168,7 @@ class Communicator {
   Engine engine_;
   Messages messages_;
   Driver driver_;
+  const MemoryUse fixed_memory_;        // What does not change while the communicator lives.
   const WaitPolicy background_policy_;  // Of the progress thread: it shares the cores with the computation it overlaps.
 
   mutable std::mutex mu_;

@@ -32,6 +32,7 @@ void VisitFields(Config& config, OptionsType& options, Visitor visit) {
   visit(config.log_level, options.log_level);
   visit(config.mesh_ranks, options.mesh_ranks);
   visit(config.priorities, options.priorities);
+  visit(config.memory_bytes, options.memory_bytes);
 }
 
 // Keeps every distinct text for the life of the process, so that a config never outlives its strings. Settings are few.

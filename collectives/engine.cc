@@ -67,6 +67,12 @@ Engine::Engine(int rank, int nranks, const PlanSettings& settings, const Links* 
   }
 }
 
+size_t Engine::MemoryBytes() const {
+  const size_t per_rank = 2 * sizeof(Part) + sizeof(uint64_t) + sizeof(Endpoint*);
+  return sizeof(Engine) + pipelines_.size() * Pipeline::MemoryBytes(WindowSteps(settings_)) +
+         static_cast<size_t>(nranks_) * per_rank;
+}
+
 void Engine::FillParts(const Call& call, const Buffers& buffers) {
   // A buffer with one part only, whoever it is for.
   const auto whole = [](size_t elements, std::vector<Part>* parts) { parts->assign(parts->size(), {0, elements}); };
@@ -115,6 +121,7 @@ void Engine::Start(const Call& call, const Buffers& buffers, Device* device) {
   work_.monitor = monitor_;
   work_.segments = buffers.segments;
   const ScheduleParams params = Plan(call, buffers);
+  work_.sends_in_place = params.algorithm != Algorithm::kOneHop;
   endpoints_ = params.algorithm == Algorithm::kRing ? &ring_endpoints_ : &mesh_endpoints_;
   if (params.algorithm == Algorithm::kDirect && HasRoot(call.kind) && rank_ != call.root) {
     root_endpoint_[0] = links_->At(call.root, 0);

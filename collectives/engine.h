@@ -49,6 +49,9 @@ class Engine {
   // The rank that a collective in which nothing moves waits for first, -1 for none in particular.
   int AwaitedPeer() const;
 
+  // From any thread: it does not change.
+  size_t MemoryBytes() const;
+
   // Asks that the reactor wakes when Progress may have something to do. Returns false when it has now: do not sleep.
   bool Arm();
 

@@ -25,6 +25,7 @@ Messages::Lane* Messages::LaneOf(int peer, bool sends) {
     lane->sends = sends;
     lane->endpoint = config_.links->At(peer, channel_);
     lane->pipeline = std::make_unique<Pipeline>(channel_, WindowSteps(config_.plan));
+    lane_bytes_.fetch_add(sizeof(Lane) + Pipeline::MemoryBytes(WindowSteps(config_.plan)), std::memory_order_relaxed);
   }
   return lane.get();
 }
@@ -61,6 +62,7 @@ void Messages::Begin(Lane* lane) {
   work.device = config_.device;
   work.links = config_.links;
   work.monitor = config_.monitor;
+  work.sends_in_place = true;
   ScheduleParams params;
   params.kind = message.sends ? CollectiveKind::kSend : CollectiveKind::kRecv;
   params.algorithm = Algorithm::kMessage;

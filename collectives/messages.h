@@ -60,6 +60,9 @@ class Messages {
   int AwaitedPeer() const { return active_.empty() ? -1 : active_.front()->peer; }
   bool Arm();
 
+  // Of the directions used so far. From any thread.
+  size_t MemoryBytes() const { return lane_bytes_.load(std::memory_order_relaxed); }
+
   // When the first of the current messages must be done; kNoDeadline when there is none.
   Deadline deadline() const;
   // The error for a message whose deadline lies before `now`, OK if there is none.
@@ -92,6 +95,7 @@ class Messages {
   std::vector<std::unique_ptr<Lane>> lanes_;  // By peer and direction; made when first used.
   std::vector<Lane*> active_;
   Call failed_;
+  std::atomic<size_t> lane_bytes_{0};
   std::atomic<bool> has_inbox_{false};
   std::mutex inbox_mu_;
   std::vector<Message> inbox_;

@@ -15,6 +15,7 @@ std::string Encode(const PeerInfo& info) {
   out.U32(info.plan.slots);
   out.U32(info.plan.mesh_ranks);
   out.U32(info.priorities);
+  out.U64(info.memory_bytes);
   for (const std::string& address : info.addresses) out.Text(address, kLargestPeerText);
   return out.bytes();
 }
@@ -29,6 +30,7 @@ Status Decode(const std::string& blob, int rank, PeerInfo* info) {
   info->plan.slots = static_cast<int>(in.U32());
   info->plan.mesh_ranks = static_cast<int>(in.U32());
   info->priorities = static_cast<int>(in.U32());
+  info->memory_bytes = in.U64();
   info->addresses.clear();
   for (size_t i = 0; i < Backends().size(); ++i) info->addresses.push_back(in.Text(kLargestPeerText));
   if (in.done()) return Status();
@@ -57,6 +59,8 @@ Status CheckAgreement(std::span<const PeerInfo> peers) {
         check(rank, "ANNULUS_MESH_RANKS", std::to_string(first.mesh_ranks), std::to_string(plan.mesh_ranks)));
     ANNULUS_RETURN_IF_ERROR(
         check(rank, "ANNULUS_PRIORITIES", std::to_string(peers[0].priorities), std::to_string(peers[rank].priorities)));
+    ANNULUS_RETURN_IF_ERROR(check(rank, "ANNULUS_MEMORY_BYTES", std::to_string(peers[0].memory_bytes),
+                                  std::to_string(peers[rank].memory_bytes)));
     ANNULUS_RETURN_IF_ERROR(check(rank, "slots", std::to_string(first.slots), std::to_string(plan.slots)));
   }
   return Status();

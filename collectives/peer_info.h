@@ -13,7 +13,8 @@ namespace annulus {
 struct PeerInfo {
   std::string host_id;
   PlanSettings plan;
-  int priorities = 0;                  // As in Options.                   // Must be equal everywhere.
+  int priorities = 0;                  // As in Options; must be equal everywhere, as
+  uint64_t memory_bytes = 0;           // this.
   std::string transport;               // The setting; must be equal everywhere.
   std::vector<std::string> addresses;  // By index in Backends(); "" = not usable there.
 };

@@ -170,22 +170,29 @@ Status Pipeline::Plan(Flight* flight) {
 // Chooses the memory that the send reads, and flight->slot when the work has to write it.
 Status Pipeline::PlanSend(Flight* flight) {
   const Step& step = flight->step;
-  const bool any_memory = flight->target->limits().sends_user_memory;
+  Endpoint* const target = flight->target;
+  const bool any_memory = target->limits().sends_user_memory;
   const bool host = work_->device->host_accessible();
+  const auto sends_from = [&](const Work::Place& place) {
+    if (!host || place.bytes < step.bytes) return false;
+    return any_memory || (work_->sends_in_place && target->SendsFrom(place.data, step.bytes));
+  };
   // A buffer that the step does not use may be null.
   const Work::Place input = flight->recv == nullptr ? work_->InputAt(step.input_offset) : Work::Place();
   const Work::Place output = step.store ? work_->OutputAt(step.output_offset) : Work::Place();
-  if (any_memory && host && step.store && (step.reduce || Landed(*flight)) && output.bytes >= step.bytes) {
+  const bool passes_arrival = any_memory && flight->recv != nullptr && !(step.reduce && flight->recv->read_only);
+  const bool sends_output = step.reduce || Landed(*flight) || (flight->recv != nullptr && !any_memory);
+  if (step.store && sends_output && sends_from(output)) {
     flight->send.data = output.data;
-  } else if (any_memory && flight->recv != nullptr) {
+  } else if (passes_arrival) {
     flight->send.data = flight->recv->data;
     flight->sends_arrival = true;
     if (step.reduce) flight->slot = flight->recv->data;
-  } else if (any_memory && host && !work_->custom.scales && input.bytes >= step.bytes) {
+  } else if (flight->recv == nullptr && !work_->custom.scales && sends_from(input)) {
     flight->send.data = input.data;
   } else {
     std::byte* slot = nullptr;
-    ANNULUS_RETURN_IF_ERROR(flight->target->AcquireSlot(&slot));
+    ANNULUS_RETURN_IF_ERROR(target->AcquireSlot(&slot));
     flight->send.data = flight->slot = slot;
   }
   return Status();

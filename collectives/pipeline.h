@@ -7,7 +7,8 @@
 //   * a slice to reduce is combined with the local input straight into the next hop's slot (shared memory), or in the
 //   staging
 //     slot where it arrived and sent from there (TCP), and at the last hop into the output in the same pass;
-//   * the first hop sends from the user's input where the transport can, unless the input is scaled first.
+//   * the first hop sends from the user's input where the transport can, unless the input is scaled first;
+//   * peers that share memory read registered input and output where they are: no slot is written.
 //
 // Threads: one at a time. Progress allocates nothing, locks nothing and never blocks.
 #pragma once
@@ -40,6 +41,9 @@ struct Work {
   Device* device = nullptr;
   const Links* links = nullptr;
   Monitor* monitor = nullptr;
+  // Whether sends may wait for the peer to have read them in place; not when the peer holds on to what it received until
+  // all its own sends are complete (kHold).
+  bool sends_in_place = false;
   const Segments* segments = nullptr;  // In place of input and output: what the offsets of the schedule refer to.
 
   // The user memory at an offset of the schedule, and how much of it is in one piece.
@@ -77,6 +81,11 @@ class Pipeline {
 
   // The rank that the first step which is not done waits for, to receive from it before sending to it. -1 for none.
   int AwaitedPeer() const;
+
+  // What a pipeline of that window holds.
+  static size_t MemoryBytes(int window) {
+    return sizeof(Pipeline) + static_cast<size_t>(window) * sizeof(Flight);
+  }
 
   bool done() const { return next_step_ == schedule_.size() && head_ == tail_; }
   // Whether the device still works for it: then nothing would wake a sleeping driver.

@@ -26,18 +26,19 @@ size_t LargestChunk(const PlanInput& input) {
 size_t ChooseSlice(size_t chunk_bytes, const PlanSettings& settings) {
   if (settings.slice_bytes > 0) return RoundUp(settings.slice_bytes);
   const size_t wanted = RoundUp(chunk_bytes / (kSlicesPerChunk * settings.channels));
-  return std::clamp(wanted, kSmallestSliceBytes, kLargestSliceBytes);
+  return std::clamp(wanted, kSmallestSliceBytes, settings.largest_slice_bytes);
 }
 
 }  // namespace
 
 size_t SlotBytes(const PlanSettings& settings) {
-  const size_t slice = settings.slice_bytes > 0 ? RoundUp(settings.slice_bytes) : kLargestSliceBytes;
+  const size_t slice = settings.slice_bytes > 0 ? RoundUp(settings.slice_bytes) : settings.largest_slice_bytes;
   return std::max(slice, RoundUp(settings.small_bytes));
 }
 
 size_t DirectSliceBytes(const PlanSettings& settings) {
-  return settings.slice_bytes > 0 ? RoundUp(settings.slice_bytes) : kDirectSliceBytes;
+  return settings.slice_bytes > 0 ? RoundUp(settings.slice_bytes)
+                                  : std::min(kDirectSliceBytes, settings.largest_slice_bytes);
 }
 
 // A round of half the slots leaves the other half for slices of the next phase (schedule.h asks for one more than a

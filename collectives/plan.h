@@ -8,20 +8,21 @@
 
 namespace annulus {
 
+// Largest slice when none is set: with 8 slots a link's staging is 2 MiB per direction, and the slots in use at a time
+// (recently used ones first) stay within a 1 MiB second-level cache.
+constexpr size_t kLargestSliceBytes = 256 * 1024;
+// Smallest slice when none is set: below it the per-slice cost (about 100 ns) shows against 16 KiB / 20 GB/s = 800 ns.
+constexpr size_t kSmallestSliceBytes = 16 * 1024;
+
 // Settings on which ranks must agree; compared when a communicator is created.
 struct PlanSettings {
   size_t slice_bytes = 0;          // 0: chosen by message size.
   size_t small_bytes = 16 * 1024;  // Up to here, in bytes that one rank sends to another, the one-hop exchange is used.
   int channels = 1;
   int slots = 8;
+  size_t largest_slice_bytes = kLargestSliceBytes;  // When chosen.
   int mesh_ranks = 64;  // Up to so many ranks, each has a link to every other, which IsDirect collectives need.
 };
-
-// Largest slice when none is set: with 8 slots a link's staging is 2 MiB per direction, and the slots in use at a time
-// (recently used ones first) stay within a 1 MiB second-level cache.
-constexpr size_t kLargestSliceBytes = 256 * 1024;
-// Smallest slice when none is set: below it the per-slice cost (about 100 ns) shows against 16 KiB / 20 GB/s = 800 ns.
-constexpr size_t kSmallestSliceBytes = 16 * 1024;
 
 // The slot size that links need under these settings.
 size_t SlotBytes(const PlanSettings& settings);

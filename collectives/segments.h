@@ -38,12 +38,20 @@ class Segments {
   };
   Place At(size_t offset) const;
 
+  size_t MemoryBytes() const { return segments_.capacity() * sizeof(Segment) + chunks_.capacity() * sizeof(Part); }
+
  private:
   struct Segment {
     size_t begin;  // Bytes, in the virtual buffer.
     const std::byte* input;
     std::byte* output;
   };
+
+ public:
+  // Of each chunk of each tensor.
+  static constexpr size_t kSegmentBytes = sizeof(Segment);
+
+ private:
   std::vector<Segment> segments_;  // By begin; none is empty.
   std::vector<Part> chunks_;
   size_t bytes_ = 0;

@@ -9,6 +9,7 @@
 #include "collectives/bootstrap.h"
 #include "collectives/host_id.h"
 #include "collectives/local_host.h"
+#include "collectives/memory_budget.h"
 #include "collectives/peer_info.h"
 #include "transport/pulse.h"
 #include "transport/select.h"
@@ -58,6 +59,7 @@ Status Setup::Establish(const Options& options, const GiveUp& give_up, std::uniq
       static_cast<long long>(options.rank), static_cast<long long>(options.size), source.c_str());
   const Deadline deadline = DeadlineAfter(options.connect_timeout_ms * kMillisecond);
   std::unique_ptr<Setup> result(new Setup(options));
+  ANNULUS_RETURN_IF_ERROR(FitMemory(result->nranks(), static_cast<size_t>(options.memory_bytes), &result->plan_));
   if (options.size > 1) ANNULUS_RETURN_IF_ERROR(result->Meet(give_up, deadline));
   result->wait_policy_ = ChooseWaitPolicy(result->local_size_, UsableCores(), options.spin_us);
   *setup = std::move(result);
@@ -71,6 +73,7 @@ Status Setup::Meet(const GiveUp& give_up, Deadline deadline) {
   own.plan = plan_;
   own.transport = options_.transport;
   own.priorities = static_cast<int>(options_.priorities);
+  own.memory_bytes = static_cast<uint64_t>(options_.memory_bytes);
   ANNULUS_RETURN_IF_ERROR(Listen(&own.addresses));
 
   BootstrapConfig config;

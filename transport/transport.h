@@ -68,7 +68,7 @@ struct Send {
 };
 
 // One incoming slice, in the order in which the peer posted. `tag` and `bytes` are valid once `started`; `arrived`
-// grows to `bytes`, and data[0, arrived) may be read (and, as it is not the peer's to use any more, written).
+// grows to `bytes`, and data[0, arrived) may be read (and, unless read_only, written: it is not the peer's any more).
 struct Recv {
   std::byte* landing = nullptr;  // Where the data should land, or null for a slot.
   uint32_t capacity = 0;         // Largest slice to accept. A larger one completes this with kProtocol, `tag` and
@@ -78,10 +78,18 @@ struct Recv {
   uint32_t bytes = 0;
   uint32_t arrived = 0;
   std::byte* data = nullptr;  // == landing, or a slot that stays valid until Release.
+  bool read_only = false;     // `data` lies in registered memory of the peer's: not to be written.
 
   Code code = Code::kOk;  // kInProgress from PostRecv to completion.
   Recv* next = nullptr;   // The endpoint's own.
   uint64_t cookie = 0;    // The endpoint's own.
+};
+
+// What this process holds for an endpoint, at most, in bytes. What both ends share is counted at one of them.
+struct LinkMemory {
+  size_t staging = 0;      // Slots.
+  size_t bookkeeping = 0;  // Rings, cells and buffers of frames.
+  size_t mapped = 0;       // Of the peer's registered memory: addresses, not memory of this process.
 };
 
 class Endpoint {
@@ -92,6 +100,18 @@ class Endpoint {
   virtual int peer() const = 0;
   // One line for people: transport, interface, addresses.
   virtual std::string Describe() const = 0;
+
+  // Whether PostSend takes [data, data + bytes), which is no slot of this endpoint: any readable host memory where Limits
+  // say so, else what the peer can read in place (registered memory, transport/memory.h). A send in place completes only
+  // when the peer has released it.
+  virtual bool SendsFrom(const std::byte* data, size_t bytes) {
+    (void)data;
+    (void)bytes;
+    return limits().sends_user_memory;
+  }
+
+  // From any thread.
+  virtual LinkMemory Memory() const { return {}; }
 
   // Lends a slot of limits().slot_bytes to write an outgoing slice into; give it back by PostSend. Slots are
   // aligned to 64 bytes. Errors: would_block when none is free.

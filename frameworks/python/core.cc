@@ -52,6 +52,7 @@ void VisitFields(annulus_config_t* config, Visitor visit) {
   visit("log_level", &config->log_level);
   visit("mesh_ranks", &config->mesh_ranks);
   visit("priorities", &config->priorities);
+  visit("memory_bytes", &config->memory_bytes);
 }
 
 py::list ConfigFields() {

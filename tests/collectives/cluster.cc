@@ -44,6 +44,8 @@ annulus_config_t Cluster::Config(int rank) const {
   config.spin_us = config_.spin_us;
   config.tcp_sockets = config_.tcp_sockets;
   config.checksum = config_.checksum;
+  if (config_.hosts > 0) config.host_id = kHostIds[rank % config_.hosts];
+  config.memory_bytes = config_.memory_bytes;
   config.timeout_ms = config_.timeout_ms;
   config.connect_timeout_ms = 30000;
   return config;

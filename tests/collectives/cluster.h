@@ -36,6 +36,8 @@ struct ClusterConfig {
   int64_t spin_us = -1;
   int tcp_sockets = 0;
   bool checksum = false;
+  int hosts = 0;  // If any, ranks are dealt out to so many pretended hosts, in turn.
+  int64_t memory_bytes = 0;
   int64_t timeout_ms = 20000;
 };
 
@@ -52,6 +54,7 @@ class Cluster {
 
  private:
   ClusterConfig config_;
+  static constexpr const char* kHostIds[] = {"host a", "host b", "host c"};
   TestPort port_;
   std::string rendezvous_ = port_.address();
 };

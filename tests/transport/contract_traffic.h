@@ -15,6 +15,7 @@
 #include <random>
 #include <vector>
 
+#include "transport/memory.h"
 #include "transport/transport.h"
 
 namespace annulus {
@@ -76,9 +77,17 @@ struct Plan {
 class Talker {
  public:
   Talker(Endpoint* endpoint, const Plan& plan)
-      : endpoint_(endpoint), plan_(plan), random_(plan.seed), flights_(plan.window) {
-    for (Flight& flight : flights_) flight.memory.resize(plan.max_bytes + 1);
+      : endpoint_(endpoint), plan_(plan), random_(plan.seed), flights_(plan.window), stride_(plan.max_bytes + 1) {
+    // Registered, so that a transport may let the peer read it in place.
+    void* memory = nullptr;
+    const Status status = MemoryRegistry::OfProcess().Allocate(stride_ * flights_.size(), &memory);
+    EXPECT_TRUE(status.ok()) << status.ToString();
+    broken_ = !status.ok();
+    memory_ = static_cast<std::byte*>(memory);
+    for (size_t i = 0; i < flights_.size() && !broken_; ++i) flights_[i].memory = memory_ + i * stride_;
   }
+  Talker(const Talker&) = delete;
+  ~Talker() { EXPECT_TRUE(memory_ == nullptr || MemoryRegistry::OfProcess().Free(memory_).ok()); }
 
   // Posts, raises and retires what it can. Returns whether it did anything.
   bool Step() {
@@ -93,7 +102,7 @@ class Talker {
  private:
   struct Flight {
     Send send;
-    std::vector<std::byte> memory;
+    std::byte* memory = nullptr;
     uint64_t slice = 0;
   };
 
@@ -105,8 +114,7 @@ class Talker {
       const Flight& flight = At(retired_);
       if (flight.send.code != Code::kOk) return Break("a send failed", flight.slice);
       if (flight.send.ready != flight.send.bytes) return Break("a send completed before all was ready", flight.slice);
-      const bool lent_user_memory =
-          flight.send.data >= flight.memory.data() && flight.send.data < flight.memory.data() + flight.memory.size();
+      const bool lent_user_memory = flight.send.data >= flight.memory && flight.send.data < flight.memory + stride_;
       if (lent_user_memory && plan_.FirstWrong(flight.slice, flight.send.data, flight.send.bytes) >= 0) {
         return Break("the transport wrote into memory that was lent for sending", flight.slice);
       }
@@ -140,8 +148,8 @@ class Talker {
   }
 
   bool Prepare(Flight& flight) {
-    std::byte* data = flight.memory.data() + posted_ % 2;
-    if (!UseUserMemory()) {
+    std::byte* data = flight.memory + posted_ % 2;
+    if (plan_.Mix(posted_) % 3 == 0 || !endpoint_->SendsFrom(data, plan_.Bytes(posted_))) {
       const Status status = endpoint_->AcquireSlot(&data);
       if (!status.ok()) return status.would_block() ? false : Break(status.ToString().c_str(), posted_);
     }
@@ -156,8 +164,6 @@ class Talker {
     return true;
   }
 
-  bool UseUserMemory() const { return endpoint_->limits().sends_user_memory && plan_.Mix(posted_) % 3 != 0; }
-
   bool Break(const char* why, uint64_t slice) {
     ADD_FAILURE() << "talker, seed " << plan_.seed << ", slice " << slice << ": " << why;
     broken_ = true;
@@ -168,6 +174,8 @@ class Talker {
   const Plan plan_;
   std::mt19937_64 random_;
   std::vector<Flight> flights_;
+  const size_t stride_;
+  std::byte* memory_ = nullptr;
   bool prepared_ = false;  // The next send is filled, and waits to be accepted.
   int posted_ = 0;
   int retired_ = 0;
@@ -282,7 +290,7 @@ class Listener {
       if (plan_.FirstWrong(flight.slice, flight.recv.data, flight.recv.bytes) >= 0) {
         return Break("a held slot was overwritten", flight.slice);
       }
-      std::memset(flight.recv.data, 0xee, flight.recv.bytes);  // Ours until Release.
+      if (!flight.recv.read_only) std::memset(flight.recv.data, 0xee, flight.recv.bytes);  // Ours until Release.
       endpoint_->Release(&flight.recv);
       flight.held = false;
       --held_;

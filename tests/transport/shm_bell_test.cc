@@ -34,6 +34,7 @@ class ShmBellTest : public ::testing::Test {
   Reactor reactors_[2];
   ShmEnd ends_[2] = {};
   const std::array<int, 2> fds_ = Sockets();
+  ShmPeerRegions regions_[2];
   ShmBell bells_[2] = {ShmBell(SocketOf(reactors_[0], fds_[0]), &ends_[0], &ends_[1]),
                        ShmBell(SocketOf(reactors_[1], fds_[1]), &ends_[1], &ends_[0])};
 };
@@ -48,7 +49,7 @@ TEST_F(ShmBellTest, ABellWakesTheReactorOnce) {
   EXPECT_TRUE(bells_[0].rung());
   char bells[8];
   EXPECT_EQ(recv(fds_[0], bells, sizeof(bells), MSG_PEEK), 1) << "one bell per sleep, none for the wakeful";
-  EXPECT_TRUE(bells_[0].Drain());
+  EXPECT_TRUE(bells_[0].Drain(&regions_[0]));
   EXPECT_FALSE(bells_[0].rung());
 }
 
@@ -56,8 +57,8 @@ TEST_F(ShmBellTest, APeerThatShutIsGoneOnceItsBellsAreTaken) {
   bells_[0].Sleep();
   bells_[1].RingIfAsleep();
   bells_[1].Shut();
-  EXPECT_TRUE(bells_[0].Drain());
-  EXPECT_FALSE(bells_[0].Drain());
+  EXPECT_TRUE(bells_[0].Drain(&regions_[0]));
+  EXPECT_FALSE(bells_[0].Drain(&regions_[0]));
   bells_[0].RingIfAsleep();  // Harmless.
 }
 
@@ -90,7 +91,7 @@ TEST_F(ShmBellTest, EitherTheSleeperSeesTheNewsOrTheRingerSeesTheSleeper) {
       news.value.store(round, std::memory_order_release);
       bells_[0].RingIfAsleep();
       after.Arrive(0, round);
-      bells_[1].Drain();
+      bells_[1].Drain(&regions_[1]);
     }
   });
   uint64_t missed = 0;

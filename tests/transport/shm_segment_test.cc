@@ -106,7 +106,7 @@ TEST(ShmSegment, OpenRefusesEveryWrongFieldOfTheHeader) {
     ExpectRefused(PeerFile(header, good.total_bytes), reason);
   };
   refuse([](ShmHeader* header) { header->magic ^= 1; }, "magic");
-  refuse([](ShmHeader* header) { header->version = 2; }, "version 2");
+  refuse([](ShmHeader* header) { header->version = 3; }, "version 3");
   refuse([](ShmHeader* header) { header->slots = 0; }, "0 slots");
   refuse([](ShmHeader* header) { header->slots = kShmMaxSlots + 1; }, "slots");
   refuse([](ShmHeader* header) { header->slots = 5; }, "bytes");

@@ -2,10 +2,43 @@
 
 #include <errno.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
+#include <cstring>
 #include <utility>
 
 namespace annulus {
+namespace {
+
+// Room for one descriptor; the kernel never joins the files of two messages.
+struct Attachment {
+  alignas(cmsghdr) char bytes[CMSG_SPACE(sizeof(int))] = {};
+};
+
+msghdr MessageOf(iovec* data, Attachment* attachment) {
+  msghdr message = {};
+  message.msg_iov = data;
+  message.msg_iovlen = 1;
+  message.msg_control = attachment->bytes;
+  message.msg_controllen = CMSG_LEN(sizeof(int));
+  return message;
+}
+
+// The file that came with a message, or -1.
+int FileOf(msghdr* message) {
+  const cmsghdr* const header = CMSG_FIRSTHDR(message);
+  int fd = -1;
+  if (header != nullptr && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS &&
+      header->cmsg_len == CMSG_LEN(sizeof(int))) {
+    std::memcpy(&fd, CMSG_DATA(header), sizeof(fd));
+  }
+  return fd;
+}
+
+// A flood of bells and notices is read in turns.
+constexpr int kReadsPerDrain = 16;
+
+}  // namespace
 
 ShmBell::ShmBell(StreamSocket socket, ShmEnd* own, ShmEnd* peer) : socket_(std::move(socket)), own_(own), peer_(peer) {
   ucred credentials = {};
@@ -17,7 +50,7 @@ ShmBell::ShmBell(StreamSocket socket, ShmEnd* own, ShmEnd* peer) : socket_(std::
 
 void ShmBell::Ring() {
   if (peer_->asleep.exchange(0, std::memory_order_relaxed) == 0) return;
-  const char bell = 0;
+  const char bell = kShmBellByte;
   // A full socket holds bells enough, and that of a dead peer fails Drain().
   (void)send(socket_.native_handle(), &bell, sizeof(bell), MSG_DONTWAIT | MSG_NOSIGNAL);
 }
@@ -31,15 +64,42 @@ void ShmBell::Wait() {
   });
 }
 
-bool ShmBell::Drain() {
-  char bells[64];
-  const ssize_t received = recv(socket_.native_handle(), bells, sizeof(bells), MSG_DONTWAIT);
-  if (received > 0) {
-    state_->rung = received == static_cast<ssize_t>(sizeof(bells));  // There may be more.
-    return true;
+bool ShmBell::Send(const ShmNotice& notice, int fd) {
+  iovec data{const_cast<ShmNotice*>(&notice), sizeof(notice)};
+  Attachment attachment;
+  msghdr message = MessageOf(&data, &attachment);
+  if (fd < 0) {
+    message.msg_control = nullptr;
+    message.msg_controllen = 0;
+  } else {
+    cmsghdr* const header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(header), &fd, sizeof(fd));
   }
+  // So small a message is sent whole or not at all.
+  return sendmsg(socket_.native_handle(), &message, MSG_DONTWAIT | MSG_NOSIGNAL) == sizeof(notice);
+}
+
+bool ShmBell::Drain(ShmPeerRegions* regions) {
   state_->rung = false;
-  return received < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
+  for (int reads = 0; reads < kReadsPerDrain; ++reads) {
+    char bytes[64];
+    iovec data{bytes, sizeof(bytes)};
+    Attachment attachment;
+    msghdr message = MessageOf(&data, &attachment);
+    const ssize_t received = recvmsg(socket_.native_handle(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (received < 0 && errno == EINTR) continue;
+    if (received < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
+    if (received == 0) return false;
+    const int file = FileOf(&message);
+    regions->Feed(bytes, static_cast<size_t>(received), file);
+    // A message with a file ends a read.
+    if (received < static_cast<ssize_t>(sizeof(bytes)) && file < 0) return true;
+  }
+  state_->rung = true;  // There may be more.
+  return true;
 }
 
 void ShmBell::Shut() {

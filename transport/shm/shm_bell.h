@@ -4,6 +4,8 @@
 // then looks whether the other sleeps. With a full fence between the two steps on both sides at least one of them sees
 // the other, so no wake-up is lost, and while nobody sleeps no system call is made.
 //
+// The same socket carries notices of registered memory (shm_regions.h).
+//
 // Threads: as the endpoint; its reactor's handlers run on the same thread.
 #pragma once
 
@@ -14,6 +16,7 @@
 
 #include "transport/address.h"
 #include "transport/shm/shm_format.h"
+#include "transport/shm/shm_regions.h"
 
 namespace annulus {
 
@@ -45,8 +48,12 @@ class ShmBell {
   // Whether the reactor found the bell ringing.
   bool rung() const { return state_->rung; }
 
-  // Takes off what bells have rung. Returns false when the peer's end of the socket is closed.
-  bool Drain();
+  // Takes off what bells have rung, and gives notices to `regions`. Returns false when the peer's end of the socket is
+  // closed.
+  bool Drain(ShmPeerRegions* regions);
+
+  // Sends a notice, with a file or -1. Returns false when there is no room for it now.
+  bool Send(const ShmNotice& notice, int fd);
 
   // Closes the socket, which the peer notices.
   void Shut();

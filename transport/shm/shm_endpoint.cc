@@ -20,9 +20,10 @@ ShmEndpoint::ShmEndpoint(std::shared_ptr<ShmSegment> segment, int rank, int peer
     : segment_(std::move(segment)),
       rank_(rank),
       peer_(peer),
-      sender_(segment_->direction(SideOf(rank, peer))),
-      receiver_(segment_->direction(SideOf(peer, rank))),
       bell_(std::move(socket), segment_->end(SideOf(rank, peer)), segment_->end(SideOf(peer, rank))),
+      own_regions_([this](const ShmNotice& notice, int fd) { return bell_.Send(notice, fd); }),
+      sender_(segment_->direction(SideOf(rank, peer)), &own_regions_),
+      receiver_(segment_->direction(SideOf(peer, rank)), &peer_regions_, [this] { ReadSocket(); }),
       peer_end_(segment_->end(SideOf(peer, rank))),
       own_end_(segment_->end(SideOf(rank, peer))) {
   limits_.slot_bytes = segment_->layout().slot_bytes;
@@ -41,6 +42,19 @@ std::string ShmEndpoint::Describe() const {
          std::to_string(limits_.send_slots) + " slots of " + std::to_string(limits_.slot_bytes) + " bytes";
 }
 
+// Each end counts the direction in which it sends, and the lower rank, which made the segment, what belongs to both.
+LinkMemory ShmEndpoint::Memory() const {
+  const int side = SideOf(rank_, peer_);
+  const ShmLayout& layout = segment_->layout();
+  LinkMemory memory;
+  memory.staging = layout.slots * layout.slot_stride;
+  memory.bookkeeping = receiver_.cell_bytes();
+  const size_t half = (layout.rings_end - layout.ring_offset[0]) / 2;
+  memory.bookkeeping += side == 0 ? layout.rings_end - half : half;
+  memory.mapped = peer_regions_.mapped_bytes();
+  return memory;
+}
+
 Status ShmEndpoint::AcquireSlot(std::byte** slot) {
   if (ended_) return status_;
   std::byte* const free = sender_.Acquire(&fault_);
@@ -54,7 +68,7 @@ Status ShmEndpoint::AcquireSlot(std::byte** slot) {
 
 Status ShmEndpoint::PostSend(Send* send) {
   if (ended_) return status_;
-  ANNULUS_RETURN_IF_ERROR(sender_.Post(send));
+  ANNULUS_RETURN_IF_ERROR(sender_.Post(send, &fault_));
   bell_due_ |= sender_.Publish(&fault_);
   return Status();
 }
@@ -64,7 +78,12 @@ Status ShmEndpoint::PostRecv(Recv* recv) {
   return receiver_.Post(recv) ? Status() : Status::WouldBlock();
 }
 
-void ShmEndpoint::Release(Recv* recv) { bell_due_ |= receiver_.Release(recv); }
+void ShmEndpoint::Release(Recv* recv) {
+  const bool in_place = recv->read_only;
+  bell_due_ |= receiver_.Release(recv);
+  // The sender's work may end with this, and this end's too: then nothing would ring later.
+  if (in_place && !ended_) RingIfDue();
+}
 
 Status ShmEndpoint::Progress(bool* moved) {
   if (ended_) return status_;
@@ -72,7 +91,7 @@ Status ShmEndpoint::Progress(bool* moved) {
   bool changed = receiver_.Advance(&bell_due_, &fault_);
   if (!sender_.idle()) bell_due_ |= sender_.Publish(&fault_);
   RingIfDue();
-  if (!sender_.idle()) changed |= sender_.Complete();
+  if (!sender_.idle()) changed |= sender_.Complete(&fault_);
   if (fault_.field != nullptr) {
     *moved = true;
     End(Broken(), Code::kProtocol);
@@ -82,11 +101,16 @@ Status ShmEndpoint::Progress(bool* moved) {
     *moved = true;
     return Status();
   }
-  if (!peer_gone_ && (bell_.rung() || LookDue())) peer_gone_ = !bell_.Drain();
+  if (!peer_gone_ && (bell_.rung() || LookDue())) ReadSocket();
   if (!Drained()) return Status();
   *moved = true;
   End(Lost(), Code::kPeerLost);
   return status_;
+}
+
+void ShmEndpoint::ReadSocket() {
+  if (!bell_.Drain(&peer_regions_)) peer_gone_ = true;
+  peer_regions_.TakeFault(&fault_);
 }
 
 bool ShmEndpoint::LookDue() {

@@ -30,6 +30,10 @@ class ShmEndpoint final : public Endpoint {
   int peer() const override { return peer_; }
   std::string Describe() const override;
 
+  LinkMemory Memory() const override;
+  bool SendsFrom(const std::byte* data, size_t bytes) override {
+    return !ended_ && sender_.TakesInPlace(data, bytes);
+  }
   Status AcquireSlot(std::byte** slot) override;
   Status PostSend(Send* send) override;
   Status PostRecv(Recv* recv) override;
@@ -41,6 +45,7 @@ class ShmEndpoint final : public Endpoint {
  private:
   bool HasWork();
   void RingIfDue();
+  void ReadSocket();
   // Whether a spinning owner should see whether the peer still lives.
   bool LookDue();
   // The peer is gone, and all that it sent has been delivered.
@@ -54,9 +59,11 @@ class ShmEndpoint final : public Endpoint {
   const int rank_;
   const int peer_;
   Limits limits_;
+  ShmBell bell_;
+  ShmOwnRegions own_regions_;
+  ShmPeerRegions peer_regions_;
   ShmSender sender_;
   ShmReceiver receiver_;
-  ShmBell bell_;
   const ShmEnd* const peer_end_;
   ShmEnd* const own_end_;
   bool bell_due_ = false;  // A ring was changed since the last look at whether the peer sleeps.

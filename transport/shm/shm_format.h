@@ -1,4 +1,4 @@
-// What lies in the memory that the two ends of a link share: the format, version 1.
+// What lies in the memory that the two ends of a link share: the format, version 2.
 //
 //   header                       written once by the creator, before the peer gets the file
 //   2 x ShmEnd                   one per end: asleep? gone, and why?
@@ -26,7 +26,7 @@ namespace annulus {
 
 // "ANNULSHM", little endian.
 constexpr uint64_t kShmMagic = 0x4d48534c554e4e41;
-constexpr uint32_t kShmVersion = 1;
+constexpr uint32_t kShmVersion = 2;
 
 struct ShmHeader {
   uint64_t magic;
@@ -52,6 +52,26 @@ struct alignas(kShmLinePair) ShmCounter {
 
 // In place of a slot: the data lies in the descriptor's payload.
 constexpr uint32_t kShmInline = 0xffffffff;
+// Added to a slot's index: the data lies in registered memory of the sender's, which the payload names by a ShmPlace. The
+// slot is lent as always, and returned once the data has been read, but what it holds is not used.
+constexpr uint32_t kShmInPlace = 0x80000000;
+
+// Where data lies in registered memory.
+struct ShmPlace {
+  uint64_t region;
+  uint64_t offset;  // Bytes.
+};
+
+// What travels over the link's socket: bells, of one byte, and these, which tell of registered memory.
+struct ShmNotice {
+  static constexpr uint64_t kShares = 0x52;   // The message carries the region's memory file.
+  static constexpr uint64_t kForgets = 0x46;  // The region is gone.
+
+  uint64_t kind;  // Its first byte, on the little-endian machines that share memory here, is never that of a bell.
+  uint64_t region;
+  uint64_t bytes;
+};
+constexpr char kShmBellByte = 0;
 
 // One slice. The first line holds the tag and up to 16 bytes of data, so a number costs the transfer of one line.
 struct alignas(256) ShmDescriptor {

@@ -1,13 +1,19 @@
 #include "transport/shm/shm_receiver.h"
 
 #include <cstring>
+#include <utility>
 
 #include "base/check.h"
 
 namespace annulus {
 
-ShmReceiver::ShmReceiver(const ShmDirection& shared)
-    : shared_(shared), cells_(new Cell[shared.num_slots]), held_(shared.num_slots, false) {
+ShmReceiver::ShmReceiver(const ShmDirection& shared, ShmPeerRegions* regions, std::function<void()> read_notices)
+    : shared_(shared),
+      regions_(regions),
+      read_notices_(std::move(read_notices)),
+      cells_(new Cell[shared.num_slots]),
+      held_(shared.num_slots, false),
+      regions_held_(shared.num_slots, 0) {
   free_cells_.reserve(shared.num_slots);
   for (uint32_t cell = shared.num_slots; cell > 0; --cell) free_cells_.push_back(cell - 1);
 }
@@ -19,6 +25,7 @@ bool ShmReceiver::Post(Recv* recv) {
   recv->started = false;
   recv->arrived = 0;
   recv->data = nullptr;
+  recv->read_only = false;
   recv->next = nullptr;
   (first_ == nullptr ? first_ : last_->next) = recv;
   last_ = recv;
@@ -42,8 +49,9 @@ bool ShmReceiver::Take(ShmFault* fault) {
     return false;
   }
   Recv* const recv = first_;
-  const uint32_t slot = descriptor.slot.load(std::memory_order_relaxed);
+  const uint32_t word = descriptor.slot.load(std::memory_order_relaxed);
   const uint32_t bytes = descriptor.bytes.load(std::memory_order_relaxed);
+  const uint32_t slot = word == kShmInline ? word : word & ~kShmInPlace;
   if (slot != kShmInline && (slot >= shared_.num_slots || held_[slot])) {
     *fault = {"slot", slot, shared_.num_slots};
     return false;
@@ -60,8 +68,33 @@ bool ShmReceiver::Take(ShmFault* fault) {
     *fault = {"bytes against the receive's capacity", bytes, recv->capacity};
     return false;
   }
-  Fill(recv, descriptor, slot);
+  if (word == slot) {
+    Fill(recv, descriptor, slot);
+  } else if (!FillInPlace(recv, descriptor, slot, fault)) {
+    return false;
+  }
   Pop(Code::kOk);
+  return true;
+}
+
+bool ShmReceiver::FillInPlace(Recv* recv, const ShmDescriptor& descriptor, uint32_t slot, ShmFault* fault) {
+  ShmPlace place;
+  std::memcpy(&place, descriptor.payload, sizeof(place));
+  const std::byte* data = regions_->Hold(place, recv->bytes);
+  if (data == nullptr) {
+    read_notices_();  // The notice was sent before the descriptor.
+    data = regions_->Hold(place, recv->bytes);
+  }
+  if (data == nullptr) {
+    *fault = {"place in registered memory", place.region, place.offset};
+    return false;
+  }
+  held_[slot] = true;
+  regions_held_[slot] = place.region;
+  recv->cookie = kInPlace | slot;
+  recv->data = const_cast<std::byte*>(data);  // Mapped for reading only.
+  recv->read_only = true;
+  recv->arrived = recv->bytes;
   return true;
 }
 
@@ -107,6 +140,7 @@ bool ShmReceiver::Release(Recv* recv) {
   }
   ANNULUS_CHECK(index < shared_.num_slots && held_[index]);
   held_[index] = false;
+  if ((recv->cookie & kInPlace) != 0) regions_->Release(regions_held_[index]);
   const uint64_t word = (++returned_ << 32) | index;
   // Releases what this end read of the slot: the sender writes it only after it has seen the return.
   shared_.returns[(returned_ - 1) & (shared_.return_entries - 1)].store(word, std::memory_order_release);

@@ -1,25 +1,28 @@
 // ShmReceiver: the receiving half of an end: takes slices out of the descriptor ring, returns their slots.
 //
-// A slice's data stays where the sender wrote it, in the shared slot, until Release. Data that came inside the
-// descriptor is copied to a cell of this end's own, so that the descriptor is free again at once.
+// A slice's data stays where the sender wrote it, in the shared slot or in registered memory, until Release. Data that
+// came inside the descriptor is copied to a cell of this end's own, so that the descriptor is free again at once.
 //
 // Threads: as the endpoint.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
 #include "base/status.h"
 #include "transport/shm/shm_format.h"
+#include "transport/shm/shm_regions.h"
 #include "transport/transport.h"
 
 namespace annulus {
 
 class ShmReceiver {
  public:
-  explicit ShmReceiver(const ShmDirection& shared);
+  // `regions` outlives the receiver. `read_notices` makes it know of all that the peer has told so far.
+  ShmReceiver(const ShmDirection& shared, ShmPeerRegions* regions, std::function<void()> read_notices);
 
   // Queues `recv`. False: as many as there are slots are posted or held.
   bool Post(Recv* recv);
@@ -36,11 +39,14 @@ class ShmReceiver {
   // Gives back what `recv` holds; whether that was a shared slot, which the sender may wait for.
   bool Release(Recv* recv);
 
+  size_t cell_bytes() const { return shared_.num_slots * sizeof(Cell); }
+
   // Completes everything queued with `code`, in order.
   void FailAll(Code code);
 
  private:
-  static constexpr uint64_t kCell = uint64_t{1} << 32;  // In Recv::cookie: an own cell, not a slot.
+  static constexpr uint64_t kCell = uint64_t{1} << 32;     // In Recv::cookie: an own cell, not a slot.
+  static constexpr uint64_t kInPlace = uint64_t{1} << 33;  // The slot stands for data in registered memory.
 
   struct alignas(64) Cell {
     std::byte bytes[ShmDescriptor::kPayloadBytes];
@@ -53,17 +59,21 @@ class ShmReceiver {
 
   bool Take(ShmFault* fault);
   void Fill(Recv* recv, const ShmDescriptor& descriptor, uint32_t slot);
+  bool FillInPlace(Recv* recv, const ShmDescriptor& descriptor, uint32_t slot, ShmFault* fault);
   void Consume(bool* freed);
   void Pop(Code code);
 
   const ShmDirection shared_;
+  ShmPeerRegions* const regions_;
+  const std::function<void()> read_notices_;
   uint64_t taken_ = 0;             // Slices taken out of the ring.
   uint64_t consumed_told_ = 0;     // How many of them the sender knows of.
   uint64_t returned_ = 0;          // Slots returned.
   uint32_t in_use_ = 0;            // Receives posted or held.
   std::unique_ptr<Cell[]> cells_;  // As many as there are slots.
   std::vector<uint32_t> free_cells_;
-  std::vector<bool> held_;  // By slot: lent to this end by the sender, until Release.
+  std::vector<bool> held_;         // By slot: lent to this end by the sender, until Release.
+  std::vector<uint64_t> regions_held_;  // By slot that stands for data in place: whose.
   Recv* first_ = nullptr;
   Recv* last_ = nullptr;
 };

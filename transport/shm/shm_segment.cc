@@ -60,6 +60,7 @@ ShmLayout ShmLayout::For(uint32_t slots, uint64_t slot_bytes) {
     returns = offset;
     offset = RoundUp(offset + layout.return_entries * sizeof(ShmReturn), kShmLinePair);
   }
+  layout.rings_end = offset;
   for (uint64_t& slots_offset : layout.slots_offset) {
     offset = RoundUp(offset, layout.huge ? kHugePageBytes : kPageBytes);
     slots_offset = offset;

@@ -29,6 +29,7 @@ struct ShmLayout {
   uint64_t return_entries = 0;
   uint64_t ring_offset[2] = {};
   uint64_t return_offset[2] = {};
+  uint64_t rings_end = 0;  // Behind it, up to the slots, nothing is used.
   uint64_t slots_offset[2] = {};
   uint64_t total_bytes = 0;
   bool huge = false;  // The slots begin at a 2 MiB page and fill at least one.

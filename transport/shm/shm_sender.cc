@@ -5,7 +5,8 @@
 
 namespace annulus {
 
-ShmSender::ShmSender(const ShmDirection& shared) : shared_(shared), places_(shared.num_slots, Place::kFree) {
+ShmSender::ShmSender(const ShmDirection& shared, ShmOwnRegions* regions)
+    : shared_(shared), regions_(regions), slots_(shared.num_slots) {
   free_.reserve(shared.num_slots);
   for (uint32_t slot = shared.num_slots; slot > 0; --slot) free_.push_back(slot - 1);
 }
@@ -15,7 +16,7 @@ std::byte* ShmSender::Acquire(ShmFault* fault) {
   if (fault->field != nullptr || free_.empty()) return nullptr;
   const uint32_t slot = free_.back();
   free_.pop_back();
-  places_[slot] = Place::kLent;
+  slots_[slot].state = State::kLent;
   return shared_.slots + slot * shared_.slot_stride;
 }
 
@@ -27,36 +28,62 @@ bool ShmSender::TakeReturns(ShmFault* fault) {
         shared_.returns[(next_return_ - 1) & (shared_.return_entries - 1)].load(std::memory_order_acquire);
     if (static_cast<uint32_t>(word >> 32) != static_cast<uint32_t>(next_return_)) return took;
     const uint32_t slot = static_cast<uint32_t>(word);
-    if (slot >= shared_.num_slots || places_[slot] != Place::kAtPeer) {
+    const State state = slot < shared_.num_slots ? slots_[slot].state : State::kFree;
+    if (state != State::kAtPeer && state != State::kInPlace) {
       *fault = {"returned slot", slot, shared_.num_slots};
       return took;
     }
     ++next_return_;
-    Free(slot);
+    if (state == State::kInPlace) {
+      slots_[slot].state = State::kInPlaceRead;
+    } else {
+      Free(slot);
+    }
     took = true;
   }
 }
 
 void ShmSender::Free(uint32_t slot) {
-  places_[slot] = Place::kFree;
+  slots_[slot].state = State::kFree;
   free_.push_back(slot);
 }
 
-Status ShmSender::Post(Send* send) {
-  const size_t offset = static_cast<size_t>(send->data - shared_.slots);
+bool ShmSender::OwnsAsLent(const std::byte* data) const {
+  const size_t offset = static_cast<size_t>(data - shared_.slots);
   const size_t slot = offset / shared_.slot_stride;
-  if (send->data < shared_.slots || slot >= shared_.num_slots || offset % shared_.slot_stride != 0 ||
-      places_[slot] != Place::kLent) {
-    return Status::Invalid("shared memory sends only slots that AcquireSlot lent");
+  return data >= shared_.slots && slot < shared_.num_slots && offset % shared_.slot_stride == 0 &&
+         slots_[slot].state == State::kLent;
+}
+
+// Sets the cookie to the slot that goes to the peer with the slice.
+Status ShmSender::TakeSlotFor(Send* send, ShmFault* fault) {
+  if (OwnsAsLent(send->data)) {
+    const size_t slot = static_cast<size_t>(send->data - shared_.slots) / shared_.slot_stride;
+    slots_[slot].state = State::kPosted;
+    send->cookie = kTied | slot;
+    return Status();
   }
+  ShmPlace place;
+  if (send->bytes < kLeastInPlace || !regions_->Find(send->data, send->bytes, &place))
+    return Status::Invalid("shared memory sends only slots that AcquireSlot lent, and registered memory");
+  TakeReturns(fault);
+  if (free_.empty()) return Status::WouldBlock();
+  // Not the slot used last: that one is in the cache, for those who write into it.
+  const uint32_t slot = free_.front();
+  free_.erase(free_.begin());
+  slots_[slot] = {State::kInPlace, place};
+  send->cookie = kTied | slot;
+  return Status();
+}
+
+Status ShmSender::Post(Send* send, ShmFault* fault) {
   if (send->bytes > shared_.slot_bytes || send->ready > send->bytes) {
     return Status::Invalid("a slice of " + std::to_string(send->bytes) + " bytes, " + std::to_string(send->ready) +
                            " of them ready, for a slot of " + std::to_string(shared_.slot_bytes) + " bytes");
   }
+  ANNULUS_RETURN_IF_ERROR(TakeSlotFor(send, fault));
   send->code = Code::kInProgress;
   send->next = nullptr;
-  send->cookie = slot;
-  places_[slot] = Place::kPosted;
   (first_ == nullptr ? first_ : last_->next) = send;
   last_ = send;
   if (unpublished_ == nullptr) unpublished_ = send;
@@ -66,32 +93,38 @@ Status ShmSender::Post(Send* send) {
 bool ShmSender::Publish(ShmFault* fault) {
   bool any = false;
   while (unpublished_ != nullptr && unpublished_->ready == unpublished_->bytes && HasRoom(fault)) {
-    PublishOne(*unpublished_);
+    PublishOne(unpublished_);
     unpublished_ = unpublished_->next;
     any = true;
   }
   return any;
 }
 
-void ShmSender::PublishOne(const Send& send) {
+void ShmSender::PublishOne(Send* send) {
   ShmDescriptor& descriptor = shared_.ring[(next_ticket_ - 1) & (shared_.ring_entries - 1)];
-  const bool is_inline = send.bytes <= ShmDescriptor::kPayloadBytes;
-  const uint32_t slot = static_cast<uint32_t>(send.cookie);
-  if (is_inline) {
-    std::memcpy(descriptor.payload, send.data, send.bytes);
+  uint32_t word = static_cast<uint32_t>(send->cookie);
+  Slot& slot = slots_[word];
+  if (slot.state == State::kInPlace) {
+    std::memcpy(descriptor.payload, &slot.place, sizeof(slot.place));
+    word |= kShmInPlace;
+  } else if (send->bytes <= ShmDescriptor::kPayloadBytes) {
+    std::memcpy(descriptor.payload, send->data, send->bytes);
+    word = kShmInline;
   } else {
-    places_[slot] = Place::kAtPeer;
+    slot.state = State::kAtPeer;
+    send->cookie = 0;
   }
-  std::memcpy(descriptor.tag, send.tag.words.data(), sizeof(descriptor.tag));
-  descriptor.slot.store(is_inline ? kShmInline : slot, std::memory_order_relaxed);
-  descriptor.bytes.store(send.bytes, std::memory_order_relaxed);
+  std::memcpy(descriptor.tag, send->tag.words.data(), sizeof(descriptor.tag));
+  descriptor.slot.store(word, std::memory_order_relaxed);
+  descriptor.bytes.store(send->bytes, std::memory_order_relaxed);
   // Releases the slot's content and the descriptor's; the receiver acquires it.
   descriptor.ticket.store(next_ticket_++, std::memory_order_release);
 }
 
-bool ShmSender::Complete() {
+bool ShmSender::Complete(ShmFault* fault) {
   bool any = false;
   while (first_ != unpublished_) {
+    if (!IsRead(*first_) && (!TakeReturns(fault) || !IsRead(*first_))) return any;
     Pop(Code::kOk);
     any = true;
   }
@@ -101,8 +134,10 @@ bool ShmSender::Complete() {
 void ShmSender::Pop(Code code) {
   Send* const send = first_;
   const uint32_t slot = static_cast<uint32_t>(send->cookie);
+  const bool tied = (send->cookie & kTied) != 0;
   first_ = send->next;
-  if (places_[slot] == Place::kPosted) Free(slot);
+  // On failure one in place may still be with the peer.
+  if (tied && slots_[slot].state != State::kInPlace) Free(slot);
   send->code = code;  // Last: the request may be gone from here on.
 }
 

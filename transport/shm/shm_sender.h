@@ -4,6 +4,9 @@
 // larger one stays in its slot, which the peer returns by and by. The free slot that was used last is lent first, so
 // that a link in balance works in few slots, which stay in the cache.
 //
+// A slice in registered memory is read there by the peer. It takes a slot along, unused, as its ticket: so the bounds and
+// the way back are those of every other slice. It completes when that slot comes back.
+//
 // Threads: as the endpoint. Its owner rings the peer's bell after Publish() said that something is new.
 #pragma once
 
@@ -13,13 +16,23 @@
 
 #include "base/status.h"
 #include "transport/shm/shm_format.h"
+#include "transport/shm/shm_regions.h"
 #include "transport/transport.h"
 
 namespace annulus {
 
 class ShmSender {
  public:
-  explicit ShmSender(const ShmDirection& shared);
+  // `regions` outlives the sender.
+  ShmSender(const ShmDirection& shared, ShmOwnRegions* regions);
+
+  // Smaller slices are not worth the way back that their completion takes.
+  static constexpr size_t kLeastInPlace = 4096;
+  // Whether Post takes this memory, which is no slot.
+  bool TakesInPlace(const std::byte* data, size_t bytes) {
+    ShmPlace place;
+    return bytes >= kLeastInPlace && bytes <= shared_.slot_bytes && regions_->Find(data, bytes, &place);
+  }
 
   // Lends a free slot; null when there is none. Takes returned slots back first, and checks them.
   std::byte* Acquire(ShmFault* fault);
@@ -27,14 +40,15 @@ class ShmSender {
   // Takes back what the peer has returned; whether there was anything.
   bool TakeReturns(ShmFault* fault);
 
-  // Queues `send`; Publish() may publish it at once. Errors: kInvalidArgument.
-  Status Post(Send* send);
+  // Queues `send`; Publish() may publish it at once. Errors: kInvalidArgument; would_block when data in place finds no
+  // slot.
+  Status Post(Send* send, ShmFault* fault);
 
   // Publishes what has become ready and has room; whether there was anything.
   bool Publish(ShmFault* fault);
 
-  // Completes what is published. Whether there was anything.
-  bool Complete();
+  // Completes what is published and, where it lies in place, read. Whether there was anything.
+  bool Complete(ShmFault* fault);
 
   // Whether Publish() or Complete() would do anything.
   bool HasWork(ShmFault* fault);
@@ -44,20 +58,38 @@ class ShmSender {
   void FailAll(Code code);
 
  private:
-  enum class Place : uint8_t { kFree, kLent, kPosted, kAtPeer };
+  enum class State : uint8_t {
+    kFree,
+    kLent,
+    kPosted,
+    kAtPeer,
+    kInPlace,      // Stands for data that the peer has not read yet,
+    kInPlaceRead,  // or has.
+  };
+  struct Slot {
+    State state = State::kFree;
+    ShmPlace place{};  // Of data in place.
+  };
 
   uint64_t published() const { return next_ticket_ - 1; }
+  // In Send::cookie, with the slot's index: the slot is still this send's.
+  static constexpr uint64_t kTied = uint64_t{1} << 32;
+
+  bool OwnsAsLent(const std::byte* data) const;
+  Status TakeSlotFor(Send* send, ShmFault* fault);
+  bool IsRead(const Send& send) const;
   bool HasRoom(ShmFault* fault);
-  void PublishOne(const Send& send);
+  void PublishOne(Send* send);
   void Free(uint32_t slot);
   void Pop(Code code);
 
   const ShmDirection shared_;
+  ShmOwnRegions* const regions_;
   uint64_t next_ticket_ = 1;     // Of the next slice to publish.
   uint64_t known_consumed_ = 0;  // The peer's counter when last read; read anew only when the ring seems full.
   uint64_t next_return_ = 1;     // Ticket of the next returned slot.
   std::vector<uint32_t> free_;   // A stack: used last, lent first.
-  std::vector<Place> places_;    // By slot. What the peer says is checked against it.
+  std::vector<Slot> slots_;      // What the peer says is checked against it.
   Send* first_ = nullptr;        // Oldest queued.
   Send* unpublished_ = nullptr;  // Oldest not published; from first_ up to here only completion is missing.
   Send* last_ = nullptr;
@@ -74,9 +106,15 @@ inline bool ShmSender::HasRoom(ShmFault* fault) {
   return published() - consumed < shared_.ring_entries;
 }
 
+// Whether nobody needs its memory any more, once it is published.
+inline bool ShmSender::IsRead(const Send& send) const {
+  return (send.cookie & kTied) == 0 || slots_[static_cast<uint32_t>(send.cookie)].state != State::kInPlace;
+}
+
 inline bool ShmSender::HasWork(ShmFault* fault) {
   if (first_ == nullptr) return false;
-  return first_ != unpublished_ || (unpublished_->ready == unpublished_->bytes && HasRoom(fault));
+  if (first_ != unpublished_ && IsRead(*first_)) return true;
+  return unpublished_ != nullptr && unpublished_->ready == unpublished_->bytes && HasRoom(fault);
 }
 
 }  // namespace annulus

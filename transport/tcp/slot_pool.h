@@ -26,6 +26,8 @@ class SlotPool {
   // False when there was no memory.
   bool valid() const { return memory_ != nullptr; }
 
+  size_t bytes() const { return bytes_; }
+
   // Null when all are lent.
   std::byte* Take() {
     if (free_.empty()) return nullptr;

@@ -38,6 +38,9 @@ class TcpEndpoint final : public Endpoint {
   const Limits& limits() const override { return limits_; }
   int peer() const override { return config_.peer; }
   std::string Describe() const override { return "tcp " + config_.description; }
+  LinkMemory Memory() const override {
+    return {send_slots_.bytes() + recv_slots_.bytes(), lanes_.size() * sizeof(TcpLane), 0};
+  }
   Status AcquireSlot(std::byte** slot) override;
   Status PostSend(Send* send) override;
   Status PostRecv(Recv* recv) override;

@@ -1,0 +1,50 @@
+#include "collectives/memory_budget.h"
+
+#include <string>
+
+#include "collectives/engine.h"
+
+namespace annulus {
+namespace {
+
+// Of a link: rings, cells, buffers of frames. Shared memory takes 19 KiB, TCP 7 KiB for each socket.
+constexpr size_t kLinkBytes = 32 * 1024;
+constexpr size_t kPageBytes = 4096;
+
+size_t RoundUpToPage(size_t bytes) { return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes; }
+
+// From the fastest to the smallest.
+struct Size {
+  int slots;
+  size_t slice_bytes;
+};
+constexpr Size kSizes[] = {{8, 256 * 1024}, {8, 128 * 1024}, {8, 64 * 1024}, {4, 64 * 1024}, {4, 32 * 1024}, {4, 16 * 1024}};
+
+}  // namespace
+
+size_t MostMemory(int nranks, const PlanSettings& settings) {
+  const size_t links = LinksNeeded(0, nranks, settings).size();
+  const size_t slots = 2 * static_cast<size_t>(settings.slots) * RoundUpToPage(SlotBytes(settings));
+  const size_t peers = static_cast<size_t>(nranks - 1);
+  const size_t pipelines = static_cast<size_t>(settings.channels) + (HasMesh(nranks, settings) ? 2 * peers : 0);
+  return sizeof(Engine) + links * (slots + kLinkBytes) + pipelines * (Pipeline::MemoryBytes(WindowSteps(settings)) + 1024);
+}
+
+Status FitMemory(int nranks, size_t budget, PlanSettings* settings) {
+  if (budget == 0) return Status();
+  PlanSettings fitted = *settings;
+  for (const Size& size : kSizes) {
+    if (size.slots > settings->slots || size.slice_bytes > settings->largest_slice_bytes) continue;
+    fitted.slots = size.slots;
+    fitted.largest_slice_bytes = size.slice_bytes;
+    if (MostMemory(nranks, fitted) > budget) continue;
+    *settings = fitted;
+    return Status();
+  }
+  return Status::Invalid("memory_bytes (ANNULUS_MEMORY_BYTES) is " + std::to_string(budget) + ", but " +
+                         std::to_string(nranks) + " ranks need at least " + std::to_string(MostMemory(nranks, fitted)) +
+                         " bytes with these settings; fewer channels, smaller slices or a smaller ANNULUS_MESH_RANKS "
+                         "need less");
+}
+
+}  // namespace annulus

@@ -1,0 +1,89 @@
+// Registered memory: parts of this process's memory that other processes of its host may map, so that a transport lets
+// a peer read a buffer where it is, without staging.
+//
+// A region is a memory file (memfd) mapped here; a transport hands the file to peers. Allocate() makes one. Register()
+// turns private memory that is there already into one: it moves the content of its whole pages into a memory file and
+// maps that in their place, so that pointers stay as they are; Deregister() moves them back. Files are sealed against
+// shrinking, so a mapped page can never be taken away from a peer.
+//
+// One registry for the process, because memory belongs to the process: a buffer outlives the communicators that use it,
+// and serves all of them.
+//
+// Threads: all functions may be called from any thread.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "base/status.h"
+
+namespace annulus {
+
+// Whole pages of this process that peers may map. The descriptor is the region's own.
+class MemoryRegion {
+ public:
+  MemoryRegion(uint64_t id, std::byte* begin, size_t bytes, int fd) : id(id), begin(begin), bytes(bytes), fd(fd) {}
+  ~MemoryRegion();
+  MemoryRegion(const MemoryRegion&) = delete;
+  MemoryRegion& operator=(const MemoryRegion&) = delete;
+
+  bool Contains(const std::byte* data, size_t size) const {
+    return data >= begin && size <= bytes && static_cast<size_t>(data - begin) <= bytes - size;
+  }
+
+  const uint64_t id;  // Never used again in this process.
+  std::byte* const begin;
+  const size_t bytes;
+  const int fd;
+};
+
+using MemoryRegions = std::vector<std::shared_ptr<const MemoryRegion>>;
+
+class MemoryRegistry {
+ public:
+  static MemoryRegistry& OfProcess();
+
+  // Gives zeroed memory, aligned to a page (to 2 MiB when as large). Free with Free().
+  // Errors: kInvalidArgument for 0 bytes, kOutOfMemory, kSystem.
+  Status Allocate(size_t bytes, void** memory);
+  // Errors: kInvalidArgument when Allocate did not return `memory`.
+  Status Free(void* memory);
+
+  // Makes the whole pages within [memory, memory + bytes) a region; nobody may write them meanwhile. The parts of pages
+  // at both ends stay private. The memory must be a private anonymous mapping, as malloc makes for large blocks and not
+  // for small ones, and must be deregistered before it is freed, resized or forked.
+  // Errors: kInvalidArgument for null, no bytes or an overlap with what is registered; kUnsupported for other memory;
+  // kOutOfMemory, kSystem. After an error the memory is as before.
+  Status Register(void* memory, size_t bytes);
+  // Errors: kInvalidArgument when Register was not given `memory`; kOutOfMemory or kSystem when not all pages could be
+  // moved back: the memory can be used as before, but some of it stays in the file.
+  Status Deregister(void* memory);
+
+  // Changes whenever a region comes or goes.
+  uint64_t version() const { return version_.load(std::memory_order_acquire); }
+  MemoryRegions Regions() const;
+  // Of all regions.
+  size_t bytes() const;
+
+ private:
+  struct Entry {
+    std::shared_ptr<const MemoryRegion> region;  // Null when there is no whole page.
+    size_t bytes = 0;                            // As the user gave them.
+    bool allocated = false;
+  };
+
+  bool Overlaps(const std::byte* begin, size_t bytes) const;
+  Status Drop(void* memory, bool allocated, Entry* entry) const;
+
+  mutable std::mutex mu_;
+  std::map<const std::byte*, Entry> entries_;  // By the user's address.
+  uint64_t next_id_ = 1;
+  std::atomic<uint64_t> version_{1};
+};
+
+}  // namespace annulus

@@ -1,0 +1,148 @@
+#include "transport/shm/shm_regions.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+
+namespace annulus {
+
+bool ShmOwnRegions::Find(const std::byte* data, size_t bytes, ShmPlace* place) {
+  if (version_ != MemoryRegistry::OfProcess().version() || !to_forget_.empty()) Refresh();
+  for (Known& known : known_) {
+    const MemoryRegion& region = *known.region;
+    if (!region.Contains(data, bytes)) continue;
+    if (!known.told) known.told = send_({ShmNotice::kShares, region.id, region.bytes}, region.fd);
+    *place = {region.id, static_cast<uint64_t>(data - region.begin)};
+    return known.told;
+  }
+  return false;
+}
+
+void ShmOwnRegions::Refresh() {
+  MemoryRegistry& registry = MemoryRegistry::OfProcess();
+  version_ = registry.version();  // First: what comes or goes after it is seen next time.
+  std::vector<Known> now;
+  for (std::shared_ptr<const MemoryRegion>& region : registry.Regions()) {
+    const auto same = [&](const Known& known) { return known.region->id == region->id; };
+    const bool told = std::any_of(known_.begin(), known_.end(), [&](const Known& k) { return same(k) && k.told; });
+    now.push_back({std::move(region), told});
+  }
+  for (const Known& known : known_) {
+    const auto same = [&](const Known& other) { return other.region->id == known.region->id; };
+    if (known.told && std::none_of(now.begin(), now.end(), same)) to_forget_.push_back(known.region->id);
+  }
+  known_ = std::move(now);
+  std::erase_if(to_forget_, [this](uint64_t id) { return send_({ShmNotice::kForgets, id, 0}, -1); });
+}
+
+ShmPeerRegions::~ShmPeerRegions() {
+  for (Region& region : regions_) munmap(region.base, region.bytes);
+  if (file_ >= 0) close(file_);
+}
+
+void ShmPeerRegions::Fault(const char* field, uint64_t value, uint64_t limit) {
+  if (fault_.field == nullptr) fault_ = {field, value, limit};
+}
+
+bool ShmPeerRegions::TakeFault(ShmFault* fault) {
+  if (fault_.field == nullptr) return false;
+  *fault = fault_;
+  return true;
+}
+
+void ShmPeerRegions::Feed(const char* data, size_t bytes, int fd) {
+  if (fd >= 0 && file_ >= 0) {
+    Fault("memory files without a notice", 2, 1);
+    close(fd);
+  } else if (fd >= 0) {
+    file_ = fd;
+  }
+  while (bytes > 0 && fault_.field == nullptr) {
+    if (partial_bytes_ == 0 && *data == kShmBellByte) {
+      ++data;
+      --bytes;
+      continue;
+    }
+    const size_t part = std::min(bytes, sizeof(partial_) - partial_bytes_);
+    std::memcpy(partial_ + partial_bytes_, data, part);
+    partial_bytes_ += part;
+    data += part;
+    bytes -= part;
+    if (partial_bytes_ < sizeof(partial_)) return;
+    partial_bytes_ = 0;
+    ShmNotice notice;
+    std::memcpy(&notice, partial_, sizeof(notice));
+    Take(notice);
+  }
+}
+
+void ShmPeerRegions::Take(const ShmNotice& notice) {
+  if (notice.kind == ShmNotice::kShares) return Share(notice);
+  Region* const region = Find(notice.region);
+  if (notice.kind != ShmNotice::kForgets) return Fault("kind of a notice", notice.kind, ShmNotice::kShares);
+  if (region == nullptr) return Fault("region to forget", notice.region, 0);
+  region->forgotten = true;
+  if (region->holds == 0) Unmap(region);
+}
+
+void ShmPeerRegions::Share(const ShmNotice& notice) {
+  if (file_ < 0) return Fault("memory files with a notice", 0, 1);
+  const int fd = file_;
+  file_ = -1;
+  struct stat file;
+  const int seals = fcntl(fd, F_GET_SEALS);
+  const bool sound = fstat(fd, &file) == 0 && S_ISREG(file.st_mode) && seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
+  void* base = MAP_FAILED;
+  if (!sound) {
+    Fault("seals of a registered region's file", static_cast<uint64_t>(std::max(seals, 0)), F_SEAL_SHRINK);
+  } else if (notice.bytes == 0 || notice.bytes > kMostBytes || static_cast<uint64_t>(file.st_size) != notice.bytes) {
+    Fault("bytes of a registered region", notice.bytes, static_cast<uint64_t>(file.st_size));
+  } else if (regions_.size() == kMostRegions || Find(notice.region) != nullptr) {
+    Fault("registered region", notice.region, kMostRegions);
+  } else {
+    base = mmap(nullptr, notice.bytes, PROT_READ, MAP_SHARED | MAP_NORESERVE, fd, 0);
+    if (base == MAP_FAILED) Fault("bytes of a registered region, which cannot be mapped", notice.bytes, 0);
+  }
+  close(fd);
+  if (base == MAP_FAILED) return;
+  // Fewer address translations where the file has huge pages; refused otherwise, which costs speed only.
+  (void)madvise(base, notice.bytes, MADV_HUGEPAGE);
+  regions_.push_back({notice.region, static_cast<std::byte*>(base), notice.bytes, 0, false});
+  mapped_.fetch_add(notice.bytes, std::memory_order_relaxed);
+}
+
+ShmPeerRegions::Region* ShmPeerRegions::Find(uint64_t id) {
+  for (Region& region : regions_) {
+    if (region.id == id) return &region;
+  }
+  return nullptr;
+}
+
+void ShmPeerRegions::Unmap(Region* region) {
+  munmap(region->base, region->bytes);
+  mapped_.fetch_sub(region->bytes, std::memory_order_relaxed);
+  regions_.erase(regions_.begin() + (region - regions_.data()));
+}
+
+const std::byte* ShmPeerRegions::Hold(const ShmPlace& place, uint32_t bytes) {
+  Region* const region = Find(place.region);
+  if (region == nullptr || region->forgotten || place.offset > region->bytes || bytes > region->bytes - place.offset)
+    return nullptr;
+  ++region->holds;
+  return region->base + place.offset;
+}
+
+void ShmPeerRegions::Release(uint64_t id) {
+  Region* const region = Find(id);
+  ANNULUS_CHECK(region != nullptr && region->holds > 0);
+  if (--region->holds == 0 && region->forgotten) Unmap(region);
+}
+
+}  // namespace annulus
