@@ -172,18 +172,19 @@ typedef struct annulus_peer_counters {
   uint64_t waited_ns;      /* nothing could move before it had sent or taken something */
 } annulus_peer_counters_t;
 
-/* What a communicator holds on this rank, at most, in bytes. What two ranks share is counted by one of them, so the sums
- * over all ranks are what the job holds. Not counted: the kernel's socket buffers and the stacks of up to two threads. */
+/* What a communicator holds on this rank, at most, in bytes. What two ranks share is counted by one of them, so the
+ * sums over all ranks are what the job holds. Not counted: the kernel's socket buffers and the stacks of up to two
+ * threads. */
 typedef struct annulus_memory {
-  size_t struct_bytes;   /* sizeof(annulus_memory_t), set by the caller */
-  uint64_t staging;      /* slots through which data passes; memory of the machine only once used */
-  uint64_t links;        /* the links' rings and buffers of frames */
-  uint64_t work;         /* schedules and the state of what is under way */
-  uint64_t requests;     /* of asynchronous calls, until they are freed */
-  uint64_t total;        /* of the above */
-  uint64_t budget;       /* memory_bytes of the configuration, which total does not exceed; 0 = no limit */
-  uint64_t registered;   /* this process's memory that annulus_mem_alloc and annulus_mem_register let peers read, for all
-                            communicators together */
+  size_t struct_bytes; /* sizeof(annulus_memory_t), set by the caller */
+  uint64_t staging;    /* slots through which data passes; memory of the machine only once used */
+  uint64_t links;      /* the links' rings and buffers of frames */
+  uint64_t work;       /* schedules and the state of what is under way */
+  uint64_t requests;   /* of asynchronous calls, until they are freed */
+  uint64_t total;      /* of the above */
+  uint64_t budget;     /* memory_bytes of the configuration, which total does not exceed; 0 = no limit */
+  uint64_t registered; /* this process's memory that annulus_mem_alloc and annulus_mem_register let peers read, for all
+                          communicators together */
   uint64_t peers_mapped; /* that of peers which is mapped here: addresses only */
 } annulus_memory_t;
 
@@ -259,8 +260,8 @@ ANNULUS_API annulus_status_t annulus_mem_free(void* memory);
 
 /* Registers the whole pages within memory that is there already; its address and content stay. Nobody may write it
  * meanwhile. Takes private anonymous mappings, as malloc makes for large blocks, and returns ANNULUS_UNSUPPORTED for
- * other memory, which works as well without. Deregister it, by the same address, before it is freed or resized; a forked
- * child shares it with its parent. The fork and threads of the caller must leave it alone during both calls. */
+ * other memory, which works as well without. Deregister it, by the same address, before it is freed or resized; a
+ * forked child shares it with its parent. The fork and threads of the caller must leave it alone during both calls. */
 ANNULUS_API annulus_status_t annulus_mem_register(void* memory, size_t bytes);
 ANNULUS_API annulus_status_t annulus_mem_deregister(void* memory);
 

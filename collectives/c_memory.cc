@@ -41,8 +41,8 @@ annulus_status_t annulus_comm_memory(const annulus_comm_t* comm, annulus_memory_
     return Reject(Status::Invalid(comm == nullptr ? "comm is null" : "memory is null"));
   const size_t bytes = memory->struct_bytes;
   if (bytes < sizeof(size_t) + sizeof(uint64_t)) {
-    return Reject(Status::Invalid("memory->struct_bytes is " + std::to_string(bytes) +
-                                  "; set it to sizeof(annulus_memory_t)"));
+    return Reject(
+        Status::Invalid("memory->struct_bytes is " + std::to_string(bytes) + "; set it to sizeof(annulus_memory_t)"));
   }
   const annulus::MemoryUse use = Unwrap(comm)->Memory();
   annulus_memory_t full{};

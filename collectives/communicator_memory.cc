@@ -37,7 +37,8 @@ bool Communicator::OverBudget(Code* code) {
   const size_t budget = static_cast<size_t>(setup_->options().memory_bytes);
   if (budget == 0) return false;
   // In a group, its part of what the group will need.
-  const size_t segments = group_open_ ? (group_.size() + 1) * static_cast<size_t>(nranks()) * Segments::kSegmentBytes : 0;
+  const size_t segments =
+      group_open_ ? (group_.size() + 1) * static_cast<size_t>(nranks()) * Segments::kSegmentBytes : 0;
   const size_t held = fixed_memory_.total() + messages_.MemoryBytes() + RequestBytes();
   if (held + sizeof(Request) + segments <= budget) return false;
   *code = Code::kOutOfMemory;

@@ -18,7 +18,8 @@ struct Size {
   int slots;
   size_t slice_bytes;
 };
-constexpr Size kSizes[] = {{8, 256 * 1024}, {8, 128 * 1024}, {8, 64 * 1024}, {4, 64 * 1024}, {4, 32 * 1024}, {4, 16 * 1024}};
+constexpr Size kSizes[] = {{8, 256 * 1024}, {8, 128 * 1024}, {8, 64 * 1024},
+                           {4, 64 * 1024},  {4, 32 * 1024},  {4, 16 * 1024}};
 
 }  // namespace
 
@@ -27,7 +28,8 @@ size_t MostMemory(int nranks, const PlanSettings& settings) {
   const size_t slots = 2 * static_cast<size_t>(settings.slots) * RoundUpToPage(SlotBytes(settings));
   const size_t peers = static_cast<size_t>(nranks - 1);
   const size_t pipelines = static_cast<size_t>(settings.channels) + (HasMesh(nranks, settings) ? 2 * peers : 0);
-  return sizeof(Engine) + links * (slots + kLinkBytes) + pipelines * (Pipeline::MemoryBytes(WindowSteps(settings)) + 1024);
+  return sizeof(Engine) + links * (slots + kLinkBytes) +
+         pipelines * (Pipeline::MemoryBytes(WindowSteps(settings)) + 1024);
 }
 
 Status FitMemory(int nranks, size_t budget, PlanSettings* settings) {

@@ -41,8 +41,8 @@ struct Work {
   Device* device = nullptr;
   const Links* links = nullptr;
   Monitor* monitor = nullptr;
-  // Whether sends may wait for the peer to have read them in place; not when the peer holds on to what it received until
-  // all its own sends are complete (kHold).
+  // Whether sends may wait for the peer to have read them in place; not when the peer holds on to what it received
+  // until all its own sends are complete (kHold).
   bool sends_in_place = false;
   const Segments* segments = nullptr;  // In place of input and output: what the offsets of the schedule refer to.
 
@@ -83,9 +83,7 @@ class Pipeline {
   int AwaitedPeer() const;
 
   // What a pipeline of that window holds.
-  static size_t MemoryBytes(int window) {
-    return sizeof(Pipeline) + static_cast<size_t>(window) * sizeof(Flight);
-  }
+  static size_t MemoryBytes(int window) { return sizeof(Pipeline) + static_cast<size_t>(window) * sizeof(Flight); }
 
   bool done() const { return next_step_ == schedule_.size() && head_ == tail_; }
   // Whether the device still works for it: then nothing would wake a sleeping driver.

@@ -129,7 +129,8 @@ Status MemoryRegistry::Register(void* memory, size_t bytes) {
     return Invalid("mem_register", Describe(memory, bytes) + " end beyond all addresses");
   std::lock_guard<std::mutex> lock(mu_);
   if (Overlaps(begin, bytes)) return Invalid("mem_register", Describe(memory, bytes) + " overlap registered memory");
-  std::byte* const first = begin + (RoundUpToPage(reinterpret_cast<uintptr_t>(begin)) - reinterpret_cast<uintptr_t>(begin));
+  std::byte* const first =
+      begin + (RoundUpToPage(reinterpret_cast<uintptr_t>(begin)) - reinterpret_cast<uintptr_t>(begin));
   const std::byte* const end = begin + bytes;
   const size_t whole = end > first ? static_cast<size_t>(end - first) / PageBytes() * PageBytes() : 0;
   Entry entry{nullptr, bytes, false};

@@ -43,9 +43,10 @@ bool IsPrivateAnonymous(const Mapping& mapping) {
 Status NotMovable(uintptr_t address, const std::string& what) {
   char text[32];
   std::snprintf(text, sizeof(text), "%#lx", address);
-  return {Code::kUnsupported,
-          "mem_register: the memory at " + std::string(text) + " is " + what +
-              ", where only private anonymous mappings can be shared: memory of mem_alloc, or of malloc in large blocks"};
+  return {
+      Code::kUnsupported,
+      "mem_register: the memory at " + std::string(text) + " is " + what +
+          ", where only private anonymous mappings can be shared: memory of mem_alloc, or of malloc in large blocks"};
 }
 
 // A failure of file and memory calls for want of memory is that, whatever it is called.

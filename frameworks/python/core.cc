@@ -7,6 +7,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -225,14 +226,56 @@ void DefineParts(py::class_<Handle, Self>* type) {
   });
 }
 
+// -- Registered memory ----------------------------------------------------------------------------------------------
+
+class RegisteredMemory {
+ public:
+  explicit RegisteredMemory(size_t bytes) : bytes_(bytes) {
+    const annulus_status_t status = annulus_mem_alloc(std::max<size_t>(bytes, 1), &data_);
+    if (status != ANNULUS_OK) throw Failure::OfThread(status);
+  }
+  RegisteredMemory(const RegisteredMemory&) = delete;
+  ~RegisteredMemory() { annulus_mem_free(data_); }
+
+  py::buffer_info Buffer() const {
+    return {data_, 1, py::format_descriptor<uint8_t>::format(), 1, {bytes_}, {size_t{1}}};
+  }
+
+ private:
+  size_t bytes_;
+  void* data_ = nullptr;
+};
+
 std::shared_ptr<Handle> Split(Handle* self, int colour, int key) {
   return self->Derive([=](Comm comm, annulus_comm_t** made) { return annulus_comm_split(comm, colour, key, made); });
+}
+
+void SetPriority(Handle* self, int priority) {
+  self->Do([priority](Comm comm) { return annulus_comm_set_priority(comm, priority); });
+}
+
+py::dict Memory(Handle* self) {
+  annulus_memory_t memory{};
+  memory.struct_bytes = sizeof memory;
+  self->Do([&memory](Comm comm) { return annulus_comm_memory(comm, &memory); });
+  py::dict result;
+  result["staging"] = memory.staging;
+  result["links"] = memory.links;
+  result["work"] = memory.work;
+  result["requests"] = memory.requests;
+  result["total"] = memory.total;
+  result["budget"] = memory.budget;
+  result["registered"] = memory.registered;
+  result["peers_mapped"] = memory.peers_mapped;
+  return result;
 }
 
 std::shared_ptr<Handle> Duplicate(Handle* self) { return self->Derive(annulus_comm_dup); }
 
 py::dict Counters(Handle* self) {
-  const annulus_counters_t counters = self->Counters();
+  annulus_counters_t counters{};
+  counters.struct_bytes = sizeof counters;
+  self->Do([&counters](Comm comm) { return annulus_comm_counters(comm, &counters); });
   py::dict values;
   values["collectives"] = counters.collectives;
   values["collectives_failed"] = counters.collectives_failed;
@@ -294,6 +337,9 @@ PYBIND11_MODULE(_core, module) {
   module.def("status_string", [](int status) { return annulus_status_string(static_cast<annulus_status_t>(status)); });
   module.def("create", &Create);
 
+  py::class_<RegisteredMemory>(module, "RegisteredMemory", py::buffer_protocol())
+      .def(py::init<size_t>())
+      .def_buffer(&RegisteredMemory::Buffer);
   py::class_<Request>(module, "Request").def("wait", &Request::Wait);
 
   py::class_<Handle, Self> handle(module, "Handle");
@@ -302,14 +348,15 @@ PYBIND11_MODULE(_core, module) {
       .def_property_readonly("local_rank", &Handle::local_rank)
       .def_property_readonly("local_size", &Handle::local_size)
       .def_property_readonly("closed", &Handle::closed)
+      .def("memory", &Memory)
       .def("split", &Split)
       .def("dup", &Duplicate)
-      .def("set_priority", &Handle::SetPriority)
       .def("create_premul_sum", &Handle::CreatePremulSum)
       .def("create_reduction", &Handle::CreateReduction)
       .def("destroy_operation", &Handle::DestroyOperation)
       .def("error_of", &Handle::ErrorOf)
       .def("counters", &Counters)
+      .def("set_priority", &SetPriority)
       .def("abort", &Handle::Abort)
       .def("close", &Handle::Close)
       .def("abandon", &Handle::Abandon);

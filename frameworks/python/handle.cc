@@ -105,11 +105,11 @@ std::shared_ptr<Work> Handle::StartGroup(const std::vector<Collective>& collecti
   return work;
 }
 
-void Handle::SetPriority(int priority) {
+void Handle::Do(const std::function<annulus_status_t(annulus_comm_t*)>& call) {
   py::gil_scoped_release release;
   std::shared_lock<std::shared_mutex> using_it(use_);
   if (closed()) throw Failure::Closed();
-  const annulus_status_t status = annulus_comm_set_priority(comm_, priority);
+  const annulus_status_t status = call(comm_);
   if (status != ANNULUS_OK) throw Failure::OfCommunicator(status, comm_);
 }
 
@@ -149,17 +149,6 @@ void Handle::CheckNotInReduction() const {
   const auto runs_here = [](const auto& reduction) { return reduction.second->running_here(); };
   if (std::any_of(reductions_.begin(), reductions_.end(), runs_here))
     throw py::value_error("a reduction function must not use its communicator, whose work waits for it");
-}
-
-annulus_counters_t Handle::Counters() {
-  py::gil_scoped_release release;
-  std::shared_lock<std::shared_mutex> using_it(use_);
-  if (closed()) throw Failure::Closed();
-  annulus_counters_t counters{};
-  counters.struct_bytes = sizeof counters;
-  const annulus_status_t status = annulus_comm_counters(comm_, &counters);
-  if (status != ANNULUS_OK) throw Failure::OfCommunicator(status, comm_);
-  return counters;
 }
 
 void Handle::Reap() {

@@ -75,8 +75,8 @@ class Handle {
   // Queues several as a group. Throws a Failure, also when only one of them is refused.
   std::shared_ptr<Work> StartGroup(const std::vector<Collective>& collectives);
 
-  // Of the collectives that are queued from now on. Throws a Failure.
-  void SetPriority(int priority);
+  // Makes a call that does not block. Throws a Failure.
+  void Do(const std::function<annulus_status_t(annulus_comm_t*)>& call);
 
   // Operations of the user's: their numbers. A function's is what Reduction takes. Throw a Failure.
   int CreatePremulSum(double factor);
@@ -84,9 +84,6 @@ class Handle {
   void DestroyOperation(int op);
   // What the operation's function raised; None if nothing, or if it has no function.
   pybind11::object ErrorOf(int op) const;
-
-  // Throws a Failure.
-  annulus_counters_t Counters();
 
   // Waits up to `timeout_ms`, or with -1 until the library ends it, and returns whether it is done. Python's signal
   // handlers run meanwhile, and what they raise ends the wait. Throws the work's Failure.

@@ -52,10 +52,9 @@ class Memory {
   void* data_ = nullptr;
 };
 
-constexpr CollectiveKind kKinds[] = {CollectiveKind::kAllreduce, CollectiveKind::kReduceScatter,
-                                     CollectiveKind::kAllgather, CollectiveKind::kBroadcast,
-                                     CollectiveKind::kReduce,    CollectiveKind::kGather,
-                                     CollectiveKind::kScatter,   CollectiveKind::kAlltoall};
+constexpr CollectiveKind kKinds[] = {
+    CollectiveKind::kAllreduce, CollectiveKind::kReduceScatter, CollectiveKind::kAllgather, CollectiveKind::kBroadcast,
+    CollectiveKind::kReduce,    CollectiveKind::kGather,        CollectiveKind::kScatter,   CollectiveKind::kAlltoall};
 
 bool HasParts(CollectiveKind kind) { return IsGather(kind) || IsScatter(kind) || IsAlltoall(kind); }
 
@@ -144,7 +143,8 @@ TEST_P(RegisteredTest, MessagesAndGroupsGoInPlaceToo) {
     for (size_t i = 0; i < kCount; ++i) ASSERT_EQ(theirs[i], static_cast<float>(prev + 1)) << i;
     ASSERT_EQ(annulus_group_start(comm), ANNULUS_OK);
     for (float* tensor : {mine, mine + 2 * kCount})
-      ASSERT_EQ(annulus_allreduce_async(comm, tensor, tensor, kCount, ANNULUS_FLOAT32, ANNULUS_SUM, nullptr), ANNULUS_OK);
+      ASSERT_EQ(annulus_allreduce_async(comm, tensor, tensor, kCount, ANNULUS_FLOAT32, ANNULUS_SUM, nullptr),
+                ANNULUS_OK);
     ASSERT_EQ(annulus_group_end(comm, &request), ANNULUS_OK);
     ASSERT_EQ(annulus_request_wait(request, -1), ANNULUS_OK);
     annulus_request_free(request);
@@ -181,8 +181,9 @@ TEST(RegisteredMemoryTest, PeersMapWhatTheyReadAndForgetWhatIsFreed) {
     }
     // What is gone is told with the next large call, and noticed when this end has nothing better to do.
     for (int i = 0; i < 1000 && Mapped(comm) > 0; ++i) {
-      ASSERT_EQ(annulus_allreduce(comm, ordinary.data(), ordinary.data(), ordinary.size(), ANNULUS_FLOAT32, ANNULUS_SUM),
-                ANNULUS_OK);
+      ASSERT_EQ(
+          annulus_allreduce(comm, ordinary.data(), ordinary.data(), ordinary.size(), ANNULUS_FLOAT32, ANNULUS_SUM),
+          ANNULUS_OK);
     }
     ASSERT_EQ(annulus_barrier(comm), ANNULUS_OK);
   });

@@ -254,6 +254,21 @@ def counters():
     assert (sent > 0) == (received > 0) == (SIZE > 1), values
     assert annulus.counters()["collectives"] > 1
 
+def registered_memory():
+    assert annulus.world().memory()["peers_mapped"] == 0
+    array = annulus.empty((300, 1000), np.float32)
+    assert array.shape == (300, 1000) and array.dtype == np.float32 and not array.any()
+    assert annulus.empty(0).size == 0 and annulus.empty((), np.int64).shape == ()
+    array += RANK + 1
+    annulus.allreduce(array, out=array)
+    same(array, np.full((300, 1000), SIZE * (SIZE + 1) / 2), array.dtype)
+    memory = annulus.world().memory()
+    assert memory["registered"] >= array.nbytes and (SIZE == 1) == (memory["peers_mapped"] == 0), memory
+    assert memory["total"] == sum(memory[part] for part in ("staging", "links", "work", "requests")), memory
+    annulus.barrier()
+    del array
+    assert annulus.world().memory()["registered"] < memory["registered"]
+
 
 for each in DTYPES:
     reductions(each)
@@ -265,6 +280,7 @@ groups()
 operations()
 if SIZE > 1:
     functions_that_fail()
+registered_memory()
 communicators()
 counters()
 assert annulus.is_initialized()

@@ -31,9 +31,7 @@ class ShmEndpoint final : public Endpoint {
   std::string Describe() const override;
 
   LinkMemory Memory() const override;
-  bool SendsFrom(const std::byte* data, size_t bytes) override {
-    return !ended_ && sender_.TakesInPlace(data, bytes);
-  }
+  bool SendsFrom(const std::byte* data, size_t bytes) override { return !ended_ && sender_.TakesInPlace(data, bytes); }
   Status AcquireSlot(std::byte** slot) override;
   Status PostSend(Send* send) override;
   Status PostRecv(Recv* recv) override;

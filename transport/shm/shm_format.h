@@ -52,8 +52,8 @@ struct alignas(kShmLinePair) ShmCounter {
 
 // In place of a slot: the data lies in the descriptor's payload.
 constexpr uint32_t kShmInline = 0xffffffff;
-// Added to a slot's index: the data lies in registered memory of the sender's, which the payload names by a ShmPlace. The
-// slot is lent as always, and returned once the data has been read, but what it holds is not used.
+// Added to a slot's index: the data lies in registered memory of the sender's, which the payload names by a ShmPlace.
+// The slot is lent as always, and returned once the data has been read, but what it holds is not used.
 constexpr uint32_t kShmInPlace = 0x80000000;
 
 // Where data lies in registered memory.

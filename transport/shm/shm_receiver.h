@@ -72,7 +72,7 @@ class ShmReceiver {
   uint32_t in_use_ = 0;            // Receives posted or held.
   std::unique_ptr<Cell[]> cells_;  // As many as there are slots.
   std::vector<uint32_t> free_cells_;
-  std::vector<bool> held_;         // By slot: lent to this end by the sender, until Release.
+  std::vector<bool> held_;              // By slot: lent to this end by the sender, until Release.
   std::vector<uint64_t> regions_held_;  // By slot that stands for data in place: whose.
   Recv* first_ = nullptr;
   Recv* last_ = nullptr;

@@ -1,5 +1,5 @@
-// Registered memory on a link: which regions of this process the peer has been given, and which of the peer's are mapped
-// here. transport/memory.h makes regions; ShmBell carries the notices.
+// Registered memory on a link: which regions of this process the peer has been given, and which of the peer's are
+// mapped here. transport/memory.h makes regions; ShmBell carries the notices.
 //
 // Threads: as the endpoint, but for ShmPeerRegions::mapped_bytes().
 #pragma once
@@ -23,8 +23,8 @@ class ShmOwnRegions {
 
   explicit ShmOwnRegions(SendNotice send) : send_(std::move(send)) {}
 
-  // Whether the peer can read [data, data + bytes) in place; tells it of the region where it does not know it yet. Makes
-  // system calls only when regions have come or gone.
+  // Whether the peer can read [data, data + bytes) in place; tells it of the region where it does not know it yet.
+  // Makes system calls only when regions have come or gone.
   bool Find(const std::byte* data, size_t bytes, ShmPlace* place);
 
  private:
@@ -53,8 +53,8 @@ class ShmPeerRegions {
   ShmPeerRegions(const ShmPeerRegions&) = delete;
   ShmPeerRegions& operator=(const ShmPeerRegions&) = delete;
 
-  // Takes what came over the socket, and the file that came with it or -1, which belongs to it then. Faults are kept for
-  // TakeFault.
+  // Takes what came over the socket, and the file that came with it or -1, which belongs to it then. Faults are kept
+  // for TakeFault.
   void Feed(const char* data, size_t bytes, int fd);
   bool TakeFault(ShmFault* fault);
 

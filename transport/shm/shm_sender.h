@@ -4,8 +4,8 @@
 // larger one stays in its slot, which the peer returns by and by. The free slot that was used last is lent first, so
 // that a link in balance works in few slots, which stay in the cache.
 //
-// A slice in registered memory is read there by the peer. It takes a slot along, unused, as its ticket: so the bounds and
-// the way back are those of every other slice. It completes when that slot comes back.
+// A slice in registered memory is read there by the peer. It takes a slot along, unused, as its ticket: so the bounds
+// and the way back are those of every other slice. It completes when that slot comes back.
 //
 // Threads: as the endpoint. Its owner rings the peer's bell after Publish() said that something is new.
 #pragma once

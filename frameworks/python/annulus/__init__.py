@@ -14,7 +14,7 @@ import atexit
 from typing import Callable, Dict, List, Optional, Sequence, Union
 
 from annulus import _core
-from annulus._arrays import Array
+from annulus._arrays import Array, empty
 from annulus._communicator import Communicator, Op, close_all
 from annulus._errors import Aborted, Error, InvalidArgument, Mismatch, PeerLost, Status, Timeout
 from annulus._operation import Operation
@@ -25,7 +25,7 @@ __all__ = [
     "Aborted", "Communicator", "Error", "InvalidArgument", "Mismatch", "Operation", "PeerLost", "Request", "Status",
     "Timeout", "abort", "allgather", "allgather_async", "allgatherv", "allgatherv_async", "allreduce",
     "allreduce_async", "allreduce_group", "allreduce_group_async", "alltoall", "alltoall_async", "alltoallv",
-    "alltoallv_async", "barrier", "barrier_async", "broadcast", "broadcast_async", "counters", "finalize",
+    "alltoallv_async", "barrier", "barrier_async", "broadcast", "broadcast_async", "counters", "empty", "finalize",
     "gather", "gather_async", "gatherv", "gatherv_async", "init", "is_initialized", "local_rank", "local_size", "premul_sum",
     "rank", "recv", "recv_async", "reduce", "reduce_async", "reduce_scatter", "reduce_scatter_async",
     "reduce_scatterv", "reduce_scatterv_async", "reduction", "scatter", "scatter_async", "scatterv", "scatterv_async",

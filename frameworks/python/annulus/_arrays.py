@@ -2,7 +2,7 @@
 
 import math
 import operator
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 import numpy
 
@@ -35,6 +35,19 @@ def check(array: Array, what: str) -> int:
     if not array.flags.aligned:
         raise ValueError(f"{what} is not aligned to its element's {array.itemsize} bytes; numpy.copy is")
     return number
+
+
+def empty(shape: Union[int, Sequence[int]], dtype: Any = numpy.float32) -> Array:
+    """An array of zeros in registered memory, which ranks of one host read in place: for what is reduced again and again.
+    Freed with its last view."""
+    kind = numpy.dtype(dtype)
+    extents = (shape,) if isinstance(shape, int) else tuple(shape)
+    size = kind.itemsize
+    for extent in extents:
+        size *= extent
+    if size == 0:
+        return numpy.zeros(extents, kind)
+    return numpy.frombuffer(_core.RegisteredMemory(size), kind, size // kind.itemsize).reshape(extents)
 
 
 def check_writable(array: Array, what: str) -> None:

@@ -89,6 +89,10 @@ class Communicator:
         """A new communicator of the same ranks, with a queue of its own: for another thread, for example."""
         return Communicator._of(_interruptible(self._core.dup))
 
+    def memory(self) -> Dict[str, int]:
+        """What the communicator holds on this rank, in bytes by purpose, as annulus_memory_t in annulus.h tells."""
+        return self._core.memory()
+
     def set_priority(self, priority: int) -> None:
         """Of the collectives that are started from now on, 0 at first: in the queue a higher one overtakes. All ranks must
         set the same, and the setting priorities=1 allows it."""
