@@ -70,8 +70,8 @@ MemoryRegion::~MemoryRegion() { close(fd); }
 
 // Never destroyed: memory may be freed while the process ends.
 MemoryRegistry& MemoryRegistry::OfProcess() {
-  static MemoryRegistry* const registry = new MemoryRegistry();
-  return *registry;
+  static MemoryRegistry& registry = *std::make_unique<MemoryRegistry>().release();
+  return registry;
 }
 
 Status MemoryRegistry::Allocate(size_t bytes, void** memory) {
