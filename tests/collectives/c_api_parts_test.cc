@@ -7,11 +7,9 @@
 #include <cstring>
 #include <numeric>
 
-#include "collectives/reducer.h"
 #include "tests/collectives/c_call.h"
 #include "tests/collectives/cluster.h"
-#include "tests/collectives/oracle.h"
-#include "tests/collectives/part_counts.h"
+#include "tests/collectives/parts_job.h"
 
 namespace annulus {
 namespace {
@@ -19,129 +17,29 @@ namespace {
 constexpr CollectiveKind kKinds[] = {
     CollectiveKind::kGather,  CollectiveKind::kScatter,        CollectiveKind::kAlltoall, CollectiveKind::kAllgatherv,
     CollectiveKind::kGatherv, CollectiveKind::kReduceScatterv, CollectiveKind::kScatterv, CollectiveKind::kAlltoallv};
-constexpr size_t kGap = 3;  // Elements between parts, where there are gaps.
-
 enum class Form { kPacked, kGaps, kInPlace, kAsync };
 
-// One side of a call on one rank: a part for every rank, or the own part alone.
-struct Side {
-  bool many = false;
-  bool used = true;
-  std::vector<size_t> counts;
-  std::vector<size_t> offsets;
-  size_t elements = 0;
-
-  size_t begin(int peer) const { return many ? offsets[peer] : 0; }
-};
-
-Side MakeSide(bool many, bool used, const std::vector<size_t>& counts, int own, size_t gap) {
-  Side side{many, used, counts, {}, 0};
-  if (!many) {
-    side.elements = counts[own];
-    return side;
-  }
-  for (size_t count : counts) {
-    side.offsets.push_back(side.elements);
-    side.elements += count + gap;
-  }
-  return side;
-}
-
-struct Job {
-  Call call;
-  PartCounts counts;
-  Form form;
-  int n;
-
-  bool uniform() const { return !HasVariableParts(call.kind); }
-  size_t gap() const { return uniform() || form == Form::kPacked ? 0 : kGap; }
-
-  Side Send(int rank) const {
-    const bool root = rank == call.root;
-    const bool many = IsAlltoall(call.kind) || IsReduceScatter(call.kind) || (IsScatter(call.kind) && root);
-    // An own part is the same whoever it goes to.
-    const int to = IsGather(call.kind) ? call.root : 0;
-    std::vector<size_t> parts = counts[rank];
-    if (!many) parts.assign(n, counts[rank][to]);
-    return MakeSide(many, !IsScatter(call.kind) || root, parts, rank, gap());
-  }
-
-  Side Recv(int rank) const {
-    const bool root = rank == call.root;
-    const bool many = IsAlltoall(call.kind) || IsAllgather(call.kind) || (IsGather(call.kind) && root);
-    const int from = IsScatter(call.kind) ? call.root : 0;
-    std::vector<size_t> parts;
-    for (int r = 0; r < n; ++r) parts.push_back(counts[many ? r : from][rank]);
-    return MakeSide(many, !IsGather(call.kind) || root, parts, rank, gap());
-  }
-
-  Bytes Input(int rank) const { return MakeInput(call.type, Send(rank).elements, rank, 7); }
-};
-
-// Folds this rank's part of everyone's input.
-Bytes Reduced(const Job& job, int rank) {
+void RunOne(annulus_comm_t* comm, const PartsJob& job, Form form, int rank) {
   const size_t e = TypeBytes(job.call.type);
-  Bytes sum;
-  for (int k = 1; k <= job.n; ++k) {
-    const int from = (rank + k) % job.n;
-    const Bytes input = job.Input(from);
-    const std::byte* part = input.data() + job.Send(from).begin(rank) * e;
-    const size_t count = job.counts[from][rank];
-    if (k == 1) {
-      sum.assign(part, part + count * e);
-      continue;
-    }
-    SliceOp op;
-    op.dst[0] = sum.data();
-    op.inline_src[0] = sum.data();
-    op.inline_src[1] = part;
-    op.num_sources = 2;
-    op.count = count;
-    op.type = job.call.type;
-    op.op = job.call.op;
-    RunOnHost(op);
-  }
-  return sum;
-}
-
-// Writes what `rank` must receive over `output`, which starts as what was there before.
-void Overlay(const Job& job, int rank, std::byte* output) {
-  const size_t e = TypeBytes(job.call.type);
-  const Side recv = job.Recv(rank);
-  if (Reduces(job.call.kind)) {
-    const Bytes sum = Reduced(job, rank);
-    std::copy(sum.begin(), sum.end(), output);
-    return;
-  }
-  for (int from = 0; from < job.n && recv.used; ++from) {
-    if (IsScatter(job.call.kind) && from != job.call.root) continue;
-    const Bytes input = job.Input(from);
-    const std::byte* part = input.data() + job.Send(from).begin(rank) * e;
-    std::copy(part, part + job.counts[from][rank] * e, output + recv.begin(from) * e);
-  }
-}
-
-void RunOne(annulus_comm_t* comm, const Job& job, int rank) {
-  const size_t e = TypeBytes(job.call.type);
-  const Side send = job.Send(rank);
-  const Side recv = job.Recv(rank);
+  const PartsSide send = job.Send(rank);
+  const PartsSide recv = job.Recv(rank);
   Bytes input = job.Input(rank);
   Bytes output(recv.elements * e, std::byte{0xcd});
   PartsCall parts{job.call, input.data(), output.data(), nullptr, nullptr, nullptr, nullptr};
-  parts.call.count = IsScatter(job.call.kind) || IsReduceScatter(job.call.kind) ? recv.counts[rank] : send.counts[rank];
-  if (job.form == Form::kInPlace && send.many && !recv.many) parts.out = input.data() + send.begin(rank) * e;
-  if (job.form == Form::kInPlace && recv.many && !send.many) {
+  parts.call.count = job.Own(rank);
+  if (form == Form::kInPlace && send.many && !recv.many) parts.out = input.data() + send.begin(rank) * e;
+  if (form == Form::kInPlace && recv.many && !send.many) {
     std::copy(input.begin(), input.end(), output.begin() + recv.begin(rank) * e);
     parts.in = output.data() + recv.begin(rank) * e;
   }
-  if (!job.uniform() && send.many) parts.send_counts = send.counts.data();
-  if (!job.uniform() && recv.many) parts.recv_counts = recv.counts.data();
-  if (job.gap() > 0 && send.many) parts.send_offsets = send.offsets.data();
-  if (job.gap() > 0 && recv.many) parts.recv_offsets = recv.offsets.data();
+  parts.send_counts = job.CountsOf(send);
+  parts.recv_counts = job.CountsOf(recv);
+  parts.send_offsets = job.OffsetsOf(send);
+  parts.recv_offsets = job.OffsetsOf(recv);
   std::byte* const out = static_cast<std::byte*>(parts.out);
   Bytes expected(out, out + output.size());
-  Overlay(job, rank, expected.data());
-  if (job.form == Form::kAsync) {
+  job.Overlay(rank, expected.data());
+  if (form == Form::kAsync) {
     annulus_request_t* request = nullptr;
     std::vector<size_t> lent[4];
     // The arrays are read before the call returns.
@@ -185,14 +83,14 @@ TEST_P(PartsTest, EveryPartComesToItsPlaceInEveryForm) {
       for (Form form : {Form::kPacked, Form::kGaps, Form::kInPlace, Form::kAsync}) {
         if (form == Form::kInPlace && IsAlltoall(kind)) continue;
         for (unsigned seed = 0; seed < 8; ++seed) {
-          Job job{{}, {}, form, n()};
+          PartsJob job{{}, {}, form != Form::kPacked, n()};
           job.call.kind = kind;
           job.call.type = seed % 2 == 0 ? DataType::kFloat32 : DataType::kBFloat16;
           job.call.root = static_cast<int>(seed) % n();
           job.counts = MakeCounts(kind, n(), job.call.root, seed, sizes);
           SCOPED_TRACE(testing::Message()
                        << KindName(kind) << ", form " << static_cast<int>(form) << ", seed " << seed);
-          RunOne(comm, job, rank);
+          RunOne(comm, job, form, rank);
           if (HasFatalFailure()) return;
         }
       }
@@ -204,10 +102,10 @@ TEST_P(PartsTest, LargePartsWithTheDefaultSettings) {
   const size_t sizes[] = {0, 300000, 1, 700001};
   Cluster(config()).Run([&](annulus_comm_t* comm, int rank) {
     for (CollectiveKind kind : kKinds) {
-      Job job{{}, {}, Form::kPacked, n()};
+      PartsJob job{{}, {}, false, n()};
       job.call.kind = kind;
       job.counts = MakeCounts(kind, n(), 0, 3, sizes);
-      RunOne(comm, job, rank);
+      RunOne(comm, job, Form::kPacked, rank);
       if (HasFatalFailure()) return;
     }
   });

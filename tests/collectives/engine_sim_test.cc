@@ -12,9 +12,26 @@ namespace annulus {
 namespace {
 
 constexpr CollectiveKind kKinds[] = {
-    CollectiveKind::kAllreduce, CollectiveKind::kReduceScatter, CollectiveKind::kAllgather,
-    CollectiveKind::kBroadcast, CollectiveKind::kReduce,        CollectiveKind::kBarrier,
-    CollectiveKind::kGather,    CollectiveKind::kScatter,       CollectiveKind::kAlltoall};
+    CollectiveKind::kAllreduce,  CollectiveKind::kReduceScatter, CollectiveKind::kAllgather, CollectiveKind::kBroadcast,
+    CollectiveKind::kReduce,     CollectiveKind::kBarrier,       CollectiveKind::kGather,    CollectiveKind::kScatter,
+    CollectiveKind::kAlltoall,   CollectiveKind::kGatherv,       CollectiveKind::kScatterv,  CollectiveKind::kAlltoallv,
+    CollectiveKind::kAllgatherv, CollectiveKind::kReduceScatterv};
+
+// Parts of sizes around a slice's, some of them empty; `scale` times as large.
+void DrawParts(uint64_t seed, size_t scale, SimJobOptions* options) {
+  const size_t sizes[] = {0, 1 * scale, 3 * scale, 100 * scale, 1000 * scale, 2500 * scale};
+  PartsJob parts;
+  parts.n = options->world.nranks;
+  parts.has_gaps = seed % 3 != 0;
+  parts.call = options->call;
+  if (parts.call.op == ReduceOp::kAvg) parts.call.op = ReduceOp::kSum;  // Of which PartsJob knows nothing.
+  parts.counts = MakeCounts(parts.call.kind, parts.n, parts.call.root, static_cast<unsigned>(seed), sizes);
+  // As CallOf has it: the same number on all ranks.
+  options->call = parts.call;
+  options->call.count = 0;
+  for (int r = 0; r < parts.n && !IsDirect(parts.call.kind); ++r) options->call.count += parts.Own(r);
+  options->parts = parts;
+}
 
 // A job that the seed alone determines.
 SimJobOptions MakeOptions(uint64_t seed) {
@@ -40,6 +57,7 @@ SimJobOptions MakeOptions(uint64_t seed) {
   options.call.count = pick(0, 1, 3, 100, 1000, 5000);
   if (HasRoot(options.call.kind)) options.call.root = static_cast<int>(random() % options.world.nranks);
   if (options.call.kind == CollectiveKind::kBarrier) options.call = Call{1, CollectiveKind::kBarrier, {}, {}, 0, 0};
+  if (HasVariableParts(options.call.kind)) DrawParts(seed, 1, &options);
   options.in_place = random() % 2 && !IsAlltoall(options.call.kind);
   return options;
 }
@@ -73,6 +91,7 @@ TEST_P(EngineSimTest, AGroupEndsWithTheBitsOfSeparateAllreduces) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     SimJobOptions options = MakeOptions(seed);
     std::mt19937_64 random(seed * 31);
+    options.parts.reset();
     options.call.kind = CollectiveKind::kAllreduce;
     options.call.root = 0;
     options.call.count = 0;
@@ -99,6 +118,7 @@ TEST_P(EngineSimTest, OperationsOfUsersGiveTheOraclesBits) {
     SimJobOptions options = MakeOptions(seed);
     options.on_device = GetParam();
     options.timeout = 100 * kSecond;
+    options.parts.reset();
     Call& call = options.call;
     call = {1, kReducing[seed % 3], static_cast<DataType>(seed % kNumDataTypes), {}, 0, call.count};
     if (HasRoot(call.kind)) call.root = static_cast<int>(seed % options.world.nranks);
@@ -152,6 +172,7 @@ TEST_P(EngineSimTest, AnyFaultEndsInRightBitsOrOneVerdictBeforeTheDeadline) {
     SimJobOptions options = MakeOptions(seed);
     options.on_device = GetParam();
     options.call.count *= 5;
+    if (options.parts) DrawParts(seed, 5, &options);
     SimJob job(options);
     std::mt19937_64 random(seed * 77);
     const int culprit = Break(&job, &random, options.world.nranks);

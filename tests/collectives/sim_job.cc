@@ -4,13 +4,19 @@
 #include "collectives/control.h"
 
 namespace annulus {
+namespace {
+
+constexpr std::byte kUntouched{0xcd};
+
+}  // namespace
 
 SimJob::SimJob(const SimJobOptions& options)
     : options_(options), world_(options.world), arbiter_(options.world.nranks), ranks_(options.world.nranks) {
   const int n = options.world.nranks;
   const uint64_t seed = options.input_seed != 0 ? options.input_seed : options.world.seed;
   for (int r = 0; r < n; ++r) {
-    inputs_.push_back(MakeInput(options.call.type, InputElements(options.call, n), r, seed));
+    inputs_.push_back(options.parts ? options.parts->Input(r)
+                                    : MakeInput(options.call.type, InputElements(options.call, n), r, seed));
   }
   for (int r = 0; r < n; ++r) MakeRank(r);
   Connect();
@@ -46,6 +52,15 @@ void SimJob::MakeRank(int r) {
     rank.segments.Assign(tensors, TypeBytes(options_.call.type), n);
     buffers.segments = &rank.segments;
   }
+  PartsSide send;
+  PartsSide recv;
+  if (options_.parts) {
+    send = options_.parts->Send(r);
+    recv = options_.parts->Recv(r);
+    buffers.count = options_.parts->Own(r);
+    buffers.input_layout = {options_.parts->CountsOf(send), options_.parts->OffsetsOf(send)};
+    buffers.output_layout = {options_.parts->CountsOf(recv), options_.parts->OffsetsOf(recv)};
+  }
   rank.engine->Start(EngineCall(), buffers, rank.device.get());
   // Time must reach the deadline, and the end of the wait for a verdict, even when nothing else happens.
   world_.clock().At(options_.timeout + 1, [] {});
@@ -58,22 +73,33 @@ bool SimJob::InPlace(int rank) const {
   return options_.in_place && !IsAlltoall(kind) && (at_root || !(IsGather(kind) || IsScatter(kind)));
 }
 
+size_t SimJob::OutputBytes(int rank) const {
+  const size_t elements =
+      options_.parts ? options_.parts->Recv(rank).elements : OutputElements(options_.call, options_.world.nranks);
+  return elements * TypeBytes(options_.call.type);
+}
+
+// Where in-place operation has the input within the output,
+size_t SimJob::InputOffset(int rank) const {
+  const CollectiveKind kind = options_.call.kind;
+  if (!InPlace(rank) || !(IsAllgather(kind) || IsGather(kind))) return 0;
+  return options_.parts ? options_.parts->Recv(rank).begin(rank) * TypeBytes(options_.call.type)
+                        : inputs_[rank].size() * rank;
+}
+
+// or the output within the input.
 size_t SimJob::OutputOffset(int rank) const {
-  const bool in_input =
-      options_.call.kind == CollectiveKind::kReduceScatter || options_.call.kind == CollectiveKind::kScatter;
-  if (!InPlace(rank) || !in_input) return 0;
-  return options_.call.count * TypeBytes(options_.call.type) * rank;
+  const CollectiveKind kind = options_.call.kind;
+  if (!InPlace(rank) || !(IsReduceScatter(kind) || IsScatter(kind))) return 0;
+  const size_t element = options_.parts ? options_.parts->Send(rank).begin(rank) : options_.call.count * rank;
+  return element * TypeBytes(options_.call.type);
 }
 
 void SimJob::MakeBuffers(int r) {
-  const int n = options_.world.nranks;
   Rank& rank = ranks_[r];
   const size_t input_bytes = inputs_[r].size();
-  const size_t output_bytes = OutputElements(options_.call, n) * TypeBytes(options_.call.type);
-  const bool in_output =
-      options_.call.kind == CollectiveKind::kAllgather || options_.call.kind == CollectiveKind::kGather;
-  const size_t in_place_input = in_output ? input_bytes * r : 0;
-  const size_t whole = std::max(input_bytes, output_bytes);
+  const size_t in_place_input = InputOffset(r);
+  const size_t whole = std::max(input_bytes, OutputBytes(r));
   if (options_.on_device) {
     auto device = std::make_unique<SimDevice>(SimDeviceOptions{options_.world.seed + r, 16, &world_.clock()});
     rank.output = device->Allocate(std::max<size_t>(whole, 1));
@@ -81,7 +107,7 @@ void SimJob::MakeBuffers(int r) {
     device->Write(rank.input, inputs_[r].data(), input_bytes);
     rank.device = std::move(device);
   } else {
-    rank.host_output.assign(whole, std::byte{0xcd});
+    rank.host_output.assign(whole, kUntouched);
     rank.host_input = inputs_[r];
     rank.output = rank.host_output.data();
     rank.input = rank.host_input.data();
@@ -102,6 +128,12 @@ Call SimJob::EngineCall() const {
 }
 
 Bytes SimJob::Expected(int rank) const {
+  if (options_.parts) {
+    if (!options_.parts->Recv(rank).used) return {};
+    Bytes expected(OutputBytes(rank), options_.on_device ? std::byte{0} : kUntouched);  // Gaps stay as they were.
+    options_.parts->Overlay(rank, expected.data());
+    return expected;
+  }
   if (options_.tensors.empty()) return ExpectedOutput(options_.call, inputs_, rank, options_.created);
   Bytes all;
   for (size_t count : options_.tensors) {
@@ -120,7 +152,7 @@ Bytes SimJob::Expected(int rank) const {
 
 Bytes SimJob::Output(int r) const {
   const Rank& rank = ranks_[r];
-  Bytes output(OutputElements(options_.call, options_.world.nranks) * TypeBytes(options_.call.type));
+  Bytes output(OutputBytes(r));
   if (options_.on_device) {
     static_cast<const SimDevice&>(*rank.device).Read(output.data(), rank.output, output.size());
   } else {

@@ -12,6 +12,7 @@
 #include "collectives/engine.h"
 #include "collectives/monitor.h"
 #include "tests/collectives/oracle.h"
+#include "tests/collectives/parts_job.h"
 #include "tests/device/sim_device.h"
 #include "transport/sim/sim_world.h"
 
@@ -21,9 +22,10 @@ struct SimJobOptions {
   SimOptions world;
   PlanSettings plan;
   Call call;
-  CreatedOp created;            // When call.op is one that a user created.
-  uint64_t input_seed = 0;      // 0: the world's.
-  std::vector<size_t> tensors;  // Counts of a group's allreduces, of which the call is the first; else empty.
+  CreatedOp created;              // When call.op is one that a user created.
+  uint64_t input_seed = 0;        // 0: the world's.
+  std::vector<size_t> tensors;    // Counts of a group's allreduces, of which the call is the first; else empty.
+  std::optional<PartsJob> parts;  // When the parts are of different sizes; then the call is the engine's.
   bool on_device = false;
   bool in_place = false;
   Nanoseconds timeout = kSecond;
@@ -74,6 +76,8 @@ class SimJob {
   Activity ActivityOf(int rank) const;
   bool Over() const;
   bool InPlace(int rank) const;
+  size_t OutputBytes(int rank) const;
+  size_t InputOffset(int rank) const;
   size_t OutputOffset(int rank) const;
 
   Call EngineCall() const;
