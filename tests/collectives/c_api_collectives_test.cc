@@ -7,6 +7,7 @@
 
 #include "tests/collectives/c_call.h"
 #include "tests/collectives/cluster.h"
+#include "tests/collectives/links_fixture.h"
 #include "tests/collectives/oracle.h"
 
 namespace annulus {
@@ -64,16 +65,7 @@ constexpr CollectiveKind kKinds[] = {CollectiveKind::kAllreduce, CollectiveKind:
                                      CollectiveKind::kAllgather, CollectiveKind::kBroadcast,
                                      CollectiveKind::kReduce,    CollectiveKind::kBarrier};
 
-using Param = std::tuple<int, std::string>;
-class CollectivesTest : public testing::TestWithParam<Param> {
- protected:
-  ClusterConfig config() const {
-    ClusterConfig config;
-    config.nranks = std::get<0>(GetParam());
-    config.transport = std::get<1>(GetParam());
-    return config;
-  }
-};
+class CollectivesTest : public LinksTest {};
 
 TEST_P(CollectivesTest, EveryTypeAndOperationGivesTheOraclesBits) {
   const ClusterConfig c = config();
@@ -154,11 +146,7 @@ TEST_P(CollectivesTest, LargeMessagesAreRight) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Links, CollectivesTest,
-                         testing::Combine(testing::Values(1, 2, 3, 4, 5), testing::Values("shm", "tcp")),
-                         [](const testing::TestParamInfo<Param>& info) {
-                           return std::get<1>(info.param) + std::to_string(std::get<0>(info.param));
-                         });
+INSTANTIATE_TEST_SUITE_P(Links, CollectivesTest, OverLinks(1, 2, 3, 4, 5), LinksName);
 
 }  // namespace
 }  // namespace annulus

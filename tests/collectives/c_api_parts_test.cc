@@ -9,6 +9,7 @@
 
 #include "tests/collectives/c_call.h"
 #include "tests/collectives/cluster.h"
+#include "tests/collectives/links_fixture.h"
 #include "tests/collectives/parts_job.h"
 
 namespace annulus {
@@ -60,17 +61,7 @@ void RunOne(annulus_comm_t* comm, const PartsJob& job, Form form, int rank) {
   }
 }
 
-using Param = std::tuple<int, std::string>;
-class PartsTest : public testing::TestWithParam<Param> {
- protected:
-  int n() const { return std::get<0>(GetParam()); }
-  ClusterConfig config() const {
-    ClusterConfig config;
-    config.nranks = n();
-    config.transport = std::get<1>(GetParam());
-    return config;
-  }
-};
+class PartsTest : public LinksTest {};
 
 TEST_P(PartsTest, EveryPartComesToItsPlaceInEveryForm) {
   ClusterConfig c = config();
@@ -111,17 +102,7 @@ TEST_P(PartsTest, LargePartsWithTheDefaultSettings) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Links, PartsTest, testing::Combine(testing::Values(1, 2, 3, 5), testing::Values("shm", "tcp")),
-                         [](const testing::TestParamInfo<Param>& info) {
-                           return std::get<1>(info.param) + std::to_string(std::get<0>(info.param));
-                         });
-
-std::string LastMessage(annulus_comm_t* comm) {
-  annulus_error_t error{};
-  error.struct_bytes = sizeof error;
-  annulus_comm_last_error(comm, &error);
-  return error.message;
-}
+INSTANTIATE_TEST_SUITE_P(Links, PartsTest, OverLinks(1, 2, 3, 5), LinksName);
 
 TEST(PartsArgumentsTest, WrongLayoutsAreRefusedAndNamed) {
   ClusterConfig config;

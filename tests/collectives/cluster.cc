@@ -66,4 +66,11 @@ void Cluster::Run(const std::function<void(annulus_comm_t* comm, int rank)>& bod
   for (std::thread& thread : threads) thread.join();
 }
 
+std::string LastMessage(const annulus_comm_t* comm) {
+  annulus_error_t error{};
+  error.struct_bytes = sizeof error;
+  EXPECT_EQ(annulus_comm_last_error(comm, &error), ANNULUS_OK);
+  return error.message;
+}
+
 }  // namespace annulus

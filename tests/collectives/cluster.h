@@ -41,6 +41,9 @@ struct ClusterConfig {
   int64_t timeout_ms = 20000;
 };
 
+// The message of the communicator's latest error.
+std::string LastMessage(const annulus_comm_t* comm);
+
 class Cluster {
  public:
   explicit Cluster(const ClusterConfig& config) : config_(config) {}

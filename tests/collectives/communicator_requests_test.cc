@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "tests/collectives/cluster.h"
+#include "tests/collectives/links_fixture.h"
 #include "tests/collectives/rank_threads.h"
 
 namespace annulus {
@@ -16,15 +17,10 @@ namespace {
 
 constexpr int64_t kForEver = std::numeric_limits<int64_t>::max();
 
-using Param = std::tuple<std::string, int>;
-
-class RequestsTest : public testing::TestWithParam<Param> {
+class RequestsTest : public LinksTest {
  protected:
-  int n() const { return std::get<1>(GetParam()); }
   ClusterConfig config() const {
-    ClusterConfig config;
-    config.transport = std::get<0>(GetParam());
-    config.nranks = n();
+    ClusterConfig config = LinksTest::config();
     config.timeout_ms = kFarTimeoutMs;
     return config;
   }
@@ -238,10 +234,7 @@ TEST_P(RequestsTest, DestroyFreesFailedRequests) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Links, RequestsTest, testing::Combine(testing::Values("shm", "tcp"), testing::Values(2, 3)),
-                         [](const testing::TestParamInfo<Param>& info) {
-                           return std::get<0>(info.param) + std::to_string(std::get<1>(info.param));
-                         });
+INSTANTIATE_TEST_SUITE_P(Links, RequestsTest, OverLinks(2, 3), LinksName);
 
 TEST(RequestsOfOneRankTest, FinishLikeAnyOther) {
   ClusterConfig config;

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "tests/collectives/cluster.h"
+#include "tests/collectives/links_fixture.h"
 #include "tests/collectives/rank_threads.h"
 
 namespace annulus {
@@ -16,15 +17,10 @@ namespace {
 constexpr size_t kSmallCount = 100;     // One hop.
 constexpr size_t kLargeCount = 20'000;  // Around the ring, in several slices.
 
-using Param = std::tuple<std::string, int>;
-
-class CommunicatorThreadsTest : public testing::TestWithParam<Param> {
+class CommunicatorThreadsTest : public LinksTest {
  protected:
-  int n() const { return std::get<1>(GetParam()); }
   ClusterConfig config() const {
-    ClusterConfig config;
-    config.transport = std::get<0>(GetParam());
-    config.nranks = n();
+    ClusterConfig config = LinksTest::config();
     config.timeout_ms = kFarTimeoutMs;
     return config;
   }
@@ -215,11 +211,7 @@ TEST_P(CommunicatorThreadsTest, AbortOfOneCommunicatorLeavesTheOtherAlone) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Links, CommunicatorThreadsTest,
-                         testing::Combine(testing::Values("shm", "tcp"), testing::Values(2, 4)),
-                         [](const testing::TestParamInfo<Param>& info) {
-                           return std::get<0>(info.param) + std::to_string(std::get<1>(info.param));
-                         });
+INSTANTIATE_TEST_SUITE_P(Links, CommunicatorThreadsTest, OverLinks(2, 4), LinksName);
 
 }  // namespace
 }  // namespace annulus

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tests/collectives/cluster.h"
+#include "tests/collectives/links_fixture.h"
 #include "tests/collectives/oracle.h"
 
 namespace annulus {
@@ -74,20 +75,11 @@ void RunGroup(annulus_comm_t* comm, const std::vector<Item>& items, int rank, in
   }
 }
 
-using Param = std::tuple<int, std::string>;
-class GroupsTest : public testing::TestWithParam<Param> {
- protected:
-  ClusterConfig Config() const {
-    ClusterConfig config;
-    config.nranks = std::get<0>(GetParam());
-    config.transport = std::get<1>(GetParam());
-    return config;
-  }
-};
+class GroupsTest : public LinksTest {};
 
 TEST_P(GroupsTest, ResultsHaveTheBitsOfSeparateCalls) {
   for (const bool small_slices : {false, true}) {
-    ClusterConfig config = Config();
+    ClusterConfig config = this->config();
     if (small_slices) config.slice_bytes = 1088;
     if (small_slices) config.small_bytes = 0;
     Cluster(config).Run([&config](annulus_comm_t* comm, int rank) {
@@ -101,7 +93,7 @@ TEST_P(GroupsTest, ResultsHaveTheBitsOfSeparateCalls) {
 }
 
 TEST_P(GroupsTest, OtherCallsAndMessagesMayBeInAGroup) {
-  const ClusterConfig config = Config();
+  const ClusterConfig config = this->config();
   Cluster(config).Run([&config](annulus_comm_t* comm, int rank) {
     const int n = config.nranks;
     std::vector<int> sums(3, rank);
@@ -130,18 +122,7 @@ TEST_P(GroupsTest, OtherCallsAndMessagesMayBeInAGroup) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Links, GroupsTest,
-                         testing::Combine(testing::Values(1, 2, 3, 4), testing::Values("shm", "tcp")),
-                         [](const testing::TestParamInfo<Param>& info) {
-                           return std::get<1>(info.param) + std::to_string(std::get<0>(info.param));
-                         });
-
-std::string LastMessage(annulus_comm_t* comm) {
-  annulus_error_t error{};
-  error.struct_bytes = sizeof error;
-  annulus_comm_last_error(comm, &error);
-  return error.message;
-}
+INSTANTIATE_TEST_SUITE_P(Links, GroupsTest, OverLinks(1, 2, 3, 4), LinksName);
 
 TEST(GroupRulesTest, WhatAGroupDoesNotAllowIsRefusedAndExplained) {
   Cluster(ClusterConfig()).Run([](annulus_comm_t* comm, int) {

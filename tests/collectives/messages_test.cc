@@ -50,13 +50,6 @@ annulus_status_t Sum(annulus_comm_t* comm, int value, int* sum) {
   return annulus_allreduce(comm, &value, sum, 1, ANNULUS_INT32, ANNULUS_SUM);
 }
 
-std::string LastMessage(annulus_comm_t* comm) {
-  annulus_error_t error{};
-  error.struct_bytes = sizeof error;
-  annulus_comm_last_error(comm, &error);
-  return error.message;
-}
-
 class MessagesTest : public testing::TestWithParam<const char*> {
  protected:
   ClusterConfig Config(int nranks) const {

@@ -12,6 +12,7 @@
 
 #include "tests/collectives/c_call.h"
 #include "tests/collectives/cluster.h"
+#include "tests/collectives/links_fixture.h"
 #include "tests/collectives/oracle.h"
 
 namespace annulus {
@@ -20,13 +21,6 @@ namespace {
 constexpr CollectiveKind kKinds[] = {CollectiveKind::kAllreduce, CollectiveKind::kReduceScatter,
                                      CollectiveKind::kReduce};
 enum class Form { kOutOfPlace, kInPlace, kAsync };
-
-std::string LastMessage(annulus_comm_t* comm) {
-  annulus_error_t error{};
-  error.struct_bytes = sizeof error;
-  EXPECT_EQ(annulus_comm_last_error(comm, &error), ANNULUS_OK);
-  return error.message;
-}
 
 // Runs `call` with operation `op` and compares with the oracle.
 void CheckCall(annulus_comm_t* comm, Call call, annulus_op_t op, const CreatedOp& created, int rank, int n, Form form) {
@@ -72,13 +66,10 @@ void CheckEverywhere(annulus_comm_t* comm, DataType type, annulus_op_t op, const
   }
 }
 
-using Param = std::tuple<int, std::string>;
-class OperationsTest : public testing::TestWithParam<Param> {
+class OperationsTest : public LinksTest {
  protected:
   ClusterConfig config() const {
-    ClusterConfig config;
-    config.nranks = std::get<0>(GetParam());
-    config.transport = std::get<1>(GetParam());
+    ClusterConfig config = LinksTest::config();
     config.slice_bytes = 4096;
     return config;
   }
@@ -115,11 +106,7 @@ TEST_P(OperationsTest, FunctionsCombineInTheOrderOfRanksThatIsPromised) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Links, OperationsTest,
-                         testing::Combine(testing::Values(1, 2, 3, 5), testing::Values("shm", "tcp")),
-                         [](const testing::TestParamInfo<Param>& info) {
-                           return std::get<1>(info.param) + std::to_string(std::get<0>(info.param));
-                         });
+INSTANTIATE_TEST_SUITE_P(Links, OperationsTest, OverLinks(1, 2, 3, 5), LinksName);
 
 // What both ranks are told when they call with different operations.
 std::vector<std::string> MismatchOf(const std::function<annulus_op_t(annulus_comm_t* comm, int rank)>& choose) {

@@ -21,13 +21,6 @@ ClusterConfig Config(int nranks, const char* transport) {
   return config;
 }
 
-std::string LastMessage(annulus_comm_t* comm) {
-  annulus_error_t error{};
-  error.struct_bytes = sizeof error;
-  annulus_comm_last_error(comm, &error);
-  return error.message;
-}
-
 class PrioritiesTest : public testing::TestWithParam<const char*> {};
 
 TEST_P(PrioritiesTest, TheLastQueuedMayOvertakeAllThatWait) {
