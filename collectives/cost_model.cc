@@ -183,6 +183,7 @@ double PlannedAllreduceSeconds(const ScheduleParams& plan, const LinkCosts& cost
   ANNULUS_CHECK(IsAllreduce(plan.kind));
   const double bytes = static_cast<double>(plan.count * plan.element_bytes);
   if (plan.algorithm == Algorithm::kOneHop) return OneHopSeconds(plan.nranks, bytes, costs);
+  if (plan.algorithm == Algorithm::kLogSteps) return LogExchangeSeconds(plan.nranks, bytes, costs);
   return RingSeconds(plan.nranks, bytes, {plan.slice_bytes, plan.round_slices}, costs);
 }
 

@@ -32,10 +32,13 @@ std::vector<NeededLink> LinksNeeded(int rank, int nranks, const PlanSettings& se
   const int prev = (rank + nranks - 1) % nranks;
   const int next = (rank + 1) % nranks;
   const bool mesh = HasMesh(nranks, settings);
+  std::vector<int> first_channel;  // Peers beside the neighbours.
+  if (nranks >= settings.log_ranks) first_channel = LogPeers(rank, nranks);
   for (int channel = 0; channel < settings.channels; ++channel) {
     for (int peer = 0; peer < nranks; ++peer) {
       const bool neighbour = peer == prev || peer == next;
-      if (peer != rank && (neighbour || (mesh && channel == 0))) needed.push_back({peer, channel});
+      const bool extra = channel == 0 && (mesh || std::count(first_channel.begin(), first_channel.end(), peer) > 0);
+      if (peer != rank && (neighbour || extra)) needed.push_back({peer, channel});
     }
   }
   for (int peer = 0; peer < nranks && mesh; ++peer) {
@@ -62,6 +65,9 @@ Engine::Engine(int rank, int nranks, const PlanSettings& settings, const Links* 
     ring_endpoints_.push_back(links->At(prev, channel));
     if (next != prev) ring_endpoints_.push_back(links->At(next, channel));
   }
+  if (nranks >= settings.log_ranks) {
+    log_exchange_ = std::make_unique<LogExchange>(rank, nranks, settings.small_bytes, links);
+  }
   for (int peer = 0; peer < nranks && HasMesh(nranks, settings); ++peer) {
     if (peer != rank) mesh_endpoints_.push_back(links->At(peer, 0));
   }
@@ -69,7 +75,9 @@ Engine::Engine(int rank, int nranks, const PlanSettings& settings, const Links* 
 
 size_t Engine::MemoryBytes() const {
   const size_t per_rank = 2 * sizeof(Part) + sizeof(uint64_t) + sizeof(Endpoint*);
+  const bool in_log_steps = log_exchange_ != nullptr;
   return sizeof(Engine) + pipelines_.size() * Pipeline::MemoryBytes(WindowSteps(settings_)) +
+         (in_log_steps ? LogExchange::MemoryBytes(nranks_, settings_.small_bytes) : 0) +
          static_cast<size_t>(nranks_) * per_rank;
 }
 
@@ -122,6 +130,13 @@ void Engine::Start(const Call& call, const Buffers& buffers, Device* device) {
   work_.segments = buffers.segments;
   const ScheduleParams params = Plan(call, buffers);
   work_.sends_in_place = params.algorithm != Algorithm::kOneHop;
+  in_log_steps_ = params.algorithm == Algorithm::kLogSteps;
+  if (in_log_steps_) {
+    endpoints_ = &log_exchange_->endpoints();
+    log_exchange_->Start(&work_);
+    pipelines_left_ = 1;
+    return;
+  }
   endpoints_ = params.algorithm == Algorithm::kRing ? &ring_endpoints_ : &mesh_endpoints_;
   if (params.algorithm == Algorithm::kDirect && HasRoot(call.kind) && rank_ != call.root) {
     root_endpoint_[0] = links_->At(call.root, 0);
@@ -141,19 +156,33 @@ Status Engine::Progress(bool* moved) {
     // still need it: now what they posted there, later what they try to post.
     if (status.code() != Code::kPeerLost || WaitsFor(endpoint)) link_error = std::move(status);
   }
+  Status status = AdvanceAll(moved);
   // A slice that breaks its link may also tell why: a mismatched call says more than "frame too long".
+  if (status.code() == Code::kMismatch || link_error.ok()) link_error = std::move(status);
+  // A peer that has left after its last slice does not fail a collective that is complete.
+  return done() && link_error.code() != Code::kMismatch ? Status() : link_error;
+}
+
+// Returns the first error, or the first mismatch when there is one.
+Status Engine::AdvanceAll(bool* moved) {
+  if (in_log_steps_) {
+    Status status = log_exchange_->Advance(moved);
+    pipelines_left_ = log_exchange_->done() ? 0 : 1;
+    return status;
+  }
+  Status first;
   pipelines_left_ = 0;
   for (Pipeline& pipeline : pipelines_) {
     Status status = pipeline.Advance(moved);
     if (status.code() == Code::kMismatch) return status;
-    if (!status.ok() && link_error.ok()) link_error = std::move(status);
+    if (!status.ok() && first.ok()) first = std::move(status);
     if (!pipeline.done()) ++pipelines_left_;
   }
-  // A peer that has left after its last slice does not fail a collective that is complete.
-  return done() ? Status() : link_error;
+  return first;
 }
 
 bool Engine::WaitsFor(const Endpoint* endpoint) const {
+  if (in_log_steps_) return log_exchange_->WaitsFor(endpoint);
   for (const Pipeline& pipeline : pipelines_) {
     if (pipeline.WaitsFor(endpoint)) return true;
   }
@@ -161,6 +190,7 @@ bool Engine::WaitsFor(const Endpoint* endpoint) const {
 }
 
 int Engine::AwaitedPeer() const {
+  if (in_log_steps_) return log_exchange_->AwaitedPeer();
   for (const Pipeline& pipeline : pipelines_) {
     const int peer = pipeline.AwaitedPeer();
     if (peer >= 0) return peer;
@@ -168,10 +198,13 @@ int Engine::AwaitedPeer() const {
   return -1;
 }
 
+bool Engine::WaitsForDevice() const {
+  if (in_log_steps_) return log_exchange_->waits_for_device();
+  return std::any_of(pipelines_.begin(), pipelines_.end(), [](const Pipeline& p) { return p.waits_for_device(); });
+}
+
 bool Engine::Arm() {
-  for (const Pipeline& pipeline : pipelines_) {
-    if (pipeline.waits_for_device()) return false;
-  }
+  if (WaitsForDevice()) return false;
   bool armed = true;
   for (Endpoint* endpoint : *endpoints_) {
     if (endpoint->Arm()) continue;

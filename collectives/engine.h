@@ -6,8 +6,10 @@
 // Threads: one at a time. Start and Progress allocate nothing after the first collective.
 #pragma once
 
+#include <memory>
 #include <vector>
 
+#include "collectives/log_exchange.h"
 #include "collectives/pipeline.h"
 #include "collectives/plan.h"
 
@@ -57,6 +59,8 @@ class Engine {
 
  private:
   bool WaitsFor(const Endpoint* endpoint) const;
+  bool WaitsForDevice() const;
+  Status AdvanceAll(bool* moved);
   ScheduleParams Plan(const Call& call, const Buffers& buffers);
   void FillParts(const Call& call, const Buffers& buffers);
 
@@ -67,6 +71,8 @@ class Engine {
   Monitor* const monitor_;
   Work work_;
   std::vector<Pipeline> pipelines_;
+  std::unique_ptr<LogExchange> log_exchange_;                   // With settings.log_ranks ranks or more.
+  bool in_log_steps_ = false;                                   // The current collective is its.
   std::vector<Endpoint*> ring_endpoints_;                       // Of all channels, each once.
   std::vector<Endpoint*> mesh_endpoints_;                       // To every peer, on channel 0.
   std::vector<Endpoint*> root_endpoint_;                        // To the root of the current collective.
@@ -80,8 +86,8 @@ class Engine {
 // Whether every rank has a link to every other.
 bool HasMesh(int nranks, const PlanSettings& settings);
 
-// The links of a communicator: both ring neighbours on every channel and, when there is a mesh, every peer on channel 0
-// and, for messages, on channel settings.channels. Each (peer, channel) once.
+// The links of a communicator: both ring neighbours on every channel, those of log steps on channel 0 and, when there
+// is a mesh, every peer on channel 0 and, for messages, on channel settings.channels. Each (peer, channel) once.
 struct NeededLink {
   int peer;
   int channel;

@@ -28,7 +28,8 @@ size_t MostMemory(int nranks, const PlanSettings& settings) {
   const size_t slots = 2 * static_cast<size_t>(settings.slots) * RoundUpToPage(SlotBytes(settings));
   const size_t peers = static_cast<size_t>(nranks - 1);
   const size_t pipelines = static_cast<size_t>(settings.channels) + (HasMesh(nranks, settings) ? 2 * peers : 0);
-  return sizeof(Engine) + links * (slots + kLinkBytes) +
+  const size_t log_steps = nranks >= settings.log_ranks ? LogExchange::MemoryBytes(nranks, settings.small_bytes) : 0;
+  return sizeof(Engine) + log_steps + links * (slots + kLinkBytes) +
          pipelines * (Pipeline::MemoryBytes(WindowSteps(settings)) + 1024);
 }
 

@@ -48,6 +48,22 @@ static int RoundSlices(const PlanSettings& settings) { return std::max(1, settin
 // schedule.h asks for two rounds; twice that lets the next round start while the last one drains.
 int WindowSteps(const PlanSettings& settings) { return 4 * RoundSlices(settings); }
 
+// A step of either half moves half of the chunks, or one more.
+size_t LogMessageBytes(int nranks, size_t count, size_t element_bytes) {
+  return static_cast<size_t>(nranks / 2 + 1) * ChunkElements(count, nranks, 0) * element_bytes;
+}
+
+// A small call: one hop between few ranks, log steps between many.
+static Algorithm ChooseSmall(const PlanInput& input, const PlanSettings& settings) {
+  const CollectiveKind kind = input.call.kind;
+  const bool has_log_steps = kind == CollectiveKind::kAllreduce || kind == CollectiveKind::kBarrier;
+  if (has_log_steps && input.nranks >= settings.log_ranks &&
+      LogMessageBytes(input.nranks, input.call.count, input.element_bytes) <= SlotBytes(settings)) {
+    return Algorithm::kLogSteps;
+  }
+  return input.nranks <= kMaxOneHopRanks ? Algorithm::kOneHop : Algorithm::kRing;
+}
+
 ScheduleParams MakePlan(const PlanInput& input, const PlanSettings& settings) {
   const Call& call = input.call;
   ScheduleParams params;
@@ -69,8 +85,8 @@ ScheduleParams MakePlan(const PlanInput& input, const PlanSettings& settings) {
   }
   const size_t chunk = LargestChunk(input) * input.element_bytes;
   const size_t sent_at_once = IsAllreduce(call.kind) ? call.count * input.element_bytes : chunk;
-  const bool one_hop = input.nranks > 1 && input.nranks <= kMaxOneHopRanks && sent_at_once <= settings.small_bytes;
-  params.algorithm = one_hop ? Algorithm::kOneHop : Algorithm::kRing;
+  const bool small = input.nranks > 1 && sent_at_once <= settings.small_bytes;
+  params.algorithm = small ? ChooseSmall(input, settings) : Algorithm::kRing;
   params.slice_bytes = ChooseSlice(chunk, settings);
   return params;
 }

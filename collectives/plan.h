@@ -21,6 +21,7 @@ struct PlanSettings {
   int channels = 1;
   int slots = 8;
   size_t largest_slice_bytes = kLargestSliceBytes;  // When chosen.
+  int log_ranks = kMaxOneHopRanks + 1;  // From here on, small allreduces and barriers go in log steps. At least 2.
   int mesh_ranks = 64;  // Up to so many ranks, each has a link to every other, which IsDirect collectives need.
 };
 
@@ -32,6 +33,9 @@ size_t DirectSliceBytes(const PlanSettings& settings);
 
 // Steps that a pipeline must be able to keep in flight.
 int WindowSteps(const PlanSettings& settings);
+
+// The largest message of an allreduce in log steps; its chunks are padded to equal size.
+size_t LogMessageBytes(int nranks, size_t count, size_t element_bytes);
 
 // What a rank does of one collective. Parts as in ScheduleParams.
 struct PlanInput {

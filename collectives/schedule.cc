@@ -62,7 +62,7 @@ void FillRoundEnds(const ScheduleParams& p, uint64_t* ends) {
 }
 
 Schedule::Schedule(const ScheduleParams& params, int channel) : p_(params), channel_(channel) {
-  ANNULUS_CHECK(p_.nranks >= 1 && p_.round_slices >= 1 && p_.channels >= 1);
+  ANNULUS_CHECK(p_.algorithm != Algorithm::kLogSteps && p_.nranks >= 1 && p_.round_slices >= 1 && p_.channels >= 1);
   if (p_.algorithm == Algorithm::kDirect) {
     size_ = channel == 0 ? p_.round_ends[p_.nranks - 1] : 0;
     return;

@@ -34,11 +34,12 @@ namespace annulus {
 constexpr int kMaxOneHopRanks = 16;
 
 enum class Algorithm : uint8_t {
-  kRing,     // Ring or, for broadcast and reduce, pipelined chain: two links per rank.
-  kOneHop,   // Every rank sends to whom it concerns, and reduces for itself: one hop of latency.
-  kDirect,   // Gather, scatter, all-to-all: slices between the two ranks concerned, in rounds; in round k every rank
-             // sends to the rank k ahead and receives from the rank k behind.
-  kMessage,  // One end of a message; the other is `root`.
+  kRing,      // Ring or, for broadcast and reduce, pipelined chain: two links per rank.
+  kOneHop,    // Every rank sends to whom it concerns, and reduces for itself: one hop of latency.
+  kDirect,    // Gather, scatter, all-to-all: slices between the two ranks concerned, in rounds; in round k every rank
+              // sends to the rank k ahead and receives from the rank k behind.
+  kLogSteps,  // Few messages that are not slices: LogExchange runs it, and there is no schedule.
+  kMessage,   // One end of a message; the other is `root`.
 };
 
 // One rank's part of a buffer, in elements.

@@ -79,6 +79,7 @@ std::vector<Bytes> SimulatedResults(uint64_t seed, bool on_device, int nranks, C
   options.plan.slice_bytes = 512 << seed % 4;
   options.plan.small_bytes = seed % 2 == 0 ? 0 : 4096;
   options.plan.channels = 1 + seed % 2;
+  if (seed % 3 == 1) options.plan.log_ranks = 2;
   options.world.slots = options.plan.slots;
   options.world.slot_bytes = SlotBytes(options.plan);
   call.sequence = 1;
@@ -145,6 +146,26 @@ INSTANTIATE_TEST_SUITE_P(Allreduce, DeterminismTest,
 INSTANTIATE_TEST_SUITE_P(Others, DeterminismTest,
                          testing::Combine(testing::Values(CollectiveKind::kReduceScatter, CollectiveKind::kReduce),
                                           testing::Values(ReduceOp::kSum), testing::Values(3)));
+
+TEST(DeterminismTest, LogStepsOfManyRanksHaveTheRingsBits) {
+  constexpr int kRanks = kMaxOneHopRanks + 2;
+  for (const char* transport : {"shm", "tcp"}) {
+    for (const size_t count : {1, 17, 2001}) {
+      Call call;
+      call.kind = CollectiveKind::kAllreduce;
+      call.type = DataType::kFloat32;
+      call.count = count;
+      std::vector<Bytes> results[2];
+      for (const bool ring : {false, true}) {
+        Variant variant{"", {}};
+        variant.config.transport = transport;
+        if (ring) variant.config.small_bytes = 0;
+        results[ring] = RealResults(variant, kRanks, call);
+      }
+      ExpectSameBits(call, results[0], results[1]);
+    }
+  }
+}
 
 TEST(DeterminismTestItself, OrderOfAdditionMattersForItsInputs) {
   // Were the inputs such that every order gives the same bits, the test above would prove nothing.

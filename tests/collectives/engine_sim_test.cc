@@ -59,6 +59,7 @@ SimJobOptions MakeOptions(uint64_t seed) {
   if (options.call.kind == CollectiveKind::kBarrier) options.call = Call{1, CollectiveKind::kBarrier, {}, {}, 0, 0};
   if (HasVariableParts(options.call.kind)) DrawParts(seed, 1, &options);
   options.in_place = random() % 2 && !IsAlltoall(options.call.kind);
+  if (random() % 3 == 0) options.plan.log_ranks = 2;
   return options;
 }
 
