@@ -29,6 +29,7 @@ constexpr int64_t kMaxSpinUs = 1'000'000;
 constexpr int64_t kMaxInterfaceName = 15;  // IFNAMSIZ less the terminator.
 constexpr int64_t kMinKey = 16;
 constexpr int64_t kMaxText = 255;
+constexpr int64_t kMaxPath = 1024;
 constexpr size_t kMaxShownBytes = 80;  // Of a wrong value, in a message.
 
 constexpr const char* kTransports[] = {"auto", "shm", "tcp"};
@@ -83,6 +84,8 @@ constexpr Setting kSettings[] = {
            "largest message for the one-hop exchange"),
     Number("spin_us", "ANNULUS_SPIN_US", &Options::spin_us, 0, kMaxSpinUs, "busy polling before a waiting rank sleeps"),
     Word("log_level", "ANNULUS_LOG", &Options::log_level, kLogLevels, "least severe messages that are logged"),
+    Text("trace", "ANNULUS_TRACE", SettingKind::kText, &Options::trace, 0, kMaxPath,
+         "file for a timeline of what each rank does; %r stands for the rank"),
 };
 
 // Variables of this project that are no setting of a communicator.

@@ -41,6 +41,11 @@ struct Options {
   int64_t small_bytes = 16'384;
   int64_t spin_us = -1;
   std::string log_level = "warn";
+  std::string trace;
+
+  // The rank that names this process in traces: of its first job, when this is one of the communicators split from it;
+  // -1: `rank`.
+  int64_t process_rank = -1;
 
   // Where rank and size came from, for the log: "torchrun", "Open MPI", "the ANNULUS_* variables"; "" when unknown.
   std::string launcher;

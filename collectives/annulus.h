@@ -123,6 +123,7 @@ typedef struct annulus_config {
   int32_t priorities;    /* ANNULUS_PRIORITIES: 1 = annulus_comm_set_priority may be used. Must agree on all ranks */
   int64_t memory_bytes;  /* ANNULUS_MEMORY_BYTES: most memory that the communicator may hold on each rank; 0 = no limit.
                             Must agree on all ranks */
+  const char* trace;     /* ANNULUS_TRACE: file for a timeline, %r in its name is the rank. "" = none */
 } annulus_config_t;
 
 /* What went wrong, in parts. Strings stay valid until the communicator is destroyed, those of
@@ -173,8 +174,8 @@ typedef struct annulus_peer_counters {
 } annulus_peer_counters_t;
 
 /* What a communicator holds on this rank, at most, in bytes. What two ranks share is counted by one of them, so the
- * sums over all ranks are what the job holds. Not counted: the kernel's socket buffers and the stacks of up to two
- * threads. */
+ * sums over all ranks are what the job holds. Not counted: the kernel's socket buffers, the stacks of up to two threads
+ * and the events of a trace. */
 typedef struct annulus_memory {
   size_t struct_bytes; /* sizeof(annulus_memory_t), set by the caller */
   uint64_t staging;    /* slots through which data passes; memory of the machine only once used */

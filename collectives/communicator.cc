@@ -89,7 +89,10 @@ void Communicator::RecordRefusal(const Status& status) {
 
 bool Communicator::Refused(Code* code) {
   Control* control = setup_->control();
-  if (!fatal_.failed && control != nullptr && control->has_verdict()) Fail(control->verdict());
+  if (!fatal_.failed && control != nullptr && control->has_verdict()) {
+    Fail(control->verdict());
+    WriteTrace();
+  }
   if (fatal_.failed) *code = fatal_.verdict.code;
   return fatal_.failed;
 }
@@ -107,6 +110,7 @@ void Communicator::Fail(const Verdict& verdict) {
   fatal_.verdict = verdict;
   if (verdict.call.sequence == 0)
     fatal_.verdict.call = driven_.sequence == 0 && !queue_.empty() ? queue_.front()->call : driven_;
+  if (TraceFile* const file = setup_->trace_file(); file != nullptr) file->trace()->SetVerdict(fatal_.verdict, Now());
   Log(LogLevel::kError, rank(), "%s: %s", CodeName(verdict.code), verdict.message.c_str());
 }
 
@@ -164,6 +168,7 @@ void Communicator::EndDrive(bool ok, const Verdict& verdict, std::unique_lock<st
   if (!ok) {
     Fail(verdict);
     FailMessages(fatal_.verdict.code);
+    WriteTrace();
   }
   driven_ = Call();
   if (!ok || !queue_.empty() || !unfinished_messages_.empty()) changed_.notify_all();

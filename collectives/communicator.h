@@ -58,6 +58,7 @@ class Communicator {
   int local_size() const { return setup_->local_size(); }
   const Options& options() const { return setup_->options(); }
   MemoryUse Memory() const;
+  int process_rank() const { return setup_->process_rank(); }
   // This host's address, as its peers reach it. Empty when there are no peers.
   const std::string& local_host() const { return setup_->local_host(); }
 
@@ -134,6 +135,8 @@ class Communicator {
   // Drives one collective up to its deadline; `segments` is null but for a group.
   Code Drive(const Arguments& arguments, const Segments* segments, const Call& call, const WaitPolicy& policy,
              std::unique_lock<std::mutex>* lock);
+  // After a failure: the process may not come to its end.
+  void WriteTrace();
   // Counts a collective or message that has ended.
   void CountEnd(const Arguments& arguments, Code code);
   // Drives messages until `over`, which is asked with mu_ held.

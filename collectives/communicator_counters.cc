@@ -1,4 +1,5 @@
-// Communicator's counters.
+// Communicator's counters and trace.
+#include "base/log.h"
 #include "collectives/communicator.h"
 
 namespace annulus {
@@ -7,6 +8,13 @@ void Communicator::CountEnd(const Arguments& arguments, Code code) {
   if (arguments.kind == CollectiveKind::kNone) return;  // A group's own request.
   const size_t data_bytes = code == Code::kOk ? SendBytes(arguments, rank(), nranks()) : 0;
   setup_->monitor()->CountEnd(IsMessage(arguments.kind), code == Code::kOk, data_bytes);
+}
+
+void Communicator::WriteTrace() {
+  TraceFile* const file = setup_->trace_file();
+  if (file == nullptr) return;
+  const Status written = file->Write(TraceFile::kFailureEvents);
+  if (!written.ok()) Log(LogLevel::kWarn, rank(), "%s", written.message().c_str());
 }
 
 Totals Communicator::ReadTotals() const { return setup_->monitor()->Read(Now()); }

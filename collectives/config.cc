@@ -33,6 +33,7 @@ void VisitFields(Config& config, OptionsType& options, Visitor visit) {
   visit(config.mesh_ranks, options.mesh_ranks);
   visit(config.priorities, options.priorities);
   visit(config.memory_bytes, options.memory_bytes);
+  visit(config.trace, options.trace);
 }
 
 // Keeps every distinct text for the life of the process, so that a config never outlives its strings. Settings are few.

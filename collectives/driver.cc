@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "collectives/trace.h"
+
 namespace annulus {
 namespace {
 
@@ -19,9 +21,12 @@ bool Driver::Run(const Call& call, const Buffers& buffers, Device* device, Nanos
   if (control_ != nullptr) control_->Enter(call);
   const Nanoseconds begin = Now();
   monitor_->BeginDrive(begin);
+  Trace* const trace = monitor_->trace();
+  if (trace != nullptr) trace->Begin(call, begin);
   engine_->Start(call, buffers, device);
   Status outcome = RunEngine(timeout > kNoDeadline - begin ? kNoDeadline : begin + timeout, policy);
   EndDrive(begin);
+  if (trace != nullptr) trace->End(outcome.ok(), Now());
   if (!outcome.ok()) *verdict = Settle(outcome, call);
   // After a failure the rank stays inside: it has not completed the call.
   if (control_ != nullptr && outcome.ok()) control_->Leave();
@@ -94,11 +99,23 @@ Status Driver::Overdue(Deadline deadline, Nanoseconds now) {
   return messages_->busy() ? messages_->Late(now) : Status();
 }
 
+void Driver::EndTracedWait() {
+  const bool known = monitor_->waiting();
+  if (!known && waiter_.idle_polls() == 0) return;
+  const Nanoseconds now = Now();
+  monitor_->trace()->AddWait(awaited_, known ? monitor_->waiting_since() : now - waiter_.IdleTime(), now);
+  if (known) {
+    monitor_->EndWait(now);
+  } else {
+    monitor_->AddWait(awaited_, waiter_.IdleTime());
+  }
+}
+
 // A look at the clock would be a tenth of the shortest drives, so only some of them are measured and stand for the
 // rest.
 void Driver::EndDrive(Nanoseconds begin) {
   const bool is_short = !waiter_.has_looked() && moves_ < kMostShortMoves;
-  if (is_short) EndWait();
+  if (is_short || monitor_->trace() != nullptr) EndWait();
   if (is_short && ++short_drives_ % kShortDrivesPerLook != 0) return monitor_->EndDrive(short_drive_.value());
   const Nanoseconds now = Now();
   if (monitor_->waiting()) monitor_->EndWait(now);
@@ -113,7 +130,10 @@ void Driver::Sleep(Deadline deadline) {
   const bool messages_armed = !messages_->busy() || messages_->Arm();
   if (!engine_armed || !messages_armed || Stopped()) return;
   monitor_->CountSleep();
+  Trace* const trace = monitor_->trace();
+  const Nanoseconds begin = trace != nullptr ? Now() : 0;
   reactor_->WaitUntil(std::min(deadline, messages_->deadline()));
+  if (trace != nullptr) trace->AddSleep(begin, Now());
 }
 
 void Driver::Interrupt() {

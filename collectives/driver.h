@@ -47,12 +47,15 @@ class Driver {
   bool Stopped() const { return interrupted_.load(std::memory_order_relaxed) || HasVerdict(); }
   int AwaitedPeer() const { return engine_->done() ? messages_->AwaitedPeer() : engine_->AwaitedPeer(); }
   void EndWait() {
-    if (monitor_->waiting()) {
+    if (monitor_->trace() != nullptr) [[unlikely]] {
+      EndTracedWait();
+    } else if (monitor_->waiting()) {
       monitor_->EndWait(Now());
     } else if (waiter_.idle_polls() > 0) {
       monitor_->AddWait(awaited_, waiter_.IdleTime());
     }
   }
+  void EndTracedWait();
   void EndDrive(Nanoseconds begin);
   void Sleep(Deadline deadline);
   Status Overdue(Deadline deadline, Nanoseconds now);

@@ -46,7 +46,8 @@ void Messages::TakeInbox() {
 
 void Messages::Begin(Lane* lane) {
   const Message& message = lane->queue.front();
-  lane->deadline = DeadlineAfter(config_.timeout);
+  lane->begin = Now();
+  lane->deadline = config_.timeout > kNoDeadline - lane->begin ? kNoDeadline : lane->begin + config_.timeout;
   Work& work = lane->work;
   work.call = Call();
   work.call.sequence = ++lane->number;
@@ -99,6 +100,7 @@ Status Messages::Advance(Lane* lane, bool* moved) {
   const Status slices = lane->pipeline->Advance(moved);
   if (lane->pipeline->done()) {
     *moved = true;
+    if (config_.monitor->trace() != nullptr) TraceMessage(*lane);
     void* const cookie = lane->queue.front().cookie;
     lane->queue.pop_front();
     if (!lane->queue.empty()) Begin(lane);
@@ -107,6 +109,18 @@ Status Messages::Advance(Lane* lane, bool* moved) {
   }
   // A slice that breaks its link also tells why.
   return slices.code() == Code::kMismatch || link.ok() ? slices : link;
+}
+
+void Messages::TraceMessage(const Lane& lane) const {
+  TraceEvent event;
+  event.kind = TraceEvent::Kind::kMessage;
+  event.channel = channel_;
+  event.peer = lane.peer;
+  event.call = lane.work.call;
+  event.call.kind = lane.sends ? CollectiveKind::kSend : CollectiveKind::kRecv;
+  event.begin = lane.begin;
+  event.took = Now() - lane.begin;
+  config_.monitor->trace()->Add(event);
 }
 
 bool Messages::Arm() {

@@ -80,6 +80,7 @@ class Messages {
     std::deque<Message> queue;  // The first is on its way.
     uint64_t number = 0;        // Of the first, counted from 1.
     Deadline deadline = kNoDeadline;
+    Nanoseconds begin = 0;  // When the first became so.
     Work work;
     std::unique_ptr<Pipeline> pipeline;
   };
@@ -88,6 +89,7 @@ class Messages {
   void TakeInbox();
   void Begin(Lane* lane);
   Status Advance(Lane* lane, bool* moved);
+  void TraceMessage(const Lane& lane) const;
   void Blame(const Lane& lane);
 
   const MessagesConfig config_;

@@ -14,6 +14,8 @@
 
 namespace annulus {
 
+class Trace;
+
 // A number that one thread writes at a time and any reads: a load and a store, no locked instruction. A reader may see
 // one counter newer than another, never a torn one.
 class Counter {
@@ -52,6 +54,10 @@ class Monitor {
   Monitor(const Monitor&) = delete;
   Monitor& operator=(const Monitor&) = delete;
 
+  // Where events go; null: nowhere. Before anything moves; it outlives the monitor.
+  void set_trace(Trace* trace) { trace_ = trace; }
+  Trace* trace() const { return trace_; }
+
   // Before anything moves. `transport` is a literal.
   void SetTransport(int peer, const char* transport) { peers_[peer].transport = transport; }
 
@@ -71,6 +77,7 @@ class Monitor {
 
   // Nothing has moved since `since`: it waits for `peer` (-1: for none in particular), up to EndWait.
   bool waiting() const { return waiting_since_.Get() != 0; }
+  Nanoseconds waiting_since() const { return static_cast<Nanoseconds>(waiting_since_.Get()); }
   void BeginWait(Nanoseconds since, int peer);
   void EndWait(Nanoseconds now);
   // A wait that is over already.
@@ -103,6 +110,7 @@ class Monitor {
   Counter data_bytes_;
   Counter ended_[2][2];  // Collectives, messages; failed, well.
   Counter sleeps_;
+  Trace* trace_ = nullptr;
   std::vector<Peer> peers_;
 };
 

@@ -140,6 +140,8 @@ Status Pipeline::Receive(Flight* flight, Order* order, bool* moved) {
   if (recv.code == Code::kOk && !flight->received) {
     flight->received = true;
     work_->monitor->Received(flight->step.recv_from, recv.bytes);
+    if (const Nanoseconds now = TraceClock(); now != 0)
+      TraceSlice(TraceEvent::Kind::kReceived, flight->step, flight->step.recv_from, recv.bytes, now);
   }
   return Status();
 }
@@ -251,7 +253,11 @@ Status Pipeline::SubmitPiece(Flight* flight, size_t end) {
   op.divisor = step.finish ? work_->divisor : 0;
   op.custom = work_->custom;
   Device::Ticket ticket = Device::kCompleted;
+  const Nanoseconds clock = TraceClock();
   if (destinations > 0) ANNULUS_RETURN_IF_ERROR(work_->device->Submit(op, &ticket));
+  if (clock != 0 && destinations > 0)
+    TraceSlice(step.reduce ? TraceEvent::Kind::kReduced : TraceEvent::Kind::kCopied, step, step.recv_from, bytes,
+               clock);
   flight->submitted = begin + bytes;
   flight->ticket = ticket;
   if (ticket == Device::kCompleted) {
@@ -319,7 +325,9 @@ Status Pipeline::SubmitFold(Flight* flight) {
   op.type = work_->type;
   op.op = work_->op;
   op.divisor = step.finish ? work_->divisor : 0;
+  const Nanoseconds clock = TraceClock();
   ANNULUS_RETURN_IF_ERROR(work_->device->Submit(op, &flight->ticket));
+  if (clock != 0) TraceSlice(TraceEvent::Kind::kReduced, step, -1, bytes, clock);
   flight->submitted = begin + bytes;
   return Status();
 }
@@ -336,7 +344,25 @@ void Pipeline::Retire(Flight* flight, bool* moved) {
   }
   if (!sent) return;
   flight->done = *moved = true;
-  if (flight->target != nullptr) work_->monitor->Sent(flight->step.send_to, flight->step.bytes);
+  if (flight->target == nullptr) return;
+  work_->monitor->Sent(flight->step.send_to, flight->step.bytes);
+  if (const Nanoseconds now = TraceClock(); now != 0)
+    TraceSlice(TraceEvent::Kind::kSent, flight->step, flight->step.send_to, flight->step.bytes, now);
+}
+
+void Pipeline::TraceSlice(TraceEvent::Kind kind, const Step& step, int peer, size_t bytes, Nanoseconds begin) const {
+  TraceEvent event;
+  event.kind = kind;
+  event.channel = channel_;
+  event.peer = peer;
+  event.bytes = bytes;
+  event.chunk = step.chunk;
+  event.slice = step.slice;
+  event.call.sequence = work_->call.sequence;
+  event.begin = begin;
+  const bool works = kind == TraceEvent::Kind::kReduced || kind == TraceEvent::Kind::kCopied;
+  if (works) event.took = Now() - begin;
+  work_->monitor->trace()->Add(event);
 }
 
 void Pipeline::ReleaseHolds() {

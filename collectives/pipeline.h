@@ -17,12 +17,14 @@
 #include <memory>
 #include <vector>
 
+#include "base/clock.h"
 #include "collectives/device.h"
 #include "collectives/links.h"
 #include "collectives/monitor.h"
 #include "collectives/schedule.h"
 #include "collectives/segments.h"
 #include "collectives/slice_tag.h"
+#include "collectives/trace.h"
 
 namespace annulus {
 
@@ -132,6 +134,9 @@ class Pipeline {
   void Retire(Flight* flight, bool* moved);
   void ReleaseHolds();
   bool UsesInput(const Flight& flight) const { return flight.recv == nullptr || flight.step.reduce; }
+  // For the trace, when there is one: the time, else 0; and an event of that slice.
+  Nanoseconds TraceClock() const { return work_->monitor->trace() == nullptr ? 0 : Now(); }
+  void TraceSlice(TraceEvent::Kind kind, const Step& step, int peer, size_t bytes, Nanoseconds begin) const;
   bool Landed(const Flight& flight) const { return flight.recv != nullptr && flight.recv->landing != nullptr; }
   Tag TagOf(const Step& step) const;
 

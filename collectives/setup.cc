@@ -60,9 +60,22 @@ Status Setup::Establish(const Options& options, const GiveUp& give_up, std::uniq
   const Deadline deadline = DeadlineAfter(options.connect_timeout_ms * kMillisecond);
   std::unique_ptr<Setup> result(new Setup(options));
   ANNULUS_RETURN_IF_ERROR(FitMemory(result->nranks(), static_cast<size_t>(options.memory_bytes), &result->plan_));
+  ANNULUS_RETURN_IF_ERROR(result->OpenTrace());
   if (options.size > 1) ANNULUS_RETURN_IF_ERROR(result->Meet(give_up, deadline));
   result->wait_policy_ = ChooseWaitPolicy(result->local_size_, UsableCores(), options.spin_us);
   *setup = std::move(result);
+  return Status();
+}
+
+Status Setup::OpenTrace() {
+  if (options_.trace.empty()) return Status();
+  TraceOwner owner;
+  owner.process_rank = process_rank();
+  owner.rank = rank();
+  owner.nranks = nranks();
+  owner.channels = plan_.channels;
+  ANNULUS_RETURN_IF_ERROR(TraceFile::Create(options_.trace, owner, &trace_file_));
+  monitor_.set_trace(trace_file_->trace());
   return Status();
 }
 
@@ -106,6 +119,7 @@ Status Setup::Meet(const GiveUp& give_up, Deadline deadline) {
   if (connected.ok()) return connected;
   // Whatever it was, everybody hears of it, and fails with the same words.
   const Verdict verdict = control_->Report(connected, Call());
+  if (trace_file_ != nullptr) trace_file_->trace()->SetVerdict(verdict, Now());
   return {verdict.code, verdict.message, verdict.rank, verdict.os_errno};
 }
 
@@ -177,12 +191,18 @@ Status Setup::ConnectLinks(const std::vector<std::string>& blobs, const ConnectC
     // Also with nothing wanted: it stops listening.
     ANNULUS_RETURN_IF_ERROR(transports_[b]->Connect(wanted[b], context, &endpoints));
     for (size_t i = 0; i < endpoints.size(); ++i) {
-      LogLink(*endpoints[i], Backends()[b].name, wanted[b][i]);
-      monitor_.SetTransport(wanted[b][i].peer, Backends()[b].name);
+      NoteLink(*endpoints[i], Backends()[b].name, wanted[b][i]);
       links_->Add(wanted[b][i].peer, wanted[b][i].channel, std::move(endpoints[i]));
     }
   }
   return Status();
+}
+
+void Setup::NoteLink(const Endpoint& endpoint, const char* backend, const LinkRequest& link) {
+  LogLink(endpoint, backend, link);
+  monitor_.SetTransport(link.peer, backend);
+  if (trace_file_ == nullptr) return;
+  trace_file_->trace()->AddLink({link.peer, link.channel, backend, endpoint.Describe(), Now()});
 }
 
 void Setup::LogLink(const Endpoint& endpoint, const char* backend, const LinkRequest& link) const {

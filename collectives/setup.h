@@ -12,6 +12,7 @@
 #include "collectives/control.h"
 #include "collectives/engine.h"
 #include "collectives/monitor.h"
+#include "collectives/trace_file.h"
 #include "collectives/waiter.h"
 #include "transport/reactor.h"
 
@@ -32,6 +33,9 @@ class Setup {
   const Options& options() const { return options_; }
   int rank() const { return static_cast<int>(options_.rank); }
   int nranks() const { return static_cast<int>(options_.size); }
+  int process_rank() const {
+    return static_cast<int>(options_.process_rank >= 0 ? options_.process_rank : options_.rank);
+  }
   int local_rank() const { return local_rank_; }
   int local_size() const { return local_size_; }
   const std::string& local_host() const { return local_host_; }
@@ -39,6 +43,8 @@ class Setup {
   const WaitPolicy& wait_policy() const { return wait_policy_; }
 
   Monitor* monitor() { return &monitor_; }
+  // Null when there is no trace.
+  TraceFile* trace_file() { return trace_file_.get(); }
   Reactor* reactor() { return &reactor_; }
   const Links& links() const { return *links_; }
   // Null when there is one rank only.
@@ -54,11 +60,13 @@ class Setup {
  private:
   explicit Setup(const Options& options);
 
+  Status OpenTrace();
   Status Meet(const GiveUp& give_up, Deadline deadline);
   Status Listen(std::vector<std::string>* addresses);
   // The verdict as a status, OK while there is none.
   Status Verdicted() const;
   Status ConnectLinks(const std::vector<std::string>& blobs, const ConnectContext& context);
+  void NoteLink(const Endpoint& endpoint, const char* backend, const LinkRequest& link);
   void LogLink(const Endpoint& endpoint, const char* backend, const LinkRequest& link) const;
   TransportConfig MakeTransportConfig() const;
 
@@ -69,6 +77,7 @@ class Setup {
   std::string local_host_;
   int local_rank_ = 0;
   int local_size_ = 1;
+  std::unique_ptr<TraceFile> trace_file_;  // Outlives the monitor.
   Monitor monitor_;
   Reactor reactor_;                                     // Outlives what is registered with it.
   std::vector<std::unique_ptr<Transport>> transports_;  // By index in Backends(); null = off.

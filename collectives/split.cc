@@ -82,6 +82,7 @@ Status Split(Communicator* parent, int colour, int key, std::unique_ptr<Communic
   if (colour < 0) return Status();
 
   Options options = parent->options();
+  options.process_rank = parent->process_rank();
   options.rank = std::find(members.begin(), members.end(), parent->rank()) - members.begin();
   options.size = static_cast<int64_t>(members.size());
   options.local_rank = options.local_size = -1;

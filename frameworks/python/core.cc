@@ -54,6 +54,7 @@ void VisitFields(annulus_config_t* config, Visitor visit) {
   visit("mesh_ranks", &config->mesh_ranks);
   visit("priorities", &config->priorities);
   visit("memory_bytes", &config->memory_bytes);
+  visit("trace", &config->trace);
 }
 
 py::list ConfigFields() {

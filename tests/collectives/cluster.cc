@@ -46,6 +46,7 @@ annulus_config_t Cluster::Config(int rank) const {
   config.checksum = config_.checksum;
   if (config_.hosts > 0) config.host_id = kHostIds[rank % config_.hosts];
   config.memory_bytes = config_.memory_bytes;
+  if (!config_.trace.empty()) config.trace = config_.trace.c_str();
   config.timeout_ms = config_.timeout_ms;
   config.connect_timeout_ms = 30000;
   return config;

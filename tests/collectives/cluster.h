@@ -38,6 +38,7 @@ struct ClusterConfig {
   bool checksum = false;
   int hosts = 0;  // If any, ranks are dealt out to so many pretended hosts, in turn.
   int64_t memory_bytes = 0;
+  std::string trace;
   int64_t timeout_ms = 20000;
 };
 
