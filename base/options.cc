@@ -89,7 +89,8 @@ constexpr Setting kSettings[] = {
 };
 
 // Variables of this project that are no setting of a communicator.
-constexpr std::array<const char*, 0> kOtherVariables{};
+constexpr const char* kWatchVariable = "ANNULUS_WATCH";
+constexpr std::array kOtherVariables{kWatchVariable};
 
 bool NumberIsAllowed(const Setting& setting, int64_t number) {
   return (number >= setting.min && number <= setting.max) || number == Options{}.*setting.number;
@@ -268,6 +269,8 @@ Status Validate(const Options& options) {
   }
   return {};
 }
+
+const char* WatchVariable() { return std::getenv(kWatchVariable); }
 
 std::vector<std::string> UnknownVariables(const char* const* environment) {
   std::vector<std::string> unknown;

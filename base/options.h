@@ -98,6 +98,9 @@ Status ReadEnvironment(Options* options);
 // what is allowed.
 Status Validate(const Options& options);
 
+// ANNULUS_WATCH: what annulus-run --watch hands down to its ranks, for nobody else to set. Null when it is not set.
+const char* WatchVariable();
+
 // Names the ANNULUS_* variables of `environment` (as environ: "NAME=value", null-terminated) that nothing reads,
 // likely misspelt, each with the nearest known name when there is one: "ANNULUS_CHANELS (is ANNULUS_CHANNELS meant?)".
 std::vector<std::string> UnknownVariables(const char* const* environment);

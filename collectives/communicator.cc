@@ -108,6 +108,7 @@ void Communicator::Fail(const Verdict& verdict) {
   if (fatal_.failed) return;
   fatal_.failed = true;
   fatal_.verdict = verdict;
+  if (Board* const board = setup_->monitor()->board(); board != nullptr) board->failed.Set(1);
   if (verdict.call.sequence == 0)
     fatal_.verdict.call = driven_.sequence == 0 && !queue_.empty() ? queue_.front()->call : driven_;
   if (TraceFile* const file = setup_->trace_file(); file != nullptr) file->trace()->SetVerdict(fatal_.verdict, Now());

@@ -20,7 +20,7 @@ bool Driver::Run(const Call& call, const Buffers& buffers, Device* device, Nanos
                  const WaitPolicy& policy, Verdict* verdict) {
   if (control_ != nullptr) control_->Enter(call);
   const Nanoseconds begin = Now();
-  monitor_->BeginDrive(begin);
+  monitor_->BeginDrive(call, begin);
   Trace* const trace = monitor_->trace();
   if (trace != nullptr) trace->Begin(call, begin);
   engine_->Start(call, buffers, device);
@@ -35,7 +35,7 @@ bool Driver::Run(const Call& call, const Buffers& buffers, Device* device, Nanos
 
 bool Driver::RunMessages(const std::function<bool()>& over, const WaitPolicy& policy, Verdict* verdict) {
   const Nanoseconds begin = Now();
-  monitor_->BeginDrive(begin);
+  monitor_->BeginDrive(Call(), begin);
   const Status outcome = DriveMessages(over, policy);
   EndDrive(begin);
   if (!outcome.ok()) *verdict = Settle(outcome, Call());

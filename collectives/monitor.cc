@@ -16,12 +16,37 @@ uint64_t Lasted(const Counter& since, Nanoseconds now) {
 void Monitor::BeginWait(Nanoseconds since, int peer) {
   waiting_for_.Set(static_cast<uint64_t>(peer + 1));
   waiting_since_.Set(static_cast<uint64_t>(since));
+  if (board_ != nullptr) ShowWait();
 }
 
 void Monitor::EndWait(Nanoseconds now) {
   const Nanoseconds took = now - static_cast<Nanoseconds>(waiting_since_.Get());
   waiting_since_.Set(0);
   AddWait(static_cast<int>(waiting_for_.Get()) - 1, took);
+  if (board_ != nullptr) ShowWait();
+}
+
+void Monitor::ShowBegin(const Call& call) {
+  if (call.sequence != 0) {
+    board_->kind.Set(static_cast<uint64_t>(call.kind));
+    board_->count.Set(call.count);
+    board_->sequence.Set(call.sequence);
+  }
+  board_->inside.Set(call.sequence != 0 ? Board::kCollective : Board::kMessages);
+}
+
+void Monitor::ShowEnd() {
+  board_->inside.Set(Board::kNothing);
+  ShowWait();
+}
+
+void Monitor::ShowWait() {
+  uint64_t moved_bytes = 0;
+  for (const Peer& peer : peers_) moved_bytes += peer.sent_bytes.Get() + peer.received_bytes.Get();
+  board_->moved_bytes.Set(moved_bytes);
+  board_->waited_ns.Set(waited_ns_.Get());
+  board_->waiting_for.Set(waiting_for_.Get());
+  board_->waiting_since.Set(waiting_since_.Get());
 }
 
 Totals Monitor::Read(Nanoseconds now) const {

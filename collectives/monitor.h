@@ -5,29 +5,17 @@
 // times are passed in.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
 #include "base/clock.h"
+#include "collectives/board.h"
+#include "collectives/collective.h"
 
 namespace annulus {
 
 class Trace;
-
-// A number that one thread writes at a time and any reads: a load and a store, no locked instruction. A reader may see
-// one counter newer than another, never a torn one.
-class Counter {
- public:
-  void Add(uint64_t amount) { Set(Get() + amount); }
-  void Set(uint64_t value) { value_.store(value, std::memory_order_relaxed); }
-  uint64_t Get() const { return value_.load(std::memory_order_relaxed); }
-
- private:
-  static_assert(std::atomic<uint64_t>::is_always_lock_free);
-  std::atomic<uint64_t> value_{0};
-};
 
 // What passed between this rank and one other.
 struct PeerTotals {
@@ -58,15 +46,25 @@ class Monitor {
   void set_trace(Trace* trace) { trace_ = trace; }
   Trace* trace() const { return trace_; }
 
+  // Where it is told what goes on; null: nowhere. Before anything moves; it outlives the monitor.
+  void set_board(Board* board) { board_ = board; }
+  Board* board() const { return board_; }
+
   // Before anything moves. `transport` is a literal.
   void SetTransport(int peer, const char* transport) { peers_[peer].transport = transport; }
 
-  // From Begin to End, which ends a wait too, this rank's thread is busy with work of the communicator. The end may be
-  // given as the time that it took.
-  void BeginDrive(Nanoseconds now) { driving_since_.Set(static_cast<uint64_t>(now)); }
+  // From Begin to End, which ends a wait too, this rank's thread is busy with work of the communicator: with `call`, of
+  // sequence 0 when it is messages. The end may be given as the time that it took.
+  void BeginDrive(const Call& call, Nanoseconds now) {
+    driving_since_.Set(static_cast<uint64_t>(now));
+    if (board_ != nullptr) [[unlikely]]
+      ShowBegin(call);
+  }
   void EndDrive(Nanoseconds took) {
     driving_since_.Set(0);
     driven_ns_.Add(static_cast<uint64_t>(took));
+    if (board_ != nullptr) [[unlikely]]
+      ShowEnd();
   }
 
   // A collective or a message of the user's has ended; `data_bytes` were in its send buffer.
@@ -102,6 +100,10 @@ class Monitor {
     Counter waited_ns;
   };
 
+  void ShowBegin(const Call& call);
+  void ShowEnd();
+  void ShowWait();
+
   Counter driving_since_;  // Of the monotonic clock; 0: nobody drives.
   Counter driven_ns_;      // Up to then.
   Counter waiting_since_;  // 0: it does not wait.
@@ -111,6 +113,7 @@ class Monitor {
   Counter ended_[2][2];  // Collectives, messages; failed, well.
   Counter sleeps_;
   Trace* trace_ = nullptr;
+  Board* board_ = nullptr;
   std::vector<Peer> peers_;
 };
 

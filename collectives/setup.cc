@@ -61,6 +61,7 @@ Status Setup::Establish(const Options& options, const GiveUp& give_up, std::uniq
   std::unique_ptr<Setup> result(new Setup(options));
   ANNULUS_RETURN_IF_ERROR(FitMemory(result->nranks(), static_cast<size_t>(options.memory_bytes), &result->plan_));
   ANNULUS_RETURN_IF_ERROR(result->OpenTrace());
+  result->ClaimBoard();
   if (options.size > 1) ANNULUS_RETURN_IF_ERROR(result->Meet(give_up, deadline));
   result->wait_policy_ = ChooseWaitPolicy(result->local_size_, UsableCores(), options.spin_us);
   *setup = std::move(result);
@@ -77,6 +78,13 @@ Status Setup::OpenTrace() {
   ANNULUS_RETURN_IF_ERROR(TraceFile::Create(options_.trace, owner, &trace_file_));
   monitor_.set_trace(trace_file_->trace());
   return Status();
+}
+
+// The first job's communicator is what annulus-run shows; those split from it have other ranks.
+void Setup::ClaimBoard() {
+  if (options_.process_rank >= 0) return;
+  board_ = BoardClaim::Take(WatchVariable(), rank(), nranks());
+  if (board_ != nullptr) monitor_.set_board(board_->board());
 }
 
 Status Setup::Meet(const GiveUp& give_up, Deadline deadline) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/options.h"
+#include "collectives/board_claim.h"
 #include "collectives/control.h"
 #include "collectives/engine.h"
 #include "collectives/monitor.h"
@@ -61,6 +62,7 @@ class Setup {
   explicit Setup(const Options& options);
 
   Status OpenTrace();
+  void ClaimBoard();
   Status Meet(const GiveUp& give_up, Deadline deadline);
   Status Listen(std::vector<std::string>* addresses);
   // The verdict as a status, OK while there is none.
@@ -77,7 +79,9 @@ class Setup {
   std::string local_host_;
   int local_rank_ = 0;
   int local_size_ = 1;
-  std::unique_ptr<TraceFile> trace_file_;  // Outlives the monitor.
+  // They outlive the monitor.
+  std::unique_ptr<TraceFile> trace_file_;
+  std::unique_ptr<BoardClaim> board_;
   Monitor monitor_;
   Reactor reactor_;                                     // Outlives what is registered with it.
   std::vector<std::unique_ptr<Transport>> transports_;  // By index in Backends(); null = off.

@@ -66,6 +66,8 @@ void AddOptions(CLI::App* app, Arguments* arguments, Words* words) {
   app->add_option("--timeout", arguments->timeout_s, "End the job after that long, with status 124")
       ->check(CLI::Range(int64_t{1}, kMaxTimeoutS))
       ->option_text("SECONDS");
+  app->add_flag("--watch", arguments->watch,
+                "Show every second what each rank does and whom it waits for; not with other hosts");
   app->add_option("-H,--host", words->hosts, "Hosts and their numbers of ranks; ranks are given out in this order")
       ->option_text("HOST[:N],...");
   app->add_option("--hostfile", words->host_file,
@@ -155,6 +157,7 @@ std::optional<int> ParseArguments(int argc, const char* const* argv, Arguments* 
   if (marked) rest.erase(rest.begin());
   if (!marked && !rest.empty() && rest[0].starts_with('-')) return Refuse("unknown option " + rest[0]);
   if (const auto status = TakeHosts(given, arguments)) return status;
+  if (arguments->watch && !arguments->placements.empty()) return Refuse("--watch shows ranks of this machine only");
   if (rest.empty()) return Refuse("the program to run is missing");
   // The words as given: a "-np" among the program's own arguments is not ours.
   arguments->command.assign(argv + argc - rest.size(), argv + argc);

@@ -28,6 +28,7 @@ struct Arguments {
   std::vector<Assignment> variables;
   bool prefix = true;
   int64_t timeout_s = 0;  // 0: none.
+  bool watch = false;
   std::vector<std::string> command;
 
   // Where the ranks go; empty when all run here, without ssh.

@@ -27,6 +27,7 @@ Supervisor::Supervisor(const Arguments& arguments, const Job& job, const Guarded
       context_(context),
       out_(STDOUT_FILENO),
       err_(STDERR_FILENO),
+      watch_(&err_, STDERR_FILENO, arguments.prefix),
       ranks_([this](const std::string& text) { Say(text); }) {}
 
 Supervisor::~Supervisor() {
@@ -51,9 +52,17 @@ void Supervisor::StartRanks() {
   program.signal_mask = context_.original;
   program.open_files = RaiseOpenFiles();
   if (arguments_.timeout_s > 0) job_deadline_ = DeadlineAfter(arguments_.timeout_s * kSecond);
+  const Status watched = arguments_.watch ? watch_.Begin(arguments_.nranks) : Status();
+  if (!watched.ok()) {
+    Say(watched.message());
+    exit_status_ = ExitStatusOf(watched);
+    ranks_.BeginKilling();
+    return;
+  }
   for (int rank = 0; rank < arguments_.nranks; ++rank) {
     program.input_fd = rank == 0 ? STDIN_FILENO : ChildProgram::kNoInput;
     program.environment = job_.EnvironmentOf(rank);
+    if (arguments_.watch) program.environment.push_back(watch_.VariableOf(rank));
     ChildProcess process;
     const Status status = ranks_.Start(program, &process);
     if (!status.ok()) {
@@ -64,8 +73,8 @@ void Supervisor::StartRanks() {
     }
     if (!arguments_.prefix) continue;
     const std::string prefix = "[" + std::to_string(rank) + "] ";
-    sources_.push_back(std::make_unique<LineSource>(process.out_fd, &out_, prefix));
-    sources_.push_back(std::make_unique<LineSource>(process.err_fd, &err_, prefix));
+    sources_.push_back(std::make_unique<LineSource>(process.out_fd, &out_, watch_.LinePrefix(out_.fd()) + prefix));
+    sources_.push_back(std::make_unique<LineSource>(process.err_fd, &err_, watch_.LinePrefix(err_.fd()) + prefix));
   }
 }
 
@@ -83,7 +92,7 @@ void Supervisor::PollOnce() {
 }
 
 int Supervisor::PollTimeoutMs() const {
-  Deadline next = std::min({ranks_.deadline(), judge_at_, drain_deadline_});
+  Deadline next = std::min({ranks_.deadline(), judge_at_, drain_deadline_, watch_.next()});
   if (!judging_ && !ranks_.ending() && !ranks_.all_gone()) next = std::min(next, job_deadline_);
   return PollTimeout(next);
 }
@@ -125,7 +134,9 @@ void Supervisor::Reap() {
 
 void Supervisor::Advance() {
   CloseOrphanedSources();
+  watch_.Advance();
   if (!ranks_.ending()) AdvanceRunning();
+  if (ranks_.ending() || ranks_.all_gone()) watch_.End();
   ranks_.Advance();
   if (!ranks_.all_gone()) return;
   if (!draining_ && (interrupted_ || ranks_.gave_up())) drain_deadline_ = DeadlineAfter(kDrainTime);
@@ -174,6 +185,6 @@ bool Supervisor::Finished() const {
   return read && out_.empty() && err_.empty();
 }
 
-void Supervisor::Say(const std::string& text) { err_.AddLine("annulus-run: ", text); }
+void Supervisor::Say(const std::string& text) { err_.AddLine(watch_.LinePrefix(err_.fd()) + "annulus-run: ", text); }
 
 }  // namespace annulus

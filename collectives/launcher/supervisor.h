@@ -17,6 +17,7 @@
 #include "collectives/launcher/job.h"
 #include "collectives/launcher/output.h"
 #include "collectives/launcher/rank_group.h"
+#include "collectives/launcher/watch.h"
 
 namespace annulus {
 
@@ -50,6 +51,7 @@ class Supervisor {
   int signal_fd_ = -1;
   Sink out_;
   Sink err_;
+  Watch watch_;
   std::vector<std::unique_ptr<LineSource>> sources_;
   RankGroup ranks_;
   std::vector<Failure> failures_;  // In the order in which they were noticed.

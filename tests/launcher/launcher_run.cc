@@ -30,13 +30,26 @@ int MakeInput(const std::string& text) {
   return ends[0];
 }
 
+// What a reader of a terminal's other end has: {it, the terminal}.
+void MakeTerminal(int ends[2]) {
+  ends[0] = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+  ANNULUS_CHECK(ends[0] >= 0 && grantpt(ends[0]) == 0 && unlockpt(ends[0]) == 0);
+  ends[1] = open(ptsname(ends[0]), O_RDWR | O_NOCTTY | O_CLOEXEC);
+  ANNULUS_CHECK(ends[1] >= 0);
+}
+
 }  // namespace
 
 LauncherRun::LauncherRun(const Setup& setup) : deadline_(DeadlineAfter(setup.run_time)) {
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   int out[2];
   int err[2];
-  ANNULUS_CHECK(pipe2(out, O_CLOEXEC) == 0 && pipe2(err, O_CLOEXEC) == 0);
+  ANNULUS_CHECK(pipe2(out, O_CLOEXEC) == 0);
+  if (setup.terminal) {
+    MakeTerminal(err);
+  } else {
+    ANNULUS_CHECK(pipe2(err, O_CLOEXEC) == 0);
+  }
   const int input = MakeInput(setup.input);
   std::vector<char*> arguments{const_cast<char*>(kLauncher)};
   for (const std::string& argument : setup.arguments) arguments.push_back(const_cast<char*>(argument.c_str()));
@@ -94,6 +107,13 @@ void LauncherRun::AwaitLines(int count) {
     if (!ReadSome()) break;
   }
   EXPECT_GE(std::ranges::count(out_, '\n'), count) << out_ << err_;
+}
+
+void LauncherRun::AwaitError(const std::string& text, size_t begin) {
+  while (err_.find(text, begin) == std::string::npos) {
+    if (!ReadSome()) break;
+  }
+  EXPECT_NE(err_.find(text, begin), std::string::npos) << text << " is not in: " << err_;
 }
 
 int LauncherRun::Finish() {

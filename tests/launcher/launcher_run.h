@@ -21,6 +21,7 @@ class LauncherRun {
     std::vector<std::string> arguments{};
     std::vector<std::string> variables{};  // "NAME=value", over the test's own.
     std::string input{};                   // What standard input holds.
+    bool terminal = false;                 // Standard error is one.
     bool own_group = false;                // A process group of its own, as a shell gives each pipeline.
     Nanoseconds run_time = 50 * kSecond;   // After which the test fails.
   };
@@ -36,6 +37,8 @@ class LauncherRun {
 
   // Reads until standard output holds `count` whole lines; fails the test at the deadline.
   void AwaitLines(int count);
+  // Reads until standard error holds `text`, from byte `begin` on; fails the test at the deadline.
+  void AwaitError(const std::string& text, size_t begin = 0);
   void CloseOut();
 
   // Reads to the end and returns the exit status, 128 + signal for a signal, -1 when the deadline came first.
