@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <span>
+
 #include "collectives/schedule.h"
 #include "tests/collectives/part_counts.h"
 #include "tests/collectives/symbolic_run.h"
@@ -33,14 +35,32 @@ void CheckOutput(const ScheduleParams& p, const SymbolicRun& run, const PartCoun
   ASSERT_EQ(run.output(rank), expected) << "rank " << rank;
 }
 
+struct LinkCase {
+  SymbolicRun::LinkModel model;
+  int slots;
+  int window;
+  int round_slices;
+};
+
+// The tightest links and windows that the rules of schedule.h allow, and the fewest slots of a small memory budget.
+constexpr LinkCase kRingLinks[] = {
+    {SymbolicRun::LinkModel::kSlots, kRoundSlices + 1, 2 * kRoundSlices, kRoundSlices},
+    {SymbolicRun::LinkModel::kRendezvous, kRoundSlices + 1, 2 * kRoundSlices, kRoundSlices},
+    {SymbolicRun::LinkModel::kInPlace, kRoundSlices + 1, 2 * kRoundSlices, kRoundSlices},
+    {SymbolicRun::LinkModel::kInPlace, 4, 8, 2},
+};
+constexpr LinkCase kDirectLinks[] = {
+    {SymbolicRun::LinkModel::kSlots, 1, 2, 1},
+    {SymbolicRun::LinkModel::kRendezvous, 1, 2, 1},
+    {SymbolicRun::LinkModel::kInPlace, 1, 2, 1},
+};
+
 void Check(ScheduleParams p, const PartCounts& counts) {
-  // The tightest links and windows that the rules of schedule.h allow.
   const bool direct = p.algorithm == Algorithm::kDirect;
-  const int slots = direct ? 1 : kRoundSlices + 1;
-  const int window = direct ? 2 : 2 * kRoundSlices;
-  for (const auto model : {SymbolicRun::LinkModel::kSlots, SymbolicRun::LinkModel::kRendezvous}) {
-    SymbolicRun run(p, model, slots, window, counts);
-    ASSERT_EQ(run.Run(false, 5), "");
+  for (const LinkCase& link : direct ? std::span<const LinkCase>(kDirectLinks) : kRingLinks) {
+    p.round_slices = link.round_slices;
+    SymbolicRun run(p, link.model, link.slots, link.window, counts);
+    ASSERT_EQ(run.Run(false, 5), "") << "with " << link.slots << " slots";
     for (int rank = 0; rank < p.nranks; ++rank) {
       CheckOutput(p, run, counts, rank);
       if (testing::Test::HasFatalFailure()) return;
@@ -57,7 +77,6 @@ class SchedulePartsTest : public testing::TestWithParam<int> {
     p.nranks = GetParam();
     p.element_bytes = kElementBytes;
     p.slice_bytes = kSliceElements * kElementBytes;
-    p.round_slices = kRoundSlices;
     return p;
   }
 
@@ -97,6 +116,20 @@ TEST_P(SchedulePartsTest, OneHopCarriesVariableParts) {
   for (CollectiveKind kind : {CollectiveKind::kAllgatherv, CollectiveKind::kReduceScatterv}) {
     CheckMany(Params(kind, Algorithm::kOneHop), 12);
     if (HasFatalFailure()) return;
+  }
+}
+
+TEST(SchedulePartsRuleTest, DirectExchangesNeedTwoStepsInFlight) {
+  ScheduleParams p;
+  p.kind = CollectiveKind::kAlltoall;
+  p.algorithm = Algorithm::kDirect;
+  p.nranks = 4;
+  p.element_bytes = kElementBytes;
+  p.slice_bytes = kSliceElements * kElementBytes;
+  const PartCounts counts = MakeCounts(p.kind, p.nranks, 0, 3, kSizes);
+  for (const auto model : {SymbolicRun::LinkModel::kRendezvous, SymbolicRun::LinkModel::kInPlace}) {
+    SymbolicRun run(p, model, 1, 1, counts);
+    EXPECT_EQ(run.Run(false, 1), "deadlock") << "the symbolic run cannot see deadlocks";
   }
 }
 

@@ -44,6 +44,7 @@ struct LinkCase {
   SymbolicRun::LinkModel model;
   int slots;
   int window;
+  int round_slices;
 };
 
 void Check(const ScheduleParams& p, bool in_place, const LinkCase& link) {
@@ -87,22 +88,26 @@ void CheckAll(ScheduleParams p, const LinkCase& link) {
 class ScheduleTest : public testing::TestWithParam<int> {};
 
 constexpr int kRoundSlices = 4;
-// The tightest links that the rules of schedule.h allow.
+// The tightest links that the rules of schedule.h allow, and the fewest slots of a small memory budget.
 constexpr LinkCase kTightLinks[] = {
-    {SymbolicRun::LinkModel::kSlots, kRoundSlices + 1, 2 * kRoundSlices},
-    {SymbolicRun::LinkModel::kRendezvous, kRoundSlices + 1, 2 * kRoundSlices},
+    {SymbolicRun::LinkModel::kSlots, kRoundSlices + 1, 2 * kRoundSlices, kRoundSlices},
+    {SymbolicRun::LinkModel::kRendezvous, kRoundSlices + 1, 2 * kRoundSlices, kRoundSlices},
+    {SymbolicRun::LinkModel::kInPlace, kRoundSlices + 1, 2 * kRoundSlices, kRoundSlices},
+    {SymbolicRun::LinkModel::kInPlace, 4, 8, 2},
 };
 
 TEST_P(ScheduleTest, RingFoldsEveryContributionOnceInTheDocumentedOrder) {
   ScheduleParams p;
   p.nranks = GetParam();
   p.element_bytes = 4;
-  p.round_slices = kRoundSlices;
   const size_t n = p.nranks;
   for (const LinkCase& link : kTightLinks) {
+    p.round_slices = link.round_slices;
     for (int channels : {1, 2, 3}) {
       p.channels = channels;
       for (size_t slice_elements : {1, 3}) {
+        // What waits for what does not depend on the size of slices, and their content does not on the links.
+        if (link.model == SymbolicRun::LinkModel::kInPlace && slice_elements > 1) continue;
         p.slice_bytes = slice_elements * 4;
         // Empty, fewer elements than ranks, uneven chunks, one slice more or less than a round, several rounds.
         for (size_t count : {size_t{0}, size_t{1}, n - 1, n, n + 1, 4 * n * slice_elements - 1,
@@ -148,9 +153,13 @@ TEST(ScheduleRuleTest, FewerSlotsThanTheRuleAsksForDeadlock) {
   p.kind = CollectiveKind::kAllreduce;
   p.nranks = 4;
   p.count = 64;
-  p.round_slices = kRoundSlices;
-  SymbolicRun run(p, SymbolicRun::LinkModel::kSlots, kRoundSlices, 2 * kRoundSlices);
-  EXPECT_EQ(run.Run(false, 1), "deadlock") << "the symbolic run cannot see deadlocks";
+  for (const LinkCase& link : kTightLinks) {
+    p.round_slices = link.round_slices;
+    SymbolicRun run(p, link.model, link.round_slices, link.window);
+    EXPECT_EQ(run.Run(false, 1), "deadlock") << "the symbolic run cannot see deadlocks";
+    SymbolicRun enough(p, link.model, link.round_slices + 1, link.window);
+    EXPECT_EQ(enough.Run(false, 1), "");
+  }
 }
 
 TEST(ScheduleRuleTest, ChunksDifferByAtMostOneElementAndCoverTheBuffer) {

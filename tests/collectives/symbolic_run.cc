@@ -103,9 +103,51 @@ bool SymbolicRun::Receive(int rank, int channel, Flight* flight) {
     unsent_[link].pop_front();
     if (keeps_slot) ++pipeline.held_slots;
   }
+  flight->ticket = slice.ticket;
   flight->arrival = std::move(slice.data);
   flight->received = true;
   return true;
+}
+
+// Where the receiver is to read what the step sends; null when it goes through a slot.
+const SymbolicRun::Element* SymbolicRun::PlaceOf(int rank, const Step& step) const {
+  if (model_ != LinkModel::kInPlace || params_.algorithm == Algorithm::kOneHop || step.bytes == 0) return nullptr;
+  if (step.recv_from < 0) return &Input(rank)[step.input_offset / params_.element_bytes];
+  return step.store ? &ranks_[rank].output[step.output_offset / params_.element_bytes] : nullptr;
+}
+
+void SymbolicRun::Post(int rank, const Link& link, Flight* flight) {
+  if (model_ == LinkModel::kRendezvous) {
+    unsent_[link].push_back(flight);
+    return;
+  }
+  std::deque<Lent>& lent = lent_[link];
+  lent.push_back({flight, next_ticket_, PlaceOf(rank, flight->step)});
+  Settle(&lent);
+}
+
+// The receiver has done its work, and needs the slice no more.
+void SymbolicRun::Release(const Link& link, const Flight& flight) {
+  if (model_ == LinkModel::kRendezvous) return;
+  std::deque<Lent>& lent = lent_[link];
+  for (Lent& slot : lent) {
+    if (slot.ticket != flight.ticket) continue;
+    slot.released = true;
+    if (slot.place != nullptr && !std::equal(flight.arrival.begin(), flight.arrival.end(), slot.place))
+      failure_ = "data in place was overwritten before it was read";
+  }
+  Settle(&lent);
+}
+
+// Completes the sends that can be, in order, and frees their slots.
+void SymbolicRun::Settle(std::deque<Lent>* lent) {
+  for (Lent& slot : *lent) {
+    if (slot.completed) continue;
+    if (slot.place != nullptr && !slot.released) break;
+    slot.completed = slot.flight->sent = true;
+  }
+  lent->erase(std::remove_if(lent->begin(), lent->end(), [](const Lent& s) { return s.completed && s.released; }),
+              lent->end());
 }
 
 void SymbolicRun::Fold(int rank, const Step& step) {
@@ -126,7 +168,7 @@ bool SymbolicRun::Execute(int rank, int channel, Flight* flight) {
   const Step& step = flight->step;
   Rank& self = ranks_[rank];
   const Link link{{rank, step.send_to}, channel};
-  if (step.send_to >= 0 && model_ == LinkModel::kSlots && occupied_[link] >= slots_) return false;
+  if (step.send_to >= 0 && model_ != LinkModel::kRendezvous && lent_[link].size() >= slots_) return false;
   if (step.kind == Step::Kind::kHold) {
     self.held[step.recv_from] = flight->arrival;
   } else if (step.kind == Step::Kind::kFold) {
@@ -140,13 +182,13 @@ bool SymbolicRun::Execute(int rank, int channel, Flight* flight) {
                   (uses_input ? Input(rank)[step.input_offset / e + i] : "") + (step.finish ? "/" : "");
       if (step.store) self.output[step.output_offset / e + i] = result[i];
     }
-    if (step.send_to >= 0) links_[link].push_back({step.chunk, step.slice, step.count, std::move(result)});
+    if (step.send_to >= 0)
+      links_[link].push_back({step.chunk, step.slice, step.count, ++next_ticket_, std::move(result)});
   }
-  if (step.send_to >= 0) ++occupied_[link];
-  if (step.recv_from >= 0) --occupied_[{{step.recv_from, rank}, channel}];
   flight->executed = true;
-  flight->sent = step.send_to < 0 || model_ == LinkModel::kSlots;
-  if (!flight->sent) unsent_[link].push_back(flight);
+  flight->sent = step.send_to < 0;
+  if (step.send_to >= 0) Post(rank, link, flight);
+  if (step.recv_from >= 0) Release({{step.recv_from, rank}, channel}, *flight);
   return true;
 }
 

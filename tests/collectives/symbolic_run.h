@@ -1,12 +1,19 @@
 // SymbolicRun: executes the schedules of all ranks on values that record which contributions went into them, and in
 // which order.
 //
-// Two models of a link, the extremes between which every transport lies:
-//   kSlots       a send needs a free slot of the link, and completes at once (shared memory);
+// Three models of a link. Each asks for at least as much as the transports that it stands for:
+//   kSlots       a send needs a free slot of the link, and completes at once; the slot is free again when the
+//   receiver's
+//                step has done its work (shared memory);
+//   kInPlace     as kSlots, but data from the input or a stored output is read where it is: such a send completes only
+//                when the receiver's step has done its work. Sends of a link complete in order, and a slot is free only
+//                once its send has completed (shared memory, everything registered; the one-hop exchange does not send
+//                in place). As every send asks for what it would need either way, this stands for any mix of
+//                registered and other memory, too;
 //   kRendezvous  a send completes only when the receiver has posted the matching receive; a received slice that is to
-//   be
-//                forwarded holds a receive slot until its own send has completed (TCP without socket buffers).
-// Every rank keeps up to `window` steps in flight; receives and sends of a link direction keep their order.
+//                be forwarded holds a receive slot until its own send has completed (TCP without socket buffers).
+// Every rank keeps up to `window` steps in flight; receives and sends of a link direction keep their order. Steps leave
+// the window from its head, when they are done and their sends complete.
 #pragma once
 
 #include <deque>
@@ -22,7 +29,7 @@ namespace annulus {
 
 class SymbolicRun {
  public:
-  enum class LinkModel { kSlots, kRendezvous };
+  enum class LinkModel { kSlots, kInPlace, kRendezvous };
   // One element: the ranks whose contributions it holds, in the order of the fold, e.g. "1 2 0 "; a '/' marks finish.
   // For kinds that only move data, where it was in its rank's input instead: "1:7 ".
   using Element = std::string;
@@ -44,6 +51,7 @@ class SymbolicRun {
     uint32_t chunk;
     uint64_t slice;
     uint64_t count;
+    uint64_t ticket;
     Buffer data;
   };
   struct Flight {
@@ -51,7 +59,16 @@ class SymbolicRun {
     bool received = false;
     bool executed = false;  // Its data is in place; a send, if any, is posted.
     bool sent = false;
+    uint64_t ticket = 0;  // Of the slice that arrived.
     Buffer arrival;
+  };
+  // A send that occupies a slot.
+  struct Lent {
+    Flight* flight;  // Valid until completed.
+    uint64_t ticket;
+    const Element* place = nullptr;  // Of data in place.
+    bool completed = false;
+    bool released = false;  // By the receiver.
   };
   struct Pipeline {
     Schedule schedule;
@@ -75,6 +92,10 @@ class SymbolicRun {
   bool Advance(int rank, int channel);
   bool Receive(int rank, int channel, Flight* flight);
   bool Execute(int rank, int channel, Flight* flight);
+  const Element* PlaceOf(int rank, const Step& step) const;
+  void Post(int rank, const Link& link, Flight* flight);
+  void Release(const Link& link, const Flight& flight);
+  void Settle(std::deque<Lent>* lent);
   void Fold(int rank, const Step& step);
   const Buffer& Input(int rank) const;
   bool Finished() const;
@@ -88,7 +109,8 @@ class SymbolicRun {
   std::string failure_;
   std::vector<Rank> ranks_;
   std::map<Link, std::deque<Slice>> links_;
-  std::map<Link, size_t> occupied_;             // kSlots: slots that hold an unconsumed slice.
+  uint64_t next_ticket_ = 0;
+  std::map<Link, std::deque<Lent>> lent_;       // kSlots, kInPlace: occupied slots, in order.
   std::map<Link, std::deque<Flight*>> unsent_;  // kRendezvous: posted sends, in order.
 };
 
