@@ -45,7 +45,7 @@ size_t DirectSliceBytes(const PlanSettings& settings) {
 // round).
 static int RoundSlices(const PlanSettings& settings) { return std::max(1, settings.slots / 2); }
 
-// schedule.h asks for two rounds; twice that lets the next round start while the last one drains.
+// schedule.h asks for more than two rounds; four let the next round start while the last one drains.
 int WindowSteps(const PlanSettings& settings) { return 4 * RoundSlices(settings); }
 
 // A step of either half moves half of the chunks, or one more.

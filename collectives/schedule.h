@@ -11,7 +11,7 @@
 // Slices and rounds. Chunks are cut into slices; slice s belongs to channel s mod channels. A channel works in rounds
 // of up to `round_slices` slices per chunk: phase by phase, and within a phase slice by slice. So at most round_slices
 // slices per link direction wait for a later phase, and links with at least round_slices + 1 slots never deadlock,
-// provided that at least 2 * round_slices steps may be in flight.
+// provided that more than 2 * round_slices steps may be in flight (links of one kind do with 2 * round_slices).
 //
 // Direct exchange. Steps are in order of (round, slice), the same order on both sides of every exchange, so the first
 // step that is not done anywhere can always be done, whatever the sizes of the parts: no deadlock with two steps in

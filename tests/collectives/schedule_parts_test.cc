@@ -48,11 +48,13 @@ constexpr LinkCase kRingLinks[] = {
     {SymbolicRun::LinkModel::kRendezvous, kRoundSlices + 1, 2 * kRoundSlices, kRoundSlices},
     {SymbolicRun::LinkModel::kInPlace, kRoundSlices + 1, 2 * kRoundSlices, kRoundSlices},
     {SymbolicRun::LinkModel::kInPlace, 4, 8, 2},
+    {SymbolicRun::LinkModel::kMixed, kRoundSlices + 1, 2 * kRoundSlices + 1, kRoundSlices},
 };
 constexpr LinkCase kDirectLinks[] = {
     {SymbolicRun::LinkModel::kSlots, 1, 2, 1},
     {SymbolicRun::LinkModel::kRendezvous, 1, 2, 1},
     {SymbolicRun::LinkModel::kInPlace, 1, 2, 1},
+    {SymbolicRun::LinkModel::kMixed, 1, 2, 1},
 };
 
 void Check(ScheduleParams p, const PartCounts& counts) {

@@ -94,7 +94,12 @@ constexpr LinkCase kTightLinks[] = {
     {SymbolicRun::LinkModel::kRendezvous, kRoundSlices + 1, 2 * kRoundSlices, kRoundSlices},
     {SymbolicRun::LinkModel::kInPlace, kRoundSlices + 1, 2 * kRoundSlices, kRoundSlices},
     {SymbolicRun::LinkModel::kInPlace, 4, 8, 2},
+    {SymbolicRun::LinkModel::kMixed, kRoundSlices + 1, 2 * kRoundSlices + 1, kRoundSlices},
 };
+
+bool HasInPlace(const LinkCase& link) {
+  return link.model == SymbolicRun::LinkModel::kInPlace || link.model == SymbolicRun::LinkModel::kMixed;
+}
 
 TEST_P(ScheduleTest, RingFoldsEveryContributionOnceInTheDocumentedOrder) {
   ScheduleParams p;
@@ -107,7 +112,7 @@ TEST_P(ScheduleTest, RingFoldsEveryContributionOnceInTheDocumentedOrder) {
       p.channels = channels;
       for (size_t slice_elements : {1, 3}) {
         // The links change nothing in what slices hold, and channels do not wait for each other.
-        if (link.model == SymbolicRun::LinkModel::kInPlace && (slice_elements > 1 || channels > 1)) continue;
+        if (HasInPlace(link) && (slice_elements > 1 || channels > 1)) continue;
         p.slice_bytes = slice_elements * 4;
         // Empty, fewer elements than ranks, uneven chunks, one slice more or less than a round, several rounds.
         for (size_t count : {size_t{0}, size_t{1}, n - 1, n, n + 1, 4 * n * slice_elements - 1,
@@ -128,7 +133,7 @@ TEST_P(ScheduleTest, OneHopGivesTheSameFoldsAsTheRing) {
   p.nranks = GetParam();
   p.element_bytes = 8;
   for (const LinkCase& link : kTightLinks) {
-    if (link.model == SymbolicRun::LinkModel::kInPlace) continue;  // As kSlots.
+    if (HasInPlace(link)) continue;  // As kSlots.
     for (size_t count : {0, 1, 2, 7, 16, 17, 40}) {
       p.count = count;
       CheckAll(p, link);
@@ -161,6 +166,16 @@ TEST(ScheduleRuleTest, FewerSlotsThanTheRuleAsksForDeadlock) {
     SymbolicRun enough(p, link.model, link.round_slices + 1, link.window);
     EXPECT_EQ(enough.Run(false, 1), "");
   }
+}
+
+TEST(ScheduleRuleTest, TwoRoundsInFlightAreTooFewWhereKindsOfLinksMix) {
+  ScheduleParams p;
+  p.kind = CollectiveKind::kAllgather;
+  p.nranks = 4;
+  p.count = 64;
+  p.round_slices = kRoundSlices;
+  SymbolicRun run(p, SymbolicRun::LinkModel::kMixed, kRoundSlices + 1, 2 * kRoundSlices);
+  EXPECT_EQ(run.Run(false, 1), "deadlock");
 }
 
 TEST(ScheduleRuleTest, ChunksDifferByAtMostOneElementAndCoverTheBuffer) {

@@ -89,7 +89,7 @@ bool SymbolicRun::Receive(int rank, int channel, Flight* flight) {
   const Step& step = flight->step;
   const Link link{{step.recv_from, rank}, channel};
   Pipeline& pipeline = ranks_[rank].pipelines[channel];
-  const bool keeps_slot = model_ == LinkModel::kRendezvous && step.reduce && step.send_to >= 0;
+  const bool keeps_slot = IsRendezvous(step.recv_from) && step.reduce && step.send_to >= 0;
   if (keeps_slot && pipeline.held_slots >= static_cast<int>(slots_)) return false;
   std::deque<Slice>& queue = links_[link];
   if (queue.empty()) return false;
@@ -98,10 +98,12 @@ bool SymbolicRun::Receive(int rank, int channel, Flight* flight) {
   if (slice.chunk != step.chunk || slice.slice != step.slice) failure_ = "slices out of order";
   if (slice.count != step.count) failure_ = "ranks disagree about a count";
   if (slice.data.size() != step.bytes / params_.element_bytes) failure_ = "slice of another size";
-  if (model_ == LinkModel::kRendezvous) {
-    unsent_[link].front()->sent = true;
-    unsent_[link].pop_front();
+  if (IsRendezvous(step.recv_from)) {
+    Complete(link);
     if (keeps_slot) ++pipeline.held_slots;
+  } else {
+    for (const Lent& slot : lent_[link])
+      if (slot.ticket == slice.ticket) flight->arrived_in_place = slot.place != nullptr;
   }
   flight->ticket = slice.ticket;
   flight->arrival = std::move(slice.data);
@@ -111,13 +113,14 @@ bool SymbolicRun::Receive(int rank, int channel, Flight* flight) {
 
 // Where the receiver is to read what the step sends; null when it goes through a slot.
 const SymbolicRun::Element* SymbolicRun::PlaceOf(int rank, const Step& step) const {
-  if (model_ != LinkModel::kInPlace || params_.algorithm == Algorithm::kOneHop || step.bytes == 0) return nullptr;
+  const bool in_place = model_ == LinkModel::kInPlace || model_ == LinkModel::kMixed;
+  if (!in_place || params_.algorithm == Algorithm::kOneHop || step.bytes == 0) return nullptr;
   if (step.recv_from < 0) return &Input(rank)[step.input_offset / params_.element_bytes];
   return step.store ? &ranks_[rank].output[step.output_offset / params_.element_bytes] : nullptr;
 }
 
 void SymbolicRun::Post(int rank, const Link& link, Flight* flight) {
-  if (model_ == LinkModel::kRendezvous) {
+  if (IsRendezvous(rank)) {
     unsent_[link].push_back(flight);
     return;
   }
@@ -128,7 +131,7 @@ void SymbolicRun::Post(int rank, const Link& link, Flight* flight) {
 
 // The receiver has done its work, and needs the slice no more.
 void SymbolicRun::Release(const Link& link, const Flight& flight) {
-  if (model_ == LinkModel::kRendezvous) return;
+  if (IsRendezvous(link.first.first)) return;
   std::deque<Lent>& lent = lent_[link];
   for (Lent& slot : lent) {
     if (slot.ticket != flight.ticket) continue;
@@ -137,6 +140,15 @@ void SymbolicRun::Release(const Link& link, const Flight& flight) {
       failure_ = "data in place was overwritten before it was read";
   }
   Settle(&lent);
+}
+
+// Completes the first send of a rendezvous.
+void SymbolicRun::Complete(const Link& link) {
+  Flight* const flight = unsent_[link].front();
+  unsent_[link].pop_front();
+  flight->sent = true;
+  if (flight->takes_slot) --taken_[link];
+  if (flight->sends_arrival) Release({{flight->step.recv_from, link.first.first}, link.second}, *flight);
 }
 
 // Completes the sends that can be, in order, and frees their slots.
@@ -168,7 +180,13 @@ bool SymbolicRun::Execute(int rank, int channel, Flight* flight) {
   const Step& step = flight->step;
   Rank& self = ranks_[rank];
   const Link link{{rank, step.send_to}, channel};
-  if (step.send_to >= 0 && model_ != LinkModel::kRendezvous && lent_[link].size() >= slots_) return false;
+  if (step.send_to >= 0 && !IsRendezvous(rank) && lent_[link].size() >= slots_) return false;
+  if (step.send_to >= 0 && step.recv_from >= 0 && IsRendezvous(rank)) {
+    flight->takes_slot = step.reduce && !step.store && flight->arrived_in_place;
+    flight->sends_arrival = !flight->takes_slot && !(step.reduce && step.store);
+    if (flight->takes_slot && taken_[link] >= slots_) return false;
+    if (flight->takes_slot) ++taken_[link];
+  }
   if (step.kind == Step::Kind::kHold) {
     self.held[step.recv_from] = flight->arrival;
   } else if (step.kind == Step::Kind::kFold) {
@@ -188,7 +206,7 @@ bool SymbolicRun::Execute(int rank, int channel, Flight* flight) {
   flight->executed = true;
   flight->sent = step.send_to < 0;
   if (step.send_to >= 0) Post(rank, link, flight);
-  if (step.recv_from >= 0) Release({{step.recv_from, rank}, channel}, *flight);
+  if (step.recv_from >= 0 && !flight->sends_arrival) Release({{step.recv_from, rank}, channel}, *flight);
   return true;
 }
 
@@ -215,7 +233,7 @@ bool SymbolicRun::Advance(int rank, int channel) {
   }
   while (!pipeline.flights.empty() && pipeline.flights.front().executed && pipeline.flights.front().sent) {
     const Step& step = pipeline.flights.front().step;
-    if (model_ == LinkModel::kRendezvous && step.reduce && step.send_to >= 0) --pipeline.held_slots;
+    if (step.recv_from >= 0 && IsRendezvous(step.recv_from) && step.reduce && step.send_to >= 0) --pipeline.held_slots;
     pipeline.flights.pop_front();
     moved = true;
   }

@@ -1,17 +1,19 @@
 // SymbolicRun: executes the schedules of all ranks on values that record which contributions went into them, and in
 // which order.
 //
-// Three models of a link. Each asks for at least as much as the transports that it stands for:
+// Four models of the links. Each asks for at least as much as the transports that it stands for:
 //   kSlots       a send needs a free slot of the link, and completes at once; the slot is free again when the
-//   receiver's
-//                step has done its work (shared memory);
+//                receiver's step has done its work (shared memory);
 //   kInPlace     as kSlots, but data from the input or a stored output is read where it is: such a send completes only
 //                when the receiver's step has done its work. Sends of a link complete in order, and a slot is free only
 //                once its send has completed (shared memory, everything registered; the one-hop exchange does not send
 //                in place). As every send asks for what it would need either way, this stands for any mix of
 //                registered and other memory, too;
 //   kRendezvous  a send completes only when the receiver has posted the matching receive; a received slice that is to
-//                be forwarded holds a receive slot until its own send has completed (TCP without socket buffers).
+//                be forwarded holds a receive slot until its own send has completed (TCP without socket buffers);
+//   kMixed       kInPlace from even ranks, kRendezvous from odd ones (ranks of several hosts). What is sent on to a
+//                rendezvous is held where it arrived until it is sent; but the sum with data that arrived in place
+//                takes a send slot of the link.
 // Every rank keeps up to `window` steps in flight; receives and sends of a link direction keep their order. Steps leave
 // the window from its head, when they are done and their sends complete.
 #pragma once
@@ -29,7 +31,7 @@ namespace annulus {
 
 class SymbolicRun {
  public:
-  enum class LinkModel { kSlots, kInPlace, kRendezvous };
+  enum class LinkModel { kSlots, kInPlace, kRendezvous, kMixed };
   // One element: the ranks whose contributions it holds, in the order of the fold, e.g. "1 2 0 "; a '/' marks finish.
   // For kinds that only move data, where it was in its rank's input instead: "1:7 ".
   using Element = std::string;
@@ -60,6 +62,9 @@ class SymbolicRun {
     bool executed = false;  // Its data is in place; a send, if any, is posted.
     bool sent = false;
     uint64_t ticket = 0;  // Of the slice that arrived.
+    bool arrived_in_place = false;
+    bool sends_arrival = false;
+    bool takes_slot = false;  // Of a rendezvous.
     Buffer arrival;
   };
   // A send that occupies a slot.
@@ -87,6 +92,10 @@ class SymbolicRun {
   };
   using Link = std::pair<std::pair<int, int>, int>;  // ((from, to), channel)
 
+  // Of the links from that rank.
+  bool IsRendezvous(int from) const {
+    return model_ == LinkModel::kRendezvous || (model_ == LinkModel::kMixed && from % 2 == 1);
+  }
   void FillParts(int rank);
   void Fill(int rank, bool in_place);
   bool Advance(int rank, int channel);
@@ -95,6 +104,7 @@ class SymbolicRun {
   const Element* PlaceOf(int rank, const Step& step) const;
   void Post(int rank, const Link& link, Flight* flight);
   void Release(const Link& link, const Flight& flight);
+  void Complete(const Link& link);
   void Settle(std::deque<Lent>* lent);
   void Fold(int rank, const Step& step);
   const Buffer& Input(int rank) const;
@@ -110,8 +120,9 @@ class SymbolicRun {
   std::vector<Rank> ranks_;
   std::map<Link, std::deque<Slice>> links_;
   uint64_t next_ticket_ = 0;
-  std::map<Link, std::deque<Lent>> lent_;       // kSlots, kInPlace: occupied slots, in order.
-  std::map<Link, std::deque<Flight*>> unsent_;  // kRendezvous: posted sends, in order.
+  std::map<Link, std::deque<Lent>> lent_;       // Occupied slots, in order.
+  std::map<Link, std::deque<Flight*>> unsent_;  // Of a rendezvous: posted sends, in order.
+  std::map<Link, size_t> taken_;                // Of a rendezvous: send slots.
 };
 
 }  // namespace annulus
