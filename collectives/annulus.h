@@ -183,7 +183,9 @@ typedef struct annulus_memory {
   uint64_t work;       /* schedules and the state of what is under way */
   uint64_t requests;   /* of asynchronous calls, until they are freed */
   uint64_t total;      /* of the above */
-  uint64_t budget;     /* memory_bytes of the configuration, which total does not exceed; 0 = no limit */
+  uint64_t budget;     /* memory_bytes of the configuration, 0 = no limit. total stays below it: asynchronous calls
+                          beyond are refused with ANNULUS_OUT_OF_MEMORY. A blocking call that must wait for its turn
+                          adds one request for as long */
   uint64_t registered; /* this process's memory that annulus_mem_alloc and annulus_mem_register let peers read, for all
                           communicators together */
   uint64_t peers_mapped; /* that of peers which is mapped here: addresses only */
@@ -253,16 +255,19 @@ ANNULUS_API annulus_status_t annulus_comm_memory(const annulus_comm_t* comm, ann
 /* Buffers that are used again and again. Ranks of one host read each other's registered memory in place, which spares
  * the copy through staging slots, in every collective and message that is large enough to go in slices. Any mix of
  * registered and other buffers works, on any rank; results are the same. Registered memory belongs to the process, not
- * to a communicator. It must not be freed or deregistered while work uses it. From any thread. */
+ * to a communicator. It must not be freed or deregistered while work uses it. Each registration holds a file
+ * descriptor. A forked child shares the memory; what it frees or deregisters stays the parent's. A call that sends from
+ * registered memory returns when the peers have read it. From any thread. */
 
-/* Gives `bytes` of zeroed memory, aligned to a page, to be freed by annulus_mem_free. */
+/* Gives `bytes` of zeroed memory, aligned to a page, to be freed by annulus_mem_free, which refuses NULL. */
 ANNULUS_API annulus_status_t annulus_mem_alloc(size_t bytes, void** memory);
 ANNULUS_API annulus_status_t annulus_mem_free(void* memory);
 
-/* Registers the whole pages within memory that is there already; its address and content stay. Nobody may write it
- * meanwhile. Takes private anonymous mappings, as malloc makes for large blocks, and returns ANNULUS_UNSUPPORTED for
- * other memory, which works as well without. Deregister it, by the same address, before it is freed or resized; a
- * forked child shares it with its parent. The fork and threads of the caller must leave it alone during both calls. */
+/* Registers the whole pages within memory that is there already; its address and content stay. No thread may write it,
+ * and the process not fork, during this call and during annulus_mem_deregister, which undoes it and takes the same
+ * address. Takes private anonymous mappings, as mmap makes, and malloc for large blocks where it does not take them
+ * from its heap; returns ANNULUS_UNSUPPORTED for other memory, which can be used as well without. Must be undone before
+ * the memory is freed or resized: what comes to the same address later would be read where the old buffer was. */
 ANNULUS_API annulus_status_t annulus_mem_register(void* memory, size_t bytes);
 ANNULUS_API annulus_status_t annulus_mem_deregister(void* memory);
 

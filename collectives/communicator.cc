@@ -20,7 +20,14 @@ Status Communicator::Create(const Options& options, const Setup::GiveUp& give_up
   ANNULUS_RETURN_IF_ERROR(Validate(options));
   std::unique_ptr<Setup> setup;
   ANNULUS_RETURN_IF_ERROR(Setup::Establish(options, give_up, &setup));
-  communicator->reset(new Communicator(std::move(setup)));
+  std::unique_ptr<Communicator> made(new Communicator(std::move(setup)));
+  // What a peer asked for (more sockets than this rank) may take more than was planned.
+  const size_t needed = made->fixed_memory_.total();
+  if (options.memory_bytes > 0 && needed > static_cast<size_t>(options.memory_bytes)) {
+    return Status::Invalid("memory_bytes (ANNULUS_MEMORY_BYTES) is " + std::to_string(options.memory_bytes) +
+                           ", but the links that the ranks agreed on take " + std::to_string(needed) + " bytes");
+  }
+  *communicator = std::move(made);
   return Status();
 }
 

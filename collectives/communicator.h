@@ -124,8 +124,8 @@ class Communicator {
   bool InsideReduction() const { return driving_thread_ == std::this_thread::get_id(); }
   void RecordRefusal(const Status& status);
   size_t RequestBytes() const;
-  // Whether there is no room for another request; it is recorded then.
-  bool OverBudget(Code* code);
+  // Whether there is no room for such a request; it is recorded then.
+  bool OverBudget(const Arguments& arguments, Code* code);
   bool Refused(Code* code);
   // Refused, or called by a reduction function, which is an error of that call alone.
   bool MustNotStart(Code* code);

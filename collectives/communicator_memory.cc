@@ -33,14 +33,17 @@ size_t Communicator::RequestBytes() const {
   return bytes;
 }
 
-bool Communicator::OverBudget(Code* code) {
+bool Communicator::OverBudget(const Arguments& arguments, Code* code) {
   const size_t budget = static_cast<size_t>(setup_->options().memory_bytes);
   if (budget == 0) return false;
-  // In a group, its part of what the group will need.
-  const size_t segments =
-      group_open_ ? (group_.size() + 1) * static_cast<size_t>(nranks()) * Segments::kSegmentBytes : 0;
+  const size_t ranks = static_cast<size_t>(nranks());
+  size_t wanted = sizeof(Request);
+  if (HasVariableParts(arguments.kind)) wanted += 4 * ranks * sizeof(size_t);
+  // Fused, two calls of a group or more share a request and its chunks; the group has one as well.
+  const size_t fused = ranks * (Segments::kSegmentBytes + sizeof(Part) / 2) + sizeof(Request*) + sizeof(Request) / 2;
+  if (group_open_) wanted += (group_.size() + 1) * fused + sizeof(Request);
   const size_t held = fixed_memory_.total() + messages_.MemoryBytes() + RequestBytes();
-  if (held + sizeof(Request) + segments <= budget) return false;
+  if (held + wanted <= budget) return false;
   *code = Code::kOutOfMemory;
   RecordRefusal({*code, "one more request would exceed memory_bytes (ANNULUS_MEMORY_BYTES), " + std::to_string(budget) +
                             ": the communicator holds " + std::to_string(held) + " bytes, " +

@@ -47,7 +47,7 @@ Code Communicator::Submit(const Arguments& given, RequestHandle* request) {
   if (!valid.ok()) return Refuse(valid);
   std::lock_guard<std::mutex> lock(mu_);
   Code code = Code::kOk;
-  if (MustNotStart(&code) || OverBudget(&code)) return code;
+  if (MustNotStart(&code) || OverBudget(arguments, &code)) return code;
   if (!group_open_) {
     if (request == nullptr) {
       RecordRefusal(Status::Invalid("request is null, which is allowed in a group only"));

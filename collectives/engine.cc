@@ -54,6 +54,7 @@ Engine::Engine(int rank, int nranks, const PlanSettings& settings, const Links* 
       links_(links),
       monitor_(monitor),
       root_endpoint_(1),
+      express_(rank, nranks, links, HasMesh(nranks, settings)),
       input_parts_(nranks),
       output_parts_(nranks),
       round_ends_(nranks) {
@@ -131,6 +132,7 @@ void Engine::Start(const Call& call, const Buffers& buffers, Device* device) {
   const ScheduleParams params = Plan(call, buffers);
   work_.sends_in_place = params.algorithm != Algorithm::kOneHop;
   in_log_steps_ = params.algorithm == Algorithm::kLogSteps;
+  is_express_ = express_.Takes(params, work_);
   if (in_log_steps_) {
     endpoints_ = &log_exchange_->endpoints();
     log_exchange_->Start(&work_);
@@ -142,12 +144,16 @@ void Engine::Start(const Call& call, const Buffers& buffers, Device* device) {
     root_endpoint_[0] = links_->At(call.root, 0);
     endpoints_ = &root_endpoint_;
   }
+  if (is_express_) {
+    pipelines_left_ = 1;
+    return express_.Start(params, &work_);
+  }
   pipelines_left_ = static_cast<int>(pipelines_.size());
   for (int channel = 0; channel < settings_.channels; ++channel)
     pipelines_[channel].Start(Schedule(params, channel), &work_);
 }
 
-Status Engine::Progress(bool* moved) {
+Status Engine::ProgressLinks(bool* moved) {
   Status link_error;
   for (Endpoint* endpoint : *endpoints_) {
     Status status = endpoint->Progress(moved);
@@ -156,6 +162,22 @@ Status Engine::Progress(bool* moved) {
     // still need it: now what they posted there, later what they try to post.
     if (status.code() != Code::kPeerLost || WaitsFor(endpoint)) link_error = std::move(status);
   }
+  return link_error;
+}
+
+Status Engine::ProgressExpress(bool* moved) {
+  ANNULUS_RETURN_IF_ERROR(express_.Progress(moved));
+  if (express_.done()) {
+    pipelines_left_ = 0;
+    for (Endpoint* endpoint : *endpoints_) endpoint->Flush();
+    return Status();
+  }
+  return ProgressLinks(moved);
+}
+
+Status Engine::Progress(bool* moved) {
+  if (is_express_) return ProgressExpress(moved);
+  Status link_error = ProgressLinks(moved);
   Status status = AdvanceAll(moved);
   // A slice that breaks its link may also tell why: a mismatched call says more than "frame too long".
   if (status.code() == Code::kMismatch || link_error.ok()) link_error = std::move(status);
@@ -183,6 +205,7 @@ Status Engine::AdvanceAll(bool* moved) {
 
 bool Engine::WaitsFor(const Endpoint* endpoint) const {
   if (in_log_steps_) return log_exchange_->WaitsFor(endpoint);
+  if (is_express_) return express_.WaitsFor(endpoint);
   for (const Pipeline& pipeline : pipelines_) {
     if (pipeline.WaitsFor(endpoint)) return true;
   }
@@ -191,6 +214,7 @@ bool Engine::WaitsFor(const Endpoint* endpoint) const {
 
 int Engine::AwaitedPeer() const {
   if (in_log_steps_) return log_exchange_->AwaitedPeer();
+  if (is_express_) return express_.AwaitedPeer();
   for (const Pipeline& pipeline : pipelines_) {
     const int peer = pipeline.AwaitedPeer();
     if (peer >= 0) return peer;
@@ -204,7 +228,7 @@ bool Engine::WaitsForDevice() const {
 }
 
 bool Engine::Arm() {
-  if (WaitsForDevice()) return false;
+  if (!is_express_ && WaitsForDevice()) return false;
   bool armed = true;
   for (Endpoint* endpoint : *endpoints_) {
     if (endpoint->Arm()) continue;

@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "collectives/express.h"
 #include "collectives/log_exchange.h"
 #include "collectives/pipeline.h"
 #include "collectives/plan.h"
@@ -61,6 +62,8 @@ class Engine {
   bool WaitsFor(const Endpoint* endpoint) const;
   bool WaitsForDevice() const;
   Status AdvanceAll(bool* moved);
+  Status ProgressLinks(bool* moved);
+  Status ProgressExpress(bool* moved);
   ScheduleParams Plan(const Call& call, const Buffers& buffers);
   void FillParts(const Call& call, const Buffers& buffers);
 
@@ -78,6 +81,8 @@ class Engine {
   std::vector<Endpoint*> root_endpoint_;                        // To the root of the current collective.
   const std::vector<Endpoint*>* endpoints_ = &ring_endpoints_;  // Those of the current collective.
   int pipelines_left_ = 0;
+  Express express_;
+  bool is_express_ = false;        // In place of the pipelines.
   std::vector<Part> input_parts_;  // Of the current collective, by rank, when its kind has parts.
   std::vector<Part> output_parts_;
   std::vector<uint64_t> round_ends_;

@@ -1,5 +1,6 @@
 #include "collectives/memory_budget.h"
 
+#include <algorithm>
 #include <string>
 
 #include "collectives/engine.h"
@@ -7,8 +8,11 @@
 namespace annulus {
 namespace {
 
-// Of a link: rings, cells, buffers of frames. Shared memory takes 19 KiB, TCP 7 KiB for each socket.
-constexpr size_t kLinkBytes = 32 * 1024;
+// Of a link: rings, cells, buffers of frames. Shared memory takes 19 KiB, TCP 7 KiB for each socket, of which up to
+// kChosenSockets are chosen.
+constexpr size_t kLinkBytes = 16 * 1024;
+constexpr size_t kSocketBytes = 8 * 1024;
+constexpr int kChosenSockets = 2;
 constexpr size_t kPageBytes = 4096;
 
 size_t RoundUpToPage(size_t bytes) { return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes; }
@@ -23,29 +27,31 @@ constexpr Size kSizes[] = {{8, 256 * 1024}, {8, 128 * 1024}, {8, 64 * 1024},
 
 }  // namespace
 
-size_t MostMemory(int nranks, const PlanSettings& settings) {
+size_t MostMemory(int nranks, const PlanSettings& settings, int tcp_sockets) {
+  const size_t sockets = static_cast<size_t>(std::max(tcp_sockets, kChosenSockets));
   const size_t links = LinksNeeded(0, nranks, settings).size();
   const size_t slots = 2 * static_cast<size_t>(settings.slots) * RoundUpToPage(SlotBytes(settings));
   const size_t peers = static_cast<size_t>(nranks - 1);
   const size_t pipelines = static_cast<size_t>(settings.channels) + (HasMesh(nranks, settings) ? 2 * peers : 0);
   const size_t log_steps = nranks >= settings.log_ranks ? LogExchange::MemoryBytes(nranks, settings.small_bytes) : 0;
-  return sizeof(Engine) + log_steps + links * (slots + kLinkBytes) +
+  return sizeof(Engine) + log_steps + links * (slots + kLinkBytes + sockets * kSocketBytes) +
          pipelines * (Pipeline::MemoryBytes(WindowSteps(settings)) + 1024);
 }
 
-Status FitMemory(int nranks, size_t budget, PlanSettings* settings) {
+Status FitMemory(int nranks, size_t budget, int tcp_sockets, PlanSettings* settings) {
   if (budget == 0) return Status();
   PlanSettings fitted = *settings;
   for (const Size& size : kSizes) {
     if (size.slots > settings->slots || size.slice_bytes > settings->largest_slice_bytes) continue;
     fitted.slots = size.slots;
     fitted.largest_slice_bytes = size.slice_bytes;
-    if (MostMemory(nranks, fitted) > budget) continue;
+    if (MostMemory(nranks, fitted, tcp_sockets) > budget) continue;
     *settings = fitted;
     return Status();
   }
   return Status::Invalid("memory_bytes (ANNULUS_MEMORY_BYTES) is " + std::to_string(budget) + ", but " +
-                         std::to_string(nranks) + " ranks need at least " + std::to_string(MostMemory(nranks, fitted)) +
+                         std::to_string(nranks) + " ranks need at least " +
+                         std::to_string(MostMemory(nranks, fitted, tcp_sockets)) +
                          " bytes with these settings; fewer channels, smaller slices or a smaller ANNULUS_MESH_RANKS "
                          "need less");
 }

@@ -63,7 +63,9 @@ void Messages::Begin(Lane* lane) {
   work.device = config_.device;
   work.links = config_.links;
   work.monitor = config_.monitor;
-  work.sends_in_place = true;
+  // What the slots hold is sent without waiting for the receive, as users of blocking sends expect.
+  const size_t held = static_cast<size_t>(config_.plan.slots) * DirectSliceBytes(config_.plan);
+  work.sends_in_place = message.count * work.element_bytes > held;
   ScheduleParams params;
   params.kind = message.sends ? CollectiveKind::kSend : CollectiveKind::kRecv;
   params.algorithm = Algorithm::kMessage;

@@ -157,7 +157,7 @@ Status Pipeline::Relay(Flight* flight, Order* order, bool* moved) {
   if (flight->planned) {
     ANNULUS_RETURN_IF_ERROR(WorkOn(flight, moved));
     if (sends) ANNULUS_RETURN_IF_ERROR(Forward(flight, moved));
-    Retire(flight, moved);
+    ANNULUS_RETURN_IF_ERROR(Retire(flight, moved));
   }
   if (sends && !flight->send_posted) order->send_blocked = true;
   return Status();
@@ -332,22 +332,28 @@ Status Pipeline::SubmitFold(Flight* flight) {
   return Status();
 }
 
-void Pipeline::Retire(Flight* flight, bool* moved) {
+Status Pipeline::Retire(Flight* flight, bool* moved) {
   const bool worked = flight->worked == flight->step.bytes;
   const bool received = flight->recv == nullptr || flight->recv->code == Code::kOk;
   const bool sent = flight->target == nullptr || (flight->send_posted && flight->send.code == Code::kOk);
-  if (!worked || !received) return;
+  if (!worked || !received) return Status();
   const bool has_slot = flight->recv != nullptr && !Landed(*flight);
   if (has_slot && !flight->released && (!flight->sends_arrival || sent)) {
     flight->source->Release(flight->recv);
     flight->released = *moved = true;
+    if (flight->recv->code != Code::kOk) {
+      return {flight->recv->code,
+              "rank " + std::to_string(flight->step.recv_from) + " gave up while its memory was read in place",
+              flight->step.recv_from, 0};
+    }
   }
-  if (!sent) return;
+  if (!sent) return Status();
   flight->done = *moved = true;
-  if (flight->target == nullptr) return;
+  if (flight->target == nullptr) return Status();
   work_->monitor->Sent(flight->step.send_to, flight->step.bytes);
   if (const Nanoseconds now = TraceClock(); now != 0)
     TraceSlice(TraceEvent::Kind::kSent, flight->step, flight->step.send_to, flight->step.bytes, now);
+  return Status();
 }
 
 void Pipeline::TraceSlice(TraceEvent::Kind kind, const Step& step, int peer, size_t bytes, Nanoseconds begin) const {

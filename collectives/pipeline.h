@@ -131,7 +131,7 @@ class Pipeline {
   Status Forward(Flight* flight, bool* moved);
   Status Fold(Flight* flight, bool* moved);
   Status SubmitFold(Flight* flight);
-  void Retire(Flight* flight, bool* moved);
+  Status Retire(Flight* flight, bool* moved);
   void ReleaseHolds();
   bool UsesInput(const Flight& flight) const { return flight.recv == nullptr || flight.step.reduce; }
   // For the trace, when there is one: the time, else 0; and an event of that slice.

@@ -7,6 +7,8 @@ namespace annulus {
 void Segments::Assign(std::span<const Tensor> tensors, size_t element_bytes, int nranks) {
   segments_.clear();
   chunks_.clear();
+  segments_.reserve(tensors.size() * static_cast<size_t>(nranks));
+  chunks_.reserve(static_cast<size_t>(nranks));
   size_t elements = 0;
   for (int chunk = 0; chunk < nranks; ++chunk) {
     const size_t first = elements;

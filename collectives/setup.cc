@@ -59,7 +59,8 @@ Status Setup::Establish(const Options& options, const GiveUp& give_up, std::uniq
       static_cast<long long>(options.rank), static_cast<long long>(options.size), source.c_str());
   const Deadline deadline = DeadlineAfter(options.connect_timeout_ms * kMillisecond);
   std::unique_ptr<Setup> result(new Setup(options));
-  ANNULUS_RETURN_IF_ERROR(FitMemory(result->nranks(), static_cast<size_t>(options.memory_bytes), &result->plan_));
+  ANNULUS_RETURN_IF_ERROR(FitMemory(result->nranks(), static_cast<size_t>(options.memory_bytes),
+                                    static_cast<int>(options.tcp_sockets), &result->plan_));
   ANNULUS_RETURN_IF_ERROR(result->OpenTrace());
   result->ClaimBoard();
   if (options.size > 1) ANNULUS_RETURN_IF_ERROR(result->Meet(give_up, deadline));

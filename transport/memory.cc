@@ -59,14 +59,18 @@ Status MapFile(int fd, size_t bytes, std::byte** memory) {
   return Status();
 }
 
-// Peers drop their mappings when they next look; the memory itself is given back now.
-void GiveBack(const MemoryRegion& region) {
-  (void)fallocate(region.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(region.bytes));
-}
-
 }  // namespace
 
+MemoryRegion::MemoryRegion(uint64_t id, std::byte* begin, size_t bytes, int fd)
+    : id(id), begin(begin), bytes(bytes), fd(fd), maker_(getpid()) {}
+
 MemoryRegion::~MemoryRegion() { close(fd); }
+
+// Peers drop their mappings when they next look.
+void MemoryRegion::GiveBack() const {
+  if (getpid() != maker_) return;
+  (void)fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(bytes));
+}
 
 // Never destroyed: memory may be freed while the process ends.
 MemoryRegistry& MemoryRegistry::OfProcess() {
@@ -111,7 +115,7 @@ Status MemoryRegistry::Free(void* memory) {
   ANNULUS_RETURN_IF_ERROR(Drop(memory, true, &entry));
   entries_.erase(entry.region->begin);
   version_.fetch_add(1, std::memory_order_release);
-  GiveBack(*entry.region);
+  entry.region->GiveBack();
   munmap(entry.region->begin, entry.region->bytes);
   return Status();
 }
@@ -155,7 +159,7 @@ Status MemoryRegistry::Deregister(void* memory) {
   version_.fetch_add(1, std::memory_order_release);
   if (entry.region == nullptr) return Status();
   ANNULUS_RETURN_IF_ERROR(MovePagesBack(entry.region->begin, entry.region->bytes));
-  GiveBack(*entry.region);
+  entry.region->GiveBack();
   return Status();
 }
 

@@ -12,6 +12,8 @@
 // Threads: all functions may be called from any thread.
 #pragma once
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -27,7 +29,7 @@ namespace annulus {
 // Whole pages of this process that peers may map. The descriptor is the region's own.
 class MemoryRegion {
  public:
-  MemoryRegion(uint64_t id, std::byte* begin, size_t bytes, int fd) : id(id), begin(begin), bytes(bytes), fd(fd) {}
+  MemoryRegion(uint64_t id, std::byte* begin, size_t bytes, int fd);
   ~MemoryRegion();
   MemoryRegion(const MemoryRegion&) = delete;
   MemoryRegion& operator=(const MemoryRegion&) = delete;
@@ -36,10 +38,16 @@ class MemoryRegion {
     return data >= begin && size <= bytes && static_cast<size_t>(data - begin) <= bytes - size;
   }
 
+  // Gives the memory back now, whoever still maps it. Does nothing in a forked child: the memory is the parent's too.
+  void GiveBack() const;
+
   const uint64_t id;  // Never used again in this process.
   std::byte* const begin;
   const size_t bytes;
   const int fd;
+
+ private:
+  const pid_t maker_;
 };
 
 using MemoryRegions = std::vector<std::shared_ptr<const MemoryRegion>>;
@@ -56,7 +64,7 @@ class MemoryRegistry {
 
   // Makes the whole pages within [memory, memory + bytes) a region; nobody may write them meanwhile. The parts of pages
   // at both ends stay private. The memory must be a private anonymous mapping, as malloc makes for large blocks and not
-  // for small ones, and must be deregistered before it is freed, resized or forked.
+  // for small ones, and must be deregistered before it is freed or resized. A forked child shares it.
   // Errors: kInvalidArgument for null, no bytes or an overlap with what is registered; kUnsupported for other memory;
   // kOutOfMemory, kSystem. After an error the memory is as before.
   Status Register(void* memory, size_t bytes);

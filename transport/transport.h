@@ -52,6 +52,8 @@ struct Limits {
   bool lands_in_user_memory = false;
   // The peer of this endpoint is in the same memory domain, so waiting for it costs nanoseconds.
   bool shares_memory = false;
+  // Largest slice that SendShort takes; 0: not offered.
+  uint32_t short_bytes = 0;
 };
 
 // One outgoing slice. The poster fills the first group; it may raise `ready` up to `bytes` after posting, and an
@@ -78,7 +80,9 @@ struct Recv {
   uint32_t bytes = 0;
   uint32_t arrived = 0;
   std::byte* data = nullptr;  // == landing, or a slot that stays valid until Release.
-  bool read_only = false;     // `data` lies in registered memory of the peer's: not to be written.
+  // `data` lies in registered memory of the peer's: not to be written. Release makes `code` kPeerLost when the peer has
+  // given up meanwhile, and its user may have changed what was read.
+  bool read_only = false;
 
   Code code = Code::kOk;  // kInProgress from PostRecv to completion.
   Recv* next = nullptr;   // The endpoint's own.
@@ -127,6 +131,28 @@ class Endpoint {
   // Gives back the slot of a receive that completed with kOk. Required exactly once for each such receive whose
   // data != landing; releases may come in any order.
   virtual void Release(Recv* recv) = 0;
+
+  // The short way for tiny slices, where Limits::short_bytes offers it; posted and short ones keep one common order.
+  // SendShort sends a copy of `data`, of up to Limits::short_bytes, before it returns. Errors: would_block while sends
+  // are posted or there is no room.
+  virtual Status SendShort(const Tag& tag, const std::byte* data, uint32_t bytes) {
+    (void)tag, (void)data, (void)bytes;
+    return {Code::kUnsupported, "this link has no short way"};
+  }
+  // Sets *slice to the next slice, and returns true, if it is there whole and no receive is posted. It stays until
+  // TakeShort, which takes it; a receive that is posted instead gets it.
+  struct ShortSlice {
+    Tag tag;
+    const std::byte* data = nullptr;  // Null when it cannot be taken the short way.
+    uint32_t bytes = 0;
+  };
+  virtual bool PeekShort(ShortSlice* slice) {
+    (void)slice;
+    return false;
+  }
+  virtual void TakeShort() {}
+  // Wakes the peer, if it sleeps, for what was sent or taken the short way; Progress does so too.
+  virtual void Flush() {}
 
   // Moves what can be moved without blocking. Sets *moved to true when any request changed (never to false).
   // Returns the link's sticky error, OK otherwise.

@@ -131,21 +131,57 @@ TEST(MemoryBudgetTest, RequestsBeyondTheBudgetAreRefusedAndFreedOnesMakeRoom) {
   });
 }
 
+TEST(MemoryBudgetTest, AGroupsPartsAreCountedBeforeTheyAreMade) {
+  PlanSettings least;
+  least.slots = 4;
+  least.largest_slice_bytes = 16 * 1024;
+  ClusterConfig config;
+  config.nranks = 2;
+  config.memory_bytes = static_cast<int64_t>(MostMemory(2, least)) + 100000;
+  Cluster(config).Run([](annulus_comm_t* comm, int) {
+    std::vector<float> data(4 * 1000);
+    ASSERT_EQ(annulus_group_start(comm), ANNULUS_OK);
+    size_t calls = 0;
+    annulus_status_t status = ANNULUS_OK;
+    while (status == ANNULUS_OK && calls < 100) {  // Before either rank comes to its limit.
+      float* const at = data.data() + 4 * calls;
+      status = annulus_allreduce_async(comm, at, at, 4, ANNULUS_FLOAT32, ANNULUS_SUM, nullptr);
+      if (status == ANNULUS_OK) ++calls;
+    }
+    EXPECT_EQ(calls, 100u);
+    annulus_request_t* all = nullptr;
+    ASSERT_EQ(annulus_group_end(comm, &all), ANNULUS_OK);
+    const annulus_memory_t memory = Memory(comm);
+    EXPECT_LE(memory.total, memory.budget);
+    EXPECT_EQ(annulus_request_wait(all, -1), ANNULUS_OK);
+    EXPECT_EQ(annulus_request_free(all), ANNULUS_OK);
+  });
+}
+
+TEST(MemoryBudgetTest, MoreSocketsThanTheBudgetHasRoomForAreAnError) {
+  PlanSettings least;
+  least.slots = 4;
+  least.largest_slice_bytes = 16 * 1024;
+  EXPECT_GT(MostMemory(2, least, 16), MostMemory(2, least));
+  EXPECT_TRUE(FitMemory(2, MostMemory(2, least, 16), 16, &least).ok());
+  EXPECT_FALSE(FitMemory(2, MostMemory(2, least, 16) - 1, 16, &least).ok());
+}
+
 TEST(MemoryBudgetTest, SlotsShrinkStepByStepAndTooLittleIsAnError) {
   PlanSettings settings;
-  ASSERT_TRUE(FitMemory(8, 0, &settings).ok());
+  ASSERT_TRUE(FitMemory(8, 0, 0, &settings).ok());
   EXPECT_EQ(settings.slots, 8);
   size_t before = MostMemory(8, settings);
-  ASSERT_TRUE(FitMemory(8, before, &settings).ok());
+  ASSERT_TRUE(FitMemory(8, before, 0, &settings).ok());
   EXPECT_EQ(settings.largest_slice_bytes, kLargestSliceBytes);
   while (settings.slots > 4 || settings.largest_slice_bytes > 16 * 1024) {
     PlanSettings smaller = settings;
-    ASSERT_TRUE(FitMemory(8, before - 1, &smaller).ok());
+    ASSERT_TRUE(FitMemory(8, before - 1, 0, &smaller).ok());
     ASSERT_LT(MostMemory(8, smaller), before);
     before = MostMemory(8, smaller);
     settings = smaller;
   }
-  const Status status = FitMemory(8, before - 1, &settings);
+  const Status status = FitMemory(8, before - 1, 0, &settings);
   EXPECT_EQ(status.code(), Code::kInvalidArgument);
   EXPECT_NE(status.message().find(std::to_string(before)), std::string::npos) << status.ToString();
 }

@@ -255,19 +255,19 @@ def counters():
     assert annulus.counters()["collectives"] > 1
 
 def registered_memory():
-    assert annulus.world().memory()["peers_mapped"] == 0
+    assert annulus.memory()["peers_mapped"] == 0
     array = annulus.empty((300, 1000), np.float32)
     assert array.shape == (300, 1000) and array.dtype == np.float32 and not array.any()
     assert annulus.empty(0).size == 0 and annulus.empty((), np.int64).shape == ()
     array += RANK + 1
     annulus.allreduce(array, out=array)
     same(array, np.full((300, 1000), SIZE * (SIZE + 1) / 2), array.dtype)
-    memory = annulus.world().memory()
+    memory = annulus.memory()
     assert memory["registered"] >= array.nbytes and (SIZE == 1) == (memory["peers_mapped"] == 0), memory
     assert memory["total"] == sum(memory[part] for part in ("staging", "links", "work", "requests")), memory
     annulus.barrier()
     del array
-    assert annulus.world().memory()["registered"] < memory["registered"]
+    assert annulus.memory()["registered"] < memory["registered"]
 
 
 for each in DTYPES:

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <memory>
@@ -169,6 +171,28 @@ TEST(MemoryTest, WrongCallsAreRefused) {
   refused(Registry().Free(data + kPage), "is not what mem_alloc returned");
   ASSERT_TRUE(Registry().Free(memory).ok());
   refused(Registry().Free(memory), "is not what mem_alloc returned");
+}
+
+TEST(MemoryTest, WhatAForkedChildFreesStaysTheParents) {
+  void* allocated = nullptr;
+  ASSERT_TRUE(Registry().Allocate(4 * kPage, &allocated).ok());
+  Private memory(4 * kPage);
+  Fill(memory.data(), 4 * kPage);
+  Fill(static_cast<std::byte*>(allocated), 4 * kPage);
+  ASSERT_TRUE(Registry().Register(memory.data(), 4 * kPage).ok());
+  const pid_t child = fork();
+  if (child == 0) {
+    const bool fine = Registry().Free(allocated).ok() && Registry().Deregister(memory.data()).ok() &&
+                      IsFilled(memory.data(), 4 * kPage);
+    _exit(fine ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_TRUE(IsFilled(static_cast<std::byte*>(allocated), 4 * kPage));
+  EXPECT_TRUE(IsFilled(memory.data(), 4 * kPage));
+  EXPECT_TRUE(Registry().Free(allocated).ok());
+  EXPECT_TRUE(Registry().Deregister(memory.data()).ok());
 }
 
 TEST(MemoryTest, ThreadsMayComeAndGo) {

@@ -185,15 +185,85 @@ TEST_F(ShmRegionsTest, FreedMemoryIsForgottenOnceNobodyReadsIt) {
   EXPECT_TRUE(Progress(0).ok());
 }
 
-TEST_F(ShmRegionsTest, DataInPlaceSurvivesTheSendersEnd) {
-  std::memset(data(), 0x42, kSlotBytes);
-  Recv* recv = Expect();
+TEST(ShmOwnRegionsTest, ThePeerIsToldOfNoMoreThanItTakes) {
+  size_t shared = 0;
+  size_t forgotten = 0;
+  ShmOwnRegions regions([&](const ShmNotice& notice, int fd) {
+    EXPECT_EQ(fd >= 0, notice.kind == ShmNotice::kShares);
+    ++(notice.kind == ShmNotice::kShares ? shared : forgotten);
+    return true;
+  });
+  // Many regions would need as many descriptors, so the same few come and go.
+  constexpr size_t kAtOnce = 64;
+  ShmPlace place;
+  for (size_t round = 0; round < 2 * kShmMostRegions / kAtOnce; ++round) {
+    void* memory[kAtOnce];
+    for (void*& each : memory) {
+      ASSERT_TRUE(Registry().Allocate(1, &each).ok());
+      ASSERT_TRUE(regions.Find(static_cast<std::byte*>(each), 1, &place));
+    }
+    for (void* each : memory) ASSERT_TRUE(Registry().Free(each).ok());
+  }
+  EXPECT_FALSE(regions.Find(nullptr, 1, &place));
+  EXPECT_EQ(shared, 2 * kShmMostRegions);
+  EXPECT_EQ(forgotten, shared);
+}
+
+TEST(ShmOwnRegionsTest, WhatCannotBeToldIsNotSentInPlace) {
+  bool has_room = false;
+  ShmOwnRegions regions([&](const ShmNotice&, int) { return has_room; });
+  void* memory = nullptr;
+  ShmPlace place;
+  ASSERT_TRUE(Registry().Allocate(100, &memory).ok());
+  EXPECT_FALSE(regions.Find(static_cast<std::byte*>(memory), 100, &place));
+  has_room = true;
+  EXPECT_TRUE(regions.Find(static_cast<std::byte*>(memory), 100, &place));
+  ASSERT_TRUE(Registry().Free(memory).ok());
+}
+
+// The sender's user has the memory back, and may have changed it before it was read.
+TEST_F(ShmRegionsTest, DataOfASenderThatGaveUpIsNotTrusted) {
+  Recv* before = Expect();
+  Recv* after = Expect();
+  Post(data(), kSlotBytes);
   Send* send = Post(data(), kSlotBytes);
+  EXPECT_TRUE(Progress(1).ok());
+  ASSERT_EQ(after->code, Code::kOk);
+  pair_.end(1).Release(before);
+  EXPECT_EQ(before->code, Code::kOk);
   pair_.end(0).Close();
   EXPECT_EQ(send->code, Code::kAborted);
+  volatile std::byte still_mapped = after->data[kSlotBytes - 1];
+  (void)still_mapped;
+  pair_.end(1).Release(after);
+  EXPECT_EQ(after->code, Code::kPeerLost);
+}
+
+TEST_F(ShmRegionsTest, DataOfAKilledSenderIsTrusted) {
+  std::memset(data(), 0x42, kSlotBytes);
+  Recv* recv = Expect();
+  Post(data(), kSlotBytes);
   EXPECT_TRUE(Progress(1).ok());
   ASSERT_EQ(recv->code, Code::kOk);
   EXPECT_EQ(recv->data[kSlotBytes - 1], std::byte{0x42});
+  pair_.end(1).Release(recv);  // Nobody said farewell.
+  EXPECT_EQ(recv->code, Code::kOk);
+}
+
+TEST_F(ShmRegionsTest, ManyNoticesBeforeTheOneThatMattersAreRead) {
+  std::vector<void*> others(200);
+  for (void*& each : others) {
+    ASSERT_TRUE(Registry().Allocate(kSlotBytes, &each).ok());
+    ASSERT_TRUE(pair_.end(0).SendsFrom(static_cast<std::byte*>(each), kSlotBytes));
+    Rounds();
+  }
+  ASSERT_TRUE(SpinUntil([&] { return pair_.end(1).Memory().mapped == others.size() * kSlotBytes; }));
+  for (void* each : others) ASSERT_TRUE(Registry().Free(each).ok());
+  Recv* recv = Expect();
+  Post(data(), kSlotBytes);  // Tells of all those, and of this one.
+  EXPECT_TRUE(Progress(1).ok());
+  EXPECT_EQ(recv->code, Code::kOk);
+  EXPECT_TRUE(SpinUntil([&] { return pair_.end(1).Memory().mapped == kBytes; }));
   pair_.end(1).Release(recv);
 }
 

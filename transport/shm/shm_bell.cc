@@ -94,6 +94,7 @@ bool ShmBell::Drain(ShmPeerRegions* regions) {
     if (received < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
     if (received == 0) return false;
     const int file = FileOf(&message);
+    if ((message.msg_flags & MSG_CTRUNC) != 0) regions->MissFile();
     regions->Feed(bytes, static_cast<size_t>(received), file);
     // A message with a file ends a read.
     if (received < static_cast<ssize_t>(sizeof(bytes)) && file < 0) return true;

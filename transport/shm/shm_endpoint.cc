@@ -23,12 +23,13 @@ ShmEndpoint::ShmEndpoint(std::shared_ptr<ShmSegment> segment, int rank, int peer
       bell_(std::move(socket), segment_->end(SideOf(rank, peer)), segment_->end(SideOf(peer, rank))),
       own_regions_([this](const ShmNotice& notice, int fd) { return bell_.Send(notice, fd); }),
       sender_(segment_->direction(SideOf(rank, peer)), &own_regions_),
-      receiver_(segment_->direction(SideOf(peer, rank)), &peer_regions_, [this] { ReadSocket(); }),
+      receiver_(segment_->direction(SideOf(peer, rank)), &peer_regions_, [this] { return ReadSocket(); }),
       peer_end_(segment_->end(SideOf(peer, rank))),
       own_end_(segment_->end(SideOf(rank, peer))) {
   limits_.slot_bytes = segment_->layout().slot_bytes;
   limits_.send_slots = limits_.recv_slots = static_cast<int>(segment_->layout().slots);
   limits_.shares_memory = true;
+  limits_.short_bytes = static_cast<uint32_t>(limits_.slot_bytes);
 }
 
 std::string ShmEndpoint::PeerText() const {
@@ -73,6 +74,14 @@ Status ShmEndpoint::PostSend(Send* send) {
   return Status();
 }
 
+Status ShmEndpoint::SendShort(const Tag& tag, const std::byte* data, uint32_t bytes) {
+  if (ended_) return status_;
+  short_blocked_ = !sender_.PublishShort(tag, data, bytes, &fault_);
+  if (short_blocked_) return Status::WouldBlock();
+  bell_due_ = true;
+  return Status();
+}
+
 Status ShmEndpoint::PostRecv(Recv* recv) {
   if (ended_) return status_;
   return receiver_.Post(recv) ? Status() : Status::WouldBlock();
@@ -80,6 +89,12 @@ Status ShmEndpoint::PostRecv(Recv* recv) {
 
 void ShmEndpoint::Release(Recv* recv) {
   const bool in_place = recv->read_only;
+  if (in_place) {
+    // A sender that gives up says so before its user gets the memory back, so whoever has read what the user wrote
+    // afterwards sees that here: the reader's half of a sequence lock. Before the return: with that the sender is done.
+    std::atomic_thread_fence(std::memory_order_acquire);
+    if (peer_end_->farewell.load(std::memory_order_relaxed) != 0) recv->code = Code::kPeerLost;
+  }
   bell_due_ |= receiver_.Release(recv);
   // The sender's work may end with this, and this end's too: then nothing would ring later.
   if (in_place && !ended_) RingIfDue();
@@ -108,9 +123,9 @@ Status ShmEndpoint::Progress(bool* moved) {
   return status_;
 }
 
-void ShmEndpoint::ReadSocket() {
+bool ShmEndpoint::ReadSocket() {
   if (!bell_.Drain(&peer_regions_)) peer_gone_ = true;
-  peer_regions_.TakeFault(&fault_);
+  return !peer_regions_.TakeFault(&fault_) && !peer_gone_ && bell_.rung();
 }
 
 bool ShmEndpoint::LookDue() {
@@ -129,6 +144,8 @@ void ShmEndpoint::RingIfDue() {
 
 bool ShmEndpoint::HasWork() {
   const bool returned = sender_.TakeReturns(&fault_);
+  if (short_blocked_ && sender_.HasRoomForShort(&fault_)) return true;
+  if (awaits_short_ && receiver_.HasSlice()) return true;
   return returned || receiver_.HasWork() || sender_.HasWork(&fault_) || fault_.field != nullptr || Drained();
 }
 
@@ -153,13 +170,19 @@ void ShmEndpoint::Close() {
 void ShmEndpoint::End(Status status, Code farewell) {
   ended_ = true;
   status_ = std::move(status);
+  own_end_->farewell.store(1 + static_cast<uint32_t>(farewell), std::memory_order_release);
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // Before the memory of sends in place is changed, see Release.
   sender_.FailAll(status_.code());
   receiver_.FailAll(status_.code());
-  own_end_->farewell.store(1 + static_cast<uint32_t>(farewell), std::memory_order_release);
   bell_.Shut();
 }
 
 Status ShmEndpoint::Broken() const {
+  if (fault_.os_errno != 0) {
+    Status refused =
+        Status::System("shared memory: " + std::string(fault_.field) + " of " + PeerText(), fault_.os_errno);
+    return {refused.code(), refused.message(), peer_, fault_.os_errno};
+  }
   return {Code::kProtocol,
           "shared memory: field '" + std::string(fault_.field) + "' from " + PeerText() + " is " +
               std::to_string(fault_.value) + ", which is not allowed (limit " + std::to_string(fault_.limit) + ")",

@@ -36,6 +36,13 @@ class ShmEndpoint final : public Endpoint {
   Status PostSend(Send* send) override;
   Status PostRecv(Recv* recv) override;
   void Release(Recv* recv) override;
+  Status SendShort(const Tag& tag, const std::byte* data, uint32_t bytes) override;
+  bool PeekShort(ShortSlice* slice) override {
+    awaits_short_ = !ended_ && !receiver_.PeekShort(slice, &fault_);
+    return !ended_ && !awaits_short_;
+  }
+  void TakeShort() override { receiver_.TakeShort(&bell_due_); }
+  void Flush() override { RingIfDue(); }
   Status Progress(bool* moved) override;
   bool Arm() override;
   void Close() override;
@@ -43,7 +50,8 @@ class ShmEndpoint final : public Endpoint {
  private:
   bool HasWork();
   void RingIfDue();
-  void ReadSocket();
+  // Returns whether there may be more to read.
+  bool ReadSocket();
   // Whether a spinning owner should see whether the peer still lives.
   bool LookDue();
   // The peer is gone, and all that it sent has been delivered.
@@ -64,7 +72,9 @@ class ShmEndpoint final : public Endpoint {
   ShmReceiver receiver_;
   const ShmEnd* const peer_end_;
   ShmEnd* const own_end_;
-  bool bell_due_ = false;  // A ring was changed since the last look at whether the peer sleeps.
+  bool bell_due_ = false;       // A ring was changed since the last look at whether the peer sleeps.
+  bool awaits_short_ = false;   // Somebody peeks for a slice in vain,
+  bool short_blocked_ = false;  // or wants to send one.
   bool peer_gone_ = false;
   bool ended_ = false;
   uint32_t idle_rounds_ = 0;

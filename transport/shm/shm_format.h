@@ -103,11 +103,12 @@ struct ShmDirection {
   size_t slot_stride = 0;
 };
 
-// A word of the peer's that cannot be; the endpoint makes a Status of it.
+// A word of the peer's that cannot be, or what this process cannot do; the endpoint makes a Status of it.
 struct ShmFault {
   const char* field = nullptr;  // Null: all is well.
   uint64_t value = 0;
   uint64_t limit = 0;
+  int os_errno = 0;  // Not 0: the operating system refused what `field` says.
 };
 
 }  // namespace annulus

@@ -7,7 +7,7 @@
 
 namespace annulus {
 
-ShmReceiver::ShmReceiver(const ShmDirection& shared, ShmPeerRegions* regions, std::function<void()> read_notices)
+ShmReceiver::ShmReceiver(const ShmDirection& shared, ShmPeerRegions* regions, std::function<bool()> read_notices)
     : shared_(shared),
       regions_(regions),
       read_notices_(std::move(read_notices)),
@@ -39,6 +39,38 @@ bool ShmReceiver::Advance(bool* freed, ShmFault* fault) {
     any = true;
   }
   return any;
+}
+
+bool ShmReceiver::PeekShort(Endpoint::ShortSlice* slice, ShmFault* fault) {
+  if (!HasSlice() || first_ != nullptr) return false;
+  const ShmDescriptor& descriptor = Next();
+  const uint32_t word = descriptor.slot.load(std::memory_order_relaxed);
+  slice->bytes = descriptor.bytes.load(std::memory_order_relaxed);
+  const bool is_inline = word == kShmInline;
+  peeked_ = word;
+  if (Ticket() != taken_ + 1) {
+    *fault = {"ticket", Ticket(), taken_ + 1};
+  } else if (slice->bytes > (is_inline ? ShmDescriptor::kPayloadBytes : shared_.slot_bytes)) {
+    *fault = {"bytes", slice->bytes, is_inline ? ShmDescriptor::kPayloadBytes : shared_.slot_bytes};
+  } else if (!is_inline && ((word & ~kShmInPlace) >= shared_.num_slots || held_[word & ~kShmInPlace])) {
+    *fault = {"slot", word, shared_.num_slots};
+  }
+  if (fault->field != nullptr) return false;
+  std::memcpy(slice->tag.words.data(), descriptor.tag, sizeof(descriptor.tag));
+  slice->data = nullptr;
+  if (is_inline) {
+    slice->data = descriptor.payload;
+  } else if (word < shared_.num_slots) {
+    slice->data = shared_.slots + word * shared_.slot_stride;
+  }
+  return true;
+}
+
+void ShmReceiver::TakeShort(bool* told) {
+  Consume(told);
+  if (peeked_ == kShmInline) return;
+  ReturnSlot(peeked_);
+  *told = true;
 }
 
 bool ShmReceiver::Take(ShmFault* fault) {
@@ -81,8 +113,9 @@ bool ShmReceiver::FillInPlace(Recv* recv, const ShmDescriptor& descriptor, uint3
   ShmPlace place;
   std::memcpy(&place, descriptor.payload, sizeof(place));
   const std::byte* data = regions_->Hold(place, recv->bytes);
-  if (data == nullptr) {
-    read_notices_();  // The notice was sent before the descriptor.
+  // The notice was sent before the descriptor, but many others may come before it.
+  for (bool more = true; data == nullptr && more;) {
+    more = read_notices_();
     data = regions_->Hold(place, recv->bytes);
   }
   if (data == nullptr) {
@@ -141,10 +174,14 @@ bool ShmReceiver::Release(Recv* recv) {
   ANNULUS_CHECK(index < shared_.num_slots && held_[index]);
   held_[index] = false;
   if ((recv->cookie & kInPlace) != 0) regions_->Release(regions_held_[index]);
-  const uint64_t word = (++returned_ << 32) | index;
+  ReturnSlot(index);
+  return true;
+}
+
+void ShmReceiver::ReturnSlot(uint32_t slot) {
+  const uint64_t word = (++returned_ << 32) | slot;
   // Releases what this end read of the slot: the sender writes it only after it has seen the return.
   shared_.returns[(returned_ - 1) & (shared_.return_entries - 1)].store(word, std::memory_order_release);
-  return true;
 }
 
 void ShmReceiver::FailAll(Code code) {

@@ -21,8 +21,9 @@ namespace annulus {
 
 class ShmReceiver {
  public:
-  // `regions` outlives the receiver. `read_notices` makes it know of all that the peer has told so far.
-  ShmReceiver(const ShmDirection& shared, ShmPeerRegions* regions, std::function<void()> read_notices);
+  // `regions` outlives the receiver. `read_notices` makes it know of some of what the peer has told so far, and
+  // returns whether there may be more.
+  ShmReceiver(const ShmDirection& shared, ShmPeerRegions* regions, std::function<bool()> read_notices);
 
   // Queues `recv`. False: as many as there are slots are posted or held.
   bool Post(Recv* recv);
@@ -35,6 +36,11 @@ class ShmReceiver {
   bool HasSlice() const { return Ticket() != stale_ticket(); }
   bool HasWork() const { return first_ != nullptr && HasSlice(); }
   bool idle() const { return first_ == nullptr; }
+
+  // The next slice, if it is there and no receive is posted. It stays until TakeShort.
+  bool PeekShort(Endpoint::ShortSlice* slice, ShmFault* fault);
+  // Takes what PeekShort found. Sets *told when the sender was told of room.
+  void TakeShort(bool* told);
 
   // Gives back what `recv` holds; whether that was a shared slot, which the sender may wait for.
   bool Release(Recv* recv);
@@ -61,14 +67,16 @@ class ShmReceiver {
   void Fill(Recv* recv, const ShmDescriptor& descriptor, uint32_t slot);
   bool FillInPlace(Recv* recv, const ShmDescriptor& descriptor, uint32_t slot, ShmFault* fault);
   void Consume(bool* freed);
+  void ReturnSlot(uint32_t slot);
   void Pop(Code code);
 
   const ShmDirection shared_;
   ShmPeerRegions* const regions_;
-  const std::function<void()> read_notices_;
+  const std::function<bool()> read_notices_;
   uint64_t taken_ = 0;             // Slices taken out of the ring.
   uint64_t consumed_told_ = 0;     // How many of them the sender knows of.
   uint64_t returned_ = 0;          // Slots returned.
+  uint32_t peeked_ = 0;            // The slot of the slice that PeekShort found, or kShmInline.
   uint32_t in_use_ = 0;            // Receives posted or held.
   std::unique_ptr<Cell[]> cells_;  // As many as there are slots.
   std::vector<uint32_t> free_cells_;

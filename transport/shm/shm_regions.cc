@@ -16,30 +16,39 @@ namespace annulus {
 bool ShmOwnRegions::Find(const std::byte* data, size_t bytes, ShmPlace* place) {
   if (version_ != MemoryRegistry::OfProcess().version() || !to_forget_.empty()) Refresh();
   for (Known& known : known_) {
-    const MemoryRegion& region = *known.region;
-    if (!region.Contains(data, bytes)) continue;
-    if (!known.told) known.told = send_({ShmNotice::kShares, region.id, region.bytes}, region.fd);
-    *place = {region.id, static_cast<uint64_t>(data - region.begin)};
+    const bool within =
+        data >= known.begin && bytes <= known.bytes && static_cast<size_t>(data - known.begin) <= known.bytes - bytes;
+    if (!within) continue;
+    if (!known.told) known.told = Tell(known);
+    *place = {known.id, static_cast<uint64_t>(data - known.begin)};
     return known.told;
   }
   return false;
 }
 
+bool ShmOwnRegions::Tell(const Known& known) {
+  const std::shared_ptr<const MemoryRegion> region = known.region.lock();
+  if (region == nullptr || at_peer_ == kShmMostRegions || known.bytes > kShmMostRegionBytes) return false;
+  const bool told = send_({ShmNotice::kShares, known.id, known.bytes}, region->fd);
+  if (told) ++at_peer_;
+  return told;
+}
+
 void ShmOwnRegions::Refresh() {
   MemoryRegistry& registry = MemoryRegistry::OfProcess();
   version_ = registry.version();  // First: what comes or goes after it is seen next time.
+  const auto with_id = [](uint64_t id) { return [id](const Known& known) { return known.id == id; }; };
   std::vector<Known> now;
-  for (std::shared_ptr<const MemoryRegion>& region : registry.Regions()) {
-    const auto same = [&](const Known& known) { return known.region->id == region->id; };
-    const bool told = std::any_of(known_.begin(), known_.end(), [&](const Known& k) { return same(k) && k.told; });
-    now.push_back({std::move(region), told});
+  for (const std::shared_ptr<const MemoryRegion>& region : registry.Regions()) {
+    const auto before = std::find_if(known_.begin(), known_.end(), with_id(region->id));
+    const bool told = before != known_.end() && before->told;
+    now.push_back({region, region->id, region->begin, region->bytes, told});
   }
   for (const Known& known : known_) {
-    const auto same = [&](const Known& other) { return other.region->id == known.region->id; };
-    if (known.told && std::none_of(now.begin(), now.end(), same)) to_forget_.push_back(known.region->id);
+    if (known.told && std::none_of(now.begin(), now.end(), with_id(known.id))) to_forget_.push_back(known.id);
   }
   known_ = std::move(now);
-  std::erase_if(to_forget_, [this](uint64_t id) { return send_({ShmNotice::kForgets, id, 0}, -1); });
+  at_peer_ -= std::erase_if(to_forget_, [this](uint64_t id) { return send_({ShmNotice::kForgets, id, 0}, -1); });
 }
 
 ShmPeerRegions::~ShmPeerRegions() {
@@ -47,8 +56,8 @@ ShmPeerRegions::~ShmPeerRegions() {
   if (file_ >= 0) close(file_);
 }
 
-void ShmPeerRegions::Fault(const char* field, uint64_t value, uint64_t limit) {
-  if (fault_.field == nullptr) fault_ = {field, value, limit};
+void ShmPeerRegions::Fault(const ShmFault& fault) {
+  if (fault_.field == nullptr) fault_ = fault;
 }
 
 bool ShmPeerRegions::TakeFault(ShmFault* fault) {
@@ -59,7 +68,7 @@ bool ShmPeerRegions::TakeFault(ShmFault* fault) {
 
 void ShmPeerRegions::Feed(const char* data, size_t bytes, int fd) {
   if (fd >= 0 && file_ >= 0) {
-    Fault("memory files without a notice", 2, 1);
+    Fault({"memory files without a notice", 2, 1, 0});
     close(fd);
   } else if (fd >= 0) {
     file_ = fd;
@@ -86,14 +95,14 @@ void ShmPeerRegions::Feed(const char* data, size_t bytes, int fd) {
 void ShmPeerRegions::Take(const ShmNotice& notice) {
   if (notice.kind == ShmNotice::kShares) return Share(notice);
   Region* const region = Find(notice.region);
-  if (notice.kind != ShmNotice::kForgets) return Fault("kind of a notice", notice.kind, ShmNotice::kShares);
-  if (region == nullptr) return Fault("region to forget", notice.region, 0);
+  if (notice.kind != ShmNotice::kForgets) return Fault({"kind of a notice", notice.kind, ShmNotice::kShares, 0});
+  if (region == nullptr) return Fault({"region to forget", notice.region, 0, 0});
   region->forgotten = true;
   if (region->holds == 0) Unmap(region);
 }
 
 void ShmPeerRegions::Share(const ShmNotice& notice) {
-  if (file_ < 0) return Fault("memory files with a notice", 0, 1);
+  if (file_ < 0) return Fault({"memory files with a notice", 0, 1, 0});
   const int fd = file_;
   file_ = -1;
   struct stat file;
@@ -101,14 +110,15 @@ void ShmPeerRegions::Share(const ShmNotice& notice) {
   const bool sound = fstat(fd, &file) == 0 && S_ISREG(file.st_mode) && seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
   void* base = MAP_FAILED;
   if (!sound) {
-    Fault("seals of a registered region's file", static_cast<uint64_t>(std::max(seals, 0)), F_SEAL_SHRINK);
-  } else if (notice.bytes == 0 || notice.bytes > kMostBytes || static_cast<uint64_t>(file.st_size) != notice.bytes) {
-    Fault("bytes of a registered region", notice.bytes, static_cast<uint64_t>(file.st_size));
-  } else if (regions_.size() == kMostRegions || Find(notice.region) != nullptr) {
-    Fault("registered region", notice.region, kMostRegions);
+    Fault({"seals of a registered region's file", static_cast<uint64_t>(std::max(seals, 0)), F_SEAL_SHRINK, 0});
+  } else if (notice.bytes == 0 || notice.bytes > kShmMostRegionBytes ||
+             static_cast<uint64_t>(file.st_size) != notice.bytes) {
+    Fault({"bytes of a registered region", notice.bytes, static_cast<uint64_t>(file.st_size), 0});
+  } else if (regions_.size() == kShmMostRegions || Find(notice.region) != nullptr) {
+    Fault({"registered region", notice.region, kShmMostRegions, 0});
   } else {
     base = mmap(nullptr, notice.bytes, PROT_READ, MAP_SHARED | MAP_NORESERVE, fd, 0);
-    if (base == MAP_FAILED) Fault("bytes of a registered region, which cannot be mapped", notice.bytes, 0);
+    if (base == MAP_FAILED) Fault({"mapping registered memory", notice.bytes, 0, errno});
   }
   close(fd);
   if (base == MAP_FAILED) return;

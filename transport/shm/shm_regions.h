@@ -4,6 +4,8 @@
 // Threads: as the endpoint, but for ShmPeerRegions::mapped_bytes().
 #pragma once
 
+#include <errno.h>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -14,6 +16,10 @@
 #include "transport/shm/shm_format.h"
 
 namespace annulus {
+
+// Bounds on what one end of a link makes the other map: regions beyond them are staged.
+constexpr size_t kShmMostRegions = 4096;
+constexpr uint64_t kShmMostRegionBytes = uint64_t{1} << 46;
 
 // What this end lets the peer read in place.
 class ShmOwnRegions {
@@ -28,26 +34,28 @@ class ShmOwnRegions {
   bool Find(const std::byte* data, size_t bytes, ShmPlace* place);
 
  private:
+  // Does not keep the region, and its descriptor, alive.
   struct Known {
-    std::shared_ptr<const MemoryRegion> region;
+    std::weak_ptr<const MemoryRegion> region;
+    uint64_t id = 0;
+    const std::byte* begin = nullptr;
+    size_t bytes = 0;
     bool told = false;
   };
 
   void Refresh();
+  bool Tell(const Known& known);
 
   const SendNotice send_;
   uint64_t version_ = 0;  // Of the registry, when last looked at.
   std::vector<Known> known_;
   std::vector<uint64_t> to_forget_;  // The peer still has to be told.
+  size_t at_peer_ = 0;               // Regions that the peer was told of and not to forget.
 };
 
 // What of the peer's memory is mapped here, for reading only.
 class ShmPeerRegions {
  public:
-  // Bounds on what a peer may ask this process to map.
-  static constexpr size_t kMostRegions = 4096;
-  static constexpr uint64_t kMostBytes = uint64_t{1} << 46;
-
   ShmPeerRegions() = default;
   ~ShmPeerRegions();
   ShmPeerRegions(const ShmPeerRegions&) = delete;
@@ -56,6 +64,8 @@ class ShmPeerRegions {
   // Takes what came over the socket, and the file that came with it or -1, which belongs to it then. Faults are kept
   // for TakeFault.
   void Feed(const char* data, size_t bytes, int fd);
+  // A file did not arrive, because this process has no descriptor left.
+  void MissFile() { Fault({"taking the file of registered memory", 0, 0, EMFILE}); }
   bool TakeFault(ShmFault* fault);
 
   // The memory behind `place`, null when it is not known or not so large. Each success holds the region until Release.
@@ -77,7 +87,7 @@ class ShmPeerRegions {
   void Share(const ShmNotice& notice);
   Region* Find(uint64_t id);
   void Unmap(Region* region);
-  void Fault(const char* field, uint64_t value, uint64_t limit);
+  void Fault(const ShmFault& fault);
 
   std::vector<Region> regions_;
   char partial_[sizeof(ShmNotice)];  // A notice of which not all has come.

@@ -90,6 +90,22 @@ Status ShmSender::Post(Send* send, ShmFault* fault) {
   return Status();
 }
 
+bool ShmSender::PublishShort(const Tag& tag, const std::byte* data, uint32_t bytes, ShmFault* fault) {
+  if (first_ != nullptr || !HasRoom(fault)) return false;
+  if (bytes <= ShmDescriptor::kPayloadBytes) {
+    if (bytes > 0) std::memcpy(NextDescriptor().payload, data, bytes);
+    Announce(tag, kShmInline, bytes);
+    return true;
+  }
+  std::byte* const slot = Acquire(fault);
+  if (slot == nullptr) return false;
+  std::memcpy(slot, data, bytes);
+  const uint32_t index = static_cast<uint32_t>(static_cast<size_t>(slot - shared_.slots) / shared_.slot_stride);
+  slots_[index].state = State::kAtPeer;
+  Announce(tag, index, bytes);
+  return true;
+}
+
 bool ShmSender::Publish(ShmFault* fault) {
   bool any = false;
   while (unpublished_ != nullptr && unpublished_->ready == unpublished_->bytes && HasRoom(fault)) {
@@ -101,22 +117,26 @@ bool ShmSender::Publish(ShmFault* fault) {
 }
 
 void ShmSender::PublishOne(Send* send) {
-  ShmDescriptor& descriptor = shared_.ring[(next_ticket_ - 1) & (shared_.ring_entries - 1)];
   uint32_t word = static_cast<uint32_t>(send->cookie);
   Slot& slot = slots_[word];
   if (slot.state == State::kInPlace) {
-    std::memcpy(descriptor.payload, &slot.place, sizeof(slot.place));
+    std::memcpy(NextDescriptor().payload, &slot.place, sizeof(slot.place));
     word |= kShmInPlace;
   } else if (send->bytes <= ShmDescriptor::kPayloadBytes) {
-    std::memcpy(descriptor.payload, send->data, send->bytes);
+    std::memcpy(NextDescriptor().payload, send->data, send->bytes);
     word = kShmInline;
   } else {
     slot.state = State::kAtPeer;
     send->cookie = 0;
   }
-  std::memcpy(descriptor.tag, send->tag.words.data(), sizeof(descriptor.tag));
+  Announce(send->tag, word, send->bytes);
+}
+
+void ShmSender::Announce(const Tag& tag, uint32_t word, uint32_t bytes) {
+  ShmDescriptor& descriptor = NextDescriptor();
+  std::memcpy(descriptor.tag, tag.words.data(), sizeof(descriptor.tag));
   descriptor.slot.store(word, std::memory_order_relaxed);
-  descriptor.bytes.store(send->bytes, std::memory_order_relaxed);
+  descriptor.bytes.store(bytes, std::memory_order_relaxed);
   // Releases the slot's content and the descriptor's; the receiver acquires it.
   descriptor.ticket.store(next_ticket_++, std::memory_order_release);
 }

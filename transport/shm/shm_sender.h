@@ -44,6 +44,11 @@ class ShmSender {
   // slot.
   Status Post(Send* send, ShmFault* fault);
 
+  // Publishes a slice at once, from a copy: inside its descriptor or in a slot. False while others wait or there is no
+  // room.
+  bool PublishShort(const Tag& tag, const std::byte* data, uint32_t bytes, ShmFault* fault);
+  bool HasRoomForShort(ShmFault* fault) { return first_ == nullptr && HasRoom(fault) && !free_.empty(); }
+
   // Publishes what has become ready and has room; whether there was anything.
   bool Publish(ShmFault* fault);
 
@@ -72,6 +77,7 @@ class ShmSender {
   };
 
   uint64_t published() const { return next_ticket_ - 1; }
+  ShmDescriptor& NextDescriptor() const { return shared_.ring[published() & (shared_.ring_entries - 1)]; }
   // In Send::cookie, with the slot's index: the slot is still this send's.
   static constexpr uint64_t kTied = uint64_t{1} << 32;
 
@@ -80,6 +86,7 @@ class ShmSender {
   bool IsRead(const Send& send) const;
   bool HasRoom(ShmFault* fault);
   void PublishOne(Send* send);
+  void Announce(const Tag& tag, uint32_t word, uint32_t bytes);
   void Free(uint32_t slot);
   void Pop(Code code);
 

@@ -26,8 +26,8 @@ __all__ = [
     "Timeout", "abort", "allgather", "allgather_async", "allgatherv", "allgatherv_async", "allreduce",
     "allreduce_async", "allreduce_group", "allreduce_group_async", "alltoall", "alltoall_async", "alltoallv",
     "alltoallv_async", "barrier", "barrier_async", "broadcast", "broadcast_async", "counters", "empty", "finalize",
-    "gather", "gather_async", "gatherv", "gatherv_async", "init", "is_initialized", "local_rank", "local_size", "premul_sum",
-    "rank", "recv", "recv_async", "reduce", "reduce_async", "reduce_scatter", "reduce_scatter_async",
+    "gather", "gather_async", "gatherv", "gatherv_async", "init", "is_initialized", "local_rank", "local_size", "memory",
+    "premul_sum", "rank", "recv", "recv_async", "reduce", "reduce_async", "reduce_scatter", "reduce_scatter_async",
     "reduce_scatterv", "reduce_scatterv_async", "reduction", "scatter", "scatter_async", "scatterv", "scatterv_async",
     "send", "send_async", "size", "world",
 ]
@@ -81,6 +81,10 @@ def local_size() -> int:
 
 def counters() -> Dict[str, int]:
     return world().counters()
+
+
+def memory() -> Dict[str, int]:
+    return world().memory()
 
 
 def abort() -> None:

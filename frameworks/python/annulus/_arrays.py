@@ -41,7 +41,7 @@ def empty(shape: Union[int, Sequence[int]], dtype: Any = numpy.float32) -> Array
     """An array of zeros in registered memory, which ranks of one host read in place: for what is reduced again and again.
     Freed with its last view."""
     kind = numpy.dtype(dtype)
-    extents = (shape,) if isinstance(shape, int) else tuple(shape)
+    extents = tuple(shape) if isinstance(shape, Sequence) else (operator.index(shape),)
     size = kind.itemsize
     for extent in extents:
         size *= extent
