@@ -31,8 +31,8 @@
 extern "C" {
 #endif
 
-#define ANNULUS_VERSION_MAJOR 0
-#define ANNULUS_VERSION_MINOR 1
+#define ANNULUS_VERSION_MAJOR 1
+#define ANNULUS_VERSION_MINOR 0
 #define ANNULUS_VERSION_PATCH 0
 
 /* Outcomes. Numbers are never reused. */
