@@ -263,7 +263,9 @@ def registered_memory():
     annulus.allreduce(array, out=array)
     same(array, np.full((300, 1000), SIZE * (SIZE + 1) / 2), array.dtype)
     memory = annulus.memory()
-    assert memory["registered"] >= array.nbytes and (SIZE == 1) == (memory["peers_mapped"] == 0), memory
+    assert memory["registered"] >= array.nbytes and memory["registered"] % 4096 == 0, memory
+    if annulus.counters()["shm_sent_bytes"] > 0:
+        assert memory["peers_mapped"] > 0, memory
     assert memory["total"] == sum(memory[part] for part in ("staging", "links", "work", "requests")), memory
     annulus.barrier()
     del array
