@@ -146,7 +146,7 @@ typedef struct annulus_error {
 typedef struct annulus_counters {
   size_t struct_bytes;         /* sizeof(annulus_counters_t), set by the caller */
   uint64_t collectives;        /* finished well, those that annulus_comm_split makes included */
-  uint64_t collectives_failed; /* begun or queued, then ended by a failure; refused calls count nowhere */
+  uint64_t collectives_failed; /* begun, queued or in a group, then ended by a failure; refused calls count nowhere */
   uint64_t messages;           /* sent or received well */
   uint64_t messages_failed;    /* likewise */
   uint64_t data_bytes;         /* in this rank's send buffers, of what finished well */
@@ -218,8 +218,9 @@ ANNULUS_API annulus_status_t annulus_comm_create(const annulus_config_t* config,
 
 /* Forms new communicators out of the ranks of `comm`, all of which must call it: ranks with equal `colour` share one,
  * ranked by (key, rank in comm). A negative colour takes no part further and gets NULL. The new communicator has the
- * settings of `comm` and lives on its own: either may be destroyed first. Blocks up to twice timeout_ms and then
- * connect_timeout_ms. After a failure annulus_last_error_message tells why; one that concerns `comm` is its error too.
+ * settings of `comm` and lives on its own: either may be destroyed first. Blocks up to twice timeout_ms, then
+ * connect_timeout_ms, and 2 s more until a failure has its verdict. After a failure annulus_last_error_message tells
+ * why; one that concerns `comm` is its error too.
  */
 ANNULUS_API annulus_status_t annulus_comm_split(annulus_comm_t* comm, int colour, int key, annulus_comm_t** newcomm);
 
