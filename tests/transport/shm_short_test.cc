@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 
+#include <algorithm>
 #include <cstring>
 #include <deque>
 #include <string>
@@ -44,7 +45,8 @@ class ShmShortTest : public ::testing::Test {
     EXPECT_EQ(slice.tag, TagOf(number));
     ASSERT_EQ(slice.bytes, bytes);
     ASSERT_NE(slice.data, nullptr);
-    EXPECT_EQ(std::memcmp(slice.data, Data(number, bytes).data(), bytes), 0);
+    const std::vector<std::byte> expected = Data(number, bytes);
+    EXPECT_TRUE(std::equal(expected.begin(), expected.end(), slice.data));
     end(1).TakeShort();
   }
 

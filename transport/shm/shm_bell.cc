@@ -2,38 +2,13 @@
 
 #include <errno.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
-#include <cstring>
 #include <utility>
+
+#include "transport/shm/shm_file_message.h"
 
 namespace annulus {
 namespace {
-
-// Room for one descriptor; the kernel never joins the files of two messages.
-struct Attachment {
-  alignas(cmsghdr) char bytes[CMSG_SPACE(sizeof(int))] = {};
-};
-
-msghdr MessageOf(iovec* data, Attachment* attachment) {
-  msghdr message = {};
-  message.msg_iov = data;
-  message.msg_iovlen = 1;
-  message.msg_control = attachment->bytes;
-  message.msg_controllen = CMSG_LEN(sizeof(int));
-  return message;
-}
-
-// The file that came with a message, or -1.
-int FileOf(msghdr* message) {
-  const cmsghdr* const header = CMSG_FIRSTHDR(message);
-  int fd = -1;
-  if (header != nullptr && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS &&
-      header->cmsg_len == CMSG_LEN(sizeof(int))) {
-    std::memcpy(&fd, CMSG_DATA(header), sizeof(fd));
-  }
-  return fd;
-}
 
 // A flood of bells and notices is read in turns.
 constexpr int kReadsPerDrain = 16;
@@ -65,38 +40,22 @@ void ShmBell::Wait() {
 }
 
 bool ShmBell::Send(const ShmNotice& notice, int fd) {
-  iovec data{const_cast<ShmNotice*>(&notice), sizeof(notice)};
-  Attachment attachment;
-  msghdr message = MessageOf(&data, &attachment);
-  if (fd < 0) {
-    message.msg_control = nullptr;
-    message.msg_controllen = 0;
-  } else {
-    cmsghdr* const header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int));
-    std::memcpy(CMSG_DATA(header), &fd, sizeof(fd));
-  }
   // So small a message is sent whole or not at all.
-  return sendmsg(socket_.native_handle(), &message, MSG_DONTWAIT | MSG_NOSIGNAL) == sizeof(notice);
+  return SendWithFile(socket_.native_handle(), &notice, sizeof(notice), fd) == sizeof(notice);
 }
 
 bool ShmBell::Drain(ShmPeerRegions* regions) {
   state_->rung = false;
   for (int reads = 0; reads < kReadsPerDrain; ++reads) {
     char bytes[64];
-    iovec data{bytes, sizeof(bytes)};
-    Attachment attachment;
-    msghdr message = MessageOf(&data, &attachment);
-    const ssize_t received = recvmsg(socket_.native_handle(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    int file = -1;
+    bool lost = false;
+    const ssize_t received = ReceiveWithFile(socket_.native_handle(), bytes, sizeof(bytes), &file, &lost);
     if (received < 0 && errno == EINTR) continue;
     if (received < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
     if (received == 0) return false;
-    const int file = FileOf(&message);
-    if ((message.msg_flags & MSG_CTRUNC) != 0) regions->MissFile();
+    if (lost) regions->MissFile();
     regions->Feed(bytes, static_cast<size_t>(received), file);
-    // A message with a file ends a read.
     if (received < static_cast<ssize_t>(sizeof(bytes)) && file < 0) return true;
   }
   state_->rung = true;  // There may be more.

@@ -7,6 +7,8 @@
 #include <cstring>
 #include <string>
 
+#include "transport/shm/shm_file_message.h"
+
 namespace annulus {
 namespace {
 
@@ -15,38 +17,13 @@ constexpr char kMappedByte = 'M';
 
 bool NothingYet(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
 
-struct Attachment {
-  alignas(cmsghdr) char bytes[CMSG_SPACE(sizeof(int))] = {};
-};
-
-// CMSG_LEN, as CMSG_SPACE has room for a second descriptor: the kernel drops what does not fit, and says so.
-
-msghdr MessageOf(iovec* data, Attachment* attachment) {
-  msghdr message = {};
-  message.msg_iov = data;
-  message.msg_iovlen = 1;
-  message.msg_control = attachment->bytes;
-  message.msg_controllen = CMSG_LEN(sizeof(int));
-  return message;
-}
-
 }  // namespace
 
 Status ShmHandover::Start(int slots, size_t slot_bytes) {
   if (!creates_) return Status();
   ANNULUS_RETURN_IF_ERROR(ShmSegment::Create(slots, slot_bytes, &segment_));
-  char byte = kFileByte;
-  iovec data{&byte, 1};
-  Attachment attachment;
-  msghdr message = MessageOf(&data, &attachment);
-  cmsghdr* const header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof(int));
-  const int fd = segment_->fd();
-  std::memcpy(CMSG_DATA(header), &fd, sizeof(fd));
   // The first byte that this side sends: it fits.
-  if (sendmsg(socket_->native_handle(), &message, MSG_DONTWAIT | MSG_NOSIGNAL) != 1) {
+  if (SendWithFile(socket_->native_handle(), &kFileByte, 1, segment_->fd()) != 1) {
     return Lost("sending the memory file", errno);
   }
   segment_->CloseFd();
@@ -82,18 +59,12 @@ Status ShmHandover::Continue() {
 // Leaves *fd at -1 when nothing is there yet.
 Status ShmHandover::ReceiveFile(int* fd) {
   char byte = 0;
-  iovec data{&byte, 1};
-  Attachment attachment;
-  msghdr message = MessageOf(&data, &attachment);
-  const ssize_t received = recvmsg(socket_->native_handle(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  bool lost = false;
+  const ssize_t received = ReceiveWithFile(socket_->native_handle(), &byte, 1, fd, &lost);
   if (received < 0 && NothingYet(errno)) return Status();
   if (received <= 0) return Lost("waiting for the memory file", received < 0 ? errno : 0);
-  const cmsghdr* const header = CMSG_FIRSTHDR(&message);
-  const bool has_file = header != nullptr && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS &&
-                        header->cmsg_len == CMSG_LEN(sizeof(int));
-  if (has_file) std::memcpy(fd, CMSG_DATA(header), sizeof(*fd));
-  if (has_file && byte == kFileByte && (message.msg_flags & MSG_CTRUNC) == 0) return Status();
-  if (has_file) close(*fd);
+  if (*fd >= 0 && byte == kFileByte && !lost) return Status();
+  if (*fd >= 0) close(*fd);
   *fd = -1;
   return Refuse("no memory file where one belongs");
 }

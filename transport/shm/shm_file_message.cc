@@ -1,0 +1,61 @@
+#include "transport/shm/shm_file_message.h"
+
+#include <sys/socket.h>
+
+#include <cstring>
+
+namespace annulus {
+namespace {
+
+// Room for one descriptor, in a form that the kernel takes. CMSG_SPACE may have room for a second one; CMSG_LEN, which
+// is what the kernel is told, has not: it drops what does not fit, and says so.
+struct Attachment {
+  alignas(cmsghdr) char bytes[CMSG_SPACE(sizeof(int))] = {};
+};
+
+msghdr MessageOf(iovec* data, Attachment* attachment) {
+  msghdr message = {};
+  message.msg_iov = data;
+  message.msg_iovlen = 1;
+  message.msg_control = attachment->bytes;
+  message.msg_controllen = CMSG_LEN(sizeof(int));
+  return message;
+}
+
+}  // namespace
+
+ssize_t SendWithFile(int socket, const void* data, size_t bytes, int fd) {
+  iovec part{const_cast<void*>(data), bytes};
+  Attachment attachment;
+  msghdr message = MessageOf(&part, &attachment);
+  if (fd < 0) {
+    message.msg_control = nullptr;
+    message.msg_controllen = 0;
+  } else {
+    cmsghdr* const header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(header), &fd, sizeof(fd));
+  }
+  return sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+ssize_t ReceiveWithFile(int socket, void* data, size_t bytes, int* fd, bool* lost) {
+  *fd = -1;
+  *lost = false;
+  iovec part{data, bytes};
+  Attachment attachment;
+  msghdr message = MessageOf(&part, &attachment);
+  const ssize_t received = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  if (received < 0) return received;
+  const cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  if (header != nullptr && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS &&
+      header->cmsg_len == CMSG_LEN(sizeof(int))) {
+    std::memcpy(fd, CMSG_DATA(header), sizeof(*fd));
+  }
+  *lost = (message.msg_flags & MSG_CTRUNC) != 0;
+  return received;
+}
+
+}  // namespace annulus
