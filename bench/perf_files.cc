@@ -31,6 +31,7 @@ Json ConfigJson(const Options& options) {
           {"warmup", options.warmup},
           {"seconds", options.seconds},
           {"async_calls", options.async_calls},
+          {"local_register", options.local_register},
           {"check", options.check},
           {"collectives", Names(options.kinds, KindName)},
           {"types", Names(options.types, TypeName)},

@@ -61,6 +61,7 @@ class Table final : public Report {
             "alltoall, 1 for the others.\n"
          << "# lim% = the limit's time / time; gather and scatter have none. #wrong = wrong elements on all ranks ("
          << (options.check ? "all are compared, without tolerance" : "not checked: -c 0") << ").\n";
+    if (options.local_register) out_ << "# buffers in registered memory\n";
     if (options.async_calls > 1) out_ << "# " << options.async_calls << " asynchronous calls in flight at once\n";
   }
 

@@ -199,8 +199,7 @@ ANNULUS_API const char* annulus_version(void);
 /* Returns the status's name, such as "peer lost". */
 ANNULUS_API const char* annulus_status_string(annulus_status_t status);
 
-/* Returns the message of the calling thread's latest failed call that had no communicator to keep it, or that misused a
- * request; "" if none. */
+/* Returns the message of the calling thread's latest failed call, "" if none. */
 ANNULUS_API const char* annulus_last_error_message(void);
 
 /* Returns an element's size in bytes, 0 for an unknown type. */
@@ -309,7 +308,9 @@ ANNULUS_API annulus_status_t annulus_reduce_scatter(annulus_comm_t* comm, const 
 ANNULUS_API annulus_status_t annulus_allgather(annulus_comm_t* comm, const void* sendbuf, void* recvbuf,
                                                size_t sendcount, annulus_type_t type);
 
-/* Every rank's recvbuf gets the root's sendbuf. sendbuf is read on the root only. In place: sendbuf == recvbuf. */
+/* Every rank's recvbuf gets the root's sendbuf. sendbuf is read on the root only. In place: sendbuf == recvbuf. As in
+ * scatter and gather, nobody waits for a rank that only sends: when ranks disagree on the root, some or all may return
+ * ANNULUS_OK, and the next call that brings them together reports it. */
 ANNULUS_API annulus_status_t annulus_broadcast(annulus_comm_t* comm, const void* sendbuf, void* recvbuf, size_t count,
                                                annulus_type_t type, int root);
 

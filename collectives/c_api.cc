@@ -23,6 +23,7 @@ using annulus::RequestHandle;
 using annulus::RequestTable;
 using annulus::Status;
 using annulus::c_api::Guarded;
+using annulus::c_api::Outcome;
 using annulus::c_api::Reject;
 using annulus::c_api::ToC;
 using annulus::c_api::Unwrap;
@@ -60,7 +61,7 @@ template <class Call>
 annulus_status_t WithOwner(annulus_request_t* request, Call call) {
   Communicator* const owner = RequestTable::OfProcess().OwnerOf(Unwrap(request));
   const Status status = owner != nullptr ? call(owner) : RequestTable::OfProcess().WhyNot(Unwrap(request));
-  return status.code() == Code::kInvalidArgument ? Reject(status) : ToC(status.code());
+  return status.code() == Code::kInvalidArgument || owner == nullptr ? Reject(status) : Outcome(owner, status.code());
 }
 
 }  // namespace
@@ -68,6 +69,11 @@ annulus_status_t WithOwner(annulus_request_t* request, Call call) {
 annulus_status_t annulus::c_api::Reject(const Status& status) {
   t_last_error = status.message();
   return ToC(status.code());
+}
+
+annulus_status_t annulus::c_api::Outcome(Communicator* comm, Code code) {
+  if (code != Code::kOk && code != Code::kInProgress) t_last_error = comm->LastError().verdict.message;
+  return ToC(code);
 }
 
 const char* annulus::c_api::LastMessage() { return t_last_error.c_str(); }
@@ -181,12 +187,12 @@ annulus_status_t annulus_comm_last_error(const annulus_comm_t* comm, annulus_err
 
 annulus_status_t annulus_comm_set_priority(annulus_comm_t* comm, int priority) {
   if (comm == nullptr) return Reject(Status::Invalid("comm is null"));
-  return Guarded([&] { return ToC(Unwrap(comm)->SetPriority(priority)); });
+  return Guarded([&] { return Outcome(Unwrap(comm), Unwrap(comm)->SetPriority(priority)); });
 }
 
 annulus_status_t annulus_group_start(annulus_comm_t* comm) {
   if (comm == nullptr) return Reject(Status::Invalid("comm is null"));
-  return Guarded([&] { return ToC(Unwrap(comm)->GroupStart()); });
+  return Guarded([&] { return Outcome(Unwrap(comm), Unwrap(comm)->GroupStart()); });
 }
 
 annulus_status_t annulus_group_end(annulus_comm_t* comm, annulus_request_t** request) {
@@ -195,7 +201,7 @@ annulus_status_t annulus_group_end(annulus_comm_t* comm, annulus_request_t** req
     RequestHandle all = 0;
     const Code code = Unwrap(comm)->GroupEnd(request != nullptr ? &all : nullptr);
     if (code == Code::kOk && request != nullptr) *request = Wrap(all);
-    return ToC(code);
+    return Outcome(Unwrap(comm), code);
   });
 }
 

@@ -20,6 +20,9 @@ annulus_status_t Reject(const Status& status);
 
 const char* LastMessage();
 
+// The status of a call on `comm`. What the communicator says of a failure is kept for annulus_last_error_message too.
+annulus_status_t Outcome(Communicator* comm, Code code);
+
 // Calls `function`; what it throws becomes a status, for no exception leaves the C API.
 template <class Function>
 annulus_status_t Guarded(Function function) {

@@ -14,8 +14,8 @@ using annulus::ReduceOp;
 using annulus::RequestHandle;
 using annulus::Status;
 using annulus::c_api::Guarded;
+using annulus::c_api::Outcome;
 using annulus::c_api::Reject;
-using annulus::c_api::ToC;
 using annulus::c_api::Unwrap;
 using annulus::c_api::Wrap;
 
@@ -54,7 +54,7 @@ Arguments WithLayouts(Arguments arguments, const Layout& send, const Layout& rec
 
 annulus_status_t Run(annulus_comm_t* comm, const Arguments& arguments) {
   if (comm == nullptr) return Reject(Status::Invalid("comm is null"));
-  return Guarded([&] { return ToC(Unwrap(comm)->Run(arguments)); });
+  return Guarded([&] { return Outcome(Unwrap(comm), Unwrap(comm)->Run(arguments)); });
 }
 
 annulus_status_t Submit(annulus_comm_t* comm, const Arguments& arguments, annulus_request_t** request) {
@@ -63,7 +63,7 @@ annulus_status_t Submit(annulus_comm_t* comm, const Arguments& arguments, annulu
     RequestHandle queued = 0;
     const Code code = Unwrap(comm)->Submit(arguments, request != nullptr ? &queued : nullptr);
     if (code == Code::kOk && request != nullptr) *request = Wrap(queued);
-    return ToC(code);
+    return Outcome(Unwrap(comm), code);
   });
 }
 

@@ -9,8 +9,8 @@ using annulus::CustomReduction;
 using annulus::Operations;
 using annulus::Status;
 using annulus::c_api::Guarded;
+using annulus::c_api::Outcome;
 using annulus::c_api::Reject;
-using annulus::c_api::ToC;
 using annulus::c_api::Unwrap;
 
 // Lets `create` make an operation of `comm`, and gives its number to the caller.
@@ -23,7 +23,7 @@ annulus_status_t Make(annulus_comm_t* comm, annulus_op_t* op, Create create) {
       return op != nullptr ? create(operations, &number) : Status::Invalid("op is null");
     });
     if (code == annulus::Code::kOk) *op = static_cast<annulus_op_t>(number);
-    return ToC(code);
+    return Outcome(Unwrap(comm), code);
   });
 }
 
@@ -41,6 +41,7 @@ annulus_status_t annulus_op_create(annulus_comm_t* comm, annulus_reduce_fn fn, v
 annulus_status_t annulus_op_destroy(annulus_comm_t* comm, annulus_op_t op) {
   if (comm == nullptr) return Reject(Status::Invalid("comm is null"));
   return Guarded([&] {
-    return ToC(Unwrap(comm)->ChangeOperations([&](Operations* operations) { return operations->Destroy(op); }));
+    return Outcome(Unwrap(comm),
+                   Unwrap(comm)->ChangeOperations([&](Operations* operations) { return operations->Destroy(op); }));
   });
 }

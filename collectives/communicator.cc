@@ -89,6 +89,9 @@ void Communicator::RecordRefusal(const Status& status) {
   record.verdict.message = status.message();
   record.verdict.os_errno = status.os_errno();
   record.verdict.advice = "Correct the call; nothing was sent and the communicator stays usable.";
+  if (status.code() == Code::kOutOfMemory)
+    record.verdict.advice =
+        "Wait for requests and free them, or raise ANNULUS_MEMORY_BYTES, and call again on this rank.";
   if (status.code() == Code::kSystem) record.verdict.advice = "Free resources and call again; nothing was sent.";
   refusals_.push_back(std::move(record));
   if (refusals_.size() > kKeptRefusals) refusals_.pop_front();

@@ -125,7 +125,8 @@ void Writer::Collective(const TraceEvent& event, bool unfinished) {
 void Writer::Message(const TraceEvent& event) {
   const bool sends = event.call.kind == CollectiveKind::kSend;
   const std::string name = (sends ? "send to rank " : "receive from rank ") + Number(event.peer);
-  const std::string id = ",\"id\":" + Quoted(Number(Track(0)) + "-" + (sends ? "to-" : "from-") + Number(event.peer));
+  const std::string id = ",\"id\":" + Quoted(Number(owner_.process_rank) + "-" + Number(Track(0)) + "-" +
+                                             (sends ? "to-" : "from-") + Number(event.peer));
   const int track = 1 + owner_.channels;
   Put(name, "message", "b", track, event.begin, id, CallArguments(event));
   Put(name, "message", "e", track, event.begin + event.took, id, "");

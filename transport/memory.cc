@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <string>
 
@@ -16,8 +17,14 @@ namespace {
 
 constexpr size_t kHugePageBytes = 2 << 20;
 
+std::string AddressText(const void* memory) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%#lx", static_cast<unsigned long>(reinterpret_cast<uintptr_t>(memory)));
+  return text;
+}
+
 std::string Describe(const void* memory, size_t bytes) {
-  return std::to_string(bytes) + " bytes at " + std::to_string(reinterpret_cast<uintptr_t>(memory));
+  return std::to_string(bytes) + " bytes at " + AddressText(memory);
 }
 
 Status Invalid(const char* call, const std::string& why) { return Status::Invalid(std::string(call) + ": " + why); }
@@ -102,8 +109,7 @@ Status MemoryRegistry::Drop(void* memory, bool allocated, Entry* entry) const {
   const auto found = entries_.find(static_cast<const std::byte*>(memory));
   if (found == entries_.end() || found->second.allocated != allocated) {
     return Invalid(allocated ? "mem_free" : "mem_deregister",
-                   std::to_string(reinterpret_cast<uintptr_t>(memory)) +
-                       (allocated ? " is not what mem_alloc returned" : " is not registered"));
+                   AddressText(memory) + (allocated ? " is not what mem_alloc returned" : " is not registered"));
   }
   *entry = found->second;
   return Status();

@@ -46,7 +46,8 @@ Status NotMovable(uintptr_t address, const std::string& what) {
   return {
       Code::kUnsupported,
       "mem_register: the memory at " + std::string(text) + " is " + what +
-          ", where only private anonymous mappings can be shared: memory of mem_alloc, or of malloc in large blocks"};
+          "; only private anonymous mappings that can be written can be shared. mem_alloc gives memory that peers can "
+          "read, and malloc such mappings for blocks beyond its M_MMAP_THRESHOLD, which grows when one is freed"};
 }
 
 // A failure of file and memory calls for want of memory is that, whatever it is called.
@@ -98,7 +99,7 @@ Status CheckPrivateAnonymous(const std::byte* begin, size_t bytes) {
     if (mapping.end <= next) continue;
     if (mapping.begin > next) break;
     if (!IsPrivateAnonymous(mapping))
-      return NotMovable(next, std::string(mapping.access) + " " + (mapping.name.empty() ? "shared" : mapping.name));
+      return NotMovable(next, std::string(mapping.access) + " " + (mapping.name.empty() ? "memory" : mapping.name));
     next = mapping.end;
   }
   return next < end ? NotMovable(next, "not mapped") : Status();

@@ -5,19 +5,18 @@
 #include <annulus.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { kCount = 1000000 };
 
 /* Says what failed, in Annulus's own words, and gives up. */
 static void fail(const char* what, annulus_status_t status, const annulus_comm_t* comm) {
   annulus_error_t error = {0};
-  const char* message = annulus_last_error_message();
+  const char* message = annulus_last_error_message(); /* Names the rank at fault, and is the same on every rank. */
   const char* advice = "";
   error.struct_bytes = sizeof(error); /* So that later versions may add fields. */
-  if (comm != NULL && annulus_comm_last_error(comm, &error) == ANNULUS_OK && error.status == status) {
-    message = error.message; /* Names the rank at fault, and is the same on every rank. */
+  if (comm != NULL && annulus_comm_last_error(comm, &error) == ANNULUS_OK && strcmp(error.message, message) == 0)
     advice = error.advice;
-  }
   fprintf(stderr, "%s: %s: %s %s\n", what, annulus_status_string(status), message, advice);
   exit(EXIT_FAILURE);
 }

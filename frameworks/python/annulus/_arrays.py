@@ -44,6 +44,8 @@ def empty(shape: Union[int, Sequence[int]], dtype: Any = numpy.float32) -> Array
     extents = tuple(shape) if isinstance(shape, Sequence) else (operator.index(shape),)
     size = kind.itemsize
     for extent in extents:
+        if extent < 0:
+            raise ValueError(f"shape {extents} has a negative extent")
         size *= extent
     if size == 0:
         return numpy.zeros(extents, kind)
