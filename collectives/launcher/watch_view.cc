@@ -157,14 +157,17 @@ std::vector<std::string> WatchTable(const WatchMoment& before, const WatchMoment
   std::vector<std::string> table{
       Cut("-- " + std::to_string(now.at / kSecond) + " s" + (headline.empty() ? "" : ": " + headline), columns)};
   char text[160];
-  std::snprintf(text, sizeof text, "%5s  %-32s %12s %8s  %s", "rank", "call", "moved", "waiting", "now");
+  // So that whom a rank waits for fits into 80 columns.
+  constexpr int kOtherColumns = 54;
+  const int call_width = columns > 0 ? std::clamp(columns - kOtherColumns, 12, 32) : 32;
+  std::snprintf(text, sizeof text, "%5s  %-*s %10s %5s  %s", "rank", call_width, "call", "moved", "wait", "now");
   table.push_back(Cut(text, columns));
   const size_t room = static_cast<size_t>(std::max(rows - kOtherRows - 1, 1));
   for (size_t rank = 0; rank < now.ranks.size() && rank < room; ++rank) {
     const RankView& view = now.ranks[rank];
     const Progress progress = ProgressOf(before, now, static_cast<int>(rank));
     const bool lags = Lags(before, now, static_cast<int>(rank));
-    std::snprintf(text, sizeof text, "%5zu  %-32.32s %12s %6d %%  %s%s", rank,
+    std::snprintf(text, sizeof text, "%5zu  %-*.*s %10s %3d %%  %s%s", rank, call_width, call_width,
                   view.joined ? CallText(view).c_str() : "", RateText(progress.bytes_per_second).c_str(),
                   progress.waited_percent, StateText(view).c_str(), lags ? "  <-- lags" : "");
     std::string line = Cut(text, columns);

@@ -98,6 +98,9 @@ TEST(WatchTable, FitsTheTerminalAndMarksWhoLags) {
   EXPECT_NE(table[2].find("waits 2.0 s for rank 1"), std::string::npos) << table[2];
   EXPECT_NE(table[3].find("STOPPED  <-- lags"), std::string::npos) << table[3];
   EXPECT_EQ(table[3].substr(0, 4), "\033[1m");
+  const std::vector<std::string> narrow = WatchTable(Before(), Later(), 24, 80);
+  EXPECT_NE(narrow[2].find("#9 allreduce 1024"), std::string::npos) << narrow[2];
+  EXPECT_NE(narrow[2].find("waits 2.0 s for rank 1"), std::string::npos) << narrow[2];
 
   const WatchMoment many{kSecond, std::vector<RankView>(100, Inside(1))};
   const std::vector<std::string> cut = WatchTable(WatchMoment(), many, 10, 30);
