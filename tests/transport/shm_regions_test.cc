@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -305,6 +306,23 @@ TEST_F(ShmRegionsTest, RandomTrafficFromRegisteredMemoryArrivesUnharmed) {
     ASSERT_TRUE(done()) << "seed " << seed;
     EXPECT_GT(pair_.end(0).Memory().mapped, 0u) << "nothing went in place";
   }
+}
+
+TEST_F(ShmRegionsTest, AReceiverWithoutDescriptorsSaysSo) {
+  Expect();
+  Post(data(), kSlotBytes);
+  const int next = dup(0);
+  close(next);
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none{static_cast<rlim_t>(next), before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const Status status = Progress(1);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(status.code(), Code::kSystem) << status.ToString();
+  EXPECT_EQ(status.os_errno(), EMFILE) << status.ToString();
+  EXPECT_NE(status.message().find("taking the file of registered memory of rank 0"), std::string::npos)
+      << status.ToString();
 }
 
 // A descriptor that has `bytes`, sealed or not.

@@ -119,7 +119,8 @@ bool ShmReceiver::FillInPlace(Recv* recv, const ShmDescriptor& descriptor, uint3
     data = regions_->Hold(place, recv->bytes);
   }
   if (data == nullptr) {
-    *fault = {"place in registered memory", place.region, place.offset};
+    // What the notices brought may tell more.
+    if (fault->field == nullptr) *fault = {"place in registered memory", place.region, place.offset};
     return false;
   }
   held_[slot] = true;
