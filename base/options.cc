@@ -11,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/algorithm.h"
 #include "base/launchers.h"
 #include "base/log.h"
 
@@ -33,6 +34,8 @@ constexpr int64_t kMaxPath = 1024;
 constexpr size_t kMaxShownBytes = 80;  // Of a wrong value, in a message.
 
 constexpr const char* kTransports[] = {"auto", "shm", "tcp"};
+constexpr const char* kShmStores[] = {"auto", "plain", "streaming"};
+constexpr const char* kTunings[] = {"nominal", "measured"};
 constexpr const char* kLogLevels[] = {"error", "warn", "info", "debug"};
 
 constexpr Setting Number(const char* field, const char* variable, int64_t Options::*number, int64_t min, int64_t max,
@@ -83,9 +86,17 @@ constexpr Setting kSettings[] = {
     Number("small_bytes", "ANNULUS_SMALL_BYTES", &Options::small_bytes, 0, kMaxSmallBytes,
            "largest message for the one-hop exchange"),
     Number("spin_us", "ANNULUS_SPIN_US", &Options::spin_us, 0, kMaxSpinUs, "busy polling before a waiting rank sleeps"),
+    Word("shm_stores", "ANNULUS_SHM_STORES", &Options::shm_stores, kShmStores,
+         "how slots of shared memory links are written"),
     Word("log_level", "ANNULUS_LOG", &Options::log_level, kLogLevels, "least severe messages that are logged"),
     Text("trace", "ANNULUS_TRACE", SettingKind::kText, &Options::trace, 0, kMaxPath,
          "file for a timeline of what each rank does; %r stands for the rank"),
+    Word("algorithm", "ANNULUS_ALGORITHM", &Options::algorithm, kAlgorithmWords,
+         "how collectives are done, where they can be done in that way"),
+    Word("tuning", "ANNULUS_TUNING", &Options::tuning, kTunings,
+         "where the costs come from by which algorithms are chosen"),
+    Text("tuning_file", "ANNULUS_TUNING_FILE", SettingKind::kText, &Options::tuning_file, 0, kMaxPath,
+         "rank 0's file of measured costs"),
 };
 
 // Variables of this project that are no setting of a communicator.
@@ -252,6 +263,10 @@ Status ReadEnvironment(Options* options) {
 Status Validate(const Options& options) {
   for (const Setting& setting : kSettings) ANNULUS_RETURN_IF_ERROR(CheckSetting(setting, options));
   ANNULUS_RETURN_IF_ERROR(CheckRanks(options));
+  if (!options.tuning_file.empty() && options.tuning != "measured") {
+    return Status::Invalid("tuning_file (ANNULUS_TUNING_FILE) is " + options.tuning_file +
+                           ", which nothing would read: set tuning (ANNULUS_TUNING) to measured");
+  }
   if (options.size == 1) return {};
   if (options.rendezvous.empty()) {
     const std::string why =

@@ -42,6 +42,10 @@ struct Options {
   int64_t spin_us = -1;
   std::string log_level = "warn";
   std::string trace;
+  std::string algorithm = "auto";
+  std::string shm_stores = "auto";
+  std::string tuning = "nominal";
+  std::string tuning_file;
 
   // The rank that names this process in traces: of its first job, when this is one of the communicators split from it;
   // -1: `rank`.

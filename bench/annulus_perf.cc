@@ -9,6 +9,7 @@
 #include <fstream>
 #include <iostream>
 
+#include "bench/perf_explain.h"
 #include "bench/perf_group.h"
 #include "bench/perf_options.h"
 #include "bench/perf_report.h"
@@ -50,6 +51,11 @@ int Run(Options options, const annulus_config_t& config) {
     if (group->rank() == 0) std::cerr << "annulus-perf: -r: there is no rank " << options.root << "\n";
     return kUsageExit;
   }
+  if (options.explain) {
+    if (group->rank() == 0) Explain(options, group->comm(), std::cout);
+    const Status status = group->Barrier();  // Nobody leaves while rank 0 looks at its links.
+    return status.ok() ? 0 : Fail(group->rank(), status);
+  }
   std::ofstream json, csv;
   std::vector<std::unique_ptr<Report>> reports;
   if (group->rank() == 0) {
@@ -79,6 +85,10 @@ int Main(int argc, char** argv) {
       ParseOptions(argc, argv, &options, speaks ? std::cout : silent, speaks ? std::cerr : silent);
   if (!parsed.run) return parsed.exit_code;
   if (status != ANNULUS_OK) return Fail(-1, Status(static_cast<Code>(status), annulus_last_error_message()));
+  if (options.ranks > 0) {
+    if (speaks) Explain(options, nullptr, std::cout);
+    return 0;
+  }
   if (config.rank < 0 && config.size < 0) RunAlone(&config);
   return Run(std::move(options), config);
 }

@@ -3,6 +3,8 @@
 // Threads: see perf_options.h.
 #include "bench/perf_options.h"
 
+#include <annulus.h>
+
 #include <CLI/CLI.hpp>
 #include <charconv>
 #include <limits>
@@ -21,6 +23,7 @@ struct Words {
   int check = 1;
   int limit = 1;
   int local_register = 0;
+  bool version = false;
 };
 
 template <typename Item, size_t kItems, typename Parse, typename Name>
@@ -63,6 +66,8 @@ Status Understand(const Words& words, Options* options) {
   if (Sizes(*options).size() > kMaxSizes) {
     return Status::Invalid("-i: more than " + std::to_string(kMaxSizes) + " sizes; use a larger step");
   }
+  if (options->ranks > 0 && !options->explain) return Status::Invalid("--ranks: goes with --explain only");
+  if (options->hosts > std::max(1, options->ranks)) return Status::Invalid("--hosts: more than --ranks");
   options->check = words.check != 0;
   options->limit = words.limit != 0;
   options->local_register = words.local_register != 0;
@@ -99,6 +104,12 @@ void Declare(CLI::App& app, Words& words, Options& options) {
                  "1 = buffers in registered memory, which ranks of one host read in place")
       ->check(CLI::Range(0, 1));
   app.add_option("--limit", words.limit, "1 = measure the links' limit too")->check(CLI::Range(0, 1));
+  app.add_flag("--explain", options.explain, "say how each call is done and why, in place of measuring it");
+  app.add_option("--ranks", options.ranks, "with --explain: of so many ranks that need not exist; 0 = those that do")
+      ->check(CLI::Range(0, 65536));
+  app.add_option("--hosts", options.hosts, "with --ranks: on so many hosts, each rank with a core of its own")
+      ->check(CLI::Range(1, 65536));
+  app.add_flag("--version", words.version, "show the version and exit");
   app.add_option("--json", options.json_path, "also write the results as JSON to this file");
   app.add_option("--csv", options.csv_path, "also write the results as CSV to this file");
   app.add_option("--corrupt", options.corrupt, "spoil this many result elements on rank 0: the check must see them")
@@ -139,6 +150,10 @@ ParseResult ParseOptions(int argc, const char* const* argv, Options* options, st
     const bool help = error.get_exit_code() == 0;
     app.exit(error, out, err);
     return {false, help ? 0 : kUsageExit};
+  }
+  if (words.version) {
+    out << "annulus-perf " << annulus_version() << "\n";
+    return {false, 0};
   }
   if (const Status status = Understand(words, options); !status.ok()) {
     err << "annulus-perf: " << status.message() << "\n";

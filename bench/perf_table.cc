@@ -1,13 +1,12 @@
 // The table that people read, and the machine's facts above it.
 //
 // Threads: see perf_report.h.
-#include <sched.h>
-
 #include <cstdarg>
 #include <cstdio>
 #include <fstream>
 #include <iterator>
 
+#include "base/cpus.h"
 #include "bench/perf_report.h"
 
 namespace annulus::perf {
@@ -109,9 +108,7 @@ void FillCpuFacts(Machine* machine) {
     machine->cpu_model = line.substr(colon + 2);
     break;
   }
-  cpu_set_t usable;
-  CPU_ZERO(&usable);
-  machine->cores = sched_getaffinity(0, sizeof(usable), &usable) == 0 ? CPU_COUNT(&usable) : 0;
+  machine->cores = static_cast<int>(AllowedCpus().size());
 }
 
 std::string SizeText(size_t bytes) {

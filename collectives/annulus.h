@@ -124,6 +124,13 @@ typedef struct annulus_config {
   int64_t memory_bytes;  /* ANNULUS_MEMORY_BYTES: most memory that the communicator may hold on each rank; 0 = no limit.
                             Must agree on all ranks */
   const char* trace;     /* ANNULUS_TRACE: file for a timeline, %r in its name is the rank. "" = none */
+  const char* algorithm; /* ANNULUS_ALGORITHM: how collectives are done, where they can be done in that way; "auto" =
+                            chosen. docs/tuning.md lists the names. Must agree on all ranks */
+  const char* shm_stores; /* ANNULUS_SHM_STORES: how slots of shared memory links are written: "plain" stores,
+                             "streaming" ones past the caches, or "auto" = as the distance of the CPUs asks for */
+  const char* tuning;     /* ANNULUS_TUNING: "nominal", or "measured": links are measured when the communicator is made.
+                             Must agree on all ranks */
+  const char* tuning_file; /* ANNULUS_TUNING_FILE: where rank 0 keeps what was measured. "" = nowhere */
 } annulus_config_t;
 
 /* What went wrong, in parts. Strings stay valid until the communicator is destroyed, those of

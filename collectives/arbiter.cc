@@ -92,10 +92,27 @@ void Arbiter::Report(int rank, const Status& failure, const Call& call, Nanoseco
   }
   if (!investigating_) {
     investigating_ = true;
-    query_ = true;
-    deadline_ = now + kAnswerWindow;
+    doubting_ = false;
+    AskAnew(now);
   }
   Advance(now);
+}
+
+void Arbiter::Doubt(Nanoseconds now) {
+  if (verdict_ || investigating_ || doubting_ || now < next_doubt_) return;
+  doubting_ = true;
+  next_doubt_ = now + kDoubtPause;
+  for (Rank& rank : ranks_) {
+    if (!rank.left) rank.calls.clear();  // Else they would grow from doubt to doubt.
+  }
+  AskAnew(now);
+}
+
+void Arbiter::AskAnew(Nanoseconds now) {
+  for (Rank& rank : ranks_) rank.answered = false;
+  tie_ends_ = kNoDeadline;
+  query_ = true;
+  deadline_ = now + kAnswerWindow;
 }
 
 void Arbiter::Answer(int rank, const Activity& activity, Nanoseconds now) {
@@ -138,8 +155,9 @@ void Arbiter::Conclude(Verdict verdict) {
 // Ends the investigation as soon as it can end. All answers in, or none more to be waited for: judge. What rests on a
 // report alone waits for better ones a moment longer.
 void Arbiter::Advance(Nanoseconds now) {
-  if (verdict_ || !investigating_) return;
+  if (verdict_ || !(investigating_ || doubting_)) return;
   if (!AllAnswered() && now < deadline_) return;
+  if (doubting_) return EndDoubt(now);
   const int reporter = ChooseReport();
   if (std::optional<Verdict> verdict = Judge(reporter)) {
     if (verdict->code == Code::kMismatch && AwaitTieBreak(now)) return;
@@ -150,6 +168,15 @@ void Arbiter::Advance(Nanoseconds now) {
     deadline_ = std::min(deadline_, now + kSettleWindow);
   }
   if (now >= deadline_ || AllReported()) Conclude(JudgeReport(reporter));
+}
+
+void Arbiter::EndDoubt(Nanoseconds now) {
+  if (std::optional<Verdict> verdict = JudgeMismatch()) {
+    if (AwaitTieBreak(now)) return;
+    return Conclude(std::move(*verdict));
+  }
+  doubting_ = false;
+  deadline_ = kNoDeadline;
 }
 
 bool Arbiter::AllAnswered() const {

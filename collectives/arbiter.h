@@ -36,6 +36,10 @@ class Arbiter {
   static constexpr Nanoseconds kTieWindow = 500 * kMillisecond;
   static constexpr Nanoseconds kTieInterval = 20 * kMillisecond;
 
+  // How long after a doubt others are not heeded. Less than the time after which ranks doubt first
+  // (Driver::kFirstDoubt), so that the last rank to make a call is heeded once all are inside.
+  static constexpr Nanoseconds kDoubtPause = 500 * kMillisecond;
+
   explicit Arbiter(int nranks) : ranks_(nranks) {}
 
   // The control connection of `rank` ended; os_errno is 0 for an orderly end or a reset.
@@ -45,6 +49,9 @@ class Arbiter {
   // `failure` befell `rank` in `call` (sequence 0: outside any). Its driving thread now waits for the verdict.
   void Report(int rank, const Status& failure, const Call& call, Nanoseconds now);
   void Answer(int rank, const Activity& activity, Nanoseconds now);
+  // Some rank has waited long in a collective: asks all whether they agree on their calls. Only a mismatch, which is
+  // certain, leads to a verdict; slow and absent ranks are what deadlines are for.
+  void Doubt(Nanoseconds now);
   // `rank` settled on a verdict alone: it aborted, or waited too long for this one. There is one verdict, so it becomes
   // everyone's.
   void Settled(int rank, const Verdict& verdict, Nanoseconds now);
@@ -79,6 +86,8 @@ class Arbiter {
   void Record(int rank, const Activity& activity);
   void Conclude(Verdict verdict);
   void Advance(Nanoseconds now);
+  void EndDoubt(Nanoseconds now);
+  void AskAnew(Nanoseconds now);
   bool AllAnswered() const;
   bool AllReported() const;
   int ChooseReport() const;
@@ -96,10 +105,12 @@ class Arbiter {
 
   std::vector<Rank> ranks_;
   bool investigating_ = false;
+  bool doubting_ = false;  // Never while investigating.
   bool settling_ = false;
   bool query_ = false;
   Deadline deadline_ = kNoDeadline;
   Deadline tie_ends_ = kNoDeadline;  // Set while a tie is waiting to be broken.
+  Deadline next_doubt_ = 0;
   std::optional<Verdict> verdict_;
 };
 

@@ -62,6 +62,11 @@ class Communicator {
   // This host's address, as its peers reach it. Empty when there are no peers.
   const std::string& local_host() const { return setup_->local_host(); }
 
+  const PlanSettings& plan() const { return setup_->plan(); }
+  const AlgorithmChoice& choice() const { return engine_.choice(); }
+  // Where choice() comes from, in words.
+  const std::string& choice_source() const { return choice_source_; }
+
   // Does the collective and returns its outcome.
   Code Run(const Arguments& given);
 
@@ -113,6 +118,7 @@ class Communicator {
   std::optional<Verdict> Ended(bool expected = false);
 
  private:
+  friend class Tuner;
   explicit Communicator(std::unique_ptr<Setup> setup);
 
   // Looks the operation up, and checks.
@@ -135,6 +141,10 @@ class Communicator {
   // Drives one collective up to its deadline; `segments` is null but for a group.
   Code Drive(const Arguments& arguments, const Segments* segments, const Call& call, const WaitPolicy& policy,
              std::unique_lock<std::mutex>* lock);
+  // The short cut for a small collective that is the latest one again, with other data: most of what surrounds it
+  // stays the same. It runs with mu_ held while it goes on at once, which is a microsecond or two.
+  bool CanRepeat(const Arguments& given) const;
+  Code Repeat(const Arguments& given, std::unique_lock<std::mutex>* lock);
   // After a failure: the process may not come to its end.
   void WriteTrace();
   // Counts a collective or message that has ended.
@@ -171,6 +181,8 @@ class Communicator {
   Engine engine_;
   Messages messages_;
   Driver driver_;
+  std::string choice_source_ = "nominal costs";
+  Nanoseconds call_timeout_;            // Of each collective. Changed by the Tuner alone.
   const MemoryUse fixed_memory_;        // What does not change while the communicator lives.
   const WaitPolicy background_policy_;  // Of the progress thread: it shares the cores with the computation it overlaps.
 

@@ -87,12 +87,17 @@ Code Communicator::GroupEnd(RequestHandle* request) {
   return Code::kOk;
 }
 
-// In the order in which each type and operation, or any other call, first appears: the same on all ranks.
+// In the order in which each type, operation and order of addition, or any other call, first appears: the same on all
+// ranks.
 void Communicator::QueueGroup() {
   while (!group_.empty()) {
     Request* const first = group_.front();
-    const auto same = [first](Request* r) {
-      return r == first || (r->priority == first->priority && SameReduction(r->arguments, first->arguments));
+    const auto two_levels = [this](const Arguments& a) {
+      return TakesTwoLevels(engine_.choice(), a.op, a.count * TypeBytes(a.type));
+    };
+    const auto same = [&](Request* r) {
+      return r == first || (r->priority == first->priority && SameReduction(r->arguments, first->arguments) &&
+                            two_levels(r->arguments) == two_levels(first->arguments));
     };
     const auto others = std::stable_partition(group_.begin(), group_.end(), same);
     const std::vector<Request*> members(group_.begin(), others);

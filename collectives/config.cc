@@ -34,6 +34,10 @@ void VisitFields(Config& config, OptionsType& options, Visitor visit) {
   visit(config.priorities, options.priorities);
   visit(config.memory_bytes, options.memory_bytes);
   visit(config.trace, options.trace);
+  visit(config.algorithm, options.algorithm);
+  visit(config.shm_stores, options.shm_stores);
+  visit(config.tuning, options.tuning);
+  visit(config.tuning_file, options.tuning_file);
 }
 
 // Keeps every distinct text for the life of the process, so that a config never outlives its strings. Settings are few.

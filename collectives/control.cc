@@ -129,6 +129,10 @@ Verdict Control::Report(const Status& failure, const Call& call) {
   return verdict();
 }
 
+void Control::Doubt() {
+  thread_->Post([](ControlRole* role) { role->Doubt(); });
+}
+
 void Control::Abort() {
   if (has_verdict() || thread_ == nullptr) return;
   const Verdict aborted = AbortVerdict(thread_->rank());

@@ -1,8 +1,8 @@
 // Control: one rank's line to the arbiter. Its thread notices deaths, answers queries and brings the verdict; on rank 0
 // it is the arbiter. Nothing of it is on the data path but Enter, Leave and has_verdict.
 //
-// Threads: Enter, Leave and Report from the thread that drives the communicator; Abort, has_verdict and verdict from
-// any; Start, Close and the destructor from one thread, when no other call is going on or will follow.
+// Threads: Enter, Leave, Doubt and Report from the thread that drives the communicator; Abort, has_verdict and verdict
+// from any; Start, Close and the destructor from one thread, when no other call is going on or will follow.
 #pragma once
 
 #include <functional>
@@ -56,6 +56,10 @@ class Control {
   // Tells the arbiter that `failure` befell this rank in `call` (sequence 0: outside any), and returns the verdict of
   // all. Blocks up to kVerdictGrace; a verdict is then reached alone.
   Verdict Report(const Status& failure, const Call& call);
+
+  // Tells the arbiter that a collective takes long here, so that it asks whether all agree on the call: ranks that do
+  // not may wait for each other on links on which no tag shows it. Returns at once.
+  void Doubt();
 
   // Gives this rank the verdict kAborted at once, and soon every other. No effect after a verdict. Bounded by
   // kSettleGrace.

@@ -17,8 +17,8 @@ namespace {
 // A host that vanished without a word is noticed within about 15 s of silence, or 15 s after the first unanswered byte.
 // A stopped process's kernel still answers, so only the network or the host can be the cause.
 constexpr int kKeepaliveIdleSeconds = 5;
-constexpr int kKeepaliveIntervalSeconds = 2;
-constexpr int kKeepaliveProbes = 5;
+constexpr int kKeepaliveIntervalSeconds = 1;
+constexpr int kKeepaliveProbes = 10;
 constexpr unsigned kUserTimeoutMs = 15000;
 
 // Failures are harmless: the connection works without, and tests use sockets that know no keepalive.

@@ -30,6 +30,11 @@ void ControlJudge::Report(const Status& failure, const Call& call) {
   Act();
 }
 
+void ControlJudge::Doubt() {
+  arbiter_.Doubt(Now());
+  Act();
+}
+
 void ControlJudge::Settle(const Verdict& verdict) {
   arbiter_.Settled(config_.rank, verdict, Now());
   Act();
@@ -69,6 +74,10 @@ bool ControlJudge::TakeBody(int rank, MessageType type, ByteReader* in) {
     case MessageType::kAnswer:
       if (!ReadActivity(in, &activity) || !in->done()) return false;
       arbiter_.Answer(rank, activity, Now());
+      return true;
+    case MessageType::kDoubt:
+      if (!in->done()) return false;
+      arbiter_.Doubt(Now());
       return true;
     case MessageType::kVerdict:
       if (!ReadVerdict(in, &verdict) || !in->done() || !is_rank(verdict.rank) || !is_rank(verdict.peer)) return false;

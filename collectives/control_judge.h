@@ -21,6 +21,7 @@ class ControlJudge : public ControlRole {
 
   Status Open(ControlConnections connections) override;
   void Report(const Status& failure, const Call& call) override;
+  void Doubt() override;
   void Settle(const Verdict& verdict) override;
   void Depart(std::function<void()> on_gone) override;
 

@@ -25,6 +25,10 @@ void ControlMember::Report(const Status& failure, const Call& call) {
   channel_->Send(MakeFrame(MessageType::kReport, out.bytes()));
 }
 
+void ControlMember::Doubt() {
+  if (!judge_left_) channel_->Send(MakeFrame(MessageType::kDoubt, {}));
+}
+
 void ControlMember::Settle(const Verdict& verdict) {
   ByteWriter out;
   WriteVerdict(verdict, &out);

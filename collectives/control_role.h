@@ -29,6 +29,8 @@ class ControlRole {
   virtual Status Open(ControlConnections connections) = 0;
   // A collective failed on this rank.
   virtual void Report(const Status& failure, const Call& call) = 0;
+  // A collective takes long on this rank.
+  virtual void Doubt() = 0;
   // This rank reached a verdict alone.
   virtual void Settle(const Verdict& verdict) = 0;
   // Says goodbye. `on_gone` runs when all connections have closed, maybe at once.

@@ -23,6 +23,7 @@ enum class MessageType : uint8_t {
   kAnswer = 6,   // rank -> rank 0: this.
   kVerdict = 7,  // rank 0 -> rank: the end. rank -> rank 0: I had to settle on this myself.
   kGoodbye = 8,  // Both ways: I leave; my connection closes next.
+  kDoubt = 9,    // rank -> rank 0: I wait long; do we all agree?
 };
 
 constexpr size_t kMessageHeaderBytes = 5;

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "collectives/tree_exchange.h"
 
 namespace annulus {
 namespace {
@@ -85,6 +86,15 @@ double RingSeconds(int nranks, double bytes, const RingSlices& slices, const Lin
          EndSeconds(rounds, false, costs);
 }
 
+double ChainSeconds(int nranks, double bytes, const RingSlices& slices, const LinkCosts& costs, bool reduces) {
+  if (nranks <= 1) return 0;
+  const double count = std::max(1.0, std::ceil(bytes / static_cast<double>(slices.slice_bytes)));
+  const Phase phase = PhaseOf(1, bytes / count, reduces, costs);
+  return (nranks - 1) * phase.end +
+         (count - 1) *
+             std::max(bytes / count * costs.byte_s, costs.ranks_per_core * WorkSeconds(bytes / count, reduces, costs));
+}
+
 double OneHopSeconds(int nranks, double bytes, const LinkCosts& costs) {
   if (nranks <= 1) return 0;
   const double messages = nranks - 1;
@@ -156,6 +166,22 @@ double TreeSeconds(int nranks, double bytes, const LinkCosts& costs) {
   return best;
 }
 
+double SmallTreeSeconds(int nranks, double bytes, const LinkCosts& costs) {
+  if (nranks <= 1) return 0;
+  // The deepest rank has no digit that is zero; and rank 0 takes its children's messages in turn.
+  int levels = 0;
+  for (int64_t ones = 1; ones < nranks; ones = ones * kTreeRadix + 1) ++levels;
+  int messages = 0;
+  for (int64_t weight = 1; weight < nranks; weight *= kTreeRadix) {
+    messages += static_cast<int>(std::min<int64_t>(kTreeRadix, (nranks + weight - 1) / weight)) - 1;
+  }
+  const double first_child = levels * (HopSeconds(bytes, true, costs) + HopSeconds(bytes, false, costs));
+  const double other = std::max(bytes * costs.byte_s, WorkSeconds(bytes, true, costs));
+  const double core = costs.ranks_per_core / nranks * (nranks - 1) *
+                      (WorkSeconds(bytes, true, costs) + WorkSeconds(bytes, false, costs));
+  return std::max(first_child + 2 * (messages - levels) * other, core);
+}
+
 double TwoLevelSeconds(const TwoLevelShape& shape, double bytes, const RingSlices& slices, const LinkCosts& inner,
                        const LinkCosts& outer) {
   LinkCosts shared = outer;
@@ -184,6 +210,12 @@ double PlannedAllreduceSeconds(const ScheduleParams& plan, const LinkCosts& cost
   const double bytes = static_cast<double>(plan.count * plan.element_bytes);
   if (plan.algorithm == Algorithm::kOneHop) return OneHopSeconds(plan.nranks, bytes, costs);
   if (plan.algorithm == Algorithm::kLogSteps) return LogExchangeSeconds(plan.nranks, bytes, costs);
+  if (plan.algorithm == Algorithm::kLogGather) return LogGatherSeconds(plan.nranks, bytes, costs);
+  if (plan.algorithm == Algorithm::kTree) return SmallTreeSeconds(plan.nranks, bytes, costs);
+  if (plan.algorithm == Algorithm::kTwoLevel) {
+    const RingSlices slices = {plan.slice_bytes, plan.round_slices};
+    return TwoLevelSeconds({plan.outer.size, plan.inner.size, 1}, bytes, slices, costs, costs);
+  }
   return RingSeconds(plan.nranks, bytes, {plan.slice_bytes, plan.round_slices}, costs);
 }
 

@@ -15,8 +15,9 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 
-#include "collectives/plan.h"
+#include "collectives/schedule.h"
 
 namespace annulus {
 
@@ -42,6 +43,9 @@ double RingSeconds(int nranks, double bytes, const RingSlices& slices, const Lin
 // Half of it: reduce-scatter or allgather of `bytes` in all, n-1 hops.
 double HalfRingSeconds(int nranks, double bytes, const RingSlices& slices, const LinkCosts& costs, bool reduces);
 
+// Broadcast or reduce along a chain of all ranks, n-1 hops, pipelined in slices.
+double ChainSeconds(int nranks, double bytes, const RingSlices& slices, const LinkCosts& costs, bool reduces);
+
 // Every rank sends all to every other and reduces for itself.
 double OneHopSeconds(int nranks, double bytes, const LinkCosts& costs);
 
@@ -64,6 +68,9 @@ double HalvingDoublingSeconds(int nranks, double bytes, const LinkCosts& costs);
 // ring's.)
 double TreeSeconds(int nranks, double bytes, const LinkCosts& costs);
 
+// The tree of small messages: up and down, all at once (tree_exchange.h). (Its order is not the ring's.)
+double SmallTreeSeconds(int nranks, double bytes, const LinkCosts& costs);
+
 // Rings in two levels: reduce-scatter inside each group, a ring over the groups for each member's share, allgather
 // inside. `outer_sharing` rings have one outer link between them: group_size where a group is a host, 1 where each
 // member has a link of its own. (Its order is not the ring's.)
@@ -78,7 +85,7 @@ double TwoLevelSeconds(const TwoLevelShape& shape, double bytes, const RingSlice
 // The group size, a divisor of nranks, for which two levels over links that are all alike take least.
 int BestGroupSize(int nranks, double bytes, const RingSlices& slices, const LinkCosts& costs);
 
-// What an allreduce takes with the algorithm and slices that MakePlan chose.
+// What an allreduce takes with the algorithm and slices that MakePlan chose, over links that are all alike.
 double PlannedAllreduceSeconds(const ScheduleParams& plan, const LinkCosts& costs);
 
 }  // namespace annulus

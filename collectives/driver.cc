@@ -24,9 +24,36 @@ bool Driver::Run(const Call& call, const Buffers& buffers, Device* device, Nanos
   Trace* const trace = monitor_->trace();
   if (trace != nullptr) trace->Begin(call, begin);
   engine_->Start(call, buffers, device);
+  return Finish(call, begin, timeout, policy, verdict);
+}
+
+bool Driver::Repeat(const Call& call, const void* input, void* output) {
+  if (control_ != nullptr) control_->Enter(call);
+  const bool measured = ++short_drives_ % kShortDrivesPerLook == 0;
+  const Nanoseconds begin = measured ? Now() : 0;
+  engine_->StartAgain(call.sequence, input, output);
+  if (!engine_->FinishesAtOnce()) return false;
+  const Nanoseconds took = measured ? Now() - begin : short_drive_.value();
+  if (measured) short_drive_.Learn(took);
+  monitor_->CountDrive(call, took);
+  if (control_ != nullptr) control_->Leave();
+  return true;
+}
+
+bool Driver::Resume(const Call& call, Nanoseconds timeout, const WaitPolicy& policy, Verdict* verdict) {
+  const Nanoseconds begin = Now();
+  monitor_->BeginDrive(call, begin);
+  return Finish(call, begin, timeout, policy, verdict);
+}
+
+bool Driver::Finish(const Call& call, Nanoseconds begin, Nanoseconds timeout, const WaitPolicy& policy,
+                    Verdict* verdict) {
+  doubt_after_ = kFirstDoubt;
+  doubt_at_ = begin + doubt_after_;
   Status outcome = RunEngine(timeout > kNoDeadline - begin ? kNoDeadline : begin + timeout, policy);
+  doubt_at_ = kNoDeadline;
   EndDrive(begin);
-  if (trace != nullptr) trace->End(outcome.ok(), Now());
+  if (Trace* const trace = monitor_->trace(); trace != nullptr) trace->End(outcome.ok(), Now());
   if (!outcome.ok()) *verdict = Settle(outcome, call);
   // After a failure the rank stays inside: it has not completed the call.
   if (control_ != nullptr && outcome.ok()) control_->Leave();
@@ -96,7 +123,14 @@ Status Driver::DriveMessages(const std::function<bool()>& over, const WaitPolicy
 
 Status Driver::Overdue(Deadline deadline, Nanoseconds now) {
   if (now > deadline) return {Code::kTimeout, "the collective did not finish before its deadline"};
+  if (now >= doubt_at_) Doubt(now);
   return messages_->busy() ? messages_->Late(now) : Status();
+}
+
+void Driver::Doubt(Nanoseconds now) {
+  if (control_ != nullptr) control_->Doubt();
+  doubt_after_ *= 2;
+  doubt_at_ = now + doubt_after_;
 }
 
 void Driver::EndTracedWait() {
@@ -132,7 +166,7 @@ void Driver::Sleep(Deadline deadline) {
   monitor_->CountSleep();
   Trace* const trace = monitor_->trace();
   const Nanoseconds begin = trace != nullptr ? Now() : 0;
-  reactor_->WaitUntil(std::min(deadline, messages_->deadline()));
+  reactor_->WaitUntil(std::min({deadline, doubt_at_, messages_->deadline()}));
   if (trace != nullptr) trace->AddSleep(begin, Now());
 }
 

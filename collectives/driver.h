@@ -19,6 +19,10 @@ namespace annulus {
 
 class Driver {
  public:
+  // How long a collective takes until the ranks are asked whether they agree on it; then after twice that time, and so
+  // on.
+  static constexpr Nanoseconds kFirstDoubt = kSecond;
+
   // All outlive the driver. `control` is null when there is one rank only.
   Driver(Engine* engine, Messages* messages, Reactor* reactor, Control* control, Monitor* monitor)
       : engine_(engine), messages_(messages), reactor_(reactor), control_(control), monitor_(monitor) {}
@@ -27,6 +31,13 @@ class Driver {
   // rank, and returns false; the buffers stay lent until the links are closed.
   bool Run(const Call& call, const Buffers& buffers, Device* device, Nanoseconds timeout, const WaitPolicy& policy,
            Verdict* verdict);
+
+  // Runs a call that the engine repeats (Engine::Repeats) as far as it goes at once, in less than a microsecond or
+  // two, and returns whether it is done; if not, Resume does the rest as Run does. MayRepeat says whether nothing else
+  // wants the driver's attention. Without a look at the clock, but for every so many calls, which stand for the others.
+  bool MayRepeat() const { return !messages_->busy() && !Stopped() && monitor_->trace() == nullptr; }
+  bool Repeat(const Call& call, const void* input, void* output);
+  bool Resume(const Call& call, Nanoseconds timeout, const WaitPolicy& policy, Verdict* verdict);
 
   // Moves messages until `over`, which is asked again and again, and before a sleep. Fails as Run does.
   bool RunMessages(const std::function<bool()>& over, const WaitPolicy& policy, Verdict* verdict);
@@ -38,6 +49,7 @@ class Driver {
   void Interrupt();
 
  private:
+  bool Finish(const Call& call, Nanoseconds begin, Nanoseconds timeout, const WaitPolicy& policy, Verdict* verdict);
   Status RunEngine(Deadline deadline, const WaitPolicy& policy);
   Status DriveMessages(const std::function<bool()>& over, const WaitPolicy& policy);
   // Calls step(&moved, &over) and moves messages until over; waits in between.
@@ -59,6 +71,7 @@ class Driver {
   void EndDrive(Nanoseconds begin);
   void Sleep(Deadline deadline);
   Status Overdue(Deadline deadline, Nanoseconds now);
+  void Doubt(Nanoseconds now);
   Verdict Settle(const Status& failure, const Call& current);
 
   Engine* const engine_;
@@ -69,7 +82,9 @@ class Driver {
   Waiter waiter_;  // Of whoever drives.
   UsualTime short_drive_;
   uint32_t short_drives_ = 0;
-  int moves_ = 0;     // In this drive.
+  int moves_ = 0;                    // In this drive.
+  Deadline doubt_at_ = kNoDeadline;  // In a collective.
+  Nanoseconds doubt_after_ = 0;
   int awaited_ = -1;  // The peer that was awaited when nothing moved any more.
   std::atomic<bool> interrupted_{false};
 };

@@ -3,6 +3,9 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "collectives/log_exchange.h"
+#include "collectives/log_gather.h"
+#include "collectives/tree_exchange.h"
 
 namespace annulus {
 namespace {
@@ -22,6 +25,16 @@ void FillFromLayout(const Layout& layout, size_t count, std::vector<Part>* parts
 
 }  // namespace
 
+std::vector<int> LevelPeers(int rank, const HostGrid& grid) {
+  if (!grid.exists()) return {};
+  const RankRing inner = grid.Inner(rank);
+  const RankRing outer = grid.Outer(rank);
+  std::vector<int> peers = {inner.prev, inner.next, outer.prev, outer.next};
+  std::sort(peers.begin(), peers.end());
+  peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
+  return peers;
+}
+
 bool HasMesh(int nranks, const PlanSettings& settings) {
   return nranks <= std::max(settings.mesh_ranks, kMaxOneHopRanks);
 }
@@ -33,7 +46,13 @@ std::vector<NeededLink> LinksNeeded(int rank, int nranks, const PlanSettings& se
   const int next = (rank + 1) % nranks;
   const bool mesh = HasMesh(nranks, settings);
   std::vector<int> first_channel;  // Peers beside the neighbours.
-  if (nranks >= settings.log_ranks) first_channel = LogPeers(rank, nranks);
+  if (HasLogSteps(nranks, settings) || HasLogGather(nranks, settings)) first_channel = LogPeers(rank, nranks);
+  if (HasTree(nranks, settings)) {
+    const std::vector<int> children = TreeChildren(rank, nranks);
+    first_channel.insert(first_channel.end(), children.begin(), children.end());
+    if (rank > 0) first_channel.push_back(TreeParent(rank));
+  }
+  for (int peer : LevelPeers(rank, HostGrid(settings.host_of))) first_channel.push_back(peer);
   for (int channel = 0; channel < settings.channels; ++channel) {
     for (int peer = 0; peer < nranks; ++peer) {
       const bool neighbour = peer == prev || peer == next;
@@ -51,6 +70,7 @@ Engine::Engine(int rank, int nranks, const PlanSettings& settings, const Links* 
     : rank_(rank),
       nranks_(nranks),
       settings_(settings),
+      choice_(nranks, settings),
       links_(links),
       monitor_(monitor),
       root_endpoint_(1),
@@ -59,27 +79,51 @@ Engine::Engine(int rank, int nranks, const PlanSettings& settings, const Links* 
       output_parts_(nranks),
       round_ends_(nranks) {
   for (int channel = 0; channel < settings.channels; ++channel) pipelines_.emplace_back(channel, WindowSteps(settings));
+  if (choice_.grid().exists()) pipelines_.emplace_back(0, WindowSteps(settings));
   if (nranks == 1) return;
+  for (int peer : LevelPeers(rank, choice_.grid())) level_endpoints_.push_back(links->At(peer, 0));
   const int prev = (rank + nranks - 1) % nranks;
   const int next = (rank + 1) % nranks;
   for (int channel = 0; channel < settings.channels; ++channel) {
     ring_endpoints_.push_back(links->At(prev, channel));
     if (next != prev) ring_endpoints_.push_back(links->At(next, channel));
   }
-  if (nranks >= settings.log_ranks) {
-    log_exchange_ = std::make_unique<LogExchange>(rank, nranks, settings.small_bytes, links);
-  }
+  MakeExchanges();
   for (int peer = 0; peer < nranks && HasMesh(nranks, settings); ++peer) {
     if (peer != rank) mesh_endpoints_.push_back(links->At(peer, 0));
   }
 }
 
+void Engine::MakeExchanges() {
+  if (HasLogSteps(nranks_, settings_)) {
+    log_exchange_ = std::make_unique<LogExchange>(rank_, nranks_, settings_.small_bytes, links_);
+  }
+  if (HasLogGather(nranks_, settings_)) {
+    log_gather_ = std::make_unique<LogGather>(rank_, nranks_, settings_.gather_bytes, links_);
+  }
+  if (HasTree(nranks_, settings_)) {
+    tree_ = std::make_unique<TreeExchange>(rank_, nranks_, MostTreeBytes(settings_), links_);
+  }
+}
+
+Exchange* Engine::ExchangeOf(Algorithm algorithm) const {
+  if (algorithm == Algorithm::kLogSteps) return log_exchange_.get();
+  if (algorithm == Algorithm::kLogGather) return log_gather_.get();
+  return algorithm == Algorithm::kTree ? tree_.get() : nullptr;
+}
+
+size_t ExchangesBytes(int nranks, const PlanSettings& settings) {
+  size_t bytes = 0;
+  if (HasLogSteps(nranks, settings)) bytes += LogExchange::MemoryBytes(nranks, settings.small_bytes);
+  if (HasLogGather(nranks, settings)) bytes += LogGather::MemoryBytes(nranks, settings.gather_bytes);
+  if (HasTree(nranks, settings)) bytes += TreeExchange::MemoryBytes(nranks, MostTreeBytes(settings));
+  return bytes;
+}
+
 size_t Engine::MemoryBytes() const {
   const size_t per_rank = 2 * sizeof(Part) + sizeof(uint64_t) + sizeof(Endpoint*);
-  const bool in_log_steps = log_exchange_ != nullptr;
   return sizeof(Engine) + pipelines_.size() * Pipeline::MemoryBytes(WindowSteps(settings_)) +
-         (in_log_steps ? LogExchange::MemoryBytes(nranks_, settings_.small_bytes) : 0) +
-         static_cast<size_t>(nranks_) * per_rank;
+         (nranks_ > 1 ? ExchangesBytes(nranks_, settings_) : 0) + static_cast<size_t>(nranks_) * per_rank;
 }
 
 void Engine::FillParts(const Call& call, const Buffers& buffers) {
@@ -101,16 +145,27 @@ void Engine::FillParts(const Call& call, const Buffers& buffers) {
 ScheduleParams Engine::Plan(const Call& call, const Buffers& buffers) {
   const bool has_parts = IsDirect(call.kind) || HasVariableParts(call.kind);
   if (has_parts) FillParts(call, buffers);
-  PlanInput input{call, work_.element_bytes, rank_, nranks_, nullptr, nullptr};
+  PlanInput input{call, work_.element_bytes, rank_, nranks_, nullptr, nullptr, 0};
   if (has_parts) input.input_parts = input_parts_.data();
   if (has_parts) input.output_parts = output_parts_.data();
-  if (buffers.segments != nullptr) input.input_parts = buffers.segments->chunks().data();
-  ScheduleParams params = MakePlan(input, settings_);
+  if (buffers.segments != nullptr) {
+    input.input_parts = buffers.segments->chunks().data();
+    input.tensor_count = buffers.segments->first_count();
+  }
+  ScheduleParams params = MakePlan(input, settings_, choice_);
   if (params.algorithm == Algorithm::kDirect) {
     FillRoundEnds(params, round_ends_.data());
     params.round_ends = round_ends_.data();
   }
   return params;
+}
+
+// In place, the output's lines were read as input a moment ago; what does nothing but copy is no faster for it; and in
+// two levels one reads from the output what the other has just put there.
+bool Engine::StreamsOutput(const Call& call, const Buffers& buffers, Algorithm algorithm) const {
+  if (call.kind != CollectiveKind::kAllreduce || buffers.input == buffers.output) return false;
+  if (algorithm == Algorithm::kTwoLevel) return false;
+  return 2 * call.count * work_.element_bytes > stream_bytes_;
 }
 
 void Engine::Start(const Call& call, const Buffers& buffers, Device* device) {
@@ -130,12 +185,13 @@ void Engine::Start(const Call& call, const Buffers& buffers, Device* device) {
   work_.monitor = monitor_;
   work_.segments = buffers.segments;
   const ScheduleParams params = Plan(call, buffers);
+  work_.streams_output = StreamsOutput(call, buffers, params.algorithm);
   work_.sends_in_place = params.algorithm != Algorithm::kOneHop;
-  in_log_steps_ = params.algorithm == Algorithm::kLogSteps;
+  exchange_ = ExchangeOf(params.algorithm);
   is_express_ = express_.Takes(params, work_);
-  if (in_log_steps_) {
-    endpoints_ = &log_exchange_->endpoints();
-    log_exchange_->Start(&work_);
+  if (exchange_ != nullptr) {
+    endpoints_ = &exchange_->endpoints();
+    exchange_->Start(&work_);
     pipelines_left_ = 1;
     return;
   }
@@ -148,9 +204,43 @@ void Engine::Start(const Call& call, const Buffers& buffers, Device* device) {
     pipelines_left_ = 1;
     return express_.Start(params, &work_);
   }
+  StartPipelines(params);
+}
+
+void Engine::StartPipelines(const ScheduleParams& params) {
   pipelines_left_ = static_cast<int>(pipelines_.size());
-  for (int channel = 0; channel < settings_.channels; ++channel)
-    pipelines_[channel].Start(Schedule(params, channel), &work_);
+  const bool two_level = params.algorithm == Algorithm::kTwoLevel;
+  const int used = two_level ? 0 : settings_.channels;
+  for (int channel = 0; channel < used; ++channel) pipelines_[channel].Start(Schedule(params, channel), &work_);
+  for (size_t rest = used; rest < pipelines_.size(); ++rest) pipelines_[rest].Start(Schedule(), &work_);
+  if (!two_level) return;
+  Pipeline& inner = pipelines_.front();
+  Pipeline& outer = pipelines_.back();
+  inner.Start(Schedule(params, 0), &work_, &outer);
+  outer.Start(Schedule(params, 1), &work_, &inner);
+  endpoints_ = &level_endpoints_;
+}
+
+void Engine::StartAgain(uint64_t sequence, const void* input, void* output) {
+  ANNULUS_CHECK(done() && is_express_);
+  work_.call.sequence = sequence;
+  work_.input = static_cast<const std::byte*>(input);
+  work_.output = static_cast<std::byte*>(output);
+  pipelines_left_ = 1;
+  express_.StartAgain();
+}
+
+bool Engine::FinishesAtOnce() {
+  bool moved = false;
+  return express_.Progress(&moved).ok() && ExpressIsDone();
+}
+
+bool Engine::ExpressIsDone() {
+  if (!express_.done()) return false;
+  bool flushed = true;
+  for (Endpoint* endpoint : *endpoints_) flushed &= endpoint->Flush();
+  if (flushed) pipelines_left_ = 0;
+  return flushed;
 }
 
 Status Engine::ProgressLinks(bool* moved) {
@@ -166,13 +256,11 @@ Status Engine::ProgressLinks(bool* moved) {
 }
 
 Status Engine::ProgressExpress(bool* moved) {
-  ANNULUS_RETURN_IF_ERROR(express_.Progress(moved));
-  if (express_.done()) {
-    pipelines_left_ = 0;
-    for (Endpoint* endpoint : *endpoints_) endpoint->Flush();
-    return Status();
-  }
-  return ProgressLinks(moved);
+  if (!express_.done()) ANNULUS_RETURN_IF_ERROR(express_.Progress(moved));
+  if (ExpressIsDone()) return Status();
+  Status status = ProgressLinks(moved);
+  if (status.ok()) ExpressIsDone();  // Its last bytes may just have left, and nothing else would tell.
+  return status;
 }
 
 Status Engine::Progress(bool* moved) {
@@ -187,9 +275,9 @@ Status Engine::Progress(bool* moved) {
 
 // Returns the first error, or the first mismatch when there is one.
 Status Engine::AdvanceAll(bool* moved) {
-  if (in_log_steps_) {
-    Status status = log_exchange_->Advance(moved);
-    pipelines_left_ = log_exchange_->done() ? 0 : 1;
+  if (exchange_ != nullptr) {
+    Status status = exchange_->Advance(moved);
+    pipelines_left_ = exchange_->done() ? 0 : 1;
     return status;
   }
   Status first;
@@ -204,7 +292,7 @@ Status Engine::AdvanceAll(bool* moved) {
 }
 
 bool Engine::WaitsFor(const Endpoint* endpoint) const {
-  if (in_log_steps_) return log_exchange_->WaitsFor(endpoint);
+  if (exchange_ != nullptr) return exchange_->WaitsFor(endpoint);
   if (is_express_) return express_.WaitsFor(endpoint);
   for (const Pipeline& pipeline : pipelines_) {
     if (pipeline.WaitsFor(endpoint)) return true;
@@ -213,7 +301,7 @@ bool Engine::WaitsFor(const Endpoint* endpoint) const {
 }
 
 int Engine::AwaitedPeer() const {
-  if (in_log_steps_) return log_exchange_->AwaitedPeer();
+  if (exchange_ != nullptr) return exchange_->AwaitedPeer();
   if (is_express_) return express_.AwaitedPeer();
   for (const Pipeline& pipeline : pipelines_) {
     const int peer = pipeline.AwaitedPeer();
@@ -223,7 +311,7 @@ int Engine::AwaitedPeer() const {
 }
 
 bool Engine::WaitsForDevice() const {
-  if (in_log_steps_) return log_exchange_->waits_for_device();
+  if (exchange_ != nullptr) return exchange_->waits_for_device();
   return std::any_of(pipelines_.begin(), pipelines_.end(), [](const Pipeline& p) { return p.waits_for_device(); });
 }
 

@@ -9,8 +9,8 @@
 #include <memory>
 #include <vector>
 
+#include "collectives/exchange.h"
 #include "collectives/express.h"
-#include "collectives/log_exchange.h"
 #include "collectives/pipeline.h"
 #include "collectives/plan.h"
 
@@ -43,14 +43,37 @@ class Engine {
   // elements of call.type.
   void Start(const Call& call, const Buffers& buffers, Device* device);
 
+  // Whether `call` is the latest one again but for its number, and that one went the express way: then StartAgain may
+  // begin it, which plans nothing anew.
+  bool Repeats(const Call& call) const {
+    const Call& last = work_.call;
+    return is_express_ && call.count == last.count && call.kind == last.kind && call.type == last.type &&
+           call.op == last.op && call.root == last.root;
+  }
+  void StartAgain(uint64_t sequence, const void* input, void* output);
+  // Does what was begun by StartAgain as far as it goes at once. What fails here fails in Progress too.
+  bool FinishesAtOnce();
+  // As Express::set_polls.
+  void set_express_polls(int polls) { express_.set_polls(polls); }
+
   // Moves everything that can move now, without blocking. Sets *moved when something changed.
   // Errors: kMismatch, kProtocol, kPeerLost, ... with the peer's rank. They stick: do not call again.
   Status Progress(bool* moved);
+
+  // Outputs are written past the caches from so many bytes of input and output on.
+  void set_stream_bytes(size_t bytes) { stream_bytes_ = bytes; }
 
   bool done() const { return pipelines_left_ == 0; }
 
   // The rank that a collective in which nothing moves waits for first, -1 for none in particular.
   int AwaitedPeer() const;
+
+  // From any thread; set_choice is called before the communicator is the user's, on all ranks alike.
+  const AlgorithmChoice& choice() const { return choice_; }
+  void set_choice(const AlgorithmChoice& choice) {
+    choice_ = choice;
+    is_express_ = false;  // What was planned by the old one is not repeated.
+  }
 
   // From any thread: it does not change.
   size_t MemoryBytes() const;
@@ -59,25 +82,35 @@ class Engine {
   bool Arm();
 
  private:
+  bool StreamsOutput(const Call& call, const Buffers& buffers, Algorithm algorithm) const;
   bool WaitsFor(const Endpoint* endpoint) const;
   bool WaitsForDevice() const;
   Status AdvanceAll(bool* moved);
   Status ProgressLinks(bool* moved);
   Status ProgressExpress(bool* moved);
+  void MakeExchanges();
+  Exchange* ExchangeOf(Algorithm algorithm) const;
+  bool ExpressIsDone();
+  void StartPipelines(const ScheduleParams& params);
   ScheduleParams Plan(const Call& call, const Buffers& buffers);
   void FillParts(const Call& call, const Buffers& buffers);
 
   const int rank_;
   const int nranks_;
   const PlanSettings settings_;
+  AlgorithmChoice choice_;
   const Links* const links_;
   Monitor* const monitor_;
   Work work_;
-  std::vector<Pipeline> pipelines_;
-  std::unique_ptr<LogExchange> log_exchange_;                   // With settings.log_ranks ranks or more.
-  bool in_log_steps_ = false;                                   // The current collective is its.
+  size_t stream_bytes_ = SIZE_MAX;
+  std::vector<Pipeline> pipelines_;         // By channel; where there is a grid, one more, for its outer level.
+  std::unique_ptr<Exchange> log_exchange_;  // Those that plans may ask for.
+  std::unique_ptr<Exchange> log_gather_;
+  std::unique_ptr<Exchange> tree_;
+  Exchange* exchange_ = nullptr;                                // Of the current collective, in place of pipelines.
   std::vector<Endpoint*> ring_endpoints_;                       // Of all channels, each once.
   std::vector<Endpoint*> mesh_endpoints_;                       // To every peer, on channel 0.
+  std::vector<Endpoint*> level_endpoints_;                      // Of both levels of the grid, each once.
   std::vector<Endpoint*> root_endpoint_;                        // To the root of the current collective.
   const std::vector<Endpoint*>* endpoints_ = &ring_endpoints_;  // Those of the current collective.
   int pipelines_left_ = 0;
@@ -88,11 +121,18 @@ class Engine {
   std::vector<uint64_t> round_ends_;
 };
 
+// What exchanges hold, at most.
+size_t ExchangesBytes(int nranks, const PlanSettings& settings);
+
 // Whether every rank has a link to every other.
 bool HasMesh(int nranks, const PlanSettings& settings);
 
-// The links of a communicator: both ring neighbours on every channel, those of log steps on channel 0 and, when there
-// is a mesh, every peer on channel 0 and, for messages, on channel settings.channels. Each (peer, channel) once.
+// The neighbours of a rank on both levels of the grid; none without one.
+std::vector<int> LevelPeers(int rank, const HostGrid& grid);
+
+// The links of a communicator: both ring neighbours on every channel, those of log steps, of the tree and of both
+// levels of the grid on channel 0 and, when there is a mesh, every peer on channel 0 and, for messages, on channel
+// settings.channels. Each (peer, channel) once.
 struct NeededLink {
   int peer;
   int channel;

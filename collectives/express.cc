@@ -6,12 +6,6 @@
 #include "collectives/slice_tag.h"
 
 namespace annulus {
-namespace {
-
-// Polls before the driver gets its turn: about 100 ns, what a line takes between distant cores.
-constexpr int kPolls = 64;
-
-}  // namespace
 
 Express::Express(int rank, int nranks, const Links* links, bool has_mesh) : rank_(rank), nranks_(nranks) {
   if (nranks < 2 || nranks > kMaxOneHopRanks || !has_mesh) return;
@@ -20,6 +14,7 @@ Express::Express(int rank, int nranks, const Links* links, bool has_mesh) : rank
     Peer peer;
     peer.rank = (rank + k) % nranks;
     peer.endpoint = links->At(peer.rank, 0);
+    polls_in_memory_ &= peer.endpoint->limits().shares_memory;
     most_bytes_ = std::min<size_t>(most_bytes_, peer.endpoint->limits().short_bytes);
     peers_.push_back(peer);
   }
@@ -36,13 +31,18 @@ void Express::Start(const ScheduleParams& params, const Work* work) {
   work_ = work;
   const bool is_barrier = params.kind == CollectiveKind::kBarrier;
   bytes_ = is_barrier ? 0 : static_cast<uint32_t>(params.count * params.element_bytes);
+  StartAgain();
+}
+
+void Express::StartAgain() {
   for (Peer& peer : peers_) peer.sent = peer.came = false;
   unsent_ = missing_ = nranks_ - 1;
 }
 
 Status Express::Progress(bool* moved) {
   if (unsent_ > 0) ANNULUS_RETURN_IF_ERROR(SendAll(moved));
-  for (int poll = 0; poll < kPolls && missing_ > 0; ++poll) ANNULUS_RETURN_IF_ERROR(ReceiveAll(moved));
+  const int polls = polls_in_memory_ ? polls_ : 1;
+  for (int poll = 0; poll < polls && missing_ > 0; ++poll) ANNULUS_RETURN_IF_ERROR(ReceiveAll(moved));
   if (done()) Finish();
   return Status();
 }

@@ -24,8 +24,15 @@ class Express {
 
   // `work` stays valid until it is done.
   void Start(const ScheduleParams& params, const Work* work);
+  // As Start, for work that differs from what was started last by its number and its buffers at most.
+  void StartAgain();
 
-  // Moves what can be moved, and polls for a moment. Errors: as Pipeline::Advance.
+  // How often Progress looks for slices. One that shares its core with the rank that it waits for looks but once.
+  void set_polls(int polls) { polls_ = polls; }
+  // Some 100 ns, what a line takes between distant cores.
+  static constexpr int kPolls = 64;
+
+  // Moves what can be moved, and polls for a moment. Errors: as Pipeline::Advance; the same again when called again.
   Status Progress(bool* moved);
 
   bool done() const { return unsent_ == 0 && missing_ == 0; }
@@ -55,6 +62,8 @@ class Express {
   std::vector<Peer> peers_;
   const Work* work_ = nullptr;
   uint32_t bytes_ = 0;
+  int polls_ = kPolls;
+  bool polls_in_memory_ = true;  // Or by system calls.
   int unsent_ = 0;
   int missing_ = 0;
   std::array<const std::byte*, kMaxOneHopRanks> sources_{};  // By rank.

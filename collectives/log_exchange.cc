@@ -19,9 +19,9 @@ size_t HalfBytes(int nranks, size_t largest_bytes) {
   return RoundUp(largest_bytes + static_cast<size_t>(nranks) * kLargestElement);
 }
 
-int StepsOf(int nranks) { return std::bit_width(static_cast<unsigned>(nranks) - 1U); }
-
 }  // namespace
+
+int LogSteps(int nranks) { return std::bit_width(static_cast<unsigned>(nranks) - 1U); }
 
 std::vector<int> LogPeers(int rank, int nranks) {
   std::vector<int> peers;
@@ -34,78 +34,25 @@ std::vector<int> LogPeers(int rank, int nranks) {
 }
 
 LogExchange::LogExchange(int rank, int nranks, size_t largest_bytes, const Links* links)
-    : rank_(rank), nranks_(nranks), links_(links), steps_(StepsOf(nranks)), fold_sources_(nranks) {
-  ANNULUS_CHECK(nranks > 1 && steps_ <= kMostSteps);
+    : Exchange(rank, nranks, links, 2 * LogSteps(nranks)), steps_(LogSteps(nranks)), fold_sources_(nranks) {
   const size_t half = HalfBytes(nranks, largest_bytes);
   memory_.resize(2 * half + kAlignment);
   const size_t address = reinterpret_cast<size_t>(memory_.data());
   blocks_ = memory_.data() + (RoundUp(address) - address);
   results_ = blocks_ + half;
-  endpoints_.reserve(2 * kMostSteps + 2);
 }
 
 size_t LogExchange::MemoryBytes(int nranks, size_t largest_bytes) {
-  const size_t pointers = static_cast<size_t>(nranks) + 2 * kMostSteps + 2;
-  return sizeof(LogExchange) + 2 * HalfBytes(nranks, largest_bytes) + kAlignment + pointers * sizeof(void*);
+  return sizeof(LogExchange) + 2 * HalfBytes(nranks, largest_bytes) + kAlignment +
+         static_cast<size_t>(nranks) * sizeof(void*) + SendsBytes(2 * LogSteps(nranks));
 }
 
-void LogExchange::Start(const Work* work) {
-  ANNULUS_CHECK(done());
-  work_ = work;
-  const bool has_data = work->call.kind != CollectiveKind::kBarrier;
-  block_bytes_ = has_data ? ChunkElements(work->call.count, nranks_, 0) * work->element_bytes : 0;
+void LogExchange::Begin() {
+  block_bytes_ = has_data() ? ChunkElements(work_->call.count, nranks_, 0) * work_->element_bytes : 0;
   ANNULUS_CHECK(static_cast<size_t>(nranks_) * block_bytes_ <= static_cast<size_t>(results_ - blocks_));
-  stage_ = has_data ? Stage::kLoad : Stage::kScatter;
-  step_ = chunk_ = sends_posted_ = 0;
-  ticket_ = Device::kCompleted;
-  slot_ = nullptr;
-  submitted_ = send_posted_ = recv_posted_ = verified_ = false;
-  FindEndpoints();
-}
-
-int LogExchange::TargetRank(int send) const {
-  const int distance = 1 << send % steps_;
-  return RankAt(send < steps_ ? distance : -distance);
-}
-
-int LogExchange::AwaitedPeer() const {
-  if (stage_ == Stage::kScatter || stage_ == Stage::kSpread) return PeerOf(send_posted_ ? -1 : 1);
-  for (int i = 0; i < sends_posted_ && !done(); ++i) {
-    if (sends_[i].code != Code::kOk) return TargetRank(i);
-  }
-  return -1;
-}
-
-bool LogExchange::WaitsFor(const Endpoint* endpoint) const {
-  if (done()) return false;
-  for (int i = 0; i < sends_posted_; ++i) {
-    if (links_->At(TargetRank(i), 0) == endpoint && sends_[i].code != Code::kOk) return true;
-  }
-  return recv_posted_ && recv_.code != Code::kOk && links_->At(PeerOf(-1), 0) == endpoint;
-}
-
-void LogExchange::FindEndpoints() {
-  endpoints_.clear();
-  const auto add = [this](Endpoint* endpoint) {
-    if (std::find(endpoints_.begin(), endpoints_.end(), endpoint) == endpoints_.end()) endpoints_.push_back(endpoint);
-  };
-  if (stage_ == Stage::kScatter || stage_ == Stage::kSpread) {
-    add(links_->At(PeerOf(-1), 0));
-    if (!send_posted_) add(links_->At(PeerOf(1), 0));
-  }
-  for (int i = 0; i < sends_posted_; ++i) {
-    if (sends_[i].code != Code::kOk) add(links_->At(TargetRank(i), 0));
-  }
-}
-
-Status LogExchange::Advance(bool* moved) {
-  for (bool stepped = true; stepped && !done();) {
-    stepped = false;
-    ANNULUS_RETURN_IF_ERROR(Step(&stepped));
-    if (stepped) *moved = true;
-  }
-  FindEndpoints();
-  return Status();
+  stage_ = has_data() ? Stage::kLoad : Stage::kScatter;
+  step_ = chunk_ = 0;
+  send_posted_ = false;
 }
 
 Status LogExchange::Step(bool* moved) {
@@ -114,16 +61,13 @@ Status LogExchange::Step(bool* moved) {
       return Load(moved);
     case Stage::kScatter:
     case Stage::kSpread:
-      return Exchange(moved);
+      return SwapBlocks(moved);
     case Stage::kFold:
       return Fold(moved);
     case Stage::kStore:
       return Store(moved);
     case Stage::kFinish:
-      for (int i = 0; i < sends_posted_; ++i) {
-        if (sends_[i].code != Code::kOk) return Status();
-      }
-      for (int i = 0; i < sends_posted_; ++i) work_->monitor->Sent(TargetRank(i), sends_[i].bytes);
+      if (!SendsComplete()) return Status();
       EnterNextStage();
       *moved = true;
       return Status();
@@ -134,37 +78,8 @@ Status LogExchange::Step(bool* moved) {
 }
 
 void LogExchange::EnterNextStage() {
-  const bool has_data = work_->call.kind != CollectiveKind::kBarrier;
-  stage_ = stage_ == Stage::kScatter && !has_data ? Stage::kFinish : static_cast<Stage>(static_cast<int>(stage_) + 1);
+  stage_ = Scatters() && !has_data() ? Stage::kFinish : static_cast<Stage>(static_cast<int>(stage_) + 1);
   step_ = chunk_ = 0;
-}
-
-// Submits `op`, or sees how it goes. *moved when it is complete.
-Status LogExchange::Run(const SliceOp& op, bool* moved) {
-  if (!submitted_ && op.count > 0) {
-    Status submitted = work_->device->Submit(op, &ticket_);
-    if (submitted.would_block()) return Status();
-    ANNULUS_RETURN_IF_ERROR(std::move(submitted));
-    submitted_ = true;
-  }
-  bool complete = false;
-  ANNULUS_RETURN_IF_ERROR(work_->device->Poll(ticket_, &complete));
-  if (!complete) return Status();
-  ticket_ = Device::kCompleted;
-  submitted_ = false;
-  *moved = true;
-  return Status();
-}
-
-SliceOp LogExchange::Copy(std::byte* to, const std::byte* from, size_t elements) const {
-  SliceOp op;
-  op.dst[0] = to;
-  op.inline_src[0] = from;
-  op.num_sources = 1;
-  op.count = elements;
-  op.type = work_->type;
-  op.op = work_->op;
-  return op;
 }
 
 // What was scaled here is not scaled again in the fold.
@@ -231,67 +146,36 @@ size_t LogExchange::SentBytes() const {
   return blocks * block_bytes_;
 }
 
-Tag LogExchange::TagOfStep() const {
-  return PackTag(work_->call, {0, static_cast<uint64_t>(step_ + (Scatters() ? 0 : steps_)), 0});
-}
-
-Status LogExchange::Exchange(bool* moved) {
-  if (!recv_posted_) {
-    recv_ = Recv();
-    recv_.capacity = static_cast<uint32_t>(SentBytes());
-    Status posted = links_->At(PeerOf(-1), 0)->PostRecv(&recv_);
-    if (!posted.ok() && !posted.would_block()) return posted;
-    recv_posted_ = posted.ok();
-    if (recv_posted_) *moved = true;
+Status LogExchange::SwapBlocks(bool* moved) {
+  const int message = step_ + (Scatters() ? 0 : steps_);
+  bool complete = false;
+  ANNULUS_RETURN_IF_ERROR(Receive(PeerOf(-1), message, SentBytes(), moved, &complete));
+  if (!send_posted_) {
+    set_unsent(PeerOf(1));
+    const auto pack = [this](std::byte* to) { return PackBlocks(to); };
+    ANNULUS_RETURN_IF_ERROR(Post(PeerOf(1), message, pack, moved, &send_posted_));
+    if (send_posted_) set_unsent(-1);
   }
-  if (!send_posted_) ANNULUS_RETURN_IF_ERROR(SendBlocks(moved));
-  if (recv_posted_ && recv_.started && !verified_) ANNULUS_RETURN_IF_ERROR(Verify(TagOfStep()));
-  if (!send_posted_ || !verified_ || recv_.code != Code::kOk) return Status();
-  return ReceiveBlocks(moved);
-}
-
-Status LogExchange::SendBlocks(bool* moved) {
-  Endpoint* const target = links_->At(PeerOf(1), 0);
-  Send& send = sends_[sends_posted_];
-  if (slot_ == nullptr) {
-    Status acquired = target->AcquireSlot(&slot_);
-    if (acquired.would_block()) return Status();
-    ANNULUS_RETURN_IF_ERROR(std::move(acquired));
-    std::byte* to = slot_;
-    const std::byte* const from = Scatters() ? blocks_ : results_;
-    ForSentBlocks([&](int block) {
-      if (block_bytes_ > 0) std::memcpy(to, from + static_cast<size_t>(block) * block_bytes_, block_bytes_);
-      to += block_bytes_;
-    });
-    send = Send();
-    send.tag = TagOfStep();
-    send.data = slot_;
-    send.bytes = send.ready = static_cast<uint32_t>(to - slot_);
-  }
-  Status posted = target->PostSend(&send);
-  if (posted.would_block()) return Status();
-  ANNULUS_RETURN_IF_ERROR(std::move(posted));
-  slot_ = nullptr;
-  ++sends_posted_;
-  send_posted_ = *moved = true;
+  if (!send_posted_ || !complete) return Status();
+  UnpackBlocks(received().data);
+  FinishReceive();
+  send_posted_ = false;
+  *moved = true;
+  if (++step_ == steps_) EnterNextStage();
   return Status();
 }
 
-Status LogExchange::Verify(const Tag& expected) {
-  const int peer = PeerOf(-1);
-  if (recv_.tag != expected) return ExplainTag(expected, recv_.tag, peer);
-  if (recv_.bytes != recv_.capacity) {
-    return {Code::kProtocol,
-            "rank " + std::to_string(peer) + " sent " + std::to_string(recv_.bytes) + " bytes where " +
-                std::to_string(recv_.capacity) + " belong",
-            peer, 0};
-  }
-  verified_ = true;
-  return Status();
+size_t LogExchange::PackBlocks(std::byte* to) const {
+  const std::byte* const begin = to;
+  const std::byte* const from = Scatters() ? blocks_ : results_;
+  ForSentBlocks([&](int block) {
+    if (block_bytes_ > 0) std::memcpy(to, from + static_cast<size_t>(block) * block_bytes_, block_bytes_);
+    to += block_bytes_;
+  });
+  return static_cast<size_t>(to - begin);
 }
 
-Status LogExchange::ReceiveBlocks(bool* moved) {
-  const std::byte* from = recv_.data;
+void LogExchange::UnpackBlocks(const std::byte* from) {
   // In the scatter blocks keep their numbers, in the spread they lie behind the own ones.
   const int shift = Scatters() ? 0 : 1 << step_;
   std::byte* const to = Scatters() ? blocks_ : results_;
@@ -299,12 +183,6 @@ Status LogExchange::ReceiveBlocks(bool* moved) {
     if (block_bytes_ > 0) std::memcpy(to + static_cast<size_t>(block + shift) * block_bytes_, from, block_bytes_);
     from += block_bytes_;
   });
-  work_->monitor->Received(PeerOf(-1), recv_.bytes);
-  links_->At(PeerOf(-1), 0)->Release(&recv_);
-  send_posted_ = recv_posted_ = verified_ = false;
-  *moved = true;
-  if (++step_ == steps_) EnterNextStage();
-  return Status();
 }
 
 }  // namespace annulus

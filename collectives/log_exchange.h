@@ -14,15 +14,14 @@
 // Threads: one at a time. Start and Advance allocate nothing, lock nothing and never block.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <vector>
 
-#include "collectives/pipeline.h"
+#include "collectives/exchange.h"
 
 namespace annulus {
 
-class LogExchange {
+class LogExchange final : public Exchange {
  public:
   // For calls of up to `largest_bytes`. `links` outlives it and has links on channel 0 to LogPeers.
   LogExchange(int rank, int nranks, size_t largest_bytes, const Links* links);
@@ -30,78 +29,46 @@ class LogExchange {
   // What an exchange holds.
   static size_t MemoryBytes(int nranks, size_t largest_bytes);
 
-  // Begins work->call; `work` stays valid until done() or the exchange is destroyed.
-  void Start(const Work* work);
-
-  // Moves what can move now. Sets *moved when something changed. Errors: as Pipeline::Advance.
-  Status Advance(bool* moved);
-
-  bool done() const { return stage_ == Stage::kDone; }
-  // Whether something posted on that link has not completed, or failed.
-  bool WaitsFor(const Endpoint* endpoint) const;
-  // As Pipeline::AwaitedPeer.
-  int AwaitedPeer() const;
-  // Whether the device still works for it: then nothing would wake a sleeping driver.
-  bool waits_for_device() const { return ticket_ != Device::kCompleted; }
-
-  // The links that it uses at this moment, each once: polling costs a system call for each.
-  const std::vector<Endpoint*>& endpoints() const { return endpoints_; }
+  bool done() const override { return stage_ == Stage::kDone; }
 
  private:
   enum class Stage { kLoad, kScatter, kFold, kSpread, kStore, kFinish, kDone };
-  static constexpr int kMostSteps = 32;  // Per half: more ranks than an int counts.
 
-  Status Step(bool* moved);
+  void Begin() override;
+  Status Step(bool* moved) override;
   Status Load(bool* moved);
   Status Fold(bool* moved);
   Status Store(bool* moved);
-  Status Exchange(bool* moved);
-  Status SendBlocks(bool* moved);
-  Status ReceiveBlocks(bool* moved);
-  Status Verify(const Tag& expected);
-  Status Run(const SliceOp& op, bool* moved);
+  Status SwapBlocks(bool* moved);
+  size_t PackBlocks(std::byte* to) const;
+  void UnpackBlocks(const std::byte* from);
   void EnterNextStage();
-  void FindEndpoints();
-  int TargetRank(int send) const;
   bool Scatters() const { return stage_ == Stage::kScatter; }
-  int RankAt(int distance) const { return (rank_ + distance + nranks_) % nranks_; }
   std::byte* BlockOf(std::byte* blocks, int chunk) const {
     return blocks + static_cast<size_t>((chunk - rank_ + nranks_) % nranks_) * block_bytes_;
   }
   // The rank that step_ sends to (sign 1) or receives from (-1).
-  int PeerOf(int sign) const { return RankAt((Scatters() ? sign : -sign) * (1 << step_)); }
+  int PeerOf(int sign) const { return (rank_ + (Scatters() ? sign : -sign) * (1 << step_) + nranks_) % nranks_; }
   // Calls act(block) for each block that step_ sends (and, in the scatter, receives in its place).
   template <class Act>
   void ForSentBlocks(Act act) const;
   size_t SentBytes() const;
-  Tag TagOfStep() const;
-  SliceOp Copy(std::byte* to, const std::byte* from, size_t elements) const;
 
-  const int rank_;
-  const int nranks_;
-  const Links* const links_;
-  int steps_ = 0;  // Of each half.
+  const int steps_;  // Of each half.
   std::vector<std::byte> memory_;
   std::byte* blocks_ = nullptr;   // nranks of them, on a cache line.
   std::byte* results_ = nullptr;  // Block i: the result of the chunk of the rank i ahead.
   std::vector<const std::byte*> fold_sources_;
-  std::vector<Endpoint*> endpoints_;
 
-  const Work* work_ = nullptr;
   size_t block_bytes_ = 0;
   Stage stage_ = Stage::kDone;
   int step_ = 0;   // Of the half.
   int chunk_ = 0;  // Next one to load or to store.
-  Device::Ticket ticket_ = Device::kCompleted;
-  bool submitted_ = false;     // The operation of `ticket_`, until it is seen complete.
-  std::byte* slot_ = nullptr;  // Packed, not posted yet.
   bool send_posted_ = false;
-  bool recv_posted_ = false;
-  bool verified_ = false;
-  Recv recv_;
-  std::array<Send, 2 * kMostSteps> sends_;
-  int sends_posted_ = 0;
 };
+
+// Steps of a half: ceil(log2 n).
+int LogSteps(int nranks);
 
 // Whom a rank exchanges with: those a power of two ahead and behind, each once.
 std::vector<int> LogPeers(int rank, int nranks);

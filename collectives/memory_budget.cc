@@ -8,12 +8,15 @@
 namespace annulus {
 namespace {
 
-// Of a link: rings, cells, buffers of frames. Shared memory takes 19 KiB, TCP 7 KiB for each socket, of which up to
-// kChosenSockets are chosen.
+// Of a link: rings, cells, buffers of frames. Shared memory takes 19 KiB; TCP 7 KiB for each socket, of which up to
+// kChosenSockets are chosen, and 39 KiB for a single one.
 constexpr size_t kLinkBytes = 16 * 1024;
 constexpr size_t kSocketBytes = 8 * 1024;
+constexpr size_t kOneSocketBytes = 40 * 1024;
 constexpr int kChosenSockets = 2;
 constexpr size_t kPageBytes = 4096;
+constexpr int kLeastGridRanks = 4;     // Two hosts of two.
+constexpr size_t kMostLevelPeers = 4;  // Two on each level.
 
 size_t RoundUpToPage(size_t bytes) { return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes; }
 
@@ -29,12 +32,19 @@ constexpr Size kSizes[] = {{8, 256 * 1024}, {8, 128 * 1024}, {8, 64 * 1024},
 
 size_t MostMemory(int nranks, const PlanSettings& settings, int tcp_sockets) {
   const size_t sockets = static_cast<size_t>(std::max(tcp_sockets, kChosenSockets));
-  const size_t links = LinksNeeded(0, nranks, settings).size();
+  // The layout is not known yet: ranks may turn out to lie on a grid of hosts.
+  const bool may_be_grid = nranks >= kLeastGridRanks;
+  const size_t level_links = may_be_grid && !HasMesh(nranks, settings) ? kMostLevelPeers : 0;
+  const size_t links = LinksNeeded(0, nranks, settings).size() + level_links;
   const size_t slots = 2 * static_cast<size_t>(settings.slots) * RoundUpToPage(SlotBytes(settings));
   const size_t peers = static_cast<size_t>(nranks - 1);
-  const size_t pipelines = static_cast<size_t>(settings.channels) + (HasMesh(nranks, settings) ? 2 * peers : 0);
-  const size_t log_steps = nranks >= settings.log_ranks ? LogExchange::MemoryBytes(nranks, settings.small_bytes) : 0;
-  return sizeof(Engine) + log_steps + links * (slots + kLinkBytes + sockets * kSocketBytes) +
+  const size_t pipelines =
+      static_cast<size_t>(settings.channels) + (may_be_grid ? 1 : 0) + (HasMesh(nranks, settings) ? 2 * peers : 0);
+  PlanSettings most = settings;
+  most.over_sockets = true;
+  most.host_of.assign(nranks, 1);
+  const size_t per_link = slots + kLinkBytes + std::max(sockets * kSocketBytes, kOneSocketBytes);
+  return sizeof(Engine) + ExchangesBytes(nranks, most) + links * per_link +
          pipelines * (Pipeline::MemoryBytes(WindowSteps(settings)) + 1024);
 }
 

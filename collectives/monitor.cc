@@ -26,12 +26,14 @@ void Monitor::EndWait(Nanoseconds now) {
   if (board_ != nullptr) ShowWait();
 }
 
+void Monitor::ShowCall(const Call& call) {
+  board_->kind.Set(static_cast<uint64_t>(call.kind));
+  board_->count.Set(call.count);
+  board_->sequence.Set(call.sequence);
+}
+
 void Monitor::ShowBegin(const Call& call) {
-  if (call.sequence != 0) {
-    board_->kind.Set(static_cast<uint64_t>(call.kind));
-    board_->count.Set(call.count);
-    board_->sequence.Set(call.sequence);
-  }
+  if (call.sequence != 0) ShowCall(call);
   board_->inside.Set(call.sequence != 0 ? Board::kCollective : Board::kMessages);
 }
 

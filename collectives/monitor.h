@@ -67,6 +67,13 @@ class Monitor {
       ShowEnd();
   }
 
+  // A drive that is over already.
+  void CountDrive(const Call& call, Nanoseconds took) {
+    driven_ns_.Add(static_cast<uint64_t>(took));
+    if (board_ != nullptr) [[unlikely]]
+      ShowCall(call);
+  }
+
   // A collective or a message of the user's has ended; `data_bytes` were in its send buffer.
   void CountEnd(bool is_message, bool ok, size_t data_bytes) {
     ended_[is_message ? 1 : 0][ok ? 1 : 0].Add(1);
@@ -101,6 +108,7 @@ class Monitor {
   };
 
   void ShowBegin(const Call& call);
+  void ShowCall(const Call& call);
   void ShowEnd();
   void ShowWait();
 

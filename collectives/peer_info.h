@@ -6,7 +6,8 @@
 #include <vector>
 
 #include "base/status.h"
-#include "collectives/plan.h"
+#include "collectives/core_set.h"
+#include "collectives/plan_settings.h"
 
 namespace annulus {
 
@@ -16,6 +17,8 @@ struct PeerInfo {
   int priorities = 0;                  // As in Options; must be equal everywhere, as
   uint64_t memory_bytes = 0;           // this.
   std::string transport;               // The setting; must be equal everywhere.
+  std::string tuning;                  // Likewise.
+  CoreSet cores;                       // On which its process may run.
   std::vector<std::string> addresses;  // By index in Backends(); "" = not usable there.
 };
 
@@ -29,6 +32,15 @@ Status Decode(const std::string& blob, int rank, PeerInfo* info);
 
 // Errors: kMismatch naming the rank, the setting's variable and both values, compared with rank 0.
 Status CheckAgreement(std::span<const PeerInfo> peers);
+
+// As PlanSettings::host_of.
+std::vector<int> FindHosts(std::span<const PeerInfo> peers);
+
+// The cores of that host's ranks: ranks with the same cores share them, different ones do not overlap.
+int HostCores(std::span<const PeerInfo> peers, const std::string& host_id);
+
+// Of the host that has most; at least 1.
+double MostRanksPerCore(std::span<const PeerInfo> peers);
 
 // Position of `rank` among the ranks of its host, and their number.
 void FindLocalRank(std::span<const PeerInfo> peers, int rank, int* local_rank, int* local_size);

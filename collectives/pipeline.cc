@@ -17,9 +17,10 @@ constexpr size_t kPieceAlignment = 64;
 Pipeline::Pipeline(int channel, int window)
     : channel_(channel), window_(window), flights_(std::make_unique<Flight[]>(window)) {}
 
-void Pipeline::Start(const Schedule& schedule, const Work* work) {
+void Pipeline::Start(const Schedule& schedule, const Work* work, const Pipeline* other) {
   schedule_ = schedule;
   work_ = work;
+  other_ = other;
   next_step_ = head_ = tail_ = 0;
   pending_tickets_ = 0;
   held_.fill(false);
@@ -49,6 +50,7 @@ void Pipeline::Prepare(Flight* flight) {
   }
   flight->send = Send();
   flight->slot = nullptr;
+  flight->streams_slot = false;
   flight->ticket = Device::kCompleted;
   flight->submitted = flight->worked = 0;
   flight->recv_posted = flight->verified = flight->received = flight->planned = flight->writes_output = false;
@@ -58,7 +60,8 @@ void Pipeline::Prepare(Flight* flight) {
 void Pipeline::FillWindow(bool* moved) {
   while (tail_ - head_ < window_ && next_step_ < schedule_.size()) {
     Flight& flight = flights_[tail_ % window_];
-    if (!schedule_.At(next_step_++, &flight.step)) continue;
+    flight.index = next_step_++;
+    if (!schedule_.At(flight.index, &flight.step)) continue;
     Prepare(&flight);
     ++tail_;
     *moved = true;
@@ -92,7 +95,7 @@ int Pipeline::AwaitedPeer() const {
     const Flight& flight = flights_[i % window_];
     if (flight.done) continue;
     if (flight.recv != nullptr && !flight.received) return flight.step.recv_from;
-    return flight.step.send_to;
+    return MustAwait(flight.step) ? -1 : flight.step.send_to;
   }
   return -1;
 }
@@ -149,7 +152,7 @@ Status Pipeline::Receive(Flight* flight, Order* order, bool* moved) {
 Status Pipeline::Relay(Flight* flight, Order* order, bool* moved) {
   const bool sends = flight->target != nullptr;
   const bool started = flight->recv == nullptr || flight->verified;
-  if (!flight->planned && started && !(sends && order->send_blocked)) {
+  if (!flight->planned && started && !(sends && order->send_blocked) && !MustAwait(flight->step)) {
     Status planned = Plan(flight);
     if (!planned.ok() && !planned.would_block()) return planned;
     flight->planned = planned.ok();
@@ -180,7 +183,7 @@ Status Pipeline::PlanSend(Flight* flight) {
     return any_memory || (work_->sends_in_place && target->SendsFrom(place.data, step.bytes));
   };
   // A buffer that the step does not use may be null.
-  const Work::Place input = flight->recv == nullptr ? work_->InputAt(step.input_offset) : Work::Place();
+  const Work::Place input = flight->recv == nullptr ? SourceAt(step, 0) : Work::Place();
   const Work::Place output = step.store ? work_->OutputAt(step.output_offset) : Work::Place();
   const bool passes_arrival = any_memory && flight->recv != nullptr && !(step.reduce && flight->recv->read_only);
   const bool sends_output = step.reduce || Landed(*flight) || (flight->recv != nullptr && !any_memory);
@@ -190,12 +193,13 @@ Status Pipeline::PlanSend(Flight* flight) {
     flight->send.data = flight->recv->data;
     flight->sends_arrival = true;
     if (step.reduce) flight->slot = flight->recv->data;
-  } else if (flight->recv == nullptr && !work_->custom.scales && sends_from(input)) {
+  } else if (flight->recv == nullptr && !Scales(step) && sends_from(input)) {
     flight->send.data = input.data;
   } else {
     std::byte* slot = nullptr;
     ANNULUS_RETURN_IF_ERROR(target->AcquireSlot(&slot));
     flight->send.data = flight->slot = slot;
+    flight->streams_slot = target->StreamsSlots();
   }
   return Status();
 }
@@ -233,18 +237,25 @@ Status Pipeline::SubmitPiece(Flight* flight, size_t end) {
   const size_t begin = flight->submitted;
   size_t bytes = end - begin;
   const bool uses_input = UsesInput(*flight);
-  const Work::Place input = uses_input ? work_->InputAt(step.input_offset + begin) : Work::Place();
+  const Work::Place input = uses_input ? SourceAt(step, begin) : Work::Place();
   const Work::Place output = flight->writes_output ? work_->OutputAt(step.output_offset + begin) : Work::Place();
   if (uses_input) bytes = std::min(bytes, input.bytes);
   if (flight->writes_output) bytes = std::min(bytes, output.bytes);
   SliceOp op;
   int destinations = 0;
-  const bool onto_itself = flight->recv == nullptr && output.data == input.data && !work_->custom.scales;
-  if (flight->writes_output && !onto_itself) op.dst[destinations++] = const_cast<std::byte*>(output.data);
-  if (flight->slot != nullptr) op.dst[destinations++] = flight->slot + begin;
+  const bool onto_itself = flight->recv == nullptr && output.data == input.data && !Scales(step);
+  if (flight->writes_output && !onto_itself) {
+    // Not when it is sent from there.
+    op.streams[destinations] = work_->streams_output && (flight->target == nullptr || flight->slot != nullptr);
+    op.dst[destinations++] = const_cast<std::byte*>(output.data);
+  }
+  if (flight->slot != nullptr) {
+    op.streams[destinations] = flight->streams_slot;
+    op.dst[destinations++] = flight->slot + begin;
+  }
   if (flight->recv != nullptr) op.inline_src[op.num_sources++] = flight->recv->data + begin;
   if (uses_input) {
-    if (work_->custom.scales) op.scaled_source = op.num_sources;
+    if (Scales(step)) op.scaled_source = op.num_sources;
     op.inline_src[op.num_sources++] = input.data;
   }
   op.count = bytes / work_->element_bytes;

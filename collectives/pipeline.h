@@ -46,6 +46,7 @@ struct Work {
   // Whether sends may wait for the peer to have read them in place; not when the peer holds on to what it received
   // until all its own sends are complete (kHold).
   bool sends_in_place = false;
+  bool streams_output = false;         // The output is larger than the caches, and nothing of it was read lately.
   const Segments* segments = nullptr;  // In place of input and output: what the offsets of the schedule refer to.
 
   // The user memory at an offset of the schedule, and how much of it is in one piece.
@@ -70,8 +71,12 @@ class Pipeline {
   // Keeps up to `window` steps in flight.
   Pipeline(int channel, int window);
 
-  // `work` stays valid until the pipeline is done or destroyed.
-  void Start(const Schedule& schedule, const Work* work);
+  // `work` stays valid until the pipeline is done or destroyed, `other`, which runs the other level of kTwoLevel, until
+  // this one is done.
+  void Start(const Schedule& schedule, const Work* work, const Pipeline* other = nullptr);
+
+  // All steps before this one are done.
+  uint64_t steps_done() const { return head_ == tail_ ? next_step_ : flights_[head_ % window_].index; }
 
   // Moves every flight as far as it goes now. Sets *moved when something changed.
   // Errors: kMismatch or kProtocol of a slice, or a link's error; the pipeline then must not be used before the next
@@ -94,12 +99,14 @@ class Pipeline {
  private:
   struct Flight {
     Step step;
+    uint64_t index = 0;  // Of the step.
     Endpoint* source = nullptr;
     Endpoint* target = nullptr;
     Recv own_recv;
     Recv* recv = nullptr;  // own_recv, or the hold of a kHold step; null when the step receives nothing.
     Send send;
-    std::byte* slot = nullptr;  // Where the work writes what is sent on; null when it does not.
+    std::byte* slot = nullptr;  // Where the work writes what is sent on; null when it does not,
+    bool streams_slot = false;  // and whether past the caches.
     Device::Ticket ticket = Device::kCompleted;
     size_t submitted = 0;  // Bytes given to the device.
     size_t worked = 0;     // Bytes whose result is in place.
@@ -134,6 +141,11 @@ class Pipeline {
   Status Retire(Flight* flight, bool* moved);
   void ReleaseHolds();
   bool UsesInput(const Flight& flight) const { return flight.recv == nullptr || flight.step.reduce; }
+  bool Scales(const Step& step) const { return work_->custom.scales && !step.from_output; }
+  Work::Place SourceAt(const Step& step, size_t offset) const {
+    return step.from_output ? work_->OutputAt(step.output_offset + offset) : work_->InputAt(step.input_offset + offset);
+  }
+  bool MustAwait(const Step& step) const { return step.awaits > 0 && other_->steps_done() < step.awaits; }
   // For the trace, when there is one: the time, else 0; and an event of that slice.
   Nanoseconds TraceClock() const { return work_->monitor->trace() == nullptr ? 0 : Now(); }
   void TraceSlice(TraceEvent::Kind kind, const Step& step, int peer, size_t bytes, Nanoseconds begin) const;
@@ -145,6 +157,7 @@ class Pipeline {
   std::unique_ptr<Flight[]> flights_;
   Schedule schedule_;
   const Work* work_ = nullptr;
+  const Pipeline* other_ = nullptr;
   size_t next_step_ = 0;
   size_t head_ = 0;  // Flights in [head_, tail_), modulo window_.
   size_t tail_ = 0;

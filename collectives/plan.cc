@@ -5,15 +5,6 @@
 namespace annulus {
 namespace {
 
-constexpr size_t kSliceAlignment = 64;  // A cache line: slices never split an element.
-// Slices per chunk when the size is chosen: enough that the hops of the ring overlap.
-constexpr size_t kSlicesPerChunk = 4;
-
-size_t RoundUp(size_t bytes) { return (bytes + kSliceAlignment - 1) / kSliceAlignment * kSliceAlignment; }
-
-// The slice of kDirect when none is set: sender and receiver work on a message of some slices side by side.
-constexpr size_t kDirectSliceBytes = 64 * 1024;
-
 size_t LargestChunk(const PlanInput& input) {
   const Call& call = input.call;
   if (call.kind == CollectiveKind::kAllreduce) return ChunkElements(call.count, input.nranks, 0);
@@ -23,48 +14,28 @@ size_t LargestChunk(const PlanInput& input) {
   return std::max_element(parts, parts + input.nranks, smaller)->elements;
 }
 
-size_t ChooseSlice(size_t chunk_bytes, const PlanSettings& settings) {
-  if (settings.slice_bytes > 0) return RoundUp(settings.slice_bytes);
-  const size_t wanted = RoundUp(chunk_bytes / (kSlicesPerChunk * settings.channels));
-  return std::clamp(wanted, kSmallestSliceBytes, settings.largest_slice_bytes);
-}
-
 }  // namespace
 
-size_t SlotBytes(const PlanSettings& settings) {
-  const size_t slice = settings.slice_bytes > 0 ? RoundUp(settings.slice_bytes) : settings.largest_slice_bytes;
-  return std::max(slice, RoundUp(settings.small_bytes));
+size_t SentAtOnce(const PlanInput& input) {
+  const size_t elements = IsAllreduce(input.call.kind) ? input.call.count : LargestChunk(input);
+  return elements * input.element_bytes;
 }
 
-size_t DirectSliceBytes(const PlanSettings& settings) {
-  return settings.slice_bytes > 0 ? RoundUp(settings.slice_bytes)
-                                  : std::min(kDirectSliceBytes, settings.largest_slice_bytes);
+bool TakesTwoLevels(const AlgorithmChoice& choice, ReduceOp op, size_t bytes) {
+  return choice.At(CollectiveKind::kAllreduce, bytes) == Algorithm::kTwoLevel && !IsUserOp(op);
 }
 
-// A round of half the slots leaves the other half for slices of the next phase (schedule.h asks for one more than a
-// round).
-static int RoundSlices(const PlanSettings& settings) { return std::max(1, settings.slots / 2); }
-
-// schedule.h asks for more than two rounds; four let the next round start while the last one drains.
-int WindowSteps(const PlanSettings& settings) { return 4 * RoundSlices(settings); }
-
-// A step of either half moves half of the chunks, or one more.
-size_t LogMessageBytes(int nranks, size_t count, size_t element_bytes) {
-  return static_cast<size_t>(nranks / 2 + 1) * ChunkElements(count, nranks, 0) * element_bytes;
+static Algorithm AlgorithmOf(const PlanInput& input, const AlgorithmChoice& choice) {
+  const Call& call = input.call;
+  // To what a function of the user's means, the order may matter, and not to the last bits only.
+  if (IsUserOp(call.op)) return choice.InRingOrderAt(call.kind, SentAtOnce(input));
+  const size_t tensor_bytes = input.tensor_count * input.element_bytes;
+  const bool is_group = call.kind == CollectiveKind::kAllreduceGroup;
+  if (is_group && TakesTwoLevels(choice, call.op, tensor_bytes)) return Algorithm::kTwoLevel;
+  return choice.At(call.kind, SentAtOnce(input));
 }
 
-// A small call: one hop between few ranks, log steps between many.
-static Algorithm ChooseSmall(const PlanInput& input, const PlanSettings& settings) {
-  const CollectiveKind kind = input.call.kind;
-  const bool has_log_steps = kind == CollectiveKind::kAllreduce || kind == CollectiveKind::kBarrier;
-  if (has_log_steps && input.nranks >= settings.log_ranks &&
-      LogMessageBytes(input.nranks, input.call.count, input.element_bytes) <= SlotBytes(settings)) {
-    return Algorithm::kLogSteps;
-  }
-  return input.nranks <= kMaxOneHopRanks ? Algorithm::kOneHop : Algorithm::kRing;
-}
-
-ScheduleParams MakePlan(const PlanInput& input, const PlanSettings& settings) {
+ScheduleParams MakePlan(const PlanInput& input, const PlanSettings& settings, const AlgorithmChoice& choice) {
   const Call& call = input.call;
   ScheduleParams params;
   params.kind = call.kind;
@@ -83,12 +54,18 @@ ScheduleParams MakePlan(const PlanInput& input, const PlanSettings& settings) {
     params.slice_bytes = DirectSliceBytes(settings);
     return params;
   }
-  const size_t chunk = LargestChunk(input) * input.element_bytes;
-  const size_t sent_at_once = IsAllreduce(call.kind) ? call.count * input.element_bytes : chunk;
-  const bool small = input.nranks > 1 && sent_at_once <= settings.small_bytes;
-  params.algorithm = small ? ChooseSmall(input, settings) : Algorithm::kRing;
-  params.slice_bytes = ChooseSlice(chunk, settings);
+  params.algorithm = AlgorithmOf(input, choice);
+  params.slice_bytes = ChunkSliceBytes(call.kind, input.nranks, LargestChunk(input) * input.element_bytes, settings);
+  if (params.algorithm == Algorithm::kTwoLevel) {
+    params.channels = 1;
+    params.inner = choice.grid().Inner(input.rank);
+    params.outer = choice.grid().Outer(input.rank);
+  }
   return params;
+}
+
+ScheduleParams MakePlan(const PlanInput& input, const PlanSettings& settings) {
+  return MakePlan(input, settings, AlgorithmChoice(input.nranks, settings));
 }
 
 }  // namespace annulus

@@ -4,38 +4,11 @@
 
 #include <cstddef>
 
+#include "collectives/algorithm_choice.h"
+#include "collectives/plan_settings.h"
 #include "collectives/schedule.h"
 
 namespace annulus {
-
-// Largest slice when none is set: with 8 slots a link's staging is 2 MiB per direction, and the slots in use at a time
-// (recently used ones first) stay within a 1 MiB second-level cache.
-constexpr size_t kLargestSliceBytes = 256 * 1024;
-// Smallest slice when none is set: below it the per-slice cost (about 100 ns) shows against 16 KiB / 20 GB/s = 800 ns.
-constexpr size_t kSmallestSliceBytes = 16 * 1024;
-
-// Settings on which ranks must agree; compared when a communicator is created.
-struct PlanSettings {
-  size_t slice_bytes = 0;          // 0: chosen by message size.
-  size_t small_bytes = 16 * 1024;  // Up to here, in bytes that one rank sends to another, the one-hop exchange is used.
-  int channels = 1;
-  int slots = 8;
-  size_t largest_slice_bytes = kLargestSliceBytes;  // When chosen.
-  int log_ranks = kMaxOneHopRanks + 1;  // From here on, small allreduces and barriers go in log steps. At least 2.
-  int mesh_ranks = 64;  // Up to so many ranks, each has a link to every other, which IsDirect collectives need.
-};
-
-// The slot size that links need under these settings.
-size_t SlotBytes(const PlanSettings& settings);
-
-// The slice of everything that goes straight from one rank to another.
-size_t DirectSliceBytes(const PlanSettings& settings);
-
-// Steps that a pipeline must be able to keep in flight.
-int WindowSteps(const PlanSettings& settings);
-
-// The largest message of an allreduce in log steps; its chunks are padded to equal size.
-size_t LogMessageBytes(int nranks, size_t count, size_t element_bytes);
 
 // What a rank does of one collective. Parts as in ScheduleParams.
 struct PlanInput {
@@ -45,9 +18,21 @@ struct PlanInput {
   int nranks = 1;
   const Part* input_parts = nullptr;
   const Part* output_parts = nullptr;
+  size_t tensor_count = 0;  // kAllreduceGroup: of one of its tensors, which all go in two levels or none does.
 };
 
-// Completes it: algorithm, slice size, round and channels; all but round_ends.
+// Completes it: algorithm, slice size, round and channels; all but round_ends. `choice` is made of the same nranks and
+// settings.
+ScheduleParams MakePlan(const PlanInput& input, const PlanSettings& settings, const AlgorithmChoice& choice);
+
+// The same for one call only.
 ScheduleParams MakePlan(const PlanInput& input, const PlanSettings& settings);
+
+// Whether an allreduce of so many bytes, apart or in a group, goes in two levels: whose order of addition is not the
+// ring's (docs/determinism.md). Functions of users keep the ring's order.
+bool TakesTwoLevels(const AlgorithmChoice& choice, ReduceOp op, size_t bytes);
+
+// The size by which a call's algorithm is chosen.
+size_t SentAtOnce(const PlanInput& input);
 
 }  // namespace annulus

@@ -36,6 +36,9 @@ struct CustomReduction {
 // by custom.factor before, and rounded.
 struct SliceOp {
   std::byte* dst[2] = {nullptr, nullptr};
+  // Whether dst[i] is written past the caches: pays when this processor will not read it soon. Only a hint; the result
+  // is there for other processors, too, as with plain stores.
+  bool streams[2] = {false, false};
   const std::byte* const* src = nullptr;  // num_sources pointers, when num_sources > 2; alive until the work is done.
   const std::byte* inline_src[2] = {nullptr, nullptr};  // Used when num_sources <= 2.
   int num_sources = 0;

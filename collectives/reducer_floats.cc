@@ -20,7 +20,7 @@ HWY_ATTR void RunFloats(const Pass& pass, DataType type, ReduceOp op) {
     case DataType::kFloat16:
       return ByOp<NarrowElement<Half>>(pass, op);
     case DataType::kBFloat16:
-      return ByOp<NarrowElement<Brain>>(pass, op);
+      return ByOp<BrainElement>(pass, op);
     case DataType::kFloat32:
       return ByOp<FloatElement<float>>(pass, op);
     case DataType::kFloat64:

@@ -62,7 +62,7 @@ void FillRoundEnds(const ScheduleParams& p, uint64_t* ends) {
 }
 
 Schedule::Schedule(const ScheduleParams& params, int channel) : p_(params), channel_(channel) {
-  ANNULUS_CHECK(p_.algorithm != Algorithm::kLogSteps && p_.nranks >= 1 && p_.round_slices >= 1 && p_.channels >= 1);
+  ANNULUS_CHECK(!IsExchange(p_.algorithm) && p_.nranks >= 1 && p_.round_slices >= 1 && p_.channels >= 1);
   if (p_.algorithm == Algorithm::kDirect) {
     size_ = channel == 0 ? p_.round_ends[p_.nranks - 1] : 0;
     return;
@@ -86,6 +86,11 @@ Schedule::Schedule(const ScheduleParams& params, int channel) : p_(params), chan
   const size_t largest_chunk_bytes = LargestChunk() * p_.element_bytes;
   const uint64_t slices = std::max<uint64_t>(1, (largest_chunk_bytes + p_.slice_bytes - 1) / p_.slice_bytes);
   const uint64_t channels = p_.channels;
+  if (p_.algorithm == Algorithm::kTwoLevel) {
+    channel_slices_ = slices;
+    SizeLevel();
+    return;
+  }
   channel_slices_ = slices / channels + (static_cast<uint64_t>(channel) < slices % channels ? 1 : 0);
   phases_ = IsChain(p_.kind) ? 1 : RingPhases(p_.kind, p_.nranks);
   size_ = channel_slices_ * phases_;
@@ -118,7 +123,8 @@ Schedule::Position Schedule::Locate(size_t index) const {
   const uint64_t slices = std::min<uint64_t>(p_.round_slices, channel_slices_ - first_slice);
   const uint64_t within = index % round_steps;
   const uint64_t channel_slice = first_slice + within % slices;
-  return {static_cast<int>(within / slices), channel_slice * p_.channels + channel_};
+  const bool is_level = p_.algorithm == Algorithm::kTwoLevel;
+  return {static_cast<int>(within / slices), is_level ? channel_slice : channel_slice * p_.channels + channel_};
 }
 
 bool Schedule::Place(uint32_t chunk, uint64_t slice, Step* step) const {
@@ -151,6 +157,7 @@ bool Schedule::At(size_t index, Step* step) const {
     return true;
   }
   if (p_.algorithm == Algorithm::kOneHop) return OneHopAt(index, step);
+  if (p_.algorithm == Algorithm::kTwoLevel) return channel_ == 0 ? InnerAt(index, step) : OuterAt(index, step);
   if (p_.kind == CollectiveKind::kBarrier) return TokenAt(index, step);
   return IsChain(p_.kind) ? ChainAt(index, step) : RingAt(index, step);
 }

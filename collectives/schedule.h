@@ -17,8 +17,13 @@
 // step that is not done anywhere can always be done, whatever the sizes of the parts: no deadlock with two steps in
 // flight.
 //
+// Two levels. Chunk j * hosts + c is folded over each host first, in the order of its members j+1, ..., j, and then
+// over the hosts c+1, ..., c (host_grid.h). Segments of up to round_slices slices per chunk are summed within the hosts
+// while the one before is between them. In the order of (segment, stage) the first stage that is not done anywhere
+// waits for nothing else, and each stage is rounds of a ring: so the rules above hold here too.
+//
 // Slice 0 of a chunk exists even when the chunk is empty: every collective exchanges at least one tag on every link it
-// uses, and so finds calls that disagree.
+// uses, and so finds calls that disagree where both use that link; others are found by Control::Doubt.
 //
 // Threads: a Schedule is an immutable value.
 #pragma once
@@ -26,21 +31,14 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/algorithm.h"
 #include "collectives/collective.h"
+#include "collectives/host_grid.h"
 
 namespace annulus {
 
 // Above this the one-hop exchange would need too many links, and the ring is used for small messages too.
 constexpr int kMaxOneHopRanks = 16;
-
-enum class Algorithm : uint8_t {
-  kRing,      // Ring or, for broadcast and reduce, pipelined chain: two links per rank.
-  kOneHop,    // Every rank sends to whom it concerns, and reduces for itself: one hop of latency.
-  kDirect,    // Gather, scatter, all-to-all: slices between the two ranks concerned, in rounds; in round k every rank
-              // sends to the rank k ahead and receives from the rank k behind.
-  kLogSteps,  // Few messages that are not slices: LogExchange runs it, and there is no schedule.
-  kMessage,   // One end of a message; the other is `root`.
-};
 
 // One rank's part of a buffer, in elements.
 struct Part {
@@ -58,7 +56,8 @@ struct Step {
   Kind kind = Kind::kRelay;
   bool reduce = false;
   bool store = false;
-  bool finish = false;  // The result is a complete reduction.
+  bool finish = false;       // The result is a complete reduction.
+  bool from_output = false;  // What it sends or reduces with is in the output, not in the input. kTwoLevel.
   int recv_from = -1;
   int send_to = -1;
   uint32_t chunk = 0;  // With `slice`, names the slice on the wire.
@@ -68,7 +67,8 @@ struct Step {
   size_t output_offset = 0;
   size_t arrival_offset = 0;  // kFold: within each held arrival.
   size_t bytes = 0;
-  int first_rank = 0;  // kFold.
+  int first_rank = 0;   // kFold.
+  uint64_t awaits = 0;  // kTwoLevel: so many steps of the other level must be done before this one works or sends.
 };
 
 struct ScheduleParams {
@@ -88,6 +88,9 @@ struct ScheduleParams {
   const Part* output_parts = nullptr;
   // kDirect: FillRoundEnds.
   const uint64_t* round_ends = nullptr;
+  // kTwoLevel: the rings of this rank, whose sizes' product is nranks. `channels` is 1.
+  RankRing inner;
+  RankRing outer;
 };
 
 // Sets ends[k] to the number of steps up to and including round k of a kDirect schedule, which needs it.
@@ -96,7 +99,7 @@ void FillRoundEnds(const ScheduleParams& params, uint64_t* ends);
 class Schedule {
  public:
   Schedule() = default;
-  // The steps of one channel.
+  // The steps of one channel. kTwoLevel: of one level, 0 within the host, 1 between hosts.
   Schedule(const ScheduleParams& params, int channel);
 
   size_t size() const { return size_; }
@@ -122,6 +125,14 @@ class Schedule {
   bool OneHopFold(int chunk, Step* step) const;
   bool DirectAt(size_t index, Step* step) const;
   bool MessageAt(size_t index, Step* step) const;
+  void SizeLevel();
+  bool InnerAt(size_t index, Step* step) const;
+  bool InnerRingAt(uint64_t within, uint64_t segment, bool gathers, Step* step) const;
+  bool OuterAt(size_t index, Step* step) const;
+  uint64_t SegmentSlices(uint64_t segment) const;
+  uint64_t HalfSteps(uint64_t segment) const;
+  uint64_t StepsBeforeScatter(uint64_t segment) const;
+  uint64_t AllOuterSteps(uint64_t segment) const;
 
   int Ring(int position) const { return ((position % p_.nranks) + p_.nranks) % p_.nranks; }
   // A chunk is what one path through the ranks carries: a share of the elements, a rank's part, or all.
@@ -133,6 +144,7 @@ class Schedule {
   int channel_ = 0;
   int phases_ = 0;
   uint64_t channel_slices_ = 0;
+  uint64_t segments_ = 0;  // kTwoLevel.
   size_t size_ = 0;
 };
 

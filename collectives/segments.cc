@@ -22,6 +22,7 @@ void Segments::Assign(std::span<const Tensor> tensors, size_t element_bytes, int
     chunks_.push_back({first, elements - first});
   }
   bytes_ = elements * element_bytes;
+  first_count_ = tensors.empty() ? 0 : tensors.front().count;
 }
 
 Segments::Place Segments::At(size_t offset) const {

@@ -30,6 +30,9 @@ class Segments {
   // The virtual buffer's chunks, by number; in elements.
   const std::vector<Part>& chunks() const { return chunks_; }
 
+  // Elements of the first tensor.
+  size_t first_count() const { return first_count_; }
+
   // The user memory behind byte `offset` of the virtual buffer, and how many bytes follow it there.
   struct Place {
     const std::byte* input;
@@ -55,6 +58,7 @@ class Segments {
   std::vector<Segment> segments_;  // By begin; none is empty.
   std::vector<Part> chunks_;
   size_t bytes_ = 0;
+  size_t first_count_ = 0;
 };
 
 // A number that tells groups apart whose tensors differ in number or size.

@@ -1,7 +1,5 @@
 #include "collectives/setup.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <optional>
 
@@ -17,13 +15,6 @@
 namespace annulus {
 namespace {
 
-int UsableCores() {
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  if (sched_getaffinity(0, sizeof cores, &cores) != 0) return 1;
-  return std::max(1, CPU_COUNT(&cores));
-}
-
 LogLevel ParseLogLevel(const std::string& word) {
   if (word == "error") return LogLevel::kError;
   if (word == "info") return LogLevel::kInfo;
@@ -31,20 +22,50 @@ LogLevel ParseLogLevel(const std::string& word) {
   return LogLevel::kWarn;
 }
 
-PlanSettings ToPlan(const Options& options) {
-  PlanSettings plan;
-  plan.slice_bytes = options.slice_bytes;
-  plan.small_bytes = options.small_bytes;
-  plan.channels = static_cast<int>(options.channels);
-  if (options.mesh_ranks > 0) plan.mesh_ranks = static_cast<int>(options.mesh_ranks);
-  return plan;
+SlotStores ParseSlotStores(const std::string& word) {
+  if (word == "plain") return SlotStores::kPlain;
+  return word == "streaming" ? SlotStores::kStreaming : SlotStores::kAuto;
+}
+
+// Whether some pair of ranks has no memory in common. The same on every rank, for all have the same table; if all share
+// memory with rank 0, they do with each other.
+bool NeedsSockets(const std::vector<PeerInfo>& peers) {
+  for (size_t r = 1; r < peers.size(); ++r) {
+    int backend = 0;
+    const SelectEnd end{static_cast<int>(r), peers[r].host_id, peers[r].addresses};
+    const Status found = SelectBackend({0, peers[0].host_id, peers[0].addresses}, end, &backend);
+    if (!found.ok() || !Backends()[backend].same_host_only) return true;
+  }
+  return false;
+}
+
+// Whether ranks of one host cannot share memory.
+bool HasNearTcp(std::span<const PeerInfo> peers) {
+  for (size_t b = 0; b < Backends().size(); ++b) {
+    const auto lacks = [b](const PeerInfo& peer) { return peer.addresses[b].empty(); };
+    if (Backends()[b].same_host_only && std::ranges::any_of(peers, lacks)) return true;
+  }
+  return false;
 }
 
 }  // namespace
 
+PlanSettings PlanSettingsOf(const Options& options) {
+  PlanSettings plan;
+  plan.slice_bytes = options.slice_bytes;
+  plan.small_bytes = options.small_bytes;
+  plan.channels = static_cast<int>(options.channels);
+  Algorithm algorithm{};
+  if (FindAlgorithm(options.algorithm, &algorithm)) plan.algorithm = algorithm;
+  if (options.mesh_ranks > 0) plan.mesh_ranks = static_cast<int>(options.mesh_ranks);
+  return plan;
+}
+
 Setup::Setup(const Options& options)
     : options_(options),
-      plan_(ToPlan(options)),
+      plan_(PlanSettingsOf(options)),
+      cores_(FindCores()),
+      host_cores_(static_cast<int>(cores_.count)),
       host_id_(options.host_id.empty() ? FindHostId() : options.host_id),
       monitor_(nranks()),
       links_(std::make_unique<Links>(nranks(), plan_.channels + 1)) {}
@@ -64,7 +85,7 @@ Status Setup::Establish(const Options& options, const GiveUp& give_up, std::uniq
   ANNULUS_RETURN_IF_ERROR(result->OpenTrace());
   result->ClaimBoard();
   if (options.size > 1) ANNULUS_RETURN_IF_ERROR(result->Meet(give_up, deadline));
-  result->wait_policy_ = ChooseWaitPolicy(result->local_size_, UsableCores(), options.spin_us);
+  result->wait_policy_ = ChooseWaitPolicy(result->local_size_, result->host_cores_, options.spin_us);
   *setup = std::move(result);
   return Status();
 }
@@ -96,6 +117,8 @@ Status Setup::Meet(const GiveUp& give_up, Deadline deadline) {
   own.transport = options_.transport;
   own.priorities = static_cast<int>(options_.priorities);
   own.memory_bytes = static_cast<uint64_t>(options_.memory_bytes);
+  own.tuning = options_.tuning;
+  own.cores = cores_;
   ANNULUS_RETURN_IF_ERROR(Listen(&own.addresses));
 
   BootstrapConfig config;
@@ -149,6 +172,7 @@ TransportConfig Setup::MakeTransportConfig() const {
   config.local_host = local_host_;
   config.tcp_sockets = static_cast<int>(options_.tcp_sockets);
   config.checksum = options_.checksum != 0;
+  config.slot_stores = ParseSlotStores(options_.shm_stores);
   return config;
 }
 
@@ -181,6 +205,11 @@ Status Setup::ConnectLinks(const std::vector<std::string>& blobs, const ConnectC
   std::vector<PeerInfo> peers(blobs.size());
   for (size_t r = 0; r < blobs.size(); ++r) ANNULUS_RETURN_IF_ERROR(Decode(blobs[r], static_cast<int>(r), &peers[r]));
   ANNULUS_RETURN_IF_ERROR(CheckAgreement(peers));
+  plan_.host_of = FindHosts(peers);
+  plan_.over_sockets = NeedsSockets(peers);
+  plan_.near_is_tcp = HasNearTcp(peers);
+  plan_.ranks_per_core = MostRanksPerCore(peers);
+  host_cores_ = HostCores(peers, peers[rank()].host_id);
   FindLocalRank(peers, rank(), &local_rank_, &local_size_);
   if (options_.local_rank >= 0) local_rank_ = static_cast<int>(options_.local_rank);
   if (options_.local_size >= 0) local_size_ = static_cast<int>(options_.local_size);

@@ -11,6 +11,7 @@
 #include "base/options.h"
 #include "collectives/board_claim.h"
 #include "collectives/control.h"
+#include "collectives/core_set.h"
 #include "collectives/engine.h"
 #include "collectives/monitor.h"
 #include "collectives/trace_file.h"
@@ -18,6 +19,9 @@
 #include "transport/reactor.h"
 
 namespace annulus {
+
+// What the settings say of plans, before the layout is known.
+PlanSettings PlanSettingsOf(const Options& options);
 
 class Setup {
  public:
@@ -75,6 +79,8 @@ class Setup {
   const Options options_;
   PlanSettings plan_;
   WaitPolicy wait_policy_;
+  const CoreSet cores_;
+  int host_cores_;  // Of all ranks of this host.
   std::string host_id_;
   std::string local_host_;
   int local_rank_ = 0;

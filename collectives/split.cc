@@ -24,7 +24,7 @@ using AddressText = std::array<char, 64>;
 
 // Gives every rank all ranks' `own`.
 template <typename Value>
-Status Exchange(Communicator* parent, const Value& own, std::vector<Value>* all) {
+Status ExchangeValues(Communicator* parent, const Value& own, std::vector<Value>* all) {
   static_assert(sizeof(Value) % sizeof(int32_t) == 0);
   all->assign(parent->nranks(), Value());
   Arguments arguments;
@@ -64,7 +64,7 @@ Status GivenUp(Communicator* parent, const std::vector<int>& members, bool expec
 
 Status Split(Communicator* parent, int colour, int key, std::unique_ptr<Communicator>* child) {
   std::vector<Choice> choices;
-  ANNULUS_RETURN_IF_ERROR(Exchange(parent, Choice{colour, key}, &choices));
+  ANNULUS_RETURN_IF_ERROR(ExchangeValues(parent, Choice{colour, key}, &choices));
   const std::vector<int> members = Members(choices, colour);
   const bool leads = colour >= 0 && members.size() > 1 && members[0] == parent->rank();
   ReservedPort port;
@@ -77,7 +77,7 @@ Status Split(Communicator* parent, int colour, int key, std::unique_ptr<Communic
   }
   // Also a rank that failed takes part: the others must not wait for it.
   std::vector<AddressText> addresses;
-  ANNULUS_RETURN_IF_ERROR(Exchange(parent, own, &addresses));
+  ANNULUS_RETURN_IF_ERROR(ExchangeValues(parent, own, &addresses));
   ANNULUS_RETURN_IF_ERROR(std::move(reserved));
   if (colour < 0) return Status();
 
@@ -86,6 +86,7 @@ Status Split(Communicator* parent, int colour, int key, std::unique_ptr<Communic
   options.rank = std::find(members.begin(), members.end(), parent->rank()) - members.begin();
   options.size = static_cast<int64_t>(members.size());
   options.local_rank = options.local_size = -1;
+  options.tuning_file.clear();  // It is the parent's: two communicators would replace each other's measurements.
   options.launcher = "a split of another communicator";
   addresses[members[0]].back() = 0;
   options.rendezvous = addresses[members[0]].data();

@@ -66,6 +66,9 @@ WaitPolicy ChooseWaitPolicy(int local_size, int cores, int64_t spin_us) {
   } else if (local_size > cores) {
     policy.spin = 0;
   }
+  // Who does not spin yields to the ranks that it waits for. Where none is on this host, it gives way to all by
+  // sleeping.
+  if (policy.spin == 0 && local_size == 1) policy.yields = 0;
   return policy;
 }
 

@@ -121,6 +121,10 @@ class Endpoint {
   // aligned to 64 bytes. Errors: would_block when none is free.
   virtual Status AcquireSlot(std::byte** slot) = 0;
 
+  // Whether what is written into slots now had better go past the caches (StreamBytes): the peer is far from this
+  // processor, to which lines that it has read take long to come back.
+  virtual bool StreamsSlots() const { return false; }
+
   // Queues one slice for the peer. `send` is lent until send->code leaves kInProgress.
   virtual Status PostSend(Send* send) = 0;
 
@@ -151,8 +155,9 @@ class Endpoint {
     return false;
   }
   virtual void TakeShort() {}
-  // Wakes the peer, if it sleeps, for what was sent or taken the short way; Progress does so too.
-  virtual void Flush() {}
+  // Wakes the peer, if it sleeps, for what was sent or taken the short way; Progress does so too. Returns whether what
+  // was sent has left; if not, Progress() and flush again.
+  virtual bool Flush() { return true; }
 
   // Moves what can be moved without blocking. Sets *moved to true when any request changed (never to false).
   // Returns the link's sticky error, OK otherwise.
@@ -173,6 +178,13 @@ class Endpoint {
   virtual void Close() = 0;
 };
 
+// How slots that another process reads are written.
+enum class SlotStores : uint8_t {
+  kAuto,       // As the distance of its processor asks for.
+  kPlain,      // Into this processor's caches.
+  kStreaming,  // Past them.
+};
+
 // What every transport of a communicator is made from. Plain values; the reactor outlives the transport.
 struct TransportConfig {
   int rank = 0;
@@ -184,6 +196,7 @@ struct TransportConfig {
   std::string local_host;      // TCP: own numeric address towards the rendezvous, e.g. "10.0.0.2" or "::1".
   int tcp_sockets = 0;         // TCP: sockets per link, 0 = chosen.
   bool checksum = false;       // TCP: CRC32C on every frame.
+  SlotStores slot_stores = SlotStores::kAuto;  // Shared memory.
   Reactor* reactor = nullptr;
 };
 

@@ -116,7 +116,7 @@ class Registry:
         self.known[name] = Library(name, group, build, commands, huge, package_version(package) if package else "")
 
     def _annulus_run(self, program, *arguments):
-        command = [self.programs["annulus-run"], "-np", str(self.ranks), "--no-prefix", "--", self.programs[program]]
+        command = [self.programs["annulus-run"], "-np", str(self.ranks), "--bind-to", "none", "--no-prefix", "--", self.programs[program]]
         return lambda path: [([*command, path, *arguments], {"ANNULUS_TRANSPORT": self.transport})]
 
     def _annulus(self):

@@ -4,10 +4,12 @@
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <string>
 #include <vector>
 
 #include "collectives/cost_model.h"
+#include "collectives/plan.h"
 
 namespace annulus {
 namespace {
@@ -23,6 +25,9 @@ nlohmann::json Entry(int hosts, size_t size, const Options& options) {
   const auto bytes = static_cast<double>(size);
   PlanSettings settings;
   settings.small_bytes = options.small_bytes;
+  settings.over_sockets = hosts > 1;
+  settings.host_of.resize(hosts);
+  std::iota(settings.host_of.begin(), settings.host_of.end(), 0);
   const Call call{0, CollectiveKind::kAllreduce, DataType::kFloat32, ReduceOp::kSum, 0, size / sizeof(float)};
   const ScheduleParams plan = MakePlan({call, sizeof(float), 0, hosts, nullptr, nullptr}, settings);
   const RingSlices slices = {plan.slice_bytes, plan.round_slices};
@@ -35,6 +40,7 @@ nlohmann::json Entry(int hosts, size_t size, const Options& options) {
                       {"log_exchange", LogExchangeSeconds(hosts, bytes, costs)},
                       {"recursive_doubling", RecursiveDoublingSeconds(hosts, bytes, costs)},
                       {"halving_doubling", HalvingDoublingSeconds(hosts, bytes, costs)},
+                      {"small_tree", SmallTreeSeconds(hosts, bytes, costs)},
                       {"tree", TreeSeconds(hosts, bytes, costs)},
                       {"two_level", TwoLevelSeconds({hosts / group, group, 1}, bytes, slices, costs, costs)}};
   return entry;

@@ -11,8 +11,9 @@ from matplotlib import pyplot  # noqa: E402
 
 sys.dont_write_bytecode = True
 from ranks import TITLES  # noqa: E402
+from report import part_text  # noqa: E402
 
-COLOURS = {"annulus": "tab:blue", "gloo": "tab:orange", "server": "tab:red"}
+COLOURS = {"annulus": "tab:blue", "ring": "tab:green", "gloo": "tab:orange", "server": "tab:red"}
 
 
 def _points(part, library, value):
@@ -38,7 +39,7 @@ def plot(result, path):
             upper.axhline(100, color="black", linewidth=0.8, linestyle="--")
         lower.set_yscale("log")
         lower.set_xscale("log", base=2)
-        upper.set_title(f"{part['ranks']} hosts, {settings['rate']}")
+        upper.set_title(part_text(part, settings))
         lower.set_xlabel("bytes per rank")
         for axis in (upper, lower):
             axis.grid(True, alpha=0.3)

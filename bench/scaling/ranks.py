@@ -1,4 +1,4 @@
-"""The ranks of one library, one process on each host, which take commands together (rank.cc says which)."""
+"""The ranks of one library, as many processes on each host, which take commands together (rank.cc says which)."""
 
 import os
 import secrets
@@ -8,7 +8,9 @@ import time
 
 import hosts as lab
 
-TITLES = {"annulus": "Annulus", "gloo": "Gloo (ring)", "server": "parameter server"}
+TITLES = {"annulus": "Annulus", "ring": "Annulus (ring)", "gloo": "Gloo (ring)", "server": "parameter server"}
+PROGRAMS = {"annulus": "annulus", "ring": "annulus", "gloo": "gloo", "server": "server"}
+_ALGORITHM = {"ring": {"ANNULUS_ALGORITHM": "ring"}}
 _FOREIGN = ("ANNULUS_", "OMPI_", "PMIX_", "PMI_", "SLURM_", "TORCH", "MASTER_")
 # Of the user's own, what may be worth a try.
 _SETTINGS = tuple(f"ANNULUS_{name}" for name in ("LOG", "SMALL_BYTES", "SPIN_US", "SLICE_BYTES", "CHANNELS", "TCP_SOCKETS"))
@@ -31,18 +33,21 @@ def _words(library, rank, count, folder):
     """What a rank's driver wants on its command line."""
     return {
         "annulus": [],
+        "ring": [],
         "gloo": [str(rank), str(count), lab.address(rank), folder],
         "server": [str(rank), str(count), lab.address(0)],
     }[library]
 
 
 class Ranks:
-    """A rank of `library` on each host, from the program in `folder`; a context manager."""
+    """`per_host` ranks of `library` on each host, from the program in the folder `programs`; a context manager. Ranks are placed in
+    blocks, or dealt out to the hosts in turn."""
 
-    def __init__(self, library, hosts, programs):
+    def __init__(self, library, hosts, programs, per_host=1, in_turn=False):
         self.library = library
         self._processes = []
-        self._lines = [b""] * hosts.count  # What came of a rank's next line.
+        count = hosts.count * per_host
+        self._lines = [b""] * count  # What came of a rank's next line.
         self._selector = selectors.DefaultSelector()
         folder = f"{lab.FOLDER}/{library}{secrets.token_hex(4)}"
         os.mkdir(folder)
@@ -51,10 +56,12 @@ class Ranks:
         os.mkdir(folder + "/store")
         environment = {name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN)}
         environment.update({f"ANNULUS_{name}": value for name, value in {
-            "SIZE": str(hosts.count), "RENDEZVOUS": f"{lab.address(0)}:29500", "JOB_KEY": secrets.token_hex(16), **_shared_cores(hosts.count)}.items()})
+            "SIZE": str(count), "RENDEZVOUS": f"{lab.address(0)}:29500", "JOB_KEY": secrets.token_hex(16), **_shared_cores(count)}.items()})
         environment.update(own_settings())
-        for rank in range(hosts.count):
-            command = hosts.command(rank, f"{programs}/{library}_rank", *_words(library, rank, hosts.count, folder + "/store"))
+        environment.update(_ALGORITHM.get(library, {}))
+        for rank in range(count):
+            host = rank % hosts.count if in_turn else rank // per_host
+            command = hosts.command(host, f"{programs}/{PROGRAMS[library]}_rank", *_words(library, rank, count, folder + "/store"))
             with open(f"{self._errors}/{rank}", "wb") as errors:
                 process = subprocess.Popen(command, env={**environment, "ANNULUS_RANK": str(rank)}, stdin=subprocess.PIPE,
                                            stdout=subprocess.PIPE, stderr=errors, start_new_session=True)

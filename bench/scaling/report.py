@@ -51,12 +51,21 @@ def cell_text(cell):
     return time_text(cell["seconds"]) + efficiency
 
 
+def part_text(part, settings):
+    """Which hosts and ranks were measured."""
+    text = f"{part['ranks']} hosts, {settings['rate']}"
+    per_host = settings.get("ranks_per_host", 1)
+    if per_host == 1:
+        return text
+    return f"{text}, {per_host} ranks per host, {'in turn' if settings['in_turn'] else 'in blocks'}"
+
+
 def table(result):
     """Markdown: time per call on the slowest rank, and in brackets busbw as a share of the link's rate."""
     libraries = result["settings"]["libraries"]
     lines = []
     for part in result["parts"]:
-        lines += ["", f"{part['ranks']} hosts, {result['settings']['rate']}:", "",
+        lines += ["", part_text(part, result["settings"]) + ":", "",
                   "| size | " + " | ".join(TITLES[library] for library in libraries) + " |", "|---" * (len(libraries) + 1) + "|"]
         for row in part["rows"]:
             cells = " | ".join(cell_text(row["cells"][library]) for library in libraries)

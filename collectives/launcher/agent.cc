@@ -9,6 +9,7 @@
 #include <csignal>
 #include <cstring>
 
+#include "collectives/launcher/binding.h"
 #include "collectives/launcher/exit_status.h"
 #include "collectives/launcher/poll_timeout.h"
 
@@ -202,7 +203,9 @@ Status Agent::StartRanks(const StartOrder& order) {
   Variables variables = environment_;
   for (const auto& [name, value] : order.variables) variables[name] = value;
   if (order.first_rank == 0 && !input_.Open()) return Status::System("cannot make a pipe", errno);
+  const std::vector<CpuMask> masks = BindRanks(order.bind, order.nranks);
   for (int index = 0; index < order.nranks; ++index) {
+    program.cpus = masks[index];
     const int rank = order.first_rank + index;
     program.input_fd = rank == 0 ? input_.reader() : ChildProgram::kNoInput;
     program.environment = RankEnvironment(variables, {rank, order.size, index, order.nranks});

@@ -47,6 +47,7 @@ struct Words {
   std::string hosts;
   std::string host_file;
   std::string ssh = "ssh";
+  std::string bind_to = "cores";
   bool no_prefix = false;
   bool settings = false;
   bool version = false;
@@ -68,6 +69,12 @@ void AddOptions(CLI::App* app, Arguments* arguments, Words* words) {
       ->option_text("SECONDS");
   app->add_flag("--watch", arguments->watch,
                 "Show every second what each rank does and whom it waits for; not with other hosts");
+  app->add_option(
+         "--bind-to", words->bind_to,
+         "cores, the default: each rank runs on a share of its host's cores, unless there are fewer cores than "
+         "ranks. none: on any")
+      ->check(CLI::IsMember({"cores", "none"}))
+      ->option_text("cores|none");
   app->add_option("-H,--host", words->hosts, "Hosts and their numbers of ranks; ranks are given out in this order")
       ->option_text("HOST[:N],...");
   app->add_option("--hostfile", words->host_file,
@@ -162,6 +169,7 @@ std::optional<int> ParseArguments(int argc, const char* const* argv, Arguments* 
   // The words as given: a "-np" among the program's own arguments is not ours.
   arguments->command.assign(argv + argc - rest.size(), argv + argc);
   arguments->prefix = !given.no_prefix;
+  arguments->bind = given.bind_to == "cores";
   return TakeVariables(given.assignments, arguments);
 }
 

@@ -29,6 +29,7 @@ struct Arguments {
   bool prefix = true;
   int64_t timeout_s = 0;  // 0: none.
   bool watch = false;
+  bool bind = true;  // Each rank to a share of its host's cores.
   std::vector<std::string> command;
 
   // Where the ranks go; empty when all run here, without ssh.

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "base/cpus.h"
 #include "base/status.h"
 
 namespace annulus {
@@ -27,6 +28,7 @@ struct ChildProgram {
   bool own_session = false;              // Out of the terminal's reach, its keys working again.
   sigset_t signal_mask{};
   rlimit open_files{};
+  CpuMask cpus;  // To run on, with all threads; empty: where the launcher may.
 };
 
 struct ChildProcess {

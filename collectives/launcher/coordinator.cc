@@ -192,6 +192,7 @@ void Coordinator::StartRanks(const std::string& rendezvous) {
   if (error) return GiveUp(kExitCannotLaunch, "the working directory is gone: " + error.message());
   order.size = arguments_.nranks;
   order.prefix = arguments_.prefix;
+  order.bind = arguments_.bind;
   order.command = arguments_.command;
   order.variables = job_.variables();
   order.variables["ANNULUS_RENDEZVOUS"] = rendezvous;

@@ -8,7 +8,7 @@ namespace annulus {
 std::string Encode(const StartOrder& order) {
   FieldWriter writer;
   writer.Number(order.first_rank).Number(order.nranks).Number(order.size).Number(order.prefix ? 1 : 0);
-  writer.Text(order.folder).Number(static_cast<int64_t>(order.variables.size()));
+  writer.Number(order.bind ? 1 : 0).Text(order.folder).Number(static_cast<int64_t>(order.variables.size()));
   for (const auto& [name, value] : order.variables) writer.Text(name).Text(value);
   for (const std::string& word : order.command) writer.Number(1).Text(word);
   writer.Number(0);
@@ -28,6 +28,7 @@ bool Decode(std::string_view content, StartOrder* order) {
   order->nranks = static_cast<int>(nranks);
   order->size = static_cast<int>(size);
   order->prefix = reader.Number() != 0;
+  order->bind = reader.Number() != 0;
   order->folder = reader.Text();
   for (int64_t left = reader.Number(); left > 0 && !reader.failed(); --left) {
     const std::string name = reader.Text();

@@ -17,6 +17,7 @@ struct StartOrder {
   int nranks = 0;  // On this host.
   int size = 0;    // Of the job.
   bool prefix = true;
+  bool bind = true;    // To a share of the host's cores each.
   std::string folder;  // To work in.
   Variables variables;
   std::vector<std::string> command;

@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstring>
 
+#include "collectives/launcher/binding.h"
 #include "collectives/launcher/child_process.h"
 #include "collectives/launcher/exit_status.h"
 #include "collectives/launcher/poll_timeout.h"
@@ -59,7 +60,9 @@ void Supervisor::StartRanks() {
     ranks_.BeginKilling();
     return;
   }
+  const std::vector<CpuMask> masks = BindRanks(arguments_.bind, arguments_.nranks);
   for (int rank = 0; rank < arguments_.nranks; ++rank) {
+    program.cpus = masks[rank];
     program.input_fd = rank == 0 ? STDIN_FILENO : ChildProgram::kNoInput;
     program.environment = job_.EnvironmentOf(rank);
     if (arguments_.watch) program.environment.push_back(watch_.VariableOf(rank));

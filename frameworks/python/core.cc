@@ -55,6 +55,10 @@ void VisitFields(annulus_config_t* config, Visitor visit) {
   visit("priorities", &config->priorities);
   visit("memory_bytes", &config->memory_bytes);
   visit("trace", &config->trace);
+  visit("algorithm", &config->algorithm);
+  visit("shm_stores", &config->shm_stores);
+  visit("tuning", &config->tuning);
+  visit("tuning_file", &config->tuning_file);
 }
 
 py::list ConfigFields() {

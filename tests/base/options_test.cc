@@ -52,13 +52,13 @@ TEST(Options, EmptyEnvironmentGivesDefaults) {
 
 TEST(Options, EveryVariableReachesItsField) {
   const FakeEnvironment environment{
-      {"ANNULUS_RANK", "3"},           {"ANNULUS_SIZE", "8"},         {"ANNULUS_LOCAL_RANK", "1"},
-      {"ANNULUS_LOCAL_SIZE", "2"},     {"ANNULUS_RENDEZVOUS", "h:1"}, {"ANNULUS_JOB_KEY", "0123456789abcdef"},
-      {"ANNULUS_INSECURE", "1"},       {"ANNULUS_TRANSPORT", "tcp"},  {"ANNULUS_INTERFACE", "eth0"},
-      {"ANNULUS_HOST_ID", "a"},        {"ANNULUS_TIMEOUT_MS", "7"},   {"ANNULUS_CONNECT_TIMEOUT_MS", "9"},
-      {"ANNULUS_SLICE_BYTES", "4096"}, {"ANNULUS_CHANNELS", "2"},     {"ANNULUS_TCP_SOCKETS", "4"},
-      {"ANNULUS_CHECKSUM", "1"},       {"ANNULUS_SMALL_BYTES", "0"},  {"ANNULUS_SPIN_US", "50"},
-      {"ANNULUS_LOG", "debug"},
+      {"ANNULUS_RANK", "3"},           {"ANNULUS_SIZE", "8"},           {"ANNULUS_LOCAL_RANK", "1"},
+      {"ANNULUS_LOCAL_SIZE", "2"},     {"ANNULUS_RENDEZVOUS", "h:1"},   {"ANNULUS_JOB_KEY", "0123456789abcdef"},
+      {"ANNULUS_INSECURE", "1"},       {"ANNULUS_TRANSPORT", "tcp"},    {"ANNULUS_INTERFACE", "eth0"},
+      {"ANNULUS_HOST_ID", "a"},        {"ANNULUS_TIMEOUT_MS", "7"},     {"ANNULUS_CONNECT_TIMEOUT_MS", "9"},
+      {"ANNULUS_SLICE_BYTES", "4096"}, {"ANNULUS_CHANNELS", "2"},       {"ANNULUS_TCP_SOCKETS", "4"},
+      {"ANNULUS_CHECKSUM", "1"},       {"ANNULUS_SMALL_BYTES", "0"},    {"ANNULUS_SPIN_US", "50"},
+      {"ANNULUS_LOG", "debug"},        {"ANNULUS_SHM_STORES", "plain"},
   };
   Options options;
   ASSERT_TRUE(environment.Read(&options).ok());
@@ -81,6 +81,7 @@ TEST(Options, EveryVariableReachesItsField) {
   EXPECT_EQ(options.small_bytes, 0);
   EXPECT_EQ(options.spin_us, 50);
   EXPECT_EQ(options.log_level, "debug");
+  EXPECT_EQ(options.shm_stores, "plain");
   EXPECT_EQ(options.launcher, "the ANNULUS_* variables");
   EXPECT_TRUE(Validate(options).ok());
 }

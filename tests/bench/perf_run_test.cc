@@ -61,6 +61,48 @@ INSTANTIATE_TEST_SUITE_P(Ranks, EveryCollective,
                                                           Sweep{"reduce", 5}, Sweep{"allgather,broadcast", 2},
                                                           Sweep{"gather,scatter,alltoall,sendrecv", 4})));
 
+TEST(Perf, ExplainsWhatIsChosenAndWhatIsNot) {
+  LauncherRun run(Perf(2, "--explain -b 8 -e 1M -f 131072 --collective allreduce,gather", {"ANNULUS_TRANSPORT=tcp"}));
+  ASSERT_EQ(run.Finish(), 0) << run.out() << run.err();
+  for (const char* part :
+       {"# 2 ranks on 1 host", "# costs: nominal costs", "TCP on one host: latency", "rank 1: tcp",
+        "allreduce of 2 x 4 bytes: one_hop, not sliced; expected ", "  * one_hop", "adds in the ring's order",
+        "tree        no candidate: ", "allreduce of 262144 x 4 bytes: ring, slices of up to ", "1 channel",
+        "no candidate: more than ANNULUS_SMALL_BYTES", "# chosen by fixed bounds", "there is no other way"}) {
+    EXPECT_NE(run.out().find(part), std::string::npos) << part << "\n" << run.out();
+  }
+}
+
+TEST(Perf, ExplainsAWishAndMeasuredCosts) {
+  LauncherRun run(Perf(3, "--explain -b 8 -e 8", {"ANNULUS_ALGORITHM=ring", "ANNULUS_TUNING=measured"}));
+  ASSERT_EQ(run.Finish(), 0) << run.out() << run.err();
+  for (const char* part : {"# costs: measured when the communicator was made", "shared memory of ring: latency",
+                           "# ANNULUS_ALGORITHM: ring, where it is possible", "  * ring"}) {
+    EXPECT_NE(run.out().find(part), std::string::npos) << part << "\n" << run.out();
+  }
+  EXPECT_EQ(run.out().find("shared memory of two_level"), std::string::npos) << run.out();
+}
+
+TEST(Perf, ExplainsRanksThatDoNotExist) {
+  LauncherRun run(Perf(1, "--explain --ranks 64 --hosts 64 -b 1K -e 1K"));
+  ASSERT_EQ(run.Finish(), 0) << run.out() << run.err();
+  for (const char* part : {"# 64 ranks on 64 hosts", "between hosts: latency", "allreduce of 256 x 4 bytes: tree"}) {
+    EXPECT_NE(run.out().find(part), std::string::npos) << part << "\n" << run.out();
+  }
+}
+
+TEST(Perf, ExplainsRanksThatDoNotExistByTheirLayoutAndTheEnvironment) {
+  const std::string arguments = "--explain --ranks 8 --hosts 8 -b 1K -e 1K";
+  const std::pair<std::string, std::string> cases[] = {
+      {"", "log_gather"}, {"ANNULUS_ALGORITHM=one_hop", "one_hop"}, {"ANNULUS_SMALL_BYTES=512", "ring"}};
+  for (const auto& [variable, algorithm] : cases) {
+    LauncherRun run(Perf(1, arguments, variable.empty() ? std::vector<std::string>() : std::vector{variable}));
+    ASSERT_EQ(run.Finish(), 0) << run.out() << run.err();
+    const std::string wanted = "allreduce of 256 x 4 bytes: " + algorithm;
+    EXPECT_NE(run.out().find(wanted), std::string::npos) << wanted << "\n" << run.out();
+  }
+}
+
 TEST(Perf, TimesABarrier) {
   LauncherRun run(Perf(3, std::string("--collective barrier ") + kQuick));
   ASSERT_EQ(run.Finish(), 0) << run.out() << run.err();

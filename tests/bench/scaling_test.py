@@ -68,7 +68,7 @@ class Refusals(unittest.TestCase):
         self.refuse(2, "'x' is not a size", "--sizes", "1K,x")
         self.refuse(2, "'100' is not a rate", "--rate", "100")
         self.refuse(2, "from 2 to 1024", "--ranks", "1")
-        self.refuse(2, "choose from annulus, gloo, server", "--libraries", "other")
+        self.refuse(2, "choose from annulus, ring, gloo, server", "--libraries", "other")
         self.refuse(2, "name a file", "--plot", "a.png")
 
     def test_without_rights_it_says_what_is_needed(self):
@@ -89,6 +89,16 @@ class Prediction(unittest.TestCase):
         for entry in entries:
             if entry["bytes"] == 1 << 10 and entry["hosts"] >= 64:
                 self.assertLess(entry["seconds"]["log_exchange"], entry["seconds"]["ring"] / 5)
+
+    def test_fitting_what_it_does_not_model_is_refused(self):
+        settings = {"annulus": {"ANNULUS_SMALL_BYTES": "0"}, "ranks_per_host": 2}
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            json.dump({"settings": settings, "parts": []}, file)
+            file.flush()
+            refused = subprocess.run([os.path.join(os.path.dirname(SCALING), "predict"), "--model", f"{PROGRAMS}/model", "--fit", file.name],
+                                     capture_output=True, text=True, check=False, timeout=60)
+        self.assertEqual(refused.returncode, 1)
+        self.assertIn("several ranks per host", refused.stderr)
 
 
 @unittest.skipIf(namespaces_forbidden(), f"NO NAMESPACES HERE: {namespaces_forbidden()}")
@@ -132,8 +142,27 @@ class Runs(unittest.TestCase):
         self.assertEqual([(row["hosts"], row["bytes"]) for row in prediction["comparison"]],
                          [(2, 1024), (2, 65536), (4, 1024), (4, 65536)])
 
-    def first_line(self, run):
-        self.assertIn("4 hosts    1 KiB", run.stdout.readline())
+    def test_hosts_of_several_ranks_carry_the_data_once_in_two_levels(self):
+        out, _ = self.finish(start("--ranks", "2", "--ranks-per-host", "2", "--in-turn", "--rate", "100mbit", "--sizes", "1M", "--libraries",
+                          "annulus,ring", "--minutes", "2", "--json", self.json, "--plot", self.plot), 0)
+        self.assertIn("2 hosts, 100mbit, 2 ranks per host, in turn:", out)
+        with open(self.plot, encoding="utf-8") as file:
+            self.assertIn("2 ranks per host, in turn", file.read())
+        with open(self.json, encoding="utf-8") as file:
+            cells = json.load(file)["parts"][0]["rows"][0]["cells"]
+        # A third of what goes round the ring, each hop of which leaves its host.
+        self.assertLess(cells["annulus"]["seconds"], 0.6 * cells["ring"]["seconds"])
+        self.assertGreater(cells["annulus"]["efficiency"], 0.5)
+
+    def test_a_rank_killed_between_two_levels_ends_the_run_and_is_named(self):
+        run = start(*LONG[2:], "--ranks", "2", "--ranks-per-host", "2", "--json", self.json)
+        self.first_line(run, 2)
+        os.kill(marked("annulus_rank")[-1], signal.SIGKILL)
+        _, err = self.finish(run, 1)
+        self.assertRegex(err, r"2 hosts: Annulus: rank \d ended")
+
+    def first_line(self, run, hosts=4):
+        self.assertIn(f"{hosts} hosts    1 KiB", run.stdout.readline())
         until(lambda: len(marked("annulus_rank")) == 4, 10, "four ranks")
 
     def test_a_killed_rank_ends_the_run_and_is_named(self):

@@ -44,9 +44,11 @@ annulus_config_t Cluster::Config(int rank) const {
   config.spin_us = config_.spin_us;
   config.tcp_sockets = config_.tcp_sockets;
   config.checksum = config_.checksum;
+  config.shm_stores = config_.shm_stores;
   if (config_.hosts > 0) config.host_id = kHostIds[rank % config_.hosts];
   config.memory_bytes = config_.memory_bytes;
   if (!config_.trace.empty()) config.trace = config_.trace.c_str();
+  config.algorithm = config_.algorithm.c_str();
   config.timeout_ms = config_.timeout_ms;
   config.connect_timeout_ms = 30000;
   return config;
@@ -65,6 +67,12 @@ void Cluster::Run(const std::function<void(annulus_comm_t* comm, int rank)>& bod
     });
   }
   for (std::thread& thread : threads) thread.join();
+}
+
+HostGrid GridOf(const ClusterConfig& config) {
+  std::vector<int> host_of;
+  for (int rank = 0; rank < config.nranks && config.hosts > 0; ++rank) host_of.push_back(rank % config.hosts);
+  return HostGrid(host_of);
 }
 
 std::string LastMessage(const annulus_comm_t* comm) {

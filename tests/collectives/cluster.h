@@ -8,6 +8,8 @@
 #include <functional>
 #include <string>
 
+#include "collectives/host_grid.h"
+
 namespace annulus {
 
 // A loopback port that nobody else gets: bound, never listening, while this lives. Rank 0 listens on it beside us.
@@ -39,8 +41,13 @@ struct ClusterConfig {
   int hosts = 0;  // If any, ranks are dealt out to so many pretended hosts, in turn.
   int64_t memory_bytes = 0;
   std::string trace;
+  const char* shm_stores = "auto";
+  std::string algorithm = "auto";
   int64_t timeout_ms = 20000;
 };
+
+// How the ranks lie on the pretended hosts.
+HostGrid GridOf(const ClusterConfig& config);
 
 // The message of the communicator's latest error.
 std::string LastMessage(const annulus_comm_t* comm);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "collectives/plan.h"
 #include "tests/collectives/sim_job.h"
 
 namespace annulus {
@@ -133,6 +134,17 @@ void ExpectClose(const SimCase& one, int mesh_ranks, double bound) {
   EXPECT_NEAR(ModelledSeconds(one, plan) / SimulatedSeconds(one, plan), 1, bound);
 }
 
+TEST(CostModelTest, PricesAPlanOfTwoLevelsAsThat) {
+  PlanSettings settings;
+  settings.host_of = {0, 0, 1, 1};
+  const LinkCosts costs = {.latency_s = 1e-6, .byte_s = 1e-9};
+  const Call call{1, CollectiveKind::kAllreduce, DataType::kFloat32, ReduceOp::kSum, 0, 1 << 20};
+  const ScheduleParams plan = MakePlan({call, 4, 0, 4, nullptr, nullptr}, settings);
+  ASSERT_EQ(plan.algorithm, Algorithm::kTwoLevel);
+  const RingSlices slices = {plan.slice_bytes, plan.round_slices};
+  EXPECT_EQ(PlannedAllreduceSeconds(plan, costs), TwoLevelSeconds({2, 2, 1}, 4 << 20, slices, costs, costs));
+}
+
 // Pieces of slices go on as they come (cut-through), which the model leaves out: hence the bound.
 TEST(CostModelTest, TellsTheTimeOfTheEnginesRingOnSimulatedLinks) {
   for (const int n : {2, 3, 5, 8, 16}) {
@@ -144,6 +156,21 @@ TEST(CostModelTest, TellsTheTimeOfTheEnginesRingOnSimulatedLinks) {
       }
     }
   }
+}
+
+TEST(CostModelTest, TellsTheTimeOfTheEnginesTreeOnSimulatedLinks) {
+  for (const int n : {17, 20, 64}) {
+    for (const size_t bytes : {4, 512}) ExpectClose({n, bytes, 4 << 10, 16 << 10, 50 * kMicrosecond, 1000}, 0, 0.1);
+  }
+}
+
+TEST(CostModelTest, ATreeTakesFewestMessagesWhichCountWhereCoresAreShared) {
+  EXPECT_EQ(SmallTreeSeconds(1, kMiB, Fast()), 0);
+  LinkCosts costs = Fast();
+  costs.message_s = 38e-6;
+  costs.ranks_per_core = 32;
+  EXPECT_LT(SmallTreeSeconds(64, 8, costs), 3e-3);
+  EXPECT_GT(LogExchangeSeconds(64, 8, costs), 10e-3);
 }
 
 TEST(CostModelTest, TellsTheTimeOfTheEnginesOneHopExchangeOnSimulatedLinks) {

@@ -39,7 +39,10 @@ std::vector<Variant> Variants() {
   add("shm, no one-hop exchange", "shm", [](Variant& v) { v.config.small_bytes = 0; });
   add("shm, one-hop exchange", "shm", [](Variant& v) { v.config.small_bytes = 64 << 10; });
   add("tcp, one-hop exchange, in place", "tcp", [](Variant& v) { v.config.small_bytes = 64 << 10, v.in_place = true; });
+  add("two hosts", "auto", [](Variant& v) { v.config.hosts = 2; });
   add("shm, in place", "shm", [](Variant& v) { v.in_place = true; });
+  add("shm, streaming stores", "shm", [](Variant& v) { v.config.shm_stores = "streaming"; });
+  add("shm, plain stores, in place", "shm", [](Variant& v) { v.config.shm_stores = "plain", v.in_place = true; });
   add("tcp, in place", "tcp", [](Variant& v) { v.in_place = true; });
   add("shm, asynchronous", "shm", [](Variant& v) { v.async = true; });
   return variants;
@@ -87,6 +90,7 @@ std::vector<Bytes> SimulatedResults(uint64_t seed, bool on_device, int nranks, C
   options.input_seed = kInputSeed;
   options.on_device = on_device;
   options.in_place = seed % 3 == 0;
+  if (seed % 2 == 1) options.stream_bytes = 0;
   options.timeout = 100 * kSecond;
   SimJob job(options);
   EXPECT_TRUE(job.Run());
@@ -150,7 +154,7 @@ INSTANTIATE_TEST_SUITE_P(Others, DeterminismTest,
 TEST(DeterminismTest, LogStepsOfManyRanksHaveTheRingsBits) {
   constexpr int kRanks = kMaxOneHopRanks + 2;
   for (const char* transport : {"shm", "tcp"}) {
-    for (const size_t count : {1, 17, 2001}) {
+    for (const size_t count : {1025, 2001}) {
       Call call;
       call.kind = CollectiveKind::kAllreduce;
       call.type = DataType::kFloat32;
@@ -163,6 +167,70 @@ TEST(DeterminismTest, LogStepsOfManyRanksHaveTheRingsBits) {
         results[ring] = RealResults(variant, kRanks, call);
       }
       ExpectSameBits(call, results[0], results[1]);
+    }
+  }
+}
+
+// Those through a tree have bits of their own, the same however it runs.
+TEST(DeterminismTest, TheSmallestOfManyRanksHaveTheTreesBits) {
+  constexpr int kRanks = kMaxOneHopRanks + 3;
+  for (const size_t count : {1, 17, 1024}) {
+    Call call;
+    call.kind = CollectiveKind::kAllreduce;
+    call.type = DataType::kFloat32;
+    call.op = count == 17 ? ReduceOp::kAvg : ReduceOp::kSum;
+    call.count = count;
+    std::vector<Bytes> inputs;
+    for (int rank = 0; rank < kRanks; ++rank) inputs.push_back(MakeInput(call.type, count, rank, kInputSeed));
+    const std::vector<Bytes> expected(kRanks, ExpectedTreeOutput(call, inputs));
+    std::vector<Variant> variants(4, Variant{"shm", {}});
+    variants[0].config.transport = "shm";
+    variants[1].name = "tcp";
+    variants[1].config.transport = "tcp";
+    variants[2].name = "in place, slices";
+    variants[2].config.slice_bytes = 4096;
+    variants[2].in_place = true;
+    variants[3].name = "asynchronous, hosts";
+    variants[3].config.hosts = 3;
+    variants[3].async = true;
+    for (const Variant& variant : variants) {
+      SCOPED_TRACE(testing::Message() << variant.name << ", count " << count);
+      ExpectSameBits(call, RealResults(variant, kRanks, call), expected);
+      if (HasFatalFailure()) return;
+    }
+    for (uint64_t seed = 1; seed <= 11; seed += 2) {
+      SCOPED_TRACE(testing::Message() << "simulated, seed " << seed << ", count " << count);
+      ExpectSameBits(call, SimulatedResults(seed, seed % 4 != 1, kRanks, call), expected);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST(DeterminismTest, TwoLevelsHaveTheBitsOfTheirLayoutWhateverElseChanges) {
+  constexpr int kHosts = 2;
+  for (const int nranks : {4, 6}) {
+    Variant ring{"ring", {}};
+    ring.config.nranks = nranks;
+    ring.config.hosts = kHosts;
+    ring.config.algorithm = "ring";
+    for (const DataType type : {DataType::kFloat32, DataType::kBFloat16}) {
+      Call call;
+      call.kind = CollectiveKind::kAllreduce;
+      call.type = type;
+      call.op = ReduceOp::kAvg;
+      call.count = 40001;
+      std::vector<Bytes> inputs;
+      for (int rank = 0; rank < nranks; ++rank) inputs.push_back(MakeInput(type, call.count, rank, kInputSeed));
+      const Bytes expected = ExpectedInLevels(call, inputs, GridOf(ring.config));
+      EXPECT_NE(expected, ExpectedOutput(call, inputs, 0)) << "the order must matter for its inputs";
+      for (Variant variant : Variants()) {
+        SCOPED_TRACE(testing::Message() << variant.name << ", " << TypeName(type) << ", " << nranks << " ranks");
+        if (variant.config.transport == "shm") variant.config.transport = "auto";  // Which does not reach other hosts.
+        variant.config.hosts = kHosts;
+        for (const Bytes& result : RealResults(variant, nranks, call)) ASSERT_EQ(result, expected);
+      }
+      for (const Bytes& result : RealResults(ring, nranks, call))
+        ASSERT_EQ(result, ExpectedOutput(call, inputs, 0)) << "ANNULUS_ALGORITHM=ring";
     }
   }
 }

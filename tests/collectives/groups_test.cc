@@ -37,13 +37,15 @@ std::vector<Item> MakeItems(unsigned seed, bool one_class) {
   return items;
 }
 
-std::vector<Bytes> Expected(const Item& item, int nranks, uint64_t seed) {
+Bytes Expected(const Item& item, const ClusterConfig& config, uint64_t seed) {
+  const int nranks = config.nranks;
   std::vector<Bytes> inputs;
   for (int rank = 0; rank < nranks; ++rank) inputs.push_back(MakeInput(item.call.type, item.call.count, rank, seed));
-  return {ExpectedOutput(item.call, inputs, 0)};
+  return ExpectedOn(GridOf(config), item.call, inputs, 0);
 }
 
-void RunGroup(annulus_comm_t* comm, const std::vector<Item>& items, int rank, int nranks, bool own_requests) {
+void RunGroup(annulus_comm_t* comm, const std::vector<Item>& items, int rank, const ClusterConfig& config,
+              bool own_requests) {
   std::vector<Bytes> inputs;
   std::vector<Bytes> outputs;
   std::vector<annulus_request_t*> requests(items.size(), nullptr);
@@ -71,7 +73,7 @@ void RunGroup(annulus_comm_t* comm, const std::vector<Item>& items, int rank, in
     EXPECT_EQ(annulus_request_free(request), ANNULUS_OK);
   }
   for (size_t i = 0; i < items.size(); ++i) {
-    ASSERT_EQ(items[i].in_place ? inputs[i] : outputs[i], Expected(items[i], nranks, i)[0]) << "tensor " << i;
+    ASSERT_EQ(items[i].in_place ? inputs[i] : outputs[i], Expected(items[i], config, i)) << "tensor " << i;
   }
 }
 
@@ -85,11 +87,24 @@ TEST_P(GroupsTest, ResultsHaveTheBitsOfSeparateCalls) {
     Cluster(config).Run([&config](annulus_comm_t* comm, int rank) {
       for (unsigned seed = 0; seed < 12; ++seed) {
         SCOPED_TRACE(testing::Message() << "seed " << seed);
-        RunGroup(comm, MakeItems(seed, seed % 3 == 0), rank, config.nranks, seed % 4 == 1);
+        RunGroup(comm, MakeItems(seed, seed % 3 == 0), rank, config, seed % 4 == 1);
         if (HasFatalFailure()) return;
       }
     });
   }
+}
+
+TEST(GroupsOnHostsTest, ResultsHaveTheBitsOfSeparateCallsWhereLargeOnesGoInTwoLevels) {
+  ClusterConfig config;
+  config.nranks = 4;
+  config.hosts = 2;
+  Cluster(config).Run([&config](annulus_comm_t* comm, int rank) {
+    for (unsigned seed = 0; seed < 12; ++seed) {
+      SCOPED_TRACE(testing::Message() << "seed " << seed);
+      RunGroup(comm, MakeItems(seed, seed % 3 == 0), rank, config, seed % 4 == 1);
+      if (HasFatalFailure()) return;
+    }
+  });
 }
 
 TEST_P(GroupsTest, OtherCallsAndMessagesMayBeInAGroup) {

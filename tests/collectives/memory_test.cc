@@ -100,6 +100,22 @@ TEST_P(MemoryTest, ABudgetIsKeptByWhateverIsCalled) {
   }
 }
 
+TEST(MemoryBudgetTest, IsKeptByTwoLevelsToo) {
+  PlanSettings least;
+  least.slots = 4;
+  least.largest_slice_bytes = 16 * 1024;
+  ClusterConfig config;
+  config.nranks = 4;
+  config.hosts = 2;
+  const size_t budget = MostMemory(4, least);
+  config.memory_bytes = static_cast<int64_t>(budget);
+  Cluster(config).Run([&config, budget](annulus_comm_t* comm, int rank) {
+    UseAll(comm, rank, config.nranks);
+    EXPECT_LE(Memory(comm).total, budget);
+    ASSERT_EQ(annulus_barrier(comm), ANNULUS_OK);
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Ranks, MemoryTest, testing::Values(2, 4, 8));
 
 TEST(MemoryBudgetTest, RequestsBeyondTheBudgetAreRefusedAndFreedOnesMakeRoom) {

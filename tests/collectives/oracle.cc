@@ -1,5 +1,6 @@
 #include "tests/collectives/oracle.h"
 
+#include <algorithm>
 #include <cstring>
 #include <random>
 
@@ -21,31 +22,59 @@ Bytes Fill(size_t count, Make make) {
   return bytes;
 }
 
-// Folds elements [begin, begin + count) of all inputs, from rank `first` on, one pair at a time.
+// Puts left op right in place of left.
+void Combine(const Call& call, const CreatedOp& created, Bytes* left, const std::byte* right, uint32_t divisor) {
+  const size_t count = left->size() / TypeBytes(call.type);
+  if (created.function != nullptr) {
+    created.function(left->data(), right, left->data(), count, static_cast<annulus_type_t>(call.type), nullptr);
+    return;
+  }
+  SliceOp op;
+  op.dst[0] = left->data();
+  op.inline_src[0] = left->data();
+  op.inline_src[1] = right;
+  op.num_sources = 2;
+  op.count = count;
+  op.type = call.type;
+  op.op = call.op;
+  op.divisor = divisor;
+  RunOnHost(op);
+}
+
+// Folds elements [begin, begin + count) of all inputs, from rank `first` on, one pair at a time. An average is divided
+// by `divisor` at the end.
 Bytes Fold(const Call& call, const CreatedOp& created, const std::vector<Bytes>& inputs, size_t begin, size_t count,
-           int first) {
+           int first, uint32_t divisor) {
   const size_t element = TypeBytes(call.type);
   const int n = static_cast<int>(inputs.size());
   const auto part = [&](int rank) { return inputs[rank].data() + begin * element; };
   Bytes sum(part(first), part(first) + count * element);
   for (int k = 1; k < n; ++k) {
-    if (created.function != nullptr) {
-      created.function(sum.data(), part((first + k) % n), sum.data(), count, static_cast<annulus_type_t>(call.type),
-                       nullptr);
-      continue;
-    }
-    SliceOp op;
-    op.dst[0] = sum.data();
-    op.inline_src[0] = sum.data();
-    op.inline_src[1] = part((first + k) % n);
-    op.num_sources = 2;
-    op.count = count;
-    op.type = call.type;
-    op.op = call.op;
-    op.divisor = call.op == ReduceOp::kAvg && k == n - 1 ? n : 0;
-    RunOnHost(op);
+    Combine(call, created, &sum, part((first + k) % n), call.op == ReduceOp::kAvg && k == n - 1 ? divisor : 0);
   }
   return sum;
+}
+
+// Of ranks [begin, begin + size), of which there may be fewer; `size` is a power of four. Four quarters from the left.
+Bytes FoldQuarters(const Call& call, const CreatedOp& created, const std::vector<Bytes>& inputs, int begin, int size) {
+  if (size == 1) return inputs[begin];
+  const int n = static_cast<int>(inputs.size());
+  Bytes sum = FoldQuarters(call, created, inputs, begin, size / 4);
+  for (int quarter = begin + size / 4; quarter < std::min(n, begin + size); quarter += size / 4) {
+    const bool last = begin == 0 && size >= n && quarter + size / 4 >= n;
+    Combine(call, created, &sum, FoldQuarters(call, created, inputs, quarter, size / 4).data(),
+            call.op == ReduceOp::kAvg && last ? n : 0);
+  }
+  return sum;
+}
+
+std::vector<Bytes> Scale(const Call& call, const std::vector<Bytes>& inputs, const std::vector<double>& factors) {
+  std::vector<Bytes> scaled = inputs;
+  for (size_t r = 0; r < inputs.size(); ++r) {
+    for (size_t i = 0; i < inputs[r].size() / TypeBytes(call.type); ++i)
+      OracleScale(call.type, factors[r], inputs[r].data(), scaled[r].data(), i);
+  }
+  return scaled;
 }
 
 Bytes PartOf(const Call& call, const Bytes& input, int rank) {
@@ -112,35 +141,62 @@ void ComposeLines(const void* left, const void* right, void* out, size_t count, 
   }
 }
 
+Bytes ExpectedInLevels(const Call& call, const std::vector<Bytes>& inputs, const HostGrid& grid,
+                       const CreatedOp& created) {
+  const int n = static_cast<int>(inputs.size());
+  std::vector<Bytes> scaled = inputs;
+  for (int r = 0; r < n && !created.factors.empty(); ++r) {
+    for (size_t i = 0; i < inputs[r].size() / TypeBytes(call.type); ++i)
+      OracleScale(call.type, created.factors[r], inputs[r].data(), scaled[r].data(), i);
+  }
+  Call sum = call;
+  if (!created.factors.empty()) sum.op = ReduceOp::kSum;
+  Bytes result;
+  for (int chunk = 0; chunk < n; ++chunk) {
+    const size_t count = ChunkElements(call.count, n, chunk);
+    std::vector<Bytes> of_hosts;
+    for (int host = 0; host < grid.hosts(); ++host) {
+      std::vector<Bytes> members;
+      for (int member = 0; member < grid.members(); ++member) members.push_back(scaled[grid.RankAt(host, member)]);
+      const int first = (chunk / grid.hosts() + 1) % grid.members();
+      of_hosts.push_back(Fold(sum, {}, members, ChunkBegin(call.count, n, chunk), count, first, 0));
+    }
+    const Bytes part = Fold(sum, {}, of_hosts, 0, count, (chunk + 1) % grid.hosts(), n);
+    result.insert(result.end(), part.begin(), part.end());
+  }
+  return result;
+}
+
+Bytes ExpectedOn(const HostGrid& grid, const Call& call, const std::vector<Bytes>& inputs, int rank) {
+  const bool two_level = IsAllreduce(call.kind) && call.count * TypeBytes(call.type) > kMostOneLevelBytes;
+  return two_level && grid.exists() ? ExpectedInLevels(call, inputs, grid) : ExpectedOutput(call, inputs, rank);
+}
+
 Bytes ExpectedOutput(const Call& call, const std::vector<Bytes>& inputs, int rank, const CreatedOp& created) {
   const int n = static_cast<int>(inputs.size());
   if (!created.factors.empty()) {
     Call sum = call;
     sum.op = ReduceOp::kSum;
-    std::vector<Bytes> scaled = inputs;
-    for (int r = 0; r < n; ++r) {
-      for (size_t i = 0; i < inputs[r].size() / TypeBytes(call.type); ++i)
-        OracleScale(call.type, created.factors[r], inputs[r].data(), scaled[r].data(), i);
-    }
-    return ExpectedOutput(sum, scaled, rank);
+    return ExpectedOutput(sum, Scale(call, inputs, created.factors), rank);
   }
   Bytes result;
   const auto append = [&result](const Bytes& part) { result.insert(result.end(), part.begin(), part.end()); };
   switch (call.kind) {
     case CollectiveKind::kAllreduce:
       for (int c = 0; c < n; ++c) {
-        append(Fold(call, created, inputs, ChunkBegin(call.count, n, c), ChunkElements(call.count, n, c), (c + 1) % n));
+        append(
+            Fold(call, created, inputs, ChunkBegin(call.count, n, c), ChunkElements(call.count, n, c), (c + 1) % n, n));
       }
       break;
     case CollectiveKind::kReduceScatter:
-      return Fold(call, created, inputs, call.count * rank, call.count, (rank + 1) % n);
+      return Fold(call, created, inputs, call.count * rank, call.count, (rank + 1) % n, n);
     case CollectiveKind::kAllgather:
       for (const Bytes& input : inputs) append(input);
       break;
     case CollectiveKind::kBroadcast:
       return inputs[call.root];
     case CollectiveKind::kReduce:
-      if (rank == call.root) return Fold(call, created, inputs, 0, call.count, (call.root + 1) % n);
+      if (rank == call.root) return Fold(call, created, inputs, 0, call.count, (call.root + 1) % n, n);
       break;
     case CollectiveKind::kGather:
       for (const Bytes& input : inputs) append(rank == call.root ? input : Bytes());
@@ -154,6 +210,15 @@ Bytes ExpectedOutput(const Call& call, const std::vector<Bytes>& inputs, int ran
       break;
   }
   return result;
+}
+
+Bytes ExpectedTreeOutput(const Call& call, const std::vector<Bytes>& inputs, const CreatedOp& created) {
+  int size = 4;
+  while (size < static_cast<int>(inputs.size())) size *= 4;
+  if (created.factors.empty()) return FoldQuarters(call, created, inputs, 0, size);
+  Call sum = call;
+  sum.op = ReduceOp::kSum;
+  return FoldQuarters(sum, {}, Scale(call, inputs, created.factors), 0, size);
 }
 
 }  // namespace annulus

@@ -6,6 +6,7 @@
 
 #include "collectives/annulus.h"
 #include "collectives/collective.h"
+#include "collectives/host_grid.h"
 
 namespace annulus {
 
@@ -36,5 +37,18 @@ void ComposeLines(const void* left, const void* right, void* out, size_t count, 
 // The output of `rank`, folding in the order that docs/determinism.md promises. Empty where the rank's output is not
 // written.
 Bytes ExpectedOutput(const Call& call, const std::vector<Bytes>& inputs, int rank, const CreatedOp& created = {});
+
+// The output of an allreduce through a tree, which folds in an order of its own.
+Bytes ExpectedTreeOutput(const Call& call, const std::vector<Bytes>& inputs, const CreatedOp& created = {});
+
+// Up to here an allreduce has the same order on any layout of hosts, as docs/determinism.md has it.
+constexpr size_t kMostOneLevelBytes = 16 * 1024;
+
+// The output of an allreduce in two levels.
+Bytes ExpectedInLevels(const Call& call, const std::vector<Bytes>& inputs, const HostGrid& grid,
+                       const CreatedOp& created = {});
+
+// That of a call as it is done by default where the ranks make that grid, if any.
+Bytes ExpectedOn(const HostGrid& grid, const Call& call, const std::vector<Bytes>& inputs, int rank);
 
 }  // namespace annulus

@@ -35,6 +35,7 @@ void SimJob::MakeRank(int r) {
   }
   rank.monitor = std::make_unique<Monitor>(n);
   rank.engine = std::make_unique<Engine>(r, n, options_.plan, rank.links.get(), rank.monitor.get());
+  rank.engine->set_stream_bytes(options_.stream_bytes);
   MakeBuffers(r);
   CustomReduction custom;
   custom.scales = !options_.created.factors.empty();
@@ -127,6 +128,13 @@ Call SimJob::EngineCall() const {
   return call;
 }
 
+Bytes SimJob::ExpectedOf(const Call& call, const std::vector<Bytes>& inputs, int rank) const {
+  if (IsAllreduce(call.kind) &&
+      TakesTwoLevels(ranks_[rank].engine->choice(), call.op, call.count * TypeBytes(call.type)))
+    return ExpectedInLevels(call, inputs, HostGrid(options_.plan.host_of), options_.created);
+  return ExpectedOutput(call, inputs, rank, options_.created);
+}
+
 Bytes SimJob::Expected(int rank) const {
   if (options_.parts) {
     if (!options_.parts->Recv(rank).used) return {};
@@ -134,7 +142,15 @@ Bytes SimJob::Expected(int rank) const {
     options_.parts->Overlay(rank, expected.data());
     return expected;
   }
-  if (options_.tensors.empty()) return ExpectedOutput(options_.call, inputs_, rank, options_.created);
+  if (options_.tensors.empty()) {
+    if (options_.call.kind == CollectiveKind::kAllreduce) {
+      const PlanInput input{
+          options_.call, TypeBytes(options_.call.type), rank, options_.world.nranks, nullptr, nullptr, 0};
+      if (MakePlan(input, options_.plan).algorithm == Algorithm::kTree)
+        return ExpectedTreeOutput(options_.call, inputs_, options_.created);
+    }
+    return ExpectedOf(options_.call, inputs_, rank);
+  }
   Bytes all;
   for (size_t count : options_.tensors) {
     Call one = options_.call;
@@ -144,7 +160,7 @@ Bytes SimJob::Expected(int rank) const {
       const auto begin = whole.begin() + static_cast<ptrdiff_t>(all.size());
       inputs.emplace_back(begin, begin + static_cast<ptrdiff_t>(count * TypeBytes(one.type)));
     }
-    const Bytes part = ExpectedOutput(one, inputs, rank, options_.created);
+    const Bytes part = ExpectedOf(one, inputs, rank);
     all.insert(all.end(), part.begin(), part.end());
   }
   return all;

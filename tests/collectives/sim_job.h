@@ -27,6 +27,7 @@ struct SimJobOptions {
   std::vector<size_t> tensors;    // Counts of a group's allreduces, of which the call is the first; else empty.
   std::optional<PartsJob> parts;  // When the parts are of different sizes; then the call is the engine's.
   bool on_device = false;
+  size_t stream_bytes = SIZE_MAX;  // Of input and output, from which the output is written past the caches.
   bool in_place = false;
   Nanoseconds timeout = kSecond;
 };
@@ -81,6 +82,7 @@ class SimJob {
   size_t OutputOffset(int rank) const;
 
   Call EngineCall() const;
+  Bytes ExpectedOf(const Call& call, const std::vector<Bytes>& inputs, int rank) const;
 
   const SimJobOptions options_;
   SimWorld world_;

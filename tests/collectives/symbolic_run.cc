@@ -47,6 +47,7 @@ void SymbolicRun::Fill(int rank, bool in_place) {
 
 std::string SymbolicRun::Run(bool in_place, unsigned order_seed) {
   in_place_ = in_place;
+  const int lanes = params_.algorithm == Algorithm::kTwoLevel ? 2 : params_.channels;
   ranks_.assign(params_.nranks, Rank());
   for (int r = 0; r < params_.nranks; ++r) {
     Fill(r, in_place);
@@ -60,12 +61,16 @@ std::string SymbolicRun::Run(bool in_place, unsigned order_seed) {
       FillRoundEnds(own, self.round_ends.data());
       own.round_ends = self.round_ends.data();
     }
-    for (int c = 0; c < params_.channels; ++c) self.pipelines.push_back({Schedule(own, c), 0, {}, 0});
+    if (!grid_hosts_.empty()) {
+      own.inner = HostGrid(grid_hosts_).Inner(r);
+      own.outer = HostGrid(grid_hosts_).Outer(r);
+    }
+    for (int c = 0; c < lanes; ++c) self.pipelines.push_back({Schedule(own, c), 0, {}, 0});
   }
   std::mt19937 random(order_seed);
   std::vector<std::pair<int, int>> order;
   for (int r = 0; r < params_.nranks; ++r)
-    for (int c = 0; c < params_.channels; ++c) order.emplace_back(r, c);
+    for (int c = 0; c < lanes; ++c) order.emplace_back(r, c);
   while (failure_.empty()) {
     std::shuffle(order.begin(), order.end(), random);
     bool moved = false;
@@ -76,6 +81,11 @@ std::string SymbolicRun::Run(bool in_place, unsigned order_seed) {
   for (const auto& [link, queue] : links_)
     if (failure_.empty() && !queue.empty()) failure_ = "a slice that nobody received";
   return failure_;
+}
+
+const SymbolicRun::Element* SymbolicRun::Source(int rank, const Step& step) const {
+  const size_t e = params_.element_bytes;
+  return step.from_output ? &ranks_[rank].output[step.output_offset / e] : &Input(rank)[step.input_offset / e];
 }
 
 bool SymbolicRun::Finished() const {
@@ -89,7 +99,7 @@ bool SymbolicRun::Receive(int rank, int channel, Flight* flight) {
   const Step& step = flight->step;
   const Link link{{step.recv_from, rank}, channel};
   Pipeline& pipeline = ranks_[rank].pipelines[channel];
-  const bool keeps_slot = IsRendezvous(step.recv_from) && step.reduce && step.send_to >= 0;
+  const bool keeps_slot = IsRendezvous(step.recv_from, channel) && step.reduce && step.send_to >= 0;
   if (keeps_slot && pipeline.held_slots >= static_cast<int>(slots_)) return false;
   std::deque<Slice>& queue = links_[link];
   if (queue.empty()) return false;
@@ -98,7 +108,7 @@ bool SymbolicRun::Receive(int rank, int channel, Flight* flight) {
   if (slice.chunk != step.chunk || slice.slice != step.slice) failure_ = "slices out of order";
   if (slice.count != step.count) failure_ = "ranks disagree about a count";
   if (slice.data.size() != step.bytes / params_.element_bytes) failure_ = "slice of another size";
-  if (IsRendezvous(step.recv_from)) {
+  if (IsRendezvous(step.recv_from, channel)) {
     Complete(link);
     if (keeps_slot) ++pipeline.held_slots;
   } else {
@@ -115,12 +125,12 @@ bool SymbolicRun::Receive(int rank, int channel, Flight* flight) {
 const SymbolicRun::Element* SymbolicRun::PlaceOf(int rank, const Step& step) const {
   const bool in_place = model_ == LinkModel::kInPlace || model_ == LinkModel::kMixed;
   if (!in_place || params_.algorithm == Algorithm::kOneHop || step.bytes == 0) return nullptr;
-  if (step.recv_from < 0) return &Input(rank)[step.input_offset / params_.element_bytes];
+  if (step.recv_from < 0) return Source(rank, step);
   return step.store ? &ranks_[rank].output[step.output_offset / params_.element_bytes] : nullptr;
 }
 
 void SymbolicRun::Post(int rank, const Link& link, Flight* flight) {
-  if (IsRendezvous(rank)) {
+  if (IsRendezvous(rank, link.second)) {
     unsent_[link].push_back(flight);
     return;
   }
@@ -131,7 +141,7 @@ void SymbolicRun::Post(int rank, const Link& link, Flight* flight) {
 
 // The receiver has done its work, and needs the slice no more.
 void SymbolicRun::Release(const Link& link, const Flight& flight) {
-  if (IsRendezvous(link.first.first)) return;
+  if (IsRendezvous(link.first.first, link.second)) return;
   std::deque<Lent>& lent = lent_[link];
   for (Lent& slot : lent) {
     if (slot.ticket != flight.ticket) continue;
@@ -180,8 +190,8 @@ bool SymbolicRun::Execute(int rank, int channel, Flight* flight) {
   const Step& step = flight->step;
   Rank& self = ranks_[rank];
   const Link link{{rank, step.send_to}, channel};
-  if (step.send_to >= 0 && !IsRendezvous(rank) && lent_[link].size() >= slots_) return false;
-  if (step.send_to >= 0 && step.recv_from >= 0 && IsRendezvous(rank)) {
+  if (step.send_to >= 0 && !IsRendezvous(rank, channel) && lent_[link].size() >= slots_) return false;
+  if (step.send_to >= 0 && step.recv_from >= 0 && IsRendezvous(rank, channel)) {
     flight->takes_slot = step.reduce && !step.store && flight->arrived_in_place;
     flight->sends_arrival = !flight->takes_slot && !(step.reduce && step.store);
     if (flight->takes_slot && taken_[link] >= slots_) return false;
@@ -196,8 +206,8 @@ bool SymbolicRun::Execute(int rank, int channel, Flight* flight) {
     Buffer result(step.bytes / e);
     for (size_t i = 0; i < result.size(); ++i) {
       const bool uses_input = step.recv_from < 0 || step.reduce;
-      result[i] = (step.recv_from >= 0 ? flight->arrival[i] : "") +
-                  (uses_input ? Input(rank)[step.input_offset / e + i] : "") + (step.finish ? "/" : "");
+      result[i] = (step.recv_from >= 0 ? flight->arrival[i] : "") + (uses_input ? Source(rank, step)[i] : "") +
+                  (step.finish ? "/" : "");
       if (step.store) self.output[step.output_offset / e + i] = result[i];
     }
     if (step.send_to >= 0)
@@ -215,7 +225,8 @@ bool SymbolicRun::Advance(int rank, int channel) {
   bool moved = false;
   while (pipeline.flights.size() < window_ && pipeline.next < pipeline.schedule.size()) {
     Flight flight;
-    if (pipeline.schedule.At(pipeline.next++, &flight.step)) pipeline.flights.push_back(std::move(flight));
+    flight.index = pipeline.next++;
+    if (pipeline.schedule.At(flight.index, &flight.step)) pipeline.flights.push_back(std::move(flight));
     moved = true;
   }
   bool receive_blocked = false;
@@ -226,6 +237,7 @@ bool SymbolicRun::Advance(int rank, int channel) {
     const bool needs_receive = step.recv_from >= 0;
     if (needs_receive && !flight.received && !receive_blocked) moved |= Receive(rank, channel, &flight);
     const bool ready = (!needs_receive || flight.received) && !(step.send_to >= 0 && send_blocked) &&
+                       !(step.awaits > 0 && ranks_[rank].pipelines[1 - channel].StepsDone() < step.awaits) &&
                        !(step.kind == Step::Kind::kFold && &flight != &pipeline.flights.front());
     if (ready) moved |= Execute(rank, channel, &flight);
     receive_blocked |= needs_receive && !flight.received;
@@ -233,7 +245,8 @@ bool SymbolicRun::Advance(int rank, int channel) {
   }
   while (!pipeline.flights.empty() && pipeline.flights.front().executed && pipeline.flights.front().sent) {
     const Step& step = pipeline.flights.front().step;
-    if (step.recv_from >= 0 && IsRendezvous(step.recv_from) && step.reduce && step.send_to >= 0) --pipeline.held_slots;
+    if (step.recv_from >= 0 && IsRendezvous(step.recv_from, channel) && step.reduce && step.send_to >= 0)
+      --pipeline.held_slots;
     pipeline.flights.pop_front();
     moved = true;
   }

@@ -11,7 +11,8 @@
 //                registered and other memory, too;
 //   kRendezvous  a send completes only when the receiver has posted the matching receive; a received slice that is to
 //                be forwarded holds a receive slot until its own send has completed (TCP without socket buffers);
-//   kMixed       kInPlace from even ranks, kRendezvous from odd ones (ranks of several hosts). What is sent on to a
+//   kMixed       kInPlace from even ranks, kRendezvous from odd ones (ranks of several hosts); of kTwoLevel, kInPlace
+//                within hosts, kRendezvous between them. What is sent on to a
 //                rendezvous is held where it arrived until it is sent; but the sum with data that arrived in place
 //                takes a send slot of the link.
 // Every rank keeps up to `window` steps in flight; receives and sends of a link direction keep their order. Steps leave
@@ -41,6 +42,9 @@ class SymbolicRun {
   // variable parts.
   SymbolicRun(const ScheduleParams& params, LinkModel model, int slots, int window, const PartCounts& counts = {});
 
+  // kTwoLevel: a number for each rank, equal where ranks share a host. Its levels count as channels.
+  void SetHosts(const std::vector<int>& host_of) { grid_hosts_ = host_of; }
+
   // Runs to the end. Returns "" or a description of the first broken rule (deadlock, wrong tag, leftover slice, ...).
   std::string Run(bool in_place, unsigned order_seed);
 
@@ -58,6 +62,7 @@ class SymbolicRun {
   };
   struct Flight {
     Step step;
+    uint64_t index = 0;
     bool received = false;
     bool executed = false;  // Its data is in place; a send, if any, is posted.
     bool sent = false;
@@ -80,6 +85,7 @@ class SymbolicRun {
     size_t next = 0;
     std::deque<Flight> flights;
     int held_slots = 0;
+    uint64_t StepsDone() const { return flights.empty() ? next : flights.front().index; }
   };
   struct Rank {
     Buffer input;
@@ -93,8 +99,9 @@ class SymbolicRun {
   using Link = std::pair<std::pair<int, int>, int>;  // ((from, to), channel)
 
   // Of the links from that rank.
-  bool IsRendezvous(int from) const {
-    return model_ == LinkModel::kRendezvous || (model_ == LinkModel::kMixed && from % 2 == 1);
+  bool IsRendezvous(int from, int channel) const {
+    const bool is_mixed_rendezvous = params_.algorithm == Algorithm::kTwoLevel ? channel == 1 : from % 2 == 1;
+    return model_ == LinkModel::kRendezvous || (model_ == LinkModel::kMixed && is_mixed_rendezvous);
   }
   void FillParts(int rank);
   void Fill(int rank, bool in_place);
@@ -108,6 +115,8 @@ class SymbolicRun {
   void Settle(std::deque<Lent>* lent);
   void Fold(int rank, const Step& step);
   const Buffer& Input(int rank) const;
+  // What the step sends or reduces with.
+  const Element* Source(int rank, const Step& step) const;
   bool Finished() const;
 
   ScheduleParams params_;
@@ -115,6 +124,7 @@ class SymbolicRun {
   size_t slots_;
   size_t window_;
   PartCounts counts_;
+  std::vector<int> grid_hosts_;
   bool in_place_ = false;
   std::string failure_;
   std::vector<Rank> ranks_;

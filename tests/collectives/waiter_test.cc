@@ -60,5 +60,17 @@ TEST(WaiterTest, PollsMoreAgainAfterShortWaits) {
   EXPECT_EQ(PollsBeforeSleep(&waiter), kYields);
 }
 
+TEST(WaitPolicyTest, WhoHasNobodyToYieldToSleepsAtOnceWhenItMayNotSpin) {
+  EXPECT_GT(ChooseWaitPolicy(2, 2, -1).spin, 0);
+  EXPECT_EQ(ChooseWaitPolicy(4, 2, -1).spin, 0);
+  EXPECT_GT(ChooseWaitPolicy(4, 2, -1).yields, 0);
+  EXPECT_GT(ChooseWaitPolicy(1, 1, -1).spin, 0);
+  const WaitPolicy alone = ChooseWaitPolicy(1, 2, 0);
+  EXPECT_EQ(alone.yields, 0);
+  Waiter waiter;
+  waiter.Begin(alone);
+  EXPECT_EQ(waiter.Idle(), Waiter::Next::kSleep);
+}
+
 }  // namespace
 }  // namespace annulus

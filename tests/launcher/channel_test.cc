@@ -62,7 +62,7 @@ TEST_F(ChannelTest, WhatALoginScriptWritesIsSkipped) {
 }
 
 TEST_F(ChannelTest, AnotherVersionIsTold) {
-  WriteNoise("\nannulus-run agent 2\n");
+  WriteNoise("\nannulus-run agent 3\n");
   Pump();
   EXPECT_EQ(head_.state(), Channel::State::kWrongVersion);
   EXPECT_FALSE(head_.Next());
@@ -123,6 +123,7 @@ TEST(StartOrder, ComesThroughAsItWas) {
   order.nranks = 3;
   order.size = 5;
   order.prefix = false;
+  order.bind = false;
   order.folder = "/a folder";
   order.variables = {{"A", ""}, {"B", std::string("\n\1=\"'", 5)}};
   order.command = {"sh", "-c", "", "echo 'x'"};
@@ -132,6 +133,7 @@ TEST(StartOrder, ComesThroughAsItWas) {
   EXPECT_EQ(got.nranks, 3);
   EXPECT_EQ(got.size, 5);
   EXPECT_FALSE(got.prefix);
+  EXPECT_FALSE(got.bind);
   EXPECT_EQ(got.folder, order.folder);
   EXPECT_EQ(got.variables, order.variables);
   EXPECT_EQ(got.command, order.command);

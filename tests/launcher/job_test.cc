@@ -50,6 +50,8 @@ TEST(Arguments, OptionsReachTheirFields) {
   EXPECT_FALSE(parsed.status) << parsed.error;
   EXPECT_EQ(parsed.arguments.timeout_s, 9);
   EXPECT_FALSE(parsed.arguments.prefix);
+  EXPECT_TRUE(parsed.arguments.bind);
+  EXPECT_FALSE(Parse({"-np", "2", "--bind-to", "none", "program"}).arguments.bind);
   ASSERT_EQ(parsed.arguments.variables.size(), 2u);
   EXPECT_EQ(parsed.arguments.variables[0].name, "A");
   EXPECT_EQ(parsed.arguments.variables[0].value, "1");
@@ -69,6 +71,7 @@ TEST(Arguments, MistakesAreExplained) {
       {{"-np", "many", "program"}, "many"},
       {{"-np", "2", "--bogus", "program"}, "unknown option --bogus"},
       {{"-np", "2", "--timeout", "0", "program"}, "not in range"},
+      {{"-np", "2", "--bind-to", "socket", "program"}, "socket not in {cores,none}"},
       {{"-np", "2", "-x", "=1", "program"}, "-x =1 is neither NAME=VALUE nor NAME"},
       {{"-np", "2", "-x", "ANNULUS_RANK=1", "program"}, "-x ANNULUS_RANK is refused"},
   };

@@ -134,7 +134,7 @@ TEST_F(ShmEndpointTest, SmallSlicesKeepTheirSlotAtHomeAndArriveInPrivateMemory) 
     ASSERT_TRUE(Progress(0).ok());
     ASSERT_EQ(send->code, Code::kOk);
     std::byte* const again = Slot(0);
-    EXPECT_EQ(again == slot, bytes <= kInline) << bytes << ": the slot used last is lent first";
+    EXPECT_EQ(again == slot, bytes <= kInline) << bytes << ": a slot that stayed at home is lent again";
     Recv* recv = Expect(1);
     ASSERT_TRUE(Progress(1).ok());
     ASSERT_EQ(recv->code, Code::kOk);
@@ -147,18 +147,24 @@ TEST_F(ShmEndpointTest, SmallSlicesKeepTheirSlotAtHomeAndArriveInPrivateMemory) 
   }
 }
 
-TEST_F(ShmEndpointTest, TheSlotThatCameBackLastIsLentFirst) {
+TEST_F(ShmEndpointTest, SlotsAreLentInTheOrderInWhichTheyCameBack) {
   std::vector<const std::byte*> sent;
   std::vector<Recv*> recvs;
-  for (int i = 0; i < 3; ++i) {
+  for (int i = 0; i < 4; ++i) {
     sent.push_back(Post(0, 1000)->data);
     recvs.push_back(Expect(1));
   }
   ASSERT_TRUE(Progress(0).ok() && Progress(1).ok());
-  for (const int i : {1, 0, 2}) end(1).Release(recvs[i]);
-  EXPECT_EQ(Slot(0), sent[2]);
-  EXPECT_EQ(Slot(0), sent[0]);
-  EXPECT_EQ(Slot(0), sent[1]);
+  for (const int i : {1, 3, 0, 2}) end(1).Release(recvs[i]);
+  for (const int i : {1, 3, 0, 2}) EXPECT_EQ(Slot(0), sent[i]);
+}
+
+TEST_F(ShmEndpointTest, SlotsAreStreamedAsTheSettingSays) {
+  EXPECT_FALSE(end(0).StreamsSlots()) << "chosen, and nothing is known of the peer yet";
+  ASSERT_TRUE(pair_.Make({.slot_bytes = 4096, .slots = 4}, SlotStores::kStreaming));
+  EXPECT_TRUE(end(0).StreamsSlots());
+  ASSERT_TRUE(pair_.Make({.slot_bytes = 4096, .slots = 4}, SlotStores::kPlain));
+  EXPECT_FALSE(end(0).StreamsSlots());
 }
 
 TEST_F(ShmEndpointTest, SmallSlicesBeyondTheRingWaitAndKeepTheirOrder) {

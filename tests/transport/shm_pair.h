@@ -34,7 +34,7 @@ class ShmPair final : public ContractLink {
     return pair->Make(options) ? std::move(pair) : nullptr;
   }
 
-  bool Make(const LinkOptions& options) {
+  bool Make(const LinkOptions& options, SlotStores stores = SlotStores::kAuto) {
     std::unique_ptr<ShmSegment> segment;
     const Status status = ShmSegment::Create(options.slots, options.slot_bytes, &segment);
     EXPECT_TRUE(status.ok()) << status.ToString();
@@ -46,7 +46,7 @@ class ShmPair final : public ContractLink {
       asio::error_code error;
       socket.assign(StreamProtocol(AF_UNIX, 0), fds[side], error);
       EXPECT_FALSE(error) << error.message();
-      endpoints_[side] = std::make_unique<ShmEndpoint>(segment_, side, 1 - side, std::move(socket));
+      endpoints_[side] = std::make_unique<ShmEndpoint>(segment_, side, 1 - side, std::move(socket), stores);
     }
     return true;
   }

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/log.h"
 
 namespace annulus {
 namespace {
@@ -16,13 +17,15 @@ int SideOf(int rank, int peer) { return rank < peer ? 0 : 1; }
 
 }  // namespace
 
-ShmEndpoint::ShmEndpoint(std::shared_ptr<ShmSegment> segment, int rank, int peer, StreamSocket socket)
+ShmEndpoint::ShmEndpoint(std::shared_ptr<ShmSegment> segment, int rank, int peer, StreamSocket socket,
+                         SlotStores stores)
     : segment_(std::move(segment)),
       rank_(rank),
       peer_(peer),
       bell_(std::move(socket), segment_->end(SideOf(rank, peer)), segment_->end(SideOf(peer, rank))),
       own_regions_([this](const ShmNotice& notice, int fd) { return bell_.Send(notice, fd); }),
       sender_(segment_->direction(SideOf(rank, peer)), &own_regions_),
+      distance_(stores),
       receiver_(segment_->direction(SideOf(peer, rank)), &peer_regions_, [this] { return ReadSocket(); }),
       peer_end_(segment_->end(SideOf(peer, rank))),
       own_end_(segment_->end(SideOf(rank, peer))) {
@@ -56,8 +59,18 @@ LinkMemory ShmEndpoint::Memory() const {
   return memory;
 }
 
+void ShmEndpoint::ProbeDistance() {
+  const Nanoseconds took = sender_.TimeReturn();
+  if (took == 0 || !distance_.Add(took)) return;
+  // Rare enough, though this is the data path: once in a change of place.
+  Log(LogLevel::kInfo, rank_, "rank %d is %s now, %lld ns for a cache line: slots for it are written by %s stores",
+      peer_, distance_.streams() ? "far" : "near", static_cast<long long>(distance_.nanoseconds()),
+      distance_.streams() ? "streaming" : "plain");
+}
+
 Status ShmEndpoint::AcquireSlot(std::byte** slot) {
   if (ended_) return status_;
+  if (distance_.probes()) ProbeDistance();
   std::byte* const free = sender_.Acquire(&fault_);
   if (free != nullptr) {
     *slot = free;

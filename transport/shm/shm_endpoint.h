@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "transport/address.h"
 #include "transport/shm/shm_bell.h"
+#include "transport/shm/shm_distance.h"
 #include "transport/shm/shm_receiver.h"
 #include "transport/shm/shm_segment.h"
 #include "transport/shm/shm_sender.h"
@@ -24,7 +25,8 @@ class ShmEndpoint final : public Endpoint {
  public:
   // `socket` leads to the peer's end and belongs to the reactor that the owner sleeps in. Both ends may share a segment
   // object when they are in one process.
-  ShmEndpoint(std::shared_ptr<ShmSegment> segment, int rank, int peer, StreamSocket socket);
+  ShmEndpoint(std::shared_ptr<ShmSegment> segment, int rank, int peer, StreamSocket socket,
+              SlotStores stores = SlotStores::kAuto);
 
   const Limits& limits() const override { return limits_; }
   int peer() const override { return peer_; }
@@ -33,21 +35,28 @@ class ShmEndpoint final : public Endpoint {
   LinkMemory Memory() const override;
   bool SendsFrom(const std::byte* data, size_t bytes) override { return !ended_ && sender_.TakesInPlace(data, bytes); }
   Status AcquireSlot(std::byte** slot) override;
+  bool StreamsSlots() const override { return distance_.streams(); }
   Status PostSend(Send* send) override;
   Status PostRecv(Recv* recv) override;
   void Release(Recv* recv) override;
   Status SendShort(const Tag& tag, const std::byte* data, uint32_t bytes) override;
   bool PeekShort(ShortSlice* slice) override {
-    awaits_short_ = !ended_ && !receiver_.PeekShort(slice, &fault_);
-    return !ended_ && !awaits_short_;
+    awaits_short_ = !receiver_.HasSlice() || !receiver_.PeekShort(slice, &fault_);
+    return !awaits_short_ && !ended_;
   }
-  void TakeShort() override { receiver_.TakeShort(&bell_due_); }
-  void Flush() override { RingIfDue(); }
+  void TakeShort() override {
+    if (receiver_.TakeShort(&bell_due_)) sender_.PrepareNext();
+  }
+  bool Flush() override {
+    RingIfDue();
+    return true;
+  }
   Status Progress(bool* moved) override;
   bool Arm() override;
   void Close() override;
 
  private:
+  void ProbeDistance();
   bool HasWork();
   void RingIfDue();
   // Returns whether there may be more to read.
@@ -69,6 +78,7 @@ class ShmEndpoint final : public Endpoint {
   ShmOwnRegions own_regions_;
   ShmPeerRegions peer_regions_;
   ShmSender sender_;
+  ShmDistance distance_;
   ShmReceiver receiver_;
   const ShmEnd* const peer_end_;
   ShmEnd* const own_end_;

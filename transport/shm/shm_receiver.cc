@@ -66,11 +66,12 @@ bool ShmReceiver::PeekShort(Endpoint::ShortSlice* slice, ShmFault* fault) {
   return true;
 }
 
-void ShmReceiver::TakeShort(bool* told) {
+bool ShmReceiver::TakeShort(bool* told) {
   Consume(told);
-  if (peeked_ == kShmInline) return;
+  if (peeked_ == kShmInline) return true;
   ReturnSlot(peeked_);
   *told = true;
+  return false;
 }
 
 bool ShmReceiver::Take(ShmFault* fault) {

@@ -39,8 +39,9 @@ class ShmReceiver {
 
   // The next slice, if it is there and no receive is posted. It stays until TakeShort.
   bool PeekShort(Endpoint::ShortSlice* slice, ShmFault* fault);
-  // Takes what PeekShort found. Sets *told when the sender was told of room.
-  void TakeShort(bool* told);
+  // Takes what PeekShort found, and returns whether it came inside its descriptor. Sets *told when the sender was told
+  // of room.
+  bool TakeShort(bool* told);
 
   // Gives back what `recv` holds; whether that was a shared slot, which the sender may wait for.
   bool Release(Recv* recv);

@@ -1,23 +1,34 @@
 #include "transport/shm/shm_sender.h"
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 
 namespace annulus {
 
 ShmSender::ShmSender(const ShmDirection& shared, ShmOwnRegions* regions)
-    : shared_(shared), regions_(regions), slots_(shared.num_slots) {
-  free_.reserve(shared.num_slots);
-  for (uint32_t slot = shared.num_slots; slot > 0; --slot) free_.push_back(slot - 1);
+    : shared_(shared), regions_(regions), free_(shared.num_slots), slots_(shared.num_slots) {
+  for (uint32_t slot = 0; slot < shared.num_slots; ++slot) Free(slot);
 }
 
 std::byte* ShmSender::Acquire(ShmFault* fault) {
   TakeReturns(fault);
-  if (fault->field != nullptr || free_.empty()) return nullptr;
-  const uint32_t slot = free_.back();
-  free_.pop_back();
+  return LendFree(fault);
+}
+
+std::byte* ShmSender::LendFree(ShmFault* fault) {
+  if (fault->field != nullptr || num_free_ == 0) return nullptr;
+  const uint32_t slot = TakeFree();
   slots_[slot].state = State::kLent;
   return shared_.slots + slot * shared_.slot_stride;
+}
+
+Nanoseconds ShmSender::TimeReturn() const {
+  const Nanoseconds begin = Now();
+  const uint64_t word =
+      shared_.returns[(next_return_ - 1) & (shared_.return_entries - 1)].load(std::memory_order_acquire);
+  const Nanoseconds took = Now() - begin;
+  return static_cast<uint32_t>(word >> 32) == static_cast<uint32_t>(next_return_) ? std::max<Nanoseconds>(took, 1) : 0;
 }
 
 bool ShmSender::TakeReturns(ShmFault* fault) {
@@ -45,7 +56,21 @@ bool ShmSender::TakeReturns(ShmFault* fault) {
 
 void ShmSender::Free(uint32_t slot) {
   slots_[slot].state = State::kFree;
-  free_.push_back(slot);
+  free_[(first_free_ + num_free_++) % free_.size()] = slot;
+}
+
+void ShmSender::FreeAtHome(uint32_t slot) {
+  slots_[slot].state = State::kFree;
+  first_free_ = (first_free_ + free_.size() - 1) % free_.size();
+  free_[first_free_] = slot;
+  ++num_free_;
+}
+
+uint32_t ShmSender::TakeFree() {
+  const uint32_t slot = free_[first_free_];
+  first_free_ = (first_free_ + 1) % free_.size();
+  --num_free_;
+  return slot;
 }
 
 bool ShmSender::OwnsAsLent(const std::byte* data) const {
@@ -67,10 +92,8 @@ Status ShmSender::TakeSlotFor(Send* send, ShmFault* fault) {
   if (send->bytes < kLeastInPlace || !regions_->Find(send->data, send->bytes, &place))
     return Status::Invalid("shared memory sends only slots that AcquireSlot lent, and registered memory");
   TakeReturns(fault);
-  if (free_.empty()) return Status::WouldBlock();
-  // Not the slot used last: that one is in the cache, for those who write into it.
-  const uint32_t slot = free_.front();
-  free_.erase(free_.begin());
+  if (num_free_ == 0) return Status::WouldBlock();
+  const uint32_t slot = TakeFree();
   slots_[slot] = {State::kInPlace, place};
   send->cookie = kTied | slot;
   return Status();
@@ -97,7 +120,9 @@ bool ShmSender::PublishShort(const Tag& tag, const std::byte* data, uint32_t byt
     Announce(tag, kShmInline, bytes);
     return true;
   }
-  std::byte* const slot = Acquire(fault);
+  // The way to look for returned slots is as long as that of the data, so not for each slice.
+  if (2 * num_free_ <= shared_.num_slots) TakeReturns(fault);
+  std::byte* const slot = LendFree(fault);
   if (slot == nullptr) return false;
   std::memcpy(slot, data, bytes);
   const uint32_t index = static_cast<uint32_t>(static_cast<size_t>(slot - shared_.slots) / shared_.slot_stride);
@@ -157,7 +182,7 @@ void ShmSender::Pop(Code code) {
   const bool tied = (send->cookie & kTied) != 0;
   first_ = send->next;
   // On failure one in place may still be with the peer.
-  if (tied && slots_[slot].state != State::kInPlace) Free(slot);
+  if (tied && slots_[slot].state != State::kInPlace) FreeAtHome(slot);
   send->code = code;  // Last: the request may be gone from here on.
 }
 

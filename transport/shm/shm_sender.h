@@ -1,8 +1,9 @@
 // ShmSender: the sending half of an end: lends slots, publishes slices in order, takes returned slots back.
 //
 // A slice of up to ShmDescriptor::kPayloadBytes travels inside its descriptor, and its slot never leaves this end. A
-// larger one stays in its slot, which the peer returns by and by. The free slot that was used last is lent first, so
-// that a link in balance works in few slots, which stay in the cache.
+// larger one stays in its slot, which the peer returns by and by. The slot that came back first is lent first: writing
+// is dear where the peer still has the lines in its second-level cache, from which they must be taken away, and those
+// of the slot that it read longest ago have gone from there to the cache that both share.
 //
 // A slice in registered memory is read there by the peer. It takes a slot along, unused, as its ticket: so the bounds
 // and the way back are those of every other slice. It completes when that slot comes back.
@@ -14,6 +15,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "transport/shm/shm_format.h"
 #include "transport/shm/shm_regions.h"
@@ -37,6 +39,9 @@ class ShmSender {
   // Lends a free slot; null when there is none. Takes returned slots back first, and checks them.
   std::byte* Acquire(ShmFault* fault);
 
+  // Times the look for a returned slot, when that finds one; how long it took, else 0. Takes nothing.
+  Nanoseconds TimeReturn() const;
+
   // Takes back what the peer has returned; whether there was anything.
   bool TakeReturns(ShmFault* fault);
 
@@ -47,7 +52,17 @@ class ShmSender {
   // Publishes a slice at once, from a copy: inside its descriptor or in a slot. False while others wait or there is no
   // room.
   bool PublishShort(const Tag& tag, const std::byte* data, uint32_t bytes, ShmFault* fault);
-  bool HasRoomForShort(ShmFault* fault) { return first_ == nullptr && HasRoom(fault) && !free_.empty(); }
+  bool HasRoomForShort(ShmFault* fault) { return first_ == nullptr && HasRoom(fault) && num_free_ > 0; }
+
+  // Fetches the descriptor that comes next for writing, ahead of time: the peer has read it long ago.
+  void PrepareNext() const {
+#if defined(__x86_64__)
+    // The builtin gives this instruction only where all CPUs compiled for have it; others ignore it.
+    asm volatile("prefetchw %0" : : "m"(NextDescriptor().ticket));
+#else
+    __builtin_prefetch(&NextDescriptor(), 1);
+#endif
+  }
 
   // Publishes what has become ready and has room; whether there was anything.
   bool Publish(ShmFault* fault);
@@ -81,6 +96,7 @@ class ShmSender {
   // In Send::cookie, with the slot's index: the slot is still this send's.
   static constexpr uint64_t kTied = uint64_t{1} << 32;
 
+  std::byte* LendFree(ShmFault* fault);
   bool OwnsAsLent(const std::byte* data) const;
   Status TakeSlotFor(Send* send, ShmFault* fault);
   bool IsRead(const Send& send) const;
@@ -88,6 +104,8 @@ class ShmSender {
   void PublishOne(Send* send);
   void Announce(const Tag& tag, uint32_t word, uint32_t bytes);
   void Free(uint32_t slot);
+  void FreeAtHome(uint32_t slot);  // Nothing of it was at the peer, so it is lent next.
+  uint32_t TakeFree();
   void Pop(Code code);
 
   const ShmDirection shared_;
@@ -95,7 +113,9 @@ class ShmSender {
   uint64_t next_ticket_ = 1;     // Of the next slice to publish.
   uint64_t known_consumed_ = 0;  // The peer's counter when last read; read anew only when the ring seems full.
   uint64_t next_return_ = 1;     // Ticket of the next returned slot.
-  std::vector<uint32_t> free_;   // A stack: used last, lent first.
+  std::vector<uint32_t> free_;   // A ring, which starts at first_free_: returned first, lent first.
+  size_t first_free_ = 0;
+  size_t num_free_ = 0;
   std::vector<Slot> slots_;      // What the peer says is checked against it.
   Send* first_ = nullptr;        // Oldest queued.
   Send* unpublished_ = nullptr;  // Oldest not published; from first_ up to here only completion is missing.

@@ -28,9 +28,19 @@ TcpEndpoint::TcpEndpoint(const TcpEndpointConfig& config, std::vector<StreamSock
   limits_.sends_user_memory = true;
   limits_.lands_in_user_memory = true;
   const bool striped = sockets.size() > 1;
+  // Of several sockets, whichever is free takes the next slice; so there is no one place to look for it.
+  if (!striped)
+    limits_.short_bytes = static_cast<uint32_t>(std::min<size_t>(config.slot_bytes, TcpLane::kMostShortBytes));
   for (StreamSocket& socket : sockets) {
     lanes_.push_back(std::make_unique<TcpLane>(std::move(socket), striped, config.checksum));
   }
+}
+
+LinkMemory TcpEndpoint::Memory() const {
+  LinkMemory memory;
+  memory.staging = send_slots_.bytes() + recv_slots_.bytes();
+  for (const auto& lane : lanes_) memory.bookkeeping += lane->memory_bytes();
+  return memory;
 }
 
 Status TcpEndpoint::AcquireSlot(std::byte** slot) {
@@ -50,6 +60,12 @@ Status TcpEndpoint::PostSend(Send* send) {
 Status TcpEndpoint::PostRecv(Recv* recv) {
   if (!status_.ok()) return status_;
   return receives_.Post(recv) ? Status() : Status::WouldBlock();
+}
+
+Status TcpEndpoint::SendShort(const Tag& tag, const std::byte* data, uint32_t bytes) {
+  if (!status_.ok()) return status_;
+  if (!lanes_[0]->write_failed() && !lanes_[0]->SendShort(tag, data, bytes, &sends_)) return Status::WouldBlock();
+  return lanes_[0]->write_failed() ? LostStatus() : Status();
 }
 
 void TcpEndpoint::Release(Recv* recv) { receives_.Release(recv); }

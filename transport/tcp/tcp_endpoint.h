@@ -38,13 +38,15 @@ class TcpEndpoint final : public Endpoint {
   const Limits& limits() const override { return limits_; }
   int peer() const override { return config_.peer; }
   std::string Describe() const override { return "tcp " + config_.description; }
-  LinkMemory Memory() const override {
-    return {send_slots_.bytes() + recv_slots_.bytes(), lanes_.size() * sizeof(TcpLane), 0};
-  }
+  LinkMemory Memory() const override;
   Status AcquireSlot(std::byte** slot) override;
   Status PostSend(Send* send) override;
   Status PostRecv(Recv* recv) override;
   void Release(Recv* recv) override;
+  Status SendShort(const Tag& tag, const std::byte* data, uint32_t bytes) override;
+  bool PeekShort(ShortSlice* slice) override { return status_.ok() && lanes_[0]->PeekShort(&receives_, slice); }
+  void TakeShort() override { lanes_[0]->TakeShort(&receives_); }
+  bool Flush() override { return lanes_[0]->FlushShort(); }
   Status Progress(bool* moved) override;
   bool Arm() override;
   uint64_t Retransmits() override;

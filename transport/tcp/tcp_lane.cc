@@ -37,7 +37,9 @@ TcpLane::TcpLane(StreamSocket socket, bool striped, bool checksum)
       fd_(socket_.native_handle()),
       striped_(striped),
       checksum_(checksum),
-      armed_(std::make_shared<Armed>()) {}
+      armed_(std::make_shared<Armed>()),
+      buffer_(kReadAheadBytes + (striped ? 0 : kFrameHeaderBytes + kMostShortBytes)),
+      short_frame_(striped ? 0 : kFrameHeaderBytes + kMostShortBytes) {}
 
 // -- Sending
 // ------------------------------------------------------------------------------------------------------------
@@ -46,7 +48,7 @@ TcpLane::TcpLane(StreamSocket socket, bool striped, bool checksum)
 // it.
 bool TcpLane::CanTake(const SendQueue& queue) const {
   const Send* send = queue.untaken();
-  if (send == nullptr || write_failed_ || num_frames_ == kMaxFrames) return false;
+  if (send == nullptr || write_failed_ || num_frames_ == kMaxFrames || short_begin_ != short_end_) return false;
   if (unsent_bytes_ >= (striped_ ? kPullBytesStriped : kPullBytesAlone)) return false;
   if (striped_ && write_blocked_ && num_frames_ > 0) return false;
   if (checksum_ && send->ready < send->bytes) return false;
@@ -117,7 +119,15 @@ void TcpLane::AccountSent(size_t bytes, SendQueue* queue, bool* moved) {
   ANNULUS_CHECK(bytes == 0);
 }
 
+void TcpLane::SendFailed(int error) {
+  write_blocked_ = error == EAGAIN || error == EWOULDBLOCK;
+  if (write_blocked_) return;
+  write_failed_ = true;
+  NoteError(error);
+}
+
 void TcpLane::Transmit(SendQueue* queue, bool* moved) {
+  if (!FlushShort()) return;
   for (size_t total = 0; total < kMaxWriteBytes && !write_failed_;) {
     TakeSends(queue);
     std::array<iovec, 2 * kMaxFrames> parts;
@@ -130,10 +140,7 @@ void TcpLane::Transmit(SendQueue* queue, bool* moved) {
     const ssize_t sent = sendmsg(fd_, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0) {
       if (errno == EINTR) continue;
-      write_blocked_ = errno == EAGAIN || errno == EWOULDBLOCK;
-      if (write_blocked_) return;
-      write_failed_ = true;
-      return NoteError(errno);
+      return SendFailed(errno);
     }
     AccountSent(static_cast<size_t>(sent), queue, moved);
     total += static_cast<size_t>(sent);
@@ -146,6 +153,9 @@ void TcpLane::Transmit(SendQueue* queue, bool* moved) {
 // ----------------------------------------------------------------------------------------------------------
 
 Status TcpLane::Receive(RecvQueue* queue, bool* moved) {
+  if (!short_error_.ok()) return short_error_;
+  if (!queue->empty()) short_awaited_ = short_held_ = false;
+  if (short_awaited_ || short_held_) return Status();
   drained_ = false;
   size_t budget = kMaxReadBytes;
   while (true) {
@@ -192,11 +202,14 @@ void TcpLane::TakePayload(size_t bytes, bool* moved) {
   *moved = true;
 }
 
+Status TcpLane::CheckPayload() const {
+  if ((header_.flags & kFrameChecksummed) == 0 || crc_ == header_.payload_crc) return Status();
+  return {Code::kProtocol, "broken frame: payload checksum of slice " + std::to_string(header_.sequence) +
+                               " does not match its " + std::to_string(header_.bytes) + " bytes"};
+}
+
 Status TcpLane::FinishFrame(RecvQueue* queue, bool* moved) {
-  if ((header_.flags & kFrameChecksummed) != 0 && crc_ != header_.payload_crc) {
-    return {Code::kProtocol, "broken frame: payload checksum of slice " + std::to_string(header_.sequence) +
-                                 " does not match its " + std::to_string(header_.bytes) + " bytes"};
-  }
+  ANNULUS_RETURN_IF_ERROR(CheckPayload());
   recv_->arrived = header_.bytes;
   *moved = true;
   queue->MarkDone(std::exchange(recv_, nullptr), moved);
@@ -215,15 +228,20 @@ bool TcpLane::ReadSome(size_t* budget, bool* moved) {
   std::memmove(buffer_.data(), buffer_.data() + buffer_begin_,
                buffer_end_ - buffer_begin_);  // Part of a header, if any.
   buffer_end_ -= std::exchange(buffer_begin_, 0);
-  if (direct == rest) parts[count++] = {buffer_.data() + buffer_end_, buffer_.size() - buffer_end_};
-  const size_t wanted = direct + (direct == rest ? buffer_.size() - buffer_end_ : 0);
+  const size_t room = buffer_.size() - buffer_end_;
+  const size_t ahead = direct < rest ? 0 : short_awaited_ ? room : std::min(room, kReadAheadBytes);
+  if (ahead > 0) parts[count++] = {buffer_.data() + buffer_end_, ahead};
+  const size_t wanted = direct + ahead;
+  ANNULUS_CHECK(wanted > 0);  // Reading nothing would look like the end of the connection.
 
   msghdr message{};
   message.msg_iov = parts.data();
   message.msg_iovlen = static_cast<size_t>(count);
   ssize_t got = 0;
   do {
-    got = recvmsg(fd_, &message, MSG_DONTWAIT);
+    // Of one part, which small slices are, the kernel need not copy a list.
+    got = count == 1 ? recv(fd_, parts[0].iov_base, parts[0].iov_len, MSG_DONTWAIT)
+                     : recvmsg(fd_, &message, MSG_DONTWAIT);
   } while (got < 0 && errno == EINTR);
   if (got <= 0) {
     drained_ = true;
@@ -252,7 +270,7 @@ bool TcpLane::Arm(const SendQueue& sends, const RecvQueue& receives) {
   const bool reads = !read_ended_ && !paused();
   if (paused() && receives.IsPosted(header_.sequence)) return false;
   if (reads && !drained_) return false;
-  const bool writes = !write_failed_ && HasSendable();
+  const bool writes = !write_failed_ && (HasSendable() || short_begin_ != short_end_);
   if ((writes && !write_blocked_) || CanTake(sends)) return false;
   if (reads && !armed_->read) {
     armed_->read = true;

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "base/status.h"
 #include "transport/address.h"
@@ -35,6 +36,20 @@ class TcpLane {
   // Errors: kProtocol  what came is no valid frame.
   Status Receive(RecvQueue* queue, bool* moved);
 
+  // What it holds.
+  size_t memory_bytes() const { return sizeof(TcpLane) + buffer_.size() + short_frame_.size(); }
+
+  // The short way (Endpoint::SendShort and so on), of a lane that is not striped: tcp_lane_short.cc. Frames are the
+  // same.
+  static constexpr uint32_t kMostShortBytes = 16 * 1024;
+  // Sends a copy; what the socket does not take at once, Transmit or FlushShort sends on. False when others wait.
+  bool SendShort(const Tag& tag, const std::byte* data, uint32_t bytes, SendQueue* queue);
+  // Returns whether all that was sent the short way has left, or cannot.
+  bool FlushShort();
+  // Reads, at most once; from then on Receive leaves the socket alone until the slice is taken or a receive posted.
+  bool PeekShort(RecvQueue* queue, Endpoint::ShortSlice* slice);
+  void TakeShort(RecvQueue* queue);
+
   // Nothing more will be read: the peer closed, or the connection broke.
   bool read_ended() const { return read_ended_; }
   // Nothing more can be written.
@@ -44,7 +59,7 @@ class TcpLane {
   // The stream ended within a frame.
   bool cut_short() const { return read_ended_ && (has_header_ || buffer_begin_ != buffer_end_); }
   // The next frame waits for its receive to be posted; until then the socket is not read.
-  bool paused() const { return has_header_ && recv_ == nullptr; }
+  bool paused() const { return has_header_ && recv_ == nullptr && !short_awaited_; }
 
   // As Endpoint::Arm, for this socket.
   bool Arm(const SendQueue& sends, const RecvQueue& receives);
@@ -89,10 +104,13 @@ class TcpLane {
   void AccountSent(size_t bytes, SendQueue* queue, bool* moved);
 
   Status ConsumeBuffer(RecvQueue* queue, bool* moved);
+  Status CheckPayload() const;
   Status FinishFrame(RecvQueue* queue, bool* moved);
   void TakePayload(size_t bytes, bool* moved);
   bool ReadSome(size_t* budget, bool* moved);
   void NoteError(int error);
+  Status FindShort(RecvQueue* queue, bool* found);
+  void SendFailed(int error);
 
   StreamSocket socket_;
   const int fd_;
@@ -106,7 +124,7 @@ class TcpLane {
   size_t unsent_bytes_ = 0;  // Of the frames in the ring, ready or not.
   bool write_blocked_ = false;
 
-  std::array<std::byte, kReadAheadBytes> buffer_;
+  std::vector<std::byte> buffer_;  // Of fixed size.
   size_t buffer_begin_ = 0;
   size_t buffer_end_ = 0;
   FrameHeader header_;
@@ -115,6 +133,13 @@ class TcpLane {
   uint32_t got_ = 0;      // Of its payload.
   uint32_t crc_ = 0;      // Of what was got, if the frame carries a checksum.
   bool drained_ = false;  // The latest read took all there was.
+
+  std::vector<std::byte> short_frame_;  // Of fixed size; empty without a short way.
+  size_t short_begin_ = 0;              // Of short_frame_, what is still to be sent.
+  size_t short_end_ = 0;
+  bool short_awaited_ = false;  // Somebody peeks in vain,
+  bool short_held_ = false;     // or has found a slice, which he has not taken yet.
+  Status short_error_;          // Found while peeking.
 
   bool read_ended_ = false;
   bool write_failed_ = false;

@@ -27,6 +27,9 @@ class SendQueue {
   // Takes it; returns its sequence number.
   uint64_t Take();
 
+  // The number of a slice that goes out at once, without a request, while none is posted.
+  uint64_t TakeNumber() { return taken_++; }
+
   // All of `send` has gone out. Completes it, and what was done before it, once all earlier ones are done.
   void MarkDone(Send* send, bool* moved);
 
@@ -59,6 +62,11 @@ class RecvQueue {
 
   bool IsPosted(uint64_t sequence) const { return sequence < posted_; }
 
+  // Whether a frame may have that number.
+  Status CheckSequence(uint64_t sequence) const;
+  // The next frame is taken without a receive, while none is posted.
+  void Skip() { ++completed_, ++posted_; }
+
   // All of `recv` has arrived. Completes it as SendQueue does.
   void MarkDone(Recv* recv, bool* moved);
 
@@ -66,7 +74,6 @@ class RecvQueue {
   bool empty() const { return head_ == nullptr; }
 
  private:
-  Status CheckSequence(uint64_t sequence) const;
   void CompleteHead(Code code);
 
   SlotPool* const slots_;

@@ -1,0 +1,83 @@
+// Algorithm: the ways in which a collective can be done, and the names by which users choose one.
+//
+// Threads: constants.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+namespace annulus {
+
+enum class Algorithm : uint8_t {
+  kRing,     // Ring or, for broadcast and reduce, pipelined chain: two links per rank.
+  kOneHop,   // Every rank sends to whom it concerns, and reduces for itself: one hop of latency.
+  kDirect,   // Gather, scatter, all-to-all: slices between the two ranks concerned, in rounds; in round k every rank
+             // sends to the rank k ahead and receives from the rank k behind.
+  kMessage,  // One end of a message; the other is `root`.
+  // Allreduce: reduce-scatter within each host, a ring over the hosts for each member's share, allgather within. Two
+  // pipelines: one inside, one between the hosts.
+  kTwoLevel,
+  // Few messages that are not slices: an Exchange runs them, and there is no schedule.
+  kLogSteps,   // LogExchange.
+  kLogGather,  // LogGather.
+  kTree,       // TreeExchange.
+};
+
+constexpr bool IsExchange(Algorithm algorithm) { return algorithm >= Algorithm::kLogSteps; }
+
+// In which order contributions are added: that of the ring (docs/determinism.md), with its bits, or another one.
+enum class Order : uint8_t { kRing, kOther };
+
+struct AlgorithmName {
+  Algorithm algorithm;
+  const char* name;  // As in ANNULUS_ALGORITHM.
+  Order order;
+};
+
+// Those that can be chosen. (What is direct or a message can be done in no other way.)
+inline constexpr AlgorithmName kAlgorithms[] = {
+    {Algorithm::kRing, "ring", Order::kRing},          {Algorithm::kOneHop, "one_hop", Order::kRing},
+    {Algorithm::kLogSteps, "log_steps", Order::kRing}, {Algorithm::kLogGather, "log_gather", Order::kRing},
+    {Algorithm::kTree, "tree", Order::kOther},         {Algorithm::kTwoLevel, "two_level", Order::kOther},
+};
+
+// What stands for the library's own choice.
+inline constexpr const char* kAutoAlgorithm = "auto";
+
+namespace internal {
+constexpr auto ListAlgorithmWords() {
+  std::array<const char*, std::size(kAlgorithms) + 1> words{kAutoAlgorithm};
+  for (size_t i = 0; i < std::size(kAlgorithms); ++i) words[i + 1] = kAlgorithms[i].name;
+  return words;
+}
+}  // namespace internal
+
+// All that ANNULUS_ALGORITHM may be.
+inline constexpr auto kAlgorithmWords = internal::ListAlgorithmWords();
+
+constexpr const char* AlgorithmText(Algorithm algorithm) {
+  for (const AlgorithmName& each : kAlgorithms) {
+    if (each.algorithm == algorithm) return each.name;
+  }
+  return algorithm == Algorithm::kDirect ? "direct" : "message";
+}
+
+constexpr Order OrderOf(Algorithm algorithm) {
+  for (const AlgorithmName& each : kAlgorithms) {
+    if (each.algorithm == algorithm) return each.order;
+  }
+  return Order::kRing;  // Nothing is added.
+}
+
+// False, and *algorithm unchanged, when none that can be chosen has that name.
+constexpr bool FindAlgorithm(std::string_view name, Algorithm* algorithm) {
+  for (const AlgorithmName& each : kAlgorithms) {
+    if (name != each.name) continue;
+    *algorithm = each.algorithm;
+    return true;
+  }
+  return false;
+}
+
+}  // namespace annulus
