@@ -3,6 +3,7 @@
 import time
 
 BATCH_SECONDS = 0.4  # Long enough to drown the clock and the moment in which ranks wake up.
+LEAST_CALLS = 5  # Back to back, as training makes them: ranks never begin nor end at one moment, which would count in full for one.
 MOST_CALLS = 300
 ROUNDS = 3
 LONGEST_CALL = 30.0  # A call that takes longer says no more than its estimate does.
@@ -39,7 +40,7 @@ def expected_seconds(library, count, size, rate, last_seconds):
 
 def calls_of(seconds):
     """Calls in a batch when one takes so long."""
-    return max(1, min(MOST_CALLS, int(BATCH_SECONDS / seconds)))
+    return max(LEAST_CALLS, min(MOST_CALLS, int(BATCH_SECONDS / seconds)))
 
 
 def rounds_for(call_seconds, left):

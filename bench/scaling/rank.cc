@@ -1,4 +1,4 @@
-// A rank of a scaling measurement: does allreduces of one library on command, and checks each measured result.
+// A rank of a scaling measurement: does allreduces of one library on command, and checks what the last one gave.
 //
 // Commands come on standard input, one per line; each is answered by one line on standard output. The library is linked
 // in by the functions of peer_bench.h, which take their words from the command line.
@@ -6,6 +6,10 @@
 //   start             joins the job and sums one number                -> started SECONDS
 //   prepare BYTES     makes buffers                                    -> prepared
 //   time CALLS AT     CALLS allreduces of them, from clock time AT on  -> timed BEGIN END CPU_SECONDS
+//   check             compares the result with the sum                 -> checked
+//
+// Checking has a command of its own, and spoils the output for the next allreduce there: dozens of ranks share a few
+// cores, and those that are done would take them from those that are not.
 //
 // Times are of the monotonic clock, which is one for all hosts that are namespaces of one machine: so ranks begin
 // together without a message. Without further commands the rank leaves. Threads: one.
@@ -78,24 +82,21 @@ class Rank {
     for (size_t i = 0; i < input_.size(); ++i) {
       input_[i] = static_cast<float>(static_cast<size_t>(rank_) + i % kPattern);
     }
+    Spoil();
     std::cout << "prepared" << std::endl;
   }
 
   void Time(int calls, Nanoseconds at) {
-    std::fill(output_.begin(), output_.end(), std::numeric_limits<float>::quiet_NaN());
     AwaitMoment(rank_, at);
     const double cpu = CpuSeconds();
     const Nanoseconds begin = Now();
     for (int call = 0; call < calls; ++call) PeerAllreduce(input_.data(), output_.data(), input_.size());
     const Nanoseconds end = Now();
-    const double used = CpuSeconds() - cpu;
-    Check();
-    std::cout << "timed " << begin << ' ' << end << ' ' << used << std::endl;
+    std::cout << "timed " << begin << ' ' << end << ' ' << CpuSeconds() - cpu << std::endl;
   }
 
- private:
   // Sums of small integers are exact in every order.
-  void Check() const {
+  void Check() {
     const auto ranks = static_cast<float>(size_);
     for (size_t i = 0; i < output_.size(); ++i) {
       const float expected = ranks * static_cast<float>(i % kPattern) + ranks * (ranks - 1) / 2;
@@ -103,7 +104,13 @@ class Rank {
       Fail(rank_,
            "element " + std::to_string(i) + " is " + std::to_string(output_[i]) + ", not " + std::to_string(expected));
     }
+    Spoil();
+    std::cout << "checked" << std::endl;
   }
+
+ private:
+  // What no allreduce has written is no sum.
+  void Spoil() { std::fill(output_.begin(), output_.end(), std::numeric_limits<float>::quiet_NaN()); }
 
   int rank_ = -1;
   int size_ = 0;
@@ -128,6 +135,8 @@ int Main(int argc, char** argv) {
       rank.Prepare(bytes);
     } else if (command == "time" && started && words >> calls >> at && calls > 0) {
       rank.Time(calls, at);
+    } else if (command == "check" && started) {
+      rank.Check();
     } else {
       std::cerr << "not understood: " << line << std::endl;
       return 2;

@@ -136,6 +136,7 @@ class Ranks:
         answers = [[float(word) for word in words[1:]] for words in self.command(f"time {calls} {at}", seconds)]
         begin = min(words[0] for words in answers)
         end = max(words[1] for words in answers)
+        self.command("check", seconds)
         return (end - begin) / 1e9 / calls, sum(words[2] for words in answers) / calls
 
     def memory(self):
