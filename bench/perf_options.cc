@@ -9,12 +9,15 @@
 #include <charconv>
 #include <limits>
 #include <ostream>
+#include <sstream>
+#include <type_traits>
 
 namespace annulus::perf {
 namespace {
 
 // A sweep of more sizes than this is a mistake, such as -i 1 over gigabytes.
 constexpr size_t kMaxSizes = 10000;
+constexpr int kMostRanks = 65536;  // As the library takes them.
 
 // The words as given, before they are understood.
 struct Words {
@@ -44,6 +47,20 @@ Status ParseList(const char* option, const std::vector<std::string>& words, cons
     items->push_back(*item);
   }
   return Status();
+}
+
+// The numbers from min to max, in words of people: CLI's own ranges show the largest double in full.
+template <typename Number>
+CLI::Validator From(Number min, Number max) {
+  std::ostringstream range;
+  range << min << " to " << max;
+  const std::string allowed = (std::is_integral_v<Number> ? "a whole number from " : "a number from ") + range.str();
+  const auto check = [min, max, allowed](const std::string& word) {
+    Number number{};
+    const bool is_number = CLI::detail::lexical_cast(word, number);
+    return is_number && number >= min && number <= max ? "" : "'" + word + "' is not " + allowed;
+  };
+  return {check, range.str()};
 }
 
 Status ParseSizeOption(const char* option, const std::string& word, size_t* bytes) {
@@ -78,14 +95,14 @@ void Declare(CLI::App& app, Words& words, Options& options) {
   app.option_defaults()->always_capture_default();
   app.add_option("-b,--minbytes", words.min, "smallest size, such as 8, 1K, 4M, 1G");
   app.add_option("-e,--maxbytes", words.max, "largest size");
-  app.add_option("-f,--stepfactor", options.factor, "each size is the last one times this");
+  app.add_option("-f,--stepfactor", options.factor, "each size is the last one times this")->check(From(0.0, 1e12));
   app.add_option("-i,--stepbytes", words.step, "or plus this, when it is not 0");
   app.add_option("-n,--iters", options.iterations, "timed calls per size and form; 0 = as many as fit --seconds")
-      ->check(CLI::Range(0, 100'000'000));
+      ->check(From(0, 100'000'000));
   app.add_option("-w,--warmup_iters", options.warmup, "untimed calls before each measurement, at least 1")
-      ->check(CLI::Range(1, 1'000'000));
+      ->check(From(1, 1'000'000));
   app.add_option("--seconds", options.seconds, "time to aim at for each size and form, when -n is 0")
-      ->check(CLI::Range(0.001, 3600.0));
+      ->check(From(0.001, 3600.0));
   app.add_option("-o,--op", words.ops, "sum, prod, min, max, avg or all; several with commas")->delimiter(',');
   app.add_option("-d,--datatype", words.types,
                  "int8, uint8, int32, uint32, int64, uint64, float8_e4m3, float8_e5m2, float16, bfloat16, float32, "
@@ -96,24 +113,24 @@ void Declare(CLI::App& app, Words& words, Options& options) {
                  "next rank, from the previous one), barrier or all")
       ->delimiter(',');
   app.add_option("-r,--root", options.root, "root of broadcast, reduce, gather and scatter")
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("-c,--check", words.check, "1 = check every element of the results")->check(CLI::Range(0, 1));
+      ->check(From(0, kMostRanks - 1));
+  app.add_option("-c,--check", words.check, "1 = check every element of the results")->check(From(0, 1));
   app.add_option("-m,--async", options.async_calls, "calls in flight at once; 1 = blocking calls")
-      ->check(CLI::Range(1, 1024));
+      ->check(From(1, 1024));
   app.add_option("-R,--local_register", words.local_register,
                  "1 = buffers in registered memory, which ranks of one host read in place")
-      ->check(CLI::Range(0, 1));
-  app.add_option("--limit", words.limit, "1 = measure the links' limit too")->check(CLI::Range(0, 1));
+      ->check(From(0, 1));
+  app.add_option("--limit", words.limit, "1 = measure the links' limit too")->check(From(0, 1));
   app.add_flag("--explain", options.explain, "say how each call is done and why, in place of measuring it");
   app.add_option("--ranks", options.ranks, "with --explain: of so many ranks that need not exist; 0 = those that do")
-      ->check(CLI::Range(0, 65536));
+      ->check(From(0, kMostRanks));
   app.add_option("--hosts", options.hosts, "with --ranks: on so many hosts, each rank with a core of its own")
-      ->check(CLI::Range(1, 65536));
+      ->check(From(1, kMostRanks));
   app.add_flag("--version", words.version, "show the version and exit");
   app.add_option("--json", options.json_path, "also write the results as JSON to this file");
   app.add_option("--csv", options.csv_path, "also write the results as CSV to this file");
   app.add_option("--corrupt", options.corrupt, "spoil this many result elements on rank 0: the check must see them")
-      ->check(CLI::Range(0, 1'000'000));
+      ->check(From(0, 1'000'000));
 }
 
 }  // namespace

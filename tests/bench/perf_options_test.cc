@@ -67,8 +67,13 @@ TEST(ParseOptions, WrongWordsNameTheOptionAndWhatIsAllowed) {
            {{"-b", "2K", "-e", "1K"}, "-e: less than -b"},
            {{"-f", "1"}, "-f: the factor"},
            {{"-e", "1G", "-i", "1"}, "-i: more than"},
-           {{"-n", "-3"}, "--iters"},
-           {{"-c", "2"}, "--check"},
+           {{"-n", "-3"}, "--iters: '-3' is not a whole number from 0 to 100000000"},
+           {{"-c", "2"}, "--check: '2' is not a whole number from 0 to 1"},
+           {{"-f", "two"}, "--stepfactor: 'two' is not a number from 0"},
+           {{"--seconds", "0"}, "--seconds: '0' is not a number from 0.001 to 3600"},
+           {{"-r", "all"}, "--root: 'all' is not a whole number from 0 to 65535"},
+           {{"-r", "-1"}, "--root: '-1' is not a whole number from 0 to 65535"},
+           {{"-r", "5000000000"}, "--root: '5000000000' is not a whole number from 0 to 65535"},
            {{"--nonsense"}, "--nonsense"}}) {
     const Parsed parsed = Parse(words);
     EXPECT_FALSE(parsed.result.run) << expected;
