@@ -21,8 +21,10 @@ namespace {
 constexpr int kFailureExit = 1;
 constexpr int kWrongExit = 3;
 
+// `rank`: -1 where it is not known.
 int Fail(int rank, const Status& status) {
-  std::cerr << "annulus-perf: rank " << rank << ": " << status.ToString() << std::endl;
+  const std::string who = rank < 0 ? "" : "rank " + std::to_string(rank) + ": ";
+  std::cerr << "annulus-perf: " + who + status.ToString() + "\n" << std::flush;
   return kFailureExit;
 }
 
@@ -48,12 +50,13 @@ int Run(Options options, const annulus_config_t& config) {
   std::unique_ptr<Group> group;
   if (const Status status = Group::Join(config, &group); !status.ok()) return Fail(config.rank, status);
   if (options.root >= group->size()) {
-    if (group->rank() == 0) std::cerr << "annulus-perf: -r: there is no rank " << options.root << "\n";
+    if (group->rank() == 0) {
+      std::cerr << "annulus-perf: -r: there is no rank " << options.root << ", only 0 to " << group->size() - 1 << "\n";
+    }
     return kUsageExit;
   }
   if (options.explain) {
-    if (group->rank() == 0) Explain(options, group->comm(), std::cout);
-    const Status status = group->Barrier();  // Nobody leaves while rank 0 looks at its links.
+    const Status status = ExplainGroup(options, *group, std::cout);
     return status.ok() ? 0 : Fail(group->rank(), status);
   }
   std::ofstream json, csv;
@@ -86,8 +89,9 @@ int Main(int argc, char** argv) {
   if (!parsed.run) return parsed.exit_code;
   if (status != ANNULUS_OK) return Fail(-1, Status(static_cast<Code>(status), annulus_last_error_message()));
   if (options.ranks > 0) {
-    if (speaks) Explain(options, nullptr, std::cout);
-    return 0;
+    const Status explained = ExplainRanks(options, speaks ? std::cout : silent);
+    if (!explained.ok() && speaks) std::cerr << "annulus-perf: " << explained.message() << "\n";
+    return explained.ok() ? 0 : kUsageExit;
   }
   if (config.rank < 0 && config.size < 0) RunAlone(&config);
   return Run(std::move(options), config);

@@ -1,17 +1,23 @@
 // Explain: what annulus-perf --explain prints: how each call that the options ask for would be done, and why.
 //
-// Threads: a plain function.
+// Threads: plain functions.
 #pragma once
 
 #include <annulus.h>
 
 #include <iosfwd>
 
+#include "base/status.h"
+#include "bench/perf_group.h"
 #include "bench/perf_options.h"
 
 namespace annulus::perf {
 
-// Of `comm`, or of options.ranks that need not exist where these are set; then `comm` may be null.
-void Explain(const Options& options, const annulus_comm_t* comm, std::ostream& out);
+// Of the ranks of `group`; collective. Rank 0 writes, after some calls from which its links know how far the peers are.
+Status ExplainGroup(const Options& options, Group& group, std::ostream& out);
+
+// Of options.ranks that need not exist, with the settings of the environment.
+// Errors: kInvalidArgument  the settings are wrong, or such ranks could not be linked.
+Status ExplainRanks(const Options& options, std::ostream& out);
 
 }  // namespace annulus::perf

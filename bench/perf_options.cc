@@ -11,6 +11,7 @@
 #include <ostream>
 #include <sstream>
 #include <type_traits>
+#include <utility>
 
 namespace annulus::perf {
 namespace {
@@ -85,6 +86,14 @@ Status Understand(const Words& words, Options* options) {
   }
   if (options->ranks > 0 && !options->explain) return Status::Invalid("--ranks: goes with --explain only");
   if (options->hosts > std::max(1, options->ranks)) return Status::Invalid("--hosts: more than --ranks");
+  if (options->ranks > 0 && options->root >= options->ranks) {
+    return Status::Invalid("-r: there is no rank " + std::to_string(options->root) + ", only 0 to " +
+                           std::to_string(options->ranks - 1));
+  }
+  for (const auto& [option, path] : {std::pair("--json", options->json_path), std::pair("--csv", options->csv_path)}) {
+    if (!options->explain || path.empty()) continue;
+    return Status::Invalid(std::string(option) + ": does not go with --explain, which measures nothing");
+  }
   options->check = words.check != 0;
   options->limit = words.limit != 0;
   options->local_register = words.local_register != 0;

@@ -106,6 +106,8 @@ class Communicator {
   // What has happened up to now, in all and with one peer.
   Totals ReadTotals() const;
   PeerTotals ReadPeer(int peer) const;
+  // Whether slots for `peer` are written by streaming stores at present; none when it has no link with such slots.
+  std::optional<bool> StreamsSlots(int peer) const;
   // Of the TCP links, to one peer or (-1) to all: segments that were sent more than once.
   uint64_t Retransmits(int peer) const;
 

@@ -21,6 +21,12 @@ Totals Communicator::ReadTotals() const { return setup_->monitor()->Read(Now());
 
 PeerTotals Communicator::ReadPeer(int peer) const { return setup_->monitor()->Read(peer, Now()); }
 
+std::optional<bool> Communicator::StreamsSlots(int peer) const {
+  const Endpoint* const endpoint = setup_->links().At(peer, 0);
+  if (endpoint == nullptr || endpoint->limits().sends_user_memory) return std::nullopt;
+  return endpoint->StreamsSlots();
+}
+
 uint64_t Communicator::Retransmits(int peer) const {
   uint64_t retransmits = 0;
   for (const auto& endpoint : setup_->links().all()) {

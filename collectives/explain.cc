@@ -75,7 +75,9 @@ ExplainInput HypotheticalInput(int nranks, int hosts, const Options& options) {
   for (int rank = 0; rank < nranks; ++rank) {
     settings.host_of.push_back(static_cast<int>(static_cast<int64_t>(rank) * hosts / nranks));
   }
-  return {nranks, settings, AlgorithmChoice(nranks, settings), "nominal costs, of ranks that do not exist"};
+  std::string source = "nominal costs, of ranks that do not exist";
+  if (options.tuning == "measured") source += ": there is nothing that ANNULUS_TUNING=measured could measure";
+  return {nranks, settings, AlgorithmChoice(nranks, settings), source};
 }
 
 std::string ExplainJob(const ExplainInput& input) {
@@ -107,7 +109,12 @@ std::string ExplainLinks(const annulus_comm_t* comm) {
   std::string text;
   for (int peer = 0; peer < communicator->nranks(); ++peer) {
     const std::string transport = communicator->ReadPeer(peer).transport;
-    if (!transport.empty()) text += "#   rank " + std::to_string(peer) + ": " + transport + "\n";
+    if (transport.empty()) continue;
+    text += "#   rank " + std::to_string(peer) + ": " + transport;
+    if (const std::optional<bool> streams = communicator->StreamsSlots(peer)) {
+      text += std::string(", slots are written by ") + (*streams ? "streaming" : "plain") + " stores";
+    }
+    text += "\n";
   }
   return text.empty() ? "" : "# links of rank " + std::to_string(communicator->rank()) + ":\n" + text;
 }

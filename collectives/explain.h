@@ -28,7 +28,7 @@ ExplainInput HypotheticalInput(int nranks, int hosts, const Options& options);
 // What holds for every call: settings, layout, costs of links. Several lines.
 std::string ExplainJob(const ExplainInput& input);
 
-// The transports to the peers of this rank; "" when there are none.
+// The transports to the peers of this rank, and how slots for them are written at present; "" when there are none.
 std::string ExplainLinks(const annulus_comm_t* comm);
 
 // False when there is no collective of that name.

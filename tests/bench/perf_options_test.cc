@@ -74,6 +74,11 @@ TEST(ParseOptions, WrongWordsNameTheOptionAndWhatIsAllowed) {
            {{"-r", "all"}, "--root: 'all' is not a whole number from 0 to 65535"},
            {{"-r", "-1"}, "--root: '-1' is not a whole number from 0 to 65535"},
            {{"-r", "5000000000"}, "--root: '5000000000' is not a whole number from 0 to 65535"},
+           {{"--ranks", "4"}, "--ranks: goes with --explain only"},
+           {{"--explain", "--ranks", "4", "--hosts", "5"}, "--hosts: more than --ranks"},
+           {{"--explain", "--ranks", "4", "-r", "4"}, "-r: there is no rank 4, only 0 to 3"},
+           {{"--explain", "--json", "a"}, "--json: does not go with --explain"},
+           {{"--explain", "--ranks", "4", "--csv", "a"}, "--csv: does not go with --explain"},
            {{"--nonsense"}, "--nonsense"}}) {
     const Parsed parsed = Parse(words);
     EXPECT_FALSE(parsed.result.run) << expected;

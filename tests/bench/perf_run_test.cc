@@ -103,6 +103,48 @@ TEST(Perf, ExplainsRanksThatDoNotExistByTheirLayoutAndTheEnvironment) {
   }
 }
 
+TEST(Perf, ExplainsHowSlotsAreWritten) {
+  for (const std::string stores : {"plain", "streaming"}) {
+    LauncherRun run(Perf(2, "--explain -b 8 -e 8", {"ANNULUS_TRANSPORT=shm", "ANNULUS_SHM_STORES=" + stores}));
+    ASSERT_EQ(run.Finish(), 0) << run.out() << run.err();
+    const std::string wanted = "rank 1: shm, slots are written by " + stores + " stores\n";
+    EXPECT_NE(run.out().find(wanted), std::string::npos) << run.out();
+  }
+  LauncherRun run(Perf(2, "--explain -b 8 -e 8", {"ANNULUS_TRANSPORT=tcp"}));
+  ASSERT_EQ(run.Finish(), 0) << run.out() << run.err();
+  EXPECT_NE(run.out().find("rank 1: tcp\n"), std::string::npos) << run.out();
+}
+
+// The program alone, no launcher: its exit status, and in *told what it writes.
+int RunAlone(const std::string& variables, const std::string& arguments, std::string* told) {
+  const std::string output = Temporary("alone.txt");
+  const std::string command = variables + " " + kPerf + " " + arguments + " >" + output + " 2>&1";
+  const int status = std::system(command.c_str());
+  *told = ReadFile(output);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+TEST(Perf, RanksThatDoNotExistDoNotHideWhatTheirSettingsCannotDo) {
+  std::string told;
+  EXPECT_EQ(RunAlone("ANNULUS_TRANSPORT=shm", "--explain --ranks 4 --hosts 2", &told), 2);
+  EXPECT_NE(told.find("ANNULUS_TRANSPORT is shm, which links ranks of one host only, and --hosts is 2"),
+            std::string::npos)
+      << told;
+  EXPECT_EQ(RunAlone("ANNULUS_TRANSPORT=shm", "--explain --ranks 4 -b 8 -e 8", &told), 0) << told;
+  EXPECT_EQ(RunAlone("ANNULUS_TUNING=measured", "--explain --ranks 4 -b 8 -e 8", &told), 0) << told;
+  EXPECT_NE(told.find("there is nothing that ANNULUS_TUNING=measured could measure"), std::string::npos) << told;
+}
+
+TEST(Perf, AWrongVariableIsToldWithoutARank) {
+  for (const char* arguments : {"--explain --ranks 4", "-b 8 -e 8"}) {
+    std::string told;
+    EXPECT_EQ(RunAlone("ANNULUS_ALGORITHM=foo", arguments, &told), 1);
+    EXPECT_EQ(told,
+              "annulus-perf: invalid argument: ANNULUS_ALGORITHM is \"foo\"; allowed: auto, ring, one_hop, log_steps, "
+              "log_gather, tree or two_level\n");
+  }
+}
+
 TEST(Perf, TimesABarrier) {
   LauncherRun run(Perf(3, std::string("--collective barrier ") + kQuick));
   ASSERT_EQ(run.Finish(), 0) << run.out() << run.err();
@@ -196,11 +238,10 @@ TEST(Perf, ARootThatIsNoRankIsRefused) {
 }
 
 TEST(Perf, AloneItRunsAndSaysHowToStartMore) {
-  const std::string output = Temporary("alone.txt");
-  const std::string command = std::string(kPerf) + " -b 8 -e 64 --collective all " + kQuick + " >" + output + " 2>&1";
-  EXPECT_EQ(std::system(command.c_str()), 0) << ReadFile(output);
-  EXPECT_NE(ReadFile(output).find("annulus-run -np 4 annulus-perf"), std::string::npos);
-  EXPECT_NE(ReadFile(output).find("# 1 rank on 1 host"), std::string::npos);
+  std::string told;
+  EXPECT_EQ(RunAlone("", std::string("-b 8 -e 64 --collective all ") + kQuick, &told), 0) << told;
+  EXPECT_NE(told.find("annulus-run -np 4 annulus-perf"), std::string::npos);
+  EXPECT_NE(told.find("# 1 rank on 1 host"), std::string::npos);
 }
 
 }  // namespace
