@@ -6,6 +6,7 @@
 // Threads: one.
 #include <annulus.h>
 
+#include <cerrno>
 #include <fstream>
 #include <iostream>
 
@@ -28,12 +29,18 @@ int Fail(int rank, const Status& status) {
   return kFailureExit;
 }
 
+// Where rank 0 reports; of other ranks empty.
+struct Files {
+  std::ofstream json, csv;
+  std::vector<std::unique_ptr<Report>> reports;
+};
+
 // Opens the file that `path` names, if any, and adds its report.
 Status AddFile(const std::string& path, std::unique_ptr<Report> (*make)(std::ostream&), std::ofstream& file,
                std::vector<std::unique_ptr<Report>>* reports) {
   if (path.empty()) return Status();
   file.open(path, std::ios::trunc);
-  if (!file) return Status::Invalid("cannot write " + path);
+  if (!file) return Status::System("cannot write " + path, errno);
   reports->push_back(make(file));
   return Status();
 }
@@ -44,6 +51,26 @@ void RunAlone(annulus_config_t* config) {
   config->rank = 0;
   config->size = 1;
   if (config->job_key == nullptr || config->job_key[0] == '\0') config->insecure = 1;
+}
+
+// Collective, before anything that takes time: rank 0 opens the files and tells the others whether it could, so that
+// they leave too: without words, and with 0, so that launchers name rank 0 as the one that failed. Returns false, and
+// the exit status, when the run is over.
+bool OpenFiles(Group& group, const Options& options, Files* files, int* exit_code) {
+  *exit_code = 0;
+  Status opened;
+  if (group.rank() == 0) {
+    files->reports.push_back(TableReport(std::cout));
+    opened = AddFile(options.json_path, JsonReport, files->json, &files->reports);
+    if (opened.ok()) opened = AddFile(options.csv_path, CsvReport, files->csv, &files->reports);
+    if (!opened.ok()) *exit_code = Fail(0, opened);
+  }
+  int64_t failed = opened.ok() ? 0 : 1;
+  if (const Status told = group.Sum(std::span(&failed, 1)); !told.ok()) {
+    *exit_code = Fail(group.rank(), told);
+    return false;
+  }
+  return failed == 0;
 }
 
 int Run(Options options, const annulus_config_t& config) {
@@ -59,19 +86,13 @@ int Run(Options options, const annulus_config_t& config) {
     const Status status = ExplainGroup(options, *group, std::cout);
     return status.ok() ? 0 : Fail(group->rank(), status);
   }
-  std::ofstream json, csv;
-  std::vector<std::unique_ptr<Report>> reports;
-  if (group->rank() == 0) {
-    reports.push_back(TableReport(std::cout));
-    Status opened = AddFile(options.json_path, JsonReport, json, &reports);
-    if (opened.ok()) opened = AddFile(options.csv_path, CsvReport, csv, &reports);
-    if (!opened.ok()) return Fail(0, opened);
-  }
+  Files files;
+  if (int exit_code = 0; !OpenFiles(*group, options, &files, &exit_code)) return exit_code;
   int64_t wrong = 0;
-  if (const Status status = RunSweep(*group, options, config, reports, &wrong); !status.ok()) {
+  if (const Status status = RunSweep(*group, options, config, files.reports, &wrong); !status.ok()) {
     return Fail(group->rank(), status);
   }
-  if (group->rank() == 0 && (!std::cout || (json.is_open() && !json) || (csv.is_open() && !csv))) {
+  if (group->rank() == 0 && (!std::cout || !files.json || !files.csv)) {
     return Fail(0, Status(Code::kSystem, "the results could not be written"));
   }
   return wrong == 0 ? 0 : kWrongExit;

@@ -43,6 +43,7 @@ Json MachineJson(const Machine& machine) {
   return {{"library_version", machine.library_version},
           {"cpu_model", machine.cpu_model},
           {"cores", machine.cores},
+          {"cores_online", machine.cores_online},
           {"ranks", machine.ranks},
           {"hosts", machine.hosts},
           {"transport", machine.transport},
@@ -53,7 +54,9 @@ Json MachineJson(const Machine& machine) {
           {"channels", machine.channels},
           {"tcp_sockets", machine.tcp_sockets},
           {"checksum", machine.checksum},
-          {"small_bytes", machine.small_bytes}};
+          {"small_bytes", machine.small_bytes},
+          {"algorithm", machine.algorithm},
+          {"tuning", machine.tuning}};
 }
 
 Json FormJson(const FormResult& form, double share) {

@@ -21,7 +21,8 @@ namespace annulus::perf {
 struct Machine {
   std::string library_version;
   std::string cpu_model;
-  int cores = 0;  // That rank 0 may run on.
+  int cores = 0;         // That rank 0 may run on; 0 when the system does not tell.
+  int cores_online = 0;  // Of rank 0's host.
   int ranks = 0;
   int hosts = 0;
   std::string transport;  // The setting.
@@ -33,6 +34,8 @@ struct Machine {
   int32_t tcp_sockets = 0;
   int32_t checksum = 0;
   int64_t small_bytes = 0;
+  std::string algorithm;  // The settings.
+  std::string tuning;
 };
 
 // One form, out of place or in place, of a row.
@@ -66,7 +69,7 @@ std::unique_ptr<Report> TableReport(std::ostream& out);
 std::unique_ptr<Report> CsvReport(std::ostream& out);
 std::unique_ptr<Report> JsonReport(std::ostream& out);
 
-// The machine's own facts: CPU model and usable cores.
+// The machine's own facts: CPU model and cores.
 void FillCpuFacts(Machine* machine);
 
 // "8", "1K", "4M": as ParseSize reads it; plain bytes when it is no whole unit.

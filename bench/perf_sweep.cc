@@ -136,6 +136,8 @@ Machine Describe(const Group& group, const annulus_config_t& config, const Limit
   machine.tcp_sockets = config.tcp_sockets;
   machine.checksum = config.checksum;
   machine.small_bytes = config.small_bytes;
+  machine.algorithm = config.algorithm != nullptr ? config.algorithm : "";
+  machine.tuning = config.tuning != nullptr ? config.tuning : "";
   return machine;
 }
 

@@ -1,12 +1,15 @@
 // The table that people read, and the machine's facts above it.
 //
 // Threads: see perf_report.h.
+#include <unistd.h>
+
 #include <cstdarg>
 #include <cstdio>
 #include <fstream>
 #include <iterator>
 
 #include "base/cpus.h"
+#include "base/options.h"
 #include "bench/perf_report.h"
 
 namespace annulus::perf {
@@ -41,16 +44,39 @@ std::string Form(const FormResult& form, double share) {
 
 std::string Plural(int count, const char* noun) { return std::to_string(count) + " " + noun + (count == 1 ? "" : "s"); }
 
+// A rank that its launcher bound to one core of many is not short of cores.
+std::string CoresText(const Machine& machine) {
+  std::string text = machine.hosts > 1 ? ", that of rank 0 with " : " with ";
+  text += Plural(machine.cores_online, "core");
+  if (machine.cores > 0 && machine.cores < machine.cores_online) {
+    text += ", of which rank 0 may use " + std::to_string(machine.cores);
+  }
+  return text;
+}
+
+// Settings that change which algorithms are measured, where they are not the defaults.
+std::string ChoiceText(const Machine& machine) {
+  const annulus::Options defaults;
+  std::string text;
+  if (!machine.algorithm.empty() && machine.algorithm != defaults.algorithm) {
+    text += "# ANNULUS_ALGORITHM: " + machine.algorithm + ", where it is possible\n";
+  }
+  if (!machine.tuning.empty() && machine.tuning != defaults.tuning) {
+    text += "# ANNULUS_TUNING: " + machine.tuning + "\n";
+  }
+  return text;
+}
+
 class Table final : public Report {
  public:
   explicit Table(std::ostream& out) : out_(out) {}
 
   void Begin(const Options& options, const Machine& machine) override {
     out_ << "# annulus-perf, Annulus " << machine.library_version << "\n"
-         << "# " << Plural(machine.ranks, "rank") << " on " << Plural(machine.hosts, "host") << ", "
-         << Plural(machine.cores, "core") << " for rank 0, " << machine.cpu_model << "\n"
+         << "# " << Plural(machine.ranks, "rank") << " on " << Plural(machine.hosts, "host") << CoresText(machine)
+         << ", " << machine.cpu_model << "\n"
          << "# transport setting: " << machine.transport << "; links: " << machine.links << "\n"
-         << "# limit: " << machine.limit << "\n";
+         << ChoiceText(machine) << "# limit: " << machine.limit << "\n";
     if (machine.latency_us > 0) {
       out_ << Format("# the limit's exchange of 8 bytes takes %.3f us\n", machine.latency_us);
     }
@@ -109,6 +135,7 @@ void FillCpuFacts(Machine* machine) {
     break;
   }
   machine->cores = static_cast<int>(AllowedCpus().size());
+  machine->cores_online = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
 }
 
 std::string SizeText(size_t bytes) {

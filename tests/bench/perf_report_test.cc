@@ -129,6 +129,41 @@ TEST(TableReport, ShowsUncheckedResultsAsUnchecked) {
   EXPECT_NE(table.find("-      -"), std::string::npos) << table;
 }
 
+std::string Head(const Machine& machine) {
+  std::ostringstream out;
+  TableReport(out)->Begin(Options(), machine);
+  return out.str();
+}
+
+TEST(TableReport, ABoundRankIsNotShownAsAShortageOfCores) {
+  Machine machine;
+  machine.cpu_model = "a CPU";
+  machine.ranks = 4;
+  machine.hosts = 1;
+  machine.cores = machine.cores_online = 8;
+  EXPECT_NE(Head(machine).find("# 4 ranks on 1 host with 8 cores, a CPU\n"), std::string::npos) << Head(machine);
+  machine.cores = 1;
+  EXPECT_NE(Head(machine).find("# 4 ranks on 1 host with 8 cores, of which rank 0 may use 1, a CPU\n"),
+            std::string::npos)
+      << Head(machine);
+  machine.hosts = 2;
+  EXPECT_NE(Head(machine).find("# 4 ranks on 2 hosts, that of rank 0 with 8 cores, of which rank 0 may use 1, a CPU\n"),
+            std::string::npos)
+      << Head(machine);
+}
+
+TEST(TableReport, NamesAlgorithmAndTuningThatAreNotTheDefaults) {
+  Machine machine;
+  machine.algorithm = "auto";
+  machine.tuning = "nominal";
+  EXPECT_EQ(Head(machine).find("ANNULUS_"), std::string::npos) << Head(machine);
+  machine.algorithm = "tree";
+  machine.tuning = "measured";
+  EXPECT_NE(Head(machine).find("# ANNULUS_ALGORITHM: tree, where it is possible\n# ANNULUS_TUNING: measured\n"),
+            std::string::npos)
+      << Head(machine);
+}
+
 TEST(SizeText, ReadsAsItIsWritten) {
   for (const size_t bytes : {size_t{8}, size_t{1000}, size_t{1024}, size_t{3} << 20, size_t{1} << 31}) {
     size_t read = 0;

@@ -157,9 +157,13 @@ TEST(Perf, MeasuresTheLimitOfBothTransports) {
     LauncherRun run(Perf(3,
                          std::string("-b 64K -e 64K --collective allreduce,broadcast,alltoall,sendrecv ") + kQuick +
                              " --json " + json_path,
-                         {std::string("ANNULUS_TRANSPORT=") + transport}));
+                         {std::string("ANNULUS_TRANSPORT=") + transport, "ANNULUS_ALGORITHM=ring"}));
     ASSERT_EQ(run.Finish(), 0) << run.out() << run.err();
     const auto json = nlohmann::json::parse(ReadFile(json_path));
+    EXPECT_EQ(json["machine"]["algorithm"], "ring");
+    EXPECT_EQ(json["machine"]["tuning"], "nominal");
+    EXPECT_GE(json["machine"]["cores_online"], json["machine"]["cores"]);
+    EXPECT_NE(run.out().find("# ANNULUS_ALGORITHM: ring, where"), std::string::npos) << run.out();
     EXPECT_EQ(json["machine"]["links"], std::string(transport) == "shm" ? "shared memory" : "TCP");
     for (const auto& row : json["results"]) EXPECT_GT(row["limit_us"].get<double>(), 0) << row;
   }
@@ -229,6 +233,21 @@ TEST(Perf, OneRankTellsOfWrongArguments) {
   const size_t first = run.err().find(told);
   ASSERT_NE(first, std::string::npos) << run.err();
   EXPECT_EQ(run.err().find(told, first + 1), std::string::npos) << run.err();
+}
+
+TEST(Perf, AFileThatCannotBeWrittenIsToldOnceAndAtOnce) {
+  for (const char* option : {"--json", "--csv"}) {
+    LauncherRun run(Perf(3, std::string(option) + " /nowhere/results -b 8 -e 8"));
+    EXPECT_EQ(run.Finish(), 1) << run.out() << run.err();
+    const std::string told = "annulus-perf: ";
+    const size_t first = run.err().find(told);
+    ASSERT_NE(first, std::string::npos) << run.err();
+    EXPECT_NE(run.err().find("rank 0: system error: cannot write /nowhere/results: No such file"), std::string::npos)
+        << run.err();
+    EXPECT_EQ(run.err().find(told, first + 1), std::string::npos) << run.err();
+    EXPECT_NE(run.err().find("annulus-run: rank 0 "), std::string::npos) << run.err();
+    EXPECT_EQ(run.out(), "");
+  }
 }
 
 TEST(Perf, ARootThatIsNoRankIsRefused) {
