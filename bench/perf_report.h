@@ -1,7 +1,7 @@
 // Reports: annulus-perf's results as a table for people, and as CSV and JSON for programs.
 //
-// What is written is listed here field by field. Of the environment there are only the named settings, and nothing tells the host apart
-// from another of its kind: no names, addresses, paths or keys.
+// What is written is listed here field by field. Of the environment there are only the named settings, and nothing
+// tells the host apart from another of its kind: no names, addresses, paths or keys.
 //
 // Threads: one thread at a time.
 #pragma once
