@@ -65,12 +65,16 @@ const char* OneHopWhyNot(const Question& q) {
 
 double OneHopTime(const Question& q) { return OneHopSeconds(q.nranks, static_cast<double>(q.bytes), q.costs.one_hop); }
 
-// -- Log steps, between many -----------------------------------------------------------------------------------------
+// -- Log steps, between many, and between some of one host over sockets -----------------------------------------------
 
 const char* LogStepsWhyNot(const Question& q) {
   if (!IsAllreduceOrBarrier(q)) return kNeither;
   if (!HasLogSteps(q.nranks, q.settings)) return "too few ranks";
-  if (!q.is_small) return kTooLarge;
+  const bool near = HasNearLogSteps(q.nranks, q.settings);
+  if (q.bytes > MostLogBytes(q.nranks, q.settings)) return near ? "more than twice ANNULUS_SMALL_BYTES" : kTooLarge;
+  const bool wanted = q.settings.algorithm == Algorithm::kLogSteps;
+  const bool hops = q.is_small && (q.nranks - 1) * q.bytes <= q.settings.near_hop_bytes;
+  if (near && hops && !wanted) return "one hop sends little";
   // For the largest type, whose chunks are padded most.
   constexpr size_t kMostElementBytes = 8;
   const size_t count = (q.bytes + kMostElementBytes - 1) / kMostElementBytes;

@@ -96,7 +96,7 @@ Engine::Engine(int rank, int nranks, const PlanSettings& settings, const Links* 
 
 void Engine::MakeExchanges() {
   if (HasLogSteps(nranks_, settings_)) {
-    log_exchange_ = std::make_unique<LogExchange>(rank_, nranks_, settings_.small_bytes, links_);
+    log_exchange_ = std::make_unique<LogExchange>(rank_, nranks_, MostLogBytes(nranks_, settings_), links_);
   }
   if (HasLogGather(nranks_, settings_)) {
     log_gather_ = std::make_unique<LogGather>(rank_, nranks_, settings_.gather_bytes, links_);
@@ -114,7 +114,7 @@ Exchange* Engine::ExchangeOf(Algorithm algorithm) const {
 
 size_t ExchangesBytes(int nranks, const PlanSettings& settings) {
   size_t bytes = 0;
-  if (HasLogSteps(nranks, settings)) bytes += LogExchange::MemoryBytes(nranks, settings.small_bytes);
+  if (HasLogSteps(nranks, settings)) bytes += LogExchange::MemoryBytes(nranks, MostLogBytes(nranks, settings));
   if (HasLogGather(nranks, settings)) bytes += LogGather::MemoryBytes(nranks, settings.gather_bytes);
   if (HasTree(nranks, settings)) bytes += TreeExchange::MemoryBytes(nranks, MostTreeBytes(settings));
   return bytes;

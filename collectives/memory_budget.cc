@@ -40,11 +40,14 @@ size_t MostMemory(int nranks, const PlanSettings& settings, int tcp_sockets) {
   const size_t peers = static_cast<size_t>(nranks - 1);
   const size_t pipelines =
       static_cast<size_t>(settings.channels) + (may_be_grid ? 1 : 0) + (HasMesh(nranks, settings) ? 2 * peers : 0);
-  PlanSettings most = settings;
-  most.over_sockets = true;
-  most.host_of.assign(nranks, 1);
+  PlanSettings one_host = settings;
+  one_host.over_sockets = true;
+  one_host.host_of.clear();
+  PlanSettings several = one_host;
+  several.host_of.assign(nranks, 1);
+  const size_t exchanges = std::max(ExchangesBytes(nranks, one_host), ExchangesBytes(nranks, several));
   const size_t per_link = slots + kLinkBytes + std::max(sockets * kSocketBytes, kOneSocketBytes);
-  return sizeof(Engine) + ExchangesBytes(nranks, most) + links * per_link +
+  return sizeof(Engine) + exchanges + links * per_link +
          pipelines * (Pipeline::MemoryBytes(WindowSteps(settings)) + 1024);
 }
 

@@ -50,7 +50,17 @@ bool IsBetweenHosts(const PlanSettings& settings) {
 
 bool HasLogSteps(int nranks, const PlanSettings& settings) {
   const bool between_hosts = nranks > 2 && IsBetweenHosts(settings);
-  return nranks > 1 && (nranks >= settings.log_ranks || between_hosts || settings.algorithm == Algorithm::kLogSteps);
+  return nranks > 1 && (nranks >= settings.log_ranks || between_hosts || HasNearLogSteps(nranks, settings) ||
+                        settings.algorithm == Algorithm::kLogSteps);
+}
+
+bool HasNearLogSteps(int nranks, const PlanSettings& settings) {
+  return nranks >= settings.near_log_ranks && nranks <= kMaxOneHopRanks && settings.over_sockets &&
+         !IsBetweenHosts(settings);
+}
+
+size_t MostLogBytes(int nranks, const PlanSettings& settings) {
+  return HasNearLogSteps(nranks, settings) ? 2 * settings.small_bytes : settings.small_bytes;
 }
 
 // Between two ranks it would be the one-hop exchange.

@@ -26,6 +26,8 @@ struct PlanSettings {
   int slots = 8;
   size_t largest_slice_bytes = kLargestSliceBytes;  // When chosen.
   int log_ranks = kMaxOneHopRanks + 1;   // From here on, small allreduces and barriers go in log steps. At least 2.
+  int near_log_ranks = 8;                // So many to 16 ranks of one host do too, where sockets join them,
+  size_t near_hop_bytes = 64 * 1024;     // when one hop would have a rank send more than this in all.
   int tree_ranks = kMaxOneHopRanks + 1;  // From here on, the smallest go through a tree. At least 2.
   size_t tree_bytes = 4 * 1024;          // Up to here, on a tree.
   size_t gather_bytes = 4 * 1024;        // Up to here, in a gather in log steps.
@@ -61,6 +63,12 @@ bool IsBetweenHosts(const PlanSettings& settings);
 bool HasLogSteps(int nranks, const PlanSettings& settings);
 bool HasLogGather(int nranks, const PlanSettings& settings);
 bool HasTree(int nranks, const PlanSettings& settings);
+
+// Whether ranks of one host go in log steps because sockets join them.
+bool HasNearLogSteps(int nranks, const PlanSettings& settings);
+
+// The largest call that goes in log steps: between ranks of one host they beat the ring a little longer.
+size_t MostLogBytes(int nranks, const PlanSettings& settings);
 
 // The largest call that goes through a tree, and in a gather.
 size_t MostTreeBytes(const PlanSettings& settings);

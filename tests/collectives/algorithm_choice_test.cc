@@ -208,6 +208,25 @@ TEST(DefaultChoiceTest, DependsOnRanksBytesAndLayoutAlone) {
   EXPECT_EQ(Chosen(AlgorithmChoice(64, OnHosts(64, 64)), CollectiveKind::kBroadcast), "rrrrrrrrrrrrrrrrr");
 }
 
+// By the row, for initials do not tell log steps from a gather.
+TEST(DefaultChoiceTest, SocketsOfOneHostAskForLogStepsWhereOneHopSendsMuch) {
+  const auto chosen = [](int nranks, size_t bytes, int hosts = 1) {
+    PlanSettings settings = OnHosts(nranks, hosts);
+    settings.over_sockets = true;
+    return AlgorithmText(AlgorithmChoice(nranks, settings).At(CollectiveKind::kAllreduce, bytes));
+  };
+  EXPECT_STREQ(chosen(8, 4 << 10), "log_gather");
+  EXPECT_STREQ(chosen(8, 8 << 10), "one_hop");
+  EXPECT_STREQ(chosen(8, 16 << 10), "log_steps");
+  EXPECT_STREQ(chosen(8, 32 << 10), "log_steps");
+  EXPECT_STREQ(chosen(8, (32 << 10) + 1), "ring");
+  EXPECT_STREQ(chosen(16, 8 << 10), "log_steps");
+  EXPECT_STREQ(chosen(7, 16 << 10), "one_hop");
+  EXPECT_STREQ(chosen(7, 32 << 10), "ring");
+  EXPECT_STREQ(chosen(17, 32 << 10), "ring");
+  EXPECT_STREQ(chosen(9, 32 << 10, 2), "ring");  // Hosts of unequally many ranks, which have one level.
+}
+
 TEST(MeasuredChoiceTest, TakesTheFastestByTheModel) {
   const PlanSettings settings = OnHosts(8, 8);
   for (size_t slow = 0; slow < std::size(kAlgorithms); ++slow) {
