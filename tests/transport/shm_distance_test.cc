@@ -13,12 +13,26 @@ constexpr Nanoseconds kNear = 40;
 constexpr Nanoseconds kBetween = 85;
 constexpr Nanoseconds kFar = 150;
 constexpr Nanoseconds kInterrupted = 50 * kMicrosecond;
+constexpr Nanoseconds kFastRewrite = 450;
+constexpr Nanoseconds kSlowRewrite = 1500;
 
 // Adds as many samples as are judged at once; whether that changed anything.
 bool Judge(ShmDistance* distance, const std::vector<Nanoseconds>& samples) {
   EXPECT_EQ(samples.size(), ShmDistance::kSamples);
+  EXPECT_FALSE(distance->asks_for_rewrite());
   bool changed = false;
-  for (const Nanoseconds took : samples) changed |= distance->Add(took);
+  for (const Nanoseconds took : samples) changed |= distance->AddReturn(took);
+  return changed;
+}
+
+// The same for slots, which it must have asked for.
+bool JudgeRewrites(ShmDistance* distance, const std::vector<Nanoseconds>& samples) {
+  bool changed = false;
+  for (const Nanoseconds took : samples) {
+    EXPECT_TRUE(distance->asks_for_rewrite());
+    changed |= distance->AddRewrite(took);
+  }
+  EXPECT_FALSE(distance->asks_for_rewrite());
   return changed;
 }
 
@@ -29,27 +43,48 @@ TEST(ShmDistance, PlainUntilThePeerIsFoundFar) {
   EXPECT_TRUE(distance.probes());
   EXPECT_FALSE(distance.streams());
   EXPECT_EQ(distance.nanoseconds(), 0);
-  for (size_t i = 1; i < ShmDistance::kSamples; ++i) EXPECT_FALSE(distance.Add(kFar));
-  EXPECT_FALSE(distance.streams());
-  EXPECT_TRUE(distance.Add(kFar));
-  EXPECT_TRUE(distance.streams());
+  EXPECT_FALSE(Judge(&distance, All(kFar)));
   EXPECT_EQ(distance.nanoseconds(), kFar);
+  EXPECT_FALSE(distance.streams());
+  for (size_t i = 1; i < ShmDistance::kSamples; ++i) EXPECT_FALSE(distance.AddRewrite(kSlowRewrite));
+  EXPECT_FALSE(distance.streams());
+  EXPECT_TRUE(distance.AddRewrite(kSlowRewrite));
+  EXPECT_TRUE(distance.streams());
 }
 
 TEST(ShmDistance, FollowsThePeerBothWays) {
   ShmDistance distance(SlotStores::kAuto);
   EXPECT_FALSE(Judge(&distance, All(kNear)));
-  EXPECT_TRUE(Judge(&distance, All(kFar)));
+  EXPECT_FALSE(distance.asks_for_rewrite());
   EXPECT_FALSE(Judge(&distance, All(kFar)));
+  EXPECT_TRUE(JudgeRewrites(&distance, All(kSlowRewrite)));
+  EXPECT_FALSE(Judge(&distance, All(kFar)));
+  EXPECT_FALSE(distance.asks_for_rewrite());
   EXPECT_TRUE(Judge(&distance, All(kNear)));
   EXPECT_FALSE(distance.streams());
+}
+
+TEST(ShmDistance, LinesFromFarThatComeManyAtOnceAreNear) {
+  ShmDistance distance(SlotStores::kAuto);
+  Judge(&distance, All(kFar));
+  EXPECT_FALSE(JudgeRewrites(&distance, All(kFastRewrite)));
+  EXPECT_FALSE(distance.streams());
+  // Asks again, but not at once.
+  for (int i = 0; i < ShmDistance::kPatience; ++i) {
+    EXPECT_FALSE(Judge(&distance, All(kFar)));
+    EXPECT_FALSE(distance.asks_for_rewrite());
+  }
+  Judge(&distance, All(kFar));
+  EXPECT_TRUE(distance.asks_for_rewrite());
+  EXPECT_TRUE(JudgeRewrites(&distance, All(kSlowRewrite)));
 }
 
 TEST(ShmDistance, BetweenNearAndFarNothingChanges) {
   ShmDistance distance(SlotStores::kAuto);
   EXPECT_FALSE(Judge(&distance, All(kBetween)));
-  EXPECT_FALSE(distance.streams());
+  EXPECT_FALSE(distance.asks_for_rewrite());
   Judge(&distance, All(kFar));
+  JudgeRewrites(&distance, All(kSlowRewrite));
   EXPECT_FALSE(Judge(&distance, All(kBetween)));
   EXPECT_TRUE(distance.streams());
 }
@@ -60,14 +95,19 @@ TEST(ShmDistance, InterruptionsDoNotMakeAPeerFar) {
   samples[0] = samples[5] = kInterrupted;
   EXPECT_FALSE(Judge(&distance, samples));
   EXPECT_EQ(distance.nanoseconds(), kNear);
+  EXPECT_FALSE(distance.asks_for_rewrite());
+  Judge(&distance, All(kFar));
+  samples = All(kFastRewrite);
+  samples[0] = samples[3] = samples[5] = samples[8] = kInterrupted;
+  EXPECT_FALSE(JudgeRewrites(&distance, samples));
 }
 
 TEST(ShmDistance, LinesThatWereHereDoNotMakeAPeerNear) {
   ShmDistance distance(SlotStores::kAuto);
   std::vector<Nanoseconds> samples = All(kHere);
   samples[1] = samples[4] = samples[7] = kFar;
-  EXPECT_TRUE(Judge(&distance, samples));
-  EXPECT_TRUE(distance.streams());
+  Judge(&distance, samples);
+  EXPECT_TRUE(distance.asks_for_rewrite());
 }
 
 TEST(ShmDistance, SettingsOverrideIt) {

@@ -5,17 +5,41 @@
 
 namespace annulus {
 
-bool ShmDistance::Add(Nanoseconds took) {
+Nanoseconds ShmDistance::Judge(Nanoseconds took, size_t ignored) {
   samples_[taken_++] = took;
-  if (taken_ < kSamples) return false;
+  if (taken_ < kSamples) return 0;
   taken_ = 0;
-  const auto judged = samples_.begin() + kIgnored;
+  const auto judged = samples_.begin() + static_cast<ptrdiff_t>(ignored);
   std::nth_element(samples_.begin(), judged, samples_.end(), std::greater<>());
-  nanoseconds_.store(*judged, std::memory_order_relaxed);
-  const bool was_far = far_.load(std::memory_order_relaxed);
-  const bool is_far = was_far ? *judged >= kNearBelow : *judged > kFarAbove;
-  far_.store(is_far, std::memory_order_relaxed);
-  return is_far != was_far;
+  return *judged;
+}
+
+bool ShmDistance::AddReturn(Nanoseconds took) {
+  const Nanoseconds judged = Judge(took, kIgnored);
+  if (judged == 0) return false;
+  nanoseconds_.store(judged, std::memory_order_relaxed);
+  if (far_.load(std::memory_order_relaxed)) {
+    if (judged >= kNearBelow) return false;
+    far_.store(false, std::memory_order_relaxed);
+    return true;
+  }
+  if (judged > kFarAbove && patience_-- == 0) {
+    patience_ = 0;
+    asks_for_rewrite_ = true;
+  }
+  return false;
+}
+
+bool ShmDistance::AddRewrite(Nanoseconds took) {
+  const Nanoseconds judged = Judge(took, kSamples / 2);
+  if (judged == 0) return false;
+  asks_for_rewrite_ = false;
+  if (judged <= kSlowRewrite) {
+    patience_ = kPatience;
+    return false;
+  }
+  far_.store(true, std::memory_order_relaxed);
+  return true;
 }
 
 }  // namespace annulus

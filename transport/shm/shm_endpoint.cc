@@ -59,19 +59,27 @@ LinkMemory ShmEndpoint::Memory() const {
   return memory;
 }
 
-void ShmEndpoint::ProbeDistance() {
-  const Nanoseconds took = sender_.TimeReturn();
-  if (took == 0 || !distance_.Add(took)) return;
+void ShmEndpoint::NoteMove() {
   // Rare enough, though this is the data path: once in a change of place.
   Log(LogLevel::kInfo, rank_, "rank %d is %s now, %lld ns for a cache line: slots for it are written by %s stores",
       peer_, distance_.streams() ? "far" : "near", static_cast<long long>(distance_.nanoseconds()),
       distance_.streams() ? "streaming" : "plain");
 }
 
+std::byte* ShmEndpoint::AcquireProbing() {
+  const bool rewrites = distance_.asks_for_rewrite();
+  const Nanoseconds word_took = rewrites ? 0 : sender_.TimeReturn();
+  if (word_took != 0 && distance_.AddReturn(word_took)) NoteMove();
+  std::byte* const slot = sender_.Acquire(&fault_);
+  if (!rewrites || slot == nullptr) return slot;
+  const Nanoseconds took = sender_.TimeRewrite(slot, ShmDistance::kRewriteBytes);
+  if (took != 0 && distance_.AddRewrite(took)) NoteMove();
+  return slot;
+}
+
 Status ShmEndpoint::AcquireSlot(std::byte** slot) {
   if (ended_) return status_;
-  if (distance_.probes()) ProbeDistance();
-  std::byte* const free = sender_.Acquire(&fault_);
+  std::byte* const free = distance_.probes() ? AcquireProbing() : sender_.Acquire(&fault_);
   if (free != nullptr) {
     *slot = free;
     return Status();

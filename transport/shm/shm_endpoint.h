@@ -56,7 +56,9 @@ class ShmEndpoint final : public Endpoint {
   void Close() override;
 
  private:
-  void ProbeDistance();
+  // As the sender's Acquire; learns the peer's distance on the way.
+  std::byte* AcquireProbing();
+  void NoteMove();
   bool HasWork();
   void RingIfDue();
   // Returns whether there may be more to read.

@@ -5,6 +5,11 @@
 #include <string>
 
 namespace annulus {
+namespace {
+
+constexpr size_t kLineBytes = 64;
+
+}  // namespace
 
 ShmSender::ShmSender(const ShmDirection& shared, ShmOwnRegions* regions)
     : shared_(shared), regions_(regions), free_(shared.num_slots), slots_(shared.num_slots) {
@@ -29,6 +34,16 @@ Nanoseconds ShmSender::TimeReturn() const {
       shared_.returns[(next_return_ - 1) & (shared_.return_entries - 1)].load(std::memory_order_acquire);
   const Nanoseconds took = Now() - begin;
   return static_cast<uint32_t>(word >> 32) == static_cast<uint32_t>(next_return_) ? std::max<Nanoseconds>(took, 1) : 0;
+}
+
+Nanoseconds ShmSender::TimeRewrite(std::byte* slot, size_t bytes) {
+  if (slots_[IndexOf(slot)].read_bytes < bytes) return 0;
+  const Nanoseconds begin = Now();
+  for (size_t offset = 0; offset < bytes; offset += kLineBytes) {
+    *reinterpret_cast<volatile uint64_t*>(slot + offset) = 0;
+  }
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // Until the lines are here.
+  return std::max<Nanoseconds>(Now() - begin, 1);
 }
 
 bool ShmSender::TakeReturns(ShmFault* fault) {
@@ -61,6 +76,7 @@ void ShmSender::Free(uint32_t slot) {
 
 void ShmSender::FreeAtHome(uint32_t slot) {
   slots_[slot].state = State::kFree;
+  slots_[slot].read_bytes = 0;
   first_free_ = (first_free_ + free_.size() - 1) % free_.size();
   free_[first_free_] = slot;
   ++num_free_;
@@ -83,7 +99,7 @@ bool ShmSender::OwnsAsLent(const std::byte* data) const {
 // Sets the cookie to the slot that goes to the peer with the slice.
 Status ShmSender::TakeSlotFor(Send* send, ShmFault* fault) {
   if (OwnsAsLent(send->data)) {
-    const size_t slot = static_cast<size_t>(send->data - shared_.slots) / shared_.slot_stride;
+    const size_t slot = IndexOf(send->data);
     slots_[slot].state = State::kPosted;
     send->cookie = kTied | slot;
     return Status();
@@ -94,7 +110,8 @@ Status ShmSender::TakeSlotFor(Send* send, ShmFault* fault) {
   TakeReturns(fault);
   if (num_free_ == 0) return Status::WouldBlock();
   const uint32_t slot = TakeFree();
-  slots_[slot] = {State::kInPlace, place};
+  slots_[slot].state = State::kInPlace;
+  slots_[slot].place = place;
   send->cookie = kTied | slot;
   return Status();
 }
@@ -125,8 +142,9 @@ bool ShmSender::PublishShort(const Tag& tag, const std::byte* data, uint32_t byt
   std::byte* const slot = LendFree(fault);
   if (slot == nullptr) return false;
   std::memcpy(slot, data, bytes);
-  const uint32_t index = static_cast<uint32_t>(static_cast<size_t>(slot - shared_.slots) / shared_.slot_stride);
+  const uint32_t index = static_cast<uint32_t>(IndexOf(slot));
   slots_[index].state = State::kAtPeer;
+  slots_[index].read_bytes = bytes;
   Announce(tag, index, bytes);
   return true;
 }
@@ -152,6 +170,7 @@ void ShmSender::PublishOne(Send* send) {
     word = kShmInline;
   } else {
     slot.state = State::kAtPeer;
+    slot.read_bytes = send->bytes;
     send->cookie = 0;
   }
   Announce(send->tag, word, send->bytes);

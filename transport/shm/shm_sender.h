@@ -41,6 +41,9 @@ class ShmSender {
 
   // Times the look for a returned slot, when that finds one; how long it took, else 0. Takes nothing.
   Nanoseconds TimeReturn() const;
+  // Writes something to each line of the first `bytes` of a lent slot; how long it took, 0 where the peer has not read
+  // as much of it.
+  Nanoseconds TimeRewrite(std::byte* slot, size_t bytes);
 
   // Takes back what the peer has returned; whether there was anything.
   bool TakeReturns(ShmFault* fault);
@@ -88,7 +91,8 @@ class ShmSender {
   };
   struct Slot {
     State state = State::kFree;
-    ShmPlace place{};  // Of data in place.
+    ShmPlace place{};         // Of data in place.
+    uint32_t read_bytes = 0;  // Of the slot, by the peer, when it was there last.
   };
 
   uint64_t published() const { return next_ticket_ - 1; }
@@ -106,6 +110,9 @@ class ShmSender {
   void Free(uint32_t slot);
   void FreeAtHome(uint32_t slot);  // Nothing of it was at the peer, so it is lent next.
   uint32_t TakeFree();
+  size_t IndexOf(const std::byte* slot) const {
+    return static_cast<size_t>(slot - shared_.slots) / shared_.slot_stride;
+  }
   void Pop(Code code);
 
   const ShmDirection shared_;
