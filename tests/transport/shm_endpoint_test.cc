@@ -281,5 +281,42 @@ TEST_F(ShmEndpointTest, RandomSpinsAndSleepsLoseNoWakeUp) {
   }
 }
 
+// Only what a peer has read tells how far it is.
+TEST(ShmSender, TimesWritingOnlyToWhatThePeerHasRead) {
+  constexpr size_t kBytes = 4096;
+  std::unique_ptr<ShmSegment> segment;
+  ASSERT_TRUE(ShmSegment::Create(2, 2 * kBytes, &segment).ok());
+  ShmOwnRegions own_regions([](const ShmNotice&, int) { return true; });
+  ShmPeerRegions peer_regions;
+  ShmSender sender(segment->direction(0), &own_regions);
+  ShmReceiver receiver(segment->direction(0), &peer_regions, [] { return false; });
+  ShmFault fault;
+  for (const uint32_t bytes : {uint32_t{kBytes}, uint32_t{kBytes / 2}}) {
+    std::byte* const slot = sender.Acquire(&fault);
+    ASSERT_NE(slot, nullptr);
+    EXPECT_EQ(sender.TimeRewrite(slot, kBytes), 0) << "never at the peer, or with less";
+    Send send;
+    send.data = slot;
+    send.bytes = send.ready = bytes;
+    ASSERT_TRUE(sender.Post(&send, &fault).ok());
+    ASSERT_TRUE(sender.Publish(&fault));
+    Recv recv;
+    recv.capacity = bytes;
+    bool freed = false;
+    ASSERT_TRUE(receiver.Post(&recv));
+    ASSERT_TRUE(receiver.Advance(&freed, &fault));
+    receiver.Release(&recv);
+    ASSERT_TRUE(sender.TakeReturns(&fault));
+    ASSERT_TRUE(sender.Complete(&fault));
+  }
+  // The two slots come in turn: first the one of which the peer has read enough.
+  std::byte* const read = sender.Acquire(&fault);
+  EXPECT_GT(sender.TimeRewrite(read, kBytes), 0);
+  std::byte* const half = sender.Acquire(&fault);
+  EXPECT_NE(read, half);
+  EXPECT_EQ(sender.TimeRewrite(half, kBytes), 0);
+  EXPECT_GT(sender.TimeRewrite(half, kBytes / 2), 0);
+}
+
 }  // namespace
 }  // namespace annulus
