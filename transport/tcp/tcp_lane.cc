@@ -168,15 +168,8 @@ Status TcpLane::Receive(RecvQueue* queue, bool* moved) {
 // Parses headers and moves payload out of the buffer until it is used up or the next frame's receive is not posted.
 Status TcpLane::ConsumeBuffer(RecvQueue* queue, bool* moved) {
   while (true) {
-    if (!has_header_) {
-      if (buffer_end_ - buffer_begin_ < kFrameHeaderBytes) return Status();
-      const ConstFrameBytes bytes(buffer_.data() + buffer_begin_, kFrameHeaderBytes);
-      ANNULUS_RETURN_IF_ERROR(ParseFrameHeader(bytes, &header_));
-      buffer_begin_ += kFrameHeaderBytes;
-      has_header_ = true;
-      recv_ = nullptr;
-      got_ = crc_ = 0;
-    }
+    ANNULUS_RETURN_IF_ERROR(TakeHeader());
+    if (!has_header_) return Status();
     if (recv_ == nullptr) {
       ANNULUS_RETURN_IF_ERROR(queue->Start(header_, &recv_));
       if (recv_ == nullptr) return Status();

@@ -103,6 +103,8 @@ class TcpLane {
   size_t GatherFrames(iovec* parts, int* count) const;
   void AccountSent(size_t bytes, SendQueue* queue, bool* moved);
 
+  // Takes the next frame's header out of the buffer, unless has_header_; sets that once it was there whole.
+  Status TakeHeader();
   Status ConsumeBuffer(RecvQueue* queue, bool* moved);
   Status CheckPayload() const;
   Status FinishFrame(RecvQueue* queue, bool* moved);
@@ -149,5 +151,16 @@ class TcpLane {
   bool closed_ = false;
   uint64_t retransmits_ = 0;  // When last asked.
 };
+
+inline Status TcpLane::TakeHeader() {  // Here, because each small call looks for a header or two.
+  if (has_header_ || buffer_end_ - buffer_begin_ < kFrameHeaderBytes) return Status();
+  const ConstFrameBytes bytes(buffer_.data() + buffer_begin_, kFrameHeaderBytes);
+  ANNULUS_RETURN_IF_ERROR(ParseFrameHeader(bytes, &header_));
+  buffer_begin_ += kFrameHeaderBytes;
+  has_header_ = true;
+  recv_ = nullptr;
+  got_ = crc_ = 0;
+  return Status();
+}
 
 }  // namespace annulus

@@ -62,15 +62,8 @@ bool TcpLane::PeekShort(RecvQueue* queue, Endpoint::ShortSlice* slice) {
 
 // Whether the next frame is in the buffer, whole or too long for that.
 Status TcpLane::FindShort(RecvQueue* queue, bool* found) {
-  if (!has_header_) {
-    if (buffer_end_ - buffer_begin_ < kFrameHeaderBytes) return Status();
-    const ConstFrameBytes bytes(buffer_.data() + buffer_begin_, kFrameHeaderBytes);
-    ANNULUS_RETURN_IF_ERROR(ParseFrameHeader(bytes, &header_));
-    buffer_begin_ += kFrameHeaderBytes;
-    has_header_ = true;
-    recv_ = nullptr;
-    got_ = crc_ = 0;
-  }
+  ANNULUS_RETURN_IF_ERROR(TakeHeader());
+  if (!has_header_) return Status();
   ANNULUS_RETURN_IF_ERROR(queue->CheckSequence(header_.sequence));
   if (header_.bytes <= kMostShortBytes) {
     if (buffer_end_ - buffer_begin_ < header_.bytes) return Status();
