@@ -4,11 +4,13 @@
 #include <sys/stat.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "base/check.h"
 #include "collectives/config.h"
 #include "collectives/tuner.h"
 #include "collectives/tuning_file.h"
@@ -18,8 +20,26 @@
 namespace annulus {
 namespace {
 
+// A folder of this process's own, gone at its end: copies of this test may run side by side.
+class OwnFolder {
+ public:
+  OwnFolder() : path_(testing::TempDir() + "/tuning_test.XXXXXX") { ANNULUS_CHECK(mkdtemp(path_.data()) != nullptr); }
+  ~OwnFolder() { std::filesystem::remove_all(path_); }
+  OwnFolder(const OwnFolder&) = delete;
+  OwnFolder& operator=(const OwnFolder&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+const std::string& Folder() {
+  static const OwnFolder folder;
+  return folder.path();
+}
+
 std::string FreshPath(const std::string& name) {
-  const std::string path = testing::TempDir() + "/" + name;
+  const std::string path = Folder() + "/" + name;
   std::filesystem::remove(path);
   return path;
 }
@@ -117,7 +137,7 @@ TEST(TuningFileTest, APlaceThatCannotBeWrittenIsAnErrorThatNamesIt) {
 TEST(TuningFileTest, WhatIsNoFileIsRefusedWithoutAWait) {
   const std::string path = FreshPath("pipe");
   ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
-  for (const std::string& each : {path, testing::TempDir(), std::string("/dev/zero")}) {
+  for (const std::string& each : {path, Folder(), std::string("/dev/zero")}) {
     std::optional<MeasuredFactors> read;
     const Status status = ReadTuningFile(each, Subject(), &read);
     EXPECT_EQ(status.code(), Code::kInvalidArgument) << status.ToString();
@@ -136,7 +156,7 @@ TEST(TuningFileTest, TakesALinksPlaceAndWritesNothingThroughIt) {
   std::optional<MeasuredFactors> read;
   EXPECT_TRUE(ReadTuningFile(path, Subject(), &read).ok());
   EXPECT_TRUE(read.has_value());
-  for (const auto& entry : std::filesystem::directory_iterator(testing::TempDir())) {
+  for (const auto& entry : std::filesystem::directory_iterator(Folder())) {
     EXPECT_FALSE(entry.path().filename().string().starts_with("link.")) << entry.path() << " was left behind";
   }
 }

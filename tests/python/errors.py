@@ -89,11 +89,13 @@ refuses(annulus.Aborted, "is closed", closed.barrier)
 if pending:
     refuses(annulus.Aborted, "closed", pending.wait)
 
-# A second job of the same ranks beside the first, which keeps them together until it has failed.
-with socket.socket() as probe:
-    probe.bind(("127.0.0.1", 0))
-    port = annulus.broadcast(np.array([probe.getsockname()[1]]))[0]
-short = annulus.Communicator(rendezvous=f"127.0.0.1:{port}", timeout_ms=300, transport="tcp", checksum=True)
+# A second job of the same ranks beside the first, which keeps them together until it has failed. Rank 0's socket, bound
+# but not listening, keeps the port from others until the job has met there.
+with socket.socket() as reserved:
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    reserved.bind(("127.0.0.1", 0))
+    port = annulus.broadcast(np.array([reserved.getsockname()[1]]))[0]
+    short = annulus.Communicator(rendezvous=f"127.0.0.1:{port}", timeout_ms=300, transport="tcp", checksum=True)
 if RANK == 0:
     error = refuses(annulus.Timeout, "not entered barrier #1", short.barrier)
     assert error.rank > 0 and error.collective == "barrier", error.rank
