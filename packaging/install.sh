@@ -1,5 +1,5 @@
 #!/bin/bash
-# Installs Annulus: the library, its header, the programs, their pages and the examples. See usage below.
+# Installs Annulus: the library, its header, the programs, their pages, the documents and the examples. See usage below.
 set -euo pipefail
 umask 022
 
@@ -104,7 +104,13 @@ put 644 lib/pkgconfig packaging/annulus.pc packaging/annulus-static.pc
 put 644 lib/cmake/annulus packaging/annulusConfig.cmake packaging/annulusConfigVersion.cmake
 put 755 bin packaging/bare_launcher/annulus-run packaging/bare_perf/annulus-perf
 put 644 share/man/man1 docs/man/annulus-run.1 docs/man/annulus-perf.1
-put 644 share/doc/annulus LICENSE
+put 644 share/doc/annulus LICENSE README.md
+documents=share/doc/annulus/docs
+put 644 "$documents" docs/*.md
+for folder in benchmarks decisions images; do put 644 "$documents/$folder" docs/"$folder"/*; done
+# The examples lie beside the documents here, and what only the workspace has cannot be linked to.
+sed -i 's|](docs/examples/)|](examples/)|; s|\[\([^]]*\)\](CONTRIBUTING.md)|\1|' "$staged/share/doc/annulus/README.md"
+sed -i 's|\[\([^]]*\)\](\.\./tests/[^)]*)|\1|g' "$staged/$documents"/*.md
 examples=share/doc/annulus/examples
 put 644 "$examples" docs/examples/{CMakeLists.txt,README.md,allreduce.c}
 put 644 "$examples/fashion_mnist" docs/examples/fashion_mnist/*.{cc,h}

@@ -62,6 +62,20 @@ everything_is_there() {
     fail "installed-files (>) differs from what is there (<)"
 }
 
+documents_are_there_and_their_links_lead_somewhere() {
+  local file target path
+  for path in README.md docs/{tuning,failures,launchers}.md docs/decisions/0020-installed-files.md docs/benchmarks/README.md; do
+    [[ -f $prefix/share/doc/annulus/$path && $(stat -c %a "$prefix/share/doc/annulus/$path") == 644 ]] ||
+      fail "no share/doc/annulus/$path, or its mode is not 644"
+  done
+  while read -r file; do
+    while read -r target; do
+      path=${target%%#*}
+      [[ $target =~ ^[a-z]+: || -z $path || -e $(dirname "$file")/$path ]] || fail "$file: the link $target leads nowhere"
+    done < <(grep -oE '\]\([^) ]+' "$file" | cut -c3-)
+  done < <(find "$prefix/share/doc/annulus" -name '*.md')
+}
+
 only_our_names_are_seen() {
   local others
   # In small letters are what only the loader sees (thread-local data); u, v and w are kinds that all see.
@@ -182,8 +196,8 @@ mistakes_are_named() {
   [[ -f $work/users/mine/include/annulus.h ]] || fail "a relative PREFIX is not in the user's folder"
 }
 
-for check in everything_is_there only_our_names_are_seen nothing_tells_where_it_was_built pkg_config_serves_c99 \
-  the_archive_goes_into_a_shared_library cmake_serves_c_and_cpp cmake_tells_versions_apart examples_build_and_run \
+for check in everything_is_there documents_are_there_and_their_links_lead_somewhere only_our_names_are_seen \
+  nothing_tells_where_it_was_built pkg_config_serves_c99 the_archive_goes_into_a_shared_library cmake_serves_c_and_cpp cmake_tells_versions_apart examples_build_and_run \
   programs_run a_new_version_replaces_the_old_one stages_below_another_root uninstalls_its_own_files_only \
   mistakes_are_named; do
   begin=$SECONDS
