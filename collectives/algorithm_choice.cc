@@ -60,7 +60,10 @@ double RingTime(const Question& q) {
 
 const char* OneHopWhyNot(const Question& q) {
   if (q.nranks > kMaxOneHopRanks) return "more than 16 ranks";
-  return q.is_small ? nullptr : kTooLarge;
+  if (q.is_small) return nullptr;
+  if (q.nranks > 2 || q.kind != CollectiveKind::kAllreduce) return kTooLarge;
+  return q.bytes <= MostOneHopBytes(q.nranks, q.settings) ? nullptr
+                                                          : "more than four times ANNULUS_SMALL_BYTES or a slot";
 }
 
 double OneHopTime(const Question& q) { return OneHopSeconds(q.nranks, static_cast<double>(q.bytes), q.costs.one_hop); }

@@ -137,7 +137,10 @@ std::string ExplainCall(const ExplainInput& input, CollectiveKind kind, size_t c
   const ScheduleParams params = MakePlan(plan, input.settings, input.choice);
   std::string text = std::string(KindName(kind)) + " of " + std::to_string(count) + " x " +
                      std::to_string(element_bytes) + " bytes: " + PlanText(params);
-  const std::vector<Candidate> candidates = input.choice.Candidates(kind, SentAtOnce(plan));
+  std::vector<Candidate> candidates = input.choice.Candidates(kind, SentAtOnce(plan));
+  for (Candidate& each : candidates) {
+    if (each.why_not == nullptr) each.why_not = TypeWhyNot(plan, input.settings, each.algorithm);
+  }
   for (const Candidate& each : candidates) {
     if (each.algorithm == params.algorithm && each.seconds > 0) text += "; expected " + Microseconds(each.seconds);
   }

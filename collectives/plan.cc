@@ -25,14 +25,22 @@ bool TakesTwoLevels(const AlgorithmChoice& choice, ReduceOp op, size_t bytes) {
   return choice.At(CollectiveKind::kAllreduce, bytes) == Algorithm::kTwoLevel && !IsUserOp(op);
 }
 
-static Algorithm AlgorithmOf(const PlanInput& input, const AlgorithmChoice& choice) {
+const char* TypeWhyNot(const PlanInput& input, const PlanSettings& settings, Algorithm algorithm) {
+  const bool is_long = algorithm == Algorithm::kOneHop && input.call.kind == CollectiveKind::kAllreduce &&
+                       input.element_bytes == 1 && SentAtOnce(input) > settings.small_bytes;
+  return is_long && settings.algorithm != Algorithm::kOneHop ? "elements of one byte, more than ANNULUS_SMALL_BYTES"
+                                                             : nullptr;
+}
+
+static Algorithm AlgorithmOf(const PlanInput& input, const PlanSettings& settings, const AlgorithmChoice& choice) {
   const Call& call = input.call;
   // To what a function of the user's means, the order may matter, and not to the last bits only.
   if (IsUserOp(call.op)) return choice.InRingOrderAt(call.kind, SentAtOnce(input));
   const size_t tensor_bytes = input.tensor_count * input.element_bytes;
   const bool is_group = call.kind == CollectiveKind::kAllreduceGroup;
   if (is_group && TakesTwoLevels(choice, call.op, tensor_bytes)) return Algorithm::kTwoLevel;
-  return choice.At(call.kind, SentAtOnce(input));
+  const Algorithm algorithm = choice.At(call.kind, SentAtOnce(input));
+  return TypeWhyNot(input, settings, algorithm) == nullptr ? algorithm : Algorithm::kRing;
 }
 
 ScheduleParams MakePlan(const PlanInput& input, const PlanSettings& settings, const AlgorithmChoice& choice) {
@@ -54,7 +62,7 @@ ScheduleParams MakePlan(const PlanInput& input, const PlanSettings& settings, co
     params.slice_bytes = DirectSliceBytes(settings);
     return params;
   }
-  params.algorithm = AlgorithmOf(input, choice);
+  params.algorithm = AlgorithmOf(input, settings, choice);
   params.slice_bytes = ChunkSliceBytes(call.kind, input.nranks, LargestChunk(input) * input.element_bytes, settings);
   if (params.algorithm == Algorithm::kTwoLevel) {
     params.channels = 1;

@@ -73,6 +73,12 @@ bool HasTree(int nranks, const PlanSettings& settings) {
   return nranks > 1 && (nranks >= settings.tree_ranks || settings.algorithm == Algorithm::kTree);
 }
 
+size_t MostOneHopBytes(int nranks, const PlanSettings& settings) {
+  if (nranks != 2) return settings.small_bytes;
+  // Measured up to 64 KiB, by default: docs/decisions/0028-one-hop-of-two.md. One hop takes one slot.
+  return std::max(settings.small_bytes, std::min(4 * settings.small_bytes, SlotBytes(settings)));
+}
+
 size_t MostTreeBytes(const PlanSettings& settings) { return std::min(settings.tree_bytes, settings.small_bytes); }
 
 size_t MostGatherBytes(const PlanSettings& settings) { return std::min(settings.gather_bytes, settings.small_bytes); }

@@ -70,6 +70,9 @@ bool HasNearLogSteps(int nranks, const PlanSettings& settings);
 // The largest call that goes in log steps: between ranks of one host they beat the ring a little longer.
 size_t MostLogBytes(int nranks, const PlanSettings& settings);
 
+// The largest allreduce that goes in one hop: two ranks exchange no more bytes so than in a ring.
+size_t MostOneHopBytes(int nranks, const PlanSettings& settings);
+
 // The largest call that goes through a tree, and in a gather.
 size_t MostTreeBytes(const PlanSettings& settings);
 size_t MostGatherBytes(const PlanSettings& settings);

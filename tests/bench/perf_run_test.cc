@@ -68,7 +68,16 @@ TEST(Perf, ExplainsWhatIsChosenAndWhatIsNot) {
        {"# 2 ranks on 1 host", "# costs: nominal costs", "TCP on one host: latency", "rank 1: tcp",
         "allreduce of 2 x 4 bytes: one_hop, not sliced; expected ", "  * one_hop", "adds in the ring's order",
         "tree        no candidate: ", "allreduce of 262144 x 4 bytes: ring, slices of up to ", "1 channel",
-        "no candidate: more than ANNULUS_SMALL_BYTES", "# chosen by fixed bounds", "there is no other way"}) {
+        "no candidate: more than four times ANNULUS_SMALL_BYTES", "# chosen by fixed bounds",
+        "there is no other way"}) {
+    EXPECT_NE(run.out().find(part), std::string::npos) << part << "\n" << run.out();
+  }
+}
+
+TEST(Perf, ExplainsWhatTheTypeRulesOut) {
+  LauncherRun run(Perf(2, "--explain -b 64K -e 64K -d int8"));
+  ASSERT_EQ(run.Finish(), 0) << run.out() << run.err();
+  for (const char* part : {"allreduce of 65536 x 1 bytes: ring", "no candidate: elements of one byte"}) {
     EXPECT_NE(run.out().find(part), std::string::npos) << part << "\n" << run.out();
   }
 }

@@ -202,10 +202,51 @@ TEST(DefaultChoiceTest, DependsOnRanksBytesAndLayoutAlone) {
         EXPECT_EQ(Chosen(choice, kind), Chosen(AlgorithmChoice(nranks, settings), kind)) << nranks << " " << hosts;
     }
   }
-  EXPECT_EQ(Chosen(AlgorithmChoice(2, OnHosts(2, 1)), CollectiveKind::kAllreduce), "ooooooooooooooorr");
+  EXPECT_EQ(Chosen(AlgorithmChoice(2, OnHosts(2, 1)), CollectiveKind::kAllreduce), "ooooooooooooooooo");
+  EXPECT_EQ(Chosen(AlgorithmChoice(2, OnHosts(2, 1)), CollectiveKind::kAllgather), "ooooooooooooooorr");
+  EXPECT_EQ(Chosen(AlgorithmChoice(3, OnHosts(3, 1)), CollectiveKind::kAllreduce), "ooooooooooooooorr");
   EXPECT_EQ(Chosen(AlgorithmChoice(16, OnHosts(16, 1)), CollectiveKind::kAllreduce), "ooooooooooooooorr");
   EXPECT_EQ(Chosen(AlgorithmChoice(64, OnHosts(64, 64)), CollectiveKind::kAllreduce), "tttttttttttttllrr");
   EXPECT_EQ(Chosen(AlgorithmChoice(64, OnHosts(64, 64)), CollectiveKind::kBroadcast), "rrrrrrrrrrrrrrrrr");
+}
+
+Algorithm PlannedForTwo(const PlanSettings& settings, size_t count, size_t element_bytes) {
+  PlanInput input;
+  input.call.kind = CollectiveKind::kAllreduce;
+  input.call.count = count;
+  input.element_bytes = element_bytes;
+  input.nranks = 2;
+  return MakePlan(input, settings).algorithm;
+}
+
+TEST(DefaultChoiceTest, TwoRanksGoInOneHopUpToFourTimesTheSmallBytes) {
+  PlanSettings settings;
+  EXPECT_EQ(PlannedForTwo(settings, 64 << 10, 2), Algorithm::kRing);
+  EXPECT_EQ(PlannedForTwo(settings, 32 << 10, 2), Algorithm::kOneHop);
+  EXPECT_EQ(PlannedForTwo(settings, (16 << 10) + 1, 4), Algorithm::kRing);
+  settings.small_bytes = 1000;
+  EXPECT_EQ(PlannedForTwo(settings, 512, 4), Algorithm::kOneHop);
+  EXPECT_EQ(PlannedForTwo(settings, 1025, 4), Algorithm::kRing);  // Its class ends at 8 KiB.
+  settings.small_bytes = 0;
+  EXPECT_EQ(PlannedForTwo(settings, 1, 4), Algorithm::kRing);
+}
+
+TEST(DefaultChoiceTest, OneHopOfTwoRanksNeedsNoLargerSlotsThanOthers) {
+  PlanSettings settings;
+  settings.slice_bytes = 1024;
+  EXPECT_EQ(SlotBytes(settings), settings.small_bytes);
+  EXPECT_EQ(PlannedForTwo(settings, 4 << 10, 4), Algorithm::kOneHop);
+  EXPECT_EQ(PlannedForTwo(settings, 8 << 10, 4), Algorithm::kRing);
+  settings.slice_bytes = 32 << 10;
+  EXPECT_EQ(PlannedForTwo(settings, 8 << 10, 4), Algorithm::kOneHop);
+}
+
+TEST(DefaultChoiceTest, ElementsOfOneByteGoInOneHopWhileSmall) {
+  PlanSettings settings;
+  EXPECT_EQ(PlannedForTwo(settings, 16 << 10, 1), Algorithm::kOneHop);
+  EXPECT_EQ(PlannedForTwo(settings, (16 << 10) + 1, 1), Algorithm::kRing);
+  settings.algorithm = Algorithm::kOneHop;
+  EXPECT_EQ(PlannedForTwo(settings, 64 << 10, 1), Algorithm::kOneHop);
 }
 
 // By the row, for initials do not tell log steps from a gather.
