@@ -301,9 +301,9 @@ std::vector<std::string> UnknownVariables(const char* const* environment) {
   return unknown;
 }
 
-void WarnOfUnknownVariables(int rank) {
+void WarnOfUnknownVariables(int rank, int local_rank) {
   static std::atomic<bool> warned = false;
-  if (warned.exchange(true)) return;
+  if (warned.exchange(true) || local_rank > 0) return;
   std::string names;
   for (const std::string& name : UnknownVariables(environ)) names += (names.empty() ? "" : ", ") + name;
   if (names.empty()) return;

@@ -109,8 +109,9 @@ const char* WatchVariable();
 // likely misspelt, each with the nearest known name when there is one: "ANNULUS_CHANELS (is ANNULUS_CHANNELS meant?)".
 std::vector<std::string> UnknownVariables(const char* const* environment);
 
-// Logs UnknownVariables of this process as one warning, on the first call only.
-void WarnOfUnknownVariables(int rank);
+// Logs UnknownVariables of this process as one warning, on the first call only. A host's ranks mostly have the same
+// ones, so one speaks: unless `local_rank`, -1 where it is not known yet, is more than 0.
+void WarnOfUnknownVariables(int rank, int local_rank);
 
 // Parses all of `text` as a decimal number; false when it is not one or does not fit.
 bool ParseNumber(const std::string& text, int64_t* number);

@@ -74,7 +74,7 @@ Setup::~Setup() { Close(); }
 
 Status Setup::Establish(const Options& options, const GiveUp& give_up, std::unique_ptr<Setup>* setup) {
   SetLogLevel(ParseLogLevel(options.log_level));
-  WarnOfUnknownVariables(static_cast<int>(options.rank));
+  WarnOfUnknownVariables(static_cast<int>(options.rank), static_cast<int>(options.local_rank));
   const std::string source = options.launcher.empty() ? "the configuration" : options.launcher;
   Log(LogLevel::kInfo, static_cast<int>(options.rank), "rank %lld of %lld, from %s",
       static_cast<long long>(options.rank), static_cast<long long>(options.size), source.c_str());

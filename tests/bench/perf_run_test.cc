@@ -259,6 +259,15 @@ TEST(Perf, AFileThatCannotBeWrittenIsToldOnceAndAtOnce) {
   }
 }
 
+TEST(Perf, AMisspeltVariableIsToldOnceOnAHost) {
+  LauncherRun run(Perf(3, "-b 8 -e 8 --limit 0 -n 1", {"ANNULUS_CHANELS=2"}));
+  EXPECT_EQ(run.Finish(), 0) << run.out() << run.err();
+  const std::string told = "unknown environment variables are ignored: ANNULUS_CHANELS";
+  const size_t first = run.err().find(told);
+  ASSERT_NE(first, std::string::npos) << run.err();
+  EXPECT_EQ(run.err().find(told, first + 1), std::string::npos) << run.err();
+}
+
 TEST(Perf, ARootThatIsNoRankIsRefused) {
   LauncherRun run(Perf(2, "--collective broadcast -r 2"));
   EXPECT_EQ(run.Finish(), 2) << run.out() << run.err();
