@@ -233,7 +233,8 @@ ANNULUS_API annulus_status_t annulus_comm_split(annulus_comm_t* comm, int colour
 /* annulus_comm_split into one communicator with the same ranks: another queue of work, independent of `comm`'s. */
 ANNULUS_API annulus_status_t annulus_comm_dup(annulus_comm_t* comm, annulus_comm_t** newcomm);
 
-/* Leaves the job and frees the communicator, its requests included. Pending work is aborted. Bounded in time. */
+/* Leaves the job and frees the communicator, its requests included. Pending work is aborted. Bounded in time. `comm` is
+ * no handle any more, whatever is returned: a later call with it is undefined. */
 ANNULUS_API annulus_status_t annulus_comm_destroy(annulus_comm_t* comm);
 
 /* Fails all pending and later work on every rank with ANNULUS_ABORTED. Returns within 50 ms. */
