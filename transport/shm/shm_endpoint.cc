@@ -13,6 +13,9 @@ constexpr Nanoseconds kLookInterval = 200 * kMicrosecond;
 // ...and at the clock once in so many idle rounds, of some nanoseconds each.
 constexpr uint32_t kIdleRoundsPerClock = 64;
 
+// Told at most once in this time for each link: threads that wander may be near and far in turn.
+constexpr Nanoseconds kMoveNoteInterval = 10 * kSecond;
+
 int SideOf(int rank, int peer) { return rank < peer ? 0 : 1; }
 
 }  // namespace
@@ -26,6 +29,7 @@ ShmEndpoint::ShmEndpoint(std::shared_ptr<ShmSegment> segment, int rank, int peer
       own_regions_([this](const ShmNotice& notice, int fd) { return bell_.Send(notice, fd); }),
       sender_(segment_->direction(SideOf(rank, peer)), &own_regions_),
       distance_(stores),
+      move_notes_(kMoveNoteInterval),
       receiver_(segment_->direction(SideOf(peer, rank)), &peer_regions_, [this] { return ReadSocket(); }),
       peer_end_(segment_->end(SideOf(peer, rank))),
       own_end_(segment_->end(SideOf(rank, peer))) {
@@ -60,10 +64,14 @@ LinkMemory ShmEndpoint::Memory() const {
 }
 
 void ShmEndpoint::NoteMove() {
-  // Rare enough, though this is the data path: once in a change of place.
-  Log(LogLevel::kInfo, rank_, "rank %d is %s now, %lld ns for a cache line: slots for it are written by %s stores",
+  // Rare enough, though this is the data path.
+  uint64_t missed = 0;
+  if (!move_notes_.Pass(Now(), &missed)) return;
+  Log(LogLevel::kInfo, rank_,
+      "rank %d is %s now, %lld ns for a cache line: slots for it are written by %s stores; changes that were not told: "
+      "%llu",
       peer_, distance_.streams() ? "far" : "near", static_cast<long long>(distance_.nanoseconds()),
-      distance_.streams() ? "streaming" : "plain");
+      distance_.streams() ? "streaming" : "plain", static_cast<unsigned long long>(missed));
 }
 
 std::byte* ShmEndpoint::AcquireProbing() {

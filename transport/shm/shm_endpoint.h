@@ -11,6 +11,7 @@
 #include <string>
 
 #include "base/clock.h"
+#include "base/rate_limit.h"
 #include "transport/address.h"
 #include "transport/shm/shm_bell.h"
 #include "transport/shm/shm_distance.h"
@@ -81,6 +82,7 @@ class ShmEndpoint final : public Endpoint {
   ShmPeerRegions peer_regions_;
   ShmSender sender_;
   ShmDistance distance_;
+  RateLimit move_notes_;
   ShmReceiver receiver_;
   const ShmEnd* const peer_end_;
   ShmEnd* const own_end_;
