@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "tests/collectives/cluster.h"
 #include "tests/collectives/rank_threads.h"
 
@@ -250,6 +251,23 @@ TEST(BadInputTest, WhatDiffersBetweenRanksIsAMismatchForAll) {
     if ((subject.has & kOp) != 0) ExpectMismatch(subject, "op", [](Operands* o) { o->op_number = ANNULUS_MAX; });
     if ((subject.has & kRoot) != 0) ExpectMismatch(subject, "root", [](Operands* o) { o->root = 1; });
   }
+}
+
+TEST(BadInputTest, RanksThatAllTakeThemselvesForTheRootFindOutWhenSlotsAreFull) {
+  ClusterConfig config;
+  config.transport = "shm";
+  config.timeout_ms = 60'000;
+  const Nanoseconds begin = Now();
+  Cluster(config).Run([&](Comm comm, int rank) {
+    float data = 0;
+    annulus_status_t status = ANNULUS_OK;
+    for (int calls = 0; calls < 1'000'000 && status == ANNULUS_OK; ++calls) {
+      status = annulus_broadcast(comm, &data, &data, 1, ANNULUS_FLOAT32, rank);
+    }
+    EXPECT_EQ(status, ANNULUS_MISMATCH) << LastError(comm).message;
+    EXPECT_NE(LastError(comm).message.find("root"), std::string::npos) << LastError(comm).message;
+  });
+  EXPECT_LT(Now() - begin, 30 * kSecond);
 }
 
 TEST(BadInputTest, AfterAnAbortEverythingIsRefusedWithIt) {
