@@ -23,7 +23,7 @@ void Exchange::Start(const Work* work) {
   slot_ = nullptr;
   sends_posted_ = 0;
   awaited_ = unsent_ = -1;
-  submitted_ = recv_posted_ = verified_ = false;
+  submitted_ = swap_posted_ = recv_posted_ = verified_ = false;
   Begin();
   FindEndpoints();
 }

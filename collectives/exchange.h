@@ -66,8 +66,10 @@ class Exchange {
   // under way.
   template <class Pack>
   Status Post(int to, int message, Pack pack, bool* moved, bool* posted);
-  // Whom nothing is sent to yet, though it is to: -1 when there is none.
-  void set_unsent(int rank) { unsent_ = rank; }
+  // Both at once: Post to `to` and Receive from `from`, as message number `message`. *complete once the one is under
+  // way and the other there.
+  template <class Pack>
+  Status Swap(int to, int from, int message, size_t bytes, Pack pack, bool* moved, bool* complete);
   // Whether all sends are complete; accounts for them then.
   bool SendsComplete();
 
@@ -88,8 +90,9 @@ class Exchange {
   bool submitted_ = false;     // The operation of `ticket_`, until it is seen complete.
   std::byte* slot_ = nullptr;  // Packed, not posted yet.
   size_t slot_filled_ = 0;
-  int awaited_ = -1;  // Whose message is received.
-  int unsent_ = -1;
+  int awaited_ = -1;          // Whose message is received.
+  int unsent_ = -1;           // Whom nothing is sent to yet, though it is to: -1 when there is none.
+  bool swap_posted_ = false;  // The send of a Swap whose receive goes on.
   bool recv_posted_ = false;
   bool verified_ = false;
   Recv recv_;
@@ -101,6 +104,7 @@ class Exchange {
 template <class Pack>
 Status Exchange::Post(int to, int message, Pack pack, bool* moved, bool* posted) {
   Endpoint* const target = links_->At(to, 0);
+  unsent_ = to;
   if (slot_ == nullptr) {
     Status acquired = target->AcquireSlot(&slot_);
     if (acquired.would_block()) return Status();
@@ -117,8 +121,20 @@ Status Exchange::Post(int to, int message, Pack pack, bool* moved, bool* posted)
   if (accepted.would_block()) return Status();
   ANNULUS_RETURN_IF_ERROR(std::move(accepted));
   slot_ = nullptr;
+  unsent_ = -1;
   ++sends_posted_;
   *posted = *moved = true;
+  return Status();
+}
+
+template <class Pack>
+Status Exchange::Swap(int to, int from, int message, size_t bytes, Pack pack, bool* moved, bool* complete) {
+  if (!swap_posted_) ANNULUS_RETURN_IF_ERROR(Post(to, message, pack, moved, &swap_posted_));
+  bool arrived = false;
+  ANNULUS_RETURN_IF_ERROR(Receive(from, message, bytes, moved, &arrived));
+  if (!swap_posted_ || !arrived) return Status();
+  swap_posted_ = false;
+  *complete = true;
   return Status();
 }
 

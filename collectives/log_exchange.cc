@@ -52,7 +52,6 @@ void LogExchange::Begin() {
   ANNULUS_CHECK(static_cast<size_t>(nranks_) * block_bytes_ <= static_cast<size_t>(results_ - blocks_));
   stage_ = has_data() ? Stage::kLoad : Stage::kScatter;
   step_ = chunk_ = 0;
-  send_posted_ = false;
 }
 
 Status LogExchange::Step(bool* moved) {
@@ -148,18 +147,12 @@ size_t LogExchange::SentBytes() const {
 
 Status LogExchange::SwapBlocks(bool* moved) {
   const int message = step_ + (Scatters() ? 0 : steps_);
+  const auto pack = [this](std::byte* to) { return PackBlocks(to); };
   bool complete = false;
-  ANNULUS_RETURN_IF_ERROR(Receive(PeerOf(-1), message, SentBytes(), moved, &complete));
-  if (!send_posted_) {
-    set_unsent(PeerOf(1));
-    const auto pack = [this](std::byte* to) { return PackBlocks(to); };
-    ANNULUS_RETURN_IF_ERROR(Post(PeerOf(1), message, pack, moved, &send_posted_));
-    if (send_posted_) set_unsent(-1);
-  }
-  if (!send_posted_ || !complete) return Status();
+  ANNULUS_RETURN_IF_ERROR(Swap(PeerOf(1), PeerOf(-1), message, SentBytes(), pack, moved, &complete));
+  if (!complete) return Status();
   UnpackBlocks(received().data);
   FinishReceive();
-  send_posted_ = false;
   *moved = true;
   if (++step_ == steps_) EnterNextStage();
   return Status();

@@ -64,7 +64,6 @@ class LogExchange final : public Exchange {
   Stage stage_ = Stage::kDone;
   int step_ = 0;   // Of the half.
   int chunk_ = 0;  // Next one to load or to store.
-  bool send_posted_ = false;
 };
 
 // Steps of a half: ceil(log2 n).

@@ -32,7 +32,6 @@ void LogGather::Begin() {
   ANNULUS_CHECK(bytes_ <= capacity_);
   stage_ = has_data() ? Stage::kLoad : Stage::kSwap;
   step_ = chunk_ = 0;
-  send_posted_ = false;
 }
 
 Status LogGather::Step(bool* moved) {
@@ -40,7 +39,7 @@ Status LogGather::Step(bool* moved) {
     case Stage::kLoad:
       return Load(moved);
     case Stage::kSwap:
-      return Swap(moved);
+      return SwapBlocks(moved);
     case Stage::kFold:
       return Fold(moved);
     case Stage::kFinish:
@@ -72,25 +71,19 @@ size_t LogGather::SentBytes() const {
   return static_cast<size_t>(std::min(distance, nranks_ - distance)) * bytes_;
 }
 
-Status LogGather::Swap(bool* moved) {
+Status LogGather::SwapBlocks(bool* moved) {
   const int distance = 1 << step_;
   const int to = (rank_ + distance) % nranks_;
   const int from = (rank_ + nranks_ - distance) % nranks_;
-  if (!send_posted_) {
-    set_unsent(to);
-    const auto pack = [this](std::byte* slot) {
-      if (bytes_ > 0) std::memcpy(slot, blocks_, SentBytes());
-      return SentBytes();
-    };
-    ANNULUS_RETURN_IF_ERROR(Post(to, step_, pack, moved, &send_posted_));
-    if (send_posted_) set_unsent(-1);
-  }
+  const auto pack = [this](std::byte* slot) {
+    if (bytes_ > 0) std::memcpy(slot, blocks_, SentBytes());
+    return SentBytes();
+  };
   bool complete = false;
-  ANNULUS_RETURN_IF_ERROR(Receive(from, step_, SentBytes(), moved, &complete));
-  if (!send_posted_ || !complete) return Status();
+  ANNULUS_RETURN_IF_ERROR(Swap(to, from, step_, SentBytes(), pack, moved, &complete));
+  if (!complete) return Status();
   if (bytes_ > 0) std::memcpy(blocks_ + static_cast<size_t>(distance) * bytes_, received().data, SentBytes());
   FinishReceive();
-  send_posted_ = false;
   *moved = true;
   if (1 << ++step_ >= nranks_) stage_ = has_data() ? Stage::kFold : Stage::kFinish;
   return Status();

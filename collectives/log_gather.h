@@ -34,7 +34,7 @@ class LogGather final : public Exchange {
   void Begin() override;
   Status Step(bool* moved) override;
   Status Load(bool* moved);
-  Status Swap(bool* moved);
+  Status SwapBlocks(bool* moved);
   Status Fold(bool* moved);
   size_t SentBytes() const;
   std::byte* BlockOf(int rank) { return blocks_ + static_cast<size_t>((rank_ - rank + nranks_) % nranks_) * bytes_; }
@@ -48,7 +48,6 @@ class LogGather final : public Exchange {
   Stage stage_ = Stage::kDone;
   int step_ = 0;
   int chunk_ = 0;  // Next one to fold.
-  bool send_posted_ = false;
 };
 
 }  // namespace annulus

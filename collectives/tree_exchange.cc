@@ -125,10 +125,8 @@ Status TreeExchange::SendUp(bool* moved) {
     return bytes_;
   };
   bool posted = false;
-  set_unsent(parent_);
   ANNULUS_RETURN_IF_ERROR(Post(parent_, kUp, pack, moved, &posted));
   if (!posted) return Status();
-  set_unsent(-1);
   Enter(Stage::kReceiveDown);
   return Status();
 }
@@ -157,10 +155,8 @@ Status TreeExchange::SendDown(bool* moved) {
     return bytes_;
   };
   bool posted = false;
-  set_unsent(child);
   ANNULUS_RETURN_IF_ERROR(Post(child, kDown, pack, moved, &posted));
   if (!posted) return Status();
-  set_unsent(-1);
   ++child_;
   return Status();
 }
