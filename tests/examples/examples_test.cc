@@ -124,6 +124,8 @@ TEST(Training, DamagedImagesAreRefused) {
 TEST(Training, SettingsThatDoNotFitEndAllRanksWithOneReason) {
   EXPECT_NE(Train(3, "--train-images 640 --global-batch 64").err.find("cannot be shared by 3 ranks evenly"),
             std::string::npos);
+  EXPECT_NE(Train(1, "--stop-after all").err.find("--stop-after: Value all not in range 0 to 10000"),
+            std::string::npos);
   EXPECT_NE(Train(2, "--train-images 10").err.find("is more than the 10 images"), std::string::npos);
   EXPECT_NE(Train(2, "--train-images 640 --resume").err.find("--resume needs --checkpoint"), std::string::npos);
 }

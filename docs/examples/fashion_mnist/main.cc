@@ -17,7 +17,7 @@ void Declare(CLI::App& app, Settings& settings) {
   app.add_option("--data", settings.data_folder, "folder of the four .gz files");
   app.add_option("--epochs", settings.epochs, "times through the training images")->check(CLI::Range(1, 10000));
   app.add_option("--stop-after", settings.stop_after, "end after so many epochs, to resume later; 0 = do not")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(0, 10000));
   app.add_option("--batch", settings.rank_batch, "images per rank and step; the learning rate grows with the ranks")
       ->check(CLI::Range(1, 100000));
   app.add_option("--global-batch", settings.global_batch, "images per step of all ranks together, instead of --batch")
