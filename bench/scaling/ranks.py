@@ -1,5 +1,6 @@
 """The ranks of one library, as many processes on each host, which take commands together (rank.cc says which)."""
 
+import contextlib
 import os
 import secrets
 import selectors
@@ -76,7 +77,8 @@ class Ranks:
             process.kill()
         for process in self._processes:
             process.wait()
-            process.stdin.close()
+            with contextlib.suppress(BrokenPipeError):  # A command that it did not read any more.
+                process.stdin.close()
             process.stdout.close()
         self._selector.close()
 
