@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cctype>
 #include <fstream>
-#include <iterator>
 #include <sstream>
 #include <utility>
 
@@ -209,7 +208,8 @@ Status Reader::ReadSlurmRendezvous() {
 // The command name, parent and start time of a process. False when it is gone.
 bool ReadProcess(pid_t pid, std::string* name, pid_t* parent, std::string* start_time) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  const std::string line{std::istreambuf_iterator<char>(file), {}};
+  std::string line;
+  std::getline(file, line, '\0');  // All of it. It may end meanwhile: this then gives less, where an iterator throws.
   // "pid (name) state parent ...": the name may hold anything, so the last parenthesis counts.
   const size_t open = line.find('(');
   const size_t close = line.rfind(')');

@@ -115,7 +115,8 @@ typedef struct annulus_config {
   int32_t channels;           /* ANNULUS_CHANNELS: parallel rings */
   int32_t tcp_sockets;        /* ANNULUS_TCP_SOCKETS: sockets per TCP link; 0 = chosen */
   int32_t checksum;           /* ANNULUS_CHECKSUM: 1 = CRC32C on every TCP frame */
-  int64_t small_bytes;   /* ANNULUS_SMALL_BYTES: up to here the one-hop exchange is used; must agree on all ranks */
+  int64_t small_bytes;   /* ANNULUS_SMALL_BYTES: up to here a call is small, and takes one hop or few; must agree on
+                            all ranks */
   int64_t spin_us;       /* ANNULUS_SPIN_US: busy polling before a waiting rank sleeps; -1 = chosen */
   const char* log_level; /* ANNULUS_LOG: "error", "warn", "info" or "debug" */
   int32_t mesh_ranks;    /* ANNULUS_MESH_RANKS: up to so many ranks, each has a link to every other; gather, scatter,

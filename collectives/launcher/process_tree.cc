@@ -11,7 +11,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
-#include <iterator>
 #include <map>
 #include <memory>
 #include <string>
@@ -28,7 +27,8 @@ struct Process {
 
 bool ReadProcess(const char* pid, Process* process) {
   std::ifstream file(std::string("/proc/") + pid + "/stat");
-  const std::string line{std::istreambuf_iterator<char>(file), {}};
+  std::string line;
+  std::getline(file, line, '\0');  // All of it. It may end meanwhile: this then gives less, where an iterator throws.
   // "pid (name) state parent ...": the name may hold anything, so the last parenthesis counts.
   const size_t close = line.rfind(')');
   if (close == std::string::npos) return false;
