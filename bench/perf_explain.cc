@@ -9,12 +9,19 @@
 namespace annulus::perf {
 namespace {
 
-// As many slices as a link of shared memory looks at to judge its peer's distance, and more.
+// More slices to every peer than a link of shared memory needs to judge the peer's distance. Too many ranks for an
+// all-to-all have links to their neighbours only.
 Status UseLinks(Group& group) {
-  constexpr size_t kDoubles = 128 * 1024;
-  constexpr int kCalls = 8;
-  std::vector<double> values(kDoubles);
-  for (int call = 0; call < kCalls; ++call) ANNULUS_RETURN_IF_ERROR(group.Max(values));
+  constexpr size_t kFloats = 16 * 1024;
+  constexpr int kCalls = 64;
+  std::vector<float> values(kFloats * static_cast<size_t>(group.size()));
+  std::vector<float> others(values.size());
+  for (int call = 0; call < kCalls; ++call) {
+    const annulus_status_t done =
+        annulus_alltoall(group.comm(), values.data(), others.data(), kFloats, ANNULUS_FLOAT32);
+    if (done == ANNULUS_UNSUPPORTED) return Status();
+    ANNULUS_RETURN_IF_ERROR(group.Check(done));
+  }
   return Status();
 }
 

@@ -32,8 +32,8 @@ class Driver {
   bool Run(const Call& call, const Buffers& buffers, Device* device, Nanoseconds timeout, const WaitPolicy& policy,
            Verdict* verdict);
 
-  // Runs a call that the engine repeats (Engine::Repeats) as far as it goes at once, in less than a microsecond or
-  // two, and returns whether it is done; if not, Resume does the rest as Run does. MayRepeat says whether nothing else
+  // Runs a call that the engine repeats (Engine::Repeats) as far as it goes at once, in a microsecond or two, or
+  // some more for tens of kilobytes, and returns whether it is done; if not, Resume does the rest as Run does. MayRepeat says whether nothing else
   // wants the driver's attention. Without a look at the clock, but for every so many calls, which stand for the others.
   bool MayRepeat() const { return !messages_->busy() && !Stopped() && monitor_->trace() == nullptr; }
   bool Repeat(const Call& call, const void* input, void* output);

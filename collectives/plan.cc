@@ -27,19 +27,21 @@ bool TakesTwoLevels(const AlgorithmChoice& choice, ReduceOp op, size_t bytes) {
 
 const char* TypeWhyNot(const PlanInput& input, const PlanSettings& settings, Algorithm algorithm) {
   const bool is_long = algorithm == Algorithm::kOneHop && input.call.kind == CollectiveKind::kAllreduce &&
-                       input.element_bytes == 1 && SentAtOnce(input) > settings.small_bytes;
-  return is_long && settings.algorithm != Algorithm::kOneHop ? "elements of one byte, more than ANNULUS_SMALL_BYTES"
-                                                             : nullptr;
+                       SentAtOnce(input) > settings.small_bytes;
+  if (!is_long || settings.algorithm == Algorithm::kOneHop) return nullptr;
+  if (IsUserOp(input.call.op)) return "a function of the user's, more than ANNULUS_SMALL_BYTES";
+  return input.element_bytes == 1 ? "elements of one byte, more than ANNULUS_SMALL_BYTES" : nullptr;
 }
 
 static Algorithm AlgorithmOf(const PlanInput& input, const PlanSettings& settings, const AlgorithmChoice& choice) {
   const Call& call = input.call;
   // To what a function of the user's means, the order may matter, and not to the last bits only.
-  if (IsUserOp(call.op)) return choice.InRingOrderAt(call.kind, SentAtOnce(input));
+  const bool is_user_op = IsUserOp(call.op);
+  const size_t sent = SentAtOnce(input);
   const size_t tensor_bytes = input.tensor_count * input.element_bytes;
   const bool is_group = call.kind == CollectiveKind::kAllreduceGroup;
   if (is_group && TakesTwoLevels(choice, call.op, tensor_bytes)) return Algorithm::kTwoLevel;
-  const Algorithm algorithm = choice.At(call.kind, SentAtOnce(input));
+  const Algorithm algorithm = is_user_op ? choice.InRingOrderAt(call.kind, sent) : choice.At(call.kind, sent);
   return TypeWhyNot(input, settings, algorithm) == nullptr ? algorithm : Algorithm::kRing;
 }
 

@@ -33,7 +33,7 @@ ScheduleParams MakePlan(const PlanInput& input, const PlanSettings& settings);
 bool TakesTwoLevels(const AlgorithmChoice& choice, ReduceOp op, size_t bytes);
 
 // Why a call does not go in that way although calls of its size do; null when it does. In one hop both of two ranks add
-// all of a call, for which elements of one byte (float8) take too long beyond small calls.
+// all of a call, for which elements of one byte (float8) and functions of the user's take too long beyond small calls.
 const char* TypeWhyNot(const PlanInput& input, const PlanSettings& settings, Algorithm algorithm);
 
 // The size by which a call's algorithm is chosen.

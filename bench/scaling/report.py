@@ -48,7 +48,8 @@ def cell_text(cell):
     if "seconds" not in cell:
         return cell["skipped"]
     efficiency = f" ({100 * cell['efficiency']:.1f} %)" if cell.get("efficiency") is not None else ""
-    return time_text(cell["seconds"]) + efficiency
+    once = "" if cell.get("batches", 1) else ", first call only"
+    return time_text(cell["seconds"]) + efficiency + once
 
 
 def part_text(part, settings):

@@ -210,8 +210,10 @@ TEST(DefaultChoiceTest, DependsOnRanksBytesAndLayoutAlone) {
   EXPECT_EQ(Chosen(AlgorithmChoice(64, OnHosts(64, 64)), CollectiveKind::kBroadcast), "rrrrrrrrrrrrrrrrr");
 }
 
-Algorithm PlannedForTwo(const PlanSettings& settings, size_t count, size_t element_bytes) {
+Algorithm PlannedForTwo(const PlanSettings& settings, size_t count, size_t element_bytes,
+                        ReduceOp op = ReduceOp::kSum) {
   PlanInput input;
+  input.call.op = op;
   input.call.kind = CollectiveKind::kAllreduce;
   input.call.count = count;
   input.element_bytes = element_bytes;
@@ -247,6 +249,13 @@ TEST(DefaultChoiceTest, ElementsOfOneByteGoInOneHopWhileSmall) {
   EXPECT_EQ(PlannedForTwo(settings, (16 << 10) + 1, 1), Algorithm::kRing);
   settings.algorithm = Algorithm::kOneHop;
   EXPECT_EQ(PlannedForTwo(settings, 64 << 10, 1), Algorithm::kOneHop);
+}
+
+TEST(DefaultChoiceTest, FunctionsOfTheUsersGoInOneHopWhileSmall) {
+  const auto user_op = static_cast<ReduceOp>(kFirstUserOp);
+  ASSERT_TRUE(IsUserOp(user_op));
+  EXPECT_EQ(PlannedForTwo(PlanSettings(), 4 << 10, 4, user_op), Algorithm::kOneHop);
+  EXPECT_EQ(PlannedForTwo(PlanSettings(), 16 << 10, 4, user_op), Algorithm::kRing);
 }
 
 // By the row, for initials do not tell log steps from a gather.

@@ -79,6 +79,17 @@ TEST(ShmDistance, LinesFromFarThatComeManyAtOnceAreNear) {
   EXPECT_TRUE(JudgeRewrites(&distance, All(kSlowRewrite)));
 }
 
+TEST(ShmDistance, WhatWasWronglyFoundFarIsFoundOut) {
+  ShmDistance distance(SlotStores::kAuto);
+  Judge(&distance, All(kFar));
+  JudgeRewrites(&distance, All(kSlowRewrite));  // While something else took the processors.
+  for (int i = 0; i < ShmDistance::kPatience; ++i) EXPECT_FALSE(Judge(&distance, All(kFar)));
+  EXPECT_TRUE(distance.streams());
+  Judge(&distance, All(kFar));
+  EXPECT_TRUE(JudgeRewrites(&distance, All(kFastRewrite)));
+  EXPECT_FALSE(distance.streams());
+}
+
 TEST(ShmDistance, BetweenNearAndFarNothingChanges) {
   ShmDistance distance(SlotStores::kAuto);
   EXPECT_FALSE(Judge(&distance, All(kBetween)));

@@ -53,6 +53,25 @@ class ShmShortTest : public ::testing::Test {
   ShmPair pair_;
 };
 
+// Tens of kilobytes, in every way in which slots are written, and of every length to a vector's end.
+TEST_F(ShmShortTest, LongOnesArriveHoweverSlotsAreWritten) {
+  constexpr uint32_t kLong = 40000;
+  for (const SlotStores stores : {SlotStores::kAuto, SlotStores::kPlain, SlotStores::kStreaming}) {
+    ASSERT_TRUE(pair_.Make({.slot_bytes = 65536, .slots = kSlots}, stores));
+    for (uint64_t number = 0; number < 64; ++number) {
+      const uint32_t bytes = kLong + static_cast<uint32_t>(number);
+      ASSERT_TRUE(SendShort(number, bytes).ok()) << number;
+      ExpectShort(number, bytes);
+    }
+    // Four are on their way, and a fifth has to wait.
+    for (uint64_t number = 0; number < kSlots; ++number) ASSERT_TRUE(SendShort(number, kLong).ok());
+    EXPECT_TRUE(SendShort(kSlots, kLong).would_block());
+    ExpectShort(0, kLong);
+    EXPECT_TRUE(SendShort(kSlots, kLong).ok());
+    for (uint64_t number = 1; number <= kSlots; ++number) ExpectShort(number, kLong);
+  }
+}
+
 TEST_F(ShmShortTest, EverySizeArrivesAndSlotsComeBack) {
   ASSERT_EQ(end(0).limits().short_bytes, kSlotBytes);
   uint64_t number = 0;

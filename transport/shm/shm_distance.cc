@@ -18,13 +18,11 @@ bool ShmDistance::AddReturn(Nanoseconds took) {
   const Nanoseconds judged = Judge(took, kIgnored);
   if (judged == 0) return false;
   nanoseconds_.store(judged, std::memory_order_relaxed);
-  if (far_.load(std::memory_order_relaxed)) {
-    if (judged >= kNearBelow) return false;
-    far_.store(false, std::memory_order_relaxed);
-    return true;
-  }
-  if (judged > kFarAbove && patience_-- == 0) {
-    patience_ = 0;
+  if (judged < kNearBelow) return MoveTo(false);
+  if (judged <= kFarAbove) return false;
+  if (patience_ > 0) {
+    --patience_;
+  } else {
     asks_for_rewrite_ = true;
   }
   return false;
@@ -34,12 +32,10 @@ bool ShmDistance::AddRewrite(Nanoseconds took) {
   const Nanoseconds judged = Judge(took, kSamples / 2);
   if (judged == 0) return false;
   asks_for_rewrite_ = false;
-  if (judged <= kSlowRewrite) {
-    patience_ = kPatience;
-    return false;
-  }
-  far_.store(true, std::memory_order_relaxed);
-  return true;
+  patience_ = kPatience;
+  return MoveTo(judged > kSlowRewrite);
 }
+
+bool ShmDistance::MoveTo(bool far) { return far_.exchange(far, std::memory_order_relaxed) != far; }
 
 }  // namespace annulus

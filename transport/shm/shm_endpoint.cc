@@ -1,5 +1,10 @@
 #include "transport/shm/shm_endpoint.h"
 
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
+#include <cstring>
 #include <utility>
 
 #include "base/clock.h"
@@ -15,6 +20,23 @@ constexpr uint32_t kIdleRoundsPerClock = 64;
 
 // Told at most once in this time for each link: threads that wander may be near and far in turn.
 constexpr Nanoseconds kMoveNoteInterval = 10 * kSecond;
+
+// How a longer short slice is copied depends on the peer's distance.
+constexpr uint32_t kLongShort = 16 * 1024;
+
+// `to` is aligned to a cache line. A fence follows, so what is stored next tells that the data is there.
+void CopyPastCaches(std::byte* to, const std::byte* from, size_t bytes) {
+#if defined(__SSE2__)
+  const size_t whole = bytes / sizeof(__m128i) * sizeof(__m128i);
+  for (size_t i = 0; i < whole; i += sizeof(__m128i)) {
+    _mm_stream_si128(reinterpret_cast<__m128i*>(to + i), _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i)));
+  }
+  std::memcpy(to + whole, from + whole, bytes - whole);
+  _mm_sfence();
+#else
+  std::memcpy(to, from, bytes);
+#endif
+}
 
 int SideOf(int rank, int peer) { return rank < peer ? 0 : 1; }
 
@@ -103,9 +125,24 @@ Status ShmEndpoint::PostSend(Send* send) {
   return Status();
 }
 
+// As a slice of the pipeline: its slot tells of the peer's distance, and is written as that asks for.
+bool ShmEndpoint::SendLongShort(const Tag& tag, const std::byte* data, uint32_t bytes) {
+  if (!sender_.MayPublish(&fault_)) return false;
+  std::byte* const slot = distance_.probes() ? AcquireProbing() : sender_.Acquire(&fault_);
+  if (slot == nullptr) return false;
+  if (distance_.streams()) {
+    CopyPastCaches(slot, data, bytes);
+  } else {
+    std::memcpy(slot, data, bytes);
+  }
+  sender_.PublishLent(tag, slot, bytes);
+  return true;
+}
+
 Status ShmEndpoint::SendShort(const Tag& tag, const std::byte* data, uint32_t bytes) {
   if (ended_) return status_;
-  short_blocked_ = !sender_.PublishShort(tag, data, bytes, &fault_);
+  short_blocked_ =
+      bytes > kLongShort ? !SendLongShort(tag, data, bytes) : !sender_.PublishShort(tag, data, bytes, &fault_);
   if (short_blocked_) return Status::WouldBlock();
   bell_due_ = true;
   return Status();

@@ -60,6 +60,7 @@ class ShmEndpoint final : public Endpoint {
   // As the sender's Acquire; learns the peer's distance on the way.
   std::byte* AcquireProbing();
   void NoteMove();
+  bool SendLongShort(const Tag& tag, const std::byte* data, uint32_t bytes);
   bool HasWork();
   void RingIfDue();
   // Returns whether there may be more to read.

@@ -131,7 +131,7 @@ Status ShmSender::Post(Send* send, ShmFault* fault) {
 }
 
 bool ShmSender::PublishShort(const Tag& tag, const std::byte* data, uint32_t bytes, ShmFault* fault) {
-  if (first_ != nullptr || !HasRoom(fault)) return false;
+  if (!MayPublish(fault)) return false;
   if (bytes <= ShmDescriptor::kPayloadBytes) {
     if (bytes > 0) std::memcpy(NextDescriptor().payload, data, bytes);
     Announce(tag, kShmInline, bytes);
@@ -142,11 +142,15 @@ bool ShmSender::PublishShort(const Tag& tag, const std::byte* data, uint32_t byt
   std::byte* const slot = LendFree(fault);
   if (slot == nullptr) return false;
   std::memcpy(slot, data, bytes);
+  PublishLent(tag, slot, bytes);
+  return true;
+}
+
+void ShmSender::PublishLent(const Tag& tag, const std::byte* slot, uint32_t bytes) {
   const uint32_t index = static_cast<uint32_t>(IndexOf(slot));
   slots_[index].state = State::kAtPeer;
   slots_[index].read_bytes = bytes;
   Announce(tag, index, bytes);
-  return true;
 }
 
 bool ShmSender::Publish(ShmFault* fault) {

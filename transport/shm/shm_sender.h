@@ -55,7 +55,10 @@ class ShmSender {
   // Publishes a slice at once, from a copy: inside its descriptor or in a slot. False while others wait or there is no
   // room.
   bool PublishShort(const Tag& tag, const std::byte* data, uint32_t bytes, ShmFault* fault);
-  bool HasRoomForShort(ShmFault* fault) { return first_ == nullptr && HasRoom(fault) && num_free_ > 0; }
+  bool HasRoomForShort(ShmFault* fault) { return MayPublish(fault) && num_free_ > 0; }
+  // The same for a slot from Acquire, filled, which is the peer's then. Only while MayPublish().
+  void PublishLent(const Tag& tag, const std::byte* slot, uint32_t bytes);
+  bool MayPublish(ShmFault* fault) { return first_ == nullptr && HasRoom(fault); }
 
   // Fetches the descriptor that comes next for writing, ahead of time: the peer has read it long ago.
   void PrepareNext() const {
