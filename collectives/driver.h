@@ -33,8 +33,9 @@ class Driver {
            Verdict* verdict);
 
   // Runs a call that the engine repeats (Engine::Repeats) as far as it goes at once, in a microsecond or two, or
-  // some more for tens of kilobytes, and returns whether it is done; if not, Resume does the rest as Run does. MayRepeat says whether nothing else
-  // wants the driver's attention. Without a look at the clock, but for every so many calls, which stand for the others.
+  // some more for tens of kilobytes, and returns whether it is done; if not, Resume does the rest as Run does.
+  // MayRepeat says whether nothing else wants the driver's attention. Without a look at the clock, but for every so
+  // many calls, which stand for the others.
   bool MayRepeat() const { return !messages_->busy() && !Stopped() && monitor_->trace() == nullptr; }
   bool Repeat(const Call& call, const void* input, void* output);
   bool Resume(const Call& call, Nanoseconds timeout, const WaitPolicy& policy, Verdict* verdict);
