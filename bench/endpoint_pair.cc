@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "transport/select.h"
+#include "transport/select/select.h"
 
 namespace annulus::perf {
 namespace {

@@ -20,8 +20,8 @@
 #include <vector>
 
 #include "bench/endpoint_pair.h"
-#include "transport/crc32c.h"
-#include "transport/frame.h"
+#include "transport/wire/crc32c.h"
+#include "transport/wire/frame.h"
 
 namespace annulus::perf {
 namespace {

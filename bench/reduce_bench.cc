@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "bench/peers/exchange_kernels.h"
-#include "collectives/reducer.h"
+#include "collectives/reduce/reducer.h"
 
 namespace annulus {
 namespace {

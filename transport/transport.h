@@ -106,7 +106,7 @@ class Endpoint {
   virtual std::string Describe() const = 0;
 
   // Whether PostSend takes [data, data + bytes), which is no slot of this endpoint: any readable host memory where
-  // Limits say so, else what the peer can read in place (registered memory, transport/memory.h). A send in place
+  // Limits say so, else what the peer can read in place (registered memory, transport/memory/memory.h). A send in place
   // completes only when the peer has released it.
   virtual bool SendsFrom(const std::byte* data, size_t bytes) {
     (void)data;

@@ -16,8 +16,8 @@
 #include "base/clock.h"
 #include "bench/fusion/gradients.h"
 #include "bench/fusion/model.h"
-#include "bench/perf_group.h"
-#include "bench/perf_measure.h"
+#include "bench/perf/perf_group.h"
+#include "bench/perf/perf_measure.h"
 
 namespace annulus::fusion {
 namespace {

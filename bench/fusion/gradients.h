@@ -13,8 +13,8 @@
 
 #include "base/status.h"
 #include "bench/fusion/model.h"
-#include "bench/perf_group.h"
-#include "bench/perf_inputs.h"
+#include "bench/perf/perf_group.h"
+#include "bench/perf/perf_inputs.h"
 
 namespace annulus::fusion {
 

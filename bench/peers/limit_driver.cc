@@ -2,9 +2,9 @@
 //
 // usage: DRIVER SOCKET exchange FILE   allreduce over shared memory through slots (exchange.h); FILE is shared by the
 // ranks
-//        DRIVER SOCKET copy            every rank copies its input to its output (bench/perf_limit_copy.h)
+//        DRIVER SOCKET copy            every rank copies its input to its output (bench/perf/perf_limit_copy.h)
 //        DRIVER SOCKET sockets         the bytes of a ring over plain sockets, both ways at once
-//        (bench/perf_limit_socket.h)
+//        (bench/perf/perf_limit_socket.h)
 // Only exchange has results. The ranks find each other as a job of Annulus's.
 //
 // Threads: one, besides Annulus's own, which have nothing to do.
@@ -18,8 +18,8 @@
 
 #include "bench/peers/exchange.h"
 #include "bench/peers/peer_calls.h"
-#include "bench/perf_limit_copy.h"
-#include "bench/perf_limit_socket.h"
+#include "bench/perf/perf_limit_copy.h"
+#include "bench/perf/perf_limit_socket.h"
 
 const int kPeerResultAtStart = 0;
 

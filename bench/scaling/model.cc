@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "collectives/cost_model.h"
-#include "collectives/plan.h"
+#include "collectives/choice/plan.h"
+#include "collectives/cost/cost_model.h"
 
 namespace annulus {
 namespace {

@@ -1,5 +1,5 @@
 // The crafted inputs: exact in every order of folding, different where they must be, and wrong results are seen.
-#include "bench/perf_inputs.h"
+#include "bench/perf/perf_inputs.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include <random>
 #include <set>
 
-#include "bench/perf_collective.h"
+#include "bench/perf/perf_collective.h"
 
 namespace annulus::perf {
 namespace {

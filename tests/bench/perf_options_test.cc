@@ -1,5 +1,5 @@
 // annulus-perf's command line: what sizes mean, and what wrong words are answered with.
-#include "bench/perf_options.h"
+#include "bench/perf/perf_options.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Summaries and reports: what the numbers mean, and that files hold what their readers expect.
-#include "bench/perf_report.h"
+#include "bench/perf/perf_report.h"
 
 #include <gtest/gtest.h>
 

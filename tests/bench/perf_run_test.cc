@@ -11,7 +11,7 @@
 namespace annulus {
 namespace {
 
-constexpr char kPerf[] = "bench/annulus-perf";
+constexpr char kPerf[] = "bench/perf/annulus-perf";
 // What a short run needs: the results are checked before and after the timing, however short that is.
 constexpr char kQuick[] = "--seconds 0.001 -w 1";
 

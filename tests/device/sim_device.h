@@ -14,7 +14,7 @@
 #include <memory>
 
 #include "base/clock.h"
-#include "collectives/device.h"
+#include "collectives/reduce/device.h"
 #include "transport/sim/sim_clock.h"
 
 namespace annulus {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "tests/collectives/cluster.h"
+#include "tests/collectives/harness/cluster.h"
 #include "tests/faults/child.h"
 
 namespace annulus {

@@ -27,8 +27,8 @@
 
 #include "base/check.h"
 #include "tests/faults/listeners.h"
-#include "transport/auth.h"
-#include "transport/frame.h"
+#include "transport/security/auth.h"
+#include "transport/wire/frame.h"
 
 namespace annulus {
 namespace {

@@ -127,7 +127,8 @@ annulus_status_t Duplicate(annulus_comm_t* comm) {
   return status;
 }
 
-// Agrees to what Split (collectives/split.cc) exchanges, colours and addresses, and is gone when the ranks are to meet.
+// Agrees to what Split (collectives/comm/split.cc) exchanges, colours and addresses, and is gone when the ranks are to
+// meet.
 void VanishFromSplit(annulus_comm_t* comm) {
   std::vector<int32_t> own(16);
   std::vector<int32_t> all(16 * 64);

@@ -7,9 +7,9 @@
 #include <string>
 
 #include "base/check.h"
-#include "collectives/bootstrap_messages.h"
-#include "collectives/peer_info.h"
-#include "collectives/verdict.h"
+#include "collectives/control/verdict.h"
+#include "collectives/membership/bootstrap_messages.h"
+#include "collectives/membership/peer_info.h"
 
 namespace annulus {
 namespace {

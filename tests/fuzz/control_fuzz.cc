@@ -11,11 +11,11 @@
 #include <string>
 
 #include "base/check.h"
-#include "collectives/control_activity.h"
-#include "collectives/control_connections.h"
-#include "collectives/control_judge.h"
-#include "collectives/control_member.h"
-#include "collectives/verdict.h"
+#include "collectives/control/control_activity.h"
+#include "collectives/control/control_connections.h"
+#include "collectives/control/control_judge.h"
+#include "collectives/control/control_member.h"
+#include "collectives/control/verdict.h"
 
 namespace annulus {
 namespace {

@@ -4,9 +4,9 @@
 #include <cstring>
 
 #include "base/check.h"
-#include "transport/bytes.h"
-#include "transport/crc32c.h"
-#include "transport/frame.h"
+#include "transport/wire/bytes.h"
+#include "transport/wire/crc32c.h"
+#include "transport/wire/frame.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace annulus;

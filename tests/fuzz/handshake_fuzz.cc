@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "transport/auth.h"
+#include "transport/security/auth.h"
 
 namespace annulus {
 namespace {

@@ -8,8 +8,8 @@
 #include <string>
 
 #include "base/check.h"
-#include "collectives/launcher/channel.h"
-#include "collectives/launcher/start_order.h"
+#include "launcher/remote/channel.h"
+#include "launcher/remote/start_order.h"
 
 namespace annulus {
 namespace {

@@ -1,5 +1,5 @@
 // Shares of cores: the split alone, what the kernel tells of cores, and the masks that real ranks see.
-#include "collectives/launcher/binding.h"
+#include "launcher/local/binding.h"
 
 #include <gtest/gtest.h>
 

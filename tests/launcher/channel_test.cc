@@ -1,13 +1,13 @@
 // Frames between annulus-run and its agents, and what they carry.
-#include "collectives/launcher/channel.h"
+#include "launcher/remote/channel.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "collectives/launcher/agent_command.h"
-#include "collectives/launcher/framed_output.h"
-#include "collectives/launcher/start_order.h"
+#include "launcher/remote/agent_command.h"
+#include "launcher/remote/framed_output.h"
+#include "launcher/remote/start_order.h"
 
 namespace annulus {
 namespace {

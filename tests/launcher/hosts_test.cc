@@ -1,5 +1,5 @@
 // Lists of hosts, the places that ranks get on them, and the address at which they meet.
-#include "collectives/launcher/hosts.h"
+#include "launcher/job/hosts.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -7,7 +7,7 @@
 #include <array>
 #include <fstream>
 
-#include "collectives/launcher/rendezvous_host.h"
+#include "launcher/remote/rendezvous_host.h"
 
 namespace annulus {
 namespace {

@@ -1,5 +1,5 @@
 // The parts of annulus-run that need no processes: the command line, the reserved port, the ranks' environment.
-#include "collectives/launcher/job.h"
+#include "launcher/job/job.h"
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "collectives/launcher/arguments.h"
+#include "launcher/job/arguments.h"
 
 namespace annulus {
 namespace {

@@ -19,7 +19,7 @@
 namespace annulus {
 namespace {
 
-constexpr char kLauncher[] = "collectives/launcher/annulus-run";
+constexpr char kLauncher[] = "launcher/annulus-run";
 constexpr Nanoseconds kOrphanTime = 10 * kSecond;
 
 int MakeInput(const std::string& text) {

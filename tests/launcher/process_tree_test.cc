@@ -1,5 +1,5 @@
 // Who descends from this process, while processes come and go.
-#include "collectives/launcher/process_tree.h"
+#include "launcher/local/process_tree.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>

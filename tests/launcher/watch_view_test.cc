@@ -1,9 +1,9 @@
 // What --watch makes of the boards: culprits, laggards, and the texts.
-#include "collectives/launcher/watch_view.h"
+#include "launcher/watch/watch_view.h"
 
 #include <gtest/gtest.h>
 
-#include "collectives/collective.h"
+#include "collectives/core/collective.h"
 
 namespace annulus {
 namespace {

@@ -1,5 +1,5 @@
 // Registered memory on a link: which regions of this process the peer has been given, and which of the peer's are
-// mapped here. transport/memory.h makes regions; ShmBell carries the notices.
+// mapped here. transport/memory/memory.h makes regions; ShmBell carries the notices.
 //
 // Threads: as the endpoint, but for ShmPeerRegions::mapped_bytes().
 #pragma once
@@ -12,7 +12,7 @@
 #include <functional>
 #include <vector>
 
-#include "transport/memory.h"
+#include "transport/memory/memory.h"
 #include "transport/shm/shm_format.h"
 
 namespace annulus {

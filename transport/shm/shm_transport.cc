@@ -19,8 +19,8 @@
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "transport/connector.h"
 #include "transport/reactor.h"
+#include "transport/security/connector.h"
 #include "transport/shm/shm.h"
 #include "transport/shm/shm_endpoint.h"
 #include "transport/shm/shm_handover.h"

@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "base/check.h"
-#include "transport/crc32c.h"
 #include "transport/tcp/tcp_socket.h"
+#include "transport/wire/crc32c.h"
 
 namespace annulus {
 namespace {

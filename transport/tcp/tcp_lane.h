@@ -17,9 +17,9 @@
 
 #include "base/status.h"
 #include "transport/address.h"
-#include "transport/frame.h"
 #include "transport/tcp/tcp_queues.h"
 #include "transport/transport.h"
+#include "transport/wire/frame.h"
 
 namespace annulus {
 

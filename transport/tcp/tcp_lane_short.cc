@@ -4,8 +4,8 @@
 #include <cerrno>
 #include <cstring>
 
-#include "transport/crc32c.h"
 #include "transport/tcp/tcp_lane.h"
+#include "transport/wire/crc32c.h"
 
 namespace annulus {
 

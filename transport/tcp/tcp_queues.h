@@ -9,9 +9,9 @@
 #include <cstdint>
 
 #include "base/status.h"
-#include "transport/frame.h"
 #include "transport/tcp/slot_pool.h"
 #include "transport/transport.h"
+#include "transport/wire/frame.h"
 
 namespace annulus {
 

@@ -1,0 +1,165 @@
+// Memory of a measurement: page-aligned, with a guard behind each buffer.
+//
+// Threads: see perf_buffers.h.
+#include "bench/perf/perf_buffers.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "bench/perf/perf_inputs.h"
+
+namespace annulus::perf {
+namespace {
+
+constexpr size_t kPageBytes = 4096;
+// What a result that overruns its buffer would hit first.
+constexpr size_t kGuardBytes = 64;
+// No crafted small integer or half has these bytes.
+constexpr uint8_t kPoison = 0xa5;
+
+InputSpec SpecOf(const CallSpec& spec, int nranks, uint64_t seed) {
+  return {spec.type, spec.op, nranks, seed, std::max(SendCount(spec, nranks), RecvCount(spec, nranks))};
+}
+
+int64_t CountChangedPoison(const uint8_t* from, size_t bytes, size_t element_bytes) {
+  if (bytes == 0 || (from[0] == kPoison && std::memcmp(from, from + 1, bytes - 1) == 0)) return 0;
+  int64_t changed = 0;
+  for (size_t i = 0; i < bytes; i += element_bytes) {
+    bool same = true;
+    for (size_t j = i; j < std::min(bytes, i + element_bytes); ++j) same = same && from[j] == kPoison;
+    changed += same ? 0 : 1;
+  }
+  return changed;
+}
+
+// Counts the elements of `results` that are not part number `part` of what the rank behind it gave, rank after rank.
+int64_t CountWrongParts(const CallSpec& spec, const InputSpec& inputs, int part, const void* results) {
+  int64_t wrong = 0;
+  const size_t first = spec.count * static_cast<size_t>(part);
+  const auto* from = static_cast<const uint8_t*>(results);
+  for (int rank = 0; rank < inputs.nranks; ++rank, from += spec.count * annulus_type_bytes(spec.type)) {
+    wrong += MakeInput(inputs, rank).CountDifferent(first, spec.count, from);
+  }
+  return wrong;
+}
+
+// What a rank must hold afterwards, if it gets anything.
+int64_t CountWrongResults(const CallSpec& spec, const Group& group, uint64_t seed, const void* results) {
+  const InputSpec inputs = SpecOf(spec, group.size(), seed);
+  const size_t own = spec.count * static_cast<size_t>(group.rank());
+  switch (spec.kind) {
+    case Kind::kAllgather:
+    case Kind::kGather:
+      return CountWrongParts(spec, inputs, 0, results);
+    case Kind::kAlltoall:
+      return CountWrongParts(spec, inputs, group.rank(), results);
+    case Kind::kBroadcast:
+      return MakeInput(inputs, spec.root).CountDifferent(0, spec.count, results);
+    case Kind::kScatter:
+      return MakeInput(inputs, spec.root).CountDifferent(own, spec.count, results);
+    case Kind::kSendrecv: {
+      const int prev = (group.rank() + group.size() - 1) % group.size();
+      return MakeInput(inputs, prev).CountDifferent(0, spec.count, results);
+    }
+    case Kind::kReduceScatter:
+      return MakeReduced(inputs).CountDifferent(own, spec.count, results);
+    default:
+      return MakeReduced(inputs).CountDifferent(0, spec.count, results);
+  }
+}
+
+}  // namespace
+
+void FreeMemory::operator()(uint8_t* memory) const {
+  if (registered) {
+    (void)annulus_mem_free(memory);
+  } else {
+    std::free(memory);
+  }
+}
+
+Status Buffers::Create(size_t bytes, int copies, bool registered, Buffers* buffers) {
+  buffers->stride_ = (bytes + kGuardBytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+  const size_t total = buffers->stride_ * static_cast<size_t>(copies);
+  for (Memory* memory : {&buffers->input_, &buffers->output_}) {
+    void* made = nullptr;
+    if (!registered) {
+      made = std::aligned_alloc(kPageBytes, total);
+    } else if (annulus_mem_alloc(total, &made) != ANNULUS_OK) {
+      return {Code::kOutOfMemory, annulus_last_error_message()};
+    }
+    *memory = Memory(static_cast<uint8_t*>(made), FreeMemory{registered});
+    if (!*memory) return {Code::kOutOfMemory, "cannot allocate two buffers of " + std::to_string(total) + " bytes"};
+    std::memset(memory->get(), kPoison, total);  // Touches every page before anything is timed.
+  }
+  return Status();
+}
+
+void* Buffers::Send(const CallSpec& spec, Place place, int rank, int copy) const {
+  const size_t offset = stride_ * static_cast<size_t>(copy);
+  if (place == Place::kOut) return input_.get() + offset;
+  return output_.get() + offset + InPlaceSendOffset(spec, rank) * annulus_type_bytes(spec.type);
+}
+
+void* Buffers::Recv(const CallSpec& spec, Place place, int rank, int copy) const {
+  const size_t offset = stride_ * static_cast<size_t>(copy);
+  if (place == Place::kOut) return output_.get() + offset;
+  return output_.get() + offset + InPlaceRecvOffset(spec, rank) * annulus_type_bytes(spec.type);
+}
+
+void Buffers::Prepare(const CallSpec& spec, Place place, const Group& group, uint64_t seed) {
+  const size_t bytes = LargerBytes(spec, group.size());
+  std::memset(output_.get(), kPoison, bytes + kGuardBytes);
+  if (place == Place::kOut) std::memset(input_.get(), kPoison, bytes + kGuardBytes);
+  // A broadcast or scatter takes nothing from the other ranks: what they hold must not count, so poison stays there.
+  if (!HasInput(spec.kind, spec.root, group.rank())) return;
+  const Sequence input = MakeInput(SpecOf(spec, group.size(), seed), group.rank());
+  input.Fill(0, SendCount(spec, group.size()), Send(spec, place, group.rank(), 0));
+}
+
+int64_t Buffers::CountWrong(const CallSpec& spec, Place place, const Group& group, uint64_t seed) const {
+  const int rank = group.rank();
+  const size_t element_bytes = annulus_type_bytes(spec.type);
+  const bool has_result = HasResult(spec.kind, spec.root, rank);
+  const bool has_input = HasInput(spec.kind, spec.root, rank);
+  // Within `output_`: what the call may write or has read, and what lies before and behind it.
+  size_t begin = 0, end = 0;
+  const auto cover = [&](size_t first, size_t count) {
+    begin = begin == end ? first * element_bytes : std::min(begin, first * element_bytes);
+    end = std::max(end, (first + count) * element_bytes);
+  };
+  const bool in_place = place == Place::kIn;
+  if (has_result) cover(in_place ? InPlaceRecvOffset(spec, rank) : 0, RecvCount(spec, group.size()));
+  if (has_input && in_place) cover(InPlaceSendOffset(spec, rank), SendCount(spec, group.size()));
+  int64_t wrong = CountChangedPoison(output_.get(), begin, element_bytes);
+  const size_t guarded = LargerBytes(spec, group.size()) + kGuardBytes;
+  wrong += CountChangedPoison(output_.get() + end, guarded - end, element_bytes);
+
+  // In place, the root of a scatter has its part already: its result is a piece of the input that must not change.
+  const bool scatters_in_place = in_place && has_input && spec.kind == Kind::kScatter;
+  if (has_result && !scatters_in_place) wrong += CountWrongResults(spec, group, seed, Recv(spec, place, rank, 0));
+  // Other results in place overwrite the input.
+  if (has_input && (!in_place || !has_result || scatters_in_place)) {
+    const Sequence input = MakeInput(SpecOf(spec, group.size(), seed), rank);
+    wrong += input.CountDifferent(0, SendCount(spec, group.size()), Send(spec, place, rank, 0));
+  }
+  return wrong;
+}
+
+Status Buffers::Check(const CallSpec& spec, Place place, Group& group, uint64_t seed, int corrupt, int64_t* wrong) {
+  Prepare(spec, place, group, seed);
+  void* const recv = Recv(spec, place, group.rank(), 0);
+  ANNULUS_RETURN_IF_ERROR(group.Check(Call(group.comm(), spec, Send(spec, place, group.rank(), 0), recv)));
+  if (group.rank() == 0) {
+    const size_t element_bytes = annulus_type_bytes(spec.type);
+    const size_t elements = std::min(static_cast<size_t>(corrupt), RecvCount(spec, group.size()));
+    for (size_t i = 0; i < elements; ++i) static_cast<uint8_t*>(recv)[i * element_bytes] ^= 1;
+  }
+  int64_t sum = CountWrong(spec, place, group, seed);
+  ANNULUS_RETURN_IF_ERROR(group.Sum({&sum, 1}));
+  *wrong += sum;
+  return Status();
+}
+
+}  // namespace annulus::perf

@@ -1,0 +1,59 @@
+// Buffers: the send and receive memory of a measurement, filled, poisoned and checked.
+//
+// Threads: one thread at a time. Check is collective: all ranks call it in the same order.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "base/status.h"
+#include "bench/perf/perf_collective.h"
+#include "bench/perf/perf_group.h"
+
+namespace annulus::perf {
+
+// Memory for other work of the run, so that it meets the same caches and pages.
+struct Arena {
+  const uint8_t* input;
+  uint8_t* output;
+  size_t bytes;
+};
+
+enum class Place { kOut, kIn };  // Out of place: two buffers; in place: one.
+
+struct FreeMemory {
+  bool registered = false;
+  void operator()(uint8_t* memory) const;
+};
+
+class Buffers {
+ public:
+  // Room for `copies` calls of up to `bytes` each, in flight at once; from annulus_mem_alloc if `registered`.
+  static Status Create(size_t bytes, int copies, bool registered, Buffers* buffers);
+
+  // The arguments of call number `copy`, as annulus.h wants them for `place`.
+  void* Send(const CallSpec& spec, Place place, int rank, int copy) const;
+  void* Recv(const CallSpec& spec, Place place, int rank, int copy) const;
+
+  // The first `bytes` of both buffers; they hold nothing that outlasts Prepare.
+  Arena arena(size_t bytes) const { return {input_.get(), output_.get(), bytes}; }
+
+  // Writes the inputs of `seed`, and poison wherever a result should come or nothing may be written.
+  void Prepare(const CallSpec& spec, Place place, const Group& group, uint64_t seed);
+
+  // Makes one call on fresh inputs, and adds to *wrong, over all ranks, the elements that are not what they must be:
+  // wrong results, changed inputs, anything written where nothing should be. Spoils `corrupt` results on rank 0 first.
+  Status Check(const CallSpec& spec, Place place, Group& group, uint64_t seed, int corrupt, int64_t* wrong);
+
+ private:
+  using Memory = std::unique_ptr<uint8_t, FreeMemory>;
+
+  int64_t CountWrong(const CallSpec& spec, Place place, const Group& group, uint64_t seed) const;
+
+  Memory input_;
+  Memory output_;
+  size_t stride_ = 0;  // From one call's buffer to the next one's.
+};
+
+}  // namespace annulus::perf

@@ -1,0 +1,63 @@
+// The benchmark's own small collectives, made of Annulus's.
+//
+// Threads: see perf_group.h.
+#include "bench/perf/perf_group.h"
+
+namespace annulus::perf {
+
+Status Group::Join(const annulus_config_t& config, std::unique_ptr<Group>* group) {
+  std::unique_ptr<Group> joined(new Group());
+  const annulus_status_t status = annulus_comm_create(&config, &joined->comm_);
+  if (status != ANNULUS_OK) {
+    joined->comm_ = nullptr;
+    return {static_cast<Code>(status), std::string("cannot join the job: ") + annulus_last_error_message()};
+  }
+  ANNULUS_RETURN_IF_ERROR(joined->Check(annulus_comm_rank(joined->comm_, &joined->rank_)));
+  ANNULUS_RETURN_IF_ERROR(joined->Check(annulus_comm_size(joined->comm_, &joined->size_)));
+  *group = std::move(joined);
+  return Status();
+}
+
+Group::~Group() {
+  // Destroying reports what the run has reported already.
+  if (comm_ != nullptr) static_cast<void>(annulus_comm_destroy(comm_));
+}
+
+Status Group::Check(annulus_status_t status) const {
+  if (status == ANNULUS_OK) return Status();
+  annulus_error_t error{};
+  error.struct_bytes = sizeof(error);
+  // A wrong argument is refused before the communicator is touched, so its own error may be an older one or none.
+  if (annulus_comm_last_error(comm_, &error) != ANNULUS_OK || error.status != status) {
+    return {static_cast<Code>(status), annulus_last_error_message()};
+  }
+  std::string text = error.message;
+  if (error.collective[0] != '\0') {
+    text += " [" + std::string(error.collective) + " number " + std::to_string(error.sequence) + "]";
+  }
+  if (error.rank >= 0) text += " [rank at fault: " + std::to_string(error.rank) + "]";
+  if (error.peer >= 0) text += " [peer: " + std::to_string(error.peer) + "]";
+  if (error.advice[0] != '\0') text += " Advice: " + std::string(error.advice);
+  return {static_cast<Code>(status), text, error.rank, error.os_errno};
+}
+
+Status Group::Barrier() { return Check(annulus_barrier(comm_)); }
+
+Status Group::Max(std::span<double> values) {
+  return Check(annulus_allreduce(comm_, values.data(), values.data(), values.size(), ANNULUS_FLOAT64, ANNULUS_MAX));
+}
+
+Status Group::Min(std::span<double> values) {
+  return Check(annulus_allreduce(comm_, values.data(), values.data(), values.size(), ANNULUS_FLOAT64, ANNULUS_MIN));
+}
+
+Status Group::Sum(std::span<int64_t> values) {
+  return Check(annulus_allreduce(comm_, values.data(), values.data(), values.size(), ANNULUS_INT64, ANNULUS_SUM));
+}
+
+Status Group::Allgather(std::span<const int32_t> mine, std::vector<int32_t>* all) {
+  all->assign(mine.size() * static_cast<size_t>(size_), 0);
+  return Check(annulus_allgather(comm_, mine.data(), all->data(), mine.size(), ANNULUS_INT32));
+}
+
+}  // namespace annulus::perf

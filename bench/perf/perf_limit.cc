@@ -1,0 +1,116 @@
+// The choice of the probe, and its measurement.
+//
+// Threads: see perf_limit.h.
+#include "bench/perf/perf_limit.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <set>
+
+#include "bench/perf/perf_limit_copy.h"
+#include "bench/perf/perf_limit_socket.h"
+
+namespace annulus::perf {
+namespace {
+
+// Less than a row's own forms get: every row of the same size shares the result.
+constexpr Effort kEffort = {3, 0, 0.1};
+constexpr size_t kLatencyBytes = 8;
+
+// All data of a gather or scatter passes through one rank, while the probes load all ranks alike.
+bool HasLimit(Kind kind) { return kind != Kind::kGather && kind != Kind::kScatter && kind != Kind::kBarrier; }
+
+uint64_t Fnv1a(std::string_view text, uint64_t hash = 0xcbf29ce484222325u) {
+  for (const char c : text) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3u;
+  return hash;
+}
+
+// Equal on two ranks that share a host: its boot and network namespace, or the id that the user gave.
+uint64_t HostIdentity(const annulus_config_t& config) {
+  if (config.host_id != nullptr && config.host_id[0] != '\0') return Fnv1a(config.host_id);
+  std::array<char, 64> boot{};
+  const int file = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+  if (file >= 0) {
+    const ssize_t length = read(file, boot.data(), boot.size() - 1);
+    boot[length > 0 ? static_cast<size_t>(length) : 0] = '\0';
+    close(file);
+  }
+  struct stat network {};
+  if (stat("/proc/self/ns/net", &network) != 0) network.st_ino = 0;
+  return Fnv1a(std::to_string(network.st_ino), Fnv1a(boot.data()));
+}
+
+Status GatherHosts(Group& group, const annulus_config_t& config, std::vector<uint64_t>* hosts) {
+  const uint64_t identity = HostIdentity(config);
+  const int32_t words[] = {static_cast<int32_t>(identity), static_cast<int32_t>(identity >> 32)};
+  std::vector<int32_t> all;
+  ANNULUS_RETURN_IF_ERROR(group.Allgather(words, &all));
+  for (size_t i = 0; i < all.size(); i += 2) {
+    hosts->push_back(static_cast<uint32_t>(all[i]) | (uint64_t{static_cast<uint32_t>(all[i + 1])} << 32));
+  }
+  return Status();
+}
+
+}  // namespace
+
+Status Limit::Create(Group& group, const annulus_config_t& config, Arena arena, bool wanted,
+                     std::unique_ptr<Limit>* result) {
+  std::unique_ptr<Limit> limit(new Limit());
+  std::vector<uint64_t> hosts;
+  ANNULUS_RETURN_IF_ERROR(GatherHosts(group, config, &hosts));
+  limit->hosts_ = static_cast<int>(std::set<uint64_t>(hosts.begin(), hosts.end()).size());
+  const bool only_tcp = config.transport != nullptr && std::strcmp(config.transport, "tcp") == 0;
+  // On hosts with several ranks only the links that leave them are TCP.
+  std::vector<bool> tcp_edges;
+  for (size_t i = 0; i < hosts.size(); ++i) tcp_edges.push_back(only_tcp || hosts[i] != hosts[(i + 1) % hosts.size()]);
+  const auto tcp_links = std::count(tcp_edges.begin(), tcp_edges.end(), true);
+  if (group.size() == 1) {
+    limit->links_ = "none";
+    limit->description_ = "none: one rank has no links";
+  } else {
+    limit->links_ = tcp_links == 0 ? "shared memory" : tcp_links == group.size() ? "TCP" : "shared memory, TCP";
+    limit->description_ = "not measured";
+    if (wanted) ANNULUS_RETURN_IF_ERROR(limit->SetUpProbe(group, config, arena, tcp_edges));
+  }
+  *result = std::move(limit);
+  return Status();
+}
+
+Status Limit::SetUpProbe(Group& group, const annulus_config_t& config, Arena arena,
+                         const std::vector<bool>& tcp_edges) {
+  std::string why_not;
+  if (std::find(tcp_edges.begin(), tcp_edges.end(), true) != tcp_edges.end()) {
+    ANNULUS_RETURN_IF_ERROR(SocketProbe::Create(group, config, tcp_edges, arena, &probe_, &why_not));
+  } else {
+    ANNULUS_RETURN_IF_ERROR(CopyProbe::Create(group, arena, &probe_));
+  }
+  description_ = probe_ ? probe_->Description() : "none: " + why_not;
+  return Measure(group, Kind::kAllreduce, kLatencyBytes, &latency_us_);
+}
+
+Status Limit::Measure(Group& group, Kind kind, size_t bytes, double* median_us) {
+  *median_us = 0;
+  if (!probe_ || !HasLimit(kind)) return Status();
+  const size_t pass_bytes = probe_->PassBytes(kind, bytes, group.size());
+  if (pass_bytes == 0) return Status();
+  const auto key = std::make_pair(HasRoot(kind), pass_bytes);
+  if (const auto found = measured_.find(key); found != measured_.end()) {
+    *median_us = found->second;
+    return Status();
+  }
+  for (int variant = 0; variant < probe_->Variants(pass_bytes); ++variant) {
+    Timing timing;
+    const Pass pass = [&] { return probe_->Pass(kind, pass_bytes, variant); };
+    ANNULUS_RETURN_IF_ERROR(annulus::perf::Measure(group, kEffort, pass, &timing));
+    *median_us = variant == 0 ? timing.median_us : std::min(*median_us, timing.median_us);
+  }
+  measured_[key] = *median_us;
+  return Status();
+}
+
+}  // namespace annulus::perf

@@ -1,0 +1,36 @@
+// CopyProbe: the limit of ranks that share a host's memory: all of them copy at once, then each waits for one flag.
+//
+// Threads: one thread at a time; collective: all ranks call it in the same order.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "bench/perf/perf_limit.h"
+
+namespace annulus::perf {
+
+class CopyProbe final : public Probe {
+ public:
+  static Status Create(Group& group, Arena arena, std::unique_ptr<Probe>* probe);
+  ~CopyProbe() override;
+
+  size_t PassBytes(Kind kind, size_t bytes, int nranks) const override;
+  Status Pass(Kind kind, size_t pass_bytes, int variant) override;
+  int Variants(size_t pass_bytes) const override;
+  std::string Description() const override;
+
+ private:
+  struct FlagPage;
+
+  explicit CopyProbe(Arena arena) : arena_(arena) {}
+  Status ShareFlags(Group& group);
+  Status WaitForPrevious() const;
+
+  Arena arena_;
+  uint64_t passes_ = 0;
+  FlagPage* own_ = nullptr;  // Both null when the ranks may not map each other's memory.
+  FlagPage* prev_ = nullptr;
+};
+
+}  // namespace annulus::perf

@@ -1,0 +1,106 @@
+// The plain exchange over sockets.
+//
+// Threads: see perf_limit_socket.h.
+#include "bench/perf/perf_limit_socket.h"
+
+#include <sched.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/clock.h"
+#include "bench/perf/perf_socket_pair.h"
+
+namespace annulus::perf {
+namespace {
+
+// The write size at which a loopback socket carries most on the machines that were measured.
+constexpr size_t kWriteBytes = size_t{1} << 20;
+constexpr Nanoseconds kPatience = 20 * kSecond;
+constexpr int kIdleTurns = 50;  // Fruitless turns before the core is offered to other ranks.
+
+bool MayRetry(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
+
+}  // namespace
+
+Status SocketProbe::Create(Group& group, const annulus_config_t& config, const std::vector<bool>& edges, Arena arena,
+                           std::unique_ptr<Probe>* probe, std::string* why_not) {
+  std::unique_ptr<SocketProbe> created(new SocketProbe(arena));
+  const size_t rank = static_cast<size_t>(group.rank());
+  const size_t nranks = static_cast<size_t>(group.size());
+  Neighbours links{edges[rank], edges[(rank + nranks - 1) % nranks], -1, -1};
+  Status connected;
+  ANNULUS_RETURN_IF_ERROR(ConnectNeighbours(group, config, &links, &connected));
+  created->to_next_ = links.to_next;
+  created->from_prev_ = links.from_prev;
+  created->opens_chain_ = rank == 0;
+  created->closes_chain_ = rank == nranks - 1;
+  created->mixed_ = std::find(edges.begin(), edges.end(), false) != edges.end();
+  double usable = connected.ok() ? 1 : 0;
+  ANNULUS_RETURN_IF_ERROR(group.Min({&usable, 1}));
+  *why_not = connected.ok() ? "a rank could not set up plain sockets" : connected.message();
+  if (usable == 1) *probe = std::move(created);
+  return Status();
+}
+
+SocketProbe::~SocketProbe() {
+  for (const int socket : {to_next_, from_prev_}) {
+    if (socket >= 0) close(socket);
+  }
+}
+
+size_t SocketProbe::PassBytes(Kind kind, size_t bytes, int nranks) const {
+  // An alltoall has more to take from host to host than a ring when hosts have several ranks.
+  if (kind == Kind::kAlltoall && mixed_) return 0;
+  return static_cast<size_t>(static_cast<double>(bytes) * BusFactor(kind, nranks));
+}
+
+Status SocketProbe::SendSome(size_t total, size_t* sent, bool* moved) const {
+  if (*sent == total) return Status();
+  const size_t at = *sent % arena_.bytes;
+  const size_t bytes = std::min({kWriteBytes, total - *sent, arena_.bytes - at});
+  const ssize_t done = send(to_next_, arena_.input + at, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (done < 0) return MayRetry(errno) ? Status() : Status::System("limit probe: send", errno);
+  *sent += static_cast<size_t>(done);
+  *moved = true;
+  return Status();
+}
+
+Status SocketProbe::ReceiveSome(size_t total, size_t* received, bool* moved) const {
+  if (*received == total) return Status();
+  const size_t at = *received % arena_.bytes;
+  const size_t bytes = std::min({kWriteBytes, total - *received, arena_.bytes - at});
+  const ssize_t done = recv(from_prev_, arena_.output + at, bytes, MSG_DONTWAIT);
+  if (done == 0) return {Code::kPeerLost, "limit probe: the previous rank closed its socket"};
+  if (done < 0) return MayRetry(errno) ? Status() : Status::System("limit probe: recv", errno);
+  *received += static_cast<size_t>(done);
+  *moved = true;
+  return Status();
+}
+
+Status SocketProbe::Pass(Kind kind, size_t pass_bytes, int) {
+  const bool chain = HasRoot(kind);
+  const size_t to_send = to_next_ < 0 || (chain && closes_chain_) ? 0 : pass_bytes;
+  const size_t to_receive = from_prev_ < 0 || (chain && opens_chain_) ? 0 : pass_bytes;
+  size_t sent = 0, received = 0;
+  const Deadline deadline = DeadlineAfter(kPatience);
+  for (int idle = 0; sent < to_send || received < to_receive;) {
+    bool moved = false;
+    ANNULUS_RETURN_IF_ERROR(SendSome(to_send, &sent, &moved));
+    ANNULUS_RETURN_IF_ERROR(ReceiveSome(to_receive, &received, &moved));
+    idle = moved ? 0 : idle + 1;
+    if (idle < kIdleTurns) continue;
+    sched_yield();
+    if (Now() > deadline) return {Code::kTimeout, "limit probe: a neighbour stopped sending or receiving"};
+  }
+  return Status();
+}
+
+std::string SocketProbe::Description() const {
+  return "TCP: every rank sends to the next what the ring sends and receives as much from the previous one, both at "
+         "once, one plain socket per link, nothing reduced";
+}
+
+}  // namespace annulus::perf

@@ -1,0 +1,42 @@
+// SocketProbe: the limit of ranks that are linked by TCP: plain sockets between ring neighbours, both ways at once.
+//
+// Threads: one thread at a time; collective: all ranks call it in the same order.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bench/perf/perf_limit.h"
+
+namespace annulus::perf {
+
+class SocketProbe final : public Probe {
+ public:
+  // `edges[r]` is true where the link from rank r to the next one is TCP. When some rank cannot set up its sockets,
+  // *probe stays null on every rank and *why_not says why.
+  static Status Create(Group& group, const annulus_config_t& config, const std::vector<bool>& edges, Arena arena,
+                       std::unique_ptr<Probe>* probe, std::string* why_not);
+  ~SocketProbe() override;
+
+  size_t PassBytes(Kind kind, size_t bytes, int nranks) const override;
+  Status Pass(Kind kind, size_t pass_bytes, int variant) override;
+  int Variants(size_t) const override { return 1; }
+  std::string Description() const override;
+
+ private:
+  explicit SocketProbe(Arena arena) : arena_(arena) {}
+
+  // Non-blocking: moves what the socket takes or has; sets *moved when that was anything.
+  Status SendSome(size_t total, size_t* sent, bool* moved) const;
+  Status ReceiveSome(size_t total, size_t* received, bool* moved) const;
+
+  Arena arena_;
+  int to_next_ = -1;  // -1 where the link is no TCP link.
+  int from_prev_ = -1;
+  bool opens_chain_ = false;   // Rank 0: a chain brings it nothing.
+  bool closes_chain_ = false;  // The last rank: a chain ends there.
+  bool mixed_ = false;         // Some links are no TCP links.
+};
+
+}  // namespace annulus::perf

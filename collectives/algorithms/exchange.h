@@ -1,0 +1,141 @@
+// Exchange: a small collective that is not a schedule. Its messages hold whole buffers or many blocks, none is a slice
+// of a user's buffer, and there are few of them; what they hold is on the CPU's side, where the transport can have it.
+//
+// What all of them do the same is here: one message at a time is awaited, and only its link is polled, for every poll
+// of a link may be a system call; sends complete whenever they do, at the latest at the end.
+//
+// Threads: one at a time. Start and Advance allocate nothing, lock nothing and never block.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "collectives/algorithms/pipeline.h"
+
+namespace annulus {
+
+class Exchange {
+ public:
+  virtual ~Exchange() = default;
+
+  // Begins work->call; `work` stays valid until done() or the exchange is destroyed.
+  void Start(const Work* work);
+
+  // Moves what can move now. Sets *moved when something changed. Errors: as Pipeline::Advance.
+  Status Advance(bool* moved);
+
+  virtual bool done() const = 0;
+
+  // Whether something posted on that link has not completed, or failed.
+  bool WaitsFor(const Endpoint* endpoint) const;
+  // As Pipeline::AwaitedPeer.
+  int AwaitedPeer() const;
+  // Whether the device still works for it: then nothing would wake a sleeping driver.
+  bool waits_for_device() const { return ticket_ != Device::kCompleted; }
+
+  // The links that it uses at this moment, each once.
+  const std::vector<Endpoint*>& endpoints() const { return endpoints_; }
+
+  // What an exchange of up to so many sends holds for them.
+  static size_t SendsBytes(int most_sends);
+
+ protected:
+  // `links` outlives it and has, on channel 0, those to the peers that it exchanges with.
+  Exchange(int rank, int nranks, const Links* links, int most_sends);
+
+  // Called by Start, when nothing is posted.
+  virtual void Begin() = 0;
+  // One step of the work. Sets *moved when something changed.
+  virtual Status Step(bool* moved) = 0;
+
+  bool has_data() const { return work_->call.kind != CollectiveKind::kBarrier; }
+  Tag TagOf(int message) const { return PackTag(work_->call, {0, static_cast<uint64_t>(message), 0}); }
+
+  // Submits `op`, or sees how it goes. *complete once it is.
+  Status Run(const SliceOp& op, bool* complete);
+  // An operation of one source.
+  SliceOp Copy(std::byte* to, const std::byte* from, size_t elements) const;
+
+  // Takes `bytes` from `from` as message number `message`. *moved when something changed; *complete once all is there:
+  // then received().data holds it until FinishReceive.
+  Status Receive(int from, int message, size_t bytes, bool* moved, bool* complete);
+  const Recv& received() const { return recv_; }
+  void FinishReceive();
+
+  // Sends message number `message` to `to`: pack(slot) writes it and returns its size. *moved and *posted once it is
+  // under way.
+  template <class Pack>
+  Status Post(int to, int message, Pack pack, bool* moved, bool* posted);
+  // Both at once: Post to `to` and Receive from `from`, as message number `message`. *complete once the one is under
+  // way and the other there.
+  template <class Pack>
+  Status Swap(int to, int from, int message, size_t bytes, Pack pack, bool* moved, bool* complete);
+  // Whether all sends are complete; accounts for them then.
+  bool SendsComplete();
+
+  const int rank_;
+  const int nranks_;
+  const Links* const links_;
+  const Work* work_ = nullptr;
+
+ private:
+  struct Outgoing {
+    Send send;
+    int to = -1;
+  };
+  Status Verify(const Tag& expected);
+  void FindEndpoints();
+
+  Device::Ticket ticket_ = Device::kCompleted;
+  bool submitted_ = false;     // The operation of `ticket_`, until it is seen complete.
+  std::byte* slot_ = nullptr;  // Packed, not posted yet.
+  size_t slot_filled_ = 0;
+  int awaited_ = -1;          // Whose message is received.
+  int unsent_ = -1;           // Whom nothing is sent to yet, though it is to: -1 when there is none.
+  bool swap_posted_ = false;  // The send of a Swap whose receive goes on.
+  bool recv_posted_ = false;
+  bool verified_ = false;
+  Recv recv_;
+  std::vector<Outgoing> sends_;
+  size_t sends_posted_ = 0;
+  std::vector<Endpoint*> endpoints_;
+};
+
+template <class Pack>
+Status Exchange::Post(int to, int message, Pack pack, bool* moved, bool* posted) {
+  Endpoint* const target = links_->At(to, 0);
+  unsent_ = to;
+  if (slot_ == nullptr) {
+    Status acquired = target->AcquireSlot(&slot_);
+    if (acquired.would_block()) return Status();
+    ANNULUS_RETURN_IF_ERROR(std::move(acquired));
+    slot_filled_ = pack(slot_);
+  }
+  Outgoing& outgoing = sends_[sends_posted_];
+  outgoing.to = to;
+  outgoing.send = Send();
+  outgoing.send.tag = TagOf(message);
+  outgoing.send.data = slot_;
+  outgoing.send.bytes = outgoing.send.ready = static_cast<uint32_t>(slot_filled_);
+  Status accepted = target->PostSend(&outgoing.send);
+  if (accepted.would_block()) return Status();
+  ANNULUS_RETURN_IF_ERROR(std::move(accepted));
+  slot_ = nullptr;
+  unsent_ = -1;
+  ++sends_posted_;
+  *posted = *moved = true;
+  return Status();
+}
+
+template <class Pack>
+Status Exchange::Swap(int to, int from, int message, size_t bytes, Pack pack, bool* moved, bool* complete) {
+  if (!swap_posted_) ANNULUS_RETURN_IF_ERROR(Post(to, message, pack, moved, &swap_posted_));
+  bool arrived = false;
+  ANNULUS_RETURN_IF_ERROR(Receive(from, message, bytes, moved, &arrived));
+  if (!swap_posted_ || !arrived) return Status();
+  swap_posted_ = false;
+  *complete = true;
+  return Status();
+}
+
+}  // namespace annulus

@@ -1,0 +1,53 @@
+// LogGather: an allreduce of few bytes, or a barrier, over few ranks in ceil(log2 n) messages per rank, with the bits
+// of the ring.
+//
+// An allgather after J. Bruck et al. (1997) brings every rank all inputs, and each folds them all in the ring's order.
+// A rank sends n - 1 times the data, as in the one-hop exchange, but in fewer messages, which over TCP are what costs.
+//
+// Block i of a rank is the input of the rank i behind; in step k a rank sends its first 2^k blocks to the rank 2^k
+// ahead. Step 0 goes along the ring, as a ring's first slice does: there ranks find out that they disagree about the
+// call.
+//
+// Threads: one at a time. Start and Advance allocate nothing, lock nothing and never block.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "collectives/algorithms/exchange.h"
+
+namespace annulus {
+
+class LogGather final : public Exchange {
+ public:
+  // For calls of up to `largest_bytes`. `links` outlives it and has links on channel 0 to LogPeers.
+  LogGather(int rank, int nranks, size_t largest_bytes, const Links* links);
+
+  // What a gather holds.
+  static size_t MemoryBytes(int nranks, size_t largest_bytes);
+
+  bool done() const override { return stage_ == Stage::kDone; }
+
+ private:
+  enum class Stage { kLoad, kSwap, kFold, kFinish, kDone };
+
+  void Begin() override;
+  Status Step(bool* moved) override;
+  Status Load(bool* moved);
+  Status SwapBlocks(bool* moved);
+  Status Fold(bool* moved);
+  size_t SentBytes() const;
+  std::byte* BlockOf(int rank) { return blocks_ + static_cast<size_t>((rank_ - rank + nranks_) % nranks_) * bytes_; }
+
+  const size_t capacity_;
+  std::vector<std::byte> memory_;
+  std::byte* blocks_ = nullptr;  // nranks of them, on a cache line.
+  std::vector<const std::byte*> fold_sources_;
+
+  size_t bytes_ = 0;
+  Stage stage_ = Stage::kDone;
+  int step_ = 0;
+  int chunk_ = 0;  // Next one to fold.
+};
+
+}  // namespace annulus

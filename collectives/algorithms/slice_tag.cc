@@ -1,0 +1,62 @@
+#include "collectives/algorithms/slice_tag.h"
+
+#include "collectives/control/arbiter_text.h"
+
+namespace annulus {
+namespace {
+
+constexpr uint64_t kSequenceMask = (uint64_t{1} << 40) - 1;
+
+bool SameArguments(Call left, const Call& right) {
+  left.sequence = right.sequence;
+  return left == right;
+}
+
+}  // namespace
+
+Tag PackTag(const Call& call, const SliceId& id) {
+  Tag tag;
+  tag.words[0] = (call.sequence << 24) | uint64_t{static_cast<uint8_t>(call.kind)} << 16 |
+                 uint64_t{static_cast<uint8_t>(call.type)} << 8 | uint64_t{static_cast<uint8_t>(call.op)};
+  tag.words[1] = call.count;
+  tag.words[2] = uint64_t{static_cast<uint32_t>(call.root)} << 32 | id.chunk;
+  tag.words[3] = id.slice << 16 | (id.channel & 0xffff);
+  return tag;
+}
+
+Call CallOf(const Tag& tag) {
+  Call call;
+  call.sequence = tag.words[0] >> 24;
+  call.kind = static_cast<CollectiveKind>(tag.words[0] >> 16 & 0xff);
+  call.type = static_cast<DataType>(tag.words[0] >> 8 & 0xff);
+  call.op = static_cast<ReduceOp>(tag.words[0] & 0xff);
+  call.root = static_cast<int32_t>(tag.words[2] >> 32);
+  call.count = tag.words[1];
+  return call;
+}
+
+Status ExplainTag(const Tag& expected, const Tag& arrived, int peer) {
+  const Call here = CallOf(expected);
+  const Call there = CallOf(arrived);
+  const std::string from = "rank " + std::to_string(peer);
+  if ((here.sequence & kSequenceMask) != there.sequence) {
+    return {Code::kMismatch, from + " is in " + CallName(there) + " while this rank is in " + CallName(here), peer, 0};
+  }
+  if (IsMessage(here.kind) && (here.count != there.count || here.type != there.type)) {
+    const auto size = [](const Call& call) { return std::to_string(call.count) + " of " + TypeName(call.type); };
+    return {Code::kMismatch,
+            "message #" + std::to_string(there.sequence) + " from " + from + " has " + size(there) +
+                ", its receive asks for " + size(here),
+            peer, 0};
+  }
+  if (HasVariableParts(here.kind) && here.kind == there.kind && here.count != there.count) {
+    return {Code::kMismatch,
+            from + " called " + CallName(here) + " with a part of " + std::to_string(there.count) +
+                " elements, for which this rank has " + std::to_string(here.count),
+            peer, 0};
+  }
+  if (!SameArguments(here, there)) return {Code::kMismatch, Difference(from, there, "this rank", here), peer, 0};
+  return {Code::kProtocol, from + " sent another slice of " + CallName(here) + " than its schedule says", peer, 0};
+}
+
+}  // namespace annulus

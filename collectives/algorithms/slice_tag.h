@@ -1,0 +1,31 @@
+// SliceTag: the collective's identity as the tag of each slice, and what to say when two ranks disagree.
+//
+// Layout of the four 64-bit words (docs/wire_protocol.md):
+//   0  sequence (40 bits) | kind (8) | type (8) | op (8)
+//   1  count
+//   2  root (32) | chunk (32)
+//   3  slice (48) | channel (16)
+#pragma once
+
+#include "base/status.h"
+#include "collectives/core/collective.h"
+
+namespace annulus {
+
+struct SliceId {
+  uint32_t chunk = 0;
+  uint64_t slice = 0;
+  uint32_t channel = 0;
+};
+
+// `call.count` is Step::count of the slice.
+Tag PackTag(const Call& call, const SliceId& id);
+
+// The call that a tag names. `sequence` is cut to 40 bits, and with variable parts `count` is that of one part.
+Call CallOf(const Tag& tag);
+
+// Explains why `arrived` is not the `expected` tag: kMismatch when the calls differ, naming the first differing field,
+// its value here and at `peer`; kProtocol when only the slices do.
+Status ExplainTag(const Tag& expected, const Tag& arrived, int peer);
+
+}  // namespace annulus

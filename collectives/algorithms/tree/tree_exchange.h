@@ -1,0 +1,55 @@
+// TreeExchange: an allreduce of few bytes, or a barrier, over many ranks: up a tree to rank 0 and down again.
+//
+// 2(n-1) messages in all, where log steps take 2 n log2(n); each rank but few sends one and receives one. So it keeps
+// the cores and the network less busy, and is over sooner, as long as it is the number of messages that costs.
+//
+// Each rank of the tree (core/rank_tree.h) folds its own data first, then what its children bring, in the order of
+// their ranks: left operands come from lower ranks. That is an order of its own, not the ring's; it depends on the
+// number of ranks alone (docs/determinism.md).
+//
+// Threads: one at a time. Start and Advance allocate nothing, lock nothing and never block.
+#pragma once
+
+#include <vector>
+
+#include "collectives/algorithms/exchange.h"
+#include "collectives/core/rank_tree.h"
+
+namespace annulus {
+
+class TreeExchange final : public Exchange {
+ public:
+  // For calls of up to `largest_bytes`. `links` outlives it and has links on channel 0 to parent and children.
+  TreeExchange(int rank, int nranks, size_t largest_bytes, const Links* links);
+
+  // What an exchange holds, at most.
+  static size_t MemoryBytes(int nranks, size_t largest_bytes);
+
+  bool done() const override { return stage_ == Stage::kDone; }
+
+ private:
+  enum class Stage { kGather, kFold, kSendUp, kReceiveDown, kSendDown, kStore, kFinish, kDone };
+
+  void Begin() override;
+  Status Step(bool* moved) override;
+  Status Gather(bool* moved);
+  Status Fold(bool* moved);
+  Status SendUp(bool* moved);
+  Status ReceiveDown(bool* moved);
+  Status SendDown(bool* moved);
+  Status Store(bool* moved);
+  void Enter(Stage stage);
+  std::byte* ArrivalOf(size_t child) { return result_ + (child + 1) * stride_; }
+
+  const int parent_;
+  const std::vector<int> children_;
+  const size_t stride_;
+  std::vector<std::byte> memory_;
+  std::byte* result_ = nullptr;  // On a cache line, and what children bring behind it.
+  std::vector<const std::byte*> sources_;
+  size_t bytes_ = 0;
+  Stage stage_ = Stage::kDone;
+  size_t child_ = 0;  // Next to receive from, or how many are sent to.
+};
+
+}  // namespace annulus

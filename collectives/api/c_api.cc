@@ -1,0 +1,220 @@
+// The C API: library, communicators and requests. c_collectives.cc has the collectives.
+
+#include "collectives/api/c_api.h"
+
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "base/log.h"
+#include "base/options.h"
+#include "collectives/annulus.h"
+#include "collectives/api/config.h"
+#include "collectives/comm/communicator.h"
+#include "collectives/comm/split.h"
+
+namespace {
+
+using annulus::Code;
+using annulus::Communicator;
+using annulus::DataType;
+using annulus::ReduceOp;
+using annulus::RequestHandle;
+using annulus::RequestTable;
+using annulus::Status;
+using annulus::c_api::Guarded;
+using annulus::c_api::Outcome;
+using annulus::c_api::Reject;
+using annulus::c_api::ToC;
+using annulus::c_api::Unwrap;
+using annulus::c_api::Wrap;
+
+static_assert(static_cast<int>(Code::kInProgress) == ANNULUS_IN_PROGRESS);
+static_assert(static_cast<int>(Code::kInvalidArgument) == ANNULUS_INVALID_ARGUMENT);
+static_assert(static_cast<int>(Code::kMismatch) == ANNULUS_MISMATCH);
+static_assert(static_cast<int>(Code::kTimeout) == ANNULUS_TIMEOUT);
+static_assert(static_cast<int>(Code::kPeerLost) == ANNULUS_PEER_LOST);
+static_assert(static_cast<int>(Code::kProtocol) == ANNULUS_PROTOCOL_ERROR);
+static_assert(static_cast<int>(Code::kAuth) == ANNULUS_AUTH_FAILED);
+static_assert(static_cast<int>(Code::kAborted) == ANNULUS_ABORTED);
+static_assert(static_cast<int>(Code::kSystem) == ANNULUS_SYSTEM_ERROR);
+static_assert(static_cast<int>(Code::kOutOfMemory) == ANNULUS_OUT_OF_MEMORY);
+static_assert(static_cast<int>(Code::kUnsupported) == ANNULUS_UNSUPPORTED);
+static_assert(static_cast<int>(Code::kInternal) == ANNULUS_INTERNAL);
+static_assert(static_cast<int>(DataType::kFloat64) == ANNULUS_FLOAT64);
+static_assert(static_cast<int>(DataType::kFloat16) == ANNULUS_FLOAT16);
+static_assert(static_cast<int>(DataType::kUint64) == ANNULUS_UINT64);
+static_assert(static_cast<int>(DataType::kFloat8E5M2) == ANNULUS_FLOAT8_E5M2);
+static_assert(static_cast<int>(ReduceOp::kAvg) == ANNULUS_AVG);
+
+thread_local std::string t_last_error;
+
+annulus_status_t GetInt(const annulus_comm_t* comm, int* out, int (Communicator::*getter)() const) {
+  if (comm == nullptr || out == nullptr)
+    return Reject(Status::Invalid(comm == nullptr ? "comm is null" : "the output is null"));
+  *out = (Unwrap(comm)->*getter)();
+  return ANNULUS_OK;
+}
+
+// The outcome of `call` on the communicator whose request this is.
+template <class Call>
+annulus_status_t WithOwner(annulus_request_t* request, Call call) {
+  Communicator* const owner = RequestTable::OfProcess().OwnerOf(Unwrap(request));
+  const Status status = owner != nullptr ? call(owner) : RequestTable::OfProcess().WhyNot(Unwrap(request));
+  return status.code() == Code::kInvalidArgument || owner == nullptr ? Reject(status) : Outcome(owner, status.code());
+}
+
+}  // namespace
+
+annulus_status_t annulus::c_api::Reject(const Status& status) {
+  t_last_error = status.message();
+  return ToC(status.code());
+}
+
+annulus_status_t annulus::c_api::Outcome(Communicator* comm, Code code) {
+  if (code != Code::kOk && code != Code::kInProgress) t_last_error = comm->LastError().verdict.message;
+  return ToC(code);
+}
+
+const char* annulus::c_api::LastMessage() { return t_last_error.c_str(); }
+
+#define ANNULUS_TEXT_(x) #x
+#define ANNULUS_TEXT(x) ANNULUS_TEXT_(x)
+
+const char* annulus_version(void) {
+  return ANNULUS_TEXT(ANNULUS_VERSION_MAJOR) "." ANNULUS_TEXT(ANNULUS_VERSION_MINOR) "." ANNULUS_TEXT(
+      ANNULUS_VERSION_PATCH);
+}
+
+const char* annulus_status_string(annulus_status_t status) { return annulus::CodeName(static_cast<Code>(status)); }
+
+const char* annulus_last_error_message(void) { return annulus::c_api::LastMessage(); }
+
+size_t annulus_type_bytes(annulus_type_t type) {
+  const int number = static_cast<int>(type);
+  return number < 0 || number >= annulus::kNumDataTypes ? 0 : annulus::TypeBytes(static_cast<DataType>(number));
+}
+
+annulus_status_t annulus_config_init(annulus_config_t* config) {
+  if (config == nullptr) return Reject(Status::Invalid("config is null"));
+  return Guarded([&] {
+    const Status status = annulus::InitConfig(config);
+    return status.ok() ? ANNULUS_OK : Reject(status);
+  });
+}
+
+annulus_status_t annulus_comm_create(const annulus_config_t* config, annulus_comm_t** comm) {
+  if (comm == nullptr) return Reject(Status::Invalid("comm is null"));
+  return Guarded([&] {
+    annulus::Options options;
+    Status status = config == nullptr ? annulus::ReadEnvironment(&options) : annulus::ToOptions(*config, &options);
+    std::unique_ptr<Communicator> communicator;
+    if (status.ok()) status = Communicator::Create(options, nullptr, &communicator);
+    if (!status.ok()) return Reject(status);
+    *comm = reinterpret_cast<annulus_comm_t*>(communicator.release());
+    return ANNULUS_OK;
+  });
+}
+
+annulus_status_t annulus_comm_split(annulus_comm_t* comm, int colour, int key, annulus_comm_t** newcomm) {
+  if (comm == nullptr || newcomm == nullptr)
+    return Reject(Status::Invalid(comm == nullptr ? "comm is null" : "newcomm is null"));
+  return Guarded([&] {
+    std::unique_ptr<Communicator> child;
+    const Status status = annulus::Split(Unwrap(comm), colour, key, &child);
+    if (!status.ok()) return Reject(status);
+    *newcomm = reinterpret_cast<annulus_comm_t*>(child.release());
+    return ANNULUS_OK;
+  });
+}
+
+annulus_status_t annulus_comm_dup(annulus_comm_t* comm, annulus_comm_t** newcomm) {
+  return annulus_comm_split(comm, 0, 0, newcomm);
+}
+
+annulus_status_t annulus_comm_destroy(annulus_comm_t* comm) {
+  if (comm == nullptr) return Reject(Status::Invalid("comm is null"));
+  return Guarded([&] {
+    delete Unwrap(comm);
+    return ANNULUS_OK;
+  });
+}
+
+annulus_status_t annulus_comm_abort(annulus_comm_t* comm) {
+  if (comm == nullptr) return Reject(Status::Invalid("comm is null"));
+  return Guarded([&] {
+    Unwrap(comm)->Abort();
+    return ANNULUS_OK;
+  });
+}
+
+annulus_status_t annulus_comm_rank(const annulus_comm_t* comm, int* rank) {
+  return GetInt(comm, rank, &Communicator::rank);
+}
+annulus_status_t annulus_comm_size(const annulus_comm_t* comm, int* size) {
+  return GetInt(comm, size, &Communicator::nranks);
+}
+annulus_status_t annulus_comm_local_rank(const annulus_comm_t* comm, int* local_rank) {
+  return GetInt(comm, local_rank, &Communicator::local_rank);
+}
+annulus_status_t annulus_comm_local_size(const annulus_comm_t* comm, int* local_size) {
+  return GetInt(comm, local_size, &Communicator::local_size);
+}
+
+annulus_status_t annulus_comm_last_error(const annulus_comm_t* comm, annulus_error_t* error) {
+  if (comm == nullptr || error == nullptr)
+    return Reject(Status::Invalid(comm == nullptr ? "comm is null" : "error is null"));
+  const size_t bytes = error->struct_bytes;
+  if (bytes < sizeof(size_t) + sizeof(annulus_status_t)) {
+    return Reject(
+        Status::Invalid("error->struct_bytes is " + std::to_string(bytes) + "; set it to sizeof(annulus_error_t)"));
+  }
+  const annulus::ErrorRecord& record = const_cast<Communicator*>(Unwrap(comm))->LastError();
+  const annulus::Verdict& verdict = record.verdict;
+  annulus_error_t full{};
+  full.struct_bytes = bytes;
+  full.status = record.failed ? ToC(verdict.code) : ANNULUS_OK;
+  full.rank = verdict.rank;
+  full.peer = verdict.peer;
+  full.sequence = verdict.call.sequence;
+  full.collective = annulus::KindName(verdict.call.kind);
+  full.os_errno = verdict.os_errno;
+  full.message = verdict.message.c_str();
+  full.advice = verdict.advice.c_str();
+  std::memcpy(error, &full, bytes < sizeof full ? bytes : sizeof full);
+  return ANNULUS_OK;
+}
+
+annulus_status_t annulus_comm_set_priority(annulus_comm_t* comm, int priority) {
+  if (comm == nullptr) return Reject(Status::Invalid("comm is null"));
+  return Guarded([&] { return Outcome(Unwrap(comm), Unwrap(comm)->SetPriority(priority)); });
+}
+
+annulus_status_t annulus_group_start(annulus_comm_t* comm) {
+  if (comm == nullptr) return Reject(Status::Invalid("comm is null"));
+  return Guarded([&] { return Outcome(Unwrap(comm), Unwrap(comm)->GroupStart()); });
+}
+
+annulus_status_t annulus_group_end(annulus_comm_t* comm, annulus_request_t** request) {
+  if (comm == nullptr) return Reject(Status::Invalid("comm is null"));
+  return Guarded([&] {
+    RequestHandle all = 0;
+    const Code code = Unwrap(comm)->GroupEnd(request != nullptr ? &all : nullptr);
+    if (code == Code::kOk && request != nullptr) *request = Wrap(all);
+    return Outcome(Unwrap(comm), code);
+  });
+}
+
+annulus_status_t annulus_request_wait(annulus_request_t* request, int64_t timeout_ms) {
+  if (request == nullptr) return Reject(Status::Invalid("request is null"));
+  return Guarded([&] {
+    return WithOwner(request, [&](Communicator* owner) { return owner->Wait(Unwrap(request), timeout_ms); });
+  });
+}
+
+annulus_status_t annulus_request_test(annulus_request_t* request) { return annulus_request_wait(request, 0); }
+
+annulus_status_t annulus_request_free(annulus_request_t* request) {
+  if (request == nullptr) return ANNULUS_OK;
+  return Guarded([&] { return WithOwner(request, [&](Communicator* owner) { return owner->Free(Unwrap(request)); }); });
+}

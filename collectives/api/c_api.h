@@ -1,0 +1,46 @@
+// What the files of the C API share: handles, codes and errors.
+//
+// Threads: any.
+#pragma once
+
+#include <exception>
+#include <new>
+#include <string>
+#include <system_error>
+
+#include "collectives/annulus.h"
+#include "collectives/comm/communicator.h"
+
+namespace annulus::c_api {
+
+inline annulus_status_t ToC(Code code) { return static_cast<annulus_status_t>(code); }
+
+// Keeps the message for annulus_last_error_message, and returns the status.
+annulus_status_t Reject(const Status& status);
+
+const char* LastMessage();
+
+// The status of a call on `comm`. What the communicator says of a failure is kept for annulus_last_error_message too.
+annulus_status_t Outcome(Communicator* comm, Code code);
+
+// Calls `function`; what it throws becomes a status, for no exception leaves the C API.
+template <class Function>
+annulus_status_t Guarded(Function function) {
+  try {
+    return function();
+  } catch (const std::bad_alloc&) {
+    return Reject({Code::kOutOfMemory, "no memory"});
+  } catch (const std::system_error& error) {
+    return Reject({Code::kSystem, error.what(), Status::kNoRank, error.code().value()});
+  } catch (const std::exception& error) {
+    return Reject({Code::kInternal, error.what()});
+  }
+}
+
+inline Communicator* Unwrap(annulus_comm_t* comm) { return reinterpret_cast<Communicator*>(comm); }
+inline const Communicator* Unwrap(const annulus_comm_t* comm) { return reinterpret_cast<const Communicator*>(comm); }
+// A request's pointer points to nothing: its bits are the handle.
+inline RequestHandle Unwrap(annulus_request_t* request) { return reinterpret_cast<RequestHandle>(request); }
+inline annulus_request_t* Wrap(RequestHandle handle) { return reinterpret_cast<annulus_request_t*>(handle); }
+
+}  // namespace annulus::c_api

@@ -1,0 +1,92 @@
+// The C API: counters.
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "collectives/annulus.h"
+#include "collectives/api/c_api.h"
+
+namespace {
+
+using annulus::Communicator;
+using annulus::PeerTotals;
+using annulus::Status;
+using annulus::Totals;
+using annulus::c_api::Reject;
+using annulus::c_api::Unwrap;
+
+// Counters were published with all their first fields, of which these are the least that makes sense.
+constexpr size_t kSmallestBytes = sizeof(size_t) + sizeof(uint64_t);
+
+// Copies `full` to `out`, as much as the caller's version of the struct holds.
+template <typename Struct>
+annulus_status_t CopyOut(Struct full, const char* type, Struct* out) {
+  const size_t bytes = out->struct_bytes;
+  if (bytes < kSmallestBytes) {
+    return Reject(
+        Status::Invalid("counters->struct_bytes is " + std::to_string(bytes) + "; set it to sizeof(" + type + ")"));
+  }
+  full.struct_bytes = bytes;
+  std::memcpy(out, &full, bytes < sizeof full ? bytes : sizeof full);
+  return ANNULUS_OK;
+}
+
+annulus_status_t CheckPointers(const void* comm, const void* counters) {
+  if (comm == nullptr) return Reject(Status::Invalid("comm is null"));
+  if (counters == nullptr) return Reject(Status::Invalid("counters is null"));
+  return ANNULUS_OK;
+}
+
+void AddPeer(int peer, const PeerTotals& totals, annulus_counters_t* sum) {
+  if (std::strcmp(totals.transport, "shm") == 0) {
+    sum->shm_sent_bytes += totals.sent_bytes;
+    sum->shm_received_bytes += totals.received_bytes;
+  } else {
+    sum->tcp_sent_bytes += totals.sent_bytes;
+    sum->tcp_received_bytes += totals.received_bytes;
+  }
+  if (totals.waited_ns > sum->slowest_peer_ns) {
+    sum->slowest_peer_ns = totals.waited_ns;
+    sum->slowest_peer = peer;
+  }
+}
+
+}  // namespace
+
+annulus_status_t annulus_comm_counters(const annulus_comm_t* comm, annulus_counters_t* counters) {
+  if (const annulus_status_t status = CheckPointers(comm, counters); status != ANNULUS_OK) return status;
+  const Communicator& communicator = *Unwrap(comm);
+  const Totals totals = communicator.ReadTotals();
+  annulus_counters_t full{};
+  full.collectives = totals.collectives;
+  full.collectives_failed = totals.collectives_failed;
+  full.messages = totals.messages;
+  full.messages_failed = totals.messages_failed;
+  full.data_bytes = totals.data_bytes;
+  full.tcp_retransmits = communicator.Retransmits(-1);
+  full.driven_ns = totals.driven_ns;
+  full.waited_ns = totals.waited_ns;
+  full.sleeps = totals.sleeps;
+  full.slowest_peer = -1;
+  for (int peer = 0; peer < communicator.nranks(); ++peer) AddPeer(peer, communicator.ReadPeer(peer), &full);
+  full.slowest_peer_ns = std::min(full.slowest_peer_ns, full.waited_ns);
+  return CopyOut(full, "annulus_counters_t", counters);
+}
+
+annulus_status_t annulus_comm_peer_counters(const annulus_comm_t* comm, int peer, annulus_peer_counters_t* counters) {
+  if (const annulus_status_t status = CheckPointers(comm, counters); status != ANNULUS_OK) return status;
+  const Communicator& communicator = *Unwrap(comm);
+  if (peer < 0 || peer >= communicator.nranks() || peer == communicator.rank()) {
+    return Reject(Status::Invalid("peer is " + std::to_string(peer) + "; allowed: 0 to " +
+                                  std::to_string(communicator.nranks() - 1) + ", and not this rank itself"));
+  }
+  const PeerTotals totals = communicator.ReadPeer(peer);
+  annulus_peer_counters_t full{};
+  full.transport = totals.transport;
+  full.sent_bytes = totals.sent_bytes;
+  full.received_bytes = totals.received_bytes;
+  full.retransmits = communicator.Retransmits(peer);
+  full.waited_ns = totals.waited_ns;
+  return CopyOut(full, "annulus_peer_counters_t", counters);
+}

@@ -1,0 +1,60 @@
+// The C API: registered memory, and what a communicator holds.
+
+#include <cstring>
+
+#include "collectives/annulus.h"
+#include "collectives/api/c_api.h"
+#include "collectives/comm/communicator.h"
+#include "transport/memory/memory.h"
+
+namespace {
+
+using annulus::Communicator;
+using annulus::MemoryRegistry;
+using annulus::Status;
+using annulus::c_api::Guarded;
+using annulus::c_api::Reject;
+using annulus::c_api::Unwrap;
+
+annulus_status_t Outcome(const Status& status) { return status.ok() ? ANNULUS_OK : Reject(status); }
+
+}  // namespace
+
+annulus_status_t annulus_mem_alloc(size_t bytes, void** memory) {
+  return Guarded([&] { return Outcome(MemoryRegistry::OfProcess().Allocate(bytes, memory)); });
+}
+
+annulus_status_t annulus_mem_free(void* memory) {
+  return Guarded([&] { return Outcome(MemoryRegistry::OfProcess().Free(memory)); });
+}
+
+annulus_status_t annulus_mem_register(void* memory, size_t bytes) {
+  return Guarded([&] { return Outcome(MemoryRegistry::OfProcess().Register(memory, bytes)); });
+}
+
+annulus_status_t annulus_mem_deregister(void* memory) {
+  return Guarded([&] { return Outcome(MemoryRegistry::OfProcess().Deregister(memory)); });
+}
+
+annulus_status_t annulus_comm_memory(const annulus_comm_t* comm, annulus_memory_t* memory) {
+  if (comm == nullptr || memory == nullptr)
+    return Reject(Status::Invalid(comm == nullptr ? "comm is null" : "memory is null"));
+  const size_t bytes = memory->struct_bytes;
+  if (bytes < sizeof(size_t) + sizeof(uint64_t)) {
+    return Reject(
+        Status::Invalid("memory->struct_bytes is " + std::to_string(bytes) + "; set it to sizeof(annulus_memory_t)"));
+  }
+  const annulus::MemoryUse use = Unwrap(comm)->Memory();
+  annulus_memory_t full{};
+  full.struct_bytes = bytes;
+  full.staging = use.staging;
+  full.links = use.links;
+  full.work = use.work;
+  full.requests = use.requests;
+  full.total = use.total();
+  full.budget = static_cast<uint64_t>(Unwrap(comm)->options().memory_bytes);
+  full.registered = MemoryRegistry::OfProcess().bytes();
+  full.peers_mapped = use.peers_mapped;
+  std::memcpy(memory, &full, bytes < sizeof full ? bytes : sizeof full);
+  return ANNULUS_OK;
+}

@@ -1,0 +1,81 @@
+#include "collectives/choice/plan.h"
+
+#include <algorithm>
+
+namespace annulus {
+namespace {
+
+size_t LargestChunk(const PlanInput& input) {
+  const Call& call = input.call;
+  if (call.kind == CollectiveKind::kAllreduce) return ChunkElements(call.count, input.nranks, 0);
+  if (!HasVariableParts(call.kind) && call.kind != CollectiveKind::kAllreduceGroup) return call.count;
+  const Part* parts = IsAllgather(call.kind) ? input.output_parts : input.input_parts;
+  const auto smaller = [](const Part& left, const Part& right) { return left.elements < right.elements; };
+  return std::max_element(parts, parts + input.nranks, smaller)->elements;
+}
+
+}  // namespace
+
+size_t SentAtOnce(const PlanInput& input) {
+  const size_t elements = IsAllreduce(input.call.kind) ? input.call.count : LargestChunk(input);
+  return elements * input.element_bytes;
+}
+
+bool TakesTwoLevels(const AlgorithmChoice& choice, ReduceOp op, size_t bytes) {
+  return choice.At(CollectiveKind::kAllreduce, bytes) == Algorithm::kTwoLevel && !IsUserOp(op);
+}
+
+const char* TypeWhyNot(const PlanInput& input, const PlanSettings& settings, Algorithm algorithm) {
+  const bool is_long = algorithm == Algorithm::kOneHop && input.call.kind == CollectiveKind::kAllreduce &&
+                       SentAtOnce(input) > settings.small_bytes;
+  if (!is_long || settings.algorithm == Algorithm::kOneHop) return nullptr;
+  if (IsUserOp(input.call.op)) return "a function of the user's, more than ANNULUS_SMALL_BYTES";
+  return input.element_bytes == 1 ? "elements of one byte, more than ANNULUS_SMALL_BYTES" : nullptr;
+}
+
+static Algorithm AlgorithmOf(const PlanInput& input, const PlanSettings& settings, const AlgorithmChoice& choice) {
+  const Call& call = input.call;
+  // To what a function of the user's means, the order may matter, and not to the last bits only.
+  const bool is_user_op = IsUserOp(call.op);
+  const size_t sent = SentAtOnce(input);
+  const size_t tensor_bytes = input.tensor_count * input.element_bytes;
+  const bool is_group = call.kind == CollectiveKind::kAllreduceGroup;
+  if (is_group && TakesTwoLevels(choice, call.op, tensor_bytes)) return Algorithm::kTwoLevel;
+  const Algorithm algorithm = is_user_op ? choice.InRingOrderAt(call.kind, sent) : choice.At(call.kind, sent);
+  return TypeWhyNot(input, settings, algorithm) == nullptr ? algorithm : Algorithm::kRing;
+}
+
+ScheduleParams MakePlan(const PlanInput& input, const PlanSettings& settings, const AlgorithmChoice& choice) {
+  const Call& call = input.call;
+  ScheduleParams params;
+  params.kind = call.kind;
+  params.rank = input.rank;
+  params.nranks = input.nranks;
+  params.root = call.root;
+  params.count = call.count;
+  params.element_bytes = input.element_bytes;
+  params.input_parts = input.input_parts;
+  params.output_parts = input.output_parts;
+  params.round_slices = RoundSlices(settings);
+  params.channels = settings.channels;
+  if (IsDirect(call.kind)) {
+    // The same whatever the sizes of the parts, of which each rank knows its own only.
+    params.algorithm = Algorithm::kDirect;
+    params.slice_bytes = DirectSliceBytes(settings);
+    return params;
+  }
+  params.algorithm = AlgorithmOf(input, settings, choice);
+  params.slice_bytes = ChunkSliceBytes(call.kind, input.nranks, LargestChunk(input) * input.element_bytes, settings);
+  if (params.algorithm == Algorithm::kTwoLevel) {
+    params.channels = 1;
+    params.inner = choice.grid().Inner(input.rank);
+    params.outer = choice.grid().Outer(input.rank);
+  }
+  return params;
+}
+
+ScheduleParams MakePlan(const PlanInput& input, const PlanSettings& settings) {
+  return MakePlan(input, settings, AlgorithmChoice(input.nranks, settings));
+}
+
+}  // namespace annulus

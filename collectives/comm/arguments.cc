@@ -1,0 +1,212 @@
+#include "collectives/comm/arguments.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+namespace annulus {
+namespace {
+
+// Whether an integer type of so many bits holds the factor.
+bool Holds(double factor, bool is_signed, int bits) {
+  const double limit = std::ldexp(1.0, is_signed ? bits - 1 : bits);
+  return factor == std::trunc(factor) && factor < limit && factor >= (is_signed ? -limit : 0);
+}
+
+Status CheckFactor(const Arguments& a) {
+  const int bits = static_cast<int>(TypeBytes(a.type)) * 8;
+  bool holds = true;
+  if (a.type == DataType::kInt8 || a.type == DataType::kInt32 || a.type == DataType::kInt64) {
+    holds = Holds(a.custom.factor, true, bits);
+  } else if (a.type == DataType::kUint8 || a.type == DataType::kUint32 || a.type == DataType::kUint64) {
+    holds = Holds(a.custom.factor, false, bits);
+  }
+  if (holds) return Status();
+  return Status::Invalid("op " + std::to_string(a.created_op) + " has the factor " + std::to_string(a.custom.factor) +
+                         ", which is no " + TypeName(a.type));
+}
+
+// The buffers that one rank reads and writes, in bytes; 0 = not used on this rank.
+struct Extent {
+  size_t send = 0;
+  size_t recv = 0;
+  size_t in_place_send = 0;  // Where in-place operation has the send buffer within the receive buffer,
+  size_t in_place_recv = 0;  // or the receive buffer within the send buffer.
+  bool allows_in_place = true;
+};
+
+// A buffer with a part for every rank.
+struct Parts {
+  size_t bytes = 0;  // Up to the end of the last part.
+  size_t own_begin = 0;
+};
+
+Parts PartsOf(const Layout& layout, size_t count, size_t element, int rank, int nranks) {
+  if (layout.counts == nullptr) return {count * element * nranks, count * element * rank};
+  Parts parts;
+  size_t next = 0;
+  for (int r = 0; r < nranks; ++r) {
+    const size_t begin = layout.offsets != nullptr ? layout.offsets[r] : next;
+    if (r == rank) parts.own_begin = begin * element;
+    next = begin + layout.counts[r];
+    if (layout.counts[r] > 0) parts.bytes = std::max(parts.bytes, next * element);
+  }
+  return parts;
+}
+
+Extent ExtentOf(const Arguments& a, size_t element, int rank, int nranks) {
+  const size_t own = a.count * element;
+  const auto send_parts = [&] { return PartsOf(a.send_layout, a.count, element, rank, nranks); };
+  const auto recv_parts = [&] { return PartsOf(a.recv_layout, a.count, element, rank, nranks); };
+  const bool at_root = rank == a.root;
+  if (IsReduceScatter(a.kind) || (IsScatter(a.kind) && at_root)) {
+    const Parts parts = send_parts();
+    return {parts.bytes, own, 0, parts.own_begin};
+  }
+  if (IsAllgather(a.kind) || (IsGather(a.kind) && at_root)) {
+    const Parts parts = recv_parts();
+    return {own, parts.bytes, parts.own_begin, 0};
+  }
+  if (IsGather(a.kind)) return {own, 0, 0, 0};
+  if (IsScatter(a.kind)) return {0, own, 0, 0};
+  if (IsAlltoall(a.kind)) return {send_parts().bytes, recv_parts().bytes, 0, 0, false};
+  if (a.kind == CollectiveKind::kBroadcast) return {at_root ? own : 0, own, 0, 0};
+  if (a.kind == CollectiveKind::kReduce) return {own, at_root ? own : 0, 0, 0};
+  if (a.kind == CollectiveKind::kSend) return {own, 0, 0, 0};
+  if (a.kind == CollectiveKind::kRecv) return {0, own, 0, 0};
+  return {own, own, 0, 0};
+}
+
+Status CheckBuffer(const char* name, const void* buffer, size_t bytes, size_t alignment) {
+  if (bytes == 0) return Status();
+  if (buffer == nullptr) return Status::Invalid(std::string(name) + " is null");
+  const uintptr_t address = reinterpret_cast<uintptr_t>(buffer);
+  if (address % alignment != 0) {
+    return Status::Invalid(std::string(name) + " is not aligned to its element's " + std::to_string(alignment) +
+                           " bytes");
+  }
+  return Status();
+}
+
+Status CheckOverlap(const Arguments& a, const Extent& extent) {
+  if (extent.send == 0 || extent.recv == 0) return Status();
+  const uintptr_t send = reinterpret_cast<uintptr_t>(a.sendbuf);
+  const uintptr_t recv = reinterpret_cast<uintptr_t>(a.recvbuf);
+  const bool overlap = send < recv + extent.recv && recv < send + extent.send;
+  const bool in_place = send + extent.in_place_recv == recv + extent.in_place_send;
+  if (!overlap || (in_place && extent.allows_in_place)) return Status();
+  return Status::Invalid(std::string("sendbuf and recvbuf of ") + KindName(a.kind) + " overlap" +
+                         (extent.allows_in_place ? ", but not in the in-place form" : "; it has no in-place form"));
+}
+
+// The layout of `buffer`, whose part for this rank must have `own_count` elements (kAnyCount: whatever).
+constexpr size_t kAnyCount = std::numeric_limits<size_t>::max();
+Status CheckLayout(const std::string& buffer, const Layout& layout, size_t own_count, size_t most, int rank,
+                   int nranks) {
+  const std::string counts = buffer + "counts";
+  if (layout.counts == nullptr) return Status::Invalid(counts + " is null");
+  std::vector<Part> parts;
+  size_t next = 0;
+  for (int r = 0; r < nranks; ++r) {
+    const Part part{layout.offsets != nullptr ? layout.offsets[r] : next, layout.counts[r]};
+    if (part.elements > most || part.begin > most - part.elements) {
+      return Status::Invalid(counts + "[" + std::to_string(r) + "] is " + std::to_string(part.elements) +
+                             ", at element " + std::to_string(part.begin) + ": more than the address space holds");
+    }
+    next = part.begin + part.elements;
+    if (part.elements > 0) parts.push_back(part);
+  }
+  if (own_count != kAnyCount && layout.counts[rank] != own_count) {
+    return Status::Invalid(counts + "[" + std::to_string(rank) + "] is " + std::to_string(layout.counts[rank]) +
+                           "; this rank's own part has " + std::to_string(own_count) + " elements");
+  }
+  std::sort(parts.begin(), parts.end(), [](const Part& left, const Part& right) { return left.begin < right.begin; });
+  for (size_t i = 1; i < parts.size(); ++i) {
+    if (parts[i].begin < parts[i - 1].begin + parts[i - 1].elements)
+      return Status::Invalid("two parts of " + buffer + "buf overlap at element " + std::to_string(parts[i].begin));
+  }
+  return Status();
+}
+
+Status CheckLayouts(const Arguments& a, size_t most, int rank, int nranks) {
+  const auto check_send = [&](size_t own) { return CheckLayout("send", a.send_layout, own, most, rank, nranks); };
+  const auto check_recv = [&](size_t own) { return CheckLayout("recv", a.recv_layout, own, most, rank, nranks); };
+  switch (a.kind) {
+    case CollectiveKind::kReduceScatterv:
+      return check_send(a.count);
+    case CollectiveKind::kAllgatherv:
+      return check_recv(a.count);
+    case CollectiveKind::kGatherv:
+      return rank == a.root ? check_recv(a.count) : Status();
+    case CollectiveKind::kScatterv:
+      return rank == a.root ? check_send(a.count) : Status();
+    case CollectiveKind::kAlltoallv:
+      ANNULUS_RETURN_IF_ERROR(check_send(kAnyCount));
+      return check_recv(a.send_layout.counts[rank]);
+    default:
+      return Status();
+  }
+}
+
+}  // namespace
+
+Status CheckArguments(const Arguments& a, int rank, int nranks) {
+  if (a.kind == CollectiveKind::kBarrier) return Status();
+  const int type = static_cast<int>(a.type);
+  const int op = static_cast<int>(a.op);
+  if (type >= kNumDataTypes) return Status::Invalid("type is " + std::to_string(type) + ", which is no annulus_type_t");
+  if (Reduces(a.kind)) {
+    if (!IsOp(a.op)) return Status::Invalid("op is " + std::to_string(op) + ", which is no annulus_op_t");
+    if (a.custom.scales) ANNULUS_RETURN_IF_ERROR(CheckFactor(a));
+  }
+  if (HasRoot(a.kind) && (a.root < 0 || a.root >= nranks)) {
+    return Status::Invalid("root is " + std::to_string(a.root) + "; allowed: 0 to " + std::to_string(nranks - 1));
+  }
+  if (IsMessage(a.kind) && (a.root < 0 || a.root >= nranks || a.root == rank)) {
+    return Status::Invalid("peer is " + std::to_string(a.root) + "; allowed: 0 to " + std::to_string(nranks - 1) +
+                           ", and not this rank itself");
+  }
+  const size_t element = TypeBytes(a.type);
+  const size_t most = std::numeric_limits<ptrdiff_t>::max() / element / nranks;
+  if (a.count > most) {
+    return Status::Invalid("count is " + std::to_string(a.count) + ", more than the address space holds for " +
+                           std::to_string(nranks) + " ranks");
+  }
+  ANNULUS_RETURN_IF_ERROR(CheckLayouts(a, most, rank, nranks));
+  const Extent extent = ExtentOf(a, element, rank, nranks);
+  ANNULUS_RETURN_IF_ERROR(CheckBuffer("sendbuf", a.sendbuf, extent.send, element));
+  ANNULUS_RETURN_IF_ERROR(CheckBuffer("recvbuf", a.recvbuf, extent.recv, element));
+  return CheckOverlap(a, extent);
+}
+
+Call CallOf(const Arguments& a, int nranks, uint64_t sequence) {
+  Call call;
+  call.sequence = sequence;
+  call.kind = a.kind;
+  if (a.kind == CollectiveKind::kBarrier) return call;
+  call.type = a.type;
+  if (!HasVariableParts(a.kind)) {
+    call.count = a.count;
+  } else if (!IsDirect(a.kind)) {
+    const size_t* counts = IsAllgather(a.kind) ? a.recv_layout.counts : a.send_layout.counts;
+    call.count = std::accumulate(counts, counts + nranks, uint64_t{0});
+  }
+  if (Reduces(a.kind)) call.op = a.op;
+  if (HasRoot(a.kind)) call.root = a.root;
+  return call;
+}
+
+Buffers BuffersOf(const Arguments& a) {
+  return {a.sendbuf, a.recvbuf, a.count, a.send_layout, a.recv_layout, nullptr, a.custom};
+}
+
+size_t SendBytes(const Arguments& a, int rank, int nranks) {
+  if (a.kind == CollectiveKind::kBarrier) return 0;
+  if (a.kind == CollectiveKind::kAllreduce) return a.count * TypeBytes(a.type);
+  return ExtentOf(a, TypeBytes(a.type), rank, nranks).send;
+}
+
+}  // namespace annulus

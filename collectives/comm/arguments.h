@@ -1,0 +1,39 @@
+// Arguments: one collective as the user asked for it, and the checks that it is well formed.
+#pragma once
+
+#include <cstddef>
+
+#include "base/status.h"
+#include "collectives/core/collective.h"
+#include "collectives/engine/engine.h"
+
+namespace annulus {
+
+struct Arguments {
+  CollectiveKind kind = CollectiveKind::kNone;
+  const void* sendbuf = nullptr;
+  void* recvbuf = nullptr;
+  size_t count = 0;  // Elements, with the meaning that annulus.h gives for the kind.
+  DataType type = DataType::kFloat32;
+  ReduceOp op = ReduceOp::kSum;
+  int created_op = 0;      // The number that the user gave, when it may be that of a created operation; else 0.
+  CustomReduction custom;  // That operation's, with its name on the wire in `op`, once it is looked up.
+  int root = 0;            // Of a message: the other end.
+  Layout send_layout;      // Arrays of nranks numbers, for kinds with variable parts.
+  Layout recv_layout;
+};
+
+// Checks ranges, null pointers, alignment, sizes and overlap for `rank` of `nranks`.
+// Errors: kInvalidArgument naming the argument and what is allowed.
+Status CheckArguments(const Arguments& arguments, int rank, int nranks);
+
+// The call's identity on the wire.
+Call CallOf(const Arguments& arguments, int nranks, uint64_t sequence);
+
+// Bytes that `rank` hands in: its send buffer, up to the end of the last part.
+size_t SendBytes(const Arguments& arguments, int rank, int nranks);
+
+// What the engine takes of them.
+Buffers BuffersOf(const Arguments& arguments);
+
+}  // namespace annulus

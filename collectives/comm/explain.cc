@@ -1,0 +1,154 @@
+#include "collectives/comm/explain.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "collectives/comm/communicator.h"
+
+namespace annulus {
+namespace {
+
+std::string Number(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.4g", value);
+  return text;
+}
+
+std::string Microseconds(double seconds) { return Number(seconds * 1e6) + " us"; }
+
+std::string Gigabytes(double byte_seconds) {
+  return byte_seconds <= 0 ? std::string("no limit") : Number(1e-9 / byte_seconds) + " GB/s";
+}
+
+const char* OrderText(Algorithm algorithm) {
+  return OrderOf(algorithm) == Order::kRing ? "adds in the ring's order" : "adds in an order of its own";
+}
+
+std::string CostsText(const LinkCosts& costs) {
+  return "latency " + Microseconds(costs.latency_s) + ", per message " + Microseconds(costs.message_s) + ", link " +
+         Gigabytes(costs.byte_s) + ", core moves " + Gigabytes(costs.move_byte_s) + " and reduces " +
+         Gigabytes(costs.reduce_byte_s);
+}
+
+int Hosts(const PlanSettings& layout) {
+  return layout.host_of.empty() ? 1 : *std::ranges::max_element(layout.host_of) + 1;
+}
+
+bool HasNear(int nranks, const PlanSettings& layout) { return Hosts(layout) < nranks; }
+
+// What links cost that algorithm in calls of so many bytes. Up to two lines.
+std::string LinksText(const ExplainInput& input, Algorithm algorithm, size_t bytes, const std::string& of) {
+  const LinkKinds links = input.choice.CostsFor(algorithm, bytes).links;
+  const std::string near = input.settings.near_is_tcp ? "TCP on one host" : "shared memory";
+  std::string text;
+  if (HasNear(input.nranks, input.settings)) text += "#   " + near + of + ": " + CostsText(links.near) + "\n";
+  if (Hosts(input.settings) > 1) text += "#   between hosts" + of + ": " + CostsText(links.far) + "\n";
+  return text;
+}
+
+std::string PlanText(const ScheduleParams& params) {
+  std::string text = AlgorithmText(params.algorithm);
+  if (params.algorithm == Algorithm::kOneHop || IsExchange(params.algorithm)) return text + ", not sliced";
+  return text + ", slices of up to " + std::to_string(params.slice_bytes) + " bytes, " +
+         std::to_string(params.round_slices) + " in a round, " + std::to_string(params.channels) +
+         (params.channels == 1 ? " channel" : " channels");
+}
+
+std::string CandidateText(const Candidate& candidate, bool is_chosen) {
+  std::string text = std::string(is_chosen ? "  * " : "    ") + AlgorithmText(candidate.algorithm);
+  text.resize(std::max<size_t>(text.size() + 1, 16), ' ');
+  if (candidate.why_not != nullptr) return text + "no candidate: " + candidate.why_not + "\n";
+  return text + Microseconds(candidate.seconds) + ", " + OrderText(candidate.algorithm) + "\n";
+}
+
+}  // namespace
+
+ExplainInput ExplainInputOf(const annulus_comm_t* comm) {
+  const Communicator* const communicator = reinterpret_cast<const Communicator*>(comm);
+  return {communicator->nranks(), communicator->plan(), communicator->choice(), communicator->choice_source()};
+}
+
+ExplainInput HypotheticalInput(int nranks, int hosts, const Options& options) {
+  PlanSettings settings = PlanSettingsOf(options);
+  settings.near_is_tcp = options.transport == "tcp";
+  settings.over_sockets = nranks > 1 && (hosts > 1 || settings.near_is_tcp);
+  for (int rank = 0; rank < nranks; ++rank) {
+    settings.host_of.push_back(static_cast<int>(static_cast<int64_t>(rank) * hosts / nranks));
+  }
+  std::string source = "nominal costs, of ranks that do not exist";
+  if (options.tuning == "measured") source += ": there is nothing that ANNULUS_TUNING=measured could measure";
+  return {nranks, settings, AlgorithmChoice(nranks, settings), source};
+}
+
+std::string ExplainJob(const ExplainInput& input) {
+  const PlanSettings& layout = input.settings;
+  const int hosts = Hosts(layout);
+  std::string text = "# " + std::to_string(input.nranks) + " ranks on " + std::to_string(hosts) +
+                     (hosts == 1 ? " host, " : " hosts, ") + Number(layout.ranks_per_core) +
+                     " ranks per core at most\n# costs: " + input.source + "\n";
+  const std::optional<MeasuredFactors>& measured = input.choice.measured();
+  if (!measured) text += LinksText(input, Algorithm::kRing, 0, "");  // All are judged by the same.
+  for (size_t place = 0; measured && place < measured->size(); ++place) {
+    const AlgorithmName& each = kAlgorithms[place];
+    const AlgorithmFactors& factors = (*measured)[place];
+    if (factors.is_measured == 0) continue;
+    const std::string of = std::string(" of ") + each.name;
+    text += LinksText(input, each.algorithm, 0, of);
+    if (ModelledSeconds(input.nranks, input.settings, {}, each.algorithm, 2 * kMostMiddleBytes) == 0) continue;
+    text += LinksText(input, each.algorithm, SIZE_MAX,
+                      of + ", more than " + std::to_string(kMostMiddleBytes / 1024) + " KiB");
+  }
+  const auto& wanted = input.settings.algorithm;
+  if (!measured) text += "# chosen by fixed bounds of size and number of ranks, not by expected times\n";
+  if (wanted) text += std::string("# ANNULUS_ALGORITHM: ") + AlgorithmText(*wanted) + ", where it is possible\n";
+  return text;
+}
+
+std::string ExplainLinks(const annulus_comm_t* comm) {
+  const Communicator* const communicator = reinterpret_cast<const Communicator*>(comm);
+  std::string text;
+  for (int peer = 0; peer < communicator->nranks(); ++peer) {
+    const std::string transport = communicator->ReadPeer(peer).transport;
+    if (transport.empty()) continue;
+    text += "#   rank " + std::to_string(peer) + ": " + transport;
+    if (const std::optional<bool> streams = communicator->StreamsSlots(peer)) {
+      text += std::string(", slots are written by ") + (*streams ? "streaming" : "plain") + " stores";
+    }
+    text += "\n";
+  }
+  return text.empty() ? "" : "# links of rank " + std::to_string(communicator->rank()) + ":\n" + text;
+}
+
+bool FindKind(const std::string& name, CollectiveKind* kind) {
+  for (int number = 1; number <= static_cast<int>(kLastKind); ++number) {
+    if (name != KindName(static_cast<CollectiveKind>(number))) continue;
+    *kind = static_cast<CollectiveKind>(number);
+    return true;
+  }
+  return false;
+}
+
+std::string ExplainCall(const ExplainInput& input, CollectiveKind kind, size_t count, size_t element_bytes) {
+  PlanInput plan;
+  plan.call.kind = kind;
+  plan.call.count = count;
+  plan.element_bytes = element_bytes;
+  plan.nranks = input.nranks;
+  const ScheduleParams params = MakePlan(plan, input.settings, input.choice);
+  std::string text = std::string(KindName(kind)) + " of " + std::to_string(count) + " x " +
+                     std::to_string(element_bytes) + " bytes: " + PlanText(params);
+  std::vector<Candidate> candidates = input.choice.Candidates(kind, SentAtOnce(plan));
+  for (Candidate& each : candidates) {
+    if (each.why_not == nullptr) each.why_not = TypeWhyNot(plan, input.settings, each.algorithm);
+  }
+  for (const Candidate& each : candidates) {
+    if (each.algorithm == params.algorithm && each.seconds > 0) text += "; expected " + Microseconds(each.seconds);
+  }
+  text += candidates.size() == 1 ? "; there is no other way\n" : "\n";
+  for (const Candidate& each : candidates) {
+    if (candidates.size() > 1) text += CandidateText(each, each.algorithm == params.algorithm);
+  }
+  return text;
+}
+
+}  // namespace annulus

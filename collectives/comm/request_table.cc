@@ -1,0 +1,104 @@
+#include "collectives/comm/request_table.h"
+
+#include <bit>
+#include <cstdio>
+
+#include "base/check.h"
+
+namespace annulus {
+
+RequestTable& RequestTable::OfProcess() {
+  static RequestTable& table = *std::make_unique<RequestTable>().release();
+  return table;
+}
+
+void RequestTable::Grow() {
+  const size_t block = owned_blocks_.size();
+  ANNULUS_CHECK(block < kBlocks);
+  const uint32_t before = kFirstBlock * ((1u << block) - 1);
+  const uint32_t count = kFirstBlock << block;
+  free_.reserve(before + count);
+  owned_blocks_.reserve(kBlocks);
+  auto slots = std::make_unique<Slot[]>(count);
+  for (uint32_t i = count; i-- > 0;) {
+    slots[i].index = before + i;
+    free_.push_back(&slots[i]);
+  }
+  blocks_[block].store(slots.get(), std::memory_order_release);
+  owned_blocks_.push_back(std::move(slots));
+}
+
+RequestTable::Owned RequestTable::Take(Communicator* owner) {
+  Slot* slot = nullptr;
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    if (free_.empty()) Grow();
+    slot = free_.back();
+    free_.pop_back();
+  }
+  const uint32_t generation = slot->generation.load(std::memory_order_relaxed) + 1;
+  slot->request.handle = kTag << kTagShift | static_cast<RequestHandle>(generation) << kIndexBits | slot->index;
+  slot->owner.store(owner, std::memory_order_relaxed);
+  // Whoever reads this generation reads this owner, or a later one.
+  slot->generation.store(generation, std::memory_order_release);
+  return Owned(&slot->request);
+}
+
+RequestTable::Slot* RequestTable::SlotOf(RequestHandle handle) const {
+  if (handle >> kTagShift != kTag || GenerationOf(handle) % 2 == 0) return nullptr;
+  const uint32_t index = static_cast<uint32_t>(handle);
+  const int block = std::bit_width(index / kFirstBlock + 1) - 1;
+  if (block >= kBlocks) return nullptr;
+  Slot* const slots = blocks_[block].load(std::memory_order_acquire);
+  return slots == nullptr ? nullptr : slots + (index - kFirstBlock * ((1u << block) - 1));
+}
+
+RequestTable::Slot* RequestTable::LiveSlotOf(RequestHandle handle) const {
+  Slot* const slot = SlotOf(handle);
+  const bool live = slot != nullptr && slot->generation.load(std::memory_order_acquire) == GenerationOf(handle);
+  return live ? slot : nullptr;
+}
+
+Communicator* RequestTable::OwnerOf(RequestHandle handle) const {
+  const Slot* const slot = LiveSlotOf(handle);
+  return slot == nullptr ? nullptr : slot->owner.load(std::memory_order_relaxed);
+}
+
+Request* RequestTable::Find(RequestHandle handle) const {
+  Slot* const slot = LiveSlotOf(handle);
+  return slot == nullptr ? nullptr : &slot->request;
+}
+
+void RequestTable::Retire(Request* request, End why) {
+  Slot* const slot = LiveSlotOf(request->handle);
+  if (slot == nullptr) return;
+  slot->end.store(why, std::memory_order_relaxed);
+  slot->generation.store(GenerationOf(request->handle) + 1, std::memory_order_release);
+}
+
+void RequestTable::Return(Request* request) {
+  Retire(request, End::kFreed);
+  Slot* const slot = SlotOf(request->handle);
+  ANNULUS_CHECK(slot != nullptr);
+  request->Clear();
+  if (slot->generation.load(std::memory_order_relaxed) >= kLastGeneration) return;
+  std::lock_guard<std::mutex> lock(mu_);
+  free_.push_back(slot);
+}
+
+Status RequestTable::WhyNot(RequestHandle handle) const {
+  char name[32];
+  std::snprintf(name, sizeof name, "request %#llx", static_cast<unsigned long long>(handle));
+  const Slot* const slot = SlotOf(handle);
+  const uint32_t now = slot == nullptr ? 0 : slot->generation.load(std::memory_order_acquire);
+  if (slot == nullptr || GenerationOf(handle) > now)
+    return Status::Invalid(std::string(name) + " is none: Annulus never gave it out");
+  // Of what came before the latest one nothing is known but that it is over.
+  if (GenerationOf(handle) + 1 < now)
+    return Status::Invalid(std::string(name) + " was freed already, by itself or with its communicator");
+  const bool destroyed = slot->end.load(std::memory_order_relaxed) == End::kCommunicatorDestroyed;
+  return Status::Invalid(name +
+                         std::string(destroyed ? " is gone: its communicator was destroyed" : " was freed already"));
+}
+
+}  // namespace annulus

@@ -1,0 +1,259 @@
+#include "collectives/comm/setup.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "base/log.h"
+#include "collectives/engine/memory_budget.h"
+#include "collectives/membership/bootstrap.h"
+#include "collectives/membership/host_id.h"
+#include "collectives/membership/local_host.h"
+#include "collectives/membership/peer_info.h"
+#include "transport/pulse.h"
+#include "transport/select/select.h"
+
+namespace annulus {
+namespace {
+
+LogLevel ParseLogLevel(const std::string& word) {
+  if (word == "error") return LogLevel::kError;
+  if (word == "info") return LogLevel::kInfo;
+  if (word == "debug") return LogLevel::kDebug;
+  return LogLevel::kWarn;
+}
+
+SlotStores ParseSlotStores(const std::string& word) {
+  if (word == "plain") return SlotStores::kPlain;
+  return word == "streaming" ? SlotStores::kStreaming : SlotStores::kAuto;
+}
+
+// Whether some pair of ranks has no memory in common. The same on every rank, for all have the same table; if all share
+// memory with rank 0, they do with each other.
+bool NeedsSockets(const std::vector<PeerInfo>& peers) {
+  for (size_t r = 1; r < peers.size(); ++r) {
+    int backend = 0;
+    const SelectEnd end{static_cast<int>(r), peers[r].host_id, peers[r].addresses};
+    const Status found = SelectBackend({0, peers[0].host_id, peers[0].addresses}, end, &backend);
+    if (!found.ok() || !Backends()[backend].same_host_only) return true;
+  }
+  return false;
+}
+
+// Whether ranks of one host cannot share memory.
+bool HasNearTcp(std::span<const PeerInfo> peers) {
+  for (size_t b = 0; b < Backends().size(); ++b) {
+    const auto lacks = [b](const PeerInfo& peer) { return peer.addresses[b].empty(); };
+    if (Backends()[b].same_host_only && std::ranges::any_of(peers, lacks)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+PlanSettings PlanSettingsOf(const Options& options) {
+  PlanSettings plan;
+  plan.slice_bytes = options.slice_bytes;
+  plan.small_bytes = options.small_bytes;
+  plan.channels = static_cast<int>(options.channels);
+  Algorithm algorithm{};
+  if (FindAlgorithm(options.algorithm, &algorithm)) plan.algorithm = algorithm;
+  if (options.mesh_ranks > 0) plan.mesh_ranks = static_cast<int>(options.mesh_ranks);
+  return plan;
+}
+
+Setup::Setup(const Options& options)
+    : options_(options),
+      plan_(PlanSettingsOf(options)),
+      cores_(FindCores()),
+      host_cores_(static_cast<int>(cores_.count)),
+      host_id_(options.host_id.empty() ? FindHostId() : options.host_id),
+      monitor_(nranks()),
+      links_(std::make_unique<Links>(nranks(), plan_.channels + 1)) {}
+
+Setup::~Setup() { Close(); }
+
+Status Setup::Establish(const Options& options, const GiveUp& give_up, std::unique_ptr<Setup>* setup) {
+  SetLogLevel(ParseLogLevel(options.log_level));
+  WarnOfUnknownVariables(static_cast<int>(options.rank), static_cast<int>(options.local_rank));
+  const std::string source = options.launcher.empty() ? "the configuration" : options.launcher;
+  Log(LogLevel::kInfo, static_cast<int>(options.rank), "rank %lld of %lld, from %s",
+      static_cast<long long>(options.rank), static_cast<long long>(options.size), source.c_str());
+  const Deadline deadline = DeadlineAfter(options.connect_timeout_ms * kMillisecond);
+  std::unique_ptr<Setup> result(new Setup(options));
+  ANNULUS_RETURN_IF_ERROR(FitMemory(result->nranks(), static_cast<size_t>(options.memory_bytes),
+                                    static_cast<int>(options.tcp_sockets), &result->plan_));
+  ANNULUS_RETURN_IF_ERROR(result->OpenTrace());
+  result->ClaimBoard();
+  if (options.size > 1) ANNULUS_RETURN_IF_ERROR(result->Meet(give_up, deadline));
+  result->wait_policy_ = ChooseWaitPolicy(result->local_size_, result->host_cores_, options.spin_us);
+  *setup = std::move(result);
+  return Status();
+}
+
+Status Setup::OpenTrace() {
+  if (options_.trace.empty()) return Status();
+  TraceOwner owner;
+  owner.process_rank = process_rank();
+  owner.rank = rank();
+  owner.nranks = nranks();
+  owner.channels = plan_.channels;
+  ANNULUS_RETURN_IF_ERROR(TraceFile::Create(options_.trace, owner, &trace_file_));
+  monitor_.set_trace(trace_file_->trace());
+  return Status();
+}
+
+// The first job's communicator is what annulus-run shows; those split from it have other ranks.
+void Setup::ClaimBoard() {
+  if (options_.process_rank >= 0) return;
+  board_ = BoardClaim::Take(WatchVariable(), rank(), nranks());
+  if (board_ != nullptr) monitor_.set_board(board_->board());
+}
+
+Status Setup::Meet(const GiveUp& give_up, Deadline deadline) {
+  ANNULUS_RETURN_IF_ERROR(FindLocalHost(options_.rendezvous, deadline, &local_host_));
+  PeerInfo own;
+  own.host_id = host_id_;
+  own.plan = plan_;
+  own.transport = options_.transport;
+  own.priorities = static_cast<int>(options_.priorities);
+  own.memory_bytes = static_cast<uint64_t>(options_.memory_bytes);
+  own.tuning = options_.tuning;
+  own.cores = cores_;
+  ANNULUS_RETURN_IF_ERROR(Listen(&own.addresses));
+
+  BootstrapConfig config;
+  config.rank = rank();
+  config.nranks = nranks();
+  config.rendezvous = options_.rendezvous;
+  config.job_key = options_.job_key;
+  config.blob = Encode(own);
+  config.deadline = deadline;
+  config.give_up = give_up;
+  BootstrapResult met;
+  ANNULUS_RETURN_IF_ERROR(Bootstrap(config, &met));
+  // The control thread starts before the links: a rank that dies while links are made is noticed at once.
+  ControlConfig control;
+  control.rank = rank();
+  control.nranks = nranks();
+  control.connections = std::move(met.connections);
+  control.on_verdict = [this] { reactor_.Wake(); };
+  ANNULUS_RETURN_IF_ERROR(Control::Start(std::move(control), &control_));
+  std::optional<Pulse> pulse;
+  if (give_up) pulse.emplace(&reactor_, kGiveUpCheck);
+  ConnectContext context;
+  context.job_id = met.job_id;
+  context.deadline = deadline;
+  context.give_up = [this, &give_up] {
+    Status status = Verdicted();
+    return status.ok() && give_up ? give_up() : status;
+  };
+  Status connected = ConnectLinks(met.blobs, context);
+  if (connected.ok()) return connected;
+  // Whatever it was, everybody hears of it, and fails with the same words.
+  const Verdict verdict = control_->Report(connected, Call());
+  if (trace_file_ != nullptr) trace_file_->trace()->SetVerdict(verdict, Now());
+  return {verdict.code, verdict.message, verdict.rank, verdict.os_errno};
+}
+
+Status Setup::Verdicted() const {
+  if (!control_->has_verdict()) return Status();
+  const Verdict& verdict = control_->verdict();
+  return {verdict.code, verdict.message, verdict.rank, verdict.os_errno};
+}
+
+TransportConfig Setup::MakeTransportConfig() const {
+  TransportConfig config;
+  config.rank = rank();
+  config.nranks = nranks();
+  config.job_key = options_.job_key;
+  config.slot_bytes = SlotBytes(plan_);
+  config.slots = plan_.slots;
+  config.interface_name = options_.interface_name;
+  config.local_host = local_host_;
+  config.tcp_sockets = static_cast<int>(options_.tcp_sockets);
+  config.checksum = options_.checksum != 0;
+  config.slot_stores = ParseSlotStores(options_.shm_stores);
+  return config;
+}
+
+Status Setup::Listen(std::vector<std::string>* addresses) {
+  TransportConfig config = MakeTransportConfig();
+  config.reactor = &reactor_;
+  std::string why;
+  bool any = false;
+  for (const Backend& backend : Backends()) {
+    transports_.push_back(nullptr);
+    addresses->emplace_back();
+    if (!Allows(options_.transport, backend)) continue;
+    std::unique_ptr<Transport> transport = backend.create(config);
+    Status usable = transport->Probe();
+    if (usable.ok()) usable = transport->LocalAddress(&addresses->back());
+    if (!usable.ok()) {
+      addresses->back().clear();
+      why += std::string(" ") + backend.name + ": " + usable.message() + ";";
+      Log(LogLevel::kInfo, rank(), "transport %s is not usable here: %s", backend.name, usable.message().c_str());
+      continue;
+    }
+    transports_.back() = std::move(transport);
+    any = true;
+  }
+  if (any) return Status();
+  return {Code::kUnsupported, "no transport is usable at rank " + std::to_string(rank()) + ":" + why};
+}
+
+Status Setup::ConnectLinks(const std::vector<std::string>& blobs, const ConnectContext& context) {
+  std::vector<PeerInfo> peers(blobs.size());
+  for (size_t r = 0; r < blobs.size(); ++r) ANNULUS_RETURN_IF_ERROR(Decode(blobs[r], static_cast<int>(r), &peers[r]));
+  ANNULUS_RETURN_IF_ERROR(CheckAgreement(peers));
+  plan_.host_of = FindHosts(peers);
+  plan_.over_sockets = NeedsSockets(peers);
+  plan_.near_is_tcp = HasNearTcp(peers);
+  plan_.ranks_per_core = MostRanksPerCore(peers);
+  host_cores_ = HostCores(peers, peers[rank()].host_id);
+  FindLocalRank(peers, rank(), &local_rank_, &local_size_);
+  if (options_.local_rank >= 0) local_rank_ = static_cast<int>(options_.local_rank);
+  if (options_.local_size >= 0) local_size_ = static_cast<int>(options_.local_size);
+
+  std::vector<std::vector<LinkRequest>> wanted(Backends().size());
+  const SelectEnd own{rank(), peers[rank()].host_id, peers[rank()].addresses};
+  for (const NeededLink& link : LinksNeeded(rank(), nranks(), plan_)) {
+    const PeerInfo& peer = peers[link.peer];
+    int backend = 0;
+    ANNULUS_RETURN_IF_ERROR(SelectBackend(own, {link.peer, peer.host_id, peer.addresses}, &backend));
+    const bool same_host = peer.host_id == peers[rank()].host_id;
+    wanted[backend].push_back({link.peer, link.channel, same_host, peer.addresses[backend]});
+  }
+  for (size_t b = 0; b < wanted.size(); ++b) {
+    if (transports_[b] == nullptr) continue;
+    std::vector<std::unique_ptr<Endpoint>> endpoints;
+    // Also with nothing wanted: it stops listening.
+    ANNULUS_RETURN_IF_ERROR(transports_[b]->Connect(wanted[b], context, &endpoints));
+    for (size_t i = 0; i < endpoints.size(); ++i) {
+      NoteLink(*endpoints[i], Backends()[b].name, wanted[b][i]);
+      links_->Add(wanted[b][i].peer, wanted[b][i].channel, std::move(endpoints[i]));
+    }
+  }
+  return Status();
+}
+
+void Setup::NoteLink(const Endpoint& endpoint, const char* backend, const LinkRequest& link) {
+  LogLink(endpoint, backend, link);
+  monitor_.SetTransport(link.peer, backend);
+  if (trace_file_ == nullptr) return;
+  trace_file_->trace()->AddLink({link.peer, link.channel, backend, endpoint.Describe(), Now()});
+}
+
+void Setup::LogLink(const Endpoint& endpoint, const char* backend, const LinkRequest& link) const {
+  const char* where = link.same_host ? "on the same host" : "on another host";
+  const char* use = link.channel == plan_.channels ? "message link" : "link";
+  const char* forced = options_.transport == "auto" ? "" : ", set by ANNULUS_TRANSPORT";
+  Log(LogLevel::kInfo, rank(), "%s to rank %d, %s: %s%s: %s", use, endpoint.peer(), where, backend, forced,
+      endpoint.Describe().c_str());
+}
+
+void Setup::Close() {
+  if (control_ != nullptr) control_->Close();
+  links_->Close();
+}
+
+}  // namespace annulus

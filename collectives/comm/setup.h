@@ -1,0 +1,98 @@
+// Setup: everything of a communicator that exists from its creation to its end, and how it comes about: the ranks meet,
+// tell each other where they listen, agree on transports, connect the links, and start the control thread.
+//
+// Threads: Establish is called by one thread; see each member for the rest.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "base/options.h"
+#include "collectives/control/control.h"
+#include "collectives/engine/engine.h"
+#include "collectives/engine/waiter.h"
+#include "collectives/membership/core_set.h"
+#include "collectives/observe/board_claim.h"
+#include "collectives/observe/monitor.h"
+#include "collectives/observe/trace_file.h"
+#include "transport/reactor.h"
+
+namespace annulus {
+
+// What the settings say of plans, before the layout is known.
+PlanSettings PlanSettingsOf(const Options& options);
+
+class Setup {
+ public:
+  // If set, asked every now and then while the ranks meet; a failure ends that.
+  using GiveUp = std::function<Status()>;
+
+  // Joins the job that `options` (valid ones) describe. Blocks up to options.connect_timeout_ms.
+  // Errors: kInvalidArgument, kTimeout with the missing ranks, kMismatch of settings, kAuth, kUnsupported, kSystem;
+  // what give_up returned.
+  static Status Establish(const Options& options, const GiveUp& give_up, std::unique_ptr<Setup>* setup);
+
+  ~Setup();
+
+  const Options& options() const { return options_; }
+  int rank() const { return static_cast<int>(options_.rank); }
+  int nranks() const { return static_cast<int>(options_.size); }
+  int process_rank() const {
+    return static_cast<int>(options_.process_rank >= 0 ? options_.process_rank : options_.rank);
+  }
+  int local_rank() const { return local_rank_; }
+  int local_size() const { return local_size_; }
+  const std::string& local_host() const { return local_host_; }
+  const PlanSettings& plan() const { return plan_; }
+  const WaitPolicy& wait_policy() const { return wait_policy_; }
+
+  Monitor* monitor() { return &monitor_; }
+  // Null when there is no trace.
+  TraceFile* trace_file() { return trace_file_.get(); }
+  Reactor* reactor() { return &reactor_; }
+  const Links& links() const { return *links_; }
+  // Null when there is one rank only.
+  Control* control() { return control_.get(); }
+
+  // Closes all links, so that whoever waits at their other ends fails too. By the thread that drives them, which does
+  // not use them any more. Idempotent and bounded in time.
+  void CloseLinks() { links_->Close(); }
+
+  // Says goodbye and closes all links. Idempotent and bounded in time. No thread may be driving the links.
+  void Close();
+
+ private:
+  explicit Setup(const Options& options);
+
+  Status OpenTrace();
+  void ClaimBoard();
+  Status Meet(const GiveUp& give_up, Deadline deadline);
+  Status Listen(std::vector<std::string>* addresses);
+  // The verdict as a status, OK while there is none.
+  Status Verdicted() const;
+  Status ConnectLinks(const std::vector<std::string>& blobs, const ConnectContext& context);
+  void NoteLink(const Endpoint& endpoint, const char* backend, const LinkRequest& link);
+  void LogLink(const Endpoint& endpoint, const char* backend, const LinkRequest& link) const;
+  TransportConfig MakeTransportConfig() const;
+
+  const Options options_;
+  PlanSettings plan_;
+  WaitPolicy wait_policy_;
+  const CoreSet cores_;
+  int host_cores_;  // Of all ranks of this host.
+  std::string host_id_;
+  std::string local_host_;
+  int local_rank_ = 0;
+  int local_size_ = 1;
+  // They outlive the monitor.
+  std::unique_ptr<TraceFile> trace_file_;
+  std::unique_ptr<BoardClaim> board_;
+  Monitor monitor_;
+  Reactor reactor_;                                     // Outlives what is registered with it.
+  std::vector<std::unique_ptr<Transport>> transports_;  // By index in Backends(); null = off.
+  std::unique_ptr<Links> links_;
+  std::unique_ptr<Control> control_;
+};
+
+}  // namespace annulus

@@ -1,0 +1,107 @@
+// The parent's ranks tell each other their colours and keys; the first rank of each colour reserves a port and tells
+// it; then each colour meets there like any other job.
+#include "collectives/comm/split.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <optional>
+#include <vector>
+
+#include "base/options.h"
+#include "transport/reserved_port.h"
+
+namespace annulus {
+namespace {
+
+struct Choice {
+  int32_t colour = 0;
+  int32_t key = 0;
+};
+
+// "[v6]:port" at its longest, and the end of the string.
+using AddressText = std::array<char, 64>;
+
+// Gives every rank all ranks' `own`.
+template <typename Value>
+Status ExchangeValues(Communicator* parent, const Value& own, std::vector<Value>* all) {
+  static_assert(sizeof(Value) % sizeof(int32_t) == 0);
+  all->assign(parent->nranks(), Value());
+  Arguments arguments;
+  arguments.kind = CollectiveKind::kAllgather;
+  arguments.sendbuf = &own;
+  arguments.recvbuf = all->data();
+  arguments.count = sizeof(Value) / sizeof(int32_t);
+  arguments.type = DataType::kInt32;
+  const Code code = parent->Run(arguments);
+  if (code == Code::kOk) return Status();
+  const Verdict& verdict = parent->LastError().verdict;
+  return {code, verdict.message, verdict.rank, verdict.os_errno};
+}
+
+// The parent's ranks that have this colour, in the new order.
+std::vector<int> Members(const std::vector<Choice>& choices, int colour) {
+  std::vector<int> members;
+  for (size_t rank = 0; rank < choices.size(); ++rank) {
+    if (choices[rank].colour == colour) members.push_back(static_cast<int>(rank));
+  }
+  std::stable_sort(members.begin(), members.end(),
+                   [&](int left, int right) { return choices[left].key < choices[right].key; });
+  return members;
+}
+
+// The parent's verdict as a status, when the new communicator cannot do without the rank that is gone. A rank of
+// another colour is none of its business.
+Status GivenUp(Communicator* parent, const std::vector<int>& members, bool expected) {
+  const std::optional<Verdict> verdict = parent->Ended(expected);
+  if (!verdict) return Status();
+  const bool elsewhere = verdict->code != Code::kAborted && verdict->rank >= 0 &&
+                         std::find(members.begin(), members.end(), verdict->rank) == members.end();
+  return elsewhere ? Status() : Status(verdict->code, verdict->message, verdict->rank, verdict->os_errno);
+}
+
+}  // namespace
+
+Status Split(Communicator* parent, int colour, int key, std::unique_ptr<Communicator>* child) {
+  std::vector<Choice> choices;
+  ANNULUS_RETURN_IF_ERROR(ExchangeValues(parent, Choice{colour, key}, &choices));
+  const std::vector<int> members = Members(choices, colour);
+  const bool leads = colour >= 0 && members.size() > 1 && members[0] == parent->rank();
+  ReservedPort port;
+  AddressText own{};
+  Status reserved;
+  if (leads) reserved = port.Reserve(parent->local_host());
+  if (leads && reserved.ok()) {
+    const std::string text = FormatAddress(parent->local_host(), port.port());
+    std::copy_n(text.begin(), std::min(text.size(), own.size() - 1), own.begin());
+  }
+  // Also a rank that failed takes part: the others must not wait for it.
+  std::vector<AddressText> addresses;
+  ANNULUS_RETURN_IF_ERROR(ExchangeValues(parent, own, &addresses));
+  ANNULUS_RETURN_IF_ERROR(std::move(reserved));
+  if (colour < 0) return Status();
+
+  Options options = parent->options();
+  options.process_rank = parent->process_rank();
+  options.rank = std::find(members.begin(), members.end(), parent->rank()) - members.begin();
+  options.size = static_cast<int64_t>(members.size());
+  options.local_rank = options.local_size = -1;
+  options.tuning_file.clear();  // It is the parent's: two communicators would replace each other's measurements.
+  options.launcher = "a split of another communicator";
+  addresses[members[0]].back() = 0;
+  options.rendezvous = addresses[members[0]].data();
+  if (members.size() > 1 && options.rendezvous.empty()) {
+    return {Code::kSystem, "rank " + std::to_string(members[0]) + " could not reserve a port for the new communicator",
+            members[0], 0};
+  }
+  const auto given_up = [parent, &members] { return GivenUp(parent, members, false); };
+  const Status created = Communicator::Create(options, given_up, child);
+  if (created.ok()) return created;
+  // The parent's words, where it has some: they name ranks by the numbers that the caller knows. Another rank may have
+  // heard them first, and told us by the new communicator.
+  const bool concerns_parent = created.code() == Code::kPeerLost || created.code() == Code::kAborted;
+  ANNULUS_RETURN_IF_ERROR(GivenUp(parent, members, concerns_parent));
+  return created;
+}
+
+}  // namespace annulus

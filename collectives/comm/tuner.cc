@@ -1,0 +1,162 @@
+#include "collectives/comm/tuner.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "base/clock.h"
+#include "base/log.h"
+
+namespace annulus {
+namespace {
+
+constexpr double kMeasuringSeconds = 0.015;  // Of each algorithm and size.
+constexpr int32_t kMostCalls = 200;
+// Where a large call would take longer, the middle ones must do.
+constexpr double kMostLargeSeconds = 0.2;
+
+// What rank 0 has to say of its file.
+struct FileNews {
+  int32_t found = 0;
+  int32_t code = 0;
+  std::array<char, 512> message{};
+  MeasuredFactors factors{};
+};
+
+}  // namespace
+
+Status Tuner::Run(const Arguments& arguments) {
+  const Code code = comm_->Run(arguments);
+  if (code == Code::kOk) return Status();
+  const Verdict& verdict = comm_->LastError().verdict;
+  return {code, verdict.message, verdict.rank, verdict.os_errno};
+}
+
+Status Tuner::Spread(void* data, size_t bytes) {
+  ANNULUS_RETURN_IF_ERROR(GivenUp());
+  Arguments arguments;
+  arguments.kind = CollectiveKind::kBroadcast;
+  arguments.sendbuf = data;
+  arguments.recvbuf = data;
+  arguments.count = bytes;
+  arguments.type = DataType::kUint8;
+  return Run(arguments);
+}
+
+Status Tuner::Allreduce(size_t bytes) {
+  Arguments arguments;
+  arguments.kind = CollectiveKind::kAllreduce;
+  arguments.sendbuf = buffer_.data();
+  arguments.recvbuf = buffer_.data();
+  arguments.count = bytes / sizeof(float);
+  arguments.type = DataType::kFloat32;
+  return Run(arguments);
+}
+
+Status Tuner::Time(size_t bytes, Timing* timing) {
+  buffer_.resize(std::max(buffer_.size(), bytes / sizeof(float)));
+  ANNULUS_RETURN_IF_ERROR(GivenUp());
+  ANNULUS_RETURN_IF_ERROR(Allreduce(bytes));  // Warms up.
+  ANNULUS_RETURN_IF_ERROR(GivenUp());
+  Nanoseconds begin = Now();
+  ANNULUS_RETURN_IF_ERROR(Allreduce(bytes));  // Says how many calls there is time for.
+  const double once = std::max<double>(1, static_cast<double>(Now() - begin)) / kSecond;
+  int32_t calls = static_cast<int32_t>(std::clamp<double>(kMeasuringSeconds / once, 1, kMostCalls));
+  ANNULUS_RETURN_IF_ERROR(Spread(&calls, sizeof calls));
+  calls = std::clamp(calls, 1, kMostCalls);
+  std::vector<double> times;
+  for (int call = 0; call < calls; ++call) {
+    ANNULUS_RETURN_IF_ERROR(GivenUp());
+    begin = Now();
+    ANNULUS_RETURN_IF_ERROR(Allreduce(bytes));
+    times.push_back(static_cast<double>(Now() - begin) / kSecond);
+  }
+  // The lower quartile: what else runs on the machine makes calls longer, never shorter.
+  const size_t quartile = times.size() / 4;
+  std::ranges::nth_element(times, times.begin() + static_cast<std::ptrdiff_t>(quartile));
+  *timing = {bytes, times[quartile]};
+  return Spread(&timing->seconds, sizeof timing->seconds);
+}
+
+Status Tuner::MeasureAlgorithm(Algorithm algorithm, AlgorithmFactors* factors) {
+  const TimedSizes sizes = SizesToTime(comm_->nranks(), comm_->plan(), algorithm);
+  if (sizes.few == 0) return Status();
+  PlanSettings wanted = comm_->plan();
+  wanted.algorithm = algorithm;
+  comm_->engine_.set_choice(AlgorithmChoice(comm_->nranks(), wanted));
+  Timing few;
+  Timing many;
+  Timing large;
+  ANNULUS_RETURN_IF_ERROR(Time(sizes.few, &few));
+  if (sizes.many > 0) ANNULUS_RETURN_IF_ERROR(Time(sizes.many, &many));
+  const Timing& most = sizes.many > 0 ? many : few;
+  if (sizes.large > 0 && ExpectedSeconds(most, sizes.large) <= kMostLargeSeconds) {
+    ANNULUS_RETURN_IF_ERROR(Time(sizes.large, &large));
+    if (ExpectedSeconds(large, kLargestTimedBytes) <= kMeasuringSeconds) {
+      ANNULUS_RETURN_IF_ERROR(Time(kLargestTimedBytes, &large));
+    }
+  }
+  if (comm_->rank() == 0) *factors = FitFactors(comm_->nranks(), comm_->plan(), algorithm, few, many, large);
+  return Status();
+}
+
+Status Tuner::Measure(MeasuredFactors* factors) {
+  const AlgorithmChoice before = comm_->choice();
+  for (size_t place = 0; place < factors->size(); ++place) {
+    ANNULUS_RETURN_IF_ERROR(MeasureAlgorithm(kAlgorithms[place].algorithm, &(*factors)[place]));
+  }
+  comm_->engine_.set_choice(before);
+  return Spread(factors->data(), sizeof *factors);
+}
+
+TuningSubject Tuner::Subject() const {
+  const PlanSettings& plan = comm_->plan();
+  TuningSubject subject;
+  subject.nranks = comm_->nranks();
+  subject.host_of = plan.host_of;
+  subject.near_is_tcp = plan.near_is_tcp;
+  subject.ranks_per_core = plan.ranks_per_core;
+  subject.small_bytes = plan.small_bytes;
+  subject.slice_bytes = plan.slice_bytes;
+  subject.channels = plan.channels;
+  subject.tcp_sockets = static_cast<int>(comm_->options().tcp_sockets);
+  return subject;
+}
+
+Status Tuner::Tune(const std::string& file) {
+  if (comm_->nranks() == 1) return Status();
+  const Nanoseconds usual = comm_->call_timeout_;
+  comm_->call_timeout_ = std::min(usual, comm_->options().connect_timeout_ms * kMillisecond);
+  Status status = TuneInTime(file);
+  comm_->call_timeout_ = usual;
+  return status;
+}
+
+Status Tuner::TuneInTime(const std::string& file) {
+  const bool keeps_file = comm_->rank() == 0 && !file.empty();
+  FileNews news;
+  if (keeps_file) {
+    std::optional<MeasuredFactors> found;
+    const Status status = ReadTuningFile(file, Subject(), &found);
+    news.found = found.has_value() ? 1 : 0;
+    if (found) news.factors = *found;
+    news.code = static_cast<int32_t>(status.code());
+    status.message().copy(news.message.data(), news.message.size() - 1);
+  }
+  ANNULUS_RETURN_IF_ERROR(Spread(&news, sizeof news));
+  news.message.back() = 0;
+  if (news.code != 0) return {static_cast<Code>(news.code), news.message.data(), 0, 0};
+  comm_->choice_source_ = "the tuning file of rank 0";
+  if (news.found == 0) {
+    comm_->choice_source_ = "measured when the communicator was made";
+    ANNULUS_RETURN_IF_ERROR(Measure(&news.factors));
+    if (keeps_file) {
+      const Status written = WriteTuningFile(file, Subject(), news.factors);
+      if (!written.ok()) Log(LogLevel::kWarn, comm_->rank(), "%s", written.message().c_str());
+    }
+  }
+  comm_->engine_.set_choice(AlgorithmChoice(comm_->nranks(), comm_->plan(), news.factors));
+  return Status();
+}
+
+}  // namespace annulus

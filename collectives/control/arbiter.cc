@@ -1,0 +1,370 @@
+// The arbiter's rules, in the order in which they are tried; docs/failures.md explains them to users.
+#include "collectives/control/arbiter.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <utility>
+
+#include "base/check.h"
+#include "collectives/control/arbiter_text.h"
+
+namespace annulus {
+namespace {
+
+// Which report to go by when there are several: a failure that a rank found in itself or in what it received explains
+// broken links around it, and a broken link explains deadlines that passed elsewhere.
+int Priority(Code code) {
+  switch (code) {
+    case Code::kTimeout:
+      return 3;
+    case Code::kPeerLost:
+      return 2;
+    case Code::kMismatch:
+      return 1;
+    default:
+      return 0;
+  }
+}
+
+using CallsByRank = std::map<int, Call>;
+using Parties = std::vector<std::vector<int>>;
+
+// Groups the ranks by their call: in order of each group's lowest rank, each group ascending.
+Parties SplitByCall(const CallsByRank& calls) {
+  Parties parties;
+  for (const auto& entry : calls) {
+    const auto same = [&](const std::vector<int>& party) { return calls.at(party[0]) == entry.second; };
+    auto party = std::find_if(parties.begin(), parties.end(), same);
+    if (party == parties.end()) party = parties.insert(parties.end(), std::vector<int>{});
+    party->push_back(entry.first);
+  }
+  return parties;
+}
+
+// The largest party is right; of equally large ones, the one whose highest rank is lowest. Of the rest, the one with
+// the highest rank is named.
+Verdict Blame(Parties parties, const CallsByRank& calls, int nranks) {
+  const auto right = std::min_element(parties.begin(), parties.end(), [](const auto& a, const auto& b) {
+    return a.size() != b.size() ? a.size() > b.size() : a.back() < b.back();
+  });
+  const std::vector<int> rest = *right;
+  parties.erase(right);
+  const auto by_highest = [](const auto& a, const auto& b) { return a.back() < b.back(); };
+  const std::vector<int> odd = *std::max_element(parties.begin(), parties.end(), by_highest);
+  const bool everyone_else = static_cast<int>(odd.size() + rest.size()) == nranks && rest.size() > 1;
+  Verdict verdict;
+  verdict.code = Code::kMismatch;
+  verdict.rank = odd.back();
+  verdict.peer = rest.front();
+  verdict.call = calls.at(rest.front());
+  const std::string others = everyone_else ? "the others" : RankList(rest);
+  verdict.message = Difference(RankList(odd), calls.at(odd.back()), others, verdict.call);
+  verdict.advice = AdviceFor(Code::kMismatch);
+  return verdict;
+}
+
+}  // namespace
+
+void Arbiter::Disconnected(int rank, int os_errno, Nanoseconds) {
+  if (!ranks_[rank].left) Conclude(DeathVerdict(rank, os_errno));
+}
+
+void Arbiter::Goodbye(int rank, const Activity& last, Nanoseconds now) {
+  Record(rank, last);
+  ranks_[rank].left = true;
+  Advance(now);
+}
+
+void Arbiter::Report(int rank, const Status& failure, const Call& call, Nanoseconds now) {
+  Rank& reporter = ranks_[rank];
+  if (verdict_ || reporter.failure) return;
+  const bool names_a_rank = failure.peer() >= 0 && failure.peer() < nranks();
+  const Code code = failure.ok() || failure.would_block() ? Code::kInternal : failure.code();
+  reporter.failure =
+      Status(code, failure.message(), names_a_rank ? failure.peer() : Status::kNoRank, failure.os_errno());
+  if (IsMessage(call.kind)) {
+    reporter.message = call;
+  } else if (call.sequence > 0) {
+    reporter.sequence = call.sequence;
+    reporter.inside = true;
+    reporter.calls.push_back(call);
+  }
+  if (!investigating_) {
+    investigating_ = true;
+    doubting_ = false;
+    AskAnew(now);
+  }
+  Advance(now);
+}
+
+void Arbiter::Doubt(Nanoseconds now) {
+  if (verdict_ || investigating_ || doubting_ || now < next_doubt_) return;
+  doubting_ = true;
+  next_doubt_ = now + kDoubtPause;
+  for (Rank& rank : ranks_) {
+    if (!rank.left) rank.calls.clear();  // Else they would grow from doubt to doubt.
+  }
+  AskAnew(now);
+}
+
+void Arbiter::AskAnew(Nanoseconds now) {
+  for (Rank& rank : ranks_) rank.answered = false;
+  tie_ends_ = kNoDeadline;
+  query_ = true;
+  deadline_ = now + kAnswerWindow;
+}
+
+void Arbiter::Answer(int rank, const Activity& activity, Nanoseconds now) {
+  // The first answer shows the rank as the failure found it. Later ones were asked for to see who makes the call.
+  if (!ranks_[rank].answered || tie_ends_ != kNoDeadline) Record(rank, activity);
+  Advance(now);
+}
+
+void Arbiter::Record(int rank, const Activity& activity) {
+  Rank& speaker = ranks_[rank];
+  if (verdict_ || speaker.left) return;
+  speaker.calls.insert(speaker.calls.end(), activity.recent.begin(), activity.recent.end());
+  if (!speaker.failure || speaker.message) {  // Where a failure was reported says more than where its rank is now.
+    speaker.sequence = activity.sequence;
+    speaker.inside = activity.inside && activity.sequence > 0;
+  }
+  speaker.answered = true;
+}
+
+void Arbiter::Settled(int rank, const Verdict& verdict, Nanoseconds) {
+  if (!ranks_[rank].left) Conclude(verdict);
+}
+
+void Arbiter::Broken(int rank, const std::string& what, Nanoseconds) {
+  if (!ranks_[rank].left) Conclude(BrokenMessageVerdict(rank, what));
+}
+
+void Arbiter::Tick(Nanoseconds now) { Advance(now); }
+
+bool Arbiter::TakeQuery() {
+  const bool query = query_ && !verdict_;
+  query_ = false;
+  return query;
+}
+
+void Arbiter::Conclude(Verdict verdict) {
+  if (!verdict_) verdict_ = std::move(verdict);
+}
+
+// Ends the investigation as soon as it can end. All answers in, or none more to be waited for: judge. What rests on a
+// report alone waits for better ones a moment longer.
+void Arbiter::Advance(Nanoseconds now) {
+  if (verdict_ || !(investigating_ || doubting_)) return;
+  if (!AllAnswered() && now < deadline_) return;
+  if (doubting_) return EndDoubt(now);
+  const int reporter = ChooseReport();
+  if (std::optional<Verdict> verdict = Judge(reporter)) {
+    if (verdict->code == Code::kMismatch && AwaitTieBreak(now)) return;
+    return Conclude(std::move(*verdict));
+  }
+  if (!settling_ && now < deadline_) {
+    settling_ = true;
+    deadline_ = std::min(deadline_, now + kSettleWindow);
+  }
+  if (now >= deadline_ || AllReported()) Conclude(JudgeReport(reporter));
+}
+
+void Arbiter::EndDoubt(Nanoseconds now) {
+  if (std::optional<Verdict> verdict = JudgeMismatch()) {
+    if (AwaitTieBreak(now)) return;
+    return Conclude(std::move(*verdict));
+  }
+  doubting_ = false;
+  deadline_ = kNoDeadline;
+}
+
+bool Arbiter::AllAnswered() const {
+  return std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.left || rank.answered; });
+}
+
+bool Arbiter::AllReported() const {
+  return std::all_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.left || rank.failure; });
+}
+
+int Arbiter::ChooseReport() const {
+  int chosen = Status::kNoRank;
+  for (int r = 0; r < nranks(); ++r) {
+    if (!ranks_[r].failure) continue;
+    if (chosen < 0 || Priority(ranks_[r].failure->code()) < Priority(ranks_[chosen].failure->code())) chosen = r;
+  }
+  ANNULUS_CHECK(chosen >= 0);
+  return chosen;
+}
+
+// The collective that holds everyone up: the earliest that a rank is still inside.
+std::optional<Call> Arbiter::Concerned() const {
+  std::optional<Call> concerned;
+  for (const Rank& rank : ranks_) {
+    if (rank.left || !rank.inside) continue;
+    for (const Call& call : rank.calls) {
+      if (call.sequence == rank.sequence && (!concerned || call.sequence < concerned->sequence)) concerned = call;
+    }
+  }
+  return concerned;
+}
+
+std::optional<Verdict> Arbiter::Judge(int reporter) const {
+  const Code code = ranks_[reporter].failure->code();
+  const bool absence_explains = code == Code::kTimeout || code == Code::kPeerLost;
+  // A message is the business of two ranks, whatever collective the others are in.
+  const bool message = ranks_[reporter].message.has_value();
+  const std::optional<Call> concerned = message ? std::nullopt : Concerned();
+  std::optional<Verdict> verdict;
+  if (absence_explains) verdict = JudgeSilent(reporter);
+  if (!verdict && absence_explains) verdict = JudgeLeft(reporter, concerned);
+  if (!verdict && !message) verdict = JudgeMismatch();
+  if (!verdict && code == Code::kTimeout && concerned) verdict = JudgeBehind(reporter, *concerned);
+  return verdict;
+}
+
+// A broken link is the silent rank's doing only when the link led to it.
+std::optional<Verdict> Arbiter::JudgeSilent(int reporter) const {
+  std::vector<int> silent;
+  for (int r = 0; r < nranks(); ++r) {
+    if (!ranks_[r].left && !ranks_[r].answered && !ranks_[r].failure) silent.push_back(r);
+  }
+  const Status& failure = *ranks_[reporter].failure;
+  if (failure.code() == Code::kPeerLost && failure.peer() != Status::kNoRank) {
+    const bool led_there = std::find(silent.begin(), silent.end(), failure.peer()) != silent.end();
+    silent.assign(led_there, failure.peer());
+  }
+  if (silent.empty()) return std::nullopt;
+  return SilenceVerdict(silent, reporter);
+}
+
+std::optional<Verdict> Arbiter::JudgeLeft(int reporter, const std::optional<Call>& concerned) const {
+  const Status& failure = *ranks_[reporter].failure;
+  for (int r = 0; r < nranks(); ++r) {
+    if (!ranks_[r].left) continue;
+    const bool owes = concerned && ranks_[r].completed() < concerned->sequence;
+    const bool missed = failure.code() == Code::kPeerLost && failure.peer() == r;
+    if (!owes && !missed) continue;
+    Verdict verdict;
+    verdict.code = Code::kPeerLost;
+    verdict.rank = r;
+    verdict.peer = reporter;
+    verdict.call = concerned.value_or(Call{});
+    verdict.message = RankList({r}) + " has left (its communicator was destroyed)";
+    if (concerned) verdict.message += " while others are in " + CallName(*concerned);
+    verdict.advice = "Every rank must call every collective before it destroys its communicator.";
+    return verdict;
+  }
+  return std::nullopt;
+}
+
+std::optional<Verdict> Arbiter::JudgeMismatch() const {
+  const CallsByRank calls = Mismatch();
+  if (calls.empty()) return std::nullopt;
+  return Blame(SplitByCall(calls), calls, nranks());
+}
+
+// Calls of one number that differ are always the program's error, so the earliest such number counts, finished or not.
+// Returns these calls; empty when all agree.
+Arbiter::CallsByRank Arbiter::Mismatch() const {
+  std::map<uint64_t, CallsByRank> calls;
+  for (int r = 0; r < nranks(); ++r) {
+    for (const Call& call : ranks_[r].calls) calls[call.sequence].emplace(r, call);
+  }
+  for (auto& [sequence, of_sequence] : calls) {
+    if (SplitByCall(of_sequence).size() > 1) return std::move(of_sequence);
+  }
+  return {};
+}
+
+// In a mismatch no party is the largest, and a rank that is on its way to that call may join one.
+bool Arbiter::TieMayBreak() const {
+  const CallsByRank calls = Mismatch();
+  std::vector<size_t> sizes;
+  for (const std::vector<int>& party : SplitByCall(calls)) sizes.push_back(party.size());
+  std::sort(sizes.begin(), sizes.end(), std::greater<>());
+  if (sizes.size() < 2 || sizes[0] > sizes[1]) return false;
+  const uint64_t sequence = calls.begin()->second.sequence;
+  return std::any_of(ranks_.begin(), ranks_.end(), [sequence](const Rank& rank) {
+    return !rank.left && !rank.failure && rank.answered && rank.sequence < sequence;
+  });
+}
+
+// Whether to put off the verdict on a mismatch, up to kTieWindow; asks all ranks anew every kTieInterval.
+bool Arbiter::AwaitTieBreak(Nanoseconds now) {
+  if (!TieMayBreak() || now >= tie_ends_) return false;
+  if (tie_ends_ == kNoDeadline) {
+    tie_ends_ = now + kTieWindow;
+  } else if (now >= deadline_) {
+    query_ = true;
+  } else {
+    return true;
+  }
+  deadline_ = std::min(now + kTieInterval, tie_ends_);
+  return true;
+}
+
+// Everyone answered and agrees on the calls, yet time ran out: somebody is late. First who has not entered the
+// collective concerned, the furthest behind; else who is in it still when the others are through.
+std::optional<Verdict> Arbiter::JudgeBehind(int reporter, const Call& concerned) const {
+  std::vector<int> outside;
+  std::vector<int> inside;
+  uint64_t least = concerned.sequence;
+  for (int r = 0; r < nranks(); ++r) {
+    const Rank& rank = ranks_[r];
+    if (rank.left) continue;
+    if (rank.inside && rank.sequence == concerned.sequence) inside.push_back(r);
+    if (rank.sequence >= concerned.sequence) continue;
+    least = std::min(least, rank.sequence);
+    outside.push_back(r);
+  }
+  std::erase_if(outside, [&](int r) { return ranks_[r].sequence != least; });
+  Verdict verdict;
+  verdict.code = Code::kTimeout;
+  verdict.peer = reporter;
+  verdict.call = concerned;
+  verdict.advice = AdviceFor(Code::kTimeout);
+  if (!outside.empty()) {
+    verdict.rank = outside.front();
+    verdict.message = RankList(outside) + (outside.size() == 1 ? " has" : " have") + " not entered " +
+                      CallName(concerned) + " (" + (outside.size() == 1 ? "it" : "they") +
+                      (least == 0 ? " called no collective yet)" : " last completed #" + std::to_string(least) + ")");
+    return verdict;
+  }
+  const bool reporter_waits_for_later = ranks_[reporter].sequence > concerned.sequence;
+  if (!reporter_waits_for_later) return std::nullopt;
+  verdict.rank = inside.front();
+  verdict.message = RankList(inside) + (inside.size() == 1 ? " is" : " are") + " still in " + CallName(concerned) +
+                    ", which others have completed";
+  return verdict;
+}
+
+Verdict Arbiter::JudgeReport(int reporter) const {
+  const Rank& rank = ranks_[reporter];
+  const Status& failure = *rank.failure;
+  Verdict verdict;
+  verdict.code = failure.code();
+  verdict.rank = reporter;
+  verdict.os_errno = failure.os_errno();
+  verdict.advice = AdviceFor(failure.code());
+  if (failure.peer() != Status::kNoRank) {  // The report blames a peer.
+    verdict.rank = failure.peer();
+    verdict.peer = reporter;
+  }
+  const auto call = std::find_if(rank.calls.begin(), rank.calls.end(),
+                                 [&](const Call& c) { return rank.inside && c.sequence == rank.sequence; });
+  if (call != rank.calls.end()) verdict.call = *call;
+  if (rank.message) verdict.call = *rank.message;
+  if (failure.code() == Code::kPeerLost && failure.peer() != Status::kNoRank) {
+    const int low = std::min(verdict.rank, verdict.peer);
+    const int high = std::max(verdict.rank, verdict.peer);
+    verdict.message = "the link between rank " + std::to_string(low) + " and rank " + std::to_string(high) +
+                      " broke: " + failure.message();
+    return verdict;
+  }
+  verdict.message = RankList({reporter}) + " failed" + (verdict.call.sequence ? " in " + CallName(verdict.call) : "") +
+                    ": " + (failure.message().empty() ? CodeName(failure.code()) : failure.message());
+  return verdict;
+}
+
+}  // namespace annulus

@@ -1,0 +1,117 @@
+// Arbiter: rank 0's judge of what went wrong. Ranks' messages and the time go in; queries and at most one verdict come
+// out.
+//
+// What is known for certain decides at once: an abort, a rank whose control connection closed without a goodbye, a
+// broken control message. A report of a failure only says what one rank sees, so it opens an investigation: every rank
+// is asked what it is doing, and from the answers the cause is told apart from its consequences (docs/failures.md lists
+// the rules in order).
+//
+// Pure: no sockets, no clock, no thread; the same code judges under simulation. Work per event is O(nranks).
+// Threads: one at a time.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "collectives/control/control_activity.h"
+#include "collectives/control/verdict.h"
+
+namespace annulus {
+
+class Arbiter {
+ public:
+  // How long an investigation waits for answers. A live rank's control thread answers within milliseconds even when its
+  // machine is overloaded; a process that was killed has long had its connections closed by then.
+  static constexpr Nanoseconds kAnswerWindow = 400 * kMillisecond;
+  // When all answers are in and only a report is left to go by: how long a rank that knows more may still report. The
+  // rank with the cause closes its links, and neighbours may notice that before its own report is here.
+  static constexpr Nanoseconds kSettleWindow = 50 * kMillisecond;
+
+  // When a mismatch has equally many ranks on both sides, as it has while only two have made the call: how long the
+  // others may take to make it and so settle who is at fault, and how often they are asked. Ranks in step follow within
+  // milliseconds, on an overloaded machine within some hundred.
+  static constexpr Nanoseconds kTieWindow = 500 * kMillisecond;
+  static constexpr Nanoseconds kTieInterval = 20 * kMillisecond;
+
+  // How long after a doubt others are not heeded. Less than the time after which ranks doubt first
+  // (Driver::kFirstDoubt), so that the last rank to make a call is heeded once all are inside.
+  static constexpr Nanoseconds kDoubtPause = 500 * kMillisecond;
+
+  explicit Arbiter(int nranks) : ranks_(nranks) {}
+
+  // The control connection of `rank` ended; os_errno is 0 for an orderly end or a reset.
+  void Disconnected(int rank, int os_errno, Nanoseconds now);
+  // `rank` destroys its communicator, and `last` is what it did before.
+  void Goodbye(int rank, const Activity& last, Nanoseconds now);
+  // `failure` befell `rank` in `call` (sequence 0: outside any). Its driving thread now waits for the verdict.
+  void Report(int rank, const Status& failure, const Call& call, Nanoseconds now);
+  void Answer(int rank, const Activity& activity, Nanoseconds now);
+  // Some rank has waited long in a collective: asks all whether they agree on their calls. Only a mismatch, which is
+  // certain, leads to a verdict; slow and absent ranks are what deadlines are for.
+  void Doubt(Nanoseconds now);
+  // `rank` settled on a verdict alone: it aborted, or waited too long for this one. There is one verdict, so it becomes
+  // everyone's.
+  void Settled(int rank, const Verdict& verdict, Nanoseconds now);
+  // `rank` sent something that is no control message.
+  void Broken(int rank, const std::string& what, Nanoseconds now);
+  void Tick(Nanoseconds now);
+
+  // True once per query: the caller sends it to every rank that is there, itself included.
+  bool TakeQuery();
+  // When Tick is due; kNoDeadline when it is not.
+  Deadline deadline() const { return verdict_ ? kNoDeadline : deadline_; }
+  // Set once and then constant.
+  const std::optional<Verdict>& verdict() const { return verdict_; }
+
+ private:
+  struct Rank {
+    bool left = false;      // Said goodbye.
+    bool answered = false;  // Its activity below is known.
+    std::optional<Status> failure;
+    std::optional<Call> message;  // That failed, when it was one, and no collective.
+    uint64_t sequence = 0;
+    bool inside = false;
+    std::vector<Call> calls;  // In no order; may hold one twice.
+
+    // The number of collectives that it has finished.
+    uint64_t completed() const { return inside ? sequence - 1 : sequence; }
+  };
+
+  using CallsByRank = std::map<int, Call>;
+
+  int nranks() const { return static_cast<int>(ranks_.size()); }
+  void Record(int rank, const Activity& activity);
+  void Conclude(Verdict verdict);
+  void Advance(Nanoseconds now);
+  void EndDoubt(Nanoseconds now);
+  void AskAnew(Nanoseconds now);
+  bool AllAnswered() const;
+  bool AllReported() const;
+  int ChooseReport() const;
+  std::optional<Call> Concerned() const;
+  // The verdict that the evidence supports now, or none when only the report itself is left.
+  std::optional<Verdict> Judge(int reporter) const;
+  std::optional<Verdict> JudgeSilent(int reporter) const;
+  std::optional<Verdict> JudgeLeft(int reporter, const std::optional<Call>& concerned) const;
+  std::optional<Verdict> JudgeMismatch() const;
+  CallsByRank Mismatch() const;
+  bool TieMayBreak() const;
+  bool AwaitTieBreak(Nanoseconds now);
+  std::optional<Verdict> JudgeBehind(int reporter, const Call& concerned) const;
+  Verdict JudgeReport(int reporter) const;
+
+  std::vector<Rank> ranks_;
+  bool investigating_ = false;
+  bool doubting_ = false;  // Never while investigating.
+  bool settling_ = false;
+  bool query_ = false;
+  Deadline deadline_ = kNoDeadline;
+  Deadline tie_ends_ = kNoDeadline;  // Set while a tie is waiting to be broken.
+  Deadline next_doubt_ = 0;
+  std::optional<Verdict> verdict_;
+};
+
+}  // namespace annulus

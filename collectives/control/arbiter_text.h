@@ -1,0 +1,36 @@
+// The words of verdicts: lists of ranks, names of calls, how two calls differ, and the verdicts that need no judge.
+//
+// Threads: pure functions.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "collectives/control/verdict.h"
+
+namespace annulus {
+
+// "rank 3", "ranks 1, 2 and 5"; long lists are cut after a few: "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 92 more".
+std::string RankList(const std::vector<int>& ranks);
+
+// "allreduce #7".
+std::string CallName(const Call& call);
+
+// "rank 2 called allreduce #7 with count 100, the others with count 200". Of several differing fields, the most telling
+// is named. `odd` and `rest` name the ranks as a sentence does. The calls' sequences are equal, the calls are not.
+std::string Difference(const std::string& odd, const Call& odd_call, const std::string& rest, const Call& rest_call);
+
+// One sentence on what to do about a failure of this code; "" when there is nothing to say.
+const char* AdviceFor(Code code);
+
+// Verdicts that a rank may also reach without the arbiter; the same words for the same thing wherever it is noticed.
+// The control connection of `rank` ended; os_errno is 0 for an orderly end or a reset.
+Verdict DeathVerdict(int rank, int os_errno);
+// `peer` noticed that `ranks` do not answer.
+Verdict SilenceVerdict(const std::vector<int>& ranks, int peer);
+Verdict AbortVerdict(int rank);
+Verdict BrokenMessageVerdict(int rank, const std::string& what);
+// For a rank whose arbiter left before the failure that it saw in `call` could be judged.
+Verdict ArbiterLeftVerdict(int rank, const Call& call);
+
+}  // namespace annulus

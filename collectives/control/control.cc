@@ -1,0 +1,152 @@
+// The control thread's start and end, and what other threads hand over to it.
+#include "collectives/control/control.h"
+
+#include <asio/executor_work_guard.hpp>
+#include <asio/io_context.hpp>
+#include <asio/post.hpp>
+#include <asio/steady_timer.hpp>
+#include <chrono>
+#include <thread>
+
+#include "base/thread.h"
+#include "collectives/control/arbiter_text.h"
+#include "collectives/control/control_judge.h"
+#include "collectives/control/control_member.h"
+
+namespace annulus {
+
+// The thread, its io_context and the role that it plays.
+class Control::Thread {
+ public:
+  Thread(int rank, std::unique_ptr<ControlRole> (*make)(const ControlRoleConfig&), ControlRoleConfig config)
+      : rank_(rank), work_(asio::make_work_guard(context_)), closing_(context_) {
+    config.context = &context_;
+    role_ = make(config);
+  }
+
+  Status Start(ControlConnections connections);
+  // Runs `work` on the control thread, later.
+  void Post(std::function<void(ControlRole*)> work);
+  // Waits, at most for `grace`, until all that was posted before has run.
+  void Flush(Nanoseconds grace);
+  void Close();
+  int rank() const { return rank_; }
+
+ private:
+  void Depart();
+
+  const int rank_;
+  asio::io_context context_;
+  asio::executor_work_guard<asio::io_context::executor_type> work_;
+  asio::steady_timer closing_;
+  std::unique_ptr<ControlRole> role_;
+  std::thread thread_;
+};
+
+Status Control::Thread::Start(ControlConnections connections) {
+  ANNULUS_RETURN_IF_ERROR(role_->Open(std::move(connections)));
+  return StartThread(
+      "the control thread", [this] { context_.run(); }, &thread_);
+}
+
+void Control::Thread::Post(std::function<void(ControlRole*)> work) {
+  asio::post(context_, [this, work = std::move(work)] { work(role_.get()); });
+}
+
+void Control::Thread::Flush(Nanoseconds grace) {
+  if (std::this_thread::get_id() == thread_.get_id()) return;
+  struct Latch {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool done = false;
+  };
+  const auto latch = std::make_shared<Latch>();  // Outlives this call when the thread is late.
+  Post([latch](ControlRole*) {
+    const std::lock_guard<std::mutex> lock(latch->mutex);
+    latch->done = true;
+    latch->changed.notify_one();
+  });
+  std::unique_lock<std::mutex> lock(latch->mutex);
+  latch->changed.wait_for(lock, std::chrono::nanoseconds(grace), [&] { return latch->done; });
+}
+
+void Control::Thread::Close() {
+  asio::post(context_, [this] { Depart(); });
+  thread_.join();
+}
+
+void Control::Thread::Depart() {
+  closing_.expires_after(std::chrono::nanoseconds(kCloseGrace));
+  closing_.async_wait([this](const asio::error_code&) { context_.stop(); });
+  role_->Depart([this] { context_.stop(); });
+}
+
+Control::Control(std::function<void()> on_verdict) : on_verdict_(std::move(on_verdict)) {}
+
+Control::~Control() { Close(); }
+
+Status Control::Start(ControlConfig config, std::unique_ptr<Control>* control) {
+  std::unique_ptr<Control> made(new Control(std::move(config.on_verdict)));
+  ControlRoleConfig role;
+  role.rank = config.rank;
+  role.nranks = config.nranks;
+  role.activity = &made->activity_;
+  role.conclude = [control = made.get()](const Verdict& verdict) { control->Conclude(verdict); };
+  const auto make = [](const ControlRoleConfig& c) -> std::unique_ptr<ControlRole> {
+    if (c.rank == 0) return std::make_unique<ControlJudge>(c);
+    return std::make_unique<ControlMember>(c);
+  };
+  std::unique_ptr<Thread> thread;
+  try {
+    thread = std::make_unique<Thread>(config.rank, make, role);
+  } catch (const std::system_error& error) {  // The io_context found no file descriptors.
+    return Status::System("creating the control thread's reactor", error.code().value());
+  }
+  ANNULUS_RETURN_IF_ERROR(thread->Start(std::move(config.connections)));
+  made->thread_ = std::move(thread);
+  *control = std::move(made);
+  return Status();
+}
+
+void Control::Conclude(const Verdict& verdict) {
+  if (verdict_.Set(verdict) && on_verdict_) on_verdict_();
+}
+
+Verdict Control::Report(const Status& failure, const Call& call) {
+  if (has_verdict()) return verdict();
+  const Nanoseconds start = Now();
+  thread_->Post([failure, call](ControlRole* role) { role->Report(failure, call); });
+  bool known = verdict_.WaitFor(kVerdictGrace);
+  // Far too late: this process was stopped meanwhile, and the verdict may lie unread in the socket.
+  constexpr Nanoseconds kOverslept = 200 * kMillisecond;
+  if (!known && Now() - start > kVerdictGrace + kOverslept) known = verdict_.WaitFor(kVerdictGrace);
+  if (!known) {
+    const Verdict alone = SilenceVerdict({0}, Status::kNoRank);
+    Conclude(alone);
+    thread_->Post([alone](ControlRole* role) { role->Settle(alone); });
+    thread_->Flush(kSettleGrace);
+  }
+  return verdict();
+}
+
+void Control::Doubt() {
+  thread_->Post([](ControlRole* role) { role->Doubt(); });
+}
+
+void Control::Abort() {
+  if (has_verdict() || thread_ == nullptr) return;
+  const Verdict aborted = AbortVerdict(thread_->rank());
+  // In this order: who knows of a verdict closes its links, and the arbiter must hear of the abort before it hears of
+  // broken links.
+  thread_->Post([aborted](ControlRole* role) { role->Settle(aborted); });
+  Conclude(aborted);
+  thread_->Flush(kSettleGrace);
+}
+
+void Control::Close() {
+  if (thread_ == nullptr) return;
+  thread_->Close();
+  thread_.reset();
+}
+
+}  // namespace annulus

@@ -1,0 +1,174 @@
+// Asynchronous reads of header and body in turn; writes at once where the kernel takes them, else queued.
+#include "collectives/control/control_channel.h"
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <asio/buffer.hpp>
+#include <asio/read.hpp>
+#include <asio/write.hpp>
+
+namespace annulus {
+namespace {
+
+// A host that vanished without a word is noticed within about 15 s of silence, or 15 s after the first unanswered byte.
+// A stopped process's kernel still answers, so only the network or the host can be the cause.
+constexpr int kKeepaliveIdleSeconds = 5;
+constexpr int kKeepaliveIntervalSeconds = 1;
+constexpr int kKeepaliveProbes = 10;
+constexpr unsigned kUserTimeoutMs = 15000;
+
+// Failures are harmless: the connection works without, and tests use sockets that know no keepalive.
+void SetOptions(int fd) {
+  const auto set = [fd](int level, int option, const auto& value) {
+    ::setsockopt(fd, level, option, &value, sizeof value);
+  };
+  set(IPPROTO_TCP, TCP_NODELAY, int{1});
+  set(SOL_SOCKET, SO_KEEPALIVE, int{1});
+  set(IPPROTO_TCP, TCP_KEEPIDLE, kKeepaliveIdleSeconds);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, kKeepaliveIntervalSeconds);
+  set(IPPROTO_TCP, TCP_KEEPCNT, kKeepaliveProbes);
+  set(IPPROTO_TCP, TCP_USER_TIMEOUT, kUserTimeoutMs);
+  ::fcntl(fd, F_SETFD, FD_CLOEXEC);  // A program that this process starts must not keep the connection alive.
+}
+
+}  // namespace
+
+Frame MakeFrame(MessageType type, const std::string& body) {
+  ByteWriter out;
+  out.U32(static_cast<uint32_t>(body.size() + 1));
+  out.U8(static_cast<uint8_t>(type));
+  return std::make_shared<const std::string>(out.bytes() + body);
+}
+
+Status ControlChannel::Create(asio::io_context* context, int fd, size_t most_bytes,
+                              std::shared_ptr<ControlChannel>* channel) {
+  std::shared_ptr<ControlChannel> made(new ControlChannel(context, most_bytes));
+  sockaddr_storage address{};
+  socklen_t address_bytes = sizeof address;
+  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &address_bytes) != 0) {
+    const int cause = errno;
+    ::close(fd);
+    return Status::System("a control connection is no socket", cause);
+  }
+  SetOptions(fd);
+  asio::error_code error;
+  made->socket_.assign(address.ss_family == AF_INET6 ? asio::ip::tcp::v6() : asio::ip::tcp::v4(), fd, error);
+  if (error) {
+    ::close(fd);
+    return Status::System("registering a control connection", error.value());
+  }
+  made->socket_.non_blocking(true, error);
+  if (error) return Status::System("making a control connection non-blocking", error.value());
+  *channel = std::move(made);
+  return Status();
+}
+
+void ControlChannel::Start(Handlers handlers) {
+  handlers_ = std::move(handlers);
+  ReadHeader();
+}
+
+void ControlChannel::ReadHeader() {
+  asio::async_read(socket_, asio::buffer(header_), [self = shared_from_this()](const asio::error_code& error, size_t) {
+    if (!self->open() || !self->handlers_.on_message) return;
+    if (error) return self->End(CauseOf(error));
+    ByteReader in(self->header_);
+    const size_t bytes = in.U32();  // Counts the type too.
+    if (bytes == 0 || bytes - 1 > self->most_bytes_) {
+      return self->End(Status(Code::kProtocol, "a length of " + std::to_string(bytes) + " bytes"));
+    }
+    self->ReadBody(bytes - 1);
+  });
+}
+
+void ControlChannel::ReadBody(size_t bytes) {
+  body_.resize(bytes);
+  asio::async_read(socket_, asio::buffer(body_), [self = shared_from_this()](const asio::error_code& error, size_t) {
+    if (!self->open() || !self->handlers_.on_message) return;
+    if (error) return self->End(CauseOf(error));
+    const auto on_message = self->handlers_.on_message;  // A copy: the handler may close this channel.
+    on_message(static_cast<MessageType>(self->header_[kMessageHeaderBytes - 1]), self->body_);
+    if (self->open() && self->handlers_.on_message) self->ReadHeader();
+  });
+}
+
+void ControlChannel::Send(const Frame& frame) {
+  if (!open() || finishing_) return;
+  queue_.push_back(frame);
+  if (queue_.size() > 1) return;  // A write is under way.
+  front_sent_ = 0;
+  // At once, so that what a verdict's receiver does next (such as exit) cannot overtake the verdict.
+  asio::error_code error;
+  front_sent_ = socket_.write_some(asio::buffer(*frame), error);
+  if (!error && front_sent_ == frame->size()) {
+    queue_.pop_front();
+    return;
+  }
+  WriteQueue();  // Would block, or failed: the asynchronous write finds out the same, and reading notices the end.
+}
+
+void ControlChannel::WriteQueue() {
+  const std::string& front = *queue_.front();
+  asio::async_write(socket_, asio::buffer(front.data() + front_sent_, front.size() - front_sent_),
+                    [self = shared_from_this()](const asio::error_code& error, size_t) {
+                      if (!self->open()) return;
+                      self->front_sent_ = 0;
+                      if (error) {
+                        self->queue_.clear();
+                      } else {
+                        self->queue_.pop_front();
+                      }
+                      if (!self->queue_.empty()) return self->WriteQueue();
+                      self->MaybeShutdown();
+                    });
+}
+
+void ControlChannel::Finish() {
+  finishing_ = true;
+  MaybeShutdown();
+}
+
+void ControlChannel::MaybeShutdown() {
+  if (!finishing_ || !open() || !queue_.empty()) return;
+  asio::error_code ignored;  // Fails only when the connection is gone already.
+  socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
+}
+
+void ControlChannel::End(const Status& cause) {
+  const auto on_closed = std::move(handlers_.on_closed);
+  Close();
+  if (on_closed) on_closed(cause);
+}
+
+void ControlChannel::Close() {
+  handlers_ = {};
+  asio::error_code ignored;
+  socket_.close(ignored);
+}
+
+void ControlChannel::StopReading() {
+  handlers_ = {};
+  asio::error_code ignored;
+  if (open() && drained()) socket_.cancel(ignored);
+}
+
+int ControlChannel::Release() {
+  if (!open()) return -1;
+  handlers_ = {};
+  asio::error_code error;
+  const int fd = socket_.release(error);
+  return error ? -1 : fd;
+}
+
+// A killed process's connections end in order, or by a reset when it had not read everything: the same thing to us.
+Status ControlChannel::CauseOf(const asio::error_code& error) {
+  if (error == asio::error::eof || error == asio::error::connection_reset || error == asio::error::broken_pipe)
+    return Status();
+  return Status::System("reading from a control connection", error.value());
+}
+
+}  // namespace annulus

@@ -1,0 +1,80 @@
+// ControlChannel: whole messages over one TCP connection of bootstrap or control.
+//
+// A message's length is checked against a limit before anything is allocated for it.
+// Lifetime: held by shared pointers; a pending operation keeps it alive. Close() drops the handlers and what they hold.
+// Threads: the thread that runs the io_context.
+#pragma once
+
+#include <asio/io_context.hpp>
+#include <asio/ip/tcp.hpp>
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/status.h"
+#include "collectives/control/control_wire.h"
+
+namespace annulus {
+
+// One encoded message; shared, because rank 0 sends the same table to everyone.
+using Frame = std::shared_ptr<const std::string>;
+Frame MakeFrame(MessageType type, const std::string& body);
+
+class ControlChannel : public std::enable_shared_from_this<ControlChannel> {
+ public:
+  struct Handlers {
+    std::function<void(MessageType type, std::span<const std::byte> body)> on_message;
+    // The last call: the connection ended. `cause` is OK for an orderly end or a reset, kProtocol when the peer sent a
+    // length that is beyond the limit, kSystem with the errno otherwise.
+    std::function<void(const Status& cause)> on_closed;
+  };
+
+  // Takes over `fd`. Messages' bodies are at most `most_bytes`.
+  static Status Create(asio::io_context* context, int fd, size_t most_bytes, std::shared_ptr<ControlChannel>* channel);
+
+  // Begins to read. Handlers run in the context's thread, never from within Start, Send or Close.
+  void Start(Handlers handlers);
+
+  // Sends what the kernel takes at once, and the rest when it can. After Finish or Close: ignored.
+  void Send(const Frame& frame);
+
+  // Ends this direction once all that was sent has gone out. Reading goes on until the peer ends its own.
+  void Finish();
+
+  // Drops the connection. No handler runs any more.
+  void Close();
+
+  // Reads no further and drops the handlers. Sending goes on.
+  void StopReading();
+
+  // Stops reading and gives up the socket, which the caller owns then. -1 when closed. Nothing may be left to send.
+  int Release();
+
+  bool open() const { return socket_.is_open(); }
+  // Everything that was sent has been handed to the kernel.
+  bool drained() const { return queue_.empty(); }
+
+ private:
+  explicit ControlChannel(asio::io_context* context, size_t most_bytes) : socket_(*context), most_bytes_(most_bytes) {}
+
+  void ReadHeader();
+  void ReadBody(size_t bytes);
+  void WriteQueue();
+  void MaybeShutdown();
+  void End(const Status& cause);
+  static Status CauseOf(const asio::error_code& error);
+
+  asio::ip::tcp::socket socket_;
+  const size_t most_bytes_;
+  Handlers handlers_;
+  std::array<std::byte, kMessageHeaderBytes> header_{};
+  std::vector<std::byte> body_;
+  std::deque<Frame> queue_;
+  size_t front_sent_ = 0;  // Of queue_.front().
+  bool finishing_ = false;
+};
+
+}  // namespace annulus

@@ -1,0 +1,156 @@
+// Schedule: which slices a rank receives, reduces, stores and sends in one collective, in which order.
+//
+// Pure: no I/O, no clock, no types; steps are computed from their index, so a schedule takes no memory however large
+// the message. The rules below are checked exhaustively by a symbolic run (tests/collectives/core/schedule_test.cc).
+//
+// Chunks. An allreduce cuts the elements into nranks chunks, whatever the slice size, channels or algorithm. Chunk c is
+// folded in the order of ranks c+1, c+2, ..., c, so the bits of the result depend on count and nranks alone. The ring
+// is that of P. Patarasuk and X. Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations" (2009): a
+// reduce-scatter of nranks - 1 hops and an allgather of nranks - 1 hops.
+//
+// Slices and rounds. Chunks are cut into slices; slice s belongs to channel s mod channels. A channel works in rounds
+// of up to `round_slices` slices per chunk: phase by phase, and within a phase slice by slice. So at most round_slices
+// slices per link direction wait for a later phase, and links with at least round_slices + 1 slots never deadlock,
+// provided that more than 2 * round_slices steps may be in flight (links of one kind do with 2 * round_slices).
+//
+// Direct exchange. Steps are in order of (round, slice), the same order on both sides of every exchange, so the first
+// step that is not done anywhere can always be done, whatever the sizes of the parts: no deadlock with two steps in
+// flight.
+//
+// Two levels. Chunk j * hosts + c is folded over each host first, in the order of its members j+1, ..., j, and then
+// over the hosts c+1, ..., c (host_grid.h). Segments of up to round_slices slices per chunk are summed within the hosts
+// while the one before is between them. In the order of (segment, stage) the first stage that is not done anywhere
+// waits for nothing else, and each stage is rounds of a ring: so the rules above hold here too.
+//
+// Slice 0 of a chunk exists even when the chunk is empty: every collective exchanges at least one tag on every link it
+// uses, and so finds calls that disagree where both use that link; others are found by Control::Doubt.
+//
+// Threads: a Schedule is an immutable value.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/algorithm.h"
+#include "collectives/core/collective.h"
+#include "collectives/core/host_grid.h"
+
+namespace annulus {
+
+// Above this the one-hop exchange would need too many links, and the ring is used for small messages too.
+constexpr int kMaxOneHopRanks = 16;
+
+// One rank's part of a buffer, in elements.
+struct Part {
+  size_t begin = 0;
+  size_t elements = 0;
+};
+
+struct Step {
+  enum class Kind : uint8_t {
+    kRelay,  // [receive,] [reduce with the input,] [store to the output,] [send]; at least one of them.
+    kHold,   // Receive, and keep the arrival for a kFold of this schedule.
+    kFold,   // Output range = fold of the held arrivals and the own input over all ranks from first_rank on. Waits for
+             // all steps before it.
+  };
+  Kind kind = Kind::kRelay;
+  bool reduce = false;
+  bool store = false;
+  bool finish = false;       // The result is a complete reduction.
+  bool from_output = false;  // What it sends or reduces with is in the output, not in the input. kTwoLevel.
+  int recv_from = -1;
+  int send_to = -1;
+  uint32_t chunk = 0;  // With `slice`, names the slice on the wire.
+  uint64_t slice = 0;
+  uint64_t count = 0;  // Both ends must agree on it: of the call or, where parts may differ, of the part. Elements.
+  size_t input_offset = 0;  // Bytes.
+  size_t output_offset = 0;
+  size_t arrival_offset = 0;  // kFold: within each held arrival.
+  size_t bytes = 0;
+  int first_rank = 0;   // kFold.
+  uint64_t awaits = 0;  // kTwoLevel: so many steps of the other level must be done before this one works or sends.
+};
+
+struct ScheduleParams {
+  CollectiveKind kind = CollectiveKind::kNone;
+  Algorithm algorithm = Algorithm::kRing;
+  int rank = 0;
+  int nranks = 1;
+  int root = 0;
+  size_t count = 0;  // Elements, as in the C API: per rank for reduce_scatter and allgather.
+  size_t element_bytes = 1;
+  size_t slice_bytes = 1;  // Largest slice; a multiple of element_bytes. Unused by kOneHop.
+  int round_slices = 1;
+  int channels = 1;
+  // By rank; outlive the schedule. kDirect: what goes to, and comes from, that rank. With variable parts: the parts of
+  // reduce_scatterv's input or allgatherv's output. A group: its chunks as input_parts. Otherwise null.
+  const Part* input_parts = nullptr;
+  const Part* output_parts = nullptr;
+  // kDirect: FillRoundEnds.
+  const uint64_t* round_ends = nullptr;
+  // kTwoLevel: the rings of this rank, whose sizes' product is nranks. `channels` is 1.
+  RankRing inner;
+  RankRing outer;
+};
+
+// Sets ends[k] to the number of steps up to and including round k of a kDirect schedule, which needs it.
+void FillRoundEnds(const ScheduleParams& params, uint64_t* ends);
+
+class Schedule {
+ public:
+  Schedule() = default;
+  // The steps of one channel. kTwoLevel: of one level, 0 within the host, 1 between hosts.
+  Schedule(const ScheduleParams& params, int channel);
+
+  size_t size() const { return size_; }
+
+  // Sets *step to step number `index` < size(). Returns false when that one is empty: then skip it.
+  bool At(size_t index, Step* step) const;
+
+ private:
+  struct Position {
+    int phase;
+    uint64_t slice;
+  };
+
+  Position Locate(size_t index) const;
+  // Fills in the part of chunk `chunk` that is slice `slice`. Returns false when there is none.
+  bool Place(uint32_t chunk, uint64_t slice, Step* step) const;
+  bool RingAt(size_t index, Step* step) const;
+  bool ChainAt(size_t index, Step* step) const;
+  bool TokenAt(size_t index, Step* step) const;
+  bool OneHopAt(size_t index, Step* step) const;
+  bool OneHopReceive(int peer, Step* step) const;
+  void PlaceOneHop(uint32_t chunk, Step* step) const;
+  bool OneHopFold(int chunk, Step* step) const;
+  bool DirectAt(size_t index, Step* step) const;
+  bool MessageAt(size_t index, Step* step) const;
+  void SizeLevel();
+  bool InnerAt(size_t index, Step* step) const;
+  bool InnerRingAt(uint64_t within, uint64_t segment, bool gathers, Step* step) const;
+  bool OuterAt(size_t index, Step* step) const;
+  uint64_t SegmentSlices(uint64_t segment) const;
+  uint64_t HalfSteps(uint64_t segment) const;
+  uint64_t StepsBeforeScatter(uint64_t segment) const;
+  uint64_t AllOuterSteps(uint64_t segment) const;
+
+  int Ring(int position) const { return ((position % p_.nranks) + p_.nranks) % p_.nranks; }
+  // A chunk is what one path through the ranks carries: a share of the elements, a rank's part, or all.
+  size_t ChunkElements(uint32_t chunk) const;
+  size_t ChunkBegin(uint32_t chunk) const;
+  size_t LargestChunk() const;
+
+  ScheduleParams p_;
+  int channel_ = 0;
+  int phases_ = 0;
+  uint64_t channel_slices_ = 0;
+  uint64_t segments_ = 0;  // kTwoLevel.
+  size_t size_ = 0;
+};
+
+// Elements of `chunk` when `count` elements are cut into nranks chunks, the first ones larger by one.
+size_t ChunkElements(size_t count, int nranks, uint32_t chunk);
+// First element of `chunk`.
+size_t ChunkBegin(size_t count, int nranks, uint32_t chunk);
+
+}  // namespace annulus

@@ -1,0 +1,97 @@
+#include "collectives/cost/job_costs.h"
+
+#include <algorithm>
+
+namespace annulus {
+namespace {
+
+// Measured by `annulus-perf` with ANNULUS_ALGORITHM set to each in turn, 8 B to 64 KiB, on the machine of
+// docs/benchmarks/2026-11-22-peers.md; docs/decisions/0027-choice.md has the figures. On one host the cores do all the
+// work.
+constexpr LinkCosts kMemory = {
+    .latency_s = 0.13e-6, .byte_s = 0, .message_s = 0.13e-6, .reduce_byte_s = 2e-11, .move_byte_s = 2.5e-11};
+constexpr LinkCosts kLoopback = {
+    .latency_s = 3.3e-6, .byte_s = 5e-11, .message_s = 2.3e-6, .reduce_byte_s = 2e-11, .move_byte_s = 2.2e-10};
+// What a message takes where ranks share cores: a switch to its receiver too.
+constexpr double kSharedMemoryMessage = 0.7e-6;
+constexpr double kSharedLoopbackMessage = 8e-6;
+// 1 Gbit/s: of the links in use, 100 Mbit/s to 100 Gbit/s, the one that leads to the least regret on the others.
+constexpr LinkCosts kNetwork = {
+    .latency_s = 30e-6, .byte_s = 8e-9, .message_s = 3e-6, .reduce_byte_s = 2e-11, .move_byte_s = 2e-10};
+
+// How the ranks of a host share its network.
+struct Sharing {
+  bool far = false;    // There is more than one host.
+  double ring = 1;     // Most links of the ring that leave a host.
+  double ranks = 1;    // Most ranks of a host.
+  double outside = 1;  // Of a rank's links to all others, the share that leaves the host, at most.
+};
+
+Sharing SharingOf(int nranks, const std::vector<int>& host_of) {
+  Sharing sharing;
+  if (host_of.empty()) return sharing;
+  const int hosts = *std::max_element(host_of.begin(), host_of.end()) + 1;
+  if (hosts == 1) return sharing;
+  std::vector<int> ranks(hosts);
+  std::vector<int> leaving(hosts);
+  for (int rank = 0; rank < nranks; ++rank) {
+    ++ranks[host_of[rank]];
+    if (host_of[rank] != host_of[(rank + 1) % nranks]) ++leaving[host_of[rank]];
+  }
+  sharing.far = true;
+  sharing.ring = *std::max_element(leaving.begin(), leaving.end());
+  sharing.ranks = *std::max_element(ranks.begin(), ranks.end());
+  const int fewest = *std::min_element(ranks.begin(), ranks.end());
+  sharing.outside = static_cast<double>(nranks - fewest) / (nranks - 1);
+  return sharing;
+}
+
+LinkCosts Shared(LinkCosts costs, double by) {
+  costs.byte_s *= by;
+  return costs;
+}
+
+}  // namespace
+
+LinkKinds NominalLinks(const PlanSettings& settings) {
+  LinkKinds links{settings.near_is_tcp ? kLoopback : kMemory, kNetwork};
+  if (settings.ranks_per_core > 1) {
+    links.near.message_s = settings.near_is_tcp ? kSharedLoopbackMessage : kSharedMemoryMessage;
+  }
+  links.near.ranks_per_core = links.far.ranks_per_core = settings.ranks_per_core;
+  return links;
+}
+
+JobCosts CostsOf(const LinkKinds& links, int nranks, const PlanSettings& settings) {
+  const Sharing sharing = SharingOf(nranks, settings.host_of);
+  const LinkCosts& slowest = sharing.far ? links.far : links.near;
+  JobCosts costs{links, Shared(slowest, sharing.ring), Shared(slowest, sharing.ranks * sharing.outside),
+                 Shared(slowest, sharing.ranks)};
+  // Beside the message itself: through shared memory one hop needs no slots and flights (express.h), and log steps pack
+  // theirs; in sockets one hop polls all links all the time, which costs when others wait for the core.
+  constexpr double kFactor = 1.5;
+  if (!sharing.far && !settings.near_is_tcp) {
+    costs.log_steps.message_s *= kFactor;
+    if (settings.ranks_per_core <= 1) {
+      costs.one_hop.message_s /= kFactor;
+      costs.one_hop.move_byte_s /= kFactor;
+    }
+  } else if (settings.ranks_per_core > 1) {
+    costs.one_hop.message_s *= kFactor;
+  }
+  return costs;
+}
+
+JobCosts Scaled(const JobCosts& costs, const CostFactors& factors) {
+  JobCosts scaled = costs;
+  for (LinkCosts* each : {&scaled.links.near, &scaled.links.far, &scaled.ring, &scaled.one_hop, &scaled.log_steps}) {
+    each->latency_s *= factors.message;
+    each->message_s *= factors.message;
+    each->byte_s *= factors.byte;
+    each->reduce_byte_s *= factors.byte;
+    each->move_byte_s *= factors.byte;
+  }
+  return scaled;
+}
+
+}  // namespace annulus

@@ -1,0 +1,189 @@
+#include "collectives/engine/driver.h"
+
+#include <algorithm>
+
+#include "collectives/observe/trace.h"
+
+namespace annulus {
+namespace {
+
+// While slices keep moving the clock is read this seldom; 1,000 polls take well under a millisecond.
+constexpr int kMovesPerLook = 1000;
+
+// A drive that took fewer moves, and less than a few idle polls, is over within a microsecond or so.
+constexpr int kMostShortMoves = 16;
+constexpr uint32_t kShortDrivesPerLook = 16;
+
+}  // namespace
+
+bool Driver::Run(const Call& call, const Buffers& buffers, Device* device, Nanoseconds timeout,
+                 const WaitPolicy& policy, Verdict* verdict) {
+  if (control_ != nullptr) control_->Enter(call);
+  const Nanoseconds begin = Now();
+  monitor_->BeginDrive(call, begin);
+  Trace* const trace = monitor_->trace();
+  if (trace != nullptr) trace->Begin(call, begin);
+  engine_->Start(call, buffers, device);
+  return Finish(call, begin, timeout, policy, verdict);
+}
+
+bool Driver::Repeat(const Call& call, const void* input, void* output) {
+  if (control_ != nullptr) control_->Enter(call);
+  const bool measured = ++short_drives_ % kShortDrivesPerLook == 0;
+  const Nanoseconds begin = measured ? Now() : 0;
+  engine_->StartAgain(call.sequence, input, output);
+  if (!engine_->FinishesAtOnce()) return false;
+  const Nanoseconds took = measured ? Now() - begin : short_drive_.value();
+  if (measured) short_drive_.Learn(took);
+  monitor_->CountDrive(call, took);
+  if (control_ != nullptr) control_->Leave();
+  return true;
+}
+
+bool Driver::Resume(const Call& call, Nanoseconds timeout, const WaitPolicy& policy, Verdict* verdict) {
+  const Nanoseconds begin = Now();
+  monitor_->BeginDrive(call, begin);
+  return Finish(call, begin, timeout, policy, verdict);
+}
+
+bool Driver::Finish(const Call& call, Nanoseconds begin, Nanoseconds timeout, const WaitPolicy& policy,
+                    Verdict* verdict) {
+  doubt_after_ = kFirstDoubt;
+  doubt_at_ = begin + doubt_after_;
+  Status outcome = RunEngine(timeout > kNoDeadline - begin ? kNoDeadline : begin + timeout, policy);
+  doubt_at_ = kNoDeadline;
+  EndDrive(begin);
+  if (Trace* const trace = monitor_->trace(); trace != nullptr) trace->End(outcome.ok(), Now());
+  if (!outcome.ok()) *verdict = Settle(outcome, call);
+  // After a failure the rank stays inside: it has not completed the call.
+  if (control_ != nullptr && outcome.ok()) control_->Leave();
+  return outcome.ok();
+}
+
+bool Driver::RunMessages(const std::function<bool()>& over, const WaitPolicy& policy, Verdict* verdict) {
+  const Nanoseconds begin = Now();
+  monitor_->BeginDrive(Call(), begin);
+  const Status outcome = DriveMessages(over, policy);
+  EndDrive(begin);
+  if (!outcome.ok()) *verdict = Settle(outcome, Call());
+  return outcome.ok();
+}
+
+template <class Step>
+Status Driver::Loop(Step step, Deadline deadline, const WaitPolicy& policy) {
+  waiter_.Begin(policy);
+  moves_ = 0;
+  for (;;) {
+    bool moved = false;
+    bool over = false;
+    ANNULUS_RETURN_IF_ERROR(step(&moved, &over));
+    if (over) return Status();
+    if (messages_->busy()) ANNULUS_RETURN_IF_ERROR(messages_->Progress(&moved));
+    if (Stopped()) return {Code::kAborted, "the work was aborted"};
+    Nanoseconds now = 0;
+    if (moved) {
+      EndWait();
+      waiter_.Reset();
+      if (++moves_ % kMovesPerLook == 0) now = Now();
+    } else {
+      if (waiter_.idle_polls() == 0 && !monitor_->waiting()) awaited_ = AwaitedPeer();
+      const Waiter::Next next = waiter_.Idle();
+      if (waiter_.looked()) {
+        now = waiter_.now();
+        if (!monitor_->waiting()) monitor_->BeginWait(waiter_.idle_since(), awaited_);
+      }
+      if (next == Waiter::Next::kSleep) {
+        ANNULUS_RETURN_IF_ERROR(step(&moved, &over));
+        if (over) return Status();
+        if (!moved) Sleep(deadline);
+        now = Now();
+        waiter_.Slept(now);
+      }
+    }
+    if (now != 0) ANNULUS_RETURN_IF_ERROR(Overdue(deadline, now));
+  }
+}
+
+Status Driver::RunEngine(Deadline deadline, const WaitPolicy& policy) {
+  const auto step = [this](bool* moved, bool* over) {
+    Status status = engine_->Progress(moved);
+    *over = engine_->done();
+    return status;
+  };
+  return Loop(step, deadline, policy);
+}
+
+Status Driver::DriveMessages(const std::function<bool()>& over, const WaitPolicy& policy) {
+  const auto step = [&over](bool* moved, bool* is_over) {
+    *is_over = over();
+    return Status();
+  };
+  return Loop(step, kNoDeadline, policy);
+}
+
+Status Driver::Overdue(Deadline deadline, Nanoseconds now) {
+  if (now > deadline) return {Code::kTimeout, "the collective did not finish before its deadline"};
+  if (now >= doubt_at_) Doubt(now);
+  return messages_->busy() ? messages_->Late(now) : Status();
+}
+
+void Driver::Doubt(Nanoseconds now) {
+  if (control_ != nullptr) control_->Doubt();
+  doubt_after_ *= 2;
+  doubt_at_ = now + doubt_after_;
+}
+
+void Driver::EndTracedWait() {
+  const bool known = monitor_->waiting();
+  if (!known && waiter_.idle_polls() == 0) return;
+  const Nanoseconds now = Now();
+  monitor_->trace()->AddWait(awaited_, known ? monitor_->waiting_since() : now - waiter_.IdleTime(), now);
+  if (known) {
+    monitor_->EndWait(now);
+  } else {
+    monitor_->AddWait(awaited_, waiter_.IdleTime());
+  }
+}
+
+// A look at the clock would be a tenth of the shortest drives, so only some of them are measured and stand for the
+// rest.
+void Driver::EndDrive(Nanoseconds begin) {
+  const bool is_short = !waiter_.has_looked() && moves_ < kMostShortMoves;
+  if (is_short || monitor_->trace() != nullptr) EndWait();
+  if (is_short && ++short_drives_ % kShortDrivesPerLook != 0) return monitor_->EndDrive(short_drive_.value());
+  const Nanoseconds now = Now();
+  if (monitor_->waiting()) monitor_->EndWait(now);
+  if (is_short) short_drive_.Learn(now - begin);
+  monitor_->EndDrive(now - begin);
+}
+
+void Driver::Sleep(Deadline deadline) {
+  // Interrupt, Nudge and the control thread wake the reactor after they set what the loop looks at, so no wake-up is
+  // lost.
+  const bool engine_armed = engine_->done() || engine_->Arm();
+  const bool messages_armed = !messages_->busy() || messages_->Arm();
+  if (!engine_armed || !messages_armed || Stopped()) return;
+  monitor_->CountSleep();
+  Trace* const trace = monitor_->trace();
+  const Nanoseconds begin = trace != nullptr ? Now() : 0;
+  reactor_->WaitUntil(std::min({deadline, doubt_at_, messages_->deadline()}));
+  if (trace != nullptr) trace->AddSleep(begin, Now());
+}
+
+void Driver::Interrupt() {
+  interrupted_.store(true, std::memory_order_relaxed);
+  reactor_->Wake();
+}
+
+Verdict Driver::Settle(const Status& failure, const Call& current) {
+  const Call& call = messages_->failed().sequence > 0 ? messages_->failed() : current;
+  if (HasVerdict()) return control_->verdict();
+  if (control_ != nullptr && !interrupted_.load(std::memory_order_relaxed)) return control_->Report(failure, call);
+  Verdict verdict;
+  verdict.code = failure.code();
+  verdict.call = call;
+  verdict.message = failure.message();
+  return verdict;
+}
+
+}  // namespace annulus

@@ -1,0 +1,106 @@
+// Messages: what one rank sends another, point to point.
+//
+// Messages from one rank to another arrive in the order in which they were sent, and are matched with the receives in
+// the order of these. Different peers and the two directions are independent, also of the collectives: messages have
+// links of their own.
+//
+// Threads: Post from any; the rest by one thread at a time, the one that drives the communicator.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "base/clock.h"
+#include "collectives/algorithms/pipeline.h"
+#include "collectives/choice/plan.h"
+
+namespace annulus {
+
+struct Message {
+  bool sends = false;
+  int peer = 0;
+  const void* input = nullptr;
+  void* output = nullptr;
+  size_t count = 0;
+  DataType type = DataType::kFloat32;
+  void* cookie = nullptr;
+};
+
+struct MessagesConfig {
+  int rank = 0;
+  int nranks = 1;
+  PlanSettings plan;
+  const Links* links = nullptr;  // Outlives the object, as do the device and the monitor.
+  Device* device = nullptr;
+  Monitor* monitor = nullptr;
+  Nanoseconds timeout = 0;  // Of each message, from when those before it on its way have ended.
+  // Called when a message has ended well; by the driving thread, from within Progress.
+  std::function<void(void* cookie)> done;
+};
+
+class Messages {
+ public:
+  explicit Messages(MessagesConfig config);
+
+  // Queues one message. Its buffer is lent until it is done or, after a failure, until the links are closed.
+  void Post(const Message& message);
+
+  // Whether there is anything to drive.
+  bool busy() const { return !active_.empty() || has_inbox_.load(std::memory_order_acquire); }
+
+  // Moves everything that can move now, without blocking. Sets *moved when something changed. An error concerns the
+  // whole communicator, and sticks.
+  Status Progress(bool* moved);
+
+  // As Engine::AwaitedPeer and Engine::Arm.
+  int AwaitedPeer() const { return active_.empty() ? -1 : active_.front()->peer; }
+  bool Arm();
+
+  // Of the directions used so far. From any thread.
+  size_t MemoryBytes() const { return lane_bytes_.load(std::memory_order_relaxed); }
+
+  // When the first of the current messages must be done; kNoDeadline when there is none.
+  Deadline deadline() const;
+  // The error for a message whose deadline lies before `now`, OK if there is none.
+  Status Late(Nanoseconds now);
+
+  // The message that the latest error was about; sequence 0 when there was none.
+  const Call& failed() const { return failed_; }
+
+ private:
+  // One direction of the exchange with one peer.
+  struct Lane {
+    int peer = 0;
+    bool sends = false;
+    Endpoint* endpoint = nullptr;
+    std::deque<Message> queue;  // The first is on its way.
+    uint64_t number = 0;        // Of the first, counted from 1.
+    Deadline deadline = kNoDeadline;
+    Nanoseconds begin = 0;  // When the first became so.
+    Work work;
+    std::unique_ptr<Pipeline> pipeline;
+  };
+
+  Lane* LaneOf(int peer, bool sends);
+  void TakeInbox();
+  void Begin(Lane* lane);
+  Status Advance(Lane* lane, bool* moved);
+  void TraceMessage(const Lane& lane) const;
+  void Blame(const Lane& lane);
+
+  const MessagesConfig config_;
+  const int channel_;
+  std::vector<std::unique_ptr<Lane>> lanes_;  // By peer and direction; made when first used.
+  std::vector<Lane*> active_;
+  Call failed_;
+  std::atomic<size_t> lane_bytes_{0};
+  std::atomic<bool> has_inbox_{false};
+  std::mutex inbox_mu_;
+  std::vector<Message> inbox_;
+};
+
+}  // namespace annulus

@@ -1,0 +1,184 @@
+// The side of every rank but 0 (RendezvousHost is that of rank 0): dial, prove, join, and wait for the table.
+#include "collectives/membership/bootstrap.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <system_error>
+
+#include "base/log.h"
+#include "collectives/control/control_channel.h"
+#include "collectives/control/verdict.h"
+#include "collectives/membership/bootstrap_host.h"
+#include "collectives/membership/bootstrap_messages.h"
+#include "transport/pulse.h"
+#include "transport/security/connector.h"
+
+namespace annulus {
+namespace {
+
+// One attempt to connect takes at most this long, then the next address is tried: the first may lead nowhere.
+constexpr Nanoseconds kAttemptLimit = 5 * kSecond;
+// After rank 0 dropped us, or the name could not be looked up.
+constexpr Nanoseconds kPause = 100 * kMillisecond;
+
+class RendezvousGuest {
+ public:
+  RendezvousGuest(const BootstrapConfig& config, Reactor* reactor)
+      : config_(config), reactor_(reactor), start_(Now()) {}
+
+  Status Run(BootstrapResult* result);
+
+ private:
+  enum class Outcome { kSettled, kRetry };
+
+  // Sets status_, which is final when this returns kSettled.
+  Outcome Attempt(BootstrapResult* result);
+  bool Connect(int* fd);
+  Outcome Join(int fd, BootstrapResult* result);
+  // Whether config_.give_up says so; status_ is why.
+  bool GivesUp();
+  Status TakeAnswer(MessageType type, std::span<const std::byte> body, BootstrapResult* result);
+
+  const BootstrapConfig& config_;
+  Reactor* const reactor_;
+  const Nanoseconds start_;
+  size_t attempts_ = 0;
+  bool given_up_ = false;
+  Status status_;
+};
+
+Status RendezvousGuest::Run(BootstrapResult* result) {
+  for (;;) {
+    if (Attempt(result) == Outcome::kSettled) return status_;
+    if (Now() >= config_.deadline) break;
+    const Deadline pause_ends = std::min(config_.deadline, Now() + kPause);
+    while (Now() < pause_ends) reactor_->WaitUntil(pause_ends);
+    if (GivesUp()) return status_;
+  }
+  return Status(Code::kTimeout,
+                "rank 0 did not arrive within " + SecondsText(Now() - start_) + " at " + config_.rendezvous + " (" +
+                    status_.message() + ")",
+                0, status_.os_errno());
+}
+
+bool RendezvousGuest::GivesUp() {
+  Status why = config_.give_up ? config_.give_up() : Status();
+  if (why.ok()) return false;
+  given_up_ = true;
+  status_ = std::move(why);
+  return true;
+}
+
+RendezvousGuest::Outcome RendezvousGuest::Attempt(BootstrapResult* result) {
+  int fd = -1;
+  if (Connect(&fd)) return Join(fd, result);
+  const bool hopeless =
+      status_.code() == Code::kAuth || status_.code() == Code::kProtocol || status_.code() == Code::kInvalidArgument;
+  return hopeless ? Outcome::kSettled : Outcome::kRetry;
+}
+
+bool RendezvousGuest::Connect(int* fd) {
+  ConnectPlan plan;
+  plan.give_up = config_.give_up;
+  plan.hello = RendezvousHello(config_.rank);
+  plan.key = config_.job_key;
+  plan.deadline = std::min(config_.deadline, DeadlineAfter(kAttemptLimit));
+  DialRequest dial;
+  status_ = Resolve(config_.rendezvous, plan.deadline, &dial.endpoints);
+  if (!status_.ok()) return false;
+  std::rotate(dial.endpoints.begin(), dial.endpoints.begin() + attempts_++ % dial.endpoints.size(),
+              dial.endpoints.end());
+  plan.dials.push_back(std::move(dial));
+  std::vector<Stream> streams;
+  status_ = EstablishStreams(reactor_, plan, &streams);
+  if (!status_.ok()) return false;
+  asio::error_code error;
+  *fd = streams[0].socket.release(error);
+  if (error) status_ = Status::System("taking over the connection to rank 0", error.value());
+  return status_.ok();
+}
+
+RendezvousGuest::Outcome RendezvousGuest::Join(int fd, BootstrapResult* result) {
+  std::shared_ptr<ControlChannel> channel;
+  status_ = ControlChannel::Create(&reactor_->context(), fd, MostTableBytes(config_.nranks), &channel);
+  if (!status_.ok()) return Outcome::kSettled;
+  bool answered = false;
+  bool lost = false;
+  channel->Start({[&](MessageType type, std::span<const std::byte> body) {
+                    channel->StopReading();  // What follows is for the control thread.
+                    answered = true;
+                    status_ = TakeAnswer(type, body, result);
+                  },
+                  [&](const Status& cause) {
+                    lost = true;
+                    status_ = Status(Code::kPeerLost, "rank 0 closed the connection", 0, cause.os_errno());
+                  }});
+  channel->Send(MakeFrame(MessageType::kJoin,
+                          Encode(JoinMessage{static_cast<uint32_t>(config_.nranks),
+                                             std::max<Nanoseconds>(config_.deadline - Now(), 0), config_.blob})));
+  while (!answered && !lost && Now() < config_.deadline && !GivesUp()) reactor_->WaitUntil(config_.deadline);
+  if (answered && status_.ok()) {
+    const int kept = channel->Release();
+    result->local_host = LocalHostOf(kept);
+    result->connections.Put(0, kept);
+    return Outcome::kSettled;
+  }
+  channel->Close();
+  if (given_up_) return Outcome::kSettled;
+  if (lost) return Outcome::kRetry;
+  if (!answered) status_ = Status(Code::kTimeout, "rank 0 does not respond (stopped or unreachable)", 0, 0);
+  return Outcome::kSettled;
+}
+
+Status RendezvousGuest::TakeAnswer(MessageType type, std::span<const std::byte> body, BootstrapResult* result) {
+  if (type == MessageType::kRefused) {
+    ByteReader in(body);
+    Status refusal;
+    if (ReadStatus(&in, &refusal) && in.done()) return refusal;
+  }
+  TableMessage table;
+  if (type != MessageType::kTable || !Decode(body, config_.nranks, &table)) {
+    return Status(Code::kProtocol, "rank 0 sent a table of ranks that cannot be read", 0, 0);
+  }
+  result->job_id = table.job_id;
+  result->blobs = std::move(table.blobs);
+  return Status();
+}
+
+Status Check(const BootstrapConfig& config) {
+  if (config.nranks < 1 || config.rank < 0 || config.rank >= config.nranks) {
+    return Status::Invalid("rank " + std::to_string(config.rank) + " of " + std::to_string(config.nranks) +
+                           " cannot be");
+  }
+  if (config.blob.size() > kMostBlobBytes) return Status(Code::kInternal, "a bootstrap blob is too long");
+  return Status();
+}
+
+}  // namespace
+
+Status Bootstrap(const BootstrapConfig& config, BootstrapResult* result) {
+  ANNULUS_RETURN_IF_ERROR(Check(config));
+  BootstrapResult made;
+  if (config.nranks == 1) {
+    made.blobs.push_back(config.blob);
+  } else {
+    std::unique_ptr<Reactor> reactor;
+    try {
+      reactor = std::make_unique<Reactor>();
+    } catch (const std::system_error& error) {  // No file descriptors left.
+      return Status::System("creating the bootstrap's reactor", error.code().value());
+    }
+    std::optional<Pulse> pulse;
+    if (config.give_up) pulse.emplace(reactor.get(), kGiveUpCheck);
+    if (config.rank == 0) {
+      ANNULUS_RETURN_IF_ERROR(RendezvousHost(config, reactor.get()).Run(&made));
+    } else {
+      ANNULUS_RETURN_IF_ERROR(RendezvousGuest(config, reactor.get()).Run(&made));
+    }
+  }
+  *result = std::move(made);
+  return Status();
+}
+
+}  // namespace annulus

@@ -1,0 +1,72 @@
+// The encoding of the rendezvous' messages; docs/wire_protocol.md, "Rendezvous and control".
+#include "collectives/membership/bootstrap_messages.h"
+
+#include <sys/socket.h>
+
+#include <cstdio>
+#include <cstring>
+
+#include "transport/address.h"
+
+namespace annulus {
+
+std::string Encode(const JoinMessage& message) {
+  ByteWriter out;
+  out.U32(message.nranks);
+  out.U64(static_cast<uint64_t>(message.patience));
+  out.Blob(message.blob);
+  return out.bytes();
+}
+
+std::string Encode(const TableMessage& message) {
+  ByteWriter out;
+  out.U64(message.job_id);
+  out.U32(static_cast<uint32_t>(message.blobs.size()));
+  for (const std::string& blob : message.blobs) out.Blob(blob);
+  return out.bytes();
+}
+
+bool Decode(std::span<const std::byte> body, JoinMessage* message) {
+  ByteReader in(body);
+  message->nranks = in.U32();
+  const uint64_t patience = in.U64();
+  message->patience = patience > static_cast<uint64_t>(kNoDeadline) ? kNoDeadline : static_cast<Nanoseconds>(patience);
+  message->blob = in.Blob(kMostBlobBytes);
+  return in.done();
+}
+
+bool Decode(std::span<const std::byte> body, int nranks, TableMessage* message) {
+  ByteReader in(body);
+  message->job_id = in.U64();
+  if (in.U32() != static_cast<uint32_t>(nranks)) return false;
+  message->blobs.clear();
+  for (int rank = 0; rank < nranks && in.ok(); ++rank) message->blobs.push_back(in.Blob(kMostBlobBytes));
+  return in.done();
+}
+
+Hello RendezvousHello(int rank) {
+  Hello hello;
+  hello.purpose = Purpose::kRendezvous;
+  hello.nranks = std::numeric_limits<uint32_t>::max();
+  hello.rank = static_cast<uint32_t>(rank);
+  return hello;
+}
+
+std::string SecondsText(Nanoseconds duration) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f s", static_cast<double>(duration) / kSecond);
+  return text;
+}
+
+std::string LocalHostOf(int fd) {
+  StreamEndpoint endpoint;
+  socklen_t bytes = static_cast<socklen_t>(endpoint.capacity());
+  if (::getsockname(fd, endpoint.data(), &bytes) != 0) return {};
+  endpoint.resize(bytes);
+  const std::string host = HostText(endpoint);
+  // A socket that serves both families shows IPv4 peers in this form.
+  constexpr std::string_view kMapped = "::ffff:";
+  return host.rfind(kMapped, 0) == 0 ? host.substr(kMapped.size()) : host;
+}
+
+}  // namespace annulus

@@ -1,0 +1,152 @@
+#include "collectives/membership/peer_info.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string_view>
+
+#include "collectives/control/control_wire.h"
+#include "transport/select/select.h"
+
+namespace annulus {
+
+static std::string Text(const std::optional<Algorithm>& algorithm) {
+  return algorithm ? AlgorithmText(*algorithm) : kAutoAlgorithm;
+}
+
+// False when there is none of that name.
+static bool Parse(const std::string& text, std::optional<Algorithm>* algorithm) {
+  Algorithm named{};
+  const bool is_auto = text == kAutoAlgorithm;
+  if (!is_auto && !FindAlgorithm(text, &named)) return false;
+  *algorithm = is_auto ? std::nullopt : std::optional(named);
+  return true;
+}
+
+std::string Encode(const PeerInfo& info) {
+  ByteWriter out;
+  out.Text(info.host_id, kLargestPeerText);
+  out.Text(info.transport, kLargestPeerText);
+  out.Text(info.tuning, kLargestPeerText);
+  out.Text(Text(info.plan.algorithm), kLargestPeerText);
+  out.U64(info.plan.slice_bytes);
+  out.U64(info.plan.small_bytes);
+  out.U32(info.plan.channels);
+  out.U32(info.plan.slots);
+  out.U32(info.plan.mesh_ranks);
+  out.U32(info.priorities);
+  out.U64(info.memory_bytes);
+  out.U32(info.cores.count);
+  out.U64(info.cores.digest);
+  for (const std::string& address : info.addresses) out.Text(address, kLargestPeerText);
+  return out.bytes();
+}
+
+Status Decode(const std::string& blob, int rank, PeerInfo* info) {
+  ByteReader in(std::as_bytes(std::span(blob)));
+  info->host_id = in.Text(kLargestPeerText);
+  info->transport = in.Text(kLargestPeerText);
+  info->tuning = in.Text(kLargestPeerText);
+  const bool known = Parse(in.Text(kLargestPeerText), &info->plan.algorithm);
+  info->plan.slice_bytes = in.U64();
+  info->plan.small_bytes = in.U64();
+  info->plan.channels = static_cast<int>(in.U32());
+  info->plan.slots = static_cast<int>(in.U32());
+  info->plan.mesh_ranks = static_cast<int>(in.U32());
+  info->priorities = static_cast<int>(in.U32());
+  info->memory_bytes = in.U64();
+  info->cores.count = in.U32();
+  info->cores.digest = in.U64();
+  info->addresses.clear();
+  for (size_t i = 0; i < Backends().size(); ++i) info->addresses.push_back(in.Text(kLargestPeerText));
+  if (known && info->cores.count > 0 && in.done()) return Status();
+  return {Code::kProtocol, "rank " + std::to_string(rank) + " described itself in an unknown format", rank, 0};
+}
+
+Status CheckAgreement(std::span<const PeerInfo> peers) {
+  const auto check = [](size_t rank, const char* variable, const std::string& first, const std::string& own) {
+    if (first == own) return Status();
+    return Status(Code::kMismatch,
+                  std::string(variable) + " must be the same on all ranks: rank 0 has \"" + first + "\", rank " +
+                      std::to_string(rank) + " has \"" + own + "\"",
+                  static_cast<int>(rank), 0);
+  };
+  const PlanSettings& first = peers[0].plan;
+  for (size_t rank = 1; rank < peers.size(); ++rank) {
+    const PlanSettings& plan = peers[rank].plan;
+    ANNULUS_RETURN_IF_ERROR(check(rank, "ANNULUS_TRANSPORT", peers[0].transport, peers[rank].transport));
+    ANNULUS_RETURN_IF_ERROR(check(rank, "ANNULUS_TUNING", peers[0].tuning, peers[rank].tuning));
+    ANNULUS_RETURN_IF_ERROR(check(rank, "ANNULUS_ALGORITHM", Text(first.algorithm), Text(plan.algorithm)));
+    ANNULUS_RETURN_IF_ERROR(
+        check(rank, "ANNULUS_SLICE_BYTES", std::to_string(first.slice_bytes), std::to_string(plan.slice_bytes)));
+    ANNULUS_RETURN_IF_ERROR(
+        check(rank, "ANNULUS_SMALL_BYTES", std::to_string(first.small_bytes), std::to_string(plan.small_bytes)));
+    ANNULUS_RETURN_IF_ERROR(
+        check(rank, "ANNULUS_CHANNELS", std::to_string(first.channels), std::to_string(plan.channels)));
+    ANNULUS_RETURN_IF_ERROR(
+        check(rank, "ANNULUS_MESH_RANKS", std::to_string(first.mesh_ranks), std::to_string(plan.mesh_ranks)));
+    ANNULUS_RETURN_IF_ERROR(
+        check(rank, "ANNULUS_PRIORITIES", std::to_string(peers[0].priorities), std::to_string(peers[rank].priorities)));
+    ANNULUS_RETURN_IF_ERROR(check(rank, "ANNULUS_MEMORY_BYTES", std::to_string(peers[0].memory_bytes),
+                                  std::to_string(peers[rank].memory_bytes)));
+    ANNULUS_RETURN_IF_ERROR(check(rank, "slots", std::to_string(first.slots), std::to_string(plan.slots)));
+  }
+  return Status();
+}
+
+std::vector<int> FindHosts(std::span<const PeerInfo> peers) {
+  std::vector<int> host_of;
+  std::map<std::string_view, int> numbers;
+  for (const PeerInfo& peer : peers) {
+    host_of.push_back(numbers.emplace(peer.host_id, static_cast<int>(numbers.size())).first->second);
+  }
+  return host_of;
+}
+
+namespace {
+
+// What the ranks of a host add up to.
+struct Host {
+  int ranks = 0;
+  std::set<CoreSet> sets;
+
+  void Add(const PeerInfo& peer) {
+    ++ranks;
+    sets.insert(peer.cores);
+  }
+  int cores() const {
+    constexpr uint64_t kMost = 1 << 20;  // The numbers are from peers.
+    uint64_t sum = 0;
+    for (const CoreSet& set : sets) sum += set.count;
+    return static_cast<int>(std::clamp<uint64_t>(sum, 1, kMost));
+  }
+};
+
+}  // namespace
+
+int HostCores(std::span<const PeerInfo> peers, const std::string& host_id) {
+  Host host;
+  for (const PeerInfo& peer : peers) {
+    if (peer.host_id == host_id) host.Add(peer);
+  }
+  return host.cores();
+}
+
+double MostRanksPerCore(std::span<const PeerInfo> peers) {
+  std::map<std::string_view, Host> hosts;
+  for (const PeerInfo& peer : peers) hosts[peer.host_id].Add(peer);
+  double most = 1;
+  for (const auto& [id, host] : hosts) most = std::max(most, host.ranks / static_cast<double>(host.cores()));
+  return most;
+}
+
+void FindLocalRank(std::span<const PeerInfo> peers, int rank, int* local_rank, int* local_size) {
+  *local_rank = *local_size = 0;
+  for (size_t other = 0; other < peers.size(); ++other) {
+    if (peers[other].host_id != peers[rank].host_id) continue;
+    if (static_cast<int>(other) < rank) ++*local_rank;
+    ++*local_size;
+  }
+}
+
+}  // namespace annulus

@@ -1,0 +1,98 @@
+// Trace: what a communicator did and when, the newest of it, for the timeline that ANNULUS_TRACE asks for.
+//
+// Events go into a ring of fixed size, without a lock and without allocating. The ring may be read while it is written:
+// its words are atomics, and what was overwritten meanwhile is left out. trace_file.h turns it into a file.
+//
+// Threads: Begin, End, Add, AddWait and AddSleep from the thread that drives; AddLink, SetVerdict and Read from any.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "collectives/control/verdict.h"
+#include "collectives/core/collective.h"
+
+namespace annulus {
+
+struct TraceEvent {
+  enum class Kind : uint8_t { kCollective, kMessage, kWait, kSleep, kReceived, kReduced, kCopied, kSent };
+  Kind kind = Kind::kWait;
+  bool ok = true;   // kCollective.
+  int channel = 0;  // Slices.
+  int peer = -1;    // -1: none in particular. Reductions: of whom the slice came.
+  uint64_t bytes = 0;
+  uint32_t chunk = 0;
+  uint64_t slice = 0;
+  Call call;  // kCollective, kMessage: sequence, kind, type and count; the others: sequence.
+  Nanoseconds begin = 0;
+  Nanoseconds took = 0;
+};
+
+struct TraceLink {
+  int peer = 0;
+  int channel = 0;
+  std::string transport;
+  std::string description;
+  Nanoseconds made = 0;
+};
+
+class Trace {
+ public:
+  // 8 MiB. A slice of the ring makes three or four events.
+  static constexpr size_t kEvents = 128 * 1024;
+
+  explicit Trace(size_t events = kEvents);
+
+  // Of the set-up.
+  void AddLink(TraceLink link);
+
+  // A collective begins, and ends. One that has not ended is shown as it is.
+  void Begin(const Call& call, Nanoseconds now);
+  void End(bool ok, Nanoseconds now);
+
+  void Add(const TraceEvent& event);
+  // A wait begins no earlier than the one before it ended: its begin is an estimate.
+  void AddWait(int peer, Nanoseconds begin, Nanoseconds end);
+  void AddSleep(Nanoseconds begin, Nanoseconds end);
+
+  // The first counts.
+  void SetVerdict(const Verdict& verdict, Nanoseconds now);
+
+  struct Content {
+    std::vector<TraceLink> links;
+    std::vector<TraceEvent> events;  // By their end.
+    uint64_t dropped = 0;            // Older ones.
+    bool unfinished = false;         // A collective goes on: the last event, up to now.
+    Verdict verdict;                 // Code::kOk: none.
+    Nanoseconds verdict_at = 0;
+  };
+  // The newest `most` events.
+  Content Read(Nanoseconds now, size_t most = kEvents) const;
+
+ private:
+  static constexpr size_t kWords = 8;
+  using Record = std::array<std::atomic<uint64_t>, kWords>;
+  using Words = std::array<uint64_t, kWords>;
+
+  static Words Pack(const TraceEvent& event);
+  static TraceEvent Unpack(const Words& words);
+
+  const size_t capacity_;
+  const std::unique_ptr<Record[]> ring_;
+  std::atomic<uint64_t> added_{0};
+  Record open_{};  // The collective that goes on, when its first word, the begin, is not 0.
+  Call call_;      // The writer's copy.
+  Nanoseconds call_begin_ = 0;
+  Nanoseconds waited_until_ = 0;
+  mutable std::mutex mutex_;  // Guards what follows, none of which is on the data path.
+  std::vector<TraceLink> links_;
+  Verdict verdict_;
+  Nanoseconds verdict_at_ = 0;
+};
+
+}  // namespace annulus

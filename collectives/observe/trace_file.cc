@@ -1,0 +1,124 @@
+#include "collectives/observe/trace_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <set>
+
+#include "base/clock.h"
+#include "base/log.h"
+
+namespace annulus {
+namespace {
+
+// The traces of this process that are not at their end, and which names are taken.
+class Registry {
+ public:
+  Registry() : process_(getpid()) {
+    std::atexit([] { Get().WriteAll(); });
+  }
+
+  // Lives as long as the process: a communicator may be destroyed after everything else.
+  static Registry& Get() {
+    static Registry& registry = *std::make_unique<Registry>().release();
+    return registry;
+  }
+
+  // How many files of that name there were, this one included.
+  int Take(const std::string& path) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return ++uses_[path];
+  }
+
+  void Add(TraceFile* file) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    files_.insert(file);
+  }
+  void Remove(TraceFile* file) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    files_.erase(file);
+  }
+
+ private:
+  void WriteAll() {
+    if (getpid() != process_) return;  // A forked child has a copy of what is not its own.
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (TraceFile* file : files_) static_cast<void>(file->Write());
+  }
+
+  const pid_t process_;
+  std::mutex mutex_;
+  std::map<std::string, int> uses_;
+  std::set<TraceFile*> files_;
+};
+
+struct CloseFile {
+  void operator()(std::FILE* file) const { std::fclose(file); }
+};
+
+}  // namespace
+
+std::string TracePath(const std::string& pattern, int rank) {
+  const std::string number = std::to_string(rank);
+  std::string path;
+  bool placed = false;
+  for (size_t i = 0; i < pattern.size(); ++i) {
+    if (pattern.compare(i, 2, "%r") == 0) {
+      path += number;
+      placed = true;
+      ++i;
+    } else {
+      path += pattern[i];
+    }
+  }
+  return placed ? path : path + "." + number;
+}
+
+Status TraceFile::Create(const std::string& pattern, const TraceOwner& owner, std::unique_ptr<TraceFile>* file) {
+  std::string path = TracePath(pattern, owner.process_rank);
+  TraceOwner numbered = owner;
+  numbered.communicator = Registry::Get().Take(path);
+  if (numbered.communicator > 1) path += "." + std::to_string(numbered.communicator);
+  std::unique_ptr<TraceFile> made(new TraceFile(std::move(path), numbered));
+  ANNULUS_RETURN_IF_ERROR(made->Write());  // So that a wrong name is known now, not at the end of the job.
+  made->kept_ = true;
+  Registry::Get().Add(made.get());
+  *file = std::move(made);
+  return Status();
+}
+
+TraceFile::~TraceFile() {
+  if (!kept_) return;
+  Registry::Get().Remove(this);
+  const Status written = Write();
+  if (!written.ok()) Log(LogLevel::kWarn, owner_.process_rank, "%s", written.message().c_str());
+}
+
+Status TraceFile::Write(size_t most_events) {
+  const std::lock_guard<std::mutex> lock(write_mutex_);
+  const std::string part = path_ + ".part";
+  const auto failed = [this](int cause) {
+    return Status::System("cannot write the trace (ANNULUS_TRACE) " + path_, cause);
+  };
+  const int fd = open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
+  if (fd < 0) return failed(errno);
+  std::unique_ptr<std::FILE, CloseFile> file(fdopen(fd, "w"));
+  if (file == nullptr) {
+    const int cause = errno;
+    close(fd);
+    return failed(cause);
+  }
+  errno = 0;
+  WriteTraceJson(owner_, trace_.Read(Now(), most_events), file.get());
+  const bool complete = std::fflush(file.get()) == 0 && std::ferror(file.get()) == 0;
+  if (complete && std::rename(part.c_str(), path_.c_str()) == 0) return Status();
+  const int cause = errno;
+  unlink(part.c_str());
+  return failed(cause);
+}
+
+}  // namespace annulus

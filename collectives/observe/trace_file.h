@@ -1,0 +1,51 @@
+// TraceFile: the file that a communicator's trace ends up in, and when it is written: when the communicator fails, when
+// it is destroyed, and when the program exits normally before that. Each time whole, and put in place by a rename: so a
+// reader never meets half a file.
+//
+// Threads: Write from any; the rest from one.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "base/status.h"
+#include "collectives/observe/trace.h"
+#include "collectives/observe/trace_json.h"
+
+namespace annulus {
+
+class TraceFile {
+ public:
+  // `pattern` is the setting: "%r" stands for owner.process_rank, which is appended where it is missing. The process's
+  // second communicator with that name gets ".2" appended, and so on; owner.communicator is filled in.
+  // Errors: kSystem  the file cannot be written.
+  static Status Create(const std::string& pattern, const TraceOwner& owner, std::unique_ptr<TraceFile>* file);
+
+  ~TraceFile();
+  TraceFile(const TraceFile&) = delete;
+  TraceFile& operator=(const TraceFile&) = delete;
+
+  Trace* trace() { return &trace_; }
+  const std::string& path() const { return path_; }
+
+  // So many are written after a failure, within some ten milliseconds: launchers end all ranks soon after the first.
+  static constexpr size_t kFailureEvents = 8192;
+
+  // Writes the newest events as of now.
+  Status Write(size_t most_events = Trace::kEvents);
+
+ private:
+  TraceFile(std::string path, const TraceOwner& owner) : path_(std::move(path)), owner_(owner) {}
+
+  const std::string path_;
+  const TraceOwner owner_;
+  Trace trace_;
+  bool kept_ = false;  // Created: to be written at its end.
+  std::mutex write_mutex_;
+};
+
+// The file's name for that rank, before anything is appended for further communicators.
+std::string TracePath(const std::string& pattern, int rank);
+
+}  // namespace annulus

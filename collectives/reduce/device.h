@@ -1,0 +1,66 @@
+// Device: where user memory lives, and the only way in which the engine touches it and the slots.
+//
+// Work is submitted and completes later, in any order that its own Submit/Done dependencies allow: the engine never
+// relies on the order of two operations unless it saw the first one Done. For host memory both calls are inline, and
+// the work is complete when Submit returns.
+//
+// Threads: one at a time, the one that drives the communicator.
+#pragma once
+
+#include <cstdint>
+
+#include "base/status.h"
+#include "collectives/reduce/reducer.h"
+
+namespace annulus {
+
+class Device {
+ public:
+  using Ticket = uint64_t;
+  static constexpr Ticket kCompleted = 0;
+
+  virtual ~Device() = default;
+
+  // Whether the CPU, and so a transport, may read and write user memory itself.
+  bool host_accessible() const { return queue_ == nullptr; }
+
+  // Starts `op`. Its buffers are lent until Done(*ticket). Errors: would_block when the queue is full; otherwise
+  // permanent.
+  Status Submit(const SliceOp& op, Ticket* ticket) {
+    if (queue_ == nullptr) {
+      RunOnHost(op);
+      *ticket = kCompleted;
+      return Status();
+    }
+    return queue_->SubmitAsync(op, ticket);
+  }
+
+  // Whether the work behind `ticket` has finished, its results visible to the CPU where the CPU may look.
+  Status Poll(Ticket ticket, bool* done) {
+    if (ticket == kCompleted) {
+      *done = true;
+      return Status();
+    }
+    return queue_->PollAsync(ticket, done);
+  }
+
+ protected:
+  // What a device with a queue of its own implements.
+  class Queue {
+   public:
+    virtual ~Queue() = default;
+    virtual Status SubmitAsync(const SliceOp& op, Ticket* ticket) = 0;
+    virtual Status PollAsync(Ticket ticket, bool* done) = 0;
+  };
+  explicit Device(Queue* queue) : queue_(queue) {}
+
+ private:
+  Queue* const queue_;  // Null for host memory.
+};
+
+class HostDevice final : public Device {
+ public:
+  HostDevice() : Device(nullptr) {}
+};
+
+}  // namespace annulus

@@ -1,0 +1,51 @@
+// Operations: the reductions that the users of one communicator created, by number.
+//
+// An operation has a number for the user, which is never used again, and a slot, below kMaxCustomOps, by which slices
+// and messages name it: the number less kFirstNumber, modulo kMaxCustomOps. A number whose slot is taken is passed
+// over. So numbers and slots are the same on all ranks that create and destroy the same operations in the same order.
+//
+// Threads: one at a time.
+#pragma once
+
+#include <array>
+
+#include "base/status.h"
+#include "collectives/reduce/reducer.h"
+
+namespace annulus {
+
+class Operations {
+ public:
+  static constexpr int kFirstNumber = 16;
+
+  struct Operation {
+    ReduceOp op{};  // As it is named on the wire.
+    CustomReduction custom;
+  };
+
+  // Errors: kInvalidArgument when there are kMaxCustomOps already, or `function` is null.
+  Status CreatePremulSum(double factor, int* number);
+  Status Create(annulus_reduce_fn function, void* context, int* number);
+
+  // Errors: kInvalidArgument when there is none of that number.
+  Status Destroy(int number);
+
+  // Sets *operation to a copy, which is good for work that outlives the operation. Errors: as Destroy.
+  Status Find(int number, Operation* operation) const;
+
+ private:
+  struct Slot {
+    int number = 0;  // 0: free.
+    Operation operation;
+  };
+
+  static int SlotOf(int number) { return (number - kFirstNumber) % kMaxCustomOps; }
+  // The slot of operation `number`, or null.
+  const Slot* At(int number) const;
+  Status Add(int first_on_wire, const CustomReduction& custom, int* number);
+
+  std::array<Slot, kMaxCustomOps> slots_;
+  int next_number_ = kFirstNumber;
+};
+
+}  // namespace annulus

@@ -1,0 +1,190 @@
+// RunOnHost: cuts the work into passes over two sources, which the kernels of the element's type do.
+#include "collectives/reduce/reducer.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "collectives/reduce/reducer_float_env.h"
+#include "collectives/reduce/reducer_kernels.h"
+#include "collectives/reduce/reducer_stream.h"
+
+namespace annulus {
+namespace {
+
+void CombineTwo(const Pass& pass, DataType type, ReduceOp op) {
+  switch (type) {
+    case DataType::kInt32:
+    case DataType::kInt64:
+    case DataType::kUint32:
+    case DataType::kUint64:
+      return CombineIntegers(pass, type, op);
+    case DataType::kInt8:
+    case DataType::kUint8:
+      return CombineBytes(pass, type, op);
+    case DataType::kFloat16:
+    case DataType::kBFloat16:
+    case DataType::kFloat32:
+    case DataType::kFloat64:
+      return CombineFloats(pass, type, op);
+    case DataType::kFloat8E4M3:
+    case DataType::kFloat8E5M2:
+      return CombineFloat8s(pass, type, op);
+  }
+}
+
+// Work that takes several passes goes block by block, so that what one pass leaves to the next stays in the
+// first-level cache.
+constexpr size_t kBlockBytes = 4096;
+
+// Combines by the user's function, which fills one destination. An exception has nowhere to go: it ends the program.
+void CombineByUser(const Pass& pass, DataType type, const CustomReduction& custom) noexcept {
+  custom.function(pass.left, pass.right, pass.dst[0], pass.count, static_cast<annulus_type_t>(type), custom.context);
+  if (pass.dst[1] != nullptr) std::memcpy(pass.dst[1], pass.dst[0], pass.count * TypeBytes(type));
+}
+
+// Writes left * factor to `to`.
+void ScaleTo(std::byte* to, const std::byte* left, size_t count, const SliceOp& op) {
+  Pass pass{{to, nullptr}, left, left, count, 0};
+  pass.factor = op.custom.factor;
+  CombineTwo(pass, op.type, kScale);
+}
+
+// Folds elements [at, at + count), at most a block, of any number of sources but one, scaling one of them. Fills
+// to[0] and, when not null, to[1].
+void CombineBlock(const SliceOp& op, size_t at, size_t count, std::byte* const (&to)[2]) {
+  alignas(64) std::byte partial[kBlockBytes];
+  alignas(64) std::byte scaled[kBlockBytes];
+  const size_t offset = at * TypeBytes(op.type);
+  const std::byte* const* sources = op.num_sources > 2 ? op.src : op.inline_src;
+  const auto source = [&](int i) -> const std::byte* {
+    if (i != op.scaled_source) return sources[i] + offset;
+    ScaleTo(scaled, sources[i] + offset, count, op);
+    return scaled;
+  };
+  Pass pass{{partial, nullptr}, source(0), nullptr, count, 0};
+  for (int i = 1; i < op.num_sources; ++i) {
+    pass.right = source(i);
+    if (i == op.num_sources - 1) {
+      pass.dst[0] = to[0];
+      pass.dst[1] = to[1];
+      pass.divisor = op.divisor;
+    }
+    if (op.custom.function != nullptr) {
+      CombineByUser(pass, op.type, op.custom);
+    } else {
+      CombineTwo(pass, op.type, op.op);
+    }
+    pass.left = partial;
+  }
+}
+
+// The same of everything but a plain copy.
+void FillBlock(const SliceOp& op, size_t at, size_t count, std::byte* const (&to)[2]) {
+  const size_t offset = at * TypeBytes(op.type);
+  if (op.num_sources == 1) {
+    ScaleTo(to[0], op.inline_src[0] + offset, count, op);
+    if (to[1] != nullptr) std::memcpy(to[1], to[0], count * TypeBytes(op.type));
+  } else if (op.num_sources > 2 || op.scaled_source >= 0) {
+    CombineBlock(op, at, count, to);
+  } else {
+    CombineTwo({{to[0], to[1]}, op.inline_src[0] + offset, op.inline_src[1] + offset, count, op.divisor}, op.type,
+               op.op);
+  }
+}
+
+std::byte* Behind(std::byte* dst, size_t offset) { return dst != nullptr ? dst + offset : nullptr; }
+
+// Everything but a plain copy, block by block.
+void FillByBlocks(const SliceOp& op) {
+  const size_t element = TypeBytes(op.type);
+  const size_t block = kBlockBytes / element;
+  for (size_t at = 0; at < op.count; at += block) {
+    FillBlock(op, at, std::min(block, op.count - at),
+              {Behind(op.dst[0], at * element), Behind(op.dst[1], at * element)});
+  }
+}
+
+// Asks for the next block of a source: the processor's own prefetchers begin anew on each page of 4 KiB, which is a
+// block.
+void PrefetchBlock(const std::byte* from, size_t bytes) {
+  constexpr size_t kLineBytes = 64;
+  for (size_t at = 0; at < bytes; at += kLineBytes) __builtin_prefetch(from + at);
+}
+
+// One block of FillByStreams: the destinations that are not streamed first, from which the others are then copied
+// while they are in the first-level cache.
+void StreamBlock(const SliceOp& op, size_t at, size_t count) {
+  alignas(64) std::byte partial[kBlockBytes];
+  const size_t offset = at * TypeBytes(op.type);
+  const size_t bytes = count * TypeBytes(op.type);
+  const size_t ahead = std::min(kBlockBytes, (op.count - at - count) * TypeBytes(op.type));
+  for (int i = 0; i < std::min(op.num_sources, 2); ++i) PrefetchBlock(op.inline_src[i] + offset + bytes, ahead);
+  std::byte* to[2] = {nullptr, nullptr};
+  int plain = 0;
+  for (int i = 0; i < 2; ++i) {
+    if (op.dst[i] != nullptr && !op.streams[i]) to[plain++] = op.dst[i] + offset;
+  }
+  const std::byte* result = op.inline_src[0] + offset;
+  if (op.num_sources == 1 && op.scaled_source < 0) {
+    for (int i = 0; i < plain; ++i) {
+      if (to[i] != result) std::memcpy(to[i], result, bytes);
+    }
+  } else {
+    if (plain == 0) to[0] = partial;
+    FillBlock(op, at, count, to);
+    result = to[0];
+  }
+  for (int i = 0; i < 2; ++i) {
+    if (op.dst[i] != nullptr && op.streams[i] && op.dst[i] + offset != result)
+      StreamBytes(op.dst[i] + offset, result, bytes);
+  }
+}
+
+// Some destination is written past the caches. The first block ends where a cache line of that destination does, so
+// that the others are whole lines.
+void FillByStreams(const SliceOp& op) {
+  constexpr size_t kLineBytes = 64;
+  const size_t element = TypeBytes(op.type);
+  const std::byte* const streamed = op.streams[0] ? op.dst[0] : op.dst[1];
+  const size_t block = kBlockBytes / element;
+  size_t count = block - reinterpret_cast<uintptr_t>(streamed) % kLineBytes / element;
+  for (size_t at = 0; at < op.count; at += count, count = block) {
+    count = std::min(count, op.count - at);
+    StreamBlock(op, at, count);
+  }
+  FenceStreams();
+}
+
+// Two destinations are filled block by block, so that the source is read from memory once.
+void Copy(const SliceOp& op) {
+  constexpr size_t kBlockBytes = 16 * 1024;
+  const size_t bytes = op.count * TypeBytes(op.type);
+  if (op.dst[1] == nullptr) {
+    if (op.dst[0] != op.inline_src[0]) std::memcpy(op.dst[0], op.inline_src[0], bytes);
+    return;
+  }
+  for (size_t at = 0; at < bytes; at += kBlockBytes) {
+    const size_t block = std::min(kBlockBytes, bytes - at);
+    for (std::byte* dst : op.dst) {
+      if (dst != op.inline_src[0]) std::memcpy(dst + at, op.inline_src[0] + at, block);
+    }
+  }
+}
+
+}  // namespace
+
+void RunOnHost(const SliceOp& op) {
+  if (op.count == 0) return;
+  const bool copies = op.num_sources == 1 && op.scaled_source < 0;
+  // A user's function is called as seldom as can be.
+  const bool streams = (op.streams[0] || op.streams[1]) && op.custom.function == nullptr;
+  if (copies && !streams) return Copy(op);
+  const DefaultFloatEnv env;
+  if (streams) return FillByStreams(op);
+  if (op.num_sources != 2 || op.scaled_source >= 0) return FillByBlocks(op);
+  const Pass pass{{op.dst[0], op.dst[1]}, op.inline_src[0], op.inline_src[1], op.count, op.divisor};
+  if (op.custom.function != nullptr) return CombineByUser(pass, op.type, op.custom);
+  CombineTwo(pass, op.type, op.op);
+}
+
+}  // namespace annulus

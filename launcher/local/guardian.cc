@@ -1,0 +1,94 @@
+#include "launcher/local/guardian.h"
+
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "launcher/job/exit_status.h"
+#include "launcher/local/process_tree.h"
+
+namespace annulus {
+namespace {
+
+constexpr int kEndingSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+constexpr int kKillTimeoutMs = 10'000;
+
+bool IsIgnored(int signal) {
+  struct sigaction action;
+  return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+// Blocks SIGCHLD, SIGPIPE and the signals that end the job, except those that our caller had ignored (nohup, "&").
+void BlockSignals(GuardedContext* context) {
+  signal(SIGCHLD, SIG_DFL);  // Ignored, it would hide how children end.
+  sigemptyset(&context->caught);
+  sigaddset(&context->caught, SIGCHLD);
+  sigaddset(&context->caught, SIGRTMIN);
+  for (const int ending : kEndingSignals) {
+    if (!IsIgnored(ending)) sigaddset(&context->caught, ending);
+  }
+  sigset_t blocked = context->caught;
+  sigaddset(&blocked, SIGPIPE);
+  sigprocmask(SIG_BLOCK, &blocked, &context->original);
+}
+
+// Waits for the supervisor, passing on the signals that are meant for the job.
+int Guard(pid_t supervisor, const sigset_t& caught) {
+  while (true) {
+    siginfo_t info;
+    const int signal = sigwaitinfo(&caught, &info);
+    if (signal > 0 && signal != SIGCHLD) {
+      // What the terminal sends (SI_KERNEL), it sends to the supervisor as well.
+      if (info.si_code != SI_KERNEL) kill(supervisor, signal);
+      continue;
+    }
+    int status = 0;
+    pid_t pid;
+    while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+      if (pid != supervisor) continue;
+      if (WIFEXITED(status)) return WEXITSTATUS(status);
+      if (!WIFSIGNALED(status)) continue;
+      std::fprintf(stderr, "annulus-run: the supervisor (pid %d) was killed by signal %d (%s); killing all ranks\n",
+                   pid, WTERMSIG(status), strsignal(WTERMSIG(status)));
+      return 128 + WTERMSIG(status);
+    }
+  }
+}
+
+}  // namespace
+
+int OpenSignals(const GuardedContext& context) {
+  const int fd = signalfd(-1, &context.caught, SFD_CLOEXEC | SFD_NONBLOCK);
+  if (fd < 0) std::fprintf(stderr, "annulus-run: cannot watch signals: %s\n", std::strerror(errno));
+  return fd;
+}
+
+int RunGuarded(const std::function<int(const GuardedContext&)>& supervise) {
+  GuardedContext context;
+  context.guardian = getpid();
+  BlockSignals(&context);
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  std::fflush(nullptr);
+  const pid_t supervisor = fork();
+  if (supervisor < 0) {
+    std::fprintf(stderr, "annulus-run: cannot make a process: %s\n", std::strerror(errno));
+    return kExitCannotLaunch;
+  }
+  if (supervisor == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGRTMIN);
+    prctl(PR_SET_CHILD_SUBREAPER, 1);  // Not inherited.
+    if (getppid() != context.guardian) std::exit(kExitCannotLaunch);
+    std::exit(supervise(context));
+  }
+  const int status = Guard(supervisor, context.caught);
+  if (!KillDescendants(kKillTimeoutMs)) std::fprintf(stderr, "annulus-run: some processes cannot be killed\n");
+  return status;
+}
+
+}  // namespace annulus

@@ -1,0 +1,68 @@
+// Supervisor: starts the ranks of a job on this machine, forwards their output and ends them together.
+//
+// Everything happens in one poll loop over the ranks' output, the launcher's own and a signalfd. The first rank that
+// fails ends all; so does a signal, or the end of the time that the job was given.
+//
+// Threads: one.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "launcher/job/arguments.h"
+#include "launcher/job/failure.h"
+#include "launcher/job/job.h"
+#include "launcher/job/output.h"
+#include "launcher/local/guardian.h"
+#include "launcher/local/rank_group.h"
+#include "launcher/watch/watch.h"
+
+namespace annulus {
+
+class Supervisor {
+ public:
+  Supervisor(const Arguments& arguments, const Job& job, const GuardedContext& context);
+  Supervisor(const Supervisor&) = delete;
+  Supervisor& operator=(const Supervisor&) = delete;
+  ~Supervisor();
+
+  // Runs the job to its end, all processes gone and all output written. Returns annulus-run's exit status.
+  int Run();
+
+ private:
+  void StartRanks();
+  void PollOnce();
+  int PollTimeoutMs() const;
+  void TakeSignals();
+  void Interrupt(int signal);
+  void Reap();
+  void Advance();
+  void AdvanceRunning();
+  void Judge();
+  void CloseOrphanedSources();
+  bool Finished() const;
+  void Say(const std::string& text);
+
+  const Arguments& arguments_;
+  const Job& job_;
+  const GuardedContext& context_;
+  int signal_fd_ = -1;
+  Sink out_;
+  Sink err_;
+  Watch watch_;
+  std::vector<std::unique_ptr<LineSource>> sources_;
+  RankGroup ranks_;
+  std::vector<Failure> failures_;  // In the order in which they were noticed.
+  // A rank failed; others that failed just now may still show up, and one of them be the culprit.
+  bool judging_ = false;
+  Deadline judge_at_ = kNoDeadline;
+  Deadline job_deadline_ = kNoDeadline;
+  Deadline drain_deadline_ = kNoDeadline;  // Of writing what is left after an interrupt.
+  bool interrupted_ = false;
+  bool draining_ = false;  // No descendant is left, only output.
+  int exit_status_ = 0;
+};
+
+}  // namespace annulus

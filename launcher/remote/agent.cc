@@ -1,0 +1,246 @@
+#include "launcher/remote/agent.h"
+
+#include <poll.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+
+#include "launcher/job/exit_status.h"
+#include "launcher/job/poll_timeout.h"
+#include "launcher/local/binding.h"
+
+namespace annulus {
+namespace {
+
+// Until annulus-run has said how long it may be silent.
+constexpr Nanoseconds kFirstTimeout = 60 * kSecond;
+
+std::string ValueOf(const Variables& variables, const char* name) {
+  const auto found = variables.find(name);
+  return found == variables.end() ? "" : found->second;
+}
+
+}  // namespace
+
+Agent::Agent(const GuardedContext& context, const char* const* environment)
+    : context_(context),
+      environment_(ReadVariables(environment)),
+      channel_(Channel::Side::kAgent, STDIN_FILENO, STDOUT_FILENO),
+      out_(kOutStream, &channel_),
+      err_(kErrStream, &channel_),
+      ranks_([this](const std::string& text) { channel_.Send(FrameKind::kNotice, text); }),
+      link_timeout_(kFirstTimeout),
+      next_alive_(DeadlineAfter(kFirstTimeout)) {}
+
+Agent::~Agent() {
+  if (signal_fd_ >= 0) close(signal_fd_);
+}
+
+int Agent::Run() {
+  signal_fd_ = OpenSignals(context_);
+  if (signal_fd_ < 0) return kExitCannotLaunch;
+  channel_.Send(FrameKind::kHello, ValueOf(environment_, "SSH_CONNECTION"));
+  while (!Finished()) {
+    PollOnce();
+    Advance();
+  }
+  return 0;
+}
+
+void Agent::PollOnce() {
+  const auto writable_when = [](bool wanted, int fd) { return pollfd{wanted ? fd : -1, POLLOUT, 0}; };
+  std::vector<pollfd> polled{
+      {signal_fd_, POLLIN, 0},
+      {channel_.in_fd(), POLLIN, 0},
+      writable_when(channel_.unsent() > 0, channel_.out_fd()),
+      writable_when(input_.pending(), input_.writer()),
+  };
+  for (const auto& source : sources_) polled.push_back({source->target()->full() ? -1 : source->fd(), POLLIN, 0});
+  if (poll(polled.data(), polled.size(), PollTimeout(NextDeadline())) <= 0) return;
+  if (polled[0].revents != 0) TakeSignals();
+  if (polled[1].revents != 0) channel_.ReadSome();
+  if (polled[2].revents != 0) channel_.WriteSome();
+  if (polled[3].revents != 0 && input_.WriteSome()) channel_.Send(FrameKind::kInputTaken);
+  size_t at = 4;
+  for (const auto& source : sources_) {
+    if (polled[at++].revents != 0) source->ReadSome();
+  }
+}
+
+Deadline Agent::NextDeadline() const {
+  if (channel_.in_fd() < 0) return ranks_.deadline();
+  return std::min({ranks_.deadline(), next_alive_, channel_.last_heard() + link_timeout_});
+}
+
+void Agent::TakeSignals() {
+  signalfd_siginfo info;
+  while (read(signal_fd_, &info, sizeof info) == sizeof info) {
+    if (info.ssi_signo == SIGCHLD) continue;
+    if (getppid() != context_.guardian || ranks_.ending()) {
+      ranks_.BeginKilling();
+      continue;
+    }
+    const int signal = static_cast<int>(info.ssi_signo);
+    Refuse(Status(Code::kAborted,
+                  "annulus-run was stopped there by signal " + std::to_string(signal) + " (" + strsignal(signal) + ")"),
+           128 + signal);
+    ranks_.BeginEnding();
+  }
+  Reap();
+}
+
+void Agent::Reap() {
+  if (!started_ && !ranks_.ending()) return;  // Nobody is there yet; that is not the end.
+  for (const RankGroup::Ended& ended : ranks_.Reap()) {
+    channel_.Send(FrameKind::kRankEnded,
+                  FieldWriter().Number(first_rank_ + ended.index).Number(ended.wait_status).content());
+  }
+}
+
+void Agent::Advance() {
+  while (const std::optional<Frame> frame = channel_.Next()) Take(*frame);
+  if (channel_.state() != Channel::State::kOpen || Now() >= channel_.last_heard() + link_timeout_) LoseHead();
+  if (Now() >= next_alive_) {
+    channel_.Send(FrameKind::kAlive);
+    next_alive_ = DeadlineAfter(link_timeout_ / kAlivesPerTimeout);
+  }
+  for (const auto& source : sources_) {
+    if (source->target()->broken()) source->Close();
+  }
+  ranks_.Advance();
+  Reap();  // Without a rank, nothing else tells that nobody is left.
+  if (ranks_.all_gone()) {
+    for (const auto& source : sources_) source->Drain();
+  }
+  out_.Flush();
+  err_.Flush();
+  const bool read = std::ranges::all_of(sources_, [](const auto& source) { return source->fd() < 0; });
+  if (ranks_.ending() && ranks_.all_gone() && read && !said_gone_) {
+    channel_.Send(FrameKind::kGone);
+    said_gone_ = true;
+  }
+  channel_.WriteSome();
+}
+
+bool Agent::Finished() const { return said_gone_ && (channel_.unsent() == 0 || channel_.out_fd() < 0); }
+
+void Agent::LoseHead() {
+  channel_.Close();
+  out_.Break();
+  err_.Break();
+  ranks_.BeginEnding();
+}
+
+void Agent::Take(const Frame& frame) {
+  switch (frame.kind) {
+    case FrameKind::kConfigure:
+      return Configure(frame.content);
+    case FrameKind::kReserve:
+      return Reserve(frame.content);
+    case FrameKind::kStart:
+      return Start(frame.content);
+    case FrameKind::kInput:
+      return TakeInput(frame.content);
+    case FrameKind::kCredit:
+      return Grant(frame.content);
+    case FrameKind::kDropOutput:
+      return DropOutput(frame.content);
+    case FrameKind::kEnd:
+      return ranks_.BeginEnding();
+    case FrameKind::kKill:
+      ranks_.set_quiet();
+      return ranks_.BeginKilling();
+    case FrameKind::kAlive:
+      return;
+    default:
+      return LoseHead();  // Not for an agent.
+  }
+}
+
+void Agent::Configure(const std::string& content) {
+  FieldReader reader(content);
+  const int64_t timeout_ms = reader.Number();
+  if (!reader.Complete() || timeout_ms < 1 || timeout_ms > kMaxLinkTimeoutMs) return LoseHead();
+  link_timeout_ = timeout_ms * kMillisecond;
+  next_alive_ = DeadlineAfter(link_timeout_ / kAlivesPerTimeout);
+}
+
+void Agent::Reserve(const std::string& content) {
+  const Status status = port_.Reserve(content);
+  if (!status.ok()) return Refuse(status, kExitCannotLaunch);
+  channel_.Send(FrameKind::kReserved, FieldWriter().Number(port_.port()).content());
+}
+
+void Agent::Start(const std::string& content) {
+  StartOrder order;
+  if (started_ || ranks_.ending() || !Decode(content, &order)) return LoseHead();
+  started_ = true;
+  first_rank_ = order.first_rank;
+  if (chdir(order.folder.c_str()) != 0) {
+    Refuse(Status::System("cannot work in " + order.folder + ", as annulus-run does where it was started", errno),
+           kExitCannotLaunch);
+    return ranks_.BeginKilling();
+  }
+  const Status status = StartRanks(order);
+  if (!status.ok()) {
+    Refuse(status, ExitStatusOf(status));
+    return ranks_.BeginKilling();
+  }
+  FieldWriter pids;
+  for (int index = 0; index < order.nranks; ++index) pids.Number(ranks_.pid(index));
+  channel_.Send(FrameKind::kStarted, pids.content());
+}
+
+Status Agent::StartRanks(const StartOrder& order) {
+  ChildProgram program;
+  program.command = order.command;
+  program.signal_mask = context_.original;
+  program.open_files = RaiseOpenFiles();
+  Variables variables = environment_;
+  for (const auto& [name, value] : order.variables) variables[name] = value;
+  if (order.first_rank == 0 && !input_.Open()) return Status::System("cannot make a pipe", errno);
+  const std::vector<CpuMask> masks = BindRanks(order.bind, order.nranks);
+  for (int index = 0; index < order.nranks; ++index) {
+    program.cpus = masks[index];
+    const int rank = order.first_rank + index;
+    program.input_fd = rank == 0 ? input_.reader() : ChildProgram::kNoInput;
+    program.environment = RankEnvironment(variables, {rank, order.size, index, order.nranks});
+    ChildProcess process;
+    ANNULUS_RETURN_IF_ERROR(ranks_.Start(program, &process));
+    std::optional<std::string> prefix;
+    if (order.prefix) prefix = "[" + std::to_string(rank) + "] ";
+    sources_.push_back(std::make_unique<LineSource>(process.out_fd, &out_, prefix));
+    sources_.push_back(std::make_unique<LineSource>(process.err_fd, &err_, prefix));
+  }
+  input_.CloseReader();
+  return {};
+}
+
+void Agent::TakeInput(const std::string& content) {
+  input_.Add(content);
+  if (content.empty()) input_.End();
+  if (!input_.pending()) channel_.Send(FrameKind::kInputTaken);  // Nobody reads it.
+}
+
+void Agent::Grant(const std::string& content) {
+  FieldReader reader(content);
+  const int64_t stream = reader.Number();
+  const int64_t bytes = reader.Number();
+  if (!reader.Complete() || bytes < 0 || bytes > FramedOutput::kWindowBytes * 2) return LoseHead();
+  (stream == kOutStream ? out_ : err_).Grant(bytes);
+}
+
+void Agent::DropOutput(const std::string& content) {
+  FieldReader reader(content);
+  (reader.Number() == kOutStream ? out_ : err_).Break();
+}
+
+void Agent::Refuse(const Status& status, int exit_status) {
+  channel_.Send(FrameKind::kRefused, FieldWriter().Number(exit_status).Text(status.message()).content());
+}
+
+}  // namespace annulus

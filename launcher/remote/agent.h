@@ -1,0 +1,76 @@
+// Agent: annulus-run on one of several hosts. It runs the ranks of its host as it is told through standard input, and
+// reports through standard output (channel.h).
+//
+// When standard input ends, or nothing is heard for the link timeout, it ends its ranks by itself: whatever happens to
+// the connection or to the annulus-run at its other end, no rank stays behind.
+//
+// Threads: one.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "launcher/job/job.h"
+#include "launcher/job/output.h"
+#include "launcher/job/variables.h"
+#include "launcher/local/guardian.h"
+#include "launcher/local/input_pipe.h"
+#include "launcher/local/rank_group.h"
+#include "launcher/remote/channel.h"
+#include "launcher/remote/framed_output.h"
+#include "launcher/remote/start_order.h"
+
+namespace annulus {
+
+class Agent {
+ public:
+  // `environment` is what the ranks get besides what they are sent.
+  Agent(const GuardedContext& context, const char* const* environment);
+  Agent(const Agent&) = delete;
+  Agent& operator=(const Agent&) = delete;
+  ~Agent();
+
+  // Serves until all ranks are gone and that has been reported, or cannot be. Returns the exit status.
+  int Run();
+
+ private:
+  void PollOnce();
+  Deadline NextDeadline() const;
+  void TakeSignals();
+  void Reap();
+  void Advance();
+
+  void Take(const Frame& frame);
+  void Configure(const std::string& content);
+  void Reserve(const std::string& content);
+  void Start(const std::string& content);
+  Status StartRanks(const StartOrder& order);
+  void TakeInput(const std::string& content);
+  void Grant(const std::string& content);
+  void DropOutput(const std::string& content);
+  void Refuse(const Status& status, int exit_status);
+
+  // Nobody can be told anything any more: ends the ranks.
+  void LoseHead();
+  bool Finished() const;
+
+  const GuardedContext& context_;
+  const Variables environment_;
+  int signal_fd_ = -1;
+  Channel channel_;
+  FramedOutput out_;
+  FramedOutput err_;
+  InputPipe input_;
+  std::vector<std::unique_ptr<LineSource>> sources_;
+  RankGroup ranks_;
+  ReservedPort port_;
+  int first_rank_ = 0;
+  bool started_ = false;
+  bool said_gone_ = false;
+  Nanoseconds link_timeout_;
+  Deadline next_alive_;
+};
+
+}  // namespace annulus

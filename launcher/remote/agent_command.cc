@@ -1,0 +1,41 @@
+#include "launcher/remote/agent_command.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+
+namespace annulus {
+
+std::string ShellQuoted(const std::string& text) {
+  std::string quoted = "'";
+  for (const char c : text) {
+    if (c == '\'') {
+      quoted += "'\\''";
+    } else {
+      quoted += c;
+    }
+  }
+  return quoted + "'";
+}
+
+std::vector<std::string> AgentCommand(const Arguments& arguments, const Placement& placement) {
+  std::error_code error;
+  const std::string own_path = std::filesystem::read_symlink("/proc/self/exe", error).string();
+  if (placement.here) return {own_path, kAgentWord};
+  std::vector<std::string> command = arguments.ssh;
+  // A question would have nobody to answer it: no password, no doubt about the host's key.
+  if (std::filesystem::path(command.front()).filename() == "ssh")
+    command.insert(command.end(), {"-o", "BatchMode=yes"});
+  command.push_back(placement.host);
+  const std::string& path = arguments.remote_path.empty() ? own_path : arguments.remote_path;
+  command.push_back("exec " + ShellQuoted(path) + " " + kAgentWord);
+  return command;
+}
+
+std::vector<std::string> CallersEnvironment() {
+  std::vector<std::string> environment;
+  for (char** entry = environ; *entry != nullptr; ++entry) environment.emplace_back(*entry);
+  return environment;
+}
+
+}  // namespace annulus

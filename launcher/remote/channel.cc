@@ -1,0 +1,155 @@
+#include "launcher/remote/channel.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+
+namespace annulus {
+namespace {
+
+constexpr std::string_view kAgentGreeting = "annulus-run agent ";
+constexpr std::string_view kVersion = "2";
+constexpr size_t kMaxNoise = 256 * 1024;         // Of login scripts.
+constexpr size_t kHeadBytes = 5;                 // Kind and length.
+constexpr size_t kMaxContent = 8 * 1024 * 1024;  // Linux allows 2 MiB of arguments and environment to a program.
+constexpr size_t kReadBytes = 64 * 1024;
+
+void PutLittleEndian(uint64_t number, int bytes, std::string* text) {
+  for (int i = 0; i < bytes; ++i) text->push_back(static_cast<char>(number >> (8 * i)));
+}
+
+uint64_t GetLittleEndian(std::string_view text) {
+  uint64_t number = 0;
+  for (size_t i = 0; i < text.size(); ++i) number |= uint64_t{static_cast<unsigned char>(text[i])} << (8 * i);
+  return number;
+}
+
+}  // namespace
+
+FieldWriter& FieldWriter::Number(int64_t number) {
+  PutLittleEndian(static_cast<uint64_t>(number), 8, &content_);
+  return *this;
+}
+
+FieldWriter& FieldWriter::Text(std::string_view text) {
+  Number(static_cast<int64_t>(text.size()));
+  content_.append(text);
+  return *this;
+}
+
+std::string_view FieldReader::Take(size_t bytes) {
+  failed_ = failed_ || bytes > rest_.size();
+  if (failed_) return {};
+  const std::string_view taken = rest_.substr(0, bytes);
+  rest_.remove_prefix(bytes);
+  return taken;
+}
+
+int64_t FieldReader::Number() { return static_cast<int64_t>(GetLittleEndian(Take(8))); }
+
+std::string FieldReader::Text() {
+  const int64_t bytes = Number();
+  if (bytes < 0) failed_ = true;
+  return std::string(Take(failed_ ? 0 : static_cast<size_t>(bytes)));
+}
+
+Channel::Channel(Side side, int in_fd, int out_fd)
+    : in_fd_(in_fd), out_fd_(out_fd), greeted_(side == Side::kAgent), last_heard_(Now()) {
+  fcntl(in_fd_, F_SETFL, fcntl(in_fd_, F_GETFL) | O_NONBLOCK);
+  fcntl(out_fd_, F_SETFL, fcntl(out_fd_, F_GETFL) | O_NONBLOCK);
+  if (side == Side::kAgent) unsent_.append("\n").append(kAgentGreeting).append(kVersion).append("\n");
+}
+
+Channel::~Channel() { Close(); }
+
+void Channel::Send(FrameKind kind, std::string_view content) {
+  if (out_fd_ < 0) return;
+  unsent_.push_back(static_cast<char>(kind));
+  PutLittleEndian(content.size(), 4, &unsent_);
+  unsent_.append(content);
+}
+
+void Channel::WriteSome() {
+  if (out_fd_ < 0 || unsent_.empty()) return;
+  const ssize_t written = write(out_fd_, unsent_.data(), unsent_.size());
+  if (written > 0) {
+    unsent_.erase(0, static_cast<size_t>(written));
+  } else if (written < 0 && errno != EINTR && errno != EAGAIN) {
+    // The reason, if there is one to be read, is still to come from the other direction.
+    CloseOut();
+  }
+}
+
+bool Channel::ReadSome() {
+  if (in_fd_ < 0) return false;
+  std::array<char, kReadBytes> bytes;
+  const ssize_t got = read(in_fd_, bytes.data(), bytes.size());
+  if (got > 0) {
+    received_.append(bytes.data(), static_cast<size_t>(got));
+    last_heard_ = Now();
+    if (!greeted_) SkipToGreeting();
+  } else if (got == 0 || (errno != EINTR && errno != EAGAIN)) {
+    close(in_fd_);
+    in_fd_ = -1;
+    if (state_ == State::kOpen) state_ = State::kEnded;
+  }
+  return got > 0;
+}
+
+void Channel::SkipToGreeting() {
+  const std::string opening = "\n" + std::string(kAgentGreeting);
+  const size_t found = received_.find(opening);
+  if (found == std::string::npos) {
+    if (received_.size() > kMaxNoise) Fail(State::kNonsense);
+    return;
+  }
+  const size_t version = found + opening.size();
+  const size_t end = received_.find('\n', version);
+  if (end == std::string::npos) return;
+  if (received_.compare(version, end - version, kVersion) != 0) return Fail(State::kWrongVersion);
+  received_.erase(0, end + 1);
+  greeted_ = true;
+}
+
+std::optional<Frame> Channel::Next() {
+  const std::string_view rest = std::string_view(received_).substr(taken_);
+  if (!greeted_ || rest.size() < kHeadBytes) return std::nullopt;
+  const auto kind = static_cast<unsigned char>(rest[0]);
+  const uint64_t bytes = GetLittleEndian(rest.substr(1, kHeadBytes - 1));
+  if (kind == 0 || kind > static_cast<unsigned char>(kLastFrameKind) || bytes > kMaxContent) {
+    Fail(State::kNonsense);
+    return std::nullopt;
+  }
+  if (rest.size() < kHeadBytes + bytes) return std::nullopt;
+  Frame frame{static_cast<FrameKind>(kind), std::string(rest.substr(kHeadBytes, bytes))};
+  taken_ += kHeadBytes + bytes;
+  if (taken_ * 2 >= received_.size()) {  // Moving the rest down costs at most as much as was taken.
+    received_.erase(0, taken_);
+    taken_ = 0;
+  }
+  return frame;
+}
+
+void Channel::Fail(State state) {
+  state_ = state;
+  received_.clear();
+  taken_ = 0;
+  Close();
+}
+
+void Channel::CloseOut() {
+  unsent_.clear();
+  if (out_fd_ >= 0) close(out_fd_);
+  out_fd_ = -1;
+}
+
+void Channel::Close() {
+  CloseOut();
+  if (in_fd_ >= 0) close(in_fd_);
+  in_fd_ = -1;
+  if (state_ == State::kOpen) state_ = State::kEnded;
+}
+
+}  // namespace annulus

@@ -1,0 +1,309 @@
+#include "launcher/remote/coordinator.h"
+
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+
+#include "base/options.h"
+#include "launcher/job/exit_status.h"
+#include "launcher/job/poll_timeout.h"
+#include "launcher/remote/agent_command.h"
+#include "launcher/remote/rendezvous_host.h"
+#include "launcher/remote/start_order.h"
+
+namespace annulus {
+namespace {
+
+// A rank that loses a peer learns it within milliseconds and exits too; its host's word may come first by as much as
+// ssh takes for the other's.
+constexpr Nanoseconds kJudgingTime = 300 * kMillisecond;
+// Agents take up to 13 s: grace for the ranks, then time to kill them. The rest is for ssh.
+constexpr Nanoseconds kEndTime = 18 * kSecond;
+constexpr Nanoseconds kKillTime = 12 * kSecond;
+constexpr Nanoseconds kDrainTime = 1 * kSecond;
+
+}  // namespace
+
+Coordinator::Coordinator(const Arguments& arguments, const Job& job, const GuardedContext& context)
+    : arguments_(arguments),
+      job_(job),
+      context_(context),
+      out_(STDOUT_FILENO),
+      err_(STDERR_FILENO),
+      ssh_connections_(arguments.placements.size()),
+      ranks_(arguments.nranks) {}
+
+Coordinator::~Coordinator() {
+  if (signal_fd_ >= 0) close(signal_fd_);
+}
+
+int Coordinator::Run() {
+  signal_fd_ = OpenSignals(context_);
+  if (signal_fd_ < 0) return kExitCannotLaunch;
+  OpenLinks();
+  while (!Finished()) {
+    PollOnce();
+    AdvanceLinks();
+    AdvancePhase();
+  }
+  return exit_status_;
+}
+
+void Coordinator::OpenLinks() {
+  ChildProgram program;
+  program.signal_mask = context_.original;
+  program.open_files = RaiseOpenFiles();
+  program.environment = CallersEnvironment();
+  if (arguments_.timeout_s > 0) job_deadline_ = DeadlineAfter(arguments_.timeout_s * kSecond);
+  for (const Placement& placement : arguments_.placements) {
+    program.command = AgentCommand(arguments_, placement);
+    auto link = std::make_unique<HostLink>(placement, arguments_.link_timeout_s * kSecond, &out_, &err_);
+    const Status status = link->Open(program);
+    if (!status.ok()) return GiveUp(ExitStatusOf(status), placement.host + ": " + status.message());
+    links_.push_back(std::move(link));
+  }
+}
+
+void Coordinator::PollOnce() {
+  std::vector<pollfd> polled{{signal_fd_, POLLIN, 0}, out_.Polled(), err_.Polled(), input_.Polled()};
+  const size_t first_link = polled.size();
+  for (const auto& link : links_) link->AddPolled(&polled);
+  if (poll(polled.data(), polled.size(), PollTimeout(NextDeadline())) <= 0) return;
+  if (polled[0].revents != 0) TakeSignals();
+  out_.Take(polled[1].revents);
+  err_.Take(polled[2].revents);
+  if (const auto input = input_.Take(polled[3].revents)) links_.front()->Send(FrameKind::kInput, *input);
+  for (size_t i = 0; i < links_.size(); ++i) links_[i]->TakePolled(&polled[first_link + i * HostLink::kPolled]);
+}
+
+Deadline Coordinator::NextDeadline() const {
+  Deadline next = std::min(phase_deadline_, drain_deadline_);
+  if (phase_ <= Phase::kRunning) next = std::min(next, job_deadline_);
+  for (const auto& link : links_) next = std::min(next, link->deadline());
+  return next;
+}
+
+void Coordinator::TakeSignals() {
+  signalfd_siginfo info;
+  while (read(signal_fd_, &info, sizeof info) == sizeof info) {
+    if (info.ssi_signo != SIGCHLD) Interrupt(static_cast<int>(info.ssi_signo));
+  }
+  Reap();
+}
+
+void Coordinator::Interrupt(int signal) {
+  interrupted_ = true;
+  if (AllClosed()) {
+    drain_deadline_ = Now();  // Only output is left, and nobody takes it.
+  } else if (getppid() != context_.guardian) {
+    Say("annulus-run itself was killed; ending all ranks");
+    for (const auto& link : links_) link->Cut();
+    BeginKilling();
+  } else if (phase_ >= Phase::kEnding) {
+    BeginKilling();  // Asked twice.
+  } else {
+    GiveUp(128 + signal,
+           "stopped by signal " + std::to_string(signal) + " (" + strsignal(signal) + "); ending all ranks");
+  }
+}
+
+void Coordinator::Reap() {
+  while (true) {
+    int status = 0;
+    const pid_t pid = waitpid(-1, &status, WNOHANG);
+    if (pid < 0 && errno == EINTR) continue;
+    if (pid <= 0) return;
+    const auto link = std::ranges::find_if(links_, [&](const auto& each) { return each->pid() == pid; });
+    if (link != links_.end()) (*link)->TakeExit(status);
+  }
+}
+
+void Coordinator::AdvanceLinks() {
+  for (size_t i = 0; i < links_.size(); ++i) {
+    HostLink* link = links_[i].get();
+    while (const std::optional<Frame> frame = link->Next()) Take(link, *frame);
+    link->Advance();
+    for (const std::string& line : link->TakeWords()) Say(link->host() + ": " + line);
+    const std::string trouble = link->Trouble();
+    if (trouble.empty()) continue;
+    link->Cut();
+    Fail({.host = link->host(), .text = trouble});
+  }
+}
+
+void Coordinator::Take(HostLink* link, const Frame& frame) {
+  switch (frame.kind) {
+    case FrameKind::kHello:
+      return TakeHello(link, frame.content);
+    case FrameKind::kReserved:
+      return TakeReserved(frame.content);
+    case FrameKind::kRefused:
+      return TakeRefused(*link, frame.content);
+    case FrameKind::kStarted:
+      return TakeStarted(*link, frame.content);
+    case FrameKind::kRankEnded:
+      return TakeRankEnded(*link, frame.content);
+    case FrameKind::kInputTaken:
+      return input_.Want();
+    case FrameKind::kNotice:
+      return Say(link->host() + ": " + frame.content);
+    case FrameKind::kGone:
+      return link->set_gone();
+    default:
+      link->set_nonsense();  // Not for us.
+  }
+}
+
+void Coordinator::TakeHello(HostLink* link, const std::string& content) {
+  link->set_ready();
+  if (phase_ != Phase::kConnecting) return;
+  const auto index =
+      std::ranges::find_if(links_, [&](const auto& each) { return each.get() == link; }) - links_.begin();
+  // The agent on this host sees the connection, if any, by which its user came here.
+  if (!link->placement().here) ssh_connections_[index] = content;
+  if (std::ranges::all_of(links_, [](const auto& each) { return each->ready(); })) ReserveRendezvous();
+}
+
+void Coordinator::ReserveRendezvous() {
+  rendezvous_host_ = arguments_.rendezvous_host;
+  if (rendezvous_host_.empty()) {
+    const Status status = FindRendezvousHost(arguments_.placements, ssh_connections_, &rendezvous_host_);
+    if (!status.ok()) return GiveUp(kExitUsage, status.message());
+  }
+  phase_ = Phase::kReserving;
+  links_.front()->Send(FrameKind::kReserve, rendezvous_host_);
+}
+
+void Coordinator::TakeReserved(const std::string& content) {
+  if (phase_ != Phase::kReserving) return;
+  StartRanks(FormatAddress(rendezvous_host_, static_cast<int>(FieldReader(content).Number())));
+}
+
+void Coordinator::StartRanks(const std::string& rendezvous) {
+  std::error_code error;
+  StartOrder order;
+  order.folder = std::filesystem::current_path(error).string();
+  if (error) return GiveUp(kExitCannotLaunch, "the working directory is gone: " + error.message());
+  order.size = arguments_.nranks;
+  order.prefix = arguments_.prefix;
+  order.bind = arguments_.bind;
+  order.command = arguments_.command;
+  order.variables = job_.variables();
+  order.variables["ANNULUS_RENDEZVOUS"] = rendezvous;
+  phase_ = Phase::kRunning;
+  for (const auto& link : links_) {
+    order.first_rank = link->placement().first_rank;
+    order.nranks = link->placement().nranks;
+    link->Send(FrameKind::kStart, Encode(order));
+  }
+}
+
+void Coordinator::TakeRefused(const HostLink& link, const std::string& content) {
+  FieldReader reader(content);
+  const int status = static_cast<int>(reader.Number());
+  if (phase_ < Phase::kEnding) GiveUp(status, link.host() + ": " + reader.Text());
+}
+
+void Coordinator::TakeStarted(const HostLink& link, const std::string& content) {
+  FieldReader reader(content);
+  for (int index = 0; index < link.placement().nranks; ++index) {
+    ranks_[link.placement().first_rank + index].pid = static_cast<pid_t>(reader.Number());
+  }
+  if (link.placement().first_rank == 0) input_.Want();
+}
+
+void Coordinator::TakeRankEnded(const HostLink& link, const std::string& content) {
+  FieldReader reader(content);
+  const int64_t rank = reader.Number();
+  const int wait_status = static_cast<int>(reader.Number());
+  if (rank < link.placement().first_rank || rank >= link.placement().first_rank + link.placement().nranks) return;
+  ranks_[rank].running = false;
+  if (wait_status == 0) return;
+  Fail({.rank = static_cast<int>(rank), .pid = ranks_[rank].pid, .wait_status = wait_status, .host = link.host()});
+}
+
+void Coordinator::Fail(const Failure& failure) {
+  const bool lost = failure.rank == Failure::kWholeHost;
+  if (phase_ < Phase::kRunning) {
+    GiveUp(ExitStatusOf(failure), Describe(failure));
+  } else if (phase_ <= Phase::kJudging) {
+    failures_.push_back(failure);
+    if (phase_ == Phase::kRunning) phase_deadline_ = DeadlineAfter(kJudgingTime);
+    phase_ = Phase::kJudging;
+  } else if (lost) {
+    Say(Describe(failure));
+    if (exit_status_ == 0) exit_status_ = kExitHostLost;
+  }
+}
+
+void Coordinator::Judge() {
+  const Failure& cause = FirstCause(failures_);
+  GiveUp(ExitStatusOf(cause), Describe(cause) + (CountRunning() > 0 ? "; ending the other ranks" : ""));
+}
+
+void Coordinator::GiveUp(int status, const std::string& text) {
+  exit_status_ = status;
+  Say(text);
+  BeginEnding();
+}
+
+void Coordinator::BeginEnding() {
+  phase_ = Phase::kEnding;
+  phase_deadline_ = DeadlineAfter(kEndTime);
+  for (const auto& link : links_) {
+    // Who has not answered yet has no ranks.
+    if (link->ready()) {
+      link->Send(FrameKind::kEnd);
+    } else {
+      link->Cut();
+    }
+  }
+}
+
+void Coordinator::BeginKilling() {
+  if (phase_ == Phase::kKilling) return;
+  phase_ = Phase::kKilling;
+  phase_deadline_ = DeadlineAfter(kKillTime);
+  for (const auto& link : links_) link->Send(FrameKind::kKill);
+}
+
+void Coordinator::AdvancePhase() {
+  const Nanoseconds now = Now();
+  if (AllClosed()) {
+    if (interrupted_ && drain_deadline_ == kNoDeadline) drain_deadline_ = now + kDrainTime;
+    phase_deadline_ = kNoDeadline;
+  }
+  if (phase_ <= Phase::kRunning && now >= job_deadline_) {
+    GiveUp(kExitTimeout, "the job ran longer than " + std::to_string(arguments_.timeout_s) + " s; ending all ranks");
+  } else if (phase_ == Phase::kRunning && CountRunning() == 0) {
+    BeginEnding();  // All ranks succeeded; what they left behind does not stay.
+  } else if (phase_ == Phase::kJudging && (now >= phase_deadline_ || CountRunning() == 0)) {
+    Judge();
+  } else if (phase_ >= Phase::kEnding && now >= phase_deadline_) {
+    for (const auto& link : links_) {
+      if (link->closed()) continue;
+      if (!link->gone()) Say(link->host() + ": did not say that all its processes have ended");
+      link->Cut();
+    }
+    phase_deadline_ = kNoDeadline;
+  }
+}
+
+bool Coordinator::AllClosed() const {
+  return std::ranges::all_of(links_, [](const auto& link) { return link->closed(); });
+}
+
+bool Coordinator::Finished() const {
+  if (phase_ < Phase::kEnding || !AllClosed()) return false;
+  return Now() >= drain_deadline_ || (out_.empty() && err_.empty());
+}
+
+int Coordinator::CountRunning() const { return static_cast<int>(std::ranges::count_if(ranks_, &Rank::running)); }
+
+}  // namespace annulus

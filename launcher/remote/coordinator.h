@@ -1,0 +1,98 @@
+// Coordinator: runs a job on several hosts through the agents there.
+//
+// First all agents must answer; then the first host reserves the rendezvous; then all ranks start. From there on it is
+// as with the Supervisor: the first rank that fails ends all, and so does a host that is lost, a signal, or the end of
+// the job's time.
+//
+// Threads: one.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "launcher/job/arguments.h"
+#include "launcher/job/failure.h"
+#include "launcher/job/job.h"
+#include "launcher/job/output.h"
+#include "launcher/local/guardian.h"
+#include "launcher/local/input_reader.h"
+#include "launcher/remote/host_link.h"
+
+namespace annulus {
+
+class Coordinator {
+ public:
+  Coordinator(const Arguments& arguments, const Job& job, const GuardedContext& context);
+  Coordinator(const Coordinator&) = delete;
+  Coordinator& operator=(const Coordinator&) = delete;
+  ~Coordinator();
+
+  // Runs the job to its end, all processes on all hosts gone and all output written. Returns annulus-run's exit status.
+  int Run();
+
+ private:
+  enum class Phase {
+    kConnecting,  // Until all agents have answered.
+    kReserving,   // Until the first host has the rendezvous.
+    kRunning,
+    kJudging,  // Something failed; what failed just now elsewhere may still show up, and be the cause.
+    kEnding,   // The agents have been told to end their ranks.
+    kKilling,  // At once.
+  };
+  struct Rank {
+    pid_t pid = -1;
+    bool running = true;
+  };
+
+  void OpenLinks();
+  void PollOnce();
+  Deadline NextDeadline() const;
+  void TakeSignals();
+  void Interrupt(int signal);
+  void Reap();
+
+  void Take(HostLink* link, const Frame& frame);
+  void TakeHello(HostLink* link, const std::string& content);
+  void TakeReserved(const std::string& content);
+  void TakeRefused(const HostLink& link, const std::string& content);
+  void TakeStarted(const HostLink& link, const std::string& content);
+  void TakeRankEnded(const HostLink& link, const std::string& content);
+  void ReserveRendezvous();
+  void StartRanks(const std::string& rendezvous);
+
+  void AdvanceLinks();
+  void AdvancePhase();
+  void Fail(const Failure& failure);
+  void Judge();
+  void BeginEnding();
+  void BeginKilling();
+  // Ends with `status` because of what `text` says, before or instead of any rank's failure.
+  void GiveUp(int status, const std::string& text);
+  bool AllClosed() const;
+  bool Finished() const;
+  int CountRunning() const;
+  void Say(const std::string& text) { err_.AddLine("annulus-run: ", text); }
+
+  const Arguments& arguments_;
+  const Job& job_;
+  const GuardedContext& context_;
+  int signal_fd_ = -1;
+  Sink out_;
+  Sink err_;
+  InputReader input_;
+  std::vector<std::unique_ptr<HostLink>> links_;
+  std::vector<std::string> ssh_connections_;  // Of each link, as its agent said.
+  std::vector<Rank> ranks_;
+  std::vector<Failure> failures_;  // In the order in which they were noticed.
+  std::string rendezvous_host_;
+  Phase phase_ = Phase::kConnecting;
+  Deadline phase_deadline_ = kNoDeadline;
+  Deadline job_deadline_ = kNoDeadline;
+  Deadline drain_deadline_ = kNoDeadline;  // Of writing what is left after an interrupt.
+  bool interrupted_ = false;
+  int exit_status_ = 0;
+};
+
+}  // namespace annulus

@@ -1,0 +1,60 @@
+// FramedOutput: one stream of all ranks of an agent's host, on its way to annulus-run in frames of whole lines.
+//
+// It sends no more than it has credit for, so a slow reader at the other end slows the ranks down, and what else the
+// channel carries is never behind more than that.
+//
+// Threads: one.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "launcher/job/output.h"
+#include "launcher/remote/channel.h"
+
+namespace annulus {
+
+// Numbers of the streams in frames.
+constexpr int kOutStream = 1;
+constexpr int kErrStream = 2;
+
+class FramedOutput : public LineTarget {
+ public:
+  static constexpr int64_t kWindowBytes = 1 << 20;  // The credit to begin with.
+
+  FramedOutput(int stream, Channel* channel) : stream_(stream), channel_(channel) {}
+
+  bool full() const override { return credit_ <= 0 || static_cast<int64_t>(buffer_.size()) >= kFrameBytes; }
+  bool broken() const override { return broken_; }
+  bool empty() const { return buffer_.empty(); }
+  void AddBytes(std::string_view bytes) override {
+    if (!broken_) buffer_.append(bytes);
+  }
+
+  void Grant(int64_t bytes) { credit_ += bytes; }
+  void Break() {
+    broken_ = true;
+    buffer_.clear();
+  }
+
+  // Hands what has gathered to the channel. Call it after each round of reading.
+  void Flush() {
+    if (buffer_.empty()) return;
+    channel_->Send(FrameKind::kOutput, FieldWriter().Number(stream_).Text(buffer_).content());
+    credit_ -= static_cast<int64_t>(buffer_.size());
+    buffer_.clear();
+  }
+
+ private:
+  // Enough to carry much with little. A source adds up to 64 KiB, as lines with prefixes, after this is reached.
+  static constexpr int64_t kFrameBytes = 128 * 1024;
+
+  const int stream_;
+  Channel* const channel_;
+  std::string buffer_;
+  int64_t credit_ = kWindowBytes;
+  bool broken_ = false;
+};
+
+}  // namespace annulus

@@ -1,0 +1,115 @@
+// HostLink: annulus-run's end of the connection to the agent on one host.
+//
+// It starts ssh (or, for this host, the agent itself), passes output on to the launcher's streams, and keeps what ssh
+// says on standard error, to explain a failure by it. What the agent reports is the Coordinator's business.
+//
+// Threads: one.
+#pragma once
+
+#include <poll.h>
+#include <sys/types.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "launcher/job/hosts.h"
+#include "launcher/job/output.h"
+#include "launcher/local/child_process.h"
+#include "launcher/remote/channel.h"
+
+namespace annulus {
+
+class HostLink {
+ public:
+  HostLink(const Placement& placement, Nanoseconds timeout, Sink* out, Sink* err);
+  HostLink(const HostLink&) = delete;
+  HostLink& operator=(const HostLink&) = delete;
+
+  const Placement& placement() const { return placement_; }
+  const std::string& host() const { return placement_.host; }
+
+  // Starts `program`, which leads to the agent; its standard streams are set here.
+  Status Open(ChildProgram program);
+
+  // What to poll for, always kPolled entries, and acting on what poll said of them.
+  static constexpr size_t kPolled = 3;
+  void AddPolled(std::vector<pollfd>* polled) const;
+  void TakePolled(const pollfd* polled);
+
+  void Send(FrameKind kind, std::string_view content = {});
+  // The next frame; output has been passed on already.
+  std::optional<Frame> Next();
+
+  // Grants credit for output that has been passed on, tells of streams that nobody reads, says that we are alive.
+  void Advance();
+  Deadline deadline() const;
+
+  pid_t pid() const { return pid_; }
+  void TakeExit(int wait_status);
+
+  // The agent has answered.
+  void set_ready() { ready_ = true; }
+  bool ready() const { return ready_; }
+  // The agent has said goodbye: all of its ranks are gone.
+  void set_gone() { gone_ = true; }
+  bool gone() const { return gone_; }
+  // It has sent what no agent sends.
+  void set_nonsense() { nonsense_ = true; }
+
+  // Nothing more will come, and the process is gone.
+  bool closed() const { return exit_.has_value() && channel_ && channel_->in_fd() < 0; }
+  // What went wrong with the connection; "" as long as nothing has. After `gone`, nothing can.
+  std::string Trouble() const;
+  // Ends the process at once; the agent notices and ends its ranks.
+  void Cut();
+
+  // What ssh or the agent wrote to standard error since it answered, in whole lines.
+  std::vector<std::string> TakeWords();
+
+ private:
+  // Gathers lines of standard error; a flood loses its older ones.
+  class Words : public LineTarget {
+   public:
+    bool full() const override { return false; }
+    bool broken() const override { return false; }
+    void AddBytes(std::string_view bytes) override;
+    std::string Last() const;
+    std::vector<std::string> TakeLines();
+
+   private:
+    static constexpr size_t kMaxBytes = 16 * 1024;
+    std::string text_;
+  };
+
+  bool PassOn(const Frame& frame);
+  void GrantCredit(int stream, const Sink& sink, int64_t* owed, bool* dropped);
+  void AwaitExit();
+  std::string DescribeEnd() const;
+
+  const Placement placement_;
+  const Nanoseconds timeout_;
+  Sink* const out_;
+  Sink* const err_;
+  pid_t pid_ = -1;
+  std::optional<int> exit_;  // What waitpid gave.
+  std::unique_ptr<Channel> channel_;
+  Words words_;
+  std::unique_ptr<LineSource> errors_;
+  bool ready_ = false;
+  bool gone_ = false;
+  bool cut_ = false;
+  bool silent_ = false;
+  bool nonsense_ = false;
+  int64_t owed_out_ = 0;  // Credit used by the agent and not granted again yet.
+  int64_t owed_err_ = 0;
+  bool dropped_out_ = false;
+  bool dropped_err_ = false;
+  Deadline next_alive_ = kNoDeadline;
+  Deadline exit_deadline_ = kNoDeadline;  // For the process, after its output has ended.
+};
+
+}  // namespace annulus

@@ -1,0 +1,40 @@
+// WatchPage: the boards of this machine's ranks, in memory that annulus-run makes and the ranks write
+// (collectives/observe/board.h).
+//
+// Threads: one.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "collectives/observe/board.h"
+#include "launcher/watch/watch_view.h"
+
+namespace annulus {
+
+class WatchPage {
+ public:
+  WatchPage() = default;
+  ~WatchPage();
+  WatchPage(const WatchPage&) = delete;
+  WatchPage& operator=(const WatchPage&) = delete;
+
+  // Makes the memory. Its descriptor is inherited by every process that is started from now on. Errors: kSystem.
+  Status Make(int boards);
+
+  // "ANNULUS_WATCH=..." for the rank of that board.
+  std::string VariableOf(int board) const;
+
+  // What the boards say at `now`.
+  std::vector<RankView> Read(Nanoseconds now) const;
+
+ private:
+  int fd_ = -1;
+  int count_ = 0;
+  void* memory_ = nullptr;
+};
+
+}  // namespace annulus

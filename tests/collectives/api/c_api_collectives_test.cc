@@ -1,0 +1,152 @@
+// Every collective, type and operation through the C API, over real transports, against the oracle, bit for bit.
+
+#include <annulus.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "tests/collectives/harness/c_call.h"
+#include "tests/collectives/harness/cluster.h"
+#include "tests/collectives/harness/links_fixture.h"
+#include "tests/collectives/harness/oracle.h"
+
+namespace annulus {
+namespace {
+
+enum class Form { kOutOfPlace, kInPlace, kAsync };
+
+// Runs `call` on `rank` and compares with the oracle.
+void RunAndCheck(annulus_comm_t* comm, const Call& call, const std::vector<Bytes>& inputs, int rank, Form form) {
+  const int n = static_cast<int>(inputs.size());
+  const size_t element = TypeBytes(call.type);
+  const Bytes expected = ExpectedOutput(call, inputs, rank);
+  Bytes input = inputs[rank];
+  Bytes output(OutputElements(call, n) * element, std::byte{0xcd});
+  std::byte* in = input.data();
+  std::byte* out = output.data();
+  if (form == Form::kInPlace) {
+    if (call.kind == CollectiveKind::kAllgather) {
+      std::copy(input.begin(), input.end(), output.begin() + input.size() * rank);
+      in = out + input.size() * rank;
+    } else {
+      out = in + (call.kind == CollectiveKind::kReduceScatter ? output.size() * rank : 0);
+    }
+  }
+  if (form == Form::kAsync) {
+    annulus_request_t* request = nullptr;
+    ASSERT_EQ(SubmitCall(comm, call, in, out, &request), ANNULUS_OK);
+    EXPECT_EQ(annulus_request_wait(request, -1), ANNULUS_OK);
+    EXPECT_EQ(annulus_request_free(request), ANNULUS_OK);
+  } else {
+    annulus_error_t error{};
+    error.struct_bytes = sizeof error;
+    const annulus_status_t status = RunCall(comm, call, in, out);
+    if (status != ANNULUS_OK) annulus_comm_last_error(comm, &error);
+    ASSERT_EQ(status, ANNULUS_OK) << (error.message != nullptr ? error.message : "");
+  }
+  if (!expected.empty()) {
+    ASSERT_EQ(std::memcmp(out, expected.data(), expected.size()), 0) << "wrong result at rank " << rank;
+  }
+  if (form != Form::kInPlace) {
+    ASSERT_EQ(input, inputs[rank]) << "the input was touched";
+  }
+}
+
+void CheckCall(annulus_comm_t* comm, Call call, int rank, int n, Form form) {
+  SCOPED_TRACE(testing::Message() << KindName(call.kind) << " " << TypeName(call.type) << " " << OpName(call.op)
+                                  << " count " << call.count << " root " << call.root << " n " << n << " form "
+                                  << static_cast<int>(form));
+  std::vector<Bytes> inputs;
+  for (int r = 0; r < n; ++r) inputs.push_back(MakeInput(call.type, InputElements(call, n), r, call.count + 1));
+  RunAndCheck(comm, call, inputs, rank, form);
+}
+
+constexpr CollectiveKind kKinds[] = {CollectiveKind::kAllreduce, CollectiveKind::kReduceScatter,
+                                     CollectiveKind::kAllgather, CollectiveKind::kBroadcast,
+                                     CollectiveKind::kReduce,    CollectiveKind::kBarrier};
+
+class CollectivesTest : public LinksTest {};
+
+TEST_P(CollectivesTest, EveryTypeAndOperationGivesTheOraclesBits) {
+  const ClusterConfig c = config();
+  Cluster(c).Run([&c](annulus_comm_t* comm, int rank) {
+    for (CollectiveKind kind : kKinds) {
+      for (int type = 0; type < kNumDataTypes; ++type) {
+        for (int op = 0; op < kNumReduceOps; ++op) {
+          Call call;
+          call.kind = kind;
+          call.type = static_cast<DataType>(type);
+          call.op = static_cast<ReduceOp>(op);
+          call.root = (type + op) % c.nranks;
+          for (size_t count : {3, 20000}) {
+            call.count = count;
+            CheckCall(comm, call, rank, c.nranks, Form::kOutOfPlace);
+            if (testing::Test::HasFatalFailure()) return;
+          }
+        }
+      }
+    }
+  });
+}
+
+TEST_P(CollectivesTest, EverySizeAroundTheBoundariesInEveryForm) {
+  ClusterConfig c = config();
+  c.slice_bytes = 4096;
+  c.small_bytes = 2048;
+  Cluster(c).Run([&c](annulus_comm_t* comm, int rank) {
+    const size_t n = c.nranks;
+    for (Form form : {Form::kOutOfPlace, Form::kInPlace, Form::kAsync}) {
+      for (CollectiveKind kind : kKinds) {
+        for (size_t count : {size_t{0}, size_t{1}, n - 1, n + 1, size_t{512}, size_t{513}, size_t{1024},
+                             4 * n * 1024 - 1, 4 * n * 1024 + 1, 9 * n * 1024 + 7}) {
+          Call call;
+          call.kind = kind;
+          call.count = count;
+          call.root = static_cast<int>(count % n);
+          CheckCall(comm, call, rank, c.nranks, form);
+          if (testing::Test::HasFatalFailure()) return;
+        }
+      }
+    }
+  });
+}
+
+TEST_P(CollectivesTest, BuffersThatARankDoesNotUseMayBeNull) {
+  const ClusterConfig c = config();
+  Cluster(c).Run([&c](annulus_comm_t* comm, int rank) {
+    for (size_t count : {size_t{3}, size_t{500000}}) {
+      std::vector<float> values(count, static_cast<float>(rank + 1));
+      const bool root = rank == 0;
+      std::vector<float> out(count);
+      ASSERT_EQ(
+          annulus_reduce(comm, values.data(), root ? out.data() : nullptr, count, ANNULUS_FLOAT32, ANNULUS_SUM, 0),
+          ANNULUS_OK);
+      ASSERT_EQ(annulus_broadcast(comm, root ? out.data() : nullptr, out.data(), count, ANNULUS_FLOAT32, 0),
+                ANNULUS_OK);
+      EXPECT_EQ(out, std::vector<float>(count, static_cast<float>(c.nranks * (c.nranks + 1) / 2)));
+      std::vector<float> all(root ? count * c.nranks : 0);
+      ASSERT_EQ(annulus_gather(comm, values.data(), root ? all.data() : nullptr, count, ANNULUS_FLOAT32, 0),
+                ANNULUS_OK);
+      ASSERT_EQ(annulus_scatter(comm, root ? all.data() : nullptr, out.data(), count, ANNULUS_FLOAT32, 0), ANNULUS_OK);
+      EXPECT_EQ(out, values);
+    }
+  });
+}
+
+TEST_P(CollectivesTest, LargeMessagesAreRight) {
+  const ClusterConfig c = config();
+  Cluster(c).Run([&c](annulus_comm_t* comm, int rank) {
+    for (CollectiveKind kind : kKinds) {
+      Call call;
+      call.kind = kind;
+      call.count = 1500001;
+      CheckCall(comm, call, rank, c.nranks, Form::kOutOfPlace);
+      if (testing::Test::HasFatalFailure()) return;
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Links, CollectivesTest, OverLinks(1, 2, 3, 4, 5), LinksName);
+
+}  // namespace
+}  // namespace annulus

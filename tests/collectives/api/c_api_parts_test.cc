@@ -1,0 +1,194 @@
+// The collectives whose buffers hold a part for every rank, through the C API, over real transports: every kind, parts
+// of many sizes, with gaps and without, in place and not, blocking and asynchronous; and what they refuse.
+
+#include <annulus.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <numeric>
+
+#include "tests/collectives/harness/c_call.h"
+#include "tests/collectives/harness/cluster.h"
+#include "tests/collectives/harness/links_fixture.h"
+#include "tests/collectives/harness/parts_job.h"
+
+namespace annulus {
+namespace {
+
+constexpr CollectiveKind kKinds[] = {
+    CollectiveKind::kGather,  CollectiveKind::kScatter,        CollectiveKind::kAlltoall, CollectiveKind::kAllgatherv,
+    CollectiveKind::kGatherv, CollectiveKind::kReduceScatterv, CollectiveKind::kScatterv, CollectiveKind::kAlltoallv};
+enum class Form { kPacked, kGaps, kInPlace, kAsync };
+
+void RunOne(annulus_comm_t* comm, const PartsJob& job, Form form, int rank) {
+  const size_t e = TypeBytes(job.call.type);
+  const PartsSide send = job.Send(rank);
+  const PartsSide recv = job.Recv(rank);
+  Bytes input = job.Input(rank);
+  Bytes output(recv.elements * e, std::byte{0xcd});
+  PartsCall parts{job.call, input.data(), output.data(), nullptr, nullptr, nullptr, nullptr};
+  parts.call.count = job.Own(rank);
+  if (form == Form::kInPlace && send.many && !recv.many) parts.out = input.data() + send.begin(rank) * e;
+  if (form == Form::kInPlace && recv.many && !send.many) {
+    std::copy(input.begin(), input.end(), output.begin() + recv.begin(rank) * e);
+    parts.in = output.data() + recv.begin(rank) * e;
+  }
+  parts.send_counts = job.CountsOf(send);
+  parts.recv_counts = job.CountsOf(recv);
+  parts.send_offsets = job.OffsetsOf(send);
+  parts.recv_offsets = job.OffsetsOf(recv);
+  std::byte* const out = static_cast<std::byte*>(parts.out);
+  Bytes expected(out, out + output.size());
+  job.Overlay(rank, expected.data());
+  if (form == Form::kAsync) {
+    annulus_request_t* request = nullptr;
+    std::vector<size_t> lent[4];
+    // The arrays are read before the call returns.
+    const size_t** arrays[] = {&parts.send_counts, &parts.send_offsets, &parts.recv_counts, &parts.recv_offsets};
+    for (int i = 0; i < 4; ++i) {
+      if (*arrays[i] != nullptr) lent[i].assign(*arrays[i], *arrays[i] + job.n);
+      if (*arrays[i] != nullptr) *arrays[i] = lent[i].data();
+    }
+    ASSERT_EQ(SubmitPartsCall(comm, parts, &request), ANNULUS_OK);
+    for (std::vector<size_t>& array : lent) array.assign(array.size(), 1u << 30);
+    EXPECT_EQ(annulus_request_wait(request, -1), ANNULUS_OK);
+    annulus_request_free(request);
+  } else {
+    ASSERT_EQ(RunPartsCall(comm, parts), ANNULUS_OK);
+  }
+  if (recv.used && !expected.empty()) {
+    ASSERT_EQ(std::memcmp(out, expected.data(), expected.size()), 0) << "rank " << rank;
+  }
+}
+
+class PartsTest : public LinksTest {};
+
+TEST_P(PartsTest, EveryPartComesToItsPlaceInEveryForm) {
+  ClusterConfig c = config();
+  c.slice_bytes = 4096;
+  c.small_bytes = 1024;
+  // Empty, one element, around the one-hop limit, a slice and several.
+  const size_t sizes[] = {0, 1, 255, 257, 1024, 1025, 9000};
+  Cluster(c).Run([&](annulus_comm_t* comm, int rank) {
+    for (CollectiveKind kind : kKinds) {
+      for (Form form : {Form::kPacked, Form::kGaps, Form::kInPlace, Form::kAsync}) {
+        if (form == Form::kInPlace && IsAlltoall(kind)) continue;
+        for (unsigned seed = 0; seed < 8; ++seed) {
+          PartsJob job{{}, {}, form != Form::kPacked, n()};
+          job.call.kind = kind;
+          job.call.type = seed % 2 == 0 ? DataType::kFloat32 : DataType::kBFloat16;
+          job.call.root = static_cast<int>(seed) % n();
+          job.counts = MakeCounts(kind, n(), job.call.root, seed, sizes);
+          SCOPED_TRACE(testing::Message()
+                       << KindName(kind) << ", form " << static_cast<int>(form) << ", seed " << seed);
+          RunOne(comm, job, form, rank);
+          if (HasFatalFailure()) return;
+        }
+      }
+    }
+  });
+}
+
+TEST_P(PartsTest, LargePartsWithTheDefaultSettings) {
+  const size_t sizes[] = {0, 300000, 1, 700001};
+  Cluster(config()).Run([&](annulus_comm_t* comm, int rank) {
+    for (CollectiveKind kind : kKinds) {
+      PartsJob job{{}, {}, false, n()};
+      job.call.kind = kind;
+      job.counts = MakeCounts(kind, n(), 0, 3, sizes);
+      RunOne(comm, job, Form::kPacked, rank);
+      if (HasFatalFailure()) return;
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Links, PartsTest, OverLinks(1, 2, 3, 5), LinksName);
+
+TEST(PartsArgumentsTest, WrongLayoutsAreRefusedAndNamed) {
+  ClusterConfig config;
+  Cluster(config).Run([](annulus_comm_t* comm, int rank) {
+    float in[16] = {};
+    float out[16] = {};
+    const size_t counts[] = {4, 4};
+    const size_t overlapping[] = {0, 3};
+    const size_t huge[] = {4, SIZE_MAX / 2};
+    const auto allgatherv = [&](const size_t* c, const size_t* offsets, size_t own) {
+      return annulus_allgatherv(comm, in, own, out, c, offsets, ANNULUS_FLOAT32);
+    };
+    EXPECT_EQ(allgatherv(nullptr, nullptr, 4), ANNULUS_INVALID_ARGUMENT);
+    EXPECT_EQ(LastMessage(comm), "recvcounts is null");
+    EXPECT_EQ(allgatherv(counts, overlapping, 4), ANNULUS_INVALID_ARGUMENT);
+    EXPECT_EQ(LastMessage(comm), "two parts of recvbuf overlap at element 3");
+    EXPECT_EQ(allgatherv(huge, nullptr, 4), ANNULUS_INVALID_ARGUMENT);
+    EXPECT_NE(LastMessage(comm).find("recvcounts[1] is "), std::string::npos) << LastMessage(comm);
+    EXPECT_EQ(allgatherv(counts, nullptr, 5), ANNULUS_INVALID_ARGUMENT);
+    EXPECT_EQ(LastMessage(comm), "recvcounts[" + std::to_string(rank) + "] is 4; this rank's own part has 5 elements");
+    EXPECT_EQ(annulus_alltoall(comm, in, in, 4, ANNULUS_FLOAT32), ANNULUS_INVALID_ARGUMENT);
+    EXPECT_EQ(LastMessage(comm), "sendbuf and recvbuf of alltoall overlap; it has no in-place form");
+    EXPECT_EQ(annulus_gather(comm, in, out, 4, ANNULUS_FLOAT32, 2), ANNULUS_INVALID_ARGUMENT);
+    EXPECT_EQ(LastMessage(comm), "root is 2; allowed: 0 to 1");
+    EXPECT_EQ(allgatherv(counts, nullptr, 4), ANNULUS_OK) << "the communicator stays usable";
+  });
+}
+
+TEST(PartsArgumentsTest, LayoutsThatOnlyTheRootUsesMayPointAnywhereElsewhere) {
+  ClusterConfig config;
+  Cluster(config).Run([](annulus_comm_t* comm, int rank) {
+    float in[4] = {};
+    float out[8] = {};
+    const size_t counts[] = {4, 4};
+    const size_t* const nowhere = reinterpret_cast<const size_t*>(8);
+    annulus_request_t* request = nullptr;
+    ASSERT_EQ(annulus_gatherv_async(comm, in, 4, out, rank == 0 ? counts : nowhere, rank == 0 ? nullptr : nowhere,
+                                    ANNULUS_FLOAT32, 0, &request),
+              ANNULUS_OK);
+    EXPECT_EQ(annulus_request_wait(request, -1), ANNULUS_OK);
+    annulus_request_free(request);
+    EXPECT_EQ(annulus_gatherv(comm, in, 4, out, rank == 0 ? counts : nowhere, rank == 0 ? nullptr : nowhere,
+                              ANNULUS_FLOAT32, 0),
+              ANNULUS_OK);
+  });
+}
+
+TEST(PartsArgumentsTest, RanksThatDisagreeAboutAPartGetOneVerdict) {
+  ClusterConfig config;
+  Cluster(config).Run([](annulus_comm_t* comm, int rank) {
+    float in[16] = {};
+    float out[16] = {};
+    const size_t send[] = {4, 4};
+    const size_t recv[] = {4, rank == 0 ? size_t{5} : size_t{4}};
+    annulus_status_t status = annulus_alltoallv(comm, in, send, nullptr, out, recv, nullptr, ANNULUS_FLOAT32);
+    // A rank that had all it needed learns of it in the next call.
+    if (rank == 1 && status == ANNULUS_OK) status = annulus_barrier(comm);
+    EXPECT_EQ(status, ANNULUS_MISMATCH);
+    EXPECT_NE(LastMessage(comm).find("part of 4 elements, for which"), std::string::npos) << LastMessage(comm);
+  });
+}
+
+TEST(PartsArgumentsTest, WithoutAMeshDirectKindsSayWhichSettingHelps) {
+  ClusterConfig config;
+  config.nranks = 17;
+  config.mesh_ranks = 16;
+  Cluster(config).Run([](annulus_comm_t* comm, int) {
+    float in[17] = {};
+    float out[17] = {};
+    EXPECT_EQ(annulus_alltoall(comm, in, out, 1, ANNULUS_FLOAT32), ANNULUS_UNSUPPORTED);
+    EXPECT_NE(LastMessage(comm).find("ANNULUS_MESH_RANKS is 16"), std::string::npos) << LastMessage(comm);
+    EXPECT_EQ(annulus_allreduce(comm, in, out, 1, ANNULUS_FLOAT32, ANNULUS_SUM), ANNULUS_OK);
+  });
+}
+
+TEST(PartsArgumentsTest, MoreRanksThanTheOneHopExchangeTakesStillHaveAMesh) {
+  ClusterConfig config;
+  config.nranks = 18;
+  Cluster(config).Run([](annulus_comm_t* comm, int rank) {
+    int in[18];
+    int out[18];
+    std::iota(in, in + 18, 100 * rank);
+    ASSERT_EQ(annulus_alltoall(comm, in, out, 1, ANNULUS_INT32), ANNULUS_OK);
+    for (int from = 0; from < 18; ++from) EXPECT_EQ(out[from], 100 * from + rank);
+  });
+}
+
+}  // namespace
+}  // namespace annulus

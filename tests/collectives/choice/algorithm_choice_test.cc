@@ -1,0 +1,311 @@
+// The choice of algorithms: which one for which call, that users' wishes win where they can, and that it is a function
+// of what it should depend on.
+#include "collectives/choice/algorithm_choice.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+
+#include "collectives/choice/plan.h"
+
+namespace annulus {
+namespace {
+
+constexpr CollectiveKind kChosenKinds[] = {
+    CollectiveKind::kAllreduce,  CollectiveKind::kReduceScatter,  CollectiveKind::kAllgather,
+    CollectiveKind::kBroadcast,  CollectiveKind::kReduce,         CollectiveKind::kBarrier,
+    CollectiveKind::kAllgatherv, CollectiveKind::kReduceScatterv, CollectiveKind::kAllreduceGroup};
+constexpr size_t kSizes[] = {0, 1, 8, 1000, 1 << 10, 16 << 10, (16 << 10) + 1, 1 << 20, size_t{1} << 40};
+
+const char* ReasonAgainst(const AlgorithmChoice& choice, Algorithm algorithm, CollectiveKind kind, size_t bytes) {
+  for (const Candidate& candidate : choice.Candidates(kind, bytes)) {
+    if (candidate.algorithm == algorithm) return candidate.why_not;
+  }
+  return "no candidate";
+}
+
+TEST(Algorithms, HaveNamesByWhichTheyAreFound) {
+  EXPECT_STREQ(kAlgorithmWords[0], "auto");
+  for (const AlgorithmName& each : kAlgorithms) {
+    Algorithm found{};
+    ASSERT_TRUE(FindAlgorithm(each.name, &found));
+    EXPECT_EQ(found, each.algorithm);
+    EXPECT_STREQ(AlgorithmText(found), each.name);
+  }
+  Algorithm found{};
+  EXPECT_FALSE(FindAlgorithm("auto", &found));
+  EXPECT_FALSE(FindAlgorithm("rin", &found));
+}
+
+TEST(AlgorithmChoiceTest, IsOneThatTheCallCanBeDoneBy) {
+  for (const int nranks : {2, 3, 16, 17, 64, 1000}) {
+    const AlgorithmChoice choice(nranks, PlanSettings());
+    for (const CollectiveKind kind : kChosenKinds) {
+      for (const size_t bytes : kSizes) {
+        EXPECT_EQ(ReasonAgainst(choice, choice.At(kind, bytes), kind, bytes), nullptr) << nranks << " " << bytes;
+        EXPECT_EQ(choice.At(kind, bytes), choice.Choose(kind, bytes));
+      }
+    }
+  }
+}
+
+TEST(AlgorithmChoiceTest, OfCallsThatCanBeDoneInOneWayIsThatOne) {
+  const AlgorithmChoice choice(4, PlanSettings());
+  EXPECT_EQ(choice.At(CollectiveKind::kGather, 100), Algorithm::kDirect);
+  EXPECT_EQ(choice.At(CollectiveKind::kAlltoallv, 100), Algorithm::kDirect);
+  EXPECT_EQ(choice.At(CollectiveKind::kSend, 100), Algorithm::kMessage);
+  EXPECT_EQ(AlgorithmChoice(1, PlanSettings()).At(CollectiveKind::kAllreduce, 8), Algorithm::kRing);
+}
+
+TEST(AlgorithmChoiceTest, IsTheUsersWhereTheCallCanBeDoneSo) {
+  for (const AlgorithmName& each : kAlgorithms) {
+    PlanSettings settings;
+    settings.algorithm = each.algorithm;
+    for (const int nranks : {2, 5, 16, 17, 100}) {
+      const AlgorithmChoice choice(nranks, settings);
+      for (const CollectiveKind kind : kChosenKinds) {
+        for (const size_t bytes : kSizes) {
+          const bool possible = ReasonAgainst(choice, each.algorithm, kind, bytes) == nullptr;
+          EXPECT_EQ(choice.At(kind, bytes) == each.algorithm, possible) << each.name << nranks << " " << bytes;
+        }
+      }
+    }
+  }
+}
+
+TEST(AlgorithmChoiceTest, TheSmallestSizeThatIsNotSmallGoesRound) {
+  PlanSettings settings;
+  settings.small_bytes = 1000;
+  const AlgorithmChoice choice(4, settings);
+  EXPECT_EQ(choice.At(CollectiveKind::kAllreduce, 1000), Algorithm::kOneHop);
+  EXPECT_EQ(choice.At(CollectiveKind::kAllreduce, 1001), Algorithm::kRing);
+  settings.small_bytes = 0;
+  EXPECT_EQ(AlgorithmChoice(4, settings).At(CollectiveKind::kAllreduce, 1), Algorithm::kRing);
+  EXPECT_EQ(AlgorithmChoice(4, settings).At(CollectiveKind::kBarrier, 0), Algorithm::kOneHop);
+}
+
+// `hosts` of `members` ranks each, in blocks or dealt out in turn.
+PlanSettings OnHosts(int hosts, int members, bool in_turn) {
+  PlanSettings settings;
+  for (int rank = 0; rank < hosts * members; ++rank)
+    settings.host_of.push_back(in_turn ? rank % hosts : rank / members);
+  return settings;
+}
+
+TEST(AlgorithmChoiceTest, TwoLevelsAreTakenWhereTheyTakeLessTimeThanTheRing) {
+  for (const int hosts : {2, 3, 4, 8, 32, 100}) {
+    for (const int members : {2, 3, 4, 8, 16}) {
+      for (const bool in_turn : {false, true}) {
+        const AlgorithmChoice choice(hosts * members, OnHosts(hosts, members, in_turn));
+        for (size_t bytes = 32 << 10; bytes <= size_t{1} << 32; bytes *= 2) {
+          SCOPED_TRACE(testing::Message() << hosts << " hosts of " << members << ", " << bytes << " bytes " << in_turn);
+          double two_level = 0;
+          double ring = 0;
+          for (const Candidate& candidate : choice.Candidates(CollectiveKind::kAllreduce, bytes)) {
+            if (candidate.algorithm == Algorithm::kTwoLevel) two_level = candidate.seconds;
+            if (candidate.algorithm == Algorithm::kRing) ring = candidate.seconds;
+          }
+          EXPECT_LT(two_level, ring);
+          EXPECT_EQ(choice.At(CollectiveKind::kAllreduce, bytes), Algorithm::kTwoLevel);
+        }
+      }
+    }
+  }
+}
+
+TEST(AlgorithmChoiceTest, TheOrderOfAdditionDependsOnBytesAndTheLayoutAlone) {
+  constexpr size_t kMost = 16 << 10;  // As docs/determinism.md has it.
+  const auto order = [](const PlanSettings& settings, CollectiveKind kind, size_t bytes) {
+    return OrderOf(AlgorithmChoice(4, settings).At(kind, bytes));
+  };
+  for (const size_t small_bytes : {0, 1000, 16 << 10, 20000, 1 << 20}) {
+    PlanSettings settings = OnHosts(2, 2, false);
+    settings.small_bytes = small_bytes;
+    EXPECT_EQ(order(settings, CollectiveKind::kAllreduce, kMost), Order::kRing);
+    EXPECT_EQ(order(settings, CollectiveKind::kAllreduce, kMost + 1), Order::kOther);
+    EXPECT_EQ(order(settings, CollectiveKind::kReduceScatter, kMost + 1), Order::kRing);
+    settings.algorithm = Algorithm::kRing;
+    EXPECT_EQ(order(settings, CollectiveKind::kAllreduce, kMost + 1), Order::kRing);
+    settings.algorithm = std::nullopt;
+    settings.host_of = {0, 0, 0, 1};
+    EXPECT_EQ(order(settings, CollectiveKind::kAllreduce, kMost + 1), Order::kRing);
+  }
+}
+
+TEST(AlgorithmChoiceTest, WhoNamesOneOfTheRingsOrderGetsNoOtherOrder) {
+  for (const AlgorithmName& each : kAlgorithms) {
+    const std::pair<int, int> layouts[] = {{2, 2}, {4, 2}, {2, 16}, {32, 2}, {1, 40}};
+    for (const auto& [hosts, members] : layouts) {
+      PlanSettings settings = OnHosts(hosts, members, true);
+      settings.algorithm = each.algorithm;
+      MeasuredFactors measured{};
+      measured[PlaceOf(Algorithm::kRing)] = {1, 100, 100, 100};
+      for (const bool is_measured : {false, true}) {
+        const AlgorithmChoice choice(hosts * members, settings, is_measured ? std::optional(measured) : std::nullopt);
+        size_t others = 0;
+        for (const size_t bytes : kSizes) {
+          const Algorithm chosen = choice.At(CollectiveKind::kAllreduce, bytes);
+          if (OrderOf(chosen) != Order::kRing) ++others;
+          EXPECT_EQ(OrderOf(choice.InRingOrderAt(CollectiveKind::kAllreduce, bytes)), Order::kRing);
+        }
+        EXPECT_TRUE(each.order == Order::kOther || others == 0) << each.name << hosts << " " << members;
+      }
+    }
+  }
+}
+
+TEST(AlgorithmChoiceTest, TellsTheTimesOfTheCallAndNotOfItsClass) {
+  const AlgorithmChoice choice(4, OnHosts(2, 2, false));
+  for (const size_t bytes : {600, 1100, 20'000, 600'000}) {
+    const std::vector<Candidate> less = choice.Candidates(CollectiveKind::kAllreduce, bytes);
+    const std::vector<Candidate> more = choice.Candidates(CollectiveKind::kAllreduce, bytes + bytes / 2);
+    for (size_t row = 0; row < less.size(); ++row) {
+      EXPECT_EQ(less[row].why_not, more[row].why_not);
+      EXPECT_TRUE(less[row].why_not != nullptr || less[row].seconds < more[row].seconds) << bytes;
+    }
+  }
+}
+
+TEST(AlgorithmChoiceTest, LogStepsThatAreWantedHaveTheirLinks) {
+  PlanSettings settings;
+  EXPECT_FALSE(HasLogSteps(4, settings));
+  settings.algorithm = Algorithm::kLogSteps;
+  EXPECT_TRUE(HasLogSteps(4, settings));
+  EXPECT_EQ(AlgorithmChoice(4, settings).At(CollectiveKind::kAllreduce, 1024), Algorithm::kLogSteps);
+}
+
+// -- By default and by measurements -----------------------------------------------------------------------------------
+
+PlanSettings OnHosts(int nranks, int hosts) {
+  PlanSettings settings;
+  for (int rank = 0; rank < nranks; ++rank) settings.host_of.push_back(rank * hosts / nranks);
+  settings.over_sockets = hosts > 1;
+  return settings;
+}
+
+// One algorithm's initial for each power of two from 1 B to 64 KiB.
+std::string Chosen(const AlgorithmChoice& choice, CollectiveKind kind) {
+  std::string chosen;
+  for (size_t bytes = 1; bytes <= 64 << 10; bytes *= 2) chosen += AlgorithmText(choice.At(kind, bytes))[0];
+  return chosen;
+}
+
+TEST(DefaultChoiceTest, DependsOnRanksBytesAndLayoutAlone) {
+  for (const int nranks : {2, 4, 8, 16, 17, 64}) {
+    for (const int hosts : {1, 2, nranks}) {
+      PlanSettings settings = OnHosts(nranks, hosts);
+      const AlgorithmChoice choice(nranks, settings);
+      settings.ranks_per_core = 8;
+      settings.near_is_tcp = true;
+      for (const CollectiveKind kind : kChosenKinds)
+        EXPECT_EQ(Chosen(choice, kind), Chosen(AlgorithmChoice(nranks, settings), kind)) << nranks << " " << hosts;
+    }
+  }
+  EXPECT_EQ(Chosen(AlgorithmChoice(2, OnHosts(2, 1)), CollectiveKind::kAllreduce), "ooooooooooooooooo");
+  EXPECT_EQ(Chosen(AlgorithmChoice(2, OnHosts(2, 1)), CollectiveKind::kAllgather), "ooooooooooooooorr");
+  EXPECT_EQ(Chosen(AlgorithmChoice(3, OnHosts(3, 1)), CollectiveKind::kAllreduce), "ooooooooooooooorr");
+  EXPECT_EQ(Chosen(AlgorithmChoice(16, OnHosts(16, 1)), CollectiveKind::kAllreduce), "ooooooooooooooorr");
+  EXPECT_EQ(Chosen(AlgorithmChoice(64, OnHosts(64, 64)), CollectiveKind::kAllreduce), "tttttttttttttllrr");
+  EXPECT_EQ(Chosen(AlgorithmChoice(64, OnHosts(64, 64)), CollectiveKind::kBroadcast), "rrrrrrrrrrrrrrrrr");
+}
+
+Algorithm PlannedForTwo(const PlanSettings& settings, size_t count, size_t element_bytes,
+                        ReduceOp op = ReduceOp::kSum) {
+  PlanInput input;
+  input.call.op = op;
+  input.call.kind = CollectiveKind::kAllreduce;
+  input.call.count = count;
+  input.element_bytes = element_bytes;
+  input.nranks = 2;
+  return MakePlan(input, settings).algorithm;
+}
+
+TEST(DefaultChoiceTest, TwoRanksGoInOneHopUpToFourTimesTheSmallBytes) {
+  PlanSettings settings;
+  EXPECT_EQ(PlannedForTwo(settings, 64 << 10, 2), Algorithm::kRing);
+  EXPECT_EQ(PlannedForTwo(settings, 32 << 10, 2), Algorithm::kOneHop);
+  EXPECT_EQ(PlannedForTwo(settings, (16 << 10) + 1, 4), Algorithm::kRing);
+  settings.small_bytes = 1000;
+  EXPECT_EQ(PlannedForTwo(settings, 512, 4), Algorithm::kOneHop);
+  EXPECT_EQ(PlannedForTwo(settings, 1025, 4), Algorithm::kRing);  // Its class ends at 8 KiB.
+  settings.small_bytes = 0;
+  EXPECT_EQ(PlannedForTwo(settings, 1, 4), Algorithm::kRing);
+}
+
+TEST(DefaultChoiceTest, OneHopOfTwoRanksNeedsNoLargerSlotsThanOthers) {
+  PlanSettings settings;
+  settings.slice_bytes = 1024;
+  EXPECT_EQ(SlotBytes(settings), settings.small_bytes);
+  EXPECT_EQ(PlannedForTwo(settings, 4 << 10, 4), Algorithm::kOneHop);
+  EXPECT_EQ(PlannedForTwo(settings, 8 << 10, 4), Algorithm::kRing);
+  settings.slice_bytes = 32 << 10;
+  EXPECT_EQ(PlannedForTwo(settings, 8 << 10, 4), Algorithm::kOneHop);
+}
+
+TEST(DefaultChoiceTest, ElementsOfOneByteGoInOneHopWhileSmall) {
+  PlanSettings settings;
+  EXPECT_EQ(PlannedForTwo(settings, 16 << 10, 1), Algorithm::kOneHop);
+  EXPECT_EQ(PlannedForTwo(settings, (16 << 10) + 1, 1), Algorithm::kRing);
+  settings.algorithm = Algorithm::kOneHop;
+  EXPECT_EQ(PlannedForTwo(settings, 64 << 10, 1), Algorithm::kOneHop);
+}
+
+TEST(DefaultChoiceTest, FunctionsOfTheUsersGoInOneHopWhileSmall) {
+  const auto user_op = static_cast<ReduceOp>(kFirstUserOp);
+  ASSERT_TRUE(IsUserOp(user_op));
+  EXPECT_EQ(PlannedForTwo(PlanSettings(), 4 << 10, 4, user_op), Algorithm::kOneHop);
+  EXPECT_EQ(PlannedForTwo(PlanSettings(), 16 << 10, 4, user_op), Algorithm::kRing);
+}
+
+// By the row, for initials do not tell log steps from a gather.
+TEST(DefaultChoiceTest, SocketsOfOneHostAskForLogStepsWhereOneHopSendsMuch) {
+  const auto chosen = [](int nranks, size_t bytes, int hosts = 1) {
+    PlanSettings settings = OnHosts(nranks, hosts);
+    settings.over_sockets = true;
+    return AlgorithmText(AlgorithmChoice(nranks, settings).At(CollectiveKind::kAllreduce, bytes));
+  };
+  EXPECT_STREQ(chosen(8, 4 << 10), "log_gather");
+  EXPECT_STREQ(chosen(8, 8 << 10), "one_hop");
+  EXPECT_STREQ(chosen(8, 16 << 10), "log_steps");
+  EXPECT_STREQ(chosen(8, 32 << 10), "log_steps");
+  EXPECT_STREQ(chosen(8, (32 << 10) + 1), "ring");
+  EXPECT_STREQ(chosen(16, 8 << 10), "log_steps");
+  EXPECT_STREQ(chosen(7, 16 << 10), "one_hop");
+  EXPECT_STREQ(chosen(7, 32 << 10), "ring");
+  EXPECT_STREQ(chosen(17, 32 << 10), "ring");
+  EXPECT_STREQ(chosen(9, 32 << 10, 2), "ring");  // Hosts of unequally many ranks, which have one level.
+}
+
+TEST(MeasuredChoiceTest, TakesTheFastestByTheModel) {
+  const PlanSettings settings = OnHosts(8, 8);
+  for (size_t slow = 0; slow < std::size(kAlgorithms); ++slow) {
+    MeasuredFactors factors{};
+    for (AlgorithmFactors& each : factors) each.is_measured = 1;
+    factors[slow] = {1, 100, 100, 100};
+    const AlgorithmChoice choice(8, settings, factors);
+    for (const size_t bytes : {8, 1024, 16 << 10}) {
+      const Algorithm chosen = choice.At(CollectiveKind::kAllreduce, bytes);
+      EXPECT_NE(chosen, kAlgorithms[slow].algorithm);
+      const auto candidates = choice.Candidates(CollectiveKind::kAllreduce, bytes);
+      const auto own = std::ranges::find(candidates, chosen, &Candidate::algorithm);
+      for (const Candidate& each : candidates) {
+        EXPECT_TRUE(each.why_not != nullptr || own->seconds <= each.seconds) << AlgorithmText(each.algorithm);
+      }
+    }
+  }
+}
+
+TEST(ModelledSecondsTest, GrowWithEitherFactor) {
+  const PlanSettings settings = OnHosts(8, 8);
+  for (const AlgorithmName& each : kAlgorithms) {
+    const double once = ModelledSeconds(8, settings, {}, each.algorithm, 1024);
+    if (once == 0) continue;
+    EXPECT_GT(ModelledSeconds(8, settings, {2, 1}, each.algorithm, 1024), once) << each.name;
+    EXPECT_GE(ModelledSeconds(8, settings, {1, 2}, each.algorithm, 1024), once) << each.name;
+    EXPECT_LE(ModelledSeconds(8, settings, {2, 2}, each.algorithm, 1024), 2.001 * once) << each.name;
+  }
+}
+
+}  // namespace
+}  // namespace annulus

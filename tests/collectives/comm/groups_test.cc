@@ -1,0 +1,207 @@
+// Groups through the C API, over real links: bit for bit the results of separate calls, whatever is in the group; and
+// what they refuse.
+
+#include <annulus.h>
+#include <gtest/gtest.h>
+
+#include <random>
+#include <string>
+#include <vector>
+
+#include "tests/collectives/harness/cluster.h"
+#include "tests/collectives/harness/links_fixture.h"
+#include "tests/collectives/harness/oracle.h"
+
+namespace annulus {
+namespace {
+
+struct Item {
+  Call call;
+  bool in_place = false;
+};
+
+// The calls of a group, as all ranks make them.
+std::vector<Item> MakeItems(unsigned seed, bool one_class) {
+  std::mt19937 random(seed);
+  const DataType types[] = {DataType::kFloat32, DataType::kBFloat16, DataType::kInt32};
+  const ReduceOp ops[] = {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMax};
+  std::vector<Item> items(1 + random() % 40);
+  for (Item& item : items) {
+    item.call.kind = CollectiveKind::kAllreduce;
+    item.call.type = one_class ? DataType::kFloat32 : types[random() % 3];
+    item.call.op = one_class ? ReduceOp::kSum : ops[random() % 3];
+    const size_t sizes[] = {0, 1, 3, 64, 1000, 5000, 70000};
+    item.call.count = sizes[random() % (seed % 2 == 0 ? 5 : 7)];
+    item.in_place = random() % 2 == 0;
+  }
+  return items;
+}
+
+Bytes Expected(const Item& item, const ClusterConfig& config, uint64_t seed) {
+  const int nranks = config.nranks;
+  std::vector<Bytes> inputs;
+  for (int rank = 0; rank < nranks; ++rank) inputs.push_back(MakeInput(item.call.type, item.call.count, rank, seed));
+  return ExpectedOn(GridOf(config), item.call, inputs, 0);
+}
+
+void RunGroup(annulus_comm_t* comm, const std::vector<Item>& items, int rank, const ClusterConfig& config,
+              bool own_requests) {
+  std::vector<Bytes> inputs;
+  std::vector<Bytes> outputs;
+  std::vector<annulus_request_t*> requests(items.size(), nullptr);
+  for (size_t i = 0; i < items.size(); ++i) {
+    inputs.push_back(MakeInput(items[i].call.type, items[i].call.count, rank, i));
+    outputs.emplace_back(inputs[i].size());
+  }
+  ASSERT_EQ(annulus_group_start(comm), ANNULUS_OK);
+  for (size_t i = 0; i < items.size(); ++i) {
+    const Call& call = items[i].call;
+    std::byte* out = items[i].in_place ? inputs[i].data() : outputs[i].data();
+    ASSERT_EQ(annulus_allreduce_async(comm, inputs[i].data(), out, call.count, static_cast<annulus_type_t>(call.type),
+                                      static_cast<annulus_op_t>(call.op), own_requests ? &requests[i] : nullptr),
+              ANNULUS_OK);
+  }
+  annulus_request_t* all = nullptr;
+  ASSERT_EQ(annulus_group_end(comm, own_requests ? nullptr : &all), ANNULUS_OK);
+  if (!own_requests) {
+    EXPECT_EQ(annulus_request_wait(all, -1), ANNULUS_OK);
+    EXPECT_EQ(annulus_request_free(all), ANNULUS_OK);
+  }
+  for (annulus_request_t* request : requests) {
+    if (request == nullptr) continue;
+    EXPECT_EQ(annulus_request_wait(request, -1), ANNULUS_OK);
+    EXPECT_EQ(annulus_request_free(request), ANNULUS_OK);
+  }
+  for (size_t i = 0; i < items.size(); ++i) {
+    ASSERT_EQ(items[i].in_place ? inputs[i] : outputs[i], Expected(items[i], config, i)) << "tensor " << i;
+  }
+}
+
+class GroupsTest : public LinksTest {};
+
+TEST_P(GroupsTest, ResultsHaveTheBitsOfSeparateCalls) {
+  for (const bool small_slices : {false, true}) {
+    ClusterConfig config = this->config();
+    if (small_slices) config.slice_bytes = 1088;
+    if (small_slices) config.small_bytes = 0;
+    Cluster(config).Run([&config](annulus_comm_t* comm, int rank) {
+      for (unsigned seed = 0; seed < 12; ++seed) {
+        SCOPED_TRACE(testing::Message() << "seed " << seed);
+        RunGroup(comm, MakeItems(seed, seed % 3 == 0), rank, config, seed % 4 == 1);
+        if (HasFatalFailure()) return;
+      }
+    });
+  }
+}
+
+TEST(GroupsOnHostsTest, ResultsHaveTheBitsOfSeparateCallsWhereLargeOnesGoInTwoLevels) {
+  ClusterConfig config;
+  config.nranks = 4;
+  config.hosts = 2;
+  Cluster(config).Run([&config](annulus_comm_t* comm, int rank) {
+    for (unsigned seed = 0; seed < 12; ++seed) {
+      SCOPED_TRACE(testing::Message() << "seed " << seed);
+      RunGroup(comm, MakeItems(seed, seed % 3 == 0), rank, config, seed % 4 == 1);
+      if (HasFatalFailure()) return;
+    }
+  });
+}
+
+TEST_P(GroupsTest, OtherCallsAndMessagesMayBeInAGroup) {
+  const ClusterConfig config = this->config();
+  Cluster(config).Run([&config](annulus_comm_t* comm, int rank) {
+    const int n = config.nranks;
+    std::vector<int> sums(3, rank);
+    int root = rank == 0 ? 77 : 0;
+    std::vector<int> ranks(n, -1);
+    int sent = rank;
+    int arrived = -1;
+    annulus_request_t* all = nullptr;
+    ASSERT_EQ(annulus_group_start(comm), ANNULUS_OK);
+    for (int& sum : sums) annulus_allreduce_async(comm, &sum, &sum, 1, ANNULUS_INT32, ANNULUS_SUM, nullptr);
+    annulus_broadcast_async(comm, &root, &root, 1, ANNULUS_INT32, 0, nullptr);
+    annulus_allgather_async(comm, &rank, ranks.data(), 1, ANNULUS_INT32, nullptr);
+    if (n > 1) {
+      annulus_send_async(comm, &sent, 1, ANNULUS_INT32, (rank + 1) % n, nullptr);
+      annulus_recv_async(comm, &arrived, 1, ANNULUS_INT32, (rank + n - 1) % n, nullptr);
+    }
+    ASSERT_EQ(annulus_group_end(comm, &all), ANNULUS_OK);
+    EXPECT_EQ(annulus_request_wait(all, -1), ANNULUS_OK);
+    annulus_request_free(all);
+    EXPECT_EQ(sums, std::vector<int>(3, n * (n - 1) / 2));
+    EXPECT_EQ(root, 77);
+    for (int r = 0; r < n; ++r) EXPECT_EQ(ranks[r], r);
+    if (n > 1) {
+      EXPECT_EQ(arrived, (rank + n - 1) % n);
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Links, GroupsTest, OverLinks(1, 2, 3, 4), LinksName);
+
+TEST(GroupRulesTest, WhatAGroupDoesNotAllowIsRefusedAndExplained) {
+  Cluster(ClusterConfig()).Run([](annulus_comm_t* comm, int) {
+    int value = 1;
+    annulus_request_t* request = nullptr;
+    EXPECT_EQ(annulus_group_end(comm, nullptr), ANNULUS_INVALID_ARGUMENT);
+    EXPECT_EQ(LastMessage(comm), "no group is open");
+    EXPECT_EQ(annulus_barrier_async(comm, nullptr), ANNULUS_INVALID_ARGUMENT);
+    ASSERT_EQ(annulus_group_start(comm), ANNULUS_OK);
+    EXPECT_EQ(annulus_group_start(comm), ANNULUS_INVALID_ARGUMENT);
+    EXPECT_EQ(LastMessage(comm), "a group is open already; groups do not nest");
+    EXPECT_EQ(annulus_barrier(comm), ANNULUS_INVALID_ARGUMENT);
+    ASSERT_EQ(annulus_allreduce_async(comm, &value, &value, 1, ANNULUS_INT32, ANNULUS_SUM, &request), ANNULUS_OK);
+    EXPECT_EQ(annulus_request_test(request), ANNULUS_IN_PROGRESS);
+    EXPECT_EQ(annulus_request_wait(request, -1), ANNULUS_INVALID_ARGUMENT) << "it would wait for ever";
+    EXPECT_EQ(annulus_request_free(request), ANNULUS_OK) << "the call stays in the group";
+    EXPECT_EQ(annulus_group_end(comm, nullptr), ANNULUS_OK);
+    EXPECT_EQ(annulus_barrier(comm), ANNULUS_OK);
+    EXPECT_EQ(value, 2);
+    ASSERT_EQ(annulus_group_start(comm), ANNULUS_OK);
+    ASSERT_EQ(annulus_group_end(comm, &request), ANNULUS_OK);
+    EXPECT_EQ(annulus_request_wait(request, -1), ANNULUS_OK) << "an empty group is done";
+    annulus_request_free(request);
+    ASSERT_EQ(annulus_group_start(comm), ANNULUS_OK);  // Destroyed while open.
+    ASSERT_EQ(annulus_allreduce_async(comm, &value, &value, 1, ANNULUS_INT32, ANNULUS_SUM, nullptr), ANNULUS_OK);
+  });
+}
+
+TEST(GroupRulesTest, AllreducesOfOneBufferRunOneAfterTheOther) {
+  Cluster(ClusterConfig()).Run([](annulus_comm_t* comm, int) {
+    std::vector<int> values(100, 1);
+    annulus_request_t* all = nullptr;
+    ASSERT_EQ(annulus_group_start(comm), ANNULUS_OK);
+    for (int i = 0; i < 3; ++i) {
+      annulus_allreduce_async(comm, values.data() + i, values.data() + i, 50, ANNULUS_INT32, ANNULUS_SUM, nullptr);
+    }
+    ASSERT_EQ(annulus_group_end(comm, &all), ANNULUS_OK);
+    EXPECT_EQ(annulus_request_wait(all, -1), ANNULUS_OK);
+    annulus_request_free(all);
+    EXPECT_EQ(values[0], 2);
+    EXPECT_EQ(values[1], 4);
+    EXPECT_EQ(values[49], 8);
+  });
+}
+
+TEST(GroupRulesTest, GroupsThatDifferBetweenRanksAreAMismatch) {
+  for (const bool same_total : {true, false}) {
+    Cluster(ClusterConfig()).Run([same_total](annulus_comm_t* comm, int rank) {
+      std::vector<float> first(10);
+      std::vector<float> second(10);
+      annulus_request_t* all = nullptr;
+      ASSERT_EQ(annulus_group_start(comm), ANNULUS_OK);
+      const size_t counts[] = {rank == 0 ? size_t{4} : size_t{5}, same_total && rank == 1 ? size_t{5} : size_t{6}};
+      annulus_allreduce_async(comm, first.data(), first.data(), counts[0], ANNULUS_FLOAT32, ANNULUS_SUM, nullptr);
+      annulus_allreduce_async(comm, second.data(), second.data(), counts[1], ANNULUS_FLOAT32, ANNULUS_SUM, nullptr);
+      ASSERT_EQ(annulus_group_end(comm, &all), ANNULUS_OK);
+      EXPECT_EQ(annulus_request_wait(all, -1), ANNULUS_MISMATCH);
+      annulus_request_free(all);
+      const char* what = same_total ? "another division into tensors" : "with count ";
+      EXPECT_NE(LastMessage(comm).find(what), std::string::npos) << LastMessage(comm);
+      EXPECT_NE(LastMessage(comm).find("allreduce group #1"), std::string::npos) << LastMessage(comm);
+    });
+  }
+}
+
+}  // namespace
+}  // namespace annulus

@@ -1,0 +1,217 @@
+// What annulus_comm_memory says: the job's shared memory to the byte, and a budget that is kept.
+
+#include <annulus.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "collectives/engine/memory_budget.h"
+#include "tests/collectives/harness/cluster.h"
+
+namespace annulus {
+namespace {
+
+annulus_memory_t Memory(annulus_comm_t* comm) {
+  annulus_memory_t memory{};
+  memory.struct_bytes = sizeof memory;
+  EXPECT_EQ(annulus_comm_memory(comm, &memory), ANNULUS_OK);
+  EXPECT_EQ(memory.total, memory.staging + memory.links + memory.work + memory.requests);
+  return memory;
+}
+
+// Bytes of this process's mappings of links' segments. Both ends map each of them.
+uint64_t MappedSegments() {
+  std::ifstream maps("/proc/self/maps");
+  uint64_t sum = 0;
+  for (std::string line; std::getline(maps, line);) {
+    if (line.find("/memfd:annulus (deleted)") == std::string::npos) continue;
+    unsigned long begin = 0, end = 0;
+    EXPECT_EQ(std::sscanf(line.c_str(), "%lx-%lx", &begin, &end), 2);
+    sum += end - begin;
+  }
+  return sum;
+}
+
+// Calls every kind once with data of several slices, so that everything that is made late has been made.
+void UseAll(annulus_comm_t* comm, int rank, int nranks) {
+  std::vector<float> in(static_cast<size_t>(nranks) * 100000), out(in.size());
+  ASSERT_EQ(annulus_allreduce(comm, in.data(), out.data(), in.size(), ANNULUS_FLOAT32, ANNULUS_SUM), ANNULUS_OK);
+  ASSERT_EQ(annulus_alltoall(comm, in.data(), out.data(), 100000, ANNULUS_FLOAT32), ANNULUS_OK);
+  for (int step = 1; step < nranks; ++step) {
+    annulus_request_t* request = nullptr;
+    ASSERT_EQ(annulus_send_async(comm, in.data(), 1000, ANNULUS_FLOAT32, (rank + step) % nranks, &request), ANNULUS_OK);
+    ASSERT_EQ(annulus_recv(comm, out.data(), 1000, ANNULUS_FLOAT32, (rank + nranks - step) % nranks), ANNULUS_OK);
+    ASSERT_EQ(annulus_request_wait(request, -1), ANNULUS_OK);
+    annulus_request_free(request);
+  }
+}
+
+class MemoryTest : public testing::TestWithParam<int> {};
+
+TEST_P(MemoryTest, TheSumOverRanksIsWhatTheSegmentsTake) {
+  ClusterConfig config;
+  config.nranks = GetParam();
+  config.transport = "shm";
+  std::mutex mu;
+  uint64_t sum = 0;
+  uint64_t mapped = 0;
+  Cluster(config).Run([&](annulus_comm_t* comm, int rank) {
+    UseAll(comm, rank, config.nranks);
+    const annulus_memory_t memory = Memory(comm);
+    EXPECT_EQ(memory.requests, 0u);
+    const uint64_t links = static_cast<uint64_t>(config.nranks == 2 ? 2 : 2 * (config.nranks - 1));
+    EXPECT_EQ(memory.staging, links * 8 * 256 * 1024);
+    ASSERT_EQ(annulus_barrier(comm), ANNULUS_OK);
+    if (rank == 0) mapped = MappedSegments();
+    ASSERT_EQ(annulus_barrier(comm), ANNULUS_OK);
+    std::lock_guard<std::mutex> lock(mu);
+    // Cells and schedules are this process's own; the rest of `links` lies in segments.
+    sum += memory.staging + memory.links - links * 8 * 256;
+    RecordProperty("total_bytes_of_rank_" + std::to_string(rank), static_cast<int>(memory.total));
+  });
+  EXPECT_LE(sum, mapped / 2);
+  // Segments are laid out at page borders, those of 2 MiB pages at theirs: that padding alone is not counted.
+  const uint64_t segments = static_cast<uint64_t>(config.nranks) * static_cast<uint64_t>(config.nranks - 1);
+  EXPECT_GE(sum + segments * (size_t{2} << 20), mapped / 2);
+}
+
+TEST_P(MemoryTest, ABudgetIsKeptByWhateverIsCalled) {
+  for (const char* transport : {"shm", "tcp"}) {
+    PlanSettings least;
+    least.slots = 4;
+    least.largest_slice_bytes = 16 * 1024;
+    for (const size_t budget : {MostMemory(GetParam(), least), 2 * MostMemory(GetParam(), least)}) {
+      ClusterConfig config;
+      config.nranks = GetParam();
+      config.transport = transport;
+      config.memory_bytes = static_cast<int64_t>(budget);
+      Cluster(config).Run([&config, budget](annulus_comm_t* comm, int rank) {
+        UseAll(comm, rank, config.nranks);
+        const annulus_memory_t memory = Memory(comm);
+        EXPECT_EQ(memory.budget, budget);
+        EXPECT_LE(memory.total, budget);
+        EXPECT_GT(memory.staging, 0u);
+        ASSERT_EQ(annulus_barrier(comm), ANNULUS_OK);
+      });
+    }
+  }
+}
+
+TEST(MemoryBudgetTest, IsKeptByTwoLevelsToo) {
+  PlanSettings least;
+  least.slots = 4;
+  least.largest_slice_bytes = 16 * 1024;
+  ClusterConfig config;
+  config.nranks = 4;
+  config.hosts = 2;
+  const size_t budget = MostMemory(4, least);
+  config.memory_bytes = static_cast<int64_t>(budget);
+  Cluster(config).Run([&config, budget](annulus_comm_t* comm, int rank) {
+    UseAll(comm, rank, config.nranks);
+    EXPECT_LE(Memory(comm).total, budget);
+    ASSERT_EQ(annulus_barrier(comm), ANNULUS_OK);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, MemoryTest, testing::Values(2, 4, 8));
+
+TEST(MemoryBudgetTest, RequestsBeyondTheBudgetAreRefusedAndFreedOnesMakeRoom) {
+  PlanSettings least;
+  least.slots = 4;
+  least.largest_slice_bytes = 16 * 1024;
+  ClusterConfig config;
+  config.nranks = 1;  // Several would reach their limits at different calls.
+  config.memory_bytes = static_cast<int64_t>(MostMemory(1, least)) + 100000;
+  Cluster(config).Run([&config](annulus_comm_t* comm, int) {
+    std::vector<annulus_request_t*> requests;
+    annulus_status_t status = ANNULUS_OK;
+    while (status == ANNULUS_OK && requests.size() < 100000) {
+      annulus_request_t* request = nullptr;
+      status = annulus_barrier_async(comm, &request);
+      if (status != ANNULUS_OK) break;
+      requests.push_back(request);
+      EXPECT_EQ(annulus_request_wait(request, -1), ANNULUS_OK);
+    }
+    EXPECT_EQ(status, ANNULUS_OUT_OF_MEMORY);
+    annulus_error_t error{};
+    error.struct_bytes = sizeof error;
+    ASSERT_EQ(annulus_comm_last_error(comm, &error), ANNULUS_OK);
+    EXPECT_NE(std::string(error.message).find("ANNULUS_MEMORY_BYTES"), std::string::npos) << error.message;
+    EXPECT_LE(Memory(comm).total, static_cast<uint64_t>(config.memory_bytes));
+    for (annulus_request_t* request : requests) EXPECT_EQ(annulus_request_free(request), ANNULUS_OK);
+    EXPECT_EQ(Memory(comm).requests, 0u);
+    EXPECT_EQ(annulus_barrier(comm), ANNULUS_OK);
+  });
+}
+
+TEST(MemoryBudgetTest, AGroupsPartsAreCountedBeforeTheyAreMade) {
+  PlanSettings least;
+  least.slots = 4;
+  least.largest_slice_bytes = 16 * 1024;
+  ClusterConfig config;
+  config.nranks = 2;
+  config.memory_bytes = static_cast<int64_t>(MostMemory(2, least)) + 100000;
+  Cluster(config).Run([](annulus_comm_t* comm, int) {
+    std::vector<float> data(4 * 1000);
+    ASSERT_EQ(annulus_group_start(comm), ANNULUS_OK);
+    size_t calls = 0;
+    annulus_status_t status = ANNULUS_OK;
+    while (status == ANNULUS_OK && calls < 100) {  // Before either rank comes to its limit.
+      float* const at = data.data() + 4 * calls;
+      status = annulus_allreduce_async(comm, at, at, 4, ANNULUS_FLOAT32, ANNULUS_SUM, nullptr);
+      if (status == ANNULUS_OK) ++calls;
+    }
+    EXPECT_EQ(calls, 100u);
+    annulus_request_t* all = nullptr;
+    ASSERT_EQ(annulus_group_end(comm, &all), ANNULUS_OK);
+    const annulus_memory_t memory = Memory(comm);
+    EXPECT_LE(memory.total, memory.budget);
+    EXPECT_EQ(annulus_request_wait(all, -1), ANNULUS_OK);
+    EXPECT_EQ(annulus_request_free(all), ANNULUS_OK);
+  });
+}
+
+TEST(MemoryBudgetTest, MoreSocketsThanTheBudgetHasRoomForAreAnError) {
+  PlanSettings least;
+  least.slots = 4;
+  least.largest_slice_bytes = 16 * 1024;
+  EXPECT_GT(MostMemory(2, least, 16), MostMemory(2, least));
+  EXPECT_TRUE(FitMemory(2, MostMemory(2, least, 16), 16, &least).ok());
+  EXPECT_FALSE(FitMemory(2, MostMemory(2, least, 16) - 1, 16, &least).ok());
+}
+
+TEST(MemoryBudgetTest, SlotsShrinkStepByStepAndTooLittleIsAnError) {
+  PlanSettings settings;
+  ASSERT_TRUE(FitMemory(8, 0, 0, &settings).ok());
+  EXPECT_EQ(settings.slots, 8);
+  size_t before = MostMemory(8, settings);
+  ASSERT_TRUE(FitMemory(8, before, 0, &settings).ok());
+  EXPECT_EQ(settings.largest_slice_bytes, kLargestSliceBytes);
+  while (settings.slots > 4 || settings.largest_slice_bytes > 16 * 1024) {
+    PlanSettings smaller = settings;
+    ASSERT_TRUE(FitMemory(8, before - 1, 0, &smaller).ok());
+    ASSERT_LT(MostMemory(8, smaller), before);
+    before = MostMemory(8, smaller);
+    settings = smaller;
+  }
+  const Status status = FitMemory(8, before - 1, 0, &settings);
+  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_NE(status.message().find(std::to_string(before)), std::string::npos) << status.ToString();
+}
+
+TEST(MemoryBudgetTest, ATooSmallBudgetNamesTheLeast) {
+  ClusterConfig config;
+  config.memory_bytes = 5000;
+  const Cluster cluster(config);
+  annulus_config_t c = cluster.Config(0);
+  annulus_comm_t* comm = nullptr;
+  EXPECT_EQ(annulus_comm_create(&c, &comm), ANNULUS_INVALID_ARGUMENT);
+  const std::string message = annulus_last_error_message();
+  EXPECT_NE(message.find("ANNULUS_MEMORY_BYTES) is 5000, but 2 ranks need at least"), std::string::npos) << message;
+}
+
+}  // namespace
+}  // namespace annulus

@@ -1,0 +1,277 @@
+// Send and receive through the C API, over real links: beside each other, beside collectives, and when they fail.
+
+#include <annulus.h>
+#include <gtest/gtest.h>
+
+#include <latch>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/collectives/harness/cluster.h"
+
+namespace annulus {
+namespace {
+
+std::vector<int> Values(size_t count, int seed) {
+  std::vector<int> values(count);
+  std::iota(values.begin(), values.end(), seed);
+  return values;
+}
+
+annulus_status_t Send(annulus_comm_t* comm, const std::vector<int>& values, int peer) {
+  return annulus_send(comm, values.data(), values.size(), ANNULUS_INT32, peer);
+}
+
+annulus_status_t Receive(annulus_comm_t* comm, std::vector<int>* values, int peer) {
+  return annulus_recv(comm, values->data(), values->size(), ANNULUS_INT32, peer);
+}
+
+annulus_request_t* SendAsync(annulus_comm_t* comm, const std::vector<int>& values, int peer) {
+  annulus_request_t* request = nullptr;
+  EXPECT_EQ(annulus_send_async(comm, values.data(), values.size(), ANNULUS_INT32, peer, &request), ANNULUS_OK);
+  return request;
+}
+
+annulus_request_t* ReceiveAsync(annulus_comm_t* comm, std::vector<int>* values, int peer) {
+  annulus_request_t* request = nullptr;
+  EXPECT_EQ(annulus_recv_async(comm, values->data(), values->size(), ANNULUS_INT32, peer, &request), ANNULUS_OK);
+  return request;
+}
+
+annulus_status_t Finish(annulus_request_t* request) {
+  const annulus_status_t status = annulus_request_wait(request, -1);
+  EXPECT_EQ(annulus_request_free(request), ANNULUS_OK);
+  return status;
+}
+
+annulus_status_t Sum(annulus_comm_t* comm, int value, int* sum) {
+  return annulus_allreduce(comm, &value, sum, 1, ANNULUS_INT32, ANNULUS_SUM);
+}
+
+class MessagesTest : public testing::TestWithParam<const char*> {
+ protected:
+  ClusterConfig Config(int nranks) const {
+    ClusterConfig config;
+    config.nranks = nranks;
+    config.transport = GetParam();
+    return config;
+  }
+};
+
+TEST_P(MessagesTest, MessagesOfEverySizeGoThereAndBack) {
+  Cluster(Config(2)).Run([](annulus_comm_t* comm, int rank) {
+    for (size_t count : {size_t{0}, size_t{1}, size_t{16384}, size_t{16385}, size_t{100000}, size_t{3000001}}) {
+      std::vector<int> values = Values(count, 5);
+      std::vector<int> arrived(count, -1);
+      if (rank == 0) {
+        ASSERT_EQ(Send(comm, values, 1), ANNULUS_OK);
+      }
+      ASSERT_EQ(Receive(comm, &arrived, 1 - rank), ANNULUS_OK);
+      if (rank == 1) {
+        ASSERT_EQ(Send(comm, arrived, 0), ANNULUS_OK);
+      }
+      ASSERT_EQ(arrived, values);
+    }
+  });
+}
+
+TEST_P(MessagesTest, LargeMessagesPassEachOther) {
+  Cluster(Config(3)).Run([](annulus_comm_t* comm, int rank) {
+    constexpr size_t kCount = 700001;
+    std::vector<annulus_request_t*> requests;
+    std::vector<std::vector<int>> arrived(3, std::vector<int>(kCount));
+    const std::vector<int> values = Values(kCount, rank);
+    for (int peer = 0; peer < 3; ++peer) {
+      if (peer == rank) continue;
+      // Everybody sends first: blocking sends would wait for each other.
+      requests.push_back(SendAsync(comm, values, peer));
+      requests.push_back(ReceiveAsync(comm, &arrived[peer], peer));
+    }
+    for (annulus_request_t* request : requests) EXPECT_EQ(Finish(request), ANNULUS_OK);
+    for (int peer = 0; peer < 3; ++peer) {
+      if (peer != rank) {
+        EXPECT_EQ(arrived[peer], Values(kCount, peer));
+      }
+    }
+  });
+}
+
+TEST_P(MessagesTest, ManyMessagesKeepTheirOrder) {
+  Cluster(Config(2)).Run([](annulus_comm_t* comm, int rank) {
+    constexpr int kMessages = 200;
+    std::vector<std::vector<int>> buffers;
+    for (int i = 0; i < kMessages; ++i) {
+      const size_t count = static_cast<size_t>(i) * 37 % 500;
+      buffers.push_back(rank == 0 ? Values(count, i) : std::vector<int>(count));
+    }
+    std::vector<annulus_request_t*> requests;
+    for (std::vector<int>& buffer : buffers)
+      requests.push_back(rank == 0 ? SendAsync(comm, buffer, 1) : ReceiveAsync(comm, &buffer, 0));
+    for (annulus_request_t* request : requests) ASSERT_EQ(Finish(request), ANNULUS_OK);
+    for (int i = 0; i < kMessages; ++i) ASSERT_EQ(buffers[i], Values(buffers[i].size(), i));
+  });
+}
+
+TEST_P(MessagesTest, CollectivesAndMessagesDoNotWaitForEachOther) {
+  Cluster(Config(3)).Run([](annulus_comm_t* comm, int rank) {
+    constexpr size_t kCount = 300000;
+    std::vector<int> arrived(kCount);
+    annulus_request_t* receive = rank == 0 ? ReceiveAsync(comm, &arrived, 2) : nullptr;
+    int sum = 0;
+    // Rank 2 sends only after these.
+    for (int i = 0; i < 20; ++i) {
+      ASSERT_EQ(Sum(comm, rank, &sum), ANNULUS_OK);
+      ASSERT_EQ(sum, 3);
+    }
+    if (rank == 0) {
+      EXPECT_EQ(annulus_request_test(receive), ANNULUS_IN_PROGRESS);
+    }
+    ASSERT_EQ(annulus_barrier(comm), ANNULUS_OK);
+    if (rank == 2) {
+      ASSERT_EQ(Send(comm, Values(kCount, 1), 0), ANNULUS_OK);
+    }
+    if (rank == 0) {
+      EXPECT_EQ(Finish(receive), ANNULUS_OK);
+      EXPECT_EQ(arrived, Values(kCount, 1));
+    }
+    ASSERT_EQ(annulus_barrier(comm), ANNULUS_OK);
+  });
+}
+
+TEST_P(MessagesTest, AThreadThatReceivesHoldsUpNoCollectiveOfAnother) {
+  Cluster(Config(2)).Run([](annulus_comm_t* comm, int rank) {
+    for (int round = 0; round < 20; ++round) {
+      std::vector<int> arrived(1000);
+      int sum = 0;
+      if (rank == 0) {
+        std::thread receiver([&] { EXPECT_EQ(Receive(comm, &arrived, 1), ANNULUS_OK); });
+        EXPECT_EQ(Sum(comm, 1, &sum), ANNULUS_OK);
+        receiver.join();
+        EXPECT_EQ(arrived, Values(1000, round));
+      } else {
+        EXPECT_EQ(Sum(comm, 1, &sum), ANNULUS_OK);
+        EXPECT_EQ(Send(comm, Values(1000, round), 0), ANNULUS_OK);
+      }
+      EXPECT_EQ(sum, 2);
+    }
+  });
+}
+
+TEST_P(MessagesTest, DifferentCountsOrTypesAreAMismatchForAll) {
+  for (const bool type_differs : {false, true}) {
+    Cluster(Config(3)).Run([type_differs](annulus_comm_t* comm, int rank) {
+      float values[8] = {};
+      annulus_status_t status = ANNULUS_OK;
+      if (rank == 1) status = annulus_send(comm, values, type_differs ? 4 : 5, ANNULUS_FLOAT32, 0);
+      if (rank == 0) status = annulus_recv(comm, values, 4, type_differs ? ANNULUS_INT32 : ANNULUS_FLOAT32, 1);
+      // Who has no part in it, or has sent, learns of it in the next call.
+      if (status == ANNULUS_OK) status = annulus_barrier(comm);
+      EXPECT_EQ(status, ANNULUS_MISMATCH);
+      const char* text = type_differs ? "message #1 from rank 1 has 4 of float32, its receive asks for 4 of int32"
+                                      : "message #1 from rank 1 has 5 of float32, its receive asks for 4 of float32";
+      EXPECT_NE(LastMessage(comm).find(text), std::string::npos) << LastMessage(comm);
+    });
+  }
+}
+
+TEST_P(MessagesTest, AMessageThatNeverComesEndsAtTheDeadlineAndNamesThePeer) {
+  ClusterConfig config = Config(2);
+  config.timeout_ms = 300;
+  Cluster(config).Run([](annulus_comm_t* comm, int rank) {
+    std::vector<int> arrived(3);
+    annulus_status_t status = ANNULUS_OK;
+    if (rank == 0) status = Receive(comm, &arrived, 1);
+    if (rank == 1) {
+      annulus_request_t* request = ReceiveAsync(comm, &arrived, 0);
+      status = Finish(request);
+    }
+    EXPECT_EQ(status, ANNULUS_TIMEOUT);
+    EXPECT_NE(LastMessage(comm).find("did not send message #1 before its deadline"), std::string::npos)
+        << LastMessage(comm);
+    EXPECT_EQ(Send(comm, arrived, 1 - rank), ANNULUS_TIMEOUT) << "a failed communicator refuses work";
+  });
+}
+
+TEST_P(MessagesTest, ALateMessageIsNoFaultOfWhoIsInACollective) {
+  const Cluster cluster(Config(4));
+  std::latch judged(3);
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < 4; ++rank) {
+    ranks.emplace_back([&cluster, &judged, rank] {
+      annulus_config_t config = cluster.Config(rank);
+      if (rank == 0) config.timeout_ms = 300;
+      annulus_comm_t* comm = nullptr;
+      ASSERT_EQ(annulus_comm_create(&config, &comm), ANNULUS_OK) << annulus_last_error_message();
+      std::vector<int> arrived(3);
+      if (rank == 1) {
+        judged.wait();
+      } else {
+        EXPECT_EQ(rank == 0 ? Receive(comm, &arrived, 1) : annulus_barrier(comm), ANNULUS_TIMEOUT);
+        annulus_error_t error{};
+        error.struct_bytes = sizeof error;
+        annulus_comm_last_error(comm, &error);
+        EXPECT_EQ(error.rank, 1);
+        EXPECT_STREQ(error.collective, "recv");
+        EXPECT_EQ(error.sequence, 1u);
+        EXPECT_NE(LastMessage(comm).find("rank 1 did not send message #1"), std::string::npos) << LastMessage(comm);
+        judged.count_down();
+      }
+      annulus_comm_destroy(comm);
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+}
+
+TEST_P(MessagesTest, APeersEndFailsWhatWaitsForIt) {
+  Cluster(Config(3)).Run([](annulus_comm_t* comm, int rank) {
+    std::vector<int> arrived(3);
+    if (rank == 2) return;  // Leaves at once.
+    annulus_request_t* request = ReceiveAsync(comm, &arrived, 2);
+    EXPECT_EQ(Finish(request), ANNULUS_PEER_LOST);
+    annulus_error_t error{};
+    error.struct_bytes = sizeof error;
+    annulus_comm_last_error(comm, &error);
+    EXPECT_EQ(error.rank, 2);
+  });
+}
+
+TEST_P(MessagesTest, AbortAndDestroyEndPendingMessages) {
+  Cluster(Config(2)).Run([](annulus_comm_t* comm, int rank) {
+    std::vector<int> first(3);
+    std::vector<int> second(3);
+    annulus_request_t* pending = ReceiveAsync(comm, &first, 1 - rank);
+    annulus_request_t* behind = ReceiveAsync(comm, &second, 1 - rank);
+    EXPECT_EQ(annulus_barrier(comm), ANNULUS_OK);  // All are queued.
+    if (rank == 0) {
+      EXPECT_EQ(annulus_comm_abort(comm), ANNULUS_OK);
+    }
+    EXPECT_EQ(Finish(pending), ANNULUS_ABORTED);
+    EXPECT_EQ(Finish(behind), ANNULUS_ABORTED);
+  });
+  std::vector<int> never(3);  // Outlives the communicators.
+  Cluster(Config(2)).Run([&never](annulus_comm_t* comm, int rank) {
+    if (rank == 0) ReceiveAsync(comm, &never, 1);  // Freed with its communicator.
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Links, MessagesTest, testing::Values("shm", "tcp"),
+                         [](const testing::TestParamInfo<const char*>& info) { return std::string(info.param); });
+
+TEST(MessageArgumentsTest, WrongPeersAndBuffersAreRefusedAndNamed) {
+  Cluster(ClusterConfig()).Run([](annulus_comm_t* comm, int rank) {
+    float value = 1;
+    for (int peer : {-1, 2, rank}) {
+      EXPECT_EQ(annulus_send(comm, &value, 1, ANNULUS_FLOAT32, peer), ANNULUS_INVALID_ARGUMENT);
+      EXPECT_EQ(LastMessage(comm), "peer is " + std::to_string(peer) + "; allowed: 0 to 1, and not this rank itself");
+    }
+    EXPECT_EQ(annulus_recv(comm, nullptr, 1, ANNULUS_FLOAT32, 1 - rank), ANNULUS_INVALID_ARGUMENT);
+    EXPECT_EQ(LastMessage(comm), "recvbuf is null");
+    EXPECT_EQ(annulus_recv_async(comm, &value, 1, ANNULUS_FLOAT32, 1 - rank, nullptr), ANNULUS_INVALID_ARGUMENT);
+    EXPECT_EQ(annulus_barrier(comm), ANNULUS_OK);
+  });
+}
+
+}  // namespace
+}  // namespace annulus

@@ -1,0 +1,44 @@
+// ConnectRanks: the connections that bootstrap would make, for tests that need no bootstrap.
+#pragma once
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <vector>
+
+#include "base/check.h"
+#include "collectives/control/control_connections.h"
+
+namespace annulus {
+
+// Two connected TCP sockets over loopback, the first for rank 0.
+inline std::pair<int, int> ConnectPair() {
+  const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t bytes = sizeof address;
+  ANNULUS_CHECK(::bind(listener, reinterpret_cast<sockaddr*>(&address), bytes) == 0 && ::listen(listener, 1) == 0);
+  ANNULUS_CHECK(::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &bytes) == 0);
+  const int dialled = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  ANNULUS_CHECK(::connect(dialled, reinterpret_cast<sockaddr*>(&address), bytes) == 0);
+  const int accepted = ::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
+  ANNULUS_CHECK(accepted >= 0);
+  ::close(listener);
+  return {accepted, dialled};
+}
+
+// By rank.
+inline std::vector<ControlConnections> ConnectRanks(int nranks) {
+  std::vector<ControlConnections> connections(nranks);
+  for (int rank = 1; rank < nranks; ++rank) {
+    const auto [judge, member] = ConnectPair();
+    connections[0].Put(rank, judge);
+    connections[rank].Put(0, member);
+  }
+  return connections;
+}
+
+}  // namespace annulus

@@ -1,0 +1,231 @@
+// The engine on simulated links and devices: right bits without faults; with faults, one agreed verdict before the
+// deadline. A failing case prints its seed, which replays it.
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "collectives/control/control.h"
+#include "tests/collectives/harness/sim_job.h"
+
+namespace annulus {
+namespace {
+
+constexpr CollectiveKind kKinds[] = {
+    CollectiveKind::kAllreduce,  CollectiveKind::kReduceScatter, CollectiveKind::kAllgather, CollectiveKind::kBroadcast,
+    CollectiveKind::kReduce,     CollectiveKind::kBarrier,       CollectiveKind::kGather,    CollectiveKind::kScatter,
+    CollectiveKind::kAlltoall,   CollectiveKind::kGatherv,       CollectiveKind::kScatterv,  CollectiveKind::kAlltoallv,
+    CollectiveKind::kAllgatherv, CollectiveKind::kReduceScatterv};
+
+// Parts of sizes around a slice's, some of them empty; `scale` times as large.
+void DrawParts(uint64_t seed, size_t scale, SimJobOptions* options) {
+  const size_t sizes[] = {0, 1 * scale, 3 * scale, 100 * scale, 1000 * scale, 2500 * scale};
+  PartsJob parts;
+  parts.n = options->world.nranks;
+  parts.has_gaps = seed % 3 != 0;
+  parts.call = options->call;
+  if (parts.call.op == ReduceOp::kAvg) parts.call.op = ReduceOp::kSum;  // Of which PartsJob knows nothing.
+  parts.counts = MakeCounts(parts.call.kind, parts.n, parts.call.root, static_cast<unsigned>(seed), sizes);
+  // As CallOf has it: the same number on all ranks.
+  options->call = parts.call;
+  options->call.count = 0;
+  for (int r = 0; r < parts.n && !IsDirect(parts.call.kind); ++r) options->call.count += parts.Own(r);
+  options->parts = parts;
+}
+
+// A job that the seed alone determines.
+SimJobOptions MakeOptions(uint64_t seed) {
+  std::mt19937_64 random(seed);
+  const auto pick = [&random](auto... values) {
+    const int64_t all[] = {static_cast<int64_t>(values)...};
+    return all[random() % std::size(all)];
+  };
+  SimJobOptions options;
+  options.world.seed = seed;
+  options.world.nranks = static_cast<int>(2 + random() % 4);
+  options.world.kind = static_cast<SimKind>(random() % 3);
+  options.plan.slots = static_cast<int>(pick(2, 3, 8));
+  options.plan.channels = static_cast<int>(pick(1, 1, 3));
+  options.plan.slice_bytes = pick(64, 512, 4096);
+  options.plan.small_bytes = pick(0, 64, 4096);
+  options.world.slots = options.plan.slots;
+  options.world.slot_bytes = SlotBytes(options.plan);
+  options.call.sequence = 1;
+  options.call.kind = kKinds[random() % std::size(kKinds)];
+  options.call.type = static_cast<DataType>(random() % kNumDataTypes);
+  options.call.op = static_cast<ReduceOp>(random() % kNumReduceOps);
+  options.call.count = pick(0, 1, 3, 100, 1000, 5000);
+  if (HasRoot(options.call.kind)) options.call.root = static_cast<int>(random() % options.world.nranks);
+  if (options.call.kind == CollectiveKind::kBarrier) options.call = Call{1, CollectiveKind::kBarrier, {}, {}, 0, 0};
+  if (HasVariableParts(options.call.kind)) DrawParts(seed, 1, &options);
+  options.in_place = random() % 2 && !IsAlltoall(options.call.kind);
+  if (random() % 3 == 0) options.plan.log_ranks = 2;
+  if (random() % 4 == 0) options.plan.tree_ranks = 2;
+  options.plan.over_sockets = random() % 2 == 0;
+  if (options.plan.over_sockets && random() % 2 == 0) {
+    for (int rank = 0; rank < options.world.nranks; ++rank) options.plan.host_of.push_back(rank % 2);
+  }
+  options.plan.hop_bytes = pick(64, 4096, 1 << 20);
+  return options;
+}
+
+void ExpectRightBits(const SimJob& job, int rank) {
+  const Bytes expected = job.Expected(rank);
+  if (expected.empty()) return;
+  ASSERT_EQ(job.Output(rank), expected) << "rank " << rank;
+}
+
+class EngineSimTest : public testing::TestWithParam<bool> {};
+
+TEST_P(EngineSimTest, WithoutFaultsEveryRankEndsWithTheOraclesBits) {
+  for (uint64_t seed = 1; seed <= 400; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    SimJobOptions options = MakeOptions(seed);
+    options.on_device = GetParam();
+    options.timeout = 100 * kSecond;
+    SimJob job(options);
+    ASSERT_TRUE(job.Run()) << "hang";
+    for (int rank = 0; rank < options.world.nranks; ++rank) {
+      ASSERT_TRUE(job.finished(rank)) << (job.verdict(rank) ? job.verdict(rank)->message : "");
+      ExpectRightBits(job, rank);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST_P(EngineSimTest, AGroupEndsWithTheBitsOfSeparateAllreduces) {
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    SimJobOptions options = MakeOptions(seed);
+    std::mt19937_64 random(seed * 31);
+    options.parts.reset();
+    options.call.kind = CollectiveKind::kAllreduce;
+    options.call.root = 0;
+    options.call.count = 0;
+    for (uint64_t left = 1 + random() % 20; left > 0; --left) {
+      options.tensors.push_back(random() % 3 == 0 ? random() % 1500 : random() % 20);
+      options.call.count += options.tensors.back();
+    }
+    options.on_device = GetParam();
+    options.timeout = 100 * kSecond;
+    SimJob job(options);
+    ASSERT_TRUE(job.Run()) << "hang";
+    for (int rank = 0; rank < options.world.nranks; ++rank) {
+      ASSERT_TRUE(job.finished(rank)) << (job.verdict(rank) ? job.verdict(rank)->message : "");
+      ASSERT_EQ(job.Output(rank), job.Expected(rank)) << "rank " << rank;
+    }
+  }
+}
+
+TEST_P(EngineSimTest, OperationsOfUsersGiveTheOraclesBits) {
+  constexpr CollectiveKind kReducing[] = {CollectiveKind::kAllreduce, CollectiveKind::kReduceScatter,
+                                          CollectiveKind::kReduce};
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    SimJobOptions options = MakeOptions(seed);
+    options.on_device = GetParam();
+    options.timeout = 100 * kSecond;
+    options.parts.reset();
+    Call& call = options.call;
+    call = {1, kReducing[seed % 3], static_cast<DataType>(seed % kNumDataTypes), {}, 0, call.count};
+    if (HasRoot(call.kind)) call.root = static_cast<int>(seed % options.world.nranks);
+    if (IsAllreduce(call.kind) && seed % 2) options.tensors = {call.count / 3, 0, call.count - call.count / 3};
+    if (seed % 5 < 3) {
+      call.op = static_cast<ReduceOp>(kFirstPremulSum);
+      options.created.factors = MakeFactors(call.type, options.world.nranks);
+    } else {
+      call.op = static_cast<ReduceOp>(kFirstUserOp);
+      call.type = DataType::kUint32;
+      options.created.function = ComposeLines;
+    }
+    SimJob job(options);
+    ASSERT_TRUE(job.Run()) << "hang";
+    for (int rank = 0; rank < options.world.nranks; ++rank) {
+      ASSERT_TRUE(job.finished(rank)) << (job.verdict(rank) ? job.verdict(rank)->message : "");
+      ExpectRightBits(job, rank);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+// Returns the rank to blame, or -1 when several may be blamed.
+int Break(SimJob* job, std::mt19937_64* random, int n) {
+  const Nanoseconds at = static_cast<Nanoseconds>((*random)() % (300 * kMicrosecond));
+  const int rank = static_cast<int>((*random)() % n);
+  const int neighbour = (rank + 1) % n;
+  switch ((*random)() % 5) {
+    case 0:
+      job->world().KillRank(rank, at);
+      return rank;
+    case 1:
+      job->world().StopRank(rank, at);
+      return rank;
+    case 2:
+      job->world().CutLink(rank, neighbour, at);
+      return -1;
+    case 3:
+      job->world().CorruptLink(rank, neighbour, at);
+      return -1;
+    default:
+      job->world().MuteLink(rank, neighbour, at);
+      return -1;
+  }
+}
+
+TEST_P(EngineSimTest, AnyFaultEndsInRightBitsOrOneVerdictBeforeTheDeadline) {
+  int verdicts = 0;
+  for (uint64_t seed = 1; seed <= 600; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    SimJobOptions options = MakeOptions(seed);
+    options.on_device = GetParam();
+    options.call.count *= 5;
+    if (options.parts) DrawParts(seed, 5, &options);
+    SimJob job(options);
+    std::mt19937_64 random(seed * 77);
+    const int culprit = Break(&job, &random, options.world.nranks);
+    ASSERT_TRUE(job.Run()) << "hang";
+    std::optional<Verdict> first;
+    for (int rank = 0; rank < options.world.nranks; ++rank) {
+      if (!job.world().runs(rank)) continue;
+      ASSERT_LE(job.ended_at(rank), options.timeout + Control::kVerdictGrace + 100 * kMillisecond);
+      if (job.finished(rank)) {
+        ExpectRightBits(job, rank);
+        if (HasFatalFailure()) return;
+        continue;
+      }
+      const Verdict& verdict = *job.verdict(rank);
+      if (!first) first = verdict;
+      ASSERT_EQ(verdict.code, first->code);
+      ASSERT_EQ(verdict.rank, first->rank);
+      if (culprit >= 0) {
+        ASSERT_EQ(verdict.rank, culprit) << verdict.message;
+      }
+      // When rank 0 does not answer every rank finds that out for itself, and says who noticed.
+      if (culprit != 0) {
+        ASSERT_EQ(verdict.message, first->message);
+      }
+    }
+    verdicts += first.has_value();
+  }
+  EXPECT_GT(verdicts, 150) << "too few faults hit a running collective for the test to mean something";
+}
+
+TEST_P(EngineSimTest, RunsReplayFromTheirSeed) {
+  for (uint64_t seed : {7, 8, 9}) {
+    Nanoseconds ended[2];
+    for (Nanoseconds& end : ended) {
+      SimJobOptions options = MakeOptions(seed);
+      options.on_device = GetParam();
+      SimJob job(options);
+      ASSERT_TRUE(job.Run());
+      end = job.ended_at(0);
+    }
+    EXPECT_EQ(ended[0], ended[1]);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Memory, EngineSimTest, testing::Bool(),
+                         [](const testing::TestParamInfo<bool>& info) { return info.param ? "SimDevice" : "Host"; });
+
+}  // namespace
+}  // namespace annulus

@@ -1,0 +1,85 @@
+#include "tests/collectives/harness/cluster.h"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <thread>
+#include <vector>
+
+#include "base/check.h"
+
+namespace annulus {
+
+TestPort::TestPort() : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  const int on = 1;
+  setsockopt(fd_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  setsockopt(fd_, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  ANNULUS_CHECK(bind(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+  ANNULUS_CHECK(getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &length) == 0);
+  port_ = ntohs(address.sin_port);
+}
+
+TestPort::~TestPort() { close(fd_); }
+
+annulus_config_t Cluster::Config(int rank) const {
+  annulus_config_t config;
+  EXPECT_EQ(annulus_config_init(&config), ANNULUS_OK) << annulus_last_error_message();
+  config.rank = rank;
+  config.size = config_.nranks;
+  config.rendezvous = rendezvous_.c_str();
+  config.job_key = "a key for tests, of enough characters";
+  config.transport = config_.transport.c_str();
+  config.slice_bytes = config_.slice_bytes;
+  config.small_bytes = config_.small_bytes;
+  config.channels = config_.channels;
+  config.mesh_ranks = config_.mesh_ranks;
+  config.priorities = config_.priorities;
+  config.spin_us = config_.spin_us;
+  config.tcp_sockets = config_.tcp_sockets;
+  config.checksum = config_.checksum;
+  config.shm_stores = config_.shm_stores;
+  if (config_.hosts > 0) config.host_id = kHostIds[rank % config_.hosts];
+  config.memory_bytes = config_.memory_bytes;
+  if (!config_.trace.empty()) config.trace = config_.trace.c_str();
+  config.algorithm = config_.algorithm.c_str();
+  config.timeout_ms = config_.timeout_ms;
+  config.connect_timeout_ms = 30000;
+  return config;
+}
+
+void Cluster::Run(const std::function<void(annulus_comm_t* comm, int rank)>& body) const {
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < config_.nranks; ++rank) {
+    threads.emplace_back([this, rank, &body] {
+      const annulus_config_t config = Config(rank);
+      annulus_comm_t* comm = nullptr;
+      const annulus_status_t created = annulus_comm_create(&config, &comm);
+      ASSERT_EQ(created, ANNULUS_OK) << "rank " << rank << ": " << annulus_last_error_message();
+      body(comm, rank);
+      EXPECT_EQ(annulus_comm_destroy(comm), ANNULUS_OK);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+HostGrid GridOf(const ClusterConfig& config) {
+  std::vector<int> host_of;
+  for (int rank = 0; rank < config.nranks && config.hosts > 0; ++rank) host_of.push_back(rank % config.hosts);
+  return HostGrid(host_of);
+}
+
+std::string LastMessage(const annulus_comm_t* comm) {
+  annulus_error_t error{};
+  error.struct_bytes = sizeof error;
+  EXPECT_EQ(annulus_comm_last_error(comm, &error), ANNULUS_OK);
+  return error.message;
+}
+
+}  // namespace annulus

@@ -1,0 +1,73 @@
+// Cluster: several ranks as threads of one process, each with communicators of its own through the C API.
+//
+// Threads: the functions given to Run are called on one thread per rank.
+#pragma once
+
+#include <annulus.h>
+
+#include <functional>
+#include <string>
+
+#include "collectives/core/host_grid.h"
+
+namespace annulus {
+
+// A loopback port that nobody else gets: bound, never listening, while this lives. Rank 0 listens on it beside us.
+class TestPort {
+ public:
+  TestPort();
+  ~TestPort();
+  TestPort(const TestPort&) = delete;
+  TestPort& operator=(const TestPort&) = delete;
+  std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
+  int port() const { return port_; }
+
+ private:
+  int fd_;
+  int port_;
+};
+
+struct ClusterConfig {
+  int nranks = 2;
+  std::string transport = "auto";
+  int64_t slice_bytes = 0;
+  int64_t small_bytes = 16384;
+  int channels = 1;
+  int mesh_ranks = 0;
+  int priorities = 0;
+  int64_t spin_us = -1;
+  int tcp_sockets = 0;
+  bool checksum = false;
+  int hosts = 0;  // If any, ranks are dealt out to so many pretended hosts, in turn.
+  int64_t memory_bytes = 0;
+  std::string trace;
+  const char* shm_stores = "auto";
+  std::string algorithm = "auto";
+  int64_t timeout_ms = 20000;
+};
+
+// How the ranks lie on the pretended hosts.
+HostGrid GridOf(const ClusterConfig& config);
+
+// The message of the communicator's latest error.
+std::string LastMessage(const annulus_comm_t* comm);
+
+class Cluster {
+ public:
+  explicit Cluster(const ClusterConfig& config) : config_(config) {}
+
+  // Settings of one rank; valid while the cluster lives.
+  annulus_config_t Config(int rank) const;
+
+  // Calls `body` once per rank, each on its own thread, with a fresh communicator that is destroyed afterwards. A
+  // communicator that cannot be made is a test failure.
+  void Run(const std::function<void(annulus_comm_t* comm, int rank)>& body) const;
+
+ private:
+  ClusterConfig config_;
+  static constexpr const char* kHostIds[] = {"host a", "host b", "host c"};
+  TestPort port_;
+  std::string rendezvous_ = port_.address();
+};
+
+}  // namespace annulus

@@ -1,0 +1,78 @@
+// Which links a communicator makes, as its log and its users see them: one line per link, and IPv6 like IPv4.
+
+#include <annulus.h>
+#include <gtest/gtest.h>
+
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/collectives/harness/cluster.h"
+#include "transport/reserved_port.h"
+
+namespace annulus {
+namespace {
+
+// What two ranks log while their communicators are made.
+std::string LogOf(const std::string& transport, const std::string& rendezvous) {
+  testing::internal::CaptureStderr();
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < 2; ++rank) {
+    ranks.emplace_back([&, rank] {
+      annulus_config_t config;
+      ASSERT_EQ(annulus_config_init(&config), ANNULUS_OK);
+      config.rank = rank;
+      config.size = 2;
+      config.rendezvous = rendezvous.c_str();
+      config.job_key = "a key for tests, of enough characters";
+      config.transport = transport.c_str();
+      config.log_level = "info";
+      annulus_comm_t* comm = nullptr;
+      ASSERT_EQ(annulus_comm_create(&config, &comm), ANNULUS_OK) << annulus_last_error_message();
+      float value = 1;
+      EXPECT_EQ(annulus_allreduce(comm, &value, &value, 1, ANNULUS_FLOAT32, ANNULUS_SUM), ANNULUS_OK);
+      EXPECT_EQ(value, 2);
+      annulus_comm_t* child = nullptr;
+      EXPECT_EQ(annulus_comm_dup(comm, &child), ANNULUS_OK) << annulus_last_error_message();
+      annulus_comm_destroy(child);
+      annulus_comm_destroy(comm);
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  return testing::internal::GetCapturedStderr();
+}
+
+// Whether some line holds all of these words, in this order.
+bool HasLine(const std::string& log, const std::vector<std::string>& words) {
+  std::istringstream lines(log);
+  for (std::string line; std::getline(lines, line);) {
+    size_t from = 0;
+    for (const std::string& word : words) {
+      if (from != std::string::npos) from = line.find(word, from);
+    }
+    if (from != std::string::npos) return true;
+  }
+  return false;
+}
+
+TEST(LinksTest, SharedMemoryIsChosenOnOneHostAndTheLogSaysWhy) {
+  const std::string log = LogOf("auto", TestPort().address());
+  EXPECT_TRUE(HasLine(log, {"link to rank 1, on the same host: shm: shared memory from rank 0"})) << log;
+}
+
+TEST(LinksTest, TcpLinksAreLoggedWithInterfaceAndAddresses) {
+  const std::string log = LogOf("tcp", TestPort().address());
+  EXPECT_TRUE(HasLine(log, {"link to rank 1, on the same host: tcp, set by ANNULUS_TRANSPORT: ", " lo", "127.0.0.1:"}))
+      << log;
+}
+
+TEST(LinksTest, CommunicatorsAndTheirChildrenMeetOverIpv6) {
+  ReservedPort port;
+  ASSERT_TRUE(port.Reserve("::1").ok());
+  const std::string log = LogOf("tcp", "[::1]:" + std::to_string(port.port()));
+  EXPECT_TRUE(HasLine(log, {"link to rank 0", "tcp", "[::1]:"})) << log;
+}
+
+}  // namespace
+}  // namespace annulus

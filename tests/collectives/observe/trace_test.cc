@@ -1,0 +1,192 @@
+// ANNULUS_TRACE: what communicators write, read back and compared with what their schedules say.
+#include <annulus.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "tests/collectives/harness/cluster.h"
+#include "tests/collectives/harness/rank_threads.h"
+#include "tests/collectives/observe/trace_reader.h"
+
+namespace annulus {
+namespace {
+
+class TraceTest : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    folder_ = testing::TempDir() + "/trace_" + testing::UnitTest::GetInstance()->current_test_info()->name();
+    for (char& c : folder_) c = c == '#' ? '_' : c;
+    std::filesystem::remove_all(folder_);
+    ASSERT_TRUE(std::filesystem::create_directories(folder_));
+  }
+
+  ClusterConfig Config(int nranks) const {
+    ClusterConfig config;
+    config.nranks = nranks;
+    config.transport = GetParam();
+    config.trace = folder_ + "/%r.json";
+    return config;
+  }
+  std::string Path(int rank) const { return folder_ + "/" + std::to_string(rank) + ".json"; }
+
+  std::string folder_;
+};
+
+TEST_P(TraceTest, HasEverySliceOfTheRing) {
+  constexpr int kRanks = 3;
+  constexpr size_t kCount = 3 * 50'000;  // Chunks of several slices.
+  Cluster(Config(kRanks)).Run([](annulus_comm_t* comm, int rank) {
+    Numbers out(kCount);
+    ASSERT_EQ(Sum(comm, Contribution(rank, kCount, 1), &out), ANNULUS_OK);
+    ASSERT_EQ(annulus_barrier(comm), ANNULUS_OK);
+    ASSERT_EQ(Sum(comm, Contribution(rank, kCount, 2), &out), ANNULUS_OK);
+  });
+  const uint64_t chunk_bytes = kCount / kRanks * 8;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    SCOPED_TRACE(rank);
+    const Json trace = ReadTrace(Path(rank));
+    EXPECT_EQ(trace["otherData"]["dropped_events"], 0);
+    EXPECT_EQ(trace["otherData"]["size"], kRanks);
+    for (const uint64_t sequence : {1, 3}) {
+      EXPECT_EQ(BytesOf(trace, "received", sequence), 2 * (kRanks - 1) * chunk_bytes);
+      EXPECT_EQ(BytesOf(trace, "sent", sequence), 2 * (kRanks - 1) * chunk_bytes);
+      EXPECT_EQ(BytesOf(trace, "reduced", sequence), (kRanks - 1) * chunk_bytes);
+    }
+    const std::vector<Json> calls = OfCategory(trace, "collective");
+    ASSERT_EQ(calls.size(), 3u);
+    EXPECT_EQ(calls[0]["name"], "allreduce");
+    EXPECT_EQ(calls[1]["name"], "barrier");
+    EXPECT_EQ(calls[0]["args"]["count"], kCount);
+    EXPECT_EQ(calls[0]["args"]["bytes"], kCount * 8);
+    EXPECT_EQ(calls[0]["args"]["type"], "int64");
+    EXPECT_EQ(calls[2]["args"]["sequence"], 3);
+    EXPECT_EQ(calls[2]["args"]["ok"], true);
+    for (const Json& call : calls) EXPECT_EQ(call["pid"], rank);
+    EXPECT_EQ(Named(trace, "link to rank " + std::to_string((rank + 1) % kRanks)).size(), 2u);  // And for messages.
+    for (const Json& link : OfCategory(trace, "link")) EXPECT_EQ(link["args"]["transport"], GetParam());
+    for (const Json& wait : OfCategory(trace, "wait")) {
+      EXPECT_NE(wait["args"].value("peer", -1), rank);
+    }
+    EXPECT_TRUE(OfCategory(trace, "verdict").empty());
+  }
+}
+
+TEST_P(TraceTest, HasMessagesAndTheWaitForALatePeer) {
+  constexpr size_t kCount = 40'000;
+  std::atomic<annulus_comm_t*> waiting{nullptr};
+  Tally done;
+  Cluster(Config(2)).Run([&](annulus_comm_t* comm, int rank) {
+    std::vector<float> data(kCount, 1.0F);
+    if (rank == 0) {
+      waiting.store(comm);
+      ASSERT_EQ(annulus_recv(comm, data.data(), kCount, ANNULUS_FLOAT32, 1), ANNULUS_OK);
+    } else {
+      const Deadline deadline = DeadlineAfter(kPatience);
+      annulus_counters_t counters{};
+      counters.struct_bytes = sizeof counters;
+      while (Now() < deadline && (waiting.load() == nullptr || counters.sleeps == 0)) {
+        if (waiting.load() != nullptr) annulus_comm_counters(waiting.load(), &counters);
+      }
+      ASSERT_EQ(annulus_send(comm, data.data(), kCount, ANNULUS_FLOAT32, 0), ANNULUS_OK);
+    }
+    done.Add();
+    ASSERT_TRUE(done.WaitFor(2));
+  });
+  const Json receiver = ReadTrace(Path(0));
+  const std::vector<Json> messages = Named(receiver, "receive from rank 1");
+  ASSERT_EQ(messages.size(), 2u);  // Its begin and its end.
+  EXPECT_EQ(messages[0]["args"]["bytes"], kCount * 4);
+  EXPECT_EQ(BytesOf(receiver, "received", 1), kCount * 4);
+  EXPECT_FALSE(Named(receiver, "wait for rank 1").empty());
+  EXPECT_FALSE(Named(receiver, "sleep").empty());
+  const Json sender = ReadTrace(Path(1));
+  EXPECT_EQ(Named(sender, "send to rank 0").size(), 2u);
+  EXPECT_EQ(BytesOf(sender, "sent", 1), kCount * 4);
+}
+
+TEST_P(TraceTest, AFailureLeavesAReadableFileBeforeTheEnd) {
+  Cluster(Config(2)).Run([this](annulus_comm_t* comm, int rank) {
+    Numbers out(8);
+    ASSERT_EQ(Sum(comm, Contribution(rank, 8, 1), &out), ANNULUS_OK);
+    const annulus_status_t status = rank == 0 ? annulus_barrier(comm) : Sum(comm, Contribution(rank, 8, 1), &out);
+    EXPECT_EQ(status, ANNULUS_MISMATCH);
+    const Json trace = ReadTrace(Path(rank));
+    const std::vector<Json> calls = OfCategory(trace, "collective");
+    ASSERT_EQ(calls.size(), 2u);
+    EXPECT_EQ(calls[0]["args"]["ok"], true);
+    EXPECT_EQ(calls[1]["args"]["ok"], false);
+    const std::vector<Json> verdicts = Named(trace, "mismatch");
+    ASSERT_EQ(verdicts.size(), 1u);
+    EXPECT_EQ(verdicts[0]["args"]["message"], LastError(comm).message);
+  });
+}
+
+TEST_P(TraceTest, CommunicatorsThatAreSplitWriteFilesUnderTheFirstJobsRank) {
+  Cluster(Config(3)).Run([](annulus_comm_t* comm, int rank) {
+    annulus_comm_t* part = nullptr;
+    ASSERT_EQ(annulus_comm_split(comm, rank == 1 ? 1 : 0, 0, &part), ANNULUS_OK);
+    EXPECT_EQ(annulus_barrier(part), ANNULUS_OK);
+    EXPECT_EQ(annulus_comm_destroy(part), ANNULUS_OK);
+  });
+  const Json trace = ReadTrace(Path(2) + ".2");
+  EXPECT_EQ(trace["otherData"]["rank"], 1);
+  EXPECT_EQ(trace["otherData"]["size"], 2);
+  ASSERT_EQ(Named(trace, "barrier").size(), 1u);
+  EXPECT_EQ(Named(trace, "barrier")[0]["pid"], 2);
+  EXPECT_TRUE(std::filesystem::exists(Path(0) + ".2"));
+  EXPECT_TRUE(std::filesystem::exists(Path(1) + ".2"));
+}
+
+TEST_P(TraceTest, WithoutTheSettingThereIsNoFile) {
+  std::filesystem::current_path(folder_);
+  ClusterConfig config = Config(2);
+  config.trace.clear();
+  Cluster(config).Run([](annulus_comm_t* comm, int rank) { ASSERT_EQ(annulus_barrier(comm), ANNULUS_OK); });
+  EXPECT_TRUE(std::filesystem::is_empty(folder_));
+  std::filesystem::current_path("/");
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, TraceTest, testing::Values("shm", "tcp"),
+                         [](const auto& info) { return std::string(info.param); });
+
+annulus_config_t Alone(const std::string& trace) {
+  annulus_config_t config;
+  EXPECT_EQ(annulus_config_init(&config), ANNULUS_OK);
+  config.rank = 0;
+  config.size = 1;
+  config.trace = trace.c_str();
+  return config;
+}
+
+// As a program that returns from main without annulus_comm_destroy.
+[[noreturn]] void ExitWithoutDestroy(const std::string& trace) {
+  const annulus_config_t config = Alone(trace);
+  annulus_comm_t* comm = nullptr;
+  if (annulus_comm_create(&config, &comm) != ANNULUS_OK || annulus_barrier(comm) != ANNULUS_OK) std::exit(1);
+  static annulus_comm_t* kept = nullptr;  // Reachable: not a leak.
+  kept = comm;
+  std::exit(kept == nullptr ? 1 : 0);
+}
+
+TEST(TraceAtExit, IsWrittenThoughNobodyDestroyedTheCommunicator) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // In a process of its own, with its own end.
+  const std::string path = testing::TempDir() + "/exit";
+  std::filesystem::remove(path + ".0");
+  EXPECT_EXIT(ExitWithoutDestroy(path), testing::ExitedWithCode(0), "");
+  EXPECT_EQ(Named(ReadTrace(path + ".0"), "barrier").size(), 1u);
+}
+
+TEST(TraceSetting, AWrongNameFailsTheCreation) {
+  const std::string path = testing::TempDir() + "/no/such/folder/trace";
+  const annulus_config_t config = Alone(path);
+  annulus_comm_t* comm = nullptr;
+  EXPECT_EQ(annulus_comm_create(&config, &comm), ANNULUS_SYSTEM_ERROR);
+  EXPECT_NE(std::string(annulus_last_error_message()).find("ANNULUS_TRACE"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace annulus

@@ -1,0 +1,224 @@
+// Contract tests of links that end: close, death of the peer, oversized slices, and which error is told.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "tests/transport/contract/contract_fixture.h"
+
+namespace annulus {
+
+// What every later call on a broken or closed endpoint must return.
+inline void ExpectEveryCallReturns(Endpoint& endpoint, Code code, Send* send, Recv* recv) {
+  std::byte* slot = nullptr;
+  bool moved = false;
+  EXPECT_EQ(endpoint.AcquireSlot(&slot).code(), code);
+  EXPECT_EQ(endpoint.PostSend(send).code(), code);
+  EXPECT_EQ(endpoint.PostRecv(recv).code(), code);
+  EXPECT_EQ(endpoint.Progress(&moved).code(), code);
+}
+
+// Fills the link in direction `side` -> peer until it takes no more; nobody receives.
+inline std::vector<Send*> Saturate(Endpoint& endpoint, std::deque<Send>* sends, Deadline deadline) {
+  std::vector<Send*> posted;
+  std::byte* slot = nullptr;
+  for (int idle = 0; idle < 200 && posted.size() < 20000 && Now() < deadline; ++idle) {
+    bool moved = false;
+    if (slot == nullptr && !endpoint.AcquireSlot(&slot).ok()) {
+      (void)endpoint.Progress(&moved);
+      continue;
+    }
+    Send* send = &sends->emplace_back();
+    send->data = slot;
+    send->bytes = send->ready = static_cast<uint32_t>(endpoint.limits().slot_bytes);
+    if (!endpoint.PostSend(send).ok()) {
+      (void)endpoint.Progress(&moved);
+      continue;
+    }
+    slot = nullptr;
+    posted.push_back(send);
+    idle = 0;
+  }
+  return posted;
+}
+
+TEST_P(EndpointContract, CloseAbortsWhatIsPending) {
+  Recv* first = MustRecv(0);
+  Recv* second = MustRecv(0);
+  Send* send = MustSend(0, SmallPlan(), 0);
+  ASSERT_TRUE(first != nullptr && second != nullptr && send != nullptr);
+  end(0).Close();
+  EXPECT_EQ(first->code, Code::kAborted);
+  EXPECT_EQ(second->code, Code::kAborted);
+  EXPECT_EQ(send->code, Code::kAborted);
+}
+
+TEST_P(EndpointContract, CloseIsIdempotentAndPostAfterCloseReturnsAborted) {
+  std::byte* slot = nullptr;
+  ASSERT_TRUE(end(0).AcquireSlot(&slot).ok());
+  Send* send = NewSend();
+  send->data = slot;
+  end(0).Close();
+  end(0).Close();
+  ExpectEveryCallReturns(end(0), Code::kAborted, send, NewRecv(slot_bytes()));
+  end(0).Close();
+}
+
+TEST_P(EndpointContract, CloseOfASaturatedLinkIsBoundedInTime) {
+  constexpr Nanoseconds kLongest = 5 * kSecond;
+  const std::vector<Send*> sends = Saturate(end(0), &sends_, deadline_);
+  const Nanoseconds start = Now();
+  end(0).Close();
+  EXPECT_LT(Now() - start, kLongest);
+  for (Send* send : sends) EXPECT_TRUE(send->code == Code::kOk || send->code == Code::kAborted);
+}
+
+TEST_P(EndpointContract, SlicesSentBeforeCloseArriveAndThenThePeerIsLost) {
+  const Plan plan = SmallPlan();
+  constexpr int kSlices = 2;
+  std::vector<Send*> sends;
+  // Small enough to be under way before anybody receives.
+  for (int i = 0; i < kSlices; ++i) sends.push_back(MustSend(0, plan, i, 60 + i));
+  ASSERT_EQ(std::count(sends.begin(), sends.end(), nullptr), 0);
+  ASSERT_TRUE(RoundsUntil([&] { return sends.back()->code == Code::kOk; }));
+  end(0).PrepareClose();
+  end(0).Close();
+  gone_[0] = true;
+  SomeRounds();  // The receiver is in no hurry; the error waits behind the data.
+  std::vector<Recv*> recvs;
+  for (int i = 0; i < kSlices; ++i) {
+    recvs.push_back(MustRecv(1));
+    ASSERT_NE(recvs.back(), nullptr) << "the error overtook the data";
+  }
+  ASSERT_TRUE(RoundsUntil([&] { return recvs.back()->code != Code::kInProgress; }));
+  for (int i = 0; i < kSlices; ++i) {
+    ASSERT_EQ(recvs[i]->code, Code::kOk) << i;
+    EXPECT_EQ(plan.FirstWrong(i, recvs[i]->data, recvs[i]->bytes), -1);
+    ReleaseIfHeld(1, recvs[i]);
+  }
+  ASSERT_TRUE(RoundsUntil([&] { return !outcome_[1].ok(); }));
+  EXPECT_EQ(outcome_[1].code(), Code::kPeerLost) << outcome_[1].ToString();
+  EXPECT_EQ(outcome_[1].peer(), 0);
+}
+
+TEST_P(EndpointContract, APeersCloseCompletesPendingReceives) {
+  Recv* first = MustRecv(1);
+  Recv* second = MustRecv(1);
+  ASSERT_TRUE(first != nullptr && second != nullptr);
+  SomeRounds();
+  end(0).Close();
+  gone_[0] = true;
+  ASSERT_TRUE(RoundsUntil([&] { return second->code != Code::kInProgress; }));
+  EXPECT_EQ(first->code, Code::kPeerLost);
+  EXPECT_EQ(second->code, Code::kPeerLost);
+  EXPECT_EQ(outcome_[1].code(), Code::kPeerLost);
+  EXPECT_EQ(outcome_[1].peer(), 0);
+  EXPECT_FALSE(outcome_[1].message().empty());
+}
+
+TEST_P(EndpointContract, APeersDeathFailsBothDirections) {
+  std::vector<Recv*> recvs = {MustRecv(1), MustRecv(1)};
+  const std::vector<Send*> sends = Saturate(end(1), &sends_, deadline_);
+  ASSERT_FALSE(sends.empty());
+  Sever(0);
+  auto pending = [](const auto* request) { return request->code == Code::kInProgress; };
+  ASSERT_TRUE(RoundsUntil([&] {
+    return std::none_of(recvs.begin(), recvs.end(), pending) && std::none_of(sends.begin(), sends.end(), pending);
+  })) << "requests hang after the peer's death";
+  bool failed = false;
+  for (const Send* send : sends) {
+    EXPECT_TRUE(send->code == Code::kOk || send->code == Code::kPeerLost) << CodeName(send->code);
+    EXPECT_FALSE(failed && send->code == Code::kOk) << "success after an error";
+    failed |= send->code != Code::kOk;
+  }
+  for (const Recv* recv : recvs) EXPECT_EQ(recv->code, Code::kPeerLost);
+  ASSERT_TRUE(RoundsUntil([&] { return !outcome_[1].ok(); }));
+  EXPECT_EQ(outcome_[1].code(), Code::kPeerLost);
+  EXPECT_EQ(outcome_[1].peer(), 0);
+}
+
+TEST_P(EndpointContract, ASliceCutShortByDeathIsNotDelivered) {
+  std::byte* slot = nullptr;
+  ASSERT_TRUE(end(0).AcquireSlot(&slot).ok());
+  Send* send = NewSend();
+  send->data = slot;
+  send->bytes = slot_bytes();
+  send->ready = slot_bytes() / 2;
+  ASSERT_TRUE(end(0).PostSend(send).ok());
+  Recv* recv = MustRecv(1);
+  ASSERT_NE(recv, nullptr);
+  SomeRounds();
+  Sever(0);
+  ASSERT_TRUE(RoundsUntil([&] { return recv->code != Code::kInProgress; }));
+  EXPECT_EQ(recv->code, Code::kPeerLost);
+}
+
+TEST_P(EndpointContract, TheFirstErrorSticks) {
+  Recv* recv = MustRecv(1);
+  ASSERT_NE(recv, nullptr);
+  std::byte* slot = nullptr;
+  ASSERT_TRUE(end(1).AcquireSlot(&slot).ok());
+  Sever(0);
+  ASSERT_TRUE(RoundsUntil([&] { return recv->code != Code::kInProgress; }));
+  Send* send = NewSend();
+  send->data = slot;
+  ExpectEveryCallReturns(end(1), Code::kPeerLost, send, NewRecv(slot_bytes()));
+  end(1).Close();
+  ExpectEveryCallReturns(end(1), Code::kPeerLost, send, NewRecv(slot_bytes()));
+}
+
+TEST_P(EndpointContract, AHeldSlotSurvivesThePeersDeath) {
+  const Plan plan = SmallPlan();
+  Recv* held = MustRecv(1);
+  ASSERT_NE(held, nullptr);
+  ASSERT_NE(MustSend(0, plan, 5, slot_bytes()), nullptr);
+  ASSERT_TRUE(RoundsUntil([&] { return held->code == Code::kOk; }));
+  Recv* next = MustRecv(1);
+  ASSERT_NE(next, nullptr);
+  Sever(0);
+  ASSERT_TRUE(RoundsUntil([&] { return next->code != Code::kInProgress; }));
+  EXPECT_EQ(plan.FirstWrong(5, held->data, slot_bytes()), -1);
+  ReleaseIfHeld(1, held);
+}
+
+TEST_P(EndpointContract, ASliceAboveTheCapacityBreaksTheLinkAndSaysWhatCame) {
+  const Plan plan = SmallPlan();
+  Recv* recv = NewRecv(99);
+  ASSERT_TRUE(end(1).PostRecv(recv).ok());
+  Recv* behind = MustRecv(1);
+  ASSERT_NE(behind, nullptr);
+  ASSERT_NE(MustSend(0, plan, 3, 100), nullptr);
+  ASSERT_TRUE(RoundsUntil([&] { return recv->code != Code::kInProgress; }));
+  EXPECT_EQ(recv->code, Code::kProtocol);
+  EXPECT_EQ(recv->tag, plan.TagOf(3));
+  EXPECT_EQ(recv->bytes, 100u);
+  EXPECT_EQ(behind->code, Code::kProtocol) << "what is pending fails with the link";
+  ASSERT_TRUE(RoundsUntil([&] { return !outcome_[1].ok(); }));
+  EXPECT_EQ(outcome_[1].code(), Code::kProtocol);
+  EXPECT_EQ(outcome_[1].peer(), 0);
+  ASSERT_TRUE(RoundsUntil([&] { return !outcome_[0].ok(); })) << "the other end must learn of it";
+}
+
+TEST_P(EndpointContract, AnOversizedSliceTouchesNoMemoryOfItsReceive) {
+  Recv* recv = NewRecv(64);
+  recv->landing = NewBuffer(slot_bytes());
+  ASSERT_TRUE(end(1).PostRecv(recv).ok());
+  ASSERT_NE(MustSend(0, SmallPlan(), 3, slot_bytes()), nullptr);
+  ASSERT_TRUE(RoundsUntil([&] { return recv->code != Code::kInProgress; }));
+  EXPECT_EQ(recv->code, Code::kProtocol);
+  for (size_t i = 0; i < slot_bytes(); ++i) ASSERT_EQ(recv->landing[i], std::byte{0}) << i;
+}
+
+TEST_P(EndpointContract, BothEndsMayCloseAtOnce) {
+  for (int side = 0; side < 2; ++side) {
+    ASSERT_NE(MustRecv(side), nullptr);
+    ASSERT_NE(MustSend(side, SmallPlan(), 0), nullptr);
+  }
+  end(0).Close();
+  end(1).Close();
+  for (const Send& send : sends_) EXPECT_NE(send.code, Code::kInProgress);
+  for (const Recv& recv : recvs_) EXPECT_NE(recv.code, Code::kInProgress);
+}
+
+}  // namespace annulus

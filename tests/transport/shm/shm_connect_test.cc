@@ -1,0 +1,219 @@
+// Setting up shared memory links: who is let in, what is handed over, and that nothing is left behind.
+#include <dirent.h>
+#include <gtest/gtest.h>
+
+#include <future>
+#include <string>
+
+#include "tests/transport/shm/shm_pair.h"
+#include "transport/shm/shm.h"
+#include "transport/shm/shm_handover.h"
+
+namespace annulus {
+namespace {
+
+constexpr char kKey[] = "a key of the shared memory tests";
+
+// Connects rank 0 and rank 1, each with its key, in two threads.
+struct Meeting {
+  void Run(const std::string& key0, const std::string& key1, Nanoseconds patience) {
+    std::promise<std::string> addresses[2];
+    std::shared_future<std::string> known[2] = {addresses[0].get_future().share(), addresses[1].get_future().share()};
+    const Deadline deadline = DeadlineAfter(patience);
+    const auto connect = [&](int rank) {
+      TransportConfig config;
+      config.rank = rank;
+      config.slot_bytes = 4096;
+      config.slots = slots[rank];
+      config.reactor = &reactors[rank];
+      const auto exchange = [&](const std::string& own) {
+        addresses[rank].set_value(own);
+        return known[1 - rank].get();
+      };
+      statuses[rank] =
+          ConnectOne(config, rank == 0 ? key0 : key1, CreateShmTransport, exchange, deadline, &endpoints[rank]);
+    };
+    std::thread other(connect, 1);
+    connect(0);
+    other.join();
+  }
+
+  Reactor reactors[2];
+  int slots[2] = {4, 4};
+  Status statuses[2];
+  std::unique_ptr<Endpoint> endpoints[2];
+};
+
+int OpenDescriptors() {
+  DIR* const folder = opendir("/proc/self/fd");
+  int count = 0;
+  while (readdir(folder) != nullptr) ++count;
+  closedir(folder);
+  return count;
+}
+
+TEST(ShmConnect, ProbeFindsItUsableHere) {
+  Reactor reactor;
+  TransportConfig config;
+  config.reactor = &reactor;
+  const auto transport = CreateShmTransport(config);
+  EXPECT_TRUE(transport->Probe().ok()) << transport->Probe().ToString();
+  EXPECT_STREQ(transport->Name(), "shm");
+}
+
+TEST(ShmConnect, AddressesAreUnguessableAndStayTheSame) {
+  Reactor reactor;
+  TransportConfig config;
+  config.reactor = &reactor;
+  std::string address;
+  std::string again;
+  std::string other;
+  const auto transport = CreateShmTransport(config);
+  ASSERT_TRUE(transport->LocalAddress(&address).ok());
+  ASSERT_TRUE(transport->LocalAddress(&again).ok());
+  ASSERT_TRUE(CreateShmTransport(config)->LocalAddress(&other).ok());
+  EXPECT_EQ(address, again);
+  EXPECT_NE(address, other);
+  EXPECT_GE(address.size(), 32u);
+}
+
+TEST(ShmConnect, AWrongKeyIsRefused) {
+  Meeting meeting;
+  meeting.Run(kKey, "not the key of the others", kSecond);
+  EXPECT_EQ(meeting.statuses[1].code(), Code::kAuth) << meeting.statuses[1].ToString();
+  EXPECT_EQ(meeting.statuses[1].peer(), 0);
+  EXPECT_EQ(meeting.statuses[0].code(), Code::kTimeout) << meeting.statuses[0].ToString();
+  EXPECT_EQ(meeting.statuses[0].peer(), 1);
+  EXPECT_EQ(meeting.endpoints[0], nullptr);
+  EXPECT_EQ(meeting.endpoints[1], nullptr);
+}
+
+TEST(ShmConnect, TheLowerRanksSlotsHoldForBoth) {
+  Meeting meeting;
+  meeting.slots[0] = 3;
+  meeting.slots[1] = 5;
+  meeting.Run(kKey, kKey, kContractPatience);
+  ASSERT_TRUE(meeting.endpoints[0] && meeting.endpoints[1]) << meeting.statuses[0].ToString();
+  EXPECT_EQ(meeting.endpoints[0]->limits().send_slots, 3);
+  EXPECT_EQ(meeting.endpoints[1]->limits().send_slots, 3);
+}
+
+TEST(ShmConnect, FiftyLinksLeaveNoDescriptorBehind) {
+  const auto connect_once = [] {
+    Meeting meeting;
+    meeting.Run(kKey, kKey, kContractPatience);
+    return meeting.endpoints[0] != nullptr && meeting.endpoints[1] != nullptr;
+  };
+  ASSERT_TRUE(connect_once());
+  const int before = OpenDescriptors();
+  for (int i = 0; i < 50; ++i) ASSERT_TRUE(connect_once()) << i;
+  EXPECT_EQ(OpenDescriptors(), before);
+}
+
+TEST(ShmConnect, BrokenRequestsAreRefused) {
+  Reactor reactor;
+  TransportConfig config;
+  config.rank = 1;
+  config.nranks = 2;
+  config.reactor = &reactor;
+  const auto transport = CreateShmTransport(config);
+  std::vector<std::unique_ptr<Endpoint>> endpoints;
+  const auto connect = [&](int peer, const std::string& address) {
+    LinkRequest link;
+    link.peer = peer;
+    link.address = address;
+    ConnectContext context;
+    context.deadline = DeadlineAfter(kContractPatience);
+    return transport->Connect({&link, 1}, context, &endpoints);
+  };
+  EXPECT_EQ(connect(0, "").code(), Code::kProtocol);
+  EXPECT_EQ(connect(0, std::string(300, 'x')).code(), Code::kProtocol);
+  EXPECT_EQ(connect(1, "").code(), Code::kInvalidArgument);
+  EXPECT_EQ(connect(2, "").code(), Code::kInvalidArgument);
+  EXPECT_TRUE(endpoints.empty());
+}
+
+// Hands over between the two ends of a socketpair, of which the test may play one.
+class ShmHandoverTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds_), 0);
+    asio::error_code error;
+    for (int side = 0; side < 2; ++side) sockets_[side].assign(StreamProtocol(AF_UNIX, 0), fds_[side], error);
+    ASSERT_FALSE(error);
+  }
+
+  Reactor reactor_;
+  int fds_[2] = {-1, -1};
+  StreamSocket sockets_[2] = {StreamSocket(reactor_.context()), StreamSocket(reactor_.context())};
+  ShmHandover creator_{true, 1, &sockets_[0]};
+  ShmHandover mapper_{false, 0, &sockets_[1]};
+};
+
+TEST_F(ShmHandoverTest, BothEndsGetTheSameSegment) {
+  ASSERT_TRUE(mapper_.Start(4, 4096).ok());
+  ASSERT_TRUE(mapper_.Continue().ok());
+  EXPECT_FALSE(mapper_.done());
+  ASSERT_TRUE(creator_.Start(4, 4096).ok());
+  ASSERT_TRUE(creator_.Continue().ok());
+  EXPECT_FALSE(creator_.done());
+  ASSERT_TRUE(mapper_.Continue().ok());
+  EXPECT_TRUE(mapper_.done());
+  ASSERT_TRUE(creator_.Continue().ok());
+  EXPECT_TRUE(creator_.done());
+  const auto created = creator_.TakeSegment();
+  const auto mapped = mapper_.TakeSegment();
+  created->direction(0).slots[5] = std::byte{55};
+  EXPECT_EQ(mapped->direction(0).slots[5], std::byte{55});
+  EXPECT_EQ(created->fd(), -1);
+  EXPECT_EQ(mapped->fd(), -1);
+}
+
+TEST_F(ShmHandoverTest, AMessageWithoutFileIsRefused) {
+  ASSERT_EQ(send(fds_[0], "F", 1, 0), 1);
+  const Status status = mapper_.Continue();
+  EXPECT_EQ(status.code(), Code::kProtocol) << status.ToString();
+  EXPECT_EQ(status.peer(), 0);
+}
+
+TEST_F(ShmHandoverTest, AFileThatIsNoSegmentIsRefusedAndClosed) {
+  const int before = OpenDescriptors();
+  char byte = 'F';
+  iovec data{&byte, 1};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message = {};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof(control);
+  cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof(int));
+  const int standard_input = 0;
+  std::memcpy(CMSG_DATA(header), &standard_input, sizeof(int));
+  ASSERT_EQ(sendmsg(fds_[0], &message, 0), 1);
+  const Status status = mapper_.Continue();
+  EXPECT_EQ(status.code(), Code::kProtocol) << status.ToString();
+  EXPECT_EQ(status.peer(), 0);
+  EXPECT_EQ(OpenDescriptors(), before);
+}
+
+TEST_F(ShmHandoverTest, APeerThatLeavesIsLostOnEitherSide) {
+  ASSERT_TRUE(creator_.Start(4, 4096).ok());
+  sockets_[1].close();
+  EXPECT_EQ(creator_.Continue().code(), Code::kPeerLost);
+  sockets_[0].close();
+  SetUp();
+  sockets_[0].close();
+  EXPECT_EQ(mapper_.Continue().code(), Code::kPeerLost);
+}
+
+TEST_F(ShmHandoverTest, AnUnknownAnswerIsRefused) {
+  ASSERT_TRUE(creator_.Start(4, 4096).ok());
+  ASSERT_EQ(send(fds_[1], "x", 1, 0), 1);
+  EXPECT_EQ(creator_.Continue().code(), Code::kProtocol);
+}
+
+}  // namespace
+}  // namespace annulus

@@ -1,0 +1,380 @@
+// Shared memory: slices that the peer reads where they lie, in registered memory.
+#include "transport/shm/shm_regions.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <deque>
+#include <string>
+
+#include "tests/transport/contract/contract_traffic.h"
+#include "tests/transport/shm/shm_pair.h"
+
+namespace annulus {
+namespace {
+
+constexpr size_t kSlotBytes = 64 * 1024;
+constexpr int kSlots = 4;
+
+MemoryRegistry& Registry() { return MemoryRegistry::OfProcess(); }
+
+class ShmRegionsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(pair_.Make({.slot_bytes = kSlotBytes, .slots = kSlots}));
+    ASSERT_TRUE(Registry().Allocate(kBytes, &memory_).ok());
+  }
+  void TearDown() override {
+    if (memory_ == nullptr) return;
+    EXPECT_TRUE(Registry().Free(memory_).ok());
+  }
+
+  static constexpr size_t kBytes = 16 * kSlotBytes;
+
+  std::byte* data() { return static_cast<std::byte*>(memory_); }
+  Status Progress(int side) {
+    bool moved = false;
+    return pair_.end(side).Progress(&moved);
+  }
+  void Rounds() {
+    for (int i = 0; i < 10; ++i) {
+      EXPECT_TRUE(Progress(0).ok());
+      EXPECT_TRUE(Progress(1).ok());
+    }
+  }
+  // Posts a send of rank 0 from `from`.
+  Send* Post(const std::byte* from, uint32_t bytes, uint64_t tag = 0) {
+    Send* send = &sends_.emplace_back();
+    send->tag.words[0] = tag;
+    send->data = from;
+    send->bytes = send->ready = bytes;
+    const Status status = pair_.end(0).PostSend(send);
+    EXPECT_TRUE(status.ok()) << status.ToString();
+    return send;
+  }
+  Recv* Expect() {
+    Recv* recv = &recvs_.emplace_back();
+    recv->capacity = kSlotBytes;
+    EXPECT_TRUE(pair_.end(1).PostRecv(recv).ok());
+    return recv;
+  }
+  // Until an end that has nothing to do has looked at its socket.
+  bool SpinUntil(const std::function<bool()>& over) {
+    const Deadline deadline = DeadlineAfter(kContractPatience);
+    while (!over() && Now() < deadline) Rounds();
+    return over();
+  }
+
+  ShmPair pair_;
+  void* memory_ = nullptr;
+  std::deque<Send> sends_;
+  std::deque<Recv> recvs_;
+};
+
+TEST_F(ShmRegionsTest, TheReceiverReadsWhereTheSenderWrote) {
+  std::memset(data(), 0x5a, kBytes);
+  ASSERT_TRUE(pair_.end(0).SendsFrom(data() + 100, kSlotBytes));
+  Recv* recv = Expect();
+  Send* send = Post(data() + 100, kSlotBytes, 7);
+  Rounds();
+  ASSERT_EQ(recv->code, Code::kOk);
+  EXPECT_TRUE(recv->read_only);
+  EXPECT_EQ(recv->tag.words[0], 7u);
+  EXPECT_EQ(recv->bytes, kSlotBytes);
+  EXPECT_EQ(std::memcmp(recv->data, data() + 100, kSlotBytes), 0);
+  data()[100] = std::byte{0x11};  // No copy: a write shows.
+  EXPECT_EQ(recv->data[0], std::byte{0x11});
+  EXPECT_EQ(send->code, Code::kInProgress) << "completed while the peer still reads";
+  EXPECT_EQ(pair_.end(1).Memory().mapped, kBytes);
+  pair_.end(1).Release(recv);
+  Rounds();
+  EXPECT_EQ(send->code, Code::kOk);
+}
+
+TEST_F(ShmRegionsTest, OnlyRegisteredAndLargeMemoryIsSentInPlace) {
+  std::vector<std::byte> ordinary(kSlotBytes);
+  Endpoint& end = pair_.end(0);
+  EXPECT_FALSE(end.SendsFrom(ordinary.data(), kSlotBytes));
+  EXPECT_FALSE(end.SendsFrom(data(), 100));
+  EXPECT_FALSE(end.SendsFrom(data(), kSlotBytes + 1));
+  EXPECT_FALSE(end.SendsFrom(data() + kBytes - 10, kSlotBytes));
+  EXPECT_FALSE(end.SendsFrom(data() - 10, kSlotBytes));
+  EXPECT_TRUE(end.SendsFrom(data() + kBytes - kSlotBytes, kSlotBytes));
+  Send send;
+  send.data = ordinary.data();
+  send.bytes = send.ready = kSlotBytes;
+  EXPECT_EQ(end.PostSend(&send).code(), Code::kInvalidArgument);
+}
+
+TEST_F(ShmRegionsTest, SendsCompleteInOrderAndSlotsAreTheBound) {
+  std::vector<Recv*> recvs;
+  for (int i = 0; i < kSlots; ++i) recvs.push_back(Expect());
+  std::byte* slot = nullptr;
+  ASSERT_TRUE(pair_.end(0).AcquireSlot(&slot).ok());
+  Send* in_place = Post(data(), kSlotBytes);
+  Send* staged = Post(slot, kSlotBytes);
+  Post(data(), kSlotBytes);
+  Post(data(), kSlotBytes);
+  Send more;
+  more.data = data();
+  more.bytes = more.ready = kSlotBytes;
+  EXPECT_TRUE(pair_.end(0).PostSend(&more).would_block());
+  EXPECT_TRUE(pair_.end(0).AcquireSlot(&slot).would_block());
+  Rounds();
+  EXPECT_EQ(staged->code, Code::kInProgress) << "overtook the one before it";
+  pair_.end(1).Release(recvs[0]);
+  Rounds();
+  EXPECT_EQ(in_place->code, Code::kOk);
+  EXPECT_EQ(staged->code, Code::kOk);
+  EXPECT_EQ(sends_[2].code, Code::kInProgress);
+  EXPECT_TRUE(pair_.end(0).PostSend(&more).ok());
+  for (int i = kSlots - 1; i > 0; --i) pair_.end(1).Release(recvs[i]);
+  pair_.end(1).Release([&] {
+    Recv* last = Expect();
+    Rounds();
+    EXPECT_EQ(last->code, Code::kOk);
+    return last;
+  }());
+  Rounds();
+  EXPECT_EQ(sends_[3].code, Code::kOk);
+  EXPECT_EQ(more.code, Code::kOk);
+}
+
+// A slot that has come back may be lent anew, even for data in place, before the send that used it completes.
+TEST_F(ShmRegionsTest, ASlotInNewUseIsNotFreedByItsOldSend) {
+  Recv* first = Expect();
+  Recv* second = Expect();
+  Post(data(), kSlotBytes);
+  std::byte* slot = nullptr;
+  ASSERT_TRUE(pair_.end(0).AcquireSlot(&slot).ok());
+  Send* staged = Post(slot, kSlotBytes);
+  EXPECT_TRUE(Progress(1).ok());
+  pair_.end(1).Release(second);
+  for (std::byte* again = nullptr; again != slot;) ASSERT_TRUE(pair_.end(0).AcquireSlot(&again).ok());
+  pair_.end(1).Release(first);
+  Rounds();
+  EXPECT_EQ(staged->code, Code::kOk);
+  std::byte* last = nullptr;
+  ASSERT_TRUE(pair_.end(0).AcquireSlot(&last).ok()) << "the slot that stood for data in place";
+  EXPECT_NE(last, slot);
+  EXPECT_TRUE(pair_.end(0).AcquireSlot(&last).would_block());
+}
+
+TEST_F(ShmRegionsTest, FreedMemoryIsForgottenOnceNobodyReadsIt) {
+  Recv* recv = Expect();
+  Post(data(), kSlotBytes);
+  Rounds();
+  ASSERT_EQ(recv->code, Code::kOk);
+  ASSERT_TRUE(Registry().Free(memory_).ok());
+  memory_ = nullptr;
+  std::vector<std::byte> ordinary(kSlotBytes);
+  EXPECT_FALSE(pair_.end(0).SendsFrom(ordinary.data(), kSlotBytes));  // Looks, and tells the peer.
+  Rounds();
+  EXPECT_EQ(pair_.end(1).Memory().mapped, kBytes) << "unmapped while held";
+  volatile std::byte still_mapped = recv->data[kSlotBytes - 1];
+  (void)still_mapped;
+  pair_.end(1).Release(recv);
+  EXPECT_TRUE(SpinUntil([&] { return pair_.end(1).Memory().mapped == 0; }));
+  EXPECT_TRUE(Progress(0).ok());
+}
+
+TEST(ShmOwnRegionsTest, ThePeerIsToldOfNoMoreThanItTakes) {
+  size_t shared = 0;
+  size_t forgotten = 0;
+  ShmOwnRegions regions([&](const ShmNotice& notice, int fd) {
+    EXPECT_EQ(fd >= 0, notice.kind == ShmNotice::kShares);
+    ++(notice.kind == ShmNotice::kShares ? shared : forgotten);
+    return true;
+  });
+  // Many regions would need as many descriptors, so the same few come and go.
+  constexpr size_t kAtOnce = 64;
+  ShmPlace place;
+  for (size_t round = 0; round < 2 * kShmMostRegions / kAtOnce; ++round) {
+    void* memory[kAtOnce];
+    for (void*& each : memory) {
+      ASSERT_TRUE(Registry().Allocate(1, &each).ok());
+      ASSERT_TRUE(regions.Find(static_cast<std::byte*>(each), 1, &place));
+    }
+    for (void* each : memory) ASSERT_TRUE(Registry().Free(each).ok());
+  }
+  EXPECT_FALSE(regions.Find(nullptr, 1, &place));
+  EXPECT_EQ(shared, 2 * kShmMostRegions);
+  EXPECT_EQ(forgotten, shared);
+}
+
+TEST(ShmOwnRegionsTest, WhatCannotBeToldIsNotSentInPlace) {
+  bool has_room = false;
+  ShmOwnRegions regions([&](const ShmNotice&, int) { return has_room; });
+  void* memory = nullptr;
+  ShmPlace place;
+  ASSERT_TRUE(Registry().Allocate(100, &memory).ok());
+  EXPECT_FALSE(regions.Find(static_cast<std::byte*>(memory), 100, &place));
+  has_room = true;
+  EXPECT_TRUE(regions.Find(static_cast<std::byte*>(memory), 100, &place));
+  ASSERT_TRUE(Registry().Free(memory).ok());
+}
+
+// The sender's user has the memory back, and may have changed it before it was read.
+TEST_F(ShmRegionsTest, DataOfASenderThatGaveUpIsNotTrusted) {
+  Recv* before = Expect();
+  Recv* after = Expect();
+  Post(data(), kSlotBytes);
+  Send* send = Post(data(), kSlotBytes);
+  EXPECT_TRUE(Progress(1).ok());
+  ASSERT_EQ(after->code, Code::kOk);
+  pair_.end(1).Release(before);
+  EXPECT_EQ(before->code, Code::kOk);
+  pair_.end(0).Close();
+  EXPECT_EQ(send->code, Code::kAborted);
+  volatile std::byte still_mapped = after->data[kSlotBytes - 1];
+  (void)still_mapped;
+  pair_.end(1).Release(after);
+  EXPECT_EQ(after->code, Code::kPeerLost);
+}
+
+TEST_F(ShmRegionsTest, DataOfAKilledSenderIsTrusted) {
+  std::memset(data(), 0x42, kSlotBytes);
+  Recv* recv = Expect();
+  Post(data(), kSlotBytes);
+  EXPECT_TRUE(Progress(1).ok());
+  ASSERT_EQ(recv->code, Code::kOk);
+  EXPECT_EQ(recv->data[kSlotBytes - 1], std::byte{0x42});
+  pair_.end(1).Release(recv);  // Nobody said farewell.
+  EXPECT_EQ(recv->code, Code::kOk);
+}
+
+TEST_F(ShmRegionsTest, ManyNoticesBeforeTheOneThatMattersAreRead) {
+  std::vector<void*> others(200);
+  for (void*& each : others) {
+    ASSERT_TRUE(Registry().Allocate(kSlotBytes, &each).ok());
+    ASSERT_TRUE(pair_.end(0).SendsFrom(static_cast<std::byte*>(each), kSlotBytes));
+    Rounds();
+  }
+  ASSERT_TRUE(SpinUntil([&] { return pair_.end(1).Memory().mapped == others.size() * kSlotBytes; }));
+  for (void* each : others) ASSERT_TRUE(Registry().Free(each).ok());
+  Recv* recv = Expect();
+  Post(data(), kSlotBytes);  // Tells of all those, and of this one.
+  EXPECT_TRUE(Progress(1).ok());
+  EXPECT_EQ(recv->code, Code::kOk);
+  EXPECT_TRUE(SpinUntil([&] { return pair_.end(1).Memory().mapped == kBytes; }));
+  pair_.end(1).Release(recv);
+}
+
+TEST_F(ShmRegionsTest, APlaceThatCannotBeBreaksTheLink) {
+  const auto spoil = [&](const std::function<void(ShmPlace*)>& change) {
+    ASSERT_TRUE(pair_.Make({.slot_bytes = kSlotBytes, .slots = kSlots}));
+    sends_.clear();
+    recvs_.clear();
+    Recv* recv = Expect();
+    Post(data(), kSlotBytes);
+    change(reinterpret_cast<ShmPlace*>(pair_.segment().direction(0).ring[0].payload));
+    const Status status = Progress(1);
+    EXPECT_EQ(status.code(), Code::kProtocol) << status.ToString();
+    EXPECT_NE(status.message().find("place in registered memory"), std::string::npos) << status.ToString();
+    EXPECT_EQ(recv->code, Code::kProtocol);
+  };
+  spoil([](ShmPlace* place) { ++place->region; });
+  spoil([](ShmPlace* place) { place->offset = kBytes - kSlotBytes + 1; });
+  spoil([](ShmPlace* place) { place->offset = ~uint64_t{0}; });
+}
+
+TEST_F(ShmRegionsTest, RandomTrafficFromRegisteredMemoryArrivesUnharmed) {
+  for (uint64_t seed = 1; seed <= 6; ++seed) {
+    ASSERT_TRUE(pair_.Make({.slot_bytes = kSlotBytes, .slots = kSlots}));
+    const Plan plan{.seed = seed, .slices = 400, .max_bytes = kSlotBytes, .gradual = seed % 2 == 0};
+    Talker talkers[] = {{&pair_.end(0), plan}, {&pair_.end(1), plan}};
+    Listener listeners[] = {{&pair_.end(0), plan}, {&pair_.end(1), plan}};
+    const auto done = [&] {
+      return talkers[0].done() && talkers[1].done() && listeners[0].done() && listeners[1].done();
+    };
+    const Deadline deadline = DeadlineAfter(kContractPatience);
+    while (!done() && Now() < deadline) {
+      for (int side = 0; side < 2; ++side) {
+        ASSERT_TRUE(Progress(side).ok());
+        talkers[side].Step();
+        listeners[side].Step();
+      }
+    }
+    ASSERT_TRUE(done()) << "seed " << seed;
+    EXPECT_GT(pair_.end(0).Memory().mapped, 0u) << "nothing went in place";
+  }
+}
+
+TEST_F(ShmRegionsTest, AReceiverWithoutDescriptorsSaysSo) {
+  Expect();
+  Post(data(), kSlotBytes);
+  const int next = dup(0);
+  close(next);
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none{static_cast<rlim_t>(next), before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const Status status = Progress(1);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(status.code(), Code::kSystem) << status.ToString();
+  EXPECT_EQ(status.os_errno(), EMFILE) << status.ToString();
+  EXPECT_NE(status.message().find("taking the file of registered memory of rank 0"), std::string::npos)
+      << status.ToString();
+}
+
+// A descriptor that has `bytes`, sealed or not.
+int File(size_t bytes, int seals) {
+  const int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  EXPECT_EQ(ftruncate(fd, static_cast<off_t>(bytes)), 0);
+  EXPECT_EQ(fcntl(fd, F_ADD_SEALS, seals), 0);
+  return fd;
+}
+
+std::string FaultOf(ShmPeerRegions* regions) {
+  ShmFault fault;
+  return regions->TakeFault(&fault) ? fault.field : "";
+}
+
+std::string FaultOf(const ShmNotice& notice, int fd) {
+  ShmPeerRegions regions;
+  regions.Feed(reinterpret_cast<const char*>(&notice), sizeof(notice), fd);
+  return FaultOf(&regions);
+}
+
+TEST(ShmPeerRegionsTest, NoticesAreCheckedBeforeUse) {
+  EXPECT_EQ(FaultOf({ShmNotice::kShares, 1, 4096}, File(4096, F_SEAL_SHRINK)), "");
+  EXPECT_EQ(FaultOf({ShmNotice::kShares, 1, 4096}, File(4096, 0)), "seals of a registered region's file");
+  EXPECT_EQ(FaultOf({ShmNotice::kShares, 1, 8192}, File(4096, F_SEAL_SHRINK)), "bytes of a registered region");
+  EXPECT_EQ(FaultOf({ShmNotice::kShares, 1, 0}, File(0, F_SEAL_SHRINK)), "bytes of a registered region");
+  EXPECT_EQ(FaultOf({ShmNotice::kShares, 1, 4096}, -1), "memory files with a notice");
+  EXPECT_EQ(FaultOf({ShmNotice::kForgets, 1, 0}, -1), "region to forget");
+  EXPECT_EQ(FaultOf({0x99, 1, 0}, -1), "kind of a notice");
+}
+
+TEST(ShmPeerRegionsTest, NoticesComeInAnyPieces) {
+  ShmPeerRegions regions;
+  const ShmNotice notice{ShmNotice::kShares, 5, 4096};
+  const char* const bytes = reinterpret_cast<const char*>(&notice);
+  const char bells[3] = {};
+  regions.Feed(bells, 3, -1);
+  regions.Feed(bytes, 1, File(4096, F_SEAL_SHRINK));
+  regions.Feed(bytes + 1, 20, -1);
+  EXPECT_EQ(regions.Hold({5, 0}, 1), nullptr);
+  regions.Feed(bytes + 21, sizeof(notice) - 21, -1);
+  regions.Feed(bells, 1, -1);
+  EXPECT_EQ(FaultOf(&regions), "");
+  ASSERT_NE(regions.Hold({5, 4000}, 96), nullptr);
+  EXPECT_EQ(regions.Hold({5, 4000}, 97), nullptr);
+  regions.Release(5);
+  regions.Feed(bytes, sizeof(notice), File(4096, F_SEAL_SHRINK));
+  EXPECT_EQ(FaultOf(&regions), "registered region") << "twice";
+}
+
+TEST(ShmPeerRegionsTest, TwoFilesForOneNoticeAreAFault) {
+  ShmPeerRegions regions;
+  regions.Feed(nullptr, 0, File(4096, F_SEAL_SHRINK));
+  regions.Feed(nullptr, 0, File(4096, F_SEAL_SHRINK));
+  EXPECT_EQ(FaultOf(&regions), "memory files without a notice");
+}
+
+}  // namespace
+}  // namespace annulus

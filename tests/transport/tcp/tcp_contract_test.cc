@@ -1,0 +1,40 @@
+// The contract suite on TCP: one socket, several, with checksums, and over IPv6.
+#include <memory>
+
+#include "tests/transport/contract/contract.h"
+#include "transport/tcp/tcp.h"
+
+namespace annulus {
+namespace {
+
+std::unique_ptr<Transport> MakeOneSocket(TransportConfig config) {
+  config.tcp_sockets = 1;
+  return CreateTcpTransport(config);
+}
+
+std::unique_ptr<Transport> MakeThreeSockets(TransportConfig config) {
+  config.tcp_sockets = 3;
+  return CreateTcpTransport(config);
+}
+
+std::unique_ptr<Transport> MakeChecksummed(TransportConfig config) {
+  config.tcp_sockets = 2;
+  config.checksum = true;
+  return CreateTcpTransport(config);
+}
+
+std::unique_ptr<Transport> MakeIpv6(TransportConfig config) {
+  config.local_host = "::1";
+  return CreateTcpTransport(config);
+}
+
+}  // namespace
+
+INSTANTIATE_TEST_SUITE_P(Tcp, EndpointContract,
+                         ::testing::Values(TransportBackend("OneSocket", MakeOneSocket),
+                                           TransportBackend("ThreeSockets", MakeThreeSockets),
+                                           TransportBackend("Checksummed", MakeChecksummed),
+                                           TransportBackend("Ipv6", MakeIpv6)),
+                         BackendName);
+
+}  // namespace annulus

@@ -1,0 +1,242 @@
+// The hello's layout, what each side checks of it, and the proofs (docs/wire_protocol.md, "Handshake").
+#include "transport/security/auth.h"
+
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <openssl/rand.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/check.h"
+#include "transport/wire/bytes.h"
+
+namespace annulus {
+namespace {
+
+constexpr std::array<char, 8> kMagic = {'A', 'N', 'N', 'U', 'L', 'U', 'S', '\n'};
+
+// Offsets in a hello. Magic and versions keep their place in every version to come.
+constexpr size_t kMagicAt = 0;
+constexpr size_t kMajorAt = 8;
+constexpr size_t kMinorAt = 10;
+constexpr size_t kRoleAt = 12;
+constexpr size_t kPurposeAt = 13;
+constexpr size_t kFlagsAt = 14;
+constexpr size_t kJobAt = 16;
+constexpr size_t kNranksAt = 24;
+constexpr size_t kRankAt = 28;
+constexpr size_t kTargetAt = 32;
+constexpr size_t kChannelAt = 36;
+constexpr size_t kLaneAt = 38;
+constexpr size_t kReservedAt = 40;  // 8 bytes of zero, not looked at.
+constexpr size_t kNonceAt = 48;
+constexpr size_t kNonceBytes = 32;
+static_assert(kNonceAt + kNonceBytes == Handshake::kHelloBytes);
+
+constexpr uint8_t kInitiatorByte = 1;
+constexpr uint8_t kAcceptorByte = 2;
+
+// The speaker has a job key. Only makes the message about a forgotten key clear; the proof is what counts.
+constexpr uint16_t kHasKeyFlag = 1;
+
+// Different labels, of one length: neither side's proof can be passed off as the other's.
+constexpr std::array<char, 16> kInitiatorLabel = {"annulus  dials "};
+constexpr std::array<char, 16> kAcceptorLabel = {"annulus accepts"};
+
+const char* PurposeName(uint8_t purpose) {
+  switch (static_cast<Purpose>(purpose)) {
+    case Purpose::kRendezvous:
+      return "rendezvous";
+    case Purpose::kTcpLink:
+      return "TCP link";
+    case Purpose::kShmLink:
+      return "shared memory link";
+  }
+  return "unknown purpose";
+}
+
+std::string Version(unsigned major, unsigned minor) { return std::to_string(major) + "." + std::to_string(minor); }
+
+}  // namespace
+
+Handshake::Handshake(Role role, const std::string& key, const Hello& hello) : role_(role), key_(key), hello_(hello) {
+  if (RAND_bytes(nonce_.data(), static_cast<int>(nonce_.size())) != 1) {
+    failed_ = true;
+    in_wanted_ = 0;
+    return;
+  }
+  if (role_ == Role::kInitiator) QueueHello();
+}
+
+std::span<const std::byte> Handshake::Output() const {
+  return std::span(out_).subspan(out_begin_, out_end_ - out_begin_);
+}
+
+void Handshake::Sent(size_t bytes) {
+  ANNULUS_CHECK(bytes <= out_end_ - out_begin_);
+  out_begin_ += bytes;
+  if (out_begin_ == out_end_) out_begin_ = out_end_ = 0;
+}
+
+size_t Handshake::Wants() const { return in_wanted_ - in_bytes_; }
+
+Handshake::State Handshake::state() const {
+  if (failed_) return State::kFailed;
+  return verified_ && out_begin_ == out_end_ ? State::kDone : State::kRunning;
+}
+
+Status Handshake::Feed(std::span<const std::byte> bytes) {
+  if (failed_) return {Code::kSystem, "the system has no random bytes for a handshake, or it failed before"};
+  ANNULUS_CHECK(bytes.size() <= Wants());
+  std::copy(bytes.begin(), bytes.end(), in_.begin() + in_bytes_);
+  in_bytes_ += bytes.size();
+  if (Wants() > 0 || verified_) return Status();
+  in_bytes_ = 0;
+  Status status = have_hello_ ? TakeMac() : TakeHello();
+  if (!status.ok()) {
+    failed_ = true;
+    in_wanted_ = 0;
+  }
+  return status;
+}
+
+void Handshake::QueueHello() {
+  std::byte* out = own_bytes_.data();
+  std::memcpy(out + kMagicAt, kMagic.data(), kMagic.size());
+  StoreLittle<uint16_t>(out + kMajorAt, hello_.version_major);
+  StoreLittle<uint16_t>(out + kMinorAt, hello_.version_minor);
+  StoreLittle<uint8_t>(out + kRoleAt, role_ == Role::kInitiator ? kInitiatorByte : kAcceptorByte);
+  StoreLittle<uint8_t>(out + kPurposeAt, static_cast<uint8_t>(hello_.purpose));
+  StoreLittle<uint16_t>(out + kFlagsAt, key_.empty() ? 0 : kHasKeyFlag);
+  StoreLittle<uint64_t>(out + kJobAt, hello_.job_id);
+  StoreLittle<uint32_t>(out + kNranksAt, hello_.nranks);
+  StoreLittle<uint32_t>(out + kRankAt, hello_.rank);
+  StoreLittle<uint32_t>(out + kTargetAt, hello_.target_rank);
+  StoreLittle<uint16_t>(out + kChannelAt, hello_.channel);
+  StoreLittle<uint16_t>(out + kLaneAt, hello_.lane);
+  StoreLittle<uint64_t>(out + kReservedAt, 0);
+  std::memcpy(out + kNonceAt, nonce_.data(), kNonceBytes);
+  ANNULUS_CHECK(out_end_ + kHelloBytes <= out_.size());
+  std::memcpy(out_.data() + out_end_, out, kHelloBytes);
+  out_end_ += kHelloBytes;
+}
+
+void Handshake::QueueMac(Role author) {
+  const std::array<std::byte, kMacBytes> mac = Mac(author);
+  ANNULUS_CHECK(out_end_ + kMacBytes <= out_.size());
+  std::memcpy(out_.data() + out_end_, mac.data(), kMacBytes);
+  out_end_ += kMacBytes;
+}
+
+Status Handshake::TakeHello() {
+  std::memcpy(peer_bytes_.data(), in_.data(), kHelloBytes);
+  const std::byte* in = peer_bytes_.data();
+  if (std::memcmp(in + kMagicAt, kMagic.data(), kMagic.size()) != 0) {
+    return {Code::kProtocol, "what was received is not an Annulus hello"};
+  }
+  peer_.version_major = LoadLittle<uint16_t>(in + kMajorAt);
+  peer_.version_minor = LoadLittle<uint16_t>(in + kMinorAt);
+  peer_.purpose = static_cast<Purpose>(LoadLittle<uint8_t>(in + kPurposeAt));
+  peer_.job_id = LoadLittle<uint64_t>(in + kJobAt);
+  peer_.nranks = LoadLittle<uint32_t>(in + kNranksAt);
+  peer_.rank = LoadLittle<uint32_t>(in + kRankAt);
+  peer_.target_rank = LoadLittle<uint32_t>(in + kTargetAt);
+  peer_.channel = LoadLittle<uint16_t>(in + kChannelAt);
+  peer_.lane = LoadLittle<uint16_t>(in + kLaneAt);
+  if (role_ == Role::kAcceptor) {
+    hello_.target_rank = peer_.rank;
+    hello_.channel = peer_.channel;
+    hello_.lane = peer_.lane;
+    // Also when the check below fails, so that the initiator can name the difference.
+    QueueHello();
+  }
+  ANNULUS_RETURN_IF_ERROR(CheckHello());
+  have_hello_ = true;
+  in_wanted_ = kMacBytes;
+  if (role_ == Role::kAcceptor) QueueMac(Role::kAcceptor);
+  return Status();
+}
+
+// Whom the peer says it is. Unproven, so for messages only.
+std::string Handshake::PeerName() const { return "rank " + std::to_string(peer_.rank) + " (unproven)"; }
+
+Status Handshake::CheckHello() const {
+  auto differs = [this](const std::string& field, const std::string& theirs, const std::string& ours) {
+    return Status(Code::kProtocol, PeerName() + " has another " + field + ": " + theirs + ", here it is " + ours);
+  };
+  if (peer_.version_major != hello_.version_major) {
+    return differs("wire version", Version(peer_.version_major, peer_.version_minor),
+                   Version(hello_.version_major, hello_.version_minor));
+  }
+  const uint8_t role = LoadLittle<uint8_t>(peer_bytes_.data() + kRoleAt);
+  if (role != (role_ == Role::kInitiator ? kAcceptorByte : kInitiatorByte)) {
+    return {Code::kProtocol, PeerName() + " speaks in the wrong role; this may be an own hello sent back"};
+  }
+  if (peer_.purpose != hello_.purpose) {
+    return differs("purpose", PurposeName(static_cast<uint8_t>(peer_.purpose)),
+                   PurposeName(static_cast<uint8_t>(hello_.purpose)));
+  }
+  if (peer_.job_id != hello_.job_id) {
+    return differs("job id", std::to_string(peer_.job_id), std::to_string(hello_.job_id));
+  }
+  if (peer_.nranks != hello_.nranks) {
+    return differs("number of ranks", std::to_string(peer_.nranks), std::to_string(hello_.nranks));
+  }
+  return CheckParties();
+}
+
+Status Handshake::CheckParties() const {
+  if (peer_.rank >= hello_.nranks || peer_.rank == hello_.rank) {
+    return {Code::kProtocol, "rank " + std::to_string(hello_.rank) + " of " + std::to_string(hello_.nranks) +
+                                 " met a peer that calls itself rank " + std::to_string(peer_.rank)};
+  }
+  if (peer_.target_rank != hello_.rank) {
+    return {Code::kProtocol, PeerName() + " wants rank " + std::to_string(peer_.target_rank) + ", this is rank " +
+                                 std::to_string(hello_.rank)};
+  }
+  if (role_ == Role::kAcceptor) return Status();
+  if (peer_.rank != hello_.target_rank) {
+    return {Code::kProtocol, PeerName() + " answered where rank " + std::to_string(hello_.target_rank) + " should"};
+  }
+  if (peer_.channel != hello_.channel || peer_.lane != hello_.lane) {
+    return {Code::kProtocol, PeerName() + " answered for another channel or lane"};
+  }
+  return Status();
+}
+
+Status Handshake::TakeMac() {
+  const Role author = role_ == Role::kInitiator ? Role::kAcceptor : Role::kInitiator;
+  const std::array<std::byte, kMacBytes> expected = Mac(author);
+  if (CRYPTO_memcmp(in_.data(), expected.data(), kMacBytes) != 0) {
+    const bool peer_has_key = (LoadLittle<uint16_t>(peer_bytes_.data() + kFlagsAt) & kHasKeyFlag) != 0;
+    const char* why = " holds another job key";
+    if (!peer_has_key && !key_.empty()) why = " runs without a job key, this rank has one";
+    if (peer_has_key && key_.empty()) why = " has a job key, this rank runs without one";
+    return {Code::kAuth, PeerName() + why, static_cast<int>(peer_.rank), 0};
+  }
+  verified_ = true;
+  in_wanted_ = 0;
+  if (role_ == Role::kInitiator) QueueMac(Role::kInitiator);
+  return Status();
+}
+
+std::array<std::byte, Handshake::kMacBytes> Handshake::Mac(Role author) const {
+  const bool initiator = role_ == Role::kInitiator;
+  std::array<std::byte, kInitiatorLabel.size() + 2 * kHelloBytes> text;
+  const auto& label = author == Role::kInitiator ? kInitiatorLabel : kAcceptorLabel;
+  std::memcpy(text.data(), label.data(), label.size());
+  std::memcpy(text.data() + label.size(), (initiator ? own_bytes_ : peer_bytes_).data(), kHelloBytes);
+  std::memcpy(text.data() + label.size() + kHelloBytes, (initiator ? peer_bytes_ : own_bytes_).data(), kHelloBytes);
+  std::array<std::byte, kMacBytes> mac;
+  unsigned mac_bytes = 0;
+  const unsigned char* made = HMAC(EVP_sha256(), key_.data(), static_cast<int>(key_.size()),
+                                   reinterpret_cast<const unsigned char*>(text.data()), text.size(),
+                                   reinterpret_cast<unsigned char*>(mac.data()), &mac_bytes);
+  ANNULUS_CHECK(made != nullptr && mac_bytes == kMacBytes);
+  return mac;
+}
+
+}  // namespace annulus

@@ -1,0 +1,332 @@
+#include "transport/security/connector.h"
+
+#include <netinet/in.h>
+
+#include <algorithm>
+#include <asio/error.hpp>
+#include <asio/steady_timer.hpp>
+#include <chrono>
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "base/check.h"
+#include "transport/security/strays.h"
+#include "transport/security/stream_handshake.h"
+
+namespace annulus {
+namespace {
+
+// A refused dial is repeated after this time, doubled up to the limit: quick when a peer is just starting, little load
+// when a thousand ranks wait for rank 0.
+constexpr Nanoseconds kFirstRetry = 2 * kMillisecond;
+constexpr Nanoseconds kLongestRetry = 200 * kMillisecond;
+// Connections of strangers that may wait for their proof at once; those of expected peers come on top.
+constexpr size_t kMaxStrangers = 64;
+// How long to stop accepting when the process or the system is out of descriptors.
+constexpr Nanoseconds kAcceptPause = 20 * kMillisecond;
+// Missing ranks that one error message names.
+constexpr int kMaxNamed = 8;
+
+using Role = Handshake::Role;
+using Verdict = StreamHandshake::Verdict;
+
+bool IsPermanent(const asio::error_code& error) {
+  return error == asio::error::address_family_not_supported || error == asio::error::invalid_argument ||
+         error == asio::error::access_denied || error == asio::error::no_permission;
+}
+
+// Held by shared_ptr: handlers that still wait in the io_context keep it alive, and find finished_ set.
+class Connector : public std::enable_shared_from_this<Connector> {
+ public:
+  Connector(Reactor* reactor, const ConnectPlan& plan)
+      : reactor_(reactor), plan_(plan), strays_(static_cast<int>(plan.hello.rank)), pause_(reactor->context()) {}
+
+  Status Run(std::vector<Stream>* streams);
+
+ private:
+  struct Dial {
+    Dial(const DialRequest* wanted, asio::io_context& context) : request(wanted), socket(context), timer(context) {}
+    const DialRequest* request;
+    StreamSocket socket;
+    asio::steady_timer timer;
+    std::shared_ptr<StreamHandshake> handshake;
+    size_t attempts = 0;
+    Nanoseconds delay = kFirstRetry;
+    std::string last_error = "no answer";
+    std::optional<Stream> stream;
+  };
+  struct Unproven {
+    explicit Unproven(asio::io_context& context) : timer(context) {}
+    std::string from;
+    asio::steady_timer timer;
+    std::shared_ptr<StreamHandshake> handshake;
+  };
+  using Unprovens = std::list<Unproven>;
+
+  void StartDial(Dial* dial);
+  bool OpenDial(Dial* dial, const StreamEndpoint& to);
+  void TakeDialled(Dial* dial);
+  void TakeDialHandshake(Dial* dial, Status status);
+  void RetryDial(Dial* dial, const std::string& why);
+
+  void Accept();
+  void TakeAccepted(StreamSocket socket);
+  Verdict Decide(const Hello& peer) const;
+  void DropSlow(const StreamHandshake* handshake);
+  void TakeProven(Unprovens::iterator unproven, Status status);
+  void DropUnproven(Unprovens::iterator unproven, Strays::Reason reason, const std::string& detail);
+
+  void Fail(Status status);
+  bool done() const { return missing_ == 0 || !failure_.ok(); }
+  Status Missing() const;
+  void Finish();
+
+  Reactor* const reactor_;
+  const ConnectPlan& plan_;  // Not used once finished_.
+  Strays strays_;
+  std::list<Dial> dials_;
+  Unprovens unproven_;
+  std::map<StreamId, std::optional<Stream>> accepted_;
+  StreamEndpoint from_;  // Of the accept under way.
+  asio::steady_timer pause_;
+  size_t missing_ = 0;
+  Status failure_;
+  bool finished_ = false;
+};
+
+Status Connector::Run(std::vector<Stream>* streams) {
+  for (const StreamId& id : plan_.expected) accepted_[id];
+  ANNULUS_CHECK(accepted_.size() == plan_.expected.size() && (plan_.expected.empty() || plan_.listener));
+  missing_ = plan_.dials.size() + plan_.expected.size();
+  if (!plan_.expected.empty()) Accept();
+  for (const DialRequest& request : plan_.dials) {
+    ANNULUS_CHECK(!request.endpoints.empty());
+    StartDial(&dials_.emplace_back(&request, reactor_->context()));
+  }
+  while (!done() && Now() < plan_.deadline) {
+    reactor_->WaitUntil(plan_.deadline);
+    if (plan_.give_up && !done()) failure_ = plan_.give_up();
+  }
+  if (!done()) failure_ = Missing();
+  Finish();
+  if (!failure_.ok()) return failure_;
+  std::vector<Stream> made;
+  for (Dial& dial : dials_) made.push_back(std::move(*dial.stream));
+  for (const StreamId& id : plan_.expected) made.push_back(std::move(*accepted_[id]));
+  *streams = std::move(made);
+  return Status();
+}
+
+void Connector::StartDial(Dial* dial) {
+  const StreamEndpoint& to = dial->request->endpoints[dial->attempts++ % dial->request->endpoints.size()];
+  if (!OpenDial(dial, to)) return;
+  dial->socket.async_connect(to, [self = shared_from_this(), dial, to](const asio::error_code& error) {
+    if (self->finished_) return;
+    if (!error) return self->TakeDialled(dial);
+    if (IsPermanent(error)) {
+      return self->Fail({Code::kSystem,
+                         "cannot connect to rank " + std::to_string(dial->request->id.rank) + " at " +
+                             EndpointText(to) + ": " + error.message(),
+                         static_cast<int>(dial->request->id.rank), error.value()});
+    }
+    self->RetryDial(dial, error.message());
+  });
+}
+
+bool Connector::OpenDial(Dial* dial, const StreamEndpoint& to) {
+  asio::error_code error;
+  dial->socket = StreamSocket(reactor_->context());
+  dial->socket.open(to.protocol(), error);
+  if (error) {
+    Fail(Status::System("cannot open a socket to dial " + EndpointText(to), error.value()));
+    return false;
+  }
+  dial->socket.non_blocking(true, error);
+  if (plan_.configure) plan_.configure(dial->socket.native_handle());
+  if (!HasAddress(plan_.source) || plan_.source.data()->sa_family != to.data()->sa_family) return true;
+  // The port is chosen at connect, by all four parts of the connection: many more are possible than by bind.
+  using NoPort = asio::detail::socket_option::boolean<IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT>;
+  asio::error_code ignored;
+  dial->socket.set_option(NoPort(true), ignored);
+  dial->socket.bind(plan_.source, error);
+  if (!error) return true;
+  Fail(Status::System("cannot dial from " + HostText(plan_.source), error.value()));
+  return false;
+}
+
+void Connector::TakeDialled(Dial* dial) {
+  // Dialling a port of this host that nobody listens on can, by TCP's simultaneous open, connect a socket to itself.
+  asio::error_code error;
+  if (dial->socket.local_endpoint(error) == dial->socket.remote_endpoint(error)) return RetryDial(dial, "no answer");
+  Hello hello = plan_.hello;
+  hello.target_rank = dial->request->id.rank;
+  hello.channel = dial->request->id.channel;
+  hello.lane = dial->request->id.lane;
+  dial->last_error = "connected, but no answer";
+  dial->handshake = std::make_shared<StreamHandshake>(std::move(dial->socket), Role::kInitiator, plan_.key, hello);
+  const std::shared_ptr<StreamHandshake> handshake = dial->handshake;  // It may finish, and be let go, inside Start.
+  handshake->Start(nullptr, [self = shared_from_this(), dial](Status status) {
+    if (!self->finished_) self->TakeDialHandshake(dial, std::move(status));
+  });
+}
+
+void Connector::TakeDialHandshake(Dial* dial, Status status) {
+  const std::shared_ptr<StreamHandshake> handshake = std::move(dial->handshake);
+  if (status.code() == Code::kPeerLost) return RetryDial(dial, status.message());
+  if (!status.ok()) {
+    const int rank = static_cast<int>(dial->request->id.rank);
+    const size_t used = (dial->attempts - 1) % dial->request->endpoints.size();
+    return Fail({status.code(),
+                 "connecting to rank " + std::to_string(rank) + " at " + EndpointText(dial->request->endpoints[used]) +
+                     ": " + status.message(),
+                 rank, status.os_errno()});
+  }
+  dial->stream.emplace(Stream{dial->request->id, handshake->session_minor(), handshake->TakeSocket()});
+  --missing_;
+}
+
+void Connector::RetryDial(Dial* dial, const std::string& why) {
+  dial->last_error = why;
+  asio::error_code ignored;
+  dial->socket.close(ignored);
+  dial->timer.expires_after(std::chrono::nanoseconds(dial->delay));
+  dial->delay = std::min(2 * dial->delay, kLongestRetry);
+  dial->timer.async_wait([self = shared_from_this(), dial](const asio::error_code& error) {
+    if (!error && !self->finished_) self->StartDial(dial);
+  });
+}
+
+void Connector::Accept() {
+  auto socket = std::make_shared<StreamSocket>(reactor_->context());
+  plan_.listener->async_accept(*socket, from_, [self = shared_from_this(), socket](const asio::error_code& error) {
+    if (self->finished_ || error == asio::error::operation_aborted) return;
+    if (!error) self->TakeAccepted(std::move(*socket));
+    if (!error || error == asio::error::connection_aborted) return self->Accept();
+    self->pause_.expires_after(std::chrono::nanoseconds(kAcceptPause));
+    self->pause_.async_wait([self](const asio::error_code& failed) {
+      if (!failed && !self->finished_) self->Accept();
+    });
+  });
+}
+
+void Connector::TakeAccepted(StreamSocket socket) {
+  if (unproven_.size() >= kMaxStrangers + accepted_.size()) {
+    DropUnproven(unproven_.begin(), Strays::kCrowded, "the oldest of too many connections without proof");
+  }
+  const auto unproven = unproven_.emplace(unproven_.end(), reactor_->context());
+  unproven->from = EndpointText(from_);
+  unproven->handshake = std::make_shared<StreamHandshake>(std::move(socket), Role::kAcceptor, plan_.key, plan_.hello);
+  unproven->timer.expires_after(std::chrono::nanoseconds(plan_.stranger_limit));
+  const std::shared_ptr<StreamHandshake> handshake =
+      unproven->handshake;  // It may finish, and be let go, inside Start.
+  unproven->timer.async_wait([self = shared_from_this(), handshake](const asio::error_code& error) {
+    if (!error && !self->finished_) self->DropSlow(handshake.get());
+  });
+  handshake->Start([this](const Hello& peer) { return Decide(peer); },
+                   [self = shared_from_this(), unproven](Status status) {
+                     if (!self->finished_) self->TakeProven(unproven, std::move(status));
+                   });
+}
+
+// The timer may have expired just before its entry went, so the entry is looked up.
+void Connector::DropSlow(const StreamHandshake* handshake) {
+  const auto found = std::find_if(unproven_.begin(), unproven_.end(),
+                                  [&](const Unproven& unproven) { return unproven.handshake.get() == handshake; });
+  if (found != unproven_.end()) DropUnproven(found, Strays::kSlow, "it did not prove itself in time");
+}
+
+Verdict Connector::Decide(const Hello& peer) const {
+  const auto found = accepted_.find({peer.rank, peer.channel, peer.lane});
+  if (found == accepted_.end()) return Verdict::kUnexpected;
+  return found->second ? Verdict::kDuplicate : Verdict::kWelcome;
+}
+
+void Connector::TakeProven(Unprovens::iterator unproven, Status status) {
+  const std::shared_ptr<StreamHandshake> handshake = unproven->handshake;
+  const Hello peer = handshake->peer();
+  if (status.ok()) {
+    const StreamId id{peer.rank, peer.channel, peer.lane};
+    accepted_[id].emplace(Stream{id, handshake->session_minor(), handshake->TakeSocket()});
+    --missing_;
+    unproven_.erase(unproven);
+    return;
+  }
+  Strays::Reason reason = Strays::kNoHello;
+  if (status.code() == Code::kAuth) reason = Strays::kWrongKey;
+  if (status.code() == Code::kPeerLost) reason = handshake->owes_proof() ? Strays::kLeftUnproven : Strays::kLeft;
+  if (handshake->proven()) {
+    const Verdict verdict = Decide(peer);
+    if (verdict == Verdict::kDuplicate) reason = Strays::kDuplicate;
+    if (verdict == Verdict::kUnexpected) reason = Strays::kUnexpected;
+    status = Status(status.code(), "rank " + std::to_string(peer.rank) + ", channel " + std::to_string(peer.channel) +
+                                       ", lane " + std::to_string(peer.lane) + ": " + status.message());
+  }
+  DropUnproven(unproven, reason, status.message());
+}
+
+void Connector::DropUnproven(Unprovens::iterator unproven, Strays::Reason reason, const std::string& detail) {
+  strays_.Add(reason, unproven->from, detail);
+  unproven->handshake->Cancel();
+  unproven_.erase(unproven);
+}
+
+void Connector::Fail(Status status) {
+  if (failure_.ok()) failure_ = std::move(status);
+}
+
+Status Connector::Missing() const {
+  std::string text;
+  int named = 0;
+  int first = Status::kNoRank;
+  auto name = [&](const StreamId& id, const std::string& how) {
+    if (first == Status::kNoRank) first = static_cast<int>(id.rank);
+    if (++named > kMaxNamed) return;
+    text += (text.empty() ? "" : "; ") + ("rank " + std::to_string(id.rank)) + " " + how;
+  };
+  for (const Dial& dial : dials_) {
+    if (!dial.stream) {
+      name(dial.request->id, "at " + EndpointText(dial.request->endpoints[0]) + ": " + dial.last_error);
+    }
+  }
+  std::optional<uint32_t> last;
+  for (const auto& [id, stream] : accepted_) {
+    if (!stream && last != id.rank) name(id, "has not connected");
+    if (!stream) last = id.rank;
+  }
+  if (named > kMaxNamed) text += "; and " + std::to_string(named - kMaxNamed) + " more";
+  return {Code::kTimeout, "timed out while connecting: " + text, first, 0};
+}
+
+// Closes what is unfinished and lets the handlers run that this cancels, so that nothing stays behind in the reactor.
+void Connector::Finish() {
+  finished_ = true;
+  strays_.LogSummary();
+  asio::error_code ignored;
+  if (plan_.listener != nullptr && plan_.listener->is_open()) plan_.listener->cancel(ignored);
+  pause_.cancel();
+  for (Dial& dial : dials_) {
+    if (dial.handshake) dial.handshake->Cancel();
+    dial.timer.cancel();
+    dial.socket.close(ignored);
+  }
+  for (Unproven& unproven : unproven_) {
+    unproven.timer.cancel();
+    unproven.handshake->Cancel();
+  }
+  if (!failure_.ok()) {
+    for (Dial& dial : dials_) dial.stream.reset();
+    for (auto& [id, stream] : accepted_) stream.reset();
+  }
+  reactor_->WaitUntil(Now());
+}
+
+}  // namespace
+
+Status EstablishStreams(Reactor* reactor, const ConnectPlan& plan, std::vector<Stream>* streams) {
+  return std::make_shared<Connector>(reactor, plan)->Run(streams);
+}
+
+}  // namespace annulus

@@ -1,0 +1,115 @@
+#include "transport/security/stream_handshake.h"
+
+#include <asio/buffer.hpp>
+#include <utility>
+
+namespace annulus {
+
+StreamHandshake::StreamHandshake(StreamSocket socket, Handshake::Role role, const std::string& key, const Hello& hello)
+    : role_(role), socket_(std::move(socket)), handshake_(role, key, hello) {}
+
+void StreamHandshake::Start(Decide decide, Done done) {
+  decide_ = std::move(decide);
+  done_ = std::move(done);
+  asio::error_code error;
+  socket_.non_blocking(true, error);
+  if (error) return FinishLost(error);
+  if (handshake_.state() == Handshake::State::kFailed) return Finish(handshake_.Feed({}));
+  Continue();
+}
+
+void StreamHandshake::Cancel() {
+  done_ = nullptr;
+  asio::error_code ignored;
+  socket_.close(ignored);
+}
+
+void StreamHandshake::Continue() {
+  if (!done_) return;
+  if (!handshake_.Output().empty()) return Write();
+  if (handshake_.state() != Handshake::State::kDone) return Read();
+  if (role_ == Handshake::Role::kAcceptor) return SendVerdict();
+  ReadVerdict();
+}
+
+void StreamHandshake::Write() {
+  const std::span<const std::byte> output = handshake_.Output();
+  socket_.async_write_some(asio::buffer(output.data(), output.size()),
+                           [self = shared_from_this()](const asio::error_code& error, size_t bytes) {
+                             if (error) return self->FinishLost(error);
+                             self->handshake_.Sent(bytes);
+                             self->answered_ = true;
+                             self->Continue();
+                           });
+}
+
+void StreamHandshake::Read() {
+  socket_.async_read_some(asio::buffer(in_.data(), handshake_.Wants()),
+                          [self = shared_from_this()](const asio::error_code& error, size_t bytes) {
+                            if (error) return self->FinishLost(error);
+                            self->TakeInput(bytes);
+                          });
+}
+
+void StreamHandshake::TakeInput(size_t bytes) {
+  if (!done_) return;
+  Status status = handshake_.Feed(std::span(in_).first(bytes));
+  if (!status.ok()) {
+    const std::span<const std::byte> hint = handshake_.Output();
+    asio::error_code ignored;
+    if (!hint.empty()) socket_.write_some(asio::buffer(hint.data(), hint.size()), ignored);
+    return Finish(std::move(status));
+  }
+  Continue();
+}
+
+void StreamHandshake::SendVerdict() {
+  const Verdict verdict = decide_(handshake_.peer());
+  const uint8_t byte = static_cast<uint8_t>(verdict);
+  asio::error_code error;
+  socket_.write_some(asio::buffer(&byte, 1), error);  // Fits: all that was sent before is acknowledged by the proof.
+  if (error) return FinishLost(error);
+  if (verdict == Verdict::kWelcome) return Finish(Status());
+  Finish({Code::kProtocol, verdict == Verdict::kDuplicate ? "already connected" : "not expected here"});
+}
+
+void StreamHandshake::ReadVerdict() {
+  socket_.async_read_some(asio::buffer(in_.data(), 1),
+                          [self = shared_from_this()](const asio::error_code& error, size_t bytes) {
+                            if (error) return self->FinishLost(error);
+                            self->TakeVerdict();
+                          });
+}
+
+void StreamHandshake::TakeVerdict() {
+  const Hello& peer = handshake_.peer();
+  const std::string name = "rank " + std::to_string(peer.rank);
+  switch (static_cast<Verdict>(in_[0])) {
+    case Verdict::kWelcome:
+      return Finish(Status());
+    case Verdict::kDuplicate:
+      return Finish({Code::kProtocol, name + " is already connected to a rank " + std::to_string(peer.target_rank) +
+                                          "; do two processes run with the same rank?"});
+    case Verdict::kUnexpected:
+      return Finish({Code::kProtocol, name + " does not expect this connection"});
+  }
+  Finish({Code::kProtocol, name + " ended the handshake with an unknown verdict"});
+}
+
+void StreamHandshake::Finish(Status status) {
+  if (!done_) return;
+  Done done = std::exchange(done_, nullptr);
+  if (!status.ok()) {
+    asio::error_code ignored;
+    socket_.close(ignored);
+  }
+  done(std::move(status));
+}
+
+void StreamHandshake::FinishLost(const asio::error_code& error) {
+  std::string message = "the connection ended during the handshake (" + error.message() + ")";
+  if (owes_proof()) message += ", after this rank's proof; another job key there?";
+  Finish({Code::kPeerLost, std::move(message), Status::kNoRank, error.value()});
+}
+
+}  // namespace annulus
