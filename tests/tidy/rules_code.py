@@ -4,22 +4,31 @@ import ast
 import os
 import re
 
-from source import functions
+from source import functions, includes
 
 MOST_FILE_LINES = 400
 LONGER_FILES = {"collectives/annulus.h": 600}  # Users include one header.
 MOST_FUNCTION_LINES = 70
 
 # Arrows point down: a layer includes itself and what stands before it.
-LAYERS = {"base": 0, "cuda_kernels": 1, "transport": 2, "collectives": 3, "bench": 4, "frameworks": 4, "docs": 4, "tests": 5}
+LAYERS = {
+    "base": 0,
+    "cuda_kernels": 1,
+    "transport": 2,
+    "collectives": 3,
+    "launcher": 4,
+    "bench": 4,
+    "frameworks": 4,
+    "docs": 4,
+    "tests": 5,
+}
 USERS = ("docs", "frameworks")  # Of the installed library: what they need is in annulus.h.
 BACKENDS = ("tcp", "shm", "sim", "ibverbs", "cuda_ipc")
 LIBRARY = ("base/", "cuda_kernels/", "transport/", "collectives/")
-BINARIES = ("collectives/launcher/",)  # Programs among the library's folders: they print and exit.
 
 
 def is_library(source):
-    return source.path.startswith(LIBRARY) and not source.path.startswith(BINARIES)
+    return source.path.startswith(LIBRARY)
 
 
 def file_length(source):
@@ -46,13 +55,6 @@ def function_length(source):
             yield first, f"{name} has {last - first + 1} lines, at most {MOST_FUNCTION_LINES}: give its parts names"
 
 
-def includes(source):
-    for number, line in enumerate(source.lines, 1):
-        match = re.match(r'\s*#\s*include\s+"([^"]+)"', line)
-        if match:
-            yield number, match.group(1)
-
-
 def include_direction(source):
     if not source.is_cpp or source.top not in LAYERS:
         return
@@ -69,15 +71,16 @@ def include_direction(source):
 def backend_includes(source):
     if not source.is_cpp:
         return
-    own = re.match(r"transport/(\w+)/", source.path)
+    match = re.match(r"transport/(\w+)/", source.path)
+    own = match.group(1) if match and match.group(1) in BACKENDS else None
     for number, path in includes(source):
         match = re.match(r"transport/(\w+)/", path)
         if not match or match.group(1) not in BACKENDS:
             continue
         backend = match.group(1)
-        if own and own.group(1) in BACKENDS and own.group(1) != backend:
-            yield number, f'"{path}": backend {own.group(1)} must not know {backend}; share it in transport/'
-        elif not own and not source.path.startswith(("transport/select", "tests/")):
+        if own and own != backend:
+            yield number, f'"{path}": backend {own} must not know {backend}; share it in transport/'
+        elif not own and not source.path.startswith(("transport/select/", "tests/")):
             yield number, f'"{path}": only transport/select and tests name a backend; ask select for it'
 
 
@@ -154,9 +157,9 @@ GLOBAL = re.compile(
 
 
 # The log level is the process's; a call that fails without a communicator leaves its error with the thread.
-GLOBALS_ALLOWED = ("base/log.cc", "collectives/c_api.cc")
+GLOBALS_ALLOWED = ("base/log.cc", "collectives/api/c_api.cc")
 # Handles that the C API gives out are plain pointers until they come back.
-HANDLES_ALLOWED = ("collectives/c_api.cc", "collectives/communicator.cc")
+HANDLES_ALLOWED = ("collectives/api/c_api.cc", "collectives/comm/communicator.cc")
 
 
 def no_globals(source):

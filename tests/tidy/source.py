@@ -168,3 +168,11 @@ def function_name(head):
     if match.group(1).startswith("TEST") or match.group(1) == "TYPED_TEST":
         return f"{match.group(2)}.{match.group(3)}"
     return match.group(1)
+
+
+def includes(source):
+    """(line, path) of what a C++ file includes in quotes."""
+    for number, line in enumerate(source.lines, 1):
+        match = re.match(r'\s*#\s*include\s+"([^"]+)"', line)
+        if match:
+            yield number, match.group(1)

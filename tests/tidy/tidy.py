@@ -12,6 +12,7 @@ sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
 
 import rules_code  # noqa: E402
 import rules_docs  # noqa: E402
+import rules_rooms  # noqa: E402
 import source  # noqa: E402
 
 # These hold the banned words as patterns, and bad snippets on purpose.
@@ -36,9 +37,13 @@ def check(sources, root):
             script_texts[each.folder] = script_texts.get(each.folder, "") + each.text
     test_names = {names for s in sources if s.is_cpp for names in rules_docs.TEST_CASE.findall(s.text)}
     suites = {suite for suite, _ in test_names}
-    found = []
+    all_doors = rules_rooms.Doors(build_texts)
+    found = [(path, line, "folder-size", what) for path, line, what in rules_rooms.folder_sizes(sources)]
     for each in sources:
         checks = {name: rule(each) for name, rule in rules_code.PER_FILE.items()}
+        checks["room-direction"] = rules_rooms.room_direction(each)
+        checks["room-head"] = rules_rooms.room_heads(each)
+        checks["door"] = rules_rooms.doors(each, all_doors, build_texts)
         checks["unbuilt"] = rules_code.in_a_build_file(each, build_texts, script_texts)
         checks["link"] = rules_docs.links(each, root)
         checks["path"] = rules_docs.paths(each, root)

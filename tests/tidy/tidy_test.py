@@ -11,6 +11,7 @@ sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
 
 import rules_code  # noqa: E402
 import rules_docs  # noqa: E402
+import rules_rooms  # noqa: E402
 import tidy  # noqa: E402
 from source import Source, functions, read_tree  # noqa: E402
 
@@ -67,9 +68,9 @@ class alignas(64) C { int G() { return 1; } };
     def test_include_direction(self):
         rule = rules_code.include_direction
         self.assertEqual(found(rule, "base/a.cc", '#include "transport/transport.h"\n'), [1])
-        self.assertEqual(found(rule, "transport/a.cc", '#include "collectives/engine.h"\n'), [1])
+        self.assertEqual(found(rule, "transport/a.cc", '#include "collectives/engine/engine.h"\n'), [1])
         self.assertEqual(found(rule, "collectives/a.cc", '#include "base/status.h"\n#include <vector>\n'), [])
-        self.assertEqual(found(rule, "tests/a.cc", '#include "collectives/engine.h"\n'), [])
+        self.assertEqual(found(rule, "tests/a.cc", '#include "collectives/engine/engine.h"\n'), [])
         self.assertEqual(found(rule, "collectives/a.cc", '#include "engine.h"\n'), [1])
         self.assertEqual(found(rule, "docs/examples/a.cc", '#include "base/status.h"\n'), [1])
         self.assertEqual(found(rule, "frameworks/python/a.cc", '#include "collectives/annulus.h"\n'), [1])
@@ -78,10 +79,10 @@ class alignas(64) C { int G() { return 1; } };
     def test_backend_includes(self):
         rule = rules_code.backend_includes
         self.assertEqual(found(rule, "transport/tcp/a.cc", '#include "transport/shm/shm.h"\n'), [1])
-        self.assertEqual(found(rule, "transport/connector.cc", '#include "transport/tcp/tcp.h"\n'), [1])
+        self.assertEqual(found(rule, "transport/security/connector.cc", '#include "transport/tcp/tcp.h"\n'), [1])
         self.assertEqual(found(rule, "collectives/a.cc", '#include "transport/tcp/tcp.h"\n'), [1])
-        self.assertEqual(found(rule, "transport/select.cc", '#include "transport/tcp/tcp.h"\n'), [])
-        self.assertEqual(found(rule, "transport/tcp/a.cc", '#include "transport/tcp/tcp.h"\n#include "transport/auth.h"\n'), [])
+        self.assertEqual(found(rule, "transport/select/select.cc", '#include "transport/tcp/tcp.h"\n'), [])
+        self.assertEqual(found(rule, "transport/tcp/a.cc", '#include "transport/tcp/tcp.h"\n#include "transport/security/auth.h"\n'), [])
 
     def test_banned_calls(self):
         bad = [
@@ -101,7 +102,7 @@ class alignas(64) C { int G() { return 1; } };
             self.assertEqual(found(rules_code.banned_calls, "transport/a.cc", line), [], line)
 
     def test_what_only_the_library_must_not_do(self):
-        for path in ("bench/a.cc", "collectives/launcher/a.cc", "docs/examples/a.c", "tests/a.cc"):
+        for path in ("bench/a.cc", "launcher/a.cc", "docs/examples/a.c", "tests/a.cc"):
             self.assertEqual(found(rules_code.banned_calls, path, "printf(x);\nexit(1);\n"), [], path)
         self.assertEqual(found(rules_code.banned_calls, "bench/a.cc", "getenv(x);\nusleep(1);\n"), [1, 2])
         self.assertEqual(found(rules_code.banned_calls, "tests/a.cc", "getenv(x);\nusleep(1);\n"), [2])
@@ -144,6 +145,54 @@ class alignas(64) C { int G() { return 1; } };
         self.assertEqual(len(unbuilt("base/b.cc")), 1)
         for path in ("base/a.cc", "base/peer.c", "tests/fuzz/f.cc", "base/notes.md"):
             self.assertEqual(unbuilt(path), [], path)
+
+
+class RoomRules(unittest.TestCase):
+    LOW = """
+package(default_visibility = ["//tests:__subpackages__"])
+cc_library(name = "door", hdrs = ["door.h"], srcs = ["own.h"], visibility = ["//collectives:above_core"])
+cc_library(name = "private", hdrs = ["private.h"])
+"""
+    GROUPS = """
+package_group(name = "above_core", includes = [":above_comm"], packages = ["//collectives/reduce/..."])
+package_group(name = "above_comm", packages = ["//collectives/api/..."])
+"""
+
+    def test_direction(self):
+        rule = rules_rooms.room_direction
+        up, down = '#include "collectives/engine/engine.h"\n', '#include "collectives/core/call.h"\n'
+        self.assertEqual(found(rule, "collectives/core/a.cc", up), [1])
+        self.assertEqual(found(rule, "collectives/engine/a.cc", up + down), [])
+        self.assertEqual(found(rule, "collectives/new_room/a.cc", down), [1])
+        self.assertEqual(found(rule, "transport/wire/a.cc", '#include "transport/security/auth.h"\n'), [1])
+        self.assertEqual(found(rule, "transport/a.cc", '#include "transport/wire/frame.h"\n'), [1])
+        self.assertEqual(found(rule, "launcher/main.cc", '#include "launcher/job/job.h"\n'), [])
+        self.assertEqual(found(rule, "tests/a.cc", up), [])
+
+    def test_doors(self):
+        builds = {"collectives/core": self.LOW, "collectives": self.GROUPS, "bench": "", "tests": ""}
+        builds |= {"collectives/reduce": "", "collectives/api": ""}
+        all_doors = rules_rooms.Doors(builds)
+
+        def lines(path, header):
+            source = Source(path, f'#include "collectives/core/{header}"\n')
+            return [line for line, _ in rules_rooms.doors(source, all_doors, builds)]
+
+        for path in ("collectives/core/b.cc", "collectives/reduce/b.cc", "collectives/reduce/deep/b.cc", "collectives/api/b.cc"):
+            self.assertEqual(lines(path, "door.h"), [], path)
+        self.assertEqual(lines("bench/b.cc", "door.h"), [1])
+        self.assertEqual(lines("collectives/core/b.cc", "own.h"), [])
+        self.assertEqual(lines("collectives/reduce/b.cc", "own.h"), [1])
+        self.assertEqual(lines("collectives/reduce/b.cc", "private.h"), [1])
+        self.assertEqual(lines("tests/b.cc", "private.h"), [])
+
+    def test_heads_and_sizes(self):
+        rule = rules_rooms.room_heads
+        self.assertEqual(found(rule, "transport/tcp/BUILD", "# tcp: links.\npackage()\n"), [1])
+        self.assertEqual(found(rule, "transport/tcp/BUILD", "# tcp: links.\n# Begin with tcp.h.\npackage()\n"), [])
+        many = [Source(f"base/a{number}.cc", "") for number in range(rules_rooms.MOST_FOLDER_FILES + 1)]
+        self.assertEqual([path for path, _, _ in rules_rooms.folder_sizes(many)], ["base"])
+        self.assertEqual(list(rules_rooms.folder_sizes(many[1:])), [])
 
 
 class DocumentRules(unittest.TestCase):
