@@ -9,22 +9,19 @@
 
 namespace annulus {
 
+// Each has a folder and a row in collectives/algorithms.
 enum class Algorithm : uint8_t {
-  kRing,     // Ring or, for broadcast and reduce, pipelined chain: two links per rank.
-  kOneHop,   // Every rank sends to whom it concerns, and reduces for itself: one hop of latency.
-  kDirect,   // Gather, scatter, all-to-all: slices between the two ranks concerned, in rounds; in round k every rank
-             // sends to the rank k ahead and receives from the rank k behind.
-  kMessage,  // One end of a message; the other is `root`.
-  // Allreduce: reduce-scatter within each host, a ring over the hosts for each member's share, allgather within. Two
-  // pipelines: one inside, one between the hosts.
+  kRing,
+  kOneHop,
+  kDirect,
+  kMessage,
   kTwoLevel,
-  // Few messages that are not slices: an Exchange runs them, and there is no schedule.
-  kLogSteps,   // LogExchange.
-  kLogGather,  // LogGather.
-  kTree,       // TreeExchange.
+  kLogSteps,
+  kLogGather,
+  kTree,
 };
 
-constexpr bool IsExchange(Algorithm algorithm) { return algorithm >= Algorithm::kLogSteps; }
+constexpr int kAlgorithmCount = 8;
 
 // In which order contributions are added: that of the ring (docs/determinism.md), with its bits, or another one.
 enum class Order : uint8_t { kRing, kOther };

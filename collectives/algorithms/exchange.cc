@@ -16,7 +16,7 @@ size_t Exchange::SendsBytes(int most_sends) {
   return static_cast<size_t>(most_sends) * (sizeof(Outgoing) + sizeof(Endpoint*));
 }
 
-void Exchange::Start(const Work* work) {
+void Exchange::Start(const ScheduleParams& /*params*/, const Work* work) {
   ANNULUS_CHECK(done());
   work_ = work;
   ticket_ = Device::kCompleted;
@@ -105,20 +105,11 @@ Status Exchange::Receive(int from, int message, size_t bytes, bool* moved, bool*
     recv_posted_ = posted.ok();
     if (recv_posted_) *moved = true;
   }
-  if (recv_posted_ && recv_.started && !verified_) ANNULUS_RETURN_IF_ERROR(Verify(TagOf(message)));
-  *complete = verified_ && recv_.code == Code::kOk;
-  return Status();
-}
-
-Status Exchange::Verify(const Tag& expected) {
-  if (recv_.tag != expected) return ExplainTag(expected, recv_.tag, awaited_);
-  if (recv_.bytes != recv_.capacity) {
-    return {Code::kProtocol,
-            "rank " + std::to_string(awaited_) + " sent " + std::to_string(recv_.bytes) + " bytes where " +
-                std::to_string(recv_.capacity) + " belong",
-            awaited_, 0};
+  if (recv_posted_ && recv_.started && !verified_) {
+    ANNULUS_RETURN_IF_ERROR(CheckSlice({TagOf(message), recv_.capacity}, {recv_.tag, recv_.bytes}, from));
+    verified_ = true;
   }
-  verified_ = true;
+  *complete = verified_ && recv_.code == Code::kOk;
   return Status();
 }
 

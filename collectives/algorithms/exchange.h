@@ -10,31 +10,18 @@
 #include <cstddef>
 #include <vector>
 
-#include "collectives/algorithms/pipeline.h"
+#include "collectives/algorithms/runner.h"
+#include "collectives/algorithms/slice_tag.h"
 
 namespace annulus {
 
-class Exchange {
+class Exchange : public Runner {
  public:
-  virtual ~Exchange() = default;
-
-  // Begins work->call; `work` stays valid until done() or the exchange is destroyed.
-  void Start(const Work* work);
-
-  // Moves what can move now. Sets *moved when something changed. Errors: as Pipeline::Advance.
-  Status Advance(bool* moved);
-
-  virtual bool done() const = 0;
-
-  // Whether something posted on that link has not completed, or failed.
-  bool WaitsFor(const Endpoint* endpoint) const;
-  // As Pipeline::AwaitedPeer.
-  int AwaitedPeer() const;
-  // Whether the device still works for it: then nothing would wake a sleeping driver.
-  bool waits_for_device() const { return ticket_ != Device::kCompleted; }
-
-  // The links that it uses at this moment, each once.
-  const std::vector<Endpoint*>& endpoints() const { return endpoints_; }
+  void Start(const ScheduleParams& params, const Work* work) override;
+  bool WaitsFor(const Endpoint* endpoint) const override;
+  int AwaitedPeer() const override;
+  bool waits_for_device() const override { return ticket_ != Device::kCompleted; }
+  const std::vector<Endpoint*>& endpoints() const override { return endpoints_; }
 
   // What an exchange of up to so many sends holds for them.
   static size_t SendsBytes(int most_sends);
@@ -45,6 +32,7 @@ class Exchange {
 
   // Called by Start, when nothing is posted.
   virtual void Begin() = 0;
+  Status Advance(bool* moved) override;
   // One step of the work. Sets *moved when something changed.
   virtual Status Step(bool* moved) = 0;
 
@@ -83,7 +71,6 @@ class Exchange {
     Send send;
     int to = -1;
   };
-  Status Verify(const Tag& expected);
   void FindEndpoints();
 
   Device::Ticket ticket_ = Device::kCompleted;

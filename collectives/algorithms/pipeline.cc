@@ -17,13 +17,12 @@ constexpr size_t kPieceAlignment = 64;
 Pipeline::Pipeline(int channel, int window)
     : channel_(channel), window_(window), flights_(std::make_unique<Flight[]>(window)) {}
 
-void Pipeline::Start(const Schedule& schedule, const Work* work, const Pipeline* other) {
+void Pipeline::Start(const Schedule* schedule, const Work* work, const Pipeline* other) {
   schedule_ = schedule;
   work_ = work;
   other_ = other;
   next_step_ = head_ = tail_ = 0;
   pending_tickets_ = 0;
-  held_.fill(false);
 }
 
 Tag Pipeline::TagOf(const Step& step) const {
@@ -36,15 +35,15 @@ void Pipeline::Prepare(Flight* flight) {
   const Step& step = flight->step;
   flight->source = step.recv_from >= 0 ? work_->links->At(step.recv_from, channel_) : nullptr;
   flight->target = step.send_to >= 0 ? work_->links->At(step.send_to, channel_) : nullptr;
+  ANNULUS_CHECK(step.kind == Step::Kind::kRelay);
   ANNULUS_CHECK((step.recv_from < 0 || flight->source) && (step.send_to < 0 || flight->target));
   flight->recv = nullptr;
   if (step.recv_from >= 0) {
-    flight->recv = step.kind == Step::Kind::kHold ? &holds_[step.recv_from] : &flight->own_recv;
+    flight->recv = &flight->own_recv;
     *flight->recv = Recv();
     const Work::Place output = step.store ? work_->OutputAt(step.output_offset) : Work::Place();
-    const bool lands = step.kind == Step::Kind::kRelay && step.store && !step.reduce && step.bytes > 0 &&
-                       output.bytes >= step.bytes && work_->device->host_accessible() &&
-                       flight->source->limits().lands_in_user_memory;
+    const bool lands = step.store && !step.reduce && step.bytes > 0 && output.bytes >= step.bytes &&
+                       work_->device->host_accessible() && flight->source->limits().lands_in_user_memory;
     flight->recv->landing = lands ? const_cast<std::byte*>(output.data) : nullptr;
     flight->recv->capacity = static_cast<uint32_t>(step.bytes);
   }
@@ -58,10 +57,10 @@ void Pipeline::Prepare(Flight* flight) {
 }
 
 void Pipeline::FillWindow(bool* moved) {
-  while (tail_ - head_ < window_ && next_step_ < schedule_.size()) {
+  while (tail_ - head_ < window_ && next_step_ < schedule_->size()) {
     Flight& flight = flights_[tail_ % window_];
     flight.index = next_step_++;
-    if (!schedule_.At(flight.index, &flight.step)) continue;
+    if (!schedule_->At(flight.index, &flight.step)) continue;
     Prepare(&flight);
     ++tail_;
     *moved = true;
@@ -73,10 +72,9 @@ Status Pipeline::Advance(bool* moved) {
   Order order;
   for (size_t i = head_; i != tail_; ++i) {
     Flight& flight = flights_[i % window_];
-    if (!flight.done) ANNULUS_RETURN_IF_ERROR(AdvanceFlight(&flight, i == head_, &order, moved));
+    if (!flight.done) ANNULUS_RETURN_IF_ERROR(AdvanceFlight(&flight, &order, moved));
   }
   while (head_ != tail_ && flights_[head_ % window_].done) ++head_;
-  if (done()) ReleaseHolds();
   return Status();
 }
 
@@ -100,23 +98,6 @@ int Pipeline::AwaitedPeer() const {
   return -1;
 }
 
-Status Pipeline::AdvanceFlight(Flight* flight, bool is_head, Order* order, bool* moved) {
-  if (flight->recv != nullptr) ANNULUS_RETURN_IF_ERROR(Receive(flight, order, moved));
-  switch (flight->step.kind) {
-    case Step::Kind::kRelay:
-      return Relay(flight, order, moved);
-    case Step::Kind::kHold:
-      if (flight->recv_posted && flight->recv->code == Code::kOk) {
-        held_[flight->step.recv_from] = true;
-        flight->done = *moved = true;
-      }
-      return Status();
-    case Step::Kind::kFold:
-      return is_head ? Fold(flight, moved) : Status();
-  }
-  return Status();
-}
-
 Status Pipeline::Receive(Flight* flight, Order* order, bool* moved) {
   if (!flight->recv_posted) {
     if (order->receive_blocked) return Status();
@@ -130,26 +111,21 @@ Status Pipeline::Receive(Flight* flight, Order* order, bool* moved) {
   }
   const Recv& recv = *flight->recv;
   if (recv.started && !flight->verified) {
-    const Tag expected = TagOf(flight->step);
-    if (recv.tag != expected) return ExplainTag(expected, recv.tag, flight->step.recv_from);
-    if (recv.bytes != flight->step.bytes) {
-      return {Code::kProtocol,
-              "rank " + std::to_string(flight->step.recv_from) + " sent a slice of " + std::to_string(recv.bytes) +
-                  " bytes where " + std::to_string(flight->step.bytes) + " belong",
-              flight->step.recv_from, 0};
-    }
+    ANNULUS_RETURN_IF_ERROR(
+        CheckSlice({TagOf(flight->step), flight->step.bytes}, {recv.tag, recv.bytes}, flight->step.recv_from));
     flight->verified = *moved = true;
   }
   if (recv.code == Code::kOk && !flight->received) {
     flight->received = true;
     work_->monitor->Received(flight->step.recv_from, recv.bytes);
-    if (const Nanoseconds now = TraceClock(); now != 0)
-      TraceSlice(TraceEvent::Kind::kReceived, flight->step, flight->step.recv_from, recv.bytes, now);
+    if (const Nanoseconds now = work_->TraceClock(); now != 0)
+      work_->TraceSlice(TraceEvent::Kind::kReceived, flight->step, channel_, flight->step.recv_from, recv.bytes, now);
   }
   return Status();
 }
 
-Status Pipeline::Relay(Flight* flight, Order* order, bool* moved) {
+Status Pipeline::AdvanceFlight(Flight* flight, Order* order, bool* moved) {
+  if (flight->recv != nullptr) ANNULUS_RETURN_IF_ERROR(Receive(flight, order, moved));
   const bool sends = flight->target != nullptr;
   const bool started = flight->recv == nullptr || flight->verified;
   if (!flight->planned && started && !(sends && order->send_blocked) && !MustAwait(flight->step)) {
@@ -264,11 +240,11 @@ Status Pipeline::SubmitPiece(Flight* flight, size_t end) {
   op.divisor = step.finish ? work_->divisor : 0;
   op.custom = work_->custom;
   Device::Ticket ticket = Device::kCompleted;
-  const Nanoseconds clock = TraceClock();
+  const Nanoseconds clock = work_->TraceClock();
   if (destinations > 0) ANNULUS_RETURN_IF_ERROR(work_->device->Submit(op, &ticket));
   if (clock != 0 && destinations > 0)
-    TraceSlice(step.reduce ? TraceEvent::Kind::kReduced : TraceEvent::Kind::kCopied, step, step.recv_from, bytes,
-               clock);
+    work_->TraceSlice(step.reduce ? TraceEvent::Kind::kReduced : TraceEvent::Kind::kCopied, step, channel_,
+                      step.recv_from, bytes, clock);
   flight->submitted = begin + bytes;
   flight->ticket = ticket;
   if (ticket == Device::kCompleted) {
@@ -295,54 +271,6 @@ Status Pipeline::Forward(Flight* flight, bool* moved) {
   return Status();
 }
 
-Status Pipeline::Fold(Flight* flight, bool* moved) {
-  for (;;) {
-    if (flight->ticket != Device::kCompleted) {
-      bool done = false;
-      ANNULUS_RETURN_IF_ERROR(work_->device->Poll(flight->ticket, &done));
-      if (!done) return Status();
-      flight->ticket = Device::kCompleted;
-      --pending_tickets_;
-    }
-    if (flight->submitted == flight->step.bytes) break;
-    Status submitted = SubmitFold(flight);
-    if (submitted.would_block()) return Status();
-    ANNULUS_RETURN_IF_ERROR(std::move(submitted));
-    if (flight->ticket != Device::kCompleted) ++pending_tickets_;
-  }
-  flight->done = *moved = true;
-  return Status();
-}
-
-Status Pipeline::SubmitFold(Flight* flight) {
-  const Step& step = flight->step;
-  const size_t begin = flight->submitted;
-  const Work::Place input = work_->InputAt(step.input_offset + begin);
-  const Work::Place output = work_->OutputAt(step.output_offset + begin);
-  const size_t bytes = std::min({step.bytes - begin, input.bytes, output.bytes});
-  for (int k = 0; k < work_->nranks; ++k) {
-    const int rank = (step.first_rank + k) % work_->nranks;
-    fold_sources_[k] = rank == work_->rank ? input.data : holds_[rank].data + step.arrival_offset + begin;
-  }
-  SliceOp op;
-  op.custom = work_->custom;
-  if (op.custom.scales) op.scaled_source = (work_->rank - step.first_rank + work_->nranks) % work_->nranks;
-  op.dst[0] = const_cast<std::byte*>(output.data);
-  op.src = fold_sources_.data();
-  op.inline_src[0] = fold_sources_[0];
-  op.inline_src[1] = fold_sources_[1];
-  op.num_sources = work_->nranks;
-  op.count = bytes / work_->element_bytes;
-  op.type = work_->type;
-  op.op = work_->op;
-  op.divisor = step.finish ? work_->divisor : 0;
-  const Nanoseconds clock = TraceClock();
-  ANNULUS_RETURN_IF_ERROR(work_->device->Submit(op, &flight->ticket));
-  if (clock != 0) TraceSlice(TraceEvent::Kind::kReduced, step, -1, bytes, clock);
-  flight->submitted = begin + bytes;
-  return Status();
-}
-
 Status Pipeline::Retire(Flight* flight, bool* moved) {
   const bool worked = flight->worked == flight->step.bytes;
   const bool received = flight->recv == nullptr || flight->recv->code == Code::kOk;
@@ -362,32 +290,9 @@ Status Pipeline::Retire(Flight* flight, bool* moved) {
   flight->done = *moved = true;
   if (flight->target == nullptr) return Status();
   work_->monitor->Sent(flight->step.send_to, flight->step.bytes);
-  if (const Nanoseconds now = TraceClock(); now != 0)
-    TraceSlice(TraceEvent::Kind::kSent, flight->step, flight->step.send_to, flight->step.bytes, now);
+  if (const Nanoseconds now = work_->TraceClock(); now != 0)
+    work_->TraceSlice(TraceEvent::Kind::kSent, flight->step, channel_, flight->step.send_to, flight->step.bytes, now);
   return Status();
-}
-
-void Pipeline::TraceSlice(TraceEvent::Kind kind, const Step& step, int peer, size_t bytes, Nanoseconds begin) const {
-  TraceEvent event;
-  event.kind = kind;
-  event.channel = channel_;
-  event.peer = peer;
-  event.bytes = bytes;
-  event.chunk = step.chunk;
-  event.slice = step.slice;
-  event.call.sequence = work_->call.sequence;
-  event.begin = begin;
-  const bool works = kind == TraceEvent::Kind::kReduced || kind == TraceEvent::Kind::kCopied;
-  if (works) event.took = Now() - begin;
-  work_->monitor->trace()->Add(event);
-}
-
-void Pipeline::ReleaseHolds() {
-  for (int rank = 0; rank < kMaxOneHopRanks; ++rank) {
-    if (!held_[rank]) continue;
-    work_->links->At(rank, channel_)->Release(&holds_[rank]);
-    held_[rank] = false;
-  }
 }
 
 }  // namespace annulus

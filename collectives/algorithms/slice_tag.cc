@@ -12,6 +12,31 @@ bool SameArguments(Call left, const Call& right) {
   return left == right;
 }
 
+// Why `arrived` is not the `expected` tag.
+Status ExplainTag(const Tag& expected, const Tag& arrived, int peer) {
+  const Call here = CallOf(expected);
+  const Call there = CallOf(arrived);
+  const std::string from = "rank " + std::to_string(peer);
+  if ((here.sequence & kSequenceMask) != there.sequence) {
+    return {Code::kMismatch, from + " is in " + CallName(there) + " while this rank is in " + CallName(here), peer, 0};
+  }
+  if (IsMessage(here.kind) && (here.count != there.count || here.type != there.type)) {
+    const auto size = [](const Call& call) { return std::to_string(call.count) + " of " + TypeName(call.type); };
+    return {Code::kMismatch,
+            "message #" + std::to_string(there.sequence) + " from " + from + " has " + size(there) +
+                ", its receive asks for " + size(here),
+            peer, 0};
+  }
+  if (HasVariableParts(here.kind) && here.kind == there.kind && here.count != there.count) {
+    return {Code::kMismatch,
+            from + " called " + CallName(here) + " with a part of " + std::to_string(there.count) +
+                " elements, for which this rank has " + std::to_string(here.count),
+            peer, 0};
+  }
+  if (!SameArguments(here, there)) return {Code::kMismatch, Difference(from, there, "this rank", here), peer, 0};
+  return {Code::kProtocol, from + " sent another slice of " + CallName(here) + " than its schedule says", peer, 0};
+}
+
 }  // namespace
 
 Tag PackTag(const Call& call, const SliceId& id) {
@@ -35,28 +60,13 @@ Call CallOf(const Tag& tag) {
   return call;
 }
 
-Status ExplainTag(const Tag& expected, const Tag& arrived, int peer) {
-  const Call here = CallOf(expected);
-  const Call there = CallOf(arrived);
-  const std::string from = "rank " + std::to_string(peer);
-  if ((here.sequence & kSequenceMask) != there.sequence) {
-    return {Code::kMismatch, from + " is in " + CallName(there) + " while this rank is in " + CallName(here), peer, 0};
-  }
-  if (IsMessage(here.kind) && (here.count != there.count || here.type != there.type)) {
-    const auto size = [](const Call& call) { return std::to_string(call.count) + " of " + TypeName(call.type); };
-    return {Code::kMismatch,
-            "message #" + std::to_string(there.sequence) + " from " + from + " has " + size(there) +
-                ", its receive asks for " + size(here),
-            peer, 0};
-  }
-  if (HasVariableParts(here.kind) && here.kind == there.kind && here.count != there.count) {
-    return {Code::kMismatch,
-            from + " called " + CallName(here) + " with a part of " + std::to_string(there.count) +
-                " elements, for which this rank has " + std::to_string(here.count),
-            peer, 0};
-  }
-  if (!SameArguments(here, there)) return {Code::kMismatch, Difference(from, there, "this rank", here), peer, 0};
-  return {Code::kProtocol, from + " sent another slice of " + CallName(here) + " than its schedule says", peer, 0};
+Status CheckSlice(const SliceHead& expected, const SliceHead& arrived, int peer) {
+  if (arrived.tag != expected.tag) return ExplainTag(expected.tag, arrived.tag, peer);
+  if (arrived.bytes == expected.bytes) return Status();
+  return {Code::kProtocol,
+          "rank " + std::to_string(peer) + " sent a slice of " + std::to_string(arrived.bytes) + " bytes where " +
+              std::to_string(expected.bytes) + " belong",
+          peer, 0};
 }
 
 }  // namespace annulus

@@ -24,8 +24,14 @@ Tag PackTag(const Call& call, const SliceId& id);
 // The call that a tag names. `sequence` is cut to 40 bits, and with variable parts `count` is that of one part.
 Call CallOf(const Tag& tag);
 
-// Explains why `arrived` is not the `expected` tag: kMismatch when the calls differ, naming the first differing field,
-// its value here and at `peer`; kProtocol when only the slices do.
-Status ExplainTag(const Tag& expected, const Tag& arrived, int peer);
+// What a slice says of itself.
+struct SliceHead {
+  Tag tag;
+  size_t bytes = 0;
+};
+
+// Compares the slice that arrived from `peer` with the expected one. Errors: kMismatch when the calls differ, naming
+// the first differing field, its value here and at `peer`; kProtocol when only the slices or their sizes do.
+Status CheckSlice(const SliceHead& expected, const SliceHead& arrived, int peer);
 
 }  // namespace annulus

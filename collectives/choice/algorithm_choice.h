@@ -1,5 +1,5 @@
-// AlgorithmChoice: which algorithm does a call, out of a table of candidates. Pure, and the same on every rank: it
-// depends on the kind and size of the call, on nranks, and on settings that all ranks share.
+// AlgorithmChoice: which algorithm does a call, out of the table (algorithms/table.h). Pure, and the same on every
+// rank: it depends on the kind and size of the call, on nranks, and on settings that all ranks share.
 //
 // Sizes are classed by powers of two, and the choice for each class is made once, by its largest: a call looks it up.
 //
@@ -13,6 +13,7 @@
 #include <optional>
 #include <vector>
 
+#include "collectives/algorithms/row.h"
 #include "collectives/core/host_grid.h"
 #include "collectives/core/plan_settings.h"
 #include "collectives/cost/job_costs.h"
@@ -78,6 +79,7 @@ class AlgorithmChoice {
   static constexpr size_t kKinds = static_cast<size_t>(kLastKind) + 1;
 
   static size_t PowerOf(size_t bytes) { return bytes <= 1 ? 0 : static_cast<size_t>(std::bit_width(bytes - 1)); }
+  Job job_of() const { return {nranks_, settings_, grid_}; }
   bool IsSmall(size_t bytes) const { return bytes <= settings_.small_bytes; }
   size_t ClassOf(size_t bytes) const {
     return IsSmall(bytes) ? PowerOf(bytes) : kPowers + std::min(PowerOf(bytes), kPowers - 1);

@@ -68,7 +68,7 @@ Communicator::Communicator(std::unique_ptr<Setup> setup)
       refusals_(1) {
   const size_t local_ranks = static_cast<size_t>(std::max(1, setup_->local_size()));
   engine_.set_stream_bytes(kStreamCaches * LastLevelCacheBytes() / local_ranks);
-  if (setup_->wait_policy().spin == 0) engine_.set_express_polls(1);
+  if (setup_->wait_policy().spin == 0) engine_.set_short_polls(1);
 }
 
 Communicator::~Communicator() {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "collectives/algorithms/table.h"
 #include "collectives/comm/communicator.h"
 
 namespace annulus {
@@ -48,7 +49,7 @@ std::string LinksText(const ExplainInput& input, Algorithm algorithm, size_t byt
 
 std::string PlanText(const ScheduleParams& params) {
   std::string text = AlgorithmText(params.algorithm);
-  if (params.algorithm == Algorithm::kOneHop || IsExchange(params.algorithm)) return text + ", not sliced";
+  if (!RowOf(params.algorithm).is_sliced) return text + ", not sliced";
   return text + ", slices of up to " + std::to_string(params.slice_bytes) + " bytes, " +
          std::to_string(params.round_slices) + " in a round, " + std::to_string(params.channels) +
          (params.channels == 1 ? " channel" : " channels");

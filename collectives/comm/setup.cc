@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "base/log.h"
+#include "collectives/algorithms/table.h"
 #include "collectives/engine/memory_budget.h"
 #include "collectives/membership/bootstrap.h"
 #include "collectives/membership/host_id.h"
@@ -216,7 +217,8 @@ Status Setup::ConnectLinks(const std::vector<std::string>& blobs, const ConnectC
 
   std::vector<std::vector<LinkRequest>> wanted(Backends().size());
   const SelectEnd own{rank(), peers[rank()].host_id, peers[rank()].addresses};
-  for (const NeededLink& link : LinksNeeded(rank(), nranks(), plan_)) {
+  const HostGrid grid(plan_.host_of);
+  for (const NeededLink& link : LinksNeeded(rank(), {nranks(), plan_, grid})) {
     const PeerInfo& peer = peers[link.peer];
     int backend = 0;
     ANNULUS_RETURN_IF_ERROR(SelectBackend(own, {link.peer, peer.host_id, peer.addresses}, &backend));

@@ -48,44 +48,9 @@ bool IsBetweenHosts(const PlanSettings& settings) {
   return std::any_of(settings.host_of.begin(), settings.host_of.end(), [](int host) { return host != 0; });
 }
 
-bool HasLogSteps(int nranks, const PlanSettings& settings) {
-  const bool between_hosts = nranks > 2 && IsBetweenHosts(settings);
-  return nranks > 1 && (nranks >= settings.log_ranks || between_hosts || HasNearLogSteps(nranks, settings) ||
-                        settings.algorithm == Algorithm::kLogSteps);
-}
-
-bool HasNearLogSteps(int nranks, const PlanSettings& settings) {
-  return nranks >= settings.near_log_ranks && nranks <= kMaxOneHopRanks && settings.over_sockets &&
-         !IsBetweenHosts(settings);
-}
-
-size_t MostLogBytes(int nranks, const PlanSettings& settings) {
-  return HasNearLogSteps(nranks, settings) ? 2 * settings.small_bytes : settings.small_bytes;
-}
-
-// Between two ranks it would be the one-hop exchange.
-bool HasLogGather(int nranks, const PlanSettings& settings) {
-  return nranks > 2 && nranks <= kMaxOneHopRanks &&
-         (settings.over_sockets || settings.algorithm == Algorithm::kLogGather);
-}
-
-bool HasTree(int nranks, const PlanSettings& settings) {
-  return nranks > 1 && (nranks >= settings.tree_ranks || settings.algorithm == Algorithm::kTree);
-}
-
-size_t MostOneHopBytes(int nranks, const PlanSettings& settings) {
-  if (nranks != 2) return settings.small_bytes;
-  // Measured up to 64 KiB, by default: docs/decisions/0028-one-hop-of-two.md. One hop takes one slot.
-  return std::max(settings.small_bytes, std::min(4 * settings.small_bytes, SlotBytes(settings)));
-}
-
-size_t MostTreeBytes(const PlanSettings& settings) { return std::min(settings.tree_bytes, settings.small_bytes); }
-
-size_t MostGatherBytes(const PlanSettings& settings) { return std::min(settings.gather_bytes, settings.small_bytes); }
-
-// A step of either half moves half of the chunks, or one more.
-size_t LogMessageBytes(int nranks, size_t count, size_t element_bytes) {
-  return static_cast<size_t>(nranks / 2 + 1) * ChunkElements(count, nranks, 0) * element_bytes;
+// Few ranks have a link to every other for the one-hop exchange anyway.
+bool HasMesh(int nranks, const PlanSettings& settings) {
+  return nranks <= std::max(settings.mesh_ranks, kMaxOneHopRanks);
 }
 
 }  // namespace annulus

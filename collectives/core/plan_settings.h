@@ -59,25 +59,7 @@ int WindowSteps(const PlanSettings& settings);
 // Whether there is more than one host.
 bool IsBetweenHosts(const PlanSettings& settings);
 
-// Whether some calls go in log steps, in a gather or through a tree, so that it takes links and memory.
-bool HasLogSteps(int nranks, const PlanSettings& settings);
-bool HasLogGather(int nranks, const PlanSettings& settings);
-bool HasTree(int nranks, const PlanSettings& settings);
-
-// Whether ranks of one host go in log steps because sockets join them.
-bool HasNearLogSteps(int nranks, const PlanSettings& settings);
-
-// The largest call that goes in log steps: between ranks of one host they beat the ring a little longer.
-size_t MostLogBytes(int nranks, const PlanSettings& settings);
-
-// The largest allreduce that goes in one hop: two ranks exchange no more bytes so than in a ring.
-size_t MostOneHopBytes(int nranks, const PlanSettings& settings);
-
-// The largest call that goes through a tree, and in a gather.
-size_t MostTreeBytes(const PlanSettings& settings);
-size_t MostGatherBytes(const PlanSettings& settings);
-
-// The largest message of an allreduce in log steps; its chunks are padded to equal size.
-size_t LogMessageBytes(int nranks, size_t count, size_t element_bytes);
+// Whether every rank has a link to every other.
+bool HasMesh(int nranks, const PlanSettings& settings);
 
 }  // namespace annulus

@@ -1,26 +1,16 @@
 // Schedule: which slices a rank receives, reduces, stores and sends in one collective, in which order.
 //
 // Pure: no I/O, no clock, no types; steps are computed from their index, so a schedule takes no memory however large
-// the message. The rules below are checked exhaustively by a symbolic run (tests/collectives/core/schedule_test.cc).
+// the message. Each algorithm has its own in its folder (collectives/algorithms). The rules below are checked
+// exhaustively by a symbolic run (tests/collectives/algorithms/schedule_test.cc).
 //
 // Chunks. An allreduce cuts the elements into nranks chunks, whatever the slice size, channels or algorithm. Chunk c is
-// folded in the order of ranks c+1, c+2, ..., c, so the bits of the result depend on count and nranks alone. The ring
-// is that of P. Patarasuk and X. Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations" (2009): a
-// reduce-scatter of nranks - 1 hops and an allgather of nranks - 1 hops.
+// folded in the order of ranks c+1, c+2, ..., c, so the bits of the result depend on count and nranks alone.
 //
 // Slices and rounds. Chunks are cut into slices; slice s belongs to channel s mod channels. A channel works in rounds
 // of up to `round_slices` slices per chunk: phase by phase, and within a phase slice by slice. So at most round_slices
 // slices per link direction wait for a later phase, and links with at least round_slices + 1 slots never deadlock,
 // provided that more than 2 * round_slices steps may be in flight (links of one kind do with 2 * round_slices).
-//
-// Direct exchange. Steps are in order of (round, slice), the same order on both sides of every exchange, so the first
-// step that is not done anywhere can always be done, whatever the sizes of the parts: no deadlock with two steps in
-// flight.
-//
-// Two levels. Chunk j * hosts + c is folded over each host first, in the order of its members j+1, ..., j, and then
-// over the hosts c+1, ..., c (host_grid.h). Segments of up to round_slices slices per chunk are summed within the hosts
-// while the one before is between them. In the order of (segment, stage) the first stage that is not done anywhere
-// waits for nothing else, and each stage is rounds of a ring: so the rules above hold here too.
 //
 // Slice 0 of a chunk exists even when the chunk is empty: every collective exchanges at least one tag on every link it
 // uses, and so finds calls that disagree where both use that link; others are found by Control::Doubt.
@@ -49,9 +39,10 @@ struct Part {
 struct Step {
   enum class Kind : uint8_t {
     kRelay,  // [receive,] [reduce with the input,] [store to the output,] [send]; at least one of them.
-    kHold,   // Receive, and keep the arrival for a kFold of this schedule.
-    kFold,   // Output range = fold of the held arrivals and the own input over all ranks from first_rank on. Waits for
-             // all steps before it.
+    // The one-hop exchange alone has the following two.
+    kHold,  // Receive, and keep the arrival for a kFold of this schedule.
+    kFold,  // Output range = fold of the held arrivals and the own input over all ranks from first_rank on. Waits for
+            // all steps before it.
   };
   Kind kind = Kind::kRelay;
   bool reduce = false;
@@ -86,65 +77,27 @@ struct ScheduleParams {
   // reduce_scatterv's input or allgatherv's output. A group: its chunks as input_parts. Otherwise null.
   const Part* input_parts = nullptr;
   const Part* output_parts = nullptr;
-  // kDirect: FillRoundEnds.
+  // kDirect: FillRoundEnds (direct_schedule.h).
   const uint64_t* round_ends = nullptr;
   // kTwoLevel: the rings of this rank, whose sizes' product is nranks. `channels` is 1.
   RankRing inner;
   RankRing outer;
 };
 
-// Sets ends[k] to the number of steps up to and including round k of a kDirect schedule, which needs it.
-void FillRoundEnds(const ScheduleParams& params, uint64_t* ends);
-
 class Schedule {
  public:
-  Schedule() = default;
-  // The steps of one channel. kTwoLevel: of one level, 0 within the host, 1 between hosts.
-  Schedule(const ScheduleParams& params, int channel);
+  virtual ~Schedule() = default;
 
   size_t size() const { return size_; }
 
   // Sets *step to step number `index` < size(). Returns false when that one is empty: then skip it.
-  bool At(size_t index, Step* step) const;
+  virtual bool At(size_t index, Step* step) const = 0;
 
- private:
-  struct Position {
-    int phase;
-    uint64_t slice;
-  };
+ protected:
+  Schedule() = default;
+  Schedule(const Schedule&) = default;
+  Schedule& operator=(const Schedule&) = default;
 
-  Position Locate(size_t index) const;
-  // Fills in the part of chunk `chunk` that is slice `slice`. Returns false when there is none.
-  bool Place(uint32_t chunk, uint64_t slice, Step* step) const;
-  bool RingAt(size_t index, Step* step) const;
-  bool ChainAt(size_t index, Step* step) const;
-  bool TokenAt(size_t index, Step* step) const;
-  bool OneHopAt(size_t index, Step* step) const;
-  bool OneHopReceive(int peer, Step* step) const;
-  void PlaceOneHop(uint32_t chunk, Step* step) const;
-  bool OneHopFold(int chunk, Step* step) const;
-  bool DirectAt(size_t index, Step* step) const;
-  bool MessageAt(size_t index, Step* step) const;
-  void SizeLevel();
-  bool InnerAt(size_t index, Step* step) const;
-  bool InnerRingAt(uint64_t within, uint64_t segment, bool gathers, Step* step) const;
-  bool OuterAt(size_t index, Step* step) const;
-  uint64_t SegmentSlices(uint64_t segment) const;
-  uint64_t HalfSteps(uint64_t segment) const;
-  uint64_t StepsBeforeScatter(uint64_t segment) const;
-  uint64_t AllOuterSteps(uint64_t segment) const;
-
-  int Ring(int position) const { return ((position % p_.nranks) + p_.nranks) % p_.nranks; }
-  // A chunk is what one path through the ranks carries: a share of the elements, a rank's part, or all.
-  size_t ChunkElements(uint32_t chunk) const;
-  size_t ChunkBegin(uint32_t chunk) const;
-  size_t LargestChunk() const;
-
-  ScheduleParams p_;
-  int channel_ = 0;
-  int phases_ = 0;
-  uint64_t channel_slices_ = 0;
-  uint64_t segments_ = 0;  // kTwoLevel.
   size_t size_ = 0;
 };
 

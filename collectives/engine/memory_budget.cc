@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "collectives/algorithms/table.h"
 #include "collectives/engine/engine.h"
 
 namespace annulus {
@@ -15,10 +16,18 @@ constexpr size_t kSocketBytes = 8 * 1024;
 constexpr size_t kOneSocketBytes = 40 * 1024;
 constexpr int kChosenSockets = 2;
 constexpr size_t kPageBytes = 4096;
-constexpr int kLeastGridRanks = 4;     // Two hosts of two.
-constexpr size_t kMostLevelPeers = 4;  // Two on each level.
+constexpr size_t kMostLevelPeers = 4;  // On a grid of hosts, two on each level.
 
 size_t RoundUpToPage(size_t bytes) { return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes; }
+
+// A grid of so many ranks; none when there is none.
+HostGrid AnyGrid(int nranks) {
+  int hosts = 2;
+  while (hosts < nranks && nranks % hosts != 0) ++hosts;
+  std::vector<int> host_of(nranks);
+  for (int rank = 0; rank < nranks; ++rank) host_of[rank] = rank % hosts;
+  return HostGrid(host_of);
+}
 
 // From the fastest to the smallest.
 struct Size {
@@ -32,23 +41,23 @@ constexpr Size kSizes[] = {{8, 256 * 1024}, {8, 128 * 1024}, {8, 64 * 1024},
 
 size_t MostMemory(int nranks, const PlanSettings& settings, int tcp_sockets) {
   const size_t sockets = static_cast<size_t>(std::max(tcp_sockets, kChosenSockets));
-  // The layout is not known yet: ranks may turn out to lie on a grid of hosts.
-  const bool may_be_grid = nranks >= kLeastGridRanks;
-  const size_t level_links = may_be_grid && !HasMesh(nranks, settings) ? kMostLevelPeers : 0;
-  const size_t links = LinksNeeded(0, nranks, settings).size() + level_links;
-  const size_t slots = 2 * static_cast<size_t>(settings.slots) * RoundUpToPage(SlotBytes(settings));
-  const size_t peers = static_cast<size_t>(nranks - 1);
-  const size_t pipelines =
-      static_cast<size_t>(settings.channels) + (may_be_grid ? 1 : 0) + (HasMesh(nranks, settings) ? 2 * peers : 0);
+  // The layout is not known yet: ranks may turn out to lie on a grid of hosts, or to share no memory.
+  const HostGrid grid = AnyGrid(nranks);
   PlanSettings one_host = settings;
   one_host.over_sockets = true;
   one_host.host_of.clear();
   PlanSettings several = one_host;
   several.host_of.assign(nranks, 1);
-  const size_t exchanges = std::max(ExchangesBytes(nranks, one_host), ExchangesBytes(nranks, several));
+  size_t links = 0;
+  size_t runners = 0;
+  for (const PlanSettings& layout : {one_host, several}) {
+    const Job job{nranks, layout, grid};
+    links = std::max(links, LinksNeeded(0, job).size() + (HasMesh(nranks, settings) ? 0 : kMostLevelPeers));
+    runners = std::max(runners, RunnersBytes(job));
+  }
+  const size_t slots = 2 * static_cast<size_t>(settings.slots) * RoundUpToPage(SlotBytes(settings));
   const size_t per_link = slots + kLinkBytes + std::max(sockets * kSocketBytes, kOneSocketBytes);
-  return sizeof(Engine) + exchanges + links * per_link +
-         pipelines * (Pipeline::MemoryBytes(WindowSteps(settings)) + 1024);
+  return sizeof(Engine) + runners + links * per_link;
 }
 
 Status FitMemory(int nranks, size_t budget, int tcp_sockets, PlanSettings* settings) {

@@ -4,12 +4,10 @@
 #include <string>
 #include <utility>
 
-#include "collectives/engine/engine.h"
-
 namespace annulus {
 
 Messages::Messages(MessagesConfig config)
-    : config_(std::move(config)), channel_(config_.plan.channels), lanes_(2 * static_cast<size_t>(config_.nranks)) {}
+    : config_(std::move(config)), lanes_(2 * static_cast<size_t>(config_.nranks)) {}
 
 void Messages::Post(const Message& message) {
   std::lock_guard<std::mutex> lock(inbox_mu_);
@@ -23,9 +21,9 @@ Messages::Lane* Messages::LaneOf(int peer, bool sends) {
     lane = std::make_unique<Lane>();
     lane->peer = peer;
     lane->sends = sends;
-    lane->endpoint = config_.links->At(peer, channel_);
-    lane->pipeline = std::make_unique<Pipeline>(channel_, WindowSteps(config_.plan));
-    lane_bytes_.fetch_add(sizeof(Lane) + Pipeline::MemoryBytes(WindowSteps(config_.plan)), std::memory_order_relaxed);
+    Endpoint* const endpoint = config_.links->At(peer, MessageChannel(config_.plan));
+    lane->runner = std::make_unique<MessageRunner>(endpoint, config_.plan);
+    lane_bytes_.fetch_add(sizeof(Lane) + MessageRunner::MemoryBytes(config_.plan), std::memory_order_relaxed);
   }
   return lane.get();
 }
@@ -75,7 +73,7 @@ void Messages::Begin(Lane* lane) {
   params.count = message.count;
   params.element_bytes = work.element_bytes;
   params.slice_bytes = DirectSliceBytes(config_.plan);
-  lane->pipeline->Start(Schedule(params, channel_), &work);
+  lane->runner->Start(params, &work);
 }
 
 Status Messages::Progress(bool* moved) {
@@ -98,25 +96,22 @@ Status Messages::Progress(bool* moved) {
 }
 
 Status Messages::Advance(Lane* lane, bool* moved) {
-  const Status link = lane->endpoint->Progress(moved);
-  const Status slices = lane->pipeline->Advance(moved);
-  if (lane->pipeline->done()) {
+  ANNULUS_RETURN_IF_ERROR(lane->runner->Progress(moved));
+  if (lane->runner->done()) {
     *moved = true;
     if (config_.monitor->trace() != nullptr) TraceMessage(*lane);
     void* const cookie = lane->queue.front().cookie;
     lane->queue.pop_front();
     if (!lane->queue.empty()) Begin(lane);
     config_.done(cookie);
-    return Status();
   }
-  // A slice that breaks its link also tells why.
-  return slices.code() == Code::kMismatch || link.ok() ? slices : link;
+  return Status();
 }
 
 void Messages::TraceMessage(const Lane& lane) const {
   TraceEvent event;
   event.kind = TraceEvent::Kind::kMessage;
-  event.channel = channel_;
+  event.channel = MessageChannel(config_.plan);
   event.peer = lane.peer;
   event.call = lane.work.call;
   event.call.kind = lane.sends ? CollectiveKind::kSend : CollectiveKind::kRecv;
@@ -127,7 +122,7 @@ void Messages::TraceMessage(const Lane& lane) const {
 
 bool Messages::Arm() {
   if (has_inbox_.load(std::memory_order_acquire)) return false;
-  const auto arm = [](Lane* lane) { return !lane->pipeline->waits_for_device() && lane->endpoint->Arm(); };
+  const auto arm = [](Lane* lane) { return lane->runner->Arm(); };
   // Every one, also behind one that has something to do.
   return std::count_if(active_.begin(), active_.end(), arm) == static_cast<ptrdiff_t>(active_.size());
 }

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "collectives/algorithms/pipeline.h"
+#include "collectives/algorithms/message/message.h"
 #include "collectives/choice/plan.h"
 
 namespace annulus {
@@ -76,13 +76,12 @@ class Messages {
   struct Lane {
     int peer = 0;
     bool sends = false;
-    Endpoint* endpoint = nullptr;
     std::deque<Message> queue;  // The first is on its way.
     uint64_t number = 0;        // Of the first, counted from 1.
     Deadline deadline = kNoDeadline;
     Nanoseconds begin = 0;  // When the first became so.
     Work work;
-    std::unique_ptr<Pipeline> pipeline;
+    std::unique_ptr<MessageRunner> runner;
   };
 
   Lane* LaneOf(int peer, bool sends);
@@ -93,7 +92,6 @@ class Messages {
   void Blame(const Lane& lane);
 
   const MessagesConfig config_;
-  const int channel_;
   std::vector<std::unique_ptr<Lane>> lanes_;  // By peer and direction; made when first used.
   std::vector<Lane*> active_;
   Call failed_;

@@ -18,8 +18,11 @@
 #include <vector>
 
 #include "collectives/algorithms/exchange.h"
+#include "collectives/algorithms/row.h"
 
 namespace annulus {
+
+extern const AlgorithmRow kLogStepsRow;
 
 class LogExchange final : public Exchange {
  public:

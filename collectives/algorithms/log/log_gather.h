@@ -15,8 +15,11 @@
 #include <vector>
 
 #include "collectives/algorithms/exchange.h"
+#include "collectives/algorithms/row.h"
 
 namespace annulus {
+
+extern const AlgorithmRow kLogGatherRow;
 
 class LogGather final : public Exchange {
  public:

@@ -13,9 +13,12 @@
 #include <vector>
 
 #include "collectives/algorithms/exchange.h"
+#include "collectives/algorithms/row.h"
 #include "collectives/core/rank_tree.h"
 
 namespace annulus {
+
+extern const AlgorithmRow kTreeRow;
 
 class TreeExchange final : public Exchange {
  public:

@@ -7,6 +7,7 @@
 #include <random>
 #include <set>
 
+#include "collectives/algorithms/table.h"
 #include "collectives/algorithms/tree/tree_exchange.h"
 #include "tests/collectives/harness/sim_job.h"
 
@@ -129,14 +130,14 @@ TEST(LinksNeededTest, BothEndsOfALinkNeedItAndThereAreFew) {
   for (const int nranks : {17, 64, 65, 100, 257}) {
     std::set<std::tuple<int, int, int>> links;
     for (int rank = 0; rank < nranks; ++rank) {
-      for (const NeededLink& link : LinksNeeded(rank, nranks, settings)) {
+      for (const NeededLink& link : LinksNeeded(rank, {nranks, settings, HostGrid(settings.host_of)})) {
         EXPECT_TRUE(links.emplace(rank, link.peer, link.channel).second) << "twice";
       }
     }
     for (const auto& [rank, peer, channel] : links) EXPECT_TRUE(links.contains({peer, rank, channel}));
     // Two for each power of two, and three for each power of four of which one is a power of two itself.
     if (nranks > settings.mesh_ranks) {
-      EXPECT_LE(LinksNeeded(0, nranks, settings).size(), 18U + 5U);
+      EXPECT_LE(LinksNeeded(0, {nranks, settings, HostGrid(settings.host_of)}).size(), 18U + 5U);
     }
   }
 }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <string>
 
+#include "collectives/algorithms/table.h"
 #include "collectives/choice/plan.h"
 
 namespace annulus {
@@ -169,9 +170,14 @@ TEST(AlgorithmChoiceTest, TellsTheTimesOfTheCallAndNotOfItsClass) {
 
 TEST(AlgorithmChoiceTest, LogStepsThatAreWantedHaveTheirLinks) {
   PlanSettings settings;
-  EXPECT_FALSE(HasLogSteps(4, settings));
+  const auto links_of = [&settings] { return LinksNeeded(0, {40, settings, HostGrid()}); };
+  settings.mesh_ranks = 0;
+  settings.log_ranks = settings.tree_ranks = 64;
+  EXPECT_EQ(links_of().size(), 2U);
   settings.algorithm = Algorithm::kLogSteps;
-  EXPECT_TRUE(HasLogSteps(4, settings));
+  EXPECT_EQ(links_of().size(), 10U);
+  settings = PlanSettings();
+  settings.algorithm = Algorithm::kLogSteps;
   EXPECT_EQ(AlgorithmChoice(4, settings).At(CollectiveKind::kAllreduce, 1024), Algorithm::kLogSteps);
 }
 

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "collectives/algorithms/table.h"
 #include "collectives/engine/engine.h"
 #include "collectives/engine/messages.h"
 #include "collectives/observe/monitor.h"
@@ -116,7 +117,7 @@ class Post {
     const int n = world_.options().nranks;
     Rank& rank = ranks_.emplace_back();
     rank.links = std::make_unique<Links>(n, plan_.channels + 1);
-    for (const NeededLink& link : LinksNeeded(r, n, plan_))
+    for (const NeededLink& link : LinksNeeded(r, {n, plan_, HostGrid(plan_.host_of)}))
       rank.links->Add(link.peer, link.channel, world_.MakeEndpoint(r, link.peer, link.channel));
     if (on_device_) rank.device = std::make_unique<SimDevice>(SimDeviceOptions{random_(), 16, &world_.clock()});
     if (!on_device_) rank.device = std::make_unique<HostDevice>();

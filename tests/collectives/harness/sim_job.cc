@@ -1,5 +1,6 @@
 #include "tests/collectives/harness/sim_job.h"
 
+#include "collectives/algorithms/table.h"
 #include "collectives/control/arbiter_text.h"
 #include "collectives/control/control.h"
 
@@ -30,7 +31,7 @@ void SimJob::MakeRank(int r) {
   const int n = options_.world.nranks;
   Rank& rank = ranks_[r];
   rank.links = std::make_unique<Links>(n, options_.plan.channels + 1);
-  for (const NeededLink& link : LinksNeeded(r, n, options_.plan)) {
+  for (const NeededLink& link : LinksNeeded(r, {n, options_.plan, HostGrid(options_.plan.host_of)})) {
     rank.links->Add(link.peer, link.channel, world_.MakeEndpoint(r, link.peer, link.channel));
   }
   rank.monitor = std::make_unique<Monitor>(n);

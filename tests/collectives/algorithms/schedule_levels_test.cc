@@ -6,7 +6,7 @@
 #include <random>
 
 #include "collectives/core/schedule.h"
-#include "tests/collectives/core/symbolic_run.h"
+#include "tests/collectives/algorithms/symbolic_run.h"
 
 namespace annulus {
 namespace {

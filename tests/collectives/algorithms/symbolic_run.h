@@ -21,6 +21,7 @@
 
 #include <deque>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -81,7 +82,7 @@ class SymbolicRun {
     bool released = false;  // By the receiver.
   };
   struct Pipeline {
-    Schedule schedule;
+    std::shared_ptr<const Schedule> schedule;
     size_t next = 0;
     std::deque<Flight> flights;
     int held_slots = 0;

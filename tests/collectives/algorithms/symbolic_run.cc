@@ -1,10 +1,35 @@
-#include "tests/collectives/core/symbolic_run.h"
+#include "tests/collectives/algorithms/symbolic_run.h"
 
 #include <algorithm>
 #include <numeric>
 #include <random>
 
+#include "collectives/algorithms/direct/direct_schedule.h"
+#include "collectives/algorithms/one_hop/one_hop_schedule.h"
+#include "collectives/algorithms/ring/ring_schedule.h"
+#include "collectives/algorithms/two_level/level_schedule.h"
+
 namespace annulus {
+namespace {
+
+std::unique_ptr<Schedule> MakeSchedule(const ScheduleParams& params, int channel) {
+  switch (params.algorithm) {
+    case Algorithm::kOneHop:
+      return std::make_unique<OneHopSchedule>(params, channel);
+    case Algorithm::kDirect:
+      return std::make_unique<DirectSchedule>(params, channel);
+    case Algorithm::kTwoLevel:
+      return std::make_unique<LevelSchedule>(params, channel);
+    default:
+      break;
+  }
+  const auto copy = [](const auto& schedule) -> std::unique_ptr<Schedule> {
+    return std::make_unique<std::decay_t<decltype(schedule)>>(schedule);
+  };
+  return std::visit(copy, MakeRingSchedule(params, channel));
+}
+
+}  // namespace
 
 SymbolicRun::SymbolicRun(const ScheduleParams& params, LinkModel model, int slots, int window, const PartCounts& counts)
     : params_(params), model_(model), slots_(slots), window_(window), counts_(counts) {}
@@ -65,7 +90,7 @@ std::string SymbolicRun::Run(bool in_place, unsigned order_seed) {
       own.inner = HostGrid(grid_hosts_).Inner(r);
       own.outer = HostGrid(grid_hosts_).Outer(r);
     }
-    for (int c = 0; c < lanes; ++c) self.pipelines.push_back({Schedule(own, c), 0, {}, 0});
+    for (int c = 0; c < lanes; ++c) self.pipelines.push_back({MakeSchedule(own, c), 0, {}, 0});
   }
   std::mt19937 random(order_seed);
   std::vector<std::pair<int, int>> order;
@@ -91,7 +116,7 @@ const SymbolicRun::Element* SymbolicRun::Source(int rank, const Step& step) cons
 bool SymbolicRun::Finished() const {
   for (const Rank& rank : ranks_)
     for (const Pipeline& pipeline : rank.pipelines)
-      if (pipeline.next < pipeline.schedule.size() || !pipeline.flights.empty()) return false;
+      if (pipeline.next < pipeline.schedule->size() || !pipeline.flights.empty()) return false;
   return true;
 }
 
@@ -223,10 +248,10 @@ bool SymbolicRun::Execute(int rank, int channel, Flight* flight) {
 bool SymbolicRun::Advance(int rank, int channel) {
   Pipeline& pipeline = ranks_[rank].pipelines[channel];
   bool moved = false;
-  while (pipeline.flights.size() < window_ && pipeline.next < pipeline.schedule.size()) {
+  while (pipeline.flights.size() < window_ && pipeline.next < pipeline.schedule->size()) {
     Flight flight;
     flight.index = pipeline.next++;
-    if (pipeline.schedule.At(flight.index, &flight.step)) pipeline.flights.push_back(std::move(flight));
+    if (pipeline.schedule->At(flight.index, &flight.step)) pipeline.flights.push_back(std::move(flight));
     moved = true;
   }
   bool receive_blocked = false;

@@ -5,7 +5,8 @@
 
 #include <set>
 
-#include "tests/collectives/core/symbolic_run.h"
+#include "collectives/algorithms/ring/ring_schedule.h"
+#include "tests/collectives/algorithms/symbolic_run.h"
 
 namespace annulus {
 namespace {
@@ -201,7 +202,7 @@ TEST(ScheduleRuleTest, LargeMessagesNeedNoMemoryAndNoOverflow) {
   p.element_bytes = 8;
   p.slice_bytes = 256 * 1024;
   p.round_slices = 4;
-  Schedule schedule(p, 0);
+  const RingSchedule schedule(p, 0);
   Step step;
   ASSERT_TRUE(schedule.At(schedule.size() - 1, &step));
   EXPECT_LE(step.output_offset + step.bytes, p.count * p.element_bytes);

@@ -1,0 +1,57 @@
+// When allreduces and barriers go in log steps (log_exchange.h): between many ranks, and between some of one host that
+// sockets join.
+#include "collectives/algorithms/log/log_exchange.h"
+#include "collectives/algorithms/log/log_limits.h"
+
+namespace annulus {
+namespace {
+
+const char* WhyNot(const Question& q) {
+  const PlanSettings& settings = q.job.settings;
+  const int nranks = q.job.nranks;
+  if (!q.IsAllreduceOrBarrier()) return kNeitherAllreduceNorBarrier;
+  if (!HasLogSteps(nranks, settings)) return "too few ranks";
+  const bool near = HasNearLogSteps(nranks, settings);
+  if (q.bytes > MostLogBytes(nranks, settings)) return near ? "more than twice ANNULUS_SMALL_BYTES" : kMoreThanSmall;
+  const bool wanted = settings.algorithm == Algorithm::kLogSteps;
+  const bool hops = q.is_small && (nranks - 1) * q.bytes <= settings.near_hop_bytes;
+  if (near && hops && !wanted) return "one hop sends little";
+  // For the largest type, whose chunks are padded most.
+  constexpr size_t kMostElementBytes = 8;
+  const size_t count = (q.bytes + kMostElementBytes - 1) / kMostElementBytes;
+  const bool fits = LogMessageBytes(nranks, count, kMostElementBytes) <= SlotBytes(settings);
+  return fits ? nullptr : "messages larger than a slot";
+}
+
+double Seconds(const Question& q) {
+  const double both = LogExchangeSeconds(q.job.nranks, static_cast<double>(q.bytes), q.costs.log_steps);
+  return q.kind == CollectiveKind::kBarrier ? both / 2 : both;
+}
+
+void AddLinks(int rank, const Job& job, std::vector<NeededLink>* links) {
+  if (HasLogSteps(job.nranks, job.settings)) AddPeers(LogPeers(rank, job.nranks), links);
+}
+
+size_t MemoryBytes(const Job& job) {
+  if (!HasLogSteps(job.nranks, job.settings)) return 0;
+  return LogExchange::MemoryBytes(job.nranks, MostLogBytes(job.nranks, job.settings));
+}
+
+std::unique_ptr<Runner> Make(int rank, const Job& job, const Links* links) {
+  if (!HasLogSteps(job.nranks, job.settings)) return nullptr;
+  return std::make_unique<LogExchange>(rank, job.nranks, MostLogBytes(job.nranks, job.settings), links);
+}
+
+}  // namespace
+
+const AlgorithmRow kLogStepsRow = {
+    .algorithm = Algorithm::kLogSteps,
+    .why_not = WhyNot,
+    .seconds = Seconds,
+    .add_links = AddLinks,
+    .memory_bytes = MemoryBytes,
+    .make = Make,
+    .is_sliced = false,
+};
+
+}  // namespace annulus

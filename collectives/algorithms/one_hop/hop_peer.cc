@@ -1,0 +1,130 @@
+#include "collectives/algorithms/one_hop/hop_peer.h"
+
+#include <algorithm>
+
+#include "collectives/algorithms/slice_tag.h"
+
+namespace annulus {
+namespace {
+
+// A copy, scaled where the user's operation scales what is a rank's own.
+SliceOp CopyOp(const Work& work, const std::byte* from, std::byte* to, size_t bytes) {
+  SliceOp op;
+  op.dst[0] = to;
+  op.inline_src[0] = from;
+  op.num_sources = 1;
+  op.count = bytes / work.element_bytes;
+  op.type = work.type;
+  op.op = work.op;
+  return op;
+}
+
+Tag TagOf(const Work& work, const Step& step) {
+  Call call = work.call;
+  call.count = step.count;
+  return PackTag(call, {step.chunk, step.slice, 0});
+}
+
+}  // namespace
+
+void HopPeer::Start(const Work* work, const Step* send, const Step* receive) {
+  work_ = work;
+  sends_ = send != nullptr;
+  receives_ = receive != nullptr;
+  if (sends_) send_step_ = *send;
+  if (receives_) recv_step_ = *receive;
+  outgoing_ = annulus::Send();
+  incoming_ = Recv();
+  slot_ = nullptr;
+  packed_.Start(0);
+  stored_.Start(0);
+  send_posted_ = recv_posted_ = received_ = false;
+}
+
+Status HopPeer::Send(bool* moved) {
+  if (!sends_ || send_posted_) return Status();
+  if (outgoing_.data == nullptr && slot_ == nullptr) {
+    const Work::Place input = work_->InputAt(send_step_.input_offset);
+    const bool in_place = endpoint_->limits().sends_user_memory && work_->device->host_accessible() &&
+                          !work_->custom.scales && input.bytes >= send_step_.bytes;
+    if (in_place && send_step_.bytes > 0) {
+      outgoing_.data = input.data;
+    } else {
+      Status acquired = endpoint_->AcquireSlot(&slot_);
+      if (acquired.would_block()) return Status();
+      ANNULUS_RETURN_IF_ERROR(std::move(acquired));
+      packed_.Start(send_step_.bytes);
+    }
+  }
+  if (slot_ != nullptr) ANNULUS_RETURN_IF_ERROR(Pack(moved));
+  return slot_ == nullptr || packed_.done() ? PostSend(moved) : Status();
+}
+
+Status HopPeer::Pack(bool* moved) {
+  const auto submit = [this](size_t begin, size_t* end, Device::Ticket* ticket) {
+    const Work::Place input = work_->InputAt(send_step_.input_offset + begin);
+    *end = begin + std::min(*end - begin, input.bytes);
+    SliceOp op = CopyOp(*work_, input.data, slot_ + begin, *end - begin);
+    op.custom = work_->custom;
+    if (op.custom.scales) op.scaled_source = 0;
+    op.streams[0] = endpoint_->StreamsSlots();
+    return work_->device->Submit(op, ticket);
+  };
+  return packed_.Advance(work_->device, submit, moved);
+}
+
+Status HopPeer::PostSend(bool* moved) {
+  if (slot_ != nullptr) outgoing_.data = slot_;
+  outgoing_.tag = TagOf(*work_, send_step_);
+  outgoing_.bytes = outgoing_.ready = static_cast<uint32_t>(send_step_.bytes);
+  Status posted = endpoint_->PostSend(&outgoing_);
+  if (posted.would_block()) return Status();
+  ANNULUS_RETURN_IF_ERROR(std::move(posted));
+  slot_ = nullptr;
+  send_posted_ = *moved = true;
+  work_->monitor->Sent(send_step_.send_to, send_step_.bytes);
+  if (const Nanoseconds now = work_->TraceClock(); now != 0) {
+    work_->TraceSlice(TraceEvent::Kind::kSent, send_step_, 0, send_step_.send_to, send_step_.bytes, now);
+  }
+  return Status();
+}
+
+Status HopPeer::Receive(bool* moved) {
+  if (!receives_) return Status();
+  if (!recv_posted_) {
+    const Work::Place output = recv_step_.store ? work_->OutputAt(recv_step_.output_offset) : Work::Place();
+    const bool lands = recv_step_.store && recv_step_.bytes > 0 && output.bytes >= recv_step_.bytes &&
+                       work_->device->host_accessible() && endpoint_->limits().lands_in_user_memory;
+    incoming_.landing = lands ? const_cast<std::byte*>(output.data) : nullptr;
+    incoming_.capacity = static_cast<uint32_t>(recv_step_.bytes);
+    Status posted = endpoint_->PostRecv(&incoming_);
+    if (posted.would_block()) return Status();
+    ANNULUS_RETURN_IF_ERROR(std::move(posted));
+    recv_posted_ = *moved = true;
+  }
+  if (!received_ && incoming_.started) {
+    ANNULUS_RETURN_IF_ERROR(CheckSlice({TagOf(*work_, recv_step_), recv_step_.bytes}, {incoming_.tag, incoming_.bytes},
+                                       recv_step_.recv_from));
+    if (incoming_.code != Code::kOk) return Status();
+    received_ = *moved = true;
+    stored_.Start(recv_step_.store && incoming_.landing == nullptr ? recv_step_.bytes : 0);
+    work_->monitor->Received(recv_step_.recv_from, recv_step_.bytes);
+    if (const Nanoseconds now = work_->TraceClock(); now != 0) {
+      work_->TraceSlice(TraceEvent::Kind::kReceived, recv_step_, 0, recv_step_.recv_from, recv_step_.bytes, now);
+    }
+  }
+  if (!received_ || stored_.done()) return Status();
+  const auto submit = [this](size_t begin, size_t* end, Device::Ticket* ticket) {
+    const Work::Place output = work_->OutputAt(recv_step_.output_offset + begin);
+    *end = begin + std::min(*end - begin, output.bytes);
+    const SliceOp op = CopyOp(*work_, incoming_.data + begin, const_cast<std::byte*>(output.data), *end - begin);
+    return work_->device->Submit(op, ticket);
+  };
+  return stored_.Advance(work_->device, submit, moved);
+}
+
+void HopPeer::Release() {
+  if (receives_ && incoming_.landing == nullptr) endpoint_->Release(&incoming_);
+}
+
+}  // namespace annulus

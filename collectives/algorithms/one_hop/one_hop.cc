@@ -1,0 +1,207 @@
+#include "collectives/algorithms/one_hop/one_hop.h"
+
+#include <algorithm>
+
+namespace annulus {
+
+OneHop::OneHop(int rank, int nranks, const Links* links) : rank_(rank), nranks_(nranks), short_(rank, nranks, links) {
+  for (int k = 1; k < nranks; ++k) {
+    Endpoint* const endpoint = links->At((rank + k) % nranks, 0);
+    endpoints_.push_back(endpoint);
+    posts_.emplace_back(endpoint);
+  }
+}
+
+size_t OneHop::MemoryBytes(int nranks) {
+  // ShortHop keeps a few words for each peer too.
+  constexpr size_t kShortPeerBytes = 64;
+  return sizeof(OneHop) + static_cast<size_t>(nranks) * (sizeof(HopPeer) + sizeof(Endpoint*) + kShortPeerBytes);
+}
+
+bool OneHop::TakesShortPath(const ScheduleParams& params, const Work& work) const {
+  if (short_.most_bytes() == 0) return false;
+  if (params.kind != CollectiveKind::kAllreduce) return params.kind == CollectiveKind::kBarrier;
+  return params.count * params.element_bytes <= short_.most_bytes() && work.segments == nullptr &&
+         work.custom.function == nullptr && !work.custom.scales && work.device->host_accessible();
+}
+
+void OneHop::Start(const ScheduleParams& params, const Work* work) {
+  work_ = work;
+  schedule_ = OneHopSchedule(params, 0);
+  is_short_ = TakesShortPath(params, *work);
+  PlanFolds(params);
+  fold_ = -1;
+  done_ = false;
+  if (!is_short_) return StartPosts();
+  const bool is_barrier = params.kind == CollectiveKind::kBarrier;
+  short_.Start(work, is_barrier ? 0 : static_cast<uint32_t>(params.count * params.element_bytes));
+}
+
+void OneHop::StartAgain() {
+  done_ = false;
+  fold_ = -1;
+  short_.StartAgain();
+}
+
+bool OneHop::FinishesAtOnce() {
+  bool moved = false;
+  return AdvanceShort(&moved).ok() && done_;
+}
+
+Status OneHop::Progress(bool* moved) {
+  if (!is_short_) return Runner::Progress(moved);
+  ANNULUS_RETURN_IF_ERROR(AdvanceShort(moved));
+  if (done_) return Status();
+  ANNULUS_RETURN_IF_ERROR(ProgressLinks(moved));
+  // The last bytes may just have left, and nothing else would tell.
+  if (short_.done()) done_ = short_.Flush();
+  return Status();
+}
+
+Status OneHop::AdvanceShort(bool* moved) {
+  if (!short_.done()) {
+    ANNULUS_RETURN_IF_ERROR(short_.Progress(moved));
+    if (!short_.done()) return Status();
+    ANNULUS_RETURN_IF_ERROR(Fold(moved));
+    short_.TakeAll();
+  }
+  done_ = short_.Flush();
+  return Status();
+}
+
+void OneHop::StartPosts() {
+  const int n = nranks_;
+  own_.Start(schedule_.At(0, &own_step_) ? own_step_.bytes : 0);
+  for (int k = 1; k < n; ++k) {
+    Step send;
+    Step receive;
+    // Steps 2k send to the rank k ahead, steps 2j + 1 receive from the rank j behind.
+    const bool sends = schedule_.At(2 * static_cast<size_t>(k), &send);
+    const bool receives = schedule_.At(2 * static_cast<size_t>(n - k) + 1, &receive);
+    posts_[k - 1].Start(work_, sends ? &send : nullptr, receives ? &receive : nullptr);
+  }
+}
+
+Status OneHop::Advance(bool* moved) {
+  if (done_) return Status();
+  ANNULUS_RETURN_IF_ERROR(StoreOwn(moved));
+  bool exchanged = own_.done();
+  for (HopPeer& peer : posts_) {
+    ANNULUS_RETURN_IF_ERROR(peer.Send(moved));
+    ANNULUS_RETURN_IF_ERROR(peer.Receive(moved));
+    exchanged &= peer.sent() && peer.came();
+  }
+  // Not before: sends may read the input, which may be the output.
+  if (!exchanged) return Status();
+  ANNULUS_RETURN_IF_ERROR(Fold(moved));
+  if (fold_ < folds_) return Status();
+  for (HopPeer& peer : posts_) peer.Release();
+  done_ = *moved = true;
+  return Status();
+}
+
+Status OneHop::StoreOwn(bool* moved) {
+  const auto submit = [this](size_t begin, size_t* end, Device::Ticket* ticket) {
+    const Work::Place input = work_->InputAt(own_step_.input_offset + begin);
+    const Work::Place output = work_->OutputAt(own_step_.output_offset + begin);
+    *end = begin + std::min({*end - begin, input.bytes, output.bytes});
+    *ticket = Device::kCompleted;
+    if (output.data == input.data) return Status();
+    SliceOp op;
+    op.dst[0] = const_cast<std::byte*>(output.data);
+    op.inline_src[0] = input.data;
+    op.num_sources = 1;
+    op.count = (*end - begin) / work_->element_bytes;
+    op.type = work_->type;
+    return work_->device->Submit(op, ticket);
+  };
+  return own_.done() ? Status() : own_.Advance(work_->device, submit, moved);
+}
+
+const std::byte* OneHop::DataOf(int rank) const {
+  const size_t k = static_cast<size_t>(rank - rank_ - 1 + nranks_) % nranks_;
+  return is_short_ ? short_.data(k) : posts_[k].data();
+}
+
+void OneHop::PlanFolds(const ScheduleParams& params) {
+  folds_ = Reduces(params.kind) ? nranks_ : 0;
+  // Two operands give the same bits in any order, so the chunks need not be told apart.
+  const bool at_once = nranks_ == 2 && params.kind == CollectiveKind::kAllreduce && work_->custom.function == nullptr;
+  if (!at_once) return;
+  folds_ = 1;
+  fold_step_ = Step();
+  fold_step_.finish = true;
+  fold_step_.bytes = params.count * params.element_bytes;
+}
+
+// Goes on until fold_ is folds_.
+Status OneHop::Fold(bool* moved) {
+  const auto submit = [this](size_t begin, size_t* end, Device::Ticket* ticket) {
+    return SubmitFold(begin, end, ticket);
+  };
+  while (fold_ < folds_) {
+    if (fold_ >= 0) {
+      ANNULUS_RETURN_IF_ERROR(folded_.Advance(work_->device, submit, moved));
+      if (!folded_.done()) return Status();
+    }
+    if (++fold_ == folds_) break;
+    const bool folds = folds_ == 1 || schedule_.At(static_cast<size_t>(2 * nranks_ + fold_), &fold_step_);
+    folded_.Start(folds ? fold_step_.bytes : 0);
+  }
+  return Status();
+}
+
+Status OneHop::SubmitFold(size_t begin, size_t* end, Device::Ticket* ticket) {
+  const Step& step = fold_step_;
+  const Work::Place input = work_->InputAt(step.input_offset + begin);
+  const Work::Place output = work_->OutputAt(step.output_offset + begin);
+  *end = begin + std::min({*end - begin, input.bytes, output.bytes});
+  SliceOp op;
+  for (int k = 0; k < nranks_; ++k) {
+    const int rank = (step.first_rank + k) % nranks_;
+    sources_[k] = rank == rank_ ? input.data : DataOf(rank) + step.arrival_offset + begin;
+    if (rank == rank_ && work_->custom.scales) op.scaled_source = k;
+  }
+  op.custom = work_->custom;
+  op.dst[0] = const_cast<std::byte*>(output.data);
+  op.src = sources_.data();
+  op.inline_src[0] = sources_[0];
+  op.inline_src[1] = sources_[1];
+  op.num_sources = nranks_;
+  op.count = (*end - begin) / work_->element_bytes;
+  op.type = work_->type;
+  op.op = work_->op;
+  op.divisor = step.finish ? work_->divisor : 0;
+  const Nanoseconds clock = work_->TraceClock();
+  ANNULUS_RETURN_IF_ERROR(work_->device->Submit(op, ticket));
+  if (clock != 0) work_->TraceSlice(TraceEvent::Kind::kReduced, step, 0, -1, *end - begin, clock);
+  return Status();
+}
+
+int OneHop::AwaitedPeer() const {
+  if (is_short_) return short_.AwaitedPeer();
+  const auto peer_of = [this](size_t k) { return (rank_ + 1 + static_cast<int>(k)) % nranks_; };
+  for (size_t k = 0; k < posts_.size(); ++k) {
+    if (!posts_[k].came()) return peer_of(k);
+  }
+  for (size_t k = 0; k < posts_.size(); ++k) {
+    if (!posts_[k].sent()) return peer_of(k);
+  }
+  return -1;
+}
+
+bool OneHop::WaitsFor(const Endpoint* endpoint) const {
+  if (is_short_) return short_.WaitsFor(endpoint);
+  for (size_t k = 0; k < posts_.size(); ++k) {
+    if (endpoints_[k] == endpoint) return posts_[k].waits();
+  }
+  return false;
+}
+
+bool OneHop::waits_for_device() const {
+  if (is_short_) return false;
+  return own_.pending() || folded_.pending() ||
+         std::any_of(posts_.begin(), posts_.end(), [](const HopPeer& peer) { return peer.waits_for_device(); });
+}
+
+}  // namespace annulus

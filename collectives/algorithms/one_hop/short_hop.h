@@ -1,0 +1,64 @@
+// ShortHop: one slice to each other rank and one from each, by the links' short path: without slots, posts and
+// schedules. For eight bytes bookkeeping would be most of the time.
+//
+// Threads: one at a time. Nothing allocates after construction.
+#pragma once
+
+#include <vector>
+
+#include "collectives/algorithms/work.h"
+
+namespace annulus {
+
+class ShortHop {
+ public:
+  // `links` outlives it, and has one to each other rank on channel 0.
+  ShortHop(int rank, int nranks, const Links* links);
+
+  // The largest slice that all links take; 0: they have no short path.
+  size_t most_bytes() const { return most_bytes_; }
+
+  // Begins to exchange `bytes` of the work's input. `work` stays valid until it is over.
+  void Start(const Work* work, uint32_t bytes);
+  // As Start, for the same number of bytes.
+  void StartAgain();
+
+  // Sends what can be sent, and looks for slices for a moment. Errors: a link's, or CheckSlice's; the same again when
+  // called again.
+  Status Progress(bool* moved);
+
+  bool done() const { return unsent_ == 0 && missing_ == 0; }
+  // What came from the rank 1 + k ahead. Valid from done() to TakeAll.
+  const std::byte* data(size_t k) const { return peers_[k].data; }
+  void TakeAll();
+  // Whether everything sent has left.
+  bool Flush();
+
+  // The first peer that is waited for, -1 for none.
+  int AwaitedPeer() const;
+  // Whether a slice from that peer is still missing, or could not be sent.
+  bool WaitsFor(const Endpoint* endpoint) const;
+
+ private:
+  struct Peer {
+    int rank = 0;
+    Endpoint* endpoint = nullptr;
+    const std::byte* data = nullptr;  // What came from it.
+    bool sent = false;
+    bool came = false;
+  };
+
+  Status SendAll(bool* moved);
+  Status ReceiveAll(bool* moved);
+
+  const int rank_;
+  size_t most_bytes_ = 0;
+  bool polls_in_memory_ = true;  // Or by system calls.
+  std::vector<Peer> peers_;
+  const Work* work_ = nullptr;
+  uint32_t bytes_ = 0;
+  int unsent_ = 0;
+  int missing_ = 0;
+};
+
+}  // namespace annulus

@@ -1,0 +1,27 @@
+// Ring: reduce-scatter and allgather along the ring of all ranks, one pipeline for each channel. It can do every
+// collective that is not direct: broadcast and reduce go along a chain, a barrier is a token.
+//
+// Threads: as Runner.
+#pragma once
+
+#include <vector>
+
+#include "collectives/algorithms/pipeline_runner.h"
+#include "collectives/algorithms/ring/ring_schedule.h"
+#include "collectives/algorithms/row.h"
+
+namespace annulus {
+
+extern const AlgorithmRow kRingRow;
+
+class Ring final : public PipelineRunner {
+ public:
+  Ring(int rank, const Job& job, const Links* links);
+
+  void Start(const ScheduleParams& params, const Work* work) override;
+
+ private:
+  std::vector<AnyRingSchedule> schedules_;  // By channel.
+};
+
+}  // namespace annulus

@@ -1,0 +1,53 @@
+// When allreduces and barriers go through a tree (tree_exchange.h): the smallest, between many ranks.
+#include <algorithm>
+
+#include "collectives/algorithms/tree/tree_exchange.h"
+
+namespace annulus {
+namespace {
+
+bool HasTree(const Job& job) {
+  return job.nranks > 1 && (job.nranks >= job.settings.tree_ranks || job.settings.algorithm == Algorithm::kTree);
+}
+
+size_t MostBytes(const PlanSettings& settings) { return std::min(settings.tree_bytes, settings.small_bytes); }
+
+const char* WhyNot(const Question& q) {
+  if (!q.IsAllreduceOrBarrier()) return kNeitherAllreduceNorBarrier;
+  if (!HasTree(q.job)) return "too few ranks";
+  if (!q.is_small) return kMoreThanSmall;
+  return q.bytes <= MostBytes(q.job.settings) ? nullptr : "too large for a tree that is not pipelined";
+}
+
+double Seconds(const Question& q) {
+  return SmallTreeSeconds(q.job.nranks, static_cast<double>(q.bytes), q.costs.log_steps);
+}
+
+void AddLinks(int rank, const Job& job, std::vector<NeededLink>* links) {
+  if (!HasTree(job)) return;
+  AddPeers(TreeChildren(rank, job.nranks), links);
+  if (rank > 0) AddPeers({TreeParent(rank)}, links);
+}
+
+size_t MemoryBytes(const Job& job) {
+  return HasTree(job) ? TreeExchange::MemoryBytes(job.nranks, MostBytes(job.settings)) : 0;
+}
+
+std::unique_ptr<Runner> Make(int rank, const Job& job, const Links* links) {
+  if (!HasTree(job)) return nullptr;
+  return std::make_unique<TreeExchange>(rank, job.nranks, MostBytes(job.settings), links);
+}
+
+}  // namespace
+
+const AlgorithmRow kTreeRow = {
+    .algorithm = Algorithm::kTree,
+    .why_not = WhyNot,
+    .seconds = Seconds,
+    .add_links = AddLinks,
+    .memory_bytes = MemoryBytes,
+    .make = Make,
+    .is_sliced = false,
+};
+
+}  // namespace annulus

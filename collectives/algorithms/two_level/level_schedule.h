@@ -1,0 +1,41 @@
+// LevelSchedule: an allreduce over hosts of equally many ranks, on one of its two levels: 0 within the hosts, 1 between
+// them.
+//
+// Chunk j * hosts + c is share j's c-th: member j of every host sums share j over its host, in the order of its members
+// j+1, ..., j, and the ring of all members j sums chunk c of it over the hosts c+1, ..., c (core/host_grid.h).
+//
+// Batch t is slices [t, t + 1) * round_slices of every chunk. The inner level's steps are
+//   reduce-scatter of batch 0, of 1, allgather of 0, reduce-scatter of 2, allgather of 1, ..., allgather of the last,
+// the outer level's an allreduce of each batch. So while one batch is between the hosts, the next is summed within
+// them. In the order of (batch, stage) the first stage that is not done anywhere waits for nothing else, and each stage
+// is rounds of a ring: so the rules of core/schedule.h hold here too.
+//
+// Threads: an immutable value.
+#pragma once
+
+#include "collectives/core/chunk_schedule.h"
+
+namespace annulus {
+
+class LevelSchedule final : public ChunkSchedule {
+ public:
+  LevelSchedule() = default;
+  LevelSchedule(const ScheduleParams& params, int level);
+  bool At(size_t index, Step* step) const override;
+
+ private:
+  bool InnerAt(size_t index, Step* step) const;
+  bool InnerRingAt(uint64_t within, uint64_t batch, bool gathers, Step* step) const;
+  bool OuterAt(size_t index, Step* step) const;
+  uint64_t BatchSlices(uint64_t batch) const;
+  uint64_t HalfSteps(uint64_t batch) const;
+  uint64_t StepsBeforeScatter(uint64_t batch) const;
+  uint64_t AllOuterSteps(uint64_t batch) const;
+  int OuterPhases() const { return 2 * p_.outer.size - 1; }
+
+  int level_ = 0;
+  uint64_t slices_ = 0;  // Of the largest chunk.
+  uint64_t batches_ = 0;
+};
+
+}  // namespace annulus

@@ -1,0 +1,27 @@
+// TwoLevel: an allreduce between hosts of equally many ranks: a reduce-scatter within each host, a ring over the hosts
+// for each member's share, an allgather within (docs/decisions/0025-two-levels.md). Two pipelines run it side by side.
+//
+// Threads: as Runner.
+#pragma once
+
+#include <array>
+
+#include "collectives/algorithms/pipeline_runner.h"
+#include "collectives/algorithms/row.h"
+#include "collectives/algorithms/two_level/level_schedule.h"
+
+namespace annulus {
+
+extern const AlgorithmRow kTwoLevelRow;
+
+class TwoLevel final : public PipelineRunner {
+ public:
+  TwoLevel(int rank, const Job& job, const Links* links);
+
+  void Start(const ScheduleParams& params, const Work* work) override;
+
+ private:
+  std::array<LevelSchedule, 2> schedules_;  // Within the host, between hosts.
+};
+
+}  // namespace annulus
