@@ -60,9 +60,8 @@ Call CallOf(const Tag& tag) {
   return call;
 }
 
-Status CheckSlice(const SliceHead& expected, const SliceHead& arrived, int peer) {
+Status ExplainSlice(const SliceHead& expected, const SliceHead& arrived, int peer) {
   if (arrived.tag != expected.tag) return ExplainTag(expected.tag, arrived.tag, peer);
-  if (arrived.bytes == expected.bytes) return Status();
   return {Code::kProtocol,
           "rank " + std::to_string(peer) + " sent a slice of " + std::to_string(arrived.bytes) + " bytes where " +
               std::to_string(expected.bytes) + " belong",

@@ -30,8 +30,14 @@ struct SliceHead {
   size_t bytes = 0;
 };
 
+// Why the slice that arrived is not the expected one.
+Status ExplainSlice(const SliceHead& expected, const SliceHead& arrived, int peer);
+
 // Compares the slice that arrived from `peer` with the expected one. Errors: kMismatch when the calls differ, naming
 // the first differing field, its value here and at `peer`; kProtocol when only the slices or their sizes do.
-Status CheckSlice(const SliceHead& expected, const SliceHead& arrived, int peer);
+inline Status CheckSlice(const SliceHead& expected, const SliceHead& arrived, int peer) {
+  if (arrived.tag == expected.tag && arrived.bytes == expected.bytes) return Status();
+  return ExplainSlice(expected, arrived, peer);
+}
 
 }  // namespace annulus

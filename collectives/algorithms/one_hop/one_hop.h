@@ -46,6 +46,7 @@ class OneHop final : public Runner, private Repeatable {
   Status StoreOwn(bool* moved);
   void PlanFolds(const ScheduleParams& params);
   Status Fold(bool* moved);
+  Status FoldAtOnce();
   Status SubmitFold(size_t begin, size_t* end, Device::Ticket* ticket);
   const std::byte* DataOf(int rank) const;
 

@@ -26,11 +26,6 @@ void ShortHop::Start(const Work* work, uint32_t bytes) {
   StartAgain();
 }
 
-void ShortHop::StartAgain() {
-  for (Peer& peer : peers_) peer.sent = peer.came = false;
-  unsent_ = missing_ = static_cast<int>(peers_.size());
-}
-
 Status ShortHop::Progress(bool* moved) {
   if (unsent_ > 0) ANNULUS_RETURN_IF_ERROR(SendAll(moved));
   const int polls = polls_in_memory_ ? work_->short_polls : 1;
@@ -43,6 +38,8 @@ Status ShortHop::SendAll(bool* moved) {
   for (Peer& peer : peers_) {
     if (peer.sent) continue;
     Status sent = peer.endpoint->SendShort(tag, work_->input, bytes_);
+    // Now, while the peer's slice is under way: once it is there every nanosecond counts.
+    peer.expected = {PackTag(work_->call, {static_cast<uint32_t>(peer.rank), 0, 0}), bytes_};
     if (sent.would_block()) continue;
     ANNULUS_RETURN_IF_ERROR(std::move(sent));
     peer.sent = *moved = true;
@@ -56,8 +53,7 @@ Status ShortHop::ReceiveAll(bool* moved) {
   for (Peer& peer : peers_) {
     Endpoint::ShortSlice slice;
     if (peer.came || !peer.endpoint->PeekShort(&slice)) continue;
-    const Tag expected = PackTag(work_->call, {static_cast<uint32_t>(peer.rank), 0, 0});
-    ANNULUS_RETURN_IF_ERROR(CheckSlice({expected, bytes_}, {slice.tag, slice.bytes}, peer.rank));
+    ANNULUS_RETURN_IF_ERROR(CheckSlice(peer.expected, {slice.tag, slice.bytes}, peer.rank));
     if (slice.data == nullptr) {
       return {Code::kProtocol, "rank " + std::to_string(peer.rank) + " sent a short slice in another form", peer.rank,
               0};
@@ -68,16 +64,6 @@ Status ShortHop::ReceiveAll(bool* moved) {
     work_->monitor->Received(peer.rank, bytes_);
   }
   return Status();
-}
-
-void ShortHop::TakeAll() {
-  for (Peer& peer : peers_) peer.endpoint->TakeShort();
-}
-
-bool ShortHop::Flush() {
-  bool flushed = true;
-  for (Peer& peer : peers_) flushed &= peer.endpoint->Flush();
-  return flushed;
 }
 
 int ShortHop::AwaitedPeer() const {

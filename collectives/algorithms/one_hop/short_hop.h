@@ -6,6 +6,7 @@
 
 #include <vector>
 
+#include "collectives/algorithms/slice_tag.h"
 #include "collectives/algorithms/work.h"
 
 namespace annulus {
@@ -21,7 +22,10 @@ class ShortHop {
   // Begins to exchange `bytes` of the work's input. `work` stays valid until it is over.
   void Start(const Work* work, uint32_t bytes);
   // As Start, for the same number of bytes.
-  void StartAgain();
+  void StartAgain() {
+    for (Peer& peer : peers_) peer.sent = peer.came = false;
+    unsent_ = missing_ = static_cast<int>(peers_.size());
+  }
 
   // Sends what can be sent, and looks for slices for a moment. Errors: a link's, or CheckSlice's; the same again when
   // called again.
@@ -30,9 +34,15 @@ class ShortHop {
   bool done() const { return unsent_ == 0 && missing_ == 0; }
   // What came from the rank 1 + k ahead. Valid from done() to TakeAll.
   const std::byte* data(size_t k) const { return peers_[k].data; }
-  void TakeAll();
+  void TakeAll() {
+    for (Peer& peer : peers_) peer.endpoint->TakeShort();
+  }
   // Whether everything sent has left.
-  bool Flush();
+  bool Flush() {
+    bool flushed = true;
+    for (Peer& peer : peers_) flushed &= peer.endpoint->Flush();
+    return flushed;
+  }
 
   // The first peer that is waited for, -1 for none.
   int AwaitedPeer() const;
@@ -44,6 +54,7 @@ class ShortHop {
     int rank = 0;
     Endpoint* endpoint = nullptr;
     const std::byte* data = nullptr;  // What came from it.
+    SliceHead expected;
     bool sent = false;
     bool came = false;
   };
