@@ -8,10 +8,12 @@
 #include <sstream>
 #include <utility>
 
+#include "base/parse.h"
+
 namespace annulus {
 namespace {
 
-constexpr int64_t kMaxRank = 65'535;
+constexpr int64_t kMaxRank = JobPlace::kMostRanks - 1;
 constexpr int64_t kMaxPort = 65'535;
 
 struct Launcher {
@@ -41,7 +43,7 @@ constexpr Launcher kLaunchers[] = {
 
 class Reader {
  public:
-  Reader(const EnvironmentLookup& lookup, Options* options) : lookup_(lookup), options_(options) {}
+  Reader(const EnvironmentLookup& lookup, JobPlace* place) : lookup_(lookup), place_(place) {}
 
   Status Read();
 
@@ -64,7 +66,7 @@ class Reader {
   std::string LocalJob() const;
 
   const EnvironmentLookup& lookup_;
-  Options* options_;
+  JobPlace* place_;
 };
 
 std::string Reader::Get(const char* variable) const {
@@ -97,7 +99,7 @@ Status Reader::CheckBothOrNone(const char* variable, const char* other) const {
 Status Reader::Read() {
   ANNULUS_RETURN_IF_ERROR(ReadRanks());
   // One rank needs no rendezvous, so nothing of one can be wrong.
-  if (!options_->rendezvous.empty() || options_->size <= 1) return {};
+  if (!place_->rendezvous.empty() || place_->size <= 1) return {};
   return ReadRendezvous();
 }
 
@@ -109,8 +111,8 @@ bool Reader::IsSlurmsOwn(const Launcher& launcher) const {
 
 Status Reader::ReadRanks() {
   ANNULUS_RETURN_IF_ERROR(CheckBothOrNone("ANNULUS_RANK", "ANNULUS_SIZE"));
-  if (options_->rank >= 0 && options_->size >= 0) {
-    options_->launcher = "the ANNULUS_* variables";
+  if (place_->rank >= 0 && place_->size >= 0) {
+    place_->launcher = "the ANNULUS_* variables";
     return {};
   }
   for (const Launcher& launcher : kLaunchers) {
@@ -124,20 +126,20 @@ Status Reader::ReadRanks() {
 }
 
 Status Reader::ReadRanksOf(const Launcher& launcher) {
-  options_->launcher = launcher.name;
-  ANNULUS_RETURN_IF_ERROR(GetNumber(launcher.size, 1, kMaxRank + 1, &options_->size));
-  ANNULUS_RETURN_IF_ERROR(GetNumber(launcher.rank, 0, kMaxRank, &options_->rank));
-  if (options_->rank >= options_->size) {
+  place_->launcher = launcher.name;
+  ANNULUS_RETURN_IF_ERROR(GetNumber(launcher.size, 1, kMaxRank + 1, &place_->size));
+  ANNULUS_RETURN_IF_ERROR(GetNumber(launcher.rank, 0, kMaxRank, &place_->rank));
+  if (place_->rank >= place_->size) {
     return Status::Invalid(std::string(launcher.rank) + " is " + Get(launcher.rank) + ", but " + launcher.size +
                            " is " + Get(launcher.size) + "; ranks run from 0 to size - 1");
   }
-  if (options_->local_rank < 0 && Has(launcher.local_rank)) {
-    ANNULUS_RETURN_IF_ERROR(GetNumber(launcher.local_rank, 0, kMaxRank, &options_->local_rank));
+  if (place_->local_rank < 0 && Has(launcher.local_rank)) {
+    ANNULUS_RETURN_IF_ERROR(GetNumber(launcher.local_rank, 0, kMaxRank, &place_->local_rank));
   }
-  if (options_->local_size >= 0) return {};
+  if (place_->local_size >= 0) return {};
   if (launcher.local_size == nullptr) return ReadSlurmLocalSize();
   if (!Has(launcher.local_size)) return {};
-  return GetNumber(launcher.local_size, 1, kMaxRank + 1, &options_->local_size);
+  return GetNumber(launcher.local_size, 1, kMaxRank + 1, &place_->local_size);
 }
 
 Status Reader::ReadSlurmLocalSize() {
@@ -145,7 +147,7 @@ Status Reader::ReadSlurmLocalSize() {
   if (!Has(variable) || !Has("SLURM_NODEID")) return {};
   int64_t node;
   ANNULUS_RETURN_IF_ERROR(GetNumber("SLURM_NODEID", 0, kMaxRank, &node));
-  if (SlurmTasksAtNode(Get(variable), node, &options_->local_size)) return {};
+  if (SlurmTasksAtNode(Get(variable), node, &place_->local_size)) return {};
   return Status::Invalid(std::string(variable) + " is \"" + Get(variable) +
                          "\"; allowed: a list such as 4(x2),3 with an entry "
                          "for SLURM_NODEID, which is " +
@@ -154,12 +156,12 @@ Status Reader::ReadSlurmLocalSize() {
 
 Status Reader::ReadRendezvous() {
   if (Has("MASTER_ADDR") || Has("MASTER_PORT")) return ReadMaster();
-  if (options_->local_size == options_->size) {
+  if (place_->local_size == place_->size) {
     const std::string job = LocalJob();
-    if (!job.empty()) options_->rendezvous = FormatAddress("127.0.0.1", DerivedPort(job));
+    if (!job.empty()) place_->rendezvous = FormatAddress("127.0.0.1", DerivedPort(job));
     return {};
   }
-  return options_->launcher == kSlurm ? ReadSlurmRendezvous() : Status();
+  return place_->launcher == kSlurm ? ReadSlurmRendezvous() : Status();
 }
 
 // The port after MASTER_PORT: torchrun's agent may listen at MASTER_PORT itself (TORCHELASTIC_USE_AGENT_STORE), and
@@ -175,21 +177,20 @@ Status Reader::ReadMaster() {
   if (!ParseAddress(address, &parsed_host, &parsed_port)) {
     return Status::Invalid("MASTER_ADDR is \"" + host + "\"; allowed: a host name or an IP address");
   }
-  options_->rendezvous = address;
+  place_->rendezvous = address;
   return {};
 }
 
 // What tells this job from others on its only host; "" when the launcher says nothing of the sort.
 std::string Reader::LocalJob() const {
   std::string id;
-  if (options_->launcher == kOpenMpi) id = GetEither("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid");
-  if (options_->launcher == kHydra)
-    id = AncestorNamed("hydra_pmi_proxy");  // One per job and host; Hydra exports no id.
-  if (options_->launcher == kHorovodrun) id = Get("HOROVOD_GLOO_RENDEZVOUS_PORT");
-  if (options_->launcher == kSlurm && Has("SLURM_JOB_ID")) {
+  if (place_->launcher == kOpenMpi) id = GetEither("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid");
+  if (place_->launcher == kHydra) id = AncestorNamed("hydra_pmi_proxy");  // One per job and host; Hydra exports no id.
+  if (place_->launcher == kHorovodrun) id = Get("HOROVOD_GLOO_RENDEZVOUS_PORT");
+  if (place_->launcher == kSlurm && Has("SLURM_JOB_ID")) {
     id = Get("SLURM_JOB_ID") + "." + GetEither("SLURM_STEP_ID", "SLURM_STEPID");
   }
-  return id.empty() ? "" : options_->launcher + " " + id;
+  return id.empty() ? "" : place_->launcher + " " + id;
 }
 
 Status Reader::ReadSlurmRendezvous() {
@@ -201,7 +202,7 @@ Status Reader::ReadSlurmRendezvous() {
     return Status::Invalid(std::string(variable) + " is \"" + Get(variable) +
                            "\"; allowed: a list such as node[01-04,7],x");
   }
-  options_->rendezvous = FormatAddress(host, DerivedPort(job));
+  place_->rendezvous = FormatAddress(host, DerivedPort(job));
   return {};
 }
 
@@ -228,7 +229,7 @@ bool ReadProcess(pid_t pid, std::string* name, pid_t* parent, std::string* start
 
 }  // namespace
 
-Status ReadLauncher(const EnvironmentLookup& lookup, Options* options) { return Reader(lookup, options).Read(); }
+Status ReadLauncher(const EnvironmentLookup& lookup, JobPlace* place) { return Reader(lookup, place).Read(); }
 
 bool SlurmTasksAtNode(const std::string& tasks_per_node, int64_t node, int64_t* tasks) {
   std::istringstream groups(tasks_per_node);

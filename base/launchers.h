@@ -5,19 +5,35 @@
 // Threads: plain functions; ReadLauncher reads /proc for MPICH alone.
 #pragma once
 
+#include <functional>
 #include <string>
 
-#include "base/options.h"
+#include "base/settings.h"
 #include "base/status.h"
 
 namespace annulus {
 
-// Fills in those of rank, size, local_rank, local_size, rendezvous and launcher that `options` does not have yet. When
-// it has rank and size, the ranks are complete and no launcher is asked for them. No launcher is no error.
+// Where a process is in its job; -1 and "" are unknown.
+struct JobPlace : SettingValues {
+  static constexpr int64_t kMostRanks = 65'536;  // Wire formats carry ranks in 32 bits; this bounds tables.
+
+#define ANNULUS_SETTING(name, Type, unset, ...) Type name = unset;
+#include "base/job_settings.inc"
+#undef ANNULUS_SETTING
+
+  // Where rank and size came from, for the log: "torchrun", "Open MPI", "the ANNULUS_* variables"; "" when unknown.
+  std::string launcher;
+};
+
+// Returns a variable's value, or null when it is not set.
+using EnvironmentLookup = std::function<const char*(const char* variable)>;
+
+// Fills in those fields that `place` does not have yet. When it has rank and size, the ranks are complete and no
+// launcher is asked for them. No launcher is no error.
 //
 // Errors: kInvalidArgument  names the variable that is wrong, or missing beside
 // one that is set.
-Status ReadLauncher(const EnvironmentLookup& lookup, Options* options);
+Status ReadLauncher(const EnvironmentLookup& lookup, JobPlace* place);
 
 // The number at `node` in Slurm's compressed list, "4(x2),3": 4, 4, 3. False when the list is broken or too short.
 bool SlurmTasksAtNode(const std::string& tasks_per_node, int64_t node, int64_t* tasks);

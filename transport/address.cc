@@ -14,7 +14,7 @@
 #include <mutex>
 #include <thread>
 
-#include "base/options.h"
+#include "base/parse.h"
 #include "base/thread.h"
 
 namespace annulus {

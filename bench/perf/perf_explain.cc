@@ -3,8 +3,9 @@
 #include <ostream>
 #include <vector>
 
-#include "base/options.h"
 #include "collectives/comm/explain.h"
+#include "collectives/core/options.h"
+#include "transport/select/select.h"
 
 namespace annulus::perf {
 namespace {
@@ -56,9 +57,10 @@ Status ExplainGroup(const Options& options, Group& group, std::ostream& out) {
 Status ExplainRanks(const Options& options, std::ostream& out) {
   annulus::Options settings;
   ANNULUS_RETURN_IF_ERROR(ReadEnvironment(&settings));
-  if (settings.transport == "shm" && options.hosts > 1) {
-    return Status::Invalid("ANNULUS_TRANSPORT is shm, which links ranks of one host only, and --hosts is " +
-                           std::to_string(options.hosts));
+  const Backend* const chosen = ChosenBackend(settings.transport);
+  if (chosen != nullptr && chosen->same_host_only && options.hosts > 1) {
+    return Status::Invalid(std::string("ANNULUS_TRANSPORT is ") + chosen->name +
+                           ", which links ranks of one host only, and --hosts is " + std::to_string(options.hosts));
   }
   const ExplainInput input = HypotheticalInput(options.ranks, options.hosts, settings);
   out << ExplainJob(input);

@@ -9,8 +9,8 @@
 #include <iterator>
 
 #include "base/cpus.h"
-#include "base/options.h"
 #include "bench/perf/perf_report.h"
+#include "collectives/core/options.h"
 
 namespace annulus::perf {
 namespace {
@@ -56,12 +56,14 @@ std::string CoresText(const Machine& machine) {
 
 // Settings that change which algorithms are measured, where they are not the defaults.
 std::string ChoiceText(const Machine& machine) {
-  const annulus::Options defaults;
+  const auto is_set = [](const char* setting, const std::string& value) {
+    return !value.empty() && value != DefaultText(SettingNamed(setting));
+  };
   std::string text;
-  if (!machine.algorithm.empty() && machine.algorithm != defaults.algorithm) {
+  if (is_set("algorithm", machine.algorithm)) {
     text += "# ANNULUS_ALGORITHM: " + machine.algorithm + ", where it is possible\n";
   }
-  if (!machine.tuning.empty() && machine.tuning != defaults.tuning) {
+  if (is_set("tuning", machine.tuning)) {
     text += "# ANNULUS_TUNING: " + machine.tuning + "\n";
   }
   return text;

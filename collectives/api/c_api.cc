@@ -7,11 +7,11 @@
 #include <string>
 
 #include "base/log.h"
-#include "base/options.h"
 #include "collectives/annulus.h"
 #include "collectives/api/config.h"
 #include "collectives/comm/communicator.h"
 #include "collectives/comm/split.h"
+#include "collectives/core/options.h"
 
 namespace {
 

@@ -1,70 +1,65 @@
 #include "collectives/api/config.h"
 
 #include <cstddef>
+#include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <set>
+#include <variant>
+#include <vector>
 
 namespace annulus {
 namespace {
 
-// Visits every pair of fields that both structs have, in the order of annulus_config_t.
-template <typename Config, typename OptionsType, typename Visitor>
-void VisitFields(Config& config, OptionsType& options, Visitor visit) {
-  visit(config.rank, options.rank);
-  visit(config.size, options.size);
-  visit(config.local_rank, options.local_rank);
-  visit(config.local_size, options.local_size);
-  visit(config.rendezvous, options.rendezvous);
-  visit(config.job_key, options.job_key);
-  visit(config.insecure, options.insecure);
-  visit(config.transport, options.transport);
-  visit(config.interface_name, options.interface_name);
-  visit(config.host_id, options.host_id);
-  visit(config.timeout_ms, options.timeout_ms);
-  visit(config.connect_timeout_ms, options.connect_timeout_ms);
-  visit(config.slice_bytes, options.slice_bytes);
-  visit(config.channels, options.channels);
-  visit(config.tcp_sockets, options.tcp_sockets);
-  visit(config.checksum, options.checksum);
-  visit(config.small_bytes, options.small_bytes);
-  visit(config.spin_us, options.spin_us);
-  visit(config.log_level, options.log_level);
-  visit(config.mesh_ranks, options.mesh_ranks);
-  visit(config.priorities, options.priorities);
-  visit(config.memory_bytes, options.memory_bytes);
-  visit(config.trace, options.trace);
-  visit(config.algorithm, options.algorithm);
-  visit(config.shm_stores, options.shm_stores);
-  visit(config.tuning, options.tuning);
-  visit(config.tuning_file, options.tuning_file);
-}
-
-// Keeps every distinct text for the life of the process, so that a config never outlives its strings. Settings are few.
-const char* Intern(const std::string& text) {
-  static std::mutex mutex;
-  static std::set<std::string> kept;
-  std::lock_guard<std::mutex> lock(mutex);
-  return kept.insert(text).first->c_str();
-}
-
-struct ToConfig {
-  void operator()(const char*& field, const std::string& value) const { field = Intern(value); }
-  template <typename Number>
-  void operator()(Number& field, int64_t value) const {
-    field = static_cast<Number>(value);
-  }
+// A setting that is a field of annulus_config_t too.
+struct Field {
+  const Setting* setting;
+  std::variant<int32_t annulus_config_t::*, int64_t annulus_config_t::*, const char * annulus_config_t::*> member;
 };
 
-struct FromConfig {
-  void operator()(const char* field, std::string& value) const {
-    if (field != nullptr) value = field;
+// Of all rows of settings, those whose name is a field's.
+template <typename Config>
+std::vector<Field> ListFields() {
+  std::vector<Field> fields;
+#define ANNULUS_SETTING(name, ...) \
+  if constexpr (requires(Config config) { config.name; }) fields.push_back({&SettingNamed(#name), &Config::name});
+#include "collectives/core/all_settings.inc"
+#undef ANNULUS_SETTING
+  return fields;
+}
+
+const std::vector<Field>& Fields() {
+  static const std::vector<Field> fields = ListFields<annulus_config_t>();
+  return fields;
+}
+
+// Owns the texts of all configs that were filled in, each distinct one once: a config has no end at which it could give
+// them back. They are few: the texts that the environment had. Any thread.
+class ConfigTexts {
+ public:
+  static ConfigTexts& OfProcess() {
+    static ConfigTexts texts;
+    return texts;
   }
-  template <typename Number>
-  void operator()(Number field, int64_t& value) const {
-    value = field;
+  const char* Keep(const std::string& text) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return texts_.insert(text).first->c_str();
   }
+
+ private:
+  std::mutex mutex_;
+  std::set<std::string> texts_;
 };
+
+const char* TextForConfig(const Setting& setting, const Options& options) {
+  if (!setting.is_text()) return setting.allowed.words[static_cast<size_t>(setting.number(options))];
+  const std::string& text = setting.TextOf(options);
+  if (text.empty()) return "";
+  // Of a secret there shall be no copy that outlives its use. The environment keeps it as long as the process: glibc
+  // neither frees nor changes what a variable has been, even when it is set anew.
+  if (setting.allowed.kind == SettingKind::kSecret) return SettingVariable(setting);
+  return ConfigTexts::OfProcess().Keep(text);
+}
 
 // The first version's last field; a smaller struct was never published.
 constexpr size_t kSmallestConfigBytes = offsetof(annulus_config_t, log_level) + sizeof(const char*);
@@ -76,7 +71,17 @@ Status InitConfig(annulus_config_t* config) {
   ANNULUS_RETURN_IF_ERROR(ReadEnvironment(&options));
   std::memset(config, 0, sizeof *config);
   config->struct_bytes = sizeof *config;
-  VisitFields(*config, options, ToConfig());
+  for (const Field& field : Fields()) {
+    const auto fill = [&](auto member) {
+      using Value = std::remove_reference_t<decltype(config->*member)>;
+      if constexpr (std::is_same_v<Value, const char*>) {
+        config->*member = TextForConfig(*field.setting, options);
+      } else {
+        config->*member = static_cast<Value>(field.setting->number(options));
+      }
+    };
+    std::visit(fill, field.member);
+  }
   return Status();
 }
 
@@ -88,7 +93,18 @@ Status ToOptions(const annulus_config_t& config, Options* options) {
   annulus_config_t known{};
   std::memcpy(&known, &config, config.struct_bytes < sizeof known ? config.struct_bytes : sizeof known);
   Options result;
-  VisitFields(known, result, FromConfig());
+  for (const Field& field : Fields()) {
+    const std::string name = FullName(*field.setting);
+    const auto take = [&](auto member) {
+      const auto value = known.*member;
+      if constexpr (std::is_same_v<decltype(value), const char* const>) {
+        return value == nullptr ? Status() : SetFromText(*field.setting, name, value, &result);
+      } else {
+        return SetFromNumber(*field.setting, name, value, &result);
+      }
+    };
+    ANNULUS_RETURN_IF_ERROR(std::visit(take, field.member));
+  }
   *options = std::move(result);
   return Status();
 }

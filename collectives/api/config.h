@@ -1,8 +1,8 @@
 // Config: translation between the C API's annulus_config_t and Options.
 #pragma once
 
-#include "base/options.h"
 #include "collectives/annulus.h"
+#include "collectives/core/options.h"
 
 namespace annulus {
 

@@ -47,7 +47,8 @@ Status Communicator::Create(const Options& options, const Setup::GiveUp& give_up
     return Status::Invalid("memory_bytes (ANNULUS_MEMORY_BYTES) is " + std::to_string(options.memory_bytes) +
                            ", but the links that the ranks agreed on take " + std::to_string(needed) + " bytes");
   }
-  if (options.tuning == "measured") ANNULUS_RETURN_IF_ERROR(Tuner(made.get(), give_up).Tune(options.tuning_file));
+  if (options.tuning == Tuning::kMeasured)
+    ANNULUS_RETURN_IF_ERROR(Tuner(made.get(), give_up).Tune(options.tuning_file));
   *communicator = std::move(made);
   return Status();
 }

@@ -176,7 +176,7 @@ class Communicator {
   Code Announce(std::unique_lock<std::mutex>* lock, uint64_t* number);
   Request* FirstByPriority() const;
   Request* Queued(uint64_t number) const;
-  bool priorities() const { return setup_->options().priorities != 0; }
+  bool priorities() const { return setup_->options().priorities; }
 
   std::unique_ptr<Setup> setup_;
   HostDevice host_;

@@ -5,6 +5,7 @@
 
 #include "collectives/algorithms/table.h"
 #include "collectives/comm/communicator.h"
+#include "transport/select/select.h"
 
 namespace annulus {
 namespace {
@@ -71,13 +72,14 @@ ExplainInput ExplainInputOf(const annulus_comm_t* comm) {
 
 ExplainInput HypotheticalInput(int nranks, int hosts, const Options& options) {
   PlanSettings settings = PlanSettingsOf(options);
-  settings.near_is_tcp = options.transport == "tcp";
+  const Backend* const chosen = ChosenBackend(options.transport);
+  settings.near_is_tcp = chosen != nullptr && !chosen->same_host_only;
   settings.over_sockets = nranks > 1 && (hosts > 1 || settings.near_is_tcp);
   for (int rank = 0; rank < nranks; ++rank) {
     settings.host_of.push_back(static_cast<int>(static_cast<int64_t>(rank) * hosts / nranks));
   }
   std::string source = "nominal costs, of ranks that do not exist";
-  if (options.tuning == "measured") source += ": there is nothing that ANNULUS_TUNING=measured could measure";
+  if (options.tuning == Tuning::kMeasured) source += ": there is nothing that ANNULUS_TUNING=measured could measure";
   return {nranks, settings, AlgorithmChoice(nranks, settings), source};
 }
 

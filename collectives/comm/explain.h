@@ -6,9 +6,9 @@
 
 #include <string>
 
-#include "base/options.h"
 #include "collectives/annulus.h"
 #include "collectives/choice/plan.h"
+#include "collectives/core/options.h"
 
 namespace annulus {
 

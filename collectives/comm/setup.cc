@@ -16,18 +16,6 @@
 namespace annulus {
 namespace {
 
-LogLevel ParseLogLevel(const std::string& word) {
-  if (word == "error") return LogLevel::kError;
-  if (word == "info") return LogLevel::kInfo;
-  if (word == "debug") return LogLevel::kDebug;
-  return LogLevel::kWarn;
-}
-
-SlotStores ParseSlotStores(const std::string& word) {
-  if (word == "plain") return SlotStores::kPlain;
-  return word == "streaming" ? SlotStores::kStreaming : SlotStores::kAuto;
-}
-
 // Whether some pair of ranks has no memory in common. The same on every rank, for all have the same table; if all share
 // memory with rank 0, they do with each other.
 bool NeedsSockets(const std::vector<PeerInfo>& peers) {
@@ -56,8 +44,7 @@ PlanSettings PlanSettingsOf(const Options& options) {
   plan.slice_bytes = options.slice_bytes;
   plan.small_bytes = options.small_bytes;
   plan.channels = static_cast<int>(options.channels);
-  Algorithm algorithm{};
-  if (FindAlgorithm(options.algorithm, &algorithm)) plan.algorithm = algorithm;
+  plan.algorithm = options.algorithm;
   if (options.mesh_ranks > 0) plan.mesh_ranks = static_cast<int>(options.mesh_ranks);
   return plan;
 }
@@ -74,7 +61,7 @@ Setup::Setup(const Options& options)
 Setup::~Setup() { Close(); }
 
 Status Setup::Establish(const Options& options, const GiveUp& give_up, std::unique_ptr<Setup>* setup) {
-  SetLogLevel(ParseLogLevel(options.log_level));
+  SetLogLevel(options.log_level);
   WarnOfUnknownVariables(static_cast<int>(options.rank), static_cast<int>(options.local_rank));
   const std::string source = options.launcher.empty() ? "the configuration" : options.launcher;
   Log(LogLevel::kInfo, static_cast<int>(options.rank), "rank %lld of %lld, from %s",
@@ -115,11 +102,12 @@ Status Setup::Meet(const GiveUp& give_up, Deadline deadline) {
   PeerInfo own;
   own.host_id = host_id_;
   own.plan = plan_;
-  own.transport = options_.transport;
+  own.transport = ValueText(SettingNamed("transport"), options_);
   own.priorities = static_cast<int>(options_.priorities);
   own.memory_bytes = static_cast<uint64_t>(options_.memory_bytes);
-  own.tuning = options_.tuning;
+  own.tuning = ValueText(SettingNamed("tuning"), options_);
   own.cores = cores_;
+  own.further = FurtherTexts(options_);
   ANNULUS_RETURN_IF_ERROR(Listen(&own.addresses));
 
   BootstrapConfig config;
@@ -172,20 +160,21 @@ TransportConfig Setup::MakeTransportConfig() const {
   config.interface_name = options_.interface_name;
   config.local_host = local_host_;
   config.tcp_sockets = static_cast<int>(options_.tcp_sockets);
-  config.checksum = options_.checksum != 0;
-  config.slot_stores = ParseSlotStores(options_.shm_stores);
+  config.checksum = options_.checksum;
+  config.slot_stores = options_.shm_stores;
   return config;
 }
 
 Status Setup::Listen(std::vector<std::string>* addresses) {
   TransportConfig config = MakeTransportConfig();
   config.reactor = &reactor_;
+  const Backend* const chosen = ChosenBackend(options_.transport);
   std::string why;
   bool any = false;
   for (const Backend& backend : Backends()) {
     transports_.push_back(nullptr);
     addresses->emplace_back();
-    if (!Allows(options_.transport, backend)) continue;
+    if (chosen != nullptr && chosen != &backend) continue;
     std::unique_ptr<Transport> transport = backend.create(config);
     Status usable = transport->Probe();
     if (usable.ok()) usable = transport->LocalAddress(&addresses->back());
@@ -248,7 +237,7 @@ void Setup::NoteLink(const Endpoint& endpoint, const char* backend, const LinkRe
 void Setup::LogLink(const Endpoint& endpoint, const char* backend, const LinkRequest& link) const {
   const char* where = link.same_host ? "on the same host" : "on another host";
   const char* use = link.channel == plan_.channels ? "message link" : "link";
-  const char* forced = options_.transport == "auto" ? "" : ", set by ANNULUS_TRANSPORT";
+  const char* forced = options_.transport == TransportChoice::kAuto ? "" : ", set by ANNULUS_TRANSPORT";
   Log(LogLevel::kInfo, rank(), "%s to rank %d, %s: %s%s: %s", use, endpoint.peer(), where, backend, forced,
       endpoint.Describe().c_str());
 }

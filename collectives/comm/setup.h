@@ -8,8 +8,8 @@
 #include <memory>
 #include <vector>
 
-#include "base/options.h"
 #include "collectives/control/control.h"
+#include "collectives/core/options.h"
 #include "collectives/engine/engine.h"
 #include "collectives/engine/waiter.h"
 #include "collectives/membership/core_set.h"

@@ -8,7 +8,8 @@
 #include <optional>
 #include <vector>
 
-#include "base/options.h"
+#include "base/parse.h"
+#include "collectives/core/options.h"
 #include "transport/reserved_port.h"
 
 namespace annulus {

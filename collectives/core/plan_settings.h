@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "base/algorithm.h"
+#include "collectives/core/algorithm.h"
 #include "collectives/core/schedule.h"
 
 namespace annulus {

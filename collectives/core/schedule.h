@@ -21,7 +21,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/algorithm.h"
+#include "collectives/core/algorithm.h"
 #include "collectives/core/collective.h"
 #include "collectives/core/host_grid.h"
 

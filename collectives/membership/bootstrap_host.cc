@@ -9,7 +9,7 @@
 #include <asio/error.hpp>
 #include <chrono>
 
-#include "base/options.h"
+#include "base/parse.h"
 #include "collectives/control/arbiter_text.h"
 #include "collectives/control/verdict.h"
 

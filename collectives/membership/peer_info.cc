@@ -23,6 +23,45 @@ static bool Parse(const std::string& text, std::optional<Algorithm>* algorithm) 
   return true;
 }
 
+namespace {
+
+struct Compared {
+  const char* setting;
+  std::string (*text)(const PeerInfo& info);
+};
+
+// The settings with a field of their own in a PeerInfo: after all settings have their final values, these say what the
+// rank goes by.
+constexpr Compared kCompared[] = {
+    {"transport", [](const PeerInfo& info) { return info.transport; }},
+    {"tuning", [](const PeerInfo& info) { return info.tuning; }},
+    {"algorithm", [](const PeerInfo& info) { return Text(info.plan.algorithm); }},
+    {"slice_bytes", [](const PeerInfo& info) { return std::to_string(info.plan.slice_bytes); }},
+    {"small_bytes", [](const PeerInfo& info) { return std::to_string(info.plan.small_bytes); }},
+    {"channels", [](const PeerInfo& info) { return std::to_string(info.plan.channels); }},
+    {"mesh_ranks", [](const PeerInfo& info) { return std::to_string(info.plan.mesh_ranks); }},
+    {"priorities", [](const PeerInfo& info) { return std::to_string(info.priorities); }},
+    {"memory_bytes", [](const PeerInfo& info) { return std::to_string(info.memory_bytes); }},
+};
+
+// The other settings on which ranks must agree: they travel as texts, in the table's order.
+std::vector<const Setting*> FurtherSettings(std::span<const Setting> settings) {
+  std::vector<const Setting*> further;
+  for (const Setting& setting : settings) {
+    const auto is_it = [&](const Compared& each) { return std::string_view(each.setting) == setting.name; };
+    if (setting.ranks == Ranks::kMustAgree && std::ranges::none_of(kCompared, is_it)) further.push_back(&setting);
+  }
+  return further;
+}
+
+}  // namespace
+
+std::vector<std::string> FurtherTexts(const Options& options, std::span<const Setting> settings) {
+  std::vector<std::string> texts;
+  for (const Setting* setting : FurtherSettings(settings)) texts.push_back(ValueText(*setting, options));
+  return texts;
+}
+
 std::string Encode(const PeerInfo& info) {
   ByteWriter out;
   out.Text(info.host_id, kLargestPeerText);
@@ -39,10 +78,11 @@ std::string Encode(const PeerInfo& info) {
   out.U32(info.cores.count);
   out.U64(info.cores.digest);
   for (const std::string& address : info.addresses) out.Text(address, kLargestPeerText);
+  for (const std::string& text : info.further) out.Text(text, kLargestPeerText);
   return out.bytes();
 }
 
-Status Decode(const std::string& blob, int rank, PeerInfo* info) {
+Status Decode(const std::string& blob, int rank, PeerInfo* info, std::span<const Setting> settings) {
   ByteReader in(std::as_bytes(std::span(blob)));
   info->host_id = in.Text(kLargestPeerText);
   info->transport = in.Text(kLargestPeerText);
@@ -59,11 +99,13 @@ Status Decode(const std::string& blob, int rank, PeerInfo* info) {
   info->cores.digest = in.U64();
   info->addresses.clear();
   for (size_t i = 0; i < Backends().size(); ++i) info->addresses.push_back(in.Text(kLargestPeerText));
+  info->further.clear();
+  for (size_t i = FurtherSettings(settings).size(); i > 0; --i) info->further.push_back(in.Text(kLargestPeerText));
   if (known && info->cores.count > 0 && in.done()) return Status();
   return {Code::kProtocol, "rank " + std::to_string(rank) + " described itself in an unknown format", rank, 0};
 }
 
-Status CheckAgreement(std::span<const PeerInfo> peers) {
+Status CheckAgreement(std::span<const PeerInfo> peers, std::span<const Setting> settings) {
   const auto check = [](size_t rank, const char* variable, const std::string& first, const std::string& own) {
     if (first == own) return Status();
     return Status(Code::kMismatch,
@@ -71,25 +113,17 @@ Status CheckAgreement(std::span<const PeerInfo> peers) {
                       std::to_string(rank) + " has \"" + own + "\"",
                   static_cast<int>(rank), 0);
   };
-  const PlanSettings& first = peers[0].plan;
+  const PeerInfo& first = peers[0];
+  const std::vector<const Setting*> further = FurtherSettings(settings);
   for (size_t rank = 1; rank < peers.size(); ++rank) {
-    const PlanSettings& plan = peers[rank].plan;
-    ANNULUS_RETURN_IF_ERROR(check(rank, "ANNULUS_TRANSPORT", peers[0].transport, peers[rank].transport));
-    ANNULUS_RETURN_IF_ERROR(check(rank, "ANNULUS_TUNING", peers[0].tuning, peers[rank].tuning));
-    ANNULUS_RETURN_IF_ERROR(check(rank, "ANNULUS_ALGORITHM", Text(first.algorithm), Text(plan.algorithm)));
-    ANNULUS_RETURN_IF_ERROR(
-        check(rank, "ANNULUS_SLICE_BYTES", std::to_string(first.slice_bytes), std::to_string(plan.slice_bytes)));
-    ANNULUS_RETURN_IF_ERROR(
-        check(rank, "ANNULUS_SMALL_BYTES", std::to_string(first.small_bytes), std::to_string(plan.small_bytes)));
-    ANNULUS_RETURN_IF_ERROR(
-        check(rank, "ANNULUS_CHANNELS", std::to_string(first.channels), std::to_string(plan.channels)));
-    ANNULUS_RETURN_IF_ERROR(
-        check(rank, "ANNULUS_MESH_RANKS", std::to_string(first.mesh_ranks), std::to_string(plan.mesh_ranks)));
-    ANNULUS_RETURN_IF_ERROR(
-        check(rank, "ANNULUS_PRIORITIES", std::to_string(peers[0].priorities), std::to_string(peers[rank].priorities)));
-    ANNULUS_RETURN_IF_ERROR(check(rank, "ANNULUS_MEMORY_BYTES", std::to_string(peers[0].memory_bytes),
-                                  std::to_string(peers[rank].memory_bytes)));
-    ANNULUS_RETURN_IF_ERROR(check(rank, "slots", std::to_string(first.slots), std::to_string(plan.slots)));
+    const PeerInfo& peer = peers[rank];
+    for (const Compared& each : kCompared) {
+      ANNULUS_RETURN_IF_ERROR(check(rank, SettingNamed(each.setting).variable, each.text(first), each.text(peer)));
+    }
+    for (size_t i = 0; i < further.size(); ++i) {
+      ANNULUS_RETURN_IF_ERROR(check(rank, further[i]->variable, first.further[i], peer.further[i]));
+    }
+    ANNULUS_RETURN_IF_ERROR(check(rank, "slots", std::to_string(first.plan.slots), std::to_string(peer.plan.slots)));
   }
   return Status();
 }

@@ -5,7 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "base/settings.h"
 #include "base/status.h"
+#include "collectives/core/options.h"
 #include "collectives/core/plan_settings.h"
 #include "collectives/membership/core_set.h"
 
@@ -20,18 +22,23 @@ struct PeerInfo {
   std::string tuning;                  // Likewise.
   CoreSet cores;                       // On which its process may run.
   std::vector<std::string> addresses;  // By index in Backends(); "" = not usable there.
+  std::vector<std::string> further;    // As FurtherTexts() gives them.
 };
 
 // Longest text in a PeerInfo.
 constexpr size_t kLargestPeerText = 256;
 
+// The values of those settings on which ranks must agree that have no field of their own in a PeerInfo.
+std::vector<std::string> FurtherTexts(const Options& options, std::span<const Setting> settings = Settings());
+
 std::string Encode(const PeerInfo& info);
 
 // Errors: kProtocol naming `rank` when `blob` is not an encoded PeerInfo.
-Status Decode(const std::string& blob, int rank, PeerInfo* info);
+Status Decode(const std::string& blob, int rank, PeerInfo* info, std::span<const Setting> settings = Settings());
 
+// Whether all have the same values of all settings on which ranks must agree.
 // Errors: kMismatch naming the rank, the setting's variable and both values, compared with rank 0.
-Status CheckAgreement(std::span<const PeerInfo> peers);
+Status CheckAgreement(std::span<const PeerInfo> peers, std::span<const Setting> settings = Settings());
 
 // As PlanSettings::host_of.
 std::vector<int> FindHosts(std::span<const PeerInfo> peers);

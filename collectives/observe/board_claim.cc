@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <string>
 
-#include "base/options.h"
+#include "base/parse.h"
 
 namespace annulus {
 namespace {

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <tuple>
@@ -29,43 +30,23 @@ namespace {
 
 // -- Configuration ---------------------------------------------------------------------------------------------------
 
-// Calls visit(name, field) for each field of the config that users set.
-template <class Visitor>
-void VisitFields(annulus_config_t* config, Visitor visit) {
-  visit("rank", &config->rank);
-  visit("size", &config->size);
-  visit("local_rank", &config->local_rank);
-  visit("local_size", &config->local_size);
-  visit("rendezvous", &config->rendezvous);
-  visit("job_key", &config->job_key);
-  visit("insecure", &config->insecure);
-  visit("transport", &config->transport);
-  visit("interface_name", &config->interface_name);
-  visit("host_id", &config->host_id);
-  visit("timeout_ms", &config->timeout_ms);
-  visit("connect_timeout_ms", &config->connect_timeout_ms);
-  visit("slice_bytes", &config->slice_bytes);
-  visit("channels", &config->channels);
-  visit("tcp_sockets", &config->tcp_sockets);
-  visit("checksum", &config->checksum);
-  visit("small_bytes", &config->small_bytes);
-  visit("spin_us", &config->spin_us);
-  visit("log_level", &config->log_level);
-  visit("mesh_ranks", &config->mesh_ranks);
-  visit("priorities", &config->priorities);
-  visit("memory_bytes", &config->memory_bytes);
-  visit("trace", &config->trace);
-  visit("algorithm", &config->algorithm);
-  visit("shm_stores", &config->shm_stores);
-  visit("tuning", &config->tuning);
-  visit("tuning_file", &config->tuning_file);
+// Calls visit(name, field) for each setting that is a field of the config.
+template <class Config, class Visitor>
+void VisitFields(Config* config, Visitor visit) {
+#define ANNULUS_SETTING(name, ...) \
+  if constexpr (requires { config->name; }) visit(#name, &config->name);
+#include "frameworks/python/setting_rows.inc"
+#undef ANNULUS_SETTING
 }
 
-py::list ConfigFields() {
-  py::list names;
+// In the config's order.
+std::vector<std::string> ConfigFields() {
   annulus_config_t config{};
-  VisitFields(&config, [&names](const char* name, auto*) { names.append(name); });
-  return names;
+  std::map<const void*, std::string> names;
+  VisitFields(&config, [&names](const char* name, const auto* field) { names.emplace(field, name); });
+  std::vector<std::string> fields;
+  for (const auto& [field, name] : names) fields.push_back(name);
+  return fields;
 }
 
 // Sets the field from `value`. `strings` keeps what strings point to.

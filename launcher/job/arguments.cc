@@ -5,8 +5,8 @@
 #include <cstdio>
 #include <sstream>
 
-#include "base/options.h"
 #include "collectives/annulus.h"
+#include "collectives/core/options.h"
 
 namespace annulus {
 namespace {

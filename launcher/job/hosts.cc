@@ -8,7 +8,7 @@
 #include <optional>
 #include <sstream>
 
-#include "base/options.h"
+#include "base/parse.h"
 
 namespace annulus {
 namespace {

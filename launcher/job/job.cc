@@ -5,7 +5,8 @@
 #include <array>
 #include <cerrno>
 
-#include "base/options.h"
+#include "base/parse.h"
+#include "collectives/core/options.h"
 
 namespace annulus {
 namespace {

@@ -10,7 +10,7 @@
 #include <cstring>
 #include <filesystem>
 
-#include "base/options.h"
+#include "base/parse.h"
 #include "launcher/job/exit_status.h"
 #include "launcher/job/poll_timeout.h"
 #include "launcher/remote/agent_command.h"

@@ -1,5 +1,8 @@
 #include "transport/select/select.h"
 
+#include <algorithm>
+#include <string_view>
+
 #include "transport/shm/shm.h"
 #include "transport/tcp/tcp.h"
 
@@ -7,15 +10,21 @@ namespace annulus {
 namespace {
 
 constexpr Backend kBackends[] = {
-    {"shm", true, CreateShmTransport},
-    {"tcp", false, CreateTcpTransport},
+    {kShmName, true, CreateShmTransport},
+    {kTcpName, false, CreateTcpTransport},
 };
+
+// What ANNULUS_TRANSPORT may be is "auto" and the backends, in their order.
+static_assert(std::ranges::equal(kBackends, std::span(kTransportWords).subspan(1),
+                                 [](const Backend& backend, std::string_view word) { return backend.name == word; }));
 
 }  // namespace
 
 std::span<const Backend> Backends() { return kBackends; }
 
-bool Allows(const std::string& setting, const Backend& backend) { return setting == "auto" || setting == backend.name; }
+const Backend* ChosenBackend(TransportChoice choice) {
+  return choice == TransportChoice::kAuto ? nullptr : &kBackends[static_cast<size_t>(choice) - 1];
+}
 
 Status SelectBackend(const SelectEnd& left, const SelectEnd& right, int* index) {
   const bool same_host = left.host_id == right.host_id;

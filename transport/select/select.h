@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 
+#include "transport/select/transport_settings.h"
 #include "transport/transport.h"
 
 namespace annulus {
@@ -20,8 +21,8 @@ struct Backend {
 // All backends, the preferred one first.
 std::span<const Backend> Backends();
 
-// Whether `setting` ("auto" or a backend's name) allows `backend`.
-bool Allows(const std::string& setting, const Backend& backend);
+// The backend that the user wants; null for any.
+const Backend* ChosenBackend(TransportChoice choice);
 
 // One end of a pair: the host it is on and, by index in Backends(), where each backend listens ("" = not usable there).
 struct SelectEnd {

@@ -7,7 +7,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
-#include "base/options.h"
+#include "base/parse.h"
 #include "transport/address.h"
 #include "transport/reactor.h"
 #include "transport/security/connector.h"

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 namespace annulus {
@@ -75,6 +76,17 @@ constexpr bool FindAlgorithm(std::string_view name, Algorithm* algorithm) {
     return true;
   }
   return false;
+}
+
+// The choice as a setting (base/settings.h): its place in kAlgorithmWords; none: the library's own choice.
+constexpr int64_t SettingNumber(const std::optional<Algorithm>& choice) {
+  for (size_t i = 0; choice && i < std::size(kAlgorithms); ++i) {
+    if (kAlgorithms[i].algorithm == *choice) return static_cast<int64_t>(i) + 1;
+  }
+  return choice ? static_cast<int64_t>(std::size(kAlgorithmWords)) : 0;  // No word of the setting.
+}
+constexpr void SetSettingNumber(int64_t number, std::optional<Algorithm>* choice) {
+  *choice = number == 0 ? std::nullopt : std::optional(kAlgorithms[static_cast<size_t>(number) - 1].algorithm);
 }
 
 }  // namespace annulus
