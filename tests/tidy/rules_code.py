@@ -129,9 +129,9 @@ BANNED = [
     ),
     (
         r"\b(?:secure_)?getenv\s*\(",
-        "outside base/options.cc; every setting is parsed there, once",
+        "outside collectives/core/options.cc; every setting is read there, once",
         outside_tests,
-        ("base/options.cc",),
+        ("collectives/core/options.cc",),
     ),
 ]
 

@@ -3,7 +3,7 @@
 import os
 import re
 
-CPP_ENDS = (".h", ".cc", ".c", ".cu", ".cuh")
+CPP_ENDS = (".h", ".cc", ".c", ".cu", ".cuh", ".inc")
 SKIPPED_FOLDERS = {".git", ".cache", "__pycache__"}
 
 

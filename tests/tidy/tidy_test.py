@@ -106,7 +106,7 @@ class alignas(64) C { int G() { return 1; } };
             self.assertEqual(found(rules_code.banned_calls, path, "printf(x);\nexit(1);\n"), [], path)
         self.assertEqual(found(rules_code.banned_calls, "bench/a.cc", "getenv(x);\nusleep(1);\n"), [1, 2])
         self.assertEqual(found(rules_code.banned_calls, "tests/a.cc", "getenv(x);\nusleep(1);\n"), [2])
-        self.assertEqual(found(rules_code.banned_calls, "base/options.cc", "getenv(x);\n"), [])
+        self.assertEqual(found(rules_code.banned_calls, "collectives/core/options.cc", "getenv(x);\n"), [])
 
     def test_globals(self):
         for line in ("int count = 0;", "static std::map<int, int> table;", "thread_local std::string name;", "std::mutex lock{};"):

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "base/options.h"
+#include "collectives/core/options.h"
 
 namespace annulus {
 namespace {

@@ -1,12 +1,12 @@
 // Every setting: parsed, range-checked and reported alike, from the environment and from the C configuration.
-#include "base/options.h"
+#include "collectives/core/options.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <set>
 
-#include "tests/base/fake_environment.h"
+#include "tests/collectives/core/fake_environment.h"
 
 namespace annulus {
 namespace {
@@ -40,13 +40,14 @@ TEST(Options, EmptyEnvironmentGivesDefaults) {
   ASSERT_TRUE(FakeEnvironment({}).Read(&options).ok());
   EXPECT_EQ(options.rank, -1);
   EXPECT_EQ(options.size, -1);
-  EXPECT_EQ(options.transport, "auto");
+  EXPECT_EQ(options.transport, TransportChoice::kAuto);
   EXPECT_EQ(options.timeout_ms, 300'000);
   EXPECT_EQ(options.connect_timeout_ms, 60'000);
   EXPECT_EQ(options.channels, 1);
   EXPECT_EQ(options.small_bytes, 16'384);
   EXPECT_EQ(options.spin_us, -1);
-  EXPECT_EQ(options.log_level, "warn");
+  EXPECT_EQ(options.log_level, LogLevel::kWarn);
+  EXPECT_EQ(options.algorithm, std::nullopt);
   EXPECT_EQ(options.launcher, "");
 }
 
@@ -58,7 +59,8 @@ TEST(Options, EveryVariableReachesItsField) {
       {"ANNULUS_HOST_ID", "a"},        {"ANNULUS_TIMEOUT_MS", "7"},     {"ANNULUS_CONNECT_TIMEOUT_MS", "9"},
       {"ANNULUS_SLICE_BYTES", "4096"}, {"ANNULUS_CHANNELS", "2"},       {"ANNULUS_TCP_SOCKETS", "4"},
       {"ANNULUS_CHECKSUM", "1"},       {"ANNULUS_SMALL_BYTES", "0"},    {"ANNULUS_SPIN_US", "50"},
-      {"ANNULUS_LOG", "debug"},        {"ANNULUS_SHM_STORES", "plain"},
+      {"ANNULUS_LOG", "debug"},        {"ANNULUS_SHM_STORES", "plain"}, {"ANNULUS_ALGORITHM", "log_steps"},
+      {"ANNULUS_TUNING", "measured"},
   };
   Options options;
   ASSERT_TRUE(environment.Read(&options).ok());
@@ -68,8 +70,8 @@ TEST(Options, EveryVariableReachesItsField) {
   EXPECT_EQ(options.local_size, 2);
   EXPECT_EQ(options.rendezvous, "h:1");
   EXPECT_EQ(options.job_key, "0123456789abcdef");
-  EXPECT_EQ(options.insecure, 1);
-  EXPECT_EQ(options.transport, "tcp");
+  EXPECT_TRUE(options.insecure);
+  EXPECT_STREQ(kTransportWords[static_cast<size_t>(options.transport)], "tcp");
   EXPECT_EQ(options.interface_name, "eth0");
   EXPECT_EQ(options.host_id, "a");
   EXPECT_EQ(options.timeout_ms, 7);
@@ -77,11 +79,13 @@ TEST(Options, EveryVariableReachesItsField) {
   EXPECT_EQ(options.slice_bytes, 4096);
   EXPECT_EQ(options.channels, 2);
   EXPECT_EQ(options.tcp_sockets, 4);
-  EXPECT_EQ(options.checksum, 1);
+  EXPECT_TRUE(options.checksum);
   EXPECT_EQ(options.small_bytes, 0);
   EXPECT_EQ(options.spin_us, 50);
-  EXPECT_EQ(options.log_level, "debug");
-  EXPECT_EQ(options.shm_stores, "plain");
+  EXPECT_EQ(options.log_level, LogLevel::kDebug);
+  EXPECT_EQ(options.shm_stores, SlotStores::kPlain);
+  EXPECT_EQ(options.algorithm, Algorithm::kLogSteps);
+  EXPECT_EQ(options.tuning, Tuning::kMeasured);
   EXPECT_EQ(options.launcher, "the ANNULUS_* variables");
   EXPECT_TRUE(Validate(options).ok());
 }
@@ -103,34 +107,51 @@ TEST(Options, NotWhollyANumberIsWrong) {
   }
 }
 
+bool IsNumeric(const Setting& setting) {
+  return setting.allowed.kind == SettingKind::kNumber || setting.allowed.kind == SettingKind::kFlag;
+}
+
 TEST(Options, EveryNumberRefusesWhatIsJustOutside) {
   for (const Setting& setting : Settings()) {
-    if (setting.kind != SettingKind::kNumber) continue;
-    const int64_t unset = Options{}.*setting.number;
-    for (const int64_t wrong : {setting.min - 1, setting.max + 1, INT64_MIN, INT64_MAX}) {
+    if (!IsNumeric(setting)) continue;
+    const int64_t unset = setting.number(Options());
+    for (const int64_t wrong : {setting.allowed.min - 1, setting.allowed.max + 1, INT64_MIN, INT64_MAX}) {
       if (wrong == unset) continue;
       const std::string message = ReadError(setting.variable, std::to_string(wrong));
       EXPECT_TRUE(Contains(message, setting.variable) && Contains(message, AllowedText(setting))) << message;
       Options options = GoodOptions();
-      options.*setting.number = wrong;
-      const std::string field_message = ValidateError(options);
-      EXPECT_TRUE(Contains(field_message, std::string(setting.field) + " (" + setting.variable + ")")) << field_message;
-      EXPECT_TRUE(Contains(field_message, AllowedText(setting))) << field_message;
+      const Status status = SetFromNumber(setting, FullName(setting), wrong, &options);
+      EXPECT_EQ(status.code(), Code::kInvalidArgument);
+      EXPECT_TRUE(Contains(status.message(), std::string(setting.name) + " (" + setting.variable + ")"));
+      EXPECT_TRUE(Contains(status.message(), AllowedText(setting))) << status.message();
+      if (setting.allowed.kind == SettingKind::kFlag) continue;  // A field of type bool has no wrong value.
+      setting.set_number(&options, wrong);
+      EXPECT_EQ(ValidateError(options), status.message());
     }
   }
 }
 
 TEST(Options, EveryNumberTakesItsBoundsAndItsDefault) {
   for (const Setting& setting : Settings()) {
-    if (setting.kind != SettingKind::kNumber) continue;
-    for (const int64_t right : {setting.min, setting.max, Options{}.*setting.number}) {
+    if (!IsNumeric(setting)) continue;
+    for (const int64_t right : {setting.allowed.min, setting.allowed.max, setting.number(Options())}) {
       FakeEnvironment environment{{setting.variable, std::to_string(right)}};
-      if (setting.number == &Options::rank) environment = environment.With("ANNULUS_SIZE", "65536");
-      if (setting.number == &Options::size) environment = environment.With("ANNULUS_RANK", "0");
+      if (&setting == &SettingNamed("rank")) environment = environment.With("ANNULUS_SIZE", "65536");
+      if (&setting == &SettingNamed("size")) environment = environment.With("ANNULUS_RANK", "0");
       Options options;
       const Status status = environment.Read(&options);
       EXPECT_TRUE(status.ok()) << status.ToString();
-      EXPECT_EQ(options.*setting.number, right) << setting.variable;
+      EXPECT_EQ(setting.number(options), right) << setting.variable;
+    }
+  }
+}
+
+TEST(Options, EveryWordReachesItsFieldAndComesBack) {
+  for (const Setting& setting : Settings()) {
+    for (const char* word : setting.allowed.words) {
+      Options options;
+      ASSERT_TRUE(FakeEnvironment({{setting.variable, word}}).Read(&options).ok()) << setting.variable << word;
+      EXPECT_EQ(ValueText(setting, options), word);
     }
   }
 }
@@ -138,7 +159,7 @@ TEST(Options, EveryNumberTakesItsBoundsAndItsDefault) {
 TEST(Options, EveryDefaultIsAllowed) {
   for (const Setting& setting : Settings()) {
     const std::string text = DefaultText(setting);
-    if (setting.number == &Options::rank || setting.number == &Options::size) continue;
+    if (&setting == &SettingNamed("rank") || &setting == &SettingNamed("size")) continue;
     EXPECT_EQ(ReadError(setting.variable, text), "") << setting.variable;
   }
 }
@@ -147,8 +168,12 @@ TEST(Options, WrongWordNamesTheWords) {
   EXPECT_EQ(ReadError("ANNULUS_TRANSPORT", "TCP"), "ANNULUS_TRANSPORT is \"TCP\"; allowed: auto, shm or tcp");
   EXPECT_EQ(ReadError("ANNULUS_LOG", "warning"), "ANNULUS_LOG is \"warning\"; allowed: error, warn, info or debug");
   Options options = GoodOptions();
-  options.transport = "";
-  EXPECT_EQ(ValidateError(options), "transport (ANNULUS_TRANSPORT) is \"\"; allowed: auto, shm or tcp");
+  const Setting& transport = SettingNamed("transport");
+  EXPECT_EQ(SetFromText(transport, FullName(transport), "", &options).message(),
+            "transport (ANNULUS_TRANSPORT) is \"\"; allowed: auto, shm or tcp");
+  EXPECT_EQ(options.transport, TransportChoice::kAuto);
+  options.transport = static_cast<TransportChoice>(7);
+  EXPECT_EQ(ValidateError(options), "transport (ANNULUS_TRANSPORT) is \"7\"; allowed: auto, shm or tcp");
 }
 
 TEST(Options, WrongKeyIsNeverShown) {
@@ -233,7 +258,7 @@ TEST(Validate, SeveralRanksNeedAKeyOrInsecure) {
   Options options = GoodOptions();
   options.job_key.clear();
   EXPECT_TRUE(Contains(ValidateError(options), "job_key (ANNULUS_JOB_KEY) is not set"));
-  options.insecure = 1;
+  options.insecure = true;
   EXPECT_TRUE(Validate(options).ok());
 }
 
@@ -248,7 +273,16 @@ TEST(Settings, NamesAreUnique) {
   std::set<std::string> names;
   for (const Setting& setting : Settings()) {
     EXPECT_TRUE(names.insert(setting.variable).second) << setting.variable;
-    EXPECT_TRUE(names.insert(setting.field).second) << setting.field;
+    EXPECT_TRUE(names.insert(setting.name).second) << setting.name;
+  }
+}
+
+TEST(Settings, NamesEndInTheirUnit) {
+  for (const Setting& setting : Settings()) {
+    const std::string name = setting.name;
+    for (const std::string unit : {"bytes", "ms", "us"}) {
+      EXPECT_EQ(name.ends_with("_" + unit), setting.allowed.unit == unit) << name;
+    }
   }
 }
 
@@ -260,30 +294,6 @@ TEST(UnknownVariables, AreNamedWithASuggestion) {
                                              "ANNULUS_TIMEOUT (is ANNULUS_TIMEOUT_MS meant?)"};
   EXPECT_EQ(UnknownVariables(environment), expected);
   EXPECT_TRUE(UnknownVariables(nullptr).empty());
-}
-
-TEST(ParseAddress, TakesNamesAndBothFamilies) {
-  std::string host;
-  int port;
-  ASSERT_TRUE(ParseAddress("node-1.example:4000", &host, &port));
-  EXPECT_EQ(host, "node-1.example");
-  EXPECT_EQ(port, 4000);
-  ASSERT_TRUE(ParseAddress("[fe80::1%eth0]:65535", &host, &port));
-  EXPECT_EQ(host, "fe80::1%eth0");
-  EXPECT_EQ(port, 65'535);
-  EXPECT_EQ(FormatAddress("fe80::1%eth0", 1), "[fe80::1%eth0]:1");
-  EXPECT_EQ(FormatAddress("10.0.0.1", 1), "10.0.0.1:1");
-}
-
-TEST(ParseAddress, RefusesEverythingElse) {
-  std::string host = "unchanged";
-  int port = 7;
-  for (const char* wrong : {"", "host", "host:", ":1", "host:0", "host:65536", "host:-1", "host:1x", "::1:4000", "[]:1",
-                            "[::1]", "[::1:1", "a b:1", "http://h:1", "h:1:2"}) {
-    EXPECT_FALSE(ParseAddress(wrong, &host, &port)) << wrong;
-  }
-  EXPECT_EQ(host, "unchanged");
-  EXPECT_EQ(port, 7);
 }
 
 }  // namespace

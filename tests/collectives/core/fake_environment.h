@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "base/options.h"
+#include "collectives/core/options.h"
 
 namespace annulus {
 

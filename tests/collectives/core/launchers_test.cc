@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "tests/base/fake_environment.h"
+#include "tests/collectives/core/fake_environment.h"
 
 namespace annulus {
 namespace {

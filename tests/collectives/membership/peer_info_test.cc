@@ -1,0 +1,103 @@
+// What ranks tell each other: the bytes of it, and that every setting on which ranks must agree is compared.
+#include "collectives/membership/peer_info.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <map>
+#include <set>
+
+#include "transport/select/select.h"
+
+namespace annulus {
+namespace {
+
+PeerInfo Somebody() {
+  PeerInfo info;
+  info.host_id = "h";
+  info.transport = "tcp";
+  info.tuning = "nominal";
+  info.plan.algorithm = Algorithm::kTree;
+  info.plan.slice_bytes = 0x1122;
+  info.memory_bytes = 0x3344;
+  info.cores = {3, 9};
+  info.addresses.assign(Backends().size(), "a");
+  return info;
+}
+
+// A change of each setting that ranks must agree on, by name.
+const std::map<std::string, std::function<void(PeerInfo*)>> kChanges = {
+    {"transport", [](PeerInfo* info) { info->transport = "shm"; }},
+    {"tuning", [](PeerInfo* info) { info->tuning = "measured"; }},
+    {"algorithm", [](PeerInfo* info) { info->plan.algorithm.reset(); }},
+    {"slice_bytes", [](PeerInfo* info) { ++info->plan.slice_bytes; }},
+    {"small_bytes", [](PeerInfo* info) { ++info->plan.small_bytes; }},
+    {"channels", [](PeerInfo* info) { ++info->plan.channels; }},
+    {"mesh_ranks", [](PeerInfo* info) { ++info->plan.mesh_ranks; }},
+    {"priorities", [](PeerInfo* info) { ++info->priorities; }},
+    {"memory_bytes", [](PeerInfo* info) { ++info->memory_bytes; }},
+};
+
+TEST(PeerInfoTest, AllHaveTheSameIsAgreement) {
+  const PeerInfo peers[] = {Somebody(), Somebody(), Somebody()};
+  EXPECT_TRUE(CheckAgreement(peers).ok());
+}
+
+TEST(PeerInfoTest, EverySettingOnWhichRanksMustAgreeIsComparedAndNoOther) {
+  EXPECT_TRUE(FurtherTexts(Options()).empty()) << "has no field of its own: test it by a further text, as below";
+  std::set<std::string> agreed;
+  for (const Setting& setting : Settings()) {
+    if (setting.ranks == Ranks::kMustAgree) agreed.insert(setting.name);
+  }
+  for (const auto& [name, change] : kChanges) {
+    EXPECT_EQ(agreed.erase(name), 1u) << name << " may differ";
+    PeerInfo peers[] = {Somebody(), Somebody()};
+    change(&peers[1]);
+    const Status status = CheckAgreement(peers);
+    EXPECT_EQ(status.code(), Code::kMismatch);
+    const std::string start =
+        std::string(SettingNamed(name).variable) + " must be the same on all ranks: rank 0 has \"";
+    EXPECT_TRUE(status.message().starts_with(start)) << status.message();
+  }
+  for (const std::string& name : agreed) ADD_FAILURE() << name << " must agree on all ranks, but nothing is compared";
+}
+
+TEST(PeerInfoTest, SlotsMustAgreeToo) {
+  PeerInfo peers[] = {Somebody(), Somebody()};
+  ++peers[1].plan.slots;
+  EXPECT_EQ(CheckAgreement(peers).message(), "slots must be the same on all ranks: rank 0 has \"8\", rank 1 has \"9\"");
+}
+
+// What a new row of settings gets without any code here.
+TEST(PeerInfoTest, ANewSettingTravelsAndIsCompared) {
+  std::vector<Setting> settings(Settings().begin(), Settings().end());
+  Setting added = SettingNamed("spin_us");
+  added.name = "depth";
+  added.variable = "ANNULUS_DEPTH";
+  added.ranks = Ranks::kMustAgree;
+  settings.push_back(added);
+
+  std::vector<PeerInfo> peers;
+  for (const int64_t value : {5, 6}) {
+    Options options;
+    options.spin_us = value;
+    PeerInfo info = Somebody();
+    info.further = FurtherTexts(options, settings);
+    peers.emplace_back();
+    ASSERT_TRUE(Decode(Encode(info), 0, &peers.back(), settings).ok());
+    EXPECT_EQ(peers.back().further, info.further);
+    EXPECT_EQ(Decode(Encode(info), 4, &info).code(), Code::kProtocol) << "a rank that does not know the setting";
+  }
+  EXPECT_EQ(CheckAgreement(peers, settings).message(),
+            "ANNULUS_DEPTH must be the same on all ranks: rank 0 has \"5\", rank 1 has \"6\"");
+}
+
+TEST(PeerInfoTest, EveryAgreedValueFits) {
+  for (const Setting& setting : Settings()) {
+    if (setting.ranks != Ranks::kMustAgree || !setting.is_text()) continue;
+    EXPECT_LE(setting.allowed.max, static_cast<int64_t>(kLargestPeerText)) << setting.name;
+  }
+}
+
+}  // namespace
+}  // namespace annulus
