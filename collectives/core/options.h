@@ -20,14 +20,14 @@
 #include "base/settings.h"
 #include "base/status.h"
 #include "collectives/core/algorithm.h"
-#include "transport/select/transport_settings.h"
+#include "transport/select/transport_options.h"
 
 namespace annulus {
 
 // Where the costs come from by which algorithms are chosen.
 enum class Tuning : uint8_t { kNominal, kMeasured };
 
-struct Options : JobPlace, TransportSettings {
+struct Options : JobPlace, TransportOptions {
   Options() = default;
   Options(const Options&) = default;
   Options(Options&&) = default;

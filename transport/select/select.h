@@ -7,7 +7,7 @@
 #include <span>
 #include <string>
 
-#include "transport/select/transport_settings.h"
+#include "transport/select/transport_options.h"
 #include "transport/transport.h"
 
 namespace annulus {

@@ -49,6 +49,8 @@ TEST(TuningDocument, ListsEverySettingAsTheCodeHasIt) {
     EXPECT_EQ(row.default_text, DefaultText(setting)) << setting.variable;
     EXPECT_EQ(row.allowed, AllowedText(setting)) << setting.variable;
     EXPECT_NE(row.meaning, "") << setting.variable;
+    const bool must_agree = row.meaning.ends_with("Must agree on all ranks.");
+    EXPECT_EQ(must_agree, setting.ranks == Ranks::kMustAgree) << setting.variable;
   }
 }
 

@@ -1,4 +1,4 @@
-// TransportSettings: what users can set of transports, and the transports' names. No transport's code comes with it.
+// TransportOptions: what users can set of transports, and the transports' names. No transport's code comes with it.
 //
 // Threads: plain values.
 #pragma once
@@ -17,7 +17,7 @@ enum class TransportChoice : uint8_t { kAuto };
 // By TransportChoice: "auto", then the transports' names in the order of Backends().
 inline constexpr const char* kTransportWords[] = {"auto", kShmName, kTcpName};
 
-struct TransportSettings : TcpSettings, ShmSettings {
+struct TransportOptions : TcpSettings, ShmSettings {
 #define ANNULUS_SETTING(name, Type, unset, ...) Type name = unset;
 #include "transport/select/choice_settings.inc"
 #undef ANNULUS_SETTING
