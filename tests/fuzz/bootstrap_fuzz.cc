@@ -54,6 +54,7 @@ void CheckPeerInfo(std::span<const std::byte> body) {
   // Whatever it says, it is compared with what this rank has, and only what agrees is used.
   PeerInfo own;
   own.addresses.resize(info.addresses.size());
+  own.further.resize(info.further.size());
   const PeerInfo peers[] = {own, info};
   const Status agreed = CheckAgreement(peers);
   ANNULUS_CHECK(agreed.ok() || agreed.code() == Code::kMismatch);

@@ -22,10 +22,11 @@ PeerInfo Somebody() {
   info.memory_bytes = 0x3344;
   info.cores = {3, 9};
   info.addresses.assign(Backends().size(), "a");
+  info.further = FurtherTexts(Options());
   return info;
 }
 
-// A change of each setting that ranks must agree on, by name.
+// A change of each setting that has a field of its own, by name.
 const std::map<std::string, std::function<void(PeerInfo*)>> kChanges = {
     {"transport", [](PeerInfo* info) { info->transport = "shm"; }},
     {"tuning", [](PeerInfo* info) { info->tuning = "measured"; }},
@@ -38,13 +39,24 @@ const std::map<std::string, std::function<void(PeerInfo*)>> kChanges = {
     {"memory_bytes", [](PeerInfo* info) { ++info->memory_bytes; }},
 };
 
+TEST(PeerInfoTest, HasItsBytes) {
+  PeerInfo info = Somebody();
+  info.further.clear();
+  using std::string_literals::operator""s;
+  const std::string texts = "\1\0h\3\0tcp\7\0nominal\4\0tree"s;
+  const std::string sizes = "\x22\x11\0\0\0\0\0\0\0\x40\0\0\0\0\0\0"s;
+  const std::string numbers = "\1\0\0\0\b\0\0\0\x40\0\0\0\0\0\0\0"s;  // Channels, slots, mesh, priorities.
+  const std::string memory_and_cores = "\x44\x33\0\0\0\0\0\0\3\0\0\0\t\0\0\0\0\0\0\0"s;
+  const std::string addresses = "\1\0a\1\0a"s;
+  EXPECT_EQ(Encode(info), texts + sizes + numbers + memory_and_cores + addresses);
+}
+
 TEST(PeerInfoTest, AllHaveTheSameIsAgreement) {
   const PeerInfo peers[] = {Somebody(), Somebody(), Somebody()};
   EXPECT_TRUE(CheckAgreement(peers).ok());
 }
 
 TEST(PeerInfoTest, EverySettingOnWhichRanksMustAgreeIsComparedAndNoOther) {
-  EXPECT_TRUE(FurtherTexts(Options()).empty()) << "has no field of its own: test it by a further text, as below";
   std::set<std::string> agreed;
   for (const Setting& setting : Settings()) {
     if (setting.ranks == Ranks::kMustAgree) agreed.insert(setting.name);
@@ -59,7 +71,12 @@ TEST(PeerInfoTest, EverySettingOnWhichRanksMustAgreeIsComparedAndNoOther) {
         std::string(SettingNamed(name).variable) + " must be the same on all ranks: rank 0 has \"";
     EXPECT_TRUE(status.message().starts_with(start)) << status.message();
   }
-  for (const std::string& name : agreed) ADD_FAILURE() << name << " must agree on all ranks, but nothing is compared";
+  EXPECT_EQ(agreed.size(), Somebody().further.size());
+  for (size_t i = 0; i < Somebody().further.size(); ++i) {
+    PeerInfo peers[] = {Somebody(), Somebody()};
+    peers[1].further[i] += "1";
+    EXPECT_EQ(CheckAgreement(peers).code(), Code::kMismatch);
+  }
 }
 
 TEST(PeerInfoTest, SlotsMustAgreeToo) {
