@@ -10,8 +10,8 @@
 #include <memory>
 #include <vector>
 
-#include "base/algorithm.h"
 #include "collectives/algorithms/runner.h"
+#include "collectives/core/algorithm.h"
 #include "collectives/core/host_grid.h"
 #include "collectives/core/plan_settings.h"
 #include "collectives/cost/job_costs.h"
