@@ -24,11 +24,11 @@ void OpenMissingStreams() {
   }
 }
 
-int RunHere(const Arguments& arguments, const Job& job) {
+int RunHere(const RunArguments& arguments, const Job& job) {
   return RunGuarded([&](const GuardedContext& context) { return Supervisor(arguments, job, context).Run(); });
 }
 
-int RunOnHosts(const Arguments& arguments, const Job& job) {
+int RunOnHosts(const RunArguments& arguments, const Job& job) {
   // Suspended, we would look to the agents as if we were lost.
   for (const int key : {SIGTSTP, SIGTTIN, SIGTTOU}) signal(key, SIG_IGN);
   return RunGuarded([&](const GuardedContext& context) { return Coordinator(arguments, job, context).Run(); });
@@ -39,7 +39,7 @@ int Main(int argc, char** argv) {
   if (argc == 2 && std::strcmp(argv[1], kAgentWord) == 0) {
     return RunGuarded([](const GuardedContext& context) { return Agent(context, environ).Run(); });
   }
-  Arguments arguments;
+  RunArguments arguments;
   if (const auto status = ParseArguments(argc, argv, &arguments)) return *status;
   const bool here = arguments.placements.empty();
   Job job;

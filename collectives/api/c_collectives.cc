@@ -5,7 +5,7 @@
 
 namespace {
 
-using annulus::Arguments;
+using annulus::CallArguments;
 using annulus::Code;
 using annulus::CollectiveKind;
 using annulus::DataType;
@@ -22,8 +22,8 @@ using annulus::c_api::Wrap;
 // A value beyond a byte must stay invalid after the cast.
 int Narrow(int value) { return value < 0 || value > 0xff ? 0xff : value; }
 
-Arguments Make(CollectiveKind kind, const void* sendbuf, void* recvbuf, size_t count, annulus_type_t type) {
-  Arguments arguments;
+CallArguments Make(CollectiveKind kind, const void* sendbuf, void* recvbuf, size_t count, annulus_type_t type) {
+  CallArguments arguments;
   arguments.kind = kind;
   arguments.sendbuf = sendbuf;
   arguments.recvbuf = recvbuf;
@@ -32,7 +32,7 @@ Arguments Make(CollectiveKind kind, const void* sendbuf, void* recvbuf, size_t c
   return arguments;
 }
 
-Arguments WithOp(Arguments arguments, annulus_op_t op) {
+CallArguments WithOp(CallArguments arguments, annulus_op_t op) {
   const int number = static_cast<int>(op);
   const bool built_in = number >= 0 && number < annulus::Operations::kFirstNumber;
   // The name on the wire of what a user created is looked up later.
@@ -41,23 +41,23 @@ Arguments WithOp(Arguments arguments, annulus_op_t op) {
   return arguments;
 }
 
-Arguments WithRoot(Arguments arguments, int root) {
+CallArguments WithRoot(CallArguments arguments, int root) {
   arguments.root = root;
   return arguments;
 }
 
-Arguments WithLayouts(Arguments arguments, const Layout& send, const Layout& recv) {
+CallArguments WithLayouts(CallArguments arguments, const Layout& send, const Layout& recv) {
   arguments.send_layout = send;
   arguments.recv_layout = recv;
   return arguments;
 }
 
-annulus_status_t Run(annulus_comm_t* comm, const Arguments& arguments) {
+annulus_status_t Run(annulus_comm_t* comm, const CallArguments& arguments) {
   if (comm == nullptr) return Reject(Status::Invalid("comm is null"));
   return Guarded([&] { return Outcome(Unwrap(comm), Unwrap(comm)->Run(arguments)); });
 }
 
-annulus_status_t Submit(annulus_comm_t* comm, const Arguments& arguments, annulus_request_t** request) {
+annulus_status_t Submit(annulus_comm_t* comm, const CallArguments& arguments, annulus_request_t** request) {
   if (comm == nullptr) return Reject(Status::Invalid("comm is null"));
   return Guarded([&] {
     RequestHandle queued = 0;

@@ -85,7 +85,7 @@ Communicator::~Communicator() {
     RequestTable::OfProcess().Retire(request.get(), RequestTable::End::kCommunicatorDestroyed);
 }
 
-Status Communicator::Complete(Arguments* arguments) {
+Status Communicator::Complete(CallArguments* arguments) {
   if (arguments->created_op != 0) {
     std::lock_guard<std::mutex> lock(mu_);
     Operations::Operation operation;
@@ -165,7 +165,7 @@ std::optional<Verdict> Communicator::Ended(bool expected) {
   return Refused(&code) ? std::optional<Verdict>(fatal_.verdict) : std::nullopt;
 }
 
-Code Communicator::Drive(const Arguments& arguments, const Segments* segments, const Call& call,
+Code Communicator::Drive(const CallArguments& arguments, const Segments* segments, const Call& call,
                          const WaitPolicy& policy, std::unique_lock<std::mutex>* lock) {
   driving_ = true;
   driving_thread_ = std::this_thread::get_id();
@@ -179,7 +179,7 @@ Code Communicator::Drive(const Arguments& arguments, const Segments* segments, c
   return ok ? Code::kOk : fatal_.verdict.code;
 }
 
-bool Communicator::CanRepeat(const Arguments& given) const {
+bool Communicator::CanRepeat(const CallArguments& given) const {
   // What the engine did last was valid, so only the buffers are left to be checked.
   Call call;
   call.kind = given.kind;
@@ -195,7 +195,7 @@ bool Communicator::CanRepeat(const Arguments& given) const {
          !fatal_.failed && queue_.empty() && !group_open_ && !priorities() && driver_.MayRepeat();
 }
 
-Code Communicator::Repeat(const Arguments& given, std::unique_lock<std::mutex>* lock) {
+Code Communicator::Repeat(const CallArguments& given, std::unique_lock<std::mutex>* lock) {
   const Call call = CallOf(given, nranks(), ++sequence_);
   Code code = Code::kOk;
   if (!driver_.Repeat(call, given.sendbuf, given.recvbuf)) {
@@ -243,12 +243,12 @@ void Communicator::EndDrive(bool ok, const Verdict& verdict, std::unique_lock<st
   if (!ok || !queue_.empty() || !unfinished_messages_.empty()) changed_.notify_all();
 }
 
-Code Communicator::Run(const Arguments& given) {
+Code Communicator::Run(const CallArguments& given) {
   if (IsRepeatable(given.kind)) {
     std::unique_lock<std::mutex> lock(mu_);
     if (CanRepeat(given)) return Repeat(given, &lock);
   }
-  Arguments arguments = given;
+  CallArguments arguments = given;
   Status valid = Complete(&arguments);
   if (!valid.ok()) return Refuse(valid);
   std::unique_lock<std::mutex> lock(mu_);
@@ -288,7 +288,7 @@ void Communicator::Queue(Request* request) {
   CallDriver();
 }
 
-Code Communicator::Enqueue(const Arguments& arguments, Request** queued) {
+Code Communicator::Enqueue(const CallArguments& arguments, Request** queued) {
   // First what may fail: a request must not be queued when the caller is told that it is not.
   const Status ready = NeedProgressThread();
   if (!ready.ok()) return ready.code();
@@ -303,7 +303,7 @@ void Communicator::CallDriver() {
 }
 
 void Communicator::Post(Request* message) {
-  const Arguments& a = message->arguments;
+  const CallArguments& a = message->arguments;
   unfinished_messages_.insert(message);
   messages_.Post({a.kind == CollectiveKind::kSend, a.root, a.sendbuf, a.recvbuf, a.count, a.type, message});
   CallDriver();
@@ -329,7 +329,7 @@ void Communicator::FailMessages(Code code) {
   while (!unfinished_messages_.empty()) Finish(*unfinished_messages_.begin(), code);
 }
 
-Code Communicator::RunMessage(const Arguments& arguments, std::unique_lock<std::mutex>* lock) {
+Code Communicator::RunMessage(const CallArguments& arguments, std::unique_lock<std::mutex>* lock) {
   const bool drives = !driving_ && queue_.empty();
   if (!drives) {
     const Status ready = NeedProgressThread();

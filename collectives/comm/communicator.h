@@ -20,7 +20,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "collectives/comm/arguments.h"
+#include "collectives/comm/call_arguments.h"
 #include "collectives/comm/request_table.h"
 #include "collectives/comm/setup.h"
 #include "collectives/engine/driver.h"
@@ -68,10 +68,10 @@ class Communicator {
   const std::string& choice_source() const { return choice_source_; }
 
   // Does the collective and returns its outcome.
-  Code Run(const Arguments& given);
+  Code Run(const CallArguments& given);
 
   // Queues the collective. The request must be freed.
-  Code Submit(const Arguments& given, RequestHandle* request);
+  Code Submit(const CallArguments& given, RequestHandle* request);
 
   // Until GroupEnd, Submit only collects; `request` may then be null. GroupEnd queues what was collected: allreduces of
   // one type and operation as one. *request, if asked for, is done when all of them are.
@@ -124,7 +124,7 @@ class Communicator {
   explicit Communicator(std::unique_ptr<Setup> setup);
 
   // Looks the operation up, and checks.
-  Status Complete(Arguments* arguments);
+  Status Complete(CallArguments* arguments);
   Code Refuse(const Status& status);
   MemoryUse FixedMemory() const;
   // All of these need mu_ held.
@@ -133,7 +133,7 @@ class Communicator {
   void RecordRefusal(const Status& status);
   size_t RequestBytes() const;
   // Whether there is no room for such a request; it is recorded then.
-  bool OverBudget(const Arguments& arguments, Code* code);
+  bool OverBudget(const CallArguments& arguments, Code* code);
   bool Refused(Code* code);
   // Refused, or called by a reduction function, which is an error of that call alone.
   bool MustNotStart(Code* code);
@@ -141,21 +141,21 @@ class Communicator {
   // which is being driven, or the first in the queue.
   void Fail(const Verdict& verdict);
   // Drives one collective up to its deadline; `segments` is null but for a group.
-  Code Drive(const Arguments& arguments, const Segments* segments, const Call& call, const WaitPolicy& policy,
+  Code Drive(const CallArguments& arguments, const Segments* segments, const Call& call, const WaitPolicy& policy,
              std::unique_lock<std::mutex>* lock);
   // The short cut for a small collective that is the latest one again, with other data: most of what surrounds it
   // stays the same. It runs with mu_ held while it goes on at once, which is a microsecond or two.
-  bool CanRepeat(const Arguments& given) const;
-  Code Repeat(const Arguments& given, std::unique_lock<std::mutex>* lock);
+  bool CanRepeat(const CallArguments& given) const;
+  Code Repeat(const CallArguments& given, std::unique_lock<std::mutex>* lock);
   // After a failure: the process may not come to its end.
   void WriteTrace();
   // Counts a collective or message that has ended.
-  void CountEnd(const Arguments& arguments, Code code);
+  void CountEnd(const CallArguments& arguments, Code code);
   // Drives messages until `over`, which is asked with mu_ held.
   void DriveMessages(const std::function<bool()>& over, const WaitPolicy& policy, std::unique_lock<std::mutex>* lock);
   void EndDrive(bool ok, const Verdict& verdict, std::unique_lock<std::mutex>* lock);
   Status NeedProgressThread();
-  Request* NewRequest(const Arguments& arguments);
+  Request* NewRequest(const CallArguments& arguments);
   // Gives the request back if nobody needs it any more.
   void Settle(Request* request);
   void Forget(Request* request);
@@ -164,9 +164,9 @@ class Communicator {
   void Queue(Request* request);
   void QueueGroup();
   void Finish(Request* request, Code code);
-  Code Enqueue(const Arguments& arguments, Request** queued);
+  Code Enqueue(const CallArguments& arguments, Request** queued);
   void Post(Request* message);
-  Code RunMessage(const Arguments& arguments, std::unique_lock<std::mutex>* lock);
+  Code RunMessage(const CallArguments& arguments, std::unique_lock<std::mutex>* lock);
   void FailMessages(Code code);
   // Makes the thread that drives look at what has changed.
   void CallDriver();

@@ -4,7 +4,7 @@
 
 namespace annulus {
 
-void Communicator::CountEnd(const Arguments& arguments, Code code) {
+void Communicator::CountEnd(const CallArguments& arguments, Code code) {
   if (arguments.kind == CollectiveKind::kNone) return;  // A group's own request.
   const size_t data_bytes = code == Code::kOk ? SendBytes(arguments, rank(), nranks()) : 0;
   setup_->monitor()->CountEnd(IsMessage(arguments.kind), code == Code::kOk, data_bytes);

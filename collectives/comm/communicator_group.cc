@@ -6,11 +6,11 @@
 namespace annulus {
 namespace {
 
-Tensor TensorOf(const Arguments& a) {
+Tensor TensorOf(const CallArguments& a) {
   return {static_cast<const std::byte*>(a.sendbuf), static_cast<std::byte*>(a.recvbuf), a.count};
 }
 
-bool SameReduction(const Arguments& left, const Arguments& right) {
+bool SameReduction(const CallArguments& left, const CallArguments& right) {
   return left.kind == CollectiveKind::kAllreduce && right.kind == CollectiveKind::kAllreduce &&
          left.type == right.type && left.op == right.op && left.created_op == right.created_op;
 }
@@ -25,7 +25,7 @@ bool Independent(const std::vector<Request*>& members) {
   };
   std::vector<Range> ranges;
   for (const Request* member : members) {
-    const Arguments& a = member->arguments;
+    const CallArguments& a = member->arguments;
     const size_t bytes = a.count * TypeBytes(a.type);
     const auto add = [&](const void* buffer, bool written) {
       const uintptr_t begin = reinterpret_cast<uintptr_t>(buffer);
@@ -77,7 +77,7 @@ Code Communicator::GroupEnd(RequestHandle* request) {
     return code;
   }
   if (request != nullptr) {
-    Request* const all = NewRequest(Arguments());
+    Request* const all = NewRequest(CallArguments());
     all->unfinished = group_.size();
     for (Request* collected : group_) collected->group = all;
     if (group_.empty()) Finish(all, Code::kOk);
@@ -92,7 +92,7 @@ Code Communicator::GroupEnd(RequestHandle* request) {
 void Communicator::QueueGroup() {
   while (!group_.empty()) {
     Request* const first = group_.front();
-    const auto two_levels = [this](const Arguments& a) {
+    const auto two_levels = [this](const CallArguments& a) {
       return TakesTwoLevels(engine_.choice(), a.op, a.count * TypeBytes(a.type));
     };
     const auto same = [&](Request* r) {

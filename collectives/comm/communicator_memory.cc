@@ -33,7 +33,7 @@ size_t Communicator::RequestBytes() const {
   return bytes;
 }
 
-bool Communicator::OverBudget(const Arguments& arguments, Code* code) {
+bool Communicator::OverBudget(const CallArguments& arguments, Code* code) {
   const size_t budget = static_cast<size_t>(setup_->options().memory_bytes);
   if (budget == 0) return false;
   const size_t ranks = static_cast<size_t>(nranks());

@@ -47,7 +47,7 @@ Code Communicator::Next(std::unique_lock<std::mutex>* lock, Request** next) {
 
 // Sets *number to rank 0's, and waits until that call is queued here too.
 Code Communicator::Announce(std::unique_lock<std::mutex>* lock, uint64_t* number) {
-  Arguments announcement;
+  CallArguments announcement;
   announcement.kind = CollectiveKind::kBroadcast;
   announcement.sendbuf = announcement.recvbuf = number;
   announcement.count = 1;

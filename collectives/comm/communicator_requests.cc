@@ -11,7 +11,7 @@ namespace {
 constexpr Nanoseconds kLongestWait = 365 * 24 * 3600 * kSecond;
 
 // Lets the layouts point to copies, which `numbers` keeps.
-void KeepLayouts(size_t nranks, Arguments* arguments, std::vector<size_t>* numbers) {
+void KeepLayouts(size_t nranks, CallArguments* arguments, std::vector<size_t>* numbers) {
   const size_t** arrays[] = {&arguments->send_layout.counts, &arguments->send_layout.offsets,
                              &arguments->recv_layout.counts, &arguments->recv_layout.offsets};
   numbers->reserve(std::size(arrays) * nranks);
@@ -29,7 +29,7 @@ std::chrono::steady_clock::time_point TimePoint(Deadline deadline) {
 
 }  // namespace
 
-Request* Communicator::NewRequest(const Arguments& arguments) {
+Request* Communicator::NewRequest(const CallArguments& arguments) {
   requests_.push_back(RequestTable::OfProcess().Take(this));
   Request* const request = requests_.back().get();
   request->place = requests_.size() - 1;
@@ -41,8 +41,8 @@ Request* Communicator::NewRequest(const Arguments& arguments) {
   return request;
 }
 
-Code Communicator::Submit(const Arguments& given, RequestHandle* request) {
-  Arguments arguments = given;
+Code Communicator::Submit(const CallArguments& given, RequestHandle* request) {
+  CallArguments arguments = given;
   Status valid = Complete(&arguments);
   if (!valid.ok()) return Refuse(valid);
   std::lock_guard<std::mutex> lock(mu_);

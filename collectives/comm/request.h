@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/comm/arguments.h"
+#include "collectives/comm/call_arguments.h"
 #include "collectives/core/segments.h"
 
 namespace annulus {
@@ -19,7 +19,7 @@ using RequestHandle = uint64_t;
 struct Request {
   RequestHandle handle = 0;
   size_t place = 0;  // Among its communicator's.
-  Arguments arguments;
+  CallArguments arguments;
   Call call;
   std::vector<size_t> numbers;  // Copies of what the arguments' layouts point to.
   // What it does in place of its arguments' buffers, when it stands for several allreduces of a group; their requests.

@@ -28,7 +28,7 @@ template <typename Value>
 Status ExchangeValues(Communicator* parent, const Value& own, std::vector<Value>* all) {
   static_assert(sizeof(Value) % sizeof(int32_t) == 0);
   all->assign(parent->nranks(), Value());
-  Arguments arguments;
+  CallArguments arguments;
   arguments.kind = CollectiveKind::kAllgather;
   arguments.sendbuf = &own;
   arguments.recvbuf = all->data();

@@ -25,7 +25,7 @@ struct FileNews {
 
 }  // namespace
 
-Status Tuner::Run(const Arguments& arguments) {
+Status Tuner::Run(const CallArguments& arguments) {
   const Code code = comm_->Run(arguments);
   if (code == Code::kOk) return Status();
   const Verdict& verdict = comm_->LastError().verdict;
@@ -34,7 +34,7 @@ Status Tuner::Run(const Arguments& arguments) {
 
 Status Tuner::Spread(void* data, size_t bytes) {
   ANNULUS_RETURN_IF_ERROR(GivenUp());
-  Arguments arguments;
+  CallArguments arguments;
   arguments.kind = CollectiveKind::kBroadcast;
   arguments.sendbuf = data;
   arguments.recvbuf = data;
@@ -44,7 +44,7 @@ Status Tuner::Spread(void* data, size_t bytes) {
 }
 
 Status Tuner::Allreduce(size_t bytes) {
-  Arguments arguments;
+  CallArguments arguments;
   arguments.kind = CollectiveKind::kAllreduce;
   arguments.sendbuf = buffer_.data();
   arguments.recvbuf = buffer_.data();

@@ -38,7 +38,7 @@ class Tuner {
   Status Allreduce(size_t bytes);
   // Gives every rank what rank 0 has.
   Status Spread(void* data, size_t bytes);
-  Status Run(const Arguments& arguments);
+  Status Run(const CallArguments& arguments);
   Status GivenUp() const { return give_up_ ? give_up_() : Status(); }
 
   Communicator* const comm_;

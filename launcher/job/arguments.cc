@@ -53,7 +53,7 @@ struct Words {
   bool version = false;
 };
 
-void AddOptions(CLI::App* app, Arguments* arguments, Words* words) {
+void AddOptions(CLI::App* app, RunArguments* arguments, Words* words) {
   app->prefix_command();  // What follows the program's name is the program's.
   app->add_option("-n,--np", arguments->nranks,
                   "Number of ranks, also written -np; with -H the slots of all hosts unless given")
@@ -96,7 +96,7 @@ void AddOptions(CLI::App* app, Arguments* arguments, Words* words) {
   app->add_flag("--version", words->version, "Show the version and exit");
 }
 
-std::optional<int> TakeVariables(const std::vector<std::string>& assignments, Arguments* arguments) {
+std::optional<int> TakeVariables(const std::vector<std::string>& assignments, RunArguments* arguments) {
   for (const std::string& assignment : assignments) {
     const size_t equals = assignment.find('=');
     const std::string name = assignment.substr(0, equals);
@@ -114,7 +114,7 @@ std::optional<int> TakeVariables(const std::vector<std::string>& assignments, Ar
   return std::nullopt;
 }
 
-std::optional<int> TakeHosts(const Words& words, Arguments* arguments) {
+std::optional<int> TakeHosts(const Words& words, RunArguments* arguments) {
   if (words.hosts.empty() && words.host_file.empty()) {
     if (arguments->nranks == 0) return Refuse("-np is missing");
     return std::nullopt;
@@ -140,7 +140,7 @@ std::optional<int> TakeHosts(const Words& words, Arguments* arguments) {
 
 }  // namespace
 
-std::optional<int> ParseArguments(int argc, const char* const* argv, Arguments* arguments) {
+std::optional<int> ParseArguments(int argc, const char* const* argv, RunArguments* arguments) {
   CLI::App app{kHelp, "annulus-run"};
   Words given;
   AddOptions(&app, arguments, &given);

@@ -1,4 +1,4 @@
-// Arguments: the command line of annulus-run.
+// RunArguments: the command line of annulus-run.
 //
 // Threads: one; before the job starts.
 #pragma once
@@ -23,7 +23,7 @@ struct Assignment {
   std::optional<std::string> value;
 };
 
-struct Arguments {
+struct RunArguments {
   int nranks = 0;
   std::vector<Assignment> variables;
   bool prefix = true;
@@ -42,6 +42,6 @@ struct Arguments {
 
 // Parses the command line. Returns the exit status when there is nothing to run: after --help and the like, or after a
 // mistake, which it has explained on standard error.
-std::optional<int> ParseArguments(int argc, const char* const* argv, Arguments* arguments);
+std::optional<int> ParseArguments(int argc, const char* const* argv, RunArguments* arguments);
 
 }  // namespace annulus

@@ -47,7 +47,7 @@ std::string MakeJobKey() {
   return key;
 }
 
-Status Job::TakeAssignments(const Arguments& arguments, const Variables& environment) {
+Status Job::TakeAssignments(const RunArguments& arguments, const Variables& environment) {
   for (const Assignment& assignment : arguments.variables) {
     const auto here = environment.find(assignment.name);
     if (!assignment.value && here == environment.end()) {
@@ -64,7 +64,7 @@ Status Job::TakeKey() {
   return key.empty() ? Status::System("cannot make a job key", errno) : Status();
 }
 
-Status Job::Prepare(const Arguments& arguments, const char* const* environment) {
+Status Job::Prepare(const RunArguments& arguments, const char* const* environment) {
   nranks_ = arguments.nranks;
   const Variables variables = ReadVariables(environment);
   shared_ = variables;
@@ -75,7 +75,7 @@ Status Job::Prepare(const Arguments& arguments, const char* const* environment) 
   return CheckSettings(shared_, nranks_);
 }
 
-Status Job::PrepareForHosts(const Arguments& arguments, const char* const* environment) {
+Status Job::PrepareForHosts(const RunArguments& arguments, const char* const* environment) {
   nranks_ = arguments.nranks;
   const Variables variables = ReadVariables(environment);
   for (const auto& [name, value] : variables) {

@@ -18,18 +18,18 @@ class Job {
   // For ranks on this machine: their whole environment and a reserved port. Makes a key unless the environment has one,
   // and checks the ANNULUS_* settings that the ranks will read, so that a mistake is reported once and not by every
   // rank.
-  Status Prepare(const Arguments& arguments, const char* const* environment);
+  Status Prepare(const RunArguments& arguments, const char* const* environment);
 
   // The same for ranks on several hosts, whose environment is that host's with variables() on top: the ANNULUS_*
   // settings, those of -x, the key. The rendezvous is still to be found.
-  Status PrepareForHosts(const Arguments& arguments, const char* const* environment);
+  Status PrepareForHosts(const RunArguments& arguments, const char* const* environment);
 
   const Variables& variables() const { return shared_; }
   // "NAME=value" for execve, of a rank on this machine.
   std::vector<std::string> EnvironmentOf(int rank) const;
 
  private:
-  Status TakeAssignments(const Arguments& arguments, const Variables& environment);
+  Status TakeAssignments(const RunArguments& arguments, const Variables& environment);
   Status TakeKey();
 
   int nranks_ = 0;

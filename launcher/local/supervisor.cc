@@ -22,7 +22,7 @@ constexpr Nanoseconds kDrainTime = 1 * kSecond;
 
 }  // namespace
 
-Supervisor::Supervisor(const Arguments& arguments, const Job& job, const GuardedContext& context)
+Supervisor::Supervisor(const RunArguments& arguments, const Job& job, const GuardedContext& context)
     : arguments_(arguments),
       job_(job),
       context_(context),

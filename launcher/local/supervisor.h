@@ -23,7 +23,7 @@ namespace annulus {
 
 class Supervisor {
  public:
-  Supervisor(const Arguments& arguments, const Job& job, const GuardedContext& context);
+  Supervisor(const RunArguments& arguments, const Job& job, const GuardedContext& context);
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
   ~Supervisor();
@@ -45,7 +45,7 @@ class Supervisor {
   bool Finished() const;
   void Say(const std::string& text);
 
-  const Arguments& arguments_;
+  const RunArguments& arguments_;
   const Job& job_;
   const GuardedContext& context_;
   int signal_fd_ = -1;

@@ -102,7 +102,7 @@ void Agent::Reap() {
 }
 
 void Agent::Advance() {
-  while (const std::optional<Frame> frame = channel_.Next()) Take(*frame);
+  while (const std::optional<ChannelFrame> frame = channel_.Next()) Handle(*frame);
   if (channel_.state() != Channel::State::kOpen || Now() >= channel_.last_heard() + link_timeout_) LoseHead();
   if (Now() >= next_alive_) {
     channel_.Send(FrameKind::kAlive);
@@ -135,7 +135,7 @@ void Agent::LoseHead() {
   ranks_.BeginEnding();
 }
 
-void Agent::Take(const Frame& frame) {
+void Agent::Handle(const ChannelFrame& frame) {
   switch (frame.kind) {
     case FrameKind::kConfigure:
       return Configure(frame.content);

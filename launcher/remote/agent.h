@@ -42,7 +42,7 @@ class Agent {
   void Reap();
   void Advance();
 
-  void Take(const Frame& frame);
+  void Handle(const ChannelFrame& frame);
   void Configure(const std::string& content);
   void Reserve(const std::string& content);
   void Start(const std::string& content);

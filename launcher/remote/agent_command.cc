@@ -18,7 +18,7 @@ std::string ShellQuoted(const std::string& text) {
   return quoted + "'";
 }
 
-std::vector<std::string> AgentCommand(const Arguments& arguments, const Placement& placement) {
+std::vector<std::string> AgentCommand(const RunArguments& arguments, const Placement& placement) {
   std::error_code error;
   const std::string own_path = std::filesystem::read_symlink("/proc/self/exe", error).string();
   if (placement.here) return {own_path, kAgentWord};

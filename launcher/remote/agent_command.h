@@ -16,7 +16,7 @@ constexpr char kAgentWord[] = "--agent";
 // `text` as one word of a shell, whatever it holds.
 std::string ShellQuoted(const std::string& text);
 
-std::vector<std::string> AgentCommand(const Arguments& arguments, const Placement& placement);
+std::vector<std::string> AgentCommand(const RunArguments& arguments, const Placement& placement);
 
 // This process's environment, "NAME=value".
 std::vector<std::string> CallersEnvironment();

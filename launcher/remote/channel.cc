@@ -113,7 +113,7 @@ void Channel::SkipToGreeting() {
   greeted_ = true;
 }
 
-std::optional<Frame> Channel::Next() {
+std::optional<ChannelFrame> Channel::Next() {
   const std::string_view rest = std::string_view(received_).substr(taken_);
   if (!greeted_ || rest.size() < kHeadBytes) return std::nullopt;
   const auto kind = static_cast<unsigned char>(rest[0]);
@@ -123,7 +123,7 @@ std::optional<Frame> Channel::Next() {
     return std::nullopt;
   }
   if (rest.size() < kHeadBytes + bytes) return std::nullopt;
-  Frame frame{static_cast<FrameKind>(kind), std::string(rest.substr(kHeadBytes, bytes))};
+  ChannelFrame frame{static_cast<FrameKind>(kind), std::string(rest.substr(kHeadBytes, bytes))};
   taken_ += kHeadBytes + bytes;
   if (taken_ * 2 >= received_.size()) {  // Moving the rest down costs at most as much as was taken.
     received_.erase(0, taken_);

@@ -46,7 +46,7 @@ constexpr FrameKind kLastFrameKind = FrameKind::kGone;
 constexpr int kAlivesPerTimeout = 4;
 constexpr int64_t kMaxLinkTimeoutMs = 3'600'000;
 
-struct Frame {
+struct ChannelFrame {
   FrameKind kind;
   std::string content;
 };
@@ -108,7 +108,7 @@ class Channel {
   void WriteSome();
 
   // The next whole frame; nothing when it has not come yet.
-  std::optional<Frame> Next();
+  std::optional<ChannelFrame> Next();
 
   // No more is sent: the other side sees the end.
   void CloseOut();

@@ -30,7 +30,7 @@ constexpr Nanoseconds kDrainTime = 1 * kSecond;
 
 }  // namespace
 
-Coordinator::Coordinator(const Arguments& arguments, const Job& job, const GuardedContext& context)
+Coordinator::Coordinator(const RunArguments& arguments, const Job& job, const GuardedContext& context)
     : arguments_(arguments),
       job_(job),
       context_(context),
@@ -127,7 +127,7 @@ void Coordinator::Reap() {
 void Coordinator::AdvanceLinks() {
   for (size_t i = 0; i < links_.size(); ++i) {
     HostLink* link = links_[i].get();
-    while (const std::optional<Frame> frame = link->Next()) Take(link, *frame);
+    while (const std::optional<ChannelFrame> frame = link->Next()) Handle(link, *frame);
     link->Advance();
     for (const std::string& line : link->TakeWords()) Say(link->host() + ": " + line);
     const std::string trouble = link->Trouble();
@@ -137,7 +137,7 @@ void Coordinator::AdvanceLinks() {
   }
 }
 
-void Coordinator::Take(HostLink* link, const Frame& frame) {
+void Coordinator::Handle(HostLink* link, const ChannelFrame& frame) {
   switch (frame.kind) {
     case FrameKind::kHello:
       return TakeHello(link, frame.content);

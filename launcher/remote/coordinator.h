@@ -24,7 +24,7 @@ namespace annulus {
 
 class Coordinator {
  public:
-  Coordinator(const Arguments& arguments, const Job& job, const GuardedContext& context);
+  Coordinator(const RunArguments& arguments, const Job& job, const GuardedContext& context);
   Coordinator(const Coordinator&) = delete;
   Coordinator& operator=(const Coordinator&) = delete;
   ~Coordinator();
@@ -53,7 +53,7 @@ class Coordinator {
   void Interrupt(int signal);
   void Reap();
 
-  void Take(HostLink* link, const Frame& frame);
+  void Handle(HostLink* link, const ChannelFrame& frame);
   void TakeHello(HostLink* link, const std::string& content);
   void TakeReserved(const std::string& content);
   void TakeRefused(const HostLink& link, const std::string& content);
@@ -75,7 +75,7 @@ class Coordinator {
   int CountRunning() const;
   void Say(const std::string& text) { err_.AddLine("annulus-run: ", text); }
 
-  const Arguments& arguments_;
+  const RunArguments& arguments_;
   const Job& job_;
   const GuardedContext& context_;
   int signal_fd_ = -1;

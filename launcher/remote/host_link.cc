@@ -92,8 +92,8 @@ void HostLink::Send(FrameKind kind, std::string_view content) {
   channel_->WriteSome();
 }
 
-std::optional<Frame> HostLink::Next() {
-  while (std::optional<Frame> frame = channel_->Next()) {
+std::optional<ChannelFrame> HostLink::Next() {
+  while (std::optional<ChannelFrame> frame = channel_->Next()) {
     if (frame->kind == FrameKind::kAlive) continue;
     if (frame->kind != FrameKind::kOutput) return frame;
     if (!PassOn(*frame)) break;
@@ -101,7 +101,7 @@ std::optional<Frame> HostLink::Next() {
   return std::nullopt;
 }
 
-bool HostLink::PassOn(const Frame& frame) {
+bool HostLink::PassOn(const ChannelFrame& frame) {
   FieldReader reader(frame.content);
   const int64_t stream = reader.Number();
   const std::string text = reader.Text();

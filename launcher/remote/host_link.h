@@ -42,7 +42,7 @@ class HostLink {
 
   void Send(FrameKind kind, std::string_view content = {});
   // The next frame; output has been passed on already.
-  std::optional<Frame> Next();
+  std::optional<ChannelFrame> Next();
 
   // Grants credit for output that has been passed on, tells of streams that nobody reads, says that we are alive.
   void Advance();
@@ -85,7 +85,7 @@ class HostLink {
     std::string text_;
   };
 
-  bool PassOn(const Frame& frame);
+  bool PassOn(const ChannelFrame& frame);
   void GrantCredit(int stream, const Sink& sink, int64_t* owed, bool* dropped);
   void AwaitExit();
   std::string DescribeEnd() const;

@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kMaxInput = 48 * 1024;  // Less than a pipe takes at once.
 
-void CheckContent(const Frame& frame) {
+void CheckContent(const ChannelFrame& frame) {
   StartOrder order;
   if (!Decode(frame.content, &order)) return;
   ANNULUS_CHECK(order.nranks >= 1 && order.first_rank >= 0 && order.first_rank + order.nranks <= order.size);

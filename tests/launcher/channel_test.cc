@@ -153,7 +153,7 @@ TEST(StartOrder, EveryShorterOneIsRefused) {
 
 TEST(AgentCommand, IsQuotedForTheOtherShell) {
   EXPECT_EQ(ShellQuoted("/opt/my tools/it's"), "'/opt/my tools/it'\\''s'");
-  Arguments arguments;
+  RunArguments arguments;
   arguments.remote_path = "/opt/annulus-run";
   EXPECT_EQ(AgentCommand(arguments, {"user@host2", false, 0, 1}),
             (std::vector<std::string>{"ssh", "-o", "BatchMode=yes", "user@host2", "exec '/opt/annulus-run' --agent"}));

@@ -18,7 +18,7 @@ namespace {
 struct Parsed {
   std::optional<int> status;
   std::string error;
-  Arguments arguments;
+  RunArguments arguments;
 };
 
 Parsed Parse(std::vector<const char*> words) {
@@ -139,7 +139,7 @@ TEST(ReservedPort, RankZeroListensThereAndGetsEveryConnection) {
 }
 
 TEST(Job, EnvironmentIsTheCallersWithOurs) {
-  Arguments arguments;
+  RunArguments arguments;
   arguments.nranks = 3;
   arguments.variables = {{"COLOUR", "blue"}, {"HOME", std::nullopt}};
   const char* environment[] = {"COLOUR=red", "HOME=/h", "ANNULUS_RANK=77", "ANNULUS_RENDEZVOUS=elsewhere:1", nullptr};
@@ -156,7 +156,7 @@ TEST(Job, EnvironmentIsTheCallersWithOurs) {
 }
 
 TEST(Job, EnvironmentForOtherHostsIsOurSettingsAndWhatIsPassedOn) {
-  Arguments arguments;
+  RunArguments arguments;
   arguments.nranks = 3;
   arguments.variables = {{"COLOUR", "blue"}, {"SHAPE", std::nullopt}};
   const char* environment[] = {"COLOUR=red",         "SHAPE=round",     "ANNULUS_HOST_ID=here",           "HOME=/h",
@@ -171,7 +171,7 @@ TEST(Job, EnvironmentForOtherHostsIsOurSettingsAndWhatIsPassedOn) {
 }
 
 TEST(Job, VariableThatIsNotSetCannotBePassedOn) {
-  Arguments arguments;
+  RunArguments arguments;
   arguments.nranks = 2;
   arguments.variables = {{"NOWHERE", std::nullopt}};
   const char* environment[] = {nullptr};
@@ -179,7 +179,7 @@ TEST(Job, VariableThatIsNotSetCannotBePassedOn) {
 }
 
 TEST(Job, ShortKeyOfTheCallerIsRefused) {
-  Arguments arguments;
+  RunArguments arguments;
   arguments.nranks = 2;
   const char* environment[] = {"ANNULUS_JOB_KEY=short", nullptr};
   const Status status = Job().Prepare(arguments, environment);

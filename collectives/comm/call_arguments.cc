@@ -1,4 +1,4 @@
-#include "collectives/comm/arguments.h"
+#include "collectives/comm/call_arguments.h"
 
 #include <algorithm>
 #include <cmath>
@@ -16,7 +16,7 @@ bool Holds(double factor, bool is_signed, int bits) {
   return factor == std::trunc(factor) && factor < limit && factor >= (is_signed ? -limit : 0);
 }
 
-Status CheckFactor(const Arguments& a) {
+Status CheckFactor(const CallArguments& a) {
   const int bits = static_cast<int>(TypeBytes(a.type)) * 8;
   bool holds = true;
   if (a.type == DataType::kInt8 || a.type == DataType::kInt32 || a.type == DataType::kInt64) {
@@ -57,7 +57,7 @@ Parts PartsOf(const Layout& layout, size_t count, size_t element, int rank, int 
   return parts;
 }
 
-Extent ExtentOf(const Arguments& a, size_t element, int rank, int nranks) {
+Extent ExtentOf(const CallArguments& a, size_t element, int rank, int nranks) {
   const size_t own = a.count * element;
   const auto send_parts = [&] { return PartsOf(a.send_layout, a.count, element, rank, nranks); };
   const auto recv_parts = [&] { return PartsOf(a.recv_layout, a.count, element, rank, nranks); };
@@ -91,7 +91,7 @@ Status CheckBuffer(const char* name, const void* buffer, size_t bytes, size_t al
   return Status();
 }
 
-Status CheckOverlap(const Arguments& a, const Extent& extent) {
+Status CheckOverlap(const CallArguments& a, const Extent& extent) {
   if (extent.send == 0 || extent.recv == 0) return Status();
   const uintptr_t send = reinterpret_cast<uintptr_t>(a.sendbuf);
   const uintptr_t recv = reinterpret_cast<uintptr_t>(a.recvbuf);
@@ -131,7 +131,7 @@ Status CheckLayout(const std::string& buffer, const Layout& layout, size_t own_c
   return Status();
 }
 
-Status CheckLayouts(const Arguments& a, size_t most, int rank, int nranks) {
+Status CheckLayouts(const CallArguments& a, size_t most, int rank, int nranks) {
   const auto check_send = [&](size_t own) { return CheckLayout("send", a.send_layout, own, most, rank, nranks); };
   const auto check_recv = [&](size_t own) { return CheckLayout("recv", a.recv_layout, own, most, rank, nranks); };
   switch (a.kind) {
@@ -153,7 +153,7 @@ Status CheckLayouts(const Arguments& a, size_t most, int rank, int nranks) {
 
 }  // namespace
 
-Status CheckArguments(const Arguments& a, int rank, int nranks) {
+Status CheckArguments(const CallArguments& a, int rank, int nranks) {
   if (a.kind == CollectiveKind::kBarrier) return Status();
   const int type = static_cast<int>(a.type);
   const int op = static_cast<int>(a.op);
@@ -182,7 +182,7 @@ Status CheckArguments(const Arguments& a, int rank, int nranks) {
   return CheckOverlap(a, extent);
 }
 
-Call CallOf(const Arguments& a, int nranks, uint64_t sequence) {
+Call CallOf(const CallArguments& a, int nranks, uint64_t sequence) {
   Call call;
   call.sequence = sequence;
   call.kind = a.kind;
@@ -199,11 +199,11 @@ Call CallOf(const Arguments& a, int nranks, uint64_t sequence) {
   return call;
 }
 
-Buffers BuffersOf(const Arguments& a) {
+Buffers BuffersOf(const CallArguments& a) {
   return {a.sendbuf, a.recvbuf, a.count, a.send_layout, a.recv_layout, nullptr, a.custom};
 }
 
-size_t SendBytes(const Arguments& a, int rank, int nranks) {
+size_t SendBytes(const CallArguments& a, int rank, int nranks) {
   if (a.kind == CollectiveKind::kBarrier) return 0;
   if (a.kind == CollectiveKind::kAllreduce) return a.count * TypeBytes(a.type);
   return ExtentOf(a, TypeBytes(a.type), rank, nranks).send;

@@ -1,4 +1,4 @@
-// Arguments: one collective as the user asked for it, and the checks that it is well formed.
+// CallArguments: one collective as the user asked for it, and the checks that it is well formed.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace annulus {
 
-struct Arguments {
+struct CallArguments {
   CollectiveKind kind = CollectiveKind::kNone;
   const void* sendbuf = nullptr;
   void* recvbuf = nullptr;
@@ -25,15 +25,15 @@ struct Arguments {
 
 // Checks ranges, null pointers, alignment, sizes and overlap for `rank` of `nranks`.
 // Errors: kInvalidArgument naming the argument and what is allowed.
-Status CheckArguments(const Arguments& arguments, int rank, int nranks);
+Status CheckArguments(const CallArguments& arguments, int rank, int nranks);
 
 // The call's identity on the wire.
-Call CallOf(const Arguments& arguments, int nranks, uint64_t sequence);
+Call CallOf(const CallArguments& arguments, int nranks, uint64_t sequence);
 
 // Bytes that `rank` hands in: its send buffer, up to the end of the last part.
-size_t SendBytes(const Arguments& arguments, int rank, int nranks);
+size_t SendBytes(const CallArguments& arguments, int rank, int nranks);
 
 // What the engine takes of them.
-Buffers BuffersOf(const Arguments& arguments);
+Buffers BuffersOf(const CallArguments& arguments);
 
 }  // namespace annulus
