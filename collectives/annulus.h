@@ -118,7 +118,8 @@ typedef struct annulus_config {
   int64_t small_bytes;   /* ANNULUS_SMALL_BYTES: up to here a call is small, and takes one hop or few; must agree on
                             all ranks */
   int64_t spin_us;       /* ANNULUS_SPIN_US: busy polling before a waiting rank sleeps; -1 = chosen */
-  const char* log_level; /* ANNULUS_LOG: "error", "warn", "info" or "debug" */
+  const char* log_level; /* ANNULUS_LOG: "error", "warn", "info" or "debug". One for the process: each
+                            annulus_comm_create sets it */
   int32_t mesh_ranks;    /* ANNULUS_MESH_RANKS: up to so many ranks, each has a link to every other; gather, scatter,
                             alltoall and messages need that. 0 = 64; fewer than 16 count as 16. Must agree on all ranks */
   int32_t priorities;    /* ANNULUS_PRIORITIES: 1 = annulus_comm_set_priority may be used. Must agree on all ranks */

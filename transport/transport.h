@@ -33,6 +33,7 @@
 
 namespace annulus {
 
+class MemoryRegistry;
 class Reactor;
 
 // What the sender says of a slice; opaque to transports. The engine packs the collective's identity into it.
@@ -185,7 +186,7 @@ enum class SlotStores : uint8_t {
   kStreaming,  // Past them.
 };
 
-// What every transport of a communicator is made from. Plain values; the reactor outlives the transport.
+// What every transport of a communicator is made from. Plain values; the reactor and the memory outlive the transport.
 struct TransportConfig {
   int rank = 0;
   int nranks = 1;
@@ -197,6 +198,7 @@ struct TransportConfig {
   int tcp_sockets = 0;         // TCP: sockets per link, 0 = chosen.
   bool checksum = false;       // TCP: CRC32C on every frame.
   SlotStores slot_stores = SlotStores::kAuto;  // Shared memory.
+  const MemoryRegistry* memory = nullptr;      // Shared memory: what peers may read in place; null: none.
   Reactor* reactor = nullptr;
 };
 

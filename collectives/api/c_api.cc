@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "collectives/annulus.h"
 #include "collectives/api/config.h"
+#include "collectives/api/process_state.h"
 #include "collectives/comm/communicator.h"
 #include "collectives/comm/split.h"
 #include "collectives/core/options.h"
@@ -21,8 +22,10 @@ using annulus::DataType;
 using annulus::ReduceOp;
 using annulus::RequestHandle;
 using annulus::RequestTable;
+using annulus::SetLogLevel;
 using annulus::Status;
 using annulus::c_api::Guarded;
+using annulus::c_api::OfProcess;
 using annulus::c_api::Outcome;
 using annulus::c_api::Reject;
 using annulus::c_api::ToC;
@@ -49,6 +52,13 @@ static_assert(static_cast<int>(ReduceOp::kAvg) == ANNULUS_AVG);
 
 thread_local std::string t_last_error;
 
+annulus::LogLevel LogLevelOf(const annulus::Options& options) {
+  if (options.log_level == "error") return annulus::LogLevel::kError;
+  if (options.log_level == "info") return annulus::LogLevel::kInfo;
+  if (options.log_level == "debug") return annulus::LogLevel::kDebug;
+  return annulus::LogLevel::kWarn;
+}
+
 annulus_status_t GetInt(const annulus_comm_t* comm, int* out, int (Communicator::*getter)() const) {
   if (comm == nullptr || out == nullptr)
     return Reject(Status::Invalid(comm == nullptr ? "comm is null" : "the output is null"));
@@ -59,8 +69,9 @@ annulus_status_t GetInt(const annulus_comm_t* comm, int* out, int (Communicator:
 // The outcome of `call` on the communicator whose request this is.
 template <class Call>
 annulus_status_t WithOwner(annulus_request_t* request, Call call) {
-  Communicator* const owner = RequestTable::OfProcess().OwnerOf(Unwrap(request));
-  const Status status = owner != nullptr ? call(owner) : RequestTable::OfProcess().WhyNot(Unwrap(request));
+  const RequestTable& table = OfProcess().requests;
+  Communicator* const owner = table.OwnerOf(Unwrap(request));
+  const Status status = owner != nullptr ? call(owner) : table.WhyNot(Unwrap(request));
   return status.code() == Code::kInvalidArgument || owner == nullptr ? Reject(status) : Outcome(owner, status.code());
 }
 
@@ -109,7 +120,9 @@ annulus_status_t annulus_comm_create(const annulus_config_t* config, annulus_com
     annulus::Options options;
     Status status = config == nullptr ? annulus::ReadEnvironment(&options) : annulus::ToOptions(*config, &options);
     std::unique_ptr<Communicator> communicator;
-    if (status.ok()) status = Communicator::Create(options, nullptr, &communicator);
+    if (status.ok()) SetLogLevel(LogLevelOf(options));
+    const annulus::Resources resources{&OfProcess().requests, &OfProcess().memory, nullptr};
+    if (status.ok()) status = Communicator::Create(options, resources, nullptr, &communicator);
     if (!status.ok()) return Reject(status);
     *comm = reinterpret_cast<annulus_comm_t*>(communicator.release());
     return ANNULUS_OK;

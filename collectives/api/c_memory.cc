@@ -4,15 +4,15 @@
 
 #include "collectives/annulus.h"
 #include "collectives/api/c_api.h"
+#include "collectives/api/process_state.h"
 #include "collectives/comm/communicator.h"
-#include "transport/memory/memory.h"
 
 namespace {
 
 using annulus::Communicator;
-using annulus::MemoryRegistry;
 using annulus::Status;
 using annulus::c_api::Guarded;
+using annulus::c_api::OfProcess;
 using annulus::c_api::Reject;
 using annulus::c_api::Unwrap;
 
@@ -21,19 +21,19 @@ annulus_status_t Outcome(const Status& status) { return status.ok() ? ANNULUS_OK
 }  // namespace
 
 annulus_status_t annulus_mem_alloc(size_t bytes, void** memory) {
-  return Guarded([&] { return Outcome(MemoryRegistry::OfProcess().Allocate(bytes, memory)); });
+  return Guarded([&] { return Outcome(OfProcess().memory.Allocate(bytes, memory)); });
 }
 
 annulus_status_t annulus_mem_free(void* memory) {
-  return Guarded([&] { return Outcome(MemoryRegistry::OfProcess().Free(memory)); });
+  return Guarded([&] { return Outcome(OfProcess().memory.Free(memory)); });
 }
 
 annulus_status_t annulus_mem_register(void* memory, size_t bytes) {
-  return Guarded([&] { return Outcome(MemoryRegistry::OfProcess().Register(memory, bytes)); });
+  return Guarded([&] { return Outcome(OfProcess().memory.Register(memory, bytes)); });
 }
 
 annulus_status_t annulus_mem_deregister(void* memory) {
-  return Guarded([&] { return Outcome(MemoryRegistry::OfProcess().Deregister(memory)); });
+  return Guarded([&] { return Outcome(OfProcess().memory.Deregister(memory)); });
 }
 
 annulus_status_t annulus_comm_memory(const annulus_comm_t* comm, annulus_memory_t* memory) {
@@ -53,7 +53,7 @@ annulus_status_t annulus_comm_memory(const annulus_comm_t* comm, annulus_memory_
   full.requests = use.requests;
   full.total = use.total();
   full.budget = static_cast<uint64_t>(Unwrap(comm)->options().memory_bytes);
-  full.registered = MemoryRegistry::OfProcess().bytes();
+  full.registered = OfProcess().memory.bytes();
   full.peers_mapped = use.peers_mapped;
   std::memcpy(memory, &full, bytes < sizeof full ? bytes : sizeof full);
   return ANNULUS_OK;

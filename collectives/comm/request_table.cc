@@ -7,11 +7,6 @@
 
 namespace annulus {
 
-RequestTable& RequestTable::OfProcess() {
-  static RequestTable& table = *std::make_unique<RequestTable>().release();
-  return table;
-}
-
 void RequestTable::Grow() {
   const size_t block = owned_blocks_.size();
   ANNULUS_CHECK(block < kBlocks);
@@ -28,7 +23,7 @@ void RequestTable::Grow() {
   owned_blocks_.push_back(std::move(slots));
 }
 
-RequestTable::Owned RequestTable::Take(Communicator* owner) {
+RequestTable::Owned RequestTable::Issue(Communicator* owner) {
   Slot* slot = nullptr;
   {
     std::lock_guard<std::mutex> lock(mu_);
@@ -41,7 +36,7 @@ RequestTable::Owned RequestTable::Take(Communicator* owner) {
   slot->owner.store(owner, std::memory_order_relaxed);
   // Whoever reads this generation reads this owner, or a later one.
   slot->generation.store(generation, std::memory_order_release);
-  return Owned(&slot->request);
+  return Owned(&slot->request, GiveBack{this});
 }
 
 RequestTable::Slot* RequestTable::SlotOf(RequestHandle handle) const {

@@ -4,7 +4,9 @@
 //
 // Places are used again, with another generation, and with the memory that their requests held.
 //
-// Threads: any. Take and giving back hold a mutex for a few instructions; looking a handle up takes none.
+// One table serves a process: handles of different communicators must differ too.
+//
+// Threads: any. Issue and giving back hold a mutex for a few instructions; looking a handle up takes none.
 #pragma once
 
 #include <array>
@@ -24,15 +26,13 @@ class Communicator;
 class RequestTable {
  public:
   struct GiveBack {
-    void operator()(Request* request) const { OfProcess().Return(request); }
+    void operator()(Request* request) const { table->Return(request); }
+    RequestTable* table = nullptr;
   };
   using Owned = std::unique_ptr<Request, GiveBack>;
 
-  // Never destroyed: handles may be asked for until the process ends.
-  static RequestTable& OfProcess();
-
-  // A new request of `owner`, with a handle of its own. Lets std::bad_alloc through.
-  Owned Take(Communicator* owner);
+  // A new request of `owner`, with a handle of its own. Lets std::bad_alloc through. The table outlives it.
+  Owned Issue(Communicator* owner);
 
   enum class End : uint8_t { kFreed, kCommunicatorDestroyed };
   // From now on the handle stands for nothing, and this is why. With the owner's mutex held, as Find is called.

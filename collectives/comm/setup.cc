@@ -49,8 +49,9 @@ PlanSettings PlanSettingsOf(const Options& options) {
   return plan;
 }
 
-Setup::Setup(const Options& options)
+Setup::Setup(const Options& options, const Resources& resources)
     : options_(options),
+      resources_(resources),
       plan_(PlanSettingsOf(options)),
       cores_(FindCores()),
       host_cores_(static_cast<int>(cores_.count)),
@@ -60,14 +61,14 @@ Setup::Setup(const Options& options)
 
 Setup::~Setup() { Close(); }
 
-Status Setup::Establish(const Options& options, const GiveUp& give_up, std::unique_ptr<Setup>* setup) {
-  SetLogLevel(options.log_level);
+Status Setup::Establish(const Options& options, const Resources& resources, const GiveUp& give_up,
+                        std::unique_ptr<Setup>* setup) {
   WarnOfUnknownVariables(static_cast<int>(options.rank), static_cast<int>(options.local_rank));
   const std::string source = options.launcher.empty() ? "the configuration" : options.launcher;
   Log(LogLevel::kInfo, static_cast<int>(options.rank), "rank %lld of %lld, from %s",
       static_cast<long long>(options.rank), static_cast<long long>(options.size), source.c_str());
   const Deadline deadline = DeadlineAfter(options.connect_timeout_ms * kMillisecond);
-  std::unique_ptr<Setup> result(new Setup(options));
+  std::unique_ptr<Setup> result(new Setup(options, resources));
   ANNULUS_RETURN_IF_ERROR(FitMemory(result->nranks(), static_cast<size_t>(options.memory_bytes),
                                     static_cast<int>(options.tcp_sockets), &result->plan_));
   ANNULUS_RETURN_IF_ERROR(result->OpenTrace());
@@ -162,6 +163,7 @@ TransportConfig Setup::MakeTransportConfig() const {
   config.tcp_sockets = static_cast<int>(options_.tcp_sockets);
   config.checksum = options_.checksum;
   config.slot_stores = options_.shm_stores;
+  config.memory = resources_.memory;
   return config;
 }
 

@@ -23,6 +23,16 @@ namespace annulus {
 // What the settings say of plans, before the layout is known.
 PlanSettings PlanSettingsOf(const Options& options);
 
+class MemoryRegistry;
+class RequestTable;
+
+// What a communicator uses and does not own: what the whole process has one of, and where its users' buffers lie.
+struct Resources {
+  RequestTable* requests = nullptr;
+  const MemoryRegistry* memory = nullptr;  // What peers may read in place; null: none.
+  Device* device = nullptr;                // Null: host memory.
+};
+
 class Setup {
  public:
   // If set, asked every now and then while the ranks meet; a failure ends that.
@@ -31,11 +41,13 @@ class Setup {
   // Joins the job that `options` (valid ones) describe. Blocks up to options.connect_timeout_ms.
   // Errors: kInvalidArgument, kTimeout with the missing ranks, kMismatch of settings, kAuth, kUnsupported, kSystem;
   // what give_up returned.
-  static Status Establish(const Options& options, const GiveUp& give_up, std::unique_ptr<Setup>* setup);
+  static Status Establish(const Options& options, const Resources& resources, const GiveUp& give_up,
+                          std::unique_ptr<Setup>* setup);
 
   ~Setup();
 
   const Options& options() const { return options_; }
+  const Resources& resources() const { return resources_; }
   int rank() const { return static_cast<int>(options_.rank); }
   int nranks() const { return static_cast<int>(options_.size); }
   int process_rank() const {
@@ -63,7 +75,7 @@ class Setup {
   void Close();
 
  private:
-  explicit Setup(const Options& options);
+  Setup(const Options& options, const Resources& resources);
 
   Status OpenTrace();
   void ClaimBoard();
@@ -77,6 +89,7 @@ class Setup {
   TransportConfig MakeTransportConfig() const;
 
   const Options options_;
+  const Resources resources_;
   PlanSettings plan_;
   WaitPolicy wait_policy_;
   const CoreSet cores_;

@@ -34,10 +34,7 @@ Status ExchangeValues(Communicator* parent, const Value& own, std::vector<Value>
   arguments.recvbuf = all->data();
   arguments.count = sizeof(Value) / sizeof(int32_t);
   arguments.type = DataType::kInt32;
-  const Code code = parent->Run(arguments);
-  if (code == Code::kOk) return Status();
-  const Verdict& verdict = parent->LastError().verdict;
-  return {code, verdict.message, verdict.rank, verdict.os_errno};
+  return parent->RunInWords(arguments);
 }
 
 // The parent's ranks that have this colour, in the new order.
@@ -96,7 +93,7 @@ Status Split(Communicator* parent, int colour, int key, std::unique_ptr<Communic
             members[0], 0};
   }
   const auto given_up = [parent, &members] { return GivenUp(parent, members, false); };
-  const Status created = Communicator::Create(options, given_up, child);
+  const Status created = Communicator::Create(options, parent->resources(), given_up, child);
   if (created.ok()) return created;
   // The parent's words, where it has some: they name ranks by the numbers that the caller knows. Another rank may have
   // heard them first, and told us by the new communicator.

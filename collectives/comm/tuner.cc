@@ -25,13 +25,6 @@ struct FileNews {
 
 }  // namespace
 
-Status Tuner::Run(const CallArguments& arguments) {
-  const Code code = comm_->Run(arguments);
-  if (code == Code::kOk) return Status();
-  const Verdict& verdict = comm_->LastError().verdict;
-  return {code, verdict.message, verdict.rank, verdict.os_errno};
-}
-
 Status Tuner::Spread(void* data, size_t bytes) {
   ANNULUS_RETURN_IF_ERROR(GivenUp());
   CallArguments arguments;
@@ -40,7 +33,7 @@ Status Tuner::Spread(void* data, size_t bytes) {
   arguments.recvbuf = data;
   arguments.count = bytes;
   arguments.type = DataType::kUint8;
-  return Run(arguments);
+  return job_.run(arguments);
 }
 
 Status Tuner::Allreduce(size_t bytes) {
@@ -50,7 +43,7 @@ Status Tuner::Allreduce(size_t bytes) {
   arguments.recvbuf = buffer_.data();
   arguments.count = bytes / sizeof(float);
   arguments.type = DataType::kFloat32;
-  return Run(arguments);
+  return job_.run(arguments);
 }
 
 Status Tuner::Time(size_t bytes, Timing* timing) {
@@ -79,11 +72,11 @@ Status Tuner::Time(size_t bytes, Timing* timing) {
 }
 
 Status Tuner::MeasureAlgorithm(Algorithm algorithm, AlgorithmFactors* factors) {
-  const TimedSizes sizes = SizesToTime(comm_->nranks(), comm_->plan(), algorithm);
+  const TimedSizes sizes = SizesToTime(job_.nranks, job_.plan, algorithm);
   if (sizes.few == 0) return Status();
-  PlanSettings wanted = comm_->plan();
+  PlanSettings wanted = job_.plan;
   wanted.algorithm = algorithm;
-  comm_->engine_.set_choice(AlgorithmChoice(comm_->nranks(), wanted));
+  job_.choose(AlgorithmChoice(job_.nranks, wanted));
   Timing few;
   Timing many;
   Timing large;
@@ -96,44 +89,35 @@ Status Tuner::MeasureAlgorithm(Algorithm algorithm, AlgorithmFactors* factors) {
       ANNULUS_RETURN_IF_ERROR(Time(kLargestTimedBytes, &large));
     }
   }
-  if (comm_->rank() == 0) *factors = FitFactors(comm_->nranks(), comm_->plan(), algorithm, few, many, large);
+  if (job_.rank == 0) *factors = FitFactors(job_.nranks, job_.plan, algorithm, few, many, large);
   return Status();
 }
 
 Status Tuner::Measure(MeasuredFactors* factors) {
-  const AlgorithmChoice before = comm_->choice();
   for (size_t place = 0; place < factors->size(); ++place) {
     ANNULUS_RETURN_IF_ERROR(MeasureAlgorithm(kAlgorithms[place].algorithm, &(*factors)[place]));
   }
-  comm_->engine_.set_choice(before);
+  job_.choose(nominal_);
   return Spread(factors->data(), sizeof *factors);
 }
 
 TuningSubject Tuner::Subject() const {
-  const PlanSettings& plan = comm_->plan();
+  const PlanSettings& plan = job_.plan;
   TuningSubject subject;
-  subject.nranks = comm_->nranks();
+  subject.nranks = job_.nranks;
   subject.host_of = plan.host_of;
   subject.near_is_tcp = plan.near_is_tcp;
   subject.ranks_per_core = plan.ranks_per_core;
   subject.small_bytes = plan.small_bytes;
   subject.slice_bytes = plan.slice_bytes;
   subject.channels = plan.channels;
-  subject.tcp_sockets = static_cast<int>(comm_->options().tcp_sockets);
+  subject.tcp_sockets = job_.tcp_sockets;
   return subject;
 }
 
-Status Tuner::Tune(const std::string& file) {
-  if (comm_->nranks() == 1) return Status();
-  const Nanoseconds usual = comm_->call_timeout_;
-  comm_->call_timeout_ = std::min(usual, comm_->options().connect_timeout_ms * kMillisecond);
-  Status status = TuneInTime(file);
-  comm_->call_timeout_ = usual;
-  return status;
-}
-
-Status Tuner::TuneInTime(const std::string& file) {
-  const bool keeps_file = comm_->rank() == 0 && !file.empty();
+Status Tuner::Tune(const std::string& file, std::string* source) {
+  if (job_.nranks == 1) return Status();
+  const bool keeps_file = job_.rank == 0 && !file.empty();
   FileNews news;
   if (keeps_file) {
     std::optional<MeasuredFactors> found;
@@ -146,16 +130,16 @@ Status Tuner::TuneInTime(const std::string& file) {
   ANNULUS_RETURN_IF_ERROR(Spread(&news, sizeof news));
   news.message.back() = 0;
   if (news.code != 0) return {static_cast<Code>(news.code), news.message.data(), 0, 0};
-  comm_->choice_source_ = "the tuning file of rank 0";
+  *source = "the tuning file of rank 0";
   if (news.found == 0) {
-    comm_->choice_source_ = "measured when the communicator was made";
+    *source = "measured when the communicator was made";
     ANNULUS_RETURN_IF_ERROR(Measure(&news.factors));
     if (keeps_file) {
       const Status written = WriteTuningFile(file, Subject(), news.factors);
-      if (!written.ok()) Log(LogLevel::kWarn, comm_->rank(), "%s", written.message().c_str());
+      if (!written.ok()) Log(LogLevel::kWarn, job_.rank, "%s", written.message().c_str());
     }
   }
-  comm_->engine_.set_choice(AlgorithmChoice(comm_->nranks(), comm_->plan(), news.factors));
+  job_.choose(AlgorithmChoice(job_.nranks, job_.plan, news.factors));
   return Status();
 }
 

@@ -7,29 +7,44 @@
 // Threads: by the one that makes the communicator, before anybody else has it.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/status.h"
+#include "collectives/choice/plan.h"
 #include "collectives/choice/tuning_file.h"
 #include "collectives/choice/tuning_fit.h"
-#include "collectives/comm/communicator.h"
+#include "collectives/comm/call_arguments.h"
 
 namespace annulus {
 
+// The communicator that is tuned.
+struct TuningJob {
+  int rank = 0;
+  int nranks = 1;
+  PlanSettings plan;
+  int tcp_sockets = 0;  // Per link; 0 = chosen.
+  // Does a collective, with a deadline.
+  std::function<Status(const CallArguments&)> run;
+  // Chooses algorithms in that way from now on.
+  std::function<void(const AlgorithmChoice&)> choose;
+  // If set, asked between calls; a failure ends the tuning.
+  std::function<Status()> give_up;
+};
+
 class Tuner {
  public:
-  // `give_up`, if set, is asked between calls; a failure ends the tuning.
-  Tuner(Communicator* communicator, Setup::GiveUp give_up) : comm_(communicator), give_up_(std::move(give_up)) {}
+  // `nominal` is how the job chooses before it is tuned.
+  Tuner(TuningJob job, const AlgorithmChoice& nominal) : job_(std::move(job)), nominal_(nominal) {}
 
   // On all ranks alike. Each algorithm and size takes about 15 ms, or what its five calls take where these are slow:
-  // two of them broadcasts of 8 bytes. Errors: of the calls, each of which has to end within the connect timeout; of
-  // the file when it is broken, on all ranks; of give_up. A file that cannot be written is a warning of rank 0.
-  Status Tune(const std::string& file);
+  // two of them broadcasts of 8 bytes. *source says in words where the choice comes from. Errors: of the calls; of the
+  // file when it is broken, on all ranks; of give_up. A file that cannot be written is a warning of rank 0.
+  Status Tune(const std::string& file, std::string* source);
 
  private:
-  Status TuneInTime(const std::string& file);
   TuningSubject Subject() const;
   Status Measure(MeasuredFactors* factors);
   Status MeasureAlgorithm(Algorithm algorithm, AlgorithmFactors* factors);
@@ -38,11 +53,10 @@ class Tuner {
   Status Allreduce(size_t bytes);
   // Gives every rank what rank 0 has.
   Status Spread(void* data, size_t bytes);
-  Status Run(const CallArguments& arguments);
-  Status GivenUp() const { return give_up_ ? give_up_() : Status(); }
+  Status GivenUp() const { return job_.give_up ? job_.give_up() : Status(); }
 
-  Communicator* const comm_;
-  const Setup::GiveUp give_up_;
+  const TuningJob job_;
+  const AlgorithmChoice nominal_;
   std::vector<float> buffer_;
 };
 

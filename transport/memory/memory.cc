@@ -79,12 +79,6 @@ void MemoryRegion::GiveBack() const {
   (void)fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(bytes));
 }
 
-// Never destroyed: memory may be freed while the process ends.
-MemoryRegistry& MemoryRegistry::OfProcess() {
-  static MemoryRegistry& registry = *std::make_unique<MemoryRegistry>().release();
-  return registry;
-}
-
 Status MemoryRegistry::Allocate(size_t bytes, void** memory) {
   if (bytes == 0 || memory == nullptr)
     return Invalid("mem_alloc", bytes == 0 ? "0 bytes" : "the place for the address is null");

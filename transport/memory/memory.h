@@ -6,8 +6,8 @@
 // maps that in their place, so that pointers stay as they are; Deregister() moves them back. Files are sealed against
 // shrinking, so a mapped page can never be taken away from a peer.
 //
-// One registry for the process, because memory belongs to the process: a buffer outlives the communicators that use it,
-// and serves all of them.
+// One registry serves a process, because memory belongs to the process: a buffer outlives the communicators that use
+// it, and serves all of them. collectives/api has it.
 //
 // Threads: all functions may be called from any thread.
 #pragma once
@@ -54,8 +54,6 @@ using MemoryRegions = std::vector<std::shared_ptr<const MemoryRegion>>;
 
 class MemoryRegistry {
  public:
-  static MemoryRegistry& OfProcess();
-
   // Gives zeroed memory, aligned to a page (to 2 MiB when as large). Free with Free().
   // Errors: kInvalidArgument for 0 bytes, kOutOfMemory, kSystem.
   Status Allocate(size_t bytes, void** memory);

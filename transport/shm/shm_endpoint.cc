@@ -43,12 +43,12 @@ int SideOf(int rank, int peer) { return rank < peer ? 0 : 1; }
 }  // namespace
 
 ShmEndpoint::ShmEndpoint(std::shared_ptr<ShmSegment> segment, int rank, int peer, StreamSocket socket,
-                         SlotStores stores)
+                         SlotStores stores, const MemoryRegistry* memory)
     : segment_(std::move(segment)),
       rank_(rank),
       peer_(peer),
       bell_(std::move(socket), segment_->end(SideOf(rank, peer)), segment_->end(SideOf(peer, rank))),
-      own_regions_([this](const ShmNotice& notice, int fd) { return bell_.Send(notice, fd); }),
+      own_regions_(memory, [this](const ShmNotice& notice, int fd) { return bell_.Send(notice, fd); }),
       sender_(segment_->direction(SideOf(rank, peer)), &own_regions_),
       distance_(stores),
       move_notes_(kMoveNoteInterval),

@@ -25,9 +25,9 @@ namespace annulus {
 class ShmEndpoint final : public Endpoint {
  public:
   // `socket` leads to the peer's end and belongs to the reactor that the owner sleeps in. Both ends may share a segment
-  // object when they are in one process.
+  // object when they are in one process. `memory`, which outlives the endpoint, is what the peer may read in place.
   ShmEndpoint(std::shared_ptr<ShmSegment> segment, int rank, int peer, StreamSocket socket,
-              SlotStores stores = SlotStores::kAuto);
+              SlotStores stores = SlotStores::kAuto, const MemoryRegistry* memory = nullptr);
 
   const Limits& limits() const override { return limits_; }
   int peer() const override { return peer_; }

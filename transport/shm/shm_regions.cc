@@ -14,7 +14,8 @@
 namespace annulus {
 
 bool ShmOwnRegions::Find(const std::byte* data, size_t bytes, ShmPlace* place) {
-  if (version_ != MemoryRegistry::OfProcess().version() || !to_forget_.empty()) Refresh();
+  if (registry_ == nullptr) return false;
+  if (version_ != registry_->version() || !to_forget_.empty()) Refresh();
   for (Known& known : known_) {
     const bool within =
         data >= known.begin && bytes <= known.bytes && static_cast<size_t>(data - known.begin) <= known.bytes - bytes;
@@ -35,11 +36,10 @@ bool ShmOwnRegions::Tell(const Known& known) {
 }
 
 void ShmOwnRegions::Refresh() {
-  MemoryRegistry& registry = MemoryRegistry::OfProcess();
-  version_ = registry.version();  // First: what comes or goes after it is seen next time.
+  version_ = registry_->version();  // First: what comes or goes after it is seen next time.
   const auto with_id = [](uint64_t id) { return [id](const Known& known) { return known.id == id; }; };
   std::vector<Known> now;
-  for (const std::shared_ptr<const MemoryRegion>& region : registry.Regions()) {
+  for (const std::shared_ptr<const MemoryRegion>& region : registry_->Regions()) {
     const auto before = std::find_if(known_.begin(), known_.end(), with_id(region->id));
     const bool told = before != known_.end() && before->told;
     now.push_back({region, region->id, region->begin, region->bytes, told});

@@ -27,7 +27,8 @@ class ShmOwnRegions {
   // Sends a notice, with a file or -1. Returns false when there is no room now.
   using SendNotice = std::function<bool(const ShmNotice& notice, int fd)>;
 
-  explicit ShmOwnRegions(SendNotice send) : send_(std::move(send)) {}
+  // `registry` outlives the object; null: the peer can read nothing in place.
+  ShmOwnRegions(const MemoryRegistry* registry, SendNotice send) : registry_(registry), send_(std::move(send)) {}
 
   // Whether the peer can read [data, data + bytes) in place; tells it of the region where it does not know it yet.
   // Makes system calls only when regions have come or gone.
@@ -46,6 +47,7 @@ class ShmOwnRegions {
   void Refresh();
   bool Tell(const Known& known);
 
+  const MemoryRegistry* const registry_;
   const SendNotice send_;
   uint64_t version_ = 0;  // Of the registry, when last looked at.
   std::vector<Known> known_;

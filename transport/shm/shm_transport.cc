@@ -186,7 +186,7 @@ Status ShmTransport::Connect(std::span<const LinkRequest> links, const ConnectCo
   std::vector<std::unique_ptr<Endpoint>> made;
   for (size_t i = 0; i < links.size(); ++i) {
     made.push_back(std::make_unique<ShmEndpoint>(handovers[i].TakeSegment(), config_.rank, links[i].peer,
-                                                 std::move(streams[i].socket), config_.slot_stores));
+                                                 std::move(streams[i].socket), config_.slot_stores, config_.memory));
   }
   *endpoints = std::move(made);
   return Status();

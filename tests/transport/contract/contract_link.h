@@ -74,6 +74,7 @@ class TransportLink final : public ContractLink {
       config.slots = options.slots;
       config.local_host = "127.0.0.1";
       config.reactor = &link->reactors_[side];
+      config.memory = &TestRegistry();
       link->transports_[side] = make(config);
       const Status status = link->transports_[side]->LocalAddress(&addresses[side]);
       if (!status.ok()) {

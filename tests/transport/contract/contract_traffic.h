@@ -20,6 +20,12 @@
 
 namespace annulus {
 
+// The registered memory of a test program.
+inline MemoryRegistry& TestRegistry() {
+  static MemoryRegistry registry;
+  return registry;
+}
+
 // Both ends know a stream's plan, so both know what each slice should hold.
 struct Plan {
   uint64_t seed = 1;
@@ -80,14 +86,14 @@ class Talker {
       : endpoint_(endpoint), plan_(plan), random_(plan.seed), flights_(plan.window), stride_(plan.max_bytes + 1) {
     // Registered, so that a transport may let the peer read it in place.
     void* memory = nullptr;
-    const Status status = MemoryRegistry::OfProcess().Allocate(stride_ * flights_.size(), &memory);
+    const Status status = TestRegistry().Allocate(stride_ * flights_.size(), &memory);
     EXPECT_TRUE(status.ok()) << status.ToString();
     broken_ = !status.ok();
     memory_ = static_cast<std::byte*>(memory);
     for (size_t i = 0; i < flights_.size() && !broken_; ++i) flights_[i].memory = memory_ + i * stride_;
   }
   Talker(const Talker&) = delete;
-  ~Talker() { EXPECT_TRUE(memory_ == nullptr || MemoryRegistry::OfProcess().Free(memory_).ok()); }
+  ~Talker() { EXPECT_TRUE(memory_ == nullptr || TestRegistry().Free(memory_).ok()); }
 
   // Posts, raises and retires what it can. Returns whether it did anything.
   bool Step() {

@@ -19,7 +19,10 @@ namespace {
 
 constexpr size_t kPage = 4096;
 
-MemoryRegistry& Registry() { return MemoryRegistry::OfProcess(); }
+MemoryRegistry& Registry() {
+  static MemoryRegistry registry;
+  return registry;
+}
 
 // A private anonymous mapping, as malloc makes for large blocks.
 class Private {

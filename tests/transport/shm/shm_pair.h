@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "tests/transport/contract/contract_link.h"
+#include "tests/transport/contract/contract_traffic.h"
 #include "transport/reactor.h"
 #include "transport/shm/shm_endpoint.h"
 #include "transport/shm/shm_segment.h"
@@ -46,7 +47,8 @@ class ShmPair final : public ContractLink {
       asio::error_code error;
       socket.assign(StreamProtocol(AF_UNIX, 0), fds[side], error);
       EXPECT_FALSE(error) << error.message();
-      endpoints_[side] = std::make_unique<ShmEndpoint>(segment_, side, 1 - side, std::move(socket), stores);
+      endpoints_[side] =
+          std::make_unique<ShmEndpoint>(segment_, side, 1 - side, std::move(socket), stores, &TestRegistry());
     }
     return true;
   }
@@ -71,6 +73,7 @@ inline Status ConnectOne(TransportConfig config, const std::string& key,
                          std::unique_ptr<Endpoint>* endpoint) {
   config.nranks = 2;
   config.job_key = key;
+  config.memory = &TestRegistry();
   const std::unique_ptr<Transport> transport = create(config);
   std::string address;
   ANNULUS_RETURN_IF_ERROR(transport->LocalAddress(&address));

@@ -20,7 +20,7 @@ namespace {
 constexpr size_t kSlotBytes = 64 * 1024;
 constexpr int kSlots = 4;
 
-MemoryRegistry& Registry() { return MemoryRegistry::OfProcess(); }
+MemoryRegistry& Registry() { return TestRegistry(); }
 
 class ShmRegionsTest : public ::testing::Test {
  protected:

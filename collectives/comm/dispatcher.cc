@@ -1,0 +1,209 @@
+#include "collectives/comm/dispatcher.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "base/cpu_cache.h"
+#include "base/thread.h"
+
+namespace annulus {
+namespace {
+
+// The progress thread competes with the computation that it overlaps, so it spins but briefly before it sleeps.
+constexpr WaitPolicy kBackgroundPolicy{5 * kMicrosecond, 10};
+
+// A rank streams outputs when its buffers take more than so many times its share of the last-level cache. Measured on
+// two cores that share 32 MiB: buffers of 4 MiB a rank are better off in the cache, from 16 MiB on streaming pays.
+constexpr size_t kStreamCaches = 1;
+
+bool IsRepeatable(CollectiveKind kind) {
+  return kind == CollectiveKind::kAllreduce || kind == CollectiveKind::kBarrier;
+}
+
+// Whether an allreduce may use them: CheckArguments in short, for a count that was fine before.
+bool GoodBuffers(const void* sendbuf, const void* recvbuf, size_t count, DataType type) {
+  const size_t element = TypeBytes(type);
+  const uintptr_t send = reinterpret_cast<uintptr_t>(sendbuf);
+  const uintptr_t recv = reinterpret_cast<uintptr_t>(recvbuf);
+  const size_t distance = send < recv ? recv - send : send - recv;
+  return send != 0 && recv != 0 && ((send | recv) & (element - 1)) == 0 &&
+         (distance == 0 || distance >= count * element);
+}
+
+}  // namespace
+
+Dispatcher::Dispatcher(const DispatcherConfig& config)
+    : setup_(config.setup),
+      queue_(config.queue),
+      failures_(config.failures),
+      report_(config.report),
+      requests_(config.requests),
+      device_(config.device != nullptr ? config.device : &host_),
+      engine_(rank(), nranks(), setup_->plan(), &setup_->links(), setup_->monitor()),
+      messages_({rank(), nranks(), setup_->plan(), &setup_->links(), device_, setup_->monitor(),
+                 setup_->options().timeout_ms * kMillisecond,
+                 [this](void* cookie) { FinishMessage(static_cast<Request*>(cookie)); }}),
+      driver_(&engine_, &messages_, setup_->reactor(), setup_->control(), setup_->monitor()),
+      call_timeout_(setup_->options().timeout_ms * kMillisecond),
+      background_policy_(setup_->options().spin_us >= 0 ? setup_->wait_policy() : kBackgroundPolicy) {
+  const size_t local_ranks = static_cast<size_t>(std::max(1, setup_->local_size()));
+  engine_.set_stream_bytes(kStreamCaches * LastLevelCacheBytes() / local_ranks);
+  if (setup_->wait_policy().spin == 0) engine_.set_short_polls(1);
+}
+
+Dispatcher::~Dispatcher() {
+  if (queue_->Stop()) driver_.Interrupt();
+  if (progress_thread_.joinable()) progress_thread_.join();
+  // The engine and the messages lend to the links until these are closed.
+  setup_->Close();
+}
+
+bool Dispatcher::CanRunAgain(const CallArguments& given) const {
+  // What the engine did last was valid, so only the buffers are left to be checked.
+  Call call;
+  call.kind = given.kind;
+  const bool is_barrier = given.kind == CollectiveKind::kBarrier;
+  if (!is_barrier) {
+    call.type = given.type;
+    call.op = given.op;
+    call.count = given.count;
+  }
+  return engine_.Repeats(call) &&
+         (is_barrier ||
+          (given.created_op == 0 && GoodBuffers(given.sendbuf, given.recvbuf, given.count, given.type))) &&
+         !failures_->ended() && !by_priority() && driver_.MayRepeat();
+}
+
+std::optional<Code> Dispatcher::RunAgain(const CallArguments& given) {
+  if (!IsRepeatable(given.kind)) return std::nullopt;
+  CallQueue::Turn turn(queue_);
+  if (!turn || !CanRunAgain(given)) return std::nullopt;
+  const Call call = CallOf(given, nranks(), turn.NextSequence());
+  Code code = Code::kOk;
+  if (!driver_.Repeat(call, given.sendbuf, given.recvbuf)) {
+    turn.Lengthen(call);
+    Verdict verdict;
+    if (!driver_.Resume(call, call_timeout_, setup_->wait_policy(), &verdict)) {
+      Fail(verdict);
+      code = failures_->verdict().code;
+    }
+  }
+  turn.EndCall(given, code);
+  return code;
+}
+
+Code Dispatcher::Run(const CallArguments& arguments) {
+  if (IsMessage(arguments.kind)) return RunMessage(arguments);
+  if (!by_priority()) {
+    CallQueue::Turn turn(queue_);
+    // What failed since the caller looked must not be driven any more.
+    if (turn && failures_->ended()) return failures_->verdict().code;
+    if (turn) {
+      const Call call = CallOf(arguments, nranks(), turn.NextSequence());
+      turn.Lengthen(call);
+      const Code code = Drive(arguments, nullptr, call, setup_->wait_policy());
+      turn.EndCall(arguments, code);
+      return code;
+    }
+  }
+  // First what may fail: a request must not be queued when the caller is told that it is not.
+  const Status started = StartProgressThread();
+  if (!started.ok()) return started.code();
+  Request* const request = requests_->Make(arguments);
+  Queue(request);
+  return requests_->Await(request);
+}
+
+Code Dispatcher::RunMessage(const CallArguments& arguments) {
+  Request* message = nullptr;
+  {
+    CallQueue::Turn turn(queue_);
+    if (turn) {
+      if (failures_->ended()) return failures_->verdict().code;
+      turn.Lengthen(Call());
+      message = requests_->Make(arguments);
+      Post(message);
+      // A collective that another thread queues meanwhile must not wait for the message: the progress thread takes
+      // over.
+      const auto over = [this, message] { return requests_->IsDone(message) || queue_->HasCalls(); };
+      DriveMessages(over, setup_->wait_policy());
+    }
+  }
+  if (message == nullptr) {
+    const Status started = StartProgressThread();
+    if (!started.ok()) return started.code();
+    message = requests_->Make(arguments);
+    Post(message);
+    queue_->Announce();
+  }
+  return requests_->Await(message);
+}
+
+Code Dispatcher::Drive(const CallArguments& arguments, const Segments* segments, const Call& call,
+                       const WaitPolicy& policy) {
+  Verdict verdict;
+  Buffers buffers = BuffersOf(arguments);
+  buffers.segments = segments;
+  if (driver_.Run(call, buffers, device_, call_timeout_, policy, &verdict)) return Code::kOk;
+  Fail(verdict);
+  return failures_->verdict().code;
+}
+
+void Dispatcher::DriveMessages(const std::function<bool()>& over, const WaitPolicy& policy) {
+  // What failed before this turn began must not be driven any more.
+  if (failures_->ended()) return FailMessages(failures_->verdict().code);
+  queue_->AddNews();
+  Verdict verdict;
+  const auto noticed = [this, &over] { return queue_->Notice() && over(); };
+  if (!driver_.RunMessages(noticed, policy, &verdict)) Fail(verdict);
+}
+
+void Dispatcher::Fail(const Verdict& verdict) {
+  // Whoever waits for our data must hear of it even when rank 0, which tells everyone, has left. Not when interrupted:
+  // Setup::Close says goodbye first.
+  if (setup_->control() != nullptr && setup_->control()->has_verdict()) setup_->CloseLinks();
+  failures_->End(verdict);
+  FailMessages(failures_->verdict().code);
+  report_->KeepTrace();
+}
+
+void Dispatcher::FailMessages(Code code) {
+  for (Request* const message : queue_->TakeMessages()) Drop(message, code);
+}
+
+Status Dispatcher::StartProgressThread() {
+  const std::lock_guard<std::mutex> lock(start_mu_);
+  if (progress_thread_.joinable()) return Status();
+  Status started = StartThread(
+      "the progress thread", [this] { ProgressThread(); }, &progress_thread_);
+  if (!started.ok()) failures_->Refuse(started);
+  return started;
+}
+
+void Dispatcher::Queue(Request* request) {
+  if (IsMessage(request->arguments.kind)) {
+    Post(request);
+    return queue_->Announce();
+  }
+  if (request->members.empty()) request->call = CallOf(request->arguments, nranks(), 0);
+  queue_->Add(request);
+}
+
+void Dispatcher::Post(Request* message) {
+  const CallArguments& a = message->arguments;
+  queue_->AddMessage(message);
+  messages_.Post({a.kind == CollectiveKind::kSend, a.root, a.sendbuf, a.recvbuf, a.count, a.type, message});
+}
+
+void Dispatcher::FinishMessage(Request* message) {
+  queue_->EndMessage(message, Code::kOk);
+  requests_->Finish(message, Code::kOk);
+  queue_->AddNews();
+}
+
+void Dispatcher::Drop(Request* request, Code code) {
+  queue_->CountEnd(*request, code);
+  requests_->Finish(request, code);
+}
+
+}  // namespace annulus

@@ -1,0 +1,111 @@
+// Dispatcher: has the calls of one communicator driven: at once by the calling thread, when it is blocking and nothing
+// is queued before it; else in turn by one progress thread, which starts with the first call that needs it. Whoever
+// drives, drives all: messages move during collectives.
+//
+// Threads: any, but that the destructor comes last, and set_choice and set_call_timeout before the communicator is the
+// user's. The members that move data belong to the thread that has the turn (call_queue.h).
+#pragma once
+
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "collectives/comm/call_queue.h"
+#include "collectives/comm/failure_report.h"
+#include "collectives/comm/requests.h"
+#include "collectives/comm/setup.h"
+#include "collectives/engine/driver.h"
+
+namespace annulus {
+
+struct DispatcherConfig {  // All outlive the dispatcher.
+  Setup* setup = nullptr;
+  CallQueue* queue = nullptr;
+  FailureRecord* failures = nullptr;
+  FailureReport* report = nullptr;
+  Requests* requests = nullptr;
+  Device* device = nullptr;  // Where users' buffers lie. Null: host memory.
+};
+
+class Dispatcher {
+ public:
+  explicit Dispatcher(const DispatcherConfig& config);
+  // Aborts what is pending on this rank, says goodbye and closes the links. Bounded in time.
+  ~Dispatcher();
+  Dispatcher(const Dispatcher&) = delete;
+  Dispatcher& operator=(const Dispatcher&) = delete;
+
+  // The short cut for a small collective that is the latest one again, with other data: most of what surrounds it
+  // stays the same. Holds the queue's lock while it goes on at once, which is a microsecond or two. Does nothing, and
+  // returns nothing, for any other call.
+  std::optional<Code> RunAgain(const CallArguments& given);
+
+  // Has the call driven, and returns its outcome. The arguments are complete and well formed.
+  Code Run(const CallArguments& arguments);
+
+  // Has the progress thread drive the request, in turn. It must have started.
+  void Queue(Request* request);
+  // Starts the progress thread, if it has not started. Errors: kSystem, which is recorded as a refusal.
+  Status StartProgressThread();
+  // Ends a request that never was queued.
+  void Drop(Request* request, Code code);
+
+  // Whether this thread is inside a user's reduction function, where waiting for the driver would last for ever.
+  bool IsInsideReduction() const { return queue_->IsDrivenByThisThread(); }
+
+  // Ends what is driven, and everything later, on this rank alone.
+  void Interrupt() { driver_.Interrupt(); }
+
+  const AlgorithmChoice& choice() const { return engine_.choice(); }
+  void set_choice(const AlgorithmChoice& choice) { engine_.set_choice(choice); }
+  // The time that each collective has.
+  Nanoseconds call_timeout() const { return call_timeout_; }
+  void set_call_timeout(Nanoseconds timeout) { call_timeout_ = timeout; }
+
+  // In bytes: of the engine, which does not change, and of the messages so far.
+  size_t EngineBytes() const { return engine_.MemoryBytes(); }
+  size_t MessagesBytes() const { return messages_.MemoryBytes(); }
+
+ private:
+  bool CanRunAgain(const CallArguments& given) const;
+  Code RunMessage(const CallArguments& arguments);
+  // Whoever drives must hear of it then.
+  void Post(Request* message);
+  void FinishMessage(Request* message);
+
+  // By the thread that has the turn.
+  // Drives one collective up to its deadline; `segments` is null but for a fused request.
+  Code Drive(const CallArguments& arguments, const Segments* segments, const Call& call, const WaitPolicy& policy);
+  // Drives messages until `over`, which is asked when there are news.
+  void DriveMessages(const std::function<bool()>& over, const WaitPolicy& policy);
+  void Fail(const Verdict& verdict);
+  void FailMessages(Code code);
+
+  // Of the progress thread, in dispatcher_progress.cc.
+  void ProgressThread();
+  Code DriveNext(Request** next);
+  Code ChooseNext(Request** next);
+  Code AgreeOnNumber(uint64_t* number);
+
+  int rank() const { return setup_->rank(); }
+  int nranks() const { return setup_->nranks(); }
+  bool by_priority() const { return setup_->options().priorities != 0; }
+
+  Setup* const setup_;
+  CallQueue* const queue_;
+  FailureRecord* const failures_;
+  FailureReport* const report_;
+  Requests* const requests_;
+  HostDevice host_;
+  Device* const device_;
+  Engine engine_;
+  Messages messages_;
+  Driver driver_;
+  Nanoseconds call_timeout_;
+  const WaitPolicy background_policy_;  // The progress thread's: it shares the cores with the computation it overlaps.
+  std::mutex start_mu_;
+  std::thread progress_thread_;  // Started with start_mu_ held.
+};
+
+}  // namespace annulus

@@ -1,0 +1,72 @@
+// Dispatcher's progress thread, and the order in which it takes what is queued.
+//
+// With priorities the ranks must overtake alike, though each queue has its own state at any time. So rank 0 chooses,
+// and announces the chosen call's number, which is the same on all ranks, by a broadcast.
+#include "collectives/comm/dispatcher.h"
+
+namespace annulus {
+
+void Dispatcher::ProgressThread() {
+  for (;;) {
+    CallQueue::Turn turn(queue_, CallQueue::Turn::AwaitWork());
+    const bool stops = queue_->is_stopping();
+    if (stops) FailMessages(Code::kAborted);
+    Request* request = queue_->First();
+    if (request == nullptr) {
+      if (stops) return;
+      const auto over = [this] { return queue_->is_stopping() || queue_->HasCalls() || !queue_->HasMessages(); };
+      DriveMessages(over, background_policy_);
+      continue;
+    }
+    const Code code = DriveNext(&request);
+    turn.EndRequest(request, code);
+    requests_->Finish(request, code);
+  }
+}
+
+// Drives the next call: *next, or, by priority, the one that it sets *next to.
+Code Dispatcher::DriveNext(Request** next) {
+  Code code = Code::kOk;
+  if (queue_->is_stopping()) return Code::kAborted;
+  if (failures_->CheckEnded(&code)) return code;
+  if (by_priority()) code = ChooseNext(next);
+  if (code != Code::kOk) return code;
+  const Request& request = **next;
+  const Segments* const segments = request.members.empty() ? nullptr : &request.segments;
+  queue_->SetDriven(request.call);
+  return Drive(request.arguments, segments, request.call, background_policy_);
+}
+
+// Chooses what to drive next, the same on all ranks.
+Code Dispatcher::ChooseNext(Request** next) {
+  uint64_t number = queue_->FirstByPriority()->number;
+  if (nranks() > 1) {
+    const Code code = AgreeOnNumber(&number);
+    if (code != Code::kOk) return code;
+  }
+  *next = queue_->Find(number);
+  queue_->GiveSequence(*next);
+  return Code::kOk;
+}
+
+// Sets *number to rank 0's, and waits until that call is queued here too.
+Code Dispatcher::AgreeOnNumber(uint64_t* number) {
+  CallArguments announcement;
+  announcement.kind = CollectiveKind::kBroadcast;
+  announcement.sendbuf = announcement.recvbuf = number;
+  announcement.count = 1;
+  announcement.type = DataType::kInt64;
+  const Call call = CallOf(announcement, nranks(), queue_->NextSequence());
+  queue_->SetDriven(call);
+  Code code = Drive(announcement, nullptr, call, background_policy_);
+  queue_->SetDriven(Call());
+  if (code != Code::kOk) return code;
+  const auto over = [this, number] { return queue_->is_stopping() || queue_->Find(*number) != nullptr; };
+  // A call that never comes makes the others' next one late, and the verdict ends this.
+  if (!over()) DriveMessages(over, background_policy_);
+  if (queue_->is_stopping()) return Code::kAborted;
+  failures_->CheckEnded(&code);
+  return code;
+}
+
+}  // namespace annulus

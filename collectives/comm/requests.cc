@@ -1,0 +1,219 @@
+#include "collectives/comm/requests.h"
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+
+#include "base/clock.h"
+
+namespace annulus {
+namespace {
+
+// As good as for ever, and within what the clock can add.
+constexpr Nanoseconds kLongestWait = 365 * 24 * 3600 * kSecond;
+
+// Lets the layouts point to copies, which `numbers` keeps.
+void KeepLayouts(size_t nranks, CallArguments* arguments, std::vector<size_t>* numbers) {
+  const size_t** arrays[] = {&arguments->send_layout.counts, &arguments->send_layout.offsets,
+                             &arguments->recv_layout.counts, &arguments->recv_layout.offsets};
+  numbers->reserve(std::size(arrays) * nranks);
+  for (const size_t** array : arrays) {
+    if (*array == nullptr) continue;
+    const size_t* copy = numbers->data() + numbers->size();
+    numbers->insert(numbers->end(), *array, *array + nranks);
+    *array = copy;
+  }
+}
+
+Tensor TensorOf(const CallArguments& a) {
+  return {static_cast<const std::byte*>(a.sendbuf), static_cast<std::byte*>(a.recvbuf), a.count};
+}
+
+std::chrono::steady_clock::time_point TimePoint(Deadline deadline) {
+  return std::chrono::steady_clock::time_point(std::chrono::nanoseconds(deadline));
+}
+
+}  // namespace
+
+Requests::Requests(RequestTable* table, Communicator* owner, FailureRecord* failures, int rank, int nranks)
+    : table_(table), owner_(owner), failures_(failures), rank_(rank), nranks_(nranks) {}
+
+Requests::~Requests() {
+  for (const auto& request : requests_) table_->Retire(request.get(), RequestTable::End::kCommunicatorDestroyed);
+}
+
+void Requests::set_priority(int priority) {
+  const std::lock_guard<std::mutex> lock(mu_);
+  priority_ = priority;
+}
+
+Request* Requests::Add(const CallArguments& arguments) {
+  requests_.push_back(table_->Issue(owner_));
+  Request* const request = requests_.back().get();
+  request->place = requests_.size() - 1;
+  request->arguments = arguments;
+  request->priority = priority_;
+  // Where only the root's are used, the others' may point anywhere.
+  const bool uses_layouts = HasVariableParts(arguments.kind) && (!HasRoot(arguments.kind) || rank_ == arguments.root);
+  if (uses_layouts) KeepLayouts(static_cast<size_t>(nranks_), &request->arguments, &request->numbers);
+  return request;
+}
+
+Request* Requests::Make(const CallArguments& arguments) {
+  const std::lock_guard<std::mutex> lock(mu_);
+  return Add(arguments);
+}
+
+Status Requests::MakeWithin(const RequestBudget& budget, const CallArguments& arguments, bool collected, bool discarded,
+                            Request** made) {
+  const std::lock_guard<std::mutex> lock(mu_);
+  const size_t held = budget.held_elsewhere + Bytes();
+  if (budget.most > 0 && held + budget.wanted > budget.most) {
+    const Status refused{Code::kOutOfMemory, "one more request would exceed memory_bytes (ANNULUS_MEMORY_BYTES), " +
+                                                 std::to_string(budget.most) + ": the communicator holds " +
+                                                 std::to_string(held) + " bytes, " + std::to_string(requests_.size()) +
+                                                 " requests included"};
+    failures_->Refuse(refused);
+    return refused;
+  }
+  *made = Add(arguments);
+  (*made)->queued = !collected;
+  (*made)->discarded = discarded;
+  return Status();
+}
+
+Request* Requests::MakeFused(const std::vector<Request*>& members) {
+  const CallArguments& first = members.front()->arguments;
+  std::vector<Tensor> tensors;
+  for (const Request* member : members) tensors.push_back(TensorOf(member->arguments));
+  const std::lock_guard<std::mutex> lock(mu_);
+  Request* const fused = Add(first);
+  fused->discarded = true;
+  fused->priority = members.front()->priority;
+  fused->members = members;
+  fused->segments.Assign(tensors, TypeBytes(first.type), nranks_);
+  fused->call = CallOf(first, nranks_, 0);
+  fused->call.kind = CollectiveKind::kAllreduceGroup;
+  fused->call.count = 0;
+  for (const Tensor& tensor : tensors) fused->call.count += tensor.count;
+  fused->call.root = static_cast<int32_t>(DigestOf(tensors) & 0x7fffffff);
+  return fused;
+}
+
+Request* Requests::MakeGroup(const std::vector<Request*>& members) {
+  const std::lock_guard<std::mutex> lock(mu_);
+  Request* const group = Add(CallArguments());
+  group->unfinished = members.size();
+  for (Request* const member : members) member->group = group;
+  if (members.empty()) MarkDone(group, Code::kOk);
+  return group;
+}
+
+void Requests::Release(const std::vector<Request*>& collected) {
+  const std::lock_guard<std::mutex> lock(mu_);
+  for (Request* const request : collected) request->queued = true;
+}
+
+void Requests::Finish(Request* request, Code code) {
+  const std::lock_guard<std::mutex> lock(mu_);
+  MarkDone(request, code);
+  changed_.notify_all();
+}
+
+void Requests::MarkDone(Request* request, Code code) {
+  request->code = code;
+  request->done = true;
+  for (Request* const member : request->members) MarkDone(member, code);
+  if (Request* const group = request->group; group != nullptr) {
+    if (group->code == Code::kInProgress || group->code == Code::kOk) group->code = code;
+    if (--group->unfinished == 0) MarkDone(group, group->code);
+  }
+  ForgetIfUnused(request);
+}
+
+bool Requests::IsDone(const Request* request) const {
+  const std::lock_guard<std::mutex> lock(mu_);
+  return request->done;
+}
+
+Code Requests::Await(Request* request) {
+  std::unique_lock<std::mutex> lock(mu_);
+  changed_.wait(lock, [request] { return request->done; });
+  const Code code = request->code;
+  Forget(request);
+  return code;
+}
+
+Status Requests::Misused(const char* what) {
+  Status status = Status::Invalid(what);
+  failures_->Refuse(status);
+  return status;
+}
+
+Status Requests::Wait(RequestHandle handle, int64_t timeout_ms, bool may_block) {
+  std::unique_lock<std::mutex> lock(mu_);
+  Request* const request = table_->Find(handle);
+  if (request == nullptr) return table_->WhyNot(handle);
+  if (request->delivered)
+    return Misused("the request was waited for before, and its outcome given; it can only be freed");
+  if (may_block) {
+    if (!request->queued && timeout_ms != 0)
+      return Misused("the request's group is still open; call annulus_group_end before you wait");
+    const auto done = [request] { return request->done; };
+    ++request->waiters;
+    if (timeout_ms < 0) {
+      // Every collective before it, and it itself, ends at a deadline of its own.
+      changed_.wait(lock, done);
+    } else if (timeout_ms > 0) {
+      const int64_t bounded_ms = std::min<int64_t>(timeout_ms, kLongestWait / kMillisecond);
+      changed_.wait_until(lock, TimePoint(DeadlineAfter(bounded_ms * kMillisecond)), done);
+    }
+    --request->waiters;
+  }
+  if (!request->done) return Status(Code::kInProgress);
+  request->delivered = true;
+  const Code code = request->code;
+  ForgetIfUnused(request);
+  return Status(code);
+}
+
+Status Requests::Free(RequestHandle handle, bool may_block) {
+  std::unique_lock<std::mutex> lock(mu_);
+  Request* request = table_->Find(handle);
+  if (request != nullptr && request->queued && may_block) {
+    // Another thread may free it first, though it must not.
+    changed_.wait(lock, [&] { return table_->Find(handle) == nullptr || request->done; });
+    request = table_->Find(handle);
+  }
+  if (request == nullptr) return table_->WhyNot(handle);
+  table_->Retire(request, RequestTable::End::kFreed);
+  request->discarded = true;
+  ForgetIfUnused(request);
+  return Status();
+}
+
+void Requests::ForgetIfUnused(Request* request) {
+  if (request->done && request->discarded && request->waiters == 0) Forget(request);
+}
+
+void Requests::Forget(Request* request) {
+  std::swap(requests_[request->place], requests_.back());
+  requests_[request->place]->place = request->place;
+  requests_.pop_back();
+}
+
+size_t Requests::Bytes() const {
+  size_t bytes = 0;
+  for (const auto& request : requests_) {
+    bytes += sizeof(Request) + request->numbers.capacity() * sizeof(size_t) +
+             request->members.capacity() * sizeof(Request*) + request->segments.MemoryBytes();
+  }
+  return bytes;
+}
+
+size_t Requests::MemoryBytes() const {
+  const std::lock_guard<std::mutex> lock(mu_);
+  return Bytes();
+}
+
+}  // namespace annulus
