@@ -1,6 +1,6 @@
 // Request: one queued collective, or a message, as its communicator keeps it.
 //
-// Threads: guarded by the communicator's mutex.
+// Threads: requests.h says who may touch what.
 #pragma once
 
 #include <cstddef>

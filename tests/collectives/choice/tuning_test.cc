@@ -13,7 +13,8 @@
 #include "base/check.h"
 #include "collectives/api/config.h"
 #include "collectives/choice/tuning_file.h"
-#include "collectives/comm/tuner.h"
+#include "collectives/comm/communicator.h"
+#include "collectives/comm/request_table.h"
 #include "tests/collectives/harness/cluster.h"
 #include "tests/collectives/harness/rank_threads.h"
 
@@ -269,14 +270,15 @@ TEST(MeasuredHostsTest, TwoLevelsAreMeasuredAndSplitsLeaveTheFileAlone) {
 
 TEST(MeasuredHostsTest, ItIsAskedBetweenCallsWhetherToGiveUp) {
   const Cluster cluster(ClusterConfig{});
+  RequestTable requests;
   ForEachRank(2, [&](int rank) {
     Options options;
     ASSERT_TRUE(ToOptions(cluster.Config(rank), &options).ok());
     std::unique_ptr<Communicator> comm;
-    ASSERT_TRUE(Communicator::Create(options, nullptr, &comm).ok());
+    ASSERT_TRUE(Communicator::Create(options, {.requests = &requests}, nullptr, &comm).ok());
     int questions = 0;
     const auto give_up = [&] { return ++questions < 20 || rank == 0 ? Status() : Status(Code::kAborted, "no more"); };
-    const Status status = Tuner(comm.get(), give_up).Tune("");
+    const Status status = comm->Tune("", give_up);
     EXPECT_EQ(status.code(), rank == 0 ? Code::kPeerLost : Code::kAborted) << status.ToString();
   });
 }

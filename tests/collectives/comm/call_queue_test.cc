@@ -1,0 +1,151 @@
+// CallQueue: whose turn it is, which number a call has, and who is told that there is work.
+#include "collectives/comm/call_queue.h"
+
+#include <gtest/gtest.h>
+
+#include <future>
+
+namespace annulus {
+namespace {
+
+using Turn = CallQueue::Turn;
+
+class CallQueueTest : public ::testing::Test {
+ protected:
+  CallQueueConfig Config(bool by_priority = false) {
+    return {0, 2, by_priority, &monitor_, [this] { ++nudges_; }};
+  }
+  static CallArguments Barrier() {
+    CallArguments arguments;
+    arguments.kind = CollectiveKind::kBarrier;
+    return arguments;
+  }
+  static Call CallNumber(uint64_t sequence) {
+    Call call;
+    call.sequence = sequence;
+    return call;
+  }
+
+  Monitor monitor_{2};
+  int nudges_ = 0;
+  CallQueue queue_{Config()};
+};
+
+TEST_F(CallQueueTest, AShortTurnIsForOneAndCountsItsCalls) {
+  Turn turn(&queue_);
+  ASSERT_TRUE(turn);
+  EXPECT_EQ(turn.NextSequence(), 1u);
+  turn.EndCall(Barrier(), Code::kOk);
+  EXPECT_FALSE(turn);
+  EXPECT_EQ(monitor_.Read(0).collectives, 1u);
+  Turn next(&queue_);
+  ASSERT_TRUE(next);
+  EXPECT_EQ(next.NextSequence(), 2u);
+}
+
+TEST_F(CallQueueTest, ALongTurnLetsOthersQueueAndNobodyElseDrive) {
+  Turn turn(&queue_);
+  turn.Lengthen(CallNumber(turn.NextSequence()));
+  EXPECT_FALSE(Turn(&queue_));
+  EXPECT_TRUE(queue_.IsDrivenByThisThread());
+  EXPECT_EQ(queue_.Current().sequence, 1u);
+  Request request;
+  queue_.Add(&request);
+  EXPECT_EQ(nudges_, 1);
+  EXPECT_EQ(request.call.sequence, 2u);
+  turn.EndCall(Barrier(), Code::kTimeout);
+  EXPECT_EQ(monitor_.Read(0).collectives_failed, 1u);
+  EXPECT_FALSE(queue_.IsDrivenByThisThread());
+}
+
+TEST_F(CallQueueTest, NobodyOvertakesWhatIsQueued) {
+  Request request;
+  queue_.Add(&request);
+  EXPECT_EQ(nudges_, 0);
+  EXPECT_FALSE(Turn(&queue_));
+  EXPECT_EQ(queue_.Current().sequence, 1u);
+  {
+    Turn turn(&queue_, Turn::AwaitWork());
+    EXPECT_EQ(queue_.First(), &request);
+    turn.EndRequest(&request, Code::kOk);
+  }
+  EXPECT_FALSE(queue_.HasCalls());
+  EXPECT_TRUE(Turn(&queue_));
+}
+
+TEST_F(CallQueueTest, AMessageKeepsNobodyFromDriving) {
+  Request message;
+  message.arguments.kind = CollectiveKind::kSend;
+  queue_.AddMessage(&message);
+  EXPECT_TRUE(Turn(&queue_));
+  EXPECT_TRUE(queue_.HasMessages());
+  queue_.EndMessage(&message, Code::kOk);
+  EXPECT_FALSE(queue_.HasMessages());
+  EXPECT_EQ(monitor_.Read(0).messages, 1u);
+}
+
+TEST_F(CallQueueTest, MessagesAreTakenAllAtOnce) {
+  Request messages[2];
+  for (Request& message : messages) queue_.AddMessage(&message);
+  EXPECT_EQ(queue_.TakeMessages().size(), 2u);
+  EXPECT_FALSE(queue_.HasMessages());
+}
+
+TEST_F(CallQueueTest, AFusedRequestCountsAsItsMembers) {
+  Request members[3];
+  for (Request& member : members) member.arguments = Barrier();
+  Request fused;
+  fused.arguments = Barrier();
+  for (Request& member : members) fused.members.push_back(&member);
+  queue_.CountEnd(fused, Code::kOk);
+  EXPECT_EQ(monitor_.Read(0).collectives, 3u);
+}
+
+TEST_F(CallQueueTest, ByPriorityCallsGetTheirNumberWhenTheyAreDriven) {
+  CallQueue queue(Config(true));
+  Request low, high, late;
+  high.priority = late.priority = 1;
+  for (Request* each : {&low, &high, &late}) queue.Add(each);
+  EXPECT_EQ(queue.FirstByPriority(), &high);
+  EXPECT_EQ(queue.First(), &low);
+  EXPECT_EQ(queue.Find(late.number), &late);
+  EXPECT_EQ(queue.Find(4), nullptr);
+  EXPECT_EQ(high.call.sequence, 0u);
+  EXPECT_EQ(queue.NextSequence(), 1u);
+  queue.GiveSequence(&high);
+  EXPECT_EQ(high.call.sequence, 2u);
+}
+
+TEST_F(CallQueueTest, NewsAreNoticedOnce) {
+  EXPECT_FALSE(queue_.Notice());
+  Request request;
+  queue_.Add(&request);
+  EXPECT_TRUE(queue_.Notice());
+  EXPECT_FALSE(queue_.Notice());
+}
+
+TEST_F(CallQueueTest, TheOneThatAwaitsWorkIsWokenByACallAndByTheEnd) {
+  Request request;
+  auto worker = std::async(std::launch::async, [this] {
+    for (;;) {
+      Turn turn(&queue_, Turn::AwaitWork());
+      Request* const next = queue_.First();
+      if (next == nullptr) return queue_.is_stopping();
+      turn.EndRequest(next, Code::kOk);
+    }
+  });
+  queue_.Add(&request);
+  queue_.Stop();
+  EXPECT_TRUE(worker.get());
+}
+
+TEST_F(CallQueueTest, StoppingTellsWhetherSomethingIsLeft) {
+  EXPECT_FALSE(queue_.Stop());
+  CallQueue busy(Config());
+  Request request;
+  busy.Add(&request);
+  EXPECT_TRUE(busy.Stop());
+}
+
+}  // namespace
+}  // namespace annulus

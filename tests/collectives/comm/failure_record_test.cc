@@ -1,0 +1,108 @@
+// FailureRecord: the first verdict stays, refused calls pass, and who is told what.
+#include "collectives/comm/failure_record.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace annulus {
+namespace {
+
+class FakeSurroundings final : public FailureRecord::Surroundings {
+ public:
+  const Verdict* Told() override { return told ? &*told : nullptr; }
+  Call Interrupted() override { return interrupted; }
+  void Announce(const Verdict& verdict) override { announced.push_back(verdict); }
+  void KeepTrace() override { ++traces; }
+
+  std::optional<Verdict> told;
+  Call interrupted;
+  std::vector<Verdict> announced;
+  int traces = 0;
+};
+
+Verdict VerdictOf(Code code, int rank, uint64_t sequence) {
+  Verdict verdict;
+  verdict.code = code;
+  verdict.rank = rank;
+  verdict.call.sequence = sequence;
+  verdict.message = "rank " + std::to_string(rank);
+  return verdict;
+}
+
+class FailureRecordTest : public ::testing::Test {
+ protected:
+  FakeSurroundings around_;
+  FailureRecord record_{2, &around_};
+};
+
+TEST_F(FailureRecordTest, NothingHasFailedAtFirst) {
+  Code code = Code::kMismatch;
+  EXPECT_FALSE(record_.CheckEnded(&code));
+  EXPECT_EQ(code, Code::kMismatch);
+  EXPECT_FALSE(record_.Latest().failed);
+}
+
+TEST_F(FailureRecordTest, TheFirstVerdictStays) {
+  record_.End(VerdictOf(Code::kTimeout, 1, 7));
+  record_.End(VerdictOf(Code::kPeerLost, 0, 8));
+  around_.told = VerdictOf(Code::kAborted, 0, 9);
+  Code code = Code::kOk;
+  EXPECT_TRUE(record_.CheckEnded(&code));
+  EXPECT_EQ(code, Code::kTimeout);
+  EXPECT_EQ(record_.verdict().rank, 1);
+  EXPECT_EQ(around_.announced.size(), 1u);
+}
+
+TEST_F(FailureRecordTest, AVerdictThatTheRanksWereToldIsFoundByTheNextLook) {
+  around_.told = VerdictOf(Code::kPeerLost, 1, 3);
+  EXPECT_FALSE(record_.ended());
+  EXPECT_EQ(record_.Latest().verdict.rank, 1);
+  EXPECT_TRUE(record_.ended());
+  EXPECT_EQ(around_.announced.size(), 1u);
+  EXPECT_EQ(around_.traces, 1);
+}
+
+TEST_F(FailureRecordTest, AVerdictAboutNoCallIsPutDownToTheOneItInterrupted) {
+  around_.interrupted.sequence = 12;
+  record_.End(VerdictOf(Code::kPeerLost, 1, 0));
+  EXPECT_EQ(record_.verdict().call.sequence, 12u);
+  EXPECT_EQ(around_.announced.front().call.sequence, 12u);
+}
+
+TEST_F(FailureRecordTest, AVerdictAboutACallKeepsIt) {
+  around_.interrupted.sequence = 12;
+  record_.End(VerdictOf(Code::kMismatch, 1, 5));
+  EXPECT_EQ(record_.verdict().call.sequence, 5u);
+}
+
+TEST_F(FailureRecordTest, ARefusedCallEndsNothingAndNamesThisRank) {
+  record_.Refuse(Status::Invalid("no such root"));
+  Code code = Code::kOk;
+  EXPECT_FALSE(record_.CheckEnded(&code));
+  const ErrorRecord& latest = record_.Latest();
+  EXPECT_TRUE(latest.failed);
+  EXPECT_EQ(latest.verdict.code, Code::kInvalidArgument);
+  EXPECT_EQ(latest.verdict.rank, 2);
+  EXPECT_EQ(latest.verdict.message, "no such root");
+  EXPECT_FALSE(latest.verdict.advice.empty());
+  EXPECT_TRUE(around_.announced.empty());
+}
+
+TEST_F(FailureRecordTest, AVerdictIsTheLatestFailureWhateverIsRefusedLater) {
+  record_.End(VerdictOf(Code::kTimeout, 1, 7));
+  record_.Refuse(Status::Invalid("no such root"));
+  EXPECT_EQ(record_.Latest().verdict.code, Code::kTimeout);
+}
+
+TEST_F(FailureRecordTest, ARefusalIsKeptForSoManyMore) {
+  record_.Refuse(Status::Invalid("the first"));
+  const ErrorRecord& first = record_.Latest();
+  for (size_t i = 1; i < FailureRecord::kKeptRefusals; ++i) record_.Refuse(Status::Invalid("another"));
+  EXPECT_EQ(first.verdict.message, "the first");
+  EXPECT_EQ(record_.Latest().verdict.message, "another");
+}
+
+}  // namespace
+}  // namespace annulus

@@ -1,0 +1,151 @@
+// Requests: how a request ends, who learns of it, and when it is gone.
+#include "collectives/comm/requests.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <future>
+#include <optional>
+
+namespace annulus {
+namespace {
+
+class NoSurroundings final : public FailureRecord::Surroundings {
+ public:
+  const Verdict* Told() override { return nullptr; }
+  Call Interrupted() override { return Call(); }
+  void Announce(const Verdict&) override {}
+  void KeepTrace() override {}
+};
+
+class RequestsTest : public ::testing::Test {
+ protected:
+  Request* MakeOne(bool collected = false, bool discarded = false) {
+    Request* made = nullptr;
+    EXPECT_TRUE(requests_->MakeWithin({}, CallArguments(), collected, discarded, &made).ok());
+    return made;
+  }
+  Code Wait(RequestHandle handle, int64_t timeout_ms = -1) { return requests_->Wait(handle, timeout_ms, true).code(); }
+  Code Free(RequestHandle handle) { return requests_->Free(handle, true).code(); }
+
+  NoSurroundings around_;
+  FailureRecord failures_{0, &around_};
+  RequestTable table_;
+  // Only named in the table.
+  Communicator* const owner_ = reinterpret_cast<Communicator*>(&around_);
+  std::optional<Requests> requests_{std::in_place, &table_, owner_, &failures_, 0, 2};
+};
+
+TEST_F(RequestsTest, AnOutcomeIsGivenOnceAndThenTheRequestCanOnlyBeFreed) {
+  Request* const request = MakeOne();
+  const RequestHandle handle = request->handle;
+  EXPECT_EQ(table_.OwnerOf(handle), owner_);
+  EXPECT_EQ(Wait(handle, 0), Code::kInProgress);
+  requests_->Finish(request, Code::kTimeout);
+  EXPECT_EQ(Wait(handle), Code::kTimeout);
+  EXPECT_EQ(Wait(handle), Code::kInvalidArgument);
+  EXPECT_TRUE(failures_.Latest().failed);
+  EXPECT_EQ(Free(handle), Code::kOk);
+  EXPECT_EQ(Free(handle), Code::kInvalidArgument);
+  EXPECT_EQ(requests_->MemoryBytes(), 0u);
+}
+
+TEST_F(RequestsTest, WaitingEndsWithTheRequest) {
+  Request* const request = MakeOne();
+  const RequestHandle handle = request->handle;
+  auto waiter = std::async(std::launch::async, [&] { return Wait(handle); });
+  requests_->Finish(request, Code::kOk);
+  EXPECT_EQ(waiter.get(), Code::kOk);
+}
+
+TEST_F(RequestsTest, WhereWaitingWouldLastForEverItDoesNotBlock) {
+  const RequestHandle handle = MakeOne()->handle;
+  EXPECT_EQ(requests_->Wait(handle, -1, false).code(), Code::kInProgress);
+  EXPECT_TRUE(requests_->Free(handle, false).ok());
+  EXPECT_EQ(Wait(handle), Code::kInvalidArgument);
+}
+
+TEST_F(RequestsTest, ARequestThatNobodyHoldsGoesWithItsEnd) {
+  Request* const request = MakeOne(false, true);
+  EXPECT_GT(requests_->MemoryBytes(), 0u);
+  requests_->Finish(request, Code::kOk);
+  EXPECT_EQ(requests_->MemoryBytes(), 0u);
+}
+
+TEST_F(RequestsTest, AnAwaitedRequestGoesWithItsOutcome) {
+  Request* const request = requests_->Make(CallArguments());
+  EXPECT_FALSE(requests_->IsDone(request));
+  requests_->Finish(request, Code::kMismatch);
+  EXPECT_TRUE(requests_->IsDone(request));
+  EXPECT_EQ(requests_->Await(request), Code::kMismatch);
+  EXPECT_EQ(requests_->MemoryBytes(), 0u);
+}
+
+TEST_F(RequestsTest, OfAnOpenGroupNoneCanBeWaitedFor) {
+  Request* const request = MakeOne(true);
+  EXPECT_EQ(Wait(request->handle), Code::kInvalidArgument);
+  EXPECT_EQ(Wait(request->handle, 0), Code::kInProgress);
+  requests_->Release({request});
+  requests_->Finish(request, Code::kOk);
+  EXPECT_EQ(Wait(request->handle), Code::kOk);
+}
+
+TEST_F(RequestsTest, AGroupIsDoneWithTheLastOfItsCallsAndFailsWithTheFirstThatFails) {
+  Request* const first = MakeOne(true);
+  Request* const second = MakeOne(true);
+  const RequestHandle group = requests_->MakeGroup({first, second})->handle;
+  requests_->Release({first, second});
+  requests_->Finish(first, Code::kTimeout);
+  EXPECT_EQ(Wait(group, 0), Code::kInProgress);
+  requests_->Finish(second, Code::kOk);
+  EXPECT_EQ(Wait(group), Code::kTimeout);
+}
+
+TEST_F(RequestsTest, AnEmptyGroupIsDoneAtOnce) { EXPECT_EQ(Wait(requests_->MakeGroup({})->handle), Code::kOk); }
+
+TEST_F(RequestsTest, AFusedRequestEndsItsMembers) {
+  std::array<float, 6> data{};
+  std::vector<Request*> members;
+  for (size_t count : {2, 4}) {
+    CallArguments arguments;
+    arguments.kind = CollectiveKind::kAllreduce;
+    arguments.count = count;
+    arguments.sendbuf = arguments.recvbuf = &data[count - 2];
+    Request* member = nullptr;
+    ASSERT_TRUE(requests_->MakeWithin({}, arguments, true, false, &member).ok());
+    members.push_back(member);
+  }
+  requests_->Release(members);
+  Request* const fused = requests_->MakeFused(members);
+  EXPECT_EQ(fused->call.kind, CollectiveKind::kAllreduceGroup);
+  EXPECT_EQ(fused->call.count, 6u);
+  requests_->Finish(fused, Code::kOk);
+  for (const Request* member : members) EXPECT_EQ(Wait(member->handle), Code::kOk);
+}
+
+TEST_F(RequestsTest, OneBeyondTheBudgetIsRefusedAndRecorded) {
+  RequestBudget budget{.most = 1000, .held_elsewhere = 800, .wanted = 200};
+  Request* made = nullptr;
+  EXPECT_TRUE(requests_->MakeWithin(budget, CallArguments(), false, false, &made).ok());
+  EXPECT_EQ(requests_->MakeWithin(budget, CallArguments(), false, false, &made).code(), Code::kOutOfMemory);
+  EXPECT_EQ(failures_.Latest().verdict.code, Code::kOutOfMemory);
+  budget.most = 0;
+  EXPECT_TRUE(requests_->MakeWithin(budget, CallArguments(), false, false, &made).ok());
+}
+
+TEST_F(RequestsTest, NewRequestsHaveThePriorityOfTheMoment) {
+  const Request* const before = MakeOne();
+  requests_->set_priority(3);
+  EXPECT_EQ(MakeOne()->priority, 3);
+  EXPECT_EQ(before->priority, 0);
+}
+
+TEST_F(RequestsTest, TheEndOfTheirCommunicatorIsWhyHandlesStandForNothing) {
+  const RequestHandle handle = MakeOne()->handle;
+  requests_.reset();
+  EXPECT_EQ(table_.OwnerOf(handle), nullptr);
+  EXPECT_NE(table_.WhyNot(handle).message().find("its communicator was destroyed"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace annulus
