@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/log.h"
 #include "tests/collectives/harness/cluster.h"
 
 namespace annulus {
@@ -50,6 +51,20 @@ TEST_P(SplitTest, ColoursFormCommunicatorsOrderedByKeyThenRank) {
     EXPECT_EQ(Sum(child, 1), colour == 0 ? 3 : 2);
     EXPECT_EQ(annulus_comm_destroy(child), ANNULUS_OK);
     EXPECT_EQ(Sum(comm, 2), 10);
+  });
+}
+
+TEST_P(SplitTest, LeavesTheLogLevelOfTheProcessAlone) {
+  Cluster(Config(2)).Run([](annulus_comm_t* comm, int rank) {
+    const LogLevel before = GetLogLevel();
+    Sum(comm, 1);  // Both ranks, threads of one process, have looked.
+    if (rank == 0) SetLogLevel(LogLevel::kError);
+    annulus_comm_t* child = nullptr;
+    EXPECT_EQ(annulus_comm_dup(comm, &child), ANNULUS_OK) << annulus_last_error_message();
+    EXPECT_EQ(GetLogLevel(), LogLevel::kError);
+    EXPECT_EQ(annulus_comm_destroy(child), ANNULUS_OK);
+    Sum(comm, 1);
+    if (rank == 0) SetLogLevel(before);
   });
 }
 
