@@ -185,7 +185,7 @@ TEST_F(ShmRegionsTest, FreedMemoryIsForgottenOnceNobodyReadsIt) {
 TEST(ShmOwnRegionsTest, ThePeerIsToldOfNoMoreThanItTakes) {
   size_t shared = 0;
   size_t forgotten = 0;
-  ShmOwnRegions regions([&](const ShmNotice& notice, int fd) {
+  ShmOwnRegions regions(&Registry(), [&](const ShmNotice& notice, int fd) {
     EXPECT_EQ(fd >= 0, notice.kind == ShmNotice::kShares);
     ++(notice.kind == ShmNotice::kShares ? shared : forgotten);
     return true;
@@ -208,13 +208,22 @@ TEST(ShmOwnRegionsTest, ThePeerIsToldOfNoMoreThanItTakes) {
 
 TEST(ShmOwnRegionsTest, WhatCannotBeToldIsNotSentInPlace) {
   bool has_room = false;
-  ShmOwnRegions regions([&](const ShmNotice&, int) { return has_room; });
+  ShmOwnRegions regions(&Registry(), [&](const ShmNotice&, int) { return has_room; });
   void* memory = nullptr;
   ShmPlace place;
   ASSERT_TRUE(Registry().Allocate(100, &memory).ok());
   EXPECT_FALSE(regions.Find(static_cast<std::byte*>(memory), 100, &place));
   has_room = true;
   EXPECT_TRUE(regions.Find(static_cast<std::byte*>(memory), 100, &place));
+  ASSERT_TRUE(Registry().Free(memory).ok());
+}
+
+TEST(ShmOwnRegionsTest, WithoutARegistryNothingIsSentInPlace) {
+  ShmOwnRegions regions(nullptr, [](const ShmNotice&, int) { return true; });
+  void* memory = nullptr;
+  ShmPlace place;
+  ASSERT_TRUE(Registry().Allocate(100, &memory).ok());
+  EXPECT_FALSE(regions.Find(static_cast<std::byte*>(memory), 100, &place));
   ASSERT_TRUE(Registry().Free(memory).ok());
 }
 
