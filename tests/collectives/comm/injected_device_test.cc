@@ -85,6 +85,9 @@ TEST_P(InjectedDeviceTest, ItsMemoryIsReachedThroughItOnly) {
     if (rank.comm == nullptr) return;
     for (size_t count : {1, 1000, 300'000}) ExpectSum(&rank, count);
     ExpectMessage(&rank, 100'000);
+    CallArguments barrier;  // A rank that leaves while another is at work is a failure.
+    barrier.kind = CollectiveKind::kBarrier;
+    EXPECT_EQ(rank.comm->Run(barrier), Code::kOk);
     rank.comm.reset();
     EXPECT_EQ(rank.device.pending(), 0);
   });
