@@ -18,16 +18,6 @@ void CallQueue::Turn::End() {
   if (lock_.owns_lock()) lock_.unlock();
 }
 
-void CallQueue::Turn::EndCall(const CallArguments& arguments, Code code) {
-  if (is_long_) {
-    lock_.lock();
-    queue_->EndDrive();
-    is_long_ = false;
-  }
-  queue_->Count(arguments, code);
-  lock_.unlock();
-}
-
 void CallQueue::Turn::EndRequest(const Request* request, Code code) {
   lock_.lock();
   queue_->CountRequest(*request, code);
@@ -39,16 +29,9 @@ void CallQueue::Turn::EndRequest(const Request* request, Code code) {
 
 void CallQueue::EndDrive() {
   is_driving_ = false;
-  driving_thread_ = std::thread::id();
+  driving_thread_.store(std::thread::id(), std::memory_order_relaxed);
   driven_ = Call();
   if (HasWork()) changed_.notify_all();
-}
-
-void CallQueue::Count(const CallArguments& arguments, Code code) {
-  if (arguments.kind == CollectiveKind::kNone) return;  // A group's own request.
-  const bool ok = code == Code::kOk;
-  const size_t data_bytes = ok ? SendBytes(arguments, config_.rank, config_.nranks) : 0;
-  config_.monitor->CountEnd(IsMessage(arguments.kind), ok, data_bytes);
 }
 
 // What was done in place of others counts as these.
@@ -112,11 +95,6 @@ bool CallQueue::HasCalls() const {
 bool CallQueue::HasMessages() const {
   const std::lock_guard<std::mutex> lock(mu_);
   return !messages_.empty();
-}
-
-bool CallQueue::IsDrivenByThisThread() const {
-  const std::lock_guard<std::mutex> lock(mu_);
-  return driving_thread_ == std::this_thread::get_id();
 }
 
 Call CallQueue::Current() const {

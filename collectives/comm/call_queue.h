@@ -68,8 +68,16 @@ class CallQueue {
 
     // Gives the turn back.
     void End();
-    // Counts the call that it was for, and gives the turn back.
-    void EndCall(const CallArguments& arguments, Code code);
+    // Counts the call that it was for, and gives the turn back. Inline, for the smallest calls.
+    void EndCall(const CallArguments& arguments, Code code) {
+      if (is_long_) {
+        lock_.lock();
+        queue_->EndDrive();
+        is_long_ = false;
+      }
+      queue_->Count(arguments, code);
+      lock_.unlock();
+    }
     // The same for a request that was queued; it leaves the queue. In a long turn.
     void EndRequest(const Request* request, Code code);
 
@@ -93,7 +101,10 @@ class CallQueue {
   bool is_stopping() const;
   bool HasCalls() const;
   bool HasMessages() const;
-  bool IsDrivenByThisThread() const;
+  // Takes no lock: other threads' turns do not matter.
+  bool IsDrivenByThisThread() const {
+    return driving_thread_.load(std::memory_order_relaxed) == std::this_thread::get_id();
+  }
   // The call that is driven or, if none, the first in the queue; sequence 0 when there is none either.
   Call Current() const;
 
@@ -120,21 +131,26 @@ class CallQueue {
   // With mu_ held.
   void BeginDrive(const Call& call) {
     is_driving_ = true;
-    driving_thread_ = std::this_thread::get_id();
+    driving_thread_.store(std::this_thread::get_id(), std::memory_order_relaxed);
     driven_ = call;
   }
   void EndDrive();
-  void Count(const CallArguments& arguments, Code code);
+  void Count(const CallArguments& arguments, Code code) {
+    if (arguments.kind == CollectiveKind::kNone) return;  // A group's own request.
+    const bool ok = code == Code::kOk;
+    const size_t data_bytes = ok ? SendBytes(arguments, config_.rank, config_.nranks) : 0;
+    config_.monitor->CountEnd(IsMessage(arguments.kind), ok, data_bytes);
+  }
   void CountRequest(const Request& request, Code code);
   bool HasWork() const { return is_stopping_ || !calls_.empty() || !messages_.empty(); }
 
   const CallQueueConfig config_;
   mutable std::mutex mu_;
-  std::condition_variable changed_;    // There is work, or the turn is free.
-  std::atomic<bool> has_news_{false};  // For Notice.
-  bool is_driving_ = false;            // Somebody has a long turn.
-  std::thread::id driving_thread_;     // While is_driving_.
-  Call driven_;                        // While is_driving_, if it is a collective.
+  std::condition_variable changed_;                // There is work, or the turn is free.
+  std::atomic<bool> has_news_{false};              // For Notice.
+  bool is_driving_ = false;                        // Somebody has a long turn.
+  std::atomic<std::thread::id> driving_thread_{};  // While is_driving_.
+  Call driven_;                                    // While is_driving_, if it is a collective.
   bool is_stopping_ = false;
   uint64_t sequence_ = 0;       // The latest sequence number.
   uint64_t number_ = 0;         // Collectives queued so far.
