@@ -52,13 +52,6 @@ static_assert(static_cast<int>(ReduceOp::kAvg) == ANNULUS_AVG);
 
 thread_local std::string t_last_error;
 
-annulus::LogLevel LogLevelOf(const annulus::Options& options) {
-  if (options.log_level == "error") return annulus::LogLevel::kError;
-  if (options.log_level == "info") return annulus::LogLevel::kInfo;
-  if (options.log_level == "debug") return annulus::LogLevel::kDebug;
-  return annulus::LogLevel::kWarn;
-}
-
 annulus_status_t GetInt(const annulus_comm_t* comm, int* out, int (Communicator::*getter)() const) {
   if (comm == nullptr || out == nullptr)
     return Reject(Status::Invalid(comm == nullptr ? "comm is null" : "the output is null"));
@@ -120,7 +113,7 @@ annulus_status_t annulus_comm_create(const annulus_config_t* config, annulus_com
     annulus::Options options;
     Status status = config == nullptr ? annulus::ReadEnvironment(&options) : annulus::ToOptions(*config, &options);
     std::unique_ptr<Communicator> communicator;
-    if (status.ok()) SetLogLevel(LogLevelOf(options));
+    if (status.ok()) SetLogLevel(options.log_level);
     const annulus::Resources resources{&OfProcess().requests, &OfProcess().memory, nullptr};
     if (status.ok()) status = Communicator::Create(options, resources, nullptr, &communicator);
     if (!status.ok()) return Reject(status);
