@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "transport/closing.h"
 #include "transport/select/select.h"
 
 namespace annulus::perf {
@@ -60,13 +61,6 @@ Status EndpointPair::Open(const std::string& name, size_t slot_bytes, std::uniqu
   return Status();
 }
 
-EndpointPair::~EndpointPair() {
-  for (const auto& endpoint : endpoints_) {
-    if (endpoint) endpoint->PrepareClose();
-  }
-  for (const auto& endpoint : endpoints_) {
-    if (endpoint) endpoint->Close();
-  }
-}
+EndpointPair::~EndpointPair() { CloseEndpoints(endpoints_); }
 
 }  // namespace annulus::perf

@@ -68,7 +68,9 @@ void PayloadChecksum(benchmark::State& state) {
 class Side {
  public:
   explicit Side(Endpoint& endpoint) : endpoint_(endpoint) {}
-  ~Side() { endpoint_.Close(); }
+  ~Side() {
+    while (!endpoint_.Close()) sched_yield();
+  }
   Side(const Side&) = delete;
   Side& operator=(const Side&) = delete;
 

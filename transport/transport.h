@@ -13,10 +13,10 @@
 //  3. Work requests and the memory that they name are lent to the endpoint until they complete.
 //  4. The first error sticks: it completes everything pending, and every later call returns it. Data that had fully
 //     arrived before the peer closed is still delivered.
-//  5. Close() is idempotent and bounded in time; pending work completes with kAborted.
+//  5. Close() completes pending work with kAborted, at once. Calling it until it returns true takes a bounded time.
 //
-// Threads: an Endpoint belongs to one thread at a time (save Retransmits); hand-over needs a lock. Nothing here blocks
-// except Connect.
+// Threads: an Endpoint belongs to one thread at a time, save what says "any thread"; hand-over needs a lock. Nothing
+// here blocks except Connect.
 #pragma once
 
 #include <array>
@@ -47,13 +47,13 @@ struct Limits {
   size_t slot_bytes = 0;  // Largest slice.
   int send_slots = 0;     // Slots that AcquireSlot can lend at once; also a bound on slices under way.
   int recv_slots = 0;     // Completed receives whose slots can be held (not Released) at once.
-  // PostSend takes any readable host memory, not only slots of this endpoint.
+  // PostSend takes any readable host memory, not only slots of this endpoint and what InPlace allows.
   bool sends_user_memory = false;
   // A Recv with a landing gets its data there; otherwise data always points into a slot.
   bool lands_in_user_memory = false;
   // The peer of this endpoint is in the same memory domain, so waiting for it costs nanoseconds.
   bool shares_memory = false;
-  // Largest slice that SendShort takes; 0: not offered.
+  // Largest slice of the short path, in bytes; 0: there is none.
   uint32_t short_bytes = 0;
 };
 
@@ -97,6 +97,62 @@ struct LinkMemory {
   size_t mapped = 0;       // Of the peer's registered memory: addresses, not memory of this process.
 };
 
+// What an endpoint tells of itself.
+struct EndpointStats {
+  LinkMemory memory;
+  // Packets that the network lost or delayed so that they were sent again; 0 where the transport cannot tell. The last
+  // number once the link has ended.
+  uint64_t retransmits = 0;
+};
+
+// The short way for tiny slices, which need neither requests nor slots of the caller's. Posted slices and short ones
+// keep one common order, and either end may use either way.
+class ShortPath {
+ public:
+  struct Slice {
+    Tag tag;
+    const std::byte* data = nullptr;  // Null when it cannot be taken the short way.
+    uint32_t bytes = 0;
+  };
+
+  // Sends a copy of `data`, of up to Limits::short_bytes, before it returns. Errors: would_block while sends are posted
+  // or there is no room; the link's error.
+  virtual Status SendCopy(const Tag& tag, const std::byte* data, uint32_t bytes) = 0;
+
+  // Sets *slice to the next slice, and returns true, if it is there whole and no receive is posted. It stays until
+  // Take(), which takes it; a receive that is posted instead gets it.
+  virtual bool Peek(Slice* slice) = 0;
+  virtual void Take() = 0;
+
+  // Wakes the peer, if it sleeps, for what was sent or taken the short way; Progress does so too. Returns whether what
+  // was sent has left; if not, Progress() and flush again.
+  virtual bool Flush() = 0;
+
+ protected:
+  ~ShortPath() = default;
+};
+
+// The way of data that the peer reads where this process wrote it.
+class InPlace {
+ public:
+  // Whether PostSend takes [data, data + bytes) although it is no slot of this endpoint, because the peer can read it
+  // there (registered memory, transport/memory/memory.h). Such a send completes only when the peer has released it.
+  virtual bool SendsFrom(const std::byte* data, size_t bytes) = 0;
+
+  // Whether what is written into slots now had better go past the caches (StreamBytes): the peer is far from this
+  // processor, to which lines that it has read take long to come back. Any thread.
+  virtual bool StreamsSlots() const = 0;
+
+ protected:
+  ~InPlace() = default;
+};
+
+// What some endpoints offer for speed; null where they do not. Constant, and as long-lived as the endpoint.
+struct Shortcuts {
+  ShortPath* short_path = nullptr;  // With Limits::short_bytes.
+  InPlace* in_place = nullptr;
+};
+
 class Endpoint {
  public:
   virtual ~Endpoint() = default;
@@ -105,26 +161,13 @@ class Endpoint {
   virtual int peer() const = 0;
   // One line for people: transport, interface, addresses.
   virtual std::string Describe() const = 0;
-
-  // Whether PostSend takes [data, data + bytes), which is no slot of this endpoint: any readable host memory where
-  // Limits say so, else what the peer can read in place (registered memory, transport/memory/memory.h). A send in place
-  // completes only when the peer has released it.
-  virtual bool SendsFrom(const std::byte* data, size_t bytes) {
-    (void)data;
-    (void)bytes;
-    return limits().sends_user_memory;
-  }
-
-  // From any thread.
-  virtual LinkMemory Memory() const { return {}; }
+  // Any thread.
+  virtual EndpointStats stats() const = 0;
+  virtual Shortcuts shortcuts() { return {}; }
 
   // Lends a slot of limits().slot_bytes to write an outgoing slice into; give it back by PostSend. Slots are
   // aligned to 64 bytes. Errors: would_block when none is free.
   virtual Status AcquireSlot(std::byte** slot) = 0;
-
-  // Whether what is written into slots now had better go past the caches (StreamBytes): the peer is far from this
-  // processor, to which lines that it has read take long to come back.
-  virtual bool StreamsSlots() const { return false; }
 
   // Queues one slice for the peer. `send` is lent until send->code leaves kInProgress.
   virtual Status PostSend(Send* send) = 0;
@@ -137,29 +180,6 @@ class Endpoint {
   // data != landing; releases may come in any order.
   virtual void Release(Recv* recv) = 0;
 
-  // The short way for tiny slices, where Limits::short_bytes offers it; posted and short ones keep one common order.
-  // SendShort sends a copy of `data`, of up to Limits::short_bytes, before it returns. Errors: would_block while sends
-  // are posted or there is no room.
-  virtual Status SendShort(const Tag& tag, const std::byte* data, uint32_t bytes) {
-    (void)tag, (void)data, (void)bytes;
-    return {Code::kUnsupported, "this link has no short way"};
-  }
-  // Sets *slice to the next slice, and returns true, if it is there whole and no receive is posted. It stays until
-  // TakeShort, which takes it; a receive that is posted instead gets it.
-  struct ShortSlice {
-    Tag tag;
-    const std::byte* data = nullptr;  // Null when it cannot be taken the short way.
-    uint32_t bytes = 0;
-  };
-  virtual bool PeekShort(ShortSlice* slice) {
-    (void)slice;
-    return false;
-  }
-  virtual void TakeShort() {}
-  // Wakes the peer, if it sleeps, for what was sent or taken the short way; Progress does so too. Returns whether what
-  // was sent has left; if not, Progress() and flush again.
-  virtual bool Flush() { return true; }
-
   // Moves what can be moved without blocking. Sets *moved to true when any request changed (never to false).
   // Returns the link's sticky error, OK otherwise.
   virtual Status Progress(bool* moved) = 0;
@@ -168,15 +188,11 @@ class Endpoint {
   // sleep then. Cheap when called again before a wake-up.
   virtual bool Arm() = 0;
 
-  // How many segments the network lost or delayed so that they were sent again; 0 where the transport cannot tell. The
-  // last number once the link has ended. Any thread.
-  virtual uint64_t Retransmits() { return 0; }
-
-  // Says that Close() follows at once, and begins what it would wait for: so the waits of many links overlap.
-  virtual void PrepareClose() {}
-
-  // Ends the link. Sends that had completed still reach the peer.
-  virtual void Close() = 0;
+  // Ends the link: what is pending completes with kAborted, and every later call fails. Returns whether there is
+  // nothing to wait for. False: sends that had completed are still on their way, and reach the peer if Close() is
+  // called again, a moment later, until it returns true (CloseEndpoints in transport/closing.h); it soon does, whatever
+  // the peer does.
+  virtual bool Close() = 0;
 };
 
 // How slots that another process reads are written.

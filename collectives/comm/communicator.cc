@@ -201,22 +201,23 @@ Totals Communicator::ReadTotals() const { return setup_->monitor()->Read(Now());
 PeerTotals Communicator::ReadPeer(int peer) const { return setup_->monitor()->Read(peer, Now()); }
 
 std::optional<bool> Communicator::StreamsSlots(int peer) const {
-  const Endpoint* const endpoint = setup_->links().At(peer, 0);
-  if (endpoint == nullptr || endpoint->limits().sends_user_memory) return std::nullopt;
-  return endpoint->StreamsSlots();
+  Endpoint* const endpoint = setup_->links().At(peer, 0);
+  const InPlace* const in_place = endpoint != nullptr ? endpoint->shortcuts().in_place : nullptr;
+  if (in_place == nullptr) return std::nullopt;
+  return in_place->StreamsSlots();
 }
 
 uint64_t Communicator::Retransmits(int peer) const {
   uint64_t retransmits = 0;
   for (const auto& endpoint : setup_->links().all()) {
-    if (peer < 0 || endpoint->peer() == peer) retransmits += endpoint->Retransmits();
+    if (peer < 0 || endpoint->peer() == peer) retransmits += endpoint->stats().retransmits;
   }
   return retransmits;
 }
 
 MemoryUse Communicator::Memory() const {
   MemoryUse use = fixed_memory_;
-  for (const auto& endpoint : setup_->links().all()) use.peers_mapped += endpoint->Memory().mapped;
+  for (const auto& endpoint : setup_->links().all()) use.peers_mapped += endpoint->stats().memory.mapped;
   use.work += dispatcher_.MessagesBytes();
   use.requests = requests_.MemoryBytes();
   return use;
@@ -225,7 +226,7 @@ MemoryUse Communicator::Memory() const {
 MemoryUse Communicator::FixedMemory() const {
   MemoryUse use;
   for (const auto& endpoint : setup_->links().all()) {
-    const LinkMemory link = endpoint->Memory();
+    const LinkMemory link = endpoint->stats().memory;
     use.staging += link.staging;
     use.links += link.bookkeeping;
   }

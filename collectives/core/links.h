@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "transport/closing.h"
 #include "transport/transport.h"
 
 namespace annulus {
@@ -26,10 +27,7 @@ class Links {
   const std::vector<std::unique_ptr<Endpoint>>& all() const { return owned_; }
 
   // Completes everything pending with kAborted. Takes as long as the slowest link, not as their sum.
-  void Close() {
-    for (auto& endpoint : owned_) endpoint->PrepareClose();
-    for (auto& endpoint : owned_) endpoint->Close();
-  }
+  void Close() { CloseEndpoints(owned_); }
 
  private:
   size_t Index(int peer, int channel) const { return static_cast<size_t>(channel) * nranks_ + peer; }

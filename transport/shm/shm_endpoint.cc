@@ -73,16 +73,17 @@ std::string ShmEndpoint::Describe() const {
 }
 
 // Each end counts the direction in which it sends, and the lower rank, which made the segment, what belongs to both.
-LinkMemory ShmEndpoint::Memory() const {
+EndpointStats ShmEndpoint::stats() const {
   const int side = SideOf(rank_, peer_);
   const ShmLayout& layout = segment_->layout();
-  LinkMemory memory;
+  EndpointStats stats;
+  LinkMemory& memory = stats.memory;
   memory.staging = layout.slots * layout.slot_stride;
   memory.bookkeeping = receiver_.cell_bytes();
   const size_t half = (layout.rings_end - layout.ring_offset[0]) / 2;
   memory.bookkeeping += side == 0 ? layout.rings_end - half : half;
   memory.mapped = peer_regions_.mapped_bytes();
-  return memory;
+  return stats;
 }
 
 void ShmEndpoint::NoteMove() {
@@ -139,7 +140,7 @@ bool ShmEndpoint::SendLongShort(const Tag& tag, const std::byte* data, uint32_t 
   return true;
 }
 
-Status ShmEndpoint::SendShort(const Tag& tag, const std::byte* data, uint32_t bytes) {
+Status ShmEndpoint::SendCopy(const Tag& tag, const std::byte* data, uint32_t bytes) {
   if (ended_) return status_;
   short_blocked_ =
       bytes > kLongShort ? !SendLongShort(tag, data, bytes) : !sender_.PublishShort(tag, data, bytes, &fault_);
@@ -228,9 +229,12 @@ bool ShmEndpoint::Arm() {
   return true;
 }
 
-void ShmEndpoint::Close() {
-  if (ended_) return;
-  End({Code::kAborted, "the shared memory link to rank " + std::to_string(peer_) + " is closed", peer_, 0}, Code::kOk);
+// What was published lies in memory that the peer has too, so nothing is to be waited for.
+bool ShmEndpoint::Close() {
+  if (!ended_)
+    End({Code::kAborted, "the shared memory link to rank " + std::to_string(peer_) + " is closed", peer_, 0},
+        Code::kOk);
+  return true;
 }
 
 void ShmEndpoint::End(Status status, Code farewell) {

@@ -22,7 +22,7 @@
 
 namespace annulus {
 
-class ShmEndpoint final : public Endpoint {
+class ShmEndpoint final : public Endpoint, public ShortPath, public InPlace {
  public:
   // `socket` leads to the peer's end and belongs to the reactor that the owner sleeps in. Both ends may share a segment
   // object when they are in one process. `memory`, which outlives the endpoint, is what the peer may read in place.
@@ -33,28 +33,31 @@ class ShmEndpoint final : public Endpoint {
   int peer() const override { return peer_; }
   std::string Describe() const override;
 
-  LinkMemory Memory() const override;
-  bool SendsFrom(const std::byte* data, size_t bytes) override { return !ended_ && sender_.TakesInPlace(data, bytes); }
+  EndpointStats stats() const override;
+  Shortcuts shortcuts() override { return {.short_path = this, .in_place = this}; }
   Status AcquireSlot(std::byte** slot) override;
-  bool StreamsSlots() const override { return distance_.streams(); }
   Status PostSend(Send* send) override;
   Status PostRecv(Recv* recv) override;
   void Release(Recv* recv) override;
-  Status SendShort(const Tag& tag, const std::byte* data, uint32_t bytes) override;
-  bool PeekShort(ShortSlice* slice) override {
+  Status Progress(bool* moved) override;
+  bool Arm() override;
+  bool Close() override;
+
+  Status SendCopy(const Tag& tag, const std::byte* data, uint32_t bytes) override;
+  bool Peek(Slice* slice) override {
     awaits_short_ = !receiver_.HasSlice() || !receiver_.PeekShort(slice, &fault_);
     return !awaits_short_ && !ended_;
   }
-  void TakeShort() override {
+  void Take() override {
     if (receiver_.TakeShort(&bell_due_)) sender_.PrepareNext();
   }
   bool Flush() override {
     RingIfDue();
     return true;
   }
-  Status Progress(bool* moved) override;
-  bool Arm() override;
-  void Close() override;
+
+  bool SendsFrom(const std::byte* data, size_t bytes) override { return !ended_ && sender_.TakesInPlace(data, bytes); }
+  bool StreamsSlots() const override { return distance_.streams(); }
 
  private:
   // As the sender's Acquire; learns the peer's distance on the way.

@@ -41,7 +41,7 @@ bool ShmReceiver::Advance(bool* freed, ShmFault* fault) {
   return any;
 }
 
-bool ShmReceiver::PeekShort(Endpoint::ShortSlice* slice, ShmFault* fault) {
+bool ShmReceiver::PeekShort(ShortPath::Slice* slice, ShmFault* fault) {
   if (!HasSlice() || first_ != nullptr) return false;
   const ShmDescriptor& descriptor = Next();
   const uint32_t word = descriptor.slot.load(std::memory_order_relaxed);

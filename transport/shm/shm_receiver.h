@@ -38,7 +38,7 @@ class ShmReceiver {
   bool idle() const { return first_ == nullptr; }
 
   // The next slice, if it is there and no receive is posted. It stays until TakeShort.
-  bool PeekShort(Endpoint::ShortSlice* slice, ShmFault* fault);
+  bool PeekShort(ShortPath::Slice* slice, ShmFault* fault);
   // Takes what PeekShort found, and returns whether it came inside its descriptor. Sets *told when the sender was told
   // of room.
   bool TakeShort(bool* told);

@@ -278,8 +278,9 @@ void SimEndpoint::Fail(Status status) {
   End();
 }
 
-void SimEndpoint::Close() {
+bool SimEndpoint::Close() {
   if (error_.ok()) Fail({Code::kAborted, "the link was closed"});
+  return true;
 }
 
 void SimEndpoint::Die() {

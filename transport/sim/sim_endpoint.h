@@ -25,6 +25,7 @@ class SimEndpoint final : public Endpoint {
   const Limits& limits() const override { return link_->shape.limits; }
   int peer() const override { return link_->ranks[1 - side_]; }
   std::string Describe() const override;
+  EndpointStats stats() const override { return {}; }
 
   Status AcquireSlot(std::byte** slot) override;
   Status PostSend(Send* send) override;
@@ -32,7 +33,7 @@ class SimEndpoint final : public Endpoint {
   void Release(Recv* recv) override;
   Status Progress(bool* moved) override;
   bool Arm() override { return !HasWork(); }
-  void Close() override;
+  bool Close() override;
 
   // The rank died: no request is touched any more, and the peer finds out.
   void Die();

@@ -1,137 +1,128 @@
 #include "transport/tcp/tcp_socket.h"
 
-#include <ifaddrs.h>
-#include <net/if.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
+#include <array>
 #include <cerrno>
-#include <cstring>
-#include <memory>
-#include <string_view>
+#include <utility>
 
-#include "transport/tcp/tcp_path.h"
+#include "base/check.h"
+#include "transport/tcp/tcp_options.h"
 
 namespace annulus {
 namespace {
 
-// A path that is gone without a word is noticed within about half a minute; a host that is, by its control connection
-// after 15 s (control_channel.cc).
-//
-// While nothing is unacknowledged, by keepalive: 10 to 19 s of silence, then ten probes 1 s apart. Links that fall
-// silent together, as those of a mesh do after a collective, must not all probe at the same moment: thousands of probes
-// at once overflow queues and are lost, and so would links be that live. So each socket waits for another number of
-// seconds. While something is unacknowledged, by retransmission, whose back-off is held to 1 s so that the kernel's 15
-// attempts (tcp_retries2) are over in 15 s; kernels before 6.15 lack the option.
-//
-// TCP_USER_TIMEOUT would bound the same more directly, but also ends connections to a peer that lives, acknowledges
-// probes and just does not read for that long: a rank that computes while its neighbour sends ahead.
-constexpr int kKeepIdleSeconds = 10;
-constexpr int kKeepIdleSpread = 10;
-constexpr int kKeepIntervalSeconds = 1;
-constexpr int kKeepProbes = 10;
-constexpr int kMaxRetransmitTimeoutMs = 1000;
-constexpr int kRtoMaxMsOption = 44;  // TCP_RTO_MAX_MS of linux/tcp.h; too new for Debian's headers.
+// Bounds one call of DiscardInput against a peer that never stops sending.
+constexpr int kMaxDiscardReads = 256;
 
-// BBR's pacing timers cost a third to a half of the bandwidth when both directions of a loopback link are busy. Between
-// hosts it sends at a percent less than the rate that it believes in, and now and then slower to look for a shorter
-// path: 92 % of a link of 100 Mbit/s where the others reach 95 %. It is made for long paths that lose packets, and
-// stays there. Any user may take Reno; Cubic is better on fast links, but needs the administrator's leave.
-constexpr std::string_view kAvoidedCongestionControl = "bbr";
-constexpr std::string_view kCongestionControls[] = {"cubic", "reno"};
-constexpr uint32_t kShortPathUs = 5'000;  // A round trip in a building; between cities it takes longer.
+bool WouldBlock(int error) { return error == EAGAIN || error == EWOULDBLOCK; }
 
-using Interfaces = std::unique_ptr<ifaddrs, decltype(&freeifaddrs)>;
-
-Interfaces ListInterfaces() {
-  ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0) list = nullptr;
-  return {list, freeifaddrs};
-}
-
-bool ToEndpoint(const sockaddr* address, StreamEndpoint* endpoint) {
-  if (address == nullptr) return false;
-  if (address->sa_family != AF_INET && address->sa_family != AF_INET6) return false;
-  const size_t bytes = address->sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-  *endpoint = StreamEndpoint(address, bytes);
-  return true;
-}
-
-bool IsLinkLocal(const sockaddr* address) {
-  return address->sa_family == AF_INET6 &&
-         IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr);
-}
-
-// Where the kernel has none of them or allows none, all stays as it is.
-void ChooseCongestionControl(int fd, bool same_host) {
-  const bool avoids = CongestionControlOf(fd).starts_with(kAvoidedCongestionControl);
-  if (!same_host && !(avoids && LeastRoundTripUs(fd).value_or(kShortPathUs) < kShortPathUs)) return;
-  for (const std::string_view name : kCongestionControls) {
-    if (setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name.data(), static_cast<socklen_t>(name.size())) == 0) return;
-    if (!avoids) return;
-  }
+msghdr MessageOf(IoList* list) {
+  msghdr message{};
+  message.msg_iov = list->pieces();
+  message.msg_iovlen = static_cast<size_t>(list->count());
+  return message;
 }
 
 }  // namespace
 
-// Buffer sizes are left to the kernel: it grows them with the connection's need, up to tcp_rmem and tcp_wmem (4 MiB or
-// more), while SO_SNDBUF and SO_RCVBUF end that and are capped at wmem_max and rmem_max, 208 KiB unless root raised
-// them.
-Status TuneSocket(int fd, bool same_host) {
-  auto set = [fd](int level, int option, int value) {
-    return setsockopt(fd, level, option, &value, sizeof(value)) == 0;
-  };
-  // Frames are collected into large writes here; what is left over must not wait for an acknowledgement.
-  if (!set(IPPROTO_TCP, TCP_NODELAY, 1)) return Status::System("cannot set TCP_NODELAY", errno);
-  if (!set(SOL_SOCKET, SO_KEEPALIVE, 1) || !set(IPPROTO_TCP, TCP_KEEPIDLE, kKeepIdleSeconds + fd % kKeepIdleSpread) ||
-      !set(IPPROTO_TCP, TCP_KEEPINTVL, kKeepIntervalSeconds) || !set(IPPROTO_TCP, TCP_KEEPCNT, kKeepProbes)) {
-    return Status::System("cannot set keepalive", errno);
+TcpSocket::TcpSocket(StreamSocket socket)
+    : socket_(std::move(socket)), fd_(socket_.native_handle()), armed_(std::make_shared<Armed>()) {}
+
+// Of one piece, which small slices are, the kernel need not copy a list; so it is with reads.
+size_t TcpSocket::Write(IoList* from) {
+  ANNULUS_CHECK(from->bytes() > 0);
+  ssize_t sent = 0;
+  do {
+    if (from->count() == 1) {
+      sent = send(fd_, from->pieces()->iov_base, from->bytes(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    } else {
+      const msghdr message = MessageOf(from);
+      sent = sendmsg(fd_, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    }
+  } while (sent < 0 && errno == EINTR);
+  if (sent >= 0) {
+    write_blocked_ = static_cast<size_t>(sent) < from->bytes();
+    return static_cast<size_t>(sent);
   }
-  set(IPPROTO_TCP, kRtoMaxMsOption, kMaxRetransmitTimeoutMs);  // Where the kernel has it.
-  ChooseCongestionControl(fd, same_host);
-  return Status();
+  write_blocked_ = WouldBlock(errno);
+  if (write_blocked_) return 0;
+  write_ended_ = true;
+  NoteError(errno);
+  return 0;
 }
 
-uint64_t RetransmitsOf(int fd, uint64_t otherwise) {
-  tcp_info info{};
-  socklen_t bytes = sizeof info;
-  return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) == 0 ? info.tcpi_total_retrans : otherwise;
-}
-
-std::string CongestionControlOf(int fd) {
-  char name[32] = {};
-  socklen_t bytes = sizeof(name) - 1;
-  return getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &bytes) == 0 ? name : "";
-}
-
-std::string InterfaceOf(const StreamEndpoint& endpoint) {
-  const Interfaces list = ListInterfaces();
-  for (const ifaddrs* entry = list.get(); entry != nullptr; entry = entry->ifa_next) {
-    StreamEndpoint own;
-    if (ToEndpoint(entry->ifa_addr, &own) && HostText(own) == HostText(endpoint)) return entry->ifa_name;
+size_t TcpSocket::Read(IoList* into) {
+  ANNULUS_CHECK(into->bytes() > 0);  // Reading nothing would look like the end of the connection.
+  ssize_t got = 0;
+  do {
+    if (into->count() == 1) {
+      got = recv(fd_, into->pieces()->iov_base, into->bytes(), MSG_DONTWAIT);
+    } else {
+      msghdr message = MessageOf(into);
+      got = recvmsg(fd_, &message, MSG_DONTWAIT);
+    }
+  } while (got < 0 && errno == EINTR);
+  if (got > 0) {
+    drained_ = static_cast<size_t>(got) < into->bytes();
+    return static_cast<size_t>(got);
   }
-  return "";
+  drained_ = true;
+  if (got < 0 && WouldBlock(errno)) return 0;
+  read_ended_ = true;
+  if (got < 0) NoteError(errno);
+  return 0;
 }
 
-Status AddressOfInterface(const std::string& name, const StreamEndpoint& like, StreamEndpoint* address) {
-  const Interfaces list = ListInterfaces();
-  bool exists = false;
-  StreamEndpoint best;
-  for (const ifaddrs* entry = list.get(); entry != nullptr; entry = entry->ifa_next) {
-    if (name != entry->ifa_name) continue;
-    exists = true;
-    StreamEndpoint own;
-    // A link-local address means nothing to a peer, whose interfaces are numbered otherwise.
-    if (!ToEndpoint(entry->ifa_addr, &own) || IsLinkLocal(entry->ifa_addr)) continue;
-    const bool fits = HasAddress(like) && like.data()->sa_family == entry->ifa_addr->sa_family;
-    if (!HasAddress(best) || fits) best = own;
-    if (fits) break;
+void TcpSocket::NoteError(int error) {
+  if (errno_ == 0) errno_ = error;
+}
+
+void TcpSocket::ArmRead() {
+  if (std::exchange(armed_->read, true)) return;
+  socket_.async_wait(StreamSocket::wait_read, [armed = armed_](const asio::error_code&) { armed->read = false; });
+}
+
+void TcpSocket::ArmWrite() {
+  if (std::exchange(armed_->write, true)) return;
+  socket_.async_wait(StreamSocket::wait_write, [armed = armed_](const asio::error_code&) { armed->write = false; });
+}
+
+void TcpSocket::ShutDownWrites() {
+  write_ended_ = true;
+  shutdown(fd_, SHUT_WR);
+}
+
+void TcpSocket::DiscardInput() {
+  std::array<std::byte, 16384> waste;
+  for (int reads = 0; !read_ended_ && reads < kMaxDiscardReads; ++reads) {
+    const ssize_t got = recv(fd_, waste.data(), waste.size(), MSG_DONTWAIT);
+    if (got > 0 || (got < 0 && errno == EINTR)) continue;
+    if (got < 0 && WouldBlock(errno)) return;
+    read_ended_ = true;
   }
-  if (!exists) return {Code::kUnsupported, "there is no network interface \"" + name + "\""};
-  if (!HasAddress(best)) return {Code::kUnsupported, "the network interface \"" + name + "\" has no usable address"};
-  *address = best;
-  return Status();
+}
+
+bool TcpSocket::Acknowledged() const {
+  int unacknowledged = 0;
+  return ioctl(fd_, SIOCOUTQ, &unacknowledged) != 0 || unacknowledged == 0;
+}
+
+uint64_t TcpSocket::Retransmits() const {
+  const std::lock_guard<std::mutex> lock(close_mutex_);
+  if (!closed_) retransmits_ = RetransmitsOf(fd_, retransmits_);
+  return retransmits_;
+}
+
+void TcpSocket::Close() {
+  Retransmits();  // The last look.
+  const std::lock_guard<std::mutex> lock(close_mutex_);
+  closed_ = true;
+  asio::error_code ignored;
+  socket_.close(ignored);
+  read_ended_ = write_ended_ = true;
 }
 
 }  // namespace annulus

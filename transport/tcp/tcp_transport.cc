@@ -13,7 +13,7 @@
 #include "transport/security/connector.h"
 #include "transport/tcp/tcp.h"
 #include "transport/tcp/tcp_endpoint.h"
-#include "transport/tcp/tcp_socket.h"
+#include "transport/tcp/tcp_options.h"
 
 namespace annulus {
 namespace {
@@ -161,9 +161,7 @@ Status TcpTransport::MakeEndpoint(const LinkRequest& link, std::vector<StreamSoc
   for (StreamSocket& socket : sockets) ANNULUS_RETURN_IF_ERROR(TuneSocket(socket.native_handle(), same_host));
   TcpEndpointConfig config;
   config.peer = link.peer;
-  config.slot_bytes = config_.slot_bytes;
-  config.slots = config_.slots;
-  config.checksum = config_.checksum;
+  config.session = {config_.slot_bytes, config_.slots, config_.checksum};
   config.description = InterfaceOf(own) + ", " + EndpointText(own) + " to " + EndpointText(peer);
   if (sockets.size() > 1) config.description += " and " + std::to_string(sockets.size() - 1) + " more sockets";
   Log(LogLevel::kDebug, config_.rank, "link with rank %d, channel %d: tcp %s, %s", link.peer, link.channel,

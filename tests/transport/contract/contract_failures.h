@@ -48,7 +48,7 @@ TEST_P(EndpointContract, CloseAbortsWhatIsPending) {
   Recv* second = MustRecv(0);
   Send* send = MustSend(0, SmallPlan(), 0);
   ASSERT_TRUE(first != nullptr && second != nullptr && send != nullptr);
-  end(0).Close();
+  (void)end(0).Close();  // Whatever it says of what was sent before.
   EXPECT_EQ(first->code, Code::kAborted);
   EXPECT_EQ(second->code, Code::kAborted);
   EXPECT_EQ(send->code, Code::kAborted);
@@ -59,19 +59,30 @@ TEST_P(EndpointContract, CloseIsIdempotentAndPostAfterCloseReturnsAborted) {
   ASSERT_TRUE(end(0).AcquireSlot(&slot).ok());
   Send* send = NewSend();
   send->data = slot;
-  end(0).Close();
-  end(0).Close();
+  CloseWholly(end(0));
+  CloseWholly(end(0));
   ExpectEveryCallReturns(end(0), Code::kAborted, send, NewRecv(slot_bytes()));
-  end(0).Close();
+  CloseWholly(end(0));
 }
 
 TEST_P(EndpointContract, CloseOfASaturatedLinkIsBoundedInTime) {
   constexpr Nanoseconds kLongest = 5 * kSecond;
   const std::vector<Send*> sends = Saturate(end(0), &sends_, deadline_);
   const Nanoseconds start = Now();
-  end(0).Close();
+  CloseWholly(end(0));
   EXPECT_LT(Now() - start, kLongest);
   for (Send* send : sends) EXPECT_TRUE(send->code == Code::kOk || send->code == Code::kAborted);
+}
+
+// Whoever has other links closes them meanwhile.
+TEST_P(EndpointContract, ACloseThatIsNotOverHasEndedTheLink) {
+  ASSERT_NE(MustSend(0, SmallPlan(), 0, 60), nullptr);
+  ASSERT_TRUE(RoundsUntil([&] { return sends_.back().code == Code::kOk; }));
+  (void)end(0).Close();
+  ExpectEveryCallReturns(end(0), Code::kAborted, NewSend(), NewRecv(slot_bytes()));
+  EXPECT_FALSE(end(0).Arm());
+  CloseWholly(end(0));
+  EXPECT_TRUE(end(0).Close());
 }
 
 TEST_P(EndpointContract, SlicesSentBeforeCloseArriveAndThenThePeerIsLost) {
@@ -82,8 +93,7 @@ TEST_P(EndpointContract, SlicesSentBeforeCloseArriveAndThenThePeerIsLost) {
   for (int i = 0; i < kSlices; ++i) sends.push_back(MustSend(0, plan, i, 60 + i));
   ASSERT_EQ(std::count(sends.begin(), sends.end(), nullptr), 0);
   ASSERT_TRUE(RoundsUntil([&] { return sends.back()->code == Code::kOk; }));
-  end(0).PrepareClose();
-  end(0).Close();
+  CloseWholly(end(0));
   gone_[0] = true;
   SomeRounds();  // The receiver is in no hurry; the error waits behind the data.
   std::vector<Recv*> recvs;
@@ -107,7 +117,7 @@ TEST_P(EndpointContract, APeersCloseCompletesPendingReceives) {
   Recv* second = MustRecv(1);
   ASSERT_TRUE(first != nullptr && second != nullptr);
   SomeRounds();
-  end(0).Close();
+  CloseWholly(end(0));
   gone_[0] = true;
   ASSERT_TRUE(RoundsUntil([&] { return second->code != Code::kInProgress; }));
   EXPECT_EQ(first->code, Code::kPeerLost);
@@ -164,7 +174,7 @@ TEST_P(EndpointContract, TheFirstErrorSticks) {
   Send* send = NewSend();
   send->data = slot;
   ExpectEveryCallReturns(end(1), Code::kPeerLost, send, NewRecv(slot_bytes()));
-  end(1).Close();
+  CloseWholly(end(1));
   ExpectEveryCallReturns(end(1), Code::kPeerLost, send, NewRecv(slot_bytes()));
 }
 
@@ -215,8 +225,8 @@ TEST_P(EndpointContract, BothEndsMayCloseAtOnce) {
     ASSERT_NE(MustRecv(side), nullptr);
     ASSERT_NE(MustSend(side, SmallPlan(), 0), nullptr);
   }
-  end(0).Close();
-  end(1).Close();
+  CloseWholly(end(0));
+  CloseWholly(end(1));
   for (const Send& send : sends_) EXPECT_NE(send.code, Code::kInProgress);
   for (const Recv& recv : recvs_) EXPECT_NE(recv.code, Code::kInProgress);
 }

@@ -79,9 +79,9 @@ TEST_P(EndpointContract, ARequestIsNeverTouchedAfterItsCompletion) {
     recvs.push_back(recv);
   }
   SomeRounds();
-  end(0).Close();
+  CloseWholly(end(0));
   SomeRounds();
-  end(1).Close();
+  CloseWholly(end(1));
   auto intact = [](auto* request) {
     const auto* bytes = reinterpret_cast<const unsigned char*>(request);
     return std::all_of(bytes, bytes + sizeof(*request), [](unsigned char b) { return b == 0xa5; });

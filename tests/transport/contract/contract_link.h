@@ -24,6 +24,17 @@ namespace annulus {
 // No test waits longer than this for anything; far above what a loaded machine under a sanitizer needs.
 constexpr Nanoseconds kContractPatience = 20 * kSecond;
 
+// Closes `end` and lets what it has sent reach the peer.
+inline void CloseWholly(Endpoint& end) {
+  while (!end.Close()) sched_yield();
+}
+
+// Whether PostSend of `end` takes [data, data + bytes), which is no slot.
+inline bool SendsFrom(Endpoint& end, const std::byte* data, size_t bytes) {
+  InPlace* const in_place = end.shortcuts().in_place;
+  return end.limits().sends_user_memory || (in_place != nullptr && in_place->SendsFrom(data, bytes));
+}
+
 struct LinkOptions {
   size_t slot_bytes = 4096;
   int slots = 4;

@@ -75,7 +75,7 @@ TEST_P(EndpointContract, ThePeersCloseWakesAnArmedReceiver) {
   Recv* recv = MustRecv(1);
   ASSERT_NE(recv, nullptr);
   ASSERT_TRUE(ArmWhenQuiet(end(1), deadline_, [&] { Round(); }));
-  end(0).Close();
+  CloseWholly(end(0));
   while (recv->code == Code::kInProgress) {
     ASSERT_TRUE(!end(1).Arm() || WaitForWake(1)) << "slept over the peer's close";
     Progress(1);
@@ -98,7 +98,7 @@ TEST_P(EndpointContract, ThePeersDeathWakesAnArmedReceiver) {
 TEST_P(EndpointContract, ALinkMayEndWhileItIsArmed) {
   ASSERT_TRUE(ArmWhenQuiet(end(0), deadline_, [&] { Round(); }));
   ASSERT_TRUE(ArmWhenQuiet(end(1), deadline_, [&] { Round(); }));
-  end(0).Close();
+  CloseWholly(end(0));
   Sever(1);
   for (int side = 0; side < 2; ++side) {
     if (link_->reactor(side) != nullptr) link_->reactor(side)->WaitUntil(DeadlineAfter(kMillisecond));
@@ -184,7 +184,7 @@ TEST_P(EndpointContract, TwoSleepersPlayPingPong) {
     };
     DriveAsleep(endpoint, *link_->reactor(side), deadline_, step, [&] { return turns == 2 * kSlices; });
     EXPECT_EQ(turns, 2 * kSlices);
-    if (turns != 2 * kSlices) endpoint.Close();  // Request and slot are this frame's.
+    if (turns != 2 * kSlices) CloseWholly(endpoint);  // Request and slot are this frame's.
   };
   std::thread other(play, 1);
   play(0);

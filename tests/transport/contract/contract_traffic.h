@@ -155,7 +155,7 @@ class Talker {
 
   bool Prepare(Flight& flight) {
     std::byte* data = flight.memory + posted_ % 2;
-    if (plan_.Mix(posted_) % 3 == 0 || !endpoint_->SendsFrom(data, plan_.Bytes(posted_))) {
+    if (plan_.Mix(posted_) % 3 == 0 || !SendsFrom(*endpoint_, data, plan_.Bytes(posted_))) {
       const Status status = endpoint_->AcquireSlot(&data);
       if (!status.ok()) return status.would_block() ? false : Break(status.ToString().c_str(), posted_);
     }

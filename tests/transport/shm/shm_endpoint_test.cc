@@ -160,11 +160,11 @@ TEST_F(ShmEndpointTest, SlotsAreLentInTheOrderInWhichTheyCameBack) {
 }
 
 TEST_F(ShmEndpointTest, SlotsAreStreamedAsTheSettingSays) {
-  EXPECT_FALSE(end(0).StreamsSlots()) << "chosen, and nothing is known of the peer yet";
+  EXPECT_FALSE(end(0).shortcuts().in_place->StreamsSlots()) << "chosen, and nothing is known of the peer yet";
   ASSERT_TRUE(pair_.Make({.slot_bytes = 4096, .slots = 4}, SlotStores::kStreaming));
-  EXPECT_TRUE(end(0).StreamsSlots());
+  EXPECT_TRUE(end(0).shortcuts().in_place->StreamsSlots());
   ASSERT_TRUE(pair_.Make({.slot_bytes = 4096, .slots = 4}, SlotStores::kPlain));
-  EXPECT_FALSE(end(0).StreamsSlots());
+  EXPECT_FALSE(end(0).shortcuts().in_place->StreamsSlots());
 }
 
 TEST_F(ShmEndpointTest, SmallSlicesBeyondTheRingWaitAndKeepTheirOrder) {

@@ -77,7 +77,7 @@ class ShmRegionsTest : public ::testing::Test {
 
 TEST_F(ShmRegionsTest, TheReceiverReadsWhereTheSenderWrote) {
   std::memset(data(), 0x5a, kBytes);
-  ASSERT_TRUE(pair_.end(0).SendsFrom(data() + 100, kSlotBytes));
+  ASSERT_TRUE(SendsFrom(pair_.end(0), data() + 100, kSlotBytes));
   Recv* recv = Expect();
   Send* send = Post(data() + 100, kSlotBytes, 7);
   Rounds();
@@ -89,7 +89,7 @@ TEST_F(ShmRegionsTest, TheReceiverReadsWhereTheSenderWrote) {
   data()[100] = std::byte{0x11};  // No copy: a write shows.
   EXPECT_EQ(recv->data[0], std::byte{0x11});
   EXPECT_EQ(send->code, Code::kInProgress) << "completed while the peer still reads";
-  EXPECT_EQ(pair_.end(1).Memory().mapped, kBytes);
+  EXPECT_EQ(pair_.end(1).stats().memory.mapped, kBytes);
   pair_.end(1).Release(recv);
   Rounds();
   EXPECT_EQ(send->code, Code::kOk);
@@ -98,12 +98,12 @@ TEST_F(ShmRegionsTest, TheReceiverReadsWhereTheSenderWrote) {
 TEST_F(ShmRegionsTest, OnlyRegisteredAndLargeMemoryIsSentInPlace) {
   std::vector<std::byte> ordinary(kSlotBytes);
   Endpoint& end = pair_.end(0);
-  EXPECT_FALSE(end.SendsFrom(ordinary.data(), kSlotBytes));
-  EXPECT_FALSE(end.SendsFrom(data(), 100));
-  EXPECT_FALSE(end.SendsFrom(data(), kSlotBytes + 1));
-  EXPECT_FALSE(end.SendsFrom(data() + kBytes - 10, kSlotBytes));
-  EXPECT_FALSE(end.SendsFrom(data() - 10, kSlotBytes));
-  EXPECT_TRUE(end.SendsFrom(data() + kBytes - kSlotBytes, kSlotBytes));
+  EXPECT_FALSE(SendsFrom(end, ordinary.data(), kSlotBytes));
+  EXPECT_FALSE(SendsFrom(end, data(), 100));
+  EXPECT_FALSE(SendsFrom(end, data(), kSlotBytes + 1));
+  EXPECT_FALSE(SendsFrom(end, data() + kBytes - 10, kSlotBytes));
+  EXPECT_FALSE(SendsFrom(end, data() - 10, kSlotBytes));
+  EXPECT_TRUE(SendsFrom(end, data() + kBytes - kSlotBytes, kSlotBytes));
   Send send;
   send.data = ordinary.data();
   send.bytes = send.ready = kSlotBytes;
@@ -172,13 +172,13 @@ TEST_F(ShmRegionsTest, FreedMemoryIsForgottenOnceNobodyReadsIt) {
   ASSERT_TRUE(Registry().Free(memory_).ok());
   memory_ = nullptr;
   std::vector<std::byte> ordinary(kSlotBytes);
-  EXPECT_FALSE(pair_.end(0).SendsFrom(ordinary.data(), kSlotBytes));  // Looks, and tells the peer.
+  EXPECT_FALSE(SendsFrom(pair_.end(0), ordinary.data(), kSlotBytes));  // Looks, and tells the peer.
   Rounds();
-  EXPECT_EQ(pair_.end(1).Memory().mapped, kBytes) << "unmapped while held";
+  EXPECT_EQ(pair_.end(1).stats().memory.mapped, kBytes) << "unmapped while held";
   volatile std::byte still_mapped = recv->data[kSlotBytes - 1];
   (void)still_mapped;
   pair_.end(1).Release(recv);
-  EXPECT_TRUE(SpinUntil([&] { return pair_.end(1).Memory().mapped == 0; }));
+  EXPECT_TRUE(SpinUntil([&] { return pair_.end(1).stats().memory.mapped == 0; }));
   EXPECT_TRUE(Progress(0).ok());
 }
 
@@ -260,16 +260,16 @@ TEST_F(ShmRegionsTest, ManyNoticesBeforeTheOneThatMattersAreRead) {
   std::vector<void*> others(200);
   for (void*& each : others) {
     ASSERT_TRUE(Registry().Allocate(kSlotBytes, &each).ok());
-    ASSERT_TRUE(pair_.end(0).SendsFrom(static_cast<std::byte*>(each), kSlotBytes));
+    ASSERT_TRUE(SendsFrom(pair_.end(0), static_cast<std::byte*>(each), kSlotBytes));
     Rounds();
   }
-  ASSERT_TRUE(SpinUntil([&] { return pair_.end(1).Memory().mapped == others.size() * kSlotBytes; }));
+  ASSERT_TRUE(SpinUntil([&] { return pair_.end(1).stats().memory.mapped == others.size() * kSlotBytes; }));
   for (void* each : others) ASSERT_TRUE(Registry().Free(each).ok());
   Recv* recv = Expect();
   Post(data(), kSlotBytes);  // Tells of all those, and of this one.
   EXPECT_TRUE(Progress(1).ok());
   EXPECT_EQ(recv->code, Code::kOk);
-  EXPECT_TRUE(SpinUntil([&] { return pair_.end(1).Memory().mapped == kBytes; }));
+  EXPECT_TRUE(SpinUntil([&] { return pair_.end(1).stats().memory.mapped == kBytes; }));
   pair_.end(1).Release(recv);
 }
 
@@ -309,7 +309,7 @@ TEST_F(ShmRegionsTest, RandomTrafficFromRegisteredMemoryArrivesUnharmed) {
       }
     }
     ASSERT_TRUE(done()) << "seed " << seed;
-    EXPECT_GT(pair_.end(0).Memory().mapped, 0u) << "nothing went in place";
+    EXPECT_GT(pair_.end(0).stats().memory.mapped, 0u) << "nothing went in place";
   }
 }
 

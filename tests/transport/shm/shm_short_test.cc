@@ -32,22 +32,23 @@ class ShmShortTest : public ::testing::Test {
   void SetUp() override { ASSERT_TRUE(pair_.Make({.slot_bytes = kSlotBytes, .slots = kSlots})); }
 
   Endpoint& end(int side) { return pair_.end(side); }
+  ShortPath& path(int side) { return *end(side).shortcuts().short_path; }
   Status Progress(int side) {
     bool moved = false;
     return end(side).Progress(&moved);
   }
   Status SendShort(uint64_t number, uint32_t bytes) {
-    return end(0).SendShort(TagOf(number), Data(number, bytes).data(), bytes);
+    return path(0).SendCopy(TagOf(number), Data(number, bytes).data(), bytes);
   }
   void ExpectShort(uint64_t number, uint32_t bytes) {
-    Endpoint::ShortSlice slice;
-    ASSERT_TRUE(end(1).PeekShort(&slice)) << number;
+    ShortPath::Slice slice;
+    ASSERT_TRUE(path(1).Peek(&slice)) << number;
     EXPECT_EQ(slice.tag, TagOf(number));
     ASSERT_EQ(slice.bytes, bytes);
     ASSERT_NE(slice.data, nullptr);
     const std::vector<std::byte> expected = Data(number, bytes);
     EXPECT_TRUE(std::equal(expected.begin(), expected.end(), slice.data));
-    end(1).TakeShort();
+    path(1).Take();
   }
 
   ShmPair pair_;
@@ -81,8 +82,8 @@ TEST_F(ShmShortTest, EverySizeArrivesAndSlotsComeBack) {
       ExpectShort(number, bytes);
     }
   }
-  Endpoint::ShortSlice none;
-  EXPECT_FALSE(end(1).PeekShort(&none));
+  ShortPath::Slice none;
+  EXPECT_FALSE(path(1).Peek(&none));
 }
 
 TEST_F(ShmShortTest, WithoutRoomItBlocksAndRecovers) {
@@ -118,8 +119,8 @@ TEST_F(ShmShortTest, PostedAndShortSlicesKeepOneOrder) {
   Recv recv;
   recv.capacity = kSlotBytes;
   ASSERT_TRUE(end(1).PostRecv(&recv).ok());
-  Endpoint::ShortSlice slice;
-  EXPECT_FALSE(end(1).PeekShort(&slice)) << "taken from under a receive";
+  ShortPath::Slice slice;
+  EXPECT_FALSE(path(1).Peek(&slice)) << "taken from under a receive";
   ASSERT_TRUE(Progress(1).ok());  // and a short one by a receive.
   ASSERT_EQ(recv.code, Code::kOk);
   EXPECT_EQ(recv.tag, TagOf(2));
@@ -131,12 +132,12 @@ TEST_F(ShmShortTest, BrokenDescriptorsBreakTheLinkAndAreNamed) {
     ASSERT_TRUE(pair_.Make({.slot_bytes = kSlotBytes, .slots = kSlots}));
     ASSERT_TRUE(SendShort(1, 8).ok());
     spoil(&pair_.segment().direction(0).ring[0]);
-    Endpoint::ShortSlice slice;
-    EXPECT_FALSE(end(1).PeekShort(&slice));
+    ShortPath::Slice slice;
+    EXPECT_FALSE(path(1).Peek(&slice));
     const Status status = Progress(1);
     EXPECT_EQ(status.code(), Code::kProtocol) << status.ToString();
     EXPECT_NE(status.message().find("'" + field + "'"), std::string::npos) << status.ToString();
-    EXPECT_FALSE(end(1).PeekShort(&slice));
+    EXPECT_FALSE(path(1).Peek(&slice));
   };
   expect("bytes", [](ShmDescriptor* slice) { slice->bytes = kInline + 1; });
   expect("slot", [](ShmDescriptor* slice) { slice->slot = kSlots; });
@@ -147,8 +148,8 @@ TEST_F(ShmShortTest, BrokenDescriptorsBreakTheLinkAndAreNamed) {
 TEST_F(ShmShortTest, DataInPlaceIsSeenButNotTakenTheShortWay) {
   ASSERT_TRUE(SendShort(1, 8).ok());
   pair_.segment().direction(0).ring[0].slot = kShmInPlace | 1;
-  Endpoint::ShortSlice slice;
-  ASSERT_TRUE(end(1).PeekShort(&slice));
+  ShortPath::Slice slice;
+  ASSERT_TRUE(path(1).Peek(&slice));
   EXPECT_EQ(slice.tag, TagOf(1));
   EXPECT_EQ(slice.data, nullptr);
 }
@@ -156,14 +157,15 @@ TEST_F(ShmShortTest, DataInPlaceIsSeenButNotTakenTheShortWay) {
 TEST_F(ShmShortTest, AClosedLinkTakesNothingMore) {
   ASSERT_TRUE(SendShort(1, 8).ok());
   end(1).Close();
-  Endpoint::ShortSlice slice;
-  EXPECT_FALSE(end(1).PeekShort(&slice));
+  ShortPath::Slice slice;
+  EXPECT_FALSE(path(1).Peek(&slice));
   end(0).Close();
   EXPECT_EQ(SendShort(2, 8).code(), Code::kAborted);
 }
 
 // Plays one side of a ping-pong that sleeps whenever it can; returns the rounds that it finished.
 int Play(Endpoint* end, Reactor* reactor, int rounds, bool begins) {
+  ShortPath* const path = end->shortcuts().short_path;
   const Deadline deadline = DeadlineAfter(kContractPatience);
   for (int round = 0; round < rounds; ++round) {
     const uint32_t bytes = round % 3 == 0 ? 8 : kInline + 100;
@@ -171,21 +173,21 @@ int Play(Endpoint* end, Reactor* reactor, int rounds, bool begins) {
     bool received = false;
     while (!(sent && received)) {
       if (Now() > deadline) return round;
-      Endpoint::ShortSlice slice;
+      ShortPath::Slice slice;
       const bool had_received = received;
-      if (!sent && (begins || received)) sent = end->SendShort(TagOf(round), Data(round, bytes).data(), bytes).ok();
-      if (!received && end->PeekShort(&slice)) {
+      if (!sent && (begins || received)) sent = path->SendCopy(TagOf(round), Data(round, bytes).data(), bytes).ok();
+      if (!received && path->Peek(&slice)) {
         if (slice.tag != TagOf(round) || std::memcmp(slice.data, Data(round, bytes).data(), bytes) != 0) return -1;
-        end->TakeShort();
+        path->Take();
         received = true;
       }
-      end->Flush();
+      path->Flush();
       bool moved = false;
       if (!end->Progress(&moved).ok()) return -2;
       if (received == had_received && !(sent && received) && !moved && end->Arm()) reactor->WaitUntil(deadline);
     }
   }
-  end->Flush();
+  path->Flush();
   return rounds;
 }
 
@@ -206,13 +208,13 @@ TEST_F(ShmShortTest, ASenderWithoutRoomIsWoken) {
   std::thread receiver([&] {
     const Deadline deadline = DeadlineAfter(kContractPatience);
     for (int i = 0; i < kSlices && !failed;) {
-      Endpoint::ShortSlice slice;
+      ShortPath::Slice slice;
       bool moved = false;
       failed = Now() > deadline || !end(1).Progress(&moved).ok();
-      if (end(1).PeekShort(&slice)) {
+      if (path(1).Peek(&slice)) {
         failed |= slice.tag != TagOf(i++);
-        end(1).TakeShort();
-        end(1).Flush();
+        path(1).Take();
+        path(1).Flush();
       } else if (end(1).Arm()) {
         pair_.reactor(1)->WaitUntil(deadline);
       }
@@ -230,7 +232,7 @@ TEST_F(ShmShortTest, ASenderWithoutRoomIsWoken) {
       pair_.reactor(0)->WaitUntil(deadline);
     }
   }
-  end(0).Flush();
+  path(0).Flush();
   receiver.join();
   EXPECT_FALSE(failed);
 }

@@ -7,7 +7,7 @@
 
 #include "tests/transport/contract/contract_link.h"
 #include "tests/transport/tcp/tcp_peer.h"
-#include "transport/tcp/tcp_lane.h"
+#include "transport/tcp/tcp_session.h"
 
 namespace annulus {
 namespace {
@@ -31,29 +31,30 @@ class TcpShortTest : public ::testing::TestWithParam<bool> {
   }
 
   Endpoint& end(int side) { return link_->end(side); }
+  ShortPath& path(int side) { return *end(side).shortcuts().short_path; }
   Status Progress(int side) {
     bool moved = false;
     return end(side).Progress(&moved);
   }
   Status SendShort(uint64_t number, uint32_t bytes) {
-    return end(0).SendShort(TagOf(number), Payload(bytes, static_cast<int>(number)).data(), bytes);
+    return path(0).SendCopy(TagOf(number), Payload(bytes, static_cast<int>(number)).data(), bytes);
   }
   // Peeks until there is a slice, as whoever waits for one does.
-  bool Await(Endpoint::ShortSlice* slice) {
+  bool Await(ShortPath::Slice* slice) {
     const Deadline deadline = DeadlineAfter(kTcpPatience);
-    while (!end(1).PeekShort(slice)) {
+    while (!path(1).Peek(slice)) {
       if (!Progress(1).ok() || !Progress(0).ok() || Now() > deadline) return false;
     }
     return true;
   }
   void ExpectShort(uint64_t number, uint32_t bytes) {
-    Endpoint::ShortSlice slice;
+    ShortPath::Slice slice;
     ASSERT_TRUE(Await(&slice)) << number;
     EXPECT_EQ(slice.tag, TagOf(number));
     ASSERT_EQ(slice.bytes, bytes);
     ASSERT_NE(slice.data, nullptr);
     EXPECT_EQ(Bytes(slice.data, slice.data + bytes), Payload(bytes, static_cast<int>(number)));
-    end(1).TakeShort();
+    path(1).Take();
   }
 
   std::unique_ptr<ContractLink> link_;
@@ -61,30 +62,31 @@ class TcpShortTest : public ::testing::TestWithParam<bool> {
 
 TEST_P(TcpShortTest, EverySizeArrives) {
   Make(1, 64 * 1024);
-  ASSERT_EQ(end(0).limits().short_bytes, TcpLane::kMostShortBytes);
+  ASSERT_EQ(end(0).limits().short_bytes, TcpSession::kMostShortBytes);
   uint64_t number = 0;
   for (int round = 0; round < 100; ++round) {
-    for (const uint32_t bytes : {0u, 1u, 8u, 1000u, TcpLane::kMostShortBytes}) {
+    for (const uint32_t bytes : {0u, 1u, 8u, 1000u, TcpSession::kMostShortBytes}) {
       ASSERT_TRUE(SendShort(++number, bytes).ok()) << number;
       ExpectShort(number, bytes);
     }
   }
-  Endpoint::ShortSlice none;
-  EXPECT_FALSE(end(1).PeekShort(&none));
+  ShortPath::Slice none;
+  EXPECT_FALSE(path(1).Peek(&none));
 }
 
 TEST_P(TcpShortTest, SeveralSocketsHaveNoShortWay) {
   Make(2);
   EXPECT_EQ(end(0).limits().short_bytes, 0u);
+  EXPECT_EQ(end(0).shortcuts().short_path, nullptr);
 }
 
 TEST_P(TcpShortTest, WithoutRoomItBlocksAndAllArrives) {
   uint64_t sent = 0;
   while (SendShort(sent + 1, 4000).ok()) ASSERT_LT(++sent, 1'000'000u);
   EXPECT_TRUE(SendShort(sent + 1, 4000).would_block());
-  EXPECT_FALSE(end(0).Flush());
+  EXPECT_FALSE(path(0).Flush());
   for (uint64_t number = 1; number <= sent; ++number) ASSERT_NO_FATAL_FAILURE(ExpectShort(number, 4000));
-  EXPECT_TRUE(end(0).Flush());
+  EXPECT_TRUE(path(0).Flush());
   ASSERT_TRUE(SendShort(++sent, 8).ok());
   ExpectShort(sent, 8);
 }
@@ -99,14 +101,14 @@ TEST_P(TcpShortTest, PostedAndShortSlicesKeepOneOrder) {
   ASSERT_TRUE(Progress(0).ok());
   ASSERT_TRUE(SendShort(2, 8).ok());
   ExpectShort(1, 500);  // A posted slice may be taken the short way,
-  Endpoint::ShortSlice slice;
+  ShortPath::Slice slice;
   ASSERT_TRUE(Await(&slice));
   ASSERT_TRUE(Progress(1).ok());
   EXPECT_EQ(slice.tag, TagOf(2));
   EXPECT_EQ(Bytes(slice.data, slice.data + 8), Payload(8, 2)) << "stays while the link makes progress";
   Recv recvs[2] = {Expecting(kSlotBytes), Expecting(kSlotBytes)};
   for (Recv& recv : recvs) ASSERT_TRUE(end(1).PostRecv(&recv).ok());
-  EXPECT_FALSE(end(1).PeekShort(&slice)) << "taken from under a receive";
+  EXPECT_FALSE(path(1).Peek(&slice)) << "taken from under a receive";
   ASSERT_TRUE(SendShort(3, 9).ok());
   const Deadline deadline = DeadlineAfter(kTcpPatience);  // and a short one by a receive.
   while (recvs[1].code == Code::kInProgress && Now() < deadline) ASSERT_TRUE(Progress(1).ok());
@@ -121,6 +123,7 @@ TEST_P(TcpShortTest, PostedAndShortSlicesKeepOneOrder) {
 
 // One side of a ping-pong that sleeps whenever it can; returns the rounds that it finished.
 int Play(Endpoint* end, Reactor* reactor, int rounds, bool begins) {
+  ShortPath* const path = end->shortcuts().short_path;
   const Deadline deadline = DeadlineAfter(kContractPatience);
   for (int round = 0; round < rounds; ++round) {
     const uint32_t bytes = round % 3 == 0 ? 8 : 3000;
@@ -128,12 +131,12 @@ int Play(Endpoint* end, Reactor* reactor, int rounds, bool begins) {
     bool received = false;
     while (!(sent && received)) {
       if (Now() > deadline) return round;
-      Endpoint::ShortSlice slice;
+      ShortPath::Slice slice;
       const bool had_received = received;
-      if (!sent && (begins || received)) sent = end->SendShort(TagOf(round), Payload(bytes, round).data(), bytes).ok();
-      if (!received && end->PeekShort(&slice)) {
+      if (!sent && (begins || received)) sent = path->SendCopy(TagOf(round), Payload(bytes, round).data(), bytes).ok();
+      if (!received && path->Peek(&slice)) {
         if (slice.tag != TagOf(round) || std::memcmp(slice.data, Payload(bytes, round).data(), bytes) != 0) return -1;
-        end->TakeShort();
+        path->Take();
         received = true;
       }
       bool moved = false;
@@ -157,23 +160,23 @@ TEST_P(TcpShortTest, TwoSleepersPlayPingPong) {
 TEST_P(TcpShortTest, WhatWasSentBeforeTheCloseIsDeliveredFirst) {
   ASSERT_TRUE(SendShort(1, 8).ok());
   ASSERT_TRUE(SendShort(2, 900).ok());
-  std::thread closer([&] { end(0).Close(); });
+  std::thread closer([&] { CloseWholly(end(0)); });
   const Deadline deadline = DeadlineAfter(kTcpPatience);
-  Endpoint::ShortSlice slice;
+  ShortPath::Slice slice;
   for (uint64_t number = 1; number <= 2; ++number) {
-    while (!end(1).PeekShort(&slice) && Now() < deadline) EXPECT_TRUE(Progress(1).ok());
+    while (!path(1).Peek(&slice) && Now() < deadline) EXPECT_TRUE(Progress(1).ok());
     EXPECT_EQ(slice.tag, TagOf(number));
     EXPECT_TRUE(Progress(1).ok()) << "still held";
-    end(1).TakeShort();
+    path(1).Take();
   }
   Status status;
   while (status.ok() && Now() < deadline) {
-    EXPECT_FALSE(end(1).PeekShort(&slice));
+    EXPECT_FALSE(path(1).Peek(&slice));
     status = Progress(1);
   }
   closer.join();
   EXPECT_EQ(status.code(), Code::kPeerLost);
-  EXPECT_EQ(end(1).SendShort(TagOf(1), nullptr, 0).code(), Code::kPeerLost);
+  EXPECT_EQ(path(1).SendCopy(TagOf(1), nullptr, 0).code(), Code::kPeerLost);
   EXPECT_EQ(SendShort(3, 8).code(), Code::kAborted);
 }
 
@@ -182,11 +185,12 @@ INSTANTIATE_TEST_SUITE_P(Variants, TcpShortTest, testing::Bool(),
 
 class TcpShortPeerTest : public TcpPeerTest {
  protected:
+  ShortPath& path() { return *endpoint_->shortcuts().short_path; }
   // Peeks and makes progress until the link fails.
   Status AwaitFailure() {
-    Endpoint::ShortSlice slice;
-    EXPECT_TRUE(Until([&] { return !status_.ok() || endpoint_->PeekShort(&slice); }));
-    EXPECT_FALSE(endpoint_->PeekShort(&slice));
+    ShortPath::Slice slice;
+    EXPECT_TRUE(Until([&] { return !status_.ok() || path().Peek(&slice); }));
+    EXPECT_FALSE(path().Peek(&slice));
     return status_;
   }
 };
@@ -195,24 +199,24 @@ TEST_F(TcpShortPeerTest, AFrameInPiecesArrivesWhole) {
   Open(1);
   const Bytes payload = Payload(3000, 1);
   const Bytes frame = Frame(0, payload);
-  Endpoint::ShortSlice slice;
+  ShortPath::Slice slice;
   for (size_t at = 0; at < frame.size(); at += 7) {
     Say(0, Bytes(frame.begin() + at, frame.begin() + std::min(at + 7, frame.size())));
     const bool is_last = at + 7 >= frame.size();
-    ASSERT_FALSE(!is_last && endpoint_->PeekShort(&slice)) << at;
+    ASSERT_FALSE(!is_last && path().Peek(&slice)) << at;
     Progress();
   }
-  ASSERT_TRUE(Until([&] { return endpoint_->PeekShort(&slice); }));
+  ASSERT_TRUE(Until([&] { return path().Peek(&slice); }));
   EXPECT_EQ(Bytes(slice.data, slice.data + slice.bytes), payload);
-  endpoint_->TakeShort();
+  path().Take();
 }
 
 TEST_F(TcpShortPeerTest, ALargeSliceIsSeenAndLeftToAReceive) {
   Open(1);
-  Say(0, Frame(0, Payload(TcpLane::kMostShortBytes + 1, 1)));
-  Endpoint::ShortSlice slice;
-  ASSERT_TRUE(Until([&] { return endpoint_->PeekShort(&slice); }));
-  EXPECT_EQ(slice.bytes, TcpLane::kMostShortBytes + 1);
+  Say(0, Frame(0, Payload(TcpSession::kMostShortBytes + 1, 1)));
+  ShortPath::Slice slice;
+  ASSERT_TRUE(Until([&] { return path().Peek(&slice); }));
+  EXPECT_EQ(slice.bytes, TcpSession::kMostShortBytes + 1);
   EXPECT_EQ(slice.data, nullptr);
 }
 
@@ -242,8 +246,8 @@ TEST_F(TcpShortPeerTest, ASliceCutShortIsNeverSeen) {
   Bytes frame = Frame(0, Payload(100, 1));
   frame.pop_back();
   Say(0, frame);
-  Endpoint::ShortSlice slice;
-  for (int i = 0; i < 100; ++i) EXPECT_FALSE(endpoint_->PeekShort(&slice));
+  ShortPath::Slice slice;
+  for (int i = 0; i < 100; ++i) EXPECT_FALSE(path().Peek(&slice));
   Hang(0);
   EXPECT_EQ(AwaitFailure().code(), Code::kPeerLost);
   EXPECT_TRUE(Mentions(status_, "in the middle of a slice")) << status_.ToString();
@@ -255,7 +259,7 @@ TEST_F(TcpShortPeerTest, ASendToAPeerThatIsGoneSaysSo) {
   const Bytes data = Payload(8, 1);
   Status sent;
   ASSERT_TRUE(Until([&] {
-    sent = endpoint_->SendShort(TagOf(1), data.data(), 8);
+    sent = path().SendCopy(TagOf(1), data.data(), 8);
     return !sent.ok();
   }));
   EXPECT_EQ(sent.code(), Code::kPeerLost) << sent.ToString();

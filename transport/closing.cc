@@ -1,0 +1,26 @@
+#include "transport/closing.h"
+
+#include <poll.h>
+
+namespace annulus {
+namespace {
+
+// Between two looks: what is waited for, acknowledgements, raises no event.
+constexpr int kPauseMs = 1;
+
+// Returns whether all are closed.
+bool CloseOnce(std::span<const std::unique_ptr<Endpoint>> endpoints) {
+  bool closed = true;
+  for (const auto& endpoint : endpoints) {
+    if (endpoint != nullptr && !endpoint->Close()) closed = false;
+  }
+  return closed;
+}
+
+}  // namespace
+
+void CloseEndpoints(std::span<const std::unique_ptr<Endpoint>> endpoints) {
+  while (!CloseOnce(endpoints)) poll(nullptr, 0, kPauseMs);
+}
+
+}  // namespace annulus

@@ -1,0 +1,253 @@
+#include "transport/tcp/tcp_session.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace annulus {
+namespace {
+
+// What one Receive() reads at most per lane: more than half a MiB would push its first bytes out of the L2 cache before
+// the engine reduces them.
+constexpr size_t kMaxReadBytes = size_t{512} << 10;
+
+// A lane takes no more sends while it has this much unwritten. Alone, it collects a full write; of several, each takes
+// just enough for one large write, so that the next slice goes to whichever lane is free first.
+constexpr size_t kPullBytesAlone = TcpFrameWriter::kMaxWriteBytes;
+constexpr size_t kPullBytesStriped = size_t{256} << 10;
+
+}  // namespace
+
+TcpSession::TcpSession(const TcpSessionConfig& config, std::vector<StreamSocket> sockets)
+    : send_slots_(config.slot_bytes, config.slots),
+      recv_slots_(config.slot_bytes, config.slots),
+      sends_(&send_slots_),
+      receives_(&recv_slots_, config.slot_bytes, config.slots, static_cast<int>(sockets.size())) {
+  const uint32_t most_short = sockets.size() == 1 ? kMostShortBytes : 0;
+  for (StreamSocket& socket : sockets) {
+    lanes_.push_back(std::make_unique<Lane>(std::move(socket), config.checksum, most_short));
+  }
+}
+
+LinkMemory TcpSession::memory() const {
+  LinkMemory memory;
+  memory.staging = send_slots_.bytes() + recv_slots_.bytes();
+  for (const auto& lane : lanes_) {
+    memory.bookkeeping += sizeof(Lane) + lane->reader.buffer_bytes() + lane->writer.copy_bytes();
+  }
+  return memory;
+}
+
+uint64_t TcpSession::Retransmits() const {
+  uint64_t retransmits = 0;
+  for (const auto& lane : lanes_) retransmits += lane->socket.Retransmits();
+  return retransmits;
+}
+
+// Whether `lane` may take the first send that no lane has. Nothing is taken behind a send that is not ready: another
+// lane may have it.
+bool TcpSession::MayTake(const Lane& lane) const {
+  const bool striped = lanes_.size() > 1;
+  const Send* const send = sends_.untaken();
+  if (send == nullptr || lane.socket.write_ended()) return false;
+  if (lane.writer.unwritten_bytes() >= (striped ? kPullBytesStriped : kPullBytesAlone)) return false;
+  if (striped && lane.socket.write_blocked() && !lane.writer.empty()) return false;
+  return lane.writer.Takes(*send);
+}
+
+// One write of what is ready. Returns how many bytes the kernel took.
+size_t TcpSession::WriteOnce(Lane* lane, bool* moved) {
+  IoList list;
+  lane->writer.List(&list);
+  if (list.bytes() == 0) return 0;
+  const size_t written = lane->socket.Write(&list);
+  size_t left = written;
+  // The kernel has all of a send: that completes it.
+  while (Send* const send = lane->writer.TakeWritten(&left)) sends_.MarkDone(send, moved);
+  return written;
+}
+
+void TcpSession::Transmit(Lane* lane, bool* moved) {
+  for (size_t total = 0; total < TcpFrameWriter::kMaxWriteBytes && !lane->socket.write_ended();) {
+    while (MayTake(*lane)) {
+      Send* const send = sends_.untaken();
+      lane->writer.Add(send, sends_.Take());
+    }
+    const size_t written = WriteOnce(lane, moved);
+    if (written == 0 || lane->socket.write_blocked()) return;
+    total += written;
+  }
+}
+
+void TcpSession::Transmit(bool* moved) {
+  for (auto& lane : lanes_) Transmit(lane.get(), moved);
+}
+
+// One read of what comes next. Returns how many bytes came.
+size_t TcpSession::ReadOnce(Lane* lane, size_t budget, bool* moved) {
+  IoList list;
+  lane->reader.ListRoom(budget, awaits_ == Awaits::kPeek, &list);
+  const size_t bytes = lane->socket.Read(&list);
+  if (bytes > 0) lane->reader.Fill(bytes, moved);
+  return bytes;
+}
+
+// Takes frames out of what was read, until it is used up or the next one's receive is not posted.
+Status TcpSession::TakeFrames(Lane* lane, bool* moved) {
+  TcpFrameReader& reader = lane->reader;
+  while (true) {
+    ANNULUS_RETURN_IF_ERROR(reader.TakeHeader());
+    if (!reader.has_header()) return Status();
+    Recv* recv = nullptr;
+    if (reader.lacks_receive()) {
+      ANNULUS_RETURN_IF_ERROR(receives_.Start(reader.header(), &recv));
+      if (recv == nullptr) return Status();
+      reader.SetReceive(recv);
+      *moved = true;
+    }
+    reader.MovePayload(moved);
+    if (!reader.payload_is_whole()) return Status();
+    ANNULUS_RETURN_IF_ERROR(reader.Finish(&recv));
+    *moved = true;
+    receives_.MarkDone(recv, moved);
+  }
+}
+
+Status TcpSession::Receive(Lane* lane, bool* moved) {
+  bool may_read = true;
+  for (size_t budget = kMaxReadBytes;;) {
+    ANNULUS_RETURN_IF_ERROR(TakeFrames(lane, moved));
+    if (!may_read || budget == 0 || IsPaused(*lane) || lane->socket.read_ended()) return Status();
+    const size_t bytes = ReadOnce(lane, budget, moved);
+    if (bytes == 0) return Status();
+    budget -= std::min(budget, bytes);
+    may_read = !lane->socket.drained();
+  }
+}
+
+Status TcpSession::Receive(bool* moved) {
+  if (!peek_error_.ok()) return peek_error_;
+  if (!receives_.empty()) awaits_ = Awaits::kReceive;
+  if (awaits_ != Awaits::kReceive) return Status();
+  for (auto& lane : lanes_) ANNULUS_RETURN_IF_ERROR(Receive(lane.get(), moved));
+  return Status();
+}
+
+bool TcpSession::Arm(Lane* lane) {
+  const bool paused = IsPaused(*lane);
+  if (paused && receives_.IsPosted(lane->reader.header().sequence)) return false;
+  const bool reads = !paused && !lane->socket.read_ended();
+  if (reads && !lane->socket.drained()) return false;
+  const bool writes = !lane->socket.write_ended() && lane->writer.HasReady();
+  if ((writes && !lane->socket.write_blocked()) || MayTake(*lane)) return false;
+  if (reads) lane->socket.ArmRead();
+  if (writes) lane->socket.ArmWrite();
+  return true;
+}
+
+bool TcpSession::Arm() {
+  return std::all_of(lanes_.begin(), lanes_.end(), [this](auto& lane) { return Arm(lane.get()); });
+}
+
+bool TcpSession::SendCopy(const Tag& tag, const std::byte* data, uint32_t bytes) {
+  Lane& lane = *lanes_[0];
+  if (!sends_.empty() || lane.writer.has_copy()) return false;
+  lane.writer.AddCopy(tag, data, bytes, sends_.TakeNumber());
+  FlushCopy();
+  return true;
+}
+
+bool TcpSession::FlushCopy() {
+  Lane& lane = *lanes_[0];
+  bool moved = false;
+  if (lane.writer.has_copy() && !lane.socket.write_ended()) WriteOnce(&lane, &moved);
+  return !lane.writer.has_copy() || lane.socket.write_ended();
+}
+
+// Whether the next frame is there, whole or too long for that.
+Status TcpSession::FindShort(Lane* lane, bool* found) {
+  ANNULUS_RETURN_IF_ERROR(lane->reader.TakeHeader());
+  if (!lane->reader.has_header()) return Status();
+  ANNULUS_RETURN_IF_ERROR(receives_.CheckSequence(lane->reader.header().sequence));
+  if (lane->reader.header().bytes <= kMostShortBytes) return lane->reader.FindPayload(found);
+  *found = true;
+  return Status();
+}
+
+bool TcpSession::Peek(ShortPath::Slice* slice) {
+  if (!receives_.empty() || !peek_error_.ok()) return false;
+  Lane& lane = *lanes_[0];
+  if (awaits_ != Awaits::kTake) {
+    bool found = false;
+    bool moved = false;
+    peek_error_ = FindShort(&lane, &found);
+    if (!found && peek_error_.ok() && !lane.socket.read_ended()) {
+      awaits_ = Awaits::kPeek;
+      if (ReadOnce(&lane, 0, &moved) > 0) peek_error_ = FindShort(&lane, &found);
+    }
+    if (!found) return false;
+    awaits_ = Awaits::kTake;
+  }
+  const FrameHeader& header = lane.reader.header();
+  slice->tag = header.tag;
+  slice->bytes = header.bytes;
+  slice->data = header.bytes <= kMostShortBytes ? lane.reader.payload() : nullptr;
+  return true;
+}
+
+void TcpSession::Take() {
+  lanes_[0]->reader.Skip();
+  awaits_ = Awaits::kReceive;
+  receives_.Skip();
+}
+
+bool TcpSession::AnyEnded() const {
+  return std::any_of(lanes_.begin(), lanes_.end(),
+                     [](const auto& lane) { return lane->socket.read_ended() || lane->socket.write_ended(); });
+}
+
+bool TcpSession::IsStuck() const {
+  bool all_ended = true;
+  for (const auto& lane : lanes_) {
+    const bool ended = lane->socket.read_ended();
+    if (!ended && !IsPaused(*lane)) return false;  // Its end, or more data, is still to come.
+    all_ended &= ended;
+  }
+  // A paused lane waits for a receive that only the engine can post; with neither sends nor receives pending, it may.
+  return all_ended || !receives_.empty() || !sends_.empty();
+}
+
+int TcpSession::failed_errno() const {
+  for (const auto& lane : lanes_) {
+    if (lane->socket.failed_errno() != 0) return lane->socket.failed_errno();
+  }
+  return 0;
+}
+
+bool TcpSession::cut_short() const {
+  return std::any_of(lanes_.begin(), lanes_.end(),
+                     [](const auto& lane) { return lane->socket.read_ended() && lane->reader.within_frame(); });
+}
+
+void TcpSession::ShutDownWrites() {
+  for (auto& lane : lanes_) lane->socket.ShutDownWrites();
+}
+
+void TcpSession::FailAll(Code code) {
+  sends_.FailAll(code);
+  receives_.FailAll(code);
+}
+
+bool TcpSession::Drain() {
+  bool acknowledged = true;
+  for (auto& lane : lanes_) {
+    lane->socket.DiscardInput();
+    acknowledged &= lane->socket.Acknowledged();
+  }
+  return acknowledged;
+}
+
+void TcpSession::CloseSockets() {
+  for (auto& lane : lanes_) lane->socket.Close();
+}
+
+}  // namespace annulus
