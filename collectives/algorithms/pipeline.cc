@@ -153,10 +153,11 @@ Status Pipeline::PlanSend(Flight* flight) {
   const Step& step = flight->step;
   Endpoint* const target = flight->target;
   const bool any_memory = target->limits().sends_user_memory;
+  InPlace* const in_place = any_memory ? nullptr : target->shortcuts().in_place;
   const bool host = work_->device->host_accessible();
   const auto sends_from = [&](const Work::Place& place) {
     if (!host || place.bytes < step.bytes) return false;
-    return any_memory || (work_->sends_in_place && target->SendsFrom(place.data, step.bytes));
+    return any_memory || (in_place != nullptr && work_->sends_in_place && in_place->SendsFrom(place.data, step.bytes));
   };
   // A buffer that the step does not use may be null.
   const Work::Place input = flight->recv == nullptr ? SourceAt(step, 0) : Work::Place();
@@ -175,7 +176,7 @@ Status Pipeline::PlanSend(Flight* flight) {
     std::byte* slot = nullptr;
     ANNULUS_RETURN_IF_ERROR(target->AcquireSlot(&slot));
     flight->send.data = flight->slot = slot;
-    flight->streams_slot = target->StreamsSlots();
+    flight->streams_slot = in_place != nullptr && in_place->StreamsSlots();
   }
   return Status();
 }

@@ -67,7 +67,7 @@ Status HopPeer::Pack(bool* moved) {
     SliceOp op = CopyOp(*work_, input.data, slot_ + begin, *end - begin);
     op.custom = work_->custom;
     if (op.custom.scales) op.scaled_source = 0;
-    op.streams[0] = endpoint_->StreamsSlots();
+    op.streams[0] = in_place_ != nullptr && in_place_->StreamsSlots();
     return work_->device->Submit(op, ticket);
   };
   return packed_.Advance(work_->device, submit, moved);

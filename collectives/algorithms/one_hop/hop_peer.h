@@ -10,7 +10,7 @@ namespace annulus {
 
 class HopPeer {
  public:
-  explicit HopPeer(Endpoint* endpoint) : endpoint_(endpoint) {}
+  explicit HopPeer(Endpoint* endpoint) : endpoint_(endpoint), in_place_(endpoint->shortcuts().in_place) {}
 
   // The steps of the schedule that concern this peer; null where nothing goes that way. `work` stays valid until done.
   void Start(const Work* work, const Step* send, const Step* receive);
@@ -38,6 +38,7 @@ class HopPeer {
   Status Pack(bool* moved);
 
   Endpoint* const endpoint_;
+  InPlace* const in_place_;  // May be null.
   const Work* work_ = nullptr;
   Step send_step_;
   Step recv_step_;

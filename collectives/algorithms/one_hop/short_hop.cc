@@ -14,6 +14,7 @@ ShortHop::ShortHop(int rank, int nranks, const Links* links) : rank_(rank) {
     Peer peer;
     peer.rank = (rank + k) % nranks;
     peer.endpoint = links->At(peer.rank, 0);
+    peer.short_path = peer.endpoint->shortcuts().short_path;
     polls_in_memory_ &= peer.endpoint->limits().shares_memory;
     most_bytes_ = std::min<size_t>(most_bytes_, peer.endpoint->limits().short_bytes);
     peers_.push_back(peer);
@@ -37,7 +38,7 @@ Status ShortHop::SendAll(bool* moved) {
   const Tag tag = PackTag(work_->call, {static_cast<uint32_t>(rank_), 0, 0});
   for (Peer& peer : peers_) {
     if (peer.sent) continue;
-    Status sent = peer.endpoint->SendShort(tag, work_->input, bytes_);
+    Status sent = peer.short_path->SendCopy(tag, work_->input, bytes_);
     // Now, while the peer's slice is under way: once it is there every nanosecond counts.
     peer.expected = {PackTag(work_->call, {static_cast<uint32_t>(peer.rank), 0, 0}), bytes_};
     if (sent.would_block()) continue;
@@ -51,8 +52,8 @@ Status ShortHop::SendAll(bool* moved) {
 
 Status ShortHop::ReceiveAll(bool* moved) {
   for (Peer& peer : peers_) {
-    Endpoint::ShortSlice slice;
-    if (peer.came || !peer.endpoint->PeekShort(&slice)) continue;
+    ShortPath::Slice slice;
+    if (peer.came || !peer.short_path->Peek(&slice)) continue;
     ANNULUS_RETURN_IF_ERROR(CheckSlice(peer.expected, {slice.tag, slice.bytes}, peer.rank));
     if (slice.data == nullptr) {
       return {Code::kProtocol, "rank " + std::to_string(peer.rank) + " sent a short slice in another form", peer.rank,

@@ -35,12 +35,12 @@ class ShortHop {
   // What came from the rank 1 + k ahead. Valid from done() to TakeAll.
   const std::byte* data(size_t k) const { return peers_[k].data; }
   void TakeAll() {
-    for (Peer& peer : peers_) peer.endpoint->TakeShort();
+    for (Peer& peer : peers_) peer.short_path->Take();
   }
   // Whether everything sent has left.
   bool Flush() {
     bool flushed = true;
-    for (Peer& peer : peers_) flushed &= peer.endpoint->Flush();
+    for (Peer& peer : peers_) flushed &= peer.short_path->Flush();
     return flushed;
   }
 
@@ -53,6 +53,7 @@ class ShortHop {
   struct Peer {
     int rank = 0;
     Endpoint* endpoint = nullptr;
+    ShortPath* short_path = nullptr;  // Null: most_bytes_ is 0.
     const std::byte* data = nullptr;  // What came from it.
     SliceHead expected;
     bool sent = false;
