@@ -13,6 +13,9 @@ namespace {
 // A flood of bells and notices is read in turns.
 constexpr int kReadsPerDrain = 16;
 
+// A spinning owner looks at the socket, which is a system call, at most once in this time.
+constexpr Nanoseconds kLookInterval = 200 * kMicrosecond;
+
 }  // namespace
 
 ShmBell::ShmBell(StreamSocket socket, ShmEnd* own, ShmEnd* peer) : socket_(std::move(socket)), own_(own), peer_(peer) {
@@ -28,6 +31,13 @@ void ShmBell::Ring() {
   const char bell = kShmBellByte;
   // A full socket holds bells enough, and that of a dead peer fails Drain().
   (void)send(socket_.native_handle(), &bell, sizeof(bell), MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+bool ShmBell::LookDueByNow() {
+  const Nanoseconds now = Now();
+  if (now < next_look_) return false;
+  next_look_ = now + kLookInterval;
+  return true;
 }
 
 void ShmBell::Wait() {

@@ -14,6 +14,7 @@
 #include <atomic>
 #include <memory>
 
+#include "base/clock.h"
 #include "transport/address.h"
 #include "transport/shm/shm_format.h"
 #include "transport/shm/shm_regions.h"
@@ -29,6 +30,15 @@ class ShmBell {
   void RingIfAsleep() {
     std::atomic_thread_fence(std::memory_order_seq_cst);
     if (peer_->asleep.load(std::memory_order_relaxed) != 0) Ring();
+  }
+
+  // The same once RingIfOwed() is called, by when the stores have left the processor, so that the fence costs little,
+  // and several changes share it.
+  void Owe(bool changed = true) { owed_ |= changed; }
+  void RingIfOwed() {
+    if (!owed_) return;
+    owed_ = false;
+    RingIfAsleep();
   }
 
   // Says that this end is going to sleep. Then look at the rings again, and call Wait() or Wake().
@@ -48,12 +58,23 @@ class ShmBell {
   // Whether the reactor found the bell ringing.
   bool rung() const { return state_->rung; }
 
+  // Whether a spinning owner had better Drain(), a system call, to see whether the peer still lives. From time to time.
+  bool LookDue() { return ++idle_rounds_ % kIdleRoundsPerClock == 0 && LookDueByNow(); }
+
   // Takes off what bells have rung, and gives notices to `regions`. Returns false when the peer's end of the socket is
   // closed.
   bool Drain(ShmPeerRegions* regions);
 
   // Sends a notice, with a file or -1. Returns false when there is no room for it now.
   bool Send(const ShmNotice& notice, int fd);
+
+  // Says how this end ends, where the peer sees it before anything that this process does later.
+  void SayFarewell(uint32_t farewell) {
+    own_->farewell.store(farewell, std::memory_order_release);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+  }
+  // What the peer has said; 0: nothing.
+  uint32_t PeersFarewell(std::memory_order order) const { return peer_->farewell.load(order); }
 
   // Closes the socket, which the peer notices.
   void Shut();
@@ -68,13 +89,20 @@ class ShmBell {
     bool rung = false;
   };
 
+  // Idle rounds, of some nanoseconds each, between two looks at the clock.
+  static constexpr uint32_t kIdleRoundsPerClock = 64;
+
   void Ring();
+  bool LookDueByNow();
 
   StreamSocket socket_;
   ShmEnd* const own_;
   ShmEnd* const peer_;
   pid_t peer_process_ = 0;
   bool asleep_ = false;
+  bool owed_ = false;
+  uint32_t idle_rounds_ = 0;
+  Nanoseconds next_look_ = 0;
   const std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 

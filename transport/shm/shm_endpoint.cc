@@ -1,42 +1,12 @@
 #include "transport/shm/shm_endpoint.h"
 
-#if defined(__SSE2__)
-#include <emmintrin.h>
-#endif
-
-#include <cstring>
 #include <utility>
-
-#include "base/clock.h"
-#include "base/log.h"
 
 namespace annulus {
 namespace {
 
-// A spinning owner looks at the socket, which is a system call, at most once in this time...
-constexpr Nanoseconds kLookInterval = 200 * kMicrosecond;
-// ...and at the clock once in so many idle rounds, of some nanoseconds each.
-constexpr uint32_t kIdleRoundsPerClock = 64;
-
-// Told at most once in this time for each link: threads that wander may be near and far in turn.
-constexpr Nanoseconds kMoveNoteInterval = 10 * kSecond;
-
 // How a longer short slice is copied depends on the peer's distance.
 constexpr uint32_t kLongShort = 16 * 1024;
-
-// `to` is aligned to a cache line. A fence follows, so what is stored next tells that the data is there.
-void CopyPastCaches(std::byte* to, const std::byte* from, size_t bytes) {
-#if defined(__SSE2__)
-  const size_t whole = bytes / sizeof(__m128i) * sizeof(__m128i);
-  for (size_t i = 0; i < whole; i += sizeof(__m128i)) {
-    _mm_stream_si128(reinterpret_cast<__m128i*>(to + i), _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i)));
-  }
-  std::memcpy(to + whole, from + whole, bytes - whole);
-  _mm_sfence();
-#else
-  std::memcpy(to, from, bytes);
-#endif
-}
 
 int SideOf(int rank, int peer) { return rank < peer ? 0 : 1; }
 
@@ -50,11 +20,8 @@ ShmEndpoint::ShmEndpoint(std::shared_ptr<ShmSegment> segment, int rank, int peer
       bell_(std::move(socket), segment_->end(SideOf(rank, peer)), segment_->end(SideOf(peer, rank))),
       own_regions_(memory, [this](const ShmNotice& notice, int fd) { return bell_.Send(notice, fd); }),
       sender_(segment_->direction(SideOf(rank, peer)), &own_regions_),
-      distance_(stores),
-      move_notes_(kMoveNoteInterval),
-      receiver_(segment_->direction(SideOf(peer, rank)), &peer_regions_, [this] { return ReadSocket(); }),
-      peer_end_(segment_->end(SideOf(peer, rank))),
-      own_end_(segment_->end(SideOf(rank, peer))) {
+      lender_(&sender_, stores, rank, peer),
+      receiver_(segment_->direction(SideOf(peer, rank)), &peer_regions_, [this] { return ReadSocket(); }) {
   limits_.slot_bytes = segment_->layout().slot_bytes;
   limits_.send_slots = limits_.recv_slots = static_cast<int>(segment_->layout().slots);
   limits_.shares_memory = true;
@@ -86,31 +53,9 @@ EndpointStats ShmEndpoint::stats() const {
   return stats;
 }
 
-void ShmEndpoint::NoteMove() {
-  // Rare enough, though this is the data path.
-  uint64_t missed = 0;
-  if (!move_notes_.Pass(Now(), &missed)) return;
-  Log(LogLevel::kInfo, rank_,
-      "rank %d is %s now, %lld ns for a cache line: slots for it are written by %s stores; changes that were not told: "
-      "%llu",
-      peer_, distance_.streams() ? "far" : "near", static_cast<long long>(distance_.nanoseconds()),
-      distance_.streams() ? "streaming" : "plain", static_cast<unsigned long long>(missed));
-}
-
-std::byte* ShmEndpoint::AcquireProbing() {
-  const bool rewrites = distance_.asks_for_rewrite();
-  const Nanoseconds word_took = rewrites ? 0 : sender_.TimeReturn();
-  if (word_took != 0 && distance_.AddReturn(word_took)) NoteMove();
-  std::byte* const slot = sender_.Acquire(&fault_);
-  if (!rewrites || slot == nullptr) return slot;
-  const Nanoseconds took = sender_.TimeRewrite(slot, ShmDistance::kRewriteBytes);
-  if (took != 0 && distance_.AddRewrite(took)) NoteMove();
-  return slot;
-}
-
 Status ShmEndpoint::AcquireSlot(std::byte** slot) {
-  if (ended_) return status_;
-  std::byte* const free = distance_.probes() ? AcquireProbing() : sender_.Acquire(&fault_);
+  if (!status_.ok()) return status_;
+  std::byte* const free = lender_.Lend(&fault_);
   if (free != nullptr) {
     *slot = free;
     return Status();
@@ -120,37 +65,33 @@ Status ShmEndpoint::AcquireSlot(std::byte** slot) {
 }
 
 Status ShmEndpoint::PostSend(Send* send) {
-  if (ended_) return status_;
+  if (!status_.ok()) return status_;
   ANNULUS_RETURN_IF_ERROR(sender_.Post(send, &fault_));
-  bell_due_ |= sender_.Publish(&fault_);
+  bell_.Owe(sender_.Publish(&fault_));
   return Status();
 }
 
 // As a slice of the pipeline: its slot tells of the peer's distance, and is written as that asks for.
 bool ShmEndpoint::SendLongShort(const Tag& tag, const std::byte* data, uint32_t bytes) {
   if (!sender_.MayPublish(&fault_)) return false;
-  std::byte* const slot = distance_.probes() ? AcquireProbing() : sender_.Acquire(&fault_);
+  std::byte* const slot = lender_.Lend(&fault_);
   if (slot == nullptr) return false;
-  if (distance_.streams()) {
-    CopyPastCaches(slot, data, bytes);
-  } else {
-    std::memcpy(slot, data, bytes);
-  }
+  lender_.Fill(slot, data, bytes);
   sender_.PublishLent(tag, slot, bytes);
   return true;
 }
 
 Status ShmEndpoint::SendCopy(const Tag& tag, const std::byte* data, uint32_t bytes) {
-  if (ended_) return status_;
+  if (!status_.ok()) return status_;
   short_blocked_ =
       bytes > kLongShort ? !SendLongShort(tag, data, bytes) : !sender_.PublishShort(tag, data, bytes, &fault_);
   if (short_blocked_) return Status::WouldBlock();
-  bell_due_ = true;
+  bell_.Owe();
   return Status();
 }
 
 Status ShmEndpoint::PostRecv(Recv* recv) {
-  if (ended_) return status_;
+  if (!status_.ok()) return status_;
   return receiver_.Post(recv) ? Status() : Status::WouldBlock();
 }
 
@@ -160,19 +101,21 @@ void ShmEndpoint::Release(Recv* recv) {
     // A sender that gives up says so before its user gets the memory back, so whoever has read what the user wrote
     // afterwards sees that here: the reader's half of a sequence lock. Before the return: with that the sender is done.
     std::atomic_thread_fence(std::memory_order_acquire);
-    if (peer_end_->farewell.load(std::memory_order_relaxed) != 0) recv->code = Code::kPeerLost;
+    if (bell_.PeersFarewell(std::memory_order_relaxed) != 0) recv->code = Code::kPeerLost;
   }
-  bell_due_ |= receiver_.Release(recv);
+  bell_.Owe(receiver_.Release(recv));
   // The sender's work may end with this, and this end's too: then nothing would ring later.
-  if (in_place && !ended_) RingIfDue();
+  if (in_place && status_.ok()) bell_.RingIfOwed();
 }
 
 Status ShmEndpoint::Progress(bool* moved) {
-  if (ended_) return status_;
+  if (!status_.ok()) return status_;
   if (bell_.asleep()) bell_.Wake();
-  bool changed = receiver_.Advance(&bell_due_, &fault_);
-  if (!sender_.idle()) bell_due_ |= sender_.Publish(&fault_);
-  RingIfDue();
+  bool freed = false;
+  bool changed = receiver_.Advance(&freed, &fault_);
+  bell_.Owe(freed);
+  if (!sender_.idle()) bell_.Owe(sender_.Publish(&fault_));
+  bell_.RingIfOwed();
   if (!sender_.idle()) changed |= sender_.Complete(&fault_);
   if (fault_.field != nullptr) {
     *moved = true;
@@ -183,7 +126,7 @@ Status ShmEndpoint::Progress(bool* moved) {
     *moved = true;
     return Status();
   }
-  if (!peer_gone_ && (bell_.rung() || LookDue())) ReadSocket();
+  if (!peer_gone_ && (bell_.rung() || bell_.LookDue())) ReadSocket();
   if (!Drained()) return Status();
   *moved = true;
   End(Lost(), Code::kPeerLost);
@@ -195,20 +138,6 @@ bool ShmEndpoint::ReadSocket() {
   return !peer_regions_.TakeFault(&fault_) && !peer_gone_ && bell_.rung();
 }
 
-bool ShmEndpoint::LookDue() {
-  if (++idle_rounds_ % kIdleRoundsPerClock != 0) return false;
-  const Nanoseconds now = Now();
-  if (now < next_look_) return false;
-  next_look_ = now + kLookInterval;
-  return true;
-}
-
-void ShmEndpoint::RingIfDue() {
-  if (!bell_due_) return;
-  bell_due_ = false;
-  bell_.RingIfAsleep();
-}
-
 bool ShmEndpoint::HasWork() {
   const bool returned = sender_.TakeReturns(&fault_);
   if (short_blocked_ && sender_.HasRoomForShort(&fault_)) return true;
@@ -217,8 +146,8 @@ bool ShmEndpoint::HasWork() {
 }
 
 bool ShmEndpoint::Arm() {
-  if (ended_) return false;
-  RingIfDue();
+  if (!status_.ok()) return false;
+  bell_.RingIfOwed();
   if (peer_gone_) return !HasWork();  // Nobody is left to ring.
   bell_.Sleep();
   if (HasWork()) {  // Looked at only after Sleep(), see ShmBell.
@@ -231,17 +160,14 @@ bool ShmEndpoint::Arm() {
 
 // What was published lies in memory that the peer has too, so nothing is to be waited for.
 bool ShmEndpoint::Close() {
-  if (!ended_)
-    End({Code::kAborted, "the shared memory link to rank " + std::to_string(peer_) + " is closed", peer_, 0},
-        Code::kOk);
+  if (!status_.ok()) return true;
+  End({Code::kAborted, "the shared memory link to rank " + std::to_string(peer_) + " is closed", peer_, 0}, Code::kOk);
   return true;
 }
 
 void ShmEndpoint::End(Status status, Code farewell) {
-  ended_ = true;
   status_ = std::move(status);
-  own_end_->farewell.store(1 + static_cast<uint32_t>(farewell), std::memory_order_release);
-  std::atomic_thread_fence(std::memory_order_seq_cst);  // Before the memory of sends in place is changed, see Release.
+  bell_.SayFarewell(1 + static_cast<uint32_t>(farewell));  // Before the memory of sends in place changes, see Release.
   sender_.FailAll(status_.code());
   receiver_.FailAll(status_.code());
   bell_.Shut();
@@ -260,7 +186,7 @@ Status ShmEndpoint::Broken() const {
 }
 
 Status ShmEndpoint::Lost() const {
-  const uint32_t farewell = peer_end_->farewell.load(std::memory_order_acquire);
+  const uint32_t farewell = bell_.PeersFarewell(std::memory_order_acquire);
   std::string text = PeerText();
   if (farewell == 0) {
     text += " died: its end of the shared memory link is gone";

@@ -29,12 +29,6 @@ inline void CloseWholly(Endpoint& end) {
   while (!end.Close()) sched_yield();
 }
 
-// Whether PostSend of `end` takes [data, data + bytes), which is no slot.
-inline bool SendsFrom(Endpoint& end, const std::byte* data, size_t bytes) {
-  InPlace* const in_place = end.shortcuts().in_place;
-  return end.limits().sends_user_memory || (in_place != nullptr && in_place->SendsFrom(data, bytes));
-}
-
 struct LinkOptions {
   size_t slot_bytes = 4096;
   int slots = 4;

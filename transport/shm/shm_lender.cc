@@ -1,0 +1,64 @@
+#include "transport/shm/shm_lender.h"
+
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
+#include <cstring>
+
+#include "base/clock.h"
+#include "base/log.h"
+
+namespace annulus {
+namespace {
+
+// Told at most once in this time for each link: threads that wander may be near and far in turn.
+constexpr Nanoseconds kMoveNoteInterval = 10 * kSecond;
+
+// `to` is aligned to a cache line. A fence follows, so what is stored next tells that the data is there.
+void CopyPastCaches(std::byte* to, const std::byte* from, size_t bytes) {
+#if defined(__SSE2__)
+  const size_t whole = bytes / sizeof(__m128i) * sizeof(__m128i);
+  for (size_t i = 0; i < whole; i += sizeof(__m128i)) {
+    _mm_stream_si128(reinterpret_cast<__m128i*>(to + i), _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i)));
+  }
+  std::memcpy(to + whole, from + whole, bytes - whole);
+  _mm_sfence();
+#else
+  std::memcpy(to, from, bytes);
+#endif
+}
+
+}  // namespace
+
+ShmLender::ShmLender(ShmSender* sender, SlotStores stores, int rank, int peer)
+    : sender_(sender), rank_(rank), peer_(peer), distance_(stores), move_notes_(kMoveNoteInterval) {}
+
+void ShmLender::NoteMove() {
+  // Rare enough, though this is the data path.
+  uint64_t missed = 0;
+  if (!move_notes_.Pass(Now(), &missed)) return;
+  Log(LogLevel::kInfo, rank_,
+      "rank %d is %s now, %lld ns for a cache line: slots for it are written by %s stores; changes that were not told: "
+      "%llu",
+      peer_, distance_.streams() ? "far" : "near", static_cast<long long>(distance_.nanoseconds()),
+      distance_.streams() ? "streaming" : "plain", static_cast<unsigned long long>(missed));
+}
+
+std::byte* ShmLender::LendProbing(ShmFault* fault) {
+  const bool rewrites = distance_.asks_for_rewrite();
+  const Nanoseconds word_took = rewrites ? 0 : sender_->TimeReturn();
+  if (word_took != 0 && distance_.AddReturn(word_took)) NoteMove();
+  std::byte* const slot = sender_->Acquire(fault);
+  if (!rewrites || slot == nullptr) return slot;
+  const Nanoseconds took = sender_->TimeRewrite(slot, ShmDistance::kRewriteBytes);
+  if (took != 0 && distance_.AddRewrite(took)) NoteMove();
+  return slot;
+}
+
+void ShmLender::Fill(std::byte* slot, const std::byte* data, size_t bytes) const {
+  if (streams()) return CopyPastCaches(slot, data, bytes);
+  std::memcpy(slot, data, bytes);
+}
+
+}  // namespace annulus

@@ -1,0 +1,41 @@
+// ShmLender: lends the sender's slots, and learns on the way how far the peer is: some of them are timed, as
+// ShmDistance asks. How far it is decides how slots are filled.
+//
+// Threads: as the endpoint; streams() from any.
+#pragma once
+
+#include <cstddef>
+
+#include "base/rate_limit.h"
+#include "transport/shm/shm_distance.h"
+#include "transport/shm/shm_format.h"
+#include "transport/shm/shm_sender.h"
+#include "transport/transport.h"
+
+namespace annulus {
+
+class ShmLender {
+ public:
+  // `sender` outlives it. The ranks are for messages.
+  ShmLender(ShmSender* sender, SlotStores stores, int rank, int peer);
+
+  // As ShmSender::Acquire.
+  std::byte* Lend(ShmFault* fault) { return distance_.probes() ? LendProbing(fault) : sender_->Acquire(fault); }
+
+  // Whether slots are best written past the caches.
+  bool streams() const { return distance_.streams(); }
+  // Copies `data` into a lent slot, in the way that is best now.
+  void Fill(std::byte* slot, const std::byte* data, size_t bytes) const;
+
+ private:
+  std::byte* LendProbing(ShmFault* fault);
+  void NoteMove();
+
+  ShmSender* const sender_;
+  const int rank_;
+  const int peer_;
+  ShmDistance distance_;
+  RateLimit move_notes_;
+};
+
+}  // namespace annulus
