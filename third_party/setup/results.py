@@ -1,12 +1,16 @@
-"""Counts the tests of one `bazel test` from its own record (--build_event_json_file).
+"""Reads what `bazel test` did from its own record (--build_event_json_file).
 
-    results.py RECORD BAZEL_STATUS
+    results.py RECORD BAZEL_STATUS        counts the tests
+    results.py --slowest COUNT RECORD...  shows where the time of one or more runs went
 
-Prints "PASSED FAILED" on the first line, then one line per test target that did not pass: its label and what became of
-it. A failure that no test shows (nothing built, no record written) counts as one failed test, so that it is never lost.
+The counts are "PASSED FAILED" on the first line, then one line per test target that did not pass: its label and what
+became of it. A failure that no test shows (nothing built, no record written) counts as one failed test, so that it is
+never lost. The slowest tests are one line each: seconds, the run (its record's name), the label. The seconds of a
+test's shards, which may run side by side, are added up.
 """
 
 import json
+import os
 import sys
 
 # Test targets that were asked for have a size; other targets do not.
@@ -35,8 +39,28 @@ def outcomes(path):
     return tests
 
 
-def main():
-    path, bazel_status = sys.argv[1], int(sys.argv[2])
+def durations(path):
+    """Returns {label: (seconds of all shards, number of shards)} of the tests that ran; the last attempt counts."""
+    shards = {}
+    for event in read_events(path):
+        test = event.get("id", {}).get("testResult")
+        result = event.get("testResult", {})
+        if test and not result.get("cachedLocally"):
+            milliseconds = int(result.get("testAttemptDurationMillis", 0))
+            shards.setdefault(test["label"], {})[test.get("run", 1), test.get("shard", 1)] = milliseconds / 1000
+    return {label: (sum(each.values()), len(each)) for label, each in shards.items()}
+
+
+def print_slowest(count, paths):
+    rows = []
+    for path in paths:
+        run = os.path.splitext(os.path.basename(path))[0]
+        rows.extend((seconds, run, label, shards) for label, (seconds, shards) in durations(path).items())
+    for seconds, run, label, shards in sorted(rows, key=lambda row: (-row[0], row[1:]))[:count]:
+        print(f"{seconds:8.1f} s  {run:<6} {label}" + (f" ({shards} shards)" if shards > 1 else ""))
+
+
+def print_counts(path, bazel_status):
     tests = outcomes(path)
     bad = {label: status for label, status in tests.items() if status != "PASSED"}
     if bazel_status != 0 and not bad:
@@ -44,6 +68,13 @@ def main():
     print(sum(status == "PASSED" for status in tests.values()), len(bad))
     for label, status in sorted(bad.items()):
         print(label, "-", status.lower().replace("_", " "))
+
+
+def main():
+    if sys.argv[1] == "--slowest":
+        print_slowest(int(sys.argv[2]), sys.argv[3:])
+    else:
+        print_counts(sys.argv[1], int(sys.argv[2]))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,13 @@
+// Rounds: how often a test repeats something random. Every run takes a small fixed share, the same rounds each time;
+// `./test soak` takes all of them. A target that calls it is tagged "soak" in its BUILD file.
+//
+// Threads: any.
+#pragma once
+
+namespace annulus {
+
+// `fixed` rounds in every run, `full` rounds under `./test soak` (--config=soak, which sets TEST_SOAK). Seeds count up
+// from the same start, so the fixed rounds are the first of the full ones.
+int Rounds(int fixed, int full);
+
+}  // namespace annulus

@@ -1,0 +1,21 @@
+// The number of rounds follows the suite that runs.
+#include "tests/soak/rounds.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+namespace annulus {
+namespace {
+
+TEST(RoundsTest, AreAllInASoakAndAFixedShareElsewhere) {
+  const char* const soak = std::getenv("TEST_SOAK");
+  EXPECT_EQ(Rounds(3, 1000), soak == nullptr ? 3 : 1000);
+  setenv("TEST_SOAK", "1", 1);
+  EXPECT_EQ(Rounds(3, 1000), 1000);
+  unsetenv("TEST_SOAK");
+  EXPECT_EQ(Rounds(3, 1000), 3);
+}
+
+}  // namespace
+}  // namespace annulus
