@@ -6,7 +6,7 @@
 
 namespace annulus {
 
-int Rounds(int fixed, int full) {
+uint64_t Rounds(uint64_t fixed, uint64_t full) {
   ANNULUS_CHECK(fixed > 0 && fixed <= full);
   return std::getenv("TEST_SOAK") != nullptr ? full : fixed;
 }

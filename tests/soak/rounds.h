@@ -4,10 +4,12 @@
 // Threads: any.
 #pragma once
 
+#include <cstdint>
+
 namespace annulus {
 
 // `fixed` rounds in every run, `full` rounds under `./test soak` (--config=soak, which sets TEST_SOAK). Seeds count up
 // from the same start, so the fixed rounds are the first of the full ones.
-int Rounds(int fixed, int full);
+uint64_t Rounds(uint64_t fixed, uint64_t full);
 
 }  // namespace annulus

@@ -10,11 +10,11 @@ namespace {
 
 TEST(RoundsTest, AreAllInASoakAndAFixedShareElsewhere) {
   const char* const soak = std::getenv("TEST_SOAK");
-  EXPECT_EQ(Rounds(3, 1000), soak == nullptr ? 3 : 1000);
+  EXPECT_EQ(Rounds(3, 1000), soak == nullptr ? 3u : 1000u);
   setenv("TEST_SOAK", "1", 1);
-  EXPECT_EQ(Rounds(3, 1000), 1000);
+  EXPECT_EQ(Rounds(3, 1000), 1000u);
   unsetenv("TEST_SOAK");
-  EXPECT_EQ(Rounds(3, 1000), 3);
+  EXPECT_EQ(Rounds(3, 1000), 3u);
 }
 
 }  // namespace

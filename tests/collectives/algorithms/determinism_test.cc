@@ -8,6 +8,7 @@
 #include "tests/collectives/harness/cluster.h"
 #include "tests/collectives/harness/oracle.h"
 #include "tests/collectives/harness/sim_job.h"
+#include "tests/soak/rounds.h"
 
 namespace annulus {
 namespace {
@@ -135,7 +136,7 @@ TEST_P(DeterminismTest, BitsAreEqualOverRanksTransportsSlicesChannelsSocketsForm
         ExpectSameBits(call, results, first);
         if (HasFatalFailure()) return;
       }
-      for (uint64_t seed = 1; seed <= 12; ++seed) {
+      for (uint64_t seed = 1; seed <= Rounds(12, 300); ++seed) {
         SCOPED_TRACE(testing::Message() << "simulated, seed " << seed << ", " << TypeName(type) << ", " << count);
         ExpectSameBits(call, SimulatedResults(seed, seed % 4 != 0, nranks, call), first);
         if (HasFatalFailure()) return;
@@ -203,7 +204,7 @@ TEST(DeterminismTest, TheSmallestOfManyRanksHaveTheTreesBits) {
       ExpectSameBits(call, RealResults(variant, kRanks, call), expected);
       if (HasFatalFailure()) return;
     }
-    for (uint64_t seed = 1; seed <= 11; seed += 2) {
+    for (uint64_t seed = 1; seed <= Rounds(11, 301); seed += 2) {
       SCOPED_TRACE(testing::Message() << "simulated, seed " << seed << ", count " << count);
       ExpectSameBits(call, SimulatedResults(seed, seed % 4 != 1, kRanks, call), expected);
       if (HasFatalFailure()) return;

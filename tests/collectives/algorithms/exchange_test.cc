@@ -10,6 +10,7 @@
 #include "collectives/algorithms/table.h"
 #include "collectives/algorithms/tree/tree_exchange.h"
 #include "tests/collectives/harness/sim_job.h"
+#include "tests/soak/rounds.h"
 
 namespace annulus {
 namespace {
@@ -73,7 +74,7 @@ class ExchangeTest : public testing::TestWithParam<Way> {};
 
 TEST_P(ExchangeTest, GivesTheOraclesBitsForEveryNumberOfRanks) {
   for (int nranks = GetParam().least_ranks; nranks <= GetParam().most_ranks; ++nranks) {
-    for (uint64_t seed = 1; seed <= (nranks <= 20 ? 8 : 2); ++seed) {
+    for (uint64_t seed = 1; seed <= (nranks <= 20 ? Rounds(8, 400) : Rounds(2, 50)); ++seed) {
       SCOPED_TRACE(testing::Message() << nranks << " ranks, seed " << seed);
       const SimJobOptions options = MakeOptions(GetParam().algorithm, seed, nranks);
       ASSERT_EQ(PlannedFor(options), GetParam().algorithm);
@@ -85,7 +86,7 @@ TEST_P(ExchangeTest, GivesTheOraclesBitsForEveryNumberOfRanks) {
 
 TEST_P(ExchangeTest, GivesTheBitsOfScaledSumsAndOfFunctionsInTheirOrder) {
   for (int nranks : {3, 7, 8, 16}) {
-    for (uint64_t seed = 1; seed <= 4; ++seed) {
+    for (uint64_t seed = 1; seed <= Rounds(4, 400); ++seed) {
       SCOPED_TRACE(testing::Message() << nranks << " ranks, seed " << seed);
       SimJobOptions options = MakeOptions(GetParam().algorithm, seed, nranks);
       options.call.type = seed % 2 == 0 ? DataType::kUint32 : DataType::kFloat16;

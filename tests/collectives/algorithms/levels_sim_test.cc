@@ -7,6 +7,7 @@
 
 #include "collectives/control/control.h"
 #include "tests/collectives/harness/sim_job.h"
+#include "tests/soak/rounds.h"
 
 namespace annulus {
 namespace {
@@ -61,7 +62,7 @@ void ExpectTheBits(SimJobOptions options) {
 }
 
 TEST_P(LevelsSimTest, WithoutFaultsEveryRankEndsWithTheOraclesBits) {
-  for (uint64_t seed = 1; seed <= 150; ++seed) {
+  for (uint64_t seed = 1; seed <= Rounds(150, 3000); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     SimJobOptions options = MakeOptions(seed);
     options.on_device = GetParam();
@@ -71,7 +72,7 @@ TEST_P(LevelsSimTest, WithoutFaultsEveryRankEndsWithTheOraclesBits) {
 }
 
 TEST_P(LevelsSimTest, FactorsAreAppliedOnceToEachRanksOwnElements) {
-  for (uint64_t seed = 1; seed <= 40; ++seed) {
+  for (uint64_t seed = 1; seed <= Rounds(40, 1000); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     SimJobOptions options = MakeOptions(seed);
     options.call.op = static_cast<ReduceOp>(kFirstPremulSum);
@@ -83,7 +84,7 @@ TEST_P(LevelsSimTest, FactorsAreAppliedOnceToEachRanksOwnElements) {
 }
 
 TEST_P(LevelsSimTest, AGroupOfLargeTensorsEndsWithTheBitsOfSeparateAllreduces) {
-  for (uint64_t seed = 1; seed <= 40; ++seed) {
+  for (uint64_t seed = 1; seed <= Rounds(40, 1000); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     SimJobOptions options = MakeOptions(seed);
     const size_t least = kMostOneLevelBytes / TypeBytes(options.call.type);
@@ -126,7 +127,7 @@ int Break(SimJob* job, std::mt19937_64* random, const HostGrid& grid) {
 
 TEST_P(LevelsSimTest, AnyFaultEndsInRightBitsOrOneVerdictBeforeTheDeadline) {
   int verdicts = 0;
-  for (uint64_t seed = 1; seed <= 200; ++seed) {
+  for (uint64_t seed = 1; seed <= Rounds(200, 5000); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     SimJobOptions options = MakeOptions(seed);
     options.on_device = GetParam();

@@ -7,6 +7,7 @@
 
 #include "collectives/control/arbiter.h"
 #include "collectives/control/arbiter_text.h"
+#include "tests/soak/rounds.h"
 
 namespace annulus {
 namespace {
@@ -28,9 +29,9 @@ constexpr int kMostQueries = 1 + Arbiter::kTieWindow / Arbiter::kTieInterval;
 // Any events in any order: few queries, at most one verdict, none without a cause, and never later than the answer
 // window and that of a tie.
 TEST(ArbiterRandom, OneVerdictWhateverHappens) {
-  for (uint32_t seed = 1; seed <= 10000; ++seed) {
+  for (uint64_t seed = 1; seed <= Rounds(10000, 2000000); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    std::mt19937 random(seed);
+    std::mt19937 random(static_cast<uint32_t>(seed));
     const auto below = [&](int limit) { return static_cast<int>(random() % limit); };
     const int n = 2 + below(4);
     Arbiter arbiter(n);

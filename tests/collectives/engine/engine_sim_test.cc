@@ -7,6 +7,7 @@
 
 #include "collectives/control/control.h"
 #include "tests/collectives/harness/sim_job.h"
+#include "tests/soak/rounds.h"
 
 namespace annulus {
 namespace {
@@ -78,7 +79,7 @@ void ExpectRightBits(const SimJob& job, int rank) {
 class EngineSimTest : public testing::TestWithParam<bool> {};
 
 TEST_P(EngineSimTest, WithoutFaultsEveryRankEndsWithTheOraclesBits) {
-  for (uint64_t seed = 1; seed <= 400; ++seed) {
+  for (uint64_t seed = 1; seed <= Rounds(400, 20000); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     SimJobOptions options = MakeOptions(seed);
     options.on_device = GetParam();
@@ -94,7 +95,7 @@ TEST_P(EngineSimTest, WithoutFaultsEveryRankEndsWithTheOraclesBits) {
 }
 
 TEST_P(EngineSimTest, AGroupEndsWithTheBitsOfSeparateAllreduces) {
-  for (uint64_t seed = 1; seed <= 300; ++seed) {
+  for (uint64_t seed = 1; seed <= Rounds(300, 10000); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     SimJobOptions options = MakeOptions(seed);
     std::mt19937_64 random(seed * 31);
@@ -120,7 +121,7 @@ TEST_P(EngineSimTest, AGroupEndsWithTheBitsOfSeparateAllreduces) {
 TEST_P(EngineSimTest, OperationsOfUsersGiveTheOraclesBits) {
   constexpr CollectiveKind kReducing[] = {CollectiveKind::kAllreduce, CollectiveKind::kReduceScatter,
                                           CollectiveKind::kReduce};
-  for (uint64_t seed = 1; seed <= 300; ++seed) {
+  for (uint64_t seed = 1; seed <= Rounds(300, 10000); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     SimJobOptions options = MakeOptions(seed);
     options.on_device = GetParam();
@@ -173,8 +174,8 @@ int Break(SimJob* job, std::mt19937_64* random, int n) {
 }
 
 TEST_P(EngineSimTest, AnyFaultEndsInRightBitsOrOneVerdictBeforeTheDeadline) {
-  int verdicts = 0;
-  for (uint64_t seed = 1; seed <= 600; ++seed) {
+  uint64_t verdicts = 0;
+  for (uint64_t seed = 1; seed <= Rounds(600, 40000); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     SimJobOptions options = MakeOptions(seed);
     options.on_device = GetParam();
@@ -207,7 +208,8 @@ TEST_P(EngineSimTest, AnyFaultEndsInRightBitsOrOneVerdictBeforeTheDeadline) {
     }
     verdicts += first.has_value();
   }
-  EXPECT_GT(verdicts, 150) << "too few faults hit a running collective for the test to mean something";
+  EXPECT_GT(verdicts * 4, Rounds(600, 40000))
+      << "too few faults hit a running collective for the test to mean something";
 }
 
 TEST_P(EngineSimTest, RunsReplayFromTheirSeed) {

@@ -17,6 +17,7 @@
 #include "collectives/observe/monitor.h"
 #include "tests/collectives/harness/oracle.h"
 #include "tests/device/sim_device.h"
+#include "tests/soak/rounds.h"
 #include "transport/sim/sim_world.h"
 
 namespace annulus {
@@ -191,7 +192,7 @@ class Post {
 class MessagesSimTest : public testing::TestWithParam<bool> {};
 
 TEST_P(MessagesSimTest, EveryMessageArrivesWhole) {
-  for (uint64_t seed = 1; seed <= 100; ++seed) {
+  for (uint64_t seed = 1; seed <= Rounds(100, 5000); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Post post(seed, GetParam());
     post.Run();
@@ -208,7 +209,7 @@ TEST_P(MessagesSimTest, EveryMessageArrivesWhole) {
 
 TEST_P(MessagesSimTest, ALostPeerEndsWhatWaitsForIt) {
   int failures = 0;
-  for (uint64_t seed = 1; seed <= 200; ++seed) {
+  for (uint64_t seed = 1; seed <= Rounds(200, 10000); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Post post(seed, GetParam());
     const int n = post.world().options().nranks;

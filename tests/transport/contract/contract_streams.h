@@ -6,6 +6,7 @@
 #include <random>
 #include <vector>
 
+#include "tests/soak/rounds.h"
 #include "tests/transport/contract/contract_fixture.h"
 
 namespace annulus {
@@ -119,7 +120,7 @@ TEST_P(EndpointContract, DuplexSaturationWithTinyWindowsDoesNotDeadlock) {
 }
 
 TEST_P(EndpointContract, ThousandsOfRandomSlicesArriveUnharmed) {
-  for (uint64_t seed = 100; seed < 104; ++seed) {
+  for (uint64_t seed = 100; seed < 100 + Rounds(4, 500); ++seed) {
     ASSERT_TRUE(Open({.slot_bytes = 4096, .slots = 2 + static_cast<int>(seed % 4)}));
     Plan plan{.seed = seed, .slices = 1500, .max_bytes = limits().slot_bytes, .window = 1 + static_cast<int>(seed % 7)};
     plan.landing = seed % 2 == 0;

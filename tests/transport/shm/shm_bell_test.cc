@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "tests/soak/rounds.h"
 #include "transport/reactor.h"
 
 namespace annulus {
@@ -78,13 +79,13 @@ class Meeting {
 
 // Without the fences this finds a missed wake-up within some thousand rounds.
 TEST_F(ShmBellTest, EitherTheSleeperSeesTheNewsOrTheRingerSeesTheSleeper) {
-  constexpr uint64_t kRounds = 200'000;
-  const Deadline end = DeadlineAfter(kSecond);
+  const uint64_t rounds = Rounds(200'000, 20'000'000);
+  const Deadline end = DeadlineAfter(static_cast<Nanoseconds>(Rounds(1, 100)) * kSecond);
   Meeting before;
   Meeting after;
   ShmCounter news = {};
   ShmCounter last = {};  // The last round, once the sleeper has chosen it.
-  last.value = kRounds;
+  last.value = rounds;
   std::thread ringer([&] {
     for (uint64_t round = 1; round <= last.value.load(); ++round) {
       before.Arrive(0, round);
@@ -96,7 +97,7 @@ TEST_F(ShmBellTest, EitherTheSleeperSeesTheNewsOrTheRingerSeesTheSleeper) {
   });
   uint64_t missed = 0;
   for (uint64_t round = 1; round <= last.value.load(); ++round) {
-    if (Now() > end) last.value = std::min(kRounds, round);
+    if (Now() > end) last.value = std::min(rounds, round);
     before.Arrive(1, round);
     bells_[1].Sleep();
     const bool seen = news.value.load(std::memory_order_acquire) == round;

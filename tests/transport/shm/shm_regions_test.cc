@@ -11,6 +11,7 @@
 #include <deque>
 #include <string>
 
+#include "tests/soak/rounds.h"
 #include "tests/transport/contract/contract_traffic.h"
 #include "tests/transport/shm/shm_pair.h"
 
@@ -292,7 +293,7 @@ TEST_F(ShmRegionsTest, APlaceThatCannotBeBreaksTheLink) {
 }
 
 TEST_F(ShmRegionsTest, RandomTrafficFromRegisteredMemoryArrivesUnharmed) {
-  for (uint64_t seed = 1; seed <= 6; ++seed) {
+  for (uint64_t seed = 1; seed <= Rounds(6, 1000); ++seed) {
     ASSERT_TRUE(pair_.Make({.slot_bytes = kSlotBytes, .slots = kSlots}));
     const Plan plan{.seed = seed, .slices = 400, .max_bytes = kSlotBytes, .gradual = seed % 2 == 0};
     Talker talkers[] = {{&pair_.end(0), plan}, {&pair_.end(1), plan}};
