@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
+#include <cstddef>
+#include <span>
+#include <tuple>
 
+#include "base/bytes.h"
 #include "base/clock.h"
 #include "base/log.h"
 
@@ -22,6 +25,37 @@ struct FileNews {
   std::array<char, 512> message{};
   MeasuredFactors factors{};
 };
+
+// What ranks tell each other here goes through broadcasts, in these bytes.
+constexpr size_t kFactorsBytes = std::tuple_size_v<MeasuredFactors> * (8 + 3 * 8);
+constexpr size_t kNewsBytes = 4 + 4 + sizeof(FileNews::message) + kFactorsBytes;
+
+void Write(const MeasuredFactors& factors, FixedWriter* out) {
+  for (const AlgorithmFactors& each : factors) {
+    out->I64(each.is_measured).F64(each.message).F64(each.byte).F64(each.large);
+  }
+}
+
+void Read(ByteReader* in, MeasuredFactors* factors) {
+  for (AlgorithmFactors& each : *factors) {
+    each.is_measured = in->I64();
+    each.message = in->F64();
+    each.byte = in->F64();
+    each.large = in->F64();
+  }
+}
+
+void Write(const FileNews& news, FixedWriter* out) {
+  out->I32(news.found).I32(news.code).Bytes(std::as_bytes(std::span(news.message)));
+  Write(news.factors, out);
+}
+
+void Read(ByteReader* in, FileNews* news) {
+  news->found = in->I32();
+  news->code = in->I32();
+  in->Bytes(std::as_writable_bytes(std::span(news->message)));
+  Read(in, &news->factors);
+}
 
 }  // namespace
 
@@ -98,7 +132,13 @@ Status Tuner::Measure(MeasuredFactors* factors) {
     ANNULUS_RETURN_IF_ERROR(MeasureAlgorithm(kAlgorithms[place].algorithm, &(*factors)[place]));
   }
   job_.choose(nominal_);
-  return Spread(factors->data(), sizeof *factors);
+  std::array<std::byte, kFactorsBytes> bytes;
+  FixedWriter out(bytes);
+  Write(*factors, &out);
+  ANNULUS_RETURN_IF_ERROR(Spread(bytes.data(), bytes.size()));
+  ByteReader in(bytes);
+  Read(&in, factors);
+  return Status();
 }
 
 TuningSubject Tuner::Subject() const {
@@ -127,7 +167,12 @@ Status Tuner::Tune(const std::string& file, std::string* source) {
     news.code = static_cast<int32_t>(status.code());
     status.message().copy(news.message.data(), news.message.size() - 1);
   }
-  ANNULUS_RETURN_IF_ERROR(Spread(&news, sizeof news));
+  std::array<std::byte, kNewsBytes> bytes;
+  FixedWriter out(bytes);
+  Write(news, &out);
+  ANNULUS_RETURN_IF_ERROR(Spread(bytes.data(), bytes.size()));
+  ByteReader in(bytes);
+  Read(&in, &news);
   news.message.back() = 0;
   if (news.code != 0) return {static_cast<Code>(news.code), news.message.data(), 0, 0};
   *source = "the tuning file of rank 0";

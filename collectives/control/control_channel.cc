@@ -11,6 +11,8 @@
 #include <asio/read.hpp>
 #include <asio/write.hpp>
 
+#include "base/bytes.h"
+
 namespace annulus {
 namespace {
 

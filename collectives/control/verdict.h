@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <string>
 
+#include "base/bytes.h"
 #include "base/status.h"
-#include "collectives/control/control_wire.h"
 #include "collectives/core/collective.h"
 
 namespace annulus {

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "base/bytes.h"
 #include "transport/address.h"
 
 namespace annulus {

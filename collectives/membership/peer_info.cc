@@ -5,7 +5,7 @@
 #include <set>
 #include <string_view>
 
-#include "collectives/control/control_wire.h"
+#include "base/bytes.h"
 #include "transport/select/select.h"
 
 namespace annulus {
@@ -83,7 +83,7 @@ std::string Encode(const PeerInfo& info) {
 }
 
 Status Decode(const std::string& blob, int rank, PeerInfo* info, std::span<const Setting> settings) {
-  ByteReader in(std::as_bytes(std::span(blob)));
+  ByteReader in(blob);
   info->host_id = in.Text(kLargestPeerText);
   info->transport = in.Text(kLargestPeerText);
   info->tuning = in.Text(kLargestPeerText);

@@ -9,6 +9,7 @@
 #include <csignal>
 #include <cstring>
 
+#include "base/bytes.h"
 #include "launcher/job/exit_status.h"
 #include "launcher/job/poll_timeout.h"
 #include "launcher/local/binding.h"
@@ -96,8 +97,7 @@ void Agent::TakeSignals() {
 void Agent::Reap() {
   if (!started_ && !ranks_.ending()) return;  // Nobody is there yet; that is not the end.
   for (const RankGroup::Ended& ended : ranks_.Reap()) {
-    channel_.Send(FrameKind::kRankEnded,
-                  FieldWriter().Number(first_rank_ + ended.index).Number(ended.wait_status).content());
+    channel_.Send(FrameKind::kRankEnded, ByteWriter().I64(first_rank_ + ended.index).I64(ended.wait_status).bytes());
   }
 }
 
@@ -162,9 +162,9 @@ void Agent::Handle(const ChannelFrame& frame) {
 }
 
 void Agent::Configure(const std::string& content) {
-  FieldReader reader(content);
-  const int64_t timeout_ms = reader.Number();
-  if (!reader.Complete() || timeout_ms < 1 || timeout_ms > kMaxLinkTimeoutMs) return LoseHead();
+  ByteReader reader(content);
+  const int64_t timeout_ms = reader.I64();
+  if (!reader.done() || timeout_ms < 1 || timeout_ms > kMaxLinkTimeoutMs) return LoseHead();
   link_timeout_ = timeout_ms * kMillisecond;
   next_alive_ = DeadlineAfter(link_timeout_ / kAlivesPerTimeout);
 }
@@ -172,7 +172,7 @@ void Agent::Configure(const std::string& content) {
 void Agent::Reserve(const std::string& content) {
   const Status status = port_.Reserve(content);
   if (!status.ok()) return Refuse(status, kExitCannotLaunch);
-  channel_.Send(FrameKind::kReserved, FieldWriter().Number(port_.port()).content());
+  channel_.Send(FrameKind::kReserved, ByteWriter().I64(port_.port()).bytes());
 }
 
 void Agent::Start(const std::string& content) {
@@ -190,9 +190,9 @@ void Agent::Start(const std::string& content) {
     Refuse(status, ExitStatusOf(status));
     return ranks_.BeginKilling();
   }
-  FieldWriter pids;
-  for (int index = 0; index < order.nranks; ++index) pids.Number(ranks_.pid(index));
-  channel_.Send(FrameKind::kStarted, pids.content());
+  ByteWriter pids;
+  for (int index = 0; index < order.nranks; ++index) pids.I64(ranks_.pid(index));
+  channel_.Send(FrameKind::kStarted, pids.bytes());
 }
 
 Status Agent::StartRanks(const StartOrder& order) {
@@ -227,20 +227,20 @@ void Agent::TakeInput(const std::string& content) {
 }
 
 void Agent::Grant(const std::string& content) {
-  FieldReader reader(content);
-  const int64_t stream = reader.Number();
-  const int64_t bytes = reader.Number();
-  if (!reader.Complete() || bytes < 0 || bytes > FramedOutput::kWindowBytes * 2) return LoseHead();
+  ByteReader reader(content);
+  const int64_t stream = reader.I64();
+  const int64_t bytes = reader.I64();
+  if (!reader.done() || bytes < 0 || bytes > FramedOutput::kWindowBytes * 2) return LoseHead();
   (stream == kOutStream ? out_ : err_).Grant(bytes);
 }
 
 void Agent::DropOutput(const std::string& content) {
-  FieldReader reader(content);
-  (reader.Number() == kOutStream ? out_ : err_).Break();
+  ByteReader reader(content);
+  (reader.I64() == kOutStream ? out_ : err_).Break();
 }
 
 void Agent::Refuse(const Status& status, int exit_status) {
-  channel_.Send(FrameKind::kRefused, FieldWriter().Number(exit_status).Text(status.message()).content());
+  channel_.Send(FrameKind::kRefused, ByteWriter().I64(exit_status).LongText(status.message()).bytes());
 }
 
 }  // namespace annulus

@@ -6,6 +6,8 @@
 #include <array>
 #include <cerrno>
 
+#include "base/bytes.h"
+
 namespace annulus {
 namespace {
 
@@ -16,44 +18,7 @@ constexpr size_t kHeadBytes = 5;                 // Kind and length.
 constexpr size_t kMaxContent = 8 * 1024 * 1024;  // Linux allows 2 MiB of arguments and environment to a program.
 constexpr size_t kReadBytes = 64 * 1024;
 
-void PutLittleEndian(uint64_t number, int bytes, std::string* text) {
-  for (int i = 0; i < bytes; ++i) text->push_back(static_cast<char>(number >> (8 * i)));
-}
-
-uint64_t GetLittleEndian(std::string_view text) {
-  uint64_t number = 0;
-  for (size_t i = 0; i < text.size(); ++i) number |= uint64_t{static_cast<unsigned char>(text[i])} << (8 * i);
-  return number;
-}
-
 }  // namespace
-
-FieldWriter& FieldWriter::Number(int64_t number) {
-  PutLittleEndian(static_cast<uint64_t>(number), 8, &content_);
-  return *this;
-}
-
-FieldWriter& FieldWriter::Text(std::string_view text) {
-  Number(static_cast<int64_t>(text.size()));
-  content_.append(text);
-  return *this;
-}
-
-std::string_view FieldReader::Take(size_t bytes) {
-  failed_ = failed_ || bytes > rest_.size();
-  if (failed_) return {};
-  const std::string_view taken = rest_.substr(0, bytes);
-  rest_.remove_prefix(bytes);
-  return taken;
-}
-
-int64_t FieldReader::Number() { return static_cast<int64_t>(GetLittleEndian(Take(8))); }
-
-std::string FieldReader::Text() {
-  const int64_t bytes = Number();
-  if (bytes < 0) failed_ = true;
-  return std::string(Take(failed_ ? 0 : static_cast<size_t>(bytes)));
-}
 
 Channel::Channel(Side side, int in_fd, int out_fd)
     : in_fd_(in_fd), out_fd_(out_fd), greeted_(side == Side::kAgent), last_heard_(Now()) {
@@ -66,9 +31,8 @@ Channel::~Channel() { Close(); }
 
 void Channel::Send(FrameKind kind, std::string_view content) {
   if (out_fd_ < 0) return;
-  unsent_.push_back(static_cast<char>(kind));
-  PutLittleEndian(content.size(), 4, &unsent_);
-  unsent_.append(content);
+  const auto bytes = static_cast<uint32_t>(content.size());
+  unsent_.append(ByteWriter().U8(static_cast<uint8_t>(kind)).U32(bytes).bytes()).append(content);
 }
 
 void Channel::WriteSome() {
@@ -116,9 +80,10 @@ void Channel::SkipToGreeting() {
 std::optional<ChannelFrame> Channel::Next() {
   const std::string_view rest = std::string_view(received_).substr(taken_);
   if (!greeted_ || rest.size() < kHeadBytes) return std::nullopt;
-  const auto kind = static_cast<unsigned char>(rest[0]);
-  const uint64_t bytes = GetLittleEndian(rest.substr(1, kHeadBytes - 1));
-  if (kind == 0 || kind > static_cast<unsigned char>(kLastFrameKind) || bytes > kMaxContent) {
+  ByteReader head(rest.substr(0, kHeadBytes));
+  const uint8_t kind = head.U8();
+  const size_t bytes = head.U32();
+  if (kind == 0 || kind > static_cast<uint8_t>(kLastFrameKind) || bytes > kMaxContent) {
     Fail(State::kNonsense);
     return std::nullopt;
   }

@@ -46,38 +46,10 @@ constexpr FrameKind kLastFrameKind = FrameKind::kGone;
 constexpr int kAlivesPerTimeout = 4;
 constexpr int64_t kMaxLinkTimeoutMs = 3'600'000;
 
+// The content is numbers (i64) and texts (LongText) of base/bytes.h, where it is not bytes of a stream.
 struct ChannelFrame {
   FrameKind kind;
   std::string content;
-};
-
-// Numbers and texts of a frame's content.
-class FieldWriter {
- public:
-  FieldWriter& Number(int64_t number);
-  FieldWriter& Text(std::string_view text);
-  const std::string& content() const { return content_; }
-
- private:
-  std::string content_;
-};
-
-// The first field that is not there, or an end that is not one, makes the reader fail for good.
-class FieldReader {
- public:
-  explicit FieldReader(std::string_view content) : rest_(content) {}
-
-  int64_t Number();
-  std::string Text();
-  // Everything was there, and nothing more.
-  bool Complete() const { return !failed_ && rest_.empty(); }
-  bool failed() const { return failed_; }
-
- private:
-  std::string_view Take(size_t bytes);
-
-  std::string_view rest_;
-  bool failed_ = false;
 };
 
 class Channel {

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "base/bytes.h"
 #include "base/parse.h"
 #include "launcher/job/exit_status.h"
 #include "launcher/job/poll_timeout.h"
@@ -182,7 +183,7 @@ void Coordinator::ReserveRendezvous() {
 
 void Coordinator::TakeReserved(const std::string& content) {
   if (phase_ != Phase::kReserving) return;
-  StartRanks(FormatAddress(rendezvous_host_, static_cast<int>(FieldReader(content).Number())));
+  StartRanks(FormatAddress(rendezvous_host_, static_cast<int>(ByteReader(content).I64())));
 }
 
 void Coordinator::StartRanks(const std::string& rendezvous) {
@@ -205,23 +206,23 @@ void Coordinator::StartRanks(const std::string& rendezvous) {
 }
 
 void Coordinator::TakeRefused(const HostLink& link, const std::string& content) {
-  FieldReader reader(content);
-  const int status = static_cast<int>(reader.Number());
-  if (phase_ < Phase::kEnding) GiveUp(status, link.host() + ": " + reader.Text());
+  ByteReader reader(content);
+  const int status = static_cast<int>(reader.I64());
+  if (phase_ < Phase::kEnding) GiveUp(status, link.host() + ": " + reader.LongText());
 }
 
 void Coordinator::TakeStarted(const HostLink& link, const std::string& content) {
-  FieldReader reader(content);
+  ByteReader reader(content);
   for (int index = 0; index < link.placement().nranks; ++index) {
-    ranks_[link.placement().first_rank + index].pid = static_cast<pid_t>(reader.Number());
+    ranks_[link.placement().first_rank + index].pid = static_cast<pid_t>(reader.I64());
   }
   if (link.placement().first_rank == 0) input_.Want();
 }
 
 void Coordinator::TakeRankEnded(const HostLink& link, const std::string& content) {
-  FieldReader reader(content);
-  const int64_t rank = reader.Number();
-  const int wait_status = static_cast<int>(reader.Number());
+  ByteReader reader(content);
+  const int64_t rank = reader.I64();
+  const int wait_status = static_cast<int>(reader.I64());
   if (rank < link.placement().first_rank || rank >= link.placement().first_rank + link.placement().nranks) return;
   ranks_[rank].running = false;
   if (wait_status == 0) return;

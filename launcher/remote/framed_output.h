@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/bytes.h"
 #include "launcher/job/output.h"
 #include "launcher/remote/channel.h"
 
@@ -41,7 +42,7 @@ class FramedOutput : public LineTarget {
   // Hands what has gathered to the channel. Call it after each round of reading.
   void Flush() {
     if (buffer_.empty()) return;
-    channel_->Send(FrameKind::kOutput, FieldWriter().Number(stream_).Text(buffer_).content());
+    channel_->Send(FrameKind::kOutput, ByteWriter().I64(stream_).LongText(buffer_).bytes());
     credit_ -= static_cast<int64_t>(buffer_.size());
     buffer_.clear();
   }

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <sstream>
 
+#include "base/bytes.h"
 #include "launcher/job/exit_status.h"
 #include "launcher/remote/framed_output.h"
 
@@ -71,7 +72,7 @@ Status HostLink::Open(ChildProgram program) {
   channel_ = std::make_unique<Channel>(Channel::Side::kHead, process.out_fd, input[1]);
   errors_ = std::make_unique<LineSource>(process.err_fd, &words_, "");
   next_alive_ = DeadlineAfter(timeout_ / kAlivesPerTimeout);
-  Send(FrameKind::kConfigure, FieldWriter().Number(timeout_ / kMillisecond).content());
+  Send(FrameKind::kConfigure, ByteWriter().I64(timeout_ / kMillisecond).bytes());
   return {};
 }
 
@@ -102,10 +103,10 @@ std::optional<ChannelFrame> HostLink::Next() {
 }
 
 bool HostLink::PassOn(const ChannelFrame& frame) {
-  FieldReader reader(frame.content);
-  const int64_t stream = reader.Number();
-  const std::string text = reader.Text();
-  nonsense_ = nonsense_ || !reader.Complete() || (stream != kOutStream && stream != kErrStream);
+  ByteReader reader(frame.content);
+  const int64_t stream = reader.I64();
+  const std::string text = reader.LongText();
+  nonsense_ = nonsense_ || !reader.done() || (stream != kOutStream && stream != kErrStream);
   if (nonsense_) return false;
   (stream == kOutStream ? out_ : err_)->AddBytes(text);
   (stream == kOutStream ? owed_out_ : owed_err_) += static_cast<int64_t>(text.size());
@@ -115,10 +116,10 @@ bool HostLink::PassOn(const ChannelFrame& frame) {
 void HostLink::GrantCredit(int stream, const Sink& sink, int64_t* owed, bool* dropped) {
   if (sink.broken() && !*dropped) {
     *dropped = true;
-    Send(FrameKind::kDropOutput, FieldWriter().Number(stream).content());
+    Send(FrameKind::kDropOutput, ByteWriter().I64(stream).bytes());
   }
   if (sink.full() || *owed < kCreditPortion) return;
-  Send(FrameKind::kCredit, FieldWriter().Number(stream).Number(*owed).content());
+  Send(FrameKind::kCredit, ByteWriter().I64(stream).I64(*owed).bytes());
   *owed = 0;
 }
 

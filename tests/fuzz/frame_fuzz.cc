@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "base/bytes.h"
 #include "base/check.h"
-#include "transport/wire/bytes.h"
 #include "transport/wire/crc32c.h"
 #include "transport/wire/frame.h"
 

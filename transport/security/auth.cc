@@ -1,4 +1,4 @@
-// The hello's layout, what each side checks of it, and the proofs (docs/wire_protocol.md, "Handshake").
+// The hello's fields in their order, what each side checks of it, and the proofs (docs/wire_protocol.md, "Handshake").
 #include "transport/security/auth.h"
 
 #include <openssl/crypto.h>
@@ -8,33 +8,17 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 #include <utility>
 
+#include "base/bytes.h"
 #include "base/check.h"
-#include "transport/wire/bytes.h"
 
 namespace annulus {
 namespace {
 
+// Magic and versions keep their place in every version to come.
 constexpr std::array<char, 8> kMagic = {'A', 'N', 'N', 'U', 'L', 'U', 'S', '\n'};
-
-// Offsets in a hello. Magic and versions keep their place in every version to come.
-constexpr size_t kMagicAt = 0;
-constexpr size_t kMajorAt = 8;
-constexpr size_t kMinorAt = 10;
-constexpr size_t kRoleAt = 12;
-constexpr size_t kPurposeAt = 13;
-constexpr size_t kFlagsAt = 14;
-constexpr size_t kJobAt = 16;
-constexpr size_t kNranksAt = 24;
-constexpr size_t kRankAt = 28;
-constexpr size_t kTargetAt = 32;
-constexpr size_t kChannelAt = 36;
-constexpr size_t kLaneAt = 38;
-constexpr size_t kReservedAt = 40;  // 8 bytes of zero, not looked at.
-constexpr size_t kNonceAt = 48;
-constexpr size_t kNonceBytes = 32;
-static_assert(kNonceAt + kNonceBytes == Handshake::kHelloBytes);
 
 constexpr uint8_t kInitiatorByte = 1;
 constexpr uint8_t kAcceptorByte = 2;
@@ -104,23 +88,14 @@ Status Handshake::Feed(std::span<const std::byte> bytes) {
 }
 
 void Handshake::QueueHello() {
-  std::byte* out = own_bytes_.data();
-  std::memcpy(out + kMagicAt, kMagic.data(), kMagic.size());
-  StoreLittle<uint16_t>(out + kMajorAt, hello_.version_major);
-  StoreLittle<uint16_t>(out + kMinorAt, hello_.version_minor);
-  StoreLittle<uint8_t>(out + kRoleAt, role_ == Role::kInitiator ? kInitiatorByte : kAcceptorByte);
-  StoreLittle<uint8_t>(out + kPurposeAt, static_cast<uint8_t>(hello_.purpose));
-  StoreLittle<uint16_t>(out + kFlagsAt, key_.empty() ? 0 : kHasKeyFlag);
-  StoreLittle<uint64_t>(out + kJobAt, hello_.job_id);
-  StoreLittle<uint32_t>(out + kNranksAt, hello_.nranks);
-  StoreLittle<uint32_t>(out + kRankAt, hello_.rank);
-  StoreLittle<uint32_t>(out + kTargetAt, hello_.target_rank);
-  StoreLittle<uint16_t>(out + kChannelAt, hello_.channel);
-  StoreLittle<uint16_t>(out + kLaneAt, hello_.lane);
-  StoreLittle<uint64_t>(out + kReservedAt, 0);
-  std::memcpy(out + kNonceAt, nonce_.data(), kNonceBytes);
+  FixedWriter out(own_bytes_);
+  out.Bytes(std::as_bytes(std::span(kMagic))).U16(hello_.version_major).U16(hello_.version_minor);
+  out.U8(role_ == Role::kInitiator ? kInitiatorByte : kAcceptorByte).U8(static_cast<uint8_t>(hello_.purpose));
+  out.U16(key_.empty() ? 0 : kHasKeyFlag).U64(hello_.job_id).U32(hello_.nranks).U32(hello_.rank);
+  out.U32(hello_.target_rank).U16(hello_.channel).U16(hello_.lane).U64(0).Bytes(std::as_bytes(std::span(nonce_)));
+  ANNULUS_CHECK(out.full());
   ANNULUS_CHECK(out_end_ + kHelloBytes <= out_.size());
-  std::memcpy(out_.data() + out_end_, out, kHelloBytes);
+  std::memcpy(out_.data() + out_end_, own_bytes_.data(), kHelloBytes);
   out_end_ += kHelloBytes;
 }
 
@@ -133,19 +108,23 @@ void Handshake::QueueMac(Role author) {
 
 Status Handshake::TakeHello() {
   std::memcpy(peer_bytes_.data(), in_.data(), kHelloBytes);
-  const std::byte* in = peer_bytes_.data();
-  if (std::memcmp(in + kMagicAt, kMagic.data(), kMagic.size()) != 0) {
+  ByteReader in(peer_bytes_);
+  std::array<std::byte, kMagic.size()> magic;
+  in.Bytes(magic);
+  if (std::memcmp(magic.data(), kMagic.data(), kMagic.size()) != 0) {
     return {Code::kProtocol, "what was received is not an Annulus hello"};
   }
-  peer_.version_major = LoadLittle<uint16_t>(in + kMajorAt);
-  peer_.version_minor = LoadLittle<uint16_t>(in + kMinorAt);
-  peer_.purpose = static_cast<Purpose>(LoadLittle<uint8_t>(in + kPurposeAt));
-  peer_.job_id = LoadLittle<uint64_t>(in + kJobAt);
-  peer_.nranks = LoadLittle<uint32_t>(in + kNranksAt);
-  peer_.rank = LoadLittle<uint32_t>(in + kRankAt);
-  peer_.target_rank = LoadLittle<uint32_t>(in + kTargetAt);
-  peer_.channel = LoadLittle<uint16_t>(in + kChannelAt);
-  peer_.lane = LoadLittle<uint16_t>(in + kLaneAt);
+  peer_.version_major = in.U16();
+  peer_.version_minor = in.U16();
+  peer_role_ = in.U8();
+  peer_.purpose = static_cast<Purpose>(in.U8());
+  peer_has_key_ = (in.U16() & kHasKeyFlag) != 0;
+  peer_.job_id = in.U64();
+  peer_.nranks = in.U32();
+  peer_.rank = in.U32();
+  peer_.target_rank = in.U32();
+  peer_.channel = in.U16();
+  peer_.lane = in.U16();
   if (role_ == Role::kAcceptor) {
     hello_.target_rank = peer_.rank;
     hello_.channel = peer_.channel;
@@ -171,8 +150,7 @@ Status Handshake::CheckHello() const {
     return differs("wire version", Version(peer_.version_major, peer_.version_minor),
                    Version(hello_.version_major, hello_.version_minor));
   }
-  const uint8_t role = LoadLittle<uint8_t>(peer_bytes_.data() + kRoleAt);
-  if (role != (role_ == Role::kInitiator ? kAcceptorByte : kInitiatorByte)) {
+  if (peer_role_ != (role_ == Role::kInitiator ? kAcceptorByte : kInitiatorByte)) {
     return {Code::kProtocol, PeerName() + " speaks in the wrong role; this may be an own hello sent back"};
   }
   if (peer_.purpose != hello_.purpose) {
@@ -211,10 +189,9 @@ Status Handshake::TakeMac() {
   const Role author = role_ == Role::kInitiator ? Role::kAcceptor : Role::kInitiator;
   const std::array<std::byte, kMacBytes> expected = Mac(author);
   if (CRYPTO_memcmp(in_.data(), expected.data(), kMacBytes) != 0) {
-    const bool peer_has_key = (LoadLittle<uint16_t>(peer_bytes_.data() + kFlagsAt) & kHasKeyFlag) != 0;
     const char* why = " holds another job key";
-    if (!peer_has_key && !key_.empty()) why = " runs without a job key, this rank has one";
-    if (peer_has_key && key_.empty()) why = " has a job key, this rank runs without one";
+    if (!peer_has_key_ && !key_.empty()) why = " runs without a job key, this rank has one";
+    if (peer_has_key_ && key_.empty()) why = " has a job key, this rank runs without one";
     return {Code::kAuth, PeerName() + why, static_cast<int>(peer_.rank), 0};
   }
   verified_ = true;
@@ -226,10 +203,10 @@ Status Handshake::TakeMac() {
 std::array<std::byte, Handshake::kMacBytes> Handshake::Mac(Role author) const {
   const bool initiator = role_ == Role::kInitiator;
   std::array<std::byte, kInitiatorLabel.size() + 2 * kHelloBytes> text;
-  const auto& label = author == Role::kInitiator ? kInitiatorLabel : kAcceptorLabel;
-  std::memcpy(text.data(), label.data(), label.size());
-  std::memcpy(text.data() + label.size(), (initiator ? own_bytes_ : peer_bytes_).data(), kHelloBytes);
-  std::memcpy(text.data() + label.size() + kHelloBytes, (initiator ? peer_bytes_ : own_bytes_).data(), kHelloBytes);
+  FixedWriter out(text);
+  out.Bytes(std::as_bytes(std::span(author == Role::kInitiator ? kInitiatorLabel : kAcceptorLabel)));
+  out.Bytes(initiator ? own_bytes_ : peer_bytes_).Bytes(initiator ? peer_bytes_ : own_bytes_);
+  ANNULUS_CHECK(out.full());
   std::array<std::byte, kMacBytes> mac;
   unsigned mac_bytes = 0;
   const unsigned char* made = HMAC(EVP_sha256(), key_.data(), static_cast<int>(key_.size()),

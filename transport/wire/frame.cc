@@ -1,10 +1,11 @@
 #include "transport/wire/frame.h"
 
 #include <cstdio>
-#include <cstring>
+#include <span>
 #include <string>
 
-#include "transport/wire/bytes.h"
+#include "base/bytes.h"
+#include "base/check.h"
 #include "transport/wire/crc32c.h"
 
 namespace annulus {
@@ -14,17 +15,7 @@ constexpr uint32_t kMagic = 0x46'4e'41'0a;  // "\nANF" in memory.
 constexpr uint8_t kVersion = 1;
 constexpr uint16_t kKnownFlags = kFrameChecksummed;
 
-constexpr size_t kMagicAt = 0;
-constexpr size_t kVersionAt = 4;
-constexpr size_t kTypeAt = 5;
-constexpr size_t kFlagsAt = 6;
-constexpr size_t kBytesAt = 8;
-constexpr size_t kPayloadCrcAt = 12;
-constexpr size_t kSequenceAt = 16;
-constexpr size_t kTagAt = 24;
-constexpr size_t kReservedAt = 56;
-constexpr size_t kHeaderCrcAt = 60;
-static_assert(kTagAt + sizeof(Tag) == kReservedAt && kHeaderCrcAt + 4 == kFrameHeaderBytes);
+constexpr size_t kHeaderCrcAt = kFrameHeaderBytes - 4;  // The last field, over all before it.
 
 Status Broken(const char* field, uint64_t value, uint64_t expected) {
   char text[120];
@@ -40,45 +31,42 @@ Status TooLarge(const char* field, uint64_t value, uint64_t most) {
 
 }  // namespace
 
+// Both go through the fields in their order, which docs/wire_protocol.md specifies.
 void WriteFrameHeader(const FrameHeader& header, FrameBytes to) {
-  std::byte* out = to.data();
-  StoreLittle<uint32_t>(out + kMagicAt, kMagic);
-  StoreLittle<uint8_t>(out + kVersionAt, kVersion);
-  StoreLittle<uint8_t>(out + kTypeAt, static_cast<uint8_t>(header.type));
-  StoreLittle<uint16_t>(out + kFlagsAt, header.flags);
-  StoreLittle<uint32_t>(out + kBytesAt, header.bytes);
-  StoreLittle<uint32_t>(out + kPayloadCrcAt, header.payload_crc);
-  StoreLittle<uint64_t>(out + kSequenceAt, header.sequence);
-  std::memcpy(out + kTagAt, header.tag.words.data(), sizeof(Tag));
-  StoreLittle<uint32_t>(out + kReservedAt, 0);
-  StoreLittle<uint32_t>(out + kHeaderCrcAt, Crc32c(to.first(kHeaderCrcAt)));
+  FixedWriter out(to);
+  out.U32(kMagic).U8(kVersion).U8(static_cast<uint8_t>(header.type)).U16(header.flags);
+  out.U32(header.bytes).U32(header.payload_crc).U64(header.sequence);
+  out.Bytes(std::as_bytes(std::span(header.tag.words))).U32(0);
+  out.U32(Crc32c(to.first(kHeaderCrcAt)));
+  ANNULUS_CHECK(out.full());
 }
 
 Status ParseFrameHeader(ConstFrameBytes from, FrameHeader* header) {
-  const std::byte* in = from.data();
-  const uint32_t magic = LoadLittle<uint32_t>(in + kMagicAt);
+  ByteReader in(from);
+  const uint32_t magic = in.U32();
   if (magic != kMagic) return Broken("magic", magic, kMagic);
-  const uint8_t version = LoadLittle<uint8_t>(in + kVersionAt);
+  const uint8_t version = in.U8();
   if (version != kVersion) return Broken("version", version, kVersion);
-  const uint32_t crc = LoadLittle<uint32_t>(in + kHeaderCrcAt);
+  FrameHeader parsed;
+  const uint8_t type = in.U8();
+  parsed.flags = in.U16();
+  parsed.bytes = in.U32();
+  parsed.payload_crc = in.U32();
+  parsed.sequence = in.U64();
+  in.Bytes(std::as_writable_bytes(std::span(parsed.tag.words)));
+  const uint32_t reserved = in.U32();
+  const uint32_t crc = in.U32();
+  ANNULUS_CHECK(in.done());
+
   const uint32_t computed = Crc32c(from.first(kHeaderCrcAt));
   if (crc != computed) return Broken("header checksum", crc, computed);
-
-  FrameHeader parsed;
-  const uint8_t type = LoadLittle<uint8_t>(in + kTypeAt);
   if (type != static_cast<uint8_t>(FrameType::kSlice))
     return Broken("type", type, static_cast<uint8_t>(FrameType::kSlice));
-  parsed.flags = LoadLittle<uint16_t>(in + kFlagsAt);
   if ((parsed.flags & ~kKnownFlags) != 0) return Broken("flags", parsed.flags, parsed.flags & kKnownFlags);
-  parsed.bytes = LoadLittle<uint32_t>(in + kBytesAt);
   if (parsed.bytes > kMaxFramePayload) return TooLarge("payload length", parsed.bytes, kMaxFramePayload);
-  parsed.payload_crc = LoadLittle<uint32_t>(in + kPayloadCrcAt);
   if ((parsed.flags & kFrameChecksummed) == 0 && parsed.payload_crc != 0) {
     return Broken("payload checksum of a frame without one", parsed.payload_crc, 0);
   }
-  parsed.sequence = LoadLittle<uint64_t>(in + kSequenceAt);
-  std::memcpy(parsed.tag.words.data(), in + kTagAt, sizeof(Tag));
-  const uint32_t reserved = LoadLittle<uint32_t>(in + kReservedAt);
   if (reserved != 0) return Broken("reserved field", reserved, 0);
   *header = parsed;
   return Status();

@@ -26,6 +26,12 @@ inline MemoryRegistry& TestRegistry() {
   return registry;
 }
 
+// Whether PostSend of `end` takes [data, data + bytes), which is no slot.
+inline bool SendsFrom(Endpoint& end, const std::byte* data, size_t bytes) {
+  InPlace* const in_place = end.shortcuts().in_place;
+  return end.limits().sends_user_memory || (in_place != nullptr && in_place->SendsFrom(data, bytes));
+}
+
 // Both ends know a stream's plan, so both know what each slice should hold.
 struct Plan {
   uint64_t seed = 1;

@@ -293,7 +293,7 @@ TEST_F(ShmRegionsTest, APlaceThatCannotBeBreaksTheLink) {
 }
 
 TEST_F(ShmRegionsTest, RandomTrafficFromRegisteredMemoryArrivesUnharmed) {
-  for (uint64_t seed = 1; seed <= Rounds(6, 1000); ++seed) {
+  for (uint64_t seed = 1; seed <= annulus::Rounds(6, 1000); ++seed) {
     ASSERT_TRUE(pair_.Make({.slot_bytes = kSlotBytes, .slots = kSlots}));
     const Plan plan{.seed = seed, .slices = 400, .max_bytes = kSlotBytes, .gradual = seed % 2 == 0};
     Talker talkers[] = {{&pair_.end(0), plan}, {&pair_.end(1), plan}};

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "transport/wire/bytes.h"
+#include "base/bytes.h"
 #include "transport/wire/crc32c.h"
 
 namespace annulus {

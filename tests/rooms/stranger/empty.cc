@@ -1,0 +1,1 @@
+// Nothing: the target that it belongs to fails before this is compiled.
