@@ -16,6 +16,7 @@ def fuzz_target(name, deps):
     native.cc_test(
         name = name + "_test",
         srcs = ["replay_main.cc"],
+        tags = ["no_tsan"],  # One thread.
         args = ["$(location %s)" % file for file in corpus],
         data = corpus,
         deps = [":" + name],
