@@ -49,6 +49,8 @@ SimJobOptions MakeOptions(uint64_t seed) {
   return options;
 }
 
+// Each seed asserts the same. Every run, that of a sanitizer too, takes so many that all kinds of calls and faults occur;
+// to search further is the part of a soak.
 class LevelsSimTest : public testing::TestWithParam<bool> {};
 
 void ExpectTheBits(SimJobOptions options) {
@@ -62,7 +64,7 @@ void ExpectTheBits(SimJobOptions options) {
 }
 
 TEST_P(LevelsSimTest, WithoutFaultsEveryRankEndsWithTheOraclesBits) {
-  for (uint64_t seed = 1; seed <= Rounds(150, 3000); ++seed) {
+  for (uint64_t seed = 1; seed <= Rounds(75, 3000); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     SimJobOptions options = MakeOptions(seed);
     options.on_device = GetParam();
@@ -72,7 +74,7 @@ TEST_P(LevelsSimTest, WithoutFaultsEveryRankEndsWithTheOraclesBits) {
 }
 
 TEST_P(LevelsSimTest, FactorsAreAppliedOnceToEachRanksOwnElements) {
-  for (uint64_t seed = 1; seed <= Rounds(40, 1000); ++seed) {
+  for (uint64_t seed = 1; seed <= Rounds(20, 1000); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     SimJobOptions options = MakeOptions(seed);
     options.call.op = static_cast<ReduceOp>(kFirstPremulSum);
@@ -84,7 +86,7 @@ TEST_P(LevelsSimTest, FactorsAreAppliedOnceToEachRanksOwnElements) {
 }
 
 TEST_P(LevelsSimTest, AGroupOfLargeTensorsEndsWithTheBitsOfSeparateAllreduces) {
-  for (uint64_t seed = 1; seed <= Rounds(40, 1000); ++seed) {
+  for (uint64_t seed = 1; seed <= Rounds(20, 1000); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     SimJobOptions options = MakeOptions(seed);
     const size_t least = kMostOneLevelBytes / TypeBytes(options.call.type);
@@ -126,8 +128,8 @@ int Break(SimJob* job, std::mt19937_64* random, const HostGrid& grid) {
 }
 
 TEST_P(LevelsSimTest, AnyFaultEndsInRightBitsOrOneVerdictBeforeTheDeadline) {
-  int verdicts = 0;
-  for (uint64_t seed = 1; seed <= Rounds(200, 5000); ++seed) {
+  uint64_t verdicts = 0;
+  for (uint64_t seed = 1; seed <= Rounds(100, 5000); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     SimJobOptions options = MakeOptions(seed);
     options.on_device = GetParam();
@@ -156,7 +158,7 @@ TEST_P(LevelsSimTest, AnyFaultEndsInRightBitsOrOneVerdictBeforeTheDeadline) {
     }
     verdicts += first.has_value();
   }
-  EXPECT_GT(verdicts, 80) << "too few faults hit a running collective for the test to mean something";
+  EXPECT_GT(verdicts * 5, Rounds(100, 5000) * 2) << "too few faults hit a running collective for the test to mean something";
 }
 
 INSTANTIATE_TEST_SUITE_P(Memory, LevelsSimTest, testing::Bool(),
