@@ -49,8 +49,8 @@ SimJobOptions MakeOptions(uint64_t seed) {
   return options;
 }
 
-// Each seed asserts the same. Every run, that of a sanitizer too, takes so many that all kinds of calls and faults occur;
-// to search further is the part of a soak.
+// Each seed asserts the same. Every run, that of a sanitizer too, takes so many that all kinds of calls and faults
+// occur; to search further is the part of a soak.
 class LevelsSimTest : public testing::TestWithParam<bool> {};
 
 void ExpectTheBits(SimJobOptions options) {
@@ -158,7 +158,8 @@ TEST_P(LevelsSimTest, AnyFaultEndsInRightBitsOrOneVerdictBeforeTheDeadline) {
     }
     verdicts += first.has_value();
   }
-  EXPECT_GT(verdicts * 5, Rounds(100, 5000) * 2) << "too few faults hit a running collective for the test to mean something";
+  EXPECT_GT(verdicts * 5, Rounds(100, 5000) * 2)
+      << "too few faults hit a running collective for the test to mean something";
 }
 
 INSTANTIATE_TEST_SUITE_P(Memory, LevelsSimTest, testing::Bool(),

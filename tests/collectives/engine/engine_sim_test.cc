@@ -76,8 +76,8 @@ void ExpectRightBits(const SimJob& job, int rank) {
   ASSERT_EQ(job.Output(rank), expected) << "rank " << rank;
 }
 
-// Each seed asserts the same. Every run, that of a sanitizer too, takes so many that all kinds of calls and faults occur;
-// to search further is the part of a soak.
+// Each seed asserts the same. Every run, that of a sanitizer too, takes so many that all kinds of calls and faults
+// occur; to search further is the part of a soak.
 class EngineSimTest : public testing::TestWithParam<bool> {};
 
 TEST_P(EngineSimTest, WithoutFaultsEveryRankEndsWithTheOraclesBits) {
