@@ -67,8 +67,8 @@ JobCosts CostsOf(const LinkKinds& links, int nranks, const PlanSettings& setting
   const LinkCosts& slowest = sharing.far ? links.far : links.near;
   JobCosts costs{links, Shared(slowest, sharing.ring), Shared(slowest, sharing.ranks * sharing.outside),
                  Shared(slowest, sharing.ranks)};
-  // Beside the message itself: through shared memory one hop needs no slots and flights (short_hop.h), and log steps pack
-  // theirs; in sockets one hop polls all links all the time, which costs when others wait for the core.
+  // Beside the message itself: through shared memory one hop needs no slots and flights (short_hop.h), and log steps
+  // pack theirs; in sockets one hop polls all links all the time, which costs when others wait for the core.
   constexpr double kFactor = 1.5;
   if (!sharing.far && !settings.near_is_tcp) {
     costs.log_steps.message_s *= kFactor;
