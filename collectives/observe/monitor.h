@@ -1,7 +1,7 @@
 // Monitor: counts what a communicator does while it does it.
 //
-// Threads: Read from any; CountEnd from one at a time; everything else from the thread that drives. On the data path: it
-// allocates nothing, locks nothing and reads no clock; times are passed in.
+// Threads: Read from any; CountEnd from one at a time; everything else from the thread that drives. On the data path:
+// it allocates nothing, locks nothing and reads no clock; times are passed in.
 #pragma once
 
 #include <cstddef>
