@@ -15,13 +15,6 @@ namespace {
 
 constexpr Nanoseconds kPatience = 10 * kSecond;
 
-const Backend* Find(const std::string& name) {
-  for (const Backend& backend : Backends()) {
-    if (name == backend.name) return &backend;
-  }
-  return nullptr;
-}
-
 Status ConnectSide(Transport& transport, int peer, const std::string& address, std::unique_ptr<Endpoint>* endpoint) {
   ConnectContext context;
   context.job_id = static_cast<uint64_t>(getpid());
@@ -36,8 +29,8 @@ Status ConnectSide(Transport& transport, int peer, const std::string& address, s
 }  // namespace
 
 Status EndpointPair::Open(const std::string& name, size_t slot_bytes, std::unique_ptr<EndpointPair>* result) {
-  const Backend* const backend = Find(name);
-  if (backend == nullptr) return Status::Invalid("no backend is called " + name);
+  const TransportInfo* const transport = FindTransport(Transports(), name);
+  if (transport == nullptr) return Status::Invalid("no transport is called " + name);
   std::unique_ptr<EndpointPair> pair(new EndpointPair());
   std::array<std::string, 2> addresses;
   for (size_t side = 0; side < 2; ++side) {
@@ -48,7 +41,7 @@ Status EndpointPair::Open(const std::string& name, size_t slot_bytes, std::uniqu
     config.slot_bytes = slot_bytes;
     config.local_host = "127.0.0.1";
     config.reactor = &pair->reactors_[side];
-    pair->transports_[side] = backend->create(config);
+    pair->transports_[side] = transport->create(config);
     ANNULUS_RETURN_IF_ERROR(pair->transports_[side]->LocalAddress(&addresses[side]));
   }
   Status other;

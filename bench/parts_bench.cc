@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "bench/endpoint_pair.h"
+#include "transport/select/select.h"
 #include "transport/wire/crc32c.h"
 #include "transport/wire/frame.h"
 
@@ -197,7 +198,8 @@ void RegisterAll() {
   benchmark::RegisterBenchmark("frame/write", WriteFrame);
   benchmark::RegisterBenchmark("frame/parse", ParseFrame);
   benchmark::RegisterBenchmark("frame/checksum", PayloadChecksum)->Arg(64)->Arg(kSlotBytes);
-  for (const std::string backend : {"shm", "tcp"}) {
+  for (const TransportInfo* transport : Transports()) {
+    const std::string backend = transport->name;
     benchmark::RegisterBenchmark(("post and complete/" + backend).c_str(), PostAndComplete, backend)
         ->Arg(64)
         ->Arg(64 << 10)

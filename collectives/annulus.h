@@ -105,7 +105,7 @@ typedef struct annulus_config {
   const char* rendezvous; /* ANNULUS_RENDEZVOUS: "host:port" or "[v6]:port" where rank 0 listens */
   const char* job_key;    /* ANNULUS_JOB_KEY: the job's shared secret, at least 16 characters */
   int32_t insecure;       /* ANNULUS_INSECURE: 1 = run without a job key; any process that connects is believed */
-  const char* transport;  /* ANNULUS_TRANSPORT: "auto", "shm" or "tcp" */
+  const char* transport;  /* ANNULUS_TRANSPORT: "auto", or a transport's name; docs/tuning.md lists them */
   const char*
       interface_name; /* ANNULUS_INTERFACE: network interface for TCP links, "" = the one that reaches the rendezvous */
   const char* host_id;        /* ANNULUS_HOST_ID: ranks with equal ids share a host; "" = found out */
@@ -159,11 +159,6 @@ typedef struct annulus_counters {
   uint64_t messages;           /* sent or received well */
   uint64_t messages_failed;    /* likewise */
   uint64_t data_bytes;         /* in this rank's send buffers, of what finished well */
-  uint64_t shm_sent_bytes;     /* slices through shared memory */
-  uint64_t shm_received_bytes; /* likewise */
-  uint64_t tcp_sent_bytes;     /* slices through TCP */
-  uint64_t tcp_received_bytes; /* likewise */
-  uint64_t tcp_retransmits;    /* segments that TCP sent again, its probes for a lost end included */
   uint64_t driven_ns;          /* a thread was busy with the communicator's work, waits included */
   uint64_t waited_ns;          /* of driven_ns: nothing could move; it polled or slept */
   uint64_t sleeps;             /* how often it gave its core away until something came */
@@ -175,12 +170,22 @@ typedef struct annulus_counters {
 /* The same of one peer. */
 typedef struct annulus_peer_counters {
   size_t struct_bytes;     /* sizeof(annulus_peer_counters_t), set by the caller */
-  const char* transport;   /* "shm" or "tcp"; "" when there is no link to that peer */
+  const char* transport;   /* the transport's name; "" when there is no link to that peer */
   uint64_t sent_bytes;     /* slices to it */
   uint64_t received_bytes; /* slices from it */
-  uint64_t retransmits;    /* segments that TCP sent to it again */
+  uint64_t retransmits;    /* what a network lost or delayed, so that it was sent to it again */
   uint64_t waited_ns;      /* nothing could move before it had sent or taken something */
 } annulus_peer_counters_t;
+
+/* The same of all links of one transport. */
+typedef struct annulus_transport_counters {
+  size_t struct_bytes;     /* sizeof(annulus_transport_counters_t), set by the caller */
+  const char* transport;   /* its name, as in ANNULUS_TRANSPORT; "" past the last. A string that is never freed */
+  uint64_t sent_bytes;     /* slices */
+  uint64_t received_bytes; /* likewise */
+  uint64_t retransmits;    /* what a network lost or delayed, so that it was sent again: segments of TCP, its probes for
+                              a lost end included. 0 where the transport cannot tell */
+} annulus_transport_counters_t;
 
 /* What a communicator holds on this rank, at most, in bytes. What two ranks share is counted by one of them, so the
  * sums over all ranks are what the job holds. Not counted: the kernel's socket buffers, the stacks of up to two threads
@@ -257,6 +262,10 @@ ANNULUS_API annulus_status_t annulus_comm_counters(const annulus_comm_t* comm, a
 /* The same of the links with rank `peer`. */
 ANNULUS_API annulus_status_t annulus_comm_peer_counters(const annulus_comm_t* comm, int peer,
                                                         annulus_peer_counters_t* counters);
+
+/* The same of the links of the transport at `index`: 0, 1 and so on, until transport is "". */
+ANNULUS_API annulus_status_t annulus_comm_transport_counters(const annulus_comm_t* comm, int index,
+                                                             annulus_transport_counters_t* counters);
 
 /* Copies what the communicator holds into `memory`, of which the caller has set struct_bytes. */
 ANNULUS_API annulus_status_t annulus_comm_memory(const annulus_comm_t* comm, annulus_memory_t* memory);

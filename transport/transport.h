@@ -30,6 +30,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "transport/transport_settings.h"
 
 namespace annulus {
 
@@ -195,26 +196,16 @@ class Endpoint {
   virtual bool Close() = 0;
 };
 
-// How slots that another process reads are written.
-enum class SlotStores : uint8_t {
-  kAuto,       // As the distance of its processor asks for.
-  kPlain,      // Into this processor's caches.
-  kStreaming,  // Past them.
-};
-
 // What every transport of a communicator is made from. Plain values; the reactor and the memory outlive the transport.
 struct TransportConfig {
   int rank = 0;
   int nranks = 1;
   std::string job_key;  // Empty: insecure, peers are believed without proof.
   size_t slot_bytes = 256 * 1024;
-  int slots = 8;               // Per direction of a link.
-  std::string interface_name;  // TCP: listen on this interface; empty: on local_host.
-  std::string local_host;      // TCP: own numeric address towards the rendezvous, e.g. "10.0.0.2" or "::1".
-  int tcp_sockets = 0;         // TCP: sockets per link, 0 = chosen.
-  bool checksum = false;       // TCP: CRC32C on every frame.
-  SlotStores slot_stores = SlotStores::kAuto;  // Shared memory.
-  const MemoryRegistry* memory = nullptr;      // Shared memory: what peers may read in place; null: none.
+  int slots = 8;                           // Per direction of a link.
+  std::string local_host;                  // Own numeric address towards the rendezvous, as in "10.0.0.2" or "::1".
+  TransportSettings settings;              // Of each transport its own.
+  const MemoryRegistry* memory = nullptr;  // What peers may read in place, where a transport can; null: none.
   Reactor* reactor = nullptr;
 };
 

@@ -57,12 +57,12 @@ Status ExplainGroup(const Options& options, Group& group, std::ostream& out) {
 Status ExplainRanks(const Options& options, std::ostream& out) {
   annulus::Options settings;
   ANNULUS_RETURN_IF_ERROR(ReadEnvironment(&settings));
-  const Backend* const chosen = ChosenBackend(settings.transport);
-  if (chosen != nullptr && chosen->same_host_only && options.hosts > 1) {
-    return Status::Invalid(std::string("ANNULUS_TRANSPORT is ") + chosen->name +
+  const TransportInfo* const only = OnlyTransport(Transports(), settings.transport);
+  if (only != nullptr && only->same_host_only && options.hosts > 1) {
+    return Status::Invalid(std::string("ANNULUS_TRANSPORT is ") + only->name +
                            ", which links ranks of one host only, and --hosts is " + std::to_string(options.hosts));
   }
-  const ExplainInput input = HypotheticalInput(options.ranks, options.hosts, settings);
+  const ExplainInput input = HypotheticalInput(options.ranks, options.hosts, settings, Transports());
   out << ExplainJob(input);
   ExplainCalls(options, input, out);
   return Status();

@@ -9,11 +9,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <set>
 
 #include "bench/perf/perf_limit_copy.h"
 #include "bench/perf/perf_limit_socket.h"
+#include "transport/select/select.h"
 
 namespace annulus::perf {
 namespace {
@@ -56,6 +56,31 @@ Status GatherHosts(Group& group, const annulus_config_t& config, std::vector<uin
   return Status();
 }
 
+// By rank, the transport of its link to the next rank, as an index in Transports().
+Status GatherLinks(Group& group, std::vector<int32_t>* links) {
+  annulus_peer_counters_t next{};
+  next.struct_bytes = sizeof next;
+  const annulus_status_t status = annulus_comm_peer_counters(group.comm(), (group.rank() + 1) % group.size(), &next);
+  const TransportList list = Transports();
+  const auto found = std::ranges::find(list, FindTransport(list, status == ANNULUS_OK ? next.transport : ""));
+  const auto own = static_cast<int32_t>(found - list.begin());
+  ANNULUS_RETURN_IF_ERROR(group.Allgather({&own, 1}, links));
+  if (std::ranges::all_of(*links,
+                          [&](int32_t link) { return link >= 0 && link < static_cast<int32_t>(list.size()); })) {
+    return Status();
+  }
+  return {Code::kInternal, "a rank does not know the transport of its link to the next one"};
+}
+
+// Of the transports among `links`, in the order of the list.
+std::string TitlesOf(const std::vector<int32_t>& links) {
+  std::string titles;
+  for (int32_t i = 0; i < static_cast<int32_t>(Transports().size()); ++i) {
+    if (std::ranges::count(links, i) > 0) titles += (titles.empty() ? "" : ", ") + std::string(Transports()[i]->title);
+  }
+  return titles;
+}
+
 }  // namespace
 
 Status Limit::Create(Group& group, const annulus_config_t& config, Arena arena, bool wanted,
@@ -64,28 +89,27 @@ Status Limit::Create(Group& group, const annulus_config_t& config, Arena arena, 
   std::vector<uint64_t> hosts;
   ANNULUS_RETURN_IF_ERROR(GatherHosts(group, config, &hosts));
   limit->hosts_ = static_cast<int>(std::set<uint64_t>(hosts.begin(), hosts.end()).size());
-  const bool only_tcp = config.transport != nullptr && std::strcmp(config.transport, "tcp") == 0;
-  // On hosts with several ranks only the links that leave them are TCP.
-  std::vector<bool> tcp_edges;
-  for (size_t i = 0; i < hosts.size(); ++i) tcp_edges.push_back(only_tcp || hosts[i] != hosts[(i + 1) % hosts.size()]);
-  const auto tcp_links = std::count(tcp_edges.begin(), tcp_edges.end(), true);
   if (group.size() == 1) {
     limit->links_ = "none";
     limit->description_ = "none: one rank has no links";
   } else {
-    limit->links_ = tcp_links == 0 ? "shared memory" : tcp_links == group.size() ? "TCP" : "shared memory, TCP";
+    std::vector<int32_t> links;
+    ANNULUS_RETURN_IF_ERROR(GatherLinks(group, &links));
+    limit->links_ = TitlesOf(links);
     limit->description_ = "not measured";
-    if (wanted) ANNULUS_RETURN_IF_ERROR(limit->SetUpProbe(group, config, arena, tcp_edges));
+    std::vector<bool> socket_edges;
+    for (const int32_t link : links) socket_edges.push_back(Transports()[link]->by_system_calls);
+    if (wanted) ANNULUS_RETURN_IF_ERROR(limit->SetUpProbe(group, config, arena, socket_edges));
   }
   *result = std::move(limit);
   return Status();
 }
 
 Status Limit::SetUpProbe(Group& group, const annulus_config_t& config, Arena arena,
-                         const std::vector<bool>& tcp_edges) {
+                         const std::vector<bool>& socket_edges) {
   std::string why_not;
-  if (std::find(tcp_edges.begin(), tcp_edges.end(), true) != tcp_edges.end()) {
-    ANNULUS_RETURN_IF_ERROR(SocketProbe::Create(group, config, tcp_edges, arena, &probe_, &why_not));
+  if (std::find(socket_edges.begin(), socket_edges.end(), true) != socket_edges.end()) {
+    ANNULUS_RETURN_IF_ERROR(SocketProbe::Create(group, config, socket_edges, arena, &probe_, &why_not));
   } else {
     ANNULUS_RETURN_IF_ERROR(CopyProbe::Create(group, arena, &probe_));
   }

@@ -49,7 +49,7 @@ class Limit {
 
   // Hosts of the job.
   int hosts() const { return hosts_; }
-  // What the ring's links are: "shared memory", "TCP" or "none".
+  // What the ring's links are: titles of transports, or "none".
   const std::string& links() const { return links_; }
   // One sentence: what is measured as the limit, or why nothing is.
   const std::string& description() const { return description_; }
@@ -58,7 +58,7 @@ class Limit {
 
  private:
   Limit() = default;
-  Status SetUpProbe(Group& group, const annulus_config_t& config, Arena arena, const std::vector<bool>& tcp_edges);
+  Status SetUpProbe(Group& group, const annulus_config_t& config, Arena arena, const std::vector<bool>& socket_edges);
 
   int hosts_ = 1;
   std::string links_;

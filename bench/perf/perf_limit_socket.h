@@ -1,4 +1,5 @@
-// SocketProbe: the limit of ranks that are linked by TCP: plain sockets between ring neighbours, both ways at once.
+// SocketProbe: the limit of ranks that are linked by system calls: plain sockets between ring neighbours, both ways at
+// once.
 //
 // Threads: one thread at a time; collective: all ranks call it in the same order.
 #pragma once
@@ -13,8 +14,8 @@ namespace annulus::perf {
 
 class SocketProbe final : public Probe {
  public:
-  // `edges[r]` is true where the link from rank r to the next one is TCP. When some rank cannot set up its sockets,
-  // *probe stays null on every rank and *why_not says why.
+  // `edges[r]` is true where messages from rank r to the next one cost system calls. When some rank cannot set up its
+  // sockets, *probe stays null on every rank and *why_not says why.
   static Status Create(Group& group, const annulus_config_t& config, const std::vector<bool>& edges, Arena arena,
                        std::unique_ptr<Probe>* probe, std::string* why_not);
   ~SocketProbe() override;
@@ -32,11 +33,11 @@ class SocketProbe final : public Probe {
   Status ReceiveSome(size_t total, size_t* received, bool* moved) const;
 
   Arena arena_;
-  int to_next_ = -1;  // -1 where the link is no TCP link.
+  int to_next_ = -1;  // -1 where the link is no such link.
   int from_prev_ = -1;
   bool opens_chain_ = false;   // Rank 0: a chain brings it nothing.
   bool closes_chain_ = false;  // The last rank: a chain ends there.
-  bool mixed_ = false;         // Some links are no TCP links.
+  bool mixed_ = false;         // Some links are no such links.
 };
 
 }  // namespace annulus::perf

@@ -25,7 +25,7 @@ nlohmann::json Entry(int hosts, size_t size, const Options& options) {
   const auto bytes = static_cast<double>(size);
   PlanSettings settings;
   settings.small_bytes = options.small_bytes;
-  settings.over_sockets = hosts > 1;
+  settings.by_system_calls = hosts > 1;
   settings.host_of.resize(hosts);
   std::iota(settings.host_of.begin(), settings.host_of.end(), 0);
   const Call call{0, CollectiveKind::kAllreduce, DataType::kFloat32, ReduceOp::kSum, 0, size / sizeof(float)};

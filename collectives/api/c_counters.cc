@@ -13,6 +13,8 @@ using annulus::Communicator;
 using annulus::PeerTotals;
 using annulus::Status;
 using annulus::Totals;
+using annulus::TransportList;
+using annulus::TransportTotals;
 using annulus::c_api::Reject;
 using annulus::c_api::Unwrap;
 
@@ -39,13 +41,6 @@ annulus_status_t CheckPointers(const void* comm, const void* counters) {
 }
 
 void AddPeer(int peer, const PeerTotals& totals, annulus_counters_t* sum) {
-  if (std::strcmp(totals.transport, "shm") == 0) {
-    sum->shm_sent_bytes += totals.sent_bytes;
-    sum->shm_received_bytes += totals.received_bytes;
-  } else {
-    sum->tcp_sent_bytes += totals.sent_bytes;
-    sum->tcp_received_bytes += totals.received_bytes;
-  }
   if (totals.waited_ns > sum->slowest_peer_ns) {
     sum->slowest_peer_ns = totals.waited_ns;
     sum->slowest_peer = peer;
@@ -64,7 +59,6 @@ annulus_status_t annulus_comm_counters(const annulus_comm_t* comm, annulus_count
   full.messages = totals.messages;
   full.messages_failed = totals.messages_failed;
   full.data_bytes = totals.data_bytes;
-  full.tcp_retransmits = communicator.Retransmits(-1);
   full.driven_ns = totals.driven_ns;
   full.waited_ns = totals.waited_ns;
   full.sleeps = totals.sleeps;
@@ -89,4 +83,22 @@ annulus_status_t annulus_comm_peer_counters(const annulus_comm_t* comm, int peer
   full.retransmits = communicator.Retransmits(peer);
   full.waited_ns = totals.waited_ns;
   return CopyOut(full, "annulus_peer_counters_t", counters);
+}
+
+annulus_status_t annulus_comm_transport_counters(const annulus_comm_t* comm, int index,
+                                                 annulus_transport_counters_t* counters) {
+  if (const annulus_status_t status = CheckPointers(comm, counters); status != ANNULUS_OK) return status;
+  if (index < 0) return Reject(Status::Invalid("index is " + std::to_string(index) + "; it begins at 0"));
+  const Communicator& communicator = *Unwrap(comm);
+  const TransportList transports = communicator.transports();
+  annulus_transport_counters_t full{};
+  full.transport = "";
+  if (static_cast<size_t>(index) < transports.size()) {
+    const TransportTotals totals = communicator.ReadTransport(*transports[index]);
+    full.transport = transports[index]->name;
+    full.sent_bytes = totals.sent_bytes;
+    full.received_bytes = totals.received_bytes;
+    full.retransmits = totals.retransmits;
+  }
+  return CopyOut(full, "annulus_transport_counters_t", counters);
 }

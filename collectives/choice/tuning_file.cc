@@ -35,14 +35,15 @@ class File {
 };
 
 json Describe(const TuningSubject& subject) {
-  return {{"nranks", subject.nranks},
-          {"host_of", subject.host_of},
-          {"near", subject.near_is_tcp ? "tcp" : "shm"},
-          {"ranks_per_core", subject.ranks_per_core},
-          {"small_bytes", subject.small_bytes},
-          {"slice_bytes", subject.slice_bytes},
-          {"channels", subject.channels},
-          {"tcp_sockets", subject.tcp_sockets}};
+  json job = {{"nranks", subject.nranks},
+              {"host_of", subject.host_of},
+              {"near", subject.near},
+              {"ranks_per_core", subject.ranks_per_core},
+              {"small_bytes", subject.small_bytes},
+              {"slice_bytes", subject.slice_bytes},
+              {"channels", subject.channels}};
+  for (const auto& [name, value] : subject.transport_settings) job[name] = value;
+  return job;
 }
 
 std::string FileText(const std::string& path) { return "the tuning file " + path + " (ANNULUS_TUNING_FILE)"; }

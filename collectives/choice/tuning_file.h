@@ -3,8 +3,10 @@
 // Threads: plain functions.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -16,12 +18,13 @@ namespace annulus {
 struct TuningSubject {
   int nranks = 1;
   std::vector<int> host_of;  // These as in PlanSettings.
-  bool near_is_tcp = false;
+  std::string near;          // Name of the transport between ranks of one host.
   double ranks_per_core = 1;
   size_t small_bytes = 0;
   size_t slice_bytes = 0;
   int channels = 1;
-  int tcp_sockets = 0;  // As in Options.
+  // The settings of transports on which costs depend, by name.
+  std::vector<std::pair<std::string, int64_t>> transport_settings;
 };
 
 // Sets *factors to what the file says of `subject`; to none when there is no file, or it is another version's or of

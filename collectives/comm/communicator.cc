@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/clock.h"
@@ -13,6 +14,7 @@ namespace annulus {
 Status Communicator::Create(const Options& options, const Resources& resources, const Setup::GiveUp& give_up,
                             std::unique_ptr<Communicator>* communicator) {
   ANNULUS_RETURN_IF_ERROR(Validate(options));
+  ANNULUS_RETURN_IF_ERROR(CheckTransport(resources.transports, options.transport));
   std::unique_ptr<Setup> setup;
   ANNULUS_RETURN_IF_ERROR(Setup::Establish(options, resources, give_up, &setup));
   std::unique_ptr<Communicator> made(new Communicator(std::move(setup)));
@@ -41,7 +43,12 @@ Status Communicator::Tune(const std::string& file, const Setup::GiveUp& give_up)
   job.rank = rank();
   job.nranks = nranks();
   job.plan = plan();
-  job.tcp_sockets = static_cast<int>(options().tcp_sockets);
+  const TransportSettings settings = SettingsOf(options());
+  for (const TransportInfo* transport : transports()) {
+    for (const char* name : transport->cost_settings) {
+      job.transport_settings.emplace_back(name, settings.Number(name));
+    }
+  }
   job.run = [this](const CallArguments& arguments) { return RunInWords(arguments); };
   job.choose = [this](const AlgorithmChoice& choice) { dispatcher_.set_choice(choice); };
   job.give_up = give_up;
@@ -210,9 +217,24 @@ std::optional<bool> Communicator::StreamsSlots(int peer) const {
 uint64_t Communicator::Retransmits(int peer) const {
   uint64_t retransmits = 0;
   for (const auto& endpoint : setup_->links().all()) {
-    if (peer < 0 || endpoint->peer() == peer) retransmits += endpoint->stats().retransmits;
+    if (endpoint->peer() == peer) retransmits += endpoint->stats().retransmits;
   }
   return retransmits;
+}
+
+TransportTotals Communicator::ReadTransport(const TransportInfo& transport) const {
+  TransportTotals totals;
+  const auto is_its = [&](const PeerTotals& peer) { return std::string_view(peer.transport) == transport.name; };
+  for (int peer = 0; peer < nranks(); ++peer) {
+    const PeerTotals passed = ReadPeer(peer);
+    if (!is_its(passed)) continue;
+    totals.sent_bytes += passed.sent_bytes;
+    totals.received_bytes += passed.received_bytes;
+  }
+  for (const auto& endpoint : setup_->links().all()) {
+    if (is_its(ReadPeer(endpoint->peer()))) totals.retransmits += endpoint->stats().retransmits;
+  }
+  return totals;
 }
 
 MemoryUse Communicator::Memory() const {

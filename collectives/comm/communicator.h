@@ -20,6 +20,7 @@
 #include "collectives/comm/requests.h"
 #include "collectives/comm/setup.h"
 #include "collectives/reduce/operations.h"
+#include "transport/select/select.h"
 
 namespace annulus {
 
@@ -31,6 +32,13 @@ struct MemoryUse {
   size_t requests = 0;
   size_t peers_mapped = 0;
   size_t total() const { return staging + links + work + requests; }
+};
+
+// What passed over all links of one transport.
+struct TransportTotals {
+  uint64_t sent_bytes = 0;
+  uint64_t received_bytes = 0;
+  uint64_t retransmits = 0;
 };
 
 class Communicator {
@@ -50,6 +58,7 @@ class Communicator {
   // This host's address, as its peers reach it. Empty when there are no peers.
   const std::string& local_host() const { return setup_->local_host(); }
 
+  TransportList transports() const { return setup_->resources().transports; }
   const PlanSettings& plan() const { return setup_->plan(); }
   const AlgorithmChoice& choice() const { return dispatcher_.choice(); }
   // Where choice() comes from, in words.
@@ -102,8 +111,10 @@ class Communicator {
   PeerTotals ReadPeer(int peer) const;
   // Whether slots for `peer` are written by streaming stores at present; none when it has no link with such slots.
   std::optional<bool> StreamsSlots(int peer) const;
-  // Of the TCP links, to one peer or (-1) to all: TCP segments that were sent more than once.
+  // Of the links to one peer: what the network lost or delayed, so that it was sent again.
   uint64_t Retransmits(int peer) const;
+  // Of all links of one of transports().
+  TransportTotals ReadTransport(const TransportInfo& transport) const;
 
   // As FailureRecord::Latest.
   const ErrorRecord& LastError() { return failures_.Latest(); }

@@ -5,6 +5,7 @@
 
 #include "collectives/algorithms/table.h"
 #include "collectives/comm/communicator.h"
+#include "collectives/comm/job_links.h"
 #include "transport/select/select.h"
 
 namespace annulus {
@@ -38,12 +39,17 @@ int Hosts(const PlanSettings& layout) {
 
 bool HasNear(int nranks, const PlanSettings& layout) { return Hosts(layout) < nranks; }
 
+std::string NearText(const PlanSettings& layout) {
+  const std::string title = layout.near->title;
+  return layout.near->same_host_only ? title : title + " on one host";
+}
+
 // What links cost that algorithm in calls of so many bytes. Up to two lines.
 std::string LinksText(const ExplainInput& input, Algorithm algorithm, size_t bytes, const std::string& of) {
   const LinkKinds links = input.choice.CostsFor(algorithm, bytes).links;
-  const std::string near = input.settings.near_is_tcp ? "TCP on one host" : "shared memory";
   std::string text;
-  if (HasNear(input.nranks, input.settings)) text += "#   " + near + of + ": " + CostsText(links.near) + "\n";
+  if (HasNear(input.nranks, input.settings))
+    text += "#   " + NearText(input.settings) + of + ": " + CostsText(links.near) + "\n";
   if (Hosts(input.settings) > 1) text += "#   between hosts" + of + ": " + CostsText(links.far) + "\n";
   return text;
 }
@@ -70,14 +76,18 @@ ExplainInput ExplainInputOf(const annulus_comm_t* comm) {
   return {communicator->nranks(), communicator->plan(), communicator->choice(), communicator->choice_source()};
 }
 
-ExplainInput HypotheticalInput(int nranks, int hosts, const Options& options) {
+ExplainInput HypotheticalInput(int nranks, int hosts, const Options& options, TransportList transports) {
   PlanSettings settings = PlanSettingsOf(options);
-  const Backend* const chosen = ChosenBackend(options.transport);
-  settings.near_is_tcp = chosen != nullptr && !chosen->same_host_only;
-  settings.over_sockets = nranks > 1 && (hosts > 1 || settings.near_is_tcp);
+  std::vector<PeerInfo> peers(nranks);
   for (int rank = 0; rank < nranks; ++rank) {
-    settings.host_of.push_back(static_cast<int>(static_cast<int64_t>(rank) * hosts / nranks));
+    const int host = static_cast<int>(static_cast<int64_t>(rank) * hosts / nranks);
+    settings.host_of.push_back(host);
+    peers[rank].host_id = std::to_string(host);
+    for (const TransportInfo* each : transports) {
+      peers[rank].addresses.emplace_back(Allows(options.transport, *each) ? "anywhere" : "");
+    }
   }
+  DescribeLinks(transports, peers, &settings);
   std::string source = "nominal costs, of ranks that do not exist";
   if (options.tuning == Tuning::kMeasured) source += ": there is nothing that ANNULUS_TUNING=measured could measure";
   return {nranks, settings, AlgorithmChoice(nranks, settings), source};

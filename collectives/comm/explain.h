@@ -22,8 +22,9 @@ struct ExplainInput {
 // Of a communicator.
 ExplainInput ExplainInputOf(const annulus_comm_t* comm);
 // Of ranks that do not exist: spread evenly over `hosts`, with a core for each, with these settings. Nothing is
-// measured of them, whatever the settings say.
-ExplainInput HypotheticalInput(int nranks, int hosts, const Options& options);
+// measured of them, whatever the settings say. `transports`: those that they have, of which options.transport allows
+// one that links them all.
+ExplainInput HypotheticalInput(int nranks, int hosts, const Options& options, TransportList transports);
 
 // What holds for every call: settings, layout, costs of links. Several lines.
 std::string ExplainJob(const ExplainInput& input);

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "collectives/algorithms/table.h"
+#include "collectives/comm/job_links.h"
 #include "collectives/engine/memory_budget.h"
 #include "collectives/membership/bootstrap.h"
 #include "collectives/membership/host_id.h"
@@ -14,30 +15,6 @@
 #include "transport/select/select.h"
 
 namespace annulus {
-namespace {
-
-// Whether some pair of ranks has no memory in common. The same on every rank, for all have the same table; if all share
-// memory with rank 0, they do with each other.
-bool NeedsSockets(const std::vector<PeerInfo>& peers) {
-  for (size_t r = 1; r < peers.size(); ++r) {
-    int backend = 0;
-    const SelectEnd end{static_cast<int>(r), peers[r].host_id, peers[r].addresses};
-    const Status found = SelectBackend({0, peers[0].host_id, peers[0].addresses}, end, &backend);
-    if (!found.ok() || !Backends()[backend].same_host_only) return true;
-  }
-  return false;
-}
-
-// Whether ranks of one host cannot share memory.
-bool HasNearTcp(std::span<const PeerInfo> peers) {
-  for (size_t b = 0; b < Backends().size(); ++b) {
-    const auto lacks = [b](const PeerInfo& peer) { return peer.addresses[b].empty(); };
-    if (Backends()[b].same_host_only && std::ranges::any_of(peers, lacks)) return true;
-  }
-  return false;
-}
-
-}  // namespace
 
 PlanSettings PlanSettingsOf(const Options& options) {
   PlanSettings plan;
@@ -69,8 +46,9 @@ Status Setup::Establish(const Options& options, const Resources& resources, cons
       static_cast<long long>(options.rank), static_cast<long long>(options.size), source.c_str());
   const Deadline deadline = DeadlineAfter(options.connect_timeout_ms * kMillisecond);
   std::unique_ptr<Setup> result(new Setup(options, resources));
-  ANNULUS_RETURN_IF_ERROR(FitMemory(result->nranks(), static_cast<size_t>(options.memory_bytes),
-                                    static_cast<int>(options.tcp_sockets), &result->plan_));
+  const PossibleLinks possible{resources.transports, options.transport, SettingsOf(options)};
+  ANNULUS_RETURN_IF_ERROR(
+      FitMemory(result->nranks(), static_cast<size_t>(options.memory_bytes), possible, &result->plan_));
   ANNULUS_RETURN_IF_ERROR(result->OpenTrace());
   result->ClaimBoard();
   if (options.size > 1) ANNULUS_RETURN_IF_ERROR(result->Meet(give_up, deadline));
@@ -158,11 +136,8 @@ TransportConfig Setup::MakeTransportConfig() const {
   config.job_key = options_.job_key;
   config.slot_bytes = SlotBytes(plan_);
   config.slots = plan_.slots;
-  config.interface_name = options_.interface_name;
   config.local_host = local_host_;
-  config.tcp_sockets = static_cast<int>(options_.tcp_sockets);
-  config.checksum = options_.checksum;
-  config.slot_stores = options_.shm_stores;
+  config.settings = SettingsOf(options_);
   config.memory = resources_.memory;
   return config;
 }
@@ -170,20 +145,19 @@ TransportConfig Setup::MakeTransportConfig() const {
 Status Setup::Listen(std::vector<std::string>* addresses) {
   TransportConfig config = MakeTransportConfig();
   config.reactor = &reactor_;
-  const Backend* const chosen = ChosenBackend(options_.transport);
   std::string why;
   bool any = false;
-  for (const Backend& backend : Backends()) {
+  for (const TransportInfo* info : resources_.transports) {
     transports_.push_back(nullptr);
     addresses->emplace_back();
-    if (chosen != nullptr && chosen != &backend) continue;
-    std::unique_ptr<Transport> transport = backend.create(config);
+    if (!Allows(options_.transport, *info)) continue;
+    std::unique_ptr<Transport> transport = info->create(config);
     Status usable = transport->Probe();
     if (usable.ok()) usable = transport->LocalAddress(&addresses->back());
     if (!usable.ok()) {
       addresses->back().clear();
-      why += std::string(" ") + backend.name + ": " + usable.message() + ";";
-      Log(LogLevel::kInfo, rank(), "transport %s is not usable here: %s", backend.name, usable.message().c_str());
+      why += std::string(" ") + info->name + ": " + usable.message() + ";";
+      Log(LogLevel::kInfo, rank(), "transport %s is not usable here: %s", info->name, usable.message().c_str());
       continue;
     }
     transports_.back() = std::move(transport);
@@ -195,52 +169,53 @@ Status Setup::Listen(std::vector<std::string>* addresses) {
 
 Status Setup::ConnectLinks(const std::vector<std::string>& blobs, const ConnectContext& context) {
   std::vector<PeerInfo> peers(blobs.size());
-  for (size_t r = 0; r < blobs.size(); ++r) ANNULUS_RETURN_IF_ERROR(Decode(blobs[r], static_cast<int>(r), &peers[r]));
+  for (size_t r = 0; r < blobs.size(); ++r)
+    ANNULUS_RETURN_IF_ERROR(Decode(blobs[r], static_cast<int>(r), resources_.transports.size(), &peers[r]));
   ANNULUS_RETURN_IF_ERROR(CheckAgreement(peers));
   plan_.host_of = FindHosts(peers);
-  plan_.over_sockets = NeedsSockets(peers);
-  plan_.near_is_tcp = HasNearTcp(peers);
+  DescribeLinks(resources_.transports, peers, &plan_);
   plan_.ranks_per_core = MostRanksPerCore(peers);
   host_cores_ = HostCores(peers, peers[rank()].host_id);
   FindLocalRank(peers, rank(), &local_rank_, &local_size_);
   if (options_.local_rank >= 0) local_rank_ = static_cast<int>(options_.local_rank);
   if (options_.local_size >= 0) local_size_ = static_cast<int>(options_.local_size);
 
-  std::vector<std::vector<LinkRequest>> wanted(Backends().size());
+  std::vector<std::vector<LinkRequest>> wanted(resources_.transports.size());
   const SelectEnd own{rank(), peers[rank()].host_id, peers[rank()].addresses};
   const HostGrid grid(plan_.host_of);
   for (const NeededLink& link : LinksNeeded(rank(), {nranks(), plan_, grid})) {
     const PeerInfo& peer = peers[link.peer];
-    int backend = 0;
-    ANNULUS_RETURN_IF_ERROR(SelectBackend(own, {link.peer, peer.host_id, peer.addresses}, &backend));
+    int chosen = 0;
+    ANNULUS_RETURN_IF_ERROR(
+        SelectTransport(resources_.transports, own, {link.peer, peer.host_id, peer.addresses}, &chosen));
     const bool same_host = peer.host_id == peers[rank()].host_id;
-    wanted[backend].push_back({link.peer, link.channel, same_host, peer.addresses[backend]});
+    wanted[chosen].push_back({link.peer, link.channel, same_host, peer.addresses[chosen]});
   }
-  for (size_t b = 0; b < wanted.size(); ++b) {
-    if (transports_[b] == nullptr) continue;
+  for (size_t t = 0; t < wanted.size(); ++t) {
+    if (transports_[t] == nullptr) continue;
     std::vector<std::unique_ptr<Endpoint>> endpoints;
     // Also with nothing wanted: it stops listening.
-    ANNULUS_RETURN_IF_ERROR(transports_[b]->Connect(wanted[b], context, &endpoints));
+    ANNULUS_RETURN_IF_ERROR(transports_[t]->Connect(wanted[t], context, &endpoints));
     for (size_t i = 0; i < endpoints.size(); ++i) {
-      NoteLink(*endpoints[i], Backends()[b].name, wanted[b][i]);
-      links_->Add(wanted[b][i].peer, wanted[b][i].channel, std::move(endpoints[i]));
+      NoteLink(*endpoints[i], resources_.transports[t]->name, wanted[t][i]);
+      links_->Add(wanted[t][i].peer, wanted[t][i].channel, std::move(endpoints[i]));
     }
   }
   return Status();
 }
 
-void Setup::NoteLink(const Endpoint& endpoint, const char* backend, const LinkRequest& link) {
-  LogLink(endpoint, backend, link);
-  monitor_.SetTransport(link.peer, backend);
+void Setup::NoteLink(const Endpoint& endpoint, const char* transport, const LinkRequest& link) {
+  LogLink(endpoint, transport, link);
+  monitor_.SetTransport(link.peer, transport);
   if (trace_file_ == nullptr) return;
-  trace_file_->trace()->AddLink({link.peer, link.channel, backend, endpoint.Describe(), Now()});
+  trace_file_->trace()->AddLink({link.peer, link.channel, transport, endpoint.Describe(), Now()});
 }
 
-void Setup::LogLink(const Endpoint& endpoint, const char* backend, const LinkRequest& link) const {
+void Setup::LogLink(const Endpoint& endpoint, const char* transport, const LinkRequest& link) const {
   const char* where = link.same_host ? "on the same host" : "on another host";
   const char* use = link.channel == plan_.channels ? "message link" : "link";
   const char* forced = options_.transport == TransportChoice::kAuto ? "" : ", set by ANNULUS_TRANSPORT";
-  Log(LogLevel::kInfo, rank(), "%s to rank %d, %s: %s%s: %s", use, endpoint.peer(), where, backend, forced,
+  Log(LogLevel::kInfo, rank(), "%s to rank %d, %s: %s%s: %s", use, endpoint.peer(), where, transport, forced,
       endpoint.Describe().c_str());
 }
 

@@ -17,6 +17,7 @@
 #include "collectives/observe/monitor.h"
 #include "collectives/observe/trace_file.h"
 #include "transport/reactor.h"
+#include "transport/select/select.h"
 
 namespace annulus {
 
@@ -29,8 +30,9 @@ class RequestTable;
 // What a communicator uses and does not own: what the whole process has one of, and where its users' buffers lie.
 struct Resources {
   RequestTable* requests = nullptr;
-  const MemoryRegistry* memory = nullptr;  // What peers may read in place; null: none.
-  Device* device = nullptr;                // Null: host memory.
+  const MemoryRegistry* memory = nullptr;   // What peers may read in place; null: none.
+  Device* device = nullptr;                 // Null: host memory.
+  TransportList transports = Transports();  // The same on all ranks.
 };
 
 class Setup {
@@ -38,9 +40,9 @@ class Setup {
   // If set, asked every now and then while the ranks meet; a failure ends that.
   using GiveUp = std::function<Status()>;
 
-  // Joins the job that `options` (valid ones) describe. Blocks up to options.connect_timeout_ms.
-  // Errors: kInvalidArgument, kTimeout with the missing ranks, kMismatch of settings, kAuth, kUnsupported, kSystem;
-  // what give_up returned.
+  // Joins the job that `options` (valid ones) describe, over those transports of `resources` that they allow. Blocks up
+  // to options.connect_timeout_ms. Errors: kInvalidArgument, kTimeout with the missing ranks, kMismatch of settings,
+  // kAuth, kUnsupported, kSystem; what give_up returned.
   static Status Establish(const Options& options, const Resources& resources, const GiveUp& give_up,
                           std::unique_ptr<Setup>* setup);
 
@@ -84,8 +86,8 @@ class Setup {
   // The verdict as a status, OK while there is none.
   Status Verdicted() const;
   Status ConnectLinks(const std::vector<std::string>& blobs, const ConnectContext& context);
-  void NoteLink(const Endpoint& endpoint, const char* backend, const LinkRequest& link);
-  void LogLink(const Endpoint& endpoint, const char* backend, const LinkRequest& link) const;
+  void NoteLink(const Endpoint& endpoint, const char* transport, const LinkRequest& link);
+  void LogLink(const Endpoint& endpoint, const char* transport, const LinkRequest& link) const;
   TransportConfig MakeTransportConfig() const;
 
   const Options options_;
@@ -103,7 +105,7 @@ class Setup {
   std::unique_ptr<BoardClaim> board_;
   Monitor monitor_;
   Reactor reactor_;                                     // Outlives what is registered with it.
-  std::vector<std::unique_ptr<Transport>> transports_;  // By index in Backends(); null = off.
+  std::vector<std::unique_ptr<Transport>> transports_;  // By index in the list; null = off.
   std::unique_ptr<Links> links_;
   std::unique_ptr<Control> control_;
 };

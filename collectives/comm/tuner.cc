@@ -146,12 +146,12 @@ TuningSubject Tuner::Subject() const {
   TuningSubject subject;
   subject.nranks = job_.nranks;
   subject.host_of = plan.host_of;
-  subject.near_is_tcp = plan.near_is_tcp;
+  subject.near = plan.near->name;
   subject.ranks_per_core = plan.ranks_per_core;
   subject.small_bytes = plan.small_bytes;
   subject.slice_bytes = plan.slice_bytes;
   subject.channels = plan.channels;
-  subject.tcp_sockets = job_.tcp_sockets;
+  subject.transport_settings = job_.transport_settings;
   return subject;
 }
 

@@ -25,7 +25,8 @@ struct TuningJob {
   int rank = 0;
   int nranks = 1;
   PlanSettings plan;
-  int tcp_sockets = 0;  // Per link; 0 = chosen.
+  // The settings of transports on which costs depend, by name.
+  std::vector<std::pair<std::string, int64_t>> transport_settings;
   // Does a collective, with a deadline.
   std::function<Status(const CallArguments&)> run;
   // Chooses algorithms in that way from now on.

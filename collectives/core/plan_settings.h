@@ -9,6 +9,7 @@
 
 #include "collectives/core/algorithm.h"
 #include "collectives/core/schedule.h"
+#include "transport/transport_info.h"
 
 namespace annulus {
 
@@ -36,9 +37,10 @@ struct PlanSettings {
   // The layout of hosts: by rank, the number of its host, in order of the hosts' first ranks. Empty: nothing is known
   // of it, and all count as one host's. No setting, but equal on all ranks too.
   std::vector<int> host_of;
-  bool over_sockets = false;  // Some ranks have no memory in common, so that a message costs system calls. As host_of.
-  bool near_is_tcp = false;   // Some ranks of one host are linked by TCP. As host_of.
-  double ranks_per_core = 1;  // Of the host that has most; at least 1. As host_of.
+  const TransportInfo* near = nullptr;  // The transport between ranks of one host; null: not known. As host_of.
+  const TransportInfo* far = nullptr;   // The transport between hosts. Likewise.
+  bool by_system_calls = false;         // Between some two ranks, a message costs system calls. As host_of.
+  double ranks_per_core = 1;            // Of the host that has most; at least 1. As host_of.
 };
 
 // The slot size that links need under these settings.

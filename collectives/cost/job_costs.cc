@@ -5,20 +5,6 @@
 namespace annulus {
 namespace {
 
-// Measured by `annulus-perf` with ANNULUS_ALGORITHM set to each in turn, 8 B to 64 KiB, on the machine of
-// docs/benchmarks/2026-11-22-peers.md; docs/decisions/0027-choice.md has the figures. On one host the cores do all the
-// work.
-constexpr LinkCosts kMemory = {
-    .latency_s = 0.13e-6, .byte_s = 0, .message_s = 0.13e-6, .reduce_byte_s = 2e-11, .move_byte_s = 2.5e-11};
-constexpr LinkCosts kLoopback = {
-    .latency_s = 3.3e-6, .byte_s = 5e-11, .message_s = 2.3e-6, .reduce_byte_s = 2e-11, .move_byte_s = 2.2e-10};
-// What a message takes where ranks share cores: a switch to its receiver too.
-constexpr double kSharedMemoryMessage = 0.7e-6;
-constexpr double kSharedLoopbackMessage = 8e-6;
-// 1 Gbit/s: of the links in use, 100 Mbit/s to 100 Gbit/s, the one that leads to the least regret on the others.
-constexpr LinkCosts kNetwork = {
-    .latency_s = 30e-6, .byte_s = 8e-9, .message_s = 3e-6, .reduce_byte_s = 2e-11, .move_byte_s = 2e-10};
-
 // How the ranks of a host share its network.
 struct Sharing {
   bool far = false;    // There is more than one host.
@@ -54,10 +40,9 @@ LinkCosts Shared(LinkCosts costs, double by) {
 }  // namespace
 
 LinkKinds NominalLinks(const PlanSettings& settings) {
-  LinkKinds links{settings.near_is_tcp ? kLoopback : kMemory, kNetwork};
-  if (settings.ranks_per_core > 1) {
-    links.near.message_s = settings.near_is_tcp ? kSharedLoopbackMessage : kSharedMemoryMessage;
-  }
+  LinkKinds links;
+  if (settings.near != nullptr) links.near = settings.near->costs({true, settings.ranks_per_core});
+  if (settings.far != nullptr) links.far = settings.far->costs({false, settings.ranks_per_core});
   links.near.ranks_per_core = links.far.ranks_per_core = settings.ranks_per_core;
   return links;
 }
@@ -67,10 +52,11 @@ JobCosts CostsOf(const LinkKinds& links, int nranks, const PlanSettings& setting
   const LinkCosts& slowest = sharing.far ? links.far : links.near;
   JobCosts costs{links, Shared(slowest, sharing.ring), Shared(slowest, sharing.ranks * sharing.outside),
                  Shared(slowest, sharing.ranks)};
-  // Beside the message itself: through shared memory one hop needs no slots and flights (short_hop.h), and log steps
-  // pack theirs; in sockets one hop polls all links all the time, which costs when others wait for the core.
+  // Beside the message itself: without system calls one hop needs no slots and flights (short_hop.h), and log steps
+  // pack theirs; with them one hop polls all links all the time, which costs when others wait for the core.
   constexpr double kFactor = 1.5;
-  if (!sharing.far && !settings.near_is_tcp) {
+  const TransportInfo* const transport = sharing.far ? settings.far : settings.near;
+  if (transport == nullptr || !transport->by_system_calls) {
     costs.log_steps.message_s *= kFactor;
     if (settings.ranks_per_core <= 1) {
       costs.one_hop.message_s /= kFactor;

@@ -21,7 +21,8 @@ struct JobCosts {
   LinkCosts log_steps;  // Of the slowest link of a step.
 };
 
-// What links cost as long as nobody has measured them: a function of the layout alone, so that runs agree.
+// What links cost as long as nobody has measured them: as their transports say, and a function of the layout alone, so
+// that runs agree. Nothing where the transport is not known.
 LinkKinds NominalLinks(const PlanSettings& settings);
 
 // How far measured costs are from nominal ones, at most: links of 100 Gbit/s cost a hundredth of the nominal one. What

@@ -7,16 +7,23 @@
 
 #include "base/status.h"
 #include "collectives/choice/plan.h"
+#include "transport/select/select.h"
 
 namespace annulus {
 
+// The links that a job may come to have, as long as it is not known which.
+struct PossibleLinks {
+  TransportList transports = Transports();
+  TransportChoice allowed = TransportChoice::kAuto;
+  TransportSettings settings;
+};
+
 // Bytes of a rank's links, buffers and schedules under these settings, requests apart. An upper bound over the
-// transports: two sets of slots for each link, of which shared memory needs one.
-// `tcp_sockets` is the setting: 0 = chosen.
-size_t MostMemory(int nranks, const PlanSettings& settings, int tcp_sockets = 0);
+// transports and layouts of hosts that are possible.
+size_t MostMemory(int nranks, const PlanSettings& settings, const PossibleLinks& possible = {});
 
 // Makes slots smaller and fewer until MostMemory is at most `budget`; 0 stands for no limit. Errors: kInvalidArgument
 // naming the least budget that will do.
-Status FitMemory(int nranks, size_t budget, int tcp_sockets, PlanSettings* settings);
+Status FitMemory(int nranks, size_t budget, const PossibleLinks& possible, PlanSettings* settings);
 
 }  // namespace annulus

@@ -47,7 +47,7 @@ bool Decode(std::span<const std::byte> body, int nranks, TableMessage* message) 
 
 Hello RendezvousHello(int rank) {
   Hello hello;
-  hello.purpose = Purpose::kRendezvous;
+  hello.purpose = kRendezvousPurpose;
   hello.nranks = std::numeric_limits<uint32_t>::max();
   hello.rank = static_cast<uint32_t>(rank);
   return hello;

@@ -6,7 +6,6 @@
 #include <string_view>
 
 #include "base/bytes.h"
-#include "transport/select/select.h"
 
 namespace annulus {
 
@@ -82,7 +81,7 @@ std::string Encode(const PeerInfo& info) {
   return out.bytes();
 }
 
-Status Decode(const std::string& blob, int rank, PeerInfo* info, std::span<const Setting> settings) {
+Status Decode(const std::string& blob, int rank, size_t addresses, PeerInfo* info, std::span<const Setting> settings) {
   ByteReader in(blob);
   info->host_id = in.Text(kLargestPeerText);
   info->transport = in.Text(kLargestPeerText);
@@ -98,7 +97,7 @@ Status Decode(const std::string& blob, int rank, PeerInfo* info, std::span<const
   info->cores.count = in.U32();
   info->cores.digest = in.U64();
   info->addresses.clear();
-  for (size_t i = 0; i < Backends().size(); ++i) info->addresses.push_back(in.Text(kLargestPeerText));
+  for (size_t i = 0; i < addresses; ++i) info->addresses.push_back(in.Text(kLargestPeerText));
   info->further.clear();
   for (size_t i = FurtherSettings(settings).size(); i > 0; --i) info->further.push_back(in.Text(kLargestPeerText));
   if (known && info->cores.count > 0 && in.done()) return Status();

@@ -21,7 +21,7 @@ struct PeerInfo {
   std::string transport;               // The setting; must be equal everywhere.
   std::string tuning;                  // Likewise.
   CoreSet cores;                       // On which its process may run.
-  std::vector<std::string> addresses;  // By index in Backends(); "" = not usable there.
+  std::vector<std::string> addresses;  // By index in the list of transports; "" = not usable there.
   std::vector<std::string> further;    // As FurtherTexts() gives them.
 };
 
@@ -33,8 +33,9 @@ std::vector<std::string> FurtherTexts(const Options& options, std::span<const Se
 
 std::string Encode(const PeerInfo& info);
 
-// Errors: kProtocol naming `rank` when `blob` is not an encoded PeerInfo.
-Status Decode(const std::string& blob, int rank, PeerInfo* info, std::span<const Setting> settings = Settings());
+// Errors: kProtocol naming `rank` when `blob` is not an encoded PeerInfo with so many addresses.
+Status Decode(const std::string& blob, int rank, size_t addresses, PeerInfo* info,
+              std::span<const Setting> settings = Settings());
 
 // Whether all have the same values of all settings on which ranks must agree.
 // Errors: kMismatch naming the rank, the setting's variable and both values, compared with rank 0.

@@ -258,6 +258,22 @@ py::dict Memory(Handle* self) {
 
 std::shared_ptr<Handle> Duplicate(Handle* self) { return self->Derive(annulus_comm_dup); }
 
+// By name.
+py::dict TransportCounters(Handle* self) {
+  py::dict transports;
+  for (int index = 0;; ++index) {
+    annulus_transport_counters_t counters{};
+    counters.struct_bytes = sizeof counters;
+    self->Do([&](Comm comm) { return annulus_comm_transport_counters(comm, index, &counters); });
+    if (counters.transport[0] == '\0') return transports;
+    py::dict values;
+    values["sent_bytes"] = counters.sent_bytes;
+    values["received_bytes"] = counters.received_bytes;
+    values["retransmits"] = counters.retransmits;
+    transports[counters.transport] = values;
+  }
+}
+
 py::dict Counters(Handle* self) {
   annulus_counters_t counters{};
   counters.struct_bytes = sizeof counters;
@@ -268,16 +284,12 @@ py::dict Counters(Handle* self) {
   values["messages"] = counters.messages;
   values["messages_failed"] = counters.messages_failed;
   values["data_bytes"] = counters.data_bytes;
-  values["shm_sent_bytes"] = counters.shm_sent_bytes;
-  values["shm_received_bytes"] = counters.shm_received_bytes;
-  values["tcp_sent_bytes"] = counters.tcp_sent_bytes;
-  values["tcp_received_bytes"] = counters.tcp_received_bytes;
-  values["tcp_retransmits"] = counters.tcp_retransmits;
   values["driven_ns"] = counters.driven_ns;
   values["waited_ns"] = counters.waited_ns;
   values["sleeps"] = counters.sleeps;
   values["slowest_peer_ns"] = counters.slowest_peer_ns;
   values["slowest_peer"] = counters.slowest_peer;
+  values["transports"] = TransportCounters(self);
   return values;
 }
 

@@ -83,7 +83,7 @@ Bytes GiantFrame() {
 // As rank 1 does, with the key; then a control message of 4 GiB.
 void JoinAsAGiant(int fd) {
   Hello hello;
-  hello.purpose = Purpose::kRendezvous;
+  hello.purpose = kRendezvousPurpose;
   hello.nranks = std::numeric_limits<uint32_t>::max();
   hello.rank = 1;
   const char* key = std::getenv("ANNULUS_JOB_KEY");

@@ -45,7 +45,8 @@ void CheckRefusal(std::span<const std::byte> body) {
 void CheckPeerInfo(std::span<const std::byte> body) {
   PeerInfo info;
   const std::string blob = TextOf(body);
-  const Status status = Decode(blob, 3, &info);
+  constexpr size_t kTransports = 2;
+  const Status status = Decode(blob, 3, kTransports, &info);
   if (!status.ok()) {
     ANNULUS_CHECK(status.code() == Code::kProtocol && status.peer() == 3);
     return;

@@ -249,8 +249,8 @@ def counters():
         values = counted.counters()
     assert (values["collectives"], values["collectives_failed"], values["data_bytes"]) == (1, 0, 4000), values
     assert values["waited_ns"] <= values["driven_ns"] and -1 <= values["slowest_peer"] < SIZE, values
-    sent = values["shm_sent_bytes"] + values["tcp_sent_bytes"]
-    received = values["shm_received_bytes"] + values["tcp_received_bytes"]
+    sent = sum(each["sent_bytes"] for each in values["transports"].values())
+    received = sum(each["received_bytes"] for each in values["transports"].values())
     assert (sent > 0) == (received > 0) == (SIZE > 1), values
     assert annulus.counters()["collectives"] > 1
 
@@ -264,7 +264,7 @@ def registered_memory():
     same(array, np.full((300, 1000), SIZE * (SIZE + 1) / 2), array.dtype)
     memory = annulus.memory()
     assert memory["registered"] >= array.nbytes and memory["registered"] % 4096 == 0, memory
-    if annulus.counters()["shm_sent_bytes"] > 0:
+    if annulus.counters()["transports"]["shm"]["sent_bytes"] > 0:
         assert memory["peers_mapped"] > 0, memory
     assert memory["total"] == sum(memory[part] for part in ("staging", "links", "work", "requests")), memory
     annulus.barrier()

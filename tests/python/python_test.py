@@ -107,7 +107,11 @@ class Python(unittest.TestCase):
         self.assertEqual(["struct_bytes", *known("annulus._core.CONFIG_FIELDS")], re.findall(r"(\w+);", fields))
         counters = re.search(r"typedef struct annulus_counters \{(.*?)\}", header(), re.DOTALL).group(1)
         self.assertEqual(["struct_bytes", *known("list(annulus.Communicator(rank=0, size=1).counters())")],
-                         re.findall(r"(\w+);", counters))
+                         re.findall(r"(\w+);", counters) + ["transports"])
+        transport = re.search(r"typedef struct annulus_transport_counters \{(.*?)\}", header(), re.DOTALL).group(1)
+        for name in ("shm", "tcp"):
+            own = known(f"list(annulus.Communicator(rank=0, size=1).counters()['transports']['{name}'])")
+            self.assertEqual(["struct_bytes", "transport", *own], re.findall(r"(\w+);", transport))
         version = ".".join(re.findall(r"define ANNULUS_VERSION_\w+ (\d+)", header()))
         self.assertEqual(known("[annulus.__version__]"), [version])
         self.assertIn(f"annulus-{version}-cp", os.path.basename(self.wheel))

@@ -84,6 +84,15 @@ def backend_includes(source):
             yield number, f'"{path}": only transport/select and tests name a backend; ask select for it'
 
 
+def backend_names(source):
+    if not source.is_cpp or source.top not in ("base", "cuda_kernels", "transport", "collectives", "launcher", "bench"):
+        return
+    for number, line in enumerate(source.lines, 1):
+        match = re.search(r'"(%s)"' % "|".join(BACKENDS), line.split("//")[0])
+        if match and not source.path.startswith(f"transport/{match.group(1)}/"):
+            yield number, f"{match.group(0)}: only that backend says its name; ask its TransportInfo (transport/transport_info.h)"
+
+
 def everywhere(_source):
     return True
 
@@ -236,6 +245,7 @@ PER_FILE = {
     "function-length": function_length,
     "include-direction": include_direction,
     "backend-include": backend_includes,
+    "backend-name": backend_names,
     "banned": banned_calls,
     "global": no_globals,
     "owner": owned_new,

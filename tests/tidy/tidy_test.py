@@ -84,6 +84,14 @@ class alignas(64) C { int G() { return 1; } };
         self.assertEqual(found(rule, "transport/select/select.cc", '#include "transport/tcp/tcp.h"\n'), [])
         self.assertEqual(found(rule, "transport/tcp/a.cc", '#include "transport/tcp/tcp.h"\n#include "transport/security/auth.h"\n'), [])
 
+    def test_backend_names(self):
+        rule = rules_code.backend_names
+        self.assertEqual(found(rule, "collectives/a.cc", 'if (name == "shm") return;\n'), [1])
+        self.assertEqual(found(rule, "transport/tcp/a.cc", 'return "shm";\n'), [1])
+        self.assertEqual(found(rule, "transport/tcp/a.cc", 'return "tcp";\n'), [])
+        self.assertEqual(found(rule, "collectives/a.cc", '// As in "tcp".\n'), [])
+        self.assertEqual(found(rule, "tests/a.cc", 'config.transport = "tcp";\n'), [])
+
     def test_banned_calls(self):
         bad = [
             "strcpy(a, b);", "sprintf(a, b);", "gets(a);", "int x = rand();", "usleep(5);", "sleep(1);", "system(command);",

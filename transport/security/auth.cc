@@ -30,18 +30,6 @@ constexpr uint16_t kHasKeyFlag = 1;
 constexpr std::array<char, 16> kInitiatorLabel = {"annulus  dials "};
 constexpr std::array<char, 16> kAcceptorLabel = {"annulus accepts"};
 
-const char* PurposeName(uint8_t purpose) {
-  switch (static_cast<Purpose>(purpose)) {
-    case Purpose::kRendezvous:
-      return "rendezvous";
-    case Purpose::kTcpLink:
-      return "TCP link";
-    case Purpose::kShmLink:
-      return "shared memory link";
-  }
-  return "unknown purpose";
-}
-
 std::string Version(unsigned major, unsigned minor) { return std::to_string(major) + "." + std::to_string(minor); }
 
 }  // namespace
@@ -90,7 +78,7 @@ Status Handshake::Feed(std::span<const std::byte> bytes) {
 void Handshake::QueueHello() {
   FixedWriter out(own_bytes_);
   out.Bytes(std::as_bytes(std::span(kMagic))).U16(hello_.version_major).U16(hello_.version_minor);
-  out.U8(role_ == Role::kInitiator ? kInitiatorByte : kAcceptorByte).U8(static_cast<uint8_t>(hello_.purpose));
+  out.U8(role_ == Role::kInitiator ? kInitiatorByte : kAcceptorByte).U8(hello_.purpose.number);
   out.U16(key_.empty() ? 0 : kHasKeyFlag).U64(hello_.job_id).U32(hello_.nranks).U32(hello_.rank);
   out.U32(hello_.target_rank).U16(hello_.channel).U16(hello_.lane).U64(0).Bytes(std::as_bytes(std::span(nonce_)));
   ANNULUS_CHECK(out.full());
@@ -117,7 +105,7 @@ Status Handshake::TakeHello() {
   peer_.version_major = in.U16();
   peer_.version_minor = in.U16();
   peer_role_ = in.U8();
-  peer_.purpose = static_cast<Purpose>(in.U8());
+  peer_.purpose.number = in.U8();
   peer_has_key_ = (in.U16() & kHasKeyFlag) != 0;
   peer_.job_id = in.U64();
   peer_.nranks = in.U32();
@@ -153,9 +141,9 @@ Status Handshake::CheckHello() const {
   if (peer_role_ != (role_ == Role::kInitiator ? kAcceptorByte : kInitiatorByte)) {
     return {Code::kProtocol, PeerName() + " speaks in the wrong role; this may be an own hello sent back"};
   }
-  if (peer_.purpose != hello_.purpose) {
-    return differs("purpose", PurposeName(static_cast<uint8_t>(peer_.purpose)),
-                   PurposeName(static_cast<uint8_t>(hello_.purpose)));
+  if (peer_.purpose.number != hello_.purpose.number) {
+    return differs("purpose", "number " + std::to_string(peer_.purpose.number),
+                   "number " + std::to_string(hello_.purpose.number) + ", " + hello_.purpose.name);
   }
   if (peer_.job_id != hello_.job_id) {
     return differs("job id", std::to_string(peer_.job_id), std::to_string(hello_.job_id));

@@ -22,13 +22,17 @@
 
 namespace annulus {
 
-// What a connection is for.
-enum class Purpose : uint8_t { kRendezvous = 1, kTcpLink = 2, kShmLink = 3 };
+// What a connection is for. docs/wire_protocol.md lists the numbers; each transport has one for its links.
+struct Purpose {
+  uint8_t number = 0;
+  const char* name = "unknown";  // For messages.
+};
+inline constexpr Purpose kRendezvousPurpose = {1, "rendezvous"};
 
 struct Hello {
   uint16_t version_major = 1;  // Must be equal on both sides. Versions: docs/wire_protocol.md.
   uint16_t version_minor = 0;
-  Purpose purpose = Purpose::kTcpLink;
+  Purpose purpose;           // Its number must be equal on both sides.
   uint64_t job_id = 0;       // Must be equal on both sides.
   uint32_t nranks = 0;       // Must be equal on both sides.
   uint32_t rank = 0;         // The speaker.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <type_traits>
 
 #include "transport/shm/shm.h"
 #include "transport/tcp/tcp.h"
@@ -9,33 +10,64 @@
 namespace annulus {
 namespace {
 
-constexpr Backend kBackends[] = {
-    {kShmName, true, CreateShmTransport},
-    {kTcpName, false, CreateTcpTransport},
+constexpr const TransportInfo* kTransports[] = {
+    &kShmTransport,
+    &kTcpTransport,
 };
+static_assert(std::size(kTransports) + 1 == std::size(kTransportWords), "transport_options.h names the same ones");
 
-// What ANNULUS_TRANSPORT may be is "auto" and the backends, in their order.
-static_assert(std::ranges::equal(kBackends, std::span(kTransportWords).subspan(1),
-                                 [](const Backend& backend, std::string_view word) { return backend.name == word; }));
+const char* WordOf(TransportChoice choice) { return kTransportWords[static_cast<size_t>(choice)]; }
+
+template <class Value>
+void Put(const char* name, const Value& value, TransportSettings* settings) {
+  if constexpr (std::is_same_v<Value, std::string>) {
+    settings->Set(name, value);
+  } else {
+    settings->Set(name, static_cast<int64_t>(value));
+  }
+}
 
 }  // namespace
 
-std::span<const Backend> Backends() { return kBackends; }
+TransportList Transports() { return kTransports; }
 
-const Backend* ChosenBackend(TransportChoice choice) {
-  return choice == TransportChoice::kAuto ? nullptr : &kBackends[static_cast<size_t>(choice) - 1];
+const TransportInfo* FindTransport(TransportList list, const std::string& name) {
+  const auto found = std::ranges::find_if(list, [&](const TransportInfo* each) { return name == each->name; });
+  return found == list.end() ? nullptr : *found;
 }
 
-Status SelectBackend(const SelectEnd& left, const SelectEnd& right, int* index) {
+const TransportInfo* OnlyTransport(TransportList list, TransportChoice choice) {
+  return choice == TransportChoice::kAuto ? nullptr : FindTransport(list, WordOf(choice));
+}
+
+bool Allows(TransportChoice choice, const TransportInfo& transport) {
+  return choice == TransportChoice::kAuto || std::string_view(WordOf(choice)) == transport.name;
+}
+
+Status CheckTransport(TransportList list, TransportChoice choice) {
+  if (choice == TransportChoice::kAuto || OnlyTransport(list, choice) != nullptr) return Status();
+  return Status::Invalid(std::string("transport (ANNULUS_TRANSPORT) is \"") + WordOf(choice) +
+                         "\", which is not among the transports of this job");
+}
+
+TransportSettings SettingsOf(const TransportOptions& options) {
+  TransportSettings settings;
+#define ANNULUS_SETTING(name, ...) Put(#name, options.name, &settings);
+#include "transport/select/transport_settings.inc"
+#undef ANNULUS_SETTING
+  return settings;
+}
+
+Status SelectTransport(TransportList list, const SelectEnd& left, const SelectEnd& right, int* index) {
   const bool same_host = left.host_id == right.host_id;
   std::string why;
-  for (size_t i = 0; i < Backends().size(); ++i) {
-    const Backend& backend = Backends()[i];
-    if (backend.same_host_only && !same_host) {
-      why += std::string(" ") + backend.name + " needs one host;";
+  for (size_t i = 0; i < list.size(); ++i) {
+    const TransportInfo& transport = *list[i];
+    if (transport.same_host_only && !same_host) {
+      why += std::string(" ") + transport.name + " needs one host;";
     } else if (left.addresses[i].empty() || right.addresses[i].empty()) {
       const int rank = left.addresses[i].empty() ? left.rank : right.rank;
-      why += std::string(" ") + backend.name + " is off or not usable at rank " + std::to_string(rank) + ";";
+      why += std::string(" ") + transport.name + " is off or not usable at rank " + std::to_string(rank) + ";";
     } else {
       *index = static_cast<int>(i);
       return Status();

@@ -1,38 +1,44 @@
-// Select: the explicit list of backends, and which of them a pair of ranks uses.
+// Select: the list of transports, and which of them a pair of ranks uses.
 //
 // Threads: all functions may be called from any thread.
 #pragma once
 
-#include <memory>
 #include <span>
 #include <string>
 
+#include "base/status.h"
 #include "transport/select/transport_options.h"
-#include "transport/transport.h"
+#include "transport/transport_info.h"
 
 namespace annulus {
 
-struct Backend {
-  const char* name;
-  bool same_host_only;
-  std::unique_ptr<Transport> (*create)(const TransportConfig& config);
-};
+// All transports of the library, the preferred one first.
+TransportList Transports();
 
-// All backends, the preferred one first.
-std::span<const Backend> Backends();
+// Null when the list has none of that name.
+const TransportInfo* FindTransport(TransportList list, const std::string& name);
 
-// The backend that the user wants; null for any.
-const Backend* ChosenBackend(TransportChoice choice);
+// The transport that the user wants; null for any, or when the list lacks it.
+const TransportInfo* OnlyTransport(TransportList list, TransportChoice choice);
 
-// One end of a pair: the host it is on and, by index in Backends(), where each backend listens ("" = not usable there).
+// Whether the user's choice allows `transport`.
+bool Allows(TransportChoice choice, const TransportInfo& transport);
+
+// Errors: kInvalidArgument when the user wants one that the list lacks.
+Status CheckTransport(TransportList list, TransportChoice choice);
+
+// The values of all settings of transports.
+TransportSettings SettingsOf(const TransportOptions& options);
+
+// One end of a pair: the host it is on and, by index in the list, where each transport listens ("" = not usable there).
 struct SelectEnd {
   int rank = 0;
   std::string host_id;
   std::span<const std::string> addresses;
 };
 
-// Chooses a backend for the pair; both ends come to the same choice. Output: index in Backends().
-// Errors: kUnsupported naming the ranks and why no backend fits.
-Status SelectBackend(const SelectEnd& left, const SelectEnd& right, int* index);
+// Chooses a transport for the pair; both ends come to the same choice. Output: index in the list.
+// Errors: kUnsupported naming the ranks and why no transport fits.
+Status SelectTransport(TransportList list, const SelectEnd& left, const SelectEnd& right, int* index);
 
 }  // namespace annulus

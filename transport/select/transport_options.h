@@ -11,10 +11,10 @@
 
 namespace annulus {
 
-// Which transport the user wants: any, or, as 1 + its index in Backends(), one.
+// Which transport the user wants: any, or, as 1 + its index in Transports(), one.
 enum class TransportChoice : uint8_t { kAuto };
 
-// By TransportChoice: "auto", then the transports' names in the order of Backends().
+// By TransportChoice: "auto", then the transports' names in the order of Transports().
 inline constexpr const char* kTransportWords[] = {"auto", kShmName, kTcpName};
 
 struct TransportOptions : TcpSettings, ShmSettings {

@@ -5,9 +5,11 @@
 
 #include <memory>
 
-#include "transport/transport.h"
+#include "transport/transport_info.h"
 
 namespace annulus {
+
+extern const TransportInfo kShmTransport;
 
 std::unique_ptr<Transport> CreateShmTransport(const TransportConfig& config);
 

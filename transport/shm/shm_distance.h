@@ -23,9 +23,11 @@
 
 #include <array>
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
 
 #include "base/clock.h"
-#include "transport/transport.h"
+#include "transport/shm/shm_settings.h"
 
 namespace annulus {
 

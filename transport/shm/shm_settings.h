@@ -3,12 +3,20 @@
 // Threads: plain values.
 #pragma once
 
+#include <cstdint>
+
 #include "base/settings.h"
-#include "transport/transport.h"
 
 namespace annulus {
 
 inline constexpr const char* kShmName = "shm";
+
+// How slots that another process reads are written.
+enum class SlotStores : uint8_t {
+  kAuto,       // As the distance of its processor asks for.
+  kPlain,      // Into this processor's caches.
+  kStreaming,  // Past them.
+};
 
 inline constexpr const char* kSlotStoresWords[] = {"auto", "plain", "streaming"};  // By SlotStores.
 

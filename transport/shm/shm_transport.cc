@@ -39,9 +39,12 @@ StreamEndpoint EndpointOf(const std::string& name) {
 
 class ShmTransport final : public Transport {
  public:
-  explicit ShmTransport(const TransportConfig& config) : config_(config) { ANNULUS_CHECK(config.reactor != nullptr); }
+  explicit ShmTransport(const TransportConfig& config)
+      : config_(config), slot_stores_(static_cast<SlotStores>(config.settings.Number("shm_stores"))) {
+    ANNULUS_CHECK(config.reactor != nullptr);
+  }
 
-  const char* Name() const override { return "shm"; }
+  const char* Name() const override { return kShmTransport.name; }
   Status Probe() const override;
   Status LocalAddress(std::string* address) override;
   Status Connect(std::span<const LinkRequest> links, const ConnectContext& context,
@@ -57,6 +60,7 @@ class ShmTransport final : public Transport {
                         std::vector<ShmHandover>* handovers);
 
   const TransportConfig config_;
+  const SlotStores slot_stores_;
   std::optional<StreamListener> listener_;
   std::string address_;
 };
@@ -111,7 +115,7 @@ Status ShmTransport::CheckLink(const LinkRequest& link) const {
 Status ShmTransport::EstablishSockets(std::span<const LinkRequest> links, const ConnectContext& context,
                                       std::vector<Stream>* streams) {
   ConnectPlan plan;
-  plan.hello.purpose = Purpose::kShmLink;
+  plan.hello.purpose = {kShmTransport.hello_purpose, kShmTransport.title};
   plan.hello.job_id = context.job_id;
   plan.hello.nranks = static_cast<uint32_t>(config_.nranks);
   plan.hello.rank = static_cast<uint32_t>(config_.rank);
@@ -186,7 +190,7 @@ Status ShmTransport::Connect(std::span<const LinkRequest> links, const ConnectCo
   std::vector<std::unique_ptr<Endpoint>> made;
   for (size_t i = 0; i < links.size(); ++i) {
     made.push_back(std::make_unique<ShmEndpoint>(handovers[i].TakeSegment(), config_.rank, links[i].peer,
-                                                 std::move(streams[i].socket), config_.slot_stores, config_.memory));
+                                                 std::move(streams[i].socket), slot_stores_, config_.memory));
   }
   *endpoints = std::move(made);
   return Status();

@@ -3,9 +3,11 @@
 
 #include <memory>
 
-#include "transport/transport.h"
+#include "transport/transport_info.h"
 
 namespace annulus {
+
+extern const TransportInfo kTcpTransport;
 
 std::unique_ptr<Transport> CreateTcpTransport(const TransportConfig& config);
 

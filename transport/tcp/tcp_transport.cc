@@ -26,9 +26,12 @@ constexpr int kMaxLanes = 64;
 
 class TcpTransport final : public Transport {
  public:
-  explicit TcpTransport(const TransportConfig& config) : config_(config), listener_(config.reactor->context()) {}
+  explicit TcpTransport(const TransportConfig& config)
+      : config_(config),
+        interface_name_(config.settings.Text("interface_name")),
+        listener_(config.reactor->context()) {}
 
-  const char* Name() const override { return "tcp"; }
+  const char* Name() const override { return kTcpTransport.name; }
   Status Probe() const override;
   Status LocalAddress(std::string* address) override;
   Status Connect(std::span<const LinkRequest> links, const ConnectContext& context,
@@ -48,6 +51,7 @@ class TcpTransport final : public Transport {
   void StopListening();
 
   const TransportConfig config_;
+  const std::string interface_name_;  // Where it listens; "": on local_host.
   StreamListener listener_;
   StreamEndpoint local_;  // Port 0.
   int lanes_ = 0;
@@ -58,7 +62,7 @@ Status TcpTransport::FindLocal(StreamEndpoint* local) const {
   if (!config_.local_host.empty()) {
     ANNULUS_RETURN_IF_ERROR(annulus::MakeEndpoint(config_.local_host, 0, &towards_rendezvous));
   }
-  if (!config_.interface_name.empty()) return AddressOfInterface(config_.interface_name, towards_rendezvous, local);
+  if (!interface_name_.empty()) return AddressOfInterface(interface_name_, towards_rendezvous, local);
   if (!HasAddress(towards_rendezvous))
     return Status::Invalid("neither an interface nor an own address is known for TCP");
   *local = towards_rendezvous;
@@ -74,7 +78,7 @@ Status TcpTransport::Probe() const {
 Status TcpTransport::LocalAddress(std::string* address) {
   ANNULUS_RETURN_IF_ERROR(FindLocal(&local_));
   ANNULUS_RETURN_IF_ERROR(Listen(config_.reactor, local_, nullptr, &listener_));
-  lanes_ = config_.tcp_sockets;
+  lanes_ = static_cast<int>(config_.settings.Number("tcp_sockets"));
   if (lanes_ <= 0) lanes_ = IsLoopback(local_) ? kLanesOnLoopback : kLanesOnNetworks;
   lanes_ = std::min(lanes_, kMaxLanes);
   asio::error_code error;
@@ -116,7 +120,7 @@ Status TcpTransport::AddLink(const LinkRequest& link, ConnectPlan* plan, int* la
 Status TcpTransport::Connect(std::span<const LinkRequest> links, const ConnectContext& context,
                              std::vector<std::unique_ptr<Endpoint>>* endpoints) {
   ConnectPlan plan;
-  plan.hello.purpose = Purpose::kTcpLink;
+  plan.hello.purpose = {kTcpTransport.hello_purpose, kTcpTransport.title};
   plan.hello.job_id = context.job_id;
   plan.hello.nranks = static_cast<uint32_t>(config_.nranks);
   plan.hello.rank = static_cast<uint32_t>(config_.rank);
@@ -125,7 +129,7 @@ Status TcpTransport::Connect(std::span<const LinkRequest> links, const ConnectCo
   plan.deadline = context.deadline;
   plan.give_up = context.give_up;
   // Otherwise the routing table chooses, which may prefer another interface than the user does.
-  if (!config_.interface_name.empty()) plan.source = local_;
+  if (!interface_name_.empty()) plan.source = local_;
   std::vector<int> lanes(links.size());
   for (size_t i = 0; i < links.size(); ++i) ANNULUS_RETURN_IF_ERROR(AddLink(links[i], &plan, &lanes[i]));
 
@@ -161,7 +165,7 @@ Status TcpTransport::MakeEndpoint(const LinkRequest& link, std::vector<StreamSoc
   for (StreamSocket& socket : sockets) ANNULUS_RETURN_IF_ERROR(TuneSocket(socket.native_handle(), same_host));
   TcpEndpointConfig config;
   config.peer = link.peer;
-  config.session = {config_.slot_bytes, config_.slots, config_.checksum};
+  config.session = {config_.slot_bytes, config_.slots, config_.settings.Number("checksum") != 0};
   config.description = InterfaceOf(own) + ", " + EndpointText(own) + " to " + EndpointText(peer);
   if (sockets.size() > 1) config.description += " and " + std::to_string(sockets.size() - 1) + " more sockets";
   Log(LogLevel::kDebug, config_.rank, "link with rank %d, channel %d: tcp %s, %s", link.peer, link.channel,

@@ -11,7 +11,7 @@ bool HasLogSteps(int nranks, const PlanSettings& settings) {
 }
 
 bool HasNearLogSteps(int nranks, const PlanSettings& settings) {
-  return nranks >= settings.near_log_ranks && nranks <= kMaxOneHopRanks && settings.over_sockets &&
+  return nranks >= settings.near_log_ranks && nranks <= kMaxOneHopRanks && settings.by_system_calls &&
          !IsBetweenHosts(settings);
 }
 
@@ -22,7 +22,7 @@ size_t MostLogBytes(int nranks, const PlanSettings& settings) {
 // Between two ranks it would be the one-hop exchange.
 bool HasLogGather(int nranks, const PlanSettings& settings) {
   return nranks > 2 && nranks <= kMaxOneHopRanks &&
-         (settings.over_sockets || settings.algorithm == Algorithm::kLogGather);
+         (settings.by_system_calls || settings.algorithm == Algorithm::kLogGather);
 }
 
 size_t MostGatherBytes(const PlanSettings& settings) { return std::min(settings.gather_bytes, settings.small_bytes); }

@@ -11,7 +11,7 @@ The functions of this module are those of `annulus.world()`, the Communicator th
 """
 
 import atexit
-from typing import Callable, Dict, List, Optional, Sequence, Union
+from typing import Any, Callable, Dict, List, Optional, Sequence, Union
 
 from annulus import _core
 from annulus._arrays import Array, empty
@@ -79,7 +79,7 @@ def local_size() -> int:
     return world().local_size
 
 
-def counters() -> Dict[str, int]:
+def counters() -> Dict[str, Any]:
     return world().counters()
 
 

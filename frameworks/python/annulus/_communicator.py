@@ -112,8 +112,8 @@ class Communicator:
     def _number(self, op: Op) -> int:
         return op.number_for(self._core) if isinstance(op, Operation) else _arrays.op_number(op)
 
-    def counters(self) -> Dict[str, int]:
-        """What it has done up to now: the fields of annulus_counters_t (docs/observing.md)."""
+    def counters(self) -> Dict[str, Any]:
+        """What it has done up to now: the fields of annulus_counters_t, and by transport the bytes (docs/observing.md)."""
         return self._core.counters()
 
     def abort(self) -> None:

@@ -19,7 +19,7 @@ void Ask(Algorithm algorithm, PlanSettings* plan) {
   constexpr int kNever = 1 << 30;
   plan->log_ranks = algorithm == Algorithm::kLogSteps ? 2 : kNever;
   plan->tree_ranks = algorithm == Algorithm::kTree ? 2 : kNever;
-  plan->over_sockets = algorithm == Algorithm::kLogGather;
+  plan->by_system_calls = algorithm == Algorithm::kLogGather;
 }
 
 SimJobOptions MakeOptions(Algorithm algorithm, uint64_t seed, int nranks) {

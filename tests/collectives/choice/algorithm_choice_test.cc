@@ -9,6 +9,8 @@
 
 #include "collectives/algorithms/table.h"
 #include "collectives/choice/plan.h"
+#include "transport/shm/shm.h"
+#include "transport/tcp/tcp.h"
 
 namespace annulus {
 namespace {
@@ -91,6 +93,8 @@ PlanSettings OnHosts(int hosts, int members, bool in_turn) {
   PlanSettings settings;
   for (int rank = 0; rank < hosts * members; ++rank)
     settings.host_of.push_back(in_turn ? rank % hosts : rank / members);
+  settings.near = &kShmTransport;
+  settings.far = &kTcpTransport;
   return settings;
 }
 
@@ -186,7 +190,9 @@ TEST(AlgorithmChoiceTest, LogStepsThatAreWantedHaveTheirLinks) {
 PlanSettings OnHosts(int nranks, int hosts) {
   PlanSettings settings;
   for (int rank = 0; rank < nranks; ++rank) settings.host_of.push_back(rank * hosts / nranks);
-  settings.over_sockets = hosts > 1;
+  settings.by_system_calls = hosts > 1;
+  settings.near = &kShmTransport;
+  settings.far = &kTcpTransport;
   return settings;
 }
 
@@ -203,7 +209,7 @@ TEST(DefaultChoiceTest, DependsOnRanksBytesAndLayoutAlone) {
       PlanSettings settings = OnHosts(nranks, hosts);
       const AlgorithmChoice choice(nranks, settings);
       settings.ranks_per_core = 8;
-      settings.near_is_tcp = true;
+      settings.near = &kTcpTransport;
       for (const CollectiveKind kind : kChosenKinds)
         EXPECT_EQ(Chosen(choice, kind), Chosen(AlgorithmChoice(nranks, settings), kind)) << nranks << " " << hosts;
     }
@@ -268,7 +274,7 @@ TEST(DefaultChoiceTest, FunctionsOfTheUsersGoInOneHopWhileSmall) {
 TEST(DefaultChoiceTest, SocketsOfOneHostAskForLogStepsWhereOneHopSendsMuch) {
   const auto chosen = [](int nranks, size_t bytes, int hosts = 1) {
     PlanSettings settings = OnHosts(nranks, hosts);
-    settings.over_sockets = true;
+    settings.by_system_calls = true;
     return AlgorithmText(AlgorithmChoice(nranks, settings).At(CollectiveKind::kAllreduce, bytes));
   };
   EXPECT_STREQ(chosen(8, 4 << 10), "log_gather");

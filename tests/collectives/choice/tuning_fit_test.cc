@@ -6,6 +6,9 @@
 
 #include <cmath>
 
+#include "transport/shm/shm.h"
+#include "transport/tcp/tcp.h"
+
 namespace annulus {
 namespace {
 
@@ -15,7 +18,9 @@ constexpr size_t kKiB = 1024;
 PlanSettings Grid() {
   PlanSettings settings;
   settings.host_of = {0, 1, 0, 1};
-  settings.over_sockets = true;
+  settings.by_system_calls = true;
+  settings.near = &kShmTransport;
+  settings.far = &kTcpTransport;
   return settings;
 }
 

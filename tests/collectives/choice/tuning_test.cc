@@ -57,6 +57,8 @@ TuningSubject Subject() {
   TuningSubject subject;
   subject.nranks = 3;
   subject.host_of = {0, 0, 1};
+  subject.near = "shm";
+  subject.transport_settings = {{"tcp_sockets", 0}};
   return subject;
 }
 
@@ -92,12 +94,12 @@ TEST(TuningFileTest, OfAnotherJobOrVersionOrNoneIsNotUsed) {
   std::vector<TuningSubject> others(8, Subject());
   others[0].nranks = 4;
   others[1].host_of = {0, 1, 1};
-  others[2].near_is_tcp = true;
+  others[2].near = "tcp";
   others[3].ranks_per_core = 2;
   others[4].small_bytes = 1;
   others[5].slice_bytes = 1;
   others[6].channels = 2;
-  others[7].tcp_sockets = 1;
+  others[7].transport_settings = {{"tcp_sockets", 1}};
   for (const TuningSubject& other : others) {
     EXPECT_TRUE(ReadTuningFile(path, other, &read).ok());
     EXPECT_FALSE(read.has_value());

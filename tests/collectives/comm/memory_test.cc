@@ -83,7 +83,10 @@ TEST_P(MemoryTest, ABudgetIsKeptByWhateverIsCalled) {
     PlanSettings least;
     least.slots = 4;
     least.largest_slice_bytes = 16 * 1024;
-    for (const size_t budget : {MostMemory(GetParam(), least), 2 * MostMemory(GetParam(), least)}) {
+    PossibleLinks possible;
+    possible.allowed = transport == std::string("shm") ? TransportChoice{1} : TransportChoice{2};
+    const size_t most = MostMemory(GetParam(), least, possible);
+    for (const size_t budget : {most, 2 * most}) {
       ClusterConfig config;
       config.nranks = GetParam();
       config.transport = transport;
@@ -178,26 +181,28 @@ TEST(MemoryBudgetTest, MoreSocketsThanTheBudgetHasRoomForAreAnError) {
   PlanSettings least;
   least.slots = 4;
   least.largest_slice_bytes = 16 * 1024;
-  EXPECT_GT(MostMemory(2, least, 16), MostMemory(2, least));
-  EXPECT_TRUE(FitMemory(2, MostMemory(2, least, 16), 16, &least).ok());
-  EXPECT_FALSE(FitMemory(2, MostMemory(2, least, 16) - 1, 16, &least).ok());
+  PossibleLinks wide;
+  wide.settings.Set("tcp_sockets", 16);
+  EXPECT_GT(MostMemory(2, least, wide), MostMemory(2, least));
+  EXPECT_TRUE(FitMemory(2, MostMemory(2, least, wide), wide, &least).ok());
+  EXPECT_FALSE(FitMemory(2, MostMemory(2, least, wide) - 1, wide, &least).ok());
 }
 
 TEST(MemoryBudgetTest, SlotsShrinkStepByStepAndTooLittleIsAnError) {
   PlanSettings settings;
-  ASSERT_TRUE(FitMemory(8, 0, 0, &settings).ok());
+  ASSERT_TRUE(FitMemory(8, 0, {}, &settings).ok());
   EXPECT_EQ(settings.slots, 8);
   size_t before = MostMemory(8, settings);
-  ASSERT_TRUE(FitMemory(8, before, 0, &settings).ok());
+  ASSERT_TRUE(FitMemory(8, before, {}, &settings).ok());
   EXPECT_EQ(settings.largest_slice_bytes, kLargestSliceBytes);
   while (settings.slots > 4 || settings.largest_slice_bytes > 16 * 1024) {
     PlanSettings smaller = settings;
-    ASSERT_TRUE(FitMemory(8, before - 1, 0, &smaller).ok());
+    ASSERT_TRUE(FitMemory(8, before - 1, {}, &smaller).ok());
     ASSERT_LT(MostMemory(8, smaller), before);
     before = MostMemory(8, smaller);
     settings = smaller;
   }
-  const Status status = FitMemory(8, before - 1, 0, &settings);
+  const Status status = FitMemory(8, before - 1, {}, &settings);
   EXPECT_EQ(status.code(), Code::kInvalidArgument);
   EXPECT_NE(status.message().find(std::to_string(before)), std::string::npos) << status.ToString();
 }

@@ -62,8 +62,8 @@ SimJobOptions MakeOptions(uint64_t seed) {
   options.in_place = random() % 2 && !IsAlltoall(options.call.kind);
   if (random() % 3 == 0) options.plan.log_ranks = 2;
   if (random() % 4 == 0) options.plan.tree_ranks = 2;
-  options.plan.over_sockets = random() % 2 == 0;
-  if (options.plan.over_sockets && random() % 2 == 0) {
+  options.plan.by_system_calls = random() % 2 == 0;
+  if (options.plan.by_system_calls && random() % 2 == 0) {
     for (int rank = 0; rank < options.world.nranks; ++rank) options.plan.host_of.push_back(rank % 2);
   }
   options.plan.hop_bytes = pick(64, 4096, 1 << 20);

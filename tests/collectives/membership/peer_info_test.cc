@@ -7,8 +7,6 @@
 #include <map>
 #include <set>
 
-#include "transport/select/select.h"
-
 namespace annulus {
 namespace {
 
@@ -21,7 +19,7 @@ PeerInfo Somebody() {
   info.plan.slice_bytes = 0x1122;
   info.memory_bytes = 0x3344;
   info.cores = {3, 9};
-  info.addresses.assign(Backends().size(), "a");
+  info.addresses.assign(2, "a");
   info.further = FurtherTexts(Options());
   return info;
 }
@@ -101,9 +99,9 @@ TEST(PeerInfoTest, ANewSettingTravelsAndIsCompared) {
     PeerInfo info = Somebody();
     info.further = FurtherTexts(options, settings);
     peers.emplace_back();
-    ASSERT_TRUE(Decode(Encode(info), 0, &peers.back(), settings).ok());
+    ASSERT_TRUE(Decode(Encode(info), 0, 2, &peers.back(), settings).ok());
     EXPECT_EQ(peers.back().further, info.further);
-    EXPECT_EQ(Decode(Encode(info), 4, &info).code(), Code::kProtocol) << "a rank that does not know the setting";
+    EXPECT_EQ(Decode(Encode(info), 4, 2, &info).code(), Code::kProtocol) << "a rank that does not know the setting";
   }
   EXPECT_EQ(CheckAgreement(peers, settings).message(),
             "ANNULUS_DEPTH must be the same on all ranks: rank 0 has \"5\", rank 1 has \"6\"");

@@ -15,8 +15,10 @@ using Bytes = std::vector<std::byte>;
 
 constexpr char kKey[] = "a key of a test job";
 
-Hello InitiatorHello() { return {.job_id = 77, .nranks = 4, .rank = 3, .target_rank = 1, .channel = 2, .lane = 5}; }
-Hello AcceptorHello() { return {.job_id = 77, .nranks = 4, .rank = 1}; }
+Hello InitiatorHello() {
+  return {.purpose = {2, "link"}, .job_id = 77, .nranks = 4, .rank = 3, .target_rank = 1, .channel = 2, .lane = 5};
+}
+Hello AcceptorHello() { return {.purpose = {2, "link"}, .job_id = 77, .nranks = 4, .rank = 1}; }
 
 Bytes TakeOutput(Handshake* from) {
   const std::span<const std::byte> output = from->Output();
@@ -190,9 +192,10 @@ TEST(HandshakeTest, AnotherNumberOfRanksIsRefusedAndBothSidesSayWhy) {
 
 TEST(HandshakeTest, AnotherPurposeIsRefused) {
   Hello other = AcceptorHello();
-  other.purpose = Purpose::kRendezvous;
+  other.purpose = kRendezvousPurpose;
   const Result result = RunHellos(InitiatorHello(), other);
-  EXPECT_TRUE(Mentions(result.acceptor, "purpose: TCP link, here it is rendezvous")) << result.acceptor.ToString();
+  EXPECT_TRUE(Mentions(result.acceptor, "purpose: number 2, here it is number 1, rendezvous"))
+      << result.acceptor.ToString();
 }
 
 TEST(HandshakeTest, WrongPartiesAreRefused) {

@@ -24,7 +24,7 @@ constexpr char kKey[] = "the key of this test";
 // One rank: its reactor, its listener and, once Run, its streams.
 struct Rank {
   explicit Rank(uint32_t rank, uint32_t nranks = 2, const std::string& key = kKey) {
-    plan.hello = {.purpose = Purpose::kRendezvous, .job_id = 9, .nranks = nranks, .rank = rank};
+    plan.hello = {.purpose = kRendezvousPurpose, .job_id = 9, .nranks = nranks, .rank = rank};
     plan.key = key;
     plan.deadline = DeadlineAfter(kPatience);
   }

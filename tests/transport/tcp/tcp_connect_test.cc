@@ -78,7 +78,7 @@ TEST_F(TcpConnectTest, AMeshOfRanksAndChannelsConnects) {
   constexpr int kChannels = 2;
   for (int i = 0; i < kRanks; ++i) {
     TransportConfig config = TcpConfig(i, &reactors_[i], kRanks);
-    config.tcp_sockets = 1 + i % 3;  // Both ends use what the lower rank says.
+    config.settings.Set("tcp_sockets", 1 + i % 3);  // Both ends use what the lower rank says.
     Add(config);
   }
   for (auto& rank : ranks_) {
@@ -184,7 +184,7 @@ TEST_F(TcpConnectTest, ABrokenAddressNamesItsRank) {
 TEST_F(TcpConnectTest, AnInterfaceMayBeNamed) {
   for (int i = 0; i < 2; ++i) {
     TransportConfig config = TcpConfig(i, &reactors_[i]);
-    config.interface_name = "lo";
+    config.settings.Set("interface_name", "lo");
     config.local_host = i == 0 ? "10.255.255.1" : "";  // Not an address of this host: the interface counts.
     Add(config);
     EXPECT_TRUE(IsLoopback(EndpointOfBlob(ranks_[i]->address)));
@@ -197,7 +197,7 @@ TEST_F(TcpConnectTest, AnInterfaceMayBeNamed) {
 
 TEST_F(TcpConnectTest, AnUnknownInterfaceMakesTheTransportUnusable) {
   TransportConfig config = TcpConfig(0, &reactors_[0]);
-  config.interface_name = "no-such-if0";
+  config.settings.Set("interface_name", "no-such-if0");
   const Status status = CreateTcpTransport(config)->Probe();
   EXPECT_EQ(status.code(), Code::kUnsupported);
   EXPECT_TRUE(Mentions(status, "no-such-if0")) << status.ToString();

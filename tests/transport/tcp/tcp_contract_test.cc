@@ -8,18 +8,18 @@ namespace annulus {
 namespace {
 
 std::unique_ptr<Transport> MakeOneSocket(TransportConfig config) {
-  config.tcp_sockets = 1;
+  config.settings.Set("tcp_sockets", 1);
   return CreateTcpTransport(config);
 }
 
 std::unique_ptr<Transport> MakeThreeSockets(TransportConfig config) {
-  config.tcp_sockets = 3;
+  config.settings.Set("tcp_sockets", 3);
   return CreateTcpTransport(config);
 }
 
 std::unique_ptr<Transport> MakeChecksummed(TransportConfig config) {
-  config.tcp_sockets = 2;
-  config.checksum = true;
+  config.settings.Set("tcp_sockets", 2);
+  config.settings.Set("checksum", true);
   return CreateTcpTransport(config);
 }
 

@@ -35,7 +35,7 @@ inline TransportConfig TcpConfig(int rank, Reactor* reactor, int nranks = 2) {
   config.slot_bytes = 4096;
   config.slots = 4;
   config.local_host = "127.0.0.1";
-  config.tcp_sockets = 1;
+  config.settings.Set("tcp_sockets", 1);
   config.reactor = reactor;
   return config;
 }
@@ -99,13 +99,14 @@ class TcpPeerTest : public ::testing::Test {
  protected:
   void Open(int lanes, bool checksum = false) {
     TransportConfig config = TcpConfig(0, &reactor_);
-    config.tcp_sockets = lanes;
-    config.checksum = checksum;
+    config.settings.Set("tcp_sockets", lanes);
+    config.settings.Set("checksum", checksum);
     transport_ = CreateTcpTransport(config);
     std::string address;
     ASSERT_TRUE(transport_->LocalAddress(&address).ok());
     ConnectPlan plan;
-    plan.hello = {.purpose = Purpose::kTcpLink, .job_id = kTcpJob, .nranks = 2, .rank = 1};
+    plan.hello = {
+        .purpose = {kTcpTransport.hello_purpose, kTcpTransport.title}, .job_id = kTcpJob, .nranks = 2, .rank = 1};
     plan.key = kTcpKey;
     plan.deadline = DeadlineAfter(kTcpPatience);
     for (int lane = 0; lane < lanes; ++lane) {

@@ -22,8 +22,8 @@ class TcpShortTest : public ::testing::TestWithParam<bool> {
   void Make(int lanes, size_t slot_bytes = kSlotBytes) {
     const bool checksum = GetParam();
     const TransportLink::MakeTransport make = [lanes, checksum](TransportConfig config) {
-      config.tcp_sockets = lanes;
-      config.checksum = checksum;
+      config.settings.Set("tcp_sockets", lanes);
+      config.settings.Set("checksum", checksum);
       return CreateTcpTransport(config);
     };
     link_ = TransportLink::Open(make, nullptr, {.slot_bytes = slot_bytes, .slots = 4});

@@ -21,8 +21,8 @@ class TcpTrafficTest : public ::testing::TestWithParam<Variant> {
  protected:
   void Open(const LinkOptions& options) {
     const TransportLink::MakeTransport make = [](TransportConfig config) {
-      config.tcp_sockets = GetParam().lanes;
-      config.checksum = GetParam().checksum;
+      config.settings.Set("tcp_sockets", GetParam().lanes);
+      config.settings.Set("checksum", GetParam().checksum);
       return CreateTcpTransport(config);
     };
     link_ = TransportLink::Open(make, nullptr, options);

@@ -1,0 +1,17 @@
+// JobLinks: what plans must know of the links between the ranks of a job.
+//
+// Threads: plain functions.
+#pragma once
+
+#include <span>
+
+#include "collectives/core/plan_settings.h"
+#include "collectives/membership/peer_info.h"
+#include "transport/transport_info.h"
+
+namespace annulus {
+
+// Sets near, far and by_system_calls of `plan`. The same on every rank, for all have the same table.
+void DescribeLinks(TransportList transports, std::span<const PeerInfo> peers, PlanSettings* plan);
+
+}  // namespace annulus

@@ -1,0 +1,58 @@
+// What the TCP transport says of itself.
+//
+// Threads: constants and plain functions.
+#include <algorithm>
+#include <cstddef>
+
+#include "transport/tcp/tcp.h"
+#include "transport/tcp/tcp_settings.h"
+
+namespace annulus {
+namespace {
+
+constexpr const char* kCostSettings[] = {"tcp_sockets"};
+
+// On one host: measured by `annulus-perf` with ANNULUS_ALGORITHM set to each in turn, 8 B to 64 KiB, on the machine of
+// docs/benchmarks/2026-11-22-peers.md; docs/decisions/0027-choice.md has the figures. The cores do all the work.
+constexpr LinkCosts kLoopback = {
+    .latency_s = 3.3e-6, .byte_s = 5e-11, .message_s = 2.3e-6, .reduce_byte_s = 2e-11, .move_byte_s = 2.2e-10};
+// What a message takes where ranks share cores: a switch to its receiver too.
+constexpr double kSharedCoreMessage = 8e-6;
+// 1 Gbit/s: of the links in use, 100 Mbit/s to 100 Gbit/s, the one that leads to the least regret on the others.
+constexpr LinkCosts kNetwork = {
+    .latency_s = 30e-6, .byte_s = 8e-9, .message_s = 3e-6, .reduce_byte_s = 2e-11, .move_byte_s = 2e-10};
+
+LinkCosts Costs(const LinkPlace& place) {
+  if (!place.same_host) return kNetwork;
+  LinkCosts costs = kLoopback;
+  if (place.ranks_per_core > 1) costs.message_s = kSharedCoreMessage;
+  return costs;
+}
+
+// Buffers of frames: 7 KiB for each socket, of which up to kChosenSockets are chosen, and 39 KiB for a single one.
+constexpr size_t kSocketBytes = 8 * 1024;
+constexpr size_t kOneSocketBytes = 40 * 1024;
+constexpr int64_t kChosenSockets = 2;
+constexpr size_t kSlotAlignment = 64;
+
+size_t LinkMemoryBytes(const TransportConfig& config) {
+  const auto sockets = static_cast<size_t>(std::max(config.settings.Number("tcp_sockets"), kChosenSockets));
+  const size_t slot = (config.slot_bytes + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
+  return 2 * static_cast<size_t>(config.slots) * slot + std::max(sockets * kSocketBytes, kOneSocketBytes);
+}
+
+}  // namespace
+
+constinit const TransportInfo kTcpTransport = {
+    .name = kTcpName,
+    .title = "TCP",
+    .same_host_only = false,
+    .by_system_calls = true,
+    .hello_purpose = 2,
+    .cost_settings = kCostSettings,
+    .costs = Costs,
+    .link_memory = LinkMemoryBytes,
+    .create = CreateTcpTransport,
+};
+
+}  // namespace annulus
