@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "tests/transport/contract/contract_traffic.h"
 #include "transport/reactor.h"
 #include "transport/transport.h"
 

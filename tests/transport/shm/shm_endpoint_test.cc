@@ -286,7 +286,7 @@ TEST(ShmSender, TimesWritingOnlyToWhatThePeerHasRead) {
   constexpr size_t kBytes = 4096;
   std::unique_ptr<ShmSegment> segment;
   ASSERT_TRUE(ShmSegment::Create(2, 2 * kBytes, &segment).ok());
-  ShmOwnRegions own_regions([](const ShmNotice&, int) { return true; });
+  ShmOwnRegions own_regions(nullptr, [](const ShmNotice&, int) { return true; });
   ShmPeerRegions peer_regions;
   ShmSender sender(segment->direction(0), &own_regions);
   ShmReceiver receiver(segment->direction(0), &peer_regions, [] { return false; });
