@@ -111,7 +111,7 @@ TEST(PipeJobTest, ItsMemoryIsBudgeted) {
   PlanSettings least;
   least.slots = 4;
   least.largest_slice_bytes = 16 * 1024;
-  const size_t budget = MostMemory(4, least, {.transports = kPipeAlone});
+  const size_t budget = MostMemory(4, least, {kPipeAlone, TransportChoice::kAuto, {}});
   EXPECT_LT(budget, MostMemory(4, least));  // TCP takes more.
   const auto limit = [budget](Options* options) { options->memory_bytes = static_cast<int64_t>(budget); };
   RunJob(Ranks(4), kPipeAlone, limit, [budget](const std::unique_ptr<Communicator>& comm) {
