@@ -32,7 +32,7 @@ inline constexpr Purpose kRendezvousPurpose = {1, "rendezvous"};
 struct Hello {
   uint16_t version_major = 1;  // Must be equal on both sides. Versions: docs/wire_protocol.md.
   uint16_t version_minor = 0;
-  Purpose purpose;           // Its number must be equal on both sides.
+  Purpose purpose = {};      // Its number must be equal on both sides.
   uint64_t job_id = 0;       // Must be equal on both sides.
   uint32_t nranks = 0;       // Must be equal on both sides.
   uint32_t rank = 0;         // The speaker.
