@@ -146,7 +146,7 @@ TuningSubject Tuner::Subject() const {
   TuningSubject subject;
   subject.nranks = job_.nranks;
   subject.host_of = plan.host_of;
-  subject.near = plan.near->name;
+  if (plan.near != nullptr) subject.near = plan.near->name;
   subject.ranks_per_core = plan.ranks_per_core;
   subject.small_bytes = plan.small_bytes;
   subject.slice_bytes = plan.slice_bytes;

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "transport/shm/shm.h"
+
 namespace annulus {
 namespace {
 
@@ -18,6 +20,7 @@ class TunerTest : public ::testing::Test {
     job.rank = rank;
     job.nranks = nranks;
     job.plan.host_of.assign(nranks, 0);
+    job.plan.near = &kShmTransport;
     job.run = [this](const CallArguments& arguments) {
       ++calls_;
       return ++kinds_[arguments.kind] > most_ ? Status(Code::kPeerLost, "rank 1 is gone") : Status();
