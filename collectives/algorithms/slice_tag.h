@@ -24,6 +24,20 @@ Tag PackTag(const Call& call, const SliceId& id);
 // The call that a tag names. `sequence` is cut to 40 bits, and with variable parts `count` is that of one part.
 Call CallOf(const Tag& tag);
 
+// The tag of another chunk's slice.
+inline Tag WithChunk(Tag tag, uint32_t chunk) {
+  tag.words[2] = (tag.words[2] & ~uint64_t{0xffffffff}) | chunk;
+  return tag;
+}
+
+// Compares word by word. A comparison of wider words would wait for every store before it, when the tag has just been
+// put together: 35 ns behind a slice of 1 KiB.
+inline bool SameTag(const Tag& left, const Tag& right) {
+  uint64_t difference = 0;
+  for (size_t i = 0; i < left.words.size(); ++i) difference |= left.words[i] ^ right.words[i];
+  return difference == 0;
+}
+
 // What a slice says of itself.
 struct SliceHead {
   Tag tag;
@@ -36,7 +50,7 @@ Status ExplainSlice(const SliceHead& expected, const SliceHead& arrived, int pee
 // Compares the slice that arrived from `peer` with the expected one. Errors: kMismatch when the calls differ, naming
 // the first differing field, its value here and at `peer`; kProtocol when only the slices or their sizes do.
 inline Status CheckSlice(const SliceHead& expected, const SliceHead& arrived, int peer) {
-  if (arrived.tag == expected.tag && arrived.bytes == expected.bytes) return Status();
+  if (SameTag(arrived.tag, expected.tag) && arrived.bytes == expected.bytes) return Status();
   return ExplainSlice(expected, arrived, peer);
 }
 

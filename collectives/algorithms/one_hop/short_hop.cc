@@ -35,12 +35,10 @@ Status ShortHop::Progress(bool* moved) {
 }
 
 Status ShortHop::SendAll(bool* moved) {
-  const Tag tag = PackTag(work_->call, {static_cast<uint32_t>(rank_), 0, 0});
+  own_tag_ = PackTag(work_->call, {static_cast<uint32_t>(rank_), 0, 0});
   for (Peer& peer : peers_) {
     if (peer.sent) continue;
-    Status sent = peer.short_path->SendCopy(tag, work_->input, bytes_);
-    // Now, while the peer's slice is under way: once it is there every nanosecond counts.
-    peer.expected = {PackTag(work_->call, {static_cast<uint32_t>(peer.rank), 0, 0}), bytes_};
+    Status sent = peer.short_path->SendCopy(own_tag_, work_->input, bytes_);
     if (sent.would_block()) continue;
     ANNULUS_RETURN_IF_ERROR(std::move(sent));
     peer.sent = *moved = true;
@@ -54,7 +52,8 @@ Status ShortHop::ReceiveAll(bool* moved) {
   for (Peer& peer : peers_) {
     ShortPath::Slice slice;
     if (peer.came || !peer.short_path->Peek(&slice)) continue;
-    ANNULUS_RETURN_IF_ERROR(CheckSlice(peer.expected, {slice.tag, slice.bytes}, peer.rank));
+    ANNULUS_RETURN_IF_ERROR(CheckSlice({WithChunk(own_tag_, static_cast<uint32_t>(peer.rank)), bytes_},
+                                       {slice.tag, slice.bytes}, peer.rank));
     if (slice.data == nullptr) {
       return {Code::kProtocol, "rank " + std::to_string(peer.rank) + " sent a short slice in another form", peer.rank,
               0};

@@ -55,7 +55,6 @@ class ShortHop {
     Endpoint* endpoint = nullptr;
     ShortPath* short_path = nullptr;  // Null: most_bytes_ is 0.
     const std::byte* data = nullptr;  // What came from it.
-    SliceHead expected;
     bool sent = false;
     bool came = false;
   };
@@ -69,6 +68,7 @@ class ShortHop {
   std::vector<Peer> peers_;
   const Work* work_ = nullptr;
   uint32_t bytes_ = 0;
+  Tag own_tag_;
   int unsent_ = 0;
   int missing_ = 0;
 };
