@@ -1,13 +1,13 @@
 // Registered memory: parts of this process's memory that other processes of its host may map, so that a transport lets
 // a peer read a buffer where it is, without staging.
 //
-// A region is a memory file (memfd) mapped here; a transport hands the file to peers. Allocate() makes one. Register()
-// turns private memory that is there already into one: it moves the content of its whole pages into a memory file and
-// maps that in their place, so that pointers stay as they are; Deregister() moves them back. Files are sealed against
-// shrinking, so a mapped page can never be taken away from a peer.
+// A region is a memory file (memfd) that is mapped here; a transport hands the file to peers. Allocate() creates a
+// region. Register() turns existing private memory into one: it moves the content of its whole pages into a memory file
+// and maps the file in their place, so that pointers stay valid. Deregister() moves the pages back. Files are sealed
+// against shrinking, so a mapped page can never be taken away from a peer.
 //
 // One registry serves a process, because memory belongs to the process: a buffer outlives the communicators that use
-// it, and serves all of them. collectives/api has it.
+// it, and serves all of them. collectives/api owns the registry.
 //
 // Threads: all functions may be called from any thread.
 #pragma once
@@ -26,7 +26,7 @@
 
 namespace annulus {
 
-// Whole pages of this process that peers may map. The descriptor is the region's own.
+// Whole pages of this process that peers may map. The region owns the descriptor.
 class MemoryRegion {
  public:
   MemoryRegion(uint64_t id, std::byte* begin, size_t bytes, int fd);
@@ -38,10 +38,11 @@ class MemoryRegion {
     return data >= begin && size <= bytes && static_cast<size_t>(data - begin) <= bytes - size;
   }
 
-  // Gives the memory back now, whoever still maps it. Does nothing in a forked child: the memory is the parent's too.
+  // Gives the memory back now, even if peers still map it. Does nothing in a forked child, because the memory is the
+  // parent's too.
   void GiveBack() const;
 
-  const uint64_t id;  // Never used again in this process.
+  const uint64_t id;  // Not reused in this process.
   std::byte* const begin;
   const size_t bytes;
   const int fd;
@@ -54,32 +55,32 @@ using MemoryRegions = std::vector<std::shared_ptr<const MemoryRegion>>;
 
 class MemoryRegistry {
  public:
-  // Gives zeroed memory, aligned to a page (to 2 MiB when as large). Free with Free().
+  // Allocates zeroed memory, aligned to a page (to 2 MiB when it is at least that large). Free it with Free().
   // Errors: kInvalidArgument for 0 bytes, kOutOfMemory, kSystem.
   Status Allocate(size_t bytes, void** memory);
   // Errors: kInvalidArgument when Allocate did not return `memory`.
   Status Free(void* memory);
 
-  // Makes the whole pages within [memory, memory + bytes) a region; nobody may write them meanwhile. The parts of pages
-  // at both ends stay private. The memory must be a private anonymous mapping, as malloc makes for large blocks and not
-  // for small ones, and must be deregistered before it is freed or resized. A forked child shares it.
-  // Errors: kInvalidArgument for null, no bytes or an overlap with what is registered; kUnsupported for other memory;
+  // Makes the whole pages within [memory, memory + bytes) a region; nobody may write to them meanwhile. Partial pages
+  // at both ends stay private. The memory must be a private anonymous mapping, as malloc makes for large blocks but not
+  // for small ones. It must be deregistered before it is freed or resized. A forked child shares it.
+  // Errors: kInvalidArgument for null, 0 bytes or an overlap with registered memory; kUnsupported for other memory;
   // kOutOfMemory, kSystem. After an error the memory is as before.
   Status Register(void* memory, size_t bytes);
   // Errors: kInvalidArgument when Register was not given `memory`; kOutOfMemory or kSystem when not all pages could be
   // moved back: the memory can be used as before, but some of it stays in the file.
   Status Deregister(void* memory);
 
-  // Changes whenever a region comes or goes.
+  // Changes whenever a region is added or removed.
   uint64_t version() const { return version_.load(std::memory_order_acquire); }
   MemoryRegions Regions() const;
-  // Of all regions.
+  // The total size of all regions.
   size_t bytes() const;
 
  private:
   struct Entry {
     std::shared_ptr<const MemoryRegion> region;  // Null when there is no whole page.
-    size_t bytes = 0;                            // As the user gave them.
+    size_t bytes = 0;                            // The size that the user gave.
     bool allocated = false;
   };
 

@@ -1,4 +1,4 @@
-// Moves pages of this process between private memory and a memory file, in place: addresses and content stay.
+// Moves pages of this process between private memory and a memory file, in place: addresses and content stay the same.
 //
 // Threads: nobody may write the pages while they move; reading them is fine.
 #pragma once
@@ -13,12 +13,12 @@ namespace annulus {
 size_t PageBytes();
 size_t RoundUpToPage(size_t bytes);
 
-// Whether all of [begin, begin + bytes), whole pages, is readable and writable memory of anonymous private mappings,
-// and of no heap or stack that grows. Errors: kUnsupported naming what is there; kSystem.
+// Checks that all of [begin, begin + bytes), whole pages, is readable and writable memory of anonymous private mappings
+// that belong to no heap or stack that grows. Errors: kUnsupported naming what was found; kSystem.
 Status CheckPrivateAnonymous(const std::byte* begin, size_t bytes);
 
-// Moves the pages into the file `fd`, from its beginning on, and maps it in their place.
-// Errors: kOutOfMemory, kSystem; the pages are as before then.
+// Moves the pages into the file `fd`, from its beginning, and maps the file in their place. Errors: kOutOfMemory,
+// kSystem; the pages are then as before.
 Status MovePagesToFile(std::byte* begin, size_t bytes, int fd);
 
 // Copies the pages into private memory, and maps that in their place. Errors: kOutOfMemory; some pages may have moved.

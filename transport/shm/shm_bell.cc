@@ -10,10 +10,10 @@
 namespace annulus {
 namespace {
 
-// A flood of bells and notices is read in turns.
+// Reads per call, so that a flood of bells and notices is read in several turns.
 constexpr int kReadsPerDrain = 16;
 
-// A spinning owner looks at the socket, which is a system call, at most once in this time.
+// Minimum time between two looks at the socket, each a system call, by a spinning owner.
 constexpr Nanoseconds kLookInterval = 200 * kMicrosecond;
 
 }  // namespace
@@ -29,7 +29,7 @@ ShmBell::ShmBell(StreamSocket socket, ShmEnd* own, ShmEnd* peer) : socket_(std::
 void ShmBell::Ring() {
   if (peer_->asleep.exchange(0, std::memory_order_relaxed) == 0) return;
   const char bell = kShmBellByte;
-  // A full socket holds bells enough, and that of a dead peer fails Drain().
+  // A full socket holds enough bells, and for a dead peer Drain() fails.
   (void)send(socket_.native_handle(), &bell, sizeof(bell), MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
@@ -50,7 +50,7 @@ void ShmBell::Wait() {
 }
 
 bool ShmBell::Send(const ShmNotice& notice, int fd) {
-  // So small a message is sent whole or not at all.
+  // A message this small is sent whole or not at all.
   return SendWithFile(socket_.native_handle(), &notice, sizeof(notice), fd) == sizeof(notice);
 }
 
@@ -74,7 +74,7 @@ bool ShmBell::Drain(ShmPeerRegions* regions) {
 
 void ShmBell::Shut() {
   asio::error_code ignored;
-  // Not only closed: a forked child may hold the same socket open, and the peer would wait for that child.
+  // Closing alone is not enough: a forked child may hold the same socket open, and the peer would wait for that child.
   socket_.shutdown(StreamSocket::shutdown_both, ignored);
   socket_.close(ignored);
 }

@@ -1,12 +1,12 @@
 // ShmBell: how the two ends of a link wake each other, and notice that the other is gone: a UNIX stream socket.
 //
-// An end that goes to sleep says so in the segment and then looks at the rings once more; an end that changes a ring
-// then looks whether the other sleeps. With a full fence between the two steps on both sides at least one of them sees
-// the other, so no wake-up is lost, and while nobody sleeps no system call is made.
+// An end that goes to sleep says so in the segment and then checks the rings once more. An end that changes a ring then
+// checks whether the other end sleeps. Each side has a full fence between its two steps, so at least one of them sees
+// the other and no wake-up is lost. While nobody sleeps, no system call is made.
 //
 // The same socket carries notices of registered memory (shm_regions.h).
 //
-// Threads: as the endpoint; its reactor's handlers run on the same thread.
+// Threads: as the endpoint; the reactor's handlers run on the same thread.
 #pragma once
 
 #include <sys/types.h>
@@ -32,8 +32,8 @@ class ShmBell {
     if (peer_->asleep.load(std::memory_order_relaxed) != 0) Ring();
   }
 
-  // The same once RingIfOwed() is called, by when the stores have left the processor, so that the fence costs little,
-  // and several changes share it.
+  // Defers RingIfAsleep() to the next RingIfOwed(). By then the stores have left the processor, so the fence costs
+  // little, and several changes share it.
   void Owe(bool changed = true) { owed_ |= changed; }
   void RingIfOwed() {
     if (!owed_) return;
@@ -41,7 +41,7 @@ class ShmBell {
     RingIfAsleep();
   }
 
-  // Says that this end is going to sleep. Then look at the rings again, and call Wait() or Wake().
+  // Announces that this end is going to sleep. Check the rings again afterwards, then call Wait() or Wake().
   void Sleep() {
     asleep_ = true;
     own_->asleep.store(1, std::memory_order_relaxed);
@@ -58,38 +58,39 @@ class ShmBell {
   // Whether the reactor found the bell ringing.
   bool rung() const { return state_->rung; }
 
-  // Whether a spinning owner had better Drain(), a system call, to see whether the peer still lives. From time to time.
+  // Whether a spinning owner should call Drain(), a system call, to check that the peer is still alive. True from time
+  // to time.
   bool LookDue() { return ++idle_rounds_ % kIdleRoundsPerClock == 0 && LookDueByNow(); }
 
-  // Takes off what bells have rung, and gives notices to `regions`. Returns false when the peer's end of the socket is
+  // Reads the bells that have rung, and passes notices to `regions`. Returns false when the peer's end of the socket is
   // closed.
   bool Drain(ShmPeerRegions* regions);
 
-  // Sends a notice, with a file or -1. Returns false when there is no room for it now.
+  // Sends a notice, with a file or -1. Returns false when the socket has no room for it now.
   bool Send(const ShmNotice& notice, int fd);
 
-  // Says how this end ends, where the peer sees it before anything that this process does later.
+  // Announces how this end ends. The peer sees this before anything that this process does later.
   void SayFarewell(uint32_t farewell) {
     own_->farewell.store(farewell, std::memory_order_release);
     std::atomic_thread_fence(std::memory_order_seq_cst);
   }
-  // What the peer has said; 0: nothing.
+  // The peer's farewell; 0: none yet.
   uint32_t PeersFarewell(std::memory_order order) const { return peer_->farewell.load(order); }
 
-  // Closes the socket, which the peer notices.
+  // Closes the socket. The peer notices that.
   void Shut();
 
-  // The peer's process, 0 when unknown (as across process namespaces).
+  // The peer's process id; 0 when unknown (as across process namespaces).
   pid_t peer_process() const { return peer_process_; }
 
  private:
-  // Outlives the bell in a handler that is still queued.
+  // A handler that is still queued keeps this alive after the bell is gone.
   struct State {
     bool waiting = false;
     bool rung = false;
   };
 
-  // Idle rounds, of some nanoseconds each, between two looks at the clock.
+  // Idle rounds, of a few nanoseconds each, between two clock readings.
   static constexpr uint32_t kIdleRoundsPerClock = 64;
 
   void Ring();

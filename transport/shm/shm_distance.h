@@ -1,24 +1,25 @@
-// ShmDistance: how far away the peer's processor is, and so how slots for it are best written.
+// ShmDistance: how far away the peer's processor is, and therefore how slots for it are best written.
 //
-// Near, plain stores into slots are best. Far, it takes longer to get back the lines that the peer has read than to
-// write past the caches, where nothing has to come back: slots are then written by streaming stores.
+// For a near peer, plain stores into slots are best. For a far peer, fetching back the lines that the peer has read
+// takes longer than writing past the caches, where nothing has to come back. Slots are then written by streaming
+// stores.
 //
-// Two probes tell. The first costs two looks at the clock: the sender times the load that finds a returned slot. The
-// peer wrote that word last, so the load has to fetch its line from the peer's cache. It also takes long where lines do
-// travel far but many do so at once, so that a slot comes back fast enough; the second probe finds that out, and is
-// used only when the first asks for it: the sender times writing to each line of the first kilobytes of a slot that the
-// peer has read. Measured, in nanoseconds, on virtual machines with two cores:
+// Two probes decide. The first one costs two clock readings: the sender times the load that finds a returned slot. The
+// peer wrote that word last, so the load has to fetch its line from the peer's cache. The load also takes long where
+// lines travel far but many travel at once, so that a slot still comes back fast enough. The second probe detects this
+// case and is used only when the first asks for it: the sender times writing to each line of the first kilobytes of a
+// slot that the peer has read. Measured, in nanoseconds, on virtual machines with two cores:
 //
 //                                          a returned word   4 KiB of a slot
 //   AMD EPYC, one last-level cache              30-40               450       plain stores are up to twice as fast
-//   AMD EPYC, two of them                      140-160           1300-1800    streaming ones are twice as fast
-//   Intel Xeon, one mesh                       100-130            350-900     plain ones are a third faster
+//   AMD EPYC, two last-level caches            140-160           1300-1800    streaming stores are twice as fast
+//   Intel Xeon, one mesh                       100-130            350-900     plain stores are a third faster
 //
-// where the EPYC's slots are by the rate at which whole slots were rewritten (8.9 and 2.3-3.1 GB/s). A line that
-// happens to be here already takes 20 ns. Distances change while a program runs: schedulers move threads, and
-// hypervisors virtual processors.
+// The slot times of the EPYC are derived from the rate at which whole slots were rewritten (8.9 and 2.3-3.1 GB/s). A
+// load of a line that happens to be in the local cache already takes 20 ns. Distances change while a program runs:
+// schedulers move threads, and hypervisors move virtual processors.
 //
-// Threads: as the endpoint; streams() and nanoseconds() from any thread.
+// Threads: as the endpoint; streams() and nanoseconds() may be called from any thread.
 #pragma once
 
 #include <array>
@@ -33,45 +34,47 @@ namespace annulus {
 
 class ShmDistance {
  public:
-  // Of a returned word. A distance between the two changes nothing.
+  // Load time of a returned word below which the peer is near, in nanoseconds.
   static constexpr Nanoseconds kNearBelow = 70;
+  // Load time above which the peer may be far, in nanoseconds. A time between the two bounds changes nothing.
   static constexpr Nanoseconds kFarAbove = 100;
-  // Of kRewriteBytes of a slot; above it a peer is far.
+  // Number of bytes of a slot that the second probe rewrites. A peer is far if that takes longer than kSlowRewrite.
   static constexpr size_t kRewriteBytes = 4096;
   static constexpr Nanoseconds kSlowRewrite = 1100;
   static constexpr size_t kSamples = 9;
-  // Of words judged is the third longest: two interruptions, or six lines that were here already, do not matter. Of
-  // slots it is the median.
+  // The third-longest of the last nine load times decides, so two interruptions, or six lines that were in the local
+  // cache already, do not matter. For slots, the median rewrite time decides.
   static constexpr size_t kIgnored = 2;
-  // Times that words say far and are not looked into again, after slots were.
+  // Number of times, after a slot probe, that long load times are ignored before slots are probed again.
   static constexpr int kPatience = 16;
 
   explicit ShmDistance(SlotStores stores) : stores_(stores) {}
 
-  // Whether samples matter.
+  // Whether samples affect the result.
   bool probes() const { return stores_ == SlotStores::kAuto; }
 
-  // `took`: of a load that found a returned word, with the looks at the clock. Returns whether streams() changed.
+  // `took`: the time of a load that found a returned word, including the clock readings. Returns whether streams()
+  // changed.
   bool AddReturn(Nanoseconds took);
 
-  // Whether a slot is to be timed, and its time, for kRewriteBytes that the peer has read. Returns whether streams()
-  // changed.
+  // Whether the next slot should be timed.
   bool asks_for_rewrite() const { return asks_for_rewrite_; }
+  // `took`: the time to rewrite kRewriteBytes that the peer has read. Returns whether streams() changed.
   bool AddRewrite(Nanoseconds took);
 
   bool streams() const { return stores_ == SlotStores::kStreaming || far_.load(std::memory_order_relaxed); }
-  // The distance of a word as judged last; 0 before that.
+  // The load time of a word by the latest decision, in nanoseconds; 0 before the first decision.
   Nanoseconds nanoseconds() const { return nanoseconds_.load(std::memory_order_relaxed); }
 
  private:
-  // The `ignored`-th longest of the samples, once there are all; else 0.
+  // Adds a sample. Once there are kSamples, returns the longest one after leaving out the `ignored` longest; else 0.
   Nanoseconds Judge(Nanoseconds took, size_t ignored);
   bool MoveTo(bool far);
 
   const SlotStores stores_;
   std::array<Nanoseconds, kSamples> samples_{};
-  size_t taken_ = 0;               // Of samples_.
-  bool asks_for_rewrite_ = false;  // Samples are of slots, else of words.
+  size_t taken_ = 0;               // Number of samples in samples_.
+  bool asks_for_rewrite_ = false;  // Whether samples_ holds rewrite times of slots; otherwise load times of words.
   int patience_ = 0;
   std::atomic<bool> far_{false};
   std::atomic<Nanoseconds> nanoseconds_{0};

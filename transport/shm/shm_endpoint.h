@@ -1,7 +1,7 @@
-// ShmEndpoint: one end of a link through shared memory. shm_format.h is the format; ShmSender and ShmReceiver work the
-// rings, ShmBell wakes the peer and notices its end.
+// ShmEndpoint: one end of a link through shared memory. shm_format.h defines the format; ShmSender and ShmReceiver
+// operate the rings; ShmBell wakes the peer and detects its death.
 //
-// The bell for what a post or a release changed rings in the next Progress() or Arm(), not at once.
+// A post or a release does not ring the bell at once. The next Progress() or Arm() does.
 //
 // Threads: as transport/transport.h says of every Endpoint.
 #pragma once
@@ -21,8 +21,8 @@ namespace annulus {
 
 class ShmEndpoint final : public Endpoint, public ShortPath, public InPlace {
  public:
-  // `socket` leads to the peer's end and belongs to the reactor that the owner sleeps in. Both ends may share a segment
-  // object when they are in one process. `memory`, which outlives the endpoint, is what the peer may read in place.
+  // `socket` is connected to the peer's end and belongs to the reactor that the owner sleeps in. Both ends may share a
+  // segment object when they are in one process. `memory` is what the peer may read in place; it outlives the endpoint.
   ShmEndpoint(std::shared_ptr<ShmSegment> segment, int rank, int peer, StreamSocket socket,
               SlotStores stores = SlotStores::kAuto, const MemoryRegistry* memory = nullptr);
 
@@ -63,9 +63,9 @@ class ShmEndpoint final : public Endpoint, public ShortPath, public InPlace {
  private:
   bool SendLongShort(const Tag& tag, const std::byte* data, uint32_t bytes);
   bool HasWork();
-  // Returns whether there may be more to read.
+  // Reads notices and bells. Returns whether there may be more to read.
   bool ReadSocket();
-  // The peer is gone, and all that it sent has been delivered.
+  // Whether the peer is gone and everything that it sent has been delivered.
   bool Drained() const { return peer_gone_ && !receiver_.HasSlice(); }
   void End(Status status, Code farewell);
   Status Broken() const;
@@ -82,10 +82,10 @@ class ShmEndpoint final : public Endpoint, public ShortPath, public InPlace {
   ShmSender sender_;
   ShmLender lender_;
   ShmReceiver receiver_;
-  bool awaits_short_ = false;   // Somebody peeks for a slice in vain,
-  bool short_blocked_ = false;  // or wants to send one.
+  bool awaits_short_ = false;   // The last Peek found no slice.
+  bool short_blocked_ = false;  // A short send found no room.
   bool peer_gone_ = false;
-  ShmFault fault_;  // Found; the next Progress() breaks the link.
+  ShmFault fault_;  // A fault that was found; the next Progress() breaks the link.
   Status status_;   // The sticky error; OK while the link lives.
 };
 

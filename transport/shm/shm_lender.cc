@@ -12,10 +12,10 @@
 namespace annulus {
 namespace {
 
-// Told at most once in this time for each link: threads that wander may be near and far in turn.
+// Each link logs a change at most once in this time: threads that migrate may alternate between near and far.
 constexpr Nanoseconds kMoveNoteInterval = 10 * kSecond;
 
-// `to` is aligned to a cache line. A fence follows, so what is stored next tells that the data is there.
+// `to` is aligned to a cache line. A fence follows, so the next store can signal that the data is there.
 void CopyPastCaches(std::byte* to, const std::byte* from, size_t bytes) {
 #if defined(__SSE2__)
   const size_t whole = bytes / sizeof(__m128i) * sizeof(__m128i);
@@ -35,7 +35,7 @@ ShmLender::ShmLender(ShmSender* sender, SlotStores stores, int rank, int peer)
     : sender_(sender), rank_(rank), peer_(peer), distance_(stores), move_notes_(kMoveNoteInterval) {}
 
 void ShmLender::NoteMove() {
-  // Rare enough, though this is the data path.
+  // This is on the data path, but rare enough.
   uint64_t missed = 0;
   if (!move_notes_.Pass(Now(), &missed)) return;
   Log(LogLevel::kInfo, rank_,

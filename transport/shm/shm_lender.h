@@ -1,7 +1,7 @@
-// ShmLender: lends the sender's slots, and learns on the way how far the peer is: some of them are timed, as
-// ShmDistance asks. How far it is decides how slots are filled.
+// ShmLender: lends the sender's slots, and learns how far away the peer is: it times some of the slots, as ShmDistance
+// asks. The distance decides how slots are filled.
 //
-// Threads: as the endpoint; streams() from any.
+// Threads: as the endpoint; streams() may be called from any thread.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace annulus {
 
 class ShmLender {
  public:
-  // `sender` outlives it. The ranks are for messages.
+  // `sender` outlives the lender. The ranks are used in log messages.
   ShmLender(ShmSender* sender, SlotStores stores, int rank, int peer);
 
   // As ShmSender::Acquire.
@@ -24,7 +24,7 @@ class ShmLender {
 
   // Whether slots are best written past the caches.
   bool streams() const { return distance_.streams(); }
-  // Copies `data` into a lent slot, in the way that is best now.
+  // Copies `data` into a lent slot, with the stores that are best at present.
   void Fill(std::byte* slot, const std::byte* data, size_t bytes) const;
 
  private:

@@ -42,13 +42,13 @@ Nanoseconds ShmSender::TimeRewrite(std::byte* slot, size_t bytes) {
   for (size_t offset = 0; offset < bytes; offset += kLineBytes) {
     *reinterpret_cast<volatile uint64_t*>(slot + offset) = 0;
   }
-  std::atomic_thread_fence(std::memory_order_seq_cst);  // Until the lines are here.
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // Waits until the lines are here.
   return std::max<Nanoseconds>(Now() - begin, 1);
 }
 
 bool ShmSender::TakeReturns(ShmFault* fault) {
   bool took = false;
-  // Ends: no more than all slots are away, and one that is not away is a fault.
+  // The loop ends: at most all slots are at the peer, and the return of any other slot is a fault.
   while (true) {
     const uint64_t word =
         shared_.returns[(next_return_ - 1) & (shared_.return_entries - 1)].load(std::memory_order_acquire);
@@ -96,7 +96,7 @@ bool ShmSender::OwnsAsLent(const std::byte* data) const {
          slots_[slot].state == State::kLent;
 }
 
-// Sets the cookie to the slot that goes to the peer with the slice.
+// Sets the cookie to the slot that the slice takes to the peer.
 Status ShmSender::TakeSlotFor(Send* send, ShmFault* fault) {
   if (OwnsAsLent(send->data)) {
     const size_t slot = IndexOf(send->data);
@@ -137,7 +137,7 @@ bool ShmSender::PublishShort(const Tag& tag, const std::byte* data, uint32_t byt
     Announce(tag, kShmInline, bytes);
     return true;
   }
-  // The way to look for returned slots is as long as that of the data, so not for each slice.
+  // Looking for returned slots costs as much as transferring a line of data, so it is not done for each slice.
   if (2 * num_free_ <= shared_.num_slots) TakeReturns(fault);
   std::byte* const slot = LendFree(fault);
   if (slot == nullptr) return false;
@@ -204,7 +204,7 @@ void ShmSender::Pop(Code code) {
   const uint32_t slot = static_cast<uint32_t>(send->cookie);
   const bool tied = (send->cookie & kTied) != 0;
   first_ = send->next;
-  // On failure one in place may still be with the peer.
+  // On failure the peer may still be reading data in place.
   if (tied && slots_[slot].state != State::kInPlace) FreeAtHome(slot);
   send->code = code;  // Last: the request may be gone from here on.
 }

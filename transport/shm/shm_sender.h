@@ -1,14 +1,14 @@
 // ShmSender: the sending half of an end: lends slots, publishes slices in order, takes returned slots back.
 //
 // A slice of up to ShmDescriptor::kPayloadBytes travels inside its descriptor, and its slot never leaves this end. A
-// larger one stays in its slot, which the peer returns by and by. The slot that came back first is lent first: writing
-// is dear where the peer still has the lines in its second-level cache, from which they must be taken away, and those
-// of the slot that it read longest ago have gone from there to the cache that both share.
+// larger slice stays in its slot, which the peer returns later. The slot that came back first is lent first. Writing to
+// a slot is expensive while the peer still has its lines in its second-level cache, because they must be invalidated
+// there. The lines of the slot that the peer read longest ago have moved from there to the cache that both share.
 //
-// A slice in registered memory is read there by the peer. It takes a slot along, unused, as its ticket: so the bounds
-// and the way back are those of every other slice. It completes when that slot comes back.
+// A slice in registered memory is read there by the peer. It takes a slot along, unused, as its ticket, so that the
+// same bounds and the same return path apply as for every other slice. It completes when that slot comes back.
 //
-// Threads: as the endpoint. Its owner rings the peer's bell after Publish() said that something is new.
+// Threads: as the endpoint. The owner rings the peer's bell after Publish() has reported that something is new.
 #pragma once
 
 #include <cstddef>
@@ -28,52 +28,53 @@ class ShmSender {
   // `regions` outlives the sender.
   ShmSender(const ShmDirection& shared, ShmOwnRegions* regions);
 
-  // Smaller slices are not worth the way back that their completion takes.
+  // Smallest slice to send in place, in bytes. For a smaller one the return trip that its completion takes is not worth
+  // it.
   static constexpr size_t kLeastInPlace = 4096;
-  // Whether Post takes this memory, which is no slot.
+  // Whether Post accepts this memory, which is not a slot.
   bool TakesInPlace(const std::byte* data, size_t bytes) {
     ShmPlace place;
     return bytes >= kLeastInPlace && bytes <= shared_.slot_bytes && regions_->Find(data, bytes, &place);
   }
 
-  // Lends a free slot; null when there is none. Takes returned slots back first, and checks them.
+  // Lends a free slot; null when there is none. First takes returned slots back and checks them.
   std::byte* Acquire(ShmFault* fault);
 
-  // Times the look for a returned slot, when that finds one; how long it took, else 0. Takes nothing.
+  // Returns how long it took to find a returned slot, in nanoseconds; 0 when none was found. Does not take the slot.
   Nanoseconds TimeReturn() const;
-  // Writes something to each line of the first `bytes` of a lent slot; how long it took, 0 where the peer has not read
-  // as much of it.
+  // Writes to each line of the first `bytes` of a lent slot. Returns how long that took, in nanoseconds; 0 when the
+  // peer has not read that many bytes of the slot.
   Nanoseconds TimeRewrite(std::byte* slot, size_t bytes);
 
-  // Takes back what the peer has returned; whether there was anything.
+  // Takes back the slots that the peer has returned. Returns whether there were any.
   bool TakeReturns(ShmFault* fault);
 
-  // Queues `send`; Publish() may publish it at once. Errors: kInvalidArgument; would_block when data in place finds no
-  // slot.
+  // Queues `send`; Publish() may publish it at once. Errors: kInvalidArgument; would_block when there is no slot for
+  // data in place.
   Status Post(Send* send, ShmFault* fault);
 
-  // Publishes a slice at once, from a copy: inside its descriptor or in a slot. False while others wait or there is no
-  // room.
+  // Publishes a copy of a slice at once, inside its descriptor or in a slot. Returns false while other sends wait or
+  // there is no room.
   bool PublishShort(const Tag& tag, const std::byte* data, uint32_t bytes, ShmFault* fault);
   bool HasRoomForShort(ShmFault* fault) { return MayPublish(fault) && num_free_ > 0; }
-  // The same for a slot from Acquire, filled, which is the peer's then. Only while MayPublish().
+  // The same for a filled slot from Acquire, which belongs to the peer from then on. Only while MayPublish().
   void PublishLent(const Tag& tag, const std::byte* slot, uint32_t bytes);
   bool MayPublish(ShmFault* fault) { return first_ == nullptr && HasRoom(fault); }
 
-  // Fetches the descriptor that comes next for writing, ahead of time: the peer has read it long ago.
+  // Prefetches the next descriptor for writing: the peer has read it long ago.
   void PrepareNext() const {
 #if defined(__x86_64__)
-    // The builtin gives this instruction only where all CPUs compiled for have it; others ignore it.
+    // The builtin emits this instruction only if all CPUs compiled for have it. CPUs without it ignore it.
     asm volatile("prefetchw %0" : : "m"(NextDescriptor().ticket));
 #else
     __builtin_prefetch(&NextDescriptor(), 1);
 #endif
   }
 
-  // Publishes what has become ready and has room; whether there was anything.
+  // Publishes every slice that is ready and has room. Returns whether there was any.
   bool Publish(ShmFault* fault);
 
-  // Completes what is published and, where it lies in place, read. Whether there was anything.
+  // Completes sends that are published and, if their data lies in place, read. Returns whether there were any.
   bool Complete(ShmFault* fault);
 
   // Whether Publish() or Complete() would do anything.
@@ -89,18 +90,18 @@ class ShmSender {
     kLent,
     kPosted,
     kAtPeer,
-    kInPlace,      // Stands for data that the peer has not read yet,
-    kInPlaceRead,  // or has.
+    kInPlace,      // Stands for data in place that the peer has not read yet.
+    kInPlaceRead,  // Stands for data in place that the peer has read.
   };
   struct Slot {
     State state = State::kFree;
-    ShmPlace place{};         // Of data in place.
-    uint32_t read_bytes = 0;  // Of the slot, by the peer, when it was there last.
+    ShmPlace place{};         // Location of the data, if it lies in place.
+    uint32_t read_bytes = 0;  // Bytes of the slot that the peer read when it last had it.
   };
 
   uint64_t published() const { return next_ticket_ - 1; }
   ShmDescriptor& NextDescriptor() const { return shared_.ring[published() & (shared_.ring_entries - 1)]; }
-  // In Send::cookie, with the slot's index: the slot is still this send's.
+  // Flag in Send::cookie, beside the slot's index: the slot still belongs to this send.
   static constexpr uint64_t kTied = uint64_t{1} << 32;
 
   std::byte* LendFree(ShmFault* fault);
@@ -111,7 +112,7 @@ class ShmSender {
   void PublishOne(Send* send);
   void Announce(const Tag& tag, uint32_t word, uint32_t bytes);
   void Free(uint32_t slot);
-  void FreeAtHome(uint32_t slot);  // Nothing of it was at the peer, so it is lent next.
+  void FreeAtHome(uint32_t slot);  // The peer did not read it, so it is lent next.
   uint32_t TakeFree();
   size_t IndexOf(const std::byte* slot) const {
     return static_cast<size_t>(slot - shared_.slots) / shared_.slot_stride;
@@ -120,15 +121,15 @@ class ShmSender {
 
   const ShmDirection shared_;
   ShmOwnRegions* const regions_;
-  uint64_t next_ticket_ = 1;     // Of the next slice to publish.
-  uint64_t known_consumed_ = 0;  // The peer's counter when last read; read anew only when the ring seems full.
+  uint64_t next_ticket_ = 1;     // Ticket of the next slice to publish.
+  uint64_t known_consumed_ = 0;  // The peer's counter when last read; read again only when the ring seems full.
   uint64_t next_return_ = 1;     // Ticket of the next returned slot.
-  std::vector<uint32_t> free_;   // A ring, which starts at first_free_: returned first, lent first.
+  std::vector<uint32_t> free_;   // A ring that starts at first_free_: returned first, lent first.
   size_t first_free_ = 0;
   size_t num_free_ = 0;
-  std::vector<Slot> slots_;      // What the peer says is checked against it.
+  std::vector<Slot> slots_;      // State by slot; the peer's returns are checked against it.
   Send* first_ = nullptr;        // Oldest queued.
-  Send* unpublished_ = nullptr;  // Oldest not published; from first_ up to here only completion is missing.
+  Send* unpublished_ = nullptr;  // Oldest unpublished; from first_ up to it only completion is missing.
   Send* last_ = nullptr;
 };
 
@@ -143,7 +144,7 @@ inline bool ShmSender::HasRoom(ShmFault* fault) {
   return published() - consumed < shared_.ring_entries;
 }
 
-// Whether nobody needs its memory any more, once it is published.
+// Whether nobody needs the memory of a published send any more.
 inline bool ShmSender::IsRead(const Send& send) const {
   return (send.cookie & kTied) == 0 || slots_[static_cast<uint32_t>(send.cookie)].state != State::kInPlace;
 }
