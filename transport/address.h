@@ -24,25 +24,25 @@ using StreamListener = asio::basic_socket_acceptor<StreamProtocol>;
 // Whether `endpoint` names an address; a default-made one does not.
 inline bool HasAddress(const StreamEndpoint& endpoint) { return endpoint.size() > 0; }
 
-// "10.0.0.2:41234" or "[fe80::1%eth0]:41234"; "a UNIX socket" for one of those.
+// "10.0.0.2:41234" or "[fe80::1%eth0]:41234"; "a UNIX socket" for a UNIX socket.
 std::string EndpointText(const StreamEndpoint& endpoint);
 
-// The numeric address alone, "10.0.0.2" or "fe80::1%eth0"; "" when it has none.
+// The numeric address alone, "10.0.0.2" or "fe80::1%eth0"; "" when there is none.
 std::string HostText(const StreamEndpoint& endpoint);
 
 bool IsLoopback(const StreamEndpoint& endpoint);
 
-// Errors: kInvalidArgument  `host` is no numeric IPv4 or IPv6 address.
+// Errors: kInvalidArgument  `host` is not a numeric IPv4 or IPv6 address.
 Status MakeEndpoint(const std::string& host, int port, StreamEndpoint* endpoint);
 
-// The opposite of EndpointText. Errors: kInvalidArgument.
+// The inverse of EndpointText. Errors: kInvalidArgument.
 Status ParseEndpoint(const std::string& text, StreamEndpoint* endpoint);
 
 // Finds all endpoints of "host:port", names allowed, in the system's order of preference. Blocks up to `deadline`.
 // Errors: kInvalidArgument, kTimeout, kSystem (the name is unknown).
 Status Resolve(const std::string& address, Deadline deadline, std::vector<StreamEndpoint>* endpoints);
 
-// Listens at `endpoint`; port 0 takes a free one, which listener->local_endpoint() tells. `configure`, if any, sees the
+// Listens at `endpoint`. Port 0 takes a free port; listener->local_endpoint() returns it. `configure`, if any, gets the
 // socket before it is bound; accepted sockets inherit its options.
 // Errors: kSystem with errno, such as EADDRINUSE.
 Status Listen(Reactor* reactor, const StreamEndpoint& endpoint, const std::function<void(int fd)>& configure,

@@ -1,5 +1,4 @@
-// Pulse: wakes a reactor again and again while it lives, for whoever waits there for something that no descriptor
-// tells.
+// Pulse: wakes a reactor periodically while it lives, for a caller that waits for something that no descriptor signals.
 //
 // Threads: the one that drives the reactor.
 #pragma once

@@ -1,7 +1,7 @@
-// ReservedPort: a TCP port of this host that nobody else gets while this lives.
+// ReservedPort: a TCP port of this host that nobody else gets while this object lives.
 //
-// The socket is bound but never listens, so that whoever knows the port can listen on it with SO_REUSEADDR (as Listen
-// does) or SO_REUSEPORT and gets every connection.
+// The socket is bound but never listens. Whoever knows the port can listen on it with SO_REUSEADDR (as Listen does) or
+// SO_REUSEPORT and gets every connection.
 //
 // Threads: one.
 #pragma once
@@ -19,8 +19,8 @@ class ReservedPort {
   ReservedPort& operator=(const ReservedPort&) = delete;
   ~ReservedPort();
 
-  // At `host`, a numeric IPv4 or IPv6 address of this machine; where it is none, as behind an address translation, at
-  // all addresses. Once. Errors: kSystem.
+  // Reserves a port at `host`, a numeric IPv4 or IPv6 address. If that is not an address of this machine, as behind an
+  // address translation, reserves the port at all addresses. Call once. Errors: kSystem.
   Status Reserve(const std::string& host);
 
   int port() const { return port_; }

@@ -1,4 +1,4 @@
-// TransportInfo: how a transport describes itself. All that the library knows of a backend is in here, as data.
+// TransportInfo: how a transport describes itself. It holds everything that the library knows about a backend, as data.
 //
 // Each backend defines one constant in its own folder, and the list of transport/select names it.
 //
@@ -22,22 +22,22 @@ struct LinkPlace {
 };
 
 struct TransportInfo {
-  // The word for programs, in lower case: in ANNULUS_TRANSPORT, logs, counters, traces and tuning files.
+  // Name for programs, in lower case: in ANNULUS_TRANSPORT, logs, counters, traces and tuning files.
   const char* name;
-  // The words for people, in the middle of a sentence.
+  // Name for people, in the middle of a sentence.
   const char* title;
-  // Links ranks of one host only.
+  // Whether it links only ranks of one host.
   bool same_host_only;
-  // A message costs system calls, so that fewer of them are better than fewer bytes.
+  // Whether a message costs system calls, so that sending fewer messages is better than sending fewer bytes.
   bool by_system_calls;
-  // What the hellos of its links say (docs/wire_protocol.md lists the numbers); 0: it sends none.
+  // Purpose in the hellos of its links (docs/wire_protocol.md lists the numbers); 0: it sends no hellos.
   uint8_t hello_purpose;
-  // The settings, numbers, on which measured costs depend, by name. Tuning files keep them.
+  // Names of the numeric settings that measured costs depend on. Tuning files keep them.
   std::span<const char* const> cost_settings;
-  // What links cost as long as nobody has measured them: for links whose ranks have host and network for themselves.
+  // Costs of links until somebody has measured them, for links whose ranks have host and network for themselves.
   // ranks_per_core stays 1.
   LinkCosts (*costs)(const LinkPlace& place);
-  // The most that one link takes of a rank's memory, in bytes: LinkMemory::staging and bookkeeping. Depends on slots,
+  // Most memory of a rank that one link takes, in bytes: LinkMemory::staging and bookkeeping. Depends on slots,
   // slot_bytes and settings.
   size_t (*link_memory)(const TransportConfig& config);
   std::unique_ptr<Transport> (*create)(const TransportConfig& config);

@@ -1,5 +1,5 @@
-// TransportSettings: what the user set for transports, by name. Nobody but the backend that a setting is for knows what
-// it means. Flags, and words by their enums, are numbers.
+// TransportSettings: the user's settings for transports, by name. Only the backend that a setting is for knows its
+// meaning. Flags and words are stored as numbers; a word's number is its enum value.
 //
 // Threads: a value; one at a time.
 #pragma once

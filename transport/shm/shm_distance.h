@@ -38,8 +38,9 @@ class ShmDistance {
   static constexpr Nanoseconds kNearBelow = 70;
   // Load time above which the peer may be far, in nanoseconds. A time between the two bounds changes nothing.
   static constexpr Nanoseconds kFarAbove = 100;
-  // Number of bytes of a slot that the second probe rewrites. A peer is far if that takes longer than kSlowRewrite.
+  // Number of bytes of a slot that the second probe rewrites.
   static constexpr size_t kRewriteBytes = 4096;
+  // Rewrite time above which the peer is far, in nanoseconds.
   static constexpr Nanoseconds kSlowRewrite = 1100;
   static constexpr size_t kSamples = 9;
   // The third-longest of the last nine load times decides, so two interruptions, or six lines that were in the local

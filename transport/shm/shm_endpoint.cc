@@ -5,7 +5,8 @@
 namespace annulus {
 namespace {
 
-// How a longer short slice is copied depends on the peer's distance.
+// Longest short slice that is always copied with plain stores, in bytes. How a longer one is copied depends on the
+// peer's distance.
 constexpr uint32_t kLongShort = 16 * 1024;
 
 int SideOf(int rank, int peer) { return rank < peer ? 0 : 1; }
@@ -39,7 +40,8 @@ std::string ShmEndpoint::Describe() const {
          std::to_string(limits_.send_slots) + " slots of " + std::to_string(limits_.slot_bytes) + " bytes";
 }
 
-// Each end counts the direction in which it sends, and the lower rank, which made the segment, what belongs to both.
+// Each end counts the direction in which it sends. The lower rank, which created the segment, also counts what belongs
+// to both.
 EndpointStats ShmEndpoint::stats() const {
   const int side = SideOf(rank_, peer_);
   const ShmLayout& layout = segment_->layout();
@@ -60,7 +62,7 @@ Status ShmEndpoint::AcquireSlot(std::byte** slot) {
     *slot = free;
     return Status();
   }
-  // What is at a peer that is gone never comes back; the link itself ends once all that has arrived is delivered.
+  // Slots at a peer that is gone never come back. The link itself ends once everything that arrived is delivered.
   return peer_gone_ ? Lost() : Status::WouldBlock();
 }
 
@@ -71,7 +73,8 @@ Status ShmEndpoint::PostSend(Send* send) {
   return Status();
 }
 
-// As a slice of the pipeline: its slot tells of the peer's distance, and is written as that asks for.
+// Sends like a slice of the pipeline: its slot serves to measure the peer's distance, and is filled as that distance
+// requires.
 bool ShmEndpoint::SendLongShort(const Tag& tag, const std::byte* data, uint32_t bytes) {
   if (!sender_.MayPublish(&fault_)) return false;
   std::byte* const slot = lender_.Lend(&fault_);
@@ -98,13 +101,14 @@ Status ShmEndpoint::PostRecv(Recv* recv) {
 void ShmEndpoint::Release(Recv* recv) {
   const bool in_place = recv->read_only;
   if (in_place) {
-    // A sender that gives up says so before its user gets the memory back, so whoever has read what the user wrote
-    // afterwards sees that here: the reader's half of a sequence lock. Before the return: with that the sender is done.
+    // A sender that gives up says so before its user gets the memory back. So whoever has read what the user wrote
+    // afterwards sees that here: this is the reader's half of a sequence lock. It comes before the return, because the
+    // sender is done with the slot after that.
     std::atomic_thread_fence(std::memory_order_acquire);
     if (bell_.PeersFarewell(std::memory_order_relaxed) != 0) recv->code = Code::kPeerLost;
   }
   bell_.Owe(receiver_.Release(recv));
-  // The sender's work may end with this, and this end's too: then nothing would ring later.
+  // This may be the last thing that both the sender and this end do, and then nothing would ring the bell later.
   if (in_place && status_.ok()) bell_.RingIfOwed();
 }
 
@@ -150,7 +154,7 @@ bool ShmEndpoint::Arm() {
   bell_.RingIfOwed();
   if (peer_gone_) return !HasWork();  // Nobody is left to ring.
   bell_.Sleep();
-  if (HasWork()) {  // Looked at only after Sleep(), see ShmBell.
+  if (HasWork()) {  // Checked only after Sleep(), see ShmBell.
     bell_.Wake();
     return false;
   }
@@ -158,7 +162,7 @@ bool ShmEndpoint::Arm() {
   return true;
 }
 
-// What was published lies in memory that the peer has too, so nothing is to be waited for.
+// Published slices lie in memory that the peer has too, so there is nothing to wait for.
 bool ShmEndpoint::Close() {
   if (!status_.ok()) return true;
   End({Code::kAborted, "the shared memory link to rank " + std::to_string(peer_) + " is closed", peer_, 0}, Code::kOk);

@@ -7,8 +7,8 @@
 namespace annulus {
 namespace {
 
-// Room for one descriptor, in a form that the kernel takes. CMSG_SPACE may have room for a second one; CMSG_LEN, which
-// is what the kernel is told, has not: it drops what does not fit, and says so.
+// Room for one descriptor, in a form that the kernel accepts. CMSG_SPACE may have room for a second one. CMSG_LEN,
+// which is the size that the kernel gets, has not: the kernel drops what does not fit, and says so.
 struct Attachment {
   alignas(cmsghdr) char bytes[CMSG_SPACE(sizeof(int))] = {};
 };

@@ -9,11 +9,11 @@
 
 namespace annulus {
 
-// As send(2), without blocking and without a signal; `fd` is a file to pass along, or -1.
+// Like send(2), but without blocking and without a signal. `fd` is a file to pass along, or -1.
 ssize_t SendWithFile(int socket, const void* data, size_t bytes, int fd);
 
-// As recv(2), without blocking. *fd is the file that came along, which is the caller's then, or -1. Sets *lost when the
-// kernel dropped a file, because this process has no descriptor left. A message with a file ends a read.
+// Like recv(2), but without blocking. *fd is the file that came along, which the caller then owns, or -1. Sets *lost
+// when the kernel dropped a file because this process has no descriptor left. A message with a file ends a read.
 ssize_t ReceiveWithFile(int socket, void* data, size_t bytes, int* fd, bool* lost);
 
 }  // namespace annulus

@@ -1,4 +1,4 @@
-// What lies in the memory that the two ends of a link share: the format, version 2.
+// The format of the memory that the two ends of a link share, version 2.
 //
 //   header                       written once by the creator, before the peer gets the file
 //   2 x ShmEnd                   one per end: asleep? gone, and why?
@@ -6,12 +6,11 @@
 //   2 x descriptor ring          one per direction: slices, from its sender to its receiver
 //   2 x return ring              one per direction: free slots, from its receiver back to its sender
 //   2 x slots                    one set per direction; only its sender hands them out
-//
-// Every word has one writer (`asleep` alone is cleared by the other end), and words of different writers lie on
-// different cache lines. Both rings carry tickets: entry i of a ring is valid once its ticket says i + 1, so a reader
+// Every word has one writer (only `asleep` is cleared by the other end), and words of different writers lie on
+// different cache lines. Both rings carry tickets: entry i of a ring is valid once its ticket is i + 1. So a reader
 // polls the very line that brings the data, and one line moves per small slice.
 //
-// Nothing in here is to be trusted: a reader loads each word once and checks it before use.
+// Nothing in here can be trusted: a reader loads each word once and checks it before use.
 //
 // Threads: each word belongs to the thread that drives its writer's endpoint; tickets and counters order the rest.
 #pragma once
@@ -50,10 +49,10 @@ struct alignas(kShmLinePair) ShmCounter {
   std::atomic<uint64_t> value;
 };
 
-// In place of a slot: the data lies in the descriptor's payload.
+// Replaces a slot's index: the data lies in the descriptor's payload.
 constexpr uint32_t kShmInline = 0xffffffff;
-// Added to a slot's index: the data lies in registered memory of the sender's, which the payload names by a ShmPlace.
-// The slot is lent as always, and returned once the data has been read, but what it holds is not used.
+// Added to a slot's index: the data lies in registered memory of the sender, and the payload holds its ShmPlace. The
+// slot is lent as always and returned once the data has been read, but its content is not used.
 constexpr uint32_t kShmInPlace = 0x80000000;
 
 // Where data lies in registered memory.
@@ -62,23 +61,25 @@ struct ShmPlace {
   uint64_t offset;  // Bytes.
 };
 
-// What travels over the link's socket: bells, of one byte, and these, which tell of registered memory.
+// A message about registered memory. The link's socket carries these notices and bells of one byte.
 struct ShmNotice {
   static constexpr uint64_t kShares = 0x52;   // The message carries the region's memory file.
   static constexpr uint64_t kForgets = 0x46;  // The region is gone.
 
-  uint64_t kind;  // Its first byte, on the little-endian machines that share memory here, is never that of a bell.
+  // On the little-endian machines that share memory here, the first byte is never that of a bell.
+  uint64_t kind;
   uint64_t region;
   uint64_t bytes;
 };
 constexpr char kShmBellByte = 0;
 
-// One slice. The first line holds the tag and up to 16 bytes of data, so a number costs the transfer of one line.
+// One slice. The first line holds the tag and up to 16 bytes of data, so sending one number costs the transfer of one
+// line.
 struct alignas(256) ShmDescriptor {
   static constexpr size_t kPayloadBytes = 208;
 
   std::atomic<uint64_t> ticket;  // The slice's index + 1; written last.
-  std::atomic<uint32_t> slot;    // Or kShmInline.
+  std::atomic<uint32_t> slot;    // Index of the slot, or kShmInline.
   std::atomic<uint32_t> bytes;
   uint64_t tag[4];
   std::byte payload[kPayloadBytes];
@@ -87,7 +88,7 @@ static_assert(sizeof(ShmDescriptor) == 256);
 static_assert(sizeof(ShmDescriptor::tag) == sizeof(Tag::words));
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
 
-// A returned slot: the ticket's low 32 bits above the slot's index, in one word.
+// A returned slot, in one word: the low 32 bits of the ticket above the slot's index.
 using ShmReturn = std::atomic<uint64_t>;
 
 // One direction's parts, as mapped here.
@@ -95,20 +96,21 @@ struct ShmDirection {
   ShmDescriptor* ring = nullptr;
   uint64_t ring_entries = 0;  // A power of two.
   ShmReturn* returns = nullptr;
-  uint64_t return_entries = 0;                // A power of two, at least `slots`: it cannot overflow.
-  std::atomic<uint64_t>* consumed = nullptr;  // Descriptors that the receiver has done with; it lags, see ShmReceiver.
+  uint64_t return_entries = 0;  // A power of two, at least `slots`: it cannot overflow.
+  // Number of descriptors that the receiver is done with; it lags, see ShmReceiver.
+  std::atomic<uint64_t>* consumed = nullptr;
   std::byte* slots = nullptr;
   uint32_t num_slots = 0;
   size_t slot_bytes = 0;
   size_t slot_stride = 0;
 };
 
-// A word of the peer's that cannot be, or what this process cannot do; the endpoint makes a Status of it.
+// An invalid word of the peer, or an operation that this process cannot perform; the endpoint makes a Status of it.
 struct ShmFault {
-  const char* field = nullptr;  // Null: all is well.
+  const char* field = nullptr;  // Null: no fault.
   uint64_t value = 0;
   uint64_t limit = 0;
-  int os_errno = 0;  // Not 0: the operating system refused what `field` says.
+  int os_errno = 0;  // Not 0: the operating system refused the operation that `field` names.
 };
 
 }  // namespace annulus

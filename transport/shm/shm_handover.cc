@@ -22,7 +22,7 @@ bool NothingYet(int error) { return error == EAGAIN || error == EWOULDBLOCK || e
 Status ShmHandover::Start(int slots, size_t slot_bytes) {
   if (!creates_) return Status();
   ANNULUS_RETURN_IF_ERROR(ShmSegment::Create(slots, slot_bytes, &segment_));
-  // The first byte that this side sends: it fits.
+  // This is the first byte that this side sends, so it fits.
   if (SendWithFile(socket_->native_handle(), &kFileByte, 1, segment_->fd()) != 1) {
     return Lost("sending the memory file", errno);
   }
@@ -56,7 +56,7 @@ Status ShmHandover::Continue() {
   return Status();
 }
 
-// Leaves *fd at -1 when nothing is there yet.
+// Leaves *fd at -1 when nothing has arrived yet.
 Status ShmHandover::ReceiveFile(int* fd) {
   char byte = 0;
   bool lost = false;

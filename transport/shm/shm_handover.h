@@ -1,7 +1,7 @@
 // ShmHandover: passes a link's memory file from one end to the other over their UNIX sockets.
 //
 // After the handshake the lower rank sends one byte with the file attached (SCM_RIGHTS); the higher rank maps the file
-// and answers with one byte. Each side reads exactly these bytes: what follows are bells.
+// and answers with one byte. Each side reads exactly these bytes, because what follows are bells.
 //
 // Threads: the one that drives the reactor.
 #pragma once
@@ -17,13 +17,13 @@ namespace annulus {
 
 class ShmHandover {
  public:
-  // Of this end of the link to `peer`. `socket` is non-blocking and outlives the handover.
+  // Hands over the segment of the link to `peer`. `socket` is non-blocking and outlives the handover.
   ShmHandover(bool creates, int peer, StreamSocket* socket) : creates_(creates), peer_(peer), socket_(socket) {}
 
-  // Makes and sends the segment, if that is this end's part. Errors: kInvalidArgument, kSystem, kPeerLost.
+  // Creates and sends the segment, if that is this end's part. Errors: kInvalidArgument, kSystem, kPeerLost.
   Status Start(int slots, size_t slot_bytes);
 
-  // Takes what the peer has sent, without blocking; done() tells whether that was all.
+  // Reads what the peer has sent, without blocking; done() returns whether that was everything.
   // Errors: kProtocol, kPeerLost, kSystem.
   Status Continue();
 

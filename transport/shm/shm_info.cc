@@ -1,4 +1,4 @@
-// What the shared memory transport says of itself.
+// The shared memory transport's description of itself.
 //
 // Threads: constants and plain functions.
 #include <cstddef>
@@ -14,7 +14,7 @@ namespace {
 // docs/benchmarks/2026-11-22-peers.md; docs/decisions/0027-choice.md has the figures. The cores do all the work.
 constexpr LinkCosts kCosts = {
     .latency_s = 0.13e-6, .byte_s = 0, .message_s = 0.13e-6, .reduce_byte_s = 2e-11, .move_byte_s = 2.5e-11};
-// What a message takes where ranks share cores: a switch to its receiver too.
+// Time per message where ranks share cores, in seconds; it includes a switch to the receiver.
 constexpr double kSharedCoreMessage = 0.7e-6;
 
 LinkCosts Costs(const LinkPlace& place) {
@@ -23,8 +23,8 @@ LinkCosts Costs(const LinkPlace& place) {
   return costs;
 }
 
-// One end's slots, and the greater part of the rings, of which the ends take unequal ones. A receiver's cell for small
-// slices is no larger than a descriptor.
+// One end's slots, and the greater part of the rings, which are split unequally between the ends. A receiver's cell for
+// small slices is no larger than a descriptor.
 size_t LinkMemoryBytes(const TransportConfig& config) {
   const ShmLayout layout = ShmLayout::For(static_cast<uint32_t>(config.slots), config.slot_bytes);
   const size_t half = (layout.rings_end - layout.ring_offset[0]) / 2;

@@ -114,20 +114,20 @@ bool ShmReceiver::FillInPlace(Recv* recv, const ShmDescriptor& descriptor, uint3
   ShmPlace place;
   std::memcpy(&place, descriptor.payload, sizeof(place));
   const std::byte* data = regions_->Hold(place, recv->bytes);
-  // The notice was sent before the descriptor, but many others may come before it.
+  // The notice was sent before the descriptor, but many other notices may precede it.
   for (bool more = true; data == nullptr && more;) {
     more = read_notices_();
     data = regions_->Hold(place, recv->bytes);
   }
   if (data == nullptr) {
-    // What the notices brought may tell more.
+    // A fault found in the notices explains more.
     if (fault->field == nullptr) *fault = {"place in registered memory", place.region, place.offset};
     return false;
   }
   held_[slot] = true;
   regions_held_[slot] = place.region;
   recv->cookie = kInPlace | slot;
-  recv->data = const_cast<std::byte*>(data);  // Mapped for reading only.
+  recv->data = const_cast<std::byte*>(data);  // The memory is mapped for reading only.
   recv->read_only = true;
   recv->arrived = recv->bytes;
   return true;
@@ -141,15 +141,16 @@ void ShmReceiver::Fill(Recv* recv, const ShmDescriptor& descriptor, uint32_t slo
     recv->data = shared_.slots + slot * shared_.slot_stride;
     return;
   }
-  const uint32_t cell = free_cells_.back();  // There is one: as many cells as receives posted or held.
+  // One is always free: there are as many cells as receives that can be posted or held.
+  const uint32_t cell = free_cells_.back();
   free_cells_.pop_back();
   recv->cookie = kCell | cell;
   recv->data = cells_[cell].bytes;
   std::memcpy(recv->data, descriptor.payload, recv->bytes);
 }
 
-// The sender learns of free descriptors half a ring at a time: telling it of each would move a line per slice. It waits
-// only when the whole ring is full, and then this comes within half a ring.
+// The sender learns of free descriptors half a ring at a time, because reporting each one would move a line per slice.
+// The sender waits only when the whole ring is full, and then the report comes within half a ring.
 void ShmReceiver::Consume(bool* freed) {
   ++taken_;
   if (taken_ - consumed_told_ < shared_.ring_entries / 2) return;
@@ -182,7 +183,7 @@ bool ShmReceiver::Release(Recv* recv) {
 
 void ShmReceiver::ReturnSlot(uint32_t slot) {
   const uint64_t word = (++returned_ << 32) | slot;
-  // Releases what this end read of the slot: the sender writes it only after it has seen the return.
+  // Release order covers this end's reads of the slot: the sender writes to it only after it has seen the return.
   shared_.returns[(returned_ - 1) & (shared_.return_entries - 1)].store(word, std::memory_order_release);
 }
 

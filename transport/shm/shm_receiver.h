@@ -1,7 +1,7 @@
-// ShmReceiver: the receiving half of an end: takes slices out of the descriptor ring, returns their slots.
+// ShmReceiver: the receiving half of an end: takes slices out of the descriptor ring and returns their slots.
 //
 // A slice's data stays where the sender wrote it, in the shared slot or in registered memory, until Release. Data that
-// came inside the descriptor is copied to a cell of this end's own, so that the descriptor is free again at once.
+// came inside the descriptor is copied to a cell that this end owns, so that the descriptor is free again at once.
 //
 // Threads: as the endpoint.
 #pragma once
@@ -21,29 +21,29 @@ namespace annulus {
 
 class ShmReceiver {
  public:
-  // `regions` outlives the receiver. `read_notices` makes it know of some of what the peer has told so far, and
-  // returns whether there may be more.
+  // `regions` outlives the receiver. `read_notices` passes it some of the peer's notices that have arrived, and returns
+  // whether there may be more.
   ShmReceiver(const ShmDirection& shared, ShmPeerRegions* regions, std::function<bool()> read_notices);
 
-  // Queues `recv`. False: as many as there are slots are posted or held.
+  // Queues `recv`. Returns false when as many receives as there are slots are posted or held.
   bool Post(Recv* recv);
 
-  // Completes posted receives with the slices that are there; whether there was anything. Sets *freed when descriptors
-  // were given back, which a sender may wait for.
+  // Completes posted receives with the slices that have arrived. Returns whether there were any. Sets *freed when
+  // descriptors were given back, because a sender may wait for them.
   bool Advance(bool* freed, ShmFault* fault);
 
-  // Whether the next slice is there, or what lies in its place is broken. One load.
+  // Whether the next slice has arrived, or its ticket is broken. One load.
   bool HasSlice() const { return Ticket() != stale_ticket(); }
   bool HasWork() const { return first_ != nullptr && HasSlice(); }
   bool idle() const { return first_ == nullptr; }
 
-  // The next slice, if it is there and no receive is posted. It stays until TakeShort.
+  // Returns the next slice, if it has arrived and no receive is posted. The slice stays until TakeShort.
   bool PeekShort(ShortPath::Slice* slice, ShmFault* fault);
-  // Takes what PeekShort found, and returns whether it came inside its descriptor. Sets *told when the sender was told
-  // of room.
+  // Takes the slice that PeekShort found. Returns whether it came inside its descriptor. Sets *told when the sender was
+  // told that there is room.
   bool TakeShort(bool* told);
 
-  // Gives back what `recv` holds; whether that was a shared slot, which the sender may wait for.
+  // Gives back the slot or cell of `recv`. Returns whether that was a shared slot, because the sender may wait for it.
   bool Release(Recv* recv);
 
   size_t cell_bytes() const { return shared_.num_slots * sizeof(Cell); }
@@ -52,8 +52,10 @@ class ShmReceiver {
   void FailAll(Code code);
 
  private:
-  static constexpr uint64_t kCell = uint64_t{1} << 32;     // In Recv::cookie: an own cell, not a slot.
-  static constexpr uint64_t kInPlace = uint64_t{1} << 33;  // The slot stands for data in registered memory.
+  // In Recv::cookie: the data is in a cell of this end, not in a slot.
+  static constexpr uint64_t kCell = uint64_t{1} << 32;
+  // In Recv::cookie: the slot stands for data in registered memory.
+  static constexpr uint64_t kInPlace = uint64_t{1} << 33;
 
   struct alignas(64) Cell {
     std::byte bytes[ShmDescriptor::kPayloadBytes];
@@ -61,7 +63,7 @@ class ShmReceiver {
 
   ShmDescriptor& Next() const { return shared_.ring[taken_ & (shared_.ring_entries - 1)]; }
   uint64_t Ticket() const { return Next().ticket.load(std::memory_order_acquire); }
-  // What the next descriptor says until the sender writes it again.
+  // The next descriptor's ticket until the sender writes it again.
   uint64_t stale_ticket() const { return taken_ < shared_.ring_entries ? 0 : taken_ + 1 - shared_.ring_entries; }
 
   bool Take(ShmFault* fault);
@@ -74,15 +76,15 @@ class ShmReceiver {
   const ShmDirection shared_;
   ShmPeerRegions* const regions_;
   const std::function<bool()> read_notices_;
-  uint64_t taken_ = 0;             // Slices taken out of the ring.
-  uint64_t consumed_told_ = 0;     // How many of them the sender knows of.
-  uint64_t returned_ = 0;          // Slots returned.
-  uint32_t peeked_ = 0;            // The slot of the slice that PeekShort found, or kShmInline.
-  uint32_t in_use_ = 0;            // Receives posted or held.
-  std::unique_ptr<Cell[]> cells_;  // As many as there are slots.
+  uint64_t taken_ = 0;             // Number of slices taken out of the ring.
+  uint64_t consumed_told_ = 0;     // Number of them that the sender knows of.
+  uint64_t returned_ = 0;          // Number of slots returned.
+  uint32_t peeked_ = 0;            // Slot of the slice that PeekShort found, or kShmInline.
+  uint32_t in_use_ = 0;            // Number of receives posted or held.
+  std::unique_ptr<Cell[]> cells_;  // One for each slot.
   std::vector<uint32_t> free_cells_;
-  std::vector<bool> held_;              // By slot: lent to this end by the sender, until Release.
-  std::vector<uint64_t> regions_held_;  // By slot that stands for data in place: whose.
+  std::vector<bool> held_;              // By slot: the sender has lent it to this end, until Release.
+  std::vector<uint64_t> regions_held_;  // Region ids, by slot that stands for data in place.
   Recv* first_ = nullptr;
   Recv* last_ = nullptr;
 };

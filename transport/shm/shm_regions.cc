@@ -36,7 +36,7 @@ bool ShmOwnRegions::Tell(const Known& known) {
 }
 
 void ShmOwnRegions::Refresh() {
-  version_ = registry_->version();  // First: what comes or goes after it is seen next time.
+  version_ = registry_->version();  // First, so that later changes are seen next time.
   const auto with_id = [](uint64_t id) { return [id](const Known& known) { return known.id == id; }; };
   std::vector<Known> now;
   for (const std::shared_ptr<const MemoryRegion>& region : registry_->Regions()) {
@@ -122,7 +122,7 @@ void ShmPeerRegions::Share(const ShmNotice& notice) {
   }
   close(fd);
   if (base == MAP_FAILED) return;
-  // Fewer address translations where the file has huge pages; refused otherwise, which costs speed only.
+  // Huge pages, where the file has them, need fewer address translations. A refusal costs speed only.
   (void)madvise(base, notice.bytes, MADV_HUGEPAGE);
   regions_.push_back({notice.region, static_cast<std::byte*>(base), notice.bytes, 0, false});
   mapped_.fetch_add(notice.bytes, std::memory_order_relaxed);

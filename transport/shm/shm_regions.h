@@ -1,7 +1,7 @@
-// Registered memory on a link: which regions of this process the peer has been given, and which of the peer's are
-// mapped here. transport/memory/memory.h makes regions; ShmBell carries the notices.
+// Registered memory on a link: which regions of this process have been offered to the peer, and which regions of the
+// peer are mapped here. transport/memory/memory.h creates regions; ShmBell carries the notices.
 //
-// Threads: as the endpoint, but for ShmPeerRegions::mapped_bytes().
+// Threads: as the endpoint, except ShmPeerRegions::mapped_bytes().
 #pragma once
 
 #include <errno.h>
@@ -17,11 +17,11 @@
 
 namespace annulus {
 
-// Bounds on what one end of a link makes the other map: regions beyond them are staged.
+// Bounds on what one end of a link makes the other map. Regions beyond them are staged.
 constexpr size_t kShmMostRegions = 4096;
 constexpr uint64_t kShmMostRegionBytes = uint64_t{1} << 46;
 
-// What this end lets the peer read in place.
+// The registered memory that this end lets the peer read in place.
 class ShmOwnRegions {
  public:
   // Sends a notice, with a file or -1. Returns false when there is no room now.
@@ -30,12 +30,12 @@ class ShmOwnRegions {
   // `registry` outlives the object; null: the peer can read nothing in place.
   ShmOwnRegions(const MemoryRegistry* registry, SendNotice send) : registry_(registry), send_(std::move(send)) {}
 
-  // Whether the peer can read [data, data + bytes) in place; tells it of the region where it does not know it yet.
-  // Makes system calls only when regions have come or gone.
+  // Whether the peer can read [data, data + bytes) in place. Sends the peer a notice of the region if it does not know
+  // it yet. Makes system calls only when regions have been added or removed.
   bool Find(const std::byte* data, size_t bytes, ShmPlace* place);
 
  private:
-  // Does not keep the region, and its descriptor, alive.
+  // A region as this link knows it. Does not keep the region and its descriptor alive.
   struct Known {
     std::weak_ptr<const MemoryRegion> region;
     uint64_t id = 0;
@@ -49,13 +49,13 @@ class ShmOwnRegions {
 
   const MemoryRegistry* const registry_;
   const SendNotice send_;
-  uint64_t version_ = 0;  // Of the registry, when last looked at.
+  uint64_t version_ = 0;  // Version of the registry when it was last read.
   std::vector<Known> known_;
-  std::vector<uint64_t> to_forget_;  // The peer still has to be told.
-  size_t at_peer_ = 0;               // Regions that the peer was told of and not to forget.
+  std::vector<uint64_t> to_forget_;  // Ids of the removed regions that the peer has yet to be told of.
+  size_t at_peer_ = 0;               // Number of regions that the peer knows and has not been told to forget.
 };
 
-// What of the peer's memory is mapped here, for reading only.
+// The registered memory of the peer that is mapped here, for reading only.
 class ShmPeerRegions {
  public:
   ShmPeerRegions() = default;
@@ -63,14 +63,15 @@ class ShmPeerRegions {
   ShmPeerRegions(const ShmPeerRegions&) = delete;
   ShmPeerRegions& operator=(const ShmPeerRegions&) = delete;
 
-  // Takes what came over the socket, and the file that came with it or -1, which belongs to it then. Faults are kept
-  // for TakeFault.
+  // Takes bytes that came over the socket, and the file that came with them or -1. Takes ownership of the file. Faults
+  // are kept for TakeFault.
   void Feed(const char* data, size_t bytes, int fd);
-  // A file did not arrive, because this process has no descriptor left.
+  // Records that a file did not arrive because this process has no descriptor left.
   void MissFile() { Fault({"taking the file of registered memory", 0, 0, EMFILE}); }
   bool TakeFault(ShmFault* fault);
 
-  // The memory behind `place`, null when it is not known or not so large. Each success holds the region until Release.
+  // Returns the memory at `place`; null when it is unknown or not that large. Each success holds the region until
+  // Release.
   const std::byte* Hold(const ShmPlace& place, uint32_t bytes);
   void Release(uint64_t region);
 
@@ -82,7 +83,7 @@ class ShmPeerRegions {
     std::byte* base = nullptr;
     uint64_t bytes = 0;
     uint32_t holds = 0;
-    bool forgotten = false;  // Unmapped with the last hold.
+    bool forgotten = false;  // Removed by the peer; unmapped with the last hold.
   };
 
   void Take(const ShmNotice& notice);
@@ -92,9 +93,9 @@ class ShmPeerRegions {
   void Fault(const ShmFault& fault);
 
   std::vector<Region> regions_;
-  char partial_[sizeof(ShmNotice)];  // A notice of which not all has come.
+  char partial_[sizeof(ShmNotice)];  // A notice that has arrived in part.
   size_t partial_bytes_ = 0;
-  int file_ = -1;  // For the next notice that shares.
+  int file_ = -1;  // File for the next notice that shares a region.
   ShmFault fault_;
   std::atomic<uint64_t> mapped_{0};
 };

@@ -21,7 +21,8 @@ constexpr uint64_t kConsumedOffset = kEndsOffset + 2 * sizeof(ShmEnd);
 constexpr uint64_t kRingsOffset = kConsumedOffset + 2 * sizeof(ShmCounter);
 static_assert(sizeof(ShmHeader) <= kEndsOffset && kRingsOffset % alignof(ShmDescriptor) == 0);
 
-// Enough for small slices to run ahead of a receiver that looks away for some microseconds; 16 KiB per direction.
+// Fewest entries of a ring: enough for small slices to run ahead of a receiver that looks away for a few microseconds;
+// 16 KiB per direction.
 constexpr uint64_t kMinRingEntries = 64;
 
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
@@ -82,7 +83,7 @@ Status ShmSegment::Create(int slots, size_t slot_bytes, std::unique_ptr<ShmSegme
   }
   if (fcntl(fd, F_ADD_SEALS, kSeals) != 0) return Status::System("sealing a memory file", errno);
   ANNULUS_RETURN_IF_ERROR(made->Map());
-  // New pages read as zeros, which is the rings' empty state.
+  // New pages read as zeros. For the rings that means empty.
   new (made->base_) ShmHeader{kShmMagic, kShmVersion, made->layout_.slots, slot_bytes, made->layout_.total_bytes};
   *segment = std::move(made);
   return Status();
@@ -96,7 +97,7 @@ Status ShmSegment::Open(int fd, std::unique_ptr<ShmSegment>* segment) {
   if (!S_ISREG(file.st_mode) || seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
     return {Code::kProtocol, "shared memory: what the peer sent is no memory file sealed against shrinking"};
   }
-  // Read, not mapped, before its size is known to be right: the copy cannot change under the checks.
+  // The header is read, not mapped, before its size is known to be right: the copy cannot change during the checks.
   ShmHeader header;
   if (pread(fd, &header, sizeof(header), 0) != static_cast<ssize_t>(sizeof(header))) {
     return {Code::kProtocol, "shared memory: the peer's memory file is shorter than its header"};
@@ -129,7 +130,7 @@ void ShmSegment::CloseFd() {
   fd_ = -1;
 }
 
-// Maps the file at an address that suits 2 MiB pages: reserves too much, maps within, gives back the rest.
+// Maps the file at an address that suits 2 MiB pages: reserves too much, maps within it, gives back the rest.
 Status ShmSegment::Map() {
   const uint64_t unit = layout_.huge ? kHugePageBytes : kPageBytes;
   const uint64_t reserved = RoundUp(layout_.total_bytes, unit) + unit;
@@ -150,7 +151,8 @@ Status ShmSegment::Map() {
   if (end > mapped_end) munmap(mapped_end, static_cast<size_t>(end - mapped_end));
   base_ = base;
   if (layout_.huge) {
-    // Fewer address translations. A kernel without huge pages for shared memory refuses, which costs speed only.
+    // Huge pages need fewer address translations. A kernel without huge pages for shared memory refuses, which costs
+    // speed only.
     const uint64_t slots_offset = layout_.slots_offset[0];
     (void)madvise(base_ + slots_offset, layout_.total_bytes - slots_offset, MADV_HUGEPAGE);
   }

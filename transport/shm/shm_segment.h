@@ -1,9 +1,9 @@
-// ShmSegment: the memory file of one link, mapped. shm_format.h says what lies in it.
+// ShmSegment: the memory file of one link, mapped. shm_format.h defines its content.
 //
-// An anonymous file (memfd): it has no name that could collide or be left behind, needs no /dev/shm, and disappears
+// The file is anonymous (memfd): it has no name that could collide or be left behind, needs no /dev/shm, and disappears
 // with its last mapping. It is sealed against shrinking, so a peer cannot take mapped pages away.
 //
-// Threads: Create and Open from any thread; the accessors give each end what it may write.
+// Threads: Create and Open may be called from any thread; the accessors give each end what it may write.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ namespace annulus {
 constexpr uint32_t kShmMaxSlots = 4096;
 constexpr uint64_t kShmMaxSlotBytes = uint64_t{1} << 30;
 
-// Where each part lies, from the number and the size of the slots alone.
+// Offsets of all parts. They depend only on the number and the size of the slots.
 struct ShmLayout {
   static ShmLayout For(uint32_t slots, uint64_t slot_bytes);
 
@@ -29,7 +29,7 @@ struct ShmLayout {
   uint64_t return_entries = 0;
   uint64_t ring_offset[2] = {};
   uint64_t return_offset[2] = {};
-  uint64_t rings_end = 0;  // Behind it, up to the slots, nothing is used.
+  uint64_t rings_end = 0;  // The space from here to the slots is unused.
   uint64_t slots_offset[2] = {};
   uint64_t total_bytes = 0;
   bool huge = false;  // The slots begin at a 2 MiB page and fill at least one.
@@ -37,17 +37,17 @@ struct ShmLayout {
 
 class ShmSegment {
  public:
-  // Makes a new segment. Errors: kInvalidArgument, kSystem.
+  // Creates a new segment. Errors: kInvalidArgument, kSystem.
   static Status Create(int slots, size_t slot_bytes, std::unique_ptr<ShmSegment>* segment);
 
-  // Maps a peer's segment; takes `fd` in any case. Errors: kProtocol naming the field, kSystem.
+  // Maps a peer's segment. Takes ownership of `fd` in any case. Errors: kProtocol naming the field, kSystem.
   static Status Open(int fd, std::unique_ptr<ShmSegment>* segment);
 
   ~ShmSegment();
   ShmSegment(const ShmSegment&) = delete;
   ShmSegment& operator=(const ShmSegment&) = delete;
 
-  // The memory file, -1 after CloseFd. The mapping needs it no more.
+  // The memory file; -1 after CloseFd. The mapping does not need it any more.
   int fd() const { return fd_; }
   void CloseFd();
 

@@ -1,4 +1,4 @@
-// ShmSettings: what users can set of shared memory links; each is a row of shm_settings.inc.
+// ShmSettings: the user's settings of shared memory links; each one is a row of shm_settings.inc.
 //
 // Threads: plain values.
 #pragma once
@@ -13,9 +13,9 @@ inline constexpr const char* kShmName = "shm";
 
 // How slots that another process reads are written.
 enum class SlotStores : uint8_t {
-  kAuto,       // As the distance of its processor asks for.
-  kPlain,      // Into this processor's caches.
-  kStreaming,  // Past them.
+  kAuto,       // Depends on the distance of the peer's processor.
+  kPlain,      // Stores into this processor's caches.
+  kStreaming,  // Stores past the caches.
 };
 
 inline constexpr const char* kSlotStoresWords[] = {"auto", "plain", "streaming"};  // By SlotStores.

@@ -1,8 +1,8 @@
 // Sets up shared memory links: authenticated UNIX sockets first, then a memory file over each of them.
 //
-// Listens under a random name in the abstract namespace of UNIX sockets: nothing in the file system can collide or stay
-// behind. The name is no secret (/proc/net/unix shows it to the host's other users): only the handshake decides who is
-// a peer.
+// The transport listens under a random name in the abstract namespace of UNIX sockets, so nothing in the file system
+// can collide or be left behind. The name is not secret (/proc/net/unix shows it to the host's other users): only the
+// handshake decides who is a peer.
 //
 // Threads: as transport/transport.h says.
 #include <sys/mman.h>
@@ -161,7 +161,7 @@ Status ShmTransport::AwaitHandovers(std::vector<Stream>* streams, const ConnectC
       ANNULUS_RETURN_IF_ERROR(handover.Continue());
       if (handover.done()) continue;
       if (all_done) {
-        // One socket at a time: its peer must come anyhow, and the others are looked at when it has.
+        // One socket at a time: its peer has to come anyway, and the other sockets are checked when it has.
         (*streams)[i].socket.async_wait(StreamSocket::wait_read, [](const asio::error_code&) {});
       }
       all_done = false;

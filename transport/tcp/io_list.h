@@ -14,7 +14,7 @@ namespace annulus {
 
 class IoList {
  public:
-  // Two pieces, header and payload, for each of the frames that one write may carry.
+  // Largest number of pieces: two, header and payload, for each of the frames that one write may carry.
   static constexpr int kMost = 64;
 
   void Add(const std::byte* data, size_t bytes) {

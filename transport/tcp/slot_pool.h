@@ -1,7 +1,7 @@
 // SlotPool: the staging buffers of one direction of a link, all of one size, aligned to 64 bytes.
 //
-// The slot given back last is lent first: its lines are the likeliest to be in the cache. Memory that is never lent is
-// never touched, so it costs address space only.
+// The slot given back last is lent first, because its lines are the most likely to be in the cache. Memory that is
+// never lent is never touched, so it costs only address space.
 //
 // Threads: one at a time.
 #pragma once
@@ -23,7 +23,7 @@ class SlotPool {
     for (int i = slots - 1; i >= 0 && memory_; --i) free_.push_back(memory_.get() + stride_ * static_cast<size_t>(i));
   }
 
-  // False when there was no memory.
+  // False when the memory could not be allocated.
   bool valid() const { return memory_ != nullptr; }
 
   size_t bytes() const { return bytes_; }

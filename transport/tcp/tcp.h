@@ -1,4 +1,4 @@
-// TCP transport: links over one or more sockets, between any two ranks that reach each other by IPv4 or IPv6.
+// TCP transport: links over one or more sockets, between any two ranks that can reach each other over IPv4 or IPv6.
 #pragma once
 
 #include <memory>

@@ -7,8 +7,8 @@
 namespace annulus {
 namespace {
 
-// How long after Close() the peer's kernel may take to acknowledge completed sends. A round trip is far below it, and a
-// peer that does not answer within it has stalled or is gone.
+// Time that the peer's kernel has after Close() to acknowledge completed sends. A round trip is far shorter, and a peer
+// that does not answer within it has stalled or is gone.
 constexpr Nanoseconds kLinger = 200 * kMillisecond;
 
 }  // namespace
@@ -70,7 +70,7 @@ Status TcpEndpoint::MoveData(bool* moved) {
   return session_.Receive(moved);
 }
 
-// Notes the end of any lane. Returns whether nothing that is posted, or could still be delivered, can move any more.
+// Notes the end of any lane. Returns true when nothing that is posted, or could still be delivered, can move any more.
 bool TcpEndpoint::IsOver() {
   if (state_ == State::kOpen) {
     if (!session_.AnyEnded()) return false;
@@ -103,7 +103,7 @@ bool TcpEndpoint::Arm() {
 
 bool TcpEndpoint::Close() {
   if (state_ == State::kOpen || state_ == State::kEnding) {
-    // What is not sent whole, or goes to a peer that has ended too, is given up.
+    // Sends that are not sent whole, or go to a peer that has ended too, are given up.
     const bool lingers = state_ == State::kOpen && session_.all_sent();
     status_ = {Code::kAborted, "the link with rank " + std::to_string(config_.peer) + " was closed"};
     session_.FailAll(status_.code());

@@ -1,11 +1,11 @@
-// TcpEndpoint: a link over one or more sockets, as the contract has it: its limits, its sticky error, its end. The data
-// is moved by its session.
+// TcpEndpoint: a link over one or more sockets that fulfils the contract: limits, sticky error, end of the link. Its
+// session moves the data.
 //
-// How a link ends. The peer's end of stream on any lane says that nothing more is to be gained by sending, so all lanes
-// are half-closed, which makes a living peer close too; what has arrived is still delivered. The link fails when
-// nothing that is posted can complete any more. Close() half-closes too, and leaves the sockets open until the peer's
-// kernel has what was sent: a socket that is closed with unread data resets the connection, and the reset overtakes
-// what was sent.
+// How a link ends. The peer's end of stream on any lane means that sending is pointless, so all lanes are half-closed.
+// That makes a living peer close too. Data that has arrived is still delivered. The link fails when nothing that is
+// posted can complete any more. Close() also half-closes, and leaves the sockets open until the peer's kernel has
+// everything that was sent: closing a socket with unread data resets the connection, and the reset overtakes the data
+// that was sent.
 #pragma once
 
 #include <memory>
@@ -28,10 +28,10 @@ struct TcpEndpointConfig {
 
 class TcpEndpoint final : public Endpoint, public ShortPath {
  public:
-  // `sockets` are connected, authenticated and non-blocking, lane by lane.
+  // `sockets` are connected, authenticated and non-blocking, one per lane.
   TcpEndpoint(const TcpEndpointConfig& config, std::vector<StreamSocket> sockets);
 
-  // False when there was no memory for the slots.
+  // False when the slots could not be allocated.
   bool valid() const { return session_.valid(); }
 
   const Limits& limits() const override { return limits_; }
@@ -56,8 +56,8 @@ class TcpEndpoint final : public Endpoint, public ShortPath {
   enum class State : uint8_t {
     kOpen,
     kEnding,     // Some lane has ended or broken; all are half-closed.
-    kLingering,  // Closed; completed sends may still be on their way.
-    kClosed,     // So are the sockets.
+    kLingering,  // Closed; completed sends may still be in flight.
+    kClosed,     // The sockets are closed too.
   };
 
   Status MoveData(bool* moved);
@@ -69,7 +69,7 @@ class TcpEndpoint final : public Endpoint, public ShortPath {
   Limits limits_;
   TcpSession session_;
   State state_ = State::kOpen;
-  Deadline linger_end_ = 0;  // While kLingering.
+  Deadline linger_end_ = 0;  // Set while kLingering.
   Status status_;            // The link's sticky error; OK while kOpen or kEnding.
 };
 

@@ -23,7 +23,7 @@ void TcpFrameReader::MovePayload(bool* moved) {
 void TcpFrameReader::Arrived(size_t bytes, bool* moved) {
   if (checksummed()) crc_ = ExtendCrc32c(crc_, {recv_->data + got_, bytes});
   got_ += static_cast<uint32_t>(bytes);
-  if (checksummed()) return;  // Nothing counts as arrived before it is verified.
+  if (checksummed()) return;  // Nothing counts as arrived until it is verified.
   recv_->arrived = got_;
   *moved = true;
 }
@@ -45,7 +45,7 @@ Status TcpFrameReader::Finish(Recv** recv) {
 void TcpFrameReader::ListRoom(size_t budget, bool whole, IoList* list) {
   const size_t direct = std::min(missing(), budget);
   if (direct > 0) list->Add(recv_->data + got_, direct);
-  std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);  // Part of a header, if any.
+  std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);  // At most part of a header.
   end_ -= std::exchange(begin_, 0);
   if (direct < missing()) return;
   const size_t room = buffer_.size() - end_;

@@ -1,6 +1,6 @@
-// TcpFrameReader: finds the frames in the bytes of one stream: parses headers, lets payload run through to the receive
-// that it belongs to, checks checksums, and knows where in a frame the stream stands. It neither reads nor completes
-// anything: a session does.
+// TcpFrameReader: finds the frames in the bytes of one stream. It parses headers, passes payload to the receive that it
+// belongs to, verifies checksums, and keeps the stream's position within a frame. It neither reads from a socket nor
+// completes a receive: a session does.
 //
 // Threads: those of the endpoint. Nothing allocates after construction.
 #pragma once
@@ -18,11 +18,11 @@ namespace annulus {
 
 class TcpFrameReader {
  public:
-  // Payloads of up to `most_whole` bytes can be had whole from the buffer, without a receive; 0: none.
+  // Payloads of up to `most_whole` bytes can be taken whole from the buffer, without a receive; 0: none.
   explicit TcpFrameReader(uint32_t most_whole);
 
-  // Parses the next frame's header, unless that was done, if it is there whole. Errors: kProtocol.
-  Status TakeHeader() {  // Here, because each small call looks for a header or two.
+  // Parses the next frame's header if it has arrived whole and is not parsed yet. Errors: kProtocol.
+  Status TakeHeader() {  // Inline, because each small call looks for a header or two.
     if (has_header_ || end_ - begin_ < kFrameHeaderBytes) return Status();
     ANNULUS_RETURN_IF_ERROR(ParseFrameHeader(ConstFrameBytes(buffer_.data() + begin_, kFrameHeaderBytes), &header_));
     begin_ += kFrameHeaderBytes;
@@ -34,31 +34,31 @@ class TcpFrameReader {
   bool has_header() const { return has_header_; }
   const FrameHeader& header() const { return header_; }
 
-  // There is a header whose receive is not known.
+  // Whether a header is parsed and its receive is not known.
   bool lacks_receive() const { return has_header_ && recv_ == nullptr; }
-  // Where the payload goes. With room for header().bytes.
+  // Sets where the payload goes. `recv` has room for header().bytes.
   void SetReceive(Recv* recv) { recv_ = recv; }
 
-  // Moves what the buffer has of the payload to the receive.
+  // Moves the payload bytes in the buffer to the receive.
   void MovePayload(bool* moved);
   bool payload_is_whole() const { return got_ == header_.bytes; }
-  // Leaves the frame behind, whose payload is whole: *recv is its receive. Errors: kProtocol, and the frame stays.
+  // Leaves the frame, whose payload is whole. *recv is its receive. Errors: kProtocol; the frame then stays.
   Status Finish(Recv** recv);
 
-  // The stream stands within a frame.
+  // Whether the stream's position is within a frame.
   bool within_frame() const { return has_header_ || begin_ != end_; }
 
-  // Adds where the next bytes of the stream go: `budget` bytes at most of the payload, straight to its receive, and
-  // what follows into the buffer. `whole`: as much of it as there is room for.
+  // Lists the room for the next bytes of the stream: at most `budget` bytes of the payload, straight into its receive,
+  // and what follows into the buffer. `whole`: lists all the room that the buffer has.
   void ListRoom(size_t budget, bool whole, IoList* list);
-  // That many bytes came into that room.
+  // Records that `bytes` bytes arrived in that room.
   void Fill(size_t bytes, bool* moved);
 
-  // The short way, of a frame with a header that lacks its receive. Sets *found when the payload is whole in the
-  // buffer. Errors: kProtocol.
+  // For the short path, on a frame whose header lacks a receive. Sets *found when the payload is whole in the buffer.
+  // Errors: kProtocol.
   Status FindPayload(bool* found);
   const std::byte* payload() const { return buffer_.data() + begin_; }
-  // Leaves that frame behind.
+  // Leaves that frame.
   void Skip() {
     begin_ += header_.bytes;
     has_header_ = false;
@@ -67,7 +67,7 @@ class TcpFrameReader {
   size_t buffer_bytes() const { return buffer_.size(); }
 
  private:
-  // Bytes read beyond a payload, so that small frames come several to a read. Of a large slice at most this much is
+  // Bytes read beyond a payload, so that several small frames come with one read. At most this much of a large slice is
   // copied once more.
   static constexpr size_t kReadAheadBytes = 4096;
 
@@ -76,14 +76,14 @@ class TcpFrameReader {
   void Arrived(size_t bytes, bool* moved);
   Status CheckPayload(uint32_t crc) const;
 
-  std::vector<std::byte> buffer_;  // Of fixed size; [begin_, end_) is used.
+  std::vector<std::byte> buffer_;  // Fixed size; [begin_, end_) is in use.
   size_t begin_ = 0;
   size_t end_ = 0;
   FrameHeader header_;
   bool has_header_ = false;
   Recv* recv_ = nullptr;  // Receive of header_, or null.
-  uint32_t got_ = 0;      // Bytes of the payload that are in recv_.
-  uint32_t crc_ = 0;      // Their checksum, if the frame carries one.
+  uint32_t got_ = 0;      // Payload bytes that are in recv_.
+  uint32_t crc_ = 0;      // Checksum of these bytes, if the frame carries one.
 };
 
 }  // namespace annulus

@@ -48,7 +48,7 @@ void TcpFrameWriter::List(IoList* list) const {
     const size_t begin = std::max(frame.written, kFrameHeaderBytes) - kFrameHeaderBytes;
     const size_t ready = frame.send->ready - begin;
     if (ready > 0) list->Add(frame.send->data + begin, std::min(ready, kMaxWriteBytes));
-    // What follows comes behind all of this frame.
+    // The next frame comes after all of this one.
     if (ready > kMaxWriteBytes || frame.sendable() < frame.total()) return;
   }
 }

@@ -1,4 +1,4 @@
-// What the TCP transport says of itself.
+// The TCP transport's description of itself.
 //
 // Threads: constants and plain functions.
 #include <algorithm>
@@ -12,13 +12,15 @@ namespace {
 
 constexpr const char* kCostSettings[] = {"tcp_sockets"};
 
-// On one host: measured by `annulus-perf` with ANNULUS_ALGORITHM set to each in turn, 8 B to 64 KiB, on the machine of
-// docs/benchmarks/2026-11-22-peers.md; docs/decisions/0027-choice.md has the figures. The cores do all the work.
+// Costs on one host: measured by `annulus-perf` with ANNULUS_ALGORITHM set to each in turn, 8 B to 64 KiB, on the
+// machine of docs/benchmarks/2026-11-22-peers.md; docs/decisions/0027-choice.md has the figures. The cores do all the
+// work.
 constexpr LinkCosts kLoopback = {
     .latency_s = 3.3e-6, .byte_s = 5e-11, .message_s = 2.3e-6, .reduce_byte_s = 2e-11, .move_byte_s = 2.2e-10};
-// What a message takes where ranks share cores: a switch to its receiver too.
+// Time per message where ranks share cores, in seconds; it includes a switch to the receiver.
 constexpr double kSharedCoreMessage = 8e-6;
-// 1 Gbit/s: of the links in use, 100 Mbit/s to 100 Gbit/s, the one that leads to the least regret on the others.
+// Costs between hosts, for 1 Gbit/s: of the links in use, 100 Mbit/s to 100 Gbit/s, the one that leads to the least
+// regret on the others.
 constexpr LinkCosts kNetwork = {
     .latency_s = 30e-6, .byte_s = 8e-9, .message_s = 3e-6, .reduce_byte_s = 2e-11, .move_byte_s = 2e-10};
 
@@ -29,7 +31,8 @@ LinkCosts Costs(const LinkPlace& place) {
   return costs;
 }
 
-// Buffers of frames: 7 KiB for each socket, of which up to kChosenSockets are chosen, and 39 KiB for a single one.
+// Frame buffers, in bytes: 7 KiB for each of several sockets, 39 KiB for a single socket. The transport chooses up to
+// kChosenSockets sockets by itself.
 constexpr size_t kSocketBytes = 8 * 1024;
 constexpr size_t kOneSocketBytes = 40 * 1024;
 constexpr int64_t kChosenSockets = 2;

@@ -16,17 +16,17 @@
 namespace annulus {
 namespace {
 
-// A path that is gone without a word is noticed within about half a minute; a host that is, by its control connection
-// after 15 s (control_channel.cc).
+// A path that dies silently is detected within about half a minute. A host that dies is detected by its control
+// connection after 15 s (control_channel.cc).
 //
-// While nothing is unacknowledged, by keepalive: 10 to 19 s of silence, then ten probes 1 s apart. Links that fall
-// silent together, as those of a mesh do after a collective, must not all probe at the same moment: thousands of probes
-// at once overflow queues and are lost, and so would links be that live. So each socket waits for another number of
-// seconds. While something is unacknowledged, by retransmission, whose back-off is held to 1 s so that the kernel's 15
-// attempts (tcp_retries2) are over in 15 s; kernels before 6.15 lack the option.
+// While nothing is unacknowledged, keepalive detects it: 10 to 19 s of silence, then ten probes 1 s apart. Links that
+// fall silent together, as those of a mesh do after a collective, must not all probe at the same moment: thousands of
+// probes at once overflow queues and are lost, and live links would be lost with them. So each socket waits for a
+// different number of seconds. While something is unacknowledged, retransmission detects it. Its back-off is limited to
+// 1 s so that the kernel's 15 attempts (tcp_retries2) end within 15 s; kernels before 6.15 lack the option.
 //
-// TCP_USER_TIMEOUT would bound the same more directly, but also ends connections to a peer that lives, acknowledges
-// probes and just does not read for that long: a rank that computes while its neighbour sends ahead.
+// TCP_USER_TIMEOUT would bound the same more directly. But it also ends connections to a peer that is alive and
+// acknowledges probes but does not read for that long: a rank that computes while its neighbour sends ahead.
 constexpr int kKeepIdleSeconds = 10;
 constexpr int kKeepIdleSpread = 10;
 constexpr int kKeepIntervalSeconds = 1;
@@ -35,12 +35,12 @@ constexpr int kMaxRetransmitTimeoutMs = 1000;
 constexpr int kRtoMaxMsOption = 44;  // TCP_RTO_MAX_MS of linux/tcp.h; too new for Debian's headers.
 
 // BBR's pacing timers cost a third to a half of the bandwidth when both directions of a loopback link are busy. Between
-// hosts it sends at a percent less than the rate that it believes in, and now and then slower to look for a shorter
-// path: 92 % of a link of 100 Mbit/s where the others reach 95 %. It is made for long paths that lose packets, and
-// stays there. Any user may take Reno; Cubic is better on fast links, but needs the administrator's leave.
+// hosts it sends at one percent less than its estimate of the rate, and sometimes more slowly to look for a shorter
+// path: it reaches 92 % of a link of 100 Mbit/s where the others reach 95 %. It is made for long, lossy paths, and is
+// kept there. Any user may choose Reno; Cubic is better on fast links but needs the administrator's permission.
 constexpr std::string_view kAvoidedCongestionControl = "bbr";
 constexpr std::string_view kCongestionControls[] = {"cubic", "reno"};
-constexpr uint32_t kShortPathUs = 5'000;  // A round trip in a building; between cities it takes longer.
+constexpr uint32_t kShortPathUs = 5'000;  // Round trip within a building; between cities it takes longer.
 
 using Interfaces = std::unique_ptr<ifaddrs, decltype(&freeifaddrs)>;
 
@@ -63,7 +63,7 @@ bool IsLinkLocal(const sockaddr* address) {
          IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr);
 }
 
-// Where the kernel has none of them or allows none, all stays as it is.
+// Changes nothing where the kernel has or permits none of the alternatives.
 void ChooseCongestionControl(int fd, bool same_host) {
   const bool avoids = CongestionControlOf(fd).starts_with(kAvoidedCongestionControl);
   if (!same_host && !(avoids && LeastRoundTripUs(fd).value_or(kShortPathUs) < kShortPathUs)) return;
@@ -75,20 +75,20 @@ void ChooseCongestionControl(int fd, bool same_host) {
 
 }  // namespace
 
-// Buffer sizes are left to the kernel: it grows them with the connection's need, up to tcp_rmem and tcp_wmem (4 MiB or
-// more), while SO_SNDBUF and SO_RCVBUF end that and are capped at wmem_max and rmem_max, 208 KiB unless root raised
+// Buffer sizes are left to the kernel: it grows them as the connection needs, up to tcp_rmem and tcp_wmem (4 MiB or
+// more). SO_SNDBUF and SO_RCVBUF stop this growth and are capped at wmem_max and rmem_max, 208 KiB unless root raised
 // them.
 Status TuneSocket(int fd, bool same_host) {
   auto set = [fd](int level, int option, int value) {
     return setsockopt(fd, level, option, &value, sizeof(value)) == 0;
   };
-  // Frames are collected into large writes here; what is left over must not wait for an acknowledgement.
+  // Frames are already gathered into large writes; the remainder must not wait for an acknowledgement.
   if (!set(IPPROTO_TCP, TCP_NODELAY, 1)) return Status::System("cannot set TCP_NODELAY", errno);
   if (!set(SOL_SOCKET, SO_KEEPALIVE, 1) || !set(IPPROTO_TCP, TCP_KEEPIDLE, kKeepIdleSeconds + fd % kKeepIdleSpread) ||
       !set(IPPROTO_TCP, TCP_KEEPINTVL, kKeepIntervalSeconds) || !set(IPPROTO_TCP, TCP_KEEPCNT, kKeepProbes)) {
     return Status::System("cannot set keepalive", errno);
   }
-  set(IPPROTO_TCP, kRtoMaxMsOption, kMaxRetransmitTimeoutMs);  // Where the kernel has it.
+  set(IPPROTO_TCP, kRtoMaxMsOption, kMaxRetransmitTimeoutMs);  // If the kernel has it.
   ChooseCongestionControl(fd, same_host);
   return Status();
 }
@@ -122,7 +122,7 @@ Status AddressOfInterface(const std::string& name, const StreamEndpoint& like, S
     if (name != entry->ifa_name) continue;
     exists = true;
     StreamEndpoint own;
-    // A link-local address means nothing to a peer, whose interfaces are numbered otherwise.
+    // A link-local address means nothing to a peer, whose interfaces are numbered differently.
     if (!ToEndpoint(entry->ifa_addr, &own) || IsLinkLocal(entry->ifa_addr)) continue;
     const bool fits = HasAddress(like) && like.data()->sa_family == entry->ifa_addr->sa_family;
     if (!HasAddress(best) || fits) best = own;

@@ -1,4 +1,4 @@
-// Options of the sockets of TCP links, and which interface an address belongs to.
+// Options of the sockets of TCP links, and lookup of the interface that an address belongs to.
 //
 // Threads: plain functions.
 #pragma once
@@ -15,16 +15,17 @@ namespace annulus {
 // Errors: kSystem.
 Status TuneSocket(int fd, bool same_host);
 
-// The congestion control that the socket uses.
+// The congestion control algorithm of the socket.
 std::string CongestionControlOf(int fd);
 
-// How many packets the socket has sent again; `otherwise` when the kernel does not tell.
+// The number of packets that the socket has sent again; `otherwise` when the kernel does not report it.
 uint64_t RetransmitsOf(int fd, uint64_t otherwise);
 
-// The name of the interface that has the address of `endpoint`; "" when none has.
+// The name of the interface that has the address of `endpoint`; "" when none has it.
 std::string InterfaceOf(const StreamEndpoint& endpoint);
 
-// Finds an address of the interface, with port 0. Of the family of `like` if it has an address and there is one of it.
+// Finds an address of the interface, with port 0. It is of the same family as `like`, if `like` has an address and the
+// interface has one of that family.
 // Errors: kUnsupported  there is no such interface, or it has no usable address.
 Status AddressOfInterface(const std::string& name, const StreamEndpoint& like, StreamEndpoint* address);
 

@@ -8,7 +8,7 @@
 
 namespace annulus {
 
-// The least round trip that the socket has seen, in microseconds; nothing when the kernel does not tell.
+// The smallest round trip time that the socket has seen, in microseconds; nothing when the kernel does not report it.
 std::optional<uint32_t> LeastRoundTripUs(int fd);
 
 }  // namespace annulus

@@ -8,11 +8,11 @@
 namespace annulus {
 namespace {
 
-// Marks, in a request's cookie, one that is done but waits for earlier ones.
+// In a request's cookie: the request is done but waits for earlier ones.
 constexpr uint64_t kDone = 1;
 
-// How far ahead of what is posted a frame's number may be when lanes run unevenly. What is on its way lies in socket
-// buffers, a few MiB in frames of at least 64 bytes; a number beyond this is damage.
+// How far a frame's number may be ahead of the posted receives when lanes run unevenly. Frames in flight lie in socket
+// buffers: a few MiB, in frames of at least 64 bytes. A number beyond this bound is damage.
 constexpr uint64_t kMaxSequencesAhead = uint64_t{1} << 20;
 
 }  // namespace
@@ -49,7 +49,7 @@ void SendQueue::CompleteHead(Code code) {
   Send* send = head_;
   head_ = send->next;
   if (slots_->Owns(send->data)) slots_->Give(const_cast<std::byte*>(send->data));
-  send->code = code;  // Last: from here on it is the poster's.
+  send->code = code;  // Last: from here on the poster owns it.
 }
 
 bool RecvQueue::Post(Recv* recv) {
@@ -125,7 +125,7 @@ void RecvQueue::CompleteHead(Code code) {
     if (recv->data != nullptr) slots_->Give(recv->data);
     --slots_promised_;
   }
-  recv->code = code;  // Last: from here on it is the poster's.
+  recv->code = code;  // Last: from here on the poster owns it.
 }
 
 }  // namespace annulus

@@ -1,5 +1,5 @@
-// The two queues of a TCP link: sends and receives in the order in which they were posted, which is the order of their
-// sequence numbers and of their completions, whatever lanes they travel on.
+// The two queues of a TCP link: sends and receives in the order in which they were posted. Sequence numbers and
+// completions follow this order, whatever lanes the slices travel on.
 //
 // Requests are linked through their own `next`, so a queue has no bound and never allocates.
 //
@@ -24,13 +24,14 @@ class SendQueue {
 
   // The first send that no lane has taken yet, or null.
   Send* untaken() const { return untaken_; }
-  // Takes it; returns its sequence number.
+  // Takes that send; returns its sequence number.
   uint64_t Take();
 
-  // The number of a slice that goes out at once, without a request, while none is posted.
+  // Takes a sequence number for a slice that goes out at once, without a request, while no send is posted.
   uint64_t TakeNumber() { return taken_++; }
 
-  // All of `send` has gone out. Completes it, and what was done before it, once all earlier ones are done.
+  // Records that all of `send` has gone out. Completes it once all earlier sends are done, and then any later sends
+  // that are done already.
   void MarkDone(Send* send, bool* moved);
 
   void FailAll(Code code);
@@ -48,26 +49,26 @@ class SendQueue {
 
 class RecvQueue {
  public:
-  // `lanes` over which frames come; with one, they must come in order.
+  // `lanes`: number of lanes that frames come over; with one lane they must come in order.
   RecvQueue(SlotPool* slots, size_t slot_bytes, int max_slots, int lanes)
       : slots_(slots), slot_bytes_(slot_bytes), max_slots_(max_slots), lanes_(lanes) {}
 
-  // False when it needs a slot and all are promised or held.
+  // Returns false when `recv` needs a slot and all slots are promised or held.
   bool Post(Recv* recv);
   void Release(Recv* recv);
 
-  // Finds the receive that `header` belongs to and starts it; `recv` is null while it is not posted.
-  // Errors: kProtocol  the number or the size cannot be.
+  // Finds the receive that `header` belongs to and starts it; *recv is null while it is not posted.
+  // Errors: kProtocol  the sequence number or the size is impossible.
   Status Start(const FrameHeader& header, Recv** recv);
 
   bool IsPosted(uint64_t sequence) const { return sequence < posted_; }
 
-  // Whether a frame may have that number.
+  // Checks that a frame may have that number. Errors: kProtocol.
   Status CheckSequence(uint64_t sequence) const;
-  // The next frame is taken without a receive, while none is posted.
+  // Counts the next frame as taken without a receive, while none is posted.
   void Skip() { ++completed_, ++posted_; }
 
-  // All of `recv` has arrived. Completes it as SendQueue does.
+  // Records that all of `recv` has arrived. Completes it as SendQueue does.
   void MarkDone(Recv* recv, bool* moved);
 
   void FailAll(Code code);
@@ -80,11 +81,11 @@ class RecvQueue {
   const size_t slot_bytes_;
   const int max_slots_;
   const int lanes_;
-  int slots_promised_ = 0;  // To receives that are posted without landing, or held.
+  int slots_promised_ = 0;  // Slots of receives that are posted without landing, or held.
   Recv* head_ = nullptr;
   Recv* tail_ = nullptr;
-  uint64_t completed_ = 0;  // The sequence number of head_.
-  uint64_t posted_ = 0;     // One past that of tail_.
+  uint64_t completed_ = 0;  // Sequence number of head_.
+  uint64_t posted_ = 0;     // One past the sequence number of tail_.
 };
 
 }  // namespace annulus

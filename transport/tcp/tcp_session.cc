@@ -6,12 +6,12 @@
 namespace annulus {
 namespace {
 
-// What one Receive() reads at most per lane: more than half a MiB would push its first bytes out of the L2 cache before
-// the engine reduces them.
+// Most bytes that one Receive() reads per lane. More than half a MiB would push the first bytes out of the L2 cache
+// before the engine reduces them.
 constexpr size_t kMaxReadBytes = size_t{512} << 10;
 
-// A lane takes no more sends while it has this much unwritten. Alone, it collects a full write; of several, each takes
-// just enough for one large write, so that the next slice goes to whichever lane is free first.
+// A lane takes no more sends while it has this many bytes unwritten. A single lane collects a full write. Each of
+// several lanes takes just enough for one large write, so that the next slice goes to whichever lane is free first.
 constexpr size_t kPullBytesAlone = TcpFrameWriter::kMaxWriteBytes;
 constexpr size_t kPullBytesStriped = size_t{256} << 10;
 
@@ -43,8 +43,8 @@ uint64_t TcpSession::Retransmits() const {
   return retransmits;
 }
 
-// Whether `lane` may take the first send that no lane has. Nothing is taken behind a send that is not ready: another
-// lane may have it.
+// Whether `lane` may take the first send that no lane has taken. Nothing queues behind a send that is not ready,
+// because another lane may take it.
 bool TcpSession::MayTake(const Lane& lane) const {
   const bool striped = lanes_.size() > 1;
   const Send* const send = sends_.untaken();
@@ -54,14 +54,14 @@ bool TcpSession::MayTake(const Lane& lane) const {
   return lane.writer.Takes(*send);
 }
 
-// One write of what is ready. Returns how many bytes the kernel took.
+// Performs one write of what is ready. Returns how many bytes the kernel took.
 size_t TcpSession::WriteOnce(Lane* lane, bool* moved) {
   IoList list;
   lane->writer.List(&list);
   if (list.bytes() == 0) return 0;
   const size_t written = lane->socket.Write(&list);
   size_t left = written;
-  // The kernel has all of a send: that completes it.
+  // A send completes once the kernel has all of it.
   while (Send* const send = lane->writer.TakeWritten(&left)) sends_.MarkDone(send, moved);
   return written;
 }
@@ -82,7 +82,7 @@ void TcpSession::Transmit(bool* moved) {
   for (auto& lane : lanes_) Transmit(lane.get(), moved);
 }
 
-// One read of what comes next. Returns how many bytes came.
+// Performs one read of what comes next. Returns how many bytes came.
 size_t TcpSession::ReadOnce(Lane* lane, size_t budget, bool* moved) {
   IoList list;
   lane->reader.ListRoom(budget, awaits_ == Awaits::kPeek, &list);
@@ -91,7 +91,7 @@ size_t TcpSession::ReadOnce(Lane* lane, size_t budget, bool* moved) {
   return bytes;
 }
 
-// Takes frames out of what was read, until it is used up or the next one's receive is not posted.
+// Processes the frames that were read, until the bytes are used up or the next frame's receive is not posted.
 Status TcpSession::TakeFrames(Lane* lane, bool* moved) {
   TcpFrameReader& reader = lane->reader;
   while (true) {
@@ -163,7 +163,7 @@ bool TcpSession::FlushCopy() {
   return !lane.writer.has_copy() || lane.socket.write_ended();
 }
 
-// Whether the next frame is there, whole or too long for that.
+// Sets *found when the next frame has arrived whole or is too long for the short path.
 Status TcpSession::FindShort(Lane* lane, bool* found) {
   ANNULUS_RETURN_IF_ERROR(lane->reader.TakeHeader());
   if (!lane->reader.has_header()) return Status();
@@ -212,7 +212,8 @@ bool TcpSession::IsStuck() const {
     if (!ended && !IsPaused(*lane)) return false;  // Its end, or more data, is still to come.
     all_ended &= ended;
   }
-  // A paused lane waits for a receive that only the engine can post; with neither sends nor receives pending, it may.
+  // A paused lane waits for a receive that only the engine can post. If neither sends nor receives are pending, the
+  // engine may still post it.
   return all_ended || !receives_.empty() || !sends_.empty();
 }
 

@@ -1,13 +1,13 @@
 // TcpSession: the two sequences of slices of a TCP link, one per direction, over the link's lanes. A lane is one socket
 // with the framers of its two streams.
 //
-// Each slice goes whole over whichever lane can take it now; its number on the link brings it to the right receive. A
-// send completes when the kernel has taken all of it, a receive when all of it is here, both in the order of their
-// posts. Over a single lane there is a short path too.
+// Each slice travels whole, over whichever lane can take it now. Its sequence number on the link leads it to the right
+// receive. A send completes when the kernel has taken all of it, a receive when all of it has arrived, both in the
+// order of their posts. A session with a single lane also has a short path.
 //
-// The end of a lane is no error here: the endpoint asks, and decides when nothing more can come.
+// The end of a lane is not an error here: the endpoint asks, and decides when nothing more can come.
 //
-// Threads: those of the endpoint; Retransmits from any. Moving data allocates nothing.
+// Threads: those of the endpoint; Retransmits from any thread. Moving data allocates nothing.
 #pragma once
 
 #include <cstddef>
@@ -37,55 +37,57 @@ class TcpSession {
   // Largest slice of the short path, in bytes.
   static constexpr uint32_t kMostShortBytes = 16 * 1024;
 
-  // `sockets` are connected, authenticated and non-blocking, lane by lane.
+  // `sockets` are connected, authenticated and non-blocking, one per lane.
   TcpSession(const TcpSessionConfig& config, std::vector<StreamSocket> sockets);
 
-  // False when there was no memory for the slots.
+  // False when the slots could not be allocated.
   bool valid() const { return send_slots_.valid() && recv_slots_.valid(); }
-  // Of several lanes, whichever is free takes the next slice; so there is no one place to look for it.
+  // With several lanes, whichever is free takes the next slice, so there is no single place to look for it.
   bool has_short_path() const { return lanes_.size() == 1; }
   LinkMemory memory() const;
   uint64_t Retransmits() const;
 
-  // Null when all are lent.
+  // Null when all slots are lent.
   std::byte* TakeSlot() { return send_slots_.Take(); }
   void Post(Send* send) { sends_.Post(send); }
-  // False when it needs a slot and all are promised or held.
+  // Returns false when `recv` needs a slot and all slots are promised or held.
   bool Post(Recv* recv) { return receives_.Post(recv); }
   void Release(Recv* recv) { receives_.Release(recv); }
 
   // Writes what can be written now.
   void Transmit(bool* moved);
-  // Reads what is there, up to a bound that lets the engine work on data while the cache holds it.
-  // Errors: kProtocol  what came is no valid frame.
+  // Reads what has arrived, up to a bound that lets the engine work on data while it is in the cache.
+  // Errors: kProtocol  the bytes are not a valid frame.
   Status Receive(bool* moved);
   // As Endpoint::Arm.
   bool Arm();
 
-  // The short path, of a session that has one: as ShortPath says. SendCopy returns false when it would block.
+  // The short path, if the session has one, as ShortPath specifies. SendCopy returns false when it would block.
   bool SendCopy(const Tag& tag, const std::byte* data, uint32_t bytes);
   bool FlushCopy();
-  // Reads, at most once; from then on Receive leaves the socket alone until the slice is taken or a receive posted.
-  // What is found to be broken is Receive's next error.
+  // Reads at most once. From then on Receive does not read the socket until the slice is taken or a receive is posted.
+  // An error found here is Receive's next error.
   bool Peek(ShortPath::Slice* slice);
   void Take();
 
-  // Something can no longer be written, or nothing more will come, on some lane.
+  // Whether some lane can no longer write, or will receive nothing more.
   bool AnyEnded() const;
-  // Nothing can be written any more on the first lane.
+  // Whether the first lane cannot write any more.
   bool write_ended() const { return lanes_[0]->socket.write_ended(); }
-  // No lane brings anything more, or none before receives are posted that nobody can be counted on to post.
+  // Whether no lane can deliver anything more, or none can before receives are posted that nobody can be relied on to
+  // post.
   bool IsStuck() const;
   bool all_sent() const { return sends_.empty(); }
-  // For messages: the first errno of a lane, 0 when the peer just closed; and whether a stream ended within a frame.
+  // For error messages: the first errno of any lane; 0 when the peer just closed.
   int failed_errno() const;
+  // For error messages: whether a stream ended within a frame.
   bool cut_short() const;
 
-  // Tells the peer, on every lane, that nothing more comes.
+  // Tells the peer on every lane that nothing more will come.
   void ShutDownWrites();
-  // Completes all that is posted. Only what concerns sockets may be called from then on.
+  // Completes everything that is posted with `code`. After this, only functions that concern sockets may be called.
   void FailAll(Code code);
-  // Throws away what still comes. Returns whether the peer's kernel has all that was written.
+  // Discards input that still arrives. Returns whether the peer's kernel has everything that was written.
   bool Drain();
   void CloseSockets();
 
@@ -97,11 +99,11 @@ class TcpSession {
     TcpFrameWriter writer;
     TcpFrameReader reader;
   };
-  // For whom the next frame is read.
+  // Who waits for the next frame.
   enum class Awaits : uint8_t {
     kReceive,  // A posted receive.
-    kPeek,     // Somebody who peeks, in vain so far.
-    kTake,     // Somebody who has seen it whole and not taken it yet.
+    kPeek,     // A caller whose Peek has found nothing yet.
+    kTake,     // A caller that has seen the frame whole and not taken it yet.
   };
 
   bool MayTake(const Lane& lane) const;
@@ -112,7 +114,7 @@ class TcpSession {
   Status Receive(Lane* lane, bool* moved);
   Status FindShort(Lane* lane, bool* found);
   bool Arm(Lane* lane);
-  // The next frame of the lane waits for its receive to be posted; until then the socket is not read.
+  // Whether the next frame of the lane waits for its receive to be posted; until then the socket is not read.
   bool IsPaused(const Lane& lane) const { return lane.reader.lacks_receive() && awaits_ != Awaits::kPeek; }
 
   SlotPool send_slots_;

@@ -1,4 +1,4 @@
-// TcpSettings: what users can set of TCP links; each is a row of tcp_settings.inc.
+// TcpSettings: the user's settings of TCP links; each one is a row of tcp_settings.inc.
 //
 // Threads: plain values.
 #pragma once

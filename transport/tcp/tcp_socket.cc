@@ -14,7 +14,7 @@
 namespace annulus {
 namespace {
 
-// Bounds one call of DiscardInput against a peer that never stops sending.
+// Most reads per call of DiscardInput, as a bound against a peer that never stops sending.
 constexpr int kMaxDiscardReads = 256;
 
 bool WouldBlock(int error) { return error == EAGAIN || error == EWOULDBLOCK; }
@@ -31,7 +31,7 @@ msghdr MessageOf(IoList* list) {
 TcpSocket::TcpSocket(StreamSocket socket)
     : socket_(std::move(socket)), fd_(socket_.native_handle()), armed_(std::make_shared<Armed>()) {}
 
-// Of one piece, which small slices are, the kernel need not copy a list; so it is with reads.
+// For a single piece, as small slices have, the kernel need not copy a list. The same holds for reads.
 size_t TcpSocket::Write(IoList* from) {
   ANNULUS_CHECK(from->bytes() > 0);
   ssize_t sent = 0;
@@ -117,7 +117,7 @@ uint64_t TcpSocket::Retransmits() const {
 }
 
 void TcpSocket::Close() {
-  Retransmits();  // The last look.
+  Retransmits();  // Keeps the final value.
   const std::lock_guard<std::mutex> lock(close_mutex_);
   closed_ = true;
   asio::error_code ignored;

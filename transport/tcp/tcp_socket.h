@@ -1,9 +1,9 @@
-// TcpSocket: one connected, non-blocking TCP socket. Reads and writes what it can now, knows whether there may be more,
-// and asks the reactor for a wake-up when there is. It knows nothing of what the bytes mean.
+// TcpSocket: one connected, non-blocking TCP socket. It reads and writes what is possible now, knows whether more may
+// be possible, and asks the reactor for a wake-up when it is. It does not know what the bytes mean.
 //
-// The end of the stream is no error here: the socket notes it, and its owner decides what follows.
+// The end of the stream is not an error here: the socket notes it, and its owner decides what follows.
 //
-// Threads: those of the endpoint; Retransmits from any. Nothing blocks or allocates, save Arm.
+// Threads: those of the endpoint; Retransmits from any thread. Nothing blocks or allocates, except Arm.
 #pragma once
 
 #include <cstddef>
@@ -20,39 +20,41 @@ class TcpSocket {
  public:
   explicit TcpSocket(StreamSocket socket);
 
-  // Writes what the kernel takes now of a list that is not empty. Returns how many bytes that was.
+  // Writes as much of a non-empty list as the kernel takes now. Returns the number of bytes written.
   size_t Write(IoList* from);
-  // Reads what is there now into a list that is not empty. Returns how many bytes that was.
+  // Reads what has arrived into a non-empty list. Returns the number of bytes read.
   size_t Read(IoList* into);
 
-  // The kernel did not take all of the latest write: the next is worth its while once the reactor says so.
+  // Whether the kernel did not take all of the latest write: the next write is worthwhile only once the reactor says
+  // so.
   bool write_blocked() const { return write_blocked_; }
-  // The latest read took all there was.
+  // Whether the latest read took everything there was.
   bool drained() const { return drained_; }
-  // Nothing more can be written.
+  // Whether nothing more can be written.
   bool write_ended() const { return write_ended_; }
-  // Nothing more will be read: the peer closed, or the connection broke.
+  // Whether nothing more will be read: the peer closed, or the connection broke.
   bool read_ended() const { return read_ended_; }
   // The first errno of this socket; 0 when the peer just closed.
   int failed_errno() const { return errno_; }
 
-  // Asks that the reactor wakes once the socket can be read, or written.
+  // Asks the reactor to wake up once the socket can be read.
   void ArmRead();
+  // Asks the reactor to wake up once the socket can be written.
   void ArmWrite();
 
-  // Tells the peer that nothing more comes.
+  // Tells the peer that nothing more will come.
   void ShutDownWrites();
-  // Throws away what has come.
+  // Discards the input that has arrived.
   void DiscardInput();
-  // Whether the peer's kernel has all that was written.
+  // Whether the peer's kernel has everything that was written.
   bool Acknowledged() const;
   void Close();
 
-  // As EndpointStats says, of this socket. Any thread.
+  // This socket's part of EndpointStats::retransmits. Any thread.
   uint64_t Retransmits() const;
 
  private:
-  // What the reactor still waits for. Shared with its handlers, which may outlive the socket.
+  // The events that the reactor still waits for. Shared with its handlers, which may outlive the socket.
   struct Armed {
     bool read = false;
     bool write = false;
@@ -69,9 +71,9 @@ class TcpSocket {
   bool read_ended_ = false;
   int errno_ = 0;
 
-  mutable std::mutex close_mutex_;  // The socket closes under it, so that another thread may ask an open one.
+  mutable std::mutex close_mutex_;  // Held while the socket closes, so that another thread may query an open one.
   bool closed_ = false;
-  mutable uint64_t retransmits_ = 0;  // As last asked.
+  mutable uint64_t retransmits_ = 0;  // Latest known value.
 };
 
 }  // namespace annulus

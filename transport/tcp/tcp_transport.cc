@@ -1,4 +1,4 @@
-// The TCP transport: where it listens, and how links are made of authenticated streams.
+// The TCP transport: where it listens, and how it makes links out of authenticated streams.
 //
 // The address blob is "LANES HOST:PORT". Both ends of a link use the lanes that the accepting, lower rank announces.
 #include <algorithm>
@@ -18,8 +18,8 @@
 namespace annulus {
 namespace {
 
-// Sockets per link where the user does not say. On one host a second socket only adds system calls; between hosts it
-// gives the flow a second queue, processor and path.
+// Sockets per link unless the user sets a number. On one host a second socket only adds system calls; between hosts it
+// gives the link a second queue, processor and path.
 constexpr int kLanesOnLoopback = 1;
 constexpr int kLanesOnNetworks = 2;
 constexpr int kMaxLanes = 64;
@@ -51,7 +51,7 @@ class TcpTransport final : public Transport {
   void StopListening();
 
   const TransportConfig config_;
-  const std::string interface_name_;  // Where it listens; "": on local_host.
+  const std::string interface_name_;  // Interface to listen on; "": local_host.
   StreamListener listener_;
   StreamEndpoint local_;  // Port 0.
   int lanes_ = 0;
@@ -128,7 +128,7 @@ Status TcpTransport::Connect(std::span<const LinkRequest> links, const ConnectCo
   plan.listener = &listener_;
   plan.deadline = context.deadline;
   plan.give_up = context.give_up;
-  // Otherwise the routing table chooses, which may prefer another interface than the user does.
+  // Otherwise the routing table would choose, and it may prefer another interface than the user does.
   if (!interface_name_.empty()) plan.source = local_;
   std::vector<int> lanes(links.size());
   for (size_t i = 0; i < links.size(); ++i) ANNULUS_RETURN_IF_ERROR(AddLink(links[i], &plan, &lanes[i]));
