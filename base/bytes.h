@@ -1,8 +1,9 @@
-// ByteWriter, FixedWriter, ByteReader: values in bytes, as every format of ours has them on the wire and in broadcasts:
-// integers little-endian, texts behind their length. Each format has one writer and one reader made of these.
+// ByteWriter, FixedWriter, ByteReader: values as bytes. All formats of Annulus, on the wire and in broadcasts, use
+// them: integers are little-endian, texts follow their length. Each format has one writer and one reader made of these.
 //
-// A reader never leaves its bytes, whatever they say: after the first read beyond the end, or of a text that is too
-// long, ok() is false and all further reads give zeros. So a format is read to its end first, and checked once, there.
+// A reader never leaves its bytes, whatever they contain: after the first read beyond the end, or of a text that is too
+// long, ok() is false and all further reads return zeros. So a format is read to its end first, and checked once,
+// there.
 //
 // Threads: values; one at a time.
 #pragma once
@@ -21,7 +22,7 @@
 
 namespace annulus {
 
-// Every machine that Annulus runs on is little-endian, so the format's order is the memory's.
+// Every machine that Annulus runs on is little-endian, so values have the same byte order in memory and in the format.
 static_assert(std::endian::native == std::endian::little, "a big-endian machine needs byte swaps here");
 
 template <class Number>
@@ -36,7 +37,7 @@ inline Number LoadLittle(const std::byte* from) {
   return value;
 }
 
-// What both writers can put; `Self` has Append(std::span<const std::byte>).
+// The functions that both writers share; `Self` has Append(std::span<const std::byte>).
 template <class Self>
 class ValueWriter {
  public:
@@ -47,21 +48,21 @@ class ValueWriter {
   Self& I32(int32_t value) { return Put(value); }
   Self& I64(int64_t value) { return Put(value); }
   Self& F64(double value) { return Put(value); }
-  // As they are, without a length.
+  // Appends the bytes without a length.
   Self& Bytes(std::span<const std::byte> bytes) {
     self().Append(bytes);
     return self();
   }
-  // A length (u16), then at most `limit` bytes of `text`; what is longer is cut.
+  // Appends a length (u16), then at most `limit` bytes of `text`; the rest is cut off.
   Self& Text(std::string_view text, uint16_t limit) {
     const std::string_view kept = text.substr(0, limit);
     return U16(static_cast<uint16_t>(kept.size())).Bytes(std::as_bytes(std::span(kept)));
   }
-  // A length (u32), then all of `blob`.
+  // Appends a length (u32), then all of `blob`.
   Self& Blob(std::string_view blob) {
     return U32(static_cast<uint32_t>(blob.size())).Bytes(std::as_bytes(std::span(blob)));
   }
-  // A length (u64), then all of `text`.
+  // Appends a length (u64), then all of `text`.
   Self& LongText(std::string_view text) { return U64(text.size()).Bytes(std::as_bytes(std::span(text))); }
 
  private:
@@ -86,7 +87,7 @@ class ByteWriter : public ValueWriter<ByteWriter> {
   std::string bytes_;
 };
 
-// Fills bytes of the caller's, from the first on, and allocates nothing. More than fits is a bug of the caller's.
+// Fills the caller's bytes, from the first one, and allocates nothing. Writing more than fits is a bug of the caller.
 class FixedWriter : public ValueWriter<FixedWriter> {
  public:
   explicit FixedWriter(std::span<std::byte> to) : left_(to) {}
@@ -114,7 +115,7 @@ class ByteReader {
   int32_t I32() { return Get<int32_t>(); }
   int64_t I64() { return Get<int64_t>(); }
   double F64() { return Get<double>(); }
-  // As many bytes as `to` has, without a length; zeros once ok() is false.
+  // Reads as many bytes as `to` has, without a length; zeros once ok() is false.
   void Bytes(std::span<std::byte> to) {
     const std::span<const std::byte> from = Take(to.size());
     if (from.empty()) {
@@ -128,11 +129,11 @@ class ByteReader {
   std::string LongText() { return TextOf(U64(), std::numeric_limits<uint64_t>::max()); }
 
   bool ok() const { return ok_; }
-  // Everything was read, and nothing too much: what a well-formed message looks like at its end.
+  // Whether everything was read, and nothing beyond the end: true at the end of a well-formed message.
   bool done() const { return ok_ && left_.empty(); }
 
  private:
-  // The next `bytes`; none once there were too few.
+  // The next `bytes` bytes; none once there were too few.
   std::span<const std::byte> Take(uint64_t bytes) {
     ok_ = ok_ && bytes <= left_.size();
     if (!ok_) return {};

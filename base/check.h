@@ -1,4 +1,4 @@
-// ANNULUS_CHECK: an invariant of this library; a false one is a bug here, so the process stops at once.
+// ANNULUS_CHECK: an invariant of this library. A false one is a bug here, so the process stops at once.
 //
 // Never for input from users or the wire: those get a Status.
 #pragma once

@@ -16,12 +16,12 @@ std::string ReadWord(const std::string& path) {
   return word;
 }
 
-// "32768K" and the like; 0 when it is nothing of the kind.
+// Parses "32768K" and the like; 0 when the text has another form.
 size_t ParseCacheSize(const std::string& text) {
   size_t number = 0;
   const char* const end = text.data() + text.size();
   const auto [unit, error] = std::from_chars(text.data(), end, number);
-  constexpr size_t kLargest = size_t{1} << 20;  // In any unit: no cache is as large, and nothing overflows.
+  constexpr size_t kLargest = size_t{1} << 20;  // In any unit: no cache is that large, and nothing overflows.
   if (error != std::errc() || number > kLargest) return 0;
   if (unit == end) return number;
   if (*unit == 'K') return number << 10;

@@ -8,13 +8,13 @@
 
 namespace annulus {
 
-// Of this machine's first processor, as the kernel tells (/sys/devices/system/cpu). Not sysconf: on virtual machines it
-// multiplies one cache by all those of the machine below (384 MiB where two virtual CPUs share 32). 32 MiB when
-// unknown.
+// Size of the last-level cache of this machine's first processor, in bytes, as the kernel reports it
+// (/sys/devices/system/cpu); 32 MiB when unknown. Does not use sysconf: on virtual machines that multiplies one cache
+// by the number of caches of the host machine (384 MiB where two virtual CPUs share 32).
 size_t LastLevelCacheBytes();
 
-// The same from the folder of one processor's caches: "index0", "index1", ... with their "type", "level" and "size".
-// 0 when nothing is found.
+// The same from the folder of one processor's caches: "index0", "index1", ... with their "type", "level" and "size". 0
+// when nothing is found.
 size_t LastLevelCacheBytes(const std::string& folder);
 
 }  // namespace annulus

@@ -6,7 +6,7 @@
 namespace annulus {
 namespace {
 
-constexpr size_t kMostSets = 1024;  // A million CPUs; Linux is built for 8192 at most.
+constexpr size_t kMostSets = 1024;  // A million CPUs; Linux is built for at most 8192.
 
 size_t BytesOf(const CpuMask& mask) { return mask.size() * sizeof(cpu_set_t); }
 

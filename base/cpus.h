@@ -1,4 +1,4 @@
-// The CPUs on which a thread may run, and masks of CPUs as the system takes them, however many CPUs there are.
+// The CPUs that a thread may run on, and masks of CPUs as the system accepts them, however many CPUs there are.
 //
 // Threads: any.
 #pragma once
@@ -10,13 +10,13 @@
 
 namespace annulus {
 
-// Sets for 1024 CPUs each, one after the other: as sched_setaffinity takes them, for any number of CPUs.
+// Sets for 1024 CPUs each, one after the other, as sched_setaffinity accepts them for any number of CPUs.
 using CpuMask = std::vector<cpu_set_t>;
 
 CpuMask MaskOf(const std::vector<int>& cpus);
 
-// The numbers of the calling thread's CPUs, in order; none when the system does not tell. `first_sets`: the size of the
-// mask that is tried first; it grows as the system asks for.
+// The numbers of the calling thread's CPUs, in order; none when the system does not report them. `first_sets`: size of
+// the mask that is tried first; it grows as the system requires.
 std::vector<int> AllowedCpus(size_t first_sets = 1);
 
 }  // namespace annulus

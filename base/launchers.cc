@@ -29,9 +29,9 @@ constexpr const char* kHydra = "MPICH Hydra";
 constexpr const char* kOpenMpi = "Open MPI";
 constexpr const char* kHorovodrun = "horovodrun";
 
-// In the order in which they are asked: innermost first. A batch system's variables are also seen by the launchers
-// that run inside it, so Slurm is last. SLURM_STEP_NUM_TASKS, unlike SLURM_NTASKS, is not set in the batch shell,
-// where the program would wait for ranks that nobody started.
+// In the order in which they are consulted: innermost first. A batch system's variables are also visible to the
+// launchers that run inside it, so Slurm is last. SLURM_STEP_NUM_TASKS, unlike SLURM_NTASKS, is not set in the batch
+// shell, where the program would wait for ranks that nobody started.
 constexpr Launcher kLaunchers[] = {
     {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
     {kHorovodrun, "HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE"},
@@ -49,7 +49,7 @@ class Reader {
 
  private:
   std::string Get(const char* variable) const;
-  // The first that is set of two names for the same thing.
+  // The value of the first variable that is set, of two names for the same thing.
   std::string GetEither(const char* variable, const char* other) const;
   bool Has(const char* variable) const { return !Get(variable).empty(); }
   bool HasRanksOf(const Launcher& launcher) const { return Has(launcher.rank) && Has(launcher.size); }
@@ -98,12 +98,12 @@ Status Reader::CheckBothOrNone(const char* variable, const char* other) const {
 
 Status Reader::Read() {
   ANNULUS_RETURN_IF_ERROR(ReadRanks());
-  // One rank needs no rendezvous, so nothing of one can be wrong.
+  // One rank needs no rendezvous, so nothing about it can be wrong.
   if (!place_->rendezvous.empty() || place_->size <= 1) return {};
   return ReadRendezvous();
 }
 
-// srun speaks MPICH's protocol too (--mpi=pmi2) and then sets PMI_RANK, but it knows more of the job in its own names.
+// srun also speaks MPICH's protocol (--mpi=pmi2) and then sets PMI_RANK, but its own variables say more about the job.
 bool Reader::IsSlurmsOwn(const Launcher& launcher) const {
   return launcher.name == kHydra && !Has(launcher.local_rank) && Has("SLURM_STEP_NUM_TASKS") &&
          Get(launcher.rank) == Get("SLURM_PROCID") && Get(launcher.size) == Get("SLURM_STEP_NUM_TASKS");
@@ -118,7 +118,7 @@ Status Reader::ReadRanks() {
   for (const Launcher& launcher : kLaunchers) {
     if (HasRanksOf(launcher) && !IsSlurmsOwn(launcher)) return ReadRanksOf(launcher);
   }
-  // Half of a pair is worth an error only where no other launcher has both. SLURM_PROCID is in every batch shell.
+  // Half of a pair is an error only where no other launcher has both. SLURM_PROCID is in every batch shell.
   for (const Launcher& launcher : kLaunchers) {
     if (launcher.name != kSlurm) ANNULUS_RETURN_IF_ERROR(CheckBothOrNone(launcher.rank, launcher.size));
   }
@@ -164,8 +164,8 @@ Status Reader::ReadRendezvous() {
   return place_->launcher == kSlurm ? ReadSlurmRendezvous() : Status();
 }
 
-// The port after MASTER_PORT: torchrun's agent may listen at MASTER_PORT itself (TORCHELASTIC_USE_AGENT_STORE), and
-// where it does not, the training framework on rank 0 does.
+// Uses the port after MASTER_PORT: torchrun's agent may listen at MASTER_PORT itself (TORCHELASTIC_USE_AGENT_STORE),
+// and where it does not, the training framework on rank 0 does.
 Status Reader::ReadMaster() {
   ANNULUS_RETURN_IF_ERROR(CheckBothOrNone("MASTER_ADDR", "MASTER_PORT"));
   int64_t port;
@@ -181,7 +181,7 @@ Status Reader::ReadMaster() {
   return {};
 }
 
-// What tells this job from others on its only host; "" when the launcher says nothing of the sort.
+// An id that distinguishes this job from others on its only host; "" when the launcher provides none.
 std::string Reader::LocalJob() const {
   std::string id;
   if (place_->launcher == kOpenMpi) id = GetEither("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid");
@@ -210,8 +210,9 @@ Status Reader::ReadSlurmRendezvous() {
 bool ReadProcess(pid_t pid, std::string* name, pid_t* parent, std::string* start_time) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
   std::string line;
-  std::getline(file, line, '\0');  // All of it. It may end meanwhile: this then gives less, where an iterator throws.
-  // "pid (name) state parent ...": the name may hold anything, so the last parenthesis counts.
+  // The whole file. The process may end meanwhile: getline then returns less, where an iterator would throw.
+  std::getline(file, line, '\0');
+  // "pid (name) state parent ...": the name may contain anything, so the last parenthesis counts.
   const size_t open = line.find('(');
   const size_t close = line.rfind(')');
   if (open == std::string::npos || close == std::string::npos) return false;

@@ -2,7 +2,7 @@
 //
 // docs/launchers.md lists the variables, and which launcher goes first when several have left theirs.
 //
-// Threads: plain functions; ReadLauncher reads /proc for MPICH alone.
+// Threads: plain functions; ReadLauncher reads /proc only for MPICH.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@
 
 namespace annulus {
 
-// Where a process is in its job; -1 and "" are unknown.
+// Position of a process in its job; -1 and "" mean unknown.
 struct JobPlace : SettingValues {
   static constexpr int64_t kMostRanks = 65'536;  // Wire formats carry ranks in 32 bits; this bounds tables.
 
@@ -21,18 +21,17 @@ struct JobPlace : SettingValues {
 #include "base/job_settings.inc"
 #undef ANNULUS_SETTING
 
-  // Where rank and size came from, for the log: "torchrun", "Open MPI", "the ANNULUS_* variables"; "" when unknown.
+  // Source of rank and size, for the log: "torchrun", "Open MPI", "the ANNULUS_* variables"; "" when unknown.
   std::string launcher;
 };
 
 // Returns a variable's value, or null when it is not set.
 using EnvironmentLookup = std::function<const char*(const char* variable)>;
 
-// Fills in those fields that `place` does not have yet. When it has rank and size, the ranks are complete and no
-// launcher is asked for them. No launcher is no error.
+// Fills in the fields that `place` does not have yet. When `place` has rank and size, the ranks are complete and no
+// launcher is consulted. The absence of a launcher is not an error.
 //
-// Errors: kInvalidArgument  names the variable that is wrong, or missing beside
-// one that is set.
+// Errors: kInvalidArgument  names the variable that is wrong, or missing beside one that is set.
 Status ReadLauncher(const EnvironmentLookup& lookup, JobPlace* place);
 
 // The number at `node` in Slurm's compressed list, "4(x2),3": 4, 4, 3. False when the list is broken or too short.
@@ -41,12 +40,12 @@ bool SlurmTasksAtNode(const std::string& tasks_per_node, int64_t node, int64_t* 
 // The first host of Slurm's "node[01-04,7],x": node01. False when the list is broken.
 bool SlurmFirstHost(const std::string& node_list, std::string* host);
 
-// A port that all ranks of a job derive from what names the job: from 20000 to 31999, below the range from which Linux
+// A port that all ranks of a job derive from the job's name: from 20000 to 31999, below the range from which Linux
 // takes the ports of outgoing connections (32768 and up, ip_local_port_range).
 int DerivedPort(const std::string& job);
 
-// Names the nearest ancestor process called `name`, such that no other process ever has that name: its pid and start
-// time. "" when there is none.
+// Identifies the nearest ancestor process called `name` by its pid and start time, which no other process of that name
+// ever shares. "" when there is none.
 std::string AncestorNamed(const std::string& name);
 
 }  // namespace annulus

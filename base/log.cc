@@ -31,7 +31,7 @@ void Log(LogLevel level, int rank, const char* format, ...) {
   va_end(arguments);
   if (used > kMaxLineBytes - 1) used = kMaxLineBytes - 1;
   line[used++] = '\n';
-  // A log that cannot be written has nowhere to be reported.
+  // A failure to write the log cannot be reported anywhere.
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line, used);
 }
 

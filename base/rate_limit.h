@@ -1,4 +1,5 @@
-// RateLimit: lets one event pass in each interval, for what may come often but is worth telling only now and then.
+// RateLimit: lets one event pass in each interval, for events that may be frequent but are worth reporting only now and
+// then.
 //
 // Threads: one.
 #pragma once
@@ -13,7 +14,8 @@ class RateLimit {
  public:
   explicit RateLimit(Nanoseconds interval) : interval_(interval) {}
 
-  // Whether the event, at `now`, may pass. If so, *missed becomes the number of those since the last that did not.
+  // Whether the event at time `now` may pass. If so, *missed is the number of events held back since the last one that
+  // passed.
   bool Pass(Nanoseconds now, uint64_t* missed) {
     if (now < next_) {
       ++missed_;

@@ -9,14 +9,14 @@
 namespace annulus {
 namespace {
 
-constexpr size_t kMaxShownBytes = 80;  // Of a wrong value, in a message.
+constexpr size_t kMaxShownBytes = 80;  // For a wrong value in a message.
 
 bool NumberIsAllowed(const Setting& setting, int64_t number) {
   return (number >= setting.allowed.min && number <= setting.allowed.max) || number == setting.default_number;
 }
 
 bool TextIsAllowed(const Allowed& allowed, const std::string& text) {
-  // The C API hands these on as C strings.
+  // The C API passes these on as C strings.
   if (text.find('\0') != std::string::npos) return false;
   const int64_t length = static_cast<int64_t>(text.size());
   if (length > allowed.max) return false;
@@ -54,7 +54,7 @@ int Distance(std::string_view a, std::string_view b) {
 }
 
 std::string WithSuggestion(std::span<const Setting> settings, const std::string& name) {
-  constexpr int kFarthest = 3;  // More edits than these suggest another word, not a slip.
+  constexpr int kFarthest = 3;  // More edits than this suggest another word, not a typing error.
   const auto distance = [&](const Setting& setting) { return Distance(name, setting.variable); };
   const auto nearest = std::ranges::min_element(settings, {}, distance);
   if (nearest == settings.end() || distance(*nearest) > kFarthest) return name;

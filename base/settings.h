@@ -1,9 +1,10 @@
-// Settings: one row says everything of a setting, and what follows from rows: parsing, range checks, error texts,
-// defaults, misspelt names. Knows no setting; the rows of communicators are joined in collectives/core/options.h.
+// Settings: one row defines everything about a setting. Parsing, range checks, error texts, defaults and hints for
+// misspelt names follow from the rows. This file knows no setting; the rows of communicators are joined in
+// collectives/core/options.h.
 //
 // A file of rows (job_settings.inc) is included wherever something is needed of each row:
 //   ANNULUS_SETTING(name, Type, default, variable, allowed, ranks, help)
-// struct fields, the table of rows (MakeSetting), the fields of annulus_config_t, Python's keywords.
+// for struct fields, the table of rows (MakeSetting), the fields of annulus_config_t, and Python's keywords.
 //
 // Threads: plain functions and values.
 #pragma once
@@ -28,13 +29,13 @@ enum class SettingKind {
   kSecret,   // min to max characters, or empty; no message ever shows it.
 };
 
-// What values a setting takes.
+// The values that a setting accepts.
 struct Allowed {
   SettingKind kind;
   int64_t min = 0;
   int64_t max = 0;
-  const char* unit = "";                    // As the name's end has it: "bytes", "ms" or "us".
-  std::span<const char* const> words = {};  // By the numbers of the setting's enum.
+  const char* unit = "";                    // The unit at the end of the name: "bytes", "ms" or "us".
+  std::span<const char* const> words = {};  // Indexed by the setting's enum.
 
   static constexpr Allowed Number(int64_t min, int64_t max, const char* unit = "") {
     return {SettingKind::kNumber, min, max, unit};
@@ -48,14 +49,14 @@ struct Allowed {
   static constexpr Allowed Secret(int64_t min, int64_t max) { return {SettingKind::kSecret, min, max}; }
 };
 
-// Whether all ranks of a job must have the same value, which is checked when they meet.
+// Whether all ranks of a job must have the same value. This is checked when they meet.
 enum class Ranks { kMayDiffer, kMustAgree };
 
 // The base of every struct of settings.
 struct SettingValues {};
 
-// The number that stands for a value: of a word, its place in Allowed::words. Types with another form of "not set"
-// than number 0 of an enum overload both.
+// The number that stands for a value; for a word, its index in Allowed::words. Types whose "not set" is not the number
+// 0 of an enum overload both functions.
 template <typename Value>
 constexpr int64_t SettingNumber(const Value& value) {
   return static_cast<int64_t>(value);
@@ -66,15 +67,16 @@ constexpr void SetSettingNumber(int64_t number, Value* value) {
 }
 
 struct Setting {
-  const char* name;      // The field's, in the struct of settings, in annulus_config_t and in Python.
-  const char* variable;  // As in the environment.
+  // Name of the field in the struct of settings, in annulus_config_t and in Python.
+  const char* name;
+  const char* variable;  // Name of the environment variable.
   Allowed allowed;
   Ranks ranks;
   const char* help;
-  int64_t default_number;    // Of numbers, flags and words.
-  const char* default_text;  // Of all others.
+  int64_t default_number;    // For numbers, flags and words.
+  const char* default_text;  // For all others.
 
-  // Where the value is. Numbers, flags and words are numbers; the others have `text`, and no numbers.
+  // Access to the value. Numbers, flags and words have `number` and `set_number`; all others have only `text`.
   int64_t (*number)(const SettingValues& values);
   void (*set_number)(SettingValues* values, int64_t number);
   std::string* (*text)(SettingValues* values);
@@ -83,7 +85,7 @@ struct Setting {
   const std::string& TextOf(const SettingValues& values) const { return *text(const_cast<SettingValues*>(&values)); }
 };
 
-// The row of the field `kMember` of `Values`, or of a base of it.
+// Makes the row of the field `kMember` of `Values`, or of a base of it.
 template <typename Values, auto kMember, typename Default>
 constexpr Setting MakeSetting(const char* name, const char* variable, const Default& unset, const Allowed& allowed,
                               Ranks ranks, const char* help) {
@@ -104,27 +106,27 @@ constexpr Setting MakeSetting(const char* name, const char* variable, const Defa
   return setting;
 }
 
-// What the setting may be, as in "a whole number from 1 to 86400000".
+// The accepted values, as in "a whole number from 1 to 86400000".
 std::string AllowedText(const Setting& setting);
 
-// The default, and the value, as one would write it in the environment; "" when it is empty.
+// The default, as a user would write it in the environment; "" when it is empty.
 std::string DefaultText(const Setting& setting);
 std::string ValueText(const Setting& setting, const SettingValues& values);
 
 // "timeout_ms (ANNULUS_TIMEOUT_MS)".
 std::string FullName(const Setting& setting);
 
-// Parse, or take, and check a value; `name` is what the caller knows the setting by.
+// Parses or takes a value, and checks it. `name` is the caller's name for the setting.
 //
 // Errors: kInvalidArgument  with the name, the value and what is allowed; *values is unchanged.
 Status SetFromText(const Setting& setting, const std::string& name, const std::string& text, SettingValues* values);
 Status SetFromNumber(const Setting& setting, const std::string& name, int64_t number, SettingValues* values);
 
-// Checks the value that is there. Errors: as above, with the full name.
+// Checks the present value. Errors: as above, with the full name.
 Status CheckValue(const Setting& setting, const SettingValues& values);
 
-// Names the variables of `environment` (as environ: "NAME=value", null-terminated) that begin with `prefix` and are
-// neither in `settings` nor in `others`, each with the nearest known name when there is one.
+// Lists the variables of `environment` (in the form of environ: "NAME=value", null-terminated) that begin with `prefix`
+// and are neither in `settings` nor in `others`, each with the nearest known name when there is one.
 std::vector<std::string> UnknownVariables(std::string_view prefix, std::span<const Setting> settings,
                                           std::span<const char* const> others, const char* const* environment);
 

@@ -1,4 +1,4 @@
-// Starting threads of the library's own.
+// Starting the library's own threads.
 //
 // Threads: any.
 #pragma once
@@ -10,8 +10,8 @@
 
 namespace annulus {
 
-// Starts a thread that gets no signals: those are the business of the program's own threads. `what` names it in the
-// error. Errors: kSystem.
+// Starts a thread that gets no signals: the program's own threads handle those. `what` names the thread in the error.
+// Errors: kSystem.
 Status StartThread(const char* what, std::function<void()> body, std::thread* thread);
 
 }  // namespace annulus

@@ -28,8 +28,8 @@ constexpr int kNumDataTypes = 12;
 enum class ReduceOp : uint8_t { kSum = 0, kProd = 1, kMin = 2, kMax = 3, kAvg = 4 };
 constexpr int kNumReduceOps = 5;
 
-// Operations that a user created, as slices and control messages name them: a base, and the slot below kMaxCustomOps
-// that every rank gives the operation.
+// Operations that a user created, as slices and control messages name them: a base plus a slot below kMaxCustomOps.
+// Every rank gives the operation the same slot.
 constexpr int kMaxCustomOps = 64;
 constexpr int kFirstPremulSum = 64;
 constexpr int kFirstUserOp = kFirstPremulSum + kMaxCustomOps;
@@ -70,7 +70,7 @@ constexpr const char* TypeName(DataType type) {
   return static_cast<int>(type) < kNumDataTypes ? kNames[static_cast<int>(type)] : "unknown type";
 }
 
-// Of created operations only the sort; their number is that above the base.
+// For created operations, only their kind; their number is the offset from the base.
 constexpr const char* OpName(ReduceOp op) {
   constexpr const char* kNames[] = {"sum", "prod", "min", "max", "avg"};
   if (IsPremulSum(op)) return "premul_sum";

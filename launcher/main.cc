@@ -17,7 +17,7 @@
 namespace annulus {
 namespace {
 
-// A standard stream that our caller closed would be the next pipe or socket that we open.
+// Opens standard streams that the caller closed. Otherwise the next pipe or socket would take their place.
 void OpenMissingStreams() {
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (fcntl(fd, F_GETFD) < 0) open("/dev/null", O_RDWR);
@@ -29,7 +29,7 @@ int RunHere(const RunArguments& arguments, const Job& job) {
 }
 
 int RunOnHosts(const RunArguments& arguments, const Job& job) {
-  // Suspended, we would look to the agents as if we were lost.
+  // While suspended, this process would look lost to the agents.
   for (const int key : {SIGTSTP, SIGTTIN, SIGTTOU}) signal(key, SIG_IGN);
   return RunGuarded([&](const GuardedContext& context) { return Coordinator(arguments, job, context).Run(); });
 }

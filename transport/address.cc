@@ -32,7 +32,7 @@ asio::ip::tcp::endpoint ToTcp(const StreamEndpoint& endpoint) {
   return tcp;
 }
 
-// One question to the system's resolver, which can neither be cancelled nor given a deadline.
+// One query to the system's resolver, which can neither be cancelled nor given a deadline.
 struct Lookup {
   std::mutex mu;
   std::condition_variable changed;
@@ -57,8 +57,8 @@ void LookUp(const std::string& host, int port, Lookup* lookup) {
   lookup->changed.notify_all();
 }
 
-// Asks in a thread of its own, which is left behind when the answer comes too late; so the library stays loaded
-// (collectives/BUILD, -z nodelete).
+// Resolves in a separate thread, which is abandoned when the answer comes too late; for this reason the library stays
+// loaded (collectives/BUILD, -z nodelete).
 Status StartLookup(const std::string& host, int port, const std::shared_ptr<Lookup>& lookup) {
   std::thread thread;
   const auto look_up = [host, port, lookup] { LookUp(host, port, lookup.get()); };
@@ -139,9 +139,9 @@ Status Listen(Reactor* reactor, const StreamEndpoint& endpoint, const std::funct
   if (error) return failed("cannot open a socket to listen");
   if (IsInternet(endpoint)) {
     const asio::ip::tcp::endpoint tcp = ToTcp(endpoint);
-    // A fixed port must be free again at once after a job. Not for port 0: two sockets could be given the same one.
+    // A fixed port must be available again at once after a job. Not for port 0: two sockets could get the same one.
     if (tcp.port() != 0) listener->set_option(StreamListener::reuse_address(true), error);
-    // The wildcard serves both families; a proper address only its own.
+    // The wildcard address serves both families; a specific address only its own.
     if (tcp.address().is_v6()) listener->set_option(asio::ip::v6_only(!tcp.address().is_unspecified()), error);
   }
   if (configure) configure(listener->native_handle());

@@ -5,10 +5,10 @@
 namespace annulus {
 namespace {
 
-// Between two looks: what is waited for, acknowledgements, raises no event.
+// Pause between two checks: acknowledgements raise no event.
 constexpr int kPauseMs = 1;
 
-// Returns whether all are closed.
+// Calls Close() once on each. Returns whether all are closed.
 bool CloseOnce(std::span<const std::unique_ptr<Endpoint>> endpoints) {
   bool closed = true;
   for (const auto& endpoint : endpoints) {

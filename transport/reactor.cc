@@ -7,7 +7,7 @@
 namespace annulus {
 
 void Reactor::WaitUntil(Deadline deadline) {
-  constexpr Nanoseconds kLongestWait = 3600 * kSecond;  // Keeps kNoDeadline within what the clock can add.
+  constexpr Nanoseconds kLongestWait = 3600 * kSecond;  // Keeps kNoDeadline within the range of the clock.
   const Nanoseconds wait = std::clamp<Nanoseconds>(deadline - Now(), 0, kLongestWait);
   context_.run_one_for(std::chrono::nanoseconds(wait));
   context_.poll();

@@ -11,7 +11,7 @@
 namespace annulus {
 namespace {
 
-// Binds a new socket of the family to a port of the address; -1 with errno when that fails.
+// Binds a new socket of the family to a port of the address. Returns -1, with errno set, on failure.
 int BindSharing(const sockaddr* address, socklen_t bytes) {
   const int fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return -1;

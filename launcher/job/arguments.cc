@@ -41,7 +41,7 @@ int PrintVersion() {
   return 0;
 }
 
-// What the command line says that needs a second look.
+// Options that need further parsing.
 struct Words {
   std::vector<std::string> assignments;
   std::string hosts;
@@ -54,7 +54,7 @@ struct Words {
 };
 
 void AddOptions(CLI::App* app, RunArguments* arguments, Words* words) {
-  app->prefix_command();  // What follows the program's name is the program's.
+  app->prefix_command();  // Words after the program's name belong to the program.
   app->add_option("-n,--np", arguments->nranks,
                   "Number of ranks, also written -np; with -H the slots of all hosts unless given")
       ->check(CLI::Range(1, kMaxRanks))
@@ -145,7 +145,7 @@ std::optional<int> ParseArguments(int argc, const char* const* argv, RunArgument
   Words given;
   AddOptions(&app, arguments, &given);
 
-  // CLI11 knows no long options with one dash. It takes the words from last to first.
+  // CLI11 does not support long options with one dash. It takes the words from last to first.
   std::vector<std::string> words(argv + 1, argv + argc);
   std::ranges::replace(words, "-np", "--np");
   std::ranges::reverse(words);
@@ -166,7 +166,7 @@ std::optional<int> ParseArguments(int argc, const char* const* argv, RunArgument
   if (const auto status = TakeHosts(given, arguments)) return status;
   if (arguments->watch && !arguments->placements.empty()) return Refuse("--watch shows ranks of this machine only");
   if (rest.empty()) return Refuse("the program to run is missing");
-  // The words as given: a "-np" among the program's own arguments is not ours.
+  // The words as given: a "-np" among the program's own arguments is not an option of annulus-run.
   arguments->command.assign(argv + argc - rest.size(), argv + argc);
   arguments->prefix = !given.no_prefix;
   arguments->bind = given.bind_to == "cores";

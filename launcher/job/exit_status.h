@@ -1,4 +1,4 @@
-// Exit statuses of annulus-run's own, beside those of ranks and 128 + signal.
+// Exit statuses that annulus-run itself produces, beside those of ranks and 128 + signal.
 //
 // Threads: constants.
 #pragma once
@@ -6,10 +6,10 @@
 namespace annulus {
 
 constexpr int kExitUsage = 2;
-constexpr int kExitTimeout = 124;        // As timeout(1).
-constexpr int kExitCannotLaunch = 125;   // As env(1): the launcher itself failed.
-constexpr int kExitCannotExecute = 126;  // As the shell: found, but not to be run.
-constexpr int kExitNotFound = 127;       // As the shell.
-constexpr int kExitHostLost = 255;       // As ssh: a host cannot be reached, or not any more.
+constexpr int kExitTimeout = 124;        // Like timeout(1).
+constexpr int kExitCannotLaunch = 125;   // Like env(1): the launcher itself failed.
+constexpr int kExitCannotExecute = 126;  // Like the shell: found, but not executable.
+constexpr int kExitNotFound = 127;       // Like the shell.
+constexpr int kExitHostLost = 255;       // Like ssh: a host cannot be reached, or was lost.
 
 }  // namespace annulus

@@ -1,4 +1,4 @@
-// Failure: how a rank ended when it should not have, and which of several was the first cause.
+// Failure: how a rank ended when it should not have, and which of several failures was the first cause.
 //
 // Threads: plain functions.
 #pragma once
@@ -15,20 +15,21 @@ struct Failure {
 
   int rank = kWholeHost;
   pid_t pid = -1;
-  int wait_status = 0;  // As waitpid gives it. Without meaning for a whole host.
-  std::string host{};   // "" for this one in a job that has no other.
-  std::string text{};   // Of a whole host: what happened to it.
+  int wait_status = 0;  // From waitpid. Has no meaning for a whole host.
+  std::string host{};   // "" for this host, in a job that has no other.
+  std::string text{};   // For a whole host: what happened to it.
 };
 
-// The first failure in time is the cause; but a rank that was killed is no follower, though it be noticed later, nor is
-// a host that was lost. One that aborted may be: that is how an error that nobody handles ends a program. `failures` is
-// in the order of being noticed, and not empty.
+// Returns the failure that caused the others. A rank that was killed, or a host that was lost, did not fail because of
+// another rank: the first of these is the cause, even if it was noticed later. A rank that aborted may have, because an
+// unhandled error ends a program this way. Without a kill or a lost host, the failure noticed first is the cause.
+// `failures` is in the order of being noticed, and not empty.
 const Failure& FirstCause(const std::vector<Failure>& failures);
 
 // "rank 2 (pid 17 on host2) was killed by signal 9 (Killed)".
 std::string Describe(const Failure& failure);
 
-// What annulus-run exits with.
+// The exit status of annulus-run for this failure.
 int ExitStatusOf(const Failure& failure);
 
 }  // namespace annulus

@@ -13,7 +13,7 @@
 namespace annulus {
 namespace {
 
-// A name that ssh cannot take for an option, nor a shell for anything else.
+// Whether ssh cannot mistake the name for an option, nor a shell for anything else.
 bool IsHostName(const std::string& name) {
   const auto allowed = [](char c) {
     return std::isalnum(static_cast<unsigned char>(c)) || std::string(".-_@:%").find(c) != std::string::npos;
@@ -98,7 +98,7 @@ bool IsThisHost(const std::string& name) {
   const std::string own = OwnName();
   if (own.empty()) return false;
   if (name == own) return true;
-  // node1 and node1.cluster are one; node1.cluster and node1.other are not.
+  // node1 and node1.cluster are the same host; node1.cluster and node1.other are not.
   const bool one_is_short = name.find('.') == std::string::npos || own.find('.') == std::string::npos;
   return one_is_short && Short(name) == Short(own);
 }

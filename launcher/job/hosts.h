@@ -10,23 +10,23 @@
 
 namespace annulus {
 
-constexpr int kMaxRanks = 1024;  // Of one job: the launcher keeps pipes and a table for all.
+constexpr int kMaxRanks = 1024;  // Per job: the launcher keeps pipes and a table for all ranks.
 
 struct HostSlots {
-  std::string name;  // As ssh takes it: a host, an address, or user@host.
+  std::string name;  // A host, an address, or user@host, as ssh accepts it.
   int slots = 1;
 };
 
 struct Placement {
   std::string host;
-  bool here = false;  // This machine: no ssh needed.
+  bool here = false;  // Whether it is this machine, which needs no ssh.
   int first_rank = 0;
   int nranks = 0;
 };
 
-// Appends the hosts of "host1:2,user@host2:2,[fe80::1]:4"; without a number it is one slot.
+// Appends the hosts of "host1:2,user@host2:2,[fe80::1]:4"; without a number a host has one slot.
 //
-// Errors: kInvalidArgument  shows the entry that is wrong.
+// Errors: kInvalidArgument  shows the wrong entry.
 Status ParseHosts(const std::string& text, std::vector<HostSlots>* hosts);
 
 // Appends the hosts of a file: "host slots=N", "host:N" or "host" on each line, "#" opening a comment.
@@ -34,12 +34,12 @@ Status ParseHosts(const std::string& text, std::vector<HostSlots>* hosts);
 // Errors: kInvalidArgument  names file and line.
 Status ReadHostFile(const std::string& path, std::vector<HostSlots>* hosts);
 
-// "localhost", a loopback address, or this machine's name, short or long.
+// Whether `name` is "localhost", a loopback address, or this machine's name, short or long.
 bool IsThisHost(const std::string& name);
 
-// Gives out ranks host by host, as many as there are slots, or `nranks` of them when that is not 0.
+// Assigns ranks host by host, one per slot, or `nranks` of them when that is not 0.
 //
-// Errors: kInvalidArgument  too few slots, or a host that is listed twice.
+// Errors: kInvalidArgument  too few slots, or a host is listed twice.
 Status PlaceRanks(const std::vector<HostSlots>& hosts, int nranks, std::vector<Placement>* placements);
 
 }  // namespace annulus

@@ -11,7 +11,7 @@
 namespace annulus {
 namespace {
 
-// A place that stands for the rendezvous while that is not known.
+// Placeholder for the rendezvous while it is not known.
 constexpr char kSomewhere[] = "127.0.0.1:1";
 
 Status CheckSettings(const Variables& shared, int nranks) {
@@ -82,7 +82,7 @@ Status Job::PrepareForHosts(const RunArguments& arguments, const char* const* en
     if (name.starts_with("ANNULUS_")) shared_.emplace(name, value);
   }
   for (const char* own : kOwnVariables) shared_.erase(own);
-  shared_.erase("ANNULUS_HOST_ID");  // It names this host; given to all, they would take themselves for one.
+  shared_.erase("ANNULUS_HOST_ID");  // It names this host; hosts that all got it would take themselves for one.
   ANNULUS_RETURN_IF_ERROR(TakeAssignments(arguments, variables));
   ANNULUS_RETURN_IF_ERROR(TakeKey());
   return CheckSettings(shared_, nranks_);

@@ -1,4 +1,4 @@
-// Job: what all ranks of one run share - the key, the rendezvous - and each rank's environment.
+// Job: what all ranks of one run share (the key, the rendezvous), and each rank's environment.
 //
 // Threads: one.
 #pragma once
@@ -15,17 +15,17 @@ namespace annulus {
 
 class Job {
  public:
-  // For ranks on this machine: their whole environment and a reserved port. Makes a key unless the environment has one,
-  // and checks the ANNULUS_* settings that the ranks will read, so that a mistake is reported once and not by every
-  // rank.
+  // Prepares ranks on this machine: their whole environment and a reserved port. Creates a key unless the environment
+  // has one. Checks the ANNULUS_* settings that the ranks will read, so that a mistake is reported once and not by
+  // every rank.
   Status Prepare(const RunArguments& arguments, const char* const* environment);
 
-  // The same for ranks on several hosts, whose environment is that host's with variables() on top: the ANNULUS_*
-  // settings, those of -x, the key. The rendezvous is still to be found.
+  // Prepares ranks on several hosts. Their environment is that of their host plus variables(): the ANNULUS_* settings,
+  // those of -x, the key. The rendezvous is still to be found.
   Status PrepareForHosts(const RunArguments& arguments, const char* const* environment);
 
   const Variables& variables() const { return shared_; }
-  // "NAME=value" for execve, of a rank on this machine.
+  // The environment of a rank on this machine, as "NAME=value" for execve.
   std::vector<std::string> EnvironmentOf(int rank) const;
 
  private:
@@ -37,7 +37,7 @@ class Job {
   Variables shared_;
 };
 
-// 256 random bits in hexadecimal. Empty when the system has no randomness to give.
+// Returns 256 random bits in hexadecimal; "" when the system has no randomness available.
 std::string MakeJobKey();
 
 }  // namespace annulus

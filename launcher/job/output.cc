@@ -28,8 +28,8 @@ void Sink::Take(short events) {
 }
 
 void Sink::WriteSome() {
-  // A pipe that polls writable takes PIPE_BUF bytes without blocking. O_NONBLOCK would be set for everybody who shares
-  // the open file, such as the shell.
+  // A pipe that polls writable takes PIPE_BUF bytes without blocking. O_NONBLOCK would affect everybody who shares the
+  // open file, such as the shell.
   const size_t bytes = std::min<size_t>(Pending(), PIPE_BUF);
   if (bytes == 0) return;
   const ssize_t written = write(fd_, buffer_.data() + written_, bytes);
@@ -38,7 +38,7 @@ void Sink::WriteSome() {
     return;
   }
   written_ += static_cast<size_t>(written);
-  // Moving the rest down costs at most as much as has been written.
+  // Moving the rest to the front costs at most as much as has been written.
   if (written_ * 2 >= buffer_.size()) {
     buffer_.erase(0, written_);
     written_ = 0;

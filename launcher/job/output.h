@@ -1,8 +1,8 @@
-// Output: carries the ranks' output to the launcher's own, line by line.
+// Output: copies the ranks' output to the launcher's own, line by line.
 //
-// A LineSource reads one rank's stream and hands whole lines to a LineTarget: a Sink, which is one of the launcher's
-// two streams, or what goes to another host. Any bytes may be in a line. When the target is full its sources are not
-// read, so a slow reader slows the ranks down and loses nothing.
+// A LineSource reads one rank's stream and passes whole lines to a LineTarget: a Sink, which is one of the launcher's
+// two streams, or a stream to another host. A line may contain any bytes. When the target is full its sources are not
+// read, so a slow reader slows the ranks down and nothing is lost.
 //
 // Threads: one.
 #pragma once
@@ -21,9 +21,9 @@ class LineTarget {
   virtual ~LineTarget() = default;
 
   virtual bool full() const = 0;
-  // Nobody reads any more; what is added is dropped.
+  // Whether nobody reads any more; bytes that are added are then dropped.
   virtual bool broken() const = 0;
-  // Queues bytes that the next ones follow.
+  // Queues bytes of a line that the next bytes continue.
   virtual void AddBytes(std::string_view bytes) = 0;
 
   // Queues prefix, text and a newline.
@@ -40,9 +40,9 @@ class Sink : public LineTarget {
   bool broken() const override { return broken_; }
   void AddBytes(std::string_view bytes) override;
 
-  // What to poll for: even with nothing to write, to learn that the reader has gone.
+  // The entry for poll. It is polled even with nothing to write, to learn that the reader has gone.
   pollfd Polled() const { return {broken_ ? -1 : fd_, static_cast<short>(empty() ? 0 : POLLOUT), 0}; }
-  // Acts on what poll said: writes a part, which then does not block, or learns that nobody reads.
+  // Handles the result of poll: writes a part, which does not block, or notes that nobody reads.
   void Take(short events);
 
  private:
@@ -55,12 +55,13 @@ class Sink : public LineTarget {
   const int fd_;
   bool broken_ = false;
   std::string buffer_;
-  size_t written_ = 0;  // So many bytes of buffer_ are out.
+  size_t written_ = 0;  // Bytes of buffer_ that have been written.
 };
 
 class LineSource {
  public:
-  // Takes `fd`, which must be non-blocking. `prefix` opens each line; without one, bytes are passed on as they come.
+  // Takes ownership of `fd`, which must be non-blocking. `prefix` starts each line; without one, bytes are passed on as
+  // they come.
   LineSource(int fd, LineTarget* target, std::optional<std::string> prefix)
       : fd_(fd), target_(target), prefix_(std::move(prefix)) {}
   LineSource(const LineSource&) = delete;
@@ -70,19 +71,19 @@ class LineSource {
   int fd() const { return fd_; }  // -1 once closed.
   LineTarget* target() const { return target_; }
 
-  // Reads once, and closes at the end of the stream. Returns false when nothing was there.
+  // Reads once, and closes at the end of the stream. Returns false when there was nothing to read.
   bool ReadSome();
 
-  // Reads all that is there: with all writers gone, the last words. One that is empty is at its end, even if a stranger
-  // keeps it open.
+  // Reads everything that is there. All writers are gone, so these are the last bytes. An empty stream counts as ended,
+  // even if another process keeps it open.
   void Drain();
 
-  // Flushes the last line, which had no newline, and closes: the rank's next write fails as in a broken pipeline.
+  // Flushes the last line, which had no newline, and closes. The rank's next write fails as in a broken pipeline.
   void Close();
 
  private:
   static constexpr size_t kReadBytes = 64 * 1024;
-  // A longer line is cut into lines of this length.
+  // A longer line is split into lines of this length.
   static constexpr size_t kMaxLineBytes = 64 * 1024;
 
   void Take(std::string_view bytes);
@@ -90,7 +91,7 @@ class LineSource {
   int fd_;
   LineTarget* const target_;
   const std::optional<std::string> prefix_;
-  std::string line_;  // Begun, but without its newline yet.
+  std::string line_;  // A line that has begun and has no newline yet.
 };
 
 }  // namespace annulus

@@ -18,10 +18,10 @@ struct RankPlace {
   int local_size;
 };
 
-// The variables of an environment as execve has it.
+// The variables of an environment in execve's form.
 Variables ReadVariables(const char* const* environment);
 
-// "NAME=value" for execve: `variables` and the rank's own.
+// The environment of a rank, as "NAME=value" for execve: `variables` and the rank's own.
 std::vector<std::string> RankEnvironment(Variables variables, const RankPlace& place);
 
 }  // namespace annulus

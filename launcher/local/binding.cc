@@ -7,7 +7,7 @@
 namespace annulus {
 namespace {
 
-// The number that a file begins with: of a list such as "0,64" or "2-3" the first, which is the lowest.
+// The number that a file begins with: in a list such as "0,64" or "2-3" the first number, which is the lowest.
 int ReadNumber(const std::string& path, int otherwise) {
   std::ifstream file(path);
   int number = 0;
@@ -20,7 +20,7 @@ std::vector<Cpu> ReadTopology(const std::vector<int>& cpus, const std::string& f
   std::vector<Cpu> found;
   for (const int cpu : cpus) {
     const std::string topology = folder + "/cpu" + std::to_string(cpu) + "/topology/";
-    // Kernels before 5.3 know the core's list by its former name only.
+    // Kernels before 5.3 have the core's list only under its former name.
     const int core = ReadNumber(topology + "core_cpus_list", ReadNumber(topology + "thread_siblings_list", cpu));
     found.push_back({cpu, core, ReadNumber(topology + "physical_package_id", 0)});
   }
@@ -29,7 +29,7 @@ std::vector<Cpu> ReadTopology(const std::vector<int>& cpus, const std::string& f
 
 std::vector<std::vector<int>> SplitCores(std::vector<Cpu> cpus, int nranks) {
   std::vector<std::vector<int>> shares(nranks);
-  // By package first: some machines deal their numbers out to the sockets in turn.
+  // By package first, because some machines number their CPUs alternately across the sockets.
   std::ranges::sort(cpus, {}, [](const Cpu& cpu) { return std::tuple(cpu.package, cpu.core, cpu.number); });
   std::vector<std::vector<int>> cores;
   for (size_t i = 0; i < cpus.size(); ++i) {

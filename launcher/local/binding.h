@@ -1,5 +1,5 @@
-// Binding: which CPUs each rank of this host runs on (--bind-to). Two ranks that wait for each other on one core while
-// another is idle take many times as long for a small call.
+// Binding: which CPUs each rank of this host runs on (--bind-to). When two ranks wait for each other on one core while
+// another core is idle, a small call takes many times as long.
 //
 // Threads: plain functions.
 #pragma once
@@ -13,18 +13,20 @@ namespace annulus {
 
 struct Cpu {
   int number;
-  int core;     // The lowest number among the CPUs of its core (hyperthreads).
-  int package;  // The processor chip in its socket.
+  int core;     // Lowest CPU number of its core (hyperthreads).
+  int package;  // Number of the processor package (socket).
 };
 
-// What the kernel tells of these CPUs; one that it tells nothing of is a core by itself. `folder` holds "cpu0", ...
+// What the kernel reports about these CPUs; a CPU that it does not describe counts as a core by itself. `folder` holds
+// "cpu0", ...
 std::vector<Cpu> ReadTopology(const std::vector<int>& cpus, const std::string& folder);
 
-// Each rank's CPUs: whole cores, next to each other, as many for each as for the others or one more. All shares are
-// empty when a rank would get no core, and for a single rank, which needs none of its own.
+// Each rank's CPUs: whole neighbouring cores, whose number differs by at most one between ranks. All shares are empty
+// when a rank would get no core, and for a single rank, which needs no share.
 std::vector<std::vector<int>> SplitCores(std::vector<Cpu> cpus, int nranks);
 
-// Masks for the ranks of this host, of the CPUs that we may use ourselves; empty ones where nothing is to be bound.
+// Masks for the ranks of this host, made of the CPUs that this process may use; empty masks where nothing is to be
+// bound.
 std::vector<CpuMask> BindRanks(bool bind, int nranks);
 
 }  // namespace annulus

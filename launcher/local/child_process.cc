@@ -50,7 +50,8 @@ std::vector<char*> Pointers(const std::vector<std::string>& strings) {
   return pointers;
 }
 
-// In the child, where only async-signal-safe calls are sure to work. Returns when something failed, with errno set.
+// Runs in the child, where only async-signal-safe calls are sure to work. Returns when something failed, with errno
+// set.
 void BecomeProgram(const ChildProgram& program, pid_t parent, int out_fd, int err_fd, char** arguments,
                    char** variables) {
   if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return;
@@ -64,7 +65,7 @@ void BecomeProgram(const ChildProgram& program, pid_t parent, int out_fd, int er
   if (input_fd < 0 || (input_fd != STDIN_FILENO && dup2(input_fd, STDIN_FILENO) < 0)) return;
   if (program.capture && (dup2(out_fd, STDOUT_FILENO) < 0 || dup2(err_fd, STDERR_FILENO) < 0)) return;
   if (setrlimit(RLIMIT_NOFILE, &program.open_files) != 0) return;
-  // Only speed depends on it: where the system refuses, or took a CPU away just now, the program runs all the same.
+  // Only speed depends on it: where the system refuses, or has just removed a CPU, the program runs all the same.
   if (!program.cpus.empty()) sched_setaffinity(0, program.cpus.size() * sizeof(cpu_set_t), program.cpus.data());
   if (sigprocmask(SIG_SETMASK, &program.signal_mask, nullptr) != 0) return;
   environ = variables;  // execvp searches the PATH of this environment.
@@ -76,7 +77,7 @@ void BecomeProgram(const ChildProgram& program, pid_t parent, int out_fd, int er
 Status StartChild(const ChildProgram& program, ChildProcess* process) {
   Pipe out;
   Pipe err;
-  Pipe failure;  // Closes without a word when the program starts.
+  Pipe failure;  // Closes without data when the program starts.
   if (!failure.Open() || (program.capture && (!out.Open() || !err.Open()))) {
     return Status::System("cannot make a pipe", errno);
   }

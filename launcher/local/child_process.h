@@ -1,9 +1,9 @@
-// ChildProcess: starts one program below the launcher - a rank, or the ssh that leads to another host.
+// ChildProcess: starts one program below the launcher: a rank, or the ssh that connects to another host.
 //
 // The child dies with its parent (PR_SET_PDEATHSIG). It stays in the launcher's process group, so that the terminal's
-// keys (interrupt, suspend) reach it as in any pipeline, unless it is given a session of its own.
+// keys (interrupt, suspend) reach it as in any pipeline, unless it gets a session of its own.
 //
-// Threads: one; the caller must be single-threaded, as it forks.
+// Threads: one; the caller must be single-threaded, because it forks.
 #pragma once
 
 #include <sys/resource.h>
@@ -23,17 +23,19 @@ struct ChildProgram {
 
   std::vector<std::string> command;
   std::vector<std::string> environment;  // "NAME=value"
-  int input_fd = kNoInput;               // Becomes standard input; the caller's own may be given.
-  bool capture = true;                   // Standard output and error go to pipes; else they are the launcher's.
-  bool own_session = false;              // Out of the terminal's reach, its keys working again.
+  int input_fd = kNoInput;               // Becomes standard input; may be the caller's own.
+  bool capture = true;                   // Standard output and error go to pipes; otherwise they are the launcher's.
+  bool own_session = false;              // Out of the reach of the terminal and its keys.
   sigset_t signal_mask{};
   rlimit open_files{};
-  CpuMask cpus;  // To run on, with all threads; empty: where the launcher may.
+  CpuMask cpus;  // CPUs for all threads of the program; empty: where the launcher may run.
 };
 
 struct ChildProcess {
   pid_t pid = -1;
-  int out_fd = -1;  // Non-blocking ends to read; the caller closes them. -1 without capture.
+  // Non-blocking read end of standard output; the caller closes it. -1 without capture.
+  int out_fd = -1;
+  // The same for standard error.
   int err_fd = -1;
 };
 
@@ -43,10 +45,11 @@ struct ChildProcess {
 //         kSystem           no pipe or process.
 Status StartChild(const ChildProgram& program, ChildProcess* process);
 
-// What annulus-run exits with when StartChild returned `status`: as the shell's 126 and 127.
+// The exit status of annulus-run when StartChild returned `status`: 126 and 127, as the shell's.
 int ExitStatusOf(const Status& status);
 
-// Raises the limit of open files to what the system allows, for the pipes of many children. Returns the former limit.
+// Raises the limit of open files to what the system allows, because many children need many pipes. Returns the former
+// limit.
 rlimit RaiseOpenFiles();
 
 }  // namespace annulus

@@ -26,7 +26,7 @@ bool IsIgnored(int signal) {
 
 // Blocks SIGCHLD, SIGPIPE and the signals that end the job, except those that our caller had ignored (nohup, "&").
 void BlockSignals(GuardedContext* context) {
-  signal(SIGCHLD, SIG_DFL);  // Ignored, it would hide how children end.
+  signal(SIGCHLD, SIG_DFL);  // If it were ignored, exit statuses of children would be lost.
   sigemptyset(&context->caught);
   sigaddset(&context->caught, SIGCHLD);
   sigaddset(&context->caught, SIGRTMIN);
@@ -38,13 +38,13 @@ void BlockSignals(GuardedContext* context) {
   sigprocmask(SIG_BLOCK, &blocked, &context->original);
 }
 
-// Waits for the supervisor, passing on the signals that are meant for the job.
+// Waits for the supervisor, and passes on the signals that are meant for the job.
 int Guard(pid_t supervisor, const sigset_t& caught) {
   while (true) {
     siginfo_t info;
     const int signal = sigwaitinfo(&caught, &info);
     if (signal > 0 && signal != SIGCHLD) {
-      // What the terminal sends (SI_KERNEL), it sends to the supervisor as well.
+      // Signals from the terminal (SI_KERNEL) reach the supervisor as well.
       if (info.si_code != SI_KERNEL) kill(supervisor, signal);
       continue;
     }

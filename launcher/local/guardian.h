@@ -1,12 +1,12 @@
-// Guardian: runs the supervisor in a process of its own and outlives it, so that even a SIGKILL leaves no orphan.
+// Guardian: runs the supervisor in a separate process and outlives it, so that even a SIGKILL leaves no orphan.
 //
 //   annulus-run (guardian) --- supervisor --- rank 0, rank 1, ... and what they start
 //
-// Either process may die at any moment. When the guardian dies, the supervisor gets SIGRTMIN, which no caller
-// ignores, and kills all that it started. When the supervisor dies, its ranks die with it, their children become the
-// guardian's, and it kills them.
+// Either process may die at any moment. When the guardian dies, the supervisor gets SIGRTMIN, which no caller ignores,
+// and kills everything that it started. When the supervisor dies, its ranks die with it. Their children become the
+// guardian's, and the guardian kills them.
 //
-// Threads: one; the process must be single-threaded, as it forks.
+// Threads: one; the process must be single-threaded, because it forks.
 #pragma once
 
 #include <sys/types.h>
@@ -18,11 +18,11 @@ namespace annulus {
 
 struct GuardedContext {
   pid_t guardian;
-  sigset_t caught;    // Blocked here, for a signalfd: SIGCHLD and those that end the job.
+  sigset_t caught;    // Blocked, to be read from a signalfd: SIGCHLD and the signals that end the job.
   sigset_t original;  // The signal mask that annulus-run was started with.
 };
 
-// A signalfd over `context.caught`; -1 when there is none, which it has explained.
+// Opens a signalfd over `context.caught`. Returns -1 on failure, which it has explained.
 int OpenSignals(const GuardedContext& context);
 
 // Runs `supervise` in a child process that is a subreaper, and returns its exit status.

@@ -15,18 +15,18 @@ class InputPipe {
   InputPipe& operator=(const InputPipe&) = delete;
   ~InputPipe() { Close(); }
 
-  // False, with errno, when the system has no pipe.
+  // Returns false, with errno set, when the system has no pipe.
   bool Open();
-  int reader() const { return reader_; }  // For the rank.
+  int reader() const { return reader_; }  // The end for the rank.
   void CloseReader();
 
-  int writer() const { return writer_; }  // To poll for writing while there is something pending().
+  int writer() const { return writer_; }  // To poll for writing while pending().
   bool pending() const { return !buffer_.empty(); }
 
   void Add(std::string_view bytes);
-  // Ends the input once all is written.
+  // Ends the input once everything is written.
   void End();
-  // Returns true when the last pending byte went, or nobody reads any more.
+  // Returns true when the last pending byte was written, or nobody reads any more.
   bool WriteSome();
   void Close();
 

@@ -1,4 +1,4 @@
-// InputReader: annulus-run's standard input, on its way to rank 0 on another host, a portion at a time.
+// InputReader: annulus-run's standard input, sent to rank 0 on another host one portion at a time.
 //
 // Threads: one.
 #pragma once
@@ -15,10 +15,10 @@ namespace annulus {
 
 class InputReader {
  public:
-  // Polls for input when rank 0 can take more. A terminal is read only by who is in its foreground.
+  // Polls for input when rank 0 can take more. A terminal is read only by the process group in its foreground.
   pollfd Polled() const { return {wanted_ && !ended_ && MayRead() ? STDIN_FILENO : -1, POLLIN, 0}; }
 
-  // The next portion, "" for the end; nothing when there is none.
+  // The next portion; "" at the end of the input; nothing when there is none.
   std::optional<std::string> Take(short events) {
     if (events == 0) return std::nullopt;
     std::array<char, kPortionBytes> bytes;
@@ -29,7 +29,7 @@ class InputReader {
     return std::string(bytes.data(), got > 0 ? static_cast<size_t>(got) : 0);
   }
 
-  // Rank 0 is there, or has taken what it was sent.
+  // Rank 0 has started, or has taken what it was sent.
   void Want() { wanted_ = true; }
 
  private:

@@ -28,7 +28,8 @@ struct Process {
 bool ReadProcess(const char* pid, Process* process) {
   std::ifstream file(std::string("/proc/") + pid + "/stat");
   std::string line;
-  std::getline(file, line, '\0');  // All of it. It may end meanwhile: this then gives less, where an iterator throws.
+  // The whole file. The process may end meanwhile: getline then returns less, where an iterator would throw.
+  std::getline(file, line, '\0');
   // "pid (name) state parent ...": the name may hold anything, so the last parenthesis counts.
   const size_t close = line.rfind(')');
   if (close == std::string::npos) return false;
@@ -68,14 +69,14 @@ int SignalDescendants(int signal) {
 }
 
 bool KillDescendants(int timeout_ms) {
-  constexpr int kRetryMs = 10;  // A process may fork between the look and the signal.
+  constexpr int kRetryMs = 10;  // A process may fork between the scan and the signal.
   const Deadline deadline = DeadlineAfter(timeout_ms * kMillisecond);
   while (true) {
     pid_t reaped;
     do {
       reaped = waitpid(-1, nullptr, WNOHANG);
     } while (reaped > 0 || (reaped < 0 && errno == EINTR));
-    if (reaped < 0) return true;  // ECHILD: who has no child has no descendant.
+    if (reaped < 0) return true;  // ECHILD: a process without children has no descendants.
     if (Now() >= deadline) return false;
     SignalDescendants(SIGKILL);
     poll(nullptr, 0, kRetryMs);

@@ -1,7 +1,7 @@
 // ProcessTree: everything that this process started, directly or not, found in /proc.
 //
-// The process must be a subreaper (PR_SET_CHILD_SUBREAPER): then whoever loses its parent becomes a child of ours, and
-// no descendant can slip away, not even into a session of its own.
+// The process must be a subreaper (PR_SET_CHILD_SUBREAPER). A process that loses its parent then becomes a child of
+// this one, so no descendant can escape, not even into a session of its own.
 //
 // Threads: one.
 #pragma once

@@ -12,7 +12,7 @@ namespace annulus {
 namespace {
 
 constexpr Nanoseconds kGraceTime = 3 * kSecond;
-constexpr Nanoseconds kKillInterval = 20 * kMillisecond;  // A process may fork between the look and the signal.
+constexpr Nanoseconds kKillInterval = 20 * kMillisecond;  // A process may fork between the scan and the signal.
 constexpr Nanoseconds kKillTime = 10 * kSecond;
 
 }  // namespace
@@ -33,11 +33,11 @@ std::vector<RankGroup::Ended> RankGroup::Reap() {
     if (pid < 0 && errno == EINTR) continue;
     if (pid == 0) break;
     if (pid < 0) {
-      all_gone_ = true;  // ECHILD: who has no child has no descendant, as we are a subreaper.
+      all_gone_ = true;  // ECHILD: a subreaper without children has no descendants.
       break;
     }
     const auto rank = std::ranges::find(ranks_, pid, &Rank::pid);
-    if (rank == ranks_.end() || !rank->running) continue;  // A rank's orphan.
+    if (rank == ranks_.end() || !rank->running) continue;  // An orphan that a rank left.
     rank->running = false;
     ended.push_back({static_cast<int>(rank - ranks_.begin()), status});
   }

@@ -1,7 +1,7 @@
-// RankGroup: the ranks of this host as processes, with all that they start: reaped, ended and killed together.
+// RankGroup: the ranks of this host as processes, with everything that they start: reaped, ended and killed together.
 //
-// Ending is SIGTERM for everybody, then SIGKILL for who is left after the grace time. Whom to end, and why, is the
-// owner's business.
+// Ending means SIGTERM for all, then SIGKILL for those left after the grace time. The owner decides when to end them,
+// and why.
 //
 // Threads: one; the process must be a subreaper and single-threaded.
 #pragma once
@@ -38,17 +38,17 @@ class RankGroup {
   // Collects the ranks that have ended. Call it at every SIGCHLD.
   std::vector<Ended> Reap();
 
-  // No descendant is left, or those that are left could not be killed.
+  // Whether no descendant is left, or those that are left could not be killed.
   bool all_gone() const { return all_gone_; }
   bool gave_up() const { return gave_up_; }
 
   bool ending() const { return phase_ != Phase::kRunning; }
   void BeginEnding();
   void BeginKilling();
-  // Says no more that the grace time was not enough: somebody is waiting impatiently.
+  // Suppresses the message that the grace time was not enough, because the user is already waiting.
   void set_quiet() { quiet_ = true; }
 
-  // Goes on with ending when deadline() has come.
+  // Continues ending when deadline() has come.
   void Advance();
   Deadline deadline() const { return all_gone_ ? kNoDeadline : phase_deadline_; }
 
@@ -69,7 +69,7 @@ class RankGroup {
   std::vector<Rank> ranks_;
   Phase phase_ = Phase::kRunning;
   Deadline phase_deadline_ = kNoDeadline;
-  Deadline give_up_ = kNoDeadline;  // Of killing.
+  Deadline give_up_ = kNoDeadline;  // When killing is given up.
   bool quiet_ = false;
   bool all_gone_ = false;
   bool gave_up_ = false;

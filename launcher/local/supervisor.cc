@@ -16,7 +16,7 @@
 namespace annulus {
 namespace {
 
-// A rank that loses a peer learns it within milliseconds and exits too, and may be reaped first on a busy machine.
+// A rank that loses a peer notices it within milliseconds and exits too, and may be reaped first on a busy machine.
 constexpr Nanoseconds kJudgingTime = 50 * kMillisecond;
 constexpr Nanoseconds kDrainTime = 1 * kSecond;
 
@@ -105,7 +105,7 @@ void Supervisor::TakeSignals() {
   while (read(signal_fd_, &info, sizeof info) == sizeof info) {
     if (info.ssi_signo != SIGCHLD) Interrupt(static_cast<int>(info.ssi_signo));
   }
-  // After the interrupts: the terminal's reaches the ranks too, and their deaths are no failures then.
+  // After the interrupts: an interrupt from the terminal reaches the ranks too, and their deaths are then not failures.
   Reap();
 }
 
@@ -115,12 +115,12 @@ void Supervisor::Interrupt(int signal) {
   judging_ = false;
   judge_at_ = kNoDeadline;
   if (ranks_.all_gone()) {
-    drain_deadline_ = Now();  // Only output is left, and nobody takes it.
+    drain_deadline_ = Now();  // Only output is left, and nobody reads it.
   } else if (getppid() != context_.guardian) {
     Say("annulus-run itself was killed; killing all ranks");
     ranks_.BeginKilling();
   } else if (ranks_.ending()) {
-    ranks_.BeginKilling();  // Asked twice.
+    ranks_.BeginKilling();  // The user asked twice.
   } else {
     exit_status_ = 128 + signal;
     Say("stopped by signal " + std::to_string(signal) + " (" + strsignal(signal) + "); ending all ranks");
@@ -161,7 +161,7 @@ void Supervisor::AdvanceRunning() {
     exit_status_ = kExitTimeout;
     ranks_.BeginEnding();
   } else if (!running) {
-    ranks_.BeginEnding();  // All ranks succeeded; what they left behind does not stay.
+    ranks_.BeginEnding();  // All ranks succeeded; end the processes that they left behind.
   }
 }
 
@@ -174,7 +174,7 @@ void Supervisor::Judge() {
   ranks_.BeginEnding();
 }
 
-// Whose reader has gone gets what it would get without us: SIGPIPE or EPIPE at its next write.
+// A rank whose reader has gone gets what it would get without annulus-run: SIGPIPE or EPIPE at its next write.
 void Supervisor::CloseOrphanedSources() {
   for (const auto& source : sources_) {
     if (source->target()->broken()) source->Close();

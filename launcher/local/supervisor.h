@@ -1,7 +1,7 @@
 // Supervisor: starts the ranks of a job on this machine, forwards their output and ends them together.
 //
 // Everything happens in one poll loop over the ranks' output, the launcher's own and a signalfd. The first rank that
-// fails ends all; so does a signal, or the end of the time that the job was given.
+// fails ends all ranks; so does a signal, or the end of the job's time.
 //
 // Threads: one.
 #pragma once
@@ -28,7 +28,7 @@ class Supervisor {
   Supervisor& operator=(const Supervisor&) = delete;
   ~Supervisor();
 
-  // Runs the job to its end, all processes gone and all output written. Returns annulus-run's exit status.
+  // Runs the job until all processes are gone and all output is written. Returns annulus-run's exit status.
   int Run();
 
  private:
@@ -55,11 +55,11 @@ class Supervisor {
   std::vector<std::unique_ptr<LineSource>> sources_;
   RankGroup ranks_;
   std::vector<Failure> failures_;  // In the order in which they were noticed.
-  // A rank failed; others that failed just now may still show up, and one of them be the culprit.
+  // A rank has failed; other ranks that have just failed may still show up, and one of them may be the cause.
   bool judging_ = false;
   Deadline judge_at_ = kNoDeadline;
   Deadline job_deadline_ = kNoDeadline;
-  Deadline drain_deadline_ = kNoDeadline;  // Of writing what is left after an interrupt.
+  Deadline drain_deadline_ = kNoDeadline;  // For writing the remaining output after an interrupt.
   bool interrupted_ = false;
   bool draining_ = false;  // No descendant is left, only output.
   int exit_status_ = 0;

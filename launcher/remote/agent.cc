@@ -17,7 +17,7 @@
 namespace annulus {
 namespace {
 
-// Until annulus-run has said how long it may be silent.
+// Timeout until annulus-run has set the link timeout.
 constexpr Nanoseconds kFirstTimeout = 60 * kSecond;
 
 std::string ValueOf(const Variables& variables, const char* name) {
@@ -95,7 +95,7 @@ void Agent::TakeSignals() {
 }
 
 void Agent::Reap() {
-  if (!started_ && !ranks_.ending()) return;  // Nobody is there yet; that is not the end.
+  if (!started_ && !ranks_.ending()) return;  // No rank has been started yet, so having none is not the end.
   for (const RankGroup::Ended& ended : ranks_.Reap()) {
     channel_.Send(FrameKind::kRankEnded, ByteWriter().I64(first_rank_ + ended.index).I64(ended.wait_status).bytes());
   }
@@ -112,7 +112,7 @@ void Agent::Advance() {
     if (source->target()->broken()) source->Close();
   }
   ranks_.Advance();
-  Reap();  // Without a rank, nothing else tells that nobody is left.
+  Reap();  // After the last rank, no other event shows that nobody is left.
   if (ranks_.all_gone()) {
     for (const auto& source : sources_) source->Drain();
   }
@@ -157,7 +157,7 @@ void Agent::Handle(const ChannelFrame& frame) {
     case FrameKind::kAlive:
       return;
     default:
-      return LoseHead();  // Not for an agent.
+      return LoseHead();  // Not a frame for an agent.
   }
 }
 
@@ -223,7 +223,7 @@ Status Agent::StartRanks(const StartOrder& order) {
 void Agent::TakeInput(const std::string& content) {
   input_.Add(content);
   if (content.empty()) input_.End();
-  if (!input_.pending()) channel_.Send(FrameKind::kInputTaken);  // Nobody reads it.
+  if (!input_.pending()) channel_.Send(FrameKind::kInputTaken);  // Nobody reads the input.
 }
 
 void Agent::Grant(const std::string& content) {

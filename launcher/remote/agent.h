@@ -1,7 +1,7 @@
-// Agent: annulus-run on one of several hosts. It runs the ranks of its host as it is told through standard input, and
-// reports through standard output (channel.h).
+// Agent: annulus-run on one of several hosts. It runs the ranks of its host as it is ordered through standard input,
+// and reports through standard output (channel.h).
 //
-// When standard input ends, or nothing is heard for the link timeout, it ends its ranks by itself: whatever happens to
+// When standard input ends, or nothing arrives for the link timeout, it ends its ranks by itself: whatever happens to
 // the connection or to the annulus-run at its other end, no rank stays behind.
 //
 // Threads: one.
@@ -26,13 +26,13 @@ namespace annulus {
 
 class Agent {
  public:
-  // `environment` is what the ranks get besides what they are sent.
+  // `environment`: the base environment of the ranks; the variables of the start order are added to it.
   Agent(const GuardedContext& context, const char* const* environment);
   Agent(const Agent&) = delete;
   Agent& operator=(const Agent&) = delete;
   ~Agent();
 
-  // Serves until all ranks are gone and that has been reported, or cannot be. Returns the exit status.
+  // Serves until all ranks are gone and that has been reported, or cannot be reported. Returns the exit status.
   int Run();
 
  private:
@@ -52,7 +52,7 @@ class Agent {
   void DropOutput(const std::string& content);
   void Refuse(const Status& status, int exit_status);
 
-  // Nobody can be told anything any more: ends the ranks.
+  // Ends the ranks, because nobody can receive a report any more.
   void LoseHead();
   bool Finished() const;
 

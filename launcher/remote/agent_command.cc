@@ -23,7 +23,7 @@ std::vector<std::string> AgentCommand(const RunArguments& arguments, const Place
   const std::string own_path = std::filesystem::read_symlink("/proc/self/exe", error).string();
   if (placement.here) return {own_path, kAgentWord};
   std::vector<std::string> command = arguments.ssh;
-  // A question would have nobody to answer it: no password, no doubt about the host's key.
+  // Nobody could answer a question of ssh, so it must not ask for a password or about the host's key.
   if (std::filesystem::path(command.front()).filename() == "ssh")
     command.insert(command.end(), {"-o", "BatchMode=yes"});
   command.push_back(placement.host);

@@ -1,4 +1,4 @@
-// AgentCommand: the words that start an agent, here or through ssh.
+// AgentCommand: the command line that starts an agent, here or through ssh.
 //
 // Threads: plain functions.
 #pragma once
@@ -10,15 +10,15 @@
 
 namespace annulus {
 
-// The first word after annulus-run that makes it an agent. Not for users.
+// The first argument of annulus-run that makes it an agent. Not for users.
 constexpr char kAgentWord[] = "--agent";
 
-// `text` as one word of a shell, whatever it holds.
+// Quotes `text` as one word of a shell, whatever it contains.
 std::string ShellQuoted(const std::string& text);
 
 std::vector<std::string> AgentCommand(const RunArguments& arguments, const Placement& placement);
 
-// This process's environment, "NAME=value".
+// This process's environment, as "NAME=value".
 std::vector<std::string> CallersEnvironment();
 
 }  // namespace annulus

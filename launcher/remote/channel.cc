@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view kAgentGreeting = "annulus-run agent ";
 constexpr std::string_view kVersion = "2";
-constexpr size_t kMaxNoise = 256 * 1024;         // Of login scripts.
+constexpr size_t kMaxNoise = 256 * 1024;         // Output of login scripts.
 constexpr size_t kHeadBytes = 5;                 // Kind and length.
 constexpr size_t kMaxContent = 8 * 1024 * 1024;  // Linux allows 2 MiB of arguments and environment to a program.
 constexpr size_t kReadBytes = 64 * 1024;
@@ -41,7 +41,7 @@ void Channel::WriteSome() {
   if (written > 0) {
     unsent_.erase(0, static_cast<size_t>(written));
   } else if (written < 0 && errno != EINTR && errno != EAGAIN) {
-    // The reason, if there is one to be read, is still to come from the other direction.
+    // The reason, if there is one, may still arrive from the other direction.
     CloseOut();
   }
 }
@@ -90,7 +90,7 @@ std::optional<ChannelFrame> Channel::Next() {
   if (rest.size() < kHeadBytes + bytes) return std::nullopt;
   ChannelFrame frame{static_cast<FrameKind>(kind), std::string(rest.substr(kHeadBytes, bytes))};
   taken_ += kHeadBytes + bytes;
-  if (taken_ * 2 >= received_.size()) {  // Moving the rest down costs at most as much as was taken.
+  if (taken_ * 2 >= received_.size()) {  // Moving the rest to the front costs at most as much as was taken.
     received_.erase(0, taken_);
     taken_ = 0;
   }

@@ -1,8 +1,8 @@
 // Channel: frames between annulus-run and its agents on other hosts, over a pair of pipes.
 //
-// The agent opens with a line of text, kAgentGreeting and the protocol's version, so that whatever a login script has
-// written before is told apart. From then on both sides send frames: one byte for the kind, four for the length, lowest
-// byte first, then the content.
+// The agent opens with a line of text, kAgentGreeting and the protocol's version, to separate the protocol from
+// anything that a login script wrote before. From then on both sides send frames: one byte for the kind, four for the
+// length, lowest byte first, then the content.
 //
 // Threads: one.
 #pragma once
@@ -19,34 +19,34 @@ namespace annulus {
 
 enum class FrameKind : uint8_t {
   // From annulus-run.
-  kConfigure = 1,  // link timeout in ms: so long may nothing be heard
+  kConfigure = 1,  // link timeout in ms: longest silence of the other side
   kReserve,        // address, or "" for any: reserve a port there
   kStart,          // a StartOrder
   kInput,          // bytes for rank 0's standard input; none: its end
-  kCredit,         // stream, bytes: so much more may be sent
+  kCredit,         // stream, bytes: this many more bytes may be sent
   kDropOutput,     // stream: nobody reads it any more
   kEnd,            // end the ranks
-  kKill,           // at once
+  kKill,           // kill the ranks at once
   // From both.
   kAlive,
   // From the agent.
   kHello,       // SSH_CONNECTION as sshd set it, or ""
   kReserved,    // port
-  kRefused,     // exit status, why
+  kRefused,     // exit status, reason
   kStarted,     // the ranks' pids
   kOutput,      // stream, bytes
-  kInputTaken,  // the next bytes may come
-  kRankEnded,   // rank, what waitpid gave
+  kInputTaken,  // the next bytes may be sent
+  kRankEnded,   // rank, wait status from waitpid
   kNotice,      // text
-  kGone,        // all is over and nobody left; the last frame
+  kGone,        // all ranks are gone; the last frame
 };
 constexpr FrameKind kLastFrameKind = FrameKind::kGone;
 
-// Each side says so many times within the link timeout that it is alive: one that comes late does no harm.
+// How often each side reports within the link timeout that it is alive, so that a single late report does no harm.
 constexpr int kAlivesPerTimeout = 4;
 constexpr int64_t kMaxLinkTimeoutMs = 3'600'000;
 
-// The content is numbers (i64) and texts (LongText) of base/bytes.h, where it is not bytes of a stream.
+// The content consists of numbers (i64) and texts (LongText) of base/bytes.h, unless it is bytes of a stream.
 struct ChannelFrame {
   FrameKind kind;
   std::string content;
@@ -57,12 +57,12 @@ class Channel {
   enum class Side { kAgent, kHead };
   enum class State {
     kOpen,
-    kEnded,     // The other side has closed, or the system has.
-    kNonsense,  // What came is not this protocol.
+    kEnded,     // The other side or the system has closed the channel.
+    kNonsense,  // The bytes received are not this protocol.
     kWrongVersion,
   };
 
-  // Takes both descriptors and makes them non-blocking.
+  // Takes ownership of both descriptors and makes them non-blocking.
   Channel(Side side, int in_fd, int out_fd);
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
@@ -75,14 +75,14 @@ class Channel {
   Nanoseconds last_heard() const { return last_heard_; }
 
   void Send(FrameKind kind, std::string_view content = {});
-  // Call these when poll says so. ReadSome returns whether anything came.
+  // Call these when poll reports the descriptor. ReadSome returns whether anything arrived.
   bool ReadSome();
   void WriteSome();
 
-  // The next whole frame; nothing when it has not come yet.
+  // The next whole frame; nothing when it has not arrived yet.
   std::optional<ChannelFrame> Next();
 
-  // No more is sent: the other side sees the end.
+  // Ends sending: the other side sees the end of the stream.
   void CloseOut();
   void Close();
 
@@ -95,7 +95,7 @@ class Channel {
   State state_ = State::kOpen;
   bool greeted_;
   std::string received_;
-  size_t taken_ = 0;  // So many bytes of received_ are done with.
+  size_t taken_ = 0;  // Bytes of received_ that are done with.
   std::string unsent_;
   Nanoseconds last_heard_;
 };

@@ -21,10 +21,10 @@
 namespace annulus {
 namespace {
 
-// A rank that loses a peer learns it within milliseconds and exits too; its host's word may come first by as much as
-// ssh takes for the other's.
+// A rank that loses a peer notices it within milliseconds and exits too. The report of its host may arrive before that
+// of the peer's host, by as much as ssh delays the latter.
 constexpr Nanoseconds kJudgingTime = 300 * kMillisecond;
-// Agents take up to 13 s: grace for the ranks, then time to kill them. The rest is for ssh.
+// Agents take up to 13 s: the ranks' grace time, then time to kill them. The rest is for ssh.
 constexpr Nanoseconds kEndTime = 18 * kSecond;
 constexpr Nanoseconds kKillTime = 12 * kSecond;
 constexpr Nanoseconds kDrainTime = 1 * kSecond;
@@ -101,13 +101,13 @@ void Coordinator::TakeSignals() {
 void Coordinator::Interrupt(int signal) {
   interrupted_ = true;
   if (AllClosed()) {
-    drain_deadline_ = Now();  // Only output is left, and nobody takes it.
+    drain_deadline_ = Now();  // Only output is left, and nobody reads it.
   } else if (getppid() != context_.guardian) {
     Say("annulus-run itself was killed; ending all ranks");
     for (const auto& link : links_) link->Cut();
     BeginKilling();
   } else if (phase_ >= Phase::kEnding) {
-    BeginKilling();  // Asked twice.
+    BeginKilling();  // The user asked twice.
   } else {
     GiveUp(128 + signal,
            "stopped by signal " + std::to_string(signal) + " (" + strsignal(signal) + "); ending all ranks");
@@ -157,7 +157,7 @@ void Coordinator::Handle(HostLink* link, const ChannelFrame& frame) {
     case FrameKind::kGone:
       return link->set_gone();
     default:
-      link->set_nonsense();  // Not for us.
+      link->set_nonsense();  // Not a frame for the coordinator.
   }
 }
 
@@ -166,7 +166,7 @@ void Coordinator::TakeHello(HostLink* link, const std::string& content) {
   if (phase_ != Phase::kConnecting) return;
   const auto index =
       std::ranges::find_if(links_, [&](const auto& each) { return each.get() == link; }) - links_.begin();
-  // The agent on this host sees the connection, if any, by which its user came here.
+  // The agent on this host sees the connection, if any, through which its user logged in here.
   if (!link->placement().here) ssh_connections_[index] = content;
   if (std::ranges::all_of(links_, [](const auto& each) { return each->ready(); })) ReserveRendezvous();
 }
@@ -258,7 +258,7 @@ void Coordinator::BeginEnding() {
   phase_ = Phase::kEnding;
   phase_deadline_ = DeadlineAfter(kEndTime);
   for (const auto& link : links_) {
-    // Who has not answered yet has no ranks.
+    // A host that has not answered yet has no ranks.
     if (link->ready()) {
       link->Send(FrameKind::kEnd);
     } else {
@@ -283,7 +283,7 @@ void Coordinator::AdvancePhase() {
   if (phase_ <= Phase::kRunning && now >= job_deadline_) {
     GiveUp(kExitTimeout, "the job ran longer than " + std::to_string(arguments_.timeout_s) + " s; ending all ranks");
   } else if (phase_ == Phase::kRunning && CountRunning() == 0) {
-    BeginEnding();  // All ranks succeeded; what they left behind does not stay.
+    BeginEnding();  // All ranks succeeded; end the processes that they left behind.
   } else if (phase_ == Phase::kJudging && (now >= phase_deadline_ || CountRunning() == 0)) {
     Judge();
   } else if (phase_ >= Phase::kEnding && now >= phase_deadline_) {

@@ -1,7 +1,7 @@
 // Coordinator: runs a job on several hosts through the agents there.
 //
-// First all agents must answer; then the first host reserves the rendezvous; then all ranks start. From there on it is
-// as with the Supervisor: the first rank that fails ends all, and so does a host that is lost, a signal, or the end of
+// First all agents must answer; then the first host reserves the rendezvous; then all ranks start. After that the rules
+// of the Supervisor apply: the first rank that fails ends all ranks, and so does a lost host, a signal, or the end of
 // the job's time.
 //
 // Threads: one.
@@ -29,7 +29,8 @@ class Coordinator {
   Coordinator& operator=(const Coordinator&) = delete;
   ~Coordinator();
 
-  // Runs the job to its end, all processes on all hosts gone and all output written. Returns annulus-run's exit status.
+  // Runs the job until all processes on all hosts are gone and all output is written. Returns annulus-run's exit
+  // status.
   int Run();
 
  private:
@@ -37,9 +38,9 @@ class Coordinator {
     kConnecting,  // Until all agents have answered.
     kReserving,   // Until the first host has the rendezvous.
     kRunning,
-    kJudging,  // Something failed; what failed just now elsewhere may still show up, and be the cause.
+    kJudging,  // Something failed; a failure elsewhere that came first may still show up.
     kEnding,   // The agents have been told to end their ranks.
-    kKilling,  // At once.
+    kKilling,  // The agents have been told to kill their ranks at once.
   };
   struct Rank {
     pid_t pid = -1;
@@ -68,7 +69,7 @@ class Coordinator {
   void Judge();
   void BeginEnding();
   void BeginKilling();
-  // Ends with `status` because of what `text` says, before or instead of any rank's failure.
+  // Ends the job with `status` for the reason in `text`, before or instead of any rank's failure.
   void GiveUp(int status, const std::string& text);
   bool AllClosed() const;
   bool Finished() const;
@@ -83,14 +84,14 @@ class Coordinator {
   Sink err_;
   InputReader input_;
   std::vector<std::unique_ptr<HostLink>> links_;
-  std::vector<std::string> ssh_connections_;  // Of each link, as its agent said.
+  std::vector<std::string> ssh_connections_;  // By link: SSH_CONNECTION as its agent reported it.
   std::vector<Rank> ranks_;
   std::vector<Failure> failures_;  // In the order in which they were noticed.
   std::string rendezvous_host_;
   Phase phase_ = Phase::kConnecting;
   Deadline phase_deadline_ = kNoDeadline;
   Deadline job_deadline_ = kNoDeadline;
-  Deadline drain_deadline_ = kNoDeadline;  // Of writing what is left after an interrupt.
+  Deadline drain_deadline_ = kNoDeadline;  // For writing the remaining output after an interrupt.
   bool interrupted_ = false;
   int exit_status_ = 0;
 };

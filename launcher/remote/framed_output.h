@@ -1,7 +1,7 @@
-// FramedOutput: one stream of all ranks of an agent's host, on its way to annulus-run in frames of whole lines.
+// FramedOutput: one stream of all ranks of an agent's host, sent to annulus-run in frames of whole lines.
 //
-// It sends no more than it has credit for, so a slow reader at the other end slows the ranks down, and what else the
-// channel carries is never behind more than that.
+// It sends no more than it has credit for. So a slow reader at the other end slows the ranks down, and everything else
+// on the channel waits for at most that much output.
 //
 // Threads: one.
 #pragma once
@@ -22,7 +22,7 @@ constexpr int kErrStream = 2;
 
 class FramedOutput : public LineTarget {
  public:
-  static constexpr int64_t kWindowBytes = 1 << 20;  // The credit to begin with.
+  static constexpr int64_t kWindowBytes = 1 << 20;  // The initial credit.
 
   FramedOutput(int stream, Channel* channel) : stream_(stream), channel_(channel) {}
 
@@ -39,7 +39,7 @@ class FramedOutput : public LineTarget {
     buffer_.clear();
   }
 
-  // Hands what has gathered to the channel. Call it after each round of reading.
+  // Passes the gathered lines to the channel. Call it after each round of reading.
   void Flush() {
     if (buffer_.empty()) return;
     channel_->Send(FrameKind::kOutput, ByteWriter().I64(stream_).LongText(buffer_).bytes());
@@ -48,7 +48,8 @@ class FramedOutput : public LineTarget {
   }
 
  private:
-  // Enough to carry much with little. A source adds up to 64 KiB, as lines with prefixes, after this is reached.
+  // Frame size: large enough for little overhead. A source adds up to 64 KiB, as lines with prefixes, after this is
+  // reached.
   static constexpr int64_t kFrameBytes = 128 * 1024;
 
   const int stream_;

@@ -17,11 +17,11 @@
 namespace annulus {
 namespace {
 
-// Until the agent answers: name lookup, a slow login, another program to start.
+// Time for the agent to answer: name lookup, a slow login, the start of another program.
 constexpr Nanoseconds kConnectTime = 60 * kSecond;
-// For ssh to end after the agent has.
+// Time for ssh to end after the agent has ended.
 constexpr Nanoseconds kExitTime = 5 * kSecond;
-// Credit is granted in portions worth a frame.
+// Credit is granted in portions that are worth a frame.
 constexpr int64_t kCreditPortion = FramedOutput::kWindowBytes / 4;
 
 }  // namespace
@@ -35,7 +35,7 @@ std::string HostLink::Words::Last() const {
   std::string last;
   std::istringstream lines(text_);
   for (std::string line; std::getline(lines, line);) {
-    if (!line.empty() && line.back() == '\r') line.pop_back();  // ssh ends its own lines so.
+    if (!line.empty() && line.back() == '\r') line.pop_back();  // ssh ends its own lines with a carriage return.
     if (!line.empty()) last = line;
   }
   return last;
@@ -160,7 +160,7 @@ Deadline HostLink::deadline() const {
 
 void HostLink::TakeExit(int wait_status) {
   exit_ = wait_status;
-  // What it has written is there by now; a stranger that keeps the pipe open has nothing to say.
+  // Everything that it wrote has arrived by now. Another process that keeps the pipe open has nothing to report.
   while (channel_->ReadSome()) {
   }
   channel_->Close();

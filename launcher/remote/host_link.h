@@ -1,7 +1,7 @@
 // HostLink: annulus-run's end of the connection to the agent on one host.
 //
 // It starts ssh (or, for this host, the agent itself), passes output on to the launcher's streams, and keeps what ssh
-// says on standard error, to explain a failure by it. What the agent reports is the Coordinator's business.
+// writes to standard error, to explain a failure with it. The Coordinator handles the agent's reports.
 //
 // Threads: one.
 #pragma once
@@ -32,19 +32,20 @@ class HostLink {
   const Placement& placement() const { return placement_; }
   const std::string& host() const { return placement_.host; }
 
-  // Starts `program`, which leads to the agent; its standard streams are set here.
+  // Starts `program`, which runs the agent or connects to it; Open sets its standard streams.
   Status Open(ChildProgram program);
 
-  // What to poll for, always kPolled entries, and acting on what poll said of them.
+  // Number of entries that AddPolled adds and TakePolled reads.
   static constexpr size_t kPolled = 3;
   void AddPolled(std::vector<pollfd>* polled) const;
   void TakePolled(const pollfd* polled);
 
   void Send(FrameKind kind, std::string_view content = {});
-  // The next frame; output has been passed on already.
+  // The next frame, other than output, which is passed on at once.
   std::optional<ChannelFrame> Next();
 
-  // Grants credit for output that has been passed on, tells of streams that nobody reads, says that we are alive.
+  // Grants credit for output that has been passed on, reports streams that nobody reads, and reports that this side is
+  // alive.
   void Advance();
   Deadline deadline() const;
 
@@ -57,21 +58,21 @@ class HostLink {
   // The agent has said goodbye: all of its ranks are gone.
   void set_gone() { gone_ = true; }
   bool gone() const { return gone_; }
-  // It has sent what no agent sends.
+  // The agent has sent a frame that no agent sends.
   void set_nonsense() { nonsense_ = true; }
 
-  // Nothing more will come, and the process is gone.
+  // Nothing more will arrive, and the process is gone.
   bool closed() const { return exit_.has_value() && channel_ && channel_->in_fd() < 0; }
-  // What went wrong with the connection; "" as long as nothing has. After `gone`, nothing can.
+  // The failure of the connection; "" as long as there is none. After `gone` there can be none.
   std::string Trouble() const;
   // Ends the process at once; the agent notices and ends its ranks.
   void Cut();
 
-  // What ssh or the agent wrote to standard error since it answered, in whole lines.
+  // The whole lines that ssh or the agent wrote to standard error since it answered.
   std::vector<std::string> TakeWords();
 
  private:
-  // Gathers lines of standard error; a flood loses its older ones.
+  // Gathers lines of standard error; in a flood the oldest ones are dropped.
   class Words : public LineTarget {
    public:
     bool full() const override { return false; }
@@ -95,7 +96,7 @@ class HostLink {
   Sink* const out_;
   Sink* const err_;
   pid_t pid_ = -1;
-  std::optional<int> exit_;  // What waitpid gave.
+  std::optional<int> exit_;  // Exit status as TakeExit got it.
   std::unique_ptr<Channel> channel_;
   Words words_;
   std::unique_ptr<LineSource> errors_;
@@ -104,12 +105,12 @@ class HostLink {
   bool cut_ = false;
   bool silent_ = false;
   bool nonsense_ = false;
-  int64_t owed_out_ = 0;  // Credit used by the agent and not granted again yet.
+  int64_t owed_out_ = 0;  // Credit that the agent has used and has not been granted again yet.
   int64_t owed_err_ = 0;
   bool dropped_out_ = false;
   bool dropped_err_ = false;
   Deadline next_alive_ = kNoDeadline;
-  Deadline exit_deadline_ = kNoDeadline;  // For the process, after its output has ended.
+  Deadline exit_deadline_ = kNoDeadline;  // For the process to exit after its output has ended.
 };
 
 }  // namespace annulus

@@ -1,5 +1,5 @@
-// StartOrder: what an agent needs to know to start the ranks of its host. It travels through the agent's standard
-// input, so that neither the job's key nor any other variable shows on a command line.
+// StartOrder: everything an agent needs to start the ranks of its host. It is sent to the agent's standard input, so
+// that neither the job's key nor any other variable shows on a command line.
 //
 // Threads: a value.
 #pragma once
@@ -14,18 +14,18 @@ namespace annulus {
 
 struct StartOrder {
   int first_rank = 0;
-  int nranks = 0;  // On this host.
-  int size = 0;    // Of the job.
+  int nranks = 0;  // Number of ranks on this host.
+  int size = 0;    // Number of ranks in the job.
   bool prefix = true;
-  bool bind = true;    // To a share of the host's cores each.
-  std::string folder;  // To work in.
+  bool bind = true;    // Whether each rank is bound to a share of the host's cores.
+  std::string folder;  // Working directory of the ranks.
   Variables variables;
   std::vector<std::string> command;
 };
 
 std::string Encode(const StartOrder& order);
 
-// False when `content` is no order, or one that makes no sense.
+// Returns false when `content` is not an order, or is an inconsistent one.
 bool Decode(std::string_view content, StartOrder* order);
 
 }  // namespace annulus

@@ -33,7 +33,7 @@ void Watch::Advance() {
   if (time < next_) return;
   next_ = time + kInterval;
   WatchMoment now{time - begin_, page_.Read(time)};
-  if (target_->full()) return;  // Nobody reads; what comes later says more.
+  if (target_->full()) return;  // Nobody reads; a later state says more.
   if (table_) {
     Draw(now);
   } else {
@@ -42,7 +42,7 @@ void Watch::Advance() {
   before_ = std::move(now);
 }
 
-// Leaves the cursor where the table begins: what is written next takes its place.
+// Leaves the cursor where the table begins, so that the next output replaces it.
 void Watch::Draw(const WatchMoment& now) {
   winsize size{};
   if (ioctl(fd_, TIOCGWINSZ, &size) != 0 || size.ws_row == 0) size = {24, 80, 0, 0};

@@ -1,4 +1,4 @@
-// Watch: annulus-run --watch. Once a second it shows what every rank does: on a terminal as a table that is drawn anew
+// Watch: annulus-run --watch. Once a second it shows what every rank is doing: on a terminal as a table that is redrawn
 // below the ranks' output, otherwise as a line.
 //
 // Threads: one.
@@ -16,21 +16,21 @@ namespace annulus {
 
 class Watch {
  public:
-  // Shows on `target`, which leads to `fd`. `redraws`: as a table, if that is a terminal.
+  // Writes to `target`, which leads to `fd`. `redraws`: as a table, if that is a terminal.
   Watch(LineTarget* target, int fd, bool redraws);
 
-  // Before ranks are started. Errors: kSystem.
+  // Call before ranks are started. Errors: kSystem.
   Status Begin(int nranks);
 
-  // "NAME=value".
+  // The rank's environment variable, as "NAME=value".
   std::string VariableOf(int rank) const { return page_.VariableOf(rank); }
-  // What each line to `fd` has to begin with, so that the table gives way to it.
+  // The text that each line to `fd` must begin with, so that the line replaces the table.
   std::string LinePrefix(int fd) const;
 
   Deadline next() const { return next_; }
-  // Shows what is due.
+  // Shows the next state if it is due.
   void Advance();
-  // No more: takes the table away.
+  // Ends the display: removes the table.
   void End();
 
  private:

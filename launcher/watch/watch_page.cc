@@ -12,15 +12,15 @@
 namespace annulus {
 namespace {
 
-// Beyond what any rank can have waited, and far from what overflows.
+// Longer than any rank can have waited, and far from overflow.
 constexpr uint64_t kMostWaited = uint64_t{1} << 62;
 
-// Whether the process is stopped, by a signal or a debugger. Not so when it cannot be told.
+// Whether the process is stopped, by a signal or a debugger. False when that is unknown.
 bool IsStopped(uint64_t process) {
   std::ifstream file("/proc/" + std::to_string(process) + "/stat");
   std::string text;
   std::getline(file, text);
-  const size_t name_end = text.rfind(')');  // A name may hold anything.
+  const size_t name_end = text.rfind(')');  // A name may contain anything.
   return name_end != std::string::npos && name_end + 2 < text.size() &&
          (text[name_end + 2] == 'T' || text[name_end + 2] == 't');
 }
@@ -73,7 +73,7 @@ std::vector<RankView> WatchPage::Read(Nanoseconds now) const {
     const Nanoseconds since = static_cast<Nanoseconds>(board.waiting_since.Get());
     if (since > 0 && since < now) view.waits = now - since;
     view.waited += view.waits;
-    // Whatever a rank wrote, it names a rank or none.
+    // Whatever value a rank wrote, the result is a valid rank or none.
     const uint64_t awaited = board.waiting_for.Get();
     view.waiting_for = awaited <= static_cast<uint64_t>(count_) ? static_cast<int>(awaited) - 1 : -1;
   }

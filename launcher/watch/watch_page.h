@@ -1,4 +1,4 @@
-// WatchPage: the boards of this machine's ranks, in memory that annulus-run makes and the ranks write
+// WatchPage: the boards of this machine's ranks, in memory that annulus-run allocates and the ranks write
 // (collectives/observe/board.h).
 //
 // Threads: one.
@@ -22,13 +22,13 @@ class WatchPage {
   WatchPage(const WatchPage&) = delete;
   WatchPage& operator=(const WatchPage&) = delete;
 
-  // Makes the memory. Its descriptor is inherited by every process that is started from now on. Errors: kSystem.
+  // Allocates the memory. Every process that is started from now on inherits its descriptor. Errors: kSystem.
   Status Make(int boards);
 
   // "ANNULUS_WATCH=..." for the rank of that board.
   std::string VariableOf(int board) const;
 
-  // What the boards say at `now`.
+  // The state of all boards at `now`.
   std::vector<RankView> Read(Nanoseconds now) const;
 
  private:

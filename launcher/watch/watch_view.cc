@@ -62,7 +62,7 @@ Progress ProgressOf(const WatchMoment& before, const WatchMoment& now, int rank)
   if (interval <= 0 || static_cast<size_t>(rank) >= before.ranks.size()) return progress;
   const RankView& old = before.ranks[rank];
   const RankView& view = now.ranks[rank];
-  // A process may have left the board to another.
+  // Another process may have taken over the board.
   if (view.moved_bytes >= old.moved_bytes) {
     progress.bytes_per_second = static_cast<double>(view.moved_bytes - old.moved_bytes) * kSecond / interval;
   }
@@ -152,12 +152,12 @@ std::string WatchLine(const WatchMoment& before, const WatchMoment& now) {
 }
 
 std::vector<std::string> WatchTable(const WatchMoment& before, const WatchMoment& now, int rows, int columns) {
-  constexpr int kOtherRows = 3;  // Head, headline, and what has no room.
+  constexpr int kOtherRows = 3;  // Head, headline, and a line for the ranks that do not fit.
   const std::string headline = Headline(now);
   std::vector<std::string> table{
       Cut("-- " + std::to_string(now.at / kSecond) + " s" + (headline.empty() ? "" : ": " + headline), columns)};
   char text[160];
-  // So that whom a rank waits for fits into 80 columns.
+  // Leaves room for the rank that a rank waits for within 80 columns.
   constexpr int kOtherColumns = 54;
   const int call_width = columns > 0 ? std::clamp(columns - kOtherColumns, 12, 32) : 32;
   std::snprintf(text, sizeof text, "%5s  %-*s %10s %5s  %s", "rank", call_width, "call", "moved", "wait", "now");

@@ -17,16 +17,16 @@
 namespace annulus {
 namespace {
 
-// Magic and versions keep their place in every version to come.
+// Magic and versions keep their position in every future version.
 constexpr std::array<char, 8> kMagic = {'A', 'N', 'N', 'U', 'L', 'U', 'S', '\n'};
 
 constexpr uint8_t kInitiatorByte = 1;
 constexpr uint8_t kAcceptorByte = 2;
 
-// The speaker has a job key. Only makes the message about a forgotten key clear; the proof is what counts.
+// The speaker has a job key. This flag only makes the message about a forgotten key clear; the proof is what counts.
 constexpr uint16_t kHasKeyFlag = 1;
 
-// Different labels, of one length: neither side's proof can be passed off as the other's.
+// The labels differ but have the same length: neither side's proof can be passed off as the other's.
 constexpr std::array<char, 16> kInitiatorLabel = {"annulus  dials "};
 constexpr std::array<char, 16> kAcceptorLabel = {"annulus accepts"};
 
@@ -117,7 +117,7 @@ Status Handshake::TakeHello() {
     hello_.target_rank = peer_.rank;
     hello_.channel = peer_.channel;
     hello_.lane = peer_.lane;
-    // Also when the check below fails, so that the initiator can name the difference.
+    // Also sent when the check below fails, so that the initiator can name the difference.
     QueueHello();
   }
   ANNULUS_RETURN_IF_ERROR(CheckHello());
@@ -127,7 +127,7 @@ Status Handshake::TakeHello() {
   return Status();
 }
 
-// Whom the peer says it is. Unproven, so for messages only.
+// Who the peer claims to be. Unproven, so for messages only.
 std::string Handshake::PeerName() const { return "rank " + std::to_string(peer_.rank) + " (unproven)"; }
 
 Status Handshake::CheckHello() const {

@@ -1,13 +1,13 @@
-// Handshake: the mutual proof of the job key that opens every connection, before anything else is believed.
+// Handshake: the mutual proof of the job key that opens every connection, before anything else is trusted.
 //
 //   initiator -> acceptor   hello   (who I am, whom I want, nonce)
 //   acceptor -> initiator   hello   (the same, nonce) and HMAC-SHA256 over both hellos
 //   initiator -> acceptor   HMAC-SHA256 over both hellos, under another label
 //
-// Both sides' fresh nonces are under each HMAC, so a recorded handshake proves nothing later. Format:
+// Each HMAC covers both sides' fresh nonces, so a recorded handshake proves nothing later. Format:
 // docs/wire_protocol.md.
 //
-// A pure state machine: no sockets, no clock; whoever holds the socket feeds it and bounds its time.
+// A pure state machine: no sockets, no clock. The owner of the socket feeds it and limits its time.
 // Threads: one at a time.
 #pragma once
 
@@ -22,7 +22,7 @@
 
 namespace annulus {
 
-// What a connection is for. docs/wire_protocol.md lists the numbers; each transport has one for its links.
+// The purpose of a connection. docs/wire_protocol.md lists the numbers; each transport has one for its links.
 struct Purpose {
   uint8_t number = 0;
   const char* name = "unknown";  // For messages.
@@ -49,27 +49,27 @@ class Handshake {
   enum class Role { kInitiator, kAcceptor };
   enum class State { kRunning, kDone, kFailed };
 
-  // `key` may be empty (insecure mode): the exchange is the same under an all-known key, and proves nothing.
-  // An acceptor's own `hello` gives purpose, job_id, nranks and rank; target_rank, channel and lane are taken from the
-  // peer.
+  // `key` may be empty (insecure mode): the exchange is then the same under a publicly known key, and proves nothing.
+  // An acceptor's own `hello` provides purpose, job_id, nranks and rank; target_rank, channel and lane are taken from
+  // the peer.
   Handshake(Role role, const std::string& key, const Hello& hello);
 
   // Bytes to send to the peer now; call Sent() with how many of them went out.
   std::span<const std::byte> Output() const;
   void Sent(size_t bytes);
 
-  // How many bytes the handshake wants next; never read more than this, what follows belongs to the session.
+  // How many bytes the handshake wants next. Never read more than this: the bytes that follow belong to the session.
   size_t Wants() const;
   // Takes up to Wants() bytes from the peer. Errors: kProtocol (not a hello, other version, job, purpose or size),
   // kAuth (wrong key).
   Status Feed(std::span<const std::byte> bytes);
 
-  // kDone needs Output() to be empty too. In state kFailed, Output() may hold a hello that tells the peer what differs:
-  // worth one attempt to send it before closing.
+  // kDone requires Output() to be empty too. In state kFailed, Output() may hold a hello that tells the peer what
+  // differs: make one attempt to send it before closing.
   State state() const;
-  // The peer's hello. Valid, and to be believed, only in state kDone.
+  // The peer's hello. Valid and trustworthy only in state kDone.
   const Hello& peer() const { return peer_; }
-  // The lower of the two sides' minor versions: what both can speak. Valid as peer() is.
+  // The lower of the two sides' minor versions, which both can speak. Valid when peer() is.
   uint16_t session_minor() const { return std::min(hello_.version_minor, peer_.version_minor); }
 
  private:
@@ -90,7 +90,7 @@ class Handshake {
   std::array<std::byte, kHelloBytes> own_bytes_{};
   std::array<std::byte, kHelloBytes> peer_bytes_{};
   uint8_t peer_role_ = 0;      // As in its hello.
-  bool peer_has_key_ = false;  // As it says, unproven.
+  bool peer_has_key_ = false;  // As its hello claims, unproven.
   std::array<std::byte, kHelloBytes + kMacBytes> out_{};
   size_t out_begin_ = 0;
   size_t out_end_ = 0;

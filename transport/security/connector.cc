@@ -19,15 +19,15 @@
 namespace annulus {
 namespace {
 
-// A refused dial is repeated after this time, doubled up to the limit: quick when a peer is just starting, little load
-// when a thousand ranks wait for rank 0.
+// A refused dial is repeated after this time, which doubles up to the limit: quick when a peer is just starting, little
+// load when a thousand ranks wait for rank 0.
 constexpr Nanoseconds kFirstRetry = 2 * kMillisecond;
 constexpr Nanoseconds kLongestRetry = 200 * kMillisecond;
-// Connections of strangers that may wait for their proof at once; those of expected peers come on top.
+// Most strangers' connections that may wait for their proof at once; connections of expected peers come on top.
 constexpr size_t kMaxStrangers = 64;
-// How long to stop accepting when the process or the system is out of descriptors.
+// How long to stop accepting when the process or the system has no descriptors left.
 constexpr Nanoseconds kAcceptPause = 20 * kMillisecond;
-// Missing ranks that one error message names.
+// Most missing ranks that one error message names.
 constexpr int kMaxNamed = 8;
 
 using Role = Handshake::Role;
@@ -90,7 +90,7 @@ class Connector : public std::enable_shared_from_this<Connector> {
   std::list<Dial> dials_;
   Unprovens unproven_;
   std::map<StreamId, std::optional<Stream>> accepted_;
-  StreamEndpoint from_;  // Of the accept under way.
+  StreamEndpoint from_;  // Address of the connection being accepted.
   asio::steady_timer pause_;
   size_t missing_ = 0;
   Status failure_;
@@ -147,7 +147,8 @@ bool Connector::OpenDial(Dial* dial, const StreamEndpoint& to) {
   dial->socket.non_blocking(true, error);
   if (plan_.configure) plan_.configure(dial->socket.native_handle());
   if (!HasAddress(plan_.source) || plan_.source.data()->sa_family != to.data()->sa_family) return true;
-  // The port is chosen at connect, by all four parts of the connection: many more are possible than by bind.
+  // The port is chosen at connect, by all four parts of the connection: this allows many more connections than choosing
+  // it at bind.
   using NoPort = asio::detail::socket_option::boolean<IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT>;
   asio::error_code ignored;
   dial->socket.set_option(NoPort(true), ignored);
@@ -158,7 +159,7 @@ bool Connector::OpenDial(Dial* dial, const StreamEndpoint& to) {
 }
 
 void Connector::TakeDialled(Dial* dial) {
-  // Dialling a port of this host that nobody listens on can, by TCP's simultaneous open, connect a socket to itself.
+  // Dialling a port of this host that nobody listens on can connect a socket to itself, by TCP's simultaneous open.
   asio::error_code error;
   if (dial->socket.local_endpoint(error) == dial->socket.remote_endpoint(error)) return RetryDial(dial, "no answer");
   Hello hello = plan_.hello;
@@ -167,7 +168,7 @@ void Connector::TakeDialled(Dial* dial) {
   hello.lane = dial->request->id.lane;
   dial->last_error = "connected, but no answer";
   dial->handshake = std::make_shared<StreamHandshake>(std::move(dial->socket), Role::kInitiator, plan_.key, hello);
-  const std::shared_ptr<StreamHandshake> handshake = dial->handshake;  // It may finish, and be let go, inside Start.
+  const std::shared_ptr<StreamHandshake> handshake = dial->handshake;  // It may finish, and be released, inside Start.
   handshake->Start(nullptr, [self = shared_from_this(), dial](Status status) {
     if (!self->finished_) self->TakeDialHandshake(dial, std::move(status));
   });
@@ -221,7 +222,7 @@ void Connector::TakeAccepted(StreamSocket socket) {
   unproven->handshake = std::make_shared<StreamHandshake>(std::move(socket), Role::kAcceptor, plan_.key, plan_.hello);
   unproven->timer.expires_after(std::chrono::nanoseconds(plan_.stranger_limit));
   const std::shared_ptr<StreamHandshake> handshake =
-      unproven->handshake;  // It may finish, and be let go, inside Start.
+      unproven->handshake;  // It may finish, and be released, inside Start.
   unproven->timer.async_wait([self = shared_from_this(), handshake](const asio::error_code& error) {
     if (!error && !self->finished_) self->DropSlow(handshake.get());
   });
@@ -231,7 +232,7 @@ void Connector::TakeAccepted(StreamSocket socket) {
                    });
 }
 
-// The timer may have expired just before its entry went, so the entry is looked up.
+// The timer may have expired just before its entry was removed, so the entry is looked up.
 void Connector::DropSlow(const StreamHandshake* handshake) {
   const auto found = std::find_if(unproven_.begin(), unproven_.end(),
                                   [&](const Unproven& unproven) { return unproven.handshake.get() == handshake; });
@@ -300,7 +301,7 @@ Status Connector::Missing() const {
   return {Code::kTimeout, "timed out while connecting: " + text, first, 0};
 }
 
-// Closes what is unfinished and lets the handlers run that this cancels, so that nothing stays behind in the reactor.
+// Closes what is unfinished and runs the handlers that this cancels, so that nothing stays behind in the reactor.
 void Connector::Finish() {
   finished_ = true;
   strays_.LogSummary();

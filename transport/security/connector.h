@@ -1,8 +1,8 @@
 // Connector: establishes many authenticated streams at once, by dialling, by accepting, or both.
 //
 // Used for the rendezvous (rank 0 accepts one stream from every rank), for TCP links and, over UNIX sockets, for shared
-// memory links. Dials are retried until the deadline, so the order in which ranks start does not matter. Whoever
-// connects without proof is a stranger: dropped, counted and logged once per reason, without delaying anybody.
+// memory links. Dials are retried until the deadline, so the order in which ranks start does not matter. A client that
+// connects without proof is a stranger: it is dropped, counted and logged once per reason, without delaying anybody.
 //
 // Threads: the one that drives the reactor.
 #pragma once
@@ -21,7 +21,7 @@
 
 namespace annulus {
 
-// One stream, from this rank's view: with whom, and which of the streams with that rank.
+// One stream from this rank's view: the peer, and which of the streams with that peer.
 struct StreamId {
   uint32_t rank = 0;  // The peer.
   uint16_t channel = 0;
@@ -35,22 +35,24 @@ struct DialRequest {
 };
 
 struct ConnectPlan {
-  Hello hello;  // This rank's: purpose, job_id, nranks, rank. The rest is filled in for each stream.
+  Hello hello;  // This rank's purpose, job_id, nranks and rank. The rest is filled in for each stream.
   std::string key;
   std::vector<DialRequest> dials;
-  std::vector<StreamId> expected;         // To be accepted from `listener`.
-  StreamListener* listener = nullptr;     // Stays the caller's, open, with nothing pending.
-  StreamEndpoint source;                  // Where dials come from; without address: the system's choice. Its port is 0.
-  std::function<void(int fd)> configure;  // If any, sees each socket before it dials.
+  std::vector<StreamId> expected;      // Streams to accept from `listener`.
+  StreamListener* listener = nullptr;  // Stays the caller's, open, with nothing pending.
+  // Source address of dials, with port 0; without an address the system chooses.
+  StreamEndpoint source;
+  std::function<void(int fd)> configure;  // If any, called for each socket before it dials.
   Deadline deadline = kNoDeadline;
-  std::function<Status()>
-      give_up;  // If any, asked whenever the reactor wakes; a failure ends the call with that status.
-  Nanoseconds stranger_limit = 3 * kSecond;  // A connecting peer that takes longer to prove itself is dropped.
+  // If any, called whenever the reactor wakes up; a failure ends the call with that status.
+  std::function<Status()> give_up;
+  // A connecting peer that takes longer than this to prove itself is dropped.
+  Nanoseconds stranger_limit = 3 * kSecond;
 };
 
 struct Stream {
   StreamId id;
-  uint16_t session_minor = 0;  // The wire's minor version for this stream.
+  uint16_t session_minor = 0;  // Minor version of the wire protocol on this stream.
   StreamSocket socket;         // Connected, authenticated, non-blocking; nothing was read past the handshake.
 };
 
@@ -59,7 +61,7 @@ struct Stream {
 //
 // Errors: kTimeout   names the missing ranks and what was last heard of them.
 //         kAuth      a dialled peer holds another key.
-//         kProtocol  a dialled peer is of another version, job, size, or no rank at all.
+//         kProtocol  a dialled peer has another version, job or size, or is not a rank.
 //         kSystem    no sockets, or an address that cannot be used.
 //         or what give_up returned.
 Status EstablishStreams(Reactor* reactor, const ConnectPlan& plan, std::vector<Stream>* streams);

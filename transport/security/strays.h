@@ -21,7 +21,7 @@ class Strays {
     Log(LogLevel::kWarn, rank_, "dropped a connection from %s (%s): %s", from.c_str(), Name(reason), detail.c_str());
   }
 
-  // One line with all counts, unless each was told already.
+  // Logs one line with all counts, unless each dropped connection was already logged.
   void LogSummary() const {
     std::string text;
     int total = 0;
@@ -49,7 +49,7 @@ class Strays {
         return "too slow";
       case kLeft:
         return "left early";
-      case kLeftUnproven:  // Was shown this rank's proof: perhaps a rank with another job key, no mere port scan.
+      case kLeftUnproven:  // Got this rank's proof: perhaps a rank with another job key, not a mere port scan.
         return "left without proof";
       case kDuplicate:
         return "rank already connected";

@@ -67,7 +67,8 @@ void StreamHandshake::SendVerdict() {
   const Verdict verdict = decide_(handshake_.peer());
   const uint8_t byte = static_cast<uint8_t>(verdict);
   asio::error_code error;
-  socket_.write_some(asio::buffer(&byte, 1), error);  // Fits: all that was sent before is acknowledged by the proof.
+  // It fits: the proof acknowledges everything that was sent before.
+  socket_.write_some(asio::buffer(&byte, 1), error);
   if (error) return FinishLost(error);
   if (verdict == Verdict::kWelcome) return Finish(Status());
   Finish({Code::kProtocol, verdict == Verdict::kDuplicate ? "already connected" : "not expected here"});

@@ -1,7 +1,7 @@
 // StreamHandshake: runs one Handshake over one connected socket, then the acceptor's verdict.
 //
-// The verdict is one byte behind the proofs by which the acceptor tells the initiator that it keeps the connection, so
-// neither side ever counts on a connection that the other has dropped.
+// The verdict is one byte after the proofs. It tells the initiator that the acceptor keeps the connection, so neither
+// side ever relies on a connection that the other has dropped.
 //
 // Threads: the one that runs the socket's io_context. Held by shared_ptr; handlers that are still queued keep it alive.
 #pragma once
@@ -26,16 +26,16 @@ class StreamHandshake : public std::enable_shared_from_this<StreamHandshake> {
 
   StreamHandshake(StreamSocket socket, Handshake::Role role, const std::string& key, const Hello& hello);
 
-  // Runs to the end and calls `done` once, unless Cancel() comes first. `decide` is the acceptor's, else null.
+  // Runs to the end and calls `done` once, unless Cancel() comes first. `decide` is for an acceptor, else null.
   // Errors: as Handshake, and kPeerLost when the connection ends early.
   void Start(Decide decide, Done done);
 
   // Closes the socket; `done` will not be called any more.
   void Cancel();
 
-  // The peer has proven that it holds the key.
+  // Whether the peer has proven that it holds the key.
   bool proven() const { return handshake_.state() == Handshake::State::kDone; }
-  // The peer has this acceptor's proof, and has not answered it with its own.
+  // Whether the peer has this acceptor's proof and has not answered it with its own.
   bool owes_proof() const { return role_ == Handshake::Role::kAcceptor && answered_ && !proven(); }
   const Hello& peer() const { return handshake_.peer(); }
   uint16_t session_minor() const { return handshake_.session_minor(); }
@@ -58,7 +58,7 @@ class StreamHandshake : public std::enable_shared_from_this<StreamHandshake> {
   Decide decide_;
   Done done_;
   std::array<std::byte, Handshake::kHelloBytes> in_{};
-  bool answered_ = false;  // Something of this side was sent.
+  bool answered_ = false;  // Some bytes of this side were sent.
 };
 
 }  // namespace annulus

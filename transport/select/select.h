@@ -15,29 +15,30 @@ namespace annulus {
 // All transports of the library, the preferred one first.
 TransportList Transports();
 
-// Null when the list has none of that name.
+// Returns null when the list has no transport of that name.
 const TransportInfo* FindTransport(TransportList list, const std::string& name);
 
-// The transport that the user wants; null for any, or when the list lacks it.
+// The transport that the user selected; null for any, or when the list does not have it.
 const TransportInfo* OnlyTransport(TransportList list, TransportChoice choice);
 
 // Whether the user's choice allows `transport`.
 bool Allows(TransportChoice choice, const TransportInfo& transport);
 
-// Errors: kInvalidArgument when the user wants one that the list lacks.
+// Errors: kInvalidArgument when the user selected one that the list does not have.
 Status CheckTransport(TransportList list, TransportChoice choice);
 
 // The values of all settings of transports.
 TransportSettings SettingsOf(const TransportOptions& options);
 
-// One end of a pair: the host it is on and, by index in the list, where each transport listens ("" = not usable there).
+// One end of a pair.
 struct SelectEnd {
   int rank = 0;
   std::string host_id;
+  // By index in the list, where each transport listens; "" where it is not usable.
   std::span<const std::string> addresses;
 };
 
-// Chooses a transport for the pair; both ends come to the same choice. Output: index in the list.
+// Chooses a transport for the pair; both ends make the same choice. Output: index in the list.
 // Errors: kUnsupported naming the ranks and why no transport fits.
 Status SelectTransport(TransportList list, const SelectEnd& left, const SelectEnd& right, int* index);
 

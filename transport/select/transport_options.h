@@ -1,4 +1,4 @@
-// TransportOptions: what users can set of transports, and the transports' names. No transport's code comes with it.
+// TransportOptions: the user's settings for transports, and the transports' names. Includes no transport's code.
 //
 // Threads: plain values.
 #pragma once
@@ -11,10 +11,10 @@
 
 namespace annulus {
 
-// Which transport the user wants: any, or, as 1 + its index in Transports(), one.
+// The transport that the user selected: any, or 1 + its index in Transports().
 enum class TransportChoice : uint8_t { kAuto };
 
-// By TransportChoice: "auto", then the transports' names in the order of Transports().
+// Indexed by TransportChoice: "auto", then the transports' names in the order of Transports().
 inline constexpr const char* kTransportWords[] = {"auto", kShmName, kTcpName};
 
 struct TransportOptions : TcpSettings, ShmSettings {

@@ -11,12 +11,12 @@ namespace annulus {
 namespace {
 
 constexpr size_t kSlotAlignment = 64;  // As Endpoint::AcquireSlot promises.
-// What a slice weighs on a wire beyond its data, so that empty slices meet back-pressure too.
+// Weight of a slice on a wire beyond its data, in bytes, so that empty slices meet back-pressure too.
 constexpr size_t kHeaderBytes = 64;
-// A piece is launched into no less than this part of the window, unless it needs less.
+// Smallest part of the window that a piece is launched into, unless it needs less.
 constexpr size_t kLeastRoom = 4;
 constexpr int kPoison = 0xdb;
-// Of 100 pieces, how many are as large as possible; the others are cut at random.
+// Percentage of pieces that are as large as possible; the others are cut at random.
 constexpr int kWholePiecesPercent = 30;
 
 }  // namespace
@@ -168,7 +168,7 @@ int64_t SimEndpoint::LaunchableBytes() const {
   const size_t header = launched_bytes_ == 0 ? kHeaderBytes : 0;
   if (out_.held_bytes + header > window) return -1;
   const size_t room = window - out_.held_bytes - header;
-  // A nearly full window is left alone; else pieces of a few bytes would chase each other for ever.
+  // A nearly full window is left alone; otherwise pieces of a few bytes would follow each other forever.
   if (room < std::min<size_t>(bytes, window / kLeastRoom)) return -1;
   return static_cast<int64_t>(std::min<size_t>(bytes, room));
 }
@@ -188,7 +188,7 @@ void SimEndpoint::Launch(uint32_t bytes) {
   out_.free_at = clock.now() + 1 + bytes * kMicrosecond / link_->shape.bytes_per_us;
   clock.At(out_.free_at, [link = link_, side = side_, send, offset, bytes, last] {
     SimEndpoint* self = link->ends[side];
-    // An endpoint that has failed or gone has given the memory back.
+    // An endpoint that has failed or is gone has given the memory back.
     if (self != nullptr && self->error_.ok()) self->Depart(send, offset, bytes, last);
   });
 }
@@ -263,7 +263,7 @@ void SimEndpoint::TakeData(const SimPiece& piece) {
   recvs_.Pop()->code = Code::kOk;
 }
 
-// Tells the peer that nothing follows, behind what has left already.
+// Notifies the peer of the end, after everything that has already left.
 void SimEndpoint::End() {
   if (std::exchange(ended_, true)) return;
   link_->Carry(side_, {.kind = SimPiece::Kind::kEnd, .tag = {}, .data = {}});

@@ -1,6 +1,5 @@
-// SimEndpoint: one end of a simulated link. Strict where real backends are lenient: a misuse of the contract by the
-// code under test (a slot posted twice, a release too many, memory used after it was given back) stops or poisons at
-// once.
+// SimEndpoint: one end of a simulated link. Strict where real backends are lenient: if the code under test misuses the
+// contract (a slot posted twice, an extra release, memory used after it was given back), it stops or poisons at once.
 //
 // Threads: one.
 #pragma once
@@ -18,7 +17,7 @@ namespace annulus {
 
 class SimEndpoint final : public Endpoint {
  public:
-  // `side` of `link`, which outlives it. Destroying it without Close() is what a process's death does to a link.
+  // `side` of `link`, which outlives it. Destroying it without Close() has the effect of a process's death on a link.
   SimEndpoint(SimLink* link, int side);
   ~SimEndpoint() override;
 
@@ -35,7 +34,7 @@ class SimEndpoint final : public Endpoint {
   bool Arm() override { return !HasWork(); }
   bool Close() override;
 
-  // The rank died: no request is touched any more, and the peer finds out.
+  // The rank died: no request is touched any more, and the peer is notified.
   void Die();
 
  private:
@@ -43,11 +42,11 @@ class SimEndpoint final : public Endpoint {
   class Pool {
    public:
     Pool(int slots, size_t slot_bytes);
-    // Takes one at random, or null.
+    // Takes a random slot; null when there is none.
     std::byte* Take(SimClock* clock);
-    // Fills it with poison, for readers who should not.
+    // Fills the slot with poison, to expose readers that should not read it.
     void Give(int index);
-    // Its index, or -1 when `data` is not in a slot.
+    // The slot's index; -1 when `data` is not in a slot.
     int IndexOf(const std::byte* data) const;
 
    private:
@@ -60,7 +59,7 @@ class SimEndpoint final : public Endpoint {
     std::unique_ptr<std::byte, Delete> memory_;
     std::vector<int> free_;
   };
-  // First in, first out, through the requests' own `next`.
+  // First in, first out, linked through the requests' own `next`.
   template <class Request>
   struct Queue {
     Request* head = nullptr;
@@ -71,7 +70,7 @@ class SimEndpoint final : public Endpoint {
   };
 
   bool HasWork() const;
-  // Bytes of the next piece that could be launched now, -1 for none.
+  // Bytes of the next piece that could be launched now; -1 for none.
   int64_t LaunchableBytes() const;
   void Launch(uint32_t bytes);
   void Depart(Send* send, uint32_t offset, uint32_t bytes, bool last);
@@ -93,8 +92,8 @@ class SimEndpoint final : public Endpoint {
   Queue<Send> sends_;
   Queue<Recv> recvs_;
   Send* launching_ = nullptr;    // First send that has not been launched as a whole.
-  uint32_t launched_bytes_ = 0;  // Of launching_.
-  int departed_ = 0;             // Sends whose last byte left, not completed yet.
+  uint32_t launched_bytes_ = 0;  // Launched bytes of launching_.
+  int departed_ = 0;             // Sends whose last byte has left and that are not completed yet.
   int slot_recvs_ = 0;           // Receives without landing that are posted or held.
   Status error_;
   bool ended_ = false;  // The peer has been told, or is being told.

@@ -38,7 +38,7 @@ struct SimPiece {
   Tag tag;
   uint32_t slice_bytes = 0;
   uint32_t offset = 0;
-  int sender_slot = -1;  // Given back when the receiver releases the slice; -1: on completion already.
+  int sender_slot = -1;  // Given back when the receiver releases the slice; -1: already given back on completion.
   std::vector<std::byte> data;
 };
 
@@ -47,7 +47,7 @@ struct SimWire {
   std::deque<SimPiece> inbox;    // Arrived, not taken by the receiver.
   Nanoseconds free_at = 0;       // When the last launched piece has left its sender.
   Nanoseconds last_arrival = 0;  // No piece arrives before this.
-  size_t held_bytes = 0;         // Launched, not taken by the receiver, headers included.
+  size_t held_bytes = 0;         // Bytes launched and not taken by the receiver, headers included.
   bool cut = false;              // Nothing more arrives.
   bool corrupt_next = false;     // The next piece arrives damaged.
 };

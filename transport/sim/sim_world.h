@@ -40,12 +40,12 @@ struct SimOptions {
   size_t slot_bytes = 4096;
   int slots = 4;  // Per direction of a link.
   Nanoseconds min_latency = kMicrosecond;
-  Nanoseconds max_latency = 50 * kMicrosecond;  // Also of control messages.
+  Nanoseconds max_latency = 50 * kMicrosecond;  // Applies to control messages too.
   int64_t bytes_per_us = 1000;
-  size_t window_bytes = 0;  // Of each direction of a link; 0 = chosen per link by the seed.
+  size_t window_bytes = 0;  // Per direction of a link; 0: chosen per link by the seed.
 };
 
-// What a rank's control plane hears.
+// Callbacks of a rank's control plane.
 struct SimControl {
   // One message, in the order of the sends from that rank.
   std::function<void(int from, std::string bytes)> message;
@@ -63,7 +63,7 @@ class SimWorld {
   Nanoseconds now() const { return clock_.now(); }
   SimClock& clock() { return clock_; }
 
-  // Goes to the next event and lets it happen. False when nothing is scheduled: what does not move now never will.
+  // Advances to the next event and runs it. Returns false when nothing is scheduled: nothing will move any more.
   bool AdvanceToNextEvent() { return clock_.RunNext(); }
 
   bool dead(int rank) const { return ranks_[rank].dead; }
@@ -80,20 +80,20 @@ class SimWorld {
   //
   // Both ends lose the link, as by a reset.
   void CutLink(int a, int b, Nanoseconds at);
-  // Nothing arrives any more in either direction, and nobody is told.
+  // Nothing arrives any more in either direction, and nobody is notified.
   void MuteLink(int a, int b, Nanoseconds at);
   // The next piece from `from` to `to` arrives damaged.
   void CorruptLink(int from, int to, Nanoseconds at);
   // Nothing arrives for `duration`; then everything does.
   void DelayLink(int a, int b, Nanoseconds at, Nanoseconds duration);
-  // The process dies. Destroy what it ran before or after, but do not drive it: its requests are touched no more.
+  // The process dies. Destroy what it ran before or after, but do not drive it: its requests are not touched any more.
   void KillRank(int rank, Nanoseconds at);
   // The process stops until ResumeRank; messages to it wait.
   void StopRank(int rank, Nanoseconds at);
   void ResumeRank(int rank, Nanoseconds at);
 
-  // Control plane: messages of any size that arrive late and in order per pair of ranks. From and to the dead, none
-  // does.
+  // Control plane: messages of any size that arrive late and in order per pair of ranks. Messages from and to dead
+  // ranks never arrive.
   void SetControl(int rank, SimControl control) { controls_[rank] = std::move(control); }
   void Send(int from, int to, std::string bytes);
 
@@ -117,8 +117,8 @@ class SimWorld {
   SimClock clock_;
   std::vector<SimRank> ranks_;
   std::vector<SimControl> controls_;
-  std::vector<std::vector<Notice>> waiting_;                // By rank: what came while it was stopped.
-  std::map<std::pair<int, int>, Nanoseconds> last_notice_;  // By (from, to): when the latest message arrives.
+  std::vector<std::vector<Notice>> waiting_;                // By rank: messages that arrived while it was stopped.
+  std::map<std::pair<int, int>, Nanoseconds> last_notice_;  // By (from, to): arrival time of the latest message.
   std::map<LinkKey, std::unique_ptr<SimLink>> links_;
   std::map<std::tuple<int, int, int>, std::unique_ptr<SimEndpoint>> owned_;  // Last: endpoints go before links.
 };
