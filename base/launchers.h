@@ -40,12 +40,12 @@ bool SlurmTasksAtNode(const std::string& tasks_per_node, int64_t node, int64_t* 
 // The first host of Slurm's "node[01-04,7],x": node01. False when the list is broken.
 bool SlurmFirstHost(const std::string& node_list, std::string* host);
 
-// A port that all ranks of a job derive from the job's name: from 20000 to 31999, below the range from which Linux
-// takes the ports of outgoing connections (32768 and up, ip_local_port_range).
+// A port that all ranks derive from `job`, which identifies their job: from 20000 to 31999, below the range from which
+// Linux takes the ports of outgoing connections (32768 and up, ip_local_port_range).
 int DerivedPort(const std::string& job);
 
-// Identifies the nearest ancestor process called `name` by its pid and start time, which no other process of that name
-// ever shares. "" when there is none.
+// The pid and start time of the nearest ancestor process called `name`, a pair that no other process ever has. "" when
+// there is none.
 std::string AncestorNamed(const std::string& name);
 
 }  // namespace annulus

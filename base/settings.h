@@ -111,15 +111,17 @@ std::string AllowedText(const Setting& setting);
 
 // The default, as a user would write it in the environment; "" when it is empty.
 std::string DefaultText(const Setting& setting);
+// The same for the value in `values`.
 std::string ValueText(const Setting& setting, const SettingValues& values);
 
 // "timeout_ms (ANNULUS_TIMEOUT_MS)".
 std::string FullName(const Setting& setting);
 
-// Parses or takes a value, and checks it. `name` is the caller's name for the setting.
+// Parses and checks a value. `name` is the caller's name for the setting.
 //
 // Errors: kInvalidArgument  with the name, the value and what is allowed; *values is unchanged.
 Status SetFromText(const Setting& setting, const std::string& name, const std::string& text, SettingValues* values);
+// The same for a value that is a number.
 Status SetFromNumber(const Setting& setting, const std::string& name, int64_t number, SettingValues* values);
 
 // Checks the present value. Errors: as above, with the full name.

@@ -25,7 +25,7 @@ struct ChildProgram {
   std::vector<std::string> environment;  // "NAME=value"
   int input_fd = kNoInput;               // Becomes standard input; may be the caller's own.
   bool capture = true;                   // Standard output and error go to pipes; otherwise they are the launcher's.
-  bool own_session = false;              // Out of the reach of the terminal and its keys.
+  bool own_session = false;              // A new session, out of the terminal's reach; stop signals work again.
   sigset_t signal_mask{};
   rlimit open_files{};
   CpuMask cpus;  // CPUs for all threads of the program; empty: where the launcher may run.

@@ -45,7 +45,7 @@ class RankGroup {
   bool ending() const { return phase_ != Phase::kRunning; }
   void BeginEnding();
   void BeginKilling();
-  // Suppresses the message that the grace time was not enough, because the user is already waiting.
+  // Suppresses the message that the grace time was not enough, because somebody is waiting impatiently.
   void set_quiet() { quiet_ = true; }
 
   // Continues ending when deadline() has come.

@@ -96,7 +96,7 @@ class HostLink {
   Sink* const out_;
   Sink* const err_;
   pid_t pid_ = -1;
-  std::optional<int> exit_;  // Exit status as TakeExit got it.
+  std::optional<int> exit_;  // Wait status from waitpid.
   std::unique_ptr<Channel> channel_;
   Words words_;
   std::unique_ptr<LineSource> errors_;

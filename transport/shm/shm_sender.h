@@ -112,7 +112,7 @@ class ShmSender {
   void PublishOne(Send* send);
   void Announce(const Tag& tag, uint32_t word, uint32_t bytes);
   void Free(uint32_t slot);
-  void FreeAtHome(uint32_t slot);  // The peer did not read it, so it is lent next.
+  void FreeAtHome(uint32_t slot);  // Its content never went to the peer, so it is lent next.
   uint32_t TakeFree();
   size_t IndexOf(const std::byte* slot) const {
     return static_cast<size_t>(slot - shared_.slots) / shared_.slot_stride;

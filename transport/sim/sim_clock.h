@@ -1,4 +1,4 @@
-// SimClock: virtual time and seeded chance. Events run one at a time, in the order of their times.
+// SimClock: virtual time and seeded randomness. Events run one at a time, in the order of their times.
 //
 // The same seed and the same calls give the same run.
 // Threads: one.
@@ -26,10 +26,10 @@ class SimClock {
   // calls.
   void At(Nanoseconds time, std::function<void()> event);
 
-  // Goes to the next event and runs it. Returns false when there is none.
+  // Advances to the next event and runs it. Returns false when there is none.
   bool RunNext();
 
-  // A number in [low, high].
+  // A random number in [low, high].
   int64_t Between(int64_t low, int64_t high);
   bool Chance(int percent) { return Between(1, 100) <= percent; }
 

@@ -1,8 +1,8 @@
-// SimLink: what lies between two simulated endpoints. Two wires, one per direction, that carry pieces of slices in
-// order.
+// SimLink: the connection between two simulated endpoints: two wires, one per direction, that carry pieces of slices
+// in order.
 //
-// A piece leaves its sender's memory when its last byte is on the wire (so a sender that writes too early is found
-// out), and arrives after a random latency, never before the piece ahead of it. Threads: one.
+// A piece leaves its sender's memory when its last byte is on the wire (so a sender that writes too early is
+// detected), and arrives after a random latency, never before the piece ahead of it. Threads: one.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,10 @@ namespace annulus {
 
 class SimEndpoint;
 
-// What is true of a rank, as its links see it.
+// The state of a rank, as its links see it.
 struct SimRank {
   bool dead = false;
-  bool stopped = false;  // Like a process after SIGSTOP: what it has launched goes on, nothing else does.
+  bool stopped = false;  // Like a process after SIGSTOP: only what it has launched continues.
 };
 
 // How a link behaves. Constant.

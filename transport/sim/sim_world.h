@@ -26,11 +26,11 @@
 
 namespace annulus {
 
-// What the links of a world imitate.
+// The kind of link that a world imitates.
 enum class SimKind {
   kStream,  // TCP: sends from and lands in user memory; a byte stream with a bounded window.
-  kSlots,   // Shared memory: slots only, and a slot is its sender's again when the receiver releases it.
-  kMixed,   // Each link one of the two, by the seed.
+  kSlots,   // Shared memory: slots only; a slot returns to its sender when the receiver releases it.
+  kMixed,   // Each link is one of the two, chosen by the seed.
 };
 
 struct SimOptions {
@@ -47,9 +47,9 @@ struct SimOptions {
 
 // Callbacks of a rank's control plane.
 struct SimControl {
-  // One message, in the order of the sends from that rank.
+  // Receives one message, in the order of the sends from that rank.
   std::function<void(int from, std::string bytes)> message;
-  // The rank died; it follows what it had sent. Once per rank.
+  // Called once per rank when that rank has died, after everything that it had sent.
   std::function<void(int rank)> closed;
 };
 
@@ -72,11 +72,11 @@ class SimWorld {
 
   // The end at `rank` of the link with `peer`, made at the first call and owned by the world.
   Endpoint* endpoint(int rank, int peer, int channel);
-  // The same, owned by the caller. At most one of both for one end.
+  // The same, owned by the caller. Call only one of the two functions for an end.
   std::unique_ptr<SimEndpoint> MakeEndpoint(int rank, int peer, int channel);
   bool HasEndpoint(int rank, int peer, int channel);
 
-  // Faults. They come at virtual time `at` and concern all channels between the two ranks that exist then.
+  // Faults. They happen at virtual time `at` and concern all channels between the two ranks that exist then.
   //
   // Both ends lose the link, as by a reset.
   void CutLink(int a, int b, Nanoseconds at);

@@ -7,8 +7,8 @@
 namespace annulus {
 
 uint32_t ExtendCrc32c(uint32_t crc, std::span<const std::byte> bytes) {
-  // ISA-L takes and returns the bare register; the checksum is its complement. Its length is an int, its input not
-  // const.
+  // ISA-L takes and returns the bare register; the checksum is its complement. It takes the length as an int and the
+  // input as not const.
   constexpr size_t kMaxPiece = size_t{1} << 30;
   uint32_t reg = ~crc;
   while (!bytes.empty()) {

@@ -9,7 +9,7 @@
 
 namespace annulus {
 
-// Continues `crc`, the checksum of what came before (0 at the start), over `bytes`.
+// Extends `crc`, the checksum of the preceding bytes (0 at the start), by `bytes`.
 uint32_t ExtendCrc32c(uint32_t crc, std::span<const std::byte> bytes);
 
 inline uint32_t Crc32c(std::span<const std::byte> bytes) { return ExtendCrc32c(0, bytes); }

@@ -15,7 +15,7 @@ constexpr uint32_t kMagic = 0x46'4e'41'0a;  // "\nANF" in memory.
 constexpr uint8_t kVersion = 1;
 constexpr uint16_t kKnownFlags = kFrameChecksummed;
 
-constexpr size_t kHeaderCrcAt = kFrameHeaderBytes - 4;  // The last field, over all before it.
+constexpr size_t kHeaderCrcAt = kFrameHeaderBytes - 4;  // The last field; it covers all fields before it.
 
 Status Broken(const char* field, uint64_t value, uint64_t expected) {
   char text[120];
@@ -31,7 +31,7 @@ Status TooLarge(const char* field, uint64_t value, uint64_t most) {
 
 }  // namespace
 
-// Both go through the fields in their order, which docs/wire_protocol.md specifies.
+// Both functions process the fields in their order, which docs/wire_protocol.md specifies.
 void WriteFrameHeader(const FrameHeader& header, FrameBytes to) {
   FixedWriter out(to);
   out.U32(kMagic).U8(kVersion).U8(static_cast<uint8_t>(header.type)).U16(header.flags);
