@@ -37,8 +37,8 @@ struct TransportInfo {
   // Costs of links until somebody has measured them, for links whose ranks have host and network for themselves.
   // ranks_per_core stays 1.
   LinkCosts (*costs)(const LinkPlace& place);
-  // Most memory of a rank that one link takes, in bytes: LinkMemory::staging and bookkeeping. Depends on slots,
-  // slot_bytes and settings.
+  // Largest amount of a rank's memory that one link takes, in bytes: LinkMemory::staging and bookkeeping. Depends on
+  // slots, slot_bytes and settings.
   size_t (*link_memory)(const TransportConfig& config);
   std::unique_ptr<Transport> (*create)(const TransportConfig& config);
 };

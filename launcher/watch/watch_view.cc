@@ -50,7 +50,7 @@ std::string StateText(const RankView& view) {
   return view.inside == Board::kMessages ? "messages" : "inside";
 }
 
-// What changed between two moments.
+// The changes between two moments.
 struct Progress {
   double bytes_per_second = 0;
   int waited_percent = 0;

@@ -88,7 +88,7 @@ class MemoryRegistry {
   Status Drop(void* memory, bool allocated, Entry* entry) const;
 
   mutable std::mutex mu_;
-  std::map<const std::byte*, Entry> entries_;  // By the user's address.
+  std::map<const std::byte*, Entry> entries_;  // Key: the user's address.
   uint64_t next_id_ = 1;
   std::atomic<uint64_t> version_{1};
 };

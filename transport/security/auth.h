@@ -89,7 +89,7 @@ class Handshake {
   std::array<unsigned char, 32> nonce_{};
   std::array<std::byte, kHelloBytes> own_bytes_{};
   std::array<std::byte, kHelloBytes> peer_bytes_{};
-  uint8_t peer_role_ = 0;      // As in its hello.
+  uint8_t peer_role_ = 0;      // From its hello.
   bool peer_has_key_ = false;  // As its hello claims, unproven.
   std::array<std::byte, kHelloBytes + kMacBytes> out_{};
   size_t out_begin_ = 0;

@@ -23,11 +23,11 @@ namespace {
 // load when a thousand ranks wait for rank 0.
 constexpr Nanoseconds kFirstRetry = 2 * kMillisecond;
 constexpr Nanoseconds kLongestRetry = 200 * kMillisecond;
-// Most strangers' connections that may wait for their proof at once; connections of expected peers come on top.
+// Largest number of strangers' connections that may wait for proof at once; those of expected peers come on top.
 constexpr size_t kMaxStrangers = 64;
 // How long to stop accepting when the process or the system has no descriptors left.
 constexpr Nanoseconds kAcceptPause = 20 * kMillisecond;
-// Most missing ranks that one error message names.
+// Largest number of missing ranks that one error message names.
 constexpr int kMaxNamed = 8;
 
 using Role = Handshake::Role;

@@ -34,7 +34,7 @@ TransportSettings SettingsOf(const TransportOptions& options);
 struct SelectEnd {
   int rank = 0;
   std::string host_id;
-  // By index in the list, where each transport listens; "" where it is not usable.
+  // Address at which each transport listens, by index in the list; "" where it is not usable.
   std::span<const std::string> addresses;
 };
 

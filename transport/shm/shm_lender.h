@@ -19,7 +19,7 @@ class ShmLender {
   // `sender` outlives the lender. The ranks are used in log messages.
   ShmLender(ShmSender* sender, SlotStores stores, int rank, int peer);
 
-  // As ShmSender::Acquire.
+  // Like ShmSender::Acquire, but times some slots.
   std::byte* Lend(ShmFault* fault) { return distance_.probes() ? LendProbing(fault) : sender_->Acquire(fault); }
 
   // Whether slots are best written past the caches.

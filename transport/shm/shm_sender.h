@@ -74,7 +74,7 @@ class ShmSender {
   // Publishes every slice that is ready and has room. Returns whether there was any.
   bool Publish(ShmFault* fault);
 
-  // Completes sends that are published and, if their data lies in place, read. Returns whether there were any.
+  // Completes sends that are published and, for data in place, read by the peer. Returns whether there were any.
   bool Complete(ShmFault* fault);
 
   // Whether Publish() or Complete() would do anything.

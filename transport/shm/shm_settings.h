@@ -18,7 +18,7 @@ enum class SlotStores : uint8_t {
   kStreaming,  // Stores past the caches.
 };
 
-inline constexpr const char* kSlotStoresWords[] = {"auto", "plain", "streaming"};  // By SlotStores.
+inline constexpr const char* kSlotStoresWords[] = {"auto", "plain", "streaming"};  // Indexed by SlotStores.
 
 struct ShmSettings {
 #define ANNULUS_SETTING(name, Type, unset, ...) Type name = unset;

@@ -87,7 +87,7 @@ class SimEndpoint final : public Endpoint {
   Pool send_pool_;
   Pool recv_pool_;
   std::vector<bool> acquired_;       // By send slot: lent to the caller.
-  std::vector<int> arrival_sender_;  // By receive slot: the sender's slot behind it, -1 for none.
+  std::vector<int> arrival_sender_;  // By receive slot: the sender's slot behind it; -1: none.
   std::vector<bool> held_;           // By receive slot: completed, not released.
   Queue<Send> sends_;
   Queue<Recv> recvs_;
@@ -96,7 +96,7 @@ class SimEndpoint final : public Endpoint {
   int departed_ = 0;             // Sends whose last byte has left and that are not completed yet.
   int slot_recvs_ = 0;           // Receives without landing that are posted or held.
   Status error_;
-  bool ended_ = false;  // The peer has been told, or is being told.
+  bool ended_ = false;  // The peer has been notified, or is being notified.
 };
 
 }  // namespace annulus

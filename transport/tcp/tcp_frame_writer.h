@@ -1,4 +1,4 @@
-// TcpFrameWriter: produces the bytes of one stream of slices. It puts a header in front of each slice, sends the ready
+// TcpFrameWriter: produces the bytes of one stream of slices. It puts a header in front of each slice, lists the ready
 // part of its payload, and keeps the stream's position within a frame. It neither writes to a socket nor completes a
 // send: a session does.
 //
@@ -18,7 +18,7 @@ namespace annulus {
 
 class TcpFrameWriter {
  public:
-  // Most bytes that one write may carry. Writes of 256 KiB to 1 MiB measured best on loopback.
+  // Largest number of bytes that one write may carry. Writes of 256 KiB to 1 MiB measured best on loopback.
   static constexpr size_t kMaxWriteBytes = size_t{1} << 20;
 
   // `most_copied`: largest payload for AddCopy, in bytes; 0: AddCopy is never called.
@@ -53,7 +53,7 @@ class TcpFrameWriter {
   Send* TakeWritten(size_t* bytes);
 
  private:
-  // Most frames in one write. With slices of 16 KiB they make half a MiB, and larger writes gain nothing.
+  // Largest number of frames in one write. With slices of 16 KiB they make half a MiB, and larger writes gain nothing.
   static constexpr size_t kMaxFrames = IoList::kMost / 2;
 
   struct Frame {
@@ -73,7 +73,7 @@ class TcpFrameWriter {
   size_t num_frames_ = 0;
   size_t unwritten_bytes_ = 0;
   std::vector<std::byte> copy_;  // Header and payload of the short path's frame. Fixed size.
-  size_t copy_begin_ = 0;        // Begin of the unwritten part of copy_.
+  size_t copy_begin_ = 0;        // Start of the unwritten part of copy_.
   size_t copy_end_ = 0;          // End of the unwritten part of copy_.
 };
 

@@ -6,8 +6,8 @@
 namespace annulus {
 namespace {
 
-// Most bytes that one Receive() reads per lane. More than half a MiB would push the first bytes out of the L2 cache
-// before the engine reduces them.
+// Largest number of bytes that one Receive() reads per lane. More than half a MiB would push the first bytes out of the
+// L2 cache before the engine reduces them.
 constexpr size_t kMaxReadBytes = size_t{512} << 10;
 
 // A lane takes no more sends while it has this many bytes unwritten. A single lane collects a full write. Each of

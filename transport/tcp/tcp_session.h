@@ -59,7 +59,7 @@ class TcpSession {
   // Reads what has arrived, up to a bound that lets the engine work on data while it is in the cache.
   // Errors: kProtocol  the bytes are not a valid frame.
   Status Receive(bool* moved);
-  // As Endpoint::Arm.
+  // Like Endpoint::Arm.
   bool Arm();
 
   // The short path, if the session has one, as ShortPath specifies. SendCopy returns false when it would block.

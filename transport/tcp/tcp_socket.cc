@@ -14,7 +14,7 @@
 namespace annulus {
 namespace {
 
-// Most reads per call of DiscardInput, as a bound against a peer that never stops sending.
+// Largest number of reads per call of DiscardInput, as a bound against a peer that never stops sending.
 constexpr int kMaxDiscardReads = 256;
 
 bool WouldBlock(int error) { return error == EAGAIN || error == EWOULDBLOCK; }
