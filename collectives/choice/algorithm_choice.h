@@ -1,7 +1,8 @@
-// AlgorithmChoice: which algorithm does a call, out of the table (algorithms/table.h). Pure, and the same on every
-// rank: it depends on the kind and size of the call, on nranks, and on settings that all ranks share.
+// AlgorithmChoice: picks the algorithm of a call from the table (algorithms/table.h). Pure, and the same on every rank:
+// the choice depends on the kind and size of the call, on nranks, and on settings that all ranks share.
 //
-// Sizes are classed by powers of two, and the choice for each class is made once, by its largest: a call looks it up.
+// Sizes are grouped in classes by powers of two. The choice for each class is made once, for its largest size; a call
+// looks it up.
 //
 // Threads: an AlgorithmChoice is an immutable value.
 #pragma once
@@ -20,61 +21,64 @@
 
 namespace annulus {
 
-// A way to do a call.
+// An algorithm that may serve a call.
 struct Candidate {
   Algorithm algorithm = Algorithm::kRing;
-  const char* why_not = nullptr;  // Null: the call can be done so.
-  double seconds = 0;             // What it takes by the cost model; 0 when why_not is set.
+  const char* why_not = nullptr;  // Null: the algorithm can do the call.
+  double seconds = 0;             // Modelled time; 0 when why_not is set.
 };
 
-// Up to here calls are of the middle sizes, which caches hold.
+// Largest call of the middle sizes, in bytes. Caches hold calls of these sizes.
 inline constexpr size_t kMostMiddleBytes = 256 * 1024;
 
-// What was measured of an algorithm, against the nominal costs.
+// Measured costs of an algorithm, relative to the nominal costs.
 struct AlgorithmFactors {
-  int64_t is_measured = 0;  // 0: nothing was, and the factors are 1.
-  double message = 1;       // These two of calls of up to kMostMiddleBytes.
-  double byte = 1;
-  double large = 1;  // Of all that larger ones cost.
+  int64_t is_measured = 0;  // 0: not measured; the factors are 1.
+  double message = 1;       // For the cost of each message, in calls of up to kMostMiddleBytes.
+  double byte = 1;          // For the cost of each byte, in calls of up to kMostMiddleBytes.
+  double large = 1;         // For all costs of larger calls.
 
   CostFactors For(size_t bytes) const {
     return bytes > kMostMiddleBytes ? CostFactors{large, large} : CostFactors{message, byte};
   }
 };
 
-// By place in kAlgorithms. With it the choice is by the modelled times, and may take any order of addition.
+// Factors by place in kAlgorithms. With measured factors the choice follows the modelled times, and may take any order
+// of addition.
 using MeasuredFactors = std::array<AlgorithmFactors, std::size(kAlgorithms)>;
 
 class AlgorithmChoice {
  public:
   AlgorithmChoice(int nranks, const PlanSettings& settings, const std::optional<MeasuredFactors>& measured = {});
 
-  // `bytes` is what one rank sends to another at once: of an allreduce all, of other kinds the largest part.
+  // `bytes` is what one rank sends to another at once: the whole buffer of an allreduce, the largest part of other
+  // kinds.
   Algorithm At(CollectiveKind kind, size_t bytes) const {
     return static_cast<Algorithm>(table_[static_cast<size_t>(kind)][ClassOf(bytes)]);
   }
 
-  // The same out of those only that keep the ring's order.
+  // The same, chosen only among algorithms that keep the order of the ring.
   Algorithm InRingOrderAt(CollectiveKind kind, size_t bytes) const {
     const Algorithm algorithm = At(kind, bytes);
     return OrderOf(algorithm) == Order::kRing ? algorithm : Choose(kind, bytes, Order::kRing);
   }
 
-  // All ways to do calls of that class, in the order of preference; with the times of such a call, not of its class.
+  // All algorithms for calls of that class, in order of preference. The times are those of a call of exactly `bytes`.
   std::vector<Candidate> Candidates(CollectiveKind kind, size_t bytes) const;
 
   const HostGrid& grid() const { return grid_; }
 
-  // What At gives, worked out anew; with Order::kRing what InRingOrderAt gives. Users who name an algorithm of the
-  // ring's order get no other order, in calls either that it cannot do.
+  // Computes what At returns; with Order::kRing, what InRingOrderAt returns. If the user names an algorithm that keeps
+  // the order of the ring, all calls keep that order, even those that the named algorithm cannot do.
   Algorithm Choose(CollectiveKind kind, size_t bytes, Order order = Order::kOther) const;
 
-  // The costs by which that algorithm is judged in calls of so many bytes.
+  // Costs that the model uses for that algorithm in calls of `bytes`.
   JobCosts CostsFor(Algorithm algorithm, size_t bytes) const;
   const std::optional<MeasuredFactors>& measured() const { return measured_; }
 
  private:
-  // Small calls, then all larger ones; in each by the power of two that is not less.
+  // Classes of small calls come first, then those of all larger calls. In both, a call's class is the smallest power of
+  // two that is not less than its size.
   static constexpr size_t kPowers = 64;
   static constexpr size_t kKinds = static_cast<size_t>(kLastKind) + 1;
 
@@ -94,10 +98,10 @@ class AlgorithmChoice {
   std::array<std::array<uint8_t, 2 * kPowers>, kKinds> table_{};
 };
 
-// The place of an algorithm that can be chosen in kAlgorithms.
+// The index in kAlgorithms of an algorithm that can be chosen.
 size_t PlaceOf(Algorithm algorithm);
 
-// What such an allreduce takes by the model; 0 when it cannot be done so.
+// Modelled time of such an allreduce; 0 when the algorithm cannot do it.
 double ModelledSeconds(int nranks, const PlanSettings& settings, const CostFactors& factors, Algorithm algorithm,
                        size_t bytes);
 

@@ -1,5 +1,5 @@
-// Plan: which algorithm and slice size a collective uses. Pure, and the same on every rank: it depends on nothing but
-// the call, nranks and settings that all ranks share.
+// Plan: the algorithm and slice size of a collective. Pure, and the same on every rank: it depends only on the call,
+// nranks and settings that all ranks share.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace annulus {
 
-// What a rank does of one collective. Parts as in ScheduleParams.
+// One rank's part in a collective. Parts as in ScheduleParams.
 struct PlanInput {
   Call call;
   size_t element_bytes = 1;
@@ -18,25 +18,26 @@ struct PlanInput {
   int nranks = 1;
   const Part* input_parts = nullptr;
   const Part* output_parts = nullptr;
-  size_t tensor_count = 0;  // kAllreduceGroup: of one of its tensors, which all go in two levels or none does.
+  size_t tensor_count = 0;  // kAllreduceGroup: elements of one tensor; either all tensors use two levels or none does.
 };
 
-// Completes it: algorithm, slice size, round and channels; all but round_ends. `choice` is made of the same nranks and
-// settings.
+// Adds to `input` the algorithm, slice size, round and channels: everything but round_ends. `choice` must be made for
+// the same nranks and settings.
 ScheduleParams MakePlan(const PlanInput& input, const PlanSettings& settings, const AlgorithmChoice& choice);
 
 // The same for one call only.
 ScheduleParams MakePlan(const PlanInput& input, const PlanSettings& settings);
 
-// Whether an allreduce of so many bytes, apart or in a group, goes in two levels: whose order of addition is not the
-// ring's (docs/determinism.md). Functions of users keep the ring's order.
+// Whether an allreduce of `bytes`, alone or in a group, uses two levels, whose order of addition is not the ring's
+// (docs/determinism.md). User-defined functions keep the order of the ring.
 bool TakesTwoLevels(const AlgorithmChoice& choice, ReduceOp op, size_t bytes);
 
-// Why a call does not go in that way although calls of its size do; null when it does. In one hop both of two ranks add
-// all of a call, for which elements of one byte (float8) and functions of the user's take too long beyond small calls.
+// The reason why a call does not use `algorithm` although calls of its size do; null when it does. In one hop both of
+// two ranks reduce the whole call. Beyond small calls that takes too long for elements of one byte (float8) and for
+// user-defined functions.
 const char* TypeWhyNot(const PlanInput& input, const PlanSettings& settings, Algorithm algorithm);
 
-// The size by which a call's algorithm is chosen.
+// The size that decides a call's algorithm, in bytes.
 size_t SentAtOnce(const PlanInput& input);
 
 }  // namespace annulus

@@ -1,4 +1,4 @@
-// TuningFile: what was measured of a job's algorithms, kept for its next runs. JSON.
+// TuningFile: a JSON file that keeps the measured costs of a job's algorithms for its next runs.
 //
 // Threads: plain functions.
 #pragma once
@@ -14,7 +14,7 @@
 
 namespace annulus {
 
-// What must be equal for measurements to hold.
+// The facts that must be equal for measurements to apply.
 struct TuningSubject {
   int nranks = 1;
   std::vector<int> host_of;  // These as in PlanSettings.
@@ -23,17 +23,18 @@ struct TuningSubject {
   size_t small_bytes = 0;
   size_t slice_bytes = 0;
   int channels = 1;
-  // The settings of transports on which costs depend, by name.
+  // Settings of transports that affect costs, by name.
   std::vector<std::pair<std::string, int64_t>> transport_settings;
 };
 
-// Sets *factors to what the file says of `subject`; to none when there is no file, or it is another version's or of
-// another subject. Algorithms that it does not know count as not measured. Does not wait for a pipe's writer.
-// Errors: kInvalidArgument naming the file, when it is none of these; kSystem, when it cannot be read.
+// Sets *factors to what the file holds for `subject`, or to none when the file does not exist, has another version or
+// describes another subject. Algorithms that the file does not name count as not measured. Does not wait for the writer
+// of a pipe.
+// Errors: kInvalidArgument naming the file, when it is anything else; kSystem when it cannot be read.
 Status ReadTuningFile(const std::string& path, const TuningSubject& subject, std::optional<MeasuredFactors>* factors);
 
-// Replaces the file at once, so that nobody reads half of it: what is written has a name that nobody can foresee, and
-// lies beside it. Errors: kSystem naming the file.
+// Replaces the file atomically, so that nobody reads half of it. The new content is first written beside it, under a
+// name that cannot be predicted. Errors: kSystem naming the file.
 Status WriteTuningFile(const std::string& path, const TuningSubject& subject, const MeasuredFactors& factors);
 
 }  // namespace annulus

@@ -9,14 +9,15 @@ constexpr size_t kFewBytes = 8;
 constexpr size_t kManyBytes = 64 * 1024;  // The most that ANNULUS_SMALL_BYTES may be.
 constexpr size_t kLargeBytes = 1 << 20;
 
-// Of the logarithm of what a factor may be: to 1e-5 of it.
+// Bisections of the logarithm of the factor's range: enough for a relative precision of 1e-5.
 constexpr int kHalvings = 20;
-// Where few bytes are many already, as of two levels, each of the two factors needs the other one.
+// Rounds of fitting. Where the smallest size is already large, as with two levels, each of the two factors depends on
+// the other.
 constexpr int kMostRounds = 24;
 constexpr double kCloseEnough = 1e-3;
 
-// The factor for which the model tells that time, when `factors` takes the factor and gives all. Its times grow with
-// each of them.
+// Returns the factor with which the model gives the measured time. `factors` turns one factor into a full set. The
+// modelled time grows with the factor.
 template <class Factors>
 double Solve(int nranks, const PlanSettings& settings, Algorithm algorithm, const Timing& timing, Factors factors) {
   double low = kLeastFactor;
@@ -29,7 +30,8 @@ double Solve(int nranks, const PlanSettings& settings, Algorithm algorithm, cons
   return std::sqrt(low * high);
 }
 
-// A factor at its bound is no cost of a link, but others' use of the cores meanwhile: nominal costs say more.
+// A factor at its bound does not describe a link: other processes used the cores meanwhile. Nominal costs are a better
+// estimate.
 bool IsSound(double factor) {
   constexpr double kMargin = 1.01;
   return factor > kLeastFactor * kMargin && factor < kMostFactor / kMargin;
@@ -70,8 +72,8 @@ AlgorithmFactors FitFactors(int nranks, const PlanSettings& settings, Algorithm 
         std::abs(std::log(fitted.message / before.message)) + std::abs(std::log(fitted.byte / before.byte));
     if (moved < kCloseEnough) break;
   }
-  // One factor for all that large calls cost: then they are as fast as measured even where one of the others, of calls
-  // that others on this machine disturb most, has come to its bound.
+  // Large calls have one factor for all their costs. So they are as fast as measured even if one of the other factors
+  // has reached its bound; those belong to calls that other processes on this machine disturb most.
   const Timing& most = large.bytes > 0 ? large : many.bytes > 0 ? many : few;
   fitted.large = solve(most, [](double factor) { return CostFactors{factor, factor}; });
   if (!IsSound(fitted.message) || !IsSound(fitted.byte)) fitted.message = fitted.byte = 1;

@@ -1,4 +1,5 @@
-// TuningFit: at which sizes an algorithm is timed, and the factors of the cost model that these times give. Pure.
+// TuningFit: the message sizes at which an algorithm is timed, and the factors of the cost model that fit these times.
+// Pure.
 //
 // Threads: plain functions and values.
 #pragma once
@@ -9,25 +10,26 @@
 
 namespace annulus {
 
-// The sizes of allreduces at which an algorithm is timed; 0: it can do none like that.
+// Sizes of the allreduces with which an algorithm is timed, in bytes. 0: it supports no such size.
 struct TimedSizes {
-  size_t few = 0;    // The least from 8 B on. 0: it is not timed at all.
-  size_t many = 0;   // The most of up to 64 KiB, when that is more.
+  size_t few = 0;    // Smallest supported size, at least 8 B. 0: the algorithm is not timed at all.
+  size_t many = 0;   // Largest supported size up to 64 KiB, if larger than `few`.
   size_t large = 0;  // 1 MiB.
 };
-inline constexpr size_t kLargestTimedBytes = 4 << 20;  // Instead of 1 MiB, where that takes little time.
+inline constexpr size_t kLargestTimedBytes = 4 << 20;  // In place of 1 MiB where that takes little time.
 
 TimedSizes SizesToTime(int nranks, const PlanSettings& settings, Algorithm algorithm);
 
 struct Timing {
-  size_t bytes = 0;  // 0: there is none.
+  size_t bytes = 0;  // 0: not timed.
   double seconds = 0;
 };
 
-// What an allreduce of so many bytes takes going by another one, where each byte takes time, and nothing else.
+// Expected time of an allreduce of `bytes`, scaled from `other` as if each byte took the same time and nothing else
+// did.
 double ExpectedSeconds(const Timing& other, size_t bytes);
 
-// `few` is there, of what the algorithm can do.
+// Fits the factors of `algorithm` to its timings. `few` is required; `many` and `large` may be missing.
 AlgorithmFactors FitFactors(int nranks, const PlanSettings& settings, Algorithm algorithm, const Timing& few,
                             const Timing& many, const Timing& large);
 

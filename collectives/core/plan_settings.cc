@@ -8,11 +8,12 @@ namespace {
 constexpr size_t kSliceAlignment = 64;  // A cache line: slices never split an element.
 // Smallest slice when none is set: below it the per-slice cost (about 100 ns) shows against 16 KiB / 20 GB/s = 800 ns.
 constexpr size_t kSmallestSliceBytes = 16 * 1024;
-// Slices per chunk when the size is chosen: enough that the hops of a chain, or of a long ring, overlap.
+// Slices per chunk when the size is chosen: enough for the hops of a chain, or of a long ring, to overlap.
 constexpr size_t kSlicesPerChunk = 4;
-// In a ring of so few, where each always has a chunk to work on, more slices than must be only cost more.
+// Most ranks for one slice per chunk: in so short a ring each rank always has a chunk to work on, and more slices only
+// cost more.
 constexpr int kOneSliceRanks = 4;
-// The slice of kDirect when none is set: sender and receiver work on a message of some slices side by side.
+// Slice size of kDirect when none is set: sender and receiver work side by side on a message of several slices.
 constexpr size_t kDirectSliceBytes = 64 * 1024;
 
 size_t RoundUp(size_t bytes) { return (bytes + kSliceAlignment - 1) / kSliceAlignment * kSliceAlignment; }
@@ -48,7 +49,7 @@ bool IsBetweenHosts(const PlanSettings& settings) {
   return std::any_of(settings.host_of.begin(), settings.host_of.end(), [](int host) { return host != 0; });
 }
 
-// Few ranks have a link to every other for the one-hop exchange anyway.
+// Small jobs have a link between every two ranks anyway, for the one-hop exchange.
 bool HasMesh(int nranks, const PlanSettings& settings) {
   return nranks <= std::max(settings.mesh_ranks, kMaxOneHopRanks);
 }

@@ -7,10 +7,10 @@
 namespace annulus {
 namespace {
 
-// While slices keep moving the clock is read this seldom; 1,000 polls take well under a millisecond.
+// While slices keep moving the clock is read once per this many moves; 1,000 polls take well under a millisecond.
 constexpr int kMovesPerLook = 1000;
 
-// A drive that took fewer moves, and less than a few idle polls, is over within a microsecond or so.
+// A drive with fewer moves than this, and less than a few idle polls, is over within a microsecond or so.
 constexpr int kMostShortMoves = 16;
 constexpr uint32_t kShortDrivesPerLook = 16;
 
@@ -145,7 +145,7 @@ void Driver::EndTracedWait() {
   }
 }
 
-// A look at the clock would be a tenth of the shortest drives, so only some of them are measured and stand for the
+// Reading the clock would take a tenth of the shortest drives, so only a sample of them is measured and stands for the
 // rest.
 void Driver::EndDrive(Nanoseconds begin) {
   const bool is_short = !waiter_.has_looked() && moves_ < kMostShortMoves;

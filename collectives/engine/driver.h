@@ -1,5 +1,4 @@
-// Driver: takes one collective at a time from its first slice to its last, or to the verdict that ends the
-// communicator.
+// Driver: runs one collective at a time, until it is complete or a verdict ends the communicator.
 //
 // Threads: Run and RunMessages by one thread at a time; Interrupt and Nudge by any.
 #pragma once
@@ -19,8 +18,8 @@ namespace annulus {
 
 class Driver {
  public:
-  // How long a collective takes until the ranks are asked whether they agree on it; then after twice that time, and so
-  // on.
+  // Time that a collective may take before the ranks are asked whether they agree on it. The interval then doubles each
+  // time.
   static constexpr Nanoseconds kFirstDoubt = kSecond;
 
   // All outlive the driver. `control` is null when there is one rank only.
@@ -28,25 +27,25 @@ class Driver {
       : engine_(engine), messages_(messages), reactor_(reactor), control_(control), monitor_(monitor) {}
 
   // Runs `call` for up to `timeout`; messages move meanwhile. On failure fills *verdict, which is the same on every
-  // rank, and returns false; the buffers stay lent until the links are closed.
+  // rank, and returns false; the buffers stay borrowed until the links are closed.
   bool Run(const Call& call, const Buffers& buffers, Device* device, Nanoseconds timeout, const WaitPolicy& policy,
            Verdict* verdict);
 
-  // Runs a call that the engine repeats (Engine::Repeats) as far as it goes at once, in a microsecond or two, or
-  // some more for tens of kilobytes, and returns whether it is done; if not, Resume does the rest as Run does.
-  // MayRepeat says whether nothing else wants the driver's attention. Without a look at the clock, but for every so
-  // many calls, which stand for the others.
+  // Runs a call that the engine repeats (Engine::Repeats) as far as it goes at once, which takes a microsecond or two,
+  // or a little more for tens of kilobytes. Returns whether it is done; if not, Resume does the rest as Run does.
+  // MayRepeat returns whether nothing else needs the driver's attention. The clock is read only for a sample of the
+  // calls, which stands for the others.
   bool MayRepeat() const { return !messages_->busy() && !Stopped() && monitor_->trace() == nullptr; }
   bool Repeat(const Call& call, const void* input, void* output);
   bool Resume(const Call& call, Nanoseconds timeout, const WaitPolicy& policy, Verdict* verdict);
 
-  // Moves messages until `over`, which is asked again and again, and before a sleep. Fails as Run does.
+  // Moves messages until `over` returns true; it is asked repeatedly, and before a sleep. Fails as Run does.
   bool RunMessages(const std::function<bool()>& over, const WaitPolicy& policy, Verdict* verdict);
 
-  // Makes the thread that drives look at what is new: a message posted, or what `over` depends on.
+  // Makes the driving thread look at what is new: a message posted, or what `over` depends on.
   void Nudge() { reactor_->Wake(); }
 
-  // Makes the current and all later Runs fail with kAborted, on this rank alone.
+  // Makes the current and all later calls of Run fail with kAborted, on this rank alone.
   void Interrupt();
 
  private:
@@ -80,13 +79,13 @@ class Driver {
   Reactor* const reactor_;
   Control* const control_;
   Monitor* const monitor_;
-  Waiter waiter_;  // Of whoever drives.
+  Waiter waiter_;  // The waiter of the driving thread.
   UsualTime short_drive_;
   uint32_t short_drives_ = 0;
-  int moves_ = 0;                    // In this drive.
-  Deadline doubt_at_ = kNoDeadline;  // In a collective.
+  int moves_ = 0;                    // Moves so far in this drive.
+  Deadline doubt_at_ = kNoDeadline;  // Time of the next Control::Doubt; set within a collective.
   Nanoseconds doubt_after_ = 0;
-  int awaited_ = -1;  // The peer that was awaited when nothing moved any more.
+  int awaited_ = -1;  // Peer that was awaited when movement stopped; -1: none.
   std::atomic<bool> interrupted_{false};
 };
 

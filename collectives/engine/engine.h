@@ -1,7 +1,7 @@
 // Engine: one collective at a time, as a non-blocking state machine over links and a device.
 //
-// The engine plans a call and hands it to the runner of the algorithm that the plan names. The same code serves every
-// collective, transport and device; whoever owns the engine decides when to call Progress: the calling thread, the
+// The engine plans a call and hands it to the runner of the algorithm named in the plan. The same code serves every
+// collective, transport and device. The owner of the engine decides when to call Progress: the calling thread, the
 // communicator's progress thread, or a simulation in virtual time.
 //
 // Threads: one at a time. Start and Progress allocate nothing after the first collective.
@@ -16,8 +16,8 @@
 
 namespace annulus {
 
-// Where the ranks' parts lie in a buffer, in elements. Null counts: all parts have the call's count. Null offsets: one
-// part follows the other.
+// Positions of the ranks' parts in a buffer, in elements. Null counts: all parts have the call's count. Null offsets:
+// each part follows the previous one.
 struct Layout {
   const size_t* counts = nullptr;
   const size_t* offsets = nullptr;
@@ -26,65 +26,67 @@ struct Layout {
 struct Buffers {
   const void* input = nullptr;
   void* output = nullptr;
-  size_t count = 0;  // Of the own part, where it is the only one in its buffer.
+  size_t count = 0;  // Elements of the own part, where it is the only one in its buffer.
   Layout input_layout;
   Layout output_layout;
-  const Segments* segments = nullptr;  // Of a group, in place of input and output; lent like them.
-  CustomReduction custom;              // Of a call.op that the user created.
+  const Segments* segments = nullptr;  // Tensors of a group, in place of input and output; borrowed like them.
+  CustomReduction custom;              // The reduction of a call.op that the user created.
 };
 
 class Engine {
  public:
-  // `links`, which holds what the schedules of `nranks` ranks need, and `monitor` outlive the engine.
+  // `links` and `monitor` outlive the engine. `links` holds what the schedules of `nranks` ranks need.
   Engine(int rank, int nranks, const PlanSettings& settings, const Links* links, Monitor* monitor);
 
-  // Begins `call`; the one before must be done. The buffers are lent until done() or an error; after an error, until
-  // the links are closed; their layouts until Start returns. `device` is where both buffers lie. Units: call.count in
-  // elements of call.type.
+  // Begins `call`; the previous one must be done. The buffers are borrowed until done() or an error; after an error,
+  // until the links are closed. Their layouts are borrowed until Start returns. `device` is where both buffers lie.
+  // Units: call.count in elements of call.type.
   void Start(const Call& call, const Buffers& buffers, Device* device);
 
-  // Whether `call` is the latest one again but for its number, and its runner can repeat it: then StartAgain may begin
-  // it, which plans nothing anew.
+  // Whether `call` equals the latest one except for its number, and its runner can repeat it. Then StartAgain may begin
+  // it without planning.
   bool Repeats(const Call& call) const {
     const Call& last = work_.call;
     return repeatable_ != nullptr && call.count == last.count && call.kind == last.kind && call.type == last.type &&
            call.op == last.op && call.root == last.root;
   }
   void StartAgain(uint64_t sequence, const void* input, void* output);
-  // Does what was begun by StartAgain as far as it goes at once. What fails here fails in Progress too.
+  // Advances what StartAgain began as far as it goes at once. Returns whether it is done. An error here is also
+  // returned by Progress.
   bool FinishesAtOnce();
 
-  // How often calls that are repeated look for short slices before they do anything else. A rank that shares its core
-  // with the one that it waits for looks but once.
+  // Number of times that repeated calls look for short slices before they do anything else. A rank that shares its core
+  // with the one it waits for looks only once.
   void set_short_polls(int polls) { short_polls_ = polls; }
 
   // Moves everything that can move now, without blocking. Sets *moved when something changed.
   // Errors: kMismatch, kProtocol, kPeerLost, ... with the peer's rank. They stick: do not call again.
   Status Progress(bool* moved);
 
-  // Outputs are written past the caches from so many bytes of input and output on.
+  // Outputs are written past the caches when input and output together have at least this many bytes.
   void set_stream_bytes(size_t bytes) { stream_bytes_ = bytes; }
 
   bool done() const { return !running_; }
 
-  // The rank that a collective in which nothing moves waits for first, -1 for none in particular.
+  // Rank that a collective waits for first when nothing moves; -1 for none in particular.
   int AwaitedPeer() const { return current_->AwaitedPeer(); }
 
-  // From any thread; set_choice is called before the communicator is the user's, on all ranks alike.
+  // From any thread. set_choice is called before the user has the communicator, on all ranks alike.
   const AlgorithmChoice& choice() const { return choice_; }
   void set_choice(const AlgorithmChoice& choice) {
     choice_ = choice;
-    repeatable_ = nullptr;  // What was planned by the old one is not repeated.
+    repeatable_ = nullptr;  // A plan by the old choice must not be repeated.
   }
 
-  // From any thread: it does not change.
+  // From any thread: the value does not change.
   size_t MemoryBytes() const;
 
-  // Asks that the reactor wakes when Progress may have something to do. Returns false when it has now: do not sleep.
+  // Asks the reactor to wake when Progress may have something to do. Returns false if it has something now: then do not
+  // sleep.
   bool Arm() { return current_->Arm(); }
 
  private:
-  // Some 100 ns, what a line takes between distant cores.
+  // About 100 ns, the time a cache line takes between distant cores.
   static constexpr int kShortPolls = 64;
 
   void MakeRunners();
@@ -102,11 +104,11 @@ class Engine {
   Work work_;
   size_t stream_bytes_ = SIZE_MAX;
   int short_polls_ = kShortPolls;
-  std::array<std::unique_ptr<Runner>, kAlgorithmCount> runners_;  // By Algorithm; null where the job has no use for it.
-  Runner* current_ = nullptr;                                     // Of the latest collective. Never null.
-  Repeatable* repeatable_ = nullptr;                              // Of the latest collective.
+  std::array<std::unique_ptr<Runner>, kAlgorithmCount> runners_;  // By Algorithm; null if unused in the job.
+  Runner* current_ = nullptr;                                     // Runner of the latest collective. Never null.
+  Repeatable* repeatable_ = nullptr;  // Repeater of the latest collective; null: it cannot be repeated.
   bool running_ = false;
-  std::vector<Part> input_parts_;  // Of the current collective, by rank, when its kind has parts.
+  std::vector<Part> input_parts_;  // Parts of the current collective, by rank, when its kind has parts.
   std::vector<Part> output_parts_;
 };
 

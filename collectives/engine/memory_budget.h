@@ -1,4 +1,4 @@
-// MemoryBudget: what a communicator comes to hold at most, and how it keeps within a limit.
+// MemoryBudget: the most memory that a communicator may hold, and how it stays within a limit.
 //
 // Pure, and the same on every rank: fewer and smaller slots change the speed, never the bits of a result.
 #pragma once
@@ -11,19 +11,19 @@
 
 namespace annulus {
 
-// The links that a job may come to have, as long as it is not known which.
+// Links that a job may have, while it is not yet known which.
 struct PossibleLinks {
   TransportList transports = Transports();
   TransportChoice allowed = TransportChoice::kAuto;
   TransportSettings settings;
 };
 
-// Bytes of a rank's links, buffers and schedules under these settings, requests apart. An upper bound over the
-// transports and layouts of hosts that are possible.
+// Bytes of a rank's links, buffers and schedules under these settings, not counting requests. An upper bound over all
+// possible transports and layouts of hosts.
 size_t MostMemory(int nranks, const PlanSettings& settings, const PossibleLinks& possible = {});
 
-// Makes slots smaller and fewer until MostMemory is at most `budget`; 0 stands for no limit. Errors: kInvalidArgument
-// naming the least budget that will do.
+// Makes slots smaller and fewer until MostMemory is at most `budget`; 0 means no limit. Errors: kInvalidArgument naming
+// the smallest budget that is enough.
 Status FitMemory(int nranks, size_t budget, const PossibleLinks& possible, PlanSettings* settings);
 
 }  // namespace annulus

@@ -1,10 +1,10 @@
-// Messages: what one rank sends another, point to point.
+// Messages: point-to-point messages between ranks.
 //
-// Messages from one rank to another arrive in the order in which they were sent, and are matched with the receives in
-// the order of these. Different peers and the two directions are independent, also of the collectives: messages have
-// links of their own.
+// Messages from one rank to another arrive in the order in which they were sent, and match the receives in the order in
+// which those were posted. Messages with different peers, and in different directions, are independent. They are also
+// independent of collectives: messages have links of their own.
 //
-// Threads: Post from any; the rest by one thread at a time, the one that drives the communicator.
+// Threads: Post from any; the rest from one thread at a time, the one that drives the communicator.
 #pragma once
 
 #include <atomic>
@@ -37,8 +37,8 @@ struct MessagesConfig {
   const Links* links = nullptr;  // Outlives the object, as do the device and the monitor.
   Device* device = nullptr;
   Monitor* monitor = nullptr;
-  Nanoseconds timeout = 0;  // Of each message, from when those before it on its way have ended.
-  // Called when a message has ended well; by the driving thread, from within Progress.
+  Nanoseconds timeout = 0;  // Limit for each message, from the end of those before it in its lane.
+  // Called when a message has been sent or received; by the driving thread, from within Progress.
   std::function<void(void* cookie)> done;
 };
 
@@ -46,7 +46,7 @@ class Messages {
  public:
   explicit Messages(MessagesConfig config);
 
-  // Queues one message. Its buffer is lent until it is done or, after a failure, until the links are closed.
+  // Queues one message. Its buffer is borrowed until it is done or, after a failure, until the links are closed.
   void Post(const Message& message);
 
   // Whether there is anything to drive.
@@ -56,30 +56,30 @@ class Messages {
   // whole communicator, and sticks.
   Status Progress(bool* moved);
 
-  // As Engine::AwaitedPeer and Engine::Arm.
+  // As in Engine.
   int AwaitedPeer() const { return active_.empty() ? -1 : active_.front()->peer; }
   bool Arm();
 
-  // Of the directions used so far. From any thread.
+  // Memory of the lanes used so far, in bytes. From any thread.
   size_t MemoryBytes() const { return lane_bytes_.load(std::memory_order_relaxed); }
 
-  // When the first of the current messages must be done; kNoDeadline when there is none.
+  // Earliest deadline of the current messages; kNoDeadline when there are none.
   Deadline deadline() const;
-  // The error for a message whose deadline lies before `now`, OK if there is none.
+  // Returns the error for a message whose deadline lies before `now`, OK if there is none.
   Status Late(Nanoseconds now);
 
-  // The message that the latest error was about; sequence 0 when there was none.
+  // Message that the latest error was about; sequence 0 when there was none.
   const Call& failed() const { return failed_; }
 
  private:
-  // One direction of the exchange with one peer.
+  // One direction of the messages with one peer.
   struct Lane {
     int peer = 0;
     bool sends = false;
-    std::deque<Message> queue;  // The first is on its way.
-    uint64_t number = 0;        // Of the first, counted from 1.
+    std::deque<Message> queue;  // The first one is in progress.
+    uint64_t number = 0;        // Number of the first message, counted from 1.
     Deadline deadline = kNoDeadline;
-    Nanoseconds begin = 0;  // When the first became so.
+    Nanoseconds begin = 0;  // Time at which the current first message became the first.
     Work work;
     std::unique_ptr<MessageRunner> runner;
   };
@@ -92,7 +92,7 @@ class Messages {
   void Blame(const Lane& lane);
 
   const MessagesConfig config_;
-  std::vector<std::unique_ptr<Lane>> lanes_;  // By peer and direction; made when first used.
+  std::vector<std::unique_ptr<Lane>> lanes_;  // By peer and direction; created on first use.
   std::vector<Lane*> active_;
   Call failed_;
   std::atomic<size_t> lane_bytes_{0};
