@@ -120,7 +120,8 @@ typedef struct annulus_config {
   const char* log_level;      /* ANNULUS_LOG: "error", "warn", "info" or "debug". Applies to the process: each
                                  annulus_comm_create sets it */
   int32_t mesh_ranks;    /* ANNULUS_MESH_RANKS: most ranks for which each has a link to every other; gather, scatter,
-                            alltoall and messages need that. 0 = 64; fewer than 16 count as 16. Must agree on all ranks */
+                            alltoall and messages need that. 0 = 64; fewer than 16 count as 16. Must agree on all
+                            ranks */
   int32_t priorities;    /* ANNULUS_PRIORITIES: 1 = annulus_comm_set_priority may be used. Must agree on all ranks */
   int64_t memory_bytes;  /* ANNULUS_MEMORY_BYTES: most memory that the communicator may hold on each rank; 0 = no limit.
                             Must agree on all ranks */

@@ -1,8 +1,9 @@
-// Exchange: a small collective that is not a schedule. Its messages hold whole buffers or many blocks, none is a slice
-// of a user's buffer, and there are few of them; what they hold is on the CPU's side, where the transport can have it.
+// Exchange: a small collective that does not follow a schedule. Its messages hold whole buffers or many blocks rather
+// than slices of a user's buffer, and there are few of them. Their contents are in host memory, where transports can
+// reach them.
 //
-// What all of them do the same is here: one message at a time is awaited, and only its link is polled, for every poll
-// of a link may be a system call; sends complete whenever they do, at the latest at the end.
+// This class holds the parts that all exchanges share. One message at a time is awaited, and only its link is polled,
+// because every poll of a link may be a system call. Sends complete at any time, at the latest at the end.
 //
 // Threads: one at a time. Start and Advance allocate nothing, lock nothing and never block.
 #pragma once
@@ -23,11 +24,11 @@ class Exchange : public Runner {
   bool waits_for_device() const override { return ticket_ != Device::kCompleted; }
   const std::vector<Endpoint*>& endpoints() const override { return endpoints_; }
 
-  // What an exchange of up to so many sends holds for them.
+  // Bytes that an exchange holds for up to `most_sends` sends.
   static size_t SendsBytes(int most_sends);
 
  protected:
-  // `links` outlives it and has, on channel 0, those to the peers that it exchanges with.
+  // `links` outlives it and has a link on channel 0 to each peer of the exchange.
   Exchange(int rank, int nranks, const Links* links, int most_sends);
 
   // Called by Start, when nothing is posted.
@@ -39,26 +40,26 @@ class Exchange : public Runner {
   bool has_data() const { return work_->call.kind != CollectiveKind::kBarrier; }
   Tag TagOf(int message) const { return PackTag(work_->call, {0, static_cast<uint64_t>(message), 0}); }
 
-  // Submits `op`, or sees how it goes. *complete once it is.
+  // Submits `op`, or checks its progress. Sets *complete once it is complete.
   Status Run(const SliceOp& op, bool* complete);
-  // An operation of one source.
+  // A copy: an operation with one source.
   SliceOp Copy(std::byte* to, const std::byte* from, size_t elements) const;
 
-  // Takes `bytes` from `from` as message number `message`. *moved when something changed; *complete once all is there:
-  // then received().data holds it until FinishReceive.
+  // Receives `bytes` from `from` as message number `message`. Sets *moved when something changed, and *complete once
+  // all bytes have arrived: received().data then holds them until FinishReceive.
   Status Receive(int from, int message, size_t bytes, bool* moved, bool* complete);
   const Recv& received() const { return recv_; }
   void FinishReceive();
 
-  // Sends message number `message` to `to`: pack(slot) writes it and returns its size. *moved and *posted once it is
-  // under way.
+  // Sends message number `message` to `to`: pack(slot) writes it and returns its size. Sets *moved and *posted once the
+  // send is posted.
   template <class Pack>
   Status Post(int to, int message, Pack pack, bool* moved, bool* posted);
-  // Both at once: Post to `to` and Receive from `from`, as message number `message`. *complete once the one is under
-  // way and the other there.
+  // Does both at once: Post to `to` and Receive from `from`, as message number `message`. Sets *complete once the send
+  // is posted and the message has arrived.
   template <class Pack>
   Status Swap(int to, int from, int message, size_t bytes, Pack pack, bool* moved, bool* complete);
-  // Whether all sends are complete; accounts for them then.
+  // Whether all sends are complete; if so, accounts for them.
   bool SendsComplete();
 
   const int rank_;
@@ -74,12 +75,12 @@ class Exchange : public Runner {
   void FindEndpoints();
 
   Device::Ticket ticket_ = Device::kCompleted;
-  bool submitted_ = false;     // The operation of `ticket_`, until it is seen complete.
-  std::byte* slot_ = nullptr;  // Packed, not posted yet.
+  bool submitted_ = false;     // The operation of `ticket_` was submitted and not yet seen complete.
+  std::byte* slot_ = nullptr;  // Slot that is packed but not posted yet.
   size_t slot_filled_ = 0;
-  int awaited_ = -1;          // Whose message is received.
-  int unsent_ = -1;           // Whom nothing is sent to yet, though it is to: -1 when there is none.
-  bool swap_posted_ = false;  // The send of a Swap whose receive goes on.
+  int awaited_ = -1;          // Rank whose message is awaited; -1: none.
+  int unsent_ = -1;           // Rank whose message is still to be posted; -1: none.
+  bool swap_posted_ = false;  // The send of a Swap is posted; its receive is in progress.
   bool recv_posted_ = false;
   bool verified_ = false;
   Recv recv_;

@@ -2,12 +2,12 @@
 //
 // A step in flight (a Flight) passes through: receive posted, slice started and its tag checked, work submitted to the
 // device piece by piece as bytes arrive, send posted and extended as work completes, everything complete. Data takes
-// the shortest way that both links and the device allow:
+// the shortest path that both links and the device allow:
 //   * an allgather slice lands in the user's output and is forwarded from there, untouched by the CPU;
 //   * a slice to reduce is combined with the local input straight into the next hop's slot (shared memory), or in the
 //     staging slot where it arrived and sent from there (TCP), and at the last hop into the output in the same pass;
-//   * the first hop sends from the user's input where the transport can, unless the input is scaled first;
-//   * peers that share memory read registered input and output where they are: no slot is written.
+//   * the first hop sends from the user's input where the transport supports it, unless the input is scaled first;
+//   * peers that share memory read registered input and output in place, and no slot is written.
 //
 // Threads: one at a time. Progress allocates nothing, locks nothing and never blocks.
 #pragma once
@@ -26,44 +26,44 @@ class Pipeline {
   // Keeps up to `window` steps in flight.
   Pipeline(int channel, int window);
 
-  // `schedule` and `work` stay valid until the pipeline is done or destroyed, `other`, which runs the other level of
-  // kTwoLevel, until this one is done.
+  // `schedule` and `work` stay valid until the pipeline is done or destroyed. `other` runs the other level of kTwoLevel
+  // and stays valid until this pipeline is done.
   void Start(const Schedule* schedule, const Work* work, const Pipeline* other = nullptr);
 
-  // All steps before this one are done.
+  // Number of steps done: all steps before this index.
   uint64_t steps_done() const { return head_ == tail_ ? next_step_ : flights_[head_ % window_].index; }
 
-  // Moves every flight as far as it goes now. Sets *moved when something changed.
+  // Moves every flight as far as possible. Sets *moved when something changed.
   // Errors: kMismatch or kProtocol of a slice, or a link's error; the pipeline then must not be used before the next
   // Start.
   Status Advance(bool* moved);
 
-  // Whether something posted on that link has not completed, or failed.
+  // Whether something posted on that link is not complete, or failed.
   bool WaitsFor(const Endpoint* endpoint) const;
 
-  // The rank that the first step which is not done waits for, to receive from it before sending to it. -1 for none.
+  // Rank that the first unfinished step waits for: first to receive from it, then to send to it. -1 for none.
   int AwaitedPeer() const;
 
-  // What a pipeline of that window holds.
+  // Bytes that a pipeline with that window holds.
   static size_t MemoryBytes(int window) { return sizeof(Pipeline) + static_cast<size_t>(window) * sizeof(Flight); }
 
   bool done() const { return (schedule_ == nullptr || next_step_ == schedule_->size()) && head_ == tail_; }
-  // Whether the device still works for it: then nothing would wake a sleeping driver.
+  // Whether the device is still working for it: then nothing would wake a sleeping driver.
   bool waits_for_device() const { return pending_tickets_ > 0; }
 
  private:
   struct Flight {
     Step step;
-    uint64_t index = 0;  // Of the step.
+    uint64_t index = 0;  // Index of the step.
     Endpoint* source = nullptr;
     Endpoint* target = nullptr;
     Recv own_recv;
     Recv* recv = nullptr;  // own_recv; null when the step receives nothing.
     Send send;
-    std::byte* slot = nullptr;  // Where the work writes what is sent on; null when it does not,
-    bool streams_slot = false;  // and whether past the caches.
+    std::byte* slot = nullptr;  // Slot in which the work writes what is sent on; null: none.
+    bool streams_slot = false;  // The slot is written past the caches.
     Device::Ticket ticket = Device::kCompleted;
-    size_t submitted = 0;  // Bytes given to the device.
+    size_t submitted = 0;  // Bytes submitted to the device.
     size_t worked = 0;     // Bytes whose result is in place.
     bool recv_posted = false;
     bool verified = false;
@@ -75,7 +75,7 @@ class Pipeline {
     bool send_posted = false;
     bool done = false;
   };
-  // An earlier flight still has to post on that direction, so later ones must wait.
+  // Directions in which an earlier flight still has to post, so that later flights must wait.
   struct Order {
     bool receive_blocked = false;
     bool send_blocked = false;

@@ -1,4 +1,4 @@
-// PipelineRunner: what the runners have in common that run schedules in pipelines.
+// PipelineRunner: the common part of runners that run schedules in pipelines.
 //
 // Threads: as Runner.
 #pragma once

@@ -1,5 +1,5 @@
-// AlgorithmRow: all that the rest of the library knows of an algorithm: when it can do a call and what that costs, the
-// links and the memory that it needs, and how its runner is made. algorithms/table.cc lists the rows.
+// AlgorithmRow: everything that the rest of the library knows about an algorithm: which calls it supports and what they
+// cost, the links and the memory that it needs, and how its runner is created. algorithms/table.cc lists the rows.
 //
 // The functions are pure, and the same on every rank.
 //
@@ -18,25 +18,25 @@
 
 namespace annulus {
 
-// The job that an algorithm would serve.
+// The job in which an algorithm would run.
 struct Job {
   int nranks = 1;
   const PlanSettings& settings;
   const HostGrid& grid;
 };
 
-// The calls that an algorithm is asked about.
+// A call, or a class of calls, about which an algorithm is asked.
 struct Question {
   const Job& job;
   const JobCosts& costs;
   CollectiveKind kind;
-  size_t bytes;   // Of one call, or of the largest of its class.
-  bool is_small;  // Whether bytes are at most settings.small_bytes.
+  size_t bytes;   // Size of the call, or of the largest call of its class.
+  bool is_small;  // Whether `bytes` is at most settings.small_bytes.
 
   bool IsAllreduceOrBarrier() const { return kind == CollectiveKind::kAllreduce || kind == CollectiveKind::kBarrier; }
 };
 
-// Reasons that several algorithms give.
+// Reasons that several algorithms return.
 constexpr const char* kNeitherAllreduceNorBarrier = "neither allreduce nor barrier";
 constexpr const char* kMoreThanSmall = "more than ANNULUS_SMALL_BYTES";
 
@@ -48,19 +48,20 @@ struct NeededLink {
 
 struct AlgorithmRow {
   Algorithm algorithm;
-  // Why calls like this cannot be done so; null when they can.
+  // Reason why such calls are not supported; null when they are.
   const char* (*why_not)(const Question& question);
-  // What such a call takes by the cost model. Asked only when the call can be done so.
+  // Time that such a call takes by the cost model. Called only for supported calls.
   double (*seconds)(const Question& question);
-  // Adds the links that `rank` needs, in any order and however often.
+  // Adds the links that `rank` needs, in any order; duplicates are allowed.
   void (*add_links)(int rank, const Job& job, std::vector<NeededLink>* links);
-  // Bytes that its runner holds, at most.
+  // Most bytes that its runner holds.
   size_t (*memory_bytes)(const Job& job);
-  // Null when the job has no use for the algorithm. `links` has what add_links asked for, and outlives the runner.
+  // Creates the runner; null when the job does not use the algorithm. `links` has what add_links asked for, and
+  // outlives the runner.
   std::unique_ptr<Runner> (*make)(int rank, const Job& job, const Links* links);
-  // Whether the output may be written past the caches: nothing reads it before the call has ended.
+  // Whether the output may be written past the caches: nothing reads it before the call ends.
   bool may_stream_output = true;
-  // Whether it cuts what it sends into slices.
+  // Whether the algorithm cuts what it sends into slices.
   bool is_sliced = true;
 };
 

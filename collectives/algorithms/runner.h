@@ -1,8 +1,8 @@
-// Runner: runs one collective after the other in one way; each algorithm has its own.
+// Runner: runs collectives with one algorithm, one after the other. Each algorithm has its own runner.
 //
-// A runner is a state machine that never blocks. Whoever owns it calls Progress until it is done.
+// A runner is a state machine that never blocks. Its owner calls Progress until it is done.
 //
-// Threads: one at a time. After construction nothing allocates and nothing locks.
+// Threads: one at a time. Nothing allocates or locks after construction.
 #pragma once
 
 #include <vector>
@@ -13,16 +13,16 @@
 
 namespace annulus {
 
-// A call that comes again with nothing changed but its number and its buffers, and takes less than a microsecond: it is
-// neither planned nor checked anew.
+// A call that is repeated with nothing changed but its number and its buffers. It takes less than a microsecond,
+// because it is neither planned nor checked again.
 class Repeatable {
  public:
   virtual ~Repeatable() = default;
 
-  // Begins the work of the last Start again. The work's sequence and buffers have been set.
+  // Begins the work of the last Start again. The work's sequence and buffers are already set.
   virtual void StartAgain() = 0;
-  // Does what goes at once, without system calls, and returns whether that was all. What fails here fails in Progress
-  // too.
+  // Does what can be done at once, without system calls, and returns whether that was all. An error here is also
+  // returned by Progress.
   virtual bool FinishesAtOnce() = 0;
 };
 
@@ -30,7 +30,7 @@ class Runner {
  public:
   virtual ~Runner() = default;
 
-  // Begins `work`; the one before must be done, or have failed. `work` stays valid until done() or the end of the
+  // Begins `work`; the previous work must be done or have failed. `work` stays valid until done() or the end of the
   // runner.
   virtual void Start(const ScheduleParams& params, const Work* work) = 0;
 
@@ -41,22 +41,23 @@ class Runner {
 
   virtual bool done() const = 0;
 
-  // Whether something posted on that link has not completed, or failed.
+  // Whether something posted on that link is not complete, or failed.
   virtual bool WaitsFor(const Endpoint* endpoint) const = 0;
 
-  // The rank that the work waits for first when nothing moves, to receive from it before sending to it. -1 for none.
+  // Rank that the work waits for when nothing moves: first to receive from it, then to send to it. -1 for none.
   virtual int AwaitedPeer() const = 0;
 
-  // Whether the device still works for it: then nothing would wake a sleeping driver.
+  // Whether the device is still working for it: then nothing would wake a sleeping driver.
   virtual bool waits_for_device() const { return false; }
 
-  // The links that it uses at this moment, each once.
+  // Links that it uses at this moment, each once.
   virtual const std::vector<Endpoint*>& endpoints() const = 0;
 
-  // Null when the work that was started last cannot be repeated.
+  // The interface to repeat the latest work; null when it cannot be repeated.
   virtual Repeatable* repeatable() { return nullptr; }
 
-  // Asks that the reactor wakes when Progress may have something to do. Returns false when it has now: do not sleep.
+  // Asks the reactor to wake when Progress may have something to do. Returns false if it has something now: then do not
+  // sleep.
   bool Arm();
 
  protected:

@@ -1,4 +1,4 @@
-// SliceTag: the collective's identity as the tag of each slice, and what to say when two ranks disagree.
+// SliceTag: the collective's identity as the tag of each slice, and the error when two ranks disagree.
 //
 // Layout of the four 64-bit words (docs/wire_protocol.md):
 //   0  sequence (40 bits) | kind (8) | type (8) | op (8)
@@ -21,34 +21,35 @@ struct SliceId {
 // `call.count` is Step::count of the slice.
 Tag PackTag(const Call& call, const SliceId& id);
 
-// The call that a tag names. `sequence` is cut to 40 bits, and with variable parts `count` is that of one part.
+// Returns the call that a tag names. `sequence` is cut to 40 bits, and with variable parts `count` is that of one part.
 Call CallOf(const Tag& tag);
 
-// The tag of another chunk's slice.
+// Returns the same tag for a slice of another chunk.
 inline Tag WithChunk(Tag tag, uint32_t chunk) {
   tag.words[2] = (tag.words[2] & ~uint64_t{0xffffffff}) | chunk;
   return tag;
 }
 
-// Compares word by word. A comparison of wider words would wait for every store before it, when the tag has just been
-// put together: 35 ns behind a slice of 1 KiB.
+// Compares word by word. When the tag has just been assembled, comparing wider words would wait for every store before
+// it: 35 ns behind a slice of 1 KiB.
 inline bool SameTag(const Tag& left, const Tag& right) {
   uint64_t difference = 0;
   for (size_t i = 0; i < left.words.size(); ++i) difference |= left.words[i] ^ right.words[i];
   return difference == 0;
 }
 
-// What a slice says of itself.
+// Description that a slice carries of itself.
 struct SliceHead {
   Tag tag;
   size_t bytes = 0;
 };
 
-// Why the slice that arrived is not the expected one.
+// Error that explains why the slice that arrived is not the expected one.
 Status ExplainSlice(const SliceHead& expected, const SliceHead& arrived, int peer);
 
 // Compares the slice that arrived from `peer` with the expected one. Errors: kMismatch when the calls differ, naming
-// the first differing field, its value here and at `peer`; kProtocol when only the slices or their sizes do.
+// the first field that differs, with its value here and at `peer`; kProtocol when only the slices or their sizes
+// differ.
 inline Status CheckSlice(const SliceHead& expected, const SliceHead& arrived, int peer) {
   if (SameTag(arrived.tag, expected.tag) && arrived.bytes == expected.bytes) return Status();
   return ExplainSlice(expected, arrived, peer);

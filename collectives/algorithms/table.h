@@ -1,4 +1,4 @@
-// The table of algorithms: the one place that lists them. Whoever asks about all of them asks here.
+// The table of algorithms: the only place that lists them all.
 //
 // Threads: constants and pure functions.
 #pragma once
@@ -10,18 +10,18 @@
 
 namespace annulus {
 
-// Those that can be chosen, in the order of preference.
+// Algorithms that can be chosen, in order of preference.
 std::span<const AlgorithmRow* const> ChoosableAlgorithms();
 
-// All, also those that do what can be done in no other way.
+// All algorithms, including those for calls that only one algorithm can do.
 std::span<const AlgorithmRow* const> AllAlgorithms();
 
 const AlgorithmRow& RowOf(Algorithm algorithm);
 
-// The links of a rank: each once, by channel, then by peer.
+// Links that a rank needs: each once, sorted by channel, then by peer.
 std::vector<NeededLink> LinksNeeded(int rank, const Job& job);
 
-// Bytes that all runners of a rank hold, at most.
+// Most bytes that all runners of a rank hold.
 size_t RunnersBytes(const Job& job);
 
 }  // namespace annulus

@@ -1,4 +1,4 @@
-// Work: one collective as its runner sees it: the call, the user's buffers, and what it runs on.
+// Work: one collective as its runner sees it: the call, the user's buffers, and the links, device and monitor it uses.
 //
 // Threads: filled before the runner starts; then constant until it is done.
 #pragma once
@@ -22,7 +22,7 @@ struct Work {
   size_t element_bytes = 1;
   ReduceOp op = ReduceOp::kSum;
   CustomReduction custom;
-  uint32_t divisor = 0;  // Of finished reductions; 0 = none.
+  uint32_t divisor = 0;  // Divisor of finished reductions; 0 = none.
   int rank = 0;
   int nranks = 1;
   Device* device = nullptr;
@@ -30,14 +30,14 @@ struct Work {
   Monitor* monitor = nullptr;
   // Whether sends may wait for the peer to have read them in place.
   bool sends_in_place = true;
-  // Whether the output is larger than the caches, and nothing of it was read lately.
+  // Whether the output is larger than the caches and no part of it was read recently.
   bool streams_output = false;
-  // How often short slices are looked for before anything else is done.
+  // Number of times that short slices are looked for before anything else is done.
   int short_polls = 1;
-  // A group's tensors, to which the schedule's offsets refer. Null: they refer to input and output.
+  // Tensors of a group, to which the schedule's offsets refer. Null: the offsets refer to input and output.
   const Segments* segments = nullptr;
 
-  // The user memory at an offset of the schedule, and how much of it is in one piece.
+  // User memory at an offset of the schedule, and the number of contiguous bytes there.
   struct Place {
     const std::byte* data = nullptr;
     size_t bytes = 0;
@@ -53,9 +53,9 @@ struct Work {
     return {place.output, place.bytes};
   }
 
-  // For the timeline: the time when there is one, else 0.
+  // Time for the timeline; 0 when there is no timeline.
   Nanoseconds TraceClock() const { return monitor->trace() == nullptr ? 0 : Now(); }
-  // Adds an event of that step's slice to the timeline, which there is.
+  // Adds an event of that step's slice to the timeline, which must exist.
   void TraceSlice(TraceEvent::Kind kind, const Step& step, int channel, int peer, size_t bytes,
                   Nanoseconds begin) const;
 };

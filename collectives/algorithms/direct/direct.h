@@ -1,5 +1,5 @@
-// Direct: gather, scatter and all-to-all, which can be done in no other way: slices go straight between the two ranks
-// concerned.
+// Direct: gather, scatter and all-to-all. Slices go straight between the two ranks concerned; no other algorithm does
+// these collectives.
 //
 // Threads: as Runner.
 #pragma once
@@ -24,7 +24,7 @@ class Direct final : public PipelineRunner {
   const Links* const links_;
   DirectSchedule schedule_;
   std::vector<uint64_t> round_ends_;
-  std::vector<Endpoint*> root_endpoint_;  // To the root of the current collective.
+  std::vector<Endpoint*> root_endpoint_;  // Link to the root of the current collective.
 };
 
 }  // namespace annulus

@@ -1,8 +1,9 @@
-// DirectSchedule: gather, scatter and all-to-all; slices go straight between the two ranks concerned, in rounds.
+// DirectSchedule: gather, scatter and all-to-all. Slices go straight between the two ranks concerned, in rounds.
 //
-// In round k every rank sends to the rank k ahead and receives from the rank k behind; round 0 copies the own part. The
-// steps are in order of (round, slice), the same order on both sides of every exchange, so the first step that is not
-// done anywhere can always be done, whatever the sizes of the parts: no deadlock with two steps in flight.
+// In round k every rank sends to the rank k ahead and receives from the rank k behind; round 0 copies the own part.
+// Steps are ordered by (round, slice), with the same order on both sides of every exchange. So the first step that is
+// not done on any rank can always be done, whatever the sizes of the parts: two steps in flight are enough to avoid
+// deadlock.
 //
 // Threads: an immutable value.
 #pragma once

@@ -1,11 +1,12 @@
-// LogGather: an allreduce of few bytes, or a barrier, over few ranks in ceil(log2 n) messages per rank, with the bits
-// of the ring.
+// LogGather: an allreduce of few bytes, or a barrier, over few ranks in ceil(log2 n) messages per rank. Its result has
+// the bits of the ring.
 //
-// An allgather after J. Bruck et al. (1997) brings every rank all inputs, and each folds them all in the ring's order.
-// A rank sends n - 1 times the data, as in the one-hop exchange, but in fewer messages, which over TCP are what costs.
+// An allgather after J. Bruck et al. (1997) brings every rank all inputs, and each rank folds them in the order of the
+// ring. A rank sends n - 1 times the data, as in the one-hop exchange, but in fewer messages, which dominate the cost
+// over TCP.
 //
-// Block i of a rank is the input of the rank i behind; in step k a rank sends its first 2^k blocks to the rank 2^k
-// ahead. Step 0 goes along the ring, as a ring's first slice does: there ranks find out that they disagree about the
+// Block i of a rank is the input of the rank i behind. In step k a rank sends its first 2^k blocks to the rank 2^k
+// ahead. Step 0 goes along the ring, as the first slice of a ring does: there ranks detect that they disagree about the
 // call.
 //
 // Threads: one at a time. Start and Advance allocate nothing, lock nothing and never block.
@@ -26,7 +27,7 @@ class LogGather final : public Exchange {
   // For calls of up to `largest_bytes`. `links` outlives it and has links on channel 0 to LogPeers.
   LogGather(int rank, int nranks, size_t largest_bytes, const Links* links);
 
-  // What a gather holds.
+  // Bytes that a gather holds.
   static size_t MemoryBytes(int nranks, size_t largest_bytes);
 
   bool done() const override { return stage_ == Stage::kDone; }
@@ -44,13 +45,13 @@ class LogGather final : public Exchange {
 
   const size_t capacity_;
   std::vector<std::byte> memory_;
-  std::byte* blocks_ = nullptr;  // nranks of them, on a cache line.
+  std::byte* blocks_ = nullptr;  // nranks blocks, aligned to a cache line.
   std::vector<const std::byte*> fold_sources_;
 
   size_t bytes_ = 0;
   Stage stage_ = Stage::kDone;
   int step_ = 0;
-  int chunk_ = 0;  // Next one to fold.
+  int chunk_ = 0;  // Next chunk to fold.
 };
 
 }  // namespace annulus

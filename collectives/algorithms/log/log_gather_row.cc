@@ -1,4 +1,4 @@
-// When allreduces and barriers go in a gather in log steps (log_gather.h): between few ranks that sockets join.
+// Row of the gather in log steps (log_gather.h): allreduces and barriers between few ranks connected by sockets.
 #include "collectives/algorithms/log/log_exchange.h"
 #include "collectives/algorithms/log/log_gather.h"
 #include "collectives/algorithms/log/log_limits.h"

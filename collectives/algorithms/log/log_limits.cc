@@ -19,7 +19,7 @@ size_t MostLogBytes(int nranks, const PlanSettings& settings) {
   return HasNearLogSteps(nranks, settings) ? 2 * settings.small_bytes : settings.small_bytes;
 }
 
-// Between two ranks it would be the one-hop exchange.
+// Between two ranks a gather would be the one-hop exchange.
 bool HasLogGather(int nranks, const PlanSettings& settings) {
   return nranks > 2 && nranks <= kMaxOneHopRanks &&
          (settings.by_system_calls || settings.algorithm == Algorithm::kLogGather);

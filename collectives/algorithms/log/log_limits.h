@@ -1,4 +1,4 @@
-// Which jobs and calls go in log steps. log_steps and log_gather look at each other's limits.
+// Limits of the jobs and calls that use log steps. log_steps and log_gather use each other's limits.
 //
 // Threads: pure functions.
 #pragma once
@@ -9,20 +9,20 @@
 
 namespace annulus {
 
-// Whether some calls of the job go in log steps or in a gather, so that it takes links and memory.
+// Whether some calls of the job use log steps, or a gather in log steps, so that links and memory are needed for them.
 bool HasLogSteps(int nranks, const PlanSettings& settings);
 bool HasLogGather(int nranks, const PlanSettings& settings);
 
-// Whether ranks of one host go in log steps because sockets join them.
+// Whether ranks of one host use log steps because sockets connect them.
 bool HasNearLogSteps(int nranks, const PlanSettings& settings);
 
-// The largest call that goes in log steps: between ranks of one host they beat the ring a little longer.
+// Largest call that uses log steps, in bytes. Between ranks of one host they stay faster than the ring a little longer.
 size_t MostLogBytes(int nranks, const PlanSettings& settings);
 
-// The largest call that goes in a gather.
+// Largest call that uses a gather, in bytes.
 size_t MostGatherBytes(const PlanSettings& settings);
 
-// The largest message of an allreduce in log steps; its chunks are padded to equal size.
+// Largest message of an allreduce in log steps, in bytes; its chunks are padded to equal size.
 size_t LogMessageBytes(int nranks, size_t count, size_t element_bytes);
 
 }  // namespace annulus

@@ -1,5 +1,5 @@
-// When allreduces and barriers go in log steps (log_exchange.h): between many ranks, and between some of one host that
-// sockets join.
+// Row of the log steps (log_exchange.h): allreduces and barriers between many ranks, or between several ranks of one
+// host connected by sockets.
 #include "collectives/algorithms/log/log_exchange.h"
 #include "collectives/algorithms/log/log_limits.h"
 
@@ -16,7 +16,7 @@ const char* WhyNot(const Question& q) {
   const bool wanted = settings.algorithm == Algorithm::kLogSteps;
   const bool hops = q.is_small && (nranks - 1) * q.bytes <= settings.near_hop_bytes;
   if (near && hops && !wanted) return "one hop sends little";
-  // For the largest type, whose chunks are padded most.
+  // Assume the largest type, whose chunks are padded most.
   constexpr size_t kMostElementBytes = 8;
   const size_t count = (q.bytes + kMostElementBytes - 1) / kMostElementBytes;
   const bool fits = LogMessageBytes(nranks, count, kMostElementBytes) <= SlotBytes(settings);

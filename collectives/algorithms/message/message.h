@@ -1,5 +1,5 @@
-// MessageRunner: one direction of the messages between two ranks, one message at a time. The engine's Messages keeps
-// the queues of them.
+// MessageRunner: one direction of the messages between two ranks, one message at a time. The queues are in the engine's
+// Messages.
 //
 // Threads: as Runner.
 #pragma once
@@ -10,10 +10,10 @@
 
 namespace annulus {
 
-// The links of messages. Its runners are made when they are first used.
+// Links of messages. The runners are created on first use.
 extern const AlgorithmRow kMessageRow;
 
-// The channel of messages: they have links of their own.
+// Channel of messages, which have links of their own.
 inline int MessageChannel(const PlanSettings& settings) { return settings.channels; }
 
 class MessageRunner final : public PipelineRunner {

@@ -1,4 +1,4 @@
-// HopPeer: what the one-hop exchange posts on the link with one peer: at most one slice each way.
+// HopPeer: the slices that the one-hop exchange posts on the link with one peer, at most one each way.
 //
 // Threads: one at a time. Nothing allocates.
 #pragma once
@@ -12,22 +12,23 @@ class HopPeer {
  public:
   explicit HopPeer(Endpoint* endpoint) : endpoint_(endpoint), in_place_(endpoint->shortcuts().in_place) {}
 
-  // The steps of the schedule that concern this peer; null where nothing goes that way. `work` stays valid until done.
+  // Begins the steps of the schedule that concern this peer; null: nothing goes in that direction. `work` stays valid
+  // until done.
   void Start(const Work* work, const Step* send, const Step* receive);
 
-  // Moves the slice to the peer, and the one from it. Sets *moved when something changed.
+  // Moves the slice to the peer, or the one from it. Sets *moved when something changed.
   Status Send(bool* moved);
   Status Receive(bool* moved);
 
   bool sent() const { return !sends_ || (send_posted_ && outgoing_.code == Code::kOk); }
-  // Whether what the peer sent is there, and in the output where it belongs there.
+  // Whether the peer's slice has arrived and, if it belongs in the output, has been stored there.
   bool came() const { return !receives_ || (received_ && stored_.done()); }
-  // What came, when it is to be folded. Valid until Release.
+  // Arrived slice, when it is to be folded. Valid until Release.
   const std::byte* data() const { return incoming_.data; }
   // Gives the arrived slice back, unless it landed in the output.
   void Release();
 
-  // Whether something posted has not completed, or failed.
+  // Whether something posted is not complete, or failed.
   bool waits() const {
     return (send_posted_ && outgoing_.code != Code::kOk) || (recv_posted_ && incoming_.code != Code::kOk);
   }
@@ -44,9 +45,9 @@ class HopPeer {
   Step recv_step_;
   annulus::Send outgoing_;
   Recv incoming_;
-  std::byte* slot_ = nullptr;  // Being filled.
-  PieceWork packed_;           // The user's input into the slot.
-  PieceWork stored_;           // The arrived slice into the user's output.
+  std::byte* slot_ = nullptr;  // Slot that is being filled.
+  PieceWork packed_;           // Copy of the user's input into the slot.
+  PieceWork stored_;           // Copy of the arrived slice into the user's output.
   bool sends_ = false;
   bool receives_ = false;
   bool send_posted_ = false;

@@ -1,9 +1,9 @@
-// OneHop: every rank sends its data to each rank that needs it, and reduces for itself: one hop of latency, where the
-// ring has 2(n-1). It folds in the ring's order, so the bits are the ring's.
+// OneHop: every rank sends its data to each rank that needs it, and each rank reduces for itself. This takes one hop of
+// latency, where the ring takes 2(n-1). It folds in the order of the ring, so the bits are those of the ring.
 //
-// Small allreduces and barriers take the short path of the links that have one (ShortHop), and can be repeated.
-// Everything else goes by posted slices (HopPeer), as the schedule says. The tags are the same, so ranks need not
-// choose alike.
+// Small allreduces and barriers use the short path of the links that have one (ShortHop), and can be repeated.
+// Everything else uses posted slices (HopPeer), as the schedule says. The tags are the same, so ranks need not choose
+// the same path.
 //
 // Threads: as Runner.
 #pragma once
@@ -33,7 +33,7 @@ class OneHop final : public Runner, private Repeatable {
   const std::vector<Endpoint*>& endpoints() const override { return endpoints_; }
   Repeatable* repeatable() override { return is_short_ ? this : nullptr; }
 
-  // What the runner of so many ranks holds.
+  // Bytes that the runner holds for `nranks` ranks.
   static size_t MemoryBytes(int nranks);
 
  private:
@@ -53,19 +53,19 @@ class OneHop final : public Runner, private Repeatable {
   const int rank_;
   const int nranks_;
   ShortHop short_;
-  std::vector<HopPeer> posts_;        // posts_[k] is with the rank 1 + k ahead,
-  std::vector<Endpoint*> endpoints_;  // as is endpoints_[k].
+  std::vector<HopPeer> posts_;        // posts_[k]: with the rank 1 + k ahead.
+  std::vector<Endpoint*> endpoints_;  // endpoints_[k]: to the rank 1 + k ahead.
   OneHopSchedule schedule_;
   const Work* work_ = nullptr;
   bool is_short_ = false;
   bool done_ = true;
-  Step own_step_;  // The own part of the output, when the schedule has it.
+  Step own_step_;  // Step for the own part of the output, if the schedule has one.
   PieceWork own_;
-  int folds_ = 0;  // How many of this work there are.
-  int fold_ = 0;   // The current one; -1 before the first.
+  int folds_ = 0;  // Number of folds of this work.
+  int fold_ = 0;   // Current fold; -1 before the first.
   Step fold_step_;
   PieceWork folded_;
-  std::array<const std::byte*, kMaxOneHopRanks> sources_{};  // Of a fold, in its order.
+  std::array<const std::byte*, kMaxOneHopRanks> sources_{};  // Sources of the current fold, in its order.
 };
 
 }  // namespace annulus

@@ -1,4 +1,4 @@
-// When calls go in one hop (one_hop.h): small ones, between few ranks.
+// Row of the one-hop exchange (one_hop.h): small calls between few ranks.
 #include <algorithm>
 
 #include "collectives/algorithms/one_hop/one_hop.h"
@@ -8,8 +8,8 @@ namespace {
 
 bool HasOneHop(const Job& job) { return job.nranks > 1 && job.nranks <= kMaxOneHopRanks; }
 
-// The largest allreduce: two ranks exchange no more bytes in one hop than in a ring. Measured up to 64 KiB, by default:
-// docs/decisions/0028-one-hop-of-two.md. One hop takes one slot.
+// Largest allreduce in one hop, in bytes. Two ranks exchange no more bytes in one hop than in a ring, so their limit is
+// higher. Measured up to 64 KiB, which is the default: docs/decisions/0028-one-hop-of-two.md. One hop takes one slot.
 size_t MostBytes(const Job& job) {
   const size_t small = job.settings.small_bytes;
   return job.nranks != 2 ? small : std::max(small, std::min(4 * small, SlotBytes(job.settings)));

@@ -1,7 +1,7 @@
-// OneHopSchedule: every rank sends to each rank that needs its data, and reduces for itself.
+// OneHopSchedule: every rank sends its data to each rank that needs it, and each rank reduces for itself.
 //
 // Steps 2k send to rank + k and steps 2k + 1 receive from rank - k; steps 0 and 1 concern the rank itself. Steps [2n,
-// 3n) fold one chunk each, in the ring's order, so the bits are the ring's.
+// 3n) fold one chunk each in the order of the ring, so the bits are those of the ring.
 //
 // Threads: an immutable value.
 #pragma once

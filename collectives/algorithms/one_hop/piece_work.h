@@ -1,4 +1,4 @@
-// PieceWork: work on a range of bytes that a device does piece by piece, one after the other.
+// PieceWork: work on a range of bytes that a device does in pieces, one after the other.
 //
 // Threads: one at a time.
 #pragma once
@@ -18,11 +18,11 @@ class PieceWork {
   }
 
   bool done() const { return submitted_ == bytes_ && ticket_ == Device::kCompleted; }
-  // Whether the device works for it.
+  // Whether the device is working on it.
   bool pending() const { return ticket_ != Device::kCompleted; }
 
-  // Goes on as far as the device allows. submit(begin, &end, &ticket) gives it the bytes from `begin` on, at most up to
-  // `end`, and sets `end` to how far they went. Sets *moved when something changed.
+  // Continues as far as the device allows. submit(begin, &end, &ticket) submits the bytes from `begin` on, at most up
+  // to `end`, and sets `end` to where they stop. Sets *moved when something changed.
   template <class Submit>
   Status Advance(Device* device, Submit submit, bool* moved) {
     for (;;) {

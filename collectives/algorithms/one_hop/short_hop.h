@@ -1,5 +1,5 @@
-// ShortHop: one slice to each other rank and one from each, by the links' short path: without slots, posts and
-// schedules. For eight bytes bookkeeping would be most of the time.
+// ShortHop: exchanges one slice with each other rank over the short path of the links, without slots, posts and
+// schedules. For eight bytes, bookkeeping would take most of the time.
 //
 // Threads: one at a time. Nothing allocates after construction.
 #pragma once
@@ -13,13 +13,13 @@ namespace annulus {
 
 class ShortHop {
  public:
-  // `links` outlives it, and has one to each other rank on channel 0.
+  // `links` outlives it, and has a link to each other rank on channel 0.
   ShortHop(int rank, int nranks, const Links* links);
 
-  // The largest slice that all links take; 0: they have no short path.
+  // Largest slice that all links accept on the short path, in bytes; 0: some link has no short path.
   size_t most_bytes() const { return most_bytes_; }
 
-  // Begins to exchange `bytes` of the work's input. `work` stays valid until it is over.
+  // Begins to exchange `bytes` of the work's input. `work` stays valid until the exchange is over.
   void Start(const Work* work, uint32_t bytes);
   // As Start, for the same number of bytes.
   void StartAgain() {
@@ -27,12 +27,12 @@ class ShortHop {
     unsent_ = missing_ = static_cast<int>(peers_.size());
   }
 
-  // Sends what can be sent, and looks for slices for a moment. Errors: a link's, or CheckSlice's; the same again when
-  // called again.
+  // Sends what can be sent, and looks for slices for a moment. Errors: a link's, or CheckSlice's; later calls return
+  // the same error.
   Status Progress(bool* moved);
 
   bool done() const { return unsent_ == 0 && missing_ == 0; }
-  // What came from the rank 1 + k ahead. Valid from done() to TakeAll.
+  // Slice from the rank 1 + k ahead. Valid from done() to TakeAll.
   const std::byte* data(size_t k) const { return peers_[k].data; }
   void TakeAll() {
     for (Peer& peer : peers_) peer.short_path->Take();
@@ -44,9 +44,9 @@ class ShortHop {
     return flushed;
   }
 
-  // The first peer that is waited for, -1 for none.
+  // First peer that is waited for, -1 for none.
   int AwaitedPeer() const;
-  // Whether a slice from that peer is still missing, or could not be sent.
+  // Whether a slice from that peer is still missing, or one to it could not be sent.
   bool WaitsFor(const Endpoint* endpoint) const;
 
  private:
@@ -54,7 +54,7 @@ class ShortHop {
     int rank = 0;
     Endpoint* endpoint = nullptr;
     ShortPath* short_path = nullptr;  // Null: most_bytes_ is 0.
-    const std::byte* data = nullptr;  // What came from it.
+    const std::byte* data = nullptr;  // Slice that arrived from it.
     bool sent = false;
     bool came = false;
   };
@@ -64,7 +64,7 @@ class ShortHop {
 
   const int rank_;
   size_t most_bytes_ = 0;
-  bool polls_in_memory_ = true;  // Or by system calls.
+  bool polls_in_memory_ = true;  // Otherwise polls are system calls.
   std::vector<Peer> peers_;
   const Work* work_ = nullptr;
   uint32_t bytes_ = 0;

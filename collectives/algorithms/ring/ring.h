@@ -1,5 +1,5 @@
-// Ring: reduce-scatter and allgather along the ring of all ranks, one pipeline for each channel. It can do every
-// collective that is not direct: broadcast and reduce go along a chain, a barrier is a token.
+// Ring: reduce-scatter and allgather along the ring of all ranks, with one pipeline per channel. It supports every
+// collective that is not direct: broadcast and reduce use a chain, a barrier uses a token.
 //
 // Threads: as Runner.
 #pragma once

@@ -1,4 +1,4 @@
-// The schedules of the ring, each for some kinds of calls.
+// The schedules of the ring, each for some kinds of collectives.
 //
 // RingSchedule   allreduce, reduce_scatter, allgather and their variants: the ring of P. Patarasuk and X. Yuan,
 //                "Bandwidth optimal all-reduce algorithms for clusters of workstations" (2009): a reduce-scatter of
@@ -27,7 +27,7 @@ class RingSchedule final : public ChunkSchedule {
 
   int channel_ = 0;
   int phases_ = 0;
-  uint64_t slices_ = 0;  // Of the channel.
+  uint64_t slices_ = 0;  // Slices of the channel.
 };
 
 class ChainSchedule final : public ChunkSchedule {

@@ -1,11 +1,11 @@
-// TreeExchange: an allreduce of few bytes, or a barrier, over many ranks: up a tree to rank 0 and down again.
+// TreeExchange: an allreduce of few bytes, or a barrier, over many ranks: up a tree to rank 0 and back down.
 //
-// 2(n-1) messages in all, where log steps take 2 n log2(n); each rank but few sends one and receives one. So it keeps
-// the cores and the network less busy, and is over sooner, as long as it is the number of messages that costs.
+// It takes 2(n-1) messages in all, where log steps take 2 n log2(n); most ranks send one message and receive one. So it
+// keeps the cores and the network less busy, and finishes sooner as long as the number of messages dominates the cost.
 //
-// Each rank of the tree (core/rank_tree.h) folds its own data first, then what its children bring, in the order of
-// their ranks: left operands come from lower ranks. That is an order of its own, not the ring's; it depends on the
-// number of ranks alone (docs/determinism.md).
+// Each rank of the tree (core/rank_tree.h) folds its own data first, then the data of its children in the order of
+// their ranks: left operands come from lower ranks. This order differs from that of the ring; it depends only on the
+// number of ranks (docs/determinism.md).
 //
 // Threads: one at a time. Start and Advance allocate nothing, lock nothing and never block.
 #pragma once
@@ -25,7 +25,7 @@ class TreeExchange final : public Exchange {
   // For calls of up to `largest_bytes`. `links` outlives it and has links on channel 0 to parent and children.
   TreeExchange(int rank, int nranks, size_t largest_bytes, const Links* links);
 
-  // What an exchange holds, at most.
+  // Most bytes that an exchange holds.
   static size_t MemoryBytes(int nranks, size_t largest_bytes);
 
   bool done() const override { return stage_ == Stage::kDone; }
@@ -48,11 +48,11 @@ class TreeExchange final : public Exchange {
   const std::vector<int> children_;
   const size_t stride_;
   std::vector<std::byte> memory_;
-  std::byte* result_ = nullptr;  // On a cache line, and what children bring behind it.
+  std::byte* result_ = nullptr;  // Aligned to a cache line; the children's data follows it.
   std::vector<const std::byte*> sources_;
   size_t bytes_ = 0;
   Stage stage_ = Stage::kDone;
-  size_t child_ = 0;  // Next to receive from, or how many are sent to.
+  size_t child_ = 0;  // Index of the next child to receive from or send to.
 };
 
 }  // namespace annulus

@@ -1,4 +1,4 @@
-// When allreduces and barriers go through a tree (tree_exchange.h): the smallest, between many ranks.
+// Row of the tree (tree_exchange.h): the smallest allreduces and barriers between many ranks.
 #include <algorithm>
 
 #include "collectives/algorithms/tree/tree_exchange.h"

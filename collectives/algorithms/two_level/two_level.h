@@ -1,5 +1,6 @@
-// TwoLevel: an allreduce between hosts of equally many ranks: a reduce-scatter within each host, a ring over the hosts
-// for each member's share, an allgather within (docs/decisions/0025-two-levels.md). Two pipelines run it side by side.
+// TwoLevel: an allreduce between hosts with equally many ranks: a reduce-scatter within each host, a ring over the
+// hosts for each member's share, and an allgather within each host (docs/decisions/0025-two-levels.md). Two pipelines
+// run side by side.
 //
 // Threads: as Runner.
 #pragma once
