@@ -16,9 +16,9 @@ struct CallArguments {
   size_t count = 0;  // Elements, with the meaning that annulus.h gives for the kind.
   DataType type = DataType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
-  int created_op = 0;      // The number that the user gave, when it may be that of a created operation; else 0.
-  CustomReduction custom;  // That operation's, with its name on the wire in `op`, once it is looked up.
-  int root = 0;            // Of a message: the other end.
+  int created_op = 0;      // The user's number if it may name a created operation; else 0.
+  CustomReduction custom;  // The reduction of that operation, once it is looked up; `op` then has its wire name.
+  int root = 0;            // The other end, for a message.
   Layout send_layout;      // Arrays of nranks numbers, for kinds with variable parts.
   Layout recv_layout;
 };
@@ -27,13 +27,13 @@ struct CallArguments {
 // Errors: kInvalidArgument naming the argument and what is allowed.
 Status CheckArguments(const CallArguments& arguments, int rank, int nranks);
 
-// The call's identity on the wire.
+// Returns the call's identity on the wire.
 Call CallOf(const CallArguments& arguments, int nranks, uint64_t sequence);
 
-// Bytes that `rank` hands in: its send buffer, up to the end of the last part.
+// Size of the send buffer of `rank` in bytes, up to the end of its last part.
 size_t SendBytes(const CallArguments& arguments, int rank, int nranks);
 
-// What the engine takes of them.
+// The buffers that the engine needs.
 Buffers BuffersOf(const CallArguments& arguments);
 
 }  // namespace annulus

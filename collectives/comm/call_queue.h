@@ -1,11 +1,11 @@
-// CallQueue: the order in which the calls of one communicator are driven: whose turn it is, what waits for its turn,
-// and the number that each call has. One thread at a time has the turn; it drives everything, messages too.
+// CallQueue: the order in which the calls of one communicator are driven: who has the turn, which calls wait for it,
+// and the number of each call. One thread at a time has the turn; it drives everything, including messages.
 //
-// A request waits here from when it is queued until its turn is over; a message, which waits for no turn, until it has
-// ended.
+// A request stays here from when it is queued until its turn is over. A message does not wait for a turn; it stays
+// until it has ended.
 //
-// Threads: any, by a lock of its own; some functions are for the thread that has the turn only. The lock orders the
-// memory accesses of those who have the turn one after another.
+// Threads: any; the queue has its own lock. Some functions are only for the thread that has the turn. The lock orders
+// the memory accesses of successive owners of the turn.
 #pragma once
 
 #include <atomic>
@@ -26,9 +26,9 @@ namespace annulus {
 struct CallQueueConfig {
   int rank = 0;
   int nranks = 1;
-  bool by_priority = false;    // Calls get their numbers when they are driven, not when they are queued.
+  bool by_priority = false;    // Calls get their numbers when driven, not when queued.
   Monitor* monitor = nullptr;  // Counts the calls that end. Outlives the queue.
-  // Makes the thread that drives look at what is new. Called with the lock held; must not block.
+  // Makes the driving thread look at what is new. Called with the lock held; must not block.
   std::function<void()> nudge;
 };
 
@@ -36,16 +36,17 @@ class CallQueue {
  public:
   explicit CallQueue(CallQueueConfig config) : config_(std::move(config)) {}
 
-  // The turn, for as long as it lives. A short turn holds the queue's lock; Lengthen lets others queue meanwhile.
+  // The turn; its lifetime is the object's. A short turn holds the queue's lock; Lengthen releases it, so that others
+  // can queue meanwhile.
   class Turn {
    public:
     struct AwaitWork {};
 
-    // Takes a short turn, if nobody has the turn and nothing waits for one. Does not block.
+    // Takes a short turn if nobody has the turn and nothing waits for it. Does not block.
     explicit Turn(CallQueue* queue) : queue_(queue), lock_(queue->mu_) {
       if (queue->is_driving_ || !queue->calls_.empty()) lock_.unlock();
     }
-    // Takes a long turn once nobody has it and there is something to do: calls, messages, or that the queue is
+    // Takes a long turn once nobody has the turn and there is something to do: calls, messages, or the queue is
     // stopping.
     Turn(CallQueue* queue, AwaitWork);
     Turn(const Turn&) = delete;
@@ -56,10 +57,10 @@ class CallQueue {
 
     explicit operator bool() const { return is_long_ || lock_.owns_lock(); }
 
-    // The number of the next collective. In a short turn.
+    // Number of the next collective. In a short turn.
     uint64_t NextSequence() { return ++queue_->sequence_; }
 
-    // From here on others may queue. `call` is what is driven; sequence 0: messages.
+    // Lets others queue from here on. `call` is what is driven; sequence 0: messages.
     void Lengthen(const Call& call) {
       queue_->BeginDrive(call);
       is_long_ = true;
@@ -68,7 +69,7 @@ class CallQueue {
 
     // Gives the turn back.
     void End();
-    // Counts the call that it was for, and gives the turn back. Inline, for the smallest calls.
+    // Counts the call of this turn, and gives the turn back. Inline, for the smallest calls.
     void EndCall(const CallArguments& arguments, Code code) {
       if (is_long_) {
         lock_.lock();
@@ -78,7 +79,7 @@ class CallQueue {
       queue_->Count(arguments, code);
       lock_.unlock();
     }
-    // The same for a request that was queued; it leaves the queue. In a long turn.
+    // The same for a queued request, which leaves the queue. In a long turn.
     void EndRequest(const Request* request, Code code);
 
    private:
@@ -89,10 +90,10 @@ class CallQueue {
 
   // Queues a collective: gives it a number and, unless by priority, a sequence number.
   void Add(Request* request);
-  // A message: to be posted, and then announced by Announce.
+  // Queues a message. It must be posted next, and then announced by Announce.
   void AddMessage(Request* message);
   void Announce();
-  // The call has ended without a turn; counts it.
+  // Ends a call that had no turn, and counts it.
   void EndMessage(Request* message, Code code);
   void CountEnd(const Request& request, Code code);
 
@@ -101,30 +102,31 @@ class CallQueue {
   bool is_stopping() const;
   bool HasCalls() const;
   bool HasMessages() const;
-  // Takes no lock: other threads' turns do not matter.
+  // Takes no lock: turns of other threads do not matter.
   bool IsDrivenByThisThread() const {
     return driving_thread_.load(std::memory_order_relaxed) == std::this_thread::get_id();
   }
-  // The call that is driven or, if none, the first in the queue; sequence 0 when there is none either.
+  // Call that is being driven or, if none, the first in the queue; sequence 0 when there is none.
   Call Current() const;
 
-  // Whether something has happened that one who drives messages must look at; it is noticed then. Takes no lock.
+  // Whether something has happened that a thread driving messages must look at; clears the flag. Takes no lock.
   bool Notice() {
     return has_news_.load(std::memory_order_relaxed) && has_news_.exchange(false, std::memory_order_acquire);
   }
   void AddNews() { has_news_.store(true, std::memory_order_release); }
 
-  // By the thread that has a long turn:
-  // What is driven from now on.
+  // Functions for the thread that has a long turn:
+  // Sets what is driven from now on.
   void SetDriven(const Call& call);
   uint64_t NextSequence();
-  // The same, as the number of a request that is queued.
+  // The same, stored as the number of a queued request.
   void GiveSequence(Request* request);
-  // The first in the order of the calls, null when there is none; of the highest priority; of that number, or null.
+  // First request in the order of the calls, first one of the highest priority, or the one with that number. Null if
+  // none.
   Request* First() const;
   Request* FirstByPriority() const;
   Request* Find(uint64_t number) const;
-  // All messages, which leave the queue.
+  // Removes all messages from the queue and returns them.
   std::vector<Request*> TakeMessages();
 
  private:
@@ -136,7 +138,7 @@ class CallQueue {
   }
   void EndDrive();
   void Count(const CallArguments& arguments, Code code) {
-    if (arguments.kind == CollectiveKind::kNone) return;  // A group's own request.
+    if (arguments.kind == CollectiveKind::kNone) return;  // The request of a group itself.
     const bool ok = code == Code::kOk;
     const size_t data_bytes = ok ? SendBytes(arguments, config_.rank, config_.nranks) : 0;
     config_.monitor->CountEnd(IsMessage(arguments.kind), ok, data_bytes);
@@ -146,11 +148,11 @@ class CallQueue {
 
   const CallQueueConfig config_;
   mutable std::mutex mu_;
-  std::condition_variable changed_;                // There is work, or the turn is free.
+  std::condition_variable changed_;                // Signalled when there is work or the turn is free.
   std::atomic<bool> has_news_{false};              // For Notice.
-  bool is_driving_ = false;                        // Somebody has a long turn.
-  std::atomic<std::thread::id> driving_thread_{};  // While is_driving_.
-  Call driven_;                                    // While is_driving_, if it is a collective.
+  bool is_driving_ = false;                        // Some thread has a long turn.
+  std::atomic<std::thread::id> driving_thread_{};  // Valid while is_driving_.
+  Call driven_;                                    // Valid while is_driving_; sequence 0 for messages.
   bool is_stopping_ = false;
   uint64_t sequence_ = 0;       // The latest sequence number.
   uint64_t number_ = 0;         // Collectives queued so far.

@@ -1,10 +1,11 @@
-// Communicator: a group of ranks and its collectives, blocking and asynchronous, in one order; and messages between two
-// ranks, which wait for no collective. A facade: it checks calls, and leaves the rest to its parts: the Dispatcher has
-// them driven, the CallQueue keeps their order, Requests and Group what is not done yet, the FailureRecord what failed.
+// Communicator: a group of ranks with their collectives, blocking and asynchronous, in one order; and messages between
+// two ranks, which do not wait for collectives. This class is a facade: it checks calls and leaves the rest to its
+// parts. The Dispatcher drives the calls, the CallQueue keeps their order, Requests and Group hold unfinished work, and
+// the FailureRecord holds failures.
 //
-// Threads: all functions may be called from any thread, except that the destructor must be the last call. Calls take
-// turns in the order in which they arrive. Each part has a lock of its own; where one is taken while another is held,
-// the order is Requests, FailureRecord, CallQueue.
+// Threads: all functions may be called from any thread, but the destructor must be the last call. Calls take turns in
+// the order in which they arrive. Each part has its own lock. Where one lock is taken while another is held, the order
+// is Requests, FailureRecord, CallQueue.
 #pragma once
 
 #include <memory>
@@ -24,7 +25,7 @@
 
 namespace annulus {
 
-// What a communicator holds, as annulus_comm_memory tells it; in bytes.
+// Memory that a communicator holds, as reported by annulus_comm_memory, in bytes.
 struct MemoryUse {
   size_t staging = 0;
   size_t links = 0;
@@ -34,7 +35,7 @@ struct MemoryUse {
   size_t total() const { return staging + links + work + requests; }
 };
 
-// What passed over all links of one transport.
+// Totals over all links of one transport.
 struct TransportTotals {
   uint64_t sent_bytes = 0;
   uint64_t received_bytes = 0;
@@ -55,44 +56,44 @@ class Communicator {
   const Resources& resources() const { return setup_->resources(); }
   MemoryUse Memory() const;
   int process_rank() const { return setup_->process_rank(); }
-  // This host's address, as its peers reach it. Empty when there are no peers.
+  // Address of this host as its peers reach it. Empty when there are no peers.
   const std::string& local_host() const { return setup_->local_host(); }
 
   TransportList transports() const { return setup_->resources().transports; }
   const PlanSettings& plan() const { return setup_->plan(); }
   const AlgorithmChoice& choice() const { return dispatcher_.choice(); }
-  // Where choice() comes from, in words.
+  // Source of choice(), in words.
   const std::string& choice_source() const { return choice_source_; }
 
-  // Measures the links, or reads `file`, and chooses by it from then on (tuner.h). On all ranks alike, before anybody
-  // else has the communicator. Errors: as Tuner::Tune.
+  // Measures the links, or reads `file`, and uses the result for later choices (tuner.h). Called on all ranks alike,
+  // before anyone else has the communicator. Errors: as Tuner::Tune.
   Status Tune(const std::string& file, const Setup::GiveUp& give_up);
 
-  // Does the collective and returns its outcome.
+  // Runs the collective and returns its outcome.
   Code Run(const CallArguments& given);
-  // The same, with the words of the failure and the rank at fault.
+  // The same, with the message of the failure and the rank at fault.
   Status RunInWords(const CallArguments& given);
 
   // Queues the collective. The request must be freed.
   Code Submit(const CallArguments& given, RequestHandle* request);
 
-  // Until GroupEnd, Submit only collects; `request` may then be null. GroupEnd queues what was collected: allreduces of
-  // one type and operation as one. *request, if asked for, is done when all of them are.
+  // Until GroupEnd, Submit only collects calls; `request` may then be null. GroupEnd queues them: allreduces of one
+  // type and operation are queued as one. *request, if asked for, is done when all calls are.
   Code GroupStart();
   Code GroupEnd(RequestHandle* request);
 
-  // Of the collectives that are submitted from now on. Errors: kInvalidArgument without Options::priorities.
+  // Sets the priority of collectives submitted from now on. Errors: kInvalidArgument without Options::priorities.
   Code SetPriority(int priority);
 
-  // Waits up to `timeout_ms` (< 0: until the collective's own deadline ends it), and gives the outcome's code.
-  // kInProgress when it has not finished. kInvalidArgument, with a message, when it was given before this call, the
-  // request's group is open, or the request was freed meanwhile.
+  // Waits up to `timeout_ms` (< 0: until the collective's own deadline), and returns the outcome's code, or kInProgress
+  // when it has not finished. Returns kInvalidArgument, with a message, when the outcome was returned before this call,
+  // the request's group is open, or the request was freed meanwhile.
   Status Wait(RequestHandle handle, int64_t timeout_ms);
 
-  // Waits for the request to finish, then frees it. kInvalidArgument when it was freed meanwhile.
+  // Waits for the request to finish, then frees it. Returns kInvalidArgument when it was freed meanwhile.
   Status Free(RequestHandle handle);
 
-  // Lets `change`, which returns a Status, work on the operations that users created.
+  // Calls `change`, which returns a Status, with the user-defined operations.
   template <class Change>
   Code ChangeOperations(Change change) {
     Status status;
@@ -103,33 +104,33 @@ class Communicator {
     return status.ok() ? Code::kOk : Refuse(status);
   }
 
-  // Fails everything pending and later on all ranks. Returns at once.
+  // Fails all pending and later work on all ranks. Returns at once.
   void Abort();
 
-  // What has happened up to now, in all and with one peer.
+  // Counters up to now, in total and for one peer.
   Totals ReadTotals() const;
   PeerTotals ReadPeer(int peer) const;
-  // Whether slots for `peer` are written by streaming stores at present; none when it has no link with such slots.
+  // Whether slots for `peer` are currently written by streaming stores; nothing when it has no link with such slots.
   std::optional<bool> StreamsSlots(int peer) const;
-  // Of the links to one peer: what the network lost or delayed, so that it was sent again.
+  // Retransmissions on the links to one peer: what was sent again because the network lost or delayed it.
   uint64_t Retransmits(int peer) const;
-  // Of all links of one of transports().
+  // Totals over all links of one of transports().
   TransportTotals ReadTransport(const TransportInfo& transport) const;
 
   // As FailureRecord::Latest.
   const ErrorRecord& LastError() { return failures_.Latest(); }
 
-  // The verdict that ended this communicator, if one did. With `expected` it may take a moment to arrive.
+  // Verdict that ended this communicator, if any. With `expected`, waits a moment for it to arrive.
   std::optional<Verdict> Ended(bool expected = false);
 
  private:
   explicit Communicator(std::unique_ptr<Setup> setup);
 
-  // Looks the operation up, and checks.
+  // Looks up the operation and checks the arguments.
   Status Complete(CallArguments* arguments);
-  // Refuses the call, unless the communicator has ended, which is then the reason.
+  // Refuses the call. If the communicator has ended, that is the reason instead.
   Code Refuse(const Status& status);
-  // Whether it has ended, or is called by a reduction function, which is an error of that call alone.
+  // Whether the communicator has ended, or is called from a reduction function, which is an error of that call alone.
   bool MustNotStart(Code* code);
   MemoryUse FixedMemory() const;
   RequestBudget BudgetFor(const CallArguments& arguments) const;
@@ -144,7 +145,7 @@ class Communicator {
   Operations operations_;
   Dispatcher dispatcher_;
   std::string choice_source_ = "nominal costs";
-  const MemoryUse fixed_memory_;  // What does not change while the communicator lives.
+  const MemoryUse fixed_memory_;  // The part that does not change while the communicator lives.
 };
 
 }  // namespace annulus

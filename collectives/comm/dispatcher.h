@@ -1,9 +1,9 @@
-// Dispatcher: has the calls of one communicator driven: at once by the calling thread, when it is blocking and nothing
-// is queued before it; else in turn by one progress thread, which starts with the first call that needs it. Whoever
-// drives, drives all: messages move during collectives.
+// Dispatcher: has the calls of one communicator driven. A blocking call with nothing queued before it is driven at once
+// by the calling thread. Other calls are driven in turn by one progress thread, which starts with the first call that
+// needs it. The driving thread drives everything: messages move during collectives.
 //
-// Threads: any, but that the destructor comes last, and set_choice and set_call_timeout before the communicator is the
-// user's. The members that move data belong to the thread that has the turn (call_queue.h).
+// Threads: any, with two rules: the destructor is the last call, and set_choice and set_call_timeout are called before
+// the user has the communicator. The members that move data belong to the thread that has the turn (call_queue.h).
 #pragma once
 
 #include <functional>
@@ -25,64 +25,64 @@ struct DispatcherConfig {  // All outlive the dispatcher.
   FailureRecord* failures = nullptr;
   FailureReport* report = nullptr;
   Requests* requests = nullptr;
-  Device* device = nullptr;  // Where users' buffers lie. Null: host memory.
+  Device* device = nullptr;  // Device of users' buffers. Null: host memory.
 };
 
 class Dispatcher {
  public:
   explicit Dispatcher(const DispatcherConfig& config);
-  // Aborts what is pending on this rank, says goodbye and closes the links. Bounded in time.
+  // Aborts pending work on this rank, says goodbye and closes the links. Bounded in time.
   ~Dispatcher();
   Dispatcher(const Dispatcher&) = delete;
   Dispatcher& operator=(const Dispatcher&) = delete;
 
-  // The short cut for a small collective that is the latest one again, with other data: most of what surrounds it
-  // stays the same. Holds the queue's lock while it goes on at once, which is a microsecond or two. Does nothing, and
-  // returns nothing, for any other call.
+  // Short cut for a small collective that repeats the latest one with other data, so that most of the bookkeeping stays
+  // the same. Holds the queue's lock while the call can proceed at once, which takes a microsecond or two. Does
+  // nothing, and returns nothing, for any other call.
   std::optional<Code> RunAgain(const CallArguments& given);
 
-  // Has the call driven, and returns its outcome. The arguments are complete and well formed.
+  // Has the call driven, and returns its outcome. The arguments are complete and valid.
   Code Run(const CallArguments& arguments);
 
-  // Has the progress thread drive the request, in turn. It must have started.
+  // Has the progress thread drive the request in turn. The thread must have started.
   void Queue(Request* request);
-  // Starts the progress thread, if it has not started. Errors: kSystem, which is recorded as a refusal.
+  // Starts the progress thread if it is not running. Errors: kSystem, which is recorded as a refusal.
   Status StartProgressThread();
-  // Ends a request that never was queued.
+  // Ends a request that was never queued.
   void Drop(Request* request, Code code);
 
-  // Whether this thread is inside a user's reduction function, where waiting for the driver would last for ever.
+  // Whether this thread is inside a user-defined reduction, where waiting for the driver would never end.
   bool IsInsideReduction() const { return queue_->IsDrivenByThisThread(); }
 
-  // Ends what is driven, and everything later, on this rank alone.
+  // Ends current and later work, on this rank alone.
   void Interrupt() { driver_.Interrupt(); }
 
   const AlgorithmChoice& choice() const { return engine_.choice(); }
   void set_choice(const AlgorithmChoice& choice) { engine_.set_choice(choice); }
-  // The time that each collective has.
+  // Time limit of each collective.
   Nanoseconds call_timeout() const { return call_timeout_; }
   void set_call_timeout(Nanoseconds timeout) { call_timeout_ = timeout; }
 
-  // In bytes: of the engine, which does not change, and of the messages so far.
+  // Memory in bytes: of the engine, which does not change, and of the messages so far.
   size_t EngineBytes() const { return engine_.MemoryBytes(); }
   size_t MessagesBytes() const { return messages_.MemoryBytes(); }
 
  private:
   bool CanRunAgain(const CallArguments& given) const;
   Code RunMessage(const CallArguments& arguments);
-  // Whoever drives must hear of it then.
+  // Posts a message; the driving thread must then be notified.
   void Post(Request* message);
   void FinishMessage(Request* message);
 
-  // By the thread that has the turn.
-  // Drives one collective up to its deadline; `segments` is null but for a fused request.
+  // Functions for the thread that has the turn:
+  // Drives one collective up to its deadline; `segments` is null except for a fused request.
   Code Drive(const CallArguments& arguments, const Segments* segments, const Call& call, const WaitPolicy& policy);
-  // Drives messages until `over`, which is asked when there are news.
+  // Drives messages until `over` returns true; it is asked when there is news.
   void DriveMessages(const std::function<bool()>& over, const WaitPolicy& policy);
   void Fail(const Verdict& verdict);
   void FailMessages(Code code);
 
-  // Of the progress thread, in dispatcher_progress.cc.
+  // Functions of the progress thread, in dispatcher_progress.cc.
   void ProgressThread();
   Code DriveNext(Request** next);
   Code ChooseNext(Request** next);
@@ -103,7 +103,7 @@ class Dispatcher {
   Messages messages_;
   Driver driver_;
   Nanoseconds call_timeout_;
-  const WaitPolicy background_policy_;  // The progress thread's: it shares the cores with the computation it overlaps.
+  const WaitPolicy background_policy_;  // For the progress thread, which shares cores with computation.
   std::mutex start_mu_;
   std::thread progress_thread_;  // Started with start_mu_ held.
 };

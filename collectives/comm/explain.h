@@ -1,7 +1,7 @@
-// Explain: in words, how a call is done and why: the algorithm, its slices, what each candidate would take, and the
-// costs of links by which that was found.
+// Explain: describes how a call is done and why: the algorithm, its slices, the modelled time of each candidate, and
+// the link costs behind them.
 //
-// Threads: plain functions. ExplainLinks while nothing else uses the communicator.
+// Threads: plain functions. Call ExplainLinks only while nothing else uses the communicator.
 #pragma once
 
 #include <string>
@@ -16,26 +16,26 @@ struct ExplainInput {
   int nranks = 1;
   PlanSettings settings;
   AlgorithmChoice choice;
-  std::string source = "nominal costs";  // Where the costs come from.
+  std::string source = "nominal costs";  // Source of the costs.
 };
 
-// Of a communicator.
+// Returns the input for a communicator.
 ExplainInput ExplainInputOf(const annulus_comm_t* comm);
-// Of ranks that do not exist: spread evenly over `hosts`, with a core for each, with these settings. Nothing is
-// measured of them, whatever the settings say. `transports`: those that they have, of which options.transport allows
-// one that links them all.
+// Returns the input for hypothetical ranks with these settings, spread evenly over `hosts`, with a core for each rank.
+// They have no measured costs, whatever the settings say. `transports` are the transports they have; options.transport
+// must allow one that links them all.
 ExplainInput HypotheticalInput(int nranks, int hosts, const Options& options, TransportList transports);
 
-// What holds for every call: settings, layout, costs of links. Several lines.
+// Describes what holds for every call: settings, layout, link costs. Several lines.
 std::string ExplainJob(const ExplainInput& input);
 
-// The transports to the peers of this rank, and how slots for them are written at present; "" when there are none.
+// Describes the transports to the peers of this rank, and how slots for them are currently written; "" without peers.
 std::string ExplainLinks(const annulus_comm_t* comm);
 
 // False when there is no collective of that name.
 bool FindKind(const std::string& name, CollectiveKind* kind);
 
-// A call. `count` as in the C API. Several lines.
+// Describes a call. `count` as in the C API. Several lines.
 std::string ExplainCall(const ExplainInput& input, CollectiveKind kind, size_t count, size_t element_bytes);
 
 }  // namespace annulus

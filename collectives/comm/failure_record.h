@@ -1,7 +1,7 @@
-// FailureRecord: what went wrong on one communicator: the verdict that ended it, if one did, and the calls that were
-// refused, which concern nobody else.
+// FailureRecord: the failures of one communicator: the verdict that ended it, if any, and the refused calls, which
+// concern no other rank.
 //
-// Threads: any. It has a lock of its own, which is held while it asks its Surroundings, so these must not call it back.
+// Threads: any. The record has its own lock and holds it while it calls its Surroundings, so these must not call back.
 #pragma once
 
 #include <atomic>
@@ -14,7 +14,7 @@
 
 namespace annulus {
 
-// The latest failure, as annulus_comm_last_error tells it.
+// The latest failure, as reported by annulus_comm_last_error.
 struct ErrorRecord {
   Verdict verdict;
   bool failed = false;
@@ -22,17 +22,17 @@ struct ErrorRecord {
 
 class FailureRecord {
  public:
-  // What the record asks the rest of its communicator.
+  // What the record needs from the rest of its communicator.
   class Surroundings {
    public:
     virtual ~Surroundings() = default;
-    // The verdict that the ranks were told, null while there is none.
+    // Verdict that the ranks received; null while there is none.
     virtual const Verdict* Told() = 0;
-    // The call that a verdict about no call in particular (a rank died) ended here; sequence 0 when there was none.
+    // Call that was ended here by a verdict about no call in particular (a rank died); sequence 0 when there was none.
     virtual Call Interrupted() = 0;
-    // Tells users of the verdict as it is recorded. Called once.
+    // Announces the verdict to users as it is recorded. Called once.
     virtual void Announce(const Verdict& verdict) = 0;
-    // Writes the trace: the process may not come to its end.
+    // Writes the trace now, since the process may not exit normally.
     virtual void KeepTrace() = 0;
   };
 
@@ -41,21 +41,21 @@ class FailureRecord {
 
   // Whether a verdict is recorded. Takes no lock.
   bool ended() const { return ended_.load(std::memory_order_acquire); }
-  // The recorded verdict; it never changes. Only once ended().
+  // Recorded verdict, which never changes. Valid only once ended().
   const Verdict& verdict() const { return fatal_.verdict; }
 
-  // Records the verdict that the ranks were told, if there is one, and keeps the trace then. Returns ended(), and sets
-  // *code if so.
+  // Records the verdict that the ranks received, if any, and then writes the trace. Returns ended(), and sets *code if
+  // so.
   bool CheckEnded(Code* code);
 
-  // Records the verdict that ends the communicator, unless one did already.
+  // Records the verdict that ends the communicator, unless one is recorded already.
   void End(const Verdict& verdict);
 
-  // Records a call that was refused: nothing was sent.
+  // Records a refused call, for which nothing was sent.
   void Refuse(const Status& status);
 
-  // The latest failure. The record never changes; it is kept while the communicator lives, or, when it is only a
-  // refused call, until kKeptRefusals more calls were refused.
+  // Returns the latest failure. The returned record never changes. It is kept while the communicator lives or, when it
+  // is only a refused call, until kKeptRefusals more calls were refused.
   static constexpr size_t kKeptRefusals = 64;
   const ErrorRecord& Latest();
 
@@ -68,7 +68,7 @@ class FailureRecord {
   Surroundings* const surroundings_;
   std::mutex mu_;
   ErrorRecord fatal_;                // Constant once ended_.
-  std::list<ErrorRecord> refusals_;  // The newest last; never empty.
+  std::list<ErrorRecord> refusals_;  // The newest is last; never empty.
   std::atomic<bool> ended_{false};
 };
 

@@ -1,5 +1,5 @@
-// FailureReport: who hears of a communicator's failure, and from whom it is heard: the control thread, the log, the
-// trace and the board that annulus-run watches.
+// FailureReport: connects a communicator's failure record with the control thread, the log, the trace and the board
+// that annulus-run watches.
 //
 // Threads: any.
 #pragma once

@@ -1,6 +1,6 @@
-// Group: the calls between annulus_group_start and annulus_group_end, and which of them may be done as one.
+// Group: the calls between annulus_group_start and annulus_group_end, and which of them can be combined.
 //
-// Threads: the class from any, by a lock of its own; the functions keep nothing.
+// Threads: the class may be used from any thread and has its own lock; the functions hold no state.
 #pragma once
 
 #include <atomic>
@@ -18,13 +18,13 @@ class Group {
   // Takes no lock.
   bool is_open() const { return is_open_.load(std::memory_order_relaxed); }
 
-  // False when it is open already; groups do not nest.
+  // Returns false when it is already open; groups do not nest.
   bool Open();
-  // Collects a request, in the order of the calls. False when it is not open.
+  // Collects a request, in the order of the calls. Returns false when the group is not open.
   bool Add(Request* request);
-  // Requests collected so far.
+  // Number of requests collected so far.
   size_t size() const;
-  // Hands out what was collected. False when it is not open.
+  // Returns the collected requests. Returns false when the group is not open.
   bool Close(std::vector<Request*>* collected);
 
  private:
@@ -33,14 +33,15 @@ class Group {
   std::vector<Request*> collected_;
 };
 
-// Whether a call is done in two levels, which adds in another order: only calls that are alike in it go together.
+// Whether a call uses two levels, which add in another order. Only calls with the same order are combined.
 using TakesTwoLevelsFunction = std::function<bool(const CallArguments&)>;
 
-// The requests of a group, as they are to be queued: allreduces of one type, operation, priority and order of addition
-// together, in the order in which the first of each appears; all other calls alone. The same on all ranks.
+// Returns the requests of a group as they should be queued. Allreduces of one type, operation, priority and order of
+// addition are combined, in the order in which the first of each appears; all other calls stay separate. The result is
+// the same on all ranks.
 std::vector<std::vector<Request*>> Bundles(std::vector<Request*> collected, const TakesTwoLevelsFunction& two_levels);
 
-// Whether the calls may run at once: none writes what another uses.
+// Whether the calls may run at the same time: none writes what another uses.
 bool AreIndependent(const std::vector<Request*>& members);
 
 }  // namespace annulus

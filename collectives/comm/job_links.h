@@ -1,4 +1,4 @@
-// JobLinks: what plans must know of the links between the ranks of a job.
+// JobLinks: what plans must know about the links between the ranks of a job.
 //
 // Threads: plain functions.
 #pragma once
@@ -11,7 +11,7 @@
 
 namespace annulus {
 
-// Sets near, far and by_system_calls of `plan`. The same on every rank, for all have the same table.
+// Sets near, far and by_system_calls of `plan`. The result is the same on every rank, because all have the same table.
 void DescribeLinks(TransportList transports, std::span<const PeerInfo> peers, PlanSettings* plan);
 
 }  // namespace annulus

@@ -1,4 +1,4 @@
-// Request: one queued collective, or a message, as its communicator keeps it.
+// Request: one queued collective or message, as its communicator stores it.
 //
 // Threads: requests.h says who may touch what.
 #pragma once
@@ -13,30 +13,30 @@
 
 namespace annulus {
 
-// Names a request for as long as the user holds it, and nothing afterwards: no two requests of a process have the same.
+// Identifies a request while the user holds it, and nothing afterwards. No two requests of a process share a handle.
 using RequestHandle = uint64_t;
 
 struct Request {
   RequestHandle handle = 0;
-  size_t place = 0;  // Among its communicator's.
+  size_t place = 0;  // Index among its communicator's requests.
   CallArguments arguments;
   Call call;
-  std::vector<size_t> numbers;  // Copies of what the arguments' layouts point to.
-  // What it does in place of its arguments' buffers, when it stands for several allreduces of a group; their requests.
+  std::vector<size_t> numbers;  // Copies of the arrays in the arguments' layouts.
+  // Tensors of the group's allreduces that this request combines, in place of its arguments' buffers.
   Segments segments;
-  std::vector<Request*> members;
-  Request* group = nullptr;  // The group's own request, if it has one and this one belongs to it.
-  size_t unfinished = 0;     // Of a group's own request: how many of its calls are.
-  uint64_t number = 0;       // Of the collectives queued on this communicator, in the order of the calls.
+  std::vector<Request*> members;  // Requests of these allreduces.
+  Request* group = nullptr;       // The own request of the group that this one belongs to; null: none.
+  size_t unfinished = 0;          // Number of unfinished calls, for a group's own request.
+  uint64_t number = 0;            // Number among the queued collectives, in the order of the calls.
   int priority = 0;
-  int waiters = 0;         // Threads that wait for it and will look at it again.
-  bool queued = true;      // Not before its group ends.
-  bool discarded = false;  // The user does not hold it: given back once it is done and nobody waits.
-  bool delivered = false;  // The user was told the outcome.
+  int waiters = 0;         // Threads that wait for it and will access it again.
+  bool queued = true;      // False until its group ends.
+  bool discarded = false;  // Not held by the user: released once done and nobody waits.
+  bool delivered = false;  // The outcome was returned to the user.
   bool done = false;
   Code code = Code::kInProgress;
 
-  // As new, but for memory that the next one may use.
+  // Resets the request but keeps memory that the next one may use.
   void Clear() {
     std::vector<size_t> kept = std::move(numbers);
     *this = Request();

@@ -1,8 +1,8 @@
-// Requests: the requests of one communicator, from when they are made until nobody needs them: what they stand for,
-// whether they are done, and who waits for them.
+// Requests: the requests of one communicator, from their creation until nobody needs them: what they stand for, whether
+// they are done, and who waits for them.
 //
-// Threads: any; a lock of its own guards them all. A request's arguments, call, number and priority are the business of
-// the one who made it until it is queued, and of the one who has the turn (call_queue.h) afterwards.
+// Threads: any; one lock guards them all. A request's arguments, call, number and priority belong to its creator until
+// it is queued, and then to the thread that has the turn (call_queue.h).
 #pragma once
 
 #include <condition_variable>
@@ -16,46 +16,46 @@
 
 namespace annulus {
 
-// What a new request has to fit into, in bytes.
+// Memory limit for a new request, in bytes.
 struct RequestBudget {
-  size_t most = 0;            // Of the whole communicator; 0 = no limit.
-  size_t held_elsewhere = 0;  // By the communicator, but for its requests.
-  size_t wanted = 0;          // For this request.
+  size_t most = 0;            // Limit for the whole communicator; 0 = no limit.
+  size_t held_elsewhere = 0;  // Held by the communicator, not counting its requests.
+  size_t wanted = 0;          // Needed for this request.
 };
 
 class Requests {
  public:
-  // `table` and `failures` outlive the object. `owner` is whom the table names for their handles.
+  // `table` and `failures` outlive the object. `owner` is recorded in the table as the owner of their handles.
   Requests(RequestTable* table, Communicator* owner, FailureRecord* failures, int rank, int nranks);
-  // Frees all of them. Nobody waits for any.
+  // Frees all requests. Nobody may be waiting for one.
   ~Requests();
   Requests(const Requests&) = delete;
   Requests& operator=(const Requests&) = delete;
 
-  // Of the requests that are made from now on.
+  // Sets the priority of requests made from now on.
   void set_priority(int priority);
 
-  // All three let std::bad_alloc through. A request for one call.
+  // Creates a request for one call. This and the next three functions let std::bad_alloc through.
   Request* Make(const CallArguments& arguments);
   // The same for a user, within a budget. `collected`: its group is open, so it is not queued yet. `discarded`: the
-  // user does not want it. Errors: kOutOfMemory, which is recorded as a refusal.
+  // user does not need it. Errors: kOutOfMemory, which is recorded as a refusal.
   Status MakeWithin(const RequestBudget& budget, const CallArguments& arguments, bool collected, bool discarded,
                     Request** made);
-  // One that is done in place of `members`, which are independent allreduces of one type and operation.
+  // Creates a request that replaces `members`, which are independent allreduces of one type and operation.
   Request* MakeFused(const std::vector<Request*>& members);
-  // The group's own, done when all `members` are: at once when there are none.
+  // Creates the group's own request. It is done when all `members` are; at once when there are none.
   Request* MakeGroup(const std::vector<Request*>& members);
 
-  // Their group has ended: they can be waited for.
+  // Makes the requests of a group that has ended available for waiting.
   void Release(const std::vector<Request*>& collected);
 
-  // The request, its members and its group if it was the last of it, are done. Wakes those who wait.
+  // Marks as done the request, its members, and its group if this was the last one of it. Wakes waiting threads.
   void Finish(Request* request, Code code);
   bool IsDone(const Request* request) const;
 
-  // Waits for a request that no user knows, and forgets it. Returns its outcome.
+  // Waits for a request that no user holds, and releases it. Returns its outcome.
   Code Await(Request* request);
-  // As Communicator's. `may_block`: false inside a reduction function, where waiting would last for ever.
+  // As in Communicator. `may_block`: false inside a reduction function, where waiting would never end.
   Status Wait(RequestHandle handle, int64_t timeout_ms, bool may_block);
   Status Free(RequestHandle handle, bool may_block);
 
@@ -76,7 +76,7 @@ class Requests {
   const int rank_;
   const int nranks_;
   mutable std::mutex mu_;
-  std::condition_variable changed_;  // A request is done or gone.
+  std::condition_variable changed_;  // Signalled when a request is done or gone.
   int priority_ = 0;
   std::vector<RequestTable::Owned> requests_;
 };

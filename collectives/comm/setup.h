@@ -1,5 +1,5 @@
-// Setup: everything of a communicator that exists from its creation to its end, and how it comes about: the ranks meet,
-// tell each other where they listen, agree on transports, connect the links, and start the control thread.
+// Setup: the parts of a communicator that exist from its creation to its end, and their creation: the ranks meet,
+// exchange the addresses on which they listen, agree on transports, connect the links, and start the control thread.
 //
 // Threads: Establish is called by one thread; see each member for the rest.
 #pragma once
@@ -21,28 +21,28 @@
 
 namespace annulus {
 
-// What the settings say of plans, before the layout is known.
+// Plan settings that follow from the options, before the layout is known.
 PlanSettings PlanSettingsOf(const Options& options);
 
 class MemoryRegistry;
 class RequestTable;
 
-// What a communicator uses and does not own: what the whole process has one of, and where its users' buffers lie.
+// What a communicator uses but does not own: the objects of the whole process, and the device of its users' buffers.
 struct Resources {
   RequestTable* requests = nullptr;
-  const MemoryRegistry* memory = nullptr;   // What peers may read in place; null: none.
+  const MemoryRegistry* memory = nullptr;   // Memory that peers may read in place; null: none.
   Device* device = nullptr;                 // Null: host memory.
   TransportList transports = Transports();  // The same on all ranks.
 };
 
 class Setup {
  public:
-  // If set, asked every now and then while the ranks meet; a failure ends that.
+  // If set, called regularly while the ranks meet; if it fails, the meeting ends.
   using GiveUp = std::function<Status()>;
 
-  // Joins the job that `options` (valid ones) describe, over those transports of `resources` that they allow. Blocks up
-  // to options.connect_timeout_ms. Errors: kInvalidArgument, kTimeout with the missing ranks, kMismatch of settings,
-  // kAuth, kUnsupported, kSystem; what give_up returned.
+  // Joins the job described by `options`, which must be valid, over those transports of `resources` that they allow.
+  // Blocks up to options.connect_timeout_ms. Errors: kInvalidArgument, kTimeout with the missing ranks, kMismatch of
+  // settings, kAuth, kUnsupported, kSystem; the status that give_up returned.
   static Status Establish(const Options& options, const Resources& resources, const GiveUp& give_up,
                           std::unique_ptr<Setup>* setup);
 
@@ -69,8 +69,8 @@ class Setup {
   // Null when there is one rank only.
   Control* control() { return control_.get(); }
 
-  // Closes all links, so that whoever waits at their other ends fails too. By the thread that drives them, which does
-  // not use them any more. Idempotent and bounded in time.
+  // Closes all links, so that threads waiting at their other ends fail too. Called by the thread that drives them,
+  // which must not use them any more. Idempotent and bounded in time.
   void CloseLinks() { links_->Close(); }
 
   // Says goodbye and closes all links. Idempotent and bounded in time. No thread may be driving the links.
@@ -95,12 +95,12 @@ class Setup {
   PlanSettings plan_;
   WaitPolicy wait_policy_;
   const CoreSet cores_;
-  int host_cores_;  // Of all ranks of this host.
+  int host_cores_;  // Number of cores of all ranks of this host.
   std::string host_id_;
   std::string local_host_;
   int local_rank_ = 0;
   int local_size_ = 1;
-  // They outlive the monitor.
+  // The next two outlive the monitor.
   std::unique_ptr<TraceFile> trace_file_;
   std::unique_ptr<BoardClaim> board_;
   Monitor monitor_;

@@ -1,10 +1,10 @@
-// Tuner: measures what each algorithm takes on this job's links, and makes a new communicator choose by it.
+// Tuner: measures the time of each algorithm on this job's links, and makes a new communicator choose by the results.
 //
-// Every algorithm that the ranks' links allow does allreduces of up to three sizes; rank 0 compares its times with
-// those of the cost model, and tells all ranks the factors between them, so that all choose alike. Rank 0 may find the
-// factors in a file instead.
+// Every algorithm that the ranks' links allow runs allreduces of up to three sizes. Rank 0 compares its times with
+// those of the cost model and sends the resulting factors to all ranks, so that all choose alike. Rank 0 may read the
+// factors from a file instead.
 //
-// Threads: by the one that makes the communicator, before anybody else has it.
+// Threads: the one that creates the communicator, before anyone else has it.
 #pragma once
 
 #include <functional>
@@ -20,39 +20,39 @@
 
 namespace annulus {
 
-// The communicator that is tuned.
+// The communicator to tune.
 struct TuningJob {
   int rank = 0;
   int nranks = 1;
   PlanSettings plan;
-  // The settings of transports on which costs depend, by name.
+  // Settings of transports that affect costs, by name.
   std::vector<std::pair<std::string, int64_t>> transport_settings;
-  // Does a collective, with a deadline.
+  // Runs a collective with a deadline.
   std::function<Status(const CallArguments&)> run;
-  // Chooses algorithms in that way from now on.
+  // Makes the communicator use this choice from now on.
   std::function<void(const AlgorithmChoice&)> choose;
-  // If set, asked between calls; a failure ends the tuning.
+  // If set, called between collectives; if it fails, the tuning ends.
   std::function<Status()> give_up;
 };
 
 class Tuner {
  public:
-  // `nominal` is how the job chooses before it is tuned.
+  // `nominal` is the job's choice before tuning.
   Tuner(TuningJob job, const AlgorithmChoice& nominal) : job_(std::move(job)), nominal_(nominal) {}
 
-  // On all ranks alike. Each algorithm and size takes about 15 ms, or what its five calls take where these are slow:
-  // two of them broadcasts of 8 bytes. *source says in words where the choice comes from. Errors: of the calls; of the
-  // file when it is broken, on all ranks; of give_up. A file that cannot be written is a warning of rank 0.
+  // Called on all ranks alike. Each algorithm and size takes about 15 ms, or the time of its five calls where these are
+  // slow; two of them are broadcasts of 8 bytes. *source describes the source of the choice. Errors: of the calls; of
+  // the file when it is broken, on all ranks; of give_up. If the file cannot be written, rank 0 logs a warning.
   Status Tune(const std::string& file, std::string* source);
 
  private:
   TuningSubject Subject() const;
   Status Measure(MeasuredFactors* factors);
   Status MeasureAlgorithm(Algorithm algorithm, AlgorithmFactors* factors);
-  // What a call takes by rank 0's clock; the same on every rank.
+  // Time of a call by rank 0's clock; the same on every rank.
   Status Time(size_t bytes, Timing* timing);
   Status Allreduce(size_t bytes);
-  // Gives every rank what rank 0 has.
+  // Sends rank 0's data to every rank.
   Status Spread(void* data, size_t bytes);
   Status GivenUp() const { return job_.give_up ? job_.give_up() : Status(); }
 

@@ -52,7 +52,7 @@ class TreeExchange final : public Exchange {
   std::vector<const std::byte*> sources_;
   size_t bytes_ = 0;
   Stage stage_ = Stage::kDone;
-  size_t child_ = 0;  // Index of the next child to receive from or send to.
+  size_t child_ = 0;  // Number of children received from or sent to.
 };
 
 }  // namespace annulus
