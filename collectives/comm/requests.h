@@ -35,7 +35,7 @@ class Requests {
   // Sets the priority of requests made from now on.
   void set_priority(int priority);
 
-  // Creates a request for one call. This and the next three functions let std::bad_alloc through.
+  // Creates a request for one call. All Make functions let std::bad_alloc through.
   Request* Make(const CallArguments& arguments);
   // The same for a user, within a budget. `collected`: its group is open, so it is not queued yet. `discarded`: the
   // user does not need it. Errors: kOutOfMemory, which is recorded as a refusal.

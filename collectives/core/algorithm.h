@@ -1,4 +1,4 @@
-// Algorithm: the ways in which a collective can be done, and the names by which users choose one.
+// Algorithm: the algorithms for collectives, and the names by which users choose one.
 //
 // Threads: constants.
 #pragma once
@@ -24,7 +24,7 @@ enum class Algorithm : uint8_t {
 
 constexpr int kAlgorithmCount = 8;
 
-// In which order contributions are added: that of the ring (docs/determinism.md), with its bits, or another one.
+// The order in which contributions are added: that of the ring (docs/determinism.md), with its bits, or another one.
 enum class Order : uint8_t { kRing, kOther };
 
 struct AlgorithmName {
@@ -33,14 +33,14 @@ struct AlgorithmName {
   Order order;
 };
 
-// Those that can be chosen. (What is direct or a message can be done in no other way.)
+// Algorithms that can be chosen. (Direct calls and messages have only one algorithm.)
 inline constexpr AlgorithmName kAlgorithms[] = {
     {Algorithm::kRing, "ring", Order::kRing},          {Algorithm::kOneHop, "one_hop", Order::kRing},
     {Algorithm::kLogSteps, "log_steps", Order::kRing}, {Algorithm::kLogGather, "log_gather", Order::kRing},
     {Algorithm::kTree, "tree", Order::kOther},         {Algorithm::kTwoLevel, "two_level", Order::kOther},
 };
 
-// What stands for the library's own choice.
+// Name of the library's own choice.
 inline constexpr const char* kAutoAlgorithm = "auto";
 
 namespace internal {
@@ -51,7 +51,7 @@ constexpr auto ListAlgorithmWords() {
 }
 }  // namespace internal
 
-// All that ANNULUS_ALGORITHM may be.
+// All values of ANNULUS_ALGORITHM.
 inline constexpr auto kAlgorithmWords = internal::ListAlgorithmWords();
 
 constexpr const char* AlgorithmText(Algorithm algorithm) {
@@ -68,7 +68,7 @@ constexpr Order OrderOf(Algorithm algorithm) {
   return Order::kRing;  // Nothing is added.
 }
 
-// False, and *algorithm unchanged, when none that can be chosen has that name.
+// Returns false and leaves *algorithm unchanged when no algorithm that can be chosen has that name.
 constexpr bool FindAlgorithm(std::string_view name, Algorithm* algorithm) {
   for (const AlgorithmName& each : kAlgorithms) {
     if (name != each.name) continue;
@@ -78,12 +78,12 @@ constexpr bool FindAlgorithm(std::string_view name, Algorithm* algorithm) {
   return false;
 }
 
-// The choice as a setting (base/settings.h): its place in kAlgorithmWords; none: the library's own choice.
+// The choice as a setting (base/settings.h): its index in kAlgorithmWords; none: the library's own choice.
 constexpr int64_t SettingNumber(const std::optional<Algorithm>& choice) {
   for (size_t i = 0; choice && i < std::size(kAlgorithms); ++i) {
     if (kAlgorithms[i].algorithm == *choice) return static_cast<int64_t>(i) + 1;
   }
-  return choice ? static_cast<int64_t>(std::size(kAlgorithmWords)) : 0;  // No word of the setting.
+  return choice ? static_cast<int64_t>(std::size(kAlgorithmWords)) : 0;  // Not a word of the setting.
 }
 constexpr void SetSettingNumber(int64_t number, std::optional<Algorithm>* choice) {
   *choice = number == 0 ? std::nullopt : std::optional(kAlgorithms[static_cast<size_t>(number) - 1].algorithm);

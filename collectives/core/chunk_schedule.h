@@ -1,6 +1,7 @@
-// ChunkSchedule: what schedules over chunks share: the size and place of chunks and of their slices.
+// ChunkSchedule: the common part of schedules over chunks: size and position of chunks and their slices.
 //
-// A chunk is what one path through the ranks carries: a share of the elements, a rank's part, or all of a buffer.
+// A chunk is the data that travels along one path through the ranks: a share of the elements, a rank's part, or a whole
+// buffer.
 //
 // Threads: immutable values.
 #pragma once
@@ -16,7 +17,7 @@ class ChunkSchedule : public Schedule {
   ChunkSchedule() = default;
   explicit ChunkSchedule(const ScheduleParams& params) : p_(params) {}
 
-  // What every step has in common.
+  // Fills in what all steps have in common.
   void Reset(Step* step) const {
     *step = Step();
     step->count = p_.count;
@@ -27,10 +28,10 @@ class ChunkSchedule : public Schedule {
   size_t ChunkBegin(uint32_t chunk) const;
   // Slices of the largest chunk; at least 1.
   uint64_t Slices() const;
-  // Fills in the part of chunk `chunk` that is slice `slice`. Returns false when there is none.
+  // Fills in the range of slice `slice` of chunk `chunk`. Returns false when there is no such slice.
   bool Place(uint32_t chunk, uint64_t slice, Step* step) const;
 
-  // Where step number `index` stands in the rounds of `slices` slices, each of which passes `phases` phases.
+  // Position of step number `index` in the rounds of `slices` slices, each of which passes through `phases` phases.
   struct Position {
     int phase;
     uint64_t slice;
@@ -43,7 +44,7 @@ class ChunkSchedule : public Schedule {
 // Slices of a part that goes straight from one rank to another; slice 0 exists even when the part is empty.
 uint64_t SlicesOf(const ScheduleParams& params, const Part& part);
 
-// Of the slices of the largest chunk, those of one channel: slice s belongs to channel s mod channels.
+// Number of slices of the largest chunk that belong to one channel: slice s belongs to channel s mod channels.
 uint64_t SlicesOfChannel(uint64_t slices, int channels, int channel);
 
 // Whether slices pass along a chain of all ranks, to or from the root.

@@ -1,5 +1,5 @@
-// Call: the identity of one collective call. It heads every slice, so that ranks which disagree find out at the first
-// one.
+// Call: the identity of one collective call. Every slice starts with it, so that ranks which disagree notice at the
+// first slice.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ enum class CollectiveKind : uint8_t {
   kGatherv = 12,
   kScatterv = 13,
   kAlltoallv = 14,
-  kSend = 15,  // On the wire, both ends of a message.
+  kSend = 15,  // On the wire, kSend stands for both ends of a message.
   kRecv = 16,
   kAllreduceGroup = 17,  // Several allreduces in one; count is their sum, root a digest of their counts.
 };
@@ -64,7 +64,7 @@ constexpr bool Reduces(CollectiveKind kind) {
 constexpr bool HasRoot(CollectiveKind kind) {
   return kind == CollectiveKind::kBroadcast || kind == CollectiveKind::kReduce || IsGather(kind) || IsScatter(kind);
 }
-// Whether slices go from the rank that has them straight to the rank that wants them, without combining.
+// Whether slices go straight from the rank that has them to the rank that wants them, without combining.
 constexpr bool IsDirect(CollectiveKind kind) { return IsGather(kind) || IsScatter(kind) || IsAlltoall(kind); }
 // Whether the ranks' parts may differ in size; the calls then carry no common count.
 constexpr bool HasVariableParts(CollectiveKind kind) {
@@ -79,7 +79,7 @@ struct Call {
   DataType type{};
   ReduceOp op{};
   int32_t root = 0;
-  uint64_t count = 0;  // As the user gave it; with variable parts their sum where all ranks know it, else 0.
+  uint64_t count = 0;  // The user's count; with variable parts their sum if all ranks know it, else 0.
   bool operator==(const Call&) const = default;
 };
 

@@ -26,7 +26,7 @@ class Links {
 
   const std::vector<std::unique_ptr<Endpoint>>& all() const { return owned_; }
 
-  // Completes everything pending with kAborted. Takes as long as the slowest link, not as their sum.
+  // Completes all pending work with kAborted. Takes as long as the slowest link, not the sum of all.
   void Close() { CloseEndpoints(owned_); }
 
  private:

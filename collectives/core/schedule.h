@@ -1,7 +1,7 @@
-// Schedule: which slices a rank receives, reduces, stores and sends in one collective, in which order.
+// Schedule: which slices a rank receives, reduces, stores and sends in one collective, and in which order.
 //
-// Pure: no I/O, no clock, no types; steps are computed from their index, so a schedule takes no memory however large
-// the message. Each algorithm has its own in its folder (collectives/algorithms). The rules below are checked
+// Pure: no I/O, no clock, no types. Steps are computed from their index, so a schedule takes no memory however large
+// the message. Each algorithm has its own schedule in its folder (collectives/algorithms). The rules below are checked
 // exhaustively by a symbolic run (tests/collectives/algorithms/schedule_test.cc).
 //
 // Chunks. An allreduce cuts the elements into nranks chunks, whatever the slice size, channels or algorithm. Chunk c is
@@ -12,8 +12,8 @@
 // slices per link direction wait for a later phase, and links with at least round_slices + 1 slots never deadlock,
 // provided that more than 2 * round_slices steps may be in flight (links of one kind do with 2 * round_slices).
 //
-// Slice 0 of a chunk exists even when the chunk is empty: every collective exchanges at least one tag on every link it
-// uses, and so finds calls that disagree where both use that link; others are found by Control::Doubt.
+// Slice 0 of a chunk exists even when the chunk is empty. So every collective exchanges at least one tag on every link
+// it uses, and detects calls that disagree where both use that link; Control::Doubt detects the others.
 //
 // Threads: a Schedule is an immutable value.
 #pragma once
@@ -27,7 +27,7 @@
 
 namespace annulus {
 
-// Above this the one-hop exchange would need too many links, and the ring is used for small messages too.
+// Most ranks for the one-hop exchange. Beyond this it would need too many links, and small messages use the ring too.
 constexpr int kMaxOneHopRanks = 16;
 
 // One rank's part of a buffer, in elements.
@@ -39,7 +39,7 @@ struct Part {
 struct Step {
   enum class Kind : uint8_t {
     kRelay,  // [receive,] [reduce with the input,] [store to the output,] [send]; at least one of them.
-    // The one-hop exchange alone has the following two.
+    // The following two are used by the one-hop exchange only.
     kHold,  // Receive, and keep the arrival for a kFold of this schedule.
     kFold,  // Output range = fold of the held arrivals and the own input over all ranks from first_rank on. Waits for
             // all steps before it.
@@ -48,18 +48,18 @@ struct Step {
   bool reduce = false;
   bool store = false;
   bool finish = false;       // The result is a complete reduction.
-  bool from_output = false;  // What it sends or reduces with is in the output, not in the input. kTwoLevel.
+  bool from_output = false;  // kTwoLevel: the data it sends or reduces with is in the output, not in the input.
   int recv_from = -1;
   int send_to = -1;
   uint32_t chunk = 0;  // With `slice`, names the slice on the wire.
   uint64_t slice = 0;
-  uint64_t count = 0;  // Both ends must agree on it: of the call or, where parts may differ, of the part. Elements.
-  size_t input_offset = 0;  // Bytes.
-  size_t output_offset = 0;
-  size_t arrival_offset = 0;  // kFold: within each held arrival.
+  uint64_t count = 0;         // Elements of the call or, where parts may differ, of the part. Both ends must agree.
+  size_t input_offset = 0;    // Offset in the input, in bytes.
+  size_t output_offset = 0;   // Offset in the output, in bytes.
+  size_t arrival_offset = 0;  // kFold: offset within each held arrival, in bytes.
   size_t bytes = 0;
-  int first_rank = 0;   // kFold.
-  uint64_t awaits = 0;  // kTwoLevel: so many steps of the other level must be done before this one works or sends.
+  int first_rank = 0;   // kFold: first rank of the fold.
+  uint64_t awaits = 0;  // kTwoLevel: steps of the other level that must be done before this step works or sends.
 };
 
 struct ScheduleParams {
@@ -73,13 +73,13 @@ struct ScheduleParams {
   size_t slice_bytes = 1;  // Largest slice; a multiple of element_bytes. Unused by kOneHop.
   int round_slices = 1;
   int channels = 1;
-  // By rank; outlive the schedule. kDirect: what goes to, and comes from, that rank. With variable parts: the parts of
-  // reduce_scatterv's input or allgatherv's output. A group: its chunks as input_parts. Otherwise null.
+  // Parts by rank; they outlive the schedule. kDirect: the data to and from that rank. With variable parts: the parts
+  // of reduce_scatterv's input or allgatherv's output. A group: its chunks as input_parts. Otherwise null.
   const Part* input_parts = nullptr;
   const Part* output_parts = nullptr;
-  // kDirect: FillRoundEnds (direct_schedule.h).
+  // kDirect: set by FillRoundEnds (direct_schedule.h).
   const uint64_t* round_ends = nullptr;
-  // kTwoLevel: the rings of this rank, whose sizes' product is nranks. `channels` is 1.
+  // kTwoLevel: the rings of this rank; the product of their sizes is nranks. `channels` is 1.
   RankRing inner;
   RankRing outer;
 };
@@ -90,7 +90,7 @@ class Schedule {
 
   size_t size() const { return size_; }
 
-  // Sets *step to step number `index` < size(). Returns false when that one is empty: then skip it.
+  // Sets *step to step number `index` < size(). Returns false when that step is empty: then skip it.
   virtual bool At(size_t index, Step* step) const = 0;
 
  protected:
@@ -101,7 +101,7 @@ class Schedule {
   size_t size_ = 0;
 };
 
-// Elements of `chunk` when `count` elements are cut into nranks chunks, the first ones larger by one.
+// Elements of `chunk` when `count` elements are cut into nranks chunks; the first chunks are larger by one.
 size_t ChunkElements(size_t count, int nranks, uint32_t chunk);
 // First element of `chunk`.
 size_t ChunkBegin(size_t count, int nranks, uint32_t chunk);

@@ -1,8 +1,8 @@
 // Segments: many pairs of user buffers as one virtual buffer, so that one collective serves them all.
 //
-// For an allreduce of several tensors. The virtual buffer holds chunk 0 of every tensor, then chunk 1 of every tensor,
-// and so on, where a tensor's chunks are those of its own allreduce: each element keeps its place in the order of
-// addition, and the bits are those of separate calls.
+// Used for an allreduce of several tensors. The virtual buffer holds chunk 0 of every tensor, then chunk 1 of every
+// tensor, and so on, where a tensor's chunks are those of its own allreduce. So each element keeps its place in the
+// order of addition, and the bits are those of separate calls.
 //
 // Threads: one at a time. Assign allocates; the rest does not.
 #pragma once
@@ -27,13 +27,13 @@ class Segments {
  public:
   void Assign(std::span<const Tensor> tensors, size_t element_bytes, int nranks);
 
-  // The virtual buffer's chunks, by number; in elements.
+  // Chunks of the virtual buffer, by number; in elements.
   const std::vector<Part>& chunks() const { return chunks_; }
 
   // Elements of the first tensor.
   size_t first_count() const { return first_count_; }
 
-  // The user memory behind byte `offset` of the virtual buffer, and how many bytes follow it there.
+  // User memory behind byte `offset` of the virtual buffer, and the number of bytes that follow it there.
   struct Place {
     const std::byte* input;
     std::byte* output;
@@ -45,23 +45,23 @@ class Segments {
 
  private:
   struct Segment {
-    size_t begin;  // Bytes, in the virtual buffer.
+    size_t begin;  // Offset in the virtual buffer, in bytes.
     const std::byte* input;
     std::byte* output;
   };
 
  public:
-  // Of each chunk of each tensor.
+  // Bytes held for each chunk of each tensor.
   static constexpr size_t kSegmentBytes = sizeof(Segment);
 
  private:
-  std::vector<Segment> segments_;  // By begin; none is empty.
+  std::vector<Segment> segments_;  // Sorted by begin; none is empty.
   std::vector<Part> chunks_;
   size_t bytes_ = 0;
   size_t first_count_ = 0;
 };
 
-// A number that tells groups apart whose tensors differ in number or size.
+// A number that differs between groups whose tensors differ in number or size.
 uint64_t DigestOf(std::span<const Tensor> tensors);
 
 }  // namespace annulus

@@ -1,4 +1,4 @@
-// JobCosts: what the links of a job cost, as each kind of exchange meets them.
+// JobCosts: the costs of a job's links for each kind of exchange.
 //
 // Threads: plain functions and values.
 #pragma once
@@ -8,36 +8,36 @@
 
 namespace annulus {
 
-// Of the two kinds of links, each as if its ranks had host and network for themselves.
+// Costs of the two kinds of links, as if each link's ranks had the host and the network for themselves.
 struct LinkKinds {
-  LinkCosts near;  // Between ranks of one host.
-  LinkCosts far;   // Between hosts.
+  LinkCosts near;  // Costs between ranks of one host.
+  LinkCosts far;   // Costs between hosts.
 };
 
 struct JobCosts {
   LinkKinds links;
-  LinkCosts ring;       // Of the ring's slowest link.
-  LinkCosts one_hop;    // Of all links of a rank together.
-  LinkCosts log_steps;  // Of the slowest link of a step.
+  LinkCosts ring;       // Costs of the ring's slowest link.
+  LinkCosts one_hop;    // Costs of all links of a rank together.
+  LinkCosts log_steps;  // Costs of the slowest link of a step.
 };
 
-// What links cost as long as nobody has measured them: as their transports say, and a function of the layout alone, so
-// that runs agree. Nothing where the transport is not known.
+// Costs of links that nobody has measured, as their transports state them. They depend on the layout alone, so that
+// runs agree. Nothing where the transport is not known.
 LinkKinds NominalLinks(const PlanSettings& settings);
 
-// How far measured costs are from nominal ones, at most: links of 100 Gbit/s cost a hundredth of the nominal one. What
-// would lie beyond is a measurement that failed.
+// Bounds of the ratio of measured to nominal costs: links of 100 Gbit/s cost a hundredth of the nominal ones. A
+// measurement beyond these bounds has failed.
 inline constexpr double kLeastFactor = 1e-3;
 inline constexpr double kMostFactor = 1e3;
 
-// How far measured costs are from nominal ones.
+// Ratios of measured to nominal costs.
 struct CostFactors {
-  double message = 1;  // Of what each message costs.
-  double byte = 1;     // Of what each byte costs.
+  double message = 1;  // Ratio for the cost of each message.
+  double byte = 1;     // Ratio for the cost of each byte.
 };
 JobCosts Scaled(const JobCosts& costs, const CostFactors& factors);
 
-// Hosts share their network and their cores among their ranks.
+// Costs in which the ranks of a host share its network and its cores.
 JobCosts CostsOf(const LinkKinds& links, int nranks, const PlanSettings& settings);
 
 }  // namespace annulus

@@ -1,6 +1,6 @@
 // BoardClaim: a rank's hold on the board that annulus-run --watch made for it.
 //
-// Nothing that is wrong with what was handed down harms the rank: then there is no board.
+// A wrong or broken descriptor does not harm the rank: it then has no board.
 //
 // Threads: one at a time.
 #pragma once
@@ -13,8 +13,8 @@ namespace annulus {
 
 class BoardClaim {
  public:
-  // `handed_down` is the value of ANNULUS_WATCH, null or empty when there is none. Null when there is no board there,
-  // or another communicator of this process, or another living process, has it.
+  // `handed_down` is the value of ANNULUS_WATCH, null or empty when it is not set. Returns null when there is no such
+  // board, or when another communicator of this process or another living process has it.
   static std::unique_ptr<BoardClaim> Take(const char* handed_down, int rank, int nranks);
 
   ~BoardClaim();

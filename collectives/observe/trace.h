@@ -1,9 +1,9 @@
-// Trace: what a communicator did and when, the newest of it, for the timeline that ANNULUS_TRACE asks for.
+// Trace: the newest events of a communicator and their times, for the timeline that ANNULUS_TRACE asks for.
 //
-// Events go into a ring of fixed size, without a lock and without allocating. The ring may be read while it is written:
-// its words are atomics, and what was overwritten meanwhile is left out. trace_file.h turns it into a file.
+// Events go into a ring of fixed size, without locks or allocation. The ring may be read while it is written: its words
+// are atomics, and events overwritten meanwhile are left out. trace_file.h writes it to a file.
 //
-// Threads: Begin, End, Add, AddWait and AddSleep from the thread that drives; AddLink, SetVerdict and Read from any.
+// Threads: Begin, End, Add, AddWait and AddSleep from the driving thread; AddLink, SetVerdict and Read from any.
 #pragma once
 
 #include <array>
@@ -24,7 +24,7 @@ struct TraceEvent {
   Kind kind = Kind::kWait;
   bool ok = true;   // kCollective.
   int channel = 0;  // Slices.
-  int peer = -1;    // -1: none in particular. Reductions: of whom the slice came.
+  int peer = -1;    // -1: none in particular. Reductions: sender of the slice.
   uint64_t bytes = 0;
   uint32_t chunk = 0;
   uint64_t slice = 0;
@@ -43,35 +43,35 @@ struct TraceLink {
 
 class Trace {
  public:
-  // 8 MiB. A slice of the ring makes three or four events.
+  // Capacity: 8 MiB of events. A slice of the ring makes three or four events.
   static constexpr size_t kEvents = 128 * 1024;
 
   explicit Trace(size_t events = kEvents);
 
-  // Of the set-up.
+  // Adds a link; called at set-up.
   void AddLink(TraceLink link);
 
-  // A collective begins, and ends. One that has not ended is shown as it is.
+  // Begin and end of a collective. One that has not ended is shown as unfinished.
   void Begin(const Call& call, Nanoseconds now);
   void End(bool ok, Nanoseconds now);
 
   void Add(const TraceEvent& event);
-  // A wait begins no earlier than the one before it ended: its begin is an estimate.
+  // Adds a wait. Its begin is an estimate and is never earlier than the end of the wait before it.
   void AddWait(int peer, Nanoseconds begin, Nanoseconds end);
   void AddSleep(Nanoseconds begin, Nanoseconds end);
 
-  // The first counts.
+  // Sets the verdict; only the first one counts.
   void SetVerdict(const Verdict& verdict, Nanoseconds now);
 
   struct Content {
     std::vector<TraceLink> links;
-    std::vector<TraceEvent> events;  // By their end.
-    uint64_t dropped = 0;            // Older ones.
-    bool unfinished = false;         // A collective goes on: the last event, up to now.
+    std::vector<TraceEvent> events;  // Sorted by their end.
+    uint64_t dropped = 0;            // Number of older events that were overwritten.
+    bool unfinished = false;         // The last event is a collective in progress, up to now.
     Verdict verdict;                 // Code::kOk: none.
     Nanoseconds verdict_at = 0;
   };
-  // The newest `most` events.
+  // Reads the newest `most` events.
   Content Read(Nanoseconds now, size_t most = kEvents) const;
 
  private:
@@ -85,11 +85,11 @@ class Trace {
   const size_t capacity_;
   const std::unique_ptr<Record[]> ring_;
   std::atomic<uint64_t> added_{0};
-  Record open_{};  // The collective that goes on, when its first word, the begin, is not 0.
+  Record open_{};  // Collective in progress, if its first word, the begin, is not 0.
   Call call_;      // The writer's copy.
   Nanoseconds call_begin_ = 0;
   Nanoseconds waited_until_ = 0;
-  mutable std::mutex mutex_;  // Guards what follows, none of which is on the data path.
+  mutable std::mutex mutex_;  // Guards the members below, none of which is on the data path.
   std::vector<TraceLink> links_;
   Verdict verdict_;
   Nanoseconds verdict_at_ = 0;

@@ -1,6 +1,6 @@
-// TraceFile: the file that a communicator's trace ends up in, and when it is written: when the communicator fails, when
-// it is destroyed, and when the program exits normally before that. Each time whole, and put in place by a rename: so a
-// reader never meets half a file.
+// TraceFile: the file for a communicator's trace. It is written when the communicator fails, when it is destroyed, and
+// when the program exits normally before that. Each time the whole file is written and put in place by a rename, so a
+// reader never sees half a file.
 //
 // Threads: Write from any; the rest from one.
 #pragma once
@@ -17,8 +17,8 @@ namespace annulus {
 
 class TraceFile {
  public:
-  // `pattern` is the setting: "%r" stands for owner.process_rank, which is appended where it is missing. The process's
-  // second communicator with that name gets ".2" appended, and so on; owner.communicator is filled in.
+  // `pattern` is the setting. "%r" in it stands for owner.process_rank, which is appended where "%r" is missing. The
+  // second communicator of the process with that name gets ".2" appended, and so on; owner.communicator is filled in.
   // Errors: kSystem  the file cannot be written.
   static Status Create(const std::string& pattern, const TraceOwner& owner, std::unique_ptr<TraceFile>* file);
 
@@ -29,7 +29,8 @@ class TraceFile {
   Trace* trace() { return &trace_; }
   const std::string& path() const { return path_; }
 
-  // So many are written after a failure, within some ten milliseconds: launchers end all ranks soon after the first.
+  // Number of events written after a failure, within some ten milliseconds: launchers end all ranks soon after the
+  // first.
   static constexpr size_t kFailureEvents = 8192;
 
   // Writes the newest events as of now.
@@ -41,11 +42,11 @@ class TraceFile {
   const std::string path_;
   const TraceOwner owner_;
   Trace trace_;
-  bool kept_ = false;  // Created: to be written at its end.
+  bool kept_ = false;  // The file was created and must be written at the end.
   std::mutex write_mutex_;
 };
 
-// The file's name for that rank, before anything is appended for further communicators.
+// Name of the file for that rank, before anything is appended for further communicators.
 std::string TracePath(const std::string& pattern, int rank);
 
 }  // namespace annulus
