@@ -1,4 +1,4 @@
-// What the files of the C API share: handles, codes and errors.
+// Common parts of the files of the C API: handles, codes and errors.
 //
 // Threads: any.
 #pragma once
@@ -15,15 +15,16 @@ namespace annulus::c_api {
 
 inline annulus_status_t ToC(Code code) { return static_cast<annulus_status_t>(code); }
 
-// Keeps the message for annulus_last_error_message, and returns the status.
+// Stores the message for annulus_last_error_message, and returns the status.
 annulus_status_t Reject(const Status& status);
 
 const char* LastMessage();
 
-// The status of a call on `comm`. What the communicator says of a failure is kept for annulus_last_error_message too.
+// Returns the status of a call on `comm`. The communicator's message about a failure is also stored for
+// annulus_last_error_message.
 annulus_status_t Outcome(Communicator* comm, Code code);
 
-// Calls `function`; what it throws becomes a status, for no exception leaves the C API.
+// Calls `function` and converts exceptions to a status, so that none leaves the C API.
 template <class Function>
 annulus_status_t Guarded(Function function) {
   try {
@@ -39,7 +40,7 @@ annulus_status_t Guarded(Function function) {
 
 inline Communicator* Unwrap(annulus_comm_t* comm) { return reinterpret_cast<Communicator*>(comm); }
 inline const Communicator* Unwrap(const annulus_comm_t* comm) { return reinterpret_cast<const Communicator*>(comm); }
-// A request's pointer points to nothing: its bits are the handle.
+// A request's pointer is not an address: its bits are the handle.
 inline RequestHandle Unwrap(annulus_request_t* request) { return reinterpret_cast<RequestHandle>(request); }
 inline annulus_request_t* Wrap(RequestHandle handle) { return reinterpret_cast<annulus_request_t*>(handle); }
 

@@ -1,8 +1,8 @@
-// ProcessState: what Annulus keeps for the whole process, and who owns it. The C API makes it so: its handles and its
-// registered memory belong to no communicator. Communicators are handed references to it.
+// ProcessState: the state that Annulus keeps for the whole process. The C API owns it, because its handles and its
+// registered memory belong to no communicator. Communicators get references to it.
 //
-// Two more things are the process's, each kept where it is used: the log level (base/log.h), which annulus_comm_create
-// sets, and the strings that configurations point to (config.cc).
+// Two other things belong to the process, each kept where it is used: the log level (base/log.h), which
+// annulus_comm_create sets, and the strings that configurations point to (config.cc).
 //
 // Threads: any.
 #pragma once
@@ -17,7 +17,7 @@ struct ProcessState {
   MemoryRegistry memory;
 };
 
-// Never destroyed: handles may be asked for, and memory freed, while the process ends.
+// Never destroyed: handles may be looked up, and memory freed, while the process ends.
 ProcessState& OfProcess();
 
 }  // namespace annulus::c_api

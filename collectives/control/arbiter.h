@@ -1,10 +1,9 @@
-// Arbiter: rank 0's judge of what went wrong. Ranks' messages and the time go in; queries and at most one verdict come
-// out.
+// Arbiter: decides on rank 0 what went wrong. Its inputs are the ranks' messages and the time; its outputs are queries
+// and at most one verdict.
 //
-// What is known for certain decides at once: an abort, a rank whose control connection closed without a goodbye, a
-// broken control message. A report of a failure only says what one rank sees, so it opens an investigation: every rank
-// is asked what it is doing, and from the answers the cause is told apart from its consequences (docs/failures.md lists
-// the rules in order).
+// Certain facts decide at once: an abort, a rank whose control connection closed without a goodbye, a broken control
+// message. A report of a failure only says what one rank sees, so it opens an investigation: every rank is asked what
+// it is doing, and the answers separate the cause from its consequences (docs/failures.md lists the rules in order).
 //
 // Pure: no sockets, no clock, no thread; the same code judges under simulation. Work per event is O(nranks).
 // Threads: one at a time.
@@ -23,45 +22,45 @@ namespace annulus {
 
 class Arbiter {
  public:
-  // How long an investigation waits for answers. A live rank's control thread answers within milliseconds even when its
-  // machine is overloaded; a process that was killed has long had its connections closed by then.
+  // Time that an investigation waits for answers. The control thread of a live rank answers within milliseconds even
+  // when its machine is overloaded; the connections of a killed process have long been closed by then.
   static constexpr Nanoseconds kAnswerWindow = 400 * kMillisecond;
-  // When all answers are in and only a report is left to go by: how long a rank that knows more may still report. The
-  // rank with the cause closes its links, and neighbours may notice that before its own report is here.
+  // Time that a rank which knows more may still report, when all answers are in and only a report is left as evidence.
+  // The rank with the cause closes its links, and neighbours may notice that before its own report arrives.
   static constexpr Nanoseconds kSettleWindow = 50 * kMillisecond;
 
-  // When a mismatch has equally many ranks on both sides, as it has while only two have made the call: how long the
-  // others may take to make it and so settle who is at fault, and how often they are asked. Ranks in step follow within
-  // milliseconds, on an overloaded machine within some hundred.
+  // Time for a tie. A mismatch may have equally many ranks on both sides, as while only two have made the call. The
+  // others may take this long to make it and so settle who is at fault; they are asked again at this interval. Ranks in
+  // step follow within milliseconds, on an overloaded machine within some hundred.
   static constexpr Nanoseconds kTieWindow = 500 * kMillisecond;
   static constexpr Nanoseconds kTieInterval = 20 * kMillisecond;
 
-  // How long after a doubt others are not heeded. Less than the time after which ranks doubt first
-  // (Driver::kFirstDoubt), so that the last rank to make a call is heeded once all are inside.
+  // Time after a doubt in which other doubts are ignored. It is less than the time after which ranks doubt first
+  // (Driver::kFirstDoubt), so that the last rank to make a call is heard once all are inside.
   static constexpr Nanoseconds kDoubtPause = 500 * kMillisecond;
 
   explicit Arbiter(int nranks) : ranks_(nranks) {}
 
   // The control connection of `rank` ended; os_errno is 0 for an orderly end or a reset.
   void Disconnected(int rank, int os_errno, Nanoseconds now);
-  // `rank` destroys its communicator, and `last` is what it did before.
+  // `rank` destroys its communicator; `last` is its activity before that.
   void Goodbye(int rank, const Activity& last, Nanoseconds now);
-  // `failure` befell `rank` in `call` (sequence 0: outside any). Its driving thread now waits for the verdict.
+  // `failure` happened on `rank` in `call` (sequence 0: outside any). Its driving thread now waits for the verdict.
   void Report(int rank, const Status& failure, const Call& call, Nanoseconds now);
   void Answer(int rank, const Activity& activity, Nanoseconds now);
-  // Some rank has waited long in a collective: asks all whether they agree on their calls. Only a mismatch, which is
-  // certain, leads to a verdict; slow and absent ranks are what deadlines are for.
+  // Some rank has waited long in a collective: asks all ranks whether they agree on their calls. Only a mismatch, which
+  // is certain, leads to a verdict; deadlines handle slow and absent ranks.
   void Doubt(Nanoseconds now);
-  // `rank` settled on a verdict alone: it aborted, or waited too long for this one. There is one verdict, so it becomes
-  // everyone's.
+  // `rank` settled on a verdict alone: it aborted, or waited too long for the common one. There is only one verdict, so
+  // this becomes everyone's.
   void Settled(int rank, const Verdict& verdict, Nanoseconds now);
-  // `rank` sent something that is no control message.
+  // `rank` sent something that is not a control message.
   void Broken(int rank, const std::string& what, Nanoseconds now);
   void Tick(Nanoseconds now);
 
-  // True once per query: the caller sends it to every rank that is there, itself included.
+  // Returns true once per query: the caller then sends it to every rank that is present, including itself.
   bool TakeQuery();
-  // When Tick is due; kNoDeadline when it is not.
+  // Time at which Tick is due; kNoDeadline when it is not.
   Deadline deadline() const { return verdict_ ? kNoDeadline : deadline_; }
   // Set once and then constant.
   const std::optional<Verdict>& verdict() const { return verdict_; }
@@ -71,12 +70,12 @@ class Arbiter {
     bool left = false;      // Said goodbye.
     bool answered = false;  // Its activity below is known.
     std::optional<Status> failure;
-    std::optional<Call> message;  // That failed, when it was one, and no collective.
+    std::optional<Call> message;  // The call that failed, if it was a message.
     uint64_t sequence = 0;
     bool inside = false;
-    std::vector<Call> calls;  // In no order; may hold one twice.
+    std::vector<Call> calls;  // Unordered; may contain duplicates.
 
-    // The number of collectives that it has finished.
+    // Number of collectives that the rank has finished.
     uint64_t completed() const { return inside ? sequence - 1 : sequence; }
   };
 

@@ -1,4 +1,4 @@
-// The words of verdicts: lists of ranks, names of calls, how two calls differ, and the verdicts that need no judge.
+// The texts of verdicts: lists of ranks, names of calls, how two calls differ, and the verdicts that need no judgement.
 //
 // Threads: pure functions.
 #pragma once
@@ -23,14 +23,14 @@ std::string Difference(const std::string& odd, const Call& odd_call, const std::
 // One sentence on what to do about a failure of this code; "" when there is nothing to say.
 const char* AdviceFor(Code code);
 
-// Verdicts that a rank may also reach without the arbiter; the same words for the same thing wherever it is noticed.
-// The control connection of `rank` ended; os_errno is 0 for an orderly end or a reset.
+// Verdicts that a rank may also reach without the arbiter, so that the same event is always described in the same
+// words.
 Verdict DeathVerdict(int rank, int os_errno);
 // `peer` noticed that `ranks` do not answer.
 Verdict SilenceVerdict(const std::vector<int>& ranks, int peer);
 Verdict AbortVerdict(int rank);
 Verdict BrokenMessageVerdict(int rank, const std::string& what);
-// For a rank whose arbiter left before the failure that it saw in `call` could be judged.
+// For a rank whose arbiter left before it could judge the failure that the rank saw in `call`.
 Verdict ArbiterLeftVerdict(int rank, const Call& call);
 
 }  // namespace annulus

@@ -1,8 +1,8 @@
-// Control: one rank's line to the arbiter. Its thread notices deaths, answers queries and brings the verdict; on rank 0
-// it is the arbiter. Nothing of it is on the data path but Enter, Leave and has_verdict.
+// Control: one rank's connection to the arbiter. Its thread notices deaths, answers queries and delivers the verdict;
+// on rank 0 it is the arbiter. Only Enter, Leave and has_verdict are on the data path.
 //
 // Threads: Enter, Leave, Doubt and Report from the thread that drives the communicator; Abort, has_verdict and verdict
-// from any; Start, Close and the destructor from one thread, when no other call is going on or will follow.
+// from any; Start, Close and the destructor from one thread, when no other call is in progress or will follow.
 #pragma once
 
 #include <functional>
@@ -21,19 +21,18 @@ struct ControlConfig {
   int rank = 0;
   int nranks = 1;
   ControlConnections connections;  // From Bootstrap.
-  // Called at most once, when the verdict is known; not after Close() has returned. Must not block. From the control
-  // thread, or from within Abort or Report when these settle the verdict themselves.
+  // Called at most once, when the verdict is known; not after Close() has returned. Must not block. Runs on the control
+  // thread, or within Abort or Report when these settle the verdict themselves.
   std::function<void()> on_verdict;
 };
 
 class Control {
  public:
-  // How long Report waits for the arbiter, which itself takes at most Arbiter::kAnswerWindow + kTieWindow.
+  // Time that Report waits for the arbiter, which itself takes at most Arbiter::kAnswerWindow + kTieWindow.
   static constexpr Nanoseconds kVerdictGrace = 1500 * kMillisecond;
-  // How long Close waits for what it sent to arrive.
+  // Time that Close waits for sent messages to arrive.
   static constexpr Nanoseconds kCloseGrace = 200 * kMillisecond;
-  // How long a verdict that was reached alone may take to be passed on, so that a process may abort and then exit at
-  // once.
+  // Time that passing on a verdict reached alone may take, so that a process may abort and then exit at once.
   static constexpr Nanoseconds kSettleGrace = 50 * kMillisecond;
 
   // Starts the thread. Errors: kSystem.
@@ -43,26 +42,26 @@ class Control {
   Control& operator=(const Control&) = delete;
   ~Control();
 
-  // Records what this rank is doing: it entered `call`; it finished it. Sequences ascend. Wait-free, a few nanoseconds.
+  // Record what this rank is doing: it entered `call`, or finished it. Sequences ascend. Wait-free, a few nanoseconds.
   void Enter(const Call& call) { activity_.Enter(call); }
   void Leave() { activity_.Leave(); }
 
   bool has_verdict() const { return verdict_.has(); }
   // Constant once has_verdict().
   const Verdict& verdict() const { return verdict_.get(); }
-  // Waits for one, at most for kVerdictGrace. Any thread.
+  // Waits for a verdict, at most for kVerdictGrace. Any thread.
   bool AwaitVerdict() { return verdict_.WaitFor(kVerdictGrace); }
 
-  // Tells the arbiter that `failure` befell this rank in `call` (sequence 0: outside any), and returns the verdict of
-  // all. Blocks up to kVerdictGrace; a verdict is then reached alone.
+  // Reports to the arbiter that `failure` happened on this rank in `call` (sequence 0: outside any), and returns the
+  // common verdict. Blocks up to kVerdictGrace; after that this rank reaches a verdict alone.
   Verdict Report(const Status& failure, const Call& call);
 
-  // Tells the arbiter that a collective takes long here, so that it asks whether all agree on the call: ranks that do
-  // not may wait for each other on links on which no tag shows it. Returns at once.
+  // Tells the arbiter that a collective takes long here, so that it asks whether all ranks agree on the call. Ranks
+  // that disagree may wait for each other on links where no tag shows it. Returns at once.
   void Doubt();
 
-  // Gives this rank the verdict kAborted at once, and soon every other. No effect after a verdict. Bounded by
-  // kSettleGrace.
+  // Gives this rank the verdict kAborted at once, and every other rank soon after. No effect after a verdict. Bounded
+  // by kSettleGrace.
   void Abort();
 
   // Says goodbye, closes the connections and ends the thread. Idempotent. Bounded by kCloseGrace.

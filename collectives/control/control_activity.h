@@ -1,10 +1,10 @@
-// ActivityRecorder: what a rank is doing, written around every collective and read by the control thread when the
-// arbiter asks.
+// ActivityRecorder: records what a rank is doing. It is written around every collective, and read by the control thread
+// when the arbiter asks.
 //
-// A sequence lock made of atomics alone: the writer never waits and takes no lock; a reader that meets a writer
-// retries. Memory order: fields are stored with release and loaded with acquire, so a reader that sees any field of a
-// newer write also sees the odd version that preceded it, and retries. (No fences: thread sanitizer does not know
-// them.)
+// A sequence lock made only of atomics: the writer never waits and takes no lock; a reader that meets a writer retries.
+// Memory order: fields are stored with release and loaded with acquire, so a reader that sees any field of a newer
+// write also sees the odd version that preceded it, and retries. (There are no fences because thread sanitizer does not
+// support them.)
 //
 // Threads: Enter and Leave from one thread at a time; Read from any.
 #pragma once
@@ -20,17 +20,17 @@
 
 namespace annulus {
 
-// What a rank did last, as it tells the arbiter.
+// Latest activity of a rank, as it reports to the arbiter.
 struct Activity {
-  uint64_t sequence = 0;     // The latest call that it entered; 0 before the first.
-  bool inside = false;       // It has not finished that call.
+  uint64_t sequence = 0;     // Latest call that the rank entered; 0 before the first.
+  bool inside = false;       // The rank has not finished that call.
   std::vector<Call> recent;  // The latest calls, the newest first; recent[0].sequence == sequence when not empty.
   bool operator==(const Activity&) const = default;
 };
 
 class ActivityRecorder {
  public:
-  // A root may be several broadcasts ahead of its receivers; a call is remembered for as long as this.
+  // Number of calls remembered. A root may be several broadcasts ahead of its receivers.
   static constexpr int kRemembered = 8;
 
   void Enter(const Call& call) {
@@ -58,7 +58,7 @@ class ActivityRecorder {
       }
       ::sched_yield();
     }
-    activity.recent.clear();  // They may be torn; the position never is.
+    activity.recent.clear();  // These may be torn; the position never is.
     return activity;
   }
 

@@ -1,4 +1,4 @@
-// ControlChannel: whole messages over one TCP connection of bootstrap or control.
+// ControlChannel: sends and receives whole messages over one TCP connection of bootstrap or control.
 //
 // A message's length is checked against a limit before anything is allocated for it.
 // Lifetime: held by shared pointers; a pending operation keeps it alive. Close() drops the handlers and what they hold.
@@ -27,34 +27,34 @@ class ControlChannel : public std::enable_shared_from_this<ControlChannel> {
  public:
   struct Handlers {
     std::function<void(MessageType type, std::span<const std::byte> body)> on_message;
-    // The last call: the connection ended. `cause` is OK for an orderly end or a reset, kProtocol when the peer sent a
-    // length that is beyond the limit, kSystem with the errno otherwise.
+    // Called last, when the connection ended. `cause` is OK for an orderly end or a reset, kProtocol when the peer sent
+    // a length beyond the limit, kSystem with the errno otherwise.
     std::function<void(const Status& cause)> on_closed;
   };
 
-  // Takes over `fd`. Messages' bodies are at most `most_bytes`.
+  // Takes over `fd`. Bodies of messages have at most `most_bytes`.
   static Status Create(asio::io_context* context, int fd, size_t most_bytes, std::shared_ptr<ControlChannel>* channel);
 
-  // Begins to read. Handlers run in the context's thread, never from within Start, Send or Close.
+  // Begins to read. Handlers run on the context's thread, never within Start, Send or Close.
   void Start(Handlers handlers);
 
-  // Sends what the kernel takes at once, and the rest when it can. After Finish or Close: ignored.
+  // Sends what the kernel accepts at once, and the rest when possible. Ignored after Finish or Close.
   void Send(const Frame& frame);
 
-  // Ends this direction once all that was sent has gone out. Reading goes on until the peer ends its own.
+  // Ends this direction once everything sent has gone out. Reading continues until the peer ends its direction.
   void Finish();
 
-  // Drops the connection. No handler runs any more.
+  // Drops the connection. No handler runs afterwards.
   void Close();
 
-  // Reads no further and drops the handlers. Sending goes on.
+  // Stops reading and drops the handlers. Sending continues.
   void StopReading();
 
-  // Stops reading and gives up the socket, which the caller owns then. -1 when closed. Nothing may be left to send.
+  // Stops reading and returns the socket, which the caller then owns; -1 when closed. Nothing may be left to send.
   int Release();
 
   bool open() const { return socket_.is_open(); }
-  // Everything that was sent has been handed to the kernel.
+  // Whether everything sent has been handed to the kernel.
   bool drained() const { return queue_.empty(); }
 
  private:
@@ -73,7 +73,7 @@ class ControlChannel : public std::enable_shared_from_this<ControlChannel> {
   std::array<std::byte, kMessageHeaderBytes> header_{};
   std::vector<std::byte> body_;
   std::deque<Frame> queue_;
-  size_t front_sent_ = 0;  // Of queue_.front().
+  size_t front_sent_ = 0;  // Bytes of queue_.front() already sent.
   bool finishing_ = false;
 };
 

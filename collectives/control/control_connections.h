@@ -1,4 +1,4 @@
-// ControlConnections: the sockets that bootstrap made and proved, on their way to the control thread.
+// ControlConnections: the sockets that bootstrap created and authenticated, to be passed to the control thread.
 //
 // Threads: a value; one at a time.
 #pragma once
@@ -31,7 +31,7 @@ class ControlConnections {
     if (fd >= 0) ::close(fd);
   }
 
-  // Gives up the socket to `rank`: it is the caller's to close. -1 when there is none.
+  // Releases the socket to `rank`, which the caller must close. -1 when there is none.
   int Take(int rank) { return static_cast<size_t>(rank) < fds_.size() ? std::exchange(fds_[rank], -1) : -1; }
 
  private:

@@ -1,5 +1,5 @@
-// ControlJudge: the control thread of rank 0. It feeds the arbiter with what arrives from every rank, itself included,
-// and sends out its query and its verdict.
+// ControlJudge: the control thread of rank 0. It passes messages from every rank, including itself, to the arbiter, and
+// sends out the arbiter's queries and its verdict.
 //
 // Threads: the control thread only.
 #pragma once
@@ -27,7 +27,7 @@ class ControlJudge : public ControlRole {
 
  private:
   void Take(int rank, MessageType type, std::span<const std::byte> body);
-  // False when the body cannot be read.
+  // Returns false when the body cannot be read.
   bool TakeBody(int rank, MessageType type, ByteReader* in);
   void Closed(int rank, const Status& cause);
   // Carries out what the arbiter wants after an event.

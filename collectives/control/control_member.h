@@ -1,4 +1,5 @@
-// ControlMember: the control thread of every rank but 0. It has one connection, to the judge, and believes it.
+// ControlMember: the control thread of every rank except 0. It has one connection, to the judge, and accepts its
+// verdict.
 //
 // Threads: the control thread only.
 #pragma once

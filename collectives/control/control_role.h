@@ -12,13 +12,13 @@
 
 namespace annulus {
 
-// What a role works with; outlives it.
+// The objects a role uses; they outlive it.
 struct ControlRoleConfig {
   int rank = 0;
   int nranks = 1;
   asio::io_context* context = nullptr;
   const ActivityRecorder* activity = nullptr;
-  std::function<void(const Verdict&)> conclude;  // This rank's verdict; the first counts.
+  std::function<void(const Verdict&)> conclude;  // Sets this rank's verdict; the first one counts.
 };
 
 class ControlRole {
@@ -33,7 +33,7 @@ class ControlRole {
   virtual void Doubt() = 0;
   // This rank reached a verdict alone.
   virtual void Settle(const Verdict& verdict) = 0;
-  // Says goodbye. `on_gone` runs when all connections have closed, maybe at once.
+  // Says goodbye. `on_gone` runs when all connections have closed, possibly at once.
   virtual void Depart(std::function<void()> on_gone) = 0;
 };
 

@@ -1,4 +1,4 @@
-// Verdict: what went wrong, as every rank of a communicator is told it; and the encoding of what control messages
+// Verdict: the failure as every rank of a communicator receives it, and the encoding of the parts that control messages
 // share.
 //
 // Threads: values; one at a time.
@@ -15,7 +15,7 @@ namespace annulus {
 
 struct Verdict {
   Code code = Code::kOk;
-  int rank = Status::kNoRank;  // At fault.
+  int rank = Status::kNoRank;  // Rank at fault.
   int peer = Status::kNoRank;  // The rank that noticed, or the other end of a link.
   Call call;  // The collective concerned; sequence 0 when there is none, or ranks may have been in several.
   int os_errno = 0;
@@ -29,7 +29,8 @@ constexpr uint16_t kMessageTextBytes = 1024;
 constexpr uint16_t kAdviceTextBytes = 512;
 
 void WriteCall(const Call& call, ByteWriter* out);
-// False when the bytes are not a call: too few, or an unknown kind, type or operation. So too for the others below.
+// Returns false when the bytes are not a call: too few, or an unknown kind, type or operation. The Read functions below
+// do the same.
 bool ReadCall(ByteReader* in, Call* call);
 
 void WriteStatus(const Status& status, ByteWriter* out);

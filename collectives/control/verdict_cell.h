@@ -1,4 +1,4 @@
-// VerdictCell: holds the one verdict of a communicator; set once, polled on the data path.
+// VerdictCell: holds the only verdict of a communicator; set once, polled on the data path.
 //
 // Threads: all functions from any thread.
 #pragma once
@@ -20,7 +20,7 @@ class VerdictCell {
   // Constant once has().
   const Verdict& get() const { return verdict_; }
 
-  // False when there was one already, which stays.
+  // Returns false when there is a verdict already, which is kept.
   bool Set(const Verdict& verdict) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (has()) return false;
@@ -30,7 +30,7 @@ class VerdictCell {
     return true;
   }
 
-  // Waits for a verdict, at most for `duration`; whether there is one.
+  // Waits for a verdict, at most for `duration`. Returns whether there is one.
   bool WaitFor(Nanoseconds duration) {
     std::unique_lock<std::mutex> lock(mutex_);
     return changed_.wait_for(lock, std::chrono::nanoseconds(duration), [this] { return has(); });

@@ -1,7 +1,7 @@
-// RendezvousHost: rank 0's side of the bootstrap. It listens, proves who connects, seats each rank, and ends with the
-// table for all or with one reason for all.
+// RendezvousHost: rank 0's side of the bootstrap. It listens, authenticates visitors, seats each rank, and ends by
+// sending every rank the table or, on failure, the same reason.
 //
-// A visitor is a connection that has not joined yet; strangers never get further. A seat is a rank that has.
+// A visitor is a connection that has not joined yet; strangers remain visitors. A seat is a rank that has joined.
 // Threads: the one that calls Run.
 #pragma once
 
@@ -32,10 +32,10 @@ class RendezvousHost {
  private:
   struct Visitor {
     std::string from;
-    Deadline limit = kNoDeadline;  // To have joined.
+    Deadline limit = kNoDeadline;  // Deadline for joining.
     std::shared_ptr<StreamHandshake> handshake;
     std::shared_ptr<ControlChannel> channel;  // After the handshake.
-    int rank = Status::kNoRank;               // Proven.
+    int rank = Status::kNoRank;               // Authenticated rank.
     bool seated = false;
     std::string blob;
   };
@@ -52,7 +52,7 @@ class RendezvousHost {
   void DropSlow();
   std::unique_ptr<Visitor> Remove(Visitor* visitor);
   Deadline DecideBy() const;
-  // Whether config_.give_up says so; failure_ is why.
+  // Whether config_.give_up failed; failure_ is then its status.
   bool GivesUp();
   void CloseDoor();
   Status Missing() const;
@@ -66,11 +66,11 @@ class RendezvousHost {
   std::string last_stray_;
   StreamListener listener_;
   asio::steady_timer pause_;
-  std::list<std::unique_ptr<Visitor>> visitors_;  // The oldest first.
-  std::vector<std::unique_ptr<Visitor>> seats_;   // By rank; null: not here. Rank 0 needs none.
+  std::list<std::unique_ptr<Visitor>> visitors_;  // Oldest first.
+  std::vector<std::unique_ptr<Visitor>> seats_;   // By rank; null: not joined. Rank 0 needs none.
   int seated_ = 0;
-  Deadline patience_ends_;  // The earliest deadline of the ranks that are here.
-  Status failure_;          // Known before everyone has come.
+  Deadline patience_ends_;  // Earliest deadline of the ranks that have joined.
+  Status failure_;          // Failure found before everyone has joined.
   bool refusing_ = false;
 };
 

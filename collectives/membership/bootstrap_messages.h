@@ -19,7 +19,7 @@ namespace annulus {
 // rank -> rank 0.
 struct JoinMessage {
   uint32_t nranks = 0;
-  Nanoseconds patience = 0;  // How long this rank will still wait: rank 0 gives its answer before.
+  Nanoseconds patience = 0;  // Time that this rank will still wait; rank 0 answers before its end.
   std::string blob;
 };
 
@@ -34,18 +34,18 @@ constexpr size_t MostTableBytes(int nranks) { return static_cast<size_t>(nranks)
 
 std::string Encode(const JoinMessage& message);
 std::string Encode(const TableMessage& message);
-// False when the bytes are no such message.
+// Returns false when the bytes are not such a message.
 bool Decode(std::span<const std::byte> body, JoinMessage* message);
 bool Decode(std::span<const std::byte> body, int nranks, TableMessage* message);
 
-// The hello of a rendezvous. The job's id is not known yet; and the number of ranks is left open, so that ranks which
-// were started with different ones get past the proof, and the difference can be named to all.
+// Hello of a rendezvous. The job's id is not known yet. The number of ranks is left open, so that ranks started with
+// different numbers pass the proof, and all can be told the difference.
 Hello RendezvousHello(int rank);
 
 // "30.0 s".
 std::string SecondsText(Nanoseconds duration);
 
-// The numeric address of this end of the connection `fd`.
+// Numeric address of this end of the connection `fd`.
 std::string LocalHostOf(int fd);
 
 }  // namespace annulus

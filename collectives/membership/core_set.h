@@ -1,4 +1,4 @@
-// CoreSet: the cores on which a process may run, as its peers need to know them.
+// CoreSet: the cores on which a process may run, in the form its peers need.
 //
 // Threads: plain functions and values.
 #pragma once
@@ -10,11 +10,11 @@ namespace annulus {
 
 struct CoreSet {
   uint32_t count = 1;
-  uint64_t digest = 0;  // Of which they are.
+  uint64_t digest = 0;  // Hash of the cores' numbers.
   auto operator<=>(const CoreSet&) const = default;
 };
 
-// Of the calling thread.
+// Returns the cores of the calling thread.
 CoreSet FindCores();
 
 }  // namespace annulus

@@ -1,4 +1,4 @@
-// LocalHost: the address under which this host reaches the rendezvous, and so under which its peers can reach it.
+// LocalHost: the address from which this host reaches the rendezvous, and at which its peers can therefore reach it.
 #pragma once
 
 #include <string>

@@ -79,7 +79,7 @@ class Monitor {
     data_bytes_.Add(data_bytes);
   }
 
-  // Waits. Nothing has moved since `since`, and this rank waits for `peer` (-1: none in particular) until EndWait.
+  // A wait: nothing has moved since `since`, and this rank waits for `peer` (-1: none in particular) until EndWait.
   bool waiting() const { return waiting_since_.Get() != 0; }
   Nanoseconds waiting_since() const { return static_cast<Nanoseconds>(waiting_since_.Get()); }
   void BeginWait(Nanoseconds since, int peer);

@@ -1,6 +1,6 @@
-// Device: where user memory lives, and the only way in which the engine touches it and the slots.
+// Device: the place of user memory, and the only way in which the engine accesses it and the slots.
 //
-// Work is submitted and completes later, in any order that its own Submit/Done dependencies allow: the engine never
+// Submitted work completes later. Its order is restricted only by its own Submit/Done dependencies: the engine never
 // relies on the order of two operations unless it saw the first one Done. For host memory both calls are inline, and
 // the work is complete when Submit returns.
 //
@@ -21,10 +21,10 @@ class Device {
 
   virtual ~Device() = default;
 
-  // Whether the CPU, and so a transport, may read and write user memory itself.
+  // Whether the CPU, and so a transport, may access user memory directly.
   bool host_accessible() const { return queue_ == nullptr; }
 
-  // Starts `op`. Its buffers are lent until Done(*ticket). Errors: would_block when the queue is full; otherwise
+  // Starts `op`. Its buffers are borrowed until Done(*ticket). Errors: would_block when the queue is full; otherwise
   // permanent.
   Status Submit(const SliceOp& op, Ticket* ticket) {
     if (queue_ == nullptr) {
@@ -35,7 +35,8 @@ class Device {
     return queue_->SubmitAsync(op, ticket);
   }
 
-  // Whether the work behind `ticket` has finished, its results visible to the CPU where the CPU may look.
+  // Sets *done to whether the work of `ticket` has finished. Its results are then visible to the CPU, if the CPU can
+  // access them.
   Status Poll(Ticket ticket, bool* done) {
     if (ticket == kCompleted) {
       *done = true;
@@ -45,7 +46,7 @@ class Device {
   }
 
  protected:
-  // What a device with a queue of its own implements.
+  // Interface of a device with its own queue.
   class Queue {
    public:
     virtual ~Queue() = default;

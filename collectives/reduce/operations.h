@@ -1,8 +1,8 @@
-// Operations: the reductions that the users of one communicator created, by number.
+// Operations: the user-defined reductions of one communicator, by number.
 //
-// An operation has a number for the user, which is never used again, and a slot, below kMaxCustomOps, by which slices
-// and messages name it: the number less kFirstNumber, modulo kMaxCustomOps. A number whose slot is taken is passed
-// over. So numbers and slots are the same on all ranks that create and destroy the same operations in the same order.
+// An operation has a number for the user, which is never reused, and a slot below kMaxCustomOps, by which slices and
+// messages refer to it: the number minus kFirstNumber, modulo kMaxCustomOps. A number whose slot is taken is skipped.
+// So numbers and slots are the same on all ranks that create and destroy the same operations in the same order.
 //
 // Threads: one at a time.
 #pragma once
@@ -19,7 +19,7 @@ class Operations {
   static constexpr int kFirstNumber = 16;
 
   struct Operation {
-    ReduceOp op{};  // As it is named on the wire.
+    ReduceOp op{};  // Identifier on the wire.
     CustomReduction custom;
   };
 
@@ -27,10 +27,10 @@ class Operations {
   Status CreatePremulSum(double factor, int* number);
   Status Create(annulus_reduce_fn function, void* context, int* number);
 
-  // Errors: kInvalidArgument when there is none of that number.
+  // Errors: kInvalidArgument when no operation has that number.
   Status Destroy(int number);
 
-  // Sets *operation to a copy, which is good for work that outlives the operation. Errors: as Destroy.
+  // Sets *operation to a copy, which work may use even after the operation is destroyed. Errors: as Destroy.
   Status Find(int number, Operation* operation) const;
 
  private:

@@ -2,14 +2,13 @@
 //
 // Semantics, the same for every instruction set and every split of a buffer, bit for bit:
 //   * dst = a op b, with one rounding per element. Floats of 8 and 16 bits are widened to float32, combined, and
-//     rounded to nearest even; those of 8 bits saturate at the largest finite number, infinite results too. Integers
-//     wrap around.
-//   * A NaN operand gives the type's canonical quiet NaN (sign clear, only the top mantissa bit set; float8_e4m3 has
-//   but
-//     0x7f), also from inf - inf; so the bits of a result never depend on operand order. min and max propagate NaN and
-//     order -0 before +0.
-//   * An average divides the rounded sum by the number of ranks: in float32 for floats of 8 and 16 bits; integers
-//     towards zero.
+//     rounded to nearest even. Results of 8 bits, including infinities, saturate at the largest finite number.
+//     Integers wrap around.
+//   * A NaN operand gives the type's canonical quiet NaN: sign clear, only the top mantissa bit set (float8_e4m3 has
+//     only 0x7f). So does inf - inf. The bits of a result therefore never depend on the order of operands. min and
+//     max propagate NaN and order -0 before +0.
+//   * An average divides the rounded sum by the number of ranks: in float32 for floats of 8 and 16 bits; towards zero
+//     for integers.
 //
 // Buffers are aligned to their element. A destination may be identical to a source, but must not overlap it otherwise.
 // Threads: all functions may be called from any thread. They do not allocate.
@@ -23,21 +22,21 @@
 
 namespace annulus {
 
-// What an operation that the user created adds to, or puts in place of, the operations of ReduceOp.
+// Additions to, or a replacement of, the operations of ReduceOp, for a user-defined operation.
 struct CustomReduction {
-  bool scales = false;                   // A rank's own elements are multiplied by `factor` first.
-  double factor = 1;                     // Of an integer type: one that the type holds.
-  annulus_reduce_fn function = nullptr;  // When not null: combines, and ReduceOp does not matter.
+  bool scales = false;                   // A rank's own elements are first multiplied by `factor`.
+  double factor = 1;                     // For an integer type, a value that the type can hold.
+  annulus_reduce_fn function = nullptr;  // If not null, combines in place of ReduceOp.
   void* context = nullptr;
 };
 
 // One operation on a slice: dst[0] (and dst[1], when not null) = src[0] op src[1] op ... op src[num_sources - 1],
-// folded from the left, rounded after each step; with one source it is a copy. The source `scaled_source` is multiplied
-// by custom.factor before, and rounded.
+// folded from the left and rounded after each step; with one source it is a copy. Source number `scaled_source` is
+// first multiplied by custom.factor and rounded.
 struct SliceOp {
   std::byte* dst[2] = {nullptr, nullptr};
-  // Whether dst[i] is written past the caches: pays when this processor will not read it soon. Only a hint; the result
-  // is there for other processors, too, as with plain stores.
+  // Whether dst[i] is written past the caches, which pays when this processor will not read it soon. Only a hint; other
+  // processors see the result as with plain stores.
   bool streams[2] = {false, false};
   const std::byte* const* src = nullptr;  // num_sources pointers, when num_sources > 2; alive until the work is done.
   const std::byte* inline_src[2] = {nullptr, nullptr};  // Used when num_sources <= 2.
@@ -50,7 +49,7 @@ struct SliceOp {
   int scaled_source = -1;  // -1: none.
 };
 
-// Does the operation now, on the calling thread.
+// Runs the operation now, on the calling thread.
 void RunOnHost(const SliceOp& op);
 
 // Names the instruction set in use, for logs and benchmarks: "AVX3", "AVX2", ...

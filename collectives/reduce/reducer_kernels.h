@@ -1,6 +1,7 @@
-// What the host reducer's parts share: one pass over two sources, and who does it for which element types.
+// The common part of the host reducer's files: one pass over two sources, and the functions for each group of element
+// types.
 //
-// The parts are compiled once per instruction set, each in a file of its own, so that they compile side by side.
+// Each file is compiled once per instruction set; they are separate files so that they compile in parallel.
 // Threads: as reducer.h.
 #pragma once
 
