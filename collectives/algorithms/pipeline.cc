@@ -7,8 +7,8 @@
 namespace annulus {
 namespace {
 
-// Work on a partly arrived slice comes in pieces of at least this much, so that each pays for its overhead (a few tens
-// of nanoseconds against 16 KiB at about 50 GB/s); pieces end on a cache line, so elements are never split.
+// Work on a partly arrived slice is done in pieces of at least this many bytes, so that each is worth its overhead (a
+// few tens of nanoseconds against 16 KiB at about 50 GB/s). Pieces end on a cache line, so elements are never split.
 constexpr size_t kPieceBytes = 16 * 1024;
 constexpr size_t kPieceAlignment = 64;
 
@@ -208,7 +208,7 @@ Status Pipeline::WorkOn(Flight* flight, bool* moved) {
   }
 }
 
-// Submits the work up to `end`, or to where the user's memory breaks off before it.
+// Submits the work up to `end`, or up to the end of contiguous user memory before it.
 Status Pipeline::SubmitPiece(Flight* flight, size_t end) {
   const Step& step = flight->step;
   const size_t begin = flight->submitted;
@@ -222,7 +222,7 @@ Status Pipeline::SubmitPiece(Flight* flight, size_t end) {
   int destinations = 0;
   const bool onto_itself = flight->recv == nullptr && output.data == input.data && !Scales(step);
   if (flight->writes_output && !onto_itself) {
-    // Not when it is sent from there.
+    // Not if it is sent from there.
     op.streams[destinations] = work_->streams_output && (flight->target == nullptr || flight->slot != nullptr);
     op.dst[destinations++] = const_cast<std::byte*>(output.data);
   }

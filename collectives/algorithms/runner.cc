@@ -9,8 +9,8 @@ Status Runner::ProgressLinks(bool* moved) {
   for (Endpoint* endpoint : endpoints()) {
     Status status = endpoint->Progress(moved);
     if (status.ok() || !link_error.ok()) continue;
-    // A rank that has done its part may leave while others still wait for a third one; its link fails only those who
-    // still need it: now what they posted there, later what they try to post.
+    // A rank that has done its part may leave while others still wait for a third one. Its link fails only those that
+    // still need it: now for what they posted there, later for what they try to post.
     if (status.code() != Code::kPeerLost || WaitsFor(endpoint)) link_error = std::move(status);
   }
   return link_error;
@@ -19,7 +19,7 @@ Status Runner::ProgressLinks(bool* moved) {
 Status Runner::Progress(bool* moved) {
   Status link_error = ProgressLinks(moved);
   Status status = Advance(moved);
-  // A slice that breaks its link may also tell why: a mismatched call says more than "frame too long".
+  // A slice that breaks its link may also give the reason: a mismatched call says more than "frame too long".
   if (status.code() == Code::kMismatch || link_error.ok()) link_error = std::move(status);
   // A peer that has left after its last slice does not fail a collective that is complete.
   return done() && link_error.code() != Code::kMismatch ? Status() : link_error;
@@ -30,7 +30,7 @@ bool Runner::Arm() {
   bool armed = true;
   for (Endpoint* endpoint : endpoints()) {
     if (endpoint->Arm()) continue;
-    // A link that is lost and that nobody waits for has nothing to keep us awake for.
+    // A lost link for which nobody waits is no reason to stay awake.
     bool moved = false;
     if (WaitsFor(endpoint) || endpoint->Progress(&moved).ok()) armed = false;
   }

@@ -12,7 +12,7 @@ bool SameArguments(Call left, const Call& right) {
   return left == right;
 }
 
-// Why `arrived` is not the `expected` tag.
+// Explains why `arrived` is not the `expected` tag.
 Status ExplainTag(const Tag& expected, const Tag& arrived, int peer) {
   const Call here = CallOf(expected);
   const Call there = CallOf(arrived);

@@ -16,7 +16,7 @@
 namespace annulus {
 namespace {
 
-// In the order of preference: each is taken by what it can do, and faster there than those that follow.
+// In order of preference: where an algorithm supports a call, it is faster than those that follow.
 constexpr const AlgorithmRow* kRows[] = {
     &kTwoLevelRow,
     &kTreeRow,
@@ -24,7 +24,7 @@ constexpr const AlgorithmRow* kRows[] = {
     &kLogStepsRow,
     &kOneHopRow,
     &kRingRow,
-    // For calls that can be done in no other way.
+    // For calls that only one algorithm supports.
     &kDirectRow,
     &kMessageRow,
 };

@@ -35,7 +35,7 @@ const char* TypeWhyNot(const PlanInput& input, const PlanSettings& settings, Alg
 
 static Algorithm AlgorithmOf(const PlanInput& input, const PlanSettings& settings, const AlgorithmChoice& choice) {
   const Call& call = input.call;
-  // To what a function of the user's means, the order may matter, and not to the last bits only.
+  // A user-defined function may depend on the order, and not only in the last bits.
   const bool is_user_op = IsUserOp(call.op);
   const size_t sent = SentAtOnce(input);
   const size_t tensor_bytes = input.tensor_count * input.element_bytes;
@@ -59,7 +59,7 @@ ScheduleParams MakePlan(const PlanInput& input, const PlanSettings& settings, co
   params.round_slices = RoundSlices(settings);
   params.channels = settings.channels;
   if (IsDirect(call.kind)) {
-    // The same whatever the sizes of the parts, of which each rank knows its own only.
+    // The same for all sizes of the parts, because each rank knows only its own.
     params.algorithm = Algorithm::kDirect;
     params.slice_bytes = DirectSliceBytes(settings);
     return params;

@@ -15,8 +15,8 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kFormat = "annulus tuning";
-constexpr int kVersion = 2;  // Of the format, of the model, and of the nominal costs that the factors refer to.
-constexpr size_t kMostBytes = 1 << 20;  // The largest that is written has 65,536 ranks' hosts, and 0.6 MiB.
+constexpr int kVersion = 2;             // Version of the format, the model, and the nominal costs of the factors.
+constexpr size_t kMostBytes = 1 << 20;  // The largest file written has the hosts of 65,536 ranks, 0.6 MiB.
 constexpr int kMostDepth = 8;           // Nested deeper, it would be copied with as many calls on the stack.
 
 // Closes it.
@@ -59,7 +59,8 @@ bool TakeFactor(const json& entry, const char* name, double* factor) {
   return *factor >= kLeastFactor && *factor <= kMostFactor;
 }
 
-// Of a regular file that is not too large, and nothing else. Links are followed: what they lead to is only read.
+// Reads a regular file that is not too large, and nothing else. Links are followed, because their targets are only
+// read.
 Status ReadText(const std::string& path, std::optional<std::string>* text) {
   const File file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (file.get() < 0 && errno == ENOENT) return Status();

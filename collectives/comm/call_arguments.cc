@@ -10,7 +10,7 @@
 namespace annulus {
 namespace {
 
-// Whether an integer type of so many bits holds the factor.
+// Whether an integer type with this many bits can hold the factor.
 bool Holds(double factor, bool is_signed, int bits) {
   const double limit = std::ldexp(1.0, is_signed ? bits - 1 : bits);
   return factor == std::trunc(factor) && factor < limit && factor >= (is_signed ? -limit : 0);
@@ -33,14 +33,14 @@ Status CheckFactor(const CallArguments& a) {
 struct Extent {
   size_t send = 0;
   size_t recv = 0;
-  size_t in_place_send = 0;  // Where in-place operation has the send buffer within the receive buffer,
-  size_t in_place_recv = 0;  // or the receive buffer within the send buffer.
+  size_t in_place_send = 0;  // In place: offset of the send buffer in the receive buffer.
+  size_t in_place_recv = 0;  // In place: offset of the receive buffer in the send buffer.
   bool allows_in_place = true;
 };
 
 // A buffer with a part for every rank.
 struct Parts {
-  size_t bytes = 0;  // Up to the end of the last part.
+  size_t bytes = 0;  // Size up to the end of the last part.
   size_t own_begin = 0;
 };
 
@@ -102,7 +102,7 @@ Status CheckOverlap(const CallArguments& a, const Extent& extent) {
                          (extent.allows_in_place ? ", but not in the in-place form" : "; it has no in-place form"));
 }
 
-// The layout of `buffer`, whose part for this rank must have `own_count` elements (kAnyCount: whatever).
+// The layout of `buffer`, whose part for this rank must have `own_count` elements (kAnyCount: any number).
 constexpr size_t kAnyCount = std::numeric_limits<size_t>::max();
 Status CheckLayout(const std::string& buffer, const Layout& layout, size_t own_count, size_t most, int rank,
                    int nranks) {

@@ -34,7 +34,7 @@ void CallQueue::EndDrive() {
   if (HasWork()) changed_.notify_all();
 }
 
-// What was done in place of others counts as these.
+// A fused request counts as the requests that it replaced.
 void CallQueue::CountRequest(const Request& request, Code code) {
   if (request.members.empty()) Count(request.arguments, code);
   for (const Request* member : request.members) Count(member->arguments, code);

@@ -18,7 +18,7 @@ Status Communicator::Create(const Options& options, const Resources& resources, 
   std::unique_ptr<Setup> setup;
   ANNULUS_RETURN_IF_ERROR(Setup::Establish(options, resources, give_up, &setup));
   std::unique_ptr<Communicator> made(new Communicator(std::move(setup)));
-  // What a peer asked for (more sockets than this rank) may take more than was planned.
+  // A peer that asks for more sockets than this rank may need more than was planned.
   const size_t needed = made->fixed_memory_.total();
   if (options.memory_bytes > 0 && needed > static_cast<size_t>(options.memory_bytes)) {
     return Status::Invalid("memory_bytes (ANNULUS_MEMORY_BYTES) is " + std::to_string(options.memory_bytes) +
@@ -264,7 +264,7 @@ RequestBudget Communicator::BudgetFor(const CallArguments& arguments) const {
   budget.held_elsewhere = fixed_memory_.total() + dispatcher_.MessagesBytes();
   budget.wanted = sizeof(Request);
   if (HasVariableParts(arguments.kind)) budget.wanted += 4 * ranks * sizeof(size_t);
-  // Fused, two calls of a group or more share a request and its chunks; the group has one as well.
+  // If fused, two or more calls of a group share a request and its chunks; the group has a request as well.
   const size_t fused = ranks * (Segments::kSegmentBytes + sizeof(Part) / 2) + sizeof(Request*) + sizeof(Request) / 2;
   if (group_.is_open()) budget.wanted += (group_.size() + 1) * fused + sizeof(Request);
   return budget;

@@ -9,18 +9,18 @@
 namespace annulus {
 namespace {
 
-// The progress thread competes with the computation that it overlaps, so it spins but briefly before it sleeps.
+// The progress thread competes with the computation that it overlaps, so it spins only briefly before it sleeps.
 constexpr WaitPolicy kBackgroundPolicy{5 * kMicrosecond, 10};
 
-// A rank streams outputs when its buffers take more than so many times its share of the last-level cache. Measured on
-// two cores that share 32 MiB: buffers of 4 MiB a rank are better off in the cache, from 16 MiB on streaming pays.
+// A rank streams outputs when its buffers take more than this many times its share of the last-level cache. Measured on
+// two cores that share 32 MiB: buffers of 4 MiB per rank are better left in the cache; from 16 MiB on streaming pays.
 constexpr size_t kStreamCaches = 1;
 
 bool IsRepeatable(CollectiveKind kind) {
   return kind == CollectiveKind::kAllreduce || kind == CollectiveKind::kBarrier;
 }
 
-// Whether an allreduce may use them: CheckArguments in short, for a count that was fine before.
+// Whether an allreduce may use these buffers: a short form of CheckArguments for a count that was valid before.
 bool GoodBuffers(const void* sendbuf, const void* recvbuf, size_t count, DataType type) {
   const size_t element = TypeBytes(type);
   const uintptr_t send = reinterpret_cast<uintptr_t>(sendbuf);
@@ -54,12 +54,12 @@ Dispatcher::Dispatcher(const DispatcherConfig& config)
 Dispatcher::~Dispatcher() {
   if (queue_->Stop()) driver_.Interrupt();
   if (progress_thread_.joinable()) progress_thread_.join();
-  // The engine and the messages lend to the links until these are closed.
+  // The links use memory of the engine and the messages until they are closed.
   setup_->Close();
 }
 
 bool Dispatcher::CanRunAgain(const CallArguments& given) const {
-  // What the engine did last was valid, so only the buffers are left to be checked.
+  // The engine's latest call was valid, so only the buffers remain to be checked.
   Call call;
   call.kind = given.kind;
   const bool is_barrier = given.kind == CollectiveKind::kBarrier;
@@ -96,7 +96,7 @@ Code Dispatcher::Run(const CallArguments& arguments) {
   if (IsMessage(arguments.kind)) return RunMessage(arguments);
   if (!by_priority()) {
     CallQueue::Turn turn(queue_);
-    // What failed since the caller looked must not be driven any more.
+    // A communicator that failed since the caller looked must not be driven any more.
     if (turn && failures_->ended()) return failures_->verdict().code;
     if (turn) {
       const Call call = CallOf(arguments, nranks(), turn.NextSequence());
@@ -106,7 +106,7 @@ Code Dispatcher::Run(const CallArguments& arguments) {
       return code;
     }
   }
-  // First what may fail: a request must not be queued when the caller is told that it is not.
+  // Do first what may fail: a request must not stay queued when the caller is told that it failed.
   const Status started = StartProgressThread();
   if (!started.ok()) return started.code();
   Request* const request = requests_->Make(arguments);
@@ -150,7 +150,7 @@ Code Dispatcher::Drive(const CallArguments& arguments, const Segments* segments,
 }
 
 void Dispatcher::DriveMessages(const std::function<bool()>& over, const WaitPolicy& policy) {
-  // What failed before this turn began must not be driven any more.
+  // A communicator that failed before this turn began must not be driven any more.
   if (failures_->ended()) return FailMessages(failures_->verdict().code);
   queue_->AddNews();
   Verdict verdict;
@@ -159,8 +159,8 @@ void Dispatcher::DriveMessages(const std::function<bool()>& over, const WaitPoli
 }
 
 void Dispatcher::Fail(const Verdict& verdict) {
-  // Whoever waits for our data must hear of it even when rank 0, which tells everyone, has left. Not when interrupted:
-  // Setup::Close says goodbye first.
+  // Ranks that wait for our data must learn of the failure even when rank 0, which tells everyone, has left. Not when
+  // interrupted: Setup::Close says goodbye first.
   if (setup_->control() != nullptr && setup_->control()->has_verdict()) setup_->CloseLinks();
   failures_->End(verdict);
   FailMessages(failures_->verdict().code);

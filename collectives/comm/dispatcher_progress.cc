@@ -1,7 +1,7 @@
-// Dispatcher's progress thread, and the order in which it takes what is queued.
+// The progress thread of Dispatcher, and the order in which it takes queued calls.
 //
-// With priorities the ranks must overtake alike, though each queue has its own state at any time. So rank 0 chooses,
-// and announces the chosen call's number, which is the same on all ranks, by a broadcast.
+// With priorities, calls must overtake in the same way on all ranks, though the queues differ at any moment. So rank 0
+// chooses the next call and broadcasts its number, which is the same on all ranks.
 #include "collectives/comm/dispatcher.h"
 
 namespace annulus {
@@ -24,7 +24,7 @@ void Dispatcher::ProgressThread() {
   }
 }
 
-// Drives the next call: *next, or, by priority, the one that it sets *next to.
+// Drives the next call: *next or, with priorities, the call that it stores in *next.
 Code Dispatcher::DriveNext(Request** next) {
   Code code = Code::kOk;
   if (queue_->is_stopping()) return Code::kAborted;
@@ -37,7 +37,7 @@ Code Dispatcher::DriveNext(Request** next) {
   return Drive(request.arguments, segments, request.call, background_policy_);
 }
 
-// Chooses what to drive next, the same on all ranks.
+// Chooses the next call to drive, the same on all ranks.
 Code Dispatcher::ChooseNext(Request** next) {
   uint64_t number = queue_->FirstByPriority()->number;
   if (nranks() > 1) {
@@ -49,7 +49,7 @@ Code Dispatcher::ChooseNext(Request** next) {
   return Code::kOk;
 }
 
-// Sets *number to rank 0's, and waits until that call is queued here too.
+// Sets *number to the number chosen by rank 0, and waits until that call is queued here too.
 Code Dispatcher::AgreeOnNumber(uint64_t* number) {
   CallArguments announcement;
   announcement.kind = CollectiveKind::kBroadcast;
@@ -62,7 +62,7 @@ Code Dispatcher::AgreeOnNumber(uint64_t* number) {
   queue_->SetDriven(Call());
   if (code != Code::kOk) return code;
   const auto over = [this, number] { return queue_->is_stopping() || queue_->Find(*number) != nullptr; };
-  // A call that never comes makes the others' next one late, and the verdict ends this.
+  // If that call never comes, the next call of the other ranks is late, and the verdict ends this wait.
   if (!over()) DriveMessages(over, background_policy_);
   if (queue_->is_stopping()) return Code::kAborted;
   failures_->CheckEnded(&code);

@@ -44,7 +44,7 @@ std::string NearText(const PlanSettings& layout) {
   return layout.near->same_host_only ? title : title + " on one host";
 }
 
-// What links cost that algorithm in calls of so many bytes. Up to two lines.
+// Link costs of that algorithm in calls of `bytes`. Up to two lines.
 std::string LinksText(const ExplainInput& input, Algorithm algorithm, size_t bytes, const std::string& of) {
   const LinkKinds links = input.choice.CostsFor(algorithm, bytes).links;
   std::string text;
@@ -100,7 +100,7 @@ std::string ExplainJob(const ExplainInput& input) {
                      (hosts == 1 ? " host, " : " hosts, ") + Number(layout.ranks_per_core) +
                      " ranks per core at most\n# costs: " + input.source + "\n";
   const std::optional<MeasuredFactors>& measured = input.choice.measured();
-  if (!measured) text += LinksText(input, Algorithm::kRing, 0, "");  // All are judged by the same.
+  if (!measured) text += LinksText(input, Algorithm::kRing, 0, "");  // All algorithms have the same costs.
   for (size_t place = 0; measured && place < measured->size(); ++place) {
     const AlgorithmName& each = kAlgorithms[place];
     const AlgorithmFactors& factors = (*measured)[place];

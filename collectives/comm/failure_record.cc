@@ -28,7 +28,7 @@ void FailureRecord::End(const Verdict& verdict) {
   ended_.store(true, std::memory_order_release);
 }
 
-// Whoever sees ended() may end the process at once, so it comes last.
+// Set ended_ last: a caller that sees ended() may end the process at once.
 void FailureRecord::CheckTold() {
   if (ended()) return;
   const Verdict* const told = surroundings_->Told();

@@ -7,8 +7,8 @@
 namespace annulus {
 namespace {
 
-// The preferred transport of those that all ranks can use; if there is none, the last that anybody can. `far`: of those
-// that reach other hosts.
+// The preferred transport among those that all ranks can use; if there is none, the last one that any rank can use.
+// `far`: only transports that reach other hosts.
 const TransportInfo* CommonTransport(TransportList transports, std::span<const PeerInfo> peers, bool far) {
   const TransportInfo* last = nullptr;
   for (size_t i = 0; i < transports.size(); ++i) {
@@ -20,8 +20,8 @@ const TransportInfo* CommonTransport(TransportList transports, std::span<const P
   return last;
 }
 
-// Whether a message between some two ranks costs system calls. Looks at the links to rank 0 only: if none of them does,
-// all ranks are on its host.
+// Whether messages of some pair of ranks cost system calls. It is enough to look at the links to rank 0: if none of
+// them does, all ranks are on its host.
 bool HasSystemCalls(TransportList transports, std::span<const PeerInfo> peers) {
   for (size_t r = 1; r < peers.size(); ++r) {
     int chosen = 0;

@@ -34,7 +34,7 @@ RequestTable::Owned RequestTable::Issue(Communicator* owner) {
   const uint32_t generation = slot->generation.load(std::memory_order_relaxed) + 1;
   slot->request.handle = kTag << kTagShift | static_cast<RequestHandle>(generation) << kIndexBits | slot->index;
   slot->owner.store(owner, std::memory_order_relaxed);
-  // Whoever reads this generation reads this owner, or a later one.
+  // A reader of this generation also reads this owner, or a later one.
   slot->generation.store(generation, std::memory_order_release);
   return Owned(&slot->request, GiveBack{this});
 }
@@ -88,7 +88,7 @@ Status RequestTable::WhyNot(RequestHandle handle) const {
   const uint32_t now = slot == nullptr ? 0 : slot->generation.load(std::memory_order_acquire);
   if (slot == nullptr || GenerationOf(handle) > now)
     return Status::Invalid(std::string(name) + " is none: Annulus never gave it out");
-  // Of what came before the latest one nothing is known but that it is over.
+  // Generations before the latest one leave no record except that they are over.
   if (GenerationOf(handle) + 1 < now)
     return Status::Invalid(std::string(name) + " was freed already, by itself or with its communicator");
   const bool destroyed = slot->end.load(std::memory_order_relaxed) == End::kCommunicatorDestroyed;

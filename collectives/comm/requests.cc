@@ -9,10 +9,10 @@
 namespace annulus {
 namespace {
 
-// As good as for ever, and within what the clock can add.
+// Practically forever, and within what the clock can add.
 constexpr Nanoseconds kLongestWait = 365 * 24 * 3600 * kSecond;
 
-// Lets the layouts point to copies, which `numbers` keeps.
+// Makes the layouts point to copies, which `numbers` owns.
 void KeepLayouts(size_t nranks, CallArguments* arguments, std::vector<size_t>* numbers) {
   const size_t** arrays[] = {&arguments->send_layout.counts, &arguments->send_layout.offsets,
                              &arguments->recv_layout.counts, &arguments->recv_layout.offsets};
@@ -53,7 +53,7 @@ Request* Requests::Add(const CallArguments& arguments) {
   request->place = requests_.size() - 1;
   request->arguments = arguments;
   request->priority = priority_;
-  // Where only the root's are used, the others' may point anywhere.
+  // If only the root's arrays are used, those of the others may point anywhere.
   const bool uses_layouts = HasVariableParts(arguments.kind) && (!HasRoot(arguments.kind) || rank_ == arguments.root);
   if (uses_layouts) KeepLayouts(static_cast<size_t>(nranks_), &request->arguments, &request->numbers);
   return request;
@@ -162,7 +162,7 @@ Status Requests::Wait(RequestHandle handle, int64_t timeout_ms, bool may_block) 
     const auto done = [request] { return request->done; };
     ++request->waiters;
     if (timeout_ms < 0) {
-      // Every collective before it, and it itself, ends at a deadline of its own.
+      // This collective and every one before it end at their own deadlines.
       changed_.wait(lock, done);
     } else if (timeout_ms > 0) {
       const int64_t bounded_ms = std::min<int64_t>(timeout_ms, kLongestWait / kMillisecond);
@@ -181,7 +181,7 @@ Status Requests::Free(RequestHandle handle, bool may_block) {
   std::unique_lock<std::mutex> lock(mu_);
   Request* request = table_->Find(handle);
   if (request != nullptr && request->queued && may_block) {
-    // Another thread may free it first, though it must not.
+    // Another thread may free it first, although that is an error.
     changed_.wait(lock, [&] { return table_->Find(handle) == nullptr || request->done; });
     request = table_->Find(handle);
   }

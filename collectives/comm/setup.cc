@@ -69,7 +69,7 @@ Status Setup::OpenTrace() {
   return Status();
 }
 
-// The first job's communicator is what annulus-run shows; those split from it have other ranks.
+// annulus-run shows the communicator of the first job; those split from it have other ranks.
 void Setup::ClaimBoard() {
   if (options_.process_rank >= 0) return;
   board_ = BoardClaim::Take(WatchVariable(), rank(), nranks());
@@ -99,7 +99,7 @@ Status Setup::Meet(const GiveUp& give_up, Deadline deadline) {
   config.give_up = give_up;
   BootstrapResult met;
   ANNULUS_RETURN_IF_ERROR(Bootstrap(config, &met));
-  // The control thread starts before the links: a rank that dies while links are made is noticed at once.
+  // The control thread starts before the links, so that a rank that dies while links are made is noticed at once.
   ControlConfig control;
   control.rank = rank();
   control.nranks = nranks();
@@ -117,7 +117,7 @@ Status Setup::Meet(const GiveUp& give_up, Deadline deadline) {
   };
   Status connected = ConnectLinks(met.blobs, context);
   if (connected.ok()) return connected;
-  // Whatever it was, everybody hears of it, and fails with the same words.
+  // Whatever failed, all ranks are told, and fail with the same message.
   const Verdict verdict = control_->Report(connected, Call());
   if (trace_file_ != nullptr) trace_file_->trace()->SetVerdict(verdict, Now());
   return {verdict.code, verdict.message, verdict.rank, verdict.os_errno};
@@ -194,7 +194,7 @@ Status Setup::ConnectLinks(const std::vector<std::string>& blobs, const ConnectC
   for (size_t t = 0; t < wanted.size(); ++t) {
     if (transports_[t] == nullptr) continue;
     std::vector<std::unique_ptr<Endpoint>> endpoints;
-    // Also with nothing wanted: it stops listening.
+    // Also called when no links are wanted: it stops listening.
     ANNULUS_RETURN_IF_ERROR(transports_[t]->Connect(wanted[t], context, &endpoints));
     for (size_t i = 0; i < endpoints.size(); ++i) {
       NoteLink(*endpoints[i], resources_.transports[t]->name, wanted[t][i]);

@@ -1,5 +1,5 @@
-// The parent's ranks tell each other their colours and keys; the first rank of each colour reserves a port and tells
-// it; then each colour meets there like any other job.
+// The parent's ranks exchange their colours and keys. The first rank of each colour reserves a port and sends it to the
+// others. Then each colour meets there like any other job.
 #include "collectives/comm/split.h"
 
 #include <algorithm>
@@ -20,10 +20,10 @@ struct Choice {
   int32_t key = 0;
 };
 
-// "[v6]:port" at its longest, and the end of the string.
+// Longest "[v6]:port", with the end of the string.
 using AddressText = std::array<char, 64>;
 
-// Gives every rank all ranks' `own`.
+// Gives every rank the `own` values of all ranks.
 template <typename Value>
 Status ExchangeValues(Communicator* parent, const Value& own, std::vector<Value>* all) {
   static_assert(sizeof(Value) % sizeof(int32_t) == 0);
@@ -37,7 +37,7 @@ Status ExchangeValues(Communicator* parent, const Value& own, std::vector<Value>
   return parent->RunInWords(arguments);
 }
 
-// The parent's ranks that have this colour, in the new order.
+// The parent's ranks with this colour, in the new order.
 std::vector<int> Members(const std::vector<Choice>& choices, int colour) {
   std::vector<int> members;
   for (size_t rank = 0; rank < choices.size(); ++rank) {
@@ -48,8 +48,8 @@ std::vector<int> Members(const std::vector<Choice>& choices, int colour) {
   return members;
 }
 
-// The parent's verdict as a status, when the new communicator cannot do without the rank that is gone. A rank of
-// another colour is none of its business.
+// Returns the parent's verdict as a status if the new communicator needs the rank that is gone. Ranks of other colours
+// do not matter.
 Status GivenUp(Communicator* parent, const std::vector<int>& members, bool expected) {
   const std::optional<Verdict> verdict = parent->Ended(expected);
   if (!verdict) return Status();
@@ -73,7 +73,7 @@ Status Split(Communicator* parent, int colour, int key, std::unique_ptr<Communic
     const std::string text = FormatAddress(parent->local_host(), port.port());
     std::copy_n(text.begin(), std::min(text.size(), own.size() - 1), own.begin());
   }
-  // Also a rank that failed takes part: the others must not wait for it.
+  // A rank that failed takes part too: the others must not wait for it.
   std::vector<AddressText> addresses;
   ANNULUS_RETURN_IF_ERROR(ExchangeValues(parent, own, &addresses));
   ANNULUS_RETURN_IF_ERROR(std::move(reserved));
@@ -84,7 +84,7 @@ Status Split(Communicator* parent, int colour, int key, std::unique_ptr<Communic
   options.rank = std::find(members.begin(), members.end(), parent->rank()) - members.begin();
   options.size = static_cast<int64_t>(members.size());
   options.local_rank = options.local_size = -1;
-  options.tuning_file.clear();  // It is the parent's: two communicators would replace each other's measurements.
+  options.tuning_file.clear();  // The parent owns it: two communicators would overwrite each other's data.
   options.launcher = "a split of another communicator";
   addresses[members[0]].back() = 0;
   options.rendezvous = addresses[members[0]].data();
@@ -95,8 +95,8 @@ Status Split(Communicator* parent, int colour, int key, std::unique_ptr<Communic
   const auto given_up = [parent, &members] { return GivenUp(parent, members, false); };
   const Status created = Communicator::Create(options, parent->resources(), given_up, child);
   if (created.ok()) return created;
-  // The parent's words, where it has some: they name ranks by the numbers that the caller knows. Another rank may have
-  // heard them first, and told us by the new communicator.
+  // Prefer the parent's message, if there is one: it names ranks by the numbers that the caller knows. Another rank may
+  // have received it first, and told us through the new communicator.
   const bool concerns_parent = created.code() == Code::kPeerLost || created.code() == Code::kAborted;
   ANNULUS_RETURN_IF_ERROR(GivenUp(parent, members, concerns_parent));
   return created;

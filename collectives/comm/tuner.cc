@@ -13,12 +13,12 @@
 namespace annulus {
 namespace {
 
-constexpr double kMeasuringSeconds = 0.015;  // Of each algorithm and size.
+constexpr double kMeasuringSeconds = 0.015;  // For each algorithm and size.
 constexpr int32_t kMostCalls = 200;
-// Where a large call would take longer, the middle ones must do.
+// If a large call would take longer than this, the middle sizes must suffice.
 constexpr double kMostLargeSeconds = 0.2;
 
-// What rank 0 has to say of its file.
+// Rank 0's result of reading its file.
 struct FileNews {
   int32_t found = 0;
   int32_t code = 0;
@@ -26,7 +26,7 @@ struct FileNews {
   MeasuredFactors factors{};
 };
 
-// What ranks tell each other here goes through broadcasts, in these bytes.
+// Ranks exchange data here by broadcasts of this many bytes.
 constexpr size_t kFactorsBytes = std::tuple_size_v<MeasuredFactors> * (8 + 3 * 8);
 constexpr size_t kNewsBytes = 4 + 4 + sizeof(FileNews::message) + kFactorsBytes;
 
@@ -86,7 +86,7 @@ Status Tuner::Time(size_t bytes, Timing* timing) {
   ANNULUS_RETURN_IF_ERROR(Allreduce(bytes));  // Warms up.
   ANNULUS_RETURN_IF_ERROR(GivenUp());
   Nanoseconds begin = Now();
-  ANNULUS_RETURN_IF_ERROR(Allreduce(bytes));  // Says how many calls there is time for.
+  ANNULUS_RETURN_IF_ERROR(Allreduce(bytes));  // Shows how many calls there is time for.
   const double once = std::max<double>(1, static_cast<double>(Now() - begin)) / kSecond;
   int32_t calls = static_cast<int32_t>(std::clamp<double>(kMeasuringSeconds / once, 1, kMostCalls));
   ANNULUS_RETURN_IF_ERROR(Spread(&calls, sizeof calls));
@@ -98,7 +98,7 @@ Status Tuner::Time(size_t bytes, Timing* timing) {
     ANNULUS_RETURN_IF_ERROR(Allreduce(bytes));
     times.push_back(static_cast<double>(Now() - begin) / kSecond);
   }
-  // The lower quartile: what else runs on the machine makes calls longer, never shorter.
+  // The lower quartile is used because other work on the machine makes calls longer, never shorter.
   const size_t quartile = times.size() / 4;
   std::ranges::nth_element(times, times.begin() + static_cast<std::ptrdiff_t>(quartile));
   *timing = {bytes, times[quartile]};

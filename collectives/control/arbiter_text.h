@@ -25,6 +25,8 @@ const char* AdviceFor(Code code);
 
 // Verdicts that a rank may also reach without the arbiter, so that the same event is always described in the same
 // words.
+
+// The control connection of `rank` ended; os_errno is 0 for an orderly end or a reset.
 Verdict DeathVerdict(int rank, int os_errno);
 // `peer` noticed that `ranks` do not answer.
 Verdict SilenceVerdict(const std::vector<int>& ranks, int peer);

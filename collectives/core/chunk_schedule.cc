@@ -5,7 +5,7 @@
 namespace annulus {
 namespace {
 
-// The parts that are the chunks, when these may differ freely.
+// The parts that form the chunks, if their sizes may differ freely.
 const Part* Parts(const ScheduleParams& p) {
   switch (p.kind) {
     case CollectiveKind::kAllgatherv:
@@ -67,7 +67,7 @@ bool ChunkSchedule::Place(uint32_t chunk, uint64_t slice, Step* step) const {
   step->slice = slice;
   if (HasVariableParts(p_.kind)) step->count = ChunkElements(chunk);
   step->bytes = std::min(p_.slice_bytes, chunk_bytes - begin);
-  // The side that holds one chunk only starts at 0: a rank's share in reduce_scatter's output and allgather's input.
+  // A buffer that holds only one chunk starts at 0: a rank's share in reduce_scatter's output and allgather's input.
   step->input_offset = begin + (IsAllgather(p_.kind) ? 0 : chunk_begin);
   step->output_offset = begin + (IsReduceScatter(p_.kind) ? 0 : chunk_begin);
   return true;

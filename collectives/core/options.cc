@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view kPrefix = "ANNULUS_";
 
-// Variables of this project that are no setting of a communicator.
+// Variables of this project that are not settings of a communicator.
 constexpr const char* kWatchVariable = "ANNULUS_WATCH";
 constexpr std::array kOtherVariables{kWatchVariable};
 

@@ -1,4 +1,4 @@
-// The table of all settings: the rows of the .inc files, and the bounds and words that they name.
+// The table of all settings: the rows of the .inc files, and the bounds and words that they refer to.
 //
 // Threads: constants.
 #include <algorithm>
@@ -11,8 +11,8 @@ namespace {
 
 constexpr int64_t kMostRanks = JobPlace::kMostRanks;
 constexpr int64_t kMaxTimeoutMs = 86'400'000;         // One day: longer is a mistake in the unit.
-constexpr int64_t kMinSliceBytes = 1024;              // Below, the frame's head outweighs its data.
-constexpr int64_t kMaxSliceBytes = 16 * 1024 * 1024;  // Above, slots no longer fit any cache.
+constexpr int64_t kMinSliceBytes = 1024;              // Below this, the frame's header outweighs its data.
+constexpr int64_t kMaxSliceBytes = 16 * 1024 * 1024;  // Above this, slots no longer fit any cache.
 constexpr int64_t kMaxSmallBytes = 64 * 1024;         // Each rank keeps size times as much for the one-hop exchange.
 constexpr int64_t kMaxMeshRanks = 4096;
 constexpr int64_t kMaxMemoryBytes = int64_t{1} << 46;

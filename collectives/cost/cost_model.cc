@@ -12,26 +12,27 @@ namespace {
 
 int CeilLog2(int n) { return std::bit_width(static_cast<unsigned>(n) - 1U); }
 
-// The core's work for a message.
+// Time of the core for one message.
 double WorkSeconds(double bytes, bool reduces, const LinkCosts& costs) {
   return costs.message_s + bytes * (costs.move_byte_s + (reduces ? costs.reduce_byte_s : 0));
 }
 
-// One message from the sender's call to the receiver's result.
+// Time of one message from the sender's call to the receiver's result.
 double HopSeconds(double bytes, bool reduces, const LinkCosts& costs) {
   return costs.latency_s + bytes * costs.byte_s + WorkSeconds(bytes, reduces, costs);
 }
 
-// The same when all ranks do it at once, with cores that several ranks may share.
+// The same when all ranks send at once, with cores that several ranks may share.
 double StepSeconds(double bytes, bool reduces, const LinkCosts& costs) {
   return std::max(HopSeconds(bytes, reduces, costs), costs.ranks_per_core * WorkSeconds(bytes, reduces, costs));
 }
 
-// Of the slices of a ring's chunk: what a phase of a round takes, and what its last one's slices take to arrive.
+// For the slices of a ring's chunk: the time of a phase of a round, and the time in which the slices of its last phase
+// arrive.
 //
 // A phase sends `in_round` slices on each link. It cannot end before the link has carried them, nor before the core has
-// worked on them; and its first slice is that which came in the phase before, one hop earlier. The longest of these is
-// what each phase adds.
+// worked on them. Its first slice is the one that arrived in the previous phase, one hop earlier. Each phase adds the
+// longest of these times.
 struct Phase {
   double period = 0;
   double end = 0;
@@ -48,7 +49,7 @@ struct Rounds {
   double slice = 0;  // Bytes.
   double in_round = 0;
   double full = 0;
-  double rest = 0;  // Slices of a last round that is not full.
+  double rest = 0;  // Slices of a last, incomplete round.
 };
 
 Rounds RoundsOf(int nranks, double bytes, const RingSlices& slices) {
@@ -58,14 +59,14 @@ Rounds RoundsOf(int nranks, double bytes, const RingSlices& slices) {
   return {chunk / count, in_round, std::floor(count / in_round), std::fmod(count, in_round)};
 }
 
-// Without the end of the last phase.
+// Time without the end of the last phase.
 double PhasesSeconds(int phases, const Rounds& rounds, bool reduces, const LinkCosts& costs) {
   const double full = rounds.full * PhaseOf(rounds.in_round, rounds.slice, reduces, costs).period;
   const double rest = rounds.rest > 0 ? PhaseOf(rounds.rest, rounds.slice, reduces, costs).period : 0;
   return phases * (full + rest);
 }
 
-// What the last phase takes beyond a period.
+// Time of the last phase beyond a period.
 double EndSeconds(const Rounds& rounds, bool reduces, const LinkCosts& costs) {
   const Phase last = PhaseOf(rounds.rest > 0 ? rounds.rest : rounds.in_round, rounds.slice, reduces, costs);
   return last.end - last.period;
@@ -129,7 +130,7 @@ double LogExchangeSeconds(int nranks, double bytes, const LinkCosts& costs) {
 
 double RecursiveDoublingSeconds(int nranks, double bytes, const LinkCosts& costs) {
   if (nranks <= 1) return 0;
-  // Ranks beyond the largest power of two hand theirs to a partner first, and get the result from it in the end.
+  // Ranks beyond the largest power of two pass their data to a partner first, and get the result from it in the end.
   const bool is_power = std::has_single_bit(static_cast<unsigned>(nranks));
   const int steps = is_power ? CeilLog2(nranks) : CeilLog2(nranks) - 1 + 2;
   return steps * StepSeconds(bytes, true, costs);
@@ -158,7 +159,7 @@ double TreeSeconds(int nranks, double bytes, const LinkCosts& costs) {
     const double period =
         std::max(4 * slice * costs.byte_s,
                  costs.ranks_per_core * (2 * WorkSeconds(slice, true, costs) + 2 * WorkSeconds(slice, false, costs)));
-    // The second child's slice comes behind the first one's.
+    // The second child's slice follows the first one's.
     const double hop = StepSeconds(slice, true, costs) + slice * costs.byte_s + WorkSeconds(slice, true, costs);
     const double seconds = hops * hop + (slices - 1) * period;
     if (slices == 1 || seconds < best) best = seconds;
@@ -168,7 +169,7 @@ double TreeSeconds(int nranks, double bytes, const LinkCosts& costs) {
 
 double SmallTreeSeconds(int nranks, double bytes, const LinkCosts& costs) {
   if (nranks <= 1) return 0;
-  // The deepest rank has no digit that is zero; and rank 0 takes its children's messages in turn.
+  // The deepest rank has no zero digit; rank 0 takes its children's messages in turn.
   int levels = 0;
   for (int64_t ones = 1; ones < nranks; ones = ones * kTreeRadix + 1) ++levels;
   int messages = 0;

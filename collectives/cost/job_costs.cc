@@ -5,12 +5,12 @@
 namespace annulus {
 namespace {
 
-// How the ranks of a host share its network.
+// Sharing of a host's network among its ranks.
 struct Sharing {
   bool far = false;    // There is more than one host.
   double ring = 1;     // Most links of the ring that leave a host.
   double ranks = 1;    // Most ranks of a host.
-  double outside = 1;  // Of a rank's links to all others, the share that leaves the host, at most.
+  double outside = 1;  // Largest share of a rank's links that leaves the host.
 };
 
 Sharing SharingOf(int nranks, const std::vector<int>& host_of) {
@@ -52,8 +52,9 @@ JobCosts CostsOf(const LinkKinds& links, int nranks, const PlanSettings& setting
   const LinkCosts& slowest = sharing.far ? links.far : links.near;
   JobCosts costs{links, Shared(slowest, sharing.ring), Shared(slowest, sharing.ranks * sharing.outside),
                  Shared(slowest, sharing.ranks)};
-  // Beside the message itself: without system calls one hop needs no slots and flights (short_hop.h), and log steps
-  // pack theirs; with them one hop polls all links all the time, which costs when others wait for the core.
+  // Costs beyond the message itself. Without system calls, one hop needs no slots and flights (short_hop.h), while log
+  // steps pack theirs. With system calls, one hop polls all links all the time, which is a cost when others wait for
+  // the core.
   constexpr double kFactor = 1.5;
   const TransportInfo* const transport = sharing.far ? settings.far : settings.near;
   if (transport == nullptr || !transport->by_system_calls) {

@@ -8,7 +8,7 @@ namespace {
 
 bool HasType(CollectiveKind kind) { return kind != CollectiveKind::kBarrier; }
 
-// One part per rank, as the layout says.
+// Parts by rank, according to the layout.
 void FillFromLayout(const Layout& layout, size_t count, std::vector<Part>* parts) {
   size_t next = 0;
   for (size_t rank = 0; rank < parts->size(); ++rank) {
@@ -45,7 +45,7 @@ size_t Engine::MemoryBytes() const {
 }
 
 void Engine::FillParts(const Call& call, const Buffers& buffers) {
-  // A buffer with one part only, whoever it is for.
+  // A buffer with one part only, whichever rank it is for.
   const auto whole = [](size_t elements, std::vector<Part>* parts) { parts->assign(parts->size(), {0, elements}); };
   const bool at_root = rank_ == call.root;
   if (IsGather(call.kind)) {
@@ -73,7 +73,7 @@ ScheduleParams Engine::Plan(const Call& call, const Buffers& buffers) {
   return MakePlan(input, settings_, choice_);
 }
 
-// In place, the output's lines were read as input a moment ago; what does nothing but copy is no faster for it.
+// In place, the output's lines were just read as input. Calls that only copy do not become faster by streaming.
 bool Engine::StreamsOutput(const Call& call, const Buffers& buffers, Algorithm algorithm) const {
   if (call.kind != CollectiveKind::kAllreduce || buffers.input == buffers.output) return false;
   if (!RowOf(algorithm).may_stream_output) return false;

@@ -9,11 +9,11 @@
 namespace annulus {
 namespace {
 
-// Of a link, beside what its transport takes: its share of the communicator and of the calls and messages under way.
+// Bytes per link beyond those of its transport: its share of the communicator and of calls and messages in progress.
 constexpr size_t kLinkBytes = 16 * 1024;
 constexpr size_t kMostLevelPeers = 4;  // On a grid of hosts, two on each level.
 
-// A grid of so many ranks; none when there is none.
+// A grid of that many ranks, if there is one.
 HostGrid AnyGrid(int nranks) {
   int hosts = 2;
   while (hosts < nranks && nranks % hosts != 0) ++hosts;
@@ -22,7 +22,7 @@ HostGrid AnyGrid(int nranks) {
   return HostGrid(host_of);
 }
 
-// From the fastest to the smallest.
+// Sizes from the fastest to the smallest.
 struct Size {
   int slots;
   size_t slice_bytes;
@@ -30,7 +30,7 @@ struct Size {
 constexpr Size kSizes[] = {{8, 256 * 1024}, {8, 128 * 1024}, {8, 64 * 1024},
                            {4, 64 * 1024},  {4, 32 * 1024},  {4, 16 * 1024}};
 
-// What is true of at least one transport that is allowed.
+// Properties of at least one allowed transport.
 struct WorstLink {
   size_t bytes = 0;
   bool by_system_calls = false;

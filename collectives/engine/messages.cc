@@ -61,7 +61,7 @@ void Messages::Begin(Lane* lane) {
   work.device = config_.device;
   work.links = config_.links;
   work.monitor = config_.monitor;
-  // What the slots hold is sent without waiting for the receive, as users of blocking sends expect.
+  // Data that fits the slots is sent without waiting for the receive, as users of blocking sends expect.
   const size_t held = static_cast<size_t>(config_.plan.slots) * DirectSliceBytes(config_.plan);
   work.sends_in_place = message.count * work.element_bytes > held;
   ScheduleParams params;
@@ -123,7 +123,7 @@ void Messages::TraceMessage(const Lane& lane) const {
 bool Messages::Arm() {
   if (has_inbox_.load(std::memory_order_acquire)) return false;
   const auto arm = [](Lane* lane) { return lane->runner->Arm(); };
-  // Every one, also behind one that has something to do.
+  // Arm every lane, even after one that has something to do.
   return std::count_if(active_.begin(), active_.end(), arm) == static_cast<ptrdiff_t>(active_.size());
 }
 

@@ -9,9 +9,9 @@ namespace {
 
 constexpr int kPollsPerLook = 16;  // A poll takes 20 ns (shared memory) to 500 ns (TCP); reading the clock 20-40 ns.
 
-// Polling shortens a wait by the 25 us that waking up takes; beyond this that is little.
+// Polling shortens a wait by the 25 us that waking up takes; for waits beyond this, that gains little.
 constexpr Nanoseconds kLongWait = 200 * kMicrosecond;
-constexpr int kMostHalvings = 5;  // Leaves 1.5 us of spinning and 3 yields: enough for what is there already.
+constexpr int kMostHalvings = 5;  // Leaves 1.5 us of spinning and 3 yields: enough for data that has arrived.
 
 void Pause() {
 #if defined(__x86_64__)
@@ -66,7 +66,7 @@ WaitPolicy ChooseWaitPolicy(int local_size, int cores, int64_t spin_us) {
   } else if (local_size > cores) {
     policy.spin = 0;
   }
-  // Who does not spin yields to the ranks that it waits for. Where none is on this host, it gives way to all by
+  // A rank that does not spin yields to the ranks it waits for. If none is on this host, it gives way to all by
   // sleeping.
   if (policy.spin == 0 && local_size == 1) policy.yields = 0;
   return policy;

@@ -27,7 +27,7 @@ bool Parse(const std::string& text, int* fd, uint64_t* board) {
   return true;
 }
 
-// The descriptor may have become anything: only memory that can never shrink is touched.
+// The descriptor may refer to anything: only memory that can never shrink is accessed.
 void* Map(int fd, size_t* bytes) {
   const int seals = fcntl(fd, F_GET_SEALS);
   struct stat status;
@@ -41,7 +41,7 @@ void* Map(int fd, size_t* bytes) {
 bool Claim(Board* board) {
   const uint64_t self = static_cast<uint64_t>(getpid());
   uint64_t owner = board->owner.load(std::memory_order_acquire);
-  // A process that ended without a word does not keep the board from the next one.
+  // A process that ended without releasing the board does not block the next one.
   const bool gone = owner != 0 && owner != self && kill(static_cast<pid_t>(owner), 0) != 0 && errno == ESRCH;
   return (owner == 0 || gone) && board->owner.compare_exchange_strong(owner, self, std::memory_order_acq_rel);
 }

@@ -5,7 +5,7 @@
 namespace annulus {
 namespace {
 
-// How long that which began at `since` has lasted by `now`; 0 when there is none.
+// Time from `since` to `now`; 0 when `since` is 0.
 uint64_t Lasted(const Counter& since, Nanoseconds now) {
   const Nanoseconds begin = static_cast<Nanoseconds>(since.Get());
   return begin == 0 || begin > now ? 0 : static_cast<uint64_t>(now - begin);
@@ -59,7 +59,7 @@ Totals Monitor::Read(Nanoseconds now) const {
   totals.messages_failed = ended_[1][0].Get();
   totals.data_bytes = data_bytes_.Get();
   totals.driven_ns = driven_ns_.Get() + Lasted(driving_since_, now);
-  // Both are estimates in part.
+  // Both numbers are partly estimates.
   totals.waited_ns = std::min(totals.driven_ns, waited_ns_.Get() + Lasted(waiting_since_, now));
   totals.sleeps = sleeps_.Get();
   return totals;

@@ -52,8 +52,8 @@ void Trace::Add(const TraceEvent& event) {
   const Words words = Pack(event);
   const uint64_t number = added_.load(std::memory_order_relaxed);
   Record& record = ring_[number % capacity_];
-  // Release: a reader that meets a word of this event also sees, when it looks at added_ again, that all before it were
-  // complete; so it knows which record may be torn.
+  // Release: a reader that sees a word of this event also sees, when it reads added_ again, that all events before it
+  // were complete. So it knows which record may be torn.
   for (size_t i = 0; i < kWords; ++i) record[i].store(words[i], std::memory_order_release);
   added_.store(number + 1, std::memory_order_release);
 }
@@ -123,7 +123,7 @@ Trace::Content Trace::Read(Nanoseconds now, size_t most) const {
   }
   Words open;
   for (size_t w = 0; w < kWords; ++w) open[w] = open_[w].load(std::memory_order_acquire);
-  // What the writer has reached meanwhile, and the record that it may be writing, took the place of the oldest.
+  // Events that the writer added meanwhile, and the record that it may be writing, replaced the oldest ones.
   const uint64_t reached = added_.load(std::memory_order_acquire) + 1;
   const uint64_t intact = reached > capacity_ ? reached - capacity_ : 0;
   const uint64_t torn = std::min(std::max(intact, begin), end) - begin;

@@ -15,7 +15,7 @@
 namespace annulus {
 namespace {
 
-// The traces of this process that are not at their end, and which names are taken.
+// Traces of this process that have not ended, and the names in use.
 class Registry {
  public:
   Registry() : process_(getpid()) {
@@ -28,7 +28,7 @@ class Registry {
     return registry;
   }
 
-  // How many files of that name there were, this one included.
+  // Number of files with that name, including this one.
   int Take(const std::string& path) {
     const std::lock_guard<std::mutex> lock(mutex_);
     return ++uses_[path];
@@ -45,7 +45,7 @@ class Registry {
 
  private:
   void WriteAll() {
-    if (getpid() != process_) return;  // A forked child has a copy of what is not its own.
+    if (getpid() != process_) return;  // A forked child has only a copy of the traces.
     const std::lock_guard<std::mutex> lock(mutex_);
     for (TraceFile* file : files_) static_cast<void>(file->Write());
   }
@@ -84,7 +84,7 @@ Status TraceFile::Create(const std::string& pattern, const TraceOwner& owner, st
   numbered.communicator = Registry::Get().Take(path);
   if (numbered.communicator > 1) path += "." + std::to_string(numbered.communicator);
   std::unique_ptr<TraceFile> made(new TraceFile(std::move(path), numbered));
-  ANNULUS_RETURN_IF_ERROR(made->Write());  // So that a wrong name is known now, not at the end of the job.
+  ANNULUS_RETURN_IF_ERROR(made->Write());  // Reveals a wrong name now, not at the end of the job.
   made->kept_ = true;
   Registry::Get().Add(made.get());
   *file = std::move(made);

@@ -10,7 +10,7 @@
 namespace annulus {
 namespace {
 
-constexpr int kTracksPerCommunicator = 100;  // Sets those of several communicators apart when files are joined.
+constexpr int kTracksPerCommunicator = 100;  // Separates communicators when files are joined.
 
 std::string Quoted(const std::string& text) {
   std::string quoted = "\"";
@@ -20,7 +20,7 @@ std::string Quoted(const std::string& text) {
       quoted += '\\';
       quoted += c;
     } else if (byte < 0x20 || byte >= 0x7f) {
-      quoted += '?';  // None of ours; nothing that a reader could take amiss.
+      quoted += '?';  // Does not occur in our texts; safe for any reader.
     } else {
       quoted += c;
     }

@@ -3,7 +3,7 @@
 namespace annulus {
 namespace {
 
-// Every two ranks exchange.
+// All pairs of ranks exchange data.
 void AddLinks(int rank, const Job& job, std::vector<NeededLink>* links) {
   for (int peer = 0; peer < job.nranks && HasMesh(job.nranks, job.settings); ++peer) {
     if (peer != rank) links->push_back({peer, 0});

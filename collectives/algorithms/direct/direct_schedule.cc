@@ -7,7 +7,7 @@
 namespace annulus {
 namespace {
 
-// Whether there are slices from one rank to the other; to oneself it is a copy.
+// Whether slices go from one rank to the other; from a rank to itself it is a copy.
 bool Exchanges(const ScheduleParams& p, int from, int to) {
   return IsAlltoall(p.kind) || (IsGather(p.kind) ? to : from) == p.root;
 }

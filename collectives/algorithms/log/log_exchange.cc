@@ -9,12 +9,12 @@
 namespace annulus {
 namespace {
 
-constexpr size_t kAlignment = 64;      // As slots have it.
+constexpr size_t kAlignment = 64;      // As for slots.
 constexpr size_t kLargestElement = 8;  // Bytes.
 
 size_t RoundUp(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-// All blocks, each padded by less than an element.
+// Size of all blocks, each padded by less than an element.
 size_t HalfBytes(int nranks, size_t largest_bytes) {
   return RoundUp(largest_bytes + static_cast<size_t>(nranks) * kLargestElement);
 }
@@ -81,7 +81,7 @@ void LogExchange::EnterNextStage() {
   step_ = chunk_ = 0;
 }
 
-// What was scaled here is not scaled again in the fold.
+// Data scaled here is not scaled again in the fold.
 Status LogExchange::Load(bool* moved) {
   const size_t count = work_->call.count;
   const size_t begin = ChunkBegin(count, nranks_, chunk_) * work_->element_bytes;
@@ -96,8 +96,8 @@ Status LogExchange::Load(bool* moved) {
   return Status();
 }
 
-// Block i came from the rank i behind: the ring's order is that of ranks rank + 1, ..., rank, so of blocks n - 1, ...,
-// 0.
+// Block i came from the rank i behind. The order of the ring is that of ranks rank + 1, ..., rank, so of blocks n - 1,
+// ..., 0.
 Status LogExchange::Fold(bool* moved) {
   for (int i = 0; i < nranks_; ++i) fold_sources_[i] = blocks_ + static_cast<size_t>(nranks_ - 1 - i) * block_bytes_;
   SliceOp op = Copy(results_, fold_sources_[0], ChunkElements(work_->call.count, nranks_, rank_));
@@ -169,7 +169,7 @@ size_t LogExchange::PackBlocks(std::byte* to) const {
 }
 
 void LogExchange::UnpackBlocks(const std::byte* from) {
-  // In the scatter blocks keep their numbers, in the spread they lie behind the own ones.
+  // In the scatter, blocks keep their numbers; in the spread, arriving blocks follow the own ones.
   const int shift = Scatters() ? 0 : 1 << step_;
   std::byte* const to = Scatters() ? blocks_ : results_;
   ForSentBlocks([&](int block) {

@@ -9,7 +9,7 @@
 namespace annulus {
 namespace {
 
-constexpr size_t kAlignment = 64;  // As slots have it.
+constexpr size_t kAlignment = 64;  // As for slots.
 
 }  // namespace
 
@@ -53,7 +53,7 @@ Status LogGather::Step(bool* moved) {
   return Status();
 }
 
-// What was scaled here is not scaled again in the fold.
+// Data scaled here is not scaled again in the fold.
 Status LogGather::Load(bool* moved) {
   SliceOp op = Copy(blocks_, work_->input, work_->call.count);
   op.custom = work_->custom;

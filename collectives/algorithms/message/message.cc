@@ -9,7 +9,7 @@ void AddLinks(int rank, const Job& job, std::vector<NeededLink>* links) {
   }
 }
 
-// For every peer one runner for each direction, once they are used.
+// One runner per peer and direction, once they are used.
 size_t MemoryBytes(const Job& job) {
   if (!HasMesh(job.nranks, job.settings)) return 0;
   return 2 * static_cast<size_t>(job.nranks - 1) * MessageRunner::MemoryBytes(job.settings);

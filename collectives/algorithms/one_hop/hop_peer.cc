@@ -7,7 +7,7 @@
 namespace annulus {
 namespace {
 
-// A copy, scaled where the user's operation scales what is a rank's own.
+// A copy, scaled if the user's operation scales a rank's own elements.
 SliceOp CopyOp(const Work& work, const std::byte* from, std::byte* to, size_t bytes) {
   SliceOp op;
   op.dst[0] = to;

@@ -53,7 +53,7 @@ Status OneHop::Progress(bool* moved) {
   ANNULUS_RETURN_IF_ERROR(AdvanceShort(moved));
   if (done_) return Status();
   ANNULUS_RETURN_IF_ERROR(ProgressLinks(moved));
-  // The last bytes may just have left, and nothing else would tell.
+  // The last bytes may just have left, and nothing else would report it.
   if (short_.done()) done_ = short_.Flush();
   return Status();
 }
@@ -91,7 +91,7 @@ Status OneHop::Advance(bool* moved) {
     ANNULUS_RETURN_IF_ERROR(peer.Receive(moved));
     exchanged &= peer.sent() && peer.came();
   }
-  // Not before: sends may read the input, which may be the output.
+  // Only now: sends may read the input, which may be the output.
   if (!exchanged) return Status();
   ANNULUS_RETURN_IF_ERROR(Fold(moved));
   if (fold_ < folds_) return Status();
@@ -126,7 +126,7 @@ const std::byte* OneHop::DataOf(int rank) const {
 
 void OneHop::PlanFolds(const ScheduleParams& params) {
   folds_ = Reduces(params.kind) ? nranks_ : 0;
-  // Two operands give the same bits in any order, so the chunks need not be told apart.
+  // Two operands give the same bits in any order, so all chunks can be folded alike.
   const bool at_once = nranks_ == 2 && params.kind == CollectiveKind::kAllreduce && work_->custom.function == nullptr;
   if (!at_once) return;
   folds_ = 1;
@@ -135,7 +135,7 @@ void OneHop::PlanFolds(const ScheduleParams& params) {
   fold_step_.bytes = params.count * params.element_bytes;
 }
 
-// Goes on until fold_ is folds_.
+// Continues until fold_ is folds_.
 Status OneHop::Fold(bool* moved) {
   const auto submit = [this](size_t begin, size_t* end, Device::Ticket* ticket) {
     return SubmitFold(begin, end, ticket);
@@ -152,7 +152,7 @@ Status OneHop::Fold(bool* moved) {
   return Status();
 }
 
-// The short path is for memory that the CPU can reach: there submitted work is done.
+// The short path is for memory that the CPU can access; there, submitted work is already done.
 Status OneHop::FoldAtOnce() {
   size_t end = fold_step_.bytes;
   Device::Ticket ticket = Device::kCompleted;

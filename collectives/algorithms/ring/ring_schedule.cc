@@ -58,7 +58,8 @@ TokenSchedule::TokenSchedule(const ScheduleParams& params, int channel) : ChunkS
   size_ = channel == 0 ? 2 : 0;
 }
 
-// A token goes round twice: the first round tells the last rank that all have entered, the second tells everyone.
+// A token goes round twice: after the first round the last rank knows that all have entered, after the second everyone
+// does.
 bool TokenSchedule::At(size_t index, Step* step) const {
   Reset(step);
   const bool first_round = index == 0;

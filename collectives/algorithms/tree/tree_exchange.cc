@@ -7,9 +7,9 @@
 namespace annulus {
 namespace {
 
-constexpr size_t kAlignment = 64;  // As slots have it.
+constexpr size_t kAlignment = 64;  // As for slots.
 
-// The messages of a tree's link.
+// Messages on a link of the tree.
 constexpr int kUp = 0;
 constexpr int kDown = 1;
 
@@ -29,7 +29,7 @@ TreeExchange::TreeExchange(int rank, int nranks, size_t largest_bytes, const Lin
 }
 
 size_t TreeExchange::MemoryBytes(int nranks, size_t largest_bytes) {
-  const size_t children = TreeChildren(0, nranks).size();  // Nobody has more.
+  const size_t children = TreeChildren(0, nranks).size();  // No rank has more.
   return sizeof(TreeExchange) + (children + 1) * (RoundUp(largest_bytes) + sizeof(int) + sizeof(std::byte*)) +
          kAlignment + SendsBytes(static_cast<int>(children) + 1);
 }
@@ -70,7 +70,7 @@ Status TreeExchange::Step(bool* moved) {
   return Status();
 }
 
-// In the order of ranks: a child that has more ranks below it comes later anyway.
+// Receives in the order of ranks: a child with more ranks below it finishes later anyway.
 Status TreeExchange::Gather(bool* moved) {
   bool complete = false;
   ANNULUS_RETURN_IF_ERROR(Receive(children_[child_], kUp, bytes_, moved, &complete));
@@ -125,7 +125,7 @@ Status TreeExchange::ReceiveDown(bool* moved) {
   return Status();
 }
 
-// To those first from whom it goes on longest.
+// Sends first to the child with the longest path below it.
 Status TreeExchange::SendDown(bool* moved) {
   if (child_ == children_.size()) {
     Enter(has_data() ? Stage::kStore : Stage::kFinish);

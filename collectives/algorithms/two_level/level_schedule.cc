@@ -27,7 +27,7 @@ uint64_t LevelSchedule::HalfSteps(uint64_t batch) const {
   return static_cast<uint64_t>(p_.inner.size) * p_.outer.size * BatchSlices(batch);
 }
 
-// Of the inner level: what precedes the reduce-scatter of `batch`.
+// Steps of the inner level before the reduce-scatter of `batch`.
 uint64_t LevelSchedule::StepsBeforeScatter(uint64_t batch) const {
   return batch == 0 ? 0 : (2 * batch - 1) * HalfSteps(0);
 }
@@ -76,7 +76,7 @@ bool LevelSchedule::InnerRingAt(uint64_t within, uint64_t batch, bool gathers, S
   return true;
 }
 
-// Of the outer level, up to and including `batch`.
+// Steps of the outer level up to and including `batch`.
 uint64_t LevelSchedule::AllOuterSteps(uint64_t batch) const {
   return OuterPhases() * std::min<uint64_t>((batch + 1) * p_.round_slices, slices_);
 }

@@ -5,11 +5,11 @@
 namespace annulus {
 namespace {
 
-// It adds in an order of its own, so it is taken by what docs/determinism.md names, and nothing else. From here on it
-// takes less time than the ring by the model with nominal costs, on the grids and sizes of
-// tests/collectives/choice/algorithm_choice_test.cc: 2 to 100 hosts of 2 to 16 ranks that share memory and have a core
-// each, up to 4 GiB. Below it one hop or log steps do. Where ranks share cores the ring can be faster
-// (docs/decisions/0025).
+// Smallest allreduce in two levels. This algorithm adds in its own order, so it is chosen only as described in
+// docs/determinism.md. From here on it takes less time than the ring by the model with nominal costs, on the grids and
+// sizes of tests/collectives/choice/algorithm_choice_test.cc: 2 to 100 hosts of 2 to 16 ranks that share memory and
+// have a core each, up to 4 GiB. Below it, one hop or log steps are used. Where ranks share cores the ring can be
+// faster (docs/decisions/0025).
 constexpr size_t kMostOneLevelBytes = 16 * 1024;
 
 // The neighbours of a rank on both levels, each once; none without a grid.
@@ -57,7 +57,7 @@ const AlgorithmRow kTwoLevelRow = {
     .add_links = AddLinks,
     .memory_bytes = MemoryBytes,
     .make = Make,
-    .may_stream_output = false,  // One level reads from the output what the other has just put there.
+    .may_stream_output = false,  // One level reads from the output what the other has just written.
 };
 
 TwoLevel::TwoLevel(int rank, const Job& job, const Links* links) {
