@@ -101,7 +101,7 @@ typedef struct annulus_config {
   int32_t rank;           /* ANNULUS_RANK, or the launcher's; -1 = not known */
   int32_t size;           /* ANNULUS_SIZE, or the launcher's; -1 = not known */
   int32_t local_rank;     /* ANNULUS_LOCAL_RANK, or the launcher's; -1 = determined at start-up from the ranks' hosts */
-  int32_t local_size;     /* ANNULUS_LOCAL_SIZE, likewise */
+  int32_t local_size;     /* ANNULUS_LOCAL_SIZE, or the launcher's; -1 = determined in the same way */
   const char* rendezvous; /* ANNULUS_RENDEZVOUS: "host:port" or "[v6]:port" where rank 0 listens */
   const char* job_key;    /* ANNULUS_JOB_KEY: the job's shared secret, at least 16 characters */
   int32_t insecure;       /* ANNULUS_INSECURE: 1 = run without a job key; any process that connects is trusted */

@@ -59,7 +59,7 @@ annulus_status_t GetInt(const annulus_comm_t* comm, int* out, int (Communicator:
   return ANNULUS_OK;
 }
 
-// The outcome of `call` on the communicator whose request this is.
+// Outcome of `call` on the communicator that owns this request.
 template <class Call>
 annulus_status_t WithOwner(annulus_request_t* request, Call call) {
   const RequestTable& table = OfProcess().requests;

@@ -1,4 +1,4 @@
-// The C API: collectives, blocking and asynchronous. Each function names its arguments; Communicator does the rest.
+// The C API: collectives, blocking and asynchronous. Each function fills in its arguments; Communicator does the rest.
 
 #include "collectives/annulus.h"
 #include "collectives/api/c_api.h"
@@ -35,7 +35,7 @@ CallArguments Make(CollectiveKind kind, const void* sendbuf, void* recvbuf, size
 CallArguments WithOp(CallArguments arguments, annulus_op_t op) {
   const int number = static_cast<int>(op);
   const bool built_in = number >= 0 && number < annulus::Operations::kFirstNumber;
-  // The name on the wire of what a user created is looked up later.
+  // The wire name of a user-defined operation is looked up later.
   arguments.op = static_cast<ReduceOp>(built_in ? number : 0xff);
   arguments.created_op = built_in ? 0 : number;
   return arguments;

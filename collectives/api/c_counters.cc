@@ -18,10 +18,10 @@ using annulus::TransportTotals;
 using annulus::c_api::Reject;
 using annulus::c_api::Unwrap;
 
-// Counters were published with all their first fields, of which these are the least that makes sense.
+// All published versions of the counters had at least these fields, so this is the smallest valid size.
 constexpr size_t kSmallestBytes = sizeof(size_t) + sizeof(uint64_t);
 
-// Copies `full` to `out`, as much as the caller's version of the struct holds.
+// Copies as much of `full` to `out` as the caller's version of the struct holds.
 template <typename Struct>
 annulus_status_t CopyOut(Struct full, const char* type, Struct* out) {
   const size_t bytes = out->struct_bytes;

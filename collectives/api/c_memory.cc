@@ -1,4 +1,4 @@
-// The C API: registered memory, and what a communicator holds.
+// The C API: registered memory, and the memory use of a communicator.
 
 #include <cstring>
 

@@ -1,4 +1,4 @@
-// The C API: operations that users create.
+// The C API: user-defined operations.
 
 #include "collectives/annulus.h"
 #include "collectives/api/c_api.h"
@@ -13,7 +13,7 @@ using annulus::c_api::Outcome;
 using annulus::c_api::Reject;
 using annulus::c_api::Unwrap;
 
-// Lets `create` make an operation of `comm`, and gives its number to the caller.
+// Creates an operation of `comm` with `create`, and returns its number to the caller.
 template <class Create>
 annulus_status_t Make(annulus_comm_t* comm, annulus_op_t* op, Create create) {
   if (comm == nullptr) return Reject(Status::Invalid("comm is null"));

@@ -11,13 +11,13 @@
 namespace annulus {
 namespace {
 
-// A setting that is a field of annulus_config_t too.
+// A setting that is also a field of annulus_config_t.
 struct Field {
   const Setting* setting;
   std::variant<int32_t annulus_config_t::*, int64_t annulus_config_t::*, const char * annulus_config_t::*> member;
 };
 
-// Of all rows of settings, those whose name is a field's.
+// The rows of settings whose name is that of a field.
 template <typename Config>
 std::vector<Field> ListFields() {
   std::vector<Field> fields;
@@ -33,8 +33,8 @@ const std::vector<Field>& Fields() {
   return fields;
 }
 
-// Owns the texts of all configs that were filled in, each distinct one once: a config has no end at which it could give
-// them back. They are few: the texts that the environment had. Any thread.
+// Owns the texts of all filled-in configs, each distinct text once, because a config has no end at which it could free
+// them. There are few: the texts of the environment. Any thread.
 class ConfigTexts {
  public:
   static ConfigTexts& OfProcess() {
@@ -55,13 +55,13 @@ const char* TextForConfig(const Setting& setting, const Options& options) {
   if (!setting.is_text()) return setting.allowed.words[static_cast<size_t>(setting.number(options))];
   const std::string& text = setting.TextOf(options);
   if (text.empty()) return "";
-  // Of a secret there shall be no copy that outlives its use. The environment keeps it as long as the process: glibc
-  // neither frees nor changes what a variable has been, even when it is set anew.
+  // No copy of a secret may outlive its use. The environment keeps it as long as the process lives: glibc neither frees
+  // nor changes the old value of a variable, even when it is set again.
   if (setting.allowed.kind == SettingKind::kSecret) return SettingVariable(setting);
   return ConfigTexts::OfProcess().Keep(text);
 }
 
-// The first version's last field; a smaller struct was never published.
+// End of the last field of the first version; no smaller struct was ever published.
 constexpr size_t kSmallestConfigBytes = offsetof(annulus_config_t, log_level) + sizeof(const char*);
 
 }  // namespace

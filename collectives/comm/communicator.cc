@@ -18,7 +18,7 @@ Status Communicator::Create(const Options& options, const Resources& resources, 
   std::unique_ptr<Setup> setup;
   ANNULUS_RETURN_IF_ERROR(Setup::Establish(options, resources, give_up, &setup));
   std::unique_ptr<Communicator> made(new Communicator(std::move(setup)));
-  // A peer that asks for more sockets than this rank may need more than was planned.
+  // A peer may have asked for more sockets than this rank did, which can take more memory than planned.
   const size_t needed = made->fixed_memory_.total();
   if (options.memory_bytes > 0 && needed > static_cast<size_t>(options.memory_bytes)) {
     return Status::Invalid("memory_bytes (ANNULUS_MEMORY_BYTES) is " + std::to_string(options.memory_bytes) +

@@ -26,7 +26,7 @@ struct FileNews {
   MeasuredFactors factors{};
 };
 
-// Ranks exchange data here by broadcasts of this many bytes.
+// Sizes of the broadcasts by which ranks exchange data here, in bytes.
 constexpr size_t kFactorsBytes = std::tuple_size_v<MeasuredFactors> * (8 + 3 * 8);
 constexpr size_t kNewsBytes = 4 + 4 + sizeof(FileNews::message) + kFactorsBytes;
 

@@ -12,8 +12,8 @@
 namespace annulus {
 namespace {
 
-// Which report to go by when there are several: a failure that a rank found in itself or in what it received explains
-// broken links around it, and a broken link explains deadlines that passed elsewhere.
+// Decides which of several reports to use. A failure that a rank found in itself or in what it received explains broken
+// links around it, and a broken link explains deadlines that passed elsewhere.
 int Priority(Code code) {
   switch (code) {
     case Code::kTimeout:
@@ -30,7 +30,7 @@ int Priority(Code code) {
 using CallsByRank = std::map<int, Call>;
 using Parties = std::vector<std::vector<int>>;
 
-// Groups the ranks by their call: in order of each group's lowest rank, each group ascending.
+// Groups the ranks by their call. Groups are in order of their lowest rank, and each group is in ascending order.
 Parties SplitByCall(const CallsByRank& calls) {
   Parties parties;
   for (const auto& entry : calls) {
@@ -42,8 +42,8 @@ Parties SplitByCall(const CallsByRank& calls) {
   return parties;
 }
 
-// The largest party is right; of equally large ones, the one whose highest rank is lowest. Of the rest, the one with
-// the highest rank is named.
+// The largest party is right; among equally large ones, the one whose highest rank is lowest. Of the others, the party
+// with the highest rank is named.
 Verdict Blame(Parties parties, const CallsByRank& calls, int nranks) {
   const auto right = std::min_element(parties.begin(), parties.end(), [](const auto& a, const auto& b) {
     return a.size() != b.size() ? a.size() > b.size() : a.back() < b.back();
@@ -103,7 +103,7 @@ void Arbiter::Doubt(Nanoseconds now) {
   doubting_ = true;
   next_doubt_ = now + kDoubtPause;
   for (Rank& rank : ranks_) {
-    if (!rank.left) rank.calls.clear();  // Else they would grow from doubt to doubt.
+    if (!rank.left) rank.calls.clear();  // Otherwise they would grow with each doubt.
   }
   AskAnew(now);
 }
@@ -116,7 +116,7 @@ void Arbiter::AskAnew(Nanoseconds now) {
 }
 
 void Arbiter::Answer(int rank, const Activity& activity, Nanoseconds now) {
-  // The first answer shows the rank as the failure found it. Later ones were asked for to see who makes the call.
+  // The first answer shows the rank's state at the failure. Later answers were requested to see who makes the call.
   if (!ranks_[rank].answered || tie_ends_ != kNoDeadline) Record(rank, activity);
   Advance(now);
 }
@@ -125,7 +125,7 @@ void Arbiter::Record(int rank, const Activity& activity) {
   Rank& speaker = ranks_[rank];
   if (verdict_ || speaker.left) return;
   speaker.calls.insert(speaker.calls.end(), activity.recent.begin(), activity.recent.end());
-  if (!speaker.failure || speaker.message) {  // Where a failure was reported says more than where its rank is now.
+  if (!speaker.failure || speaker.message) {  // The call of a reported failure says more than the rank's current one.
     speaker.sequence = activity.sequence;
     speaker.inside = activity.inside && activity.sequence > 0;
   }
@@ -152,8 +152,8 @@ void Arbiter::Conclude(Verdict verdict) {
   if (!verdict_) verdict_ = std::move(verdict);
 }
 
-// Ends the investigation as soon as it can end. All answers in, or none more to be waited for: judge. What rests on a
-// report alone waits for better ones a moment longer.
+// Ends the investigation as soon as possible. Judges when all answers have arrived or no more are expected. A verdict
+// that rests on a report alone waits a moment longer for better reports.
 void Arbiter::Advance(Nanoseconds now) {
   if (verdict_ || !(investigating_ || doubting_)) return;
   if (!AllAnswered() && now < deadline_) return;
@@ -197,7 +197,7 @@ int Arbiter::ChooseReport() const {
   return chosen;
 }
 
-// The collective that holds everyone up: the earliest that a rank is still inside.
+// The collective that delays everyone: the earliest that a rank is still inside.
 std::optional<Call> Arbiter::Concerned() const {
   std::optional<Call> concerned;
   for (const Rank& rank : ranks_) {
@@ -212,7 +212,7 @@ std::optional<Call> Arbiter::Concerned() const {
 std::optional<Verdict> Arbiter::Judge(int reporter) const {
   const Code code = ranks_[reporter].failure->code();
   const bool absence_explains = code == Code::kTimeout || code == Code::kPeerLost;
-  // A message is the business of two ranks, whatever collective the others are in.
+  // A message concerns only two ranks, whatever collective the others are in.
   const bool message = ranks_[reporter].message.has_value();
   const std::optional<Call> concerned = message ? std::nullopt : Concerned();
   std::optional<Verdict> verdict;
@@ -223,7 +223,7 @@ std::optional<Verdict> Arbiter::Judge(int reporter) const {
   return verdict;
 }
 
-// A broken link is the silent rank's doing only when the link led to it.
+// A silent rank has caused a broken link only if the link led to it.
 std::optional<Verdict> Arbiter::JudgeSilent(int reporter) const {
   std::vector<int> silent;
   for (int r = 0; r < nranks(); ++r) {
@@ -264,8 +264,8 @@ std::optional<Verdict> Arbiter::JudgeMismatch() const {
   return Blame(SplitByCall(calls), calls, nranks());
 }
 
-// Calls of one number that differ are always the program's error, so the earliest such number counts, finished or not.
-// Returns these calls; empty when all agree.
+// Different calls with the same number are always an error of the program, so the earliest such number counts, finished
+// or not. Returns these calls; empty when all agree.
 Arbiter::CallsByRank Arbiter::Mismatch() const {
   std::map<uint64_t, CallsByRank> calls;
   for (int r = 0; r < nranks(); ++r) {
@@ -277,7 +277,7 @@ Arbiter::CallsByRank Arbiter::Mismatch() const {
   return {};
 }
 
-// In a mismatch no party is the largest, and a rank that is on its way to that call may join one.
+// Whether no party of a mismatch is the largest, and a rank that is on its way to that call may join one.
 bool Arbiter::TieMayBreak() const {
   const CallsByRank calls = Mismatch();
   std::vector<size_t> sizes;
@@ -290,7 +290,7 @@ bool Arbiter::TieMayBreak() const {
   });
 }
 
-// Whether to put off the verdict on a mismatch, up to kTieWindow; asks all ranks anew every kTieInterval.
+// Whether to delay the verdict on a mismatch, up to kTieWindow; asks all ranks again every kTieInterval.
 bool Arbiter::AwaitTieBreak(Nanoseconds now) {
   if (!TieMayBreak() || now >= tie_ends_) return false;
   if (tie_ends_ == kNoDeadline) {
@@ -304,8 +304,8 @@ bool Arbiter::AwaitTieBreak(Nanoseconds now) {
   return true;
 }
 
-// Everyone answered and agrees on the calls, yet time ran out: somebody is late. First who has not entered the
-// collective concerned, the furthest behind; else who is in it still when the others are through.
+// Everyone answered and agrees on the calls, yet time ran out, so some rank is late. First choose ranks that have not
+// entered the collective concerned, the furthest behind; otherwise, those still in it when the others have finished.
 std::optional<Verdict> Arbiter::JudgeBehind(int reporter, const Call& concerned) const {
   std::vector<int> outside;
   std::vector<int> inside;

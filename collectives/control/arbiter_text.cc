@@ -15,14 +15,14 @@ struct Field {
 
 std::string Number(uint64_t value) { return std::to_string(value); }
 
-// Created operations have no name but the place that every rank gives them.
+// User-defined operations have no name, only the slot that is the same on every rank.
 std::string OpText(ReduceOp op) {
   if (IsPremulSum(op)) return "premul_sum in slot " + Number(static_cast<int>(op) - kFirstPremulSum);
   if (IsUserOp(op)) return "user operation in slot " + Number(static_cast<int>(op) - kFirstUserOp);
   return OpName(op);
 }
 
-// The first field in which the two differ, from the most telling to the least.
+// The first field in which the two differ, from most to least telling.
 Field DifferingField(const Call& odd, const Call& rest) {
   if (odd.type != rest.type) return {"type", TypeName(odd.type), TypeName(rest.type)};
   if (odd.op != rest.op) return {"operation", OpText(odd.op), OpText(rest.op)};
@@ -126,7 +126,7 @@ Verdict BrokenMessageVerdict(int rank, const std::string& what) {
 }
 
 Verdict ArbiterLeftVerdict(int rank, const Call& call) {
-  // Every rank comes to this alone, so it must not say more than all of them know.
+  // Every rank reaches this verdict alone, so it must not say more than all of them know.
   Verdict verdict = MakeVerdict(Code::kPeerLost, 0, rank,
                                 "rank 0 has left (its communicator was destroyed) while others were at work",
                                 "Destroy the communicator on rank 0 only after all ranks have finished with it.");

@@ -1,4 +1,4 @@
-// The control thread's start and end, and what other threads hand over to it.
+// Start and end of the control thread, and the work that other threads pass to it.
 #include "collectives/control/control.h"
 
 #include <asio/executor_work_guard.hpp>
@@ -27,7 +27,7 @@ class Control::Thread {
   Status Start(ControlConnections connections);
   // Runs `work` on the control thread, later.
   void Post(std::function<void(ControlRole*)> work);
-  // Waits, at most for `grace`, until all that was posted before has run.
+  // Waits, at most for `grace`, until everything posted before has run.
   void Flush(Nanoseconds grace);
   void Close();
   int rank() const { return rank_; }
@@ -117,7 +117,7 @@ Verdict Control::Report(const Status& failure, const Call& call) {
   const Nanoseconds start = Now();
   thread_->Post([failure, call](ControlRole* role) { role->Report(failure, call); });
   bool known = verdict_.WaitFor(kVerdictGrace);
-  // Far too late: this process was stopped meanwhile, and the verdict may lie unread in the socket.
+  // Far too late: this process was stopped meanwhile, and the verdict may be unread in the socket.
   constexpr Nanoseconds kOverslept = 200 * kMillisecond;
   if (!known && Now() - start > kVerdictGrace + kOverslept) known = verdict_.WaitFor(kVerdictGrace);
   if (!known) {
@@ -136,8 +136,8 @@ void Control::Doubt() {
 void Control::Abort() {
   if (has_verdict() || thread_ == nullptr) return;
   const Verdict aborted = AbortVerdict(thread_->rank());
-  // In this order: who knows of a verdict closes its links, and the arbiter must hear of the abort before it hears of
-  // broken links.
+  // The order matters: a rank that knows of a verdict closes its links, and the arbiter must learn of the abort before
+  // it learns of broken links.
   thread_->Post([aborted](ControlRole* role) { role->Settle(aborted); });
   Conclude(aborted);
   thread_->Flush(kSettleGrace);

@@ -1,4 +1,4 @@
-// Asynchronous reads of header and body in turn; writes at once where the kernel takes them, else queued.
+// Reads header and body in turn, asynchronously. Writes are done at once if the kernel accepts them, else queued.
 #include "collectives/control/control_channel.h"
 
 #include <fcntl.h>
@@ -16,14 +16,14 @@
 namespace annulus {
 namespace {
 
-// A host that vanished without a word is noticed within about 15 s of silence, or 15 s after the first unanswered byte.
-// A stopped process's kernel still answers, so only the network or the host can be the cause.
+// A host that vanished silently is noticed within about 15 s of silence, or 15 s after the first unanswered byte. The
+// kernel of a stopped process still answers, so only the network or the host can be the cause.
 constexpr int kKeepaliveIdleSeconds = 5;
 constexpr int kKeepaliveIntervalSeconds = 1;
 constexpr int kKeepaliveProbes = 10;
 constexpr unsigned kUserTimeoutMs = 15000;
 
-// Failures are harmless: the connection works without, and tests use sockets that know no keepalive.
+// Failures are harmless: the connection works without these options, and tests use sockets without keepalive.
 void SetOptions(int fd) {
   const auto set = [fd](int level, int option, const auto& value) {
     ::setsockopt(fd, level, option, &value, sizeof value);
@@ -79,7 +79,7 @@ void ControlChannel::ReadHeader() {
     if (!self->open() || !self->handlers_.on_message) return;
     if (error) return self->End(CauseOf(error));
     ByteReader in(self->header_);
-    const size_t bytes = in.U32();  // Counts the type too.
+    const size_t bytes = in.U32();  // Includes the type.
     if (bytes == 0 || bytes - 1 > self->most_bytes_) {
       return self->End(Status(Code::kProtocol, "a length of " + std::to_string(bytes) + " bytes"));
     }
@@ -101,9 +101,9 @@ void ControlChannel::ReadBody(size_t bytes) {
 void ControlChannel::Send(const Frame& frame) {
   if (!open() || finishing_) return;
   queue_.push_back(frame);
-  if (queue_.size() > 1) return;  // A write is under way.
+  if (queue_.size() > 1) return;  // A write is in progress.
   front_sent_ = 0;
-  // At once, so that what a verdict's receiver does next (such as exit) cannot overtake the verdict.
+  // Write at once, so that later actions of a verdict's receiver (such as exit) cannot overtake the verdict.
   asio::error_code error;
   front_sent_ = socket_.write_some(asio::buffer(*frame), error);
   if (!error && front_sent_ == frame->size()) {
@@ -166,7 +166,8 @@ int ControlChannel::Release() {
   return error ? -1 : fd;
 }
 
-// A killed process's connections end in order, or by a reset when it had not read everything: the same thing to us.
+// The connections of a killed process end in an orderly way, or by a reset if it had not read everything; both are
+// treated alike.
 Status ControlChannel::CauseOf(const asio::error_code& error) {
   if (error == asio::error::eof || error == asio::error::connection_reset || error == asio::error::broken_pipe)
     return Status();

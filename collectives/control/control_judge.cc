@@ -1,4 +1,4 @@
-// From messages to the arbiter's events, and from what it wants to messages.
+// Turns messages into events for the arbiter, and its decisions into messages.
 #include "collectives/control/control_judge.h"
 
 #include <algorithm>
@@ -105,7 +105,7 @@ void ControlJudge::Closed(int rank, const Status& cause) {
 }
 
 void ControlJudge::Act() {
-  if (on_gone_) return;  // Who leaves no longer judges.
+  if (on_gone_) return;  // A leaving rank no longer judges.
   if (arbiter_.TakeQuery()) {
     SendAll(MakeFrame(MessageType::kQuery, {}));
     arbiter_.Answer(config_.rank, config_.activity->Read(), Now());
@@ -130,7 +130,7 @@ void ControlJudge::SetTimer() {
   const Nanoseconds wait = std::max<Nanoseconds>(arbiter_.deadline() - Now(), 0);
   timer_.expires_after(std::chrono::nanoseconds(wait));
   timer_.async_wait([this](const asio::error_code& error) {
-    if (error) return;  // Set anew, or this rank leaves.
+    if (error) return;  // The timer was reset, or this rank is leaving.
     arbiter_.Tick(Now());
     Act();
   });

@@ -4,7 +4,7 @@
 namespace annulus {
 namespace {
 
-// A code from the wire must be a failure: "OK" and "in progress" are nothing to tell a peer.
+// A code from the wire must be a failure: peers never send "OK" or "in progress".
 bool ReadFailureCode(ByteReader* in, Code* code) {
   const int32_t value = in->I32();
   if (!in->ok() || value < static_cast<int>(Code::kInvalidArgument) || value > static_cast<int>(Code::kInternal))

@@ -1,4 +1,5 @@
-// The side of every rank but 0 (RendezvousHost is that of rank 0): dial, prove, join, and wait for the table.
+// The side of every rank except 0 (RendezvousHost is rank 0's side): connect, authenticate, join, and wait for the
+// table.
 #include "collectives/membership/bootstrap.h"
 
 #include <algorithm>
@@ -17,9 +18,9 @@
 namespace annulus {
 namespace {
 
-// One attempt to connect takes at most this long, then the next address is tried: the first may lead nowhere.
+// Longest time of one attempt to connect. Then the next address is tried, because the first may lead nowhere.
 constexpr Nanoseconds kAttemptLimit = 5 * kSecond;
-// After rank 0 dropped us, or the name could not be looked up.
+// Pause after rank 0 dropped us, or the name lookup failed.
 constexpr Nanoseconds kPause = 100 * kMillisecond;
 
 class RendezvousGuest {
@@ -36,7 +37,7 @@ class RendezvousGuest {
   Outcome Attempt(BootstrapResult* result);
   bool Connect(int* fd);
   Outcome Join(int fd, BootstrapResult* result);
-  // Whether config_.give_up says so; status_ is why.
+  // Whether config_.give_up failed; status_ is then its status.
   bool GivesUp();
   Status TakeAnswer(MessageType type, std::span<const std::byte> body, BootstrapResult* result);
 
@@ -106,7 +107,7 @@ RendezvousGuest::Outcome RendezvousGuest::Join(int fd, BootstrapResult* result) 
   bool answered = false;
   bool lost = false;
   channel->Start({[&](MessageType type, std::span<const std::byte> body) {
-                    channel->StopReading();  // What follows is for the control thread.
+                    channel->StopReading();  // Later messages are for the control thread.
                     answered = true;
                     status_ = TakeAnswer(type, body, result);
                   },

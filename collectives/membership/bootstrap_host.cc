@@ -1,5 +1,5 @@
-// One loop of accept, proof and seat, driven by the reactor until all have come, time is up or ranks contradict each
-// other.
+// One loop that accepts, authenticates and seats, driven by the reactor until all ranks have joined, time is up or
+// ranks contradict each other.
 #include "collectives/membership/bootstrap_host.h"
 
 #include <fcntl.h>
@@ -16,19 +16,19 @@
 namespace annulus {
 namespace {
 
-// A connection that has not joined after this time is dropped: far longer than a rank needs, which dials again anyway.
+// A connection that has not joined after this time is dropped. A rank needs far less time, and connects again anyway.
 constexpr Nanoseconds kVisitorLimit = 5 * kSecond;
-// Visitors beyond the ranks that are due; when there are more, the one that dawdled longest goes.
+// Most visitors beyond the ranks that are due; when there are more, the slowest one is dropped.
 constexpr size_t kMostStrangers = 64;
-// Between attempts to listen where another communicator of this job may be just closing.
+// Pause between attempts to listen, in case another communicator of this job is just closing.
 constexpr Nanoseconds kListenRetry = 20 * kMillisecond;
-// How long to stop accepting when descriptors have run out.
+// Pause in accepting when descriptors have run out.
 constexpr Nanoseconds kAcceptPause = 20 * kMillisecond;
-// The answer leaves this long before the first rank's deadline, at most a tenth of the whole time.
+// The answer is sent this long before the first rank's deadline, at most a tenth of the whole time.
 constexpr Nanoseconds kAnswerMargin = 300 * kMillisecond;
-// How long the bootstrap stays open once it is known to fail, so that ranks which are just starting hear why.
+// Time that the bootstrap stays open once it is known to fail, so that ranks just starting learn the reason.
 constexpr Nanoseconds kLatecomerGrace = kSecond;
-// How long ranks get to read why they are refused.
+// Time that ranks have to read the reason for the refusal.
 constexpr Nanoseconds kRefusalGrace = 200 * kMillisecond;
 
 void SetCloseOnExec(int fd) { ::fcntl(fd, F_SETFD, FD_CLOEXEC); }
@@ -61,7 +61,7 @@ Status RendezvousHost::Run(BootstrapResult* result) {
     reactor_->WaitUntil(wake);
     DropSlow();
   }
-  CloseDoor();  // Before the answer: who got it may dial at once for the next communicator.
+  CloseDoor();  // Before the answer: a rank that has it may connect for the next communicator.
   strays_.LogSummary();
   if (failure_.ok() && seated_ < config_.nranks - 1) failure_ = Missing();
   if (failure_.ok()) return SendTables(result);
@@ -86,8 +86,8 @@ Status RendezvousHost::OpenListener() {
   }
 }
 
-// Listens on the rendezvous's own address, so that nothing else is exposed; on all addresses when that one is not this
-// host's but, say, a forwarder's.
+// Listens on the rendezvous's own address, so that nothing else is exposed. Listens on all addresses if that one does
+// not belong to this host but, for example, to a forwarder.
 Status RendezvousHost::TryListen(const std::vector<StreamEndpoint>& endpoints) {
   Status status;
   for (const StreamEndpoint& endpoint : endpoints) {
@@ -164,7 +164,8 @@ void RendezvousHost::TakeMessage(Visitor* visitor, MessageType type, std::span<c
   Seat(visitor, join);
 }
 
-// A proven rank that contradicts the others ends the bootstrap soon: waiting cannot mend it, but all should hear of it.
+// An authenticated rank that contradicts the others ends the bootstrap soon: waiting cannot help, but all ranks should
+// learn of it.
 void RendezvousHost::Seat(Visitor* visitor, const JoinMessage& join) {
   const int rank = visitor->rank;
   const std::string name = RankList({rank});
@@ -179,7 +180,7 @@ void RendezvousHost::Seat(Visitor* visitor, const JoinMessage& join) {
   }
   if (!contradiction.empty()) {
     if (failure_.ok()) failure_ = Status(Code::kMismatch, contradiction, rank, 0);
-    visitor->limit = kNoDeadline;  // It waits to be told.
+    visitor->limit = kNoDeadline;  // It waits for the answer.
     patience_ends_ = std::min(patience_ends_, Now() + kLatecomerGrace);
     return;
   }
@@ -191,7 +192,7 @@ void RendezvousHost::Seat(Visitor* visitor, const JoinMessage& join) {
 }
 
 void RendezvousHost::TakeClosed(Visitor* visitor, const Status& cause) {
-  if (refusing_) return;  // They have read why.
+  if (refusing_) return;  // They have read the reason.
   const std::string why = cause.ok() ? "it closed the connection" : cause.message();
   if (!visitor->seated) return Drop(visitor, cause.code() == Code::kProtocol ? Strays::kNoHello : Strays::kLeft, why);
   Log(LogLevel::kWarn, config_.rank, "rank %d (%s) left the rendezvous again: %s", visitor->rank, visitor->from.c_str(),
@@ -229,7 +230,7 @@ Deadline RendezvousHost::DecideBy() const {
 }
 
 bool RendezvousHost::GivesUp() {
-  if (!config_.give_up || !failure_.ok()) return false;  // A contradiction ends this in its own time.
+  if (!config_.give_up || !failure_.ok()) return false;  // A contradiction already ends this.
   failure_ = config_.give_up();
   return !failure_.ok();
 }
@@ -240,7 +241,7 @@ void RendezvousHost::CloseDoor() {
   pause_.cancel();
   for (const auto& visitor : visitors_) {
     if (visitor->handshake) visitor->handshake->Cancel();
-    // One that joined and was contradicted is told why.
+    // A rank that joined and contradicted others is told the reason.
     if (visitor->channel && failure_.ok()) visitor->channel->Close();
   }
 }
@@ -269,7 +270,7 @@ void RendezvousHost::Refuse(const Status& status) {
     channel->Send(frame);
     channel->Finish();
   }
-  // They close when they have read it; closing first could reset the connection before.
+  // The ranks close when they have read it; closing first could reset the connection before that.
   const auto is_open = [](const auto& channel) { return channel->open(); };
   const Deadline limit = Now() + kRefusalGrace;
   while (std::any_of(channels.begin(), channels.end(), is_open) && Now() < limit) reactor_->WaitUntil(limit);
@@ -285,7 +286,7 @@ Status RendezvousHost::SendTables(BootstrapResult* result) {
   for (int rank = 1; rank < config_.nranks; ++rank) table.blobs.push_back(seats_[rank]->blob);
   const Frame frame = MakeFrame(MessageType::kTable, Encode(table));
   for (int rank = 1; rank < config_.nranks; ++rank) {
-    seats_[rank]->channel->StopReading();  // What comes now is for the control thread.
+    seats_[rank]->channel->StopReading();  // Later messages are for the control thread.
     seats_[rank]->channel->Send(frame);
   }
   for (int rank = 1; rank < config_.nranks; ++rank) {

@@ -65,7 +65,7 @@ std::string LocalHostOf(int fd) {
   if (::getsockname(fd, endpoint.data(), &bytes) != 0) return {};
   endpoint.resize(bytes);
   const std::string host = HostText(endpoint);
-  // A socket that serves both families shows IPv4 peers in this form.
+  // A socket for both families shows IPv4 peers in this form.
   constexpr std::string_view kMapped = "::ffff:";
   return host.rfind(kMapped, 0) == 0 ? host.substr(kMapped.size()) : host;
 }

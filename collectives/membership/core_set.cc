@@ -11,7 +11,7 @@ CoreSet FindCores() {
   CoreSet found;
   if (cpus.empty()) return found;
   found.count = static_cast<uint32_t>(cpus.size());
-  found.digest = 14695981039346656037U;  // FNV-1a of their numbers.
+  found.digest = 14695981039346656037U;  // FNV-1a hash of their numbers.
   for (const int cpu : cpus) found.digest = (found.digest ^ static_cast<uint64_t>(cpu)) * 1099511628211U;
   return found;
 }

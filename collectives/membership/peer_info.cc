@@ -13,7 +13,7 @@ static std::string Text(const std::optional<Algorithm>& algorithm) {
   return algorithm ? AlgorithmText(*algorithm) : kAutoAlgorithm;
 }
 
-// False when there is none of that name.
+// Returns false when no entry has that name.
 static bool Parse(const std::string& text, std::optional<Algorithm>* algorithm) {
   Algorithm named{};
   const bool is_auto = text == kAutoAlgorithm;
@@ -29,8 +29,7 @@ struct Compared {
   std::string (*text)(const PeerInfo& info);
 };
 
-// The settings with a field of their own in a PeerInfo: after all settings have their final values, these say what the
-// rank goes by.
+// The settings with their own field in a PeerInfo. These fields hold the values that the rank finally uses.
 constexpr Compared kCompared[] = {
     {"transport", [](const PeerInfo& info) { return info.transport; }},
     {"tuning", [](const PeerInfo& info) { return info.tuning; }},
@@ -43,7 +42,7 @@ constexpr Compared kCompared[] = {
     {"memory_bytes", [](const PeerInfo& info) { return std::to_string(info.memory_bytes); }},
 };
 
-// The other settings on which ranks must agree: they travel as texts, in the table's order.
+// The other settings on which ranks must agree. They are sent as texts, in the order of the table.
 std::vector<const Setting*> FurtherSettings(std::span<const Setting> settings) {
   std::vector<const Setting*> further;
   for (const Setting& setting : settings) {
@@ -138,7 +137,7 @@ std::vector<int> FindHosts(std::span<const PeerInfo> peers) {
 
 namespace {
 
-// What the ranks of a host add up to.
+// Totals over the ranks of a host.
 struct Host {
   int ranks = 0;
   std::set<CoreSet> sets;
@@ -148,7 +147,7 @@ struct Host {
     sets.insert(peer.cores);
   }
   int cores() const {
-    constexpr uint64_t kMost = 1 << 20;  // The numbers are from peers.
+    constexpr uint64_t kMost = 1 << 20;  // The numbers come from peers.
     uint64_t sum = 0;
     for (const CoreSet& set : sets) sum += set.count;
     return static_cast<int>(std::clamp<uint64_t>(sum, 1, kMost));

@@ -1,4 +1,4 @@
-// RunOnHost: cuts the work into passes over two sources, which the kernels of the element's type do.
+// RunOnHost: splits the work into passes over two sources, which the kernels of the element type run.
 #include "collectives/reduce/reducer.h"
 
 #include <algorithm>
@@ -32,11 +32,12 @@ void CombineTwo(const Pass& pass, DataType type, ReduceOp op) {
   }
 }
 
-// Work that takes several passes goes block by block, so that what one pass leaves to the next stays in the
-// first-level cache.
+// Work with several passes is done block by block, so that the results of a pass stay in the first-level cache for the
+// next one.
 constexpr size_t kBlockBytes = 4096;
 
-// Combines by the user's function, which fills one destination. An exception has nowhere to go: it ends the program.
+// Combines by the user-defined function, which fills one destination. An exception cannot be passed on, so it ends the
+// program.
 void CombineByUser(const Pass& pass, DataType type, const CustomReduction& custom) noexcept {
   custom.function(pass.left, pass.right, pass.dst[0], pass.count, static_cast<annulus_type_t>(type), custom.context);
   if (pass.dst[1] != nullptr) std::memcpy(pass.dst[1], pass.dst[0], pass.count * TypeBytes(type));
@@ -49,7 +50,7 @@ void ScaleTo(std::byte* to, const std::byte* left, size_t count, const SliceOp& 
   CombineTwo(pass, op.type, kScale);
 }
 
-// Folds elements [at, at + count), at most a block, of any number of sources but one, scaling one of them. Fills
+// Folds elements [at, at + count), at most a block, of any number of sources except one, scaling one of them. Fills
 // to[0] and, when not null, to[1].
 void CombineBlock(const SliceOp& op, size_t at, size_t count, std::byte* const (&to)[2]) {
   alignas(64) std::byte partial[kBlockBytes];
@@ -78,7 +79,7 @@ void CombineBlock(const SliceOp& op, size_t at, size_t count, std::byte* const (
   }
 }
 
-// The same of everything but a plain copy.
+// The same for everything except a plain copy.
 void FillBlock(const SliceOp& op, size_t at, size_t count, std::byte* const (&to)[2]) {
   const size_t offset = at * TypeBytes(op.type);
   if (op.num_sources == 1) {
@@ -94,7 +95,7 @@ void FillBlock(const SliceOp& op, size_t at, size_t count, std::byte* const (&to
 
 std::byte* Behind(std::byte* dst, size_t offset) { return dst != nullptr ? dst + offset : nullptr; }
 
-// Everything but a plain copy, block by block.
+// Everything except a plain copy, block by block.
 void FillByBlocks(const SliceOp& op) {
   const size_t element = TypeBytes(op.type);
   const size_t block = kBlockBytes / element;
@@ -104,8 +105,8 @@ void FillByBlocks(const SliceOp& op) {
   }
 }
 
-// Asks for the next block of a source: the processor's own prefetchers begin anew on each page of 4 KiB, which is a
-// block.
+// Prefetches the next block of a source: the processor's own prefetchers start again on each page of 4 KiB, which is
+// one block.
 void PrefetchBlock(const std::byte* from, size_t bytes) {
   constexpr size_t kLineBytes = 64;
   for (size_t at = 0; at < bytes; at += kLineBytes) __builtin_prefetch(from + at);
@@ -176,7 +177,7 @@ void Copy(const SliceOp& op) {
 void RunOnHost(const SliceOp& op) {
   if (op.count == 0) return;
   const bool copies = op.num_sources == 1 && op.scaled_source < 0;
-  // A user's function is called as seldom as can be.
+  // A user-defined function is called as rarely as possible.
   const bool streams = (op.streams[0] || op.streams[1]) && op.custom.function == nullptr;
   if (copies && !streams) return Copy(op);
   const DefaultFloatEnv env;
