@@ -22,8 +22,8 @@ HWY_BEFORE_NAMESPACE();
 namespace annulus {
 namespace HWY_NAMESPACE {
 
-// Float32 values stand for 2^8 times as much, which saves a multiplication here and there: E4M3's bias is 7, not 15 as
-// that of binary16.
+// Float32 values represent 2^8 times their value, which saves some multiplications: the bias of E4M3 is 7, that of
+// binary16 is 15.
 struct E4M3 {
   static constexpr int kMantissa = 3;
   static constexpr float kLargest = 448 / 256.0f;
@@ -124,7 +124,7 @@ struct Float8Element {
   }
 };
 
-// Codes with the sign clear are ordered as their values; those with the sign set the other way round.
+// Codes with a clear sign bit are ordered as their values; those with the sign bit set are in reverse order.
 template <class Format>
 struct Float8Order {
   using Lane = int8_t;

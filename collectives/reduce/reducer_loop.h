@@ -21,7 +21,8 @@ HWY_BEFORE_NAMESPACE();
 namespace annulus {
 namespace HWY_NAMESPACE {
 
-// What the loop needs besides the sources: the divisor or the factor, as the element computes with it.
+// Operand of the loop besides the sources: the divisor or the factor, in the form in which the element computes with
+// it.
 template <class Element, class Op>
 auto MakeNumber(const Pass& pass) {
   if constexpr (std::is_same_v<Op, Scale>) {

@@ -75,8 +75,8 @@ struct IntegerElement {
   }
   static HWY_ATTR HWY_INLINE V Divide(V a, Divisor n) {
     if constexpr (sizeof(T) == 4) {
-      // Exact, and vectors can do it, which they cannot for integers: a quotient that is no integer is at least 2^-31
-      // of itself away from one, and float64 rounds by 2^-53.
+      // Exact, and vectorised, unlike integer division: a quotient that is not an integer is at least 2^-31 of itself
+      // away from one, and float64 rounds by 2^-53.
       return PerLane(a, a, [n](T x, T) { return static_cast<T>(static_cast<double>(x) / static_cast<double>(n)); });
     } else {
       return PerLane(a, a, [n](T x, T) { return static_cast<T>(x / n); });

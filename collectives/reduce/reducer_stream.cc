@@ -20,7 +20,7 @@ namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Whole lines only: a line of which a part is streamed is written to memory in pieces.
+// Whole lines only: a partly streamed line is written to memory in pieces.
 constexpr size_t kLineBytes = 64;
 
 HWY_ATTR void Stream(std::byte* to, const std::byte* from, size_t bytes) {
