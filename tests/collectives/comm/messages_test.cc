@@ -225,10 +225,12 @@ TEST_P(MessagesTest, ALateMessageIsNoFaultOfWhoIsInACollective) {
 }
 
 TEST_P(MessagesTest, APeersEndFailsWhatWaitsForIt) {
-  Cluster(Config(3)).Run([](annulus_comm_t* comm, int rank) {
+  std::latch posted(2);
+  Cluster(Config(3)).Run([&posted](annulus_comm_t* comm, int rank) {
     std::vector<int> arrived(3);
-    if (rank == 2) return;  // Leaves at once.
+    if (rank == 2) return posted.wait();  // Leaves once both wait for it.
     annulus_request_t* request = ReceiveAsync(comm, &arrived, 2);
+    posted.count_down();
     EXPECT_EQ(Finish(request), ANNULUS_PEER_LOST);
     annulus_error_t error{};
     error.struct_bytes = sizeof error;
