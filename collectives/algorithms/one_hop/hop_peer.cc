@@ -7,7 +7,7 @@
 namespace annulus {
 namespace {
 
-// A copy, scaled if the user's operation scales a rank's own elements.
+// A plain copy of the work's elements.
 SliceOp CopyOp(const Work& work, const std::byte* from, std::byte* to, size_t bytes) {
   SliceOp op;
   op.dst[0] = to;

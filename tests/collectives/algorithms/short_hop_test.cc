@@ -21,7 +21,7 @@ struct Variant {
   bool checksum;
 };
 
-class ExpressTest : public testing::TestWithParam<Variant> {
+class ShortHopTest : public testing::TestWithParam<Variant> {
  protected:
   ClusterConfig config(int64_t timeout_ms = kFarTimeoutMs) const {
     ClusterConfig config;
@@ -44,7 +44,7 @@ class ExpressTest : public testing::TestWithParam<Variant> {
   }
 };
 
-TEST_P(ExpressTest, ResultsAreRightInAnyFormAndBesideOtherCalls) {
+TEST_P(ShortHopTest, ResultsAreRightInAnyFormAndBesideOtherCalls) {
   Cluster(config()).Run([&](annulus_comm_t* comm, int rank) {
     for (int i = 0; i < 300; ++i) {
       const size_t count = i % 50 < 40 ? kCount : 1 + 37 * static_cast<size_t>(i % 50);
@@ -63,7 +63,7 @@ TEST_P(ExpressTest, ResultsAreRightInAnyFormAndBesideOtherCalls) {
   });
 }
 
-TEST_P(ExpressTest, EveryRepeatIsCounted) {
+TEST_P(ShortHopTest, EveryRepeatIsCounted) {
   Cluster(config()).Run([&](annulus_comm_t* comm, int rank) {
     Repeat(comm, rank, kRepeats);
     annulus_counters_t counters{};
@@ -76,7 +76,7 @@ TEST_P(ExpressTest, EveryRepeatIsCounted) {
   });
 }
 
-TEST_P(ExpressTest, ABadBufferIsRefusedAndTheCommunicatorStaysUsable) {
+TEST_P(ShortHopTest, ABadBufferIsRefusedAndTheCommunicatorStaysUsable) {
   Cluster(config()).Run([&](annulus_comm_t* comm, int rank) {
     Repeat(comm, rank, kRepeats);
     Numbers out(2 * kCount);
@@ -94,7 +94,7 @@ TEST_P(ExpressTest, ABadBufferIsRefusedAndTheCommunicatorStaysUsable) {
   });
 }
 
-TEST_P(ExpressTest, ACallThatDiffersOnOneRankIsFoundOut) {
+TEST_P(ShortHopTest, ACallThatDiffersOnOneRankIsFoundOut) {
   Cluster(config()).Run([&](annulus_comm_t* comm, int rank) {
     Repeat(comm, rank, kRepeats);
     const Numbers in = Contribution(rank, kCount, 0);
@@ -106,7 +106,7 @@ TEST_P(ExpressTest, ACallThatDiffersOnOneRankIsFoundOut) {
   });
 }
 
-TEST_P(ExpressTest, ADeadlineEndsARepeat) {
+TEST_P(ShortHopTest, ADeadlineEndsARepeat) {
   Tally ended;
   Cluster(config(300)).Run([&](annulus_comm_t* comm, int rank) {
     Repeat(comm, rank, kRepeats);
@@ -121,7 +121,7 @@ TEST_P(ExpressTest, ADeadlineEndsARepeat) {
   });
 }
 
-TEST_P(ExpressTest, APeerThatLeavesEndsARepeat) {
+TEST_P(ShortHopTest, APeerThatLeavesEndsARepeat) {
   Cluster(config()).Run([&](annulus_comm_t* comm, int rank) {
     Repeat(comm, rank, kRepeats);
     if (rank == nranks() - 1) return;  // Its communicator is destroyed.
@@ -133,7 +133,7 @@ TEST_P(ExpressTest, APeerThatLeavesEndsARepeat) {
   });
 }
 
-TEST_P(ExpressTest, AnAbortOfAnotherThreadEndsRepeats) {
+TEST_P(ShortHopTest, AnAbortOfAnotherThreadEndsRepeats) {
   Tally repeated;
   Cluster(config()).Run([&](annulus_comm_t* comm, int rank) {
     std::jthread aborter([&] {
@@ -153,7 +153,7 @@ TEST_P(ExpressTest, AnAbortOfAnotherThreadEndsRepeats) {
   });
 }
 
-TEST_P(ExpressTest, RanksNeedNotTakeTheShortCutAlike) {
+TEST_P(ShortHopTest, RanksNeedNotTakeTheShortCutAlike) {
   Cluster(config()).Run([&](annulus_comm_t* comm, int rank) {
     for (int i = 0; i < kRepeats; ++i) {
       const Numbers in = Contribution(rank, kCount, i);
@@ -171,7 +171,7 @@ TEST_P(ExpressTest, RanksNeedNotTakeTheShortCutAlike) {
   });
 }
 
-TEST_P(ExpressTest, AMessageMovesBesideRepeats) {
+TEST_P(ShortHopTest, AMessageMovesBesideRepeats) {
   Cluster(config()).Run([&](annulus_comm_t* comm, int rank) {
     Repeat(comm, rank, 2);
     const int next = (rank + 1) % nranks();
@@ -193,7 +193,7 @@ TEST_P(ExpressTest, AMessageMovesBesideRepeats) {
   });
 }
 
-TEST_P(ExpressTest, ThreadsTakeTurns) {
+TEST_P(ShortHopTest, ThreadsTakeTurns) {
   constexpr int kThreads = 4;
   Cluster(config()).Run([&](annulus_comm_t* comm, int rank) {
     const Numbers in = Contribution(rank, kCount, 0);  // Of all threads alike: they need no order.
@@ -210,7 +210,7 @@ TEST_P(ExpressTest, ThreadsTakeTurns) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Variants, ExpressTest,
+INSTANTIATE_TEST_SUITE_P(Variants, ShortHopTest,
                          testing::Values(Variant{"shm", 2, -1, false}, Variant{"shm", 3, 0, false},
                                          Variant{"tcp", 2, -1, false}, Variant{"tcp", 3, 0, true}),
                          [](const auto& info) {
