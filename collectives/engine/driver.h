@@ -81,7 +81,7 @@ class Driver {
   Monitor* const monitor_;
   Waiter waiter_;  // The waiter of the driving thread.
   UsualTime short_drive_;
-  uint32_t short_drives_ = 0;
+  uint32_t short_drives_ = UINT32_MAX;  // The first short drive is measured.
   int moves_ = 0;                    // Moves so far in this drive.
   Deadline doubt_at_ = kNoDeadline;  // Time of the next Control::Doubt; set within a collective.
   Nanoseconds doubt_after_ = 0;
