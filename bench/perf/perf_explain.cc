@@ -35,7 +35,7 @@ void ExplainCalls(const Options& options, const ExplainInput& input, std::ostrea
     }
     for (const annulus_type_t type : options.types) {
       for (const size_t bytes : kind == Kind::kBarrier ? std::vector<size_t>{0} : Sizes(options)) {
-        const CallSpec spec = SpecForBytes(kind, type, ANNULUS_SUM, 0, bytes, input.nranks);
+        const CallSpec spec = SpecForBytes(kind, type, ANNULUS_SUM, 0, bytes, input.topology.nranks);
         out << ExplainCall(input, collective, spec.count, TypeBytes(static_cast<DataType>(type)));
       }
     }

@@ -25,16 +25,18 @@ nlohmann::json Entry(int hosts, size_t size, const Options& options) {
   const auto bytes = static_cast<double>(size);
   PlanSettings settings;
   settings.small_bytes = options.small_bytes;
-  settings.by_system_calls = hosts > 1;
-  settings.host_of.resize(hosts);
-  std::iota(settings.host_of.begin(), settings.host_of.end(), 0);
+  std::vector<int> host_of(hosts);
+  std::iota(host_of.begin(), host_of.end(), 0);
+  Topology topology(hosts, host_of);
+  topology.by_system_calls = hosts > 1;
   const Call call{0, CollectiveKind::kAllreduce, DataType::kFloat32, ReduceOp::kSum, 0, size / sizeof(float)};
-  const ScheduleParams plan = MakePlan({call, sizeof(float), 0, hosts, nullptr, nullptr}, settings);
+  const ScheduleParams plan = MakePlan({call, sizeof(float), 0, hosts, nullptr, nullptr}, settings, topology);
   const RingSlices slices = {plan.slice_bytes, plan.round_slices};
   const LinkCosts& costs = options.costs;
+  const double seconds = ModelledSeconds({settings, topology}, EqualCosts(costs), plan.algorithm, size);
   const int group = BestGroupSize(hosts, bytes, slices, costs);
   nlohmann::json entry = {{"hosts", hosts}, {"bytes", size}, {"group_size", group}};
-  entry["seconds"] = {{"annulus", PlannedAllreduceSeconds(plan, costs)},
+  entry["seconds"] = {{"annulus", seconds},
                       {"ring", RingSeconds(hosts, bytes, slices, costs)},
                       {"log_gather", LogGatherSeconds(hosts, bytes, costs)},
                       {"log_exchange", LogExchangeSeconds(hosts, bytes, costs)},

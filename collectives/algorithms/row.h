@@ -12,17 +12,19 @@
 
 #include "collectives/algorithms/runner.h"
 #include "collectives/core/algorithm.h"
-#include "collectives/core/host_grid.h"
 #include "collectives/core/plan_settings.h"
+#include "collectives/core/topology.h"
 #include "collectives/cost/job_costs.h"
 
 namespace annulus {
 
 // The job in which an algorithm would run.
 struct Job {
-  int nranks = 1;
   const PlanSettings& settings;
-  const HostGrid& grid;
+  const Topology& topology;
+
+  int nranks() const { return topology.nranks; }
+  const HostGrid& grid() const { return topology.grid; }
 };
 
 // A call, or a class of calls, about which an algorithm is asked.

@@ -115,7 +115,7 @@ annulus_status_t annulus_comm_create(const annulus_config_t* config, annulus_com
     std::unique_ptr<Communicator> communicator;
     if (status.ok()) SetLogLevel(options.log_level);
     const annulus::Resources resources{&OfProcess().requests, &OfProcess().memory, nullptr};
-    if (status.ok()) status = Communicator::Create(options, resources, nullptr, &communicator);
+    if (status.ok()) status = Communicator::Create(options, resources, &communicator);
     if (!status.ok()) return Reject(status);
     *comm = reinterpret_cast<annulus_comm_t*>(communicator.release());
     return ANNULUS_OK;

@@ -23,13 +23,12 @@ size_t PlaceOf(Algorithm algorithm) {
   return static_cast<size_t>(place - std::begin(kAlgorithms));
 }
 
-AlgorithmChoice::AlgorithmChoice(int nranks, const PlanSettings& settings,
+AlgorithmChoice::AlgorithmChoice(const PlanSettings& settings, const Topology& topology,
                                  const std::optional<MeasuredFactors>& measured)
-    : nranks_(nranks),
-      settings_(settings),
-      grid_(settings.host_of),
+    : settings_(settings),
+      topology_(topology),
       measured_(measured),
-      nominal_(CostsOf(NominalLinks(settings), nranks, settings)) {
+      nominal_(CostsOf(NominalLinks(topology), topology)) {
   for (size_t kind = 0; kind < kKinds; ++kind) {
     for (size_t size_class = 0; size_class < 2 * kPowers; ++size_class) {
       const auto each = static_cast<CollectiveKind>(kind);
@@ -48,23 +47,21 @@ size_t AlgorithmChoice::LargestOf(size_t size_class) const {
 }
 
 std::vector<Candidate> AlgorithmChoice::Candidates(CollectiveKind kind, size_t bytes) const {
-  if (nranks_ == 1 || !CanBeChosen(kind)) return {{OnlyWay(kind), nullptr, 0}};
-  const Job job = job_of();
-  const Question question{job, nominal_, kind, LargestOf(ClassOf(bytes)), IsSmall(bytes)};
+  if (topology_.nranks == 1 || !CanBeChosen(kind)) return {{OnlyWay(kind), nullptr, 0}};
+  const Question question{job(), nominal_, kind, LargestOf(ClassOf(bytes)), IsSmall(bytes)};
   std::vector<Candidate> candidates;
   for (const AlgorithmRow* row : ChoosableAlgorithms()) {
     const char* const why_not = row->why_not(question);
     candidates.push_back({row->algorithm, why_not, 0});
     if (why_not != nullptr) continue;
-    candidates.back().seconds = row->seconds({job, CostsFor(row->algorithm, bytes), kind, bytes, question.is_small});
+    candidates.back().seconds = row->seconds({job(), CostsFor(row->algorithm, bytes), kind, bytes, question.is_small});
   }
   return candidates;
 }
 
 Algorithm AlgorithmChoice::Choose(CollectiveKind kind, size_t bytes, Order order) const {
-  if (nranks_ == 1 || !CanBeChosen(kind)) return OnlyWay(kind);
-  const Job job = job_of();
-  const Question question{job, nominal_, kind, LargestOf(ClassOf(bytes)), IsSmall(bytes)};
+  if (topology_.nranks == 1 || !CanBeChosen(kind)) return OnlyWay(kind);
+  const Question question{job(), nominal_, kind, LargestOf(ClassOf(bytes)), IsSmall(bytes)};
   if (settings_.algorithm && OrderOf(*settings_.algorithm) == Order::kRing) order = Order::kRing;
   const auto can = [&](const AlgorithmRow* row) {
     return row->why_not(question) == nullptr && (order == Order::kOther || OrderOf(row->algorithm) == order);
@@ -79,7 +76,7 @@ Algorithm AlgorithmChoice::Choose(CollectiveKind kind, size_t bytes, Order order
   for (const AlgorithmRow* row : ChoosableAlgorithms()) {
     if (!can(row)) continue;
     const double seconds =
-        row->seconds({job, CostsFor(row->algorithm, question.bytes), kind, question.bytes, question.is_small});
+        row->seconds({job(), CostsFor(row->algorithm, question.bytes), kind, question.bytes, question.is_small});
     if (seconds >= least) continue;
     least = seconds;
     fastest = row->algorithm;
@@ -87,15 +84,15 @@ Algorithm AlgorithmChoice::Choose(CollectiveKind kind, size_t bytes, Order order
   return fastest;
 }
 
-double ModelledSeconds(int nranks, const PlanSettings& settings, const CostFactors& factors, Algorithm algorithm,
-                       size_t bytes) {
-  const JobCosts costs = Scaled(CostsOf(NominalLinks(settings), nranks, settings), factors);
-  const HostGrid grid(settings.host_of);
-  const bool is_small = bytes <= settings.small_bytes;
-  const Job job{nranks, settings, grid};
+double ModelledSeconds(const Job& job, const JobCosts& costs, Algorithm algorithm, size_t bytes) {
+  const bool is_small = bytes <= job.settings.small_bytes;
   const Question question{job, costs, CollectiveKind::kAllreduce, bytes, is_small};
   const AlgorithmRow& row = RowOf(algorithm);
   return row.why_not(question) != nullptr ? 0 : row.seconds(question);
+}
+
+double ModelledSeconds(const Job& job, const CostFactors& factors, Algorithm algorithm, size_t bytes) {
+  return ModelledSeconds(job, Scaled(CostsOf(NominalLinks(job.topology), job.topology), factors), algorithm, bytes);
 }
 
 }  // namespace annulus

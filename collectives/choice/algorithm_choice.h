@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "collectives/algorithms/row.h"
-#include "collectives/core/host_grid.h"
 #include "collectives/core/plan_settings.h"
+#include "collectives/core/topology.h"
 #include "collectives/cost/job_costs.h"
 
 namespace annulus {
@@ -49,7 +49,8 @@ using MeasuredFactors = std::array<AlgorithmFactors, std::size(kAlgorithms)>;
 
 class AlgorithmChoice {
  public:
-  AlgorithmChoice(int nranks, const PlanSettings& settings, const std::optional<MeasuredFactors>& measured = {});
+  AlgorithmChoice(const PlanSettings& settings, const Topology& topology,
+                  const std::optional<MeasuredFactors>& measured = {});
 
   // `bytes` is what one rank sends to another at once: the whole buffer of an allreduce, the largest part of other
   // kinds.
@@ -66,7 +67,7 @@ class AlgorithmChoice {
   // All algorithms for calls of that class, in order of preference. The times are those of a call of exactly `bytes`.
   std::vector<Candidate> Candidates(CollectiveKind kind, size_t bytes) const;
 
-  const HostGrid& grid() const { return grid_; }
+  const Topology& topology() const { return topology_; }
 
   // Computes what At returns; with Order::kRing, what InRingOrderAt returns. If the user names an algorithm that keeps
   // the order of the ring, all calls keep that order, even those that the named algorithm cannot do.
@@ -83,16 +84,15 @@ class AlgorithmChoice {
   static constexpr size_t kKinds = static_cast<size_t>(kLastKind) + 1;
 
   static size_t PowerOf(size_t bytes) { return bytes <= 1 ? 0 : static_cast<size_t>(std::bit_width(bytes - 1)); }
-  Job job_of() const { return {nranks_, settings_, grid_}; }
+  Job job() const { return {settings_, topology_}; }
   bool IsSmall(size_t bytes) const { return bytes <= settings_.small_bytes; }
   size_t ClassOf(size_t bytes) const {
     return IsSmall(bytes) ? PowerOf(bytes) : kPowers + std::min(PowerOf(bytes), kPowers - 1);
   }
   size_t LargestOf(size_t size_class) const;
 
-  int nranks_;
   PlanSettings settings_;
-  HostGrid grid_;
+  Topology topology_;
   std::optional<MeasuredFactors> measured_;
   JobCosts nominal_;
   std::array<std::array<uint8_t, 2 * kPowers>, kKinds> table_{};
@@ -102,7 +102,9 @@ class AlgorithmChoice {
 size_t PlaceOf(Algorithm algorithm);
 
 // Modelled time of such an allreduce; 0 when the algorithm cannot do it.
-double ModelledSeconds(int nranks, const PlanSettings& settings, const CostFactors& factors, Algorithm algorithm,
-                       size_t bytes);
+double ModelledSeconds(const Job& job, const CostFactors& factors, Algorithm algorithm, size_t bytes);
+
+// The same for links with those costs.
+double ModelledSeconds(const Job& job, const JobCosts& costs, Algorithm algorithm, size_t bytes);
 
 }  // namespace annulus

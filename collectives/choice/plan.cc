@@ -68,14 +68,14 @@ ScheduleParams MakePlan(const PlanInput& input, const PlanSettings& settings, co
   params.slice_bytes = ChunkSliceBytes(call.kind, input.nranks, LargestChunk(input) * input.element_bytes, settings);
   if (params.algorithm == Algorithm::kTwoLevel) {
     params.channels = 1;
-    params.inner = choice.grid().Inner(input.rank);
-    params.outer = choice.grid().Outer(input.rank);
+    params.inner = choice.topology().grid.Inner(input.rank);
+    params.outer = choice.topology().grid.Outer(input.rank);
   }
   return params;
 }
 
-ScheduleParams MakePlan(const PlanInput& input, const PlanSettings& settings) {
-  return MakePlan(input, settings, AlgorithmChoice(input.nranks, settings));
+ScheduleParams MakePlan(const PlanInput& input, const PlanSettings& settings, const Topology& topology) {
+  return MakePlan(input, settings, AlgorithmChoice(settings, topology));
 }
 
 }  // namespace annulus

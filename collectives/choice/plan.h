@@ -22,11 +22,11 @@ struct PlanInput {
 };
 
 // Adds to `input` the algorithm, slice size, round and channels: everything but round_ends. `choice` must be made for
-// the same nranks and settings.
+// the same number of ranks and settings.
 ScheduleParams MakePlan(const PlanInput& input, const PlanSettings& settings, const AlgorithmChoice& choice);
 
 // The same for one call only.
-ScheduleParams MakePlan(const PlanInput& input, const PlanSettings& settings);
+ScheduleParams MakePlan(const PlanInput& input, const PlanSettings& settings, const Topology& topology);
 
 // Whether an allreduce of `bytes`, alone or in a group, uses two levels, whose order of addition is not the ring's
 // (docs/determinism.md). User-defined functions keep the order of the ring.

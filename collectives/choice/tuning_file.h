@@ -17,9 +17,9 @@ namespace annulus {
 // The facts that must be equal for measurements to apply.
 struct TuningSubject {
   int nranks = 1;
-  std::vector<int> host_of;  // These as in PlanSettings.
-  std::string near;          // Name of the transport between ranks of one host.
-  double ranks_per_core = 1;
+  std::vector<int> host_of;   // As in Topology.
+  std::string near;           // Name of the transport between ranks of one host.
+  double ranks_per_core = 1;  // As in Topology.
   size_t small_bytes = 0;
   size_t slice_bytes = 0;
   int channels = 1;

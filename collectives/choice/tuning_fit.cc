@@ -19,12 +19,12 @@ constexpr double kCloseEnough = 1e-3;
 // Returns the factor with which the model gives the measured time. `factors` turns one factor into a full set. The
 // modelled time grows with the factor.
 template <class Factors>
-double Solve(int nranks, const PlanSettings& settings, Algorithm algorithm, const Timing& timing, Factors factors) {
+double Solve(const Job& job, Algorithm algorithm, const Timing& timing, Factors factors) {
   double low = kLeastFactor;
   double high = kMostFactor;
   for (int halving = 0; halving < kHalvings; ++halving) {
     const double middle = std::sqrt(low * high);
-    const double modelled = ModelledSeconds(nranks, settings, factors(middle), algorithm, timing.bytes);
+    const double modelled = ModelledSeconds(job, factors(middle), algorithm, timing.bytes);
     (modelled < timing.seconds ? low : high) = middle;
   }
   return std::sqrt(low * high);
@@ -39,8 +39,8 @@ bool IsSound(double factor) {
 
 }  // namespace
 
-TimedSizes SizesToTime(int nranks, const PlanSettings& settings, Algorithm algorithm) {
-  const auto can = [&](size_t bytes) { return ModelledSeconds(nranks, settings, {}, algorithm, bytes) > 0; };
+TimedSizes SizesToTime(const Job& job, Algorithm algorithm) {
+  const auto can = [&](size_t bytes) { return ModelledSeconds(job, CostFactors(), algorithm, bytes) > 0; };
   TimedSizes sizes;
   size_t bytes = kFewBytes;
   while (bytes <= kManyBytes && !can(bytes)) bytes *= 2;
@@ -56,11 +56,9 @@ double ExpectedSeconds(const Timing& other, size_t bytes) {
   return other.seconds * static_cast<double>(bytes) / static_cast<double>(other.bytes);
 }
 
-AlgorithmFactors FitFactors(int nranks, const PlanSettings& settings, Algorithm algorithm, const Timing& few,
-                            const Timing& many, const Timing& large) {
-  const auto solve = [&](const Timing& timing, auto factors) {
-    return Solve(nranks, settings, algorithm, timing, factors);
-  };
+AlgorithmFactors FitFactors(const Job& job, Algorithm algorithm, const Timing& few, const Timing& many,
+                            const Timing& large) {
+  const auto solve = [&](const Timing& timing, auto factors) { return Solve(job, algorithm, timing, factors); };
   AlgorithmFactors fitted;
   fitted.is_measured = 1;
   for (int round = 0; round < kMostRounds; ++round) {

@@ -18,7 +18,7 @@ struct TimedSizes {
 };
 inline constexpr size_t kLargestTimedBytes = 4 << 20;  // In place of 1 MiB where that takes little time.
 
-TimedSizes SizesToTime(int nranks, const PlanSettings& settings, Algorithm algorithm);
+TimedSizes SizesToTime(const Job& job, Algorithm algorithm);
 
 struct Timing {
   size_t bytes = 0;  // 0: not timed.
@@ -30,7 +30,7 @@ struct Timing {
 double ExpectedSeconds(const Timing& other, size_t bytes);
 
 // Fits the factors of `algorithm` to its timings. `few` is required; `many` and `large` may be missing.
-AlgorithmFactors FitFactors(int nranks, const PlanSettings& settings, Algorithm algorithm, const Timing& few,
-                            const Timing& many, const Timing& large);
+AlgorithmFactors FitFactors(const Job& job, Algorithm algorithm, const Timing& few, const Timing& many,
+                            const Timing& large);
 
 }  // namespace annulus

@@ -11,12 +11,17 @@
 
 namespace annulus {
 
-Status Communicator::Create(const Options& options, const Resources& resources, const Setup::GiveUp& give_up,
+Status Communicator::Create(const Options& options, const Resources& resources,
                             std::unique_ptr<Communicator>* communicator) {
   ANNULUS_RETURN_IF_ERROR(Validate(options));
+  return Create(options, Membership(static_cast<int>(options.size)), resources, nullptr, communicator);
+}
+
+Status Communicator::Create(const Options& options, const Membership& membership, const Resources& resources,
+                            const Setup::GiveUp& give_up, std::unique_ptr<Communicator>* communicator) {
   ANNULUS_RETURN_IF_ERROR(CheckTransport(resources.transports, options.transport));
   std::unique_ptr<Setup> setup;
-  ANNULUS_RETURN_IF_ERROR(Setup::Establish(options, resources, give_up, &setup));
+  ANNULUS_RETURN_IF_ERROR(Setup::Establish(options, membership, resources, give_up, &setup));
   std::unique_ptr<Communicator> made(new Communicator(std::move(setup)));
   // A peer may have asked for more sockets than this rank did, which can take more memory than planned.
   const size_t needed = made->fixed_memory_.total();
@@ -41,8 +46,8 @@ Communicator::Communicator(std::unique_ptr<Setup> setup)
 Status Communicator::Tune(const std::string& file, const Setup::GiveUp& give_up) {
   TuningJob job;
   job.rank = rank();
-  job.nranks = nranks();
   job.plan = plan();
+  job.topology = topology();
   const TransportSettings settings = SettingsOf(options());
   for (const TransportInfo* transport : transports()) {
     for (const char* name : transport->cost_settings) {

@@ -44,9 +44,11 @@ struct TransportTotals {
 
 class Communicator {
  public:
-  // `resources` outlive the communicator.
-  static Status Create(const Options& options, const Resources& resources, const Setup::GiveUp& give_up,
-                       std::unique_ptr<Communicator>* communicator);
+  // Meets the other ranks of `membership`, among which this one is options.rank. `resources` outlive the communicator.
+  static Status Create(const Options& options, const Membership& membership, const Resources& resources,
+                       const Setup::GiveUp& give_up, std::unique_ptr<Communicator>* communicator);
+  // The same for all ranks of the job.
+  static Status Create(const Options& options, const Resources& resources, std::unique_ptr<Communicator>* communicator);
 
   int rank() const { return setup_->rank(); }
   int nranks() const { return setup_->nranks(); }
@@ -55,12 +57,13 @@ class Communicator {
   const Options& options() const { return setup_->options(); }
   const Resources& resources() const { return setup_->resources(); }
   MemoryUse Memory() const;
-  int process_rank() const { return setup_->process_rank(); }
+  const Membership& membership() const { return setup_->membership(); }
   // Address of this host as its peers reach it. Empty when there are no peers.
   const std::string& local_host() const { return setup_->local_host(); }
 
   TransportList transports() const { return setup_->resources().transports; }
   const PlanSettings& plan() const { return setup_->plan(); }
+  const Topology& topology() const { return setup_->topology(); }
   const AlgorithmChoice& choice() const { return dispatcher_.choice(); }
   // Source of choice(), in words.
   const std::string& choice_source() const { return choice_source_; }

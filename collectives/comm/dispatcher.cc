@@ -39,7 +39,7 @@ Dispatcher::Dispatcher(const DispatcherConfig& config)
       report_(config.report),
       requests_(config.requests),
       device_(config.device != nullptr ? config.device : &host_),
-      engine_(rank(), nranks(), setup_->plan(), &setup_->links(), setup_->monitor()),
+      engine_(rank(), setup_->plan(), setup_->topology(), &setup_->links(), setup_->monitor()),
       messages_({rank(), nranks(), setup_->plan(), &setup_->links(), device_, setup_->monitor(),
                  setup_->options().timeout_ms * kMillisecond,
                  [this](void* cookie) { FinishMessage(static_cast<Request*>(cookie)); }}),

@@ -5,7 +5,7 @@
 
 #include "collectives/algorithms/table.h"
 #include "collectives/comm/communicator.h"
-#include "collectives/comm/job_links.h"
+#include "collectives/membership/members.h"
 #include "transport/select/select.h"
 
 namespace annulus {
@@ -33,13 +33,11 @@ std::string CostsText(const LinkCosts& costs) {
          Gigabytes(costs.reduce_byte_s);
 }
 
-int Hosts(const PlanSettings& layout) {
-  return layout.host_of.empty() ? 1 : *std::ranges::max_element(layout.host_of) + 1;
-}
+int Hosts(const Topology& layout) { return layout.host_of.empty() ? 1 : *std::ranges::max_element(layout.host_of) + 1; }
 
-bool HasNear(int nranks, const PlanSettings& layout) { return Hosts(layout) < nranks; }
+bool HasNear(const Topology& layout) { return Hosts(layout) < layout.nranks; }
 
-std::string NearText(const PlanSettings& layout) {
+std::string NearText(const Topology& layout) {
   const std::string title = layout.near->title;
   return layout.near->same_host_only ? title : title + " on one host";
 }
@@ -48,9 +46,8 @@ std::string NearText(const PlanSettings& layout) {
 std::string LinksText(const ExplainInput& input, Algorithm algorithm, size_t bytes, const std::string& of) {
   const LinkKinds links = input.choice.CostsFor(algorithm, bytes).links;
   std::string text;
-  if (HasNear(input.nranks, input.settings))
-    text += "#   " + NearText(input.settings) + of + ": " + CostsText(links.near) + "\n";
-  if (Hosts(input.settings) > 1) text += "#   between hosts" + of + ": " + CostsText(links.far) + "\n";
+  if (HasNear(input.topology)) text += "#   " + NearText(input.topology) + of + ": " + CostsText(links.near) + "\n";
+  if (Hosts(input.topology) > 1) text += "#   between hosts" + of + ": " + CostsText(links.far) + "\n";
   return text;
 }
 
@@ -73,32 +70,32 @@ std::string CandidateText(const Candidate& candidate, bool is_chosen) {
 
 ExplainInput ExplainInputOf(const annulus_comm_t* comm) {
   const Communicator* const communicator = reinterpret_cast<const Communicator*>(comm);
-  return {communicator->nranks(), communicator->plan(), communicator->choice(), communicator->choice_source()};
+  return {communicator->plan(), communicator->topology(), communicator->choice(), communicator->choice_source()};
 }
 
 ExplainInput HypotheticalInput(int nranks, int hosts, const Options& options, TransportList transports) {
-  PlanSettings settings = PlanSettingsOf(options);
-  std::vector<PeerInfo> peers(nranks);
+  const PlanSettings settings = PlanSettingsOf(options);
+  std::vector<Member> members(nranks);
   for (int rank = 0; rank < nranks; ++rank) {
-    const int host = static_cast<int>(static_cast<int64_t>(rank) * hosts / nranks);
-    settings.host_of.push_back(host);
-    peers[rank].host_id = std::to_string(host);
+    members[rank].host_id = std::to_string(static_cast<int64_t>(rank) * hosts / nranks);
+    members[rank].cores.digest = static_cast<uint64_t>(rank);
     for (const TransportInfo* each : transports) {
-      peers[rank].addresses.emplace_back(Allows(options.transport, *each) ? "anywhere" : "");
+      members[rank].addresses.emplace_back(Allows(options.transport, *each) ? "anywhere" : "");
     }
   }
-  DescribeLinks(transports, peers, &settings);
+  const Topology topology = FindTopology(transports, members);
   std::string source = "nominal costs, of ranks that do not exist";
   if (options.tuning == Tuning::kMeasured) source += ": there is nothing that ANNULUS_TUNING=measured could measure";
-  return {nranks, settings, AlgorithmChoice(nranks, settings), source};
+  return {settings, topology, AlgorithmChoice(settings, topology), source};
 }
 
 std::string ExplainJob(const ExplainInput& input) {
-  const PlanSettings& layout = input.settings;
+  const Topology& layout = input.topology;
   const int hosts = Hosts(layout);
-  std::string text = "# " + std::to_string(input.nranks) + " ranks on " + std::to_string(hosts) +
+  std::string text = "# " + std::to_string(layout.nranks) + " ranks on " + std::to_string(hosts) +
                      (hosts == 1 ? " host, " : " hosts, ") + Number(layout.ranks_per_core) +
                      " ranks per core at most\n# costs: " + input.source + "\n";
+  const Job job{input.settings, input.topology};
   const std::optional<MeasuredFactors>& measured = input.choice.measured();
   if (!measured) text += LinksText(input, Algorithm::kRing, 0, "");  // All algorithms have the same costs.
   for (size_t place = 0; measured && place < measured->size(); ++place) {
@@ -107,7 +104,7 @@ std::string ExplainJob(const ExplainInput& input) {
     if (factors.is_measured == 0) continue;
     const std::string of = std::string(" of ") + each.name;
     text += LinksText(input, each.algorithm, 0, of);
-    if (ModelledSeconds(input.nranks, input.settings, {}, each.algorithm, 2 * kMostMiddleBytes) == 0) continue;
+    if (ModelledSeconds(job, CostFactors(), each.algorithm, 2 * kMostMiddleBytes) == 0) continue;
     text += LinksText(input, each.algorithm, SIZE_MAX,
                       of + ", more than " + std::to_string(kMostMiddleBytes / 1024) + " KiB");
   }
@@ -146,7 +143,7 @@ std::string ExplainCall(const ExplainInput& input, CollectiveKind kind, size_t c
   plan.call.kind = kind;
   plan.call.count = count;
   plan.element_bytes = element_bytes;
-  plan.nranks = input.nranks;
+  plan.nranks = input.topology.nranks;
   const ScheduleParams params = MakePlan(plan, input.settings, input.choice);
   std::string text = std::string(KindName(kind)) + " of " + std::to_string(count) + " x " +
                      std::to_string(element_bytes) + " bytes: " + PlanText(params);

@@ -13,8 +13,8 @@
 namespace annulus {
 
 struct ExplainInput {
-  int nranks = 1;
   PlanSettings settings;
+  Topology topology;
   AlgorithmChoice choice;
   std::string source = "nominal costs";  // Source of the costs.
 };

@@ -5,7 +5,6 @@
 
 #include "base/log.h"
 #include "collectives/algorithms/table.h"
-#include "collectives/comm/job_links.h"
 #include "collectives/engine/memory_budget.h"
 #include "collectives/membership/bootstrap.h"
 #include "collectives/membership/host_id.h"
@@ -26,9 +25,10 @@ PlanSettings PlanSettingsOf(const Options& options) {
   return plan;
 }
 
-Setup::Setup(const Options& options, const Resources& resources)
+Setup::Setup(const Options& options, const Membership& membership, const Resources& resources)
     : options_(options),
       resources_(resources),
+      membership_(membership),
       plan_(PlanSettingsOf(options)),
       cores_(FindCores()),
       host_cores_(static_cast<int>(cores_.count)),
@@ -38,21 +38,21 @@ Setup::Setup(const Options& options, const Resources& resources)
 
 Setup::~Setup() { Close(); }
 
-Status Setup::Establish(const Options& options, const Resources& resources, const GiveUp& give_up,
-                        std::unique_ptr<Setup>* setup) {
+Status Setup::Establish(const Options& options, const Membership& membership, const Resources& resources,
+                        const GiveUp& give_up, std::unique_ptr<Setup>* setup) {
   WarnOfUnknownVariables(static_cast<int>(options.rank), static_cast<int>(options.local_rank));
   const std::string source = options.launcher.empty() ? "the configuration" : options.launcher;
-  Log(LogLevel::kInfo, static_cast<int>(options.rank), "rank %lld of %lld, from %s",
-      static_cast<long long>(options.rank), static_cast<long long>(options.size), source.c_str());
+  Log(LogLevel::kInfo, static_cast<int>(options.rank), "rank %lld of %d, from %s", static_cast<long long>(options.rank),
+      membership.nranks(), source.c_str());
   const Deadline deadline = DeadlineAfter(options.connect_timeout_ms * kMillisecond);
-  std::unique_ptr<Setup> result(new Setup(options, resources));
+  std::unique_ptr<Setup> result(new Setup(options, membership, resources));
   const PossibleLinks possible{resources.transports, options.transport, SettingsOf(options)};
   ANNULUS_RETURN_IF_ERROR(
       FitMemory(result->nranks(), static_cast<size_t>(options.memory_bytes), possible, &result->plan_));
   ANNULUS_RETURN_IF_ERROR(result->OpenTrace());
   result->ClaimBoard();
-  if (options.size > 1) ANNULUS_RETURN_IF_ERROR(result->Meet(give_up, deadline));
-  result->wait_policy_ = ChooseWaitPolicy(result->local_size_, result->host_cores_, options.spin_us);
+  if (membership.nranks() > 1) ANNULUS_RETURN_IF_ERROR(result->Meet(give_up, deadline));
+  result->wait_policy_ = ChooseWaitPolicy(result->local_.size, result->host_cores_, options.spin_us);
   *setup = std::move(result);
   return Status();
 }
@@ -60,7 +60,7 @@ Status Setup::Establish(const Options& options, const Resources& resources, cons
 Status Setup::OpenTrace() {
   if (options_.trace.empty()) return Status();
   TraceOwner owner;
-  owner.process_rank = process_rank();
+  owner.process_rank = membership_.process_rank(rank());
   owner.rank = rank();
   owner.nranks = nranks();
   owner.channels = plan_.channels;
@@ -71,7 +71,7 @@ Status Setup::OpenTrace() {
 
 // annulus-run shows the communicator of the first job; those split from it have other ranks.
 void Setup::ClaimBoard() {
-  if (options_.process_rank >= 0) return;
+  if (membership_.epoch() > 0) return;
   board_ = BoardClaim::Take(WatchVariable(), rank(), nranks());
   if (board_ != nullptr) monitor_.set_board(board_->board());
 }
@@ -79,15 +79,15 @@ void Setup::ClaimBoard() {
 Status Setup::Meet(const GiveUp& give_up, Deadline deadline) {
   ANNULUS_RETURN_IF_ERROR(FindLocalHost(options_.rendezvous, deadline, &local_host_));
   PeerInfo own;
-  own.host_id = host_id_;
+  own.member.host_id = host_id_;
   own.plan = plan_;
   own.transport = ValueText(SettingNamed("transport"), options_);
   own.priorities = static_cast<int>(options_.priorities);
   own.memory_bytes = static_cast<uint64_t>(options_.memory_bytes);
   own.tuning = ValueText(SettingNamed("tuning"), options_);
-  own.cores = cores_;
+  own.member.cores = cores_;
   own.further = FurtherTexts(options_);
-  ANNULUS_RETURN_IF_ERROR(Listen(&own.addresses));
+  ANNULUS_RETURN_IF_ERROR(Listen(&own.member.addresses));
 
   BootstrapConfig config;
   config.rank = rank();
@@ -115,7 +115,8 @@ Status Setup::Meet(const GiveUp& give_up, Deadline deadline) {
     Status status = Verdicted();
     return status.ok() && give_up ? give_up() : status;
   };
-  Status connected = ConnectLinks(met.blobs, context);
+  Status connected = Learn(met.blobs);
+  if (connected.ok()) connected = ConnectLinks(context);
   if (connected.ok()) return connected;
   // Whatever failed, all ranks are told, and fail with the same message.
   const Verdict verdict = control_->Report(connected, Call());
@@ -167,30 +168,38 @@ Status Setup::Listen(std::vector<std::string>* addresses) {
   return {Code::kUnsupported, "no transport is usable at rank " + std::to_string(rank()) + ":" + why};
 }
 
-Status Setup::ConnectLinks(const std::vector<std::string>& blobs, const ConnectContext& context) {
+Status Setup::Learn(const std::vector<std::string>& blobs) {
   std::vector<PeerInfo> peers(blobs.size());
   for (size_t r = 0; r < blobs.size(); ++r)
     ANNULUS_RETURN_IF_ERROR(Decode(blobs[r], static_cast<int>(r), resources_.transports.size(), &peers[r]));
   ANNULUS_RETURN_IF_ERROR(CheckAgreement(peers));
-  plan_.host_of = FindHosts(peers);
-  DescribeLinks(resources_.transports, peers, &plan_);
-  plan_.ranks_per_core = MostRanksPerCore(peers);
-  host_cores_ = HostCores(peers, peers[rank()].host_id);
-  FindLocalRank(peers, rank(), &local_rank_, &local_size_);
-  if (options_.local_rank >= 0) local_rank_ = static_cast<int>(options_.local_rank);
-  if (options_.local_size >= 0) local_size_ = static_cast<int>(options_.local_size);
+  std::vector<Member> members;
+  for (PeerInfo& peer : peers) members.push_back(std::move(peer.member));
+  host_cores_ = HostCores(members, rank());
+  local_ = FindLocalPlace(members, rank());
+  if (options_.local_rank >= 0) local_.rank = static_cast<int>(options_.local_rank);
+  if (options_.local_size >= 0) local_.size = static_cast<int>(options_.local_size);
+  membership_ = membership_.Met(resources_.transports, std::move(members));
+  return Status();
+}
 
-  std::vector<std::vector<LinkRequest>> wanted(resources_.transports.size());
-  const SelectEnd own{rank(), peers[rank()].host_id, peers[rank()].addresses};
-  const HostGrid grid(plan_.host_of);
-  for (const NeededLink& link : LinksNeeded(rank(), {nranks(), plan_, grid})) {
-    const PeerInfo& peer = peers[link.peer];
+// The links that this rank needs, by transport.
+Status Setup::ChooseLinks(std::vector<std::vector<LinkRequest>>* wanted) const {
+  wanted->assign(resources_.transports.size(), {});
+  const Member& own = membership_.members()[rank()];
+  for (const NeededLink& link : LinksNeeded(rank(), {plan_, topology()})) {
+    const Member& peer = membership_.members()[link.peer];
     int chosen = 0;
-    ANNULUS_RETURN_IF_ERROR(
-        SelectTransport(resources_.transports, own, {link.peer, peer.host_id, peer.addresses}, &chosen));
-    const bool same_host = peer.host_id == peers[rank()].host_id;
-    wanted[chosen].push_back({link.peer, link.channel, same_host, peer.addresses[chosen]});
+    ANNULUS_RETURN_IF_ERROR(SelectTransport(resources_.transports, {rank(), own.host_id, own.addresses},
+                                            {link.peer, peer.host_id, peer.addresses}, &chosen));
+    (*wanted)[chosen].push_back({link.peer, link.channel, peer.host_id == own.host_id, peer.addresses[chosen]});
   }
+  return Status();
+}
+
+Status Setup::ConnectLinks(const ConnectContext& context) {
+  std::vector<std::vector<LinkRequest>> wanted;
+  ANNULUS_RETURN_IF_ERROR(ChooseLinks(&wanted));
   for (size_t t = 0; t < wanted.size(); ++t) {
     if (transports_[t] == nullptr) continue;
     std::vector<std::unique_ptr<Endpoint>> endpoints;

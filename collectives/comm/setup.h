@@ -13,6 +13,7 @@
 #include "collectives/engine/engine.h"
 #include "collectives/engine/waiter.h"
 #include "collectives/membership/core_set.h"
+#include "collectives/membership/membership.h"
 #include "collectives/observe/board_claim.h"
 #include "collectives/observe/monitor.h"
 #include "collectives/observe/trace_file.h"
@@ -21,7 +22,6 @@
 
 namespace annulus {
 
-// Plan settings that follow from the options, before the layout is known.
 PlanSettings PlanSettingsOf(const Options& options);
 
 class MemoryRegistry;
@@ -40,23 +40,22 @@ class Setup {
   // If set, called regularly while the ranks meet; if it fails, the meeting ends.
   using GiveUp = std::function<Status()>;
 
-  // Joins the job described by `options`, which must be valid, over those transports of `resources` that they allow.
-  // Blocks up to options.connect_timeout_ms. Errors: kInvalidArgument, kTimeout with the missing ranks, kMismatch of
-  // settings, kAuth, kUnsupported, kSystem; the status that give_up returned.
-  static Status Establish(const Options& options, const Resources& resources, const GiveUp& give_up,
-                          std::unique_ptr<Setup>* setup);
+  // Joins the ranks of `membership` as `options`, which must be valid, say, over those transports of `resources` that
+  // they allow. Blocks up to options.connect_timeout_ms. Errors: kInvalidArgument, kTimeout with the missing ranks,
+  // kMismatch of settings, kAuth, kUnsupported, kSystem; the status that give_up returned.
+  static Status Establish(const Options& options, const Membership& membership, const Resources& resources,
+                          const GiveUp& give_up, std::unique_ptr<Setup>* setup);
 
   ~Setup();
 
   const Options& options() const { return options_; }
   const Resources& resources() const { return resources_; }
   int rank() const { return static_cast<int>(options_.rank); }
-  int nranks() const { return static_cast<int>(options_.size); }
-  int process_rank() const {
-    return static_cast<int>(options_.process_rank >= 0 ? options_.process_rank : options_.rank);
-  }
-  int local_rank() const { return local_rank_; }
-  int local_size() const { return local_size_; }
+  int nranks() const { return membership_.nranks(); }
+  const Membership& membership() const { return membership_; }
+  const Topology& topology() const { return membership_.topology(); }
+  int local_rank() const { return local_.rank; }
+  int local_size() const { return local_.size; }
   const std::string& local_host() const { return local_host_; }
   const PlanSettings& plan() const { return plan_; }
   const WaitPolicy& wait_policy() const { return wait_policy_; }
@@ -77,29 +76,32 @@ class Setup {
   void Close();
 
  private:
-  Setup(const Options& options, const Resources& resources);
+  Setup(const Options& options, const Membership& membership, const Resources& resources);
 
   Status OpenTrace();
   void ClaimBoard();
   Status Meet(const GiveUp& give_up, Deadline deadline);
   Status Listen(std::vector<std::string>* addresses);
+  // Takes over what the ranks have said of themselves.
+  Status Learn(const std::vector<std::string>& blobs);
   // The verdict as a status, OK while there is none.
   Status Verdicted() const;
-  Status ConnectLinks(const std::vector<std::string>& blobs, const ConnectContext& context);
+  Status ConnectLinks(const ConnectContext& context);
+  Status ChooseLinks(std::vector<std::vector<LinkRequest>>* wanted) const;
   void NoteLink(const Endpoint& endpoint, const char* transport, const LinkRequest& link);
   void LogLink(const Endpoint& endpoint, const char* transport, const LinkRequest& link) const;
   TransportConfig MakeTransportConfig() const;
 
   const Options options_;
   const Resources resources_;
+  Membership membership_;  // Does not change once the ranks have met.
   PlanSettings plan_;
   WaitPolicy wait_policy_;
   const CoreSet cores_;
   int host_cores_;  // Number of cores of all ranks of this host.
   std::string host_id_;
   std::string local_host_;
-  int local_rank_ = 0;
-  int local_size_ = 1;
+  LocalPlace local_;
   // The next two outlive the monitor.
   std::unique_ptr<TraceFile> trace_file_;
   std::unique_ptr<BoardClaim> board_;

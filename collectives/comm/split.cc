@@ -80,7 +80,6 @@ Status Split(Communicator* parent, int colour, int key, std::unique_ptr<Communic
   if (colour < 0) return Status();
 
   Options options = parent->options();
-  options.process_rank = parent->process_rank();
   options.rank = std::find(members.begin(), members.end(), parent->rank()) - members.begin();
   options.size = static_cast<int64_t>(members.size());
   options.local_rank = options.local_size = -1;
@@ -93,7 +92,8 @@ Status Split(Communicator* parent, int colour, int key, std::unique_ptr<Communic
             members[0], 0};
   }
   const auto given_up = [parent, &members] { return GivenUp(parent, members, false); };
-  const Status created = Communicator::Create(options, parent->resources(), given_up, child);
+  const Status created =
+      Communicator::Create(options, parent->membership().Among(members), parent->resources(), given_up, child);
   if (created.ok()) return created;
   // Prefer the parent's message, if there is one: it names ranks by the numbers that the caller knows. Another rank may
   // have received it first, and told us through the new communicator.

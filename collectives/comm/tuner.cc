@@ -106,11 +106,11 @@ Status Tuner::Time(size_t bytes, Timing* timing) {
 }
 
 Status Tuner::MeasureAlgorithm(Algorithm algorithm, AlgorithmFactors* factors) {
-  const TimedSizes sizes = SizesToTime(job_.nranks, job_.plan, algorithm);
+  const TimedSizes sizes = SizesToTime(job(), algorithm);
   if (sizes.few == 0) return Status();
   PlanSettings wanted = job_.plan;
   wanted.algorithm = algorithm;
-  job_.choose(AlgorithmChoice(job_.nranks, wanted));
+  job_.choose(AlgorithmChoice(wanted, job_.topology));
   Timing few;
   Timing many;
   Timing large;
@@ -123,7 +123,7 @@ Status Tuner::MeasureAlgorithm(Algorithm algorithm, AlgorithmFactors* factors) {
       ANNULUS_RETURN_IF_ERROR(Time(kLargestTimedBytes, &large));
     }
   }
-  if (job_.rank == 0) *factors = FitFactors(job_.nranks, job_.plan, algorithm, few, many, large);
+  if (job_.rank == 0) *factors = FitFactors(job(), algorithm, few, many, large);
   return Status();
 }
 
@@ -143,11 +143,12 @@ Status Tuner::Measure(MeasuredFactors* factors) {
 
 TuningSubject Tuner::Subject() const {
   const PlanSettings& plan = job_.plan;
+  const Topology& topology = job_.topology;
   TuningSubject subject;
-  subject.nranks = job_.nranks;
-  subject.host_of = plan.host_of;
-  if (plan.near != nullptr) subject.near = plan.near->name;
-  subject.ranks_per_core = plan.ranks_per_core;
+  subject.nranks = topology.nranks;
+  subject.host_of = topology.host_of;
+  if (topology.near != nullptr) subject.near = topology.near->name;
+  subject.ranks_per_core = topology.ranks_per_core;
   subject.small_bytes = plan.small_bytes;
   subject.slice_bytes = plan.slice_bytes;
   subject.channels = plan.channels;
@@ -156,7 +157,7 @@ TuningSubject Tuner::Subject() const {
 }
 
 Status Tuner::Tune(const std::string& file, std::string* source) {
-  if (job_.nranks == 1) return Status();
+  if (job_.topology.nranks == 1) return Status();
   const bool keeps_file = job_.rank == 0 && !file.empty();
   FileNews news;
   if (keeps_file) {
@@ -184,7 +185,7 @@ Status Tuner::Tune(const std::string& file, std::string* source) {
       if (!written.ok()) Log(LogLevel::kWarn, job_.rank, "%s", written.message().c_str());
     }
   }
-  job_.choose(AlgorithmChoice(job_.nranks, job_.plan, news.factors));
+  job_.choose(AlgorithmChoice(job_.plan, job_.topology, news.factors));
   return Status();
 }
 

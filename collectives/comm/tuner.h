@@ -23,8 +23,8 @@ namespace annulus {
 // The communicator to tune.
 struct TuningJob {
   int rank = 0;
-  int nranks = 1;
   PlanSettings plan;
+  Topology topology;
   // Settings of transports that affect costs, by name.
   std::vector<std::pair<std::string, int64_t>> transport_settings;
   // Runs a collective with a deadline.
@@ -54,6 +54,7 @@ class Tuner {
   Status Allreduce(size_t bytes);
   // Sends rank 0's data to every rank.
   Status Spread(void* data, size_t bytes);
+  Job job() const { return {job_.plan, job_.topology}; }
   Status GivenUp() const { return job_.give_up ? job_.give_up() : Status(); }
 
   const TuningJob job_;

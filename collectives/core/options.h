@@ -40,10 +40,6 @@ struct Options : JobPlace, TransportOptions {
 #define ANNULUS_SETTING(name, Type, unset, ...) Type name = unset;
 #include "collectives/core/settings.inc"
 #undef ANNULUS_SETTING
-
-  // Rank that identifies this process in traces: its rank in its first job, when this is a communicator split from it;
-  // -1: same as `rank`. Not for users to set.
-  int64_t process_rank = -1;
 };
 
 // The table of all rows. Each row describes a field of Options.

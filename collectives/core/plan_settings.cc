@@ -45,10 +45,6 @@ int RoundSlices(const PlanSettings& settings) { return std::max(1, settings.slot
 // schedule.h asks for more than two rounds; four let the next round start while the last one drains.
 int WindowSteps(const PlanSettings& settings) { return 4 * RoundSlices(settings); }
 
-bool IsBetweenHosts(const PlanSettings& settings) {
-  return std::any_of(settings.host_of.begin(), settings.host_of.end(), [](int host) { return host != 0; });
-}
-
 // Small jobs have a link between every two ranks anyway, for the one-hop exchange.
 bool HasMesh(int nranks, const PlanSettings& settings) {
   return nranks <= std::max(settings.mesh_ranks, kMaxOneHopRanks);

@@ -206,18 +206,4 @@ int BestGroupSize(int nranks, double bytes, const RingSlices& slices, const Link
   return best;
 }
 
-double PlannedAllreduceSeconds(const ScheduleParams& plan, const LinkCosts& costs) {
-  ANNULUS_CHECK(IsAllreduce(plan.kind));
-  const double bytes = static_cast<double>(plan.count * plan.element_bytes);
-  if (plan.algorithm == Algorithm::kOneHop) return OneHopSeconds(plan.nranks, bytes, costs);
-  if (plan.algorithm == Algorithm::kLogSteps) return LogExchangeSeconds(plan.nranks, bytes, costs);
-  if (plan.algorithm == Algorithm::kLogGather) return LogGatherSeconds(plan.nranks, bytes, costs);
-  if (plan.algorithm == Algorithm::kTree) return SmallTreeSeconds(plan.nranks, bytes, costs);
-  if (plan.algorithm == Algorithm::kTwoLevel) {
-    const RingSlices slices = {plan.slice_bytes, plan.round_slices};
-    return TwoLevelSeconds({plan.outer.size, plan.inner.size, 1}, bytes, slices, costs, costs);
-  }
-  return RingSeconds(plan.nranks, bytes, {plan.slice_bytes, plan.round_slices}, costs);
-}
-
 }  // namespace annulus

@@ -77,7 +77,4 @@ double TwoLevelSeconds(const TwoLevelShape& shape, double bytes, const RingSlice
 // The group size, a divisor of nranks, for which two levels over equal links take the least time.
 int BestGroupSize(int nranks, double bytes, const RingSlices& slices, const LinkCosts& costs);
 
-// Time of an allreduce with the algorithm and slices that MakePlan chose, over equal links.
-double PlannedAllreduceSeconds(const ScheduleParams& plan, const LinkCosts& costs);
-
 }  // namespace annulus

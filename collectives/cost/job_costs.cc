@@ -39,16 +39,18 @@ LinkCosts Shared(LinkCosts costs, double by) {
 
 }  // namespace
 
-LinkKinds NominalLinks(const PlanSettings& settings) {
+LinkKinds NominalLinks(const Topology& topology) {
   LinkKinds links;
-  if (settings.near != nullptr) links.near = settings.near->costs({true, settings.ranks_per_core});
-  if (settings.far != nullptr) links.far = settings.far->costs({false, settings.ranks_per_core});
-  links.near.ranks_per_core = links.far.ranks_per_core = settings.ranks_per_core;
+  if (topology.near != nullptr) links.near = topology.near->costs({true, topology.ranks_per_core});
+  if (topology.far != nullptr) links.far = topology.far->costs({false, topology.ranks_per_core});
+  links.near.ranks_per_core = links.far.ranks_per_core = topology.ranks_per_core;
   return links;
 }
 
-JobCosts CostsOf(const LinkKinds& links, int nranks, const PlanSettings& settings) {
-  const Sharing sharing = SharingOf(nranks, settings.host_of);
+JobCosts EqualCosts(const LinkCosts& link) { return {{link, link}, link, link, link}; }
+
+JobCosts CostsOf(const LinkKinds& links, const Topology& topology) {
+  const Sharing sharing = SharingOf(topology.nranks, topology.host_of);
   const LinkCosts& slowest = sharing.far ? links.far : links.near;
   JobCosts costs{links, Shared(slowest, sharing.ring), Shared(slowest, sharing.ranks * sharing.outside),
                  Shared(slowest, sharing.ranks)};
@@ -56,14 +58,14 @@ JobCosts CostsOf(const LinkKinds& links, int nranks, const PlanSettings& setting
   // steps pack theirs. With system calls, one hop polls all links all the time, which is a cost when others wait for
   // the core.
   constexpr double kFactor = 1.5;
-  const TransportInfo* const transport = sharing.far ? settings.far : settings.near;
+  const TransportInfo* const transport = sharing.far ? topology.far : topology.near;
   if (transport == nullptr || !transport->by_system_calls) {
     costs.log_steps.message_s *= kFactor;
-    if (settings.ranks_per_core <= 1) {
+    if (topology.ranks_per_core <= 1) {
       costs.one_hop.message_s /= kFactor;
       costs.one_hop.move_byte_s /= kFactor;
     }
-  } else if (settings.ranks_per_core > 1) {
+  } else if (topology.ranks_per_core > 1) {
     costs.one_hop.message_s *= kFactor;
   }
   return costs;

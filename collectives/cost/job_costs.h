@@ -3,7 +3,7 @@
 // Threads: plain functions and values.
 #pragma once
 
-#include "collectives/core/plan_settings.h"
+#include "collectives/core/topology.h"
 #include "collectives/cost/cost_model.h"
 
 namespace annulus {
@@ -23,7 +23,7 @@ struct JobCosts {
 
 // Costs of links that nobody has measured, as their transports state them. They depend on the layout alone, so that
 // runs agree. Nothing where the transport is not known.
-LinkKinds NominalLinks(const PlanSettings& settings);
+LinkKinds NominalLinks(const Topology& topology);
 
 // Bounds of the ratio of measured to nominal costs: links of 100 Gbit/s cost a hundredth of the nominal ones. A
 // measurement beyond these bounds has failed.
@@ -37,7 +37,10 @@ struct CostFactors {
 };
 JobCosts Scaled(const JobCosts& costs, const CostFactors& factors);
 
+// Costs of links that are all equal and that no two ranks share.
+JobCosts EqualCosts(const LinkCosts& link);
+
 // Costs in which the ranks of a host share its network and its cores.
-JobCosts CostsOf(const LinkKinds& links, int nranks, const PlanSettings& settings);
+JobCosts CostsOf(const LinkKinds& links, const Topology& topology);
 
 }  // namespace annulus

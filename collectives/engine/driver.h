@@ -82,8 +82,8 @@ class Driver {
   Waiter waiter_;  // The waiter of the driving thread.
   UsualTime short_drive_;
   uint32_t short_drives_ = UINT32_MAX;  // The first short drive is measured.
-  int moves_ = 0;                    // Moves so far in this drive.
-  Deadline doubt_at_ = kNoDeadline;  // Time of the next Control::Doubt; set within a collective.
+  int moves_ = 0;                       // Moves so far in this drive.
+  Deadline doubt_at_ = kNoDeadline;     // Time of the next Control::Doubt; set within a collective.
   Nanoseconds doubt_after_ = 0;
   int awaited_ = -1;  // Peer that was awaited when movement stopped; -1: none.
   std::atomic<bool> interrupted_{false};

@@ -21,15 +21,16 @@ void FillFromLayout(const Layout& layout, size_t count, std::vector<Part>* parts
 
 }  // namespace
 
-Engine::Engine(int rank, int nranks, const PlanSettings& settings, const Links* links, Monitor* monitor)
+Engine::Engine(int rank, const PlanSettings& settings, const Topology& topology, const Links* links, Monitor* monitor)
     : rank_(rank),
-      nranks_(nranks),
+      nranks_(topology.nranks),
       settings_(settings),
-      choice_(nranks, settings),
+      topology_(topology),
+      choice_(settings, topology),
       links_(links),
       monitor_(monitor),
-      input_parts_(nranks),
-      output_parts_(nranks) {
+      input_parts_(nranks_),
+      output_parts_(nranks_) {
   MakeRunners();
 }
 

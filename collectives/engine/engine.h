@@ -35,8 +35,8 @@ struct Buffers {
 
 class Engine {
  public:
-  // `links` and `monitor` outlive the engine. `links` holds what the schedules of `nranks` ranks need.
-  Engine(int rank, int nranks, const PlanSettings& settings, const Links* links, Monitor* monitor);
+  // `links` and `monitor` outlive the engine. `links` holds what the schedules of that topology's ranks need.
+  Engine(int rank, const PlanSettings& settings, const Topology& topology, const Links* links, Monitor* monitor);
 
   // Begins `call`; the previous one must be done. The buffers are borrowed until done() or an error; after an error,
   // until the links are closed. Their layouts are borrowed until Start returns. `device` is where both buffers lie.
@@ -90,7 +90,7 @@ class Engine {
   static constexpr int kShortPolls = 64;
 
   void MakeRunners();
-  Job job() const { return {nranks_, settings_, choice_.grid()}; }
+  Job job() const { return {settings_, topology_}; }
   bool StreamsOutput(const Call& call, const Buffers& buffers, Algorithm algorithm) const;
   ScheduleParams Plan(const Call& call, const Buffers& buffers);
   void FillParts(const Call& call, const Buffers& buffers);
@@ -98,6 +98,7 @@ class Engine {
   const int rank_;
   const int nranks_;
   const PlanSettings settings_;
+  const Topology topology_;
   AlgorithmChoice choice_;
   const Links* const links_;
   Monitor* const monitor_;

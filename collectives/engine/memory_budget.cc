@@ -13,13 +13,17 @@ namespace {
 constexpr size_t kLinkBytes = 16 * 1024;
 constexpr size_t kMostLevelPeers = 4;  // On a grid of hosts, two on each level.
 
-// A grid of that many ranks, if there is one.
-HostGrid AnyGrid(int nranks) {
+// The number of hosts for a grid of that many ranks, if there is one.
+int HostsOfGrid(int nranks) {
   int hosts = 2;
   while (hosts < nranks && nranks % hosts != 0) ++hosts;
+  return hosts;
+}
+
+Topology Dealt(int nranks, int hosts) {
   std::vector<int> host_of(nranks);
   for (int rank = 0; rank < nranks; ++rank) host_of[rank] = rank % hosts;
-  return HostGrid(host_of);
+  return Topology(nranks, host_of);
 }
 
 // Sizes from the fastest to the smallest.
@@ -57,17 +61,14 @@ WorstLink WorstOf(const PossibleLinks& possible, const PlanSettings& settings) {
 size_t MostMemory(int nranks, const PlanSettings& settings, const PossibleLinks& possible) {
   const WorstLink worst = WorstOf(possible, settings);
   // The layout is not known yet: ranks may turn out to be on one host, or to lie on a grid of hosts.
-  const HostGrid grid = worst.between_hosts ? AnyGrid(nranks) : HostGrid(std::vector<int>());
-  PlanSettings one_host = settings;
-  one_host.by_system_calls = worst.by_system_calls;
-  one_host.host_of.clear();
-  PlanSettings several = one_host;
-  if (worst.between_hosts) several.host_of.assign(nranks, 1);
+  std::vector<Topology> layouts = {Topology(nranks)};
+  if (worst.between_hosts) layouts.push_back(Dealt(nranks, HostsOfGrid(nranks)));
   const size_t level_links = worst.between_hosts && !HasMesh(nranks, settings) ? kMostLevelPeers : 0;
   size_t links = 0;
   size_t runners = 0;
-  for (const PlanSettings& layout : {one_host, several}) {
-    const Job job{nranks, layout, grid};
+  for (Topology& layout : layouts) {
+    layout.by_system_calls = worst.by_system_calls;
+    const Job job{settings, layout};
     links = std::max(links, LinksNeeded(0, job).size() + level_links);
     runners = std::max(runners, RunnersBytes(job));
   }

@@ -1,8 +1,6 @@
 #include "collectives/membership/peer_info.h"
 
 #include <algorithm>
-#include <map>
-#include <set>
 #include <string_view>
 
 #include "base/bytes.h"
@@ -62,7 +60,7 @@ std::vector<std::string> FurtherTexts(const Options& options, std::span<const Se
 
 std::string Encode(const PeerInfo& info) {
   ByteWriter out;
-  out.Text(info.host_id, kLargestPeerText);
+  out.Text(info.member.host_id, kLargestPeerText);
   out.Text(info.transport, kLargestPeerText);
   out.Text(info.tuning, kLargestPeerText);
   out.Text(Text(info.plan.algorithm), kLargestPeerText);
@@ -73,16 +71,16 @@ std::string Encode(const PeerInfo& info) {
   out.U32(info.plan.mesh_ranks);
   out.U32(info.priorities);
   out.U64(info.memory_bytes);
-  out.U32(info.cores.count);
-  out.U64(info.cores.digest);
-  for (const std::string& address : info.addresses) out.Text(address, kLargestPeerText);
+  out.U32(info.member.cores.count);
+  out.U64(info.member.cores.digest);
+  for (const std::string& address : info.member.addresses) out.Text(address, kLargestPeerText);
   for (const std::string& text : info.further) out.Text(text, kLargestPeerText);
   return out.bytes();
 }
 
 Status Decode(const std::string& blob, int rank, size_t addresses, PeerInfo* info, std::span<const Setting> settings) {
   ByteReader in(blob);
-  info->host_id = in.Text(kLargestPeerText);
+  info->member.host_id = in.Text(kLargestPeerText);
   info->transport = in.Text(kLargestPeerText);
   info->tuning = in.Text(kLargestPeerText);
   const bool known = Parse(in.Text(kLargestPeerText), &info->plan.algorithm);
@@ -93,13 +91,13 @@ Status Decode(const std::string& blob, int rank, size_t addresses, PeerInfo* inf
   info->plan.mesh_ranks = static_cast<int>(in.U32());
   info->priorities = static_cast<int>(in.U32());
   info->memory_bytes = in.U64();
-  info->cores.count = in.U32();
-  info->cores.digest = in.U64();
-  info->addresses.clear();
-  for (size_t i = 0; i < addresses; ++i) info->addresses.push_back(in.Text(kLargestPeerText));
+  info->member.cores.count = in.U32();
+  info->member.cores.digest = in.U64();
+  info->member.addresses.clear();
+  for (size_t i = 0; i < addresses; ++i) info->member.addresses.push_back(in.Text(kLargestPeerText));
   info->further.clear();
   for (size_t i = FurtherSettings(settings).size(); i > 0; --i) info->further.push_back(in.Text(kLargestPeerText));
-  if (known && info->cores.count > 0 && in.done()) return Status();
+  if (known && info->member.cores.count > 0 && in.done()) return Status();
   return {Code::kProtocol, "rank " + std::to_string(rank) + " described itself in an unknown format", rank, 0};
 }
 
@@ -124,61 +122,6 @@ Status CheckAgreement(std::span<const PeerInfo> peers, std::span<const Setting> 
     ANNULUS_RETURN_IF_ERROR(check(rank, "slots", std::to_string(first.plan.slots), std::to_string(peer.plan.slots)));
   }
   return Status();
-}
-
-std::vector<int> FindHosts(std::span<const PeerInfo> peers) {
-  std::vector<int> host_of;
-  std::map<std::string_view, int> numbers;
-  for (const PeerInfo& peer : peers) {
-    host_of.push_back(numbers.emplace(peer.host_id, static_cast<int>(numbers.size())).first->second);
-  }
-  return host_of;
-}
-
-namespace {
-
-// Totals over the ranks of a host.
-struct Host {
-  int ranks = 0;
-  std::set<CoreSet> sets;
-
-  void Add(const PeerInfo& peer) {
-    ++ranks;
-    sets.insert(peer.cores);
-  }
-  int cores() const {
-    constexpr uint64_t kMost = 1 << 20;  // The numbers come from peers.
-    uint64_t sum = 0;
-    for (const CoreSet& set : sets) sum += set.count;
-    return static_cast<int>(std::clamp<uint64_t>(sum, 1, kMost));
-  }
-};
-
-}  // namespace
-
-int HostCores(std::span<const PeerInfo> peers, const std::string& host_id) {
-  Host host;
-  for (const PeerInfo& peer : peers) {
-    if (peer.host_id == host_id) host.Add(peer);
-  }
-  return host.cores();
-}
-
-double MostRanksPerCore(std::span<const PeerInfo> peers) {
-  std::map<std::string_view, Host> hosts;
-  for (const PeerInfo& peer : peers) hosts[peer.host_id].Add(peer);
-  double most = 1;
-  for (const auto& [id, host] : hosts) most = std::max(most, host.ranks / static_cast<double>(host.cores()));
-  return most;
-}
-
-void FindLocalRank(std::span<const PeerInfo> peers, int rank, int* local_rank, int* local_size) {
-  *local_rank = *local_size = 0;
-  for (size_t other = 0; other < peers.size(); ++other) {
-    if (peers[other].host_id != peers[rank].host_id) continue;
-    if (static_cast<int>(other) < rank) ++*local_rank;
-    ++*local_size;
-  }
 }
 
 }  // namespace annulus

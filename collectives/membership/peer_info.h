@@ -9,20 +9,18 @@
 #include "base/status.h"
 #include "collectives/core/options.h"
 #include "collectives/core/plan_settings.h"
-#include "collectives/membership/core_set.h"
+#include "collectives/membership/members.h"
 
 namespace annulus {
 
 struct PeerInfo {
-  std::string host_id;
+  Member member;
   PlanSettings plan;
-  int priorities = 0;                  // As in Options; must be equal on all ranks.
-  uint64_t memory_bytes = 0;           // Must be equal on all ranks.
-  std::string transport;               // The setting; must be equal on all ranks.
-  std::string tuning;                  // The setting; must be equal on all ranks.
-  CoreSet cores;                       // Cores on which its process may run.
-  std::vector<std::string> addresses;  // By index in the list of transports; "" = not usable on that rank.
-  std::vector<std::string> further;    // Result of FurtherTexts().
+  int priorities = 0;                // As in Options; must be equal on all ranks.
+  uint64_t memory_bytes = 0;         // Must be equal on all ranks.
+  std::string transport;             // The setting; must be equal on all ranks.
+  std::string tuning;                // The setting; must be equal on all ranks.
+  std::vector<std::string> further;  // Result of FurtherTexts().
 };
 
 // Longest text in a PeerInfo.
@@ -40,17 +38,5 @@ Status Decode(const std::string& blob, int rank, size_t addresses, PeerInfo* inf
 // Checks that all ranks have the same values of all settings on which they must agree.
 // Errors: kMismatch naming the rank, the setting's variable and both values, compared with rank 0.
 Status CheckAgreement(std::span<const PeerInfo> peers, std::span<const Setting> settings = Settings());
-
-// Returns PlanSettings::host_of.
-std::vector<int> FindHosts(std::span<const PeerInfo> peers);
-
-// Number of cores of that host's ranks. Ranks with the same set of cores share them; different sets do not overlap.
-int HostCores(std::span<const PeerInfo> peers, const std::string& host_id);
-
-// Ranks per core of the host that has most; at least 1.
-double MostRanksPerCore(std::span<const PeerInfo> peers);
-
-// Finds the position of `rank` among the ranks of its host, and their number.
-void FindLocalRank(std::span<const PeerInfo> peers, int rank, int* local_rank, int* local_size);
 
 }  // namespace annulus

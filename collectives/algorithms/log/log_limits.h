@@ -5,22 +5,22 @@
 
 #include <cstddef>
 
-#include "collectives/core/plan_settings.h"
+#include "collectives/algorithms/row.h"
 
 namespace annulus {
 
 // Whether some calls of the job use log steps, or a gather in log steps, so that links and memory are needed for them.
-bool HasLogSteps(int nranks, const PlanSettings& settings);
-bool HasLogGather(int nranks, const PlanSettings& settings);
+bool HasLogSteps(const Job& job);
+bool HasLogGather(const Job& job);
 
 // Whether ranks of one host use log steps because sockets connect them.
-bool HasNearLogSteps(int nranks, const PlanSettings& settings);
+bool HasNearLogSteps(const Job& job);
 
 // Largest call that uses log steps, in bytes. Between ranks of one host they stay faster than the ring a little longer.
-size_t MostLogBytes(int nranks, const PlanSettings& settings);
+size_t MostLogBytes(const Job& job);
 
 // Largest call that uses a gather, in bytes.
-size_t MostGatherBytes(const PlanSettings& settings);
+size_t MostGatherBytes(const Job& job);
 
 // Largest message of an allreduce in log steps, in bytes; its chunks are padded to equal size.
 size_t LogMessageBytes(int nranks, size_t count, size_t element_bytes);

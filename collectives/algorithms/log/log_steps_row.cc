@@ -6,15 +6,19 @@
 namespace annulus {
 namespace {
 
+// Most bytes that a rank whose sockets lead to ranks of its own host sends in one hop, to all peers together:
+// docs/decisions/0018-log-steps.md.
+constexpr size_t kMostNearHopBytes = 64 * 1024;
+
 const char* WhyNot(const Question& q) {
   const PlanSettings& settings = q.job.settings;
-  const int nranks = q.job.nranks;
+  const int nranks = q.job.nranks();
   if (!q.IsAllreduceOrBarrier()) return kNeitherAllreduceNorBarrier;
-  if (!HasLogSteps(nranks, settings)) return "too few ranks";
-  const bool near = HasNearLogSteps(nranks, settings);
-  if (q.bytes > MostLogBytes(nranks, settings)) return near ? "more than twice ANNULUS_SMALL_BYTES" : kMoreThanSmall;
+  if (!HasLogSteps(q.job)) return "too few ranks";
+  const bool near = HasNearLogSteps(q.job);
+  if (q.bytes > MostLogBytes(q.job)) return near ? "more than twice ANNULUS_SMALL_BYTES" : kMoreThanSmall;
   const bool wanted = settings.algorithm == Algorithm::kLogSteps;
-  const bool hops = q.is_small && (nranks - 1) * q.bytes <= settings.near_hop_bytes;
+  const bool hops = q.is_small && (nranks - 1) * q.bytes <= kMostNearHopBytes;
   if (near && hops && !wanted) return "one hop sends little";
   // Assume the largest type, whose chunks are padded most.
   constexpr size_t kMostElementBytes = 8;
@@ -24,22 +28,22 @@ const char* WhyNot(const Question& q) {
 }
 
 double Seconds(const Question& q) {
-  const double both = LogExchangeSeconds(q.job.nranks, static_cast<double>(q.bytes), q.costs.log_steps);
+  const double both = LogExchangeSeconds(q.job.nranks(), static_cast<double>(q.bytes), q.costs.log_steps);
   return q.kind == CollectiveKind::kBarrier ? both / 2 : both;
 }
 
 void AddLinks(int rank, const Job& job, std::vector<NeededLink>* links) {
-  if (HasLogSteps(job.nranks, job.settings)) AddPeers(LogPeers(rank, job.nranks), links);
+  if (HasLogSteps(job)) AddPeers(LogPeers(rank, job.nranks()), links);
 }
 
 size_t MemoryBytes(const Job& job) {
-  if (!HasLogSteps(job.nranks, job.settings)) return 0;
-  return LogExchange::MemoryBytes(job.nranks, MostLogBytes(job.nranks, job.settings));
+  if (!HasLogSteps(job)) return 0;
+  return LogExchange::MemoryBytes(job.nranks(), MostLogBytes(job));
 }
 
 std::unique_ptr<Runner> Make(int rank, const Job& job, const Links* links) {
-  if (!HasLogSteps(job.nranks, job.settings)) return nullptr;
-  return std::make_unique<LogExchange>(rank, job.nranks, MostLogBytes(job.nranks, job.settings), links);
+  if (!HasLogSteps(job)) return nullptr;
+  return std::make_unique<LogExchange>(rank, job.nranks(), MostLogBytes(job), links);
 }
 
 }  // namespace

@@ -6,35 +6,37 @@
 namespace annulus {
 namespace {
 
-bool HasOneHop(const Job& job) { return job.nranks > 1 && job.nranks <= kMaxOneHopRanks; }
+bool HasOneHop(const Job& job) { return job.nranks() > 1 && job.nranks() <= kMaxOneHopRanks; }
 
 // Largest allreduce in one hop, in bytes. Two ranks exchange no more bytes in one hop than in a ring, so their limit is
 // higher. Measured up to 64 KiB, which is the default: docs/decisions/0028-one-hop-of-two.md. One hop takes one slot.
 size_t MostBytes(const Job& job) {
   const size_t small = job.settings.small_bytes;
-  return job.nranks != 2 ? small : std::max(small, std::min(4 * small, SlotBytes(job.settings)));
+  return job.nranks() != 2 ? small : std::max(small, std::min(4 * small, SlotBytes(job.settings)));
 }
 
 const char* WhyNot(const Question& q) {
-  if (q.job.nranks > kMaxOneHopRanks) return "more than 16 ranks";
+  if (q.job.nranks() > kMaxOneHopRanks) return "more than 16 ranks";
   if (q.is_small) return nullptr;
-  if (q.job.nranks > 2 || q.kind != CollectiveKind::kAllreduce) return kMoreThanSmall;
+  if (q.job.nranks() > 2 || q.kind != CollectiveKind::kAllreduce) return kMoreThanSmall;
   return q.bytes <= MostBytes(q.job) ? nullptr : "more than four times ANNULUS_SMALL_BYTES or a slot";
 }
 
-double Seconds(const Question& q) { return OneHopSeconds(q.job.nranks, static_cast<double>(q.bytes), q.costs.one_hop); }
+double Seconds(const Question& q) {
+  return OneHopSeconds(q.job.nranks(), static_cast<double>(q.bytes), q.costs.one_hop);
+}
 
 void AddLinks(int rank, const Job& job, std::vector<NeededLink>* links) {
-  for (int peer = 0; peer < job.nranks && HasOneHop(job); ++peer) {
+  for (int peer = 0; peer < job.nranks() && HasOneHop(job); ++peer) {
     if (peer != rank) links->push_back({peer, 0});
   }
 }
 
-size_t MemoryBytes(const Job& job) { return HasOneHop(job) ? OneHop::MemoryBytes(job.nranks) : 0; }
+size_t MemoryBytes(const Job& job) { return HasOneHop(job) ? OneHop::MemoryBytes(job.nranks()) : 0; }
 
 std::unique_ptr<Runner> Make(int rank, const Job& job, const Links* links) {
   if (!HasOneHop(job)) return nullptr;
-  return std::make_unique<OneHop>(rank, job.nranks, links);
+  return std::make_unique<OneHop>(rank, job.nranks(), links);
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ const char* WhyNot(const Question&) { return nullptr; }
 
 double Seconds(const Question& q) {
   const auto bytes = static_cast<double>(q.bytes);
-  const int nranks = q.job.nranks;
+  const int nranks = q.job.nranks();
   const LinkCosts& costs = q.costs.ring;
   const size_t chunk = IsAllreduce(q.kind) ? q.bytes / nranks : q.bytes;
   const RingSlices slices = {ChunkSliceBytes(q.kind, nranks, chunk, q.job.settings), RoundSlices(q.job.settings)};
@@ -22,10 +22,10 @@ double Seconds(const Question& q) {
 }
 
 void AddLinks(int rank, const Job& job, std::vector<NeededLink>* links) {
-  if (job.nranks == 1) return;
+  if (job.nranks() == 1) return;
   for (int channel = 0; channel < job.settings.channels; ++channel) {
-    links->push_back({Prev(rank, job.nranks), channel});
-    links->push_back({Next(rank, job.nranks), channel});
+    links->push_back({Prev(rank, job.nranks()), channel});
+    links->push_back({Next(rank, job.nranks()), channel});
   }
 }
 
@@ -43,11 +43,11 @@ std::unique_ptr<Runner> Make(int rank, const Job& job, const Links* links) {
 const AlgorithmRow kRingRow = {Algorithm::kRing, WhyNot, Seconds, AddLinks, MemoryBytes, Make};
 
 Ring::Ring(int rank, const Job& job, const Links* links) : schedules_(job.settings.channels) {
-  const int prev = Prev(rank, job.nranks);
-  const int next = Next(rank, job.nranks);
+  const int prev = Prev(rank, job.nranks());
+  const int next = Next(rank, job.nranks());
   for (int channel = 0; channel < job.settings.channels; ++channel) {
     pipelines_.emplace_back(channel, WindowSteps(job.settings));
-    if (job.nranks == 1) continue;
+    if (job.nranks() == 1) continue;
     all_endpoints_.push_back(links->At(prev, channel));
     if (next != prev) all_endpoints_.push_back(links->At(next, channel));
   }

@@ -6,11 +6,16 @@
 namespace annulus {
 namespace {
 
+// Up to this many ranks, fewer hops count more than fewer messages: docs/decisions/0024-trees.md.
+constexpr int kMostRanksWithoutTree = kMaxOneHopRanks;
+// Largest call on a tree, in bytes: rank 0 sends and receives the data nine times.
+constexpr size_t kMostTreeBytes = 4 * 1024;
+
 bool HasTree(const Job& job) {
-  return job.nranks > 1 && (job.nranks >= job.settings.tree_ranks || job.settings.algorithm == Algorithm::kTree);
+  return job.nranks() > 1 && (job.nranks() > kMostRanksWithoutTree || job.settings.algorithm == Algorithm::kTree);
 }
 
-size_t MostBytes(const PlanSettings& settings) { return std::min(settings.tree_bytes, settings.small_bytes); }
+size_t MostBytes(const PlanSettings& settings) { return std::min(kMostTreeBytes, settings.small_bytes); }
 
 const char* WhyNot(const Question& q) {
   if (!q.IsAllreduceOrBarrier()) return kNeitherAllreduceNorBarrier;
@@ -20,22 +25,22 @@ const char* WhyNot(const Question& q) {
 }
 
 double Seconds(const Question& q) {
-  return SmallTreeSeconds(q.job.nranks, static_cast<double>(q.bytes), q.costs.log_steps);
+  return SmallTreeSeconds(q.job.nranks(), static_cast<double>(q.bytes), q.costs.log_steps);
 }
 
 void AddLinks(int rank, const Job& job, std::vector<NeededLink>* links) {
   if (!HasTree(job)) return;
-  AddPeers(TreeChildren(rank, job.nranks), links);
+  AddPeers(TreeChildren(rank, job.nranks()), links);
   if (rank > 0) AddPeers({TreeParent(rank)}, links);
 }
 
 size_t MemoryBytes(const Job& job) {
-  return HasTree(job) ? TreeExchange::MemoryBytes(job.nranks, MostBytes(job.settings)) : 0;
+  return HasTree(job) ? TreeExchange::MemoryBytes(job.nranks(), MostBytes(job.settings)) : 0;
 }
 
 std::unique_ptr<Runner> Make(int rank, const Job& job, const Links* links) {
   if (!HasTree(job)) return nullptr;
-  return std::make_unique<TreeExchange>(rank, job.nranks, MostBytes(job.settings), links);
+  return std::make_unique<TreeExchange>(rank, job.nranks(), MostBytes(job.settings), links);
 }
 
 }  // namespace

@@ -25,26 +25,28 @@ std::vector<int> LevelPeers(int rank, const HostGrid& grid) {
 
 const char* WhyNot(const Question& q) {
   if (q.kind != CollectiveKind::kAllreduce) return "no allreduce of its own";
-  if (!q.job.grid.exists()) return "no two hosts or more with equally many ranks, two or more each";
+  if (!q.job.grid().exists()) return "no two hosts or more with equally many ranks, two or more each";
   return q.bytes > kMostOneLevelBytes ? nullptr : "no more than 16 KiB";
 }
 
 double Seconds(const Question& q) {
   const Job& job = q.job;
-  const RingSlices slices = {ChunkSliceBytes(q.kind, job.nranks, q.bytes / job.nranks, job.settings),
+  const RingSlices slices = {ChunkSliceBytes(q.kind, job.nranks(), q.bytes / job.nranks(), job.settings),
                              RoundSlices(job.settings)};
-  const TwoLevelShape shape = {job.grid.hosts(), job.grid.members(), static_cast<double>(job.grid.members())};
+  const TwoLevelShape shape = {job.grid().hosts(), job.grid().members(), static_cast<double>(job.grid().members())};
   return TwoLevelSeconds(shape, static_cast<double>(q.bytes), slices, q.costs.links.near, q.costs.links.far);
 }
 
-void AddLinks(int rank, const Job& job, std::vector<NeededLink>* links) { AddPeers(LevelPeers(rank, job.grid), links); }
+void AddLinks(int rank, const Job& job, std::vector<NeededLink>* links) {
+  AddPeers(LevelPeers(rank, job.grid()), links);
+}
 
 size_t MemoryBytes(const Job& job) {
-  return job.grid.exists() ? sizeof(TwoLevel) + 2 * Pipeline::MemoryBytes(WindowSteps(job.settings)) : 0;
+  return job.grid().exists() ? sizeof(TwoLevel) + 2 * Pipeline::MemoryBytes(WindowSteps(job.settings)) : 0;
 }
 
 std::unique_ptr<Runner> Make(int rank, const Job& job, const Links* links) {
-  if (!job.grid.exists()) return nullptr;
+  if (!job.grid().exists()) return nullptr;
   return std::make_unique<TwoLevel>(rank, job, links);
 }
 
@@ -62,7 +64,7 @@ const AlgorithmRow kTwoLevelRow = {
 
 TwoLevel::TwoLevel(int rank, const Job& job, const Links* links) {
   for (size_t level = 0; level < schedules_.size(); ++level) pipelines_.emplace_back(0, WindowSteps(job.settings));
-  for (const int peer : LevelPeers(rank, job.grid)) all_endpoints_.push_back(links->At(peer, 0));
+  for (const int peer : LevelPeers(rank, job.grid())) all_endpoints_.push_back(links->At(peer, 0));
 }
 
 void TwoLevel::Start(const ScheduleParams& params, const Work* work) {

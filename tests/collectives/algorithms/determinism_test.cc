@@ -83,7 +83,8 @@ std::vector<Bytes> SimulatedResults(uint64_t seed, bool on_device, int nranks, C
   options.plan.slice_bytes = 512 << seed % 4;
   options.plan.small_bytes = seed % 2 == 0 ? 0 : 4096;
   options.plan.channels = 1 + seed % 2;
-  if (seed % 3 == 1) options.plan.log_ranks = 2;
+  // More ranks have log steps anyway, and a tree for the smallest calls.
+  if (seed % 3 == 1 && nranks <= kMaxOneHopRanks) options.plan.algorithm = Algorithm::kLogSteps;
   options.world.slots = options.plan.slots;
   options.world.slot_bytes = SlotBytes(options.plan);
   call.sequence = 1;

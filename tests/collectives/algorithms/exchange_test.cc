@@ -15,13 +15,6 @@
 namespace annulus {
 namespace {
 
-void Ask(Algorithm algorithm, PlanSettings* plan) {
-  constexpr int kNever = 1 << 30;
-  plan->log_ranks = algorithm == Algorithm::kLogSteps ? 2 : kNever;
-  plan->tree_ranks = algorithm == Algorithm::kTree ? 2 : kNever;
-  plan->by_system_calls = algorithm == Algorithm::kLogGather;
-}
-
 SimJobOptions MakeOptions(Algorithm algorithm, uint64_t seed, int nranks) {
   std::mt19937_64 random(seed * 1009 + static_cast<uint64_t>(nranks));
   SimJobOptions options;
@@ -32,7 +25,7 @@ SimJobOptions MakeOptions(Algorithm algorithm, uint64_t seed, int nranks) {
   options.plan.channels = 1 + static_cast<int>(random() % 2);
   options.plan.slice_bytes = algorithm == Algorithm::kLogGather ? 65536 : 1024;
   options.plan.small_bytes = 4096;
-  Ask(algorithm, &options.plan);
+  options.plan.algorithm = algorithm;
   options.plan.mesh_ranks = 0;
   options.world.slots = options.plan.slots;
   options.world.slot_bytes = SlotBytes(options.plan);
@@ -52,7 +45,7 @@ SimJobOptions MakeOptions(Algorithm algorithm, uint64_t seed, int nranks) {
 Algorithm PlannedFor(const SimJobOptions& options) {
   const size_t element = options.call.kind == CollectiveKind::kBarrier ? 1 : TypeBytes(options.call.type);
   const PlanInput input{options.call, element, 0, options.world.nranks, nullptr, nullptr};
-  return MakePlan(input, options.plan).algorithm;
+  return MakePlan(input, options.plan, Topology(options.world.nranks)).algorithm;
 }
 
 void ExpectTheOraclesBits(const SimJobOptions& options) {
@@ -129,16 +122,17 @@ TEST_P(ExchangeTest, ABarrierEndsNowhereBeforeAllHaveEntered) {
 TEST(LinksNeededTest, BothEndsOfALinkNeedItAndThereAreFew) {
   const PlanSettings settings;
   for (const int nranks : {17, 64, 65, 100, 257}) {
+    const Topology topology(nranks);
     std::set<std::tuple<int, int, int>> links;
     for (int rank = 0; rank < nranks; ++rank) {
-      for (const NeededLink& link : LinksNeeded(rank, {nranks, settings, HostGrid(settings.host_of)})) {
+      for (const NeededLink& link : LinksNeeded(rank, {settings, topology})) {
         EXPECT_TRUE(links.emplace(rank, link.peer, link.channel).second) << "twice";
       }
     }
     for (const auto& [rank, peer, channel] : links) EXPECT_TRUE(links.contains({peer, rank, channel}));
     // Two for each power of two, and three for each power of four of which one is a power of two itself.
     if (nranks > settings.mesh_ranks) {
-      EXPECT_LE(LinksNeeded(0, {nranks, settings, HostGrid(settings.host_of)}).size(), 18U + 5U);
+      EXPECT_LE(LinksNeeded(0, {settings, topology}).size(), 18U + 5U);
     }
   }
 }
@@ -146,16 +140,14 @@ TEST(LinksNeededTest, BothEndsOfALinkNeedItAndThereAreFew) {
 TEST(PlanTest, WhatDoesNotFitASlotGoesRound) {
   PlanSettings settings;
   settings.slice_bytes = 1024;
-  settings.small_bytes = 1024;
-  settings.tree_bytes = 512;
-  PlanInput input{
-      {0, CollectiveKind::kAllreduce, DataType::kFloat64, ReduceOp::kSum, 0, 128}, 8, 0, 1000, nullptr, nullptr};
-  EXPECT_EQ(MakePlan(input, settings).algorithm, Algorithm::kRing);  // 501 blocks of 8 bytes.
-  input.nranks = 200;
-  EXPECT_EQ(MakePlan(input, settings).algorithm, Algorithm::kLogSteps);
-  input.nranks = 1000;
-  input.call.count = 64;
-  EXPECT_EQ(MakePlan(input, settings).algorithm, Algorithm::kTree);
+  settings.small_bytes = 4800;
+  const auto planned = [&settings](int nranks, size_t count) {
+    const Call call{0, CollectiveKind::kAllreduce, DataType::kFloat64, ReduceOp::kSum, 0, count};
+    return MakePlan({call, 8, 0, nranks, nullptr, nullptr}, settings, Topology(nranks)).algorithm;
+  };
+  EXPECT_EQ(planned(1500, 600), Algorithm::kRing);  // 751 blocks of 8 bytes.
+  EXPECT_EQ(planned(200, 600), Algorithm::kLogSteps);
+  EXPECT_EQ(planned(1500, 512), Algorithm::kTree);
 }
 
 TEST(TreeTest, EveryRankHasOneParentAndChildrenInRowsThatFollowEachOther) {

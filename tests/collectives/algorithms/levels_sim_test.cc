@@ -28,7 +28,7 @@ SimJobOptions MakeOptions(uint64_t seed) {
   for (int r = 0; r < hosts * members; ++r) host_of.push_back(round_robin ? r % hosts : r / members);
   // Host 0 is rank 0's, host 1 that of the first rank which is not on host 0, and so on.
   if (round_robin && random() % 2 == 0) std::shuffle(host_of.begin() + hosts, host_of.end(), random);
-  options.plan.host_of = host_of;
+  options.topology = Topology(hosts * members, host_of);
   options.world.seed = seed;
   options.world.nranks = hosts * members;
   options.world.kind = static_cast<SimKind>(random() % 3);
@@ -135,7 +135,7 @@ TEST_P(LevelsSimTest, AnyFaultEndsInRightBitsOrOneVerdictBeforeTheDeadline) {
     options.on_device = GetParam();
     SimJob job(options);
     std::mt19937_64 random(seed * 77);
-    const int culprit = Break(&job, &random, HostGrid(options.plan.host_of));
+    const int culprit = Break(&job, &random, options.topology.grid);
     ASSERT_TRUE(job.Run()) << "hang";
     std::optional<Verdict> first;
     for (int rank = 0; rank < options.world.nranks; ++rank) {

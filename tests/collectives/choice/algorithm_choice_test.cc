@@ -43,7 +43,7 @@ TEST(Algorithms, HaveNamesByWhichTheyAreFound) {
 
 TEST(AlgorithmChoiceTest, IsOneThatTheCallCanBeDoneBy) {
   for (const int nranks : {2, 3, 16, 17, 64, 1000}) {
-    const AlgorithmChoice choice(nranks, PlanSettings());
+    const AlgorithmChoice choice(PlanSettings{}, Topology(nranks));
     for (const CollectiveKind kind : kChosenKinds) {
       for (const size_t bytes : kSizes) {
         EXPECT_EQ(ReasonAgainst(choice, choice.At(kind, bytes), kind, bytes), nullptr) << nranks << " " << bytes;
@@ -54,11 +54,11 @@ TEST(AlgorithmChoiceTest, IsOneThatTheCallCanBeDoneBy) {
 }
 
 TEST(AlgorithmChoiceTest, OfCallsThatCanBeDoneInOneWayIsThatOne) {
-  const AlgorithmChoice choice(4, PlanSettings());
+  const AlgorithmChoice choice(PlanSettings{}, Topology(4));
   EXPECT_EQ(choice.At(CollectiveKind::kGather, 100), Algorithm::kDirect);
   EXPECT_EQ(choice.At(CollectiveKind::kAlltoallv, 100), Algorithm::kDirect);
   EXPECT_EQ(choice.At(CollectiveKind::kSend, 100), Algorithm::kMessage);
-  EXPECT_EQ(AlgorithmChoice(1, PlanSettings()).At(CollectiveKind::kAllreduce, 8), Algorithm::kRing);
+  EXPECT_EQ(AlgorithmChoice(PlanSettings(), Topology(1)).At(CollectiveKind::kAllreduce, 8), Algorithm::kRing);
 }
 
 TEST(AlgorithmChoiceTest, IsTheUsersWhereTheCallCanBeDoneSo) {
@@ -66,7 +66,7 @@ TEST(AlgorithmChoiceTest, IsTheUsersWhereTheCallCanBeDoneSo) {
     PlanSettings settings;
     settings.algorithm = each.algorithm;
     for (const int nranks : {2, 5, 16, 17, 100}) {
-      const AlgorithmChoice choice(nranks, settings);
+      const AlgorithmChoice choice(settings, Topology(nranks));
       for (const CollectiveKind kind : kChosenKinds) {
         for (const size_t bytes : kSizes) {
           const bool possible = ReasonAgainst(choice, each.algorithm, kind, bytes) == nullptr;
@@ -80,29 +80,29 @@ TEST(AlgorithmChoiceTest, IsTheUsersWhereTheCallCanBeDoneSo) {
 TEST(AlgorithmChoiceTest, TheSmallestSizeThatIsNotSmallGoesRound) {
   PlanSettings settings;
   settings.small_bytes = 1000;
-  const AlgorithmChoice choice(4, settings);
+  const AlgorithmChoice choice(settings, Topology(4));
   EXPECT_EQ(choice.At(CollectiveKind::kAllreduce, 1000), Algorithm::kOneHop);
   EXPECT_EQ(choice.At(CollectiveKind::kAllreduce, 1001), Algorithm::kRing);
   settings.small_bytes = 0;
-  EXPECT_EQ(AlgorithmChoice(4, settings).At(CollectiveKind::kAllreduce, 1), Algorithm::kRing);
-  EXPECT_EQ(AlgorithmChoice(4, settings).At(CollectiveKind::kBarrier, 0), Algorithm::kOneHop);
+  EXPECT_EQ(AlgorithmChoice(settings, Topology(4)).At(CollectiveKind::kAllreduce, 1), Algorithm::kRing);
+  EXPECT_EQ(AlgorithmChoice(settings, Topology(4)).At(CollectiveKind::kBarrier, 0), Algorithm::kOneHop);
 }
 
 // `hosts` of `members` ranks each, in blocks or dealt out in turn.
-PlanSettings OnHosts(int hosts, int members, bool in_turn) {
-  PlanSettings settings;
-  for (int rank = 0; rank < hosts * members; ++rank)
-    settings.host_of.push_back(in_turn ? rank % hosts : rank / members);
-  settings.near = &kShmTransport;
-  settings.far = &kTcpTransport;
-  return settings;
+Topology OnHosts(int hosts, int members, bool in_turn) {
+  std::vector<int> host_of;
+  for (int rank = 0; rank < hosts * members; ++rank) host_of.push_back(in_turn ? rank % hosts : rank / members);
+  Topology topology(hosts * members, host_of);
+  topology.near = &kShmTransport;
+  topology.far = &kTcpTransport;
+  return topology;
 }
 
 TEST(AlgorithmChoiceTest, TwoLevelsAreTakenWhereTheyTakeLessTimeThanTheRing) {
   for (const int hosts : {2, 3, 4, 8, 32, 100}) {
     for (const int members : {2, 3, 4, 8, 16}) {
       for (const bool in_turn : {false, true}) {
-        const AlgorithmChoice choice(hosts * members, OnHosts(hosts, members, in_turn));
+        const AlgorithmChoice choice(PlanSettings(), OnHosts(hosts, members, in_turn));
         for (size_t bytes = 32 << 10; bytes <= size_t{1} << 32; bytes *= 2) {
           SCOPED_TRACE(testing::Message() << hosts << " hosts of " << members << ", " << bytes << " bytes " << in_turn);
           double two_level = 0;
@@ -121,20 +121,20 @@ TEST(AlgorithmChoiceTest, TwoLevelsAreTakenWhereTheyTakeLessTimeThanTheRing) {
 
 TEST(AlgorithmChoiceTest, TheOrderOfAdditionDependsOnBytesAndTheLayoutAlone) {
   constexpr size_t kMost = 16 << 10;  // As docs/determinism.md has it.
-  const auto order = [](const PlanSettings& settings, CollectiveKind kind, size_t bytes) {
-    return OrderOf(AlgorithmChoice(4, settings).At(kind, bytes));
+  PlanSettings settings;
+  const auto order = [&settings](const Topology& topology, CollectiveKind kind, size_t bytes) {
+    return OrderOf(AlgorithmChoice(settings, topology).At(kind, bytes));
   };
+  const Topology even = OnHosts(2, 2, false);
   for (const size_t small_bytes : {0, 1000, 16 << 10, 20000, 1 << 20}) {
-    PlanSettings settings = OnHosts(2, 2, false);
     settings.small_bytes = small_bytes;
-    EXPECT_EQ(order(settings, CollectiveKind::kAllreduce, kMost), Order::kRing);
-    EXPECT_EQ(order(settings, CollectiveKind::kAllreduce, kMost + 1), Order::kOther);
-    EXPECT_EQ(order(settings, CollectiveKind::kReduceScatter, kMost + 1), Order::kRing);
+    EXPECT_EQ(order(even, CollectiveKind::kAllreduce, kMost), Order::kRing);
+    EXPECT_EQ(order(even, CollectiveKind::kAllreduce, kMost + 1), Order::kOther);
+    EXPECT_EQ(order(even, CollectiveKind::kReduceScatter, kMost + 1), Order::kRing);
     settings.algorithm = Algorithm::kRing;
-    EXPECT_EQ(order(settings, CollectiveKind::kAllreduce, kMost + 1), Order::kRing);
+    EXPECT_EQ(order(even, CollectiveKind::kAllreduce, kMost + 1), Order::kRing);
     settings.algorithm = std::nullopt;
-    settings.host_of = {0, 0, 0, 1};
-    EXPECT_EQ(order(settings, CollectiveKind::kAllreduce, kMost + 1), Order::kRing);
+    EXPECT_EQ(order(Topology(4, {0, 0, 0, 1}), CollectiveKind::kAllreduce, kMost + 1), Order::kRing);
   }
 }
 
@@ -142,12 +142,13 @@ TEST(AlgorithmChoiceTest, WhoNamesOneOfTheRingsOrderGetsNoOtherOrder) {
   for (const AlgorithmName& each : kAlgorithms) {
     const std::pair<int, int> layouts[] = {{2, 2}, {4, 2}, {2, 16}, {32, 2}, {1, 40}};
     for (const auto& [hosts, members] : layouts) {
-      PlanSettings settings = OnHosts(hosts, members, true);
+      PlanSettings settings;
       settings.algorithm = each.algorithm;
       MeasuredFactors measured{};
       measured[PlaceOf(Algorithm::kRing)] = {1, 100, 100, 100};
       for (const bool is_measured : {false, true}) {
-        const AlgorithmChoice choice(hosts * members, settings, is_measured ? std::optional(measured) : std::nullopt);
+        const AlgorithmChoice choice(settings, OnHosts(hosts, members, true),
+                                     is_measured ? std::optional(measured) : std::nullopt);
         size_t others = 0;
         for (const size_t bytes : kSizes) {
           const Algorithm chosen = choice.At(CollectiveKind::kAllreduce, bytes);
@@ -161,7 +162,7 @@ TEST(AlgorithmChoiceTest, WhoNamesOneOfTheRingsOrderGetsNoOtherOrder) {
 }
 
 TEST(AlgorithmChoiceTest, TellsTheTimesOfTheCallAndNotOfItsClass) {
-  const AlgorithmChoice choice(4, OnHosts(2, 2, false));
+  const AlgorithmChoice choice(PlanSettings(), OnHosts(2, 2, false));
   for (const size_t bytes : {600, 1100, 20'000, 600'000}) {
     const std::vector<Candidate> less = choice.Candidates(CollectiveKind::kAllreduce, bytes);
     const std::vector<Candidate> more = choice.Candidates(CollectiveKind::kAllreduce, bytes + bytes / 2);
@@ -172,29 +173,33 @@ TEST(AlgorithmChoiceTest, TellsTheTimesOfTheCallAndNotOfItsClass) {
   }
 }
 
-TEST(AlgorithmChoiceTest, LogStepsThatAreWantedHaveTheirLinks) {
+TEST(AlgorithmChoiceTest, LogStepsThatAreWantedHaveTheirLinksAndAreTaken) {
   PlanSettings settings;
-  const auto links_of = [&settings] { return LinksNeeded(0, {40, settings, HostGrid()}); };
-  settings.mesh_ranks = 0;
-  settings.log_ranks = settings.tree_ranks = 64;
-  EXPECT_EQ(links_of().size(), 2U);
+  const Topology four(4);
+  const auto adds_links = [&] {
+    std::vector<NeededLink> links;
+    RowOf(Algorithm::kLogSteps).add_links(0, {settings, four}, &links);
+    return !links.empty();
+  };
+  EXPECT_FALSE(adds_links());
   settings.algorithm = Algorithm::kLogSteps;
-  EXPECT_EQ(links_of().size(), 10U);
-  settings = PlanSettings();
-  settings.algorithm = Algorithm::kLogSteps;
-  EXPECT_EQ(AlgorithmChoice(4, settings).At(CollectiveKind::kAllreduce, 1024), Algorithm::kLogSteps);
+  EXPECT_TRUE(adds_links());
+  EXPECT_EQ(AlgorithmChoice(settings, four).At(CollectiveKind::kAllreduce, 1024), Algorithm::kLogSteps);
 }
 
 // -- By default and by measurements -----------------------------------------------------------------------------------
 
-PlanSettings OnHosts(int nranks, int hosts) {
-  PlanSettings settings;
-  for (int rank = 0; rank < nranks; ++rank) settings.host_of.push_back(rank * hosts / nranks);
-  settings.by_system_calls = hosts > 1;
-  settings.near = &kShmTransport;
-  settings.far = &kTcpTransport;
-  return settings;
+Topology OnHosts(int nranks, int hosts) {
+  std::vector<int> host_of;
+  for (int rank = 0; rank < nranks; ++rank) host_of.push_back(rank * hosts / nranks);
+  Topology topology(nranks, host_of);
+  topology.by_system_calls = hosts > 1;
+  topology.near = &kShmTransport;
+  topology.far = &kTcpTransport;
+  return topology;
 }
+
+AlgorithmChoice DefaultChoice(const Topology& topology) { return {PlanSettings(), topology}; }
 
 // One algorithm's initial for each power of two from 1 B to 64 KiB.
 std::string Chosen(const AlgorithmChoice& choice, CollectiveKind kind) {
@@ -206,20 +211,20 @@ std::string Chosen(const AlgorithmChoice& choice, CollectiveKind kind) {
 TEST(DefaultChoiceTest, DependsOnRanksBytesAndLayoutAlone) {
   for (const int nranks : {2, 4, 8, 16, 17, 64}) {
     for (const int hosts : {1, 2, nranks}) {
-      PlanSettings settings = OnHosts(nranks, hosts);
-      const AlgorithmChoice choice(nranks, settings);
-      settings.ranks_per_core = 8;
-      settings.near = &kTcpTransport;
+      Topology topology = OnHosts(nranks, hosts);
+      const AlgorithmChoice choice = DefaultChoice(topology);
+      topology.ranks_per_core = 8;
+      topology.near = &kTcpTransport;
       for (const CollectiveKind kind : kChosenKinds)
-        EXPECT_EQ(Chosen(choice, kind), Chosen(AlgorithmChoice(nranks, settings), kind)) << nranks << " " << hosts;
+        EXPECT_EQ(Chosen(choice, kind), Chosen(DefaultChoice(topology), kind)) << nranks << " " << hosts;
     }
   }
-  EXPECT_EQ(Chosen(AlgorithmChoice(2, OnHosts(2, 1)), CollectiveKind::kAllreduce), "ooooooooooooooooo");
-  EXPECT_EQ(Chosen(AlgorithmChoice(2, OnHosts(2, 1)), CollectiveKind::kAllgather), "ooooooooooooooorr");
-  EXPECT_EQ(Chosen(AlgorithmChoice(3, OnHosts(3, 1)), CollectiveKind::kAllreduce), "ooooooooooooooorr");
-  EXPECT_EQ(Chosen(AlgorithmChoice(16, OnHosts(16, 1)), CollectiveKind::kAllreduce), "ooooooooooooooorr");
-  EXPECT_EQ(Chosen(AlgorithmChoice(64, OnHosts(64, 64)), CollectiveKind::kAllreduce), "tttttttttttttllrr");
-  EXPECT_EQ(Chosen(AlgorithmChoice(64, OnHosts(64, 64)), CollectiveKind::kBroadcast), "rrrrrrrrrrrrrrrrr");
+  EXPECT_EQ(Chosen(DefaultChoice(OnHosts(2, 1)), CollectiveKind::kAllreduce), "ooooooooooooooooo");
+  EXPECT_EQ(Chosen(DefaultChoice(OnHosts(2, 1)), CollectiveKind::kAllgather), "ooooooooooooooorr");
+  EXPECT_EQ(Chosen(DefaultChoice(OnHosts(3, 1)), CollectiveKind::kAllreduce), "ooooooooooooooorr");
+  EXPECT_EQ(Chosen(DefaultChoice(OnHosts(16, 1)), CollectiveKind::kAllreduce), "ooooooooooooooorr");
+  EXPECT_EQ(Chosen(DefaultChoice(OnHosts(64, 64)), CollectiveKind::kAllreduce), "tttttttttttttllrr");
+  EXPECT_EQ(Chosen(DefaultChoice(OnHosts(64, 64)), CollectiveKind::kBroadcast), "rrrrrrrrrrrrrrrrr");
 }
 
 Algorithm PlannedForTwo(const PlanSettings& settings, size_t count, size_t element_bytes,
@@ -230,7 +235,7 @@ Algorithm PlannedForTwo(const PlanSettings& settings, size_t count, size_t eleme
   input.call.count = count;
   input.element_bytes = element_bytes;
   input.nranks = 2;
-  return MakePlan(input, settings).algorithm;
+  return MakePlan(input, settings, Topology(2)).algorithm;
 }
 
 TEST(DefaultChoiceTest, TwoRanksGoInOneHopUpToFourTimesTheSmallBytes) {
@@ -273,9 +278,9 @@ TEST(DefaultChoiceTest, FunctionsOfTheUsersGoInOneHopWhileSmall) {
 // By the row, for initials do not tell log steps from a gather.
 TEST(DefaultChoiceTest, SocketsOfOneHostAskForLogStepsWhereOneHopSendsMuch) {
   const auto chosen = [](int nranks, size_t bytes, int hosts = 1) {
-    PlanSettings settings = OnHosts(nranks, hosts);
-    settings.by_system_calls = true;
-    return AlgorithmText(AlgorithmChoice(nranks, settings).At(CollectiveKind::kAllreduce, bytes));
+    Topology topology = OnHosts(nranks, hosts);
+    topology.by_system_calls = true;
+    return AlgorithmText(DefaultChoice(topology).At(CollectiveKind::kAllreduce, bytes));
   };
   EXPECT_STREQ(chosen(8, 4 << 10), "log_gather");
   EXPECT_STREQ(chosen(8, 8 << 10), "one_hop");
@@ -290,12 +295,12 @@ TEST(DefaultChoiceTest, SocketsOfOneHostAskForLogStepsWhereOneHopSendsMuch) {
 }
 
 TEST(MeasuredChoiceTest, TakesTheFastestByTheModel) {
-  const PlanSettings settings = OnHosts(8, 8);
+  const Topology topology = OnHosts(8, 8);
   for (size_t slow = 0; slow < std::size(kAlgorithms); ++slow) {
     MeasuredFactors factors{};
     for (AlgorithmFactors& each : factors) each.is_measured = 1;
     factors[slow] = {1, 100, 100, 100};
-    const AlgorithmChoice choice(8, settings, factors);
+    const AlgorithmChoice choice(PlanSettings(), topology, factors);
     for (const size_t bytes : {8, 1024, 16 << 10}) {
       const Algorithm chosen = choice.At(CollectiveKind::kAllreduce, bytes);
       EXPECT_NE(chosen, kAlgorithms[slow].algorithm);
@@ -309,13 +314,15 @@ TEST(MeasuredChoiceTest, TakesTheFastestByTheModel) {
 }
 
 TEST(ModelledSecondsTest, GrowWithEitherFactor) {
-  const PlanSettings settings = OnHosts(8, 8);
+  const PlanSettings settings;
+  const Topology topology = OnHosts(8, 8);
+  const Job job{settings, topology};
   for (const AlgorithmName& each : kAlgorithms) {
-    const double once = ModelledSeconds(8, settings, {}, each.algorithm, 1024);
+    const double once = ModelledSeconds(job, CostFactors(), each.algorithm, 1024);
     if (once == 0) continue;
-    EXPECT_GT(ModelledSeconds(8, settings, {2, 1}, each.algorithm, 1024), once) << each.name;
-    EXPECT_GE(ModelledSeconds(8, settings, {1, 2}, each.algorithm, 1024), once) << each.name;
-    EXPECT_LE(ModelledSeconds(8, settings, {2, 2}, each.algorithm, 1024), 2.001 * once) << each.name;
+    EXPECT_GT(ModelledSeconds(job, CostFactors{2, 1}, each.algorithm, 1024), once) << each.name;
+    EXPECT_GE(ModelledSeconds(job, CostFactors{1, 2}, each.algorithm, 1024), once) << each.name;
+    EXPECT_LE(ModelledSeconds(job, CostFactors{2, 2}, each.algorithm, 1024), 2.001 * once) << each.name;
   }
 }
 

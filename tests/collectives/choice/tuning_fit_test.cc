@@ -15,54 +15,56 @@ namespace {
 constexpr size_t kKiB = 1024;
 
 // 2 hosts of 2 ranks.
-PlanSettings Grid() {
-  PlanSettings settings;
-  settings.host_of = {0, 1, 0, 1};
-  settings.by_system_calls = true;
-  settings.near = &kShmTransport;
-  settings.far = &kTcpTransport;
-  return settings;
+Topology Grid() {
+  Topology topology(4, {0, 1, 0, 1});
+  topology.by_system_calls = true;
+  topology.near = &kShmTransport;
+  topology.far = &kTcpTransport;
+  return topology;
 }
 
+const PlanSettings kDefaults;
+const Topology kGrid = Grid();
+const Job kGridJob{kDefaults, kGrid};
+
 // The factors of times that an algorithm would take with `factors`.
-AlgorithmFactors FitModelled(const PlanSettings& settings, Algorithm algorithm, const AlgorithmFactors& factors) {
-  const int nranks = static_cast<int>(settings.host_of.size());
-  const TimedSizes sizes = SizesToTime(nranks, settings, algorithm);
+AlgorithmFactors FitModelled(Algorithm algorithm, const AlgorithmFactors& factors) {
+  const TimedSizes sizes = SizesToTime(kGridJob, algorithm);
   const auto at = [&](size_t bytes) {
-    return Timing{bytes, bytes == 0 ? 0 : ModelledSeconds(nranks, settings, factors.For(bytes), algorithm, bytes)};
+    return Timing{bytes, bytes == 0 ? 0 : ModelledSeconds(kGridJob, factors.For(bytes), algorithm, bytes)};
   };
-  return FitFactors(nranks, settings, algorithm, at(sizes.few), at(sizes.many), at(sizes.large));
+  return FitFactors(kGridJob, algorithm, at(sizes.few), at(sizes.many), at(sizes.large));
 }
 
 TEST(SizesToTimeTest, AreThoseOfCallsThatCanBeDone) {
-  const TimedSizes two_level = SizesToTime(4, Grid(), Algorithm::kTwoLevel);
+  const Topology one_host(4);
+  const TimedSizes two_level = SizesToTime(kGridJob, Algorithm::kTwoLevel);
   EXPECT_EQ(two_level.few, 32 * kKiB);
   EXPECT_EQ(two_level.many, 64 * kKiB);
   EXPECT_EQ(two_level.large, 1024 * kKiB);
-  EXPECT_EQ(SizesToTime(4, PlanSettings(), Algorithm::kTwoLevel).few, 0u);
-  const TimedSizes ring = SizesToTime(4, Grid(), Algorithm::kRing);
+  EXPECT_EQ(SizesToTime({kDefaults, one_host}, Algorithm::kTwoLevel).few, 0u);
+  const TimedSizes ring = SizesToTime(kGridJob, Algorithm::kRing);
   EXPECT_EQ(ring.few, 8u);
   EXPECT_EQ(ring.large, 1024 * kKiB);
-  const TimedSizes one_hop = SizesToTime(4, Grid(), Algorithm::kOneHop);
+  const TimedSizes one_hop = SizesToTime(kGridJob, Algorithm::kOneHop);
   EXPECT_EQ(one_hop.many, 16 * kKiB);
   EXPECT_EQ(one_hop.large, 0u);
   PlanSettings none_small;
   none_small.small_bytes = 0;
-  EXPECT_EQ(SizesToTime(4, none_small, Algorithm::kOneHop).few, 0u);
+  EXPECT_EQ(SizesToTime({none_small, one_host}, Algorithm::kOneHop).few, 0u);
 }
 
 TEST(FitFactorsTest, MakeTheModelTellTheTimes) {
-  const PlanSettings settings = Grid();
   for (const AlgorithmName& each : kAlgorithms) {
-    const TimedSizes sizes = SizesToTime(4, settings, each.algorithm);
+    const TimedSizes sizes = SizesToTime(kGridJob, each.algorithm);
     for (const AlgorithmFactors& factors : {AlgorithmFactors{1, 3, 0.2, 0.05}, AlgorithmFactors{1, 0.1, 5, 20}}) {
       if (sizes.few == 0) continue;
-      const AlgorithmFactors fitted = FitModelled(settings, each.algorithm, factors);
+      const AlgorithmFactors fitted = FitModelled(each.algorithm, factors);
       EXPECT_EQ(fitted.is_measured, 1);
       for (const size_t bytes : {sizes.few, sizes.many, sizes.large}) {
         if (bytes == 0) continue;
-        const double wanted = ModelledSeconds(4, settings, factors.For(bytes), each.algorithm, bytes);
-        const double got = ModelledSeconds(4, settings, fitted.For(bytes), each.algorithm, bytes);
+        const double wanted = ModelledSeconds(kGridJob, factors.For(bytes), each.algorithm, bytes);
+        const double got = ModelledSeconds(kGridJob, fitted.For(bytes), each.algorithm, bytes);
         EXPECT_NEAR(got / wanted, 1, 0.02) << each.name << " " << bytes;
       }
     }
@@ -71,10 +73,10 @@ TEST(FitFactorsTest, MakeTheModelTellTheTimes) {
 
 TEST(FitFactorsTest, StayWithinTheirBoundsWhateverTheTimes) {
   for (const Algorithm algorithm : {Algorithm::kRing, Algorithm::kTwoLevel}) {
-    const TimedSizes sizes = SizesToTime(4, Grid(), algorithm);
+    const TimedSizes sizes = SizesToTime(kGridJob, algorithm);
     for (const double seconds : {0.0, 1e-12, 1e9}) {
       const Timing few{sizes.few, seconds};
-      const AlgorithmFactors fitted = FitFactors(4, Grid(), algorithm, few, {sizes.many, 1e-3}, {sizes.large, seconds});
+      const AlgorithmFactors fitted = FitFactors(kGridJob, algorithm, few, {sizes.many, 1e-3}, {sizes.large, seconds});
       for (const double factor : {fitted.message, fitted.byte, fitted.large}) {
         EXPECT_GE(factor, kLeastFactor);
         EXPECT_LE(factor, kMostFactor);
@@ -84,18 +86,17 @@ TEST(FitFactorsTest, StayWithinTheirBoundsWhateverTheTimes) {
 }
 
 TEST(FitFactorsTest, LetTwoLevelsBeChosenWhereTheyAreMeasuredFaster) {
-  const PlanSettings settings = Grid();
   for (const bool faster : {true, false}) {
     MeasuredFactors measured{};
     for (size_t place = 0; place < measured.size(); ++place) {
       const Algorithm algorithm = kAlgorithms[place].algorithm;
-      if (SizesToTime(4, settings, algorithm).few == 0) continue;
+      if (SizesToTime(kGridJob, algorithm).few == 0) continue;
       // Slower at 64 KiB in any case: that says nothing of large calls.
       AlgorithmFactors factors{1, 2, 2, 1};
       if (algorithm == Algorithm::kTwoLevel) factors = {1, 20, 20, faster ? 1.0 : 20.0};
-      measured[place] = FitModelled(settings, algorithm, factors);
+      measured[place] = FitModelled(algorithm, factors);
     }
-    const AlgorithmChoice choice(4, settings, measured);
+    const AlgorithmChoice choice(kDefaults, kGrid, measured);
     EXPECT_NE(choice.At(CollectiveKind::kAllreduce, 64 * kKiB), Algorithm::kTwoLevel);
     for (const size_t bytes : {kKiB * kKiB, 64 * kKiB * kKiB}) {
       EXPECT_EQ(choice.At(CollectiveKind::kAllreduce, bytes), faster ? Algorithm::kTwoLevel : Algorithm::kRing);

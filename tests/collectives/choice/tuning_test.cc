@@ -277,7 +277,7 @@ TEST(MeasuredHostsTest, ItIsAskedBetweenCallsWhetherToGiveUp) {
     Options options;
     ASSERT_TRUE(ToOptions(cluster.Config(rank), &options).ok());
     std::unique_ptr<Communicator> comm;
-    ASSERT_TRUE(Communicator::Create(options, {.requests = &requests}, nullptr, &comm).ok());
+    ASSERT_TRUE(Communicator::Create(options, {.requests = &requests}, &comm).ok());
     int questions = 0;
     const auto give_up = [&] { return ++questions < 20 || rank == 0 ? Status() : Status(Code::kAborted, "no more"); };
     const Status status = comm->Tune("", give_up);

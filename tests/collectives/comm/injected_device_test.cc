@@ -21,7 +21,7 @@ struct DeviceRank {
     Options options;
     EXPECT_TRUE(ToOptions(cluster.Config(rank), &options).ok());
     const Resources resources{.requests = requests, .device = &device};
-    const Status status = Communicator::Create(options, resources, nullptr, &comm);
+    const Status status = Communicator::Create(options, resources, &comm);
     EXPECT_TRUE(status.ok()) << status.ToString();
   }
 

@@ -18,9 +18,8 @@ class TunerTest : public ::testing::Test {
   TuningJob Job(int rank, int nranks) {
     TuningJob job;
     job.rank = rank;
-    job.nranks = nranks;
-    job.plan.host_of.assign(nranks, 0);
-    job.plan.near = &kShmTransport;
+    job.topology = Topology(nranks, std::vector<int>(nranks));
+    job.topology.near = &kShmTransport;
     job.run = [this](const CallArguments& arguments) {
       ++calls_;
       return ++kinds_[arguments.kind] > most_ ? Status(Code::kPeerLost, "rank 1 is gone") : Status();
@@ -29,7 +28,7 @@ class TunerTest : public ::testing::Test {
     return job;
   }
   Status Tune(TuningJob job) {
-    const AlgorithmChoice nominal(job.nranks, job.plan);
+    const AlgorithmChoice nominal(job.plan, job.topology);
     return Tuner(std::move(job), nominal).Tune("", &source_);
   }
 

@@ -119,10 +119,11 @@ double ModelledSeconds(const SimCase& one, const PlanSettings& plan) {
   LinkCosts costs;  // The simulated core takes no time.
   costs.latency_s = static_cast<double>(one.latency) / kSecond;
   costs.byte_s = 1e-6 / static_cast<double>(one.bytes_per_us);
-  const ScheduleParams params = MakePlan({call, 4, 0, one.nranks, nullptr, nullptr}, plan);
+  const Topology topology(one.nranks);
+  const ScheduleParams params = MakePlan({call, 4, 0, one.nranks, nullptr, nullptr}, plan, topology);
   // A simulated rank has a link of its own to each other one; the model's ranks have one link.
   if (params.algorithm == Algorithm::kOneHop) costs.byte_s /= one.nranks - 1;
-  return PlannedAllreduceSeconds(params, costs);
+  return ModelledSeconds({plan, topology}, EqualCosts(costs), params.algorithm, one.bytes);
 }
 
 void ExpectClose(const SimCase& one, int mesh_ranks, double bound) {
@@ -135,14 +136,16 @@ void ExpectClose(const SimCase& one, int mesh_ranks, double bound) {
 }
 
 TEST(CostModelTest, PricesAPlanOfTwoLevelsAsThat) {
-  PlanSettings settings;
-  settings.host_of = {0, 0, 1, 1};
+  const PlanSettings settings;
+  const Topology topology(4, {0, 0, 1, 1});
   const LinkCosts costs = {.latency_s = 1e-6, .byte_s = 1e-9};
   const Call call{1, CollectiveKind::kAllreduce, DataType::kFloat32, ReduceOp::kSum, 0, 1 << 20};
-  const ScheduleParams plan = MakePlan({call, 4, 0, 4, nullptr, nullptr}, settings);
+  const ScheduleParams plan = MakePlan({call, 4, 0, 4, nullptr, nullptr}, settings, topology);
   ASSERT_EQ(plan.algorithm, Algorithm::kTwoLevel);
   const RingSlices slices = {plan.slice_bytes, plan.round_slices};
-  EXPECT_EQ(PlannedAllreduceSeconds(plan, costs), TwoLevelSeconds({2, 2, 1}, 4 << 20, slices, costs, costs));
+  // The two ranks of a host share its link.
+  EXPECT_EQ(ModelledSeconds({settings, topology}, EqualCosts(costs), plan.algorithm, 4 << 20),
+            TwoLevelSeconds({2, 2, 2}, 4 << 20, slices, costs, costs));
 }
 
 // Pieces of slices go on as they come (cut-through), which the model leaves out: hence the bound.

@@ -60,13 +60,15 @@ SimJobOptions MakeOptions(uint64_t seed) {
   if (options.call.kind == CollectiveKind::kBarrier) options.call = Call{1, CollectiveKind::kBarrier, {}, {}, 0, 0};
   if (HasVariableParts(options.call.kind)) DrawParts(seed, 1, &options);
   options.in_place = random() % 2 && !IsAlltoall(options.call.kind);
-  if (random() % 3 == 0) options.plan.log_ranks = 2;
-  if (random() % 4 == 0) options.plan.tree_ranks = 2;
-  options.plan.by_system_calls = random() % 2 == 0;
-  if (options.plan.by_system_calls && random() % 2 == 0) {
-    for (int rank = 0; rank < options.world.nranks; ++rank) options.plan.host_of.push_back(rank % 2);
+  if (random() % 3 == 0) options.plan.algorithm = Algorithm::kLogSteps;
+  if (random() % 4 == 0) options.plan.algorithm = Algorithm::kTree;
+  const bool by_system_calls = random() % 2 == 0;
+  if (by_system_calls && random() % 2 == 0) {
+    std::vector<int> host_of;
+    for (int rank = 0; rank < options.world.nranks; ++rank) host_of.push_back(rank % 2);
+    options.topology = Topology(options.world.nranks, host_of);
   }
-  options.plan.hop_bytes = pick(64, 4096, 1 << 20);
+  options.topology.by_system_calls = by_system_calls;
   return options;
 }
 

@@ -118,7 +118,7 @@ class Post {
     const int n = world_.options().nranks;
     Rank& rank = ranks_.emplace_back();
     rank.links = std::make_unique<Links>(n, plan_.channels + 1);
-    for (const NeededLink& link : LinksNeeded(r, {n, plan_, HostGrid(plan_.host_of)}))
+    for (const NeededLink& link : LinksNeeded(r, {plan_, Topology(n)}))
       rank.links->Add(link.peer, link.channel, world_.MakeEndpoint(r, link.peer, link.channel));
     if (on_device_) rank.device = std::make_unique<SimDevice>(SimDeviceOptions{random_(), 16, &world_.clock()});
     if (!on_device_) rank.device = std::make_unique<HostDevice>();

@@ -11,8 +11,16 @@ constexpr std::byte kUntouched{0xcd};
 
 }  // namespace
 
+static SimJobOptions WithRanks(SimJobOptions options) {
+  options.topology.nranks = options.world.nranks;
+  return options;
+}
+
 SimJob::SimJob(const SimJobOptions& options)
-    : options_(options), world_(options.world), arbiter_(options.world.nranks), ranks_(options.world.nranks) {
+    : options_(WithRanks(options)),
+      world_(options.world),
+      arbiter_(options.world.nranks),
+      ranks_(options.world.nranks) {
   const int n = options.world.nranks;
   const uint64_t seed = options.input_seed != 0 ? options.input_seed : options.world.seed;
   for (int r = 0; r < n; ++r) {
@@ -31,11 +39,11 @@ void SimJob::MakeRank(int r) {
   const int n = options_.world.nranks;
   Rank& rank = ranks_[r];
   rank.links = std::make_unique<Links>(n, options_.plan.channels + 1);
-  for (const NeededLink& link : LinksNeeded(r, {n, options_.plan, HostGrid(options_.plan.host_of)})) {
+  for (const NeededLink& link : LinksNeeded(r, {options_.plan, options_.topology})) {
     rank.links->Add(link.peer, link.channel, world_.MakeEndpoint(r, link.peer, link.channel));
   }
   rank.monitor = std::make_unique<Monitor>(n);
-  rank.engine = std::make_unique<Engine>(r, n, options_.plan, rank.links.get(), rank.monitor.get());
+  rank.engine = std::make_unique<Engine>(r, options_.plan, options_.topology, rank.links.get(), rank.monitor.get());
   rank.engine->set_stream_bytes(options_.stream_bytes);
   MakeBuffers(r);
   CustomReduction custom;
@@ -132,7 +140,7 @@ Call SimJob::EngineCall() const {
 Bytes SimJob::ExpectedOf(const Call& call, const std::vector<Bytes>& inputs, int rank) const {
   if (IsAllreduce(call.kind) &&
       TakesTwoLevels(ranks_[rank].engine->choice(), call.op, call.count * TypeBytes(call.type)))
-    return ExpectedInLevels(call, inputs, HostGrid(options_.plan.host_of), options_.created);
+    return ExpectedInLevels(call, inputs, options_.topology.grid, options_.created);
   return ExpectedOutput(call, inputs, rank, options_.created);
 }
 
@@ -147,7 +155,7 @@ Bytes SimJob::Expected(int rank) const {
     if (options_.call.kind == CollectiveKind::kAllreduce) {
       const PlanInput input{
           options_.call, TypeBytes(options_.call.type), rank, options_.world.nranks, nullptr, nullptr, 0};
-      if (MakePlan(input, options_.plan).algorithm == Algorithm::kTree)
+      if (MakePlan(input, options_.plan, options_.topology).algorithm == Algorithm::kTree)
         return ExpectedTreeOutput(options_.call, inputs_, options_.created);
     }
     return ExpectedOf(options_.call, inputs_, rank);

@@ -21,6 +21,7 @@ namespace annulus {
 struct SimJobOptions {
   SimOptions world;
   PlanSettings plan;
+  Topology topology;  // Its number of ranks may be left out: it is the world's.
   Call call;
   CreatedOp created;              // When call.op is one that a user created.
   uint64_t input_seed = 0;        // 0: the world's.

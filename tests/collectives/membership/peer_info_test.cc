@@ -12,14 +12,14 @@ namespace {
 
 PeerInfo Somebody() {
   PeerInfo info;
-  info.host_id = "h";
+  info.member.host_id = "h";
   info.transport = "tcp";
   info.tuning = "nominal";
   info.plan.algorithm = Algorithm::kTree;
   info.plan.slice_bytes = 0x1122;
   info.memory_bytes = 0x3344;
-  info.cores = {3, 9};
-  info.addresses.assign(2, "a");
+  info.member.cores = {3, 9};
+  info.member.addresses.assign(2, "a");
   info.further = FurtherTexts(Options());
   return info;
 }

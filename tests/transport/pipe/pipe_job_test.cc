@@ -58,7 +58,7 @@ void RunJob(const ClusterConfig& config, TransportList transports, Change change
     change(&options);
     std::unique_ptr<Communicator> comm;
     const Resources resources{.requests = &requests, .transports = transports};
-    const Status made = Communicator::Create(options, resources, nullptr, &comm);
+    const Status made = Communicator::Create(options, resources, &comm);
     ASSERT_TRUE(made.ok()) << made.ToString();
     body(comm);
   });
@@ -94,10 +94,10 @@ TEST(PipeJobTest, SumsAndIsCountedUnderItsName) {
 
 TEST(PipeJobTest, ItsCostsAreThoseOfTheJob) {
   RunJob(Ranks(2), kPipeAlone, NoChange, [](const std::unique_ptr<Communicator>& comm) {
-    const LinkCosts costs = NominalLinks(comm->plan()).near;
+    const LinkCosts costs = NominalLinks(comm->topology()).near;
     EXPECT_EQ(costs.latency_s, kPipeTransport.costs({true, 1}).latency_s);
-    EXPECT_EQ(costs.message_s, kPipeTransport.costs({true, comm->plan().ranks_per_core}).message_s);
-    EXPECT_TRUE(comm->plan().by_system_calls);
+    EXPECT_EQ(costs.message_s, kPipeTransport.costs({true, comm->topology().ranks_per_core}).message_s);
+    EXPECT_TRUE(comm->topology().by_system_calls);
     const std::string told = ExplainJob(ExplainInputOf(Handle(comm)));
     EXPECT_NE(told.find("#   pipes: latency 4.321 us"), std::string::npos) << told;
     EXPECT_NE(ExplainLinks(Handle(comm)).find(": pipe"), std::string::npos);
@@ -149,8 +149,8 @@ TEST(PipeJobTest, LinksRanksOfOneHostBesideAnotherTransport) {
   ClusterConfig config = Ranks(4);
   config.hosts = 2;
   RunJob(config, kPipeAndTcp, NoChange, [](const std::unique_ptr<Communicator>& comm) {
-    EXPECT_EQ(comm->plan().near, &kPipeTransport);
-    EXPECT_EQ(comm->plan().far, &kTcpTransport);
+    EXPECT_EQ(comm->topology().near, &kPipeTransport);
+    EXPECT_EQ(comm->topology().far, &kTcpTransport);
     ExpectSum(comm, kCount);
     std::vector<int32_t> all(4 * 100), out(4 * 100);
     EXPECT_EQ(annulus_alltoall(Handle(comm), all.data(), out.data(), 100, ANNULUS_INT32), ANNULUS_OK);
@@ -181,7 +181,7 @@ TEST(PipeJobTest, ATransportThatTheListLacksIsRefused) {
   std::unique_ptr<Communicator> comm;
   RequestTable requests;
   const Resources resources{.requests = &requests, .transports = kPipeAlone};
-  const Status status = Communicator::Create(options, resources, nullptr, &comm);
+  const Status status = Communicator::Create(options, resources, &comm);
   EXPECT_EQ(status.message(),
             "transport (ANNULUS_TRANSPORT) is \"tcp\", which is not among the transports of this job");
 }
