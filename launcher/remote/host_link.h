@@ -1,7 +1,7 @@
 // HostLink: annulus-run's end of the connection to the agent on one host.
 //
-// It starts ssh (or, for this host, the agent itself), passes output on to the launcher's streams, and keeps what ssh
-// writes to standard error, to explain a failure with it. The Coordinator handles the agent's reports.
+// It starts the process that leads there, passes output on to the launcher's streams, and notices when the connection
+// is lost. The Coordinator handles the agent's reports.
 //
 // Threads: one.
 #pragma once
@@ -19,6 +19,7 @@
 #include "launcher/job/hosts.h"
 #include "launcher/job/output.h"
 #include "launcher/local/child_process.h"
+#include "launcher/remote/agent_process.h"
 #include "launcher/remote/channel.h"
 
 namespace annulus {
@@ -49,7 +50,7 @@ class HostLink {
   void Advance();
   Deadline deadline() const;
 
-  pid_t pid() const { return pid_; }
+  pid_t pid() const { return process_.pid(); }
   void TakeExit(int wait_status);
 
   // The agent has answered.
@@ -62,7 +63,7 @@ class HostLink {
   void set_nonsense() { nonsense_ = true; }
 
   // Nothing more will arrive, and the process is gone.
-  bool closed() const { return exit_.has_value() && channel_ && channel_->in_fd() < 0; }
+  bool closed() const { return process_.exit().has_value() && channel_ && channel_->in_fd() < 0; }
   // The failure of the connection; "" as long as there is none. After `gone` there can be none.
   std::string Trouble() const;
   // Ends the process at once; the agent notices and ends its ranks.
@@ -72,45 +73,28 @@ class HostLink {
   std::vector<std::string> TakeWords();
 
  private:
-  // Gathers lines of standard error; in a flood the oldest ones are dropped.
-  class Words : public LineTarget {
-   public:
-    bool full() const override { return false; }
-    bool broken() const override { return false; }
-    void AddBytes(std::string_view bytes) override;
-    std::string Last() const;
-    std::vector<std::string> TakeLines();
-
-   private:
-    static constexpr size_t kMaxBytes = 16 * 1024;
-    std::string text_;
+  // One of the launcher's two streams, for the output of the host's ranks.
+  struct Relay {
+    Sink* sink = nullptr;
+    int64_t owed = 0;      // Credit that the agent has used and has not been granted again yet, in bytes.
+    bool dropped = false;  // The agent knows that nobody reads the stream.
   };
 
   bool PassOn(const ChannelFrame& frame);
-  void GrantCredit(int stream, const Sink& sink, int64_t* owed, bool* dropped);
-  void AwaitExit();
-  std::string DescribeEnd() const;
+  void GrantCredit(int stream, Relay* relay);
 
   const Placement placement_;
   const Nanoseconds timeout_;
-  Sink* const out_;
-  Sink* const err_;
-  pid_t pid_ = -1;
-  std::optional<int> exit_;  // Wait status from waitpid.
+  AgentProcess process_;
   std::unique_ptr<Channel> channel_;
-  Words words_;
-  std::unique_ptr<LineSource> errors_;
+  Relay out_;
+  Relay err_;
   bool ready_ = false;
   bool gone_ = false;
   bool cut_ = false;
   bool silent_ = false;
   bool nonsense_ = false;
-  int64_t owed_out_ = 0;  // Credit that the agent has used and has not been granted again yet.
-  int64_t owed_err_ = 0;
-  bool dropped_out_ = false;
-  bool dropped_err_ = false;
   Deadline next_alive_ = kNoDeadline;
-  Deadline exit_deadline_ = kNoDeadline;  // For the process to exit after its output has ended.
 };
 
 }  // namespace annulus

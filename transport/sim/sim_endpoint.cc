@@ -10,44 +10,14 @@
 namespace annulus {
 namespace {
 
-constexpr size_t kSlotAlignment = 64;  // As Endpoint::AcquireSlot promises.
 // Weight of a slice on a wire beyond its data, in bytes, so that empty slices meet back-pressure too.
 constexpr size_t kHeaderBytes = 64;
 // Smallest part of the window that a piece is launched into, unless it needs less.
 constexpr size_t kLeastRoom = 4;
-constexpr int kPoison = 0xdb;
 // Percentage of pieces that are as large as possible; the others are cut at random.
 constexpr int kWholePiecesPercent = 30;
 
 }  // namespace
-
-SimEndpoint::Pool::Pool(int slots, size_t slot_bytes)
-    : slot_bytes_(slot_bytes),
-      stride_((slot_bytes + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment),
-      slots_(slots),
-      memory_(static_cast<std::byte*>(operator new (stride_* slots, std::align_val_t{kSlotAlignment}))) {
-  free_.reserve(slots);
-  for (int i = 0; i < slots; ++i) Give(i);
-}
-
-std::byte* SimEndpoint::Pool::Take(SimClock* clock) {
-  if (free_.empty()) return nullptr;
-  std::swap(free_[clock->Between(0, static_cast<int64_t>(free_.size()) - 1)], free_.back());
-  const int index = free_.back();
-  free_.pop_back();
-  return memory_.get() + index * stride_;
-}
-
-void SimEndpoint::Pool::Give(int index) {
-  ANNULUS_CHECK(std::find(free_.begin(), free_.end(), index) == free_.end());
-  std::memset(memory_.get() + index * stride_, kPoison, slot_bytes_);
-  free_.push_back(index);
-}
-
-int SimEndpoint::Pool::IndexOf(const std::byte* data) const {
-  if (data < memory_.get() || data >= memory_.get() + stride_ * slots_) return -1;
-  return static_cast<int>((data - memory_.get()) / stride_);
-}
 
 template <class Request>
 void SimEndpoint::Queue<Request>::Push(Request* request) {
@@ -71,10 +41,7 @@ SimEndpoint::SimEndpoint(SimLink* link, int side)
       out_(link->wires[side]),
       in_(link->wires[1 - side]),
       send_pool_(link->shape.limits.send_slots, link->shape.limits.slot_bytes),
-      recv_pool_(link->shape.limits.recv_slots, link->shape.limits.slot_bytes),
-      acquired_(link->shape.limits.send_slots),
-      arrival_sender_(link->shape.limits.recv_slots, -1),
-      held_(link->shape.limits.recv_slots) {
+      recv_pool_(link->shape.limits.recv_slots, link->shape.limits.slot_bytes) {
   ANNULUS_CHECK(link->ends[side] == nullptr);
   link->ends[side] = this;
 }
@@ -94,7 +61,7 @@ Status SimEndpoint::AcquireSlot(std::byte** slot) {
   if (!error_.ok()) return error_;
   std::byte* taken = send_pool_.Take(link_->clock);
   if (taken == nullptr) return Status::WouldBlock();
-  acquired_[send_pool_.IndexOf(taken)] = true;
+  send_pool_.at(send_pool_.IndexOf(taken)).lent = true;
   *slot = taken;
   return Status();
 }
@@ -104,8 +71,8 @@ Status SimEndpoint::PostSend(Send* send) {
   ANNULUS_CHECK(send->bytes <= limits().slot_bytes && send->ready <= send->bytes);
   if (sends_.count == limits().send_slots) return Status::WouldBlock();
   const int slot = send_pool_.IndexOf(send->data);
-  ANNULUS_CHECK(slot >= 0 ? acquired_[slot] : limits().sends_user_memory);
-  if (slot >= 0) acquired_[slot] = false;
+  ANNULUS_CHECK(slot >= 0 ? send_pool_.at(slot).lent : limits().sends_user_memory);
+  if (slot >= 0) send_pool_.at(slot).lent = false;
   send->code = Code::kInProgress;
   sends_.Push(send);
   if (launching_ == nullptr) launching_ = send;
@@ -128,11 +95,10 @@ Status SimEndpoint::PostRecv(Recv* recv) {
 
 void SimEndpoint::Release(Recv* recv) {
   const int index = recv_pool_.IndexOf(recv->data);
-  ANNULUS_CHECK(index >= 0 && held_[index]);
-  held_[index] = false;
+  ANNULUS_CHECK(index >= 0 && recv_pool_.at(index).lent);
+  const int sender_slot = std::exchange(recv_pool_.at(index), SimPool::Slot{}).sender;
   recv_pool_.Give(index);
   --slot_recvs_;
-  const int sender_slot = std::exchange(arrival_sender_[index], -1);
   if (sender_slot < 0) return;
   // Shared memory: the slice's slot goes back to its sender, who notices a little later.
   SimClock& clock = *link_->clock;
@@ -252,14 +218,14 @@ void SimEndpoint::TakeData(const SimPiece& piece) {
     recv->started = true;
     const bool lands = recv->landing != nullptr && limits().lands_in_user_memory;
     recv->data = lands ? recv->landing : recv_pool_.Take(link_->clock);
-    if (!lands) arrival_sender_[recv_pool_.IndexOf(recv->data)] = piece.sender_slot;
+    if (!lands) recv_pool_.at(recv_pool_.IndexOf(recv->data)).sender = piece.sender_slot;
   }
   ANNULUS_CHECK(piece.offset == recv->arrived && recv->data != nullptr);
   if (!piece.data.empty()) std::memcpy(recv->data + recv->arrived, piece.data.data(), piece.data.size());
   recv->arrived += static_cast<uint32_t>(piece.data.size());
   if (recv->arrived < recv->bytes) return;
   const int index = recv_pool_.IndexOf(recv->data);
-  if (index >= 0) held_[index] = true;
+  if (index >= 0) recv_pool_.at(index).lent = true;
   recvs_.Pop()->code = Code::kOk;
 }
 

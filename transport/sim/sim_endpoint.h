@@ -5,12 +5,10 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
-#include <new>
 #include <string>
-#include <vector>
 
 #include "transport/sim/sim_link.h"
+#include "transport/sim/sim_pool.h"
 #include "transport/transport.h"
 
 namespace annulus {
@@ -38,27 +36,6 @@ class SimEndpoint final : public Endpoint {
   void Die();
 
  private:
-  // A fixed set of aligned buffers.
-  class Pool {
-   public:
-    Pool(int slots, size_t slot_bytes);
-    // Takes a random slot; null when there is none.
-    std::byte* Take(SimClock* clock);
-    // Fills the slot with poison, to expose readers that should not read it.
-    void Give(int index);
-    // The slot's index; -1 when `data` is not in a slot.
-    int IndexOf(const std::byte* data) const;
-
-   private:
-    struct Delete {
-      void operator()(std::byte* memory) const { operator delete (memory, std::align_val_t{64}); }
-    };
-    const size_t slot_bytes_;
-    const size_t stride_;
-    const int slots_;
-    std::unique_ptr<std::byte, Delete> memory_;
-    std::vector<int> free_;
-  };
   // First in, first out, linked through the requests' own `next`.
   template <class Request>
   struct Queue {
@@ -84,11 +61,8 @@ class SimEndpoint final : public Endpoint {
   const int side_;
   SimWire& out_;
   SimWire& in_;
-  Pool send_pool_;
-  Pool recv_pool_;
-  std::vector<bool> acquired_;       // By send slot: lent to the caller.
-  std::vector<int> arrival_sender_;  // By receive slot: the sender's slot behind it; -1: none.
-  std::vector<bool> held_;           // By receive slot: completed, not released.
+  SimPool send_pool_;
+  SimPool recv_pool_;
   Queue<Send> sends_;
   Queue<Recv> recvs_;
   Send* launching_ = nullptr;    // First send that has not been launched as a whole.
