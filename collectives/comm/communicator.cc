@@ -202,10 +202,13 @@ void Communicator::Abort() {
   failures_.End(AbortVerdict(rank()));
 }
 
-std::optional<Verdict> Communicator::Ended(bool expected) {
-  if (expected && setup_->control() != nullptr) setup_->control()->AwaitVerdict();
+std::optional<Verdict> Communicator::Parted(const std::vector<int>& ranks, bool expected) {
+  std::optional<Verdict> reason;
+  if (setup_->control() != nullptr) reason = setup_->control()->Parted(ranks, expected);
   Code code = Code::kOk;
-  return failures_.CheckEnded(&code) ? std::optional<Verdict>(failures_.verdict()) : std::nullopt;
+  if (!failures_.CheckEnded(&code) || reason) return reason;
+  // Without control the rank is alone, and only it can have ended the communicator.
+  return setup_->control() == nullptr ? std::optional<Verdict>(failures_.verdict()) : std::nullopt;
 }
 
 Totals Communicator::ReadTotals() const { return setup_->monitor()->Read(Now()); }

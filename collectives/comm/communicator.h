@@ -123,8 +123,8 @@ class Communicator {
   // As FailureRecord::Latest.
   const ErrorRecord& LastError() { return failures_.Latest(); }
 
-  // Verdict that ended this communicator, if any. With `expected`, waits a moment for it to arrive.
-  std::optional<Verdict> Ended(bool expected = false);
+  // Returns the reason why `ranks` cannot all go on together, if there is one; as Control::Parted.
+  std::optional<Verdict> Parted(const std::vector<int>& ranks, bool expected);
 
  private:
   explicit Communicator(std::unique_ptr<Setup> setup);

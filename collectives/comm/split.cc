@@ -48,14 +48,11 @@ std::vector<int> Members(const std::vector<Choice>& choices, int colour) {
   return members;
 }
 
-// Returns the parent's verdict as a status if the new communicator needs the rank that is gone. Ranks of other colours
-// do not matter.
+// Returns what the parent knows as a status if the new communicator cannot come about. Deaths of ranks of other colours
+// do not matter, except that without rank 0 of the parent nobody would tell of more.
 Status GivenUp(Communicator* parent, const std::vector<int>& members, bool expected) {
-  const std::optional<Verdict> verdict = parent->Ended(expected);
-  if (!verdict) return Status();
-  const bool elsewhere = verdict->code != Code::kAborted && verdict->rank >= 0 &&
-                         std::find(members.begin(), members.end(), verdict->rank) == members.end();
-  return elsewhere ? Status() : Status(verdict->code, verdict->message, verdict->rank, verdict->os_errno);
+  const std::optional<Verdict> reason = parent->Parted(members, expected);
+  return reason ? Status(reason->code, reason->message, reason->rank, reason->os_errno) : Status();
 }
 
 }  // namespace

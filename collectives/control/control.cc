@@ -1,6 +1,7 @@
 // Start and end of the control thread, and the work that other threads pass to it.
 #include "collectives/control/control.h"
 
+#include <algorithm>
 #include <asio/executor_work_guard.hpp>
 #include <asio/io_context.hpp>
 #include <asio/post.hpp>
@@ -92,6 +93,7 @@ Status Control::Start(ControlConfig config, std::unique_ptr<Control>* control) {
   role.nranks = config.nranks;
   role.activity = &made->activity_;
   role.conclude = [control = made.get()](const Verdict& verdict) { control->Conclude(verdict); };
+  role.judge_lost = [control = made.get()] { control->judge_lost_at_.store(Now()); };
   const auto make = [](const ControlRoleConfig& c) -> std::unique_ptr<ControlRole> {
     if (c.rank == 0) return std::make_unique<ControlJudge>(c);
     return std::make_unique<ControlMember>(c);
@@ -109,7 +111,25 @@ Status Control::Start(ControlConfig config, std::unique_ptr<Control>* control) {
 }
 
 void Control::Conclude(const Verdict& verdict) {
-  if (verdict_.Set(verdict) && on_verdict_) on_verdict_();
+  if (!verdict_.Set(verdict)) {
+    if (verdict.code == Code::kPeerLost) verdict_.AddLoss(verdict);
+  } else if (on_verdict_) {
+    on_verdict_();
+  }
+}
+
+std::optional<Verdict> Control::Parted(const std::vector<int>& ranks, bool expected) {
+  const auto concerns = [&ranks](const Verdict& told) {
+    return told.code == Code::kAborted || told.rank < 0 || std::ranges::find(ranks, told.rank) != ranks.end();
+  };
+  const auto news_ended = [this] {
+    const Nanoseconds lost_at = judge_lost_at_.load();
+    return has_verdict() && lost_at != 0 && Now() - lost_at > kVerdictGrace;
+  };
+  const bool waits = expected && !news_ended();
+  std::optional<Verdict> reason = verdict_.FindWithin(waits ? kVerdictGrace : 0, concerns);
+  if (!reason && news_ended()) reason = verdict();
+  return reason;
 }
 
 Verdict Control::Report(const Status& failure, const Call& call) {

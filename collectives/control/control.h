@@ -5,8 +5,11 @@
 // from any; Start, Close and the destructor from one thread, when no other call is in progress or will follow.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -49,8 +52,11 @@ class Control {
   bool has_verdict() const { return verdict_.has(); }
   // Constant once has_verdict().
   const Verdict& verdict() const { return verdict_.get(); }
-  // Waits for a verdict, at most for kVerdictGrace. Any thread.
-  bool AwaitVerdict() { return verdict_.WaitFor(kVerdictGrace); }
+  // Returns the reason, if there is one, why `ranks` cannot all go on together: a verdict that is not the loss of
+  // another rank, or the loss of one of them, which may come after the verdict. Without rank 0 there is no more news:
+  // then the verdict is the reason, kVerdictGrace later. With `expected`, waits up to kVerdictGrace for a reason. Any
+  // thread.
+  std::optional<Verdict> Parted(const std::vector<int>& ranks, bool expected);
 
   // Reports to the arbiter that `failure` happened on this rank in `call` (sequence 0: outside any), and returns the
   // common verdict. Blocks up to kVerdictGrace; after that this rank reaches a verdict alone.
@@ -75,7 +81,8 @@ class Control {
   const std::function<void()> on_verdict_;
   ActivityRecorder activity_;
   VerdictCell verdict_;
-  std::unique_ptr<Thread> thread_;  // Null once closed.
+  std::atomic<Nanoseconds> judge_lost_at_{0};  // 0 while rank 0 is connected.
+  std::unique_ptr<Thread> thread_;             // Null once closed.
 };
 
 }  // namespace annulus

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include "collectives/control/arbiter_text.h"
+
 namespace annulus {
 
 ControlJudge::ControlJudge(const ControlRoleConfig& config)
@@ -97,11 +99,22 @@ bool ControlJudge::TakeBody(int rank, MessageType type, ByteReader* in) {
 void ControlJudge::Closed(int rank, const Status& cause) {
   if (cause.code() == Code::kProtocol) {
     arbiter_.Broken(rank, cause.message(), Now());
+  } else if (announced_) {
+    TellLoss(rank, cause.os_errno());
   } else {
     arbiter_.Disconnected(rank, cause.os_errno(), Now());
   }
   Act();
   CheckGone();
+}
+
+void ControlJudge::TellLoss(int rank, int os_errno) {
+  if (on_gone_) return;  // A leaving rank no longer judges.
+  const Verdict loss = DeathVerdict(rank, os_errno);
+  ByteWriter out;
+  WriteVerdict(loss, &out);
+  SendAll(MakeFrame(MessageType::kVerdict, out.bytes()));
+  config_.conclude(loss);
 }
 
 void ControlJudge::Act() {

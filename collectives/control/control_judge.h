@@ -30,6 +30,8 @@ class ControlJudge : public ControlRole {
   // Returns false when the body cannot be read.
   bool TakeBody(int rank, MessageType type, ByteReader* in);
   void Closed(int rank, const Status& cause);
+  // Tells all ranks about a death after the verdict: new communicators that they are making may need that rank.
+  void TellLoss(int rank, int os_errno);
   // Carries out what the arbiter wants after an event.
   void Act();
   void SendAll(const Frame& frame);

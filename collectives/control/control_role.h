@@ -18,7 +18,10 @@ struct ControlRoleConfig {
   int nranks = 1;
   asio::io_context* context = nullptr;
   const ActivityRecorder* activity = nullptr;
-  std::function<void(const Verdict&)> conclude;  // Sets this rank's verdict; the first one counts.
+  // Sets this rank's verdict. The first one counts; later ones are news of ranks that are lost.
+  std::function<void(const Verdict&)> conclude;
+  // Rank 0 died, so there will be no more news.
+  std::function<void()> judge_lost;
 };
 
 class ControlRole {

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <sstream>
+
 #include "tests/faults/ranks.h"
 
 namespace annulus {
@@ -151,6 +153,59 @@ std::vector<FaultCase> Cases() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Jobs, FaultsTest, testing::ValuesIn(Cases()), Name);
+
+// A worker's line "split STATUS TIME MESSAGE".
+struct SplitOutcome {
+  int status = -1;
+  Nanoseconds at = 0;
+  std::string message;
+};
+
+SplitOutcome ParseSplit(const std::string& output) {
+  SplitOutcome outcome;
+  std::istringstream lines(output);
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string word;
+    if (words >> word && word == "split") words >> outcome.status >> outcome.at >> std::ws;
+    if (word == "split") std::getline(words, outcome.message);
+  }
+  return outcome;
+}
+
+// Ranks 0, 1 and 2 have one colour, 3, 4 and 5 the other; the dead are one of each. Each survivor learns about the dead
+// rank of its own colour, or that rank 0, without which there is no news of others, is dead.
+TEST(SplitDeathsTest, DeathsInSeveralColoursReachEveryRankWithinTwoSeconds) {
+  for (const std::vector<int>& dead : {std::vector<int>{2, 5}, {1, 3}, {0, 4}, {0, 3}}) {
+    SCOPED_TRACE(testing::Message() << "ranks " << dead[0] << " and " << dead[1] << " die");
+    const Ranks::Environment environment = {{"ANNULUS_TRANSPORT", "tcp"}, {"ANNULUS_CONNECT_TIMEOUT_MS", "60000"}};
+    Ranks ranks(6, environment);
+    for (int rank = 0; rank < 6; ++rank) {
+      const bool dies = rank == dead[0] || rank == dead[1];
+      ranks.Start(rank, {dies ? "vanish" : "split", std::to_string(rank / 3)});
+    }
+    for (const int rank : dead) {
+      Child& dying = ranks.worker(rank);
+      ASSERT_TRUE(Child::Wait(
+          {&dying}, [&] { return dying.HasLine("vanishing"); }, Now() + kStart))
+          << dying.output();
+    }
+    const Nanoseconds since = Now();
+    for (int rank = 0; rank < 6; ++rank) {
+      if (rank == dead[0] || rank == dead[1]) continue;
+      Child& survivor = ranks.worker(rank);
+      Child::Wait(
+          {&survivor}, [&] { return ParseSplit(survivor.output()).status >= 0; }, since + 10 * kSecond);
+      const SplitOutcome outcome = ParseSplit(survivor.output());
+      EXPECT_EQ(outcome.status, ANNULUS_PEER_LOST) << survivor.output();
+      const std::string own = "rank " + std::to_string(dead[rank / 3]) + " died";
+      const bool names_own = outcome.message.find(own) != std::string::npos;
+      const bool names_zero = dead[0] == 0 && outcome.message.find("rank 0 died") != std::string::npos;
+      EXPECT_TRUE(names_own || names_zero) << outcome.message;
+      EXPECT_LE(outcome.at - since, kDeathVerdict) << survivor.output();
+    }
+  }
+}
 
 TEST(CutTest, CutSocketsEndInOneVerdictForAll) {
   const Ranks::Environment environment = {{"ANNULUS_TRANSPORT", "tcp"}, {"ANNULUS_TIMEOUT_MS", "5000"}};

@@ -127,10 +127,22 @@ annulus_status_t Duplicate(annulus_comm_t* comm) {
   return status;
 }
 
+// Says what the split itself returned: its message need not be that of the parent's verdict.
+annulus_status_t SplitOff(annulus_comm_t* comm, int colour) {
+  annulus_comm_t* made = nullptr;
+  const annulus_status_t status = annulus_comm_split(comm, colour, 0, &made);
+  if (status == ANNULUS_OK) annulus_comm_destroy(made);
+  const long long at = annulus::Now();
+  Say("split " + std::to_string(status) + " " + std::to_string(at) + " " +
+      (status == ANNULUS_OK ? "" : annulus_last_error_message()));
+  return status;
+}
+
 // Agrees to what Split (collectives/comm/split.cc) exchanges, colours and addresses, and is gone when the ranks are to
 // meet.
-void VanishFromSplit(annulus_comm_t* comm) {
+void VanishFromSplit(annulus_comm_t* comm, int colour) {
   std::vector<int32_t> own(16);
+  own[0] = colour;
   std::vector<int32_t> all(16 * 64);
   for (size_t count : {2, 16}) {
     ANNULUS_CHECK(annulus_allgather(comm, own.data(), all.data(), count, ANNULUS_INT32) == ANNULUS_OK);
@@ -149,7 +161,8 @@ annulus_status_t Act(annulus_comm_t* comm, Buffers* buffers, int rank, const std
   while (mode == "async" && status == ANNULUS_OK) status = GoodAsync(comm, buffers);
   if (mode == "abort") annulus_comm_abort(comm);
   if (mode == "dup") status = Duplicate(comm);
-  if (mode == "vanish") VanishFromSplit(comm);
+  if (mode == "split") status = SplitOff(comm, std::atoi(field.c_str()));
+  if (mode == "vanish") VanishFromSplit(comm, std::atoi(field.c_str()));
   if (mode == "leave") return ANNULUS_OK;
   if (mode == "idle") {
     for (;;) pause();  // Until the test kills us.
