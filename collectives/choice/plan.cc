@@ -25,6 +25,10 @@ bool TakesTwoLevels(const AlgorithmChoice& choice, ReduceOp op, size_t bytes) {
   return choice.At(CollectiveKind::kAllreduce, bytes) == Algorithm::kTwoLevel && !IsUserOp(op);
 }
 
+bool TakesTree(const AlgorithmChoice& choice, ReduceOp op, size_t bytes) {
+  return choice.At(CollectiveKind::kAllreduce, bytes) == Algorithm::kTree && !IsUserOp(op);
+}
+
 const char* TypeWhyNot(const PlanInput& input, const PlanSettings& settings, Algorithm algorithm) {
   const bool is_long = algorithm == Algorithm::kOneHop && input.call.kind == CollectiveKind::kAllreduce &&
                        SentAtOnce(input) > settings.small_bytes;

@@ -32,6 +32,10 @@ ScheduleParams MakePlan(const PlanInput& input, const PlanSettings& settings, co
 // (docs/determinism.md). User-defined functions keep the order of the ring.
 bool TakesTwoLevels(const AlgorithmChoice& choice, ReduceOp op, size_t bytes);
 
+// Whether an allreduce of `bytes` uses the tree, whose order is not the ring's either, when it is called alone. Those of
+// a group never do.
+bool TakesTree(const AlgorithmChoice& choice, ReduceOp op, size_t bytes);
+
 // The reason why a call does not use `algorithm` although calls of its size do; null when it does. In one hop both of
 // two ranks reduce the whole call. Beyond small calls that takes too long for elements of one byte (float8) and for
 // user-defined functions.

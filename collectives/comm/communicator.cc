@@ -168,8 +168,14 @@ Code Communicator::GroupEnd(RequestHandle* request) {
   for (const std::vector<Request*>& bundle : Bundles(std::move(collected), two_levels)) {
     if (bundle.size() > 1 && AreIndependent(bundle)) {
       dispatcher_.Queue(requests_.MakeFused(bundle));
-    } else {
-      for (Request* const each : bundle) dispatcher_.Queue(each);
+      continue;
+    }
+    // A group's allreduces have the same order of addition whether they can be combined or not.
+    for (Request* const each : bundle) {
+      const CallArguments& a = each->arguments;
+      const bool has_other_order =
+          a.kind == CollectiveKind::kAllreduce && TakesTree(choice(), a.op, a.count * TypeBytes(a.type));
+      dispatcher_.Queue(has_other_order ? requests_.MakeFused({each}) : each);
     }
   }
   return Code::kOk;

@@ -107,6 +107,40 @@ TEST(GroupsOnHostsTest, ResultsHaveTheBitsOfSeparateCallsWhereLargeOnesGoInTwoLe
   });
 }
 
+// So many ranks add small allreduces in the tree's order, but not those of a group: neither the only one of its type
+// and operation, nor those that depend on each other and so cannot be combined.
+TEST(GroupsOfManyRanksTest, AllreducesKeepTheOrderOfTheRingHoweverTheyAreGrouped) {
+  ClusterConfig config;
+  config.nranks = 17;
+  config.transport = "shm";
+  Cluster(config).Run([&config](annulus_comm_t* comm, int rank) {
+    for (const size_t count : {1, 100, 1000}) {
+      Item item;
+      item.call.kind = CollectiveKind::kAllreduce;
+      item.call.type = DataType::kFloat32;
+      item.call.op = ReduceOp::kSum;
+      item.call.count = count;
+      RunGroup(comm, {item}, rank, config, true);
+      Item other = item;
+      other.call.op = ReduceOp::kMax;
+      RunGroup(comm, {item, other}, rank, config, false);
+      RunGroup(comm, {item, item}, rank, config, false);
+      // The second call reads what the first one writes.
+      const Bytes input = MakeInput(item.call.type, count, rank, 0);
+      Bytes first(input.size());
+      Bytes second(input.size());
+      annulus_request_t* all = nullptr;
+      ASSERT_EQ(annulus_group_start(comm), ANNULUS_OK);
+      for (const auto& [in, out] : {std::pair{input.data(), first.data()}, std::pair{&*first.cbegin(), second.data()}})
+        ASSERT_EQ(annulus_allreduce_async(comm, in, out, count, ANNULUS_FLOAT32, ANNULUS_SUM, nullptr), ANNULUS_OK);
+      ASSERT_EQ(annulus_group_end(comm, &all), ANNULUS_OK);
+      EXPECT_EQ(annulus_request_wait(all, -1), ANNULUS_OK);
+      EXPECT_EQ(annulus_request_free(all), ANNULUS_OK);
+      EXPECT_EQ(first, Expected(item, config, 0)) << "count " << count;
+    }
+  });
+}
+
 TEST_P(GroupsTest, OtherCallsAndMessagesMayBeInAGroup) {
   const ClusterConfig config = this->config();
   Cluster(config).Run([&config](annulus_comm_t* comm, int rank) {
