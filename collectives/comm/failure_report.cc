@@ -13,6 +13,7 @@ const Verdict* FailureReport::Told() {
 void FailureReport::Announce(const Verdict& verdict) {
   if (Board* const board = setup_->monitor()->board(); board != nullptr) board->failed.Set(1);
   if (TraceFile* const file = setup_->trace_file(); file != nullptr) file->trace()->SetVerdict(verdict, Now());
+  setup_->TellLauncher(verdict);
   Log(LogLevel::kError, setup_->rank(), "%s: %s", CodeName(verdict.code), verdict.message.c_str());
 }
 

@@ -10,6 +10,7 @@
 #include "collectives/membership/host_id.h"
 #include "collectives/membership/local_host.h"
 #include "collectives/membership/peer_info.h"
+#include "collectives/observe/verdict_note.h"
 #include "transport/pulse.h"
 #include "transport/select/select.h"
 
@@ -121,6 +122,7 @@ Status Setup::Meet(const GiveUp& give_up, Deadline deadline) {
   // Whatever failed, all ranks are told, and fail with the same message.
   const Verdict verdict = control_->Report(connected, Call());
   if (trace_file_ != nullptr) trace_file_->trace()->SetVerdict(verdict, Now());
+  TellLauncher(verdict);
   return {verdict.code, verdict.message, verdict.rank, verdict.os_errno};
 }
 
@@ -226,6 +228,12 @@ void Setup::LogLink(const Endpoint& endpoint, const char* transport, const LinkR
   const char* forced = options_.transport == TransportChoice::kAuto ? "" : ", set by ANNULUS_TRANSPORT";
   Log(LogLevel::kInfo, rank(), "%s to rank %d, %s: %s%s: %s", use, endpoint.peer(), where, transport, forced,
       endpoint.Describe().c_str());
+}
+
+void Setup::TellLauncher(const Verdict& verdict) const {
+  if (verdict.rank < 0 || verdict.rank == rank()) return;
+  // The ranks of a communicator that was split off have other numbers than those of the job.
+  SendVerdictNote(VerdictsVariable(), options_.process_rank < 0 ? verdict.rank : VerdictNote::kAnother);
 }
 
 void Setup::Close() {

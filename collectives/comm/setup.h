@@ -68,6 +68,9 @@ class Setup {
   // Null when there is one rank only.
   Control* control() { return control_.get(); }
 
+  // Tells annulus-run, if it started this process, which rank the verdict names: this process may exit next.
+  void TellLauncher(const Verdict& verdict) const;
+
   // Closes all links, so that threads waiting at their other ends fail too. Called by the thread that drives them,
   // which must not use them any more. Idempotent and bounded in time.
   void CloseLinks() { links_->Close(); }

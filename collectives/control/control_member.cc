@@ -87,7 +87,7 @@ void ControlMember::Closed(const Status& cause) {
     if (on_gone_) on_gone_();
     return;
   }
-  config_.judge_lost();
+  if (config_.judge_lost) config_.judge_lost();
   if (cause.code() == Code::kProtocol) return config_.conclude(BrokenMessageVerdict(0, cause.message()));
   config_.conclude(DeathVerdict(0, cause.os_errno()));
 }

@@ -15,7 +15,8 @@ constexpr std::string_view kPrefix = "ANNULUS_";
 
 // Variables of this project that are not settings of a communicator.
 constexpr const char* kWatchVariable = "ANNULUS_WATCH";
-constexpr std::array kOtherVariables{kWatchVariable};
+constexpr const char* kVerdictsVariable = "ANNULUS_VERDICTS";
+constexpr std::array kOtherVariables{kWatchVariable, kVerdictsVariable};
 
 // Rank and size, each "must be below" the other of a pair. Values in range; -1 is "not known".
 Status CheckRanks(const Options& options) {
@@ -92,6 +93,8 @@ Status Validate(const Options& options) {
 const char* SettingVariable(const Setting& setting) { return std::getenv(setting.variable); }
 
 const char* WatchVariable() { return std::getenv(kWatchVariable); }
+
+const char* VerdictsVariable() { return std::getenv(kVerdictsVariable); }
 
 std::vector<std::string> UnknownVariables(const char* const* environment) {
   return UnknownVariables(kPrefix, Settings(), kOtherVariables, environment);

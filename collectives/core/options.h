@@ -67,6 +67,9 @@ const char* SettingVariable(const Setting& setting);
 // ANNULUS_WATCH, which annulus-run --watch sets for its ranks; nobody else should set it. Null when it is not set.
 const char* WatchVariable();
 
+// ANNULUS_VERDICTS, which annulus-run sets for its ranks; nobody else should set it. Null when it is not set.
+const char* VerdictsVariable();
+
 // Names the ANNULUS_* variables of `environment` (as environ: "NAME=value", null-terminated) that nothing reads,
 // likely misspelt, each with the nearest known name when there is one: "ANNULUS_CHANELS (is ANNULUS_CHANNELS meant?)".
 std::vector<std::string> UnknownVariables(const char* const* environment);

@@ -15,7 +15,22 @@ const Failure& FirstCause(const std::vector<Failure>& failures) {
     if (failure.rank == Failure::kWholeHost) return true;
     return WIFSIGNALED(failure.wait_status) && WTERMSIG(failure.wait_status) != SIGABRT;
   });
-  return certain == failures.end() ? failures.front() : *certain;
+  if (certain != failures.end()) return *certain;
+  const auto is_named = [&](const Failure& failure) {
+    return std::ranges::any_of(
+        failures, [&](const Failure& other) { return other.is_consequence() && other.blames == failure.rank; });
+  };
+  const auto named = std::ranges::find_if(failures, is_named);
+  if (named != failures.end()) return *named;
+  const auto own = std::ranges::find_if(failures, [](const Failure& failure) { return !failure.is_consequence(); });
+  return own != failures.end() ? *own : failures.front();
+}
+
+bool AwaitsCulprit(const std::vector<Failure>& failures, const std::function<bool(int rank)>& is_running) {
+  const auto consequence = [](const Failure& failure) { return failure.is_consequence(); };
+  return std::ranges::all_of(failures, consequence) && std::ranges::any_of(failures, [&](const Failure& failure) {
+           return failure.blames >= 0 && is_running(failure.blames);
+         });
 }
 
 std::string Describe(const Failure& failure) {

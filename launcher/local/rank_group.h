@@ -33,6 +33,7 @@ class RankGroup {
   Status Start(const ChildProgram& program, ChildProcess* process);
 
   int running() const;
+  bool is_running(int index) const { return ranks_[index].running; }
   pid_t pid(int index) const { return ranks_[index].pid; }
 
   // Collects the ranks that have ended. Call it at every SIGCHLD.

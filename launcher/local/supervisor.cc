@@ -65,6 +65,7 @@ void Supervisor::StartRanks() {
     program.cpus = masks[rank];
     program.input_fd = rank == 0 ? STDIN_FILENO : ChildProgram::kNoInput;
     program.environment = job_.EnvironmentOf(rank);
+    notes_.AddVariable(rank, &program.environment);
     if (arguments_.watch) program.environment.push_back(watch_.VariableOf(rank));
     ChildProcess process;
     const Status status = ranks_.Start(program, &process);
@@ -131,7 +132,10 @@ void Supervisor::Interrupt(int signal) {
 void Supervisor::Reap() {
   for (const RankGroup::Ended& ended : ranks_.Reap()) {
     if (ended.wait_status == 0) continue;
-    failures_.push_back({.rank = ended.index, .pid = ranks_.pid(ended.index), .wait_status = ended.wait_status});
+    failures_.push_back({.rank = ended.index,
+                         .pid = ranks_.pid(ended.index),
+                         .wait_status = ended.wait_status,
+                         .blames = notes_.BlamedBy(ended.index)});
   }
 }
 
@@ -150,7 +154,11 @@ void Supervisor::Advance() {
 void Supervisor::AdvanceRunning() {
   const bool running = ranks_.running() > 0;
   if (judging_) {
-    if (Now() >= judge_at_ || !running) Judge();
+    const bool awaits = AwaitsCulprit();
+    if (!running || (awaiting_ && !awaits) || (Now() >= judge_at_ && (awaiting_ || !awaits))) return Judge();
+    if (Now() < judge_at_) return;
+    awaiting_ = true;
+    judge_at_ = DeadlineAfter(kCulpritTime);
   } else if (!failures_.empty()) {
     judging_ = true;
     judge_at_ = running ? DeadlineAfter(kJudgingTime) : Now();
@@ -163,6 +171,11 @@ void Supervisor::AdvanceRunning() {
   } else if (!running) {
     ranks_.BeginEnding();  // All ranks succeeded; end the processes that they left behind.
   }
+}
+
+bool Supervisor::AwaitsCulprit() const {
+  return annulus::AwaitsCulprit(failures_,
+                                [this](int rank) { return rank < arguments_.nranks && ranks_.is_running(rank); });
 }
 
 void Supervisor::Judge() {

@@ -17,6 +17,7 @@
 #include "launcher/job/output.h"
 #include "launcher/local/guardian.h"
 #include "launcher/local/rank_group.h"
+#include "launcher/local/verdict_notes.h"
 #include "launcher/watch/watch.h"
 
 namespace annulus {
@@ -40,6 +41,7 @@ class Supervisor {
   void Reap();
   void Advance();
   void AdvanceRunning();
+  bool AwaitsCulprit() const;
   void Judge();
   void CloseOrphanedSources();
   bool Finished() const;
@@ -54,10 +56,12 @@ class Supervisor {
   Watch watch_;
   std::vector<std::unique_ptr<LineSource>> sources_;
   RankGroup ranks_;
+  VerdictNotes notes_;
   std::vector<Failure> failures_;  // In the order in which they were noticed.
   // A rank has failed; other ranks that have just failed may still show up, and one of them may be the cause.
   bool judging_ = false;
   Deadline judge_at_ = kNoDeadline;
+  bool awaiting_ = false;  // Judging takes longer, because a rank that verdicts name still runs.
   Deadline job_deadline_ = kNoDeadline;
   Deadline drain_deadline_ = kNoDeadline;  // For writing the remaining output after an interrupt.
   bool interrupted_ = false;

@@ -97,7 +97,9 @@ void Agent::TakeSignals() {
 void Agent::Reap() {
   if (!started_ && !ranks_.ending()) return;  // No rank has been started yet, so having none is not the end.
   for (const RankGroup::Ended& ended : ranks_.Reap()) {
-    channel_.Send(FrameKind::kRankEnded, ByteWriter().I64(first_rank_ + ended.index).I64(ended.wait_status).bytes());
+    const int rank = first_rank_ + ended.index;
+    const int64_t blames = notes_.BlamedBy(rank);
+    channel_.Send(FrameKind::kRankEnded, ByteWriter().I64(rank).I64(ended.wait_status).I64(blames).bytes());
   }
 }
 
@@ -209,6 +211,7 @@ Status Agent::StartRanks(const StartOrder& order) {
     const int rank = order.first_rank + index;
     program.input_fd = rank == 0 ? input_.reader() : ChildProgram::kNoInput;
     program.environment = RankEnvironment(variables, {rank, order.size, index, order.nranks});
+    notes_.AddVariable(rank, &program.environment);
     ChildProcess process;
     ANNULUS_RETURN_IF_ERROR(ranks_.Start(program, &process));
     std::optional<std::string> prefix;

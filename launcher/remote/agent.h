@@ -18,6 +18,7 @@
 #include "launcher/local/guardian.h"
 #include "launcher/local/input_pipe.h"
 #include "launcher/local/rank_group.h"
+#include "launcher/local/verdict_notes.h"
 #include "launcher/remote/channel.h"
 #include "launcher/remote/framed_output.h"
 #include "launcher/remote/start_order.h"
@@ -65,6 +66,7 @@ class Agent {
   InputPipe input_;
   std::vector<std::unique_ptr<LineSource>> sources_;
   RankGroup ranks_;
+  VerdictNotes notes_;
   ReservedPort port_;
   int first_rank_ = 0;
   bool started_ = false;

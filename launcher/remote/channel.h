@@ -36,7 +36,7 @@ enum class FrameKind : uint8_t {
   kStarted,     // the ranks' pids
   kOutput,      // stream, bytes
   kInputTaken,  // the next bytes may be sent
-  kRankEnded,   // rank, wait status from waitpid
+  kRankEnded,   // rank, wait status from waitpid, Failure::blames
   kNotice,      // text
   kGone,        // all ranks are gone; the last frame
 };

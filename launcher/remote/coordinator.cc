@@ -223,10 +223,15 @@ void Coordinator::TakeRankEnded(const HostLink& link, const std::string& content
   ByteReader reader(content);
   const int64_t rank = reader.I64();
   const int wait_status = static_cast<int>(reader.I64());
+  const int64_t blames = reader.I64();
   if (rank < link.placement().first_rank || rank >= link.placement().first_rank + link.placement().nranks) return;
   ranks_[rank].running = false;
   if (wait_status == 0) return;
-  Fail({.rank = static_cast<int>(rank), .pid = ranks_[rank].pid, .wait_status = wait_status, .host = link.host()});
+  Fail({.rank = static_cast<int>(rank),
+        .pid = ranks_[rank].pid,
+        .wait_status = wait_status,
+        .host = link.host(),
+        .blames = blames < arguments_.nranks ? static_cast<int>(blames) : Failure::kAnother});
 }
 
 void Coordinator::Fail(const Failure& failure) {
@@ -241,6 +246,19 @@ void Coordinator::Fail(const Failure& failure) {
     Say(Describe(failure));
     if (exit_status_ == 0) exit_status_ = kExitHostLost;
   }
+}
+
+bool Coordinator::AwaitsCulprit() const {
+  return annulus::AwaitsCulprit(failures_, [this](int rank) { return ranks_[rank].running; });
+}
+
+void Coordinator::AdvanceJudging() {
+  const bool awaits = AwaitsCulprit();
+  const bool over = Now() >= phase_deadline_;
+  if (CountRunning() == 0 || (awaiting_ && !awaits) || (over && (awaiting_ || !awaits))) return Judge();
+  if (!over) return;
+  awaiting_ = true;
+  phase_deadline_ = DeadlineAfter(kCulpritTime);
 }
 
 void Coordinator::Judge() {
@@ -284,8 +302,8 @@ void Coordinator::AdvancePhase() {
     GiveUp(kExitTimeout, "the job ran longer than " + std::to_string(arguments_.timeout_s) + " s; ending all ranks");
   } else if (phase_ == Phase::kRunning && CountRunning() == 0) {
     BeginEnding();  // All ranks succeeded; end the processes that they left behind.
-  } else if (phase_ == Phase::kJudging && (now >= phase_deadline_ || CountRunning() == 0)) {
-    Judge();
+  } else if (phase_ == Phase::kJudging) {
+    AdvanceJudging();
   } else if (phase_ >= Phase::kEnding && now >= phase_deadline_) {
     for (const auto& link : links_) {
       if (link->closed()) continue;

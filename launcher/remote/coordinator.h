@@ -66,6 +66,8 @@ class Coordinator {
   void AdvanceLinks();
   void AdvancePhase();
   void Fail(const Failure& failure);
+  bool AwaitsCulprit() const;
+  void AdvanceJudging();
   void Judge();
   void BeginEnding();
   void BeginKilling();
@@ -90,6 +92,7 @@ class Coordinator {
   std::string rendezvous_host_;
   Phase phase_ = Phase::kConnecting;
   Deadline phase_deadline_ = kNoDeadline;
+  bool awaiting_ = false;  // Judging takes longer, because a rank that verdicts name still runs.
   Deadline job_deadline_ = kNoDeadline;
   Deadline drain_deadline_ = kNoDeadline;  // For writing the remaining output after an interrupt.
   bool interrupted_ = false;

@@ -33,7 +33,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < 1 || size > kMaxInput) return 0;
   const auto side = (data[0] & 1) != 0 ? Channel::Side::kAgent : Channel::Side::kHead;
   // Random bytes hardly ever greet.
-  std::string input = (data[0] & 2) != 0 ? "noise\nannulus-run agent 2\n" : "";
+  std::string input = (data[0] & 2) != 0 ? "noise\nannulus-run agent 3\n" : "";
   input.append(reinterpret_cast<const char*>(data) + 1, size - 1);
   int ends[2];
   ANNULUS_CHECK(pipe2(ends, O_CLOEXEC) == 0);

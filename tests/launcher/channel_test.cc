@@ -62,7 +62,7 @@ TEST_F(ChannelTest, WhatALoginScriptWritesIsSkipped) {
 }
 
 TEST_F(ChannelTest, AnotherVersionIsTold) {
-  WriteNoise("\nannulus-run agent 3\n");
+  WriteNoise("\nannulus-run agent 4\n");
   Pump();
   EXPECT_EQ(head_.state(), Channel::State::kWrongVersion);
   EXPECT_FALSE(head_.Next());

@@ -51,6 +51,29 @@ TEST(LauncherFailure, KilledRankIsTheCulpritAndNotItsFollower) {
   EXPECT_TRUE(Contains(run.err(), "was killed by signal 11 (Segmentation fault)")) << run.err();
 }
 
+// The process that is rank 1 dies and so ends rank 0; its parent, which annulus-run started, takes longer.
+TEST(LauncherFailure, ARankThatVerdictsNameIsTheCulpritAndNotItsFollowers) {
+  LauncherRun run(ShellRanks(3,
+                             "rank=tests/launcher/watch_rank; if [ $ANNULUS_RANK != 1 ]; then exec $rank; fi; "
+                             "$rank | { read pid; kill -KILL $pid; sleep 0.4; exit 7; }"));
+  EXPECT_EQ(run.Finish(), 7) << run.err();
+  EXPECT_TRUE(Contains(run.err(), "annulus-run: rank 1 (pid ")) << run.err();
+  EXPECT_TRUE(Contains(run.err(), "exited with status 7")) << run.err();
+  ExpectNoOrphans();
+}
+
+TEST(LauncherFailure, ACulpritThatDoesNotEndIsNotWaitedForLong) {
+  LauncherRun run(ShellRanks(2,
+                             "rank=tests/launcher/watch_rank; if [ $ANNULUS_RANK != 1 ]; then exec $rank; fi; "
+                             "$rank | { read pid; kill -KILL $pid; echo killed; exec sleep 1000; }"));
+  run.AwaitLines(2);
+  const Nanoseconds start = Now();
+  EXPECT_EQ(run.Finish(), 1) << run.err();
+  EXPECT_LT(Now() - start, 3 * kSecond);
+  EXPECT_TRUE(Contains(run.err(), "annulus-run: rank 0 (pid ")) << run.err();
+  ExpectNoOrphans();
+}
+
 TEST(LauncherFailure, RanksThatSucceedEarlyAreNoFailure) {
   LauncherRun run(ShellRanks(2, "if [ $ANNULUS_RANK = 0 ]; then exit 0; fi; sleep 0.2; echo late"));
   EXPECT_EQ(run.Finish(), 0);
