@@ -92,15 +92,13 @@ std::shared_ptr<Work> Handle::StartGroup(const std::vector<Collective>& collecti
     return status == ANNULUS_OK;
   };
   // With the GIL, so that no other thread's call gets into the group: nothing here waits for other ranks.
-  std::shared_lock<std::shared_mutex> using_it(use_);
-  if (closed()) throw Failure::Closed();
+  const std::shared_lock<std::shared_mutex> using_it = UseWithGil();
   if (check(annulus_group_start(comm_))) {
     for (size_t i = 0; i < collectives.size(); ++i)
       check(collectives[i].call(comm_, buffers[i].send, buffers[i].recv, nullptr));
     // What was not refused is queued all the same, and has its arrays until it is done.
     if (check(annulus_group_end(comm_, &work->request))) works_.push_back(work);
   }
-  using_it.unlock();
   if (failure) throw Failure(*failure);
   return work;
 }
@@ -113,10 +111,15 @@ void Handle::Do(const std::function<annulus_status_t(annulus_comm_t*)>& call) {
   if (status != ANNULUS_OK) throw Failure::OfCommunicator(status, comm_);
 }
 
+std::shared_lock<std::shared_mutex> Handle::UseWithGil() {
+  std::shared_lock<std::shared_mutex> using_it(use_, std::try_to_lock);
+  if (!using_it.owns_lock() || closed()) throw Failure::Closed();
+  return using_it;
+}
+
 int Handle::CreateOperation(const std::function<annulus_status_t(annulus_op_t* op)>& create) {
   // With the GIL: nothing here waits for other ranks.
-  std::shared_lock<std::shared_mutex> using_it(use_);
-  if (closed()) throw Failure::Closed();
+  const std::shared_lock<std::shared_mutex> using_it = UseWithGil();
   annulus_op_t op = ANNULUS_OP_LAST;
   const annulus_status_t status = create(&op);
   if (status != ANNULUS_OK) throw Failure::OfCommunicator(status, comm_);

@@ -114,6 +114,9 @@ class Handle {
   void FinishAll();
   // Throws where a reduction's function calls, for which the work would wait that it waits for.
   void CheckNotInReduction() const;
+  // Locks use_ for a call that keeps the GIL. Throws a Failure instead of waiting for Close, which may itself wait for
+  // a reduction that needs the GIL.
+  std::shared_lock<std::shared_mutex> UseWithGil();
   int CreateOperation(const std::function<annulus_status_t(annulus_op_t* op)>& create);
 
   int rank_ = 0;

@@ -1,5 +1,6 @@
 """Requests, threads and lifetimes: what is lent stays alive, waiting leaves other threads running, nothing hangs."""
 
+import faulthandler
 import gc
 import os
 import signal
@@ -131,6 +132,33 @@ def closing_ends_the_waits_of_other_threads():
     communicator.close()
 
 
+def closing_waits_for_a_reduction_and_no_thread_waits_for_closing_with_the_gil():
+    communicator = annulus.world().dup()
+    inside, go_on = threading.Event(), threading.Event()
+
+    def add(left, right, out):
+        inside.set()
+        go_on.wait(20)
+        np.add(left, right, out)
+
+    request = communicator.allreduce_async(np.ones(10 * SIZE), communicator.reduction(add))
+    assert inside.wait(20)
+    annulus.barrier()
+    # A deadlock would hold the GIL: then this ends the process all the same.
+    faulthandler.dump_traceback_later(15, exit=True)
+    closer = threading.Thread(target=communicator.close)
+    closer.start()
+    while not communicator.closed:
+        time.sleep(0.001)
+    raises(annulus.Aborted, communicator.premul_sum, 2.0)
+    raises(annulus.Aborted, communicator.allreduce_group_async, [np.ones(1)])
+    go_on.set()
+    closer.join(20)
+    faulthandler.cancel_dump_traceback_later()
+    assert not closer.is_alive()
+    raises(annulus.Aborted, request.wait)
+
+
 def signals_are_handled_while_waiting():
     annulus.barrier()
     if RANK != 0:
@@ -203,10 +231,12 @@ def joining_can_be_interrupted():
 for check in (a_request_has_its_result_as_often_as_asked, a_wait_ends_at_its_timeout_and_may_be_repeated,
               other_threads_run_while_one_waits, several_threads_wait_for_one_request,
               dropped_requests_keep_their_arrays_until_done, closing_ends_the_waits_of_other_threads,
+              closing_waits_for_a_reduction_and_no_thread_waits_for_closing_with_the_gil,
               signals_are_handled_while_waiting, a_forked_child_leaves_its_parents_job_alone, an_array_is_given_back,
               joining_can_be_interrupted):
     check()
 try:
+    annulus.barrier()  # All are past their checks, which the first ranks to leave would fail.
     annulus.allreduce_async(np.ones(10))  # Pending at exit: that must not hang, nor crash.
 except annulus.PeerLost:
     pass  # The others have left already.
