@@ -32,8 +32,8 @@ ScheduleParams MakePlan(const PlanInput& input, const PlanSettings& settings, co
 // (docs/determinism.md). User-defined functions keep the order of the ring.
 bool TakesTwoLevels(const AlgorithmChoice& choice, ReduceOp op, size_t bytes);
 
-// Whether an allreduce of `bytes` uses the tree, whose order is not the ring's either, when it is called alone. Those of
-// a group never do.
+// Whether an allreduce of `bytes` uses the tree, whose order is not the ring's either, when it is called alone. Those
+// of a group never do.
 bool TakesTree(const AlgorithmChoice& choice, ReduceOp op, size_t bytes);
 
 // The reason why a call does not use `algorithm` although calls of its size do; null when it does. In one hop both of

@@ -232,8 +232,8 @@ void Setup::LogLink(const Endpoint& endpoint, const char* transport, const LinkR
 
 void Setup::TellLauncher(const Verdict& verdict) const {
   if (verdict.rank < 0 || verdict.rank == rank()) return;
-  // The ranks of a communicator that was split off have other numbers than those of the job.
-  SendVerdictNote(VerdictsVariable(), options_.process_rank < 0 ? verdict.rank : VerdictNote::kAnother);
+  // While a split is made, a verdict may number ranks as the parent does.
+  SendVerdictNote(VerdictsVariable(), membership_.epoch() == 0 ? verdict.rank : VerdictNote::kAnother);
 }
 
 void Setup::Close() {

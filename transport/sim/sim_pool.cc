@@ -22,7 +22,7 @@ SimPool::SimPool(int slots, size_t slot_bytes)
     : slot_bytes_(slot_bytes),
       stride_((slot_bytes + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment),
       slots_(slots),
-      memory_(static_cast<std::byte*>(operator new (stride_ * slots, std::align_val_t{kSlotAlignment}))) {
+      memory_(static_cast<std::byte*>(operator new (stride_* slots, std::align_val_t{kSlotAlignment}))) {
   free_.reserve(slots);
   for (int i = 0; i < slots; ++i) Give(i);
 }
