@@ -104,6 +104,8 @@ Status Setup::Meet(const GiveUp& give_up, Deadline deadline) {
   ControlConfig control;
   control.rank = rank();
   control.nranks = nranks();
+  control.job_key = options_.job_key;
+  control.job_id = met.job_id;
   control.connections = std::move(met.connections);
   control.on_verdict = [this] { reactor_.Wake(); };
   ANNULUS_RETURN_IF_ERROR(Control::Start(std::move(control), &control_));

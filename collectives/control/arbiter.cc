@@ -70,6 +70,14 @@ void Arbiter::Disconnected(int rank, int os_errno, Nanoseconds) {
   if (!ranks_[rank].left) Conclude(DeathVerdict(rank, os_errno));
 }
 
+void Arbiter::Lost(int rank) { ranks_[rank].lost = !ranks_[rank].left; }
+
+void Arbiter::Found(int rank, Nanoseconds now) {
+  ranks_[rank].lost = false;
+  if (investigating_ || doubting_) deadline_ = now + kAnswerWindow;  // Its answer may be on its way.
+  Advance(now);
+}
+
 void Arbiter::Goodbye(int rank, const Activity& last, Nanoseconds now) {
   Record(rank, last);
   ranks_[rank].left = true;
@@ -155,7 +163,7 @@ void Arbiter::Conclude(Verdict verdict) {
 // Ends the investigation as soon as possible. Judges when all answers have arrived or no more are expected. A verdict
 // that rests on a report alone waits a moment longer for better reports.
 void Arbiter::Advance(Nanoseconds now) {
-  if (verdict_ || !(investigating_ || doubting_)) return;
+  if (verdict_ || !(investigating_ || doubting_) || WaitsForLost(now)) return;
   if (!AllAnswered() && now < deadline_) return;
   if (doubting_) return EndDoubt(now);
   const int reporter = ChooseReport();
@@ -168,6 +176,15 @@ void Arbiter::Advance(Nanoseconds now) {
     deadline_ = std::min(deadline_, now + kSettleWindow);
   }
   if (now >= deadline_ || AllReported()) Conclude(JudgeReport(reporter));
+}
+
+bool Arbiter::WaitsForLost(Nanoseconds now) {
+  if (std::none_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.lost; })) return false;
+  if (now >= deadline_) {
+    query_ = true;
+    deadline_ = now + kSignInterval;
+  }
+  return true;
 }
 
 void Arbiter::EndDoubt(Nanoseconds now) {

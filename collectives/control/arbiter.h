@@ -39,10 +39,18 @@ class Arbiter {
   // (Driver::kFirstDoubt), so that the last rank to make a call is heard once all are inside.
   static constexpr Nanoseconds kDoubtPause = 500 * kMillisecond;
 
+  // While the judgement waits for a lost rank, all ranks are asked again at this interval. So they know that rank 0 is
+  // at work.
+  static constexpr Nanoseconds kSignInterval = 500 * kMillisecond;
+
   explicit Arbiter(int nranks) : ranks_(nranks) {}
 
-  // The control connection of `rank` ended; os_errno is 0 for an orderly end or a reset.
+  // The control connection of `rank` ended for good; os_errno is 0 for an orderly end or a reset.
   void Disconnected(int rank, int os_errno, Nanoseconds now);
+  // The control connection of `rank` broke, and another may take its place. Until Found or Disconnected there is no
+  // judgement, because this rank may know the cause.
+  void Lost(int rank);
+  void Found(int rank, Nanoseconds now);
   // `rank` destroys its communicator; `last` is its activity before that.
   void Goodbye(int rank, const Activity& last, Nanoseconds now);
   // `failure` happened on `rank` in `call` (sequence 0: outside any). Its driving thread now waits for the verdict.
@@ -68,6 +76,7 @@ class Arbiter {
  private:
   struct Rank {
     bool left = false;      // Said goodbye.
+    bool lost = false;      // Has no control connection.
     bool answered = false;  // Its activity below is known.
     std::optional<Status> failure;
     std::optional<Call> message;  // The call that failed, if it was a message.
@@ -87,6 +96,7 @@ class Arbiter {
   void Advance(Nanoseconds now);
   void EndDoubt(Nanoseconds now);
   void AskAnew(Nanoseconds now);
+  bool WaitsForLost(Nanoseconds now);
   bool AllAnswered() const;
   bool AllReported() const;
   int ChooseReport() const;

@@ -91,8 +91,11 @@ Status Control::Start(ControlConfig config, std::unique_ptr<Control>* control) {
   ControlRoleConfig role;
   role.rank = config.rank;
   role.nranks = config.nranks;
+  role.job_key = config.job_key;
+  role.job_id = config.job_id;
   role.activity = &made->activity_;
   role.conclude = [control = made.get()](const Verdict& verdict) { control->Conclude(verdict); };
+  role.heard_at = &made->heard_at_;
   role.judge_lost = [control = made.get()] { control->judge_lost_at_.store(Now()); };
   const auto make = [](const ControlRoleConfig& c) -> std::unique_ptr<ControlRole> {
     if (c.rank == 0) return std::make_unique<ControlJudge>(c);
@@ -132,14 +135,24 @@ std::optional<Verdict> Control::Parted(const std::vector<int>& ranks, bool expec
   return reason;
 }
 
+bool Control::AwaitVerdict() {
+  const Nanoseconds start = Now();
+  for (Nanoseconds now = start;; now = Now()) {
+    const Deadline until = std::min(std::max(start, heard_at_.load()) + kVerdictGrace, start + kMostVerdictWait);
+    if (now >= until) return has_verdict();
+    if (verdict_.WaitFor(until - now)) return true;
+  }
+}
+
 Verdict Control::Report(const Status& failure, const Call& call) {
   if (has_verdict()) return verdict();
   const Nanoseconds start = Now();
   thread_->Post([failure, call](ControlRole* role) { role->Report(failure, call); });
-  bool known = verdict_.WaitFor(kVerdictGrace);
+  bool known = AwaitVerdict();
   // Far too late: this process was stopped meanwhile, and the verdict may be unread in the socket.
   constexpr Nanoseconds kOverslept = 200 * kMillisecond;
-  if (!known && Now() - start > kVerdictGrace + kOverslept) known = verdict_.WaitFor(kVerdictGrace);
+  const Nanoseconds since = Now() - std::max(start, heard_at_.load());
+  if (!known && since > kVerdictGrace + kOverslept) known = verdict_.WaitFor(kVerdictGrace);
   if (!known) {
     const Verdict alone = SilenceVerdict({0}, Status::kNoRank);
     Conclude(alone);

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "base/clock.h"
@@ -23,6 +24,8 @@ namespace annulus {
 struct ControlConfig {
   int rank = 0;
   int nranks = 1;
+  std::string job_key;             // As in Options.
+  uint64_t job_id = 0;             // From Bootstrap.
   ControlConnections connections;  // From Bootstrap.
   // Called at most once, when the verdict is known; not after Close() has returned. Must not block. Runs on the control
   // thread, or within Abort or Report when these settle the verdict themselves.
@@ -31,8 +34,11 @@ struct ControlConfig {
 
 class Control {
  public:
-  // Time that Report waits for the arbiter, which itself takes at most Arbiter::kAnswerWindow + kTieWindow.
+  // Time that Report waits for the arbiter after its last sign of life. The arbiter takes at most
+  // Arbiter::kAnswerWindow + kTieWindow, or longer while a rank's connection is being made again.
   static constexpr Nanoseconds kVerdictGrace = 1500 * kMillisecond;
+  // Time that Report waits in all.
+  static constexpr Nanoseconds kMostVerdictWait = 12 * kSecond;
   // Time that Close waits for sent messages to arrive.
   static constexpr Nanoseconds kCloseGrace = 200 * kMillisecond;
   // Time that passing on a verdict reached alone may take, so that a process may abort and then exit at once.
@@ -59,7 +65,8 @@ class Control {
   std::optional<Verdict> Parted(const std::vector<int>& ranks, bool expected);
 
   // Reports to the arbiter that `failure` happened on this rank in `call` (sequence 0: outside any), and returns the
-  // common verdict. Blocks up to kVerdictGrace; after that this rank reaches a verdict alone.
+  // common verdict. Blocks while rank 0 gives signs of life, up to kMostVerdictWait; kVerdictGrace after the last one
+  // this rank reaches a verdict alone.
   Verdict Report(const Status& failure, const Call& call);
 
   // Tells the arbiter that a collective takes long here, so that it asks whether all ranks agree on the call. Ranks
@@ -75,6 +82,7 @@ class Control {
 
  private:
   class Thread;
+  bool AwaitVerdict();
   explicit Control(std::function<void()> on_verdict);
   void Conclude(const Verdict& verdict);
 
@@ -82,6 +90,7 @@ class Control {
   ActivityRecorder activity_;
   VerdictCell verdict_;
   std::atomic<Nanoseconds> judge_lost_at_{0};  // 0 while rank 0 is connected.
+  std::atomic<Nanoseconds> heard_at_{0};       // Latest sign of life of rank 0.
   std::unique_ptr<Thread> thread_;             // Null once closed.
 };
 

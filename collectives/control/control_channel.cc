@@ -16,12 +16,13 @@
 namespace annulus {
 namespace {
 
-// A host that vanished silently is noticed within about 15 s of silence, or 15 s after the first unanswered byte. The
-// kernel of a stopped process still answers, so only the network or the host can be the cause.
-constexpr int kKeepaliveIdleSeconds = 5;
+// A connection that carries nothing any more is given up after about 8 s of silence, or 8 s after the first unanswered
+// byte. The kernel of a stopped process still answers, so only the network or the host can be the cause. Another
+// connection may then take its place (control_session.h).
+constexpr int kKeepaliveIdleSeconds = 3;
 constexpr int kKeepaliveIntervalSeconds = 1;
-constexpr int kKeepaliveProbes = 10;
-constexpr unsigned kUserTimeoutMs = 15000;
+constexpr int kKeepaliveProbes = 5;
+constexpr unsigned kUserTimeoutMs = 8000;
 
 // Failures are harmless: the connection works without these options, and tests use sockets without keepalive.
 void SetOptions(int fd) {
@@ -77,7 +78,7 @@ void ControlChannel::Start(Handlers handlers) {
 void ControlChannel::ReadHeader() {
   asio::async_read(socket_, asio::buffer(header_), [self = shared_from_this()](const asio::error_code& error, size_t) {
     if (!self->open() || !self->handlers_.on_message) return;
-    if (error) return self->End(CauseOf(error));
+    if (error) return self->End(self->CauseOf(error));
     ByteReader in(self->header_);
     const size_t bytes = in.U32();  // Includes the type.
     if (bytes == 0 || bytes - 1 > self->most_bytes_) {
@@ -91,7 +92,7 @@ void ControlChannel::ReadBody(size_t bytes) {
   body_.resize(bytes);
   asio::async_read(socket_, asio::buffer(body_), [self = shared_from_this()](const asio::error_code& error, size_t) {
     if (!self->open() || !self->handlers_.on_message) return;
-    if (error) return self->End(CauseOf(error));
+    if (error) return self->End(self->CauseOf(error));
     const auto on_message = self->handlers_.on_message;  // A copy: the handler may close this channel.
     on_message(static_cast<MessageType>(self->header_[kMessageHeaderBytes - 1]), self->body_);
     if (self->open() && self->handlers_.on_message) self->ReadHeader();
@@ -110,7 +111,8 @@ void ControlChannel::Send(const Frame& frame) {
     queue_.pop_front();
     return;
   }
-  WriteQueue();  // Would block, or failed: the asynchronous write finds out the same, and reading notices the end.
+  NoteReset(error);  // The kernel says it once: reading then finds nothing but an end.
+  WriteQueue();      // Would block, or failed: the asynchronous write finds out the same, and reading notices the end.
 }
 
 void ControlChannel::WriteQueue() {
@@ -120,6 +122,7 @@ void ControlChannel::WriteQueue() {
                       if (!self->open()) return;
                       self->front_sent_ = 0;
                       if (error) {
+                        self->NoteReset(error);
                         self->queue_.clear();
                       } else {
                         self->queue_.pop_front();
@@ -166,11 +169,14 @@ int ControlChannel::Release() {
   return error ? -1 : fd;
 }
 
-// The connections of a killed process end in an orderly way, or by a reset if it had not read everything; both are
-// treated alike.
+// The connections of a killed process end in an orderly way, or by a reset if it had not read everything.
+void ControlChannel::NoteReset(const asio::error_code& error) {
+  was_reset_ = was_reset_ || error == asio::error::connection_reset || error == asio::error::connection_aborted;
+}
+
 Status ControlChannel::CauseOf(const asio::error_code& error) {
-  if (error == asio::error::eof || error == asio::error::connection_reset || error == asio::error::broken_pipe)
-    return Status();
+  NoteReset(error);
+  if (error == asio::error::eof || error == asio::error::broken_pipe || was_reset_) return Status();
   return Status::System("reading from a control connection", error.value());
 }
 

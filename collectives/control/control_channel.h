@@ -54,6 +54,8 @@ class ControlChannel : public std::enable_shared_from_this<ControlChannel> {
   int Release();
 
   bool open() const { return socket_.is_open(); }
+  // Whether the connection ended by a reset.
+  bool was_reset() const { return was_reset_; }
   // Whether everything sent has been handed to the kernel.
   bool drained() const { return queue_.empty(); }
 
@@ -65,7 +67,8 @@ class ControlChannel : public std::enable_shared_from_this<ControlChannel> {
   void WriteQueue();
   void MaybeShutdown();
   void End(const Status& cause);
-  static Status CauseOf(const asio::error_code& error);
+  void NoteReset(const asio::error_code& error);
+  Status CauseOf(const asio::error_code& error);
 
   asio::ip::tcp::socket socket_;
   const size_t most_bytes_;
@@ -75,6 +78,7 @@ class ControlChannel : public std::enable_shared_from_this<ControlChannel> {
   std::deque<Frame> queue_;
   size_t front_sent_ = 0;  // Bytes of queue_.front() already sent.
   bool finishing_ = false;
+  bool was_reset_ = false;
 };
 
 }  // namespace annulus

@@ -4,26 +4,38 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/log.h"
 #include "collectives/control/arbiter_text.h"
 
 namespace annulus {
 
 ControlJudge::ControlJudge(const ControlRoleConfig& config)
-    : config_(config), arbiter_(config.nranks), channels_(config.nranks), timer_(*config.context) {}
-
-ControlJudge::~ControlJudge() {
-  for (const auto& channel : channels_) {
-    if (channel) channel->Close();
-  }
-}
+    : config_(config),
+      arbiter_(config.nranks),
+      sessions_(config.nranks),
+      door_(
+          config.context, config.job_key, config.hello(),
+          [this](int rank) { return rank > 0 && !sessions_[rank]->closed(); },
+          [this](int rank, int fd) { Returned(rank, fd); }),
+      timer_(*config.context) {}
 
 Status ControlJudge::Open(ControlConnections connections) {
   for (int rank = 1; rank < config_.nranks; ++rank) {
-    ANNULUS_RETURN_IF_ERROR(
-        ControlChannel::Create(config_.context, connections.Take(rank), kMostControlBytes, &channels_[rank]));
-    channels_[rank]->Start({[this, rank](MessageType type, std::span<const std::byte> body) { Take(rank, type, body); },
-                            [this, rank](const Status& cause) { Closed(rank, cause); }});
+    const ControlConnection connection = connections.Take(rank);
+    if (rank == 1) {
+      const Status opened = door_.Open(connection.local);
+      if (!opened.ok()) Log(LogLevel::kInfo, 0, "no way back for ranks: %s", opened.message().c_str());
+    }
+    sessions_[rank] = std::make_unique<ControlSession>(
+        config_.context,
+        ControlSession::Handlers{
+            [this, rank](MessageType type, std::span<const std::byte> body) { Take(rank, type, body); },
+            [this, rank](ControlEnd end, const Status& cause) { Closed(rank, end, cause); }});
+    ANNULUS_RETURN_IF_ERROR(sessions_[rank]->Open(connection.fd));
   }
+  ByteWriter out;
+  out.U16(static_cast<uint16_t>(door_.port()));
+  if (door_.port() > 0) SendAll(MessageType::kDoor, out.bytes());
   return Status();
 }
 
@@ -47,9 +59,9 @@ void ControlJudge::Depart(std::function<void()> on_gone) {
   on_gone_ = std::move(on_gone);
   ByteWriter out;
   WriteActivity(config_.activity->Read(), &out);
-  SendAll(MakeFrame(MessageType::kGoodbye, out.bytes()));
-  for (const auto& channel : channels_) {
-    if (channel) channel->Finish();
+  SendAll(MessageType::kGoodbye, out.bytes());
+  for (const auto& session : sessions_) {
+    if (session) session->Finish();
   }
   CheckGone();
 }
@@ -88,7 +100,7 @@ bool ControlJudge::TakeBody(int rank, MessageType type, ByteReader* in) {
     case MessageType::kGoodbye:
       if (!ReadActivity(in, &activity) || !in->done()) return false;
       arbiter_.Goodbye(rank, activity, Now());
-      channels_[rank]->Close();
+      sessions_[rank]->Close();
       CheckGone();
       return true;
     default:
@@ -96,16 +108,32 @@ bool ControlJudge::TakeBody(int rank, MessageType type, ByteReader* in) {
   }
 }
 
-void ControlJudge::Closed(int rank, const Status& cause) {
-  if (cause.code() == Code::kProtocol) {
+void ControlJudge::Closed(int rank, ControlEnd end, const Status& cause) {
+  const bool may_return = door_.port() > 0 && (end == ControlEnd::kReset || end == ControlEnd::kSilent);
+  if (end == ControlEnd::kProtocol) {
     arbiter_.Broken(rank, cause.message(), Now());
-  } else if (announced_) {
-    TellLoss(rank, cause.os_errno());
+  } else if (may_return) {
+    absences_.Begin(rank, cause.os_errno(), DeadlineAfter(end == ControlEnd::kReset ? kResetGrace : kSilenceGrace));
+    arbiter_.Lost(rank);
   } else {
-    arbiter_.Disconnected(rank, cause.os_errno(), Now());
+    Gone(rank, cause.os_errno());
   }
   Act();
   CheckGone();
+}
+
+void ControlJudge::Returned(int rank, int fd) {
+  const Status resumed = sessions_[rank]->Resume(fd);
+  if (!resumed.ok()) return Log(LogLevel::kInfo, 0, "rank %d: %s", rank, resumed.message().c_str());
+  Log(LogLevel::kInfo, 0, "rank %d came back over another control connection", rank);
+  absences_.End(rank);
+  arbiter_.Found(rank, Now());
+  Act();
+}
+
+void ControlJudge::Gone(int rank, int os_errno) {
+  if (!announced_) return arbiter_.Disconnected(rank, os_errno, Now());
+  TellLoss(rank, os_errno);
 }
 
 void ControlJudge::TellLoss(int rank, int os_errno) {
@@ -113,34 +141,42 @@ void ControlJudge::TellLoss(int rank, int os_errno) {
   const Verdict loss = DeathVerdict(rank, os_errno);
   ByteWriter out;
   WriteVerdict(loss, &out);
-  SendAll(MakeFrame(MessageType::kVerdict, out.bytes()));
+  SendAll(MessageType::kVerdict, out.bytes());
   config_.conclude(loss);
 }
 
 void ControlJudge::Act() {
   if (on_gone_) return;  // A leaving rank no longer judges.
+  config_.Heard();
+  while (const std::optional<Absences::Absence> overdue = absences_.TakeOverdue(Now())) {
+    Gone(overdue->rank, overdue->os_errno);
+  }
   if (arbiter_.TakeQuery()) {
-    SendAll(MakeFrame(MessageType::kQuery, {}));
+    SendAll(MessageType::kQuery, {});
     arbiter_.Answer(config_.rank, config_.activity->Read(), Now());
   }
-  if (!arbiter_.verdict()) return SetTimer();
-  if (announced_) return;
+  if (arbiter_.verdict() && !announced_) Announce();
+  SetTimer();
+}
+
+void ControlJudge::Announce() {
   announced_ = true;
   ByteWriter out;
   WriteVerdict(*arbiter_.verdict(), &out);
-  SendAll(MakeFrame(MessageType::kVerdict, out.bytes()));  // First: this rank may exit once it knows.
+  SendAll(MessageType::kVerdict, out.bytes());  // First: this rank may exit once it knows.
   config_.conclude(*arbiter_.verdict());
 }
 
-void ControlJudge::SendAll(const Frame& frame) {
-  for (const auto& channel : channels_) {
-    if (channel) channel->Send(frame);
+void ControlJudge::SendAll(MessageType type, const std::string& body) {
+  for (const auto& session : sessions_) {
+    if (session) session->Send(type, body);
   }
 }
 
 void ControlJudge::SetTimer() {
-  if (arbiter_.deadline() == kNoDeadline) return;
-  const Nanoseconds wait = std::max<Nanoseconds>(arbiter_.deadline() - Now(), 0);
+  const Deadline deadline = std::min(arbiter_.deadline(), absences_.deadline());
+  if (deadline == kNoDeadline) return;
+  const Nanoseconds wait = std::max<Nanoseconds>(deadline - Now(), 0);
   timer_.expires_after(std::chrono::nanoseconds(wait));
   timer_.async_wait([this](const asio::error_code& error) {
     if (error) return;  // The timer was reset, or this rank is leaving.
@@ -151,8 +187,9 @@ void ControlJudge::SetTimer() {
 
 void ControlJudge::CheckGone() {
   if (!on_gone_) return;
-  const bool gone =
-      std::none_of(channels_.begin(), channels_.end(), [](const auto& channel) { return channel && channel->open(); });
+  const bool any =
+      std::any_of(sessions_.begin(), sessions_.end(), [](const auto& session) { return session && session->open(); });
+  const bool gone = !any && absences_.deadline() == kNoDeadline;  // Who is away may still come for the goodbye.
   if (gone) on_gone_();
 }
 

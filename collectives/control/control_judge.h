@@ -1,5 +1,5 @@
 // ControlJudge: the control thread of rank 0. It passes messages from every rank, including itself, to the arbiter, and
-// sends out the arbiter's queries and its verdict.
+// sends out the arbiter's queries and its verdict. A rank whose connection broke may come back through the door.
 //
 // Threads: the control thread only.
 #pragma once
@@ -8,16 +8,22 @@
 #include <memory>
 #include <vector>
 
+#include "collectives/control/absences.h"
 #include "collectives/control/arbiter.h"
-#include "collectives/control/control_channel.h"
+#include "collectives/control/control_door.h"
 #include "collectives/control/control_role.h"
+#include "collectives/control/control_session.h"
 
 namespace annulus {
 
 class ControlJudge : public ControlRole {
  public:
+  // Time in which a rank may come back: after a reset, which it notices at once, and after silence, which it notices
+  // seconds before or after this side.
+  static constexpr Nanoseconds kResetGrace = 1 * kSecond;
+  static constexpr Nanoseconds kSilenceGrace = 4 * kSecond;
+
   explicit ControlJudge(const ControlRoleConfig& config);
-  ~ControlJudge() override;
 
   Status Open(ControlConnections connections) override;
   void Report(const Status& failure, const Call& call) override;
@@ -29,18 +35,24 @@ class ControlJudge : public ControlRole {
   void Take(int rank, MessageType type, std::span<const std::byte> body);
   // Returns false when the body cannot be read.
   bool TakeBody(int rank, MessageType type, ByteReader* in);
-  void Closed(int rank, const Status& cause);
+  void Closed(int rank, ControlEnd end, const Status& cause);
+  void Returned(int rank, int fd);
+  // `rank` is not coming back.
+  void Gone(int rank, int os_errno);
   // Tells all ranks about a death after the verdict: new communicators that they are making may need that rank.
   void TellLoss(int rank, int os_errno);
   // Carries out what the arbiter wants after an event.
   void Act();
-  void SendAll(const Frame& frame);
+  void Announce();
+  void SendAll(MessageType type, const std::string& body);
   void SetTimer();
   void CheckGone();
 
   const ControlRoleConfig config_;
   Arbiter arbiter_;
-  std::vector<std::shared_ptr<ControlChannel>> channels_;  // By rank; null for rank 0.
+  std::vector<std::unique_ptr<ControlSession>> sessions_;  // By rank; null for rank 0.
+  ControlDoor door_;
+  Absences absences_;
   asio::steady_timer timer_;
   bool announced_ = false;
   std::function<void()> on_gone_;  // Set while departing.

@@ -1,21 +1,26 @@
 // ControlMember: the control thread of every rank except 0. It has one connection, to the judge, and accepts its
-// verdict.
+// verdict. When the connection breaks, it dials the judge's door.
 //
 // Threads: the control thread only.
 #pragma once
 
+#include <asio/steady_timer.hpp>
 #include <memory>
 #include <optional>
 #include <utility>
 
-#include "collectives/control/control_channel.h"
+#include "collectives/control/control_dial.h"
 #include "collectives/control/control_role.h"
+#include "collectives/control/control_session.h"
 
 namespace annulus {
 
 class ControlMember : public ControlRole {
  public:
-  explicit ControlMember(const ControlRoleConfig& config) : config_(config) {}
+  // Time that a rank tries to connect to rank 0 again.
+  static constexpr Nanoseconds kRedialTime = 3 * kSecond;
+
+  explicit ControlMember(const ControlRoleConfig& config);
   ~ControlMember() override;
 
   Status Open(ControlConnections connections) override;
@@ -27,12 +32,24 @@ class ControlMember : public ControlRole {
  private:
   void Take(MessageType type, std::span<const std::byte> body);
   void TakeVerdict(std::span<const std::byte> body);
-  void Closed(const Status& cause);
+  void TakeDoor(std::span<const std::byte> body);
+  void TakeGoodbye();
+  void Closed(ControlEnd end, const Status& cause);
+  void Dial();
+  void Dialled(const Status& status, int fd);
+  // There will be no connection to the judge any more, for the reason in `verdict`.
+  void End(const Verdict& verdict);
   void Broken(const std::string& what);
 
   const ControlRoleConfig config_;
-  std::shared_ptr<ControlChannel> channel_;
-  std::optional<Call> reported_;  // The call whose verdict is due.
+  ControlSession session_;
+  std::string judge_host_;
+  StreamEndpoint door_;  // No address until the judge has said it.
+  std::shared_ptr<ControlDial> dial_;
+  asio::steady_timer retry_;
+  Deadline redial_until_ = kNoDeadline;  // Set while there is no connection.
+  int lost_errno_ = 0;                   // Cause of the broken connection; 0: a reset.
+  std::optional<Call> reported_;         // The call whose verdict is due.
   bool judge_left_ = false;
   bool departing_ = false;
   std::function<void()> on_gone_;

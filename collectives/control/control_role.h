@@ -4,11 +4,15 @@
 #pragma once
 
 #include <asio/io_context.hpp>
+#include <atomic>
 #include <functional>
+#include <string>
 
+#include "base/clock.h"
 #include "collectives/control/control_activity.h"
 #include "collectives/control/control_connections.h"
 #include "collectives/control/verdict.h"
+#include "transport/security/auth.h"
 
 namespace annulus {
 
@@ -16,12 +20,22 @@ namespace annulus {
 struct ControlRoleConfig {
   int rank = 0;
   int nranks = 1;
+  std::string job_key;
+  uint64_t job_id = 0;
   asio::io_context* context = nullptr;
   const ActivityRecorder* activity = nullptr;
   // Sets this rank's verdict. The first one counts; later ones are news of ranks that are lost.
   std::function<void(const Verdict&)> conclude;
   // Rank 0 died, so there will be no more news. May be null.
   std::function<void()> judge_lost;
+  // Time at which rank 0 last gave a sign of life. May be null.
+  std::atomic<Nanoseconds>* heard_at = nullptr;
+
+  void Heard() const {
+    if (heard_at != nullptr) heard_at->store(Now());
+  }
+  // This rank's hello for a connection that takes the place of a broken one.
+  Hello hello() const;
 };
 
 class ControlRole {
@@ -40,8 +54,8 @@ class ControlRole {
   virtual void Depart(std::function<void()> on_gone) = 0;
 };
 
-// Control messages are small: reports and verdicts with their texts are the largest.
-constexpr size_t kMostControlBytes = 4096;
+// Purpose of connections that go on where a broken control connection ended.
+inline constexpr Purpose kControlPurpose = {4, "control"};
 
 void WriteActivity(const Activity& activity, ByteWriter* out);
 bool ReadActivity(ByteReader* in, Activity* activity);

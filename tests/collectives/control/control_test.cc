@@ -232,7 +232,7 @@ TEST_P(ControlTest, BrokenMessagesAreTheSendersFault) {
     connections_ = ConnectRanks(n_);
     members_ = std::vector<Member>(n_);
     StartAll(culprit);
-    const int fd = connections_[culprit].Take(0);
+    const int fd = connections_[culprit].Take(0).fd;
     const Nanoseconds start = Now();
     ASSERT_EQ(::write(fd, bytes.data(), bytes.size()), static_cast<ssize_t>(bytes.size()));
     const Verdict verdict = AwaitAll("broken message", start);

@@ -1,0 +1,50 @@
+// Absences: the ranks whose control connection broke, and how long they may take to come back.
+//
+// Threads: one at a time.
+#pragma once
+
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include "base/clock.h"
+
+namespace annulus {
+
+class Absences {
+ public:
+  struct Absence {
+    int rank = 0;
+    int os_errno = 0;  // 0: a reset.
+  };
+
+  void Begin(int rank, int os_errno, Deadline until) { absent_[rank] = {os_errno, until}; }
+  void End(int rank) { absent_.erase(rank); }
+  bool Has(int rank) const { return absent_.contains(rank); }
+
+  // The first time at which a rank has been away for too long; kNoDeadline when none is away.
+  Deadline deadline() const {
+    Deadline first = kNoDeadline;
+    for (const auto& [rank, absent] : absent_) first = std::min(first, absent.until);
+    return first;
+  }
+
+  // Takes out a rank that has been away for too long; none when there is none.
+  std::optional<Absence> TakeOverdue(Nanoseconds now) {
+    const auto found =
+        std::find_if(absent_.begin(), absent_.end(), [now](const auto& entry) { return now >= entry.second.until; });
+    if (found == absent_.end()) return std::nullopt;
+    const Absence absence{found->first, found->second.os_errno};
+    absent_.erase(found);
+    return absence;
+  }
+
+ private:
+  struct Absent {
+    int os_errno = 0;
+    Deadline until = 0;
+  };
+  std::map<int, Absent> absent_;  // By rank.
+};
+
+}  // namespace annulus

@@ -1,0 +1,57 @@
+#include "collectives/control/control_dial.h"
+
+#include <fcntl.h>
+
+#include <chrono>
+#include <utility>
+
+namespace annulus {
+
+ControlDial::ControlDial(asio::io_context* context, const std::string& key, const Hello& hello)
+    : key_(key), hello_(hello), socket_(*context), timer_(*context) {}
+
+void ControlDial::Start(const StreamEndpoint& door, Nanoseconds limit, Done done) {
+  done_ = std::move(done);
+  timer_.expires_after(std::chrono::nanoseconds(limit));
+  timer_.async_wait([self = shared_from_this()](const asio::error_code& ended) {
+    if (!ended) self->Finish({Code::kTimeout, "rank 0 does not answer at " + std::string("its control address")});
+  });
+  asio::error_code error;
+  socket_.open(door.protocol(), error);
+  if (error) return Finish(Status::System("cannot open a socket", error.value()));
+  ::fcntl(socket_.native_handle(), F_SETFD, FD_CLOEXEC);
+  socket_.async_connect(door, [self = shared_from_this()](const asio::error_code& failed) {
+    if (failed) return self->Finish(Status::System("connecting to rank 0", failed.value()));
+    self->Prove();
+  });
+}
+
+void ControlDial::Prove() {
+  if (!done_) return;
+  handshake_ = std::make_shared<StreamHandshake>(std::move(socket_), Handshake::Role::kInitiator, key_, hello_);
+  handshake_->Start(nullptr, [self = shared_from_this()](const Status& status) { self->Finish(status); });
+}
+
+void ControlDial::Cancel() {
+  done_ = nullptr;
+  timer_.cancel();
+  asio::error_code ignored;
+  socket_.close(ignored);
+  if (handshake_ != nullptr) std::exchange(handshake_, nullptr)->Cancel();
+}
+
+void ControlDial::Finish(const Status& status) {
+  if (!done_) return;
+  const Done done = std::exchange(done_, nullptr);
+  int fd = -1;
+  if (status.ok()) {
+    StreamSocket socket = handshake_->TakeSocket();
+    asio::error_code error;
+    fd = socket.release(error);
+    handshake_ = nullptr;
+  }
+  Cancel();
+  done(status, fd);
+}
+
+}  // namespace annulus

@@ -1,0 +1,113 @@
+#include "collectives/control/control_session.h"
+
+#include <utility>
+
+#include "base/bytes.h"
+
+namespace annulus {
+namespace {
+
+// Received messages per confirmation.
+constexpr uint64_t kConfirmInterval = 16;
+
+std::string CountBody(uint64_t count) {
+  ByteWriter out;
+  out.U64(count);
+  return out.bytes();
+}
+
+bool ReadCount(std::span<const std::byte> body, uint64_t* count) {
+  ByteReader in(body);
+  *count = in.U64();
+  return in.done();
+}
+
+}  // namespace
+
+ControlSession::ControlSession(asio::io_context* context, Handlers handlers)
+    : context_(context), handlers_(std::move(handlers)) {}
+
+Status ControlSession::Open(int fd) {
+  ANNULUS_RETURN_IF_ERROR(ControlChannel::Create(context_, fd, kMostBodyBytes, &channel_));
+  Start(false);
+  return Status();
+}
+
+Status ControlSession::Resume(int fd) {
+  std::shared_ptr<ControlChannel> next;
+  ANNULUS_RETURN_IF_ERROR(ControlChannel::Create(context_, fd, kMostBodyBytes, &next));
+  if (channel_ != nullptr) channel_->Close();
+  channel_ = std::move(next);
+  Start(true);
+  channel_->Send(MakeFrame(MessageType::kResume, CountBody(received_)));
+  return Status();
+}
+
+void ControlSession::Start(bool resumes) {
+  awaits_resume_ = resumes;
+  channel_->Start({[this](MessageType type, std::span<const std::byte> body) { Take(type, body); },
+                   [this](const Status& cause) { Ended(cause); }});
+}
+
+void ControlSession::Send(MessageType type, const std::string& body) {
+  if (finishing_ || closed_) return;
+  if (kept_.size() == kMostKept) return Broken("no confirmation of many messages");
+  kept_.push_back(MakeFrame(type, body));
+  if (open() && !awaits_resume_) channel_->Send(kept_.back());
+}
+
+void ControlSession::Finish() {
+  finishing_ = true;
+  if (open() && !awaits_resume_) channel_->Finish();
+}
+
+void ControlSession::Close() {
+  closed_ = true;
+  if (channel_ != nullptr) channel_->Close();
+}
+
+void ControlSession::Take(MessageType type, std::span<const std::byte> body) {
+  uint64_t count = 0;
+  if (type == MessageType::kResume) {
+    if (!awaits_resume_ || !ReadCount(body, &count)) return Broken("a resume that was not due");
+    return TakeResume(count);
+  }
+  if (awaits_resume_) return Broken("a message before it resumed");
+  if (type == MessageType::kReceived) {
+    if (!ReadCount(body, &count) || !Confirm(count)) Broken("a confirmation of messages that do not exist");
+    return;
+  }
+  ++received_;
+  if (received_ % kConfirmInterval == 0 && !finishing_)
+    channel_->Send(MakeFrame(MessageType::kReceived, CountBody(received_)));
+  handlers_.on_message(type, body);
+}
+
+void ControlSession::TakeResume(uint64_t received) {
+  if (!Confirm(received)) return Broken("a resume after messages that do not exist");
+  awaits_resume_ = false;
+  for (const Frame& frame : kept_) channel_->Send(frame);
+  if (finishing_) channel_->Finish();
+}
+
+bool ControlSession::Confirm(uint64_t received) {
+  if (received < confirmed_ || received > confirmed_ + kept_.size()) return false;
+  kept_.erase(kept_.begin(), kept_.begin() + static_cast<std::ptrdiff_t>(received - confirmed_));
+  confirmed_ = received;
+  return true;
+}
+
+void ControlSession::Ended(const Status& cause) {
+  if (closed_) return;
+  ControlEnd end = channel_->was_reset() ? ControlEnd::kReset : ControlEnd::kOrderly;
+  if (cause.code() == Code::kProtocol) end = ControlEnd::kProtocol;
+  if (cause.code() == Code::kSystem) end = ControlEnd::kSilent;
+  handlers_.on_closed(end, cause);
+}
+
+void ControlSession::Broken(const std::string& what) {
+  Close();
+  handlers_.on_closed(ControlEnd::kProtocol, Status(Code::kProtocol, what));
+}
+
+}  // namespace annulus

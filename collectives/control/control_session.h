@@ -1,0 +1,86 @@
+// ControlSession: the messages between rank 0 and one other rank, over one connection after another.
+//
+// Each side counts the messages that it has received, and keeps those that it has sent until the peer has confirmed
+// them. On a new connection both sides first say how many they have; then each sends again what the other lacks. So
+// every message arrives once and in order, however often a connection breaks between the two processes.
+//
+// Threads: the control thread only.
+#pragma once
+
+#include <asio/io_context.hpp>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/status.h"
+#include "collectives/control/control_channel.h"
+#include "collectives/control/control_wire.h"
+
+namespace annulus {
+
+// How a connection ended.
+enum class ControlEnd {
+  kOrderly,  // The peer closed it. A process that ends does that too.
+  kReset,    // The peer, or something between, reset it. A process that is killed before it has read all does that too.
+  kSilent,   // The kernel gave it up; the status has the errno.
+  kProtocol,  // The peer broke the protocol; the status says how.
+};
+
+class ControlSession {
+ public:
+  struct Handlers {
+    std::function<void(MessageType type, std::span<const std::byte> body)> on_message;
+    // Called last of a connection's. After kReset or kSilent, Resume may go on.
+    std::function<void(ControlEnd end, const Status& cause)> on_closed;
+  };
+
+  // Largest body of a message: reports and verdicts with their texts are the largest.
+  static constexpr size_t kMostBodyBytes = 4096;
+  // Messages that may wait for a confirmation. More means that the peer confirms nothing.
+  static constexpr size_t kMostKept = 4096;
+
+  ControlSession(asio::io_context* context, Handlers handlers);
+  ControlSession(const ControlSession&) = delete;
+  ControlSession& operator=(const ControlSession&) = delete;
+  ~ControlSession() { Close(); }
+
+  // Takes over `fd`, the first connection. Errors: kSystem.
+  Status Open(int fd);
+  // Goes on over `fd`, a new connection to the same process, and drops the one before. Errors: kSystem.
+  Status Resume(int fd);
+
+  // Sends now or, without a connection, after Resume. Ignored after Finish or Close.
+  void Send(MessageType type, const std::string& body);
+  // No more messages will be sent: ends this direction of the connection once everything has gone out.
+  void Finish();
+  // Drops the connection for good. No handler runs afterwards.
+  void Close();
+
+  bool closed() const { return closed_; }
+  // Whether there is a connection.
+  bool open() const { return channel_ != nullptr && channel_->open(); }
+
+ private:
+  void Start(bool resumes);
+  void Take(MessageType type, std::span<const std::byte> body);
+  void TakeResume(uint64_t received);
+  // Forgets the messages that the peer has. Returns false when it cannot have them.
+  bool Confirm(uint64_t received);
+  void Ended(const Status& cause);
+  void Broken(const std::string& what);
+
+  asio::io_context* const context_;
+  const Handlers handlers_;
+  std::shared_ptr<ControlChannel> channel_;
+  std::deque<Frame> kept_;      // Sent and not confirmed.
+  uint64_t confirmed_ = 0;      // Number of messages that the peer has for certain: those before kept_.
+  uint64_t received_ = 0;       // Number of messages received.
+  bool awaits_resume_ = false;  // The peer has not said yet what it has.
+  bool finishing_ = false;
+  bool closed_ = false;
+};
+
+}  // namespace annulus

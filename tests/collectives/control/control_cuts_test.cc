@@ -1,0 +1,289 @@
+// One control connection is reset at every message that it carries, in every kind of story: all ranks, the one that was
+// cut off included, have the verdict of the story without a cut.
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstring>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+#include "base/clock.h"
+#include "collectives/control/control.h"
+#include "collectives/control/control_wire.h"
+#include "tests/collectives/control/control_pairs.h"
+
+namespace annulus {
+namespace {
+
+constexpr Nanoseconds kPatience = 20 * kSecond;  // Only a failing test waits that long.
+
+// Passes the messages of a control connection on, and resets it instead of passing on message `cut`, counted from 0
+// over both directions; or, with `after`, once it has passed it on.
+class Wire {
+ public:
+  Wire(int cut, bool after) : cut_(cut), after_(after) {
+    std::tie(judge_, ends_[0].fd) = ConnectPair();
+    std::tie(ends_[1].fd, member_) = ConnectPair();
+    thread_ = std::thread([this] { Run(); });
+  }
+  ~Wire() {
+    stop_.store(true);
+    thread_.join();
+  }
+
+  int judge() const { return judge_; }
+  int member() const { return member_; }
+  bool was_cut() const { return was_cut_.load(); }
+
+ private:
+  struct End {
+    int fd = -1;
+    std::string unsent;  // Bytes read here that are no whole message yet.
+    bool ended = false;
+  };
+
+  void Run() {
+    while (!stop_.load() && !was_cut_.load()) {
+      pollfd polled[2] = {{ends_[0].ended ? -1 : ends_[0].fd, POLLIN, 0},
+                          {ends_[1].ended ? -1 : ends_[1].fd, POLLIN, 0}};
+      if (::poll(polled, 2, 5) <= 0) continue;
+      for (int side = 0; side < 2; ++side) {
+        if (polled[side].revents != 0 && !was_cut_.load()) PassOn(&ends_[side], ends_[1 - side].fd);
+      }
+    }
+    for (const End& end : ends_) {
+      if (end.fd >= 0 && !was_cut_.load()) ::close(end.fd);
+    }
+  }
+
+  void PassOn(End* from, int to) {
+    char buffer[4096];
+    const ssize_t got = ::read(from->fd, buffer, sizeof buffer);
+    if (got <= 0) {
+      from->ended = true;
+      ::shutdown(to, SHUT_WR);
+      return;
+    }
+    from->unsent.append(buffer, got);
+    for (;;) {
+      uint32_t length = 0;
+      if (from->unsent.size() < kMessageHeaderBytes) return;
+      std::memcpy(&length, from->unsent.data(), sizeof length);
+      const size_t bytes = sizeof length + length;
+      if (from->unsent.size() < bytes) return;
+      const int message = messages_++;
+      if (message == cut_ && !after_) return Cut();
+      if (::send(to, from->unsent.data(), bytes, MSG_NOSIGNAL) < 0) return;
+      from->unsent.erase(0, bytes);
+      if (message == cut_) return Cut();
+    }
+  }
+
+  void Cut() {
+    was_cut_.store(true);
+    for (const End& end : ends_) {
+      const linger reset{1, 0};
+      ::setsockopt(end.fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+      ::close(end.fd);
+    }
+  }
+
+  const int cut_;
+  const bool after_;
+  int judge_ = -1;
+  int member_ = -1;
+  End ends_[2];
+  int messages_ = 0;
+  std::atomic<bool> stop_{false};
+  std::atomic<bool> was_cut_{false};
+  std::thread thread_;
+};
+
+// The ranks of a job, one of whose control connections is a Wire.
+class Job {
+ public:
+  Job(int nranks, int cut_rank, int cut, bool after, int absent)
+      : connections_(ConnectRanks(nranks)), wire_(cut, after), controls_(nranks) {
+    connections_[0].Put(cut_rank, wire_.judge());
+    connections_[cut_rank].Put(0, wire_.member());
+    for (int rank = 0; rank < nranks; ++rank) {
+      if (rank == absent) continue;
+      ControlConfig config;
+      config.rank = rank;
+      config.nranks = nranks;
+      config.job_key = "a key";
+      config.job_id = 7;
+      config.connections = std::move(connections_[rank]);
+      config.on_verdict = [this] {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        changed_.notify_all();
+      };
+      EXPECT_TRUE(Control::Start(std::move(config), &controls_[rank]).ok());
+    }
+  }
+  ~Job() {
+    for (auto& control : controls_) {
+      if (control != nullptr) control->Close();
+    }
+  }
+
+  int nranks() const { return static_cast<int>(controls_.size()); }
+  Control* control(int rank) { return controls_[rank].get(); }
+  bool was_cut() const { return wire_.was_cut(); }
+  // An absent rank's process ends. It had read everything, so its connection ends in an orderly way.
+  void EndProcess(int rank) {
+    const int fd = connections_[rank].Take(0).fd;
+    char buffer[256];
+    while (::recv(fd, buffer, sizeof buffer, MSG_DONTWAIT) > 0) {
+    }
+    ::close(fd);
+  }
+
+  // The verdict that all ranks have.
+  Verdict Await() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    const auto all_know = [this] {
+      for (const auto& control : controls_) {
+        if (control != nullptr && !control->has_verdict()) return false;
+      }
+      return true;
+    };
+    EXPECT_TRUE(changed_.wait_for(lock, std::chrono::nanoseconds(kPatience), all_know)) << "no verdict";
+    Verdict first;
+    for (const auto& control : controls_) {
+      if (control == nullptr || !control->has_verdict()) continue;
+      if (first.code == Code::kOk) first = control->verdict();
+      EXPECT_EQ(control->verdict(), first) << control->verdict().message << " / " << first.message;
+    }
+    return first;
+  }
+
+ private:
+  std::vector<ControlConnections> connections_;
+  Wire wire_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::unique_ptr<Control>> controls_;  // By rank. Last: their threads use the rest.
+};
+
+Call Allreduce(uint64_t count) {
+  Call call;
+  call.sequence = 7;
+  call.kind = CollectiveKind::kAllreduce;
+  call.type = DataType::kFloat32;
+  call.count = count;
+  return call;
+}
+
+Status Timeout() { return Status(Code::kTimeout, "the collective did not finish before its deadline"); }
+
+struct Story {
+  const char* name;
+  int absent;  // Rank that is not there, from the end: 1 is the last; 0: none.
+  std::function<void(Job*)> tell;
+  Code code;
+  int culprit;  // From the end, as above.
+};
+
+// Everyone enters the collective, then reports that it did not finish; the last rank has another count.
+void AllReport(Job* job, uint64_t odd_count) {
+  const auto call_of = [&](int rank) { return Allreduce(rank == job->nranks() - 1 ? odd_count : 200); };
+  for (int rank = 0; rank < job->nranks(); ++rank) job->control(rank)->Enter(call_of(rank));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < job->nranks(); ++rank) {
+    threads.emplace_back([&, rank] { job->control(rank)->Report(Timeout(), call_of(rank)); });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+const Story kStories[] = {
+    {"a mismatch", 0, [](Job* job) { AllReport(job, 100); }, Code::kMismatch, 1},
+    {"a late rank", 0,
+     [](Job* job) {
+       for (int rank = 0; rank + 1 < job->nranks(); ++rank) job->control(rank)->Enter(Allreduce(200));
+       job->control(0)->Report(Timeout(), Allreduce(200));
+     },
+     Code::kTimeout, 1},
+    {"an abort", 0, [](Job* job) { job->control(job->nranks() - 1)->Abort(); }, Code::kAborted, 1},
+    {"an abort by rank 0", 0, [](Job* job) { job->control(0)->Abort(); }, Code::kAborted, 0},
+    {"a failed rank", 0,
+     [](Job* job) {
+       const int last = job->nranks() - 1;
+       for (int rank = 0; rank < job->nranks(); ++rank) job->control(rank)->Enter(Allreduce(200));
+       job->control(last)->Report(Status(Code::kSystem, "out of luck", Status::kNoRank, 5), Allreduce(200));
+     },
+     Code::kSystem, 1},
+    {"a death", 1, [](Job* job) { job->EndProcess(job->nranks() - 1); }, Code::kPeerLost, 1},
+};
+
+class ControlCutsTest : public testing::TestWithParam<int> {};
+
+TEST_P(ControlCutsTest, NoVerdictDependsOnAConnectionThatIsReset) {
+  const int n = GetParam();
+  int runs = 0;
+  for (const Story& story : kStories) {
+    const int absent = story.absent > 0 ? n - story.absent : -1;
+    const int culprit = story.culprit > 0 ? n - story.culprit : 0;
+    for (int cut_rank = 1; cut_rank < n; ++cut_rank) {
+      if (cut_rank == absent) continue;
+      for (const bool after : {false, true}) {
+        // The first message says where to dial: a connection that breaks before ends as a death.
+        for (int cut = after ? 0 : 1;; ++cut) {
+          SCOPED_TRACE(testing::Message() << story.name << ", " << n << " ranks, link of rank " << cut_rank << " cut "
+                                          << (after ? "after" : "at") << " message " << cut);
+          Job job(n, cut_rank, cut, after, absent);
+          story.tell(&job);
+          const Verdict verdict = job.Await();
+          EXPECT_EQ(verdict.code, story.code) << verdict.message;
+          EXPECT_EQ(verdict.rank, culprit) << verdict.message;
+          ++runs;
+          if (HasFailure()) return;
+          if (!job.was_cut()) break;
+        }
+      }
+    }
+  }
+  std::printf("%d ranks: %d runs\n", n, runs);
+}
+
+TEST_P(ControlCutsTest, NobodyIsBlamedForACutAlone) {
+  const int n = GetParam();
+  for (int cut_rank = 1; cut_rank < n; ++cut_rank) {
+    Job job(n, cut_rank, 0, true, -1);
+    const Deadline deadline = DeadlineAfter(kPatience);
+    while (!job.was_cut() && Now() < deadline) std::this_thread::yield();
+    ASSERT_TRUE(job.was_cut());
+    // What comes later goes over the new connection.
+    job.control(0)->Doubt();
+    job.control(cut_rank)->Abort();
+    const Verdict verdict = job.Await();
+    EXPECT_EQ(verdict.code, Code::kAborted) << verdict.message;
+    EXPECT_EQ(verdict.rank, cut_rank);
+  }
+}
+
+TEST_P(ControlCutsTest, LeavingIsNoFailureWhereverItIsCut) {
+  const int n = GetParam();
+  for (const bool judge_first : {false, true}) {
+    for (int cut = 1; cut < 6; ++cut) {
+      SCOPED_TRACE(testing::Message() << n << " ranks, cut at message " << cut
+                                      << (judge_first ? ", rank 0 first" : ""));
+      Job job(n, 1, cut, false, -1);
+      for (int i = 0; i < n; ++i) {
+        const int rank = judge_first ? i : n - 1 - i;
+        const Nanoseconds start = Now();
+        job.control(rank)->Close();
+        EXPECT_LT(Now() - start, Control::kCloseGrace + 2 * kSecond);
+      }
+      for (int rank = 0; rank < n; ++rank) EXPECT_FALSE(job.control(rank)->has_verdict());
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, ControlCutsTest, testing::Range(2, 6));
+
+}  // namespace
+}  // namespace annulus
