@@ -17,7 +17,6 @@
 //
 // Threads: an Endpoint belongs to one thread at a time, except for functions marked "any thread"; handing it over needs
 // a lock. Nothing here blocks except Connect.
-// here blocks except Connect.
 #pragma once
 
 #include <array>
@@ -31,12 +30,14 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "transport/memory/memory_kind.h"
 #include "transport/transport_settings.h"
 
 namespace annulus {
 
 class MemoryRegistry;
 class Reactor;
+class SlotMemory;
 
 // The sender's description of a slice; opaque to transports. The engine packs the collective's identity into it.
 struct Tag {
@@ -49,13 +50,15 @@ struct Limits {
   size_t slot_bytes = 0;  // Largest slice.
   int send_slots = 0;     // Slots that AcquireSlot can lend at once; also a bound on slices in flight.
   int recv_slots = 0;     // Completed receives whose slots can be held (not Released) at once.
-  // PostSend accepts any readable host memory, not only slots of this endpoint and what InPlace allows.
-  bool sends_user_memory = false;
-  // A Recv with a landing gets its data there. Otherwise data always points into a slot.
-  bool lands_in_user_memory = false;
-  // The peer is in the same memory domain, so waiting for it costs nanoseconds.
+  // Kinds of memory from which PostSend accepts any readable range, not only slots of this endpoint.
+  MemoryKinds sends_from;
+  // Kinds of memory that a landing of PostRecv may have. If there are none, data always points into a slot.
+  MemoryKinds lands_in;
+  // Kinds of memory of which InPlace::SendsFrom may accept ranges.
+  MemoryKinds in_place;
+  // Both ends share memory, so waiting for the peer costs nanoseconds.
   bool shares_memory = false;
-  // Largest slice of the short path, in bytes; 0: there is no short path.
+  // Largest slice of the short path, which sends from host memory, in bytes; 0: there is no short path.
   uint32_t short_bytes = 0;
 };
 
@@ -76,7 +79,7 @@ struct Send {
 // One incoming slice, in the order in which the peer posted. `tag` and `bytes` are valid once `started`. `arrived`
 // grows to `bytes`. data[0, arrived) may be read and, unless read_only, written: the peer does not use it any more.
 struct Recv {
-  std::byte* landing = nullptr;  // Where the data should land, or null for a slot.
+  std::byte* landing = nullptr;  // Where the data should land, if Limits allows it; null for a slot.
   // Largest slice to accept, in bytes. A larger one completes this with kProtocol, `tag` and `bytes` set as the peer
   // sent them, and breaks the link.
   uint32_t capacity = 0;
@@ -211,6 +214,9 @@ struct TransportConfig {
   TransportSettings settings;  // Those of each transport.
   // Memory that peers may read in place, where a transport supports it; null: none.
   const MemoryRegistry* memory = nullptr;
+  // Where slots come from, or are registered, so that devices can access them (transport/memory/slot_memory.h). It
+  // outlives the endpoints. Null: there is no device.
+  SlotMemory* slot_memory = nullptr;
   Reactor* reactor = nullptr;
 };
 

@@ -19,7 +19,7 @@ size_t Exchange::SendsBytes(int most_sends) {
 void Exchange::Start(const ScheduleParams& /*params*/, const Work* work) {
   ANNULUS_CHECK(done());
   work_ = work;
-  ticket_ = Device::kCompleted;
+  submission_ = Submission();
   slot_ = nullptr;
   sends_posted_ = 0;
   awaited_ = unsent_ = -1;
@@ -68,17 +68,17 @@ void Exchange::FindEndpoints() {
   }
 }
 
-Status Exchange::Run(const SliceOp& op, bool* complete) {
+Status Exchange::Run(const SliceOp& op, DomainQueue* queue, bool* complete) {
   if (!submitted_ && op.count > 0) {
-    Status submitted = work_->device->Submit(op, &ticket_);
+    Status submitted = submission_.Submit(queue, op);
     if (submitted.would_block()) return Status();
     ANNULUS_RETURN_IF_ERROR(std::move(submitted));
     submitted_ = true;
   }
-  bool over = false;
-  ANNULUS_RETURN_IF_ERROR(work_->device->Poll(ticket_, &over));
-  if (!over) return Status();
-  ticket_ = Device::kCompleted;
+  if (submission_.pending()) {
+    ANNULUS_RETURN_IF_ERROR(submission_.Poll());
+    if (submission_.pending()) return Status();
+  }
   submitted_ = false;
   *complete = true;
   return Status();

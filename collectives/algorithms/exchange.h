@@ -1,6 +1,7 @@
 // Exchange: a small collective that does not follow a schedule. Its messages hold whole buffers or many blocks rather
-// than slices of a user's buffer, and there are few of them. Their contents are in host memory, where transports can
-// reach them.
+// than slices of a user's buffer, and there are few of them. Their contents are staged in memory that the CPU,
+// transports and devices can access (transport/memory/slot_memory.h). Only loads from the user's input and stores into
+// the output are work for a device; the CPU does the rest.
 //
 // This class holds the parts that all exchanges share. One message at a time is awaited, and only its link is polled,
 // because every poll of a link may be a system call. Sends complete at any time, at the latest at the end.
@@ -21,7 +22,6 @@ class Exchange : public Runner {
   void Start(const ScheduleParams& params, const Work* work) override;
   bool WaitsFor(const Endpoint* endpoint) const override;
   int AwaitedPeer() const override;
-  bool waits_for_device() const override { return ticket_ != Device::kCompleted; }
   const std::vector<Endpoint*>& endpoints() const override { return endpoints_; }
 
   // Bytes that an exchange holds for up to `most_sends` sends.
@@ -40,8 +40,8 @@ class Exchange : public Runner {
   bool has_data() const { return work_->call.kind != CollectiveKind::kBarrier; }
   Tag TagOf(int message) const { return PackTag(work_->call, {0, static_cast<uint64_t>(message), 0}); }
 
-  // Submits `op`, or checks its progress. Sets *complete once it is complete.
-  Status Run(const SliceOp& op, bool* complete);
+  // Submits `op` to `queue` (QueueFor), or checks its progress. Sets *complete once it is complete.
+  Status Run(const SliceOp& op, DomainQueue* queue, bool* complete);
   // A copy: an operation with one source.
   SliceOp Copy(std::byte* to, const std::byte* from, size_t elements) const;
 
@@ -74,8 +74,8 @@ class Exchange : public Runner {
   };
   void FindEndpoints();
 
-  Device::Ticket ticket_ = Device::kCompleted;
-  bool submitted_ = false;     // The operation of `ticket_` was submitted and not yet seen complete.
+  Submission submission_;
+  bool submitted_ = false;     // The operation of `submission_` was submitted and not yet seen complete.
   std::byte* slot_ = nullptr;  // Slot that is packed but not posted yet.
   size_t slot_filled_ = 0;
   int awaited_ = -1;          // Rank whose message is awaited; -1: none.

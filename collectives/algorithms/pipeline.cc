@@ -22,7 +22,6 @@ void Pipeline::Start(const Schedule* schedule, const Work* work, const Pipeline*
   work_ = work;
   other_ = other;
   next_step_ = head_ = tail_ = 0;
-  pending_tickets_ = 0;
 }
 
 Tag Pipeline::TagOf(const Step& step) const {
@@ -43,14 +42,14 @@ void Pipeline::Prepare(Flight* flight) {
     *flight->recv = Recv();
     const Work::Place output = step.store ? work_->OutputAt(step.output_offset) : Work::Place();
     const bool lands = step.store && !step.reduce && step.bytes > 0 && output.bytes >= step.bytes &&
-                       work_->device->host_accessible() && flight->source->limits().lands_in_user_memory;
+                       flight->source->limits().lands_in.Has(output.kind());
     flight->recv->landing = lands ? const_cast<std::byte*>(output.data) : nullptr;
     flight->recv->capacity = static_cast<uint32_t>(step.bytes);
   }
   flight->send = Send();
   flight->slot = nullptr;
   flight->streams_slot = false;
-  flight->ticket = Device::kCompleted;
+  flight->submission = Submission();
   flight->submitted = flight->worked = 0;
   flight->recv_posted = flight->verified = flight->received = flight->planned = flight->writes_output = false;
   flight->sends_arrival = flight->released = flight->send_posted = flight->done = false;
@@ -152,17 +151,20 @@ Status Pipeline::Plan(Flight* flight) {
 Status Pipeline::PlanSend(Flight* flight) {
   const Step& step = flight->step;
   Endpoint* const target = flight->target;
-  const bool any_memory = target->limits().sends_user_memory;
+  const Limits& limits = target->limits();
+  const bool any_memory = limits.sends_from.Has(MemoryKind::kHost);
   InPlace* const in_place = any_memory ? nullptr : target->shortcuts().in_place;
-  const bool host = work_->device->host_accessible();
   const auto sends_from = [&](const Work::Place& place) {
-    if (!host || place.bytes < step.bytes) return false;
-    return any_memory || (in_place != nullptr && work_->sends_in_place && in_place->SendsFrom(place.data, step.bytes));
+    if (place.bytes < step.bytes) return false;
+    if (limits.sends_from.Has(place.kind())) return true;
+    return in_place != nullptr && work_->sends_in_place && limits.in_place.Has(place.kind()) &&
+           in_place->SendsFrom(place.data, step.bytes);
   };
   // A buffer that the step does not use may be null.
   const Work::Place input = flight->recv == nullptr ? SourceAt(step, 0) : Work::Place();
   const Work::Place output = step.store ? work_->OutputAt(step.output_offset) : Work::Place();
-  const bool passes_arrival = any_memory && flight->recv != nullptr && !(step.reduce && flight->recv->read_only);
+  const bool passes_arrival = flight->recv != nullptr && limits.sends_from.Has(KindOf(ArrivalQueue(*flight))) &&
+                              !(step.reduce && flight->recv->read_only);
   const bool sends_output = step.reduce || Landed(*flight) || (flight->recv != nullptr && !any_memory);
   if (step.store && sends_output && sends_from(output)) {
     flight->send.data = output.data;
@@ -191,12 +193,9 @@ Status Pipeline::WorkOn(Flight* flight, bool* moved) {
   }
   const size_t end = available == bytes ? bytes : available / kPieceAlignment * kPieceAlignment;
   for (;;) {
-    if (flight->ticket != Device::kCompleted) {
-      bool done = false;
-      ANNULUS_RETURN_IF_ERROR(work_->device->Poll(flight->ticket, &done));
-      if (!done) return Status();
-      flight->ticket = Device::kCompleted;
-      --pending_tickets_;
+    if (flight->submission.pending()) {
+      ANNULUS_RETURN_IF_ERROR(flight->submission.Poll());
+      if (flight->submission.pending()) return Status();
       flight->worked = flight->submitted;
       *moved = true;
     }
@@ -240,19 +239,16 @@ Status Pipeline::SubmitPiece(Flight* flight, size_t end) {
   op.op = work_->op;
   op.divisor = step.finish ? work_->divisor : 0;
   op.custom = work_->custom;
-  Device::Ticket ticket = Device::kCompleted;
   const Nanoseconds clock = work_->TraceClock();
-  if (destinations > 0) ANNULUS_RETURN_IF_ERROR(work_->device->Submit(op, &ticket));
+  if (destinations > 0) {
+    DomainQueue* const queue = QueueFor(output.queue, QueueFor(input.queue, ArrivalQueue(*flight)));
+    ANNULUS_RETURN_IF_ERROR(flight->submission.Submit(queue, op));
+  }
   if (clock != 0 && destinations > 0)
     work_->TraceSlice(step.reduce ? TraceEvent::Kind::kReduced : TraceEvent::Kind::kCopied, step, channel_,
                       step.recv_from, bytes, clock);
   flight->submitted = begin + bytes;
-  flight->ticket = ticket;
-  if (ticket == Device::kCompleted) {
-    flight->worked = flight->submitted;
-  } else {
-    ++pending_tickets_;
-  }
+  if (!flight->submission.pending()) flight->worked = flight->submitted;
   return Status();
 }
 

@@ -1,8 +1,8 @@
 // Pipeline: runs one channel's schedule over its links, with a window of steps in flight.
 //
 // A step in flight (a Flight) passes through: receive posted, slice started and its tag checked, work submitted to the
-// device piece by piece as bytes arrive, send posted and extended as work completes, everything complete. Data takes
-// the shortest path that both links and the device allow:
+// memory's domain piece by piece as bytes arrive, send posted and extended as work completes, everything complete. Data
+// takes the shortest path that both links and the domain allow:
 //   * an allgather slice lands in the user's output and is forwarded from there, untouched by the CPU;
 //   * a slice to reduce is combined with the local input straight into the next hop's slot (shared memory), or in the
 //     staging slot where it arrived and sent from there (TCP), and at the last hop into the output in the same pass;
@@ -48,8 +48,6 @@ class Pipeline {
   static size_t MemoryBytes(int window) { return sizeof(Pipeline) + static_cast<size_t>(window) * sizeof(Flight); }
 
   bool done() const { return (schedule_ == nullptr || next_step_ == schedule_->size()) && head_ == tail_; }
-  // Whether the device is still working for it: then nothing would wake a sleeping driver.
-  bool waits_for_device() const { return pending_tickets_ > 0; }
 
  private:
   struct Flight {
@@ -62,9 +60,9 @@ class Pipeline {
     Send send;
     std::byte* slot = nullptr;  // Slot in which the work writes what is sent on; null: none.
     bool streams_slot = false;  // The slot is written past the caches.
-    Device::Ticket ticket = Device::kCompleted;
-    size_t submitted = 0;  // Bytes submitted to the device.
-    size_t worked = 0;     // Bytes whose result is in place.
+    Submission submission;      // Latest piece of the work.
+    size_t submitted = 0;       // Bytes of the pieces submitted so far.
+    size_t worked = 0;          // Bytes whose result is in place.
     bool recv_posted = false;
     bool verified = false;
     bool received = false;
@@ -98,6 +96,10 @@ class Pipeline {
   }
   bool MustAwait(const Step& step) const { return step.awaits > 0 && other_->steps_done() < step.awaits; }
   bool Landed(const Flight& flight) const { return flight.recv != nullptr && flight.recv->landing != nullptr; }
+  // Domain of the memory into which the flight's slice arrives: the output's, or that of slots.
+  DomainQueue* ArrivalQueue(const Flight& flight) const {
+    return Landed(flight) ? work_->OutputAt(flight.step.output_offset).queue : nullptr;
+  }
   Tag TagOf(const Step& step) const;
 
   const int channel_;
@@ -109,7 +111,6 @@ class Pipeline {
   size_t next_step_ = 0;
   size_t head_ = 0;  // Flights in [head_, tail_), modulo window_.
   size_t tail_ = 0;
-  int pending_tickets_ = 0;
 };
 
 }  // namespace annulus

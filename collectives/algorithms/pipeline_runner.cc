@@ -22,11 +22,6 @@ int PipelineRunner::AwaitedPeer() const {
   return -1;
 }
 
-bool PipelineRunner::waits_for_device() const {
-  return std::any_of(pipelines_.begin(), pipelines_.end(),
-                     [](const Pipeline& pipeline) { return pipeline.waits_for_device(); });
-}
-
 Status PipelineRunner::Advance(bool* moved) {
   Status first;
   for (Pipeline& pipeline : pipelines_) {

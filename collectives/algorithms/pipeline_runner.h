@@ -15,7 +15,6 @@ class PipelineRunner : public Runner {
   bool done() const override;
   bool WaitsFor(const Endpoint* endpoint) const override;
   int AwaitedPeer() const override;
-  bool waits_for_device() const override;
   const std::vector<Endpoint*>& endpoints() const override { return *endpoints_; }
 
  protected:

@@ -18,6 +18,8 @@
 
 namespace annulus {
 
+class SlotMemory;
+
 // The job in which an algorithm would run.
 struct Job {
   const PlanSettings& settings;
@@ -58,9 +60,9 @@ struct AlgorithmRow {
   void (*add_links)(int rank, const Job& job, std::vector<NeededLink>* links);
   // Most bytes that its runner holds.
   size_t (*memory_bytes)(const Job& job);
-  // Creates the runner; null when the job does not use the algorithm. `links` has what add_links asked for, and
-  // outlives the runner.
-  std::unique_ptr<Runner> (*make)(int rank, const Job& job, const Links* links);
+  // Creates the runner; null when the job does not use the algorithm. `links` has what add_links asked for. It and
+  // `staging`, where runners allocate their own slots (null: plain host memory), outlive the runner.
+  std::unique_ptr<Runner> (*make)(int rank, const Job& job, const Links* links, SlotMemory* staging);
   // Whether the output may be written past the caches: nothing reads it before the call ends.
   bool may_stream_output = true;
   // Whether the algorithm cuts what it sends into slices.

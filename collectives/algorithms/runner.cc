@@ -26,7 +26,6 @@ Status Runner::Progress(bool* moved) {
 }
 
 bool Runner::Arm() {
-  if (waits_for_device()) return false;
   bool armed = true;
   for (Endpoint* endpoint : endpoints()) {
     if (endpoint->Arm()) continue;

@@ -47,17 +47,14 @@ class Runner {
   // Rank that the work waits for when nothing moves: first to receive from it, then to send to it. -1 for none.
   virtual int AwaitedPeer() const = 0;
 
-  // Whether the device is still working for it: then nothing would wake a sleeping driver.
-  virtual bool waits_for_device() const { return false; }
-
   // Links that it uses at this moment, each once.
   virtual const std::vector<Endpoint*>& endpoints() const = 0;
 
   // The interface to repeat the latest work; null when it cannot be repeated.
   virtual Repeatable* repeatable() { return nullptr; }
 
-  // Asks the reactor to wake when Progress may have something to do. Returns false if it has something now: then do not
-  // sleep.
+  // Asks the reactor to wake when a link has something to do for Progress. Returns false if one has something now: then
+  // do not sleep. Devices are armed by DomainQueues.
   bool Arm();
 
  protected:

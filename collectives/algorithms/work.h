@@ -1,23 +1,24 @@
-// Work: one collective as its runner sees it: the call, the user's buffers, and the links, device and monitor it uses.
+// Work: one collective as its runner sees it: the call, the user's buffers, and the links and the monitor it uses.
 //
 // Threads: filled before the runner starts; then constant until it is done.
 #pragma once
 
 #include "base/clock.h"
+#include "collectives/core/buffer.h"
 #include "collectives/core/collective.h"
 #include "collectives/core/links.h"
 #include "collectives/core/schedule.h"
 #include "collectives/core/segments.h"
 #include "collectives/observe/monitor.h"
 #include "collectives/observe/trace.h"
-#include "collectives/reduce/device.h"
+#include "collectives/reduce/domain_queue.h"
 
 namespace annulus {
 
 struct Work {
   Call call;
-  const std::byte* input = nullptr;
-  std::byte* output = nullptr;
+  ConstBuffer input;
+  Buffer output;
   DataType type = DataType::kFloat32;  // kBroadcast and the like copy bytes whatever the type.
   size_t element_bytes = 1;
   ReduceOp op = ReduceOp::kSum;
@@ -25,7 +26,6 @@ struct Work {
   uint32_t divisor = 0;  // Divisor of finished reductions; 0 = none.
   int rank = 0;
   int nranks = 1;
-  Device* device = nullptr;
   const Links* links = nullptr;
   Monitor* monitor = nullptr;
   // Whether sends may wait for the peer to have read them in place.
@@ -37,20 +37,23 @@ struct Work {
   // Tensors of a group, to which the schedule's offsets refer. Null: the offsets refer to input and output.
   const Segments* segments = nullptr;
 
-  // User memory at an offset of the schedule, and the number of contiguous bytes there.
+  // User memory at an offset of the schedule, the number of contiguous bytes there, and the queue of its domain.
   struct Place {
     const std::byte* data = nullptr;
     size_t bytes = 0;
+    DomainQueue* queue = nullptr;
+
+    MemoryKind kind() const { return KindOf(queue); }
   };
   Place InputAt(size_t offset) const {
-    if (segments == nullptr) return {input + offset, SIZE_MAX};
+    if (segments == nullptr) return {input.data + offset, SIZE_MAX, input.queue};
     const Segments::Place place = segments->At(offset);
-    return {place.input, place.bytes};
+    return {place.input.data, place.bytes, place.input.queue};
   }
   Place OutputAt(size_t offset) const {
-    if (segments == nullptr) return {output + offset, SIZE_MAX};
+    if (segments == nullptr) return {output.data + offset, SIZE_MAX, output.queue};
     const Segments::Place place = segments->At(offset);
-    return {place.output, place.bytes};
+    return {place.output.data, place.bytes, place.output.queue};
   }
 
   // Time for the timeline; 0 when there is no timeline.

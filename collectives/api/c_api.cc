@@ -114,7 +114,8 @@ annulus_status_t annulus_comm_create(const annulus_config_t* config, annulus_com
     Status status = config == nullptr ? annulus::ReadEnvironment(&options) : annulus::ToOptions(*config, &options);
     std::unique_ptr<Communicator> communicator;
     if (status.ok()) SetLogLevel(options.log_level);
-    const annulus::Resources resources{&OfProcess().requests, &OfProcess().memory, nullptr};
+    annulus::c_api::ProcessState& process = OfProcess();
+    const annulus::Resources resources{&process.requests, &process.memory, &process.domains};
     if (status.ok()) status = Communicator::Create(options, resources, &communicator);
     if (!status.ok()) return Reject(status);
     *comm = reinterpret_cast<annulus_comm_t*>(communicator.release());

@@ -1,5 +1,5 @@
-// ProcessState: the state that Annulus keeps for the whole process. The C API owns it, because its handles and its
-// registered memory belong to no communicator. Communicators get references to it.
+// ProcessState: the state that Annulus keeps for the whole process. The C API owns it, because its handles, its
+// registered memory and its memory domains belong to no communicator. Communicators get references to it.
 //
 // Two other things belong to the process, each kept where it is used: the log level (base/log.h), which
 // annulus_comm_create sets, and the strings that configurations point to (config.cc).
@@ -8,6 +8,7 @@
 #pragma once
 
 #include "collectives/comm/request_table.h"
+#include "collectives/reduce/memory_domains.h"
 #include "transport/memory/memory.h"
 
 namespace annulus::c_api {
@@ -15,6 +16,7 @@ namespace annulus::c_api {
 struct ProcessState {
   RequestTable requests;
   MemoryRegistry memory;
+  MemoryDomains domains;  // Host memory only, until somebody adds a device before the first communicator.
 };
 
 // Never destroyed: handles may be looked up, and memory freed, while the process ends.

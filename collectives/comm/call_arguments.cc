@@ -200,7 +200,8 @@ Call CallOf(const CallArguments& a, int nranks, uint64_t sequence) {
 }
 
 Buffers BuffersOf(const CallArguments& a) {
-  return {a.sendbuf, a.recvbuf, a.count, a.send_layout, a.recv_layout, nullptr, a.custom};
+  return {
+      {a.sendbuf, a.send_queue}, {a.recvbuf, a.recv_queue}, a.count, a.send_layout, a.recv_layout, nullptr, a.custom};
 }
 
 size_t SendBytes(const CallArguments& a, int rank, int nranks) {

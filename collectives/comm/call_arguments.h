@@ -19,7 +19,10 @@ struct CallArguments {
   int created_op = 0;      // The user's number if it may name a created operation; else 0.
   CustomReduction custom;  // The reduction of that operation, once it is looked up; `op` then has its wire name.
   int root = 0;            // The other end, for a message.
-  Layout send_layout;      // Arrays of nranks numbers, for kinds with variable parts.
+  // Queues of the memory domains in which the buffers lie, once they are looked up; null: host memory.
+  DomainQueue* send_queue = nullptr;
+  DomainQueue* recv_queue = nullptr;
+  Layout send_layout;  // Arrays of nranks numbers, for kinds with variable parts.
   Layout recv_layout;
 };
 

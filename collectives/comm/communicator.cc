@@ -20,9 +20,11 @@ Status Communicator::Create(const Options& options, const Resources& resources,
 Status Communicator::Create(const Options& options, const Membership& membership, const Resources& resources,
                             const Setup::GiveUp& give_up, std::unique_ptr<Communicator>* communicator) {
   ANNULUS_RETURN_IF_ERROR(CheckTransport(resources.transports, options.transport));
+  std::unique_ptr<DomainQueues> queues;
+  ANNULUS_RETURN_IF_ERROR(DomainQueues::Open(resources.domains, &queues));
   std::unique_ptr<Setup> setup;
   ANNULUS_RETURN_IF_ERROR(Setup::Establish(options, membership, resources, give_up, &setup));
-  std::unique_ptr<Communicator> made(new Communicator(std::move(setup)));
+  std::unique_ptr<Communicator> made(new Communicator(std::move(setup), std::move(queues)));
   // A peer may have asked for more sockets than this rank did, which can take more memory than planned.
   const size_t needed = made->fixed_memory_.total();
   if (options.memory_bytes > 0 && needed > static_cast<size_t>(options.memory_bytes)) {
@@ -34,14 +36,17 @@ Status Communicator::Create(const Options& options, const Membership& membership
   return Status();
 }
 
-Communicator::Communicator(std::unique_ptr<Setup> setup)
+Communicator::Communicator(std::unique_ptr<Setup> setup, std::unique_ptr<DomainQueues> queues)
     : setup_(std::move(setup)),
+      queues_(std::move(queues)),
       queue_({rank(), nranks(), options().priorities != 0, setup_->monitor(), [this] { setup_->reactor()->Wake(); }}),
       report_(setup_.get(), &queue_),
       failures_(rank(), &report_),
       requests_(resources().requests, this, &failures_, rank(), nranks()),
-      dispatcher_({setup_.get(), &queue_, &failures_, &report_, &requests_, resources().device}),
-      fixed_memory_(FixedMemory()) {}
+      dispatcher_({setup_.get(), &queue_, &failures_, &report_, &requests_, queues_.get()}),
+      fixed_memory_(FixedMemory()) {
+  queues_->WatchIn(setup_->reactor());
+}
 
 Status Communicator::Tune(const std::string& file, const Setup::GiveUp& give_up) {
   TuningJob job;
@@ -73,6 +78,12 @@ Status Communicator::Complete(CallArguments* arguments) {
     arguments->custom = operation.custom;
   }
   ANNULUS_RETURN_IF_ERROR(CheckArguments(*arguments, rank(), nranks()));
+  arguments->send_queue = queues_->QueueOf(arguments->sendbuf);
+  arguments->recv_queue = queues_->QueueOf(arguments->recvbuf);
+  if (QueueFor(arguments->recv_queue, arguments->send_queue) !=
+      QueueFor(arguments->send_queue, arguments->recv_queue)) {
+    return {Code::kUnsupported, "sendbuf and recvbuf lie in the memories of two devices"};
+  }
   const bool needs_mesh = IsDirect(arguments->kind) || IsMessage(arguments->kind);
   if (!needs_mesh || HasMesh(nranks(), setup_->plan())) return Status();
   return {Code::kUnsupported, std::string(KindName(arguments->kind)) +

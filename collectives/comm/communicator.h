@@ -20,6 +20,7 @@
 #include "collectives/comm/group.h"
 #include "collectives/comm/requests.h"
 #include "collectives/comm/setup.h"
+#include "collectives/engine/domain_queues.h"
 #include "collectives/reduce/operations.h"
 #include "transport/select/select.h"
 
@@ -127,9 +128,9 @@ class Communicator {
   std::optional<Verdict> Parted(const std::vector<int>& ranks, bool expected);
 
  private:
-  explicit Communicator(std::unique_ptr<Setup> setup);
+  Communicator(std::unique_ptr<Setup> setup, std::unique_ptr<DomainQueues> queues);
 
-  // Looks up the operation and checks the arguments.
+  // Looks up the operation and the domains of the buffers, and checks the arguments.
   Status Complete(CallArguments* arguments);
   // Refuses the call. If the communicator has ended, that is the reason instead.
   Code Refuse(const Status& status);
@@ -139,6 +140,7 @@ class Communicator {
   RequestBudget BudgetFor(const CallArguments& arguments) const;
 
   const std::unique_ptr<Setup> setup_;
+  const std::unique_ptr<DomainQueues> queues_;
   CallQueue queue_;
   FailureReport report_;
   FailureRecord failures_;

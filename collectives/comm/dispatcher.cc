@@ -38,12 +38,14 @@ Dispatcher::Dispatcher(const DispatcherConfig& config)
       failures_(config.failures),
       report_(config.report),
       requests_(config.requests),
-      device_(config.device != nullptr ? config.device : &host_),
-      engine_(rank(), setup_->plan(), setup_->topology(), &setup_->links(), setup_->monitor()),
-      messages_({rank(), nranks(), setup_->plan(), &setup_->links(), device_, setup_->monitor(),
+      queues_(config.queues),
+      is_plain_(!by_priority() && queues_->host_only()),
+      engine_(rank(), setup_->plan(), setup_->topology(), &setup_->links(), setup_->monitor(),
+              setup_->resources().domains),
+      messages_({rank(), nranks(), setup_->plan(), &setup_->links(), setup_->monitor(),
                  setup_->options().timeout_ms * kMillisecond,
                  [this](void* cookie) { FinishMessage(static_cast<Request*>(cookie)); }}),
-      driver_(&engine_, &messages_, setup_->reactor(), setup_->control(), setup_->monitor()),
+      driver_(&engine_, &messages_, queues_, setup_->reactor(), setup_->control(), setup_->monitor()),
       call_timeout_(setup_->options().timeout_ms * kMillisecond),
       background_policy_(setup_->options().spin_us >= 0 ? setup_->wait_policy() : kBackgroundPolicy) {
   const size_t local_ranks = static_cast<size_t>(std::max(1, setup_->local_size()));
@@ -54,7 +56,9 @@ Dispatcher::Dispatcher(const DispatcherConfig& config)
 Dispatcher::~Dispatcher() {
   if (queue_->Stop()) driver_.Interrupt();
   if (progress_thread_.joinable()) progress_thread_.join();
-  // The links use memory of the engine and the messages until they are closed.
+  // Devices use slots until they are drained, and links use memory of the engine and the messages until they are
+  // closed.
+  queues_->Drain();
   setup_->Close();
 }
 
@@ -71,7 +75,11 @@ bool Dispatcher::CanRunAgain(const CallArguments& given) const {
   return engine_.Repeats(call) &&
          (is_barrier ||
           (given.created_op == 0 && GoodBuffers(given.sendbuf, given.recvbuf, given.count, given.type))) &&
-         !failures_->ended() && !by_priority() && driver_.MayRepeat();
+         !failures_->ended() && (is_plain_ || CanRunAgainHere(given)) && driver_.MayRepeat();
+}
+
+bool Dispatcher::CanRunAgainHere(const CallArguments& given) const {
+  return !by_priority() && queues_->QueueOf(given.sendbuf) == nullptr && queues_->QueueOf(given.recvbuf) == nullptr;
 }
 
 std::optional<Code> Dispatcher::RunAgain(const CallArguments& given) {
@@ -144,7 +152,7 @@ Code Dispatcher::Drive(const CallArguments& arguments, const Segments* segments,
   Verdict verdict;
   Buffers buffers = BuffersOf(arguments);
   buffers.segments = segments;
-  if (driver_.Run(call, buffers, device_, call_timeout_, policy, &verdict)) return Code::kOk;
+  if (driver_.Run(call, buffers, call_timeout_, policy, &verdict)) return Code::kOk;
   Fail(verdict);
   return failures_->verdict().code;
 }
@@ -159,6 +167,8 @@ void Dispatcher::DriveMessages(const std::function<bool()>& over, const WaitPoli
 }
 
 void Dispatcher::Fail(const Verdict& verdict) {
+  // The user's buffers are about to be given back, and slots may go with their links.
+  queues_->Drain();
   // Ranks that wait for our data must learn of the failure even when rank 0, which tells everyone, has left. Not when
   // interrupted: Setup::Close says goodbye first.
   if (setup_->control() != nullptr && setup_->control()->has_verdict()) setup_->CloseLinks();
@@ -192,7 +202,13 @@ void Dispatcher::Queue(Request* request) {
 void Dispatcher::Post(Request* message) {
   const CallArguments& a = message->arguments;
   queue_->AddMessage(message);
-  messages_.Post({a.kind == CollectiveKind::kSend, a.root, a.sendbuf, a.recvbuf, a.count, a.type, message});
+  messages_.Post({a.kind == CollectiveKind::kSend,
+                  a.root,
+                  {a.sendbuf, a.send_queue},
+                  {a.recvbuf, a.recv_queue},
+                  a.count,
+                  a.type,
+                  message});
 }
 
 void Dispatcher::FinishMessage(Request* message) {

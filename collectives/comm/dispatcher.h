@@ -15,6 +15,7 @@
 #include "collectives/comm/failure_report.h"
 #include "collectives/comm/requests.h"
 #include "collectives/comm/setup.h"
+#include "collectives/engine/domain_queues.h"
 #include "collectives/engine/driver.h"
 
 namespace annulus {
@@ -25,7 +26,7 @@ struct DispatcherConfig {  // All outlive the dispatcher.
   FailureRecord* failures = nullptr;
   FailureReport* report = nullptr;
   Requests* requests = nullptr;
-  Device* device = nullptr;  // Device of users' buffers. Null: host memory.
+  DomainQueues* queues = nullptr;
 };
 
 class Dispatcher {
@@ -69,6 +70,8 @@ class Dispatcher {
 
  private:
   bool CanRunAgain(const CallArguments& given) const;
+  // The rest of CanRunAgain where calls may overtake each other or buffers may lie elsewhere.
+  bool CanRunAgainHere(const CallArguments& given) const;
   Code RunMessage(const CallArguments& arguments);
   // Posts a message; the driving thread must then be notified.
   void Post(Request* message);
@@ -97,8 +100,9 @@ class Dispatcher {
   FailureRecord* const failures_;
   FailureReport* const report_;
   Requests* const requests_;
-  HostDevice host_;
-  Device* const device_;
+  DomainQueues* const queues_;
+  // Whether calls keep the order in which they were made and all buffers lie in host memory.
+  const bool is_plain_;
   Engine engine_;
   Messages messages_;
   Driver driver_;

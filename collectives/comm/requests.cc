@@ -25,9 +25,7 @@ void KeepLayouts(size_t nranks, CallArguments* arguments, std::vector<size_t>* n
   }
 }
 
-Tensor TensorOf(const CallArguments& a) {
-  return {static_cast<const std::byte*>(a.sendbuf), static_cast<std::byte*>(a.recvbuf), a.count};
-}
+Tensor TensorOf(const CallArguments& a) { return {{a.sendbuf, a.send_queue}, {a.recvbuf, a.recv_queue}, a.count}; }
 
 std::chrono::steady_clock::time_point TimePoint(Deadline deadline) {
   return std::chrono::steady_clock::time_point(std::chrono::nanoseconds(deadline));

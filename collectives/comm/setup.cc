@@ -11,6 +11,7 @@
 #include "collectives/membership/local_host.h"
 #include "collectives/membership/peer_info.h"
 #include "collectives/observe/verdict_note.h"
+#include "collectives/reduce/memory_domains.h"
 #include "transport/pulse.h"
 #include "transport/select/select.h"
 
@@ -144,6 +145,7 @@ TransportConfig Setup::MakeTransportConfig() const {
   config.local_host = local_host_;
   config.settings = SettingsOf(options_);
   config.memory = resources_.memory;
+  config.slot_memory = resources_.domains;
   return config;
 }
 

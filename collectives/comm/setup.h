@@ -24,14 +24,15 @@ namespace annulus {
 
 PlanSettings PlanSettingsOf(const Options& options);
 
+class MemoryDomains;
 class MemoryRegistry;
 class RequestTable;
 
-// What a communicator uses but does not own: the objects of the whole process, and the device of its users' buffers.
+// What a communicator uses but does not own: the objects of the whole process.
 struct Resources {
   RequestTable* requests = nullptr;
   const MemoryRegistry* memory = nullptr;   // Memory that peers may read in place; null: none.
-  Device* device = nullptr;                 // Null: host memory.
+  MemoryDomains* domains = nullptr;         // Where users' buffers may lie; null: host memory only.
   TransportList transports = Transports();  // The same on all ranks.
 };
 

@@ -16,7 +16,9 @@ void Segments::Assign(std::span<const Tensor> tensors, size_t element_bytes, int
       const size_t count = ChunkElements(tensor.count, nranks, chunk);
       if (count == 0) continue;
       const size_t begin = ChunkBegin(tensor.count, nranks, chunk) * element_bytes;
-      segments_.push_back({elements * element_bytes, tensor.input + begin, tensor.output + begin});
+      segments_.push_back({elements * element_bytes,
+                           {tensor.input.data + begin, tensor.input.queue},
+                           {tensor.output.data + begin, tensor.output.queue}});
       elements += count;
     }
     chunks_.push_back({first, elements - first});
@@ -26,13 +28,15 @@ void Segments::Assign(std::span<const Tensor> tensors, size_t element_bytes, int
 }
 
 Segments::Place Segments::At(size_t offset) const {
-  if (offset >= bytes_) return {nullptr, nullptr, 0};
+  if (offset >= bytes_) return {};
   const auto after = std::upper_bound(segments_.begin(), segments_.end(), offset,
                                       [](size_t wanted, const Segment& segment) { return wanted < segment.begin; });
   const Segment& segment = *(after - 1);
   const size_t within = offset - segment.begin;
   const size_t end = after == segments_.end() ? bytes_ : after->begin;
-  return {segment.input + within, segment.output + within, end - offset};
+  return {{segment.input.data + within, segment.input.queue},
+          {segment.output.data + within, segment.output.queue},
+          end - offset};
 }
 
 uint64_t DigestOf(std::span<const Tensor> tensors) {

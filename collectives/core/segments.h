@@ -12,14 +12,15 @@
 #include <span>
 #include <vector>
 
+#include "collectives/core/buffer.h"
 #include "collectives/core/schedule.h"
 
 namespace annulus {
 
 // One allreduce of a group.
 struct Tensor {
-  const std::byte* input = nullptr;
-  std::byte* output = nullptr;
+  ConstBuffer input;
+  Buffer output;
   size_t count = 0;  // Elements.
 };
 
@@ -35,9 +36,9 @@ class Segments {
 
   // User memory behind byte `offset` of the virtual buffer, and the number of bytes that follow it there.
   struct Place {
-    const std::byte* input;
-    std::byte* output;
-    size_t bytes;
+    ConstBuffer input;
+    Buffer output;
+    size_t bytes = 0;
   };
   Place At(size_t offset) const;
 
@@ -46,8 +47,8 @@ class Segments {
  private:
   struct Segment {
     size_t begin;  // Offset in the virtual buffer, in bytes.
-    const std::byte* input;
-    std::byte* output;
+    ConstBuffer input;
+    Buffer output;
   };
 
  public:

@@ -16,14 +16,14 @@ constexpr uint32_t kShortDrivesPerLook = 16;
 
 }  // namespace
 
-bool Driver::Run(const Call& call, const Buffers& buffers, Device* device, Nanoseconds timeout,
-                 const WaitPolicy& policy, Verdict* verdict) {
+bool Driver::Run(const Call& call, const Buffers& buffers, Nanoseconds timeout, const WaitPolicy& policy,
+                 Verdict* verdict) {
   if (control_ != nullptr) control_->Enter(call);
   const Nanoseconds begin = Now();
   monitor_->BeginDrive(call, begin);
   Trace* const trace = monitor_->trace();
   if (trace != nullptr) trace->Begin(call, begin);
-  engine_->Start(call, buffers, device);
+  engine_->Start(call, buffers);
   return Finish(call, begin, timeout, policy, verdict);
 }
 
@@ -162,7 +162,8 @@ void Driver::Sleep(Deadline deadline) {
   // lost.
   const bool engine_armed = engine_->done() || engine_->Arm();
   const bool messages_armed = !messages_->busy() || messages_->Arm();
-  if (!engine_armed || !messages_armed || Stopped()) return;
+  const bool queues_armed = queues_->Arm();
+  if (!engine_armed || !messages_armed || !queues_armed || Stopped()) return;
   monitor_->CountSleep();
   Trace* const trace = monitor_->trace();
   const Nanoseconds begin = trace != nullptr ? Now() : 0;

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "collectives/control/control.h"
+#include "collectives/engine/domain_queues.h"
 #include "collectives/engine/engine.h"
 #include "collectives/engine/messages.h"
 #include "collectives/engine/waiter.h"
@@ -22,14 +23,18 @@ class Driver {
   // time.
   static constexpr Nanoseconds kFirstDoubt = kSecond;
 
-  // All outlive the driver. `control` is null when there is one rank only.
-  Driver(Engine* engine, Messages* messages, Reactor* reactor, Control* control, Monitor* monitor)
-      : engine_(engine), messages_(messages), reactor_(reactor), control_(control), monitor_(monitor) {}
+  // All outlive the driver. `queues` watches in `reactor`. `control` is null when there is one rank only.
+  Driver(Engine* engine, Messages* messages, DomainQueues* queues, Reactor* reactor, Control* control, Monitor* monitor)
+      : engine_(engine),
+        messages_(messages),
+        queues_(queues),
+        reactor_(reactor),
+        control_(control),
+        monitor_(monitor) {}
 
   // Runs `call` for up to `timeout`; messages move meanwhile. On failure fills *verdict, which is the same on every
-  // rank, and returns false; the buffers stay borrowed until the links are closed.
-  bool Run(const Call& call, const Buffers& buffers, Device* device, Nanoseconds timeout, const WaitPolicy& policy,
-           Verdict* verdict);
+  // rank, and returns false; the buffers stay borrowed until the domains are drained and the links are closed.
+  bool Run(const Call& call, const Buffers& buffers, Nanoseconds timeout, const WaitPolicy& policy, Verdict* verdict);
 
   // Runs a call that the engine repeats (Engine::Repeats) as far as it goes at once, which takes a microsecond or two,
   // or a little more for tens of kilobytes. Returns whether it is done; if not, Resume does the rest as Run does.
@@ -76,6 +81,7 @@ class Driver {
 
   Engine* const engine_;
   Messages* const messages_;
+  DomainQueues* const queues_;
   Reactor* const reactor_;
   Control* const control_;
   Monitor* const monitor_;

@@ -21,7 +21,8 @@ void FillFromLayout(const Layout& layout, size_t count, std::vector<Part>* parts
 
 }  // namespace
 
-Engine::Engine(int rank, const PlanSettings& settings, const Topology& topology, const Links* links, Monitor* monitor)
+Engine::Engine(int rank, const PlanSettings& settings, const Topology& topology, const Links* links, Monitor* monitor,
+               SlotMemory* staging)
     : rank_(rank),
       nranks_(topology.nranks),
       settings_(settings),
@@ -31,12 +32,12 @@ Engine::Engine(int rank, const PlanSettings& settings, const Topology& topology,
       monitor_(monitor),
       input_parts_(nranks_),
       output_parts_(nranks_) {
-  MakeRunners();
+  MakeRunners(staging);
 }
 
-void Engine::MakeRunners() {
+void Engine::MakeRunners(SlotMemory* staging) {
   for (const AlgorithmRow* row : AllAlgorithms()) {
-    if (row->make != nullptr) runners_[static_cast<size_t>(row->algorithm)] = row->make(rank_, job(), links_);
+    if (row->make != nullptr) runners_[static_cast<size_t>(row->algorithm)] = row->make(rank_, job(), links_, staging);
   }
   current_ = runners_[static_cast<size_t>(Algorithm::kRing)].get();
 }
@@ -76,16 +77,16 @@ ScheduleParams Engine::Plan(const Call& call, const Buffers& buffers) {
 
 // In place, the output's lines were just read as input. Calls that only copy do not become faster by streaming.
 bool Engine::StreamsOutput(const Call& call, const Buffers& buffers, Algorithm algorithm) const {
-  if (call.kind != CollectiveKind::kAllreduce || buffers.input == buffers.output) return false;
+  if (call.kind != CollectiveKind::kAllreduce || buffers.input.data == buffers.output.data) return false;
   if (!RowOf(algorithm).may_stream_output) return false;
   return 2 * call.count * work_.element_bytes > stream_bytes_;
 }
 
-void Engine::Start(const Call& call, const Buffers& buffers, Device* device) {
+void Engine::Start(const Call& call, const Buffers& buffers) {
   ANNULUS_CHECK(done());
   work_.call = call;
-  work_.input = static_cast<const std::byte*>(buffers.input);
-  work_.output = static_cast<std::byte*>(buffers.output);
+  work_.input = buffers.input;
+  work_.output = buffers.output;
   work_.type = call.type;
   work_.element_bytes = HasType(call.kind) ? TypeBytes(call.type) : 1;
   work_.op = IsPremulSum(call.op) ? ReduceOp::kSum : call.op;
@@ -93,7 +94,6 @@ void Engine::Start(const Call& call, const Buffers& buffers, Device* device) {
   work_.divisor = call.op == ReduceOp::kAvg && nranks_ > 1 ? nranks_ : 0;
   work_.rank = rank_;
   work_.nranks = nranks_;
-  work_.device = device;
   work_.links = links_;
   work_.monitor = monitor_;
   work_.segments = buffers.segments;
@@ -110,8 +110,8 @@ void Engine::Start(const Call& call, const Buffers& buffers, Device* device) {
 void Engine::StartAgain(uint64_t sequence, const void* input, void* output) {
   ANNULUS_CHECK(done() && repeatable_ != nullptr);
   work_.call.sequence = sequence;
-  work_.input = static_cast<const std::byte*>(input);
-  work_.output = static_cast<std::byte*>(output);
+  work_.input.data = static_cast<const std::byte*>(input);
+  work_.output.data = static_cast<std::byte*>(output);
   running_ = true;
   repeatable_->StartAgain();
 }

@@ -1,8 +1,8 @@
-// Engine: one collective at a time, as a non-blocking state machine over links and a device.
+// Engine: one collective at a time, as a non-blocking state machine over links and memory domains.
 //
 // The engine plans a call and hands it to the runner of the algorithm named in the plan. The same code serves every
-// collective, transport and device. The owner of the engine decides when to call Progress: the calling thread, the
-// communicator's progress thread, or a simulation in virtual time.
+// collective, transport and memory domain. The owner of the engine decides when to call Progress: the calling thread,
+// the communicator's progress thread, or a simulation in virtual time.
 //
 // Threads: one at a time. Start and Progress allocate nothing after the first collective.
 #pragma once
@@ -24,8 +24,8 @@ struct Layout {
 };
 
 struct Buffers {
-  const void* input = nullptr;
-  void* output = nullptr;
+  ConstBuffer input;
+  Buffer output;
   size_t count = 0;  // Elements of the own part, where it is the only one in its buffer.
   Layout input_layout;
   Layout output_layout;
@@ -35,13 +35,16 @@ struct Buffers {
 
 class Engine {
  public:
-  // `links` and `monitor` outlive the engine. `links` holds what the schedules of that topology's ranks need.
-  Engine(int rank, const PlanSettings& settings, const Topology& topology, const Links* links, Monitor* monitor);
+  // `links` and `monitor` outlive the engine, and so does `staging`, where it allocates slots of its own (null: plain
+  // host memory). `links` holds what the schedules of that topology's ranks need.
+  Engine(int rank, const PlanSettings& settings, const Topology& topology, const Links* links, Monitor* monitor,
+         SlotMemory* staging = nullptr);
 
   // Begins `call`; the previous one must be done. The buffers are borrowed until done() or an error; after an error,
-  // until the links are closed. Their layouts are borrowed until Start returns. `device` is where both buffers lie.
+  // until the links are closed and the domains drained. Their layouts are borrowed until Start returns. Of input and
+  // output, one at most may lie in a device's memory, or both in that of the same.
   // Units: call.count in elements of call.type.
-  void Start(const Call& call, const Buffers& buffers, Device* device);
+  void Start(const Call& call, const Buffers& buffers);
 
   // Whether `call` equals the latest one except for its number, and its runner can repeat it. Then StartAgain may begin
   // it without planning.
@@ -50,6 +53,7 @@ class Engine {
     return repeatable_ != nullptr && call.count == last.count && call.kind == last.kind && call.type == last.type &&
            call.op == last.op && call.root == last.root;
   }
+  // The buffers lie in host memory, as did those of the latest call.
   void StartAgain(uint64_t sequence, const void* input, void* output);
   // Advances what StartAgain began as far as it goes at once. Returns whether it is done. An error here is also
   // returned by Progress.
@@ -81,15 +85,15 @@ class Engine {
   // From any thread: the value does not change.
   size_t MemoryBytes() const;
 
-  // Asks the reactor to wake when Progress may have something to do. Returns false if it has something now: then do not
-  // sleep.
+  // Asks the reactor to wake when a link has something to do for Progress. Returns false if one has something now: then
+  // do not sleep. Devices are armed by DomainQueues.
   bool Arm() { return current_->Arm(); }
 
  private:
   // About 100 ns, the time a cache line takes between distant cores.
   static constexpr int kShortPolls = 64;
 
-  void MakeRunners();
+  void MakeRunners(SlotMemory* staging);
   Job job() const { return {settings_, topology_}; }
   bool StreamsOutput(const Call& call, const Buffers& buffers, Algorithm algorithm) const;
   ScheduleParams Plan(const Call& call, const Buffers& buffers);

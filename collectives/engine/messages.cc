@@ -52,13 +52,12 @@ void Messages::Begin(Lane* lane) {
   work.call.kind = CollectiveKind::kSend;
   work.call.type = message.type;
   work.call.count = message.count;
-  work.input = static_cast<const std::byte*>(message.input);
-  work.output = static_cast<std::byte*>(message.output);
+  work.input = message.input;
+  work.output = message.output;
   work.type = message.type;
   work.element_bytes = TypeBytes(message.type);
   work.rank = config_.rank;
   work.nranks = config_.nranks;
-  work.device = config_.device;
   work.links = config_.links;
   work.monitor = config_.monitor;
   // Data that fits the slots is sent without waiting for the receive, as users of blocking sends expect.

@@ -23,8 +23,8 @@ namespace annulus {
 struct Message {
   bool sends = false;
   int peer = 0;
-  const void* input = nullptr;
-  void* output = nullptr;
+  ConstBuffer input;
+  Buffer output;
   size_t count = 0;
   DataType type = DataType::kFloat32;
   void* cookie = nullptr;
@@ -34,8 +34,7 @@ struct MessagesConfig {
   int rank = 0;
   int nranks = 1;
   PlanSettings plan;
-  const Links* links = nullptr;  // Outlives the object, as do the device and the monitor.
-  Device* device = nullptr;
+  const Links* links = nullptr;  // Outlives the object, as do the queues of buffers and the monitor.
   Monitor* monitor = nullptr;
   Nanoseconds timeout = 0;  // Limit for each message, from the end of those before it in its lane.
   // Called when a message has been sent or received; by the driving thread, from within Progress.

@@ -11,10 +11,7 @@
 namespace annulus {
 
 SimMemory::~SimMemory() {
-  for (const Region& region : regions_) {
-    munmap(region.shown, region.bytes);
-    munmap(region.alias, region.bytes);
-  }
+  while (!regions_.empty()) Free(const_cast<std::byte*>(regions_.begin()->first));
 }
 
 std::byte* SimMemory::Allocate(size_t bytes) {
@@ -25,23 +22,31 @@ std::byte* SimMemory::Allocate(size_t bytes) {
   void* alias = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   ANNULUS_CHECK(shown != MAP_FAILED && alias != MAP_FAILED);
   close(fd);
-  regions_.push_back({static_cast<std::byte*>(shown), static_cast<std::byte*>(alias), bytes});
-  return regions_.back().shown;
+  regions_[static_cast<std::byte*>(shown)] = {static_cast<std::byte*>(alias), bytes};
+  return static_cast<std::byte*>(shown);
 }
 
-const SimMemory::Region* SimMemory::Find(const std::byte* address) const {
-  for (const Region& region : regions_) {
-    if (address >= region.shown && address < region.shown + region.bytes) return &region;
-  }
-  return nullptr;
+void SimMemory::Free(std::byte* shown) {
+  const auto region = regions_.find(shown);
+  ANNULUS_CHECK(region != regions_.end());
+  munmap(shown, region->second.bytes);
+  munmap(region->second.alias, region->second.bytes);
+  regions_.erase(region);
+}
+
+SimMemory::Regions::const_iterator SimMemory::Find(const std::byte* address) const {
+  const auto after = regions_.upper_bound(address);
+  if (after == regions_.begin()) return regions_.end();
+  const auto region = std::prev(after);
+  return address < region->first + region->second.bytes ? region : regions_.end();
 }
 
 std::byte* SimMemory::Translate(const std::byte* address, size_t bytes) const {
-  const Region* region = Find(address);
-  if (region == nullptr) return const_cast<std::byte*>(address);
-  const size_t offset = static_cast<size_t>(address - region->shown);
-  ANNULUS_CHECK(bytes <= region->bytes - offset);
-  return region->alias + offset;
+  const auto region = Find(address);
+  if (region == regions_.end()) return const_cast<std::byte*>(address);
+  const size_t offset = static_cast<size_t>(address - region->first);
+  ANNULUS_CHECK(bytes <= region->second.bytes - offset);
+  return region->second.alias + offset;
 }
 
 }  // namespace annulus

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <cstddef>
-#include <vector>
+#include <map>
 
 namespace annulus {
 
@@ -17,21 +17,23 @@ class SimMemory {
 
   // Returns the untouchable address.
   std::byte* Allocate(size_t bytes);
+  // `shown` was returned by Allocate.
+  void Free(std::byte* shown);
 
   // Where the device finds [address, address + bytes): in the alias, or as it is when it is not device memory.
   // A range that only partly lies in an allocation is a bug of the caller.
   std::byte* Translate(const std::byte* address, size_t bytes) const;
-  bool Owns(const std::byte* address) const { return Find(address) != nullptr; }
+  bool Owns(const std::byte* address) const { return Find(address) != regions_.end(); }
 
  private:
   struct Region {
-    std::byte* shown;
     std::byte* alias;
     size_t bytes;
   };
-  const Region* Find(const std::byte* address) const;
+  using Regions = std::map<const std::byte*, Region>;  // By the address that users see.
+  Regions::const_iterator Find(const std::byte* address) const;
 
-  std::vector<Region> regions_;
+  Regions regions_;
 };
 
 }  // namespace annulus

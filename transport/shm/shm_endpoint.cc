@@ -14,17 +14,21 @@ int SideOf(int rank, int peer) { return rank < peer ? 0 : 1; }
 }  // namespace
 
 ShmEndpoint::ShmEndpoint(std::shared_ptr<ShmSegment> segment, int rank, int peer, StreamSocket socket,
-                         SlotStores stores, const MemoryRegistry* memory)
+                         SlotStores stores, const MemoryRegistry* memory, SlotRegistration slots)
     : segment_(std::move(segment)),
+      registered_slots_(std::move(slots)),
       rank_(rank),
       peer_(peer),
       bell_(std::move(socket), segment_->end(SideOf(rank, peer)), segment_->end(SideOf(peer, rank))),
       own_regions_(memory, [this](const ShmNotice& notice, int fd) { return bell_.Send(notice, fd); }),
       sender_(segment_->direction(SideOf(rank, peer)), &own_regions_),
       lender_(&sender_, stores, rank, peer),
-      receiver_(segment_->direction(SideOf(peer, rank)), &peer_regions_, [this] { return ReadSocket(); }) {
+      receiver_(
+          segment_->direction(SideOf(peer, rank)), &peer_regions_, [this] { return ReadSocket(); },
+          registered_slots_.memory()) {
   limits_.slot_bytes = segment_->layout().slot_bytes;
   limits_.send_slots = limits_.recv_slots = static_cast<int>(segment_->layout().slots);
+  limits_.in_place = {MemoryKind::kHost};
   limits_.shares_memory = true;
   limits_.short_bytes = static_cast<uint32_t>(limits_.slot_bytes);
 }

@@ -7,11 +7,13 @@
 
 namespace annulus {
 
-ShmReceiver::ShmReceiver(const ShmDirection& shared, ShmPeerRegions* regions, std::function<bool()> read_notices)
+ShmReceiver::ShmReceiver(const ShmDirection& shared, ShmPeerRegions* regions, std::function<bool()> read_notices,
+                         SlotMemory* cell_memory)
     : shared_(shared),
       regions_(regions),
       read_notices_(std::move(read_notices)),
-      cells_(new Cell[shared.num_slots]),
+      cell_block_(cell_memory, shared.num_slots * sizeof(Cell)),
+      cells_(reinterpret_cast<Cell*>(cell_block_.data())),
       held_(shared.num_slots, false),
       regions_held_(shared.num_slots, 0) {
   free_cells_.reserve(shared.num_slots);

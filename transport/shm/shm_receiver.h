@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "transport/memory/slot_memory.h"
 #include "transport/shm/shm_format.h"
 #include "transport/shm/shm_regions.h"
 #include "transport/transport.h"
@@ -23,7 +24,9 @@ class ShmReceiver {
  public:
   // `regions` outlives the receiver. `read_notices` passes it some of the peer's notices that have arrived, and returns
   // whether there may be more.
-  ShmReceiver(const ShmDirection& shared, ShmPeerRegions* regions, std::function<bool()> read_notices);
+  // `cell_memory` as TransportConfig::slot_memory.
+  ShmReceiver(const ShmDirection& shared, ShmPeerRegions* regions, std::function<bool()> read_notices,
+              SlotMemory* cell_memory = nullptr);
 
   // Queues `recv`. Returns false when as many receives as there are slots are posted or held.
   bool Post(Recv* recv);
@@ -57,7 +60,7 @@ class ShmReceiver {
   // In Recv::cookie: the slot stands for data in registered memory.
   static constexpr uint64_t kInPlace = uint64_t{1} << 33;
 
-  struct alignas(64) Cell {
+  struct alignas(SlotMemory::kAlignment) Cell {
     std::byte bytes[ShmDescriptor::kPayloadBytes];
   };
 
@@ -76,12 +79,13 @@ class ShmReceiver {
   const ShmDirection shared_;
   ShmPeerRegions* const regions_;
   const std::function<bool()> read_notices_;
-  uint64_t taken_ = 0;             // Number of slices taken out of the ring.
-  uint64_t consumed_told_ = 0;     // Number of them that the sender knows of.
-  uint64_t returned_ = 0;          // Number of slots returned.
-  uint32_t peeked_ = 0;            // Slot of the slice that PeekShort found, or kShmInline.
-  uint32_t in_use_ = 0;            // Number of receives posted or held.
-  std::unique_ptr<Cell[]> cells_;  // One for each slot.
+  uint64_t taken_ = 0;          // Number of slices taken out of the ring.
+  uint64_t consumed_told_ = 0;  // Number of them that the sender knows of.
+  uint64_t returned_ = 0;       // Number of slots returned.
+  uint32_t peeked_ = 0;         // Slot of the slice that PeekShort found, or kShmInline.
+  uint32_t in_use_ = 0;         // Number of receives posted or held.
+  ZeroedSlotBlock cell_block_;
+  Cell* const cells_;  // One for each slot.
   std::vector<uint32_t> free_cells_;
   std::vector<bool> held_;              // By slot: the sender has lent it to this end, until Release.
   std::vector<uint64_t> regions_held_;  // Region ids, by slot that stands for data in place.

@@ -161,6 +161,10 @@ Status ShmSegment::Map() {
 
 ShmEnd* ShmSegment::end(int side) const { return reinterpret_cast<ShmEnd*>(base_ + kEndsOffset) + side; }
 
+std::span<std::byte> ShmSegment::slots() const {
+  return {base_ + layout_.slots_offset[0], base_ + layout_.total_bytes};
+}
+
 ShmDirection ShmSegment::direction(int sending_side) const {
   ShmDirection direction;
   direction.ring = reinterpret_cast<ShmDescriptor*>(base_ + layout_.ring_offset[sending_side]);

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <span>
 
 #include "base/status.h"
 #include "transport/shm/shm_format.h"
@@ -55,6 +56,8 @@ class ShmSegment {
   // `side` 0 is the lower rank.
   ShmEnd* end(int side) const;
   ShmDirection direction(int sending_side) const;
+  // The slots of both directions.
+  std::span<std::byte> slots() const;
 
  private:
   explicit ShmSegment(int fd) : fd_(fd) {}

@@ -189,8 +189,13 @@ Status ShmTransport::Connect(std::span<const LinkRequest> links, const ConnectCo
   ANNULUS_RETURN_IF_ERROR(std::move(status));
   std::vector<std::unique_ptr<Endpoint>> made;
   for (size_t i = 0; i < links.size(); ++i) {
-    made.push_back(std::make_unique<ShmEndpoint>(handovers[i].TakeSegment(), config_.rank, links[i].peer,
-                                                 std::move(streams[i].socket), slot_stores_, config_.memory));
+    std::shared_ptr<ShmSegment> segment = handovers[i].TakeSegment();
+    const std::span<std::byte> slots = segment->slots();
+    SlotRegistration registered;
+    ANNULUS_RETURN_IF_ERROR(SlotRegistration::Make(config_.slot_memory, slots.data(), slots.size(), &registered));
+    made.push_back(std::make_unique<ShmEndpoint>(std::move(segment), config_.rank, links[i].peer,
+                                                 std::move(streams[i].socket), slot_stores_, config_.memory,
+                                                 std::move(registered)));
   }
   *endpoints = std::move(made);
   return Status();

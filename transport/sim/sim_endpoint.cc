@@ -71,7 +71,7 @@ Status SimEndpoint::PostSend(Send* send) {
   ANNULUS_CHECK(send->bytes <= limits().slot_bytes && send->ready <= send->bytes);
   if (sends_.count == limits().send_slots) return Status::WouldBlock();
   const int slot = send_pool_.IndexOf(send->data);
-  ANNULUS_CHECK(slot >= 0 ? send_pool_.at(slot).lent : limits().sends_user_memory);
+  ANNULUS_CHECK(slot >= 0 ? send_pool_.at(slot).lent : limits().sends_from.Has(MemoryKind::kHost));
   if (slot >= 0) send_pool_.at(slot).lent = false;
   send->code = Code::kInProgress;
   sends_.Push(send);
@@ -82,7 +82,7 @@ Status SimEndpoint::PostSend(Send* send) {
 Status SimEndpoint::PostRecv(Recv* recv) {
   if (!error_.ok()) return error_;
   ANNULUS_CHECK(recv->capacity <= limits().slot_bytes);
-  const bool lands = recv->landing != nullptr && limits().lands_in_user_memory;
+  const bool lands = recv->landing != nullptr && limits().lands_in.Has(MemoryKind::kHost);
   if (!lands && slot_recvs_ == limits().recv_slots) return Status::WouldBlock();
   if (!lands) ++slot_recvs_;
   recv->started = false;
@@ -216,7 +216,7 @@ void SimEndpoint::TakeData(const SimPiece& piece) {
                    peer(), 0});
     }
     recv->started = true;
-    const bool lands = recv->landing != nullptr && limits().lands_in_user_memory;
+    const bool lands = recv->landing != nullptr && limits().lands_in.Has(MemoryKind::kHost);
     recv->data = lands ? recv->landing : recv_pool_.Take(link_->clock);
     if (!lands) recv_pool_.at(recv_pool_.IndexOf(recv->data)).sender = piece.sender_slot;
   }

@@ -22,7 +22,7 @@ SimLinkShape SimWorld::ShapeOfNextLink() {
   SimLinkShape shape;
   shape.limits.slot_bytes = options_.slot_bytes;
   shape.limits.send_slots = shape.limits.recv_slots = options_.slots;
-  shape.limits.sends_user_memory = shape.limits.lands_in_user_memory = !slots_only;
+  if (!slots_only) shape.limits.sends_from = shape.limits.lands_in = {MemoryKind::kHost};
   shape.limits.shares_memory = slots_only;
   shape.min_latency = options_.min_latency;
   shape.max_latency = clock_.Between(options_.min_latency, options_.max_latency);  // Some links are faster.

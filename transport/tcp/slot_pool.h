@@ -7,26 +7,26 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdlib>
-#include <memory>
 #include <vector>
 
 #include "base/check.h"
+#include "transport/memory/slot_memory.h"
 
 namespace annulus {
 
 class SlotPool {
  public:
-  SlotPool(size_t slot_bytes, int slots) : stride_(RoundUp(slot_bytes)), bytes_(stride_ * static_cast<size_t>(slots)) {
-    memory_.reset(static_cast<std::byte*>(std::aligned_alloc(kAlignment, bytes_)));
+  // `memory` as TransportConfig::slot_memory.
+  SlotPool(SlotMemory* memory, size_t slot_bytes, int slots)
+      : stride_(RoundUp(slot_bytes)), block_(memory, stride_ * static_cast<size_t>(slots)) {
     free_.reserve(static_cast<size_t>(slots));
-    for (int i = slots - 1; i >= 0 && memory_; --i) free_.push_back(memory_.get() + stride_ * static_cast<size_t>(i));
+    for (int i = slots - 1; i >= 0 && valid(); --i) free_.push_back(block_.data() + stride_ * static_cast<size_t>(i));
   }
 
   // False when the memory could not be allocated.
-  bool valid() const { return memory_ != nullptr; }
+  bool valid() const { return block_.data() != nullptr; }
 
-  size_t bytes() const { return bytes_; }
+  size_t bytes() const { return block_.bytes(); }
 
   // Null when all are lent.
   std::byte* Take() {
@@ -41,19 +41,15 @@ class SlotPool {
     free_.push_back(slot);
   }
 
-  bool Owns(const std::byte* data) const { return data >= memory_.get() && data < memory_.get() + bytes_; }
+  bool Owns(const std::byte* data) const { return data >= block_.data() && data < block_.data() + block_.bytes(); }
 
  private:
-  static constexpr size_t kAlignment = 64;
-  static size_t RoundUp(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
-
-  struct Free {
-    void operator()(std::byte* memory) const { std::free(memory); }
-  };
+  static size_t RoundUp(size_t bytes) {
+    return (bytes + SlotMemory::kAlignment - 1) / SlotMemory::kAlignment * SlotMemory::kAlignment;
+  }
 
   size_t stride_;
-  size_t bytes_;
-  std::unique_ptr<std::byte, Free> memory_;
+  SlotBlock block_;
   std::vector<std::byte*> free_;
 };
 

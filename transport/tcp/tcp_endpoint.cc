@@ -17,8 +17,7 @@ TcpEndpoint::TcpEndpoint(const TcpEndpointConfig& config, std::vector<StreamSock
     : config_(config), session_(config.session, std::move(sockets)) {
   limits_.slot_bytes = config.session.slot_bytes;
   limits_.send_slots = limits_.recv_slots = config.session.slots;
-  limits_.sends_user_memory = true;
-  limits_.lands_in_user_memory = true;
+  limits_.sends_from = limits_.lands_in = {MemoryKind::kHost};
   if (session_.has_short_path()) {
     limits_.short_bytes = static_cast<uint32_t>(std::min<size_t>(limits_.slot_bytes, TcpSession::kMostShortBytes));
   }

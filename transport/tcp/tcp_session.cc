@@ -18,8 +18,8 @@ constexpr size_t kPullBytesStriped = size_t{256} << 10;
 }  // namespace
 
 TcpSession::TcpSession(const TcpSessionConfig& config, std::vector<StreamSocket> sockets)
-    : send_slots_(config.slot_bytes, config.slots),
-      recv_slots_(config.slot_bytes, config.slots),
+    : send_slots_(config.slot_memory, config.slot_bytes, config.slots),
+      recv_slots_(config.slot_memory, config.slot_bytes, config.slots),
       sends_(&send_slots_),
       receives_(&recv_slots_, config.slot_bytes, config.slots, static_cast<int>(sockets.size())) {
   const uint32_t most_short = sockets.size() == 1 ? kMostShortBytes : 0;

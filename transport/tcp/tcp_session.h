@@ -30,6 +30,7 @@ struct TcpSessionConfig {
   size_t slot_bytes = 0;
   int slots = 0;  // Per direction.
   bool checksum = false;
+  SlotMemory* slot_memory = nullptr;
 };
 
 class TcpSession {

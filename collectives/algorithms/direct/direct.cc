@@ -16,7 +16,7 @@ size_t MemoryBytes(const Job& job) {
          static_cast<size_t>(job.nranks()) * (sizeof(uint64_t) + sizeof(Endpoint*));
 }
 
-std::unique_ptr<Runner> Make(int rank, const Job& job, const Links* links) {
+std::unique_ptr<Runner> Make(int rank, const Job& job, const Links* links, SlotMemory* /*staging*/) {
   if (!HasMesh(job.nranks(), job.settings)) return nullptr;
   return std::make_unique<Direct>(rank, job, links);
 }

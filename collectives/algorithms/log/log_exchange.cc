@@ -9,14 +9,12 @@
 namespace annulus {
 namespace {
 
-constexpr size_t kAlignment = 64;      // As for slots.
 constexpr size_t kLargestElement = 8;  // Bytes.
 
-size_t RoundUp(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
-
-// Size of all blocks, each padded by less than an element.
+// Size of all blocks, each padded by less than an element, in whole cache lines.
 size_t HalfBytes(int nranks, size_t largest_bytes) {
-  return RoundUp(largest_bytes + static_cast<size_t>(nranks) * kLargestElement);
+  const size_t bytes = largest_bytes + static_cast<size_t>(nranks) * kLargestElement;
+  return (bytes + SlotMemory::kAlignment - 1) / SlotMemory::kAlignment * SlotMemory::kAlignment;
 }
 
 }  // namespace
@@ -33,18 +31,17 @@ std::vector<int> LogPeers(int rank, int nranks) {
   return peers;
 }
 
-LogExchange::LogExchange(int rank, int nranks, size_t largest_bytes, const Links* links)
-    : Exchange(rank, nranks, links, 2 * LogSteps(nranks)), steps_(LogSteps(nranks)), fold_sources_(nranks) {
-  const size_t half = HalfBytes(nranks, largest_bytes);
-  memory_.resize(2 * half + kAlignment);
-  const size_t address = reinterpret_cast<size_t>(memory_.data());
-  blocks_ = memory_.data() + (RoundUp(address) - address);
-  results_ = blocks_ + half;
-}
+LogExchange::LogExchange(int rank, int nranks, size_t largest_bytes, const Links* links, SlotMemory* staging)
+    : Exchange(rank, nranks, links, 2 * LogSteps(nranks)),
+      steps_(LogSteps(nranks)),
+      memory_(staging, 2 * HalfBytes(nranks, largest_bytes)),
+      blocks_(memory_.data()),
+      results_(blocks_ + HalfBytes(nranks, largest_bytes)),
+      fold_sources_(nranks) {}
 
 size_t LogExchange::MemoryBytes(int nranks, size_t largest_bytes) {
-  return sizeof(LogExchange) + 2 * HalfBytes(nranks, largest_bytes) + kAlignment +
-         static_cast<size_t>(nranks) * sizeof(void*) + SendsBytes(2 * LogSteps(nranks));
+  return sizeof(LogExchange) + 2 * HalfBytes(nranks, largest_bytes) + static_cast<size_t>(nranks) * sizeof(void*) +
+         SendsBytes(2 * LogSteps(nranks));
 }
 
 void LogExchange::Begin() {
@@ -85,11 +82,11 @@ void LogExchange::EnterNextStage() {
 Status LogExchange::Load(bool* moved) {
   const size_t count = work_->call.count;
   const size_t begin = ChunkBegin(count, nranks_, chunk_) * work_->element_bytes;
-  SliceOp op = Copy(BlockOf(blocks_, chunk_), work_->input + begin, ChunkElements(count, nranks_, chunk_));
+  SliceOp op = Copy(BlockOf(blocks_, chunk_), work_->input.data + begin, ChunkElements(count, nranks_, chunk_));
   op.custom = work_->custom;
   if (op.custom.scales) op.scaled_source = 0;
   bool loaded = false;
-  ANNULUS_RETURN_IF_ERROR(Run(op, &loaded));
+  ANNULUS_RETURN_IF_ERROR(Run(op, work_->input.queue, &loaded));
   if (!loaded) return Status();
   *moved = true;
   if (++chunk_ == nranks_) EnterNextStage();
@@ -108,7 +105,7 @@ Status LogExchange::Fold(bool* moved) {
   op.custom = work_->custom;
   op.custom.scales = false;
   bool folded = false;
-  ANNULUS_RETURN_IF_ERROR(Run(op, &folded));
+  ANNULUS_RETURN_IF_ERROR(Run(op, nullptr, &folded));
   if (!folded) return Status();
   *moved = true;
   EnterNextStage();
@@ -118,9 +115,10 @@ Status LogExchange::Fold(bool* moved) {
 Status LogExchange::Store(bool* moved) {
   const size_t count = work_->call.count;
   const std::byte* const result = BlockOf(results_, chunk_);
-  std::byte* const output = work_->output + ChunkBegin(count, nranks_, chunk_) * work_->element_bytes;
+  std::byte* const output = work_->output.data + ChunkBegin(count, nranks_, chunk_) * work_->element_bytes;
   bool stored = false;
-  ANNULUS_RETURN_IF_ERROR(Run(Copy(output, result, ChunkElements(count, nranks_, chunk_)), &stored));
+  const SliceOp op = Copy(output, result, ChunkElements(count, nranks_, chunk_));
+  ANNULUS_RETURN_IF_ERROR(Run(op, work_->output.queue, &stored));
   if (!stored) return Status();
   *moved = true;
   if (++chunk_ == nranks_) EnterNextStage();

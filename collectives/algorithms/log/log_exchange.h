@@ -19,6 +19,7 @@
 
 #include "collectives/algorithms/exchange.h"
 #include "collectives/algorithms/row.h"
+#include "transport/memory/slot_memory.h"
 
 namespace annulus {
 
@@ -26,8 +27,9 @@ extern const AlgorithmRow kLogStepsRow;
 
 class LogExchange final : public Exchange {
  public:
-  // For calls of up to `largest_bytes`. `links` outlives it and has links on channel 0 to LogPeers.
-  LogExchange(int rank, int nranks, size_t largest_bytes, const Links* links);
+  // For calls of up to `largest_bytes`. `links` outlives it and has links on channel 0 to LogPeers; so does `staging`,
+  // which may be null (SlotBlock).
+  LogExchange(int rank, int nranks, size_t largest_bytes, const Links* links, SlotMemory* staging);
 
   // Bytes that an exchange holds.
   static size_t MemoryBytes(int nranks, size_t largest_bytes);
@@ -58,9 +60,9 @@ class LogExchange final : public Exchange {
   size_t SentBytes() const;
 
   const int steps_;  // Number of steps of each half.
-  std::vector<std::byte> memory_;
-  std::byte* blocks_ = nullptr;   // nranks blocks, aligned to a cache line.
-  std::byte* results_ = nullptr;  // Block i: result of the chunk of the rank i ahead.
+  ZeroedSlotBlock memory_;
+  std::byte* const blocks_;   // nranks blocks, aligned to a cache line.
+  std::byte* const results_;  // Block i: result of the chunk of the rank i ahead.
   std::vector<const std::byte*> fold_sources_;
 
   size_t block_bytes_ = 0;

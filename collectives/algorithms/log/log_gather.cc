@@ -7,23 +7,16 @@
 #include "collectives/algorithms/log/log_exchange.h"
 
 namespace annulus {
-namespace {
 
-constexpr size_t kAlignment = 64;  // As for slots.
-
-}  // namespace
-
-LogGather::LogGather(int rank, int nranks, size_t largest_bytes, const Links* links)
+LogGather::LogGather(int rank, int nranks, size_t largest_bytes, const Links* links, SlotMemory* staging)
     : Exchange(rank, nranks, links, LogSteps(nranks)),
       capacity_(largest_bytes),
-      memory_(static_cast<size_t>(nranks) * largest_bytes + kAlignment),
-      fold_sources_(nranks) {
-  const size_t address = reinterpret_cast<size_t>(memory_.data());
-  blocks_ = memory_.data() + (kAlignment - address % kAlignment) % kAlignment;
-}
+      memory_(staging, static_cast<size_t>(nranks) * largest_bytes),
+      blocks_(memory_.data()),
+      fold_sources_(nranks) {}
 
 size_t LogGather::MemoryBytes(int nranks, size_t largest_bytes) {
-  return sizeof(LogGather) + static_cast<size_t>(nranks) * (largest_bytes + sizeof(void*)) + kAlignment +
+  return sizeof(LogGather) + static_cast<size_t>(nranks) * (largest_bytes + sizeof(void*)) +
          SendsBytes(LogSteps(nranks));
 }
 
@@ -55,11 +48,11 @@ Status LogGather::Step(bool* moved) {
 
 // Data scaled here is not scaled again in the fold.
 Status LogGather::Load(bool* moved) {
-  SliceOp op = Copy(blocks_, work_->input, work_->call.count);
+  SliceOp op = Copy(blocks_, work_->input.data, work_->call.count);
   op.custom = work_->custom;
   if (op.custom.scales) op.scaled_source = 0;
   bool loaded = false;
-  ANNULUS_RETURN_IF_ERROR(Run(op, &loaded));
+  ANNULUS_RETURN_IF_ERROR(Run(op, work_->input.queue, &loaded));
   if (!loaded) return Status();
   *moved = true;
   stage_ = Stage::kSwap;
@@ -92,7 +85,7 @@ Status LogGather::SwapBlocks(bool* moved) {
 Status LogGather::Fold(bool* moved) {
   const size_t begin = ChunkBegin(work_->call.count, nranks_, chunk_) * work_->element_bytes;
   for (int i = 0; i < nranks_; ++i) fold_sources_[i] = BlockOf((chunk_ + 1 + i) % nranks_) + begin;
-  SliceOp op = Copy(work_->output + begin, fold_sources_[0], ChunkElements(work_->call.count, nranks_, chunk_));
+  SliceOp op = Copy(work_->output.data + begin, fold_sources_[0], ChunkElements(work_->call.count, nranks_, chunk_));
   op.num_sources = nranks_;
   op.src = fold_sources_.data();
   op.inline_src[1] = fold_sources_[1];
@@ -100,7 +93,7 @@ Status LogGather::Fold(bool* moved) {
   op.custom = work_->custom;
   op.custom.scales = false;
   bool folded = false;
-  ANNULUS_RETURN_IF_ERROR(Run(op, &folded));
+  ANNULUS_RETURN_IF_ERROR(Run(op, work_->output.queue, &folded));
   if (!folded) return Status();
   *moved = true;
   if (++chunk_ == nranks_) stage_ = Stage::kFinish;

@@ -17,6 +17,7 @@
 
 #include "collectives/algorithms/exchange.h"
 #include "collectives/algorithms/row.h"
+#include "transport/memory/slot_memory.h"
 
 namespace annulus {
 
@@ -24,8 +25,9 @@ extern const AlgorithmRow kLogGatherRow;
 
 class LogGather final : public Exchange {
  public:
-  // For calls of up to `largest_bytes`. `links` outlives it and has links on channel 0 to LogPeers.
-  LogGather(int rank, int nranks, size_t largest_bytes, const Links* links);
+  // For calls of up to `largest_bytes`. `links` outlives it and has links on channel 0 to LogPeers; so does `staging`,
+  // which may be null (SlotBlock).
+  LogGather(int rank, int nranks, size_t largest_bytes, const Links* links, SlotMemory* staging);
 
   // Bytes that a gather holds.
   static size_t MemoryBytes(int nranks, size_t largest_bytes);
@@ -44,8 +46,8 @@ class LogGather final : public Exchange {
   std::byte* BlockOf(int rank) { return blocks_ + static_cast<size_t>((rank_ - rank + nranks_) % nranks_) * bytes_; }
 
   const size_t capacity_;
-  std::vector<std::byte> memory_;
-  std::byte* blocks_ = nullptr;  // nranks blocks, aligned to a cache line.
+  ZeroedSlotBlock memory_;
+  std::byte* const blocks_;  // nranks blocks, aligned to a cache line.
   std::vector<const std::byte*> fold_sources_;
 
   size_t bytes_ = 0;

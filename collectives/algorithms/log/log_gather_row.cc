@@ -34,9 +34,9 @@ size_t MemoryBytes(const Job& job) {
   return LogGather::MemoryBytes(job.nranks(), MostGatherBytes(job));
 }
 
-std::unique_ptr<Runner> Make(int rank, const Job& job, const Links* links) {
+std::unique_ptr<Runner> Make(int rank, const Job& job, const Links* links, SlotMemory* staging) {
   if (!HasLogGather(job)) return nullptr;
-  return std::make_unique<LogGather>(rank, job.nranks(), MostGatherBytes(job), links);
+  return std::make_unique<LogGather>(rank, job.nranks(), MostGatherBytes(job), links, staging);
 }
 
 }  // namespace

@@ -41,9 +41,9 @@ size_t MemoryBytes(const Job& job) {
   return LogExchange::MemoryBytes(job.nranks(), MostLogBytes(job));
 }
 
-std::unique_ptr<Runner> Make(int rank, const Job& job, const Links* links) {
+std::unique_ptr<Runner> Make(int rank, const Job& job, const Links* links, SlotMemory* staging) {
   if (!HasLogSteps(job)) return nullptr;
-  return std::make_unique<LogExchange>(rank, job.nranks(), MostLogBytes(job), links);
+  return std::make_unique<LogExchange>(rank, job.nranks(), MostLogBytes(job), links, staging);
 }
 
 }  // namespace

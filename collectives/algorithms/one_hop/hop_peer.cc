@@ -45,8 +45,8 @@ Status HopPeer::Send(bool* moved) {
   if (!sends_ || send_posted_) return Status();
   if (outgoing_.data == nullptr && slot_ == nullptr) {
     const Work::Place input = work_->InputAt(send_step_.input_offset);
-    const bool in_place = endpoint_->limits().sends_user_memory && work_->device->host_accessible() &&
-                          !work_->custom.scales && input.bytes >= send_step_.bytes;
+    const bool in_place =
+        endpoint_->limits().sends_from.Has(input.kind()) && !work_->custom.scales && input.bytes >= send_step_.bytes;
     if (in_place && send_step_.bytes > 0) {
       outgoing_.data = input.data;
     } else {
@@ -61,16 +61,16 @@ Status HopPeer::Send(bool* moved) {
 }
 
 Status HopPeer::Pack(bool* moved) {
-  const auto submit = [this](size_t begin, size_t* end, Device::Ticket* ticket) {
+  const auto submit = [this](size_t begin, size_t* end, Submission* piece) {
     const Work::Place input = work_->InputAt(send_step_.input_offset + begin);
     *end = begin + std::min(*end - begin, input.bytes);
     SliceOp op = CopyOp(*work_, input.data, slot_ + begin, *end - begin);
     op.custom = work_->custom;
     if (op.custom.scales) op.scaled_source = 0;
     op.streams[0] = in_place_ != nullptr && in_place_->StreamsSlots();
-    return work_->device->Submit(op, ticket);
+    return piece->Submit(input.queue, op);
   };
-  return packed_.Advance(work_->device, submit, moved);
+  return packed_.Advance(submit, moved);
 }
 
 Status HopPeer::PostSend(bool* moved) {
@@ -94,7 +94,7 @@ Status HopPeer::Receive(bool* moved) {
   if (!recv_posted_) {
     const Work::Place output = recv_step_.store ? work_->OutputAt(recv_step_.output_offset) : Work::Place();
     const bool lands = recv_step_.store && recv_step_.bytes > 0 && output.bytes >= recv_step_.bytes &&
-                       work_->device->host_accessible() && endpoint_->limits().lands_in_user_memory;
+                       endpoint_->limits().lands_in.Has(output.kind());
     incoming_.landing = lands ? const_cast<std::byte*>(output.data) : nullptr;
     incoming_.capacity = static_cast<uint32_t>(recv_step_.bytes);
     Status posted = endpoint_->PostRecv(&incoming_);
@@ -114,13 +114,13 @@ Status HopPeer::Receive(bool* moved) {
     }
   }
   if (!received_ || stored_.done()) return Status();
-  const auto submit = [this](size_t begin, size_t* end, Device::Ticket* ticket) {
+  const auto submit = [this](size_t begin, size_t* end, Submission* piece) {
     const Work::Place output = work_->OutputAt(recv_step_.output_offset + begin);
     *end = begin + std::min(*end - begin, output.bytes);
     const SliceOp op = CopyOp(*work_, incoming_.data + begin, const_cast<std::byte*>(output.data), *end - begin);
-    return work_->device->Submit(op, ticket);
+    return piece->Submit(output.queue, op);
   };
-  return stored_.Advance(work_->device, submit, moved);
+  return stored_.Advance(submit, moved);
 }
 
 void HopPeer::Release() {

@@ -32,7 +32,6 @@ class HopPeer {
   bool waits() const {
     return (send_posted_ && outgoing_.code != Code::kOk) || (recv_posted_ && incoming_.code != Code::kOk);
   }
-  bool waits_for_device() const { return packed_.pending() || stored_.pending(); }
 
  private:
   Status PostSend(bool* moved);

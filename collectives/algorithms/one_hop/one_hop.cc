@@ -22,7 +22,8 @@ bool OneHop::TakesShortPath(const ScheduleParams& params, const Work& work) cons
   if (short_.most_bytes() == 0) return false;
   if (params.kind != CollectiveKind::kAllreduce) return params.kind == CollectiveKind::kBarrier;
   return params.count * params.element_bytes <= short_.most_bytes() && work.segments == nullptr &&
-         work.custom.function == nullptr && !work.custom.scales && work.device->host_accessible();
+         work.custom.function == nullptr && !work.custom.scales && work.input.queue == nullptr &&
+         work.output.queue == nullptr;
 }
 
 void OneHop::Start(const ScheduleParams& params, const Work* work) {
@@ -62,7 +63,11 @@ Status OneHop::AdvanceShort(bool* moved) {
   if (!short_.done()) {
     ANNULUS_RETURN_IF_ERROR(short_.Progress(moved));
     if (!short_.done()) return Status();
-    ANNULUS_RETURN_IF_ERROR(folds_ == 1 ? FoldAtOnce() : Fold(moved));
+    if (folds_ == 1) {
+      FoldAtOnce();
+    } else {
+      ANNULUS_RETURN_IF_ERROR(Fold(moved));
+    }
     short_.TakeAll();
   }
   done_ = short_.Flush();
@@ -101,11 +106,10 @@ Status OneHop::Advance(bool* moved) {
 }
 
 Status OneHop::StoreOwn(bool* moved) {
-  const auto submit = [this](size_t begin, size_t* end, Device::Ticket* ticket) {
+  const auto submit = [this](size_t begin, size_t* end, Submission* piece) {
     const Work::Place input = work_->InputAt(own_step_.input_offset + begin);
     const Work::Place output = work_->OutputAt(own_step_.output_offset + begin);
     *end = begin + std::min({*end - begin, input.bytes, output.bytes});
-    *ticket = Device::kCompleted;
     if (output.data == input.data) return Status();
     SliceOp op;
     op.dst[0] = const_cast<std::byte*>(output.data);
@@ -113,9 +117,9 @@ Status OneHop::StoreOwn(bool* moved) {
     op.num_sources = 1;
     op.count = (*end - begin) / work_->element_bytes;
     op.type = work_->type;
-    return work_->device->Submit(op, ticket);
+    return piece->Submit(QueueFor(output.queue, input.queue), op);
   };
-  return own_.done() ? Status() : own_.Advance(work_->device, submit, moved);
+  return own_.done() ? Status() : own_.Advance(submit, moved);
 }
 
 const std::byte* OneHop::DataOf(int rank) const {
@@ -137,12 +141,19 @@ void OneHop::PlanFolds(const ScheduleParams& params) {
 
 // Continues until fold_ is folds_.
 Status OneHop::Fold(bool* moved) {
-  const auto submit = [this](size_t begin, size_t* end, Device::Ticket* ticket) {
-    return SubmitFold(begin, end, ticket);
+  const auto submit = [this](size_t begin, size_t* end, Submission* piece) {
+    const Work::Place input = work_->InputAt(fold_step_.input_offset + begin);
+    const Work::Place output = work_->OutputAt(fold_step_.output_offset + begin);
+    *end = begin + std::min({*end - begin, input.bytes, output.bytes});
+    const SliceOp op = MakeFold(input, output, begin, *end - begin);
+    const Nanoseconds clock = work_->TraceClock();
+    ANNULUS_RETURN_IF_ERROR(piece->Submit(QueueFor(output.queue, input.queue), op));
+    TraceFold(*end - begin, clock);
+    return Status();
   };
   while (fold_ < folds_) {
     if (fold_ >= 0) {
-      ANNULUS_RETURN_IF_ERROR(folded_.Advance(work_->device, submit, moved));
+      ANNULUS_RETURN_IF_ERROR(folded_.Advance(submit, moved));
       if (!folded_.done()) return Status();
     }
     if (++fold_ == folds_) break;
@@ -152,18 +163,18 @@ Status OneHop::Fold(bool* moved) {
   return Status();
 }
 
-// The short path is for memory that the CPU can access; there, submitted work is already done.
-Status OneHop::FoldAtOnce() {
-  size_t end = fold_step_.bytes;
-  Device::Ticket ticket = Device::kCompleted;
-  return end == 0 ? Status() : SubmitFold(0, &end, &ticket);
+// The short path is for host memory, and one buffer each way.
+void OneHop::FoldAtOnce() {
+  const size_t bytes = fold_step_.bytes;
+  if (bytes == 0) return;
+  const Nanoseconds clock = work_->TraceClock();
+  RunOnHost(MakeFold({work_->input.data, bytes}, {work_->output.data, bytes}, 0, bytes));
+  TraceFold(bytes, clock);
 }
 
-Status OneHop::SubmitFold(size_t begin, size_t* end, Device::Ticket* ticket) {
+// The current fold's operation on `bytes` that begin at `begin` of its step.
+SliceOp OneHop::MakeFold(const Work::Place& input, const Work::Place& output, size_t begin, size_t bytes) {
   const Step& step = fold_step_;
-  const Work::Place input = work_->InputAt(step.input_offset + begin);
-  const Work::Place output = work_->OutputAt(step.output_offset + begin);
-  *end = begin + std::min({*end - begin, input.bytes, output.bytes});
   SliceOp op;
   for (int k = 0, rank = step.first_rank; k < nranks_; ++k, rank = rank + 1 < nranks_ ? rank + 1 : 0) {
     sources_[k] = rank == rank_ ? input.data : DataOf(rank) + step.arrival_offset + begin;
@@ -175,14 +186,15 @@ Status OneHop::SubmitFold(size_t begin, size_t* end, Device::Ticket* ticket) {
   op.inline_src[0] = sources_[0];
   op.inline_src[1] = sources_[1];
   op.num_sources = nranks_;
-  op.count = (*end - begin) / work_->element_bytes;
+  op.count = bytes / work_->element_bytes;
   op.type = work_->type;
   op.op = work_->op;
   op.divisor = step.finish ? work_->divisor : 0;
-  const Nanoseconds clock = work_->TraceClock();
-  ANNULUS_RETURN_IF_ERROR(work_->device->Submit(op, ticket));
-  if (clock != 0) work_->TraceSlice(TraceEvent::Kind::kReduced, step, 0, -1, *end - begin, clock);
-  return Status();
+  return op;
+}
+
+void OneHop::TraceFold(size_t bytes, Nanoseconds clock) const {
+  if (clock != 0) work_->TraceSlice(TraceEvent::Kind::kReduced, fold_step_, 0, -1, bytes, clock);
 }
 
 int OneHop::AwaitedPeer() const {
@@ -203,12 +215,6 @@ bool OneHop::WaitsFor(const Endpoint* endpoint) const {
     if (endpoints_[k] == endpoint) return posts_[k].waits();
   }
   return false;
-}
-
-bool OneHop::waits_for_device() const {
-  if (is_short_) return false;
-  return own_.pending() || folded_.pending() ||
-         std::any_of(posts_.begin(), posts_.end(), [](const HopPeer& peer) { return peer.waits_for_device(); });
 }
 
 }  // namespace annulus

@@ -29,7 +29,6 @@ class OneHop final : public Runner, private Repeatable {
   bool done() const override { return done_; }
   bool WaitsFor(const Endpoint* endpoint) const override;
   int AwaitedPeer() const override;
-  bool waits_for_device() const override;
   const std::vector<Endpoint*>& endpoints() const override { return endpoints_; }
   Repeatable* repeatable() override { return is_short_ ? this : nullptr; }
 
@@ -46,8 +45,9 @@ class OneHop final : public Runner, private Repeatable {
   Status StoreOwn(bool* moved);
   void PlanFolds(const ScheduleParams& params);
   Status Fold(bool* moved);
-  Status FoldAtOnce();
-  Status SubmitFold(size_t begin, size_t* end, Device::Ticket* ticket);
+  void FoldAtOnce();
+  SliceOp MakeFold(const Work::Place& input, const Work::Place& output, size_t begin, size_t bytes);
+  void TraceFold(size_t bytes, Nanoseconds clock) const;
   const std::byte* DataOf(int rank) const;
 
   const int rank_;

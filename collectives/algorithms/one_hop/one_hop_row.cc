@@ -34,7 +34,7 @@ void AddLinks(int rank, const Job& job, std::vector<NeededLink>* links) {
 
 size_t MemoryBytes(const Job& job) { return HasOneHop(job) ? OneHop::MemoryBytes(job.nranks()) : 0; }
 
-std::unique_ptr<Runner> Make(int rank, const Job& job, const Links* links) {
+std::unique_ptr<Runner> Make(int rank, const Job& job, const Links* links, SlotMemory* /*staging*/) {
   if (!HasOneHop(job)) return nullptr;
   return std::make_unique<OneHop>(rank, job.nranks(), links);
 }

@@ -1,11 +1,11 @@
-// PieceWork: work on a range of bytes that a device does in pieces, one after the other.
+// PieceWork: work on a range of bytes that is done in pieces, one after the other.
 //
 // Threads: one at a time.
 #pragma once
 
 #include <cstddef>
 
-#include "collectives/reduce/device.h"
+#include "collectives/reduce/domain_queue.h"
 
 namespace annulus {
 
@@ -14,28 +14,24 @@ class PieceWork {
   void Start(size_t bytes) {
     bytes_ = bytes;
     submitted_ = 0;
-    ticket_ = Device::kCompleted;
+    piece_ = Submission();
   }
 
-  bool done() const { return submitted_ == bytes_ && ticket_ == Device::kCompleted; }
-  // Whether the device is working on it.
-  bool pending() const { return ticket_ != Device::kCompleted; }
+  bool done() const { return submitted_ == bytes_ && !piece_.pending(); }
 
-  // Continues as far as the device allows. submit(begin, &end, &ticket) submits the bytes from `begin` on, at most up
-  // to `end`, and sets `end` to where they stop. Sets *moved when something changed.
+  // Continues as far as the memory's domains allow. submit(begin, &end, &piece) submits the bytes from `begin` on as
+  // `piece`, at most up to `end`, and sets `end` to where they stop. Sets *moved when something changed.
   template <class Submit>
-  Status Advance(Device* device, Submit submit, bool* moved) {
+  Status Advance(Submit submit, bool* moved) {
     for (;;) {
-      if (pending()) {
-        bool over = false;
-        ANNULUS_RETURN_IF_ERROR(device->Poll(ticket_, &over));
-        if (!over) return Status();
-        ticket_ = Device::kCompleted;
+      if (piece_.pending()) {
+        ANNULUS_RETURN_IF_ERROR(piece_.Poll());
+        if (piece_.pending()) return Status();
         *moved = true;
       }
       if (submitted_ == bytes_) return Status();
       size_t end = bytes_;
-      Status submitted = submit(submitted_, &end, &ticket_);
+      Status submitted = submit(submitted_, &end, &piece_);
       if (submitted.would_block()) return Status();
       ANNULUS_RETURN_IF_ERROR(std::move(submitted));
       submitted_ = end;
@@ -46,7 +42,7 @@ class PieceWork {
  private:
   size_t bytes_ = 0;
   size_t submitted_ = 0;
-  Device::Ticket ticket_ = Device::kCompleted;
+  Submission piece_;
 };
 
 }  // namespace annulus

@@ -38,7 +38,7 @@ Status ShortHop::SendAll(bool* moved) {
   own_tag_ = PackTag(work_->call, {static_cast<uint32_t>(rank_), 0, 0});
   for (Peer& peer : peers_) {
     if (peer.sent) continue;
-    Status sent = peer.short_path->SendCopy(own_tag_, work_->input, bytes_);
+    Status sent = peer.short_path->SendCopy(own_tag_, work_->input.data, bytes_);
     if (sent.would_block()) continue;
     ANNULUS_RETURN_IF_ERROR(std::move(sent));
     peer.sent = *moved = true;

@@ -34,7 +34,7 @@ size_t MemoryBytes(const Job& job) {
   return sizeof(Ring) + static_cast<size_t>(job.settings.channels) * (pipeline + 2 * sizeof(Endpoint*));
 }
 
-std::unique_ptr<Runner> Make(int rank, const Job& job, const Links* links) {
+std::unique_ptr<Runner> Make(int rank, const Job& job, const Links* links, SlotMemory* /*staging*/) {
   return std::make_unique<Ring>(rank, job, links);
 }
 

@@ -7,31 +7,29 @@
 namespace annulus {
 namespace {
 
-constexpr size_t kAlignment = 64;  // As for slots.
-
 // Messages on a link of the tree.
 constexpr int kUp = 0;
 constexpr int kDown = 1;
 
-size_t RoundUp(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+size_t RoundUp(size_t bytes) {
+  return (bytes + SlotMemory::kAlignment - 1) / SlotMemory::kAlignment * SlotMemory::kAlignment;
+}
 
 }  // namespace
 
-TreeExchange::TreeExchange(int rank, int nranks, size_t largest_bytes, const Links* links)
+TreeExchange::TreeExchange(int rank, int nranks, size_t largest_bytes, const Links* links, SlotMemory* staging)
     : Exchange(rank, nranks, links, static_cast<int>(TreeChildren(rank, nranks).size()) + 1),
       parent_(TreeParent(rank)),
       children_(TreeChildren(rank, nranks)),
       stride_(RoundUp(largest_bytes)),
-      memory_((children_.size() + 1) * stride_ + kAlignment),
-      sources_(children_.size() + 1) {
-  const size_t address = reinterpret_cast<size_t>(memory_.data());
-  result_ = memory_.data() + (RoundUp(address) - address);
-}
+      memory_(staging, (children_.size() + 1) * stride_),
+      result_(memory_.data()),
+      sources_(children_.size() + 1) {}
 
 size_t TreeExchange::MemoryBytes(int nranks, size_t largest_bytes) {
   const size_t children = TreeChildren(0, nranks).size();  // No rank has more.
   return sizeof(TreeExchange) + (children + 1) * (RoundUp(largest_bytes) + sizeof(int) + sizeof(std::byte*)) +
-         kAlignment + SendsBytes(static_cast<int>(children) + 1);
+         SendsBytes(static_cast<int>(children) + 1);
 }
 
 void TreeExchange::Begin() {
@@ -84,7 +82,7 @@ Status TreeExchange::Gather(bool* moved) {
 
 Status TreeExchange::Fold(bool* moved) {
   if (has_data()) {
-    sources_[0] = work_->input;
+    sources_[0] = work_->input.data;
     for (size_t i = 0; i < children_.size(); ++i) sources_[i + 1] = ArrivalOf(i);
     SliceOp op = Copy(result_, sources_[0], work_->call.count);
     op.num_sources = static_cast<int>(sources_.size());
@@ -94,7 +92,7 @@ Status TreeExchange::Fold(bool* moved) {
     if (op.custom.scales) op.scaled_source = 0;
     op.divisor = parent_ < 0 ? work_->divisor : 0;
     bool folded = false;
-    ANNULUS_RETURN_IF_ERROR(Run(op, &folded));
+    ANNULUS_RETURN_IF_ERROR(Run(op, work_->input.queue, &folded));
     if (!folded) return Status();
   }
   *moved = true;
@@ -146,7 +144,7 @@ Status TreeExchange::SendDown(bool* moved) {
 
 Status TreeExchange::Store(bool* moved) {
   bool stored = false;
-  ANNULUS_RETURN_IF_ERROR(Run(Copy(work_->output, result_, work_->call.count), &stored));
+  ANNULUS_RETURN_IF_ERROR(Run(Copy(work_->output.data, result_, work_->call.count), work_->output.queue, &stored));
   if (!stored) return Status();
   *moved = true;
   Enter(Stage::kFinish);

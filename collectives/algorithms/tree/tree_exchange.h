@@ -15,6 +15,7 @@
 #include "collectives/algorithms/exchange.h"
 #include "collectives/algorithms/row.h"
 #include "collectives/core/rank_tree.h"
+#include "transport/memory/slot_memory.h"
 
 namespace annulus {
 
@@ -22,8 +23,9 @@ extern const AlgorithmRow kTreeRow;
 
 class TreeExchange final : public Exchange {
  public:
-  // For calls of up to `largest_bytes`. `links` outlives it and has links on channel 0 to parent and children.
-  TreeExchange(int rank, int nranks, size_t largest_bytes, const Links* links);
+  // For calls of up to `largest_bytes`. `links` outlives it and has links on channel 0 to parent and children; so does
+  // `staging`, which may be null (SlotBlock).
+  TreeExchange(int rank, int nranks, size_t largest_bytes, const Links* links, SlotMemory* staging);
 
   // Most bytes that an exchange holds.
   static size_t MemoryBytes(int nranks, size_t largest_bytes);
@@ -47,8 +49,8 @@ class TreeExchange final : public Exchange {
   const int parent_;
   const std::vector<int> children_;
   const size_t stride_;
-  std::vector<std::byte> memory_;
-  std::byte* result_ = nullptr;  // Aligned to a cache line; the children's data follows it.
+  ZeroedSlotBlock memory_;
+  std::byte* const result_;  // Aligned to a cache line; the children's data follows it.
   std::vector<const std::byte*> sources_;
   size_t bytes_ = 0;
   Stage stage_ = Stage::kDone;

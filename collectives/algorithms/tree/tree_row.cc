@@ -38,9 +38,9 @@ size_t MemoryBytes(const Job& job) {
   return HasTree(job) ? TreeExchange::MemoryBytes(job.nranks(), MostBytes(job.settings)) : 0;
 }
 
-std::unique_ptr<Runner> Make(int rank, const Job& job, const Links* links) {
+std::unique_ptr<Runner> Make(int rank, const Job& job, const Links* links, SlotMemory* staging) {
   if (!HasTree(job)) return nullptr;
-  return std::make_unique<TreeExchange>(rank, job.nranks(), MostBytes(job.settings), links);
+  return std::make_unique<TreeExchange>(rank, job.nranks(), MostBytes(job.settings), links, staging);
 }
 
 }  // namespace

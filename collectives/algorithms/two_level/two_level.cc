@@ -45,7 +45,7 @@ size_t MemoryBytes(const Job& job) {
   return job.grid().exists() ? sizeof(TwoLevel) + 2 * Pipeline::MemoryBytes(WindowSteps(job.settings)) : 0;
 }
 
-std::unique_ptr<Runner> Make(int rank, const Job& job, const Links* links) {
+std::unique_ptr<Runner> Make(int rank, const Job& job, const Links* links, SlotMemory* /*staging*/) {
   if (!job.grid().exists()) return nullptr;
   return std::make_unique<TwoLevel>(rank, job, links);
 }

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -56,25 +55,24 @@ class Calls {
   std::map<size_t, std::shared_ptr<const Material>> kept_;
 };
 
-// Runs `call` on `rank` and compares with the oracle.
-void RunAndCheck(annulus_comm_t* comm, const Call& call, const Calls::Material& material, int rank, Form form) {
+// Runs `call` on `rank`, with its buffers in `memory`, and compares with the oracle.
+void RunAndCheck(annulus_comm_t* comm, const UserMemory& memory, const Call& call, const Calls::Material& material,
+                 int rank, Form form) {
   const std::vector<Bytes>& inputs = material.inputs;
   const int n = static_cast<int>(inputs.size());
   const size_t element = TypeBytes(call.type);
   const bool same_for_all = call.kind == CollectiveKind::kAllreduce;
   const Bytes expected = same_for_all ? material.output_of_all : ExpectedOutput(call, inputs, rank);
-  Bytes input = inputs[rank];
+  const Bytes& input = inputs[rank];
   Bytes output(OutputElements(call, n) * element, std::byte{0xcd});
-  std::byte* in = input.data();
-  std::byte* out = output.data();
-  if (form == Form::kInPlace) {
-    if (call.kind == CollectiveKind::kAllgather) {
-      std::copy(input.begin(), input.end(), output.begin() + input.size() * rank);
-      in = out + input.size() * rank;
-    } else {
-      out = in + (call.kind == CollectiveKind::kReduceScatter ? output.size() * rank : 0);
-    }
-  }
+  const bool in_output = form == Form::kInPlace && call.kind == CollectiveKind::kAllgather;
+  const bool in_input = form == Form::kInPlace && !in_output;
+  if (in_output) std::copy(input.begin(), input.end(), output.begin() + input.size() * rank);
+  const UserBytes in_buffer = memory.Input(input);
+  const UserBytes out_buffer = memory.Output(output);
+  const size_t out_begin = in_input && call.kind == CollectiveKind::kReduceScatter ? output.size() * rank : 0;
+  std::byte* const in = in_output ? out_buffer.data() + input.size() * rank : in_buffer.data();
+  std::byte* const out = in_input ? in_buffer.data() + out_begin : out_buffer.data();
   if (form == Form::kAsync) {
     annulus_request_t* request = nullptr;
     ASSERT_EQ(SubmitCall(comm, call, in, out, &request), ANNULUS_OK);
@@ -88,18 +86,20 @@ void RunAndCheck(annulus_comm_t* comm, const Call& call, const Calls::Material& 
     ASSERT_EQ(status, ANNULUS_OK) << (error.message != nullptr ? error.message : "");
   }
   if (!expected.empty()) {
-    ASSERT_EQ(std::memcmp(out, expected.data(), expected.size()), 0) << "wrong result at rank " << rank;
+    const UserBytes& result = in_input ? in_buffer : out_buffer;
+    ASSERT_TRUE(result.Read(out_begin, expected.size()) == expected) << "wrong result at rank " << rank;
   }
   if (form != Form::kInPlace) {
-    ASSERT_EQ(input, inputs[rank]) << "the input was touched";
+    ASSERT_TRUE(in_buffer.Read() == input) << "the input was touched";
   }
 }
 
-void CheckCall(annulus_comm_t* comm, Calls* calls, const Call& call, int rank, int n, Form form) {
+void CheckCall(annulus_comm_t* comm, const UserMemory& memory, Calls* calls, const Call& call, int rank, int n,
+               Form form) {
   SCOPED_TRACE(testing::Message() << KindName(call.kind) << " " << TypeName(call.type) << " " << OpName(call.op)
                                   << " count " << call.count << " root " << call.root << " n " << n << " form "
                                   << static_cast<int>(form));
-  RunAndCheck(comm, call, *calls->Next(call, rank), rank, form);
+  RunAndCheck(comm, memory, call, *calls->Next(call, rank), rank, form);
 }
 
 constexpr CollectiveKind kKinds[] = {CollectiveKind::kAllreduce, CollectiveKind::kReduceScatter,
@@ -111,7 +111,8 @@ class CollectivesTest : public LinksTest {};
 TEST_P(CollectivesTest, EveryTypeAndOperationGivesTheOraclesBits) {
   const ClusterConfig c = config();
   Calls calls(c.nranks);
-  Cluster(c).Run([&](annulus_comm_t* comm, int rank) {
+  const Cluster cluster(c);
+  cluster.Run([&](annulus_comm_t* comm, int rank) {
     for (CollectiveKind kind : kKinds) {
       for (int type = 0; type < kNumDataTypes; ++type) {
         for (int op = 0; op < kNumReduceOps; ++op) {
@@ -122,7 +123,7 @@ TEST_P(CollectivesTest, EveryTypeAndOperationGivesTheOraclesBits) {
           call.root = (type + op) % c.nranks;
           for (size_t count : {3, 20000}) {
             call.count = count;
-            CheckCall(comm, &calls, call, rank, c.nranks, Form::kOutOfPlace);
+            CheckCall(comm, cluster.memory(), &calls, call, rank, c.nranks, Form::kOutOfPlace);
             if (testing::Test::HasFatalFailure()) return;
           }
         }
@@ -136,7 +137,8 @@ TEST_P(CollectivesTest, EverySizeAroundTheBoundariesInEveryForm) {
   c.slice_bytes = 4096;
   c.small_bytes = 2048;
   Calls calls(c.nranks);
-  Cluster(c).Run([&](annulus_comm_t* comm, int rank) {
+  const Cluster cluster(c);
+  cluster.Run([&](annulus_comm_t* comm, int rank) {
     const size_t n = c.nranks;
     for (Form form : {Form::kOutOfPlace, Form::kInPlace, Form::kAsync}) {
       for (CollectiveKind kind : kKinds) {
@@ -146,7 +148,7 @@ TEST_P(CollectivesTest, EverySizeAroundTheBoundariesInEveryForm) {
           call.kind = kind;
           call.count = count;
           call.root = static_cast<int>(count % n);
-          CheckCall(comm, &calls, call, rank, c.nranks, form);
+          CheckCall(comm, cluster.memory(), &calls, call, rank, c.nranks, form);
           if (testing::Test::HasFatalFailure()) return;
         }
       }
@@ -154,7 +156,9 @@ TEST_P(CollectivesTest, EverySizeAroundTheBoundariesInEveryForm) {
   });
 }
 
-TEST_P(CollectivesTest, BuffersThatARankDoesNotUseMayBeNull) {
+class HostCollectivesTest : public LinksTest {};
+
+TEST_P(HostCollectivesTest, BuffersThatARankDoesNotUseMayBeNull) {
   const ClusterConfig c = config();
   Cluster(c).Run([&c](annulus_comm_t* comm, int rank) {
     for (size_t count : {size_t{3}, size_t{500000}}) {
@@ -179,18 +183,21 @@ TEST_P(CollectivesTest, BuffersThatARankDoesNotUseMayBeNull) {
 TEST_P(CollectivesTest, LargeMessagesAreRight) {
   const ClusterConfig c = config();
   Calls calls(c.nranks);
-  Cluster(c).Run([&](annulus_comm_t* comm, int rank) {
+  const Cluster cluster(c);
+  cluster.Run([&](annulus_comm_t* comm, int rank) {
     for (CollectiveKind kind : kKinds) {
       Call call;
       call.kind = kind;
       call.count = 1500001;
-      CheckCall(comm, &calls, call, rank, c.nranks, Form::kOutOfPlace);
+      CheckCall(comm, cluster.memory(), &calls, call, rank, c.nranks, Form::kOutOfPlace);
       if (testing::Test::HasFatalFailure()) return;
     }
   });
 }
 
 INSTANTIATE_TEST_SUITE_P(Links, CollectivesTest, OverLinks(1, 2, 3, 4, 5), LinksName);
+INSTANTIATE_TEST_SUITE_P(SimLinks, CollectivesTest, OverSimLinks(2, 3), LinksName);
+INSTANTIATE_TEST_SUITE_P(Links, HostCollectivesTest, OverLinks(1, 2, 3, 4, 5), LinksName);
 
 }  // namespace
 }  // namespace annulus

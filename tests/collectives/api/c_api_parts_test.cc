@@ -4,7 +4,6 @@
 #include <annulus.h>
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <numeric>
 
 #include "tests/collectives/harness/c_call.h"
@@ -20,25 +19,28 @@ constexpr CollectiveKind kKinds[] = {
     CollectiveKind::kGatherv, CollectiveKind::kReduceScatterv, CollectiveKind::kScatterv, CollectiveKind::kAlltoallv};
 enum class Form { kPacked, kGaps, kInPlace, kAsync };
 
-void RunOne(annulus_comm_t* comm, const PartsJob& job, Form form, int rank) {
+void RunOne(annulus_comm_t* comm, const UserMemory& memory, const PartsJob& job, Form form, int rank) {
   const size_t e = TypeBytes(job.call.type);
   const PartsSide send = job.Send(rank);
   const PartsSide recv = job.Recv(rank);
-  Bytes input = job.Input(rank);
+  const Bytes input = job.Input(rank);
   Bytes output(recv.elements * e, std::byte{0xcd});
-  PartsCall parts{job.call, input.data(), output.data(), nullptr, nullptr, nullptr, nullptr};
+  const bool in_input = form == Form::kInPlace && send.many && !recv.many;
+  const bool in_output = form == Form::kInPlace && recv.many && !send.many;
+  if (in_output) std::copy(input.begin(), input.end(), output.begin() + recv.begin(rank) * e);
+  const UserBytes in_buffer = memory.Input(input);
+  const UserBytes out_buffer = memory.Output(output);
+  const size_t out_begin = in_input ? send.begin(rank) * e : 0;
+  PartsCall parts{job.call, in_buffer.data(), out_buffer.data(), nullptr, nullptr, nullptr, nullptr};
   parts.call.count = job.Own(rank);
-  if (form == Form::kInPlace && send.many && !recv.many) parts.out = input.data() + send.begin(rank) * e;
-  if (form == Form::kInPlace && recv.many && !send.many) {
-    std::copy(input.begin(), input.end(), output.begin() + recv.begin(rank) * e);
-    parts.in = output.data() + recv.begin(rank) * e;
-  }
+  if (in_input) parts.out = in_buffer.data() + out_begin;
+  if (in_output) parts.in = out_buffer.data() + recv.begin(rank) * e;
   parts.send_counts = job.CountsOf(send);
   parts.recv_counts = job.CountsOf(recv);
   parts.send_offsets = job.OffsetsOf(send);
   parts.recv_offsets = job.OffsetsOf(recv);
-  std::byte* const out = static_cast<std::byte*>(parts.out);
-  Bytes expected(out, out + output.size());
+  const UserBytes& result = in_input ? in_buffer : out_buffer;
+  Bytes expected = result.Read(out_begin, output.size());
   job.Overlay(rank, expected.data());
   if (form == Form::kAsync) {
     annulus_request_t* request = nullptr;
@@ -57,7 +59,7 @@ void RunOne(annulus_comm_t* comm, const PartsJob& job, Form form, int rank) {
     ASSERT_EQ(RunPartsCall(comm, parts), ANNULUS_OK);
   }
   if (recv.used && !expected.empty()) {
-    ASSERT_EQ(std::memcmp(out, expected.data(), expected.size()), 0) << "rank " << rank;
+    ASSERT_TRUE(result.Read(out_begin, expected.size()) == expected) << "rank " << rank;
   }
 }
 
@@ -69,7 +71,8 @@ TEST_P(PartsTest, EveryPartComesToItsPlaceInEveryForm) {
   c.small_bytes = 1024;
   // Empty, one element, around the one-hop limit, a slice and several.
   const size_t sizes[] = {0, 1, 255, 257, 1024, 1025, 9000};
-  Cluster(c).Run([&](annulus_comm_t* comm, int rank) {
+  const Cluster cluster(c);
+  cluster.Run([&](annulus_comm_t* comm, int rank) {
     for (CollectiveKind kind : kKinds) {
       for (Form form : {Form::kPacked, Form::kGaps, Form::kInPlace, Form::kAsync}) {
         if (form == Form::kInPlace && IsAlltoall(kind)) continue;
@@ -81,7 +84,7 @@ TEST_P(PartsTest, EveryPartComesToItsPlaceInEveryForm) {
           job.counts = MakeCounts(kind, n(), job.call.root, seed, sizes);
           SCOPED_TRACE(testing::Message()
                        << KindName(kind) << ", form " << static_cast<int>(form) << ", seed " << seed);
-          RunOne(comm, job, form, rank);
+          RunOne(comm, cluster.memory(), job, form, rank);
           if (HasFatalFailure()) return;
         }
       }
@@ -91,18 +94,20 @@ TEST_P(PartsTest, EveryPartComesToItsPlaceInEveryForm) {
 
 TEST_P(PartsTest, LargePartsWithTheDefaultSettings) {
   const size_t sizes[] = {0, 300000, 1, 700001};
-  Cluster(config()).Run([&](annulus_comm_t* comm, int rank) {
+  const Cluster cluster(config());
+  cluster.Run([&](annulus_comm_t* comm, int rank) {
     for (CollectiveKind kind : kKinds) {
       PartsJob job{{}, {}, false, n()};
       job.call.kind = kind;
       job.counts = MakeCounts(kind, n(), 0, 3, sizes);
-      RunOne(comm, job, Form::kPacked, rank);
+      RunOne(comm, cluster.memory(), job, Form::kPacked, rank);
       if (HasFatalFailure()) return;
     }
   });
 }
 
 INSTANTIATE_TEST_SUITE_P(Links, PartsTest, OverLinks(1, 2, 3, 5), LinksName);
+INSTANTIATE_TEST_SUITE_P(SimLinks, PartsTest, OverSimLinks(2, 3), LinksName);
 
 TEST(PartsArgumentsTest, WrongLayoutsAreRefusedAndNamed) {
   ClusterConfig config;

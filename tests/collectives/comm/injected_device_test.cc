@@ -1,11 +1,14 @@
-// A communicator takes its device from whoever makes it: collectives and messages on memory that no CPU may touch.
+// A communicator takes its memory domains from whoever makes it: collectives and messages on memory that no CPU may
+// touch, and ranks that sleep while their device works.
 #include <gtest/gtest.h>
 
 #include <memory>
-#include <vector>
+#include <string>
+#include <tuple>
 
 #include "collectives/api/config.h"
 #include "collectives/comm/communicator.h"
+#include "collectives/engine/driver.h"
 #include "tests/collectives/harness/cluster.h"
 #include "tests/collectives/harness/rank_threads.h"
 #include "tests/device/sim_device.h"
@@ -17,15 +20,18 @@ constexpr int kRanks = 2;
 
 // One rank: a communicator whose buffers lie on a device of its own.
 struct DeviceRank {
-  DeviceRank(const Cluster& cluster, int rank, RequestTable* requests) : device({.seed = 7u + rank}) {
+  DeviceRank(const Cluster& cluster, int rank, RequestTable* requests, SimDeviceOptions device_options)
+      : device((device_options.seed = 7u + rank, device_options)) {
+    domains.Add(&device);
     Options options;
     EXPECT_TRUE(ToOptions(cluster.Config(rank), &options).ok());
-    const Resources resources{.requests = requests, .device = &device};
+    const Resources resources{.requests = requests, .domains = &domains};
     const Status status = Communicator::Create(options, resources, &comm);
     EXPECT_TRUE(status.ok()) << status.ToString();
   }
 
   SimDevice device;
+  MemoryDomains domains;
   std::unique_ptr<Communicator> comm;
 };
 
@@ -72,29 +78,103 @@ void ExpectMessage(DeviceRank* rank, size_t count) {
   EXPECT_EQ(received, sent);
 }
 
-class InjectedDeviceTest : public ::testing::TestWithParam<const char*> {};
+using Param = std::tuple<const char*, bool>;  // Transport; whether the devices wake their ranks.
+
+class InjectedDeviceTest : public ::testing::TestWithParam<Param> {
+ protected:
+  static ClusterConfig Config() {
+    ClusterConfig config;
+    config.nranks = kRanks;
+    config.transport = std::get<0>(GetParam());
+    return config;
+  }
+  static SimDeviceOptions Device() { return {.has_thread = std::get<1>(GetParam())}; }
+};
 
 TEST_P(InjectedDeviceTest, ItsMemoryIsReachedThroughItOnly) {
-  ClusterConfig config;
-  config.nranks = kRanks;
-  config.transport = GetParam();
-  const Cluster cluster(config);
+  const Cluster cluster(Config());
   RequestTable requests;
   ForEachRank(kRanks, [&](int number) {
-    DeviceRank rank(cluster, number, &requests);
+    DeviceRank rank(cluster, number, &requests, Device());
     if (rank.comm == nullptr) return;
     for (size_t count : {1, 1000, 300'000}) ExpectSum(&rank, count);
     ExpectMessage(&rank, 100'000);
     CallArguments barrier;  // A rank that leaves while another is at work is a failure.
     barrier.kind = CollectiveKind::kBarrier;
     EXPECT_EQ(rank.comm->Run(barrier), Code::kOk);
-    rank.comm.reset();
     EXPECT_EQ(rank.device.pending(), 0);
+    EXPECT_EQ(rank.device.unregistered(), 0) << "slots of a link or an algorithm that are not registered";
+    EXPECT_GT(rank.device.registrations(), 0u);
+    rank.comm.reset();
+    EXPECT_EQ(rank.device.registrations(), 0u);
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports, InjectedDeviceTest, ::testing::Values("shm", "tcp"),
-                         [](const testing::TestParamInfo<const char*>& info) { return std::string(info.param); });
+TEST_P(InjectedDeviceTest, AfterAFailureItsWorkTouchesNothing) {
+  const Cluster cluster(Config());
+  RequestTable requests;
+  SimDeviceOptions slow = Device();
+  slow.min_time = slow.max_time = kMillisecond;
+  Tally submitted;
+  ForEachRank(kRanks, [&](int number) {
+    DeviceRank rank(cluster, number, &requests, slow);
+    if (rank.comm == nullptr) return;
+    constexpr size_t kCount = 1'000'000;
+    CallArguments arguments;
+    arguments.kind = CollectiveKind::kAllreduce;
+    arguments.count = kCount;
+    arguments.sendbuf = rank.device.Allocate(kCount * sizeof(float));
+    arguments.recvbuf = rank.device.Allocate(kCount * sizeof(float));
+    RequestHandle request = 0;
+    ASSERT_EQ(rank.comm->Submit(arguments, &request), Code::kOk);
+    submitted.Add();
+    ASSERT_TRUE(submitted.WaitFor(kRanks));
+    if (number == 1) rank.comm->Abort();
+    EXPECT_EQ(rank.comm->Wait(request, -1).code(), Code::kAborted);
+    EXPECT_EQ(rank.device.pending(), 0) << "the buffers are the user's again";
+    EXPECT_EQ(rank.comm->Free(request).code(), Code::kOk);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, InjectedDeviceTest,
+                         ::testing::Combine(::testing::Values("shm", "tcp"), ::testing::Bool()),
+                         [](const testing::TestParamInfo<Param>& info) {
+                           return std::string(std::get<0>(info.param)) + (std::get<1>(info.param) ? "Wakes" : "Polled");
+                         });
+
+// Sleeps of a lone rank, which waits for its device only, in that many calls; and the time that they took.
+struct Waits {
+  uint64_t sleeps = 0;
+  Nanoseconds took = 0;
+};
+Waits WaitsOf(const SimDeviceOptions& device, int calls) {
+  ClusterConfig config;
+  config.nranks = 1;
+  const Cluster cluster(config);
+  RequestTable requests;
+  DeviceRank rank(cluster, 0, &requests, device);
+  if (rank.comm == nullptr) return {};
+  constexpr size_t kBytes = 1000 * sizeof(float);
+  CallArguments arguments;
+  arguments.kind = CollectiveKind::kAllreduce;
+  arguments.count = kBytes / sizeof(float);
+  arguments.sendbuf = rank.device.Allocate(kBytes);
+  arguments.recvbuf = rank.device.Allocate(kBytes);
+  const Nanoseconds begin = Now();
+  for (int call = 0; call < calls; ++call) EXPECT_EQ(rank.comm->Run(arguments), Code::kOk);
+  return {rank.comm->ReadTotals().sleeps, Now() - begin};
+}
+
+TEST(DeviceWaitTest, ARankSleepsWhileItsDeviceWorksAndIsWoken) {
+  constexpr int kCalls = 10;
+  const Waits waits =
+      WaitsOf({.min_time = 20 * kMillisecond, .max_time = 20 * kMillisecond, .has_thread = true}, kCalls);
+  EXPECT_GE(waits.sleeps, static_cast<uint64_t>(kCalls));
+  // A rank that misses its wake-up sleeps until the driver's first doubt.
+  EXPECT_LT(waits.took, kCalls * Driver::kFirstDoubt / 2);
+}
+
+TEST(DeviceWaitTest, WithoutADescriptorItPolls) { EXPECT_EQ(WaitsOf({}, 10).sleeps, 0u); }
 
 }  // namespace
 }  // namespace annulus

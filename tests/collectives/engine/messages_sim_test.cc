@@ -43,7 +43,8 @@ struct Letter {
 
 struct Rank {
   std::unique_ptr<Links> links;
-  std::unique_ptr<Device> device;
+  std::unique_ptr<SimDevice> device;   // Null: host memory.
+  std::unique_ptr<DomainQueue> queue;  // Null: host memory.
   std::unique_ptr<Monitor> monitor;
   std::unique_ptr<Messages> messages;
   Status status;
@@ -70,7 +71,7 @@ class Post {
     for (const Half& half : queue_) Submit(half);
   }
   ~Post() {
-    for (Rank& rank : ranks_) rank.links->Close();
+    for (Rank& rank : ranks_) EndWork(&rank);
   }
 
   SimWorld& world() { return world_; }
@@ -90,7 +91,7 @@ class Post {
   Bytes Received(const Letter& letter) const {
     if (!on_device_) return letter.host_output;
     Bytes bytes(letter.content.size());
-    static_cast<const SimDevice&>(*ranks_[letter.to].device).Read(bytes.data(), letter.output, bytes.size());
+    ranks_[letter.to].device->Read(bytes.data(), letter.output, bytes.size());
     return bytes;
   }
 
@@ -120,15 +121,16 @@ class Post {
     rank.links = std::make_unique<Links>(n, plan_.channels + 1);
     for (const NeededLink& link : LinksNeeded(r, {plan_, Topology(n)}))
       rank.links->Add(link.peer, link.channel, world_.MakeEndpoint(r, link.peer, link.channel));
-    if (on_device_) rank.device = std::make_unique<SimDevice>(SimDeviceOptions{random_(), 16, &world_.clock()});
-    if (!on_device_) rank.device = std::make_unique<HostDevice>();
+    if (on_device_) {
+      rank.device = std::make_unique<SimDevice>(SimDeviceOptions{random_(), 16, &world_.clock()});
+      EXPECT_TRUE(rank.device->OpenQueue(&rank.queue).ok());
+    }
     rank.monitor = std::make_unique<Monitor>(n);
     MessagesConfig config;
     config.rank = r;
     config.nranks = n;
     config.plan = plan_;
     config.links = rank.links.get();
-    config.device = rank.device.get();
     config.monitor = rank.monitor.get();
     config.timeout = kNever;
     config.done = [](void* done) { *static_cast<bool*>(done) = true; };
@@ -150,7 +152,7 @@ class Post {
     letter.input = letter.host_input.data();
     letter.output = letter.host_output.data();
     if (!on_device_) return;
-    const auto device = [this](int r) { return static_cast<SimDevice*>(ranks_[r].device.get()); };
+    const auto device = [this](int r) { return ranks_[r].device.get(); };
     letter.input = device(from)->Allocate(std::max<size_t>(bytes, 1));
     letter.output = device(to)->Allocate(std::max<size_t>(bytes, 1));
     device(from)->Write(letter.input, letter.content.data(), bytes);
@@ -167,7 +169,9 @@ class Post {
     const int rank = half.sends ? letter.from : letter.to;
     const int peer = half.sends ? letter.to : letter.from;
     bool* const done = half.sends ? &letter.sent : &letter.received;
-    ranks_[rank].messages->Post({half.sends, peer, letter.input, letter.output, letter.count, letter.type, done});
+    DomainQueue* const queue = ranks_[rank].queue.get();
+    ranks_[rank].messages->Post(
+        {half.sends, peer, {letter.input, queue}, {letter.output, queue}, letter.count, letter.type, done});
   }
 
   bool Drive(int r) {
@@ -176,8 +180,14 @@ class Post {
     bool moved = false;
     rank.status = rank.messages->Progress(&moved);
     if (rank.status.ok()) return moved;
-    rank.links->Close();  // As a communicator that fails.
+    EndWork(&rank);
     return true;
+  }
+
+  // As a communicator that fails or ends.
+  static void EndWork(Rank* rank) {
+    if (rank->queue != nullptr) rank->queue->Drain();
+    rank->links->Close();
   }
 
   std::mt19937_64 random_;

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "collectives/core/host_grid.h"
+#include "tests/collectives/harness/user_memory.h"
 
 namespace annulus {
 
@@ -44,6 +45,7 @@ struct ClusterConfig {
   const char* shm_stores = "auto";
   std::string algorithm = "auto";
   int64_t timeout_ms = 20000;
+  std::string memory = "host";  // As in UserMemory.
 };
 
 // How the ranks lie on the pretended hosts.
@@ -54,7 +56,10 @@ std::string LastMessage(const annulus_comm_t* comm);
 
 class Cluster {
  public:
-  explicit Cluster(const ClusterConfig& config) : config_(config) {}
+  explicit Cluster(const ClusterConfig& config) : config_(config), memory_(config.memory) {}
+
+  // Where the test puts the buffers of calls.
+  const UserMemory& memory() const { return memory_; }
 
   // Settings of one rank; valid while the cluster lives.
   annulus_config_t Config(int rank) const;
@@ -65,6 +70,7 @@ class Cluster {
 
  private:
   ClusterConfig config_;
+  UserMemory memory_;
   static constexpr const char* kHostIds[] = {"host a", "host b", "host c"};
   TestPort port_;
   std::string rendezvous_ = port_.address();

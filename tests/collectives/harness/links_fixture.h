@@ -16,7 +16,7 @@
 
 namespace annulus {
 
-using LinksParam = std::tuple<const char*, int>;  // Transport, ranks.
+using LinksParam = std::tuple<const char*, int, const char*>;  // Transport, ranks, memory of buffers (UserMemory).
 
 class LinksTest : public testing::TestWithParam<LinksParam> {
  protected:
@@ -25,6 +25,7 @@ class LinksTest : public testing::TestWithParam<LinksParam> {
     ClusterConfig config;
     config.transport = std::get<0>(GetParam());
     config.nranks = n();
+    config.memory = std::get<2>(GetParam());
     return config;
   }
 };
@@ -32,11 +33,19 @@ class LinksTest : public testing::TestWithParam<LinksParam> {
 // Every transport with each of these numbers of ranks.
 template <class... Ranks>
 auto OverLinks(Ranks... nranks) {
-  return testing::Combine(testing::Values("shm", "tcp"), testing::Values(nranks...));
+  return testing::Combine(testing::Values("shm", "tcp"), testing::Values(nranks...), testing::Values("host"));
+}
+
+// The same with buffers on a simulated device, or one of a call's two.
+template <class... Ranks>
+auto OverSimLinks(Ranks... nranks) {
+  return testing::Combine(testing::Values("shm", "tcp"), testing::Values(nranks...),
+                          testing::Values("sim", "sim_wakes", "sim_in", "sim_out"));
 }
 
 inline std::string LinksName(const testing::TestParamInfo<LinksParam>& info) {
-  return std::get<0>(info.param) + std::to_string(std::get<1>(info.param));
+  const std::string memory = std::get<2>(info.param);
+  return std::get<0>(info.param) + std::to_string(std::get<1>(info.param)) + (memory == "host" ? "" : "_" + memory);
 }
 
 }  // namespace annulus

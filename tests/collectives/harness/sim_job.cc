@@ -1,5 +1,6 @@
 #include "tests/collectives/harness/sim_job.h"
 
+#include "base/check.h"
 #include "collectives/algorithms/table.h"
 #include "collectives/control/arbiter_text.h"
 #include "collectives/control/control.h"
@@ -32,7 +33,7 @@ SimJob::SimJob(const SimJobOptions& options)
 }
 
 SimJob::~SimJob() {
-  for (Rank& rank : ranks_) rank.links->Close();
+  for (Rank& rank : ranks_) EndWork(&rank);
 }
 
 void SimJob::MakeRank(int r) {
@@ -43,20 +44,23 @@ void SimJob::MakeRank(int r) {
     rank.links->Add(link.peer, link.channel, world_.MakeEndpoint(r, link.peer, link.channel));
   }
   rank.monitor = std::make_unique<Monitor>(n);
-  rank.engine = std::make_unique<Engine>(r, options_.plan, options_.topology, rank.links.get(), rank.monitor.get());
-  rank.engine->set_stream_bytes(options_.stream_bytes);
   MakeBuffers(r);
+  rank.engine = std::make_unique<Engine>(r, options_.plan, options_.topology, rank.links.get(), rank.monitor.get(),
+                                         rank.device.get());
+  rank.engine->set_stream_bytes(options_.stream_bytes);
   CustomReduction custom;
   custom.scales = !options_.created.factors.empty();
   if (custom.scales) custom.factor = options_.created.factors[r];
   custom.function = options_.created.function;
   custom.context = options_.created.context;
-  Buffers buffers{rank.input, rank.output, options_.call.count, {}, {}, nullptr, custom};
+  const Buffer output(rank.output, rank.queue.get());
+  Buffers buffers{{rank.input, rank.queue.get()}, output, options_.call.count, {}, {}, nullptr, custom};
   if (!options_.tensors.empty()) {
     std::vector<Tensor> tensors;
     size_t begin = 0;
     for (size_t count : options_.tensors) {
-      tensors.push_back({rank.input + begin, rank.output + begin, count});
+      DomainQueue* const queue = rank.queue.get();
+      tensors.push_back({{rank.input + begin, queue}, {rank.output + begin, queue}, count});
       begin += count * TypeBytes(options_.call.type);
     }
     rank.segments.Assign(tensors, TypeBytes(options_.call.type), n);
@@ -71,7 +75,7 @@ void SimJob::MakeRank(int r) {
     buffers.input_layout = {options_.parts->CountsOf(send), options_.parts->OffsetsOf(send)};
     buffers.output_layout = {options_.parts->CountsOf(recv), options_.parts->OffsetsOf(recv)};
   }
-  rank.engine->Start(EngineCall(), buffers, rank.device.get());
+  rank.engine->Start(EngineCall(), buffers);
   // Time must reach the deadline, and the end of the wait for a verdict, even when nothing else happens.
   world_.clock().At(options_.timeout + 1, [] {});
   world_.clock().At(options_.timeout + Control::kVerdictGrace + 2, [] {});
@@ -111,11 +115,11 @@ void SimJob::MakeBuffers(int r) {
   const size_t in_place_input = InputOffset(r);
   const size_t whole = std::max(input_bytes, OutputBytes(r));
   if (options_.on_device) {
-    auto device = std::make_unique<SimDevice>(SimDeviceOptions{options_.world.seed + r, 16, &world_.clock()});
-    rank.output = device->Allocate(std::max<size_t>(whole, 1));
-    rank.input = InPlace(r) ? rank.output + in_place_input : device->Allocate(std::max<size_t>(input_bytes, 1));
-    device->Write(rank.input, inputs_[r].data(), input_bytes);
-    rank.device = std::move(device);
+    rank.device = std::make_unique<SimDevice>(SimDeviceOptions{options_.world.seed + r, 16, &world_.clock()});
+    ANNULUS_CHECK(rank.device->OpenQueue(&rank.queue).ok());
+    rank.output = rank.device->Allocate(std::max<size_t>(whole, 1));
+    rank.input = InPlace(r) ? rank.output + in_place_input : rank.device->Allocate(std::max<size_t>(input_bytes, 1));
+    rank.device->Write(rank.input, inputs_[r].data(), input_bytes);
   } else {
     rank.host_output.assign(whole, kUntouched);
     rank.host_input = inputs_[r];
@@ -125,7 +129,6 @@ void SimJob::MakeBuffers(int r) {
       rank.input = rank.output + in_place_input;
       std::copy(inputs_[r].begin(), inputs_[r].end(), rank.input);
     }
-    rank.device = std::make_unique<HostDevice>();
   }
   rank.output += OutputOffset(r);
 }
@@ -179,7 +182,7 @@ Bytes SimJob::Output(int r) const {
   const Rank& rank = ranks_[r];
   Bytes output(OutputBytes(r));
   if (options_.on_device) {
-    static_cast<const SimDevice&>(*rank.device).Read(output.data(), rank.output, output.size());
+    rank.device->Read(output.data(), rank.output, output.size());
   } else {
     std::copy(rank.output, rank.output + output.size(), output.begin());
   }
@@ -217,7 +220,13 @@ void SimJob::Settle(int r, const Verdict& verdict) {
   rank.state = State::kFailed;
   rank.verdict = verdict;
   rank.ended_at = world_.now();
-  rank.links->Close();
+  EndWork(&rank);
+}
+
+// As a communicator that fails or ends.
+void SimJob::EndWork(Rank* rank) {
+  if (rank->queue != nullptr) rank->queue->Drain();
+  rank->links->Close();
 }
 
 bool SimJob::Drive(int r) {

@@ -53,10 +53,11 @@ class SimJob {
  private:
   enum class State { kRunning, kReported, kFinished, kFailed };
   struct Rank {
+    std::unique_ptr<SimDevice> device;   // Null: host memory.
+    std::unique_ptr<DomainQueue> queue;  // Null: host memory.
     std::unique_ptr<Links> links;
     std::unique_ptr<Monitor> monitor;
     std::unique_ptr<Engine> engine;
-    std::unique_ptr<Device> device;
     Bytes host_input;  // Unused on a device.
     Bytes host_output;
     std::byte* input = nullptr;
@@ -73,6 +74,7 @@ class SimJob {
   void Connect();
   bool Drive(int rank);
   void Settle(int rank, const Verdict& verdict);
+  static void EndWork(Rank* rank);
   void Tell(int from, int to, std::function<void()> act);
   void ServeArbiter();
   Activity ActivityOf(int rank) const;

@@ -200,7 +200,7 @@ TEST_P(EndpointContract, PostRecvEndsAtRecvSlotsAndRecoversInAnyOrderOfRelease) 
 }
 
 TEST_P(EndpointContract, LandingReceivesNeedNoSlots) {
-  if (!end(1).limits().lands_in_user_memory) GTEST_SKIP() << "this backend never lands";
+  if (!end(1).limits().lands_in.Has(MemoryKind::kHost)) GTEST_SKIP() << "this backend never lands";
   const Plan plan = SmallPlan();
   const int count = 3 * end(1).limits().recv_slots;
   std::vector<Recv*> recvs;

@@ -75,7 +75,7 @@ TEST_P(EndpointContract, LaterSlicesWaitForAnUnreadyOne) {
 }
 
 TEST_P(EndpointContract, UserMemoryIsSentIfLimitsAllowAndIsNeverWritten) {
-  if (!limits().sends_user_memory) GTEST_SKIP() << "this backend sends slots only";
+  if (!limits().sends_from.Has(MemoryKind::kHost)) GTEST_SKIP() << "this backend sends slots only";
   const Plan plan = SmallPlan();
   for (int i = 0; i < 50; ++i) {
     std::byte* memory = NewBuffer(slot_bytes() + 3) + i % 4;

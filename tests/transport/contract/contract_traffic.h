@@ -29,7 +29,7 @@ inline MemoryRegistry& TestRegistry() {
 // Whether PostSend of `end` takes [data, data + bytes), which is no slot.
 inline bool SendsFrom(Endpoint& end, const std::byte* data, size_t bytes) {
   InPlace* const in_place = end.shortcuts().in_place;
-  return end.limits().sends_user_memory || (in_place != nullptr && in_place->SendsFrom(data, bytes));
+  return end.limits().sends_from.Has(MemoryKind::kHost) || (in_place != nullptr && in_place->SendsFrom(data, bytes));
 }
 
 // Both ends know a stream's plan, so both know what each slice should hold.
@@ -272,7 +272,7 @@ class Listener {
     if (recv.arrived > recv.bytes) return Break("more arrived than was sent", flight.slice);
     if (recv.arrived == 0) return true;
     if (recv.data == nullptr) return Break("data is null", flight.slice);
-    const bool should_land = recv.landing != nullptr && endpoint_->limits().lands_in_user_memory;
+    const bool should_land = recv.landing != nullptr && endpoint_->limits().lands_in.Has(MemoryKind::kHost);
     if ((recv.data == recv.landing) != should_land) return Break("landed where Limits do not say", flight.slice);
     const bool right = plan_.FirstWrong(flight.slice, recv.data, flight.seen, recv.arrived) < 0;
     return right || Break("wrong content", flight.slice);

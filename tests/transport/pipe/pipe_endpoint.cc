@@ -10,9 +10,9 @@
 namespace annulus {
 namespace {
 
-constexpr size_t kAlignment = 64;
-
-size_t Stride(size_t slot_bytes) { return (slot_bytes + kAlignment - 1) / kAlignment * kAlignment; }
+size_t Stride(size_t slot_bytes) {
+  return (slot_bytes + SlotMemory::kAlignment - 1) / SlotMemory::kAlignment * SlotMemory::kAlignment;
+}
 
 Limits LimitsOf(const TransportConfig& config) {
   Limits limits;
@@ -23,10 +23,8 @@ Limits LimitsOf(const TransportConfig& config) {
 
 }  // namespace
 
-PipeSlots::PipeSlots(size_t slot_bytes, int slots) : memory_(Bytes(slot_bytes, slots)) {
-  void* at = memory_.data();
-  size_t room = memory_.size();
-  auto* slot = static_cast<std::byte*>(std::align(kAlignment, 1, at, room));
+PipeSlots::PipeSlots(SlotMemory* memory, size_t slot_bytes, int slots) : memory_(memory, Bytes(slot_bytes, slots)) {
+  std::byte* slot = memory_.data();
   for (int i = 0; i < slots; ++i, slot += Stride(slot_bytes)) free_.push_back(slot);
 }
 
@@ -37,17 +35,15 @@ std::byte* PipeSlots::Take() {
   return slot;
 }
 
-size_t PipeSlots::Bytes(size_t slot_bytes, int slots) {
-  return static_cast<size_t>(slots) * Stride(slot_bytes) + kAlignment;
-}
+size_t PipeSlots::Bytes(size_t slot_bytes, int slots) { return static_cast<size_t>(slots) * Stride(slot_bytes); }
 
 PipeEndpoint::PipeEndpoint(const TransportConfig& config, int peer, StreamSocket socket)
     : peer_(peer),
       limits_(LimitsOf(config)),
       memory_bytes_(2 * PipeSlots::Bytes(config.slot_bytes, config.slots)),
       socket_(std::move(socket)),
-      send_slots_(config.slot_bytes, config.slots),
-      recv_slots_(config.slot_bytes, config.slots) {}
+      send_slots_(config.slot_memory, config.slot_bytes, config.slots),
+      recv_slots_(config.slot_memory, config.slot_bytes, config.slots) {}
 
 EndpointStats PipeEndpoint::stats() const {
   EndpointStats stats;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "transport/address.h"
+#include "transport/memory/slot_memory.h"
 #include "transport/transport.h"
 
 namespace annulus {
@@ -20,7 +21,7 @@ namespace annulus {
 // The slots of one direction.
 class PipeSlots {
  public:
-  PipeSlots(size_t slot_bytes, int slots);
+  PipeSlots(SlotMemory* memory, size_t slot_bytes, int slots);
   // Null when all are taken.
   std::byte* Take();
   void Give(std::byte* slot) { free_.push_back(slot); }
@@ -28,7 +29,7 @@ class PipeSlots {
   static size_t Bytes(size_t slot_bytes, int slots);
 
  private:
-  std::vector<std::byte> memory_;
+  ZeroedSlotBlock memory_;
   std::vector<std::byte*> free_;
 };
 

@@ -113,7 +113,7 @@ TEST(SimWorldTest, MixedWorldsHaveLinksOfBothKinds) {
   int slots = 0;
   for (int peer = 1; peer < 10; ++peer) {
     const Limits& limits = world.endpoint(0, peer, 0)->limits();
-    EXPECT_EQ(limits.shares_memory, !limits.sends_user_memory);
+    EXPECT_EQ(limits.shares_memory, !limits.sends_from.Has(MemoryKind::kHost));
     EXPECT_EQ(limits.shares_memory, world.endpoint(peer, 0, 0)->limits().shares_memory);
     slots += limits.shares_memory;
   }

@@ -1,0 +1,52 @@
+#include "tests/collectives/harness/user_memory.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "collectives/api/process_state.h"
+
+namespace annulus {
+
+UserBytes::UserBytes(SimDevice* device, const Bytes& content)
+    : device_(device), host_(device == nullptr ? content : Bytes()), data_(host_.data()), bytes_(content.size()) {
+  if (device_ == nullptr) return;
+  data_ = device_->Allocate(bytes_);
+  device_->Write(data_, content.data(), bytes_);
+}
+
+UserBytes::UserBytes(UserBytes&& other) noexcept
+    : device_(std::exchange(other.device_, nullptr)),
+      host_(std::move(other.host_)),
+      data_(other.data_),
+      bytes_(other.bytes_) {}
+
+UserBytes::~UserBytes() {
+  if (device_ != nullptr) device_->Free(data_);
+}
+
+Bytes UserBytes::Read(size_t offset, size_t bytes) const {
+  Bytes content(bytes);
+  if (device_ != nullptr) {
+    device_->Read(content.data(), data_ + offset, bytes);
+  } else {
+    std::copy_n(data_ + offset, bytes, content.begin());
+  }
+  return content;
+}
+
+UserMemory::UserMemory(const std::string& kind) {
+  if (kind == "host") return;
+  ANNULUS_CHECK(kind == "sim" || kind == "sim_wakes" || kind == "sim_in" || kind == "sim_out");
+  device_ = std::make_unique<SimDevice>(
+      SimDeviceOptions{.seed = 11, .max_time = 20 * kMicrosecond, .has_thread = kind == "sim_wakes"});
+  inputs_ = kind != "sim_out";
+  outputs_ = kind != "sim_in";
+  c_api::OfProcess().domains.Add(device_.get());
+}
+
+UserMemory::~UserMemory() {
+  if (device_ != nullptr) c_api::OfProcess().domains.Remove(device_.get());
+}
+
+}  // namespace annulus

@@ -1,0 +1,58 @@
+// UserMemory: where the buffers of a test's ranks lie: in host memory, or on a simulated device that the whole process
+// shares, as its ranks would share a GPU.
+//
+// Threads: any; a UserBytes belongs to one thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "tests/collectives/harness/oracle.h"
+#include "tests/device/sim_device.h"
+
+namespace annulus {
+
+// A buffer; freed with the object.
+class UserBytes {
+ public:
+  // On `device`; null: in host memory.
+  UserBytes(SimDevice* device, const Bytes& content);
+  ~UserBytes();
+  UserBytes(UserBytes&& other) noexcept;
+  UserBytes& operator=(UserBytes&&) = delete;
+
+  std::byte* data() const { return data_; }
+  // The content, from `offset` on.
+  Bytes Read(size_t offset, size_t bytes) const;
+  Bytes Read() const { return Read(0, bytes_); }
+
+ private:
+  SimDevice* device_;
+  Bytes host_;
+  std::byte* data_;
+  size_t bytes_;
+};
+
+class UserMemory {
+ public:
+  // "host"; "sim": all buffers are on a device whose work is found by polling; "sim_wakes": on one that wakes ranks;
+  // "sim_in", "sim_out": as sim, but inputs or outputs only. No communicator may exist.
+  explicit UserMemory(const std::string& kind);
+  // No communicator may exist.
+  ~UserMemory();
+  UserMemory(const UserMemory&) = delete;
+  UserMemory& operator=(const UserMemory&) = delete;
+
+  UserBytes Input(const Bytes& content) const { return UserBytes(inputs_ ? device_.get() : nullptr, content); }
+  UserBytes Output(const Bytes& content) const { return UserBytes(outputs_ ? device_.get() : nullptr, content); }
+  // Null when all is host memory.
+  SimDevice* device() const { return device_.get(); }
+
+ private:
+  std::unique_ptr<SimDevice> device_;
+  bool inputs_ = false;
+  bool outputs_ = false;
+};
+
+}  // namespace annulus
