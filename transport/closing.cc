@@ -8,19 +8,19 @@ namespace {
 // Pause between two checks: acknowledgements raise no event.
 constexpr int kPauseMs = 1;
 
-// Calls Close() once on each. Returns whether all are closed.
-bool CloseOnce(std::span<const std::unique_ptr<Endpoint>> endpoints) {
+// Calls Close() once on each. Returns whether all are closed but those to `lost`.
+bool CloseOnce(std::span<const std::unique_ptr<Endpoint>> endpoints, int lost) {
   bool closed = true;
   for (const auto& endpoint : endpoints) {
-    if (endpoint != nullptr && !endpoint->Close()) closed = false;
+    if (endpoint != nullptr && !endpoint->Close() && endpoint->peer() != lost) closed = false;
   }
   return closed;
 }
 
 }  // namespace
 
-void CloseEndpoints(std::span<const std::unique_ptr<Endpoint>> endpoints) {
-  while (!CloseOnce(endpoints)) poll(nullptr, 0, kPauseMs);
+void CloseEndpoints(std::span<const std::unique_ptr<Endpoint>> endpoints, int lost) {
+  while (!CloseOnce(endpoints, lost)) poll(nullptr, 0, kPauseMs);
 }
 
 }  // namespace annulus

@@ -10,8 +10,8 @@
 
 namespace annulus {
 
-// Closes all of `endpoints` (some may be null) until there is nothing left to wait for. Takes as long as the slowest
-// link, not the sum over all links.
-void CloseEndpoints(std::span<const std::unique_ptr<Endpoint>> endpoints);
+// Closes all of `endpoints` (some may be null) until there is nothing left to wait for; does not wait for those to
+// `lost`, a peer that is known to be gone (-1: none). Takes as long as the slowest link, not the sum over all links.
+void CloseEndpoints(std::span<const std::unique_ptr<Endpoint>> endpoints, int lost = -1);
 
 }  // namespace annulus

@@ -171,7 +171,9 @@ void Dispatcher::Fail(const Verdict& verdict) {
   queues_->Drain();
   // Ranks that wait for our data must learn of the failure even when rank 0, which tells everyone, has left. Not when
   // interrupted: Setup::Close says goodbye first.
-  if (setup_->control() != nullptr && setup_->control()->has_verdict()) setup_->CloseLinks();
+  if (setup_->control() != nullptr && setup_->control()->has_verdict()) {
+    setup_->CloseLinks(setup_->control()->verdict());
+  }
   failures_->End(verdict);
   FailMessages(failures_->verdict().code);
   report_->KeepTrace();

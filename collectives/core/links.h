@@ -26,13 +26,18 @@ class Links {
 
   const std::vector<std::unique_ptr<Endpoint>>& all() const { return owned_; }
 
-  // Completes all pending work with kAborted. Takes as long as the slowest link, not the sum of all.
-  void Close() { CloseEndpoints(owned_); }
+  // Completes all pending work with kAborted. Takes as long as the slowest link, not the sum of all. This and later
+  // calls do not wait for the links to `lost`, a peer that is known to be gone (-1: none).
+  void Close(int lost = -1) {
+    if (lost >= 0) lost_ = lost;
+    CloseEndpoints(owned_, lost_);
+  }
 
  private:
   size_t Index(int peer, int channel) const { return static_cast<size_t>(channel) * nranks_ + peer; }
 
   int nranks_;
+  int lost_ = -1;
   std::vector<Endpoint*> table_;
   std::vector<std::unique_ptr<Endpoint>> owned_;
 };

@@ -238,13 +238,15 @@ void TcpSession::FailAll(Code code) {
   receives_.FailAll(code);
 }
 
+// A peer that has ended its direction sends nothing that could make this kernel reset the connection: what is still on
+// its way arrives after the socket is closed, and a peer that is gone acknowledges nothing.
 bool TcpSession::Drain() {
-  bool acknowledged = true;
+  bool drained = true;
   for (auto& lane : lanes_) {
     lane->socket.DiscardInput();
-    acknowledged &= lane->socket.Acknowledged();
+    drained &= lane->socket.read_ended() || lane->socket.Acknowledged();
   }
-  return acknowledged;
+  return drained;
 }
 
 void TcpSession::CloseSockets() {

@@ -88,7 +88,8 @@ class TcpSession {
   void ShutDownWrites();
   // Completes everything that is posted with `code`. After this, only functions that concern sockets may be called.
   void FailAll(Code code);
-  // Discards input that still arrives. Returns whether the peer's kernel has everything that was written.
+  // Discards input that still arrives. Returns whether there is nothing left to wait for: the peer's kernel has
+  // everything that was written, or the peer has ended its direction.
   bool Drain();
   void CloseSockets();
 

@@ -175,6 +175,30 @@ TEST_F(TcpFramesTest, AResetLosesThePeerWithItsErrno) {
   EXPECT_EQ(status_.os_errno(), ECONNRESET);
 }
 
+// What was sent to a peer that is gone is never acknowledged; nobody must wait for that.
+TEST_F(TcpFramesTest, CloseDoesNotWaitForAPeerThatEnds) {
+  for (const bool resets : {false, true}) {
+    SCOPED_TRACE(resets ? "reset" : "end");
+    lanes_.clear();
+    Open(1);
+    // The peer reads nothing, and its buffer is small: the sends are complete but not all of them acknowledged.
+    const int small = 4096;
+    ASSERT_EQ(setsockopt(lanes_[0].socket.native_handle(), SOL_SOCKET, SO_RCVBUF, &small, sizeof small), 0);
+    const Bytes data = Payload(4096, 1);
+    for (int i = 0; i < 64; ++i) {
+      Send send = Sending(data, 4096);
+      ASSERT_TRUE(endpoint_->PostSend(&send).ok());
+      ASSERT_TRUE(Until([&] { return send.code != Code::kInProgress; }));
+    }
+    const Nanoseconds start = Now();
+    EXPECT_FALSE(endpoint_->Close()) << "nothing to wait for";
+    resets ? Reset(0) : Hang(0);
+    while (!endpoint_->Close()) {
+    }
+    EXPECT_LT(Now() - start, 100 * kMillisecond);
+  }
+}
+
 TEST_F(TcpFramesTest, DataBeforeTheEndOfTheStreamIsDelivered) {
   Open(2);
   Say(0, Frame(0, Payload(100, 0)));
