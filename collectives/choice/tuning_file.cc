@@ -9,6 +9,8 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "base/file_limit.h"
+
 namespace annulus {
 namespace {
 
@@ -142,6 +144,7 @@ Status WriteTuningFile(const std::string& path, const TuningSubject& subject, co
   const json content = {
       {"format", kFormat}, {"version", kVersion}, {"job", Describe(subject)}, {"algorithms", algorithms}};
   constexpr mode_t kReadableByAll = S_IRUSR | S_IWUSR | S_IRGRP | S_IROTH;
+  const FileLimitGuard guard;
   std::string draft = path + ".XXXXXX";
   const File file(mkostemp(draft.data(), O_CLOEXEC));
   if (file.get() < 0) return Status::System("cannot write " + FileText(path), errno);
@@ -150,7 +153,7 @@ Status WriteTuningFile(const std::string& path, const TuningSubject& subject, co
   if (good) return Status();
   const int cause = errno;
   unlink(draft.c_str());
-  return Status::System("cannot write " + FileText(path), cause);
+  return Status::System("cannot write " + FileText(path) + FileLimitText(cause), cause);
 }
 
 }  // namespace annulus

@@ -9,6 +9,8 @@
 #include <fstream>
 #include <new>
 
+#include "base/file_limit.h"
+
 namespace annulus {
 namespace {
 
@@ -34,10 +36,12 @@ WatchPage::~WatchPage() {
 
 Status WatchPage::Make(int boards) {
   const size_t bytes = BoardPageBytes(boards);
+  const FileLimitGuard guard;
   fd_ = memfd_create("annulus-watch", MFD_ALLOW_SEALING);
   if (fd_ < 0 || ftruncate(fd_, static_cast<off_t>(bytes)) != 0 ||
       fcntl(fd_, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-    return Status::System("cannot make memory for --watch", errno);
+    const int error = errno;
+    return Status::System("cannot make memory for --watch" + FileLimitText(error), error);
   }
   void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
   if (memory == MAP_FAILED) return Status::System("cannot map memory for --watch", errno);

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <string>
 
+#include "base/file_limit.h"
 #include "transport/memory/memory_pages.h"
 
 namespace annulus {
@@ -33,6 +34,7 @@ Status Invalid(const char* call, const std::string& why) { return Status::Invali
 Status MakeFile(size_t bytes, int* fd) {
   *fd = memfd_create("annulus-registered", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (*fd < 0) return Status::System("memfd_create", errno);
+  const FileLimitGuard guard;
   if (ftruncate(*fd, static_cast<off_t>(bytes)) == 0 &&
       fcntl(*fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0) {
     return Status();
@@ -40,7 +42,8 @@ Status MakeFile(size_t bytes, int* fd) {
   const int error = errno;
   close(*fd);
   if (error == EFBIG || error == EINVAL)
-    return {Code::kOutOfMemory, "a memory file of " + std::to_string(bytes) + " bytes is too large"};
+    return {Code::kOutOfMemory,
+            "a memory file of " + std::to_string(bytes) + " bytes is too large" + FileLimitText(error)};
   return Status::System("a memory file of " + std::to_string(bytes) + " bytes", error);
 }
 

@@ -1,6 +1,10 @@
 #include "transport/shm/shm_file_message.h"
 
+#include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
 
 #include <cstring>
 
@@ -56,6 +60,14 @@ ssize_t ReceiveWithFile(int socket, void* data, size_t bytes, int* fd, bool* los
   }
   *lost = (message.msg_flags & MSG_CTRUNC) != 0;
   return received;
+}
+
+bool IsShareableFile(int fd) {
+  struct stat file;
+  struct statfs system;
+  const int seals = fcntl(fd, F_GET_SEALS);
+  return fstat(fd, &file) == 0 && S_ISREG(file.st_mode) && seals >= 0 && (seals & F_SEAL_SHRINK) != 0 &&
+         fstatfs(fd, &system) == 0 && system.f_type != HUGETLBFS_MAGIC;
 }
 
 }  // namespace annulus

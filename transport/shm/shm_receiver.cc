@@ -178,7 +178,7 @@ bool ShmReceiver::Release(Recv* recv) {
   }
   ANNULUS_CHECK(index < shared_.num_slots && held_[index]);
   held_[index] = false;
-  if ((recv->cookie & kInPlace) != 0) regions_->Release(regions_held_[index]);
+  if ((recv->cookie & kInPlace) != 0) regions_->Release(regions_held_[index], recv->data);
   ReturnSlot(index);
   return true;
 }

@@ -8,8 +8,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
+#include <string>
 
 #include "base/check.h"
+#include "transport/shm/shm_file_message.h"
 
 namespace annulus {
 
@@ -30,7 +33,11 @@ bool ShmOwnRegions::Find(const std::byte* data, size_t bytes, ShmPlace* place) {
 bool ShmOwnRegions::Tell(const Known& known) {
   const std::shared_ptr<const MemoryRegion> region = known.region.lock();
   if (region == nullptr || at_peer_ == kShmMostRegions || known.bytes > kShmMostRegionBytes) return false;
-  const bool told = send_({ShmNotice::kShares, known.id, known.bytes}, region->fd);
+  // A file that can only be read: the peer must not be able to map it for writing.
+  const int reader = open(("/proc/self/fd/" + std::to_string(region->fd)).c_str(), O_RDONLY | O_CLOEXEC);
+  if (reader < 0) return false;
+  const bool told = send_({ShmNotice::kShares, known.id, known.bytes}, reader);
+  close(reader);
   if (told) ++at_peer_;
   return told;
 }
@@ -52,7 +59,7 @@ void ShmOwnRegions::Refresh() {
 }
 
 ShmPeerRegions::~ShmPeerRegions() {
-  for (Region& region : regions_) munmap(region.base, region.bytes);
+  while (!regions_.empty()) Unmap(&regions_.back());
   if (file_ >= 0) close(file_);
 }
 
@@ -106,10 +113,10 @@ void ShmPeerRegions::Share(const ShmNotice& notice) {
   const int fd = file_;
   file_ = -1;
   struct stat file;
-  const int seals = fcntl(fd, F_GET_SEALS);
-  const bool sound = fstat(fd, &file) == 0 && S_ISREG(file.st_mode) && seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
   void* base = MAP_FAILED;
-  if (!sound) {
+  int error = 0;
+  if (!IsShareableFile(fd) || fstat(fd, &file) != 0) {
+    const int seals = fcntl(fd, F_GET_SEALS);
     Fault({"seals of a registered region's file", static_cast<uint64_t>(std::max(seals, 0)), F_SEAL_SHRINK, 0});
   } else if (notice.bytes == 0 || notice.bytes > kShmMostRegionBytes ||
              static_cast<uint64_t>(file.st_size) != notice.bytes) {
@@ -118,13 +125,18 @@ void ShmPeerRegions::Share(const ShmNotice& notice) {
     Fault({"registered region", notice.region, kShmMostRegions, 0});
   } else {
     base = mmap(nullptr, notice.bytes, PROT_READ, MAP_SHARED | MAP_NORESERVE, fd, 0);
-    if (base == MAP_FAILED) Fault({"mapping registered memory", notice.bytes, 0, errno});
+    error = errno;
+    if (base == MAP_FAILED && error != ENOMEM) Fault({"mapping registered memory", notice.bytes, 0, error});
+  }
+  if (base == MAP_FAILED && error == ENOMEM) {
+    regions_.push_back({notice.region, nullptr, notice.bytes, fd, 0, false});
+    return;
   }
   close(fd);
   if (base == MAP_FAILED) return;
   // Huge pages, where the file has them, need fewer address translations. A refusal costs speed only.
   (void)madvise(base, notice.bytes, MADV_HUGEPAGE);
-  regions_.push_back({notice.region, static_cast<std::byte*>(base), notice.bytes, 0, false});
+  regions_.push_back({notice.region, static_cast<std::byte*>(base), notice.bytes, -1, 0, false});
   mapped_.fetch_add(notice.bytes, std::memory_order_relaxed);
 }
 
@@ -136,8 +148,12 @@ ShmPeerRegions::Region* ShmPeerRegions::Find(uint64_t id) {
 }
 
 void ShmPeerRegions::Unmap(Region* region) {
-  munmap(region->base, region->bytes);
-  mapped_.fetch_sub(region->bytes, std::memory_order_relaxed);
+  if (region->base != nullptr) {
+    munmap(region->base, region->bytes);
+    mapped_.fetch_sub(region->bytes, std::memory_order_relaxed);
+  } else {
+    close(region->file);
+  }
   regions_.erase(regions_.begin() + (region - regions_.data()));
 }
 
@@ -145,13 +161,42 @@ const std::byte* ShmPeerRegions::Hold(const ShmPlace& place, uint32_t bytes) {
   Region* const region = Find(place.region);
   if (region == nullptr || region->forgotten || place.offset > region->bytes || bytes > region->bytes - place.offset)
     return nullptr;
-  ++region->holds;
-  return region->base + place.offset;
+  const std::byte* data = region->base != nullptr ? region->base + place.offset : Copy(*region, place.offset, bytes);
+  if (data != nullptr) ++region->holds;
+  return data;
 }
 
-void ShmPeerRegions::Release(uint64_t id) {
+const std::byte* ShmPeerRegions::Copy(const Region& region, uint64_t offset, uint32_t bytes) {
+  auto copy = std::ranges::find_if(copies_, [&](const Copied& each) { return !each.held && each.bytes >= bytes; });
+  if (copy == copies_.end()) {
+    std::unique_ptr<std::byte[]> memory(new (std::nothrow) std::byte[bytes]);
+    if (memory == nullptr) {
+      Fault({"memory for a copy of registered memory", bytes, 0, ENOMEM});
+      return nullptr;
+    }
+    copy = copies_.insert(copies_.end(), Copied{std::move(memory), bytes});
+  }
+  for (uint32_t done = 0; done < bytes;) {
+    const ssize_t got = pread(region.file, copy->memory.get() + done, bytes - done, static_cast<off_t>(offset + done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) {
+      Fault({"reading registered memory", bytes, done, got < 0 ? errno : EIO});
+      return nullptr;
+    }
+    done += static_cast<uint32_t>(got);
+  }
+  copy->held = true;
+  return copy->memory.get();
+}
+
+void ShmPeerRegions::Release(uint64_t id, const std::byte* data) {
   Region* const region = Find(id);
   ANNULUS_CHECK(region != nullptr && region->holds > 0);
+  if (region->base == nullptr) {
+    const auto copy = std::ranges::find_if(copies_, [data](const Copied& each) { return each.memory.get() == data; });
+    ANNULUS_CHECK(copy != copies_.end() && copy->held);
+    copy->held = false;
+  }
   if (--region->holds == 0 && region->forgotten) Unmap(region);
 }
 

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "transport/memory/memory.h"
@@ -71,21 +72,30 @@ class ShmPeerRegions {
   bool TakeFault(ShmFault* fault);
 
   // Returns the memory at `place`; null when it is unknown or not that large. Each success holds the region until
-  // Release.
+  // Release, which takes what Hold returned. A region for which there is no address space is copied from its file.
   const std::byte* Hold(const ShmPlace& place, uint32_t bytes);
-  void Release(uint64_t region);
+  void Release(uint64_t region, const std::byte* data);
 
   uint64_t mapped_bytes() const { return mapped_.load(std::memory_order_relaxed); }
 
  private:
   struct Region {
     uint64_t id = 0;
-    std::byte* base = nullptr;
+    std::byte* base = nullptr;  // Null when it cannot be mapped.
     uint64_t bytes = 0;
+    int file = -1;  // Open only when it cannot be mapped.
     uint32_t holds = 0;
     bool forgotten = false;  // Removed by the peer; unmapped with the last hold.
   };
 
+  // What Hold returned of a region that cannot be mapped. The memory is used again.
+  struct Copied {
+    std::unique_ptr<std::byte[]> memory;
+    uint32_t bytes = 0;
+    bool held = false;
+  };
+
+  const std::byte* Copy(const Region& region, uint64_t offset, uint32_t bytes);
   void Take(const ShmNotice& notice);
   void Share(const ShmNotice& notice);
   Region* Find(uint64_t id);
@@ -93,6 +103,7 @@ class ShmPeerRegions {
   void Fault(const ShmFault& fault);
 
   std::vector<Region> regions_;
+  std::vector<Copied> copies_;
   char partial_[sizeof(ShmNotice)];  // A notice that has arrived in part.
   size_t partial_bytes_ = 0;
   int file_ = -1;  // File for the next notice that shares a region.

@@ -11,6 +11,9 @@
 #include <new>
 #include <string>
 
+#include "base/file_limit.h"
+#include "transport/shm/shm_file_message.h"
+
 namespace annulus {
 namespace {
 
@@ -77,9 +80,12 @@ Status ShmSegment::Create(int slots, size_t slot_bytes, std::unique_ptr<ShmSegme
   if (fd < 0) return Status::System("memfd_create", errno);
   std::unique_ptr<ShmSegment> made(new ShmSegment(fd));
   made->layout_ = ShmLayout::For(static_cast<uint32_t>(slots), slot_bytes);
+  const FileLimitGuard guard;
   if (ftruncate(fd, static_cast<off_t>(made->layout_.total_bytes)) != 0) {
-    return Status::System("ftruncate of a memory file to " + std::to_string(made->layout_.total_bytes) + " bytes",
-                          errno);
+    const int error = errno;
+    return Status::System(
+        "ftruncate of a memory file to " + std::to_string(made->layout_.total_bytes) + " bytes" + FileLimitText(error),
+        error);
   }
   if (fcntl(fd, F_ADD_SEALS, kSeals) != 0) return Status::System("sealing a memory file", errno);
   ANNULUS_RETURN_IF_ERROR(made->Map());
@@ -93,8 +99,7 @@ Status ShmSegment::Open(int fd, std::unique_ptr<ShmSegment>* segment) {
   std::unique_ptr<ShmSegment> opened(new ShmSegment(fd));
   struct stat file;
   if (fstat(fd, &file) != 0) return Status::System("fstat of a peer's memory file", errno);
-  const int seals = fcntl(fd, F_GET_SEALS);
-  if (!S_ISREG(file.st_mode) || seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
+  if (!IsShareableFile(fd)) {
     return {Code::kProtocol, "shared memory: what the peer sent is no memory file sealed against shrinking"};
   }
   // The header is read, not mapped, before its size is known to be right: the copy cannot change during the checks.

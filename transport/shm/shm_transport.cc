@@ -19,11 +19,13 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/file_limit.h"
 #include "transport/reactor.h"
 #include "transport/security/connector.h"
 #include "transport/shm/shm.h"
 #include "transport/shm/shm_endpoint.h"
 #include "transport/shm/shm_handover.h"
+#include "transport/shm/shm_segment.h"
 
 namespace annulus {
 namespace {
@@ -69,6 +71,11 @@ Status ShmTransport::Probe() const {
   const int memory = memfd_create("annulus-probe", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (memory < 0) return {Code::kUnsupported, Status::System("no memory files (memfd_create)", errno).message()};
   close(memory);
+  const uint64_t bytes = ShmLayout::For(static_cast<uint32_t>(config_.slots), config_.slot_bytes).total_bytes;
+  if (!FileLimitAllows(bytes)) {
+    return {Code::kUnsupported, "memory files of " + std::to_string(bytes) +
+                                    " bytes, one for each link, are too large" + FileLimitText(EFBIG)};
+  }
   const int socket_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (socket_fd < 0) return {Code::kUnsupported, Status::System("no UNIX sockets", errno).message()};
   close(socket_fd);

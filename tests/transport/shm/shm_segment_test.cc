@@ -98,6 +98,14 @@ TEST(ShmSegment, OpenRefusesWhatIsNoSealedMemoryFile) {
   close(fds[1]);
 }
 
+TEST(ShmSegment, OpenRefusesHugePagesWhosePoolMayBeEmpty) {
+  const int fd = memfd_create("peer", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB);
+  if (fd < 0) GTEST_SKIP() << "no huge pages here: " << std::strerror(errno);
+  ASSERT_EQ(ftruncate(fd, 2 << 20), 0);
+  ASSERT_EQ(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+  ExpectRefused(fd, "no memory file sealed");
+}
+
 TEST(ShmSegment, OpenRefusesEveryWrongFieldOfTheHeader) {
   const ShmHeader good = GoodHeader();
   const auto refuse = [&](const std::function<void(ShmHeader*)>& spoil, const std::string& reason) {
