@@ -83,7 +83,8 @@ class Setup {
  private:
   Setup(const Options& options, const Membership& membership, const Resources& resources);
 
-  Status OpenTrace();
+  // A trace that cannot be written is logged, and fails nothing.
+  void OpenTrace();
   void ClaimBoard();
   Status Meet(const GiveUp& give_up, Deadline deadline);
   Status Listen(std::vector<std::string>* addresses);

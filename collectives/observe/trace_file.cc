@@ -10,6 +10,7 @@
 #include <set>
 
 #include "base/clock.h"
+#include "base/file_limit.h"
 #include "base/log.h"
 
 namespace annulus {
@@ -84,15 +85,13 @@ Status TraceFile::Create(const std::string& pattern, const TraceOwner& owner, st
   numbered.communicator = Registry::Get().Take(path);
   if (numbered.communicator > 1) path += "." + std::to_string(numbered.communicator);
   std::unique_ptr<TraceFile> made(new TraceFile(std::move(path), numbered));
-  ANNULUS_RETURN_IF_ERROR(made->Write());  // Reveals a wrong name now, not at the end of the job.
-  made->kept_ = true;
+  Status written = made->Write();  // Reveals a wrong name now, not at the end of the job.
   Registry::Get().Add(made.get());
   *file = std::move(made);
-  return Status();
+  return written;
 }
 
 TraceFile::~TraceFile() {
-  if (!kept_) return;
   Registry::Get().Remove(this);
   const Status written = Write();
   if (!written.ok()) Log(LogLevel::kWarn, owner_.process_rank, "%s", written.message().c_str());
@@ -100,9 +99,10 @@ TraceFile::~TraceFile() {
 
 Status TraceFile::Write(size_t most_events) {
   const std::lock_guard<std::mutex> lock(write_mutex_);
+  const FileLimitGuard guard;
   const std::string part = path_ + ".part";
   const auto failed = [this](int cause) {
-    return Status::System("cannot write the trace (ANNULUS_TRACE) " + path_, cause);
+    return Status::System("cannot write the trace (ANNULUS_TRACE) " + path_ + FileLimitText(cause), cause);
   };
   const int fd = open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
   if (fd < 0) return failed(errno);

@@ -19,7 +19,7 @@ class TraceFile {
  public:
   // `pattern` is the setting. "%r" in it stands for owner.process_rank, which is appended where "%r" is missing. The
   // second communicator of the process with that name gets ".2" appended, and so on; owner.communicator is filled in.
-  // Errors: kSystem  the file cannot be written.
+  // Errors: kSystem  the file cannot be written now. *file is set all the same: it may be possible later.
   static Status Create(const std::string& pattern, const TraceOwner& owner, std::unique_ptr<TraceFile>* file);
 
   ~TraceFile();
@@ -42,7 +42,6 @@ class TraceFile {
   const std::string path_;
   const TraceOwner owner_;
   Trace trace_;
-  bool kept_ = false;  // The file was created and must be written at the end.
   std::mutex write_mutex_;
 };
 

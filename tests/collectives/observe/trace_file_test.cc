@@ -3,6 +3,7 @@
 #include "collectives/observe/trace_file.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <atomic>
 #include <cerrno>
@@ -105,6 +106,11 @@ TEST(TraceFile, AFileThatCannotBeWrittenIsAnErrorAtOnce) {
   EXPECT_EQ(status.code(), Code::kSystem);
   EXPECT_EQ(status.os_errno(), ENOENT);
   EXPECT_NE(status.message().find("nowhere/trace.0"), std::string::npos) << status.message();
+  // The folder may come into being later.
+  ASSERT_NE(file, nullptr);
+  std::filesystem::create_directory(Pattern("nowhere"));
+  EXPECT_TRUE(file->Write().ok());
+  std::filesystem::remove_all(Pattern("nowhere"));
 }
 
 TEST(TraceFile, AForkedChildLeavesItAlone) {
@@ -114,6 +120,19 @@ TEST(TraceFile, AForkedChildLeavesItAlone) {
   EXPECT_EXIT(std::exit(0), testing::ExitedWithCode(0), "");
   EXPECT_FALSE(std::filesystem::exists(file->path()));
 }
+
+[[noreturn]] void WriteUnderALimit() {
+  std::unique_ptr<TraceFile> file;
+  if (!TraceFile::Create(Pattern("limited"), TraceOwner(), &file).ok()) std::exit(1);
+  const rlimit limit{16, 16};
+  if (setrlimit(RLIMIT_FSIZE, &limit) != 0) std::exit(2);
+  const Status status = file->Write();
+  const bool named = status.message().find("ulimit -f, is 16 bytes") != std::string::npos;
+  std::exit(status.os_errno() == EFBIG && named ? 0 : 3);
+}
+
+// The kernel's signal would end the process.
+TEST(TraceFile, ALimitOnFilesIsAnErrorThatNamesIt) { EXPECT_EXIT(WriteUnderALimit(), testing::ExitedWithCode(0), ""); }
 
 // The folder is gone when the file is due: a warning, and nothing else.
 TEST(TraceFile, AFolderThatVanishesDoesNoHarm) {
