@@ -91,6 +91,11 @@ void Engine::Start(const Call& call, const Buffers& buffers) {
   work_.element_bytes = HasType(call.kind) ? TypeBytes(call.type) : 1;
   work_.op = IsPremulSum(call.op) ? ReduceOp::kSum : call.op;
   work_.custom = Reduces(call.kind) ? buffers.custom : CustomReduction();
+  if (call.op == ReduceOp::kAvg && nranks_ == 1) {
+    // A division by one is not a copy: like every result, its NaN is canonical and its float8 saturates.
+    work_.custom.scales = true;
+    work_.custom.factor = 1;
+  }
   work_.divisor = call.op == ReduceOp::kAvg && nranks_ > 1 ? nranks_ : 0;
   work_.rank = rank_;
   work_.nranks = nranks_;
