@@ -56,7 +56,9 @@ class Writer {
 
  private:
   void Put(const std::string& text) { std::fwrite(text.data(), 1, text.size(), file_); }
-  int Track(int index) const { return (owner_.communicator - 1) * kTracksPerCommunicator + index; }
+  // Processes and threads are numbered from 1: ui.perfetto.dev takes 0 for the idle task of the kernel.
+  int Process() const { return owner_.process_rank + 1; }
+  int Track(int index) const { return (owner_.communicator - 1) * kTracksPerCommunicator + index + 1; }
   // One event; `fields` are those beyond what every event has, `args` the members of "args".
   void Put(const std::string& name, const char* category, const char* phase, int track, Nanoseconds at,
            const std::string& fields, const std::string& args);
@@ -80,8 +82,8 @@ void Writer::Begin(uint64_t dropped) {
 void Writer::Put(const std::string& name, const char* category, const char* phase, int track, Nanoseconds at,
                  const std::string& fields, const std::string& args) {
   Put(std::string(first_ ? "\n" : ",\n") + "{\"name\":" + Quoted(name) + ",\"cat\":\"" + category + "\",\"ph\":\"" +
-      phase + "\",\"pid\":" + Number(owner_.process_rank) + ",\"tid\":" + Number(Track(track)) +
-      ",\"ts\":" + Microseconds(at) + fields + ",\"args\":{" + args + "}}");
+      phase + "\",\"pid\":" + Number(Process()) + ",\"tid\":" + Number(Track(track)) + ",\"ts\":" + Microseconds(at) +
+      fields + ",\"args\":{" + args + "}}");
   first_ = false;
 }
 

@@ -19,6 +19,8 @@ void CheckEvent(const Json& event) {
   for (const char* number : {"ts", "pid", "tid"}) {
     ASSERT_TRUE(event.contains(number) && event[number].is_number()) << event;
   }
+  // Perfetto takes process 0 and thread 0 for the kernel's idle task and leaves their events out.
+  ASSERT_TRUE(event["pid"] > 0 && event["tid"] > 0) << event;
   ASSERT_FALSE(event["name"].get<std::string>().empty()) << event;
   ASSERT_TRUE(event["args"].is_object()) << event;
   const std::string phase = event["ph"];

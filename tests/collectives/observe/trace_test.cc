@@ -65,7 +65,7 @@ TEST_P(TraceTest, HasEverySliceOfTheRing) {
     EXPECT_EQ(calls[0]["args"]["type"], "int64");
     EXPECT_EQ(calls[2]["args"]["sequence"], 3);
     EXPECT_EQ(calls[2]["args"]["ok"], true);
-    for (const Json& call : calls) EXPECT_EQ(call["pid"], rank);
+    for (const Json& call : calls) EXPECT_EQ(call["pid"], rank + 1);
     EXPECT_EQ(Named(trace, "link to rank " + std::to_string((rank + 1) % kRanks)).size(), 2u);  // And for messages.
     for (const Json& link : OfCategory(trace, "link")) EXPECT_EQ(link["args"]["transport"], GetParam());
     for (const Json& wait : OfCategory(trace, "wait")) {
@@ -136,7 +136,7 @@ TEST_P(TraceTest, CommunicatorsThatAreSplitWriteFilesUnderTheFirstJobsRank) {
   EXPECT_EQ(trace["otherData"]["rank"], 1);
   EXPECT_EQ(trace["otherData"]["size"], 2);
   ASSERT_EQ(Named(trace, "barrier").size(), 1u);
-  EXPECT_EQ(Named(trace, "barrier")[0]["pid"], 2);
+  EXPECT_EQ(Named(trace, "barrier")[0]["pid"], 3);
   EXPECT_TRUE(std::filesystem::exists(Path(0) + ".2"));
   EXPECT_TRUE(std::filesystem::exists(Path(1) + ".2"));
 }
@@ -180,12 +180,21 @@ TEST(TraceAtExit, IsWrittenThoughNobodyDestroyedTheCommunicator) {
   EXPECT_EQ(Named(ReadTrace(path + ".0"), "barrier").size(), 1u);
 }
 
-TEST(TraceSetting, AWrongNameFailsTheCreation) {
-  const std::string path = testing::TempDir() + "/no/such/folder/trace";
-  const annulus_config_t config = Alone(path);
-  annulus_comm_t* comm = nullptr;
-  EXPECT_EQ(annulus_comm_create(&config, &comm), ANNULUS_SYSTEM_ERROR);
-  EXPECT_NE(std::string(annulus_last_error_message()).find("ANNULUS_TRACE"), std::string::npos);
+// A trace helps to understand a job; it must never be what ends one.
+TEST(TraceSetting, ATraceThatCannotBeWrittenIsLoggedAndFailsNothing) {
+  for (const std::string& path : {testing::TempDir() + "/no/such/folder/trace", std::string("/dev/full/trace")}) {
+    const annulus_config_t config = Alone(path);
+    annulus_comm_t* comm = nullptr;
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(annulus_comm_create(&config, &comm), ANNULUS_OK) << annulus_last_error_message();
+    const std::string log = testing::internal::GetCapturedStderr();
+    EXPECT_NE(log.find("cannot write the trace (ANNULUS_TRACE) " + path), std::string::npos) << log;
+    annulus_comm_t* child = nullptr;
+    EXPECT_EQ(annulus_comm_dup(comm, &child), ANNULUS_OK) << annulus_last_error_message();
+    EXPECT_EQ(annulus_barrier(child), ANNULUS_OK);
+    EXPECT_EQ(annulus_comm_destroy(child), ANNULUS_OK);
+    EXPECT_EQ(annulus_comm_destroy(comm), ANNULUS_OK);
+  }
 }
 
 }  // namespace
