@@ -71,6 +71,35 @@ Progress ProgressOf(const WatchMoment& before, const WatchMoment& now, int rank)
   return progress;
 }
 
+std::vector<double> WaitedShares(const WatchMoment& before, const WatchMoment& now) {
+  std::vector<double> shares;
+  const Nanoseconds interval = now.at - before.at;
+  for (size_t rank = 0; rank < now.ranks.size(); ++rank) {
+    const Nanoseconds waited = std::clamp<Nanoseconds>(now.ranks[rank].waited - before.ranks[rank].waited, 0, interval);
+    shares.push_back(static_cast<double>(waited) / interval);
+  }
+  return shares;
+}
+
+// Of an even number of shares, the larger of the two in the middle.
+double MedianOf(std::vector<double> shares) {
+  const auto middle = shares.begin() + shares.size() / 2;
+  std::nth_element(shares.begin(), middle, shares.end());
+  return *middle;
+}
+
+std::string PercentText(double share) { return std::to_string(static_cast<int>(100 * share)) + " %"; }
+
+std::string TopLine(const WatchMoment& before, const WatchMoment& now) {
+  const std::string headline = Headline(now);
+  return headline.empty() ? Habit(before, now) : headline;
+}
+
+std::string Mark(const WatchMoment& before, const WatchMoment& now, int rank) {
+  if (Lags(before, now, rank)) return "lags";
+  return LateEveryTime(before, now) == rank ? "late" : "";
+}
+
 std::string Cut(std::string text, int columns) {
   if (columns > 0 && text.size() > static_cast<size_t>(columns)) text.resize(static_cast<size_t>(columns));
   return text;
@@ -101,6 +130,28 @@ bool Lags(const WatchMoment& before, const WatchMoment& now, int rank) {
   return now.ranks[rank].joined && now.ranks[rank].sequence < reached;
 }
 
+// In a ring each rank waits for its neighbour, so whom they wait for says little; the rank that hardly waits is late.
+int LateEveryTime(const WatchMoment& before, const WatchMoment& now) {
+  if (before.ranks.size() != now.ranks.size() || now.ranks.size() < 2 || now.at <= before.at) return -1;
+  constexpr uint64_t kFewestCalls = 3;  // Fewer are no habit.
+  for (size_t rank = 0; rank < now.ranks.size(); ++rank) {
+    const RankView& view = now.ranks[rank];
+    if (!view.joined || !before.ranks[rank].joined || view.failed || view.stopped) return -1;
+    if (view.sequence < before.ranks[rank].sequence + kFewestCalls) return -1;
+  }
+  const std::vector<double> shares = WaitedShares(before, now);
+  const int least = static_cast<int>(std::min_element(shares.begin(), shares.end()) - shares.begin());
+  return MedianOf(shares) - shares[least] >= kLateShare ? least : -1;
+}
+
+std::string Habit(const WatchMoment& before, const WatchMoment& now) {
+  const int late = LateEveryTime(before, now);
+  if (late < 0) return "";
+  const std::vector<double> shares = WaitedShares(before, now);
+  return "rank " + std::to_string(late) + " is late again and again: it waited " + PercentText(shares[late]) +
+         " of the time, most others " + PercentText(MedianOf(shares)) + " or more";
+}
+
 std::string Headline(const WatchMoment& now) {
   std::vector<int> waiting(now.ranks.size());
   for (size_t rank = 0; rank < now.ranks.size(); ++rank) {
@@ -125,7 +176,7 @@ std::string Headline(const WatchMoment& now) {
 
 std::string WatchLine(const WatchMoment& before, const WatchMoment& now) {
   std::string line = "watch " + std::to_string(now.at / kSecond) + " s";
-  const std::string headline = Headline(now);
+  const std::string headline = TopLine(before, now);
   if (!headline.empty()) line += ": " + headline;
   double total = 0;
   uint64_t lowest = UINT64_MAX;
@@ -143,7 +194,8 @@ std::string WatchLine(const WatchMoment& before, const WatchMoment& now) {
               std::to_string(progress.waited_percent) + " % waiting, ";
     }
     line += StateText(view);
-    if (Lags(before, now, static_cast<int>(rank))) line += ", lags";
+    const std::string mark = Mark(before, now, static_cast<int>(rank));
+    if (!mark.empty()) line += ", " + mark;
   }
   if (now.ranks.size() > kMostInALine) {
     line += "; calls #" + std::to_string(lowest) + " to #" + std::to_string(highest) + ", " + RateText(total);
@@ -153,7 +205,7 @@ std::string WatchLine(const WatchMoment& before, const WatchMoment& now) {
 
 std::vector<std::string> WatchTable(const WatchMoment& before, const WatchMoment& now, int rows, int columns) {
   constexpr int kOtherRows = 3;  // Head, headline, and a line for the ranks that do not fit.
-  const std::string headline = Headline(now);
+  const std::string headline = TopLine(before, now);
   std::vector<std::string> table{
       Cut("-- " + std::to_string(now.at / kSecond) + " s" + (headline.empty() ? "" : ": " + headline), columns)};
   char text[160];
@@ -166,12 +218,12 @@ std::vector<std::string> WatchTable(const WatchMoment& before, const WatchMoment
   for (size_t rank = 0; rank < now.ranks.size() && rank < room; ++rank) {
     const RankView& view = now.ranks[rank];
     const Progress progress = ProgressOf(before, now, static_cast<int>(rank));
-    const bool lags = Lags(before, now, static_cast<int>(rank));
+    const std::string mark = Mark(before, now, static_cast<int>(rank));
     std::snprintf(text, sizeof text, "%5zu  %-*.*s %10s %3d %%  %s%s", rank, call_width, call_width,
                   view.joined ? CallText(view).c_str() : "", RateText(progress.bytes_per_second).c_str(),
-                  progress.waited_percent, StateText(view).c_str(), lags ? "  <-- lags" : "");
+                  progress.waited_percent, StateText(view).c_str(), mark.empty() ? "" : ("  <-- " + mark).c_str());
     std::string line = Cut(text, columns);
-    if (lags || view.stopped) line = "\033[1m" + line + "\033[0m";
+    if (!mark.empty() || view.stopped) line = "\033[1m" + line + "\033[0m";
     table.push_back(line);
   }
   if (now.ranks.size() > room) table.push_back("       and " + std::to_string(now.ranks.size() - room) + " more");

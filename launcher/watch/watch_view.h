@@ -42,6 +42,14 @@ struct WatchMoment {
 // Whether `rank` is behind what other ranks had already reached a moment ago.
 bool Lags(const WatchMoment& before, const WatchMoment& now, int rank);
 
+// The rank that was late in most of the calls since `before`, though perhaps never for long: all ranks went on, and it
+// waited for less of the time than most others, by kLateShare or more. -1 when there is none.
+constexpr double kLateShare = 0.1;
+int LateEveryTime(const WatchMoment& before, const WatchMoment& now);
+
+// "rank 2 is late again and again: it waited 3 % of the time, most others 45 % or more"; "" when no rank is.
+std::string Habit(const WatchMoment& before, const WatchMoment& now);
+
 // "2 ranks wait for rank 1, which is stopped (its last call: #7 allreduce)"; "" when nobody waits.
 std::string Headline(const WatchMoment& now);
 

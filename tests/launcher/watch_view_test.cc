@@ -68,6 +68,43 @@ TEST(Lagging, IsWhoHasNotReachedWhatOthersHadReachedBefore) {
   EXPECT_FALSE(Lags(WatchMoment(), now, 0));
 }
 
+// Four ranks at call `sequence`, which have waited for so many milliseconds in total, none of them for long at once.
+WatchMoment Waited(Nanoseconds at, uint64_t sequence, const std::vector<int>& waited_ms) {
+  WatchMoment moment{at, {}};
+  for (const int waited : waited_ms) {
+    moment.ranks.push_back(Inside(sequence));
+    moment.ranks.back().waited = waited * kMillisecond;
+  }
+  return moment;
+}
+
+TEST(LateEveryTime, IsTheRankThatHardlyWaitsWhileTheOthersDo) {
+  const WatchMoment before = Waited(kSecond, 50, {100, 200, 30, 400});
+  const WatchMoment now = Waited(2 * kSecond, 100, {550, 680, 60, 850});
+  EXPECT_EQ(LateEveryTime(before, now), 2);
+  EXPECT_EQ(Headline(now), "") << "no wait is long";
+  const char* const habit = "rank 2 is late again and again: it waited 3 % of the time, most others 45 % or more";
+  EXPECT_EQ(Habit(before, now), habit);
+  const std::string line = WatchLine(before, now);
+  EXPECT_TRUE(line.starts_with("watch 2 s: " + std::string(habit) + "; rank 0: ")) << line;
+  EXPECT_TRUE(line.find("rank 2: #100 allreduce 1024, 0 B/s, 3 % waiting, inside, late;") != std::string::npos) << line;
+  const std::vector<std::string> table = WatchTable(before, now, 24, 120);
+  EXPECT_EQ(table[0], "-- 2 s: " + std::string(habit));
+  EXPECT_NE(table[4].find("  <-- late"), std::string::npos) << table[4];
+}
+
+TEST(LateEveryTime, IsNobodyWhereAllWaitAlikeOrSomeoneStandsStill) {
+  const WatchMoment before = Waited(kSecond, 50, {0, 0, 0});
+  EXPECT_EQ(LateEveryTime(before, Waited(2 * kSecond, 100, {450, 400, 380})), -1);
+  EXPECT_EQ(LateEveryTime(before, Waited(2 * kSecond, 100, {0, 99, 99})), -1) << "less than the share";
+  EXPECT_EQ(LateEveryTime(before, Waited(2 * kSecond, 51, {0, 900, 900})), -1) << "once is no habit";
+  WatchMoment leaves = Waited(2 * kSecond, 100, {0, 900, 900});
+  EXPECT_EQ(LateEveryTime(before, leaves), 0);
+  leaves.ranks[1].joined = false;
+  EXPECT_EQ(LateEveryTime(before, leaves), -1);
+  EXPECT_EQ(LateEveryTime(WatchMoment(), Waited(2 * kSecond, 100, {0, 900, 900})), -1);
+}
+
 WatchMoment Before() { return {kSecond, {Inside(5), Inside(5), RankView()}}; }
 
 WatchMoment Later() {
