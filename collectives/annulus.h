@@ -452,7 +452,11 @@ ANNULUS_API annulus_status_t annulus_alltoallv_async(annulus_comm_t* comm, const
 /* Sets the priority, initially 0, of collectives that are queued from now on. A collective that waits in the queue is
  * overtaken only by those of a higher priority; one that has begun is finished first. Rank 0's queue decides for all
  * ranks, so all must queue the same collectives in the same order with the same priorities. Requires priorities = 1 in
- * the configuration; blocking collectives then take their turn in the queue too. */
+ * the configuration; blocking collectives then take their turn in the queue too.
+ *
+ * All ranks must also wait at the same places. If a rank waits for call A (a blocking call, a wait, tests in a loop)
+ * before it queues a later call B of a higher priority, rank 0 must do so too; otherwise rank 0 may choose B while that
+ * rank waits for A, and both wait until the deadline. It is safe to queue all calls first and to wait after the last. */
 ANNULUS_API annulus_status_t annulus_comm_set_priority(annulus_comm_t* comm, int priority);
 
 /* Asynchronous calls between these two, by one thread, are only collected; annulus_group_end queues them. Allreduces of
