@@ -115,7 +115,11 @@ Status Control::Start(ControlConfig config, std::unique_ptr<Control>* control) {
 
 void Control::Conclude(const Verdict& verdict) {
   if (!verdict_.Set(verdict)) {
-    if (verdict.code == Code::kPeerLost) verdict_.AddLoss(verdict);
+    const auto says_it = [&verdict](const Verdict& told) {
+      return told.code == Code::kPeerLost && told.rank == verdict.rank;
+    };
+    const bool is_news = verdict.code == Code::kPeerLost && !verdict_.FindWithin(0, says_it);
+    if (is_news) verdict_.AddLoss(verdict);
   } else if (on_verdict_) {
     on_verdict_();
   }

@@ -54,7 +54,7 @@ void CheckPeerInfo(std::span<const std::byte> body) {
   ANNULUS_CHECK(Encode(info) == blob);
   // Whatever it says, it is compared with what this rank has, and only what agrees is used.
   PeerInfo own;
-  own.addresses.resize(info.addresses.size());
+  own.member.addresses.resize(info.member.addresses.size());
   own.further.resize(info.further.size());
   const PeerInfo peers[] = {own, info};
   const Status agreed = CheckAgreement(peers);
