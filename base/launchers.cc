@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <fstream>
+#include <limits>
 #include <sstream>
 #include <utility>
 
@@ -24,6 +25,7 @@ struct Launcher {
   const char* local_size;  // Null: a list per node (Slurm).
 };
 
+constexpr const char* kTorchrun = "torchrun";
 constexpr const char* kSlurm = "Slurm";
 constexpr const char* kHydra = "MPICH Hydra";
 constexpr const char* kOpenMpi = "Open MPI";
@@ -33,7 +35,7 @@ constexpr const char* kHorovodrun = "horovodrun";
 // launchers that run inside it, so Slurm is last. SLURM_STEP_NUM_TASKS, unlike SLURM_NTASKS, is not set in the batch
 // shell, where the program would wait for ranks that nobody started.
 constexpr Launcher kLaunchers[] = {
-    {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
+    {kTorchrun, "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
     {kHorovodrun, "HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE"},
     {kOpenMpi, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
      "OMPI_COMM_WORLD_LOCAL_SIZE"},
@@ -46,6 +48,8 @@ class Reader {
   Reader(const EnvironmentLookup& lookup, JobPlace* place) : lookup_(lookup), place_(place) {}
 
   Status Read();
+  // What Read() finds out about the run. Needs the place's run_id, if the user has set one.
+  Status ReadRun();
 
  private:
   std::string Get(const char* variable) const;
@@ -98,6 +102,7 @@ Status Reader::CheckBothOrNone(const char* variable, const char* other) const {
 
 Status Reader::Read() {
   ANNULUS_RETURN_IF_ERROR(ReadRanks());
+  ANNULUS_RETURN_IF_ERROR(ReadRun());
   // One rank needs no rendezvous, so nothing about it can be wrong.
   if (!place_->rendezvous.empty() || place_->size <= 1) return {};
   return ReadRendezvous();
@@ -193,6 +198,22 @@ std::string Reader::LocalJob() const {
   return id.empty() ? "" : place_->launcher + " " + id;
 }
 
+Status Reader::ReadRun() {
+  if (!place_->run_id.empty()) return {};
+  const bool one_host = place_->local_size == place_->size;
+  const char* restarts = nullptr;
+  if (place_->launcher == kTorchrun) {
+    place_->run_id = ShortRunId(Get("TORCHELASTIC_RUN_ID"));
+    // Its agents, one on each host, count their own restarts, and not those that others ask for.
+    if (one_host) restarts = "TORCHELASTIC_RESTART_COUNT";
+  } else if (place_->launcher != kHydra || one_host) {
+    place_->run_id = ShortRunId(LocalJob());
+    if (place_->launcher == kSlurm) restarts = "SLURM_RESTART_COUNT";
+  }
+  if (restarts == nullptr || !Has(restarts)) return {};
+  return GetNumber(restarts, 0, std::numeric_limits<int32_t>::max(), &place_->restart);
+}
+
 Status Reader::ReadSlurmRendezvous() {
   const char* variable = Has("SLURM_STEP_NODELIST") ? "SLURM_STEP_NODELIST" : "SLURM_NODELIST";
   const std::string job = LocalJob();
@@ -231,6 +252,19 @@ bool ReadProcess(pid_t pid, std::string* name, pid_t* parent, std::string* start
 }  // namespace
 
 Status ReadLauncher(const EnvironmentLookup& lookup, JobPlace* place) { return Reader(lookup, place).Read(); }
+
+JobRun ReadRun(const EnvironmentLookup& lookup) {
+  const auto value = [&](const char* variable) -> std::string {
+    const char* found = lookup(variable);
+    return found == nullptr ? "" : found;
+  };
+  JobPlace place;
+  place.run_id = ShortRunId(value("ANNULUS_RUN_ID"));
+  // A launcher whose ranks are not used says nothing of their run.
+  const bool own_ranks = !value("ANNULUS_RANK").empty() && !value("ANNULUS_SIZE").empty();
+  if (!own_ranks && !ReadLauncher(lookup, &place).ok()) return {};
+  return {place.run_id, static_cast<uint32_t>(place.restart)};
+}
 
 bool SlurmTasksAtNode(const std::string& tasks_per_node, int64_t node, int64_t* tasks) {
   std::istringstream groups(tasks_per_node);

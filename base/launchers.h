@@ -8,6 +8,7 @@
 #include <functional>
 #include <string>
 
+#include "base/identity.h"
 #include "base/settings.h"
 #include "base/status.h"
 
@@ -21,6 +22,9 @@ struct JobPlace : SettingValues {
 #include "base/job_settings.inc"
 #undef ANNULUS_SETTING
 
+  // Number of times that the launcher has restarted the run; 0 with a run_id of the user's.
+  int64_t restart = 0;
+
   // Source of rank and size, for the log: "torchrun", "Open MPI", "the ANNULUS_* variables"; "" when unknown.
   std::string launcher;
 };
@@ -33,6 +37,10 @@ using EnvironmentLookup = std::function<const char*(const char* variable)>;
 //
 // Errors: kInvalidArgument  names the variable that is wrong, or missing beside one that is set.
 Status ReadLauncher(const EnvironmentLookup& lookup, JobPlace* place);
+
+// The run to which this process belongs: that of ANNULUS_RUN_ID, else the launcher's; empty when neither names one.
+// Also for programs that set rank and size themselves.
+JobRun ReadRun(const EnvironmentLookup& lookup);
 
 // The number at `node` in Slurm's compressed list, "4(x2),3": 4, 4, 3. False when the list is broken or too short.
 bool SlurmTasksAtNode(const std::string& tasks_per_node, int64_t node, int64_t* tasks);

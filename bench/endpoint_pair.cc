@@ -17,7 +17,7 @@ constexpr Nanoseconds kPatience = 10 * kSecond;
 
 Status ConnectSide(Transport& transport, int peer, const std::string& address, std::unique_ptr<Endpoint>* endpoint) {
   ConnectContext context;
-  context.job_id = static_cast<uint64_t>(getpid());
+  context.identity.job = static_cast<uint64_t>(getpid());
   context.deadline = DeadlineAfter(kPatience);
   const LinkRequest request{peer, 0, true, address};
   std::vector<std::unique_ptr<Endpoint>> made;

@@ -3,10 +3,12 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <asio/ip/address.hpp>
 #include <asio/ip/tcp.hpp>
 #include <asio/ip/v6_only.hpp>
+#include <cerrno>
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
@@ -67,7 +69,22 @@ Status StartLookup(const std::string& host, int port, const std::shared_ptr<Look
   return Status();
 }
 
+// Close-on-exec from the first moment: another thread may start a program at any time.
+template <class Socket>
+int OpenAny(int family, Socket* socket) {
+  const int fd = ::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return errno;
+  asio::error_code error;
+  socket->assign(StreamProtocol(family, 0), fd, error);
+  if (error) ::close(fd);
+  if (!error) socket->non_blocking(true, error);  // Also tells asio.
+  return error.value();
+}
+
 }  // namespace
+
+int OpenSocket(int family, StreamSocket* socket) { return OpenAny(family, socket); }
+int OpenSocket(int family, StreamListener* listener) { return OpenAny(family, listener); }
 
 std::string EndpointText(const StreamEndpoint& endpoint) {
   if (!IsInternet(endpoint)) return HasAddress(endpoint) ? "a UNIX socket" : "an unknown address";
@@ -82,6 +99,12 @@ std::string HostText(const StreamEndpoint& endpoint) {
 bool IsLoopback(const StreamEndpoint& endpoint) {
   return IsInternet(endpoint) && ToTcp(endpoint).address().is_loopback();
 }
+
+bool IsUnspecified(const StreamEndpoint& endpoint) {
+  return IsInternet(endpoint) && ToTcp(endpoint).address().is_unspecified();
+}
+
+int PortOf(const StreamEndpoint& endpoint) { return IsInternet(endpoint) ? ToTcp(endpoint).port() : 0; }
 
 Status MakeEndpoint(const std::string& host, int port, StreamEndpoint* endpoint) {
   asio::error_code error;
@@ -135,7 +158,7 @@ Status Listen(Reactor* reactor, const StreamEndpoint& endpoint, const std::funct
     return Status::System(std::string(what) + " at " + EndpointText(endpoint), os_errno);
   };
   *listener = StreamListener(reactor->context());
-  listener->open(endpoint.protocol(), error);
+  error.assign(OpenSocket(endpoint.data()->sa_family, listener), asio::system_category());
   if (error) return failed("cannot open a socket to listen");
   if (IsInternet(endpoint)) {
     const asio::ip::tcp::endpoint tcp = ToTcp(endpoint);
@@ -150,8 +173,6 @@ Status Listen(Reactor* reactor, const StreamEndpoint& endpoint, const std::funct
   // As many waiting connections as the system allows: all ranks may dial before the first accept.
   listener->listen(asio::socket_base::max_listen_connections, error);
   if (error) return failed("cannot listen");
-  listener->non_blocking(true, error);
-  if (error) return failed("cannot make a listening socket non-blocking");
   return Status();
 }
 

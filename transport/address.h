@@ -31,6 +31,11 @@ std::string EndpointText(const StreamEndpoint& endpoint);
 std::string HostText(const StreamEndpoint& endpoint);
 
 bool IsLoopback(const StreamEndpoint& endpoint);
+// Whether it is the address that stands for all addresses of a host.
+bool IsUnspecified(const StreamEndpoint& endpoint);
+
+// 0 when there is none.
+int PortOf(const StreamEndpoint& endpoint);
 
 // Errors: kInvalidArgument  `host` is not a numeric IPv4 or IPv6 address.
 Status MakeEndpoint(const std::string& host, int port, StreamEndpoint* endpoint);
@@ -41,6 +46,11 @@ Status ParseEndpoint(const std::string& text, StreamEndpoint* endpoint);
 // Finds all endpoints of "host:port", names allowed, in the system's order of preference. Blocks up to `deadline`.
 // Errors: kInvalidArgument, kTimeout, kSystem (the name is unknown).
 Status Resolve(const std::string& address, Deadline deadline, std::vector<StreamEndpoint>* endpoints);
+
+// Opens a non-blocking TCP or UNIX socket, not inherited by programs that this process starts. Returns 0 or the errno.
+int OpenSocket(int family, StreamSocket* socket);
+// The same for a listener.
+int OpenSocket(int family, StreamListener* listener);
 
 // Listens at `endpoint`. Port 0 takes a free port; listener->local_endpoint() returns it. `configure`, if any, gets the
 // socket before it is bound; accepted sockets inherit its options.

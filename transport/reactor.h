@@ -21,7 +21,11 @@ class Reactor {
 
   asio::io_context& context() { return context_; }
 
-  // Runs at least one handler, or returns at `deadline`. Then runs all further handlers that are due.
+  // Most handlers that one call of WaitUntil runs, so that its caller can look at the time and at what was asked of it,
+  // however fast new work arrives.
+  static constexpr int kMostHandlers = 512;
+
+  // Runs at least one handler, or returns at `deadline`. Then runs further handlers that are due, up to kMostHandlers.
   void WaitUntil(Deadline deadline);
 
   // Makes the current or the next WaitUntil return.

@@ -6,33 +6,31 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <limits>
 #include <memory>
 
 namespace annulus {
 namespace {
 
-// Binds a new socket of the family to a port of the address. Returns -1, with errno set, on failure.
-int BindSharing(const sockaddr* address, socklen_t bytes) {
-  const int fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+// A new socket of the family that listens at a port of the address. Returns -1, with errno set, on failure.
+int ListenAt(const sockaddr* address, socklen_t bytes) {
+  const int fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return -1;
-  const int on = 1;
-  if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
-      setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on) == 0 && bind(fd, address, bytes) == 0) {
-    return fd;
-  }
+  // The most that the system allows: all ranks may dial before the first accept.
+  if (bind(fd, address, bytes) == 0 && listen(fd, std::numeric_limits<int>::max()) == 0) return fd;
   const int cause = errno;
   close(fd);
   errno = cause;
   return -1;
 }
 
-int BindSharingEverywhere(int family) {
+int ListenEverywhere(int family) {
   sockaddr_in v4{};
   v4.sin_family = AF_INET;
   sockaddr_in6 v6{};
   v6.sin6_family = AF_INET6;
-  return family == AF_INET6 ? BindSharing(reinterpret_cast<const sockaddr*>(&v6), sizeof v6)
-                            : BindSharing(reinterpret_cast<const sockaddr*>(&v4), sizeof v4);
+  return family == AF_INET6 ? ListenAt(reinterpret_cast<const sockaddr*>(&v6), sizeof v6)
+                            : ListenAt(reinterpret_cast<const sockaddr*>(&v4), sizeof v4);
 }
 
 int PortOf(int fd) {
@@ -58,9 +56,9 @@ Status ReservedPort::Reserve(const std::string& host) {
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, [](addrinfo* list) {
     if (list != nullptr) freeaddrinfo(list);
   });
-  if (numeric) socket_ = BindSharing(found->ai_addr, found->ai_addrlen);
+  if (numeric) socket_ = ListenAt(found->ai_addr, found->ai_addrlen);
   if (!numeric || (socket_ < 0 && errno == EADDRNOTAVAIL)) {
-    socket_ = BindSharingEverywhere(numeric ? found->ai_family : AF_INET);
+    socket_ = ListenEverywhere(numeric ? found->ai_family : AF_INET);
   }
   if (socket_ < 0) return Status::System("cannot reserve a port of " + host + " for the rendezvous", errno);
   port_ = PortOf(socket_);

@@ -1,7 +1,7 @@
 // ReservedPort: a TCP port of this host that nobody else gets while this object lives.
 //
-// The socket is bound but never listens. Whoever knows the port can listen on it with SO_REUSEADDR (as Listen does) or
-// SO_REUSEPORT and gets every connection.
+// The socket listens from the beginning: a port that is only bound could be taken by any user's SO_REUSEADDR. Rank 0
+// gets a copy of the socket (port_handout.h, BootstrapConfig::listener). Ranks that connect before wait in its queue.
 //
 // Threads: one.
 #pragma once
@@ -24,6 +24,8 @@ class ReservedPort {
   Status Reserve(const std::string& host);
 
   int port() const { return port_; }
+  // The listening socket; -1 before Reserve.
+  int listener() const { return socket_; }
 
  private:
   int socket_ = -1;

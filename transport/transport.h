@@ -29,6 +29,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/identity.h"
 #include "base/status.h"
 #include "transport/memory/memory_kind.h"
 #include "transport/transport_settings.h"
@@ -230,7 +231,7 @@ struct LinkRequest {
 
 // What Connect needs and was not known when the transport was made.
 struct ConnectContext {
-  uint64_t job_id = 0;  // The same on all ranks; separates this communicator's links from those of others.
+  Identity identity;  // The same on all ranks; separates this communicator's links from those of others.
   Deadline deadline = kNoDeadline;
   // Optional. Called whenever the reactor wakes up. A failure ends Connect at once with that status (another rank is
   // known to have failed meanwhile).

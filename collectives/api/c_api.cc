@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/log.h"
+#include "base/version.h"
 #include "collectives/annulus.h"
 #include "collectives/api/config.h"
 #include "collectives/api/process_state.h"
@@ -32,6 +33,8 @@ using annulus::c_api::ToC;
 using annulus::c_api::Unwrap;
 using annulus::c_api::Wrap;
 
+static_assert(annulus::kLibraryVersion ==
+              annulus::LibraryVersion{ANNULUS_VERSION_MAJOR, ANNULUS_VERSION_MINOR, ANNULUS_VERSION_PATCH});
 static_assert(static_cast<int>(Code::kInProgress) == ANNULUS_IN_PROGRESS);
 static_assert(static_cast<int>(Code::kInvalidArgument) == ANNULUS_INVALID_ARGUMENT);
 static_assert(static_cast<int>(Code::kMismatch) == ANNULUS_MISMATCH);

@@ -105,6 +105,10 @@ Status ToOptions(const annulus_config_t& config, Options* options) {
     };
     ANNULUS_RETURN_IF_ERROR(std::visit(take, field.member));
   }
+  // The process's, and not the program's to choose.
+  const JobRun run = ReadRunOfProcess();
+  result.run_id = run.id;
+  result.restart = run.restart;
   *options = std::move(result);
   return Status();
 }

@@ -8,6 +8,7 @@
 // is Requests, FailureRecord, CallQueue.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -61,6 +62,9 @@ class Communicator {
   const Membership& membership() const { return setup_->membership(); }
   // Address of this host as its peers reach it. Empty when there are no peers.
   const std::string& local_host() const { return setup_->local_host(); }
+  uint64_t job() const { return setup_->job(); }
+  // Number of splits so far, this one included.
+  uint32_t CountSplit() { return ++splits_; }
 
   TransportList transports() const { return setup_->resources().transports; }
   const PlanSettings& plan() const { return setup_->plan(); }
@@ -150,6 +154,7 @@ class Communicator {
   Operations operations_;
   Dispatcher dispatcher_;
   std::string choice_source_ = "nominal costs";
+  std::atomic<uint32_t> splits_ = 0;
   const MemoryUse fixed_memory_;  // The part that does not change while the communicator lives.
 };
 

@@ -1,8 +1,12 @@
 #include "collectives/comm/setup.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <optional>
 
+#include "base/identity.h"
+#include "base/library.h"
 #include "base/log.h"
 #include "collectives/algorithms/table.h"
 #include "collectives/engine/memory_budget.h"
@@ -12,6 +16,7 @@
 #include "collectives/membership/peer_info.h"
 #include "collectives/observe/verdict_note.h"
 #include "collectives/reduce/memory_domains.h"
+#include "transport/port_handout.h"
 #include "transport/pulse.h"
 #include "transport/select/select.h"
 
@@ -26,6 +31,8 @@ PlanSettings PlanSettingsOf(const Options& options) {
   if (options.mesh_ranks > 0) plan.mesh_ranks = static_cast<int>(options.mesh_ranks);
   return plan;
 }
+
+static JobRun RunOf(const Options& options) { return {options.run_id, static_cast<uint32_t>(options.restart)}; }
 
 Setup::Setup(const Options& options, const Membership& membership, const Resources& resources)
     : options_(options),
@@ -42,6 +49,8 @@ Setup::~Setup() { Close(); }
 
 Status Setup::Establish(const Options& options, const Membership& membership, const Resources& resources,
                         const GiveUp& give_up, std::unique_ptr<Setup>* setup) {
+  Log(LogLevel::kInfo, static_cast<int>(options.rank), "Annulus %s; %s", LibraryText(ThisLibrary()).c_str(),
+      RunText(RunOf(options)).c_str());
   WarnOfUnknownVariables(static_cast<int>(options.rank), static_cast<int>(options.local_rank));
   const std::string source = options.launcher.empty() ? "the configuration" : options.launcher;
   Log(LogLevel::kInfo, static_cast<int>(options.rank), "rank %lld of %d, from %s", static_cast<long long>(options.rank),
@@ -89,18 +98,19 @@ Status Setup::Meet(const GiveUp& give_up, Deadline deadline) {
   own.tuning = ValueText(SettingNamed("tuning"), options_);
   own.member.cores = cores_;
   own.further = FurtherTexts(options_);
-  ANNULUS_RETURN_IF_ERROR(Listen(&own.member.addresses));
+  ANNULUS_RETURN_IF_ERROR(Listen(&own.member));
 
   BootstrapConfig config;
   config.rank = rank();
   config.nranks = nranks();
   config.rendezvous = options_.rendezvous;
   config.job_key = options_.job_key;
+  config.identity = {RunOf(options_), options_.parent_job, options_.epoch};
   config.blob = Encode(own);
   config.deadline = deadline;
   config.give_up = give_up;
   BootstrapResult met;
-  ANNULUS_RETURN_IF_ERROR(Bootstrap(config, &met));
+  ANNULUS_RETURN_IF_ERROR(MeetAt(&config, &met));
   // The control thread starts before the links, so that a rank that dies while links are made is noticed at once.
   ControlConfig control;
   control.rank = rank();
@@ -113,7 +123,8 @@ Status Setup::Meet(const GiveUp& give_up, Deadline deadline) {
   std::optional<Pulse> pulse;
   if (give_up) pulse.emplace(&reactor_, kGiveUpCheck);
   ConnectContext context;
-  context.job_id = met.job_id;
+  job_ = met.job_id;
+  context.identity = {RunOf(options_), job_};
   context.deadline = deadline;
   context.give_up = [this, &give_up] {
     Status status = Verdicted();
@@ -127,6 +138,17 @@ Status Setup::Meet(const GiveUp& give_up, Deadline deadline) {
   if (trace_file_ != nullptr) trace_file_->trace()->SetVerdict(verdict, Now());
   TellLauncher(verdict);
   return {verdict.code, verdict.message, verdict.rank, verdict.os_errno};
+}
+
+// Rank 0 of a job that annulus-run started listens with the socket that has reserved the port since then.
+Status Setup::MeetAt(BootstrapConfig* config, BootstrapResult* met) const {
+  config->listener = options_.listener;
+  const char* const from = RendezvousFromVariable();
+  if (rank() != 0 || membership_.epoch() > 0 || from == nullptr) return Bootstrap(*config, met);
+  config->listener = FetchPort(from, config->deadline);
+  Status status = Bootstrap(*config, met);
+  if (config->listener >= 0) ::close(config->listener);
+  return status;
 }
 
 Status Setup::Verdicted() const {
@@ -149,20 +171,22 @@ TransportConfig Setup::MakeTransportConfig() const {
   return config;
 }
 
-Status Setup::Listen(std::vector<std::string>* addresses) {
+Status Setup::Listen(Member* own) {
   TransportConfig config = MakeTransportConfig();
   config.reactor = &reactor_;
   std::string why;
   bool any = false;
   for (const TransportInfo* info : resources_.transports) {
     transports_.push_back(nullptr);
-    addresses->emplace_back();
+    own->addresses.emplace_back();
+    own->reasons.emplace_back();
     if (!Allows(options_.transport, *info)) continue;
     std::unique_ptr<Transport> transport = info->create(config);
     Status usable = transport->Probe();
-    if (usable.ok()) usable = transport->LocalAddress(&addresses->back());
+    if (usable.ok()) usable = transport->LocalAddress(&own->addresses.back());
     if (!usable.ok()) {
-      addresses->back().clear();
+      own->addresses.back().clear();
+      own->reasons.back() = usable.message();
       why += std::string(" ") + info->name + ": " + usable.message() + ";";
       Log(LogLevel::kInfo, rank(), "transport %s is not usable here: %s", info->name, usable.message().c_str());
       continue;
@@ -193,11 +217,14 @@ Status Setup::Learn(const std::vector<std::string>& blobs) {
 Status Setup::ChooseLinks(std::vector<std::vector<LinkRequest>>* wanted) const {
   wanted->assign(resources_.transports.size(), {});
   const Member& own = membership_.members()[rank()];
+  const auto end_of = [](int rank, const Member& member) {
+    return SelectEnd{rank, member.host_id, member.addresses, member.reasons};
+  };
   for (const NeededLink& link : LinksNeeded(rank(), {plan_, topology()})) {
     const Member& peer = membership_.members()[link.peer];
     int chosen = 0;
-    ANNULUS_RETURN_IF_ERROR(SelectTransport(resources_.transports, {rank(), own.host_id, own.addresses},
-                                            {link.peer, peer.host_id, peer.addresses}, &chosen));
+    ANNULUS_RETURN_IF_ERROR(
+        SelectTransport(resources_.transports, end_of(rank(), own), end_of(link.peer, peer), &chosen));
     (*wanted)[chosen].push_back({link.peer, link.channel, peer.host_id == own.host_id, peer.addresses[chosen]});
   }
   return Status();

@@ -22,6 +22,9 @@
 
 namespace annulus {
 
+struct BootstrapConfig;
+struct BootstrapResult;
+
 PlanSettings PlanSettingsOf(const Options& options);
 
 class MemoryDomains;
@@ -58,6 +61,8 @@ class Setup {
   int local_rank() const { return local_.rank; }
   int local_size() const { return local_.size; }
   const std::string& local_host() const { return local_host_; }
+  // The communicator's random number, the same on all ranks; 0 when there is one rank only.
+  uint64_t job() const { return job_; }
   const PlanSettings& plan() const { return plan_; }
   const WaitPolicy& wait_policy() const { return wait_policy_; }
 
@@ -87,7 +92,8 @@ class Setup {
   void OpenTrace();
   void ClaimBoard();
   Status Meet(const GiveUp& give_up, Deadline deadline);
-  Status Listen(std::vector<std::string>* addresses);
+  Status MeetAt(BootstrapConfig* config, BootstrapResult* met) const;
+  Status Listen(Member* own);
   // Takes over what the ranks have said of themselves.
   Status Learn(const std::vector<std::string>& blobs);
   // The verdict as a status, OK while there is none.
@@ -107,6 +113,7 @@ class Setup {
   int host_cores_;  // Number of cores of all ranks of this host.
   std::string host_id_;
   std::string local_host_;
+  uint64_t job_ = 0;
   LocalPlace local_;
   // The next two outlive the monitor.
   std::unique_ptr<TraceFile> trace_file_;

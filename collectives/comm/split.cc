@@ -60,6 +60,7 @@ Status GivenUp(Communicator* parent, const std::vector<int>& members, bool expec
 Status Split(Communicator* parent, int colour, int key, std::unique_ptr<Communicator>* child) {
   std::vector<Choice> choices;
   ANNULUS_RETURN_IF_ERROR(ExchangeValues(parent, Choice{colour, key}, &choices));
+  const uint32_t epoch = parent->CountSplit();  // All ranks have come here, and so count alike.
   const std::vector<int> members = Members(choices, colour);
   const bool leads = colour >= 0 && members.size() > 1 && members[0] == parent->rank();
   ReservedPort port;
@@ -82,6 +83,9 @@ Status Split(Communicator* parent, int colour, int key, std::unique_ptr<Communic
   options.local_rank = options.local_size = -1;
   options.tuning_file.clear();  // The parent owns it: two communicators would overwrite each other's data.
   options.launcher = "a split of another communicator";
+  options.parent_job = parent->job();
+  options.epoch = epoch;
+  options.listener = port.listener();
   addresses[members[0]].back() = 0;
   options.rendezvous = addresses[members[0]].data();
   if (members.size() > 1 && options.rendezvous.empty()) {

@@ -16,7 +16,8 @@ constexpr std::string_view kPrefix = "ANNULUS_";
 // Variables of this project that are not settings of a communicator.
 constexpr const char* kWatchVariable = "ANNULUS_WATCH";
 constexpr const char* kVerdictsVariable = "ANNULUS_VERDICTS";
-constexpr std::array kOtherVariables{kWatchVariable, kVerdictsVariable};
+constexpr const char* kRendezvousFromVariable = "ANNULUS_RENDEZVOUS_FROM";
+constexpr std::array kOtherVariables{kWatchVariable, kVerdictsVariable, kRendezvousFromVariable};
 
 // Rank and size, each "must be below" the other of a pair. Values in range; -1 is "not known".
 Status CheckRanks(const Options& options) {
@@ -65,6 +66,10 @@ Status ReadEnvironment(Options* options) {
   return ReadEnvironment([](const char* variable) { return std::getenv(variable); }, options);
 }
 
+JobRun ReadRunOfProcess() {
+  return ReadRun([](const char* variable) { return std::getenv(variable); });
+}
+
 Status Validate(const Options& options) {
   for (const Setting& setting : Settings()) ANNULUS_RETURN_IF_ERROR(CheckValue(setting, options));
   ANNULUS_RETURN_IF_ERROR(CheckRanks(options));
@@ -95,6 +100,8 @@ const char* SettingVariable(const Setting& setting) { return std::getenv(setting
 const char* WatchVariable() { return std::getenv(kWatchVariable); }
 
 const char* VerdictsVariable() { return std::getenv(kVerdictsVariable); }
+
+const char* RendezvousFromVariable() { return std::getenv(kRendezvousFromVariable); }
 
 std::vector<std::string> UnknownVariables(const char* const* environment) {
   return UnknownVariables(kPrefix, Settings(), kOtherVariables, environment);

@@ -40,6 +40,13 @@ struct Options : JobPlace, TransportOptions {
 #define ANNULUS_SETTING(name, Type, unset, ...) Type name = unset;
 #include "collectives/core/settings.inc"
 #undef ANNULUS_SETTING
+
+  // In a communicator split from another: that one's job, and how many were split from it before, plus 1. Not for users
+  // to set.
+  uint64_t parent_job = 0;
+  uint32_t epoch = 0;
+  // The same: BootstrapConfig::listener while such a communicator is created.
+  int listener = -1;
 };
 
 // The table of all rows. Each row describes a field of Options.
@@ -55,6 +62,9 @@ const Setting& SettingNamed(std::string_view name);
 Status ReadEnvironment(const EnvironmentLookup& lookup, Options* options);
 Status ReadEnvironment(Options* options);
 
+// The run of this process (base/launchers.h), whatever else a program chooses.
+JobRun ReadRunOfProcess();
+
 // Checks the range of every value and that the values fit together. Every communicator's options pass through here,
 // whoever filled them in.
 //
@@ -69,6 +79,9 @@ const char* WatchVariable();
 
 // ANNULUS_VERDICTS, which annulus-run sets for its ranks; nobody else should set it. Null when it is not set.
 const char* VerdictsVariable();
+
+// ANNULUS_RENDEZVOUS_FROM, which annulus-run sets for rank 0 (transport/port_handout.h). Null when it is not set.
+const char* RendezvousFromVariable();
 
 // Names the ANNULUS_* variables of `environment` (as environ: "NAME=value", null-terminated) that nothing reads,
 // likely misspelt, each with the nearest known name when there is one: "ANNULUS_CHANELS (is ANNULUS_CHANNELS meant?)".

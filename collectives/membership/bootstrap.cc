@@ -14,12 +14,15 @@
 #include "collectives/membership/bootstrap_messages.h"
 #include "transport/pulse.h"
 #include "transport/security/connector.h"
+#include "transport/security/door.h"
 
 namespace annulus {
 namespace {
 
 // Longest time of one attempt to connect. Then the next address is tried, because the first may lead nowhere.
-constexpr Nanoseconds kAttemptLimit = 5 * kSecond;
+constexpr Nanoseconds kDialLimit = 5 * kSecond;
+// Time after which a name is looked up again.
+constexpr Nanoseconds kLookupLimit = 5 * kSecond;
 // Pause after rank 0 dropped us, or the name lookup failed.
 constexpr Nanoseconds kPause = 100 * kMillisecond;
 
@@ -74,17 +77,20 @@ bool RendezvousGuest::GivesUp() {
 RendezvousGuest::Outcome RendezvousGuest::Attempt(BootstrapResult* result) {
   int fd = -1;
   if (Connect(&fd)) return Join(fd, result);
-  const bool hopeless =
-      status_.code() == Code::kAuth || status_.code() == Code::kProtocol || status_.code() == Code::kInvalidArgument;
-  return hopeless ? Outcome::kSettled : Outcome::kRetry;
+  constexpr Code kHopeless[] = {Code::kAuth, Code::kProtocol, Code::kMismatch, Code::kInvalidArgument};
+  if (IsOutOfDescriptors(status_.os_errno())) return Outcome::kSettled;  // Waiting frees none.
+  return std::ranges::count(kHopeless, status_.code()) > 0 ? Outcome::kSettled : Outcome::kRetry;
 }
 
 bool RendezvousGuest::Connect(int* fd) {
   ConnectPlan plan;
   plan.give_up = config_.give_up;
-  plan.hello = RendezvousHello(config_.rank);
+  plan.hello = RendezvousHello(config_);
   plan.key = config_.job_key;
-  plan.deadline = std::min(config_.deadline, DeadlineAfter(kAttemptLimit));
+  plan.dial_limit = kDialLimit;
+  StreamEndpoint numeric;
+  const bool is_name = !ParseEndpoint(config_.rendezvous, &numeric).ok();
+  plan.deadline = is_name ? std::min(config_.deadline, DeadlineAfter(kLookupLimit)) : config_.deadline;
   DialRequest dial;
   status_ = Resolve(config_.rendezvous, plan.deadline, &dial.endpoints);
   if (!status_.ok()) return false;
@@ -115,9 +121,9 @@ RendezvousGuest::Outcome RendezvousGuest::Join(int fd, BootstrapResult* result) 
                     lost = true;
                     status_ = Status(Code::kPeerLost, "rank 0 closed the connection", 0, cause.os_errno());
                   }});
-  channel->Send(MakeFrame(MessageType::kJoin,
-                          Encode(JoinMessage{static_cast<uint32_t>(config_.nranks),
-                                             std::max<Nanoseconds>(config_.deadline - Now(), 0), config_.blob})));
+  channel->Send(MakeFrame(MessageType::kJoin, Encode(JoinMessage{static_cast<uint32_t>(config_.nranks),
+                                                                 std::max<Nanoseconds>(config_.deadline - Now(), 0),
+                                                                 config_.library.file, config_.blob})));
   while (!answered && !lost && Now() < config_.deadline && !GivesUp()) reactor_->WaitUntil(config_.deadline);
   if (answered && status_.ok()) {
     const int kept = channel->Release();

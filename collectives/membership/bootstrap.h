@@ -14,6 +14,8 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/identity.h"
+#include "base/library.h"
 #include "base/status.h"
 #include "collectives/control/control_connections.h"
 
@@ -28,7 +30,13 @@ struct BootstrapConfig {
   int nranks = 1;
   std::string rendezvous;  // "host:port" or "[v6]:port" of rank 0. Not used when nranks is 1.
   std::string job_key;     // Empty: insecure.
-  std::string blob;        // Data about this rank for the other ranks; at most kMostBlobBytes.
+  // The run of all ranks; for a split, also the parent's job and a number of its own.
+  Identity identity;
+  Library library = ThisLibrary();
+  // A socket that listens at the rendezvous already, for rank 0; it stays the caller's. -1: none. One that listens
+  // elsewhere is not used.
+  int listener = -1;
+  std::string blob;  // Data about this rank for the other ranks; at most kMostBlobBytes.
   Deadline deadline = kNoDeadline;
   std::function<Status()> give_up;  // If set, called regularly; a failure ends the call with that status.
 };
@@ -41,9 +49,9 @@ struct BootstrapResult {
 };
 
 // Blocks until every rank has joined, at most until the deadline.
-// Errors: kTimeout with the missing ranks; kMismatch when ranks disagree on nranks or two claim one rank; kAuth on a
-// wrong key; kInvalidArgument on an invalid rendezvous; kSystem when rank 0 cannot listen; the status of give_up,
-// on this rank or on rank 0.
+// Errors: kTimeout with the missing ranks; kMismatch when ranks disagree on nranks, two claim one rank, libraries do
+// not fit together or rank 0 belongs to another run; kAuth on a wrong key; kInvalidArgument on an invalid rendezvous;
+// kSystem when rank 0 cannot listen; the status of give_up, on this rank or on rank 0.
 Status Bootstrap(const BootstrapConfig& config, BootstrapResult* result);
 
 }  // namespace annulus

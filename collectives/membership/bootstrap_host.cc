@@ -4,10 +4,11 @@
 
 #include <fcntl.h>
 #include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <asio/error.hpp>
-#include <chrono>
+#include <utility>
 
 #include "base/parse.h"
 #include "collectives/control/arbiter_text.h"
@@ -18,20 +19,16 @@ namespace {
 
 // A connection that has not joined after this time is dropped. A rank needs far less time, and connects again anyway.
 constexpr Nanoseconds kVisitorLimit = 5 * kSecond;
-// Most visitors beyond the ranks that are due; when there are more, the slowest one is dropped.
-constexpr size_t kMostStrangers = 64;
 // Pause between attempts to listen, in case another communicator of this job is just closing.
 constexpr Nanoseconds kListenRetry = 20 * kMillisecond;
-// Pause in accepting when descriptors have run out.
-constexpr Nanoseconds kAcceptPause = 20 * kMillisecond;
 // The answer is sent this long before the first rank's deadline, at most a tenth of the whole time.
 constexpr Nanoseconds kAnswerMargin = 300 * kMillisecond;
 // Time that the bootstrap stays open once it is known to fail, so that ranks just starting learn the reason.
 constexpr Nanoseconds kLatecomerGrace = kSecond;
 // Time that ranks have to read the reason for the refusal.
 constexpr Nanoseconds kRefusalGrace = 200 * kMillisecond;
-
-void SetCloseOnExec(int fd) { ::fcntl(fd, F_SETFD, FD_CLOEXEC); }
+// Least time that ranks have to take the table.
+constexpr Nanoseconds kTableGrace = 500 * kMillisecond;
 
 }  // namespace
 
@@ -39,9 +36,8 @@ RendezvousHost::RendezvousHost(const BootstrapConfig& config, Reactor* reactor)
     : config_(config),
       reactor_(reactor),
       start_(Now()),
-      strays_(config.rank),
       listener_(reactor->context()),
-      pause_(reactor->context()),
+      door_(MakeDoor()),
       seats_(config.nranks),
       patience_ends_(config.deadline) {}
 
@@ -54,15 +50,20 @@ RendezvousHost::~RendezvousHost() {
 
 Status RendezvousHost::Run(BootstrapResult* result) {
   ANNULUS_RETURN_IF_ERROR(OpenListener());
-  Accept();
-  while (seated_ < config_.nranks - 1 && Now() < DecideBy() && !GivesUp()) {
+  door_->Open(&listener_);
+  while (seated_ < config_.nranks - 1 && Now() < DecideBy() && !GivesUp() && !exhausted_) {
     Deadline wake = DecideBy();
     for (const auto& visitor : visitors_) wake = std::min(wake, visitor->limit);
     reactor_->WaitUntil(wake);
     DropSlow();
   }
+  if (exhausted_) {
+    Refuse(failure_);  // Frees descriptors for those who wait at the door.
+    RefuseLatecomers();
+  }
   CloseDoor();  // Before the answer: a rank that has it may connect for the next communicator.
-  strays_.LogSummary();
+  door_->LogSummary();
+  if (exhausted_) return failure_;
   if (failure_.ok() && seated_ < config_.nranks - 1) failure_ = Missing();
   if (failure_.ok()) return SendTables(result);
   Refuse(failure_);
@@ -72,6 +73,7 @@ Status RendezvousHost::Run(BootstrapResult* result) {
 Status RendezvousHost::OpenListener() {
   std::vector<StreamEndpoint> endpoints;
   ANNULUS_RETURN_IF_ERROR(Resolve(config_.rendezvous, config_.deadline, &endpoints));
+  if (TakeReserved(endpoints)) return Status();
   for (;;) {
     const Status status = TryListen(endpoints);
     if (status.os_errno() != EADDRINUSE) return status;
@@ -86,12 +88,36 @@ Status RendezvousHost::OpenListener() {
   }
 }
 
+// Takes a copy of the listener that has reserved the port, if there is one and it listens there.
+bool RendezvousHost::TakeReserved(const std::vector<StreamEndpoint>& endpoints) {
+  int listens = 0;
+  socklen_t bytes = sizeof listens;
+  if (config_.listener < 0) return false;
+  if (::getsockopt(config_.listener, SOL_SOCKET, SO_ACCEPTCONN, &listens, &bytes) != 0 || listens == 0) return false;
+  StreamEndpoint own;
+  bytes = static_cast<socklen_t>(own.capacity());
+  if (::getsockname(config_.listener, own.data(), &bytes) != 0) return false;
+  own.resize(bytes);
+  const bool fits = std::ranges::any_of(endpoints, [&](const StreamEndpoint& endpoint) {
+    return PortOf(own) == PortOf(endpoint) && (IsUnspecified(own) || HostText(own) == HostText(endpoint));
+  });
+  if (!fits) return false;
+  const int copy = ::fcntl(config_.listener, F_DUPFD_CLOEXEC, 0);
+  asio::error_code error;
+  if (copy >= 0) listener_.assign(StreamProtocol(own.data()->sa_family, 0), copy, error);
+  if (copy >= 0 && error) ::close(copy);
+  if (!listener_.is_open()) return false;
+  listener_.non_blocking(true, error);
+  listens_everywhere_ = IsUnspecified(own) && !IsUnspecified(endpoints.front());
+  return !error;
+}
+
 // Listens on the rendezvous's own address, so that nothing else is exposed. Listens on all addresses if that one does
 // not belong to this host but, for example, to a forwarder.
 Status RendezvousHost::TryListen(const std::vector<StreamEndpoint>& endpoints) {
   Status status;
   for (const StreamEndpoint& endpoint : endpoints) {
-    status = Listen(reactor_, endpoint, SetCloseOnExec, &listener_);
+    status = Listen(reactor_, endpoint, nullptr, &listener_);
     if (status.ok()) return status;
     if (status.os_errno() != EADDRNOTAVAIL && status.os_errno() != EAFNOSUPPORT) return status;
   }
@@ -101,58 +127,49 @@ Status RendezvousHost::TryListen(const std::vector<StreamEndpoint>& endpoints) {
   for (const char* all : {"::", "0.0.0.0"}) {
     StreamEndpoint endpoint;
     ANNULUS_RETURN_IF_ERROR(MakeEndpoint(all, port, &endpoint));
-    status = Listen(reactor_, endpoint, SetCloseOnExec, &listener_);
+    status = Listen(reactor_, endpoint, nullptr, &listener_);
+    listens_everywhere_ = status.ok();
     if (status.ok() || status.os_errno() == EADDRINUSE) return status;
   }
   return status;
 }
 
-void RendezvousHost::Accept() {
-  auto socket = std::make_shared<StreamSocket>(reactor_->context());
-  listener_.async_accept(*socket, [this, socket](const asio::error_code& error) {
-    if (!listener_.is_open()) return;
-    if (!error) Greet(std::move(*socket));
-    if (!error || error == asio::error::connection_aborted) return Accept();
-    pause_.expires_after(std::chrono::nanoseconds(kAcceptPause));
-    pause_.async_wait([this](const asio::error_code& cancelled) {
-      if (!cancelled && listener_.is_open()) Accept();
-    });
-  });
+std::shared_ptr<Door> RendezvousHost::MakeDoor() {
+  Door::Plan plan;
+  plan.hello = RendezvousHello(config_);
+  plan.key = config_.job_key;
+  plan.expected = static_cast<size_t>(config_.nranks);
+  plan.limit = kVisitorLimit;
+  plan.decide = [](const Hello&) { return StreamHandshake::Verdict::kWelcome; };
+  // The door is closed before this object is gone.
+  plan.on_proven = [this](const Door::Proven& proven) { TakeProven(proven); };
+  plan.on_exhausted = [this](const Status& status) { TakeExhausted(status); };
+  return std::make_shared<Door>(reactor_, std::move(plan));
 }
 
-void RendezvousHost::Greet(StreamSocket socket) {
-  if (visitors_.size() >= kMostStrangers + seats_.size()) {
-    Drop(visitors_.front().get(), Strays::kCrowded, "the oldest of too many connections that have not joined");
-  }
-  SetCloseOnExec(socket.native_handle());
-  Visitor* visitor = visitors_.emplace_back(std::make_unique<Visitor>()).get();
+void RendezvousHost::TakeProven(const Door::Proven& proven) {
+  Visitor* const visitor = visitors_.emplace_back(std::make_unique<Visitor>()).get();
+  visitor->from = proven.from;
+  visitor->limit = proven.limit;
+  const Hello& peer = proven.handshake->peer();
+  visitor->rank = static_cast<int>(std::min<uint32_t>(peer.rank, std::numeric_limits<int>::max()));
+  visitor->library.version = peer.library_version;
+  visitor->library.build = peer.library_build;
   asio::error_code error;
-  visitor->from = EndpointText(socket.remote_endpoint(error));
-  visitor->limit = Now() + kVisitorLimit;
-  visitor->handshake = std::make_shared<StreamHandshake>(std::move(socket), Handshake::Role::kAcceptor, config_.job_key,
-                                                         RendezvousHello(config_.rank));
-  visitor->handshake->Start([](const Hello&) { return StreamHandshake::Verdict::kWelcome; },
-                            [this, visitor](const Status& status) { TakeProven(visitor, status); });
-}
-
-void RendezvousHost::TakeProven(Visitor* visitor, const Status& status) {
-  if (!status.ok()) {
-    Strays::Reason reason = Strays::kNoHello;
-    if (status.code() == Code::kAuth) reason = Strays::kWrongKey;
-    if (status.code() == Code::kPeerLost)
-      reason = visitor->handshake->owes_proof() ? Strays::kLeftUnproven : Strays::kLeft;
-    return Drop(visitor, reason, status.message());
-  }
-  const std::shared_ptr<StreamHandshake> handshake = std::move(visitor->handshake);
-  visitor->rank = static_cast<int>(std::min<uint32_t>(handshake->peer().rank, std::numeric_limits<int>::max()));
-  asio::error_code error;
-  const int fd = handshake->TakeSocket().release(error);
+  const int fd = proven.handshake->TakeSocket().release(error);
   if (error) return Drop(visitor, Strays::kLeft, error.message());
   const Status created = ControlChannel::Create(&reactor_->context(), fd, kMostJoinBytes, &visitor->channel);
   if (!created.ok()) return Drop(visitor, Strays::kLeft, created.message());
   visitor->channel->Start(
       {[this, visitor](MessageType type, std::span<const std::byte> body) { TakeMessage(visitor, type, body); },
        [this, visitor](const Status& cause) { TakeClosed(visitor, cause); }});
+}
+
+void RendezvousHost::TakeExhausted(const Status& status) {
+  if (!visitors_.empty() || !failure_.ok()) return;  // One of them may go.
+  failure_ = Status(status.code(), status.message() + "; " + RankList(MissingRanks()) + " cannot get in", config_.rank,
+                    status.os_errno());
+  exhausted_ = true;
 }
 
 void RendezvousHost::TakeMessage(Visitor* visitor, MessageType type, std::span<const std::byte> body) {
@@ -168,21 +185,21 @@ void RendezvousHost::TakeMessage(Visitor* visitor, MessageType type, std::span<c
 // learn of it.
 void RendezvousHost::Seat(Visitor* visitor, const JoinMessage& join) {
   const int rank = visitor->rank;
-  const std::string name = RankList({rank});
-  std::string contradiction;
-  if (join.nranks != static_cast<uint32_t>(config_.nranks)) {
-    contradiction = name + " (" + visitor->from + ") was started for " + std::to_string(join.nranks) +
-                    " ranks, rank 0 for " + std::to_string(config_.nranks);
-  } else if (rank >= config_.nranks) {
-    contradiction = "a process at " + visitor->from + " claims " + name + " of " + std::to_string(config_.nranks);
-  } else if (seats_[rank]) {
-    contradiction = "two processes claim " + name + " (" + seats_[rank]->from + " and " + visitor->from + ")";
+  if (refusal_) {
+    visitor->channel->Send(refusal_);
+    return visitor->channel->Finish();
   }
+  visitor->library.file = join.library_file;
+  const std::string contradiction = Contradiction(*visitor, join);
   if (!contradiction.empty()) {
     if (failure_.ok()) failure_ = Status(Code::kMismatch, contradiction, rank, 0);
     visitor->limit = kNoDeadline;  // It waits for the answer.
     patience_ends_ = std::min(patience_ends_, Now() + kLatecomerGrace);
     return;
+  }
+  if (visitor->library.build != config_.library.build) {
+    Log(LogLevel::kInfo, config_.rank, "rank %d has another build of Annulus: %s", rank,
+        LibraryText(visitor->library).c_str());
   }
   visitor->blob = join.blob;
   visitor->seated = true;
@@ -191,8 +208,26 @@ void RendezvousHost::Seat(Visitor* visitor, const JoinMessage& join) {
   ++seated_;
 }
 
+// "" when the rank may be seated.
+std::string RendezvousHost::Contradiction(const Visitor& visitor, const JoinMessage& join) const {
+  const std::string name = RankList({visitor.rank});
+  if (!WorkTogether(visitor.library.version, config_.library.version)) {
+    return name + " (" + visitor.from + ") has Annulus " + LibraryText(visitor.library) + ", rank 0 has Annulus " +
+           LibraryText(config_.library) + "; all ranks need the same minor version";
+  }
+  if (join.nranks != static_cast<uint32_t>(config_.nranks)) {
+    return name + " (" + visitor.from + ") was started for " + std::to_string(join.nranks) + " ranks, rank 0 for " +
+           std::to_string(config_.nranks);
+  }
+  if (visitor.rank >= config_.nranks) {
+    return "a process at " + visitor.from + " claims " + name + " of " + std::to_string(config_.nranks);
+  }
+  if (!seats_[visitor.rank]) return "";
+  return "two processes claim " + name + " (" + seats_[visitor.rank]->from + " and " + visitor.from + ")";
+}
+
 void RendezvousHost::TakeClosed(Visitor* visitor, const Status& cause) {
-  if (refusing_) return;  // They have read the reason.
+  if (refusal_) return;  // They have read the reason.
   const std::string why = cause.ok() ? "it closed the connection" : cause.message();
   if (!visitor->seated) return Drop(visitor, cause.code() == Code::kProtocol ? Strays::kNoHello : Strays::kLeft, why);
   Log(LogLevel::kWarn, config_.rank, "rank %d (%s) left the rendezvous again: %s", visitor->rank, visitor->from.c_str(),
@@ -202,10 +237,8 @@ void RendezvousHost::TakeClosed(Visitor* visitor, const Status& cause) {
 }
 
 void RendezvousHost::Drop(Visitor* visitor, Strays::Reason reason, const std::string& detail) {
-  last_stray_ = visitor->from + ": " + detail;
-  strays_.Add(reason, visitor->from, detail);
+  door_->Note(reason, visitor->from, detail);
   const std::unique_ptr<Visitor> dropped = Remove(visitor);
-  if (dropped->handshake) dropped->handshake->Cancel();
   if (dropped->channel) dropped->channel->Close();
 }
 
@@ -236,38 +269,45 @@ bool RendezvousHost::GivesUp() {
 }
 
 void RendezvousHost::CloseDoor() {
+  door_->Close();
   asio::error_code ignored;
   listener_.close(ignored);
-  pause_.cancel();
   for (const auto& visitor : visitors_) {
-    if (visitor->handshake) visitor->handshake->Cancel();
     // A rank that joined and contradicted others is told the reason.
     if (visitor->channel && failure_.ok()) visitor->channel->Close();
   }
 }
 
-Status RendezvousHost::Missing() const {
+std::vector<int> RendezvousHost::MissingRanks() const {
   std::vector<int> missing;
   for (int rank = 1; rank < config_.nranks; ++rank) {
     if (!seats_[rank]) missing.push_back(rank);
   }
+  return missing;
+}
+
+Status RendezvousHost::Missing() const {
+  const std::vector<int> missing = MissingRanks();
   std::string text =
       RankList(missing) + " did not arrive within " + SecondsText(Now() - start_) + " at " + config_.rendezvous;
-  if (!last_stray_.empty()) text += " (connections were dropped, the last from " + last_stray_ + ")";
+  if (listens_everywhere_) {
+    text += ", which is not an address of rank 0's host: unless it leads there, ANNULUS_RENDEZVOUS is wrong";
+  }
+  const std::string& dropped = door_->last_dropped();
+  if (!dropped.empty()) text += " (connections were dropped, the last from " + dropped + ")";
   return Status(Code::kTimeout, text, missing.front(), 0);
 }
 
 void RendezvousHost::Refuse(const Status& status) {
-  refusing_ = true;
   ByteWriter out;
   WriteStatus(status, &out);
-  const Frame frame = MakeFrame(MessageType::kRefused, out.bytes());
+  refusal_ = MakeFrame(MessageType::kRefused, out.bytes());
   std::vector<std::shared_ptr<ControlChannel>> channels;
   for (const auto& visitor : visitors_) channels.push_back(visitor->channel);
   for (const auto& seat : seats_) channels.push_back(seat ? seat->channel : nullptr);
   std::erase(channels, nullptr);
   for (const auto& channel : channels) {
-    channel->Send(frame);
+    channel->Send(refusal_);
     channel->Finish();
   }
   // The ranks close when they have read it; closing first could reset the connection before that.
@@ -275,6 +315,15 @@ void RendezvousHost::Refuse(const Status& status) {
   const Deadline limit = Now() + kRefusalGrace;
   while (std::any_of(channels.begin(), channels.end(), is_open) && Now() < limit) reactor_->WaitUntil(limit);
   for (const auto& channel : channels) channel->Close();
+}
+
+// For a while, those who come in are told the reason as soon as they have joined.
+void RendezvousHost::RefuseLatecomers() {
+  const Deadline limit = std::min(config_.deadline, DeadlineAfter(kLatecomerGrace));
+  while (Now() < limit) {
+    reactor_->WaitUntil(limit);
+    std::erase_if(visitors_, [](const auto& visitor) { return !visitor->channel->open(); });
+  }
 }
 
 Status RendezvousHost::SendTables(BootstrapResult* result) {
@@ -289,14 +338,16 @@ Status RendezvousHost::SendTables(BootstrapResult* result) {
     seats_[rank]->channel->StopReading();  // Later messages are for the control thread.
     seats_[rank]->channel->Send(frame);
   }
+  const std::vector<int> late = AwaitDrained();
+  if (!late.empty()) {
+    const char* verb = late.size() == 1 ? " does not take" : " do not take";
+    const Status status(Code::kTimeout, RankList(late) + verb + " the table of ranks (stopped or unreachable)",
+                        late.front(), 0);
+    TellVerdict(status, late);
+    return status;
+  }
   for (int rank = 1; rank < config_.nranks; ++rank) {
-    ControlChannel& channel = *seats_[rank]->channel;
-    while (!channel.drained() && Now() < config_.deadline) reactor_->WaitUntil(config_.deadline);
-    if (!channel.drained()) {
-      return Status(Code::kTimeout, RankList({rank}) + " does not take the table of ranks (stopped or unreachable)",
-                    rank, 0);
-    }
-    const int fd = channel.Release();
+    const int fd = seats_[rank]->channel->Release();
     if (fd < 0) return Status(Code::kPeerLost, "lost the connection to " + RankList({rank}), rank, 0);
     if (rank == 1) result->local_host = LocalHostOf(fd);
     result->connections.Put(rank, fd);
@@ -304,6 +355,35 @@ Status RendezvousHost::SendTables(BootstrapResult* result) {
   result->job_id = table.job_id;
   result->blobs = std::move(table.blobs);
   return Status();
+}
+
+std::vector<int> RendezvousHost::AwaitDrained() {
+  const Deadline limit = std::min(config_.deadline, std::max(DecideBy(), DeadlineAfter(kTableGrace)));
+  const auto is_drained = [](const auto& seat) { return !seat || seat->channel->drained(); };
+  while (!std::ranges::all_of(seats_, is_drained) && Now() < limit) reactor_->WaitUntil(limit);
+  std::vector<int> late;
+  for (int rank = 1; rank < config_.nranks; ++rank) {
+    if (!is_drained(seats_[rank])) late.push_back(rank);
+  }
+  return late;
+}
+
+// The others have the table: for them the connection is the control connection, and this its first message.
+void RendezvousHost::TellVerdict(const Status& status, const std::vector<int>& except) {
+  ByteWriter out;
+  Verdict verdict;
+  verdict.code = status.code();
+  verdict.rank = status.peer();
+  verdict.message = status.message();
+  WriteVerdict(verdict, &out);
+  const Frame frame = MakeFrame(MessageType::kVerdict, out.bytes());
+  for (int rank = 1; rank < config_.nranks; ++rank) {
+    if (std::ranges::count(except, rank) > 0) continue;
+    seats_[rank]->channel->Send(frame);
+    seats_[rank]->channel->Finish();
+  }
+  const Deadline limit = DeadlineAfter(kRefusalGrace);
+  while (Now() < limit) reactor_->WaitUntil(limit);
 }
 
 }  // namespace annulus

@@ -15,6 +15,7 @@ std::string Encode(const JoinMessage& message) {
   ByteWriter out;
   out.U32(message.nranks);
   out.U64(static_cast<uint64_t>(message.patience));
+  out.Text(message.library_file, kMostFileBytes);
   out.Blob(message.blob);
   return out.bytes();
 }
@@ -32,6 +33,7 @@ bool Decode(std::span<const std::byte> body, JoinMessage* message) {
   message->nranks = in.U32();
   const uint64_t patience = in.U64();
   message->patience = patience > static_cast<uint64_t>(kNoDeadline) ? kNoDeadline : static_cast<Nanoseconds>(patience);
+  message->library_file = in.Text(kMostFileBytes);
   message->blob = in.Blob(kMostBlobBytes);
   return in.done();
 }
@@ -45,11 +47,14 @@ bool Decode(std::span<const std::byte> body, int nranks, TableMessage* message) 
   return in.done();
 }
 
-Hello RendezvousHello(int rank) {
+Hello RendezvousHello(const BootstrapConfig& config) {
   Hello hello;
   hello.purpose = kRendezvousPurpose;
+  hello.identity = config.identity;
   hello.nranks = std::numeric_limits<uint32_t>::max();
-  hello.rank = static_cast<uint32_t>(rank);
+  hello.rank = static_cast<uint32_t>(config.rank);
+  hello.library_version = config.library.version;
+  hello.library_build = config.library.build;
   return hello;
 }
 

@@ -20,6 +20,7 @@ namespace annulus {
 struct JoinMessage {
   uint32_t nranks = 0;
   Nanoseconds patience = 0;  // Time that this rank will still wait; rank 0 answers before its end.
+  std::string library_file;  // At most kMostFileBytes.
   std::string blob;
 };
 
@@ -29,7 +30,8 @@ struct TableMessage {
   std::vector<std::string> blobs;  // By rank.
 };
 
-constexpr size_t kMostJoinBytes = kMostBlobBytes + 64;
+constexpr size_t kMostFileBytes = 512;
+constexpr size_t kMostJoinBytes = kMostBlobBytes + kMostFileBytes + 64;
 constexpr size_t MostTableBytes(int nranks) { return static_cast<size_t>(nranks) * (kMostBlobBytes + 4) + 64; }
 
 std::string Encode(const JoinMessage& message);
@@ -38,9 +40,9 @@ std::string Encode(const TableMessage& message);
 bool Decode(std::span<const std::byte> body, JoinMessage* message);
 bool Decode(std::span<const std::byte> body, int nranks, TableMessage* message);
 
-// Hello of a rendezvous. The job's id is not known yet. The number of ranks is left open, so that ranks started with
-// different numbers pass the proof, and all can be told the difference.
-Hello RendezvousHello(int rank);
+// Hello of a rendezvous. The number of ranks is left open, so that ranks started with different numbers pass the proof,
+// and all can be told the difference.
+Hello RendezvousHello(const BootstrapConfig& config);
 
 // "30.0 s".
 std::string SecondsText(Nanoseconds duration);

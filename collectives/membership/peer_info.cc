@@ -74,6 +74,7 @@ std::string Encode(const PeerInfo& info) {
   out.U32(info.member.cores.count);
   out.U64(info.member.cores.digest);
   for (const std::string& address : info.member.addresses) out.Text(address, kLargestPeerText);
+  for (const std::string& reason : info.member.reasons) out.Text(reason, kLargestReason);
   for (const std::string& text : info.further) out.Text(text, kLargestPeerText);
   return out.bytes();
 }
@@ -95,6 +96,8 @@ Status Decode(const std::string& blob, int rank, size_t addresses, PeerInfo* inf
   info->member.cores.digest = in.U64();
   info->member.addresses.clear();
   for (size_t i = 0; i < addresses; ++i) info->member.addresses.push_back(in.Text(kLargestPeerText));
+  info->member.reasons.clear();
+  for (size_t i = 0; i < addresses; ++i) info->member.reasons.push_back(in.Text(kLargestReason));
   info->further.clear();
   for (size_t i = FurtherSettings(settings).size(); i > 0; --i) info->further.push_back(in.Text(kLargestPeerText));
   if (known && info->member.cores.count > 0 && in.done()) return Status();

@@ -25,13 +25,15 @@ struct PeerInfo {
 
 // Longest text in a PeerInfo.
 constexpr size_t kLargestPeerText = 256;
+// Longest of Member::reasons; longer ones are cut.
+constexpr size_t kLargestReason = 160;
 
 // Values of the settings on which ranks must agree and that have no field of their own in a PeerInfo.
 std::vector<std::string> FurtherTexts(const Options& options, std::span<const Setting> settings = Settings());
 
 std::string Encode(const PeerInfo& info);
 
-// Errors: kProtocol naming `rank` when `blob` is not an encoded PeerInfo with this many addresses.
+// Errors: kProtocol naming `rank` when `blob` is not an encoded PeerInfo with this many addresses and reasons.
 Status Decode(const std::string& blob, int rank, size_t addresses, PeerInfo* info,
               std::span<const Setting> settings = Settings());
 

@@ -14,8 +14,8 @@
 namespace annulus {
 
 // Variables that annulus-run sets for each rank; -x must not contradict them.
-constexpr const char* kOwnVariables[] = {"ANNULUS_RANK", "ANNULUS_SIZE", "ANNULUS_LOCAL_RANK", "ANNULUS_LOCAL_SIZE",
-                                         "ANNULUS_RENDEZVOUS"};
+constexpr const char* kOwnVariables[] = {"ANNULUS_RANK",       "ANNULUS_SIZE",       "ANNULUS_LOCAL_RANK",
+                                         "ANNULUS_LOCAL_SIZE", "ANNULUS_RENDEZVOUS", "ANNULUS_RUN_ID"};
 
 // -x NAME=VALUE, or -x NAME for the value in this process's environment.
 struct Assignment {

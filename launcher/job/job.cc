@@ -7,6 +7,7 @@
 
 #include "base/parse.h"
 #include "collectives/core/options.h"
+#include "transport/port_handout.h"
 
 namespace annulus {
 namespace {
@@ -30,8 +31,12 @@ Status CheckSettings(const Variables& shared, int nranks) {
 
 }  // namespace
 
-std::string MakeJobKey() {
-  std::array<unsigned char, 32> random;
+namespace {
+
+// `kBytes` random bytes in hexadecimal; "" when the system has no randomness available.
+template <size_t kBytes>
+std::string RandomHex() {
+  std::array<unsigned char, kBytes> random;
   size_t filled = 0;
   while (filled < random.size()) {
     const ssize_t got = getrandom(random.data() + filled, random.size() - filled, 0);
@@ -39,12 +44,22 @@ std::string MakeJobKey() {
     if (got > 0) filled += static_cast<size_t>(got);
   }
   constexpr char kDigits[] = "0123456789abcdef";
-  std::string key;
+  std::string text;
   for (const unsigned char byte : random) {
-    key += kDigits[byte >> 4];
-    key += kDigits[byte & 15];
+    text += kDigits[byte >> 4];
+    text += kDigits[byte & 15];
   }
-  return key;
+  return text;
+}
+
+}  // namespace
+
+std::string MakeJobKey() { return RandomHex<32>(); }
+
+Status Job::NameRun() {
+  std::string& run = shared_["ANNULUS_RUN_ID"];
+  run = RandomHex<8>();
+  return run.empty() ? Status::System("cannot name the run", errno) : Status();
 }
 
 Status Job::TakeAssignments(const RunArguments& arguments, const Variables& environment) {
@@ -69,9 +84,11 @@ Status Job::Prepare(const RunArguments& arguments, const char* const* environmen
   const Variables variables = ReadVariables(environment);
   shared_ = variables;
   ANNULUS_RETURN_IF_ERROR(TakeAssignments(arguments, variables));
+  shared_.erase(PortHandout::kVariable);  // Of an annulus-run around this one.
   ANNULUS_RETURN_IF_ERROR(port_.Reserve("127.0.0.1"));
   shared_["ANNULUS_RENDEZVOUS"] = FormatAddress("127.0.0.1", port_.port());
   ANNULUS_RETURN_IF_ERROR(TakeKey());
+  ANNULUS_RETURN_IF_ERROR(NameRun());
   return CheckSettings(shared_, nranks_);
 }
 
@@ -82,9 +99,11 @@ Status Job::PrepareForHosts(const RunArguments& arguments, const char* const* en
     if (name.starts_with("ANNULUS_")) shared_.emplace(name, value);
   }
   for (const char* own : kOwnVariables) shared_.erase(own);
+  shared_.erase(PortHandout::kVariable);
   shared_.erase("ANNULUS_HOST_ID");  // It names this host; hosts that all got it would take themselves for one.
   ANNULUS_RETURN_IF_ERROR(TakeAssignments(arguments, variables));
   ANNULUS_RETURN_IF_ERROR(TakeKey());
+  ANNULUS_RETURN_IF_ERROR(NameRun());
   return CheckSettings(shared_, nranks_);
 }
 

@@ -24,6 +24,8 @@ class Job {
   // those of -x, the key. The rendezvous is still to be found.
   Status PrepareForHosts(const RunArguments& arguments, const char* const* environment);
 
+  // The socket that listens at the rendezvous of ranks on this machine; -1 without them.
+  int listener() const { return port_.listener(); }
   const Variables& variables() const { return shared_; }
   // The environment of a rank on this machine, as "NAME=value" for execve.
   std::vector<std::string> EnvironmentOf(int rank) const;
@@ -31,6 +33,8 @@ class Job {
  private:
   Status TakeAssignments(const RunArguments& arguments, const Variables& environment);
   Status TakeKey();
+  // Draws the id that tells this run's ranks from those of any other.
+  Status NameRun();
 
   int nranks_ = 0;
   ReservedPort port_;

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -64,7 +65,6 @@ void BecomeProgram(const ChildProgram& program, pid_t parent, int out_fd, int er
   if (input_fd == ChildProgram::kNoInput) input_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (input_fd < 0 || (input_fd != STDIN_FILENO && dup2(input_fd, STDIN_FILENO) < 0)) return;
   if (program.capture && (dup2(out_fd, STDOUT_FILENO) < 0 || dup2(err_fd, STDERR_FILENO) < 0)) return;
-  if (setrlimit(RLIMIT_NOFILE, &program.open_files) != 0) return;
   // Only speed depends on it: where the system refuses, or has just removed a CPU, the program runs all the same.
   if (!program.cpus.empty()) sched_setaffinity(0, program.cpus.size() * sizeof(cpu_set_t), program.cpus.data());
   if (sigprocmask(SIG_SETMASK, &program.signal_mask, nullptr) != 0) return;
@@ -118,13 +118,11 @@ int ExitStatusOf(const Status& status) {
   return status.os_errno() == ENOENT ? kExitNotFound : kExitCannotExecute;
 }
 
-rlimit RaiseOpenFiles() {
-  rlimit former{};
-  getrlimit(RLIMIT_NOFILE, &former);
-  rlimit raised = former;
-  raised.rlim_cur = raised.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &raised);
-  return former;
+void RaiseOpenFiles() {
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 }  // namespace annulus

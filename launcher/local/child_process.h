@@ -6,7 +6,6 @@
 // Threads: one; the caller must be single-threaded, because it forks.
 #pragma once
 
-#include <sys/resource.h>
 #include <sys/types.h>
 
 #include <csignal>
@@ -27,7 +26,6 @@ struct ChildProgram {
   bool capture = true;                   // Standard output and error go to pipes; otherwise they are the launcher's.
   bool own_session = false;              // A new session, out of the terminal's reach; stop signals work again.
   sigset_t signal_mask{};
-  rlimit open_files{};
   CpuMask cpus;  // CPUs for all threads of the program; empty: where the launcher may run.
 };
 
@@ -48,8 +46,8 @@ Status StartChild(const ChildProgram& program, ChildProcess* process);
 // The exit status of annulus-run when StartChild returned `status`: 126 and 127, as the shell's.
 int ExitStatusOf(const Status& status);
 
-// Raises the limit of open files to what the system allows, because many children need many pipes. Returns the former
-// limit.
-rlimit RaiseOpenFiles();
+// Raises the soft limit of open files to the hard one: many children need many pipes, and they inherit the limit for
+// their own connections.
+void RaiseOpenFiles();
 
 }  // namespace annulus

@@ -51,12 +51,13 @@ void Supervisor::StartRanks() {
   program.command = arguments_.command;
   program.capture = arguments_.prefix;
   program.signal_mask = context_.original;
-  program.open_files = RaiseOpenFiles();
+  RaiseOpenFiles();
   if (arguments_.timeout_s > 0) job_deadline_ = DeadlineAfter(arguments_.timeout_s * kSecond);
-  const Status watched = arguments_.watch ? watch_.Begin(arguments_.nranks) : Status();
-  if (!watched.ok()) {
-    Say(watched.message());
-    exit_status_ = ExitStatusOf(watched);
+  Status prepared = port_.Open(job_.listener());
+  if (prepared.ok() && arguments_.watch) prepared = watch_.Begin(arguments_.nranks);
+  if (!prepared.ok()) {
+    Say(prepared.message());
+    exit_status_ = ExitStatusOf(prepared);
     ranks_.BeginKilling();
     return;
   }
@@ -66,6 +67,7 @@ void Supervisor::StartRanks() {
     program.input_fd = rank == 0 ? STDIN_FILENO : ChildProgram::kNoInput;
     program.environment = job_.EnvironmentOf(rank);
     notes_.AddVariable(rank, &program.environment);
+    if (rank == 0) program.environment.push_back(port_.variable());
     if (arguments_.watch) program.environment.push_back(watch_.VariableOf(rank));
     ChildProcess process;
     const Status status = ranks_.Start(program, &process);
@@ -83,13 +85,14 @@ void Supervisor::StartRanks() {
 }
 
 void Supervisor::PollOnce() {
-  std::vector<pollfd> polled{{signal_fd_, POLLIN, 0}, out_.Polled(), err_.Polled()};
+  std::vector<pollfd> polled{{signal_fd_, POLLIN, 0}, out_.Polled(), err_.Polled(), {port_.fd(), POLLIN, 0}};
   for (const auto& source : sources_) polled.push_back({source->target()->full() ? -1 : source->fd(), POLLIN, 0});
   if (poll(polled.data(), polled.size(), PollTimeoutMs()) <= 0) return;
   if (polled[0].revents != 0) TakeSignals();
   out_.Take(polled[1].revents);
   err_.Take(polled[2].revents);
-  size_t at = 3;
+  if (polled[3].revents != 0) port_.Serve();
+  size_t at = 4;
   for (const auto& source : sources_) {
     if (polled[at++].revents != 0) source->ReadSome();
   }

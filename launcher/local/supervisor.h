@@ -19,6 +19,7 @@
 #include "launcher/local/rank_group.h"
 #include "launcher/local/verdict_notes.h"
 #include "launcher/watch/watch.h"
+#include "transport/port_handout.h"
 
 namespace annulus {
 
@@ -55,6 +56,7 @@ class Supervisor {
   Sink err_;
   Watch watch_;
   std::vector<std::unique_ptr<LineSource>> sources_;
+  PortHandout port_;
   RankGroup ranks_;
   VerdictNotes notes_;
   std::vector<Failure> failures_;  // In the order in which they were noticed.

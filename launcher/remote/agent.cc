@@ -59,6 +59,7 @@ void Agent::PollOnce() {
       {channel_.in_fd(), POLLIN, 0},
       writable_when(channel_.unsent() > 0, channel_.out_fd()),
       writable_when(input_.pending(), input_.writer()),
+      {handout_.fd(), POLLIN, 0},
   };
   for (const auto& source : sources_) polled.push_back({source->target()->full() ? -1 : source->fd(), POLLIN, 0});
   if (poll(polled.data(), polled.size(), PollTimeout(NextDeadline())) <= 0) return;
@@ -66,7 +67,8 @@ void Agent::PollOnce() {
   if (polled[1].revents != 0) channel_.ReadSome();
   if (polled[2].revents != 0) channel_.WriteSome();
   if (polled[3].revents != 0 && input_.WriteSome()) channel_.Send(FrameKind::kInputTaken);
-  size_t at = 4;
+  if (polled[4].revents != 0) handout_.Serve();
+  size_t at = 5;
   for (const auto& source : sources_) {
     if (polled[at++].revents != 0) source->ReadSome();
   }
@@ -201,10 +203,12 @@ Status Agent::StartRanks(const StartOrder& order) {
   ChildProgram program;
   program.command = order.command;
   program.signal_mask = context_.original;
-  program.open_files = RaiseOpenFiles();
+  RaiseOpenFiles();
   Variables variables = environment_;
+  variables.erase(PortHandout::kVariable);  // Of an annulus-run around this one.
   for (const auto& [name, value] : order.variables) variables[name] = value;
   if (order.first_rank == 0 && !input_.Open()) return Status::System("cannot make a pipe", errno);
+  if (order.first_rank == 0) ANNULUS_RETURN_IF_ERROR(handout_.Open(port_.listener()));
   const std::vector<CpuMask> masks = BindRanks(order.bind, order.nranks);
   for (int index = 0; index < order.nranks; ++index) {
     program.cpus = masks[index];
@@ -212,6 +216,7 @@ Status Agent::StartRanks(const StartOrder& order) {
     program.input_fd = rank == 0 ? input_.reader() : ChildProgram::kNoInput;
     program.environment = RankEnvironment(variables, {rank, order.size, index, order.nranks});
     notes_.AddVariable(rank, &program.environment);
+    if (rank == 0) program.environment.push_back(handout_.variable());
     ChildProcess process;
     ANNULUS_RETURN_IF_ERROR(ranks_.Start(program, &process));
     std::optional<std::string> prefix;

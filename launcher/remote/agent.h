@@ -22,6 +22,7 @@
 #include "launcher/remote/channel.h"
 #include "launcher/remote/framed_output.h"
 #include "launcher/remote/start_order.h"
+#include "transport/port_handout.h"
 
 namespace annulus {
 
@@ -68,6 +69,7 @@ class Agent {
   RankGroup ranks_;
   VerdictNotes notes_;
   ReservedPort port_;
+  PortHandout handout_;
   int first_rank_ = 0;
   bool started_ = false;
   bool said_gone_ = false;

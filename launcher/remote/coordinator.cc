@@ -59,7 +59,7 @@ int Coordinator::Run() {
 void Coordinator::OpenLinks() {
   ChildProgram program;
   program.signal_mask = context_.original;
-  program.open_files = RaiseOpenFiles();
+  RaiseOpenFiles();
   program.environment = CallersEnvironment();
   if (arguments_.timeout_s > 0) job_deadline_ = DeadlineAfter(arguments_.timeout_s * kSecond);
   for (const Placement& placement : arguments_.placements) {

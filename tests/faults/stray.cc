@@ -3,6 +3,8 @@
 //   stray list PID...        prints what these processes listen on: "listening NUMBER"
 //   stray KIND PORT PID...   once one of them listens on PORT, attacks every listening socket: "attacked NUMBER"
 //   stray storm PORT PID...  attacks each listening socket that appears in several ways; "attacked NUMBER" at the end
+//   stray flood PORT PID...  connects to all listening sockets as fast as it can until standard input ends: "attacked
+//                            NUMBER" at the end, of connections
 //   stray relay PORT PID     stands between a rank and PORT of rank 0: "port OWN"; then "recorded HEX", what the rank
 //                            said first: its hello, its proof and the beginning of its join
 //
@@ -19,6 +21,7 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <deque>
 #include <limits>
 #include <random>
 #include <set>
@@ -151,11 +154,28 @@ class Stray {
     }
   }
 
+  // Holds some hundred silent connections at a time; the oldest make room.
+  void Flood() {
+    std::deque<int> held;
+    while (!InputEnded(0)) {
+      for (const Listener& listener : ListenersOf(pids_)) {
+        for (int i = 0; i < kCrowd; ++i) {
+          const int fd = ConnectTo(listener);
+          if (fd < 0) break;
+          ++attacked_;
+          held.push_back(fd);
+        }
+        for (; held.size() > kMostInAStorm; held.pop_front()) close(held.front());
+      }
+    }
+  }
+
   // Keeps the connections until the input ends; those that drip go on with it.
   void Hold() const {
-    const std::string magic = "ANNULUS\n";
+    const Handshake handshake(Handshake::Role::kInitiator, "", {});
+    const auto hello = handshake.Output();
     for (size_t i = 0; !InputEnded(dripping_.empty() ? -1 : kPaceMs); ++i) {
-      for (const int fd : dripping_) SendAll(fd, &magic[i % magic.size()], i < kDrops ? 1 : 0);
+      for (const int fd : dripping_) SendAll(fd, &hello[i % hello.size()], i < kDrops ? 1 : 0);
     }
   }
 
@@ -256,6 +276,8 @@ int Run(const std::vector<std::string>& words) {
   }
   if (kind == "storm") {
     stray.Storm();
+  } else if (kind == "flood") {
+    stray.Flood();
   } else {
     stray.AttackAll(kind);
   }

@@ -3,6 +3,7 @@
 #include <annulus.h>
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <cstdlib>
 
 #include "base/check.h"
@@ -135,6 +136,59 @@ std::vector<JobCase> Cases() { return {{2, "shm"}, {2, "tcp"}, {4, "shm"}, {4, "
 
 INSTANTIATE_TEST_SUITE_P(Jobs, StraysTest, testing::ValuesIn(Cases()),
                          [](const auto& info) { return info.param.transport + std::to_string(info.param.nranks); });
+
+// With one key and one port, as under torchrun, a worker that an earlier start has left over.
+TEST(StaleRankTest, IsRefusedByNameAndTheTrueOneIsSeated) {
+  Siege siege(2, "auto");
+  siege.Start(0, {{"ANNULUS_RUN_ID", "B"}});
+  Ranks::Environment stale = siege.ranks().EnvironmentOf(1);
+  stale["ANNULUS_RUN_ID"] = "A";
+  Child left(PathOf("FAULT_WORKER"), {"loop"}, stale);
+  EXPECT_EQ(left.ExitStatus(Now() + kPatience), 1) << left.output();
+  EXPECT_EQ(left.After("create").substr(0, 2), std::to_string(ANNULUS_MISMATCH) + " ") << left.output();
+  EXPECT_NE(left.output().find("this rank belongs to run A restart 0, rank 0 (unproven) to run B restart 0"),
+            std::string::npos)
+      << left.output();
+  siege.AwaitLogged("another run");
+  siege.Start(1, {{"ANNULUS_RUN_ID", "B"}});
+  siege.ExpectWorkAndEnd(2);
+}
+
+// Thousands of connections a second at the rendezvous and at the doors of links, from two processes.
+TEST(FloodTest, RanksStartBesideIt) {
+  constexpr int kRanks = 8;
+  for (const char* transport : {"tcp", "shm"}) {
+    SCOPED_TRACE(transport);
+    Siege siege(kRanks, transport);
+    siege.Start(0);
+    Child* floods[] = {siege.Send("flood"), siege.Send("flood")};
+    siege.AwaitLogged("too many unproven");
+    const Nanoseconds start = Now();
+    for (int rank = 1; rank < kRanks; ++rank) siege.Start(rank);
+    ASSERT_TRUE(siege.ranks().WaitForLine("ready", Now() + kPatience)) << siege.Outputs();
+    const double seconds = static_cast<double>(Now() - start) / kSecond;
+    for (Child* flood : floods) flood->CloseInput();
+    int connections = 0;
+    for (Child* flood : floods) connections += siege.HearNumber(flood, "attacked");
+    std::printf("%d ranks started within %.1f s beside %d connections\n", kRanks, seconds, connections);
+    siege.ExpectWorkAndEnd(kRanks);
+  }
+}
+
+TEST(FloodTest, MissingRankIsNamedInTimeBesideIt) {
+  Siege siege(3, "tcp");
+  siege.Start(0, {{"ANNULUS_CONNECT_TIMEOUT_MS", "3000"}});
+  const Nanoseconds start = Now();
+  siege.Start(1, {{"ANNULUS_CONNECT_TIMEOUT_MS", "3000"}});
+  Child* flood = siege.Send("flood");
+  for (int rank = 0; rank < 2; ++rank) {
+    Child& worker = siege.ranks().worker(rank);
+    EXPECT_EQ(worker.ExitStatus(Now() + kPatience), 1) << worker.output();
+    EXPECT_NE(worker.After("create").find("rank 2 did not arrive"), std::string::npos) << worker.output();
+  }
+  EXPECT_LT(Now() - start, 20 * kSecond);
+  flood->CloseInput();
+}
 
 // Somebody on the path between rank 1 and rank 0 records how rank 1 proves itself, and says the same to every door
 // while rank 2 is still missing.

@@ -76,8 +76,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < 2) return 0;
   const bool initiates = (data[0] & 1) != 0;
   const size_t piece = 1 + data[1];
-  Handshake initiator(Handshake::Role::kInitiator, kKey, {.job_id = 1, .nranks = 2, .rank = 1, .target_rank = 0});
-  Handshake acceptor(Handshake::Role::kAcceptor, kKey, {.job_id = 1, .nranks = 2, .rank = 0});
+  Handshake initiator(Handshake::Role::kInitiator, kKey,
+                      {.identity = {.job = 1}, .nranks = 2, .rank = 1, .target_rank = 0});
+  Handshake acceptor(Handshake::Role::kAcceptor, kKey, {.identity = {.job = 1}, .nranks = 2, .rank = 0});
   Handshake* victim = initiates ? &initiator : &acceptor;
   Handshake* peer = initiates ? &acceptor : &initiator;
   const std::span<const uint8_t> rest(data + 2, size - 2);

@@ -47,6 +47,20 @@ TEST(Launcher, EachRunHasAKeyOfItsOwnThatNoCommandLineShows) {
   EXPECT_EQ(keys.size(), 2u);
 }
 
+TEST(Launcher, EachRunHasAnIdOfItsOwn) {
+  std::set<std::string> ids;
+  for (int i = 0; i < 2; ++i) {
+    LauncherRun::Setup setup = ShellRanks(2, "echo $ANNULUS_RUN_ID");
+    setup.variables = {"ANNULUS_RUN_ID=of an outer run"};
+    LauncherRun run(setup);
+    ASSERT_EQ(run.Finish(), 0);
+    EXPECT_EQ(run.LinesOf(0).at(0).size(), 16u);
+    EXPECT_EQ(run.LinesOf(0), run.LinesOf(1));
+    ids.insert(run.LinesOf(0).at(0));
+  }
+  EXPECT_EQ(ids.size(), 2u);
+}
+
 TEST(Launcher, KeyOfTheEnvironmentIsKept) {
   LauncherRun::Setup setup = ShellRanks(1, "echo $ANNULUS_JOB_KEY");
   setup.variables = {"ANNULUS_JOB_KEY=a key of my own choice"};

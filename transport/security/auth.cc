@@ -19,6 +19,7 @@ namespace {
 
 // Magic and versions keep their position in every future version.
 constexpr std::array<char, 8> kMagic = {'A', 'N', 'N', 'U', 'L', 'U', 'S', '\n'};
+static_assert(Handshake::kPrefixBytes == kMagic.size() + 2 * sizeof(uint16_t));
 
 constexpr uint8_t kInitiatorByte = 1;
 constexpr uint8_t kAcceptorByte = 2;
@@ -31,6 +32,15 @@ constexpr std::array<char, 16> kInitiatorLabel = {"annulus  dials "};
 constexpr std::array<char, 16> kAcceptorLabel = {"annulus accepts"};
 
 std::string Version(unsigned major, unsigned minor) { return std::to_string(major) + "." + std::to_string(minor); }
+
+// The bytes of a run's id, filled with zeros.
+using RunBytes = std::array<char, JobRun::kMostBytes>;
+
+RunBytes ToBytes(const std::string& id) {
+  RunBytes bytes{};
+  std::copy_n(id.begin(), std::min(id.size(), bytes.size()), bytes.begin());
+  return bytes;
+}
 
 }  // namespace
 
@@ -66,9 +76,15 @@ Status Handshake::Feed(std::span<const std::byte> bytes) {
   std::copy(bytes.begin(), bytes.end(), in_.begin() + in_bytes_);
   in_bytes_ += bytes.size();
   if (Wants() > 0 || verified_) return Status();
-  in_bytes_ = 0;
-  Status status = have_hello_ ? TakeMac() : TakeHello();
+  Status status;
+  if (have_hello_) {
+    status = TakeMac();
+  } else {
+    status = in_wanted_ == kPrefixBytes ? TakePrefix() : TakeHello();
+  }
   if (!status.ok()) {
+    if (refused_ == Refused::kNobody) refused_ = Refused::kOther;
+    in_bytes_ = 0;
     failed_ = true;
     in_wanted_ = 0;
   }
@@ -79,8 +95,13 @@ void Handshake::QueueHello() {
   FixedWriter out(own_bytes_);
   out.Bytes(std::as_bytes(std::span(kMagic))).U16(hello_.version_major).U16(hello_.version_minor);
   out.U8(role_ == Role::kInitiator ? kInitiatorByte : kAcceptorByte).U8(hello_.purpose.number);
-  out.U16(key_.empty() ? 0 : kHasKeyFlag).U64(hello_.job_id).U32(hello_.nranks).U32(hello_.rank);
-  out.U32(hello_.target_rank).U16(hello_.channel).U16(hello_.lane).U64(0).Bytes(std::as_bytes(std::span(nonce_)));
+  out.U16(key_.empty() ? 0 : kHasKeyFlag).U64(hello_.identity.job).U32(hello_.nranks).U32(hello_.rank);
+  out.U32(hello_.target_rank).U16(hello_.channel).U16(hello_.lane);
+  out.U32(hello_.identity.epoch).U32(hello_.identity.run.restart);
+  const RunBytes run = ToBytes(hello_.identity.run.id);
+  out.Bytes(std::as_bytes(std::span(run)));
+  for (const uint16_t number : hello_.library_version) out.U16(number);
+  out.U16(0).Bytes(hello_.library_build).U32(0).Bytes(std::as_bytes(std::span(nonce_)));
   ANNULUS_CHECK(out.full());
   ANNULUS_CHECK(out_end_ + kHelloBytes <= out_.size());
   std::memcpy(out_.data() + out_end_, own_bytes_.data(), kHelloBytes);
@@ -94,25 +115,47 @@ void Handshake::QueueMac(Role author) {
   out_end_ += kMacBytes;
 }
 
-Status Handshake::TakeHello() {
-  std::memcpy(peer_bytes_.data(), in_.data(), kHelloBytes);
-  ByteReader in(peer_bytes_);
+// A hello of another major version may be shorter or longer, so this is all that is read of it.
+Status Handshake::TakePrefix() {
+  ByteReader in(std::span<const std::byte>(in_).first(kPrefixBytes));
   std::array<std::byte, kMagic.size()> magic;
   in.Bytes(magic);
   if (std::memcmp(magic.data(), kMagic.data(), kMagic.size()) != 0) {
+    refused_ = Refused::kStranger;
     return {Code::kProtocol, "what was received is not an Annulus hello"};
   }
   peer_.version_major = in.U16();
   peer_.version_minor = in.U16();
+  in_wanted_ = kHelloBytes;
+  if (peer_.version_major == hello_.version_major) return Status();
+  if (role_ == Role::kAcceptor) QueueHello();
+  return {Code::kProtocol, "the peer's library (unproven) speaks wire version " +
+                               Version(peer_.version_major, peer_.version_minor) + ", that of this rank, Annulus " +
+                               LibraryText(ThisLibrary()) + ", speaks " +
+                               Version(hello_.version_major, hello_.version_minor)};
+}
+
+Status Handshake::TakeHello() {
+  std::memcpy(peer_bytes_.data(), in_.data(), kHelloBytes);
+  in_bytes_ = 0;
+  ByteReader in(std::span<const std::byte>(peer_bytes_).subspan(kPrefixBytes));
   peer_role_ = in.U8();
   peer_.purpose.number = in.U8();
   peer_has_key_ = (in.U16() & kHasKeyFlag) != 0;
-  peer_.job_id = in.U64();
+  peer_.identity.job = in.U64();
   peer_.nranks = in.U32();
   peer_.rank = in.U32();
   peer_.target_rank = in.U32();
   peer_.channel = in.U16();
   peer_.lane = in.U16();
+  peer_.identity.epoch = in.U32();
+  peer_.identity.run.restart = in.U32();
+  RunBytes run;
+  in.Bytes(std::as_writable_bytes(std::span(run)));
+  peer_.identity.run.id.assign(run.begin(), std::find(run.begin(), run.end(), '\0'));
+  for (uint16_t& number : peer_.library_version) number = in.U16();
+  in.U16();
+  in.Bytes(peer_.library_build);
   if (role_ == Role::kAcceptor) {
     hello_.target_rank = peer_.rank;
     hello_.channel = peer_.channel;
@@ -130,14 +173,10 @@ Status Handshake::TakeHello() {
 // Who the peer claims to be. Unproven, so for messages only.
 std::string Handshake::PeerName() const { return "rank " + std::to_string(peer_.rank) + " (unproven)"; }
 
-Status Handshake::CheckHello() const {
+Status Handshake::CheckHello() {
   auto differs = [this](const std::string& field, const std::string& theirs, const std::string& ours) {
     return Status(Code::kProtocol, PeerName() + " has another " + field + ": " + theirs + ", here it is " + ours);
   };
-  if (peer_.version_major != hello_.version_major) {
-    return differs("wire version", Version(peer_.version_major, peer_.version_minor),
-                   Version(hello_.version_major, hello_.version_minor));
-  }
   if (peer_role_ != (role_ == Role::kInitiator ? kAcceptorByte : kInitiatorByte)) {
     return {Code::kProtocol, PeerName() + " speaks in the wrong role; this may be an own hello sent back"};
   }
@@ -145,13 +184,28 @@ Status Handshake::CheckHello() const {
     return differs("purpose", "number " + std::to_string(peer_.purpose.number),
                    "number " + std::to_string(hello_.purpose.number) + ", " + hello_.purpose.name);
   }
-  if (peer_.job_id != hello_.job_id) {
-    return differs("job id", std::to_string(peer_.job_id), std::to_string(hello_.job_id));
-  }
+  ANNULUS_RETURN_IF_ERROR(CheckIdentity());
   if (peer_.nranks != hello_.nranks) {
     return differs("number of ranks", std::to_string(peer_.nranks), std::to_string(hello_.nranks));
   }
   return CheckParties();
+}
+
+Status Handshake::CheckIdentity() {
+  const Identity& own = hello_.identity;
+  const Identity& theirs = peer_.identity;
+  if (theirs.run != own.run) {
+    const bool earlier = theirs.run.id == own.run.id && theirs.run.restart < own.run.restart;
+    refused_ = earlier ? Refused::kEarlierRun : Refused::kOtherRun;
+    return {Code::kMismatch,
+            "this rank belongs to " + RunText(own.run) + ", " + PeerName() + " to " + RunText(theirs.run)};
+  }
+  const auto differs = [&](const char* field, uint64_t other, uint64_t here) {
+    return Status(Code::kProtocol, PeerName() + " has another " + field + ": " + std::to_string(other) +
+                                       ", here it is " + std::to_string(here));
+  };
+  if (theirs.job != own.job) return differs("job id", theirs.job, own.job);
+  return theirs.epoch == own.epoch ? Status() : differs("epoch", theirs.epoch, own.epoch);
 }
 
 Status Handshake::CheckParties() const {
@@ -174,6 +228,7 @@ Status Handshake::CheckParties() const {
 }
 
 Status Handshake::TakeMac() {
+  in_bytes_ = 0;
   const Role author = role_ == Role::kInitiator ? Role::kAcceptor : Role::kInitiator;
   const std::array<std::byte, kMacBytes> expected = Mac(author);
   if (CRYPTO_memcmp(in_.data(), expected.data(), kMacBytes) != 0) {

@@ -18,6 +18,8 @@
 #include <span>
 #include <string>
 
+#include "base/identity.h"
+#include "base/library.h"
 #include "base/status.h"
 
 namespace annulus {
@@ -30,27 +32,40 @@ struct Purpose {
 inline constexpr Purpose kRendezvousPurpose = {1, "rendezvous"};
 
 struct Hello {
-  uint16_t version_major = 1;  // Must be equal on both sides. Versions: docs/wire_protocol.md.
+  uint16_t version_major = 2;  // Must be equal on both sides. Versions: docs/wire_protocol.md.
   uint16_t version_minor = 0;
   Purpose purpose = {};      // Its number must be equal on both sides.
-  uint64_t job_id = 0;       // Must be equal on both sides.
+  Identity identity = {};    // Must be equal on both sides. The run's id has at most JobRun::kMostBytes.
   uint32_t nranks = 0;       // Must be equal on both sides.
   uint32_t rank = 0;         // The speaker.
   uint32_t target_rank = 0;  // The rank that the speaker believes it talks to.
   uint16_t channel = 0;
   uint16_t lane = 0;  // Index of the socket within its link.
+  // The speaker's; told, not compared here. Its file is not sent.
+  LibraryVersion library_version = ThisLibrary().version;
+  std::array<std::byte, Library::kBuildBytes> library_build = ThisLibrary().build;
 };
 
 class Handshake {
  public:
-  static constexpr size_t kHelloBytes = 80;
+  static constexpr size_t kHelloBytes = 176;
+  // Magic and version: the part that is the same in every version.
+  static constexpr size_t kPrefixBytes = 12;
   static constexpr size_t kMacBytes = 32;
 
   enum class Role { kInitiator, kAcceptor };
   enum class State { kRunning, kDone, kFailed };
+  // What kind of peer was refused. All of it is unproven.
+  enum class Refused {
+    kNobody,
+    kStranger,    // Not an Annulus hello.
+    kOtherRun,    // A rank of another run.
+    kEarlierRun,  // A rank of this run from before a restart: its successor may still come.
+    kOther,
+  };
 
   // `key` may be empty (insecure mode): the exchange is then the same under a publicly known key, and proves nothing.
-  // An acceptor's own `hello` provides purpose, job_id, nranks and rank; target_rank, channel and lane are taken from
+  // An acceptor's own `hello` provides purpose, identity, nranks and rank; target_rank, channel and lane are taken from
   // the peer.
   Handshake(Role role, const std::string& key, const Hello& hello);
 
@@ -61,12 +76,13 @@ class Handshake {
   // How many bytes the handshake wants next. Never read more than this: the bytes that follow belong to the session.
   size_t Wants() const;
   // Takes up to Wants() bytes from the peer. Errors: kProtocol (not a hello, other version, job, purpose or size),
-  // kAuth (wrong key).
+  // kMismatch (another run), kAuth (wrong key).
   Status Feed(std::span<const std::byte> bytes);
 
   // kDone requires Output() to be empty too. In state kFailed, Output() may hold a hello that tells the peer what
   // differs: make one attempt to send it before closing.
   State state() const;
+  Refused refused() const { return refused_; }
   // The peer's hello. Valid and trustworthy only in state kDone.
   const Hello& peer() const { return peer_; }
   // The lower of the two sides' minor versions, which both can speak. Valid when peer() is.
@@ -75,8 +91,10 @@ class Handshake {
  private:
   void QueueHello();
   void QueueMac(Role author);
+  Status TakePrefix();
   Status TakeHello();
-  Status CheckHello() const;
+  Status CheckHello();
+  Status CheckIdentity();
   Status CheckParties() const;
   Status TakeMac();
   std::string PeerName() const;
@@ -96,7 +114,8 @@ class Handshake {
   size_t out_end_ = 0;
   std::array<std::byte, kHelloBytes> in_{};
   size_t in_bytes_ = 0;
-  size_t in_wanted_ = kHelloBytes;
+  size_t in_wanted_ = kPrefixBytes;
+  Refused refused_ = Refused::kNobody;
   bool have_hello_ = false;
   bool verified_ = false;
   bool failed_ = false;

@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "transport/security/strays.h"
+#include "transport/security/door.h"
 #include "transport/security/stream_handshake.h"
 
 namespace annulus {
@@ -23,10 +23,7 @@ namespace {
 // load when a thousand ranks wait for rank 0.
 constexpr Nanoseconds kFirstRetry = 2 * kMillisecond;
 constexpr Nanoseconds kLongestRetry = 200 * kMillisecond;
-// Largest number of strangers' connections that may wait for proof at once; those of expected peers come on top.
-constexpr size_t kMaxStrangers = 64;
-// How long to stop accepting when the process or the system has no descriptors left.
-constexpr Nanoseconds kAcceptPause = 20 * kMillisecond;
+constexpr char kNobodyThere[] = "nothing answers at this address";
 // Largest number of missing ranks that one error message names.
 constexpr int kMaxNamed = 8;
 
@@ -41,8 +38,7 @@ bool IsPermanent(const asio::error_code& error) {
 // Held by shared_ptr: handlers that still wait in the io_context keep it alive, and find finished_ set.
 class Connector : public std::enable_shared_from_this<Connector> {
  public:
-  Connector(Reactor* reactor, const ConnectPlan& plan)
-      : reactor_(reactor), plan_(plan), strays_(static_cast<int>(plan.hello.rank)), pause_(reactor->context()) {}
+  Connector(Reactor* reactor, const ConnectPlan& plan) : reactor_(reactor), plan_(plan), door_(MakeDoor()) {}
 
   Status Run(std::vector<Stream>* streams);
 
@@ -55,16 +51,9 @@ class Connector : public std::enable_shared_from_this<Connector> {
     std::shared_ptr<StreamHandshake> handshake;
     size_t attempts = 0;
     Nanoseconds delay = kFirstRetry;
-    std::string last_error = "no answer";
+    std::string last_error = kNobodyThere;
     std::optional<Stream> stream;
   };
-  struct Unproven {
-    explicit Unproven(asio::io_context& context) : timer(context) {}
-    std::string from;
-    asio::steady_timer timer;
-    std::shared_ptr<StreamHandshake> handshake;
-  };
-  using Unprovens = std::list<Unproven>;
 
   void StartDial(Dial* dial);
   bool OpenDial(Dial* dial, const StreamEndpoint& to);
@@ -72,12 +61,9 @@ class Connector : public std::enable_shared_from_this<Connector> {
   void TakeDialHandshake(Dial* dial, Status status);
   void RetryDial(Dial* dial, const std::string& why);
 
-  void Accept();
-  void TakeAccepted(StreamSocket socket);
+  std::shared_ptr<Door> MakeDoor();
   Verdict Decide(const Hello& peer) const;
-  void DropSlow(const StreamHandshake* handshake);
-  void TakeProven(Unprovens::iterator unproven, Status status);
-  void DropUnproven(Unprovens::iterator unproven, Strays::Reason reason, const std::string& detail);
+  void TakeProven(Door::Proven proven);
 
   void Fail(Status status);
   bool done() const { return missing_ == 0 || !failure_.ok(); }
@@ -86,12 +72,9 @@ class Connector : public std::enable_shared_from_this<Connector> {
 
   Reactor* const reactor_;
   const ConnectPlan& plan_;  // Not used once finished_.
-  Strays strays_;
+  const std::shared_ptr<Door> door_;
   std::list<Dial> dials_;
-  Unprovens unproven_;
   std::map<StreamId, std::optional<Stream>> accepted_;
-  StreamEndpoint from_;  // Address of the connection being accepted.
-  asio::steady_timer pause_;
   size_t missing_ = 0;
   Status failure_;
   bool finished_ = false;
@@ -101,7 +84,7 @@ Status Connector::Run(std::vector<Stream>* streams) {
   for (const StreamId& id : plan_.expected) accepted_[id];
   ANNULUS_CHECK(accepted_.size() == plan_.expected.size() && (plan_.expected.empty() || plan_.listener));
   missing_ = plan_.dials.size() + plan_.expected.size();
-  if (!plan_.expected.empty()) Accept();
+  if (!plan_.expected.empty()) door_->Open(plan_.listener);
   for (const DialRequest& request : plan_.dials) {
     ANNULUS_CHECK(!request.endpoints.empty());
     StartDial(&dials_.emplace_back(&request, reactor_->context()));
@@ -123,28 +106,38 @@ Status Connector::Run(std::vector<Stream>* streams) {
 void Connector::StartDial(Dial* dial) {
   const StreamEndpoint& to = dial->request->endpoints[dial->attempts++ % dial->request->endpoints.size()];
   if (!OpenDial(dial, to)) return;
+  if (plan_.dial_limit > 0) {
+    dial->timer.expires_after(std::chrono::nanoseconds(plan_.dial_limit));
+    dial->timer.async_wait([self = shared_from_this(), dial](const asio::error_code& error) {
+      asio::error_code ignored;
+      if (!error && !self->finished_) dial->socket.close(ignored);
+    });
+  }
   dial->socket.async_connect(to, [self = shared_from_this(), dial, to](const asio::error_code& error) {
     if (self->finished_) return;
+    dial->timer.cancel();
     if (!error) return self->TakeDialled(dial);
+    if (error == asio::error::operation_aborted) return self->RetryDial(dial, kNobodyThere);
     if (IsPermanent(error)) {
       return self->Fail({Code::kSystem,
                          "cannot connect to rank " + std::to_string(dial->request->id.rank) + " at " +
                              EndpointText(to) + ": " + error.message(),
                          static_cast<int>(dial->request->id.rank), error.value()});
     }
-    self->RetryDial(dial, error.message());
+    self->RetryDial(dial, kNobodyThere + (": " + error.message()));
   });
 }
 
 bool Connector::OpenDial(Dial* dial, const StreamEndpoint& to) {
   asio::error_code error;
   dial->socket = StreamSocket(reactor_->context());
-  dial->socket.open(to.protocol(), error);
-  if (error) {
-    Fail(Status::System("cannot open a socket to dial " + EndpointText(to), error.value()));
+  const int cause = OpenSocket(to.data()->sa_family, &dial->socket);
+  if (cause != 0) {
+    const std::string what = "a socket to dial rank " + std::to_string(dial->request->id.rank);
+    Fail(IsOutOfDescriptors(cause) ? OutOfDescriptors(static_cast<int>(plan_.hello.rank), what, cause)
+                                   : Status::System("cannot open " + what + " at " + EndpointText(to), cause));
     return false;
   }
-  dial->socket.non_blocking(true, error);
   if (plan_.configure) plan_.configure(dial->socket.native_handle());
   if (!HasAddress(plan_.source) || plan_.source.data()->sa_family != to.data()->sa_family) return true;
   // The port is chosen at connect, by all four parts of the connection: this allows many more connections than choosing
@@ -161,7 +154,7 @@ bool Connector::OpenDial(Dial* dial, const StreamEndpoint& to) {
 void Connector::TakeDialled(Dial* dial) {
   // Dialling a port of this host that nobody listens on can connect a socket to itself, by TCP's simultaneous open.
   asio::error_code error;
-  if (dial->socket.local_endpoint(error) == dial->socket.remote_endpoint(error)) return RetryDial(dial, "no answer");
+  if (dial->socket.local_endpoint(error) == dial->socket.remote_endpoint(error)) return RetryDial(dial, kNobodyThere);
   Hello hello = plan_.hello;
   hello.target_rank = dial->request->id.rank;
   hello.channel = dial->request->id.channel;
@@ -176,7 +169,10 @@ void Connector::TakeDialled(Dial* dial) {
 
 void Connector::TakeDialHandshake(Dial* dial, Status status) {
   const std::shared_ptr<StreamHandshake> handshake = std::move(dial->handshake);
-  if (status.code() == Code::kPeerLost) return RetryDial(dial, status.message());
+  // Whoever says something else, or is about to go, may be in the place of the peer for a while.
+  const Handshake::Refused refused = handshake->refused();
+  const bool may_change = refused == Handshake::Refused::kStranger || refused == Handshake::Refused::kEarlierRun;
+  if (status.code() == Code::kPeerLost || may_change) return RetryDial(dial, status.message());
   if (!status.ok()) {
     const int rank = static_cast<int>(dial->request->id.rank);
     const size_t used = (dial->attempts - 1) % dial->request->endpoints.size();
@@ -200,43 +196,17 @@ void Connector::RetryDial(Dial* dial, const std::string& why) {
   });
 }
 
-void Connector::Accept() {
-  auto socket = std::make_shared<StreamSocket>(reactor_->context());
-  plan_.listener->async_accept(*socket, from_, [self = shared_from_this(), socket](const asio::error_code& error) {
-    if (self->finished_ || error == asio::error::operation_aborted) return;
-    if (!error) self->TakeAccepted(std::move(*socket));
-    if (!error || error == asio::error::connection_aborted) return self->Accept();
-    self->pause_.expires_after(std::chrono::nanoseconds(kAcceptPause));
-    self->pause_.async_wait([self](const asio::error_code& failed) {
-      if (!failed && !self->finished_) self->Accept();
-    });
-  });
-}
-
-void Connector::TakeAccepted(StreamSocket socket) {
-  if (unproven_.size() >= kMaxStrangers + accepted_.size()) {
-    DropUnproven(unproven_.begin(), Strays::kCrowded, "the oldest of too many connections without proof");
-  }
-  const auto unproven = unproven_.emplace(unproven_.end(), reactor_->context());
-  unproven->from = EndpointText(from_);
-  unproven->handshake = std::make_shared<StreamHandshake>(std::move(socket), Role::kAcceptor, plan_.key, plan_.hello);
-  unproven->timer.expires_after(std::chrono::nanoseconds(plan_.stranger_limit));
-  const std::shared_ptr<StreamHandshake> handshake =
-      unproven->handshake;  // It may finish, and be released, inside Start.
-  unproven->timer.async_wait([self = shared_from_this(), handshake](const asio::error_code& error) {
-    if (!error && !self->finished_) self->DropSlow(handshake.get());
-  });
-  handshake->Start([this](const Hello& peer) { return Decide(peer); },
-                   [self = shared_from_this(), unproven](Status status) {
-                     if (!self->finished_) self->TakeProven(unproven, std::move(status));
-                   });
-}
-
-// The timer may have expired just before its entry was removed, so the entry is looked up.
-void Connector::DropSlow(const StreamHandshake* handshake) {
-  const auto found = std::find_if(unproven_.begin(), unproven_.end(),
-                                  [&](const Unproven& unproven) { return unproven.handshake.get() == handshake; });
-  if (found != unproven_.end()) DropUnproven(found, Strays::kSlow, "it did not prove itself in time");
+std::shared_ptr<Door> Connector::MakeDoor() {
+  Door::Plan plan;
+  plan.hello = plan_.hello;
+  plan.key = plan_.key;
+  plan.expected = plan_.expected.size();
+  plan.limit = plan_.stranger_limit;
+  // The door is closed before this object is gone.
+  plan.decide = [this](const Hello& peer) { return Decide(peer); };
+  plan.on_proven = [this](Door::Proven proven) { TakeProven(std::move(proven)); };
+  plan.on_exhausted = [this](const Status& status) { Fail(status); };
+  return std::make_shared<Door>(reactor_, std::move(plan));
 }
 
 Verdict Connector::Decide(const Hello& peer) const {
@@ -245,33 +215,11 @@ Verdict Connector::Decide(const Hello& peer) const {
   return found->second ? Verdict::kDuplicate : Verdict::kWelcome;
 }
 
-void Connector::TakeProven(Unprovens::iterator unproven, Status status) {
-  const std::shared_ptr<StreamHandshake> handshake = unproven->handshake;
-  const Hello peer = handshake->peer();
-  if (status.ok()) {
-    const StreamId id{peer.rank, peer.channel, peer.lane};
-    accepted_[id].emplace(Stream{id, handshake->session_minor(), handshake->TakeSocket()});
-    --missing_;
-    unproven_.erase(unproven);
-    return;
-  }
-  Strays::Reason reason = Strays::kNoHello;
-  if (status.code() == Code::kAuth) reason = Strays::kWrongKey;
-  if (status.code() == Code::kPeerLost) reason = handshake->owes_proof() ? Strays::kLeftUnproven : Strays::kLeft;
-  if (handshake->proven()) {
-    const Verdict verdict = Decide(peer);
-    if (verdict == Verdict::kDuplicate) reason = Strays::kDuplicate;
-    if (verdict == Verdict::kUnexpected) reason = Strays::kUnexpected;
-    status = Status(status.code(), "rank " + std::to_string(peer.rank) + ", channel " + std::to_string(peer.channel) +
-                                       ", lane " + std::to_string(peer.lane) + ": " + status.message());
-  }
-  DropUnproven(unproven, reason, status.message());
-}
-
-void Connector::DropUnproven(Unprovens::iterator unproven, Strays::Reason reason, const std::string& detail) {
-  strays_.Add(reason, unproven->from, detail);
-  unproven->handshake->Cancel();
-  unproven_.erase(unproven);
+void Connector::TakeProven(Door::Proven proven) {
+  const Hello& peer = proven.handshake->peer();
+  const StreamId id{peer.rank, peer.channel, peer.lane};
+  accepted_[id].emplace(Stream{id, proven.handshake->session_minor(), proven.handshake->TakeSocket()});
+  --missing_;
 }
 
 void Connector::Fail(Status status) {
@@ -304,18 +252,13 @@ Status Connector::Missing() const {
 // Closes what is unfinished and runs the handlers that this cancels, so that nothing stays behind in the reactor.
 void Connector::Finish() {
   finished_ = true;
-  strays_.LogSummary();
+  door_->LogSummary();
+  door_->Close();
   asio::error_code ignored;
-  if (plan_.listener != nullptr && plan_.listener->is_open()) plan_.listener->cancel(ignored);
-  pause_.cancel();
   for (Dial& dial : dials_) {
     if (dial.handshake) dial.handshake->Cancel();
     dial.timer.cancel();
     dial.socket.close(ignored);
-  }
-  for (Unproven& unproven : unproven_) {
-    unproven.timer.cancel();
-    unproven.handshake->Cancel();
   }
   if (!failure_.ok()) {
     for (Dial& dial : dials_) dial.stream.reset();

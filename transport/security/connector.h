@@ -35,7 +35,7 @@ struct DialRequest {
 };
 
 struct ConnectPlan {
-  Hello hello;  // This rank's purpose, job_id, nranks and rank. The rest is filled in for each stream.
+  Hello hello;  // This rank's purpose, identity, nranks and rank. The rest is filled in for each stream.
   std::string key;
   std::vector<DialRequest> dials;
   std::vector<StreamId> expected;      // Streams to accept from `listener`.
@@ -46,6 +46,9 @@ struct ConnectPlan {
   Deadline deadline = kNoDeadline;
   // If any, called whenever the reactor wakes up; a failure ends the call with that status.
   std::function<Status()> give_up;
+  // A dial that is not connected after this time begins anew, perhaps with the next address; 0: never. One that is
+  // connected waits for its answer until the deadline: the peer may listen, and accept much later.
+  Nanoseconds dial_limit = 0;
   // A connecting peer that takes longer than this to prove itself is dropped.
   Nanoseconds stranger_limit = 3 * kSecond;
 };
@@ -61,7 +64,8 @@ struct Stream {
 //
 // Errors: kTimeout   names the missing ranks and what was last heard of them.
 //         kAuth      a dialled peer holds another key.
-//         kProtocol  a dialled peer has another version, job or size, or is not a rank.
+//         kProtocol  a dialled peer has another version, job or size.
+//         kMismatch  a dialled peer belongs to another run.
 //         kSystem    no sockets, or an address that cannot be used.
 //         or what give_up returned.
 Status EstablishStreams(Reactor* reactor, const ConnectPlan& plan, std::vector<Stream>* streams);

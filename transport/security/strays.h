@@ -7,12 +7,26 @@
 #include <string>
 
 #include "base/log.h"
+#include "base/status.h"
+#include "transport/security/stream_handshake.h"
 
 namespace annulus {
 
 class Strays {
  public:
-  enum Reason { kWrongKey, kNoHello, kSlow, kLeft, kLeftUnproven, kDuplicate, kUnexpected, kCrowded, kReasons };
+  enum Reason {
+    kWrongKey,
+    kNoHello,
+    kOtherRun,
+    kSlow,
+    kLeft,
+    kLeftUnproven,
+    kDuplicate,
+    kUnexpected,
+    kOtherUser,
+    kCrowded,
+    kReasons
+  };
 
   explicit Strays(int rank) : rank_(rank) {}
 
@@ -36,6 +50,15 @@ class Strays {
     Log(LogLevel::kWarn, rank_, "dropped %d connections while connecting: %s", total, text.c_str());
   }
 
+  // Why a peer whose handshake failed was dropped; for those that kept to the rules, see Handshake.
+  static Reason ReasonOf(const StreamHandshake& handshake, const Status& status) {
+    const auto refused = handshake.refused();
+    if (refused == Handshake::Refused::kOtherRun || refused == Handshake::Refused::kEarlierRun) return kOtherRun;
+    if (status.code() == Code::kAuth) return kWrongKey;
+    if (status.code() == Code::kPeerLost) return handshake.owes_proof() ? kLeftUnproven : kLeft;
+    return kNoHello;
+  }
+
   int count(Reason reason) const { return counts_[reason]; }
 
  private:
@@ -45,6 +68,8 @@ class Strays {
         return "wrong job key";
       case kNoHello:
         return "no valid hello";
+      case kOtherRun:
+        return "another run";
       case kSlow:
         return "too slow";
       case kLeft:
@@ -55,6 +80,8 @@ class Strays {
         return "rank already connected";
       case kUnexpected:
         return "rank not expected";
+      case kOtherUser:
+        return "another user";
       case kCrowded:
         return "too many unproven";
       case kReasons:

@@ -53,11 +53,14 @@ void StreamHandshake::Read() {
 
 void StreamHandshake::TakeInput(size_t bytes) {
   if (!done_) return;
+  spoken_to_ = true;
   Status status = handshake_.Feed(std::span(in_).first(bytes));
   if (!status.ok()) {
     const std::span<const std::byte> hint = handshake_.Output();
     asio::error_code ignored;
     if (!hint.empty()) socket_.write_some(asio::buffer(hint.data(), hint.size()), ignored);
+    // Closing with unread bytes would reset the connection, and the peer might not read the hello.
+    socket_.read_some(asio::buffer(in_), ignored);
     return Finish(std::move(status));
   }
   Continue();

@@ -33,8 +33,11 @@ class StreamHandshake : public std::enable_shared_from_this<StreamHandshake> {
   // Closes the socket; `done` will not be called any more.
   void Cancel();
 
+  // Whether the peer has sent anything.
+  bool spoken_to() const { return spoken_to_; }
   // Whether the peer has proven that it holds the key.
   bool proven() const { return handshake_.state() == Handshake::State::kDone; }
+  Handshake::Refused refused() const { return handshake_.refused(); }
   // Whether the peer has this acceptor's proof and has not answered it with its own.
   bool owes_proof() const { return role_ == Handshake::Role::kAcceptor && answered_ && !proven(); }
   const Hello& peer() const { return handshake_.peer(); }
@@ -58,6 +61,7 @@ class StreamHandshake : public std::enable_shared_from_this<StreamHandshake> {
   Decide decide_;
   Done done_;
   std::array<std::byte, Handshake::kHelloBytes> in_{};
+  bool spoken_to_ = false;
   bool answered_ = false;  // Some bytes of this side were sent.
 };
 

@@ -66,8 +66,10 @@ Status SelectTransport(TransportList list, const SelectEnd& left, const SelectEn
     if (transport.same_host_only && !same_host) {
       why += std::string(" ") + transport.name + " needs one host;";
     } else if (left.addresses[i].empty() || right.addresses[i].empty()) {
-      const int rank = left.addresses[i].empty() ? left.rank : right.rank;
-      why += std::string(" ") + transport.name + " is off or not usable at rank " + std::to_string(rank) + ";";
+      const SelectEnd& lacking = left.addresses[i].empty() ? left : right;
+      const std::string reason = i < lacking.reasons.size() ? lacking.reasons[i] : "";
+      why += std::string(" ") + transport.name + (reason.empty() ? " is off at rank " : " is not usable at rank ") +
+             std::to_string(lacking.rank) + (reason.empty() ? "" : ": " + reason) + ";";
     } else {
       *index = static_cast<int>(i);
       return Status();

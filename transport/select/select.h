@@ -36,6 +36,8 @@ struct SelectEnd {
   std::string host_id;
   // Address at which each transport listens, by index in the list; "" where it is not usable.
   std::span<const std::string> addresses;
+  // Why it is not usable; "" where it is, or is off. May be empty as a whole.
+  std::span<const std::string> reasons = {};
 };
 
 // Chooses a transport for the pair; both ends make the same choice. Output: index in the list.

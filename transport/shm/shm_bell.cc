@@ -5,7 +5,7 @@
 
 #include <utility>
 
-#include "transport/shm/shm_file_message.h"
+#include "transport/file_message.h"
 
 namespace annulus {
 namespace {

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <string>
 
-#include "transport/shm/shm_file_message.h"
+#include "transport/file_message.h"
 
 namespace annulus {
 namespace {

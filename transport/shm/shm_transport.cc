@@ -123,7 +123,7 @@ Status ShmTransport::EstablishSockets(std::span<const LinkRequest> links, const 
                                       std::vector<Stream>* streams) {
   ConnectPlan plan;
   plan.hello.purpose = {kShmTransport.hello_purpose, kShmTransport.title};
-  plan.hello.job_id = context.job_id;
+  plan.hello.identity = context.identity;
   plan.hello.nranks = static_cast<uint32_t>(config_.nranks);
   plan.hello.rank = static_cast<uint32_t>(config_.rank);
   plan.key = config_.job_key;

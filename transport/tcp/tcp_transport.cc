@@ -121,7 +121,7 @@ Status TcpTransport::Connect(std::span<const LinkRequest> links, const ConnectCo
                              std::vector<std::unique_ptr<Endpoint>>* endpoints) {
   ConnectPlan plan;
   plan.hello.purpose = {kTcpTransport.hello_purpose, kTcpTransport.title};
-  plan.hello.job_id = context.job_id;
+  plan.hello.identity = context.identity;
   plan.hello.nranks = static_cast<uint32_t>(config_.nranks);
   plan.hello.rank = static_cast<uint32_t>(config_.rank);
   plan.key = config_.job_key;

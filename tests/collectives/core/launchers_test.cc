@@ -96,6 +96,49 @@ TEST(Launchers, Torchrun) {
   EXPECT_EQ(options.rendezvous, "node01:29501");
 }
 
+TEST(Launchers, TorchrunNamesItsRunAndCountsItsRestartsOnOneHost) {
+  const FakeEnvironment here =
+      kTorchrun.With("LOCAL_WORLD_SIZE", "8").With("TORCHELASTIC_RUN_ID", "B").With("TORCHELASTIC_RESTART_COUNT", "2");
+  EXPECT_EQ(Read(here).run_id, "B");
+  EXPECT_EQ(Read(here).restart, 2);
+  // The agents of several hosts each count for themselves.
+  const Options spread = Read(here.With("LOCAL_WORLD_SIZE", "4"));
+  EXPECT_EQ(spread.run_id, "B");
+  EXPECT_EQ(spread.restart, 0);
+  EXPECT_EQ(ReadError(here.With("TORCHELASTIC_RESTART_COUNT", "-1")),
+            "TORCHELASTIC_RESTART_COUNT is \"-1\"; allowed: a whole number from 0 to 2147483647");
+}
+
+TEST(Launchers, OthersNameTheirRunsAsTheyName) {
+  EXPECT_EQ(Read(kSlurm).run_id, "Slurm 77.3");
+  EXPECT_EQ(Read(kSlurm.With("SLURM_RESTART_COUNT", "1")).restart, 1);
+  EXPECT_EQ(Read(kOpenMpi).run_id, "Open MPI 1931411457");
+  EXPECT_EQ(Read(kOpenMpi.Without("PMIX_NAMESPACE")).run_id, "Open MPI 1931411457");
+  EXPECT_EQ(Read(kHorovodrun).run_id, "horovodrun 41234");
+}
+
+TEST(Launchers, RunOfTheUserTakesPrecedence) {
+  const Options options =
+      Read(kSlurm.With("ANNULUS_RUN_ID", "mine").With("SLURM_RESTART_COUNT", "1").With("ANNULUS_RENDEZVOUS", "here:1"));
+  EXPECT_EQ(options.run_id, "mine");
+  EXPECT_EQ(options.restart, 0);
+}
+
+TEST(Launchers, RunOfAnotherLaunchersRanksIsNotTaken) {
+  const FakeEnvironment own = kSlurm.With("ANNULUS_RANK", "0").With("ANNULUS_SIZE", "2");
+  EXPECT_EQ(Read(own.With("ANNULUS_RENDEZVOUS", "here:1")).run_id, "");
+}
+
+TEST(Launchers, LongRunIdIsShortenedAndStaysItsOwn) {
+  const std::string longest(JobRun::kMostBytes, 'x');
+  EXPECT_EQ(ShortRunId(longest), longest);
+  const std::string left = ShortRunId(longest + "1");
+  const std::string right = ShortRunId(longest + "2");
+  EXPECT_EQ(left.size(), JobRun::kMostBytes);
+  EXPECT_NE(left, right);
+  EXPECT_EQ(left.substr(0, 40), longest.substr(0, 40));
+}
+
 TEST(Launchers, MasterPortIsLeftToTheFrameworkWithoutAgentStoreToo) {
   EXPECT_EQ(Read(kTorchrun.Without("TORCHELASTIC_USE_AGENT_STORE")).rendezvous, "node01:29501");
   EXPECT_EQ(Read(kTorchrun.With("MASTER_ADDR", "fd00::2")).rendezvous, "[fd00::2]:29501");

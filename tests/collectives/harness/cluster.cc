@@ -13,17 +13,22 @@
 
 namespace annulus {
 
-TestPort::TestPort() : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+TestPort::TestPort(const std::string& host) : host_(host) {
+  sockaddr_storage address{};
+  auto* const v4 = reinterpret_cast<sockaddr_in*>(&address);
+  auto* const v6 = reinterpret_cast<sockaddr_in6*>(&address);
+  const bool is_v6 = inet_pton(AF_INET6, host.c_str(), &v6->sin6_addr) == 1;
+  if (!is_v6) ANNULUS_CHECK(inet_pton(AF_INET, host.c_str(), &v4->sin_addr) == 1);
+  address.ss_family = is_v6 ? AF_INET6 : AF_INET;
+  fd_ = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const int on = 1;
   setsockopt(fd_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   setsockopt(fd_, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof address;
-  ANNULUS_CHECK(bind(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
-  ANNULUS_CHECK(getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &length) == 0);
-  port_ = ntohs(address.sin_port);
+  socklen_t length = is_v6 ? sizeof *v6 : sizeof *v4;
+  auto* const generic = reinterpret_cast<sockaddr*>(&address);
+  ANNULUS_CHECK(bind(fd_, generic, length) == 0);
+  ANNULUS_CHECK(getsockname(fd_, generic, &length) == 0);
+  port_ = ntohs(is_v6 ? v6->sin6_port : v4->sin_port);
 }
 
 TestPort::~TestPort() { close(fd_); }

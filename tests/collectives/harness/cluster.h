@@ -8,6 +8,7 @@
 #include <functional>
 #include <string>
 
+#include "base/parse.h"
 #include "collectives/core/host_grid.h"
 #include "tests/collectives/harness/user_memory.h"
 
@@ -16,16 +17,17 @@ namespace annulus {
 // A loopback port that nobody else gets: bound, never listening, while this lives. Rank 0 listens on it beside us.
 class TestPort {
  public:
-  TestPort();
+  explicit TestPort(const std::string& host = "127.0.0.1");
   ~TestPort();
   TestPort(const TestPort&) = delete;
   TestPort& operator=(const TestPort&) = delete;
-  std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
+  std::string address() const { return FormatAddress(host_, port_); }
   int port() const { return port_; }
 
  private:
-  int fd_;
-  int port_;
+  const std::string host_;
+  int fd_ = -1;
+  int port_ = 0;
 };
 
 struct ClusterConfig {

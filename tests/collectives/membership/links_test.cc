@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "tests/collectives/harness/cluster.h"
-#include "transport/reserved_port.h"
 
 namespace annulus {
 namespace {
@@ -67,10 +66,37 @@ TEST(LinksTest, TcpLinksAreLoggedWithInterfaceAndAddresses) {
       << log;
 }
 
+// The cause is on rank 1 alone; rank 0 is told too.
+TEST(LinksTest, WrongInterfaceOnOneHostIsNamedToAll) {
+  const TestPort port;
+  std::vector<std::string> messages(2);
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < 2; ++rank) {
+    ranks.emplace_back([&, rank] {
+      annulus_config_t config;
+      ASSERT_EQ(annulus_config_init(&config), ANNULUS_OK);
+      const std::string rendezvous = port.address();
+      config.rank = rank;
+      config.size = 2;
+      config.rendezvous = rendezvous.c_str();
+      config.job_key = "a key for tests, of enough characters";
+      config.host_id = rank == 0 ? "one" : "another";
+      if (rank == 1) config.interface_name = "nosuch0";
+      annulus_comm_t* comm = nullptr;
+      EXPECT_EQ(annulus_comm_create(&config, &comm), ANNULUS_UNSUPPORTED);
+      messages[rank] = annulus_last_error_message();
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  for (const std::string& message : messages) {
+    EXPECT_NE(message.find("tcp is not usable at rank 1: there is no network interface \"nosuch0\""), std::string::npos)
+        << message;
+  }
+}
+
 TEST(LinksTest, CommunicatorsAndTheirChildrenMeetOverIpv6) {
-  ReservedPort port;
-  ASSERT_TRUE(port.Reserve("::1").ok());
-  const std::string log = LogOf("tcp", "[::1]:" + std::to_string(port.port()));
+  const TestPort port("::1");
+  const std::string log = LogOf("tcp", port.address());
   EXPECT_TRUE(HasLine(log, {"link to rank 0", "tcp", "[::1]:"})) << log;
 }
 

@@ -20,6 +20,7 @@ PeerInfo Somebody() {
   info.memory_bytes = 0x3344;
   info.member.cores = {3, 9};
   info.member.addresses.assign(2, "a");
+  info.member.reasons.assign(2, "");
   info.further = FurtherTexts(Options());
   return info;
 }
@@ -45,7 +46,7 @@ TEST(PeerInfoTest, HasItsBytes) {
   const std::string sizes = "\x22\x11\0\0\0\0\0\0\0\x40\0\0\0\0\0\0"s;
   const std::string numbers = "\1\0\0\0\b\0\0\0\x40\0\0\0\0\0\0\0"s;  // Channels, slots, mesh, priorities.
   const std::string memory_and_cores = "\x44\x33\0\0\0\0\0\0\3\0\0\0\t\0\0\0\0\0\0\0"s;
-  const std::string addresses = "\1\0a\1\0a"s;
+  const std::string addresses = "\1\0a\1\0a\0\0\0\0"s;
   EXPECT_EQ(Encode(info), texts + sizes + numbers + memory_and_cores + addresses);
 }
 

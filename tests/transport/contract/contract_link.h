@@ -109,7 +109,7 @@ class TransportLink final : public ContractLink {
   bool Connect(const std::string (&addresses)[2]) {
     Status statuses[2];
     ConnectContext context;
-    context.job_id = static_cast<uint64_t>(getpid());
+    context.identity.job = static_cast<uint64_t>(getpid());
     context.deadline = DeadlineAfter(kContractPatience);
     auto connect = [&](int side) {
       const LinkRequest request{.peer = 1 - side, .channel = 0, .same_host = true, .address = addresses[1 - side]};

@@ -62,7 +62,7 @@ Status PipeTransport::Connect(std::span<const LinkRequest> links, const ConnectC
                               std::vector<std::unique_ptr<Endpoint>>* endpoints) {
   ConnectPlan plan;
   plan.hello.purpose = {kPipeTransport.hello_purpose, kPipeTransport.title};
-  plan.hello.job_id = context.job_id;
+  plan.hello.identity = context.identity;
   plan.hello.nranks = static_cast<uint32_t>(config_.nranks);
   plan.hello.rank = static_cast<uint32_t>(config_.rank);
   plan.key = config_.job_key;

@@ -16,9 +16,15 @@ using Bytes = std::vector<std::byte>;
 constexpr char kKey[] = "a key of a test job";
 
 Hello InitiatorHello() {
-  return {.purpose = {2, "link"}, .job_id = 77, .nranks = 4, .rank = 3, .target_rank = 1, .channel = 2, .lane = 5};
+  return {.purpose = {2, "link"},
+          .identity = {.job = 77},
+          .nranks = 4,
+          .rank = 3,
+          .target_rank = 1,
+          .channel = 2,
+          .lane = 5};
 }
-Hello AcceptorHello() { return {.purpose = {2, "link"}, .job_id = 77, .nranks = 4, .rank = 1}; }
+Hello AcceptorHello() { return {.purpose = {2, "link"}, .identity = {.job = 77}, .nranks = 4, .rank = 1}; }
 
 Bytes TakeOutput(Handshake* from) {
   const std::span<const std::byte> output = from->Output();
@@ -174,12 +180,66 @@ TEST(HandshakeTest, AnAcceptorsProofSentBackToItIsRefused) {
 
 TEST(HandshakeTest, AnotherJobIsRefusedAndBothSidesSayWhy) {
   Hello other = AcceptorHello();
-  other.job_id = 78;
+  other.identity.job = 78;
   const Result result = RunHellos(InitiatorHello(), other);
   EXPECT_EQ(result.acceptor.code(), Code::kProtocol);
   EXPECT_EQ(result.initiator.code(), Code::kProtocol);
   EXPECT_TRUE(Mentions(result.acceptor, "job id: 77, here it is 78")) << result.acceptor.ToString();
   EXPECT_TRUE(Mentions(result.initiator, "job id: 78, here it is 77")) << result.initiator.ToString();
+}
+
+TEST(HandshakeTest, AnotherRunIsRefusedAndBothSidesNameBoth) {
+  Hello stale = InitiatorHello();
+  stale.identity.run = {"A", 0};
+  Hello host = AcceptorHello();
+  host.identity.run = {"B", 1};
+  Handshake initiator(Handshake::Role::kInitiator, kKey, stale);
+  Handshake acceptor(Handshake::Role::kAcceptor, kKey, host);
+  const Result result = Exchange(&initiator, &acceptor);
+  EXPECT_EQ(result.initiator.code(), Code::kMismatch);
+  EXPECT_EQ(result.acceptor.code(), Code::kMismatch);
+  EXPECT_EQ(result.initiator.message(), "this rank belongs to run A restart 0, rank 1 (unproven) to run B restart 1");
+  EXPECT_EQ(result.acceptor.message(), "this rank belongs to run B restart 1, rank 3 (unproven) to run A restart 0");
+  EXPECT_EQ(initiator.refused(), Handshake::Refused::kOtherRun);
+  EXPECT_EQ(acceptor.refused(), Handshake::Refused::kOtherRun);
+}
+
+TEST(HandshakeTest, WhoIsFromBeforeARestartIsToldApart) {
+  Hello later = InitiatorHello();
+  later.identity.run = {"A", 1};
+  Hello earlier = AcceptorHello();
+  earlier.identity.run = {"A", 0};
+  Handshake initiator(Handshake::Role::kInitiator, kKey, later);
+  Handshake acceptor(Handshake::Role::kAcceptor, kKey, earlier);
+  const Result result = Exchange(&initiator, &acceptor);
+  EXPECT_EQ(result.initiator.code(), Code::kMismatch);
+  EXPECT_EQ(initiator.refused(), Handshake::Refused::kEarlierRun);
+  EXPECT_EQ(acceptor.refused(), Handshake::Refused::kOtherRun);
+}
+
+TEST(HandshakeTest, AnotherEpochIsRefused) {
+  Hello other = AcceptorHello();
+  other.identity.epoch = 2;
+  const Result result = RunHellos(InitiatorHello(), other);
+  EXPECT_TRUE(Mentions(result.acceptor, "epoch: 0, here it is 2")) << result.acceptor.ToString();
+}
+
+TEST(HandshakeTest, WhatCannotBePrintedOfARunIsNotLogged) {
+  Hello stale = InitiatorHello();
+  stale.identity.run.id = "A\nannulus[0] error: ";
+  EXPECT_TRUE(Mentions(RunHellos(stale, AcceptorHello()).acceptor, "to run A?annulus[0] error: "));
+}
+
+TEST(HandshakeTest, TheHelloTellsTheLibrary) {
+  Hello own = InitiatorHello();
+  own.library_version = {7, 8, 9};
+  own.library_build.fill(std::byte{0x5a});
+  Handshake initiator(Handshake::Role::kInitiator, kKey, own);
+  Handshake acceptor(Handshake::Role::kAcceptor, kKey, AcceptorHello());
+  ASSERT_TRUE(Exchange(&initiator, &acceptor).acceptor.ok());
+  EXPECT_EQ(acceptor.peer().library_version, own.library_version);
+  EXPECT_EQ(acceptor.peer().library_build, own.library_build);
+  EXPECT_EQ(initiator.peer().library_version, kLibraryVersion);
 }
 
 TEST(HandshakeTest, AnotherNumberOfRanksIsRefusedAndBothSidesSayWhy) {
@@ -222,13 +282,22 @@ TEST(HandshakeTest, NeighbouringMinorVersionsMeetAtTheLower) {
   EXPECT_EQ(acceptor.session_minor(), 2);
 }
 
+// Whose hello may be of another length: nobody waits for the rest of it.
+TEST(HandshakeTest, AnotherMajorVersionIsRefusedByItsFirstBytes) {
+  Handshake acceptor(Handshake::Role::kAcceptor, kKey, AcceptorHello());
+  const std::string text("ANNULUS\n\1\0\0\0", Handshake::kPrefixBytes);
+  const Status status = acceptor.Feed(std::as_bytes(std::span(text)));
+  EXPECT_TRUE(Mentions(status, "wire version 1.0")) << status.ToString();
+  EXPECT_EQ(acceptor.Output().size(), Handshake::kHelloBytes);
+}
+
 TEST(HandshakeTest, AnotherMajorVersionIsRefusedNamingBoth) {
   Hello newer = InitiatorHello();
-  newer.version_major = 2;
+  newer.version_major = 3;
   const Result result = RunHellos(newer, AcceptorHello());
   for (const Status& status : {result.initiator, result.acceptor}) {
     EXPECT_EQ(status.code(), Code::kProtocol);
-    EXPECT_TRUE(Mentions(status, "1.0") && Mentions(status, "2.0")) << status.ToString();
+    EXPECT_TRUE(Mentions(status, "2.0") && Mentions(status, "3.0")) << status.ToString();
   }
 }
 

@@ -24,7 +24,7 @@ constexpr char kKey[] = "the key of this test";
 // One rank: its reactor, its listener and, once Run, its streams.
 struct Rank {
   explicit Rank(uint32_t rank, uint32_t nranks = 2, const std::string& key = kKey) {
-    plan.hello = {.purpose = kRendezvousPurpose, .job_id = 9, .nranks = nranks, .rank = rank};
+    plan.hello = {.purpose = kRendezvousPurpose, .identity = {.job = 9}, .nranks = nranks, .rank = rank};
     plan.key = key;
     plan.deadline = DeadlineAfter(kPatience);
   }
@@ -366,7 +366,9 @@ TEST(ConnectorTest, ATimeoutNamesEveryMissingRank) {
   EXPECT_EQ(acceptor.status.code(), Code::kTimeout);
   EXPECT_EQ(acceptor.status.peer(), 0);
   EXPECT_TRUE(Mentions(acceptor.status, "rank 0 at 127.0.0.1:")) << acceptor.status.ToString();
-  EXPECT_TRUE(Mentions(acceptor.status, "Connection refused; rank 3 has not connected; rank 5 has not connected"))
+  EXPECT_TRUE(Mentions(
+      acceptor.status,
+      "nothing answers at this address: Connection refused; rank 3 has not connected; rank 5 has not connected"))
       << acceptor.status.ToString();
   EXPECT_TRUE(acceptor.streams.empty());
 }

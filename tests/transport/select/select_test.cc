@@ -113,7 +113,7 @@ TEST(SelectTest, ThePreferredOfThoseThatBothHaveIsTaken) {
   const Status none = SelectTransport(list, {0, "x", near_only}, {1, "y", both}, &index);
   EXPECT_EQ(none.code(), Code::kUnsupported);
   EXPECT_EQ(none.message(),
-            "no transport connects rank 0 and rank 1: near needs one host; far is off or not usable at rank 0; check "
+            "no transport connects rank 0 and rank 1: near needs one host; far is off at rank 0; check "
             "ANNULUS_TRANSPORT");
 }
 

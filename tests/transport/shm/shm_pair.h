@@ -83,7 +83,7 @@ inline Status ConnectOne(TransportConfig config, const std::string& key,
   link.address = exchange(address);
   std::vector<std::unique_ptr<Endpoint>> endpoints;
   ConnectContext context;
-  context.job_id = 99;
+  context.identity.job = 99;
   context.deadline = deadline;
   ANNULUS_RETURN_IF_ERROR(transport->Connect({&link, 1}, context, &endpoints));
   *endpoint = std::move(endpoints.at(0));

@@ -147,7 +147,7 @@ TEST_F(TcpConnectTest, AnotherJobsRankIsKeptOut) {
   ranks_[0]->Link(*ranks_[1]);
   ranks_[1]->Link(*ranks_[0]);
   ConnectContext other = TcpContext();
-  other.job_id = kTcpJob + 1;
+  other.identity.job = kTcpJob + 1;
   ranks_[0]->Start(TcpContext(300 * kMillisecond));
   ranks_[1]->Start(other);
   for (auto& rank : ranks_) rank->Join();

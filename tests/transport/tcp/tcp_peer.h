@@ -42,7 +42,7 @@ inline TransportConfig TcpConfig(int rank, Reactor* reactor, int nranks = 2) {
 
 inline ConnectContext TcpContext(Nanoseconds patience = kTcpPatience) {
   ConnectContext context;
-  context.job_id = kTcpJob;
+  context.identity.job = kTcpJob;
   context.deadline = DeadlineAfter(patience);
   return context;
 }
@@ -105,8 +105,10 @@ class TcpPeerTest : public ::testing::Test {
     std::string address;
     ASSERT_TRUE(transport_->LocalAddress(&address).ok());
     ConnectPlan plan;
-    plan.hello = {
-        .purpose = {kTcpTransport.hello_purpose, kTcpTransport.title}, .job_id = kTcpJob, .nranks = 2, .rank = 1};
+    plan.hello = {.purpose = {kTcpTransport.hello_purpose, kTcpTransport.title},
+                  .identity = {.job = kTcpJob},
+                  .nranks = 2,
+                  .rank = 1};
     plan.key = kTcpKey;
     plan.deadline = DeadlineAfter(kTcpPatience);
     for (int lane = 0; lane < lanes; ++lane) {

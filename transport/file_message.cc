@@ -1,4 +1,4 @@
-#include "transport/shm/shm_file_message.h"
+#include "transport/file_message.h"
 
 #include <fcntl.h>
 #include <linux/magic.h>

@@ -1,0 +1,69 @@
+// Descriptors while a communicator exists: a program that a rank starts inherits none of the library's.
+
+#include <annulus.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <string>
+
+#include "tests/collectives/harness/cluster.h"
+
+namespace annulus {
+namespace {
+
+std::set<std::string> OpenDescriptors() {
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fdinfo"))
+    names.insert(entry.path().filename());
+  return names;
+}
+
+// False when it is closed by now.
+bool IsInherited(const std::string& name) {
+  std::ifstream file("/proc/self/fdinfo/" + name);
+  std::string word;
+  while (file >> word) {
+    if (word != "flags:") continue;
+    unsigned long flags = 0;
+    file >> std::oct >> flags;
+    constexpr unsigned long kCloseOnExec = 02000000;
+    return (flags & kCloseOnExec) == 0;
+  }
+  return false;
+}
+
+class DescriptorsTest : public testing::TestWithParam<const char*> {};
+
+TEST_P(DescriptorsTest, NoneOutlivesExec) {
+  const std::set<std::string> before = OpenDescriptors();
+  ClusterConfig config;
+  config.nranks = 3;
+  config.transport = GetParam();
+  Cluster(config).Run([&](annulus_comm_t* comm, int rank) {
+    float value = 1;
+    ASSERT_EQ(annulus_allreduce(comm, &value, &value, 1, ANNULUS_FLOAT32, ANNULUS_SUM), ANNULUS_OK);
+    annulus_comm_t* child = nullptr;
+    ASSERT_EQ(annulus_comm_dup(comm, &child), ANNULUS_OK) << annulus_last_error_message();
+    if (rank == 0) {
+      int opened = 0;
+      for (const std::string& name : OpenDescriptors()) {
+        if (before.contains(name)) continue;
+        ++opened;
+        std::error_code error;
+        const auto path = std::filesystem::read_symlink("/proc/self/fd/" + name, error);
+        EXPECT_FALSE(IsInherited(name)) << name << " " << path;
+      }
+      EXPECT_GE(opened, 12);  // At least the reactors, and the sockets of links and control.
+    }
+    EXPECT_EQ(annulus_barrier(comm), ANNULUS_OK);
+    EXPECT_EQ(annulus_comm_destroy(child), ANNULUS_OK);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, DescriptorsTest, testing::Values("tcp", "shm"),
+                         [](const auto& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace annulus

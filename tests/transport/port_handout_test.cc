@@ -1,0 +1,106 @@
+// The socket that reserves the rendezvous, and its way from the launcher to rank 0.
+#include "transport/port_handout.h"
+
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <string>
+#include <thread>
+
+#include "transport/reserved_port.h"
+
+namespace annulus {
+namespace {
+
+constexpr uid_t kNobody = 65534;
+
+std::string NameOf(const PortHandout& handout) { return handout.variable().substr(handout.variable().find('=') + 1); }
+
+int PortOfSocket(int fd) {
+  sockaddr_in address{};
+  socklen_t bytes = sizeof address;
+  return getsockname(fd, reinterpret_cast<sockaddr*>(&address), &bytes) == 0 ? ntohs(address.sin_port) : -1;
+}
+
+class PortHandoutTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(reserved_.Reserve("127.0.0.1").ok());
+    ASSERT_TRUE(handout_.Open(reserved_.listener()).ok());
+  }
+
+  // What FetchPort returns while the handout serves.
+  int Fetch() {
+    int fetched = -1;
+    std::jthread rank([&] { fetched = FetchPort(NameOf(handout_), DeadlineAfter(20 * kSecond)); });
+    ServeOnce();
+    rank.join();
+    return fetched;
+  }
+  void ServeOnce() {
+    fd_set readable;
+    FD_ZERO(&readable);
+    FD_SET(handout_.fd(), &readable);
+    ASSERT_EQ(select(handout_.fd() + 1, &readable, nullptr, nullptr, nullptr), 1);
+    handout_.Serve();
+  }
+
+  ReservedPort reserved_;
+  PortHandout handout_;
+};
+
+TEST_F(PortHandoutTest, EveryAskerGetsTheListener) {
+  for (int i = 0; i < 3; ++i) {
+    const int fd = Fetch();
+    ASSERT_GE(fd, 0);
+    EXPECT_EQ(PortOfSocket(fd), reserved_.port());
+    int listens = 0;
+    socklen_t bytes = sizeof listens;
+    EXPECT_EQ(getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &bytes), 0);
+    EXPECT_EQ(listens, 1);
+    close(fd);
+  }
+}
+
+TEST_F(PortHandoutTest, OtherUsersGetNothing) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can try another user";
+  const pid_t stranger = fork();
+  if (stranger == 0) {
+    if (setuid(kNobody) != 0) _exit(2);
+    _exit(FetchPort(NameOf(handout_), DeadlineAfter(20 * kSecond)) < 0 ? 0 : 1);
+  }
+  ServeOnce();
+  int status = 0;
+  ASSERT_EQ(waitpid(stranger, &status, 0), stranger);
+  EXPECT_EQ(status, 0);
+}
+
+TEST_F(PortHandoutTest, NobodyThereIsNotWaitedFor) {
+  EXPECT_EQ(FetchPort("no-such-name", kNoDeadline), -1);
+  EXPECT_EQ(FetchPort("", kNoDeadline), -1);
+  EXPECT_EQ(FetchPort(std::string(200, 'x'), kNoDeadline), -1);
+}
+
+// With SO_REUSEADDR the port of a socket that does not listen could be taken, by any user.
+TEST_F(PortHandoutTest, NobodyCanListenAtTheReservedPort) {
+  for (const int option : {0, SO_REUSEADDR, SO_REUSEPORT}) {
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const int on = 1;
+    if (option != 0) ASSERT_EQ(setsockopt(fd, SOL_SOCKET, option, &on, sizeof on), 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(static_cast<uint16_t>(reserved_.port()));
+    const bool listens = bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 && listen(fd, 1) == 0;
+    EXPECT_FALSE(listens) << "option " << option;
+    EXPECT_EQ(errno, EADDRINUSE);
+    close(fd);
+  }
+}
+
+}  // namespace
+}  // namespace annulus

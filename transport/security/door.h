@@ -1,0 +1,99 @@
+// Door: accepts connections at a listener, runs the handshake with each, and hands on those that prove themselves. All
+// others are strangers: they are dropped, counted, and logged once per reason, and delay nobody.
+//
+// Threads: the one that drives the reactor. Held by shared_ptr: handlers that are still queued keep it alive, and find
+// it closed.
+#pragma once
+
+#include <asio/steady_timer.hpp>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "transport/address.h"
+#include "transport/reactor.h"
+#include "transport/security/strays.h"
+#include "transport/security/stream_handshake.h"
+
+namespace annulus {
+
+class Door : public std::enable_shared_from_this<Door> {
+ public:
+  // A peer that has proven itself.
+  struct Proven {
+    std::string from;
+    Deadline limit;  // When it would have been dropped without a proof.
+    std::shared_ptr<StreamHandshake> handshake;
+  };
+
+  struct Plan {
+    Hello hello;  // Of this rank, as for an acceptor's Handshake.
+    std::string key;
+    size_t expected = 0;    // Number of peers that may wait for proof at once without being a crowd.
+    Nanoseconds limit = 0;  // Time that a connection has for its proof.
+    StreamHandshake::Decide decide;
+    std::function<void(Proven)> on_proven;
+    // The process or the system has no descriptor left, and no stranger holds one. Called again until that changes.
+    std::function<void(const Status&)> on_exhausted;
+  };
+
+  Door(Reactor* reactor, Plan plan);
+
+  // Begins to accept. `listener` stays the caller's and outlives Close().
+  void Open(StreamListener* listener);
+
+  // Drops all who have not proven themselves. No function of the plan is called any more. Idempotent.
+  void Close();
+
+  // Counts and logs a dropped connection that had passed the door.
+  void Note(Strays::Reason reason, const std::string& from, const std::string& detail);
+  void LogSummary() const { strays_.LogSummary(); }
+  // The connection dropped last: where it came from and why it was dropped; "" when there was none.
+  const std::string& last_dropped() const { return last_dropped_; }
+
+ private:
+  struct Visitor {
+    explicit Visitor(asio::io_context& context) : timer(context) {}
+    std::string from;
+    std::string host;
+    Nanoseconds since = 0;
+    Deadline limit = 0;
+    asio::steady_timer timer;
+    std::shared_ptr<StreamHandshake> handshake;
+  };
+  using Visitors = std::list<Visitor>;
+
+  void Await();
+  void AcceptSome();
+  // Deals with accept's failure. Whether to accept on at once.
+  bool Recover(int os_errno);
+  void Pause();
+  void Greet(int fd, const StreamEndpoint& from);
+  void TakeResult(Visitors::iterator visitor, Status status);
+  void DropSlow(const StreamHandshake* handshake);
+  void DropFromCrowd();
+  bool DropSilent();
+  void Drop(Visitors::iterator visitor, Strays::Reason reason, const std::string& detail);
+  void Remove(Visitors::iterator visitor);
+
+  Reactor* const reactor_;
+  const Plan plan_;
+  Strays strays_;
+  std::string last_dropped_;
+  StreamListener* listener_ = nullptr;  // Null when closed.
+  asio::steady_timer pause_;
+  Visitors visitors_;                 // Oldest first.
+  std::map<std::string, int> hosts_;  // Number of visitors by host.
+};
+
+// "rank 3 has no file descriptor left for <what>: Too many open files (EMFILE; its limit, ulimit -n, is 1024)".
+Status OutOfDescriptors(int rank, const std::string& what, int os_errno);
+
+// Whether the errno is about descriptors that have run out.
+bool IsOutOfDescriptors(int os_errno);
+
+}  // namespace annulus
