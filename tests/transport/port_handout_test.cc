@@ -90,7 +90,7 @@ TEST_F(PortHandoutTest, NobodyCanListenAtTheReservedPort) {
   for (const int option : {0, SO_REUSEADDR, SO_REUSEPORT}) {
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     const int on = 1;
-    if (option != 0) ASSERT_EQ(setsockopt(fd, SOL_SOCKET, option, &on, sizeof on), 0);
+    if (option != 0) setsockopt(fd, SOL_SOCKET, option, &on, sizeof on);
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
