@@ -116,7 +116,7 @@ Status Setup::Meet(const GiveUp& give_up, Deadline deadline) {
   control.rank = rank();
   control.nranks = nranks();
   control.job_key = options_.job_key;
-  control.job_id = met.job_id;
+  control.identity = {RunOf(options_), met.job_id};
   control.connections = std::move(met.connections);
   control.on_verdict = [this] { reactor_.Wake(); };
   ANNULUS_RETURN_IF_ERROR(Control::Start(std::move(control), &control_));

@@ -92,7 +92,7 @@ Status Control::Start(ControlConfig config, std::unique_ptr<Control>* control) {
   role.rank = config.rank;
   role.nranks = config.nranks;
   role.job_key = config.job_key;
-  role.job_id = config.job_id;
+  role.identity = config.identity;
   role.activity = &made->activity_;
   role.conclude = [control = made.get()](const Verdict& verdict) { control->Conclude(verdict); };
   role.heard_at = &made->heard_at_;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/identity.h"
 #include "base/status.h"
 #include "collectives/control/control_activity.h"
 #include "collectives/control/control_connections.h"
@@ -25,7 +26,7 @@ struct ControlConfig {
   int rank = 0;
   int nranks = 1;
   std::string job_key;             // As in Options.
-  uint64_t job_id = 0;             // From Bootstrap.
+  Identity identity;               // That of the links.
   ControlConnections connections;  // From Bootstrap.
   // Called at most once, when the verdict is known; not after Close() has returned. Must not block. Runs on the control
   // thread, or within Abort or Report when these settle the verdict themselves.

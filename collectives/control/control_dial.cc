@@ -1,7 +1,5 @@
 #include "collectives/control/control_dial.h"
 
-#include <fcntl.h>
-
 #include <chrono>
 #include <utility>
 
@@ -16,10 +14,9 @@ void ControlDial::Start(const StreamEndpoint& door, Nanoseconds limit, Done done
   timer_.async_wait([self = shared_from_this()](const asio::error_code& ended) {
     if (!ended) self->Finish({Code::kTimeout, "rank 0 does not answer at " + std::string("its control address")});
   });
-  asio::error_code error;
-  socket_.open(door.protocol(), error);
-  if (error) return Finish(Status::System("cannot open a socket", error.value()));
-  ::fcntl(socket_.native_handle(), F_SETFD, FD_CLOEXEC);
+  if (const int cause = OpenSocket(door.protocol().family(), &socket_); cause != 0) {
+    return Finish(Status::System("cannot open a socket", cause));
+  }
   socket_.async_connect(door, [self = shared_from_this()](const asio::error_code& failed) {
     if (failed) return self->Finish(Status::System("connecting to rank 0", failed.value()));
     self->Prove();

@@ -1,8 +1,6 @@
 #include "collectives/control/control_door.h"
 
 #include <fcntl.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 
 #include <cerrno>
 #include <chrono>
@@ -16,18 +14,10 @@ constexpr Nanoseconds kVisitLimit = 2 * kSecond;
 constexpr Nanoseconds kSweepInterval = 500 * kMillisecond;
 
 Status ListenAt(const StreamEndpoint& endpoint, StreamListener* listener) {
-  asio::error_code error;
-  listener->open(endpoint.protocol(), error);
-  if (!error) ::fcntl(listener->native_handle(), F_SETFD, FD_CLOEXEC);
+  asio::error_code error(OpenSocket(endpoint.protocol().family(), listener), asio::system_category());
   if (!error) listener->bind(endpoint, error);
   if (!error) listener->listen(asio::socket_base::max_listen_connections, error);
-  if (!error) listener->non_blocking(true, error);
   return error ? Status::System("listening at " + EndpointText(endpoint), error.value()) : Status();
-}
-
-// The port of an internet address, which both families keep in the same place.
-int PortOf(const StreamEndpoint& endpoint) {
-  return ntohs(reinterpret_cast<const sockaddr_in*>(endpoint.data())->sin_port);
 }
 
 }  // namespace

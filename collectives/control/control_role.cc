@@ -6,7 +6,7 @@ namespace annulus {
 Hello ControlRoleConfig::hello() const {
   Hello hello;
   hello.purpose = kControlPurpose;
-  hello.job_id = job_id;
+  hello.identity = identity;
   hello.nranks = static_cast<uint32_t>(nranks);
   hello.rank = static_cast<uint32_t>(rank);
   return hello;

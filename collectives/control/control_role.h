@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/clock.h"
+#include "base/identity.h"
 #include "collectives/control/control_activity.h"
 #include "collectives/control/control_connections.h"
 #include "collectives/control/verdict.h"
@@ -21,7 +22,7 @@ struct ControlRoleConfig {
   int rank = 0;
   int nranks = 1;
   std::string job_key;
-  uint64_t job_id = 0;
+  Identity identity;
   asio::io_context* context = nullptr;
   const ActivityRecorder* activity = nullptr;
   // Sets this rank's verdict. The first one counts; later ones are news of ranks that are lost.

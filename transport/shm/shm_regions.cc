@@ -12,7 +12,7 @@
 #include <string>
 
 #include "base/check.h"
-#include "transport/shm/shm_file_message.h"
+#include "transport/file_message.h"
 
 namespace annulus {
 

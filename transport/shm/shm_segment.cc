@@ -12,7 +12,7 @@
 #include <string>
 
 #include "base/file_limit.h"
-#include "transport/shm/shm_file_message.h"
+#include "transport/file_message.h"
 
 namespace annulus {
 namespace {

@@ -115,7 +115,7 @@ class Job {
       config.rank = rank;
       config.nranks = nranks;
       config.job_key = "a key";
-      config.job_id = 7;
+      config.identity.job = 7;
       config.connections = std::move(connections_[rank]);
       config.on_verdict = [this] {
         const std::lock_guard<std::mutex> lock(mutex_);
