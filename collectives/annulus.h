@@ -456,7 +456,7 @@ ANNULUS_API annulus_status_t annulus_alltoallv_async(annulus_comm_t* comm, const
  *
  * All ranks must also wait at the same places. If a rank waits for call A (a blocking call, a wait, tests in a loop)
  * before it queues a later call B of a higher priority, rank 0 must do so too; otherwise rank 0 may choose B while that
- * rank waits for A, and both wait until the deadline. It is safe to queue all calls first and to wait after the last. */
+ * rank waits for A, and both wait until the deadline. It is safe to queue all calls first, and then to wait. */
 ANNULUS_API annulus_status_t annulus_comm_set_priority(annulus_comm_t* comm, int priority);
 
 /* Asynchronous calls between these two, by one thread, are only collected; annulus_group_end queues them. Allreduces of
