@@ -196,7 +196,8 @@ TEST_P(CollectivesTest, LargeMessagesAreRight) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Links, CollectivesTest, OverLinks(1, 2, 3, 4, 5), LinksName);
-INSTANTIATE_TEST_SUITE_P(SimLinks, CollectivesTest, OverSimLinks(2, 3), LinksName);
+INSTANTIATE_TEST_SUITE_P(SimLinks, CollectivesTest, OverSimLinks(3), LinksName);
+INSTANTIATE_TEST_SUITE_P(MixedLinks, CollectivesTest, OverMixedLinks(2), LinksName);
 INSTANTIATE_TEST_SUITE_P(Links, HostCollectivesTest, OverLinks(1, 2, 3, 4, 5), LinksName);
 
 }  // namespace

@@ -156,6 +156,7 @@ TEST_P(MemoryTest, RegisteredHostMemoryIsReadByADevice) {
 }
 
 INSTANTIATE_TEST_SUITE_P(SimLinks, MemoryTest, OverSimLinks(2, 3), LinksName);
+INSTANTIATE_TEST_SUITE_P(MixedLinks, MemoryTest, OverMixedLinks(2, 3), LinksName);
 
 TEST(TwoDevicesTest, ACallBetweenTheirMemoriesIsRefused) {
   ClusterConfig config;

@@ -107,7 +107,8 @@ TEST_P(PartsTest, LargePartsWithTheDefaultSettings) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Links, PartsTest, OverLinks(1, 2, 3, 5), LinksName);
-INSTANTIATE_TEST_SUITE_P(SimLinks, PartsTest, OverSimLinks(2, 3), LinksName);
+INSTANTIATE_TEST_SUITE_P(SimLinks, PartsTest, OverSimLinks(3), LinksName);
+INSTANTIATE_TEST_SUITE_P(MixedLinks, PartsTest, OverMixedLinks(2), LinksName);
 
 TEST(PartsArgumentsTest, WrongLayoutsAreRefusedAndNamed) {
   ClusterConfig config;

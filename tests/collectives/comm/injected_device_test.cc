@@ -114,7 +114,7 @@ TEST_P(InjectedDeviceTest, AfterAFailureItsWorkTouchesNothing) {
   const Cluster cluster(Config());
   RequestTable requests;
   SimDeviceOptions slow = Device();
-  slow.min_time = slow.max_time = kMillisecond;
+  slow.min_time = slow.max_time = kPatience;  // With a thread, nothing finishes before the abort.
   Tally submitted;
   ForEachRank(kRanks, [&](int number) {
     DeviceRank rank(cluster, number, &requests, slow);
@@ -130,7 +130,8 @@ TEST_P(InjectedDeviceTest, AfterAFailureItsWorkTouchesNothing) {
     submitted.Add();
     ASSERT_TRUE(submitted.WaitFor(kRanks));
     if (number == 1) rank.comm->Abort();
-    EXPECT_EQ(rank.comm->Wait(request, -1).code(), Code::kAborted);
+    const Code code = rank.comm->Wait(request, -1).code();
+    EXPECT_TRUE(code == Code::kAborted || (code == Code::kOk && !slow.has_thread)) << CodeName(code);
     EXPECT_EQ(rank.device.pending(), 0) << "the buffers are the user's again";
     EXPECT_EQ(rank.comm->Free(request).code(), Code::kOk);
   });

@@ -36,11 +36,18 @@ auto OverLinks(Ranks... nranks) {
   return testing::Combine(testing::Values("shm", "tcp"), testing::Values(nranks...), testing::Values("host"));
 }
 
-// The same with buffers on a simulated device, or one of a call's two.
+// The same with all buffers on a simulated device,
 template <class... Ranks>
 auto OverSimLinks(Ranks... nranks) {
   return testing::Combine(testing::Values("shm", "tcp"), testing::Values(nranks...),
-                          testing::Values("sim", "sim_wakes", "sim_in", "sim_out"));
+                          testing::Values("sim", "sim_wakes"));
+}
+
+// or only the inputs, or only the outputs.
+template <class... Ranks>
+auto OverMixedLinks(Ranks... nranks) {
+  return testing::Combine(testing::Values("shm", "tcp"), testing::Values(nranks...),
+                          testing::Values("sim_in", "sim_out"));
 }
 
 inline std::string LinksName(const testing::TestParamInfo<LinksParam>& info) {
