@@ -39,7 +39,8 @@ namespace {
 constexpr unsigned kLifeSeconds = 600;  // Whatever happens to the test.
 constexpr int kCrowd = 100;
 constexpr int kMostInAStorm = 300;
-constexpr int kPaceMs = 5;  // Between two bytes, looks and attacks: a nuisance, not a load test.
+constexpr int kFlood = 2000;  // Connections to one door between two looks at what listens.
+constexpr int kPaceMs = 5;    // Between two bytes, looks and attacks: a nuisance, not a load test.
 constexpr size_t kMostRecorded = 4096;
 
 using Bytes = std::vector<unsigned char>;
@@ -159,13 +160,15 @@ class Stray {
     std::deque<int> held;
     while (!InputEnded(0)) {
       for (const Listener& listener : ListenersOf(pids_)) {
-        for (int i = 0; i < kCrowd; ++i) {
+        for (int i = 0; i < kFlood; ++i) {
           const int fd = ConnectTo(listener);
           if (fd < 0) break;
           ++attacked_;
           held.push_back(fd);
+          if (held.size() <= kMostInAStorm) continue;
+          close(held.front());
+          held.pop_front();
         }
-        for (; held.size() > kMostInAStorm; held.pop_front()) close(held.front());
       }
     }
   }

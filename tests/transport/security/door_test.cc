@@ -69,11 +69,12 @@ TEST_F(DoorTest, ProcessesOfOtherUsersAreDroppedUnheard) {
     char byte;
     _exit(recv(fd, &byte, 1, 0) <= 0 ? 0 : 1);
   }
-  RunUntil([this] { return !door_->last_dropped().empty(); });
+  int status = 0;
+  const Deadline limit = DeadlineAfter(kPatience);
+  while (waitpid(stranger, &status, WNOHANG) == 0 && Now() < limit) reactor_.WaitUntil(Now() + 10 * kMillisecond);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 2) GTEST_SKIP() << "there is no other user in this sandbox";
   EXPECT_EQ(door_->last_dropped(),
             "process " + std::to_string(stranger) + " of user 65534: only processes of user 0 may connect");
-  int status = 0;
-  ASSERT_EQ(waitpid(stranger, &status, 0), stranger);
   EXPECT_EQ(status, 0);
 }
 
