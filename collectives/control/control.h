@@ -90,7 +90,7 @@ class Control {
   const std::function<void()> on_verdict_;
   ActivityRecorder activity_;
   VerdictCell verdict_;
-  std::atomic<Nanoseconds> judge_lost_at_{0};  // 0 while rank 0 is connected.
+  std::atomic<Nanoseconds> judge_lost_at_{0};  // 0 while rank 0 is there.
   std::atomic<Nanoseconds> heard_at_{0};       // Latest sign of life of rank 0.
   std::unique_ptr<Thread> thread_;             // Null once closed.
 };

@@ -148,15 +148,21 @@ void ControlJudge::TellLoss(int rank, int os_errno) {
 void ControlJudge::Act() {
   if (on_gone_) return;  // A leaving rank no longer judges.
   config_.Heard();
-  while (const std::optional<Absences::Absence> overdue = absences_.TakeOverdue(Now())) {
-    Gone(overdue->rank, overdue->os_errno);
-  }
+  TakeAbsences();
   if (arbiter_.TakeQuery()) {
     SendAll(MessageType::kQuery, {});
     arbiter_.Answer(config_.rank, config_.activity->Read(), Now());
   }
   if (arbiter_.verdict() && !announced_) Announce();
+  TakeAbsences();
   SetTimer();
+}
+
+// After the verdict nothing waits for absent ranks: rank 0 may leave soon, and others may need the news.
+void ControlJudge::TakeAbsences() {
+  while (const std::optional<Absences::Absence> absence = absences_.TakeOverdue(announced_ ? kNoDeadline : Now())) {
+    Gone(absence->rank, absence->os_errno);
+  }
 }
 
 void ControlJudge::Announce() {

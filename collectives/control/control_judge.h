@@ -44,6 +44,7 @@ class ControlJudge : public ControlRole {
   // Carries out what the arbiter wants after an event.
   void Act();
   void Announce();
+  void TakeAbsences();
   void SendAll(MessageType type, const std::string& body);
   void SetTimer();
   void CheckGone();

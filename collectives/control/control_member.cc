@@ -105,6 +105,7 @@ void ControlMember::TakeGoodbye() {
   // Closing at once lets the judge leave without waiting for us.
   judge_left_ = true;
   session_.Close();
+  if (config_.judge_lost) config_.judge_lost();
   if (reported_) config_.conclude(ArbiterLeftVerdict(config_.rank, *reported_));
   if (on_gone_) on_gone_();
 }

@@ -27,7 +27,7 @@ struct ControlRoleConfig {
   const ActivityRecorder* activity = nullptr;
   // Sets this rank's verdict. The first one counts; later ones are news of ranks that are lost.
   std::function<void(const Verdict&)> conclude;
-  // Rank 0 died, so there will be no more news. May be null.
+  // Rank 0 died or left, so there will be no more news. May be null.
   std::function<void()> judge_lost;
   // Time at which rank 0 last gave a sign of life. May be null.
   std::atomic<Nanoseconds>* heard_at = nullptr;

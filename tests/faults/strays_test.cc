@@ -66,7 +66,6 @@ class Siege {
   void ExpectWorkAndEnd(int nranks) {
     ASSERT_TRUE(ranks_.WaitForLine("ready", Now() + kPatience)) << Outputs();
     EXPECT_EQ(HearNumber(Send("list"), "listening"), 1);
-    for (const char* kind : {"garbage", "silent", "giant"}) EXPECT_EQ(HearNumber(Send(kind), "attacked"), 1) << kind;
     for (Child* worker : ranks_.workers()) worker->CloseInput();
     for (int rank = 0; rank < nranks; ++rank) {
       EXPECT_EQ(ranks_.worker(rank).ExitStatus(Now() + kPatience), 0) << ranks_.output(rank);
