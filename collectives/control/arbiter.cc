@@ -74,8 +74,11 @@ void Arbiter::Lost(int rank) { ranks_[rank].lost = !ranks_[rank].left; }
 
 void Arbiter::Found(int rank, Nanoseconds now) {
   ranks_[rank].lost = false;
-  if (investigating_ || doubting_) deadline_ = now + kAnswerWindow;  // Its answer may be on its way.
-  Advance(now);
+  if (verdict_ || !(investigating_ || doubting_)) return;
+  // What it has sent meanwhile comes before a new answer.
+  ranks_[rank].answered = false;
+  query_ = true;
+  deadline_ = now + kAnswerWindow;
 }
 
 void Arbiter::Goodbye(int rank, const Activity& last, Nanoseconds now) {

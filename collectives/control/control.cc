@@ -35,6 +35,7 @@ class Control::Thread {
 
  private:
   void Depart();
+  void LimitClosing();
 
   const int rank_;
   asio::io_context context_;
@@ -77,9 +78,16 @@ void Control::Thread::Close() {
 }
 
 void Control::Thread::Depart() {
-  closing_.expires_after(std::chrono::nanoseconds(kCloseGrace));
-  closing_.async_wait([this](const asio::error_code&) { context_.stop(); });
+  LimitClosing();
   role_->Depart([this] { context_.stop(); });
+}
+
+void Control::Thread::LimitClosing() {
+  closing_.expires_after(std::chrono::nanoseconds(kCloseGrace));
+  closing_.async_wait([this](const asio::error_code&) {
+    if (role_->AwaitsReturn()) return LimitClosing();
+    context_.stop();
+  });
 }
 
 Control::Control(std::function<void()> on_verdict) : on_verdict_(std::move(on_verdict)) {}

@@ -40,7 +40,8 @@ class Control {
   static constexpr Nanoseconds kVerdictGrace = 1500 * kMillisecond;
   // Time that Report waits in all.
   static constexpr Nanoseconds kMostVerdictWait = 12 * kSecond;
-  // Time that Close waits for sent messages to arrive.
+  // Time that Close waits for sent messages to arrive; longer, but bounded by the grace of ControlJudge and
+  // ControlMember, while a broken connection is made again.
   static constexpr Nanoseconds kCloseGrace = 200 * kMillisecond;
   // Time that passing on a verdict reached alone may take, so that a process may abort and then exit at once.
   static constexpr Nanoseconds kSettleGrace = 50 * kMillisecond;

@@ -19,9 +19,11 @@ namespace {
 // A connection that carries nothing any more is given up after about 8 s of silence, or 8 s after the first unanswered
 // byte. The kernel of a stopped process still answers, so only the network or the host can be the cause. Another
 // connection may then take its place (control_session.h).
-constexpr int kKeepaliveIdleSeconds = 3;
+// A rank that says nothing learns by its next probe that something on the way has forgotten its connection, so probes
+// come often.
+constexpr int kKeepaliveIdleSeconds = 1;
 constexpr int kKeepaliveIntervalSeconds = 1;
-constexpr int kKeepaliveProbes = 5;
+constexpr int kKeepaliveProbes = 7;
 constexpr unsigned kUserTimeoutMs = 8000;
 
 // Failures are harmless: the connection works without these options, and tests use sockets without keepalive.
@@ -111,8 +113,8 @@ void ControlChannel::Send(const Frame& frame) {
     queue_.pop_front();
     return;
   }
-  NoteReset(error);  // The kernel says it once: reading then finds nothing but an end.
-  WriteQueue();      // Would block, or failed: the asynchronous write finds out the same, and reading notices the end.
+  NoteWriteError(error);
+  WriteQueue();  // Would block, or failed: the asynchronous write finds out the same, and reading notices the end.
 }
 
 void ControlChannel::WriteQueue() {
@@ -122,7 +124,7 @@ void ControlChannel::WriteQueue() {
                       if (!self->open()) return;
                       self->front_sent_ = 0;
                       if (error) {
-                        self->NoteReset(error);
+                        self->NoteWriteError(error);
                         self->queue_.clear();
                       } else {
                         self->queue_.pop_front();
@@ -170,12 +172,15 @@ int ControlChannel::Release() {
 }
 
 // The connections of a killed process end in an orderly way, or by a reset if it had not read everything.
-void ControlChannel::NoteReset(const asio::error_code& error) {
-  was_reset_ = was_reset_ || error == asio::error::connection_reset || error == asio::error::connection_aborted;
+void ControlChannel::NoteWriteError(const asio::error_code& error) {
+  if (!write_error_ && error && error != asio::error::would_block && error != asio::error::broken_pipe)
+    write_error_ = error;
 }
 
-Status ControlChannel::CauseOf(const asio::error_code& error) {
-  NoteReset(error);
+Status ControlChannel::CauseOf(asio::error_code error) {
+  // The kernel says what went wrong once: if to a write, reading finds nothing but an end.
+  if (error == asio::error::eof && write_error_) error = write_error_;
+  was_reset_ = error == asio::error::connection_reset || error == asio::error::connection_aborted;
   if (error == asio::error::eof || error == asio::error::broken_pipe || was_reset_) return Status();
   return Status::System("reading from a control connection", error.value());
 }

@@ -67,8 +67,8 @@ class ControlChannel : public std::enable_shared_from_this<ControlChannel> {
   void WriteQueue();
   void MaybeShutdown();
   void End(const Status& cause);
-  void NoteReset(const asio::error_code& error);
-  Status CauseOf(const asio::error_code& error);
+  void NoteWriteError(const asio::error_code& error);
+  Status CauseOf(asio::error_code error);
 
   asio::ip::tcp::socket socket_;
   const size_t most_bytes_;
@@ -79,6 +79,7 @@ class ControlChannel : public std::enable_shared_from_this<ControlChannel> {
   size_t front_sent_ = 0;  // Bytes of queue_.front() already sent.
   bool finishing_ = false;
   bool was_reset_ = false;
+  asio::error_code write_error_;  // First error of a write that says how the connection ended.
 };
 
 }  // namespace annulus

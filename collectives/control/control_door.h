@@ -1,22 +1,16 @@
 // ControlDoor: where rank 0 listens for ranks whose control connection broke, as long as the communicator lives.
 //
-// Whoever dials must prove the job key. Strangers are dropped after a short time, and never more than a few at once are
-// listened to.
-//
 // Threads: the control thread only; Open before it starts.
 #pragma once
 
 #include <asio/io_context.hpp>
-#include <asio/steady_timer.hpp>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
 
-#include "base/clock.h"
 #include "base/status.h"
 #include "transport/address.h"
-#include "transport/security/stream_handshake.h"
+#include "transport/security/door.h"
 
 namespace annulus {
 
@@ -27,7 +21,7 @@ class ControlDoor {
   // A rank came back; the callee owns `fd`.
   using Returned = std::function<void(int rank, int fd)>;
 
-  // `hello` has the purpose, job, size and rank of this side.
+  // `hello` has the purpose, identity, size and rank of this side.
   ControlDoor(asio::io_context* context, const std::string& key, const Hello& hello, Expects expects,
               Returned returned);
   ControlDoor(const ControlDoor&) = delete;
@@ -40,24 +34,8 @@ class ControlDoor {
   void Close();
 
  private:
-  struct Visitor {
-    std::shared_ptr<StreamHandshake> handshake;
-    Deadline deadline;
-  };
-
-  void Accept();
-  void Receive(StreamSocket socket);
-  void Finish(const std::shared_ptr<StreamHandshake>& handshake, const Status& status);
-  void Forget(const std::shared_ptr<StreamHandshake>& handshake);
-  void Sweep();
-
-  const std::string key_;
-  const Hello hello_;
-  const Expects expects_;
-  const Returned returned_;
   StreamListener listener_;
-  asio::steady_timer timer_;      // For the next sweep, or the next accept after an error.
-  std::deque<Visitor> visitors_;  // The oldest first.
+  std::shared_ptr<Door> door_;
   int port_ = 0;
 };
 

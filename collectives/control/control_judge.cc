@@ -56,6 +56,8 @@ void ControlJudge::Settle(const Verdict& verdict) {
 
 void ControlJudge::Depart(std::function<void()> on_gone) {
   timer_.cancel();
+  // After a verdict others may need the news of whoever is lost, and nobody else will tell them.
+  if (announced_) TakeAbsences(kNoDeadline);
   on_gone_ = std::move(on_gone);
   ByteWriter out;
   WriteActivity(config_.activity->Read(), &out);
@@ -65,6 +67,8 @@ void ControlJudge::Depart(std::function<void()> on_gone) {
   }
   CheckGone();
 }
+
+bool ControlJudge::AwaitsReturn() const { return absences_.deadline() != kNoDeadline && Now() < absences_.deadline(); }
 
 void ControlJudge::Take(int rank, MessageType type, std::span<const std::byte> body) {
   ByteReader in(body);
@@ -148,19 +152,17 @@ void ControlJudge::TellLoss(int rank, int os_errno) {
 void ControlJudge::Act() {
   if (on_gone_) return;  // A leaving rank no longer judges.
   config_.Heard();
-  TakeAbsences();
+  TakeAbsences(Now());
   if (arbiter_.TakeQuery()) {
     SendAll(MessageType::kQuery, {});
     arbiter_.Answer(config_.rank, config_.activity->Read(), Now());
   }
   if (arbiter_.verdict() && !announced_) Announce();
-  TakeAbsences();
   SetTimer();
 }
 
-// After the verdict nothing waits for absent ranks: rank 0 may leave soon, and others may need the news.
-void ControlJudge::TakeAbsences() {
-  while (const std::optional<Absences::Absence> absence = absences_.TakeOverdue(announced_ ? kNoDeadline : Now())) {
+void ControlJudge::TakeAbsences(Nanoseconds now) {
+  while (const std::optional<Absences::Absence> absence = absences_.TakeOverdue(now)) {
     Gone(absence->rank, absence->os_errno);
   }
 }

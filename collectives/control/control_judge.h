@@ -18,9 +18,9 @@ namespace annulus {
 
 class ControlJudge : public ControlRole {
  public:
-  // Time in which a rank may come back: after a reset, which it notices at once, and after silence, which it notices
-  // seconds before or after this side.
-  static constexpr Nanoseconds kResetGrace = 1 * kSecond;
+  // Time in which a rank may come back: after a reset, which it notices at once or, if only this side was reset, by its
+  // next keepalive a second later; and after silence, which it notices seconds before or after this side.
+  static constexpr Nanoseconds kResetGrace = 1500 * kMillisecond;
   static constexpr Nanoseconds kSilenceGrace = 4 * kSecond;
 
   explicit ControlJudge(const ControlRoleConfig& config);
@@ -30,6 +30,7 @@ class ControlJudge : public ControlRole {
   void Doubt() override;
   void Settle(const Verdict& verdict) override;
   void Depart(std::function<void()> on_gone) override;
+  bool AwaitsReturn() const override;
 
  private:
   void Take(int rank, MessageType type, std::span<const std::byte> body);
@@ -44,7 +45,7 @@ class ControlJudge : public ControlRole {
   // Carries out what the arbiter wants after an event.
   void Act();
   void Announce();
-  void TakeAbsences();
+  void TakeAbsences(Nanoseconds now);
   void SendAll(MessageType type, const std::string& body);
   void SetTimer();
   void CheckGone();

@@ -10,7 +10,7 @@
 namespace annulus {
 
 // One attempt to connect, and the pause after one that failed.
-static constexpr Nanoseconds kDialTime = 1 * kSecond;
+static constexpr Nanoseconds kDialTime = 400 * kMillisecond;
 static constexpr Nanoseconds kDialPause = 50 * kMillisecond;
 
 ControlMember::ControlMember(const ControlRoleConfig& config)

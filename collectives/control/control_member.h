@@ -28,6 +28,7 @@ class ControlMember : public ControlRole {
   void Doubt() override;
   void Settle(const Verdict& verdict) override;
   void Depart(std::function<void()> on_gone) override;
+  bool AwaitsReturn() const override { return redial_until_ != kNoDeadline && Now() < redial_until_; }
 
  private:
   void Take(MessageType type, std::span<const std::byte> body);

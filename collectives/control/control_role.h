@@ -53,6 +53,8 @@ class ControlRole {
   virtual void Settle(const Verdict& verdict) = 0;
   // Says goodbye. `on_gone` runs when all connections have closed, possibly at once.
   virtual void Depart(std::function<void()> on_gone) = 0;
+  // Whether a broken connection may still be made again, so that the goodbye arrives.
+  virtual bool AwaitsReturn() const = 0;
 };
 
 // Purpose of connections that go on where a broken control connection ended.

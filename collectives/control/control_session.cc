@@ -100,6 +100,8 @@ bool ControlSession::Confirm(uint64_t received) {
 void ControlSession::Ended(const Status& cause) {
   if (closed_) return;
   ControlEnd end = channel_->was_reset() ? ControlEnd::kReset : ControlEnd::kOrderly;
+  // A dial that was given up ends like that: not the end of the process.
+  if (awaits_resume_ && end == ControlEnd::kOrderly) end = ControlEnd::kReset;
   if (cause.code() == Code::kProtocol) end = ControlEnd::kProtocol;
   if (cause.code() == Code::kSystem) end = ControlEnd::kSilent;
   handlers_.on_closed(end, cause);

@@ -144,7 +144,7 @@ std::shared_ptr<Door> RendezvousHost::MakeDoor() {
   // The door is closed before this object is gone.
   plan.on_proven = [this](const Door::Proven& proven) { TakeProven(proven); };
   plan.on_exhausted = [this](const Status& status) { TakeExhausted(status); };
-  return std::make_shared<Door>(reactor_, std::move(plan));
+  return std::make_shared<Door>(&reactor_->context(), std::move(plan));
 }
 
 void RendezvousHost::TakeProven(const Door::Proven& proven) {

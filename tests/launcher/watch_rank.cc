@@ -16,5 +16,6 @@ int main() {
   std::vector<float> data(1000, 1.0F);
   while (annulus_allreduce(comm, data.data(), data.data(), data.size(), ANNULUS_FLOAT32, ANNULUS_MAX) == ANNULUS_OK) {
   }
+  annulus_comm_destroy(comm);
   return 1;
 }

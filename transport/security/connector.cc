@@ -206,7 +206,7 @@ std::shared_ptr<Door> Connector::MakeDoor() {
   plan.decide = [this](const Hello& peer) { return Decide(peer); };
   plan.on_proven = [this](Door::Proven proven) { TakeProven(std::move(proven)); };
   plan.on_exhausted = [this](const Status& status) { Fail(status); };
-  return std::make_shared<Door>(reactor_, std::move(plan));
+  return std::make_shared<Door>(&reactor_->context(), std::move(plan));
 }
 
 Verdict Connector::Decide(const Hello& peer) const {

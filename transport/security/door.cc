@@ -29,11 +29,8 @@ bool IsUnix(const StreamEndpoint& endpoint) { return endpoint.data()->sa_family 
 
 }  // namespace
 
-Door::Door(Reactor* reactor, Plan plan)
-    : reactor_(reactor),
-      plan_(std::move(plan)),
-      strays_(static_cast<int>(plan_.hello.rank)),
-      pause_(reactor->context()) {}
+Door::Door(asio::io_context* context, Plan plan)
+    : context_(context), plan_(std::move(plan)), strays_(static_cast<int>(plan_.hello.rank)), pause_(*context) {}
 
 void Door::Open(StreamListener* listener) {
   listener_ = listener;
@@ -101,7 +98,7 @@ void Door::Pause() {
 void Door::Greet(int fd, const StreamEndpoint& from) {
   std::string name = EndpointText(from);
   std::string host = HostText(from);
-  StreamSocket socket(reactor_->context());
+  StreamSocket socket(*context_);
   asio::error_code error;
   socket.assign(StreamProtocol(from.data()->sa_family, 0), fd, error);
   if (error) {
@@ -118,7 +115,7 @@ void Door::Greet(int fd, const StreamEndpoint& from) {
     }
   }
   if (visitors_.size() >= kMaxStrangers + plan_.expected) DropFromCrowd();
-  const auto visitor = visitors_.emplace(visitors_.end(), reactor_->context());
+  const auto visitor = visitors_.emplace(visitors_.end(), *context_);
   visitor->from = std::move(name);
   visitor->host = std::move(host);
   ++hosts_[visitor->host];

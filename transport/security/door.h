@@ -1,10 +1,11 @@
 // Door: accepts connections at a listener, runs the handshake with each, and hands on those that prove themselves. All
 // others are strangers: they are dropped, counted, and logged once per reason, and delay nobody.
 //
-// Threads: the one that drives the reactor. Held by shared_ptr: handlers that are still queued keep it alive, and find
+// Threads: the one that runs the io_context. Held by shared_ptr: handlers that are still queued keep it alive, and find
 // it closed.
 #pragma once
 
+#include <asio/io_context.hpp>
 #include <asio/steady_timer.hpp>
 #include <functional>
 #include <list>
@@ -15,7 +16,6 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "transport/address.h"
-#include "transport/reactor.h"
 #include "transport/security/strays.h"
 #include "transport/security/stream_handshake.h"
 
@@ -41,7 +41,7 @@ class Door : public std::enable_shared_from_this<Door> {
     std::function<void(const Status&)> on_exhausted;
   };
 
-  Door(Reactor* reactor, Plan plan);
+  Door(asio::io_context* context, Plan plan);
 
   // Begins to accept. `listener` stays the caller's and outlives Close().
   void Open(StreamListener* listener);
@@ -80,7 +80,7 @@ class Door : public std::enable_shared_from_this<Door> {
   void Drop(Visitors::iterator visitor, Strays::Reason reason, const std::string& detail);
   void Remove(Visitors::iterator visitor);
 
-  Reactor* const reactor_;
+  asio::io_context* const context_;
   const Plan plan_;
   Strays strays_;
   std::string last_dropped_;

@@ -41,4 +41,16 @@ inline std::vector<ControlConnections> ConnectRanks(int nranks) {
   return connections;
 }
 
+// Ends a process that had read everything: its kernel then ends its connections in an orderly way.
+inline void EndOrderly(ControlConnections* connections) {
+  constexpr int kMostRanks = 16;
+  for (int rank = 0; rank < kMostRanks; ++rank) {
+    const int fd = connections->Take(rank).fd;
+    char buffer[256];
+    while (fd >= 0 && ::recv(fd, buffer, sizeof buffer, MSG_DONTWAIT) > 0) {
+    }
+    if (fd >= 0) ::close(fd);
+  }
+}
+
 }  // namespace annulus

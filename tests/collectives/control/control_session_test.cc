@@ -156,6 +156,21 @@ TEST(ControlSessionTest, AFinishThatWasCutOffIsMadeUpFor) {
   EXPECT_EQ(pair.ends(1), (std::vector{ControlEnd::kReset, ControlEnd::kOrderly}));
 }
 
+TEST(ControlSessionTest, AConnectionThatEndsBeforeThePeerResumesIsNoEnd) {
+  asio::io_context context;
+  std::vector<ControlEnd> ends;
+  ControlSession session(&context, {[](MessageType, std::span<const std::byte>) {},
+                                    [&ends](ControlEnd end, const Status&) { ends.push_back(end); }});
+  const auto [first, first_peer] = ConnectPair();
+  const auto [second, second_peer] = ConnectPair();
+  ASSERT_TRUE(session.Open(first).ok() && session.Resume(second).ok());
+  ::shutdown(second_peer, SHUT_WR);
+  for (int turn = 0; turn < 100'000 && ends.empty(); ++turn) context.poll_one();
+  EXPECT_EQ(ends, std::vector{ControlEnd::kReset});
+  ::close(first_peer);
+  ::close(second_peer);
+}
+
 // A peer that says what cannot be.
 class RawPeer : public testing::TestWithParam<std::string> {};
 

@@ -127,7 +127,7 @@ TEST_P(ControlTest, ClosedConnectionIsADeathForEveryRank) {
     members_ = std::vector<Member>(n_);
     StartAll(culprit);
     const Nanoseconds start = Now();
-    connections_[culprit] = ControlConnections();
+    EndOrderly(&connections_[culprit]);
     connections_.clear();
     const Verdict verdict = AwaitAll("death", start);
     EXPECT_EQ(verdict.code, Code::kPeerLost);

@@ -35,7 +35,7 @@ class DoorTest : public testing::Test {
     plan.limit = kPatience;
     plan.decide = [](const Hello&) { return StreamHandshake::Verdict::kWelcome; };
     plan.on_proven = [this](const Door::Proven& proven) { proven_ = proven.handshake; };
-    door_ = std::make_shared<Door>(&reactor_, std::move(plan));
+    door_ = std::make_shared<Door>(&reactor_.context(), std::move(plan));
     door_->Open(&listener_);
   }
   void TearDown() override { door_->Close(); }
