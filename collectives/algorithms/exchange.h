@@ -42,6 +42,8 @@ class Exchange : public Runner {
 
   // Submits `op` to `queue` (QueueFor), or checks its progress. Sets *complete once it is complete.
   Status Run(const SliceOp& op, DomainQueue* queue, bool* complete);
+  // Whether an operation is under way. Until it is complete, what it points to must not be written.
+  bool submitted() const { return submitted_; }
   // A copy: an operation with one source.
   SliceOp Copy(std::byte* to, const std::byte* from, size_t elements) const;
 

@@ -84,7 +84,7 @@ Status LogGather::SwapBlocks(bool* moved) {
 
 Status LogGather::Fold(bool* moved) {
   const size_t begin = ChunkBegin(work_->call.count, nranks_, chunk_) * work_->element_bytes;
-  for (int i = 0; i < nranks_; ++i) fold_sources_[i] = BlockOf((chunk_ + 1 + i) % nranks_) + begin;
+  for (int i = 0; i < nranks_ && !submitted(); ++i) fold_sources_[i] = BlockOf((chunk_ + 1 + i) % nranks_) + begin;
   SliceOp op = Copy(work_->output.data + begin, fold_sources_[0], ChunkElements(work_->call.count, nranks_, chunk_));
   op.num_sources = nranks_;
   op.src = fold_sources_.data();

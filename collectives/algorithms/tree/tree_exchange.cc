@@ -82,8 +82,8 @@ Status TreeExchange::Gather(bool* moved) {
 
 Status TreeExchange::Fold(bool* moved) {
   if (has_data()) {
-    sources_[0] = work_->input.data;
-    for (size_t i = 0; i < children_.size(); ++i) sources_[i + 1] = ArrivalOf(i);
+    if (!submitted()) sources_[0] = work_->input.data;
+    for (size_t i = 0; i < children_.size() && !submitted(); ++i) sources_[i + 1] = ArrivalOf(i);
     SliceOp op = Copy(result_, sources_[0], work_->call.count);
     op.num_sources = static_cast<int>(sources_.size());
     op.src = sources_.data();
