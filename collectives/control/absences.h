@@ -20,7 +20,6 @@ class Absences {
 
   void Begin(int rank, int os_errno, Deadline until) { absent_[rank] = {os_errno, until}; }
   void End(int rank) { absent_.erase(rank); }
-  bool Has(int rank) const { return absent_.contains(rank); }
 
   // The first time at which a rank has been away for too long; kNoDeadline when none is away.
   Deadline deadline() const {

@@ -47,8 +47,8 @@ class Arbiter {
 
   // The control connection of `rank` ended for good; os_errno is 0 for an orderly end or a reset.
   void Disconnected(int rank, int os_errno, Nanoseconds now);
-  // The control connection of `rank` broke, and another may take its place. Until Found or Disconnected there is no
-  // judgement, because this rank may know the cause.
+  // The control connection of `rank` broke, and another may take its place. Until Found or Disconnected no
+  // reports are judged, because this rank may know the cause.
   void Lost(int rank);
   void Found(int rank, Nanoseconds now);
   // `rank` destroys its communicator; `last` is its activity before that.

@@ -60,10 +60,10 @@ class Control {
   bool has_verdict() const { return verdict_.has(); }
   // Constant once has_verdict().
   const Verdict& verdict() const { return verdict_.get(); }
-  // Returns the reason, if there is one, why `ranks` cannot all go on together: a verdict that is not the loss of
-  // another rank, or the loss of one of them, which may come after the verdict. Without rank 0 there is no more news:
-  // then the verdict is the reason, kVerdictGrace later. With `expected`, waits up to kVerdictGrace for a reason. Any
-  // thread.
+  // Returns the reason, if there is one, why `ranks` cannot all go on together: an abort, a verdict that names no
+  // rank or one of them, or the loss of one of them, which may come after the verdict. Without rank 0 there is no more
+  // news: then the verdict is the reason, kVerdictGrace later. With `expected`, waits up to kVerdictGrace for a reason.
+  // Any thread.
   std::optional<Verdict> Parted(const std::vector<int>& ranks, bool expected);
 
   // Reports to the arbiter that `failure` happened on this rank in `call` (sequence 0: outside any), and returns the

@@ -171,12 +171,12 @@ int ControlChannel::Release() {
   return error ? -1 : fd;
 }
 
-// The connections of a killed process end in an orderly way, or by a reset if it had not read everything.
 void ControlChannel::NoteWriteError(const asio::error_code& error) {
   if (!write_error_ && error && error != asio::error::would_block && error != asio::error::broken_pipe)
     write_error_ = error;
 }
 
+// The connections of a killed process end in an orderly way, or by a reset if it had not read everything.
 Status ControlChannel::CauseOf(asio::error_code error) {
   // The kernel says what went wrong once: if to a write, reading finds nothing but an end.
   if (error == asio::error::eof && write_error_) error = write_error_;

@@ -12,7 +12,7 @@ void ControlDial::Start(const StreamEndpoint& door, Nanoseconds limit, Done done
   done_ = std::move(done);
   timer_.expires_after(std::chrono::nanoseconds(limit));
   timer_.async_wait([self = shared_from_this()](const asio::error_code& ended) {
-    if (!ended) self->Finish({Code::kTimeout, "rank 0 does not answer at " + std::string("its control address")});
+    if (!ended) self->Finish({Code::kTimeout, "rank 0 does not answer at its control address"});
   });
   if (const int cause = OpenSocket(door.protocol().family(), &socket_); cause != 0) {
     return Finish(Status::System("cannot open a socket", cause));

@@ -33,7 +33,7 @@ bool ShmOwnRegions::Find(const std::byte* data, size_t bytes, ShmPlace* place) {
 bool ShmOwnRegions::Tell(const Known& known) {
   const std::shared_ptr<const MemoryRegion> region = known.region.lock();
   if (region == nullptr || at_peer_ == kShmMostRegions || known.bytes > kShmMostRegionBytes) return false;
-  // A file that can only be read: the peer must not be able to map it for writing.
+  // A file that can only be read, so that no mistake of the peer writes to it.
   const int reader = open(("/proc/self/fd/" + std::to_string(region->fd)).c_str(), O_RDONLY | O_CLOEXEC);
   if (reader < 0) return false;
   const bool told = send_({ShmNotice::kShares, known.id, known.bytes}, reader);
