@@ -103,11 +103,12 @@ TEST_F(BootstrapTest, OtherNumbersOfRanksAreNamedToBoth) {
 }
 
 TEST_F(BootstrapTest, WrongKeyIsRefusedAndToldApart) {
-  BootstrapConfig wrong = Config(2, 3, 1 * kSecond);
+  constexpr Nanoseconds kTimeout = 3 * kSecond;
+  BootstrapConfig wrong = Config(2, 3, kTimeout);
   wrong.job_key = "another key, just as long";
-  const std::vector<Outcome> outcomes = Run({Config(0, 3, kSecond), Config(1, 3, kSecond), wrong});
+  const std::vector<Outcome> outcomes = Run({Config(0, 3, kTimeout), Config(1, 3, kTimeout), wrong});
   EXPECT_EQ(outcomes[2].status.code(), Code::kAuth) << outcomes[2].status.ToString();
-  EXPECT_LT(outcomes[2].took, kSecond);
+  EXPECT_LT(outcomes[2].took, kTimeout);
   ExpectOneFailure(std::span(outcomes).first(2), Code::kTimeout, "rank 2 did not arrive within");
 }
 

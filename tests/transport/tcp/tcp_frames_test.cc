@@ -4,12 +4,26 @@
 #include <cstring>
 #include <random>
 
+#include "tests/base/fastest_of.h"
 #include "tests/transport/tcp/tcp_peer.h"
 
 namespace annulus {
 namespace {
 
-using TcpFramesTest = TcpPeerTest;
+class TcpFramesTest : public TcpPeerTest {
+ protected:
+  // To a peer that reads nothing and whose buffer is small: the sends are complete, but not all of them acknowledged.
+  void SendUnacknowledged() {
+    const int small = 4096;
+    ASSERT_EQ(setsockopt(lanes_[0].socket.native_handle(), SOL_SOCKET, SO_RCVBUF, &small, sizeof small), 0);
+    const Bytes data = Payload(4096, 1);
+    for (int i = 0; i < 64; ++i) {
+      Send send = Sending(data, 4096);
+      ASSERT_TRUE(endpoint_->PostSend(&send).ok());
+      ASSERT_TRUE(Until([&] { return send.code != Code::kInProgress; }));
+    }
+  }
+};
 
 TEST_F(TcpFramesTest, AFrameInPiecesOfAnySizeArrives) {
   Open(1);
@@ -177,25 +191,22 @@ TEST_F(TcpFramesTest, AResetLosesThePeerWithItsErrno) {
 
 // What was sent to a peer that is gone is never acknowledged; nobody must wait for that.
 TEST_F(TcpFramesTest, CloseDoesNotWaitForAPeerThatEnds) {
+  // Well below the time that a close waits for a living peer.
+  constexpr Nanoseconds kLimit = 100 * kMillisecond;
   for (const bool resets : {false, true}) {
     SCOPED_TRACE(resets ? "reset" : "end");
-    lanes_.clear();
-    Open(1);
-    // The peer reads nothing, and its buffer is small: the sends are complete but not all of them acknowledged.
-    const int small = 4096;
-    ASSERT_EQ(setsockopt(lanes_[0].socket.native_handle(), SOL_SOCKET, SO_RCVBUF, &small, sizeof small), 0);
-    const Bytes data = Payload(4096, 1);
-    for (int i = 0; i < 64; ++i) {
-      Send send = Sending(data, 4096);
-      ASSERT_TRUE(endpoint_->PostSend(&send).ok());
-      ASSERT_TRUE(Until([&] { return send.code != Code::kInProgress; }));
-    }
-    const Nanoseconds start = Now();
-    EXPECT_FALSE(endpoint_->Close()) << "nothing to wait for";
-    resets ? Reset(0) : Hang(0);
-    while (!endpoint_->Close()) {
-    }
-    EXPECT_LT(Now() - start, 100 * kMillisecond);
+    const Nanoseconds took = FastestOf(5, kLimit, [&] {
+      lanes_.clear();
+      Open(1);
+      SendUnacknowledged();
+      const Nanoseconds start = Now();
+      EXPECT_FALSE(endpoint_->Close()) << "nothing to wait for";
+      resets ? Reset(0) : Hang(0);
+      while (!endpoint_->Close()) {
+      }
+      return Now() - start;
+    });
+    EXPECT_LT(took, kLimit);
   }
 }
 
