@@ -1,10 +1,9 @@
-// Setup: the parts of a communicator that exist from its creation to its end, and their creation: the ranks meet,
-// exchange the addresses on which they listen, agree on transports, connect the links, and start the control thread.
+// Setup: the parts of a communicator that exist from its creation to its end, and their creation: the ranks meet, start
+// their control threads, choose a transport for each pair, and connect the links.
 //
 // Threads: Establish is called by one thread; see each member for the rest.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <vector>
 
@@ -12,18 +11,14 @@
 #include "collectives/core/options.h"
 #include "collectives/engine/engine.h"
 #include "collectives/engine/waiter.h"
-#include "collectives/membership/core_set.h"
+#include "collectives/membership/meeting.h"
 #include "collectives/membership/membership.h"
-#include "collectives/observe/board_claim.h"
-#include "collectives/observe/monitor.h"
-#include "collectives/observe/trace_file.h"
+#include "collectives/observe/telemetry.h"
 #include "transport/reactor.h"
 #include "transport/select/select.h"
+#include "transport/select/transport_set.h"
 
 namespace annulus {
-
-struct BootstrapConfig;
-struct BootstrapResult;
 
 PlanSettings PlanSettingsOf(const Options& options);
 
@@ -41,8 +36,7 @@ struct Resources {
 
 class Setup {
  public:
-  // If set, called regularly while the ranks meet; if it fails, the meeting ends.
-  using GiveUp = std::function<Status()>;
+  using GiveUp = Meeting::GiveUp;
 
   // Joins the ranks of `membership` as `options`, which must be valid, say, over those transports of `resources` that
   // they allow. Blocks up to options.connect_timeout_ms. Errors: kInvalidArgument, kTimeout with the missing ranks,
@@ -66,9 +60,9 @@ class Setup {
   const PlanSettings& plan() const { return plan_; }
   const WaitPolicy& wait_policy() const { return wait_policy_; }
 
-  Monitor* monitor() { return &monitor_; }
+  Monitor* monitor() { return telemetry_.monitor(); }
   // Null when there is no trace.
-  TraceFile* trace_file() { return trace_file_.get(); }
+  TraceFile* trace_file() { return telemetry_.trace_file(); }
   Reactor* reactor() { return &reactor_; }
   const Links& links() const { return *links_; }
   // Null when there is one rank only.
@@ -88,39 +82,30 @@ class Setup {
  private:
   Setup(const Options& options, const Membership& membership, const Resources& resources);
 
-  // A trace that cannot be written is logged, and fails nothing.
-  void OpenTrace();
-  void ClaimBoard();
+  // Asks for what is to be recorded. A trace that cannot be written is logged, and fails nothing.
+  void OpenTelemetry();
   Status Meet(const GiveUp& give_up, Deadline deadline);
-  Status MeetAt(BootstrapConfig* config, BootstrapResult* met) const;
-  Status Listen(Member* own);
-  // Takes over what the ranks have said of themselves.
-  Status Learn(const std::vector<std::string>& blobs);
+  TransportConfig MakeTransportConfig();
+  Status StartControl(ControlConnections connections);
+  // Takes over what the meeting has brought, and connects the links.
+  Status Link(const Meeting& meeting, const GiveUp& give_up, Deadline deadline);
+  // The links that this rank needs, by transport.
+  Status ChooseLinks(std::vector<std::vector<LinkRequest>>* wanted) const;
+  void AddLink(const char* transport, const LinkRequest& link, std::unique_ptr<Endpoint> endpoint);
   // The verdict as a status, OK while there is none.
   Status Verdicted() const;
-  Status ConnectLinks(const ConnectContext& context);
-  Status ChooseLinks(std::vector<std::vector<LinkRequest>>* wanted) const;
-  void NoteLink(const Endpoint& endpoint, const char* transport, const LinkRequest& link);
-  void LogLink(const Endpoint& endpoint, const char* transport, const LinkRequest& link) const;
-  TransportConfig MakeTransportConfig() const;
 
   const Options options_;
   const Resources resources_;
   Membership membership_;  // Does not change once the ranks have met.
   PlanSettings plan_;
   WaitPolicy wait_policy_;
-  const CoreSet cores_;
-  int host_cores_;  // Number of cores of all ranks of this host.
-  std::string host_id_;
   std::string local_host_;
   uint64_t job_ = 0;
   LocalPlace local_;
-  // The next two outlive the monitor.
-  std::unique_ptr<TraceFile> trace_file_;
-  std::unique_ptr<BoardClaim> board_;
-  Monitor monitor_;
-  Reactor reactor_;                                     // Outlives what is registered with it.
-  std::vector<std::unique_ptr<Transport>> transports_;  // By index in the list; null = off.
+  Telemetry telemetry_;
+  Reactor reactor_;  // Outlives what is registered with it.
+  TransportSet transports_;
   std::unique_ptr<Links> links_;
   std::unique_ptr<Control> control_;
 };

@@ -70,6 +70,8 @@ JobRun ReadRunOfProcess() {
   return ReadRun([](const char* variable) { return std::getenv(variable); });
 }
 
+JobRun RunOf(const Options& options) { return {options.run_id, static_cast<uint32_t>(options.restart)}; }
+
 Status Validate(const Options& options) {
   for (const Setting& setting : Settings()) ANNULUS_RETURN_IF_ERROR(CheckValue(setting, options));
   ANNULUS_RETURN_IF_ERROR(CheckRanks(options));

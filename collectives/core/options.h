@@ -65,6 +65,9 @@ Status ReadEnvironment(Options* options);
 // The run of this process (base/launchers.h), whatever else a program chooses.
 JobRun ReadRunOfProcess();
 
+// The run that a communicator with these options belongs to.
+JobRun RunOf(const Options& options);
+
 // Checks the range of every value and that the values fit together. Every communicator's options pass through here,
 // whoever filled them in.
 //
