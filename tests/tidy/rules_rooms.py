@@ -8,7 +8,7 @@ MOST_FOLDER_FILES = 32
 
 # Within a layer, arrows point down too: a room includes itself and the rooms before it. "" is the layer's own folder.
 ROOMS = {
-    "transport": [["", "memory"], ["wire"], ["security"], ["tcp", "shm", "sim"], ["select"]],
+    "transport": [["", "memory"], ["wire"], ["security"], ["tcp", "shm", "sim", "verbs"], ["select"]],
     "collectives": [
         [""], ["core"], ["reduce"], ["control"], ["observe"], ["membership"], ["cost"], ["algorithms"], ["choice"], ["engine"],
         ["comm"], ["api"],

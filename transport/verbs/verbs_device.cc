@@ -1,0 +1,191 @@
+#include "transport/verbs/verbs_device.h"
+
+#include <arpa/inet.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+namespace annulus {
+namespace {
+
+// Ratings of an address; 0: not usable.
+constexpr int kLinkLocal = 1;
+constexpr int kIpv6 = 2;
+constexpr int kGood = 3;
+constexpr int kSameAsRendezvous = 4;
+
+// More than any device has for a host's interfaces.
+constexpr size_t kMostGids = 1024;
+
+constexpr std::array<uint8_t, 12> kMappedIpv4 = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+
+bool IsMappedIpv4(const std::array<uint8_t, 16>& gid) {
+  return std::equal(kMappedIpv4.begin(), kMappedIpv4.end(), gid.begin());
+}
+
+const char* StateText(ibv_port_state state) {
+  switch (state) {
+    case IBV_PORT_DOWN:
+      return "down";
+    case IBV_PORT_INIT:
+      return "initialising, which waits for a subnet manager";
+    case IBV_PORT_ARMED:
+      return "armed, which waits for a subnet manager";
+    default:
+      return "not active";
+  }
+}
+
+void Add(const std::string& reason, std::string* why) { *why += (why->empty() ? "" : "; ") + reason; }
+
+}  // namespace
+
+VerbsWish VerbsWish::Of(const TransportSettings& settings, const std::string& local_host) {
+  return {settings.Text("verbs_device"), static_cast<int>(settings.Number("verbs_port")), settings.Text("verbs_gid"),
+          static_cast<int>(settings.Number("verbs_pkey")), local_host};
+}
+
+bool GidOf(const std::string& text, std::array<uint8_t, 16>* gid) {
+  if (inet_pton(AF_INET6, text.c_str(), gid->data()) == 1) return true;
+  std::copy(kMappedIpv4.begin(), kMappedIpv4.end(), gid->begin());
+  return inet_pton(AF_INET, text.c_str(), gid->data() + kMappedIpv4.size()) == 1;
+}
+
+std::string GidText(const std::array<uint8_t, 16>& gid) {
+  char text[INET6_ADDRSTRLEN] = "";
+  if (IsMappedIpv4(gid)) {
+    inet_ntop(AF_INET, gid.data() + kMappedIpv4.size(), text, sizeof(text));
+  } else {
+    inet_ntop(AF_INET6, gid.data(), text, sizeof(text));
+  }
+  return text;
+}
+
+std::string VerbsDevice::Describe() const {
+  return name_ + ", port " + std::to_string(port_) +
+         (ethernet_ ? ", RoCE v2 " + GidText(gid_) : ", InfiniBand LID " + std::to_string(lid_));
+}
+
+Status VerbsDevice::Find(const VerbsApi* api, const VerbsWish& wish, std::unique_ptr<VerbsDevice>* found) {
+  std::array<uint8_t, 16> wanted;
+  if (!wish.gid.empty() && !GidOf(wish.gid, &wanted)) {
+    return {Code::kUnsupported, "ANNULUS_VERBS_GID is \"" + wish.gid + "\", which is no numeric IPv4 or IPv6 address"};
+  }
+  int count = 0;
+  ibv_device** const list = api->get_device_list(&count);
+  if (list == nullptr || count == 0) {
+    const bool no_driver = list == nullptr && errno == ENOSYS;
+    if (list != nullptr) api->free_device_list(list);
+    return {Code::kUnsupported, no_driver
+                                    ? "the kernel has no RDMA: load the module ib_uverbs and the card's driver"
+                                    : "there is no RDMA device: load the card's driver (rdma link lists devices)"};
+  }
+  int best = 0;
+  std::string why;
+  for (int i = 0; i < count; ++i) {
+    const std::string name = api->get_device_name(list[i]);
+    if (!wish.device.empty() && name != wish.device) {
+      Add(name + " is not the wanted " + wish.device, &why);
+      continue;
+    }
+    ibv_context* const context = api->open_device(list[i]);
+    if (context == nullptr) {
+      Add(name + " cannot be opened: " + std::strerror(errno) + " (see the rights of /dev/infiniband)", &why);
+      continue;
+    }
+    auto device = std::make_unique<VerbsDevice>(api, context, name);
+    const int rating = device->Rate(wish, &why);
+    if (rating <= best) continue;
+    best = rating;
+    *found = std::move(device);
+  }
+  api->free_device_list(list);
+  return best > 0 ? Status() : Status(Code::kUnsupported, "no RDMA device is usable: " + why);
+}
+
+int VerbsDevice::Rate(const VerbsWish& wish, std::string* why) {
+  ibv_device_attr attributes{};
+  if (const int error = api_->query_device(context_, &attributes); error != 0) {
+    Add(name_ + " cannot be queried: " + std::strerror(error), why);
+    return 0;
+  }
+  max_cqe_ = attributes.max_cqe;
+  if (wish.port > attributes.phys_port_cnt) {
+    Add(name_ + " has " + std::to_string(attributes.phys_port_cnt) + " ports, not the wanted port " +
+            std::to_string(wish.port),
+        why);
+    return 0;
+  }
+  for (int port = 1; port <= attributes.phys_port_cnt; ++port) {
+    if (wish.port != 0 && port != wish.port) continue;
+    const int rating = RatePort(static_cast<uint8_t>(port), wish, why);
+    if (rating > 0) return rating;
+  }
+  return 0;
+}
+
+int VerbsDevice::RatePort(uint8_t port, const VerbsWish& wish, std::string* why) {
+  const std::string title = name_ + ", port " + std::to_string(port);
+  ibv_port_attr attributes{};
+  // The library's plain function fills the part of the struct that all its versions have.
+  if (const int error = api_->query_port(context_, port, reinterpret_cast<_compat_ibv_port_attr*>(&attributes));
+      error != 0) {
+    Add(title + " cannot be queried: " + std::strerror(error), why);
+    return 0;
+  }
+  if (attributes.state != IBV_PORT_ACTIVE) {
+    Add(title + " is " + StateText(attributes.state) + ": check the cable and the interface", why);
+    return 0;
+  }
+  const bool ethernet = attributes.link_layer == IBV_LINK_LAYER_ETHERNET;
+  if (!ethernet && attributes.lid == 0) {
+    Add(title + " has no LID: a subnet manager must run", why);
+    return 0;
+  }
+  const int rating = RateGids(port, wish, why);
+  if (rating == 0) return 0;
+  ethernet_ = ethernet;
+  lid_ = attributes.lid;
+  mtu_ = attributes.active_mtu;
+  __be16 pkey = 0;
+  if (api_->query_pkey(context_, port, wish.pkey_index, &pkey) != 0) {
+    Add(title + " has no partition key " + std::to_string(wish.pkey_index), why);
+    return 0;
+  }
+  return rating;
+}
+
+int VerbsDevice::RateGids(uint8_t port, const VerbsWish& wish, std::string* why) {
+  std::vector<ibv_gid_entry> entries(kMostGids);
+  const ssize_t count = api_->query_gid_table(context_, entries.data(), entries.size(), 0, sizeof(ibv_gid_entry));
+  std::array<uint8_t, 16> wanted{};
+  const bool has_wish = !wish.gid.empty() && GidOf(wish.gid, &wanted);
+  std::array<uint8_t, 16> own{};
+  const bool has_own = GidOf(wish.local_host, &own);
+  int best = 0;
+  for (ssize_t i = 0; i < count; ++i) {
+    const ibv_gid_entry& entry = entries[static_cast<size_t>(i)];
+    if (entry.port_num != port || entry.gid_type == IBV_GID_TYPE_ROCE_V1) continue;
+    std::array<uint8_t, 16> gid;
+    std::copy(std::begin(entry.gid.raw), std::end(entry.gid.raw), gid.begin());
+    if (has_wish && gid != wanted) continue;
+    int rating = IsMappedIpv4(gid) || entry.gid_type == IBV_GID_TYPE_IB ? kGood : kIpv6;
+    if (gid[0] == 0xfe && gid[1] == 0x80 && entry.gid_type != IBV_GID_TYPE_IB) rating = kLinkLocal;
+    if (has_own && gid == own) rating = kSameAsRendezvous;
+    if (rating <= best) continue;
+    best = rating;
+    port_ = port;
+    gid_index_ = static_cast<int>(entry.gid_index);
+    gid_ = gid;
+  }
+  if (best > 0) return best;
+  Add(name_ + ", port " + std::to_string(port) +
+          (has_wish ? " has no GID " + wish.gid : " has no RoCE v2 GID: give its interface an IP address"),
+      why);
+  return 0;
+}
+
+}  // namespace annulus

@@ -1,0 +1,81 @@
+// Which device, port and address the verbs links of a rank use, and why there is none.
+//
+// Devices are looked through in the order of the library. The best address is the one that the rank also has towards
+// the rendezvous; then any RoCE v2 address of IPv4 or an InfiniBand port; then one of IPv6. The index of an address
+// differs between machines and changes as interfaces come and go, so it is never assumed.
+//
+// Threads: one at a time.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/status.h"
+#include "transport/transport_settings.h"
+#include "transport/verbs/verbs_api.h"
+
+namespace annulus {
+
+// What the user asks for; "" and 0: anything.
+struct VerbsWish {
+  std::string device;
+  int port = 0;
+  std::string gid;  // Numeric IPv4 or IPv6 address.
+  int pkey_index = 0;
+  std::string local_host;  // The rank's own numeric address; only preferred.
+
+  static VerbsWish Of(const TransportSettings& settings, const std::string& local_host);
+};
+
+// An open device, and what to use of it. Closes the device.
+class VerbsDevice {
+ public:
+  VerbsDevice(const VerbsApi* api, ibv_context* context, std::string name)
+      : api_(api), context_(context), name_(std::move(name)) {}
+  ~VerbsDevice() { api_->close_device(context_); }
+  VerbsDevice(const VerbsDevice&) = delete;
+  VerbsDevice& operator=(const VerbsDevice&) = delete;
+
+  // Opens the best device. Errors: kUnsupported with a reason for each device, and what to do about it.
+  static Status Find(const VerbsApi* api, const VerbsWish& wish, std::unique_ptr<VerbsDevice>* found);
+
+  const VerbsApi* api() const { return api_; }
+  ibv_context* context() const { return context_; }
+  // "rxe0, port 1, RoCE v2 10.0.0.1".
+  std::string Describe() const;
+  const std::string& name() const { return name_; }
+  uint8_t port() const { return port_; }
+  int gid_index() const { return gid_index_; }
+  const std::array<uint8_t, 16>& gid() const { return gid_; }
+  bool ethernet() const { return ethernet_; }
+  uint16_t lid() const { return lid_; }
+  ibv_mtu mtu() const { return mtu_; }
+  int max_cqe() const { return max_cqe_; }
+
+ private:
+  // How well the device's first usable port suits; 0 when there is none, and *why says so.
+  int Rate(const VerbsWish& wish, std::string* why);
+  int RatePort(uint8_t port, const VerbsWish& wish, std::string* why);
+  int RateGids(uint8_t port, const VerbsWish& wish, std::string* why);
+
+  const VerbsApi* const api_;
+  ibv_context* const context_;
+  const std::string name_;
+  uint8_t port_ = 0;
+  int gid_index_ = 0;
+  std::array<uint8_t, 16> gid_{};
+  bool ethernet_ = false;
+  uint16_t lid_ = 0;
+  ibv_mtu mtu_ = IBV_MTU_1024;
+  int max_cqe_ = 0;
+};
+
+// An address as a GID: IPv4 is mapped into IPv6. Returns false when `text` is no numeric address.
+bool GidOf(const std::string& text, std::array<uint8_t, 16>* gid);
+
+// "10.0.0.1" or "fe80::1".
+std::string GidText(const std::array<uint8_t, 16>& gid);
+
+}  // namespace annulus

@@ -1,0 +1,104 @@
+// What the two ends of a verbs link tell each other: the greeting that sets the link up, the messages of the link, and
+// the farewell. The writers and readers of all of these formats are here.
+//
+// Over the authenticated stream, each end sends its greeting, a word once its queue pair is ready, and at the end its
+// farewell. All else goes over the queue pairs. Each message there has an immediate, a kind and a value:
+//
+//   kShort   a send: header and data. Takes one of the receiver's cells.
+//   kUpdate  a send: a header alone, which returns credits.
+//   kSlice   an RDMA write of header and first part of the data into a slot; the value is the slot.
+//   kPart    an RDMA write of the next part of that slice; the value is the number of bytes written so far.
+//
+// Every header returns credits: the number of messages that its sender has taken, so that as many receives are posted
+// again, and a bit for each slot. The bit changes whenever the slot is released, so a header that repeats what the last
+// one said does no harm.
+//
+// Nothing that a peer sends is trusted: readers check what can be checked alone; sender and receiver check the rest.
+//
+// Threads: plain functions and values.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/status.h"
+#include "transport/transport.h"
+
+namespace annulus {
+
+constexpr size_t kVerbsHeaderBytes = 64;
+// Largest payload of a kShort message, in bytes; a cell is header and payload.
+constexpr size_t kVerbsShortBytes = 192;
+constexpr size_t kVerbsCellBytes = kVerbsHeaderBytes + kVerbsShortBytes;
+// Most slots per direction: the bits of VerbsHeader::released.
+constexpr int kMostVerbsSlots = 64;
+
+// Receives that are posted for a link of so many slots, and room in its send queue. The engine holds up to `slots`
+// cells; half of all receives is still more than that when the rest is returned, see VerbsCredits.
+constexpr uint32_t VerbsQueueDepth(int slots) { return 2 * static_cast<uint32_t>(slots) + 16; }
+
+// Bytes from one slot to the next, a header before each.
+constexpr size_t VerbsSlotStride(size_t slot_bytes) { return kVerbsHeaderBytes + (slot_bytes + 63) / 64 * 64; }
+
+enum class VerbsKind : uint32_t { kShort, kUpdate, kSlice, kPart };
+
+struct VerbsImmediate {
+  VerbsKind kind = VerbsKind::kShort;
+  uint32_t value = 0;  // Below kMostValue.
+
+  static constexpr uint32_t kMostValue = (1U << 30) - 1;
+  uint32_t Pack() const { return static_cast<uint32_t>(kind) << 30 | value; }
+  static VerbsImmediate Unpack(uint32_t packed) { return {static_cast<VerbsKind>(packed >> 30), packed & kMostValue}; }
+};
+
+struct VerbsHeader {
+  Tag tag;
+  uint64_t released = 0;  // A bit for each slot, see above.
+  uint32_t taken = 0;     // Number of messages taken, modulo 2^32.
+  uint32_t bytes = 0;     // Size of the slice.
+  uint32_t ready = 0;     // Bytes of it in this message.
+  uint32_t sequence = 0;  // Number of the slice, modulo 2^32; unused in kUpdate.
+};
+
+void WriteVerbsHeader(const VerbsHeader& header, std::byte* to);
+// Errors: kProtocol when no slice can be like this.
+Status ReadVerbsHeader(const std::byte* from, VerbsHeader* header);
+
+// What an end says of itself before its peer can reach it.
+struct VerbsGreeting {
+  static constexpr size_t kBytes = 80;
+
+  uint32_t queue_pair = 0;
+  uint32_t first_packet = 0;  // Packet sequence number, 24 bits.
+  uint16_t lid = 0;
+  bool ethernet = false;
+  uint8_t mtu = 0;  // As in ibv_mtu.
+  std::array<uint8_t, 16> gid{};
+  uint32_t slots = 0;
+  uint64_t slot_bytes = 0;
+  uint64_t address = 0;  // Of the first slot's header.
+  uint32_t key = 0;      // Remote key of the slots.
+};
+
+void WriteVerbsGreeting(const VerbsGreeting& greeting, std::span<std::byte, VerbsGreeting::kBytes> to);
+// Errors: kProtocol  says what is wrong.
+Status ReadVerbsGreeting(std::span<const std::byte, VerbsGreeting::kBytes> from, VerbsGreeting* greeting);
+
+// The word that follows the greeting once the end can receive.
+constexpr uint64_t kVerbsReady = 0x5944414552425641;  // "AVBREADY", little endian.
+
+struct VerbsFarewell {
+  static constexpr size_t kBytes = 24;
+
+  Code code = Code::kOk;  // Why the end leaves; kOk: it was closed.
+  uint32_t sent = 0;      // Messages that the peer's device has acknowledged, modulo 2^32.
+  uint32_t received = 0;  // Messages that have arrived, modulo 2^32.
+};
+
+void WriteVerbsFarewell(const VerbsFarewell& farewell, std::span<std::byte, VerbsFarewell::kBytes> to);
+// Returns false when it is none.
+bool ReadVerbsFarewell(std::span<const std::byte, VerbsFarewell::kBytes> from, VerbsFarewell* farewell);
+
+}  // namespace annulus

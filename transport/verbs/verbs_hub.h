@@ -1,0 +1,92 @@
+// VerbsHub: what the links of one communicator share: the device, a protection domain, one completion queue with the
+// descriptor in which its owner sleeps, and the device's events.
+//
+// A poll takes the completions of all links and passes each one to its link, which only records it. So it does not
+// matter which link polls.
+//
+// Threads: the one that drives the communicator.
+#pragma once
+
+#include <asio/posix/stream_descriptor.hpp>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "transport/reactor.h"
+#include "transport/verbs/verbs_device.h"
+
+namespace annulus {
+
+// One link's part in the completions. Low 31 bits of a request's id: `value`.
+class VerbsLink {
+ public:
+  virtual void TakeCompletion(const ibv_wc& completion, bool is_receive, uint32_t value) = 0;
+
+ protected:
+  ~VerbsLink() = default;
+};
+
+class VerbsHub {
+ public:
+  static constexpr uint32_t kMostValue = (1U << 31) - 1;
+
+  VerbsHub(std::unique_ptr<VerbsDevice> device, Reactor* reactor);
+  ~VerbsHub();
+  VerbsHub(const VerbsHub&) = delete;
+  VerbsHub& operator=(const VerbsHub&) = delete;
+
+  // Makes a completion queue for `completions` at once. Errors: kUnsupported, kSystem.
+  Status Open(uint64_t completions);
+
+  const VerbsDevice& device() const { return *device_; }
+  const VerbsApi& api() const { return *device_->api(); }
+  ibv_pd* domain() const { return domain_; }
+  ibv_cq* queue() const { return queue_; }
+
+  // Adds a link; it must be removed before it ends. Returns its number.
+  uint32_t Add(VerbsLink* link);
+  // Completions of that link that are still to come are dropped.
+  void Remove(uint32_t number) { links_[number] = nullptr; }
+
+  static uint64_t IdOf(uint32_t number, bool is_receive, uint32_t value) {
+    return uint64_t{number} << 32 | (is_receive ? 1U << 31 : 0U) | (value & kMostValue);
+  }
+
+  // Passes on what has completed, up to a bound. Returns how many requests that were.
+  int Poll();
+
+  // Makes the reactor return once something completes. Returns false when something has completed meanwhile.
+  bool Arm();
+
+  // What the device has told of itself that explains a failure: "; port 1 went down"; "" when nothing.
+  const std::string& trouble() const { return state_->trouble; }
+
+ private:
+  // Handlers that are still queued keep it alive after the hub is gone.
+  struct State {
+    bool waiting = false;
+    bool rung = false;
+    bool watching = false;
+    bool told = false;  // The device has an event.
+    std::string trouble;
+  };
+
+  void TakeEvents();
+  void TakeNews();
+  void WatchNews();
+
+  const std::unique_ptr<VerbsDevice> device_;
+  ibv_pd* domain_ = nullptr;
+  ibv_comp_channel* channel_ = nullptr;
+  ibv_cq* queue_ = nullptr;
+  asio::posix::stream_descriptor completions_;
+  asio::posix::stream_descriptor news_;
+  std::vector<VerbsLink*> links_;  // By number; null: removed.
+  bool armed_ = false;             // The next completion raises an event.
+  const std::shared_ptr<State> state_ = std::make_shared<State>();
+};
+
+}  // namespace annulus

@@ -1,0 +1,44 @@
+// VerbsMemory: slots or cells that are allocated and registered with the device, once, for as long as they live.
+//
+// Threads: as the endpoint.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "base/status.h"
+#include "transport/memory/slot_memory.h"
+#include "transport/verbs/verbs_hub.h"
+
+namespace annulus {
+
+class VerbsMemory {
+ public:
+  ~VerbsMemory();
+  VerbsMemory(VerbsHub* hub, SlotMemory* memory, size_t bytes)
+      : hub_(hub), bytes_(bytes), block_(memory, bytes + kPage) {}
+  VerbsMemory(const VerbsMemory&) = delete;
+  VerbsMemory& operator=(const VerbsMemory&) = delete;
+
+  // Registers it. `by_peer`: the peer may write to it. Errors: kOutOfMemory, kSystem; a limit on locked memory is
+  // named.
+  Status Register(bool by_peer);
+
+  // Starts at a page, so that no page is registered twice.
+  std::byte* data() const;
+  size_t bytes() const { return bytes_; }
+  ibv_mr* region() const { return region_; }
+
+  // Memory that so many bytes take.
+  static constexpr size_t Footprint(size_t bytes) { return bytes + kPage; }
+
+ private:
+  static constexpr size_t kPage = 4096;
+
+  VerbsHub* const hub_;  // Outlives the memory.
+  const size_t bytes_;
+  SlotBlock block_;
+  ibv_mr* region_ = nullptr;
+};
+
+}  // namespace annulus

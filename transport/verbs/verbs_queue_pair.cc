@@ -1,0 +1,141 @@
+#include "transport/verbs/verbs_queue_pair.h"
+
+#include <sys/random.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <iterator>
+#include <string>
+
+namespace annulus {
+namespace {
+
+// Payloads that are asked for, the largest first; devices refuse what they cannot.
+constexpr uint32_t kInlineBytes[] = {kVerbsCellBytes, 128, kVerbsHeaderBytes, 0};
+
+// Time that a sender pauses for a receiver that is not ready, 0.64 ms, and how often. Credits see to it that a receive
+// is always posted; what remains are pauses of the device itself.
+constexpr uint8_t kNotReadyTimer = 12;
+constexpr uint8_t kNotReadyRetries = 6;
+
+constexpr uint8_t kHopLimit = 64;
+
+}  // namespace
+
+Status VerbsQueuePair::Refused(const char* what, int error) const {
+  return Status::System(std::string("verbs: ") + what + " on " + hub_->device().Describe(), error);
+}
+
+Status VerbsQueuePair::Create() {
+  int error = 0;
+  for (const uint32_t inline_bytes : kInlineBytes) {
+    ibv_qp_init_attr wanted{};
+    wanted.send_cq = wanted.recv_cq = hub_->queue();
+    wanted.cap = {.max_send_wr = depth_,
+                  .max_recv_wr = depth_,
+                  .max_send_sge = 1,
+                  .max_recv_sge = 1,
+                  .max_inline_data = inline_bytes};
+    wanted.qp_type = IBV_QPT_RC;
+    pair_ = hub_->api().create_qp(hub_->domain(), &wanted);
+    if (pair_ != nullptr) {
+      inline_bytes_ = wanted.cap.max_inline_data;
+      break;
+    }
+    error = errno;
+  }
+  if (pair_ == nullptr) return Refused("a queue pair", error);
+  uint32_t random = 0;
+  if (getrandom(&random, sizeof(random), 0) != static_cast<ssize_t>(sizeof(random))) {
+    return Status::System("getrandom", errno);
+  }
+  first_packet_ = random & 0xffffff;
+  ibv_qp_attr to{};
+  to.qp_state = IBV_QPS_INIT;
+  to.pkey_index = path_.pkey_index;
+  to.port_num = hub_->device().port();
+  to.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
+  error = hub_->api().modify_qp(pair_, &to, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+  return error == 0 ? Status() : Refused("setting up a queue pair", error);
+}
+
+void VerbsQueuePair::Greet(VerbsGreeting* greeting) const {
+  const VerbsDevice& device = hub_->device();
+  greeting->queue_pair = pair_->qp_num;
+  greeting->first_packet = first_packet_;
+  greeting->lid = device.lid();
+  greeting->ethernet = device.ethernet();
+  greeting->mtu = static_cast<uint8_t>(device.mtu());
+  greeting->gid = device.gid();
+}
+
+Status VerbsQueuePair::Connect(const VerbsGreeting& peer) {
+  if (peer.ethernet != hub_->device().ethernet()) {
+    return {Code::kUnsupported, std::string("verbs: ") + hub_->device().Describe() + " cannot reach " +
+                                    (peer.ethernet ? "RoCE" : "InfiniBand") + " at the peer"};
+  }
+  ANNULUS_RETURN_IF_ERROR(ToReceive(peer));
+  return ToSend();
+}
+
+Status VerbsQueuePair::ToReceive(const VerbsGreeting& peer) {
+  const VerbsDevice& device = hub_->device();
+  ibv_qp_attr to{};
+  to.qp_state = IBV_QPS_RTR;
+  to.path_mtu = std::min(device.mtu(), static_cast<ibv_mtu>(peer.mtu));
+  to.dest_qp_num = peer.queue_pair;
+  to.rq_psn = peer.first_packet;
+  to.min_rnr_timer = kNotReadyTimer;
+  to.ah_attr.dlid = peer.lid;
+  to.ah_attr.sl = path_.service_level;
+  to.ah_attr.port_num = device.port();
+  // On InfiniBand, a peer with another subnet prefix is reached through a router.
+  const bool same_subnet = std::equal(peer.gid.begin(), peer.gid.begin() + 8, device.gid().begin());
+  if (device.ethernet() || !same_subnet) {
+    to.ah_attr.is_global = 1;
+    std::copy(peer.gid.begin(), peer.gid.end(), std::begin(to.ah_attr.grh.dgid.raw));
+    to.ah_attr.grh.sgid_index = static_cast<uint8_t>(device.gid_index());
+    to.ah_attr.grh.hop_limit = kHopLimit;
+    to.ah_attr.grh.traffic_class = path_.traffic_class;
+  }
+  const int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                   IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+  const int error = hub_->api().modify_qp(pair_, &to, mask);
+  return error == 0 ? Status() : Refused("connecting a queue pair", error);
+}
+
+Status VerbsQueuePair::ToSend() {
+  ibv_qp_attr to{};
+  to.qp_state = IBV_QPS_RTS;
+  to.sq_psn = first_packet_;
+  to.timeout = path_.timeout;
+  to.retry_cnt = path_.retries;
+  to.rnr_retry = kNotReadyRetries;
+  const int mask =
+      IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
+  const int error = hub_->api().modify_qp(pair_, &to, mask);
+  return error == 0 ? Status() : Refused("connecting a queue pair", error);
+}
+
+int VerbsQueuePair::PostReceive(uint32_t cell, std::byte* data, uint32_t key) {
+  ibv_sge piece{reinterpret_cast<uint64_t>(data), kVerbsCellBytes, key};
+  ibv_recv_wr request{};
+  request.wr_id = VerbsHub::IdOf(number_, true, cell);
+  request.sg_list = &piece;
+  request.num_sge = 1;
+  ibv_recv_wr* bad = nullptr;
+  return ibv_post_recv(pair_, &request, &bad);
+}
+
+int VerbsQueuePair::PostSends(ibv_send_wr* first) {
+  ibv_send_wr* bad = nullptr;
+  return ibv_post_send(pair_, first, &bad);
+}
+
+void VerbsQueuePair::Destroy() {
+  if (pair_ == nullptr) return;
+  hub_->api().destroy_qp(pair_);
+  pair_ = nullptr;
+}
+
+}  // namespace annulus

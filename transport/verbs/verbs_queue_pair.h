@@ -1,0 +1,70 @@
+// VerbsQueuePair: a reliable connection of the device, with receives posted into cells. It knows nothing of slices.
+//
+// Threads: as the endpoint.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/status.h"
+#include "transport/verbs/verbs_format.h"
+#include "transport/verbs/verbs_hub.h"
+#include "transport/verbs/verbs_memory.h"
+
+namespace annulus {
+
+// How packets travel; from the settings.
+struct VerbsPath {
+  uint8_t service_level = 0;
+  uint8_t traffic_class = 0;
+  uint16_t pkey_index = 0;
+  uint8_t timeout = 14;
+  uint8_t retries = 6;
+};
+
+class VerbsQueuePair {
+ public:
+  // `number`: the link's, at the hub.
+  VerbsQueuePair(VerbsHub* hub, uint32_t number, uint32_t depth, const VerbsPath& path)
+      : hub_(hub), number_(number), depth_(depth), path_(path) {}
+  ~VerbsQueuePair() { Destroy(); }
+  VerbsQueuePair(const VerbsQueuePair&) = delete;
+  VerbsQueuePair& operator=(const VerbsQueuePair&) = delete;
+
+  // Makes the queue pair, with room for `depth` requests per direction. Errors: kSystem.
+  Status Create();
+  // Fills in this end's part: queue pair, packet number, addresses.
+  void Greet(VerbsGreeting* greeting) const;
+  // Connects it. The receives are posted before. Errors: kSystem; kUnsupported when the networks differ.
+  Status Connect(const VerbsGreeting& peer);
+
+  // Posts the receive `cell` into [data, data + kVerbsCellBytes). Returns 0 or the errno.
+  int PostReceive(uint32_t cell, std::byte* data, uint32_t key);
+  // Posts a chain. Returns 0 or the errno.
+  int PostSends(ibv_send_wr* first);
+
+  // Largest payload that a request can carry itself, in bytes.
+  uint32_t inline_bytes() const { return inline_bytes_; }
+  uint64_t SendId(uint32_t value) const { return VerbsHub::IdOf(number_, false, value); }
+
+  // Ends it: the device touches no memory of the link any more.
+  void Destroy();
+  bool exists() const { return pair_ != nullptr; }
+
+ private:
+  Status Refused(const char* what, int error) const;
+  Status ToReceive(const VerbsGreeting& peer);
+  Status ToSend();
+
+  VerbsHub* const hub_;
+  const uint32_t number_;
+  const uint32_t depth_;
+  const VerbsPath path_;
+  ibv_qp* pair_ = nullptr;
+  uint32_t inline_bytes_ = 0;
+  uint32_t first_packet_ = 0;
+};
+
+}  // namespace annulus

@@ -1,0 +1,60 @@
+#include "transport/verbs/verbs_stream.h"
+
+#include <sys/socket.h>
+
+#include <cerrno>
+
+namespace annulus {
+
+bool VerbsStream::LookDueByNow() {
+  const Nanoseconds now = Now();
+  if (now < next_look_) return false;
+  next_look_ = now + kLookInterval;
+  return true;
+}
+
+bool VerbsStream::Read() {
+  state_->rung = false;
+  while (!ended_) {
+    std::byte excess;
+    const bool full = in_bytes_ == in_.size();
+    const ssize_t got =
+        full ? recv(socket_.native_handle(), &excess, 1, MSG_DONTWAIT)
+             : recv(socket_.native_handle(), in_.data() + in_bytes_, in_.size() - in_bytes_, MSG_DONTWAIT);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
+    if (got > 0 && full) return false;
+    if (got <= 0) {
+      ended_ = true;
+    } else {
+      in_bytes_ += static_cast<size_t>(got);
+    }
+    if (in_bytes_ < in_.size() || has_farewell_) continue;
+    has_farewell_ = ReadVerbsFarewell(in_, &farewell_);
+    if (!has_farewell_) return false;
+  }
+  return true;
+}
+
+void VerbsStream::Wait() {
+  if (state_->waiting || ended_ || !socket_.is_open()) return;
+  state_->waiting = true;
+  socket_.async_wait(StreamSocket::wait_read, [state = state_](const asio::error_code&) {
+    state->waiting = false;
+    state->rung = true;
+  });
+}
+
+void VerbsStream::Leave(const VerbsFarewell& farewell) {
+  if (!socket_.is_open()) return;
+  std::array<std::byte, VerbsFarewell::kBytes> out;
+  WriteVerbsFarewell(farewell, out);
+  // The stream's buffer is empty, so it has room; a peer that is gone needs no farewell.
+  (void)send(socket_.native_handle(), out.data(), out.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  asio::error_code ignored;
+  // Closing alone is not enough: a forked child may hold the same socket open.
+  socket_.shutdown(StreamSocket::shutdown_both, ignored);
+  socket_.close(ignored);
+}
+
+}  // namespace annulus

@@ -1,0 +1,215 @@
+// Sets up verbs links: authenticated TCP streams first, then queue pairs over each of them.
+//
+// Threads: as transport/transport.h says.
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "transport/address.h"
+#include "transport/reactor.h"
+#include "transport/security/connector.h"
+#include "transport/verbs/verbs.h"
+#include "transport/verbs/verbs_device.h"
+#include "transport/verbs/verbs_endpoint.h"
+#include "transport/verbs/verbs_handover.h"
+#include "transport/verbs/verbs_hub.h"
+#include "transport/verbs/verbs_memory.h"
+#include "transport/verbs/verbs_settings.h"
+
+namespace annulus {
+namespace {
+
+// Smallest part of a slice that is sent before the rest is ready, in bytes: at 100 Gbit/s it takes about a microsecond,
+// as much as the message that announces it.
+constexpr uint32_t kLeastPart = 16 * 1024;
+
+class VerbsTransport final : public Transport {
+ public:
+  VerbsTransport(const VerbsApi* api, std::string why, const TransportConfig& config)
+      : api_(api), why_(std::move(why)), config_(config), listener_(config.reactor->context()) {}
+
+  const char* Name() const override { return kVerbsTransport.name; }
+  Status Probe() const override;
+  Status LocalAddress(std::string* address) override;
+  Status Connect(std::span<const LinkRequest> links, const ConnectContext& context,
+                 std::vector<std::unique_ptr<Endpoint>>* endpoints) override;
+
+ private:
+  using Handovers = std::vector<std::unique_ptr<VerbsHandover>>;
+
+  bool Dials(const LinkRequest& link) const { return link.peer < config_.rank; }
+  int slots() const { return std::min(config_.slots, kMostVerbsSlots); }
+  Status FindDevice(std::unique_ptr<VerbsDevice>* device) const;
+  Status AddLink(const LinkRequest& link, ConnectPlan* plan) const;
+  Status EstablishSockets(std::span<const LinkRequest> links, const ConnectContext& context,
+                          std::vector<Stream>* streams);
+  Status OpenHub(size_t links);
+  Status HandOver(std::span<const LinkRequest> links, std::vector<Stream>* streams, Handovers* handovers) const;
+  Status AwaitHandovers(std::vector<Stream>* streams, const ConnectContext& context, Handovers* handovers) const;
+
+  const VerbsApi* const api_;  // Null: there is no library.
+  const std::string why_;
+  const TransportConfig config_;
+  StreamListener listener_;
+  std::unique_ptr<VerbsDevice> device_;  // Until the hub has it.
+  std::shared_ptr<VerbsHub> hub_;
+};
+
+Status VerbsTransport::FindDevice(std::unique_ptr<VerbsDevice>* device) const {
+  if (api_ == nullptr) return {Code::kUnsupported, why_};
+  return VerbsDevice::Find(api_, VerbsWish::Of(config_.settings, config_.local_host), device);
+}
+
+// Registers the memory of one link on trial, since the limit on locked memory is what most often is missing.
+Status VerbsTransport::Probe() const {
+  std::unique_ptr<VerbsDevice> device;
+  ANNULUS_RETURN_IF_ERROR(FindDevice(&device));
+  VerbsHub hub(std::move(device), config_.reactor);
+  Status opened = hub.Open(2 * VerbsQueueDepth(slots()));
+  if (opened.ok()) {
+    VerbsMemory memory(&hub, config_.slot_memory, VerbsEndpoint::MemoryBytes(slots(), config_.slot_bytes));
+    opened = memory.Register(true);
+  }
+  return opened.ok() ? opened : Status(Code::kUnsupported, opened.message());
+}
+
+Status VerbsTransport::LocalAddress(std::string* address) {
+  StreamEndpoint local;
+  if (config_.local_host.empty()) return Status::Invalid("no own address is known for the set-up of verbs links");
+  ANNULUS_RETURN_IF_ERROR(MakeEndpoint(config_.local_host, 0, &local));
+  ANNULUS_RETURN_IF_ERROR(FindDevice(&device_));
+  ANNULUS_RETURN_IF_ERROR(Listen(config_.reactor, local, nullptr, &listener_));
+  asio::error_code error;
+  const StreamEndpoint bound = listener_.local_endpoint(error);
+  if (error) return Status::System("cannot read the listening socket's address", error.value());
+  *address = EndpointText(bound);
+  return Status();
+}
+
+Status VerbsTransport::AddLink(const LinkRequest& link, ConnectPlan* plan) const {
+  ANNULUS_CHECK(link.peer != config_.rank && link.peer >= 0 && link.peer < config_.nranks);
+  const StreamId id{static_cast<uint32_t>(link.peer), static_cast<uint16_t>(link.channel), 0};
+  if (!Dials(link)) {
+    plan->expected.push_back(id);
+    return Status();
+  }
+  StreamEndpoint endpoint;
+  if (!ParseEndpoint(link.address, &endpoint).ok()) {
+    return {Code::kProtocol, "rank " + std::to_string(link.peer) + " announced a broken verbs address", link.peer, 0};
+  }
+  plan->dials.push_back({id, {endpoint}});
+  return Status();
+}
+
+// Output: (*streams)[i] belongs to links[i].
+Status VerbsTransport::EstablishSockets(std::span<const LinkRequest> links, const ConnectContext& context,
+                                        std::vector<Stream>* streams) {
+  ConnectPlan plan;
+  plan.hello.purpose = {kVerbsTransport.hello_purpose, kVerbsTransport.title};
+  plan.hello.identity = context.identity;
+  plan.hello.nranks = static_cast<uint32_t>(config_.nranks);
+  plan.hello.rank = static_cast<uint32_t>(config_.rank);
+  plan.key = config_.job_key;
+  plan.listener = &listener_;
+  plan.deadline = context.deadline;
+  plan.give_up = context.give_up;
+  for (const LinkRequest& link : links) ANNULUS_RETURN_IF_ERROR(AddLink(link, &plan));
+  std::vector<Stream> made;
+  Status status = EstablishStreams(config_.reactor, plan, &made);
+  asio::error_code ignored;
+  listener_.close(ignored);
+  ANNULUS_RETURN_IF_ERROR(std::move(status));
+  size_t dialled = 0;
+  size_t accepted = plan.dials.size();
+  streams->clear();
+  for (const LinkRequest& link : links) streams->push_back(std::move(made[Dials(link) ? dialled++ : accepted++]));
+  return Status();
+}
+
+Status VerbsTransport::OpenHub(size_t links) {
+  if (device_ == nullptr) return Status::Invalid("verbs: Connect needs LocalAddress before it");
+  hub_ = std::make_shared<VerbsHub>(std::move(device_), config_.reactor);
+  // Each request completes at most once, also when its queue pair fails.
+  return hub_->Open(links * 2 * VerbsQueueDepth(slots()));
+}
+
+Status VerbsTransport::HandOver(std::span<const LinkRequest> links, std::vector<Stream>* streams,
+                                Handovers* handovers) const {
+  VerbsEndpointConfig config;
+  config.slots = slots();
+  config.slot_bytes = config_.slot_bytes;
+  config.least_part = kLeastPart;
+  config.slot_memory = config_.slot_memory;
+  const TransportSettings& settings = config_.settings;
+  config.path.service_level = static_cast<uint8_t>(settings.Number("verbs_sl"));
+  config.path.traffic_class = static_cast<uint8_t>(settings.Number("verbs_traffic_class"));
+  config.path.pkey_index = static_cast<uint16_t>(settings.Number("verbs_pkey"));
+  // 0: not set, as where no user is.
+  const int64_t timeout = settings.Number("verbs_timeout");
+  const int64_t retries = settings.Number("verbs_retry");
+  config.path.timeout = static_cast<uint8_t>(timeout != 0 ? timeout : kVerbsTimeout);
+  config.path.retries = static_cast<uint8_t>(retries != 0 ? retries : kVerbsRetry);
+  for (size_t i = 0; i < links.size(); ++i) {
+    config.peer = links[i].peer;
+    handovers->push_back(
+        std::make_unique<VerbsHandover>(std::make_unique<VerbsEndpoint>(hub_, config), &(*streams)[i].socket));
+    ANNULUS_RETURN_IF_ERROR(handovers->back()->Start());
+  }
+  return Status();
+}
+
+Status VerbsTransport::AwaitHandovers(std::vector<Stream>* streams, const ConnectContext& context,
+                                      Handovers* handovers) const {
+  while (true) {
+    const VerbsHandover* first = nullptr;
+    for (size_t i = 0; i < handovers->size(); ++i) {
+      VerbsHandover& handover = *(*handovers)[i];
+      if (!handover.done()) ANNULUS_RETURN_IF_ERROR(handover.Continue());
+      if (handover.done() || first != nullptr) continue;
+      first = &handover;
+      // One socket at a time: its peer has to come anyway, and the other sockets are checked when it has.
+      (*streams)[i].socket.async_wait(StreamSocket::wait_read, [](const asio::error_code&) {});
+    }
+    if (first == nullptr) return Status();
+    if (context.give_up) ANNULUS_RETURN_IF_ERROR(context.give_up());
+    if (Now() >= context.deadline) {
+      return {Code::kTimeout, "timed out while rank " + std::to_string(first->peer()) + " sets up its verbs link",
+              first->peer(), 0};
+    }
+    config_.reactor->WaitUntil(context.deadline);
+  }
+}
+
+Status VerbsTransport::Connect(std::span<const LinkRequest> links, const ConnectContext& context,
+                               std::vector<std::unique_ptr<Endpoint>>* endpoints) {
+  std::vector<Stream> streams;
+  ANNULUS_RETURN_IF_ERROR(EstablishSockets(links, context, &streams));
+  ANNULUS_RETURN_IF_ERROR(OpenHub(links.size()));
+  Handovers handovers;
+  ANNULUS_RETURN_IF_ERROR(HandOver(links, &streams, &handovers));
+  ANNULUS_RETURN_IF_ERROR(AwaitHandovers(&streams, context, &handovers));
+  std::vector<std::unique_ptr<Endpoint>> made;
+  for (auto& handover : handovers) made.push_back(handover->Take());
+  *endpoints = std::move(made);
+  return Status();
+}
+
+}  // namespace
+
+std::unique_ptr<Transport> CreateVerbsTransport(const TransportConfig& config) {
+  std::string why;
+  const VerbsApi* const api = LoadVerbs(&why);
+  return CreateVerbsTransportOver(api, why, config);
+}
+
+std::unique_ptr<Transport> CreateVerbsTransportOver(const VerbsApi* api, const std::string& why,
+                                                    const TransportConfig& config) {
+  ANNULUS_CHECK(config.reactor != nullptr && config.slots > 0 && config.slot_bytes > 0);
+  return std::make_unique<VerbsTransport>(api, why, config);
+}
+
+}  // namespace annulus
