@@ -63,12 +63,6 @@ int Guard(pid_t supervisor, const sigset_t& caught) {
 
 }  // namespace
 
-int OpenSignals(const GuardedContext& context) {
-  const int fd = signalfd(-1, &context.caught, SFD_CLOEXEC | SFD_NONBLOCK);
-  if (fd < 0) std::fprintf(stderr, "annulus-run: cannot watch signals: %s\n", std::strerror(errno));
-  return fd;
-}
-
 int RunGuarded(const std::function<int(const GuardedContext&)>& supervise) {
   GuardedContext context;
   context.guardian = getpid();

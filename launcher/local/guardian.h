@@ -18,12 +18,9 @@ namespace annulus {
 
 struct GuardedContext {
   pid_t guardian;
-  sigset_t caught;    // Blocked, to be read from a signalfd: SIGCHLD and the signals that end the job.
+  sigset_t caught;    // Blocked, to be read by a SignalQueue: SIGCHLD and the signals that end the job.
   sigset_t original;  // The signal mask that annulus-run was started with.
 };
-
-// Opens a signalfd over `context.caught`. Returns -1 on failure, which it has explained.
-int OpenSignals(const GuardedContext& context);
 
 // Runs `supervise` in a child process that is a subreaper, and returns its exit status.
 int RunGuarded(const std::function<int(const GuardedContext&)>& supervise);

@@ -1,11 +1,9 @@
 #include "launcher/local/supervisor.h"
 
 #include <poll.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <csignal>
 #include <cstring>
 
 #include "launcher/job/exit_status.h"
@@ -18,7 +16,6 @@ namespace {
 
 // A rank that loses a peer notices it within milliseconds and exits too, and may be reaped first on a busy machine.
 constexpr Nanoseconds kJudgingTime = 50 * kMillisecond;
-constexpr Nanoseconds kDrainTime = 1 * kSecond;
 
 }  // namespace
 
@@ -26,18 +23,12 @@ Supervisor::Supervisor(const RunArguments& arguments, const Job& job, const Guar
     : arguments_(arguments),
       job_(job),
       context_(context),
-      out_(STDOUT_FILENO),
-      err_(STDERR_FILENO),
-      watch_(&err_, STDERR_FILENO, arguments.prefix),
-      ranks_([this](const std::string& text) { Say(text); }) {}
-
-Supervisor::~Supervisor() {
-  if (signal_fd_ >= 0) close(signal_fd_);
-}
+      watch_(console_.err(), STDERR_FILENO, arguments.prefix),
+      ranks_([this](const std::string& text) { Say(text); }),
+      judgement_(kJudgingTime) {}
 
 int Supervisor::Run() {
-  signal_fd_ = OpenSignals(context_);
-  if (signal_fd_ < 0) return kExitCannotLaunch;
+  if (!signals_.Open(context_)) return kExitCannotLaunch;
   StartRanks();
   while (!Finished()) {
     PollOnce();
@@ -79,47 +70,44 @@ void Supervisor::StartRanks() {
     }
     if (!arguments_.prefix) continue;
     const std::string prefix = "[" + std::to_string(rank) + "] ";
-    sources_.push_back(std::make_unique<LineSource>(process.out_fd, &out_, watch_.LinePrefix(out_.fd()) + prefix));
-    sources_.push_back(std::make_unique<LineSource>(process.err_fd, &err_, watch_.LinePrefix(err_.fd()) + prefix));
+    sources_.Add(process.out_fd, console_.out(), watch_.LinePrefix(console_.out()->fd()) + prefix);
+    sources_.Add(process.err_fd, console_.err(), watch_.LinePrefix(console_.err()->fd()) + prefix);
   }
 }
 
 void Supervisor::PollOnce() {
-  std::vector<pollfd> polled{{signal_fd_, POLLIN, 0}, out_.Polled(), err_.Polled(), {port_.fd(), POLLIN, 0}};
-  for (const auto& source : sources_) polled.push_back({source->target()->full() ? -1 : source->fd(), POLLIN, 0});
+  std::vector<pollfd> polled{{signals_.fd(), POLLIN, 0}, {port_.fd(), POLLIN, 0}};
+  const size_t first_stream = polled.size();
+  console_.AddPolled(&polled);
+  sources_.AddPolled(&polled);
   if (poll(polled.data(), polled.size(), PollTimeoutMs()) <= 0) return;
   if (polled[0].revents != 0) TakeSignals();
-  out_.Take(polled[1].revents);
-  err_.Take(polled[2].revents);
-  if (polled[3].revents != 0) port_.Serve();
-  size_t at = 4;
-  for (const auto& source : sources_) {
-    if (polled[at++].revents != 0) source->ReadSome();
-  }
+  if (polled[1].revents != 0) port_.Serve();
+  console_.TakePolled(&polled[first_stream]);
+  sources_.TakePolled(polled.data() + first_stream + Console::kPolled);
 }
 
 int Supervisor::PollTimeoutMs() const {
-  Deadline next = std::min({ranks_.deadline(), judge_at_, drain_deadline_, watch_.next()});
-  if (!judging_ && !ranks_.ending() && !ranks_.all_gone()) next = std::min(next, job_deadline_);
+  Deadline next = std::min({ranks_.deadline(), drain_.deadline(), watch_.next()});
+  if (Judges()) {
+    next = std::min(next, judgement_.deadline());
+  } else if (!ranks_.ending() && !ranks_.all_gone()) {
+    next = std::min(next, job_deadline_);
+  }
   return PollTimeout(next);
 }
 
 void Supervisor::TakeSignals() {
-  signalfd_siginfo info;
-  while (read(signal_fd_, &info, sizeof info) == sizeof info) {
-    if (info.ssi_signo != SIGCHLD) Interrupt(static_cast<int>(info.ssi_signo));
-  }
+  while (const int signal = signals_.Next()) Interrupt(signal);
   // After the interrupts: an interrupt from the terminal reaches the ranks too, and their deaths are then not failures.
   Reap();
 }
 
 void Supervisor::Interrupt(int signal) {
-  interrupted_ = true;
+  drain_.Hurry();
   ranks_.set_quiet();
-  judging_ = false;
-  judge_at_ = kNoDeadline;
   if (ranks_.all_gone()) {
-    drain_deadline_ = Now();  // Only output is left, and nobody reads it.
+    drain_.Stop();  // Only output is left, and nobody reads it.
   } else if (getppid() != context_.guardian) {
     Say("annulus-run itself was killed; killing all ranks");
     ranks_.BeginKilling();
@@ -135,36 +123,30 @@ void Supervisor::Interrupt(int signal) {
 void Supervisor::Reap() {
   for (const RankGroup::Ended& ended : ranks_.Reap()) {
     if (ended.wait_status == 0) continue;
-    failures_.push_back({.rank = ended.index,
-                         .pid = ranks_.pid(ended.index),
-                         .wait_status = ended.wait_status,
-                         .blames = notes_.BlamedBy(ended.index)});
+    judgement_.Add({.rank = ended.index,
+                    .pid = ranks_.pid(ended.index),
+                    .wait_status = ended.wait_status,
+                    .blames = notes_.BlamedBy(ended.index)});
   }
 }
 
 void Supervisor::Advance() {
-  CloseOrphanedSources();
+  sources_.CloseOrphaned();
   watch_.Advance();
   if (!ranks_.ending()) AdvanceRunning();
   if (ranks_.ending() || ranks_.all_gone()) watch_.End();
   ranks_.Advance();
   if (!ranks_.all_gone()) return;
-  if (!draining_ && (interrupted_ || ranks_.gave_up())) drain_deadline_ = DeadlineAfter(kDrainTime);
-  draining_ = true;
-  for (const auto& source : sources_) source->Drain();
+  if (ranks_.gave_up()) drain_.Hurry();
+  drain_.Begin();
+  sources_.Drain();
 }
 
 void Supervisor::AdvanceRunning() {
   const bool running = ranks_.running() > 0;
-  if (judging_) {
-    const bool awaits = AwaitsCulprit();
-    if (!running || (awaiting_ && !awaits) || (Now() >= judge_at_ && (awaiting_ || !awaits))) return Judge();
-    if (Now() < judge_at_) return;
-    awaiting_ = true;
-    judge_at_ = DeadlineAfter(kCulpritTime);
-  } else if (!failures_.empty()) {
-    judging_ = true;
-    judge_at_ = running ? DeadlineAfter(kJudgingTime) : Now();
+  if (Judges()) {
+    const auto is_running = [this](int rank) { return rank < arguments_.nranks && ranks_.is_running(rank); };
+    if (judgement_.Due(running, is_running)) Judge();
   } else if (ranks_.all_gone()) {
     return;
   } else if (Now() >= job_deadline_) {
@@ -176,34 +158,22 @@ void Supervisor::AdvanceRunning() {
   }
 }
 
-bool Supervisor::AwaitsCulprit() const {
-  return annulus::AwaitsCulprit(failures_,
-                                [this](int rank) { return rank < arguments_.nranks && ranks_.is_running(rank); });
-}
-
 void Supervisor::Judge() {
-  const Failure& cause = FirstCause(failures_);
+  const Failure& cause = judgement_.cause();
   Say(Describe(cause) + (ranks_.running() > 0 ? "; ending the other ranks" : ""));
   exit_status_ = ExitStatusOf(cause);
-  judging_ = false;
-  judge_at_ = kNoDeadline;
   ranks_.BeginEnding();
 }
 
-// A rank whose reader has gone gets what it would get without annulus-run: SIGPIPE or EPIPE at its next write.
-void Supervisor::CloseOrphanedSources() {
-  for (const auto& source : sources_) {
-    if (source->target()->broken()) source->Close();
-  }
-}
-
 bool Supervisor::Finished() const {
-  if (!ranks_.all_gone() || judging_ || (!ranks_.ending() && !failures_.empty())) return false;
-  if (Now() >= drain_deadline_) return true;
-  const bool read = std::ranges::all_of(sources_, [](const auto& source) { return source->fd() < 0; });
-  return read && out_.empty() && err_.empty();
+  if (!ranks_.all_gone() || Judges()) return false;
+  if (Now() >= drain_.deadline()) return true;
+  return sources_.all_closed() && console_.empty();
 }
 
-void Supervisor::Say(const std::string& text) { err_.AddLine(watch_.LinePrefix(err_.fd()) + "annulus-run: ", text); }
+void Supervisor::Say(const std::string& text) {
+  Sink* const err = console_.err();
+  err->AddLine(watch_.LinePrefix(err->fd()) + "annulus-run: ", text);
+}
 
 }  // namespace annulus

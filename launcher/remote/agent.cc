@@ -1,12 +1,10 @@
 #include "launcher/remote/agent.h"
 
 #include <poll.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <csignal>
 #include <cstring>
 
 #include "base/bytes.h"
@@ -34,16 +32,10 @@ Agent::Agent(const GuardedContext& context, const char* const* environment)
       out_(kOutStream, &channel_),
       err_(kErrStream, &channel_),
       ranks_([this](const std::string& text) { channel_.Send(FrameKind::kNotice, text); }),
-      link_timeout_(kFirstTimeout),
-      next_alive_(DeadlineAfter(kFirstTimeout)) {}
-
-Agent::~Agent() {
-  if (signal_fd_ >= 0) close(signal_fd_);
-}
+      liveness_(kFirstTimeout) {}
 
 int Agent::Run() {
-  signal_fd_ = OpenSignals(context_);
-  if (signal_fd_ < 0) return kExitCannotLaunch;
+  if (!signals_.Open(context_)) return kExitCannotLaunch;
   channel_.Send(FrameKind::kHello, ValueOf(environment_, "SSH_CONNECTION"));
   while (!Finished()) {
     PollOnce();
@@ -55,39 +47,34 @@ int Agent::Run() {
 void Agent::PollOnce() {
   const auto writable_when = [](bool wanted, int fd) { return pollfd{wanted ? fd : -1, POLLOUT, 0}; };
   std::vector<pollfd> polled{
-      {signal_fd_, POLLIN, 0},
+      {signals_.fd(), POLLIN, 0},
       {channel_.in_fd(), POLLIN, 0},
       writable_when(channel_.unsent() > 0, channel_.out_fd()),
       writable_when(input_.pending(), input_.writer()),
       {handout_.fd(), POLLIN, 0},
   };
-  for (const auto& source : sources_) polled.push_back({source->target()->full() ? -1 : source->fd(), POLLIN, 0});
+  const size_t first_source = polled.size();
+  sources_.AddPolled(&polled);
   if (poll(polled.data(), polled.size(), PollTimeout(NextDeadline())) <= 0) return;
   if (polled[0].revents != 0) TakeSignals();
   if (polled[1].revents != 0) channel_.ReadSome();
   if (polled[2].revents != 0) channel_.WriteSome();
   if (polled[3].revents != 0 && input_.WriteSome()) channel_.Send(FrameKind::kInputTaken);
   if (polled[4].revents != 0) handout_.Serve();
-  size_t at = 5;
-  for (const auto& source : sources_) {
-    if (polled[at++].revents != 0) source->ReadSome();
-  }
+  sources_.TakePolled(polled.data() + first_source);
 }
 
 Deadline Agent::NextDeadline() const {
   if (channel_.in_fd() < 0) return ranks_.deadline();
-  return std::min({ranks_.deadline(), next_alive_, channel_.last_heard() + link_timeout_});
+  return std::min(ranks_.deadline(), liveness_.next(channel_.last_heard()));
 }
 
 void Agent::TakeSignals() {
-  signalfd_siginfo info;
-  while (read(signal_fd_, &info, sizeof info) == sizeof info) {
-    if (info.ssi_signo == SIGCHLD) continue;
+  while (const int signal = signals_.Next()) {
     if (getppid() != context_.guardian || ranks_.ending()) {
       ranks_.BeginKilling();
       continue;
     }
-    const int signal = static_cast<int>(info.ssi_signo);
     Refuse(Status(Code::kAborted,
                   "annulus-run was stopped there by signal " + std::to_string(signal) + " (" + strsignal(signal) + ")"),
            128 + signal);
@@ -97,9 +84,9 @@ void Agent::TakeSignals() {
 }
 
 void Agent::Reap() {
-  if (!started_ && !ranks_.ending()) return;  // No rank has been started yet, so having none is not the end.
+  if (!first_rank_ && !ranks_.ending()) return;  // No rank has been started yet, so having none is not the end.
   for (const RankGroup::Ended& ended : ranks_.Reap()) {
-    const int rank = first_rank_ + ended.index;
+    const int rank = *first_rank_ + ended.index;
     const int64_t blames = notes_.BlamedBy(rank);
     channel_.Send(FrameKind::kRankEnded, ByteWriter().I64(rank).I64(ended.wait_status).I64(blames).bytes());
   }
@@ -107,23 +94,18 @@ void Agent::Reap() {
 
 void Agent::Advance() {
   while (const std::optional<ChannelFrame> frame = channel_.Next()) Handle(*frame);
-  if (channel_.state() != Channel::State::kOpen || Now() >= channel_.last_heard() + link_timeout_) LoseHead();
-  if (Now() >= next_alive_) {
+  if (channel_.state() != Channel::State::kOpen || Now() >= liveness_.LostAt(channel_.last_heard())) LoseHead();
+  if (liveness_.due()) {
     channel_.Send(FrameKind::kAlive);
-    next_alive_ = DeadlineAfter(link_timeout_ / kAlivesPerTimeout);
+    liveness_.SaidAlive();
   }
-  for (const auto& source : sources_) {
-    if (source->target()->broken()) source->Close();
-  }
+  sources_.CloseOrphaned();
   ranks_.Advance();
   Reap();  // After the last rank, no other event shows that nobody is left.
-  if (ranks_.all_gone()) {
-    for (const auto& source : sources_) source->Drain();
-  }
+  if (ranks_.all_gone()) sources_.Drain();
   out_.Flush();
   err_.Flush();
-  const bool read = std::ranges::all_of(sources_, [](const auto& source) { return source->fd() < 0; });
-  if (ranks_.ending() && ranks_.all_gone() && read && !said_gone_) {
+  if (ranks_.ending() && ranks_.all_gone() && sources_.all_closed() && !said_gone_) {
     channel_.Send(FrameKind::kGone);
     said_gone_ = true;
   }
@@ -169,8 +151,7 @@ void Agent::Configure(const std::string& content) {
   ByteReader reader(content);
   const int64_t timeout_ms = reader.I64();
   if (!reader.done() || timeout_ms < 1 || timeout_ms > kMaxLinkTimeoutMs) return LoseHead();
-  link_timeout_ = timeout_ms * kMillisecond;
-  next_alive_ = DeadlineAfter(link_timeout_ / kAlivesPerTimeout);
+  liveness_.SetTimeout(timeout_ms * kMillisecond);
 }
 
 void Agent::Reserve(const std::string& content) {
@@ -181,8 +162,7 @@ void Agent::Reserve(const std::string& content) {
 
 void Agent::Start(const std::string& content) {
   StartOrder order;
-  if (started_ || ranks_.ending() || !Decode(content, &order)) return LoseHead();
-  started_ = true;
+  if (first_rank_ || ranks_.ending() || !Decode(content, &order)) return LoseHead();
   first_rank_ = order.first_rank;
   if (chdir(order.folder.c_str()) != 0) {
     Refuse(Status::System("cannot work in " + order.folder + ", as annulus-run does where it was started", errno),
@@ -221,8 +201,8 @@ Status Agent::StartRanks(const StartOrder& order) {
     ANNULUS_RETURN_IF_ERROR(ranks_.Start(program, &process));
     std::optional<std::string> prefix;
     if (order.prefix) prefix = "[" + std::to_string(rank) + "] ";
-    sources_.push_back(std::make_unique<LineSource>(process.out_fd, &out_, prefix));
-    sources_.push_back(std::make_unique<LineSource>(process.err_fd, &err_, prefix));
+    sources_.Add(process.out_fd, &out_, prefix);
+    sources_.Add(process.err_fd, &err_, prefix);
   }
   input_.CloseReader();
   return {};

@@ -7,20 +7,21 @@
 // Threads: one.
 #pragma once
 
-#include <memory>
+#include <optional>
 #include <string>
-#include <vector>
 
 #include "base/clock.h"
 #include "launcher/job/job.h"
-#include "launcher/job/output.h"
+#include "launcher/job/line_sources.h"
 #include "launcher/job/variables.h"
 #include "launcher/local/guardian.h"
 #include "launcher/local/input_pipe.h"
 #include "launcher/local/rank_group.h"
+#include "launcher/local/signal_queue.h"
 #include "launcher/local/verdict_notes.h"
 #include "launcher/remote/channel.h"
 #include "launcher/remote/framed_output.h"
+#include "launcher/remote/liveness.h"
 #include "launcher/remote/start_order.h"
 #include "transport/port_handout.h"
 
@@ -32,7 +33,6 @@ class Agent {
   Agent(const GuardedContext& context, const char* const* environment);
   Agent(const Agent&) = delete;
   Agent& operator=(const Agent&) = delete;
-  ~Agent();
 
   // Serves until all ranks are gone and that has been reported, or cannot be reported. Returns the exit status.
   int Run();
@@ -60,21 +60,19 @@ class Agent {
 
   const GuardedContext& context_;
   const Variables environment_;
-  int signal_fd_ = -1;
+  SignalQueue signals_;
   Channel channel_;
   FramedOutput out_;
   FramedOutput err_;
   InputPipe input_;
-  std::vector<std::unique_ptr<LineSource>> sources_;
+  LineSources sources_;
   RankGroup ranks_;
   VerdictNotes notes_;
   ReservedPort port_;
   PortHandout handout_;
-  int first_rank_ = 0;
-  bool started_ = false;
+  std::optional<int> first_rank_;  // None until the start order has come.
   bool said_gone_ = false;
-  Nanoseconds link_timeout_;
-  Deadline next_alive_;
+  Liveness liveness_;
 };
 
 }  // namespace annulus

@@ -1,12 +1,10 @@
 #include "launcher/remote/coordinator.h"
 
-#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <csignal>
 #include <cstring>
 #include <filesystem>
 
@@ -27,26 +25,14 @@ constexpr Nanoseconds kJudgingTime = 300 * kMillisecond;
 // Agents take up to 13 s: the ranks' grace time, then time to kill them. The rest is for ssh.
 constexpr Nanoseconds kEndTime = 18 * kSecond;
 constexpr Nanoseconds kKillTime = 12 * kSecond;
-constexpr Nanoseconds kDrainTime = 1 * kSecond;
 
 }  // namespace
 
 Coordinator::Coordinator(const RunArguments& arguments, const Job& job, const GuardedContext& context)
-    : arguments_(arguments),
-      job_(job),
-      context_(context),
-      out_(STDOUT_FILENO),
-      err_(STDERR_FILENO),
-      ssh_connections_(arguments.placements.size()),
-      ranks_(arguments.nranks) {}
-
-Coordinator::~Coordinator() {
-  if (signal_fd_ >= 0) close(signal_fd_);
-}
+    : arguments_(arguments), job_(job), context_(context), ranks_(arguments.nranks), judgement_(kJudgingTime) {}
 
 int Coordinator::Run() {
-  signal_fd_ = OpenSignals(context_);
-  if (signal_fd_ < 0) return kExitCannotLaunch;
+  if (!signals_.Open(context_)) return kExitCannotLaunch;
   OpenLinks();
   while (!Finished()) {
     PollOnce();
@@ -64,7 +50,8 @@ void Coordinator::OpenLinks() {
   if (arguments_.timeout_s > 0) job_deadline_ = DeadlineAfter(arguments_.timeout_s * kSecond);
   for (const Placement& placement : arguments_.placements) {
     program.command = AgentCommand(arguments_, placement);
-    auto link = std::make_unique<HostLink>(placement, arguments_.link_timeout_s * kSecond, &out_, &err_);
+    auto link =
+        std::make_unique<HostLink>(placement, arguments_.link_timeout_s * kSecond, console_.out(), console_.err());
     const Status status = link->Open(program);
     if (!status.ok()) return GiveUp(ExitStatusOf(status), placement.host + ": " + status.message());
     links_.push_back(std::move(link));
@@ -72,36 +59,35 @@ void Coordinator::OpenLinks() {
 }
 
 void Coordinator::PollOnce() {
-  std::vector<pollfd> polled{{signal_fd_, POLLIN, 0}, out_.Polled(), err_.Polled(), input_.Polled()};
+  std::vector<pollfd> polled{{signals_.fd(), POLLIN, 0}, input_.Polled()};
+  const size_t first_stream = polled.size();
+  console_.AddPolled(&polled);
   const size_t first_link = polled.size();
   for (const auto& link : links_) link->AddPolled(&polled);
   if (poll(polled.data(), polled.size(), PollTimeout(NextDeadline())) <= 0) return;
   if (polled[0].revents != 0) TakeSignals();
-  out_.Take(polled[1].revents);
-  err_.Take(polled[2].revents);
-  if (const auto input = input_.Take(polled[3].revents)) links_.front()->Send(FrameKind::kInput, *input);
+  console_.TakePolled(&polled[first_stream]);
+  if (const auto input = input_.Take(polled[1].revents)) links_.front()->Send(FrameKind::kInput, *input);
   for (size_t i = 0; i < links_.size(); ++i) links_[i]->TakePolled(&polled[first_link + i * HostLink::kPolled]);
 }
 
 Deadline Coordinator::NextDeadline() const {
-  Deadline next = std::min(phase_deadline_, drain_deadline_);
+  Deadline next = std::min(phase_deadline_, drain_.deadline());
+  if (phase_ == Phase::kJudging) next = std::min(next, judgement_.deadline());
   if (phase_ <= Phase::kRunning) next = std::min(next, job_deadline_);
   for (const auto& link : links_) next = std::min(next, link->deadline());
   return next;
 }
 
 void Coordinator::TakeSignals() {
-  signalfd_siginfo info;
-  while (read(signal_fd_, &info, sizeof info) == sizeof info) {
-    if (info.ssi_signo != SIGCHLD) Interrupt(static_cast<int>(info.ssi_signo));
-  }
+  while (const int signal = signals_.Next()) Interrupt(signal);
   Reap();
 }
 
 void Coordinator::Interrupt(int signal) {
-  interrupted_ = true;
+  drain_.Hurry();
   if (AllClosed()) {
-    drain_deadline_ = Now();  // Only output is left, and nobody reads it.
+    drain_.Stop();  // Only output is left, and nobody reads it.
   } else if (getppid() != context_.guardian) {
     Say("annulus-run itself was killed; ending all ranks");
     for (const auto& link : links_) link->Cut();
@@ -162,19 +148,20 @@ void Coordinator::Handle(HostLink* link, const ChannelFrame& frame) {
 }
 
 void Coordinator::TakeHello(HostLink* link, const std::string& content) {
-  link->set_ready();
+  link->TakeAnswer(content);
   if (phase_ != Phase::kConnecting) return;
-  const auto index =
-      std::ranges::find_if(links_, [&](const auto& each) { return each.get() == link; }) - links_.begin();
-  // The agent on this host sees the connection, if any, through which its user logged in here.
-  if (!link->placement().here) ssh_connections_[index] = content;
   if (std::ranges::all_of(links_, [](const auto& each) { return each->ready(); })) ReserveRendezvous();
 }
 
 void Coordinator::ReserveRendezvous() {
   rendezvous_host_ = arguments_.rendezvous_host;
   if (rendezvous_host_.empty()) {
-    const Status status = FindRendezvousHost(arguments_.placements, ssh_connections_, &rendezvous_host_);
+    std::vector<std::string> ssh_connections;
+    // The agent on this host sees the connection, if any, through which its user logged in here.
+    for (const auto& link : links_) {
+      ssh_connections.push_back(link->placement().here ? std::string() : link->ssh_connection());
+    }
+    const Status status = FindRendezvousHost(arguments_.placements, ssh_connections, &rendezvous_host_);
     if (!status.ok()) return GiveUp(kExitUsage, status.message());
   }
   phase_ = Phase::kReserving;
@@ -239,8 +226,7 @@ void Coordinator::Fail(const Failure& failure) {
   if (phase_ < Phase::kRunning) {
     GiveUp(ExitStatusOf(failure), Describe(failure));
   } else if (phase_ <= Phase::kJudging) {
-    failures_.push_back(failure);
-    if (phase_ == Phase::kRunning) phase_deadline_ = DeadlineAfter(kJudgingTime);
+    judgement_.Add(failure);
     phase_ = Phase::kJudging;
   } else if (lost) {
     Say(Describe(failure));
@@ -248,21 +234,8 @@ void Coordinator::Fail(const Failure& failure) {
   }
 }
 
-bool Coordinator::AwaitsCulprit() const {
-  return annulus::AwaitsCulprit(failures_, [this](int rank) { return ranks_[rank].running; });
-}
-
-void Coordinator::AdvanceJudging() {
-  const bool awaits = AwaitsCulprit();
-  const bool over = Now() >= phase_deadline_;
-  if (CountRunning() == 0 || (awaiting_ && !awaits) || (over && (awaiting_ || !awaits))) return Judge();
-  if (!over) return;
-  awaiting_ = true;
-  phase_deadline_ = DeadlineAfter(kCulpritTime);
-}
-
 void Coordinator::Judge() {
-  const Failure& cause = FirstCause(failures_);
+  const Failure& cause = judgement_.cause();
   GiveUp(ExitStatusOf(cause), Describe(cause) + (CountRunning() > 0 ? "; ending the other ranks" : ""));
 }
 
@@ -295,7 +268,7 @@ void Coordinator::BeginKilling() {
 void Coordinator::AdvancePhase() {
   const Nanoseconds now = Now();
   if (AllClosed()) {
-    if (interrupted_ && drain_deadline_ == kNoDeadline) drain_deadline_ = now + kDrainTime;
+    drain_.Begin();
     phase_deadline_ = kNoDeadline;
   }
   if (phase_ <= Phase::kRunning && now >= job_deadline_) {
@@ -303,7 +276,8 @@ void Coordinator::AdvancePhase() {
   } else if (phase_ == Phase::kRunning && CountRunning() == 0) {
     BeginEnding();  // All ranks succeeded; end the processes that they left behind.
   } else if (phase_ == Phase::kJudging) {
-    AdvanceJudging();
+    const auto is_running = [this](int rank) { return ranks_[rank].running; };
+    if (judgement_.Due(CountRunning() > 0, is_running)) Judge();
   } else if (phase_ >= Phase::kEnding && now >= phase_deadline_) {
     for (const auto& link : links_) {
       if (link->closed()) continue;
@@ -320,7 +294,7 @@ bool Coordinator::AllClosed() const {
 
 bool Coordinator::Finished() const {
   if (phase_ < Phase::kEnding || !AllClosed()) return false;
-  return Now() >= drain_deadline_ || (out_.empty() && err_.empty());
+  return Now() >= drain_.deadline() || console_.empty();
 }
 
 int Coordinator::CountRunning() const { return static_cast<int>(std::ranges::count_if(ranks_, &Rank::running)); }

@@ -13,11 +13,13 @@
 
 #include "base/clock.h"
 #include "launcher/job/arguments.h"
-#include "launcher/job/failure.h"
+#include "launcher/job/console.h"
+#include "launcher/job/drain_timer.h"
 #include "launcher/job/job.h"
-#include "launcher/job/output.h"
+#include "launcher/job/judgement.h"
 #include "launcher/local/guardian.h"
 #include "launcher/local/input_reader.h"
+#include "launcher/local/signal_queue.h"
 #include "launcher/remote/host_link.h"
 
 namespace annulus {
@@ -27,7 +29,6 @@ class Coordinator {
   Coordinator(const RunArguments& arguments, const Job& job, const GuardedContext& context);
   Coordinator(const Coordinator&) = delete;
   Coordinator& operator=(const Coordinator&) = delete;
-  ~Coordinator();
 
   // Runs the job until all processes on all hosts are gone and all output is written. Returns annulus-run's exit
   // status.
@@ -66,8 +67,6 @@ class Coordinator {
   void AdvanceLinks();
   void AdvancePhase();
   void Fail(const Failure& failure);
-  bool AwaitsCulprit() const;
-  void AdvanceJudging();
   void Judge();
   void BeginEnding();
   void BeginKilling();
@@ -76,26 +75,22 @@ class Coordinator {
   bool AllClosed() const;
   bool Finished() const;
   int CountRunning() const;
-  void Say(const std::string& text) { err_.AddLine("annulus-run: ", text); }
+  void Say(const std::string& text) { console_.err()->AddLine("annulus-run: ", text); }
 
   const RunArguments& arguments_;
   const Job& job_;
   const GuardedContext& context_;
-  int signal_fd_ = -1;
-  Sink out_;
-  Sink err_;
+  SignalQueue signals_;
+  Console console_;
   InputReader input_;
   std::vector<std::unique_ptr<HostLink>> links_;
-  std::vector<std::string> ssh_connections_;  // By link: SSH_CONNECTION as its agent reported it.
   std::vector<Rank> ranks_;
-  std::vector<Failure> failures_;  // In the order in which they were noticed.
+  Judgement judgement_;
   std::string rendezvous_host_;
   Phase phase_ = Phase::kConnecting;
-  Deadline phase_deadline_ = kNoDeadline;
-  bool awaiting_ = false;  // Judging takes longer, because a rank that verdicts name still runs.
+  Deadline phase_deadline_ = kNoDeadline;  // kEnding, kKilling.
   Deadline job_deadline_ = kNoDeadline;
-  Deadline drain_deadline_ = kNoDeadline;  // For writing the remaining output after an interrupt.
-  bool interrupted_ = false;
+  DrainTimer drain_;
   int exit_status_ = 0;
 };
 

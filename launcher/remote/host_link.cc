@@ -20,14 +20,14 @@ constexpr int64_t kCreditPortion = FramedOutput::kWindowBytes / 4;
 }  // namespace
 
 HostLink::HostLink(const Placement& placement, Nanoseconds timeout, Sink* out, Sink* err)
-    : placement_(placement), timeout_(timeout), out_{out}, err_{err} {}
+    : placement_(placement), timeout_(timeout), out_{out}, err_{err}, liveness_(timeout) {}
 
 Status HostLink::Open(ChildProgram program) {
   int output = -1;
   int input = -1;
   ANNULUS_RETURN_IF_ERROR(process_.Start(std::move(program), &output, &input));
   channel_ = std::make_unique<Channel>(Channel::Side::kHead, output, input);
-  next_alive_ = DeadlineAfter(timeout_ / kAlivesPerTimeout);
+  liveness_.SetTimeout(timeout_);
   Send(FrameKind::kConfigure, ByteWriter().I64(timeout_ / kMillisecond).bytes());
   return {};
 }
@@ -85,23 +85,22 @@ void HostLink::Advance() {
     if (!process_.exit()) channel_->CloseOut();
     return process_.AwaitExit();
   }
-  if (!ready_) {
+  if (!ready()) {
     silent_ = silent_ || Now() >= channel_->last_heard() + kConnectTime;
     return;
   }
   GrantCredit(kOutStream, &out_);
   GrantCredit(kErrStream, &err_);
-  const Nanoseconds now = Now();
-  silent_ = silent_ || now >= channel_->last_heard() + timeout_;
-  if (now < next_alive_) return;
+  silent_ = silent_ || Now() >= liveness_.LostAt(channel_->last_heard());
+  if (!liveness_.due()) return;
   Send(FrameKind::kAlive);
-  next_alive_ = now + timeout_ / kAlivesPerTimeout;
+  liveness_.SaidAlive();
 }
 
 Deadline HostLink::deadline() const {
   if (channel_->in_fd() < 0 || silent_) return process_.deadline();
-  if (!ready_) return channel_->last_heard() + kConnectTime;
-  return std::min(next_alive_, channel_->last_heard() + timeout_);
+  if (!ready()) return channel_->last_heard() + kConnectTime;
+  return liveness_.next(channel_->last_heard());
 }
 
 void HostLink::TakeExit(int wait_status) {
@@ -114,14 +113,14 @@ void HostLink::TakeExit(int wait_status) {
 
 std::string HostLink::Trouble() const {
   if (gone_ || cut_) return "";
-  const std::string seconds = std::to_string((ready_ ? timeout_ : kConnectTime) / kSecond) + " s";
+  const std::string seconds = std::to_string((ready() ? timeout_ : kConnectTime) / kSecond) + " s";
   if (silent_)
-    return ready_ ? "nothing was heard of it for " + seconds + "; the connection is taken for lost"
-                  : "no answer within " + seconds + " (" + process_.LastLine() + ")";
+    return ready() ? "nothing was heard of it for " + seconds + "; the connection is taken for lost"
+                   : "no answer within " + seconds + " (" + process_.LastLine() + ")";
   if (nonsense_ || channel_->state() == Channel::State::kNonsense) return "what it sends is not annulus-run's";
   if (channel_->state() == Channel::State::kWrongVersion) return "annulus-run there is of another version than here";
   if (!closed()) return "";
-  if (ready_) return "the connection broke" + process_.DescribeEnd() + "; its ranks end there by themselves";
+  if (ready()) return "the connection broke" + process_.DescribeEnd() + "; its ranks end there by themselves";
   const int status = WIFEXITED(*process_.exit()) ? WEXITSTATUS(*process_.exit()) : -1;
   if (status == kExitHostLost) return "ssh failed: " + process_.LastLine();
   if (status == kExitNotFound || status == kExitCannotExecute) {
@@ -136,6 +135,6 @@ void HostLink::Cut() {
   process_.Kill();
 }
 
-std::vector<std::string> HostLink::TakeWords() { return ready_ ? process_.TakeLines() : std::vector<std::string>(); }
+std::vector<std::string> HostLink::TakeWords() { return ready() ? process_.TakeLines() : std::vector<std::string>(); }
 
 }  // namespace annulus

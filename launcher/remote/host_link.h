@@ -21,6 +21,7 @@
 #include "launcher/local/child_process.h"
 #include "launcher/remote/agent_process.h"
 #include "launcher/remote/channel.h"
+#include "launcher/remote/liveness.h"
 
 namespace annulus {
 
@@ -53,9 +54,10 @@ class HostLink {
   pid_t pid() const { return process_.pid(); }
   void TakeExit(int wait_status);
 
-  // The agent has answered.
-  void set_ready() { ready_ = true; }
-  bool ready() const { return ready_; }
+  // The agent has answered, with the SSH_CONNECTION that it has: "" for none.
+  void TakeAnswer(const std::string& ssh_connection) { ssh_connection_ = ssh_connection; }
+  bool ready() const { return ssh_connection_.has_value(); }
+  const std::string& ssh_connection() const { return *ssh_connection_; }
   // The agent has said goodbye: all of its ranks are gone.
   void set_gone() { gone_ = true; }
   bool gone() const { return gone_; }
@@ -89,12 +91,12 @@ class HostLink {
   std::unique_ptr<Channel> channel_;
   Relay out_;
   Relay err_;
-  bool ready_ = false;
+  std::optional<std::string> ssh_connection_;  // None until the agent has answered.
   bool gone_ = false;
   bool cut_ = false;
   bool silent_ = false;
   bool nonsense_ = false;
-  Deadline next_alive_ = kNoDeadline;
+  Liveness liveness_;
 };
 
 }  // namespace annulus

@@ -201,6 +201,14 @@ class Failures(Hosts):
             os.kill(pid, signal.SIGKILL)
         self.expect(job, 255, r"host2: the connection broke \(ssh exited with status 255\)", seconds=5)
 
+    def test_killed_connections_to_all_hosts_end_the_job(self):
+        job = self.start(*TWO_BY_TWO, *WAIT)
+        job.await_lines(4)
+        for host in self.hosts[:2]:
+            for pid in self.sessions(host):
+                os.kill(pid, signal.SIGKILL)
+        self.expect(job, 255, "the connection broke", seconds=5)
+
     def test_cut_cable_ends_the_job_on_both_sides(self):
         job = self.start("--link-timeout", "2", *TWO_BY_TWO, *WAIT)
         job.await_lines(4)

@@ -1,0 +1,39 @@
+// Console: the two output streams of annulus-run itself, to which it copies the output of all ranks.
+//
+// Threads: one.
+#pragma once
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <vector>
+
+#include "launcher/job/output.h"
+
+namespace annulus {
+
+class Console {
+ public:
+  Sink* out() { return &out_; }
+  Sink* err() { return &err_; }
+
+  // Whether everything has been written.
+  bool empty() const { return out_.empty() && err_.empty(); }
+
+  // Number of entries that AddPolled adds and TakePolled reads.
+  static constexpr size_t kPolled = 2;
+  void AddPolled(std::vector<pollfd>* polled) const {
+    polled->push_back(out_.Polled());
+    polled->push_back(err_.Polled());
+  }
+  void TakePolled(const pollfd* polled) {
+    out_.Take(polled[0].revents);
+    err_.Take(polled[1].revents);
+  }
+
+ private:
+  Sink out_{STDOUT_FILENO};
+  Sink err_{STDERR_FILENO};
+};
+
+}  // namespace annulus

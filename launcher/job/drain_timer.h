@@ -1,0 +1,31 @@
+// DrainTimer: how long annulus-run waits, once no rank is left, until all output is written. Without an interrupt it
+// waits for its readers as long as they take.
+//
+// Threads: one.
+#pragma once
+
+#include "base/clock.h"
+
+namespace annulus {
+
+class DrainTimer {
+ public:
+  // The user wants an end: once no rank is left, wait for a moment only.
+  void Hurry() { hurried_ = true; }
+  // No rank is left. May be called again.
+  void Begin() {
+    if (hurried_ && deadline_ == kNoDeadline) deadline_ = DeadlineAfter(kDrainTime);
+  }
+  // Wait no longer.
+  void Stop() { deadline_ = Now(); }
+
+  Deadline deadline() const { return deadline_; }
+
+ private:
+  static constexpr Nanoseconds kDrainTime = 1 * kSecond;
+
+  bool hurried_ = false;
+  Deadline deadline_ = kNoDeadline;
+};
+
+}  // namespace annulus
