@@ -8,17 +8,6 @@ namespace {
 
 bool HasType(CollectiveKind kind) { return kind != CollectiveKind::kBarrier; }
 
-// Parts by rank, according to the layout.
-void FillFromLayout(const Layout& layout, size_t count, std::vector<Part>* parts) {
-  size_t next = 0;
-  for (size_t rank = 0; rank < parts->size(); ++rank) {
-    Part& part = (*parts)[rank];
-    part.elements = layout.counts != nullptr ? layout.counts[rank] : count;
-    part.begin = layout.offsets != nullptr ? layout.offsets[rank] : next;
-    next += part.elements;
-  }
-}
-
 }  // namespace
 
 Engine::Engine(int rank, const PlanSettings& settings, const Topology& topology, const Links* links, Monitor* monitor,
@@ -30,8 +19,7 @@ Engine::Engine(int rank, const PlanSettings& settings, const Topology& topology,
       choice_(settings, topology),
       links_(links),
       monitor_(monitor),
-      input_parts_(nranks_),
-      output_parts_(nranks_) {
+      parts_(nranks_) {
   MakeRunners(staging);
 }
 
@@ -42,32 +30,14 @@ void Engine::MakeRunners(SlotMemory* staging) {
   current_ = runners_[static_cast<size_t>(Algorithm::kRing)].get();
 }
 
-size_t Engine::MemoryBytes() const {
-  return sizeof(Engine) + RunnersBytes(job()) + 2 * static_cast<size_t>(nranks_) * sizeof(Part);
-}
-
-void Engine::FillParts(const Call& call, const Buffers& buffers) {
-  // A buffer with one part only, whichever rank it is for.
-  const auto whole = [](size_t elements, std::vector<Part>* parts) { parts->assign(parts->size(), {0, elements}); };
-  const bool at_root = rank_ == call.root;
-  if (IsGather(call.kind)) {
-    whole(buffers.count, &input_parts_);
-    if (at_root) FillFromLayout(buffers.output_layout, call.count, &output_parts_);
-  } else if (IsScatter(call.kind)) {
-    whole(buffers.count, &output_parts_);
-    if (at_root) FillFromLayout(buffers.input_layout, call.count, &input_parts_);
-  } else {
-    FillFromLayout(buffers.input_layout, call.count, &input_parts_);
-    FillFromLayout(buffers.output_layout, call.count, &output_parts_);
-  }
-}
+size_t Engine::MemoryBytes() const { return sizeof(Engine) + RunnersBytes(job()) + CallParts::MemoryBytes(nranks_); }
 
 ScheduleParams Engine::Plan(const Call& call, const Buffers& buffers) {
   const bool has_parts = IsDirect(call.kind) || HasVariableParts(call.kind);
-  if (has_parts) FillParts(call, buffers);
+  if (has_parts) parts_.Fill(rank_, call, buffers.count, buffers.input_layout, buffers.output_layout);
   PlanInput input{call, work_.element_bytes, rank_, nranks_, nullptr, nullptr, 0};
-  if (has_parts) input.input_parts = input_parts_.data();
-  if (has_parts) input.output_parts = output_parts_.data();
+  if (has_parts) input.input_parts = parts_.input();
+  if (has_parts) input.output_parts = parts_.output();
   if (buffers.segments != nullptr) {
     input.input_parts = buffers.segments->chunks().data();
     input.tensor_count = buffers.segments->first_count();

@@ -9,19 +9,12 @@
 
 #include <array>
 #include <memory>
-#include <vector>
 
 #include "collectives/algorithms/runner.h"
 #include "collectives/choice/plan.h"
+#include "collectives/engine/call_parts.h"
 
 namespace annulus {
-
-// Positions of the ranks' parts in a buffer, in elements. Null counts: all parts have the call's count. Null offsets:
-// each part follows the previous one.
-struct Layout {
-  const size_t* counts = nullptr;
-  const size_t* offsets = nullptr;
-};
 
 struct Buffers {
   ConstBuffer input;
@@ -97,7 +90,6 @@ class Engine {
   Job job() const { return {settings_, topology_}; }
   bool StreamsOutput(const Call& call, const Buffers& buffers, Algorithm algorithm) const;
   ScheduleParams Plan(const Call& call, const Buffers& buffers);
-  void FillParts(const Call& call, const Buffers& buffers);
 
   const int rank_;
   const int nranks_;
@@ -113,8 +105,7 @@ class Engine {
   Runner* current_ = nullptr;                                     // Runner of the latest collective. Never null.
   Repeatable* repeatable_ = nullptr;  // Repeater of the latest collective; null: it cannot be repeated.
   bool running_ = false;
-  std::vector<Part> input_parts_;  // Parts of the current collective, by rank, when its kind has parts.
-  std::vector<Part> output_parts_;
+  CallParts parts_;  // Of the current collective, when its kind has parts.
 };
 
 }  // namespace annulus

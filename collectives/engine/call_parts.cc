@@ -1,0 +1,36 @@
+#include "collectives/engine/call_parts.h"
+
+namespace annulus {
+namespace {
+
+// Parts by rank, according to the layout.
+void FillFromLayout(const Layout& layout, size_t count, std::vector<Part>* parts) {
+  size_t next = 0;
+  for (size_t rank = 0; rank < parts->size(); ++rank) {
+    Part& part = (*parts)[rank];
+    part.elements = layout.counts != nullptr ? layout.counts[rank] : count;
+    part.begin = layout.offsets != nullptr ? layout.offsets[rank] : next;
+    next += part.elements;
+  }
+}
+
+// A buffer with one part only, whichever rank it is for.
+void FillWhole(size_t elements, std::vector<Part>* parts) { parts->assign(parts->size(), {0, elements}); }
+
+}  // namespace
+
+void CallParts::Fill(int rank, const Call& call, size_t own_count, const Layout& input, const Layout& output) {
+  const bool at_root = rank == call.root;
+  if (IsGather(call.kind)) {
+    FillWhole(own_count, &input_);
+    if (at_root) FillFromLayout(output, call.count, &output_);
+  } else if (IsScatter(call.kind)) {
+    FillWhole(own_count, &output_);
+    if (at_root) FillFromLayout(input, call.count, &input_);
+  } else {
+    FillFromLayout(input, call.count, &input_);
+    FillFromLayout(output, call.count, &output_);
+  }
+}
+
+}  // namespace annulus
