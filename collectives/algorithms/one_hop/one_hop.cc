@@ -4,7 +4,8 @@
 
 namespace annulus {
 
-OneHop::OneHop(int rank, int nranks, const Links* links) : rank_(rank), nranks_(nranks), short_(rank, nranks, links) {
+OneHop::OneHop(int rank, int nranks, const Links* links)
+    : rank_(rank), nranks_(nranks), short_(rank, nranks, links), fold_(rank, nranks) {
   for (int k = 1; k < nranks; ++k) {
     Endpoint* const endpoint = links->At((rank + k) % nranks, 0);
     endpoints_.push_back(endpoint);
@@ -30,8 +31,7 @@ void OneHop::Start(const ScheduleParams& params, const Work* work) {
   work_ = work;
   schedule_ = OneHopSchedule(params, 0);
   is_short_ = TakesShortPath(params, *work);
-  PlanFolds(params);
-  fold_ = -1;
+  fold_.Start(params, &schedule_, work);
   done_ = false;
   if (!is_short_) return StartPosts();
   const bool is_barrier = params.kind == CollectiveKind::kBarrier;
@@ -40,7 +40,7 @@ void OneHop::Start(const ScheduleParams& params, const Work* work) {
 
 void OneHop::StartAgain() {
   done_ = false;
-  fold_ = -1;
+  fold_.StartAgain();
   short_.StartAgain();
 }
 
@@ -63,10 +63,12 @@ Status OneHop::AdvanceShort(bool* moved) {
   if (!short_.done()) {
     ANNULUS_RETURN_IF_ERROR(short_.Progress(moved));
     if (!short_.done()) return Status();
-    if (folds_ == 1) {
-      FoldAtOnce();
+    for (size_t k = 0; k < endpoints_.size(); ++k) fold_.SetArrival(k, short_.data(k));
+    // The short path is for host memory, and one buffer each way.
+    if (fold_.is_single()) {
+      fold_.Run();
     } else {
-      ANNULUS_RETURN_IF_ERROR(Fold(moved));
+      ANNULUS_RETURN_IF_ERROR(fold_.Advance(moved));
     }
     short_.TakeAll();
   }
@@ -98,8 +100,9 @@ Status OneHop::Advance(bool* moved) {
   }
   // Only now: sends may read the input, which may be the output.
   if (!exchanged) return Status();
-  ANNULUS_RETURN_IF_ERROR(Fold(moved));
-  if (fold_ < folds_) return Status();
+  for (size_t k = 0; k < posts_.size(); ++k) fold_.SetArrival(k, posts_[k].data());
+  ANNULUS_RETURN_IF_ERROR(fold_.Advance(moved));
+  if (!fold_.done()) return Status();
   for (HopPeer& peer : posts_) peer.Release();
   done_ = *moved = true;
   return Status();
@@ -120,81 +123,6 @@ Status OneHop::StoreOwn(bool* moved) {
     return piece->Submit(QueueFor(output.queue, input.queue), op);
   };
   return own_.done() ? Status() : own_.Advance(submit, moved);
-}
-
-const std::byte* OneHop::DataOf(int rank) const {
-  const int ahead = rank - rank_ - 1;
-  const size_t k = static_cast<size_t>(ahead < 0 ? ahead + nranks_ : ahead);  // A division would cost 10 ns.
-  return is_short_ ? short_.data(k) : posts_[k].data();
-}
-
-void OneHop::PlanFolds(const ScheduleParams& params) {
-  folds_ = Reduces(params.kind) ? nranks_ : 0;
-  // Two operands give the same bits in any order, so all chunks can be folded alike.
-  const bool at_once = nranks_ == 2 && params.kind == CollectiveKind::kAllreduce && work_->custom.function == nullptr;
-  if (!at_once) return;
-  folds_ = 1;
-  fold_step_ = Step();
-  fold_step_.finish = true;
-  fold_step_.bytes = params.count * params.element_bytes;
-}
-
-// Continues until fold_ is folds_.
-Status OneHop::Fold(bool* moved) {
-  const auto submit = [this](size_t begin, size_t* end, Submission* piece) {
-    const Work::Place input = work_->InputAt(fold_step_.input_offset + begin);
-    const Work::Place output = work_->OutputAt(fold_step_.output_offset + begin);
-    *end = begin + std::min({*end - begin, input.bytes, output.bytes});
-    const SliceOp op = MakeFold(input, output, begin, *end - begin);
-    const Nanoseconds clock = work_->TraceClock();
-    ANNULUS_RETURN_IF_ERROR(piece->Submit(QueueFor(output.queue, input.queue), op));
-    TraceFold(*end - begin, clock);
-    return Status();
-  };
-  while (fold_ < folds_) {
-    if (fold_ >= 0) {
-      ANNULUS_RETURN_IF_ERROR(folded_.Advance(submit, moved));
-      if (!folded_.done()) return Status();
-    }
-    if (++fold_ == folds_) break;
-    const bool folds = folds_ == 1 || schedule_.At(static_cast<size_t>(2 * nranks_ + fold_), &fold_step_);
-    folded_.Start(folds ? fold_step_.bytes : 0);
-  }
-  return Status();
-}
-
-// The short path is for host memory, and one buffer each way.
-void OneHop::FoldAtOnce() {
-  const size_t bytes = fold_step_.bytes;
-  if (bytes == 0) return;
-  const Nanoseconds clock = work_->TraceClock();
-  RunOnHost(MakeFold({work_->input.data, bytes}, {work_->output.data, bytes}, 0, bytes));
-  TraceFold(bytes, clock);
-}
-
-// The current fold's operation on `bytes` that begin at `begin` of its step.
-SliceOp OneHop::MakeFold(const Work::Place& input, const Work::Place& output, size_t begin, size_t bytes) {
-  const Step& step = fold_step_;
-  SliceOp op;
-  for (int k = 0, rank = step.first_rank; k < nranks_; ++k, rank = rank + 1 < nranks_ ? rank + 1 : 0) {
-    sources_[k] = rank == rank_ ? input.data : DataOf(rank) + step.arrival_offset + begin;
-    if (rank == rank_ && work_->custom.scales) op.scaled_source = k;
-  }
-  op.custom = work_->custom;
-  op.dst[0] = const_cast<std::byte*>(output.data);
-  op.src = sources_.data();
-  op.inline_src[0] = sources_[0];
-  op.inline_src[1] = sources_[1];
-  op.num_sources = nranks_;
-  op.count = bytes / work_->element_bytes;
-  op.type = work_->type;
-  op.op = work_->op;
-  op.divisor = step.finish ? work_->divisor : 0;
-  return op;
-}
-
-void OneHop::TraceFold(size_t bytes, Nanoseconds clock) const {
-  if (clock != 0) work_->TraceSlice(TraceEvent::Kind::kReduced, fold_step_, 0, -1, bytes, clock);
 }
 
 int OneHop::AwaitedPeer() const {

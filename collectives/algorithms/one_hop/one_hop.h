@@ -3,14 +3,14 @@
 //
 // Small allreduces and barriers use the short path of the links that have one (ShortHop), and can be repeated.
 // Everything else uses posted slices (HopPeer), as the schedule says. The tags are the same, so ranks need not choose
-// the same path.
+// the same path. What has arrived by either path is reduced by HopFold.
 //
 // Threads: as Runner.
 #pragma once
 
-#include <array>
 #include <vector>
 
+#include "collectives/algorithms/one_hop/hop_fold.h"
 #include "collectives/algorithms/one_hop/hop_peer.h"
 #include "collectives/algorithms/one_hop/one_hop_schedule.h"
 #include "collectives/algorithms/one_hop/short_hop.h"
@@ -43,12 +43,6 @@ class OneHop final : public Runner, private Repeatable {
   Status Advance(bool* moved) override;
   void StartPosts();
   Status StoreOwn(bool* moved);
-  void PlanFolds(const ScheduleParams& params);
-  Status Fold(bool* moved);
-  void FoldAtOnce();
-  SliceOp MakeFold(const Work::Place& input, const Work::Place& output, size_t begin, size_t bytes);
-  void TraceFold(size_t bytes, Nanoseconds clock) const;
-  const std::byte* DataOf(int rank) const;
 
   const int rank_;
   const int nranks_;
@@ -61,11 +55,7 @@ class OneHop final : public Runner, private Repeatable {
   bool done_ = true;
   Step own_step_;  // Step for the own part of the output, if the schedule has one.
   PieceWork own_;
-  int folds_ = 0;  // Number of folds of this work.
-  int fold_ = 0;   // Current fold; -1 before the first.
-  Step fold_step_;
-  PieceWork folded_;
-  std::array<const std::byte*, kMaxOneHopRanks> sources_{};  // Sources of the current fold, in its order.
+  HopFold fold_;
 };
 
 }  // namespace annulus

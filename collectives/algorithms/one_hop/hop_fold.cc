@@ -1,0 +1,76 @@
+#include "collectives/algorithms/one_hop/hop_fold.h"
+
+#include <algorithm>
+
+namespace annulus {
+
+void HopFold::Start(const ScheduleParams& params, const OneHopSchedule* schedule, const Work* work) {
+  schedule_ = schedule;
+  work_ = work;
+  fold_ = -1;
+  folds_ = Reduces(params.kind) ? nranks_ : 0;
+  // Two operands give the same bits in any order, so all chunks can be folded alike.
+  const bool at_once = nranks_ == 2 && params.kind == CollectiveKind::kAllreduce && work_->custom.function == nullptr;
+  if (!at_once) return;
+  folds_ = 1;
+  step_ = Step();
+  step_.finish = true;
+  step_.bytes = params.count * params.element_bytes;
+}
+
+void HopFold::Run() {
+  const size_t bytes = step_.bytes;
+  if (bytes == 0) return;
+  const Nanoseconds clock = work_->TraceClock();
+  RunOnHost(MakeOp({work_->input.data, bytes}, {work_->output.data, bytes}, 0, bytes));
+  Trace(bytes, clock);
+}
+
+Status HopFold::Advance(bool* moved) {
+  const auto submit = [this](size_t begin, size_t* end, Submission* piece) {
+    const Work::Place input = work_->InputAt(step_.input_offset + begin);
+    const Work::Place output = work_->OutputAt(step_.output_offset + begin);
+    *end = begin + std::min({*end - begin, input.bytes, output.bytes});
+    const SliceOp op = MakeOp(input, output, begin, *end - begin);
+    const Nanoseconds clock = work_->TraceClock();
+    ANNULUS_RETURN_IF_ERROR(piece->Submit(QueueFor(output.queue, input.queue), op));
+    Trace(*end - begin, clock);
+    return Status();
+  };
+  while (fold_ < folds_) {
+    if (fold_ >= 0) {
+      ANNULUS_RETURN_IF_ERROR(folded_.Advance(submit, moved));
+      if (!folded_.done()) return Status();
+    }
+    if (++fold_ == folds_) break;
+    const bool folds = is_single() || schedule_->At(static_cast<size_t>(2 * nranks_ + fold_), &step_);
+    folded_.Start(folds ? step_.bytes : 0);
+  }
+  return Status();
+}
+
+// The current fold's operation on `bytes` that begin at `begin` of its step.
+SliceOp HopFold::MakeOp(const Work::Place& input, const Work::Place& output, size_t begin, size_t bytes) {
+  SliceOp op;
+  for (int k = 0, rank = step_.first_rank; k < nranks_; ++k, rank = rank + 1 < nranks_ ? rank + 1 : 0) {
+    sources_[k] = rank == rank_ ? input.data : arrivals_[rank] + step_.arrival_offset + begin;
+    if (rank == rank_ && work_->custom.scales) op.scaled_source = k;
+  }
+  op.custom = work_->custom;
+  op.dst[0] = const_cast<std::byte*>(output.data);
+  op.src = sources_.data();
+  op.inline_src[0] = sources_[0];
+  op.inline_src[1] = sources_[1];
+  op.num_sources = nranks_;
+  op.count = bytes / work_->element_bytes;
+  op.type = work_->type;
+  op.op = work_->op;
+  op.divisor = step_.finish ? work_->divisor : 0;
+  return op;
+}
+
+void HopFold::Trace(size_t bytes, Nanoseconds clock) const {
+  if (clock != 0) work_->TraceSlice(TraceEvent::Kind::kReduced, step_, 0, -1, bytes, clock);
+}
+
+}  // namespace annulus

@@ -1,0 +1,53 @@
+// HopFold: reduces what has arrived in a one-hop exchange into the user's output, chunk by chunk, in the ring's order.
+//
+// Threads: one at a time. Nothing allocates.
+#pragma once
+
+#include <array>
+
+#include "collectives/algorithms/one_hop/one_hop_schedule.h"
+#include "collectives/algorithms/one_hop/piece_work.h"
+#include "collectives/algorithms/work.h"
+
+namespace annulus {
+
+class HopFold {
+ public:
+  HopFold(int rank, int nranks) : rank_(rank), nranks_(nranks) {}
+
+  // Plans the folds of a call. The schedule and the work stay valid until done.
+  void Start(const ScheduleParams& params, const OneHopSchedule* schedule, const Work* work);
+  // The same call again, with other buffers.
+  void StartAgain() { fold_ = -1; }
+
+  // Sets what the rank 1 + k ahead has sent. All of it must be there before folding begins, and stay until done.
+  void SetArrival(size_t k, const std::byte* data) {
+    const size_t rank = static_cast<size_t>(rank_) + 1 + k;
+    arrivals_[rank < static_cast<size_t>(nranks_) ? rank : rank - static_cast<size_t>(nranks_)] = data;
+  }
+
+  // Whether one fold of the whole call does, so that Run may be used.
+  bool is_single() const { return folds_ == 1; }
+  // Folds everything now. For a call whose buffers are one piece of host memory each.
+  void Run();
+  // Folds as far as the memory's domains allow. Sets *moved when something changed.
+  Status Advance(bool* moved);
+  bool done() const { return fold_ == folds_; }
+
+ private:
+  SliceOp MakeOp(const Work::Place& input, const Work::Place& output, size_t begin, size_t bytes);
+  void Trace(size_t bytes, Nanoseconds clock) const;
+
+  const int rank_;
+  const int nranks_;
+  const OneHopSchedule* schedule_ = nullptr;
+  const Work* work_ = nullptr;
+  int folds_ = 0;  // Number of folds of this work.
+  int fold_ = 0;   // Current fold; -1 before the first.
+  Step step_;      // Step of the current fold.
+  PieceWork folded_;
+  std::array<const std::byte*, kMaxOneHopRanks> arrivals_{};  // By rank; not set for this rank.
+  std::array<const std::byte*, kMaxOneHopRanks> sources_{};   // Sources of the current fold, in its order.
+};
+
+}  // namespace annulus
