@@ -124,6 +124,7 @@ void Arbiter::AskAnew(Nanoseconds now) {
   tie_ends_ = kNoDeadline;
   query_ = true;
   deadline_ = now + kAnswerWindow;
+  next_sign_ = investigating_ ? now + kSignInterval : kNoDeadline;
 }
 
 void Arbiter::Answer(int rank, const Activity& activity, Nanoseconds now) {
@@ -153,6 +154,11 @@ void Arbiter::Broken(int rank, const std::string& what, Nanoseconds) {
 
 void Arbiter::Tick(Nanoseconds now) { Advance(now); }
 
+Deadline Arbiter::deadline() const {
+  if (verdict_) return kNoDeadline;
+  return WaitsForLost() ? next_sign_ : std::min(deadline_, next_sign_);
+}
+
 bool Arbiter::TakeQuery() {
   const bool query = query_ && !verdict_;
   query_ = false;
@@ -166,7 +172,12 @@ void Arbiter::Conclude(Verdict verdict) {
 // Ends the investigation as soon as possible. Judges when all answers have arrived or no more are expected. A verdict
 // that rests on a report alone waits a moment longer for better reports.
 void Arbiter::Advance(Nanoseconds now) {
-  if (verdict_ || !(investigating_ || doubting_) || WaitsForLost(now)) return;
+  if (verdict_ || !(investigating_ || doubting_)) return;
+  if (now >= next_sign_) {
+    query_ = true;
+    next_sign_ = now + kSignInterval;
+  }
+  if (WaitsForLost()) return;
   if (!AllAnswered() && now < deadline_) return;
   if (doubting_) return EndDoubt(now);
   const int reporter = ChooseReport();
@@ -181,13 +192,8 @@ void Arbiter::Advance(Nanoseconds now) {
   if (now >= deadline_ || AllReported()) Conclude(JudgeReport(reporter));
 }
 
-bool Arbiter::WaitsForLost(Nanoseconds now) {
-  if (std::none_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.lost; })) return false;
-  if (now >= deadline_) {
-    query_ = true;
-    deadline_ = now + kSignInterval;
-  }
-  return true;
+bool Arbiter::WaitsForLost() const {
+  return std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.lost; });
 }
 
 void Arbiter::EndDoubt(Nanoseconds now) {

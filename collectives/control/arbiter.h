@@ -23,8 +23,9 @@ namespace annulus {
 class Arbiter {
  public:
   // Time that an investigation waits for answers. The control thread of a live rank answers within milliseconds even
-  // when its machine is overloaded; the connections of a killed process have long been closed by then.
-  static constexpr Nanoseconds kAnswerWindow = 400 * kMillisecond;
+  // when its machine is overloaded. One whose process was paused, or has used up its share of the processor (CFS
+  // throttling), takes some hundred. The connections of a killed process have long been closed by then.
+  static constexpr Nanoseconds kAnswerWindow = kSecond;
   // Time that a rank which knows more may still report, when all answers are in and only a report is left as evidence.
   // The rank with the cause closes its links, and neighbours may notice that before its own report arrives.
   static constexpr Nanoseconds kSettleWindow = 50 * kMillisecond;
@@ -39,8 +40,8 @@ class Arbiter {
   // (Driver::kFirstDoubt), so that the last rank to make a call is heard once all are inside.
   static constexpr Nanoseconds kDoubtPause = 500 * kMillisecond;
 
-  // While the judgement waits for a lost rank, all ranks are asked again at this interval. So they know that rank 0 is
-  // at work.
+  // While an investigation lasts, all ranks are asked again at this interval. So those that wait for the verdict know
+  // that rank 0 is at work.
   static constexpr Nanoseconds kSignInterval = 500 * kMillisecond;
 
   explicit Arbiter(int nranks) : ranks_(nranks) {}
@@ -69,7 +70,7 @@ class Arbiter {
   // Returns true once per query: the caller then sends it to every rank that is present, including itself.
   bool TakeQuery();
   // Time at which Tick is due; kNoDeadline when it is not.
-  Deadline deadline() const { return verdict_ ? kNoDeadline : deadline_; }
+  Deadline deadline() const;
   // Set once and then constant.
   const std::optional<Verdict>& verdict() const { return verdict_; }
 
@@ -96,7 +97,7 @@ class Arbiter {
   void Advance(Nanoseconds now);
   void EndDoubt(Nanoseconds now);
   void AskAnew(Nanoseconds now);
-  bool WaitsForLost(Nanoseconds now);
+  bool WaitsForLost() const;
   bool AllAnswered() const;
   bool AllReported() const;
   int ChooseReport() const;
@@ -118,7 +119,8 @@ class Arbiter {
   bool settling_ = false;
   bool query_ = false;
   Deadline deadline_ = kNoDeadline;
-  Deadline tie_ends_ = kNoDeadline;  // Set while a tie is waiting to be broken.
+  Deadline next_sign_ = kNoDeadline;  // Set while investigating.
+  Deadline tie_ends_ = kNoDeadline;   // Set while a tie is waiting to be broken.
   Deadline next_doubt_ = 0;
   std::optional<Verdict> verdict_;
 };

@@ -35,8 +35,8 @@ struct ControlConfig {
 
 class Control {
  public:
-  // Time that Report waits for the arbiter after its last sign of life. The arbiter takes at most
-  // Arbiter::kAnswerWindow + kTieWindow, or longer while a rank's connection is being made again.
+  // Time that Report waits for the arbiter after its last sign of life, which comes every Arbiter::kSignInterval while
+  // it investigates.
   static constexpr Nanoseconds kVerdictGrace = 1500 * kMillisecond;
   // Time that Report waits in all.
   static constexpr Nanoseconds kMostVerdictWait = 12 * kSecond;

@@ -2,8 +2,10 @@
 #include "collectives/control/control_channel.h"
 
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -155,6 +157,12 @@ void ControlChannel::Close() {
   handlers_ = {};
   asio::error_code ignored;
   socket_.close(ignored);
+}
+
+bool ControlChannel::acknowledged() {
+  int pending = 0;
+  const bool is_known = ::ioctl(socket_.native_handle(), SIOCOUTQ, &pending) == 0;
+  return drained() && !(is_known && pending > 0);
 }
 
 void ControlChannel::StopReading() {

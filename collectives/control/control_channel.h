@@ -58,6 +58,8 @@ class ControlChannel : public std::enable_shared_from_this<ControlChannel> {
   bool was_reset() const { return was_reset_; }
   // Whether everything sent has been handed to the kernel.
   bool drained() const { return queue_.empty(); }
+  // Whether the peer's kernel has acknowledged everything sent; it does so for a stopped process too.
+  bool acknowledged();
 
  private:
   explicit ControlChannel(asio::io_context* context, size_t most_bytes) : socket_(*context), most_bytes_(most_bytes) {}

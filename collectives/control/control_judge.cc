@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "base/log.h"
 #include "collectives/control/arbiter_text.h"
@@ -54,10 +55,19 @@ void ControlJudge::Settle(const Verdict& verdict) {
   Act();
 }
 
+// Ranks that are away have not heard the verdict, and the others may need the news that they are lost. Nobody else will
+// tell them.
 void ControlJudge::Depart(std::function<void()> on_gone) {
+  if (announced_ && absences_.deadline() != kNoDeadline) {
+    departure_ = std::move(on_gone);
+  } else {
+    Leave(std::move(on_gone));
+  }
+}
+
+void ControlJudge::Leave(std::function<void()> on_gone) {
   timer_.cancel();
-  // After a verdict others may need the news of whoever is lost, and nobody else will tell them.
-  if (announced_) TakeAbsences(kNoDeadline);
+  path_until_ = DeadlineAfter(kPathGrace);
   on_gone_ = std::move(on_gone);
   ByteWriter out;
   WriteActivity(config_.activity->Read(), &out);
@@ -68,7 +78,18 @@ void ControlJudge::Depart(std::function<void()> on_gone) {
   CheckGone();
 }
 
-bool ControlJudge::AwaitsReturn() const { return absences_.deadline() != kNoDeadline && Now() < absences_.deadline(); }
+bool ControlJudge::AllDelivered() const {
+  return std::all_of(sessions_.begin(), sessions_.end(), [](const auto& session) {
+    return session == nullptr || !session->open() || session->delivered();
+  });
+}
+
+bool ControlJudge::AwaitsReturn() const {
+  const Nanoseconds now = Now();
+  const bool replays = now - returned_at_ < kReplayGrace;
+  const bool is_away = absences_.deadline() != kNoDeadline && now < absences_.deadline();
+  return replays || is_away || (now < path_until_ && !AllDelivered());
+}
 
 void ControlJudge::Take(int rank, MessageType type, std::span<const std::byte> body) {
   ByteReader in(body);
@@ -131,6 +152,7 @@ void ControlJudge::Returned(int rank, int fd) {
   if (!resumed.ok()) return Log(LogLevel::kInfo, 0, "rank %d: %s", rank, resumed.message().c_str());
   Log(LogLevel::kInfo, 0, "rank %d came back over another control connection", rank);
   absences_.End(rank);
+  returned_at_ = Now();
   arbiter_.Found(rank, Now());
   Act();
 }
@@ -159,6 +181,7 @@ void ControlJudge::Act() {
   }
   if (arbiter_.verdict() && !announced_) Announce();
   SetTimer();
+  if (departure_ && absences_.deadline() == kNoDeadline) Leave(std::exchange(departure_, nullptr));
 }
 
 void ControlJudge::TakeAbsences(Nanoseconds now) {

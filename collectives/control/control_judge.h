@@ -22,6 +22,8 @@ class ControlJudge : public ControlRole {
   // next keepalive a second later; and after silence, which it notices seconds before or after this side.
   static constexpr Nanoseconds kResetGrace = 1500 * kMillisecond;
   static constexpr Nanoseconds kSilenceGrace = 4 * kSecond;
+  // Time in which what a rank has missed reaches it after its return.
+  static constexpr Nanoseconds kReplayGrace = 200 * kMillisecond;
 
   explicit ControlJudge(const ControlRoleConfig& config);
 
@@ -48,6 +50,8 @@ class ControlJudge : public ControlRole {
   void TakeAbsences(Nanoseconds now);
   void SendAll(MessageType type, const std::string& body);
   void SetTimer();
+  void Leave(std::function<void()> on_gone);
+  bool AllDelivered() const;
   void CheckGone();
 
   const ControlRoleConfig config_;
@@ -56,8 +60,11 @@ class ControlJudge : public ControlRole {
   ControlDoor door_;
   Absences absences_;
   asio::steady_timer timer_;
+  Nanoseconds returned_at_ = 0;  // When a rank last came back.
   bool announced_ = false;
-  std::function<void()> on_gone_;  // Set while departing.
+  std::function<void()> departure_;  // What Depart was given, while it waits for ranks that are away.
+  std::function<void()> on_gone_;    // Set while departing.
+  Deadline path_until_ = 0;          // End of kPathGrace, while departing.
 };
 
 }  // namespace annulus

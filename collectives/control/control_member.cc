@@ -13,11 +13,14 @@ namespace annulus {
 static constexpr Nanoseconds kDialTime = 400 * kMillisecond;
 static constexpr Nanoseconds kDialPause = 50 * kMillisecond;
 
+static constexpr Nanoseconds kPathCheckInterval = 250 * kMillisecond;
+
 ControlMember::ControlMember(const ControlRoleConfig& config)
     : config_(config),
       session_(config.context, {[this](MessageType type, std::span<const std::byte> body) { Take(type, body); },
                                 [this](ControlEnd end, const Status& cause) { Closed(end, cause); }}),
-      retry_(*config.context) {}
+      retry_(*config.context),
+      path_check_(*config.context) {}
 
 ControlMember::~ControlMember() {
   if (dial_ != nullptr) dial_->Cancel();
@@ -36,6 +39,17 @@ void ControlMember::Report(const Status& failure, const Call& call) {
   WriteStatus(failure, &out);
   WriteCall(call, &out);
   session_.Send(MessageType::kReport, out.bytes());
+  path_until_ = DeadlineAfter(kPathGrace);
+  WatchPath();
+}
+
+void ControlMember::WatchPath() {
+  path_check_.expires_after(std::chrono::nanoseconds(kPathCheckInterval));
+  path_check_.async_wait([this](const asio::error_code& ended) {
+    if (ended || Now() >= path_until_) return;
+    if (!session_.delivered()) config_.Heard();
+    WatchPath();
+  });
 }
 
 void ControlMember::Doubt() {
@@ -84,6 +98,7 @@ void ControlMember::TakeVerdict(std::span<const std::byte> body) {
   const auto is_rank = [this](int r) { return r >= Status::kNoRank && r < config_.nranks; };
   if (!ReadVerdict(&in, &verdict) || !in.done() || !is_rank(verdict.rank) || !is_rank(verdict.peer))
     return Broken("a verdict that cannot be read");
+  path_check_.cancel();
   config_.conclude(verdict);
 }
 

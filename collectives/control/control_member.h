@@ -36,6 +36,8 @@ class ControlMember : public ControlRole {
   void TakeDoor(std::span<const std::byte> body);
   void TakeGoodbye();
   void Closed(ControlEnd end, const Status& cause);
+  // Lets this rank wait longer for the verdict while its report has not reached rank 0's host.
+  void WatchPath();
   void Dial();
   void Dialled(const Status& status, int fd);
   // There will be no connection to the judge any more, for the reason in `verdict`.
@@ -51,6 +53,8 @@ class ControlMember : public ControlRole {
   Deadline redial_until_ = kNoDeadline;  // Set while there is no connection.
   int lost_errno_ = 0;                   // Cause of the broken connection; 0: a reset.
   std::optional<Call> reported_;         // The call whose verdict is due.
+  asio::steady_timer path_check_;
+  Deadline path_until_ = kNoDeadline;  // End of kPathGrace; set by the report.
   bool judge_left_ = false;
   bool departing_ = false;
   std::function<void()> on_gone_;

@@ -41,6 +41,11 @@ struct ControlRoleConfig {
 
 class ControlRole {
  public:
+  // Time that a message is given to reach the other host, where the path is bad. Until then rank 0 is not taken for one
+  // that does not answer, and does not leave. Four lost segments in a row take that long (the kernel sends again after
+  // 0.2, 0.4, 0.8 and 1.6 s).
+  static constexpr Nanoseconds kPathGrace = 3 * kSecond;
+
   virtual ~ControlRole() = default;
 
   // Takes over the connections and begins to listen to them.
@@ -53,7 +58,8 @@ class ControlRole {
   virtual void Settle(const Verdict& verdict) = 0;
   // Says goodbye. `on_gone` runs when all connections have closed, possibly at once.
   virtual void Depart(std::function<void()> on_gone) = 0;
-  // Whether a broken connection may still be made again, so that the goodbye arrives.
+  // Whether the goodbye, and what was said before it, may still arrive: over a connection that is made again, or over a
+  // bad path.
   virtual bool AwaitsReturn() const = 0;
 };
 

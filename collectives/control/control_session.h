@@ -62,6 +62,8 @@ class ControlSession {
   bool closed() const { return closed_; }
   // Whether there is a connection.
   bool open() const { return channel_ != nullptr && channel_->open(); }
+  // Whether all that was sent is known to have reached the peer's host.
+  bool delivered() const { return open() && !awaits_resume_ && channel_->acknowledged(); }
 
  private:
   void Start(bool resumes);

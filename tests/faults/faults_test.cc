@@ -14,7 +14,7 @@ namespace {
 constexpr Nanoseconds kStart = 60 * kSecond;        // Generous: machines are busy, sanitizers slow.
 constexpr Nanoseconds kDeathVerdict = 2 * kSecond;  // Promised for a peer's death.
 constexpr int64_t kTimeoutMs = 2000;
-// After the deadline the arbiter asks around (400 ms); a survivor waits at most 1.5 s for it.
+// After the deadline the arbiter asks around (1 s); a survivor waits at most 1.5 s for it.
 constexpr Nanoseconds kLateVerdict = 2 * kSecond;
 constexpr Nanoseconds kDestroy = 2 * kSecond;
 

@@ -16,21 +16,28 @@ extern char** environ;
 namespace annulus {
 namespace {
 
-// Runs `ip` with these words, in the namespace of the calling thread; its status, or -1 when it is not to be found.
-int Ip(std::vector<std::string> words) {
-  words.insert(words.begin(), "ip");
+// Runs `tool` with these words, in the namespace of the calling thread; its status, or -1 when it is not to be found.
+int Run(const std::string& tool, std::vector<std::string> words) {
+  words.insert(words.begin(), tool);
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
-  for (const char* path : {"/usr/sbin/ip", "/sbin/ip", "/usr/bin/ip"}) {
+  for (const char* folder : {"/usr/sbin/", "/sbin/", "/usr/bin/"}) {
     pid_t pid = -1;
-    if (access(path, X_OK) != 0 || posix_spawn(&pid, path, nullptr, nullptr, argv.data(), environ) != 0) continue;
+    const std::string path = folder + tool;
+    if (access(path.c_str(), X_OK) != 0 || posix_spawn(&pid, path.c_str(), nullptr, nullptr, argv.data(), environ) != 0)
+      continue;
     int status = 0;
     ANNULUS_CHECK(waitpid(pid, &status, 0) == pid);
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   }
   return -1;
 }
+
+int Ip(std::vector<std::string> words) { return Run("ip", std::move(words)); }
+
+// The packet filter takes one text, however many words it has.
+int Filter(const std::string& command) { return Run("nft", {command}); }
 
 // Of the calling thread: the process's leader may be elsewhere.
 int OwnNamespace(int flags) { return open("/proc/thread-self/ns/net", O_RDONLY | flags); }
@@ -88,6 +95,30 @@ void Hosts::Enter(int host) { ANNULUS_CHECK(setns(namespaces_[host], CLONE_NEWNE
 void Hosts::CutCable(int host) {
   Enter(host);
   ANNULUS_CHECK(Ip({"link", "set", Interface(host), "down"}) == 0);
+}
+
+bool Hosts::LoseAnyPackets(int host, int port) {
+  Enter(host);
+  const std::string packets = port > 0 ? "tcp sport " + std::to_string(port) : "";
+  const std::string answers = port > 0 ? "tcp dport " + std::to_string(port) : "";
+  std::string commands = "add table inet loss;";
+  for (const std::string way : {"input", "output"}) {
+    commands += "add chain inet loss " + way + " { type filter hook " + way + " priority 0 ; };";
+    commands += "add rule inet loss " + way + " " + packets + " drop;";
+    if (port > 0) commands += "add rule inet loss " + way + " " + answers + " drop;";
+  }
+  return Filter(commands) == 0;
+}
+
+void Hosts::LoseNoPackets(int host) {
+  Enter(host);
+  ANNULUS_CHECK(Filter("delete table inet loss") == 0);
+}
+
+void Hosts::ResetConnections(int host, int port) {
+  Enter(host);
+  const std::string number = ":" + std::to_string(port);
+  ANNULUS_CHECK(Run("ss", {"-K", "-t", "-n", "-H", "( sport = " + number + " or dport = " + number + " )"}) == 0);
 }
 
 }  // namespace annulus

@@ -28,6 +28,14 @@ class Hosts {
   // Takes the interface of `host` down: nothing gets out or in any more, and neither side is told so by a packet.
   void CutCable(int host);
 
+  // From now on `host` loses every packet of TCP port `port`, in both directions; 0: every packet at all. False where
+  // there is no packet filter.
+  [[nodiscard]] bool LoseAnyPackets(int host, int port);
+  void LoseNoPackets(int host);
+
+  // Resets all connections of `host` that are from or to `port`, as a firewall that restarts does.
+  void ResetConnections(int host, int port);
+
   // The address of `host` on the cable.
   static std::string Address(int host) { return "10.77.0." + std::to_string(host + 1); }
 

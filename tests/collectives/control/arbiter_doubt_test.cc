@@ -83,6 +83,9 @@ TEST(ArbiterDoubt, ReportAsksAnew) {
     arbiter.Doubt(kStart + kSecond);  // Not heeded any more.
     EXPECT_FALSE(arbiter.TakeQuery());
     arbiter.Tick(arbiter.deadline());
+    EXPECT_TRUE(arbiter.TakeQuery()) << "a sign of life";
+    EXPECT_FALSE(arbiter.verdict().has_value());
+    arbiter.Tick(arbiter.deadline());
     ASSERT_TRUE(arbiter.verdict().has_value());
     EXPECT_EQ(arbiter.verdict()->rank, kRanks - 1);  // It is silent.
   }

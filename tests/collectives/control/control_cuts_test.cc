@@ -288,6 +288,18 @@ TEST_P(ControlCutsTest, ARankThatNoticesItLaterIsNotDead) {
   EXPECT_NE(verdict.message.find("not entered"), std::string::npos) << verdict.message;
 }
 
+TEST_P(ControlCutsTest, ARankThatIsAwayHearsTheVerdictOfAJudgeThatLeavesAtOnce) {
+  const int n = GetParam();
+  Job job(n, 1, 0, true, -1, 200 * kMillisecond);
+  const Deadline deadline = DeadlineAfter(kPatience);
+  while (!job.was_cut() && Now() < deadline) std::this_thread::yield();
+  job.control(0)->Abort();
+  job.control(0)->Close();
+  const Verdict verdict = job.Await();
+  EXPECT_EQ(verdict.code, Code::kAborted) << verdict.message;
+  EXPECT_EQ(verdict.rank, 0);
+}
+
 TEST_P(ControlCutsTest, LeavingIsNoFailureWhereverItIsCut) {
   const int n = GetParam();
   for (const bool judge_first : {false, true}) {

@@ -197,13 +197,22 @@ void SimJob::Tell(int from, int to, std::function<void()> act) {
 void SimJob::Connect() {
   for (int r = 0; r < options_.world.nranks; ++r) {
     SimControl control;
-    control.message = [this](int, std::string number) { messages_[std::stoul(number)](); };
+    control.message = [this, r](int from, std::string number) {
+      if (from == 0) Hear(r);
+      messages_[std::stoul(number)]();
+    };
     control.closed = [this, r](int dead) {
       if (r == 0) arbiter_.Disconnected(dead, 0, world_.now());
       if (r != 0 && dead == 0) Settle(r, DeathVerdict(0, 0));
     };
     world_.SetControl(r, std::move(control));
   }
+}
+
+// A sign of life of rank 0; then time must reach the end of the wait for the next one.
+void SimJob::Hear(int r) {
+  ranks_[r].heard_at = world_.now();
+  world_.clock().At(world_.now() + Control::kVerdictGrace + 1, [] {});
 }
 
 Activity SimJob::ActivityOf(int r) const {
@@ -233,7 +242,7 @@ bool SimJob::Drive(int r) {
   Rank& rank = ranks_[r];
   if (!world_.runs(r) || rank.state == State::kFinished || rank.state == State::kFailed) return false;
   if (rank.state == State::kReported) {
-    if (world_.now() > rank.reported_at + Control::kVerdictGrace) Settle(r, SilenceVerdict({0}, r));
+    if (world_.now() > rank.heard_at + Control::kVerdictGrace) Settle(r, SilenceVerdict({0}, r));
     return false;
   }
   bool moved = false;
@@ -246,8 +255,7 @@ bool SimJob::Drive(int r) {
   if (status.ok() && world_.now() > options_.timeout) status = Status(Code::kTimeout, "the deadline passed");
   if (!status.ok()) {
     rank.state = State::kReported;
-    rank.reported_at = world_.now();
-    world_.clock().At(world_.now() + Control::kVerdictGrace + 1, [] {});
+    Hear(r);
     Tell(r, 0, [this, r, status] { arbiter_.Report(r, status, EngineCall(), world_.now()); });
     return true;
   }
@@ -280,7 +288,8 @@ void SimJob::ServeArbiter() {
 bool SimJob::Over() const {
   for (int r = 0; r < options_.world.nranks; ++r) {
     const State state = ranks_[r].state;
-    if (world_.runs(r) && state != State::kFinished && state != State::kFailed) return false;
+    const bool counts = options_.awaits_stopped ? !world_.dead(r) : world_.runs(r);
+    if (counts && state != State::kFinished && state != State::kFailed) return false;
   }
   return true;
 }

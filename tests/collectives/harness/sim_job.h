@@ -31,6 +31,7 @@ struct SimJobOptions {
   size_t stream_bytes = SIZE_MAX;  // Of input and output, from which the output is written past the caches.
   bool in_place = false;
   Nanoseconds timeout = kSecond;
+  bool awaits_stopped = false;  // Whether the job goes on until ranks that stopped have run again.
 };
 
 class SimJob {
@@ -64,7 +65,7 @@ class SimJob {
     std::byte* output = nullptr;
     Segments segments;
     State state = State::kRunning;
-    Nanoseconds reported_at = 0;
+    Nanoseconds heard_at = 0;  // Latest of its own report and of the messages of rank 0.
     Nanoseconds ended_at = 0;
     std::optional<Verdict> verdict;
   };
@@ -76,6 +77,7 @@ class SimJob {
   void Settle(int rank, const Verdict& verdict);
   static void EndWork(Rank* rank);
   void Tell(int from, int to, std::function<void()> act);
+  void Hear(int rank);
   void ServeArbiter();
   Activity ActivityOf(int rank) const;
   bool Over() const;

@@ -1,0 +1,134 @@
+// Ranks that are only slow: paused for a while, or throttled to a twentieth of the time. No verdict names them, alone
+// or beside a rank that dies or a link that fails. A failing case prints its seed, which replays it.
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "collectives/control/control.h"
+#include "tests/collectives/harness/sim_job.h"
+#include "tests/soak/rounds.h"
+
+namespace annulus {
+namespace {
+
+constexpr Nanoseconds kTimeout = 3 * kSecond;
+// A pause that is longer cannot be told from a stop within the two seconds that a verdict may take.
+constexpr Nanoseconds kLongestPause = 900 * kMillisecond;
+// As the kernel's bandwidth control has it: a share of each period.
+constexpr Nanoseconds kPeriod = 100 * kMillisecond;
+constexpr Nanoseconds kShare = 5 * kMillisecond;
+// What a verdict may take after the event, or after the last deadline.
+constexpr Nanoseconds kVerdictLimit = 2 * kSecond;
+
+enum class Trouble { kNone, kDeath, kSilentLink, kBrokenLink };
+
+struct Story {
+  SimJobOptions options;
+  Trouble trouble = Trouble::kNone;
+  int culprit = -1;        // The rank that dies; or an end of the link.
+  Nanoseconds at = 0;      // Of the trouble.
+  std::vector<bool> slow;  // By rank.
+};
+
+Nanoseconds Within(std::mt19937_64* random, Nanoseconds limit) {
+  return static_cast<Nanoseconds>((*random)() % static_cast<uint64_t>(limit));
+}
+
+Story MakeStory(uint64_t seed, std::mt19937_64* random) {
+  Story story;
+  SimJobOptions& options = story.options;
+  options.world.seed = seed;
+  options.world.nranks = static_cast<int>(3 + (*random)() % 3);
+  options.world.kind = static_cast<SimKind>((*random)() % 3);
+  options.plan.slots = options.world.slots = 3;
+  options.plan.slice_bytes = 512;
+  options.plan.small_bytes = 64;
+  options.world.slot_bytes = SlotBytes(options.plan);
+  options.call.sequence = 1;
+  options.call.kind = CollectiveKind::kAllreduce;
+  options.call.count = 1 + (*random)() % 20000;
+  options.timeout = kTimeout;
+  options.awaits_stopped = true;
+  story.trouble = static_cast<Trouble>((*random)() % 4);
+  story.culprit = static_cast<int>((*random)() % options.world.nranks);
+  story.at = Within(random, 300 * kMicrosecond);
+  story.slow.assign(options.world.nranks, false);
+  for (uint64_t slow = 1 + (*random)() % 2; slow > 0; --slow) story.slow[(*random)() % story.slow.size()] = true;
+  return story;
+}
+
+// A pause soon after the start, where it meets the call; or around the deadline, where it meets the questions.
+void Pause(SimWorld* world, int rank, std::mt19937_64* random) {
+  const bool late = (*random)() % 2 == 0;
+  const Nanoseconds at = late ? kTimeout - Within(random, kLongestPause) : Within(random, 300 * kMicrosecond);
+  world->StopRank(rank, at);
+  world->ResumeRank(rank, at + Within(random, kLongestPause));
+}
+
+void Throttle(SimWorld* world, int rank, std::mt19937_64* random) {
+  const Nanoseconds end = kTimeout + kVerdictLimit;
+  for (Nanoseconds period = Within(random, 300 * kMicrosecond); period < end; period += kPeriod) {
+    world->StopRank(rank, period);
+    world->ResumeRank(rank, period + kPeriod - kShare);
+  }
+}
+
+void Begin(const Story& story, SimJob* job, std::mt19937_64* random) {
+  const int neighbour = (story.culprit + 1) % story.options.world.nranks;
+  for (int rank = 0; rank < story.options.world.nranks; ++rank) {
+    if (!story.slow[rank]) continue;
+    (*random)() % 2 ? Pause(&job->world(), rank, random) : Throttle(&job->world(), rank, random);
+  }
+  if (story.trouble == Trouble::kDeath) job->world().KillRank(story.culprit, story.at);
+  if (story.trouble == Trouble::kSilentLink) job->world().MuteLink(story.culprit, neighbour, story.at);
+  if (story.trouble == Trouble::kBrokenLink) job->world().CutLink(story.culprit, neighbour, story.at);
+}
+
+// When a verdict is due: a rank that is away learns of it when it runs again.
+Nanoseconds Limit(const Story& story) {
+  const bool waits_for_deadline = story.trouble == Trouble::kSilentLink;
+  return (waits_for_deadline ? kTimeout : story.at) + kLongestPause + kVerdictLimit;
+}
+
+void ExpectTrueVerdict(const Story& story, const SimJob& job, int rank, const Verdict& first) {
+  const Verdict& verdict = *job.verdict(rank);
+  EXPECT_NE(story.trouble, Trouble::kNone) << verdict.message;
+  EXPECT_EQ(verdict, first) << verdict.message << " / " << first.message;
+  EXPECT_LE(job.ended_at(rank), Limit(story));
+  EXPECT_EQ(verdict.message.find("does not respond"), std::string::npos) << verdict.message;
+  EXPECT_EQ(verdict.message.find("do not respond"), std::string::npos) << verdict.message;
+  if (story.trouble == Trouble::kDeath) {
+    EXPECT_EQ(verdict.rank, story.culprit) << verdict.message;
+  }
+}
+
+TEST(SlowRanksSimTest, NobodyCallsThemDead) {
+  uint64_t verdicts = 0;
+  const uint64_t rounds = Rounds(400, 10000);
+  for (uint64_t seed = 1; seed <= rounds; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937_64 random(seed * 1009);
+    const Story story = MakeStory(seed, &random);
+    SimJob job(story.options);
+    Begin(story, &job, &random);
+    ASSERT_TRUE(job.Run()) << "hang";
+    std::optional<Verdict> first;
+    for (int rank = 0; rank < story.options.world.nranks; ++rank) {
+      if (job.world().dead(rank)) continue;
+      if (job.finished(rank)) {
+        EXPECT_EQ(job.Output(rank), job.Expected(rank)) << "rank " << rank;
+        continue;
+      }
+      ASSERT_TRUE(job.verdict(rank)) << "rank " << rank;
+      if (!first) first = job.verdict(rank);
+      ExpectTrueVerdict(story, job, rank, *first);
+    }
+    if (HasFailure()) return;
+    verdicts += first.has_value();
+  }
+  EXPECT_GT(verdicts * 4, rounds) << "too few troubles hit a running call for the test to mean something";
+}
+
+}  // namespace
+}  // namespace annulus
