@@ -7,23 +7,22 @@
 namespace annulus {
 
 Exchange::Exchange(int rank, int nranks, const Links* links, int most_sends)
-    : rank_(rank), nranks_(nranks), links_(links), sends_(most_sends) {
+    : rank_(rank), nranks_(nranks), links_(links), inbox_(links), outbox_(links, most_sends) {
   ANNULUS_CHECK(nranks > 1);
   endpoints_.reserve(static_cast<size_t>(most_sends) + 2);
 }
 
 size_t Exchange::SendsBytes(int most_sends) {
-  return static_cast<size_t>(most_sends) * (sizeof(Outgoing) + sizeof(Endpoint*));
+  return Outbox::MemoryBytes(most_sends) + static_cast<size_t>(most_sends) * sizeof(Endpoint*);
 }
 
 void Exchange::Start(const ScheduleParams& /*params*/, const Work* work) {
   ANNULUS_CHECK(done());
   work_ = work;
   submission_ = Submission();
-  slot_ = nullptr;
-  sends_posted_ = 0;
-  awaited_ = unsent_ = -1;
-  submitted_ = swap_posted_ = recv_posted_ = verified_ = false;
+  submitted_ = swap_posted_ = false;
+  inbox_.Start();
+  outbox_.Start();
   Begin();
   FindEndpoints();
 }
@@ -39,20 +38,16 @@ Status Exchange::Advance(bool* moved) {
 }
 
 int Exchange::AwaitedPeer() const {
-  if (unsent_ >= 0) return unsent_;
-  if (awaited_ >= 0) return awaited_;
-  for (size_t i = 0; i < sends_posted_ && !done(); ++i) {
-    if (sends_[i].send.code != Code::kOk) return sends_[i].to;
-  }
-  return -1;
+  if (outbox_.unsent() >= 0) return outbox_.unsent();
+  if (inbox_.awaited() >= 0) return inbox_.awaited();
+  return done() ? -1 : outbox_.FirstPending();
 }
 
 bool Exchange::WaitsFor(const Endpoint* endpoint) const {
   if (done()) return false;
-  for (size_t i = 0; i < sends_posted_; ++i) {
-    if (sends_[i].send.code != Code::kOk && links_->At(sends_[i].to, 0) == endpoint) return true;
-  }
-  return recv_posted_ && recv_.code != Code::kOk && links_->At(awaited_, 0) == endpoint;
+  bool waits = inbox_.waits() && links_->At(inbox_.awaited(), 0) == endpoint;
+  outbox_.ForPending([&](int rank) { waits |= links_->At(rank, 0) == endpoint; });
+  return waits;
 }
 
 void Exchange::FindEndpoints() {
@@ -61,11 +56,9 @@ void Exchange::FindEndpoints() {
     Endpoint* const endpoint = links_->At(rank, 0);
     if (std::find(endpoints_.begin(), endpoints_.end(), endpoint) == endpoints_.end()) endpoints_.push_back(endpoint);
   };
-  if (awaited_ >= 0) add(awaited_);
-  if (unsent_ >= 0) add(unsent_);
-  for (size_t i = 0; i < sends_posted_; ++i) {
-    if (sends_[i].send.code != Code::kOk) add(sends_[i].to);
-  }
+  if (inbox_.awaited() >= 0) add(inbox_.awaited());
+  if (outbox_.unsent() >= 0) add(outbox_.unsent());
+  outbox_.ForPending(add);
 }
 
 Status Exchange::Run(const SliceOp& op, DomainQueue* queue, bool* complete) {
@@ -95,36 +88,9 @@ SliceOp Exchange::Copy(std::byte* to, const std::byte* from, size_t elements) co
   return op;
 }
 
-Status Exchange::Receive(int from, int message, size_t bytes, bool* moved, bool* complete) {
-  awaited_ = from;
-  if (!recv_posted_) {
-    recv_ = Recv();
-    recv_.capacity = static_cast<uint32_t>(bytes);
-    Status posted = links_->At(from, 0)->PostRecv(&recv_);
-    if (!posted.ok() && !posted.would_block()) return posted;
-    recv_posted_ = posted.ok();
-    if (recv_posted_) *moved = true;
-  }
-  if (recv_posted_ && recv_.started && !verified_) {
-    ANNULUS_RETURN_IF_ERROR(CheckSlice({TagOf(message), recv_.capacity}, {recv_.tag, recv_.bytes}, from));
-    verified_ = true;
-  }
-  *complete = verified_ && recv_.code == Code::kOk;
-  return Status();
-}
-
-void Exchange::FinishReceive() {
-  work_->monitor->Received(awaited_, recv_.bytes);
-  links_->At(awaited_, 0)->Release(&recv_);
-  awaited_ = -1;
-  recv_posted_ = verified_ = false;
-}
-
 bool Exchange::SendsComplete() {
-  for (size_t i = 0; i < sends_posted_; ++i) {
-    if (sends_[i].send.code != Code::kOk) return false;
-  }
-  for (size_t i = 0; i < sends_posted_; ++i) work_->monitor->Sent(sends_[i].to, sends_[i].send.bytes);
+  if (outbox_.FirstPending() >= 0) return false;
+  outbox_.CountAll(work_->monitor);
   return true;
 }
 

@@ -3,8 +3,9 @@
 // transports and devices can access (transport/memory/slot_memory.h). Only loads from the user's input and stores into
 // the output are work for a device; the CPU does the rest.
 //
-// This class holds the parts that all exchanges share. One message at a time is awaited, and only its link is polled,
-// because every poll of a link may be a system call. Sends complete at any time, at the latest at the end.
+// This class holds the parts that all exchanges share: an Inbox, an Outbox and one operation at a time. One message at
+// a time is awaited, and only its link is polled, because every poll of a link may be a system call. Sends complete at
+// any time, at the latest at the end.
 //
 // Threads: one at a time. Start and Advance allocate nothing, lock nothing and never block.
 #pragma once
@@ -12,6 +13,8 @@
 #include <cstddef>
 #include <vector>
 
+#include "collectives/algorithms/inbox.h"
+#include "collectives/algorithms/outbox.h"
 #include "collectives/algorithms/runner.h"
 #include "collectives/algorithms/slice_tag.h"
 
@@ -49,14 +52,18 @@ class Exchange : public Runner {
 
   // Receives `bytes` from `from` as message number `message`. Sets *moved when something changed, and *complete once
   // all bytes have arrived: received().data then holds them until FinishReceive.
-  Status Receive(int from, int message, size_t bytes, bool* moved, bool* complete);
-  const Recv& received() const { return recv_; }
-  void FinishReceive();
+  Status Receive(int from, int message, size_t bytes, bool* moved, bool* complete) {
+    return inbox_.Receive(from, TagOf(message), bytes, moved, complete);
+  }
+  const Recv& received() const { return inbox_.received(); }
+  void FinishReceive() { inbox_.Finish(work_->monitor); }
 
   // Sends message number `message` to `to`: pack(slot) writes it and returns its size. Sets *moved and *posted once the
   // send is posted.
   template <class Pack>
-  Status Post(int to, int message, Pack pack, bool* moved, bool* posted);
+  Status Post(int to, int message, Pack pack, bool* moved, bool* posted) {
+    return outbox_.Post(to, TagOf(message), pack, moved, posted);
+  }
   // Does both at once: Post to `to` and Receive from `from`, as message number `message`. Sets *complete once the send
   // is posted and the message has arrived.
   template <class Pack>
@@ -70,52 +77,15 @@ class Exchange : public Runner {
   const Work* work_ = nullptr;
 
  private:
-  struct Outgoing {
-    Send send;
-    int to = -1;
-  };
   void FindEndpoints();
 
   Submission submission_;
-  bool submitted_ = false;     // The operation of `submission_` was submitted and not yet seen complete.
-  std::byte* slot_ = nullptr;  // Slot that is packed but not posted yet.
-  size_t slot_filled_ = 0;
-  int awaited_ = -1;          // Rank whose message is awaited; -1: none.
-  int unsent_ = -1;           // Rank whose message is still to be posted; -1: none.
+  bool submitted_ = false;  // The operation of `submission_` was submitted and not yet seen complete.
+  Inbox inbox_;
+  Outbox outbox_;
   bool swap_posted_ = false;  // The send of a Swap is posted; its receive is in progress.
-  bool recv_posted_ = false;
-  bool verified_ = false;
-  Recv recv_;
-  std::vector<Outgoing> sends_;
-  size_t sends_posted_ = 0;
   std::vector<Endpoint*> endpoints_;
 };
-
-template <class Pack>
-Status Exchange::Post(int to, int message, Pack pack, bool* moved, bool* posted) {
-  Endpoint* const target = links_->At(to, 0);
-  unsent_ = to;
-  if (slot_ == nullptr) {
-    Status acquired = target->AcquireSlot(&slot_);
-    if (acquired.would_block()) return Status();
-    ANNULUS_RETURN_IF_ERROR(std::move(acquired));
-    slot_filled_ = pack(slot_);
-  }
-  Outgoing& outgoing = sends_[sends_posted_];
-  outgoing.to = to;
-  outgoing.send = Send();
-  outgoing.send.tag = TagOf(message);
-  outgoing.send.data = slot_;
-  outgoing.send.bytes = outgoing.send.ready = static_cast<uint32_t>(slot_filled_);
-  Status accepted = target->PostSend(&outgoing.send);
-  if (accepted.would_block()) return Status();
-  ANNULUS_RETURN_IF_ERROR(std::move(accepted));
-  slot_ = nullptr;
-  unsent_ = -1;
-  ++sends_posted_;
-  *posted = *moved = true;
-  return Status();
-}
 
 template <class Pack>
 Status Exchange::Swap(int to, int from, int message, size_t bytes, Pack pack, bool* moved, bool* complete) {

@@ -1,0 +1,22 @@
+#include "collectives/algorithms/outbox.h"
+
+namespace annulus {
+
+void Outbox::Start() {
+  posted_ = 0;
+  slot_ = nullptr;
+  unsent_ = -1;
+}
+
+int Outbox::FirstPending() const {
+  for (size_t i = 0; i < posted_; ++i) {
+    if (sends_[i].send.code != Code::kOk) return sends_[i].to;
+  }
+  return -1;
+}
+
+void Outbox::CountAll(Monitor* monitor) const {
+  for (size_t i = 0; i < posted_; ++i) monitor->Sent(sends_[i].to, sends_[i].send.bytes);
+}
+
+}  // namespace annulus
