@@ -12,57 +12,27 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
 
-#include "base/identity.h"
-#include "base/library.h"
 #include "base/status.h"
+#include "transport/security/handshake_buffers.h"
+#include "transport/security/handshake_proof.h"
+#include "transport/security/hello.h"
 
 namespace annulus {
 
-// The purpose of a connection. docs/wire_protocol.md lists the numbers; each transport has one for its links.
-struct Purpose {
-  uint8_t number = 0;
-  const char* name = "unknown";  // For messages.
-};
-inline constexpr Purpose kRendezvousPurpose = {1, "rendezvous"};
-
-struct Hello {
-  uint16_t version_major = 2;  // Must be equal on both sides. Versions: docs/wire_protocol.md.
-  uint16_t version_minor = 0;
-  Purpose purpose = {};      // Its number must be equal on both sides.
-  Identity identity = {};    // Must be equal on both sides. The run's id has at most JobRun::kMostBytes.
-  uint32_t nranks = 0;       // Must be equal on both sides.
-  uint32_t rank = 0;         // The speaker.
-  uint32_t target_rank = 0;  // The rank that the speaker believes it talks to.
-  uint16_t channel = 0;
-  uint16_t lane = 0;  // Index of the socket within its link.
-  // The speaker's; told, not compared here. Its file is not sent.
-  LibraryVersion library_version = ThisLibrary().version;
-  std::array<std::byte, Library::kBuildBytes> library_build = ThisLibrary().build;
-};
-
 class Handshake {
  public:
-  static constexpr size_t kHelloBytes = 176;
-  // Magic and version: the part that is the same in every version.
-  static constexpr size_t kPrefixBytes = 12;
-  static constexpr size_t kMacBytes = 32;
+  static constexpr size_t kHelloBytes = annulus::kHelloBytes;
+  static constexpr size_t kPrefixBytes = kHelloPrefixBytes;
+  static constexpr size_t kMacBytes = HandshakeProof::kMacBytes;
 
-  enum class Role { kInitiator, kAcceptor };
+  using Role = HandshakeRole;
+  using Refused = RefusedPeer;
   enum class State { kRunning, kDone, kFailed };
-  // What kind of peer was refused. All of it is unproven.
-  enum class Refused {
-    kNobody,
-    kStranger,    // Not an Annulus hello.
-    kOtherRun,    // A rank of another run.
-    kEarlierRun,  // A rank of this run from before a restart: its successor may still come.
-    kOther,
-  };
 
   // `key` may be empty (insecure mode): the exchange is then the same under a publicly known key, and proves nothing.
   // An acceptor's own `hello` provides purpose, identity, nranks and rank; target_rank, channel and lane are taken from
@@ -70,11 +40,11 @@ class Handshake {
   Handshake(Role role, const std::string& key, const Hello& hello);
 
   // Bytes to send to the peer now; call Sent() with how many of them went out.
-  std::span<const std::byte> Output() const;
-  void Sent(size_t bytes);
+  std::span<const std::byte> Output() const { return out_.unsent(); }
+  void Sent(size_t bytes) { out_.Sent(bytes); }
 
   // How many bytes the handshake wants next. Never read more than this: the bytes that follow belong to the session.
-  size_t Wants() const;
+  size_t Wants() const { return in_.missing(); }
   // Takes up to Wants() bytes from the peer. Errors: kProtocol (not a hello, other version, job, purpose or size),
   // kMismatch (another run), kAuth (wrong key).
   Status Feed(std::span<const std::byte> bytes);
@@ -84,41 +54,28 @@ class Handshake {
   State state() const;
   Refused refused() const { return refused_; }
   // The peer's hello. Valid and trustworthy only in state kDone.
-  const Hello& peer() const { return peer_; }
+  const Hello& peer() const { return peer_.hello; }
   // The lower of the two sides' minor versions, which both can speak. Valid when peer() is.
-  uint16_t session_minor() const { return std::min(hello_.version_minor, peer_.version_minor); }
+  uint16_t session_minor() const { return std::min(hello_.version_minor, peer().version_minor); }
 
  private:
+  // The message that is expected next, or the end.
+  enum class Stage { kPrefix, kHello, kProof, kVerified, kFailed };
+
   void QueueHello();
-  void QueueMac(Role author);
   Status TakePrefix();
   Status TakeHello();
-  Status CheckHello();
-  Status CheckIdentity();
-  Status CheckParties() const;
-  Status TakeMac();
-  std::string PeerName() const;
-  std::array<std::byte, kMacBytes> Mac(Role author) const;
+  Status TakeProof();
 
   const Role role_;
-  const std::string key_;
-  Hello hello_;
-  Hello peer_;
-  std::array<unsigned char, 32> nonce_{};
-  std::array<std::byte, kHelloBytes> own_bytes_{};
-  std::array<std::byte, kHelloBytes> peer_bytes_{};
-  uint8_t peer_role_ = 0;      // From its hello.
-  bool peer_has_key_ = false;  // As its hello claims, unproven.
-  std::array<std::byte, kHelloBytes + kMacBytes> out_{};
-  size_t out_begin_ = 0;
-  size_t out_end_ = 0;
-  std::array<std::byte, kHelloBytes> in_{};
-  size_t in_bytes_ = 0;
-  size_t in_wanted_ = kPrefixBytes;
+  Hello hello_;  // This end's.
+  PeerHello peer_;
+  HelloNonce nonce_{};
+  HandshakeProof proof_;
+  HandshakeOutput<kHelloBytes + kMacBytes> out_;
+  HandshakeInput<kHelloBytes> in_;
+  Stage stage_ = Stage::kPrefix;
   Refused refused_ = Refused::kNobody;
-  bool have_hello_ = false;
-  bool verified_ = false;
-  bool failed_ = false;
 };
 
 }  // namespace annulus
