@@ -5,6 +5,7 @@ import re
 from source import includes
 
 MOST_FOLDER_FILES = 32
+GROWING_FOLDERS = ("docs/decisions",)  # A record, of which nothing is taken away.
 
 # Within a layer, arrows point down too: a room includes itself and the rooms before it. "" is the layer's own folder.
 ROOMS = {
@@ -146,5 +147,5 @@ def folder_sizes(sources):
         if each.is_cpp or each.is_python or each.is_shell or each.is_markdown:
             counts[each.folder] = counts.get(each.folder, 0) + 1
     for folder, count in sorted(counts.items()):
-        if count > MOST_FOLDER_FILES:
+        if count > MOST_FOLDER_FILES and folder not in GROWING_FOLDERS:
             yield folder, 1, f"{count} files, at most {MOST_FOLDER_FILES}: is there a room missing?"

@@ -201,6 +201,8 @@ package_group(name = "above_comm", packages = ["//collectives/api/..."])
         many = [Source(f"base/a{number}.cc", "") for number in range(rules_rooms.MOST_FOLDER_FILES + 1)]
         self.assertEqual([path for path, _, _ in rules_rooms.folder_sizes(many)], ["base"])
         self.assertEqual(list(rules_rooms.folder_sizes(many[1:])), [])
+        record = [Source(f"docs/decisions/{number:04}-a.md", "") for number in range(100)]
+        self.assertEqual(list(rules_rooms.folder_sizes(record)), [])
 
 
 class DocumentRules(unittest.TestCase):

@@ -1,0 +1,52 @@
+// The device kernels: one for each element type and operation, named annulus_TYPE_OP. An average is a sum that is
+// divided; a copy is a sum of one source.
+//
+// Grid: x is the block's number among those of its slice, y the slice's number in the batch.
+// Threads: those of the device.
+#include "cuda_kernels/reduce_kernel.h"
+
+namespace annulus::cuda {
+namespace {
+
+template <class Element, class Op>
+__device__ __forceinline__ void RunBlock(const KernelBatch& batch) {
+  const KernelSlice& slice = batch.slices[blockIdx.y];
+  const uint64_t thread = static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  SliceThread<Element, Op>(slice, thread, static_cast<uint64_t>(gridDim.x) * blockDim.x).Run();
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  // The results of the whole block come before what follows, for the host too.
+  __threadfence_system();
+  if (atomicAdd(slice.finished_blocks, 1) + 1 < gridDim.x) return;
+  *slice.finished_blocks = 0;
+  __threadfence_system();
+  *static_cast<volatile uint32_t*>(slice.done) = slice.done_value;
+}
+
+}  // namespace
+}  // namespace annulus::cuda
+
+#define ANNULUS_KERNEL(TYPE, NAME, OP, OP_NAME)                                                  \
+  extern "C" __global__ void __launch_bounds__(annulus::cuda::kThreadsPerBlock, 1)               \
+      annulus_##NAME##_##OP_NAME(const __grid_constant__ annulus::cuda::KernelBatch batch) {     \
+    using annulus::DataType;                                                                     \
+    annulus::cuda::RunBlock<annulus::cuda::ElementOf<DataType::TYPE>, annulus::cuda::OP>(batch); \
+  }
+#define ANNULUS_KERNELS(TYPE, NAME)         \
+  ANNULUS_KERNEL(TYPE, NAME, Sum, sum)      \
+  ANNULUS_KERNEL(TYPE, NAME, Product, prod) \
+  ANNULUS_KERNEL(TYPE, NAME, Minimum, min)  \
+  ANNULUS_KERNEL(TYPE, NAME, Maximum, max)
+
+ANNULUS_KERNELS(kInt32, int32)
+ANNULUS_KERNELS(kInt64, int64)
+ANNULUS_KERNELS(kFloat16, float16)
+ANNULUS_KERNELS(kBFloat16, bfloat16)
+ANNULUS_KERNELS(kFloat32, float32)
+ANNULUS_KERNELS(kFloat64, float64)
+ANNULUS_KERNELS(kInt8, int8)
+ANNULUS_KERNELS(kUint8, uint8)
+ANNULUS_KERNELS(kUint32, uint32)
+ANNULUS_KERNELS(kUint64, uint64)
+ANNULUS_KERNELS(kFloat8E4M3, float8_e4m3)
+ANNULUS_KERNELS(kFloat8E5M2, float8_e5m2)

@@ -1,0 +1,57 @@
+// The table of kernels by name, and the loop over their threads.
+#include "cuda_kernels/reduce_on_host.h"
+
+#include <map>
+#include <string>
+
+#include "cuda_kernels/kernel_names.h"
+
+namespace annulus::cuda {
+namespace {
+
+using Kernel = void (*)(const KernelSlice& slice, uint64_t threads);
+using Kernels = std::map<std::string, Kernel, std::less<>>;
+
+template <class Element, class Op>
+void RunThreads(const KernelSlice& slice, uint64_t threads) {
+  for (uint64_t thread = 0; thread < threads; ++thread) SliceThread<Element, Op>(slice, thread, threads).Run();
+}
+
+template <DataType kType>
+void AddType(Kernels* kernels) {
+  using Element = ElementOf<kType>;
+  (*kernels)[KernelName(kType, ReduceOp::kSum)] = &RunThreads<Element, Sum>;
+  (*kernels)[KernelName(kType, ReduceOp::kProd)] = &RunThreads<Element, Product>;
+  (*kernels)[KernelName(kType, ReduceOp::kMin)] = &RunThreads<Element, Minimum>;
+  (*kernels)[KernelName(kType, ReduceOp::kMax)] = &RunThreads<Element, Maximum>;
+}
+
+Kernels AllKernels() {
+  Kernels kernels;
+  AddType<DataType::kInt32>(&kernels);
+  AddType<DataType::kInt64>(&kernels);
+  AddType<DataType::kFloat16>(&kernels);
+  AddType<DataType::kBFloat16>(&kernels);
+  AddType<DataType::kFloat32>(&kernels);
+  AddType<DataType::kFloat64>(&kernels);
+  AddType<DataType::kInt8>(&kernels);
+  AddType<DataType::kUint8>(&kernels);
+  AddType<DataType::kUint32>(&kernels);
+  AddType<DataType::kUint64>(&kernels);
+  AddType<DataType::kFloat8E4M3>(&kernels);
+  AddType<DataType::kFloat8E5M2>(&kernels);
+  return kernels;
+}
+
+}  // namespace
+
+bool RunSliceOnHost(std::string_view kernel, const KernelSlice& slice, unsigned blocks, unsigned threads_per_block) {
+  static const Kernels kernels = AllKernels();
+  const auto found = kernels.find(kernel);
+  if (found == kernels.end()) return false;
+  found->second(slice, uint64_t{blocks} * threads_per_block);
+  if (slice.done != nullptr) __atomic_store_n(slice.done, slice.done_value, __ATOMIC_RELEASE);
+  return true;
+}
+
+}  // namespace annulus::cuda

@@ -1,0 +1,90 @@
+"""Device code for all supported GPUs in one file, and that file as data of a program."""
+
+load("@cuda_toolkit//:defs.bzl", "NVCC", "NVCC_VERSION")
+
+def _cuda_fatbin(ctx):
+    fatbin = ctx.actions.declare_file(ctx.label.name + ".fatbin")
+    ptx = ctx.actions.declare_file(ctx.label.name + ".ptx")
+    log = ctx.actions.declare_file(ctx.label.name + ".log")
+    outputs = [fatbin, ptx, log]
+    if not NVCC:
+        for output in outputs:
+            ctx.actions.write(output, "")
+    else:
+        ctx.actions.run(
+            executable = ctx.executable._compile,
+            arguments = [NVCC, ctx.file.src.path, fatbin.path, ptx.path, log.path],
+            inputs = [ctx.file.src] + ctx.files.hdrs,
+            outputs = outputs,
+            env = {
+                "NVCC_VERSION": NVCC_VERSION,  # Another compiler is another action.
+                "PATH": "/usr/local/bin:/usr/bin:/bin",
+            },
+            mnemonic = "CudaFatbin",
+            progress_message = "Compiling %s for GPUs" % ctx.file.src.short_path,
+        )
+    return [
+        DefaultInfo(files = depset([fatbin])),
+        OutputGroupInfo(ptx = depset([ptx]), log = depset([log])),
+    ]
+
+# NAME.fatbin: machine code for sm_80, sm_90 and sm_100, and PTX for what comes later. Empty without a CUDA compiler.
+# The output groups ptx and log have what tests look at: the PTX, and what the assembler said of each kernel.
+cuda_fatbin = rule(
+    implementation = _cuda_fatbin,
+    attrs = {
+        "src": attr.label(allow_single_file = [".cu"], mandatory = True),
+        "hdrs": attr.label_list(allow_files = [".h"]),
+        "_compile": attr.label(
+            default = "//third_party/cuda:compile_fatbin",
+            executable = True,
+            allow_single_file = True,
+            cfg = "host",
+        ),
+    },
+)
+
+def _embedded_source_impl(ctx):
+    output = ctx.actions.declare_file(ctx.label.name + ".S")
+    ctx.actions.write(output, """\
+    .section .rodata
+    .balign 64
+    .globl {symbol}
+    .hidden {symbol}
+{symbol}:
+    .incbin "{path}"
+    .globl {symbol}_end
+    .hidden {symbol}_end
+{symbol}_end:
+    .byte 0
+    .section .note.GNU-stack,"",@progbits
+""".format(symbol = ctx.attr.symbol, path = ctx.file.data.path))
+    return [DefaultInfo(files = depset([output]))]
+
+_embedded_source = rule(
+    implementation = _embedded_source_impl,
+    attrs = {
+        "data": attr.label(allow_single_file = True, cfg = "host", mandatory = True),
+        "symbol": attr.string(mandatory = True),
+    },
+)
+
+def _host_file_impl(ctx):
+    return [DefaultInfo(files = depset([ctx.file.data]), runfiles = ctx.runfiles([ctx.file.data]))]
+
+# A file as the tools' configuration makes it: so that all configurations share one compilation.
+host_file = rule(
+    implementation = _host_file_impl,
+    attrs = {"data": attr.label(allow_single_file = True, cfg = "host", mandatory = True)},
+)
+
+def embedded_file(name, data, symbol, **kwargs):
+    """A library whose read-only data is the file `data`, from `symbol` to `symbol`_end."""
+    _embedded_source(name = name + "_source", data = data, symbol = symbol)
+    host_file(name = name + "_data", data = data)
+    native.cc_library(
+        name = name,
+        srcs = [name + "_source"],
+        textual_hdrs = [name + "_data"],  # An input of the assembler.
+        **kwargs
+    )
