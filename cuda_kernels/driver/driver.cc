@@ -1,0 +1,82 @@
+// Opens the driver and fills the table of its functions.
+#include "cuda_kernels/driver/driver.h"
+
+#include <dlfcn.h>
+
+namespace annulus::cuda {
+namespace {
+
+constexpr const char* kLibrary = "libcuda.so.1";
+
+using FindFunction = Result (*)(const char* name, void** function, int version, uint64_t flags, int* outcome);
+
+std::string VersionText(int version) {
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
+}  // namespace
+
+Status Driver::Find(const std::string& file, std::unique_ptr<Driver>* driver) {
+  void* const handle = file.empty() ? dlopen(kLibrary, RTLD_NOW | RTLD_NOLOAD) : dlopen(file.c_str(), RTLD_NOW);
+  if (handle == nullptr) {
+    const char* const why = dlerror();
+    return {Code::kUnsupported, file.empty() || why == nullptr
+                                    ? "no CUDA driver: the program has not loaded " + std::string(kLibrary)
+                                    : "no CUDA driver: " + std::string(why)};
+  }
+  std::unique_ptr<Driver> found(new Driver(handle));
+  ANNULUS_RETURN_IF_ERROR(found->FindFunctions());
+  *driver = std::move(found);
+  return Status();
+}
+
+Driver::~Driver() { dlclose(handle_); }
+
+Status Driver::FindFunctions() {
+  // Since CUDA 12.0. It gives each function in the form of the version that is asked for, whatever its suffix.
+  const auto find = reinterpret_cast<FindFunction>(dlsym(handle_, "cuGetProcAddress_v2"));
+  if (find == nullptr) return {Code::kUnsupported, "the CUDA driver is too old: 12.4 or newer is needed"};
+  const auto get = [&](const char* name, int version, void** function) {
+    int outcome = 0;
+    const Result result = find(name, function, version, 0, &outcome);
+    return result == Result::kSuccess && *function != nullptr;
+  };
+  const char* missing = nullptr;
+#define ANNULUS_DRIVER_FUNCTION(name, version, parameters) \
+  if (!get("cu" #name, version, reinterpret_cast<void**>(&functions_.name))) missing = "cu" #name;
+#include "cuda_kernels/driver/driver_functions.inc"
+#undef ANNULUS_DRIVER_FUNCTION
+  if (functions_.DriverGetVersion != nullptr) functions_.DriverGetVersion(&version_);
+  if (missing == nullptr) return Status();
+  return {Code::kUnsupported, "the CUDA driver (" + VersionText(version_) + ") has no " + missing +
+                                  ": it is too old, 12.4 or newer is needed"};
+}
+
+PointerPlace Driver::PlaceOf(const void* pointer) const {
+  PointerPlace place;
+  unsigned type = 0;
+  unsigned is_managed = 0;
+  PointerAttribute attributes[] = {PointerAttribute::kMemoryType, PointerAttribute::kIsManaged,
+                                   PointerAttribute::kDeviceOrdinal};
+  void* values[] = {&type, &is_managed, &place.device};
+  // For memory that it does not know the driver succeeds, and gives zeros.
+  if (functions_.PointerGetAttributes(3, attributes, values, ToDevice(pointer)) != Result::kSuccess) return {};
+  place.type = static_cast<MemoryType>(type);
+  // The CPU may touch managed memory, wherever its pages are.
+  if (is_managed != 0) place.type = MemoryType::kHost;
+  if (place.type != MemoryType::kDevice) place.device = -1;
+  return place;
+}
+
+Status Driver::ToStatus(Result result, const char* function) const {
+  if (result == Result::kSuccess) return Status();
+  const char* name = nullptr;
+  const char* text = nullptr;
+  functions_.GetErrorName(result, &name);
+  functions_.GetErrorString(result, &text);
+  return {result == Result::kOutOfMemory ? Code::kOutOfMemory : Code::kSystem,
+          std::string(function) + ": " + (text != nullptr ? text : "unknown error") + " (" +
+              (name != nullptr ? name : std::to_string(static_cast<int>(result))) + ")"};
+}
+
+}  // namespace annulus::cuda

@@ -1,0 +1,68 @@
+// Driver: CUDA's driver, libcuda, as this process has it. Never linked: a program that uses no GPU needs no driver, and
+// one that does has loaded it before it has a device pointer.
+//
+// Threads: Find from one thread at a time; everything else from any thread.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/status.h"
+#include "cuda_kernels/driver/driver_types.h"
+
+namespace annulus::cuda {
+
+// Where a device finds a pointer.
+struct PointerPlace {
+  MemoryType type = MemoryType::kNone;  // kNone: memory that the driver does not know. kHost: pinned or managed.
+  int device = -1;                      // Number of the device, for kDevice.
+};
+
+class Driver {
+ public:
+  // Finds the driver that the process has loaded. A path in `file` is loaded instead: for tests.
+  // Errors: kUnsupported with the reason: not loaded, or too old.
+  static Status Find(const std::string& file, std::unique_ptr<Driver>* driver);
+  ~Driver();
+  Driver(const Driver&) = delete;
+  Driver& operator=(const Driver&) = delete;
+
+  // driver->MemAlloc(&memory, bytes).
+  const DriverFunctions* operator->() const { return &functions_; }
+
+  // 13000 for CUDA 13.0.
+  int version() const { return version_; }
+
+  PointerPlace PlaceOf(const void* pointer) const;
+
+  // "cuMemAlloc: out of memory (CUDA_ERROR_OUT_OF_MEMORY)". OK for kSuccess. Errors: kOutOfMemory or kSystem.
+  Status ToStatus(Result result, const char* function) const;
+
+ private:
+  explicit Driver(void* handle) : handle_(handle) {}
+  Status FindFunctions();
+
+  void* const handle_;  // Of dlopen.
+  DriverFunctions functions_;
+  int version_ = 0;
+};
+
+// The context in which a thread works, for the time of a scope. The caller's own comes back after it.
+class ScopedContext {
+ public:
+  ScopedContext(const Driver& driver, Context context) : driver_(driver), result_(driver->CtxPushCurrent(context)) {}
+  ~ScopedContext() {
+    Context own = nullptr;
+    if (result_ == Result::kSuccess) driver_->CtxPopCurrent(&own);
+  }
+  ScopedContext(const ScopedContext&) = delete;
+  ScopedContext& operator=(const ScopedContext&) = delete;
+
+  Status status() const { return driver_.ToStatus(result_, "cuCtxPushCurrent"); }
+
+ private:
+  const Driver& driver_;
+  const Result result_;
+};
+
+}  // namespace annulus::cuda

@@ -1,0 +1,75 @@
+// What Annulus takes from CUDA's driver, declared by ourselves: types, numbers and the table of functions. So the
+// library is built without NVIDIA's headers. A test compares all of it with them where they exist.
+//
+// Threads: the functions may be called from any thread; most act on the context that is current in the calling thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace annulus::cuda {
+
+enum class Result : int {
+  kSuccess = 0,
+  kInvalidValue = 1,
+  kOutOfMemory = 2,
+  kNotInitialized = 3,
+  kDeinitialized = 4,  // The process ends.
+  kNoDevice = 100,
+  kInvalidContext = 201,
+  kNotFound = 500,
+  kNotReady = 600,
+  kIllegalAddress = 700,
+  kHostMemoryAlreadyRegistered = 712,
+  kLaunchFailed = 719,
+  kNotSupported = 801,
+  kUnknown = 999,
+};
+
+enum class DeviceAttribute : int {
+  kMultiprocessors = 16,
+  kComputeCapabilityMajor = 75,
+  kComputeCapabilityMinor = 76,
+  kCanUseHostPointerForRegisteredMemory = 91,
+};
+
+enum class PointerAttribute : int {
+  kMemoryType = 2,
+  kIsManaged = 8,
+  kDeviceOrdinal = 9,
+};
+
+enum class MemoryType : unsigned { kNone = 0, kHost = 1, kDevice = 2 };
+
+enum class JitOption : int {};
+enum class LibraryOption : int {};
+
+constexpr unsigned kStreamNonBlocking = 1;
+constexpr unsigned kHostAllocPortable = 1;
+constexpr unsigned kHostAllocDeviceMap = 2;
+constexpr unsigned kHostRegisterPortable = 1;
+constexpr unsigned kHostRegisterDeviceMap = 2;
+// The default: what the stream did before is visible to the whole system before the word is.
+constexpr unsigned kWriteValueDefault = 0;
+
+using Device = int;
+using DevicePointer = unsigned long long;
+using Context = struct ContextHandle*;
+using Stream = struct StreamHandle*;
+using Library = struct LibraryHandle*;
+using Kernel = struct KernelHandle*;
+using Function = struct FunctionHandle*;
+
+struct DriverFunctions {
+#define ANNULUS_DRIVER_FUNCTION(name, version, parameters) Result(*name) parameters = nullptr;
+#include "cuda_kernels/driver/driver_functions.inc"
+#undef ANNULUS_DRIVER_FUNCTION
+};
+
+inline DevicePointer ToDevice(const void* pointer) { return reinterpret_cast<DevicePointer>(pointer); }
+template <class Type = std::byte>
+Type* FromDevice(DevicePointer pointer) {
+  return reinterpret_cast<Type*>(pointer);
+}
+
+}  // namespace annulus::cuda

@@ -1,0 +1,84 @@
+// Our declarations of CUDA's driver against the vendor's header, where there is one: types by their kind and size,
+// constants by their value.
+#include <gtest/gtest.h>
+
+#include "cuda_kernels/driver/driver_types.h"
+
+#ifdef ANNULUS_HAS_CUDA_H
+#include <cuda.h>
+
+#include <type_traits>
+
+namespace annulus::cuda {
+namespace {
+
+// Whether two types are passed in the same way: both pointers, or both plain values of one size.
+template <class A, class B>
+constexpr bool kSameKind = std::is_pointer_v<A> == std::is_pointer_v<B> &&
+                           sizeof(A) == sizeof(B) && std::is_floating_point_v<A> == std::is_floating_point_v<B>;
+
+template <class Ours, class Theirs>
+struct SameShape : std::false_type {};
+template <class R, class... A, class S, class... B>
+requires(sizeof...(A) == sizeof...(B)) struct SameShape<R (*)(A...), S (*)(B...)>
+    : std::bool_constant<kSameKind<R, S> && (... && kSameKind<A, B>)> {
+};
+
+// &cuMemAlloc is what the header's macros make of it: the newest form, cuMemAlloc_v2.
+#define ANNULUS_DRIVER_FUNCTION(name, version, parameters) \
+  static_assert(SameShape<decltype(DriverFunctions::name), decltype(&cu##name)>::value, "cu" #name);
+#include "cuda_kernels/driver/driver_functions.inc"
+#undef ANNULUS_DRIVER_FUNCTION
+
+template <class Ours, class Theirs>
+constexpr bool Equal(Ours ours, Theirs theirs) {
+  return static_cast<int>(ours) == static_cast<int>(theirs);
+}
+
+static_assert(Equal(Result::kSuccess, CUDA_SUCCESS));
+static_assert(Equal(Result::kInvalidValue, CUDA_ERROR_INVALID_VALUE));
+static_assert(Equal(Result::kOutOfMemory, CUDA_ERROR_OUT_OF_MEMORY));
+static_assert(Equal(Result::kNotInitialized, CUDA_ERROR_NOT_INITIALIZED));
+static_assert(Equal(Result::kDeinitialized, CUDA_ERROR_DEINITIALIZED));
+static_assert(Equal(Result::kNoDevice, CUDA_ERROR_NO_DEVICE));
+static_assert(Equal(Result::kInvalidContext, CUDA_ERROR_INVALID_CONTEXT));
+static_assert(Equal(Result::kNotFound, CUDA_ERROR_NOT_FOUND));
+static_assert(Equal(Result::kNotReady, CUDA_ERROR_NOT_READY));
+static_assert(Equal(Result::kIllegalAddress, CUDA_ERROR_ILLEGAL_ADDRESS));
+static_assert(Equal(Result::kHostMemoryAlreadyRegistered, CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED));
+static_assert(Equal(Result::kLaunchFailed, CUDA_ERROR_LAUNCH_FAILED));
+static_assert(Equal(Result::kNotSupported, CUDA_ERROR_NOT_SUPPORTED));
+static_assert(Equal(Result::kUnknown, CUDA_ERROR_UNKNOWN));
+static_assert(Equal(DeviceAttribute::kMultiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT));
+static_assert(Equal(DeviceAttribute::kComputeCapabilityMajor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR));
+static_assert(Equal(DeviceAttribute::kComputeCapabilityMinor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR));
+static_assert(Equal(DeviceAttribute::kCanUseHostPointerForRegisteredMemory,
+                    CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM));
+static_assert(Equal(PointerAttribute::kMemoryType, CU_POINTER_ATTRIBUTE_MEMORY_TYPE));
+static_assert(Equal(PointerAttribute::kIsManaged, CU_POINTER_ATTRIBUTE_IS_MANAGED));
+static_assert(Equal(PointerAttribute::kDeviceOrdinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL));
+static_assert(Equal(MemoryType::kHost, CU_MEMORYTYPE_HOST));
+static_assert(Equal(MemoryType::kDevice, CU_MEMORYTYPE_DEVICE));
+static_assert(Equal(kStreamNonBlocking, CU_STREAM_NON_BLOCKING));
+static_assert(Equal(kHostAllocPortable, CU_MEMHOSTALLOC_PORTABLE));
+static_assert(Equal(kHostAllocDeviceMap, CU_MEMHOSTALLOC_DEVICEMAP));
+static_assert(Equal(kHostRegisterPortable, CU_MEMHOSTREGISTER_PORTABLE));
+static_assert(Equal(kHostRegisterDeviceMap, CU_MEMHOSTREGISTER_DEVICEMAP));
+static_assert(Equal(kWriteValueDefault, CU_STREAM_WRITE_VALUE_DEFAULT));
+static_assert(sizeof(Device) == sizeof(CUdevice) && sizeof(DevicePointer) == sizeof(CUdeviceptr));
+static_assert(SameShape<Result (*)(const char*, void**, int, uint64_t, int*), decltype(&cuGetProcAddress)>::value);
+
+// The comparison itself can fail.
+static_assert(!SameShape<int (*)(int), int (*)(long)>::value);
+static_assert(!SameShape<int (*)(void*), int (*)(uint64_t)>::value);
+static_assert(!SameShape<int (*)(int), int (*)(int, int)>::value);
+
+}  // namespace
+}  // namespace annulus::cuda
+#endif
+
+TEST(DriverHeadersTest, OurDeclarationsAreTheVendors) {
+#ifndef ANNULUS_HAS_CUDA_H
+  GTEST_SKIP() << "this machine has no cuda.h";
+#endif
+}
