@@ -115,11 +115,11 @@ bool Reader::IsSlurmsOwn(const Launcher& launcher) const {
 }
 
 Status Reader::ReadRanks() {
-  ANNULUS_RETURN_IF_ERROR(CheckBothOrNone("ANNULUS_RANK", "ANNULUS_SIZE"));
   if (place_->rank >= 0 && place_->size >= 0) {
-    place_->launcher = "the ANNULUS_* variables";
+    if (place_->launcher.empty()) place_->launcher = "the ANNULUS_* variables";
     return {};
   }
+  ANNULUS_RETURN_IF_ERROR(CheckBothOrNone("ANNULUS_RANK", "ANNULUS_SIZE"));
   for (const Launcher& launcher : kLaunchers) {
     if (HasRanksOf(launcher) && !IsSlurmsOwn(launcher)) return ReadRanksOf(launcher);
   }
@@ -132,12 +132,16 @@ Status Reader::ReadRanks() {
 
 Status Reader::ReadRanksOf(const Launcher& launcher) {
   place_->launcher = launcher.name;
-  ANNULUS_RETURN_IF_ERROR(GetNumber(launcher.size, 1, kMaxRank + 1, &place_->size));
-  ANNULUS_RETURN_IF_ERROR(GetNumber(launcher.rank, 0, kMaxRank, &place_->rank));
-  if (place_->rank >= place_->size) {
+  int64_t size;
+  int64_t rank;
+  ANNULUS_RETURN_IF_ERROR(GetNumber(launcher.size, 1, kMaxRank + 1, &size));
+  ANNULUS_RETURN_IF_ERROR(GetNumber(launcher.rank, 0, kMaxRank, &rank));
+  if (rank >= size) {
     return Status::Invalid(std::string(launcher.rank) + " is " + Get(launcher.rank) + ", but " + launcher.size +
                            " is " + Get(launcher.size) + "; ranks run from 0 to size - 1");
   }
+  if (place_->size < 0) place_->size = size;
+  if (place_->rank < 0) place_->rank = rank;
   if (place_->local_rank < 0 && Has(launcher.local_rank)) {
     ANNULUS_RETURN_IF_ERROR(GetNumber(launcher.local_rank, 0, kMaxRank, &place_->local_rank));
   }

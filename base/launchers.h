@@ -25,7 +25,8 @@ struct JobPlace : SettingValues {
   // Number of times that the launcher has restarted the run; 0 with a run_id of the user's.
   int64_t restart = 0;
 
-  // Source of rank and size, for the log: "torchrun", "Open MPI", "the ANNULUS_* variables"; "" when unknown.
+  // Source of rank and size, for the log: "torchrun", "Open MPI", "the ANNULUS_* variables"; "" when unknown. A program
+  // that gives both itself sets it before ReadLauncher.
   std::string launcher;
 };
 
@@ -33,7 +34,7 @@ struct JobPlace : SettingValues {
 using EnvironmentLookup = std::function<const char*(const char* variable)>;
 
 // Fills in the fields that `place` does not have yet. When `place` has rank and size, the ranks are complete and no
-// launcher is consulted. The absence of a launcher is not an error.
+// launcher is asked for them. The absence of a launcher is not an error.
 //
 // Errors: kInvalidArgument  names the variable that is wrong, or missing beside one that is set.
 Status ReadLauncher(const EnvironmentLookup& lookup, JobPlace* place);

@@ -53,12 +53,13 @@ int Distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
-std::string WithSuggestion(std::span<const Setting> settings, const std::string& name) {
+// `of` is the member that may have been meant: a setting's name or its variable.
+std::string WithSuggestion(std::span<const Setting> settings, const char* Setting::*of, const std::string& name) {
   constexpr int kFarthest = 3;  // More edits than this suggest another word, not a typing error.
-  const auto distance = [&](const Setting& setting) { return Distance(name, setting.variable); };
+  const auto distance = [&](const Setting& setting) { return Distance(name, setting.*of); };
   const auto nearest = std::ranges::min_element(settings, {}, distance);
   if (nearest == settings.end() || distance(*nearest) > kFarthest) return name;
-  return name + " (is " + nearest->variable + " meant?)";
+  return name + " (is " + (*nearest).*of + " meant?)";
 }
 
 }  // namespace
@@ -133,6 +134,15 @@ Status CheckValue(const Setting& setting, const SettingValues& values) {
   return right ? Status() : WrongValue(setting, FullName(setting), ValueText(setting, values));
 }
 
+const Setting* FindSetting(std::span<const Setting> settings, std::string_view name) {
+  const auto found = std::ranges::find_if(settings, [&](const Setting& setting) { return setting.name == name; });
+  return found == settings.end() ? nullptr : &*found;
+}
+
+std::string UnknownName(std::span<const Setting> settings, const std::string& name) {
+  return WithSuggestion(settings, &Setting::name, name);
+}
+
 std::vector<std::string> UnknownVariables(std::string_view prefix, std::span<const Setting> settings,
                                           std::span<const char* const> others, const char* const* environment) {
   std::vector<std::string> unknown;
@@ -142,7 +152,7 @@ std::vector<std::string> UnknownVariables(std::string_view prefix, std::span<con
     const std::string name(entry.substr(0, entry.find('=')));
     const bool known = std::ranges::any_of(settings, [&](const Setting& s) { return name == s.variable; }) ||
                        std::ranges::any_of(others, [&](const char* other) { return name == other; });
-    if (!known) unknown.push_back(WithSuggestion(settings, name));
+    if (!known) unknown.push_back(WithSuggestion(settings, &Setting::variable, name));
   }
   std::ranges::sort(unknown);
   return unknown;

@@ -4,7 +4,7 @@
 //
 // A file of rows (job_settings.inc) is included wherever something is needed of each row:
 //   ANNULUS_SETTING(name, Type, default, variable, allowed, ranks, help)
-// for struct fields, the table of rows (MakeSetting), the fields of annulus_config_t, and Python's keywords.
+// for struct fields, the table of rows (MakeSetting), the names in annulus_config_t, and Python's keywords.
 //
 // Threads: plain functions and values.
 #pragma once
@@ -67,7 +67,7 @@ constexpr void SetSettingNumber(int64_t number, Value* value) {
 }
 
 struct Setting {
-  // Name of the field in the struct of settings, in annulus_config_t and in Python.
+  // Name of the field in the struct of settings, in the settings of annulus_config_t and in Python.
   const char* name;
   const char* variable;  // Name of the environment variable.
   Allowed allowed;
@@ -126,6 +126,12 @@ Status SetFromNumber(const Setting& setting, const std::string& name, int64_t nu
 
 // Checks the present value. Errors: as above, with the full name.
 Status CheckValue(const Setting& setting, const SettingValues& values);
+
+// Finds the row of that name; null when there is none.
+const Setting* FindSetting(std::span<const Setting> settings, std::string_view name);
+
+// `name`, which is no row's, with the nearest row's when there is one: "chanels (is channels meant?)".
+std::string UnknownName(std::span<const Setting> settings, const std::string& name);
 
 // Lists the variables of `environment` (in the form of environ: "NAME=value", null-terminated) that begin with `prefix`
 // and are neither in `settings` nor in `others`, each with the nearest known name when there is one.

@@ -3,8 +3,10 @@
  * Conventions, which hold for every function:
  *  1. Functions return an annulus_status_t; ANNULUS_OK is 0. Outputs are written only on success unless stated.
  *  2. Handles are opaque. The destroy function takes back what the matching create function returned.
- *  3. Structs that may grow start with struct_bytes. Fill them with their init function, so that later versions stay
- *     compatible.
+ *  3. Structs start with struct_bytes and may grow. The caller sets it to the struct's sizeof, and the rest of a struct
+ *     that the library reads to 0 or by its init function: 0 is the default of every field of a later version. A field
+ *     that is set but unknown to the library is refused with ANNULUS_UNSUPPORTED. What the library fills, it fills up
+ * to struct_bytes: fields that it does not know become 0, and struct_bytes becomes the size of what it knows.
  *  4. Counts are in elements, sizes in bytes, times in milliseconds. Ranks run from 0 to size - 1.
  *  5. Strings passed in are copied. Strings returned are owned by the library.
  *  6. Threads: a communicator may be used from several threads; its calls take turns. Every rank must call the same
@@ -31,8 +33,8 @@
 extern "C" {
 #endif
 
-#define ANNULUS_VERSION_MAJOR 1
-#define ANNULUS_VERSION_MINOR 0
+#define ANNULUS_VERSION_MAJOR 0
+#define ANNULUS_VERSION_MINOR 9
 #define ANNULUS_VERSION_PATCH 0
 
 /* Outcomes of calls. Numbers are never reused. */
@@ -94,45 +96,48 @@ typedef void (*annulus_reduce_fn)(const void* left, const void* right, void* out
 typedef struct annulus_comm annulus_comm_t;
 typedef struct annulus_request annulus_request_t;
 
-/* Configuration of a communicator. annulus_config_init fills in the defaults and then the values of environment
- * variables (docs/tuning.md lists them); the caller may then overwrite fields. */
+/* Where values come from that a configuration does not give. */
+#define ANNULUS_FROM_ENVIRONMENT 1 /* the variables ANNULUS_*, which annulus-run sets too */
+#define ANNULUS_FROM_LAUNCHER 2    /* the variables of torchrun, horovodrun, mpirun and srun (docs/launchers.md) */
+
+/* A store that all ranks reach, such as a framework's. `set` keeps a value; `get` waits up to timeout_ms for one,
+ * writes it to `value` if `capacity` bytes suffice, and its size to *bytes. They return 0, or another number on
+ * failure. */
+typedef struct annulus_store {
+  size_t struct_bytes; /* sizeof(annulus_store_t), set by the caller */
+  void* context;
+  int32_t (*set)(void* context, const char* key, const void* value, size_t bytes);
+  int32_t (*get)(void* context, const char* key, void* value, size_t capacity, size_t* bytes, int64_t timeout_ms);
+} annulus_store_t;
+
+/* Called once on rank 0, with the "host:port" at which the others find it. Returns 0, or another number on failure. */
+typedef int32_t (*annulus_listening_fn)(void* context, const char* address);
+
+/* Configuration of a communicator. annulus_config_init fills it; the caller may then set fields. A value comes from the
+ * first of these that has it: its field, `settings`, an ANNULUS_* variable, the launcher, the default. docs/tuning.md
+ * lists all settings by name. Strings are read during annulus_comm_create only. The library overwrites its copy of the
+ * job key when the communicator is destroyed; until then splits need it. */
 typedef struct annulus_config {
-  size_t struct_bytes;    /* sizeof(annulus_config_t); set by annulus_config_init */
-  int32_t rank;           /* ANNULUS_RANK, or the launcher's; -1 = not known */
-  int32_t size;           /* ANNULUS_SIZE, or the launcher's; -1 = not known */
-  int32_t local_rank;     /* ANNULUS_LOCAL_RANK, or the launcher's; -1 = determined at start-up from the ranks' hosts */
-  int32_t local_size;     /* ANNULUS_LOCAL_SIZE, or the launcher's; -1 = determined in the same way */
-  const char* rendezvous; /* ANNULUS_RENDEZVOUS: "host:port" or "[v6]:port" where rank 0 listens */
-  const char* job_key;    /* ANNULUS_JOB_KEY: the job's shared secret, at least 16 characters */
-  int32_t insecure;       /* ANNULUS_INSECURE: 1 = run without a job key; any process that connects is trusted */
-  const char* transport;  /* ANNULUS_TRANSPORT: "auto", or a transport's name; docs/tuning.md lists them */
-  const char* interface_name; /* ANNULUS_INTERFACE: interface of TCP links, "" = the one that reaches the rendezvous */
-  const char* host_id;        /* ANNULUS_HOST_ID: ranks with equal ids share a host; "" = detected */
-  int64_t timeout_ms;         /* ANNULUS_TIMEOUT_MS: the deadline of each collective and message */
-  int64_t connect_timeout_ms; /* ANNULUS_CONNECT_TIMEOUT_MS: the deadline of annulus_comm_create */
-  int64_t slice_bytes;        /* ANNULUS_SLICE_BYTES: pipelined part of a chunk; 0 = chosen by message size */
-  int32_t channels;           /* ANNULUS_CHANNELS: parallel rings */
-  int32_t tcp_sockets;        /* ANNULUS_TCP_SOCKETS: sockets per TCP link; 0 = chosen */
-  int32_t checksum;           /* ANNULUS_CHECKSUM: 1 = CRC32C on every TCP frame */
-  int64_t small_bytes;        /* ANNULUS_SMALL_BYTES: size of the largest small call, which takes one hop or a few. Must
-                                 agree on all ranks */
-  int64_t spin_us;            /* ANNULUS_SPIN_US: busy polling before a waiting rank sleeps; -1 = chosen */
-  const char* log_level;      /* ANNULUS_LOG: "error", "warn", "info" or "debug". Applies to the process: each
-                                 annulus_comm_create sets it */
-  int32_t mesh_ranks;    /* ANNULUS_MESH_RANKS: most ranks for which each has a link to every other; gather, scatter,
-                            alltoall and messages need that. 0 = 64; fewer than 16 count as 16. Must agree on all
-                            ranks */
-  int32_t priorities;    /* ANNULUS_PRIORITIES: 1 = annulus_comm_set_priority may be used. Must agree on all ranks */
-  int64_t memory_bytes;  /* ANNULUS_MEMORY_BYTES: most memory that the communicator may hold on each rank; 0 = no limit.
-                            Must agree on all ranks */
-  const char* trace;     /* ANNULUS_TRACE: file for a timeline, %r in its name stands for the rank. "" = none */
-  const char* algorithm; /* ANNULUS_ALGORITHM: algorithm of the collectives that it supports; "auto" = chosen.
-                            docs/tuning.md lists the names. Must agree on all ranks */
-  const char* shm_stores; /* ANNULUS_SHM_STORES: how slots of shared memory links are written: "plain" stores,
-                             "streaming" stores past the caches, or "auto" = chosen by the distance of the CPUs */
-  const char* tuning; /* ANNULUS_TUNING: "nominal", or "measured": links are measured when the communicator is created.
-                         Must agree on all ranks */
-  const char* tuning_file; /* ANNULUS_TUNING_FILE: file in which rank 0 keeps the measurements. "" = none */
+  size_t struct_bytes;        /* sizeof(annulus_config_t); set by annulus_config_init */
+  uint32_t sources;           /* ANNULUS_FROM_ENVIRONMENT, ANNULUS_FROM_LAUNCHER, both or 0 */
+  int32_t insecure;           /* 1 = run without a job key; any process that connects is trusted. 0 = not given */
+  int32_t rank;               /* from 0; -1 = not given. With rank and size no launcher is asked for them */
+  int32_t size;               /* number of ranks; -1 = not given */
+  int32_t local_rank;         /* -1 = not given; determined at start-up from the ranks' hosts when nothing gives it */
+  int32_t local_size;         /* likewise */
+  const char* rendezvous;     /* "host:port" or "[v6]:port" where rank 0 listens; NULL = not given */
+  const char* job_key;        /* the job's shared secret, at least 16 characters; NULL = not given */
+  const char* host_id;        /* ranks with equal ids share a host; NULL = not given, "" = detected */
+  int64_t timeout_ms;         /* deadline of each collective and message; 0 = not given */
+  int64_t connect_timeout_ms; /* deadline of annulus_comm_create; 0 = not given */
+  int64_t memory_bytes; /* most memory that the communicator may hold on each rank. Must agree on all ranks. 0 = not
+                           given */
+  const char* const* settings;  /* "channels=2" and so on, then NULL; the latest of a name counts. Unknown names are
+                                   refused. NULL = none */
+  const annulus_store_t* store; /* meet through it instead of at the rendezvous. Not supported yet: must be NULL */
+  annulus_listening_fn
+      listening;           /* rank 0 listens at a port that the kernel chooses. Not supported yet: must be NULL */
+  void* listening_context; /* passed to `listening` */
 } annulus_config_t;
 
 /* Description of a failure. Strings stay valid until the communicator is destroyed; those of refused calls
@@ -142,11 +147,11 @@ typedef struct annulus_error {
   annulus_status_t status; /* ANNULUS_OK when nothing failed */
   int32_t rank;            /* the rank at fault, -1 when none is known */
   int32_t peer;            /* the rank that noticed, or the other end; -1 when none */
+  int32_t os_errno;        /* the operating system's cause, 0 when none */
   uint64_t sequence;       /* the collective's number on this communicator, from 1; 0 when outside any. For a
                               mismatch, the mismatched collective, else the one this rank was in when it learnt of
                               the failure */
   const char* collective;  /* "allreduce" and so on; "" when outside any */
-  int32_t os_errno;        /* the operating system's cause, 0 when none */
   const char* message;     /* one sentence that names the culprit */
   const char* advice;      /* one sentence on what to do; may be "" */
 } annulus_error_t;
@@ -164,7 +169,7 @@ typedef struct annulus_counters {
   uint64_t waited_ns;          /* part of driven_ns in which nothing could move and the thread polled or slept */
   uint64_t sleeps;             /* how often the thread gave up its core until something arrived */
   uint64_t slowest_peer_ns;    /* part of waited_ns spent on the peer that was waited for longest */
-  int32_t slowest_peer;        /* that peer; -1 when it waited for none. A ring waits for its neighbours; their
+  int64_t slowest_peer;        /* that peer; -1 when it waited for none. A ring waits for its neighbours; their
                                   counters show which rank delays them */
 } annulus_counters_t;
 
@@ -222,11 +227,18 @@ ANNULUS_API size_t annulus_type_bytes(annulus_type_t type);
 
 /* -- Communicators ----------------------------------------------------------------------------------------------- */
 
-/* Fills `config` with the defaults and then the values of environment variables. A wrong variable gives
- * ANNULUS_INVALID_ARGUMENT, and annulus_last_error_message names it and the values it allows. */
-ANNULUS_API annulus_status_t annulus_config_init(annulus_config_t* config);
+/* Fills the first `struct_bytes` bytes of `config`, its sizeof, so that all values come from `sources`
+ * (ANNULUS_FROM_...), which annulus_comm_create reads. */
+ANNULUS_API annulus_status_t annulus_config_init(annulus_config_t* config, size_t struct_bytes, uint32_t sources);
 
-/* Joins the job and connects to the peers; every rank must call it. NULL stands for the environment's configuration.
+/* Writes to `value`, as a string of up to `value_bytes` bytes with its end, what the setting called `name` will be in a
+ * communicator of this `config`, as in annulus_comm_create: "rank" is "-1" where nothing gives it. Names are those of
+ * docs/tuning.md. The job key is not given out. */
+ANNULUS_API annulus_status_t annulus_config_value(const annulus_config_t* config, const char* name, char* value,
+                                                  size_t value_bytes);
+
+/* Joins the job and connects to the peers; every rank must call it. NULL stands for a config with both sources. A wrong
+ * value gives ANNULUS_INVALID_ARGUMENT, and annulus_last_error_message names it and the values it allows.
  * Blocks up to connect_timeout_ms. */
 ANNULUS_API annulus_status_t annulus_comm_create(const annulus_config_t* config, annulus_comm_t** comm);
 

@@ -146,14 +146,16 @@ int Fail(const Status& status, int code) {
 
 int Main(int argc, char** argv) {
   annulus_config_t config{};
-  const annulus_status_t status = annulus_config_init(&config);
+  annulus_config_init(&config, sizeof config, ANNULUS_FROM_ENVIRONMENT | ANNULUS_FROM_LAUNCHER);
+  std::string rank;
+  const Status known = perf::ReadSetting(config, "rank", &rank);
   // Every rank has the same arguments and files; one of them speaks.
-  const bool speaks = status != ANNULUS_OK || config.rank <= 0;
+  const bool speaks = !known.ok() || rank == "-1" || rank == "0";
   Options options;
   int exit_code = 0;
   if (!ParseOptions(argc, argv, speaks, &options, &exit_code)) return exit_code;
-  if (status != ANNULUS_OK) return Fail({static_cast<Code>(status), annulus_last_error_message()}, kFailureExit);
-  if (config.rank < 0) {
+  if (!known.ok()) return Fail(known, kFailureExit);
+  if (rank == "-1") {
     return Fail(Status::Invalid("no launcher started this process; use annulus-run -np 4 fusion MODEL..."), kUsageExit);
   }
   std::vector<std::vector<Tensor>> models;

@@ -87,9 +87,7 @@ void PeerStart(int* argc, char*** argv, int* rank, int* size) {
     std::exit(2);
   }
   driver.mode = (*argv)[2];
-  if (annulus_config_init(&driver.config) != ANNULUS_OK) {
-    Need({annulus::Code::kInvalidArgument, annulus_last_error_message()});
-  }
+  annulus_config_init(&driver.config, sizeof driver.config, ANNULUS_FROM_ENVIRONMENT | ANNULUS_FROM_LAUNCHER);
   Need(annulus::perf::Group::Join(driver.config, &driver.group));
   *rank = driver.group->rank();
   *size = driver.group->size();

@@ -50,7 +50,6 @@ void RunAlone(annulus_config_t* config) {
                "annulus-perf: to measure 4 ranks: annulus-run -np 4 annulus-perf\n";
   config->rank = 0;
   config->size = 1;
-  if (config->job_key == nullptr || config->job_key[0] == '\0') config->insecure = 1;
 }
 
 // Collective, before anything that takes time: rank 0 opens the files and tells the others whether it could, so that
@@ -73,9 +72,10 @@ bool OpenFiles(Group& group, const Options& options, Files* files, int* exit_cod
   return failed == 0;
 }
 
-int Run(Options options, const annulus_config_t& config) {
+// `rank`: -1 where it is not known.
+int Run(Options options, const annulus_config_t& config, int rank) {
   std::unique_ptr<Group> group;
-  if (const Status status = Group::Join(config, &group); !status.ok()) return Fail(config.rank, status);
+  if (const Status status = Group::Join(config, &group); !status.ok()) return Fail(rank, status);
   if (options.root >= group->size()) {
     if (group->rank() == 0) {
       std::cerr << "annulus-perf: -r: there is no rank " << options.root << ", only 0 to " << group->size() - 1 << "\n";
@@ -100,22 +100,26 @@ int Run(Options options, const annulus_config_t& config) {
 
 int Main(int argc, char** argv) {
   annulus_config_t config{};
-  const annulus_status_t status = annulus_config_init(&config);
+  annulus_config_init(&config, sizeof config, ANNULUS_FROM_ENVIRONMENT | ANNULUS_FROM_LAUNCHER);
+  std::string rank = "-1";
+  std::string size = "-1";
+  Status known = ReadSetting(config, "rank", &rank);
+  if (known.ok()) known = ReadSetting(config, "size", &size);
   // Every rank has the same arguments; one of them speaks.
   std::ostream silent(nullptr);
-  const bool speaks = status != ANNULUS_OK || config.rank <= 0;
+  const bool speaks = !known.ok() || rank == "-1" || rank == "0";
   Options options;
   const ParseResult parsed =
       ParseOptions(argc, argv, &options, speaks ? std::cout : silent, speaks ? std::cerr : silent);
   if (!parsed.run) return parsed.exit_code;
-  if (status != ANNULUS_OK) return Fail(-1, Status(static_cast<Code>(status), annulus_last_error_message()));
+  if (!known.ok()) return Fail(-1, known);
   if (options.ranks > 0) {
     const Status explained = ExplainRanks(options, speaks ? std::cout : silent);
     if (!explained.ok() && speaks) std::cerr << "annulus-perf: " << explained.message() << "\n";
     return explained.ok() ? 0 : kUsageExit;
   }
-  if (config.rank < 0 && config.size < 0) RunAlone(&config);
-  return Run(std::move(options), config);
+  if (rank == "-1" && size == "-1") RunAlone(&config);
+  return Run(std::move(options), config, std::stoi(rank));
 }
 
 }  // namespace

@@ -18,6 +18,14 @@ Status Group::Join(const annulus_config_t& config, std::unique_ptr<Group>* group
   return Status();
 }
 
+Status ReadSetting(const annulus_config_t& config, const char* name, std::string* value) {
+  char text[1025];  // As long as the longest setting.
+  const annulus_status_t status = annulus_config_value(&config, name, text, sizeof text);
+  if (status != ANNULUS_OK) return {static_cast<Code>(status), annulus_last_error_message()};
+  *value = text;
+  return Status();
+}
+
 Group::~Group() {
   // Destroying reports what the run has reported already.
   if (comm_ != nullptr) static_cast<void>(annulus_comm_destroy(comm_));

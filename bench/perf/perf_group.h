@@ -15,6 +15,9 @@
 
 namespace annulus::perf {
 
+// Reads the value that a communicator of `config` would have for a setting, as text.
+Status ReadSetting(const annulus_config_t& config, const char* name, std::string* value);
+
 class Group {
  public:
   // Joins the job that `config` describes.

@@ -32,7 +32,8 @@ uint64_t Fnv1a(std::string_view text, uint64_t hash = 0xcbf29ce484222325u) {
 
 // Equal on two ranks that share a host: its boot and network namespace, or the id that the user gave.
 uint64_t HostIdentity(const annulus_config_t& config) {
-  if (config.host_id != nullptr && config.host_id[0] != '\0') return Fnv1a(config.host_id);
+  std::string host_id;
+  if (ReadSetting(config, "host_id", &host_id).ok() && !host_id.empty()) return Fnv1a(host_id);
   std::array<char, 64> boot{};
   const int file = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
   if (file >= 0) {

@@ -93,10 +93,12 @@ Status TowardsRendezvous(const std::string& rendezvous, sockaddr_storage* addres
 Status Listen(const annulus_config_t& config, Socket* listener, Offer* offer) {
   sockaddr_storage address{};
   socklen_t bytes = 0;
-  const bool named = config.interface_name != nullptr && config.interface_name[0] != '\0';
-  ANNULUS_RETURN_IF_ERROR(
-      named ? FromInterface(config.interface_name, &address, &bytes)
-            : TowardsRendezvous(config.rendezvous != nullptr ? config.rendezvous : "", &address, &bytes));
+  std::string interface_name;
+  std::string rendezvous;
+  ANNULUS_RETURN_IF_ERROR(ReadSetting(config, "interface_name", &interface_name));
+  ANNULUS_RETURN_IF_ERROR(ReadSetting(config, "rendezvous", &rendezvous));
+  ANNULUS_RETURN_IF_ERROR(interface_name.empty() ? TowardsRendezvous(rendezvous, &address, &bytes)
+                                                 : FromInterface(interface_name.c_str(), &address, &bytes));
   auto* any_port = address.ss_family == AF_INET6 ? &reinterpret_cast<sockaddr_in6*>(&address)->sin6_port
                                                  : &reinterpret_cast<sockaddr_in*>(&address)->sin_port;
   *any_port = 0;

@@ -121,24 +121,29 @@ class Sweep {
   uint64_t seed_ = 0;
 };
 
-Machine Describe(const Group& group, const annulus_config_t& config, const Limit& limit) {
-  Machine machine;
+Status Describe(const Group& group, const annulus_config_t& config, const Limit& limit, Machine* described) {
+  Machine& machine = *described;
+  const auto read_number = [&config](const char* name, auto* number) {
+    std::string text;
+    Status status = ReadSetting(config, name, &text);
+    if (status.ok()) *number = static_cast<std::remove_pointer_t<decltype(number)>>(std::stoll(text));
+    return status;
+  };
   FillCpuFacts(&machine);
   machine.library_version = annulus_version();
   machine.ranks = group.size();
   machine.hosts = limit.hosts();
-  machine.transport = config.transport != nullptr ? config.transport : "";
+  ANNULUS_RETURN_IF_ERROR(ReadSetting(config, "transport", &machine.transport));
   machine.links = limit.links();
   machine.limit = limit.description();
   machine.latency_us = limit.latency_us();
-  machine.slice_bytes = config.slice_bytes;
-  machine.channels = config.channels;
-  machine.tcp_sockets = config.tcp_sockets;
-  machine.checksum = config.checksum;
-  machine.small_bytes = config.small_bytes;
-  machine.algorithm = config.algorithm != nullptr ? config.algorithm : "";
-  machine.tuning = config.tuning != nullptr ? config.tuning : "";
-  return machine;
+  ANNULUS_RETURN_IF_ERROR(read_number("slice_bytes", &machine.slice_bytes));
+  ANNULUS_RETURN_IF_ERROR(read_number("channels", &machine.channels));
+  ANNULUS_RETURN_IF_ERROR(read_number("tcp_sockets", &machine.tcp_sockets));
+  ANNULUS_RETURN_IF_ERROR(read_number("checksum", &machine.checksum));
+  ANNULUS_RETURN_IF_ERROR(read_number("small_bytes", &machine.small_bytes));
+  ANNULUS_RETURN_IF_ERROR(ReadSetting(config, "algorithm", &machine.algorithm));
+  return ReadSetting(config, "tuning", &machine.tuning);
 }
 
 // One line on a terminal that the next one overwrites; nothing when errors go to a file or a pipe.
@@ -159,7 +164,8 @@ Status RunSweep(Group& group, const Options& options, const annulus_config_t& co
   const std::vector<CallSpec> specs = Specs(options, group.size());
   Sweep sweep(group, options);
   ANNULUS_RETURN_IF_ERROR(sweep.Prepare(config, specs));
-  const Machine machine = Describe(group, config, sweep.limit());
+  Machine machine;
+  ANNULUS_RETURN_IF_ERROR(Describe(group, config, sweep.limit(), &machine));
   for (const auto& report : reports) report->Begin(options, machine);
   *wrong = 0;
   for (size_t i = 0; i < specs.size(); ++i) {

@@ -11,6 +11,7 @@
 #include "collectives/annulus.h"
 #include "collectives/api/config.h"
 #include "collectives/api/process_state.h"
+#include "collectives/api/structs.h"
 #include "collectives/comm/communicator.h"
 #include "collectives/comm/split.h"
 #include "collectives/core/options.h"
@@ -102,19 +103,33 @@ size_t annulus_type_bytes(annulus_type_t type) {
   return number < 0 || number >= annulus::kNumDataTypes ? 0 : annulus::TypeBytes(static_cast<DataType>(number));
 }
 
-annulus_status_t annulus_config_init(annulus_config_t* config) {
+annulus_status_t annulus_config_init(annulus_config_t* config, size_t struct_bytes, uint32_t sources) {
   if (config == nullptr) return Reject(Status::Invalid("config is null"));
+  return Guarded([&] { return Outcome(annulus::InitConfig(config, struct_bytes, sources)); });
+}
+
+annulus_status_t annulus_config_value(const annulus_config_t* config, const char* name, char* value,
+                                      size_t value_bytes) {
+  if (name == nullptr || value == nullptr)
+    return Reject(Status::Invalid(name == nullptr ? "name is null" : "value is null"));
   return Guarded([&] {
-    const Status status = annulus::InitConfig(config);
-    return status.ok() ? ANNULUS_OK : Reject(status);
+    std::string text;
+    Status status = annulus::ConfigValue(config, annulus::ProcessVariable, name, &text);
+    if (status.ok() && text.size() >= value_bytes) {
+      status = Status::Invalid("value_bytes is " + std::to_string(value_bytes) + "; the value of " + name + " takes " +
+                               std::to_string(text.size() + 1));
+    }
+    if (status.ok()) std::memcpy(value, text.c_str(), text.size() + 1);
+    return Outcome(status);
   });
 }
 
 annulus_status_t annulus_comm_create(const annulus_config_t* config, annulus_comm_t** comm) {
   if (comm == nullptr) return Reject(Status::Invalid("comm is null"));
+  *comm = nullptr;
   return Guarded([&] {
     annulus::Options options;
-    Status status = config == nullptr ? annulus::ReadEnvironment(&options) : annulus::ToOptions(*config, &options);
+    Status status = annulus::ToOptions(config, annulus::ProcessVariable, &options);
     std::unique_ptr<Communicator> communicator;
     if (status.ok()) SetLogLevel(options.log_level);
     annulus::c_api::ProcessState& process = OfProcess();
@@ -174,15 +189,9 @@ annulus_status_t annulus_comm_local_size(const annulus_comm_t* comm, int* local_
 annulus_status_t annulus_comm_last_error(const annulus_comm_t* comm, annulus_error_t* error) {
   if (comm == nullptr || error == nullptr)
     return Reject(Status::Invalid(comm == nullptr ? "comm is null" : "error is null"));
-  const size_t bytes = error->struct_bytes;
-  if (bytes < sizeof(size_t) + sizeof(annulus_status_t)) {
-    return Reject(
-        Status::Invalid("error->struct_bytes is " + std::to_string(bytes) + "; set it to sizeof(annulus_error_t)"));
-  }
   const annulus::ErrorRecord& record = const_cast<Communicator*>(Unwrap(comm))->LastError();
   const annulus::Verdict& verdict = record.verdict;
   annulus_error_t full{};
-  full.struct_bytes = bytes;
   full.status = record.failed ? ToC(verdict.code) : ANNULUS_OK;
   full.rank = verdict.rank;
   full.peer = verdict.peer;
@@ -191,8 +200,7 @@ annulus_status_t annulus_comm_last_error(const annulus_comm_t* comm, annulus_err
   full.os_errno = verdict.os_errno;
   full.message = verdict.message.c_str();
   full.advice = verdict.advice.c_str();
-  std::memcpy(error, &full, bytes < sizeof full ? bytes : sizeof full);
-  return ANNULUS_OK;
+  return Outcome(annulus::c_api::GiveStruct(full, "annulus_error_t", error));
 }
 
 annulus_status_t annulus_comm_set_priority(annulus_comm_t* comm, int priority) {

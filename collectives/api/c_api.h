@@ -20,6 +20,8 @@ annulus_status_t Reject(const Status& status);
 
 const char* LastMessage();
 
+inline annulus_status_t Outcome(const Status& status) { return status.ok() ? ANNULUS_OK : Reject(status); }
+
 // Returns the status of a call on `comm`. The communicator's message about a failure is also stored for
 // annulus_last_error_message.
 annulus_status_t Outcome(Communicator* comm, Code code);

@@ -1,11 +1,11 @@
 // The C API: counters.
 
 #include <algorithm>
-#include <cstring>
 #include <string>
 
 #include "collectives/annulus.h"
 #include "collectives/api/c_api.h"
+#include "collectives/api/structs.h"
 
 namespace {
 
@@ -15,24 +15,10 @@ using annulus::Status;
 using annulus::Totals;
 using annulus::TransportList;
 using annulus::TransportTotals;
+using annulus::c_api::GiveStruct;
+using annulus::c_api::Outcome;
 using annulus::c_api::Reject;
 using annulus::c_api::Unwrap;
-
-// All published versions of the counters had at least these fields, so this is the smallest valid size.
-constexpr size_t kSmallestBytes = sizeof(size_t) + sizeof(uint64_t);
-
-// Copies as much of `full` to `out` as the caller's version of the struct holds.
-template <typename Struct>
-annulus_status_t CopyOut(Struct full, const char* type, Struct* out) {
-  const size_t bytes = out->struct_bytes;
-  if (bytes < kSmallestBytes) {
-    return Reject(
-        Status::Invalid("counters->struct_bytes is " + std::to_string(bytes) + "; set it to sizeof(" + type + ")"));
-  }
-  full.struct_bytes = bytes;
-  std::memcpy(out, &full, bytes < sizeof full ? bytes : sizeof full);
-  return ANNULUS_OK;
-}
 
 annulus_status_t CheckPointers(const void* comm, const void* counters) {
   if (comm == nullptr) return Reject(Status::Invalid("comm is null"));
@@ -65,7 +51,7 @@ annulus_status_t annulus_comm_counters(const annulus_comm_t* comm, annulus_count
   full.slowest_peer = -1;
   for (int peer = 0; peer < communicator.nranks(); ++peer) AddPeer(peer, communicator.ReadPeer(peer), &full);
   full.slowest_peer_ns = std::min(full.slowest_peer_ns, full.waited_ns);
-  return CopyOut(full, "annulus_counters_t", counters);
+  return Outcome(GiveStruct(full, "annulus_counters_t", counters));
 }
 
 annulus_status_t annulus_comm_peer_counters(const annulus_comm_t* comm, int peer, annulus_peer_counters_t* counters) {
@@ -82,7 +68,7 @@ annulus_status_t annulus_comm_peer_counters(const annulus_comm_t* comm, int peer
   full.received_bytes = totals.received_bytes;
   full.retransmits = communicator.Retransmits(peer);
   full.waited_ns = totals.waited_ns;
-  return CopyOut(full, "annulus_peer_counters_t", counters);
+  return Outcome(GiveStruct(full, "annulus_peer_counters_t", counters));
 }
 
 annulus_status_t annulus_comm_transport_counters(const annulus_comm_t* comm, int index,
@@ -100,5 +86,5 @@ annulus_status_t annulus_comm_transport_counters(const annulus_comm_t* comm, int
     full.received_bytes = totals.received_bytes;
     full.retransmits = totals.retransmits;
   }
-  return CopyOut(full, "annulus_transport_counters_t", counters);
+  return Outcome(GiveStruct(full, "annulus_transport_counters_t", counters));
 }

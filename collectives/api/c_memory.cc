@@ -1,10 +1,9 @@
 // The C API: registered memory, and the memory use of a communicator.
 
-#include <cstring>
-
 #include "collectives/annulus.h"
 #include "collectives/api/c_api.h"
 #include "collectives/api/process_state.h"
+#include "collectives/api/structs.h"
 #include "collectives/comm/communicator.h"
 
 namespace {
@@ -13,10 +12,9 @@ using annulus::Communicator;
 using annulus::Status;
 using annulus::c_api::Guarded;
 using annulus::c_api::OfProcess;
+using annulus::c_api::Outcome;
 using annulus::c_api::Reject;
 using annulus::c_api::Unwrap;
-
-annulus_status_t Outcome(const Status& status) { return status.ok() ? ANNULUS_OK : Reject(status); }
 
 }  // namespace
 
@@ -39,14 +37,8 @@ annulus_status_t annulus_mem_deregister(void* memory) {
 annulus_status_t annulus_comm_memory(const annulus_comm_t* comm, annulus_memory_t* memory) {
   if (comm == nullptr || memory == nullptr)
     return Reject(Status::Invalid(comm == nullptr ? "comm is null" : "memory is null"));
-  const size_t bytes = memory->struct_bytes;
-  if (bytes < sizeof(size_t) + sizeof(uint64_t)) {
-    return Reject(
-        Status::Invalid("memory->struct_bytes is " + std::to_string(bytes) + "; set it to sizeof(annulus_memory_t)"));
-  }
   const annulus::MemoryUse use = Unwrap(comm)->Memory();
   annulus_memory_t full{};
-  full.struct_bytes = bytes;
   full.staging = use.staging;
   full.links = use.links;
   full.work = use.work;
@@ -55,6 +47,5 @@ annulus_status_t annulus_comm_memory(const annulus_comm_t* comm, annulus_memory_
   full.budget = static_cast<uint64_t>(Unwrap(comm)->options().memory_bytes);
   full.registered = OfProcess().memory.bytes();
   full.peers_mapped = use.peers_mapped;
-  std::memcpy(memory, &full, bytes < sizeof full ? bytes : sizeof full);
-  return ANNULUS_OK;
+  return Outcome(annulus::c_api::GiveStruct(full, "annulus_memory_t", memory));
 }

@@ -1,115 +1,157 @@
 #include "collectives/api/config.h"
 
-#include <cstddef>
-#include <cstdlib>
+#include <string.h>  // explicit_bzero
+
 #include <cstring>
-#include <mutex>
-#include <set>
-#include <variant>
-#include <vector>
+#include <type_traits>
+
+#include "base/log.h"
+#include "collectives/api/structs.h"
 
 namespace annulus {
 namespace {
 
-// A setting that is also a field of annulus_config_t.
-struct Field {
-  const Setting* setting;
-  std::variant<int32_t annulus_config_t::*, int64_t annulus_config_t::*, const char * annulus_config_t::*> member;
-};
+using c_api::CheckStructBytes;
+using c_api::TakeStruct;
 
-// The rows of settings whose name is that of a field.
-template <typename Config>
-std::vector<Field> ListFields() {
-  std::vector<Field> fields;
-#define ANNULUS_SETTING(name, ...) \
-  if constexpr (requires(Config config) { config.name; }) fields.push_back({&SettingNamed(#name), &Config::name});
-#include "collectives/core/all_settings.inc"
-#undef ANNULUS_SETTING
-  return fields;
-}
+constexpr uint32_t kAllSources = ANNULUS_FROM_ENVIRONMENT | ANNULUS_FROM_LAUNCHER;
+constexpr const char* kType = "annulus_config_t";
 
-const std::vector<Field>& Fields() {
-  static const std::vector<Field> fields = ListFields<annulus_config_t>();
-  return fields;
-}
+// Every version has the fields up to this one.
+constexpr size_t kSmallestBytes = offsetof(annulus_config_t, timeout_ms);
 
-// Owns the texts of all filled-in configs, each distinct text once, because a config has no end at which it could free
-// them. There are few: the texts of the environment. Any thread.
-class ConfigTexts {
+// A text of which no copy may stay in freed memory.
+class Wiped {
  public:
-  static ConfigTexts& OfProcess() {
-    static ConfigTexts texts;
-    return texts;
-  }
-  const char* Keep(const std::string& text) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return texts_.insert(text).first->c_str();
-  }
+  explicit Wiped(const char* text) : text_(text) {}
+  Wiped(const Wiped&) = delete;
+  ~Wiped() { explicit_bzero(text_.data(), text_.size()); }
+  const std::string& text() const { return text_; }
 
  private:
-  std::mutex mutex_;
-  std::set<std::string> texts_;
+  std::string text_;
 };
 
-const char* TextForConfig(const Setting& setting, const Options& options) {
-  if (!setting.is_text()) return setting.allowed.words[static_cast<size_t>(setting.number(options))];
-  const std::string& text = setting.TextOf(options);
-  if (text.empty()) return "";
-  // No copy of a secret may outlive its use. The environment keeps it as long as the process lives: glibc neither frees
-  // nor changes the old value of a variable, even when it is set again.
-  if (setting.allowed.kind == SettingKind::kSecret) return SettingVariable(setting);
-  return ConfigTexts::OfProcess().Keep(text);
+// The number of a field that was not given.
+int64_t Absent(const Setting& setting) { return setting.default_number < 0 ? setting.default_number : 0; }
+
+// Calls visit(setting, value) for each setting that is also a field of the config. ANNULUS_RETURN_IF_ERROR ends it.
+template <typename Config, typename Visitor>
+Status VisitFields(Config* config, Visitor visit) {
+#define ANNULUS_SETTING(name, ...)                                      \
+  if constexpr (requires { config->name; }) {                           \
+    ANNULUS_RETURN_IF_ERROR(visit(SettingNamed(#name), &config->name)); \
+  }
+#include "collectives/core/all_settings.inc"
+#undef ANNULUS_SETTING
+  return Status();
 }
 
-// End of the last field of the first version; no smaller struct was ever published.
-constexpr size_t kSmallestConfigBytes = offsetof(annulus_config_t, log_level) + sizeof(const char*);
+annulus_config_t Absent(uint32_t sources) {
+  annulus_config_t config{};
+  config.struct_bytes = sizeof config;
+  config.sources = sources;
+  const auto set = [](const Setting& setting, auto* field) {
+    using Field = std::remove_pointer_t<decltype(field)>;
+    if constexpr (!std::is_pointer_v<Field>) *field = static_cast<Field>(Absent(setting));
+    return Status();
+  };
+  static_cast<void>(VisitFields(&config, set));
+  return config;
+}
 
-}  // namespace
+Status CheckSources(uint32_t sources) {
+  if ((sources & ~kAllSources) == 0) return Status();
+  return {Code::kUnsupported,
+          "sources is " + std::to_string(sources) + "; this version knows up to " + std::to_string(kAllSources)};
+}
 
-Status InitConfig(annulus_config_t* config) {
-  Options options;
-  ANNULUS_RETURN_IF_ERROR(ReadEnvironment(&options));
-  std::memset(config, 0, sizeof *config);
-  config->struct_bytes = sizeof *config;
-  for (const Field& field : Fields()) {
-    const auto fill = [&](auto member) {
-      using Value = std::remove_reference_t<decltype(config->*member)>;
-      if constexpr (std::is_same_v<Value, const char*>) {
-        config->*member = TextForConfig(*field.setting, options);
-      } else {
-        config->*member = static_cast<Value>(field.setting->number(options));
-      }
-    };
-    std::visit(fill, field.member);
+// What has its place in the config but is not built yet.
+Status CheckUnbuilt(const annulus_config_t& config) {
+  const char* field = config.store != nullptr ? "store" : config.listening != nullptr ? "listening" : nullptr;
+  if (field == nullptr) return Status();
+  return {Code::kUnsupported, std::string(field) + " of " + kType + " is not supported by this version of Annulus"};
+}
+
+// "channels=2".
+Status TakeNamed(const char* text, Options* options) {
+  const char* const equals = std::strchr(text, '=');
+  const std::string name(text, equals == nullptr ? std::strlen(text) : static_cast<size_t>(equals - text));
+  if (equals == nullptr) return Status::Invalid("settings has \"" + name + "\"; it must have the form name=value");
+  const Setting* const setting = FindSetting(Settings(), name);
+  if (setting == nullptr) return Status::Invalid("unknown setting " + UnknownName(Settings(), name));
+  const Wiped value(equals + 1);
+  return SetFromText(*setting, name, value.text(), options);
+}
+
+Status TakeFields(const annulus_config_t& config, Options* options) {
+  return VisitFields(&config, [options](const Setting& setting, const auto* field) {
+    if constexpr (std::is_pointer_v<std::remove_cvref_t<decltype(*field)>>) {
+      if (*field == nullptr) return Status();
+      const Wiped value(*field);
+      return SetFromText(setting, setting.name, value.text(), options);
+    } else {
+      return *field == Absent(setting) ? Status() : SetFromNumber(setting, setting.name, *field, options);
+    }
+  });
+}
+
+Status TakeAll(const annulus_config_t& config, const EnvironmentLookup& lookup, Options* options) {
+  ANNULUS_RETURN_IF_ERROR(CheckSources(config.sources));
+  ANNULUS_RETURN_IF_ERROR(CheckUnbuilt(config));
+  // The level belongs to the process: a program that does not give one keeps it.
+  options->log_level = GetLogLevel();
+  if ((config.sources & ANNULUS_FROM_ENVIRONMENT) != 0) ANNULUS_RETURN_IF_ERROR(ReadVariables(lookup, options));
+  Options given;
+  for (const char* const* text = config.settings; text != nullptr && *text != nullptr; ++text) {
+    ANNULUS_RETURN_IF_ERROR(TakeNamed(*text, options));
+    ANNULUS_RETURN_IF_ERROR(TakeNamed(*text, &given));
+  }
+  ANNULUS_RETURN_IF_ERROR(TakeFields(config, options));
+  ANNULUS_RETURN_IF_ERROR(TakeFields(config, &given));
+  const bool knows_ranks = given.rank >= 0 && given.size >= 0;
+  if (knows_ranks) options->launcher = "the program";
+  if ((config.sources & ANNULUS_FROM_LAUNCHER) == 0) return Status();
+  ANNULUS_RETURN_IF_ERROR(ReadLauncher(lookup, options));
+  if (knows_ranks && given.run_id.empty()) {
+    // The run is the launcher's even where the program counts its ranks otherwise.
+    const JobRun run = ReadRun(lookup);
+    options->run_id = run.id;
+    options->restart = run.restart;
   }
   return Status();
 }
 
-Status ToOptions(const annulus_config_t& config, Options* options) {
-  if (config.struct_bytes < kSmallestConfigBytes) {
-    return Status::Invalid("config->struct_bytes is " + std::to_string(config.struct_bytes) +
-                           "; fill the struct with annulus_config_init first");
-  }
-  annulus_config_t known{};
-  std::memcpy(&known, &config, config.struct_bytes < sizeof known ? config.struct_bytes : sizeof known);
-  Options result;
-  for (const Field& field : Fields()) {
-    const std::string name = FullName(*field.setting);
-    const auto take = [&](auto member) {
-      const auto value = known.*member;
-      if constexpr (std::is_same_v<decltype(value), const char* const>) {
-        return value == nullptr ? Status() : SetFromText(*field.setting, name, value, &result);
-      } else {
-        return SetFromNumber(*field.setting, name, value, &result);
-      }
-    };
-    ANNULUS_RETURN_IF_ERROR(std::visit(take, field.member));
-  }
-  // The process's, and not the program's to choose.
-  const JobRun run = ReadRunOfProcess();
-  result.run_id = run.id;
-  result.restart = run.restart;
-  *options = std::move(result);
+}  // namespace
+
+Status InitConfig(annulus_config_t* config, size_t struct_bytes, uint32_t sources) {
+  ANNULUS_RETURN_IF_ERROR(CheckStructBytes(struct_bytes, kSmallestBytes, kType));
+  ANNULUS_RETURN_IF_ERROR(CheckSources(sources));
+  annulus_config_t absent = Absent(sources);
+  absent.struct_bytes = struct_bytes;
+  std::memset(static_cast<void*>(config), 0, struct_bytes);
+  std::memcpy(config, &absent, struct_bytes < sizeof absent ? struct_bytes : sizeof absent);
+  return Status();
+}
+
+Status ToOptions(const annulus_config_t* config, const EnvironmentLookup& lookup, Options* options) {
+  annulus_config_t known = Absent(kAllSources);
+  if (config != nullptr) ANNULUS_RETURN_IF_ERROR(TakeStruct(config, kSmallestBytes, kType, &known));
+  Options read;
+  ANNULUS_RETURN_IF_ERROR(TakeAll(known, lookup, &read));
+  *options = std::move(read);
+  return Status();
+}
+
+Status ConfigValue(const annulus_config_t* config, const EnvironmentLookup& lookup, const std::string& name,
+                   std::string* value) {
+  const Setting* const setting = FindSetting(Settings(), name);
+  if (setting == nullptr) return Status::Invalid("unknown setting " + UnknownName(Settings(), name));
+  if (setting->allowed.kind == SettingKind::kSecret)
+    return Status::Invalid(name + " is a secret, which is not given out");
+  Options options;
+  ANNULUS_RETURN_IF_ERROR(ToOptions(config, lookup, &options));
+  *value = ValueText(*setting, options);
   return Status();
 }
 

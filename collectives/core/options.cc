@@ -50,25 +50,28 @@ Status CheckRanks(const Options& options) {
 
 Options::~Options() { explicit_bzero(job_key.data(), job_key.size()); }
 
-Status ReadEnvironment(const EnvironmentLookup& lookup, Options* options) {
-  Options read;
+const char* ProcessVariable(const char* variable) { return std::getenv(variable); }
+
+Status ReadVariables(const EnvironmentLookup& lookup, Options* options) {
   for (const Setting& setting : Settings()) {
     const char* value = lookup(setting.variable);
     if (value == nullptr || *value == '\0') continue;
-    ANNULUS_RETURN_IF_ERROR(SetFromText(setting, setting.variable, value, &read));
+    ANNULUS_RETURN_IF_ERROR(SetFromText(setting, setting.variable, value, options));
   }
+  return {};
+}
+
+Status ReadEnvironment(const EnvironmentLookup& lookup, Options* options) {
+  Options read;
+  ANNULUS_RETURN_IF_ERROR(ReadVariables(lookup, &read));
   ANNULUS_RETURN_IF_ERROR(ReadLauncher(lookup, &read));
   *options = std::move(read);
   return {};
 }
 
-Status ReadEnvironment(Options* options) {
-  return ReadEnvironment([](const char* variable) { return std::getenv(variable); }, options);
-}
+Status ReadEnvironment(Options* options) { return ReadEnvironment(ProcessVariable, options); }
 
-JobRun ReadRunOfProcess() {
-  return ReadRun([](const char* variable) { return std::getenv(variable); });
-}
+JobRun ReadRunOfProcess() { return ReadRun(ProcessVariable); }
 
 JobRun RunOf(const Options& options) { return {options.run_id, static_cast<uint32_t>(options.restart)}; }
 
@@ -97,13 +100,11 @@ Status Validate(const Options& options) {
   return {};
 }
 
-const char* SettingVariable(const Setting& setting) { return std::getenv(setting.variable); }
+const char* WatchVariable() { return ProcessVariable(kWatchVariable); }
 
-const char* WatchVariable() { return std::getenv(kWatchVariable); }
+const char* VerdictsVariable() { return ProcessVariable(kVerdictsVariable); }
 
-const char* VerdictsVariable() { return std::getenv(kVerdictsVariable); }
-
-const char* RendezvousFromVariable() { return std::getenv(kRendezvousFromVariable); }
+const char* RendezvousFromVariable() { return ProcessVariable(kRendezvousFromVariable); }
 
 std::vector<std::string> UnknownVariables(const char* const* environment) {
   return UnknownVariables(kPrefix, Settings(), kOtherVariables, environment);

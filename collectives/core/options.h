@@ -1,9 +1,9 @@
 // Options: every setting of a communicator, parsed and checked once: words are enums from here on.
 //
 // A setting is one row of a file *_settings.inc or settings.inc. The row defines the field here, its ANNULUS_*
-// variable, parsing, range checks and messages, its row in the table (Settings), the comparison between ranks, and the
-// test of docs/tuning.md. Where annulus_config_t has a field of that name, it also defines the conversion from there
-// and Python's keyword.
+// variable, its name in the settings of annulus_config_t and in Python, parsing, range checks and messages, its row in
+// the table (Settings), the comparison between ranks, and the test of docs/tuning.md. Where annulus_config_t has a
+// field of that name, it also defines the conversion from there.
 //
 // Threads: plain functions and values. ReadEnvironment without a lookup reads the process's environment, which no other
 // thread may change meanwhile.
@@ -55,10 +55,17 @@ std::span<const Setting> Settings();
 // Returns the row of that name, which must exist.
 const Setting& SettingNamed(std::string_view name);
 
-// Fills `options` with the defaults, then from ANNULUS_* variables, then from the launcher's variables. An empty
-// variable counts as not set. Values that remain unknown keep their defaults; Validate checks whether these suffice.
+// Looks a variable up in this process's environment.
+const char* ProcessVariable(const char* variable);
+
+// Sets the options that ANNULUS_* variables name. An empty variable counts as not set.
+// Errors: kInvalidArgument  names the variable, its value and what is allowed.
+Status ReadVariables(const EnvironmentLookup& lookup, Options* options);
+
+// Fills `options` with the defaults, then from ANNULUS_* variables, then from the launcher's variables. Values that
+// remain unknown keep their defaults; Validate checks whether these suffice.
 //
-// Errors: kInvalidArgument  names the variable, its value and what is allowed; `options` is unchanged.
+// Errors: as ReadVariables; `options` is unchanged.
 Status ReadEnvironment(const EnvironmentLookup& lookup, Options* options);
 Status ReadEnvironment(Options* options);
 
@@ -73,9 +80,6 @@ JobRun RunOf(const Options& options);
 //
 // Errors: kInvalidArgument  names the field and its variable, the value and what is allowed.
 Status Validate(const Options& options);
-
-// Value of the setting's variable in this process's environment; null when it is not set.
-const char* SettingVariable(const Setting& setting);
 
 // ANNULUS_WATCH, which annulus-run --watch sets for its ranks; nobody else should set it. Null when it is not set.
 const char* WatchVariable();

@@ -1,8 +1,6 @@
 // The table of all settings: the rows of the .inc files, and the bounds and words that they refer to.
 //
 // Threads: constants.
-#include <algorithm>
-
 #include "base/check.h"
 #include "collectives/core/options.h"
 
@@ -36,8 +34,8 @@ constexpr Setting kSettings[] = {
 std::span<const Setting> Settings() { return kSettings; }
 
 const Setting& SettingNamed(std::string_view name) {
-  const auto found = std::ranges::find_if(kSettings, [&](const Setting& setting) { return setting.name == name; });
-  ANNULUS_CHECK(found != std::end(kSettings));
+  const Setting* const found = FindSetting(kSettings, name);
+  ANNULUS_CHECK(found != nullptr);
   return *found;
 }
 

@@ -6,10 +6,10 @@
 #include <annulus.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
+#include <string.h>  // explicit_bzero
 
 #include <algorithm>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <string>
 #include <tuple>
@@ -30,53 +30,46 @@ namespace {
 
 // -- Configuration ---------------------------------------------------------------------------------------------------
 
-// Calls visit(name, field) for each setting that is a field of the config.
-template <class Config, class Visitor>
-void VisitFields(Config* config, Visitor visit) {
-#define ANNULUS_SETTING(name, ...) \
-  if constexpr (requires { config->name; }) visit(#name, &config->name);
+// The names of all settings.
+std::vector<std::string> SettingNames() {
+  return {
+#define ANNULUS_SETTING(name, ...) #name,
 #include "frameworks/python/setting_rows.inc"
 #undef ANNULUS_SETTING
+  };
 }
 
-// In the config's order.
-std::vector<std::string> ConfigFields() {
-  annulus_config_t config{};
-  std::map<const void*, std::string> names;
-  VisitFields(&config, [&names](const char* name, const auto* field) { names.emplace(field, name); });
-  std::vector<std::string> fields;
-  for (const auto& [field, name] : names) fields.push_back(name);
-  return fields;
-}
-
-// Sets the field from `value`. `strings` keeps what strings point to.
-template <class Field>
-void SetField(const char* name, Field* field, const py::handle& value, std::vector<py::object>* strings) {
-  try {
-    if constexpr (std::is_same_v<Field, const char*>) {
-      if (!py::isinstance<py::str>(value)) throw py::cast_error();
-      strings->push_back(py::reinterpret_borrow<py::object>(value));
-      *field = PyUnicode_AsUTF8(strings->back().ptr());
-      if (*field == nullptr) throw py::error_already_set();
-    } else {
-      *field = value.cast<Field>();
-    }
-  } catch (const py::cast_error&) {
-    const char* expected = std::is_same_v<Field, const char*> ? "a str" : "an int that fits";
-    throw py::type_error(std::string(name) + " takes " + expected + ", not " + py::repr(value).cast<std::string>());
+// "name=value" from Python's keywords. The library judges names and values.
+std::string Assignment(const std::string& name, const py::handle& value) {
+  if (!py::isinstance<py::str>(value) && !py::isinstance<py::int_>(value)) {
+    throw py::type_error(name + " takes a str or an int, not " + py::repr(value).cast<std::string>());
   }
+  const bool is_flag = py::isinstance<py::bool_>(value);
+  return name + "=" + (is_flag ? (value.cast<bool>() ? "1" : "0") : py::str(value).cast<std::string>());
 }
 
 std::shared_ptr<Handle> Create(const py::dict& settings) {
+  std::vector<std::string> texts;
+  for (const auto& [name, value] : settings) texts.push_back(Assignment(name.cast<std::string>(), value));
+  std::vector<const char*> pointers;
+  for (const std::string& text : texts) pointers.push_back(text.c_str());
+  pointers.push_back(nullptr);
   annulus_config_t config{};
-  const annulus_status_t status = annulus_config_init(&config);
-  if (status != ANNULUS_OK) throw Failure::OfThread(status);
-  std::vector<py::object> strings;
-  VisitFields(&config, [&](const char* name, auto* field) {
-    if (settings.contains(name)) SetField(name, field, settings[name], &strings);
-  });
-  return Handle::Create(
-      [&config](annulus_comm_t*, annulus_comm_t** made) { return annulus_comm_create(&config, made); });
+  annulus_config_init(&config, sizeof config, ANNULUS_FROM_ENVIRONMENT | ANNULUS_FROM_LAUNCHER);
+  config.settings = pointers.data();
+  const auto create = [&config](annulus_comm_t*, annulus_comm_t** made) { return annulus_comm_create(&config, made); };
+  // Texts with the job key must not stay in freed memory.
+  const auto wipe = [&texts] {
+    for (std::string& text : texts) explicit_bzero(text.data(), text.size());
+  };
+  try {
+    std::shared_ptr<Handle> handle = Handle::Create(create);
+    wipe();
+    return handle;
+  } catch (...) {
+    wipe();
+    throw;
+  }
 }
 
 // -- Collectives -----------------------------------------------------------------------------------------------------
@@ -330,7 +323,7 @@ PYBIND11_MODULE(_core, module) {
   annulus_python::RegisterFailure();
   module.attr("TYPES") = Types();
   module.attr("OPS") = Ops();
-  module.attr("CONFIG_FIELDS") = ConfigFields();
+  module.attr("SETTINGS") = SettingNames();
   module.def("version", &annulus_version);
   module.def("status_string", [](int status) { return annulus_status_string(static_cast<annulus_status_t>(status)); });
   module.def("create", &Create);

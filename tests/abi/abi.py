@@ -95,6 +95,7 @@ def check(version, lines, records):
             f"{file} (-) and the code (+) differ, and {name_of(version)} is released:\n\n{difference(record.lines, lines)}\n\n"
             f"That takes a new version. Raise ANNULUS_VERSION_{part} in collectives/annulus.h, then:\n\n  {UPDATE}"
         )
+    wrong.extend(f"{hole}. Order the fields so that none is left, or widen one." for hole in describe.holes(lines))
     earlier = [each for each in records if each < version]
     if earlier:
         wrong.extend(check_step(max(earlier), records[max(earlier)], version, lines))

@@ -159,6 +159,25 @@ def library_lines(library):
     return lines
 
 
+FIELD = re.compile(r"field (\w+)\.(\w+): .*, (\d+) \+ (\d+)")
+SIZE = re.compile(r"struct (\w+): (\d+) bytes")
+
+
+def holes(lines):
+    """Holes and tail padding in the structs: a field that is put there later would change no size."""
+    ends, sizes, found = {}, {}, []
+    for line in lines:
+        if match := SIZE.match(line):
+            sizes[match.group(1)] = int(match.group(2))
+    fields = [match.groups() for match in map(FIELD.fullmatch, lines) if match]
+    for struct, name, offset, size in sorted(fields, key=lambda field: (field[0], int(field[2]))):
+        if int(offset) != ends.get(struct, 0):
+            found.append(f"{struct} has a hole before {name}, at byte {ends.get(struct, 0)}")
+        ends[struct] = int(offset) + int(size)
+    found.extend(f"{struct} has padding at its end, from byte {end}" for struct, end in ends.items() if end != sizes[struct])
+    return found
+
+
 def describe(header_path, library):
     """(version, lines) of the interface."""
     with open(header_path, encoding="utf-8") as file:

@@ -15,8 +15,10 @@ import describe  # noqa: E402
 LINES = [
     "enum annulus_op_t.ANNULUS_MAX = 3",
     "field annulus_config_t.rank: int32_t, 8 + 4",
+    "field annulus_config_t.size: int32_t, 12 + 4",
+    "field annulus_config_t.struct_bytes: size_t, 0 + 8",
     "function annulus_barrier: annulus_status_t (annulus_comm_t*)",
-    "struct annulus_config_t: 160 bytes, grows",
+    "struct annulus_config_t: 16 bytes, grows",
     "struct annulus_id_t: 128 bytes",
     "symbol annulus_barrier@@ANNULUS_0",
 ]
@@ -124,13 +126,21 @@ class Rules(unittest.TestCase):
         self.assertEqual(self.wrong((2, 0, 0), LESS, v1_1=released, v2_0=(abi.OPEN, LESS)), "")
         self.assertEqual(self.wrong((0, 2, 0), LESS, v0_1=released, v0_2=(abi.OPEN, LESS)), "")
 
+    def test_structs_have_no_holes(self):
+        def recorded(old, new):
+            lines = [line.replace(old, new) for line in LINES]
+            return self.wrong((0, 1, 0), lines, v0_1=(abi.OPEN, lines))
+
+        self.assertIn("annulus_config_t has a hole before size, at byte 12", recorded("size: int32_t, 12", "size: int32_t, 16"))
+        self.assertIn("annulus_config_t has padding at its end, from byte 16", recorded("config_t: 16", "config_t: 24"))
+
     def test_a_struct_with_its_size_may_grow(self):
         def resized(old, new):
             return sorted(line.replace(old, new) for line in LINES)
 
-        self.assertEqual(abi.breaks(LINES, resized("160 bytes", "168 bytes")), [])
-        self.assertEqual(abi.breaks(LINES, resized("160 bytes", "152 bytes")), [LINES[3]])
-        self.assertEqual(abi.breaks(LINES, resized("128 bytes", "136 bytes")), [LINES[4]])
+        self.assertEqual(abi.breaks(LINES, resized("config_t: 16 bytes", "config_t: 24 bytes")), [])
+        self.assertEqual(abi.breaks(LINES, resized("config_t: 16 bytes", "config_t: 8 bytes")), [LINES[5]])
+        self.assertEqual(abi.breaks(LINES, resized("128 bytes", "136 bytes")), [LINES[6]])
         self.assertEqual(abi.breaks(LINES, resized("8 + 4", "12 + 4")), [LINES[1]])
 
     def test_an_older_record_is_released_or_gone(self):

@@ -19,8 +19,9 @@ def refuses(kind, words, function, *args, **settings):
 
 refuses(RuntimeError, "call annulus.init() first", annulus.rank)
 refuses(TypeError, "unknown settings: colour; there are rank, size,", annulus.init, colour=1)
-refuses(TypeError, "rank takes an int that fits, not 'one'", annulus.init, rank="one")
-refuses(TypeError, "transport takes a str, not 3", annulus.init, transport=3)
+refuses(annulus.InvalidArgument, 'rank is "one"; allowed:', annulus.init, rank="one")
+refuses(annulus.InvalidArgument, 'transport is "3"', annulus.init, transport=3)
+refuses(TypeError, "rank takes a str or an int, not 1.5", annulus.init, rank=1.5)
 error = refuses(annulus.InvalidArgument, "transport", annulus.init, transport="pigeon")
 assert error.status is annulus.Status.INVALID_ARGUMENT and isinstance(error, ValueError)
 annulus.init(timeout_ms=20000)

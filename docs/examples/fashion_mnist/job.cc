@@ -5,20 +5,22 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 
 namespace fashion {
 
 Job::Job() {
   annulus_config_t config;
-  if (annulus_config_init(&config) != ANNULUS_OK) {
+  annulus_config_init(&config, sizeof config, ANNULUS_FROM_ENVIRONMENT | ANNULUS_FROM_LAUNCHER);
+  char size[16];
+  if (annulus_config_value(&config, "size", size, sizeof size) != ANNULUS_OK) {
     std::fprintf(stderr, "fashion_mnist: %s\n", annulus_last_error_message());
     std::exit(EXIT_FAILURE);
   }
-  if (config.rank < 0 && config.size < 0) {
+  if (std::strcmp(size, "-1") == 0) {
     std::fprintf(stderr, "fashion_mnist: no launcher, so one rank trains alone; 4 would: annulus-run -np 4 train\n");
     config.rank = 0;
     config.size = 1;
-    if (config.job_key == nullptr || config.job_key[0] == '\0') config.insecure = 1;  // Nobody else can connect.
   }
   if (annulus_comm_create(&config, &comm_) != ANNULUS_OK) {
     std::fprintf(stderr, "fashion_mnist: cannot join the job: %s\n", annulus_last_error_message());

@@ -36,8 +36,8 @@ _world: Optional[Communicator] = None
 
 
 def init(**settings: Union[int, str]) -> None:
-    """Joins the job; every rank must call it. `settings` are the fields of annulus_config_t (docs/tuning.md), by default
-    the environment's and the launcher's values."""
+    """Joins the job; every rank must call it. `settings` are those of docs/tuning.md, by name; what is not given comes
+    from the environment and the launcher."""
     global _world
     if _world is not None:
         raise RuntimeError("annulus.init was called before; annulus.finalize ends that job")

@@ -36,13 +36,13 @@ def _interruptible(function: Callable[..., T], *args: Any) -> T:
 
 
 class Communicator:
-    """A group of ranks. Every rank must call the same collectives in the same order. `settings` are the fields of
-    annulus_config_t; what is not given comes from the environment."""
+    """A group of ranks. Every rank must call the same collectives in the same order. `settings` are those of
+    docs/tuning.md, by name; what is not given comes from the environment."""
 
     def __init__(self, **settings: Union[int, str]) -> None:
-        unknown = sorted(settings.keys() - set(_core.CONFIG_FIELDS))
+        unknown = sorted(settings.keys() - set(_core.SETTINGS))
         if unknown:
-            raise TypeError(f"unknown settings: {', '.join(unknown)}; there are {', '.join(_core.CONFIG_FIELDS)}")
+            raise TypeError(f"unknown settings: {', '.join(unknown)}; there are {', '.join(_core.SETTINGS)}")
         self._adopt(_interruptible(_core.create, settings))
 
     def _adopt(self, core: _core.Handle) -> None:

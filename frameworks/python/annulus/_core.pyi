@@ -3,7 +3,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 TYPES: Dict[str, int]
 OPS: Dict[str, int]
-CONFIG_FIELDS: List[str]
+SETTINGS: List[str]
 
 def version() -> str: ...
 def status_string(status: int) -> str: ...

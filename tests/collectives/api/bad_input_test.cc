@@ -308,6 +308,7 @@ TEST(BadInputTest, NullHandlesAndOutputsAreNamed) {
     annulus_op_t op = ANNULUS_SUM;
     annulus_error_t error = {};
     int number = 0;
+    char text[16];
     const std::pair<annulus_status_t (*)(const annulus_comm_t*, int*), const char*> getters[] = {
         {annulus_comm_rank, "rank"},
         {annulus_comm_size, "size"},
@@ -334,7 +335,9 @@ TEST(BadInputTest, NullHandlesAndOutputsAreNamed) {
     null_comm(annulus_op_create_premul_sum(nullptr, 1, &op));
     null_comm(annulus_op_destroy(nullptr, op));
     EXPECT_EQ(annulus_comm_create(nullptr, nullptr), ANNULUS_INVALID_ARGUMENT);
-    EXPECT_EQ(annulus_config_init(nullptr), ANNULUS_INVALID_ARGUMENT);
+    EXPECT_EQ(annulus_config_init(nullptr, sizeof(annulus_config_t), 0), ANNULUS_INVALID_ARGUMENT);
+    EXPECT_EQ(annulus_config_value(nullptr, nullptr, text, sizeof text), ANNULUS_INVALID_ARGUMENT);
+    EXPECT_EQ(annulus_config_value(nullptr, "rank", nullptr, 0), ANNULUS_INVALID_ARGUMENT);
     EXPECT_EQ(annulus_comm_split(comm, 0, 0, nullptr), ANNULUS_INVALID_ARGUMENT);
     EXPECT_EQ(annulus_comm_dup(comm, nullptr), ANNULUS_INVALID_ARGUMENT);
     EXPECT_EQ(annulus_comm_last_error(comm, nullptr), ANNULUS_INVALID_ARGUMENT);

@@ -7,6 +7,7 @@
 
 #include "tests/collectives/harness/cluster.h"
 #include "tests/collectives/harness/rank_threads.h"
+#include "tests/collectives/harness/user_config.h"
 
 namespace annulus {
 namespace {
@@ -26,41 +27,115 @@ class Environment {
   std::vector<std::string> names_;
 };
 
-constexpr const char* kTextVariables[] = {"ANNULUS_RENDEZVOUS", "ANNULUS_JOB_KEY", "ANNULUS_INTERFACE",
-                                          "ANNULUS_HOST_ID"};
+constexpr uint32_t kBoth = ANNULUS_FROM_ENVIRONMENT | ANNULUS_FROM_LAUNCHER;
 
-TEST(Config, KeepsItsTextsWhenTheEnvironmentChanges) {
+// The value of a setting; an error's message where there is none.
+std::string ValueOf(const annulus_config_t* config, const char* name) {
+  char value[256];
+  const annulus_status_t status = annulus_config_value(config, name, value, sizeof value);
+  return status == ANNULUS_OK ? value : annulus_last_error_message();
+}
+
+TEST(ConfigTest, AFieldGoesBeforeASettingAVariableALauncherAndTheDefault) {
   Environment environment;
-  const auto init = [&environment](const std::string& which, annulus_config_t* config) {
-    environment.Set("ANNULUS_RENDEZVOUS", "host-of-" + which + ":1234");
-    environment.Set("ANNULUS_JOB_KEY", "a key of enough characters for " + which);
-    environment.Set("ANNULUS_INTERFACE", "if-" + which);
-    environment.Set("ANNULUS_HOST_ID", "id-" + which);
-    environment.Set("ANNULUS_TRANSPORT", which == "first" ? "tcp" : "shm");
-    environment.Set("ANNULUS_LOG", which == "first" ? "error" : "warn");
-    ASSERT_EQ(annulus_config_init(config), ANNULUS_OK) << annulus_last_error_message();
+  UserConfig config;
+  EXPECT_EQ(ValueOf(&config, "timeout_ms"), "300000");
+  EXPECT_EQ(ValueOf(&config, "local_rank"), "-1");
+  for (const char* variable : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"}) environment.Set(variable, "2");
+  environment.Set("WORLD_SIZE", "5");
+  EXPECT_EQ(ValueOf(&config, "local_rank"), "2");
+  environment.Set("ANNULUS_LOCAL_RANK", "3");
+  environment.Set("ANNULUS_TIMEOUT_MS", "4000");
+  EXPECT_EQ(ValueOf(&config, "local_rank"), "3");
+  EXPECT_EQ(ValueOf(&config, "timeout_ms"), "4000");
+  config.Set("timeout_ms", 5000);
+  config.Set("local_rank", 4);
+  EXPECT_EQ(ValueOf(&config, "local_rank"), "4");
+  EXPECT_EQ(ValueOf(&config, "timeout_ms"), "5000");
+  config.Set("timeout_ms", 5001);
+  EXPECT_EQ(ValueOf(&config, "timeout_ms"), "5001") << "the latest of a name counts";
+  config.timeout_ms = 6000;
+  config.local_rank = 0;
+  EXPECT_EQ(ValueOf(&config, "local_rank"), "0");
+  EXPECT_EQ(ValueOf(&config, "timeout_ms"), "6000");
+  EXPECT_EQ(ValueOf(&config, "rank"), "2") << "what the program leaves open is the launcher's";
+  EXPECT_EQ(ValueOf(nullptr, "rank"), "2") << "no config stands for both sources";
+}
+
+TEST(ConfigTest, OnlyTheChosenSourcesAreRead) {
+  Environment environment;
+  environment.Set("RANK", "1");
+  environment.Set("WORLD_SIZE", "3");
+  environment.Set("ANNULUS_CHANNELS", "7");
+  const auto values = [](uint32_t sources) {
+    const UserConfig config(sources);
+    return ValueOf(&config, "rank") + " " + ValueOf(&config, "channels");
   };
-  const auto expect = [](const std::string& which, const annulus_config_t& config) {
-    EXPECT_EQ(config.rendezvous, "host-of-" + which + ":1234");
-    EXPECT_EQ(config.job_key, "a key of enough characters for " + which);
-    EXPECT_EQ(config.interface_name, "if-" + which);
-    EXPECT_EQ(config.host_id, "id-" + which);
-    EXPECT_STREQ(config.transport, which == "first" ? "tcp" : "shm");
-    EXPECT_STREQ(config.log_level, which == "first" ? "error" : "warn");
-  };
-  annulus_config_t first;
-  annulus_config_t second;
-  init("first", &first);
-  expect("first", first);
-  init("second", &second);
-  for (const char* variable : kTextVariables) unsetenv(variable);
-  expect("first", first);
-  expect("second", second);
-  annulus_config_t third;
-  ASSERT_EQ(annulus_config_init(&third), ANNULUS_OK);
-  EXPECT_STREQ(third.host_id, "");
-  expect("first", first);
-  expect("second", second);
+  EXPECT_EQ(values(0), "-1 1");
+  EXPECT_EQ(values(ANNULUS_FROM_ENVIRONMENT), "-1 7");
+  EXPECT_EQ(values(ANNULUS_FROM_LAUNCHER), "1 1");
+  EXPECT_EQ(values(kBoth), "1 7");
+  annulus_config_t config;
+  EXPECT_EQ(annulus_config_init(&config, sizeof config, 4), ANNULUS_UNSUPPORTED);
+}
+
+// A test runner of many ranks sets WORLD_SIZE for its own use.
+TEST(ConfigTest, AProgramThatCountsItsRanksNeedsNoLauncher) {
+  Environment environment;
+  environment.Set("WORLD_SIZE", "3");
+  environment.Set("ANNULUS_SIZE", "8");
+  UserConfig config;
+  EXPECT_NE(ValueOf(&config, "size").find("ANNULUS_RANK is not"), std::string::npos) << ValueOf(&config, "size");
+  config.rank = 0;
+  config.size = 1;
+  EXPECT_EQ(ValueOf(&config, "size"), "1");
+  annulus_comm_t* comm = nullptr;
+  EXPECT_EQ(annulus_comm_create(&config, &comm), ANNULUS_OK) << annulus_last_error_message();
+  EXPECT_EQ(annulus_comm_destroy(comm), ANNULUS_OK);
+}
+
+TEST(ConfigTest, AnUnknownSettingIsRefusedByName) {
+  UserConfig config;
+  config.Set("chanels", 2);
+  EXPECT_EQ(ValueOf(&config, "rank"), "unknown setting chanels (is channels meant?)");
+  UserConfig nameless;
+  const char* const settings[] = {"channels", nullptr};
+  nameless.settings = settings;
+  EXPECT_EQ(ValueOf(&nameless, "rank"), "settings has \"channels\"; it must have the form name=value");
+  UserConfig wrong;
+  wrong.Set("channels", "many");
+  EXPECT_EQ(ValueOf(&wrong, "rank"), "channels is \"many\"; allowed: a whole number from 1 to 16");
+  EXPECT_EQ(ValueOf(nullptr, "colour"), "unknown setting colour");
+}
+
+TEST(ConfigTest, TheKeyIsNotGivenOut) {
+  UserConfig config;
+  config.job_key = "a key of enough characters";
+  EXPECT_EQ(ValueOf(&config, "job_key"), "job_key is a secret, which is not given out");
+  config.job_key = "short";
+  EXPECT_EQ(ValueOf(&config, "rank").find("short"), std::string::npos) << ValueOf(&config, "rank");
+  config.job_key = nullptr;
+  config.Set("job_key", "small");
+  EXPECT_EQ(ValueOf(&config, "rank").find("small"), std::string::npos) << ValueOf(&config, "rank");
+}
+
+TEST(ConfigTest, AValueThatDoesNotFitIsRefused) {
+  char value[4];
+  EXPECT_EQ(annulus_config_value(nullptr, "transport", value, sizeof value), ANNULUS_INVALID_ARGUMENT);
+  EXPECT_STREQ(annulus_last_error_message(), "value_bytes is 4; the value of transport takes 5");
+}
+
+TEST(ConfigTest, WhatIsNotBuiltIsRefusedByName) {
+  UserConfig config;
+  annulus_store_t store{};
+  config.store = &store;
+  EXPECT_EQ(ValueOf(&config, "rank"), "store of annulus_config_t is not supported by this version of Annulus");
+  config.store = nullptr;
+  config.listening = [](void*, const char*) { return 0; };
+  annulus_comm_t* comm = nullptr;
+  EXPECT_EQ(annulus_comm_create(&config, &comm), ANNULUS_UNSUPPORTED);
+  EXPECT_STREQ(annulus_last_error_message(),
+               "listening of annulus_config_t is not supported by this version of Annulus");
 }
 
 // Joins `nranks` ranks, gives each rank's local rank and size, and sees that they work together.
@@ -74,7 +149,7 @@ std::ostream& operator<<(std::ostream& out, const Local& local) {
   return out << local.rank << " of " << local.size << " here";
 }
 
-std::vector<Local> JoinAndSum(const std::vector<annulus_config_t>& configs) {
+std::vector<Local> JoinAndSum(const std::vector<UserConfig>& configs) {
   const int n = static_cast<int>(configs.size());
   std::vector<Local> locals(n);
   ForEachRank(n, [&](int rank) {
@@ -104,7 +179,7 @@ class LocalRankTest : public testing::TestWithParam<std::string> {
 
 TEST_P(LocalRankTest, IsTheRankWhenAllShareAHost) {
   const Cluster cluster(config());
-  std::vector<annulus_config_t> configs;
+  std::vector<UserConfig> configs;
   for (int rank = 0; rank < 4; ++rank) configs.push_back(cluster.Config(rank));
   EXPECT_EQ(JoinAndSum(configs), (std::vector<Local>{{0, 4}, {1, 4}, {2, 4}, {3, 4}}));
 }
@@ -116,11 +191,10 @@ TEST(LocalRankOfTwoHostsTest, CountsTheRanksOfTheOwnHost) {
   ClusterConfig config;
   config.nranks = 4;
   const Cluster cluster(config);
-  Environment environment;
-  std::vector<annulus_config_t> configs;
+  std::vector<UserConfig> configs;
   for (int rank = 0; rank < 4; ++rank) {
-    environment.Set("ANNULUS_HOST_ID", rank % 2 == 0 ? "a" : "b");
     configs.push_back(cluster.Config(rank));
+    configs.back().Set("host_id", rank % 2 == 0 ? "a" : "b");
   }
   EXPECT_EQ(JoinAndSum(configs), (std::vector<Local>{{0, 2}, {0, 2}, {1, 2}, {1, 2}}));
 }
@@ -130,7 +204,7 @@ TEST(LocalRankOfTwoHostsTest, HostsMayBeOfDifferentSize) {
   config.nranks = 4;
   const Cluster cluster(config);
   const char* hosts[] = {"a", "b", "a", "a"};
-  std::vector<annulus_config_t> configs;
+  std::vector<UserConfig> configs;
   for (int rank = 0; rank < 4; ++rank) {
     configs.push_back(cluster.Config(rank));
     configs.back().host_id = hosts[rank];
@@ -141,7 +215,7 @@ TEST(LocalRankOfTwoHostsTest, HostsMayBeOfDifferentSize) {
 TEST(LocalRankOfTwoHostsTest, OneThatIsGivenIsBelieved) {
   ClusterConfig config;
   const Cluster cluster(config);
-  std::vector<annulus_config_t> configs;
+  std::vector<UserConfig> configs;
   for (int rank = 0; rank < 2; ++rank) {
     configs.push_back(cluster.Config(rank));
     configs.back().local_rank = 1 - rank;

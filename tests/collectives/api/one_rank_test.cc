@@ -34,7 +34,7 @@ Bytes Nothing(size_t element_bytes, size_t count, bool is_float) {
 
 TEST(OneRankTest, AnAverageHasTheBitsOfADivision) {
   annulus_config_t config;
-  ASSERT_EQ(annulus_config_init(&config), ANNULUS_OK);
+  ASSERT_EQ(annulus_config_init(&config, sizeof config, 0), ANNULUS_OK);
   config.rank = 0;
   config.size = 1;
   annulus_comm_t* comm = nullptr;

@@ -187,9 +187,9 @@ TEST_P(MeasuredChoiceTest, AllRanksWorkTogetherAndTheNextRunFindsTheFile) {
   const Cluster cluster(config_);
   const std::string path = FreshPath("measured-" + GetParam());
   ForEachRank(3, [&](int rank) {
-    annulus_config_t config = cluster.Config(rank);
-    config.tuning = "measured";
-    config.tuning_file = path.c_str();
+    UserConfig config = cluster.Config(rank);
+    config.Set("tuning", "measured");
+    config.Set("tuning_file", path);
     annulus_comm_t* comm = nullptr;
     ASSERT_EQ(annulus_comm_create(&config, &comm), ANNULUS_OK) << annulus_last_error_message();
     ExpectSums(comm, rank, 3);
@@ -200,9 +200,9 @@ TEST_P(MeasuredChoiceTest, AllRanksWorkTogetherAndTheNextRunFindsTheFile) {
   EXPECT_EQ(measured.find("two_level"), std::string::npos);
   const Cluster again(config_);  // Rendezvous of its own.
   ForEachRank(3, [&](int rank) {
-    annulus_config_t config = again.Config(rank);
-    config.tuning = "measured";
-    config.tuning_file = path.c_str();
+    UserConfig config = again.Config(rank);
+    config.Set("tuning", "measured");
+    config.Set("tuning_file", path);
     annulus_comm_t* comm = nullptr;
     ASSERT_EQ(annulus_comm_create(&config, &comm), ANNULUS_OK) << annulus_last_error_message();
     ExpectSums(comm, rank, 3);
@@ -216,9 +216,9 @@ TEST_P(MeasuredChoiceTest, ABrokenFileFailsAllRanksAlike) {
   const std::string path = FreshPath("broken-" + GetParam());
   Put(path, "{");
   ForEachRank(3, [&](int rank) {
-    annulus_config_t config = cluster.Config(rank);
-    config.tuning = "measured";
-    config.tuning_file = path.c_str();
+    UserConfig config = cluster.Config(rank);
+    config.Set("tuning", "measured");
+    config.Set("tuning_file", path);
     annulus_comm_t* comm = nullptr;
     EXPECT_EQ(annulus_comm_create(&config, &comm), ANNULUS_INVALID_ARGUMENT);
     EXPECT_NE(std::string(annulus_last_error_message()).find(path), std::string::npos) << annulus_last_error_message();
@@ -228,9 +228,9 @@ TEST_P(MeasuredChoiceTest, ABrokenFileFailsAllRanksAlike) {
 TEST_P(MeasuredChoiceTest, AFileThatCannotBeWrittenFailsNobody) {
   const Cluster cluster(config_);
   ForEachRank(3, [&](int rank) {
-    annulus_config_t config = cluster.Config(rank);
-    config.tuning = "measured";
-    config.tuning_file = "/nowhere/at/all";
+    UserConfig config = cluster.Config(rank);
+    config.Set("tuning", "measured");
+    config.Set("tuning_file", "/nowhere/at/all");
     annulus_comm_t* comm = nullptr;
     ASSERT_EQ(annulus_comm_create(&config, &comm), ANNULUS_OK) << annulus_last_error_message();
     ExpectSums(comm, rank, 3);
@@ -249,9 +249,9 @@ TEST(MeasuredHostsTest, TwoLevelsAreMeasuredAndSplitsLeaveTheFileAlone) {
   const std::string path = FreshPath("hosts");
   std::string measured;
   ForEachRank(4, [&](int rank) {
-    annulus_config_t config = cluster.Config(rank);
-    config.tuning = "measured";
-    config.tuning_file = path.c_str();
+    UserConfig config = cluster.Config(rank);
+    config.Set("tuning", "measured");
+    config.Set("tuning_file", path);
     annulus_comm_t* comm = nullptr;
     ASSERT_EQ(annulus_comm_create(&config, &comm), ANNULUS_OK) << annulus_last_error_message();
     ExpectSums(comm, rank, 4);
@@ -275,7 +275,8 @@ TEST(MeasuredHostsTest, ItIsAskedBetweenCallsWhetherToGiveUp) {
   RequestTable requests;
   ForEachRank(2, [&](int rank) {
     Options options;
-    ASSERT_TRUE(ToOptions(cluster.Config(rank), &options).ok());
+    const UserConfig config = cluster.Config(rank);
+    ASSERT_TRUE(ToOptions(&config, ProcessVariable, &options).ok());
     std::unique_ptr<Communicator> comm;
     ASSERT_TRUE(Communicator::Create(options, {.requests = &requests}, &comm).ok());
     int questions = 0;
@@ -288,8 +289,8 @@ TEST(MeasuredHostsTest, ItIsAskedBetweenCallsWhetherToGiveUp) {
 TEST(AlgorithmSettingTest, MustBeTheSameOnAllRanks) {
   const Cluster cluster(ClusterConfig{});
   ForEachRank(2, [&](int rank) {
-    annulus_config_t config = cluster.Config(rank);
-    config.algorithm = rank == 0 ? "ring" : "one_hop";
+    UserConfig config = cluster.Config(rank);
+    config.Set("algorithm", rank == 0 ? "ring" : "one_hop");
     annulus_comm_t* comm = nullptr;
     EXPECT_EQ(annulus_comm_create(&config, &comm), ANNULUS_MISMATCH);
     const std::string message = annulus_last_error_message();
@@ -299,8 +300,8 @@ TEST(AlgorithmSettingTest, MustBeTheSameOnAllRanks) {
 
 TEST(AlgorithmSettingTest, AnUnknownOneIsRefusedWithThoseThatExist) {
   const Cluster cluster(ClusterConfig{});
-  annulus_config_t config = cluster.Config(0);
-  config.algorithm = "star";
+  UserConfig config = cluster.Config(0);
+  config.Set("algorithm", "star");
   annulus_comm_t* comm = nullptr;
   EXPECT_EQ(annulus_comm_create(&config, &comm), ANNULUS_INVALID_ARGUMENT);
   const std::string message = annulus_last_error_message();
@@ -309,8 +310,8 @@ TEST(AlgorithmSettingTest, AnUnknownOneIsRefusedWithThoseThatExist) {
 
 TEST(AlgorithmSettingTest, ATuningFileWithoutMeasuringIsRefused) {
   const Cluster cluster(ClusterConfig{});
-  annulus_config_t config = cluster.Config(0);
-  config.tuning_file = "x";
+  UserConfig config = cluster.Config(0);
+  config.Set("tuning_file", "x");
   annulus_comm_t* comm = nullptr;
   EXPECT_EQ(annulus_comm_create(&config, &comm), ANNULUS_INVALID_ARGUMENT);
 }

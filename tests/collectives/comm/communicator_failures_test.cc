@@ -108,7 +108,7 @@ TEST_P(DestroyTest, WithWorkPendingIsAPeerLostToTheOthers) {
   Tally called;
   Tally ended;
   ForEachRank(scene.nranks, [&](int rank) {
-    const annulus_config_t config = cluster.Config(rank);
+    const UserConfig config = cluster.Config(rank);
     annulus_comm_t* comm = nullptr;
     ASSERT_EQ(annulus_comm_create(&config, &comm), ANNULUS_OK) << annulus_last_error_message();
     CallOnce(comm, rank, scene.nranks, &called);

@@ -125,7 +125,7 @@ TEST_P(CommunicatorThreadsTest, ThreadsThatTakeTurnsMayMakeDifferentCalls) {
 class Second {
  public:
   Second(const Cluster& cluster, int rank) {
-    const annulus_config_t config = cluster.Config(rank);
+    const UserConfig config = cluster.Config(rank);
     EXPECT_EQ(annulus_comm_create(&config, &comm_), ANNULUS_OK) << annulus_last_error_message();
   }
   ~Second() { EXPECT_EQ(annulus_comm_destroy(comm_), ANNULUS_OK); }

@@ -211,7 +211,7 @@ TEST(MemoryBudgetTest, ATooSmallBudgetNamesTheLeast) {
   ClusterConfig config;
   config.memory_bytes = 5000;
   const Cluster cluster(config);
-  annulus_config_t c = cluster.Config(0);
+  UserConfig c = cluster.Config(0);
   annulus_comm_t* comm = nullptr;
   EXPECT_EQ(annulus_comm_create(&c, &comm), ANNULUS_INVALID_ARGUMENT);
   const std::string message = annulus_last_error_message();

@@ -200,7 +200,7 @@ TEST_P(MessagesTest, ALateMessageIsNoFaultOfWhoIsInACollective) {
   std::vector<std::thread> ranks;
   for (int rank = 0; rank < 4; ++rank) {
     ranks.emplace_back([&cluster, &judged, rank] {
-      annulus_config_t config = cluster.Config(rank);
+      UserConfig config = cluster.Config(rank);
       if (rank == 0) config.timeout_ms = 300;
       annulus_comm_t* comm = nullptr;
       ASSERT_EQ(annulus_comm_create(&config, &comm), ANNULUS_OK) << annulus_last_error_message();

@@ -89,7 +89,7 @@ TEST_P(SplitTest, ADuplicateWorksAtTheSameTimeAsItsParentAndAfterIt) {
   std::vector<std::thread> ranks;
   for (int rank = 0; rank < kRanks; ++rank) {
     ranks.emplace_back([&cluster, rank] {
-      const annulus_config_t config = cluster.Config(rank);
+      const UserConfig config = cluster.Config(rank);
       annulus_comm_t* comm = nullptr;
       ASSERT_EQ(annulus_comm_create(&config, &comm), ANNULUS_OK) << annulus_last_error_message();
       annulus_comm_t* twin = nullptr;

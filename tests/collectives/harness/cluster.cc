@@ -33,29 +33,28 @@ TestPort::TestPort(const std::string& host) : host_(host) {
 
 TestPort::~TestPort() { close(fd_); }
 
-annulus_config_t Cluster::Config(int rank) const {
-  annulus_config_t config;
-  EXPECT_EQ(annulus_config_init(&config), ANNULUS_OK) << annulus_last_error_message();
+UserConfig Cluster::Config(int rank) const {
+  UserConfig config;
   config.rank = rank;
   config.size = config_.nranks;
   config.rendezvous = rendezvous_.c_str();
   config.job_key = "a key for tests, of enough characters";
-  config.transport = config_.transport.c_str();
-  config.slice_bytes = config_.slice_bytes;
-  config.small_bytes = config_.small_bytes;
-  config.channels = config_.channels;
-  config.mesh_ranks = config_.mesh_ranks;
-  config.priorities = config_.priorities;
-  config.spin_us = config_.spin_us;
-  config.tcp_sockets = config_.tcp_sockets;
-  config.checksum = config_.checksum;
-  config.shm_stores = config_.shm_stores;
   if (config_.hosts > 0) config.host_id = kHostIds[rank % config_.hosts];
   config.memory_bytes = config_.memory_bytes;
-  if (!config_.trace.empty()) config.trace = config_.trace.c_str();
-  config.algorithm = config_.algorithm.c_str();
   config.timeout_ms = config_.timeout_ms;
   config.connect_timeout_ms = 30000;
+  config.Set("transport", config_.transport);
+  config.Set("slice_bytes", config_.slice_bytes);
+  config.Set("small_bytes", config_.small_bytes);
+  config.Set("channels", config_.channels);
+  config.Set("mesh_ranks", config_.mesh_ranks);
+  config.Set("priorities", config_.priorities);
+  config.Set("spin_us", config_.spin_us);
+  config.Set("tcp_sockets", config_.tcp_sockets);
+  config.Set("checksum", config_.checksum ? 1 : 0);
+  config.Set("shm_stores", config_.shm_stores);
+  config.Set("algorithm", config_.algorithm);
+  if (!config_.trace.empty()) config.Set("trace", config_.trace);
   return config;
 }
 
@@ -63,7 +62,7 @@ void Cluster::Run(const std::function<void(annulus_comm_t* comm, int rank)>& bod
   std::vector<std::thread> threads;
   for (int rank = 0; rank < config_.nranks; ++rank) {
     threads.emplace_back([this, rank, &body] {
-      const annulus_config_t config = Config(rank);
+      const UserConfig config = Config(rank);
       annulus_comm_t* comm = nullptr;
       const annulus_status_t created = annulus_comm_create(&config, &comm);
       ASSERT_EQ(created, ANNULUS_OK) << "rank " << rank << ": " << annulus_last_error_message();

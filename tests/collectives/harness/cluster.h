@@ -10,6 +10,7 @@
 
 #include "base/parse.h"
 #include "collectives/core/host_grid.h"
+#include "tests/collectives/harness/user_config.h"
 #include "tests/collectives/harness/user_memory.h"
 
 namespace annulus {
@@ -64,7 +65,7 @@ class Cluster {
   const UserMemory& memory() const { return memory_; }
 
   // Settings of one rank; valid while the cluster lives.
-  annulus_config_t Config(int rank) const;
+  UserConfig Config(int rank) const;
 
   // Calls `body` once per rank, each on its own thread, with a fresh communicator that is destroyed afterwards. A
   // communicator that cannot be made is a test failure.

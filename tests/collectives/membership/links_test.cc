@@ -19,14 +19,13 @@ std::string LogOf(const std::string& transport, const std::string& rendezvous) {
   std::vector<std::thread> ranks;
   for (int rank = 0; rank < 2; ++rank) {
     ranks.emplace_back([&, rank] {
-      annulus_config_t config;
-      ASSERT_EQ(annulus_config_init(&config), ANNULUS_OK);
+      UserConfig config;
       config.rank = rank;
       config.size = 2;
       config.rendezvous = rendezvous.c_str();
       config.job_key = "a key for tests, of enough characters";
-      config.transport = transport.c_str();
-      config.log_level = "info";
+      config.Set("transport", transport);
+      config.Set("log_level", "info");
       annulus_comm_t* comm = nullptr;
       ASSERT_EQ(annulus_comm_create(&config, &comm), ANNULUS_OK) << annulus_last_error_message();
       float value = 1;
@@ -73,15 +72,14 @@ TEST(LinksTest, WrongInterfaceOnOneHostIsNamedToAll) {
   std::vector<std::thread> ranks;
   for (int rank = 0; rank < 2; ++rank) {
     ranks.emplace_back([&, rank] {
-      annulus_config_t config;
-      ASSERT_EQ(annulus_config_init(&config), ANNULUS_OK);
+      UserConfig config;
       const std::string rendezvous = port.address();
       config.rank = rank;
       config.size = 2;
       config.rendezvous = rendezvous.c_str();
       config.job_key = "a key for tests, of enough characters";
       config.host_id = rank == 0 ? "one" : "another";
-      if (rank == 1) config.interface_name = "nosuch0";
+      if (rank == 1) config.Set("interface_name", "nosuch0");
       annulus_comm_t* comm = nullptr;
       EXPECT_EQ(annulus_comm_create(&config, &comm), ANNULUS_UNSUPPORTED);
       messages[rank] = annulus_last_error_message();

@@ -153,18 +153,17 @@ TEST_P(TraceTest, WithoutTheSettingThereIsNoFile) {
 INSTANTIATE_TEST_SUITE_P(Transports, TraceTest, testing::Values("shm", "tcp"),
                          [](const auto& info) { return std::string(info.param); });
 
-annulus_config_t Alone(const std::string& trace) {
-  annulus_config_t config;
-  EXPECT_EQ(annulus_config_init(&config), ANNULUS_OK);
+UserConfig Alone(const std::string& trace) {
+  UserConfig config;
   config.rank = 0;
   config.size = 1;
-  config.trace = trace.c_str();
+  config.Set("trace", trace);
   return config;
 }
 
 // As a program that returns from main without annulus_comm_destroy.
 [[noreturn]] void ExitWithoutDestroy(const std::string& trace) {
-  const annulus_config_t config = Alone(trace);
+  const UserConfig config = Alone(trace);
   annulus_comm_t* comm = nullptr;
   if (annulus_comm_create(&config, &comm) != ANNULUS_OK || annulus_barrier(comm) != ANNULUS_OK) std::exit(1);
   static annulus_comm_t* kept = nullptr;  // Reachable: not a leak.
@@ -183,7 +182,7 @@ TEST(TraceAtExit, IsWrittenThoughNobodyDestroyedTheCommunicator) {
 // A trace helps to understand a job; it must never be what ends one.
 TEST(TraceSetting, ATraceThatCannotBeWrittenIsLoggedAndFailsNothing) {
   for (const std::string& path : {testing::TempDir() + "/no/such/folder/trace", std::string("/dev/full/trace")}) {
-    const annulus_config_t config = Alone(path);
+    const UserConfig config = Alone(path);
     annulus_comm_t* comm = nullptr;
     testing::internal::CaptureStderr();
     EXPECT_EQ(annulus_comm_create(&config, &comm), ANNULUS_OK) << annulus_last_error_message();

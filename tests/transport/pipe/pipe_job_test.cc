@@ -54,7 +54,8 @@ void RunJob(const ClusterConfig& config, TransportList transports, Change change
   RequestTable requests;
   ForEachRank(config.nranks, [&](int rank) {
     Options options;
-    ASSERT_TRUE(ToOptions(cluster.Config(rank), &options).ok());
+    const UserConfig given = cluster.Config(rank);
+    ASSERT_TRUE(ToOptions(&given, ProcessVariable, &options).ok());
     change(&options);
     std::unique_ptr<Communicator> comm;
     const Resources resources{.requests = &requests, .transports = transports};
@@ -177,7 +178,8 @@ TEST(PipeJobTest, ATransportThatTheListLacksIsRefused) {
   config.transport = "tcp";
   const Cluster cluster(config);
   Options options;
-  ASSERT_TRUE(ToOptions(cluster.Config(0), &options).ok());
+  const UserConfig given = cluster.Config(0);
+  ASSERT_TRUE(ToOptions(&given, ProcessVariable, &options).ok());
   std::unique_ptr<Communicator> comm;
   RequestTable requests;
   const Resources resources{.requests = &requests, .transports = kPipeAlone};
