@@ -18,7 +18,7 @@ def refuses(kind, words, function, *args, **settings):
 
 
 refuses(RuntimeError, "call annulus.init() first", annulus.rank)
-refuses(TypeError, "unknown settings: colour; there are rank, size,", annulus.init, colour=1)
+refuses(TypeError, "unknown settings: colour; there are ", annulus.init, colour=1)
 refuses(annulus.InvalidArgument, 'rank is "one"; allowed:', annulus.init, rank="one")
 refuses(annulus.InvalidArgument, 'transport is "3"', annulus.init, transport=3)
 refuses(TypeError, "rank takes a str or an int, not 1.5", annulus.init, rank=1.5)
