@@ -1,8 +1,9 @@
-/* Annulus: ring collectives for data-parallel training, as a C99 library.
+/* Annulus: ring collectives for data-parallel training, as a C99 library. docs/api.md is the guide, with examples.
  *
  * Conventions, which hold for every function:
- *  1. Functions return an annulus_status_t; ANNULUS_OK is 0. Outputs are written only on success unless stated.
- *  2. Handles are opaque. The destroy function takes back what the matching create function returned.
+ *  1. Functions return an annulus_status_t; ANNULUS_OK is 0, and a number that the program does not know is a failure.
+ *     Outputs are written only on success, except that a function that makes something sets it to NULL when it fails.
+ *  2. Handles are opaque. The destroy or free function takes back what the matching maker returned; it allows NULL.
  *  3. Structs start with struct_bytes and may grow. The caller sets it to the struct's sizeof, and the rest of a struct
  *     that the library reads to 0 or by its init function: 0 is the default of every field of a later version. A field
  *     that is set but unknown to the library is refused with ANNULUS_UNSUPPORTED. What the library fills, it fills up
@@ -11,11 +12,17 @@
  *  5. Strings passed in are copied. Strings returned are owned by the library.
  *  6. Threads: a communicator may be used from several threads; its calls take turns. Every rank must call the same
  *     collectives of one communicator in the same order, so threads that share a communicator must agree on an order.
- *     annulus_comm_abort may be called at any time from any thread. annulus_comm_destroy must be the last call.
- *  7. No call waits forever: each collective ends at most timeout_ms after its work began, plus up to 3 s in which the
- *     ranks agree on the verdict. Queued work begins when the work queued before it has ended.
- *  8. After a failure every rank gets the same verdict from annulus_comm_last_error, and the communicator refuses
- *     further work with that status. Destroy it and create another one.
+ *     annulus_comm_abort may be called at any time from any thread. annulus_comm_destroy must be the last call. A
+ * forked child must not use its parent's communicators.
+ *  7. No call waits forever: each collective ends at most its deadline after its work began, plus up to 3 s in which
+ * the ranks agree on the verdict. Queued work begins when the work queued before it has ended.
+ *  8. There are two kinds of failures. A refused call (scope ANNULUS_SCOPE_CALL) did nothing: correct it and go on. Any
+ *     other failure of a collective ends the communicator (ANNULUS_SCOPE_COMMUNICATOR): every rank gets the same
+ * verdict, and further work is refused with its status. Getters, counters, requests and destroy still work.
+ *
+ * Each function's comment, or that of its section for all functions there, says under Shapes what buffers hold, and
+ * then gives Units, Ownership, Threads and Errors. Errors of every function: ANNULUS_INVALID_ARGUMENT for a NULL or a
+ * number that is not allowed, ANNULUS_OUT_OF_MEMORY. annulus_last_error tells more.
  */
 #ifndef ANNULUS_H_
 #define ANNULUS_H_
@@ -48,10 +55,11 @@ typedef enum annulus_status {
   ANNULUS_PROTOCOL_ERROR = 6,   /* a broken frame arrived */
   ANNULUS_AUTH_FAILED = 7,      /* a peer did not hold the job key */
   ANNULUS_ABORTED = 8,          /* annulus_comm_abort was called on some rank */
-  ANNULUS_SYSTEM_ERROR = 9,     /* the operating system refused; see os_errno */
+  ANNULUS_SYSTEM_ERROR = 9,     /* the operating system refused; see cause_code */
   ANNULUS_OUT_OF_MEMORY = 10,
-  ANNULUS_UNSUPPORTED = 11,
-  ANNULUS_INTERNAL = 12 /* a bug in Annulus */
+  ANNULUS_UNSUPPORTED = 11,        /* this version, or this machine, cannot do it; as for ANNULUS_INVALID_ARGUMENT */
+  ANNULUS_INTERNAL = 12,           /* a bug in Annulus */
+  ANNULUS_STATUS_LAST = 0x7fffffff /* not a status: reserves the numbers of later versions */
 } annulus_status_t;
 
 /* Element types. 8- and 16-bit floats are combined in 32 bits and rounded to nearest even after each step. Results in
@@ -68,8 +76,9 @@ typedef enum annulus_type {
   ANNULUS_UINT8 = 7,
   ANNULUS_UINT32 = 8,
   ANNULUS_UINT64 = 9,
-  ANNULUS_FLOAT8_E4M3 = 10, /* OCP 8-bit float without infinities, up to 448; also called e4m3fn */
-  ANNULUS_FLOAT8_E5M2 = 11  /* OCP 8-bit float, up to 57344: the upper half of a binary16 */
+  ANNULUS_FLOAT8_E4M3 = 10,      /* OCP 8-bit float without infinities, up to 448; also called e4m3fn */
+  ANNULUS_FLOAT8_E5M2 = 11,      /* OCP 8-bit float, up to 57344: the upper half of a binary16 */
+  ANNULUS_TYPE_LAST = 0x7fffffff /* not a type: reserves the numbers of later versions */
 } annulus_type_t;
 
 /* Reductions: the ones below, and those that annulus_op_create and annulus_op_create_premul_sum return. Integers wrap
@@ -89,9 +98,10 @@ typedef enum annulus_op {
  * comes from the ranks before those of `right` in the order given in docs/determinism.md. It must treat each element
  * independently, whatever the count, and give the same bits on every rank. It is called by the thread that runs the
  * collective: the caller of a blocking collective, or the communicator's own thread; never by two threads at a time for
- * one communicator. It must not throw or use the communicator. */
-typedef void (*annulus_reduce_fn)(const void* left, const void* right, void* out, size_t count, annulus_type_t type,
-                                  void* context);
+ * one communicator. It must not throw or use the communicator. It returns 0; any other number says that it failed,
+ * which ends the communicator on every rank. */
+typedef int32_t (*annulus_reduce_fn)(const void* left, const void* right, void* out, size_t count, annulus_type_t type,
+                                     void* context);
 
 typedef struct annulus_comm annulus_comm_t;
 typedef struct annulus_request annulus_request_t;
@@ -140,18 +150,87 @@ typedef struct annulus_config {
   void* listening_context; /* passed to `listening` */
 } annulus_config_t;
 
-/* Description of a failure. Strings stay valid until the communicator is destroyed; those of refused calls
- * (ANNULUS_INVALID_ARGUMENT) stay valid for at least 64 further refusals. */
+/* What annulus_run and annulus_submit do: the function of that name in lower case. Numbers are never reused. */
+typedef enum annulus_kind {
+  ANNULUS_CALL_ALLREDUCE = 1,
+  ANNULUS_CALL_REDUCE_SCATTER = 2,
+  ANNULUS_CALL_ALLGATHER = 3,
+  ANNULUS_CALL_BROADCAST = 4,
+  ANNULUS_CALL_REDUCE = 5,
+  ANNULUS_CALL_BARRIER = 6,
+  ANNULUS_CALL_GATHER = 7,
+  ANNULUS_CALL_SCATTER = 8,
+  ANNULUS_CALL_ALLTOALL = 9,
+  ANNULUS_CALL_ALLGATHERV = 10,
+  ANNULUS_CALL_REDUCE_SCATTERV = 11,
+  ANNULUS_CALL_GATHERV = 12,
+  ANNULUS_CALL_SCATTERV = 13,
+  ANNULUS_CALL_ALLTOALLV = 14,
+  ANNULUS_CALL_SEND = 15,
+  ANNULUS_CALL_RECV = 16,
+  ANNULUS_CALL_LAST = 0x7fffffff /* not a call: reserves the numbers of later versions */
+} annulus_kind_t;
+
+/* Called once when a submitted call has ended, after its outcome can be waited for. It may call anything except
+ * annulus_comm_destroy of its communicator: callbacks have a thread of their own for each communicator, one at a time,
+ * so a callback must not wait for what another one does. annulus_comm_destroy calls those that remain, and returns when
+ * they have. It must not throw. */
+typedef void (*annulus_done_fn)(void* context, annulus_status_t status);
+
+#define ANNULUS_WIRE_EXACT 1
+#define ANNULUS_ANY_PEER (-1)
+
+/* One call, as data: {sizeof(annulus_call_t)} and the fields that differ from 0. Fields that the kind does not use are
+ * ignored. Those marked "not supported yet" are refused with ANNULUS_UNSUPPORTED unless they are 0. */
+typedef struct annulus_call {
+  size_t struct_bytes; /* sizeof(annulus_call_t), set by the caller */
+  int32_t kind;        /* ANNULUS_CALL_... */
+  annulus_type_t type; /* of the elements */
+  annulus_op_t op;     /* for reductions */
+  int32_t root;        /* root, or the peer of a message. ANNULUS_ANY_PEER: not supported yet */
+  const void* sendbuf;
+  void* recvbuf;
+  size_t count;             /* as in the function: count, sendcount or recvcount; for alltoallv unused */
+  const size_t* sendcounts; /* arrays with an entry per rank, as in the function; read before the call returns */
+  const size_t* sendoffsets;
+  const size_t* recvcounts;
+  const size_t* recvoffsets;
+  int64_t timeout_ms;  /* deadline of this call; 0 = the communicator's. Allreduces of a group that are sent as one have
+                          the longest of theirs; the communicator's counts as the longest */
+  void* stream;        /* must be NULL while stream_kind is 0 */
+  int32_t stream_kind; /* 0 = none. Others, such as CUDA: not supported yet */
+  int32_t tag;         /* of messages: not supported yet */
+  int32_t priority;    /* a call that waits in the queue is overtaken only by those of a higher priority; one that has
+                          begun is finished first. Other than 0 only with the setting priorities = 1 */
+  int32_t wire;        /* how elements travel: 0 and ANNULUS_WIRE_EXACT = as they are. Others: not supported yet */
+  uint64_t flags;      /* none yet */
+  annulus_done_fn done; /* called at the end; NULL = nothing is. For annulus_submit only */
+  void* context;        /* passed to `done` */
+  const char* label;    /* the user's name for the call, repeated in errors; NULL = none */
+} annulus_call_t;
+
+/* Whom a failure concerns (scope), and where its cause_code comes from (cause). */
+#define ANNULUS_SCOPE_CALL 0         /* this call alone, which did nothing: the communicator stays usable */
+#define ANNULUS_SCOPE_COMMUNICATOR 1 /* the communicator, which has ended on every rank */
+#define ANNULUS_CAUSE_NONE 0
+#define ANNULUS_CAUSE_ERRNO 1 /* the operating system */
+#define ANNULUS_CAUSE_CUDA 2
+#define ANNULUS_CAUSE_VERBS 3
+
+/* Description of a failure. */
 typedef struct annulus_error {
   size_t struct_bytes;     /* sizeof(annulus_error_t), set by the caller */
   annulus_status_t status; /* ANNULUS_OK when nothing failed */
+  int32_t scope;           /* ANNULUS_SCOPE_... */
   int32_t rank;            /* the rank at fault, -1 when none is known */
   int32_t peer;            /* the rank that noticed, or the other end; -1 when none */
-  int32_t os_errno;        /* the operating system's cause, 0 when none */
+  int32_t cause;           /* ANNULUS_CAUSE_... */
+  int32_t cause_code;      /* errno, for example; 0 when there is none */
   uint64_t sequence;       /* the collective's number on this communicator, from 1; 0 when outside any. For a
                               mismatch, the mismatched collective, else the one this rank was in when it learnt of
                               the failure */
   const char* collective;  /* "allreduce" and so on; "" when outside any */
+  const char* label;       /* the failed call's; "" when it has none, and in a verdict */
   const char* message;     /* one sentence that names the culprit */
   const char* advice;      /* one sentence on what to do; may be "" */
 } annulus_error_t;
@@ -212,6 +291,11 @@ typedef struct annulus_memory {
 } annulus_memory_t;
 
 /* -- Library ----------------------------------------------------------------------------------------------------- */
+/*   Shapes:    none.
+ *   Units:     bytes.
+ *   Ownership: strings are the library's and stay valid while it is loaded.
+ *   Threads:   any.
+ *   Errors:    none. */
 
 /* Returns the version, "major.minor.patch". */
 ANNULUS_API const char* annulus_version(void);
@@ -219,56 +303,94 @@ ANNULUS_API const char* annulus_version(void);
 /* Returns the status's name, such as "peer lost". */
 ANNULUS_API const char* annulus_status_string(annulus_status_t status);
 
-/* Returns the message of the calling thread's latest failed call, "" if none. */
-ANNULUS_API const char* annulus_last_error_message(void);
-
 /* Returns an element's size in bytes, 0 for an unknown type. */
 ANNULUS_API size_t annulus_type_bytes(annulus_type_t type);
 
-/* -- Communicators ----------------------------------------------------------------------------------------------- */
+/* -- Failures ---------------------------------------------------------------------------------------------------- */
+/*   Shapes:    none.
+ *   Units:     none.
+ *   Threads:   any.
+ *   Errors:    those of every function. */
+
+/* Describes the latest failed call of the calling thread: with status ANNULUS_OK if there was none. Also after a failed
+ * annulus_comm_create.
+ *   Ownership: strings stay valid until the next failed call of this thread. */
+ANNULUS_API annulus_status_t annulus_last_error(annulus_error_t* error);
+
+/* Describes the verdict that ended the communicator: with status ANNULUS_OK as long as it is alive. A verdict never
+ * changes. Does not block.
+ *   Ownership: strings stay valid until the communicator is destroyed. */
+ANNULUS_API annulus_status_t annulus_comm_verdict(const annulus_comm_t* comm, annulus_error_t* error);
+
+/* Fails all pending and later work on every rank with ANNULUS_ABORTED, and `reason` in the message; NULL gives none.
+ * Returns within 50 ms. Has no effect after another verdict.
+ *   Ownership: the reason is copied; what does not fit into 1,000 bytes is cut. */
+ANNULUS_API annulus_status_t annulus_comm_abort(annulus_comm_t* comm, const char* reason);
+
+/* -- Configuration ----------------------------------------------------------------------------------------------- */
+/*   Shapes:    none.
+ *   Threads:   any, while no other thread changes the environment. */
 
 /* Fills the first `struct_bytes` bytes of `config`, its sizeof, so that all values come from `sources`
- * (ANNULUS_FROM_...), which annulus_comm_create reads. */
+ * (ANNULUS_FROM_...), which annulus_comm_create reads.
+ *   Units:     bytes.
+ *   Ownership: the caller's; nothing must be freed.
+ *   Errors:    ANNULUS_UNSUPPORTED  unknown sources. */
 ANNULUS_API annulus_status_t annulus_config_init(annulus_config_t* config, size_t struct_bytes, uint32_t sources);
 
-/* Writes to `value`, as a string of up to `value_bytes` bytes with its end, what the setting called `name` will be in a
- * communicator of this `config`, as in annulus_comm_create: "rank" is "-1" where nothing gives it. Names are those of
- * docs/tuning.md. The job key is not given out. */
+/* Writes to `value` what the setting called `name` will be in a communicator of this `config`, as a string: "rank" is
+ * "-1" where nothing gives it. Names are those of docs/tuning.md. A NULL config is that of annulus_comm_create.
+ *   Units:     value_bytes: room in `value`, in bytes, with the string's end.
+ *   Ownership: the caller's.
+ *   Errors:    ANNULUS_INVALID_ARGUMENT  the config is wrong, there is no such setting, it is the job key, or its value
+ *                                        does not fit. */
 ANNULUS_API annulus_status_t annulus_config_value(const annulus_config_t* config, const char* name, char* value,
                                                   size_t value_bytes);
 
-/* Joins the job and connects to the peers; every rank must call it. NULL stands for a config with both sources. A wrong
- * value gives ANNULUS_INVALID_ARGUMENT, and annulus_last_error_message names it and the values it allows.
- * Blocks up to connect_timeout_ms. */
+/* -- Communicators ----------------------------------------------------------------------------------------------- */
+/*   Shapes:    none.
+ *   Units:     ranks.
+ *   Ownership: a communicator is the caller's until annulus_comm_destroy.
+ *   Threads:   any; annulus_comm_destroy last.
+ *   Errors:    those of every function. */
+
+/* Joins the job and connects to the peers; every rank must call it. NULL stands for a config with both sources. Blocks
+ * up to connect_timeout_ms.
+ *   Errors:    ANNULUS_INVALID_ARGUMENT  a value is wrong: the message names it and what is allowed.
+ *              ANNULUS_UNSUPPORTED       a field or a transport that this version or machine does not have.
+ *              ANNULUS_AUTH_FAILED, ANNULUS_MISMATCH, ANNULUS_TIMEOUT, ANNULUS_PEER_LOST, ANNULUS_SYSTEM_ERROR: the
+ *              ranks could not meet, or their settings differ. */
 ANNULUS_API annulus_status_t annulus_comm_create(const annulus_config_t* config, annulus_comm_t** comm);
 
 /* Forms new communicators out of the ranks of `comm`, all of which must call it: ranks with equal `colour` share one,
  * ranked by (key, rank in comm). A rank with a negative colour joins none and gets NULL. The new communicator has the
- * settings of `comm` and is independent of it: either may be destroyed first. Blocks up to twice timeout_ms, then
- * connect_timeout_ms, and 2 s more until a failure has its verdict. After a failure annulus_last_error_message gives
- * the reason; a failure that concerns `comm` is also recorded as its error. */
+ * settings of `comm`, but not its operations, and is independent of it: either may be destroyed first. Blocks up to
+ * twice timeout_ms, then connect_timeout_ms, and 2 s more until a failure has its verdict.
+ *   Errors:    as annulus_comm_create, and those of collectives. */
 ANNULUS_API annulus_status_t annulus_comm_split(annulus_comm_t* comm, int colour, int key, annulus_comm_t** newcomm);
 
-/* annulus_comm_split into one communicator with the same ranks: another queue of work, independent of `comm`'s. */
+/* annulus_comm_split into one communicator with the same ranks: another queue of work, independent of `comm`'s.
+ *   Errors:    as annulus_comm_split. */
 ANNULUS_API annulus_status_t annulus_comm_dup(annulus_comm_t* comm, annulus_comm_t** newcomm);
 
-/* Leaves the job and frees the communicator and its requests. Pending work is aborted. Bounded in time. Whatever is
- * returned, `comm` is no longer a valid handle: a later call with it is undefined. */
+/* Leaves the job and frees the communicator and its requests. Pending work ends with ANNULUS_ABORTED. Bounded in time,
+ * save for callbacks. NULL is allowed. Whatever is returned, `comm` is no longer a valid handle: a later call with it
+ * is undefined. Errors:    ANNULUS_INVALID_ARGUMENT  a callback of this communicator called it; it then does nothing.
+ */
 ANNULUS_API annulus_status_t annulus_comm_destroy(annulus_comm_t* comm);
 
-/* Fails all pending and later work on every rank with ANNULUS_ABORTED. Returns within 50 ms. */
-ANNULUS_API annulus_status_t annulus_comm_abort(annulus_comm_t* comm);
-
+/* Write the caller's rank, the number of ranks, and the same among the ranks of this host. */
 ANNULUS_API annulus_status_t annulus_comm_rank(const annulus_comm_t* comm, int* rank);
 ANNULUS_API annulus_status_t annulus_comm_size(const annulus_comm_t* comm, int* size);
 ANNULUS_API annulus_status_t annulus_comm_local_rank(const annulus_comm_t* comm, int* local_rank);
 ANNULUS_API annulus_status_t annulus_comm_local_size(const annulus_comm_t* comm, int* local_size);
 
-/* Copies the communicator's latest error into `error`, whose struct_bytes the caller has set. */
-ANNULUS_API annulus_status_t annulus_comm_last_error(const annulus_comm_t* comm, annulus_error_t* error);
+/* -- Counters ---------------------------------------------------------------------------------------------------- */
+/* They do not disturb work in progress. Each number is correct by itself, but work in progress may be in one and not
+ * yet in another. Shapes:    none. Units:     as in each field. Ownership: the struct is the caller's; names of
+ * transports are never freed. Threads:   any. Errors:    those of every function. */
 
-/* Copies the communicator's counters into `counters`, whose struct_bytes the caller has set. Does not disturb work in
- * progress. Each number is correct by itself, but work in progress may be in one and not yet in another. */
+/* Fills in the communicator's counters. */
 ANNULUS_API annulus_status_t annulus_comm_counters(const annulus_comm_t* comm, annulus_counters_t* counters);
 
 /* The same for the links with rank `peer`. */
@@ -279,34 +401,45 @@ ANNULUS_API annulus_status_t annulus_comm_peer_counters(const annulus_comm_t* co
 ANNULUS_API annulus_status_t annulus_comm_transport_counters(const annulus_comm_t* comm, int index,
                                                              annulus_transport_counters_t* counters);
 
-/* Copies the communicator's memory use into `memory`, whose struct_bytes the caller has set. */
+/* Fills in the communicator's memory use. */
 ANNULUS_API annulus_status_t annulus_comm_memory(const annulus_comm_t* comm, annulus_memory_t* memory);
 
-/* -- Registered memory --------------------------------------------------------------------------------------------- */
+/* -- Registered memory ------------------------------------------------------------------------------------------- */
 /* For buffers that are used repeatedly. Ranks of one host read each other's registered memory in place, which avoids
  * the copy through staging slots, in every collective and message that is large enough to be sent in slices. Any mix of
  * registered and other buffers works, on any rank; results are the same. Registered memory belongs to the process, not
- * to a communicator. It must not be freed or deregistered while work uses it. Each registration holds a file
- * descriptor. A forked child shares the memory; what the child frees or deregisters stays registered in the parent. A
- * call that sends from registered memory returns when the peers have read it. Threads: any. */
+ * to a communicator. Each registration holds a file descriptor. A forked child shares the memory; what the child frees
+ * or deregisters stays registered in the parent. A call that sends from registered memory returns when the peers have
+ * read it.
+ *   Shapes:    none.
+ *   Units:     bytes.
+ *   Ownership: memory must not be freed or deregistered while work uses it.
+ *   Threads:   any.
+ *   Errors:    ANNULUS_SYSTEM_ERROR  the system refused; too few file descriptors, for example. */
 
-/* Allocates `bytes` of zeroed memory, aligned to a page. Free it with annulus_mem_free, which refuses NULL. */
+/* Allocates `bytes` of zeroed memory, aligned to a page. Free it with annulus_mem_free, which allows NULL. */
 ANNULUS_API annulus_status_t annulus_mem_alloc(size_t bytes, void** memory);
 ANNULUS_API annulus_status_t annulus_mem_free(void* memory);
 
-/* Registers the whole pages within existing memory; its address and content stay the same. During this call no thread
- * may write to the memory and the process must not fork; the same holds for annulus_mem_deregister, which undoes the
- * registration and takes the same address. Accepts private anonymous mappings, as made by mmap, or by malloc for large
- * blocks that it does not take from its heap. Returns ANNULUS_UNSUPPORTED for other memory, which still works
- * unregistered. Deregister the memory before it is freed or resized: otherwise peers would read the registered pages in
- * place of whatever occupies that address later. */
+/* Registers the whole pages within existing memory; its address and content stay the same. Memory without a whole page
+ * is accepted, but not shared; what overlaps registered memory is refused. annulus_mem_deregister undoes it and takes
+ * the same address. Accepts private anonymous mappings, as made by mmap, or by malloc for large blocks that it does not
+ * take from its heap; other memory still works unregistered. Ownership: deregister the memory before it is freed or
+ * resized: otherwise peers would read the registered pages in place of whatever occupies that address later. Threads:
+ * during either call no thread may write to the memory, and the process must not fork. Errors:    ANNULUS_UNSUPPORTED
+ * memory of another sort. */
 ANNULUS_API annulus_status_t annulus_mem_register(void* memory, size_t bytes);
 ANNULUS_API annulus_status_t annulus_mem_deregister(void* memory);
 
-/* -- Operations of the user's ------------------------------------------------------------------------------------- */
+/* -- Operations of the user's ------------------------------------------------------------------------------------ */
 /* User-defined operations belong to a communicator and are numbered from 16, in the order in which they are created; a
  * number is not used again. Every rank must create and destroy the same ones in the same order. Up to 64 may exist at a
- * time. They work in every collective that reduces, with any type. */
+ * time. They work in every collective that reduces, with any type.
+ *   Shapes:    none.
+ *   Units:     none.
+ *   Ownership: operations are freed with their communicator.
+ *   Threads:   any; ranks must agree on the order.
+ *   Errors:    ANNULUS_INVALID_ARGUMENT  there are 64 already, or no such operation. */
 
 /* A sum to which each rank contributes its elements times its own `factor`, which may differ from rank to rank. Floats
  * are multiplied by the factor as a float32 (float64: as it is) and rounded to their type once, then added as
@@ -314,56 +447,74 @@ ANNULUS_API annulus_status_t annulus_mem_deregister(void* memory);
  * ANNULUS_INVALID_ARGUMENT; products wrap around. */
 ANNULUS_API annulus_status_t annulus_op_create_premul_sum(annulus_comm_t* comm, double factor, annulus_op_t* op);
 
-/* A reduction by `fn`. `context` is passed to it and must stay valid until all work with the operation is finished. */
+/* A reduction by `fn`.
+ *   Ownership: `context` is passed to fn. When nothing uses the operation any more, after annulus_op_destroy or in
+ *              annulus_comm_destroy, release(context) is called once, by a thread that is in a call on the communicator
+ *              or by the communicator's own; it must not use the communicator. A NULL release is not called. When this
+ *              call fails, context stays the caller's. */
 ANNULUS_API annulus_status_t annulus_op_create(annulus_comm_t* comm, annulus_reduce_fn fn, void* context,
-                                               annulus_op_t* op);
+                                               void (*release)(void* context), annulus_op_t* op);
 
 /* Later calls with `op` are refused; work that is already queued still uses it. */
 ANNULUS_API annulus_status_t annulus_op_destroy(annulus_comm_t* comm, annulus_op_t op);
 
 /* -- Collectives: blocking --------------------------------------------------------------------------------------- */
-/* Buffers must be aligned to their element's size, and may overlap only in the in-place form given in each comment. A
- * count of 0 is allowed; it only keeps the order of calls. */
+/* Conveniences for annulus_run, which has all options. Buffers must be aligned to their element's size, and may overlap
+ * only in the in-place form given in each comment. A count of 0 is allowed; it only keeps the order of calls.
+ *   Units:     elements.
+ *   Ownership: buffers are lent until the call returns.
+ *   Threads:   any; calls take turns, and ranks must agree on their order.
+ *   Errors:    ANNULUS_INVALID_ARGUMENT, ANNULUS_UNSUPPORTED, ANNULUS_OUT_OF_MEMORY: this call did nothing.
+ *              ANNULUS_MISMATCH, ANNULUS_TIMEOUT, ANNULUS_PEER_LOST, ANNULUS_ABORTED and all others: the verdict. */
 
-/* recvbuf[i] = reduction over ranks of sendbuf[i]; `count` elements each. In place: sendbuf == recvbuf. */
+/* recvbuf[i] = reduction over ranks of sendbuf[i]; `count` elements each. In place: sendbuf == recvbuf.
+ *   Shapes:    both buffers hold `count` elements. */
 ANNULUS_API annulus_status_t annulus_allreduce(annulus_comm_t* comm, const void* sendbuf, void* recvbuf, size_t count,
                                                annulus_type_t type, annulus_op_t op);
 
 /* Rank r gets the reduction of elements [r * recvcount, (r + 1) * recvcount) of everyone's sendbuf, which holds
- * size * recvcount elements. In place: recvbuf == sendbuf + rank * recvcount elements. */
+ * size * recvcount elements. In place: recvbuf == sendbuf + rank * recvcount elements.
+ *   Shapes:    sendbuf holds size * recvcount elements, recvbuf recvcount. */
 ANNULUS_API annulus_status_t annulus_reduce_scatter(annulus_comm_t* comm, const void* sendbuf, void* recvbuf,
                                                     size_t recvcount, annulus_type_t type, annulus_op_t op);
 
 /* Every rank gets all ranks' sendbufs, in rank order; recvbuf holds size * sendcount elements.
- * In place: sendbuf == recvbuf + rank * sendcount elements. */
+ * In place: sendbuf == recvbuf + rank * sendcount elements.
+ *   Shapes:    sendbuf holds sendcount elements, recvbuf size * sendcount. */
 ANNULUS_API annulus_status_t annulus_allgather(annulus_comm_t* comm, const void* sendbuf, void* recvbuf,
                                                size_t sendcount, annulus_type_t type);
 
 /* Every rank's recvbuf gets the root's sendbuf. sendbuf is read on the root only. In place: sendbuf == recvbuf. As in
  * scatter and gather, no rank waits for one that only sends. When ranks disagree on the root, some or all may return
- * ANNULUS_OK, and the next call that synchronises them reports the mismatch. */
+ * ANNULUS_OK, and the next call that synchronises them reports the mismatch.
+ *   Shapes:    both buffers hold `count` elements; sendbuf is unused except on the root. */
 ANNULUS_API annulus_status_t annulus_broadcast(annulus_comm_t* comm, const void* sendbuf, void* recvbuf, size_t count,
                                                annulus_type_t type, int root);
 
-/* The root's recvbuf gets the reduction; it is written on the root only. In place on the root: sendbuf == recvbuf. */
+/* The root's recvbuf gets the reduction; it is written on the root only. In place on the root: sendbuf == recvbuf.
+ *   Shapes:    both buffers hold `count` elements; recvbuf is unused except on the root. */
 ANNULUS_API annulus_status_t annulus_reduce(annulus_comm_t* comm, const void* sendbuf, void* recvbuf, size_t count,
                                             annulus_type_t type, annulus_op_t op, int root);
 
-/* Returns once every rank has called it. */
+/* Returns once every rank has called it.
+ *   Shapes:    none. */
 ANNULUS_API annulus_status_t annulus_barrier(annulus_comm_t* comm);
 
 /* The root's recvbuf gets all ranks' sendbufs, in rank order: size * count elements. recvbuf is written on the root
- * only. In place on the root: sendbuf == recvbuf + rank * count elements. */
+ * only. In place on the root: sendbuf == recvbuf + rank * count elements.
+ *   Shapes:    sendbuf holds `count` elements, the root's recvbuf size * count. */
 ANNULUS_API annulus_status_t annulus_gather(annulus_comm_t* comm, const void* sendbuf, void* recvbuf, size_t count,
                                             annulus_type_t type, int root);
 
 /* Rank r's recvbuf gets elements [r * count, (r + 1) * count) of the root's sendbuf, which holds size * count elements
- * and is read on the root only. In place on the root: recvbuf == sendbuf + rank * count elements. */
+ * and is read on the root only. In place on the root: recvbuf == sendbuf + rank * count elements.
+ *   Shapes:    the root's sendbuf holds size * count elements, recvbuf `count`. */
 ANNULUS_API annulus_status_t annulus_scatter(annulus_comm_t* comm, const void* sendbuf, void* recvbuf, size_t count,
                                              annulus_type_t type, int root);
 
 /* Rank r gets elements [r * count, (r + 1) * count) of rank s's sendbuf at s * count of its recvbuf; both buffers hold
- * size * count elements. Not in place. */
+ * size * count elements. Not in place.
+ *   Shapes:    both buffers hold size * count elements. */
 ANNULUS_API annulus_status_t annulus_alltoall(annulus_comm_t* comm, const void* sendbuf, void* recvbuf, size_t count,
                                               annulus_type_t type);
 
@@ -372,7 +523,10 @@ ANNULUS_API annulus_status_t annulus_alltoall(annulus_comm_t* comm, const void* 
  * type must agree. Messages need no agreement with other ranks and do not wait for collectives. The asynchronous forms
  * progress concurrently, including those with other peers and in the other direction. A send returns, or its request is
  * done, when the buffer may be used again; large sends wait for the receive. A message ends at most timeout_ms after
- * the one before it from the same rank to the same rank. */
+ * the one before it from the same rank to the same rank. Needs a link between any two ranks (the setting mesh_ranks),
+ * as gather, scatter and alltoall do. Shapes:    the buffer holds `count` elements. Units:     elements. Ownership:
+ * buffers are lent until the call returns, or the request is done. Threads:   any; messages of several threads to one
+ * peer need an order of their own. Errors:    as blocking collectives. */
 
 ANNULUS_API annulus_status_t annulus_send(annulus_comm_t* comm, const void* sendbuf, size_t count, annulus_type_t type,
                                           int peer);
@@ -387,7 +541,10 @@ ANNULUS_API annulus_status_t annulus_recv_async(annulus_comm_t* comm, void* recv
 /* As allgather and so on, but the parts of a buffer with one part per rank may differ in size. Rank r's part has
  * counts[r] elements and starts at element offsets[r], or behind the previous part when offsets is NULL. Both arrays
  * have an entry per rank and are read before the call returns. Parts must not overlap. Two ranks that exchange a part
- * must agree on its count. In place: the own part is at its position in the larger buffer. */
+ * must agree on its count. In place: the own part is at its position in the larger buffer. A buffer of which no part
+ * has elements may be NULL. Shapes:    a buffer with parts reaches to the end of its last part; the other holds the
+ * given count. Units:     elements, also of offsets. Ownership: as blocking collectives; the arrays are read before the
+ * call returns. Threads:   as blocking collectives. Errors:    as blocking collectives. */
 
 /* All ranks give the same recvcounts; sendcount is this rank's. */
 ANNULUS_API annulus_status_t annulus_allgatherv(annulus_comm_t* comm, const void* sendbuf, size_t sendcount,
@@ -416,7 +573,12 @@ ANNULUS_API annulus_status_t annulus_alltoallv(annulus_comm_t* comm, const void*
 
 /* -- Collectives: asynchronous ----------------------------------------------------------------------------------- */
 /* As above, but these return once the work is queued; a thread of the communicator does it, in the order of the calls.
- * The library borrows the buffers until the request has finished. Free each request with annulus_request_free. */
+ *   Shapes:    as the blocking forms.
+ *   Units:     elements.
+ *   Ownership: buffers are lent until the request is done. Free each request with annulus_request_free.
+ *   Threads:   any; ranks must agree on the order.
+ *   Errors:    of the call: it was refused, or the communicator has ended. Of the work: those of the blocking forms,
+ * from annulus_request_wait. */
 
 ANNULUS_API annulus_status_t annulus_allreduce_async(annulus_comm_t* comm, const void* sendbuf, void* recvbuf,
                                                      size_t count, annulus_type_t type, annulus_op_t op,
@@ -461,39 +623,54 @@ ANNULUS_API annulus_status_t annulus_alltoallv_async(annulus_comm_t* comm, const
                                                      const size_t* recvcounts, const size_t* recvoffsets,
                                                      annulus_type_t type, annulus_request_t** request);
 
-/* Sets the priority, initially 0, of collectives that are queued from now on. A collective that waits in the queue is
- * overtaken only by those of a higher priority; one that has begun is finished first. Rank 0's queue decides for all
- * ranks, so all must queue the same collectives in the same order with the same priorities. Requires priorities = 1 in
- * the configuration; blocking collectives then take their turn in the queue too.
- *
- * All ranks must also wait at the same places. If a rank waits for call A (a blocking call, a wait, tests in a loop)
- * before it queues a later call B of a higher priority, rank 0 must do so too; otherwise rank 0 may choose B while that
- * rank waits for A, and both wait until the deadline. It is safe to queue all calls first, and then to wait. */
-ANNULUS_API annulus_status_t annulus_comm_set_priority(annulus_comm_t* comm, int priority);
+/* -- Calls as data ----------------------------------------------------------------------------------------------- */
+/* The named functions are conveniences for these.
+ *   Shapes:    as the function of the call's kind.
+ *   Units:     elements, milliseconds.
+ *   Threads:   any; ranks must agree on the order. */
 
-/* Asynchronous calls between these two, by one thread, are only collected; annulus_group_end queues them. Allreduces of
- * one type and operation are sent as one, straight from and to their buffers, and give the same bits as separate calls;
- * so many small tensors cost little more than one large one. Calls of a group may run in any order: none may use what
- * another one writes. All ranks must put the same calls into the group, in the same order. In a group the `request` of
- * a call may be NULL; the group's own request, unless it is NULL too, is done when all calls are. Requests cannot be
- * waited for before the group's end (ANNULUS_INVALID_ARGUMENT); freed ones stay in the group, which keeps using their
- * buffers. */
-ANNULUS_API annulus_status_t annulus_group_start(annulus_comm_t* comm);
-ANNULUS_API annulus_status_t annulus_group_end(annulus_comm_t* comm, annulus_request_t** request);
+/* Makes the call and returns its outcome.
+ *   Ownership: buffers are lent until the call returns.
+ *   Errors:    as blocking collectives; ANNULUS_UNSUPPORTED for a field that is not supported yet. */
+ANNULUS_API annulus_status_t annulus_run(annulus_comm_t* comm, const annulus_call_t* call);
 
-/* Waits up to `timeout_ms` (-1: up to the communicator's own deadline) and returns the collective's outcome, or
- * ANNULUS_IN_PROGRESS when it has not finished; the request may then be waited for again.
+/* Queues calls[0] to calls[ncalls - 1], all or none: when one is refused, none is queued. All have the struct_bytes of
+ * the first. *request is done when all calls are; `request` may be NULL, then callbacks and the verdict tell of the
+ * end.
  *
- * The outcome is returned once, or to each thread that was waiting when it arrived; later waits for the request return
- * ANNULUS_INVALID_ARGUMENT. All three functions also return it for a request that was freed, that never was one, or
- * whose communicator was destroyed; annulus_last_error_message then says which. */
+ * Several calls are a group. Its allreduces of one type and operation are sent as one, straight from and to their
+ * buffers, and give the same bits as separate calls; so many small tensors cost little more than one large one. The
+ * calls may run in any order: none may use what another one writes. All ranks must submit the same collectives in the
+ * same order, in the same groups; messages need agree with their peer only.
+ *
+ * With priorities, rank 0's queue decides for all ranks, so all must queue the same collectives in the same order with
+ * the same priorities; blocking collectives take their turn in the queue too. All ranks must also wait at the same
+ * places. If a rank waits for call A (a blocking call, a wait, tests in a loop) before it queues a later call B of a
+ * higher priority, rank 0 must do so too; otherwise rank 0 may choose B while that rank waits for A, and both wait
+ * until the deadline. It is safe to queue all calls first, and then to wait. Ownership: buffers are lent until the
+ * calls are done; the structs and arrays are read before this returns. Errors:    as the asynchronous forms;
+ * ANNULUS_UNSUPPORTED for a field that is not supported yet. */
+ANNULUS_API annulus_status_t annulus_submit(annulus_comm_t* comm, const annulus_call_t* calls, size_t ncalls,
+                                            annulus_request_t** request);
+
+/* -- Requests ---------------------------------------------------------------------------------------------------- */
+/*   Shapes:    none.
+ *   Units:     milliseconds.
+ *   Ownership: a request is the caller's until annulus_request_free or the end of its communicator.
+ *   Threads:   any; several may wait for one request.
+ *   Errors:    ANNULUS_INVALID_ARGUMENT  the request was freed, never was one, or its communicator was destroyed; the
+ *                                        message says which. */
+
+/* Waits up to `timeout_ms` (-1: until it is done, which deadlines bound) and returns the outcome of the work, or
+ * ANNULUS_IN_PROGRESS when it has none yet; the request may then be waited for again. An outcome stays the same, and
+ * may be asked for until the request is freed. Errors:    of the work: those of the blocking forms. */
 ANNULUS_API annulus_status_t annulus_request_wait(annulus_request_t* request, int64_t timeout_ms);
 
 /* annulus_request_wait with a timeout of 0. */
 ANNULUS_API annulus_status_t annulus_request_test(annulus_request_t* request);
 
-/* Gives the request back, whether or not it was waited for. Freeing one that has not finished waits for it first,
- * unless its group is open. NULL is allowed. */
+/* Gives the request back, whether or not it was waited for. Freeing one that is not done waits for it first. NULL is
+ * allowed. */
 ANNULUS_API annulus_status_t annulus_request_free(annulus_request_t* request);
 
 #ifdef __cplusplus

@@ -103,18 +103,19 @@ Status Gradients::SumAsync(perf::Group& group) {
 
 Status Gradients::SumGroup(perf::Group& group) {
   requests_.clear();
-  annulus_comm_t* const comm = group.comm();
-  ANNULUS_RETURN_IF_ERROR(group.Check(annulus_group_start(comm)));
-  annulus_status_t status = ANNULUS_OK;
+  calls_.clear();
   for (const Placement& place : tensors_) {
-    void* const buffer = memory_.get() + place.offset_bytes;
-    status = annulus_allreduce_async(comm, buffer, buffer, place.count, ANNULUS_FLOAT32, ANNULUS_SUM, nullptr);
-    if (status != ANNULUS_OK) break;
+    annulus_call_t& call = calls_.emplace_back();
+    call.struct_bytes = sizeof call;
+    call.kind = ANNULUS_CALL_ALLREDUCE;
+    call.type = ANNULUS_FLOAT32;
+    call.op = ANNULUS_SUM;
+    call.sendbuf = call.recvbuf = memory_.get() + place.offset_bytes;
+    call.count = place.count;
   }
   annulus_request_t* request = nullptr;
-  const annulus_status_t ended = annulus_group_end(comm, &request);
-  if (status == ANNULUS_OK) status = ended;
-  if (ended == ANNULUS_OK) requests_.push_back(request);
+  const annulus_status_t status = annulus_submit(group.comm(), calls_.data(), calls_.size(), &request);
+  if (status == ANNULUS_OK) requests_.push_back(request);
   return Finish(status, group);
 }
 

@@ -64,6 +64,7 @@ class Gradients {
   std::vector<Placement> tensors_;
   std::vector<Placement> flat_;
   std::vector<annulus_request_t*> requests_;
+  std::vector<annulus_call_t> calls_;
 };
 
 }  // namespace annulus::fusion

@@ -13,7 +13,10 @@ static int own_rank;
 
 static void Need(annulus_status_t status) {
   if (status == ANNULUS_OK) return;
-  fprintf(stderr, "%s: %s\n", annulus_status_string(status), annulus_last_error_message());
+  annulus_error_t error = {0};
+  error.struct_bytes = sizeof(error);
+  annulus_last_error(&error);
+  fprintf(stderr, "%s: %s\n", annulus_status_string(status), error.message);
   exit(1);
 }
 

@@ -87,7 +87,7 @@ Status Buffers::Create(size_t bytes, int copies, bool registered, Buffers* buffe
     if (!registered) {
       made = std::aligned_alloc(kPageBytes, total);
     } else if (annulus_mem_alloc(total, &made) != ANNULUS_OK) {
-      return {Code::kOutOfMemory, annulus_last_error_message()};
+      return LastFailure(ANNULUS_OUT_OF_MEMORY);
     }
     *memory = Memory(static_cast<uint8_t*>(made), FreeMemory{registered});
     if (!*memory) return {Code::kOutOfMemory, "cannot allocate two buffers of " + std::to_string(total) + " bytes"};

@@ -5,12 +5,29 @@
 
 namespace annulus::perf {
 
+Status LastFailure(annulus_status_t status) {
+  annulus_error_t error{};
+  error.struct_bytes = sizeof(error);
+  if (annulus_last_error(&error) != ANNULUS_OK) return Status(static_cast<Code>(status));
+  std::string text = error.message;
+  if (error.collective[0] != '\0' && error.sequence > 0) {
+    text += " [" + std::string(error.collective) + " number " + std::to_string(error.sequence) + "]";
+  }
+  if (error.scope == ANNULUS_SCOPE_COMMUNICATOR) {
+    if (error.rank >= 0) text += " [rank at fault: " + std::to_string(error.rank) + "]";
+    if (error.peer >= 0) text += " [peer: " + std::to_string(error.peer) + "]";
+    if (error.advice[0] != '\0') text += " Advice: " + std::string(error.advice);
+  }
+  return {static_cast<Code>(status), text, error.rank, error.cause_code};
+}
+
 Status Group::Join(const annulus_config_t& config, std::unique_ptr<Group>* group) {
   std::unique_ptr<Group> joined(new Group());
   const annulus_status_t status = annulus_comm_create(&config, &joined->comm_);
   if (status != ANNULUS_OK) {
     joined->comm_ = nullptr;
-    return {static_cast<Code>(status), std::string("cannot join the job: ") + annulus_last_error_message()};
+    const Status failure = LastFailure(status);
+    return {failure.code(), "cannot join the job: " + failure.message()};
   }
   ANNULUS_RETURN_IF_ERROR(joined->Check(annulus_comm_rank(joined->comm_, &joined->rank_)));
   ANNULUS_RETURN_IF_ERROR(joined->Check(annulus_comm_size(joined->comm_, &joined->size_)));
@@ -21,7 +38,7 @@ Status Group::Join(const annulus_config_t& config, std::unique_ptr<Group>* group
 Status ReadSetting(const annulus_config_t& config, const char* name, std::string* value) {
   char text[1025];  // As long as the longest setting.
   const annulus_status_t status = annulus_config_value(&config, name, text, sizeof text);
-  if (status != ANNULUS_OK) return {static_cast<Code>(status), annulus_last_error_message()};
+  if (status != ANNULUS_OK) return LastFailure(status);
   *value = text;
   return Status();
 }
@@ -29,24 +46,6 @@ Status ReadSetting(const annulus_config_t& config, const char* name, std::string
 Group::~Group() {
   // Destroying reports what the run has reported already.
   if (comm_ != nullptr) static_cast<void>(annulus_comm_destroy(comm_));
-}
-
-Status Group::Check(annulus_status_t status) const {
-  if (status == ANNULUS_OK) return Status();
-  annulus_error_t error{};
-  error.struct_bytes = sizeof(error);
-  // A wrong argument is refused before the communicator is touched, so its own error may be an older one or none.
-  if (annulus_comm_last_error(comm_, &error) != ANNULUS_OK || error.status != status) {
-    return {static_cast<Code>(status), annulus_last_error_message()};
-  }
-  std::string text = error.message;
-  if (error.collective[0] != '\0') {
-    text += " [" + std::string(error.collective) + " number " + std::to_string(error.sequence) + "]";
-  }
-  if (error.rank >= 0) text += " [rank at fault: " + std::to_string(error.rank) + "]";
-  if (error.peer >= 0) text += " [peer: " + std::to_string(error.peer) + "]";
-  if (error.advice[0] != '\0') text += " Advice: " + std::string(error.advice);
-  return {static_cast<Code>(status), text, error.rank, error.os_errno};
 }
 
 Status Group::Barrier() { return Check(annulus_barrier(comm_)); }

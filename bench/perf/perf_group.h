@@ -15,6 +15,9 @@
 
 namespace annulus::perf {
 
+// The calling thread's latest failed call, which returned `status`, with all that the library says about it.
+Status LastFailure(annulus_status_t status);
+
 // Reads the value that a communicator of `config` would have for a setting, as text.
 Status ReadSetting(const annulus_config_t& config, const char* name, std::string* value);
 
@@ -30,8 +33,8 @@ class Group {
   int size() const { return size_; }
   annulus_comm_t* comm() const { return comm_; }
 
-  // Turns a C status into a Status that carries the communicator's structured error.
-  Status Check(annulus_status_t status) const;
+  // Turns the status of the latest call into a Status with what the library says about it.
+  Status Check(annulus_status_t status) const { return status == ANNULUS_OK ? Status() : LastFailure(status); }
 
   Status Barrier();
   // Replaces each value by the largest, the least or the sum over the ranks.

@@ -10,6 +10,7 @@
 #include "base/version.h"
 #include "collectives/annulus.h"
 #include "collectives/api/config.h"
+#include "collectives/api/last_error.h"
 #include "collectives/api/process_state.h"
 #include "collectives/api/structs.h"
 #include "collectives/comm/communicator.h"
@@ -22,17 +23,16 @@ using annulus::Code;
 using annulus::Communicator;
 using annulus::DataType;
 using annulus::ReduceOp;
-using annulus::RequestHandle;
 using annulus::RequestTable;
 using annulus::SetLogLevel;
 using annulus::Status;
+using annulus::c_api::GiveStruct;
 using annulus::c_api::Guarded;
 using annulus::c_api::OfProcess;
 using annulus::c_api::Outcome;
 using annulus::c_api::Reject;
 using annulus::c_api::ToC;
 using annulus::c_api::Unwrap;
-using annulus::c_api::Wrap;
 
 static_assert(annulus::kLibraryVersion ==
               annulus::LibraryVersion{ANNULUS_VERSION_MAJOR, ANNULUS_VERSION_MINOR, ANNULUS_VERSION_PATCH});
@@ -54,8 +54,6 @@ static_assert(static_cast<int>(DataType::kUint64) == ANNULUS_UINT64);
 static_assert(static_cast<int>(DataType::kFloat8E5M2) == ANNULUS_FLOAT8_E5M2);
 static_assert(static_cast<int>(ReduceOp::kAvg) == ANNULUS_AVG);
 
-thread_local std::string t_last_error;
-
 annulus_status_t GetInt(const annulus_comm_t* comm, int* out, int (Communicator::*getter)() const) {
   if (comm == nullptr || out == nullptr)
     return Reject(Status::Invalid(comm == nullptr ? "comm is null" : "the output is null"));
@@ -68,23 +66,35 @@ template <class Call>
 annulus_status_t WithOwner(annulus_request_t* request, Call call) {
   const RequestTable& table = OfProcess().requests;
   Communicator* const owner = table.OwnerOf(Unwrap(request));
-  const Status status = owner != nullptr ? call(owner) : table.WhyNot(Unwrap(request));
-  return status.code() == Code::kInvalidArgument || owner == nullptr ? Reject(status) : Outcome(owner, status.code());
+  std::string label;
+  if (owner == nullptr) return Reject(table.WhyNot(Unwrap(request)));
+  const Status status = call(owner, &label);
+  return Outcome(owner, status, annulus::CollectiveKind::kNone, label.c_str());
+}
+
+// A split's failure is the communicator's where that has ended.
+Status SplitFailure(Communicator* comm, const Status& status) {
+  return comm->verdict() != nullptr ? Status(status.code()) : status;
 }
 
 }  // namespace
 
 annulus_status_t annulus::c_api::Reject(const Status& status) {
-  t_last_error = status.message();
+  RecordRefusal(status, Status::kNoRank, "", "");
   return ToC(status.code());
 }
 
-annulus_status_t annulus::c_api::Outcome(Communicator* comm, Code code) {
-  if (code != Code::kOk && code != Code::kInProgress) t_last_error = comm->LastError().verdict.message;
-  return ToC(code);
+annulus_status_t annulus::c_api::Fail(Communicator* comm, const Status& status, CollectiveKind kind,
+                                      const std::string& label) {
+  if (status.code() == Code::kInProgress) return ANNULUS_IN_PROGRESS;
+  const Verdict* const verdict = status.message().empty() ? comm->verdict() : nullptr;
+  if (verdict != nullptr) {
+    RecordVerdict(*verdict, label);
+  } else {
+    RecordRefusal(status, comm->rank(), KindName(kind), label);
+  }
+  return ToC(status.code());
 }
-
-const char* annulus::c_api::LastMessage() { return t_last_error.c_str(); }
 
 #define ANNULUS_TEXT_(x) #x
 #define ANNULUS_TEXT(x) ANNULUS_TEXT_(x)
@@ -96,7 +106,10 @@ const char* annulus_version(void) {
 
 const char* annulus_status_string(annulus_status_t status) { return annulus::CodeName(static_cast<Code>(status)); }
 
-const char* annulus_last_error_message(void) { return annulus::c_api::LastMessage(); }
+annulus_status_t annulus_last_error(annulus_error_t* error) {
+  if (error == nullptr) return Reject(Status::Invalid("error is null"));
+  return Guarded([&] { return Outcome(GiveStruct(annulus::c_api::LastError(), "annulus_error_t", error)); });
+}
 
 size_t annulus_type_bytes(annulus_type_t type) {
   const int number = static_cast<int>(type);
@@ -142,12 +155,13 @@ annulus_status_t annulus_comm_create(const annulus_config_t* config, annulus_com
 }
 
 annulus_status_t annulus_comm_split(annulus_comm_t* comm, int colour, int key, annulus_comm_t** newcomm) {
+  if (newcomm != nullptr) *newcomm = nullptr;
   if (comm == nullptr || newcomm == nullptr)
     return Reject(Status::Invalid(comm == nullptr ? "comm is null" : "newcomm is null"));
   return Guarded([&] {
     std::unique_ptr<Communicator> child;
     const Status status = annulus::Split(Unwrap(comm), colour, key, &child);
-    if (!status.ok()) return Reject(status);
+    if (!status.ok()) return Outcome(Unwrap(comm), SplitFailure(Unwrap(comm), status));
     *newcomm = reinterpret_cast<annulus_comm_t*>(child.release());
     return ANNULUS_OK;
   });
@@ -158,17 +172,18 @@ annulus_status_t annulus_comm_dup(annulus_comm_t* comm, annulus_comm_t** newcomm
 }
 
 annulus_status_t annulus_comm_destroy(annulus_comm_t* comm) {
-  if (comm == nullptr) return Reject(Status::Invalid("comm is null"));
+  if (comm == nullptr) return ANNULUS_OK;
+  if (Unwrap(comm)->IsInCallback()) return Reject(Status::Invalid("a callback cannot destroy its communicator"));
   return Guarded([&] {
     delete Unwrap(comm);
     return ANNULUS_OK;
   });
 }
 
-annulus_status_t annulus_comm_abort(annulus_comm_t* comm) {
+annulus_status_t annulus_comm_abort(annulus_comm_t* comm, const char* reason) {
   if (comm == nullptr) return Reject(Status::Invalid("comm is null"));
   return Guarded([&] {
-    Unwrap(comm)->Abort();
+    Unwrap(comm)->Abort(reason != nullptr ? reason : "");
     return ANNULUS_OK;
   });
 }
@@ -186,47 +201,25 @@ annulus_status_t annulus_comm_local_size(const annulus_comm_t* comm, int* local_
   return GetInt(comm, local_size, &Communicator::local_size);
 }
 
-annulus_status_t annulus_comm_last_error(const annulus_comm_t* comm, annulus_error_t* error) {
+annulus_status_t annulus_comm_verdict(const annulus_comm_t* comm, annulus_error_t* error) {
   if (comm == nullptr || error == nullptr)
     return Reject(Status::Invalid(comm == nullptr ? "comm is null" : "error is null"));
-  const annulus::ErrorRecord& record = const_cast<Communicator*>(Unwrap(comm))->LastError();
-  const annulus::Verdict& verdict = record.verdict;
-  annulus_error_t full{};
-  full.status = record.failed ? ToC(verdict.code) : ANNULUS_OK;
-  full.rank = verdict.rank;
-  full.peer = verdict.peer;
-  full.sequence = verdict.call.sequence;
-  full.collective = annulus::KindName(verdict.call.kind);
-  full.os_errno = verdict.os_errno;
-  full.message = verdict.message.c_str();
-  full.advice = verdict.advice.c_str();
-  return Outcome(annulus::c_api::GiveStruct(full, "annulus_error_t", error));
-}
-
-annulus_status_t annulus_comm_set_priority(annulus_comm_t* comm, int priority) {
-  if (comm == nullptr) return Reject(Status::Invalid("comm is null"));
-  return Guarded([&] { return Outcome(Unwrap(comm), Unwrap(comm)->SetPriority(priority)); });
-}
-
-annulus_status_t annulus_group_start(annulus_comm_t* comm) {
-  if (comm == nullptr) return Reject(Status::Invalid("comm is null"));
-  return Guarded([&] { return Outcome(Unwrap(comm), Unwrap(comm)->GroupStart()); });
-}
-
-annulus_status_t annulus_group_end(annulus_comm_t* comm, annulus_request_t** request) {
-  if (comm == nullptr) return Reject(Status::Invalid("comm is null"));
   return Guarded([&] {
-    RequestHandle all = 0;
-    const Code code = Unwrap(comm)->GroupEnd(request != nullptr ? &all : nullptr);
-    if (code == Code::kOk && request != nullptr) *request = Wrap(all);
-    return Outcome(Unwrap(comm), code);
+    const annulus::Verdict none;
+    const annulus::Verdict* const verdict = const_cast<Communicator*>(Unwrap(comm))->verdict();
+    annulus_error_t parts = annulus::c_api::PartsOf(verdict != nullptr ? *verdict : none);
+    if (verdict == nullptr) parts.message = parts.advice = "";
+    return Outcome(GiveStruct(parts, "annulus_error_t", error));
   });
 }
 
 annulus_status_t annulus_request_wait(annulus_request_t* request, int64_t timeout_ms) {
   if (request == nullptr) return Reject(Status::Invalid("request is null"));
   return Guarded([&] {
-    return WithOwner(request, [&](Communicator* owner) { return owner->Wait(Unwrap(request), timeout_ms); });
+    const auto wait = [&](Communicator* owner, std::string* label) {
+      return owner->Wait(Unwrap(request), timeout_ms, label);
+    };
+    return WithOwner(request, wait);
   });
 }
 
@@ -234,5 +227,6 @@ annulus_status_t annulus_request_test(annulus_request_t* request) { return annul
 
 annulus_status_t annulus_request_free(annulus_request_t* request) {
   if (request == nullptr) return ANNULUS_OK;
-  return Guarded([&] { return WithOwner(request, [&](Communicator* owner) { return owner->Free(Unwrap(request)); }); });
+  const auto free = [&](Communicator* owner, std::string*) { return owner->Free(Unwrap(request)); };
+  return Guarded([&] { return WithOwner(request, free); });
 }

@@ -15,16 +15,19 @@ namespace annulus::c_api {
 
 inline annulus_status_t ToC(Code code) { return static_cast<annulus_status_t>(code); }
 
-// Stores the message for annulus_last_error_message, and returns the status.
+// Records a refusal for annulus_last_error, and returns the status.
 annulus_status_t Reject(const Status& status);
-
-const char* LastMessage();
 
 inline annulus_status_t Outcome(const Status& status) { return status.ok() ? ANNULUS_OK : Reject(status); }
 
-// Returns the status of a call on `comm`. The communicator's message about a failure is also stored for
-// annulus_last_error_message.
-annulus_status_t Outcome(Communicator* comm, Code code);
+// The same for a call on `comm`, of which `status` is the outcome as Communicator gives it.
+annulus_status_t Fail(Communicator* comm, const Status& status, CollectiveKind kind, const std::string& label);
+inline annulus_status_t Outcome(Communicator* comm, const Status& status, CollectiveKind kind = CollectiveKind::kNone,
+                                const char* label = nullptr) {
+  if (status.ok()) [[likely]]
+    return ANNULUS_OK;
+  return Fail(comm, status, kind, label != nullptr ? label : "");
+}
 
 // Calls `function` and converts exceptions to a status, so that none leaves the C API.
 template <class Function>

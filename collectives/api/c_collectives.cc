@@ -1,26 +1,19 @@
-// The C API: collectives, blocking and asynchronous. Each function fills in its arguments; Communicator does the rest.
+// The C API: collectives by name, blocking and asynchronous. Each function fills in its arguments; Communicator does
+// the rest.
 
 #include "collectives/annulus.h"
 #include "collectives/api/c_api.h"
+#include "collectives/api/c_calls.h"
 
 namespace {
 
 using annulus::CallArguments;
-using annulus::Code;
 using annulus::CollectiveKind;
-using annulus::DataType;
 using annulus::Layout;
-using annulus::ReduceOp;
-using annulus::RequestHandle;
 using annulus::Status;
-using annulus::c_api::Guarded;
-using annulus::c_api::Outcome;
 using annulus::c_api::Reject;
-using annulus::c_api::Unwrap;
-using annulus::c_api::Wrap;
-
-// A value beyond a byte must stay invalid after the cast.
-int Narrow(int value) { return value < 0 || value > 0xff ? 0xff : value; }
+using annulus::c_api::SetOp;
+using annulus::c_api::TypeOf;
 
 CallArguments Make(CollectiveKind kind, const void* sendbuf, void* recvbuf, size_t count, annulus_type_t type) {
   CallArguments arguments;
@@ -28,16 +21,12 @@ CallArguments Make(CollectiveKind kind, const void* sendbuf, void* recvbuf, size
   arguments.sendbuf = sendbuf;
   arguments.recvbuf = recvbuf;
   arguments.count = count;
-  arguments.type = static_cast<DataType>(Narrow(type));
+  arguments.type = TypeOf(type);
   return arguments;
 }
 
 CallArguments WithOp(CallArguments arguments, annulus_op_t op) {
-  const int number = static_cast<int>(op);
-  const bool built_in = number >= 0 && number < annulus::Operations::kFirstNumber;
-  // The wire name of a user-defined operation is looked up later.
-  arguments.op = static_cast<ReduceOp>(built_in ? number : 0xff);
-  arguments.created_op = built_in ? 0 : number;
+  SetOp(op, &arguments);
   return arguments;
 }
 
@@ -52,19 +41,15 @@ CallArguments WithLayouts(CallArguments arguments, const Layout& send, const Lay
   return arguments;
 }
 
-annulus_status_t Run(annulus_comm_t* comm, const CallArguments& arguments) {
-  if (comm == nullptr) return Reject(Status::Invalid("comm is null"));
-  return Guarded([&] { return Outcome(Unwrap(comm), Unwrap(comm)->Run(arguments)); });
+annulus_status_t Submit(annulus_comm_t* comm, const CallArguments& arguments, annulus_request_t** request) {
+  if (request != nullptr) *request = nullptr;
+  if (comm == nullptr || request == nullptr)
+    return Reject(Status::Invalid(comm == nullptr ? "comm is null" : "request is null"));
+  return annulus::c_api::Submit(comm, {&arguments, 1}, request);
 }
 
-annulus_status_t Submit(annulus_comm_t* comm, const CallArguments& arguments, annulus_request_t** request) {
-  if (comm == nullptr) return Reject(Status::Invalid("comm is null"));
-  return Guarded([&] {
-    RequestHandle queued = 0;
-    const Code code = Unwrap(comm)->Submit(arguments, request != nullptr ? &queued : nullptr);
-    if (code == Code::kOk && request != nullptr) *request = Wrap(queued);
-    return Outcome(Unwrap(comm), code);
-  });
+annulus_status_t Run(annulus_comm_t* comm, const CallArguments& arguments) {
+  return annulus::c_api::Run(comm, arguments);
 }
 
 }  // namespace

@@ -19,10 +19,12 @@ using annulus::c_api::Unwrap;
 }  // namespace
 
 annulus_status_t annulus_mem_alloc(size_t bytes, void** memory) {
+  if (memory != nullptr) *memory = nullptr;
   return Guarded([&] { return Outcome(OfProcess().memory.Allocate(bytes, memory)); });
 }
 
 annulus_status_t annulus_mem_free(void* memory) {
+  if (memory == nullptr) return ANNULUS_OK;
   return Guarded([&] { return Outcome(OfProcess().memory.Free(memory)); });
 }
 

@@ -5,7 +5,6 @@
 
 namespace {
 
-using annulus::CustomReduction;
 using annulus::Operations;
 using annulus::Status;
 using annulus::c_api::Guarded;
@@ -19,11 +18,11 @@ annulus_status_t Make(annulus_comm_t* comm, annulus_op_t* op, Create create) {
   if (comm == nullptr) return Reject(Status::Invalid("comm is null"));
   return Guarded([&] {
     int number = 0;
-    const annulus::Code code = Unwrap(comm)->ChangeOperations([&](Operations* operations) {
+    const Status status = Unwrap(comm)->ChangeOperations([&](Operations* operations) {
       return op != nullptr ? create(operations, &number) : Status::Invalid("op is null");
     });
-    if (code == annulus::Code::kOk) *op = static_cast<annulus_op_t>(number);
-    return Outcome(Unwrap(comm), code);
+    if (status.ok()) *op = static_cast<annulus_op_t>(number);
+    return Outcome(Unwrap(comm), status);
   });
 }
 
@@ -34,8 +33,10 @@ annulus_status_t annulus_op_create_premul_sum(annulus_comm_t* comm, double facto
               [&](Operations* operations, int* number) { return operations->CreatePremulSum(factor, number); });
 }
 
-annulus_status_t annulus_op_create(annulus_comm_t* comm, annulus_reduce_fn fn, void* context, annulus_op_t* op) {
-  return Make(comm, op, [&](Operations* operations, int* number) { return operations->Create(fn, context, number); });
+annulus_status_t annulus_op_create(annulus_comm_t* comm, annulus_reduce_fn fn, void* context,
+                                   void (*release)(void* context), annulus_op_t* op) {
+  return Make(comm, op,
+              [&](Operations* operations, int* number) { return operations->Create(fn, context, release, number); });
 }
 
 annulus_status_t annulus_op_destroy(annulus_comm_t* comm, annulus_op_t op) {

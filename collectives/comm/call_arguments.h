@@ -2,10 +2,14 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 
+#include "base/clock.h"
 #include "base/status.h"
+#include "collectives/annulus.h"
 #include "collectives/core/collective.h"
 #include "collectives/engine/engine.h"
+#include "collectives/reduce/operations.h"
 
 namespace annulus {
 
@@ -19,6 +23,14 @@ struct CallArguments {
   int created_op = 0;      // The user's number if it may name a created operation; else 0.
   CustomReduction custom;  // The reduction of that operation, once it is looked up; `op` then has its wire name.
   int root = 0;            // The other end, for a message.
+  // For queued calls: the number by which they overtake each other.
+  int priority = 0;
+  Nanoseconds timeout = 0;         // Limit of this call; 0: the communicator's.
+  const char* label = nullptr;     // The user's name for the call; null: none.
+  annulus_done_fn done = nullptr;  // Called when a queued call has ended; null: nothing is.
+  void* done_context = nullptr;
+  // Keeps the created operation while it is used.
+  std::shared_ptr<const UserReduction> keep;
   // Queues of the memory domains in which the buffers lie, once they are looked up; null: host memory.
   DomainQueue* send_queue = nullptr;
   DomainQueue* recv_queue = nullptr;

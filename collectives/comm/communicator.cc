@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "collectives/comm/group.h"
 #include "collectives/comm/tuner.h"
 #include "collectives/control/arbiter_text.h"
 
@@ -42,10 +43,18 @@ Communicator::Communicator(std::unique_ptr<Setup> setup, std::unique_ptr<DomainQ
       queue_({rank(), nranks(), options().priorities != 0, setup_->monitor(), [this] { setup_->reactor()->Wake(); }}),
       report_(setup_.get(), &queue_),
       failures_(rank(), &report_),
-      requests_(resources().requests, this, &failures_, rank(), nranks()),
-      dispatcher_({setup_.get(), &queue_, &failures_, &report_, &requests_, queues_.get()}),
+      requests_({resources().requests, this, &callbacks_, rank(), nranks()}),
+      dispatcher_(
+          {setup_.get(), &queue_, &failures_, &report_, &requests_, queues_.get(), [this] { ReleaseOperations(); }}),
       fixed_memory_(FixedMemory()) {
   queues_->WatchIn(setup_->reactor());
+}
+
+Communicator::~Communicator() {
+  // Callbacks still may call; what they start is refused.
+  failures_.Close();
+  dispatcher_.Stop();
+  callbacks_.Finish();
 }
 
 Status Communicator::Tune(const std::string& file, const Setup::GiveUp& give_up) {
@@ -76,8 +85,13 @@ Status Communicator::Complete(CallArguments* arguments) {
     ANNULUS_RETURN_IF_ERROR(operations_.Find(arguments->created_op, &operation));
     arguments->op = operation.op;
     arguments->custom = operation.custom;
+    arguments->keep = operation.keep;
   }
   ANNULUS_RETURN_IF_ERROR(CheckArguments(*arguments, rank(), nranks()));
+  if (arguments->priority != 0 && options().priorities == 0) {
+    return Status::Invalid("priority is " + std::to_string(arguments->priority) +
+                           ", but priorities are off; set priorities (ANNULUS_PRIORITIES) to 1 on all ranks");
+  }
   arguments->send_queue = queues_->QueueOf(arguments->sendbuf);
   arguments->recv_queue = queues_->QueueOf(arguments->recvbuf);
   if (QueueFor(arguments->recv_queue, arguments->send_queue) !=
@@ -91,94 +105,77 @@ Status Communicator::Complete(CallArguments* arguments) {
                                   ", and ANNULUS_MESH_RANKS is " + std::to_string(setup_->plan().mesh_ranks)};
 }
 
-Code Communicator::Refuse(const Status& status) {
-  Code code = status.code();
-  if (!failures_.CheckEnded(&code)) failures_.Refuse(status);
-  return code;
+Status Communicator::Refuse(const Status& status) {
+  Code code = Code::kOk;
+  return failures_.CheckEnded(&code) ? Status(code) : status;
 }
 
-bool Communicator::MustNotStart(Code* code) {
-  if (!dispatcher_.IsInsideReduction()) return failures_.CheckEnded(code);
-  *code = Code::kInvalidArgument;
-  failures_.Refuse(Status::Invalid("a reduction function used the communicator that called it"));
-  return true;
+Status Communicator::CheckMayStart() {
+  if (dispatcher_.IsInsideReduction())
+    return Status::Invalid("a reduction function used the communicator that called it");
+  Code code = Code::kOk;
+  return failures_.CheckEnded(&code) ? Status(code) : Status();
 }
 
-Code Communicator::Run(const CallArguments& given) {
-  if (!group_.is_open()) {
-    if (const std::optional<Code> code = dispatcher_.RunAgain(given)) return *code;
-  }
+Status Communicator::Run(const CallArguments& given) {
+  if (const std::optional<Code> code = dispatcher_.RunAgain(given)) return Status(*code);
   CallArguments arguments = given;
   const Status valid = Complete(&arguments);
   if (!valid.ok()) return Refuse(valid);
-  Code code = Code::kOk;
-  if (MustNotStart(&code)) return code;
-  if (!group_.is_open()) return dispatcher_.Run(arguments);
-  failures_.Refuse(Status::Invalid("a group is open: only asynchronous calls are allowed before annulus_group_end"));
-  return Code::kInvalidArgument;
+  ANNULUS_RETURN_IF_ERROR(CheckMayStart());
+  return dispatcher_.Run(arguments);
 }
 
 Status Communicator::RunInWords(const CallArguments& given) {
-  const Code code = Run(given);
-  if (code == Code::kOk) return Status();
-  const Verdict& verdict = LastError().verdict;
-  return {code, verdict.message, verdict.rank, verdict.os_errno};
+  Status status = Run(given);
+  if (status.ok() || !status.message().empty()) return status;
+  const Verdict& verdict = failures_.verdict();
+  return {status.code(), verdict.message, verdict.rank, verdict.os_errno};
 }
 
-Code Communicator::Submit(const CallArguments& given, RequestHandle* request) {
-  CallArguments arguments = given;
-  const Status valid = Complete(&arguments);
+Status Communicator::Submit(std::span<const CallArguments> given, RequestHandle* request) {
+  if (given.size() != 1) return SubmitGroup(given, request);
+  CallArguments call = given[0];
+  const Status valid = Complete(&call);
   if (!valid.ok()) return Refuse(valid);
-  Code code = Code::kOk;
-  if (MustNotStart(&code)) return code;
-  const bool collects = group_.is_open();
-  if (!collects) {
-    if (request == nullptr) {
-      failures_.Refuse(Status::Invalid("request is null, which is allowed in a group only"));
-      return Code::kInvalidArgument;
-    }
-    const Status started = dispatcher_.StartProgressThread();
-    if (!started.ok()) return started.code();
-  }
+  ANNULUS_RETURN_IF_ERROR(CheckMayStart());
+  ANNULUS_RETURN_IF_ERROR(StartThreads({&call, 1}));
   Request* made = nullptr;
-  code = requests_.MakeWithin(BudgetFor(arguments), arguments, collects, request == nullptr, &made).code();
-  if (code != Code::kOk) return code;
+  ANNULUS_RETURN_IF_ERROR(requests_.MakeWithin(BudgetFor({&call, 1}), {&call, 1}, request == nullptr, &made));
   if (request != nullptr) *request = made->handle;
-  if (collects && group_.Add(made)) return Code::kOk;
-  if (collects) requests_.Release({made});  // Another thread ended the group meanwhile.
   dispatcher_.Queue(made);
-  return Code::kOk;
+  return Status();
 }
 
-Code Communicator::GroupStart() {
-  Code code = Code::kOk;
-  if (MustNotStart(&code) || group_.Open()) return code;
-  failures_.Refuse(Status::Invalid("a group is open already; groups do not nest"));
-  return Code::kInvalidArgument;
+Status Communicator::SubmitGroup(std::span<const CallArguments> given, RequestHandle* request) {
+  std::vector<CallArguments> calls(given.begin(), given.end());
+  for (size_t i = 0; i < calls.size(); ++i) {
+    const Status valid = Complete(&calls[i]);
+    if (!valid.ok()) return Refuse({valid.code(), "call " + std::to_string(i) + " of the group: " + valid.message()});
+  }
+  ANNULUS_RETURN_IF_ERROR(CheckMayStart());
+  ANNULUS_RETURN_IF_ERROR(StartThreads(calls));
+  std::vector<Request*> made(calls.size());
+  ANNULUS_RETURN_IF_ERROR(requests_.MakeWithin(BudgetFor(calls), calls, true, made.data()));
+  if (request != nullptr) *request = requests_.MakeGroup(made)->handle;
+  QueueGroup(std::move(made));
+  return Status();
 }
 
-Code Communicator::GroupEnd(RequestHandle* request) {
-  Code code = Code::kOk;
-  const bool ended = failures_.CheckEnded(&code);
-  std::vector<Request*> collected;
-  if (!group_.Close(&collected)) {
-    if (ended) return code;
-    failures_.Refuse(Status::Invalid("no group is open"));
-    return Code::kInvalidArgument;
-  }
-  if (!ended) code = dispatcher_.StartProgressThread().code();
-  requests_.Release(collected);
-  if (code != Code::kOk) {
-    for (Request* const each : collected) dispatcher_.Drop(each, code);
-    return code;
-  }
-  if (request != nullptr) *request = requests_.MakeGroup(collected)->handle;
+Status Communicator::StartThreads(std::span<const CallArguments> calls) {
+  const auto has_callback = [](const CallArguments& call) { return call.done != nullptr; };
+  if (std::ranges::any_of(calls, has_callback)) ANNULUS_RETURN_IF_ERROR(callbacks_.Start());
+  return dispatcher_.StartProgressThread();
+}
+
+void Communicator::QueueGroup(std::vector<Request*> made) {
   const auto two_levels = [this](const CallArguments& a) {
     return TakesTwoLevels(choice(), a.op, a.count * TypeBytes(a.type));
   };
-  for (const std::vector<Request*>& bundle : Bundles(std::move(collected), two_levels)) {
+  std::vector<Request*> queued;
+  for (const std::vector<Request*>& bundle : Bundles(std::move(made), two_levels)) {
     if (bundle.size() > 1 && AreIndependent(bundle)) {
-      dispatcher_.Queue(requests_.MakeFused(bundle));
+      queued.push_back(requests_.MakeFused(bundle));
       continue;
     }
     // A group's allreduces have the same order of addition whether they can be combined or not.
@@ -186,37 +183,42 @@ Code Communicator::GroupEnd(RequestHandle* request) {
       const CallArguments& a = each->arguments;
       const bool has_other_order =
           a.kind == CollectiveKind::kAllreduce && TakesTree(choice(), a.op, a.count * TypeBytes(a.type));
-      dispatcher_.Queue(has_other_order ? requests_.MakeFused({each}) : each);
+      queued.push_back(has_other_order ? requests_.MakeFused({each}) : each);
     }
   }
-  return Code::kOk;
+  for (Request* const each : queued) dispatcher_.Queue(each);
 }
 
-Code Communicator::SetPriority(int priority) {
-  Code code = Code::kOk;
-  if (failures_.CheckEnded(&code)) return code;
-  if (options().priorities == 0) {
-    failures_.Refuse(
-        Status::Invalid("priorities are off; set ANNULUS_PRIORITIES=1 (or the config's field) on all ranks"));
-    return Code::kInvalidArgument;
-  }
-  requests_.set_priority(priority);
-  return Code::kOk;
-}
-
-Status Communicator::Wait(RequestHandle handle, int64_t timeout_ms) {
-  return requests_.Wait(handle, timeout_ms, !dispatcher_.IsInsideReduction());
+Status Communicator::Wait(RequestHandle handle, int64_t timeout_ms, std::string* label) {
+  return requests_.Wait(handle, timeout_ms, !dispatcher_.IsInsideReduction(), label);
 }
 
 Status Communicator::Free(RequestHandle handle) { return requests_.Free(handle, !dispatcher_.IsInsideReduction()); }
 
-void Communicator::Abort() {
+void Communicator::ReleaseOperations() {
+  if (!operations_.has_retired()) return;
+  std::vector<std::shared_ptr<UserReduction>> unused;
+  {
+    std::lock_guard<std::mutex> lock(operations_mu_);
+    unused = operations_.TakeUnused();
+  }
+  for (const auto& user : unused) {
+    if (user->release != nullptr) user->release(user->context);
+  }
+}
+
+const Verdict* Communicator::verdict() {
+  Code code = Code::kOk;
+  return failures_.CheckEnded(&code) ? &failures_.verdict() : nullptr;
+}
+
+void Communicator::Abort(const std::string& reason) {
   if (setup_->control() != nullptr) {
-    setup_->control()->Abort();
+    setup_->control()->Abort(reason);
     return;
   }
   dispatcher_.Interrupt();
-  failures_.End(AbortVerdict(rank()));
+  failures_.End(AbortVerdict(rank(), reason));
 }
 
 std::optional<Verdict> Communicator::Parted(const std::vector<int>& ranks, bool expected) {
@@ -281,17 +283,19 @@ MemoryUse Communicator::FixedMemory() const {
   return use;
 }
 
-RequestBudget Communicator::BudgetFor(const CallArguments& arguments) const {
+RequestBudget Communicator::BudgetFor(std::span<const CallArguments> calls) const {
   RequestBudget budget;
   budget.most = static_cast<size_t>(options().memory_bytes);
   if (budget.most == 0) return budget;
   const size_t ranks = static_cast<size_t>(nranks());
   budget.held_elsewhere = fixed_memory_.total() + dispatcher_.MessagesBytes();
-  budget.wanted = sizeof(Request);
-  if (HasVariableParts(arguments.kind)) budget.wanted += 4 * ranks * sizeof(size_t);
+  budget.wanted = calls.size() * sizeof(Request);
+  for (const CallArguments& call : calls) {
+    if (HasVariableParts(call.kind)) budget.wanted += 4 * ranks * sizeof(size_t);
+  }
   // If fused, two or more calls of a group share a request and its chunks; the group has a request as well.
   const size_t fused = ranks * (Segments::kSegmentBytes + sizeof(Part) / 2) + sizeof(Request*) + sizeof(Request) / 2;
-  if (group_.is_open()) budget.wanted += (group_.size() + 1) * fused + sizeof(Request);
+  if (calls.size() > 1) budget.wanted += calls.size() * fused + sizeof(Request);
   return budget;
 }
 

@@ -1,24 +1,26 @@
 // Communicator: a group of ranks with their collectives, blocking and asynchronous, in one order; and messages between
 // two ranks, which do not wait for collectives. This class is a facade: it checks calls and leaves the rest to its
-// parts. The Dispatcher drives the calls, the CallQueue keeps their order, Requests and Group hold unfinished work, and
-// the FailureRecord holds failures.
+// parts. The Dispatcher drives the calls, the CallQueue keeps their order, Requests hold unfinished work, Callbacks
+// tell of its end, and the FailureRecord holds the verdict.
 //
 // Threads: all functions may be called from any thread, but the destructor must be the last call. Calls take turns in
 // the order in which they arrive. Each part has its own lock. Where one lock is taken while another is held, the order
-// is Requests, FailureRecord, CallQueue.
+// is Requests, Callbacks, FailureRecord, CallQueue.
 #pragma once
 
 #include <atomic>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "collectives/comm/call_queue.h"
+#include "collectives/comm/callbacks.h"
 #include "collectives/comm/dispatcher.h"
 #include "collectives/comm/failure_record.h"
 #include "collectives/comm/failure_report.h"
-#include "collectives/comm/group.h"
 #include "collectives/comm/requests.h"
 #include "collectives/comm/setup.h"
 #include "collectives/engine/domain_queues.h"
@@ -51,6 +53,8 @@ class Communicator {
                        const Setup::GiveUp& give_up, std::unique_ptr<Communicator>* communicator);
   // The same for all ranks of the job.
   static Status Create(const Options& options, const Resources& resources, std::unique_ptr<Communicator>* communicator);
+  // Aborts pending work on this rank, calls what callbacks remain, and leaves. Not in a callback.
+  ~Communicator();
 
   int rank() const { return setup_->rank(); }
   int nranks() const { return setup_->nranks(); }
@@ -77,43 +81,40 @@ class Communicator {
   // before anyone else has the communicator. Errors: as Tuner::Tune.
   Status Tune(const std::string& file, const Setup::GiveUp& give_up);
 
+  // Functions for calls return OK, the reason of a refusal that concerns this call alone, or a Status without a
+  // message: then the communicator has ended, and verdict() says why.
+
   // Runs the collective and returns its outcome.
-  Code Run(const CallArguments& given);
-  // The same, with the message of the failure and the rank at fault.
+  Status Run(const CallArguments& given);
+  // The same, with the verdict's message and the rank at fault.
   Status RunInWords(const CallArguments& given);
 
-  // Queues the collective. The request must be freed.
-  Code Submit(const CallArguments& given, RequestHandle* request);
+  // Queues one call or a group of them, all or none. Allreduces of a group that share a type and operation are queued
+  // as one. *request, if asked for, is done when all calls are; it must be freed.
+  Status Submit(std::span<const CallArguments> given, RequestHandle* request);
 
-  // Until GroupEnd, Submit only collects calls; `request` may then be null. GroupEnd queues them: allreduces of one
-  // type and operation are queued as one. *request, if asked for, is done when all calls are.
-  Code GroupStart();
-  Code GroupEnd(RequestHandle* request);
-
-  // Sets the priority of collectives submitted from now on. Errors: kInvalidArgument without Options::priorities.
-  Code SetPriority(int priority);
-
-  // Waits up to `timeout_ms` (< 0: until the collective's own deadline), and returns the outcome's code, or kInProgress
-  // when it has not finished. Returns kInvalidArgument, with a message, when the outcome was returned before this call,
-  // the request's group is open, or the request was freed meanwhile.
-  Status Wait(RequestHandle handle, int64_t timeout_ms);
+  // Waits up to `timeout_ms` (-1: until the end), and returns the request's outcome, or kInProgress when it has none
+  // yet. *label becomes the label of a call that failed. Returns kInvalidArgument, with a message, when the request was
+  // freed meanwhile.
+  Status Wait(RequestHandle handle, int64_t timeout_ms, std::string* label);
 
   // Waits for the request to finish, then frees it. Returns kInvalidArgument when it was freed meanwhile.
   Status Free(RequestHandle handle);
 
   // Calls `change`, which returns a Status, with the user-defined operations.
   template <class Change>
-  Code ChangeOperations(Change change) {
+  Status ChangeOperations(Change change) {
     Status status;
     {
       std::lock_guard<std::mutex> lock(operations_mu_);
       status = change(&operations_);
     }
-    return status.ok() ? Code::kOk : Refuse(status);
+    ReleaseOperations();
+    return status.ok() ? status : Refuse(status);
   }
 
   // Fails all pending and later work on all ranks. Returns at once.
-  void Abort();
+  void Abort(const std::string& reason = "");
 
   // Counters up to now, in total and for one peer.
   Totals ReadTotals() const;
@@ -125,8 +126,10 @@ class Communicator {
   // Totals over all links of one of transports().
   TransportTotals ReadTransport(const TransportInfo& transport) const;
 
-  // As FailureRecord::Latest.
-  const ErrorRecord& LastError() { return failures_.Latest(); }
+  // The verdict that ended the communicator, which never changes; null while there is none.
+  const Verdict* verdict();
+  // Whether the calling thread is in a callback of this communicator.
+  bool IsInCallback() const { return callbacks_.IsThisThread(); }
 
   // Returns the reason why `ranks` cannot all go on together, if there is one; as Control::Parted.
   std::optional<Verdict> Parted(const std::vector<int>& ranks, bool expected);
@@ -136,20 +139,26 @@ class Communicator {
 
   // Looks up the operation and the domains of the buffers, and checks the arguments.
   Status Complete(CallArguments* arguments);
-  // Refuses the call. If the communicator has ended, that is the reason instead.
-  Code Refuse(const Status& status);
-  // Whether the communicator has ended, or is called from a reduction function, which is an error of that call alone.
-  bool MustNotStart(Code* code);
+  // The reason of a refusal. If the communicator has ended, that is the reason instead.
+  Status Refuse(const Status& status);
+  // Not OK when the communicator has ended, or is called from a reduction function.
+  Status CheckMayStart();
+  Status SubmitGroup(std::span<const CallArguments> given, RequestHandle* request);
+  // Queues the requests of a group's calls.
+  void QueueGroup(std::vector<Request*> made);
+  Status StartThreads(std::span<const CallArguments> calls);
+  // Calls the release functions of operations that nothing uses any more.
+  void ReleaseOperations();
   MemoryUse FixedMemory() const;
-  RequestBudget BudgetFor(const CallArguments& arguments) const;
+  RequestBudget BudgetFor(std::span<const CallArguments> calls) const;
 
   const std::unique_ptr<Setup> setup_;
   const std::unique_ptr<DomainQueues> queues_;
   CallQueue queue_;
   FailureReport report_;
   FailureRecord failures_;
+  Callbacks callbacks_;
   Requests requests_;
-  Group group_;
   std::mutex operations_mu_;
   Operations operations_;
   Dispatcher dispatcher_;

@@ -39,6 +39,7 @@ Dispatcher::Dispatcher(const DispatcherConfig& config)
       report_(config.report),
       requests_(config.requests),
       queues_(config.queues),
+      ended_(config.ended),
       is_plain_(!by_priority() && queues_->host_only()),
       engine_(rank(), setup_->plan(), setup_->topology(), &setup_->links(), setup_->monitor(),
               setup_->resources().domains),
@@ -53,9 +54,13 @@ Dispatcher::Dispatcher(const DispatcherConfig& config)
   if (setup_->wait_policy().spin == 0) engine_.set_short_polls(1);
 }
 
-Dispatcher::~Dispatcher() {
+void Dispatcher::Stop() {
   if (queue_->Stop()) driver_.Interrupt();
   if (progress_thread_.joinable()) progress_thread_.join();
+}
+
+Dispatcher::~Dispatcher() {
+  Stop();
   // Devices use slots until they are drained, and links use memory of the engine and the messages until they are
   // closed.
   queues_->Drain();
@@ -91,7 +96,7 @@ std::optional<Code> Dispatcher::RunAgain(const CallArguments& given) {
   if (!driver_.Repeat(call, given.sendbuf, given.recvbuf)) {
     turn.Lengthen(call);
     Verdict verdict;
-    if (!driver_.Resume(call, call_timeout_, setup_->wait_policy(), &verdict)) {
+    if (!driver_.Resume(call, LimitOf(given), setup_->wait_policy(), &verdict)) {
       Fail(verdict);
       code = failures_->verdict().code;
     }
@@ -100,34 +105,33 @@ std::optional<Code> Dispatcher::RunAgain(const CallArguments& given) {
   return code;
 }
 
-Code Dispatcher::Run(const CallArguments& arguments) {
+Status Dispatcher::Run(const CallArguments& arguments) {
   if (IsMessage(arguments.kind)) return RunMessage(arguments);
   if (!by_priority()) {
     CallQueue::Turn turn(queue_);
     // A communicator that failed since the caller looked must not be driven any more.
-    if (turn && failures_->ended()) return failures_->verdict().code;
+    if (turn && failures_->ended()) return Status(failures_->verdict().code);
     if (turn) {
       const Call call = CallOf(arguments, nranks(), turn.NextSequence());
       turn.Lengthen(call);
       const Code code = Drive(arguments, nullptr, call, setup_->wait_policy());
       turn.EndCall(arguments, code);
-      return code;
+      return Status(code);
     }
   }
   // Do first what may fail: a request must not stay queued when the caller is told that it failed.
-  const Status started = StartProgressThread();
-  if (!started.ok()) return started.code();
+  ANNULUS_RETURN_IF_ERROR(StartProgressThread());
   Request* const request = requests_->Make(arguments);
   Queue(request);
-  return requests_->Await(request);
+  return Status(requests_->Await(request));
 }
 
-Code Dispatcher::RunMessage(const CallArguments& arguments) {
+Status Dispatcher::RunMessage(const CallArguments& arguments) {
   Request* message = nullptr;
   {
     CallQueue::Turn turn(queue_);
     if (turn) {
-      if (failures_->ended()) return failures_->verdict().code;
+      if (failures_->ended()) return Status(failures_->verdict().code);
       turn.Lengthen(Call());
       message = requests_->Make(arguments);
       Post(message);
@@ -138,13 +142,12 @@ Code Dispatcher::RunMessage(const CallArguments& arguments) {
     }
   }
   if (message == nullptr) {
-    const Status started = StartProgressThread();
-    if (!started.ok()) return started.code();
+    ANNULUS_RETURN_IF_ERROR(StartProgressThread());
     message = requests_->Make(arguments);
     Post(message);
     queue_->Announce();
   }
-  return requests_->Await(message);
+  return Status(requests_->Await(message));
 }
 
 Code Dispatcher::Drive(const CallArguments& arguments, const Segments* segments, const Call& call,
@@ -152,7 +155,7 @@ Code Dispatcher::Drive(const CallArguments& arguments, const Segments* segments,
   Verdict verdict;
   Buffers buffers = BuffersOf(arguments);
   buffers.segments = segments;
-  if (driver_.Run(call, buffers, call_timeout_, policy, &verdict)) return Code::kOk;
+  if (driver_.Run(call, buffers, LimitOf(arguments), policy, &verdict)) return Code::kOk;
   Fail(verdict);
   return failures_->verdict().code;
 }
@@ -186,10 +189,8 @@ void Dispatcher::FailMessages(Code code) {
 Status Dispatcher::StartProgressThread() {
   const std::lock_guard<std::mutex> lock(start_mu_);
   if (progress_thread_.joinable()) return Status();
-  Status started = StartThread(
+  return StartThread(
       "the progress thread", [this] { ProgressThread(); }, &progress_thread_);
-  if (!started.ok()) failures_->Refuse(started);
-  return started;
 }
 
 void Dispatcher::Queue(Request* request) {
@@ -210,7 +211,8 @@ void Dispatcher::Post(Request* message) {
                   {a.recvbuf, a.recv_queue},
                   a.count,
                   a.type,
-                  message});
+                  message,
+                  a.timeout});
 }
 
 void Dispatcher::FinishMessage(Request* message) {

@@ -27,6 +27,7 @@ struct DispatcherConfig {  // All outlive the dispatcher.
   FailureReport* report = nullptr;
   Requests* requests = nullptr;
   DomainQueues* queues = nullptr;
+  std::function<void()> ended;  // Called by the progress thread, with no lock held, when it has ended a call.
 };
 
 class Dispatcher {
@@ -42,15 +43,15 @@ class Dispatcher {
   // nothing, and returns nothing, for any other call.
   std::optional<Code> RunAgain(const CallArguments& given);
 
-  // Has the call driven, and returns its outcome. The arguments are complete and valid.
-  Code Run(const CallArguments& arguments);
+  // Has the call driven, and returns its outcome, as FailureRecord's. The arguments are complete and valid.
+  Status Run(const CallArguments& arguments);
 
   // Has the progress thread drive the request in turn. The thread must have started.
   void Queue(Request* request);
-  // Starts the progress thread if it is not running. Errors: kSystem, which is recorded as a refusal.
+  // Starts the progress thread if it is not running. Errors: kSystem.
   Status StartProgressThread();
-  // Ends a request that was never queued.
-  void Drop(Request* request, Code code);
+  // Aborts pending work on this rank and ends the progress thread. What is started later fails.
+  void Stop();
 
   // Whether this thread is inside a user-defined reduction, where waiting for the driver would never end.
   bool IsInsideReduction() const { return queue_->IsDrivenByThisThread(); }
@@ -72,7 +73,13 @@ class Dispatcher {
   bool CanRunAgain(const CallArguments& given) const;
   // The rest of CanRunAgain where calls may overtake each other or buffers may lie elsewhere.
   bool CanRunAgainHere(const CallArguments& given) const;
-  Code RunMessage(const CallArguments& arguments);
+  Status RunMessage(const CallArguments& arguments);
+  // Ends a message that will not be driven.
+  void Drop(Request* message, Code code);
+  // Limit of the call.
+  Nanoseconds LimitOf(const CallArguments& arguments) const {
+    return arguments.timeout > 0 ? arguments.timeout : call_timeout_;
+  }
   // Posts a message; the driving thread must then be notified.
   void Post(Request* message);
   void FinishMessage(Request* message);
@@ -101,6 +108,7 @@ class Dispatcher {
   FailureReport* const report_;
   Requests* const requests_;
   DomainQueues* const queues_;
+  const std::function<void()> ended_;
   // Whether calls keep the order in which they were made and all buffers lie in host memory.
   const bool is_plain_;
   Engine engine_;

@@ -21,6 +21,7 @@ void Dispatcher::ProgressThread() {
     const Code code = DriveNext(&request);
     turn.EndRequest(request, code);
     requests_->Finish(request, code);
+    ended_();
   }
 }
 

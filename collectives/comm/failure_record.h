@@ -1,11 +1,10 @@
-// FailureRecord: the failures of one communicator: the verdict that ended it, if any, and the refused calls, which
-// concern no other rank.
+// FailureRecord: the verdict that ended one communicator, if any. A refused call ends nothing and is not recorded: it
+// is the Status that the call returns. A Status without a message stands for the verdict.
 //
 // Threads: any. The record has its own lock and holds it while it calls its Surroundings, so these must not call back.
 #pragma once
 
 #include <atomic>
-#include <list>
 #include <mutex>
 #include <optional>
 
@@ -13,12 +12,6 @@
 #include "collectives/control/verdict.h"
 
 namespace annulus {
-
-// The latest failure, as reported by annulus_comm_last_error.
-struct ErrorRecord {
-  Verdict verdict;
-  bool failed = false;
-};
 
 class FailureRecord {
  public:
@@ -37,12 +30,12 @@ class FailureRecord {
   };
 
   // `surroundings` outlives the record.
-  FailureRecord(int rank, Surroundings* surroundings) : rank_(rank), surroundings_(surroundings), refusals_(1) {}
+  FailureRecord(int rank, Surroundings* surroundings) : rank_(rank), surroundings_(surroundings) {}
 
   // Whether a verdict is recorded. Takes no lock.
   bool ended() const { return ended_.load(std::memory_order_acquire); }
   // Recorded verdict, which never changes. Valid only once ended().
-  const Verdict& verdict() const { return fatal_.verdict; }
+  const Verdict& verdict() const { return verdict_; }
 
   // Records the verdict that the ranks received, if any, and then writes the trace. Returns ended(), and sets *code if
   // so.
@@ -51,13 +44,8 @@ class FailureRecord {
   // Records the verdict that ends the communicator, unless one is recorded already.
   void End(const Verdict& verdict);
 
-  // Records a refused call, for which nothing was sent.
-  void Refuse(const Status& status);
-
-  // Returns the latest failure. The returned record never changes. It is kept while the communicator lives or, when it
-  // is only a refused call, until kKeptRefusals more calls were refused.
-  static constexpr size_t kKeptRefusals = 64;
-  const ErrorRecord& Latest();
+  // Ends the communicator because this rank destroys it, which is announced to nobody.
+  void Close();
 
  private:
   // Both with mu_ held.
@@ -67,8 +55,7 @@ class FailureRecord {
   const int rank_;
   Surroundings* const surroundings_;
   std::mutex mu_;
-  ErrorRecord fatal_;                // Constant once ended_.
-  std::list<ErrorRecord> refusals_;  // The newest is last; never empty.
+  Verdict verdict_;  // Constant once ended_.
   std::atomic<bool> ended_{false};
 };
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <utility>
 
 namespace annulus {
 namespace {
@@ -14,36 +13,13 @@ bool SameReduction(const CallArguments& left, const CallArguments& right) {
 
 }  // namespace
 
-bool Group::Open() {
-  const std::lock_guard<std::mutex> lock(mu_);
-  return !is_open_.exchange(true, std::memory_order_relaxed);
-}
-
-bool Group::Add(Request* request) {
-  const std::lock_guard<std::mutex> lock(mu_);
-  if (!is_open()) return false;
-  collected_.push_back(request);
-  return true;
-}
-
-size_t Group::size() const {
-  const std::lock_guard<std::mutex> lock(mu_);
-  return collected_.size();
-}
-
-bool Group::Close(std::vector<Request*>* collected) {
-  const std::lock_guard<std::mutex> lock(mu_);
-  if (!is_open_.exchange(false, std::memory_order_relaxed)) return false;
-  *collected = std::exchange(collected_, {});
-  return true;
-}
-
 std::vector<std::vector<Request*>> Bundles(std::vector<Request*> collected, const TakesTwoLevelsFunction& two_levels) {
   std::vector<std::vector<Request*>> bundles;
   while (!collected.empty()) {
     const Request* const first = collected.front();
     const auto belongs = [&](const Request* each) {
-      return each == first || (each->priority == first->priority && SameReduction(each->arguments, first->arguments) &&
+      return each == first || (each->arguments.priority == first->arguments.priority &&
+                               SameReduction(each->arguments, first->arguments) &&
                                two_levels(each->arguments) == two_levels(first->arguments));
     };
     const auto others = std::stable_partition(collected.begin(), collected.end(), belongs);

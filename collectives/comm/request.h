@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -22,26 +23,27 @@ struct Request {
   CallArguments arguments;
   Call call;
   std::vector<size_t> numbers;  // Copies of the arrays in the arguments' layouts.
+  std::string label;            // A copy of the arguments' label.
   // Tensors of the group's allreduces that this request combines, in place of its arguments' buffers.
   Segments segments;
   std::vector<Request*> members;  // Requests of these allreduces.
   Request* group = nullptr;       // The own request of the group that this one belongs to; null: none.
   size_t unfinished = 0;          // Number of unfinished calls, for a group's own request.
   uint64_t number = 0;            // Number among the queued collectives, in the order of the calls.
-  int priority = 0;
-  int waiters = 0;         // Threads that wait for it and will access it again.
-  bool queued = true;      // False until its group ends.
-  bool discarded = false;  // Not held by the user: released once done and nobody waits.
-  bool delivered = false;  // The outcome was returned to the user.
+  int waiters = 0;                // Threads that wait for it and will access it again.
+  bool discarded = false;         // Not held by the user: released once done and nobody waits.
   bool done = false;
   Code code = Code::kInProgress;
 
   // Resets the request but keeps memory that the next one may use.
   void Clear() {
-    std::vector<size_t> kept = std::move(numbers);
+    std::vector<size_t> kept_numbers = std::move(numbers);
+    std::string kept_label = std::move(label);
     *this = Request();
-    kept.clear();
-    numbers = std::move(kept);
+    kept_numbers.clear();
+    kept_label.clear();
+    numbers = std::move(kept_numbers);
+    label = std::move(kept_label);
   }
 };
 

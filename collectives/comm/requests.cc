@@ -33,27 +33,25 @@ std::chrono::steady_clock::time_point TimePoint(Deadline deadline) {
 
 }  // namespace
 
-Requests::Requests(RequestTable* table, Communicator* owner, FailureRecord* failures, int rank, int nranks)
-    : table_(table), owner_(owner), failures_(failures), rank_(rank), nranks_(nranks) {}
+Requests::Requests(const RequestsConfig& config) : config_(config), table_(config.table) {}
 
 Requests::~Requests() {
   for (const auto& request : requests_) table_->Retire(request.get(), RequestTable::End::kCommunicatorDestroyed);
 }
 
-void Requests::set_priority(int priority) {
-  const std::lock_guard<std::mutex> lock(mu_);
-  priority_ = priority;
-}
-
 Request* Requests::Add(const CallArguments& arguments) {
-  requests_.push_back(table_->Issue(owner_));
+  requests_.push_back(table_->Issue(config_.owner));
   Request* const request = requests_.back().get();
   request->place = requests_.size() - 1;
   request->arguments = arguments;
-  request->priority = priority_;
   // If only the root's arrays are used, those of the others may point anywhere.
-  const bool uses_layouts = HasVariableParts(arguments.kind) && (!HasRoot(arguments.kind) || rank_ == arguments.root);
-  if (uses_layouts) KeepLayouts(static_cast<size_t>(nranks_), &request->arguments, &request->numbers);
+  const bool uses_layouts =
+      HasVariableParts(arguments.kind) && (!HasRoot(arguments.kind) || config_.rank == arguments.root);
+  if (arguments.label != nullptr) {
+    request->label = arguments.label;
+    request->arguments.label = request->label.c_str();
+  }
+  if (uses_layouts) KeepLayouts(static_cast<size_t>(config_.nranks), &request->arguments, &request->numbers);
   return request;
 }
 
@@ -62,21 +60,25 @@ Request* Requests::Make(const CallArguments& arguments) {
   return Add(arguments);
 }
 
-Status Requests::MakeWithin(const RequestBudget& budget, const CallArguments& arguments, bool collected, bool discarded,
+Status Requests::MakeWithin(const RequestBudget& budget, std::span<const CallArguments> calls, bool discarded,
                             Request** made) {
   const std::lock_guard<std::mutex> lock(mu_);
   const size_t held = budget.held_elsewhere + Bytes();
   if (budget.most > 0 && held + budget.wanted > budget.most) {
-    const Status refused{Code::kOutOfMemory, "one more request would exceed memory_bytes (ANNULUS_MEMORY_BYTES), " +
-                                                 std::to_string(budget.most) + ": the communicator holds " +
-                                                 std::to_string(held) + " bytes, " + std::to_string(requests_.size()) +
-                                                 " requests included"};
-    failures_->Refuse(refused);
-    return refused;
+    return {Code::kOutOfMemory, "one more request would exceed memory_bytes (ANNULUS_MEMORY_BYTES), " +
+                                    std::to_string(budget.most) + ": the communicator holds " + std::to_string(held) +
+                                    " bytes, " + std::to_string(requests_.size()) + " requests included"};
   }
-  *made = Add(arguments);
-  (*made)->queued = !collected;
-  (*made)->discarded = discarded;
+  const size_t before = requests_.size();
+  try {
+    for (const CallArguments& call : calls) {
+      *made = Add(call);
+      (*made++)->discarded = discarded;
+    }
+  } catch (...) {
+    requests_.resize(before);
+    throw;
+  }
   return Status();
 }
 
@@ -87,10 +89,16 @@ Request* Requests::MakeFused(const std::vector<Request*>& members) {
   const std::lock_guard<std::mutex> lock(mu_);
   Request* const fused = Add(first);
   fused->discarded = true;
-  fused->priority = members.front()->priority;
+  fused->arguments.done = nullptr;
+  // The longest limit of all; the communicator's goes before any.
+  for (const Request* member : members) {
+    const Nanoseconds limit = member->arguments.timeout;
+    const Nanoseconds longest = fused->arguments.timeout;
+    fused->arguments.timeout = limit == 0 || longest == 0 ? 0 : std::max(limit, longest);
+  }
   fused->members = members;
-  fused->segments.Assign(tensors, TypeBytes(first.type), nranks_);
-  fused->call = CallOf(first, nranks_, 0);
+  fused->segments.Assign(tensors, TypeBytes(first.type), config_.nranks);
+  fused->call = CallOf(first, config_.nranks, 0);
   fused->call.kind = CollectiveKind::kAllreduceGroup;
   fused->call.count = 0;
   for (const Tensor& tensor : tensors) fused->call.count += tensor.count;
@@ -107,11 +115,6 @@ Request* Requests::MakeGroup(const std::vector<Request*>& members) {
   return group;
 }
 
-void Requests::Release(const std::vector<Request*>& collected) {
-  const std::lock_guard<std::mutex> lock(mu_);
-  for (Request* const request : collected) request->queued = true;
-}
-
 void Requests::Finish(Request* request, Code code) {
   const std::lock_guard<std::mutex> lock(mu_);
   MarkDone(request, code);
@@ -121,6 +124,10 @@ void Requests::Finish(Request* request, Code code) {
 void Requests::MarkDone(Request* request, Code code) {
   request->code = code;
   request->done = true;
+  request->arguments.keep.reset();
+  if (request->arguments.done != nullptr) {
+    config_.callbacks->Add({request->arguments.done, request->arguments.done_context, code});
+  }
   for (Request* const member : request->members) MarkDone(member, code);
   if (Request* const group = request->group; group != nullptr) {
     if (group->code == Code::kInProgress || group->code == Code::kOk) group->code = code;
@@ -142,21 +149,12 @@ Code Requests::Await(Request* request) {
   return code;
 }
 
-Status Requests::Misused(const char* what) {
-  Status status = Status::Invalid(what);
-  failures_->Refuse(status);
-  return status;
-}
-
-Status Requests::Wait(RequestHandle handle, int64_t timeout_ms, bool may_block) {
+Status Requests::Wait(RequestHandle handle, int64_t timeout_ms, bool may_block, std::string* label) {
+  if (timeout_ms < -1) return Status::Invalid("timeout_ms is " + std::to_string(timeout_ms) + "; allowed: -1 or more");
   std::unique_lock<std::mutex> lock(mu_);
   Request* const request = table_->Find(handle);
   if (request == nullptr) return table_->WhyNot(handle);
-  if (request->delivered)
-    return Misused("the request was waited for before, and its outcome given; it can only be freed");
   if (may_block) {
-    if (!request->queued && timeout_ms != 0)
-      return Misused("the request's group is still open; call annulus_group_end before you wait");
     const auto done = [request] { return request->done; };
     ++request->waiters;
     if (timeout_ms < 0) {
@@ -169,8 +167,8 @@ Status Requests::Wait(RequestHandle handle, int64_t timeout_ms, bool may_block) 
     --request->waiters;
   }
   if (!request->done) return Status(Code::kInProgress);
-  request->delivered = true;
   const Code code = request->code;
+  if (code != Code::kOk) *label = request->label;
   ForgetIfUnused(request);
   return Status(code);
 }
@@ -178,7 +176,7 @@ Status Requests::Wait(RequestHandle handle, int64_t timeout_ms, bool may_block) 
 Status Requests::Free(RequestHandle handle, bool may_block) {
   std::unique_lock<std::mutex> lock(mu_);
   Request* request = table_->Find(handle);
-  if (request != nullptr && request->queued && may_block) {
+  if (request != nullptr && may_block) {
     // Another thread may free it first, although that is an error.
     changed_.wait(lock, [&] { return table_->Find(handle) == nullptr || request->done; });
     request = table_->Find(handle);

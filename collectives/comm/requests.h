@@ -1,16 +1,18 @@
 // Requests: the requests of one communicator, from their creation until nobody needs them: what they stand for, whether
 // they are done, and who waits for them.
 //
-// Threads: any; one lock guards them all. A request's arguments, call, number and priority belong to its creator until
+// Threads: any; one lock guards them all. A request's arguments, call and number belong to its creator until
 // it is queued, and then to the thread that has the turn (call_queue.h).
 #pragma once
 
 #include <condition_variable>
 #include <functional>
 #include <mutex>
+#include <span>
+#include <string>
 #include <vector>
 
-#include "collectives/comm/failure_record.h"
+#include "collectives/comm/callbacks.h"
 #include "collectives/comm/request.h"
 #include "collectives/comm/request_table.h"
 
@@ -23,31 +25,31 @@ struct RequestBudget {
   size_t wanted = 0;          // Needed for this request.
 };
 
+struct RequestsConfig {  // All pointers outlive the requests.
+  RequestTable* table = nullptr;
+  Communicator* owner = nullptr;  // Recorded in the table as the owner of their handles.
+  Callbacks* callbacks = nullptr;
+  int rank = 0;
+  int nranks = 1;
+};
+
 class Requests {
  public:
-  // `table` and `failures` outlive the object. `owner` is recorded in the table as the owner of their handles.
-  Requests(RequestTable* table, Communicator* owner, FailureRecord* failures, int rank, int nranks);
+  explicit Requests(const RequestsConfig& config);
   // Frees all requests. Nobody may be waiting for one.
   ~Requests();
   Requests(const Requests&) = delete;
   Requests& operator=(const Requests&) = delete;
 
-  // Sets the priority of requests made from now on.
-  void set_priority(int priority);
-
   // Creates a request for one call. All Make functions let std::bad_alloc through.
   Request* Make(const CallArguments& arguments);
-  // The same for a user, within a budget. `collected`: its group is open, so it is not queued yet. `discarded`: the
-  // user does not need it. Errors: kOutOfMemory, which is recorded as a refusal.
-  Status MakeWithin(const RequestBudget& budget, const CallArguments& arguments, bool collected, bool discarded,
-                    Request** made);
+  // Creates made[i] for calls[i] of a user, all or none, within a budget. `discarded`: the user does not need them.
+  // Errors: kOutOfMemory.
+  Status MakeWithin(const RequestBudget& budget, std::span<const CallArguments> calls, bool discarded, Request** made);
   // Creates a request that replaces `members`, which are independent allreduces of one type and operation.
   Request* MakeFused(const std::vector<Request*>& members);
   // Creates the group's own request. It is done when all `members` are; at once when there are none.
   Request* MakeGroup(const std::vector<Request*>& members);
-
-  // Makes the requests of a group that has ended available for waiting.
-  void Release(const std::vector<Request*>& collected);
 
   // Marks as done the request, its members, and its group if this was the last one of it. Wakes waiting threads.
   void Finish(Request* request, Code code);
@@ -56,7 +58,7 @@ class Requests {
   // Waits for a request that no user holds, and releases it. Returns its outcome.
   Code Await(Request* request);
   // As in Communicator. `may_block`: false inside a reduction function, where waiting would never end.
-  Status Wait(RequestHandle handle, int64_t timeout_ms, bool may_block);
+  Status Wait(RequestHandle handle, int64_t timeout_ms, bool may_block, std::string* label);
   Status Free(RequestHandle handle, bool may_block);
 
   size_t MemoryBytes() const;
@@ -68,16 +70,11 @@ class Requests {
   void ForgetIfUnused(Request* request);
   void Forget(Request* request);
   size_t Bytes() const;
-  Status Misused(const char* what);
 
+  const RequestsConfig config_;
   RequestTable* const table_;
-  Communicator* const owner_;
-  FailureRecord* const failures_;
-  const int rank_;
-  const int nranks_;
   mutable std::mutex mu_;
   std::condition_variable changed_;  // Signalled when a request is done or gone.
-  int priority_ = 0;
   std::vector<RequestTable::Owned> requests_;
 };
 

@@ -373,7 +373,7 @@ Verdict Arbiter::JudgeReport(int reporter) const {
   verdict.rank = reporter;
   verdict.os_errno = failure.os_errno();
   verdict.advice = AdviceFor(failure.code());
-  if (failure.peer() != Status::kNoRank) {  // The report blames a peer.
+  if (failure.peer() != Status::kNoRank && failure.peer() != reporter) {  // The report blames a peer.
     verdict.rank = failure.peer();
     verdict.peer = reporter;
   }

@@ -115,9 +115,10 @@ Verdict SilenceVerdict(const std::vector<int>& ranks, int peer) {
                      "Check whether that process is stopped or held in a debugger, and whether its host is up.");
 }
 
-Verdict AbortVerdict(int rank) {
-  return MakeVerdict(Code::kAborted, rank, Status::kNoRank, RankList({rank}) + " aborted the communicator",
-                     "Look at that rank's own output for the reason.");
+Verdict AbortVerdict(int rank, const std::string& reason) {
+  return MakeVerdict(Code::kAborted, rank, Status::kNoRank,
+                     RankList({rank}) + " aborted the communicator" + (reason.empty() ? "" : ": " + reason),
+                     "Look at that rank's own output" + std::string(reason.empty() ? " for the reason." : "."));
 }
 
 Verdict BrokenMessageVerdict(int rank, const std::string& what) {

@@ -30,7 +30,7 @@ const char* AdviceFor(Code code);
 Verdict DeathVerdict(int rank, int os_errno);
 // `peer` noticed that `ranks` do not answer.
 Verdict SilenceVerdict(const std::vector<int>& ranks, int peer);
-Verdict AbortVerdict(int rank);
+Verdict AbortVerdict(int rank, const std::string& reason = "");
 Verdict BrokenMessageVerdict(int rank, const std::string& what);
 // For a rank whose arbiter left before it could judge the failure that the rank saw in `call`.
 Verdict ArbiterLeftVerdict(int rank, const Call& call);

@@ -178,9 +178,9 @@ void Control::Doubt() {
   thread_->Post([](ControlRole* role) { role->Doubt(); });
 }
 
-void Control::Abort() {
+void Control::Abort(const std::string& reason) {
   if (has_verdict() || thread_ == nullptr) return;
-  const Verdict aborted = AbortVerdict(thread_->rank());
+  const Verdict aborted = AbortVerdict(thread_->rank(), reason);
   // The order matters: a rank that knows of a verdict closes its links, and the arbiter must learn of the abort before
   // it learns of broken links.
   thread_->Post([aborted](ControlRole* role) { role->Settle(aborted); });

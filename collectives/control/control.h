@@ -77,7 +77,7 @@ class Control {
 
   // Gives this rank the verdict kAborted at once, and every other rank soon after. No effect after a verdict. Bounded
   // by kSettleGrace.
-  void Abort();
+  void Abort(const std::string& reason = "");
 
   // Says goodbye, closes the connections and ends the thread. Idempotent. Bounded by kCloseGrace.
   void Close();

@@ -183,6 +183,7 @@ Verdict Driver::Settle(const Status& failure, const Call& current) {
   Verdict verdict;
   verdict.code = failure.code();
   verdict.call = call;
+  verdict.rank = failure.peer();
   verdict.message = failure.message();
   return verdict;
 }

@@ -96,9 +96,20 @@ bool Engine::FinishesAtOnce() {
   return !running_;
 }
 
+// Blames this rank: only it knows that its function failed.
+static Status ReductionFailed(int rank, int32_t failure) {
+  return {Code::kAborted,
+          "the reduction function of rank " + std::to_string(rank) + " failed: it returned " + std::to_string(failure),
+          rank, 0};
+}
+
 Status Engine::Progress(bool* moved) {
   Status status = current_->Progress(moved);
   if (current_->done()) running_ = false;
+  if (work_.custom.user != nullptr) [[unlikely]] {
+    const int32_t failure = work_.custom.user->failure.load(std::memory_order_relaxed);
+    if (failure != 0) return ReductionFailed(rank_, failure);
+  }
   return status;
 }
 

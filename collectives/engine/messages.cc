@@ -45,7 +45,9 @@ void Messages::TakeInbox() {
 void Messages::Begin(Lane* lane) {
   const Message& message = lane->queue.front();
   lane->begin = Now();
-  lane->deadline = config_.timeout > kNoDeadline - lane->begin ? kNoDeadline : lane->begin + config_.timeout;
+  const Nanoseconds own = message.timeout;
+  const Nanoseconds timeout = own > 0 ? own : config_.timeout;
+  lane->deadline = timeout > kNoDeadline - lane->begin ? kNoDeadline : lane->begin + timeout;
   Work& work = lane->work;
   work.call = Call();
   work.call.sequence = ++lane->number;

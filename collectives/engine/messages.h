@@ -28,6 +28,7 @@ struct Message {
   size_t count = 0;
   DataType type = DataType::kFloat32;
   void* cookie = nullptr;
+  Nanoseconds timeout = 0;  // 0: that of the config.
 };
 
 struct MessagesConfig {

@@ -1,10 +1,29 @@
 #include "collectives/reduce/operations.h"
 
 #include <limits>
+#include <utility>
 
 namespace annulus {
 
-Status Operations::Add(int first_on_wire, const CustomReduction& custom, int* number) {
+Operations::~Operations() {
+  for (Slot& slot : slots_) slot.number = 0, retired_.push_back(std::move(slot.operation.keep));
+  for (const auto& user : retired_) {
+    if (user != nullptr && user->release != nullptr) user->release(user->context);
+  }
+}
+
+std::vector<std::shared_ptr<UserReduction>> Operations::TakeUnused() {
+  std::vector<std::shared_ptr<UserReduction>> unused;
+  std::erase_if(retired_, [&unused](std::shared_ptr<UserReduction>& user) {
+    const bool is_unused = user.use_count() == 1;
+    if (is_unused) unused.push_back(std::move(user));
+    return is_unused;
+  });
+  has_retired_.store(!retired_.empty(), std::memory_order_relaxed);
+  return unused;
+}
+
+Status Operations::Add(int first_on_wire, const Operation& operation, int* number) {
   // Every kMaxCustomOps numbers in a row have all slots.
   for (int tries = 0; tries < kMaxCustomOps; ++tries) {
     if (next_number_ == std::numeric_limits<int>::max()) return Status::Invalid("no number is left for an operation");
@@ -12,8 +31,8 @@ Status Operations::Add(int first_on_wire, const CustomReduction& custom, int* nu
     Slot& slot = slots_[SlotOf(candidate)];
     if (slot.number != 0) continue;
     slot.number = *number = candidate;
+    slot.operation = operation;
     slot.operation.op = static_cast<ReduceOp>(first_on_wire + SlotOf(candidate));
-    slot.operation.custom = custom;
     return Status();
   }
   return Status::Invalid("there are " + std::to_string(kMaxCustomOps) +
@@ -21,18 +40,23 @@ Status Operations::Add(int first_on_wire, const CustomReduction& custom, int* nu
 }
 
 Status Operations::CreatePremulSum(double factor, int* number) {
-  CustomReduction custom;
-  custom.scales = true;
-  custom.factor = factor;
-  return Add(kFirstPremulSum, custom, number);
+  Operation operation;
+  operation.custom.scales = true;
+  operation.custom.factor = factor;
+  return Add(kFirstPremulSum, operation, number);
 }
 
-Status Operations::Create(annulus_reduce_fn function, void* context, int* number) {
+Status Operations::Create(annulus_reduce_fn function, void* context, void (*release)(void* context), int* number) {
   if (function == nullptr) return Status::Invalid("fn is null");
-  CustomReduction custom;
-  custom.function = function;
-  custom.context = context;
-  return Add(kFirstUserOp, custom, number);
+  Operation operation;
+  operation.keep = std::make_shared<UserReduction>();
+  operation.keep->function = function;
+  operation.keep->context = context;
+  operation.custom.user = operation.keep.get();
+  const Status added = Add(kFirstUserOp, operation, number);
+  // Of an operation that was not made, the context stays the caller's.
+  if (added.ok()) operation.keep->release = release;
+  return added;
 }
 
 const Operations::Slot* Operations::At(int number) const {
@@ -46,7 +70,12 @@ Status Operations::Destroy(int number) {
     return Status::Invalid("op is " + std::to_string(number) +
                            ", which is no operation that this communicator created");
   }
-  slots_[SlotOf(number)] = Slot();
+  Slot& slot = slots_[SlotOf(number)];
+  if (slot.operation.keep != nullptr) {
+    retired_.push_back(slot.operation.keep);
+    has_retired_.store(true, std::memory_order_relaxed);
+  }
+  slot = Slot();
   return Status();
 }
 

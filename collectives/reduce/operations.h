@@ -8,6 +8,9 @@
 #pragma once
 
 #include <array>
+#include <atomic>
+#include <memory>
+#include <vector>
 
 #include "base/status.h"
 #include "collectives/reduce/reducer.h"
@@ -21,14 +24,26 @@ class Operations {
   struct Operation {
     ReduceOp op{};  // Identifier on the wire.
     CustomReduction custom;
+    std::shared_ptr<UserReduction> keep;  // Held by all who use custom.user.
   };
+
+  Operations() = default;
+  Operations(const Operations&) = delete;
+  Operations& operator=(const Operations&) = delete;
+  // Releases all. Nothing uses them any more.
+  ~Operations();
 
   // Errors: kInvalidArgument when there are kMaxCustomOps already, or `function` is null.
   Status CreatePremulSum(double factor, int* number);
-  Status Create(annulus_reduce_fn function, void* context, int* number);
+  Status Create(annulus_reduce_fn function, void* context, void (*release)(void* context), int* number);
 
   // Errors: kInvalidArgument when no operation has that number.
   Status Destroy(int number);
+
+  // Destroyed operations that nothing uses any more, for the caller to release, with no lock held.
+  std::vector<std::shared_ptr<UserReduction>> TakeUnused();
+  // Whether TakeUnused may find any. From any thread.
+  bool has_retired() const { return has_retired_.load(std::memory_order_relaxed); }
 
   // Sets *operation to a copy, which work may use even after the operation is destroyed. Errors: as Destroy.
   Status Find(int number, Operation* operation) const;
@@ -42,10 +57,12 @@ class Operations {
   static int SlotOf(int number) { return (number - kFirstNumber) % kMaxCustomOps; }
   // The slot of operation `number`, or null.
   const Slot* At(int number) const;
-  Status Add(int first_on_wire, const CustomReduction& custom, int* number);
+  Status Add(int first_on_wire, const Operation& operation, int* number);
 
   std::array<Slot, kMaxCustomOps> slots_;
   int next_number_ = kFirstNumber;
+  std::vector<std::shared_ptr<UserReduction>> retired_;  // Destroyed, but maybe used by queued work.
+  std::atomic<bool> has_retired_{false};
 };
 
 }  // namespace annulus

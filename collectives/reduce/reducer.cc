@@ -37,9 +37,12 @@ void CombineTwo(const Pass& pass, DataType type, ReduceOp op) {
 constexpr size_t kBlockBytes = 4096;
 
 // Combines by the user-defined function, which fills one destination. An exception cannot be passed on, so it ends the
-// program.
-void CombineByUser(const Pass& pass, DataType type, const CustomReduction& custom) noexcept {
-  custom.function(pass.left, pass.right, pass.dst[0], pass.count, static_cast<annulus_type_t>(type), custom.context);
+// program. After a failure the function is not called again: the engine gives the call up.
+void CombineByUser(const Pass& pass, DataType type, const UserReduction& user) noexcept {
+  if (user.failure.load(std::memory_order_relaxed) != 0) return;
+  const int32_t failure =
+      user.function(pass.left, pass.right, pass.dst[0], pass.count, static_cast<annulus_type_t>(type), user.context);
+  if (failure != 0) return user.failure.store(failure, std::memory_order_relaxed);
   if (pass.dst[1] != nullptr) std::memcpy(pass.dst[1], pass.dst[0], pass.count * TypeBytes(type));
 }
 
@@ -70,8 +73,8 @@ void CombineBlock(const SliceOp& op, size_t at, size_t count, std::byte* const (
       pass.dst[1] = to[1];
       pass.divisor = op.divisor;
     }
-    if (op.custom.function != nullptr) {
-      CombineByUser(pass, op.type, op.custom);
+    if (op.custom.user != nullptr) {
+      CombineByUser(pass, op.type, *op.custom.user);
     } else {
       CombineTwo(pass, op.type, op.op);
     }
@@ -178,13 +181,13 @@ void RunOnHost(const SliceOp& op) {
   if (op.count == 0) return;
   const bool copies = op.num_sources == 1 && op.scaled_source < 0;
   // A user-defined function is called as rarely as possible.
-  const bool streams = (op.streams[0] || op.streams[1]) && op.custom.function == nullptr;
+  const bool streams = (op.streams[0] || op.streams[1]) && op.custom.user == nullptr;
   if (copies && !streams) return Copy(op);
   const DefaultFloatEnv env;
   if (streams) return FillByStreams(op);
   if (op.num_sources != 2 || op.scaled_source >= 0) return FillByBlocks(op);
   const Pass pass{{op.dst[0], op.dst[1]}, op.inline_src[0], op.inline_src[1], op.count, op.divisor};
-  if (op.custom.function != nullptr) return CombineByUser(pass, op.type, op.custom);
+  if (op.custom.user != nullptr) return CombineByUser(pass, op.type, *op.custom.user);
   CombineTwo(pass, op.type, op.op);
 }
 

@@ -14,6 +14,7 @@
 // Threads: all functions may be called from any thread. They do not allocate.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -22,12 +23,20 @@
 
 namespace annulus {
 
+// A reduction by a function of the user's.
+struct UserReduction {
+  annulus_reduce_fn function = nullptr;
+  void* context = nullptr;
+  void (*release)(void* context) = nullptr;  // Called when nothing uses the reduction any more; null: nothing is.
+  // What the function returned when it first failed, which ends its communicator; 0: it has not.
+  mutable std::atomic<int32_t> failure{0};
+};
+
 // Additions to, or a replacement of, the operations of ReduceOp, for a user-defined operation.
 struct CustomReduction {
-  bool scales = false;                   // A rank's own elements are first multiplied by `factor`.
-  double factor = 1;                     // For an integer type, a value that the type can hold.
-  annulus_reduce_fn function = nullptr;  // If not null, combines in place of ReduceOp.
-  void* context = nullptr;
+  bool scales = false;                  // A rank's own elements are first multiplied by `factor`.
+  double factor = 1;                    // For an integer type, a value that the type can hold.
+  const UserReduction* user = nullptr;  // If not null, combines in place of ReduceOp.
 };
 
 // One operation on a slice: dst[0] (and dst[1], when not null) = src[0] op src[1] op ... op src[num_sources - 1],

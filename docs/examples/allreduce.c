@@ -5,19 +5,15 @@
 #include <annulus.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { kCount = 1000000 };
 
 /* Says what failed, in Annulus's own words, and gives up. */
-static void fail(const char* what, annulus_status_t status, const annulus_comm_t* comm) {
+static void fail(const char* what, annulus_status_t status) {
   annulus_error_t error = {0};
-  const char* message = annulus_last_error_message(); /* Names the rank at fault, and is the same on every rank. */
-  const char* advice = "";
   error.struct_bytes = sizeof(error); /* So that later versions may add fields. */
-  if (comm != NULL && annulus_comm_last_error(comm, &error) == ANNULUS_OK && strcmp(error.message, message) == 0)
-    advice = error.advice;
-  fprintf(stderr, "%s: %s: %s %s\n", what, annulus_status_string(status), message, advice);
+  annulus_last_error(&error);         /* The message names the rank at fault, and is the same on every rank. */
+  fprintf(stderr, "%s: %s: %s %s\n", what, annulus_status_string(status), error.message, error.advice);
   exit(EXIT_FAILURE);
 }
 
@@ -31,7 +27,7 @@ int main(void) {
   /* 1. Join the job. NULL: take rank, size, meeting point and job key from the environment, where the launcher put
    * them. */
   status = annulus_comm_create(NULL, &comm);
-  if (status != ANNULUS_OK) fail("cannot join the job", status, NULL);
+  if (status != ANNULUS_OK) fail("cannot join the job", status);
   annulus_comm_rank(comm, &rank);
   annulus_comm_size(comm, &size);
 
@@ -42,7 +38,7 @@ int main(void) {
 
   /* 3. Add up the arrays of all ranks, element by element. In place: the result replaces the input. */
   status = annulus_allreduce(comm, values, values, kCount, ANNULUS_FLOAT32, ANNULUS_SUM);
-  if (status != ANNULUS_OK) fail("allreduce", status, comm);
+  if (status != ANNULUS_OK) fail("allreduce", status);
 
   /* 4. Every rank now has the same sums: 1 + 2 + ... + size, and size times the part that all ranks share. */
   for (i = 0; i < kCount; ++i) {
@@ -57,6 +53,6 @@ int main(void) {
 
   /* 5. Leave the job. */
   status = annulus_comm_destroy(comm);
-  if (status != ANNULUS_OK) fail("cannot leave the job", status, NULL);
+  if (status != ANNULUS_OK) fail("cannot leave the job", status);
   return EXIT_SUCCESS;
 }

@@ -13,8 +13,6 @@
 #include <memory>
 #include <string>
 #include <tuple>
-#include <type_traits>
-#include <utility>
 #include <vector>
 
 #include "frameworks/python/failure.h"
@@ -84,76 +82,70 @@ struct Request {
 
 using Self = std::shared_ptr<Handle>;
 using Comm = annulus_comm_t*;
-using AsyncRequest = annulus_request_t**;
 
-// Collectives of the form (comm, sendbuf, recvbuf, count, type, numbers..., request).
-template <class... Numbers>
-struct Collective {
-  using Function = annulus_status_t (*)(Comm, const void*, void*, size_t, annulus_type_t, Numbers..., AsyncRequest);
+// A call without its buffers. Python gives plain integers: the library is the one to judge them.
+annulus_call_t CallOf(annulus_kind_t kind, size_t count, int element, int op = ANNULUS_SUM, int root = 0) {
+  annulus_call_t call{};
+  call.struct_bytes = sizeof call;
+  call.kind = kind;
+  call.count = count;
+  call.type = static_cast<annulus_type_t>(element);
+  call.op = static_cast<annulus_op_t>(op);
+  call.root = root;
+  return call;
+}
 
-  // Defines a method that queues `function`. Python gives plain integers: the library is the one to judge them.
-  static void Define(py::class_<Handle, Self>* type, const char* name, Function function) {
-    type->def(name, [function](const Self& self, const py::object& send, const py::object& recv, size_t count,
-                               int element, std::conditional_t<true, int, Numbers>... numbers) {
-      const auto call = [=](Comm comm, const void* from, void* to, AsyncRequest request) {
-        return function(comm, from, to, count, static_cast<annulus_type_t>(element), static_cast<Numbers>(numbers)...,
-                        request);
-      };
-      return Request{self, self->Start({send, recv, call})};
-    });
-  }
-};
+Request Start(const Self& self, const py::object& send, const py::object& recv, const annulus_call_t& call) {
+  return Request{self, self->Start({{send, recv, call}})};
+}
 
 // (array, out, count, type) of an allreduce.
 using Member = std::tuple<py::object, py::object, size_t, int>;
 
 Request AllreduceGroup(const Self& self, const std::vector<Member>& members, int op) {
   std::vector<Handle::Collective> collectives;
-  for (const auto& [array, out, number_of_elements, element] : members) {
-    const size_t count = number_of_elements;
-    const auto type = static_cast<annulus_type_t>(element);
-    const auto call = [=](Comm comm, const void* from, void* to, AsyncRequest request) {
-      return annulus_allreduce_async(comm, from, to, count, type, static_cast<annulus_op_t>(op), request);
-    };
-    collectives.push_back({array, out, call});
-  }
-  return Request{self, self->StartGroup(collectives)};
+  for (const auto& [array, out, count, element] : members)
+    collectives.push_back({array, out, CallOf(ANNULUS_CALL_ALLREDUCE, count, element, op)});
+  return Request{self, self->Start(collectives)};
 }
 
-void DefineCollectives(py::class_<Handle, Self>* type) {
-  Collective<annulus_op_t>::Define(type, "allreduce", annulus_allreduce_async);
-  Collective<annulus_op_t>::Define(type, "reduce_scatter", annulus_reduce_scatter_async);
-  Collective<>::Define(type, "allgather", annulus_allgather_async);
-  type->def("broadcast",
-            [](const Self& self, const py::object& send, const py::object& recv, size_t count, int element, int root) {
-              const auto call = [=](Comm comm, const void* from, void* to, AsyncRequest request) {
-                // The root gives no output: in place its array is only read, and so may be read-only.
-                return annulus_broadcast_async(comm, from, to == nullptr ? const_cast<void*>(from) : to, count,
-                                               static_cast<annulus_type_t>(element), root, request);
-              };
-              return Request{self, self->Start({send, recv, call})};
-            });
-  Collective<annulus_op_t, int>::Define(type, "reduce", annulus_reduce_async);
-  Collective<int>::Define(type, "gather", annulus_gather_async);
-  Collective<int>::Define(type, "scatter", annulus_scatter_async);
-  Collective<>::Define(type, "alltoall", annulus_alltoall_async);
+using Type = py::class_<Handle, Self>;
+
+// Methods of the forms (send, recv, count, type), with an operation, a root, or both.
+void DefinePlain(Type* type, const char* name, annulus_kind_t kind) {
+  type->def(name, [kind](const Self& self, const py::object& send, const py::object& recv, size_t count, int element) {
+    return Start(self, send, recv, CallOf(kind, count, element));
+  });
+}
+void DefineWithOp(Type* type, const char* name, annulus_kind_t kind) {
+  type->def(name, [kind](const Self& self, const py::object& send, const py::object& recv, size_t count, int element,
+                         int op) { return Start(self, send, recv, CallOf(kind, count, element, op)); });
+}
+void DefineWithRoot(Type* type, const char* name, annulus_kind_t kind) {
+  type->def(name,
+            [kind](const Self& self, const py::object& send, const py::object& recv, size_t count, int element,
+                   int root) { return Start(self, send, recv, CallOf(kind, count, element, ANNULUS_SUM, root)); });
+}
+
+void DefineCollectives(Type* type) {
+  DefineWithOp(type, "allreduce", ANNULUS_CALL_ALLREDUCE);
+  DefineWithOp(type, "reduce_scatter", ANNULUS_CALL_REDUCE_SCATTER);
+  DefinePlain(type, "allgather", ANNULUS_CALL_ALLGATHER);
+  DefineWithRoot(type, "broadcast", ANNULUS_CALL_BROADCAST);
+  type->def("reduce",
+            [](const Self& self, const py::object& send, const py::object& recv, size_t count, int element, int op,
+               int root) { return Start(self, send, recv, CallOf(ANNULUS_CALL_REDUCE, count, element, op, root)); });
+  DefineWithRoot(type, "gather", ANNULUS_CALL_GATHER);
+  DefineWithRoot(type, "scatter", ANNULUS_CALL_SCATTER);
+  DefinePlain(type, "alltoall", ANNULUS_CALL_ALLTOALL);
   type->def("send", [](const Self& self, const py::object& array, size_t count, int element, int peer) {
-    const auto call = [=](Comm comm, const void* from, void*, AsyncRequest request) {
-      return annulus_send_async(comm, from, count, static_cast<annulus_type_t>(element), peer, request);
-    };
-    return Request{self, self->Start({array, py::none(), call})};
+    return Start(self, array, py::none(), CallOf(ANNULUS_CALL_SEND, count, element, ANNULUS_SUM, peer));
   });
   type->def("recv", [](const Self& self, const py::object& array, size_t count, int element, int peer) {
-    const auto call = [=](Comm comm, const void*, void* to, AsyncRequest request) {
-      return annulus_recv_async(comm, to, count, static_cast<annulus_type_t>(element), peer, request);
-    };
-    return Request{self, self->Start({py::none(), array, call})};
+    return Start(self, py::none(), array, CallOf(ANNULUS_CALL_RECV, count, element, ANNULUS_SUM, peer));
   });
   type->def("barrier", [](const Self& self) {
-    const auto call = [](Comm comm, const void*, void*, AsyncRequest request) {
-      return annulus_barrier_async(comm, request);
-    };
-    return Request{self, self->Start({py::none(), py::none(), call})};
+    return Start(self, py::none(), py::none(), CallOf(ANNULUS_CALL_BARRIER, 0, ANNULUS_INT32));
   });
   type->def("allreduce_group", &AllreduceGroup);
 }
@@ -161,47 +153,37 @@ void DefineCollectives(py::class_<Handle, Self>* type) {
 using Counts = std::vector<size_t>;
 
 // With parts of different sizes: (sendbuf, recvbuf, counts of elements, ...), the parts one behind the other.
-void DefineParts(py::class_<Handle, Self>* type) {
-  type->def("allgatherv", [](const Self& self, const py::object& send, const py::object& recv, const Counts& counts,
-                             int element) {
-    const auto call = [&, own = counts.at(self->rank())](Comm comm, const void* from, void* to, AsyncRequest request) {
-      return annulus_allgatherv_async(comm, from, own, to, counts.data(), nullptr, static_cast<annulus_type_t>(element),
-                                      request);
-    };
-    return Request{self, self->Start({send, recv, call})};
-  });
+void DefineParts(Type* type) {
+  type->def("allgatherv",
+            [](const Self& self, const py::object& send, const py::object& recv, const Counts& counts, int element) {
+              annulus_call_t call = CallOf(ANNULUS_CALL_ALLGATHERV, counts.at(self->rank()), element);
+              call.recvcounts = counts.data();
+              return Start(self, send, recv, call);
+            });
   type->def("reduce_scatterv", [](const Self& self, const py::object& send, const py::object& recv,
                                   const Counts& counts, int element, int op) {
-    const auto call = [&, own = counts.at(self->rank())](Comm comm, const void* from, void* to, AsyncRequest request) {
-      return annulus_reduce_scatterv_async(comm, from, counts.data(), nullptr, to, own,
-                                           static_cast<annulus_type_t>(element), static_cast<annulus_op_t>(op),
-                                           request);
-    };
-    return Request{self, self->Start({send, recv, call})};
+    annulus_call_t call = CallOf(ANNULUS_CALL_REDUCE_SCATTERV, counts.at(self->rank()), element, op);
+    call.sendcounts = counts.data();
+    return Start(self, send, recv, call);
   });
   type->def("gatherv", [](const Self& self, const py::object& send, const py::object& recv, size_t count,
                           const Counts& counts, int element, int root) {
-    const auto call = [&](Comm comm, const void* from, void* to, AsyncRequest request) {
-      return annulus_gatherv_async(comm, from, count, to, counts.data(), nullptr, static_cast<annulus_type_t>(element),
-                                   root, request);
-    };
-    return Request{self, self->Start({send, recv, call})};
+    annulus_call_t call = CallOf(ANNULUS_CALL_GATHERV, count, element, ANNULUS_SUM, root);
+    call.recvcounts = counts.data();
+    return Start(self, send, recv, call);
   });
   type->def("scatterv", [](const Self& self, const py::object& send, const py::object& recv, size_t count,
                            const Counts& counts, int element, int root) {
-    const auto call = [&](Comm comm, const void* from, void* to, AsyncRequest request) {
-      return annulus_scatterv_async(comm, from, counts.data(), nullptr, to, count, static_cast<annulus_type_t>(element),
-                                    root, request);
-    };
-    return Request{self, self->Start({send, recv, call})};
+    annulus_call_t call = CallOf(ANNULUS_CALL_SCATTERV, count, element, ANNULUS_SUM, root);
+    call.sendcounts = counts.data();
+    return Start(self, send, recv, call);
   });
   type->def("alltoallv", [](const Self& self, const py::object& send, const py::object& recv, const Counts& send_counts,
                             const Counts& recv_counts, int element) {
-    const auto call = [&](Comm comm, const void* from, void* to, AsyncRequest request) {
-      return annulus_alltoallv_async(comm, from, send_counts.data(), nullptr, to, recv_counts.data(), nullptr,
-                                     static_cast<annulus_type_t>(element), request);
-    };
-    return Request{self, self->Start({send, recv, call})};
+    annulus_call_t call = CallOf(ANNULUS_CALL_ALLTOALLV, 0, element);
+    call.sendcounts = send_counts.data();
+    call.recvcounts = recv_counts.data();
+    return Start(self, send, recv, call);
   });
 }
 
@@ -227,10 +209,6 @@ class RegisteredMemory {
 
 std::shared_ptr<Handle> Split(Handle* self, int colour, int key) {
   return self->Derive([=](Comm comm, annulus_comm_t** made) { return annulus_comm_split(comm, colour, key, made); });
-}
-
-void SetPriority(Handle* self, int priority) {
-  self->Do([priority](Comm comm) { return annulus_comm_set_priority(comm, priority); });
 }
 
 py::dict Memory(Handle* self) {
@@ -347,7 +325,7 @@ PYBIND11_MODULE(_core, module) {
       .def("destroy_operation", &Handle::DestroyOperation)
       .def("error_of", &Handle::ErrorOf)
       .def("counters", &Counters)
-      .def("set_priority", &SetPriority)
+      .def("set_priority", &Handle::SetPriority)
       .def("abort", &Handle::Abort)
       .def("close", &Handle::Close)
       .def("abandon", &Handle::Abandon);

@@ -7,25 +7,16 @@ namespace annulus_python {
 namespace py = pybind11;
 
 Failure Failure::OfThread(annulus_status_t status) {
-  Failure failure;
-  failure.status = status;
-  failure.message = annulus_last_error_message();
-  if (failure.message.empty()) failure.message = annulus_status_string(status);
-  return failure;
-}
-
-Failure Failure::OfCommunicator(annulus_status_t status, const annulus_comm_t* comm) {
   annulus_error_t error{};
   error.struct_bytes = sizeof error;
-  // Another thread's refused call may be the latest by now; then only the status is known to be ours.
-  if (annulus_comm_last_error(comm, &error) != ANNULUS_OK || error.status != status) return OfThread(status);
   Failure failure;
   failure.status = status;
+  if (annulus_last_error(&error) != ANNULUS_OK) return failure;
   failure.rank = error.rank;
   failure.peer = error.peer;
   failure.sequence = error.sequence;
   failure.collective = error.collective;
-  failure.os_errno = error.os_errno;
+  failure.os_errno = error.cause == ANNULUS_CAUSE_ERRNO ? error.cause_code : 0;
   failure.message = error.message;
   failure.advice = error.advice;
   return failure;

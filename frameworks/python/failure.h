@@ -24,11 +24,8 @@ struct Failure : std::exception {
 
   const char* what() const noexcept override { return message.c_str(); }
 
-  // Of a call without a communicator, just made by this thread.
+  // Of the call that this thread just made, and that returned `status`.
   static Failure OfThread(annulus_status_t status);
-
-  // Of a call on `comm` that returned `status`.
-  static Failure OfCommunicator(annulus_status_t status, const annulus_comm_t* comm);
 
   // Of work on a communicator that was closed before it was done.
   static Failure Closed();

@@ -1,7 +1,6 @@
 #include "frameworks/python/handle.h"
 
 #include <algorithm>
-#include <chrono>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -15,21 +14,12 @@ namespace {
 // How long a signal such as Ctrl-C may go unseen.
 constexpr int64_t kSignalCheckMs = 50;
 
-struct Buffers {
-  const void* send = nullptr;
-  void* recv = nullptr;
-};
-
 void* LendOne(const py::object& array, int flags, Work* work) {
   if (array.is_none()) return nullptr;
   auto buffer = std::make_unique<Py_buffer>();
   if (PyObject_GetBuffer(array.ptr(), buffer.get(), flags) != 0) throw py::error_already_set();
   work->lent.emplace_back(buffer.release());
   return work->lent.back()->buf;
-}
-
-Buffers Lend(const Handle::Collective& collective, Work* work) {
-  return {LendOne(collective.send, PyBUF_SIMPLE, work), LendOne(collective.recv, PyBUF_WRITABLE, work)};
 }
 
 }  // namespace
@@ -62,53 +52,40 @@ std::shared_ptr<Handle> Handle::Derive(const Maker& maker) {
   return made == nullptr ? nullptr : std::make_shared<Handle>(made);
 }
 
-std::shared_ptr<Work> Handle::Start(const Collective& collective) {
+std::shared_ptr<Work> Handle::Start(const std::vector<Collective>& collectives) {
   CheckNotInReduction();
   if (closed()) throw Failure::Closed();
   auto work = std::make_shared<Work>();
-  const Buffers buffers = Lend(collective, work.get());
+  std::vector<annulus_call_t> calls;
+  for (const Collective& collective : collectives) {
+    annulus_call_t& call = calls.emplace_back(collective.call);
+    call.sendbuf = LendOne(collective.send, PyBUF_SIMPLE, work.get());
+    call.recvbuf = LendOne(collective.recv, PyBUF_WRITABLE, work.get());
+    // The root gives no output: in place its array is only read, and so may be read-only.
+    const bool in_place = call.kind == ANNULUS_CALL_BROADCAST && call.recvbuf == nullptr;
+    if (in_place) call.recvbuf = const_cast<void*>(call.sendbuf);
+    call.priority = priority_;
+  }
   Reap();
   {
     py::gil_scoped_release release;
     std::shared_lock<std::shared_mutex> using_it(use_);
     if (closed()) throw Failure::Closed();
-    const annulus_status_t status = collective.call(comm_, buffers.send, buffers.recv, &work->request);
-    if (status != ANNULUS_OK) throw Failure::OfCommunicator(status, comm_);
+    const annulus_status_t status = annulus_submit(comm_, calls.data(), calls.size(), &work->request);
+    if (status != ANNULUS_OK) throw Failure::OfThread(status);
   }
   works_.push_back(work);
   return work;
 }
 
-std::shared_ptr<Work> Handle::StartGroup(const std::vector<Collective>& collectives) {
-  CheckNotInReduction();
-  if (closed()) throw Failure::Closed();
-  auto work = std::make_shared<Work>();
-  std::vector<Buffers> buffers;
-  for (const Collective& collective : collectives) buffers.push_back(Lend(collective, work.get()));
-  Reap();
-  std::optional<Failure> failure;
-  const auto check = [&](annulus_status_t status) {
-    if (status != ANNULUS_OK && !failure) failure = Failure::OfCommunicator(status, comm_);
-    return status == ANNULUS_OK;
-  };
-  // With the GIL, so that no other thread's call gets into the group: nothing here waits for other ranks.
-  const std::shared_lock<std::shared_mutex> using_it = UseWithGil();
-  if (check(annulus_group_start(comm_))) {
-    for (size_t i = 0; i < collectives.size(); ++i)
-      check(collectives[i].call(comm_, buffers[i].send, buffers[i].recv, nullptr));
-    // What was not refused is queued all the same, and has its arrays until it is done.
-    if (check(annulus_group_end(comm_, &work->request))) works_.push_back(work);
-  }
-  if (failure) throw Failure(*failure);
-  return work;
-}
+void Handle::SetPriority(int priority) { priority_ = priority; }
 
 void Handle::Do(const std::function<annulus_status_t(annulus_comm_t*)>& call) {
   py::gil_scoped_release release;
   std::shared_lock<std::shared_mutex> using_it(use_);
   if (closed()) throw Failure::Closed();
   const annulus_status_t status = call(comm_);
-  if (status != ANNULUS_OK) throw Failure::OfCommunicator(status, comm_);
+  if (status != ANNULUS_OK) throw Failure::OfThread(status);
 }
 
 std::shared_lock<std::shared_mutex> Handle::UseWithGil() {
@@ -122,7 +99,7 @@ int Handle::CreateOperation(const std::function<annulus_status_t(annulus_op_t* o
   const std::shared_lock<std::shared_mutex> using_it = UseWithGil();
   annulus_op_t op = ANNULUS_OP_LAST;
   const annulus_status_t status = create(&op);
-  if (status != ANNULUS_OK) throw Failure::OfCommunicator(status, comm_);
+  if (status != ANNULUS_OK) throw Failure::OfThread(status);
   return static_cast<int>(op);
 }
 
@@ -131,9 +108,9 @@ int Handle::CreatePremulSum(double factor) {
 }
 
 int Handle::CreateReduction(const py::object& combine) {
-  auto reduction = std::make_unique<Reduction>(combine, comm_.load());
+  auto reduction = std::make_unique<Reduction>(combine);
   const int op = CreateOperation(
-      [&](annulus_op_t* made) { return annulus_op_create(comm_, &Reduction::Run, reduction.get(), made); });
+      [&](annulus_op_t* made) { return annulus_op_create(comm_, &Reduction::Run, reduction.get(), nullptr, made); });
   reductions_[op] = std::move(reduction);
   return op;
 }
@@ -187,21 +164,14 @@ bool Handle::Poll(const std::shared_ptr<Work>& work, int64_t timeout_ms) {
     if (closed()) {
       failure = Failure::Closed();
     } else {
-      status = Ask(work.get(), timeout_ms);
-      if (status != ANNULUS_OK && status != ANNULUS_IN_PROGRESS) failure = Failure::OfCommunicator(status, comm_);
+      status = annulus_request_wait(work->request, timeout_ms);
+      if (status != ANNULUS_OK && status != ANNULUS_IN_PROGRESS) failure = Failure::OfThread(status);
     }
   }
   --work->waiters;
   if (status != ANNULUS_IN_PROGRESS) Finish(work, std::move(failure));
   if (work->done && work->waiters == 0) FreeRequest(work.get());
   return work->done;
-}
-
-annulus_status_t Handle::Ask(Work* work, int64_t timeout_ms) {
-  const std::unique_lock<std::timed_mutex> turn(work->turn, std::chrono::milliseconds(timeout_ms));
-  if (!turn.owns_lock()) return ANNULUS_IN_PROGRESS;
-  if (work->outcome == ANNULUS_IN_PROGRESS) work->outcome = annulus_request_wait(work->request, timeout_ms);
-  return work->outcome;
 }
 
 void Handle::Finish(const std::shared_ptr<Work>& work, std::optional<Failure> failure) {
@@ -228,10 +198,10 @@ void Handle::FinishAll() {
   }
 }
 
-void Handle::Abort() {
+void Handle::Abort(const std::string& reason) {
   py::gil_scoped_release release;
   std::shared_lock<std::shared_mutex> using_it(use_);
-  if (!closed()) annulus_comm_abort(comm_);
+  if (!closed()) annulus_comm_abort(comm_, reason.c_str());
 }
 
 void Handle::Close() {
@@ -242,7 +212,7 @@ void Handle::Close() {
       // Another thread waits in a call: it has to leave first. Twice closed, the second waits for the first.
       {
         std::shared_lock<std::shared_mutex> using_it(use_);
-        if (!closed()) annulus_comm_abort(comm_);
+        if (!closed()) annulus_comm_abort(comm_, "closed while another thread waits");
       }
       alone.lock();
     }

@@ -17,6 +17,7 @@
 #include <mutex>
 #include <optional>
 #include <shared_mutex>
+#include <string>
 #include <vector>
 
 #include "frameworks/python/failure.h"
@@ -34,26 +35,22 @@ struct ReleaseBuffer {
 // An array's memory, lent to the library: until it is given back the array is neither freed nor resized.
 using Lent = std::unique_ptr<Py_buffer, ReleaseBuffer>;
 
-// One asynchronous collective, or a group of them. Members are guarded by the GIL, but for the last two.
+// One asynchronous collective, or a group of them. Members are guarded by the GIL.
 struct Work {
   std::vector<Lent> lent;
   annulus_request_t* request = nullptr;
   int waiters = 0;  // Threads that are using `request` without the GIL.
   bool done = false;
   std::optional<Failure> failure;  // Of work that is done.
-  std::timed_mutex turn;           // The library gives an outcome once: threads ask it one after the other.
-  annulus_status_t outcome = ANNULUS_IN_PROGRESS;  // Guarded by turn.
 };
 
 class Handle {
  public:
-  // Queues a collective on (comm, sendbuf, recvbuf).
-  using Call = std::function<annulus_status_t(annulus_comm_t*, const void*, void*, annulus_request_t**)>;
   // A collective and its two C-contiguous buffers, either of which may be None.
   struct Collective {
     pybind11::object send;
     pybind11::object recv;
-    Call call;
+    annulus_call_t call{};  // Without the buffers.
   };
   // Makes a communicator, from another one where `comm` is not null.
   using Maker = std::function<annulus_status_t(annulus_comm_t* comm, annulus_comm_t** made)>;
@@ -69,11 +66,11 @@ class Handle {
   // Makes one out of this one's ranks; null for a rank that takes no part in it. Throws a Failure.
   std::shared_ptr<Handle> Derive(const Maker& maker);
 
-  // Queues a collective. Throws a Failure.
-  std::shared_ptr<Work> Start(const Collective& collective);
+  // Queues a collective, or several as a group, all or none. Throws a Failure.
+  std::shared_ptr<Work> Start(const std::vector<Collective>& collectives);
 
-  // Queues several as a group. Throws a Failure, also when only one of them is refused.
-  std::shared_ptr<Work> StartGroup(const std::vector<Collective>& collectives);
+  // For calls that are started from now on.
+  void SetPriority(int priority);
 
   // Makes a call that does not block. Throws a Failure.
   void Do(const std::function<annulus_status_t(annulus_comm_t*)>& call);
@@ -90,7 +87,7 @@ class Handle {
   bool Wait(const std::shared_ptr<Work>& work, int64_t timeout_ms);
 
   // Fails everything pending and later on all ranks.
-  void Abort();
+  void Abort(const std::string& reason);
 
   // Leaves the job. Unfinished work fails; calls that other threads are in end early, with an abort. Bounded in time.
   void Close();
@@ -108,7 +105,6 @@ class Handle {
   // Work that is done and whose request Python has let go of gives its arrays back.
   void Reap();
   bool Poll(const std::shared_ptr<Work>& work, int64_t timeout_ms);
-  static annulus_status_t Ask(Work* work, int64_t timeout_ms);
   void Finish(const std::shared_ptr<Work>& work, std::optional<Failure> failure);
   void FreeRequest(Work* work);
   void FinishAll();
@@ -119,6 +115,7 @@ class Handle {
   std::shared_lock<std::shared_mutex> UseWithGil();
   int CreateOperation(const std::function<annulus_status_t(annulus_op_t* op)>& create);
 
+  int priority_ = 0;  // Guarded by the GIL.
   int rank_ = 0;
   int size_ = 0;
   int local_rank_ = 0;

@@ -6,9 +6,11 @@ namespace annulus_python {
 
 namespace py = pybind11;
 
-void Reduction::Run(const void* left, const void* right, void* out, size_t count, annulus_type_t type, void* self) {
+int32_t Reduction::Run(const void* left, const void* right, void* out, size_t count, annulus_type_t type, void* self) {
   py::gil_scoped_acquire gil;
-  static_cast<Reduction*>(self)->Combine(left, right, out, count, type);
+  Reduction* const reduction = static_cast<Reduction*>(self);
+  reduction->Combine(left, right, out, count, type);
+  return reduction->error_.is_none() ? 0 : 1;
 }
 
 void Reduction::Combine(const void* left, const void* right, void* out, size_t count, annulus_type_t type) {
@@ -24,7 +26,6 @@ void Reduction::Combine(const void* left, const void* right, void* out, size_t c
     error_ = py::reinterpret_borrow<py::object>(PyExc_RuntimeError)(error.what());
   }
   thread_ = std::thread::id();
-  if (!error_.is_none()) annulus_comm_abort(comm_);
 }
 
 }  // namespace annulus_python

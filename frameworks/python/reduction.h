@@ -15,14 +15,14 @@ namespace annulus_python {
 class Reduction {
  public:
   // `combine` takes (left, right, out, type): three views of bytes, of which only `out` may be written, and the type's
-  // number. `comm` outlives this.
-  Reduction(pybind11::object combine, annulus_comm_t* comm) : combine_(std::move(combine)), comm_(comm) {}
+  // number.
+  explicit Reduction(pybind11::object combine) : combine_(std::move(combine)) {}
   Reduction(const Reduction&) = delete;
   Reduction& operator=(const Reduction&) = delete;
 
-  // An annulus_reduce_fn; `self` is a Reduction. An exception aborts the communicator: what is not combined must not
-  // be taken for a result.
-  static void Run(const void* left, const void* right, void* out, size_t count, annulus_type_t type, void* self);
+  // An annulus_reduce_fn; `self` is a Reduction. It fails with an exception, which ends the communicator: what is not
+  // combined must not be taken for a result.
+  static int32_t Run(const void* left, const void* right, void* out, size_t count, annulus_type_t type, void* self);
 
   // What the function raised first; None if nothing.
   pybind11::object error() const { return error_; }
@@ -34,7 +34,6 @@ class Reduction {
   void Combine(const void* left, const void* right, void* out, size_t count, annulus_type_t type);
 
   const pybind11::object combine_;
-  annulus_comm_t* const comm_;
   pybind11::object error_ = pybind11::none();
   std::atomic<std::thread::id> thread_{};
 };

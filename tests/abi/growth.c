@@ -51,7 +51,11 @@ static void CheckOutputs(annulus_comm_t* comm, int rank) {
   GUARDED(annulus_transport_counters_t) transport;
   GUARDED(annulus_memory_t) memory;
   PREPARE(error);
-  EXPECT(annulus_comm_last_error(comm, &error.value) == ANNULUS_OK);
+  EXPECT(annulus_comm_verdict(comm, &error.value) == ANNULUS_OK);
+  CHECK_FILLED(error);
+  EXPECT(error.value.status == ANNULUS_OK);
+  PREPARE(error);
+  EXPECT(annulus_last_error(&error.value) == ANNULUS_OK);
   CHECK_FILLED(error);
   PREPARE(counters);
   EXPECT(annulus_comm_counters(comm, &counters.value) == ANNULUS_OK);
@@ -94,6 +98,34 @@ static void CheckConfig(annulus_comm_t** comm) {
   EXPECT(annulus_comm_create(&config.value, comm) == ANNULUS_OK);
 }
 
+/* Calls in an array lie as far apart as the program's struct is large. */
+static void CheckCalls(annulus_comm_t* comm) {
+  annulus_call_t calls[3];
+  annulus_request_t* request = NULL;
+  int32_t values[3] = {1, 2, 3};
+  int i;
+  memset(calls, 0, sizeof calls);
+  for (i = 0; i < 3; ++i) {
+    calls[i].struct_bytes = sizeof calls[i];
+    calls[i].kind = ANNULUS_CALL_ALLREDUCE;
+    calls[i].type = ANNULUS_INT32;
+    calls[i].op = ANNULUS_SUM;
+    calls[i].sendbuf = calls[i].recvbuf = &values[i];
+    calls[i].count = 1;
+  }
+  EXPECT(annulus_run(comm, calls) == ANNULUS_OK);
+  EXPECT(annulus_submit(comm, calls, 3, &request) == ANNULUS_OK);
+  EXPECT(annulus_request_wait(request, -1) == ANNULUS_OK);
+  EXPECT(annulus_request_free(request) == ANNULUS_OK);
+  EXPECT(values[0] == 4 && values[1] == 4 && values[2] == 6);
+#ifdef NEWER
+  calls[2].added = 1;
+  EXPECT(annulus_submit(comm, calls, 3, &request) == ANNULUS_UNSUPPORTED);
+  EXPECT(annulus_run(comm, &calls[2]) == ANNULUS_UNSUPPORTED);
+  EXPECT(values[2] == 6);
+#endif
+}
+
 int main(void) {
   annulus_comm_t* comm = NULL;
   int rank = -1;
@@ -102,6 +134,7 @@ int main(void) {
   EXPECT(annulus_comm_rank(comm, &rank) == ANNULUS_OK);
   EXPECT(annulus_barrier(comm) == ANNULUS_OK);
   CheckOutputs(comm, rank);
+  CheckCalls(comm);
   EXPECT(annulus_comm_destroy(comm) == ANNULUS_OK);
   return failures != 0;
 }

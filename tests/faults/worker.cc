@@ -133,8 +133,7 @@ annulus_status_t SplitOff(annulus_comm_t* comm, int colour) {
   const annulus_status_t status = annulus_comm_split(comm, colour, 0, &made);
   if (status == ANNULUS_OK) annulus_comm_destroy(made);
   const long long at = annulus::Now();
-  Say("split " + std::to_string(status) + " " + std::to_string(at) + " " +
-      (status == ANNULUS_OK ? "" : annulus_last_error_message()));
+  Say("split " + std::to_string(status) + " " + std::to_string(at) + " " + (status == ANNULUS_OK ? "" : LastMessage()));
   return status;
 }
 
@@ -159,7 +158,7 @@ annulus_status_t Act(annulus_comm_t* comm, Buffers* buffers, int rank, const std
   if (mode == "cut") ForEachDataSocket([](int fd) { shutdown(fd, SHUT_RDWR); });
   if (mode == "garble") ForEachDataSocket(Garble);
   while (mode == "async" && status == ANNULUS_OK) status = GoodAsync(comm, buffers);
-  if (mode == "abort") annulus_comm_abort(comm);
+  if (mode == "abort") annulus_comm_abort(comm, nullptr);
   if (mode == "dup") status = Duplicate(comm);
   if (mode == "split") status = SplitOff(comm, std::atoi(field.c_str()));
   if (mode == "vanish") VanishFromSplit(comm, std::atoi(field.c_str()));
@@ -181,7 +180,7 @@ int main(int argc, char** argv) {
   annulus_comm_t* comm = nullptr;
   const annulus_status_t created = annulus_comm_create(nullptr, &comm);
   if (created != ANNULUS_OK) {
-    Say("create " + std::to_string(created) + " " + annulus_last_error_message());
+    Say("create " + std::to_string(created) + " " + LastMessage());
     return 1;
   }
   int rank = 0;
@@ -199,7 +198,7 @@ int main(int argc, char** argv) {
   const long long at = annulus::Now();
   annulus_error_t error{};
   error.struct_bytes = sizeof error;
-  annulus_comm_last_error(comm, &error);
+  annulus_comm_verdict(comm, &error);
   if (status != ANNULUS_OK) {
     Say("verdict " + std::to_string(status) + " " + std::to_string(error.rank) + " " + std::to_string(at) + " " +
         error.message);

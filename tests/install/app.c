@@ -3,6 +3,13 @@
 #include <stdio.h>
 #include <string.h>
 
+/* What failed, in Annulus's words. */
+static const char* message(void) {
+  static annulus_error_t error;
+  error.struct_bytes = sizeof(error);
+  return annulus_last_error(&error) == ANNULUS_OK ? error.message : "";
+}
+
 int main(void) {
   annulus_comm_t* comm = NULL;
   int32_t value = 0;
@@ -11,7 +18,7 @@ int main(void) {
   snprintf(version, sizeof(version), "%d.%d.%d", ANNULUS_VERSION_MAJOR, ANNULUS_VERSION_MINOR, ANNULUS_VERSION_PATCH);
   if (strcmp(annulus_version(), version) != 0) return 1;
   if (annulus_comm_create(NULL, &comm) != ANNULUS_OK) {
-    fprintf(stderr, "%s\n", annulus_last_error_message());
+    fprintf(stderr, "%s\n", message());
     return 2;
   }
   if (annulus_comm_rank(comm, &rank) != ANNULUS_OK || annulus_comm_size(comm, &size) != ANNULUS_OK) return 3;

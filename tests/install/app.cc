@@ -5,12 +5,20 @@
 #include <algorithm>
 #include <iostream>
 #include <memory>
+#include <string>
 #include <vector>
+
+// What failed, in Annulus's words.
+std::string Message() {
+  annulus_error_t error{};
+  error.struct_bytes = sizeof error;
+  return annulus_last_error(&error) == ANNULUS_OK ? error.message : "";
+}
 
 int main() {
   annulus_comm_t* created = nullptr;
   if (annulus_comm_create(nullptr, &created) != ANNULUS_OK) {
-    std::cerr << annulus_last_error_message() << "\n";
+    std::cerr << Message() << "\n";
     return 2;
   }
   const std::unique_ptr<annulus_comm_t, decltype(&annulus_comm_destroy)> comm(created, annulus_comm_destroy);

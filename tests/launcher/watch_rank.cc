@@ -3,12 +3,24 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <string>
 #include <vector>
+
+namespace {
+
+// What failed, in Annulus's words.
+std::string Message() {
+  annulus_error_t error{};
+  error.struct_bytes = sizeof error;
+  return annulus_last_error(&error) == ANNULUS_OK ? error.message : "";
+}
+
+}  // namespace
 
 int main() {
   annulus_comm_t* comm = nullptr;
   if (annulus_comm_create(nullptr, &comm) != ANNULUS_OK) {
-    std::fprintf(stderr, "%s\n", annulus_last_error_message());
+    std::fprintf(stderr, "%s\n", Message().c_str());
     return 1;
   }
   std::printf("%d\n", static_cast<int>(getpid()));

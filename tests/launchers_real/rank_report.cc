@@ -32,12 +32,19 @@ std::string Setting(const char* name) {
   return value;
 }
 
+// What failed, in Annulus's words.
+std::string Message() {
+  annulus_error_t error{};
+  error.struct_bytes = sizeof error;
+  return annulus_last_error(&error) == ANNULUS_OK ? error.message : "";
+}
+
 }  // namespace
 
 int main() {
   annulus_comm_t* comm = nullptr;
   if (annulus_comm_create(nullptr, &comm) != ANNULUS_OK) {
-    std::fprintf(stderr, "rank_report: %s\n", annulus_last_error_message());
+    std::fprintf(stderr, "rank_report: %s\n", Message().c_str());
     return 1;
   }
   int rank = -1;

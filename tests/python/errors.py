@@ -61,7 +61,9 @@ unaligned = np.frombuffer(bytearray(9), np.uint8)[1:].view(np.float64)
 refuses(ValueError, "array is not aligned to its element's 8 bytes", annulus.allreduce, unaligned)
 refuses(ValueError, "array 1 is not C-contiguous", annulus.allreduce_group, [grid, grid.T])
 refuses(ValueError, "out is read-only", annulus.allreduce_group, [frozen], in_place=True)
-refuses(annulus.InvalidArgument, "priorities", annulus.world().set_priority, 1)
+annulus.world().set_priority(1)
+refuses(annulus.InvalidArgument, "priorities", annulus.barrier)
+annulus.world().set_priority(0)
 assert annulus.allreduce(np.ones(2)).tolist() == [SIZE, SIZE]
 
 # -- Seen by all -------------------------------------------------------------------------------------------------------
@@ -79,8 +81,8 @@ with annulus.world().dup() as aborted:
     pending = aborted.allreduce_async(np.ones(4)) if RANK else None
     annulus.barrier()
     if RANK == 0:
-        aborted.abort()
-    error = refuses(annulus.Aborted, "rank 0", pending.wait if pending else aborted.barrier)
+        aborted.abort("enough of it")
+    error = refuses(annulus.Aborted, "enough of it", pending.wait if pending else aborted.barrier)
     assert error.rank == 0
 
 closed = annulus.world().dup()

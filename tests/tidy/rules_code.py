@@ -7,7 +7,7 @@ import re
 from source import functions, includes
 
 MOST_FILE_LINES = 400
-LONGER_FILES = {"collectives/annulus.h": 600}  # Users include one header.
+LONGER_FILES = {"collectives/annulus.h": 700}  # Users include one header.
 MOST_FUNCTION_LINES = 70
 
 # Arrows point down: a layer includes itself and what stands before it.

@@ -10,7 +10,7 @@ void HopFold::Start(const ScheduleParams& params, const OneHopSchedule* schedule
   fold_ = -1;
   folds_ = Reduces(params.kind) ? nranks_ : 0;
   // Two operands give the same bits in any order, so all chunks can be folded alike.
-  const bool at_once = nranks_ == 2 && params.kind == CollectiveKind::kAllreduce && work_->custom.function == nullptr;
+  const bool at_once = nranks_ == 2 && params.kind == CollectiveKind::kAllreduce && work_->custom.user == nullptr;
   if (!at_once) return;
   folds_ = 1;
   step_ = Step();

@@ -23,7 +23,7 @@ bool OneHop::TakesShortPath(const ScheduleParams& params, const Work& work) cons
   if (short_.most_bytes() == 0) return false;
   if (params.kind != CollectiveKind::kAllreduce) return params.kind == CollectiveKind::kBarrier;
   return params.count * params.element_bytes <= short_.most_bytes() && work.segments == nullptr &&
-         work.custom.function == nullptr && !work.custom.scales && work.input.queue == nullptr &&
+         work.custom.user == nullptr && !work.custom.scales && work.input.queue == nullptr &&
          work.output.queue == nullptr;
 }
 

@@ -9,23 +9,29 @@
 
 namespace fashion {
 
+namespace {
+
+[[noreturn]] void GiveUp(const char* what) {
+  annulus_error_t error = {};
+  error.struct_bytes = sizeof(error);
+  annulus_last_error(&error);
+  std::fprintf(stderr, "fashion_mnist: %s%s\n", what, error.message);
+  std::exit(EXIT_FAILURE);
+}
+
+}  // namespace
+
 Job::Job() {
   annulus_config_t config;
   annulus_config_init(&config, sizeof config, ANNULUS_FROM_ENVIRONMENT | ANNULUS_FROM_LAUNCHER);
   char size[16];
-  if (annulus_config_value(&config, "size", size, sizeof size) != ANNULUS_OK) {
-    std::fprintf(stderr, "fashion_mnist: %s\n", annulus_last_error_message());
-    std::exit(EXIT_FAILURE);
-  }
+  if (annulus_config_value(&config, "size", size, sizeof size) != ANNULUS_OK) GiveUp("");
   if (std::strcmp(size, "-1") == 0) {
     std::fprintf(stderr, "fashion_mnist: no launcher, so one rank trains alone; 4 would: annulus-run -np 4 train\n");
     config.rank = 0;
     config.size = 1;
   }
-  if (annulus_comm_create(&config, &comm_) != ANNULUS_OK) {
-    std::fprintf(stderr, "fashion_mnist: cannot join the job: %s\n", annulus_last_error_message());
-    std::exit(EXIT_FAILURE);
-  }
+  if (annulus_comm_create(&config, &comm_) != ANNULUS_OK) GiveUp("cannot join the job: ");
   Check(annulus_comm_rank(comm_, &rank_));
   Check(annulus_comm_size(comm_, &size_));
 }
@@ -36,13 +42,9 @@ void Job::Check(annulus_status_t status) const {
   if (status == ANNULUS_OK) return;
   annulus_error_t error = {};
   error.struct_bytes = sizeof(error);
-  if (annulus_comm_last_error(comm_, &error) == ANNULUS_OK && error.status == status) {
-    std::fprintf(stderr, "fashion_mnist: rank %d: %s: %s %s\n", rank_, annulus_status_string(status), error.message,
-                 error.advice);
-  } else {
-    std::fprintf(stderr, "fashion_mnist: rank %d: %s: %s\n", rank_, annulus_status_string(status),
-                 annulus_last_error_message());
-  }
+  annulus_last_error(&error);
+  std::fprintf(stderr, "fashion_mnist: rank %d: %s: %s %s\n", rank_, annulus_status_string(status), error.message,
+               error.advice);
   std::exit(EXIT_FAILURE);
 }
 

@@ -87,8 +87,8 @@ def memory() -> Dict[str, int]:
     return world().memory()
 
 
-def abort() -> None:
-    world().abort()
+def abort(reason: str = "") -> None:
+    world().abort(reason)
 
 
 def allreduce(array: Array, op: Op = "sum", out: Optional[Array] = None) -> Array:

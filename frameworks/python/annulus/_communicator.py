@@ -95,7 +95,7 @@ class Communicator:
 
     def set_priority(self, priority: int) -> None:
         """Of the collectives that are started from now on, 0 at first: in the queue a higher one overtakes. All ranks must
-        set the same, and the setting priorities=1 allows it."""
+        set the same. Calls with another priority than 0 are refused without the setting priorities=1."""
         self._core.set_priority(priority)
 
     def premul_sum(self, factor: float) -> Operation:
@@ -116,9 +116,9 @@ class Communicator:
         """What it has done up to now: the fields of annulus_counters_t, and by transport the bytes (docs/observing.md)."""
         return self._core.counters()
 
-    def abort(self) -> None:
-        """Fails all pending and later work on every rank with annulus.Aborted."""
-        self._core.abort()
+    def abort(self, reason: str = "") -> None:
+        """Fails all pending and later work on every rank with annulus.Aborted, whose message has the reason."""
+        self._core.abort(reason)
 
     def close(self) -> None:
         """Leaves. Work that is pending fails. Happens by itself at the end of a with block or of the program."""

@@ -38,7 +38,7 @@ class ShortHopTest : public testing::TestWithParam<Variant> {
   void Repeat(annulus_comm_t* comm, int rank, int times) const {
     for (int i = 0; i < times; ++i) {
       Numbers out(kCount);
-      ASSERT_EQ(Sum(comm, Contribution(rank, kCount, i), &out), ANNULUS_OK) << annulus_last_error_message();
+      ASSERT_EQ(Sum(comm, Contribution(rank, kCount, i), &out), ANNULUS_OK) << LastMessage();
       ASSERT_EQ(out, SumOfAll(nranks(), kCount, i)) << i;
     }
   }
@@ -139,7 +139,7 @@ TEST_P(ShortHopTest, AnAbortOfAnotherThreadEndsRepeats) {
     std::jthread aborter([&] {
       if (rank != 0) return;
       ASSERT_TRUE(repeated.WaitFor(3 * kRepeats));
-      EXPECT_EQ(annulus_comm_abort(comm), ANNULUS_OK);
+      EXPECT_EQ(annulus_comm_abort(comm, nullptr), ANNULUS_OK);
     });
     const Numbers in = Contribution(rank, kCount, 0);
     annulus_status_t status = ANNULUS_OK;

@@ -190,29 +190,9 @@ TEST(BadInputTest, WhatARankCanSeeItselfIsRefusedAndNothingIsSent) {
       for (annulus_status_t status : {subject.run(nullptr, good.For(subject, rank)),
                                       subject.submit(nullptr, good.For(subject, rank), &request)}) {
         EXPECT_EQ(status, ANNULUS_INVALID_ARGUMENT);
-        EXPECT_STREQ(annulus_last_error_message(), "comm is null");
+        EXPECT_EQ(LastMessage(), "comm is null");
       }
       EXPECT_EQ(RunGood(comm, subject, rank, &good), ANNULUS_OK) << LastError(comm).message;
-    }
-  });
-}
-
-TEST(BadInputTest, WhatAGroupRefusesIsNotInIt) {
-  Cluster(ClusterConfig()).Run([](Comm comm, int rank) {
-    for (const Subject& subject : kSubjects) {
-      if ((subject.has & kPeer) != 0) continue;
-      SCOPED_TRACE(subject.name);
-      Good good;
-      ASSERT_EQ(annulus_group_start(comm), ANNULUS_OK);
-      Operands bad = good.For(subject, rank);
-      bad.type_number = -1;
-      EXPECT_EQ(subject.submit(comm, bad, nullptr), ANNULUS_INVALID_ARGUMENT);
-      EXPECT_EQ(subject.submit(comm, good.For(subject, rank), nullptr), ANNULUS_OK);
-      EXPECT_EQ(subject.run(comm, good.For(subject, rank)), ANNULUS_INVALID_ARGUMENT) << "blocking, in a group";
-      annulus_request_t* all = nullptr;
-      ASSERT_EQ(annulus_group_end(comm, &all), ANNULUS_OK);
-      EXPECT_EQ(annulus_request_wait(all, -1), ANNULUS_OK) << LastError(comm).message;
-      EXPECT_EQ(annulus_request_free(all), ANNULUS_OK);
     }
   });
 }
@@ -274,7 +254,7 @@ TEST(BadInputTest, AfterAnAbortEverythingIsRefusedWithIt) {
   Tally aborted;
   Cluster(ClusterConfig()).Run([&](Comm comm, int rank) {
     EXPECT_EQ(annulus_barrier(comm), ANNULUS_OK);
-    if (rank == 1) annulus_comm_abort(comm);
+    if (rank == 1) annulus_comm_abort(comm, nullptr);
     const annulus_status_t after = annulus_barrier(comm);
     EXPECT_EQ(after, ANNULUS_ABORTED);
     aborted.Add();
@@ -290,11 +270,9 @@ TEST(BadInputTest, AfterAnAbortEverythingIsRefusedWithIt) {
     annulus_request_t* request = nullptr;
     annulus_comm_t* child = nullptr;
     EXPECT_EQ(annulus_barrier_async(comm, &request), ANNULUS_ABORTED);
-    EXPECT_EQ(annulus_group_start(comm), ANNULUS_ABORTED);
-    EXPECT_EQ(annulus_group_end(comm, &request), ANNULUS_ABORTED);
+    EXPECT_EQ(annulus_submit(comm, nullptr, 0, &request), ANNULUS_ABORTED);
     EXPECT_EQ(annulus_comm_split(comm, 0, 0, &child), ANNULUS_ABORTED);
     EXPECT_EQ(annulus_comm_dup(comm, &child), ANNULUS_ABORTED);
-    EXPECT_EQ(annulus_comm_set_priority(comm, 1), ANNULUS_ABORTED);
     EXPECT_EQ(request, nullptr);
     EXPECT_EQ(child, nullptr);
     EXPECT_EQ(LastError(comm).rank, 1) << LastError(comm).message;
@@ -307,6 +285,7 @@ TEST(BadInputTest, NullHandlesAndOutputsAreNamed) {
     annulus_comm_t* child = nullptr;
     annulus_op_t op = ANNULUS_SUM;
     annulus_error_t error = {};
+    annulus_call_t call = {};
     int number = 0;
     char text[16];
     const std::pair<annulus_status_t (*)(const annulus_comm_t*, int*), const char*> getters[] = {
@@ -320,18 +299,16 @@ TEST(BadInputTest, NullHandlesAndOutputsAreNamed) {
     }
     const auto null_comm = [](annulus_status_t status) {
       EXPECT_EQ(status, ANNULUS_INVALID_ARGUMENT);
-      EXPECT_STREQ(annulus_last_error_message(), "comm is null");
+      EXPECT_EQ(LastMessage(), "comm is null");
     };
     null_comm(annulus_barrier(nullptr));
     null_comm(annulus_barrier_async(nullptr, &request));
     null_comm(annulus_comm_split(nullptr, 0, 0, &child));
     null_comm(annulus_comm_dup(nullptr, &child));
-    null_comm(annulus_comm_abort(nullptr));
-    null_comm(annulus_comm_destroy(nullptr));
-    null_comm(annulus_comm_set_priority(nullptr, 1));
-    null_comm(annulus_comm_last_error(nullptr, &error));
-    null_comm(annulus_group_start(nullptr));
-    null_comm(annulus_group_end(nullptr, &request));
+    null_comm(annulus_comm_abort(nullptr, "a reason"));
+    null_comm(annulus_comm_verdict(nullptr, &error));
+    null_comm(annulus_run(nullptr, &call));
+    null_comm(annulus_submit(nullptr, &call, 1, &request));
     null_comm(annulus_op_create_premul_sum(nullptr, 1, &op));
     null_comm(annulus_op_destroy(nullptr, op));
     EXPECT_EQ(annulus_comm_create(nullptr, nullptr), ANNULUS_INVALID_ARGUMENT);
@@ -340,10 +317,17 @@ TEST(BadInputTest, NullHandlesAndOutputsAreNamed) {
     EXPECT_EQ(annulus_config_value(nullptr, "rank", nullptr, 0), ANNULUS_INVALID_ARGUMENT);
     EXPECT_EQ(annulus_comm_split(comm, 0, 0, nullptr), ANNULUS_INVALID_ARGUMENT);
     EXPECT_EQ(annulus_comm_dup(comm, nullptr), ANNULUS_INVALID_ARGUMENT);
-    EXPECT_EQ(annulus_comm_last_error(comm, nullptr), ANNULUS_INVALID_ARGUMENT);
-    EXPECT_EQ(annulus_comm_last_error(comm, &error), ANNULUS_INVALID_ARGUMENT) << "struct_bytes is 0";
+    EXPECT_EQ(annulus_comm_verdict(comm, nullptr), ANNULUS_INVALID_ARGUMENT);
+    EXPECT_EQ(annulus_comm_verdict(comm, &error), ANNULUS_INVALID_ARGUMENT) << "struct_bytes is 0";
+    EXPECT_EQ(annulus_last_error(nullptr), ANNULUS_INVALID_ARGUMENT);
+    EXPECT_EQ(annulus_last_error(&error), ANNULUS_INVALID_ARGUMENT) << "struct_bytes is 0";
+    EXPECT_EQ(annulus_run(comm, nullptr), ANNULUS_INVALID_ARGUMENT);
+    EXPECT_EQ(annulus_run(comm, &call), ANNULUS_INVALID_ARGUMENT) << "struct_bytes is 0";
+    EXPECT_EQ(annulus_submit(comm, nullptr, 1, &request), ANNULUS_INVALID_ARGUMENT);
+    EXPECT_EQ(annulus_mem_alloc(1, nullptr), ANNULUS_INVALID_ARGUMENT);
+    EXPECT_EQ(annulus_mem_free(nullptr), ANNULUS_OK);
+    EXPECT_EQ(annulus_comm_destroy(nullptr), ANNULUS_OK);
     EXPECT_EQ(annulus_barrier_async(comm, nullptr), ANNULUS_INVALID_ARGUMENT);
-    EXPECT_EQ(annulus_group_end(comm, &request), ANNULUS_INVALID_ARGUMENT) << "none is open";
     EXPECT_EQ(annulus_barrier(comm), ANNULUS_OK);
   });
 }

@@ -82,7 +82,7 @@ void RunAndCheck(annulus_comm_t* comm, const UserMemory& memory, const Call& cal
     annulus_error_t error{};
     error.struct_bytes = sizeof error;
     const annulus_status_t status = RunCall(comm, call, in, out);
-    if (status != ANNULUS_OK) annulus_comm_last_error(comm, &error);
+    if (status != ANNULUS_OK) annulus_last_error(&error);
     ASSERT_EQ(status, ANNULUS_OK) << (error.message != nullptr ? error.message : "");
   }
   if (!expected.empty()) {

@@ -93,14 +93,12 @@ TEST_P(MemoryTest, AGroupTakesTensorsFromAllMemories) {
       outputs.emplace_back((tensor / 2 + rank) % 2 == 0 ? device : nullptr, Bytes(count * sizeof(int64_t)));
       ++tensor;
     }
-    ASSERT_EQ(annulus_group_start(comm), ANNULUS_OK);
+    Calls calls;
     for (size_t i = 0; i < std::size(counts); ++i) {
-      ASSERT_EQ(annulus_allreduce_async(comm, inputs[i].data(), outputs[i].data(), counts[i], ANNULUS_INT64,
-                                        ANNULUS_SUM, nullptr),
-                ANNULUS_OK);
+      calls.Allreduce(inputs[i].data(), outputs[i].data(), counts[i], ANNULUS_INT64, ANNULUS_SUM);
     }
     annulus_request_t* all = nullptr;
-    ASSERT_EQ(annulus_group_end(comm, &all), ANNULUS_OK);
+    ASSERT_EQ(calls.Submit(comm, &all), ANNULUS_OK);
     EXPECT_EQ(annulus_request_wait(all, -1), ANNULUS_OK);
     EXPECT_EQ(annulus_request_free(all), ANNULUS_OK);
     for (size_t i = 0; i < std::size(counts); ++i) {

@@ -33,7 +33,7 @@ constexpr uint32_t kBoth = ANNULUS_FROM_ENVIRONMENT | ANNULUS_FROM_LAUNCHER;
 std::string ValueOf(const annulus_config_t* config, const char* name) {
   char value[256];
   const annulus_status_t status = annulus_config_value(config, name, value, sizeof value);
-  return status == ANNULUS_OK ? value : annulus_last_error_message();
+  return status == ANNULUS_OK ? value : LastMessage();
 }
 
 TEST(ConfigTest, AFieldGoesBeforeASettingAVariableALauncherAndTheDefault) {
@@ -90,7 +90,7 @@ TEST(ConfigTest, AProgramThatCountsItsRanksNeedsNoLauncher) {
   config.size = 1;
   EXPECT_EQ(ValueOf(&config, "size"), "1");
   annulus_comm_t* comm = nullptr;
-  EXPECT_EQ(annulus_comm_create(&config, &comm), ANNULUS_OK) << annulus_last_error_message();
+  EXPECT_EQ(annulus_comm_create(&config, &comm), ANNULUS_OK) << LastMessage();
   EXPECT_EQ(annulus_comm_destroy(comm), ANNULUS_OK);
 }
 
@@ -122,7 +122,7 @@ TEST(ConfigTest, TheKeyIsNotGivenOut) {
 TEST(ConfigTest, AValueThatDoesNotFitIsRefused) {
   char value[4];
   EXPECT_EQ(annulus_config_value(nullptr, "transport", value, sizeof value), ANNULUS_INVALID_ARGUMENT);
-  EXPECT_STREQ(annulus_last_error_message(), "value_bytes is 4; the value of transport takes 5");
+  EXPECT_EQ(LastMessage(), "value_bytes is 4; the value of transport takes 5");
 }
 
 TEST(ConfigTest, WhatIsNotBuiltIsRefusedByName) {
@@ -134,8 +134,7 @@ TEST(ConfigTest, WhatIsNotBuiltIsRefusedByName) {
   config.listening = [](void*, const char*) { return 0; };
   annulus_comm_t* comm = nullptr;
   EXPECT_EQ(annulus_comm_create(&config, &comm), ANNULUS_UNSUPPORTED);
-  EXPECT_STREQ(annulus_last_error_message(),
-               "listening of annulus_config_t is not supported by this version of Annulus");
+  EXPECT_STREQ(LastMessage(), "listening of annulus_config_t is not supported by this version of Annulus");
 }
 
 // Joins `nranks` ranks, gives each rank's local rank and size, and sees that they work together.
@@ -154,7 +153,7 @@ std::vector<Local> JoinAndSum(const std::vector<UserConfig>& configs) {
   std::vector<Local> locals(n);
   ForEachRank(n, [&](int rank) {
     annulus_comm_t* comm = nullptr;
-    ASSERT_EQ(annulus_comm_create(&configs[rank], &comm), ANNULUS_OK) << annulus_last_error_message();
+    ASSERT_EQ(annulus_comm_create(&configs[rank], &comm), ANNULUS_OK) << LastMessage();
     EXPECT_EQ(annulus_comm_local_rank(comm, &locals[rank].rank), ANNULUS_OK);
     EXPECT_EQ(annulus_comm_local_size(comm, &locals[rank].size), ANNULUS_OK);
     for (size_t count : {100, 20'000}) {

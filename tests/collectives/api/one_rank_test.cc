@@ -38,7 +38,7 @@ TEST(OneRankTest, AnAverageHasTheBitsOfADivision) {
   config.rank = 0;
   config.size = 1;
   annulus_comm_t* comm = nullptr;
-  ASSERT_EQ(annulus_comm_create(&config, &comm), ANNULUS_OK) << annulus_last_error_message();
+  ASSERT_EQ(annulus_comm_create(&config, &comm), ANNULUS_OK) << LastMessage();
   for (int number = 0; number < kNumDataTypes; ++number) {
     const DataType type = static_cast<DataType>(number);
     SCOPED_TRACE(TypeName(type));
@@ -68,12 +68,12 @@ TEST(OneRankTest, AnAverageHasTheBitsOfADivision) {
     EXPECT_EQ(output, expected) << "reduce_scatter in place";
     Bytes whole = input;
     annulus_request_t* all = nullptr;
-    ASSERT_EQ(annulus_group_start(comm), ANNULUS_OK);
+    Calls calls;
     for (const auto& [at, elements] : {std::pair<size_t, size_t>{0, 100}, {100, count - 100}}) {
       std::byte* const data = whole.data() + at * element_bytes;
-      ASSERT_EQ(annulus_allreduce_async(comm, data, data, elements, c_type, ANNULUS_AVG, nullptr), ANNULUS_OK);
+      calls.Allreduce(data, data, elements, c_type, ANNULUS_AVG);
     }
-    ASSERT_EQ(annulus_group_end(comm, &all), ANNULUS_OK);
+    ASSERT_EQ(calls.Submit(comm, &all), ANNULUS_OK);
     ASSERT_EQ(annulus_request_wait(all, -1), ANNULUS_OK);
     annulus_request_free(all);
     EXPECT_EQ(whole, expected) << "group";

@@ -191,7 +191,7 @@ TEST_P(MeasuredChoiceTest, AllRanksWorkTogetherAndTheNextRunFindsTheFile) {
     config.Set("tuning", "measured");
     config.Set("tuning_file", path);
     annulus_comm_t* comm = nullptr;
-    ASSERT_EQ(annulus_comm_create(&config, &comm), ANNULUS_OK) << annulus_last_error_message();
+    ASSERT_EQ(annulus_comm_create(&config, &comm), ANNULUS_OK) << LastMessage();
     ExpectSums(comm, rank, 3);
     EXPECT_EQ(annulus_comm_destroy(comm), ANNULUS_OK);
   });
@@ -204,7 +204,7 @@ TEST_P(MeasuredChoiceTest, AllRanksWorkTogetherAndTheNextRunFindsTheFile) {
     config.Set("tuning", "measured");
     config.Set("tuning_file", path);
     annulus_comm_t* comm = nullptr;
-    ASSERT_EQ(annulus_comm_create(&config, &comm), ANNULUS_OK) << annulus_last_error_message();
+    ASSERT_EQ(annulus_comm_create(&config, &comm), ANNULUS_OK) << LastMessage();
     ExpectSums(comm, rank, 3);
     EXPECT_EQ(annulus_comm_destroy(comm), ANNULUS_OK);
   });
@@ -221,7 +221,7 @@ TEST_P(MeasuredChoiceTest, ABrokenFileFailsAllRanksAlike) {
     config.Set("tuning_file", path);
     annulus_comm_t* comm = nullptr;
     EXPECT_EQ(annulus_comm_create(&config, &comm), ANNULUS_INVALID_ARGUMENT);
-    EXPECT_NE(std::string(annulus_last_error_message()).find(path), std::string::npos) << annulus_last_error_message();
+    EXPECT_NE(LastMessage().find(path), std::string::npos) << LastMessage();
   });
 }
 
@@ -232,7 +232,7 @@ TEST_P(MeasuredChoiceTest, AFileThatCannotBeWrittenFailsNobody) {
     config.Set("tuning", "measured");
     config.Set("tuning_file", "/nowhere/at/all");
     annulus_comm_t* comm = nullptr;
-    ASSERT_EQ(annulus_comm_create(&config, &comm), ANNULUS_OK) << annulus_last_error_message();
+    ASSERT_EQ(annulus_comm_create(&config, &comm), ANNULUS_OK) << LastMessage();
     ExpectSums(comm, rank, 3);
     EXPECT_EQ(annulus_comm_destroy(comm), ANNULUS_OK);
   });
@@ -253,11 +253,11 @@ TEST(MeasuredHostsTest, TwoLevelsAreMeasuredAndSplitsLeaveTheFileAlone) {
     config.Set("tuning", "measured");
     config.Set("tuning_file", path);
     annulus_comm_t* comm = nullptr;
-    ASSERT_EQ(annulus_comm_create(&config, &comm), ANNULUS_OK) << annulus_last_error_message();
+    ASSERT_EQ(annulus_comm_create(&config, &comm), ANNULUS_OK) << LastMessage();
     ExpectSums(comm, rank, 4);
     if (rank == 0) measured = Get(path);
     annulus_comm_t* half = nullptr;
-    ASSERT_EQ(annulus_comm_split(comm, rank % 2, 0, &half), ANNULUS_OK) << annulus_last_error_message();
+    ASSERT_EQ(annulus_comm_split(comm, rank % 2, 0, &half), ANNULUS_OK) << LastMessage();
     ExpectSums(half, rank / 2, 2);
     EXPECT_EQ(annulus_comm_destroy(half), ANNULUS_OK);
     EXPECT_EQ(annulus_comm_destroy(comm), ANNULUS_OK);
@@ -293,7 +293,7 @@ TEST(AlgorithmSettingTest, MustBeTheSameOnAllRanks) {
     config.Set("algorithm", rank == 0 ? "ring" : "one_hop");
     annulus_comm_t* comm = nullptr;
     EXPECT_EQ(annulus_comm_create(&config, &comm), ANNULUS_MISMATCH);
-    const std::string message = annulus_last_error_message();
+    const std::string message = LastMessage();
     EXPECT_NE(message.find("ANNULUS_ALGORITHM must be the same on all ranks"), std::string::npos) << message;
   });
 }
@@ -304,7 +304,7 @@ TEST(AlgorithmSettingTest, AnUnknownOneIsRefusedWithThoseThatExist) {
   config.Set("algorithm", "star");
   annulus_comm_t* comm = nullptr;
   EXPECT_EQ(annulus_comm_create(&config, &comm), ANNULUS_INVALID_ARGUMENT);
-  const std::string message = annulus_last_error_message();
+  const std::string message = LastMessage();
   EXPECT_NE(message.find("\"star\"; allowed: auto, ring, one_hop"), std::string::npos) << message;
 }
 

@@ -32,7 +32,7 @@ TEST_P(AbortTest, EndsBlockingCallsThatCannotFinish) {
         }
       }
       aborted_at = Now();
-      EXPECT_EQ(annulus_comm_abort(comm), ANNULUS_OK);
+      EXPECT_EQ(annulus_comm_abort(comm, nullptr), ANNULUS_OK);
     });
     if (rank != scene.absent) {
       sleepers[rank].AboutToBlock();
@@ -70,7 +70,7 @@ TEST_P(AbortTest, EndsAsynchronousCallsThatCannotFinish) {
     ASSERT_TRUE(submitted.WaitFor(scene.nranks - 1));
     const Nanoseconds aborted_at = Now();
     if (rank == scene.culprit) {
-      const std::jthread aborter([&] { EXPECT_EQ(annulus_comm_abort(comm), ANNULUS_OK); });
+      const std::jthread aborter([&] { EXPECT_EQ(annulus_comm_abort(comm, nullptr), ANNULUS_OK); });
     }
     if (rank != scene.absent) {
       EXPECT_EQ(annulus_request_wait(request, -1), ANNULUS_ABORTED);
@@ -100,8 +100,8 @@ TEST(AbortOfOneRankTest, RefusesFurtherCalls) {
   Cluster(config).Run([](annulus_comm_t* comm, int rank) {
     Tally called;
     CallOnce(comm, rank, 1, &called);
-    EXPECT_EQ(annulus_comm_abort(comm), ANNULUS_OK);
-    EXPECT_EQ(annulus_comm_abort(comm), ANNULUS_OK) << "again changes nothing";
+    EXPECT_EQ(annulus_comm_abort(comm, nullptr), ANNULUS_OK);
+    EXPECT_EQ(annulus_comm_abort(comm, nullptr), ANNULUS_OK) << "again changes nothing";
     ExpectRefusals(comm, ANNULUS_ABORTED);
     ExpectAborted(LastError(comm), 0);
     ExpectNamesNoCall(LastError(comm));
@@ -125,7 +125,7 @@ TEST(AbortOfOneRankTest, EndsTheWorkOfAnotherThread) {
       EXPECT_EQ(status, ANNULUS_ABORTED);
     });
     ASSERT_TRUE(called.WaitFor(3));
-    EXPECT_EQ(annulus_comm_abort(comm), ANNULUS_OK);
+    EXPECT_EQ(annulus_comm_abort(comm, nullptr), ANNULUS_OK);
     worker.join();
     ExpectAborted(LastError(comm), 0);
   });

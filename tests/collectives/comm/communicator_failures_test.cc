@@ -61,7 +61,7 @@ TEST_P(QueuedWorkTest, EndsWithTheVerdictOfAll) {
       ASSERT_TRUE(queued.WaitFor(kRanks - 1));
       failed_at = Now();
       if (!aborts) return;
-      EXPECT_EQ(annulus_comm_abort(comm), ANNULUS_OK);
+      EXPECT_EQ(annulus_comm_abort(comm, nullptr), ANNULUS_OK);
       ExpectRefusals(comm, verdict);
       ExpectNamesNoCall(LastError(comm));
     } else {
@@ -110,7 +110,7 @@ TEST_P(DestroyTest, WithWorkPendingIsAPeerLostToTheOthers) {
   ForEachRank(scene.nranks, [&](int rank) {
     const UserConfig config = cluster.Config(rank);
     annulus_comm_t* comm = nullptr;
-    ASSERT_EQ(annulus_comm_create(&config, &comm), ANNULUS_OK) << annulus_last_error_message();
+    ASSERT_EQ(annulus_comm_create(&config, &comm), ANNULUS_OK) << LastMessage();
     CallOnce(comm, rank, scene.nranks, &called);
     const Numbers in = Contribution(rank, kCount, 1);
     std::vector<Numbers> outs(kQueued, Numbers(kCount));
@@ -188,7 +188,7 @@ TEST(RefusedCallTest, IsToldAtThatRankOnlyAndTakesNoNumber) {
     ended.Add();
     ASSERT_TRUE(ended.WaitFor(kRanks));
     if (rank == 0) {
-      EXPECT_EQ(annulus_comm_abort(comm), ANNULUS_OK);
+      EXPECT_EQ(annulus_comm_abort(comm, nullptr), ANNULUS_OK);
     }
     const Numbers in(kCount);
     Numbers out(kCount);

@@ -223,7 +223,7 @@ TEST_P(RequestsTest, DestroyFreesFailedRequests) {
     buffers[rank] = MakeBuffers(rank);
     if (rank == 0) {
       ASSERT_TRUE(submitted.WaitFor(n() - 1));
-      EXPECT_EQ(annulus_comm_abort(comm), ANNULUS_OK);
+      EXPECT_EQ(annulus_comm_abort(comm, nullptr), ANNULUS_OK);
     } else {
       SubmitAll(comm, &buffers[rank]);
       submitted.Add();

@@ -126,7 +126,7 @@ class Second {
  public:
   Second(const Cluster& cluster, int rank) {
     const UserConfig config = cluster.Config(rank);
-    EXPECT_EQ(annulus_comm_create(&config, &comm_), ANNULUS_OK) << annulus_last_error_message();
+    EXPECT_EQ(annulus_comm_create(&config, &comm_), ANNULUS_OK) << LastMessage();
   }
   ~Second() { EXPECT_EQ(annulus_comm_destroy(comm_), ANNULUS_OK); }
   Second(const Second&) = delete;
@@ -201,7 +201,7 @@ TEST_P(CommunicatorThreadsTest, AbortOfOneCommunicatorLeavesTheOtherAlone) {
     called.Add();
     ASSERT_TRUE(called.WaitFor(n()));  // The abort must not overtake that call on another rank.
     if (rank == 0) {
-      EXPECT_EQ(annulus_comm_abort(first), ANNULUS_OK);
+      EXPECT_EQ(annulus_comm_abort(first, nullptr), ANNULUS_OK);
     }
     EXPECT_EQ(annulus_barrier(first), ANNULUS_ABORTED);
     aborted.Add();

@@ -1,4 +1,4 @@
-// FailureRecord: the first verdict stays, refused calls pass, and who is told what.
+// FailureRecord: the first verdict stays, and who is told what.
 #include "collectives/comm/failure_record.h"
 
 #include <gtest/gtest.h>
@@ -41,7 +41,6 @@ TEST_F(FailureRecordTest, NothingHasFailedAtFirst) {
   Code code = Code::kMismatch;
   EXPECT_FALSE(record_.CheckEnded(&code));
   EXPECT_EQ(code, Code::kMismatch);
-  EXPECT_FALSE(record_.Latest().failed);
 }
 
 TEST_F(FailureRecordTest, TheFirstVerdictStays) {
@@ -58,8 +57,9 @@ TEST_F(FailureRecordTest, TheFirstVerdictStays) {
 TEST_F(FailureRecordTest, AVerdictThatTheRanksWereToldIsFoundByTheNextLook) {
   around_.told = VerdictOf(Code::kPeerLost, 1, 3);
   EXPECT_FALSE(record_.ended());
-  EXPECT_EQ(record_.Latest().verdict.rank, 1);
-  EXPECT_TRUE(record_.ended());
+  Code code = Code::kOk;
+  EXPECT_TRUE(record_.CheckEnded(&code));
+  EXPECT_EQ(record_.verdict().rank, 1);
   EXPECT_EQ(around_.announced.size(), 1u);
   EXPECT_EQ(around_.traces, 1);
 }
@@ -77,31 +77,15 @@ TEST_F(FailureRecordTest, AVerdictAboutACallKeepsIt) {
   EXPECT_EQ(record_.verdict().call.sequence, 5u);
 }
 
-TEST_F(FailureRecordTest, ARefusedCallEndsNothingAndNamesThisRank) {
-  record_.Refuse(Status::Invalid("no such root"));
-  Code code = Code::kOk;
-  EXPECT_FALSE(record_.CheckEnded(&code));
-  const ErrorRecord& latest = record_.Latest();
-  EXPECT_TRUE(latest.failed);
-  EXPECT_EQ(latest.verdict.code, Code::kInvalidArgument);
-  EXPECT_EQ(latest.verdict.rank, 2);
-  EXPECT_EQ(latest.verdict.message, "no such root");
-  EXPECT_FALSE(latest.verdict.advice.empty());
+TEST_F(FailureRecordTest, ADestroyedCommunicatorEndsQuietlyAndKeepsAnEarlierVerdict) {
+  record_.Close();
+  EXPECT_TRUE(record_.ended());
+  EXPECT_EQ(record_.verdict().code, Code::kAborted);
   EXPECT_TRUE(around_.announced.empty());
-}
-
-TEST_F(FailureRecordTest, AVerdictIsTheLatestFailureWhateverIsRefusedLater) {
-  record_.End(VerdictOf(Code::kTimeout, 1, 7));
-  record_.Refuse(Status::Invalid("no such root"));
-  EXPECT_EQ(record_.Latest().verdict.code, Code::kTimeout);
-}
-
-TEST_F(FailureRecordTest, ARefusalIsKeptForSoManyMore) {
-  record_.Refuse(Status::Invalid("the first"));
-  const ErrorRecord& first = record_.Latest();
-  for (size_t i = 1; i < FailureRecord::kKeptRefusals; ++i) record_.Refuse(Status::Invalid("another"));
-  EXPECT_EQ(first.verdict.message, "the first");
-  EXPECT_EQ(record_.Latest().verdict.message, "another");
+  FailureRecord other{2, &around_};
+  other.End(VerdictOf(Code::kTimeout, 1, 7));
+  other.Close();
+  EXPECT_EQ(other.verdict().code, Code::kTimeout);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Group: what is collected, which calls go together, and which must not.
+// Group: which calls go together, and which must not.
 #include "collectives/comm/group.h"
 
 #include <gtest/gtest.h>
@@ -33,24 +33,6 @@ class GroupTest : public ::testing::Test {
   std::array<float, 256> memory_{};
 };
 
-TEST_F(GroupTest, OpensOnceAndHandsOutWhatItCollectedInOrder) {
-  Group group;
-  Request* const first = Allreduce();
-  Request* const second = Allreduce();
-  EXPECT_FALSE(group.Add(first));
-  EXPECT_TRUE(group.Open());
-  EXPECT_FALSE(group.Open());
-  EXPECT_TRUE(group.Add(first));
-  EXPECT_TRUE(group.Add(second));
-  EXPECT_EQ(group.size(), 2u);
-  Bundle collected;
-  EXPECT_TRUE(group.Close(&collected));
-  EXPECT_EQ(collected, (Bundle{first, second}));
-  EXPECT_FALSE(group.is_open());
-  EXPECT_EQ(group.size(), 0u);
-  EXPECT_FALSE(group.Close(&collected));
-}
-
 TEST_F(GroupTest, AllreducesAlikeGoTogetherInTheOrderOfTheFirstOfEach) {
   Request* const a = Allreduce();
   Request* const b = Allreduce();
@@ -74,7 +56,7 @@ TEST_F(GroupTest, OtherCollectivesGoAlone) {
 TEST_F(GroupTest, PrioritiesAndCreatedOperationsSetCallsApart) {
   Request* const a = Allreduce();
   Request* const b = Allreduce();
-  b->priority = 1;
+  b->arguments.priority = 1;
   Request* const c = Allreduce();
   c->arguments.created_op = 16;
   EXPECT_EQ(Bundles({a, b, c}, Never), (std::vector<Bundle>{{a}, {b}, {c}}));

@@ -44,34 +44,21 @@ Bytes Expected(const Item& item, const ClusterConfig& config, uint64_t seed) {
   return ExpectedOn(GridOf(config), item.call, inputs, 0);
 }
 
-void RunGroup(annulus_comm_t* comm, const std::vector<Item>& items, int rank, const ClusterConfig& config,
-              bool own_requests) {
+void RunGroup(annulus_comm_t* comm, const std::vector<Item>& items, int rank, const ClusterConfig& config) {
   std::vector<Bytes> inputs;
   std::vector<Bytes> outputs;
-  std::vector<annulus_request_t*> requests(items.size(), nullptr);
   for (size_t i = 0; i < items.size(); ++i) {
     inputs.push_back(MakeInput(items[i].call.type, items[i].call.count, rank, i));
     outputs.emplace_back(inputs[i].size());
   }
-  ASSERT_EQ(annulus_group_start(comm), ANNULUS_OK);
+  Calls calls;
   for (size_t i = 0; i < items.size(); ++i) {
     const Call& call = items[i].call;
     std::byte* out = items[i].in_place ? inputs[i].data() : outputs[i].data();
-    ASSERT_EQ(annulus_allreduce_async(comm, inputs[i].data(), out, call.count, static_cast<annulus_type_t>(call.type),
-                                      static_cast<annulus_op_t>(call.op), own_requests ? &requests[i] : nullptr),
-              ANNULUS_OK);
+    calls.Allreduce(inputs[i].data(), out, call.count, static_cast<annulus_type_t>(call.type),
+                    static_cast<annulus_op_t>(call.op));
   }
-  annulus_request_t* all = nullptr;
-  ASSERT_EQ(annulus_group_end(comm, own_requests ? nullptr : &all), ANNULUS_OK);
-  if (!own_requests) {
-    EXPECT_EQ(annulus_request_wait(all, -1), ANNULUS_OK);
-    EXPECT_EQ(annulus_request_free(all), ANNULUS_OK);
-  }
-  for (annulus_request_t* request : requests) {
-    if (request == nullptr) continue;
-    EXPECT_EQ(annulus_request_wait(request, -1), ANNULUS_OK);
-    EXPECT_EQ(annulus_request_free(request), ANNULUS_OK);
-  }
+  EXPECT_EQ(calls.Do(comm), ANNULUS_OK);
   for (size_t i = 0; i < items.size(); ++i) {
     ASSERT_EQ(items[i].in_place ? inputs[i] : outputs[i], Expected(items[i], config, i)) << "tensor " << i;
   }
@@ -87,7 +74,7 @@ TEST_P(GroupsTest, ResultsHaveTheBitsOfSeparateCalls) {
     Cluster(config).Run([&config](annulus_comm_t* comm, int rank) {
       for (unsigned seed = 0; seed < 12; ++seed) {
         SCOPED_TRACE(testing::Message() << "seed " << seed);
-        RunGroup(comm, MakeItems(seed, seed % 3 == 0), rank, config, seed % 4 == 1);
+        RunGroup(comm, MakeItems(seed, seed % 3 == 0), rank, config);
         if (HasFatalFailure()) return;
       }
     });
@@ -101,7 +88,7 @@ TEST(GroupsOnHostsTest, ResultsHaveTheBitsOfSeparateCallsWhereLargeOnesGoInTwoLe
   Cluster(config).Run([&config](annulus_comm_t* comm, int rank) {
     for (unsigned seed = 0; seed < 12; ++seed) {
       SCOPED_TRACE(testing::Message() << "seed " << seed);
-      RunGroup(comm, MakeItems(seed, seed % 3 == 0), rank, config, seed % 4 == 1);
+      RunGroup(comm, MakeItems(seed, seed % 3 == 0), rank, config);
       if (HasFatalFailure()) return;
     }
   });
@@ -120,20 +107,19 @@ TEST(GroupsOfManyRanksTest, AllreducesKeepTheOrderOfTheRingHoweverTheyAreGrouped
       item.call.type = DataType::kFloat32;
       item.call.op = ReduceOp::kSum;
       item.call.count = count;
-      RunGroup(comm, {item}, rank, config, true);
       Item other = item;
       other.call.op = ReduceOp::kMax;
-      RunGroup(comm, {item, other}, rank, config, false);
-      RunGroup(comm, {item, item}, rank, config, false);
+      RunGroup(comm, {item, other}, rank, config);
+      RunGroup(comm, {item, item}, rank, config);
       // The second call reads what the first one writes.
       const Bytes input = MakeInput(item.call.type, count, rank, 0);
       Bytes first(input.size());
       Bytes second(input.size());
       annulus_request_t* all = nullptr;
-      ASSERT_EQ(annulus_group_start(comm), ANNULUS_OK);
+      Calls calls;
       for (const auto& [in, out] : {std::pair{input.data(), first.data()}, std::pair{&*first.cbegin(), second.data()}})
-        ASSERT_EQ(annulus_allreduce_async(comm, in, out, count, ANNULUS_FLOAT32, ANNULUS_SUM, nullptr), ANNULUS_OK);
-      ASSERT_EQ(annulus_group_end(comm, &all), ANNULUS_OK);
+        calls.Allreduce(in, out, count, ANNULUS_FLOAT32, ANNULUS_SUM);
+      ASSERT_EQ(calls.Submit(comm, &all), ANNULUS_OK);
       EXPECT_EQ(annulus_request_wait(all, -1), ANNULUS_OK);
       EXPECT_EQ(annulus_request_free(all), ANNULUS_OK);
       EXPECT_EQ(first, Expected(item, config, 0)) << "count " << count;
@@ -151,15 +137,15 @@ TEST_P(GroupsTest, OtherCallsAndMessagesMayBeInAGroup) {
     int sent = rank;
     int arrived = -1;
     annulus_request_t* all = nullptr;
-    ASSERT_EQ(annulus_group_start(comm), ANNULUS_OK);
-    for (int& sum : sums) annulus_allreduce_async(comm, &sum, &sum, 1, ANNULUS_INT32, ANNULUS_SUM, nullptr);
-    annulus_broadcast_async(comm, &root, &root, 1, ANNULUS_INT32, 0, nullptr);
-    annulus_allgather_async(comm, &rank, ranks.data(), 1, ANNULUS_INT32, nullptr);
+    Calls calls;
+    for (int& sum : sums) calls.Allreduce(&sum, &sum, 1, ANNULUS_INT32, ANNULUS_SUM);
+    calls.Rooted(ANNULUS_CALL_BROADCAST, &root, &root, 1, ANNULUS_INT32, 0);
+    calls.Add(ANNULUS_CALL_ALLGATHER, &rank, ranks.data(), 1, ANNULUS_INT32);
     if (n > 1) {
-      annulus_send_async(comm, &sent, 1, ANNULUS_INT32, (rank + 1) % n, nullptr);
-      annulus_recv_async(comm, &arrived, 1, ANNULUS_INT32, (rank + n - 1) % n, nullptr);
+      calls.Rooted(ANNULUS_CALL_SEND, &sent, nullptr, 1, ANNULUS_INT32, (rank + 1) % n);
+      calls.Rooted(ANNULUS_CALL_RECV, nullptr, &arrived, 1, ANNULUS_INT32, (rank + n - 1) % n);
     }
-    ASSERT_EQ(annulus_group_end(comm, &all), ANNULUS_OK);
+    ASSERT_EQ(calls.Submit(comm, &all), ANNULUS_OK);
     EXPECT_EQ(annulus_request_wait(all, -1), ANNULUS_OK);
     annulus_request_free(all);
     EXPECT_EQ(sums, std::vector<int>(3, n * (n - 1) / 2));
@@ -173,30 +159,30 @@ TEST_P(GroupsTest, OtherCallsAndMessagesMayBeInAGroup) {
 
 INSTANTIATE_TEST_SUITE_P(Links, GroupsTest, OverLinks(1, 2, 3, 4), LinksName);
 
-TEST(GroupRulesTest, WhatAGroupDoesNotAllowIsRefusedAndExplained) {
+TEST(GroupRulesTest, ARefusedMemberRefusesAllAndIsNamed) {
   Cluster(ClusterConfig()).Run([](annulus_comm_t* comm, int) {
     int value = 1;
+    Calls calls;
+    for (int i = 0; i < 3; ++i) calls.Allreduce(&value, &value, 1, ANNULUS_INT32, ANNULUS_SUM);
+    annulus_call_t& third = calls.back();
     annulus_request_t* request = nullptr;
-    EXPECT_EQ(annulus_group_end(comm, nullptr), ANNULUS_INVALID_ARGUMENT);
-    EXPECT_EQ(LastMessage(comm), "no group is open");
-    EXPECT_EQ(annulus_barrier_async(comm, nullptr), ANNULUS_INVALID_ARGUMENT);
-    ASSERT_EQ(annulus_group_start(comm), ANNULUS_OK);
-    EXPECT_EQ(annulus_group_start(comm), ANNULUS_INVALID_ARGUMENT);
-    EXPECT_EQ(LastMessage(comm), "a group is open already; groups do not nest");
-    EXPECT_EQ(annulus_barrier(comm), ANNULUS_INVALID_ARGUMENT);
-    ASSERT_EQ(annulus_allreduce_async(comm, &value, &value, 1, ANNULUS_INT32, ANNULUS_SUM, &request), ANNULUS_OK);
-    EXPECT_EQ(annulus_request_test(request), ANNULUS_IN_PROGRESS);
-    EXPECT_EQ(annulus_request_wait(request, -1), ANNULUS_INVALID_ARGUMENT) << "it would wait for ever";
-    EXPECT_EQ(annulus_request_free(request), ANNULUS_OK) << "the call stays in the group";
-    EXPECT_EQ(annulus_group_end(comm, nullptr), ANNULUS_OK);
+    third.count = SIZE_MAX;
+    EXPECT_EQ(calls.Submit(comm, &request), ANNULUS_INVALID_ARGUMENT);
+    EXPECT_EQ(request, nullptr);
+    EXPECT_EQ(LastMessage(comm).find("call 2 of the group: count is"), 0u) << LastMessage(comm);
+    third.count = 1;
+    third.tag = 7;
+    EXPECT_EQ(calls.Submit(comm, &request), ANNULUS_UNSUPPORTED);
+    EXPECT_EQ(LastMessage(comm).find("call 2 of the group: tag of annulus_call_t"), 0u) << LastMessage(comm);
+    third.tag = 0;
+    third.struct_bytes -= 8;
+    EXPECT_EQ(calls.Submit(comm, &request), ANNULUS_INVALID_ARGUMENT);
+    EXPECT_EQ(value, 1);
+    third.struct_bytes += 8;
+    EXPECT_EQ(calls.Do(comm), ANNULUS_OK);
+    EXPECT_EQ(value, 8) << "one after the other, as they use the same element";
+    EXPECT_EQ(Calls().Do(comm), ANNULUS_OK) << "an empty group is done";
     EXPECT_EQ(annulus_barrier(comm), ANNULUS_OK);
-    EXPECT_EQ(value, 2);
-    ASSERT_EQ(annulus_group_start(comm), ANNULUS_OK);
-    ASSERT_EQ(annulus_group_end(comm, &request), ANNULUS_OK);
-    EXPECT_EQ(annulus_request_wait(request, -1), ANNULUS_OK) << "an empty group is done";
-    annulus_request_free(request);
-    ASSERT_EQ(annulus_group_start(comm), ANNULUS_OK);  // Destroyed while open.
-    ASSERT_EQ(annulus_allreduce_async(comm, &value, &value, 1, ANNULUS_INT32, ANNULUS_SUM, nullptr), ANNULUS_OK);
   });
 }
 
@@ -204,11 +190,11 @@ TEST(GroupRulesTest, AllreducesOfOneBufferRunOneAfterTheOther) {
   Cluster(ClusterConfig()).Run([](annulus_comm_t* comm, int) {
     std::vector<int> values(100, 1);
     annulus_request_t* all = nullptr;
-    ASSERT_EQ(annulus_group_start(comm), ANNULUS_OK);
+    Calls calls;
     for (int i = 0; i < 3; ++i) {
-      annulus_allreduce_async(comm, values.data() + i, values.data() + i, 50, ANNULUS_INT32, ANNULUS_SUM, nullptr);
+      calls.Allreduce(values.data() + i, values.data() + i, 50, ANNULUS_INT32, ANNULUS_SUM);
     }
-    ASSERT_EQ(annulus_group_end(comm, &all), ANNULUS_OK);
+    ASSERT_EQ(calls.Submit(comm, &all), ANNULUS_OK);
     EXPECT_EQ(annulus_request_wait(all, -1), ANNULUS_OK);
     annulus_request_free(all);
     EXPECT_EQ(values[0], 2);
@@ -223,11 +209,11 @@ TEST(GroupRulesTest, GroupsThatDifferBetweenRanksAreAMismatch) {
       std::vector<float> first(10);
       std::vector<float> second(10);
       annulus_request_t* all = nullptr;
-      ASSERT_EQ(annulus_group_start(comm), ANNULUS_OK);
+      Calls calls;
       const size_t counts[] = {rank == 0 ? size_t{4} : size_t{5}, same_total && rank == 1 ? size_t{5} : size_t{6}};
-      annulus_allreduce_async(comm, first.data(), first.data(), counts[0], ANNULUS_FLOAT32, ANNULUS_SUM, nullptr);
-      annulus_allreduce_async(comm, second.data(), second.data(), counts[1], ANNULUS_FLOAT32, ANNULUS_SUM, nullptr);
-      ASSERT_EQ(annulus_group_end(comm, &all), ANNULUS_OK);
+      calls.Allreduce(first.data(), first.data(), counts[0], ANNULUS_FLOAT32, ANNULUS_SUM);
+      calls.Allreduce(second.data(), second.data(), counts[1], ANNULUS_FLOAT32, ANNULUS_SUM);
+      ASSERT_EQ(calls.Submit(comm, &all), ANNULUS_OK);
       EXPECT_EQ(annulus_request_wait(all, -1), ANNULUS_MISMATCH);
       annulus_request_free(all);
       const char* what = same_total ? "another division into tensors" : "with count ";

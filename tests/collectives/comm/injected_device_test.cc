@@ -103,7 +103,7 @@ TEST_P(InjectedDeviceTest, ItsMemoryIsReachedThroughItOnly) {
     ExpectMessage(&rank, 100'000);
     CallArguments barrier;  // A rank that leaves while another is at work is a failure.
     barrier.kind = CollectiveKind::kBarrier;
-    EXPECT_EQ(rank.comm->Run(barrier), Code::kOk);
+    EXPECT_EQ(rank.comm->Run(barrier).code(), Code::kOk);
     EXPECT_EQ(rank.device.pending(), 0);
     EXPECT_EQ(rank.device.unregistered(), 0) << "slots of a link or an algorithm that are not registered";
     EXPECT_GT(rank.device.registrations(), 0u);
@@ -128,11 +128,12 @@ TEST_P(InjectedDeviceTest, AfterAFailureItsWorkTouchesNothing) {
     arguments.sendbuf = rank.device.Allocate(kCount * sizeof(float));
     arguments.recvbuf = rank.device.Allocate(kCount * sizeof(float));
     RequestHandle request = 0;
-    ASSERT_EQ(rank.comm->Submit(arguments, &request), Code::kOk);
+    std::string label;
+    ASSERT_EQ(rank.comm->Submit({&arguments, 1}, &request).code(), Code::kOk);
     submitted.Add();
     ASSERT_TRUE(submitted.WaitFor(kRanks));
     if (number == 1) rank.comm->Abort();
-    const Code code = rank.comm->Wait(request, -1).code();
+    const Code code = rank.comm->Wait(request, -1, &label).code();
     EXPECT_TRUE(code == Code::kAborted || (code == Code::kOk && !slow.has_thread)) << CodeName(code);
     EXPECT_EQ(rank.device.pending(), 0) << "the buffers are the user's again";
     EXPECT_EQ(rank.comm->Free(request).code(), Code::kOk);
@@ -164,7 +165,7 @@ Waits WaitsOf(const SimDeviceOptions& device, int64_t spin_us, int calls) {
   arguments.sendbuf = rank.device.Allocate(kBytes);
   arguments.recvbuf = rank.device.Allocate(kBytes);
   const Nanoseconds begin = Now();
-  for (int call = 0; call < calls; ++call) EXPECT_EQ(rank.comm->Run(arguments), Code::kOk);
+  for (int call = 0; call < calls; ++call) EXPECT_EQ(rank.comm->Run(arguments).code(), Code::kOk);
   return {rank.comm->ReadTotals().sleeps, Now() - begin};
 }
 

@@ -141,7 +141,7 @@ TEST(MemoryBudgetTest, RequestsBeyondTheBudgetAreRefusedAndFreedOnesMakeRoom) {
     EXPECT_EQ(status, ANNULUS_OUT_OF_MEMORY);
     annulus_error_t error{};
     error.struct_bytes = sizeof error;
-    ASSERT_EQ(annulus_comm_last_error(comm, &error), ANNULUS_OK);
+    ASSERT_EQ(annulus_last_error(&error), ANNULUS_OK);
     EXPECT_NE(std::string(error.message).find("ANNULUS_MEMORY_BYTES"), std::string::npos) << error.message;
     EXPECT_LE(Memory(comm).total, static_cast<uint64_t>(config.memory_bytes));
     for (annulus_request_t* request : requests) EXPECT_EQ(annulus_request_free(request), ANNULUS_OK);
@@ -159,17 +159,19 @@ TEST(MemoryBudgetTest, AGroupsPartsAreCountedBeforeTheyAreMade) {
   config.memory_bytes = static_cast<int64_t>(MostMemory(2, least)) + 100000;
   Cluster(config).Run([](annulus_comm_t* comm, int) {
     std::vector<float> data(4 * 1000);
-    ASSERT_EQ(annulus_group_start(comm), ANNULUS_OK);
-    size_t calls = 0;
-    annulus_status_t status = ANNULUS_OK;
-    while (status == ANNULUS_OK && calls < 100) {  // Before either rank comes to its limit.
-      float* const at = data.data() + 4 * calls;
-      status = annulus_allreduce_async(comm, at, at, 4, ANNULUS_FLOAT32, ANNULUS_SUM, nullptr);
-      if (status == ANNULUS_OK) ++calls;
-    }
-    EXPECT_EQ(calls, 100u);
+    Calls calls;
+    const auto add = [&] { return calls.Allreduce(data.data(), data.data(), 4, ANNULUS_FLOAT32, ANNULUS_SUM); };
+    while (calls.size() < 100000) add();
     annulus_request_t* all = nullptr;
-    ASSERT_EQ(annulus_group_end(comm, &all), ANNULUS_OK);
+    EXPECT_EQ(calls.Submit(comm, &all), ANNULUS_OUT_OF_MEMORY) << "all or none";
+    const uint64_t before = Memory(comm).total;
+    calls = Calls();
+    for (size_t i = 0; i < 100; ++i) {
+      float* const at = data.data() + 4 * i;
+      calls.Allreduce(at, at, 4, ANNULUS_FLOAT32, ANNULUS_SUM);
+    }
+    EXPECT_EQ(Memory(comm).total, before) << "nothing stays of the refused group";
+    ASSERT_EQ(calls.Submit(comm, &all), ANNULUS_OK);
     const annulus_memory_t memory = Memory(comm);
     EXPECT_LE(memory.total, memory.budget);
     EXPECT_EQ(annulus_request_wait(all, -1), ANNULUS_OK);
@@ -214,7 +216,7 @@ TEST(MemoryBudgetTest, ATooSmallBudgetNamesTheLeast) {
   UserConfig c = cluster.Config(0);
   annulus_comm_t* comm = nullptr;
   EXPECT_EQ(annulus_comm_create(&c, &comm), ANNULUS_INVALID_ARGUMENT);
-  const std::string message = annulus_last_error_message();
+  const std::string message = LastMessage();
   EXPECT_NE(message.find("ANNULUS_MEMORY_BYTES) is 5000, but 2 ranks need at least"), std::string::npos) << message;
 }
 

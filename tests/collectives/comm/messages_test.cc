@@ -203,7 +203,7 @@ TEST_P(MessagesTest, ALateMessageIsNoFaultOfWhoIsInACollective) {
       UserConfig config = cluster.Config(rank);
       if (rank == 0) config.timeout_ms = 300;
       annulus_comm_t* comm = nullptr;
-      ASSERT_EQ(annulus_comm_create(&config, &comm), ANNULUS_OK) << annulus_last_error_message();
+      ASSERT_EQ(annulus_comm_create(&config, &comm), ANNULUS_OK) << LastMessage();
       std::vector<int> arrived(3);
       if (rank == 1) {
         judged.wait();
@@ -211,7 +211,7 @@ TEST_P(MessagesTest, ALateMessageIsNoFaultOfWhoIsInACollective) {
         EXPECT_EQ(rank == 0 ? Receive(comm, &arrived, 1) : annulus_barrier(comm), ANNULUS_TIMEOUT);
         annulus_error_t error{};
         error.struct_bytes = sizeof error;
-        annulus_comm_last_error(comm, &error);
+        annulus_comm_verdict(comm, &error);
         EXPECT_EQ(error.rank, 1);
         EXPECT_STREQ(error.collective, "recv");
         EXPECT_EQ(error.sequence, 1u);
@@ -234,7 +234,7 @@ TEST_P(MessagesTest, APeersEndFailsWhatWaitsForIt) {
     EXPECT_EQ(Finish(request), ANNULUS_PEER_LOST);
     annulus_error_t error{};
     error.struct_bytes = sizeof error;
-    annulus_comm_last_error(comm, &error);
+    annulus_comm_verdict(comm, &error);
     EXPECT_EQ(error.rank, 2);
   });
 }
@@ -248,7 +248,7 @@ TEST_P(MessagesTest, AbortAndDestroyEndPendingMessages) {
     const annulus_status_t queued = annulus_barrier(comm);  // All are queued.
     if (rank == 0) {
       EXPECT_EQ(queued, ANNULUS_OK);
-      EXPECT_EQ(annulus_comm_abort(comm), ANNULUS_OK);
+      EXPECT_EQ(annulus_comm_abort(comm, nullptr), ANNULUS_OK);
     } else if (queued != ANNULUS_OK) {
       EXPECT_EQ(queued, ANNULUS_ABORTED);  // The abort overtook the end of the barrier.
     }

@@ -30,9 +30,10 @@ TEST_P(PrioritiesTest, TheLastQueuedMayOvertakeAllThatWait) {
     int64_t value = 3;
     std::vector<annulus_request_t*> requests;
     const auto queue = [&](annulus_op_t op, int priority) {
-      ASSERT_EQ(annulus_comm_set_priority(comm, priority), ANNULUS_OK);
+      Calls call;
+      call.Allreduce(&value, &value, 1, ANNULUS_INT64, op).priority = priority;
       requests.push_back(nullptr);
-      ASSERT_EQ(annulus_allreduce_async(comm, &value, &value, 1, ANNULUS_INT64, op, &requests.back()), ANNULUS_OK);
+      ASSERT_EQ(call.Submit(comm, &requests.back()), ANNULUS_OK);
     };
     // Rank 0 has the first one under way and all others queued before rank 1 joins in.
     if (rank == 1) all_queued.wait();
@@ -62,9 +63,9 @@ TEST_P(PrioritiesTest, AllRanksTakeTheSameOrderUnderRandomPriorities) {
     std::vector<annulus_request_t*> requests(values.size());
     for (size_t i = 0; i < values.size(); ++i) {
       values[i] = static_cast<int>(i) + rank;
-      ASSERT_EQ(annulus_comm_set_priority(comm, static_cast<int>(random() % 4)), ANNULUS_OK);
-      ASSERT_EQ(annulus_allreduce_async(comm, &values[i], &values[i], 1, ANNULUS_INT32, ANNULUS_SUM, &requests[i]),
-                ANNULUS_OK);
+      Calls call;
+      call.Allreduce(&values[i], &values[i], 1, ANNULUS_INT32, ANNULUS_SUM).priority = static_cast<int>(random() % 4);
+      ASSERT_EQ(call.Submit(comm, &requests[i]), ANNULUS_OK);
       // Blocking calls take their turn.
       if (i % 50 == 49) {
         ASSERT_EQ(annulus_allreduce(comm, &rank, &sum, 1, ANNULUS_INT32, ANNULUS_SUM), ANNULUS_OK);
@@ -102,8 +103,11 @@ TEST(PrioritiesFailureTest, ARankThatLeavesIsNamed) {
 
 TEST(PrioritiesFailureTest, WithoutTheSettingTheyAreRefused) {
   Cluster(ClusterConfig()).Run([](annulus_comm_t* comm, int) {
-    EXPECT_EQ(annulus_comm_set_priority(comm, 1), ANNULUS_INVALID_ARGUMENT);
-    EXPECT_NE(LastMessage(comm).find("ANNULUS_PRIORITIES=1"), std::string::npos) << LastMessage(comm);
+    Calls call;
+    call.Add(ANNULUS_CALL_BARRIER, nullptr, nullptr, 0, ANNULUS_INT32).priority = 1;
+    annulus_request_t* request = nullptr;
+    EXPECT_EQ(call.Submit(comm, &request), ANNULUS_INVALID_ARGUMENT);
+    EXPECT_NE(LastMessage(comm).find("ANNULUS_PRIORITIES"), std::string::npos) << LastMessage(comm);
     EXPECT_EQ(annulus_barrier(comm), ANNULUS_OK);
   });
 }

@@ -24,7 +24,7 @@ class Memory {
  public:
   Memory(Kind kind, size_t bytes) : kind_(kind), bytes_(bytes + kSlack) {
     if (kind == Kind::kAllocated) {
-      EXPECT_EQ(annulus_mem_alloc(bytes_, &data_), ANNULUS_OK) << annulus_last_error_message();
+      EXPECT_EQ(annulus_mem_alloc(bytes_, &data_), ANNULUS_OK) << LastMessage();
       return;
     }
     block_ = std::make_unique<std::byte[]>(bytes_);
@@ -32,7 +32,7 @@ class Memory {
     if (kind_ != Kind::kRegistered) return;
     // malloc gives small blocks from its heap, which cannot be shared.
     const annulus_status_t status = annulus_mem_register(data_, bytes_);
-    EXPECT_TRUE(status == ANNULUS_OK || status == ANNULUS_UNSUPPORTED) << annulus_last_error_message();
+    EXPECT_TRUE(status == ANNULUS_OK || status == ANNULUS_UNSUPPORTED) << LastMessage();
     if (status != ANNULUS_OK) kind_ = Kind::kOrdinary;
   }
   Memory(const Memory&) = delete;
@@ -81,7 +81,7 @@ void Check(annulus_comm_t* comm, const Call& call, int rank, const ClusterConfig
       HasParts(call.kind) ? RunPartsCall(comm, {call, send, recv}) : RunCall(comm, call, send, recv);
   annulus_error_t error{};
   error.struct_bytes = sizeof error;
-  annulus_comm_last_error(comm, &error);
+  annulus_last_error(&error);
   ASSERT_EQ(status, ANNULUS_OK) << error.message;
   const Bytes expected = ExpectedOn(GridOf(config), call, inputs, rank);
   ASSERT_TRUE(expected.empty() || std::memcmp(recv, expected.data(), expected.size()) == 0)
@@ -143,11 +143,10 @@ TEST_P(RegisteredTest, MessagesAndGroupsGoInPlaceToo) {
     ASSERT_EQ(annulus_request_wait(request, -1), ANNULUS_OK);
     annulus_request_free(request);
     for (size_t i = 0; i < kCount; ++i) ASSERT_EQ(theirs[i], static_cast<float>(prev + 1)) << i;
-    ASSERT_EQ(annulus_group_start(comm), ANNULUS_OK);
+    Calls calls;
     for (float* tensor : {mine, mine + 2 * kCount})
-      ASSERT_EQ(annulus_allreduce_async(comm, tensor, tensor, kCount, ANNULUS_FLOAT32, ANNULUS_SUM, nullptr),
-                ANNULUS_OK);
-    ASSERT_EQ(annulus_group_end(comm, &request), ANNULUS_OK);
+      calls.Allreduce(tensor, tensor, kCount, ANNULUS_FLOAT32, ANNULUS_SUM);
+    ASSERT_EQ(calls.Submit(comm, &request), ANNULUS_OK);
     ASSERT_EQ(annulus_request_wait(request, -1), ANNULUS_OK);
     annulus_request_free(request);
     const float sum = static_cast<float>(c.nranks * (c.nranks + 1) / 2);
@@ -214,7 +213,7 @@ TEST(RegisteredMemoryTest, WrongCallsAreRefusedWithAMessage) {
   EXPECT_EQ(annulus_mem_free(on_the_stack), ANNULUS_INVALID_ARGUMENT);
   EXPECT_EQ(annulus_mem_deregister(on_the_stack), ANNULUS_INVALID_ARGUMENT);
   EXPECT_EQ(annulus_mem_register(on_the_stack, sizeof on_the_stack), ANNULUS_UNSUPPORTED);
-  EXPECT_NE(std::string(annulus_last_error_message()).find("private anonymous"), std::string::npos);
+  EXPECT_NE(LastMessage().find("private anonymous"), std::string::npos);
   annulus_memory_t memory{};
   EXPECT_EQ(annulus_comm_memory(nullptr, &memory), ANNULUS_INVALID_ARGUMENT);
 }

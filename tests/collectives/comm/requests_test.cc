@@ -10,41 +10,35 @@
 namespace annulus {
 namespace {
 
-class NoSurroundings final : public FailureRecord::Surroundings {
- public:
-  const Verdict* Told() override { return nullptr; }
-  Call Interrupted() override { return Call(); }
-  void Announce(const Verdict&) override {}
-  void KeepTrace() override {}
-};
-
 class RequestsTest : public ::testing::Test {
  protected:
-  Request* MakeOne(bool collected = false, bool discarded = false) {
+  Request* MakeOne(bool discarded = false) {
+    const CallArguments arguments;
     Request* made = nullptr;
-    EXPECT_TRUE(requests_->MakeWithin({}, CallArguments(), collected, discarded, &made).ok());
+    EXPECT_TRUE(requests_->MakeWithin({}, {&arguments, 1}, discarded, &made).ok());
     return made;
   }
-  Code Wait(RequestHandle handle, int64_t timeout_ms = -1) { return requests_->Wait(handle, timeout_ms, true).code(); }
+  Code Wait(RequestHandle handle, int64_t timeout_ms = -1) {
+    return requests_->Wait(handle, timeout_ms, true, &label_).code();
+  }
   Code Free(RequestHandle handle) { return requests_->Free(handle, true).code(); }
 
-  NoSurroundings around_;
-  FailureRecord failures_{0, &around_};
   RequestTable table_;
   // Only named in the table.
-  Communicator* const owner_ = reinterpret_cast<Communicator*>(&around_);
-  std::optional<Requests> requests_{std::in_place, &table_, owner_, &failures_, 0, 2};
+  Communicator* const owner_ = reinterpret_cast<Communicator*>(&table_);
+  Callbacks callbacks_;
+  std::string label_;
+  std::optional<Requests> requests_{std::in_place, RequestsConfig{&table_, owner_, &callbacks_, 0, 2}};
 };
 
-TEST_F(RequestsTest, AnOutcomeIsGivenOnceAndThenTheRequestCanOnlyBeFreed) {
+TEST_F(RequestsTest, AnOutcomeStaysUntilTheRequestIsFreed) {
   Request* const request = MakeOne();
   const RequestHandle handle = request->handle;
   EXPECT_EQ(table_.OwnerOf(handle), owner_);
   EXPECT_EQ(Wait(handle, 0), Code::kInProgress);
   requests_->Finish(request, Code::kTimeout);
   EXPECT_EQ(Wait(handle), Code::kTimeout);
-  EXPECT_EQ(Wait(handle), Code::kInvalidArgument);
-  EXPECT_TRUE(failures_.Latest().failed);
+  EXPECT_EQ(Wait(handle, 0), Code::kTimeout);
   EXPECT_EQ(Free(handle), Code::kOk);
   EXPECT_EQ(Free(handle), Code::kInvalidArgument);
   EXPECT_EQ(requests_->MemoryBytes(), 0u);
@@ -60,13 +54,13 @@ TEST_F(RequestsTest, WaitingEndsWithTheRequest) {
 
 TEST_F(RequestsTest, WhereWaitingWouldLastForEverItDoesNotBlock) {
   const RequestHandle handle = MakeOne()->handle;
-  EXPECT_EQ(requests_->Wait(handle, -1, false).code(), Code::kInProgress);
+  EXPECT_EQ(requests_->Wait(handle, -1, false, &label_).code(), Code::kInProgress);
   EXPECT_TRUE(requests_->Free(handle, false).ok());
   EXPECT_EQ(Wait(handle), Code::kInvalidArgument);
 }
 
 TEST_F(RequestsTest, ARequestThatNobodyHoldsGoesWithItsEnd) {
-  Request* const request = MakeOne(false, true);
+  Request* const request = MakeOne(true);
   EXPECT_GT(requests_->MemoryBytes(), 0u);
   requests_->Finish(request, Code::kOk);
   EXPECT_EQ(requests_->MemoryBytes(), 0u);
@@ -81,20 +75,10 @@ TEST_F(RequestsTest, AnAwaitedRequestGoesWithItsOutcome) {
   EXPECT_EQ(requests_->MemoryBytes(), 0u);
 }
 
-TEST_F(RequestsTest, OfAnOpenGroupNoneCanBeWaitedFor) {
-  Request* const request = MakeOne(true);
-  EXPECT_EQ(Wait(request->handle), Code::kInvalidArgument);
-  EXPECT_EQ(Wait(request->handle, 0), Code::kInProgress);
-  requests_->Release({request});
-  requests_->Finish(request, Code::kOk);
-  EXPECT_EQ(Wait(request->handle), Code::kOk);
-}
-
 TEST_F(RequestsTest, AGroupIsDoneWithTheLastOfItsCallsAndFailsWithTheFirstThatFails) {
-  Request* const first = MakeOne(true);
-  Request* const second = MakeOne(true);
+  Request* const first = MakeOne();
+  Request* const second = MakeOne();
   const RequestHandle group = requests_->MakeGroup({first, second})->handle;
-  requests_->Release({first, second});
   requests_->Finish(first, Code::kTimeout);
   EXPECT_EQ(Wait(group, 0), Code::kInProgress);
   requests_->Finish(second, Code::kOk);
@@ -112,10 +96,9 @@ TEST_F(RequestsTest, AFusedRequestEndsItsMembers) {
     arguments.count = count;
     arguments.sendbuf = arguments.recvbuf = &data[count - 2];
     Request* member = nullptr;
-    ASSERT_TRUE(requests_->MakeWithin({}, arguments, true, false, &member).ok());
+    ASSERT_TRUE(requests_->MakeWithin({}, {&arguments, 1}, false, &member).ok());
     members.push_back(member);
   }
-  requests_->Release(members);
   Request* const fused = requests_->MakeFused(members);
   EXPECT_EQ(fused->call.kind, CollectiveKind::kAllreduceGroup);
   EXPECT_EQ(fused->call.count, 6u);
@@ -123,21 +106,29 @@ TEST_F(RequestsTest, AFusedRequestEndsItsMembers) {
   for (const Request* member : members) EXPECT_EQ(Wait(member->handle), Code::kOk);
 }
 
-TEST_F(RequestsTest, OneBeyondTheBudgetIsRefusedAndRecorded) {
+TEST_F(RequestsTest, OneBeyondTheBudgetIsRefused) {
   RequestBudget budget{.most = 1000, .held_elsewhere = 800, .wanted = 200};
+  const CallArguments arguments;
   Request* made = nullptr;
-  EXPECT_TRUE(requests_->MakeWithin(budget, CallArguments(), false, false, &made).ok());
-  EXPECT_EQ(requests_->MakeWithin(budget, CallArguments(), false, false, &made).code(), Code::kOutOfMemory);
-  EXPECT_EQ(failures_.Latest().verdict.code, Code::kOutOfMemory);
+  EXPECT_TRUE(requests_->MakeWithin(budget, {&arguments, 1}, false, &made).ok());
+  EXPECT_EQ(requests_->MakeWithin(budget, {&arguments, 1}, false, &made).code(), Code::kOutOfMemory);
   budget.most = 0;
-  EXPECT_TRUE(requests_->MakeWithin(budget, CallArguments(), false, false, &made).ok());
+  EXPECT_TRUE(requests_->MakeWithin(budget, {&arguments, 1}, false, &made).ok());
 }
 
-TEST_F(RequestsTest, NewRequestsHaveThePriorityOfTheMoment) {
-  const Request* const before = MakeOne();
-  requests_->set_priority(3);
-  EXPECT_EQ(MakeOne()->priority, 3);
-  EXPECT_EQ(before->priority, 0);
+TEST_F(RequestsTest, TheCallbackOfARequestIsCalledOnceWithItsOutcome) {
+  std::promise<annulus_status_t> called;
+  CallArguments arguments;
+  arguments.done = [](void* context, annulus_status_t status) {
+    static_cast<std::promise<annulus_status_t>*>(context)->set_value(status);  // Throws when it is called again.
+  };
+  arguments.done_context = &called;
+  ASSERT_TRUE(callbacks_.Start().ok());
+  Request* made = nullptr;
+  ASSERT_TRUE(requests_->MakeWithin({}, {&arguments, 1}, true, &made).ok());
+  requests_->Finish(made, Code::kTimeout);
+  EXPECT_EQ(called.get_future().get(), ANNULUS_TIMEOUT);
+  callbacks_.Finish();
 }
 
 TEST_F(RequestsTest, TheEndOfTheirCommunicatorIsWhyHandlesStandForNothing) {

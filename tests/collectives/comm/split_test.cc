@@ -40,8 +40,7 @@ TEST_P(SplitTest, ColoursFormCommunicatorsOrderedByKeyThenRank) {
     // Colour 0: ranks 0, 2, 4 in reverse; colour 1: ranks 1, 3 with equal keys.
     const int colour = rank % 2;
     annulus_comm_t* child = nullptr;
-    ASSERT_EQ(annulus_comm_split(comm, colour, colour == 0 ? -rank : 7, &child), ANNULUS_OK)
-        << annulus_last_error_message();
+    ASSERT_EQ(annulus_comm_split(comm, colour, colour == 0 ? -rank : 7, &child), ANNULUS_OK) << LastMessage();
     EXPECT_EQ(Get(child, annulus_comm_size), colour == 0 ? 3 : 2);
     EXPECT_EQ(Get(child, annulus_comm_rank), colour == 0 ? (4 - rank) / 2 : rank / 2);
     EXPECT_EQ(Get(child, annulus_comm_local_size), Get(child, annulus_comm_size));
@@ -60,7 +59,7 @@ TEST_P(SplitTest, LeavesTheLogLevelOfTheProcessAlone) {
     Sum(comm, 1);  // Both ranks, threads of one process, have looked.
     if (rank == 0) SetLogLevel(LogLevel::kError);
     annulus_comm_t* child = nullptr;
-    EXPECT_EQ(annulus_comm_dup(comm, &child), ANNULUS_OK) << annulus_last_error_message();
+    EXPECT_EQ(annulus_comm_dup(comm, &child), ANNULUS_OK) << LastMessage();
     EXPECT_EQ(GetLogLevel(), LogLevel::kError);
     EXPECT_EQ(annulus_comm_destroy(child), ANNULUS_OK);
     Sum(comm, 1);
@@ -91,9 +90,9 @@ TEST_P(SplitTest, ADuplicateWorksAtTheSameTimeAsItsParentAndAfterIt) {
     ranks.emplace_back([&cluster, rank] {
       const UserConfig config = cluster.Config(rank);
       annulus_comm_t* comm = nullptr;
-      ASSERT_EQ(annulus_comm_create(&config, &comm), ANNULUS_OK) << annulus_last_error_message();
+      ASSERT_EQ(annulus_comm_create(&config, &comm), ANNULUS_OK) << LastMessage();
       annulus_comm_t* twin = nullptr;
-      ASSERT_EQ(annulus_comm_dup(comm, &twin), ANNULUS_OK) << annulus_last_error_message();
+      ASSERT_EQ(annulus_comm_dup(comm, &twin), ANNULUS_OK) << LastMessage();
       EXPECT_EQ(Get(twin, annulus_comm_rank), rank);
       std::thread other([twin] {
         for (int i = 0; i < 50; ++i) EXPECT_EQ(Sum(twin, i), kRanks * i);
@@ -111,9 +110,9 @@ TEST_P(SplitTest, ADuplicateWorksAtTheSameTimeAsItsParentAndAfterIt) {
 TEST_P(SplitTest, SplitsOfSplits) {
   Cluster(Config(4)).Run([](annulus_comm_t* comm, int rank) {
     annulus_comm_t* half = nullptr;
-    ASSERT_EQ(annulus_comm_split(comm, rank / 2, rank, &half), ANNULUS_OK) << annulus_last_error_message();
+    ASSERT_EQ(annulus_comm_split(comm, rank / 2, rank, &half), ANNULUS_OK) << LastMessage();
     annulus_comm_t* alone = nullptr;
-    ASSERT_EQ(annulus_comm_split(half, rank % 2, 0, &alone), ANNULUS_OK) << annulus_last_error_message();
+    ASSERT_EQ(annulus_comm_split(half, rank % 2, 0, &alone), ANNULUS_OK) << LastMessage();
     EXPECT_EQ(Get(alone, annulus_comm_size), 1);
     EXPECT_EQ(Sum(half, rank), rank < 2 ? 1 : 5);
     annulus_comm_destroy(alone);
@@ -131,12 +130,12 @@ TEST_P(SplitTest, AbortOfTheParentEndsASplitThatWaitsForSomeone) {
       std::vector<int32_t> all(3 * 16);
       for (size_t count : {2, 16})
         ASSERT_EQ(annulus_allgather(comm, own.data(), all.data(), count, ANNULUS_INT32), ANNULUS_OK);
-      EXPECT_EQ(annulus_comm_abort(comm), ANNULUS_OK);
+      EXPECT_EQ(annulus_comm_abort(comm, nullptr), ANNULUS_OK);
       return;
     }
     annulus_comm_t* child = nullptr;
-    EXPECT_EQ(annulus_comm_split(comm, 0, 0, &child), ANNULUS_ABORTED) << annulus_last_error_message();
-    EXPECT_NE(std::string(annulus_last_error_message()).find("rank 1"), std::string::npos);
+    EXPECT_EQ(annulus_comm_split(comm, 0, 0, &child), ANNULUS_ABORTED) << LastMessage();
+    EXPECT_NE(LastMessage().find("rank 1"), std::string::npos);
   });
 }
 
@@ -146,12 +145,11 @@ INSTANTIATE_TEST_SUITE_P(Links, SplitTest, testing::Values("shm", "tcp"),
 TEST(SplitFailureTest, AFailedParentSaysWhy) {
   ClusterConfig config;
   Cluster(config).Run([](annulus_comm_t* comm, int rank) {
-    annulus_comm_abort(comm);
+    annulus_comm_abort(comm, nullptr);
     annulus_comm_t* child = nullptr;
     EXPECT_EQ(annulus_comm_split(comm, 0, rank, &child), ANNULUS_ABORTED);
     EXPECT_EQ(child, nullptr);
-    EXPECT_NE(std::string(annulus_last_error_message()).find("aborted the communicator"), std::string::npos)
-        << annulus_last_error_message();
+    EXPECT_NE(LastMessage().find("aborted the communicator"), std::string::npos) << LastMessage();
     EXPECT_EQ(annulus_comm_split(nullptr, 0, rank, &child), ANNULUS_INVALID_ARGUMENT);
     EXPECT_EQ(annulus_comm_dup(comm, nullptr), ANNULUS_INVALID_ARGUMENT);
   });

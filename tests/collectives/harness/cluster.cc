@@ -65,7 +65,7 @@ void Cluster::Run(const std::function<void(annulus_comm_t* comm, int rank)>& bod
       const UserConfig config = Config(rank);
       annulus_comm_t* comm = nullptr;
       const annulus_status_t created = annulus_comm_create(&config, &comm);
-      ASSERT_EQ(created, ANNULUS_OK) << "rank " << rank << ": " << annulus_last_error_message();
+      ASSERT_EQ(created, ANNULUS_OK) << "rank " << rank << ": " << LastMessage();
       body(comm, rank);
       EXPECT_EQ(annulus_comm_destroy(comm), ANNULUS_OK);
     });
@@ -82,8 +82,8 @@ HostGrid GridOf(const ClusterConfig& config) {
 std::string LastMessage(const annulus_comm_t* comm) {
   annulus_error_t error{};
   error.struct_bytes = sizeof error;
-  EXPECT_EQ(annulus_comm_last_error(comm, &error), ANNULUS_OK);
-  return error.message;
+  EXPECT_EQ(annulus_comm_verdict(comm, &error), ANNULUS_OK);
+  return error.status == ANNULUS_OK ? LastMessage() : error.message;
 }
 
 }  // namespace annulus

@@ -10,6 +10,7 @@
 
 #include "base/parse.h"
 #include "collectives/core/host_grid.h"
+#include "tests/collectives/harness/calls.h"
 #include "tests/collectives/harness/user_config.h"
 #include "tests/collectives/harness/user_memory.h"
 
@@ -54,7 +55,7 @@ struct ClusterConfig {
 // How the ranks lie on the pretended hosts.
 HostGrid GridOf(const ClusterConfig& config);
 
-// The message of the communicator's latest error.
+// The message of the verdict or, while there is none, of this thread's latest failure.
 std::string LastMessage(const annulus_comm_t* comm);
 
 class Cluster {

@@ -32,7 +32,7 @@ std::vector<double> MakeFactors(DataType type, int nranks);
 
 // A reduction of uint32 that is associative but not commutative: x -> a x + b modulo 2^16, as a << 16 | b, after
 // another such line. Adds the elements combined to the size_t at `context`, unless that is null.
-void ComposeLines(const void* left, const void* right, void* out, size_t count, annulus_type_t type, void* context);
+int32_t ComposeLines(const void* left, const void* right, void* out, size_t count, annulus_type_t type, void* context);
 
 // The output of `rank`, folding in the order that docs/determinism.md promises. Empty where the rank's output is not
 // written.

@@ -50,9 +50,13 @@ void ForEachRank(int nranks, const std::function<void(int rank)>& body) {
 ErrorCopy LastError(const annulus_comm_t* comm) {
   annulus_error_t error{};
   error.struct_bytes = sizeof error;
-  EXPECT_EQ(annulus_comm_last_error(comm, &error), ANNULUS_OK);
-  return {error.status,     error.rank,     error.peer,    error.sequence,
-          error.collective, error.os_errno, error.message, error.advice};
+  EXPECT_EQ(annulus_comm_verdict(comm, &error), ANNULUS_OK);
+  if (error.status == ANNULUS_OK) {
+    error.struct_bytes = sizeof error;
+    EXPECT_EQ(annulus_last_error(&error), ANNULUS_OK);
+  }
+  return {error.status,     error.rank,       error.peer,    error.sequence,
+          error.collective, error.cause_code, error.message, error.advice};
 }
 
 Numbers Contribution(int rank, size_t count, int salt) {

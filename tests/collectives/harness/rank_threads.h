@@ -53,7 +53,7 @@ class Sleeper {
 // Calls body(0) to body(nranks - 1), each on a thread of its own.
 void ForEachRank(int nranks, const std::function<void(int rank)>& body);
 
-// annulus_error_t with strings of its own.
+// annulus_error_t with strings of its own: the verdict or, while there is none, this thread's latest failure.
 struct ErrorCopy {
   annulus_status_t status = ANNULUS_OK;
   int rank = -1;

@@ -51,8 +51,9 @@ void SimJob::MakeRank(int r) {
   CustomReduction custom;
   custom.scales = !options_.created.factors.empty();
   if (custom.scales) custom.factor = options_.created.factors[r];
-  custom.function = options_.created.function;
-  custom.context = options_.created.context;
+  created_.function = options_.created.function;
+  created_.context = options_.created.context;
+  if (created_.function != nullptr) custom.user = &created_;
   const Buffer output(rank.output, rank.queue.get());
   Buffers buffers{{rank.input, rank.queue.get()}, output, options_.call.count, {}, {}, nullptr, custom};
   if (!options_.tensors.empty()) {

@@ -90,6 +90,7 @@ class SimJob {
   Bytes ExpectedOf(const Call& call, const std::vector<Bytes>& inputs, int rank) const;
 
   const SimJobOptions options_;
+  UserReduction created_;
   SimWorld world_;
   Arbiter arbiter_;
   bool told_verdict_ = false;

@@ -45,7 +45,7 @@ TEST_P(DescriptorsTest, NoneOutlivesExec) {
     float value = 1;
     ASSERT_EQ(annulus_allreduce(comm, &value, &value, 1, ANNULUS_FLOAT32, ANNULUS_SUM), ANNULUS_OK);
     annulus_comm_t* child = nullptr;
-    ASSERT_EQ(annulus_comm_dup(comm, &child), ANNULUS_OK) << annulus_last_error_message();
+    ASSERT_EQ(annulus_comm_dup(comm, &child), ANNULUS_OK) << LastMessage();
     if (rank == 0) {
       int opened = 0;
       for (const std::string& name : OpenDescriptors()) {

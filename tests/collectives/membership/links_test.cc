@@ -27,12 +27,12 @@ std::string LogOf(const std::string& transport, const std::string& rendezvous) {
       config.Set("transport", transport);
       config.Set("log_level", "info");
       annulus_comm_t* comm = nullptr;
-      ASSERT_EQ(annulus_comm_create(&config, &comm), ANNULUS_OK) << annulus_last_error_message();
+      ASSERT_EQ(annulus_comm_create(&config, &comm), ANNULUS_OK) << LastMessage();
       float value = 1;
       EXPECT_EQ(annulus_allreduce(comm, &value, &value, 1, ANNULUS_FLOAT32, ANNULUS_SUM), ANNULUS_OK);
       EXPECT_EQ(value, 2);
       annulus_comm_t* child = nullptr;
-      EXPECT_EQ(annulus_comm_dup(comm, &child), ANNULUS_OK) << annulus_last_error_message();
+      EXPECT_EQ(annulus_comm_dup(comm, &child), ANNULUS_OK) << LastMessage();
       annulus_comm_destroy(child);
       annulus_comm_destroy(comm);
     });
@@ -82,7 +82,7 @@ TEST(LinksTest, WrongInterfaceOnOneHostIsNamedToAll) {
       if (rank == 1) config.Set("interface_name", "nosuch0");
       annulus_comm_t* comm = nullptr;
       EXPECT_EQ(annulus_comm_create(&config, &comm), ANNULUS_UNSUPPORTED);
-      messages[rank] = annulus_last_error_message();
+      messages[rank] = LastMessage();
     });
   }
   for (std::thread& rank : ranks) rank.join();

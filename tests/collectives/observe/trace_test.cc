@@ -185,11 +185,11 @@ TEST(TraceSetting, ATraceThatCannotBeWrittenIsLoggedAndFailsNothing) {
     const UserConfig config = Alone(path);
     annulus_comm_t* comm = nullptr;
     testing::internal::CaptureStderr();
-    EXPECT_EQ(annulus_comm_create(&config, &comm), ANNULUS_OK) << annulus_last_error_message();
+    EXPECT_EQ(annulus_comm_create(&config, &comm), ANNULUS_OK) << LastMessage();
     const std::string log = testing::internal::GetCapturedStderr();
     EXPECT_NE(log.find("cannot write the trace (ANNULUS_TRACE) " + path), std::string::npos) << log;
     annulus_comm_t* child = nullptr;
-    EXPECT_EQ(annulus_comm_dup(comm, &child), ANNULUS_OK) << annulus_last_error_message();
+    EXPECT_EQ(annulus_comm_dup(comm, &child), ANNULUS_OK) << LastMessage();
     EXPECT_EQ(annulus_barrier(child), ANNULUS_OK);
     EXPECT_EQ(annulus_comm_destroy(child), ANNULUS_OK);
     EXPECT_EQ(annulus_comm_destroy(comm), ANNULUS_OK);

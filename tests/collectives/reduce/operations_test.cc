@@ -4,10 +4,12 @@
 #include <annulus.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstring>
 #include <functional>
 #include <limits>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/collectives/harness/c_call.h"
@@ -100,7 +102,7 @@ TEST_P(OperationsTest, FunctionsCombineInTheOrderOfRanksThatIsPromised) {
     CreatedOp created;
     created.function = ComposeLines;
     annulus_op_t op{};
-    ASSERT_EQ(annulus_op_create(comm, ComposeLines, &combined, &op), ANNULUS_OK);
+    ASSERT_EQ(annulus_op_create(comm, ComposeLines, &combined, nullptr, &op), ANNULUS_OK);
     CheckEverywhere(comm, DataType::kUint32, op, created, rank, n, {Form::kOutOfPlace, Form::kInPlace, Form::kAsync});
     EXPECT_EQ(combined > 0, n > 1);
   });
@@ -123,8 +125,8 @@ std::vector<std::string> MismatchOf(const std::function<annulus_op_t(annulus_com
 TEST(OperationsMismatchTest, APremulSumIsNotAFunctionOfTheSameNumber) {
   const std::vector<std::string> messages = MismatchOf([](annulus_comm_t* comm, int rank) {
     annulus_op_t op{};
-    const annulus_status_t created =
-        rank == 0 ? annulus_op_create_premul_sum(comm, 2, &op) : annulus_op_create(comm, ComposeLines, nullptr, &op);
+    const annulus_status_t created = rank == 0 ? annulus_op_create_premul_sum(comm, 2, &op)
+                                               : annulus_op_create(comm, ComposeLines, nullptr, nullptr, &op);
     EXPECT_EQ(created, ANNULUS_OK);
     EXPECT_EQ(op, 16);
     return op;
@@ -137,7 +139,7 @@ TEST(OperationsMismatchTest, APremulSumIsNotAFunctionOfTheSameNumber) {
 TEST(OperationsMismatchTest, TwoFunctionsAreToldApart) {
   const std::vector<std::string> messages = MismatchOf([](annulus_comm_t* comm, int rank) {
     annulus_op_t ops[2]{};
-    for (annulus_op_t& op : ops) EXPECT_EQ(annulus_op_create(comm, ComposeLines, nullptr, &op), ANNULUS_OK);
+    for (annulus_op_t& op : ops) EXPECT_EQ(annulus_op_create(comm, ComposeLines, nullptr, nullptr, &op), ANNULUS_OK);
     return ops[rank];
   });
   EXPECT_EQ(messages[0], messages[1]);
@@ -182,9 +184,9 @@ TEST(OperationsErrorsTest, UnknownNumbersAreRefusedAndNamed) {
     }
     EXPECT_EQ(annulus_op_destroy(comm, ANNULUS_SUM), ANNULUS_INVALID_ARGUMENT);
     annulus_op_t op{};
-    EXPECT_EQ(annulus_op_create(comm, nullptr, nullptr, &op), ANNULUS_INVALID_ARGUMENT);
+    EXPECT_EQ(annulus_op_create(comm, nullptr, nullptr, nullptr, &op), ANNULUS_INVALID_ARGUMENT);
     EXPECT_EQ(LastMessage(comm), "fn is null");
-    EXPECT_EQ(annulus_op_create(comm, ComposeLines, nullptr, nullptr), ANNULUS_INVALID_ARGUMENT);
+    EXPECT_EQ(annulus_op_create(comm, ComposeLines, nullptr, nullptr, nullptr), ANNULUS_INVALID_ARGUMENT);
     EXPECT_EQ(LastMessage(comm), "op is null");
     EXPECT_EQ(annulus_op_create_premul_sum(nullptr, 1, &op), ANNULUS_INVALID_ARGUMENT);
     EXPECT_EQ(Sum(comm, ANNULUS_SUM), ANNULUS_OK) << "the communicator stays usable";
@@ -202,7 +204,7 @@ TEST(OperationsErrorsTest, NumbersAreNeverUsedAgainAndThereAreUpToSixtyFour) {
     EXPECT_NE(LastMessage(comm).find("64 operations"), std::string::npos);
     // Slot 1 is free now, so the next number is the next one of slot 1.
     ASSERT_EQ(annulus_op_destroy(comm, static_cast<annulus_op_t>(17)), ANNULUS_OK);
-    ASSERT_EQ(annulus_op_create(comm, ComposeLines, nullptr, &op), ANNULUS_OK);
+    ASSERT_EQ(annulus_op_create(comm, ComposeLines, nullptr, nullptr, &op), ANNULUS_OK);
     EXPECT_EQ((op - 16) % 64, 1);
     EXPECT_GT(op, 16 + 63);
     EXPECT_EQ(Sum(comm, static_cast<annulus_op_t>(17)), ANNULUS_INVALID_ARGUMENT);
@@ -267,19 +269,17 @@ TEST(OperationsGroupTest, EachOperationOfAGroupIsDoneByItself) {
     annulus_op_t scaled{}, twice{}, lines{};
     ASSERT_EQ(annulus_op_create_premul_sum(comm, rank, &scaled), ANNULUS_OK);
     ASSERT_EQ(annulus_op_create_premul_sum(comm, 2, &twice), ANNULUS_OK);
-    ASSERT_EQ(annulus_op_create(comm, ComposeLines, nullptr, &lines), ANNULUS_OK);
+    ASSERT_EQ(annulus_op_create(comm, ComposeLines, nullptr, nullptr, &lines), ANNULUS_OK);
     const annulus_op_t ops[] = {scaled, ANNULUS_SUM, lines, scaled, twice, lines};
     const uint32_t line = uint32_t{3} << 16 | static_cast<uint32_t>(rank);
     std::vector<std::vector<uint32_t>> tensors;
     for (size_t t = 0; t < std::size(ops); ++t) tensors.emplace_back(t * 700 + 3, ops[t] == lines ? line : 10);
     annulus_request_t* all = nullptr;
-    ASSERT_EQ(annulus_group_start(comm), ANNULUS_OK);
+    Calls calls;
     for (size_t t = 0; t < std::size(ops); ++t) {
-      ASSERT_EQ(annulus_allreduce_async(comm, tensors[t].data(), tensors[t].data(), tensors[t].size(), ANNULUS_UINT32,
-                                        ops[t], nullptr),
-                ANNULUS_OK);
+      calls.Allreduce(tensors[t].data(), tensors[t].data(), tensors[t].size(), ANNULUS_UINT32, ops[t]);
     }
-    ASSERT_EQ(annulus_group_end(comm, &all), ANNULUS_OK);
+    ASSERT_EQ(calls.Submit(comm, &all), ANNULUS_OK);
     ASSERT_EQ(annulus_request_wait(all, -1), ANNULUS_OK);
     annulus_request_free(all);
     for (size_t t : {0, 3}) EXPECT_EQ(tensors[t], std::vector<uint32_t>(tensors[t].size(), 10 * (0 + 1 + 2)));
@@ -297,20 +297,23 @@ TEST(OperationsGroupTest, EachOperationOfAGroupIsDoneByItself) {
 struct Caller {
   annulus_comm_t* comm = nullptr;
   annulus_status_t status = ANNULUS_OK;
+  std::string message;
 };
 
-void CallBarrier(const void* left, const void*, void* out, size_t count, annulus_type_t type, void* context) {
+int32_t CallBarrier(const void* left, const void*, void* out, size_t count, annulus_type_t type, void* context) {
   auto* caller = static_cast<Caller*>(context);
   caller->status = annulus_barrier(caller->comm);
+  caller->message = LastMessage();
   std::memmove(out, left, count * annulus_type_bytes(type));
+  return 0;
 }
 
 TEST(OperationsLifeTest, AFunctionThatUsesItsCommunicatorIsRefusedAndNothingHangs) {
   Cluster(ClusterConfig{}).Run([](annulus_comm_t* comm, int) {
     for (bool async : {false, true}) {
-      Caller caller{comm};
+      Caller caller{comm, ANNULUS_OK, ""};
       annulus_op_t op{};
-      ASSERT_EQ(annulus_op_create(comm, CallBarrier, &caller, &op), ANNULUS_OK);
+      ASSERT_EQ(annulus_op_create(comm, CallBarrier, &caller, nullptr, &op), ANNULUS_OK);
       int32_t x[2] = {1, 2};
       if (async) {
         annulus_request_t* request = nullptr;
@@ -321,10 +324,75 @@ TEST(OperationsLifeTest, AFunctionThatUsesItsCommunicatorIsRefusedAndNothingHang
         EXPECT_EQ(annulus_allreduce(comm, x, x, 2, ANNULUS_INT32, op), ANNULUS_OK);
       }
       EXPECT_EQ(caller.status, ANNULUS_INVALID_ARGUMENT);
-      EXPECT_NE(LastMessage(comm).find("reduction function"), std::string::npos) << LastMessage(comm);
+      EXPECT_NE(caller.message.find("reduction function"), std::string::npos) << caller.message;
     }
     EXPECT_EQ(annulus_barrier(comm), ANNULUS_OK);
   });
+}
+
+// Counts how often it was released.
+void CountRelease(void* context) { ++*static_cast<std::atomic<int>*>(context); }
+
+int32_t TakeLeft(const void* left, const void*, void* out, size_t count, annulus_type_t type, void*) {
+  std::memmove(out, left, count * annulus_type_bytes(type));
+  return 0;
+}
+
+TEST(OperationsLifeTest, AContextIsReleasedOnceWhenNothingUsesItAnyMore) {
+  std::atomic<int> kept{0};
+  Cluster(ClusterConfig{}).Run([&kept](annulus_comm_t* comm, int rank) {
+    std::atomic<int> released{0};
+    annulus_op_t op{};
+    ASSERT_EQ(annulus_op_create(comm, TakeLeft, &released, CountRelease, &op), ANNULUS_OK);
+    EXPECT_EQ(Sum(comm, op), ANNULUS_OK);
+    EXPECT_EQ(released, 0);
+    ASSERT_EQ(annulus_op_destroy(comm, op), ANNULUS_OK);
+    EXPECT_EQ(released, 1) << "nothing used it";
+
+    // Queued work uses it until it ends, which rank 1 decides.
+    std::atomic<int> late{0};
+    ASSERT_EQ(annulus_op_create(comm, TakeLeft, &late, CountRelease, &op), ANNULUS_OK);
+    int32_t x = 1;
+    annulus_request_t* request = nullptr;
+    if (rank == 0) {
+      ASSERT_EQ(annulus_allreduce_async(comm, &x, &x, 1, ANNULUS_INT32, op, &request), ANNULUS_OK);
+      ASSERT_EQ(annulus_op_destroy(comm, op), ANNULUS_OK);
+      EXPECT_EQ(late, 0);
+      EXPECT_EQ(annulus_send(comm, &x, 1, ANNULUS_INT32, 1), ANNULUS_OK);
+    } else {
+      EXPECT_EQ(annulus_recv(comm, &x, 1, ANNULUS_INT32, 0), ANNULUS_OK);
+      ASSERT_EQ(annulus_allreduce_async(comm, &x, &x, 1, ANNULUS_INT32, op, &request), ANNULUS_OK);
+      ASSERT_EQ(annulus_op_destroy(comm, op), ANNULUS_OK);
+    }
+    EXPECT_EQ(annulus_request_wait(request, -1), ANNULUS_OK);
+    EXPECT_EQ(annulus_request_free(request), ANNULUS_OK);
+    // The thread that did the work releases it soon; the next change of operations does so at the latest.
+    ASSERT_EQ(annulus_op_create_premul_sum(comm, 2, &op), ANNULUS_OK);
+    while (late == 0) std::this_thread::yield();
+    EXPECT_EQ(late, 1);
+    ASSERT_EQ(annulus_op_create(comm, TakeLeft, &kept, CountRelease, &op), ANNULUS_OK);
+    ASSERT_EQ(annulus_barrier(comm), ANNULUS_OK);
+  });
+  EXPECT_EQ(kept, 2) << "once by each rank, in annulus_comm_destroy";
+}
+
+int32_t FailOnRank(const void* left, const void* right, void* out, size_t count, annulus_type_t type, void* context) {
+  return context == nullptr ? TakeLeft(left, right, out, count, type, nullptr) : 42;
+}
+
+TEST(OperationsLifeTest, AFunctionThatFailsEndsTheCommunicatorOnAllRanks) {
+  for (const size_t count : {2, 100'000}) {
+    Cluster(ClusterConfig{}).Run([count](annulus_comm_t* comm, int rank) {
+      annulus_op_t op{};
+      ASSERT_EQ(annulus_op_create(comm, FailOnRank, rank == 1 ? comm : nullptr, nullptr, &op), ANNULUS_OK);
+      std::vector<int32_t> x(count, 1);
+      annulus_status_t status = annulus_allreduce(comm, x.data(), x.data(), count, ANNULUS_INT32, op);
+      // Rank 0 may be done before rank 1 finds out.
+      if (status == ANNULUS_OK && rank == 0) status = annulus_barrier(comm);
+      EXPECT_EQ(status, ANNULUS_ABORTED);
+      EXPECT_EQ(LastMessage(comm), "the reduction function of rank 1 failed: it returned 42");
+    });
+  }
 }
 
 }  // namespace

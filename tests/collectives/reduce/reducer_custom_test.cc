@@ -134,8 +134,10 @@ TEST(ReducerUserFunctionTest, FoldsFromTheLeftInEveryForm) {
     op.num_sources = num_sources;
     op.count = count;
     op.type = DataType::kUint32;
-    op.custom.function = ComposeLines;
-    op.custom.context = &called_for;
+    UserReduction user;
+    user.function = ComposeLines;
+    user.context = &called_for;
+    op.custom.user = &user;
     RunOnHost(op);
     SCOPED_TRACE(testing::Message() << num_sources << " sources, in place of " << in_place << ", count " << count);
     ASSERT_EQ(in_place < num_sources ? sources[in_place] : fresh, expected);

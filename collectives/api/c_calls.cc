@@ -1,0 +1,146 @@
+// The C API: calls as data, annulus_run and annulus_submit.
+#include "collectives/api/c_calls.h"
+
+#include <vector>
+
+#include "collectives/api/structs.h"
+
+namespace {
+
+using annulus::CallArguments;
+using annulus::Code;
+using annulus::CollectiveKind;
+using annulus::RequestHandle;
+using annulus::Status;
+using annulus::c_api::Guarded;
+using annulus::c_api::Outcome;
+using annulus::c_api::Reject;
+using annulus::c_api::SetOp;
+using annulus::c_api::TypeOf;
+using annulus::c_api::Unwrap;
+using annulus::c_api::Wrap;
+
+static_assert(static_cast<int>(CollectiveKind::kAllreduce) == ANNULUS_CALL_ALLREDUCE);
+static_assert(static_cast<int>(CollectiveKind::kReduceScatter) == ANNULUS_CALL_REDUCE_SCATTER);
+static_assert(static_cast<int>(CollectiveKind::kAllgather) == ANNULUS_CALL_ALLGATHER);
+static_assert(static_cast<int>(CollectiveKind::kBroadcast) == ANNULUS_CALL_BROADCAST);
+static_assert(static_cast<int>(CollectiveKind::kReduce) == ANNULUS_CALL_REDUCE);
+static_assert(static_cast<int>(CollectiveKind::kBarrier) == ANNULUS_CALL_BARRIER);
+static_assert(static_cast<int>(CollectiveKind::kGather) == ANNULUS_CALL_GATHER);
+static_assert(static_cast<int>(CollectiveKind::kScatter) == ANNULUS_CALL_SCATTER);
+static_assert(static_cast<int>(CollectiveKind::kAlltoall) == ANNULUS_CALL_ALLTOALL);
+static_assert(static_cast<int>(CollectiveKind::kAllgatherv) == ANNULUS_CALL_ALLGATHERV);
+static_assert(static_cast<int>(CollectiveKind::kReduceScatterv) == ANNULUS_CALL_REDUCE_SCATTERV);
+static_assert(static_cast<int>(CollectiveKind::kGatherv) == ANNULUS_CALL_GATHERV);
+static_assert(static_cast<int>(CollectiveKind::kScatterv) == ANNULUS_CALL_SCATTERV);
+static_assert(static_cast<int>(CollectiveKind::kAlltoallv) == ANNULUS_CALL_ALLTOALLV);
+static_assert(static_cast<int>(CollectiveKind::kSend) == ANNULUS_CALL_SEND);
+static_assert(static_cast<int>(CollectiveKind::kRecv) == ANNULUS_CALL_RECV);
+
+constexpr const char* kType = "annulus_call_t";
+
+// Every version has the fields up to this one.
+constexpr size_t kSmallestBytes = offsetof(annulus_call_t, timeout_ms);
+
+constexpr int64_t kMostTimeoutMs = 86'400'000;  // One day, as for the communicator's.
+
+Status NotBuilt(const char* field) {
+  return {Code::kUnsupported, std::string(field) + " of " + kType + " is not supported by this version of Annulus"};
+}
+
+// What has its place in a call but is not built yet.
+Status CheckUnbuilt(const annulus_call_t& call) {
+  if (call.stream_kind != 0) return NotBuilt("stream_kind");
+  if (call.stream != nullptr) return Status::Invalid("stream is set, but stream_kind is 0");
+  if (call.tag != 0) return NotBuilt("tag");
+  if (call.wire != 0 && call.wire != ANNULUS_WIRE_EXACT) return NotBuilt("wire");
+  if (call.flags != 0) return NotBuilt("flags");
+  if (call.kind == ANNULUS_CALL_RECV && call.root == ANNULUS_ANY_PEER) return NotBuilt("root ANNULUS_ANY_PEER");
+  return Status();
+}
+
+Status ToArguments(const annulus_call_t* given, CallArguments* arguments) {
+  annulus_call_t call{};
+  ANNULUS_RETURN_IF_ERROR(annulus::c_api::TakeStruct(given, kSmallestBytes, kType, &call));
+  if (call.kind < ANNULUS_CALL_ALLREDUCE || call.kind > ANNULUS_CALL_RECV)
+    return Status::Invalid("kind is " + std::to_string(call.kind) + ", which is no annulus_kind_t");
+  ANNULUS_RETURN_IF_ERROR(CheckUnbuilt(call));
+  if (call.timeout_ms < 0 || call.timeout_ms > kMostTimeoutMs) {
+    return Status::Invalid("timeout_ms is " + std::to_string(call.timeout_ms) + "; allowed: 0 to " +
+                           std::to_string(kMostTimeoutMs));
+  }
+  arguments->kind = static_cast<CollectiveKind>(call.kind);
+  arguments->type = TypeOf(call.type);
+  SetOp(annulus::Reduces(arguments->kind) ? call.op : ANNULUS_SUM, arguments);
+  arguments->root = call.root;
+  arguments->sendbuf = call.sendbuf;
+  arguments->recvbuf = call.recvbuf;
+  arguments->count = call.count;
+  arguments->send_layout = {call.sendcounts, call.sendoffsets};
+  arguments->recv_layout = {call.recvcounts, call.recvoffsets};
+  arguments->timeout = call.timeout_ms * annulus::kMillisecond;
+  arguments->priority = call.priority;
+  arguments->done = call.done;
+  arguments->done_context = call.context;
+  arguments->label = call.label;
+  return Status();
+}
+
+// The struct at `index` of an array whose elements have the first one's size, which may differ from this library's.
+const annulus_call_t* At(const annulus_call_t* calls, size_t index) {
+  return reinterpret_cast<const annulus_call_t*>(reinterpret_cast<const char*>(calls) + index * calls->struct_bytes);
+}
+
+Status ToGroup(const annulus_call_t* calls, size_t ncalls, std::vector<CallArguments>* group) {
+  for (size_t i = 0; i < ncalls; ++i) {
+    const annulus_call_t* const call = At(calls, i);
+    Status status = call->struct_bytes == calls->struct_bytes
+                        ? ToArguments(call, &group->emplace_back())
+                        : Status::Invalid("struct_bytes differs from that of call 0");
+    if (!status.ok()) return {status.code(), "call " + std::to_string(i) + " of the group: " + status.message()};
+  }
+  return Status();
+}
+
+}  // namespace
+
+annulus_status_t annulus::c_api::Submit(annulus_comm_t* comm, std::span<const CallArguments> calls,
+                                        annulus_request_t** request) {
+  return Guarded([&] {
+    RequestHandle queued = 0;
+    const Status status = Unwrap(comm)->Submit(calls, request != nullptr ? &queued : nullptr);
+    if (status.ok() && request != nullptr) *request = Wrap(queued);
+    const bool is_one = calls.size() == 1;
+    return Outcome(Unwrap(comm), status, is_one ? calls[0].kind : CollectiveKind::kNone,
+                   is_one ? calls[0].label : nullptr);
+  });
+}
+
+annulus_status_t annulus_run(annulus_comm_t* comm, const annulus_call_t* call) {
+  if (comm == nullptr || call == nullptr)
+    return Reject(Status::Invalid(comm == nullptr ? "comm is null" : "call is null"));
+  return Guarded([&] {
+    CallArguments arguments;
+    Status status = ToArguments(call, &arguments);
+    if (status.ok() && arguments.done != nullptr)
+      status = Status::Invalid("done is set, which is for annulus_submit: this call returns when it has ended");
+    return status.ok() ? annulus::c_api::Run(comm, arguments) : Outcome(Unwrap(comm), status);
+  });
+}
+
+annulus_status_t annulus_submit(annulus_comm_t* comm, const annulus_call_t* calls, size_t ncalls,
+                                annulus_request_t** request) {
+  if (request != nullptr) *request = nullptr;
+  if (comm == nullptr) return Reject(Status::Invalid("comm is null"));
+  if (calls == nullptr && ncalls > 0) return Reject(Status::Invalid("calls is null"));
+  return Guarded([&] {
+    if (ncalls == 1) {
+      CallArguments one;
+      const Status status = ToArguments(calls, &one);
+      return status.ok() ? annulus::c_api::Submit(comm, {&one, 1}, request) : Outcome(Unwrap(comm), status);
+    }
+    std::vector<CallArguments> group;
+    const Status status = ToGroup(calls, ncalls, &group);
+    return status.ok() ? annulus::c_api::Submit(comm, group, request) : Outcome(Unwrap(comm), status);
+  });
+}

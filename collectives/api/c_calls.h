@@ -1,0 +1,32 @@
+// What the named calls and annulus_run and annulus_submit share.
+//
+// Threads: any.
+#pragma once
+
+#include <span>
+
+#include "collectives/annulus.h"
+#include "collectives/api/c_api.h"
+
+namespace annulus::c_api {
+
+// A number beyond a byte must stay invalid after the cast.
+inline DataType TypeOf(int type) { return static_cast<DataType>(type < 0 || type > 0xff ? 0xff : type); }
+
+inline void SetOp(annulus_op_t op, CallArguments* arguments) {
+  const int number = static_cast<int>(op);
+  const bool built_in = number >= 0 && number < Operations::kFirstNumber;
+  // The wire name of a user-defined operation is looked up later.
+  arguments->op = static_cast<ReduceOp>(built_in ? number : 0xff);
+  arguments->created_op = built_in ? 0 : number;
+}
+
+inline annulus_status_t Run(annulus_comm_t* comm, const CallArguments& arguments) {
+  if (comm == nullptr) return Reject(Status::Invalid("comm is null"));
+  return Guarded([&] { return Outcome(Unwrap(comm), Unwrap(comm)->Run(arguments), arguments.kind, arguments.label); });
+}
+
+// `request` may be null.
+annulus_status_t Submit(annulus_comm_t* comm, std::span<const CallArguments> calls, annulus_request_t** request);
+
+}  // namespace annulus::c_api
