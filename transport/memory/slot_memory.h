@@ -1,6 +1,6 @@
 // SlotMemory: memory for slots and staging, which the CPU, transports and the devices of this process can all access.
 //
-// Whoever needs such memory allocates it here, or registers memory that it has from elsewhere, such as a segment that
+// Whoever needs such memory allocates it here, or registers memory that it has from elsewhere, such as a mapping that
 // two processes share. A device may have to pin it, or make it in its own way; for host memory alone nothing is needed.
 // So backends know of no device.
 //

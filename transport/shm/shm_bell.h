@@ -1,6 +1,6 @@
 // ShmBell: how the two ends of a link wake each other, and notice that the other is gone: a UNIX stream socket.
 //
-// An end that goes to sleep says so in the segment and then checks the rings once more. An end that changes a ring then
+// An end that goes to sleep says so in the mapping and then checks the rings once more. An end that changes a ring then
 // checks whether the other end sleeps. Each side has a full fence between its two steps, so at least one of them sees
 // the other and no wake-up is lost. While nobody sleeps, no system call is made.
 //

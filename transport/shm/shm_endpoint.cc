@@ -13,21 +13,20 @@ int SideOf(int rank, int peer) { return rank < peer ? 0 : 1; }
 
 }  // namespace
 
-ShmEndpoint::ShmEndpoint(std::shared_ptr<ShmSegment> segment, int rank, int peer, StreamSocket socket,
-                         SlotStores stores, const MemoryRegistry* memory, SlotRegistration slots)
-    : segment_(std::move(segment)),
-      registered_slots_(std::move(slots)),
+ShmEndpoint::ShmEndpoint(std::shared_ptr<ShmMapping> mapping, int rank, int peer, StreamSocket socket,
+                         SlotStores stores, const MemoryRegistry* memory)
+    : mapping_(std::move(mapping)),
       rank_(rank),
       peer_(peer),
-      bell_(std::move(socket), segment_->end(SideOf(rank, peer)), segment_->end(SideOf(peer, rank))),
+      bell_(std::move(socket), mapping_->end(SideOf(rank, peer)), mapping_->end(SideOf(peer, rank))),
       own_regions_(memory, [this](const ShmNotice& notice, int fd) { return bell_.Send(notice, fd); }),
-      sender_(segment_->direction(SideOf(rank, peer)), &own_regions_),
+      sender_(mapping_->direction(SideOf(rank, peer)), &own_regions_),
       lender_(&sender_, stores, rank, peer),
       receiver_(
-          segment_->direction(SideOf(peer, rank)), &peer_regions_, [this] { return ReadSocket(); },
-          registered_slots_.memory()) {
-  limits_.slot_bytes = segment_->layout().slot_bytes;
-  limits_.send_slots = limits_.recv_slots = static_cast<int>(segment_->layout().slots);
+          mapping_->direction(SideOf(peer, rank)), &peer_regions_, [this] { return ReadSocket(); },
+          mapping_->slot_memory()) {
+  limits_.slot_bytes = mapping_->layout().slot_bytes;
+  limits_.send_slots = limits_.recv_slots = static_cast<int>(mapping_->layout().slots);
   limits_.in_place = {MemoryKind::kHost};
   limits_.shares_memory = true;
   limits_.short_bytes = static_cast<uint32_t>(limits_.slot_bytes);
@@ -44,11 +43,11 @@ std::string ShmEndpoint::Describe() const {
          std::to_string(limits_.send_slots) + " slots of " + std::to_string(limits_.slot_bytes) + " bytes";
 }
 
-// Each end counts the direction in which it sends. The lower rank, which created the segment, also counts what belongs
+// Each end counts the direction in which it sends. The lower rank, which created the file, also counts what belongs
 // to both.
 EndpointStats ShmEndpoint::stats() const {
   const int side = SideOf(rank_, peer_);
-  const ShmLayout& layout = segment_->layout();
+  const ShmLayout& layout = mapping_->layout();
   EndpointStats stats;
   LinkMemory& memory = stats.memory;
   memory.staging = layout.slots * layout.slot_stride;

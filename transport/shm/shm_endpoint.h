@@ -10,11 +10,10 @@
 #include <string>
 
 #include "transport/address.h"
-#include "transport/memory/slot_memory.h"
 #include "transport/shm/shm_bell.h"
 #include "transport/shm/shm_lender.h"
+#include "transport/shm/shm_mapping.h"
 #include "transport/shm/shm_receiver.h"
-#include "transport/shm/shm_segment.h"
 #include "transport/shm/shm_sender.h"
 #include "transport/transport.h"
 
@@ -23,11 +22,9 @@ namespace annulus {
 class ShmEndpoint final : public Endpoint, public ShortPath, public InPlace {
  public:
   // `socket` is connected to the peer's end and belongs to the reactor that the owner sleeps in. Both ends may share a
-  // segment object when they are in one process. `memory` is what the peer may read in place; it outlives the endpoint.
-  // `slots` registers the slots of the segment with the devices of this process.
-  ShmEndpoint(std::shared_ptr<ShmSegment> segment, int rank, int peer, StreamSocket socket,
-              SlotStores stores = SlotStores::kAuto, const MemoryRegistry* memory = nullptr,
-              SlotRegistration slots = {});
+  // mapping when they are in one process. `memory` is what the peer may read in place; it outlives the endpoint.
+  ShmEndpoint(std::shared_ptr<ShmMapping> mapping, int rank, int peer, StreamSocket socket,
+              SlotStores stores = SlotStores::kAuto, const MemoryRegistry* memory = nullptr);
 
   const Limits& limits() const override { return limits_; }
   int peer() const override { return peer_; }
@@ -75,8 +72,7 @@ class ShmEndpoint final : public Endpoint, public ShortPath, public InPlace {
   Status Lost() const;
   std::string PeerText() const;
 
-  const std::shared_ptr<ShmSegment> segment_;
-  const SlotRegistration registered_slots_;  // Ends before the segment is unmapped.
+  const std::shared_ptr<ShmMapping> mapping_;
   const int rank_;
   const int peer_;
   Limits limits_;

@@ -21,12 +21,12 @@ bool NothingYet(int error) { return error == EAGAIN || error == EWOULDBLOCK || e
 
 Status ShmHandover::Start(int slots, size_t slot_bytes) {
   if (!creates_) return Status();
-  ANNULUS_RETURN_IF_ERROR(ShmSegment::Create(slots, slot_bytes, &segment_));
+  ANNULUS_RETURN_IF_ERROR(ShmMapping::Create(slots, slot_bytes, &mapping_));
   // This is the first byte that this side sends, so it fits.
-  if (SendWithFile(socket_->native_handle(), &kFileByte, 1, segment_->fd()) != 1) {
+  if (SendWithFile(socket_->native_handle(), &kFileByte, 1, mapping_->fd()) != 1) {
     return Lost("sending the memory file", errno);
   }
-  segment_->CloseFd();
+  mapping_->CloseFd();
   return Status();
 }
 
@@ -44,11 +44,11 @@ Status ShmHandover::Continue() {
   int fd = -1;
   ANNULUS_RETURN_IF_ERROR(ReceiveFile(&fd));
   if (fd < 0) return Status();
-  Status opened = ShmSegment::Open(fd, &segment_);
+  Status opened = ShmMapping::Open(fd, &mapping_);
   if (!opened.ok()) {
     return {opened.code(), opened.message() + " (rank " + std::to_string(peer_) + ")", peer_, opened.os_errno()};
   }
-  segment_->CloseFd();
+  mapping_->CloseFd();
   if (send(socket_->native_handle(), &kMappedByte, 1, MSG_DONTWAIT | MSG_NOSIGNAL) != 1) {
     return Lost("confirming the memory file", errno);
   }

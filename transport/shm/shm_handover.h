@@ -11,16 +11,16 @@
 
 #include "base/status.h"
 #include "transport/address.h"
-#include "transport/shm/shm_segment.h"
+#include "transport/shm/shm_mapping.h"
 
 namespace annulus {
 
 class ShmHandover {
  public:
-  // Hands over the segment of the link to `peer`. `socket` is non-blocking and outlives the handover.
+  // Hands over the mapping of the link to `peer`. `socket` is non-blocking and outlives the handover.
   ShmHandover(bool creates, int peer, StreamSocket* socket) : creates_(creates), peer_(peer), socket_(socket) {}
 
-  // Creates and sends the segment, if that is this end's part. Errors: kInvalidArgument, kSystem, kPeerLost.
+  // Creates and sends the mapping, if that is this end's part. Errors: kInvalidArgument, kSystem, kPeerLost.
   Status Start(int slots, size_t slot_bytes);
 
   // Reads what the peer has sent, without blocking; done() returns whether that was everything.
@@ -29,7 +29,7 @@ class ShmHandover {
 
   bool done() const { return done_; }
   int peer() const { return peer_; }
-  std::unique_ptr<ShmSegment> TakeSegment() { return std::move(segment_); }
+  std::unique_ptr<ShmMapping> TakeMapping() { return std::move(mapping_); }
 
  private:
   Status ReceiveFile(int* fd);
@@ -40,7 +40,7 @@ class ShmHandover {
   const int peer_;
   StreamSocket* const socket_;
   bool done_ = false;
-  std::unique_ptr<ShmSegment> segment_;
+  std::unique_ptr<ShmMapping> mapping_;
 };
 
 }  // namespace annulus

@@ -4,7 +4,7 @@
 #include <cstddef>
 
 #include "transport/shm/shm.h"
-#include "transport/shm/shm_segment.h"
+#include "transport/shm/shm_mapping.h"
 #include "transport/shm/shm_settings.h"
 
 namespace annulus {

@@ -25,7 +25,7 @@
 #include "transport/shm/shm.h"
 #include "transport/shm/shm_endpoint.h"
 #include "transport/shm/shm_handover.h"
-#include "transport/shm/shm_segment.h"
+#include "transport/shm/shm_mapping.h"
 
 namespace annulus {
 namespace {
@@ -196,13 +196,10 @@ Status ShmTransport::Connect(std::span<const LinkRequest> links, const ConnectCo
   ANNULUS_RETURN_IF_ERROR(std::move(status));
   std::vector<std::unique_ptr<Endpoint>> made;
   for (size_t i = 0; i < links.size(); ++i) {
-    std::shared_ptr<ShmSegment> segment = handovers[i].TakeSegment();
-    const std::span<std::byte> slots = segment->slots();
-    SlotRegistration registered;
-    ANNULUS_RETURN_IF_ERROR(SlotRegistration::Make(config_.slot_memory, slots.data(), slots.size(), &registered));
-    made.push_back(std::make_unique<ShmEndpoint>(std::move(segment), config_.rank, links[i].peer,
-                                                 std::move(streams[i].socket), slot_stores_, config_.memory,
-                                                 std::move(registered)));
+    std::shared_ptr<ShmMapping> mapping = handovers[i].TakeMapping();
+    ANNULUS_RETURN_IF_ERROR(mapping->RegisterSlots(config_.slot_memory));
+    made.push_back(std::make_unique<ShmEndpoint>(std::move(mapping), config_.rank, links[i].peer,
+                                                 std::move(streams[i].socket), slot_stores_, config_.memory));
   }
   *endpoints = std::move(made);
   return Status();

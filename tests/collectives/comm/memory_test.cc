@@ -22,8 +22,8 @@ annulus_memory_t Memory(annulus_comm_t* comm) {
   return memory;
 }
 
-// Bytes of this process's mappings of links' segments. Both ends map each of them.
-uint64_t MappedSegments() {
+// Bytes of this process's mappings of links' memory files. Both ends map each of them.
+uint64_t MappedBytes() {
   std::ifstream maps("/proc/self/maps");
   uint64_t sum = 0;
   for (std::string line; std::getline(maps, line);) {
@@ -51,7 +51,7 @@ void UseAll(annulus_comm_t* comm, int rank, int nranks) {
 
 class MemoryTest : public testing::TestWithParam<int> {};
 
-TEST_P(MemoryTest, TheSumOverRanksIsWhatTheSegmentsTake) {
+TEST_P(MemoryTest, TheSumOverRanksIsWhatTheMappingsTake) {
   ClusterConfig config;
   config.nranks = GetParam();
   config.transport = "shm";
@@ -65,17 +65,17 @@ TEST_P(MemoryTest, TheSumOverRanksIsWhatTheSegmentsTake) {
     const uint64_t links = static_cast<uint64_t>(config.nranks == 2 ? 2 : 2 * (config.nranks - 1));
     EXPECT_EQ(memory.staging, links * 8 * 256 * 1024);
     ASSERT_EQ(annulus_barrier(comm), ANNULUS_OK);
-    if (rank == 0) mapped = MappedSegments();
+    if (rank == 0) mapped = MappedBytes();
     ASSERT_EQ(annulus_barrier(comm), ANNULUS_OK);
     std::lock_guard<std::mutex> lock(mu);
-    // Cells and schedules are this process's own; the rest of `links` lies in segments.
+    // Cells and schedules are this process's own; the rest of `links` lies in memory files.
     sum += memory.staging + memory.links - links * 8 * 256;
     RecordProperty("total_bytes_of_rank_" + std::to_string(rank), static_cast<int>(memory.total));
   });
   EXPECT_LE(sum, mapped / 2);
-  // Segments are laid out at page borders, those of 2 MiB pages at theirs: that padding alone is not counted.
-  const uint64_t segments = static_cast<uint64_t>(config.nranks) * static_cast<uint64_t>(config.nranks - 1);
-  EXPECT_GE(sum + segments * (size_t{2} << 20), mapped / 2);
+  // These files are laid out at page borders, those of 2 MiB pages at theirs: that padding alone is not counted.
+  const uint64_t files = static_cast<uint64_t>(config.nranks) * static_cast<uint64_t>(config.nranks - 1);
+  EXPECT_GE(sum + files * (size_t{2} << 20), mapped / 2);
 }
 
 TEST_P(MemoryTest, ABudgetIsKeptByWhateverIsCalled) {

@@ -81,19 +81,18 @@ TEST_F(MemoryDomainsTest, SlotsThatOneDeviceRefusesAreNobodys) {
   const SlotBlock block(&domains_, 100);
   EXPECT_EQ(block.data(), nullptr);
   EXPECT_EQ(first_.allocated, 0);
-  std::vector<std::byte> segment(100);
+  std::vector<std::byte> slots(100);
   SlotRegistration registration;
-  EXPECT_EQ(SlotRegistration::Make(&domains_, segment.data(), segment.size(), &registration).code(),
-            Code::kOutOfMemory);
+  EXPECT_EQ(SlotRegistration::Make(&domains_, slots.data(), slots.size(), &registration).code(), Code::kOutOfMemory);
   EXPECT_EQ(first_.registered, 0);
   EXPECT_EQ(registration.memory(), nullptr);
 }
 
 TEST_F(MemoryDomainsTest, ARegistrationEndsOnceHoweverItIsMoved) {
-  std::vector<std::byte> segment(100);
+  std::vector<std::byte> slots(100);
   {
     SlotRegistration first;
-    ASSERT_TRUE(SlotRegistration::Make(&domains_, segment.data(), segment.size(), &first).ok());
+    ASSERT_TRUE(SlotRegistration::Make(&domains_, slots.data(), slots.size(), &first).ok());
     SlotRegistration second = std::move(first);
     first = std::move(second);
     EXPECT_EQ(first_.registered, 1);

@@ -150,7 +150,7 @@ class ShmHandoverTest : public ::testing::Test {
   ShmHandover mapper_{false, 0, &sockets_[1]};
 };
 
-TEST_F(ShmHandoverTest, BothEndsGetTheSameSegment) {
+TEST_F(ShmHandoverTest, BothEndsGetTheSameMapping) {
   ASSERT_TRUE(mapper_.Start(4, 4096).ok());
   ASSERT_TRUE(mapper_.Continue().ok());
   EXPECT_FALSE(mapper_.done());
@@ -161,8 +161,8 @@ TEST_F(ShmHandoverTest, BothEndsGetTheSameSegment) {
   EXPECT_TRUE(mapper_.done());
   ASSERT_TRUE(creator_.Continue().ok());
   EXPECT_TRUE(creator_.done());
-  const auto created = creator_.TakeSegment();
-  const auto mapped = mapper_.TakeSegment();
+  const auto created = creator_.TakeMapping();
+  const auto mapped = mapper_.TakeMapping();
   created->direction(0).slots[5] = std::byte{55};
   EXPECT_EQ(mapped->direction(0).slots[5], std::byte{55});
   EXPECT_EQ(created->fd(), -1);
@@ -176,7 +176,7 @@ TEST_F(ShmHandoverTest, AMessageWithoutFileIsRefused) {
   EXPECT_EQ(status.peer(), 0);
 }
 
-TEST_F(ShmHandoverTest, AFileThatIsNoSegmentIsRefusedAndClosed) {
+TEST_F(ShmHandoverTest, AFileThatIsNoLinksIsRefusedAndClosed) {
   const int before = OpenDescriptors();
   char byte = 'F';
   iovec data{&byte, 1};

@@ -20,7 +20,7 @@ class ShmEndpointTest : public ::testing::Test {
   void SetUp() override { ASSERT_TRUE(pair_.Make({.slot_bytes = 4096, .slots = 4})); }
 
   Endpoint& end(int side) { return pair_.end(side); }
-  ShmDirection shared(int side) { return pair_.segment().direction(side); }
+  ShmDirection shared(int side) { return pair_.mapping().direction(side); }
   Status Progress(int side) {
     bool moved = false;
     return end(side).Progress(&moved);
@@ -284,12 +284,12 @@ TEST_F(ShmEndpointTest, RandomSpinsAndSleepsLoseNoWakeUp) {
 // Only what a peer has read tells how far it is.
 TEST(ShmSender, TimesWritingOnlyToWhatThePeerHasRead) {
   constexpr size_t kBytes = 4096;
-  std::unique_ptr<ShmSegment> segment;
-  ASSERT_TRUE(ShmSegment::Create(2, 2 * kBytes, &segment).ok());
+  std::unique_ptr<ShmMapping> mapping;
+  ASSERT_TRUE(ShmMapping::Create(2, 2 * kBytes, &mapping).ok());
   ShmOwnRegions own_regions(nullptr, [](const ShmNotice&, int) { return true; });
   ShmPeerRegions peer_regions;
-  ShmSender sender(segment->direction(0), &own_regions);
-  ShmReceiver receiver(segment->direction(0), &peer_regions, [] { return false; });
+  ShmSender sender(mapping->direction(0), &own_regions);
+  ShmReceiver receiver(mapping->direction(0), &peer_regions, [] { return false; });
   ShmFault fault;
   for (const uint32_t bytes : {uint32_t{kBytes}, uint32_t{kBytes / 2}}) {
     std::byte* const slot = sender.Acquire(&fault);

@@ -8,7 +8,7 @@
 #include "transport/memory/memory.h"
 #include "transport/reactor.h"
 #include "transport/shm/shm.h"
-#include "transport/shm/shm_segment.h"
+#include "transport/shm/shm_mapping.h"
 
 namespace annulus {
 namespace {
@@ -22,10 +22,10 @@ void SetLimit() {
   if (setrlimit(RLIMIT_FSIZE, &limit) != 0) std::exit(9);
 }
 
-[[noreturn]] void MakeSegment() {
+[[noreturn]] void MakeMapping() {
   SetLimit();
-  std::unique_ptr<ShmSegment> segment;
-  const Status status = ShmSegment::Create(8, 65536, &segment);
+  std::unique_ptr<ShmMapping> mapping;
+  const Status status = ShmMapping::Create(8, 65536, &mapping);
   std::exit(status.code() == Code::kSystem && NamesTheLimit(status) ? 0 : 1);
 }
 
@@ -55,15 +55,15 @@ void SetLimit() {
   sigprocmask(SIG_BLOCK, &signals, nullptr);
   raise(SIGXFSZ);
   SetLimit();
-  std::unique_ptr<ShmSegment> segment;
-  if (ShmSegment::Create(8, 65536, &segment).ok()) std::exit(1);
+  std::unique_ptr<ShmMapping> mapping;
+  if (ShmMapping::Create(8, 65536, &mapping).ok()) std::exit(1);
   sigset_t pending;
   sigpending(&pending);
   std::exit(sigismember(&pending, SIGXFSZ) == 1 ? 0 : 2);
 }
 
 TEST(ShmLimits, ALimitOnFilesIsAnErrorThatNamesItAndNoSignal) {
-  EXPECT_EXIT(MakeSegment(), testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(MakeMapping(), testing::ExitedWithCode(0), "");
   EXPECT_EXIT(Allocate(), testing::ExitedWithCode(0), "");
   EXPECT_EXIT(Probe(), testing::ExitedWithCode(0), "");
   EXPECT_EXIT(KeepAnEarlierSignal(), testing::ExitedWithCode(0), "");

@@ -22,7 +22,7 @@
 #include "tests/transport/contract/contract_traffic.h"
 #include "transport/reactor.h"
 #include "transport/shm/shm_endpoint.h"
-#include "transport/shm/shm_segment.h"
+#include "transport/shm/shm_mapping.h"
 
 namespace annulus {
 
@@ -36,19 +36,19 @@ class ShmPair final : public ContractLink {
   }
 
   bool Make(const LinkOptions& options, SlotStores stores = SlotStores::kAuto) {
-    std::unique_ptr<ShmSegment> segment;
-    const Status status = ShmSegment::Create(options.slots, options.slot_bytes, &segment);
+    std::unique_ptr<ShmMapping> mapping;
+    const Status status = ShmMapping::Create(options.slots, options.slot_bytes, &mapping);
     EXPECT_TRUE(status.ok()) << status.ToString();
     int fds[2];
     if (!status.ok() || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) != 0) return false;
-    segment_ = std::move(segment);
+    mapping_ = std::move(mapping);
     for (int side = 0; side < 2; ++side) {
       StreamSocket socket(reactors_[side].context());
       asio::error_code error;
       socket.assign(StreamProtocol(AF_UNIX, 0), fds[side], error);
       EXPECT_FALSE(error) << error.message();
       endpoints_[side] =
-          std::make_unique<ShmEndpoint>(segment_, side, 1 - side, std::move(socket), stores, &TestRegistry());
+          std::make_unique<ShmEndpoint>(mapping_, side, 1 - side, std::move(socket), stores, &TestRegistry());
     }
     return true;
   }
@@ -57,11 +57,11 @@ class ShmPair final : public ContractLink {
   void Sever(int side) override { endpoints_[side].reset(); }
   void Pass() override { sched_yield(); }
   Reactor* reactor(int side) override { return &reactors_[side]; }
-  ShmSegment& segment() { return *segment_; }
+  ShmMapping& mapping() { return *mapping_; }
 
  private:
   Reactor reactors_[2];
-  std::shared_ptr<ShmSegment> segment_;
+  std::shared_ptr<ShmMapping> mapping_;
   std::unique_ptr<ShmEndpoint> endpoints_[2];
 };
 

@@ -281,7 +281,7 @@ TEST_F(ShmRegionsTest, APlaceThatCannotBeBreaksTheLink) {
     recvs_.clear();
     Recv* recv = Expect();
     Post(data(), kSlotBytes);
-    change(reinterpret_cast<ShmPlace*>(pair_.segment().direction(0).ring[0].payload));
+    change(reinterpret_cast<ShmPlace*>(pair_.mapping().direction(0).ring[0].payload));
     const Status status = Progress(1);
     EXPECT_EQ(status.code(), Code::kProtocol) << status.ToString();
     EXPECT_NE(status.message().find("place in registered memory"), std::string::npos) << status.ToString();

@@ -131,7 +131,7 @@ TEST_F(ShmShortTest, BrokenDescriptorsBreakTheLinkAndAreNamed) {
   const auto expect = [&](const std::string& field, const std::function<void(ShmDescriptor*)>& spoil) {
     ASSERT_TRUE(pair_.Make({.slot_bytes = kSlotBytes, .slots = kSlots}));
     ASSERT_TRUE(SendShort(1, 8).ok());
-    spoil(&pair_.segment().direction(0).ring[0]);
+    spoil(&pair_.mapping().direction(0).ring[0]);
     ShortPath::Slice slice;
     EXPECT_FALSE(path(1).Peek(&slice));
     const Status status = Progress(1);
@@ -147,7 +147,7 @@ TEST_F(ShmShortTest, BrokenDescriptorsBreakTheLinkAndAreNamed) {
 
 TEST_F(ShmShortTest, DataInPlaceIsSeenButNotTakenTheShortWay) {
   ASSERT_TRUE(SendShort(1, 8).ok());
-  pair_.segment().direction(0).ring[0].slot = kShmInPlace | 1;
+  pair_.mapping().direction(0).ring[0].slot = kShmInPlace | 1;
   ShortPath::Slice slice;
   ASSERT_TRUE(path(1).Peek(&slice));
   EXPECT_EQ(slice.tag, TagOf(1));

@@ -1,5 +1,5 @@
-// ShmSegment: what is shared, and that nothing else is accepted from a peer.
-#include "transport/shm/shm_segment.h"
+// ShmMapping: what is shared, and that nothing else is accepted from a peer.
+#include "transport/shm/shm_mapping.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -28,20 +28,20 @@ int PeerFile(const ShmHeader& header, uint64_t bytes, int seals = F_SEAL_SHRINK)
 ShmHeader GoodHeader() { return {kShmMagic, kShmVersion, 4, 4096, ShmLayout::For(4, 4096).total_bytes}; }
 
 void ExpectRefused(int fd, const std::string& reason) {
-  std::unique_ptr<ShmSegment> segment;
-  const Status status = ShmSegment::Open(fd, &segment);
+  std::unique_ptr<ShmMapping> mapping;
+  const Status status = ShmMapping::Open(fd, &mapping);
   EXPECT_EQ(status.code(), Code::kProtocol) << status.ToString();
   EXPECT_NE(status.message().find(reason), std::string::npos) << status.ToString();
-  EXPECT_EQ(segment, nullptr);
+  EXPECT_EQ(mapping, nullptr);
   EXPECT_EQ(fcntl(fd, F_GETFD), -1) << "the descriptor leaks";
 }
 
-TEST(ShmSegment, BothEndsSeeTheSameMemory) {
+TEST(ShmMapping, BothEndsSeeTheSameMemory) {
   for (const auto& [slots, slot_bytes] : {std::pair{1, 1}, {3, 1000}, {4, 4096}, {8, 256 * 1024}, {2, 5 << 20}}) {
-    std::unique_ptr<ShmSegment> made;
-    std::unique_ptr<ShmSegment> opened;
-    ASSERT_TRUE(ShmSegment::Create(slots, slot_bytes, &made).ok());
-    ASSERT_TRUE(ShmSegment::Open(dup(made->fd()), &opened).ok());
+    std::unique_ptr<ShmMapping> made;
+    std::unique_ptr<ShmMapping> opened;
+    ASSERT_TRUE(ShmMapping::Create(slots, slot_bytes, &made).ok());
+    ASSERT_TRUE(ShmMapping::Open(dup(made->fd()), &opened).ok());
     for (int side = 0; side < 2; ++side) {
       const ShmDirection here = made->direction(side);
       const ShmDirection there = opened->direction(side);
@@ -55,7 +55,7 @@ TEST(ShmSegment, BothEndsSeeTheSameMemory) {
   }
 }
 
-TEST(ShmSegment, PartsDoNotOverlap) {
+TEST(ShmMapping, PartsDoNotOverlap) {
   for (const uint32_t slots : {1u, 2u, 7u, 64u, kShmMaxSlots}) {
     const ShmLayout layout = ShmLayout::For(slots, 70000);
     EXPECT_GE(layout.return_offset[0], layout.ring_offset[1] + layout.ring_entries * sizeof(ShmDescriptor));
@@ -68,28 +68,28 @@ TEST(ShmSegment, PartsDoNotOverlap) {
   }
 }
 
-TEST(ShmSegment, SlotsThatFillAHugePageBeginAtOne) {
-  std::unique_ptr<ShmSegment> segment;
-  ASSERT_TRUE(ShmSegment::Create(8, 256 * 1024, &segment).ok());
-  EXPECT_EQ(reinterpret_cast<uintptr_t>(segment->direction(0).slots) % (2 << 20), 0u);
-  EXPECT_EQ(reinterpret_cast<uintptr_t>(segment->direction(1).slots) % (2 << 20), 0u);
+TEST(ShmMapping, SlotsThatFillAHugePageBeginAtOne) {
+  std::unique_ptr<ShmMapping> mapping;
+  ASSERT_TRUE(ShmMapping::Create(8, 256 * 1024, &mapping).ok());
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(mapping->direction(0).slots) % (2 << 20), 0u);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(mapping->direction(1).slots) % (2 << 20), 0u);
 }
 
-TEST(ShmSegment, TheFileCannotBeShrunk) {
-  std::unique_ptr<ShmSegment> segment;
-  ASSERT_TRUE(ShmSegment::Create(2, 4096, &segment).ok());
-  EXPECT_NE(ftruncate(segment->fd(), 0), 0);
+TEST(ShmMapping, TheFileCannotBeShrunk) {
+  std::unique_ptr<ShmMapping> mapping;
+  ASSERT_TRUE(ShmMapping::Create(2, 4096, &mapping).ok());
+  EXPECT_NE(ftruncate(mapping->fd(), 0), 0);
 }
 
-TEST(ShmSegment, CreateRefusesSizesOutOfRange) {
-  std::unique_ptr<ShmSegment> segment;
-  EXPECT_EQ(ShmSegment::Create(0, 4096, &segment).code(), Code::kInvalidArgument);
-  EXPECT_EQ(ShmSegment::Create(-1, 4096, &segment).code(), Code::kInvalidArgument);
-  EXPECT_EQ(ShmSegment::Create(4, 0, &segment).code(), Code::kInvalidArgument);
-  EXPECT_EQ(ShmSegment::Create(4, kShmMaxSlotBytes + 1, &segment).code(), Code::kInvalidArgument);
+TEST(ShmMapping, CreateRefusesSizesOutOfRange) {
+  std::unique_ptr<ShmMapping> mapping;
+  EXPECT_EQ(ShmMapping::Create(0, 4096, &mapping).code(), Code::kInvalidArgument);
+  EXPECT_EQ(ShmMapping::Create(-1, 4096, &mapping).code(), Code::kInvalidArgument);
+  EXPECT_EQ(ShmMapping::Create(4, 0, &mapping).code(), Code::kInvalidArgument);
+  EXPECT_EQ(ShmMapping::Create(4, kShmMaxSlotBytes + 1, &mapping).code(), Code::kInvalidArgument);
 }
 
-TEST(ShmSegment, OpenRefusesWhatIsNoSealedMemoryFile) {
+TEST(ShmMapping, OpenRefusesWhatIsNoSealedMemoryFile) {
   const ShmHeader good = GoodHeader();
   ExpectRefused(PeerFile(good, good.total_bytes, 0), "sealed");
   int fds[2];
@@ -98,7 +98,7 @@ TEST(ShmSegment, OpenRefusesWhatIsNoSealedMemoryFile) {
   close(fds[1]);
 }
 
-TEST(ShmSegment, OpenRefusesHugePagesWhosePoolMayBeEmpty) {
+TEST(ShmMapping, OpenRefusesHugePagesWhosePoolMayBeEmpty) {
   const int fd = memfd_create("peer", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB);
   if (fd < 0) GTEST_SKIP() << "no huge pages here: " << std::strerror(errno);
   ASSERT_EQ(ftruncate(fd, 2 << 20), 0);
@@ -106,7 +106,7 @@ TEST(ShmSegment, OpenRefusesHugePagesWhosePoolMayBeEmpty) {
   ExpectRefused(fd, "no memory file sealed");
 }
 
-TEST(ShmSegment, OpenRefusesEveryWrongFieldOfTheHeader) {
+TEST(ShmMapping, OpenRefusesEveryWrongFieldOfTheHeader) {
   const ShmHeader good = GoodHeader();
   const auto refuse = [&](const std::function<void(ShmHeader*)>& spoil, const std::string& reason) {
     ShmHeader header = good;
@@ -127,10 +127,10 @@ TEST(ShmSegment, OpenRefusesEveryWrongFieldOfTheHeader) {
   ExpectRefused(PeerFile(good, 0), "header");
 }
 
-TEST(ShmSegment, LivesInAnAnonymousFileAndNotInDevShm) {
-  std::unique_ptr<ShmSegment> segment;
-  ASSERT_TRUE(ShmSegment::Create(8, 1 << 20, &segment).ok());
-  std::memset(segment->direction(0).slots, 1, 1 << 20);
+TEST(ShmMapping, LivesInAnAnonymousFileAndNotInDevShm) {
+  std::unique_ptr<ShmMapping> mapping;
+  ASSERT_TRUE(ShmMapping::Create(8, 1 << 20, &mapping).ok());
+  std::memset(mapping->direction(0).slots, 1, 1 << 20);
   std::ifstream maps("/proc/self/maps");
   bool found = false;
   for (std::string line; std::getline(maps, line);) {

@@ -1,4 +1,4 @@
-// ShmSegment: the memory file of one link, mapped. shm_format.h defines its content.
+// ShmMapping: the memory file of one link, mapped. shm_format.h defines its content.
 //
 // The file is anonymous (memfd): it has no name that could collide or be left behind, needs no /dev/shm, and disappears
 // with its last mapping. It is sealed against shrinking, so a peer cannot take mapped pages away.
@@ -11,6 +11,7 @@
 #include <span>
 
 #include "base/status.h"
+#include "transport/memory/slot_memory.h"
 #include "transport/shm/shm_format.h"
 
 namespace annulus {
@@ -36,17 +37,17 @@ struct ShmLayout {
   bool huge = false;  // The slots begin at a 2 MiB page and fill at least one.
 };
 
-class ShmSegment {
+class ShmMapping {
  public:
-  // Creates a new segment. Errors: kInvalidArgument, kSystem.
-  static Status Create(int slots, size_t slot_bytes, std::unique_ptr<ShmSegment>* segment);
+  // Creates and maps a new file. Errors: kInvalidArgument, kSystem.
+  static Status Create(int slots, size_t slot_bytes, std::unique_ptr<ShmMapping>* mapping);
 
-  // Maps a peer's segment. Takes ownership of `fd` in any case. Errors: kProtocol naming the field, kSystem.
-  static Status Open(int fd, std::unique_ptr<ShmSegment>* segment);
+  // Maps a peer's file. Takes ownership of `fd` in any case. Errors: kProtocol naming the field, kSystem.
+  static Status Open(int fd, std::unique_ptr<ShmMapping>* mapping);
 
-  ~ShmSegment();
-  ShmSegment(const ShmSegment&) = delete;
-  ShmSegment& operator=(const ShmSegment&) = delete;
+  ~ShmMapping();
+  ShmMapping(const ShmMapping&) = delete;
+  ShmMapping& operator=(const ShmMapping&) = delete;
 
   // The memory file; -1 after CloseFd. The mapping does not need it any more.
   int fd() const { return fd_; }
@@ -59,13 +60,20 @@ class ShmSegment {
   // The slots of both directions.
   std::span<std::byte> slots() const;
 
+  // Registers the slots with the devices of this process, until they are unmapped. `memory` outlives the mapping; null:
+  // there is no device that needs it. Errors: those of SlotRegistration::Make.
+  Status RegisterSlots(SlotMemory* memory);
+  // Where the slots are registered; null: nowhere.
+  SlotMemory* slot_memory() const { return registered_.memory(); }
+
  private:
-  explicit ShmSegment(int fd) : fd_(fd) {}
+  explicit ShmMapping(int fd) : fd_(fd) {}
   Status Map();
 
   int fd_;
   ShmLayout layout_;
   std::byte* base_ = nullptr;
+  SlotRegistration registered_;
 };
 
 }  // namespace annulus

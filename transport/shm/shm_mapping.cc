@@ -1,4 +1,4 @@
-#include "transport/shm/shm_segment.h"
+#include "transport/shm/shm_mapping.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -74,11 +74,11 @@ ShmLayout ShmLayout::For(uint32_t slots, uint64_t slot_bytes) {
   return layout;
 }
 
-Status ShmSegment::Create(int slots, size_t slot_bytes, std::unique_ptr<ShmSegment>* segment) {
+Status ShmMapping::Create(int slots, size_t slot_bytes, std::unique_ptr<ShmMapping>* mapping) {
   ANNULUS_RETURN_IF_ERROR(CheckBounds(slots < 0 ? 0 : slots, slot_bytes, Code::kInvalidArgument));
   const int fd = memfd_create("annulus", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd < 0) return Status::System("memfd_create", errno);
-  std::unique_ptr<ShmSegment> made(new ShmSegment(fd));
+  std::unique_ptr<ShmMapping> made(new ShmMapping(fd));
   made->layout_ = ShmLayout::For(static_cast<uint32_t>(slots), slot_bytes);
   const FileLimitGuard guard;
   if (ftruncate(fd, static_cast<off_t>(made->layout_.total_bytes)) != 0) {
@@ -91,12 +91,12 @@ Status ShmSegment::Create(int slots, size_t slot_bytes, std::unique_ptr<ShmSegme
   ANNULUS_RETURN_IF_ERROR(made->Map());
   // New pages read as zeros. For the rings that means empty.
   new (made->base_) ShmHeader{kShmMagic, kShmVersion, made->layout_.slots, slot_bytes, made->layout_.total_bytes};
-  *segment = std::move(made);
+  *mapping = std::move(made);
   return Status();
 }
 
-Status ShmSegment::Open(int fd, std::unique_ptr<ShmSegment>* segment) {
-  std::unique_ptr<ShmSegment> opened(new ShmSegment(fd));
+Status ShmMapping::Open(int fd, std::unique_ptr<ShmMapping>* mapping) {
+  std::unique_ptr<ShmMapping> opened(new ShmMapping(fd));
   struct stat file;
   if (fstat(fd, &file) != 0) return Status::System("fstat of a peer's memory file", errno);
   if (!IsShareableFile(fd)) {
@@ -121,22 +121,23 @@ Status ShmSegment::Open(int fd, std::unique_ptr<ShmSegment>* segment) {
                                  std::to_string(total_bytes) + " belong"};
   }
   ANNULUS_RETURN_IF_ERROR(opened->Map());
-  *segment = std::move(opened);
+  *mapping = std::move(opened);
   return Status();
 }
 
-ShmSegment::~ShmSegment() {
+ShmMapping::~ShmMapping() {
+  registered_ = SlotRegistration();
   CloseFd();
   if (base_ != nullptr) munmap(base_, layout_.total_bytes);
 }
 
-void ShmSegment::CloseFd() {
+void ShmMapping::CloseFd() {
   if (fd_ >= 0) close(fd_);
   fd_ = -1;
 }
 
 // Maps the file at an address that suits 2 MiB pages: reserves too much, maps within it, gives back the rest.
-Status ShmSegment::Map() {
+Status ShmMapping::Map() {
   const uint64_t unit = layout_.huge ? kHugePageBytes : kPageBytes;
   const uint64_t reserved = RoundUp(layout_.total_bytes, unit) + unit;
   void* reservation = mmap(nullptr, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -164,13 +165,17 @@ Status ShmSegment::Map() {
   return Status();
 }
 
-ShmEnd* ShmSegment::end(int side) const { return reinterpret_cast<ShmEnd*>(base_ + kEndsOffset) + side; }
+ShmEnd* ShmMapping::end(int side) const { return reinterpret_cast<ShmEnd*>(base_ + kEndsOffset) + side; }
 
-std::span<std::byte> ShmSegment::slots() const {
+std::span<std::byte> ShmMapping::slots() const {
   return {base_ + layout_.slots_offset[0], base_ + layout_.total_bytes};
 }
 
-ShmDirection ShmSegment::direction(int sending_side) const {
+Status ShmMapping::RegisterSlots(SlotMemory* memory) {
+  return SlotRegistration::Make(memory, slots().data(), slots().size(), &registered_);
+}
+
+ShmDirection ShmMapping::direction(int sending_side) const {
   ShmDirection direction;
   direction.ring = reinterpret_cast<ShmDescriptor*>(base_ + layout_.ring_offset[sending_side]);
   direction.ring_entries = layout_.ring_entries;
