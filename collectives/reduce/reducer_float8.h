@@ -97,7 +97,7 @@ struct Float8Element {
       return Format::kProductScale == 1 ? product : hn::Mul(product, hn::Set(D32(), Format::kProductScale));
     }
   }
-  // The sum is rounded before it is divided, as everywhere else.
+  // Rounds the sum to 8 bits before it is divided, as all reducers do: it may have been stored in between.
   static HWY_ATTR HWY_INLINE V Divide(V sum, Divisor n) {
     return hn::Div(Format::Widen(D32(), Narrow(sum)), hn::Set(D32(), n));
   }

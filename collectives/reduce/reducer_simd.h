@@ -1,14 +1,15 @@
-// SIMD elements and operations of the host reducer, for one Highway target. Included once per target by each
-// file that compiles kernels.
+// The element types and operations of the host reducer, written with Highway's portable vectors. Each file that
+// compiles kernels includes this header once for every instruction set (a "target" of Highway).
 //
 // An Element type says how a vector of elements is loaded, combined, divided and stored:
-//   IntegerElement<T>  wraps around;
-//   FloatElement<T>    float32, float64;
-//   NarrowElement<F>   16-bit floats, computed in float32 and rounded to nearest even;
-//   BrainElement       the same for bfloat16, faster.
-// Every NaN result becomes the canonical quiet NaN, so that results never depend on the order of operands.
+//   IntegerElement<T>  integers; overflow wraps around
+//   FloatElement<T>    float32 and float64
+//   NarrowElement<F>   16-bit floats: computed in float32, then rounded to nearest even
+//   BrainElement       bfloat16: the results of NarrowElement<Brain>, faster
+// Every NaN in a result is replaced by one canonical quiet NaN. Otherwise its bits would depend on the order of
+// operands.
 
-// Per-target include guard, as Highway asks for it.
+// An include guard that admits this header once per target. The form is prescribed by Highway.
 #if defined(ANNULUS_REDUCER_SIMD_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ANNULUS_REDUCER_SIMD_H_
 #undef ANNULUS_REDUCER_SIMD_H_
@@ -32,9 +33,10 @@ struct Sum {};
 struct Product {};
 struct Minimum {};
 struct Maximum {};
-struct Scale {};  // The left operand times a factor.
+struct Scale {};  // Multiplies the left operand by a factor; there is no right operand.
 
-// A factor that T's signed or unsigned sibling holds, as the same bits.
+// Converts an integral factor to T. A factor that only the type of the other signedness can hold keeps its bits; in a
+// product that wraps around, these have the same effect.
 template <typename T>
 T WrapFactor(double factor) {
   return factor < 0 ? static_cast<T>(static_cast<int64_t>(factor)) : static_cast<T>(static_cast<uint64_t>(factor));
@@ -67,7 +69,8 @@ struct IntegerElement {
     } else if constexpr (sizeof(T) == 4) {
       return hn::Mul(a, b);
     } else {
-      // Not every instruction set multiplies 64-bit lanes.
+      // Some instruction sets cannot multiply vectors of 64-bit integers. The product is computed unsigned, because
+      // signed overflow is undefined.
       return PerLane(a, b, [](T x, T y) {
         return static_cast<T>(static_cast<std::make_unsigned_t<T>>(x) * static_cast<std::make_unsigned_t<T>>(y));
       });
@@ -75,8 +78,9 @@ struct IntegerElement {
   }
   static HWY_ATTR HWY_INLINE V Divide(V a, Divisor n) {
     if constexpr (sizeof(T) == 4) {
-      // Exact, and vectorised, unlike integer division: a quotient that is not an integer is at least 2^-31 of itself
-      // away from one, and float64 rounds by 2^-53.
+      // Divides in float64, because compilers can vectorise that and not integer division. The truncated quotient is
+      // exact: a quotient that is not an integer differs from every integer by 2^-32 of itself or more; rounding to
+      // float64 changes it by at most 2^-53 of itself.
       return PerLane(a, a, [n](T x, T) { return static_cast<T>(static_cast<double>(x) / static_cast<double>(n)); });
     } else {
       return PerLane(a, a, [n](T x, T) { return static_cast<T>(x / n); });
@@ -95,7 +99,7 @@ struct IntegerElement {
   }
 };
 
-// a op b for float vectors, NaNs not yet canonical for min and max: CanonicalNaN does that.
+// Combines two vectors of floats. NaNs in the result are not canonical yet: CanonicalNaN must follow.
 template <class Op, class D, class V = hn::Vec<D>>
 HWY_ATTR HWY_INLINE V CombineFloats(D d, V a, V b) {
   if constexpr (std::is_same_v<Op, Sum>) {
@@ -103,13 +107,15 @@ HWY_ATTR HWY_INLINE V CombineFloats(D d, V a, V b) {
   } else if constexpr (std::is_same_v<Op, Product>) {
     return hn::Mul(a, b);
   } else {
-    // Equal operands differ at most in the sign of zero: "or" keeps the minus, "and" loses it.
+    // Two operands that compare equal have the same bits, or are +0 and -0. Min takes -0 by "or" of the sign bits, max
+    // takes +0 by "and".
     constexpr bool kMin = std::is_same_v<Op, Minimum>;
     const V equal = kMin ? hn::Or(a, b) : hn::And(a, b);
     const auto a_wins = kMin ? hn::Lt(a, b) : hn::Gt(a, b);
     const auto b_wins = kMin ? hn::Lt(b, a) : hn::Gt(b, a);
     const V ordered = hn::IfThenElse(a_wins, a, hn::IfThenElse(b_wins, b, equal));
-    // a + b is NaN for any NaN operand, and for inf - inf, which is ordered.
+    // Any NaN operand makes the result NaN. Comparing each operand with itself finds NaNs; testing a + b would also
+    // find inf - inf, whose minimum is a number.
     const auto both_numbers = hn::And(hn::Eq(a, a), hn::Eq(b, b));
     const auto quiet = hn::BitCast(d, hn::Set(hn::RebindToUnsigned<D>(), ~hwy::MakeUnsigned<hn::TFromD<D>>{0}));
     return hn::IfThenElse(both_numbers, ordered, quiet);
@@ -145,14 +151,14 @@ struct FloatElement {
   static HWY_ATTR HWY_INLINE V Divide(V a, Divisor n) { return CanonicalNaN(D(), hn::Div(a, hn::Set(D(), n))); }
 };
 
-// bfloat16: the upper half of a float32.
+// bfloat16, which is the upper half of a float32.
 struct Brain {
   template <class D32, class V16>
   static HWY_ATTR HWY_INLINE hn::Vec<D32> Widen(D32 d, V16 bits) {
     const hn::RebindToUnsigned<D32> du;
     return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du, bits)));
   }
-  // `v` holds canonical NaNs only.
+  // Every NaN in `v` must be canonical: rounding could turn the bits of others into infinity.
   template <class D32>
   static HWY_ATTR HWY_INLINE auto Narrow(D32 d, hn::Vec<D32> v) {
     const hn::RebindToUnsigned<D32> du;
@@ -163,9 +169,9 @@ struct Brain {
   }
 };
 
-// binary16. x86 from AVX2 on converts in hardware, rounding to nearest even, subnormals included; for all others the
-// same is done by integer operations, after F. Giesen, "Float->half variants" (2012): subnormals are scaled or aligned
-// by one float operation.
+// IEEE binary16. x86 processors with AVX2 convert in hardware: they round to nearest even and handle subnormals. Other
+// targets get the same results from integer operations and one float operation that takes care of subnormals. The
+// method is that of F. Giesen, "Float->half variants" (2012).
 struct Half {
   template <class D32, class V16>
   static HWY_ATTR HWY_INLINE hn::Vec<D32> Widen(D32 d, V16 half) {
@@ -176,7 +182,8 @@ struct Half {
     const auto bits = hn::PromoteTo(du, half);
     const auto sign = hn::ShiftLeft<16>(hn::And(bits, hn::Set(du, 0x8000u)));
     const auto magnitude = hn::ShiftLeft<13>(hn::And(bits, hn::Set(du, 0x7fffu)));
-    // 2^112 moves the exponent's bias from 15 to 127, and makes subnormals normal on the way.
+    // Multiplying by 2^112 changes the exponent's bias from 15 to 127. It also turns subnormal halves into normal
+    // floats.
     const auto scaled = hn::Mul(hn::BitCast(d, magnitude), hn::BitCast(d, hn::Set(du, 0x77800000u)));
     const auto special = hn::Or(magnitude, hn::Set(du, 0x7f800000u));  // Infinity and NaN.
     const auto is_special = hn::Ge(scaled, hn::BitCast(d, hn::Set(du, 0x47800000u)));
@@ -184,7 +191,7 @@ struct Half {
                        hn::Or(sign, hn::IfThenElse(hn::RebindMask(du, is_special), special, hn::BitCast(du, scaled))));
 #endif
   }
-  // `v` holds canonical NaNs only.
+  // Every NaN in `v` must be canonical: hardware would keep some bits of any other one.
   template <class D32>
   static HWY_ATTR HWY_INLINE auto Narrow(D32 d, hn::Vec<D32> v) {
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
@@ -194,10 +201,12 @@ struct Half {
     const auto bits = hn::BitCast(du, v);
     const auto sign = hn::And(bits, hn::Set(du, 0x80000000u));
     const auto magnitude = hn::Xor(bits, sign);
-    // Normal: rebias, then round to nearest even on the 13 bits that go.
+    // Normal results: change the exponent's bias, and round to nearest even while the lowest 13 bits are dropped. The
+    // constant does both.
     const auto odd = hn::And(hn::ShiftRight<13>(magnitude), hn::Set(du, 1u));
     const auto normal = hn::ShiftRight<13>(hn::Add(hn::Add(magnitude, odd), hn::Set(du, 0xc8000fffu)));
-    // Subnormal: adding 0.5 aligns the last half bit with the last float bit; the addition rounds.
+    // Subnormal results: in the sum with 0.5, the lowest bit of the float has the weight of the lowest bit of a half.
+    // So the addition rounds to it, and subtracting the bits of 0.5 leaves the half's bits.
     const auto half = hn::Set(du, 0x3f000000u);
     const auto small = hn::Sub(hn::BitCast(du, hn::Add(hn::BitCast(d, magnitude), hn::BitCast(d, half))), half);
     const auto special =
@@ -230,21 +239,24 @@ struct NarrowElement {
   static HWY_ATTR HWY_INLINE V Combine(V a, V b) {
     return CanonicalNaN(D32(), CombineFloats<Op>(D32(), a, b));
   }
-  // The sum is rounded before it is divided, as everywhere else.
+  // Rounds the sum to 16 bits before it is divided, as all reducers do: it may have been stored in between.
   static HWY_ATTR HWY_INLINE V Divide(V sum, Divisor n) {
     const V rounded = Format::Widen(D32(), Format::Narrow(D32(), sum));
     return CanonicalNaN(D32(), hn::Div(rounded, hn::Set(D32(), n)));
   }
 };
 
-#if HWY_TARGET == HWY_SCALAR || HWY_HAVE_SCALABLE  // One lane has no odd ones; vectors of unknown size fit no struct.
+// A vector of one lane has no odd lanes, and vectors whose size the compiler does not know cannot be members of a
+// struct.
+#if HWY_TARGET == HWY_SCALAR || HWY_HAVE_SCALABLE
 
 using BrainElement = NarrowElement<Brain>;
 
 #else
 
-// NarrowElement<Brain> without moving elements between lanes: those with even and with odd indices are widened, each to
-// the float32 that it is the upper half of, and put together again.
+// Computes what NarrowElement<Brain> computes without moving data between lanes. A 32-bit lane holds two bfloat16
+// elements. Shifting the even one up, or masking it away, widens one of the two to float32 in place; storing puts the
+// halves of two such lanes together again.
 struct BrainElement {
   using Lane = uint16_t;
   using D16 = hn::ScalableTag<Lane>;
@@ -265,7 +277,7 @@ struct BrainElement {
     const VU bits = hn::BitCast(DU(), hn::LoadU(D16(), from));
     return {hn::BitCast(D32(), hn::ShiftLeft<16>(bits)), hn::BitCast(D32(), hn::And(bits, Upper()))};
   }
-  // `v` holds canonical NaNs only.
+  // Every NaN in `v` must be canonical: rounding could turn the bits of others into infinity.
   static HWY_ATTR HWY_INLINE void Store(V v, Lane* to) {
     const VU bits = hn::Or(hn::ShiftRight<16>(Round(v.even)), hn::And(Round(v.odd), Upper()));
     hn::StoreU(hn::BitCast(D16(), bits), D16(), to);
@@ -281,12 +293,12 @@ struct BrainElement {
     return {CanonicalNaN(D32(), CombineFloats<Op>(D32(), a.even, b.even)),
             CanonicalNaN(D32(), CombineFloats<Op>(D32(), a.odd, b.odd))};
   }
-  // The sum is rounded before it is divided, as everywhere else.
+  // Rounds the sum to 16 bits before it is divided, as all reducers do: it may have been stored in between.
   static HWY_ATTR HWY_INLINE V Divide(V sum, Divisor n) { return {DivideHalf(sum.even, n), DivideHalf(sum.odd, n)}; }
 
  private:
   static HWY_ATTR HWY_INLINE VU Upper() { return hn::Set(DU(), 0xffff0000u); }
-  // The upper halves are rounded to nearest even; what is left in the lower ones means nothing.
+  // Rounds to nearest even, in the upper half of each lane. The lower halves are left over and have no meaning.
   static HWY_ATTR HWY_INLINE VU Round(V32 v) {
     const VU bits = hn::BitCast(DU(), v);
     const VU odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(DU(), 1u));
