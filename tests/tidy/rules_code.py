@@ -4,11 +4,12 @@ import ast
 import os
 import re
 
-from source import functions, includes
+from source import classes, functions, includes
 
 MOST_FILE_LINES = 400
 LONGER_FILES = {"collectives/annulus.h": 700}  # Users include one header.
 MOST_FUNCTION_LINES = 70
+MOST_DATA_MEMBERS = 15
 
 # Arrows point down: a layer includes itself and what stands before it.
 LAYERS = {
@@ -53,6 +54,14 @@ def function_length(source):
     for name, first, last in found:
         if last - first + 1 > MOST_FUNCTION_LINES:
             yield first, f"{name} has {last - first + 1} lines, at most {MOST_FUNCTION_LINES}: give its parts names"
+
+
+def class_size(source):
+    if not source.is_cpp:
+        return
+    for name, line, members in classes(source.code):
+        if len(members) > MOST_DATA_MEMBERS:
+            yield line, f"{name} has {len(members)} data members, at most {MOST_DATA_MEMBERS}: which of them belong together?"
 
 
 def include_direction(source):
@@ -243,6 +252,7 @@ def in_a_build_file(source, build_texts, script_texts):
 PER_FILE = {
     "file-length": file_length,
     "function-length": function_length,
+    "class-size": class_size,
     "include-direction": include_direction,
     "backend-include": backend_includes,
     "backend-name": backend_names,

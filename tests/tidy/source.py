@@ -170,6 +170,32 @@ def function_name(head):
     return match.group(1)
 
 
+CLASS = re.compile(r"\b(?:class|struct|union)\s+(?:alignas\([^)]*\)\s*)?(\w+)[^{};()=]*(?::[^{};]*)?\{")
+# A name with an underscore at its end, just before the end of its declaration. Of an initialiser's braces only the outer
+# ones are left.
+MEMBER = re.compile(r"\b(\w+_)\s*(?:\[[^\]]*\]\s*)*(?:\{\}|=[^;]*)?;")
+
+
+def classes(code):
+    """Yields (name, line, names of its data members) of every class in bare code, nested ones too.
+
+    Counts members of its own whose names end in an underscore, as all private ones do; not those of bases or nested classes.
+    """
+    for head in CLASS.finditer(code):
+        depth = 1
+        own = []  # The class's text without what lies in further braces.
+        for char in code[head.end() :]:
+            if char == "}":
+                depth -= 1
+                if depth == 0:
+                    break
+            if depth == 1:
+                own.append(char)
+            if char == "{":
+                depth += 1
+        yield head.group(1), code.count("\n", 0, head.start()) + 1, MEMBER.findall("".join(own))
+
+
 def includes(source):
     """(line, path) of what a C++ file includes in quotes."""
     for number, line in enumerate(source.lines, 1):

@@ -36,6 +36,28 @@ class CodeRules(unittest.TestCase):
         self.assertEqual(found(rules_code.function_length, "base/a.cc", body(71)), [4])
         self.assertEqual(found(rules_code.function_length, "a.py", "def f():\n" + "    x = 1\n" * 70), [1])
 
+    def test_class_size(self):
+        def holder(members, more=""):
+            return "class Big final : public Base<void()> {\n public:\n  int x() const { return a0_; }\n" + more + members + "};\n"
+
+        fifteen = "".join(f"  int a{i}_ = {i};\n" for i in range(15))
+        rule = rules_code.class_size
+        self.assertEqual(found(rule, "base/a.h", holder(fifteen)), [])
+        forms = ("std::vector<int> b_;", "int b_[2][3] = {};", "std::atomic<int> b_{F({1})};", "T b_ = {1, {2}};", "const T* const b_ = F(a_);")
+        for form in forms:
+            self.assertEqual(found(rule, "base/a.h", "\n" + holder(fifteen + f"  {form}\n")), [2], form)
+        others = (
+            "struct Part { int b_; };",
+            "static constexpr int kMost = 3;",
+            "Big() : a0_(1), a1_{2} {}",
+            "void F(int b) { c_ = b; }",
+            "int G() const;  // int b_;",
+            "enum class E { kOne };",
+        )
+        for other in others:
+            self.assertEqual(found(rule, "base/a.h", holder(fifteen, f"  {other}\n")), [], other)
+        self.assertEqual(found(rule, "base/a.h", f"struct Outer {{\n  int c_;\n{holder(fifteen + '  int b_;' + chr(10))}}};\n"), [3])
+
     def test_functions_are_told_from_other_blocks(self):
         code = """
 namespace a {
