@@ -28,42 +28,42 @@ ControlSession::ControlSession(asio::io_context* context, Handlers handlers)
     : context_(context), handlers_(std::move(handlers)) {}
 
 Status ControlSession::Open(int fd) {
-  ANNULUS_RETURN_IF_ERROR(ControlChannel::Create(context_, fd, kMostBodyBytes, &channel_));
+  ANNULUS_RETURN_IF_ERROR(ControlStream::Create(context_, fd, kMostBodyBytes, &stream_));
   Start(false);
   return Status();
 }
 
 Status ControlSession::Resume(int fd) {
-  std::shared_ptr<ControlChannel> next;
-  ANNULUS_RETURN_IF_ERROR(ControlChannel::Create(context_, fd, kMostBodyBytes, &next));
-  if (channel_ != nullptr) channel_->Close();
-  channel_ = std::move(next);
+  std::shared_ptr<ControlStream> next;
+  ANNULUS_RETURN_IF_ERROR(ControlStream::Create(context_, fd, kMostBodyBytes, &next));
+  if (stream_ != nullptr) stream_->Close();
+  stream_ = std::move(next);
   Start(true);
-  channel_->Send(MakeFrame(MessageType::kResume, CountBody(received_)));
+  stream_->Send(EncodeMessage(MessageType::kResume, CountBody(received_)));
   return Status();
 }
 
 void ControlSession::Start(bool resumes) {
   awaits_resume_ = resumes;
-  channel_->Start({[this](MessageType type, std::span<const std::byte> body) { Take(type, body); },
-                   [this](const Status& cause) { Ended(cause); }});
+  stream_->Start({[this](MessageType type, std::span<const std::byte> body) { Take(type, body); },
+                  [this](const Status& cause) { Ended(cause); }});
 }
 
 void ControlSession::Send(MessageType type, const std::string& body) {
   if (finishing_ || closed_) return;
   if (kept_.size() == kMostKept) return Broken("no confirmation of many messages");
-  kept_.push_back(MakeFrame(type, body));
-  if (open() && !awaits_resume_) channel_->Send(kept_.back());
+  kept_.push_back(EncodeMessage(type, body));
+  if (open() && !awaits_resume_) stream_->Send(kept_.back());
 }
 
 void ControlSession::Finish() {
   finishing_ = true;
-  if (open() && !awaits_resume_) channel_->Finish();
+  if (open() && !awaits_resume_) stream_->Finish();
 }
 
 void ControlSession::Close() {
   closed_ = true;
-  if (channel_ != nullptr) channel_->Close();
+  if (stream_ != nullptr) stream_->Close();
 }
 
 void ControlSession::Take(MessageType type, std::span<const std::byte> body) {
@@ -79,15 +79,15 @@ void ControlSession::Take(MessageType type, std::span<const std::byte> body) {
   }
   ++received_;
   if (received_ % kConfirmInterval == 0 && !finishing_)
-    channel_->Send(MakeFrame(MessageType::kReceived, CountBody(received_)));
+    stream_->Send(EncodeMessage(MessageType::kReceived, CountBody(received_)));
   handlers_.on_message(type, body);
 }
 
 void ControlSession::TakeResume(uint64_t received) {
   if (!Confirm(received)) return Broken("a resume after messages that do not exist");
   awaits_resume_ = false;
-  for (const Frame& frame : kept_) channel_->Send(frame);
-  if (finishing_) channel_->Finish();
+  for (const EncodedMessage& message : kept_) stream_->Send(message);
+  if (finishing_) stream_->Finish();
 }
 
 bool ControlSession::Confirm(uint64_t received) {
@@ -99,7 +99,7 @@ bool ControlSession::Confirm(uint64_t received) {
 
 void ControlSession::Ended(const Status& cause) {
   if (closed_) return;
-  ControlEnd end = channel_->was_reset() ? ControlEnd::kReset : ControlEnd::kOrderly;
+  ControlEnd end = stream_->was_reset() ? ControlEnd::kReset : ControlEnd::kOrderly;
   // A dial that was given up ends like that: not the end of the process.
   if (awaits_resume_ && end == ControlEnd::kOrderly) end = ControlEnd::kReset;
   if (cause.code() == Code::kProtocol) end = ControlEnd::kProtocol;

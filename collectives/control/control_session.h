@@ -16,7 +16,7 @@
 #include <string>
 
 #include "base/status.h"
-#include "collectives/control/control_channel.h"
+#include "collectives/control/control_stream.h"
 #include "collectives/control/control_wire.h"
 
 namespace annulus {
@@ -61,9 +61,9 @@ class ControlSession {
 
   bool closed() const { return closed_; }
   // Whether there is a connection.
-  bool open() const { return channel_ != nullptr && channel_->open(); }
+  bool open() const { return stream_ != nullptr && stream_->open(); }
   // Whether all that was sent is known to have reached the peer's host.
-  bool delivered() const { return open() && !awaits_resume_ && channel_->acknowledged(); }
+  bool delivered() const { return open() && !awaits_resume_ && stream_->acknowledged(); }
 
  private:
   void Start(bool resumes);
@@ -76,11 +76,11 @@ class ControlSession {
 
   asio::io_context* const context_;
   const Handlers handlers_;
-  std::shared_ptr<ControlChannel> channel_;
-  std::deque<Frame> kept_;      // Sent and not confirmed.
-  uint64_t confirmed_ = 0;      // Number of messages that the peer has for certain: those before kept_.
-  uint64_t received_ = 0;       // Number of messages received.
-  bool awaits_resume_ = false;  // The peer has not said yet what it has.
+  std::shared_ptr<ControlStream> stream_;
+  std::deque<EncodedMessage> kept_;  // Sent and not confirmed.
+  uint64_t confirmed_ = 0;           // Number of messages that the peer has for certain: those before kept_.
+  uint64_t received_ = 0;            // Number of messages received.
+  bool awaits_resume_ = false;       // The peer has not said yet what it has.
   bool finishing_ = false;
   bool closed_ = false;
 };

@@ -7,7 +7,7 @@
 namespace annulus {
 
 Messages::Messages(MessagesConfig config)
-    : config_(std::move(config)), lanes_(2 * static_cast<size_t>(config_.nranks)) {}
+    : config_(std::move(config)), routes_(2 * static_cast<size_t>(config_.nranks)) {}
 
 void Messages::Post(const Message& message) {
   std::lock_guard<std::mutex> lock(inbox_mu_);
@@ -15,42 +15,42 @@ void Messages::Post(const Message& message) {
   has_inbox_.store(true, std::memory_order_release);
 }
 
-Messages::Lane* Messages::LaneOf(int peer, bool sends) {
-  std::unique_ptr<Lane>& lane = lanes_[2 * static_cast<size_t>(peer) + (sends ? 1 : 0)];
-  if (lane == nullptr) {
-    lane = std::make_unique<Lane>();
-    lane->peer = peer;
-    lane->sends = sends;
+Messages::Route* Messages::RouteOf(int peer, bool sends) {
+  std::unique_ptr<Route>& route = routes_[2 * static_cast<size_t>(peer) + (sends ? 1 : 0)];
+  if (route == nullptr) {
+    route = std::make_unique<Route>();
+    route->peer = peer;
+    route->sends = sends;
     Endpoint* const endpoint = config_.links->At(peer, MessageChannel(config_.plan));
-    lane->runner = std::make_unique<MessageRunner>(endpoint, config_.plan);
-    lane_bytes_.fetch_add(sizeof(Lane) + MessageRunner::MemoryBytes(config_.plan), std::memory_order_relaxed);
+    route->runner = std::make_unique<MessageRunner>(endpoint, config_.plan);
+    route_bytes_.fetch_add(sizeof(Route) + MessageRunner::MemoryBytes(config_.plan), std::memory_order_relaxed);
   }
-  return lane.get();
+  return route.get();
 }
 
 void Messages::TakeInbox() {
   if (!has_inbox_.load(std::memory_order_acquire)) return;
   std::lock_guard<std::mutex> lock(inbox_mu_);
   for (const Message& message : inbox_) {
-    Lane* const lane = LaneOf(message.peer, message.sends);
-    lane->queue.push_back(message);
-    if (lane->queue.size() > 1) continue;
-    active_.push_back(lane);
-    Begin(lane);
+    Route* const route = RouteOf(message.peer, message.sends);
+    route->queue.push_back(message);
+    if (route->queue.size() > 1) continue;
+    active_.push_back(route);
+    Begin(route);
   }
   inbox_.clear();
   has_inbox_.store(false, std::memory_order_relaxed);
 }
 
-void Messages::Begin(Lane* lane) {
-  const Message& message = lane->queue.front();
-  lane->begin = Now();
+void Messages::Begin(Route* route) {
+  const Message& message = route->queue.front();
+  route->begin = Now();
   const Nanoseconds own = message.timeout;
   const Nanoseconds timeout = own > 0 ? own : config_.timeout;
-  lane->deadline = timeout > kNoDeadline - lane->begin ? kNoDeadline : lane->begin + timeout;
-  Work& work = lane->work;
+  route->deadline = timeout > kNoDeadline - route->begin ? kNoDeadline : route->begin + timeout;
+  Work& work = route->work;
   work.call = Call();
-  work.call.sequence = ++lane->number;
+  work.call.sequence = ++route->number;
   work.call.kind = CollectiveKind::kSend;
   work.call.type = message.type;
   work.call.count = message.count;
@@ -74,19 +74,19 @@ void Messages::Begin(Lane* lane) {
   params.count = message.count;
   params.element_bytes = work.element_bytes;
   params.slice_bytes = DirectSliceBytes(config_.plan);
-  lane->runner->Start(params, &work);
+  route->runner->Start(params, &work);
 }
 
 Status Messages::Progress(bool* moved) {
   TakeInbox();
   for (size_t i = 0; i < active_.size();) {
-    Lane* const lane = active_[i];
-    Status status = Advance(lane, moved);
+    Route* const route = active_[i];
+    Status status = Advance(route, moved);
     if (!status.ok()) {
-      Blame(*lane);
+      Blame(*route);
       return status;
     }
-    if (lane->queue.empty()) {
+    if (route->queue.empty()) {
       active_[i] = active_.back();
       active_.pop_back();
     } else {
@@ -96,58 +96,58 @@ Status Messages::Progress(bool* moved) {
   return Status();
 }
 
-Status Messages::Advance(Lane* lane, bool* moved) {
-  ANNULUS_RETURN_IF_ERROR(lane->runner->Progress(moved));
-  if (lane->runner->done()) {
+Status Messages::Advance(Route* route, bool* moved) {
+  ANNULUS_RETURN_IF_ERROR(route->runner->Progress(moved));
+  if (route->runner->done()) {
     *moved = true;
-    if (config_.monitor->trace() != nullptr) TraceMessage(*lane);
-    void* const cookie = lane->queue.front().cookie;
-    lane->queue.pop_front();
-    if (!lane->queue.empty()) Begin(lane);
+    if (config_.monitor->trace() != nullptr) TraceMessage(*route);
+    void* const cookie = route->queue.front().cookie;
+    route->queue.pop_front();
+    if (!route->queue.empty()) Begin(route);
     config_.done(cookie);
   }
   return Status();
 }
 
-void Messages::TraceMessage(const Lane& lane) const {
+void Messages::TraceMessage(const Route& route) const {
   TraceEvent event;
   event.kind = TraceEvent::Kind::kMessage;
   event.channel = MessageChannel(config_.plan);
-  event.peer = lane.peer;
-  event.call = lane.work.call;
-  event.call.kind = lane.sends ? CollectiveKind::kSend : CollectiveKind::kRecv;
-  event.begin = lane.begin;
-  event.took = Now() - lane.begin;
+  event.peer = route.peer;
+  event.call = route.work.call;
+  event.call.kind = route.sends ? CollectiveKind::kSend : CollectiveKind::kRecv;
+  event.begin = route.begin;
+  event.took = Now() - route.begin;
   config_.monitor->trace()->Add(event);
 }
 
 bool Messages::Arm() {
   if (has_inbox_.load(std::memory_order_acquire)) return false;
-  const auto arm = [](Lane* lane) { return lane->runner->Arm(); };
-  // Arm every lane, even after one that has something to do.
+  const auto arm = [](Route* route) { return route->runner->Arm(); };
+  // Arm every route, even after one that has something to do.
   return std::count_if(active_.begin(), active_.end(), arm) == static_cast<ptrdiff_t>(active_.size());
 }
 
 Deadline Messages::deadline() const {
   Deadline first = kNoDeadline;
-  for (const Lane* lane : active_) first = std::min(first, lane->deadline);
+  for (const Route* route : active_) first = std::min(first, route->deadline);
   return first;
 }
 
-void Messages::Blame(const Lane& lane) {
-  failed_ = lane.work.call;
-  failed_.kind = lane.sends ? CollectiveKind::kSend : CollectiveKind::kRecv;
+void Messages::Blame(const Route& route) {
+  failed_ = route.work.call;
+  failed_.kind = route.sends ? CollectiveKind::kSend : CollectiveKind::kRecv;
 }
 
 Status Messages::Late(Nanoseconds now) {
-  for (const Lane* lane : active_) {
-    if (now <= lane->deadline) continue;
-    Blame(*lane);
-    const std::string peer = "rank " + std::to_string(lane->peer);
+  for (const Route* route : active_) {
+    if (now <= route->deadline) continue;
+    Blame(*route);
+    const std::string peer = "rank " + std::to_string(route->peer);
     return {Code::kTimeout,
-            lane->sends ? peer + " did not receive message #" + std::to_string(lane->number) + " before its deadline"
-                        : peer + " did not send message #" + std::to_string(lane->number) + " before its deadline",
-            lane->peer, 0};
+            route->sends ? peer + " did not receive message #" + std::to_string(route->number) + " before its deadline"
+                         : peer + " did not send message #" + std::to_string(route->number) + " before its deadline",
+            route->peer, 0};
   }
   return Status();
 }

@@ -37,7 +37,7 @@ struct MessagesConfig {
   PlanSettings plan;
   const Links* links = nullptr;  // Outlives the object, as do the queues of buffers and the monitor.
   Monitor* monitor = nullptr;
-  Nanoseconds timeout = 0;  // Limit for each message, from the end of those before it in its lane.
+  Nanoseconds timeout = 0;  // Limit for each message, from the end of those before it in its route.
   // Called when a message has been sent or received; by the driving thread, from within Progress.
   std::function<void(void* cookie)> done;
 };
@@ -60,8 +60,8 @@ class Messages {
   int AwaitedPeer() const { return active_.empty() ? -1 : active_.front()->peer; }
   bool Arm();
 
-  // Memory of the lanes used so far, in bytes. From any thread.
-  size_t MemoryBytes() const { return lane_bytes_.load(std::memory_order_relaxed); }
+  // Memory of the routes used so far, in bytes. From any thread.
+  size_t MemoryBytes() const { return route_bytes_.load(std::memory_order_relaxed); }
 
   // Earliest deadline of the current messages; kNoDeadline when there are none.
   Deadline deadline() const;
@@ -73,7 +73,7 @@ class Messages {
 
  private:
   // One direction of the messages with one peer.
-  struct Lane {
+  struct Route {
     int peer = 0;
     bool sends = false;
     std::deque<Message> queue;  // The first one is in progress.
@@ -84,18 +84,18 @@ class Messages {
     std::unique_ptr<MessageRunner> runner;
   };
 
-  Lane* LaneOf(int peer, bool sends);
+  Route* RouteOf(int peer, bool sends);
   void TakeInbox();
-  void Begin(Lane* lane);
-  Status Advance(Lane* lane, bool* moved);
-  void TraceMessage(const Lane& lane) const;
-  void Blame(const Lane& lane);
+  void Begin(Route* route);
+  Status Advance(Route* route, bool* moved);
+  void TraceMessage(const Route& route) const;
+  void Blame(const Route& route);
 
   const MessagesConfig config_;
-  std::vector<std::unique_ptr<Lane>> lanes_;  // By peer and direction; created on first use.
-  std::vector<Lane*> active_;
+  std::vector<std::unique_ptr<Route>> routes_;  // By peer and direction; created on first use.
+  std::vector<Route*> active_;
   Call failed_;
-  std::atomic<size_t> lane_bytes_{0};
+  std::atomic<size_t> route_bytes_{0};
   std::atomic<bool> has_inbox_{false};
   std::mutex inbox_mu_;
   std::vector<Message> inbox_;

@@ -8,7 +8,7 @@
 #include <system_error>
 
 #include "base/log.h"
-#include "collectives/control/control_channel.h"
+#include "collectives/control/control_stream.h"
 #include "collectives/control/verdict.h"
 #include "collectives/membership/bootstrap_host.h"
 #include "collectives/membership/bootstrap_messages.h"
@@ -107,31 +107,31 @@ bool RendezvousGuest::Connect(int* fd) {
 }
 
 RendezvousGuest::Outcome RendezvousGuest::Join(int fd, BootstrapResult* result) {
-  std::shared_ptr<ControlChannel> channel;
-  status_ = ControlChannel::Create(&reactor_->context(), fd, MostTableBytes(config_.nranks), &channel);
+  std::shared_ptr<ControlStream> stream;
+  status_ = ControlStream::Create(&reactor_->context(), fd, MostTableBytes(config_.nranks), &stream);
   if (!status_.ok()) return Outcome::kSettled;
   bool answered = false;
   bool lost = false;
-  channel->Start({[&](MessageType type, std::span<const std::byte> body) {
-                    channel->StopReading();  // Later messages are for the control thread.
-                    answered = true;
-                    status_ = TakeAnswer(type, body, result);
-                  },
-                  [&](const Status& cause) {
-                    lost = true;
-                    status_ = Status(Code::kPeerLost, "rank 0 closed the connection", 0, cause.os_errno());
-                  }});
-  channel->Send(MakeFrame(MessageType::kJoin, Encode(JoinMessage{static_cast<uint32_t>(config_.nranks),
-                                                                 std::max<Nanoseconds>(config_.deadline - Now(), 0),
-                                                                 config_.library.file, config_.blob})));
+  stream->Start({[&](MessageType type, std::span<const std::byte> body) {
+                   stream->StopReading();  // Later messages are for the control thread.
+                   answered = true;
+                   status_ = TakeAnswer(type, body, result);
+                 },
+                 [&](const Status& cause) {
+                   lost = true;
+                   status_ = Status(Code::kPeerLost, "rank 0 closed the connection", 0, cause.os_errno());
+                 }});
+  stream->Send(EncodeMessage(MessageType::kJoin, Encode(JoinMessage{static_cast<uint32_t>(config_.nranks),
+                                                                    std::max<Nanoseconds>(config_.deadline - Now(), 0),
+                                                                    config_.library.file, config_.blob})));
   while (!answered && !lost && Now() < config_.deadline && !GivesUp()) reactor_->WaitUntil(config_.deadline);
   if (answered && status_.ok()) {
-    const int kept = channel->Release();
+    const int kept = stream->Release();
     result->local_host = LocalHostOf(kept);
     result->connections.Put(0, kept);
     return Outcome::kSettled;
   }
-  channel->Close();
+  stream->Close();
   if (given_up_) return Outcome::kSettled;
   if (lost) return Outcome::kRetry;
   if (!answered) status_ = Status(Code::kTimeout, "rank 0 does not respond (stopped or unreachable)", 0, 0);

@@ -44,7 +44,7 @@ RendezvousHost::RendezvousHost(const BootstrapConfig& config, Reactor* reactor)
 RendezvousHost::~RendezvousHost() {
   CloseDoor();
   for (const auto& seat : seats_) {
-    if (seat && seat->channel) seat->channel->Close();
+    if (seat && seat->stream) seat->stream->Close();
   }
 }
 
@@ -158,9 +158,9 @@ void RendezvousHost::TakeProven(const Door::Proven& proven) {
   asio::error_code error;
   const int fd = proven.handshake->TakeSocket().release(error);
   if (error) return Drop(visitor, Strays::kLeft, error.message());
-  const Status created = ControlChannel::Create(&reactor_->context(), fd, kMostJoinBytes, &visitor->channel);
+  const Status created = ControlStream::Create(&reactor_->context(), fd, kMostJoinBytes, &visitor->stream);
   if (!created.ok()) return Drop(visitor, Strays::kLeft, created.message());
-  visitor->channel->Start(
+  visitor->stream->Start(
       {[this, visitor](MessageType type, std::span<const std::byte> body) { TakeMessage(visitor, type, body); },
        [this, visitor](const Status& cause) { TakeClosed(visitor, cause); }});
 }
@@ -175,7 +175,7 @@ void RendezvousHost::TakeExhausted(const Status& status) {
 void RendezvousHost::TakeMessage(Visitor* visitor, MessageType type, std::span<const std::byte> body) {
   JoinMessage join;
   if (visitor->seated || type != MessageType::kJoin || !Decode(body, &join)) {
-    visitor->channel->Close();
+    visitor->stream->Close();
     return TakeClosed(visitor, Status(Code::kProtocol, "a message that has no place in a rendezvous"));
   }
   Seat(visitor, join);
@@ -186,8 +186,8 @@ void RendezvousHost::TakeMessage(Visitor* visitor, MessageType type, std::span<c
 void RendezvousHost::Seat(Visitor* visitor, const JoinMessage& join) {
   const int rank = visitor->rank;
   if (refusal_) {
-    visitor->channel->Send(refusal_);
-    return visitor->channel->Finish();
+    visitor->stream->Send(refusal_);
+    return visitor->stream->Finish();
   }
   visitor->library.file = join.library_file;
   const std::string contradiction = Contradiction(*visitor, join);
@@ -239,7 +239,7 @@ void RendezvousHost::TakeClosed(Visitor* visitor, const Status& cause) {
 void RendezvousHost::Drop(Visitor* visitor, Strays::Reason reason, const std::string& detail) {
   door_->Note(reason, visitor->from, detail);
   const std::unique_ptr<Visitor> dropped = Remove(visitor);
-  if (dropped->channel) dropped->channel->Close();
+  if (dropped->stream) dropped->stream->Close();
 }
 
 void RendezvousHost::DropSlow() {
@@ -274,7 +274,7 @@ void RendezvousHost::CloseDoor() {
   listener_.close(ignored);
   for (const auto& visitor : visitors_) {
     // A rank that joined and contradicted others is told the reason.
-    if (visitor->channel && failure_.ok()) visitor->channel->Close();
+    if (visitor->stream && failure_.ok()) visitor->stream->Close();
   }
 }
 
@@ -301,20 +301,20 @@ Status RendezvousHost::Missing() const {
 void RendezvousHost::Refuse(const Status& status) {
   ByteWriter out;
   WriteStatus(status, &out);
-  refusal_ = MakeFrame(MessageType::kRefused, out.bytes());
-  std::vector<std::shared_ptr<ControlChannel>> channels;
-  for (const auto& visitor : visitors_) channels.push_back(visitor->channel);
-  for (const auto& seat : seats_) channels.push_back(seat ? seat->channel : nullptr);
-  std::erase(channels, nullptr);
-  for (const auto& channel : channels) {
-    channel->Send(refusal_);
-    channel->Finish();
+  refusal_ = EncodeMessage(MessageType::kRefused, out.bytes());
+  std::vector<std::shared_ptr<ControlStream>> streams;
+  for (const auto& visitor : visitors_) streams.push_back(visitor->stream);
+  for (const auto& seat : seats_) streams.push_back(seat ? seat->stream : nullptr);
+  std::erase(streams, nullptr);
+  for (const auto& stream : streams) {
+    stream->Send(refusal_);
+    stream->Finish();
   }
   // The ranks close when they have read it; closing first could reset the connection before that.
-  const auto is_open = [](const auto& channel) { return channel->open(); };
+  const auto is_open = [](const auto& stream) { return stream->open(); };
   const Deadline limit = Now() + kRefusalGrace;
-  while (std::any_of(channels.begin(), channels.end(), is_open) && Now() < limit) reactor_->WaitUntil(limit);
-  for (const auto& channel : channels) channel->Close();
+  while (std::any_of(streams.begin(), streams.end(), is_open) && Now() < limit) reactor_->WaitUntil(limit);
+  for (const auto& stream : streams) stream->Close();
 }
 
 // For a while, those who come in are told the reason as soon as they have joined.
@@ -322,7 +322,7 @@ void RendezvousHost::RefuseLatecomers() {
   const Deadline limit = std::min(config_.deadline, DeadlineAfter(kLatecomerGrace));
   while (Now() < limit) {
     reactor_->WaitUntil(limit);
-    std::erase_if(visitors_, [](const auto& visitor) { return !visitor->channel->open(); });
+    std::erase_if(visitors_, [](const auto& visitor) { return !visitor->stream->open(); });
   }
 }
 
@@ -333,10 +333,10 @@ Status RendezvousHost::SendTables(BootstrapResult* result) {
   }
   table.blobs.push_back(config_.blob);
   for (int rank = 1; rank < config_.nranks; ++rank) table.blobs.push_back(seats_[rank]->blob);
-  const Frame frame = MakeFrame(MessageType::kTable, Encode(table));
+  const EncodedMessage message = EncodeMessage(MessageType::kTable, Encode(table));
   for (int rank = 1; rank < config_.nranks; ++rank) {
-    seats_[rank]->channel->StopReading();  // Later messages are for the control thread.
-    seats_[rank]->channel->Send(frame);
+    seats_[rank]->stream->StopReading();  // Later messages are for the control thread.
+    seats_[rank]->stream->Send(message);
   }
   const std::vector<int> late = AwaitDrained();
   if (!late.empty()) {
@@ -347,7 +347,7 @@ Status RendezvousHost::SendTables(BootstrapResult* result) {
     return status;
   }
   for (int rank = 1; rank < config_.nranks; ++rank) {
-    const int fd = seats_[rank]->channel->Release();
+    const int fd = seats_[rank]->stream->Release();
     if (fd < 0) return Status(Code::kPeerLost, "lost the connection to " + RankList({rank}), rank, 0);
     if (rank == 1) result->local_host = LocalHostOf(fd);
     result->connections.Put(rank, fd);
@@ -359,7 +359,7 @@ Status RendezvousHost::SendTables(BootstrapResult* result) {
 
 std::vector<int> RendezvousHost::AwaitDrained() {
   const Deadline limit = std::min(config_.deadline, std::max(DecideBy(), DeadlineAfter(kTableGrace)));
-  const auto is_drained = [](const auto& seat) { return !seat || seat->channel->drained(); };
+  const auto is_drained = [](const auto& seat) { return !seat || seat->stream->drained(); };
   while (!std::ranges::all_of(seats_, is_drained) && Now() < limit) reactor_->WaitUntil(limit);
   std::vector<int> late;
   for (int rank = 1; rank < config_.nranks; ++rank) {
@@ -376,11 +376,11 @@ void RendezvousHost::TellVerdict(const Status& status, const std::vector<int>& e
   verdict.rank = status.peer();
   verdict.message = status.message();
   WriteVerdict(verdict, &out);
-  const Frame frame = MakeFrame(MessageType::kVerdict, out.bytes());
+  const EncodedMessage message = EncodeMessage(MessageType::kVerdict, out.bytes());
   for (int rank = 1; rank < config_.nranks; ++rank) {
     if (std::ranges::count(except, rank) > 0) continue;
-    seats_[rank]->channel->Send(frame);
-    seats_[rank]->channel->Finish();
+    seats_[rank]->stream->Send(message);
+    seats_[rank]->stream->Finish();
   }
   const Deadline limit = DeadlineAfter(kRefusalGrace);
   while (Now() < limit) reactor_->WaitUntil(limit);

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "collectives/control/control_channel.h"
+#include "collectives/control/control_stream.h"
 #include "collectives/membership/bootstrap.h"
 #include "collectives/membership/bootstrap_messages.h"
 #include "transport/address.h"
@@ -32,7 +32,7 @@ class RendezvousHost {
   struct Visitor {
     std::string from;
     Deadline limit = kNoDeadline;  // Deadline for joining.
-    std::shared_ptr<ControlChannel> channel;
+    std::shared_ptr<ControlStream> stream;
     int rank = Status::kNoRank;  // Authenticated rank.
     Library library;             // As it says; the file comes with its join.
     bool seated = false;
@@ -77,7 +77,7 @@ class RendezvousHost {
   Deadline patience_ends_;  // Earliest deadline of the ranks that have joined.
   Status failure_;          // Failure found before everyone has joined.
   bool exhausted_ = false;  // failure_ is that there are no descriptors.
-  Frame refusal_;           // Set once ranks are told the failure.
+  EncodedMessage refusal_;  // Set once ranks are told the failure.
 };
 
 }  // namespace annulus

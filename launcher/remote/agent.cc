@@ -28,15 +28,15 @@ std::string ValueOf(const Variables& variables, const char* name) {
 Agent::Agent(const GuardedContext& context, const char* const* environment)
     : context_(context),
       environment_(ReadVariables(environment)),
-      channel_(Channel::Side::kAgent, STDIN_FILENO, STDOUT_FILENO),
-      out_(kOutStream, &channel_),
-      err_(kErrStream, &channel_),
-      ranks_([this](const std::string& text) { channel_.Send(FrameKind::kNotice, text); }),
+      pipe_(AgentPipe::Side::kAgent, STDIN_FILENO, STDOUT_FILENO),
+      out_(kOutStream, &pipe_),
+      err_(kErrStream, &pipe_),
+      ranks_([this](const std::string& text) { pipe_.Send(AgentMessageKind::kNotice, text); }),
       liveness_(kFirstTimeout) {}
 
 int Agent::Run() {
   if (!signals_.Open(context_)) return kExitCannotLaunch;
-  channel_.Send(FrameKind::kHello, ValueOf(environment_, "SSH_CONNECTION"));
+  pipe_.Send(AgentMessageKind::kHello, ValueOf(environment_, "SSH_CONNECTION"));
   while (!Finished()) {
     PollOnce();
     Advance();
@@ -48,8 +48,8 @@ void Agent::PollOnce() {
   const auto writable_when = [](bool wanted, int fd) { return pollfd{wanted ? fd : -1, POLLOUT, 0}; };
   std::vector<pollfd> polled{
       {signals_.fd(), POLLIN, 0},
-      {channel_.in_fd(), POLLIN, 0},
-      writable_when(channel_.unsent() > 0, channel_.out_fd()),
+      {pipe_.in_fd(), POLLIN, 0},
+      writable_when(pipe_.unsent() > 0, pipe_.out_fd()),
       writable_when(input_.pending(), input_.writer()),
       {handout_.fd(), POLLIN, 0},
   };
@@ -57,16 +57,16 @@ void Agent::PollOnce() {
   sources_.AddPolled(&polled);
   if (poll(polled.data(), polled.size(), PollTimeout(NextDeadline())) <= 0) return;
   if (polled[0].revents != 0) TakeSignals();
-  if (polled[1].revents != 0) channel_.ReadSome();
-  if (polled[2].revents != 0) channel_.WriteSome();
-  if (polled[3].revents != 0 && input_.WriteSome()) channel_.Send(FrameKind::kInputTaken);
+  if (polled[1].revents != 0) pipe_.ReadSome();
+  if (polled[2].revents != 0) pipe_.WriteSome();
+  if (polled[3].revents != 0 && input_.WriteSome()) pipe_.Send(AgentMessageKind::kInputTaken);
   if (polled[4].revents != 0) handout_.Serve();
   sources_.TakePolled(polled.data() + first_source);
 }
 
 Deadline Agent::NextDeadline() const {
-  if (channel_.in_fd() < 0) return ranks_.deadline();
-  return std::min(ranks_.deadline(), liveness_.next(channel_.last_heard()));
+  if (pipe_.in_fd() < 0) return ranks_.deadline();
+  return std::min(ranks_.deadline(), liveness_.next(pipe_.last_heard()));
 }
 
 void Agent::TakeSignals() {
@@ -88,15 +88,15 @@ void Agent::Reap() {
   for (const RankGroup::Ended& ended : ranks_.Reap()) {
     const int rank = *first_rank_ + ended.index;
     const int64_t blames = notes_.BlamedBy(rank);
-    channel_.Send(FrameKind::kRankEnded, ByteWriter().I64(rank).I64(ended.wait_status).I64(blames).bytes());
+    pipe_.Send(AgentMessageKind::kRankEnded, ByteWriter().I64(rank).I64(ended.wait_status).I64(blames).bytes());
   }
 }
 
 void Agent::Advance() {
-  while (const std::optional<ChannelFrame> frame = channel_.Next()) Handle(*frame);
-  if (channel_.state() != Channel::State::kOpen || Now() >= liveness_.LostAt(channel_.last_heard())) LoseHead();
+  while (const std::optional<AgentMessage> message = pipe_.Next()) Handle(*message);
+  if (pipe_.state() != AgentPipe::State::kOpen || Now() >= liveness_.LostAt(pipe_.last_heard())) LoseHead();
   if (liveness_.due()) {
-    channel_.Send(FrameKind::kAlive);
+    pipe_.Send(AgentMessageKind::kAlive);
     liveness_.SaidAlive();
   }
   sources_.CloseOrphaned();
@@ -106,44 +106,44 @@ void Agent::Advance() {
   out_.Flush();
   err_.Flush();
   if (ranks_.ending() && ranks_.all_gone() && sources_.all_closed() && !said_gone_) {
-    channel_.Send(FrameKind::kGone);
+    pipe_.Send(AgentMessageKind::kGone);
     said_gone_ = true;
   }
-  channel_.WriteSome();
+  pipe_.WriteSome();
 }
 
-bool Agent::Finished() const { return said_gone_ && (channel_.unsent() == 0 || channel_.out_fd() < 0); }
+bool Agent::Finished() const { return said_gone_ && (pipe_.unsent() == 0 || pipe_.out_fd() < 0); }
 
 void Agent::LoseHead() {
-  channel_.Close();
+  pipe_.Close();
   out_.Break();
   err_.Break();
   ranks_.BeginEnding();
 }
 
-void Agent::Handle(const ChannelFrame& frame) {
-  switch (frame.kind) {
-    case FrameKind::kConfigure:
-      return Configure(frame.content);
-    case FrameKind::kReserve:
-      return Reserve(frame.content);
-    case FrameKind::kStart:
-      return Start(frame.content);
-    case FrameKind::kInput:
-      return TakeInput(frame.content);
-    case FrameKind::kCredit:
-      return Grant(frame.content);
-    case FrameKind::kDropOutput:
-      return DropOutput(frame.content);
-    case FrameKind::kEnd:
+void Agent::Handle(const AgentMessage& message) {
+  switch (message.kind) {
+    case AgentMessageKind::kConfigure:
+      return Configure(message.content);
+    case AgentMessageKind::kReserve:
+      return Reserve(message.content);
+    case AgentMessageKind::kStart:
+      return Start(message.content);
+    case AgentMessageKind::kInput:
+      return TakeInput(message.content);
+    case AgentMessageKind::kCredit:
+      return Grant(message.content);
+    case AgentMessageKind::kDropOutput:
+      return DropOutput(message.content);
+    case AgentMessageKind::kEnd:
       return ranks_.BeginEnding();
-    case FrameKind::kKill:
+    case AgentMessageKind::kKill:
       ranks_.set_quiet();
       return ranks_.BeginKilling();
-    case FrameKind::kAlive:
+    case AgentMessageKind::kAlive:
       return;
     default:
-      return LoseHead();  // Not a frame for an agent.
+      return LoseHead();  // Not a message for an agent.
   }
 }
 
@@ -157,7 +157,7 @@ void Agent::Configure(const std::string& content) {
 void Agent::Reserve(const std::string& content) {
   const Status status = port_.Reserve(content);
   if (!status.ok()) return Refuse(status, kExitCannotLaunch);
-  channel_.Send(FrameKind::kReserved, ByteWriter().I64(port_.port()).bytes());
+  pipe_.Send(AgentMessageKind::kReserved, ByteWriter().I64(port_.port()).bytes());
 }
 
 void Agent::Start(const std::string& content) {
@@ -176,7 +176,7 @@ void Agent::Start(const std::string& content) {
   }
   ByteWriter pids;
   for (int index = 0; index < order.nranks; ++index) pids.I64(ranks_.pid(index));
-  channel_.Send(FrameKind::kStarted, pids.bytes());
+  pipe_.Send(AgentMessageKind::kStarted, pids.bytes());
 }
 
 Status Agent::StartRanks(const StartOrder& order) {
@@ -211,14 +211,14 @@ Status Agent::StartRanks(const StartOrder& order) {
 void Agent::TakeInput(const std::string& content) {
   input_.Add(content);
   if (content.empty()) input_.End();
-  if (!input_.pending()) channel_.Send(FrameKind::kInputTaken);  // Nobody reads the input.
+  if (!input_.pending()) pipe_.Send(AgentMessageKind::kInputTaken);  // Nobody reads the input.
 }
 
 void Agent::Grant(const std::string& content) {
   ByteReader reader(content);
   const int64_t stream = reader.I64();
   const int64_t bytes = reader.I64();
-  if (!reader.done() || bytes < 0 || bytes > FramedOutput::kWindowBytes * 2) return LoseHead();
+  if (!reader.done() || bytes < 0 || bytes > AgentOutput::kWindowBytes * 2) return LoseHead();
   (stream == kOutStream ? out_ : err_).Grant(bytes);
 }
 
@@ -228,7 +228,7 @@ void Agent::DropOutput(const std::string& content) {
 }
 
 void Agent::Refuse(const Status& status, int exit_status) {
-  channel_.Send(FrameKind::kRefused, ByteWriter().I64(exit_status).LongText(status.message()).bytes());
+  pipe_.Send(AgentMessageKind::kRefused, ByteWriter().I64(exit_status).LongText(status.message()).bytes());
 }
 
 }  // namespace annulus

@@ -1,5 +1,5 @@
 // Agent: annulus-run on one of several hosts. It runs the ranks of its host as it is ordered through standard input,
-// and reports through standard output (channel.h).
+// and reports through standard output (agent_pipe.h).
 //
 // When standard input ends, or nothing arrives for the link timeout, it ends its ranks by itself: whatever happens to
 // the connection or to the annulus-run at its other end, no rank stays behind.
@@ -19,8 +19,8 @@
 #include "launcher/local/rank_group.h"
 #include "launcher/local/signal_queue.h"
 #include "launcher/local/verdict_notes.h"
-#include "launcher/remote/channel.h"
-#include "launcher/remote/framed_output.h"
+#include "launcher/remote/agent_output.h"
+#include "launcher/remote/agent_pipe.h"
 #include "launcher/remote/liveness.h"
 #include "launcher/remote/start_order.h"
 #include "transport/port_handout.h"
@@ -44,7 +44,7 @@ class Agent {
   void Reap();
   void Advance();
 
-  void Handle(const ChannelFrame& frame);
+  void Handle(const AgentMessage& message);
   void Configure(const std::string& content);
   void Reserve(const std::string& content);
   void Start(const std::string& content);
@@ -61,9 +61,9 @@ class Agent {
   const GuardedContext& context_;
   const Variables environment_;
   SignalQueue signals_;
-  Channel channel_;
-  FramedOutput out_;
-  FramedOutput err_;
+  AgentPipe pipe_;
+  AgentOutput out_;
+  AgentOutput err_;
   InputPipe input_;
   LineSources sources_;
   RankGroup ranks_;

@@ -67,7 +67,7 @@ void Coordinator::PollOnce() {
   if (poll(polled.data(), polled.size(), PollTimeout(NextDeadline())) <= 0) return;
   if (polled[0].revents != 0) TakeSignals();
   console_.TakePolled(&polled[first_stream]);
-  if (const auto input = input_.Take(polled[1].revents)) links_.front()->Send(FrameKind::kInput, *input);
+  if (const auto input = input_.Take(polled[1].revents)) links_.front()->Send(AgentMessageKind::kInput, *input);
   for (size_t i = 0; i < links_.size(); ++i) links_[i]->TakePolled(&polled[first_link + i * HostLink::kPolled]);
 }
 
@@ -114,7 +114,7 @@ void Coordinator::Reap() {
 void Coordinator::AdvanceLinks() {
   for (size_t i = 0; i < links_.size(); ++i) {
     HostLink* link = links_[i].get();
-    while (const std::optional<ChannelFrame> frame = link->Next()) Handle(link, *frame);
+    while (const std::optional<AgentMessage> message = link->Next()) Handle(link, *message);
     link->Advance();
     for (const std::string& line : link->TakeWords()) Say(link->host() + ": " + line);
     const std::string trouble = link->Trouble();
@@ -124,26 +124,26 @@ void Coordinator::AdvanceLinks() {
   }
 }
 
-void Coordinator::Handle(HostLink* link, const ChannelFrame& frame) {
-  switch (frame.kind) {
-    case FrameKind::kHello:
-      return TakeHello(link, frame.content);
-    case FrameKind::kReserved:
-      return TakeReserved(frame.content);
-    case FrameKind::kRefused:
-      return TakeRefused(*link, frame.content);
-    case FrameKind::kStarted:
-      return TakeStarted(*link, frame.content);
-    case FrameKind::kRankEnded:
-      return TakeRankEnded(*link, frame.content);
-    case FrameKind::kInputTaken:
+void Coordinator::Handle(HostLink* link, const AgentMessage& message) {
+  switch (message.kind) {
+    case AgentMessageKind::kHello:
+      return TakeHello(link, message.content);
+    case AgentMessageKind::kReserved:
+      return TakeReserved(message.content);
+    case AgentMessageKind::kRefused:
+      return TakeRefused(*link, message.content);
+    case AgentMessageKind::kStarted:
+      return TakeStarted(*link, message.content);
+    case AgentMessageKind::kRankEnded:
+      return TakeRankEnded(*link, message.content);
+    case AgentMessageKind::kInputTaken:
       return input_.Want();
-    case FrameKind::kNotice:
-      return Say(link->host() + ": " + frame.content);
-    case FrameKind::kGone:
+    case AgentMessageKind::kNotice:
+      return Say(link->host() + ": " + message.content);
+    case AgentMessageKind::kGone:
       return link->set_gone();
     default:
-      link->set_nonsense();  // Not a frame for the coordinator.
+      link->set_nonsense();  // Not a message for the coordinator.
   }
 }
 
@@ -165,7 +165,7 @@ void Coordinator::ReserveRendezvous() {
     if (!status.ok()) return GiveUp(kExitUsage, status.message());
   }
   phase_ = Phase::kReserving;
-  links_.front()->Send(FrameKind::kReserve, rendezvous_host_);
+  links_.front()->Send(AgentMessageKind::kReserve, rendezvous_host_);
 }
 
 void Coordinator::TakeReserved(const std::string& content) {
@@ -188,7 +188,7 @@ void Coordinator::StartRanks(const std::string& rendezvous) {
   for (const auto& link : links_) {
     order.first_rank = link->placement().first_rank;
     order.nranks = link->placement().nranks;
-    link->Send(FrameKind::kStart, Encode(order));
+    link->Send(AgentMessageKind::kStart, Encode(order));
   }
 }
 
@@ -251,7 +251,7 @@ void Coordinator::BeginEnding() {
   for (const auto& link : links_) {
     // A host that has not answered yet has no ranks.
     if (link->ready()) {
-      link->Send(FrameKind::kEnd);
+      link->Send(AgentMessageKind::kEnd);
     } else {
       link->Cut();
     }
@@ -262,7 +262,7 @@ void Coordinator::BeginKilling() {
   if (phase_ == Phase::kKilling) return;
   phase_ = Phase::kKilling;
   phase_deadline_ = DeadlineAfter(kKillTime);
-  for (const auto& link : links_) link->Send(FrameKind::kKill);
+  for (const auto& link : links_) link->Send(AgentMessageKind::kKill);
 }
 
 void Coordinator::AdvancePhase() {

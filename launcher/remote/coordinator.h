@@ -55,7 +55,7 @@ class Coordinator {
   void Interrupt(int signal);
   void Reap();
 
-  void Handle(HostLink* link, const ChannelFrame& frame);
+  void Handle(HostLink* link, const AgentMessage& message);
   void TakeHello(HostLink* link, const std::string& content);
   void TakeReserved(const std::string& content);
   void TakeRefused(const HostLink& link, const std::string& content);

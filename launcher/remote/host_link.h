@@ -19,8 +19,8 @@
 #include "launcher/job/hosts.h"
 #include "launcher/job/output.h"
 #include "launcher/local/child_process.h"
+#include "launcher/remote/agent_pipe.h"
 #include "launcher/remote/agent_process.h"
-#include "launcher/remote/channel.h"
 #include "launcher/remote/liveness.h"
 
 namespace annulus {
@@ -42,9 +42,9 @@ class HostLink {
   void AddPolled(std::vector<pollfd>* polled) const;
   void TakePolled(const pollfd* polled);
 
-  void Send(FrameKind kind, std::string_view content = {});
-  // The next frame, other than output, which is passed on at once.
-  std::optional<ChannelFrame> Next();
+  void Send(AgentMessageKind kind, std::string_view content = {});
+  // The next message, other than output, which is passed on at once.
+  std::optional<AgentMessage> Next();
 
   // Grants credit for output that has been passed on, reports streams that nobody reads, and reports that this side is
   // alive.
@@ -61,11 +61,11 @@ class HostLink {
   // The agent has said goodbye: all of its ranks are gone.
   void set_gone() { gone_ = true; }
   bool gone() const { return gone_; }
-  // The agent has sent a frame that no agent sends.
+  // The agent has sent a message that no agent sends.
   void set_nonsense() { nonsense_ = true; }
 
   // Nothing more will arrive, and the process is gone.
-  bool closed() const { return process_.exit().has_value() && channel_ && channel_->in_fd() < 0; }
+  bool closed() const { return process_.exit().has_value() && pipe_ && pipe_->in_fd() < 0; }
   // The failure of the connection; "" as long as there is none. After `gone` there can be none.
   std::string Trouble() const;
   // Ends the process at once; the agent notices and ends its ranks.
@@ -82,13 +82,13 @@ class HostLink {
     bool dropped = false;  // The agent knows that nobody reads the stream.
   };
 
-  bool PassOn(const ChannelFrame& frame);
+  bool PassOn(const AgentMessage& message);
   void GrantCredit(int stream, Relay* relay);
 
   const Placement placement_;
   const Nanoseconds timeout_;
   AgentProcess process_;
-  std::unique_ptr<Channel> channel_;
+  std::unique_ptr<AgentPipe> pipe_;
   Relay out_;
   Relay err_;
   std::optional<std::string> ssh_connection_;  // None until the agent has answered.

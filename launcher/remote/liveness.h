@@ -1,4 +1,4 @@
-// Liveness: when one side of a channel has to say that it is alive, and when it may take the other side for lost.
+// Liveness: when one side of a pipe has to say that it is alive, and when it may take the other side for lost.
 //
 // Threads: one.
 #pragma once
@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "base/clock.h"
-#include "launcher/remote/channel.h"
+#include "launcher/remote/agent_pipe.h"
 
 namespace annulus {
 

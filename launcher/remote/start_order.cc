@@ -2,7 +2,7 @@
 
 #include "base/bytes.h"
 #include "launcher/job/hosts.h"
-#include "launcher/remote/channel.h"
+#include "launcher/remote/agent_pipe.h"
 
 namespace annulus {
 

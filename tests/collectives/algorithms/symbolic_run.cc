@@ -161,7 +161,7 @@ void SymbolicRun::Post(int rank, const Link& link, Flight* flight) {
   }
   std::deque<Lent>& lent = lent_[link];
   lent.push_back({flight, next_ticket_, PlaceOf(rank, flight->step)});
-  Settle(&lent);
+  GiveBack(&lent);
 }
 
 // The receiver has done its work, and needs the slice no more.
@@ -174,7 +174,7 @@ void SymbolicRun::Release(const Link& link, const Flight& flight) {
     if (slot.place != nullptr && !std::equal(flight.arrival.begin(), flight.arrival.end(), slot.place))
       failure_ = "data in place was overwritten before it was read";
   }
-  Settle(&lent);
+  GiveBack(&lent);
 }
 
 // Completes the first send of a rendezvous.
@@ -187,7 +187,7 @@ void SymbolicRun::Complete(const Link& link) {
 }
 
 // Completes the sends that can be, in order, and frees their slots.
-void SymbolicRun::Settle(std::deque<Lent>* lent) {
+void SymbolicRun::GiveBack(std::deque<Lent>* lent) {
   for (Lent& slot : *lent) {
     if (slot.completed) continue;
     if (slot.place != nullptr && !slot.released) break;

@@ -113,7 +113,7 @@ class SymbolicRun {
   void Post(int rank, const Link& link, Flight* flight);
   void Release(const Link& link, const Flight& flight);
   void Complete(const Link& link);
-  void Settle(std::deque<Lent>* lent);
+  void GiveBack(std::deque<Lent>* lent);
   void Fold(int rank, const Step& step);
   const Buffer& Input(int rank) const;
   // What the step sends or reduces with.

@@ -193,7 +193,7 @@ TEST_P(RawPeer, BreaksTheProtocol) {
 std::string Message(MessageType type, uint64_t count, int more = 0) {
   ByteWriter out;
   out.U64(count);
-  return *MakeFrame(type, out.bytes() + std::string(more, 'x'));
+  return *EncodeMessage(type, out.bytes() + std::string(more, 'x'));
 }
 
 INSTANTIATE_TEST_SUITE_P(Messages, RawPeer,

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "collectives/control/control.h"
-#include "collectives/control/control_channel.h"
+#include "collectives/control/control_stream.h"
 #include "collectives/membership/bootstrap_messages.h"
 #include "tests/collectives/membership/bootstrap_fixture.h"
 #include "transport/security/connector.h"
@@ -134,8 +134,8 @@ TEST_F(BootstrapTest, ProvenButBrokenMessagesAreDropped) {
   std::vector<Outcome> host(1);
   std::jthread thread([&] { host = Run({Config(0, 2)}); });
   std::string giant("\xf0\xff\xff\xff\x01", 5);
-  const std::string junk = *MakeFrame(MessageType::kJoin, "junk");
-  const std::string early = *MakeFrame(MessageType::kGoodbye, std::string(10, '\0'));
+  const std::string junk = *EncodeMessage(MessageType::kJoin, "junk");
+  const std::string early = *EncodeMessage(MessageType::kGoodbye, std::string(10, '\0'));
   for (const std::string& words : {giant, junk, early}) {
     Reactor reactor;
     ConnectPlan plan;

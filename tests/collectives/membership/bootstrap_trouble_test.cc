@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "collectives/control/control.h"
-#include "collectives/control/control_channel.h"
+#include "collectives/control/control_stream.h"
 #include "collectives/membership/bootstrap_messages.h"
 #include "tests/collectives/membership/bootstrap_fixture.h"
 #include "transport/reserved_port.h"
@@ -160,7 +160,7 @@ TEST_F(BootstrapTroubleTest, RankThatDoesNotTakeTheTableIsNamedToAll) {
   ASSERT_TRUE(Resolve(configs[0].rendezvous, plan.deadline, &plan.dials[0].endpoints).ok());
   std::vector<Stream> streams;
   ASSERT_TRUE(EstablishStreams(&reactor, plan, &streams).ok());
-  const std::string join = *MakeFrame(MessageType::kJoin, Encode(JoinMessage{kRanks, 3 * kSecond, "", "stopped"}));
+  const std::string join = *EncodeMessage(MessageType::kJoin, Encode(JoinMessage{kRanks, 3 * kSecond, "", "stopped"}));
   ASSERT_EQ(::send(streams[0].socket.native_handle(), join.data(), join.size(), 0), static_cast<ssize_t>(join.size()));
   thread.join();
   const std::string text = "rank 2 does not take the table of ranks (stopped or unreachable)";

@@ -1,7 +1,7 @@
-// Channel: frames between annulus-run and its agents on other hosts, over a pair of pipes.
+// AgentPipe: messages between annulus-run and its agents on other hosts, over a pair of pipes.
 //
 // The agent opens with a line of text, kAgentGreeting and the protocol's version, to separate the protocol from
-// anything that a login script wrote before. From then on both sides send frames: one byte for the kind, four for the
+// anything that a login script wrote before. From then on both sides send messages: one byte for the kind, four for the
 // length, lowest byte first, then the content.
 //
 // Threads: one.
@@ -17,7 +17,7 @@
 
 namespace annulus {
 
-enum class FrameKind : uint8_t {
+enum class AgentMessageKind : uint8_t {
   // From annulus-run.
   kConfigure = 1,  // link timeout in ms: longest silence of the other side
   kReserve,        // address, or "" for any: reserve a port there
@@ -38,35 +38,35 @@ enum class FrameKind : uint8_t {
   kInputTaken,  // the next bytes may be sent
   kRankEnded,   // rank, wait status from waitpid, Failure::blames
   kNotice,      // text
-  kGone,        // all ranks are gone; the last frame
+  kGone,        // all ranks are gone; the last message
 };
-constexpr FrameKind kLastFrameKind = FrameKind::kGone;
+constexpr AgentMessageKind kLastAgentMessageKind = AgentMessageKind::kGone;
 
 // How often each side reports within the link timeout that it is alive, so that a single late report does no harm.
 constexpr int kAlivesPerTimeout = 4;
 constexpr int64_t kMaxLinkTimeoutMs = 3'600'000;
 
 // The content consists of numbers (i64) and texts (LongText) of base/bytes.h, unless it is bytes of a stream.
-struct ChannelFrame {
-  FrameKind kind;
+struct AgentMessage {
+  AgentMessageKind kind;
   std::string content;
 };
 
-class Channel {
+class AgentPipe {
  public:
   enum class Side { kAgent, kHead };
   enum class State {
     kOpen,
-    kEnded,     // The other side or the system has closed the channel.
+    kEnded,     // The other side or the system has closed the pipe.
     kNonsense,  // The bytes received are not this protocol.
     kWrongVersion,
   };
 
   // Takes ownership of both descriptors and makes them non-blocking.
-  Channel(Side side, int in_fd, int out_fd);
-  Channel(const Channel&) = delete;
-  Channel& operator=(const Channel&) = delete;
-  ~Channel();
+  AgentPipe(Side side, int in_fd, int out_fd);
+  AgentPipe(const AgentPipe&) = delete;
+  AgentPipe& operator=(const AgentPipe&) = delete;
+  ~AgentPipe();
 
   int in_fd() const { return in_fd_; }    // To poll for reading; -1 when closed.
   int out_fd() const { return out_fd_; }  // To poll for writing while unsent() is not 0; -1 when closed.
@@ -74,13 +74,13 @@ class Channel {
   State state() const { return state_; }
   Nanoseconds last_heard() const { return last_heard_; }
 
-  void Send(FrameKind kind, std::string_view content = {});
+  void Send(AgentMessageKind kind, std::string_view content = {});
   // Call these when poll reports the descriptor. ReadSome returns whether anything arrived.
   bool ReadSome();
   void WriteSome();
 
-  // The next whole frame; nothing when it has not arrived yet.
-  std::optional<ChannelFrame> Next();
+  // The next whole message; nothing when it has not arrived yet.
+  std::optional<AgentMessage> Next();
 
   // Ends sending: the other side sees the end of the stream.
   void CloseOut();

@@ -1,4 +1,4 @@
-#include "launcher/remote/channel.h"
+#include "launcher/remote/agent_pipe.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -20,22 +20,22 @@ constexpr size_t kReadBytes = 64 * 1024;
 
 }  // namespace
 
-Channel::Channel(Side side, int in_fd, int out_fd)
+AgentPipe::AgentPipe(Side side, int in_fd, int out_fd)
     : in_fd_(in_fd), out_fd_(out_fd), greeted_(side == Side::kAgent), last_heard_(Now()) {
   fcntl(in_fd_, F_SETFL, fcntl(in_fd_, F_GETFL) | O_NONBLOCK);
   fcntl(out_fd_, F_SETFL, fcntl(out_fd_, F_GETFL) | O_NONBLOCK);
   if (side == Side::kAgent) unsent_.append("\n").append(kAgentGreeting).append(kVersion).append("\n");
 }
 
-Channel::~Channel() { Close(); }
+AgentPipe::~AgentPipe() { Close(); }
 
-void Channel::Send(FrameKind kind, std::string_view content) {
+void AgentPipe::Send(AgentMessageKind kind, std::string_view content) {
   if (out_fd_ < 0) return;
   const auto bytes = static_cast<uint32_t>(content.size());
   unsent_.append(ByteWriter().U8(static_cast<uint8_t>(kind)).U32(bytes).bytes()).append(content);
 }
 
-void Channel::WriteSome() {
+void AgentPipe::WriteSome() {
   if (out_fd_ < 0 || unsent_.empty()) return;
   const ssize_t written = write(out_fd_, unsent_.data(), unsent_.size());
   if (written > 0) {
@@ -46,7 +46,7 @@ void Channel::WriteSome() {
   }
 }
 
-bool Channel::ReadSome() {
+bool AgentPipe::ReadSome() {
   if (in_fd_ < 0) return false;
   std::array<char, kReadBytes> bytes;
   const ssize_t got = read(in_fd_, bytes.data(), bytes.size());
@@ -62,7 +62,7 @@ bool Channel::ReadSome() {
   return got > 0;
 }
 
-void Channel::SkipToGreeting() {
+void AgentPipe::SkipToGreeting() {
   const std::string opening = "\n" + std::string(kAgentGreeting);
   const size_t found = received_.find(opening);
   if (found == std::string::npos) {
@@ -77,40 +77,40 @@ void Channel::SkipToGreeting() {
   greeted_ = true;
 }
 
-std::optional<ChannelFrame> Channel::Next() {
+std::optional<AgentMessage> AgentPipe::Next() {
   const std::string_view rest = std::string_view(received_).substr(taken_);
   if (!greeted_ || rest.size() < kHeadBytes) return std::nullopt;
   ByteReader head(rest.substr(0, kHeadBytes));
   const uint8_t kind = head.U8();
   const size_t bytes = head.U32();
-  if (kind == 0 || kind > static_cast<uint8_t>(kLastFrameKind) || bytes > kMaxContent) {
+  if (kind == 0 || kind > static_cast<uint8_t>(kLastAgentMessageKind) || bytes > kMaxContent) {
     Fail(State::kNonsense);
     return std::nullopt;
   }
   if (rest.size() < kHeadBytes + bytes) return std::nullopt;
-  ChannelFrame frame{static_cast<FrameKind>(kind), std::string(rest.substr(kHeadBytes, bytes))};
+  AgentMessage message{static_cast<AgentMessageKind>(kind), std::string(rest.substr(kHeadBytes, bytes))};
   taken_ += kHeadBytes + bytes;
   if (taken_ * 2 >= received_.size()) {  // Moving the rest to the front costs at most as much as was taken.
     received_.erase(0, taken_);
     taken_ = 0;
   }
-  return frame;
+  return message;
 }
 
-void Channel::Fail(State state) {
+void AgentPipe::Fail(State state) {
   state_ = state;
   received_.clear();
   taken_ = 0;
   Close();
 }
 
-void Channel::CloseOut() {
+void AgentPipe::CloseOut() {
   unsent_.clear();
   if (out_fd_ >= 0) close(out_fd_);
   out_fd_ = -1;
 }
 
-void Channel::Close() {
+void AgentPipe::Close() {
   CloseOut();
   if (in_fd_ >= 0) close(in_fd_);
   in_fd_ = -1;

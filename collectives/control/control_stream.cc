@@ -1,5 +1,5 @@
 // Reads header and body in turn, asynchronously. Writes are done at once if the kernel accepts them, else queued.
-#include "collectives/control/control_channel.h"
+#include "collectives/control/control_stream.h"
 
 #include <fcntl.h>
 #include <linux/sockios.h>
@@ -44,16 +44,16 @@ void SetOptions(int fd) {
 
 }  // namespace
 
-Frame MakeFrame(MessageType type, const std::string& body) {
+EncodedMessage EncodeMessage(MessageType type, const std::string& body) {
   ByteWriter out;
   out.U32(static_cast<uint32_t>(body.size() + 1));
   out.U8(static_cast<uint8_t>(type));
   return std::make_shared<const std::string>(out.bytes() + body);
 }
 
-Status ControlChannel::Create(asio::io_context* context, int fd, size_t most_bytes,
-                              std::shared_ptr<ControlChannel>* channel) {
-  std::shared_ptr<ControlChannel> made(new ControlChannel(context, most_bytes));
+Status ControlStream::Create(asio::io_context* context, int fd, size_t most_bytes,
+                             std::shared_ptr<ControlStream>* stream) {
+  std::shared_ptr<ControlStream> made(new ControlStream(context, most_bytes));
   sockaddr_storage address{};
   socklen_t address_bytes = sizeof address;
   if (::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &address_bytes) != 0) {
@@ -70,16 +70,16 @@ Status ControlChannel::Create(asio::io_context* context, int fd, size_t most_byt
   }
   made->socket_.non_blocking(true, error);
   if (error) return Status::System("making a control connection non-blocking", error.value());
-  *channel = std::move(made);
+  *stream = std::move(made);
   return Status();
 }
 
-void ControlChannel::Start(Handlers handlers) {
+void ControlStream::Start(Handlers handlers) {
   handlers_ = std::move(handlers);
   ReadHeader();
 }
 
-void ControlChannel::ReadHeader() {
+void ControlStream::ReadHeader() {
   asio::async_read(socket_, asio::buffer(header_), [self = shared_from_this()](const asio::error_code& error, size_t) {
     if (!self->open() || !self->handlers_.on_message) return;
     if (error) return self->End(self->CauseOf(error));
@@ -92,26 +92,26 @@ void ControlChannel::ReadHeader() {
   });
 }
 
-void ControlChannel::ReadBody(size_t bytes) {
+void ControlStream::ReadBody(size_t bytes) {
   body_.resize(bytes);
   asio::async_read(socket_, asio::buffer(body_), [self = shared_from_this()](const asio::error_code& error, size_t) {
     if (!self->open() || !self->handlers_.on_message) return;
     if (error) return self->End(self->CauseOf(error));
-    const auto on_message = self->handlers_.on_message;  // A copy: the handler may close this channel.
+    const auto on_message = self->handlers_.on_message;  // A copy: the handler may close this stream.
     on_message(static_cast<MessageType>(self->header_[kMessageHeaderBytes - 1]), self->body_);
     if (self->open() && self->handlers_.on_message) self->ReadHeader();
   });
 }
 
-void ControlChannel::Send(const Frame& frame) {
+void ControlStream::Send(const EncodedMessage& message) {
   if (!open() || finishing_) return;
-  queue_.push_back(frame);
+  queue_.push_back(message);
   if (queue_.size() > 1) return;  // A write is in progress.
   front_sent_ = 0;
   // Write at once, so that later actions of a verdict's receiver (such as exit) cannot overtake the verdict.
   asio::error_code error;
-  front_sent_ = socket_.write_some(asio::buffer(*frame), error);
-  if (!error && front_sent_ == frame->size()) {
+  front_sent_ = socket_.write_some(asio::buffer(*message), error);
+  if (!error && front_sent_ == message->size()) {
     queue_.pop_front();
     return;
   }
@@ -119,7 +119,7 @@ void ControlChannel::Send(const Frame& frame) {
   WriteQueue();  // Would block, or failed: the asynchronous write finds out the same, and reading notices the end.
 }
 
-void ControlChannel::WriteQueue() {
+void ControlStream::WriteQueue() {
   const std::string& front = *queue_.front();
   asio::async_write(socket_, asio::buffer(front.data() + front_sent_, front.size() - front_sent_),
                     [self = shared_from_this()](const asio::error_code& error, size_t) {
@@ -136,42 +136,42 @@ void ControlChannel::WriteQueue() {
                     });
 }
 
-void ControlChannel::Finish() {
+void ControlStream::Finish() {
   finishing_ = true;
   MaybeShutdown();
 }
 
-void ControlChannel::MaybeShutdown() {
+void ControlStream::MaybeShutdown() {
   if (!finishing_ || !open() || !queue_.empty()) return;
   asio::error_code ignored;  // Fails only when the connection is gone already.
   socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
 }
 
-void ControlChannel::End(const Status& cause) {
+void ControlStream::End(const Status& cause) {
   const auto on_closed = std::move(handlers_.on_closed);
   Close();
   if (on_closed) on_closed(cause);
 }
 
-void ControlChannel::Close() {
+void ControlStream::Close() {
   handlers_ = {};
   asio::error_code ignored;
   socket_.close(ignored);
 }
 
-bool ControlChannel::acknowledged() {
+bool ControlStream::acknowledged() {
   int pending = 0;
   const bool is_known = ::ioctl(socket_.native_handle(), SIOCOUTQ, &pending) == 0;
   return drained() && !(is_known && pending > 0);
 }
 
-void ControlChannel::StopReading() {
+void ControlStream::StopReading() {
   handlers_ = {};
   asio::error_code ignored;
   if (open() && drained()) socket_.cancel(ignored);
 }
 
-int ControlChannel::Release() {
+int ControlStream::Release() {
   if (!open()) return -1;
   handlers_ = {};
   asio::error_code error;
@@ -179,13 +179,13 @@ int ControlChannel::Release() {
   return error ? -1 : fd;
 }
 
-void ControlChannel::NoteWriteError(const asio::error_code& error) {
+void ControlStream::NoteWriteError(const asio::error_code& error) {
   if (!write_error_ && error && error != asio::error::would_block && error != asio::error::broken_pipe)
     write_error_ = error;
 }
 
 // The connections of a killed process end in an orderly way, or by a reset if it had not read everything.
-Status ControlChannel::CauseOf(asio::error_code error) {
+Status ControlStream::CauseOf(asio::error_code error) {
   // The kernel says what went wrong once: if to a write, reading finds nothing but an end.
   if (error == asio::error::eof && write_error_) error = write_error_;
   was_reset_ = error == asio::error::connection_reset || error == asio::error::connection_aborted;

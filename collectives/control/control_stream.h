@@ -1,4 +1,4 @@
-// ControlChannel: sends and receives whole messages over one TCP connection of bootstrap or control.
+// ControlStream: sends and receives whole messages over one TCP connection of bootstrap or control.
 //
 // A message's length is checked against a limit before anything is allocated for it.
 // Lifetime: held by shared pointers; a pending operation keeps it alive. Close() drops the handlers and what they hold.
@@ -20,10 +20,10 @@
 namespace annulus {
 
 // One encoded message; shared, because rank 0 sends the same table to everyone.
-using Frame = std::shared_ptr<const std::string>;
-Frame MakeFrame(MessageType type, const std::string& body);
+using EncodedMessage = std::shared_ptr<const std::string>;
+EncodedMessage EncodeMessage(MessageType type, const std::string& body);
 
-class ControlChannel : public std::enable_shared_from_this<ControlChannel> {
+class ControlStream : public std::enable_shared_from_this<ControlStream> {
  public:
   struct Handlers {
     std::function<void(MessageType type, std::span<const std::byte> body)> on_message;
@@ -33,13 +33,13 @@ class ControlChannel : public std::enable_shared_from_this<ControlChannel> {
   };
 
   // Takes over `fd`. Bodies of messages have at most `most_bytes`.
-  static Status Create(asio::io_context* context, int fd, size_t most_bytes, std::shared_ptr<ControlChannel>* channel);
+  static Status Create(asio::io_context* context, int fd, size_t most_bytes, std::shared_ptr<ControlStream>* stream);
 
   // Begins to read. Handlers run on the context's thread, never within Start, Send or Close.
   void Start(Handlers handlers);
 
   // Sends what the kernel accepts at once, and the rest when possible. Ignored after Finish or Close.
-  void Send(const Frame& frame);
+  void Send(const EncodedMessage& message);
 
   // Ends this direction once everything sent has gone out. Reading continues until the peer ends its direction.
   void Finish();
@@ -62,7 +62,7 @@ class ControlChannel : public std::enable_shared_from_this<ControlChannel> {
   bool acknowledged();
 
  private:
-  explicit ControlChannel(asio::io_context* context, size_t most_bytes) : socket_(*context), most_bytes_(most_bytes) {}
+  explicit ControlStream(asio::io_context* context, size_t most_bytes) : socket_(*context), most_bytes_(most_bytes) {}
 
   void ReadHeader();
   void ReadBody(size_t bytes);
@@ -77,7 +77,7 @@ class ControlChannel : public std::enable_shared_from_this<ControlChannel> {
   Handlers handlers_;
   std::array<std::byte, kMessageHeaderBytes> header_{};
   std::vector<std::byte> body_;
-  std::deque<Frame> queue_;
+  std::deque<EncodedMessage> queue_;
   size_t front_sent_ = 0;  // Bytes of queue_.front() already sent.
   bool finishing_ = false;
   bool was_reset_ = false;

@@ -1,12 +1,12 @@
-// Frames between annulus-run and its agents, and what they carry.
-#include "launcher/remote/channel.h"
+// Messages between annulus-run and its agents, and what they carry.
+#include "launcher/remote/agent_pipe.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include "launcher/remote/agent_command.h"
-#include "launcher/remote/framed_output.h"
+#include "launcher/remote/agent_output.h"
 #include "launcher/remote/start_order.h"
 
 namespace annulus {
@@ -18,13 +18,13 @@ struct Pipe {
 };
 
 // An agent and its head, joined by pipes.
-class ChannelTest : public testing::Test {
+class AgentPipeTest : public testing::Test {
  protected:
   // Lets bytes flow for as long as any do.
   void Pump() {
     for (int round = 0; round < 100; ++round) {
-      for (Channel* channel : {&agent_, &head_}) channel->WriteSome();
-      for (Channel* channel : {&agent_, &head_}) channel->ReadSome();
+      for (AgentPipe* pipe : {&agent_, &head_}) pipe->WriteSome();
+      for (AgentPipe* pipe : {&agent_, &head_}) pipe->ReadSome();
     }
   }
   void WriteNoise(const std::string& text) {
@@ -33,86 +33,86 @@ class ChannelTest : public testing::Test {
 
   Pipe up_;
   Pipe down_;
-  Channel agent_{Channel::Side::kAgent, down_.ends[0], up_.ends[1]};
-  Channel head_{Channel::Side::kHead, up_.ends[0], down_.ends[1]};
+  AgentPipe agent_{AgentPipe::Side::kAgent, down_.ends[0], up_.ends[1]};
+  AgentPipe head_{AgentPipe::Side::kHead, up_.ends[0], down_.ends[1]};
 };
 
-TEST_F(ChannelTest, FramesArriveInBothDirections) {
+TEST_F(AgentPipeTest, MessagesArriveInBothDirections) {
   const std::string big(3'000'000, 'x');
-  agent_.Send(FrameKind::kHello, "here");
-  agent_.Send(FrameKind::kGone);
-  head_.Send(FrameKind::kStart, big);
+  agent_.Send(AgentMessageKind::kHello, "here");
+  agent_.Send(AgentMessageKind::kGone);
+  head_.Send(AgentMessageKind::kStart, big);
   Pump();
   const auto hello = head_.Next();
   ASSERT_TRUE(hello);
-  EXPECT_EQ(hello->kind, FrameKind::kHello);
+  EXPECT_EQ(hello->kind, AgentMessageKind::kHello);
   EXPECT_EQ(hello->content, "here");
-  EXPECT_EQ(head_.Next()->kind, FrameKind::kGone);
+  EXPECT_EQ(head_.Next()->kind, AgentMessageKind::kGone);
   EXPECT_FALSE(head_.Next());
   const auto start = agent_.Next();
   ASSERT_TRUE(start);
   EXPECT_TRUE(start->content == big);
 }
 
-TEST_F(ChannelTest, WhatALoginScriptWritesIsSkipped) {
+TEST_F(AgentPipeTest, WhatALoginScriptWritesIsSkipped) {
   WriteNoise("Welcome to annulus-run agent country!\n\nannulus-run");
-  agent_.Send(FrameKind::kHello);
+  agent_.Send(AgentMessageKind::kHello);
   Pump();
-  EXPECT_EQ(head_.Next()->kind, FrameKind::kHello);
+  EXPECT_EQ(head_.Next()->kind, AgentMessageKind::kHello);
 }
 
-TEST_F(ChannelTest, AnotherVersionIsTold) {
+TEST_F(AgentPipeTest, AnotherVersionIsTold) {
   WriteNoise("\nannulus-run agent 4\n");
   Pump();
-  EXPECT_EQ(head_.state(), Channel::State::kWrongVersion);
+  EXPECT_EQ(head_.state(), AgentPipe::State::kWrongVersion);
   EXPECT_FALSE(head_.Next());
 }
 
-TEST_F(ChannelTest, EndlessNoiseIsGivenUp) {
+TEST_F(AgentPipeTest, EndlessNoiseIsGivenUp) {
   const std::string noise(64 * 1024, 'n');
   for (int i = 0; i < 5; ++i) {
     WriteNoise(noise);
     head_.ReadSome();
   }
-  EXPECT_EQ(head_.state(), Channel::State::kNonsense);
+  EXPECT_EQ(head_.state(), AgentPipe::State::kNonsense);
 }
 
-TEST(Channel, FramesThatAreNoneAreNonsense) {
+TEST(AgentPipe, FramesThatAreNoneAreNonsense) {
   const std::string no_kind("\0\0\0\0\0", 5);
   const std::string unknown_kind("\177\0\0\0\0", 5);
   const std::string too_long("\1\377\377\377\377", 5);
-  for (const std::string& frame : {no_kind, unknown_kind, too_long}) {
+  for (const std::string& message : {no_kind, unknown_kind, too_long}) {
     const Pipe in;
     const Pipe out;
-    Channel agent(Channel::Side::kAgent, in.ends[0], out.ends[1]);
-    ASSERT_EQ(write(in.ends[1], frame.data(), frame.size()), static_cast<ssize_t>(frame.size()));
+    AgentPipe agent(AgentPipe::Side::kAgent, in.ends[0], out.ends[1]);
+    ASSERT_EQ(write(in.ends[1], message.data(), message.size()), static_cast<ssize_t>(message.size()));
     agent.ReadSome();
     EXPECT_FALSE(agent.Next());
-    EXPECT_EQ(agent.state(), Channel::State::kNonsense);
+    EXPECT_EQ(agent.state(), AgentPipe::State::kNonsense);
     close(in.ends[1]);
     close(out.ends[0]);
   }
 }
 
-TEST_F(ChannelTest, WhatWasSentBeforeTheEndStillArrives) {
-  agent_.Send(FrameKind::kNotice, "last words");
+TEST_F(AgentPipeTest, WhatWasSentBeforeTheEndStillArrives) {
+  agent_.Send(AgentMessageKind::kNotice, "last words");
   agent_.WriteSome();
   agent_.Close();
   Pump();
   EXPECT_EQ(head_.Next()->content, "last words");
-  EXPECT_EQ(head_.state(), Channel::State::kEnded);
+  EXPECT_EQ(head_.state(), AgentPipe::State::kEnded);
 }
 
-TEST_F(ChannelTest, OutputStopsWithoutCredit) {
-  FramedOutput output(kErrStream, &agent_);
+TEST_F(AgentPipeTest, OutputStopsWithoutCredit) {
+  AgentOutput output(kErrStream, &agent_);
   int64_t sent = 0;
   while (!output.full()) {
     output.AddLine("[0] ", std::string(1000, 'x'));
     sent += 1005;
     output.Flush();
   }
-  EXPECT_GE(sent, FramedOutput::kWindowBytes);
-  EXPECT_LT(sent, FramedOutput::kWindowBytes + 2000);
+  EXPECT_GE(sent, AgentOutput::kWindowBytes);
+  EXPECT_LT(sent, AgentOutput::kWindowBytes + 2000);
   output.Grant(5000);
   EXPECT_FALSE(output.full());
 }
