@@ -11,7 +11,7 @@ GROWING_FOLDERS = ("docs/decisions",)  # A record, of which nothing is taken awa
 ROOMS = {
     "transport": [["", "memory"], ["wire"], ["security"], ["tcp", "shm", "sim", "verbs"], ["select"]],
     "collectives": [
-        [""], ["core"], ["reduce"], ["control"], ["observe"], ["membership"], ["cost"], ["algorithms"], ["choice"], ["engine"],
+        [""], ["core"], ["reduce"], ["cuda"], ["control"], ["observe"], ["membership"], ["cost"], ["algorithms"], ["choice"], ["engine"],
         ["comm"], ["api"],
     ],
     "launcher": [["job"], ["watch"], ["local"], ["remote"], [""]],

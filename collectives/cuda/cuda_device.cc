@@ -1,0 +1,75 @@
+#include "collectives/cuda/cuda_device.h"
+
+#include <utility>
+
+namespace annulus {
+
+using cuda::DeviceAttribute;
+using cuda::ScopedContext;
+
+Status CudaDevice::Open(const cuda::Driver& driver, int ordinal, std::span<const std::byte> image,
+                        std::unique_ptr<CudaDevice>* device) {
+  std::unique_ptr<CudaDevice> opened(new CudaDevice(driver, ordinal));
+  ANNULUS_RETURN_IF_ERROR(opened->TakeContext());
+  const Status status = opened->LoadKernels(image);
+  if (!status.ok()) opened->kernels_missing_ = status.message();
+  *device = std::move(opened);
+  return Status();
+}
+
+CudaDevice::~CudaDevice() {
+  if (context_ == nullptr) return;
+  {
+    const ScopedContext scope(driver_, context_);
+    if (library_ != nullptr) driver_->LibraryUnload(library_);
+  }
+  driver_->DevicePrimaryCtxRelease(ordinal_);
+}
+
+Status CudaDevice::TakeContext() {
+  int major = 0;
+  int minor = 0;
+  int shares_pointers = 0;
+  std::array<char, 128> name{};
+  ANNULUS_RETURN_IF_ERROR(
+      driver_.ToStatus(driver_->DevicePrimaryCtxRetain(&context_, ordinal_), "cuDevicePrimaryCtxRetain"));
+  driver_->DeviceGetAttribute(&multiprocessors_, DeviceAttribute::kMultiprocessors, ordinal_);
+  driver_->DeviceGetAttribute(&major, DeviceAttribute::kComputeCapabilityMajor, ordinal_);
+  driver_->DeviceGetAttribute(&minor, DeviceAttribute::kComputeCapabilityMinor, ordinal_);
+  driver_->DeviceGetAttribute(&shares_pointers, DeviceAttribute::kCanUseHostPointerForRegisteredMemory, ordinal_);
+  driver_->DeviceGetName(name.data(), static_cast<int>(name.size()) - 1, ordinal_);
+  name_ = std::string(name.data()) + " (sm_" + std::to_string(major) + std::to_string(minor) + ")";
+  if (shares_pointers != 0) return Status();
+  return {Code::kUnsupported, name_ + " does not see pinned memory at the addresses of the CPU"};
+}
+
+Status CudaDevice::LoadKernels(std::span<const std::byte> image) {
+  if (image.empty()) return {Code::kUnsupported, "this build of Annulus has no device kernels"};
+  const ScopedContext scope(driver_, context_);
+  ANNULUS_RETURN_IF_ERROR(scope.status());
+  ANNULUS_RETURN_IF_ERROR(
+      driver_.ToStatus(driver_->LibraryLoadData(&library_, image.data(), nullptr, nullptr, 0, nullptr, nullptr, 0),
+                       "cuLibraryLoadData"));
+  decltype(kernels_) kernels{};
+  for (int type = 0; type < kNumDataTypes; ++type) {
+    for (int op = 0; op < cuda::kNumKernelOps; ++op) {
+      const std::string name = cuda::KernelName(static_cast<DataType>(type), static_cast<ReduceOp>(op));
+      cuda::Kernel kernel = nullptr;
+      cuda::Function* const function = &kernels[static_cast<size_t>(type)][static_cast<size_t>(op)];
+      ANNULUS_RETURN_IF_ERROR(
+          driver_.ToStatus(driver_->LibraryGetKernel(&kernel, library_, name.c_str()), "cuLibraryGetKernel"));
+      ANNULUS_RETURN_IF_ERROR(driver_.ToStatus(driver_->KernelGetFunction(function, kernel), "cuKernelGetFunction"));
+      ANNULUS_RETURN_IF_ERROR(driver_.ToStatus(driver_->FuncLoad(*function), "cuFuncLoad"));
+    }
+  }
+  kernels_ = kernels;
+  return Status();
+}
+
+cuda::Function CudaDevice::KernelFor(DataType type, ReduceOp op) const {
+  if (op == ReduceOp::kAvg) op = ReduceOp::kSum;
+  if (static_cast<int>(op) >= cuda::kNumKernelOps) return nullptr;
+  return kernels_[static_cast<size_t>(type)][static_cast<size_t>(op)];
+}
+
+}  // namespace annulus

@@ -1,0 +1,56 @@
+// CudaDevice: one GPU as this process works on it: its context, which is the one of CUDA's runtime, and our kernels.
+//
+// Threads: Open in one thread; everything else from any thread.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/status.h"
+#include "cuda_kernels/driver/driver.h"
+#include "cuda_kernels/kernel_names.h"
+
+namespace annulus {
+
+class CudaDevice {
+ public:
+  // Takes the primary context of device `ordinal`, and loads the kernels of `image` into it, all of them now: a kernel
+  // that is loaded by its first launch blocks every CUDA call of the process until the GPU is idle. `driver` outlives
+  // it. Errors: kSystem or kOutOfMemory of the driver. That there are no kernels is none: see kernels_missing.
+  static Status Open(const cuda::Driver& driver, int ordinal, std::span<const std::byte> image,
+                     std::unique_ptr<CudaDevice>* device);
+  ~CudaDevice();
+  CudaDevice(const CudaDevice&) = delete;
+  CudaDevice& operator=(const CudaDevice&) = delete;
+
+  const cuda::Driver& driver() const { return driver_; }
+  int ordinal() const { return ordinal_; }
+  cuda::Context context() const { return context_; }
+  int multiprocessors() const { return multiprocessors_; }
+  // "NVIDIA H200 (sm_90)".
+  const std::string& name() const { return name_; }
+
+  // The kernel of an operation; null: there is none, so the work is staged.
+  cuda::Function KernelFor(DataType type, ReduceOp op) const;
+  // Why there are no kernels; "" when there are.
+  const std::string& kernels_missing() const { return kernels_missing_; }
+
+ private:
+  CudaDevice(const cuda::Driver& driver, int ordinal) : driver_(driver), ordinal_(ordinal) {}
+  Status TakeContext();
+  Status LoadKernels(std::span<const std::byte> image);
+
+  const cuda::Driver& driver_;
+  const int ordinal_;
+  cuda::Context context_ = nullptr;
+  int multiprocessors_ = 1;
+  std::string name_;
+  cuda::Library library_ = nullptr;
+  std::array<std::array<cuda::Function, cuda::kNumKernelOps>, kNumDataTypes> kernels_{};
+  std::string kernels_missing_;
+};
+
+}  // namespace annulus

@@ -1,0 +1,62 @@
+#include "collectives/cuda/cuda_domain.h"
+
+#include <sys/mman.h>
+
+#include <string>
+#include <utility>
+
+#include "base/log.h"
+#include "collectives/cuda/cuda_queue.h"
+
+namespace annulus {
+
+CudaDomain::CudaDomain(std::unique_ptr<cuda::Driver> driver, std::span<const std::byte> image)
+    : MemoryDomain(MemoryKind::kDevice), driver_(std::move(driver)), image_(image) {}
+
+CudaDomain::~CudaDomain() { slots_.ForgetDevice(); }
+
+bool CudaDomain::Owns(const void* pointer) const { return driver_->PlaceOf(pointer).type == cuda::MemoryType::kDevice; }
+
+Status CudaDomain::OpenQueue(std::unique_ptr<DomainQueue>* queue) {
+  *queue = std::make_unique<CudaQueue>(this);
+  return Status();
+}
+
+// Whole pages, which no other slots share: a page is pinned once.
+std::byte* CudaDomain::AllocateSlots(size_t bytes) {
+  void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return nullptr;
+  slots_.Add(static_cast<std::byte*>(memory), bytes);
+  return static_cast<std::byte*>(memory);
+}
+
+void CudaDomain::FreeSlots(std::byte* slots, size_t bytes) {
+  slots_.Remove(slots, bytes);
+  munmap(slots, bytes);
+}
+
+Status CudaDomain::RegisterSlots(std::byte* slots, size_t bytes) {
+  slots_.Add(slots, bytes);
+  return Status();
+}
+
+void CudaDomain::UnregisterSlots(std::byte* slots, size_t bytes) { slots_.Remove(slots, bytes); }
+
+Status CudaDomain::Use(int ordinal, const CudaDevice** device) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (device_ == nullptr) {
+    ANNULUS_RETURN_IF_ERROR(CudaDevice::Open(*driver_, ordinal, image_, &device_));
+    const std::string& missing = device_->kernels_missing();
+    Log(missing.empty() ? LogLevel::kInfo : LogLevel::kWarn, -1, "device memory of %s, %s%s", device_->name().c_str(),
+        missing.empty() ? "with kernels" : "by copies: ", missing.c_str());
+    slots_.PinFor(*device_);
+  }
+  if (device_->ordinal() == ordinal) {
+    *device = device_.get();
+    return Status();
+  }
+  return {Code::kUnsupported, "a buffer is on GPU " + std::to_string(ordinal) + ", and this process works with GPU " +
+                                  std::to_string(device_->ordinal()) + ": a process can use one"};
+}
+
+}  // namespace annulus

@@ -1,0 +1,50 @@
+// CudaDomain: the memory of a GPU, and that GPU.
+//
+// It owns all device memory that the driver knows, and works on one device: that of the first device buffer that a
+// communicator gets. Then it takes the device's primary context, loads the kernels and pins the slots. Buffers must be
+// ready when a call gets them: the caller synchronizes the stream that fills them.
+//
+// Threads: any.
+#pragma once
+
+#include <memory>
+#include <mutex>
+
+#include "collectives/cuda/cuda_device.h"
+#include "collectives/cuda/pinned_slots.h"
+#include "collectives/reduce/memory_domain.h"
+#include "cuda_kernels/driver/driver.h"
+
+namespace annulus {
+
+class CudaDomain final : public MemoryDomain {
+ public:
+  // `image` holds the kernels, and outlives the domain; empty: all work is staged.
+  CudaDomain(std::unique_ptr<cuda::Driver> driver, std::span<const std::byte> image);
+  // No queue may be left.
+  ~CudaDomain() override;
+
+  bool Owns(const void* pointer) const override;
+  Status OpenQueue(std::unique_ptr<DomainQueue>* queue) override;
+  std::byte* AllocateSlots(size_t bytes) override;
+  void FreeSlots(std::byte* slots, size_t bytes) override;
+  // Never fails: what cannot be pinned is staged.
+  Status RegisterSlots(std::byte* slots, size_t bytes) override;
+  void UnregisterSlots(std::byte* slots, size_t bytes) override;
+
+  // Sets *device to device number `ordinal`, with which this process works from the first such call on.
+  // Errors: kUnsupported when it works with another one; kSystem or kOutOfMemory of the driver.
+  Status Use(int ordinal, const CudaDevice** device);
+
+  const cuda::Driver& driver() const { return *driver_; }
+  const PinnedSlots& slots() const { return slots_; }
+
+ private:
+  const std::unique_ptr<cuda::Driver> driver_;
+  const std::span<const std::byte> image_;
+  PinnedSlots slots_;
+  std::mutex mutex_;
+  std::unique_ptr<CudaDevice> device_;
+};
+
+}  // namespace annulus

@@ -1,0 +1,76 @@
+// CudaQueue: the work of one communicator on a GPU.
+//
+// A plain copy goes to a copy engine. Everything else is a slice of a kernel, which reads and writes slots where they
+// are; slices that are submitted before the next Poll share a launch. What neither can do is staged (StagedWork). No
+// kernel waits for anything. There is no descriptor to wake by: only polling tells.
+//
+// Threads: one at a time.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+
+#include "collectives/cuda/cuda_streams.h"
+#include "collectives/cuda/operand_places.h"
+#include "collectives/cuda/staged_work.h"
+#include "collectives/reduce/domain_queue.h"
+
+namespace annulus {
+
+class CudaDomain;
+
+class CudaQueue final : public DomainQueue {
+ public:
+  static constexpr int kLength = StagedWork::kMost;  // Operations at a time.
+
+  // The domain outlives the queue.
+  explicit CudaQueue(CudaDomain* domain);
+  ~CudaQueue() override;
+
+  void Drain() override;
+
+ private:
+  static constexpr int kStagingWord = kLength;
+  static_assert(kStagingWord < CudaStreams::kWords);
+  static_assert(kLength <= cuda::kMaxSlices);
+
+  // An operation under way. Its ticket is `sequence` and its index in one number.
+  struct Entry {
+    Ticket ticket = kCompleted;
+    uint32_t value = 0;  // What its word becomes.
+    bool is_staged = false;
+    bool is_finished = false;  // If it is staged.
+  };
+
+  Status SubmitAsync(const SliceOp& op, Ticket* ticket) override;
+  Status PollAsync(Ticket ticket, bool* done) override;
+
+  // Takes up work on the GPU on which the operands of `op` lie, and finds all their places.
+  Status FindPlaces(const SliceOp& op);
+  Status Start(const SliceOp& op, int index);
+  Status StartCopy(const SliceOp& op, int index);
+  Status StartSlice(const SliceOp& op, cuda::Function kernel, int index);
+  // Launches the slices that wait.
+  Status Flush();
+  Status AdvanceStaged();
+
+  CudaDomain* const domain_;
+  std::unique_ptr<CudaStreams> streams_;  // Null until the first operation.
+  OperandPlaces places_;
+  StagedWork staged_;
+
+  std::array<Entry, kLength> entries_;
+  uint64_t sequence_ = 0;
+  int64_t idle_polls_ = 0;
+  Status error_;  // Sticks.
+
+  // The next launch.
+  cuda::KernelBatch batch_;
+  unsigned slices_ = 0;
+  cuda::Function kernel_ = nullptr;
+  size_t most_bytes_ = 0;      // Of its largest slice.
+  bool touches_host_ = false;  // Whether some operand crosses PCIe.
+};
+
+}  // namespace annulus

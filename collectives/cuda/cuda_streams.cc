@@ -1,0 +1,110 @@
+#include "collectives/cuda/cuda_streams.h"
+
+#include <cstring>
+#include <utility>
+
+namespace annulus {
+namespace {
+
+constexpr size_t kWordBytes = 64;  // A cache line each: the CPU polls one while the GPU writes another.
+constexpr size_t kWordsBytes = CudaStreams::kWords * kWordBytes;
+constexpr size_t kListBytes = CudaStreams::kMostListed * sizeof(std::byte*);
+constexpr size_t kListsBytes = CudaStreams::kWords * kListBytes;
+constexpr size_t kPinnedBytes = kWordsBytes + kListsBytes + CudaStreams::kStagingBytes;
+// Above what the user's streams have by default: a rank that waits for a slice holds up the others.
+constexpr int kPriority = -1;
+
+}  // namespace
+
+Status CudaStreams::Open(const CudaDevice& device, std::unique_ptr<CudaStreams>* streams) {
+  std::unique_ptr<CudaStreams> opened(new CudaStreams(device));
+  ANNULUS_RETURN_IF_ERROR(opened->Allocate());
+  *streams = std::move(opened);
+  return Status();
+}
+
+Status CudaStreams::ToStatus(cuda::Result result, const char* function) const {
+  return device_.driver().ToStatus(result, function);
+}
+
+Status CudaStreams::Allocate() {
+  const cuda::Driver& driver = device_.driver();
+  const cuda::ScopedContext scope(driver, device_.context());
+  ANNULUS_RETURN_IF_ERROR(scope.status());
+  void* pinned = nullptr;
+  ANNULUS_RETURN_IF_ERROR(
+      ToStatus(driver->MemHostAlloc(&pinned, kPinnedBytes, cuda::kHostAllocPortable | cuda::kHostAllocDeviceMap),
+               "cuMemHostAlloc"));
+  pinned_ = static_cast<std::byte*>(pinned);
+  std::memset(pinned_, 0, kWordsBytes + kListsBytes);
+  ANNULUS_RETURN_IF_ERROR(ToStatus(driver->MemAlloc(&counters_, kWordsBytes), "cuMemAlloc"));
+  ANNULUS_RETURN_IF_ERROR(ToStatus(driver->MemsetD8(counters_, 0, kWordsBytes), "cuMemsetD8"));
+  for (cuda::Stream& stream : streams_) {
+    ANNULUS_RETURN_IF_ERROR(ToStatus(driver->StreamCreateWithPriority(&stream, cuda::kStreamNonBlocking, kPriority),
+                                     "cuStreamCreateWithPriority"));
+  }
+  return Status();
+}
+
+CudaStreams::~CudaStreams() {
+  const cuda::Driver& driver = device_.driver();
+  const cuda::ScopedContext scope(driver, device_.context());
+  for (const cuda::Stream stream : streams_) {
+    if (stream != nullptr) driver->StreamDestroy(stream);
+  }
+  if (counters_ != 0) driver->MemFree(counters_);
+  if (pinned_ != nullptr) driver->MemFreeHost(pinned_);
+}
+
+Status CudaStreams::Copy(Lane lane, std::byte* to, const std::byte* from, size_t bytes) {
+  return ToStatus(device_.driver()->MemcpyAsync(cuda::ToDevice(to), cuda::ToDevice(from), bytes, StreamOf(lane)),
+                  "cuMemcpyAsync");
+}
+
+Status CudaStreams::Signal(Lane lane, int word, uint32_t value) {
+  return ToStatus(device_.driver()->StreamWriteValue32(StreamOf(lane), cuda::ToDevice(WordAt(word)), value,
+                                                       cuda::kWriteValueDefault),
+                  "cuStreamWriteValue32");
+}
+
+Status CudaStreams::Launch(cuda::Function kernel, cuda::KernelBatch* batch, unsigned slices, unsigned blocks) {
+  void* parameters[] = {batch};
+  return ToStatus(device_.driver()->LaunchKernel(kernel, blocks, slices, 1, cuda::kThreadsPerBlock, 1, 1, 0,
+                                                 StreamOf(Lane::kKernels), parameters, nullptr),
+                  "cuLaunchKernel");
+}
+
+Status CudaStreams::Synchronize() {
+  const cuda::Driver& driver = device_.driver();
+  const cuda::ScopedContext scope(driver, device_.context());
+  Status status = scope.status();
+  for (const cuda::Stream stream : streams_) {
+    const Status each = ToStatus(driver->StreamSynchronize(stream), "cuStreamSynchronize");
+    if (status.ok()) status = each;
+  }
+  return status;
+}
+
+Status CudaStreams::Check() {
+  const cuda::Driver& driver = device_.driver();
+  const cuda::ScopedContext scope(driver, device_.context());
+  for (const cuda::Stream stream : streams_) {
+    const cuda::Result result = driver->StreamQuery(stream);
+    if (result != cuda::Result::kNotReady)
+      ANNULUS_RETURN_IF_ERROR(ToStatus(result, "a GPU's work failed: cuStreamQuery"));
+  }
+  return Status();
+}
+
+uint32_t* CudaStreams::WordAt(int word) const {
+  return reinterpret_cast<uint32_t*>(pinned_ + static_cast<size_t>(word) * kWordBytes);
+}
+uint32_t* CudaStreams::CounterAt(int word) const {
+  return cuda::FromDevice<uint32_t>(counters_ + static_cast<size_t>(word) * kWordBytes);
+}
+const std::byte** CudaStreams::ListAt(int word) const {
+  return reinterpret_cast<const std::byte**>(pinned_ + kWordsBytes + static_cast<size_t>(word) * kListBytes);
+}
+std::span<std::byte> CudaStreams::staging() const { return {pinned_ + kWordsBytes + kListsBytes, kStagingBytes}; }
+
+}  // namespace annulus

@@ -1,0 +1,53 @@
+// OperandPlaces: where the operands of an operation lie, as its queue must know it.
+//
+// Threads: one at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "collectives/cuda/pinned_slots.h"
+#include "collectives/reduce/reducer.h"
+#include "cuda_kernels/driver/driver.h"
+
+namespace annulus {
+
+enum class Place : uint8_t {
+  kDevice,    // In the memory of a GPU, which alone can access it.
+  kPinned,    // In host memory that the GPU can access.
+  kPageable,  // In host memory that only the CPU can access.
+};
+
+class OperandPlaces {
+ public:
+  // Both outlive the object.
+  OperandPlaces(const cuda::Driver& driver, const PinnedSlots& slots) : driver_(driver), slots_(slots) {}
+
+  // Looks up the operands of `op`. Allocates when the slots of the process or the number of sources have grown.
+  void Find(const SliceOp& op);
+
+  // Of what was found last: the sources in their order, then both destinations. A missing one counts as pinned.
+  const std::vector<Place>& all() const { return places_; }
+  bool Has(Place place) const;
+  // Number of the GPU with an operand, -1 when there is none.
+  int device() const { return device_; }
+  // Whether several GPUs have operands.
+  bool is_mixed() const { return is_mixed_; }
+
+ private:
+  Place PlaceOf(const std::byte* memory, size_t bytes);
+
+  const cuda::Driver& driver_;
+  const PinnedSlots& slots_;
+  uint64_t version_ = 0;  // Of the slots below.
+  std::vector<PinnedSlots::Range> pinned_;
+  std::vector<Place> places_;
+  int device_ = -1;
+  bool is_mixed_ = false;
+};
+
+// Source number `i` of an operation.
+inline const std::byte* SourceOf(const SliceOp& op, int i) { return op.num_sources > 2 ? op.src[i] : op.inline_src[i]; }
+
+}  // namespace annulus

@@ -1,0 +1,241 @@
+// CudaDomain on the stand-in for CUDA's driver: right results wherever the operands lie, slots pinned in time, nothing
+// left behind, failures with their reason.
+#include "collectives/cuda/cuda_domain.h"
+
+#include <array>
+#include <thread>
+
+#include "collectives/cuda/cuda_streams.h"
+#include "tests/collectives/cuda/cuda_fixture.h"
+#include "tests/soak/rounds.h"
+
+namespace annulus {
+namespace {
+
+constexpr size_t kCount = 1000;
+constexpr size_t kBytes = kCount * sizeof(float);
+
+Bytes Values(float first) {
+  Bytes values(kBytes);
+  for (size_t i = 0; i < kCount; ++i) Put(values.data(), i, first + static_cast<float>(i));
+  return values;
+}
+
+SliceOp Copy(const CudaPlace& from, const CudaPlace& to) {
+  SliceOp op;
+  op.dst[0] = to.data();
+  op.inline_src[0] = from.data();
+  op.num_sources = 1;
+  op.count = kCount;
+  return op;
+}
+
+SliceOp Sum(const CudaPlace& a, const CudaPlace& b, const CudaPlace& to) {
+  SliceOp op = Copy(a, to);
+  op.inline_src[1] = b.data();
+  op.num_sources = 2;
+  return op;
+}
+
+class CudaDomainTest : public CudaFixture {};
+
+TEST_F(CudaDomainTest, ResultsAreTheHostReducersWhereverTheOperandsLie) {
+  Start({.seed = 1, .most_delay_us = 0});
+  for (uint64_t seed = 1; seed <= Rounds(400, 20'000) && !HasFatalFailure(); ++seed) RunRandom(seed);
+  EXPECT_GT(fake_->Counts().launches, 0);
+  EXPECT_GT(fake_->Counts().copies, 0);
+}
+
+TEST_F(CudaDomainTest, WithoutKernelsTheWorkIsStagedWithTheSameResults) {
+  Start({.seed = 2, .most_delay_us = 0, .loads_kernels = false});
+  for (uint64_t seed = 1; seed <= Rounds(200, 10'000) && !HasFatalFailure(); ++seed) RunRandom(seed);
+  EXPECT_EQ(fake_->Counts().launches, 0);
+}
+
+TEST_F(CudaDomainTest, SlotsThatCannotBePinnedAreStaged) {
+  Start({.seed = 3, .most_delay_us = 0, .most_pinned = 2 * CudaStreams::kStagingBytes});
+  const auto slots = NewPlace(Kind::kSlot, Bytes(4 * CudaStreams::kStagingBytes));
+  for (uint64_t seed = 1; seed <= 50 && !HasFatalFailure(); ++seed) RunRandom(seed);
+  slots->Write(Values(1));
+  const auto device = NewPlace(Kind::kDevice, Values(5));
+  Run(Sum(*slots, *device, *device));
+  EXPECT_EQ(Get<float>(device->Read().data(), 2), 1 + 2 + 5 + 2);
+}
+
+TEST_F(CudaDomainTest, OperationsLargerThanTheStagingGoPieceByPiece) {
+  Start({.seed = 4, .most_delay_us = 0, .loads_kernels = false});
+  std::mt19937_64 random(4);
+  const size_t count = CudaStreams::kStagingBytes;  // Of 4 bytes each.
+  const Bytes a = RandomElements(DataType::kFloat32, count, &random);
+  const Bytes b = RandomElements(DataType::kFloat32, count, &random);
+  const auto left = NewPlace(Kind::kDevice, a);
+  const auto right = NewPlace(Kind::kSlot, b);
+  SliceOp op = Sum(*left, *right, *left);
+  op.count = count;
+  Run(op);
+  EXPECT_TRUE(left->Read() == FoldByOracle(DataType::kFloat32, ReduceOp::kSum, 0, {a, b}, count));
+}
+
+TEST_F(CudaDomainTest, WhatIsSubmittedBeforeAPollSharesALaunch) {
+  Start({.seed = 5});
+  const auto slot = NewPlace(Kind::kSlot, Values(1));
+  std::vector<std::unique_ptr<CudaPlace>> outputs;
+  std::vector<Ticket> tickets;
+  for (int i = 0; i < 8; ++i) {
+    outputs.push_back(NewPlace(Kind::kDevice, Values(static_cast<float>(i))));
+    tickets.emplace_back();
+    ASSERT_TRUE(queue_->Submit(Sum(*slot, *outputs.back(), *outputs.back()), &tickets.back()).ok());
+  }
+  EXPECT_EQ(queue_->unfinished(), 8);
+  for (const Ticket ticket : tickets) Wait(queue_.get(), ticket);
+  EXPECT_EQ(queue_->unfinished(), 0);
+  EXPECT_EQ(fake_->Counts().launches, 1);
+  EXPECT_EQ(fake_->Counts().slices, 8);
+  EXPECT_EQ(Get<float>(outputs[7]->Read().data(), 1), 1 + 1 + 7 + 1);
+}
+
+TEST_F(CudaDomainTest, AFullQueueWouldBlockAndRecovers) {
+  Start({.seed = 6});
+  const auto slot = NewPlace(Kind::kSlot, Values(1));
+  std::vector<std::unique_ptr<CudaPlace>> outputs;
+  std::vector<Ticket> tickets;
+  for (;;) {
+    outputs.push_back(NewPlace(Kind::kDevice, Values(0)));
+    Ticket ticket = DomainQueue::kCompleted;
+    const Status status = queue_->Submit(Copy(*slot, *outputs.back()), &ticket);
+    if (status.would_block()) break;
+    ASSERT_TRUE(status.ok()) << status.ToString();
+    tickets.push_back(ticket);
+    ASSERT_LT(tickets.size(), 1000u);
+  }
+  for (const Ticket ticket : tickets) Wait(queue_.get(), ticket);
+  Run(Copy(*slot, *outputs.back()));
+  EXPECT_EQ(outputs.back()->Read(), slot->Read());
+}
+
+TEST_F(CudaDomainTest, ADeviceAndItsSlotsAreTakenWithTheFirstDeviceBuffer) {
+  Start({.seed = 7});
+  const auto early = NewPlace(Kind::kSlot, Values(1));
+  EXPECT_EQ(fake_->Counts().contexts, 0);
+  EXPECT_EQ(fake_->Counts().pinned_ranges, 0);
+  const auto device = NewPlace(Kind::kDevice, Values(2));
+  EXPECT_TRUE(domain_->Owns(device->data()));
+  EXPECT_FALSE(domain_->Owns(early->data()));
+  EXPECT_FALSE(domain_->Owns(this));
+  EXPECT_FALSE(domain_->Owns(nullptr));
+  Run(Copy(*device, *early));
+  EXPECT_EQ(fake_->Counts().contexts, 1);
+  const int64_t pinned = fake_->Counts().pinned_ranges;
+  {
+    const auto late = NewPlace(Kind::kSlot, Values(3));
+    EXPECT_EQ(fake_->Counts().pinned_ranges, pinned + 1);
+    Run(Sum(*late, *device, *device));
+  }
+  EXPECT_EQ(fake_->Counts().pinned_ranges, pinned);
+  EXPECT_EQ(Get<float>(device->Read().data(), 0), 5);
+}
+
+TEST_F(CudaDomainTest, SlotsOfASharedSegmentArePinnedWhereTheyAre) {
+  Start({.seed = 8});
+  alignas(4096) static std::array<std::byte, 3 * 4096> segment;
+  std::byte* const slots = segment.data() + 100;
+  ASSERT_TRUE(domain_->RegisterSlots(slots, kBytes).ok());
+  ASSERT_TRUE(domain_->RegisterSlots(slots + 10, 10).ok()) << "a range within another shares its pages";
+  const auto device = NewPlace(Kind::kDevice, Values(2));
+  SliceOp op = Copy(*device, *device);
+  op.dst[0] = slots;
+  Run(op);
+  EXPECT_EQ(Get<float>(slots, 4), 6);
+  domain_->UnregisterSlots(slots, kBytes);
+  domain_->UnregisterSlots(slots + 10, 10);
+}
+
+TEST_F(CudaDomainTest, DrainedWorkTouchesNoMemoryAnyMore) {
+  Start({.seed = 9});
+  for (int round = 0; round < 20; ++round) {
+    const auto slot = NewPlace(Kind::kSlot, Values(1));
+    const auto device = NewPlace(Kind::kDevice, Values(2));
+    Ticket copy = DomainQueue::kCompleted;
+    Ticket sum = DomainQueue::kCompleted;
+    const auto other = NewPlace(Kind::kDevice, Values(3));
+    ASSERT_TRUE(queue_->Submit(Copy(*slot, *other), &copy).ok());
+    ASSERT_TRUE(queue_->Submit(Sum(*slot, *device, *device), &sum).ok());
+    bool done = false;
+    ASSERT_TRUE(queue_->Poll(copy, &done).ok());
+    queue_->Drain();
+    // The memory goes now; TearDown sees whether any work was pending on it.
+  }
+}
+
+TEST_F(CudaDomainTest, ASecondDeviceIsRefusedAndSaysSo) {
+  Start({.seed = 10, .devices = 2});
+  const auto slot = NewPlace(Kind::kSlot, Values(1));
+  const auto first = NewPlace(Kind::kDevice, Values(2));
+  std::byte* const second = fake_->Allocate(1, kBytes);
+  EXPECT_TRUE(domain_->Owns(second));
+  Run(Copy(*slot, *first));
+  SliceOp op = Copy(*slot, *first);
+  op.dst[0] = second;
+  Ticket ticket = DomainQueue::kCompleted;
+  const Status status = queue_->Submit(op, &ticket);
+  EXPECT_EQ(status.code(), Code::kUnsupported);
+  EXPECT_NE(status.message().find("GPU 1"), std::string::npos) << status.message();
+  fake_->Free(second);
+}
+
+TEST_F(CudaDomainTest, EveryFailureOfTheDriverIsAStatusAndLeavesNothingBehind) {
+  constexpr const char* kFunctions[] = {
+      "cuDevicePrimaryCtxRetain", "cuMemHostAlloc", "cuMemAlloc", "cuStreamCreateWithPriority", "cuMemcpyAsync",
+      "cuStreamWriteValue32",     "cuLaunchKernel"};
+  for (const char* function : kFunctions) {
+    Start({.seed = 11});
+    const auto slot = NewPlace(Kind::kSlot, Values(1));
+    const auto device = NewPlace(Kind::kDevice, Values(2));
+    const auto other = NewPlace(Kind::kDevice, Values(3));
+    fake_->Fail(function, cuda::Result::kOutOfMemory, 0);
+    Status status;
+    for (const SliceOp& op : {Copy(*slot, *other), Sum(*slot, *device, *device)}) {
+      Ticket ticket = DomainQueue::kCompleted;
+      bool done = false;
+      if (status.ok()) status = queue_->Submit(op, &ticket);
+      while (status.ok() && !done) status = queue_->Poll(ticket, &done);
+    }
+    EXPECT_EQ(status.code(), Code::kOutOfMemory) << function;
+    EXPECT_NE(status.message().find(function), std::string::npos) << status.message();
+    queue_->Drain();
+  }
+}
+
+TEST_F(CudaDomainTest, KernelsThatDoNotLoadAreNoFailure) {
+  for (const char* function : {"cuLibraryLoadData", "cuLibraryGetKernel", "cuKernelGetFunction", "cuFuncLoad"}) {
+    Start({.seed = 12});
+    fake_->Fail(function, cuda::Result::kNotSupported, 0);
+    const auto slot = NewPlace(Kind::kSlot, Values(1));
+    const auto device = NewPlace(Kind::kDevice, Values(2));
+    Run(Sum(*slot, *device, *device));
+    EXPECT_EQ(Get<float>(device->Read().data(), 1), 5) << function;
+    EXPECT_EQ(fake_->Counts().launches, 0) << function;
+  }
+}
+
+TEST_F(CudaDomainTest, CommunicatorsOfSeveralThreadsShareADevice) {
+  Start({.seed = 13});
+  const auto work = [this] {
+    std::unique_ptr<DomainQueue> queue;
+    ASSERT_TRUE(domain_->OpenQueue(&queue).ok());
+    const auto slot = NewPlace(Kind::kSlot, Values(1));
+    const auto device = NewPlace(Kind::kDevice, Values(2));
+    for (int round = 0; round < 50; ++round) {
+      Ticket ticket = DomainQueue::kCompleted;
+      ASSERT_TRUE(queue->Submit(Sum(*slot, *device, *device), &ticket).ok());
+      Wait(queue.get(), ticket);
+    }
+    EXPECT_EQ(Get<float>(device->Read().data(), 0), 52);
+  };
+  std::thread other(work);
+  work();
+  other.join();
+}
+
+}  // namespace
+}  // namespace annulus

@@ -1,0 +1,78 @@
+// FakeControl: how a test drives the stand-in for CUDA's driver, and what it asks it afterwards.
+//
+// The stand-in, libcuda_stand_in.so, is opened as the driver is (Driver::Find with its path). It has devices whose
+// memory the CPU cannot touch, a thread that does the work of all streams late and in a seeded order, and a memory of
+// each misuse. assumptions.md lists in what it is believed to be like the real driver.
+//
+// Threads: any; Reset while nothing else uses the stand-in.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cuda_kernels/driver/driver_types.h"
+
+namespace annulus::cuda {
+
+struct FakeOptions {
+  uint64_t seed = 1;
+  int devices = 1;
+  int most_delay_us = 20;         // Before each piece of work begins.
+  int version = 13000;            // CUDA 13.0.
+  std::string missing = {};       // A function that this driver does not have.
+  bool loads_kernels = true;      // False: no image has code for its devices.
+  size_t most_pinned = SIZE_MAX;  // Bytes that may be pinned at a time.
+};
+
+// A mistake of the driver's user that the stand-in makes in its place, to show that it would be found.
+enum class Mistake {
+  kNone,
+  kNoPin,     // Registered memory is not pinned.
+  kNoPush,    // Contexts are not pushed.
+  kNoWait,    // Work counts as done when it is submitted.
+  kNoDrain,   // Synchronizing a stream does not wait.
+  kNoPreload  // Functions are not loaded before their first launch.
+};
+
+struct FakeCounts {
+  int64_t launches = 0;
+  int64_t slices = 0;  // Of all launches.
+  int64_t copies = 0;
+  int64_t lazy_loads =
+      0;  // Launches of functions that were not loaded: they wait for all streams and block all callers.
+  // At this moment:
+  int contexts = 0;
+  int streams = 0;
+  int libraries = 0;
+  int64_t pinned_ranges = 0;
+  int64_t allocations = 0;  // Of device memory by the driver's functions; not by Allocate.
+};
+
+class FakeControl {
+ public:
+  virtual ~FakeControl() = default;
+
+  // Forgets everything. Nothing of the stand-in may be in use.
+  virtual void Reset(const FakeOptions& options) = 0;
+  virtual void Make(Mistake mistake) = 0;
+  // While it holds, no work begins.
+  virtual void Hold(bool holds) = 0;
+  // `function` ("cuMemHostRegister") fails once, after `calls` more calls that do not.
+  virtual void Fail(const std::string& function, Result result, int calls) = 0;
+
+  // Memory as another part of the program allocates it on a device. Not while work on it is pending.
+  virtual std::byte* Allocate(int device, size_t bytes) = 0;
+  virtual void Free(std::byte* memory) = 0;
+  virtual void Write(std::byte* memory, const void* from, size_t bytes) = 0;
+  virtual void Read(void* to, const std::byte* memory, size_t bytes) = 0;
+
+  // What was done wrong so far: accesses to memory that is not there any more, missing waits between streams.
+  virtual std::vector<std::string> Violations() = 0;
+  virtual FakeCounts Counts() = 0;
+};
+
+using GetFakeControl = FakeControl* (*)();  // fake_cuda_control.
+
+}  // namespace annulus::cuda

@@ -1,0 +1,227 @@
+// FakeDriver: the state behind the stand-in's functions: contexts, kernels, pinned memory and failures on command.
+//
+// Threads: any; one lock guards each call, as a driver's context lock does.
+#pragma once
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cuda_kernels/kernel_names.h"
+#include "tests/cuda/fake_driver/fake_gpu.h"
+
+namespace annulus::cuda {
+
+// The contexts that are current in a thread, the last one on top. A context's handle is its device plus one.
+inline std::vector<Context>& ContextsOfThread() {
+  thread_local std::vector<Context> contexts;
+  return contexts;
+}
+
+template <class Handle>
+Handle ToHandle(int number) {
+  return reinterpret_cast<Handle>(static_cast<intptr_t>(number));
+}
+template <class Handle>
+int ToNumber(Handle handle) {
+  return static_cast<int>(reinterpret_cast<intptr_t>(handle));
+}
+
+struct FakeKernel {
+  std::string name;
+  bool is_loaded = false;
+};
+
+class FakeDriver final : public FakeControl {
+ public:
+  FakeDriver() { Reset(FakeOptions()); }
+
+  void Reset(const FakeOptions& options) override {
+    gpu_.reset();
+    options_ = options;
+    gpu_ = std::make_unique<FakeGpu>(options);
+    counts_ = FakeCounts();
+    failures_.clear();
+    kernels_.clear();
+    host_blocks_.clear();
+    contexts_ = 0;
+  }
+  void Make(Mistake mistake) override { gpu_->SetMistake(mistake); }
+  void Hold(bool holds) override { gpu_->Hold(holds); }
+  void Fail(const std::string& function, Result result, int calls) override {
+    const std::lock_guard<std::recursive_mutex> lock(mutex_);
+    failures_[function] = {result, calls};
+  }
+  std::byte* Allocate(int device, size_t bytes) override {
+    return gpu_->WithMemory([=](FakeMemory* memory) { return memory->Allocate(device, bytes); });
+  }
+  void Free(std::byte* memory) override {
+    MustBeIdle(memory, "device memory is freed");
+    gpu_->WithMemory([=](FakeMemory* all) { all->Free(memory); });
+  }
+  void Write(std::byte* memory, const void* from, size_t bytes) override {
+    gpu_->MustBeIdle({memory, bytes}, "device memory is written");
+    gpu_->WithMemory(
+        [=](FakeMemory* all) { std::memcpy(all->Access(all->DeviceOf(memory), memory, bytes), from, bytes); });
+  }
+  void Read(void* to, const std::byte* memory, size_t bytes) override {
+    gpu_->MustBeIdle({memory, bytes}, "device memory is read");
+    gpu_->WithMemory(
+        [=](FakeMemory* all) { std::memcpy(to, all->Access(all->DeviceOf(memory), memory, bytes), bytes); });
+  }
+  std::vector<std::string> Violations() override { return gpu_->Violations(); }
+  FakeCounts Counts() override {
+    const std::lock_guard<std::recursive_mutex> lock(mutex_);
+    FakeCounts counts = counts_;
+    counts.contexts = contexts_;
+    gpu_->AddCounts(&counts);
+    return counts;
+  }
+
+  // Begins a call: with the lock, and with the failure that was asked for.
+  template <class Body>
+  Result Call(const std::string& function, bool needs_context, Body body) {
+    const std::lock_guard<std::recursive_mutex> lock(mutex_);
+    const auto failure = failures_.find(function);
+    if (failure != failures_.end() && failure->second.calls-- == 0) {
+      const Result result = failure->second.result;
+      failures_.erase(failure);
+      return result;
+    }
+    if (needs_context && ContextsOfThread().empty()) return Result::kInvalidContext;
+    return body();
+  }
+
+  const FakeOptions& options() const { return options_; }
+  FakeGpu& gpu() { return *gpu_; }
+  FakeCounts& counts() { return counts_; }
+  static int Device() { return ToNumber(ContextsOfThread().back()) - 1; }
+
+  Result Retain(Context* context, int device) {
+    if (device < 0 || device >= options_.devices) return Result::kInvalidValue;
+    ++contexts_;
+    *context = ToHandle<Context>(device + 1);
+    return Result::kSuccess;
+  }
+  Result Release() { return contexts_-- > 0 ? Result::kSuccess : Result::kInvalidContext; }
+
+  Result Attributes(unsigned count, const PointerAttribute* attributes, void** values, const std::byte* pointer) {
+    const auto [device, is_pinned] = gpu_->WithMemory(
+        [=](FakeMemory* memory) { return std::pair(memory->DeviceOf(pointer), memory->IsPinned(pointer, 1)); });
+    const MemoryType type = device >= 0 ? MemoryType::kDevice : is_pinned ? MemoryType::kHost : MemoryType::kNone;
+    for (unsigned i = 0; i < count; ++i) {
+      if (attributes[i] == PointerAttribute::kMemoryType) *static_cast<MemoryType*>(values[i]) = type;
+      if (attributes[i] == PointerAttribute::kIsManaged) *static_cast<unsigned*>(values[i]) = 0;
+      if (attributes[i] == PointerAttribute::kDeviceOrdinal) *static_cast<int*>(values[i]) = device;
+    }
+    return Result::kSuccess;
+  }
+
+  Result Pin(std::byte* memory, size_t bytes) {
+    if (gpu_->mistake() == Mistake::kNoPin) return Result::kSuccess;
+    return gpu_->WithMemory([=, this](FakeMemory* all) {
+      if (bytes > options_.most_pinned - std::min(options_.most_pinned, all->pinned_bytes())) {
+        return Result::kOutOfMemory;
+      }
+      return all->Pin(memory, bytes);
+    });
+  }
+  Result Unpin(std::byte* memory) {
+    if (gpu_->mistake() == Mistake::kNoPin) return Result::kSuccess;
+    const MemoryRange range = gpu_->WithMemory([=](FakeMemory* all) { return all->PinnedAt(memory); });
+    if (range.bytes == 0) return Result::kInvalidValue;
+    gpu_->MustBeIdle(range, "pinned memory is given back");
+    gpu_->WithMemory([=](FakeMemory* all) { all->Unpin(memory); });
+    return Result::kSuccess;
+  }
+  Result AllocateHost(void** memory, size_t bytes) {
+    host_blocks_.push_back(std::make_unique<HostBlock>());
+    *memory = host_blocks_.back()->Map(bytes);
+    const Result result =
+        gpu_->WithMemory([=](FakeMemory* all) { return all->Pin(static_cast<std::byte*>(*memory), bytes); });
+    if (result != Result::kSuccess) host_blocks_.pop_back();
+    return result;
+  }
+  Result FreeHost(void* memory) {
+    auto* const bytes = static_cast<std::byte*>(memory);
+    const MemoryRange range = gpu_->WithMemory([=](FakeMemory* all) { return all->PinnedAt(bytes); });
+    gpu_->MustBeIdle(range, "pinned memory is freed");
+    gpu_->WithMemory([=](FakeMemory* all) { all->Unpin(bytes); });
+    const auto erased = std::erase_if(host_blocks_, [=](const auto& block) { return block->memory() == memory; });
+    return erased == 1 ? Result::kSuccess : Result::kInvalidValue;
+  }
+  Result FreeDevice(std::byte* memory) {
+    MustBeIdle(memory, "device memory is freed");
+    const bool freed = gpu_->WithMemory([=](FakeMemory* all) { return all->Free(memory); });
+    if (freed) --counts_.allocations;
+    return freed ? Result::kSuccess : Result::kInvalidValue;
+  }
+
+  FakeKernel* FindKernel(const std::string& name) {
+    for (int type = 0; type < kNumDataTypes; ++type) {
+      for (int op = 0; op < kNumKernelOps; ++op) {
+        if (KernelName(static_cast<DataType>(type), static_cast<ReduceOp>(op)) == name) {
+          FakeKernel* const kernel = &kernels_[name];
+          kernel->name = name;
+          return kernel;
+        }
+      }
+    }
+    return nullptr;
+  }
+  Result LoadFunction(FakeKernel* kernel) {
+    if (gpu_->mistake() != Mistake::kNoPreload) kernel->is_loaded = true;
+    return Result::kSuccess;
+  }
+  Result Launch(FakeKernel* kernel, unsigned blocks, unsigned slices, unsigned threads, int stream, void** parameters) {
+    if (blocks == 0 || slices == 0 || slices > kMaxSlices || threads == 0) return Result::kInvalidValue;
+    if (!kernel->is_loaded) {  // With the lock held, as a driver that loads lazily.
+      ++counts_.lazy_loads;
+      gpu_->WaitForAll();
+      kernel->is_loaded = true;
+    }
+    return gpu_->Launch(stream, kernel->name, *static_cast<const KernelBatch*>(parameters[0]), slices, blocks, threads);
+  }
+
+ private:
+  struct Failure {
+    Result result;
+    int calls;
+  };
+  class HostBlock {
+   public:
+    ~HostBlock() { munmap(memory_, bytes_); }
+    void* Map(size_t bytes) {
+      bytes_ = bytes;
+      memory_ = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      return memory_;
+    }
+    void* memory() const { return memory_; }
+
+   private:
+    void* memory_ = nullptr;
+    size_t bytes_ = 0;
+  };
+
+  void MustBeIdle(const std::byte* memory, const std::string& what) {
+    gpu_->MustBeIdle(gpu_->WithMemory([=](FakeMemory* all) { return all->AllocationAt(memory); }), what);
+  }
+
+  std::recursive_mutex mutex_;
+  FakeOptions options_;
+  std::unique_ptr<FakeGpu> gpu_;
+  FakeCounts counts_;
+  std::map<std::string, Failure> failures_;
+  std::map<std::string, FakeKernel> kernels_;
+  std::vector<std::unique_ptr<HostBlock>> host_blocks_;
+  int contexts_ = 0;
+};
+
+}  // namespace annulus::cuda

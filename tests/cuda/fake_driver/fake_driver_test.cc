@@ -1,0 +1,214 @@
+// The stand-in for CUDA's driver: what it does right, and that it finds what a user of the driver does wrong.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+#include <vector>
+
+#include "cuda_kernels/kernel_names.h"
+#include "cuda_kernels/reduce_kernel.h"
+#include "tests/cuda/fake_driver/fake_cuda.h"
+
+namespace annulus::cuda {
+namespace {
+
+constexpr size_t kCount = 1024;
+constexpr size_t kBytes = kCount * sizeof(float);
+
+std::vector<float> Values(float first) {
+  std::vector<float> values(kCount);
+  for (size_t i = 0; i < kCount; ++i) values[i] = first + static_cast<float>(i);
+  return values;
+}
+
+class FakeDriverTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    control_ = ResetFakeCuda({.seed = 3});
+    driver_ = OpenFakeCuda();
+    Context context = nullptr;
+    ASSERT_EQ(driver()->DevicePrimaryCtxRetain(&context, 0), Result::kSuccess);
+    ASSERT_EQ(driver()->CtxPushCurrent(context), Result::kSuccess);
+    ASSERT_EQ(driver()->StreamCreateWithPriority(&stream_, kStreamNonBlocking, 0), Result::kSuccess);
+    ASSERT_EQ(driver()->StreamCreateWithPriority(&other_, kStreamNonBlocking, 0), Result::kSuccess);
+    void* words = nullptr;
+    ASSERT_EQ(driver()->MemHostAlloc(&words, 4096, 0), Result::kSuccess);
+    std::memset(words, 0, 4096);
+    word_ = static_cast<uint32_t*>(words);
+    ASSERT_EQ(driver()->MemAlloc(&counter_, sizeof(uint32_t)), Result::kSuccess);
+  }
+  void TearDown() override {
+    Context context = nullptr;
+    driver()->StreamSynchronize(stream_);
+    driver()->StreamSynchronize(other_);
+    driver()->CtxPopCurrent(&context);
+  }
+
+  const DriverFunctions* driver() const { return driver_->operator->(); }
+  std::byte* NewValues(float first) {
+    std::byte* const memory = control_->Allocate(0, kBytes);
+    control_->Write(memory, Values(first).data(), kBytes);
+    return memory;
+  }
+  std::vector<float> ReadBack(const std::byte* memory) {
+    std::vector<float> values(kCount);
+    control_->Read(values.data(), memory, kBytes);
+    return values;
+  }
+  Result Copy(Stream stream, std::byte* to, const std::byte* from) {
+    return driver()->MemcpyAsync(ToDevice(to), ToDevice(from), kBytes, stream);
+  }
+  Result LaunchSum(const std::byte* a, const std::byte* b, std::byte* to) {
+    Library library = nullptr;
+    Kernel kernel = nullptr;
+    Function function = nullptr;
+    driver()->LibraryLoadData(&library, "", nullptr, nullptr, 0, nullptr, nullptr, 0);
+    const std::string name = KernelName(DataType::kFloat32, ReduceOp::kSum);
+    EXPECT_EQ(driver()->LibraryGetKernel(&kernel, library, name.c_str()), Result::kSuccess);
+    EXPECT_EQ(driver()->KernelGetFunction(&function, kernel), Result::kSuccess);
+    EXPECT_EQ(driver()->FuncLoad(function), Result::kSuccess);
+    KernelBatch batch;
+    batch.slices[0].dst[0] = to;
+    batch.slices[0].src[0] = a;
+    batch.slices[0].src[1] = b;
+    batch.slices[0].num_sources = 2;
+    batch.slices[0].count = kCount;
+    batch.slices[0].done = word_;
+    batch.slices[0].done_value = 7;
+    batch.slices[0].finished_blocks = FromDevice<uint32_t>(counter_);
+    void* parameters[] = {&batch};
+    return driver()->LaunchKernel(function, 2, 1, 1, 64, 1, 1, 0, stream_, parameters, nullptr);
+  }
+
+  FakeControl* control_ = nullptr;
+  std::unique_ptr<Driver> driver_;
+  Stream stream_ = nullptr;
+  Stream other_ = nullptr;
+  uint32_t* word_ = nullptr;
+  DevicePointer counter_ = 0;
+};
+
+TEST_F(FakeDriverTest, ACopyAndAKernelDoTheirWorkInTheOrderOfTheirStream) {
+  std::byte* const a = NewValues(1);
+  std::byte* const b = NewValues(10);
+  std::byte* const c = NewValues(0);
+  ASSERT_EQ(Copy(stream_, c, b), Result::kSuccess);
+  ASSERT_EQ(LaunchSum(a, c, c), Result::kSuccess);
+  ASSERT_EQ(driver()->StreamSynchronize(stream_), Result::kSuccess);
+  EXPECT_EQ(__atomic_load_n(word_, __ATOMIC_ACQUIRE), 7u);
+  EXPECT_EQ(ReadBack(c)[3], 1 + 3 + 10 + 3);
+  EXPECT_TRUE(control_->Violations().empty());
+  EXPECT_EQ(control_->Counts().lazy_loads, 0);
+}
+
+TEST_F(FakeDriverTest, DeviceMemoryDiesOfATouchByTheCpu) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  volatile std::byte* const memory = NewValues(1);
+  EXPECT_DEATH(memory[0] = std::byte{1}, "");
+}
+
+TEST_F(FakeDriverTest, PointersAreToldApart) {
+  const std::byte* const device = NewValues(1);
+  const int on_stack = 0;
+  EXPECT_EQ(driver_->PlaceOf(device + kBytes - 1).type, MemoryType::kDevice);
+  EXPECT_EQ(driver_->PlaceOf(device).device, 0);
+  EXPECT_EQ(driver_->PlaceOf(word_).type, MemoryType::kHost);
+  EXPECT_EQ(driver_->PlaceOf(&on_stack).type, MemoryType::kNone);
+  EXPECT_EQ(driver_->PlaceOf(nullptr).type, MemoryType::kNone);
+}
+
+TEST_F(FakeDriverTest, AKernelOnMemoryThatIsNotPinnedFailsForGood) {
+  const std::vector<float> pageable = Values(1);
+  std::byte* const memory = NewValues(1);
+  ASSERT_EQ(LaunchSum(memory, reinterpret_cast<const std::byte*>(pageable.data()), memory), Result::kSuccess);
+  EXPECT_EQ(driver()->StreamSynchronize(stream_), Result::kIllegalAddress);
+  EXPECT_EQ(Copy(other_, memory, NewValues(2)), Result::kIllegalAddress) << "the error sticks";
+}
+
+TEST_F(FakeDriverTest, ACallWithoutAContextFails) {
+  Context context = nullptr;
+  ASSERT_EQ(driver()->CtxPopCurrent(&context), Result::kSuccess);
+  DevicePointer memory = 0;
+  EXPECT_EQ(driver()->MemAlloc(&memory, 1), Result::kInvalidContext);
+  EXPECT_EQ(driver()->StreamQuery(stream_), Result::kInvalidContext);
+  ASSERT_EQ(driver()->CtxPushCurrent(context), Result::kSuccess);
+  EXPECT_EQ(driver()->MemAlloc(&memory, 1), Result::kSuccess);
+}
+
+TEST_F(FakeDriverTest, AMissingWaitBetweenStreamsIsAViolation) {
+  std::byte* const a = NewValues(1);
+  std::byte* const b = NewValues(2);
+  std::byte* const c = NewValues(3);
+  control_->Hold(true);
+  Copy(stream_, b, a);
+  Copy(stream_, c, b);
+  EXPECT_TRUE(control_->Violations().empty()) << "a stream has an order";
+  Copy(other_, c, b);
+  EXPECT_FALSE(control_->Violations().empty());
+  control_->Hold(false);
+}
+
+TEST_F(FakeDriverTest, MemoryThatGoesWhileWorkIsPendingIsAViolation) {
+  control_->Hold(true);
+  void* pinned = nullptr;
+  ASSERT_EQ(driver()->MemHostAlloc(&pinned, kBytes, 0), Result::kSuccess);
+  std::byte* const memory = control_->Allocate(0, kBytes);
+  ASSERT_EQ(Copy(stream_, memory, static_cast<std::byte*>(pinned)), Result::kSuccess);
+  driver()->MemFreeHost(pinned);
+  EXPECT_FALSE(control_->Violations().empty());
+  control_->Hold(false);
+}
+
+TEST_F(FakeDriverTest, PagesArePinnedOnce) {
+  alignas(4096) static std::array<std::byte, 8192> memory;
+  EXPECT_EQ(driver()->MemHostRegister(memory.data(), 100, 0), Result::kSuccess);
+  EXPECT_EQ(driver()->MemHostRegister(memory.data() + 4000, 50, 0), Result::kHostMemoryAlreadyRegistered);
+  EXPECT_EQ(driver()->MemHostRegister(memory.data() + 4096, 50, 0), Result::kSuccess);
+  EXPECT_EQ(driver()->MemHostUnregister(memory.data()), Result::kSuccess);
+  EXPECT_EQ(driver()->MemHostUnregister(memory.data()), Result::kInvalidValue);
+  EXPECT_EQ(driver()->MemHostUnregister(memory.data() + 4096), Result::kSuccess);
+}
+
+TEST_F(FakeDriverTest, AFailureOnCommandComesOnce) {
+  control_->Fail("cuMemAlloc", Result::kOutOfMemory, 1);
+  DevicePointer memory = 0;
+  EXPECT_EQ(driver()->MemAlloc(&memory, 1), Result::kSuccess);
+  EXPECT_EQ(driver()->MemAlloc(&memory, 1), Result::kOutOfMemory);
+  EXPECT_EQ(driver()->MemAlloc(&memory, 1), Result::kSuccess);
+  const Status status = driver_->ToStatus(Result::kOutOfMemory, "cuMemAlloc");
+  EXPECT_EQ(status.code(), Code::kOutOfMemory);
+  EXPECT_EQ(status.message(), "cuMemAlloc: an error of the stand-in (CUDA_ERROR_FAKE)");
+}
+
+TEST_F(FakeDriverTest, AFunctionThatWasNotLoadedAheadCounts) {
+  control_->Make(Mistake::kNoPreload);
+  std::byte* const memory = NewValues(1);
+  ASSERT_EQ(LaunchSum(memory, memory, memory), Result::kSuccess);
+  EXPECT_EQ(control_->Counts().lazy_loads, 1);
+}
+
+TEST(DriverFindTest, AnAbsentOrOldDriverSaysWhy) {
+  std::unique_ptr<Driver> driver;
+  Status status = Driver::Find("/nonexistent/libcuda.so.1", &driver);
+  EXPECT_EQ(status.code(), Code::kUnsupported);
+  EXPECT_NE(status.message().find("/nonexistent/libcuda.so.1"), std::string::npos) << status.message();
+  ResetFakeCuda({.version = 12010});
+  status = Driver::Find(FakeCudaFile(), &driver);
+  EXPECT_EQ(status.code(), Code::kUnsupported);
+  EXPECT_NE(status.message().find("12.1"), std::string::npos) << status.message();
+  ResetFakeCuda({.missing = "cuMemHostRegister"});
+  status = Driver::Find(FakeCudaFile(), &driver);
+  EXPECT_NE(status.message().find("cuMemHostRegister"), std::string::npos) << status.message();
+  EXPECT_EQ(driver, nullptr);
+}
+
+TEST(DriverFindTest, AProgramWithoutADriverHasNone) {
+  std::unique_ptr<Driver> driver;
+  const Status status = Driver::Find("", &driver);
+  if (status.ok()) GTEST_SKIP() << "this machine loads a CUDA driver into tests";
+  EXPECT_EQ(status.code(), Code::kUnsupported);
+  EXPECT_NE(status.message().find("libcuda.so.1"), std::string::npos) << status.message();
+}
+
+}  // namespace
+}  // namespace annulus::cuda

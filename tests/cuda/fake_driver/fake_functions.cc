@@ -1,0 +1,202 @@
+// libcuda_stand_in.so: a stand-in for CUDA's driver: the functions of the driver's table, over FakeDriver.
+//
+// Threads: any.
+#include <cstring>
+#include <memory>
+
+#include "tests/cuda/fake_driver/fake_driver.h"
+
+namespace annulus::cuda {
+namespace {
+
+constexpr int kMultiprocessors = 4;
+
+FakeDriver& Fake() {
+  static FakeDriver& fake = *std::make_unique<FakeDriver>().release();
+  return fake;
+}
+
+// Calls body() as the driver's function `name`, with a context or not.
+template <class Body>
+Result WithContext(const char* name, Body body) {
+  return Fake().Call(name, true, body);
+}
+template <class Body>
+Result Without(const char* name, Body body) {
+  return Fake().Call(name, false, body);
+}
+
+int OfStream(Stream stream) { return ToNumber(stream); }
+
+// Each with the parameters of the table.
+struct Functions {
+  static Result DriverGetVersion(int* version) {
+    *version = Fake().options().version;
+    return Result::kSuccess;
+  }
+  static Result GetErrorName(Result, const char** name) {
+    *name = "CUDA_ERROR_FAKE";
+    return Result::kSuccess;
+  }
+  static Result GetErrorString(Result, const char** text) {
+    *text = "an error of the stand-in";
+    return Result::kSuccess;
+  }
+
+  static Result DeviceGet(Device* device, int ordinal) {
+    *device = ordinal;
+    return ordinal < Fake().options().devices ? Result::kSuccess : Result::kInvalidValue;
+  }
+  static Result DeviceGetName(char* name, int bytes, Device) {
+    std::strncpy(name, "Fake GPU", static_cast<size_t>(bytes));
+    return Result::kSuccess;
+  }
+  static Result DeviceGetAttribute(int* value, DeviceAttribute attribute, Device) {
+    *value = attribute == DeviceAttribute::kMultiprocessors          ? kMultiprocessors
+             : attribute == DeviceAttribute::kComputeCapabilityMajor ? 9
+             : attribute == DeviceAttribute::kComputeCapabilityMinor ? 0
+                                                                     : 1;
+    return Result::kSuccess;
+  }
+  static Result DevicePrimaryCtxRetain(Context* context, Device device) {
+    return Without("cuDevicePrimaryCtxRetain", [&] { return Fake().Retain(context, device); });
+  }
+  static Result DevicePrimaryCtxRelease(Device) {
+    return Without("cuDevicePrimaryCtxRelease", [&] { return Fake().Release(); });
+  }
+  static Result CtxPushCurrent(Context context) {
+    return Without("cuCtxPushCurrent", [&] {
+      if (Fake().gpu().mistake() != Mistake::kNoPush) ContextsOfThread().push_back(context);
+      return Result::kSuccess;
+    });
+  }
+  static Result CtxPopCurrent(Context* context) {
+    return WithContext("cuCtxPopCurrent", [&] {
+      *context = ContextsOfThread().back();
+      ContextsOfThread().pop_back();
+      return Result::kSuccess;
+    });
+  }
+
+  static Result MemAlloc(DevicePointer* memory, size_t bytes) {
+    return WithContext("cuMemAlloc", [&] {
+      ++Fake().counts().allocations;
+      *memory = ToDevice(Fake().Allocate(FakeDriver::Device(), bytes));
+      return Result::kSuccess;
+    });
+  }
+  static Result MemFree(DevicePointer memory) {
+    return WithContext("cuMemFree", [&] { return Fake().FreeDevice(FromDevice(memory)); });
+  }
+  static Result MemsetD8(DevicePointer memory, unsigned char value, size_t bytes) {
+    return WithContext("cuMemsetD8", [&] {
+      return Fake().gpu().WithMemory([=](FakeMemory* all) {
+        std::byte* const place = all->Access(FakeDriver::Device(), FromDevice(memory), bytes);
+        if (place == nullptr) return Result::kInvalidValue;
+        std::memset(place, value, bytes);
+        return Result::kSuccess;
+      });
+    });
+  }
+  static Result MemHostAlloc(void** memory, size_t bytes, unsigned) {
+    return WithContext("cuMemHostAlloc", [&] { return Fake().AllocateHost(memory, bytes); });
+  }
+  static Result MemFreeHost(void* memory) {
+    return WithContext("cuMemFreeHost", [&] { return Fake().FreeHost(memory); });
+  }
+  static Result MemHostRegister(void* memory, size_t bytes, unsigned) {
+    return WithContext("cuMemHostRegister", [&] { return Fake().Pin(static_cast<std::byte*>(memory), bytes); });
+  }
+  static Result MemHostUnregister(void* memory) {
+    return WithContext("cuMemHostUnregister", [&] { return Fake().Unpin(static_cast<std::byte*>(memory)); });
+  }
+  static Result PointerGetAttributes(unsigned count, PointerAttribute* attributes, void** values,
+                                     DevicePointer pointer) {
+    return Without("cuPointerGetAttributes",
+                   [&] { return Fake().Attributes(count, attributes, values, FromDevice(pointer)); });
+  }
+
+  static Result StreamCreateWithPriority(Stream* stream, unsigned, int) {
+    return WithContext("cuStreamCreateWithPriority", [&] {
+      *stream = ToHandle<Stream>(Fake().gpu().NewStream(FakeDriver::Device()));
+      return Result::kSuccess;
+    });
+  }
+  static Result StreamDestroy(Stream stream) {
+    return WithContext("cuStreamDestroy", [&] { return Fake().gpu().DestroyStream(OfStream(stream)); });
+  }
+  static Result StreamQuery(Stream stream) {
+    return WithContext("cuStreamQuery", [&] { return Fake().gpu().Query(OfStream(stream)); });
+  }
+  static Result StreamSynchronize(Stream stream) {
+    return WithContext("cuStreamSynchronize", [&] { return Fake().gpu().Synchronize(OfStream(stream)); });
+  }
+  static Result StreamWriteValue32(Stream stream, DevicePointer word, uint32_t value, unsigned) {
+    return WithContext("cuStreamWriteValue32",
+                       [&] { return Fake().gpu().WriteWord(OfStream(stream), FromDevice<uint32_t>(word), value); });
+  }
+  static Result MemcpyAsync(DevicePointer to, DevicePointer from, size_t bytes, Stream stream) {
+    return WithContext("cuMemcpyAsync",
+                       [&] { return Fake().gpu().Copy(OfStream(stream), FromDevice(to), FromDevice(from), bytes); });
+  }
+
+  static Result LibraryLoadData(Library* library, const void*, JitOption*, void**, unsigned, LibraryOption*, void**,
+                                unsigned) {
+    return WithContext("cuLibraryLoadData", [&] {
+      if (!Fake().options().loads_kernels) return Result::kNotFound;
+      *library = ToHandle<Library>(++Fake().counts().libraries);
+      return Result::kSuccess;
+    });
+  }
+  static Result LibraryUnload(Library) {
+    return WithContext("cuLibraryUnload", [&] {
+      --Fake().counts().libraries;
+      return Result::kSuccess;
+    });
+  }
+  static Result LibraryGetKernel(Kernel* kernel, Library, const char* name) {
+    return Without("cuLibraryGetKernel", [&] {
+      *kernel = reinterpret_cast<Kernel>(Fake().FindKernel(name));
+      return *kernel != nullptr ? Result::kSuccess : Result::kNotFound;
+    });
+  }
+  static Result KernelGetFunction(Function* function, Kernel kernel) {
+    return WithContext("cuKernelGetFunction", [&] {
+      *function = reinterpret_cast<Function>(kernel);
+      return Result::kSuccess;
+    });
+  }
+  static Result FuncLoad(Function function) {
+    return WithContext("cuFuncLoad", [&] { return Fake().LoadFunction(reinterpret_cast<FakeKernel*>(function)); });
+  }
+  static Result LaunchKernel(Function function, unsigned grid_x, unsigned grid_y, unsigned, unsigned block_x, unsigned,
+                             unsigned, unsigned, Stream stream, void** parameters, void**) {
+    return WithContext("cuLaunchKernel", [&] {
+      return Fake().Launch(reinterpret_cast<FakeKernel*>(function), grid_x, grid_y, block_x, OfStream(stream),
+                           parameters);
+    });
+  }
+};
+
+}  // namespace
+}  // namespace annulus::cuda
+
+extern "C" {
+
+annulus::cuda::Result cuGetProcAddress_v2(const char* name, void** function, int version, uint64_t, int* outcome) {
+  using annulus::cuda::Fake;
+  using annulus::cuda::Functions;
+  using annulus::cuda::Result;
+  *function = nullptr;
+  *outcome = 0;
+  if (Fake().options().missing == name || version > Fake().options().version) return Result::kNotFound;
+#define ANNULUS_DRIVER_FUNCTION(Name, version, parameters) \
+  if (std::strcmp(name, "cu" #Name) == 0) *function = reinterpret_cast<void*>(&Functions::Name);
+#include "cuda_kernels/driver/driver_functions.inc"
+#undef ANNULUS_DRIVER_FUNCTION
+  return *function != nullptr ? Result::kSuccess : Result::kNotFound;
+}
+
+annulus::cuda::FakeControl* fake_cuda_control() { return &annulus::cuda::Fake(); }
+
+}  // extern "C"

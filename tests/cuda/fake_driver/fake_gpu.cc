@@ -1,0 +1,249 @@
+#include "tests/cuda/fake_driver/fake_gpu.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include "cuda_kernels/reduce_on_host.h"
+
+namespace annulus::cuda {
+namespace {
+
+constexpr int kPoison = 0xdb;
+
+bool AnyOverlap(const std::vector<MemoryRange>& left, const std::vector<MemoryRange>& right) {
+  return std::any_of(left.begin(), left.end(), [&](const MemoryRange& a) {
+    return std::any_of(right.begin(), right.end(), [&](const MemoryRange& b) { return a.Overlaps(b); });
+  });
+}
+
+DataType TypeOf(const std::string& kernel) {
+  for (int type = 0; type < kNumDataTypes; ++type) {
+    const std::string prefix = std::string("annulus_") + TypeName(static_cast<DataType>(type)) + "_";
+    if (kernel.starts_with(prefix)) return static_cast<DataType>(type);
+  }
+  return DataType::kUint8;
+}
+
+const std::byte* SourceOf(const KernelSlice& slice, int i) {
+  return slice.num_sources > 2 ? slice.many[i] : slice.src[i];
+}
+
+}  // namespace
+
+FakeGpu::FakeGpu(const FakeOptions& options) : options_(options), random_(options.seed) {
+  thread_ = std::thread([this] { WorkInThread(); });
+}
+
+FakeGpu::~FakeGpu() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    stops_ = true;
+    changed_.notify_all();
+  }
+  thread_.join();
+}
+
+void FakeGpu::SetMistake(Mistake mistake) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  mistake_ = mistake;
+}
+
+Mistake FakeGpu::mistake() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return mistake_;
+}
+
+void FakeGpu::Hold(bool holds) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  holds_ = holds;
+  changed_.notify_all();
+}
+
+int FakeGpu::NewStream(int device) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  streams_[next_stream_] = device;
+  return next_stream_++;
+}
+
+bool FakeGpu::HasWork(int stream) const {
+  return std::any_of(pending_.begin(), pending_.end(), [=](const Work& work) { return work.stream == stream; });
+}
+
+Result FakeGpu::Query(int stream) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (error_ != Result::kSuccess) return error_;
+  return HasWork(stream) ? Result::kNotReady : Result::kSuccess;
+}
+
+Result FakeGpu::Synchronize(int stream) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  if (mistake_ != Mistake::kNoDrain) changed_.wait(lock, [=, this] { return !HasWork(stream); });
+  return error_;
+}
+
+Result FakeGpu::DestroyStream(int stream) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return streams_.erase(stream) == 1 ? error_ : Result::kInvalidValue;
+}
+
+void FakeGpu::WaitForAll() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  changed_.wait(lock, [this] { return pending_.empty(); });
+}
+
+bool FakeGpu::NeedOrder(const Work& a, const Work& b) const {
+  return AnyOverlap(a.written, b.written) || AnyOverlap(a.written, b.read) || AnyOverlap(a.read, b.written);
+}
+
+// What a destination holds from now on is the device's affair, if nothing else uses it.
+void FakeGpu::Poison(const Work& work) {
+  for (const MemoryRange& range : work.written) {
+    const std::vector<MemoryRange> one{range};
+    const bool is_used =
+        AnyOverlap(one, work.read) || std::any_of(pending_.begin(), pending_.end(), [&](const Work& w) {
+          return AnyOverlap(one, w.read) || AnyOverlap(one, w.written);
+        });
+    std::byte* const memory = memory_.Access(streams_[work.stream], range.begin, range.bytes);
+    if (!is_used && memory != nullptr) std::memset(memory, kPoison, range.bytes);
+  }
+}
+
+Result FakeGpu::Submit(Work work) {
+  if (error_ != Result::kSuccess) return error_;
+  if (streams_.count(work.stream) == 0) return Result::kInvalidValue;
+  for (const Work& other : pending_) {
+    if (other.stream != work.stream && NeedOrder(other, work)) Record("a missing wait between two streams");
+  }
+  Poison(work);
+  pending_.push_back(std::move(work));
+  changed_.notify_all();
+  return Result::kSuccess;
+}
+
+Result FakeGpu::Copy(int stream, std::byte* to, const std::byte* from, size_t bytes) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  ++counts_.copies;
+  const int device = streams_[stream];
+  return Submit({stream, {{from, bytes}}, {{to, bytes}}, [=, this] {
+                   std::byte* const target = memory_.Access(device, to, bytes);
+                   const std::byte* const source = memory_.Access(device, from, bytes);
+                   if (target == nullptr || source == nullptr) return false;
+                   std::memmove(target, source, bytes);
+                   return true;
+                 }});
+}
+
+bool FakeGpu::SetWord(int device, uint32_t* word, uint32_t value) {
+  std::byte* const place = memory_.Access(device, reinterpret_cast<std::byte*>(word), sizeof(value));
+  if (place == nullptr) return false;
+  __atomic_store_n(reinterpret_cast<uint32_t*>(place), value, __ATOMIC_RELEASE);
+  return true;
+}
+
+Result FakeGpu::WriteWord(int stream, uint32_t* word, uint32_t value) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const int device = streams_[stream];
+  if (mistake_ == Mistake::kNoWait) SetWord(device, word, value);
+  return Submit({stream, {}, {}, [=, this] { return SetWord(device, word, value); }});
+}
+
+bool FakeGpu::RunSlice(int device, const std::string& kernel, KernelSlice slice, unsigned blocks, unsigned threads) {
+  const size_t bytes = slice.count * TypeBytes(TypeOf(kernel));
+  std::vector<const std::byte*> sources;
+  if (slice.num_sources > 2) {
+    const auto* const list = reinterpret_cast<const std::byte*>(slice.many);
+    if (memory_.Access(device, list, slice.num_sources * sizeof(std::byte*)) == nullptr) return false;
+  }
+  for (int i = 0; i < slice.num_sources; ++i) {
+    sources.push_back(memory_.Access(device, SourceOf(slice, i), bytes));
+    if (sources.back() == nullptr) return false;
+    if (i < 2) slice.src[i] = sources.back();
+  }
+  slice.many = sources.data();
+  for (std::byte*& dst : slice.dst) {
+    if (dst == nullptr) continue;
+    dst = memory_.Access(device, dst, bytes);
+    if (dst == nullptr) return false;
+  }
+  // The counter of blocks is 0 between launches.
+  const auto* const counter = reinterpret_cast<const uint32_t*>(
+      memory_.Access(device, reinterpret_cast<const std::byte*>(slice.finished_blocks), sizeof(uint32_t)));
+  if (counter == nullptr || *counter != 0) return false;
+  uint32_t* const done = std::exchange(slice.done, nullptr);
+  return RunSliceOnHost(kernel, slice, blocks, threads) && SetWord(device, done, slice.done_value);
+}
+
+Result FakeGpu::Launch(int stream, const std::string& kernel, const KernelBatch& batch, unsigned slices,
+                       unsigned blocks, unsigned threads) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  ++counts_.launches;
+  counts_.slices += slices;
+  const int device = streams_[stream];
+  Work work{stream, {}, {}, nullptr};
+  for (unsigned i = 0; i < slices; ++i) {
+    const KernelSlice& slice = batch.slices[i];
+    const size_t bytes = slice.count * TypeBytes(TypeOf(kernel));
+    Work own{stream, {}, {}, nullptr};
+    for (int k = 0; k < slice.num_sources; ++k) own.read.push_back({SourceOf(slice, k), bytes});
+    for (const std::byte* dst : slice.dst) {
+      if (dst != nullptr) own.written.push_back({dst, bytes});
+    }
+    if (NeedOrder(own, work)) Record("a missing wait between two slices of a launch");
+    work.read.insert(work.read.end(), own.read.begin(), own.read.end());
+    work.written.insert(work.written.end(), own.written.begin(), own.written.end());
+    if (mistake_ == Mistake::kNoWait) SetWord(device, slice.done, slice.done_value);
+  }
+  work.run = [=, this] {
+    for (unsigned i = 0; i < slices; ++i) {
+      if (!RunSlice(device, kernel, batch.slices[i], blocks, threads)) return false;
+    }
+    return true;
+  };
+  return Submit(std::move(work));
+}
+
+void FakeGpu::MustBeIdle(const MemoryRange& range, const std::string& what) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::vector<MemoryRange> one{range};
+  for (const Work& work : pending_) {
+    if (AnyOverlap(one, work.read) || AnyOverlap(one, work.written))
+      return Record(what + " while work on it is pending");
+  }
+}
+
+void FakeGpu::WorkInThread() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (!stops_) {
+    changed_.wait(lock, [this] { return stops_ || (!pending_.empty() && !holds_); });
+    const auto most = static_cast<uint64_t>(options_.most_delay_us) * 1000 + 1;
+    changed_.wait_for(lock, std::chrono::nanoseconds(random_() % most), [this] { return stops_; });
+    if (stops_ || pending_.empty() || holds_) continue;
+    // The oldest work of the stream of any work.
+    const int stream = pending_[random_() % pending_.size()].stream;
+    const auto oldest =
+        std::find_if(pending_.begin(), pending_.end(), [=](const Work& work) { return work.stream == stream; });
+    if (error_ == Result::kSuccess && !oldest->run()) error_ = Result::kIllegalAddress;
+    pending_.erase(oldest);
+    changed_.notify_all();
+  }
+}
+
+void FakeGpu::Record(const std::string& violation) { violations_.push_back(violation); }
+
+std::vector<std::string> FakeGpu::Violations() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return violations_;
+}
+
+void FakeGpu::AddCounts(FakeCounts* counts) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  counts->launches = counts_.launches;
+  counts->slices = counts_.slices;
+  counts->copies = counts_.copies;
+  counts->streams = static_cast<int>(streams_.size());
+  counts->pinned_ranges = static_cast<int64_t>(memory_.pinned_ranges());
+}
+
+}  // namespace annulus::cuda

@@ -1,0 +1,93 @@
+// FakeGpu: the devices of the stand-in: their memory, their streams, and the thread that does the work.
+//
+// The thread takes the oldest work of a stream that the seed chooses, after a time that the seed chooses. What a device
+// may not access ends all its work with an error, as on a real one. Destinations hold nothing useful while work on them
+// is pending, and work in two streams that needs an order is a violation.
+//
+// Threads: any; one lock guards it all.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cuda_kernels/reduce_kernel.h"
+#include "tests/cuda/fake_driver/fake_control.h"
+#include "tests/cuda/fake_driver/fake_memory.h"
+
+namespace annulus::cuda {
+
+class FakeGpu {
+ public:
+  explicit FakeGpu(const FakeOptions& options);
+  ~FakeGpu();
+
+  void SetMistake(Mistake mistake);
+  Mistake mistake() const;
+  void Hold(bool holds);
+
+  int NewStream(int device);
+  // All take a stream's number. kNotReady or the device's error.
+  Result Query(int stream);
+  Result Synchronize(int stream);
+  Result DestroyStream(int stream);
+  Result Copy(int stream, std::byte* to, const std::byte* from, size_t bytes);
+  Result WriteWord(int stream, uint32_t* word, uint32_t value);
+  Result Launch(int stream, const std::string& kernel, const KernelBatch& batch, unsigned slices, unsigned blocks,
+                unsigned threads);
+  // Until no stream has work.
+  void WaitForAll();
+
+  // Calls use(&memory) with the lock held.
+  template <class Use>
+  auto WithMemory(Use use) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return use(&memory_);
+  }
+  // Records a violation when work on a range is pending: `what` says what happens to it.
+  void MustBeIdle(const MemoryRange& range, const std::string& what);
+
+  std::vector<std::string> Violations() const;
+  void AddCounts(FakeCounts* counts) const;
+
+ private:
+  struct Work {
+    int stream;
+    std::vector<MemoryRange> read;
+    std::vector<MemoryRange> written;
+    std::function<bool()> run;  // False: it accesses what it may not.
+  };
+
+  void WorkInThread();
+  // From here on with the lock held.
+  Result Submit(Work work);
+  void Poison(const Work& work);
+  bool NeedOrder(const Work& a, const Work& b) const;
+  bool HasWork(int stream) const;
+  bool RunSlice(int device, const std::string& kernel, KernelSlice slice, unsigned blocks, unsigned threads);
+  bool SetWord(int device, uint32_t* word, uint32_t value);
+  void Record(const std::string& violation);
+
+  const FakeOptions options_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::mt19937_64 random_;
+  FakeMemory memory_;
+  std::map<int, int> streams_;  // Device by number.
+  int next_stream_ = 1;
+  std::vector<Work> pending_;        // Oldest first; the work under way is among them.
+  Result error_ = Result::kSuccess;  // Sticks.
+  Mistake mistake_ = Mistake::kNone;
+  std::vector<std::string> violations_;
+  FakeCounts counts_;
+  bool holds_ = false;
+  bool stops_ = false;
+  std::thread thread_;
+};
+
+}  // namespace annulus::cuda

@@ -1,0 +1,56 @@
+// FakeMemory: which memory the stand-in's devices can access: their own, which the CPU cannot touch, and pinned memory.
+//
+// Threads: one at a time.
+#pragma once
+
+#include <cstddef>
+#include <map>
+
+#include "cuda_kernels/driver/driver_types.h"
+#include "tests/device/sim_memory.h"
+
+namespace annulus::cuda {
+
+struct MemoryRange {
+  const std::byte* begin = nullptr;
+  size_t bytes = 0;
+
+  bool Overlaps(const MemoryRange& other) const {
+    return bytes > 0 && other.bytes > 0 && begin < other.begin + other.bytes && other.begin < begin + bytes;
+  }
+};
+
+class FakeMemory {
+ public:
+  std::byte* Allocate(int device, size_t bytes);
+  // False: nothing was allocated there.
+  bool Free(const std::byte* memory);
+  // The device whose memory it is, -1 when it is no device's.
+  int DeviceOf(const std::byte* memory) const;
+  // The range of the allocation that begins at `memory`.
+  MemoryRange AllocationAt(const std::byte* memory) const;
+
+  // As the driver: whole pages. kHostMemoryAlreadyRegistered when some of them are pinned already.
+  Result Pin(const std::byte* memory, size_t bytes);
+  // The range that was pinned at `memory`; of no bytes when none was.
+  MemoryRange PinnedAt(const std::byte* memory) const;
+  void Unpin(const std::byte* memory) { pinned_.erase(memory); }
+  bool IsPinned(const std::byte* memory, size_t bytes) const;
+  size_t pinned_ranges() const { return pinned_.size(); }
+  size_t pinned_bytes() const;
+
+  // Where device `device` finds a range; null when it cannot access all of it.
+  std::byte* Access(int device, const std::byte* memory, size_t bytes) const;
+
+ private:
+  struct Allocation {
+    int device;
+    size_t bytes;
+  };
+
+  SimMemory memory_;
+  std::map<const std::byte*, Allocation> allocations_;
+  std::map<const std::byte*, size_t> pinned_;  // Bytes by begin, as they were given.
+};
+
+}  // namespace annulus::cuda
