@@ -146,6 +146,7 @@ annulus_status_t annulus_comm_create(const annulus_config_t* config, annulus_com
     std::unique_ptr<Communicator> communicator;
     if (status.ok()) SetLogLevel(options.log_level);
     annulus::c_api::ProcessState& process = OfProcess();
+    process.FindDevices();
     const annulus::Resources resources{&process.requests, &process.memory, &process.domains};
     if (status.ok()) status = Communicator::Create(options, resources, &communicator);
     if (!status.ok()) return Reject(status);

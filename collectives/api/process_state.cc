@@ -1,8 +1,24 @@
 #include "collectives/api/process_state.h"
 
 #include <memory>
+#include <utility>
+
+#include "base/log.h"
+#include "collectives/cuda/cuda_domain.h"
+#include "cuda_kernels/driver/driver.h"
+#include "cuda_kernels/kernel_image.h"
 
 namespace annulus::c_api {
+
+void ProcessState::FindDevices() {
+  std::call_once(looked_for_devices, [this] {
+    std::unique_ptr<cuda::Driver> driver;
+    const Status status = cuda::Driver::Find("", &driver);
+    if (!status.ok()) return Log(LogLevel::kInfo, -1, "host memory only: %s", status.message().c_str());
+    cuda = std::make_unique<CudaDomain>(std::move(driver), cuda::KernelImage());
+    domains.Add(cuda.get());
+  });
+}
 
 ProcessState& OfProcess() {
   static ProcessState& state = *std::make_unique<ProcessState>().release();

@@ -7,6 +7,9 @@
 // Threads: any.
 #pragma once
 
+#include <memory>
+#include <mutex>
+
 #include "collectives/comm/request_table.h"
 #include "collectives/reduce/memory_domains.h"
 #include "transport/memory/memory.h"
@@ -14,9 +17,15 @@
 namespace annulus::c_api {
 
 struct ProcessState {
+  // Adds the memory of GPUs to the domains, if the program has loaded CUDA's driver. Looks once, when the first
+  // communicator is made: the list must not change while communicators use it.
+  void FindDevices();
+
   RequestTable requests;
   MemoryRegistry memory;
   MemoryDomains domains;  // Host memory only, until somebody adds a device before the first communicator.
+  std::once_flag looked_for_devices;
+  std::unique_ptr<MemoryDomain> cuda;  // Null: the program had no driver.
 };
 
 // Never destroyed: handles may be looked up, and memory freed, while the process ends.

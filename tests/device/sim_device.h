@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "collectives/reduce/memory_domain.h"
+#include "tests/device/test_device.h"
 #include "transport/sim/sim_clock.h"
 
 namespace annulus {
@@ -33,7 +34,7 @@ struct SimDeviceOptions {
   bool has_thread = false;
 };
 
-class SimDevice final : public MemoryDomain {
+class SimDevice final : public MemoryDomain, public TestDevice {
  public:
   explicit SimDevice(const SimDeviceOptions& options);
   // Frees its memory. Operations that are not done never will be.
@@ -47,12 +48,11 @@ class SimDevice final : public MemoryDomain {
   void UnregisterSlots(std::byte* slots, size_t bytes) override;
 
   // Device memory, aligned to a page and filled with zeros, until Free or the device's end.
-  std::byte* Allocate(size_t bytes);
-  void Free(std::byte* device);
-
-  // For tests: fill and inspect device memory. Not while an operation on it is pending.
-  void Write(std::byte* device, const void* host, size_t bytes);
-  void Read(void* host, const std::byte* device, size_t bytes) const;
+  std::byte* Allocate(size_t bytes) override;
+  void Free(std::byte* device) override;
+  void Write(std::byte* device, const void* host, size_t bytes) override;
+  void Read(void* host, const std::byte* device, size_t bytes) const override;
+  MemoryDomain* domain() override { return this; }
 
   // Number of operations that are not done, in all queues.
   int pending() const;

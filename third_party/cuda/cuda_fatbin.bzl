@@ -78,13 +78,10 @@ host_file = rule(
     attrs = {"data": attr.label(allow_single_file = True, cfg = "host", mandatory = True)},
 )
 
-def embedded_file(name, data, symbol, **kwargs):
-    """A library whose read-only data is the file `data`, from `symbol` to `symbol`_end."""
-    _embedded_source(name = name + "_source", data = data, symbol = symbol)
+def embedded_file(name, data, symbol):
+    """An assembler source whose read-only data is the file `data`, from `symbol` to `symbol`_end.
+
+    For the srcs of a library, whose textual_hdrs have NAME_data: an input of the assembler.
+    """
+    _embedded_source(name = name, data = data, symbol = symbol)
     host_file(name = name + "_data", data = data)
-    native.cc_library(
-        name = name,
-        srcs = [name + "_source"],
-        textual_hdrs = [name + "_data"],  # An input of the assembler.
-        **kwargs
-    )

@@ -88,7 +88,7 @@ TEST_P(MemoryTest, AGroupTakesTensorsFromAllMemories) {
     std::vector<UserBytes> outputs;
     int tensor = 0;
     for (const size_t count : counts) {
-      SimDevice* const device = cluster.memory().device();
+      TestDevice* const device = cluster.memory().device();
       inputs.emplace_back((tensor + rank) % 2 == 0 ? device : nullptr, BytesOf(Contribution(rank, count, tensor)));
       outputs.emplace_back((tensor / 2 + rank) % 2 == 0 ? device : nullptr, Bytes(count * sizeof(int64_t)));
       ++tensor;
@@ -111,7 +111,7 @@ TEST_P(MemoryTest, AGroupTakesTensorsFromAllMemories) {
 TEST_P(MemoryTest, SmallCallsMayRepeatInAnotherMemory) {
   const Cluster cluster(config());
   cluster.Run([&](annulus_comm_t* comm, int rank) {
-    SimDevice* const device = cluster.memory().device();
+    TestDevice* const device = cluster.memory().device();
     for (int round = 0; round < 40; ++round) {
       const UserBytes in((round / 2 + rank) % 2 == 0 ? device : nullptr, BytesOf(Contribution(rank, 5, round)));
       const UserBytes out((round / 3 + rank) % 2 == 0 ? device : nullptr, Bytes(5 * sizeof(int64_t)));
@@ -178,7 +178,7 @@ TEST(ProcessDomainsTest, WithoutDevicesAllMemoryIsTheHosts) {
   EXPECT_EQ(domains.Of(&here)->kind(), MemoryKind::kHost);
   const UserMemory device("sim");
   const UserBytes there = device.Input(Bytes(8));
-  EXPECT_EQ(domains.Of(there.data()), device.device());
+  EXPECT_EQ(domains.Of(there.data()), device.device()->domain());
   EXPECT_EQ(domains.Of(&here)->kind(), MemoryKind::kHost);
 }
 

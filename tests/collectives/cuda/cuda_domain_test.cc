@@ -21,7 +21,7 @@ Bytes Values(float first) {
   return values;
 }
 
-SliceOp Copy(const CudaPlace& from, const CudaPlace& to) {
+SliceOp Copy(const DevicePlace& from, const DevicePlace& to) {
   SliceOp op;
   op.dst[0] = to.data();
   op.inline_src[0] = from.data();
@@ -30,7 +30,7 @@ SliceOp Copy(const CudaPlace& from, const CudaPlace& to) {
   return op;
 }
 
-SliceOp Sum(const CudaPlace& a, const CudaPlace& b, const CudaPlace& to) {
+SliceOp Sum(const DevicePlace& a, const DevicePlace& b, const DevicePlace& to) {
   SliceOp op = Copy(a, to);
   op.inline_src[1] = b.data();
   op.num_sources = 2;
@@ -41,21 +41,27 @@ class CudaDomainTest : public CudaFixture {};
 
 TEST_F(CudaDomainTest, ResultsAreTheHostReducersWhereverTheOperandsLie) {
   Start({.seed = 1, .most_delay_us = 0});
-  for (uint64_t seed = 1; seed <= Rounds(400, 20'000) && !HasFatalFailure(); ++seed) RunRandom(seed);
+  for (uint64_t seed = 1; seed <= Rounds(400, 20'000); ++seed) {
+    ASSERT_EQ(RunRandomOperation(seed, device_.get(), queue_.get()), "");
+  }
   EXPECT_GT(fake_->Counts().launches, 0);
   EXPECT_GT(fake_->Counts().copies, 0);
 }
 
 TEST_F(CudaDomainTest, WithoutKernelsTheWorkIsStagedWithTheSameResults) {
   Start({.seed = 2, .most_delay_us = 0, .loads_kernels = false});
-  for (uint64_t seed = 1; seed <= Rounds(200, 10'000) && !HasFatalFailure(); ++seed) RunRandom(seed);
+  for (uint64_t seed = 1; seed <= Rounds(200, 10'000); ++seed) {
+    ASSERT_EQ(RunRandomOperation(seed, device_.get(), queue_.get()), "");
+  }
   EXPECT_EQ(fake_->Counts().launches, 0);
 }
 
 TEST_F(CudaDomainTest, SlotsThatCannotBePinnedAreStaged) {
   Start({.seed = 3, .most_delay_us = 0, .most_pinned = 2 * CudaStreams::kStagingBytes});
   const auto slots = NewPlace(Kind::kSlot, Bytes(4 * CudaStreams::kStagingBytes));
-  for (uint64_t seed = 1; seed <= 50 && !HasFatalFailure(); ++seed) RunRandom(seed);
+  for (uint64_t seed = 1; seed <= 50; ++seed) {
+    ASSERT_EQ(RunRandomOperation(seed, device_.get(), queue_.get()), "");
+  }
   slots->Write(Values(1));
   const auto device = NewPlace(Kind::kDevice, Values(5));
   Run(Sum(*slots, *device, *device));
@@ -79,7 +85,7 @@ TEST_F(CudaDomainTest, OperationsLargerThanTheStagingGoPieceByPiece) {
 TEST_F(CudaDomainTest, WhatIsSubmittedBeforeAPollSharesALaunch) {
   Start({.seed = 5});
   const auto slot = NewPlace(Kind::kSlot, Values(1));
-  std::vector<std::unique_ptr<CudaPlace>> outputs;
+  std::vector<std::unique_ptr<DevicePlace>> outputs;
   std::vector<Ticket> tickets;
   for (int i = 0; i < 8; ++i) {
     outputs.push_back(NewPlace(Kind::kDevice, Values(static_cast<float>(i))));
@@ -97,7 +103,7 @@ TEST_F(CudaDomainTest, WhatIsSubmittedBeforeAPollSharesALaunch) {
 TEST_F(CudaDomainTest, AFullQueueWouldBlockAndRecovers) {
   Start({.seed = 6});
   const auto slot = NewPlace(Kind::kSlot, Values(1));
-  std::vector<std::unique_ptr<CudaPlace>> outputs;
+  std::vector<std::unique_ptr<DevicePlace>> outputs;
   std::vector<Ticket> tickets;
   for (;;) {
     outputs.push_back(NewPlace(Kind::kDevice, Values(0)));

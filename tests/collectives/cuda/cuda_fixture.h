@@ -1,4 +1,4 @@
-// CudaFixture: a CudaDomain on the stand-in for CUDA's driver, and operations whose operands lie anywhere.
+// CudaFixture: a CudaDomain on the stand-in for CUDA's driver, a queue, and places for operands.
 //
 // Threads: one.
 #pragma once
@@ -6,58 +6,52 @@
 #include <gtest/gtest.h>
 
 #include <memory>
-#include <random>
-#include <vector>
 
 #include "collectives/cuda/cuda_domain.h"
-#include "tests/collectives/reduce/reducer_oracle.h"
-#include "tests/cuda/fake_driver/fake_cuda.h"
+#include "tests/cuda/cuda_test_device.h"
+#include "tests/cuda/random_operations.h"
 
 namespace annulus {
 
-// Memory of some kind, freed with the object.
-class CudaPlace {
- public:
-  enum class Kind { kDevice, kSlot, kPageable };
-
-  CudaPlace(Kind kind, size_t bytes, cuda::FakeControl* fake, CudaDomain* domain);
-  ~CudaPlace();
-  CudaPlace(const CudaPlace&) = delete;
-  CudaPlace& operator=(const CudaPlace&) = delete;
-
-  std::byte* data() const { return data_; }
-  void Write(const Bytes& content);
-  Bytes Read() const;
-
- private:
-  const Kind kind_;
-  const size_t bytes_;
-  cuda::FakeControl* const fake_;
-  CudaDomain* const domain_;
-  Bytes pageable_;
-  std::byte* data_ = nullptr;
-};
-
 class CudaFixture : public testing::Test {
  protected:
-  using Kind = CudaPlace::Kind;
+  using Kind = DevicePlace::Kind;
   using Ticket = DomainQueue::Ticket;
 
-  void Start(const cuda::FakeOptions& options);
-  void Stop();
-  void TearDown() override;
+  // Ends what was there before; everything must have been given back, and nothing been done wrong (CudaTestDevice).
+  void Start(const cuda::FakeOptions& options) {
+    Stop();
+    device_ = std::make_unique<CudaTestDevice>(options);
+    fake_ = device_->fake();
+    domain_ = device_->domain();
+    ASSERT_TRUE(domain_->OpenQueue(&queue_).ok());
+  }
+  void Stop() {
+    queue_.reset();
+    device_.reset();
+  }
+  void TearDown() override { Stop(); }
 
-  std::unique_ptr<CudaPlace> NewPlace(Kind kind, const Bytes& content);
-  // Polls until an operation is done.
-  void Wait(DomainQueue* queue, Ticket ticket);
-  void Run(const SliceOp& op);
-
-  // An operation on random data in random places, of which one is on the device; and whether the queue and the host
-  // reducer agree about its results.
-  void RunRandom(uint64_t seed);
+  std::unique_ptr<DevicePlace> NewPlace(Kind kind, const Bytes& content) {
+    auto place = std::make_unique<DevicePlace>(kind, content.size(), device_.get());
+    place->Write(content);
+    return place;
+  }
+  void Run(const SliceOp& op) {
+    const Status status = RunToStatus(queue_.get(), op);
+    ASSERT_TRUE(status.ok()) << status.ToString();
+  }
+  void Wait(DomainQueue* queue, Ticket ticket) {
+    bool done = false;
+    while (!done) {
+      const Status status = queue->Poll(ticket, &done);
+      ASSERT_TRUE(status.ok()) << status.ToString();
+    }
+  }
 
   cuda::FakeControl* fake_ = nullptr;
-  std::unique_ptr<CudaDomain> domain_;
+  MemoryDomain* domain_ = nullptr;
+  std::unique_ptr<CudaTestDevice> device_;
   std::unique_ptr<DomainQueue> queue_;
 };
 

@@ -13,60 +13,50 @@ class CudaMistakesTest : public CudaFixture {
   void SetUp() override {
     Start({.seed = 1});
     slot_ = NewPlace(Kind::kSlot, Bytes(kBytes, std::byte{1}));
-    device_ = NewPlace(Kind::kDevice, Bytes(kBytes, std::byte{0}));
+    memory_ = NewPlace(Kind::kDevice, Bytes(kBytes, std::byte{0}));
   }
-  // What was left behind is the mistake's.
   void TearDown() override {
-    queue_.reset();
+    device_->AllowMistakes();
     slot_.reset();
-    domain_.reset();
-    device_.reset();
-    fake_ = nullptr;
+    memory_.reset();
+    CudaFixture::TearDown();
   }
   // uint8: slot + device, to the device.
   SliceOp Sum() const {
     SliceOp op;
-    op.dst[0] = device_->data();
+    op.dst[0] = memory_->data();
     op.inline_src[0] = slot_->data();
-    op.inline_src[1] = device_->data();
+    op.inline_src[1] = memory_->data();
     op.num_sources = 2;
     op.count = kBytes;
     op.type = DataType::kUint8;
     return op;
   }
-  Status RunToStatus(const SliceOp& op) {
-    Ticket ticket = DomainQueue::kCompleted;
-    bool done = false;
-    Status status = queue_->Submit(op, &ticket);
-    while (status.ok() && !done) status = queue_->Poll(ticket, &done);
-    return status;
-  }
-
-  std::unique_ptr<CudaPlace> slot_;
-  std::unique_ptr<CudaPlace> device_;
+  std::unique_ptr<DevicePlace> slot_;
+  std::unique_ptr<DevicePlace> memory_;
 };
 
 TEST_F(CudaMistakesTest, WithoutAMistakeAllIsWell) {
-  EXPECT_TRUE(RunToStatus(Sum()).ok());
-  EXPECT_EQ(device_->Read(), Bytes(kBytes, std::byte{1}));
+  EXPECT_TRUE(RunToStatus(queue_.get(), Sum()).ok());
+  EXPECT_EQ(memory_->Read(), Bytes(kBytes, std::byte{1}));
   EXPECT_TRUE(fake_->Violations().empty());
 }
 
 TEST_F(CudaMistakesTest, AMissingPinFails) {
   fake_->Make(cuda::Mistake::kNoPin);
-  EXPECT_EQ(RunToStatus(Sum()).code(), Code::kSystem);
+  EXPECT_EQ(RunToStatus(queue_.get(), Sum()).code(), Code::kSystem);
 }
 
 TEST_F(CudaMistakesTest, AMissingContextFails) {
   fake_->Make(cuda::Mistake::kNoPush);
-  EXPECT_EQ(RunToStatus(Sum()).code(), Code::kSystem);
+  EXPECT_EQ(RunToStatus(queue_.get(), Sum()).code(), Code::kSystem);
 }
 
 TEST_F(CudaMistakesTest, AMissingWaitGivesWrongResultsAndIsAViolation) {
   fake_->Make(cuda::Mistake::kNoWait);
   fake_->Hold(true);
-  EXPECT_TRUE(RunToStatus(Sum()).ok());
-  EXPECT_NE(device_->Read(), Bytes(kBytes, std::byte{1}));
+  EXPECT_TRUE(RunToStatus(queue_.get(), Sum()).ok());
+  EXPECT_NE(memory_->Read(), Bytes(kBytes, std::byte{1}));
   EXPECT_FALSE(fake_->Violations().empty());
   fake_->Hold(false);
 }
@@ -87,7 +77,7 @@ TEST_F(CudaMistakesTest, AMissingDrainIsAViolation) {
 
 TEST_F(CudaMistakesTest, AKernelThatIsLoadedByItsLaunchCounts) {
   fake_->Make(cuda::Mistake::kNoPreload);
-  EXPECT_TRUE(RunToStatus(Sum()).ok());
+  EXPECT_TRUE(RunToStatus(queue_.get(), Sum()).ok());
   EXPECT_GT(fake_->Counts().lazy_loads, 0);
 }
 

@@ -36,18 +36,18 @@ auto OverLinks(Ranks... nranks) {
   return testing::Combine(testing::Values("shm", "tcp"), testing::Values(nranks...), testing::Values("host"));
 }
 
-// The same with all buffers on a simulated device,
+// The same with all buffers on a device without hardware,
 template <class... Ranks>
 auto OverSimLinks(Ranks... nranks) {
   return testing::Combine(testing::Values("shm", "tcp"), testing::Values(nranks...),
-                          testing::Values("sim", "sim_wakes"));
+                          testing::Values("sim", "sim_wakes", "cuda"));
 }
 
 // or only the inputs, or only the outputs.
 template <class... Ranks>
 auto OverMixedLinks(Ranks... nranks) {
   return testing::Combine(testing::Values("shm", "tcp"), testing::Values(nranks...),
-                          testing::Values("sim_in", "sim_out"));
+                          testing::Values("sim_in", "sim_out", "cuda_in", "cuda_out"));
 }
 
 inline std::string LinksName(const testing::TestParamInfo<LinksParam>& info) {

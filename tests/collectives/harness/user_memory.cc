@@ -5,10 +5,12 @@
 
 #include "base/check.h"
 #include "collectives/api/process_state.h"
+#include "tests/cuda/cuda_test_device.h"
+#include "tests/device/sim_device.h"
 
 namespace annulus {
 
-UserBytes::UserBytes(SimDevice* device, const Bytes& content)
+UserBytes::UserBytes(TestDevice* device, const Bytes& content)
     : device_(device), host_(device == nullptr ? content : Bytes()), data_(host_.data()), bytes_(content.size()) {
   if (device_ == nullptr) return;
   data_ = device_->Allocate(bytes_);
@@ -37,16 +39,21 @@ Bytes UserBytes::Read(size_t offset, size_t bytes) const {
 
 UserMemory::UserMemory(const std::string& kind) {
   if (kind == "host") return;
-  ANNULUS_CHECK(kind == "sim" || kind == "sim_wakes" || kind == "sim_in" || kind == "sim_out");
-  device_ = std::make_unique<SimDevice>(
-      SimDeviceOptions{.seed = 11, .max_time = 20 * kMicrosecond, .has_thread = kind == "sim_wakes"});
-  inputs_ = kind != "sim_out";
-  outputs_ = kind != "sim_in";
-  c_api::OfProcess().domains.Add(device_.get());
+  if (kind.starts_with("cuda")) {
+    ANNULUS_CHECK(kind == "cuda" || kind == "cuda_in" || kind == "cuda_out");
+    device_ = std::make_unique<CudaTestDevice>(cuda::FakeOptions{.seed = 11});
+  } else {
+    ANNULUS_CHECK(kind == "sim" || kind == "sim_wakes" || kind == "sim_in" || kind == "sim_out");
+    device_ = std::make_unique<SimDevice>(
+        SimDeviceOptions{.seed = 11, .max_time = 20 * kMicrosecond, .has_thread = kind == "sim_wakes"});
+  }
+  inputs_ = !kind.ends_with("_out");
+  outputs_ = !kind.ends_with("_in");
+  c_api::OfProcess().domains.Add(device_->domain());
 }
 
 UserMemory::~UserMemory() {
-  if (device_ != nullptr) c_api::OfProcess().domains.Remove(device_.get());
+  if (device_ != nullptr) c_api::OfProcess().domains.Remove(device_->domain());
 }
 
 }  // namespace annulus

@@ -1,5 +1,5 @@
-// UserMemory: where the buffers of a test's ranks lie: in host memory, or on a simulated device that the whole process
-// shares, as its ranks would share a GPU.
+// UserMemory: where the buffers of a test's ranks lie: in host memory, or on a device without hardware that the whole
+// process shares, as its ranks would share a GPU.
 //
 // Threads: any; a UserBytes belongs to one thread at a time.
 #pragma once
@@ -9,7 +9,7 @@
 #include <string>
 
 #include "tests/collectives/harness/oracle.h"
-#include "tests/device/sim_device.h"
+#include "tests/device/test_device.h"
 
 namespace annulus {
 
@@ -17,7 +17,7 @@ namespace annulus {
 class UserBytes {
  public:
   // On `device`; null: in host memory.
-  UserBytes(SimDevice* device, const Bytes& content);
+  UserBytes(TestDevice* device, const Bytes& content);
   ~UserBytes();
   UserBytes(UserBytes&& other) noexcept;
   UserBytes& operator=(UserBytes&&) = delete;
@@ -28,7 +28,7 @@ class UserBytes {
   Bytes Read() const { return Read(0, bytes_); }
 
  private:
-  SimDevice* device_;
+  TestDevice* device_;
   Bytes host_;
   std::byte* data_;
   size_t bytes_;
@@ -37,7 +37,8 @@ class UserBytes {
 class UserMemory {
  public:
   // "host"; "sim": all buffers are on a device whose work is found by polling; "sim_wakes": on one that wakes ranks;
-  // "sim_in", "sim_out": as sim, but inputs or outputs only. No communicator may exist.
+  // "cuda": on CUDA's domain over the stand-in for its driver. "sim_in", "sim_out", "cuda_in", "cuda_out": inputs or
+  // outputs only. No communicator may exist, nor for cuda another such object.
   explicit UserMemory(const std::string& kind);
   // No communicator may exist.
   ~UserMemory();
@@ -47,10 +48,10 @@ class UserMemory {
   UserBytes Input(const Bytes& content) const { return UserBytes(inputs_ ? device_.get() : nullptr, content); }
   UserBytes Output(const Bytes& content) const { return UserBytes(outputs_ ? device_.get() : nullptr, content); }
   // Null when all is host memory.
-  SimDevice* device() const { return device_.get(); }
+  TestDevice* device() const { return device_.get(); }
 
  private:
-  std::unique_ptr<SimDevice> device_;
+  std::unique_ptr<TestDevice> device_;
   bool inputs_ = false;
   bool outputs_ = false;
 };

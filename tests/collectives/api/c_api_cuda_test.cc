@@ -1,0 +1,62 @@
+// Device buffers through the C API of a program that has loaded CUDA's driver, here the stand-in under the driver's
+// name: the library finds it by itself.
+#include <annulus.h>
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "collectives/api/process_state.h"
+#include "tests/collectives/harness/cluster.h"
+#include "tests/collectives/harness/rank_threads.h"
+#include "tests/cuda/fake_driver/fake_control.h"
+
+namespace annulus {
+namespace {
+
+// As a program does that uses CUDA: before its first communicator.
+cuda::FakeControl* LoadDriver() {
+  void* const handle = dlopen("tests/cuda/fake_driver/libcuda.so.1", RTLD_NOW);
+  EXPECT_NE(handle, nullptr) << dlerror();
+  return reinterpret_cast<cuda::GetFakeControl>(dlsym(handle, "fake_cuda_control"))();
+}
+
+TEST(CudaApiTest, TheDriverOfTheProgramIsFoundAndItsMemoryReduced) {
+  cuda::FakeControl* const fake = LoadDriver();
+  for (const char* transport : {"shm", "tcp"}) {
+    ClusterConfig config;
+    config.nranks = 3;
+    config.transport = transport;
+    Cluster(config).Run([&](annulus_comm_t* comm, int rank) {
+      for (const size_t count : {size_t{1}, size_t{700}, size_t{200'000}}) {
+        const Numbers input = Contribution(rank, count, 1);
+        const size_t bytes = count * sizeof input[0];
+        std::byte* const in = fake->Allocate(0, bytes);
+        std::byte* const out = fake->Allocate(0, bytes);
+        fake->Write(in, input.data(), bytes);
+        EXPECT_EQ(annulus_allreduce(comm, in, out, count, ANNULUS_INT64, ANNULUS_SUM), ANNULUS_OK) << LastMessage(comm);
+        Numbers result(count);
+        fake->Read(result.data(), out, bytes);
+        EXPECT_TRUE(result == SumOfAll(3, count, 1)) << transport << ", " << count << " elements";
+        // In place, and asynchronously.
+        annulus_request_t* request = nullptr;
+        ASSERT_EQ(annulus_allreduce_async(comm, in, in, count, ANNULUS_INT64, ANNULUS_SUM, &request), ANNULUS_OK);
+        EXPECT_EQ(annulus_request_wait(request, -1), ANNULUS_OK);
+        EXPECT_EQ(annulus_request_free(request), ANNULUS_OK);
+        fake->Read(result.data(), in, bytes);
+        EXPECT_TRUE(result == SumOfAll(3, count, 1));
+        fake->Free(in);
+        fake->Free(out);
+      }
+    });
+  }
+  EXPECT_NE(c_api::OfProcess().cuda, nullptr);
+  EXPECT_GT(fake->Counts().launches, 0);
+  EXPECT_GT(fake->Counts().copies, 0);
+  EXPECT_EQ(fake->Counts().lazy_loads, 0);
+  EXPECT_EQ(fake->Counts().streams, 0) << "of communicators that are gone";
+  EXPECT_EQ(fake->Violations(), std::vector<std::string>());
+}
+
+}  // namespace
+}  // namespace annulus
