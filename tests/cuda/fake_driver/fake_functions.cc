@@ -197,6 +197,9 @@ annulus::cuda::Result cuGetProcAddress_v2(const char* name, void** function, int
   return *function != nullptr ? Result::kSuccess : Result::kNotFound;
 }
 
+// A program calls it first; the library does not.
+int cuInit(unsigned) { return 0; }
+
 annulus::cuda::FakeControl* fake_cuda_control() { return &annulus::cuda::Fake(); }
 
 }  // extern "C"

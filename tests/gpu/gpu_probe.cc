@@ -1,0 +1,112 @@
+// gpu_probe: checks on a machine with a GPU what Annulus takes for granted about it, and measures what the kernels and
+// copies reach. Runs on the stand-in for the driver too, where its times mean nothing.
+//
+//   gpu_probe [DRIVER [ROUNDS]]      DRIVER: libcuda.so.1 unless given
+//
+// One line for each check: "ok NAME" or "FAILED NAME: why". Ends with status 0 when all are ok, 77 without a GPU.
+//
+// Threads: one.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/cuda/random_operations.h"
+#include "tests/gpu/probe_checks.h"
+
+namespace annulus {
+namespace {
+
+constexpr int kNoGpu = 77;
+constexpr int kRounds = 3000;
+
+bool Report(const char* name, const std::string& wrong) {
+  if (wrong.empty()) {
+    std::printf("ok %s\n", name);
+  } else {
+    std::printf("FAILED %s: %s\n", name, wrong.c_str());
+  }
+  std::fflush(stdout);
+  return wrong.empty();
+}
+
+double Seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+// The median time of an operation, from Submit to the Poll that finds it done.
+double TimeOf(DomainQueue* queue, const SliceOp& op, int repeats) {
+  std::vector<double> times;
+  for (int i = 0; i < repeats; ++i) {
+    const double begin = Seconds();
+    if (!RunToStatus(queue, op).ok()) return 0;
+    times.push_back(Seconds() - begin);
+  }
+  std::nth_element(times.begin(), times.begin() + repeats / 2, times.end());
+  return times[static_cast<size_t>(repeats) / 2];
+}
+
+void Measure(RealDevice* device, DomainQueue* queue, size_t bytes, int repeats) {
+  using Kind = DevicePlace::Kind;
+  DevicePlace a(Kind::kDevice, bytes, device);
+  DevicePlace b(Kind::kDevice, bytes, device);
+  DevicePlace slot(Kind::kSlot, bytes, device);
+  DevicePlace next(Kind::kSlot, bytes, device);
+  SliceOp sum;
+  sum.count = bytes / sizeof(float);
+  sum.inline_src[0] = a.data();
+  sum.inline_src[1] = b.data();
+  sum.num_sources = 2;
+  sum.dst[0] = b.data();
+  SliceOp copy = sum;
+  copy.num_sources = 1;
+  SliceOp load = copy;
+  load.inline_src[0] = slot.data();
+  SliceOp store = copy;
+  store.dst[0] = slot.data();
+  SliceOp hop = sum;
+  hop.inline_src[0] = slot.data();
+  hop.dst[0] = next.data();
+  const std::pair<const char*, const SliceOp*> cases[] = {{"device copy", &copy},
+                                                          {"device sum", &sum},
+                                                          {"slot to device", &load},
+                                                          {"device to slot", &store},
+                                                          {"slot + device to slot", &hop}};
+  for (const auto& [name, op] : cases) {
+    const double seconds = TimeOf(queue, *op, repeats);
+    std::printf("time %-22s %10zu bytes %10.2f us %8.2f GB/s of result\n", name, bytes, seconds * 1e6,
+                static_cast<double>(bytes) / seconds / 1e9);
+  }
+}
+
+int Probe(const std::string& driver, int rounds) {
+  std::unique_ptr<RealDevice> device;
+  const Status status = RealDevice::Open(driver, &device);
+  if (!status.ok()) {
+    std::printf("no GPU: %s\n", status.message().c_str());
+    return kNoGpu;
+  }
+  std::printf("driver %d\n", device->driver().version());
+  bool ok = Report("pointers", CheckPointers(device.get()));
+  const double begin = Seconds();
+  ok &= Report("device and kernels", CheckDevice(device.get()));
+  std::printf("time context and kernels %.1f ms\n", (Seconds() - begin) * 1e3);
+  ok &= Report("pins", CheckPins(device.get()));
+  std::unique_ptr<DomainQueue> queue;
+  if (!device->domain()->OpenQueue(&queue).ok()) return 1;
+  ok &= Report("words and copies", CheckDoneWords(device.get(), queue.get(), rounds));
+  ok &= Report("bits", CheckBits(device.get(), queue.get(), rounds));
+  const bool is_short = rounds < kRounds;
+  for (const size_t bytes : {size_t{8}, size_t{256} << 10, size_t{is_short ? 1U : 256U} << 20}) {
+    Measure(device.get(), queue.get(), bytes, is_short ? 3 : 50);
+  }
+  return ok ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace annulus
+
+int main(int argc, char** argv) {
+  return annulus::Probe(argc > 1 ? argv[1] : "libcuda.so.1", argc > 2 ? std::atoi(argv[2]) : annulus::kRounds);
+}

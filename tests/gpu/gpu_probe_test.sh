@@ -1,0 +1,11 @@
+#!/bin/bash
+# gpu_probe finds nothing wrong with the stand-in for the driver, and says so where there is no driver.
+set -euo pipefail
+probe=$1 stand_in=$PWD/$2
+
+status=0
+"$probe" /nonexistent/libcuda.so.1 || status=$?
+[[ $status -eq 77 ]]
+out=$("$probe" "$stand_in" 50) || { echo "$out"; exit 1; }
+echo "$out"
+if [[ $out == *FAILED* || $(grep -c '^ok ' <<<"$out") -ne 5 ]]; then exit 1; fi

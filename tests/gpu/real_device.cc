@@ -1,0 +1,87 @@
+#include "tests/gpu/real_device.h"
+
+#include <dlfcn.h>
+
+#include <cstring>
+#include <utility>
+
+#include "base/check.h"
+#include "cuda_kernels/kernel_image.h"
+
+namespace annulus {
+namespace {
+
+// What every program that uses CUDA calls first; the library itself never does.
+Status Initialise(const std::string& file) {
+  void* const handle = dlopen(file.c_str(), RTLD_NOW);
+  if (handle == nullptr) return {Code::kUnsupported, dlerror()};
+  const auto init = reinterpret_cast<int (*)(unsigned)>(dlsym(handle, "cuInit"));
+  if (init == nullptr) return {Code::kUnsupported, file + " has no cuInit"};
+  const int result = init(0);
+  return result == 0 ? Status() : Status(Code::kUnsupported, "cuInit: error " + std::to_string(result));
+}
+
+}  // namespace
+
+Status RealDevice::Open(const std::string& file, std::unique_ptr<RealDevice>* device) {
+  ANNULUS_RETURN_IF_ERROR(Initialise(file));
+  std::unique_ptr<RealDevice> opened(new RealDevice);
+  ANNULUS_RETURN_IF_ERROR(cuda::Driver::Find(file, &opened->driver_));
+  const cuda::Driver& driver = *opened->driver_;
+  ANNULUS_RETURN_IF_ERROR(
+      driver.ToStatus(driver->DevicePrimaryCtxRetain(&opened->context_, 0), "cuDevicePrimaryCtxRetain"));
+  const cuda::ScopedContext scope(driver, opened->context_);
+  ANNULUS_RETURN_IF_ERROR(driver.ToStatus(
+      driver->StreamCreateWithPriority(&opened->stream_, cuda::kStreamNonBlocking, 0), "cuStreamCreateWithPriority"));
+  std::unique_ptr<cuda::Driver> of_library;
+  ANNULUS_RETURN_IF_ERROR(cuda::Driver::Find(file, &of_library));
+  opened->domain_ = std::make_unique<CudaDomain>(std::move(of_library), cuda::KernelImage());
+  *device = std::move(opened);
+  return Status();
+}
+
+RealDevice::~RealDevice() {
+  domain_.reset();
+  if (context_ == nullptr) return;
+  {
+    const cuda::ScopedContext scope(*driver_, context_);
+    if (stream_ != nullptr) (*driver_)->StreamDestroy(stream_);
+  }
+  (*driver_)->DevicePrimaryCtxRelease(0);
+}
+
+std::byte* RealDevice::Allocate(size_t bytes) {
+  const cuda::ScopedContext scope(*driver_, context_);
+  cuda::DevicePointer memory = 0;
+  ANNULUS_CHECK((*driver_)->MemAlloc(&memory, bytes) == cuda::Result::kSuccess);
+  return cuda::FromDevice(memory);
+}
+
+void RealDevice::Free(std::byte* device) {
+  const cuda::ScopedContext scope(*driver_, context_);
+  (*driver_)->MemFree(cuda::ToDevice(device));
+}
+
+// Through pinned memory, since the table has no copy that waits.
+void RealDevice::Copy(void* to, const void* from, size_t bytes) const {
+  const cuda::ScopedContext scope(*driver_, context_);
+  ANNULUS_CHECK((*driver_)->MemcpyAsync(cuda::ToDevice(to), cuda::ToDevice(from), bytes, stream_) ==
+                cuda::Result::kSuccess);
+  ANNULUS_CHECK((*driver_)->StreamSynchronize(stream_) == cuda::Result::kSuccess);
+}
+
+void RealDevice::Write(std::byte* device, const void* host, size_t bytes) {
+  std::byte* const slot = domain_->AllocateSlots(bytes);
+  std::memcpy(slot, host, bytes);
+  Copy(device, slot, bytes);
+  domain_->FreeSlots(slot, bytes);
+}
+
+void RealDevice::Read(void* host, const std::byte* device, size_t bytes) const {
+  std::byte* const slot = domain_->AllocateSlots(bytes);
+  Copy(slot, device, bytes);
+  std::memcpy(host, slot, bytes);
+  domain_->FreeSlots(slot, bytes);
+}
+
+}  // namespace annulus
