@@ -18,6 +18,7 @@ namespace annulus::cuda {
 
 constexpr int kMaxSlices = 32;  // Of a batch: 2.5 KiB of arguments, of the 4 KiB that a launch can have.
 constexpr int kThreadsPerBlock = 512;
+constexpr int kMostListed = 64;  // Sources of a slice.
 
 // One operation on a slice, as SliceOp (collectives/reduce/reducer.h) describes it. All memory can be accessed by the
 // device at the address given here.
@@ -57,9 +58,10 @@ ANNULUS_PORTABLE Pointer Global(Pointer pointer) {
 template <class Element, class Op>
 class SliceThread {
  public:
-  // `thread` of all `threads` that work on the slice.
-  ANNULUS_PORTABLE SliceThread(const KernelSlice& slice, uint64_t thread, uint64_t threads)
-      : slice_(slice), thread_(thread), threads_(threads) {}
+  // `thread` of all `threads` that work on the slice. `sources` lists its sources: `src` or a copy of `many`.
+  ANNULUS_PORTABLE SliceThread(const KernelSlice& slice, const std::byte* const* sources, uint64_t thread,
+                               uint64_t threads)
+      : slice_(slice), sources_(sources), thread_(thread), threads_(threads) {}
 
   ANNULUS_PORTABLE void Run() const {
     if (!SameAlignment()) return RunUnits<Stored>(0, slice_.count);
@@ -80,9 +82,7 @@ class SliceThread {
 
   static ANNULUS_PORTABLE uint64_t Address(const void* pointer) { return reinterpret_cast<uint64_t>(pointer); }
 
-  ANNULUS_PORTABLE const std::byte* Source(int i) const {
-    return Global(slice_.num_sources > 2 ? slice_.many[i] : slice_.src[i]);
-  }
+  ANNULUS_PORTABLE const std::byte* Source(int i) const { return Global(sources_[i]); }
 
   ANNULUS_PORTABLE bool SameAlignment() const {
     uint64_t differences = slice_.dst[1] != nullptr ? Address(slice_.dst[0]) ^ Address(slice_.dst[1]) : 0;
@@ -161,6 +161,7 @@ class SliceThread {
   }
 
   const KernelSlice& slice_;
+  const std::byte* const* const sources_;
   const uint64_t thread_;
   const uint64_t threads_;
 };

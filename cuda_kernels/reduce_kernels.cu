@@ -11,8 +11,16 @@ namespace {
 template <class Element, class Op>
 __device__ __forceinline__ void RunBlock(const KernelBatch& batch) {
   const KernelSlice& slice = batch.slices[blockIdx.y];
+  // A list in host memory is read once, by all threads together: each access there takes a microsecond.
+  __shared__ const std::byte* list[kMostListed];
+  const bool is_listed = slice.num_sources > 2;
+  if (is_listed) {
+    if (threadIdx.x < static_cast<unsigned>(slice.num_sources)) list[threadIdx.x] = slice.many[threadIdx.x];
+    __syncthreads();
+  }
   const uint64_t thread = static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  SliceThread<Element, Op>(slice, thread, static_cast<uint64_t>(gridDim.x) * blockDim.x).Run();
+  SliceThread<Element, Op>(slice, is_listed ? list : slice.src, thread, static_cast<uint64_t>(gridDim.x) * blockDim.x)
+      .Run();
   __syncthreads();
   if (threadIdx.x != 0) return;
   // The results of the whole block come before what follows, for the host too.

@@ -11,8 +11,8 @@ namespace {
 constexpr unsigned kBlocksOverPcie = 16;
 constexpr unsigned kBlocksPerMultiprocessor = 2;
 constexpr size_t kBytesPerBlock = 64 * 1024;
-// A failed device is noticed after so many polls in vain, which take about a millisecond.
-constexpr int64_t kPollsPerCheck = 4096;
+// A failed device is noticed after so many polls in vain: milliseconds, so that the driver's lock is left alone.
+constexpr int64_t kPollsPerCheck = 65536;
 
 bool IsPlainCopy(const SliceOp& op) { return op.num_sources == 1 && op.scaled_source < 0; }
 
@@ -59,7 +59,7 @@ Status CudaQueue::Start(const SliceOp& op, int index) {
   // A copy to one place needs no kernel.
   if (reaches_all && IsPlainCopy(op) && op.dst[1] == nullptr) return StartCopy(op, index);
   // Kernels scale the sources of sums only, and read lists of some length.
-  const bool fits = op.num_sources <= CudaStreams::kMostListed && (op.scaled_source < 0 || op.op == ReduceOp::kSum);
+  const bool fits = op.num_sources <= cuda::kMostListed && (op.scaled_source < 0 || op.op == ReduceOp::kSum);
   if (reaches_all && fits && kernel != nullptr && op.custom.function == nullptr) return StartSlice(op, kernel, index);
   entries_[static_cast<size_t>(index)].is_staged = true;
   staged_.Add(index, op, places_.all());

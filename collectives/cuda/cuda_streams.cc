@@ -8,7 +8,7 @@ namespace {
 
 constexpr size_t kWordBytes = 64;  // A cache line each: the CPU polls one while the GPU writes another.
 constexpr size_t kWordsBytes = CudaStreams::kWords * kWordBytes;
-constexpr size_t kListBytes = CudaStreams::kMostListed * sizeof(std::byte*);
+constexpr size_t kListBytes = cuda::kMostListed * sizeof(std::byte*);
 constexpr size_t kListsBytes = CudaStreams::kWords * kListBytes;
 constexpr size_t kPinnedBytes = kWordsBytes + kListsBytes + CudaStreams::kStagingBytes;
 // Above what the user's streams have by default: a rank that waits for a slice holds up the others.

@@ -20,7 +20,6 @@ namespace annulus {
 class CudaStreams {
  public:
   static constexpr int kWords = 64;
-  static constexpr int kMostListed = 64;                // Sources of an operation whose list a kernel reads.
   static constexpr size_t kStagingBytes = 1024 * 1024;  // Four times the slices that are usual.
 
   // `device` outlives the object. Errors: kSystem or kOutOfMemory of the driver.
@@ -46,7 +45,7 @@ class CudaStreams {
 
   // Whether word number `word` has become `value`. Then the results of that work can be seen.
   bool IsDone(int word, uint32_t value) const { return __atomic_load_n(WordAt(word), __ATOMIC_ACQUIRE) == value; }
-  // Where a kernel finds the word, its counter of blocks, and a list of kMostListed sources.
+  // Where a kernel finds the word, its counter of blocks, and a list of cuda::kMostListed sources.
   uint32_t* WordAt(int word) const;
   uint32_t* CounterAt(int word) const;
   const std::byte** ListAt(int word) const;

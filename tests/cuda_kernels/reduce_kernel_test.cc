@@ -253,7 +253,7 @@ TEST(ReduceKernelTest, PlacesBeyondFourBillionElementsAreReached) {
   slice.count = kBytes;
   const size_t at = kThread * sizeof(Vector);
   std::memset(source + at - sizeof(Vector), 0x77, 3 * sizeof(Vector));
-  SliceThread<ElementOf<DataType::kUint8>, Sum>(slice, kThread, kThreads).Run();
+  SliceThread<ElementOf<DataType::kUint8>, Sum>(slice, slice.src, kThread, kThreads).Run();
   EXPECT_EQ(slice.dst[0][at - 1], std::byte{0});
   for (size_t i = 0; i < sizeof(Vector); ++i) EXPECT_EQ(slice.dst[0][at + i], std::byte{0x77}) << i;
   EXPECT_EQ(slice.dst[0][at + sizeof(Vector)], std::byte{0});

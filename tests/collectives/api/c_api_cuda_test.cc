@@ -4,7 +4,9 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstring>
+#include <thread>
 
 #include "collectives/api/process_state.h"
 #include "tests/collectives/harness/cluster.h"
@@ -55,6 +57,32 @@ TEST(CudaApiTest, TheDriverOfTheProgramIsFoundAndItsMemoryReduced) {
   EXPECT_GT(fake->Counts().copies, 0);
   EXPECT_EQ(fake->Counts().lazy_loads, 0);
   EXPECT_EQ(fake->Counts().streams, 0) << "of communicators that are gone";
+  EXPECT_EQ(fake->Violations(), std::vector<std::string>());
+}
+
+// The GPU does not begin its work before the failed call waits for it.
+TEST(CudaApiTest, AFailedCallReturnsWhenNoWorkIsLeftOnItsBuffers) {
+  cuda::FakeControl* const fake = LoadDriver();
+  constexpr size_t kCount = 1 << 20;
+  for (const char* transport : {"shm", "tcp"}) {
+    ClusterConfig config;
+    config.transport = transport;
+    std::atomic<bool> returned{false};
+    std::thread gate;
+    Cluster(config).Run([&](annulus_comm_t* comm, int rank) {
+      if (rank == 1) return;  // Leaves.
+      std::byte* const memory = fake->Allocate(0, kCount * sizeof(int64_t));
+      fake->Hold(true);
+      gate = std::thread([&] {
+        while (!returned && fake->Counts().waiting == 0) std::this_thread::yield();
+        fake->Hold(false);
+      });
+      EXPECT_NE(annulus_allreduce(comm, memory, memory, kCount, ANNULUS_INT64, ANNULUS_SUM), ANNULUS_OK);
+      returned = true;
+      fake->Free(memory);
+      gate.join();
+    });
+  }
   EXPECT_EQ(fake->Violations(), std::vector<std::string>());
 }
 

@@ -43,6 +43,7 @@ struct FakeCounts {
   int64_t lazy_loads =
       0;  // Launches of functions that were not loaded: they wait for all streams and block all callers.
   // At this moment:
+  int waiting = 0;  // Threads in a call that synchronizes a stream.
   int contexts = 0;
   int streams = 0;
   int libraries = 0;

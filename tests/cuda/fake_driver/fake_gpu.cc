@@ -79,7 +79,10 @@ Result FakeGpu::Query(int stream) {
 
 Result FakeGpu::Synchronize(int stream) {
   std::unique_lock<std::mutex> lock(mutex_);
-  if (mistake_ != Mistake::kNoDrain) changed_.wait(lock, [=, this] { return !HasWork(stream); });
+  if (mistake_ == Mistake::kNoDrain) return error_;
+  ++counts_.waiting;
+  changed_.wait(lock, [=, this] { return !HasWork(stream); });
+  --counts_.waiting;
   return error_;
 }
 
@@ -242,6 +245,7 @@ void FakeGpu::AddCounts(FakeCounts* counts) const {
   counts->launches = counts_.launches;
   counts->slices = counts_.slices;
   counts->copies = counts_.copies;
+  counts->waiting = counts_.waiting;
   counts->streams = static_cast<int>(streams_.size());
   counts->pinned_ranges = static_cast<int64_t>(memory_.pinned_ranges());
 }
