@@ -223,6 +223,7 @@ Sequence Dispatch(annulus_type_t type, Visitor visit) {
     case ANNULUS_FLOAT32:
       return visit(Float32());
     case ANNULUS_FLOAT64:
+    case ANNULUS_TYPE_LAST:  // No type: options name only those above.
       break;
   }
   return visit(Float64());

@@ -60,7 +60,7 @@ Status CudaQueue::Start(const SliceOp& op, int index) {
   if (reaches_all && IsPlainCopy(op) && op.dst[1] == nullptr) return StartCopy(op, index);
   // Kernels scale the sources of sums only, and read lists of some length.
   const bool fits = op.num_sources <= cuda::kMostListed && (op.scaled_source < 0 || op.op == ReduceOp::kSum);
-  if (reaches_all && fits && kernel != nullptr && op.custom.function == nullptr) return StartSlice(op, kernel, index);
+  if (reaches_all && fits && kernel != nullptr && op.custom.user == nullptr) return StartSlice(op, kernel, index);
   entries_[static_cast<size_t>(index)].is_staged = true;
   staged_.Add(index, op, places_.all());
   return AdvanceStaged();

@@ -11,11 +11,12 @@ namespace {
 using Kind = DevicePlace::Kind;
 
 // A reduction as a user would write it, for any type: the bytes' exclusive or.
-void XorBytes(const void* a, const void* b, void* to, size_t count, annulus_type_t type, void*) {
+int32_t XorBytes(const void* a, const void* b, void* to, size_t count, annulus_type_t type, void*) {
   const size_t bytes = count * TypeBytes(static_cast<DataType>(type));
   for (size_t i = 0; i < bytes; ++i) {
     static_cast<std::byte*>(to)[i] = static_cast<const std::byte*>(a)[i] ^ static_cast<const std::byte*>(b)[i];
   }
+  return 0;
 }
 
 std::string NameOf(const SliceOp& op) {
@@ -37,7 +38,10 @@ class RandomOperation {
       op_.scaled_source = static_cast<int>(Below(static_cast<uint64_t>(op_.num_sources)));
       op_.custom.factor = 3;
     }
-    if (op_.scaled_source < 0 && op_.num_sources > 1 && Below(5) == 0) op_.custom.function = &XorBytes;
+    if (op_.scaled_source < 0 && op_.num_sources > 1 && Below(5) == 0) {
+      by_user_.function = &XorBytes;
+      op_.custom.user = &by_user_;
+    }
     // Half of the time all operands have one alignment, so that vectors are used.
     common_offset_ = Below(2) == 0 ? static_cast<int>(Below(16)) : -1;
     for (int i = 0; i < op_.num_sources; ++i) AddSource();
@@ -108,6 +112,7 @@ class RandomOperation {
 
   std::mt19937_64 random_;
   TestDevice* const device_;
+  UserReduction by_user_;
   SliceOp op_;
   int common_offset_ = -1;
   bool is_in_place_ = false;
