@@ -69,16 +69,17 @@ Status Requests::MakeWithin(const RequestBudget& budget, std::span<const CallArg
                                     std::to_string(budget.most) + ": the communicator holds " + std::to_string(held) +
                                     " bytes, " + std::to_string(requests_.size()) + " requests included"};
   }
-  const size_t before = requests_.size();
-  try {
-    for (const CallArguments& call : calls) {
-      *made = Add(call);
-      (*made++)->discarded = discarded;
-    }
-  } catch (...) {
-    requests_.resize(before);
-    throw;
+  // All or none, also where memory ends in the midst of them.
+  struct Rollback {
+    ~Rollback() { requests.resize(size); }
+    decltype(requests_)& requests;
+    size_t size;
+  } rollback{requests_, requests_.size()};
+  for (const CallArguments& call : calls) {
+    *made = Add(call);
+    (*made++)->discarded = discarded;
   }
+  rollback.size = requests_.size();
   return Status();
 }
 
