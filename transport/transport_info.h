@@ -28,6 +28,8 @@ struct TransportInfo {
   const char* title;
   // Whether it links only ranks of one host.
   bool same_host_only;
+  // Whether it links ranks only where the user selects it by name.
+  bool by_name_only;
   // Whether a message costs system calls, so that sending fewer messages is better than sending fewer bytes.
   bool by_system_calls;
   // Purpose in the hellos of its links (docs/wire_protocol.md lists the numbers); 0: it sends no hellos.

@@ -25,7 +25,7 @@ LAYERS = {
     "tests": 5,
 }
 USERS = ("docs", "frameworks")  # Of the installed library: what they need is in annulus.h.
-BACKENDS = ("tcp", "shm", "sim", "ibverbs", "cuda_ipc")
+BACKENDS = ("tcp", "shm", "sim", "verbs", "cuda_ipc")
 LIBRARY = ("base/", "cuda_kernels/", "transport/", "collectives/")
 
 

@@ -6,6 +6,7 @@
 
 #include "transport/shm/shm.h"
 #include "transport/tcp/tcp.h"
+#include "transport/verbs/verbs.h"
 
 namespace annulus {
 namespace {
@@ -13,6 +14,7 @@ namespace {
 constexpr const TransportInfo* kTransports[] = {
     &kShmTransport,
     &kTcpTransport,
+    &kVerbsTransport,
 };
 static_assert(std::size(kTransports) + 1 == std::size(kTransportWords), "transport_options.h names the same ones");
 
@@ -41,7 +43,8 @@ const TransportInfo* OnlyTransport(TransportList list, TransportChoice choice) {
 }
 
 bool Allows(TransportChoice choice, const TransportInfo& transport) {
-  return choice == TransportChoice::kAuto || std::string_view(WordOf(choice)) == transport.name;
+  if (choice == TransportChoice::kAuto) return !transport.by_name_only;
+  return std::string_view(WordOf(choice)) == transport.name;
 }
 
 Status CheckTransport(TransportList list, TransportChoice choice) {

@@ -8,6 +8,7 @@
 #include "base/settings.h"
 #include "transport/shm/shm_settings.h"
 #include "transport/tcp/tcp_settings.h"
+#include "transport/verbs/verbs_settings.h"
 
 namespace annulus {
 
@@ -15,9 +16,9 @@ namespace annulus {
 enum class TransportChoice : uint8_t { kAuto };
 
 // Indexed by TransportChoice: "auto", then the transports' names in the order of Transports().
-inline constexpr const char* kTransportWords[] = {"auto", kShmName, kTcpName};
+inline constexpr const char* kTransportWords[] = {"auto", kShmName, kTcpName, kVerbsName};
 
-struct TransportOptions : TcpSettings, ShmSettings {
+struct TransportOptions : TcpSettings, ShmSettings, VerbsSettings {
 #define ANNULUS_SETTING(name, Type, unset, ...) Type name = unset;
 #include "transport/select/choice_settings.inc"
 #undef ANNULUS_SETTING

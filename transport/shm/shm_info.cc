@@ -37,6 +37,7 @@ constinit const TransportInfo kShmTransport = {
     .name = kShmName,
     .title = "shared memory",
     .same_host_only = true,
+    .by_name_only = false,
     .by_system_calls = false,
     .hello_purpose = 3,
     .cost_settings = {},

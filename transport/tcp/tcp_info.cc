@@ -50,6 +50,7 @@ constinit const TransportInfo kTcpTransport = {
     .name = kTcpName,
     .title = "TCP",
     .same_host_only = false,
+    .by_name_only = false,
     .by_system_calls = true,
     .hello_purpose = 2,
     .cost_settings = kCostSettings,

@@ -1,13 +1,19 @@
 #include "transport/verbs/verbs_endpoint.h"
 
+#include <cerrno>
 #include <cstring>
 #include <utility>
 
 namespace annulus {
 namespace {
 
-// Time that the peer's device has after Close() to acknowledge completed sends.
-constexpr Nanoseconds kLinger = 200 * kMillisecond;
+// Time that the devices have after Close() to carry out completed sends. It is hardly ever used up: a peer's device
+// that is there acknowledges even while its program is stopped, and one that is not fails the requests within half a
+// second, or as the settings say.
+constexpr Nanoseconds kLinger = 3 * kSecond;
+
+// Time that a device has to complete all requests of a connection that broke.
+constexpr Nanoseconds kSettling = 100 * kMillisecond;
 
 // Idle rounds after which released slots are returned by a message of their own. Until then a slice that goes the other
 // way may carry them.
@@ -110,7 +116,7 @@ Status VerbsEndpoint::AcquireSlot(std::byte** slot) {
     return Status();
   }
   // Slots that wait for a peer that is gone never come back. The link itself ends once everything is delivered.
-  return PeerLeft() || Broken() ? LostStatus() : Status::WouldBlock();
+  return PeerLeft() || CauseIsKnown() ? LostStatus() : Status::WouldBlock();
 }
 
 Status VerbsEndpoint::PostSend(Send* send) {
@@ -125,8 +131,14 @@ Status VerbsEndpoint::PostRecv(Recv* recv) {
 
 void VerbsEndpoint::TakeCompletion(const ibv_wc& completion, bool is_receive, uint32_t value) {
   if (completion.status != IBV_WC_SUCCESS) {
-    // What follows the first failure is only flushed.
-    if (!Broken()) failure_ = completion.status;
+    // The failure that broke the connection counts, and not what was flushed because of it, in whatever order they
+    // come.
+    if (!Broken()) settle_end_ = DeadlineAfter(kSettling);
+    if (!Broken() || failure_ == IBV_WC_WR_FLUSH_ERR) {
+      failure_ = completion.status;
+      vendor_error_ = completion.vendor_err;
+    }
+    if (!is_receive) sender_.TakeFailure(value);
   } else if (is_receive) {
     receiver_.TakeCompletion(completion, value);
   } else {
@@ -137,6 +149,7 @@ void VerbsEndpoint::TakeCompletion(const ibv_wc& completion, bool is_receive, ui
 Status VerbsEndpoint::Progress(bool* moved) {
   if (!status_.ok()) return status_;
   hub_->Poll();
+  if (hub_->failed()) fault_.Set("using the device", 0, EIO);
   bool changed = receiver_.Advance();
   if (!Broken() && !PeerLeft()) sender_.Transmit();
   changed |= sender_.Complete();
@@ -176,15 +189,20 @@ void VerbsEndpoint::ReadStream() {
   if (stream_->farewell() != nullptr) sender_.TakeFarewell(stream_->farewell()->received);
 }
 
+// The failure itself may come behind what was flushed because of it.
+bool VerbsEndpoint::CauseIsKnown() const {
+  return Broken() && (failure_ != IBV_WC_WR_FLUSH_ERR || sender_.settled() || Now() >= settle_end_);
+}
+
 bool VerbsEndpoint::IsOver() const {
-  if (receiver_.has_messages() || !(PeerLeft() || Broken())) return false;
+  if (receiver_.has_messages() || !(PeerLeft() || CauseIsKnown())) return false;
   const VerbsFarewell* const farewell = stream_->farewell();
   // What the peer's device saw acknowledged arrives, unless the connection broke here.
   return Broken() || farewell == nullptr || static_cast<int32_t>(receiver_.received() - farewell->sent) >= 0;
 }
 
 bool VerbsEndpoint::HasWork() const {
-  return fault_.any() || receiver_.HasWork() || sender_.HasWork() || stream_->rung() || IsOver();
+  return fault_.any() || hub_->failed() || receiver_.HasWork() || sender_.HasWork() || stream_->rung() || IsOver();
 }
 
 bool VerbsEndpoint::Arm() {
@@ -192,6 +210,7 @@ bool VerbsEndpoint::Arm() {
   idle_rounds_ = kIdleRoundsToReturn;
   ReturnCredits(true);
   if (HasWork() || !hub_->Arm() || HasWork()) return false;
+  if (Broken() && !receiver_.has_messages()) return false;  // It is over in a moment.
   stream_->Wait();
   return true;
 }
@@ -222,7 +241,7 @@ void VerbsEndpoint::End(Status status) {
 
 void VerbsEndpoint::Leave(Code code) {
   closed_ = true;
-  stream_->Leave({code, sender_.acknowledged_messages(), receiver_.received()});
+  stream_->Leave({code, static_cast<uint32_t>(failure_), sender_.acknowledged_messages(), receiver_.received()});
   pair_.Destroy();
   hub_->Remove(number_);
 }
@@ -246,12 +265,15 @@ Status VerbsEndpoint::LostStatus() const {
   const VerbsFarewell* const farewell = stream_->farewell();
   if (farewell != nullptr && farewell->code == Code::kOk) {
     text += " closed its verbs link";
+  } else if (farewell != nullptr && farewell->failure != 0) {
+    text += std::string(" gave up its verbs link: ") + VerbsStatusText(static_cast<ibv_wc_status>(farewell->failure));
   } else if (farewell != nullptr) {
     text += std::string(" gave up its verbs link: ") + CodeName(farewell->code);
   } else if (PeerLeft()) {
     text += " died: its end of the verbs link is gone";
   } else {
     text += std::string(" was lost: ") + VerbsStatusText(failure_) + hub_->trouble();
+    if (vendor_error_ != 0) text += "; vendor error " + std::to_string(vendor_error_);
   }
   return {Code::kPeerLost, text + " (" + Describe() + ")", config_.peer, 0};
 }

@@ -67,6 +67,7 @@ class VerbsEndpoint final : public Endpoint, private VerbsLink {
   void ReturnCredits(bool idle);
   bool PeerLeft() const { return stream_->ended(); }
   bool Broken() const { return failure_ != IBV_WC_SUCCESS; }
+  bool CauseIsKnown() const;
   // Whether the link has ended and everything that arrived is delivered.
   bool IsOver() const;
   bool HasWork() const;
@@ -88,7 +89,9 @@ class VerbsEndpoint final : public Endpoint, private VerbsLink {
   VerbsReceiver receiver_;
   std::optional<VerbsStream> stream_;
   std::string peer_text_;
-  ibv_wc_status failure_ = IBV_WC_SUCCESS;  // The first failed request's.
+  ibv_wc_status failure_ = IBV_WC_SUCCESS;  // The failed request's.
+  uint32_t vendor_error_ = 0;               // What the device's driver adds to that.
+  Deadline settle_end_ = 0;                 // Set when a request fails.
   int idle_rounds_ = 0;
   bool closed_ = false;
   Deadline linger_end_ = 0;  // Set by the first Close().

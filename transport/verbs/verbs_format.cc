@@ -80,24 +80,19 @@ Status ReadVerbsGreeting(std::span<const std::byte, VerbsGreeting::kBytes> from,
 }
 
 void WriteVerbsFarewell(const VerbsFarewell& farewell, std::span<std::byte, VerbsFarewell::kBytes> to) {
-  FixedWriter(to)
-      .U64(kFarewellMagic)
-      .U32(static_cast<uint32_t>(farewell.code))
-      .U32(farewell.sent)
-      .U32(farewell.received)
-      .U32(0);
+  FixedWriter writer(to);
+  writer.U64(kFarewellMagic).U32(static_cast<uint32_t>(farewell.code)).U32(farewell.failure);
+  writer.U32(farewell.sent).U32(farewell.received);
 }
 
 bool ReadVerbsFarewell(std::span<const std::byte, VerbsFarewell::kBytes> from, VerbsFarewell* farewell) {
   ByteReader reader(from);
   const uint64_t magic = reader.U64();
   const uint32_t code = reader.U32();
+  farewell->failure = reader.U32();
   farewell->sent = reader.U32();
   farewell->received = reader.U32();
-  const uint32_t reserved = reader.U32();
-  if (!reader.done() || magic != kFarewellMagic || code > static_cast<uint32_t>(Code::kInternal) || reserved != 0) {
-    return false;
-  }
+  if (!reader.done() || magic != kFarewellMagic || code > static_cast<uint32_t>(Code::kInternal)) return false;
   farewell->code = static_cast<Code>(code);
   return true;
 }

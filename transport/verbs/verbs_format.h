@@ -93,6 +93,7 @@ struct VerbsFarewell {
   static constexpr size_t kBytes = 24;
 
   Code code = Code::kOk;  // Why the end leaves; kOk: it was closed.
+  uint32_t failure = 0;   // The first failed request's ibv_wc_status; 0: none has failed.
   uint32_t sent = 0;      // Messages that the peer's device has acknowledged, modulo 2^32.
   uint32_t received = 0;  // Messages that have arrived, modulo 2^32.
 };

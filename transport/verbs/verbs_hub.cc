@@ -73,6 +73,7 @@ int VerbsHub::Poll() {
   if (state_->told) TakeNews();
   std::array<ibv_wc, kMostPolled> done;
   const int count = ibv_poll_cq(queue_, kMostPolled, done.data());
+  failed_ |= count < 0;
   for (int i = 0; i < count; ++i) {
     const ibv_wc& completion = done[static_cast<size_t>(i)];
     const uint64_t number = completion.wr_id >> 32;
@@ -139,9 +140,11 @@ void VerbsHub::TakeNews() {
         break;
       case IBV_EVENT_DEVICE_FATAL:
         state_->trouble = "; the device failed";
+        failed_ = true;
         break;
       case IBV_EVENT_CQ_ERR:
         state_->trouble = "; its completion queue overflowed";
+        failed_ = true;
         break;
       default:
         break;

@@ -61,6 +61,8 @@ class VerbsHub {
   // Makes the reactor return once something completes. Returns false when something has completed meanwhile.
   bool Arm();
 
+  // Whether the device or its queue has failed, so that nothing will complete any more.
+  bool failed() const { return failed_; }
   // What the device has told of itself that explains a failure: "; port 1 went down"; "" when nothing.
   const std::string& trouble() const { return state_->trouble; }
 
@@ -85,7 +87,8 @@ class VerbsHub {
   asio::posix::stream_descriptor completions_;
   asio::posix::stream_descriptor news_;
   std::vector<VerbsLink*> links_;  // By number; null: removed.
-  bool armed_ = false;             // The next completion raises an event.
+  bool failed_ = false;
+  bool armed_ = false;  // The next completion raises an event.
   const std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 

@@ -28,6 +28,7 @@ constinit const TransportInfo kVerbsTransport = {
     .name = kVerbsName,
     .title = "verbs",
     .same_host_only = false,
+    .by_name_only = true,
     .by_system_calls = false,
     .hello_purpose = 5,
     .cost_settings = {},

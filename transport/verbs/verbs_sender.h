@@ -58,6 +58,10 @@ class VerbsSender {
 
   // The device has completed the requests up to `value`.
   void TakeCompletion(uint32_t value);
+  // The device has failed or flushed the request `value`, and so all before it are settled.
+  void TakeFailure(uint32_t value) { settled_ += (value - settled_) & VerbsHub::kMostValue; }
+  // Whether the device has nothing more to say of any request.
+  bool settled() const { return settled_ == posted_ || completed_ == posted_; }
   // The peer's header returns credits.
   void TakeCredits(const VerbsHeader& header);
   // The peer has left; it had received so many messages, and what belongs to them is done whether it was acknowledged
@@ -117,6 +121,7 @@ class VerbsSender {
   // Counters modulo 2^32.
   uint32_t posted_ = 0;      // Requests that the device got.
   uint32_t completed_ = 0;   // Requests that it has completed.
+  uint32_t settled_ = 0;     // Requests that it has failed or flushed, or that came before one of these.
   uint32_t messages_ = 0;    // Messages to the peer, one for each request but that of Flush.
   uint32_t sequence_ = 0;    // Slices.
   uint32_t unsignaled_ = 0;  // Requests since the last one that asked for a completion.

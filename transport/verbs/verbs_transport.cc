@@ -23,9 +23,12 @@
 namespace annulus {
 namespace {
 
-// Smallest part of a slice that is sent before the rest is ready, in bytes: at 100 Gbit/s it takes about a microsecond,
-// as much as the message that announces it.
-constexpr uint32_t kLeastPart = 16 * 1024;
+// Smallest part of a slice that is sent before the rest is ready: finer ones would gain less time than their messages
+// take, and a slice needs no more than 16 of them.
+uint32_t LeastPart(size_t slot_bytes) {
+  constexpr size_t kMost = 16 * 1024;  // A microsecond at 100 Gbit/s.
+  return static_cast<uint32_t>(std::clamp<size_t>(slot_bytes / 16, 1, kMost));
+}
 
 class VerbsTransport final : public Transport {
  public:
@@ -47,8 +50,9 @@ class VerbsTransport final : public Transport {
   Status AddLink(const LinkRequest& link, ConnectPlan* plan) const;
   Status EstablishSockets(std::span<const LinkRequest> links, const ConnectContext& context,
                           std::vector<Stream>* streams);
-  Status OpenHub(size_t links);
-  Status HandOver(std::span<const LinkRequest> links, std::vector<Stream>* streams, Handovers* handovers) const;
+  Status OpenHub(size_t links, std::shared_ptr<VerbsHub>* hub);
+  Status HandOver(std::span<const LinkRequest> links, const std::shared_ptr<VerbsHub>& hub,
+                  std::vector<Stream>* streams, Handovers* handovers) const;
   Status AwaitHandovers(std::vector<Stream>* streams, const ConnectContext& context, Handovers* handovers) const;
 
   const VerbsApi* const api_;  // Null: there is no library.
@@ -56,7 +60,6 @@ class VerbsTransport final : public Transport {
   const TransportConfig config_;
   StreamListener listener_;
   std::unique_ptr<VerbsDevice> device_;  // Until the hub has it.
-  std::shared_ptr<VerbsHub> hub_;
 };
 
 Status VerbsTransport::FindDevice(std::unique_ptr<VerbsDevice>* device) const {
@@ -130,19 +133,19 @@ Status VerbsTransport::EstablishSockets(std::span<const LinkRequest> links, cons
   return Status();
 }
 
-Status VerbsTransport::OpenHub(size_t links) {
+Status VerbsTransport::OpenHub(size_t links, std::shared_ptr<VerbsHub>* hub) {
   if (device_ == nullptr) return Status::Invalid("verbs: Connect needs LocalAddress before it");
-  hub_ = std::make_shared<VerbsHub>(std::move(device_), config_.reactor);
+  *hub = std::make_shared<VerbsHub>(std::move(device_), config_.reactor);
   // Each request completes at most once, also when its queue pair fails.
-  return hub_->Open(links * 2 * VerbsQueueDepth(slots()));
+  return (*hub)->Open(links * 2 * VerbsQueueDepth(slots()));
 }
 
-Status VerbsTransport::HandOver(std::span<const LinkRequest> links, std::vector<Stream>* streams,
-                                Handovers* handovers) const {
+Status VerbsTransport::HandOver(std::span<const LinkRequest> links, const std::shared_ptr<VerbsHub>& hub,
+                                std::vector<Stream>* streams, Handovers* handovers) const {
   VerbsEndpointConfig config;
   config.slots = slots();
   config.slot_bytes = config_.slot_bytes;
-  config.least_part = kLeastPart;
+  config.least_part = LeastPart(config_.slot_bytes);
   config.slot_memory = config_.slot_memory;
   const TransportSettings& settings = config_.settings;
   config.path.service_level = static_cast<uint8_t>(settings.Number("verbs_sl"));
@@ -156,7 +159,7 @@ Status VerbsTransport::HandOver(std::span<const LinkRequest> links, std::vector<
   for (size_t i = 0; i < links.size(); ++i) {
     config.peer = links[i].peer;
     handovers->push_back(
-        std::make_unique<VerbsHandover>(std::make_unique<VerbsEndpoint>(hub_, config), &(*streams)[i].socket));
+        std::make_unique<VerbsHandover>(std::make_unique<VerbsEndpoint>(hub, config), &(*streams)[i].socket));
     ANNULUS_RETURN_IF_ERROR(handovers->back()->Start());
   }
   return Status();
@@ -188,9 +191,10 @@ Status VerbsTransport::Connect(std::span<const LinkRequest> links, const Connect
                                std::vector<std::unique_ptr<Endpoint>>* endpoints) {
   std::vector<Stream> streams;
   ANNULUS_RETURN_IF_ERROR(EstablishSockets(links, context, &streams));
-  ANNULUS_RETURN_IF_ERROR(OpenHub(links.size()));
+  std::shared_ptr<VerbsHub> hub;  // The endpoints share it.
+  ANNULUS_RETURN_IF_ERROR(OpenHub(links.size(), &hub));
   Handovers handovers;
-  ANNULUS_RETURN_IF_ERROR(HandOver(links, &streams, &handovers));
+  ANNULUS_RETURN_IF_ERROR(HandOver(links, hub, &streams, &handovers));
   ANNULUS_RETURN_IF_ERROR(AwaitHandovers(&streams, context, &handovers));
   std::vector<std::unique_ptr<Endpoint>> made;
   for (auto& handover : handovers) made.push_back(handover->Take());

@@ -96,6 +96,7 @@ constinit const TransportInfo kPipeTransport = {
     .name = "pipe",
     .title = "pipes",
     .same_host_only = true,
+    .by_name_only = false,
     .by_system_calls = true,
     .hello_purpose = 255,
     .cost_settings = {},

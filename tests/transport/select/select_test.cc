@@ -74,7 +74,7 @@ TEST(TransportsTest, TheWordsOfTheSettingAreAutoAndTheirNames) {
     EXPECT_EQ(OnlyTransport(Transports(), choice), &each);
     EXPECT_TRUE(CheckTransport(Transports(), choice).ok());
     for (const TransportInfo* other : Transports()) EXPECT_EQ(Allows(choice, *other), other == &each);
-    EXPECT_TRUE(Allows(TransportChoice::kAuto, each));
+    EXPECT_EQ(Allows(TransportChoice::kAuto, each), !each.by_name_only);
   }
   EXPECT_EQ(OnlyTransport(Transports(), TransportChoice::kAuto), nullptr);
   EXPECT_TRUE(CheckTransport(Transports(), TransportChoice::kAuto).ok());

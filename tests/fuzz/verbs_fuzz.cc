@@ -1,0 +1,132 @@
+// Fuzz target: what a peer sends over a verbs link. The greeting and the farewell take any bytes, and what is accepted
+// is what the writers write. The receiver takes any completions, with any headers, while receives are posted and
+// released: it stays within its memory, and keeps to the contract of its requests.
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <vector>
+
+#include "base/check.h"
+#include "tests/transport/verbs/loose_receiver.h"
+#include "transport/verbs/verbs_format.h"
+
+namespace annulus {
+namespace {
+
+class Bytes {
+ public:
+  Bytes(const uint8_t* data, size_t size) : data_(data), left_(size) {}
+
+  uint32_t Take() {  // Up to two bytes; 0 at the end.
+    if (left_ == 0) return 0;
+    uint32_t value = *data_++;
+    if (--left_ == 0 || (value & 0x80) == 0) return value;
+    --left_;
+    return (value & 0x7f) << 8 | *data_++;
+  }
+  void Fill(std::byte* to, size_t bytes) {
+    const size_t count = std::min(bytes, left_);
+    std::memset(to, 0, bytes);
+    std::memcpy(to, data_, count);
+    data_ += count;
+    left_ -= count;
+  }
+  bool empty() const { return left_ == 0; }
+
+ private:
+  const uint8_t* data_;
+  size_t left_;
+};
+
+void CheckGreeting(Bytes bytes) {
+  std::array<std::byte, VerbsGreeting::kBytes> raw;
+  bytes.Fill(raw.data(), raw.size());
+  VerbsGreeting greeting;
+  if (!ReadVerbsGreeting(raw, &greeting).ok()) return;
+  std::array<std::byte, VerbsGreeting::kBytes> again;
+  WriteVerbsGreeting(greeting, again);
+  VerbsGreeting reread;
+  ANNULUS_CHECK(ReadVerbsGreeting(again, &reread).ok() && reread.address == greeting.address);
+}
+
+void CheckFarewell(Bytes bytes) {
+  std::array<std::byte, VerbsFarewell::kBytes> raw;
+  bytes.Fill(raw.data(), raw.size());
+  VerbsFarewell farewell;
+  if (!ReadVerbsFarewell(raw, &farewell)) return;
+  std::array<std::byte, VerbsFarewell::kBytes> again;
+  WriteVerbsFarewell(farewell, again);
+  ANNULUS_CHECK(raw == again);
+}
+
+// Plays messages as the bytes say. Headers are mostly right, since random ones hardly ever are.
+void PlayMessages(Bytes bytes) {
+  LooseReceiver loose;
+  std::vector<Recv> recvs(LooseReceiver::kSlots);
+  uint32_t sequence = 0;
+  while (!bytes.empty() && !loose.fault().any()) {
+    const uint32_t what = bytes.Take();
+    Recv& recv = recvs[what / 8 % recvs.size()];
+    VerbsHeader header;
+    header.bytes = bytes.Take();
+    header.ready = what % 16 < 8 ? header.bytes : bytes.Take();
+    header.sequence = what % 32 == 31 ? bytes.Take() : sequence;
+    header.released = what % 64 == 63 ? bytes.Take() : 0;
+    const uint32_t index = bytes.Take() % (VerbsQueueDepth(LooseReceiver::kSlots) + 1);
+    const bool in_slot = index < LooseReceiver::kSlots;
+    const bool in_cell = index < VerbsQueueDepth(LooseReceiver::kSlots);
+    switch (what % 8) {
+      case 0:
+        if (recv.code == Code::kInProgress || recv.data != nullptr) break;
+        recv.capacity = static_cast<uint32_t>(LooseReceiver::kSlotBytes);
+        ANNULUS_CHECK(loose.receiver().Post(&recv));
+        break;
+      case 1:
+        if (recv.code != Code::kOk || recv.data == nullptr) break;
+        loose.receiver().Release(&recv);
+        recv.data = nullptr;
+        break;
+      case 2:
+      case 3:
+        if (in_slot) WriteVerbsHeader(header, loose.slot(index));
+        loose.Complete(VerbsKind::kSlice, index, static_cast<uint32_t>(kVerbsHeaderBytes + header.ready), 0);
+        ++sequence;
+        break;
+      case 4:
+        loose.Complete(VerbsKind::kPart, header.bytes, header.ready, index);
+        break;
+      case 5:
+      case 6:
+        if (in_cell) WriteVerbsHeader(header, loose.cell(index));
+        loose.Complete(VerbsKind::kShort, 0, static_cast<uint32_t>(kVerbsHeaderBytes + header.ready), index);
+        ++sequence;
+        break;
+      default:
+        if (in_cell) bytes.Fill(loose.cell(index), kVerbsHeaderBytes);
+        loose.Complete(VerbsKind::kUpdate, 0, kVerbsHeaderBytes, index);
+        break;
+    }
+    loose.receiver().Advance();
+    for (const Recv& each : recvs) {
+      if (each.data == nullptr || each.code != Code::kOk) continue;
+      ANNULUS_CHECK(each.arrived == each.bytes && each.bytes <= each.capacity);
+      // All of it can be read and written.
+      for (uint32_t i = 0; i < each.bytes; ++i) each.data[i] ^= std::byte{1};
+    }
+  }
+  loose.receiver().FailAll(Code::kAborted);
+}
+
+}  // namespace
+}  // namespace annulus
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace annulus;
+  CheckGreeting(Bytes(data, size));
+  CheckFarewell(Bytes(data, size));
+  PlayMessages(Bytes(data, size));
+  return 0;
+}

@@ -1,0 +1,47 @@
+// The contract suite on verbs, over the simulated provider; and that no test of it made the provider see a mistake.
+#include <gtest/gtest.h>
+
+#include "tests/transport/contract/contract.h"
+#include "tests/verbs/provider/simulated_verbs.h"
+#include "transport/verbs/verbs.h"
+#include "transport/verbs/verbs_format.h"
+
+namespace annulus {
+namespace {
+
+std::unique_ptr<Transport> Make(const SimulatedMachine& machine, const TransportConfig& config) {
+  SimulatedVerbs::SetMachine(machine);
+  return CreateVerbsTransportOver(SimulatedVerbs::Api(), "", config);
+}
+
+std::unique_ptr<Transport> MakePlain(TransportConfig config) { return Make({}, config); }
+
+// Headers alone, or nothing, fit into a request.
+std::unique_ptr<Transport> MakeInlineHeaders(TransportConfig config) {
+  return Make({.most_inline_bytes = kVerbsHeaderBytes}, config);
+}
+std::unique_ptr<Transport> MakeNothingInline(TransportConfig config) { return Make({.most_inline_bytes = 0}, config); }
+
+class NoMistakes : public ::testing::Environment {
+ public:
+  void TearDown() override {
+    const SimulatedCounts counts = SimulatedVerbs::Counts();
+    EXPECT_GT(counts.written_bytes, 0u);
+    EXPECT_EQ(counts.not_ready, 0u) << "a message found no receive: credits are wrong";
+    EXPECT_EQ(counts.overruns, 0u);
+    EXPECT_EQ(counts.refused_posts, 0u);
+    EXPECT_EQ(counts.objects, 0u) << "something was not given back to the provider";
+  }
+};
+
+const ::testing::Environment* const kNoMistakes = ::testing::AddGlobalTestEnvironment(new NoMistakes);
+
+}  // namespace
+
+INSTANTIATE_TEST_SUITE_P(Verbs, EndpointContract,
+                         ::testing::Values(TransportBackend("Plain", MakePlain),
+                                           TransportBackend("InlineHeaders", MakeInlineHeaders),
+                                           TransportBackend("NothingInline", MakeNothingInline)),
+                         BackendName);
+
+}  // namespace annulus

@@ -1,0 +1,159 @@
+// Whole jobs over verbs, on the simulated provider: every collective's sums, a split, and a request that fails.
+#include <annulus.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "collectives/api/config.h"
+#include "collectives/comm/communicator.h"
+#include "collectives/comm/request_table.h"
+#include "collectives/comm/split.h"
+#include "tests/collectives/harness/cluster.h"
+#include "tests/collectives/harness/rank_threads.h"
+#include "tests/verbs/provider/simulated_verbs.h"
+#include "transport/verbs/verbs.h"
+
+namespace annulus {
+namespace {
+
+std::unique_ptr<Transport> CreateSimulated(const TransportConfig& config) {
+  return CreateVerbsTransportOver(SimulatedVerbs::Api(), "", config);
+}
+
+TransportInfo Simulated() {
+  TransportInfo info = kVerbsTransport;
+  info.by_name_only = false;
+  info.create = CreateSimulated;
+  return info;
+}
+
+annulus_comm_t* Handle(const std::unique_ptr<Communicator>& comm) {
+  return reinterpret_cast<annulus_comm_t*>(comm.get());
+}
+
+ClusterConfig Ranks(int nranks) {
+  ClusterConfig config;
+  config.nranks = nranks;
+  return config;
+}
+
+// Runs `body` on a thread for each rank, with a communicator over verbs.
+template <class Body>
+void RunJob(const ClusterConfig& config, Body body) {
+  const TransportInfo info = Simulated();
+  const TransportInfo* const list[] = {&info};
+  const Cluster cluster(config);
+  RequestTable requests;
+  ForEachRank(config.nranks, [&](int rank) {
+    Options options;
+    const UserConfig given = cluster.Config(rank);
+    ASSERT_TRUE(ToOptions(&given, ProcessVariable, &options).ok());
+    std::unique_ptr<Communicator> comm;
+    const Resources resources{.requests = &requests, .transports = list};
+    const Status made = Communicator::Create(options, resources, &comm);
+    ASSERT_TRUE(made.ok()) << made.ToString();
+    body(comm);
+  });
+}
+
+void ExpectSum(const std::unique_ptr<Communicator>& comm, size_t count) {
+  std::vector<float> data(count, static_cast<float>(comm->rank() + 1));
+  ASSERT_EQ(annulus_allreduce(Handle(comm), data.data(), data.data(), count, ANNULUS_FLOAT32, ANNULUS_SUM), ANNULUS_OK)
+      << LastMessage(Handle(comm));
+  const int nranks = comm->nranks();
+  EXPECT_EQ(data, std::vector<float>(count, static_cast<float>(nranks * (nranks + 1) / 2)));
+}
+
+void ExpectNoMistakes() {
+  const SimulatedCounts counts = SimulatedVerbs::Counts();
+  EXPECT_EQ(counts.not_ready, 0u);
+  EXPECT_EQ(counts.overruns, 0u);
+  EXPECT_EQ(counts.refused_posts, 0u);
+  EXPECT_EQ(counts.objects, 0u);
+}
+
+TEST(VerbsJobTest, EveryAlgorithmSumsAndNoMistakeIsMade) {
+  for (const char* algorithm : {"auto", "ring", "one_hop", "log_steps", "tree"}) {
+    for (const int nranks : {2, 3, 5}) {
+      SCOPED_TRACE(algorithm + std::string(" of ") + std::to_string(nranks));
+      ClusterConfig config = Ranks(nranks);
+      config.algorithm = algorithm;
+      RunJob(config, [](const std::unique_ptr<Communicator>& comm) {
+        for (const size_t count : {1, 10, 1000, 100'000}) ExpectSum(comm, count);
+        EXPECT_EQ(annulus_barrier(Handle(comm)), ANNULUS_OK);
+      });
+      if (HasFailure()) return;
+    }
+  }
+  ExpectNoMistakes();
+}
+
+TEST(VerbsJobTest, BytesAreCountedUnderItsName) {
+  constexpr size_t kCount = 3 * 40'000;
+  RunJob(Ranks(3), [](const std::unique_ptr<Communicator>& comm) {
+    ExpectSum(comm, kCount);
+    annulus_transport_counters_t counters{};
+    counters.struct_bytes = sizeof counters;
+    ASSERT_EQ(annulus_comm_transport_counters(Handle(comm), 0, &counters), ANNULUS_OK);
+    EXPECT_STREQ(counters.transport, "verbs");
+    EXPECT_EQ(counters.sent_bytes, 2 * 2 * (kCount / 3) * sizeof(float));
+    EXPECT_EQ(annulus_barrier(Handle(comm)), ANNULUS_OK);
+  });
+}
+
+TEST(VerbsJobTest, OneDirectionOnlyReturnsItsCredits) {
+  RunJob(Ranks(2), [](const std::unique_ptr<Communicator>& comm) {
+    std::vector<int32_t> data(300'000, comm->rank() == 0 ? 7 : 0);
+    for (int i = 0; i < 20; ++i) {
+      ASSERT_EQ(annulus_broadcast(Handle(comm), data.data(), data.data(), data.size(), ANNULUS_INT32, 0), ANNULUS_OK);
+    }
+    EXPECT_EQ(data, std::vector<int32_t>(300'000, 7));
+    // Small ones too, which take no slots.
+    for (int i = 0; i < 500; ++i) {
+      ASSERT_EQ(annulus_broadcast(Handle(comm), data.data(), data.data(), 3, ANNULUS_INT32, 0), ANNULUS_OK);
+    }
+    EXPECT_EQ(annulus_barrier(Handle(comm)), ANNULUS_OK);
+  });
+  ExpectNoMistakes();
+}
+
+TEST(VerbsJobTest, ASplitHasItsOwnLinks) {
+  RunJob(Ranks(4), [](const std::unique_ptr<Communicator>& comm) {
+    std::unique_ptr<Communicator> half;
+    const Status made = Split(comm.get(), comm->rank() % 2, 0, &half);
+    ASSERT_TRUE(made.ok()) << made.ToString();
+    ExpectSum(half, 5000);
+    std::vector<int32_t> in(4 * 50, comm->rank());
+    std::vector<int32_t> out(4 * 50);
+    EXPECT_EQ(annulus_alltoall(Handle(comm), in.data(), out.data(), 50, ANNULUS_INT32), ANNULUS_OK);
+    EXPECT_EQ(out[0], 0);
+    EXPECT_EQ(out[199], 3);
+  });
+  ExpectNoMistakes();
+}
+
+// Either end of the link may be the first to tell, and both name the cause.
+TEST(VerbsJobTest, AFailedRequestEndsTheCallOnAllRanksWithOneVerdict) {
+  std::vector<std::string> messages(3);
+  RunJob(Ranks(3), [&](const std::unique_ptr<Communicator>& comm) {
+    ExpectSum(comm, 1000);
+    EXPECT_EQ(annulus_barrier(Handle(comm)), ANNULUS_OK);
+    if (comm->rank() == 0) SimulatedVerbs::FailAfter(10, IBV_WC_RETRY_EXC_ERR);
+    std::vector<float> data(1'000'000, 1);
+    annulus_status_t status = ANNULUS_OK;
+    for (int i = 0; i < 100 && status == ANNULUS_OK; ++i) {
+      status = annulus_allreduce(Handle(comm), data.data(), data.data(), data.size(), ANNULUS_FLOAT32, ANNULUS_MAX);
+    }
+    EXPECT_EQ(status, ANNULUS_PEER_LOST);
+    messages[static_cast<size_t>(comm->rank())] = LastMessage(Handle(comm));
+  });
+  EXPECT_EQ(messages[0], messages[1]);
+  EXPECT_EQ(messages[0], messages[2]);
+  EXPECT_NE(messages[0].find("did not answer"), std::string::npos) << messages[0];
+  EXPECT_NE(messages[0].find("sim0, port 1"), std::string::npos) << messages[0];
+}
+
+}  // namespace
+}  // namespace annulus

@@ -1,0 +1,112 @@
+"""Guests of the lab: virtual machines under QEMU, with an emulated processor, so that the host needs no right to virtualise.
+
+A guest sees the host's files, read-only, and writes into a folder of its own on the host. A case is a shell script; its
+exit status comes back through a file, so a guest that crashes is never taken for one that passed.
+"""
+
+import ctypes
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+MEGABYTES = 768  # Of memory, for each guest.
+
+
+def _die_with_parent():
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: no guest outlives its test.
+
+
+class Guest:
+    """One guest, from its start to its result."""
+
+    def __init__(self, machine, folder, index, count, wire, loss):
+        self.index = index
+        self.folder = os.path.join(folder, f"guest{index}")
+        os.makedirs(os.path.join(self.folder, "modules", machine.version))
+        shutil.copytree(os.path.join(machine.modules, machine.version), os.path.join(self.folder, "modules", machine.version), dirs_exist_ok=True)
+        shutil.copy(os.path.join(HERE, "guest.sh"), self.folder)
+        settings = {"GUEST": index, "GUESTS": count, "ADDRESS": address(index), "LOSS": loss, "WORK": os.getcwd()}
+        self._write("settings", "".join(f"{name}={shlex.quote(str(value))}\n" for name, value in settings.items()))
+        self.command = self._command(machine, folder, count, wire)
+        self.process = None
+
+    def _write(self, name, text):
+        with open(os.path.join(self.folder, name), "w", encoding="utf-8") as file:
+            file.write(text)
+
+    def read(self, name):
+        try:
+            with open(os.path.join(self.folder, name), encoding="utf-8", errors="replace") as file:
+                return file.read()
+        except OSError:
+            return ""
+
+    def _command(self, machine, folder, count, wire):
+        share = "local,path={},mount_tag={},security_model=none{}"
+        append = "console=ttyS0 panic=-1 quiet mitigations=off nokaslr tsc=reliable"  # Another clock costs a trap at each reading.
+        command = ["qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max,la57=off", "-smp", "2" if count == 1 else "1"]
+        command += ["-m", str(MEGABYTES), "-nodefaults", "-display", "none", "-no-reboot", "-serial", f"file:{self.folder}/console"]
+        command += ["-kernel", machine.kernel, "-initrd", machine.first_files, "-append", append]
+        command += ["-virtfs", share.format("/", "host", ",readonly=on,multidevs=remap")]
+        command += ["-virtfs", share.format(self.folder, "out", "")]
+        command += ["-virtfs", share.format(os.path.join(folder, "together"), "together", "")]
+        if count > 1:  # Two guests, joined by a wire that loses nothing by itself.
+            ends = f"local.type=unix,local.path={wire}/{self.index},remote.type=unix,remote.path={wire}/{1 - self.index}"
+            command += ["-netdev", f"dgram,id=wire,{ends}"]
+            command += ["-device", f"virtio-net-pci,netdev=wire,mac=52:54:00:77:00:0{self.index + 1},host_mtu=4200,romfile="]
+        return command
+
+    def start(self, case):
+        self._write("case.sh", case)
+        with open(os.path.join(self.folder, "qemu"), "w", encoding="utf-8") as errors:
+            self.process = subprocess.Popen(  # pylint: disable=consider-using-with,subprocess-popen-preexec-fn
+                self.command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors, preexec_fn=_die_with_parent
+            )
+
+    def over(self):
+        return bool(self.read("result")) or self.process.poll() is not None
+
+    def stop(self):
+        if self.process and self.process.poll() is None:
+            self.process.kill()
+        if self.process:
+            self.process.wait()
+
+    def result(self):
+        """The exit status of the case; "crashed" or "setup" when it never ended or never began."""
+        text = self.read("result").strip()
+        return int(text) if text.isdigit() else text or "crashed"
+
+    def packets(self):
+        return int(self.read("packets").strip() or 0)
+
+
+def address(index):
+    return f"10.77.0.{index + 1}"
+
+
+def run(machine, cases, limit_s, loss="", dies=None):
+    """Runs each case in a guest of its own, all at the same time, until all but the guest `dies` are over.
+
+    Returns the guests, stopped, and the folder of their files.
+    """
+    folder = tempfile.mkdtemp(prefix="verbs_lab.")
+    os.mkdir(os.path.join(folder, "together"))
+    guests = []
+    with tempfile.TemporaryDirectory(prefix="wire.") as wire:  # Names of sockets must be short.
+        try:
+            guests = [Guest(machine, folder, index, len(cases), wire, loss) for index in range(len(cases))]
+            for guest, case in zip(guests, cases):
+                guest.start(case)
+            end = time.monotonic() + limit_s
+            while time.monotonic() < end and not all(guest.over() for guest in guests if guest.index != dies):
+                time.sleep(0.1)
+        finally:
+            for guest in guests:
+                guest.stop()
+    return guests, folder

@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+"""Runs the verbs transport on Linux's soft-RoCE driver, in virtual machines.
+
+  verbs_lab.py --bin FOLDER [--only NAME] [--counts FILE]
+
+FOLDER holds annulus-run, annulus-perf and verbs_device_contract as bazel-bin does. Each case must pass and must also
+have sent its data by the RDMA device, which the device's own counters show: a job that went over TCP unnoticed fails.
+Exit status: 0 all passed, 1 some failed, 77 there can be no lab here.
+"""
+
+import argparse
+import os
+import shutil
+import sys
+import time
+
+import guests
+import machine
+
+PACKET_BYTES = 4096  # The path's MTU.
+
+
+class Case:
+    """A test: its name, a script for each guest, and what each guest must show: bytes sent by RDMA, texts in its log."""
+
+    def __init__(self, name, scripts, least_bytes, texts=(), loss="", dies=None):
+        self.name = name
+        self.scripts = scripts
+        self.least_bytes = least_bytes
+        self.texts = texts
+        self.loss = loss  # Of the packets that each guest sends.
+        self.dies = dies  # The guest that the case itself takes down.
+
+    def run(self, booted):
+        """Returns what is wrong; "" when nothing is."""
+        ran, folder = guests.run(booted, self.scripts, limit_s=240, loss=self.loss, dies=self.dies)
+        wrong = "".join(self._judge(guest) for guest in ran if guest.index != self.dies)
+        shutil.rmtree(folder, ignore_errors=True)
+        return wrong
+
+    def _judge(self, guest):
+        result, log = guest.result(), guest.read("log")
+        least = self.least_bytes // PACKET_BYTES
+        if result != 0:
+            wrong = f"{result}\n" + guest.read("console")[-1500:] + guest.read("qemu")
+        elif guest.packets() < least:
+            wrong = f"{guest.packets()} RDMA packets, at least {least} were due\n"
+        else:
+            missing = [text for text in self.texts if text not in log]
+            wrong = f"its log lacks {missing}\n" if missing else ""
+        return f"guest {guest.index}: {wrong}{log[-4000:]}" if wrong else ""
+
+
+class Programs:
+    """Scripts that run the programs below `folder`."""
+
+    def __init__(self, folder):
+        self.launcher = os.path.join(folder, "launcher/annulus-run")
+        self.program = os.path.join(folder, "bench/perf/annulus-perf")
+        self.perf = self.program + " -w 1 --limit 0"
+        self.contract = os.path.join(folder, "tests/transport/verbs/verbs_device_contract")
+
+    @staticmethod
+    def rank(index, size, command, host=guests.address(0)):
+        settings = f"ANNULUS_TRANSPORT=verbs ANNULUS_LOG=info ANNULUS_RANK={index} ANNULUS_SIZE={size} "
+        return settings + f"ANNULUS_RENDEZVOUS={host}:29999 ANNULUS_JOB_KEY=the-key-of-the-verbs-lab {command}"
+
+    def all_collectives(self):
+        return f"ANNULUS_TRANSPORT=verbs {self.launcher} -np 3 {self.perf} --collective all -b 8 -e 64K -f 32 -n 3\n"
+
+    def refused(self):
+        return f"ANNULUS_TRANSPORT=verbs {self.launcher} -np 2 {self.perf} -b 8 -e 8 && exit 1; exit 0\n"
+
+    def little_memory(self):
+        """A job of a user with a low limit, who may not look into the folder of the programs."""
+        copy = f"mkdir -m 755 /run/programs\ncp {self.launcher} {self.program} /run/programs\ncd /run/programs\n"
+        nobody = "ulimit -l 64\nsetpriv --reuid 65534 --clear-groups --inh-caps=-all env ANNULUS_TRANSPORT=verbs "
+        return copy + nobody + "./annulus-run -np 2 ./annulus-perf -b 8 -e 8 && exit 1\nexit 0\n"
+
+    def killed_rank(self):
+        """Ranks 0 and 2 must fail, by themselves, when rank 1 is killed in the middle of a call."""
+        command = f"{self.perf} -b 256K -e 256K -n 100000"
+        start = [self.rank(index, 3, command, "127.0.0.1") + f" >/out/rank{index} 2>&1 &\npid{index}=$!\n" for index in range(3)]
+        return (
+            "".join(start)
+            + "until grep -q 'link to rank' /out/rank2; do sleep 0.2; done\nsleep 3\nkill -9 $pid1\n"
+            + "wait $pid0 && exit 1\nwait $pid2 && exit 1\ncat /out/rank0 /out/rank2\n"
+        )
+
+    def two_hosts(self, index, during=""):
+        """A rank on a guest of its own, in the middle of whose work `during` is run."""
+        command = f"{self.perf} -b 64 -e 64K -f 1024 -n 100 >/out/rank 2>&1 &\npid=$!\n"
+        wait = "until grep -q 'verbs rxe0' /out/rank; do sleep 0.1; done\nsleep 1\n" if during else ""
+        return self.rank(index, 2, command) + wait + during + "\nwait $pid\nstatus=$?\ncat /out/rank\nexit $status\n"
+
+
+def all_cases(folder):
+    run = Programs(folder)
+    blackout = "tc qdisc add dev eth0 root netem loss 100% limit 10000\nsleep 0.2\ntc qdisc del dev eth0 root\n"
+    # Seven times a second: beginning and ending the blackout takes a slow guest a second as well.
+    patient = "export ANNULUS_VERBS_TIMEOUT=18\n"
+    fails = "\n[ $status -ne 0 ]"
+    survivor = run.two_hosts(0).replace("exit $status", fails)
+    verbs = ("verbs rxe0, port 1",)
+    return [
+        Case("contract", [run.contract], 10 << 20, ["[  PASSED  ]"]),
+        Case("collectives", [run.all_collectives()], 2 << 20, ["wrong elements: 0"]),
+        Case("port_down", ["ip link set eth0 down\n" + run.refused()], 0, ["rxe0, port 1 is down"]),
+        Case("locked_memory", [run.little_memory()], 0, ["the limit on locked memory"]),
+        Case("killed_rank", [run.killed_rank()], 1 << 20, ["rank 1 died"]),
+        Case("two_hosts", [run.two_hosts(0), run.two_hosts(1)], 1 << 20, verbs),
+        Case("two_hosts_with_loss", [run.two_hosts(0), run.two_hosts(1)], 1 << 20, verbs, loss="1%"),
+        Case("blackout", [patient + run.two_hosts(0), patient + run.two_hosts(1, blackout)], 1 << 20, verbs),
+        Case("dead_host", [survivor, run.two_hosts(1, "echo b >/proc/sysrq-trigger")], 1 << 14, ["[rank at fault: 1]"], dies=1),
+    ]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin", required=True)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--counts", default="")
+    options = parser.parse_args()
+    try:
+        booted = machine.prepare()
+    except machine.Unavailable as reason:
+        print(f"verbs lab: skipped: {reason}")
+        return 77
+    passed = failed = 0
+    for case in all_cases(os.path.realpath(options.bin)):
+        if options.only not in case.name:
+            continue
+        begin = time.monotonic()
+        wrong = case.run(booted)
+        passed += not wrong
+        failed += bool(wrong)
+        print(f"verbs lab: {case.name:20} {'FAILED' if wrong else 'passed'} {time.monotonic() - begin:6.1f} s", flush=True)
+        if wrong:
+            print(wrong, flush=True)
+    if options.counts:
+        with open(options.counts, "w", encoding="utf-8") as counts:
+            counts.write(f"{passed} {failed}\n")
+    return 1 if failed or not passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,118 @@
+// The objects of the simulated device, and the device itself, which carries out requests. simulated_verbs.h tells what
+// it is for.
+//
+// Threads: all of it is guarded by the device's mutex.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "tests/verbs/provider/simulated_verbs.h"
+
+namespace annulus {
+
+struct NicContext : ibv_context {
+  std::deque<ibv_async_event> news;
+};
+
+struct NicChannel : ibv_comp_channel {
+  std::deque<ibv_cq*> events;
+};
+
+struct NicQueue : ibv_cq {
+  std::deque<ibv_wc> ready;
+  bool armed = false;
+  bool overrun = false;
+};
+
+struct NicRegion : ibv_mr {
+  int access = 0;
+};
+
+struct NicRequest {
+  ibv_send_wr request{};
+  ibv_sge piece{};
+  std::vector<std::byte> copy;  // What the request carries itself.
+  uint64_t index = 0;           // Among the pair's.
+};
+
+struct NicReceive {
+  uint64_t id = 0;
+  ibv_sge piece{};
+};
+
+// A completion on its way to the queue.
+struct NicCompletion {
+  ibv_wc completion{};
+  uint64_t index = 0;  // Of the request.
+};
+
+struct NicPair : ibv_qp {
+  ibv_qp_cap cap{};
+  uint32_t peer = 0;
+  bool signals_all = false;
+  std::deque<NicRequest> requests;
+  std::deque<NicReceive> receives;
+  std::deque<NicCompletion> sent;      // In order.
+  std::deque<NicCompletion> received;  // In order.
+  uint64_t posted = 0;
+  uint64_t reclaimed = 0;  // Requests whose room is free again: all up to the last completion that was polled.
+  std::map<uint64_t, uint64_t> completed;  // By id of the completions in the queue: the request's index + 1.
+  int not_ready = 0;
+};
+
+class SimulatedNic {
+ public:
+  static SimulatedNic& Get();
+
+  std::mutex& mutex() { return mutex_; }
+  void Wake() { work_.notify_one(); }
+
+  int PostSend(NicPair* pair, ibv_send_wr* request, ibv_send_wr** bad);
+  int PostReceive(NicPair* pair, ibv_recv_wr* request, ibv_recv_wr** bad);
+  int Poll(NicQueue* queue, int count, ibv_wc* completions);
+  // Ends all that a pair has under way.
+  void Flush(NicPair* pair);
+  void Raise(NicContext* context, const ibv_async_event& event);
+
+  // By number, by key. Public, because the functions of the library add and remove.
+  std::map<uint32_t, NicPair*> pairs;
+  std::map<uint32_t, NicRegion*> regions;
+  std::vector<NicContext*> contexts;
+  SimulatedMachine machine;
+  SimulatedCounts counts;
+  uint64_t registered_bytes = 0;
+  uint32_t next_number = 17;
+  uint64_t fail_after = UINT64_MAX;
+  ibv_wc_status fail_with = IBV_WC_SUCCESS;
+  std::mt19937_64 random{1};
+
+ private:
+  SimulatedNic();
+  ~SimulatedNic();
+
+  void Run();
+  bool Step();
+  void CarryOut(NicPair* pair);
+  ibv_wc_status Carry(NicPair* pair, const NicRequest& request, NicPair* peer);
+  ibv_wc_status Receive(const NicRequest& request, const std::vector<std::byte>& data, NicPair* peer);
+  bool Gather(const NicRequest& request, std::vector<std::byte>* data) const;
+  NicRegion* FindRegion(uint32_t key, uint64_t address, uint64_t bytes, int access) const;
+  void Complete(NicPair* pair, const NicRequest& request, ibv_wc_status status);
+  void Fail(NicPair* pair, const NicRequest& request, ibv_wc_status status);
+  void Deliver(NicPair* pair, std::deque<NicCompletion>* from, ibv_cq* to);
+
+  std::mutex mutex_;
+  std::condition_variable work_;
+  bool ends_ = false;
+  std::thread thread_;  // Last: it uses all of the above.
+};
+
+}  // namespace annulus

@@ -1,0 +1,54 @@
+// A stand-in for libibverbs: one device whose queue pairs connect ranks of this process. What a device may do, it does:
+// it works off queue pairs in a random order, delivers completions late, and raises events. What a program must not do
+// fails as on a device, with the completion that verbs specifies, and is counted.
+//
+// Not modelled: packets, time, and what several devices do to each other.
+//
+// Threads: all functions may be called from any thread. A thread of its own plays the device.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "transport/verbs/verbs_api.h"
+
+namespace annulus {
+
+// What the machine has; read whenever a program asks.
+struct SimulatedMachine {
+  bool has_device = true;
+  ibv_port_state port_state = IBV_PORT_ACTIVE;
+  bool has_roce_v2 = true;
+  uint64_t most_registered_bytes = UINT64_MAX;  // Registrations beyond it fail, as beyond a limit on locked memory.
+  uint32_t most_inline_bytes = 512;
+  int most_completions = 32768;  // Of one completion queue.
+};
+
+// What went wrong, or was made to.
+struct SimulatedCounts {
+  uint64_t requests = 0;       // Carried out.
+  uint64_t written_bytes = 0;  // By RDMA writes.
+  uint64_t sent_bytes = 0;     // By sends.
+  uint64_t completions = 0;    // Delivered.
+  uint64_t not_ready = 0;      // Messages that found no receive posted.
+  uint64_t overruns = 0;       // Completions for which the queue had no room.
+  uint64_t refused_posts = 0;  // Posts to a queue that was full, or of a wrong state.
+  uint64_t objects = 0;        // Devices, domains, regions, queues and pairs that exist.
+};
+
+class SimulatedVerbs {
+ public:
+  static const VerbsApi* Api();
+
+  static void SetMachine(const SimulatedMachine& machine);
+  static SimulatedCounts Counts();
+
+  // Lets the request that is carried out after `requests` more fail with `status`.
+  static void FailAfter(uint64_t requests, ibv_wc_status status);
+  // Raises an event of the device in all of its contexts.
+  static void RaiseEvent(ibv_event_type type);
+  // The order of everything that follows; tests print it.
+  static void Seed(uint64_t seed);
+};
+
+}  // namespace annulus
