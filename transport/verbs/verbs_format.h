@@ -1,19 +1,24 @@
-// What the two ends of a verbs link tell each other: the greeting that sets the link up, the messages of the link, and
-// the farewell. The writers and readers of all of these formats are here.
+// What the two ends of a verbs link tell each other: the greeting that sets the
+// link up, the messages of the link, and the farewell. The writers and readers
+// of all of these formats are here.
 //
-// Over the authenticated stream, each end sends its greeting, a word once its queue pair is ready, and at the end its
-// farewell. All else goes over the queue pairs. Each message there has an immediate, a kind and a value:
+// Over the authenticated stream, each end sends its greeting, a word once its
+// queue pair is ready, and at the end its farewell. All else goes over the
+// queue pairs. Each message there has an immediate, a kind and a value:
 //
 //   kShort   a send: header and data. Takes one of the receiver's cells.
 //   kUpdate  a send: a header alone, which returns credits.
-//   kSlice   an RDMA write of header and first part of the data into a slot; the value is the slot.
-//   kPart    an RDMA write of the next part of that slice; the value is the number of bytes written so far.
+//   kSlice   an RDMA write of header and first part of the data into a slot;
+//   the value is the slot. kPart    an RDMA write of the next part of that
+//   slice; the value is the number of bytes written so far.
 //
-// Every header returns credits: the number of messages that its sender has taken, so that as many receives are posted
-// again, and a bit for each slot. The bit changes whenever the slot is released, so a header that repeats what the last
-// one said does no harm.
+// Every header returns credits: the number of messages that its sender has
+// taken, so that as many receives are posted again, and a bit for each slot.
+// The bit changes whenever the slot is released, so a header that repeats what
+// the last one said does no harm.
 //
-// Nothing that a peer sends is trusted: readers check what can be checked alone; sender and receiver check the rest.
+// Nothing that a peer sends is trusted: readers check what can be checked
+// alone; sender and receiver check the rest.
 //
 // Threads: plain functions and values.
 #pragma once
@@ -35,12 +40,16 @@ constexpr size_t kVerbsCellBytes = kVerbsHeaderBytes + kVerbsShortBytes;
 // Most slots per direction: the bits of VerbsHeader::released.
 constexpr int kMostVerbsSlots = 64;
 
-// Receives that are posted for a link of so many slots, and room in its send queue. The engine holds up to `slots`
-// cells; half of all receives is still more than that when the rest is returned, see VerbsCredits.
+// Receives that are posted for a link of so many slots, and room in its send
+// queue. The engine holds up to `slots` cells; half of all receives is still
+// more than that when the rest is returned.
 constexpr uint32_t VerbsQueueDepth(int slots) { return 2 * static_cast<uint32_t>(slots) + 16; }
 
 // Bytes from one slot to the next, a header before each.
 constexpr size_t VerbsSlotStride(size_t slot_bytes) { return kVerbsHeaderBytes + (slot_bytes + 63) / 64 * 64; }
+
+// Whether `count` has reached `goal`; both wrap around.
+constexpr bool VerbsReached(uint32_t count, uint32_t goal) { return static_cast<int32_t>(count - goal) >= 0; }
 
 enum class VerbsKind : uint32_t { kShort, kUpdate, kSlice, kPart };
 

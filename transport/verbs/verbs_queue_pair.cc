@@ -10,11 +10,13 @@
 namespace annulus {
 namespace {
 
-// Payloads that are asked for, the largest first; devices refuse what they cannot.
+// Payloads that are asked for, the largest first; devices refuse what they
+// cannot.
 constexpr uint32_t kInlineBytes[] = {kVerbsCellBytes, 128, kVerbsHeaderBytes, 0};
 
-// Time that a sender pauses for a receiver that is not ready, 0.64 ms, and how often. Credits see to it that a receive
-// is always posted; what remains are pauses of the device itself.
+// Time that a sender pauses for a receiver that is not ready, 0.64 ms, and how
+// often. Credits see to it that a receive is always posted; what remains are
+// pauses of the device itself.
 constexpr uint8_t kNotReadyTimer = 12;
 constexpr uint8_t kNotReadyRetries = 6;
 
@@ -89,7 +91,8 @@ Status VerbsQueuePair::ToReceive(const VerbsGreeting& peer) {
   to.ah_attr.dlid = peer.lid;
   to.ah_attr.sl = path_.service_level;
   to.ah_attr.port_num = device.port();
-  // On InfiniBand, a peer with another subnet prefix is reached through a router.
+  // On InfiniBand, a peer with another subnet prefix is reached through a
+  // router.
   const bool same_subnet = std::equal(peer.gid.begin(), peer.gid.begin() + 8, device.gid().begin());
   if (device.ethernet() || !same_subnet) {
     to.ah_attr.is_global = 1;

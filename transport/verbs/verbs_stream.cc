@@ -49,7 +49,8 @@ void VerbsStream::Leave(const VerbsFarewell& farewell) {
   if (!socket_.is_open()) return;
   std::array<std::byte, VerbsFarewell::kBytes> out;
   WriteVerbsFarewell(farewell, out);
-  // The stream's buffer is empty, so it has room; a peer that is gone needs no farewell.
+  // The stream's buffer is empty, so it has room; a peer that is gone needs no
+  // farewell.
   (void)send(socket_.native_handle(), out.data(), out.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   asio::error_code ignored;
   // Closing alone is not enough: a forked child may hold the same socket open.

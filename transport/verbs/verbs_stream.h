@@ -1,5 +1,6 @@
-// VerbsStream: the authenticated stream of a link once the link is up. It carries a farewell and nothing else; its end
-// tells that the peer is gone, which a queue pair that only receives never notices.
+// VerbsStream: the authenticated stream of a link once the link is up. It
+// carries a farewell and nothing else; its end tells that the peer is gone,
+// which a queue pair that only receives never notices.
 //
 // Threads: as the endpoint; the reactor's handlers run on the same thread.
 #pragma once
@@ -16,10 +17,12 @@ namespace annulus {
 
 class VerbsStream {
  public:
-  // `socket` is connected, authenticated and non-blocking, and the ready word has been read from it.
+  // `socket` is connected, authenticated and non-blocking, and the ready word
+  // has been read from it.
   explicit VerbsStream(StreamSocket socket) : socket_(std::move(socket)) {}
 
-  // Whether the owner should call Read(): the reactor found something, or some time has passed.
+  // Whether the owner should call Read(): the reactor found something, or some
+  // time has passed.
   bool LookDue() { return !ended_ && (state_->rung || (++idle_rounds_ % kIdleRoundsPerClock == 0 && LookDueByNow())); }
   bool rung() const { return !ended_ && state_->rung; }
 
@@ -43,8 +46,8 @@ class VerbsStream {
     bool rung = false;
   };
 
-  // Idle rounds, of some tens of nanoseconds each, between two clock readings; and time between two looks, each a
-  // system call.
+  // Idle rounds, of some tens of nanoseconds each, between two clock readings;
+  // and time between two looks, each a system call.
   static constexpr uint32_t kIdleRoundsPerClock = 64;
   static constexpr Nanoseconds kLookInterval = 200 * kMicrosecond;
 

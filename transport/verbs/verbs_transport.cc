@@ -1,4 +1,5 @@
-// Sets up verbs links: authenticated TCP streams first, then queue pairs over each of them.
+// Sets up verbs links: authenticated TCP streams first, then queue pairs over
+// each of them.
 //
 // Threads: as transport/transport.h says.
 #include <algorithm>
@@ -12,19 +13,21 @@
 #include "transport/address.h"
 #include "transport/reactor.h"
 #include "transport/security/connector.h"
+#include "transport/verbs/device/verbs_device.h"
+#include "transport/verbs/device/verbs_hub.h"
+#include "transport/verbs/device/verbs_memory.h"
 #include "transport/verbs/verbs.h"
-#include "transport/verbs/verbs_device.h"
+#include "transport/verbs/verbs_connection.h"
 #include "transport/verbs/verbs_endpoint.h"
 #include "transport/verbs/verbs_handover.h"
-#include "transport/verbs/verbs_hub.h"
-#include "transport/verbs/verbs_memory.h"
 #include "transport/verbs/verbs_settings.h"
 
 namespace annulus {
 namespace {
 
-// Smallest part of a slice that is sent before the rest is ready: finer ones would gain less time than their messages
-// take, and a slice needs no more than 16 of them.
+// Smallest part of a slice that is sent before the rest is ready: finer ones
+// would gain less time than their messages take, and a slice needs no more than
+// 16 of them.
 uint32_t LeastPart(size_t slot_bytes) {
   constexpr size_t kMost = 16 * 1024;  // A microsecond at 100 Gbit/s.
   return static_cast<uint32_t>(std::clamp<size_t>(slot_bytes / 16, 1, kMost));
@@ -67,7 +70,8 @@ Status VerbsTransport::FindDevice(std::unique_ptr<VerbsDevice>* device) const {
   return VerbsDevice::Find(api_, VerbsWish::Of(config_.settings, config_.local_host), device);
 }
 
-// Registers the memory of one link on trial, since the limit on locked memory is what most often is missing.
+// Registers the memory of one link on trial, since the limit on locked memory
+// is what most often is missing.
 Status VerbsTransport::Probe() const {
   std::unique_ptr<VerbsDevice> device;
   ANNULUS_RETURN_IF_ERROR(FindDevice(&device));
@@ -142,7 +146,7 @@ Status VerbsTransport::OpenHub(size_t links, std::shared_ptr<VerbsHub>* hub) {
 
 Status VerbsTransport::HandOver(std::span<const LinkRequest> links, const std::shared_ptr<VerbsHub>& hub,
                                 std::vector<Stream>* streams, Handovers* handovers) const {
-  VerbsEndpointConfig config;
+  VerbsConnectionConfig config;
   config.slots = slots();
   config.slot_bytes = config_.slot_bytes;
   config.least_part = LeastPart(config_.slot_bytes);
@@ -157,9 +161,8 @@ Status VerbsTransport::HandOver(std::span<const LinkRequest> links, const std::s
   config.path.timeout = static_cast<uint8_t>(timeout != 0 ? timeout : kVerbsTimeout);
   config.path.retries = static_cast<uint8_t>(retries != 0 ? retries : kVerbsRetry);
   for (size_t i = 0; i < links.size(); ++i) {
-    config.peer = links[i].peer;
-    handovers->push_back(
-        std::make_unique<VerbsHandover>(std::make_unique<VerbsEndpoint>(hub, config), &(*streams)[i].socket));
+    auto endpoint = std::make_unique<VerbsEndpoint>(hub, links[i].peer, config);
+    handovers->push_back(std::make_unique<VerbsHandover>(std::move(endpoint), &(*streams)[i].socket));
     ANNULUS_RETURN_IF_ERROR(handovers->back()->Start());
   }
   return Status();
@@ -174,7 +177,8 @@ Status VerbsTransport::AwaitHandovers(std::vector<Stream>* streams, const Connec
       if (!handover.done()) ANNULUS_RETURN_IF_ERROR(handover.Continue());
       if (handover.done() || first != nullptr) continue;
       first = &handover;
-      // One socket at a time: its peer has to come anyway, and the other sockets are checked when it has.
+      // One socket at a time: its peer has to come anyway, and the other
+      // sockets are checked when it has.
       (*streams)[i].socket.async_wait(StreamSocket::wait_read, [](const asio::error_code&) {});
     }
     if (first == nullptr) return Status();

@@ -1,18 +1,19 @@
-// LooseReceiver: the receiving half of a verbs link without a device, for tests that play a peer who sends anything.
+// LooseReceiver: the receiving half of a verbs link without a device, for tests
+// that play a peer who sends anything.
 //
 // Threads: one.
 #pragma once
 
 #include <arpa/inet.h>
 
-#include <cstring>
 #include <vector>
 
 #include "transport/verbs/verbs_format.h"
+#include "transport/verbs/verbs_inbox.h"
 #include "transport/verbs/verbs_queue_pair.h"
 #include "transport/verbs/verbs_receiver.h"
 #include "transport/verbs/verbs_returns.h"
-#include "transport/verbs/verbs_sender.h"
+#include "transport/verbs/verbs_target.h"
 
 namespace annulus {
 
@@ -25,7 +26,8 @@ class LooseReceiver {
   VerbsReturns& returns() { return returns_; }
   const VerbsFault& fault() const { return fault_; }
 
-  // Where the peer's device would write a header with its data: a slot's, or a cell's.
+  // Where the peer's device would write a header with its data: a slot's, or a
+  // cell's.
   std::byte* slot(uint32_t index) { return written_.data() + index * VerbsSlotStride(kSlotBytes); }
   std::byte* cell(uint32_t index) { return cells_.data() + index * kVerbsCellBytes; }
 
@@ -56,13 +58,11 @@ class LooseReceiver {
 
   std::vector<std::byte> written_ = Bytes(VerbsRecvMemory::SlotBytes(kSlots, kSlotBytes));
   std::vector<std::byte> cells_ = Bytes(VerbsRecvMemory::CellBytes(kSlots));
-  std::vector<std::byte> local_ = Bytes(VerbsSendMemory::Bytes(kSlots, kSlotBytes));
   VerbsQueuePair pair_{nullptr, 0, VerbsQueueDepth(kSlots), {}};  // Never made: nothing is posted.
   VerbsReturns returns_;
   VerbsFault fault_;
-  VerbsSender sender_{kSlots, kSlotBytes, 64, {local_.data(), local_.data(), 0}, &pair_, &returns_, &fault_};
-  VerbsReceiver receiver_{kSlots,    kSlotBytes, {written_.data(), cells_.data(), 0}, &pair_, &sender_,
-                          &returns_, &fault_};
+  VerbsTarget target_{kSlots, kSlotBytes, &fault_};
+  VerbsReceiver receiver_{kSlots, kSlotBytes, {written_.data(), cells_.data()}, &pair_, &target_, &returns_, &fault_};
 };
 
 }  // namespace annulus

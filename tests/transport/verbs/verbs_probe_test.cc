@@ -6,8 +6,8 @@
 
 #include "tests/verbs/provider/simulated_verbs.h"
 #include "transport/reactor.h"
+#include "transport/verbs/device/verbs_device.h"
 #include "transport/verbs/verbs.h"
-#include "transport/verbs/verbs_device.h"
 
 namespace annulus {
 namespace {

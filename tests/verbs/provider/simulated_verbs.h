@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "transport/verbs/verbs_api.h"
+#include "transport/verbs/device/verbs_api.h"
 
 namespace annulus {
 

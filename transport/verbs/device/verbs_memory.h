@@ -1,4 +1,5 @@
-// VerbsMemory: slots or cells that are allocated and registered with the device, once, for as long as they live.
+// VerbsMemory: slots or cells that are allocated and registered with the
+// device, once, for as long as they live.
 //
 // Threads: as the endpoint.
 #pragma once
@@ -8,7 +9,7 @@
 
 #include "base/status.h"
 #include "transport/memory/slot_memory.h"
-#include "transport/verbs/verbs_hub.h"
+#include "transport/verbs/device/verbs_hub.h"
 
 namespace annulus {
 
@@ -20,8 +21,8 @@ class VerbsMemory {
   VerbsMemory(const VerbsMemory&) = delete;
   VerbsMemory& operator=(const VerbsMemory&) = delete;
 
-  // Registers it. `by_peer`: the peer may write to it. Errors: kOutOfMemory, kSystem; a limit on locked memory is
-  // named.
+  // Registers it. `by_peer`: the peer may write to it. Errors: kOutOfMemory,
+  // kSystem; a limit on locked memory is named.
   Status Register(bool by_peer);
 
   // Starts at a page, so that no page is registered twice.

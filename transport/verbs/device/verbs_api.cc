@@ -1,4 +1,4 @@
-#include "transport/verbs/verbs_api.h"
+#include "transport/verbs/device/verbs_api.h"
 
 #include <dlfcn.h>
 
@@ -12,7 +12,8 @@ struct Loaded {
   std::string why;  // "" when all was found.
 };
 
-// Old programs' versions of these functions have the same names, so the version is named.
+// Old programs' versions of these functions have the same names, so the version
+// is named.
 template <class Function>
 void Find(void* library, const char* name, const char* version, Function* function, std::string* why) {
   *function = reinterpret_cast<Function>(dlvsym(library, name, version));
@@ -89,7 +90,8 @@ const char* VerbsStatusText(ibv_wc_status status) {
     case IBV_WC_RETRY_EXC_ERR:
       return "the peer's device did not answer, transport retries exceeded";
     case IBV_WC_RNR_RETRY_EXC_ERR:
-      return "the peer had no receive posted, receiver-not-ready retries exceeded";
+      return "the peer had no receive posted, receiver-not-ready retries "
+             "exceeded";
     case IBV_WC_FATAL_ERR:
       return "the device failed";
     default:

@@ -1,4 +1,4 @@
-#include "transport/verbs/verbs_memory.h"
+#include "transport/verbs/device/verbs_memory.h"
 
 #include <sys/resource.h>
 
@@ -13,7 +13,8 @@ std::string LockLimitText() {
   rlimit limit{};
   if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return "";
   return " (the limit on locked memory, ulimit -l, is " + std::to_string(limit.rlim_cur / 1024) +
-         " KiB: raise it in /etc/security/limits.conf, by LimitMEMLOCK= of systemd, or by --ulimit memlock=-1 of a "
+         " KiB: raise it in /etc/security/limits.conf, by LimitMEMLOCK= of "
+         "systemd, or by --ulimit memlock=-1 of a "
          "container)";
 }
 

@@ -1,4 +1,4 @@
-#include "transport/verbs/verbs_device.h"
+#include "transport/verbs/device/verbs_device.h"
 
 #include <arpa/inet.h>
 
@@ -79,9 +79,10 @@ Status VerbsDevice::Find(const VerbsApi* api, const VerbsWish& wish, std::unique
   if (list == nullptr || count == 0) {
     const bool no_driver = list == nullptr && errno == ENOSYS;
     if (list != nullptr) api->free_device_list(list);
-    return {Code::kUnsupported, no_driver
-                                    ? "the kernel has no RDMA: load the module ib_uverbs and the card's driver"
-                                    : "there is no RDMA device: load the card's driver (rdma link lists devices)"};
+    return {Code::kUnsupported, no_driver ? "the kernel has no RDMA: load the module ib_uverbs and "
+                                            "the card's driver"
+                                          : "there is no RDMA device: load the card's driver (rdma "
+                                            "link lists devices)"};
   }
   int best = 0;
   std::string why;
@@ -130,7 +131,8 @@ int VerbsDevice::Rate(const VerbsWish& wish, std::string* why) {
 int VerbsDevice::RatePort(uint8_t port, const VerbsWish& wish, std::string* why) {
   const std::string title = name_ + ", port " + std::to_string(port);
   ibv_port_attr attributes{};
-  // The library's plain function fills the part of the struct that all its versions have.
+  // The library's plain function fills the part of the struct that all its
+  // versions have.
   if (const int error = api_->query_port(context_, port, reinterpret_cast<_compat_ibv_port_attr*>(&attributes));
       error != 0) {
     Add(title + " cannot be queried: " + std::strerror(error), why);

@@ -1,8 +1,11 @@
-// Which device, port and address the verbs links of a rank use, and why there is none.
+// Which device, port and address the verbs links of a rank use, and why there
+// is none.
 //
-// Devices are looked through in the order of the library. The best address is the one that the rank also has towards
-// the rendezvous; then any RoCE v2 address of IPv4 or an InfiniBand port; then one of IPv6. The index of an address
-// differs between machines and changes as interfaces come and go, so it is never assumed.
+// Devices are looked through in the order of the library. The best address is
+// the one that the rank also has towards the rendezvous; then any RoCE v2
+// address of IPv4 or an InfiniBand port; then one of IPv6. The index of an
+// address differs between machines and changes as interfaces come and go, so it
+// is never assumed.
 //
 // Threads: one at a time.
 #pragma once
@@ -14,7 +17,7 @@
 
 #include "base/status.h"
 #include "transport/transport_settings.h"
-#include "transport/verbs/verbs_api.h"
+#include "transport/verbs/device/verbs_api.h"
 
 namespace annulus {
 
@@ -38,7 +41,8 @@ class VerbsDevice {
   VerbsDevice(const VerbsDevice&) = delete;
   VerbsDevice& operator=(const VerbsDevice&) = delete;
 
-  // Opens the best device. Errors: kUnsupported with a reason for each device, and what to do about it.
+  // Opens the best device. Errors: kUnsupported with a reason for each device,
+  // and what to do about it.
   static Status Find(const VerbsApi* api, const VerbsWish& wish, std::unique_ptr<VerbsDevice>* found);
 
   const VerbsApi* api() const { return api_; }
@@ -55,7 +59,8 @@ class VerbsDevice {
   int max_cqe() const { return max_cqe_; }
 
  private:
-  // How well the device's first usable port suits; 0 when there is none, and *why says so.
+  // How well the device's first usable port suits; 0 when there is none, and
+  // *why says so.
   int Rate(const VerbsWish& wish, std::string* why);
   int RatePort(uint8_t port, const VerbsWish& wish, std::string* why);
   int RateGids(uint8_t port, const VerbsWish& wish, std::string* why);
@@ -72,7 +77,8 @@ class VerbsDevice {
   int max_cqe_ = 0;
 };
 
-// An address as a GID: IPv4 is mapped into IPv6. Returns false when `text` is no numeric address.
+// An address as a GID: IPv4 is mapped into IPv6. Returns false when `text` is
+// no numeric address.
 bool GidOf(const std::string& text, std::array<uint8_t, 16>* gid);
 
 // "10.0.0.1" or "fe80::1".

@@ -1,0 +1,44 @@
+#include "transport/verbs/verbs_chain.h"
+
+#include <arpa/inet.h>
+
+#include "base/check.h"
+
+namespace annulus {
+
+ibv_send_wr* VerbsChain::Add(ibv_wr_opcode opcode, const std::byte* data, size_t bytes, VerbsImmediate immediate) {
+  ANNULUS_CHECK(chained_ < kMost);
+  const auto index = static_cast<size_t>(chained_++);
+  pieces_[index] = {reinterpret_cast<uint64_t>(data), static_cast<uint32_t>(bytes), key_};
+  ibv_send_wr& request = requests_[index];
+  request = {};
+  request.sg_list = &pieces_[index];
+  request.num_sge = bytes > 0 ? 1 : 0;
+  request.opcode = opcode;
+  request.imm_data = htonl(immediate.Pack());
+  request.wr_id = pair_->SendId(++posted_);
+  if (opcode == IBV_WR_SEND_WITH_IMM && bytes <= pair_->inline_bytes()) request.send_flags = IBV_SEND_INLINE;
+  if (index > 0) requests_[index - 1].next = &request;
+  return &request;
+}
+
+void VerbsChain::Post() {
+  if (chained_ == 0) return;
+  unsignaled_ += static_cast<uint32_t>(chained_);
+  if (waits_ || unsignaled_ >= depth_ / 4) {
+    requests_[static_cast<size_t>(chained_ - 1)].send_flags |= IBV_SEND_SIGNALED;
+    unsignaled_ = 0;
+  }
+  chained_ = 0;
+  waits_ = false;
+  const int error = pair_->PostSends(&requests_[0]);
+  if (error != 0) fault_->Set("posting requests", 0, error);
+}
+
+void VerbsChain::TakeCompletion(uint32_t value) {
+  const uint32_t count = (value - completed_) & VerbsHub::kMostValue;
+  if (count > posted_ - completed_) return fault_->Set("a completion of a request that was not posted", value);
+  completed_ += count;
+}
+
+}  // namespace annulus

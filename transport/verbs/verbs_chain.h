@@ -1,0 +1,74 @@
+// VerbsChain: requests on their way to the device, as one chain per call, and
+// which of them it has completed.
+//
+// Only the last request of a chain asks for a completion, and that one only if
+// somebody waits for it or the send queue would fill up: those before it are
+// done when it is.
+//
+// Threads: as the endpoint. Nothing allocates after construction.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "transport/verbs/verbs_format.h"
+#include "transport/verbs/verbs_queue_pair.h"
+#include "transport/verbs/verbs_returns.h"
+
+namespace annulus {
+
+class VerbsChain {
+ public:
+  // `depth`: room of the send queue. The pointers outlive it.
+  VerbsChain(uint32_t depth, VerbsQueuePair* pair, VerbsFault* fault) : depth_(depth), pair_(pair), fault_(fault) {}
+
+  // Sets the local key of the memory that requests name, once it is registered.
+  void SetKey(uint32_t key) { key_ = key; }
+
+  // How many more requests the device takes.
+  uint32_t Room() const { return depth_ - (posted_ - completed_); }
+
+  // Adds a request. Its data must stay until it is completed, unless the
+  // request carries it itself.
+  ibv_send_wr* Add(ibv_wr_opcode opcode, const std::byte* data, size_t bytes, VerbsImmediate immediate);
+  // Asks for a completion of what has been added.
+  void AskForCompletion() { waits_ = true; }
+  bool is_full() const { return chained_ == kMost; }
+  // Hands what was added to the device.
+  void Post();
+
+  // Whether requests were handed over whose completion nobody has asked for.
+  bool has_unsignaled() const { return unsignaled_ > 0; }
+
+  // The device has completed the requests up to `value`.
+  void TakeCompletion(uint32_t value);
+  // The device has failed or flushed the request `value`, and so all before it
+  // are settled.
+  void TakeFailure(uint32_t value) { settled_ += (value - settled_) & VerbsHub::kMostValue; }
+
+  // Requests that were added; requests that are completed. Both modulo 2^32.
+  uint32_t posted() const { return posted_; }
+  uint32_t completed() const { return completed_; }
+  // Whether the device has nothing more to say of any request.
+  bool settled() const { return settled_ == posted_ || completed_ == posted_; }
+
+ private:
+  static constexpr int kMost = 16;
+
+  const uint32_t depth_;
+  VerbsQueuePair* const pair_;
+  VerbsFault* const fault_;
+  uint32_t key_ = 0;
+  uint32_t posted_ = 0;
+  uint32_t completed_ = 0;
+  uint32_t settled_ = 0;     // Requests that have failed or were flushed, or that
+                             // came before one of these.
+  uint32_t unsignaled_ = 0;  // Requests since the last one that asked for a completion.
+  std::array<ibv_send_wr, kMost> requests_;
+  std::array<ibv_sge, kMost> pieces_;
+  int chained_ = 0;
+  bool waits_ = false;
+};
+
+}  // namespace annulus

@@ -1,0 +1,104 @@
+// VerbsConnection: the part of a link that the device knows: memory, queue
+// pair, sender and receiver, and what failed. It knows nothing of the stream
+// beside it, nor of how a link ends.
+//
+// Threads: as the endpoint. Nothing allocates after Open.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "transport/memory/slot_memory.h"
+#include "transport/verbs/device/verbs_hub.h"
+#include "transport/verbs/device/verbs_memory.h"
+#include "transport/verbs/verbs_queue_pair.h"
+#include "transport/verbs/verbs_receiver.h"
+#include "transport/verbs/verbs_returns.h"
+#include "transport/verbs/verbs_sender.h"
+
+namespace annulus {
+
+struct VerbsConnectionConfig {
+  int slots = 0;
+  size_t slot_bytes = 0;
+  uint32_t least_part = 0;  // As VerbsSender's.
+  VerbsPath path;
+  SlotMemory* slot_memory = nullptr;
+};
+
+class VerbsConnection final : private VerbsLink {
+ public:
+  VerbsConnection(std::shared_ptr<VerbsHub> hub, const VerbsConnectionConfig& config);
+  ~VerbsConnection() { Destroy(); }
+  VerbsConnection(const VerbsConnection&) = delete;
+  VerbsConnection& operator=(const VerbsConnection&) = delete;
+
+  // Registers memory, makes the queue pair and posts its receives. Errors:
+  // kOutOfMemory, kSystem.
+  Status Open(VerbsGreeting* greeting);
+  // Connects it to the peer. Errors: kSystem, kUnsupported.
+  Status Connect(const VerbsGreeting& peer);
+
+  // Memory of one such connection, in bytes.
+  static size_t MemoryBytes(int slots, size_t slot_bytes);
+
+  const VerbsDevice& device() const { return hub_->device(); }
+  VerbsSender& sender() { return sender_; }
+  const VerbsSender& sender() const { return sender_; }
+  VerbsReceiver& receiver() { return receiver_; }
+  const VerbsReceiver& receiver() const { return receiver_; }
+
+  // Takes what has completed; fills receives, sends what can be sent, completes
+  // sends. `sends`: the peer is still there. Returns whether a request changed.
+  bool Move(bool sends);
+  // Takes all that has completed by now.
+  void PollAll();
+
+  // Prepares for sleep: returns all credits, and makes the reactor return once
+  // something completes. Returns false when there is something to do.
+  bool Arm(bool sends);
+  bool HasWork() const { return HasFault() || receiver_.HasWork() || sender_.HasWork(); }
+
+  bool HasFault() const { return fault_.any() || hub_->failed(); }
+  VerbsFault* fault() { return &fault_; }
+  // Whether a request failed, so that nothing moves any more.
+  bool Broken() const { return failure_ != IBV_WC_SUCCESS; }
+  // Whether it did, and why is known: the failure may come behind what was
+  // flushed because of it.
+  bool CauseIsKnown() const;
+  ibv_wc_status failure() const { return failure_; }
+  // "the peer's device did not answer ...; port 1 went down".
+  std::string FailureText() const;
+  // The fault that `name` caused, or that the device has.
+  Status FaultStatus(const std::string& name, int peer) const;
+
+  // Ends it: the device touches no memory any more, and what is still to
+  // complete is dropped.
+  void Destroy();
+
+ private:
+  void TakeCompletion(const ibv_wc& completion, bool is_receive, uint32_t value) override;
+  // Returns what is due to be returned; `idle`: nothing else is there to do.
+  void ReturnCredits(bool idle);
+
+  const std::shared_ptr<VerbsHub> hub_;
+  const VerbsConnectionConfig config_;
+  const uint32_t number_;  // At the hub.
+  VerbsMemory written_;    // Slots that the peer writes.
+  VerbsMemory local_;      // Slots to send from, headers of updates, cells.
+  VerbsQueuePair pair_;
+  VerbsReturns returns_;
+  VerbsFault fault_;
+  VerbsSender sender_;
+  VerbsReceiver receiver_;
+  ibv_wc_status failure_ = IBV_WC_SUCCESS;  // The failed request's.
+  uint32_t vendor_error_ = 0;               // What the device's driver adds to that.
+  Deadline settle_end_ = 0;                 // Set when a request fails.
+  int idle_rounds_ = 0;
+};
+
+}  // namespace annulus
