@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -33,6 +34,8 @@ Status RealDevice::Open(const std::string& file, std::unique_ptr<RealDevice>* de
   const cuda::ScopedContext scope(driver, opened->context_);
   ANNULUS_RETURN_IF_ERROR(driver.ToStatus(
       driver->StreamCreateWithPriority(&opened->stream_, cuda::kStreamNonBlocking, 0), "cuStreamCreateWithPriority"));
+  ANNULUS_RETURN_IF_ERROR(driver.ToStatus(
+      driver->MemHostAlloc(&opened->bounce_, kBounceBytes, cuda::kHostAllocPortable), "cuMemHostAlloc"));
   std::unique_ptr<cuda::Driver> of_library;
   ANNULUS_RETURN_IF_ERROR(cuda::Driver::Find(file, &of_library));
   opened->domain_ = std::make_unique<CudaDomain>(std::move(of_library), cuda::KernelImage());
@@ -46,6 +49,7 @@ RealDevice::~RealDevice() {
   {
     const cuda::ScopedContext scope(*driver_, context_);
     if (stream_ != nullptr) (*driver_)->StreamDestroy(stream_);
+    if (bounce_ != nullptr) (*driver_)->MemFreeHost(bounce_);
   }
   (*driver_)->DevicePrimaryCtxRelease(0);
 }
@@ -62,7 +66,6 @@ void RealDevice::Free(std::byte* device) {
   (*driver_)->MemFree(cuda::ToDevice(device));
 }
 
-// Through pinned memory, since the table has no copy that waits.
 void RealDevice::Copy(void* to, const void* from, size_t bytes) const {
   const cuda::ScopedContext scope(*driver_, context_);
   ANNULUS_CHECK((*driver_)->MemcpyAsync(cuda::ToDevice(to), cuda::ToDevice(from), bytes, stream_) ==
@@ -71,17 +74,19 @@ void RealDevice::Copy(void* to, const void* from, size_t bytes) const {
 }
 
 void RealDevice::Write(std::byte* device, const void* host, size_t bytes) {
-  std::byte* const slot = domain_->AllocateSlots(bytes);
-  std::memcpy(slot, host, bytes);
-  Copy(device, slot, bytes);
-  domain_->FreeSlots(slot, bytes);
+  for (size_t at = 0; at < bytes; at += kBounceBytes) {
+    const size_t piece = std::min(kBounceBytes, bytes - at);
+    std::memcpy(bounce_, static_cast<const std::byte*>(host) + at, piece);
+    Copy(device + at, bounce_, piece);
+  }
 }
 
 void RealDevice::Read(void* host, const std::byte* device, size_t bytes) const {
-  std::byte* const slot = domain_->AllocateSlots(bytes);
-  Copy(slot, device, bytes);
-  std::memcpy(host, slot, bytes);
-  domain_->FreeSlots(slot, bytes);
+  for (size_t at = 0; at < bytes; at += kBounceBytes) {
+    const size_t piece = std::min(kBounceBytes, bytes - at);
+    Copy(bounce_, device + at, piece);
+    std::memcpy(static_cast<std::byte*>(host) + at, bounce_, piece);
+  }
 }
 
 }  // namespace annulus

@@ -31,12 +31,15 @@ class RealDevice final : public TestDevice {
   void Read(void* host, const std::byte* device, size_t bytes) const override;
 
  private:
+  static constexpr size_t kBounceBytes = 4 << 20;
+
   RealDevice() = default;
   void Copy(void* to, const void* from, size_t bytes) const;
 
   std::unique_ptr<cuda::Driver> driver_;
   cuda::Context context_ = nullptr;
   cuda::Stream stream_ = nullptr;
+  void* bounce_ = nullptr;  // Pinned, kBounceBytes.
   std::unique_ptr<CudaDomain> domain_;
 };
 

@@ -1,0 +1,11 @@
+#!/bin/bash
+# gpu_collectives is right on the stand-in for the driver, over both transports, and says so where there is no driver.
+set -euo pipefail
+run=$1 program=$2 stand_in=$PWD/$3
+
+for transport in shm tcp; do
+  ANNULUS_TRANSPORT=$transport "$run" --no-prefix -np 3 "$program" "$stand_in" 1000000
+done
+status=0
+"$program" /nonexistent/libcuda.so.1 || status=$?
+[[ $status -eq 77 ]]
