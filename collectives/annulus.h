@@ -375,8 +375,8 @@ ANNULUS_API annulus_status_t annulus_comm_dup(annulus_comm_t* comm, annulus_comm
 
 /* Leaves the job and frees the communicator and its requests. Pending work ends with ANNULUS_ABORTED. Bounded in time,
  * save for callbacks. NULL is allowed. Whatever is returned, `comm` is no longer a valid handle: a later call with it
- * is undefined. Errors:    ANNULUS_INVALID_ARGUMENT  a callback of this communicator called it; it then does nothing.
- */
+ * is undefined.
+ *   Errors:    ANNULUS_INVALID_ARGUMENT  a callback of this communicator called it; it then does nothing. */
 ANNULUS_API annulus_status_t annulus_comm_destroy(annulus_comm_t* comm);
 
 /* Write the caller's rank, the number of ranks, and the same among the ranks of this host. */
@@ -387,8 +387,12 @@ ANNULUS_API annulus_status_t annulus_comm_local_size(const annulus_comm_t* comm,
 
 /* -- Counters ---------------------------------------------------------------------------------------------------- */
 /* They do not disturb work in progress. Each number is correct by itself, but work in progress may be in one and not
- * yet in another. Shapes:    none. Units:     as in each field. Ownership: the struct is the caller's; names of
- * transports are never freed. Threads:   any. Errors:    those of every function. */
+ * yet in another.
+ *   Shapes:    none.
+ *   Units:     as in each field.
+ *   Ownership: the struct is the caller's; names of transports are never freed.
+ *   Threads:   any.
+ *   Errors:    those of every function. */
 
 /* Fills in the communicator's counters. */
 ANNULUS_API annulus_status_t annulus_comm_counters(const annulus_comm_t* comm, annulus_counters_t* counters);
@@ -423,11 +427,12 @@ ANNULUS_API annulus_status_t annulus_mem_free(void* memory);
 
 /* Registers the whole pages within existing memory; its address and content stay the same. Memory without a whole page
  * is accepted, but not shared; what overlaps registered memory is refused. annulus_mem_deregister undoes it and takes
- * the same address. Accepts private anonymous mappings, as made by mmap, or by malloc for large blocks that it does not
- * take from its heap; other memory still works unregistered. Ownership: deregister the memory before it is freed or
- * resized: otherwise peers would read the registered pages in place of whatever occupies that address later. Threads:
- * during either call no thread may write to the memory, and the process must not fork. Errors:    ANNULUS_UNSUPPORTED
- * memory of another sort. */
+ * the same address. Accepts private anonymous mappings, as made by mmap, or by malloc for large blocks that it does
+ * not take from its heap; other memory still works unregistered.
+ *   Ownership: deregister the memory before it is freed or resized: otherwise peers would read the registered pages in
+ *              place of whatever occupies that address later.
+ *   Threads:   during either call no thread may write to the memory, and the process must not fork.
+ *   Errors:    ANNULUS_UNSUPPORTED  memory of another sort. */
 ANNULUS_API annulus_status_t annulus_mem_register(void* memory, size_t bytes);
 ANNULUS_API annulus_status_t annulus_mem_deregister(void* memory);
 
@@ -521,12 +526,15 @@ ANNULUS_API annulus_status_t annulus_alltoall(annulus_comm_t* comm, const void* 
 /* -- Messages ---------------------------------------------------------------------------------------------------- */
 /* From one rank to another. The n-th send to a rank matches that rank's n-th receive from this one; their count and
  * type must agree. Messages need no agreement with other ranks and do not wait for collectives. The asynchronous forms
- * progress concurrently, including those with other peers and in the other direction. A send returns, or its request is
- * done, when the buffer may be used again; large sends wait for the receive. A message ends at most timeout_ms after
- * the one before it from the same rank to the same rank. Needs a link between any two ranks (the setting mesh_ranks),
- * as gather, scatter and alltoall do. Shapes:    the buffer holds `count` elements. Units:     elements. Ownership:
- * buffers are lent until the call returns, or the request is done. Threads:   any; messages of several threads to one
- * peer need an order of their own. Errors:    as blocking collectives. */
+ * progress concurrently, including those with other peers and in the other direction. A send returns, or its request
+ * is done, when the buffer may be used again; large sends wait for the receive. A message ends at most timeout_ms
+ * after the one before it from the same rank to the same rank. Needs a link between any two ranks (the setting
+ * mesh_ranks), as gather, scatter and alltoall do.
+ *   Shapes:    the buffer holds `count` elements.
+ *   Units:     elements.
+ *   Ownership: buffers are lent until the call returns, or the request is done.
+ *   Threads:   any; messages of several threads to one peer need an order of their own.
+ *   Errors:    as blocking collectives. */
 
 ANNULUS_API annulus_status_t annulus_send(annulus_comm_t* comm, const void* sendbuf, size_t count, annulus_type_t type,
                                           int peer);
@@ -542,9 +550,12 @@ ANNULUS_API annulus_status_t annulus_recv_async(annulus_comm_t* comm, void* recv
  * counts[r] elements and starts at element offsets[r], or behind the previous part when offsets is NULL. Both arrays
  * have an entry per rank and are read before the call returns. Parts must not overlap. Two ranks that exchange a part
  * must agree on its count. In place: the own part is at its position in the larger buffer. A buffer of which no part
- * has elements may be NULL. Shapes:    a buffer with parts reaches to the end of its last part; the other holds the
- * given count. Units:     elements, also of offsets. Ownership: as blocking collectives; the arrays are read before the
- * call returns. Threads:   as blocking collectives. Errors:    as blocking collectives. */
+ * has elements may be NULL.
+ *   Shapes:    a buffer with parts reaches to the end of its last part; the other holds the given count.
+ *   Units:     elements, also of offsets.
+ *   Ownership: as blocking collectives; the arrays are read before the call returns.
+ *   Threads:   as blocking collectives.
+ *   Errors:    as blocking collectives. */
 
 /* All ranks give the same recvcounts; sendcount is this rank's. */
 ANNULUS_API annulus_status_t annulus_allgatherv(annulus_comm_t* comm, const void* sendbuf, size_t sendcount,
@@ -647,9 +658,9 @@ ANNULUS_API annulus_status_t annulus_run(annulus_comm_t* comm, const annulus_cal
  * the same priorities; blocking collectives take their turn in the queue too. All ranks must also wait at the same
  * places. If a rank waits for call A (a blocking call, a wait, tests in a loop) before it queues a later call B of a
  * higher priority, rank 0 must do so too; otherwise rank 0 may choose B while that rank waits for A, and both wait
- * until the deadline. It is safe to queue all calls first, and then to wait. Ownership: buffers are lent until the
- * calls are done; the structs and arrays are read before this returns. Errors:    as the asynchronous forms;
- * ANNULUS_UNSUPPORTED for a field that is not supported yet. */
+ * until the deadline. It is safe to queue all calls first, and then to wait.
+ *   Ownership: buffers are lent until the calls are done; the structs and arrays are read before this returns.
+ *   Errors:    as the asynchronous forms; ANNULUS_UNSUPPORTED for a field that is not supported yet. */
 ANNULUS_API annulus_status_t annulus_submit(annulus_comm_t* comm, const annulus_call_t* calls, size_t ncalls,
                                             annulus_request_t** request);
 
@@ -663,7 +674,8 @@ ANNULUS_API annulus_status_t annulus_submit(annulus_comm_t* comm, const annulus_
 
 /* Waits up to `timeout_ms` (-1: until it is done, which deadlines bound) and returns the outcome of the work, or
  * ANNULUS_IN_PROGRESS when it has none yet; the request may then be waited for again. An outcome stays the same, and
- * may be asked for until the request is freed. Errors:    of the work: those of the blocking forms. */
+ * may be asked for until the request is freed.
+ *   Errors:    of the work: those of the blocking forms. */
 ANNULUS_API annulus_status_t annulus_request_wait(annulus_request_t* request, int64_t timeout_ms);
 
 /* annulus_request_wait with a timeout of 0. */

@@ -3,6 +3,7 @@
 // Threads: any.
 #pragma once
 
+#include <optional>
 #include <span>
 
 #include "collectives/annulus.h"
@@ -21,9 +22,16 @@ inline void SetOp(annulus_op_t op, CallArguments* arguments) {
   arguments->created_op = built_in ? 0 : number;
 }
 
+// A call that repeats the latest small one is over before anything else is looked at.
 inline annulus_status_t Run(annulus_comm_t* comm, const CallArguments& arguments) {
   if (comm == nullptr) return Reject(Status::Invalid("comm is null"));
-  return Guarded([&] { return Outcome(Unwrap(comm), Unwrap(comm)->Run(arguments), arguments.kind, arguments.label); });
+  return Guarded([&] {
+    const std::optional<Code> again = Unwrap(comm)->RunAgain(arguments);
+    if (again == Code::kOk) [[likely]]
+      return ANNULUS_OK;
+    const Status status = again ? Status(*again) : Unwrap(comm)->Run(arguments);
+    return Outcome(Unwrap(comm), status, arguments.kind, arguments.label);
+  });
 }
 
 // `request` may be null.

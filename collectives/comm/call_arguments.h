@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -29,8 +28,6 @@ struct CallArguments {
   const char* label = nullptr;     // The user's name for the call; null: none.
   annulus_done_fn done = nullptr;  // Called when a queued call has ended; null: nothing is.
   void* done_context = nullptr;
-  // Keeps the created operation while it is used.
-  std::shared_ptr<const UserReduction> keep;
   // Queues of the memory domains in which the buffers lie, once they are looked up; null: host memory.
   DomainQueue* send_queue = nullptr;
   DomainQueue* recv_queue = nullptr;

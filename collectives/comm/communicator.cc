@@ -78,14 +78,14 @@ Status Communicator::Tune(const std::string& file, const Setup::GiveUp& give_up)
   return status;
 }
 
-Status Communicator::Complete(CallArguments* arguments) {
+Status Communicator::Complete(CallArguments* arguments, std::shared_ptr<const UserReduction>* keep) {
   if (arguments->created_op != 0) {
     std::lock_guard<std::mutex> lock(operations_mu_);
     Operations::Operation operation;
     ANNULUS_RETURN_IF_ERROR(operations_.Find(arguments->created_op, &operation));
     arguments->op = operation.op;
     arguments->custom = operation.custom;
-    arguments->keep = operation.keep;
+    *keep = operation.keep;
   }
   ANNULUS_RETURN_IF_ERROR(CheckArguments(*arguments, rank(), nranks()));
   if (arguments->priority != 0 && options().priorities == 0) {
@@ -118,16 +118,17 @@ Status Communicator::CheckMayStart() {
 }
 
 Status Communicator::Run(const CallArguments& given) {
-  if (const std::optional<Code> code = dispatcher_.RunAgain(given)) return Status(*code);
   CallArguments arguments = given;
-  const Status valid = Complete(&arguments);
+  std::shared_ptr<const UserReduction> keep;
+  const Status valid = Complete(&arguments, &keep);
   if (!valid.ok()) return Refuse(valid);
   ANNULUS_RETURN_IF_ERROR(CheckMayStart());
   return dispatcher_.Run(arguments);
 }
 
 Status Communicator::RunInWords(const CallArguments& given) {
-  Status status = Run(given);
+  const std::optional<Code> again = RunAgain(given);
+  Status status = again ? Status(*again) : Run(given);
   if (status.ok() || !status.message().empty()) return status;
   const Verdict& verdict = failures_.verdict();
   return {status.code(), verdict.message, verdict.rank, verdict.os_errno};
@@ -136,12 +137,14 @@ Status Communicator::RunInWords(const CallArguments& given) {
 Status Communicator::Submit(std::span<const CallArguments> given, RequestHandle* request) {
   if (given.size() != 1) return SubmitGroup(given, request);
   CallArguments call = given[0];
-  const Status valid = Complete(&call);
+  std::shared_ptr<const UserReduction> keep;
+  const Status valid = Complete(&call, &keep);
   if (!valid.ok()) return Refuse(valid);
   ANNULUS_RETURN_IF_ERROR(CheckMayStart());
   ANNULUS_RETURN_IF_ERROR(StartThreads({&call, 1}));
   Request* made = nullptr;
   ANNULUS_RETURN_IF_ERROR(requests_.MakeWithin(BudgetFor({&call, 1}), {&call, 1}, request == nullptr, &made));
+  made->keep = std::move(keep);
   if (request != nullptr) *request = made->handle;
   dispatcher_.Queue(made);
   return Status();
@@ -149,14 +152,16 @@ Status Communicator::Submit(std::span<const CallArguments> given, RequestHandle*
 
 Status Communicator::SubmitGroup(std::span<const CallArguments> given, RequestHandle* request) {
   std::vector<CallArguments> calls(given.begin(), given.end());
+  std::vector<std::shared_ptr<const UserReduction>> keeps(calls.size());
   for (size_t i = 0; i < calls.size(); ++i) {
-    const Status valid = Complete(&calls[i]);
+    const Status valid = Complete(&calls[i], &keeps[i]);
     if (!valid.ok()) return Refuse({valid.code(), "call " + std::to_string(i) + " of the group: " + valid.message()});
   }
   ANNULUS_RETURN_IF_ERROR(CheckMayStart());
   ANNULUS_RETURN_IF_ERROR(StartThreads(calls));
   std::vector<Request*> made(calls.size());
   ANNULUS_RETURN_IF_ERROR(requests_.MakeWithin(BudgetFor(calls), calls, true, made.data()));
+  for (size_t i = 0; i < made.size(); ++i) made[i]->keep = std::move(keeps[i]);
   if (request != nullptr) *request = requests_.MakeGroup(made)->handle;
   QueueGroup(std::move(made));
   return Status();

@@ -84,6 +84,8 @@ class Communicator {
   // Functions for calls return OK, the reason of a refusal that concerns this call alone, or a Status without a
   // message: then the communicator has ended, and verdict() says why.
 
+  // As Dispatcher::RunAgain. To be tried before Run.
+  std::optional<Code> RunAgain(const CallArguments& given) { return dispatcher_.RunAgain(given); }
   // Runs the collective and returns its outcome.
   Status Run(const CallArguments& given);
   // The same, with the verdict's message and the rank at fault.
@@ -138,7 +140,8 @@ class Communicator {
   Communicator(std::unique_ptr<Setup> setup, std::unique_ptr<DomainQueues> queues);
 
   // Looks up the operation and the domains of the buffers, and checks the arguments.
-  Status Complete(CallArguments* arguments);
+  // *keep keeps the operation while it is used.
+  Status Complete(CallArguments* arguments, std::shared_ptr<const UserReduction>* keep);
   // The reason of a refusal. If the communicator has ended, that is the reason instead.
   Status Refuse(const Status& status);
   // Not OK when the communicator has ended, or is called from a reduction function.

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,8 +23,9 @@ struct Request {
   size_t place = 0;  // Index among its communicator's requests.
   CallArguments arguments;
   Call call;
-  std::vector<size_t> numbers;  // Copies of the arrays in the arguments' layouts.
-  std::string label;            // A copy of the arguments' label.
+  std::vector<size_t> numbers;                // Copies of the arrays in the arguments' layouts.
+  std::string label;                          // A copy of the arguments' label.
+  std::shared_ptr<const UserReduction> keep;  // Keeps the created operation of the arguments until the end.
   // Tensors of the group's allreduces that this request combines, in place of its arguments' buffers.
   Segments segments;
   std::vector<Request*> members;  // Requests of these allreduces.

@@ -125,7 +125,7 @@ void Requests::Finish(Request* request, Code code) {
 void Requests::MarkDone(Request* request, Code code) {
   request->code = code;
   request->done = true;
-  request->arguments.keep.reset();
+  request->keep.reset();
   if (request->arguments.done != nullptr) {
     config_.callbacks->Add({request->arguments.done, request->arguments.done_context, code});
   }

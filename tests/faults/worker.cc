@@ -32,6 +32,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "tests/collectives/harness/calls.h"
 
 namespace {
 
@@ -133,7 +134,8 @@ annulus_status_t SplitOff(annulus_comm_t* comm, int colour) {
   const annulus_status_t status = annulus_comm_split(comm, colour, 0, &made);
   if (status == ANNULUS_OK) annulus_comm_destroy(made);
   const long long at = annulus::Now();
-  Say("split " + std::to_string(status) + " " + std::to_string(at) + " " + (status == ANNULUS_OK ? "" : LastMessage()));
+  Say("split " + std::to_string(status) + " " + std::to_string(at) + " " +
+      (status == ANNULUS_OK ? "" : annulus::LastMessage()));
   return status;
 }
 
@@ -180,7 +182,7 @@ int main(int argc, char** argv) {
   annulus_comm_t* comm = nullptr;
   const annulus_status_t created = annulus_comm_create(nullptr, &comm);
   if (created != ANNULUS_OK) {
-    Say("create " + std::to_string(created) + " " + LastMessage());
+    Say("create " + std::to_string(created) + " " + annulus::LastMessage());
     return 1;
   }
   int rank = 0;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "collectives/reduce/reducer.h"
+#include "tests/collectives/harness/calls.h"
 
 namespace annulus {
 namespace {

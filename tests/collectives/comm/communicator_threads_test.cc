@@ -206,7 +206,10 @@ TEST_P(CommunicatorThreadsTest, AbortOfOneCommunicatorLeavesTheOtherAlone) {
     EXPECT_EQ(annulus_barrier(first), ANNULUS_ABORTED);
     aborted.Add();
     CheckSum(second.comm(), rank, n(), kSmallCount, 2);
-    EXPECT_EQ(LastError(second.comm()).status, ANNULUS_OK);
+    annulus_error_t verdict{};
+    verdict.struct_bytes = sizeof verdict;
+    EXPECT_EQ(annulus_comm_verdict(second.comm(), &verdict), ANNULUS_OK);
+    EXPECT_EQ(verdict.status, ANNULUS_OK);
     EXPECT_TRUE(aborted.WaitFor(n())) << "all stay until everyone has heard of it";
   });
 }

@@ -25,7 +25,8 @@ struct DeviceRank {
       : device((device_options.seed = 7u + rank, device_options)) {
     domains.Add(&device);
     Options options;
-    EXPECT_TRUE(ToOptions(cluster.Config(rank), &options).ok());
+    const UserConfig config = cluster.Config(rank);
+    EXPECT_TRUE(ToOptions(&config, ProcessVariable, &options).ok());
     options.spin_us = spin_us;
     const Resources resources{.requests = requests, .domains = &domains};
     const Status status = Communicator::Create(options, resources, &comm);

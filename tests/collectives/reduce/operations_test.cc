@@ -390,7 +390,8 @@ TEST(OperationsLifeTest, AFunctionThatFailsEndsTheCommunicatorOnAllRanks) {
       // Rank 0 may be done before rank 1 finds out.
       if (status == ANNULUS_OK && rank == 0) status = annulus_barrier(comm);
       EXPECT_EQ(status, ANNULUS_ABORTED);
-      EXPECT_EQ(LastMessage(comm), "the reduction function of rank 1 failed: it returned 42");
+      const std::string why = "the reduction function of rank 1 failed: it returned 42";
+      EXPECT_NE(LastMessage(comm).find(why), std::string::npos) << LastMessage(comm);
     });
   }
 }
