@@ -80,7 +80,7 @@ only_our_names_are_seen() {
   local others
   # In small letters are what only the loader sees (thread-local data); u, v and w are kinds that all see.
   others=$(nm -D --defined-only "$prefix/lib/libannulus.so" | awk '$2 ~ /[A-Zuvw]/ { print $3 }' |
-    grep -vE '^(annulus_[a-z0-9_]+@@)?ANNULUS_[0-9]+$' || true)
+    grep -vE '^(annulus_[a-z0-9_]+@@)?ANNULUS_[0-9.]+$' || true)
   [[ -z $others ]] || fail "libannulus.so exports: $others"
   nm -D --defined-only "$prefix/lib/libannulus.so" | awk '$2 == "T" { print $3 }' | sed 's/@.*//' | sort >"$work/shared"
   nm -g --defined-only "$prefix/lib/libannulus.a" | awk 'NF == 3 { print $3 }' | sort >"$work/archive"
