@@ -8,6 +8,7 @@
 namespace {
 
 using annulus::CallArguments;
+using annulus::CallOptions;
 using annulus::Code;
 using annulus::CollectiveKind;
 using annulus::RequestHandle;
@@ -59,7 +60,8 @@ Status CheckUnbuilt(const annulus_call_t& call) {
   return Status();
 }
 
-Status ToArguments(const annulus_call_t* given, CallArguments* arguments) {
+// The options of `arguments` lie in *options.
+Status ToArguments(const annulus_call_t* given, CallArguments* arguments, CallOptions* options) {
   annulus_call_t call{};
   ANNULUS_RETURN_IF_ERROR(annulus::c_api::TakeStruct(given, kSmallestBytes, kType, &call));
   if (call.kind < ANNULUS_CALL_ALLREDUCE || call.kind > ANNULUS_CALL_RECV)
@@ -78,11 +80,8 @@ Status ToArguments(const annulus_call_t* given, CallArguments* arguments) {
   arguments->count = call.count;
   arguments->send_layout = {call.sendcounts, call.sendoffsets};
   arguments->recv_layout = {call.recvcounts, call.recvoffsets};
-  arguments->timeout = call.timeout_ms * annulus::kMillisecond;
-  arguments->priority = call.priority;
-  arguments->done = call.done;
-  arguments->done_context = call.context;
-  arguments->label = call.label;
+  *options = {call.timeout_ms * annulus::kMillisecond, call.label, call.done, call.context, call.priority};
+  arguments->options = options;
   return Status();
 }
 
@@ -91,11 +90,14 @@ const annulus_call_t* At(const annulus_call_t* calls, size_t index) {
   return reinterpret_cast<const annulus_call_t*>(reinterpret_cast<const char*>(calls) + index * calls->struct_bytes);
 }
 
-Status ToGroup(const annulus_call_t* calls, size_t ncalls, std::vector<CallArguments>* group) {
+Status ToGroup(const annulus_call_t* calls, size_t ncalls, std::vector<CallArguments>* group,
+               std::vector<CallOptions>* options) {
+  group->resize(ncalls);
+  options->resize(ncalls);
   for (size_t i = 0; i < ncalls; ++i) {
     const annulus_call_t* const call = At(calls, i);
     Status status = call->struct_bytes == calls->struct_bytes
-                        ? ToArguments(call, &group->emplace_back())
+                        ? ToArguments(call, &(*group)[i], &(*options)[i])
                         : Status::Invalid("struct_bytes differs from that of call 0");
     if (!status.ok()) return {status.code(), "call " + std::to_string(i) + " of the group: " + status.message()};
   }
@@ -112,7 +114,7 @@ annulus_status_t annulus::c_api::Submit(annulus_comm_t* comm, std::span<const Ca
     if (status.ok() && request != nullptr) *request = Wrap(queued);
     const bool is_one = calls.size() == 1;
     return Outcome(Unwrap(comm), status, is_one ? calls[0].kind : CollectiveKind::kNone,
-                   is_one ? calls[0].label : nullptr);
+                   is_one ? calls[0].label() : nullptr);
   });
 }
 
@@ -121,8 +123,9 @@ annulus_status_t annulus_run(annulus_comm_t* comm, const annulus_call_t* call) {
     return Reject(Status::Invalid(comm == nullptr ? "comm is null" : "call is null"));
   return Guarded([&] {
     CallArguments arguments;
-    Status status = ToArguments(call, &arguments);
-    if (status.ok() && arguments.done != nullptr)
+    CallOptions options;
+    Status status = ToArguments(call, &arguments, &options);
+    if (status.ok() && options.done != nullptr)
       status = Status::Invalid("done is set, which is for annulus_submit: this call returns when it has ended");
     return status.ok() ? annulus::c_api::Run(comm, arguments) : Outcome(Unwrap(comm), status);
   });
@@ -136,11 +139,13 @@ annulus_status_t annulus_submit(annulus_comm_t* comm, const annulus_call_t* call
   return Guarded([&] {
     if (ncalls == 1) {
       CallArguments one;
-      const Status status = ToArguments(calls, &one);
+      CallOptions options;
+      const Status status = ToArguments(calls, &one, &options);
       return status.ok() ? annulus::c_api::Submit(comm, {&one, 1}, request) : Outcome(Unwrap(comm), status);
     }
     std::vector<CallArguments> group;
-    const Status status = ToGroup(calls, ncalls, &group);
+    std::vector<CallOptions> options;
+    const Status status = ToGroup(calls, ncalls, &group, &options);
     return status.ok() ? annulus::c_api::Submit(comm, group, request) : Outcome(Unwrap(comm), status);
   });
 }

@@ -30,7 +30,7 @@ inline annulus_status_t Run(annulus_comm_t* comm, const CallArguments& arguments
     if (again == Code::kOk) [[likely]]
       return ANNULUS_OK;
     const Status status = again ? Status(*again) : Unwrap(comm)->Run(arguments);
-    return Outcome(Unwrap(comm), status, arguments.kind, arguments.label);
+    return Outcome(Unwrap(comm), status, arguments.kind, arguments.label());
   });
 }
 

@@ -125,8 +125,8 @@ Request* CallQueue::First() const {
 Request* CallQueue::FirstByPriority() const {
   const std::lock_guard<std::mutex> lock(mu_);
   const auto first = std::max_element(calls_.begin(), calls_.end(), [](const Request* left, const Request* right) {
-    return left->arguments.priority != right->arguments.priority ? left->arguments.priority < right->arguments.priority
-                                                                 : left->number > right->number;
+    return left->options.priority != right->options.priority ? left->options.priority < right->options.priority
+                                                             : left->number > right->number;
   });
   return first == calls_.end() ? nullptr : *first;
 }

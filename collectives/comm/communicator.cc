@@ -88,8 +88,8 @@ Status Communicator::Complete(CallArguments* arguments, std::shared_ptr<const Us
     *keep = operation.keep;
   }
   ANNULUS_RETURN_IF_ERROR(CheckArguments(*arguments, rank(), nranks()));
-  if (arguments->priority != 0 && options().priorities == 0) {
-    return Status::Invalid("priority is " + std::to_string(arguments->priority) +
+  if (arguments->priority() != 0 && options().priorities == 0) {
+    return Status::Invalid("priority is " + std::to_string(arguments->priority()) +
                            ", but priorities are off; set priorities (ANNULUS_PRIORITIES) to 1 on all ranks");
   }
   arguments->send_queue = queues_->QueueOf(arguments->sendbuf);
@@ -168,7 +168,7 @@ Status Communicator::SubmitGroup(std::span<const CallArguments> given, RequestHa
 }
 
 Status Communicator::StartThreads(std::span<const CallArguments> calls) {
-  const auto has_callback = [](const CallArguments& call) { return call.done != nullptr; };
+  const auto has_callback = [](const CallArguments& call) { return call.done() != nullptr; };
   if (std::ranges::any_of(calls, has_callback)) ANNULUS_RETURN_IF_ERROR(callbacks_.Start());
   return dispatcher_.StartProgressThread();
 }

@@ -212,7 +212,7 @@ void Dispatcher::Post(Request* message) {
                   a.count,
                   a.type,
                   message,
-                  a.timeout});
+                  a.timeout()});
 }
 
 void Dispatcher::FinishMessage(Request* message) {

@@ -78,7 +78,7 @@ class Dispatcher {
   void Drop(Request* message, Code code);
   // Limit of the call.
   Nanoseconds LimitOf(const CallArguments& arguments) const {
-    return arguments.timeout > 0 ? arguments.timeout : call_timeout_;
+    return arguments.timeout() > 0 ? arguments.timeout() : call_timeout_;
   }
   // Posts a message; the driving thread must then be notified.
   void Post(Request* message);

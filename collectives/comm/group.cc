@@ -18,9 +18,9 @@ std::vector<std::vector<Request*>> Bundles(std::vector<Request*> collected, cons
   while (!collected.empty()) {
     const Request* const first = collected.front();
     const auto belongs = [&](const Request* each) {
-      return each == first || (each->arguments.priority == first->arguments.priority &&
-                               SameReduction(each->arguments, first->arguments) &&
-                               two_levels(each->arguments) == two_levels(first->arguments));
+      return each == first ||
+             (each->options.priority == first->options.priority && SameReduction(each->arguments, first->arguments) &&
+              two_levels(each->arguments) == two_levels(first->arguments));
     };
     const auto others = std::stable_partition(collected.begin(), collected.end(), belongs);
     bundles.emplace_back(collected.begin(), others);

@@ -24,7 +24,8 @@ struct Request {
   CallArguments arguments;
   Call call;
   std::vector<size_t> numbers;                // Copies of the arrays in the arguments' layouts.
-  std::string label;                          // A copy of the arguments' label.
+  CallOptions options;                        // A copy of the arguments' options.
+  std::string label;                          // A copy of their label.
   std::shared_ptr<const UserReduction> keep;  // Keeps the created operation of the arguments until the end.
   // Tensors of the group's allreduces that this request combines, in place of its arguments' buffers.
   Segments segments;

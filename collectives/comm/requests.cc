@@ -47,9 +47,11 @@ Request* Requests::Add(const CallArguments& arguments) {
   // If only the root's arrays are used, those of the others may point anywhere.
   const bool uses_layouts =
       HasVariableParts(arguments.kind) && (!HasRoot(arguments.kind) || config_.rank == arguments.root);
-  if (arguments.label != nullptr) {
-    request->label = arguments.label;
-    request->arguments.label = request->label.c_str();
+  if (arguments.options != nullptr) {
+    request->options = *arguments.options;
+    request->arguments.options = &request->options;
+    request->label = arguments.label() != nullptr ? arguments.label() : "";
+    request->options.label = request->label.c_str();
   }
   if (uses_layouts) KeepLayouts(static_cast<size_t>(config_.nranks), &request->arguments, &request->numbers);
   return request;
@@ -90,12 +92,12 @@ Request* Requests::MakeFused(const std::vector<Request*>& members) {
   const std::lock_guard<std::mutex> lock(mu_);
   Request* const fused = Add(first);
   fused->discarded = true;
-  fused->arguments.done = nullptr;
+  fused->options.done = nullptr;
   // The longest limit of all; the communicator's goes before any.
   for (const Request* member : members) {
-    const Nanoseconds limit = member->arguments.timeout;
-    const Nanoseconds longest = fused->arguments.timeout;
-    fused->arguments.timeout = limit == 0 || longest == 0 ? 0 : std::max(limit, longest);
+    const Nanoseconds limit = member->options.timeout;
+    const Nanoseconds longest = fused->options.timeout;
+    fused->options.timeout = limit == 0 || longest == 0 ? 0 : std::max(limit, longest);
   }
   fused->members = members;
   fused->segments.Assign(tensors, TypeBytes(first.type), config_.nranks);
@@ -126,8 +128,8 @@ void Requests::MarkDone(Request* request, Code code) {
   request->code = code;
   request->done = true;
   request->keep.reset();
-  if (request->arguments.done != nullptr) {
-    config_.callbacks->Add({request->arguments.done, request->arguments.done_context, code});
+  if (request->options.done != nullptr) {
+    config_.callbacks->Add({request->options.done, request->options.done_context, code});
   }
   for (Request* const member : request->members) MarkDone(member, code);
   if (Request* const group = request->group; group != nullptr) {

@@ -104,7 +104,7 @@ TEST_F(CallQueueTest, AFusedRequestCountsAsItsMembers) {
 TEST_F(CallQueueTest, ByPriorityCallsGetTheirNumberWhenTheyAreDriven) {
   CallQueue queue(Config(true));
   Request low, high, late;
-  high.arguments.priority = late.arguments.priority = 1;
+  high.options.priority = late.options.priority = 1;
   for (Request* each : {&low, &high, &late}) queue.Add(each);
   EXPECT_EQ(queue.FirstByPriority(), &high);
   EXPECT_EQ(queue.First(), &low);

@@ -56,7 +56,7 @@ TEST_F(GroupTest, OtherCollectivesGoAlone) {
 TEST_F(GroupTest, PrioritiesAndCreatedOperationsSetCallsApart) {
   Request* const a = Allreduce();
   Request* const b = Allreduce();
-  b->arguments.priority = 1;
+  b->options.priority = 1;
   Request* const c = Allreduce();
   c->arguments.created_op = 16;
   EXPECT_EQ(Bundles({a, b, c}, Never), (std::vector<Bundle>{{a}, {b}, {c}}));

@@ -118,11 +118,13 @@ TEST_F(RequestsTest, OneBeyondTheBudgetIsRefused) {
 
 TEST_F(RequestsTest, TheCallbackOfARequestIsCalledOnceWithItsOutcome) {
   std::promise<annulus_status_t> called;
-  CallArguments arguments;
-  arguments.done = [](void* context, annulus_status_t status) {
+  CallOptions options;
+  options.done = [](void* context, annulus_status_t status) {
     static_cast<std::promise<annulus_status_t>*>(context)->set_value(status);  // Throws when it is called again.
   };
-  arguments.done_context = &called;
+  options.done_context = &called;
+  CallArguments arguments;
+  arguments.options = &options;
   ASSERT_TRUE(callbacks_.Start().ok());
   Request* made = nullptr;
   ASSERT_TRUE(requests_->MakeWithin({}, {&arguments, 1}, true, &made).ok());
