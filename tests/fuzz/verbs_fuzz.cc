@@ -30,7 +30,7 @@ class Bytes {
   void Fill(std::byte* to, size_t bytes) {
     const size_t count = std::min(bytes, left_);
     std::memset(to, 0, bytes);
-    std::memcpy(to, data_, count);
+    if (count > 0) std::memcpy(to, data_, count);
     data_ += count;
     left_ -= count;
   }
