@@ -13,6 +13,7 @@
 
 #include <array>
 #include <atomic>
+#include <cstdio>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -194,12 +195,22 @@ void HandOver(benchmark::State& state, const std::string& backend) {
   state.SetBytesProcessed(static_cast<int64_t>(ways) * state.range(0));
 }
 
+// Whether this machine has what `backend` needs. If not, says why.
+bool WorksHere(const std::string& backend) {
+  std::unique_ptr<EndpointPair> pair;
+  const Status status = EndpointPair::Open(backend, kSlotBytes, &pair);
+  if (status.code() != Code::kUnsupported) return true;
+  std::fprintf(stderr, "%s is left out: %s\n", backend.c_str(), status.message().c_str());
+  return false;
+}
+
 void RegisterAll() {
   benchmark::RegisterBenchmark("frame/write", WriteFrame);
   benchmark::RegisterBenchmark("frame/parse", ParseFrame);
   benchmark::RegisterBenchmark("frame/checksum", PayloadChecksum)->Arg(64)->Arg(kSlotBytes);
   for (const TransportInfo* transport : Transports()) {
     const std::string backend = transport->name;
+    if (!WorksHere(backend)) continue;
     benchmark::RegisterBenchmark(("post and complete/" + backend).c_str(), PostAndComplete, backend)
         ->Arg(64)
         ->Arg(64 << 10)

@@ -72,9 +72,18 @@ annulus_status_t WithOwner(annulus_request_t* request, Call call) {
   return Outcome(owner, status, annulus::CollectiveKind::kNone, label.c_str());
 }
 
-// A split's failure is the communicator's where that has ended.
-Status SplitFailure(Communicator* comm, const Status& status) {
-  return comm->verdict() != nullptr ? Status(status.code()) : status;
+// Where the communicator has ended, so has the split, but perhaps by the loss of another rank than the verdict names:
+// the one of this colour.
+annulus_status_t SplitFailure(Communicator* comm, const Status& status) {
+  const annulus::Verdict* const verdict = comm->verdict();
+  if (verdict == nullptr || status.message().empty()) return Outcome(comm, status);
+  annulus::Verdict own = *verdict;
+  own.code = status.code();
+  own.rank = status.peer();
+  own.os_errno = status.os_errno();
+  own.message = status.message();
+  annulus::c_api::RecordVerdict(own, "");
+  return ToC(own.code);
 }
 
 }  // namespace
@@ -162,7 +171,7 @@ annulus_status_t annulus_comm_split(annulus_comm_t* comm, int colour, int key, a
   return Guarded([&] {
     std::unique_ptr<Communicator> child;
     const Status status = annulus::Split(Unwrap(comm), colour, key, &child);
-    if (!status.ok()) return Outcome(Unwrap(comm), SplitFailure(Unwrap(comm), status));
+    if (!status.ok()) return SplitFailure(Unwrap(comm), status);
     *newcomm = reinterpret_cast<annulus_comm_t*>(child.release());
     return ANNULUS_OK;
   });

@@ -209,7 +209,8 @@ TEST(CountersArguments, AreCheckedAndAnOlderStructIsFilledAsFarAsItGoes) {
     EXPECT_EQ(annulus_comm_transport_counters(comm, 0, nullptr), ANNULUS_INVALID_ARGUMENT);
     EXPECT_STREQ(TransportCounters(comm, 0).transport, "shm");
     EXPECT_STREQ(TransportCounters(comm, 1).transport, "tcp");
-    EXPECT_STREQ(TransportCounters(comm, 2).transport, "");
+    EXPECT_STREQ(TransportCounters(comm, 2).transport, "verbs");
+    EXPECT_STREQ(TransportCounters(comm, 3).transport, "");
     EXPECT_STREQ(TransportCounters(comm, 1000).transport, "");
     ASSERT_EQ(annulus_barrier(comm), ANNULUS_OK);
     EXPECT_EQ(Counters(comm).slowest_peer, -1);
