@@ -38,11 +38,13 @@ Status CudaStreams::Allocate() {
   pinned_ = static_cast<std::byte*>(pinned);
   std::memset(pinned_, 0, kWordsBytes + kListsBytes);
   ANNULUS_RETURN_IF_ERROR(ToStatus(driver->MemAlloc(&counters_, kWordsBytes), "cuMemAlloc"));
-  ANNULUS_RETURN_IF_ERROR(ToStatus(driver->MemsetD8(counters_, 0, kWordsBytes), "cuMemsetD8"));
   for (cuda::Stream& stream : streams_) {
     ANNULUS_RETURN_IF_ERROR(ToStatus(driver->StreamCreateWithPriority(&stream, cuda::kStreamNonBlocking, kPriority),
                                      "cuStreamCreateWithPriority"));
   }
+  // In the stream of the kernels, so before the first of them: our streams wait for no other.
+  ANNULUS_RETURN_IF_ERROR(
+      ToStatus(driver->MemsetD8Async(counters_, 0, kWordsBytes, StreamOf(Lane::kKernels)), "cuMemsetD8Async"));
   return Status();
 }
 
@@ -50,7 +52,10 @@ CudaStreams::~CudaStreams() {
   const cuda::Driver& driver = device_.driver();
   const cuda::ScopedContext scope(driver, device_.context());
   for (const cuda::Stream stream : streams_) {
-    if (stream != nullptr) driver->StreamDestroy(stream);
+    if (stream == nullptr) continue;
+    // The first work of a stream is our own, and nobody may have waited for it.
+    driver->StreamSynchronize(stream);
+    driver->StreamDestroy(stream);
   }
   if (counters_ != 0) driver->MemFree(counters_);
   if (pinned_ != nullptr) driver->MemFreeHost(pinned_);

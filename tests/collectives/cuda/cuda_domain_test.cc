@@ -191,8 +191,8 @@ TEST_F(CudaDomainTest, ASecondDeviceIsRefusedAndSaysSo) {
 
 TEST_F(CudaDomainTest, EveryFailureOfTheDriverIsAStatusAndLeavesNothingBehind) {
   constexpr const char* kFunctions[] = {
-      "cuDevicePrimaryCtxRetain", "cuMemHostAlloc", "cuMemAlloc", "cuStreamCreateWithPriority", "cuMemcpyAsync",
-      "cuStreamWriteValue32",     "cuLaunchKernel"};
+      "cuDevicePrimaryCtxRetain",   "cuMemHostAlloc", "cuMemAlloc",           "cuMemsetD8Async",
+      "cuStreamCreateWithPriority", "cuMemcpyAsync",  "cuStreamWriteValue32", "cuLaunchKernel"};
   for (const char* function : kFunctions) {
     Start({.seed = 11});
     const auto slot = NewPlace(Kind::kSlot, Values(1));

@@ -36,6 +36,7 @@ class FakeDriverTest : public testing::Test {
     std::memset(words, 0, 4096);
     word_ = static_cast<uint32_t*>(words);
     ASSERT_EQ(driver()->MemAlloc(&counter_, sizeof(uint32_t)), Result::kSuccess);
+    ASSERT_EQ(driver()->MemsetD8Async(counter_, 0, sizeof(uint32_t), stream_), Result::kSuccess);
   }
   void TearDown() override {
     Context context = nullptr;
@@ -144,6 +145,30 @@ TEST_F(FakeDriverTest, AMissingWaitBetweenStreamsIsAViolation) {
   Copy(stream_, c, b);
   EXPECT_TRUE(control_->Violations().empty()) << "a stream has an order";
   Copy(other_, c, b);
+  EXPECT_FALSE(control_->Violations().empty());
+  control_->Hold(false);
+}
+
+TEST_F(FakeDriverTest, NewMemoryIsDirtyAndSetInTheOrderOfAStream) {
+  std::byte* const memory = NewValues(1);
+  ASSERT_EQ(driver()->MemsetD8Async(counter_, 0, sizeof(uint32_t), other_), Result::kSuccess);
+  ASSERT_EQ(driver()->StreamSynchronize(other_), Result::kSuccess);
+  control_->Hold(true);
+  ASSERT_EQ(driver()->MemsetD8Async(counter_, 0, sizeof(uint32_t), other_), Result::kSuccess);
+  ASSERT_EQ(LaunchSum(memory, memory, memory), Result::kSuccess);
+  EXPECT_FALSE(control_->Violations().empty()) << "the launch does not wait for the other stream";
+  control_->Hold(false);
+  ASSERT_EQ(driver()->StreamSynchronize(other_), Result::kSuccess);
+  ASSERT_EQ(driver()->MemAlloc(&counter_, sizeof(uint32_t)), Result::kSuccess);
+  ASSERT_EQ(LaunchSum(memory, memory, memory), Result::kSuccess);
+  EXPECT_NE(driver()->StreamSynchronize(stream_), Result::kSuccess) << "the counter is not zero";
+}
+
+TEST_F(FakeDriverTest, TwoStreamsThatStoreOneWordAreAViolation) {
+  control_->Hold(true);
+  driver()->StreamWriteValue32(stream_, ToDevice(word_), 1, kWriteValueDefault);
+  EXPECT_TRUE(control_->Violations().empty());
+  driver()->StreamWriteValue32(other_, ToDevice(word_), 2, kWriteValueDefault);
   EXPECT_FALSE(control_->Violations().empty());
   control_->Hold(false);
 }

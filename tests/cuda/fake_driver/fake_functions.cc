@@ -88,15 +88,9 @@ struct Functions {
   static Result MemFree(DevicePointer memory) {
     return WithContext("cuMemFree", [&] { return Fake().FreeDevice(FromDevice(memory)); });
   }
-  static Result MemsetD8(DevicePointer memory, unsigned char value, size_t bytes) {
-    return WithContext("cuMemsetD8", [&] {
-      return Fake().gpu().WithMemory([=](FakeMemory* all) {
-        std::byte* const place = all->Access(FakeDriver::Device(), FromDevice(memory), bytes);
-        if (place == nullptr) return Result::kInvalidValue;
-        std::memset(place, value, bytes);
-        return Result::kSuccess;
-      });
-    });
+  static Result MemsetD8Async(DevicePointer memory, unsigned char value, size_t bytes, Stream stream) {
+    return WithContext("cuMemsetD8Async",
+                       [&] { return Fake().gpu().Set(OfStream(stream), FromDevice(memory), value, bytes); });
   }
   static Result MemHostAlloc(void** memory, size_t bytes, unsigned) {
     return WithContext("cuMemHostAlloc", [&] { return Fake().AllocateHost(memory, bytes); });

@@ -30,6 +30,8 @@ const std::byte* SourceOf(const KernelSlice& slice, int i) {
   return slice.num_sources > 2 ? slice.many[i] : slice.src[i];
 }
 
+MemoryRange WordRange(const uint32_t* word) { return {reinterpret_cast<const std::byte*>(word), sizeof(*word)}; }
+
 }  // namespace
 
 FakeGpu::FakeGpu(const FakeOptions& options) : options_(options), random_(options.seed) {
@@ -97,7 +99,12 @@ void FakeGpu::WaitForAll() {
 }
 
 bool FakeGpu::NeedOrder(const Work& a, const Work& b) const {
-  return AnyOverlap(a.written, b.written) || AnyOverlap(a.written, b.read) || AnyOverlap(a.read, b.written);
+  const auto changed = [](const Work& work) {
+    std::vector<MemoryRange> all = work.written;
+    all.insert(all.end(), work.marks.begin(), work.marks.end());
+    return all;
+  };
+  return AnyOverlap(changed(a), changed(b)) || AnyOverlap(changed(a), b.read) || AnyOverlap(a.read, changed(b));
 }
 
 // What a destination holds from now on is the device's affair, if nothing else uses it.
@@ -138,6 +145,17 @@ Result FakeGpu::Copy(int stream, std::byte* to, const std::byte* from, size_t by
                  }});
 }
 
+Result FakeGpu::Set(int stream, std::byte* memory, int value, size_t bytes) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const int device = streams_[stream];
+  return Submit({stream, {}, {{memory, bytes}}, [=, this] {
+                   std::byte* const place = memory_.Access(device, memory, bytes);
+                   if (place == nullptr) return false;
+                   std::memset(place, value, bytes);
+                   return true;
+                 }});
+}
+
 bool FakeGpu::SetWord(int device, uint32_t* word, uint32_t value) {
   std::byte* const place = memory_.Access(device, reinterpret_cast<std::byte*>(word), sizeof(value));
   if (place == nullptr) return false;
@@ -149,7 +167,9 @@ Result FakeGpu::WriteWord(int stream, uint32_t* word, uint32_t value) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const int device = streams_[stream];
   if (mistake_ == Mistake::kNoWait) SetWord(device, word, value);
-  return Submit({stream, {}, {}, [=, this] { return SetWord(device, word, value); }});
+  Work work{stream, {}, {}, [=, this] { return SetWord(device, word, value); }};
+  work.marks.push_back(WordRange(word));
+  return Submit(std::move(work));
 }
 
 bool FakeGpu::RunSlice(int device, const std::string& kernel, KernelSlice slice, unsigned blocks, unsigned threads) {
@@ -193,9 +213,14 @@ Result FakeGpu::Launch(int stream, const std::string& kernel, const KernelBatch&
     for (const std::byte* dst : slice.dst) {
       if (dst != nullptr) own.written.push_back({dst, bytes});
     }
+    if (slice.num_sources > 2) {
+      own.read.push_back({reinterpret_cast<const std::byte*>(slice.many), slice.num_sources * sizeof(std::byte*)});
+    }
+    own.marks = {WordRange(slice.done), WordRange(slice.finished_blocks)};
     if (NeedOrder(own, work)) Record("a missing wait between two slices of a launch");
     work.read.insert(work.read.end(), own.read.begin(), own.read.end());
     work.written.insert(work.written.end(), own.written.begin(), own.written.end());
+    work.marks.insert(work.marks.end(), own.marks.begin(), own.marks.end());
     if (mistake_ == Mistake::kNoWait) SetWord(device, slice.done, slice.done_value);
   }
   work.run = [=, this] {
@@ -211,7 +236,7 @@ void FakeGpu::MustBeIdle(const MemoryRange& range, const std::string& what) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const std::vector<MemoryRange> one{range};
   for (const Work& work : pending_) {
-    if (AnyOverlap(one, work.read) || AnyOverlap(one, work.written))
+    if (AnyOverlap(one, work.read) || AnyOverlap(one, work.written) || AnyOverlap(one, work.marks))
       return Record(what + " while work on it is pending");
   }
 }

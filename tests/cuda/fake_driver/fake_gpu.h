@@ -37,6 +37,7 @@ class FakeGpu {
   Result Synchronize(int stream);
   Result DestroyStream(int stream);
   Result Copy(int stream, std::byte* to, const std::byte* from, size_t bytes);
+  Result Set(int stream, std::byte* memory, int value, size_t bytes);
   Result WriteWord(int stream, uint32_t* word, uint32_t value);
   Result Launch(int stream, const std::string& kernel, const KernelBatch& batch, unsigned slices, unsigned blocks,
                 unsigned threads);
@@ -61,6 +62,8 @@ class FakeGpu {
     std::vector<MemoryRange> read;
     std::vector<MemoryRange> written;
     std::function<bool()> run;  // False: it accesses what it may not.
+    // Done words and counters, which it changes too. Others may look at them meanwhile.
+    std::vector<MemoryRange> marks = {};
   };
 
   void WorkInThread();

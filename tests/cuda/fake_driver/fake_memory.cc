@@ -1,6 +1,7 @@
 #include "tests/cuda/fake_driver/fake_memory.h"
 
 #include <cstdint>
+#include <cstring>
 #include <iterator>
 
 namespace annulus::cuda {
@@ -19,6 +20,8 @@ MemoryRange PagesOf(const std::byte* memory, size_t bytes) {
 std::byte* FakeMemory::Allocate(int device, size_t bytes) {
   std::byte* const memory = memory_.Allocate(bytes);
   allocations_[memory] = {device, bytes};
+  // As memory that others had before.
+  std::memset(memory_.Translate(memory, bytes), 0xa5, bytes);
   return memory;
 }
 
