@@ -15,7 +15,12 @@ CudaDomain::CudaDomain(std::unique_ptr<cuda::Driver> driver, std::span<const std
 
 CudaDomain::~CudaDomain() { slots_.ForgetDevice(); }
 
-bool CudaDomain::Owns(const void* pointer) const { return driver_->PlaceOf(pointer).type == cuda::MemoryType::kDevice; }
+// Memory of which the driver does not tell counts as the device's: its queue then fails with the reason, and the CPU
+// does not touch what it may not.
+bool CudaDomain::Owns(const void* pointer) const {
+  cuda::PointerPlace place;
+  return !driver_->PlaceOf(pointer, &place).ok() || place.type == cuda::MemoryType::kDevice;
+}
 
 Status CudaDomain::OpenQueue(std::unique_ptr<DomainQueue>* queue) {
   *queue = std::make_unique<CudaQueue>(this);

@@ -24,7 +24,7 @@ CudaQueue::CudaQueue(CudaDomain* domain)
 CudaQueue::~CudaQueue() { Drain(); }
 
 Status CudaQueue::FindPlaces(const SliceOp& op) {
-  places_.Find(op);
+  ANNULUS_RETURN_IF_ERROR(places_.Find(op));
   if (places_.is_mixed()) return {Code::kUnsupported, "the buffers of a call are on two GPUs"};
   if (streams_ != nullptr && (places_.device() < 0 || places_.device() == streams_->device().ordinal()))
     return Status();
@@ -32,8 +32,7 @@ Status CudaQueue::FindPlaces(const SliceOp& op) {
   const CudaDevice* device = nullptr;
   ANNULUS_RETURN_IF_ERROR(domain_->Use(std::max(places_.device(), 0), &device));
   if (streams_ == nullptr) ANNULUS_RETURN_IF_ERROR(CudaStreams::Open(*device, &streams_));
-  places_.Find(op);  // The slots are pinned now.
-  return Status();
+  return places_.Find(op);  // The slots are pinned now.
 }
 
 Status CudaQueue::SubmitAsync(const SliceOp& op, Ticket* ticket) {

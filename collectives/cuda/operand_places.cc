@@ -5,7 +5,7 @@
 
 namespace annulus {
 
-void OperandPlaces::Find(const SliceOp& op) {
+Status OperandPlaces::Find(const SliceOp& op) {
   const uint64_t version = slots_.version();
   if (version != version_) pinned_ = slots_.Pinned();
   version_ = version;
@@ -13,30 +13,43 @@ void OperandPlaces::Find(const SliceOp& op) {
   is_mixed_ = false;
   places_.clear();
   const size_t bytes = op.count * TypeBytes(op.type);
-  for (int i = 0; i < op.num_sources; ++i) places_.push_back(PlaceOf(SourceOf(op, i), bytes));
-  for (const std::byte* dst : op.dst) places_.push_back(dst != nullptr ? PlaceOf(dst, bytes) : Place::kPinned);
+  for (int i = 0; i < op.num_sources; ++i) ANNULUS_RETURN_IF_ERROR(FindOne(SourceOf(op, i), bytes));
+  for (const std::byte* dst : op.dst) ANNULUS_RETURN_IF_ERROR(FindOne(dst, bytes));
+  return Status();
 }
 
 bool OperandPlaces::Has(Place place) const { return std::find(places_.begin(), places_.end(), place) != places_.end(); }
 
-Place OperandPlaces::PlaceOf(const std::byte* memory, size_t bytes) {
+bool OperandPlaces::IsInSlots(const std::byte* memory, size_t bytes) const {
   const auto after =
       std::upper_bound(pinned_.begin(), pinned_.end(), memory,
                        [](const std::byte* pointer, const auto& range) { return pointer < range.first; });
-  if (after != pinned_.begin()) {
-    const auto& [begin, size] = *std::prev(after);
-    if (memory + bytes <= begin + size) return Place::kPinned;
+  if (after == pinned_.begin()) return false;
+  const auto& [begin, size] = *std::prev(after);
+  return memory + bytes <= begin + size;
+}
+
+Status OperandPlaces::FindOne(const std::byte* memory, size_t bytes) {
+  Place place = Place::kPageable;
+  cuda::PointerPlace known;
+  if (memory == nullptr) {
+    place = Place::kNone;
+  } else if (IsInSlots(memory, bytes)) {
+    place = Place::kPinned;
+  } else {
+    ANNULUS_RETURN_IF_ERROR(driver_.PlaceOf(memory, &known));
+    // The user's own pinned memory, if all of it is, at one time: what lies between two registrations may not be.
+    const auto offset = static_cast<size_t>(cuda::ToDevice(memory) - known.begin);
+    const bool is_whole = known.begin != 0 && offset <= known.bytes && bytes <= known.bytes - offset;
+    if (known.type == cuda::MemoryType::kHost && is_whole) place = Place::kPinned;
   }
-  const cuda::PointerPlace place = driver_.PlaceOf(memory);
-  if (place.type == cuda::MemoryType::kDevice) {
-    is_mixed_ |= device_ >= 0 && device_ != place.device;
-    device_ = place.device;
-    return Place::kDevice;
+  if (known.type == cuda::MemoryType::kDevice) {
+    place = Place::kDevice;
+    is_mixed_ |= device_ >= 0 && device_ != known.device;
+    device_ = known.device;
   }
-  // The user's own pinned memory, if all of it is.
-  const bool is_pinned = place.type == cuda::MemoryType::kHost && bytes > 0 &&
-                         driver_.PlaceOf(memory + bytes - 1).type == cuda::MemoryType::kHost;
-  return is_pinned ? Place::kPinned : Place::kPageable;
+  places_.push_back(place);
+  return Status();
 }
 
 }  // namespace annulus

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/status.h"
 #include "collectives/cuda/pinned_slots.h"
 #include "collectives/reduce/reducer.h"
 #include "cuda_kernels/driver/driver.h"
@@ -17,6 +18,7 @@ enum class Place : uint8_t {
   kDevice,    // In the memory of a GPU, which alone can access it.
   kPinned,    // In host memory that the GPU can access.
   kPageable,  // In host memory that only the CPU can access.
+  kNone,      // Nowhere: there is no such operand.
 };
 
 class OperandPlaces {
@@ -25,9 +27,10 @@ class OperandPlaces {
   OperandPlaces(const cuda::Driver& driver, const PinnedSlots& slots) : driver_(driver), slots_(slots) {}
 
   // Looks up the operands of `op`. Allocates when the slots of the process or the number of sources have grown.
-  void Find(const SliceOp& op);
+  // Errors: those of the driver.
+  Status Find(const SliceOp& op);
 
-  // Of what was found last: the sources in their order, then both destinations. A missing one counts as pinned.
+  // Of what was found last: the sources in their order, then both destinations.
   const std::vector<Place>& all() const { return places_; }
   bool Has(Place place) const;
   // Number of the GPU with an operand, -1 when there is none.
@@ -36,7 +39,8 @@ class OperandPlaces {
   bool is_mixed() const { return is_mixed_; }
 
  private:
-  Place PlaceOf(const std::byte* memory, size_t bytes);
+  bool IsInSlots(const std::byte* memory, size_t bytes) const;
+  Status FindOne(const std::byte* memory, size_t bytes);
 
   const cuda::Driver& driver_;
   const PinnedSlots& slots_;

@@ -3,6 +3,8 @@
 
 #include <dlfcn.h>
 
+#include <iterator>
+
 namespace annulus::cuda {
 namespace {
 
@@ -52,20 +54,26 @@ Status Driver::FindFunctions() {
                                   ": it is too old, 12.4 or newer is needed"};
 }
 
-PointerPlace Driver::PlaceOf(const void* pointer) const {
-  PointerPlace place;
+Status Driver::PlaceOf(const void* pointer, PointerPlace* place) const {
+  *place = PointerPlace();
+  PointerPlace found;
   unsigned type = 0;
   unsigned is_managed = 0;
-  PointerAttribute attributes[] = {PointerAttribute::kMemoryType, PointerAttribute::kIsManaged,
-                                   PointerAttribute::kDeviceOrdinal};
-  void* values[] = {&type, &is_managed, &place.device};
+  PointerAttribute attributes[] = {PointerAttribute::kMemoryType,    PointerAttribute::kIsManaged,
+                                   PointerAttribute::kDeviceOrdinal, PointerAttribute::kContext,
+                                   PointerAttribute::kRangeStart,    PointerAttribute::kRangeSize};
+  void* values[] = {&type, &is_managed, &found.device, &found.context, &found.begin, &found.bytes};
   // For memory that it does not know the driver succeeds, and gives zeros.
-  if (functions_.PointerGetAttributes(3, attributes, values, ToDevice(pointer)) != Result::kSuccess) return {};
-  place.type = static_cast<MemoryType>(type);
+  const Result result = functions_.PointerGetAttributes(std::size(attributes), attributes, values, ToDevice(pointer));
+  // Nobody has called cuInit, so nobody has a device pointer.
+  if (result == Result::kNotInitialized) return Status();
+  ANNULUS_RETURN_IF_ERROR(ToStatus(result, "cuPointerGetAttributes"));
+  *place = found;
+  place->type = static_cast<MemoryType>(type);
   // The CPU may touch managed memory, wherever its pages are.
-  if (is_managed != 0) place.type = MemoryType::kHost;
-  if (place.type != MemoryType::kDevice) place.device = -1;
-  return place;
+  if (is_managed != 0) place->type = MemoryType::kHost;
+  if (place->type != MemoryType::kDevice) place->device = -1;
+  return Status();
 }
 
 Status Driver::ToStatus(Result result, const char* function) const {

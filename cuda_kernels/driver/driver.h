@@ -16,6 +16,9 @@ namespace annulus::cuda {
 struct PointerPlace {
   MemoryType type = MemoryType::kNone;  // kNone: memory that the driver does not know. kHost: pinned or managed.
   int device = -1;                      // Number of the device, for kDevice.
+  Context context = nullptr;            // That it was allocated in; null for pools and mapped memory, which have none.
+  DevicePointer begin = 0;              // Of the allocation or registration, whose bytes lie behind one another.
+  size_t bytes = 0;
 };
 
 class Driver {
@@ -33,7 +36,9 @@ class Driver {
   // 13000 for CUDA 13.0.
   int version() const { return version_; }
 
-  PointerPlace PlaceOf(const void* pointer) const;
+  // Sets *place to what the driver knows of `pointer`. Errors: those of the driver, which may come from earlier work of
+  // the program. Then it may be anything: the CPU must not touch it.
+  Status PlaceOf(const void* pointer, PointerPlace* place) const;
 
   // "cuMemAlloc: out of memory (CUDA_ERROR_OUT_OF_MEMORY)". OK for kSuccess. Errors: kOutOfMemory or kSystem.
   Status ToStatus(Result result, const char* function) const;

@@ -34,9 +34,12 @@ enum class DeviceAttribute : int {
 };
 
 enum class PointerAttribute : int {
+  kContext = 1,
   kMemoryType = 2,
   kIsManaged = 8,
   kDeviceOrdinal = 9,
+  kRangeStart = 11,
+  kRangeSize = 12,
 };
 
 enum class MemoryType : unsigned { kNone = 0, kHost = 1, kDevice = 2 };

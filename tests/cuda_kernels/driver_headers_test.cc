@@ -57,6 +57,9 @@ static_assert(Equal(DeviceAttribute::kCanUseHostPointerForRegisteredMemory,
 static_assert(Equal(PointerAttribute::kMemoryType, CU_POINTER_ATTRIBUTE_MEMORY_TYPE));
 static_assert(Equal(PointerAttribute::kIsManaged, CU_POINTER_ATTRIBUTE_IS_MANAGED));
 static_assert(Equal(PointerAttribute::kDeviceOrdinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL));
+static_assert(Equal(PointerAttribute::kContext, CU_POINTER_ATTRIBUTE_CONTEXT));
+static_assert(Equal(PointerAttribute::kRangeStart, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR));
+static_assert(Equal(PointerAttribute::kRangeSize, CU_POINTER_ATTRIBUTE_RANGE_SIZE));
 static_assert(Equal(MemoryType::kHost, CU_MEMORYTYPE_HOST));
 static_assert(Equal(MemoryType::kDevice, CU_MEMORYTYPE_DEVICE));
 static_assert(Equal(kStreamNonBlocking, CU_STREAM_NON_BLOCKING));

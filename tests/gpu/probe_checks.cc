@@ -14,7 +14,9 @@ namespace {
 constexpr size_t kPageBytes = 4096;
 
 std::string Place(const RealDevice& device, const void* pointer, cuda::MemoryType expected, const char* what) {
-  const cuda::PointerPlace place = device.driver().PlaceOf(pointer);
+  cuda::PointerPlace place;
+  const Status status = device.driver().PlaceOf(pointer, &place);
+  if (!status.ok()) return std::string(what) + ": " + status.ToString();
   if (place.type == expected) return "";
   return std::string(what) + " has memory type " + std::to_string(static_cast<int>(place.type)) + ", expected " +
          std::to_string(static_cast<int>(expected));

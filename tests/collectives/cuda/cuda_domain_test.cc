@@ -100,6 +100,21 @@ TEST_F(CudaDomainTest, WhatIsSubmittedBeforeAPollSharesALaunch) {
   EXPECT_EQ(Get<float>(outputs[7]->Read().data(), 1), 1 + 1 + 7 + 1);
 }
 
+// Over PCIe a few blocks are as fast as many; within the GPU they are not.
+TEST_F(CudaDomainTest, ASliceThatCrossesNoPcieGetsMoreBlocks) {
+  Start({.seed = 16});
+  const Bytes content(2 << 20);
+  const auto slot = NewPlace(Kind::kSlot, content);
+  const auto device = NewPlace(Kind::kDevice, content);
+  SliceOp op = Sum(*device, *device, *device);
+  op.count = content.size() / sizeof(float);
+  Run(op);
+  EXPECT_EQ(fake_->Counts().blocks, 33u);
+  op.inline_src[1] = slot->data();
+  Run(op);
+  EXPECT_EQ(fake_->Counts().blocks, 16u);
+}
+
 TEST_F(CudaDomainTest, AFullQueueWouldBlockAndRecovers) {
   Start({.seed = 6});
   const auto slot = NewPlace(Kind::kSlot, Values(1));
@@ -191,8 +206,9 @@ TEST_F(CudaDomainTest, ASecondDeviceIsRefusedAndSaysSo) {
 
 TEST_F(CudaDomainTest, EveryFailureOfTheDriverIsAStatusAndLeavesNothingBehind) {
   constexpr const char* kFunctions[] = {
-      "cuDevicePrimaryCtxRetain",   "cuMemHostAlloc", "cuMemAlloc",           "cuMemsetD8Async",
-      "cuStreamCreateWithPriority", "cuMemcpyAsync",  "cuStreamWriteValue32", "cuLaunchKernel"};
+      "cuPointerGetAttributes", "cuDevicePrimaryCtxRetain",   "cuMemHostAlloc", "cuMemAlloc",
+      "cuMemsetD8Async",        "cuStreamCreateWithPriority", "cuMemcpyAsync",  "cuStreamWriteValue32",
+      "cuLaunchKernel"};
   for (const char* function : kFunctions) {
     Start({.seed = 11});
     const auto slot = NewPlace(Kind::kSlot, Values(1));
@@ -210,6 +226,48 @@ TEST_F(CudaDomainTest, EveryFailureOfTheDriverIsAStatusAndLeavesNothingBehind) {
     EXPECT_NE(status.message().find(function), std::string::npos) << status.message();
     queue_->Drain();
   }
+}
+
+TEST_F(CudaDomainTest, MemoryOfWhichTheDriverDoesNotTellIsNotTheCpus) {
+  Start({.seed = 14});
+  const auto device = NewPlace(Kind::kDevice, Values(2));
+  fake_->Fail("cuPointerGetAttributes", cuda::Result::kLaunchFailed, 0);
+  EXPECT_TRUE(domain_->Owns(device->data())) << "or the CPU would die of it";
+  const int on_stack = 0;
+  fake_->Fail("cuPointerGetAttributes", cuda::Result::kNotInitialized, 0);
+  EXPECT_FALSE(domain_->Owns(&on_stack)) << "nobody has device memory";
+}
+
+// The user pinned two pages of three, each by itself.
+TEST_F(CudaDomainTest, MemoryOfTheUserThatIsPinnedInPartIsStaged) {
+  Start({.seed = 15});
+  alignas(4096) static std::array<std::byte, 3 * 4096> memory;
+  const auto device = NewPlace(Kind::kDevice, Bytes(memory.size(), std::byte{1}));
+  const std::unique_ptr<cuda::Driver> driver = cuda::OpenFakeCuda();
+  cuda::Context context = nullptr;
+  ASSERT_EQ((*driver)->DevicePrimaryCtxRetain(&context, 0), cuda::Result::kSuccess);
+  const auto pin = [&](size_t at) {
+    const cuda::ScopedContext scope(*driver, context);
+    return (*driver)->MemHostRegister(memory.data() + at, 4096, 0);
+  };
+  ASSERT_EQ(pin(0), cuda::Result::kSuccess);
+  ASSERT_EQ(pin(8192), cuda::Result::kSuccess);
+  SliceOp op;
+  op.inline_src[0] = memory.data();
+  op.inline_src[1] = device->data();
+  op.num_sources = 2;
+  op.dst[0] = device->data();
+  op.type = DataType::kUint8;
+  op.count = memory.size();
+  Run(op);
+  EXPECT_EQ(fake_->Counts().launches, 0);
+  op.count = 4096;
+  Run(op);
+  EXPECT_EQ(fake_->Counts().launches, 1) << "the first page is pinned";
+  const cuda::ScopedContext scope(*driver, context);
+  (*driver)->MemHostUnregister(memory.data());
+  (*driver)->MemHostUnregister(memory.data() + 8192);
+  (*driver)->DevicePrimaryCtxRelease(0);
 }
 
 TEST_F(CudaDomainTest, KernelsThatDoNotLoadAreNoFailure) {

@@ -24,6 +24,7 @@ struct FakeOptions {
   std::string missing = {};       // A function that this driver does not have.
   bool loads_kernels = true;      // False: no image has code for its devices.
   size_t most_pinned = SIZE_MAX;  // Bytes that may be pinned at a time.
+  bool other_context = false;     // What Allocate gives belongs to a context that is not the primary one.
 };
 
 // A mistake of the driver's user that the stand-in makes in its place, to show that it would be found.
@@ -38,7 +39,8 @@ enum class Mistake {
 
 struct FakeCounts {
   int64_t launches = 0;
-  int64_t slices = 0;  // Of all launches.
+  int64_t slices = 0;   // Of all launches.
+  unsigned blocks = 0;  // Of the last launch, for each of its slices.
   int64_t copies = 0;
   int64_t lazy_loads =
       0;  // Launches of functions that were not loaded: they wait for all streams and block all callers.

@@ -113,13 +113,18 @@ class FakeDriver final : public FakeControl {
   Result Release() { return contexts_-- > 0 ? Result::kSuccess : Result::kInvalidContext; }
 
   Result Attributes(unsigned count, const PointerAttribute* attributes, void** values, const std::byte* pointer) {
-    const auto [device, is_pinned] = gpu_->WithMemory(
-        [=](FakeMemory* memory) { return std::pair(memory->DeviceOf(pointer), memory->IsPinned(pointer, 1)); });
-    const MemoryType type = device >= 0 ? MemoryType::kDevice : is_pinned ? MemoryType::kHost : MemoryType::kNone;
+    const auto [device, range] = gpu_->WithMemory(
+        [=](FakeMemory* memory) { return std::pair(memory->DeviceOf(pointer), memory->RangeAround(pointer)); });
+    const MemoryType type = device >= 0 ? MemoryType::kDevice : range.bytes > 0 ? MemoryType::kHost : MemoryType::kNone;
+    const int context = device < 0 ? 0 : device + 1 + (options_.other_context ? options_.devices : 0);
     for (unsigned i = 0; i < count; ++i) {
       if (attributes[i] == PointerAttribute::kMemoryType) *static_cast<MemoryType*>(values[i]) = type;
       if (attributes[i] == PointerAttribute::kIsManaged) *static_cast<unsigned*>(values[i]) = 0;
       if (attributes[i] == PointerAttribute::kDeviceOrdinal) *static_cast<int*>(values[i]) = device;
+      if (attributes[i] == PointerAttribute::kContext) *static_cast<Context*>(values[i]) = ToHandle<Context>(context);
+      if (attributes[i] == PointerAttribute::kRangeStart)
+        *static_cast<DevicePointer*>(values[i]) = ToDevice(range.begin);
+      if (attributes[i] == PointerAttribute::kRangeSize) *static_cast<size_t*>(values[i]) = range.bytes;
     }
     return Result::kSuccess;
   }

@@ -56,6 +56,11 @@ class FakeDriverTest : public testing::Test {
     control_->Read(values.data(), memory, kBytes);
     return values;
   }
+  PointerPlace PlaceOf(const void* pointer) {
+    PointerPlace place;
+    EXPECT_TRUE(driver_->PlaceOf(pointer, &place).ok());
+    return place;
+  }
   Result Copy(Stream stream, std::byte* to, const std::byte* from) {
     return driver()->MemcpyAsync(ToDevice(to), ToDevice(from), kBytes, stream);
   }
@@ -111,11 +116,37 @@ TEST_F(FakeDriverTest, DeviceMemoryDiesOfATouchByTheCpu) {
 TEST_F(FakeDriverTest, PointersAreToldApart) {
   const std::byte* const device = NewValues(1);
   const int on_stack = 0;
-  EXPECT_EQ(driver_->PlaceOf(device + kBytes - 1).type, MemoryType::kDevice);
-  EXPECT_EQ(driver_->PlaceOf(device).device, 0);
-  EXPECT_EQ(driver_->PlaceOf(word_).type, MemoryType::kHost);
-  EXPECT_EQ(driver_->PlaceOf(&on_stack).type, MemoryType::kNone);
-  EXPECT_EQ(driver_->PlaceOf(nullptr).type, MemoryType::kNone);
+  EXPECT_EQ(PlaceOf(device + kBytes - 1).type, MemoryType::kDevice);
+  EXPECT_EQ(PlaceOf(device).device, 0);
+  EXPECT_EQ(PlaceOf(word_).type, MemoryType::kHost);
+  EXPECT_EQ(PlaceOf(&on_stack).type, MemoryType::kNone);
+  EXPECT_EQ(PlaceOf(nullptr).type, MemoryType::kNone);
+}
+
+TEST_F(FakeDriverTest, AllocationsAndRegistrationsHaveABeginAndAnEnd) {
+  alignas(4096) static std::array<std::byte, 8192> memory;
+  ASSERT_EQ(driver()->MemHostRegister(memory.data(), 4096, 0), Result::kSuccess);
+  ASSERT_EQ(driver()->MemHostRegister(memory.data() + 4096, 4096, 0), Result::kSuccess);
+  EXPECT_EQ(PlaceOf(memory.data() + 5000).begin, ToDevice(memory.data() + 4096));
+  EXPECT_EQ(PlaceOf(memory.data() + 5000).bytes, 4096u);
+  const std::byte* const device = NewValues(1);
+  EXPECT_EQ(PlaceOf(device + 17).begin, ToDevice(device));
+  EXPECT_EQ(PlaceOf(device + 17).bytes, kBytes);
+  EXPECT_NE(PlaceOf(device).context, nullptr);
+  driver()->MemHostUnregister(memory.data());
+  driver()->MemHostUnregister(memory.data() + 4096);
+}
+
+TEST_F(FakeDriverTest, APointerOfWhichTheDriverDoesNotTellIsAnError) {
+  const int on_stack = 0;
+  PointerPlace place;
+  control_->Fail("cuPointerGetAttributes", Result::kIllegalAddress, 0);
+  const Status status = driver_->PlaceOf(&on_stack, &place);
+  EXPECT_EQ(status.code(), Code::kSystem);
+  EXPECT_NE(status.message().find("cuPointerGetAttributes"), std::string::npos) << status.message();
+  control_->Fail("cuPointerGetAttributes", Result::kNotInitialized, 0);
+  EXPECT_TRUE(driver_->PlaceOf(&on_stack, &place).ok()) << "nobody has device memory";
+  EXPECT_EQ(place.type, MemoryType::kNone);
 }
 
 TEST_F(FakeDriverTest, AKernelOnMemoryThatIsNotPinnedFailsForGood) {

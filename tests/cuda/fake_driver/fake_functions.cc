@@ -9,7 +9,7 @@
 namespace annulus::cuda {
 namespace {
 
-constexpr int kMultiprocessors = 4;
+constexpr int kMultiprocessors = 132;
 
 FakeDriver& Fake() {
   static FakeDriver& fake = *std::make_unique<FakeDriver>().release();

@@ -203,6 +203,7 @@ Result FakeGpu::Launch(int stream, const std::string& kernel, const KernelBatch&
   const std::lock_guard<std::mutex> lock(mutex_);
   ++counts_.launches;
   counts_.slices += slices;
+  counts_.blocks = blocks;
   const int device = streams_[stream];
   Work work{stream, {}, {}, nullptr};
   for (unsigned i = 0; i < slices; ++i) {
@@ -269,6 +270,7 @@ void FakeGpu::AddCounts(FakeCounts* counts) const {
   const std::lock_guard<std::mutex> lock(mutex_);
   counts->launches = counts_.launches;
   counts->slices = counts_.slices;
+  counts->blocks = counts_.blocks;
   counts->copies = counts_.copies;
   counts->waiting = counts_.waiting;
   counts->streams = static_cast<int>(streams_.size());

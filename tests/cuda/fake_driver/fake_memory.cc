@@ -56,6 +56,12 @@ MemoryRange FakeMemory::PinnedAt(const std::byte* memory) const {
   return found == pinned_.end() ? MemoryRange() : MemoryRange{memory, found->second};
 }
 
+MemoryRange FakeMemory::RangeAround(const std::byte* memory) const {
+  const auto pinned = pinned_.upper_bound(memory);
+  if (IsPinned(memory, 1)) return {std::prev(pinned)->first, std::prev(pinned)->second};
+  return DeviceOf(memory) < 0 ? MemoryRange() : AllocationAt(std::prev(allocations_.upper_bound(memory))->first);
+}
+
 bool FakeMemory::IsPinned(const std::byte* memory, size_t bytes) const {
   const auto after = pinned_.upper_bound(memory);
   if (after == pinned_.begin()) return false;

@@ -35,6 +35,8 @@ class FakeMemory {
   // The range that was pinned at `memory`; of no bytes when none was.
   MemoryRange PinnedAt(const std::byte* memory) const;
   void Unpin(const std::byte* memory) { pinned_.erase(memory); }
+  // The allocation or pinned range in which `memory` lies; of no bytes when there is none.
+  MemoryRange RangeAround(const std::byte* memory) const;
   bool IsPinned(const std::byte* memory, size_t bytes) const;
   size_t pinned_ranges() const { return pinned_.size(); }
   size_t pinned_bytes() const;
