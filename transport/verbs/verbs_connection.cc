@@ -112,7 +112,7 @@ void VerbsConnection::ReturnCredits(bool idle) {
   const bool slots_due =
       returns_.untold_slots > 0 && (2 * returns_.untold_slots >= config_.slots || idle_rounds_ >= kIdleRoundsToReturn);
   const bool receives_due = 2 * (returns_.taken - returns_.told_taken) >= VerbsQueueDepth(config_.slots);
-  if (slots_due || receives_due) sender_.SendUpdate();
+  if (slots_due || receives_due) sender_.SendUpdate(receives_due);
 }
 
 bool VerbsConnection::Arm(bool sends) {

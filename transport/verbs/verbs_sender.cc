@@ -121,8 +121,9 @@ void VerbsSender::FinishPosting(Send* send, uint32_t done_with) {
   unposted_ = send->next;
 }
 
-void VerbsSender::SendUpdate() {
-  if (fault_->any() || target_.Credits() == 0 || chain_.Room() < 2) return;
+void VerbsSender::SendUpdate(bool half_of_receives) {
+  const uint32_t least_credits = half_of_receives ? 1 : 2;
+  if (fault_->any() || target_.Credits() < least_credits || chain_.Room() < 2) return;
   std::byte* const header = headers_ + chain_.posted() % depth_ * kVerbsHeaderBytes;
   WriteVerbsHeader(HeaderOf(nullptr, 0), header);
   AddMessage(IBV_WR_SEND_WITH_IMM, header, kVerbsHeaderBytes, {VerbsKind::kUpdate, 0});

@@ -2,9 +2,12 @@
 // peer's slots, and completes sends.
 //
 // Three things bound what is under way: free slots at the peer, receives that
-// the peer has posted, and room in the device's send queue. The last receive
-// and the last places in the queue are kept for returning credits, so that two
-// ends that wait for each other's credits can always tell each other of them.
+// the peer has posted, and room in the device's send queue. The last receives
+// and the last places in the queue are kept for returning credits. The very
+// last receive is only for an update that returns at least half of all receives:
+// when two such cross, each end has receives again, so two ends that wait for
+// each other's credits can always tell each other of them. An update that
+// returns slots alone would give nothing for the receive that it takes.
 //
 // Threads: as the endpoint. Nothing allocates after construction.
 #pragma once
@@ -52,7 +55,8 @@ class VerbsSender {
   // Hands the device what is ready and has room.
   void Transmit();
   // Returns credits by a message of their own, if there is room for it.
-  void SendUpdate();
+  // `half_of_receives`: at least so many are returned.
+  void SendUpdate(bool half_of_receives);
   // Asks for a completion of all that was handed over.
   void Flush();
 
@@ -69,7 +73,7 @@ class VerbsSender {
 
  private:
   // Receives of the peer, and places in the send queue, that slices leave free.
-  static constexpr uint32_t kReserve = 2;
+  static constexpr uint32_t kReserve = 3;
 
   bool CanTransmit() const;
   bool IsDone(const Send& send) const;

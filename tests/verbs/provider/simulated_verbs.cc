@@ -304,7 +304,11 @@ void SimulatedVerbs::SetMachine(const SimulatedMachine& machine) {
 
 SimulatedCounts SimulatedVerbs::Counts() {
   const std::lock_guard lock(Device().mutex());
-  return Device().counts;
+  SimulatedCounts counts = Device().counts;
+  for (const auto& [number, pair] : Device().pairs) {
+    counts.waiting += pair->requests.size() + pair->sent.size() + pair->received.size();
+  }
+  return counts;
 }
 
 void SimulatedVerbs::FailAfter(uint64_t requests, ibv_wc_status status) {
