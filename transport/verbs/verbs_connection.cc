@@ -29,6 +29,23 @@ VerbsRecvMemory RecvMemoryIn(const VerbsMemory& written, const VerbsMemory& loca
   return memory;
 }
 
+// Whether this end or its device is to blame, and not the peer. A message that
+// is too long for a receive comes from the peer.
+bool IsOwnFailure(ibv_wc_status status, bool is_receive) {
+  switch (status) {
+    case IBV_WC_LOC_LEN_ERR:
+      return !is_receive;
+    case IBV_WC_LOC_QP_OP_ERR:
+    case IBV_WC_LOC_EEC_OP_ERR:
+    case IBV_WC_LOC_PROT_ERR:
+    case IBV_WC_LOC_ACCESS_ERR:
+    case IBV_WC_FATAL_ERR:
+      return true;
+    default:
+      return false;
+  }
+}
+
 size_t LocalBytes(int slots, size_t slot_bytes) {
   return VerbsSendMemory::Bytes(slots, slot_bytes) + VerbsRecvMemory::CellBytes(slots);
 }
@@ -87,6 +104,7 @@ void VerbsConnection::TakeCompletion(const ibv_wc& completion, bool is_receive, 
   if (!Broken()) settle_end_ = DeadlineAfter(kSettling);
   if (!Broken() || failure_ == IBV_WC_WR_FLUSH_ERR) {
     failure_ = completion.status;
+    failed_here_ = IsOwnFailure(completion.status, is_receive);
     vendor_error_ = completion.vendor_err;
   }
   if (!is_receive) sender_.chain().TakeFailure(value);
@@ -142,7 +160,7 @@ Status VerbsConnection::FaultStatus(const std::string& name, int peer) const {
   return {Code::kSystem,
           std::string("verbs: ") + what + " for " + name + " on " + device().Describe() + ": " + std::strerror(error) +
               hub_->trouble(),
-          peer, error};
+          Status::kNoRank, error};
 }
 
 }  // namespace annulus

@@ -70,10 +70,13 @@ class VerbsConnection final : private VerbsLink {
   // Whether it did, and why is known: the failure may come behind what was
   // flushed because of it.
   bool CauseIsKnown() const;
+  // Whether this end or its device is to blame for that, and not the peer.
+  bool FailedHere() const { return failed_here_; }
   ibv_wc_status failure() const { return failure_; }
   // "the peer's device did not answer ...; port 1 went down".
   std::string FailureText() const;
-  // The fault that `name` caused, or that the device has.
+  // The fault that `name`, of rank `peer`, caused, or that this rank's device
+  // has, for which no rank is to blame.
   Status FaultStatus(const std::string& name, int peer) const;
 
   // Ends it: the device touches no memory any more, and what is still to
@@ -96,8 +99,9 @@ class VerbsConnection final : private VerbsLink {
   VerbsSender sender_;
   VerbsReceiver receiver_;
   ibv_wc_status failure_ = IBV_WC_SUCCESS;  // The failed request's.
-  uint32_t vendor_error_ = 0;               // What the device's driver adds to that.
-  Deadline settle_end_ = 0;                 // Set when a request fails.
+  bool failed_here_ = false;
+  uint32_t vendor_error_ = 0;  // What the device's driver adds to that.
+  Deadline settle_end_ = 0;    // Set when a request fails.
   int idle_rounds_ = 0;
 };
 

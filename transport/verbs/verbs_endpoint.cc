@@ -1,15 +1,20 @@
 #include "transport/verbs/verbs_endpoint.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace annulus {
 namespace {
 
-// Time that the devices have after Close() to carry out completed sends. It is
-// hardly ever used up: a peer's device that is there acknowledges even while
-// its program is stopped, and one that is not fails the requests within half a
-// second, or as the settings say.
+// Least time that the devices have after Close() to carry out completed sends.
+// It is hardly ever used up: a peer's device that is there acknowledges even
+// while its program is stopped, and one that is not fails the requests within
+// half a second, or as the settings say.
 constexpr Nanoseconds kLinger = 3 * kSecond;
+
+// Time that messages may take to come up from the device after the peer's
+// farewell, which says that they are there.
+constexpr Nanoseconds kSettling = 3 * kSecond;
 
 // Messages that wait for a receive, and requests of a chain; an upper bound.
 constexpr size_t kBookkeepingBytes = 32 * 1024;
@@ -17,7 +22,10 @@ constexpr size_t kBookkeepingBytes = 32 * 1024;
 }  // namespace
 
 VerbsEndpoint::VerbsEndpoint(std::shared_ptr<VerbsHub> hub, int peer, const VerbsConnectionConfig& config)
-    : peer_(peer), connection_(std::move(hub), config) {
+    : peer_(peer),
+      // A device may take longer than its settings say.
+      linger_(std::max(kLinger, 2 * config.path.Patience())),
+      connection_(std::move(hub), config) {
   limits_.slot_bytes = config.slot_bytes;
   limits_.send_slots = limits_.recv_slots = config.slots;
 }
@@ -55,18 +63,17 @@ EndpointStats VerbsEndpoint::stats() const {
 
 Status VerbsEndpoint::AcquireSlot(std::byte** slot) {
   if (!status_.ok()) return status_;
+  // The link itself ends once everything is delivered.
+  if (IsEnding()) return LostStatus();
   std::byte* const taken = connection_.sender().TakeSlot();
-  if (taken != nullptr) {
-    *slot = taken;
-    return Status();
-  }
-  // Slots that wait for a peer that is gone never come back. The link itself
-  // ends once everything is delivered.
-  return PeerLeft() || connection_.CauseIsKnown() ? LostStatus() : Status::WouldBlock();
+  if (taken == nullptr) return Status::WouldBlock();
+  *slot = taken;
+  return Status();
 }
 
 Status VerbsEndpoint::PostSend(Send* send) {
   if (!status_.ok()) return status_;
+  if (IsEnding()) return LostStatus();
   return connection_.sender().Post(send);
 }
 
@@ -84,12 +91,19 @@ Status VerbsEndpoint::Progress(bool* moved) {
     ReadStream();
     if (connection_.sender().Complete()) *moved = true;
   }
+  // What the peer has not received by now it never will, also while messages of
+  // its own still wait for receives.
+  if (IsEnding() && connection_.sender().has_sends()) {
+    connection_.sender().FailAll(LostStatus().code());
+    *moved = true;
+  }
   if (connection_.HasFault()) {
     End(connection_.FaultStatus(PeerName(), peer_));
-  } else if (IsOver()) {
-    End(LostStatus());
   } else {
-    return Status();
+    // One poll is bounded, so messages may have come that it left.
+    if (IsOver()) connection_.PollAll();
+    if (!IsOver()) return Status();
+    End(LostStatus());
   }
   *moved = true;
   return status_;
@@ -98,22 +112,28 @@ Status VerbsEndpoint::Progress(bool* moved) {
 void VerbsEndpoint::ReadStream() {
   if (!stream_->Read()) connection_.fault()->Set("an end of its stream that is no farewell", 0);
   if (!PeerLeft()) return;
+  if (settle_end_ == 0) settle_end_ = DeadlineAfter(kSettling);
   connection_.PollAll();
-  if (stream_->farewell() != nullptr) connection_.sender().target().TakeFarewell(stream_->farewell()->received);
+  const VerbsFarewell* const farewell = stream_->farewell();
+  if (farewell == nullptr) return;
+  connection_.sender().target().TakeFarewell(farewell->received);
+  connection_.receiver().TakeFarewell(farewell->sent);
 }
 
 bool VerbsEndpoint::IsOver() const {
   const VerbsReceiver& receiver = connection_.receiver();
-  if (receiver.has_messages() || !(PeerLeft() || connection_.CauseIsKnown())) return false;
+  if (receiver.has_messages() || !IsEnding()) return false;
   const VerbsFarewell* const farewell = stream_->farewell();
   // What the peer's device saw acknowledged arrives, unless the connection
-  // broke here.
-  return connection_.Broken() || farewell == nullptr || VerbsReached(receiver.received(), farewell->sent);
+  // broke here, or the peer does not tell the truth.
+  return connection_.Broken() || farewell == nullptr || VerbsReached(receiver.received(), farewell->sent) ||
+         Now() >= settle_end_;
 }
 
 bool VerbsEndpoint::Arm() {
   if (!status_.ok() || stream_->rung() || IsOver() || !connection_.Arm(!PeerLeft()) || IsOver()) return false;
-  if (connection_.Broken() && !connection_.receiver().has_messages()) return false;  // It is over in a moment.
+  // It is over in a moment.
+  if ((connection_.Broken() || PeerLeft()) && !connection_.receiver().has_messages()) return false;
   stream_->Wait();
   return true;
 }
@@ -125,7 +145,7 @@ bool VerbsEndpoint::Close() {
     connection_.sender().FailAll(status_.code());
     connection_.receiver().FailAll(status_.code());
     if (!connection_.Broken() && !PeerLeft()) connection_.sender().Flush();
-    linger_end_ = DeadlineAfter(kLinger);
+    linger_end_ = DeadlineAfter(linger_);
   }
   connection_.PollAll();
   (void)stream_->Read();
@@ -150,12 +170,15 @@ void VerbsEndpoint::Leave(Code code) {
 }
 
 Status VerbsEndpoint::LostStatus() const {
+  if (connection_.FailedHere()) {
+    return {Code::kSystem, "verbs: " + connection_.FailureText() + " (" + Describe() + ")", Status::kNoRank, 0};
+  }
   std::string text = PeerName();
   const VerbsFarewell* const farewell = stream_->farewell();
-  if (farewell != nullptr && farewell->code == Code::kOk) {
-    text += " closed its verbs link";
-  } else if (farewell != nullptr && farewell->failure != 0) {
+  if (farewell != nullptr && farewell->failure != 0) {
     text += std::string(" gave up its verbs link: ") + VerbsStatusText(static_cast<ibv_wc_status>(farewell->failure));
+  } else if (farewell != nullptr && farewell->code == Code::kOk) {
+    text += " closed its verbs link";
   } else if (farewell != nullptr) {
     text += std::string(" gave up its verbs link: ") + CodeName(farewell->code);
   } else if (PeerLeft()) {

@@ -51,6 +51,8 @@ class VerbsEndpoint final : public Endpoint {
  private:
   void ReadStream();
   bool PeerLeft() const { return stream_->ended(); }
+  // Whether nothing more can be sent; what arrived is still to be delivered.
+  bool IsEnding() const { return PeerLeft() || connection_.CauseIsKnown(); }
   // Whether the link has ended and everything that arrived is delivered.
   bool IsOver() const;
   std::string PeerName() const { return "rank " + std::to_string(peer_); }
@@ -59,11 +61,13 @@ class VerbsEndpoint final : public Endpoint {
   void Leave(Code code);
 
   const int peer_;
+  const Nanoseconds linger_;  // Time that completed sends have after Close().
   Limits limits_;
   VerbsConnection connection_;
   std::optional<VerbsStream> stream_;
   std::string peer_text_;  // The peer's address.
   bool closed_ = false;
+  Deadline settle_end_ = 0;  // Set once the peer has left.
   Deadline linger_end_ = 0;  // Set by the first Close().
   Status status_;            // The sticky error; OK while the link lives.
 };

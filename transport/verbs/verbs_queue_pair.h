@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "transport/verbs/device/verbs_hub.h"
 #include "transport/verbs/device/verbs_memory.h"
@@ -23,6 +24,9 @@ struct VerbsPath {
   uint16_t pkey_index = 0;
   uint8_t timeout = 14;
   uint8_t retries = 6;
+
+  // Time until a request whose peer does not answer fails.
+  Nanoseconds Patience() const { return (Nanoseconds{4096} << timeout) * (retries + 1); }
 };
 
 class VerbsQueuePair {

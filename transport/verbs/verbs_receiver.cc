@@ -102,6 +102,11 @@ void VerbsReceiver::FailAll(Code code) {
   while (first_ != nullptr) Pop(code);
 }
 
+void VerbsReceiver::TakeFarewell(uint32_t sent) {
+  if (VerbsReached(received(), sent)) return;
+  if (sent - received() > VerbsQueueDepth(static_cast<int>(slots_))) fault_->Set("a number of sent messages", sent);
+}
+
 void VerbsReceiver::Pop(Code code) {
   Recv* const recv = first_;
   first_ = recv->next;

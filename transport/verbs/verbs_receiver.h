@@ -36,6 +36,8 @@ class VerbsReceiver {
   bool Advance();
   void Release(Recv* recv);
   void FailAll(Code code);
+  // The peer has left, and its device says that so many messages have arrived.
+  void TakeFarewell(uint32_t sent);
 
   bool HasWork() const { return first_ != nullptr && !inbox_.empty(); }
   bool has_messages() const { return !inbox_.empty(); }

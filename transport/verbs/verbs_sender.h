@@ -64,6 +64,8 @@ class VerbsSender {
   bool Complete();
   void FailAll(Code code);
 
+  // Whether sends were posted that are not completed.
+  bool has_sends() const { return first_ != nullptr; }
   // Whether Transmit or Complete would do something.
   bool HasWork() const { return CanTransmit() || (first_ != unposted_ && IsDone(*first_)); }
   bool all_acknowledged() const { return chain_.posted() == chain_.completed(); }

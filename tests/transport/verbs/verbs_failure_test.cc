@@ -1,19 +1,23 @@
 // Links over verbs that fail: a request fails at any moment and with any status, the device or its queue fails, the
 // peer sends what is no greeting. Each time both ends tell an error, with its cause, and give everything back.
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/socket.h>
 
 #include <array>
+#include <functional>
 #include <memory>
 #include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "base/bytes.h"
 #include "tests/soak/rounds.h"
 #include "tests/transport/contract/contract_link.h"
 #include "tests/verbs/provider/simulated_verbs.h"
 #include "transport/security/connector.h"
+#include "transport/verbs/device/verbs_api.h"
 #include "transport/verbs/verbs.h"
 #include "transport/verbs/verbs_format.h"
 
@@ -25,6 +29,12 @@ constexpr ibv_wc_status kFailures[] = {
     IBV_WC_REM_INV_REQ_ERR, IBV_WC_REM_ACCESS_ERR,    IBV_WC_REM_OP_ERR,   IBV_WC_RETRY_EXC_ERR,
     IBV_WC_FATAL_ERR,       IBV_WC_RNR_RETRY_EXC_ERR, IBV_WC_GENERAL_ERR,
 };
+
+// Whether the failed end's own device is to blame.
+bool IsOwn(ibv_wc_status failure) {
+  return failure == IBV_WC_LOC_LEN_ERR || failure == IBV_WC_LOC_QP_OP_ERR || failure == IBV_WC_LOC_PROT_ERR ||
+         failure == IBV_WC_FATAL_ERR;
+}
 
 std::unique_ptr<Transport> Make(TransportConfig config) {
   return CreateVerbsTransportOver(SimulatedVerbs::Api(), "", config);
@@ -114,7 +124,11 @@ class VerbsFailureTest : public ::testing::Test {
  protected:
   ~VerbsFailureTest() override {
     SimulatedVerbs::FailAfter(UINT64_MAX, IBV_WC_SUCCESS);
-    EXPECT_EQ(SimulatedVerbs::Counts().objects, 0u) << "something was not given back to the provider";
+    const SimulatedCounts counts = SimulatedVerbs::Counts();
+    EXPECT_EQ(counts.not_ready, 0u) << "a message found no receive: credits are wrong";
+    EXPECT_EQ(counts.overruns, 0u);
+    EXPECT_EQ(counts.refused_posts, 0u);
+    EXPECT_EQ(counts.objects, 0u) << "something was not given back to the provider";
   }
 };
 
@@ -126,21 +140,82 @@ TEST_F(VerbsFailureTest, ARequestThatFailsAtAnyMomentEndsBothEnds) {
     auto link = OpenLink();
     ASSERT_NE(link, nullptr);
     Traffic traffic(link.get(), seed);
-    SimulatedVerbs::FailAfter(random() % 300, kFailures[random() % std::size(kFailures)]);
+    const uint64_t requests = random() % 300;
+    const ibv_wc_status failure = kFailures[random() % std::size(kFailures)];
+    SimulatedVerbs::FailAfter(requests, failure);
     ASSERT_TRUE(traffic.RunUntilBothFail()) << traffic.status(0).ToString() << "; " << traffic.status(1).ToString();
     for (const int side : {0, 1}) {
       const Status& status = traffic.status(static_cast<size_t>(side));
-      EXPECT_EQ(status.code(), Code::kPeerLost) << status.ToString();
-      EXPECT_EQ(status.peer(), 1 - side);
+      // The end that failed may hear of its peer's farewell first.
+      const bool own = status.code() == Code::kSystem;
+      EXPECT_TRUE(own ? IsOwn(failure) : status.code() == Code::kPeerLost) << status.ToString();
+      EXPECT_EQ(status.peer(), own ? Status::kNoRank : 1 - side) << status.ToString();
     }
     if (HasFailure()) return;
   }
+}
+
+// Drives one end until it fails.
+Status ProgressToFailure(ContractLink* link, int side) {
+  Status status;
+  for (const Deadline deadline = DeadlineAfter(kContractPatience); status.ok() && Now() < deadline;) {
+    bool moved = false;
+    status = link->end(side).Progress(&moved);
+    if (status.ok() && !moved) link->Pass();
+  }
+  return status;
+}
+
+void PostOne(Endpoint& end, Send* send) {
+  std::byte* slot = nullptr;
+  ASSERT_TRUE(end.AcquireSlot(&slot).ok());
+  send->data = slot;
+  send->bytes = send->ready = 1000;
+  ASSERT_TRUE(end.PostSend(send).ok());
+}
+
+// A device that fails by itself is not the peer's fault; to the peer, it is this rank's.
+TEST_F(VerbsFailureTest, EachFailureIsNamedAndChargedToTheRightRank) {
+  for (const ibv_wc_status failure : kFailures) {
+    const std::string text = VerbsStatusText(failure);
+    SCOPED_TRACE(text);
+    auto link = OpenLink();
+    ASSERT_NE(link, nullptr);
+    SimulatedVerbs::FailAfter(0, failure);
+    Send send;
+    ASSERT_NO_FATAL_FAILURE(PostOne(link->end(0), &send));
+    const Status here = ProgressToFailure(link.get(), 0);
+    EXPECT_EQ(here.code(), IsOwn(failure) ? Code::kSystem : Code::kPeerLost) << here.ToString();
+    EXPECT_EQ(here.peer(), IsOwn(failure) ? Status::kNoRank : 1) << here.ToString();
+    EXPECT_NE(here.message().find(text), std::string::npos) << here.ToString();
+    EXPECT_EQ(send.code, here.code());
+    const Status there = ProgressToFailure(link.get(), 1);
+    EXPECT_EQ(there.code(), Code::kPeerLost) << there.ToString();
+    EXPECT_EQ(there.peer(), 0);
+    EXPECT_NE(there.message().find("rank 0 gave up its verbs link: " + text), std::string::npos) << there.ToString();
+  }
+}
+
+// An end that is closed after a request of it failed still says why it leaves.
+TEST_F(VerbsFailureTest, AClosedEndTellsOfItsFailure) {
+  auto link = OpenLink();
+  ASSERT_NE(link, nullptr);
+  SimulatedVerbs::FailAfter(0, IBV_WC_LOC_PROT_ERR);
+  Send send;
+  ASSERT_NO_FATAL_FAILURE(PostOne(link->end(0), &send));
+  bool moved = false;
+  ASSERT_TRUE(link->end(0).Progress(&moved).ok());
+  while (SimulatedVerbs::Counts().waiting > 0) link->Pass();
+  CloseWholly(link->end(0));
+  const Status there = ProgressToFailure(link.get(), 1);
+  EXPECT_NE(there.message().find(VerbsStatusText(IBV_WC_LOC_PROT_ERR)), std::string::npos) << there.ToString();
 }
 
 TEST_F(VerbsFailureTest, ADeviceThatFailsIsNamed) {
   auto link = OpenLink();
   ASSERT_NE(link, nullptr);
   SimulatedVerbs::RaiseEvent(IBV_EVENT_DEVICE_FATAL);
+  SimulatedVerbs::RaiseEvent(IBV_EVENT_PORT_ACTIVE);  // It does not mend the device.
   Status status;
   const Deadline deadline = DeadlineAfter(kContractPatience);
   while (status.ok() && Now() < deadline) {
@@ -149,6 +224,7 @@ TEST_F(VerbsFailureTest, ADeviceThatFailsIsNamed) {
     if (status.ok() && link->end(0).Arm()) link->reactor(0)->WaitUntil(deadline);
   }
   EXPECT_EQ(status.code(), Code::kSystem);
+  EXPECT_EQ(status.peer(), Status::kNoRank) << "the peer is not to blame";
   EXPECT_NE(status.message().find("the device failed"), std::string::npos) << status.message();
   EXPECT_NE(status.message().find("sim0, port 1"), std::string::npos) << status.message();
 }
@@ -157,7 +233,9 @@ TEST_F(VerbsFailureTest, ADeviceThatFailsIsNamed) {
 TEST_F(VerbsFailureTest, APortThatGoesDownIsNoFailureByItself) {
   auto link = OpenLink();
   ASSERT_NE(link, nullptr);
-  SimulatedVerbs::RaiseEvent(IBV_EVENT_PORT_ERR);
+  SimulatedVerbs::RaiseEvent(IBV_EVENT_PORT_ERR, 1);
+  SimulatedVerbs::RaiseEvent(IBV_EVENT_PORT_ACTIVE, 2);  // Of another port, as the next one.
+  SimulatedVerbs::RaiseEvent(IBV_EVENT_PORT_ERR, 2);
   for (int i = 0; i < 20; ++i) {
     bool moved = false;
     ASSERT_TRUE(link->end(0).Progress(&moved).ok());
@@ -182,8 +260,9 @@ TEST_F(VerbsFailureTest, APortThatGoesDownIsNoFailureByItself) {
   EXPECT_NE(status.message().find("port 1 went down"), std::string::npos) << status.message();
 }
 
-// A peer that has the key, and says this in place of a greeting.
-Status ConnectTo(const std::vector<std::byte>& words) {
+// A peer that has the key, says this in place of a greeting, and leaves. The link, if one comes about, is handed to
+// `use`.
+Status ConnectTo(const std::vector<std::byte>& words, const std::function<void(Endpoint&)>& use = nullptr) {
   Reactor reactor;
   Reactor peer_reactor;
   TransportConfig config;
@@ -209,8 +288,16 @@ Status ConnectTo(const std::vector<std::byte>& words) {
     std::vector<Stream> streams;
     EXPECT_TRUE(EstablishStreams(&peer_reactor, plan, &streams).ok());
     if (streams.empty()) return;
-    EXPECT_EQ(send(streams[0].socket.native_handle(), words.data(), words.size(), MSG_NOSIGNAL),
-              static_cast<ssize_t>(words.size()));
+    const int fd = streams[0].socket.native_handle();
+    EXPECT_EQ(send(fd, words.data(), words.size(), MSG_NOSIGNAL), static_cast<ssize_t>(words.size()));
+    // Bytes that nobody read would make the end of the stream a reset.
+    std::byte byte;
+    for (size_t left = use ? VerbsGreeting::kBytes + sizeof(kVerbsReady) : 0; left > 0;) {
+      const ssize_t got = recv(fd, &byte, 1, MSG_DONTWAIT);
+      if (got == 0 || Now() > plan.deadline) break;
+      if (got > 0) --left;
+      if (got < 0) sched_yield();
+    }
   });
   ConnectContext context;
   context.identity.job = 7;
@@ -219,6 +306,7 @@ Status ConnectTo(const std::vector<std::byte>& words) {
   std::vector<std::unique_ptr<Endpoint>> endpoints;
   Status status = transport->Connect({&link, 1}, context, &endpoints);
   peer.join();
+  if (use && !endpoints.empty()) use(*endpoints[0]);
   return status;
 }
 
@@ -231,16 +319,51 @@ TEST_F(VerbsFailureTest, APeerThatGreetsWronglyOrLeavesIsNamed) {
   EXPECT_EQ(left.peer(), 1);
 }
 
-TEST_F(VerbsFailureTest, APeerWithOtherSlotsIsRefused) {
+std::vector<std::byte> Greeting(uint64_t slot_bytes) {
   VerbsGreeting greeting;
   greeting.queue_pair = 5;
   greeting.ethernet = true;
   greeting.mtu = 3;
   greeting.slots = 8;
-  greeting.slot_bytes = 8192;
+  greeting.slot_bytes = slot_bytes;
   std::vector<std::byte> words(VerbsGreeting::kBytes);
   WriteVerbsGreeting(greeting, std::span<std::byte, VerbsGreeting::kBytes>(words));
-  const Status status = ConnectTo(words);
+  return words;
+}
+
+// A peer that claims to have sent so many messages, of which none comes; how the link ends.
+Status LeaveAfter(uint32_t sent) {
+  std::vector<std::byte> words = Greeting(4096);
+  words.resize(VerbsGreeting::kBytes + sizeof(kVerbsReady) + VerbsFarewell::kBytes);
+  StoreLittle(words.data() + VerbsGreeting::kBytes, kVerbsReady);
+  WriteVerbsFarewell({Code::kOk, 0, sent, 0},
+                     std::span<std::byte, VerbsFarewell::kBytes>(
+                         words.data() + VerbsGreeting::kBytes + sizeof(kVerbsReady), VerbsFarewell::kBytes));
+  Status status;
+  const Status connected = ConnectTo(words, [&](Endpoint& end) {
+    Recv recv;
+    recv.capacity = 4096;
+    ASSERT_TRUE(end.PostRecv(&recv).ok());
+    for (const Deadline deadline = DeadlineAfter(kContractPatience); status.ok() && Now() < deadline;) {
+      bool moved = false;
+      status = end.Progress(&moved);
+    }
+    EXPECT_EQ(recv.code, status.code());
+  });
+  EXPECT_TRUE(connected.ok()) << connected.ToString();
+  return status;
+}
+
+TEST_F(VerbsFailureTest, AFarewellThatLiesEndsTheLink) {
+  EXPECT_EQ(LeaveAfter(1).code(), Code::kPeerLost);
+  const Status status = LeaveAfter(1000);
+  EXPECT_EQ(status.code(), Code::kProtocol);
+  EXPECT_EQ(status.peer(), 1);
+  EXPECT_NE(status.message().find("a number of sent messages 1000"), std::string::npos) << status.message();
+}
+
+TEST_F(VerbsFailureTest, APeerWithOtherSlotsIsRefused) {
+  const Status status = ConnectTo(Greeting(8192));
   EXPECT_EQ(status.code(), Code::kMismatch);
   EXPECT_NE(status.message().find("8 slots of 8192 bytes"), std::string::npos) << status.message();
 }

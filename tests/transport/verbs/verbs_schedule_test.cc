@@ -142,5 +142,37 @@ TEST_F(VerbsScheduleTest, SlotsThatAreReturnedLeaveTheReceiveThatReturnsReceives
   for (const int side : {0, 1}) link->end(side).Close();
 }
 
+// Nothing that was posted stays in progress once the peer has left, also while a message of it is not yet received.
+TEST_F(VerbsScheduleTest, SendsEndWithThePeerWhileItsMessageWaits) {
+  const auto link = OpenLink();
+  ASSERT_NE(link, nullptr);
+  Send message;
+  ASSERT_TRUE(Post(link->end(1), 1000, &message));
+  ASSERT_TRUE(Settle(link.get()));
+  Send send;
+  ASSERT_TRUE(Post(link->end(0), 1000, &send));
+  std::byte* slot = nullptr;
+  ASSERT_TRUE(link->end(0).AcquireSlot(&slot).ok());
+  CloseWholly(link->end(1));
+  const Deadline deadline = DeadlineAfter(kContractPatience);
+  while (send.code == Code::kInProgress && Now() < deadline) {
+    bool moved = false;
+    ASSERT_TRUE(link->end(0).Progress(&moved).ok()) << "the message is not received yet";
+    if (!moved) link->Pass();
+  }
+  EXPECT_EQ(send.code, Code::kPeerLost);
+  Send late;
+  late.data = slot;
+  EXPECT_EQ(link->end(0).PostSend(&late).code(), Code::kPeerLost);
+
+  Recv recv;
+  recv.capacity = kSlotBytes;
+  ASSERT_TRUE(link->end(0).PostRecv(&recv).ok());
+  bool moved = false;
+  (void)link->end(0).Progress(&moved);
+  EXPECT_EQ(recv.code, Code::kOk);
+  link->end(0).Release(&recv);
+}
+
 }  // namespace
 }  // namespace annulus

@@ -317,12 +317,18 @@ void SimulatedVerbs::FailAfter(uint64_t requests, ibv_wc_status status) {
   Device().fail_with = status;
 }
 
-void SimulatedVerbs::RaiseEvent(ibv_event_type type) {
+void SimulatedVerbs::RaiseEvent(ibv_event_type type, int port) {
   const std::lock_guard lock(Device().mutex());
   ibv_async_event event{};
   event.event_type = type;
-  event.element.port_num = 1;
+  event.element.port_num = port;
   for (NicContext* context : Device().contexts) Device().Raise(context, event);
+}
+
+void SimulatedVerbs::FailPairs() {
+  const std::lock_guard lock(Device().mutex());
+  for (const auto& [number, pair] : Device().pairs) Device().Flush(pair);
+  Device().Wake();
 }
 
 void SimulatedVerbs::Seed(uint64_t seed) {

@@ -46,8 +46,10 @@ class SimulatedVerbs {
 
   // Lets the request that is carried out after `requests` more fail with `status`.
   static void FailAfter(uint64_t requests, ibv_wc_status status);
-  // Raises an event of the device in all of its contexts.
-  static void RaiseEvent(ibv_event_type type);
+  // Raises an event of the device, or of a port of it, in all of its contexts.
+  static void RaiseEvent(ibv_event_type type, int port = 1);
+  // Moves all queue pairs into their error state, as a device does whose driver gives up.
+  static void FailPairs();
   // The order of everything that follows; tests print it.
   static void Seed(uint64_t seed);
 };

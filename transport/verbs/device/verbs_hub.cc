@@ -94,8 +94,10 @@ bool VerbsHub::Arm() {
     // found by the poll.
     if (ibv_req_notify_cq(queue_, 0) != 0) return false;
     armed_ = true;
-    if (Poll() > 0) return false;
   }
+  // Each time: a poll takes a bounded number, so more than it took may have been
+  // there before the arming.
+  if (Poll() > 0) return false;
   if (!state_->waiting) {
     state_->waiting = true;
     completions_.async_wait(asio::posix::stream_descriptor::wait_read, [state = state_](const asio::error_code&) {
@@ -138,10 +140,12 @@ void VerbsHub::TakeNews() {
     if (api().get_async_event(device_->context(), &event) != 0) break;
     switch (event.event_type) {
       case IBV_EVENT_PORT_ERR:
-        state_->trouble = "; port " + std::to_string(event.element.port_num) + " went down";
+        if (!failed_ && event.element.port_num == device_->port()) {
+          state_->trouble = "; port " + std::to_string(event.element.port_num) + " went down";
+        }
         break;
       case IBV_EVENT_PORT_ACTIVE:
-        state_->trouble = "";
+        if (!failed_ && event.element.port_num == device_->port()) state_->trouble = "";
         break;
       case IBV_EVENT_DEVICE_FATAL:
         state_->trouble = "; the device failed";
