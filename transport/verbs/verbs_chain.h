@@ -45,7 +45,7 @@ class VerbsChain {
   void TakeCompletion(uint32_t value);
   // The device has failed or flushed the request `value`, and so all before it
   // are settled.
-  void TakeFailure(uint32_t value) { settled_ += (value - settled_) & VerbsHub::kMostValue; }
+  void TakeFailure(uint32_t value) { settled_ = completed_ + ((value - completed_) & VerbsHub::kMostValue); }
 
   // Requests that were added; requests that are completed. Both modulo 2^32.
   uint32_t posted() const { return posted_; }

@@ -76,6 +76,12 @@ Status VerbsQueuePair::Connect(const VerbsGreeting& peer) {
     return {Code::kUnsupported, std::string("verbs: ") + hub_->device().Describe() + " cannot reach " +
                                     (peer.ethernet ? "RoCE" : "InfiniBand") + " at the peer"};
   }
+  // The way to another subnet leads through a router, whose LID only the subnet
+  // manager knows.
+  const bool same_subnet = std::equal(peer.gid.begin(), peer.gid.begin() + 8, hub_->device().gid().begin());
+  if (!peer.ethernet && !same_subnet) {
+    return {Code::kUnsupported, "verbs: the peer is in another InfiniBand subnet than " + hub_->device().Describe()};
+  }
   ANNULUS_RETURN_IF_ERROR(ToReceive(peer));
   return ToSend();
 }
@@ -91,10 +97,7 @@ Status VerbsQueuePair::ToReceive(const VerbsGreeting& peer) {
   to.ah_attr.dlid = peer.lid;
   to.ah_attr.sl = path_.service_level;
   to.ah_attr.port_num = device.port();
-  // On InfiniBand, a peer with another subnet prefix is reached through a
-  // router.
-  const bool same_subnet = std::equal(peer.gid.begin(), peer.gid.begin() + 8, device.gid().begin());
-  if (device.ethernet() || !same_subnet) {
+  if (device.ethernet()) {
     to.ah_attr.is_global = 1;
     std::copy(peer.gid.begin(), peer.gid.end(), std::begin(to.ah_attr.grh.dgid.raw));
     to.ah_attr.grh.sgid_index = static_cast<uint8_t>(device.gid_index());

@@ -25,13 +25,9 @@
 namespace annulus {
 namespace {
 
-// Smallest part of a slice that is sent before the rest is ready: finer ones
-// would gain less time than their messages take, and a slice needs no more than
-// 16 of them.
-uint32_t LeastPart(size_t slot_bytes) {
-  constexpr size_t kMost = 16 * 1024;  // A microsecond at 100 Gbit/s.
-  return static_cast<uint32_t>(std::clamp<size_t>(slot_bytes / 16, 1, kMost));
-}
+// Smallest part of a slice that is sent before the rest is ready, in bytes: a
+// slice needs no more than 16 parts, since each takes a receive and a message.
+uint32_t LeastPart(size_t slot_bytes) { return static_cast<uint32_t>(std::max<size_t>(slot_bytes / 16, 1)); }
 
 class VerbsTransport final : public Transport {
  public:

@@ -1,6 +1,7 @@
 // Which device verbs takes, and what it says where it has none: each reason names what to do.
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <memory>
 #include <string>
 
@@ -50,6 +51,8 @@ TEST_F(VerbsProbeTest, EachReasonIsNamed) {
   ExpectRefused({.port_state = IBV_PORT_DOWN}, "sim0, port 1 is down: check the cable");
   ExpectRefused({.port_state = IBV_PORT_INIT}, "waits for a subnet manager");
   ExpectRefused({.has_roce_v2 = false}, "sim0, port 1 has no RoCE v2 GID: give its interface an IP address");
+  ExpectRefused({.gid_error = EACCES}, "sim0 cannot list its GIDs: Permission denied");
+  ExpectRefused({.pkey = 0}, "has no partition key 0");
   ExpectRefused({.most_completions = 3}, "completion queues for at most 3 requests");
   ExpectRefused({.most_registered_bytes = 4096}, "cannot register");
 }
@@ -70,6 +73,14 @@ TEST_F(VerbsProbeTest, WishesAreKeptOrRefused) {
   EXPECT_TRUE(Probe({}).ok());
   config_.settings.Set("verbs_pkey", 9);
   ExpectRefused({}, "no partition key 9");
+}
+
+// A path names an index in 8 bits.
+TEST_F(VerbsProbeTest, AnAddressWhoseIndexNoPathCanNameIsNotUsed) {
+  SimulatedVerbs::SetMachine({.gid_index = 256 + 5});
+  std::unique_ptr<VerbsDevice> device;
+  ASSERT_TRUE(VerbsDevice::Find(SimulatedVerbs::Api(), {}, &device).ok());
+  EXPECT_EQ(device->gid_index(), 1);
 }
 
 // The provider lists the same address as RoCE v1 and, behind a gap, as RoCE v2.

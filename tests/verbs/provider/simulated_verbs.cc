@@ -107,6 +107,7 @@ int QueryPort(ibv_context*, uint8_t, _compat_ibv_port_attr* compatible) {
 // One address that must not be used, one of IPv6, and the one of IPv4 behind a gap.
 ssize_t QueryGidTable(ibv_context*, ibv_gid_entry* entries, size_t most, uint32_t, size_t) {
   const std::lock_guard lock(Device().mutex());
+  if (Device().machine.gid_error != 0) return -Device().machine.gid_error;
   ibv_gid link_local{};
   link_local.raw[0] = 0xfe;
   link_local.raw[1] = 0x80;
@@ -114,16 +115,17 @@ ssize_t QueryGidTable(ibv_context*, ibv_gid_entry* entries, size_t most, uint32_
   mapped.raw[10] = mapped.raw[11] = 0xff;
   mapped.raw[12] = 127;
   mapped.raw[15] = 1;
-  const std::array<ibv_gid_entry, 3> table = {ibv_gid_entry{mapped, 0, 1, IBV_GID_TYPE_ROCE_V1, 1},
-                                              ibv_gid_entry{link_local, 1, 1, IBV_GID_TYPE_ROCE_V2, 1},
-                                              ibv_gid_entry{mapped, 5, 1, IBV_GID_TYPE_ROCE_V2, 1}};
+  const std::array<ibv_gid_entry, 3> table = {
+      ibv_gid_entry{mapped, 0, 1, IBV_GID_TYPE_ROCE_V1, 1}, ibv_gid_entry{link_local, 1, 1, IBV_GID_TYPE_ROCE_V2, 1},
+      ibv_gid_entry{mapped, Device().machine.gid_index, 1, IBV_GID_TYPE_ROCE_V2, 1}};
   const size_t count = std::min<size_t>(most, Device().machine.has_roce_v2 ? table.size() : 1);
   std::copy_n(table.begin(), count, entries);
   return static_cast<ssize_t>(count);
 }
 
 int QueryPkey(ibv_context*, uint8_t, int index, __be16* pkey) {
-  *pkey = 0xffff;
+  const std::lock_guard lock(Device().mutex());
+  *pkey = Device().machine.pkey;
   return index == 0 ? 0 : -1;
 }
 

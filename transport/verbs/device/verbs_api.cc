@@ -17,7 +17,8 @@ struct Loaded {
 template <class Function>
 void Find(void* library, const char* name, const char* version, Function* function, std::string* why) {
   *function = reinterpret_cast<Function>(dlvsym(library, name, version));
-  if (*function == nullptr && why->empty()) *why = std::string(kLibrary) + " has no " + name + " of " + version;
+  if (*function == nullptr && why->empty())
+    *why = std::string(kLibrary) + " has no " + name + " of " + version + ": rdma-core 32 or newer is needed";
 }
 
 Loaded Load() {

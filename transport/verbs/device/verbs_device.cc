@@ -17,8 +17,10 @@ constexpr int kIpv6 = 2;
 constexpr int kGood = 3;
 constexpr int kSameAsRendezvous = 4;
 
-// More than any device has for a host's interfaces.
+// More than any device has for a host's interfaces; and the largest index that
+// a path can name.
 constexpr size_t kMostGids = 1024;
+constexpr uint32_t kLargestGidIndex = 255;
 
 constexpr std::array<uint8_t, 12> kMappedIpv4 = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
 
@@ -65,8 +67,8 @@ std::string GidText(const std::array<uint8_t, 16>& gid) {
 }
 
 std::string VerbsDevice::Describe() const {
-  return name_ + ", port " + std::to_string(port_) +
-         (ethernet_ ? ", RoCE v2 " + GidText(gid_) : ", InfiniBand LID " + std::to_string(lid_));
+  return name_ + ", port " + std::to_string(use_.port) +
+         (use_.ethernet ? ", RoCE v2 " + GidText(use_.gid) : ", InfiniBand LID " + std::to_string(use_.lid));
 }
 
 Status VerbsDevice::Find(const VerbsApi* api, const VerbsWish& wish, std::unique_ptr<VerbsDevice>* found) {
@@ -120,15 +122,19 @@ int VerbsDevice::Rate(const VerbsWish& wish, std::string* why) {
         why);
     return 0;
   }
+  int best = 0;
   for (int port = 1; port <= attributes.phys_port_cnt; ++port) {
     if (wish.port != 0 && port != wish.port) continue;
-    const int rating = RatePort(static_cast<uint8_t>(port), wish, why);
-    if (rating > 0) return rating;
+    Use use;
+    const int rating = RatePort(static_cast<uint8_t>(port), wish, &use, why);
+    if (rating <= best) continue;
+    best = rating;
+    use_ = use;
   }
-  return 0;
+  return best;
 }
 
-int VerbsDevice::RatePort(uint8_t port, const VerbsWish& wish, std::string* why) {
+int VerbsDevice::RatePort(uint8_t port, const VerbsWish& wish, Use* use, std::string* why) const {
   const std::string title = name_ + ", port " + std::to_string(port);
   ibv_port_attr attributes{};
   // The library's plain function fills the part of the struct that all its
@@ -147,30 +153,37 @@ int VerbsDevice::RatePort(uint8_t port, const VerbsWish& wish, std::string* why)
     Add(title + " has no LID: a subnet manager must run", why);
     return 0;
   }
-  const int rating = RateGids(port, wish, why);
+  use->port = port;
+  use->ethernet = ethernet;
+  use->lid = attributes.lid;
+  use->mtu = attributes.active_mtu;
+  const int rating = RateGids(wish, use, why);
   if (rating == 0) return 0;
-  ethernet_ = ethernet;
-  lid_ = attributes.lid;
-  mtu_ = attributes.active_mtu;
+  // Unused entries of the table are 0.
   __be16 pkey = 0;
-  if (api_->query_pkey(context_, port, wish.pkey_index, &pkey) != 0) {
+  if (api_->query_pkey(context_, port, wish.pkey_index, &pkey) != 0 || pkey == 0) {
     Add(title + " has no partition key " + std::to_string(wish.pkey_index), why);
     return 0;
   }
   return rating;
 }
 
-int VerbsDevice::RateGids(uint8_t port, const VerbsWish& wish, std::string* why) {
+int VerbsDevice::RateGids(const VerbsWish& wish, Use* use, std::string* why) const {
   std::vector<ibv_gid_entry> entries(kMostGids);
   const ssize_t count = api_->query_gid_table(context_, entries.data(), entries.size(), 0, sizeof(ibv_gid_entry));
   std::array<uint8_t, 16> wanted{};
   const bool has_wish = !wish.gid.empty() && GidOf(wish.gid, &wanted);
   std::array<uint8_t, 16> own{};
   const bool has_own = GidOf(wish.local_host, &own);
+  if (count < 0) {
+    Add(name_ + " cannot list its GIDs: " + std::strerror(static_cast<int>(-count)), why);
+    return 0;
+  }
   int best = 0;
   for (ssize_t i = 0; i < count; ++i) {
     const ibv_gid_entry& entry = entries[static_cast<size_t>(i)];
-    if (entry.port_num != port || entry.gid_type == IBV_GID_TYPE_ROCE_V1) continue;
+    if (entry.port_num != use->port || entry.gid_type == IBV_GID_TYPE_ROCE_V1) continue;
+    if (entry.gid_index > kLargestGidIndex) continue;
     std::array<uint8_t, 16> gid;
     std::copy(std::begin(entry.gid.raw), std::end(entry.gid.raw), gid.begin());
     if (has_wish && gid != wanted) continue;
@@ -179,12 +192,11 @@ int VerbsDevice::RateGids(uint8_t port, const VerbsWish& wish, std::string* why)
     if (has_own && gid == own) rating = kSameAsRendezvous;
     if (rating <= best) continue;
     best = rating;
-    port_ = port;
-    gid_index_ = static_cast<int>(entry.gid_index);
-    gid_ = gid;
+    use->gid_index = static_cast<int>(entry.gid_index);
+    use->gid = gid;
   }
   if (best > 0) return best;
-  Add(name_ + ", port " + std::to_string(port) +
+  Add(name_ + ", port " + std::to_string(use->port) +
           (has_wish ? " has no GID " + wish.gid : " has no RoCE v2 GID: give its interface an IP address"),
       why);
   return 0;

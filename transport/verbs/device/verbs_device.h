@@ -50,30 +50,35 @@ class VerbsDevice {
   // "rxe0, port 1, RoCE v2 10.0.0.1".
   std::string Describe() const;
   const std::string& name() const { return name_; }
-  uint8_t port() const { return port_; }
-  int gid_index() const { return gid_index_; }
-  const std::array<uint8_t, 16>& gid() const { return gid_; }
-  bool ethernet() const { return ethernet_; }
-  uint16_t lid() const { return lid_; }
-  ibv_mtu mtu() const { return mtu_; }
+  uint8_t port() const { return use_.port; }
+  int gid_index() const { return use_.gid_index; }
+  const std::array<uint8_t, 16>& gid() const { return use_.gid; }
+  bool ethernet() const { return use_.ethernet; }
+  uint16_t lid() const { return use_.lid; }
+  ibv_mtu mtu() const { return use_.mtu; }
   int max_cqe() const { return max_cqe_; }
 
  private:
-  // How well the device's first usable port suits; 0 when there is none, and
-  // *why says so.
+  // A port of the device and its best address.
+  struct Use {
+    uint8_t port = 0;
+    int gid_index = 0;
+    std::array<uint8_t, 16> gid{};
+    bool ethernet = false;
+    uint16_t lid = 0;
+    ibv_mtu mtu = IBV_MTU_1024;
+  };
+
+  // How well the device's best port suits; 0 when there is none, and *why says
+  // so.
   int Rate(const VerbsWish& wish, std::string* why);
-  int RatePort(uint8_t port, const VerbsWish& wish, std::string* why);
-  int RateGids(uint8_t port, const VerbsWish& wish, std::string* why);
+  int RatePort(uint8_t port, const VerbsWish& wish, Use* use, std::string* why) const;
+  int RateGids(const VerbsWish& wish, Use* use, std::string* why) const;
 
   const VerbsApi* const api_;
   ibv_context* const context_;
   const std::string name_;
-  uint8_t port_ = 0;
-  int gid_index_ = 0;
-  std::array<uint8_t, 16> gid_{};
-  bool ethernet_ = false;
-  uint16_t lid_ = 0;
-  ibv_mtu mtu_ = IBV_MTU_1024;
+  Use use_;
   int max_cqe_ = 0;
 };
 
