@@ -70,6 +70,7 @@ class VerbsScheduleTest : public ::testing::Test {
     const SimulatedCounts counts = SimulatedVerbs::Counts();
     EXPECT_EQ(counts.not_ready, 0u) << "a message found no receive: credits are wrong";
     EXPECT_EQ(counts.refused_posts, 0u);
+    EXPECT_EQ(counts.busy, 0u) << "something was destroyed before what uses it";
     EXPECT_EQ(counts.objects, 0u) << "something was not given back to the provider";
   }
 };

@@ -30,6 +30,7 @@ struct NicQueue : ibv_cq {
   std::deque<ibv_wc> ready;
   bool armed = false;
   bool overrun = false;
+  uint64_t unacknowledged = 0;  // Events that were read.
 };
 
 struct NicRegion : ibv_mr {

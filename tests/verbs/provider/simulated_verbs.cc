@@ -35,6 +35,11 @@ void Delete(Base* object) {
   delete static_cast<Object*>(object);
 }
 
+int Busy() {
+  ++Device().counts.busy;
+  return EBUSY;
+}
+
 ibv_device** GetDeviceList(int* count) {
   const std::lock_guard lock(Device().mutex());
   *count = Device().machine.has_device ? 1 : 0;
@@ -150,6 +155,10 @@ ibv_pd* AllocDomain(ibv_context* context) {
 
 int DeallocDomain(ibv_pd* domain) {
   const std::lock_guard lock(Device().mutex());
+  bool used = false;
+  for (const auto& [number, pair] : Device().pairs) used |= pair->pd == domain;
+  for (const auto& [key, region] : Device().regions) used |= region->pd == domain;
+  if (used) return Busy();
   Delete<ibv_pd>(domain);
   return 0;
 }
@@ -207,6 +216,9 @@ ibv_cq* CreateQueue(ibv_context* context, int completions, void*, ibv_comp_chann
 
 int DestroyQueue(ibv_cq* queue) {
   const std::lock_guard lock(Device().mutex());
+  bool used = static_cast<NicQueue*>(queue)->unacknowledged != 0;
+  for (const auto& [number, pair] : Device().pairs) used |= pair->send_cq == queue || pair->recv_cq == queue;
+  if (used) return Busy();
   Delete<NicQueue>(queue);
   return 0;
 }
@@ -217,12 +229,16 @@ int GetQueueEvent(ibv_comp_channel* channel, ibv_cq** queue, void** context) {
   if (eventfd_read(channel->fd, &one) != 0) return -1;
   auto& events = static_cast<NicChannel*>(channel)->events;
   *queue = events.front();
+  ++static_cast<NicQueue*>(*queue)->unacknowledged;
   *context = nullptr;
   events.pop_front();
   return 0;
 }
 
-void AckQueueEvents(ibv_cq*, unsigned) {}
+void AckQueueEvents(ibv_cq* queue, unsigned events) {
+  const std::lock_guard lock(Device().mutex());
+  static_cast<NicQueue*>(queue)->unacknowledged -= events;
+}
 
 ibv_qp* CreatePair(ibv_pd* domain, ibv_qp_init_attr* wanted) {
   const std::lock_guard lock(Device().mutex());

@@ -36,6 +36,7 @@ struct SimulatedCounts {
   uint64_t not_ready = 0;      // Messages that found no receive posted.
   uint64_t overruns = 0;       // Completions for which the queue had no room.
   uint64_t refused_posts = 0;  // Posts to a queue that was full, or of a wrong state.
+  uint64_t busy = 0;           // Objects that were to be destroyed while something still used them; they stay.
   uint64_t waiting = 0;        // Requests to carry out and completions to deliver, now.
   uint64_t objects = 0;        // Devices, domains, regions, queues and pairs that exist.
 };
