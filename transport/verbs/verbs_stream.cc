@@ -1,10 +1,31 @@
 #include "transport/verbs/verbs_stream.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <cerrno>
 
 namespace annulus {
+namespace {
+
+// A host that says nothing for so long is gone: 10 s of silence and then 10
+// probes, a second apart.
+constexpr int kKeepIdleSeconds = 10;
+constexpr int kKeepIntervalSeconds = 1;
+constexpr int kKeepProbes = 10;
+
+}  // namespace
+
+void VerbsStream::KeepAlive() {
+  const auto set = [this](int level, int option, int value) {
+    (void)setsockopt(socket_.native_handle(), level, option, &value, sizeof(value));
+  };
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, kKeepIdleSeconds);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, kKeepIntervalSeconds);
+  set(IPPROTO_TCP, TCP_KEEPCNT, kKeepProbes);
+}
 
 bool VerbsStream::LookDueByNow() {
   const Nanoseconds now = Now();

@@ -19,7 +19,7 @@ class VerbsStream {
  public:
   // `socket` is connected, authenticated and non-blocking, and the ready word
   // has been read from it.
-  explicit VerbsStream(StreamSocket socket) : socket_(std::move(socket)) {}
+  explicit VerbsStream(StreamSocket socket) : socket_(std::move(socket)) { KeepAlive(); }
 
   // Whether the owner should call Read(): the reactor found something, or some
   // time has passed.
@@ -52,6 +52,9 @@ class VerbsStream {
   static constexpr Nanoseconds kLookInterval = 200 * kMicrosecond;
 
   bool LookDueByNow();
+  // Lets the kernel notice that the peer's host is gone, also where this end
+  // has nothing to send.
+  void KeepAlive();
 
   StreamSocket socket_;
   bool ended_ = false;
