@@ -21,9 +21,9 @@ CudaDevice::~CudaDevice() {
   if (context_ == nullptr) return;
   {
     const ScopedContext scope(driver_, context_);
-    if (library_ != nullptr) driver_->LibraryUnload(library_);
+    if (scope.status().ok() && library_ != nullptr) driver_->LibraryUnload(library_);
   }
-  driver_->DevicePrimaryCtxRelease(ordinal_);
+  driver_->DevicePrimaryCtxRelease(handle_);
 }
 
 Status CudaDevice::TakeContext() {
@@ -31,13 +31,15 @@ Status CudaDevice::TakeContext() {
   int minor = 0;
   int shares_pointers = 0;
   std::array<char, 128> name{};
+  const cuda::RelaxedCapture relaxed(driver_);
+  ANNULUS_RETURN_IF_ERROR(driver_.ToStatus(driver_->DeviceGet(&handle_, ordinal_), "cuDeviceGet"));
   ANNULUS_RETURN_IF_ERROR(
-      driver_.ToStatus(driver_->DevicePrimaryCtxRetain(&context_, ordinal_), "cuDevicePrimaryCtxRetain"));
-  driver_->DeviceGetAttribute(&multiprocessors_, DeviceAttribute::kMultiprocessors, ordinal_);
-  driver_->DeviceGetAttribute(&major, DeviceAttribute::kComputeCapabilityMajor, ordinal_);
-  driver_->DeviceGetAttribute(&minor, DeviceAttribute::kComputeCapabilityMinor, ordinal_);
-  driver_->DeviceGetAttribute(&shares_pointers, DeviceAttribute::kCanUseHostPointerForRegisteredMemory, ordinal_);
-  driver_->DeviceGetName(name.data(), static_cast<int>(name.size()) - 1, ordinal_);
+      driver_.ToStatus(driver_->DevicePrimaryCtxRetain(&context_, handle_), "cuDevicePrimaryCtxRetain"));
+  driver_->DeviceGetAttribute(&multiprocessors_, DeviceAttribute::kMultiprocessors, handle_);
+  driver_->DeviceGetAttribute(&major, DeviceAttribute::kComputeCapabilityMajor, handle_);
+  driver_->DeviceGetAttribute(&minor, DeviceAttribute::kComputeCapabilityMinor, handle_);
+  driver_->DeviceGetAttribute(&shares_pointers, DeviceAttribute::kCanUseHostPointerForRegisteredMemory, handle_);
+  driver_->DeviceGetName(name.data(), static_cast<int>(name.size()) - 1, handle_);
   name_ = std::string(name.data()) + " (sm_" + std::to_string(major) + std::to_string(minor) + ")";
   if (shares_pointers != 0) return Status();
   return {Code::kUnsupported, name_ + " does not see pinned memory at the addresses of the CPU"};

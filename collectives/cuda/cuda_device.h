@@ -45,6 +45,7 @@ class CudaDevice {
 
   const cuda::Driver& driver_;
   const int ordinal_;
+  cuda::Device handle_ = 0;
   cuda::Context context_ = nullptr;
   int multiprocessors_ = 1;
   std::string name_;

@@ -45,9 +45,7 @@ Status CudaQueue::SubmitAsync(const SliceOp& op, Ticket* ticket) {
   const int index = static_cast<int>(free - entries_.begin());
   ++sequence_;
   *free = {sequence_ * kLength + static_cast<uint64_t>(index), static_cast<uint32_t>(sequence_), false, false};
-  const cuda::ScopedContext scope(domain_->driver(), streams_->device().context());
-  error_ = scope.status();
-  if (error_.ok()) error_ = Start(op, index);
+  error_ = Start(op, index);
   *ticket = free->ticket;
   return error_;
 }
@@ -129,12 +127,8 @@ Status CudaQueue::PollAsync(Ticket ticket, bool* done) {
   // What Drain dropped counts as done.
   *done = entry->ticket != ticket;
   if (*done) return Status();
-  if (slices_ > 0 || !staged_.empty()) {
-    const cuda::ScopedContext scope(domain_->driver(), streams_->device().context());
-    error_ = scope.status();
-    if (error_.ok()) error_ = Flush();
-    if (error_.ok()) error_ = AdvanceStaged();
-  }
+  error_ = Flush();
+  if (error_.ok() && !staged_.empty()) error_ = AdvanceStaged();
   if (error_.ok() && ++idle_polls_ % kPollsPerCheck == 0) error_ = streams_->Check();
   if (!error_.ok()) return error_;
   *done = entry->is_staged ? entry->is_finished : streams_->IsDone(static_cast<int>(ticket % kLength), entry->value);

@@ -45,12 +45,19 @@ Status CudaStreams::Allocate() {
   // In the stream of the kernels, so before the first of them: our streams wait for no other.
   ANNULUS_RETURN_IF_ERROR(
       ToStatus(driver->MemsetD8Async(counters_, 0, kWordsBytes, StreamOf(Lane::kKernels)), "cuMemsetD8Async"));
-  return Status();
+  // Some systems cannot write words from a stream: that is known now, not with the first copy.
+  const cuda::Result written = driver->StreamWriteValue32(StreamOf(Lane::kKernels), cuda::ToDevice(WordAt(kWords - 1)),
+                                                          1, cuda::kWriteValueDefault);
+  const Status status = ToStatus(written, "cuStreamWriteValue32");
+  if (written != cuda::Result::kNotSupported) return status;
+  return {Code::kUnsupported, device_.name() + " cannot tell when a copy is done: " + status.message()};
 }
 
 CudaStreams::~CudaStreams() {
   const cuda::Driver& driver = device_.driver();
   const cuda::ScopedContext scope(driver, device_.context());
+  // The context is gone, and with it all that was in it.
+  if (!scope.status().ok()) return;
   for (const cuda::Stream stream : streams_) {
     if (stream == nullptr) continue;
     // The first work of a stream is our own, and nobody may have waited for it.
@@ -61,28 +68,38 @@ CudaStreams::~CudaStreams() {
   if (pinned_ != nullptr) driver->MemFreeHost(pinned_);
 }
 
+template <class Call>
+Status CudaStreams::InContext(const char* function, Call call) const {
+  const cuda::ScopedContext scope(device_.driver(), device_.context());
+  ANNULUS_RETURN_IF_ERROR(scope.status());
+  return ToStatus(call(device_.driver()), function);
+}
+
 Status CudaStreams::Copy(Lane lane, std::byte* to, const std::byte* from, size_t bytes) {
-  return ToStatus(device_.driver()->MemcpyAsync(cuda::ToDevice(to), cuda::ToDevice(from), bytes, StreamOf(lane)),
-                  "cuMemcpyAsync");
+  return InContext("cuMemcpyAsync", [&](const cuda::Driver& driver) {
+    return driver->MemcpyAsync(cuda::ToDevice(to), cuda::ToDevice(from), bytes, StreamOf(lane));
+  });
 }
 
 Status CudaStreams::Signal(Lane lane, int word, uint32_t value) {
-  return ToStatus(device_.driver()->StreamWriteValue32(StreamOf(lane), cuda::ToDevice(WordAt(word)), value,
-                                                       cuda::kWriteValueDefault),
-                  "cuStreamWriteValue32");
+  return InContext("cuStreamWriteValue32", [&](const cuda::Driver& driver) {
+    return driver->StreamWriteValue32(StreamOf(lane), cuda::ToDevice(WordAt(word)), value, cuda::kWriteValueDefault);
+  });
 }
 
 Status CudaStreams::Launch(cuda::Function kernel, cuda::KernelBatch* batch, unsigned slices, unsigned blocks) {
   void* parameters[] = {batch};
-  return ToStatus(device_.driver()->LaunchKernel(kernel, blocks, slices, 1, cuda::kThreadsPerBlock, 1, 1, 0,
-                                                 StreamOf(Lane::kKernels), parameters, nullptr),
-                  "cuLaunchKernel");
+  return InContext("cuLaunchKernel", [&](const cuda::Driver& driver) {
+    return driver->LaunchKernel(kernel, blocks, slices, 1, cuda::kThreadsPerBlock, 1, 1, 0, StreamOf(Lane::kKernels),
+                                parameters, nullptr);
+  });
 }
 
 Status CudaStreams::Synchronize() {
   const cuda::Driver& driver = device_.driver();
   const cuda::ScopedContext scope(driver, device_.context());
   Status status = scope.status();
+  if (!status.ok()) return status;
   for (const cuda::Stream stream : streams_) {
     const Status each = ToStatus(driver->StreamSynchronize(stream), "cuStreamSynchronize");
     if (status.ok()) status = each;
@@ -93,6 +110,7 @@ Status CudaStreams::Synchronize() {
 Status CudaStreams::Check() {
   const cuda::Driver& driver = device_.driver();
   const cuda::ScopedContext scope(driver, device_.context());
+  ANNULUS_RETURN_IF_ERROR(scope.status());
   for (const cuda::Stream stream : streams_) {
     const cuda::Result result = driver->StreamQuery(stream);
     if (result != cuda::Result::kNotReady)

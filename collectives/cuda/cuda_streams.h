@@ -22,7 +22,8 @@ class CudaStreams {
   static constexpr int kWords = 64;
   static constexpr size_t kStagingBytes = 1024 * 1024;  // Four times the slices that are usual.
 
-  // `device` outlives the object. Errors: kSystem or kOutOfMemory of the driver.
+  // `device` outlives the object. Errors: kSystem or kOutOfMemory of the driver; kUnsupported when its streams write no
+  // words.
   static Status Open(const CudaDevice& device, std::unique_ptr<CudaStreams>* streams);
   // No work may be under way.
   ~CudaStreams();
@@ -33,7 +34,7 @@ class CudaStreams {
 
   // Work of one stream is done in its order; that of different streams in any.
   enum class Lane { kToDevice, kFromDevice, kKernels };
-  // All of these need the device's context to be current. Errors: kSystem of the driver.
+  // None of these needs a context. Errors: kSystem of the driver.
   Status Copy(Lane lane, std::byte* to, const std::byte* from, size_t bytes);
   // Word number `word` becomes `value` when all earlier work of the lane is done.
   Status Signal(Lane lane, int word, uint32_t value);
@@ -56,6 +57,9 @@ class CudaStreams {
 
   explicit CudaStreams(const CudaDevice& device) : device_(device) {}
   Status Allocate();
+  // Calls call(driver) as the driver's `function`.
+  template <class Call>
+  Status InContext(const char* function, Call call) const;
   Status ToStatus(cuda::Result result, const char* function) const;
   cuda::Stream StreamOf(Lane lane) const { return streams_[static_cast<int>(lane)]; }
 

@@ -2,6 +2,8 @@
 
 #include <iterator>
 
+#include "base/log.h"
+
 namespace annulus {
 namespace {
 
@@ -50,17 +52,26 @@ void PinnedSlots::Pin(const std::byte* begin, Pages* pages) {
   if (device_ == nullptr) return;
   const cuda::Driver& driver = device_->driver();
   const cuda::ScopedContext scope(driver, device_->context());
-  pages->is_pinned =
-      driver->MemHostRegister(const_cast<std::byte*>(begin), pages->bytes,
-                              cuda::kHostRegisterPortable | cuda::kHostRegisterDeviceMap) == cuda::Result::kSuccess;
+  Status status = scope.status();
+  if (status.ok()) {
+    status = driver.ToStatus(driver->MemHostRegister(const_cast<std::byte*>(begin), pages->bytes,
+                                                     cuda::kHostRegisterPortable | cuda::kHostRegisterDeviceMap),
+                             "cuMemHostRegister");
+  }
+  pages->is_pinned = status.ok();
   version_.fetch_add(1, std::memory_order_release);
+  if (status.ok() || has_warned_) return;
+  has_warned_ = true;
+  Log(LogLevel::kWarn, -1, "%zu bytes of slots are not pinned, so the CPU works on them, which is slow: %s",
+      pages->bytes, status.message().c_str());
 }
 
 void PinnedSlots::Unpin(const std::byte* begin, Pages* pages) {
   if (!pages->is_pinned) return;
   const cuda::Driver& driver = device_->driver();
   const cuda::ScopedContext scope(driver, device_->context());
-  driver->MemHostUnregister(const_cast<std::byte*>(begin));
+  // With its context the pinning is gone too.
+  if (scope.status().ok()) driver->MemHostUnregister(const_cast<std::byte*>(begin));
   pages->is_pinned = false;
   version_.fetch_add(1, std::memory_order_release);
 }

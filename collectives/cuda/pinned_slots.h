@@ -1,7 +1,8 @@
 // PinnedSlots: the slots of the process, which a GPU may access once they are pinned.
 //
 // Pinning takes time and needs a GPU, so slots are pinned when the first device buffer comes: a process that has a GPU
-// and reduces host memory pays nothing. What cannot be pinned stays usable: work on it is staged.
+// and reduces host memory pays nothing. What cannot be pinned stays usable: work on it is staged,
+// and the log says so once.
 //
 // Threads: any.
 #pragma once
@@ -47,6 +48,7 @@ class PinnedSlots {
 
   mutable std::mutex mutex_;
   const CudaDevice* device_ = nullptr;
+  bool has_warned_ = false;                  // That pinning failed: once.
   std::map<const std::byte*, Pages> pages_;  // Disjoint.
   std::atomic<uint64_t> version_{1};
 };

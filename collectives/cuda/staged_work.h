@@ -28,8 +28,8 @@ class StagedWork {
   bool empty() const { return count_ == 0; }
 
   // Moves the work on as far as it goes without waiting, and sets *finished to the operations that became done, a bit
-  // for each index. The context of the device is current. `word` is for the work's own use. Errors: kSystem of the
-  // driver.
+  // for each index. User-defined functions see the context of the caller. `word` is for the work's own use. Errors:
+  // kSystem of the driver.
   Status Advance(CudaStreams* streams, int word, uint32_t* finished);
 
   // Forgets all operations. No copy may be under way.

@@ -52,10 +52,26 @@ class Driver {
   int version_ = 0;
 };
 
-// The context in which a thread works, for the time of a scope. The caller's own comes back after it.
+// Lets a thread call what it needs, for the time of a scope: otherwise the driver refuses to allocate and pin while any
+// thread of the program captures a graph, and ends the capture. Our calls belong to no graph.
+class RelaxedCapture {
+ public:
+  explicit RelaxedCapture(const Driver& driver) : driver_(driver) { driver_->ThreadExchangeStreamCaptureMode(&mode_); }
+  ~RelaxedCapture() { driver_->ThreadExchangeStreamCaptureMode(&mode_); }
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+
+ private:
+  const Driver& driver_;
+  CaptureMode mode_ = CaptureMode::kRelaxed;  // Then the caller's own.
+};
+
+// The context in which a thread works, for the time of a scope. The caller's own comes back after it. Without an OK
+// status no call may follow: it would act on the caller's context.
 class ScopedContext {
  public:
-  ScopedContext(const Driver& driver, Context context) : driver_(driver), result_(driver->CtxPushCurrent(context)) {}
+  ScopedContext(const Driver& driver, Context context)
+      : driver_(driver), relaxed_(driver), result_(driver->CtxPushCurrent(context)) {}
   ~ScopedContext() {
     Context own = nullptr;
     if (result_ == Result::kSuccess) driver_->CtxPopCurrent(&own);
@@ -67,6 +83,7 @@ class ScopedContext {
 
  private:
   const Driver& driver_;
+  const RelaxedCapture relaxed_;
   const Result result_;
 };
 

@@ -23,6 +23,7 @@ enum class Result : int {
   kHostMemoryAlreadyRegistered = 712,
   kLaunchFailed = 719,
   kNotSupported = 801,
+  kStreamCaptureUnsupported = 900,
   kUnknown = 999,
 };
 
@@ -43,6 +44,9 @@ enum class PointerAttribute : int {
 };
 
 enum class MemoryType : unsigned { kNone = 0, kHost = 1, kDevice = 2 };
+
+// Which calls a thread may make while some thread captures a graph.
+enum class CaptureMode : int { kGlobal = 0, kRelaxed = 2 };
 
 enum class JitOption : int {};
 enum class LibraryOption : int {};

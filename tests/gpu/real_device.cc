@@ -29,8 +29,9 @@ Status RealDevice::Open(const std::string& file, std::unique_ptr<RealDevice>* de
   std::unique_ptr<RealDevice> opened(new RealDevice);
   ANNULUS_RETURN_IF_ERROR(cuda::Driver::Find(file, &opened->driver_));
   const cuda::Driver& driver = *opened->driver_;
+  ANNULUS_RETURN_IF_ERROR(driver.ToStatus(driver->DeviceGet(&opened->device_, 0), "cuDeviceGet"));
   ANNULUS_RETURN_IF_ERROR(
-      driver.ToStatus(driver->DevicePrimaryCtxRetain(&opened->context_, 0), "cuDevicePrimaryCtxRetain"));
+      driver.ToStatus(driver->DevicePrimaryCtxRetain(&opened->context_, opened->device_), "cuDevicePrimaryCtxRetain"));
   const cuda::ScopedContext scope(driver, opened->context_);
   ANNULUS_RETURN_IF_ERROR(driver.ToStatus(
       driver->StreamCreateWithPriority(&opened->stream_, cuda::kStreamNonBlocking, 0), "cuStreamCreateWithPriority"));
@@ -51,7 +52,7 @@ RealDevice::~RealDevice() {
     if (stream_ != nullptr) (*driver_)->StreamDestroy(stream_);
     if (bounce_ != nullptr) (*driver_)->MemFreeHost(bounce_);
   }
-  (*driver_)->DevicePrimaryCtxRelease(0);
+  (*driver_)->DevicePrimaryCtxRelease(device_);
 }
 
 std::byte* RealDevice::Allocate(size_t bytes) {

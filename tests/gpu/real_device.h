@@ -37,6 +37,7 @@ class RealDevice final : public TestDevice {
   void Copy(void* to, const void* from, size_t bytes) const;
 
   std::unique_ptr<cuda::Driver> driver_;
+  cuda::Device device_ = 0;
   cuda::Context context_ = nullptr;
   cuda::Stream stream_ = nullptr;
   void* bounce_ = nullptr;  // Pinned, kBounceBytes.

@@ -245,7 +245,9 @@ TEST_F(CudaDomainTest, MemoryOfTheUserThatIsPinnedInPartIsStaged) {
   const auto device = NewPlace(Kind::kDevice, Bytes(memory.size(), std::byte{1}));
   const std::unique_ptr<cuda::Driver> driver = cuda::OpenFakeCuda();
   cuda::Context context = nullptr;
-  ASSERT_EQ((*driver)->DevicePrimaryCtxRetain(&context, 0), cuda::Result::kSuccess);
+  cuda::Device number = 0;
+  ASSERT_EQ((*driver)->DeviceGet(&number, 0), cuda::Result::kSuccess);
+  ASSERT_EQ((*driver)->DevicePrimaryCtxRetain(&context, number), cuda::Result::kSuccess);
   const auto pin = [&](size_t at) {
     const cuda::ScopedContext scope(*driver, context);
     return (*driver)->MemHostRegister(memory.data() + at, 4096, 0);
@@ -267,7 +269,7 @@ TEST_F(CudaDomainTest, MemoryOfTheUserThatIsPinnedInPartIsStaged) {
   const cuda::ScopedContext scope(*driver, context);
   (*driver)->MemHostUnregister(memory.data());
   (*driver)->MemHostUnregister(memory.data() + 8192);
-  (*driver)->DevicePrimaryCtxRelease(0);
+  (*driver)->DevicePrimaryCtxRelease(number);
 }
 
 TEST_F(CudaDomainTest, KernelsThatDoNotLoadAreNoFailure) {

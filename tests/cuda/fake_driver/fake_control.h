@@ -24,6 +24,7 @@ struct FakeOptions {
   std::string missing = {};       // A function that this driver does not have.
   bool loads_kernels = true;      // False: no image has code for its devices.
   size_t most_pinned = SIZE_MAX;  // Bytes that may be pinned at a time.
+  bool captures_graph = false;    // Another thread captures a graph, in global mode.
   bool other_context = false;     // What Allocate gives belongs to a context that is not the primary one.
 };
 

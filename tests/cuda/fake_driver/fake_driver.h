@@ -25,6 +25,11 @@ inline std::vector<Context>& ContextsOfThread() {
   return contexts;
 }
 
+inline CaptureMode& CaptureModeOfThread() {
+  thread_local CaptureMode mode = CaptureMode::kGlobal;
+  return mode;
+}
+
 template <class Handle>
 Handle ToHandle(int number) {
   return reinterpret_cast<Handle>(static_cast<intptr_t>(number));
@@ -104,13 +109,20 @@ class FakeDriver final : public FakeControl {
   FakeCounts& counts() { return counts_; }
   static int Device() { return ToNumber(ContextsOfThread().back()) - 1; }
 
+  // A device's handle is not its number.
+  static int HandleOf(int ordinal) { return ordinal + kFirstHandle; }
+  bool IsHandle(int device) const { return device >= kFirstHandle && device < kFirstHandle + options_.devices; }
+
   Result Retain(Context* context, int device) {
-    if (device < 0 || device >= options_.devices) return Result::kInvalidValue;
+    if (!IsHandle(device)) return Result::kInvalidValue;
     ++contexts_;
-    *context = ToHandle<Context>(device + 1);
+    *context = ToHandle<Context>(device - kFirstHandle + 1);
     return Result::kSuccess;
   }
-  Result Release() { return contexts_-- > 0 ? Result::kSuccess : Result::kInvalidContext; }
+  Result Release(int device) {
+    if (!IsHandle(device)) return Result::kInvalidValue;
+    return contexts_-- > 0 ? Result::kSuccess : Result::kInvalidContext;
+  }
 
   Result Attributes(unsigned count, const PointerAttribute* attributes, void** values, const std::byte* pointer) {
     const auto [device, range] = gpu_->WithMemory(
@@ -196,6 +208,8 @@ class FakeDriver final : public FakeControl {
   }
 
  private:
+  static constexpr int kFirstHandle = 100;
+
   struct Failure {
     Result result;
     int calls;

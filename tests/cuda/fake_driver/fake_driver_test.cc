@@ -27,7 +27,9 @@ class FakeDriverTest : public testing::Test {
     control_ = ResetFakeCuda({.seed = 3});
     driver_ = OpenFakeCuda();
     Context context = nullptr;
-    ASSERT_EQ(driver()->DevicePrimaryCtxRetain(&context, 0), Result::kSuccess);
+    Device device = 0;
+    ASSERT_EQ(driver()->DeviceGet(&device, 0), Result::kSuccess);
+    ASSERT_EQ(driver()->DevicePrimaryCtxRetain(&context, device), Result::kSuccess);
     ASSERT_EQ(driver()->CtxPushCurrent(context), Result::kSuccess);
     ASSERT_EQ(driver()->StreamCreateWithPriority(&stream_, kStreamNonBlocking, 0), Result::kSuccess);
     ASSERT_EQ(driver()->StreamCreateWithPriority(&other_, kStreamNonBlocking, 0), Result::kSuccess);
@@ -165,6 +167,20 @@ TEST_F(FakeDriverTest, ACallWithoutAContextFails) {
   EXPECT_EQ(driver()->StreamQuery(stream_), Result::kInvalidContext);
   ASSERT_EQ(driver()->CtxPushCurrent(context), Result::kSuccess);
   EXPECT_EQ(driver()->MemAlloc(&memory, 1), Result::kSuccess);
+}
+
+TEST_F(FakeDriverTest, AGraphThatIsCapturedForbidsAllocationsUnlessRelaxed) {
+  Context context = nullptr;
+  driver()->CtxPopCurrent(&context);
+  control_->Reset({.captures_graph = true});
+  driver()->CtxPushCurrent(context);
+  void* pinned = nullptr;
+  EXPECT_EQ(driver()->MemHostAlloc(&pinned, 1, 0), Result::kStreamCaptureUnsupported);
+  {
+    const RelaxedCapture relaxed(*driver_);
+    EXPECT_EQ(driver()->MemHostAlloc(&pinned, 1, 0), Result::kSuccess);
+  }
+  EXPECT_EQ(driver()->MemHostAlloc(&pinned, 1, 0), Result::kStreamCaptureUnsupported);
 }
 
 TEST_F(FakeDriverTest, AMissingWaitBetweenStreamsIsAViolation) {

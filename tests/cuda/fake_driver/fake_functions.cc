@@ -3,6 +3,7 @@
 // Threads: any.
 #include <cstring>
 #include <memory>
+#include <utility>
 
 #include "tests/cuda/fake_driver/fake_driver.h"
 
@@ -26,6 +27,15 @@ Result Without(const char* name, Body body) {
   return Fake().Call(name, false, body);
 }
 
+// The same as a call that ends the graph that a thread captures, unless the caller said that it is none of it.
+template <class Body>
+Result OutsideGraphs(const char* name, Body body) {
+  return WithContext(name, [&] {
+    const bool is_refused = Fake().options().captures_graph && CaptureModeOfThread() != CaptureMode::kRelaxed;
+    return is_refused ? Result::kStreamCaptureUnsupported : body();
+  });
+}
+
 int OfStream(Stream stream) { return ToNumber(stream); }
 
 // Each with the parameters of the table.
@@ -44,14 +54,16 @@ struct Functions {
   }
 
   static Result DeviceGet(Device* device, int ordinal) {
-    *device = ordinal;
+    *device = FakeDriver::HandleOf(ordinal);
     return ordinal < Fake().options().devices ? Result::kSuccess : Result::kInvalidValue;
   }
-  static Result DeviceGetName(char* name, int bytes, Device) {
+  static Result DeviceGetName(char* name, int bytes, Device device) {
+    if (!Fake().IsHandle(device)) return Result::kInvalidValue;
     std::strncpy(name, "Fake GPU", static_cast<size_t>(bytes));
     return Result::kSuccess;
   }
-  static Result DeviceGetAttribute(int* value, DeviceAttribute attribute, Device) {
+  static Result DeviceGetAttribute(int* value, DeviceAttribute attribute, Device device) {
+    if (!Fake().IsHandle(device)) return Result::kInvalidValue;
     *value = attribute == DeviceAttribute::kMultiprocessors          ? kMultiprocessors
              : attribute == DeviceAttribute::kComputeCapabilityMajor ? 9
              : attribute == DeviceAttribute::kComputeCapabilityMinor ? 0
@@ -61,8 +73,8 @@ struct Functions {
   static Result DevicePrimaryCtxRetain(Context* context, Device device) {
     return Without("cuDevicePrimaryCtxRetain", [&] { return Fake().Retain(context, device); });
   }
-  static Result DevicePrimaryCtxRelease(Device) {
-    return Without("cuDevicePrimaryCtxRelease", [&] { return Fake().Release(); });
+  static Result DevicePrimaryCtxRelease(Device device) {
+    return Without("cuDevicePrimaryCtxRelease", [&] { return Fake().Release(device); });
   }
   static Result CtxPushCurrent(Context context) {
     return Without("cuCtxPushCurrent", [&] {
@@ -79,30 +91,30 @@ struct Functions {
   }
 
   static Result MemAlloc(DevicePointer* memory, size_t bytes) {
-    return WithContext("cuMemAlloc", [&] {
+    return OutsideGraphs("cuMemAlloc", [&] {
       ++Fake().counts().allocations;
       *memory = ToDevice(Fake().Allocate(FakeDriver::Device(), bytes));
       return Result::kSuccess;
     });
   }
   static Result MemFree(DevicePointer memory) {
-    return WithContext("cuMemFree", [&] { return Fake().FreeDevice(FromDevice(memory)); });
+    return OutsideGraphs("cuMemFree", [&] { return Fake().FreeDevice(FromDevice(memory)); });
   }
   static Result MemsetD8Async(DevicePointer memory, unsigned char value, size_t bytes, Stream stream) {
     return WithContext("cuMemsetD8Async",
                        [&] { return Fake().gpu().Set(OfStream(stream), FromDevice(memory), value, bytes); });
   }
   static Result MemHostAlloc(void** memory, size_t bytes, unsigned) {
-    return WithContext("cuMemHostAlloc", [&] { return Fake().AllocateHost(memory, bytes); });
+    return OutsideGraphs("cuMemHostAlloc", [&] { return Fake().AllocateHost(memory, bytes); });
   }
   static Result MemFreeHost(void* memory) {
-    return WithContext("cuMemFreeHost", [&] { return Fake().FreeHost(memory); });
+    return OutsideGraphs("cuMemFreeHost", [&] { return Fake().FreeHost(memory); });
   }
   static Result MemHostRegister(void* memory, size_t bytes, unsigned) {
-    return WithContext("cuMemHostRegister", [&] { return Fake().Pin(static_cast<std::byte*>(memory), bytes); });
+    return OutsideGraphs("cuMemHostRegister", [&] { return Fake().Pin(static_cast<std::byte*>(memory), bytes); });
   }
   static Result MemHostUnregister(void* memory) {
-    return WithContext("cuMemHostUnregister", [&] { return Fake().Unpin(static_cast<std::byte*>(memory)); });
+    return OutsideGraphs("cuMemHostUnregister", [&] { return Fake().Unpin(static_cast<std::byte*>(memory)); });
   }
   static Result PointerGetAttributes(unsigned count, PointerAttribute* attributes, void** values,
                                      DevicePointer pointer) {
@@ -110,6 +122,10 @@ struct Functions {
                    [&] { return Fake().Attributes(count, attributes, values, FromDevice(pointer)); });
   }
 
+  static Result ThreadExchangeStreamCaptureMode(CaptureMode* mode) {
+    std::swap(*mode, CaptureModeOfThread());
+    return Result::kSuccess;
+  }
   static Result StreamCreateWithPriority(Stream* stream, unsigned, int) {
     return WithContext("cuStreamCreateWithPriority", [&] {
       *stream = ToHandle<Stream>(Fake().gpu().NewStream(FakeDriver::Device()));
