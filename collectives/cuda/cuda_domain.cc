@@ -15,11 +15,21 @@ CudaDomain::CudaDomain(std::unique_ptr<cuda::Driver> driver, std::span<const std
 
 CudaDomain::~CudaDomain() { slots_.ForgetDevice(); }
 
-// Memory of which the driver does not tell counts as the device's: its queue then fails with the reason, and the CPU
+// Memory of which the driver does not tell counts as the device's: Take then fails with the reason, and the CPU
 // does not touch what it may not.
 bool CudaDomain::Owns(const void* pointer) const {
   cuda::PointerPlace place;
   return !driver_->PlaceOf(pointer, &place).ok() || place.type == cuda::MemoryType::kDevice;
+}
+
+Status CudaDomain::Take(const void* pointer) {
+  cuda::PointerPlace place;
+  ANNULUS_RETURN_IF_ERROR(driver_->PlaceOf(pointer, &place));
+  if (place.type != cuda::MemoryType::kDevice) return Status();
+  const CudaDevice* device = nullptr;
+  ANNULUS_RETURN_IF_ERROR(Use(place.device, &device));
+  if (place.context == nullptr || place.context == device->context()) return Status();
+  return {Code::kUnsupported, "a buffer belongs to a context that is not the primary one of its GPU"};
 }
 
 Status CudaDomain::OpenQueue(std::unique_ptr<DomainQueue>* queue) {

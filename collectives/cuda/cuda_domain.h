@@ -25,6 +25,9 @@ class CudaDomain final : public MemoryDomain {
   ~CudaDomain() override;
 
   bool Owns(const void* pointer) const override;
+  // Takes up work on the device of the pointer. kUnsupported: it is another than the one that this process works with,
+  // or the memory belongs to another context than its primary one.
+  Status Take(const void* pointer) override;
   Status OpenQueue(std::unique_ptr<DomainQueue>* queue) override;
   std::byte* AllocateSlots(size_t bytes) override;
   void FreeSlots(std::byte* slots, size_t bytes) override;

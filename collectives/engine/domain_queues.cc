@@ -28,6 +28,16 @@ DomainQueue* DomainQueues::QueueOf(const void* pointer) const {
   return nullptr;
 }
 
+Status DomainQueues::Take(const void* pointer, DomainQueue** queue) const {
+  *queue = nullptr;
+  for (const Entry& entry : entries_) {
+    if (!entry.domain->Owns(pointer)) continue;
+    *queue = entry.queue.get();
+    return entry.domain->Take(pointer);
+  }
+  return Status();
+}
+
 void DomainQueues::WatchIn(Reactor* reactor) {
   for (Entry& entry : entries_) {
     const int fd = entry.queue->wake_fd();

@@ -1,7 +1,7 @@
 // DomainQueues: a communicator's queues, one for each memory domain of the process that has a processor of its own. It
 // finds the queue for a user's pointer, and lets the communicator sleep while devices work.
 //
-// Threads: QueueOf and host_only from any thread; the rest from the thread that drives the communicator.
+// Threads: QueueOf, Take and host_only from any thread; the rest from the thread that drives the communicator.
 #pragma once
 
 #include <memory>
@@ -29,6 +29,9 @@ class DomainQueues {
   // Queue of the domain in which `pointer` lies; null: host memory.
   DomainQueue* QueueOf(const void* pointer) const;
 
+  // Sets *queue as QueueOf does, and gets its domain ready. Errors: those of MemoryDomain::Take.
+  Status Take(const void* pointer, DomainQueue** queue) const;
+
   // Names the reactor in which the communicator sleeps; it outlives this object.
   void WatchIn(Reactor* reactor);
 
@@ -41,7 +44,7 @@ class DomainQueues {
 
  private:
   struct Entry {
-    const MemoryDomain* domain = nullptr;
+    MemoryDomain* domain = nullptr;
     std::unique_ptr<DomainQueue> queue;
     std::unique_ptr<DescriptorWatch> watch;  // Null when the queue has no descriptor.
   };

@@ -26,6 +26,10 @@ class MemoryDomain : public SlotMemory {
   // Whether the memory at `pointer` is of this domain.
   virtual bool Owns(const void* pointer) const = 0;
 
+  // Gets ready for work on the memory at `pointer`, which it owns, before a call is made of it: what is refused here
+  // harms nobody. Errors: kUnsupported when it cannot work on it; kSystem or kOutOfMemory of a device.
+  virtual Status Take(const void*) { return Status(); }
+
   // Opens a queue for one communicator, which the domain outlives. Null: the CPU works on this memory.
   // Errors: kSystem or kOutOfMemory of a device.
   virtual Status OpenQueue(std::unique_ptr<DomainQueue>* queue) = 0;

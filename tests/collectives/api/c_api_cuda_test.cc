@@ -60,6 +60,29 @@ TEST(CudaApiTest, TheDriverOfTheProgramIsFoundAndItsMemoryReduced) {
   EXPECT_EQ(fake->Violations(), std::vector<std::string>());
 }
 
+// No rank can work on it: the call is refused, and the communicator lives.
+TEST(CudaApiTest, ABufferOnASecondGpuIsRefused) {
+  cuda::FakeControl* const fake = LoadDriver();
+  Cluster(ClusterConfig()).Run([&](annulus_comm_t* comm, int rank) {
+    const Numbers input = Contribution(rank, 100, 1);
+    const size_t bytes = input.size() * sizeof input[0];
+    std::byte* const first = fake->Allocate(0, bytes);
+    std::byte* const second = fake->Allocate(1, bytes);
+    for (int round = 0; round < 2; ++round) {
+      fake->Write(first, input.data(), bytes);
+      EXPECT_EQ(annulus_allreduce(comm, first, first, 100, ANNULUS_INT64, ANNULUS_SUM), ANNULUS_OK)
+          << LastMessage(comm);
+      EXPECT_EQ(annulus_allreduce(comm, second, second, 100, ANNULUS_INT64, ANNULUS_SUM), ANNULUS_UNSUPPORTED);
+      EXPECT_NE(std::string(LastMessage(comm)).find("GPU 1"), std::string::npos) << LastMessage(comm);
+    }
+    Numbers result(100);
+    fake->Read(result.data(), first, bytes);
+    EXPECT_TRUE(result == SumOfAll(2, 100, 1));
+    fake->Free(first);
+    fake->Free(second);
+  });
+}
+
 // The GPU does not begin its work before the failed call waits for it.
 TEST(CudaApiTest, AFailedCallReturnsWhenNoWorkIsLeftOnItsBuffers) {
   cuda::FakeControl* const fake = LoadDriver();

@@ -3,7 +3,6 @@
 
 #include <cstring>
 
-#include "base/log.h"
 #include "collectives/reduce/reducer.h"
 #include "cuda_kernels/driver/driver.h"
 #include "tests/collectives/cuda/cuda_fixture.h"
@@ -109,6 +108,26 @@ TEST_F(CudaNeighboursTest, WithoutItsContextTheDomainTouchesNoOther) {
     EXPECT_EQ(fake_->Counts().streams, streams);
   }
   (*driver_)->DevicePrimaryCtxRelease(device);
+}
+
+TEST_F(CudaNeighboursTest, WhatCannotBeWorkedOnIsRefusedBeforeThereIsWork) {
+  Begin({.seed = 6, .devices = 2});
+  ASSERT_TRUE(domain_->Take(memory_->data()).ok());
+  std::byte* const second = fake_->Allocate(1, kCount);
+  const Status status = domain_->Take(second);
+  EXPECT_EQ(status.code(), Code::kUnsupported);
+  EXPECT_NE(status.message().find("GPU 1"), std::string::npos) << status.message();
+  Run(Sum());
+  fake_->Fail("cuPointerGetAttributes", cuda::Result::kLaunchFailed, 0);
+  EXPECT_EQ(domain_->Take(memory_->data()).code(), Code::kSystem);
+  fake_->Free(second);
+}
+
+TEST_F(CudaNeighboursTest, MemoryOfAContextThatIsNotThePrimaryOneIsRefused) {
+  Begin({.seed = 7, .other_context = true});
+  const Status status = domain_->Take(memory_->data());
+  EXPECT_EQ(status.code(), Code::kUnsupported);
+  EXPECT_NE(status.message().find("context"), std::string::npos) << status.message();
 }
 
 TEST_F(CudaNeighboursTest, SlotsThatAreNotPinnedAreInTheLogOnce) {
