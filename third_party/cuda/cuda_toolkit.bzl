@@ -1,5 +1,8 @@
 """Finds a CUDA toolkit on this machine: in $CUDA_HOME, in /usr/local/cuda, or where third_party/setup/install puts one.
 
+CUDA_HOME=none: as if there were none. A compiler that cannot compile a small kernel with our flags, for want of a host
+compiler that it knows or of a part of the toolkit, is passed over, so that it does not fail the build.
+
 The repository has defs.bzl, with NVCC (the compiler's path, "" without a toolkit) and NVCC_VERSION, and the library
 :cuda_h, which is the driver's header cuda.h where the toolkit has it. Headers come from here only for a test: the
 library itself declares what it takes from the driver (cuda_kernels/driver).
@@ -18,9 +21,31 @@ def _version_of(ctx, nvcc):
             return (int(parts[0]), int(parts[1])), text
     return None
 
+# With what every kernel needs: headers of the host's C++ library too.
+_TRIAL = """\
+#include <cstdint>
+#include <type_traits>
+extern "C" __global__ void annulus_trial(uint32_t* value) { *value += sizeof(std::conditional_t<true, int, char>); }
+"""
+
+def _compiles(ctx, nvcc):
+    """"" when the compiler does what the rule cuda_fatbin will ask for, or else its last line."""
+    ctx.file("trial.cu", _TRIAL)
+    result = ctx.execute(
+        [ctx.path(Label("//third_party/cuda:compile_fatbin")), nvcc, "trial.cu", "trial.fatbin", "trial.ptx", "trial.log"],
+        environment = {"PATH": "/usr/local/bin:/usr/bin:/bin"},
+        timeout = 120,
+    )
+    if result.return_code == 0:
+        return ""
+    lines = (result.stdout + result.stderr).strip().split("\n")
+    return "it cannot compile: " + lines[-1]
+
 def _folders(ctx):
     home = ctx.os.environ.get("HOME", "")
     named = ctx.os.environ.get("CUDA_HOME", "")
+    if named == "none":
+        return []
     return ([named] if named else []) + [
         "/usr/local/cuda",
         home + "/.cache/annulus/cuda-13.0.88/nvidia/cu13",
@@ -38,6 +63,10 @@ def _find(ctx):
         if version == None or version[0] < OLDEST:
             reasons.append("%s is %s, and %d.%d is needed" % (nvcc, version[1] if version else "broken", OLDEST[0], OLDEST[1]))
             continue
+        wrong = _compiles(ctx, nvcc)
+        if wrong:
+            reasons.append("%s: %s" % (nvcc, wrong))
+            continue
         return (folder, version[1]), reasons
     return None, reasons
 
@@ -46,7 +75,7 @@ def _cuda_toolkit(ctx):
     folder, version = found if found else ("", "")
     if not found:
         # buildifier: disable=print
-        print("\nNo CUDA compiler: Annulus is built without device kernels (%s).\n" % "; ".join(reasons) +
+        print("\nNo CUDA compiler: Annulus is built without device kernels (%s).\n" % ("; ".join(reasons) or "CUDA_HOME is none") +
               "Where PyPI is reachable, third_party/setup/install cuda installs one, without root.")
     header = ctx.path(folder + "/include/cuda.h") if found else None
     has_header = header != None and header.exists
