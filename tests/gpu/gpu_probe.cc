@@ -35,7 +35,7 @@ bool Report(const char* name, const std::string& wrong) {
 
 double Seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-// The median time of an operation, from Submit to the Poll that finds it done.
+// The median time of an operation, from Submit to the Poll that finds it done; 0 when it fails.
 double TimeOf(DomainQueue* queue, const SliceOp& op, int repeats) {
   std::vector<double> times;
   for (int i = 0; i < repeats; ++i) {
@@ -47,7 +47,8 @@ double TimeOf(DomainQueue* queue, const SliceOp& op, int repeats) {
   return times[static_cast<size_t>(repeats) / 2];
 }
 
-void Measure(RealDevice* device, DomainQueue* queue, size_t bytes, int repeats) {
+// False: an operation failed.
+bool Measure(RealDevice* device, DomainQueue* queue, size_t bytes, int repeats) {
   using Kind = DevicePlace::Kind;
   DevicePlace a(Kind::kDevice, bytes, device);
   DevicePlace b(Kind::kDevice, bytes, device);
@@ -75,9 +76,11 @@ void Measure(RealDevice* device, DomainQueue* queue, size_t bytes, int repeats) 
                                                           {"slot + device to slot", &hop}};
   for (const auto& [name, op] : cases) {
     const double seconds = TimeOf(queue, *op, repeats);
+    if (seconds <= 0) return Report(name, "the operation failed");
     std::printf("time %-22s %10zu bytes %10.2f us %8.2f GB/s of result\n", name, bytes, seconds * 1e6,
                 static_cast<double>(bytes) / seconds / 1e9);
   }
+  return true;
 }
 
 int Probe(const std::string& driver, int rounds) {
@@ -96,10 +99,11 @@ int Probe(const std::string& driver, int rounds) {
   std::unique_ptr<DomainQueue> queue;
   if (!device->domain()->OpenQueue(&queue).ok()) return 1;
   ok &= Report("words and copies", CheckDoneWords(device.get(), queue.get(), rounds));
+  ok &= Report("batches", CheckBatches(device.get(), rounds / 20 + 2));
   ok &= Report("bits", CheckBits(device.get(), queue.get(), rounds));
   const bool is_short = rounds < kRounds;
   for (const size_t bytes : {size_t{8}, size_t{256} << 10, size_t{is_short ? 1U : 256U} << 20}) {
-    Measure(device.get(), queue.get(), bytes, is_short ? 3 : 50);
+    ok &= Measure(device.get(), queue.get(), bytes, is_short ? 3 : 50);
   }
   return ok ? 0 : 1;
 }

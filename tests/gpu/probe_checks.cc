@@ -4,8 +4,10 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <memory>
 #include <vector>
 
+#include "base/status.h"
 #include "tests/cuda/random_operations.h"
 
 namespace annulus {
@@ -49,6 +51,35 @@ void FillPairs(Bytes* a, Bytes* b) {
     (*a)[i] = static_cast<std::byte>(i >> 8);
     (*b)[i] = static_cast<std::byte>(i & 0xff);
   }
+}
+
+std::string CheckDoneWordsOf(size_t bytes, RealDevice* device, DomainQueue* queue, int rounds) {
+  DevicePlace slot(DevicePlace::Kind::kSlot, bytes, device);
+  DevicePlace left(DevicePlace::Kind::kDevice, bytes, device);
+  DevicePlace right(DevicePlace::Kind::kDevice, bytes, device);
+  right.Write(Bytes(bytes));
+  for (int round = 0; round < rounds; ++round) {
+    const Bytes expected(bytes, static_cast<std::byte>(round % 251 + 1));
+    left.Write(expected);
+    // A copy and a kernel in turn; every byte must be there as soon as the word is.
+    const SliceOp op = OneOrTwoSources(slot.data(), left.data(), round % 2 == 0 ? nullptr : right.data(), bytes);
+    std::memset(slot.data(), 0, bytes);
+    const Status status = RunToStatus(queue, op);
+    if (!status.ok()) return status.ToString();
+    if (std::memcmp(slot.data(), expected.data(), bytes) != 0) return "a word came before its results";
+  }
+  return "";
+}
+
+// Submits all operations to the two queues in turn, and only then polls.
+Status RunAll(const std::vector<SliceOp>& ops, const std::unique_ptr<DomainQueue> (&queues)[2]) {
+  std::vector<DomainQueue::Ticket> tickets(ops.size());
+  for (size_t i = 0; i < ops.size(); ++i) ANNULUS_RETURN_IF_ERROR(queues[i % 2]->Submit(ops[i], &tickets[i]));
+  for (size_t i = 0; i < ops.size(); ++i) {
+    bool done = false;
+    while (!done) ANNULUS_RETURN_IF_ERROR(queues[i % 2]->Poll(tickets[i], &done));
+  }
+  return Status();
 }
 
 }  // namespace
@@ -97,20 +128,46 @@ std::string CheckPins(RealDevice* device) {
 }
 
 std::string CheckDoneWords(RealDevice* device, DomainQueue* queue, int rounds) {
-  constexpr size_t kBytes = 64 * 1024;
-  DevicePlace slot(DevicePlace::Kind::kSlot, kBytes, device);
-  DevicePlace left(DevicePlace::Kind::kDevice, kBytes, device);
-  DevicePlace right(DevicePlace::Kind::kDevice, kBytes, device);
-  right.Write(Bytes(kBytes));
+  const std::string wrong = CheckDoneWordsOf(64 * 1024, device, queue, rounds);
+  return wrong.empty() ? CheckDoneWordsOf(4 << 20, device, queue, rounds / 20 + 2) : wrong;
+}
+
+std::string CheckBatches(RealDevice* device, int rounds) {
+  constexpr size_t kBytes = 16 * 1024;
+  constexpr size_t kItems = 64;  // 32 for each queue.
+  std::unique_ptr<DomainQueue> queues[2];
+  for (auto& queue : queues) {
+    if (!device->domain()->OpenQueue(&queue).ok()) return "no queue";
+  }
+  DevicePlace ones(DevicePlace::Kind::kDevice, kBytes, device);
+  ones.Write(Bytes(kBytes, std::byte{1}));
+  std::vector<std::unique_ptr<DevicePlace>> slots;
+  std::vector<std::unique_ptr<DevicePlace>> memories;
+  for (size_t i = 0; i < kItems; ++i) {
+    slots.push_back(std::make_unique<DevicePlace>(DevicePlace::Kind::kSlot, kBytes, device));
+    memories.push_back(std::make_unique<DevicePlace>(DevicePlace::Kind::kDevice, kBytes, device));
+  }
   for (int round = 0; round < rounds; ++round) {
-    const Bytes expected(kBytes, static_cast<std::byte>(round % 251 + 1));
-    left.Write(expected);
-    // A copy and a kernel in turn; every byte must be there as soon as the word is.
-    const SliceOp op = OneOrTwoSources(slot.data(), left.data(), round % 2 == 0 ? nullptr : right.data(), kBytes);
-    std::memset(slot.data(), 0, kBytes);
-    const Status status = RunToStatus(queue, op);
-    if (!status.ok()) return status.ToString();
-    if (std::memcmp(slot.data(), expected.data(), kBytes) != 0) return "a word came before its results";
+    std::vector<SliceOp> loads;
+    std::vector<SliceOp> stores;
+    for (size_t i = 0; i < kItems; ++i) {
+      const auto value = static_cast<int>((static_cast<size_t>(round) + i) % 200);
+      std::memset(slots[i]->data(), value, kBytes);
+      // Two copies, then two sums.
+      const std::byte* const other = i % 4 < 2 ? nullptr : ones.data();
+      loads.push_back(OneOrTwoSources(memories[i]->data(), slots[i]->data(), other, kBytes));
+      stores.push_back(OneOrTwoSources(slots[i]->data(), memories[i]->data(), ones.data(), kBytes));
+    }
+    for (const std::vector<SliceOp>* const ops : {&loads, &stores}) {
+      const Status status = RunAll(*ops, queues);
+      if (!status.ok()) return status.ToString();
+    }
+    for (size_t i = 0; i < kItems; ++i) {
+      const size_t sum = (static_cast<size_t>(round) + i) % 200 + (i % 4 < 2 ? 1 : 2);
+      const Bytes expected(kBytes, static_cast<std::byte>(sum));
+      if (std::memcmp(slots[i]->data(), expected.data(), kBytes) != 0)
+        return "slice " + std::to_string(i) + " of round " + std::to_string(round) + " is wrong";
+    }
   }
   return "";
 }

@@ -34,6 +34,8 @@ int32_t SumInTheContextOfTheCaller(const void* left, const void* right, void* ou
 class CudaNeighboursTest : public CudaFixture {
  protected:
   void Begin(const cuda::FakeOptions& options) {
+    slot_.reset();
+    memory_.reset();
     Start(options);
     driver_ = cuda::OpenFakeCuda();
     slot_ = NewPlace(Kind::kSlot, Bytes(kCount, std::byte{1}));
@@ -140,6 +142,35 @@ TEST_F(CudaNeighboursTest, SlotsThatAreNotPinnedAreInTheLogOnce) {
   ASSERT_NE(first, std::string::npos) << log;
   EXPECT_EQ(log.find("are not pinned", first + 1), std::string::npos) << log;
   EXPECT_NE(log.find("cuMemHostRegister"), std::string::npos) << log;
+}
+
+// Failures of calls that do no work themselves: of pushing the context at each place, and of waiting.
+TEST_F(CudaNeighboursTest, AnEarlierFailureOfTheGpuIsFoundWhereverItShows) {
+  for (int calls = 0; calls < 4; ++calls) {
+    Begin({.seed = 8});
+    fake_->Fail("cuCtxPushCurrent", cuda::Result::kLaunchFailed, calls);
+    const Status status = RunToStatus(queue_.get(), Sum());
+    // The first loads kernels and the second pins slots: work goes on by copies.
+    EXPECT_EQ(status.code(), calls < 2 ? Code::kOk : Code::kSystem) << calls << ": " << status.ToString();
+  }
+  Begin({.seed = 9});
+  Run(Sum());
+  fake_->Fail("cuStreamSynchronize", cuda::Result::kLaunchFailed, 0);
+  queue_->Drain();
+  EXPECT_EQ(RunToStatus(queue_.get(), Sum()).code(), Code::kSystem) << "the failure sticks";
+}
+
+// A GPU that fails never stores its word: the stream is asked now and then.
+TEST_F(CudaNeighboursTest, AGpuThatNeverAnswersIsAsked) {
+  Begin({.seed = 10});
+  Run(Sum());
+  fake_->Hold(true);
+  fake_->Fail("cuStreamQuery", cuda::Result::kLaunchFailed, 0);
+  const Status status = RunToStatus(queue_.get(), Sum());
+  EXPECT_EQ(status.code(), Code::kSystem);
+  EXPECT_NE(status.message().find("cuStreamQuery"), std::string::npos) << status.message();
+  fake_->Hold(false);
+  queue_->Drain();
 }
 
 TEST_F(CudaNeighboursTest, StreamsThatWriteNoWordsAreRefusedAtOnce) {
