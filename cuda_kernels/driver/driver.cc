@@ -44,7 +44,7 @@ Status Driver::FindFunctions() {
     return result == Result::kSuccess && *function != nullptr;
   };
   const char* missing = nullptr;
-#define ANNULUS_DRIVER_FUNCTION(name, version, parameters) \
+#define ANNULUS_DRIVER_FUNCTION(name, symbol, version, parameters) \
   if (!get("cu" #name, version, reinterpret_cast<void**>(&functions_.name))) missing = "cu" #name;
 #include "cuda_kernels/driver/driver_functions.inc"
 #undef ANNULUS_DRIVER_FUNCTION

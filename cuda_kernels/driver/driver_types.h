@@ -68,7 +68,7 @@ using Kernel = struct KernelHandle*;
 using Function = struct FunctionHandle*;
 
 struct DriverFunctions {
-#define ANNULUS_DRIVER_FUNCTION(name, version, parameters) Result(*name) parameters = nullptr;
+#define ANNULUS_DRIVER_FUNCTION(name, symbol, version, parameters) Result(*name) parameters = nullptr;
 #include "cuda_kernels/driver/driver_functions.inc"
 #undef ANNULUS_DRIVER_FUNCTION
 };

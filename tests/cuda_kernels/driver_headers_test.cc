@@ -24,9 +24,10 @@ requires(sizeof...(A) == sizeof...(B)) struct SameShape<R (*)(A...), S (*)(B...)
     : std::bool_constant<kSameKind<R, S> && (... && kSameKind<A, B>)> {
 };
 
-// &cuMemAlloc is what the header's macros make of it: the newest form, cuMemAlloc_v2.
-#define ANNULUS_DRIVER_FUNCTION(name, version, parameters) \
-  static_assert(SameShape<decltype(DriverFunctions::name), decltype(&cu##name)>::value, "cu" #name);
+// Each by the symbol that the table means: by its plain name the header means the newest form, which may be a later
+// one.
+#define ANNULUS_DRIVER_FUNCTION(name, symbol, version, parameters) \
+  static_assert(SameShape<decltype(DriverFunctions::name), decltype(&symbol)>::value, #symbol);
 #include "cuda_kernels/driver/driver_functions.inc"
 #undef ANNULUS_DRIVER_FUNCTION
 

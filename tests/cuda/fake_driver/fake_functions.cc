@@ -202,7 +202,7 @@ annulus::cuda::Result cuGetProcAddress_v2(const char* name, void** function, int
   *function = nullptr;
   *outcome = 0;
   if (Fake().options().missing == name || version > Fake().options().version) return Result::kNotFound;
-#define ANNULUS_DRIVER_FUNCTION(Name, version, parameters) \
+#define ANNULUS_DRIVER_FUNCTION(Name, symbol, version, parameters) \
   if (std::strcmp(name, "cu" #Name) == 0) *function = reinterpret_cast<void*>(&Functions::Name);
 #include "cuda_kernels/driver/driver_functions.inc"
 #undef ANNULUS_DRIVER_FUNCTION
