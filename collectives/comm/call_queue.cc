@@ -1,12 +1,65 @@
 #include "collectives/comm/call_queue.h"
 
 #include <algorithm>
+#include <chrono>
 
 namespace annulus {
+namespace {
+
+// Work that is left alone waits for up to two of these, and for what a sleep takes longer than it should, before the
+// progress thread takes it. A look takes 3 us or so. There are looks while calls are queued and for some milliseconds
+// more, but none while a thread drives for longer.
+constexpr std::chrono::microseconds kLookEvery(50);
+constexpr int kQuietLooks = 50;
+
+std::chrono::steady_clock::time_point TimePoint(Deadline deadline) {
+  return std::chrono::steady_clock::time_point(std::chrono::nanoseconds(deadline));
+}
+
+}  // namespace
 
 CallQueue::Turn::Turn(CallQueue* queue, AwaitWork) : queue_(queue), lock_(queue->mu_) {
-  queue->changed_.wait(lock_, [queue] { return queue->HasWork() && !queue->is_driving_; });
+  uint64_t seen = queue->watch_.activity;
+  for (int quiet = 0;;) {
+    const bool is_free = !queue->is_driving_ && queue->HasWork();
+    const bool is_left_alone = queue->watch_.activity == seen && queue->helpers_.load() == 0;
+    if (is_free && (is_left_alone || queue->is_stopping_ || queue->config_.by_priority)) break;
+    const bool is_quiet = queue->watch_.activity == seen;
+    const bool is_driven_long = is_quiet && queue->is_driving_;
+    quiet = is_quiet ? quiet + 1 : 0;
+    seen = queue->watch_.activity;
+    if (quiet < kQuietLooks && !is_driven_long && !queue->config_.by_priority) {
+      queue->watch_.wakes.wait_for(lock_, kLookEvery);
+    } else {
+      queue->watch_.is_asleep = true;
+      queue->watch_.wakes.wait(lock_);
+      queue->watch_.is_asleep = false;
+    }
+  }
   Lengthen(Call());
+}
+
+CallQueue::Turn::Turn(CallQueue* queue, const Helps& helps) : queue_(queue), lock_(queue->mu_) {
+  const bool may_drive = !queue->config_.by_priority;
+  const auto ready = [&] { return helps.is_over() || (may_drive && !queue->is_driving_); };
+  ++queue->helpers_;
+  if (may_drive && queue->is_driving_) {
+    queue->AddNews();
+    queue->config_.nudge();
+  }
+  if (helps.until == kNoDeadline) {
+    queue->ended_.wait(lock_, ready);
+  } else {
+    queue->ended_.wait_until(lock_, TimePoint(helps.until), ready);
+  }
+  --queue->helpers_;
+  if (may_drive && !queue->is_driving_ && !helps.is_over()) {
+    Lengthen(Call());
+    return;
+  }
+  // The progress thread may have left the work to this one.
+  if (queue->watch_.is_asleep && queue->HasWork()) queue->watch_.wakes.notify_one();
+  lock_.unlock();
 }
 
 void CallQueue::Turn::End() {
@@ -18,20 +71,31 @@ void CallQueue::Turn::End() {
   if (lock_.owns_lock()) lock_.unlock();
 }
 
-void CallQueue::Turn::EndRequest(const Request* request, Code code) {
-  lock_.lock();
-  queue_->CountRequest(*request, code);
-  queue_->calls_.erase(std::find(queue_->calls_.begin(), queue_->calls_.end(), request));
-  queue_->EndDrive();
-  is_long_ = false;
-  lock_.unlock();
-}
-
 void CallQueue::EndDrive() {
   is_driving_ = false;
   driving_thread_.store(std::thread::id(), std::memory_order_relaxed);
   driven_ = Call();
-  if (HasWork()) changed_.notify_all();
+  ++watch_.activity;
+  if (helpers_.load() > 0) ended_.notify_all();
+  if (watch_.is_asleep && HasWork()) watch_.wakes.notify_one();
+}
+
+void CallQueue::AddedWork() {
+  AddNews();
+  ++watch_.activity;
+  if (is_driving_) return config_.nudge();  // The end of that turn wakes the progress thread, if it sleeps.
+  if (watch_.is_asleep) watch_.wakes.notify_one();
+}
+
+void CallQueue::WakeHelpers() {
+  const std::lock_guard<std::mutex> lock(mu_);
+  ended_.notify_all();
+}
+
+void CallQueue::Remove(const Request* request, Code code) {
+  const std::lock_guard<std::mutex> lock(mu_);
+  CountRequest(*request, code);
+  calls_.erase(std::find(calls_.begin(), calls_.end(), request));
 }
 
 // A fused request counts as the requests that it replaced.
@@ -45,26 +109,26 @@ void CallQueue::CountEnd(const Request& request, Code code) {
   CountRequest(request, code);
 }
 
-void CallQueue::Add(Request* request) {
+bool CallQueue::Add(Request* request) {
   const std::lock_guard<std::mutex> lock(mu_);
+  if (is_stopping_) return false;
   request->number = ++number_;
   if (!config_.by_priority) request->call.sequence = ++sequence_;
   calls_.push_back(request);
-  AddNews();
-  if (is_driving_) config_.nudge();
-  changed_.notify_all();
+  AddedWork();
+  return true;
 }
 
-void CallQueue::AddMessage(Request* message) {
+bool CallQueue::AddMessage(Request* message) {
   const std::lock_guard<std::mutex> lock(mu_);
+  if (is_stopping_) return false;
   messages_.insert(message);
+  return true;
 }
 
 void CallQueue::Announce() {
   const std::lock_guard<std::mutex> lock(mu_);
-  AddNews();
-  if (is_driving_) config_.nudge();
-  changed_.notify_all();
+  AddedWork();
 }
 
 void CallQueue::EndMessage(Request* message, Code code) {
@@ -78,7 +142,7 @@ bool CallQueue::Stop() {
   const bool is_busy = is_driving_ || !calls_.empty() || !messages_.empty();
   is_stopping_ = true;
   AddNews();
-  changed_.notify_all();
+  watch_.wakes.notify_one();
   return is_busy;
 }
 
@@ -102,6 +166,14 @@ Call CallQueue::Current() const {
   return driven_.sequence == 0 && !calls_.empty() ? calls_.front()->call : driven_;
 }
 
+Request* CallQueue::DriveFirst(bool* is_stopping) {
+  const std::lock_guard<std::mutex> lock(mu_);
+  *is_stopping = is_stopping_;
+  if (calls_.empty()) return nullptr;
+  driven_ = calls_.front()->call;
+  return calls_.front();
+}
+
 void CallQueue::SetDriven(const Call& call) {
   const std::lock_guard<std::mutex> lock(mu_);
   driven_ = call;
@@ -115,11 +187,6 @@ uint64_t CallQueue::NextSequence() {
 void CallQueue::GiveSequence(Request* request) {
   const std::lock_guard<std::mutex> lock(mu_);
   request->call.sequence = ++sequence_;
-}
-
-Request* CallQueue::First() const {
-  const std::lock_guard<std::mutex> lock(mu_);
-  return calls_.empty() ? nullptr : calls_.front();
 }
 
 Request* CallQueue::FirstByPriority() const {

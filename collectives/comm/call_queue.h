@@ -1,8 +1,13 @@
 // CallQueue: the order in which the calls of one communicator are driven: who has the turn, which calls wait for it,
 // and the number of each call. One thread at a time has the turn; it drives everything, including messages.
 //
-// A request stays here from when it is queued until its turn is over. A message does not wait for a turn; it stays
-// until it has ended.
+// A request stays here from when it is queued until it has been driven to its end. A message does not wait for a turn;
+// it stays until it has ended.
+//
+// Threads that wait for a request take turns themselves. The progress thread takes one only when the work has been left
+// alone for a while, and gives it up when such a thread comes. Waking it takes longer than a small call, so it is not
+// woken while it looks after the queue: it looks every few dozen microseconds by itself, until nothing has been queued
+// for a while.
 //
 // Threads: any; the queue has its own lock. Some functions are only for the thread that has the turn. The lock orders
 // the memory accesses of successive owners of the turn.
@@ -41,14 +46,21 @@ class CallQueue {
   class Turn {
    public:
     struct AwaitWork {};
+    struct Helps {
+      std::function<bool()> is_over;  // Asked when a request has ended, or a turn.
+      Deadline until = kNoDeadline;
+    };
 
     // Takes a short turn if nobody has the turn and nothing waits for it. Does not block.
     explicit Turn(CallQueue* queue) : queue_(queue), lock_(queue->mu_) {
       if (queue->is_driving_ || !queue->calls_.empty()) lock_.unlock();
     }
-    // Takes a long turn once nobody has the turn and there is something to do: calls, messages, or the queue is
-    // stopping.
+    // For the progress thread. Takes a long turn once there is something to do that others leave alone: calls,
+    // messages, or the queue is stopping.
     Turn(CallQueue* queue, AwaitWork);
+    // For threads that wait for a request. Takes a long turn once nobody has it; none when it is over before, at its
+    // deadline, and where calls go by priority.
+    Turn(CallQueue* queue, const Helps& helps);
     Turn(const Turn&) = delete;
     Turn& operator=(const Turn&) = delete;
     ~Turn() {
@@ -79,8 +91,6 @@ class CallQueue {
       queue_->Count(arguments, code);
       lock_.unlock();
     }
-    // The same for a queued request, which leaves the queue. In a long turn.
-    void EndRequest(const Request* request, Code code);
 
    private:
     CallQueue* const queue_;
@@ -88,13 +98,20 @@ class CallQueue {
     bool is_long_ = false;
   };
 
-  // Queues a collective: gives it a number and, unless by priority, a sequence number.
-  void Add(Request* request);
-  // Queues a message. It must be posted next, and then announced by Announce.
-  void AddMessage(Request* message);
+  // Queues a collective: gives it a number and, unless by priority, a sequence number. Returns false, and does nothing,
+  // when the queue is stopping.
+  bool Add(Request* request);
+  // Queues a message, likewise. It must be posted next, and then announced by Announce.
+  bool AddMessage(Request* message);
   void Announce();
-  // Ends a call that had no turn, and counts it.
+  // Ends a message, and counts it.
   void EndMessage(Request* message, Code code);
+  // Has the threads that wait ask again whether it is over. Takes no lock when there are none.
+  void AnnounceEnd() {
+    if (helpers_.load() > 0) WakeHelpers();
+  }
+  // Whether a thread waits that would take the turn. Takes no lock.
+  bool IsWanted() const { return !config_.by_priority && helpers_.load(std::memory_order_relaxed) > 0; }
   void CountEnd(const Request& request, Code code);
 
   // Makes all later turns end soon. Returns whether something is queued or driven.
@@ -121,17 +138,27 @@ class CallQueue {
   uint64_t NextSequence();
   // The same, stored as the number of a queued request.
   void GiveSequence(Request* request);
-  // First request in the order of the calls, first one of the highest priority, or the one with that number. Null if
-  // none.
-  Request* First() const;
+  // First request in the order of the calls, which is driven from now on; null if none.
+  Request* DriveFirst(bool* is_stopping);
+  // First request of the highest priority, or the one with that number. Null if none.
   Request* FirstByPriority() const;
   Request* Find(uint64_t number) const;
+  // Removes and counts a request that has been driven.
+  void Remove(const Request* request, Code code);
   // Removes all messages from the queue and returns them.
   std::vector<Request*> TakeMessages();
 
  private:
+  // How the progress thread looks after the queue.
+  struct Watch {
+    std::condition_variable wakes;  // Wakes the progress thread.
+    bool is_asleep = false;         // It does not look, but waits to be woken.
+    uint64_t activity = 0;          // Changes when something is queued or driven.
+  };
+
   // With mu_ held.
   void BeginDrive(const Call& call) {
+    ++watch_.activity;
     is_driving_ = true;
     driving_thread_.store(std::this_thread::get_id(), std::memory_order_relaxed);
     driven_ = call;
@@ -144,15 +171,19 @@ class CallQueue {
     config_.monitor->CountEnd(IsMessage(arguments.kind), ok, data_bytes);
   }
   void CountRequest(const Request& request, Code code);
+  void AddedWork();
+  void WakeHelpers();
   bool HasWork() const { return is_stopping_ || !calls_.empty() || !messages_.empty(); }
 
   const CallQueueConfig config_;
   mutable std::mutex mu_;
-  std::condition_variable changed_;                // Signalled when there is work or the turn is free.
+  std::condition_variable ended_;                  // Signalled when a turn or a request has ended and someone waits.
   std::atomic<bool> has_news_{false};              // For Notice.
   bool is_driving_ = false;                        // Some thread has a long turn.
   std::atomic<std::thread::id> driving_thread_{};  // Valid while is_driving_.
   Call driven_;                                    // Valid while is_driving_; sequence 0 for messages.
+  std::atomic<int> helpers_{0};                    // Threads that wait for a turn or for the end of a request.
+  Watch watch_;
   bool is_stopping_ = false;
   uint64_t sequence_ = 0;       // The latest sequence number.
   uint64_t number_ = 0;         // Collectives queued so far.

@@ -123,7 +123,12 @@ Status Communicator::Run(const CallArguments& given) {
   const Status valid = Complete(&arguments, &keep);
   if (!valid.ok()) return Refuse(valid);
   ANNULUS_RETURN_IF_ERROR(CheckMayStart());
-  return dispatcher_.Run(arguments);
+  const Status outcome = dispatcher_.Run(arguments);
+  if (keep != nullptr) {
+    keep.reset();
+    ReleaseOperations();
+  }
+  return outcome;
 }
 
 Status Communicator::RunInWords(const CallArguments& given) {
@@ -195,10 +200,15 @@ void Communicator::QueueGroup(std::vector<Request*> made) {
 }
 
 Status Communicator::Wait(RequestHandle handle, int64_t timeout_ms, std::string* label) {
-  return requests_.Wait(handle, timeout_ms, !dispatcher_.IsInsideReduction(), label);
+  return requests_.Wait(handle, timeout_ms, AwaitEnd(), label);
 }
 
-Status Communicator::Free(RequestHandle handle) { return requests_.Free(handle, !dispatcher_.IsInsideReduction()); }
+Status Communicator::Free(RequestHandle handle) { return requests_.Free(handle, AwaitEnd()); }
+
+Requests::AwaitEnd Communicator::AwaitEnd() {
+  if (dispatcher_.IsInsideReduction()) return nullptr;
+  return [this](const Request* request, Deadline until) { dispatcher_.Help(request, until); };
+}
 
 void Communicator::ReleaseOperations() {
   if (!operations_.has_retired()) return;

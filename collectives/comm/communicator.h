@@ -150,6 +150,8 @@ class Communicator {
   // Queues the requests of a group's calls.
   void QueueGroup(std::vector<Request*> made);
   Status StartThreads(std::span<const CallArguments> calls);
+  // Waits for requests; null inside a reduction function, where waiting would never end.
+  Requests::AwaitEnd AwaitEnd();
   // Calls the release functions of operations that nothing uses any more.
   void ReleaseOperations();
   MemoryUse FixedMemory() const;

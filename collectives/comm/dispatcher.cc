@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
+#include <utility>
 
 #include "base/cpu_cache.h"
 #include "base/thread.h"
@@ -56,7 +58,13 @@ Dispatcher::Dispatcher(const DispatcherConfig& config)
 
 void Dispatcher::Stop() {
   if (queue_->Stop()) driver_.Interrupt();
-  if (progress_thread_.joinable()) progress_thread_.join();
+  // A callback may be about to start a thread.
+  std::thread ends;
+  {
+    const std::lock_guard<std::mutex> lock(start_mu_);
+    ends = std::move(progress_thread_);
+  }
+  if (ends.joinable()) ends.join();
 }
 
 Dispatcher::~Dispatcher() {
@@ -88,7 +96,7 @@ bool Dispatcher::CanRunAgainHere(const CallArguments& given) const {
 }
 
 std::optional<Code> Dispatcher::RunAgain(const CallArguments& given) {
-  if (!IsRepeatable(given.kind)) return std::nullopt;
+  if (!IsRepeatable(given.kind) || given.priority() != 0) return std::nullopt;
   CallQueue::Turn turn(queue_);
   if (!turn || !CanRunAgain(given)) return std::nullopt;
   const Call call = CallOf(given, nranks(), turn.NextSequence());
@@ -96,10 +104,7 @@ std::optional<Code> Dispatcher::RunAgain(const CallArguments& given) {
   if (!driver_.Repeat(call, given.sendbuf, given.recvbuf)) {
     turn.Lengthen(call);
     Verdict verdict;
-    if (!driver_.Resume(call, LimitOf(given), setup_->wait_policy(), &verdict)) {
-      Fail(verdict);
-      code = failures_->verdict().code;
-    }
+    code = *CodeOf(driver_.Resume(call, LimitOf(given), setup_->wait_policy(), {}, &verdict), verdict);
   }
   turn.EndCall(given, code);
   return code;
@@ -114,19 +119,21 @@ Status Dispatcher::Run(const CallArguments& arguments) {
     if (turn) {
       const Call call = CallOf(arguments, nranks(), turn.NextSequence());
       turn.Lengthen(call);
-      const Code code = Drive(arguments, nullptr, call, setup_->wait_policy());
+      const Code code = *Drive(arguments, nullptr, call, {setup_->wait_policy(), {}});
       turn.EndCall(arguments, code);
       return Status(code);
     }
   }
   // Do first what may fail: a request must not stay queued when the caller is told that it failed.
-  ANNULUS_RETURN_IF_ERROR(StartProgressThread());
+  if (by_priority()) ANNULUS_RETURN_IF_ERROR(StartProgressThread());
   Request* const request = requests_->Make(arguments);
   Queue(request);
-  return Status(requests_->Await(request));
+  Help(request, kNoDeadline);
+  return Status(requests_->Release(request));
 }
 
 Status Dispatcher::RunMessage(const CallArguments& arguments) {
+  if (by_priority()) ANNULUS_RETURN_IF_ERROR(StartProgressThread());
   Request* message = nullptr;
   {
     CallQueue::Turn turn(queue_);
@@ -134,39 +141,102 @@ Status Dispatcher::RunMessage(const CallArguments& arguments) {
       if (failures_->ended()) return Status(failures_->verdict().code);
       turn.Lengthen(Call());
       message = requests_->Make(arguments);
-      Post(message);
-      // A collective that another thread queues meanwhile must not wait for the message: the progress thread takes
-      // over.
-      const auto over = [this, message] { return requests_->IsDone(message) || queue_->HasCalls(); };
-      DriveMessages(over, setup_->wait_policy());
+      Queue(message);
+      // A collective that another thread queues meanwhile must not wait for the message.
+      const auto over = [this, message] { return message->IsDone() || queue_->HasCalls(); };
+      DriveMessages(over, {setup_->wait_policy(), {}});
     }
   }
   if (message == nullptr) {
-    ANNULUS_RETURN_IF_ERROR(StartProgressThread());
     message = requests_->Make(arguments);
-    Post(message);
-    queue_->Announce();
+    Queue(message);
   }
-  return Status(requests_->Await(message));
+  Help(message, kNoDeadline);
+  return Status(requests_->Release(message));
 }
 
-Code Dispatcher::Drive(const CallArguments& arguments, const Segments* segments, const Call& call,
-                       const WaitPolicy& policy) {
-  Verdict verdict;
-  Buffers buffers = BuffersOf(arguments);
-  buffers.segments = segments;
-  if (driver_.Run(call, buffers, LimitOf(arguments), policy, &verdict)) return Code::kOk;
+void Dispatcher::Help(const Request* request, Deadline until) {
+  bool has_looked = false;
+  auto is_enough = [&] {
+    if (!std::exchange(has_looked, true)) return false;
+    return request->IsDone() || (until != kNoDeadline && Now() >= until);
+  };
+  const std::function<bool()> asks = std::ref(is_enough);
+  while (!request->IsDone()) {
+    {
+      const CallQueue::Turn turn(queue_, {[request] { return request->IsDone(); }, until});
+      if (turn) DriveQueue({setup_->wait_policy(), {&asks, until}});
+    }
+    ended_();
+    if (until != kNoDeadline && Now() >= until) return;
+  }
+}
+
+std::optional<Code> Dispatcher::CodeOf(Driver::Outcome outcome, const Verdict& verdict) {
+  if (outcome == Driver::Outcome::kPaused) return std::nullopt;
+  if (outcome == Driver::Outcome::kDone) return Code::kOk;
   Fail(verdict);
   return failures_->verdict().code;
 }
 
-void Dispatcher::DriveMessages(const std::function<bool()>& over, const WaitPolicy& policy) {
+std::optional<Code> Dispatcher::Drive(const CallArguments& arguments, const Segments* segments, const Call& call,
+                                      const Manner& manner) {
+  Verdict verdict;
+  Buffers buffers = BuffersOf(arguments);
+  buffers.segments = segments;
+  return CodeOf(driver_.Run(call, buffers, LimitOf(arguments), manner.policy, manner.patience, &verdict), verdict);
+}
+
+void Dispatcher::DriveMessages(const std::function<bool()>& over, const Manner& manner) {
   // A communicator that failed before this turn began must not be driven any more.
   if (failures_->ended()) return FailMessages(failures_->verdict().code);
   queue_->AddNews();
   Verdict verdict;
-  const auto noticed = [this, &over] { return queue_->Notice() && over(); };
-  if (!driver_.RunMessages(noticed, policy, &verdict)) Fail(verdict);
+  const std::function<bool()>* const is_enough = manner.patience.is_over;
+  const auto asks = [&] { return (queue_->Notice() && over()) || (is_enough != nullptr && (*is_enough)()); };
+  const std::function<bool()> is_over = std::ref(asks);
+  if (!driver_.RunMessages(manner.policy, {&is_over, manner.patience.wake_at}, &verdict)) Fail(verdict);
+}
+
+void Dispatcher::DriveQueue(const Manner& manner) {
+  do {
+    bool is_stopping = false;
+    Request* request = queue_->DriveFirst(&is_stopping);
+    if (request == nullptr) {
+      const auto over = [this] { return queue_->is_stopping() || queue_->HasCalls() || !queue_->HasMessages(); };
+      if (over()) return;
+      DriveMessages(over, manner);
+      continue;
+    }
+    std::optional<Code> code = Code::kAborted;
+    if (!is_stopping || driver_.paused()) code = DriveNext(&request, manner);
+    if (!code) return;
+    queue_->Remove(request, *code);
+    Finish(request, *code);
+  } while (!(*manner.patience.is_over)());
+}
+
+std::optional<Code> Dispatcher::DriveNext(Request** next, const Manner& manner) {
+  if (driver_.paused()) {
+    Verdict verdict;
+    return CodeOf(driver_.GoOn(manner.policy, manner.patience, &verdict), verdict);
+  }
+  Code code = Code::kOk;
+  if (failures_->CheckEnded(&code)) return code;
+  if (by_priority()) code = ChooseNext(next);
+  if (code != Code::kOk) return code;
+  const Request& request = **next;
+  if (request.members.empty() && IsRepeatable(request.arguments.kind) && CanRunAgain(request.arguments)) {
+    return DriveAgain(request, manner);
+  }
+  return Drive(request.arguments, request.members.empty() ? nullptr : &request.segments, request.call, manner);
+}
+
+std::optional<Code> Dispatcher::DriveAgain(const Request& request, const Manner& manner) {
+  const CallArguments& given = request.arguments;
+  if (driver_.Repeat(request.call, given.sendbuf, given.recvbuf)) return Code::kOk;
+  Verdict verdict;
+  return CodeOf(driver_.Resume(request.call, LimitOf(given), manner.policy, manner.patience, &verdict), verdict);
 }
 
 void Dispatcher::Fail(const Verdict& verdict) {
@@ -188,23 +258,26 @@ void Dispatcher::FailMessages(Code code) {
 
 Status Dispatcher::StartProgressThread() {
   const std::lock_guard<std::mutex> lock(start_mu_);
-  if (progress_thread_.joinable()) return Status();
+  if (progress_thread_.joinable() || queue_->is_stopping()) return Status();
   return StartThread(
       "the progress thread", [this] { ProgressThread(); }, &progress_thread_);
 }
 
 void Dispatcher::Queue(Request* request) {
   if (IsMessage(request->arguments.kind)) {
-    Post(request);
-    return queue_->Announce();
+    if (Post(request)) queue_->Announce();
+    return;
   }
   if (request->members.empty()) request->call = CallOf(request->arguments, nranks(), 0);
-  queue_->Add(request);
+  if (!queue_->Add(request)) Drop(request, Code::kAborted);
 }
 
-void Dispatcher::Post(Request* message) {
+bool Dispatcher::Post(Request* message) {
   const CallArguments& a = message->arguments;
-  queue_->AddMessage(message);
+  if (!queue_->AddMessage(message)) {
+    Drop(message, Code::kAborted);
+    return false;
+  }
   messages_.Post({a.kind == CollectiveKind::kSend,
                   a.root,
                   {a.sendbuf, a.send_queue},
@@ -213,17 +286,23 @@ void Dispatcher::Post(Request* message) {
                   a.type,
                   message,
                   a.timeout()});
+  return true;
 }
 
 void Dispatcher::FinishMessage(Request* message) {
   queue_->EndMessage(message, Code::kOk);
-  requests_->Finish(message, Code::kOk);
+  Finish(message, Code::kOk);
   queue_->AddNews();
+}
+
+void Dispatcher::Finish(Request* request, Code code) {
+  requests_->Finish(request, code);
+  queue_->AnnounceEnd();
 }
 
 void Dispatcher::Drop(Request* request, Code code) {
   queue_->CountEnd(*request, code);
-  requests_->Finish(request, code);
+  Finish(request, code);
 }
 
 }  // namespace annulus

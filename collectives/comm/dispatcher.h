@@ -1,6 +1,7 @@
 // Dispatcher: has the calls of one communicator driven. A blocking call with nothing queued before it is driven at once
-// by the calling thread. Other calls are driven in turn by one progress thread, which starts with the first call that
-// needs it. The driving thread drives everything: messages move during collectives.
+// by the calling thread. Other calls are queued, and driven in turn by the threads that wait for them. What these leave
+// alone is driven by one progress thread, which starts with the first asynchronous call. The driving thread drives
+// everything: messages move during collectives.
 //
 // Threads: any, with two rules: the destructor is the last call, and set_choice and set_call_timeout are called before
 // the user has the communicator. The members that move data belong to the thread that has the turn (call_queue.h).
@@ -27,7 +28,7 @@ struct DispatcherConfig {  // All outlive the dispatcher.
   FailureReport* report = nullptr;
   Requests* requests = nullptr;
   DomainQueues* queues = nullptr;
-  std::function<void()> ended;  // Called by the progress thread, with no lock held, when it has ended a call.
+  std::function<void()> ended;  // Called after turns that may have ended queued calls, with no lock held.
 };
 
 class Dispatcher {
@@ -46,8 +47,12 @@ class Dispatcher {
   // Has the call driven, and returns its outcome, as FailureRecord's. The arguments are complete and valid.
   Status Run(const CallArguments& arguments);
 
-  // Has the progress thread drive the request in turn. The thread must have started.
+  // Queues the request, for the threads that wait for it and the progress thread, which must have started. Ends it when
+  // the dispatcher has stopped.
   void Queue(Request* request);
+  // Drives what is queued until the request is done or, if that is earlier, up to the deadline; or waits while another
+  // thread does. Looks once in any case. Where calls go by priority the progress thread drives, and this waits.
+  void Help(const Request* request, Deadline until);
   // Starts the progress thread if it is not running. Errors: kSystem.
   Status StartProgressThread();
   // Aborts pending work on this rank and ends the progress thread. What is started later fails.
@@ -74,27 +79,41 @@ class Dispatcher {
   // The rest of CanRunAgain where calls may overtake each other or buffers may lie elsewhere.
   bool CanRunAgainHere(const CallArguments& given) const;
   Status RunMessage(const CallArguments& arguments);
-  // Ends a message that will not be driven.
-  void Drop(Request* message, Code code);
+  // Marks the request as done, and tells those who wait.
+  void Finish(Request* request, Code code);
+  // Ends a request that will not be driven.
+  void Drop(Request* request, Code code);
   // Limit of the call.
   Nanoseconds LimitOf(const CallArguments& arguments) const {
     return arguments.timeout() > 0 ? arguments.timeout() : call_timeout_;
   }
-  // Posts a message; the driving thread must then be notified.
-  void Post(Request* message);
+  // Posts a message; the driving thread must then be notified. Returns false when the queue is stopping: it has ended.
+  bool Post(Request* message);
   void FinishMessage(Request* message);
 
   // Functions for the thread that has the turn:
-  // Drives one collective up to its deadline; `segments` is null except for a fused request.
-  Code Drive(const CallArguments& arguments, const Segments* segments, const Call& call, const WaitPolicy& policy);
-  // Drives messages until `over` returns true; it is asked when there is news.
-  void DriveMessages(const std::function<bool()>& over, const WaitPolicy& policy);
+  // How to drive: how to wait, and when to stop.
+  struct Manner {
+    const WaitPolicy& policy;
+    Patience patience;
+  };
+  // Drives one collective up to its deadline; `segments` is null except for a fused request. Nothing: it was paused.
+  std::optional<Code> Drive(const CallArguments& arguments, const Segments* segments, const Call& call,
+                            const Manner& manner);
+  // Drives messages until it is enough, or `over` returns true; that is asked when there is news.
+  void DriveMessages(const std::function<bool()>& over, const Manner& manner);
+  // Drives what is queued, in order, until it is enough or nothing is left.
+  void DriveQueue(const Manner& manner);
+  // Drives the next call: *next or, with priorities, the call that it stores in *next. Nothing: it was paused.
+  std::optional<Code> DriveNext(Request** next, const Manner& manner);
+  // As RunAgain, for a call whose turn it is.
+  std::optional<Code> DriveAgain(const Request& request, const Manner& manner);
+  std::optional<Code> CodeOf(Driver::Outcome outcome, const Verdict& verdict);
   void Fail(const Verdict& verdict);
   void FailMessages(Code code);
 
   // Functions of the progress thread, in dispatcher_progress.cc.
   void ProgressThread();
-  Code DriveNext(Request** next);
   Code ChooseNext(Request** next);
   Code AgreeOnNumber(uint64_t* number);
 

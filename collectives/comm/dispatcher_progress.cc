@@ -7,35 +7,18 @@
 namespace annulus {
 
 void Dispatcher::ProgressThread() {
+  const std::function<bool()> is_wanted = [this] { return queue_->IsWanted(); };
   for (;;) {
-    CallQueue::Turn turn(queue_, CallQueue::Turn::AwaitWork());
-    const bool stops = queue_->is_stopping();
-    if (stops) FailMessages(Code::kAborted);
-    Request* request = queue_->First();
-    if (request == nullptr) {
-      if (stops) return;
-      const auto over = [this] { return queue_->is_stopping() || queue_->HasCalls() || !queue_->HasMessages(); };
-      DriveMessages(over, background_policy_);
-      continue;
+    {
+      const CallQueue::Turn turn(queue_, CallQueue::Turn::AwaitWork());
+      if (queue_->is_stopping()) {
+        FailMessages(Code::kAborted);
+        if (!queue_->HasCalls()) return;
+      }
+      DriveQueue({background_policy_, {&is_wanted}});
     }
-    const Code code = DriveNext(&request);
-    turn.EndRequest(request, code);
-    requests_->Finish(request, code);
     ended_();
   }
-}
-
-// Drives the next call: *next or, with priorities, the call that it stores in *next.
-Code Dispatcher::DriveNext(Request** next) {
-  Code code = Code::kOk;
-  if (queue_->is_stopping()) return Code::kAborted;
-  if (failures_->CheckEnded(&code)) return code;
-  if (by_priority()) code = ChooseNext(next);
-  if (code != Code::kOk) return code;
-  const Request& request = **next;
-  const Segments* const segments = request.members.empty() ? nullptr : &request.segments;
-  queue_->SetDriven(request.call);
-  return Drive(request.arguments, segments, request.call, background_policy_);
 }
 
 // Chooses the next call to drive, the same on all ranks.
@@ -47,6 +30,7 @@ Code Dispatcher::ChooseNext(Request** next) {
   }
   *next = queue_->Find(number);
   queue_->GiveSequence(*next);
+  queue_->SetDriven((*next)->call);
   return Code::kOk;
 }
 
@@ -59,12 +43,12 @@ Code Dispatcher::AgreeOnNumber(uint64_t* number) {
   announcement.type = DataType::kInt64;
   const Call call = CallOf(announcement, nranks(), queue_->NextSequence());
   queue_->SetDriven(call);
-  Code code = Drive(announcement, nullptr, call, background_policy_);
+  Code code = *Drive(announcement, nullptr, call, {background_policy_, {}});
   queue_->SetDriven(Call());
   if (code != Code::kOk) return code;
   const auto over = [this, number] { return queue_->is_stopping() || queue_->Find(*number) != nullptr; };
   // If that call never comes, the next call of the other ranks is late, and the verdict ends this wait.
-  if (!over()) DriveMessages(over, background_policy_);
+  if (!over()) DriveMessages(over, {background_policy_, {}});
   if (queue_->is_stopping()) return Code::kAborted;
   failures_->CheckEnded(&code);
   return code;

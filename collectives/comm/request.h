@@ -35,8 +35,12 @@ struct Request {
   uint64_t number = 0;            // Number among the queued collectives, in the order of the calls.
   int waiters = 0;                // Threads that wait for it and will access it again.
   bool discarded = false;         // Not held by the user: released once done and nobody waits.
-  bool done = false;
+  bool done = false;              // Also read without the lock, by IsDone.
   Code code = Code::kInProgress;
+
+  // Whether it has ended. Other threads' changes to the buffers are seen then.
+  bool IsDone() const { return __atomic_load_n(&done, __ATOMIC_SEQ_CST); }
+  void SetDone() { __atomic_store_n(&done, true, __ATOMIC_SEQ_CST); }
 
   // Resets the request but keeps memory that the next one may use.
   void Clear() {

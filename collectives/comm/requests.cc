@@ -1,7 +1,6 @@
 #include "collectives/comm/requests.h"
 
 #include <algorithm>
-#include <chrono>
 #include <string>
 
 #include "base/clock.h"
@@ -26,10 +25,6 @@ void KeepLayouts(size_t nranks, CallArguments* arguments, std::vector<size_t>* n
 }
 
 Tensor TensorOf(const CallArguments& a) { return {{a.sendbuf, a.send_queue}, {a.recvbuf, a.recv_queue}, a.count}; }
-
-std::chrono::steady_clock::time_point TimePoint(Deadline deadline) {
-  return std::chrono::steady_clock::time_point(std::chrono::nanoseconds(deadline));
-}
 
 }  // namespace
 
@@ -121,12 +116,11 @@ Request* Requests::MakeGroup(const std::vector<Request*>& members) {
 void Requests::Finish(Request* request, Code code) {
   const std::lock_guard<std::mutex> lock(mu_);
   MarkDone(request, code);
-  changed_.notify_all();
 }
 
 void Requests::MarkDone(Request* request, Code code) {
   request->code = code;
-  request->done = true;
+  request->SetDone();
   request->keep.reset();
   if (request->options.done != nullptr) {
     config_.callbacks->Add({request->options.done, request->options.done_context, code});
@@ -139,34 +133,25 @@ void Requests::MarkDone(Request* request, Code code) {
   ForgetIfUnused(request);
 }
 
-bool Requests::IsDone(const Request* request) const {
+Code Requests::Release(Request* request) {
   const std::lock_guard<std::mutex> lock(mu_);
-  return request->done;
-}
-
-Code Requests::Await(Request* request) {
-  std::unique_lock<std::mutex> lock(mu_);
-  changed_.wait(lock, [request] { return request->done; });
   const Code code = request->code;
   Forget(request);
   return code;
 }
 
-Status Requests::Wait(RequestHandle handle, int64_t timeout_ms, bool may_block, std::string* label) {
+Status Requests::Wait(RequestHandle handle, int64_t timeout_ms, const AwaitEnd& await, std::string* label) {
   if (timeout_ms < -1) return Status::Invalid("timeout_ms is " + std::to_string(timeout_ms) + "; allowed: -1 or more");
   std::unique_lock<std::mutex> lock(mu_);
   Request* const request = table_->Find(handle);
   if (request == nullptr) return table_->WhyNot(handle);
-  if (may_block) {
-    const auto done = [request] { return request->done; };
+  if (await != nullptr && !request->done) {
+    // Without a limit: this call and every one before it end at their own deadlines.
+    const int64_t bounded_ms = std::min<int64_t>(timeout_ms, kLongestWait / kMillisecond);
     ++request->waiters;
-    if (timeout_ms < 0) {
-      // This collective and every one before it end at their own deadlines.
-      changed_.wait(lock, done);
-    } else if (timeout_ms > 0) {
-      const int64_t bounded_ms = std::min<int64_t>(timeout_ms, kLongestWait / kMillisecond);
-      changed_.wait_until(lock, TimePoint(DeadlineAfter(bounded_ms * kMillisecond)), done);
-    }
+    lock.unlock();
+    await(request, timeout_ms < 0 ? kNoDeadline : DeadlineAfter(bounded_ms * kMillisecond));
+    lock.lock();
     --request->waiters;
   }
   if (!request->done) return Status(Code::kInProgress);
@@ -176,19 +161,24 @@ Status Requests::Wait(RequestHandle handle, int64_t timeout_ms, bool may_block, 
   return Status(code);
 }
 
-Status Requests::Free(RequestHandle handle, bool may_block) {
+Status Requests::Free(RequestHandle handle, const AwaitEnd& await) {
   std::unique_lock<std::mutex> lock(mu_);
-  Request* request = table_->Find(handle);
-  if (request != nullptr && may_block) {
-    // Another thread may free it first, although that is an error.
-    changed_.wait(lock, [&] { return table_->Find(handle) == nullptr || request->done; });
-    request = table_->Find(handle);
-  }
+  Request* const request = table_->Find(handle);
   if (request == nullptr) return table_->WhyNot(handle);
-  table_->Retire(request, RequestTable::End::kFreed);
+  if (await != nullptr && !request->done) {
+    ++request->waiters;
+    lock.unlock();
+    await(request, kNoDeadline);
+    lock.lock();
+    --request->waiters;
+  }
+  // Another thread may have freed it meanwhile, although that is an error.
+  const bool was_freed = table_->Find(handle) == nullptr;
+  const Status outcome = was_freed ? table_->WhyNot(handle) : Status();
+  if (!was_freed) table_->Retire(request, RequestTable::End::kFreed);
   request->discarded = true;
   ForgetIfUnused(request);
-  return Status();
+  return outcome;
 }
 
 void Requests::ForgetIfUnused(Request* request) {

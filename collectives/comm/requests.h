@@ -1,17 +1,17 @@
 // Requests: the requests of one communicator, from their creation until nobody needs them: what they stand for, whether
-// they are done, and who waits for them.
+// they are done, and how many threads wait for them.
 //
 // Threads: any; one lock guards them all. A request's arguments, call and number belong to its creator until
 // it is queued, and then to the thread that has the turn (call_queue.h).
 #pragma once
 
-#include <condition_variable>
 #include <functional>
 #include <mutex>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "collectives/comm/callbacks.h"
 #include "collectives/comm/request.h"
 #include "collectives/comm/request_table.h"
@@ -35,6 +35,9 @@ struct RequestsConfig {  // All pointers outlive the requests.
 
 class Requests {
  public:
+  // Returns when the request is done or, if that is earlier, at the deadline. Called with no lock held.
+  using AwaitEnd = std::function<void(const Request* request, Deadline until)>;
+
   explicit Requests(const RequestsConfig& config);
   // Frees all requests. Nobody may be waiting for one.
   ~Requests();
@@ -51,15 +54,15 @@ class Requests {
   // Creates the group's own request. It is done when all `members` are; at once when there are none.
   Request* MakeGroup(const std::vector<Request*>& members);
 
-  // Marks as done the request, its members, and its group if this was the last one of it. Wakes waiting threads.
+  // Marks as done the request, its members, and its group if this was the last one of it. The threads that wait must be
+  // told.
   void Finish(Request* request, Code code);
-  bool IsDone(const Request* request) const;
 
-  // Waits for a request that no user holds, and releases it. Returns its outcome.
-  Code Await(Request* request);
-  // As in Communicator. `may_block`: false inside a reduction function, where waiting would never end.
-  Status Wait(RequestHandle handle, int64_t timeout_ms, bool may_block, std::string* label);
-  Status Free(RequestHandle handle, bool may_block);
+  // Releases a request that no user holds and that is done. Returns its outcome.
+  Code Release(Request* request);
+  // As in Communicator. `await` is null inside a reduction function, where waiting would never end.
+  Status Wait(RequestHandle handle, int64_t timeout_ms, const AwaitEnd& await, std::string* label);
+  Status Free(RequestHandle handle, const AwaitEnd& await);
 
   size_t MemoryBytes() const;
 
@@ -74,7 +77,6 @@ class Requests {
   const RequestsConfig config_;
   RequestTable* const table_;
   mutable std::mutex mu_;
-  std::condition_variable changed_;  // Signalled when a request is done or gone.
   std::vector<RequestTable::Owned> requests_;
 };
 

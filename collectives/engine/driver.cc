@@ -16,15 +16,13 @@ constexpr uint32_t kShortDrivesPerLook = 16;
 
 }  // namespace
 
-bool Driver::Run(const Call& call, const Buffers& buffers, Nanoseconds timeout, const WaitPolicy& policy,
-                 Verdict* verdict) {
+Driver::Outcome Driver::Run(const Call& call, const Buffers& buffers, Nanoseconds timeout, const WaitPolicy& policy,
+                            const Patience& patience, Verdict* verdict) {
   if (control_ != nullptr) control_->Enter(call);
-  const Nanoseconds begin = Now();
-  monitor_->BeginDrive(call, begin);
-  Trace* const trace = monitor_->trace();
-  if (trace != nullptr) trace->Begin(call, begin);
+  Begin(call, Now(), timeout);
+  if (Trace* const trace = monitor_->trace(); trace != nullptr) trace->Begin(call, drive_.begin);
   engine_->Start(call, buffers);
-  return Finish(call, begin, timeout, policy, verdict);
+  return GoOn(policy, patience, verdict);
 }
 
 bool Driver::Repeat(const Call& call, const void* input, void* output) {
@@ -40,39 +38,52 @@ bool Driver::Repeat(const Call& call, const void* input, void* output) {
   return true;
 }
 
-bool Driver::Resume(const Call& call, Nanoseconds timeout, const WaitPolicy& policy, Verdict* verdict) {
-  const Nanoseconds begin = Now();
-  monitor_->BeginDrive(call, begin);
-  return Finish(call, begin, timeout, policy, verdict);
+Driver::Outcome Driver::Resume(const Call& call, Nanoseconds timeout, const WaitPolicy& policy,
+                               const Patience& patience, Verdict* verdict) {
+  Begin(call, Now(), timeout);
+  return GoOn(policy, patience, verdict);
 }
 
-bool Driver::Finish(const Call& call, Nanoseconds begin, Nanoseconds timeout, const WaitPolicy& policy,
-                    Verdict* verdict) {
-  doubt_after_ = kFirstDoubt;
-  doubt_at_ = begin + doubt_after_;
-  Status outcome = RunEngine(timeout > kNoDeadline - begin ? kNoDeadline : begin + timeout, policy);
-  doubt_at_ = kNoDeadline;
-  EndDrive(begin);
+void Driver::Begin(const Call& call, Nanoseconds begin, Nanoseconds timeout) {
+  const Deadline deadline = timeout > kNoDeadline - begin ? kNoDeadline : begin + timeout;
+  drive_ = {call, begin, deadline, begin + kFirstDoubt, kFirstDoubt};
+  monitor_->BeginDrive(call, begin);
+}
+
+Driver::Outcome Driver::GoOn(const WaitPolicy& policy, const Patience& patience, Verdict* verdict) {
+  const Status outcome = RunEngine(policy, patience);
+  drive_.is_paused = outcome.ok() && !engine_->done();
+  if (drive_.is_paused) {
+    EndWait();
+    drive_.moves = kMostShortMoves;  // A drive with a pause stands for no others.
+    return Outcome::kPaused;
+  }
+  drive_.doubt_at = kNoDeadline;
+  EndDrive(drive_.begin);
   if (Trace* const trace = monitor_->trace(); trace != nullptr) trace->End(outcome.ok(), Now());
-  if (!outcome.ok()) *verdict = Settle(outcome, call);
+  if (!outcome.ok()) *verdict = Settle(outcome, drive_.call);
   // After a failure the rank stays inside: it has not completed the call.
   if (control_ != nullptr && outcome.ok()) control_->Leave();
-  return outcome.ok();
+  return outcome.ok() ? Outcome::kDone : Outcome::kFailed;
 }
 
-bool Driver::RunMessages(const std::function<bool()>& over, const WaitPolicy& policy, Verdict* verdict) {
+bool Driver::RunMessages(const WaitPolicy& policy, const Patience& patience, Verdict* verdict) {
   const Nanoseconds begin = Now();
+  drive_ = Drive();
   monitor_->BeginDrive(Call(), begin);
-  const Status outcome = DriveMessages(over, policy);
+  const auto step = [&patience](bool*, bool* over) {
+    *over = (*patience.is_over)();
+    return Status();
+  };
+  const Status outcome = Loop(step, kNoDeadline, policy, patience.wake_at);
   EndDrive(begin);
   if (!outcome.ok()) *verdict = Settle(outcome, Call());
   return outcome.ok();
 }
 
 template <class Step>
-Status Driver::Loop(Step step, Deadline deadline, const WaitPolicy& policy) {
+Status Driver::Loop(Step step, Deadline deadline, const WaitPolicy& policy, Deadline wake_at) {
   waiter_.Begin(policy);
-  moves_ = 0;
   for (;;) {
     bool moved = false;
     bool over = false;
@@ -84,7 +95,7 @@ Status Driver::Loop(Step step, Deadline deadline, const WaitPolicy& policy) {
     if (moved) {
       EndWait();
       waiter_.Reset();
-      if (++moves_ % kMovesPerLook == 0) now = Now();
+      if (++drive_.moves % kMovesPerLook == 0) now = Now();
     } else {
       if (waiter_.idle_polls() == 0 && !monitor_->waiting()) awaited_ = AwaitedPeer();
       const Waiter::Next next = waiter_.Idle();
@@ -95,7 +106,7 @@ Status Driver::Loop(Step step, Deadline deadline, const WaitPolicy& policy) {
       if (next == Waiter::Next::kSleep) {
         ANNULUS_RETURN_IF_ERROR(step(&moved, &over));
         if (over) return Status();
-        if (!moved) Sleep(deadline);
+        if (!moved) Sleep(std::min(deadline, wake_at));
         now = Now();
         waiter_.Slept(now);
       }
@@ -104,33 +115,25 @@ Status Driver::Loop(Step step, Deadline deadline, const WaitPolicy& policy) {
   }
 }
 
-Status Driver::RunEngine(Deadline deadline, const WaitPolicy& policy) {
-  const auto step = [this](bool* moved, bool* over) {
+Status Driver::RunEngine(const WaitPolicy& policy, const Patience& patience) {
+  const auto step = [this, &patience](bool* moved, bool* over) {
     Status status = engine_->Progress(moved);
-    *over = engine_->done();
+    *over = engine_->done() || (patience.is_over != nullptr && (*patience.is_over)());
     return status;
   };
-  return Loop(step, deadline, policy);
-}
-
-Status Driver::DriveMessages(const std::function<bool()>& over, const WaitPolicy& policy) {
-  const auto step = [&over](bool* moved, bool* is_over) {
-    *is_over = over();
-    return Status();
-  };
-  return Loop(step, kNoDeadline, policy);
+  return Loop(step, drive_.deadline, policy, patience.wake_at);
 }
 
 Status Driver::Overdue(Deadline deadline, Nanoseconds now) {
   if (now > deadline) return {Code::kTimeout, "the collective did not finish before its deadline"};
-  if (now >= doubt_at_) Doubt(now);
+  if (now >= drive_.doubt_at) Doubt(now);
   return messages_->busy() ? messages_->Late(now) : Status();
 }
 
 void Driver::Doubt(Nanoseconds now) {
   if (control_ != nullptr) control_->Doubt();
-  doubt_after_ *= 2;
-  doubt_at_ = now + doubt_after_;
+  drive_.doubt_after *= 2;
+  drive_.doubt_at = now + drive_.doubt_after;
 }
 
 void Driver::EndTracedWait() {
@@ -148,7 +151,7 @@ void Driver::EndTracedWait() {
 // Reading the clock would take a tenth of the shortest drives, so only a sample of them is measured and stands for the
 // rest.
 void Driver::EndDrive(Nanoseconds begin) {
-  const bool is_short = !waiter_.has_looked() && moves_ < kMostShortMoves;
+  const bool is_short = !waiter_.has_looked() && drive_.moves < kMostShortMoves;
   if (is_short || monitor_->trace() != nullptr) EndWait();
   if (is_short && ++short_drives_ % kShortDrivesPerLook != 0) return monitor_->EndDrive(short_drive_.value());
   const Nanoseconds now = Now();
@@ -157,7 +160,7 @@ void Driver::EndDrive(Nanoseconds begin) {
   monitor_->EndDrive(now - begin);
 }
 
-void Driver::Sleep(Deadline deadline) {
+void Driver::Sleep(Deadline until) {
   // Interrupt, Nudge and the control thread wake the reactor after they set what the loop looks at, so no wake-up is
   // lost.
   const bool engine_armed = engine_->done() || engine_->Arm();
@@ -167,7 +170,7 @@ void Driver::Sleep(Deadline deadline) {
   monitor_->CountSleep();
   Trace* const trace = monitor_->trace();
   const Nanoseconds begin = trace != nullptr ? Now() : 0;
-  reactor_->WaitUntil(std::min({deadline, doubt_at_, messages_->deadline()}));
+  reactor_->WaitUntil(std::min({until, drive_.doubt_at, messages_->deadline()}));
   if (trace != nullptr) trace->AddSleep(begin, Now());
 }
 

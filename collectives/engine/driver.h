@@ -17,8 +17,17 @@
 
 namespace annulus {
 
+// When a thread stops driving though the work is not done, for another thread to go on with it.
+struct Patience {
+  // Asked after each poll, and before a sleep; null: never.
+  const std::function<bool()>* is_over = nullptr;
+  Deadline wake_at = kNoDeadline;  // A sleep ends here at the latest, for is_over to be asked.
+};
+
 class Driver {
  public:
+  enum class Outcome { kDone, kFailed, kPaused };
+
   // Time that a collective may take before the ranks are asked whether they agree on it. The interval then doubles each
   // time.
   static constexpr Nanoseconds kFirstDoubt = kSecond;
@@ -33,8 +42,13 @@ class Driver {
         monitor_(monitor) {}
 
   // Runs `call` for up to `timeout`; messages move meanwhile. On failure fills *verdict, which is the same on every
-  // rank, and returns false; the buffers stay borrowed until the domains are drained and the links are closed.
-  bool Run(const Call& call, const Buffers& buffers, Nanoseconds timeout, const WaitPolicy& policy, Verdict* verdict);
+  // rank, and returns kFailed; the buffers stay borrowed until the domains are drained and the links are closed. After
+  // kPaused only GoOn may follow, soon, perhaps by another thread; until then nobody watches the call's deadline.
+  Outcome Run(const Call& call, const Buffers& buffers, Nanoseconds timeout, const WaitPolicy& policy,
+              const Patience& patience, Verdict* verdict);
+  Outcome GoOn(const WaitPolicy& policy, const Patience& patience, Verdict* verdict);
+  // Whether a collective waits for GoOn, which it needs also when its communicator has failed meanwhile.
+  bool paused() const { return drive_.is_paused; }
 
   // Runs a call that the engine repeats (Engine::Repeats) as far as it goes at once, which takes a microsecond or two,
   // or a little more for tens of kilobytes. Returns whether it is done; if not, Resume does the rest as Run does.
@@ -42,24 +56,35 @@ class Driver {
   // calls, which stands for the others.
   bool MayRepeat() const { return !messages_->busy() && !Stopped() && monitor_->trace() == nullptr; }
   bool Repeat(const Call& call, const void* input, void* output);
-  bool Resume(const Call& call, Nanoseconds timeout, const WaitPolicy& policy, Verdict* verdict);
+  Outcome Resume(const Call& call, Nanoseconds timeout, const WaitPolicy& policy, const Patience& patience,
+                 Verdict* verdict);
 
-  // Moves messages until `over` returns true; it is asked repeatedly, and before a sleep. Fails as Run does.
-  bool RunMessages(const std::function<bool()>& over, const WaitPolicy& policy, Verdict* verdict);
+  // Moves messages until patience.is_over, which is not null. Returns false when it failed, as Run does.
+  bool RunMessages(const WaitPolicy& policy, const Patience& patience, Verdict* verdict);
 
-  // Makes the driving thread look at what is new: a message posted, or what `over` depends on.
+  // Makes the driving thread look at what is new: a message posted, or what Patience::is_over depends on.
   void Nudge() { reactor_->Wake(); }
 
   // Makes the current and all later calls of Run fail with kAborted, on this rank alone.
   void Interrupt();
 
  private:
-  bool Finish(const Call& call, Nanoseconds begin, Nanoseconds timeout, const WaitPolicy& policy, Verdict* verdict);
-  Status RunEngine(Deadline deadline, const WaitPolicy& policy);
-  Status DriveMessages(const std::function<bool()>& over, const WaitPolicy& policy);
-  // Calls step(&moved, &over) and moves messages until over; waits in between.
+  // What is being driven.
+  struct Drive {
+    Call call;
+    Nanoseconds begin = 0;
+    Deadline deadline = kNoDeadline;
+    Deadline doubt_at = kNoDeadline;  // Time of the next Control::Doubt; set within a collective.
+    Nanoseconds doubt_after = 0;
+    int moves = 0;  // Moves so far.
+    bool is_paused = false;
+  };
+
+  void Begin(const Call& call, Nanoseconds begin, Nanoseconds timeout);
+  Status RunEngine(const WaitPolicy& policy, const Patience& patience);
+  // Calls step(&moved, &over) and moves messages until over; waits in between, and wakes at `wake_at`.
   template <class Step>
-  Status Loop(Step step, Deadline deadline, const WaitPolicy& policy);
+  Status Loop(Step step, Deadline deadline, const WaitPolicy& policy, Deadline wake_at);
   bool HasVerdict() const { return control_ != nullptr && control_->has_verdict(); }
   bool Stopped() const { return interrupted_.load(std::memory_order_relaxed) || HasVerdict(); }
   int AwaitedPeer() const { return engine_->done() ? messages_->AwaitedPeer() : engine_->AwaitedPeer(); }
@@ -74,7 +99,7 @@ class Driver {
   }
   void EndTracedWait();
   void EndDrive(Nanoseconds begin);
-  void Sleep(Deadline deadline);
+  void Sleep(Deadline until);
   Status Overdue(Deadline deadline, Nanoseconds now);
   void Doubt(Nanoseconds now);
   Verdict Settle(const Status& failure, const Call& current);
@@ -88,9 +113,7 @@ class Driver {
   Waiter waiter_;  // The waiter of the driving thread.
   UsualTime short_drive_;
   uint32_t short_drives_ = UINT32_MAX;  // The first short drive is measured.
-  int moves_ = 0;                       // Moves so far in this drive.
-  Deadline doubt_at_ = kNoDeadline;     // Time of the next Control::Doubt; set within a collective.
-  Nanoseconds doubt_after_ = 0;
+  Drive drive_;
   int awaited_ = -1;  // Peer that was awaited when movement stopped; -1: none.
   std::atomic<bool> interrupted_{false};
 };

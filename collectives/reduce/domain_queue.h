@@ -70,11 +70,13 @@ inline MemoryKind KindOf(const DomainQueue* queue) { return queue == nullptr ? M
 // One operation that is under way, or none.
 class Submission {
  public:
-  // Starts `op` on `queue`; null: does it now. Nothing may be pending. Errors: as DomainQueue::Submit.
+  // Starts `op` on `queue`; null: does it now. Nothing may be pending. Errors: as DomainQueue::Submit, and kAborted
+  // when a reduction function has failed: what should be the result must not be sent on.
   Status Submit(DomainQueue* queue, const SliceOp& op) {
+    user_ = op.custom.user;
     if (queue == nullptr) {
       RunOnHost(op);
-      return Status();
+      return CheckUser();
     }
     queue_ = queue;
     return queue->Submit(op, &ticket_);
@@ -82,15 +84,23 @@ class Submission {
 
   bool pending() const { return ticket_ != DomainQueue::kCompleted; }
 
-  // Looks whether the operation has finished; then nothing is pending any more.
+  // Looks whether the operation has finished; then nothing is pending any more. Errors: as Submit.
   Status Poll() {
     bool done = false;
     ANNULUS_RETURN_IF_ERROR(queue_->Poll(ticket_, &done));
-    if (done) ticket_ = DomainQueue::kCompleted;
-    return Status();
+    if (!done) return Status();
+    ticket_ = DomainQueue::kCompleted;
+    return CheckUser();
   }
 
  private:
+  // The engine says which rank's it was.
+  Status CheckUser() const {
+    const bool ok = user_ == nullptr || user_->failure.load(std::memory_order_relaxed) == 0;
+    return ok ? Status() : Status(Code::kAborted, "the reduction function failed");
+  }
+
+  const UserReduction* user_ = nullptr;  // The reduction of the latest operation, if it is the user's.
   DomainQueue* queue_ = nullptr;
   DomainQueue::Ticket ticket_ = DomainQueue::kCompleted;
 };

@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <future>
+#include <thread>
 
 namespace annulus {
 namespace {
@@ -60,17 +62,71 @@ TEST_F(CallQueueTest, ALongTurnLetsOthersQueueAndNobodyElseDrive) {
 
 TEST_F(CallQueueTest, NobodyOvertakesWhatIsQueued) {
   Request request;
+  request.arguments = Barrier();
   queue_.Add(&request);
   EXPECT_EQ(nudges_, 0);
   EXPECT_FALSE(Turn(&queue_));
   EXPECT_EQ(queue_.Current().sequence, 1u);
   {
     Turn turn(&queue_, Turn::AwaitWork());
-    EXPECT_EQ(queue_.First(), &request);
-    turn.EndRequest(&request, Code::kOk);
+    bool is_stopping = true;
+    EXPECT_EQ(queue_.DriveFirst(&is_stopping), &request);
+    EXPECT_FALSE(is_stopping);
+    queue_.Remove(&request, Code::kOk);
   }
   EXPECT_FALSE(queue_.HasCalls());
+  EXPECT_EQ(monitor_.Read(0).collectives, 1u);
   EXPECT_TRUE(Turn(&queue_));
+}
+
+TEST_F(CallQueueTest, OneThatWaitsTakesATurnThatNobodyHas) {
+  Request request;
+  queue_.Add(&request);
+  {
+    Turn turn(&queue_, {[] { return false; }});
+    EXPECT_TRUE(turn);
+    EXPECT_TRUE(queue_.IsDrivenByThisThread());
+    EXPECT_EQ(nudges_, 0);
+  }
+  EXPECT_FALSE(Turn(&queue_, {[] { return true; }}));
+  queue_.Remove(&request, Code::kOk);
+}
+
+TEST_F(CallQueueTest, OneThatWaitsAsksForTheTurnOfAnotherAndGetsItAtItsEnd) {
+  Turn turn(&queue_);
+  turn.Lengthen(CallNumber(turn.NextSequence()));
+  EXPECT_FALSE(queue_.IsWanted());
+  EXPECT_FALSE(Turn(&queue_, {[] { return false; }, Now()}));
+  EXPECT_EQ(nudges_, 1);
+  auto waits = std::async(std::launch::async, [this] { return bool(Turn(&queue_, {[] { return false; }})); });
+  while (!queue_.IsWanted()) std::this_thread::yield();
+  turn.End();
+  EXPECT_TRUE(waits.get());
+  EXPECT_FALSE(queue_.IsWanted());
+}
+
+TEST_F(CallQueueTest, OneThatWaitsIsToldOfTheEndWhileAnotherHasTheTurn) {
+  Turn turn(&queue_);
+  turn.Lengthen(CallNumber(turn.NextSequence()));
+  std::atomic<bool> is_over = false;
+  auto waits = std::async(std::launch::async, [&] { return bool(Turn(&queue_, {[&] { return is_over.load(); }})); });
+  while (!queue_.IsWanted()) std::this_thread::yield();
+  is_over = true;
+  queue_.AnnounceEnd();
+  EXPECT_FALSE(waits.get());
+}
+
+TEST_F(CallQueueTest, ByPriorityOneThatWaitsLeavesTheTurnToTheProgressThread) {
+  CallQueue queue(Config(true));
+  Request request;
+  queue.Add(&request);
+  EXPECT_FALSE(Turn(&queue, {[] { return false; }, Now()}));
+  EXPECT_FALSE(queue.IsWanted());
+  {
+    Turn turn(&queue, Turn::AwaitWork());
+    EXPECT_TRUE(turn);
+  }
+  queue.Remove(&request, Code::kOk);
 }
 
 TEST_F(CallQueueTest, AMessageKeepsNobodyFromDriving) {
@@ -107,7 +163,8 @@ TEST_F(CallQueueTest, ByPriorityCallsGetTheirNumberWhenTheyAreDriven) {
   high.options.priority = late.options.priority = 1;
   for (Request* each : {&low, &high, &late}) queue.Add(each);
   EXPECT_EQ(queue.FirstByPriority(), &high);
-  EXPECT_EQ(queue.First(), &low);
+  bool is_stopping = true;
+  EXPECT_EQ(queue.DriveFirst(&is_stopping), &low);
   EXPECT_EQ(queue.Find(late.number), &late);
   EXPECT_EQ(queue.Find(4), nullptr);
   EXPECT_EQ(high.call.sequence, 0u);
@@ -129,14 +186,23 @@ TEST_F(CallQueueTest, TheOneThatAwaitsWorkIsWokenByACallAndByTheEnd) {
   auto worker = std::async(std::launch::async, [this] {
     for (;;) {
       Turn turn(&queue_, Turn::AwaitWork());
-      Request* const next = queue_.First();
-      if (next == nullptr) return queue_.is_stopping();
-      turn.EndRequest(next, Code::kOk);
+      bool is_stopping = false;
+      Request* const next = queue_.DriveFirst(&is_stopping);
+      if (next == nullptr) return is_stopping;
+      queue_.Remove(next, Code::kOk);
     }
   });
   queue_.Add(&request);
   queue_.Stop();
   EXPECT_TRUE(worker.get());
+}
+
+TEST_F(CallQueueTest, NothingIsQueuedOnceItStops) {
+  queue_.Stop();
+  Request request;
+  EXPECT_FALSE(queue_.Add(&request));
+  EXPECT_FALSE(queue_.AddMessage(&request));
+  EXPECT_FALSE(queue_.HasCalls() || queue_.HasMessages());
 }
 
 TEST_F(CallQueueTest, StoppingTellsWhetherSomethingIsLeft) {

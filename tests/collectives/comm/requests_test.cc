@@ -6,6 +6,7 @@
 #include <array>
 #include <future>
 #include <optional>
+#include <thread>
 
 namespace annulus {
 namespace {
@@ -19,15 +20,18 @@ class RequestsTest : public ::testing::Test {
     return made;
   }
   Code Wait(RequestHandle handle, int64_t timeout_ms = -1) {
-    return requests_->Wait(handle, timeout_ms, true, &label_).code();
+    return requests_->Wait(handle, timeout_ms, await_, &label_).code();
   }
-  Code Free(RequestHandle handle) { return requests_->Free(handle, true).code(); }
+  Code Free(RequestHandle handle) { return requests_->Free(handle, await_).code(); }
 
   RequestTable table_;
   // Only named in the table.
   Communicator* const owner_ = reinterpret_cast<Communicator*>(&table_);
   Callbacks callbacks_;
   std::string label_;
+  const Requests::AwaitEnd await_ = [](const Request* request, Deadline until) {
+    while (!request->IsDone() && Now() < until) std::this_thread::yield();
+  };
   std::optional<Requests> requests_{std::in_place, RequestsConfig{&table_, owner_, &callbacks_, 0, 2}};
 };
 
@@ -52,10 +56,27 @@ TEST_F(RequestsTest, WaitingEndsWithTheRequest) {
   EXPECT_EQ(waiter.get(), Code::kOk);
 }
 
+TEST_F(RequestsTest, AWaitHasALimit) {
+  Request* const request = MakeOne();
+  EXPECT_EQ(Wait(request->handle, 1), Code::kInProgress);
+  requests_->Finish(request, Code::kOk);
+}
+
+TEST_F(RequestsTest, WhatIsFreedWhileAnotherThreadWaitsStaysUntilTheWaitIsOver) {
+  Request* const request = MakeOne();
+  const RequestHandle handle = request->handle;
+  const Requests::AwaitEnd ends = [&](const Request*, Deadline) {
+    requests_->Finish(request, Code::kTimeout);
+    EXPECT_EQ(Free(handle), Code::kOk);
+  };
+  EXPECT_EQ(requests_->Wait(handle, -1, ends, &label_).code(), Code::kTimeout);
+  EXPECT_EQ(requests_->MemoryBytes(), 0u);
+}
+
 TEST_F(RequestsTest, WhereWaitingWouldLastForEverItDoesNotBlock) {
   const RequestHandle handle = MakeOne()->handle;
-  EXPECT_EQ(requests_->Wait(handle, -1, false, &label_).code(), Code::kInProgress);
-  EXPECT_TRUE(requests_->Free(handle, false).ok());
+  EXPECT_EQ(requests_->Wait(handle, -1, nullptr, &label_).code(), Code::kInProgress);
+  EXPECT_TRUE(requests_->Free(handle, nullptr).ok());
   EXPECT_EQ(Wait(handle), Code::kInvalidArgument);
 }
 
@@ -66,12 +87,12 @@ TEST_F(RequestsTest, ARequestThatNobodyHoldsGoesWithItsEnd) {
   EXPECT_EQ(requests_->MemoryBytes(), 0u);
 }
 
-TEST_F(RequestsTest, AnAwaitedRequestGoesWithItsOutcome) {
+TEST_F(RequestsTest, AReleasedRequestGoesWithItsOutcome) {
   Request* const request = requests_->Make(CallArguments());
-  EXPECT_FALSE(requests_->IsDone(request));
+  EXPECT_FALSE(request->IsDone());
   requests_->Finish(request, Code::kMismatch);
-  EXPECT_TRUE(requests_->IsDone(request));
-  EXPECT_EQ(requests_->Await(request), Code::kMismatch);
+  EXPECT_TRUE(request->IsDone());
+  EXPECT_EQ(requests_->Release(request), Code::kMismatch);
   EXPECT_EQ(requests_->MemoryBytes(), 0u);
 }
 
