@@ -12,16 +12,19 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <tuple>
 #include <vector>
 
+#include "frameworks/python/call.h"
 #include "frameworks/python/failure.h"
 #include "frameworks/python/handle.h"
+#include "frameworks/python/reduction.h"
 
 namespace py = pybind11;
 
+using annulus_python::Call;
 using annulus_python::Failure;
 using annulus_python::Handle;
+using annulus_python::Reduction;
 using annulus_python::Work;
 
 namespace {
@@ -70,7 +73,7 @@ std::shared_ptr<Handle> Create(const py::dict& settings) {
   }
 }
 
-// -- Collectives -----------------------------------------------------------------------------------------------------
+// -- Requests --------------------------------------------------------------------------------------------------------
 
 // A request as Python holds it: the communicator lives as long.
 struct Request {
@@ -83,109 +86,7 @@ struct Request {
 using Self = std::shared_ptr<Handle>;
 using Comm = annulus_comm_t*;
 
-// A call without its buffers. Python gives plain integers: the library is the one to judge them.
-annulus_call_t CallOf(annulus_kind_t kind, size_t count, int element, int op = ANNULUS_SUM, int root = 0) {
-  annulus_call_t call{};
-  call.struct_bytes = sizeof call;
-  call.kind = kind;
-  call.count = count;
-  call.type = static_cast<annulus_type_t>(element);
-  call.op = static_cast<annulus_op_t>(op);
-  call.root = root;
-  return call;
-}
-
-Request Start(const Self& self, const py::object& send, const py::object& recv, const annulus_call_t& call) {
-  return Request{self, self->Start({{send, recv, call}})};
-}
-
-// (array, out, count, type) of an allreduce.
-using Member = std::tuple<py::object, py::object, size_t, int>;
-
-Request AllreduceGroup(const Self& self, const std::vector<Member>& members, int op) {
-  std::vector<Handle::Collective> collectives;
-  for (const auto& [array, out, count, element] : members)
-    collectives.push_back({array, out, CallOf(ANNULUS_CALL_ALLREDUCE, count, element, op)});
-  return Request{self, self->Start(collectives)};
-}
-
-using Type = py::class_<Handle, Self>;
-
-// Methods of the forms (send, recv, count, type), with an operation, a root, or both.
-void DefinePlain(Type* type, const char* name, annulus_kind_t kind) {
-  type->def(name, [kind](const Self& self, const py::object& send, const py::object& recv, size_t count, int element) {
-    return Start(self, send, recv, CallOf(kind, count, element));
-  });
-}
-void DefineWithOp(Type* type, const char* name, annulus_kind_t kind) {
-  type->def(name, [kind](const Self& self, const py::object& send, const py::object& recv, size_t count, int element,
-                         int op) { return Start(self, send, recv, CallOf(kind, count, element, op)); });
-}
-void DefineWithRoot(Type* type, const char* name, annulus_kind_t kind) {
-  type->def(name,
-            [kind](const Self& self, const py::object& send, const py::object& recv, size_t count, int element,
-                   int root) { return Start(self, send, recv, CallOf(kind, count, element, ANNULUS_SUM, root)); });
-}
-
-void DefineCollectives(Type* type) {
-  DefineWithOp(type, "allreduce", ANNULUS_CALL_ALLREDUCE);
-  DefineWithOp(type, "reduce_scatter", ANNULUS_CALL_REDUCE_SCATTER);
-  DefinePlain(type, "allgather", ANNULUS_CALL_ALLGATHER);
-  DefineWithRoot(type, "broadcast", ANNULUS_CALL_BROADCAST);
-  type->def("reduce",
-            [](const Self& self, const py::object& send, const py::object& recv, size_t count, int element, int op,
-               int root) { return Start(self, send, recv, CallOf(ANNULUS_CALL_REDUCE, count, element, op, root)); });
-  DefineWithRoot(type, "gather", ANNULUS_CALL_GATHER);
-  DefineWithRoot(type, "scatter", ANNULUS_CALL_SCATTER);
-  DefinePlain(type, "alltoall", ANNULUS_CALL_ALLTOALL);
-  type->def("send", [](const Self& self, const py::object& array, size_t count, int element, int peer) {
-    return Start(self, array, py::none(), CallOf(ANNULUS_CALL_SEND, count, element, ANNULUS_SUM, peer));
-  });
-  type->def("recv", [](const Self& self, const py::object& array, size_t count, int element, int peer) {
-    return Start(self, py::none(), array, CallOf(ANNULUS_CALL_RECV, count, element, ANNULUS_SUM, peer));
-  });
-  type->def("barrier", [](const Self& self) {
-    return Start(self, py::none(), py::none(), CallOf(ANNULUS_CALL_BARRIER, 0, ANNULUS_INT32));
-  });
-  type->def("allreduce_group", &AllreduceGroup);
-}
-
-using Counts = std::vector<size_t>;
-
-// With parts of different sizes: (sendbuf, recvbuf, counts of elements, ...), the parts one behind the other.
-void DefineParts(Type* type) {
-  type->def("allgatherv",
-            [](const Self& self, const py::object& send, const py::object& recv, const Counts& counts, int element) {
-              annulus_call_t call = CallOf(ANNULUS_CALL_ALLGATHERV, counts.at(self->rank()), element);
-              call.recvcounts = counts.data();
-              return Start(self, send, recv, call);
-            });
-  type->def("reduce_scatterv", [](const Self& self, const py::object& send, const py::object& recv,
-                                  const Counts& counts, int element, int op) {
-    annulus_call_t call = CallOf(ANNULUS_CALL_REDUCE_SCATTERV, counts.at(self->rank()), element, op);
-    call.sendcounts = counts.data();
-    return Start(self, send, recv, call);
-  });
-  type->def("gatherv", [](const Self& self, const py::object& send, const py::object& recv, size_t count,
-                          const Counts& counts, int element, int root) {
-    annulus_call_t call = CallOf(ANNULUS_CALL_GATHERV, count, element, ANNULUS_SUM, root);
-    call.recvcounts = counts.data();
-    return Start(self, send, recv, call);
-  });
-  type->def("scatterv", [](const Self& self, const py::object& send, const py::object& recv, size_t count,
-                           const Counts& counts, int element, int root) {
-    annulus_call_t call = CallOf(ANNULUS_CALL_SCATTERV, count, element, ANNULUS_SUM, root);
-    call.sendcounts = counts.data();
-    return Start(self, send, recv, call);
-  });
-  type->def("alltoallv", [](const Self& self, const py::object& send, const py::object& recv, const Counts& send_counts,
-                            const Counts& recv_counts, int element) {
-    annulus_call_t call = CallOf(ANNULUS_CALL_ALLTOALLV, 0, element);
-    call.sendcounts = send_counts.data();
-    call.recvcounts = recv_counts.data();
-    return Start(self, send, recv, call);
-  });
-}
+Request Submit(const Self& self, const std::vector<const Call*>& calls) { return Request{self, self->Start(calls)}; }
 
 // -- Registered memory ----------------------------------------------------------------------------------------------
 
@@ -311,8 +212,12 @@ PYBIND11_MODULE(_core, module) {
       .def_buffer(&RegisteredMemory::Buffer);
   py::class_<Request>(module, "Request").def("wait", &Request::Wait);
 
-  py::class_<Handle, Self> handle(module, "Handle");
-  handle.def_property_readonly("rank", &Handle::rank)
+  py::class_<Reduction, std::shared_ptr<Reduction>>(module, "Reduction")
+      .def_property_readonly("error", &Reduction::error);
+  annulus_python::DefineCalls(&module);
+
+  py::class_<Handle, Self>(module, "Handle")
+      .def_property_readonly("rank", &Handle::rank)
       .def_property_readonly("size", &Handle::size)
       .def_property_readonly("local_rank", &Handle::local_rank)
       .def_property_readonly("local_size", &Handle::local_size)
@@ -323,12 +228,10 @@ PYBIND11_MODULE(_core, module) {
       .def("create_premul_sum", &Handle::CreatePremulSum)
       .def("create_reduction", &Handle::CreateReduction)
       .def("destroy_operation", &Handle::DestroyOperation)
-      .def("error_of", &Handle::ErrorOf)
       .def("counters", &Counters)
-      .def("set_priority", &Handle::SetPriority)
+      .def("submit", &Submit)
+      .def("verdict", &Handle::Verdict)
       .def("abort", &Handle::Abort)
       .def("close", &Handle::Close)
       .def("abandon", &Handle::Abandon);
-  DefineCollectives(&handle);
-  DefineParts(&handle);
 }

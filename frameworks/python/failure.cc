@@ -6,28 +6,55 @@ namespace annulus_python {
 
 namespace py = pybind11;
 
-Failure Failure::OfThread(annulus_status_t status) {
-  annulus_error_t error{};
-  error.struct_bytes = sizeof error;
+namespace {
+
+Failure PartsOf(const annulus_error_t& error) {
   Failure failure;
-  failure.status = status;
-  if (annulus_last_error(&error) != ANNULUS_OK) return failure;
+  failure.status = error.status;
+  failure.scope = error.scope;
   failure.rank = error.rank;
   failure.peer = error.peer;
   failure.sequence = error.sequence;
   failure.collective = error.collective;
-  failure.os_errno = error.cause == ANNULUS_CAUSE_ERRNO ? error.cause_code : 0;
+  failure.label = error.label;
+  failure.cause = error.cause;
+  failure.cause_code = error.cause_code;
   failure.message = error.message;
   failure.advice = error.advice;
   return failure;
 }
 
+}  // namespace
+
+Failure Failure::OfThread(annulus_status_t status) {
+  annulus_error_t error{};
+  error.struct_bytes = sizeof error;
+  Failure failure;
+  if (annulus_last_error(&error) == ANNULUS_OK) failure = PartsOf(error);
+  failure.status = status;
+  return failure;
+}
+
+Failure Failure::Verdict(annulus_comm_t* comm) {
+  annulus_error_t error{};
+  error.struct_bytes = sizeof error;
+  const annulus_status_t status = annulus_comm_verdict(comm, &error);
+  return status == ANNULUS_OK ? PartsOf(error) : OfThread(status);
+}
+
 Failure Failure::Closed() {
   Failure failure;
   failure.status = ANNULUS_ABORTED;
+  failure.scope = ANNULUS_SCOPE_COMMUNICATOR;
   failure.message = "the communicator is closed";
   failure.advice = "Close it after the last wait; a forked child needs a communicator of its own.";
   return failure;
+}
+
+py::object Failure::ToPython() const {
+  return py::module_::import("annulus._errors")
+      .attr("make")(static_cast<int>(status), scope, rank, peer, sequence, collective, label, cause, cause_code,
+                    message, advice);
 }
 
 void RegisterFailure() {
@@ -35,10 +62,7 @@ void RegisterFailure() {
     try {
       if (thrown) std::rethrow_exception(thrown);
     } catch (const Failure& failure) {
-      const py::object error =
-          py::module_::import("annulus._errors")
-              .attr("make")(static_cast<int>(failure.status), failure.rank, failure.peer, failure.sequence,
-                            failure.collective, failure.os_errno, failure.message, failure.advice);
+      const py::object error = failure.ToPython();
       PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
     }
   });

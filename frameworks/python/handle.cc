@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <mutex>
+#include <stdexcept>
 #include <utility>
 #include <vector>
+
+#include "frameworks/python/callback.h"
 
 namespace annulus_python {
 
@@ -22,6 +25,22 @@ void* LendOne(const py::object& array, int flags, Work* work) {
   return work->lent.back()->buf;
 }
 
+// The call with its pointers, whose arrays are lent to `work`.
+annulus_call_t Complete(const Call& described, Work* work) {
+  annulus_call_t call = described.call;
+  call.sendbuf = LendOne(described.send, PyBUF_SIMPLE, work);
+  call.recvbuf = LendOne(described.recv, PyBUF_WRITABLE, work);
+  // The root gives no output: in place its array is only read, and so may be read-only.
+  const bool in_place = call.kind == ANNULUS_CALL_BROADCAST && call.recvbuf == nullptr;
+  if (in_place) call.recvbuf = const_cast<void*>(call.sendbuf);
+  if (!described.sendcounts.empty()) call.sendcounts = described.sendcounts.data();
+  if (!described.recvcounts.empty()) call.recvcounts = described.recvcounts.data();
+  call.timeout_ms = described.options->timeout_ms;
+  call.priority = described.options->priority;
+  call.label = described.options->label.c_str();
+  return call;
+}
+
 }  // namespace
 
 Handle::Handle(annulus_comm_t* comm) : comm_(comm) {
@@ -31,7 +50,27 @@ Handle::Handle(annulus_comm_t* comm) : comm_(comm) {
   annulus_comm_local_size(comm, &local_size_);
 }
 
-Handle::~Handle() { Close(); }
+Handle::~Handle() {
+  if (closed() || !IsInside()) {
+    Leave();
+    return;
+  }
+  // The last reference went with a function that the library called: that thread cannot wait for its own end. Python
+  // waits for its threads at exit.
+  const auto works = std::make_shared<std::list<std::shared_ptr<Work>>>(std::move(works_));
+  const py::cpp_function destroy([works, comm = comm_.exchange(nullptr)] {
+    {
+      py::gil_scoped_release release;
+      annulus_comm_destroy(comm);
+    }
+    works->clear();
+  });
+  try {
+    py::module_::import("threading").attr("Thread")(py::none(), destroy).attr("start")();
+  } catch (py::error_already_set& error) {
+    error.discard_as_unraisable("the end of a communicator");
+  }
+}
 
 std::shared_ptr<Handle> Handle::Create(const Maker& maker) {
   py::gil_scoped_release release;
@@ -44,48 +83,52 @@ std::shared_ptr<Handle> Handle::Create(const Maker& maker) {
 std::shared_ptr<Handle> Handle::Derive(const Maker& maker) {
   if (closed()) throw Failure::Closed();
   py::gil_scoped_release release;
-  std::shared_lock<std::shared_mutex> using_it(use_);
-  if (closed()) throw Failure::Closed();
+  const std::shared_lock<std::shared_mutex> using_it = Use();
+  if (!using_it || closed()) throw Failure::Closed();
   annulus_comm_t* made = nullptr;
   const annulus_status_t status = maker(comm_, &made);
   if (status != ANNULUS_OK) throw Failure::OfThread(status);
   return made == nullptr ? nullptr : std::make_shared<Handle>(made);
 }
 
-std::shared_ptr<Work> Handle::Start(const std::vector<Collective>& collectives) {
+std::shared_ptr<Work> Handle::Start(const std::vector<const Call*>& described) {
   CheckNotInReduction();
   if (closed()) throw Failure::Closed();
   auto work = std::make_shared<Work>();
   std::vector<annulus_call_t> calls;
-  for (const Collective& collective : collectives) {
-    annulus_call_t& call = calls.emplace_back(collective.call);
-    call.sendbuf = LendOne(collective.send, PyBUF_SIMPLE, work.get());
-    call.recvbuf = LendOne(collective.recv, PyBUF_WRITABLE, work.get());
-    // The root gives no output: in place its array is only read, and so may be read-only.
-    const bool in_place = call.kind == ANNULUS_CALL_BROADCAST && call.recvbuf == nullptr;
-    if (in_place) call.recvbuf = const_cast<void*>(call.sendbuf);
-    call.priority = priority_;
+  for (const Call* const each : described) calls.push_back(Complete(*each, work.get()));
+  std::unique_ptr<Callback> callback;
+  if (!described.empty() && !described[0]->options->done.is_none()) {
+    callback = std::make_unique<Callback>(described[0]->options->done, this, calls.size());
+    for (annulus_call_t& call : calls) {
+      call.done = &Callback::Run;
+      call.context = callback.get();
+    }
   }
   Reap();
   {
     py::gil_scoped_release release;
-    std::shared_lock<std::shared_mutex> using_it(use_);
-    if (closed()) throw Failure::Closed();
+    const std::shared_lock<std::shared_mutex> using_it = Use();
+    if (!using_it || closed()) throw Failure::Closed();
     const annulus_status_t status = annulus_submit(comm_, calls.data(), calls.size(), &work->request);
     if (status != ANNULUS_OK) throw Failure::OfThread(status);
+    static_cast<void>(callback.release());  // It may have run already.
   }
   works_.push_back(work);
   return work;
 }
 
-void Handle::SetPriority(int priority) { priority_ = priority; }
-
 void Handle::Do(const std::function<annulus_status_t(annulus_comm_t*)>& call) {
   py::gil_scoped_release release;
-  std::shared_lock<std::shared_mutex> using_it(use_);
-  if (closed()) throw Failure::Closed();
+  const std::shared_lock<std::shared_mutex> using_it = Use();
+  if (!using_it || closed()) throw Failure::Closed();
   const annulus_status_t status = call(comm_);
   if (status != ANNULUS_OK) throw Failure::OfThread(status);
+}
+
+std::shared_lock<std::shared_mutex> Handle::Use() {
+  if (Callback::RunsHere(this)) return {use_, std::try_to_lock};
+  return std::shared_lock<std::shared_mutex>(use_);
 }
 
 std::shared_lock<std::shared_mutex> Handle::UseWithGil() {
@@ -107,12 +150,14 @@ int Handle::CreatePremulSum(double factor) {
   return CreateOperation([&](annulus_op_t* op) { return annulus_op_create_premul_sum(comm_, factor, op); });
 }
 
-int Handle::CreateReduction(const py::object& combine) {
-  auto reduction = std::make_unique<Reduction>(combine);
-  const int op = CreateOperation(
-      [&](annulus_op_t* made) { return annulus_op_create(comm_, &Reduction::Run, reduction.get(), nullptr, made); });
-  reductions_[op] = std::move(reduction);
-  return op;
+std::pair<int, std::shared_ptr<Reduction>> Handle::CreateReduction(const py::object& combine) {
+  const auto reduction = std::make_shared<Reduction>(combine, this);
+  auto context = std::make_unique<std::shared_ptr<Reduction>>(reduction);
+  const int op = CreateOperation([&](annulus_op_t* made) {
+    return annulus_op_create(comm_, &Reduction::Run, context.get(), &Reduction::Release, made);
+  });
+  static_cast<void>(context.release());  // The library's, until Release.
+  return {op, reduction};
 }
 
 void Handle::DestroyOperation(int op) {
@@ -120,16 +165,18 @@ void Handle::DestroyOperation(int op) {
   CreateOperation([&](annulus_op_t*) { return annulus_op_destroy(comm_, static_cast<annulus_op_t>(op)); });
 }
 
-py::object Handle::ErrorOf(int op) const {
-  const auto reduction = reductions_.find(op);
-  return reduction == reductions_.end() ? py::none() : reduction->second->error();
+py::object Handle::Verdict() {
+  const std::shared_lock<std::shared_mutex> using_it = UseWithGil();
+  const Failure verdict = Failure::Verdict(comm_);
+  return verdict.status == ANNULUS_OK ? py::none() : verdict.ToPython();
 }
 
 void Handle::CheckNotInReduction() const {
-  const auto runs_here = [](const auto& reduction) { return reduction.second->running_here(); };
-  if (std::any_of(reductions_.begin(), reductions_.end(), runs_here))
+  if (Reduction::RunsHere(this))
     throw py::value_error("a reduction function must not use its communicator, whose work waits for it");
 }
+
+bool Handle::IsInside() const { return Callback::RunsHere(this) || Reduction::RunsHere(this); }
 
 void Handle::Reap() {
   std::vector<std::shared_ptr<Work>> dropped;
@@ -156,19 +203,21 @@ bool Handle::Poll(const std::shared_ptr<Work>& work, int64_t timeout_ms) {
   annulus_status_t status = ANNULUS_OK;
   std::optional<Failure> failure;
   ++work->waiters;
-  if (closed()) {
-    failure = Failure::Closed();
-  } else {
+  bool closing = false;
+  {
     py::gil_scoped_release release;
-    std::shared_lock<std::shared_mutex> using_it(use_);
+    const std::shared_lock<std::shared_mutex> using_it = Use();
+    closing = !using_it || (closed() && Callback::RunsHere(this));
     if (closed()) {
       failure = Failure::Closed();
-    } else {
+    } else if (!closing) {
       status = annulus_request_wait(work->request, timeout_ms);
       if (status != ANNULUS_OK && status != ANNULUS_IN_PROGRESS) failure = Failure::OfThread(status);
     }
   }
   --work->waiters;
+  // In a callback that the closing thread waits for: the library may still use the arrays.
+  if (closing) throw Failure::Closed();
   if (status != ANNULUS_IN_PROGRESS) Finish(work, std::move(failure));
   if (work->done && work->waiters == 0) FreeRequest(work.get());
   return work->done;
@@ -187,8 +236,8 @@ void Handle::FreeRequest(Work* work) {
   annulus_request_t* request = std::exchange(work->request, nullptr);
   if (request == nullptr || closed()) return;
   py::gil_scoped_release release;
-  std::shared_lock<std::shared_mutex> using_it(use_);
-  if (!closed()) annulus_request_free(request);  // Else the communicator has freed it.
+  const std::shared_lock<std::shared_mutex> using_it = Use();
+  if (using_it && !closed()) annulus_request_free(request);  // Else the communicator frees it.
 }
 
 void Handle::FinishAll() {
@@ -200,11 +249,17 @@ void Handle::FinishAll() {
 
 void Handle::Abort(const std::string& reason) {
   py::gil_scoped_release release;
-  std::shared_lock<std::shared_mutex> using_it(use_);
-  if (!closed()) annulus_comm_abort(comm_, reason.c_str());
+  const std::shared_lock<std::shared_mutex> using_it = Use();
+  if (using_it && !closed()) annulus_comm_abort(comm_, reason.c_str());
 }
 
 void Handle::Close() {
+  if (!closed() && IsInside())
+    throw std::runtime_error("a callback or a reduction function cannot close its communicator, which waits for it");
+  Leave();
+}
+
+void Handle::Leave() {
   if (!closed()) {
     py::gil_scoped_release release;
     std::unique_lock<std::shared_mutex> alone(use_, std::try_to_lock);
@@ -219,7 +274,6 @@ void Handle::Close() {
     if (!closed()) annulus_comm_destroy(comm_.exchange(nullptr));
   }
   FinishAll();
-  reductions_.clear();
 }
 
 void Handle::Abandon() {

@@ -12,14 +12,15 @@
 #include <cstdint>
 #include <functional>
 #include <list>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <shared_mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "frameworks/python/call.h"
 #include "frameworks/python/failure.h"
 #include "frameworks/python/reduction.h"
 
@@ -46,12 +47,6 @@ struct Work {
 
 class Handle {
  public:
-  // A collective and its two C-contiguous buffers, either of which may be None.
-  struct Collective {
-    pybind11::object send;
-    pybind11::object recv;
-    annulus_call_t call{};  // Without the buffers.
-  };
   // Makes a communicator, from another one where `comm` is not null.
   using Maker = std::function<annulus_status_t(annulus_comm_t* comm, annulus_comm_t** made)>;
 
@@ -66,21 +61,19 @@ class Handle {
   // Makes one out of this one's ranks; null for a rank that takes no part in it. Throws a Failure.
   std::shared_ptr<Handle> Derive(const Maker& maker);
 
-  // Queues a collective, or several as a group, all or none. Throws a Failure.
-  std::shared_ptr<Work> Start(const std::vector<Collective>& collectives);
-
-  // For calls that are started from now on.
-  void SetPriority(int priority);
+  // Queues a call, or several as a group, all or none. The options' `done` is the first call's. Throws a Failure.
+  std::shared_ptr<Work> Start(const std::vector<const Call*>& described);
 
   // Makes a call that does not block. Throws a Failure.
   void Do(const std::function<annulus_status_t(annulus_comm_t*)>& call);
 
+  // The verdict as a Python exception; None while the communicator is alive. Throws a Failure.
+  pybind11::object Verdict();
+
   // Operations of the user's: their numbers. A function's is what Reduction takes. Throw a Failure.
   int CreatePremulSum(double factor);
-  int CreateReduction(const pybind11::object& combine);
+  std::pair<int, std::shared_ptr<Reduction>> CreateReduction(const pybind11::object& combine);
   void DestroyOperation(int op);
-  // What the operation's function raised; None if nothing, or if it has no function.
-  pybind11::object ErrorOf(int op) const;
 
   // Waits up to `timeout_ms`, or with -1 until the library ends it, and returns whether it is done. Python's signal
   // handlers run meanwhile, and what they raise ends the wait. Throws the work's Failure.
@@ -89,7 +82,8 @@ class Handle {
   // Fails everything pending and later on all ranks.
   void Abort(const std::string& reason);
 
-  // Leaves the job. Unfinished work fails; calls that other threads are in end early, with an abort. Bounded in time.
+  // Leaves the job. Unfinished work fails; calls that other threads are in end early, with an abort. Bounded in time,
+  // save for callbacks. Throws where a callback or reduction of this communicator calls.
   void Close();
 
   // In a forked child: lets go of what only the parent may use.
@@ -108,21 +102,24 @@ class Handle {
   void Finish(const std::shared_ptr<Work>& work, std::optional<Failure> failure);
   void FreeRequest(Work* work);
   void FinishAll();
+  void Leave();
   // Throws where a reduction's function calls, for which the work would wait that it waits for.
   void CheckNotInReduction() const;
-  // Locks use_ for a call that keeps the GIL. Throws a Failure instead of waiting for Close, which may itself wait for
-  // a reduction that needs the GIL.
+  // Whether the calling thread is one for whose function Leave may wait.
+  bool IsInside() const;
+  // Locks use_ for a call; without success once the communicator is being closed. In a callback it does not wait for
+  // the closing thread, which waits for the callback.
+  std::shared_lock<std::shared_mutex> Use();
+  // The same for a call that keeps the GIL, which a reduction may need that the closing thread waits for.
   std::shared_lock<std::shared_mutex> UseWithGil();
   int CreateOperation(const std::function<annulus_status_t(annulus_op_t* op)>& create);
 
-  int priority_ = 0;  // Guarded by the GIL.
   int rank_ = 0;
   int size_ = 0;
   int local_rank_ = 0;
   int local_size_ = 0;
-  std::atomic<annulus_comm_t*> comm_;  // Null once closed. Set to null under use_, but in a forked child.
-  std::shared_mutex use_;              // Shared by calls on comm_, alone for whoever destroys it.
-  std::map<int, std::unique_ptr<Reduction>> reductions_;  // By operation. Guarded by the GIL; kept until closed.
+  std::atomic<annulus_comm_t*> comm_;       // Null once closed. Set to null under use_, but in a forked child.
+  std::shared_mutex use_;                   // Shared by calls on comm_, alone for whoever destroys it.
   std::list<std::shared_ptr<Work>> works_;  // Not known to be done, in the order of the calls. Guarded by the GIL.
 };
 

@@ -1,21 +1,51 @@
 #include "frameworks/python/reduction.h"
 
 #include <exception>
+#include <memory>
+#include <utility>
 
 namespace annulus_python {
 
 namespace py = pybind11;
 
+namespace {
+
+using Shared = std::shared_ptr<Reduction>;
+
+thread_local const void* t_owner = nullptr;  // Of the reduction that the thread is in.
+
+// The thread is in a reduction of `owner`.
+class Scope {
+ public:
+  explicit Scope(const void* owner) : outer_(std::exchange(t_owner, owner)) {}
+  Scope(const Scope&) = delete;
+  ~Scope() { t_owner = outer_; }
+
+ private:
+  const void* const outer_;
+};
+
+}  // namespace
+
 int32_t Reduction::Run(const void* left, const void* right, void* out, size_t count, annulus_type_t type, void* self) {
   py::gil_scoped_acquire gil;
-  Reduction* const reduction = static_cast<Reduction*>(self);
+  Reduction* const reduction = static_cast<Shared*>(self)->get();
   reduction->Combine(left, right, out, count, type);
   return reduction->error_.is_none() ? 0 : 1;
 }
 
+void Reduction::Release(void* self) {
+  py::gil_scoped_acquire gil;
+  const std::unique_ptr<Shared> shared(static_cast<Shared*>(self));
+  const Scope scope((*shared)->owner_);  // The function may hold the last reference to the communicator.
+  (*shared)->combine_ = py::none();
+}
+
+bool Reduction::RunsHere(const void* owner) { return t_owner == owner; }
+
 void Reduction::Combine(const void* left, const void* right, void* out, size_t count, annulus_type_t type) {
   if (!error_.is_none()) return;
-  thread_ = std::this_thread::get_id();
+  const Scope scope(owner_);
   try {
     const auto bytes = static_cast<py::ssize_t>(count * annulus_type_bytes(type));
     combine_(py::memoryview::from_memory(left, bytes), py::memoryview::from_memory(right, bytes),
@@ -25,7 +55,6 @@ void Reduction::Combine(const void* left, const void* right, void* out, size_t c
   } catch (const std::exception& error) {
     error_ = py::reinterpret_borrow<py::object>(PyExc_RuntimeError)(error.what());
   }
-  thread_ = std::thread::id();
 }
 
 }  // namespace annulus_python

@@ -219,6 +219,13 @@ def groups():
         same(array, right, array.dtype)
     assert alone.wait()[0] == SIZE
     assert annulus.allreduce_group([]) == []
+    with annulus.group() as group:
+        mine = group.allreduce_async(np.array([1.0]))
+        zeros = group.broadcast_async(np.full(3, RANK), 0)
+        rows = group.allgatherv_async(np.full((1, 2), RANK), [1] * SIZE)
+    assert mine.wait()[0] == SIZE and not zeros.wait().any() and rows.wait()[:, 1].tolist() == list(range(SIZE))
+    with annulus.group():
+        pass
 
 
 def communicators():
@@ -236,11 +243,10 @@ def communicators():
     assert copy.closed and not world.closed
     backwards.close()
     backwards.close()
-    world.set_priority(3)
-    requests = [world.allreduce_async(np.array([1.0])) for _ in range(10)]
-    world.set_priority(5)
-    assert world.allreduce(np.array([2.0]))[0] == 2 * SIZE and [each.wait()[0] for each in requests] == [SIZE] * 10
-    world.set_priority(0)
+    urgent = world.with_options(priority=5, label="urgent")
+    requests = [world.with_options(priority=3).allreduce_async(np.array([1.0])) for _ in range(10)]
+    assert urgent.allreduce(np.array([2.0]))[0] == 2 * SIZE and [each.wait()[0] for each in requests] == [SIZE] * 10
+    assert (urgent.rank, urgent.size) == (RANK, SIZE)
 
 
 def counters():

@@ -61,9 +61,32 @@ unaligned = np.frombuffer(bytearray(9), np.uint8)[1:].view(np.float64)
 refuses(ValueError, "array is not aligned to its element's 8 bytes", annulus.allreduce, unaligned)
 refuses(ValueError, "array 1 is not C-contiguous", annulus.allreduce_group, [grid, grid.T])
 refuses(ValueError, "out is read-only", annulus.allreduce_group, [frozen], in_place=True)
-annulus.world().set_priority(1)
-refuses(annulus.InvalidArgument, "priorities", annulus.barrier)
-annulus.world().set_priority(0)
+refuses(annulus.InvalidArgument, "priorities", annulus.with_options(priority=1).barrier)
+error = refuses(annulus.InvalidArgument, "timeout_ms is -1", annulus.with_options(timeout_ms=-1, label="late").barrier)
+refuses(TypeError, "done is a str, which cannot be called", annulus.with_options, done="later")
+error = refuses(annulus.InvalidArgument, "root is 99", annulus.with_options(label="weights").broadcast, grid, 99)
+assert (error.label, error.collective, error.scope) == ("weights", "broadcast", annulus.Scope.CALL), error.args
+assert (error.cause, error.cause_code) == (annulus.Cause.NONE, 0) and str(error).startswith('invalid argument ("weights"): ')
+assert annulus.verdict() is None
+# A group is queued whole or not at all: where only this rank's first call stayed, the next collective would not match.
+ended = []
+try:
+    with annulus.with_options(done=ended.append).group() as group:
+        kept = group.allreduce_async(np.ones(2))
+        refuses(RuntimeError, "has not been queued", kept.wait)
+        refuses(TypeError, "groups do not nest", group.group)
+        refuses(TypeError, "options of what made it", group.with_options)
+        group.broadcast_async(grid, 99)
+    raise AssertionError("a group with a call that is refused was queued")
+except annulus.InvalidArgument as refusal:
+    assert "call 1 of the group" in str(refusal) and refusal.scope is annulus.Scope.CALL, refusal
+refuses(RuntimeError, "has not been queued", kept.wait)
+try:
+    with annulus.group() as group:
+        group.barrier_async()
+        raise KeyError("the program's own")
+except KeyError:
+    pass
 assert annulus.allreduce(np.ones(2)).tolist() == [SIZE, SIZE]
 
 # -- Seen by all -------------------------------------------------------------------------------------------------------
@@ -74,14 +97,19 @@ with annulus.world().dup() as mismatched:
     assert error.rank == 1 and isinstance(error, annulus.Error), error.rank
     copy = pickle.loads(pickle.dumps(error))
     assert type(copy) is annulus.Mismatch and copy.message == error.message and str(copy) == str(error)
-    again = refuses(annulus.Mismatch, "called allreduce", mismatched.barrier)  # It refuses further work.
-    assert again.message == error.message
+    assert error.scope is annulus.Scope.COMMUNICATOR
+    again = refuses(annulus.Mismatch, "called allreduce", mismatched.with_options(label="after it").barrier)
+    assert (again.message, again.label) == (error.message, "after it")  # It refuses further work.
+    verdict = mismatched.verdict()
+    assert type(verdict) is annulus.Mismatch and (verdict.message, verdict.label) == (error.message, ""), verdict
+    assert mismatched.counters()["collectives_failed"] == 1
 
 with annulus.world().dup() as aborted:
     pending = aborted.allreduce_async(np.ones(4)) if RANK else None
     annulus.barrier()
     if RANK == 0:
         aborted.abort("enough of it")
+        assert "enough of it" in aborted.verdict().message
     error = refuses(annulus.Aborted, "enough of it", pending.wait if pending else aborted.barrier)
     assert error.rank == 0
 
@@ -89,6 +117,7 @@ closed = annulus.world().dup()
 pending = closed.barrier_async() if RANK == 0 else None
 closed.close()
 refuses(annulus.Aborted, "is closed", closed.barrier)
+refuses(annulus.Aborted, "is closed", closed.verdict)
 if pending:
     refuses(annulus.Aborted, "closed", pending.wait)
 
@@ -105,4 +134,11 @@ if RANK == 0:
 annulus.barrier()
 if RANK != 0:
     refuses(annulus.Timeout, "not entered barrier #1", short.barrier)
+
+# A call's own deadline is shorter than the communicator's, and its label is in the error.
+with annulus.world().dup() as hasty:
+    if RANK == 0:
+        error = refuses(annulus.Timeout, "not entered barrier #1", hasty.with_options(timeout_ms=300, label="step 7").barrier)
+        assert error.label == "step 7" and error.scope is annulus.Scope.COMMUNICATOR and error.sequence == 1, error.args
+    annulus.barrier()
 print("passed")

@@ -159,6 +159,113 @@ def closing_waits_for_a_reduction_and_no_thread_waits_for_closing_with_the_gil()
     raises(annulus.Aborted, request.wait)
 
 
+def callbacks_run_once_each_and_may_use_the_communicator():
+    with annulus.world().dup() as communicator:
+        seen, over = [], threading.Event()
+
+        def done(status):
+            seen.append(status)
+            try:
+                communicator.close()
+            except RuntimeError as refused:
+                seen.append("cannot close its communicator" in str(refused))
+            # Waits for another call, as frameworks do: every rank makes it.
+            seen.append(communicator.allreduce(np.ones(1))[0])
+            over.set()
+
+        request = communicator.with_options(done=done).allreduce_async(np.ones(3))
+        assert over.wait(20) and request.test()
+        assert seen == [annulus.Status.OK, True, SIZE], seen
+        grouped, twice = [], threading.Event()
+        calls = communicator.with_options(done=lambda status: (grouped.append(status), twice.set()))
+        calls.allreduce_group([np.ones(2), np.ones(3), np.ones(4, np.int32)])
+        assert twice.wait(20)
+        communicator.barrier()
+    assert grouped == [annulus.Status.OK], grouped  # Once for the group.
+
+
+def a_callback_hears_of_failures_and_what_it_raises_is_reported():
+    communicator = annulus.world().dup()
+    ended, reported = [], threading.Event()
+
+    def done(status):
+        ended.append(status)
+        raise KeyError("from a callback")
+
+    sys.unraisablehook = lambda raised: reported.set() if raised.exc_type is KeyError else None
+    request = communicator.with_options(done=done).recv_async(np.ones(1), (RANK + 1) % SIZE)
+    annulus.barrier()
+    communicator.abort("so that it ends")
+    assert isinstance(raises(annulus.Aborted, request.wait), annulus.Error)
+    assert reported.wait(20) and ended == [annulus.Status.ABORTED], ended
+    sys.unraisablehook = sys.__unraisablehook__
+    communicator.close()
+    annulus.barrier()
+
+
+def closing_calls_the_callbacks_that_remain():
+    communicator = annulus.world().dup()
+    ended = []
+
+    def done(status):
+        ended.append((status, raises(annulus.Error, communicator.barrier).scope))
+
+    calls = communicator.with_options(done=done)
+    requests = [calls.recv_async(np.ones(1), (RANK + 1) % SIZE) for _ in range(3)]
+    annulus.barrier()
+    communicator.close()
+    failed = annulus.Status.ABORTED, annulus.Status.PEER_LOST  # Others may have left before this rank.
+    assert [status in failed for status, _ in ended] == [True] * 3, ended
+    assert all(scope is annulus.Scope.COMMUNICATOR for _, scope in ended), ended
+    assert all(raises(annulus.Error, request.wait) for request in requests)
+    annulus.barrier()
+
+
+def the_last_reference_to_a_communicator_may_go_in_a_callback():
+    class Holder:
+        def __init__(self):
+            self.communicator = annulus.world().dup()
+            self.gone = threading.Event()
+            weakref.finalize(self, self.gone.set)
+
+        def __call__(self, status):
+            assert status == annulus.Status.OK
+
+    def threads():
+        return len(os.listdir("/proc/self/task"))
+
+    annulus.barrier()
+    before = threads()
+    holder = Holder()
+    gone = holder.gone
+    holder.communicator.with_options(done=holder).barrier_async()
+    del holder
+    assert gone.wait(20)
+    deadline = time.monotonic() + 20
+    while threads() > before and time.monotonic() < deadline:  # Its threads end with it.
+        time.sleep(0.001)
+    assert threads() <= before
+    annulus.barrier()
+
+
+def a_reduction_is_let_go_of_when_nothing_uses_it():
+    class Sum:
+        def __call__(self, left, right, out):
+            np.add(left, right, out)
+
+    with annulus.world().dup() as communicator:
+        functions = [Sum(), Sum()]
+        alive = [weakref.ref(function) for function in functions]
+        ops = [communicator.reduction(function) for function in functions]
+        del functions
+        request = communicator.allreduce_async(np.ones(3), ops[0])
+        ops[0].destroy()  # The queued call still uses it.
+        assert request.wait()[0] == SIZE
+        communicator.barrier()
+        assert alive[0]() is None and alive[1]() is not None
+    assert alive[1]() is None
+
+
 def signals_are_handled_while_waiting():
     annulus.barrier()
     if RANK != 0:
@@ -232,6 +339,9 @@ for check in (a_request_has_its_result_as_often_as_asked, a_wait_ends_at_its_tim
               other_threads_run_while_one_waits, several_threads_wait_for_one_request,
               dropped_requests_keep_their_arrays_until_done, closing_ends_the_waits_of_other_threads,
               closing_waits_for_a_reduction_and_no_thread_waits_for_closing_with_the_gil,
+              callbacks_run_once_each_and_may_use_the_communicator,
+              a_callback_hears_of_failures_and_what_it_raises_is_reported, closing_calls_the_callbacks_that_remain,
+              the_last_reference_to_a_communicator_may_go_in_a_callback, a_reduction_is_let_go_of_when_nothing_uses_it,
               signals_are_handled_while_waiting, a_forked_child_leaves_its_parents_job_alone, an_array_is_given_back,
               joining_can_be_interrupted):
     check()

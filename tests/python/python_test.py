@@ -100,6 +100,12 @@ class Python(unittest.TestCase):
             return eval(run(self.python, "-c", f"import annulus; print({expression})"))  # pylint: disable=eval-used
 
         self.assertEqual(known("{s.name.lower(): int(s) for s in annulus.Status}"), enumerators("status"))
+        for kind in ("Scope", "Cause"):
+            defined = re.findall(rf"#define ANNULUS_{kind.upper()}_(\w+) (\d)", header())
+            self.assertEqual(known(f"[(s.name, str(int(s))) for s in annulus.{kind}]"), defined)
+        fields = re.search(r"typedef struct annulus_error \{(.*?)\}", header(), re.DOTALL).group(1)
+        self.assertEqual(set(known("list(annulus.Error.__annotations__)")) | {"struct_bytes"},
+                         set(re.findall(r"(\w+);", fields)))
         self.assertEqual(known("annulus._core.OPS"), enumerators("op"))
         renamed = {name.replace("float8_e4m3fn", "float8_e4m3"): number for name, number in known("annulus._core.TYPES").items()}
         self.assertEqual(renamed, enumerators("type"))
@@ -130,8 +136,8 @@ for name in annulus.__all__:
         [(p.name, p.default) for p in list(theirs.parameters.values())[1:]] == \\
         [(p.name, p.default) for p in ours.parameters.values()], name
     assert function.__doc__ or name.endswith("_async"), name
-assert {n for n in vars(annulus.Communicator) if not n.startswith("_")} - set(annulus.__all__) == {
-    "split", "dup", "close", "closed", "set_priority"}
+assert {n for n in dir(annulus.Communicator) if not n.startswith("_")} - set(annulus.__all__) == {
+    "split", "dup", "close", "closed"}
 """)
 
     def test_the_pages_are_true(self):

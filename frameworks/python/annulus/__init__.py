@@ -15,21 +15,23 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Union
 
 from annulus import _core
 from annulus._arrays import Array, empty
-from annulus._communicator import Communicator, Op, close_all
-from annulus._errors import Aborted, Error, InvalidArgument, Mismatch, PeerLost, Status, Timeout
+from annulus._calls import Calls, Group, Op
+from annulus._communicator import Communicator, close_all
+from annulus._errors import Aborted, Cause, Error, InvalidArgument, Mismatch, PeerLost, Scope, Status, Timeout
 from annulus._operation import Operation
 from annulus._request import Request
 
 __version__ = _core.version()
 __all__ = [
-    "Aborted", "Communicator", "Error", "InvalidArgument", "Mismatch", "Operation", "PeerLost", "Request", "Status",
-    "Timeout", "abort", "allgather", "allgather_async", "allgatherv", "allgatherv_async", "allreduce",
-    "allreduce_async", "allreduce_group", "allreduce_group_async", "alltoall", "alltoall_async", "alltoallv",
-    "alltoallv_async", "barrier", "barrier_async", "broadcast", "broadcast_async", "counters", "empty", "finalize",
-    "gather", "gather_async", "gatherv", "gatherv_async", "init", "is_initialized", "local_rank", "local_size", "memory",
-    "premul_sum", "rank", "recv", "recv_async", "reduce", "reduce_async", "reduce_scatter", "reduce_scatter_async",
-    "reduce_scatterv", "reduce_scatterv_async", "reduction", "scatter", "scatter_async", "scatterv", "scatterv_async",
-    "send", "send_async", "size", "world",
+    "Aborted", "Calls", "Cause", "Communicator", "Error", "Group", "InvalidArgument", "Mismatch", "Operation",
+    "PeerLost", "Request", "Scope", "Status", "Timeout", "abort", "allgather", "allgather_async", "allgatherv",
+    "allgatherv_async", "allreduce", "allreduce_async", "allreduce_group", "allreduce_group_async", "alltoall",
+    "alltoall_async", "alltoallv", "alltoallv_async", "barrier", "barrier_async", "broadcast", "broadcast_async",
+    "counters", "empty", "finalize", "gather", "gather_async", "gatherv", "gatherv_async", "group", "init",
+    "is_initialized", "local_rank", "local_size", "memory", "premul_sum", "rank", "recv", "recv_async", "reduce",
+    "reduce_async", "reduce_scatter", "reduce_scatter_async", "reduce_scatterv", "reduce_scatterv_async",
+    "reduction", "scatter", "scatter_async", "scatterv", "scatterv_async", "send", "send_async", "size", "verdict",
+    "with_options", "world",
 ]
 
 _world: Optional[Communicator] = None
@@ -87,8 +89,21 @@ def memory() -> Dict[str, int]:
     return world().memory()
 
 
+def verdict() -> Optional[Error]:
+    return world().verdict()
+
+
 def abort(reason: str = "") -> None:
     world().abort(reason)
+
+
+def with_options(*, timeout_ms: int = 0, label: str = "", priority: int = 0,
+                 done: Optional[Callable[[Status], object]] = None) -> Calls:
+    return world().with_options(timeout_ms=timeout_ms, label=label, priority=priority, done=done)
+
+
+def group() -> Group:
+    return world().group()
 
 
 def allreduce(array: Array, op: Op = "sum", out: Optional[Array] = None) -> Array:

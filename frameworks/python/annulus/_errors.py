@@ -1,7 +1,9 @@
 """What Annulus raises: one class per outcome that programs tell apart, all of them annulus.Error."""
 
 import enum
-from typing import Optional
+from typing import Dict, Optional, Type, TypeVar, Union
+
+Number = TypeVar("Number", bound=enum.IntEnum)
 
 
 class Status(enum.IntEnum):
@@ -22,33 +24,69 @@ class Status(enum.IntEnum):
     INTERNAL = 12
 
 
-class Error(RuntimeError):
-    """A collective, or the set-up of a communicator, failed. Every rank gets the same one."""
+class Scope(enum.IntEnum):
+    """Whom a failure concerns."""
 
-    status: Status
+    CALL = 0  # This call alone, which did nothing: the communicator stays usable.
+    COMMUNICATOR = 1  # The communicator, which has ended on every rank.
+
+
+class Cause(enum.IntEnum):
+    """Where an error's cause_code comes from."""
+
+    NONE = 0
+    ERRNO = 1
+    CUDA = 2
+    VERBS = 3
+
+
+def _known(numbers: Type[Number], number: int) -> Union[Number, int]:
+    """The member of that number, or the number itself where a later library has more of them."""
+    try:
+        return numbers(number)
+    except ValueError:
+        return number
+
+
+def status_of(number: int) -> Union[Status, int]:
+    return _known(Status, number)
+
+
+class Error(RuntimeError):
+    """A collective, or the set-up of a communicator, failed. One of scope COMMUNICATOR is the same on every rank."""
+
+    status: Union[Status, int]
+    scope: Union[Scope, int]
     rank: Optional[int]  # The rank at fault, None when none is known.
     peer: Optional[int]  # The rank that noticed or the other end, None when none.
     sequence: int  # The collective's number on its communicator, from 1; 0 when outside any.
     collective: str  # "allreduce" and so on; "" when outside any.
-    os_errno: int  # The operating system's cause, 0 when none.
+    label: str  # The failed call's; "" when it has none, and in a verdict.
+    cause: Union[Cause, int]
+    cause_code: int  # errno, for example; 0 when there is none.
     message: str  # One sentence that names the culprit.
     advice: str  # One sentence on what to do; may be "".
 
-    def __init__(self, status: int, rank: int, peer: int, sequence: int, collective: str, os_errno: int, message: str,
-                 advice: str) -> None:
-        super().__init__(status, rank, peer, sequence, collective, os_errno, message, advice)  # So that it pickles.
-        self.status = Status(status)
+    def __init__(self, status: int, scope: int, rank: int, peer: int, sequence: int, collective: str, label: str,
+                 cause: int, cause_code: int, message: str, advice: str) -> None:
+        super().__init__(status, scope, rank, peer, sequence, collective, label, cause, cause_code, message,
+                         advice)  # So that it pickles.
+        self.status = status_of(status)
+        self.scope = _known(Scope, scope)
         self.rank = rank if rank >= 0 else None
         self.peer = peer if peer >= 0 else None
         self.sequence = sequence
         self.collective = collective
-        self.os_errno = os_errno
+        self.label = label
+        self.cause = _known(Cause, cause)
+        self.cause_code = cause_code
         self.message = message
         self.advice = advice
 
     def __str__(self) -> str:
-        name = self.status.name.lower().replace("_", " ")
-        return f"{name}: {self.message}" + (f". {self.advice}" if self.advice else "")
+        name = self.status.name.lower().replace("_", " ") if isinstance(self.status, Status) else f"status {self.status}"
+        label = f' ("{self.label}")' if self.label else ""
+        return f"{name}{label}: {self.message}" + (f". {self.advice}" if self.advice else "")
 
 
 class InvalidArgument(Error, ValueError):
@@ -71,7 +109,7 @@ class Aborted(Error):
     """Some rank called abort(), or the communicator was closed with work pending."""
 
 
-CLASSES = {
+CLASSES: Dict[int, Type[Error]] = {
     Status.INVALID_ARGUMENT: InvalidArgument,
     Status.MISMATCH: Mismatch,
     Status.TIMEOUT: Timeout,
@@ -82,4 +120,4 @@ CLASSES = {
 
 def make(status: int, *parts: object) -> Error:
     """The exception for a failure, from its parts in the order of Error's arguments."""
-    return CLASSES.get(Status(status), Error)(status, *parts)  # type: ignore[arg-type]
+    return CLASSES.get(status_of(status), Error)(status, *parts)  # type: ignore[arg-type]

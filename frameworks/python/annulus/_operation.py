@@ -1,5 +1,7 @@
 """Reductions that users make."""
 
+from typing import Optional
+
 from annulus import _core
 
 
@@ -7,9 +9,10 @@ class Operation:
     """A reduction of one communicator, which its methods take in place of an op's name. Every rank must make and destroy
     the same ones in the same order."""
 
-    def __init__(self, core: _core.Handle, number: int) -> None:
+    def __init__(self, core: _core.Handle, number: int, reduction: Optional[_core.Reduction] = None) -> None:
         self._core = core
         self._number = number
+        self._reduction = reduction
 
     def number_for(self, core: _core.Handle) -> int:
         if core is not self._core:
@@ -18,9 +21,8 @@ class Operation:
 
     def raise_error(self) -> None:
         """Raises what the reduction's function raised."""
-        error = self._core.error_of(self._number)
-        if error is not None:
-            raise error
+        if self._reduction is not None and self._reduction.error is not None:
+            raise self._reduction.error
 
     def destroy(self) -> None:
         """No new collective may use it; those under way are done with it. Happens by itself with the communicator."""

@@ -16,12 +16,14 @@ class Request(Generic[Result]):
     """An asynchronous collective. The library keeps its arrays alive until it is done, whether or not this object lives;
     meanwhile they must not be written, nor the output read."""
 
-    def __init__(self, core: _core.Request, result: Result, op: Union[str, Operation] = "") -> None:
-        self._core = core
+    def __init__(self, core: Optional[_core.Request], result: Result, op: Union[str, Operation] = "") -> None:
+        self._core = core  # None: of a group that is not queued yet.
         self._result = result
         self._op = op
 
     def _wait(self, timeout_ms: int) -> bool:
+        if self._core is None:
+            raise RuntimeError("the group has not been queued: its with block is open, or ended with an exception")
         if not isinstance(self._op, Operation):
             return self._core.wait(timeout_ms)
         try:

@@ -1,0 +1,304 @@
+"""Calls: the collectives and messages of a communicator, with the options that they share."""
+
+from types import TracebackType
+from typing import Callable, List, Optional, Sequence, Type, TypeVar, Union
+
+from annulus import _arrays, _core
+from annulus._arrays import Array
+from annulus._errors import Status
+from annulus._operation import Operation
+from annulus._request import Request
+
+T = TypeVar("T")
+
+# "sum" and so on, or what premul_sum or reduction gave.
+Op = Union[str, Operation]
+
+
+class Calls:
+    """The collectives and messages of a communicator, as with_options and group give them; a Communicator has them
+    too."""
+
+    def __init__(self, core: _core.Handle, calls: _core.Calls) -> None:
+        self._core = core
+        self._calls = calls
+
+    @property
+    def rank(self) -> int:
+        return self._core.rank
+
+    @property
+    def size(self) -> int:
+        return self._core.size
+
+    def with_options(self, *, timeout_ms: int = 0, label: str = "", priority: int = 0,
+                     done: Optional[Callable[[Status], object]] = None) -> "Calls":
+        """The same calls with options. timeout_ms: their deadline; 0 is the communicator's. label: their name in errors and
+        in the timeline. priority: in the queue a higher one overtakes; all ranks must give the same, and only with the
+        setting priorities=1 another than 0. done: called with the status of each call once it has ended, in a thread of the
+        communicator. It may use the communicator but not close it, and must not wait for what another `done` does."""
+        if done is not None and not callable(done):
+            raise TypeError(f"done is a {type(done).__name__}, which cannot be called")
+        return Calls(self._core, _core.Calls(timeout_ms, priority, label, done))
+
+    def group(self) -> "Group":
+        """A with block whose asynchronous calls are queued together at its end, all or none."""
+        return Group(self)
+
+    def _number(self, op: Op) -> int:
+        return op.number_for(self._core) if isinstance(op, Operation) else _arrays.op_number(op)
+
+    def _start(self, call: _core.Call, result: T, op: Op = "") -> "Request[T]":
+        return self._start_all([call], result, op)
+
+    def _start_all(self, calls: List[_core.Call], result: T, op: Op) -> "Request[T]":
+        return Request(self._core.submit(calls), result, op)
+
+    # -- Collectives: asynchronous. Those with an output return it from Request.wait. --------------------------------
+
+    def allreduce_async(self, array: Array, op: Op = "sum", out: Optional[Array] = None) -> "Request[Array]":
+        number = _arrays.check(array, "array")
+        out = _arrays.output(array, out, array.shape)
+        return self._start(self._calls.allreduce(array, out, array.size, number, self._number(op)), out, op)
+
+    def allreduce_group_async(self, arrays: Sequence[Array], op: Op = "sum",
+                              in_place: bool = False) -> "Request[List[Array]]":
+        number = self._number(op)
+        outs: List[Array] = []
+        calls = []
+        for index, array in enumerate(arrays):
+            element = _arrays.check(array, f"array {index}")
+            outs.append(_arrays.output(array, array if in_place else None, array.shape))
+            calls.append(self._calls.allreduce(array, outs[-1], array.size, element, number))
+        return self._start_all(calls, outs, op)
+
+    def reduce_async(self, array: Array, root: int = 0, op: Op = "sum",
+                     out: Optional[Array] = None) -> "Request[Optional[Array]]":
+        number = _arrays.check(array, "array")
+        out = _arrays.output(array, out, array.shape) if self.rank == root else None
+        return self._start(self._calls.reduce(array, out, array.size, number, self._number(op), root), out, op)
+
+    def broadcast_async(self, array: Array, root: int = 0) -> "Request[Array]":
+        number = _arrays.check(array, "array")
+        if self.rank == root:
+            return self._start(self._calls.broadcast(array, None, array.size, number, root), array)
+        _arrays.check_writable(array, "array")
+        return self._start(self._calls.broadcast(None, array, array.size, number, root), array)
+
+    def allgather_async(self, array: Array, out: Optional[Array] = None) -> "Request[Array]":
+        number = _arrays.check(array, "array")
+        count, row = _arrays.rows(array)
+        out = _arrays.output(array, out, (self.size * count, *row))
+        return self._start(self._calls.allgather(array, out, array.size, number), out)
+
+    def reduce_scatter_async(self, array: Array, op: Op = "sum", out: Optional[Array] = None) -> "Request[Array]":
+        number = _arrays.check(array, "array")
+        out = _arrays.output(array, out, _arrays.part(array, self.size, "array"))
+        return self._start(self._calls.reduce_scatter(array, out, out.size, number, self._number(op)), out, op)
+
+    def gather_async(self, array: Array, root: int = 0, out: Optional[Array] = None) -> "Request[Optional[Array]]":
+        number = _arrays.check(array, "array")
+        count, row = _arrays.rows(array)
+        out = _arrays.output(array, out, (self.size * count, *row)) if self.rank == root else None
+        return self._start(self._calls.gather(array, out, array.size, number, root), out)
+
+    def scatter_async(self, array: Optional[Array], root: int = 0, out: Optional[Array] = None) -> "Request[Array]":
+        if self.rank == root:
+            if array is None:
+                raise TypeError("array is None on the root, which has what is scattered")
+            number = _arrays.check(array, "array")
+            out = _arrays.output(array, out, _arrays.part(array, self.size, "array"))
+            return self._start(self._calls.scatter(array, out, out.size, number, root), out)
+        if out is None:
+            raise TypeError("out is None on a rank that is not the root: only it says what is expected")
+        number = _arrays.check(out, "out")
+        _arrays.check_writable(out, "out")
+        return self._start(self._calls.scatter(None, out, out.size, number, root), out)
+
+    def alltoall_async(self, array: Array, out: Optional[Array] = None) -> "Request[Array]":
+        number = _arrays.check(array, "array")
+        _arrays.part(array, self.size, "array")
+        out = _arrays.output(array, out, array.shape)
+        return self._start(self._calls.alltoall(array, out, array.size // self.size, number), out)
+
+    def allgatherv_async(self, array: Array, counts: Sequence[int], out: Optional[Array] = None) -> "Request[Array]":
+        number = _arrays.check(array, "array")
+        row = _arrays.rows(array)[1]
+        elements = _arrays.parts(counts, self.size, row, "counts")
+        _arrays.check_rows(array, counts[self.rank], "array", "counts")
+        out = _arrays.output(array, out, (sum(counts), *row))
+        return self._start(self._calls.allgatherv(array, out, array.size, elements, number), out)
+
+    def reduce_scatterv_async(self, array: Array, counts: Sequence[int], op: Op = "sum",
+                              out: Optional[Array] = None) -> "Request[Array]":
+        number = _arrays.check(array, "array")
+        row = _arrays.rows(array)[1]
+        elements = _arrays.parts(counts, self.size, row, "counts")
+        _arrays.check_rows(array, sum(counts), "array", "counts")
+        out = _arrays.output(array, out, (counts[self.rank], *row))
+        return self._start(self._calls.reduce_scatterv(array, out, out.size, elements, number, self._number(op)), out, op)
+
+    def gatherv_async(self, array: Array, counts: Optional[Sequence[int]] = None, root: int = 0,
+                      out: Optional[Array] = None) -> "Request[Optional[Array]]":
+        number = _arrays.check(array, "array")
+        if self.rank != root:
+            return self._start(self._calls.gatherv(array, None, array.size, [], number, root), None)
+        if counts is None:
+            raise TypeError("counts is None on the root, which must know how much comes from whom")
+        row = _arrays.rows(array)[1]
+        elements = _arrays.parts(counts, self.size, row, "counts")
+        _arrays.check_rows(array, counts[self.rank], "array", "counts")
+        out = _arrays.output(array, out, (sum(counts), *row))
+        return self._start(self._calls.gatherv(array, out, array.size, elements, number, root), out)
+
+    def scatterv_async(self, array: Optional[Array], counts: Optional[Sequence[int]] = None, root: int = 0,
+                       out: Optional[Array] = None) -> "Request[Array]":
+        if self.rank != root:
+            if out is None:
+                raise TypeError("out is None on a rank that is not the root: only it says what is expected")
+            number = _arrays.check(out, "out")
+            _arrays.check_writable(out, "out")
+            return self._start(self._calls.scatterv(None, out, out.size, [], number, root), out)
+        if array is None or counts is None:
+            raise TypeError("array or counts is None on the root, which has what is scattered")
+        number = _arrays.check(array, "array")
+        row = _arrays.rows(array)[1]
+        elements = _arrays.parts(counts, self.size, row, "counts")
+        _arrays.check_rows(array, sum(counts), "array", "counts")
+        out = _arrays.output(array, out, (counts[self.rank], *row))
+        return self._start(self._calls.scatterv(array, out, out.size, elements, number, root), out)
+
+    def alltoallv_async(self, array: Array, sendcounts: Sequence[int], recvcounts: Sequence[int],
+                        out: Optional[Array] = None) -> "Request[Array]":
+        number = _arrays.check(array, "array")
+        row = _arrays.rows(array)[1]
+        outgoing = _arrays.parts(sendcounts, self.size, row, "sendcounts")
+        incoming = _arrays.parts(recvcounts, self.size, row, "recvcounts")
+        _arrays.check_rows(array, sum(sendcounts), "array", "sendcounts")
+        out = _arrays.output(array, out, (sum(recvcounts), *row))
+        return self._start(self._calls.alltoallv(array, out, outgoing, incoming, number), out)
+
+    def send_async(self, array: Array, peer: int) -> "Request[None]":
+        number = _arrays.check(array, "array")
+        return self._start(self._calls.send(array, array.size, number, peer), None)
+
+    def recv_async(self, array: Array, peer: int) -> "Request[Array]":
+        number = _arrays.check(array, "array")
+        _arrays.check_writable(array, "array")
+        return self._start(self._calls.recv(array, array.size, number, peer), array)
+
+    def barrier_async(self) -> "Request[None]":
+        return self._start(self._calls.barrier(), None)
+
+    # -- Collectives: blocking ---------------------------------------------------------------------------------------
+
+    def allreduce(self, array: Array, op: Op = "sum", out: Optional[Array] = None) -> Array:
+        """The reduction of all ranks' arrays, element by element. In place: out=array."""
+        return self.allreduce_async(array, op, out).wait()
+
+    def allreduce_group(self, arrays: Sequence[Array], op: Op = "sum", in_place: bool = False) -> List[Array]:
+        """allreduce of each array, with the same bits. Those of one type travel as one, without being copied together: many
+        small ones cost little more than a large one."""
+        return self.allreduce_group_async(arrays, op, in_place).wait()
+
+    def reduce(self, array: Array, root: int = 0, op: Op = "sum", out: Optional[Array] = None) -> Optional[Array]:
+        """allreduce whose result only the root gets; the others get None, and their `out` is not used."""
+        return self.reduce_async(array, root, op, out).wait()
+
+    def broadcast(self, array: Array, root: int = 0) -> Array:
+        """Fills every rank's array with the root's, and returns it."""
+        return self.broadcast_async(array, root).wait()
+
+    def allgather(self, array: Array, out: Optional[Array] = None) -> Array:
+        """All ranks' arrays, joined along the first axis in the order of the ranks. All have the same shape.
+        In place: array is the rank's own part of out."""
+        return self.allgather_async(array, out).wait()
+
+    def reduce_scatter(self, array: Array, op: Op = "sum", out: Optional[Array] = None) -> Array:
+        """This rank's part of the reduction, which is cut along its first axis into as many parts as there are ranks.
+        In place: out is the rank's own part of array."""
+        return self.reduce_scatter_async(array, op, out).wait()
+
+    def gather(self, array: Array, root: int = 0, out: Optional[Array] = None) -> Optional[Array]:
+        """allgather whose result only the root gets; the others get None, and their `out` is not used."""
+        return self.gather_async(array, root, out).wait()
+
+    def scatter(self, array: Optional[Array], root: int = 0, out: Optional[Array] = None) -> Array:
+        """This rank's part of the root's array, which is cut along its first axis. Other ranks give None for it, and an
+        `out` of the part's type and size."""
+        return self.scatter_async(array, root, out).wait()
+
+    def alltoall(self, array: Array, out: Optional[Array] = None) -> Array:
+        """Part r of the array, cut along its first axis, goes to rank r; part s of the result came from rank s."""
+        return self.alltoall_async(array, out).wait()
+
+    def allgatherv(self, array: Array, counts: Sequence[int], out: Optional[Array] = None) -> Array:
+        """allgather of arrays that differ in length: counts[r] is the length of rank r's first axis, on all ranks."""
+        return self.allgatherv_async(array, counts, out).wait()
+
+    def reduce_scatterv(self, array: Array, counts: Sequence[int], op: Op = "sum", out: Optional[Array] = None) -> Array:
+        """reduce_scatter into parts of counts[r] rows for rank r, on all ranks alike."""
+        return self.reduce_scatterv_async(array, counts, op, out).wait()
+
+    def gatherv(self, array: Array, counts: Optional[Sequence[int]] = None, root: int = 0,
+                out: Optional[Array] = None) -> Optional[Array]:
+        """allgatherv whose result only the root gets, which alone needs counts."""
+        return self.gatherv_async(array, counts, root, out).wait()
+
+    def scatterv(self, array: Optional[Array], counts: Optional[Sequence[int]] = None, root: int = 0,
+                 out: Optional[Array] = None) -> Array:
+        """scatter of counts[r] rows to rank r. Other ranks than the root give None for array and counts, and an `out`."""
+        return self.scatterv_async(array, counts, root, out).wait()
+
+    def alltoallv(self, array: Array, sendcounts: Sequence[int], recvcounts: Sequence[int],
+                  out: Optional[Array] = None) -> Array:
+        """alltoall of parts that differ in length: sendcounts[r] rows go to rank r, recvcounts[r] come from it."""
+        return self.alltoallv_async(array, sendcounts, recvcounts, out).wait()
+
+    def send(self, array: Array, peer: int) -> None:
+        """Sends the array to rank `peer`, whose n-th recv from here gets the n-th one sent. A large one waits for it."""
+        self.send_async(array, peer).wait()
+
+    def recv(self, array: Array, peer: int) -> Array:
+        """Fills the array with what rank `peer` sends, and returns it."""
+        return self.recv_async(array, peer).wait()
+
+    def barrier(self) -> None:
+        """Returns once every rank has called it."""
+        self.barrier_async().wait()
+
+
+class Group(Calls):
+    """Asynchronous calls that are queued together when the with block ends, all or none: when one is refused, the block
+    raises, and none is queued. An exception in the block queues none either. Allreduces of one type and op travel as
+    one. No call may use what another one writes. Requests can be waited for after the block; all end together."""
+
+    def __init__(self, calls: Calls) -> None:
+        super().__init__(calls._core, calls._calls)
+        self._members: List[_core.Call] = []
+        self._requests: List["Request[object]"] = []
+
+    def with_options(self, *, timeout_ms: int = 0, label: str = "", priority: int = 0,
+                     done: Optional[Callable[[Status], object]] = None) -> Calls:
+        raise TypeError("a group has the options of what made it: with_options(...).group()")
+
+    def group(self) -> "Group":
+        raise TypeError("groups do not nest")
+
+    def _start_all(self, calls: List[_core.Call], result: T, op: Op) -> "Request[T]":
+        request = Request(None, result, op)
+        self._members += calls
+        self._requests.append(request)  # type: ignore[arg-type]
+        return request
+
+    def __enter__(self) -> "Group":
+        return self
+
+    def __exit__(self, kind: Optional[Type[BaseException]], error: Optional[BaseException],
+                 trace: Optional[TracebackType]) -> None:
+        members, self._members = self._members, []
+        requests, self._requests = self._requests, []
+        if kind is None and members:
+            core = self._core.submit(members)
+            for request in requests:
+                request._core = core

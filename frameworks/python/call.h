@@ -1,0 +1,38 @@
+// A call as Python describes it, before it is submitted: annulus_call_t with the objects that its pointers point into.
+//
+// Threads: only with Python's global lock (GIL).
+#pragma once
+
+#include <annulus.h>
+#include <pybind11/pybind11.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace annulus_python {
+
+// What many calls may share.
+struct CallOptions {
+  int64_t timeout_ms = 0;  // 0: the communicator's.
+  int priority = 0;
+  std::string label;
+  pybind11::object done = pybind11::none();  // done(status) is called once all calls submitted together have ended.
+};
+
+struct Call {
+  // C-contiguous buffers, either of which may be None.
+  pybind11::object send;
+  pybind11::object recv;
+  annulus_call_t call{};  // Without what the other members hold.
+  std::vector<size_t> sendcounts;
+  std::vector<size_t> recvcounts;
+  std::shared_ptr<const CallOptions> options;
+};
+
+// Defines the classes Call and Calls, the options with a method for each kind of call, which returns a Call.
+void DefineCalls(pybind11::module_* module);
+
+}  // namespace annulus_python
