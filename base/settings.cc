@@ -1,5 +1,7 @@
 #include "base/settings.h"
 
+#include <string.h>  // explicit_bzero
+
 #include <algorithm>
 #include <numeric>
 #include <utility>
@@ -106,7 +108,10 @@ std::string FullName(const Setting& setting) { return std::string(setting.name) 
 Status SetFromText(const Setting& setting, const std::string& name, const std::string& text, SettingValues* values) {
   if (setting.is_text()) {
     if (!TextIsAllowed(setting.allowed, text)) return WrongValue(setting, name, text);
-    *setting.text(values) = text;
+    std::string* const kept = setting.text(values);
+    // Its memory may be given back.
+    if (setting.allowed.kind == SettingKind::kSecret) explicit_bzero(kept->data(), kept->size());
+    *kept = text;
     return {};
   }
   int64_t number = 0;

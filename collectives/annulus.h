@@ -6,19 +6,19 @@
  *  2. Handles are opaque. The destroy or free function takes back what the matching maker returned; it allows NULL.
  *  3. Structs start with struct_bytes and may grow. The caller sets it to the struct's sizeof, and the rest of a struct
  *     that the library reads to 0 or by its init function: 0 is the default of every field of a later version. A field
- *     that is set but unknown to the library is refused with ANNULUS_UNSUPPORTED. What the library fills, it fills up
- * to struct_bytes: fields that it does not know become 0, and struct_bytes becomes the size of what it knows.
+ *     that is set but unknown to the library is refused with ANNULUS_UNSUPPORTED. What the library fills, it fills
+ *     up to struct_bytes: fields that it does not know become 0, and struct_bytes becomes the size of what it knows.
  *  4. Counts are in elements, sizes in bytes, times in milliseconds. Ranks run from 0 to size - 1.
  *  5. Strings passed in are copied. Strings returned are owned by the library.
  *  6. Threads: a communicator may be used from several threads; its calls take turns. Every rank must call the same
  *     collectives of one communicator in the same order, so threads that share a communicator must agree on an order.
  *     annulus_comm_abort may be called at any time from any thread. annulus_comm_destroy must be the last call. A
- * forked child must not use its parent's communicators.
- *  7. No call waits forever: each collective ends at most its deadline after its work began, plus up to 3 s in which
- * the ranks agree on the verdict. Queued work begins when the work queued before it has ended.
+ *     forked child must not use its parent's communicators.
+ *  7. No call waits forever: each collective ends at most its deadline after its work began, plus up to 3 s in
+ *     which the ranks agree on the verdict. Queued work begins when the work queued before it has ended.
  *  8. There are two kinds of failures. A refused call (scope ANNULUS_SCOPE_CALL) did nothing: correct it and go on. Any
  *     other failure of a collective ends the communicator (ANNULUS_SCOPE_COMMUNICATOR): every rank gets the same
- * verdict, and further work is refused with its status. Getters, counters, requests and destroy still work.
+ *     verdict, and further work is refused with its status. Getters, counters, requests and destroy still work.
  *
  * Each function's comment, or that of its section for all functions there, says under Shapes what buffers hold, and
  * then gives Units, Ownership, Threads and Errors. Errors of every function: ANNULUS_INVALID_ARGUMENT for a NULL or a
@@ -54,7 +54,7 @@ typedef enum annulus_status {
   ANNULUS_PEER_LOST = 5,        /* a rank died, left or became unreachable */
   ANNULUS_PROTOCOL_ERROR = 6,   /* a broken frame arrived */
   ANNULUS_AUTH_FAILED = 7,      /* a peer did not hold the job key */
-  ANNULUS_ABORTED = 8,          /* annulus_comm_abort was called on some rank */
+  ANNULUS_ABORTED = 8,          /* on some rank annulus_comm_abort was called, or a reduction function failed */
   ANNULUS_SYSTEM_ERROR = 9,     /* the operating system refused; see cause_code */
   ANNULUS_OUT_OF_MEMORY = 10,
   ANNULUS_UNSUPPORTED = 11,        /* this version, or this machine, cannot do it; as for ANNULUS_INVALID_ARGUMENT */
@@ -195,8 +195,8 @@ typedef struct annulus_call {
   const size_t* sendoffsets;
   const size_t* recvcounts;
   const size_t* recvoffsets;
-  int64_t timeout_ms;  /* deadline of this call; 0 = the communicator's. Allreduces of a group that are sent as one have
-                          the longest of theirs; the communicator's counts as the longest */
+  int64_t timeout_ms;  /* deadline of this call, up to 86,400,000 (a day); 0 = the communicator's. Allreduces of a group
+                          that are sent as one have the longest of theirs; the communicator's counts as the longest */
   void* stream;        /* must be NULL while stream_kind is 0 */
   int32_t stream_kind; /* 0 = none. Others, such as CUDA: not supported yet */
   int32_t tag;         /* of messages: not supported yet */
@@ -206,7 +206,7 @@ typedef struct annulus_call {
   uint64_t flags;      /* none yet */
   annulus_done_fn done; /* called at the end; NULL = nothing is. For annulus_submit only */
   void* context;        /* passed to `done` */
-  const char* label;    /* the user's name for the call, repeated in errors; NULL = none */
+  const char* label;    /* the user's name for the call, in errors and in the timeline; NULL = none */
 } annulus_call_t;
 
 /* Whom a failure concerns (scope), and where its cause_code comes from (cause). */
@@ -214,8 +214,8 @@ typedef struct annulus_call {
 #define ANNULUS_SCOPE_COMMUNICATOR 1 /* the communicator, which has ended on every rank */
 #define ANNULUS_CAUSE_NONE 0
 #define ANNULUS_CAUSE_ERRNO 1 /* the operating system */
-#define ANNULUS_CAUSE_CUDA 2
-#define ANNULUS_CAUSE_VERBS 3
+#define ANNULUS_CAUSE_CUDA 2  /* not given yet */
+#define ANNULUS_CAUSE_VERBS 3 /* not given yet */
 
 /* Description of a failure. */
 typedef struct annulus_error {
@@ -273,8 +273,8 @@ typedef struct annulus_transport_counters {
 } annulus_transport_counters_t;
 
 /* Most memory that a communicator holds on this rank, in bytes. Memory shared by two ranks is counted by one of them,
- * so the sums over all ranks are what the job holds. Not counted: the kernel's socket buffers, the stacks of up to two
- * threads and the events of a trace. */
+ * so the sums over all ranks are what the job holds. Not counted: the kernel's socket buffers, the stacks of up to
+ * three threads, and the events of a trace. */
 typedef struct annulus_memory {
   size_t struct_bytes; /* sizeof(annulus_memory_t), set by the caller */
   uint64_t staging;    /* slots through which data passes; they take physical memory only once used */
@@ -318,13 +318,13 @@ ANNULUS_API size_t annulus_type_bytes(annulus_type_t type);
 ANNULUS_API annulus_status_t annulus_last_error(annulus_error_t* error);
 
 /* Describes the verdict that ended the communicator: with status ANNULUS_OK as long as it is alive. A verdict never
- * changes. Does not block.
+ * changes. Waits for nobody; with ANNULUS_TRACE, the first call on this rank that learns of a verdict writes the trace.
  *   Ownership: strings stay valid until the communicator is destroyed. */
 ANNULUS_API annulus_status_t annulus_comm_verdict(const annulus_comm_t* comm, annulus_error_t* error);
 
 /* Fails all pending and later work on every rank with ANNULUS_ABORTED, and `reason` in the message; NULL gives none.
  * Returns within 50 ms. Has no effect after another verdict.
- *   Ownership: the reason is copied; what does not fit into 1,000 bytes is cut. */
+ *   Ownership: the reason is copied; what does not fit into 900 bytes is cut. */
 ANNULUS_API annulus_status_t annulus_comm_abort(annulus_comm_t* comm, const char* reason);
 
 /* -- Configuration ----------------------------------------------------------------------------------------------- */
@@ -374,9 +374,9 @@ ANNULUS_API annulus_status_t annulus_comm_split(annulus_comm_t* comm, int colour
 ANNULUS_API annulus_status_t annulus_comm_dup(annulus_comm_t* comm, annulus_comm_t** newcomm);
 
 /* Leaves the job and frees the communicator and its requests. Pending work ends with ANNULUS_ABORTED. Bounded in time,
- * save for callbacks. NULL is allowed. Whatever is returned, `comm` is no longer a valid handle: a later call with it
- * is undefined.
- *   Errors:    ANNULUS_INVALID_ARGUMENT  a callback of this communicator called it; it then does nothing. */
+ * save for callbacks. NULL is allowed. Unless the call is refused, `comm` is no longer a valid handle, and a later
+ * call with it is undefined.
+ *   Errors:    ANNULUS_INVALID_ARGUMENT  refused: a callback of this communicator called it. */
 ANNULUS_API annulus_status_t annulus_comm_destroy(annulus_comm_t* comm);
 
 /* Write the caller's rank, the number of ranks, and the same among the ranks of this host. */
@@ -447,8 +447,8 @@ ANNULUS_API annulus_status_t annulus_mem_deregister(void* memory);
  *   Errors:    ANNULUS_INVALID_ARGUMENT  there are 64 already, or no such operation. */
 
 /* A sum to which each rank contributes its elements times its own `factor`, which may differ from rank to rank. Floats
- * are multiplied by the factor as a float32 (float64: as it is) and rounded to their type once, then added as
- * with ANNULUS_SUM. For integers the type must be able to hold the factor, else the collective returns
+ * are multiplied by the factor as a float32 (float64: as it is) and rounded to their type once, then added as with
+ * ANNULUS_SUM. For integers the type must be able to hold the factor, else the collective returns
  * ANNULUS_INVALID_ARGUMENT; products wrap around. */
 ANNULUS_API annulus_status_t annulus_op_create_premul_sum(annulus_comm_t* comm, double factor, annulus_op_t* op);
 
@@ -469,8 +469,9 @@ ANNULUS_API annulus_status_t annulus_op_destroy(annulus_comm_t* comm, annulus_op
  *   Units:     elements.
  *   Ownership: buffers are lent until the call returns.
  *   Threads:   any; calls take turns, and ranks must agree on their order.
- *   Errors:    ANNULUS_INVALID_ARGUMENT, ANNULUS_UNSUPPORTED, ANNULUS_OUT_OF_MEMORY: this call did nothing.
- *              ANNULUS_MISMATCH, ANNULUS_TIMEOUT, ANNULUS_PEER_LOST, ANNULUS_ABORTED and all others: the verdict. */
+ *   Errors:    a refusal, mostly ANNULUS_INVALID_ARGUMENT, ANNULUS_UNSUPPORTED or ANNULUS_OUT_OF_MEMORY; or the
+ *              verdict, mostly ANNULUS_MISMATCH, ANNULUS_TIMEOUT, ANNULUS_PEER_LOST or ANNULUS_ABORTED. The error's
+ *              scope says which of the two it is. */
 
 /* recvbuf[i] = reduction over ranks of sendbuf[i]; `count` elements each. In place: sendbuf == recvbuf.
  *   Shapes:    both buffers hold `count` elements. */
@@ -588,8 +589,8 @@ ANNULUS_API annulus_status_t annulus_alltoallv(annulus_comm_t* comm, const void*
  *   Units:     elements.
  *   Ownership: buffers are lent until the request is done. Free each request with annulus_request_free.
  *   Threads:   any; ranks must agree on the order.
- *   Errors:    of the call: it was refused, or the communicator has ended. Of the work: those of the blocking forms,
- * from annulus_request_wait. */
+ *   Errors:    of the call: it was refused, or the communicator has ended. Of the work: those of the blocking
+ *              forms, from annulus_request_wait. */
 
 ANNULUS_API annulus_status_t annulus_allreduce_async(annulus_comm_t* comm, const void* sendbuf, void* recvbuf,
                                                      size_t count, annulus_type_t type, annulus_op_t op,
@@ -646,8 +647,8 @@ ANNULUS_API annulus_status_t annulus_alltoallv_async(annulus_comm_t* comm, const
 ANNULUS_API annulus_status_t annulus_run(annulus_comm_t* comm, const annulus_call_t* call);
 
 /* Queues calls[0] to calls[ncalls - 1], all or none: when one is refused, none is queued. All have the struct_bytes of
- * the first. *request is done when all calls are; `request` may be NULL, then callbacks and the verdict tell of the
- * end.
+ * the first. *request is done when all calls are, and is written before any callback is called; `request` may be NULL,
+ * then callbacks and the verdict tell of the end.
  *
  * Several calls are a group. Its allreduces of one type and operation are sent as one, straight from and to their
  * buffers, and give the same bits as separate calls; so many small tensors cost little more than one large one. The

@@ -30,6 +30,7 @@
 
 #include "base/clock.h"
 #include "base/identity.h"
+#include "base/secret.h"
 #include "base/status.h"
 #include "transport/memory/memory_kind.h"
 #include "transport/transport_settings.h"
@@ -208,7 +209,7 @@ class Endpoint {
 struct TransportConfig {
   int rank = 0;
   int nranks = 1;
-  std::string job_key;  // Empty: insecure; peers are believed without proof.
+  Secret job_key;  // Empty: insecure; peers are believed without proof.
   size_t slot_bytes = 256 * 1024;
   int slots = 8;               // Per direction of a link.
   std::string local_host;      // Own numeric address towards the rendezvous, as in "10.0.0.2" or "::1".

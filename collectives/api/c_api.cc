@@ -61,6 +61,17 @@ annulus_status_t GetInt(const annulus_comm_t* comm, int* out, int (Communicator:
   return ANNULUS_OK;
 }
 
+// What of the user's text travels to all ranks, so that all have the same: up to the last whole character of UTF-8.
+constexpr size_t kMostReasonBytes = 900;
+std::string Cut(const char* text) {
+  size_t bytes = strnlen(text, kMostReasonBytes + 1);
+  if (bytes > kMostReasonBytes) {
+    bytes = kMostReasonBytes;
+    while (bytes > 0 && (static_cast<unsigned char>(text[bytes]) & 0xc0) == 0x80) --bytes;
+  }
+  return {text, bytes};
+}
+
 // Outcome of `call` on the communicator that owns this request.
 template <class Call>
 annulus_status_t WithOwner(annulus_request_t* request, Call call) {
@@ -93,6 +104,14 @@ annulus_status_t annulus::c_api::Reject(const Status& status) {
   return ToC(status.code());
 }
 
+annulus_status_t annulus::c_api::RejectForMemory() noexcept {
+  try {
+    return Reject({Code::kOutOfMemory, "no memory"});
+  } catch (...) {
+    return ANNULUS_OUT_OF_MEMORY;  // Not even for the words.
+  }
+}
+
 annulus_status_t annulus::c_api::Fail(Communicator* comm, const Status& status, CollectiveKind kind,
                                       const std::string& label) {
   if (status.code() == Code::kInProgress) return ANNULUS_IN_PROGRESS;
@@ -116,8 +135,9 @@ const char* annulus_version(void) {
 const char* annulus_status_string(annulus_status_t status) { return annulus::CodeName(static_cast<Code>(status)); }
 
 annulus_status_t annulus_last_error(annulus_error_t* error) {
-  if (error == nullptr) return Reject(Status::Invalid("error is null"));
-  return Guarded([&] { return Outcome(GiveStruct(annulus::c_api::LastError(), "annulus_error_t", error)); });
+  if (error == nullptr) return ANNULUS_INVALID_ARGUMENT;
+  // A failure of this call is not recorded: it would take the place of what the caller asks for.
+  return ToC(GiveStruct(annulus::c_api::LastError(), "annulus_error_t", error).code());
 }
 
 size_t annulus_type_bytes(annulus_type_t type) {
@@ -193,7 +213,7 @@ annulus_status_t annulus_comm_destroy(annulus_comm_t* comm) {
 annulus_status_t annulus_comm_abort(annulus_comm_t* comm, const char* reason) {
   if (comm == nullptr) return Reject(Status::Invalid("comm is null"));
   return Guarded([&] {
-    Unwrap(comm)->Abort(reason != nullptr ? reason : "");
+    Unwrap(comm)->Abort(Cut(reason != nullptr ? reason : ""));
     return ANNULUS_OK;
   });
 }

@@ -18,6 +18,9 @@ inline annulus_status_t ToC(Code code) { return static_cast<annulus_status_t>(co
 // Records a refusal for annulus_last_error, and returns the status.
 annulus_status_t Reject(const Status& status);
 
+// The same where memory has run out, perhaps also for the words.
+annulus_status_t RejectForMemory() noexcept;
+
 inline annulus_status_t Outcome(const Status& status) { return status.ok() ? ANNULUS_OK : Reject(status); }
 
 // The same for a call on `comm`, of which `status` is the outcome as Communicator gives it.
@@ -35,7 +38,7 @@ annulus_status_t Guarded(Function function) {
   try {
     return function();
   } catch (const std::bad_alloc&) {
-    return Reject({Code::kOutOfMemory, "no memory"});
+    return RejectForMemory();
   } catch (const std::system_error& error) {
     return Reject({Code::kSystem, error.what(), Status::kNoRank, error.code().value()});
   } catch (const std::exception& error) {

@@ -1,6 +1,8 @@
 // The C API: calls as data, annulus_run and annulus_submit.
 #include "collectives/api/c_calls.h"
 
+#include <span>
+#include <string>
 #include <vector>
 
 #include "collectives/api/structs.h"
@@ -11,6 +13,7 @@ using annulus::CallArguments;
 using annulus::CallOptions;
 using annulus::Code;
 using annulus::CollectiveKind;
+using annulus::Communicator;
 using annulus::RequestHandle;
 using annulus::Status;
 using annulus::c_api::Guarded;
@@ -60,28 +63,44 @@ Status CheckUnbuilt(const annulus_call_t& call) {
   return Status();
 }
 
-// The options of `arguments` lie in *options.
+bool HasSendParts(CollectiveKind kind) {
+  return kind == CollectiveKind::kReduceScatterv || kind == CollectiveKind::kScatterv ||
+         kind == CollectiveKind::kAlltoallv;
+}
+
+bool HasRecvParts(CollectiveKind kind) {
+  return kind == CollectiveKind::kAllgatherv || kind == CollectiveKind::kGatherv || kind == CollectiveKind::kAlltoallv;
+}
+
+// The fields that the kind uses; the others stay as they are, since nothing may look at what a program left there.
+void CopyUsed(const annulus_call_t& call, CallArguments* arguments) {
+  const CollectiveKind kind = arguments->kind;
+  if (kind == CollectiveKind::kBarrier) return;
+  arguments->type = TypeOf(call.type);
+  if (annulus::Reduces(kind)) SetOp(call.op, arguments);
+  arguments->root = call.root;
+  if (kind != CollectiveKind::kRecv) arguments->sendbuf = call.sendbuf;
+  if (kind != CollectiveKind::kSend) arguments->recvbuf = call.recvbuf;
+  if (kind != CollectiveKind::kAlltoallv) arguments->count = call.count;
+  if (HasSendParts(kind)) arguments->send_layout = {call.sendcounts, call.sendoffsets};
+  if (HasRecvParts(kind)) arguments->recv_layout = {call.recvcounts, call.recvoffsets};
+}
+
+// The options of `arguments` lie in *options. A call that is refused has its kind and label there too.
 Status ToArguments(const annulus_call_t* given, CallArguments* arguments, CallOptions* options) {
   annulus_call_t call{};
   ANNULUS_RETURN_IF_ERROR(annulus::c_api::TakeStruct(given, kSmallestBytes, kType, &call));
   if (call.kind < ANNULUS_CALL_ALLREDUCE || call.kind > ANNULUS_CALL_RECV)
     return Status::Invalid("kind is " + std::to_string(call.kind) + ", which is no annulus_kind_t");
+  arguments->kind = static_cast<CollectiveKind>(call.kind);
+  *options = {call.timeout_ms * annulus::kMillisecond, call.label, call.done, call.context, call.priority};
+  arguments->options = options;
   ANNULUS_RETURN_IF_ERROR(CheckUnbuilt(call));
   if (call.timeout_ms < 0 || call.timeout_ms > kMostTimeoutMs) {
     return Status::Invalid("timeout_ms is " + std::to_string(call.timeout_ms) + "; allowed: 0 to " +
                            std::to_string(kMostTimeoutMs));
   }
-  arguments->kind = static_cast<CollectiveKind>(call.kind);
-  arguments->type = TypeOf(call.type);
-  SetOp(annulus::Reduces(arguments->kind) ? call.op : ANNULUS_SUM, arguments);
-  arguments->root = call.root;
-  arguments->sendbuf = call.sendbuf;
-  arguments->recvbuf = call.recvbuf;
-  arguments->count = call.count;
-  arguments->send_layout = {call.sendcounts, call.sendoffsets};
-  arguments->recv_layout = {call.recvcounts, call.recvoffsets};
-  *options = {call.timeout_ms * annulus::kMillisecond, call.label, call.done, call.context, call.priority};
-  arguments->options = options;
+  CopyUsed(call, arguments);
   return Status();
 }
 
@@ -90,18 +109,35 @@ const annulus_call_t* At(const annulus_call_t* calls, size_t index) {
   return reinterpret_cast<const annulus_call_t*>(reinterpret_cast<const char*>(calls) + index * calls->struct_bytes);
 }
 
-Status ToGroup(const annulus_call_t* calls, size_t ncalls, std::vector<CallArguments>* group,
-               std::vector<CallOptions>* options) {
-  group->resize(ncalls);
-  options->resize(ncalls);
-  for (size_t i = 0; i < ncalls; ++i) {
+// *refused becomes the index of the call that is refused.
+Status ToGroup(const annulus_call_t* calls, std::span<CallArguments> group, std::span<CallOptions> options,
+               size_t* refused) {
+  for (size_t i = 0; i < group.size(); ++i) {
     const annulus_call_t* const call = At(calls, i);
     Status status = call->struct_bytes == calls->struct_bytes
-                        ? ToArguments(call, &(*group)[i], &(*options)[i])
+                        ? ToArguments(call, &group[i], &options[i])
                         : Status::Invalid("struct_bytes differs from that of call 0");
-    if (!status.ok()) return {status.code(), "call " + std::to_string(i) + " of the group: " + status.message()};
+    if (status.ok()) continue;
+    *refused = i;
+    return {status.code(), "call " + std::to_string(i) + " of the group: " + status.message()};
   }
   return Status();
+}
+
+// The outcome of a call that this file refused.
+annulus_status_t Refused(annulus_comm_t* comm, const Status& status, const CallArguments& call) {
+  return Outcome(Unwrap(comm), Unwrap(comm)->Refuse(status), call.kind, call.label());
+}
+
+annulus_status_t SubmitGroup(annulus_comm_t* comm, const annulus_call_t* calls, size_t ncalls,
+                             annulus_request_t** request) {
+  std::vector<CallArguments> group;
+  if (ncalls > group.max_size()) return Reject(Status::Invalid("ncalls is " + std::to_string(ncalls)));
+  group.resize(ncalls);
+  std::vector<CallOptions> options(ncalls);
+  size_t refused = 0;
+  const Status status = ToGroup(calls, group, options, &refused);
+  return status.ok() ? annulus::c_api::Submit(comm, group, request) : Refused(comm, status, group[refused]);
 }
 
 }  // namespace
@@ -109,12 +145,14 @@ Status ToGroup(const annulus_call_t* calls, size_t ncalls, std::vector<CallArgum
 annulus_status_t annulus::c_api::Submit(annulus_comm_t* comm, std::span<const CallArguments> calls,
                                         annulus_request_t** request) {
   return Guarded([&] {
-    RequestHandle queued = 0;
-    const Status status = Unwrap(comm)->Submit(calls, request != nullptr ? &queued : nullptr);
-    if (status.ok() && request != nullptr) *request = Wrap(queued);
-    const bool is_one = calls.size() == 1;
-    return Outcome(Unwrap(comm), status, is_one ? calls[0].kind : CollectiveKind::kNone,
-                   is_one ? calls[0].label() : nullptr);
+    // Written before the work is queued: a callback may look at it.
+    const auto give = [request](RequestHandle queued) { *request = Wrap(queued); };
+    size_t refused = 0;
+    const Status status =
+        Unwrap(comm)->Submit(calls, request != nullptr ? Communicator::Give(give) : nullptr, &refused);
+    const CallArguments* const call = refused < calls.size() ? &calls[refused] : nullptr;
+    return Outcome(Unwrap(comm), status, call != nullptr ? call->kind : CollectiveKind::kNone,
+                   call != nullptr ? call->label() : nullptr);
   });
 }
 
@@ -127,7 +165,7 @@ annulus_status_t annulus_run(annulus_comm_t* comm, const annulus_call_t* call) {
     Status status = ToArguments(call, &arguments, &options);
     if (status.ok() && options.done != nullptr)
       status = Status::Invalid("done is set, which is for annulus_submit: this call returns when it has ended");
-    return status.ok() ? annulus::c_api::Run(comm, arguments) : Outcome(Unwrap(comm), status);
+    return status.ok() ? annulus::c_api::Run(comm, arguments) : Refused(comm, status, arguments);
   });
 }
 
@@ -137,15 +175,10 @@ annulus_status_t annulus_submit(annulus_comm_t* comm, const annulus_call_t* call
   if (comm == nullptr) return Reject(Status::Invalid("comm is null"));
   if (calls == nullptr && ncalls > 0) return Reject(Status::Invalid("calls is null"));
   return Guarded([&] {
-    if (ncalls == 1) {
-      CallArguments one;
-      CallOptions options;
-      const Status status = ToArguments(calls, &one, &options);
-      return status.ok() ? annulus::c_api::Submit(comm, {&one, 1}, request) : Outcome(Unwrap(comm), status);
-    }
-    std::vector<CallArguments> group;
-    std::vector<CallOptions> options;
-    const Status status = ToGroup(calls, ncalls, &group, &options);
-    return status.ok() ? annulus::c_api::Submit(comm, group, request) : Outcome(Unwrap(comm), status);
+    if (ncalls != 1) return SubmitGroup(comm, calls, ncalls, request);
+    CallArguments one;
+    CallOptions options;
+    const Status status = ToArguments(calls, &one, &options);
+    return status.ok() ? annulus::c_api::Submit(comm, {&one, 1}, request) : Refused(comm, status, one);
   });
 }

@@ -1,11 +1,10 @@
 #include "collectives/api/config.h"
 
-#include <string.h>  // explicit_bzero
-
 #include <cstring>
 #include <type_traits>
 
 #include "base/log.h"
+#include "base/secret.h"
 #include "collectives/api/structs.h"
 
 namespace annulus {
@@ -19,18 +18,6 @@ constexpr const char* kType = "annulus_config_t";
 
 // Every version has the fields up to this one.
 constexpr size_t kSmallestBytes = offsetof(annulus_config_t, timeout_ms);
-
-// A text of which no copy may stay in freed memory.
-class Wiped {
- public:
-  explicit Wiped(const char* text) : text_(text) {}
-  Wiped(const Wiped&) = delete;
-  ~Wiped() { explicit_bzero(text_.data(), text_.size()); }
-  const std::string& text() const { return text_; }
-
- private:
-  std::string text_;
-};
 
 // The number of a field that was not given.
 int64_t Absent(const Setting& setting) { return setting.default_number < 0 ? setting.default_number : 0; }
@@ -80,7 +67,7 @@ Status TakeNamed(const char* text, Options* options) {
   if (equals == nullptr) return Status::Invalid("settings has \"" + name + "\"; it must have the form name=value");
   const Setting* const setting = FindSetting(Settings(), name);
   if (setting == nullptr) return Status::Invalid("unknown setting " + UnknownName(Settings(), name));
-  const Wiped value(equals + 1);
+  const Secret value(equals + 1);
   return SetFromText(*setting, name, value.text(), options);
 }
 
@@ -88,7 +75,7 @@ Status TakeFields(const annulus_config_t& config, Options* options) {
   return VisitFields(&config, [options](const Setting& setting, const auto* field) {
     if constexpr (std::is_pointer_v<std::remove_cvref_t<decltype(*field)>>) {
       if (*field == nullptr) return Status();
-      const Wiped value(*field);
+      const Secret value(*field);
       return SetFromText(setting, setting.name, value.text(), options);
     } else {
       return *field == Absent(setting) ? Status() : SetFromNumber(setting, setting.name, *field, options);

@@ -1,8 +1,7 @@
 // ProcessState: the state that Annulus keeps for the whole process. The C API owns it, because its handles, its
 // registered memory and its memory domains belong to no communicator. Communicators get references to it.
 //
-// Two other things belong to the process, each kept where it is used: the log level (base/log.h), which
-// annulus_comm_create sets, and the strings that configurations point to (config.cc).
+// The log level belongs to the process too; it is kept where it is used (base/log.h), and annulus_comm_create sets it.
 //
 // Threads: any.
 #pragma once

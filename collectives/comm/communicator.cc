@@ -139,8 +139,9 @@ Status Communicator::RunInWords(const CallArguments& given) {
   return {status.code(), verdict.message, verdict.rank, verdict.os_errno};
 }
 
-Status Communicator::Submit(std::span<const CallArguments> given, RequestHandle* request) {
-  if (given.size() != 1) return SubmitGroup(given, request);
+Status Communicator::Submit(std::span<const CallArguments> given, const Give& give, size_t* refused) {
+  if (given.size() != 1) return SubmitGroup(given, give, refused);
+  *refused = 0;
   CallArguments call = given[0];
   std::shared_ptr<const UserReduction> keep;
   const Status valid = Complete(&call, &keep);
@@ -148,26 +149,29 @@ Status Communicator::Submit(std::span<const CallArguments> given, RequestHandle*
   ANNULUS_RETURN_IF_ERROR(CheckMayStart());
   ANNULUS_RETURN_IF_ERROR(StartThreads({&call, 1}));
   Request* made = nullptr;
-  ANNULUS_RETURN_IF_ERROR(requests_.MakeWithin(BudgetFor({&call, 1}), {&call, 1}, request == nullptr, &made));
+  ANNULUS_RETURN_IF_ERROR(requests_.MakeWithin(BudgetFor({&call, 1}), {&call, 1}, give == nullptr, &made));
   made->keep = std::move(keep);
-  if (request != nullptr) *request = made->handle;
+  if (give != nullptr) give(made->handle);
   dispatcher_.Queue(made);
   return Status();
 }
 
-Status Communicator::SubmitGroup(std::span<const CallArguments> given, RequestHandle* request) {
+Status Communicator::SubmitGroup(std::span<const CallArguments> given, const Give& give, size_t* refused) {
   std::vector<CallArguments> calls(given.begin(), given.end());
   std::vector<std::shared_ptr<const UserReduction>> keeps(calls.size());
   for (size_t i = 0; i < calls.size(); ++i) {
     const Status valid = Complete(&calls[i], &keeps[i]);
-    if (!valid.ok()) return Refuse({valid.code(), "call " + std::to_string(i) + " of the group: " + valid.message()});
+    if (valid.ok()) continue;
+    *refused = i;
+    return Refuse({valid.code(), "call " + std::to_string(i) + " of the group: " + valid.message()});
   }
+  *refused = calls.size();
   ANNULUS_RETURN_IF_ERROR(CheckMayStart());
   ANNULUS_RETURN_IF_ERROR(StartThreads(calls));
   std::vector<Request*> made(calls.size());
   ANNULUS_RETURN_IF_ERROR(requests_.MakeWithin(BudgetFor(calls), calls, true, made.data()));
   for (size_t i = 0; i < made.size(); ++i) made[i]->keep = std::move(keeps[i]);
-  if (request != nullptr) *request = requests_.MakeGroup(made)->handle;
+  if (give != nullptr) give(requests_.MakeGroup(made)->handle);
   QueueGroup(std::move(made));
   return Status();
 }

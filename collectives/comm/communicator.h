@@ -92,8 +92,14 @@ class Communicator {
   Status RunInWords(const CallArguments& given);
 
   // Queues one call or a group of them, all or none. Allreduces of a group that share a type and operation are queued
-  // as one. *request, if asked for, is done when all calls are; it must be freed.
-  Status Submit(std::span<const CallArguments> given, RequestHandle* request);
+  // as one. `give`, if not null, gets the request before anything is queued; the request is done when all calls are,
+  // and must be freed. If one call of a group is refused, *refused is its index, and the group's size for other
+  // failures.
+  using Give = std::function<void(RequestHandle request)>;
+  Status Submit(std::span<const CallArguments> given, const Give& give, size_t* refused);
+
+  // The reason of a refusal. If the communicator has ended, that is the reason instead.
+  Status Refuse(const Status& status);
 
   // Waits up to `timeout_ms` (-1: until the end), and returns the request's outcome, or kInProgress when it has none
   // yet. *label becomes the label of a call that failed. Returns kInvalidArgument, with a message, when the request was
@@ -142,11 +148,9 @@ class Communicator {
   // Looks up the operation and the domains of the buffers, and checks the arguments.
   // *keep keeps the operation while it is used.
   Status Complete(CallArguments* arguments, std::shared_ptr<const UserReduction>* keep);
-  // The reason of a refusal. If the communicator has ended, that is the reason instead.
-  Status Refuse(const Status& status);
   // Not OK when the communicator has ended, or is called from a reduction function.
   Status CheckMayStart();
-  Status SubmitGroup(std::span<const CallArguments> given, RequestHandle* request);
+  Status SubmitGroup(std::span<const CallArguments> given, const Give& give, size_t* refused);
   // Queues the requests of a group's calls.
   void QueueGroup(std::vector<Request*> made);
   Status StartThreads(std::span<const CallArguments> calls);

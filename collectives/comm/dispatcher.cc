@@ -7,6 +7,7 @@
 
 #include "base/cpu_cache.h"
 #include "base/thread.h"
+#include "collectives/observe/trace.h"
 
 namespace annulus {
 namespace {
@@ -182,6 +183,7 @@ std::optional<Code> Dispatcher::CodeOf(Driver::Outcome outcome, const Verdict& v
 std::optional<Code> Dispatcher::Drive(const CallArguments& arguments, const Segments* segments, const Call& call,
                                       const Manner& manner) {
   Verdict verdict;
+  if (Trace* const trace = setup_->monitor()->trace(); trace != nullptr) trace->LabelNext(arguments.label());
   Buffers buffers = BuffersOf(arguments);
   buffers.segments = segments;
   return CodeOf(driver_.Run(call, buffers, LimitOf(arguments), manner.policy, manner.patience, &verdict), verdict);
@@ -278,6 +280,7 @@ bool Dispatcher::Post(Request* message) {
     Drop(message, Code::kAborted);
     return false;
   }
+  Trace* const trace = setup_->monitor()->trace();
   messages_.Post({a.kind == CollectiveKind::kSend,
                   a.root,
                   {a.sendbuf, a.send_queue},
@@ -285,7 +288,8 @@ bool Dispatcher::Post(Request* message) {
                   a.count,
                   a.type,
                   message,
-                  a.timeout()});
+                  a.timeout(),
+                  trace != nullptr ? trace->LabelOf(a.label()) : uint16_t{0}});
   return true;
 }
 

@@ -127,7 +127,10 @@ void Requests::MarkDone(Request* request, Code code) {
   }
   for (Request* const member : request->members) MarkDone(member, code);
   if (Request* const group = request->group; group != nullptr) {
-    if (group->code == Code::kInProgress || group->code == Code::kOk) group->code = code;
+    if (group->code == Code::kInProgress || group->code == Code::kOk) {
+      group->code = code;
+      if (code != Code::kOk) group->label = request->label;
+    }
     if (--group->unfinished == 0) MarkDone(group, group->code);
   }
   ForgetIfUnused(request);

@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/identity.h"
+#include "base/secret.h"
 #include "base/status.h"
 #include "collectives/control/control_activity.h"
 #include "collectives/control/control_connections.h"
@@ -25,7 +26,7 @@ namespace annulus {
 struct ControlConfig {
   int rank = 0;
   int nranks = 1;
-  std::string job_key;             // As in Options.
+  Secret job_key;                  // As in Options.
   Identity identity;               // That of the links.
   ControlConnections connections;  // From Bootstrap.
   // Called at most once, when the verdict is known; not after Close() has returned. Must not block. Runs on the control

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "base/clock.h"
+#include "base/secret.h"
 #include "base/status.h"
 #include "transport/address.h"
 #include "transport/security/stream_handshake.h"
@@ -33,7 +34,7 @@ class ControlDial : public std::enable_shared_from_this<ControlDial> {
   void Prove();
   void Finish(const Status& status);
 
-  const std::string key_;
+  const Secret key_;
   const Hello hello_;
   StreamSocket socket_;
   asio::steady_timer timer_;

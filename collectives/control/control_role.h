@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/identity.h"
+#include "base/secret.h"
 #include "collectives/control/control_activity.h"
 #include "collectives/control/control_connections.h"
 #include "collectives/control/verdict.h"
@@ -21,7 +22,7 @@ namespace annulus {
 struct ControlRoleConfig {
   int rank = 0;
   int nranks = 1;
-  std::string job_key;
+  Secret job_key;
   Identity identity;
   asio::io_context* context = nullptr;
   const ActivityRecorder* activity = nullptr;

@@ -8,6 +8,8 @@
 #include <cstring>
 #include <utility>
 
+#include "base/secret.h"
+
 namespace annulus {
 namespace {
 
@@ -56,7 +58,8 @@ Status ReadVariables(const EnvironmentLookup& lookup, Options* options) {
   for (const Setting& setting : Settings()) {
     const char* value = lookup(setting.variable);
     if (value == nullptr || *value == '\0') continue;
-    ANNULUS_RETURN_IF_ERROR(SetFromText(setting, setting.variable, value, options));
+    const Secret text(value);
+    ANNULUS_RETURN_IF_ERROR(SetFromText(setting, setting.variable, text, options));
   }
   return {};
 }

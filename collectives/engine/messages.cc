@@ -114,6 +114,7 @@ void Messages::TraceMessage(const Route& route) const {
   event.kind = TraceEvent::Kind::kMessage;
   event.channel = MessageChannel(config_.plan);
   event.peer = route.peer;
+  event.label = route.queue.front().label;
   event.call = route.work.call;
   event.call.kind = route.sends ? CollectiveKind::kSend : CollectiveKind::kRecv;
   event.begin = route.begin;

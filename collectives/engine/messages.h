@@ -29,6 +29,7 @@ struct Message {
   DataType type = DataType::kFloat32;
   void* cookie = nullptr;
   Nanoseconds timeout = 0;  // 0: that of the config.
+  uint16_t label = 0;       // In the timeline (Trace::LabelOf).
 };
 
 struct MessagesConfig {

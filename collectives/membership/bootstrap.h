@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/identity.h"
 #include "base/library.h"
+#include "base/secret.h"
 #include "base/status.h"
 #include "collectives/control/control_connections.h"
 
@@ -29,7 +30,7 @@ struct BootstrapConfig {
   int rank = 0;
   int nranks = 1;
   std::string rendezvous;  // "host:port" or "[v6]:port" of rank 0. Not used when nranks is 1.
-  std::string job_key;     // Empty: insecure.
+  Secret job_key;          // Empty: insecure.
   // The run of all ranks; for a split, also the parent's job and a number of its own.
   Identity identity;
   Library library = ThisLibrary();

@@ -1,13 +1,16 @@
 #include "collectives/observe/trace.h"
 
 #include <algorithm>
+#include <cstring>
+#include <string_view>
+#include <utility>
 
 namespace annulus {
 namespace {
 
 uint64_t PackCall(const TraceEvent& event) {
   return uint64_t{static_cast<uint8_t>(event.call.kind)} | uint64_t{static_cast<uint8_t>(event.call.type)} << 8 |
-         uint64_t{event.chunk} << 32;
+         uint64_t{event.label} << 16 | uint64_t{event.chunk} << 32;
 }
 
 uint64_t PackKind(const TraceEvent& event) {
@@ -40,6 +43,7 @@ TraceEvent Trace::Unpack(const Words& words) {
   event.peer = static_cast<int32_t>(words[2] >> 32);
   event.call.kind = static_cast<CollectiveKind>(words[3] & 0xff);
   event.call.type = static_cast<DataType>(words[3] >> 8 & 0xff);
+  event.label = static_cast<uint16_t>(words[3] >> 16);
   event.chunk = static_cast<uint32_t>(words[3] >> 32);
   event.bytes = words[4];
   event.slice = words[5];
@@ -61,8 +65,10 @@ void Trace::Add(const TraceEvent& event) {
 void Trace::Begin(const Call& call, Nanoseconds now) {
   call_ = call;
   call_begin_ = waited_until_ = now;
+  call_label_ = std::exchange(next_label_, uint16_t{0});
   TraceEvent event;
   event.kind = TraceEvent::Kind::kCollective;
+  event.label = call_label_;
   event.call = call;
   event.begin = now;
   const Words words = Pack(event);
@@ -73,6 +79,7 @@ void Trace::End(bool ok, Nanoseconds now) {
   TraceEvent event;
   event.kind = TraceEvent::Kind::kCollective;
   event.ok = ok;
+  event.label = call_label_;
   event.call = call_;
   event.begin = call_begin_;
   event.took = now - call_begin_;
@@ -97,6 +104,15 @@ void Trace::AddSleep(Nanoseconds begin, Nanoseconds end) {
   event.begin = begin;
   event.took = end - begin;
   Add(event);
+}
+
+uint16_t Trace::LabelOf(const char* label) {
+  if (label == nullptr || *label == '\0') return 0;
+  const std::string_view text(label, strnlen(label, kLabelBytes));
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (const auto known = labels_.find(text); known != labels_.end()) return known->second;
+  if (labels_.size() == kLabels) return 0;
+  return labels_.emplace(text, static_cast<uint16_t>(labels_.size() + 1)).first->second;
 }
 
 void Trace::AddLink(TraceLink link) {
@@ -137,6 +153,8 @@ Trace::Content Trace::Read(Nanoseconds now, size_t most) const {
   }
   const std::lock_guard<std::mutex> lock(mutex_);
   content.links = links_;
+  content.labels.resize(labels_.size() + 1);
+  for (const auto& [text, number] : labels_) content.labels[number] = text;
   content.verdict = verdict_;
   content.verdict_at = verdict_at_;
   return content;

@@ -4,6 +4,7 @@
 
 #include <cinttypes>
 #include <string>
+#include <vector>
 
 #include "cuda_kernels/reduce_types.h"
 
@@ -20,7 +21,7 @@ std::string Quoted(const std::string& text) {
       quoted += '\\';
       quoted += c;
     } else if (byte < 0x20 || byte >= 0x7f) {
-      quoted += '?';  // Does not occur in our texts; safe for any reader.
+      quoted += '?';  // Only in users' labels; safe for any reader.
     } else {
       quoted += c;
     }
@@ -45,7 +46,8 @@ Nanoseconds WallClockMinusMonotonic() {
 
 class Writer {
  public:
-  Writer(const TraceOwner& owner, std::FILE* file) : owner_(owner), file_(file) {}
+  Writer(const TraceOwner& owner, const std::vector<std::string>& labels, std::FILE* file)
+      : owner_(owner), labels_(labels), file_(file) {}
 
   void Begin(uint64_t dropped);
   void NameTracks();
@@ -67,7 +69,15 @@ class Writer {
   void Message(const TraceEvent& event);
   void Slice(const TraceEvent& event);
 
+  // The user's label of a call, "" when there is none.
+  const std::string& LabelOf(const TraceEvent& event) const { return labels_[event.label]; }
+  std::string Named(const std::string& name, const TraceEvent& event) const {
+    return LabelOf(event).empty() ? name : name + " (" + LabelOf(event) + ")";
+  }
+  std::string CallArguments(const TraceEvent& event) const;
+
   const TraceOwner owner_;
+  const std::vector<std::string>& labels_;
   std::FILE* const file_;
   bool first_ = true;
 };
@@ -113,20 +123,22 @@ void Writer::Link(const TraceLink& link) {
 
 std::string Duration(const TraceEvent& event) { return ",\"dur\":" + Microseconds(event.took); }
 
-std::string CallArguments(const TraceEvent& event) {
-  return "\"sequence\":" + Number(event.call.sequence) + ",\"count\":" + Number(event.call.count) + ",\"type\":\"" +
-         TypeName(event.call.type) + "\",\"bytes\":" + Number(event.call.count * TypeBytes(event.call.type));
+std::string Writer::CallArguments(const TraceEvent& event) const {
+  const std::string label = LabelOf(event).empty() ? "" : "\"label\":" + Quoted(LabelOf(event)) + ",";
+  return label + "\"sequence\":" + Number(event.call.sequence) + ",\"count\":" + Number(event.call.count) +
+         ",\"type\":\"" + TypeName(event.call.type) +
+         "\",\"bytes\":" + Number(event.call.count * TypeBytes(event.call.type));
 }
 
 void Writer::Collective(const TraceEvent& event, bool unfinished) {
   std::string args = CallArguments(event) + ",\"ok\":" + (event.ok && !unfinished ? "true" : "false");
   if (unfinished) args += ",\"unfinished\":true";
-  Put(KindName(event.call.kind), "collective", "X", 0, event.begin, Duration(event), args);
+  Put(Named(KindName(event.call.kind), event), "collective", "X", 0, event.begin, Duration(event), args);
 }
 
 void Writer::Message(const TraceEvent& event) {
   const bool sends = event.call.kind == CollectiveKind::kSend;
-  const std::string name = (sends ? "send to rank " : "receive from rank ") + Number(event.peer);
+  const std::string name = Named((sends ? "send to rank " : "receive from rank ") + Number(event.peer), event);
   const std::string id = ",\"id\":" + Quoted(Number(owner_.process_rank) + "-" + Number(Track(0)) + "-" +
                                              (sends ? "to-" : "from-") + Number(event.peer));
   const int track = 1 + owner_.channels;
@@ -171,7 +183,7 @@ void Writer::Verdict(const annulus::Verdict& verdict, Nanoseconds at) {
 }  // namespace
 
 void WriteTraceJson(const TraceOwner& owner, const Trace::Content& content, std::FILE* file) {
-  Writer writer(owner, file);
+  Writer writer(owner, content.labels, file);
   writer.Begin(content.dropped);
   writer.NameTracks();
   for (const TraceLink& link : content.links) writer.Link(link);

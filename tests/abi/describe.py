@@ -83,7 +83,7 @@ class Header:
         self.lines = []
         self.enums = []  # (type, names)
         self.structs = []  # (type, [(field, its type)])
-        self.constants = re.findall(r"^#define (ANNULUS_(?!VERSION_|\w*API\b|\w*H_)\w+) +[^\s(]", text, re.MULTILINE)
+        self.constants = re.findall(r"^#define (ANNULUS_(?!VERSION_|\w*API\b|\w*H_)\w+) +\S", text, re.MULTILINE)
         for declaration in declarations(text):
             self._add(declaration)
 

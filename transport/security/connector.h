@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/secret.h"
 #include "base/status.h"
 #include "transport/address.h"
 #include "transport/reactor.h"
@@ -36,7 +37,7 @@ struct DialRequest {
 
 struct ConnectPlan {
   Hello hello;  // This rank's purpose, identity, nranks and rank. The rest is filled in for each stream.
-  std::string key;
+  Secret key;
   std::vector<DialRequest> dials;
   std::vector<StreamId> expected;      // Streams to accept from `listener`.
   StreamListener* listener = nullptr;  // Stays the caller's, open, with nothing pending.

@@ -14,6 +14,7 @@
 #include <string>
 
 #include "base/clock.h"
+#include "base/secret.h"
 #include "base/status.h"
 #include "transport/address.h"
 #include "transport/security/strays.h"
@@ -32,7 +33,7 @@ class Door : public std::enable_shared_from_this<Door> {
 
   struct Plan {
     Hello hello;  // Of this rank, as for an acceptor's Handshake.
-    std::string key;
+    Secret key;
     size_t expected = 0;    // Number of peers that may wait for proof at once without being a crowd.
     Nanoseconds limit = 0;  // Time that a connection has for its proof.
     StreamHandshake::Decide decide;

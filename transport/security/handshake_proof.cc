@@ -26,7 +26,7 @@ HandshakeProof::Mac HandshakeProof::MacOf(HandshakeRole author) const {
   ANNULUS_CHECK(out.full());
   Mac mac;
   unsigned mac_bytes = 0;
-  const unsigned char* made = HMAC(EVP_sha256(), key_.data(), static_cast<int>(key_.size()),
+  const unsigned char* made = HMAC(EVP_sha256(), key_.text().data(), static_cast<int>(key_.text().size()),
                                    reinterpret_cast<const unsigned char*>(text.data()), text.size(),
                                    reinterpret_cast<unsigned char*>(mac.data()), &mac_bytes);
   ANNULUS_CHECK(made != nullptr && mac_bytes == kMacBytes);

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <string>
 
+#include "base/secret.h"
 #include "transport/security/hello.h"
 
 namespace annulus {
@@ -30,7 +31,7 @@ class HandshakeProof {
 
  private:
   const HandshakeRole own_;
-  const std::string key_;
+  const Secret key_;
   HelloBytes own_hello_{};
   HelloBytes peer_hello_{};
 };

@@ -1,14 +1,13 @@
-// Calls as data: all fields that annulus_run and annulus_submit know, what they refuse by name, and callbacks.
+// Calls as data: all fields that annulus_run and annulus_submit know, and what they refuse by name.
 
 #include "tests/collectives/harness/calls.h"
 
 #include <annulus.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <future>
+#include <cstdint>
+#include <functional>
 #include <string>
-#include <vector>
 
 #include "tests/collectives/harness/cluster.h"
 #include "tests/collectives/harness/rank_threads.h"
@@ -45,9 +44,75 @@ TEST(CallsTest, ARunCallDoesWhatTheFunctionDoes) {
   });
 }
 
+// A call whose every field would do harm where it is looked at.
+annulus_call_t Rubbish(annulus_kind_t kind) {
+  annulus_call_t call{};
+  call.struct_bytes = sizeof call;
+  call.kind = kind;
+  call.type = static_cast<annulus_type_t>(99);
+  call.op = static_cast<annulus_op_t>(77);
+  call.root = 99;
+  call.count = SIZE_MAX / 2;
+  const auto nowhere = reinterpret_cast<void*>(uintptr_t{3});
+  call.sendbuf = call.recvbuf = nowhere;
+  call.sendcounts = call.sendoffsets = call.recvcounts = call.recvoffsets = static_cast<size_t*>(nowhere);
+  return call;
+}
+
+TEST(CallsTest, FieldsThatTheKindDoesNotUseAreIgnored) {
+  Cluster(Far()).Run([](annulus_comm_t* comm, int rank) {
+    int32_t in[2] = {rank + 1, rank + 1};
+    int32_t out[2] = {0, 0};
+    const size_t counts[2] = {1, 1};
+    const auto do_both = [&](annulus_kind_t kind, auto set) {
+      for (const bool blocks : {true, false}) {
+        annulus_call_t call = Rubbish(kind);
+        if (kind != ANNULUS_CALL_BARRIER) call.type = ANNULUS_INT32;
+        set(&call);
+        annulus_request_t* request = nullptr;
+        annulus_status_t status = blocks ? annulus_run(comm, &call) : annulus_submit(comm, &call, 1, &request);
+        if (status == ANNULUS_OK && !blocks) status = annulus_request_wait(request, -1);
+        EXPECT_EQ(status, ANNULUS_OK) << kind << ": " << LastMessage();
+        annulus_request_free(request);
+      }
+    };
+    const auto plain = [&](annulus_call_t* c) { c->sendbuf = in, c->recvbuf = out, c->count = 1; };
+    const auto with_root = [&](annulus_call_t* c) { plain(c), c->root = 0; };
+    const auto send_parts = [&](annulus_call_t* c) { plain(c), c->sendcounts = counts, c->sendoffsets = nullptr; };
+    const auto recv_parts = [&](annulus_call_t* c) { plain(c), c->recvcounts = counts, c->recvoffsets = nullptr; };
+    do_both(ANNULUS_CALL_ALLREDUCE, [&](annulus_call_t* c) { plain(c), c->op = ANNULUS_SUM; });
+    EXPECT_EQ(out[0], 3);
+    do_both(ANNULUS_CALL_REDUCE_SCATTER, [&](annulus_call_t* c) { plain(c), c->op = ANNULUS_SUM; });
+    do_both(ANNULUS_CALL_ALLGATHER, plain);
+    EXPECT_EQ(out[1], 2);
+    do_both(ANNULUS_CALL_BROADCAST, with_root);
+    do_both(ANNULUS_CALL_REDUCE, [&](annulus_call_t* c) { with_root(c), c->op = ANNULUS_SUM; });
+    do_both(ANNULUS_CALL_BARRIER, [](annulus_call_t*) {});
+    do_both(ANNULUS_CALL_GATHER, with_root);
+    do_both(ANNULUS_CALL_SCATTER, with_root);
+    do_both(ANNULUS_CALL_ALLTOALL, plain);
+    EXPECT_EQ(out[1], 2);
+    do_both(ANNULUS_CALL_ALLGATHERV, recv_parts);
+    do_both(ANNULUS_CALL_REDUCE_SCATTERV, [&](annulus_call_t* c) { send_parts(c), c->op = ANNULUS_SUM; });
+    do_both(ANNULUS_CALL_GATHERV, [&](annulus_call_t* c) { recv_parts(c), c->root = 0; });
+    do_both(ANNULUS_CALL_SCATTERV, [&](annulus_call_t* c) { send_parts(c), c->root = 0; });
+    do_both(ANNULUS_CALL_ALLTOALLV, [&](annulus_call_t* c) { send_parts(c), recv_parts(c), c->count = SIZE_MAX; });
+    EXPECT_EQ(out[1], 2);
+    const auto message = [&](annulus_call_t* c) {
+      c->count = 1, c->root = 1 - rank;
+      rank == 0 ? c->sendbuf = out : c->recvbuf = out;
+    };
+    do_both(rank == 0 ? ANNULUS_CALL_SEND : ANNULUS_CALL_RECV, message);
+  });
+}
+
 TEST(CallsTest, WhatIsNotBuiltIsRefusedByNameAndNothingHappens) {
   Cluster(Far()).Run([](annulus_comm_t* comm, int rank) {
     int32_t x = 1;
+    int32_t same = 1;  // The refused calls repeat one that succeeded, for which there is a short cut.
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_EQ(annulus_allreduce(comm, &same, &same, 1, ANNULUS_INT32, ANNULUS_SUM), ANNULUS_OK);
+    }
     const auto refused = [&](auto set, annulus_status_t expected, const std::string& word) {
       Calls calls;
       annulus_call_t& call = calls.Allreduce(&x, &x, 1, ANNULUS_INT32, ANNULUS_SUM);
@@ -81,163 +146,38 @@ TEST(CallsTest, WhatIsNotBuiltIsRefusedByNameAndNothingHappens) {
   });
 }
 
+// The outcome of `calls`, which only rank 0 makes; the other rank stays until it is known.
+annulus_status_t MissedByTheOther(const std::function<annulus_status_t(annulus_comm_t* comm)>& call) {
+  annulus_status_t outcome = ANNULUS_OK;
+  Tally over;
+  Cluster(Far()).Run([&](annulus_comm_t* comm, int rank) {
+    if (rank == 1) {
+      EXPECT_TRUE(over.WaitFor(1));
+      return;
+    }
+    const Nanoseconds begin = Now();
+    outcome = call(comm);
+    EXPECT_LT(Now() - begin, kFarTimeoutMs * kMillisecond / 2);
+    over.Add();
+  });
+  return outcome;
+}
+
 TEST(CallsTest, ACallMayHaveADeadlineOfItsOwn) {
+  int32_t x[2] = {0, 0};
   for (const annulus_kind_t kind : {ANNULUS_CALL_BARRIER, ANNULUS_CALL_RECV}) {
-    Cluster(Far()).Run([kind](annulus_comm_t* comm, int rank) {
-      if (rank == 1) return;
-      int32_t x = 0;
-      Calls calls;
-      annulus_call_t& call = calls.Rooted(kind, nullptr, &x, 1, ANNULUS_INT32, 1);
-      call.timeout_ms = 200;
-      const Nanoseconds begin = Now();
-      const annulus_status_t status = annulus_run(comm, &call);
-      // Rank 1 may be gone already.
-      EXPECT_TRUE(status == ANNULUS_TIMEOUT || status == ANNULUS_PEER_LOST) << status;
-      EXPECT_LT(Now() - begin, kFarTimeoutMs * kMillisecond / 2);
-    });
+    Calls calls;
+    calls.Rooted(kind, nullptr, x, 1, ANNULUS_INT32, 1).timeout_ms = 200;
+    EXPECT_EQ(MissedByTheOther([&](annulus_comm_t* comm) { return annulus_run(comm, &calls.back()); }),
+              ANNULUS_TIMEOUT);
+    EXPECT_EQ(MissedByTheOther([&](annulus_comm_t* comm) { return calls.Do(comm); }), ANNULUS_TIMEOUT);
   }
-}
-
-TEST(ErrorsTest, ARefusalConcernsTheCallAndAVerdictTheCommunicator) {
-  Cluster(Far()).Run([](annulus_comm_t* comm, int rank) {
-    annulus_error_t error{};
-    error.struct_bytes = sizeof error;
-    Calls calls;
-    annulus_call_t& call = calls.Allreduce(nullptr, nullptr, 1, ANNULUS_INT32, ANNULUS_SUM);
-    call.label = "layer 7";
-    EXPECT_EQ(annulus_run(comm, &call), ANNULUS_INVALID_ARGUMENT);
-    ASSERT_EQ(annulus_last_error(&error), ANNULUS_OK);
-    EXPECT_EQ(error.status, ANNULUS_INVALID_ARGUMENT);
-    EXPECT_EQ(error.scope, ANNULUS_SCOPE_CALL);
-    EXPECT_EQ(error.rank, rank);
-    EXPECT_STREQ(error.collective, "allreduce");
-    EXPECT_STREQ(error.label, "layer 7");
-    EXPECT_STREQ(error.message, "sendbuf is null");
-    EXPECT_STRNE(error.advice, "");
-    ASSERT_EQ(annulus_comm_verdict(comm, &error), ANNULUS_OK);
-    EXPECT_EQ(error.status, ANNULUS_OK);
-    ASSERT_EQ(annulus_barrier(comm), ANNULUS_OK);
-
-    if (rank == 1) annulus_comm_abort(comm, "the loss is not a number");
-    int32_t x = 0;
-    calls = Calls();
-    calls.Allreduce(&x, &x, 1, ANNULUS_INT32, ANNULUS_SUM).label = "layer 8";
-    EXPECT_EQ(annulus_run(comm, &calls.back()), ANNULUS_ABORTED);
-    ASSERT_EQ(annulus_last_error(&error), ANNULUS_OK);
-    EXPECT_EQ(error.scope, ANNULUS_SCOPE_COMMUNICATOR);
-    EXPECT_EQ(error.rank, 1);
-    EXPECT_STREQ(error.label, "layer 8");
-    EXPECT_STREQ(error.message, "rank 1 aborted the communicator: the loss is not a number");
-    ASSERT_EQ(annulus_comm_verdict(comm, &error), ANNULUS_OK);
-    EXPECT_EQ(error.status, ANNULUS_ABORTED);
-    EXPECT_STREQ(error.message, "rank 1 aborted the communicator: the loss is not a number");
-    annulus_request_t* request = nullptr;
-    EXPECT_EQ(annulus_barrier_async(nullptr, &request), ANNULUS_INVALID_ARGUMENT);
-    ASSERT_EQ(annulus_last_error(&error), ANNULUS_OK);
-    EXPECT_EQ(error.scope, ANNULUS_SCOPE_CALL);
-  });
-}
-
-TEST(ErrorsTest, AFailedCreateLeavesMoreThanText) {
-  annulus_config_t config;
-  ASSERT_EQ(annulus_config_init(&config, sizeof config, 0), ANNULUS_OK);
-  config.rank = 3;
-  config.size = 2;
-  annulus_comm_t* comm = reinterpret_cast<annulus_comm_t*>(&config);
-  EXPECT_EQ(annulus_comm_create(&config, &comm), ANNULUS_INVALID_ARGUMENT);
-  EXPECT_EQ(comm, nullptr);
-  annulus_error_t error{};
-  error.struct_bytes = sizeof error;
-  ASSERT_EQ(annulus_last_error(&error), ANNULUS_OK);
-  EXPECT_EQ(error.status, ANNULUS_INVALID_ARGUMENT);
-  EXPECT_EQ(error.scope, ANNULUS_SCOPE_CALL);
-  EXPECT_NE(std::string(error.message).find("rank"), std::string::npos) << error.message;
-}
-
-// What a callback was told.
-using Told = std::promise<annulus_status_t>;
-void Tell(void* told, annulus_status_t status) { static_cast<Told*>(told)->set_value(status); }
-
-TEST(CallbacksTest, EachCallTellsItsOwnEnd) {
-  Cluster(Far()).Run([](annulus_comm_t* comm, int) {
-    std::vector<Told> told(3);
-    std::vector<int32_t> values(3, 1);
-    Calls calls;
-    for (size_t i = 0; i < told.size(); ++i) {
-      annulus_call_t& call = calls.Allreduce(&values[i], &values[i], 1, ANNULUS_INT32, ANNULUS_SUM);
-      call.done = Tell;
-      call.context = &told[i];
-    }
-    EXPECT_EQ(calls.Submit(comm, nullptr), ANNULUS_OK) << "nobody needs the request";
-    for (size_t i = 0; i < told.size(); ++i) {
-      EXPECT_EQ(told[i].get_future().get(), ANNULUS_OK);
-      EXPECT_EQ(values[i], 2);
-    }
-  });
-}
-
-// A callback that makes another call and waits for it, as PowerSGD does.
-struct Chain {
-  annulus_comm_t* comm = nullptr;
-  annulus_status_t destroyed = ANNULUS_OK;
-  int32_t value = 1;
-  Told told;
-};
-
-TEST(CallbacksTest, ACallbackMayWaitForOtherWorkButNotDestroyItsCommunicator) {
-  Cluster(Far()).Run([](annulus_comm_t* comm, int) {
-    Chain chain;
-    chain.comm = comm;
-    Calls calls;
-    annulus_call_t& call = calls.Add(ANNULUS_CALL_BARRIER, nullptr, nullptr, 0, ANNULUS_INT32);
-    call.context = &chain;
-    call.done = [](void* context, annulus_status_t) {
-      auto* const self = static_cast<Chain*>(context);
-      annulus_request_t* request = nullptr;
-      annulus_allreduce_async(self->comm, &self->value, &self->value, 1, ANNULUS_INT32, ANNULUS_SUM, &request);
-      const annulus_status_t status = annulus_request_wait(request, -1);
-      annulus_request_free(request);
-      self->destroyed = annulus_comm_destroy(self->comm);
-      self->told.set_value(status);
-    };
-    EXPECT_EQ(calls.Submit(comm, nullptr), ANNULUS_OK);
-    EXPECT_EQ(chain.told.get_future().get(), ANNULUS_OK);
-    EXPECT_EQ(chain.value, 2);
-    EXPECT_EQ(chain.destroyed, ANNULUS_INVALID_ARGUMENT);
-  });
-}
-
-TEST(CallbacksTest, DestroyTellsAllThatIsPendingAndThenReturns) {
-  struct Pending {
-    annulus_comm_t* comm = nullptr;
-    std::atomic<int> aborted{0};
-    std::atomic<int> refused{0};
-  };
-  Pending pending;
-  const Cluster cluster(Far());
-  ForEachRank(2, [&](int rank) {
-    const UserConfig config = cluster.Config(rank);
-    annulus_comm_t* comm = nullptr;
-    ASSERT_EQ(annulus_comm_create(&config, &comm), ANNULUS_OK) << LastMessage();
-    int32_t x = 0;
-    if (rank == 0) {
-      pending.comm = comm;
-      for (const annulus_kind_t kind : {ANNULUS_CALL_BARRIER, ANNULUS_CALL_RECV, ANNULUS_CALL_BARRIER}) {
-        Calls calls;
-        annulus_call_t& call = calls.Rooted(kind, nullptr, &x, 1, ANNULUS_INT32, 1);
-        call.context = &pending;
-        call.done = [](void* context, annulus_status_t status) {
-          auto* const self = static_cast<Pending*>(context);
-          self->aborted += status == ANNULUS_OK ? 0 : 1;
-          self->refused += annulus_barrier(self->comm) == ANNULUS_OK ? 0 : 1;  // Too late for new work.
-        };
-        EXPECT_EQ(calls.Submit(comm, nullptr), ANNULUS_OK);
-      }
-    }
-    EXPECT_EQ(annulus_comm_destroy(comm), ANNULUS_OK);
-  });
-  EXPECT_EQ(pending.aborted, 3);
-  EXPECT_EQ(pending.refused, 3);
+  Calls group;  // Sent as one, with the longest of their deadlines.
+  group.Allreduce(&x[0], &x[0], 1, ANNULUS_INT32, ANNULUS_SUM).timeout_ms = 1;
+  group.Allreduce(&x[1], &x[1], 1, ANNULUS_INT32, ANNULUS_SUM).timeout_ms = 400;
+  const Nanoseconds begin = Now();
+  EXPECT_EQ(MissedByTheOther([&](annulus_comm_t* comm) { return group.Do(comm); }), ANNULUS_TIMEOUT);
+  EXPECT_GE(Now() - begin, 400 * kMillisecond);
 }
 
 }  // namespace

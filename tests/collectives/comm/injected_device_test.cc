@@ -129,8 +129,13 @@ TEST_P(InjectedDeviceTest, AfterAFailureItsWorkTouchesNothing) {
     arguments.sendbuf = rank.device.Allocate(kCount * sizeof(float));
     arguments.recvbuf = rank.device.Allocate(kCount * sizeof(float));
     RequestHandle request = 0;
+    size_t refused = 0;
     std::string label;
-    ASSERT_EQ(rank.comm->Submit({&arguments, 1}, &request).code(), Code::kOk);
+    ASSERT_EQ(rank.comm
+                  ->Submit(
+                      {&arguments, 1}, [&request](RequestHandle made) { request = made; }, &refused)
+                  .code(),
+              Code::kOk);
     submitted.Add();
     ASSERT_TRUE(submitted.WaitFor(kRanks));
     if (number == 1) rank.comm->Abort();

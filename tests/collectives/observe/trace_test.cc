@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/collectives/harness/calls.h"
 #include "tests/collectives/harness/cluster.h"
 #include "tests/collectives/harness/rank_threads.h"
 #include "tests/collectives/observe/trace_reader.h"
@@ -73,6 +74,34 @@ TEST_P(TraceTest, HasEverySliceOfTheRing) {
     }
     EXPECT_TRUE(OfCategory(trace, "verdict").empty());
   }
+}
+
+TEST_P(TraceTest, CallsWithLabelsAreNamedByThem) {
+  Cluster(Config(2)).Run([](annulus_comm_t* comm, int rank) {
+    int32_t x[3] = {rank, rank, rank};
+    Calls calls;
+    calls.Allreduce(&x[0], &x[0], 1, ANNULUS_INT32, ANNULUS_SUM).label = "layer \"7\"";
+    ASSERT_EQ(annulus_run(comm, &calls.back()), ANNULUS_OK);
+    ASSERT_EQ(calls.Do(comm), ANNULUS_OK);
+    ASSERT_EQ(annulus_allreduce(comm, x, x, 1, ANNULUS_INT32, ANNULUS_SUM), ANNULUS_OK) << "without one";
+    Calls message;
+    message.Rooted(rank == 0 ? ANNULUS_CALL_SEND : ANNULUS_CALL_RECV, x, x, 1, ANNULUS_INT32, 1 - rank).label = "halo";
+    ASSERT_EQ(message.Do(comm), ANNULUS_OK);
+    ASSERT_EQ(annulus_barrier(comm), ANNULUS_OK);
+  });
+  const Json trace = ReadTrace(Path(0));
+  const std::vector<Json> calls = OfCategory(trace, "collective");
+  ASSERT_EQ(calls.size(), 4u);
+  for (int i : {0, 1}) {
+    EXPECT_EQ(calls[i]["name"], "allreduce (layer \"7\")");
+    EXPECT_EQ(calls[i]["args"]["label"], "layer \"7\"");
+  }
+  EXPECT_EQ(calls[2]["name"], "allreduce");
+  EXPECT_FALSE(calls[2]["args"].contains("label"));
+  const std::vector<Json> messages = OfCategory(trace, "message");
+  ASSERT_EQ(messages.size(), 2u);
+  EXPECT_EQ(messages[0]["name"], "send to rank 1 (halo)");
+  EXPECT_EQ(messages[1]["name"], messages[0]["name"]) << "its end";
 }
 
 TEST_P(TraceTest, HasMessagesAndTheWaitForALatePeer) {

@@ -1,0 +1,35 @@
+// Secret: a text, such as the job key, of which no copy may stay in memory that was given back.
+//
+// Threads: as std::string.
+#pragma once
+
+#include <string.h>  // explicit_bzero
+
+#include <string>
+#include <utility>
+
+namespace annulus {
+
+class Secret {
+ public:
+  Secret() = default;
+  Secret(const char* text) : text_(text) {}         // NOLINT: takes the place of a string.
+  Secret(const std::string& text) : text_(text) {}  // NOLINT: likewise.
+  Secret(const Secret& other) = default;
+  // Swapped, since a short text lies in the object itself, where a moved string would leave it.
+  Secret(Secret&& other) noexcept { text_.swap(other.text_); }
+  Secret& operator=(Secret other) noexcept {
+    text_.swap(other.text_);
+    return *this;
+  }
+  ~Secret() { explicit_bzero(text_.data(), text_.capacity()); }
+
+  const std::string& text() const { return text_; }
+  operator const std::string&() const { return text_; }  // NOLINT: likewise.
+  bool empty() const { return text_.empty(); }
+
+ private:
+  std::string text_;
+};
+
+}  // namespace annulus
