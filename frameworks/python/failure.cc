@@ -51,10 +51,17 @@ Failure Failure::Closed() {
   return failure;
 }
 
+// Other ranks may be programs whose texts are not UTF-8.
+static py::object Text(const std::string& text) {
+  PyObject* const decoded = PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace");
+  if (decoded == nullptr) throw py::error_already_set();
+  return py::reinterpret_steal<py::object>(decoded);
+}
+
 py::object Failure::ToPython() const {
   return py::module_::import("annulus._errors")
-      .attr("make")(static_cast<int>(status), scope, rank, peer, sequence, collective, label, cause, cause_code,
-                    message, advice);
+      .attr("make")(static_cast<int>(status), scope, rank, peer, sequence, collective, Text(label), cause, cause_code,
+                    Text(message), Text(advice));
 }
 
 void RegisterFailure() {
