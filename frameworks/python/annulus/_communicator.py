@@ -90,9 +90,9 @@ class Communicator(Calls):
     def reduction(self, function: Callable[[Array, Array, Array], Optional[Array]]) -> Operation:
         """A reduction by function(left, right, out), which writes `out` or returns the result: all are one-dimensional and
         equally long, `left` and `right` read-only, `out` perhaps one of them, and none to be kept. It must be associative,
-        treat each element for itself, give the same bits on every rank, and leave the communicator alone. It runs in
-        another thread. What it raises comes out of wait, and ends the communicator on every rank. It is let go of once nothing
-        uses the operation any more."""
+        treat each element for itself, give the same bits on every rank, and leave the communicator alone. It may run
+        in another thread. What it raises comes out of wait, and ends the communicator on every rank. It is let go of once
+        nothing uses the operation any more."""
         return Operation(self._core, *self._core.create_reduction(functools.partial(_arrays.combine, function)))
 
     def counters(self) -> Dict[str, Any]:
