@@ -110,9 +110,11 @@ typedef struct annulus_request annulus_request_t;
 #define ANNULUS_FROM_ENVIRONMENT 1 /* the variables ANNULUS_*, which annulus-run sets too */
 #define ANNULUS_FROM_LAUNCHER 2    /* the variables of torchrun, horovodrun, mpirun and srun (docs/launchers.md) */
 
-/* A store that all ranks reach, such as a framework's. `set` keeps a value; `get` waits up to timeout_ms for one,
- * writes it to `value` if `capacity` bytes suffice, and its size to *bytes. They return 0, or another number on
- * failure. */
+/* A store that all ranks reach, such as a framework's. `set` keeps a value in place of an earlier one; `get` waits up
+ * to timeout_ms for one, writes it to `value` if `capacity` bytes suffice, and its size to *bytes. They return 0, or
+ * another number on failure; a `get` that fails before its time says that the store is broken. They are called by
+ * annulus_comm_create only, on the thread that calls it, and nothing interrupts one that does not return in time.
+ * Communicators that are created at the same time need stores, or names in a store, of their own. */
 typedef struct annulus_store {
   size_t struct_bytes; /* sizeof(annulus_store_t), set by the caller */
   void* context;
@@ -142,12 +144,13 @@ typedef struct annulus_config {
   int64_t connect_timeout_ms; /* deadline of annulus_comm_create; 0 = not given */
   int64_t memory_bytes; /* most memory that the communicator may hold on each rank. Must agree on all ranks. 0 = not
                            given */
-  const char* const* settings;  /* "channels=2" and so on, then NULL; the latest of a name counts. Unknown names are
-                                   refused. NULL = none */
-  const annulus_store_t* store; /* meet through it instead of at the rendezvous. Not supported yet: must be NULL */
-  annulus_listening_fn
-      listening;           /* rank 0 listens at a port that the kernel chooses. Not supported yet: must be NULL */
-  void* listening_context; /* passed to `listening` */
+  const char* const* settings;    /* "channels=2" and so on, then NULL; the latest of a name counts. Unknown names are
+                                     refused. NULL = none */
+  const annulus_store_t* store;   /* ranks meet through it, and `rendezvous` is not used. Without a job key rank 0 draws
+                                     one, which whoever reads the store can use. On all ranks; NULL = not given */
+  annulus_listening_fn listening; /* rank 0 listens at a port that the kernel chooses, not at `rendezvous`; other ranks
+                                     ignore it. NULL = not given */
+  void* listening_context;        /* passed to `listening` */
 } annulus_config_t;
 
 /* What annulus_run and annulus_submit do: the function of that name in lower case. Numbers are never reused. */

@@ -14,6 +14,7 @@
 #include "collectives/api/process_state.h"
 #include "collectives/api/structs.h"
 #include "collectives/comm/communicator.h"
+#include "collectives/comm/introduction.h"
 #include "collectives/comm/split.h"
 #include "collectives/core/options.h"
 
@@ -172,12 +173,14 @@ annulus_status_t annulus_comm_create(const annulus_config_t* config, annulus_com
   return Guarded([&] {
     annulus::Options options;
     Status status = annulus::ToOptions(config, annulus::ProcessVariable, &options);
+    annulus::Introduction introduction;
+    if (status.ok()) status = annulus::ToIntroduction(config, &introduction);
     std::unique_ptr<Communicator> communicator;
     if (status.ok()) SetLogLevel(options.log_level);
     annulus::c_api::ProcessState& process = OfProcess();
     process.FindDevices();
     const annulus::Resources resources{&process.requests, &process.memory, &process.domains};
-    if (status.ok()) status = Communicator::Create(options, resources, &communicator);
+    if (status.ok()) status = annulus::Introduce(introduction, options, resources, &communicator);
     if (!status.ok()) return Reject(status);
     *comm = reinterpret_cast<annulus_comm_t*>(communicator.release());
     return ANNULUS_OK;

@@ -1,6 +1,7 @@
 #include "collectives/api/config.h"
 
 #include <cstring>
+#include <span>
 #include <type_traits>
 
 #include "base/log.h"
@@ -53,11 +54,15 @@ Status CheckSources(uint32_t sources) {
           "sources is " + std::to_string(sources) + "; this version knows up to " + std::to_string(kAllSources)};
 }
 
-// What has its place in the config but is not built yet.
-Status CheckUnbuilt(const annulus_config_t& config) {
-  const char* field = config.store != nullptr ? "store" : config.listening != nullptr ? "listening" : nullptr;
-  if (field == nullptr) return Status();
-  return {Code::kUnsupported, std::string(field) + " of " + kType + " is not supported by this version of Annulus"};
+JobStore Wrap(const annulus_store_t& store) {
+  JobStore wrapped;
+  wrapped.set = [store](const char* key, std::span<const std::byte> value) {
+    return store.set(store.context, key, value.data(), value.size());
+  };
+  wrapped.get = [store](const char* key, std::span<std::byte> value, size_t* bytes, int64_t timeout_ms) {
+    return store.get(store.context, key, value.data(), value.size(), bytes, timeout_ms);
+  };
+  return wrapped;
 }
 
 // "channels=2".
@@ -85,7 +90,6 @@ Status TakeFields(const annulus_config_t& config, Options* options) {
 
 Status TakeAll(const annulus_config_t& config, const EnvironmentLookup& lookup, Options* options) {
   ANNULUS_RETURN_IF_ERROR(CheckSources(config.sources));
-  ANNULUS_RETURN_IF_ERROR(CheckUnbuilt(config));
   // The level belongs to the process: a program that does not give one keeps it.
   options->log_level = GetLogLevel();
   if ((config.sources & ANNULUS_FROM_ENVIRONMENT) != 0) ANNULUS_RETURN_IF_ERROR(ReadVariables(lookup, options));
@@ -127,6 +131,26 @@ Status ToOptions(const annulus_config_t* config, const EnvironmentLookup& lookup
   Options read;
   ANNULUS_RETURN_IF_ERROR(TakeAll(known, lookup, &read));
   *options = std::move(read);
+  return Status();
+}
+
+Status ToIntroduction(const annulus_config_t* config, Introduction* introduction) {
+  annulus_config_t known = Absent(kAllSources);
+  if (config != nullptr) ANNULUS_RETURN_IF_ERROR(TakeStruct(config, kSmallestBytes, kType, &known));
+  if (known.store != nullptr) {
+    annulus_store_t store{};
+    ANNULUS_RETURN_IF_ERROR(TakeStruct(known.store, sizeof store, "annulus_store_t", &store));
+    if (store.set == nullptr || store.get == nullptr) {
+      return Status::Invalid(std::string("store of ") + kType + " has no function " +
+                             (store.set == nullptr ? "set" : "get"));
+    }
+    introduction->store = Wrap(store);
+  }
+  if (known.listening != nullptr) {
+    introduction->listening = [tell = known.listening, context = known.listening_context](const std::string& address) {
+      return tell(context, address.c_str());
+    };
+  }
   return Status();
 }
 

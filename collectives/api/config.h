@@ -9,6 +9,7 @@
 
 #include "base/status.h"
 #include "collectives/annulus.h"
+#include "collectives/comm/introduction.h"
 #include "collectives/core/options.h"
 
 namespace annulus {
@@ -20,6 +21,10 @@ Status InitConfig(annulus_config_t* config, size_t struct_bytes, uint32_t source
 // `config` may be null: all sources. Errors: kInvalidArgument naming the field, setting or variable that is wrong;
 // kUnsupported naming what this version does not have.
 Status ToOptions(const annulus_config_t* config, const EnvironmentLookup& lookup, Options* options);
+
+// How the ranks find each other, if `config`, which may be null, has functions for that. They are those of the caller
+// and valid as long as the config's. Errors: kInvalidArgument  the store lacks a function. As ToOptions for structs.
+Status ToIntroduction(const annulus_config_t* config, Introduction* introduction);
 
 // The value that the setting called `name` has in `config`, as a user would write it.
 // Errors: as ToOptions; kInvalidArgument when there is no such setting, or it is a secret.

@@ -15,16 +15,16 @@ namespace annulus {
 Status Communicator::Create(const Options& options, const Resources& resources,
                             std::unique_ptr<Communicator>* communicator) {
   ANNULUS_RETURN_IF_ERROR(Validate(options));
-  return Create(options, Membership(static_cast<int>(options.size)), resources, nullptr, communicator);
+  return Create(options, Membership(static_cast<int>(options.size)), resources, {}, communicator);
 }
 
 Status Communicator::Create(const Options& options, const Membership& membership, const Resources& resources,
-                            const Setup::GiveUp& give_up, std::unique_ptr<Communicator>* communicator) {
+                            const Setup::Patience& patience, std::unique_ptr<Communicator>* communicator) {
   ANNULUS_RETURN_IF_ERROR(CheckTransport(resources.transports, options.transport));
   std::unique_ptr<DomainQueues> queues;
   ANNULUS_RETURN_IF_ERROR(DomainQueues::Open(resources.domains, &queues));
   std::unique_ptr<Setup> setup;
-  ANNULUS_RETURN_IF_ERROR(Setup::Establish(options, membership, resources, give_up, &setup));
+  ANNULUS_RETURN_IF_ERROR(Setup::Establish(options, membership, resources, patience, &setup));
   std::unique_ptr<Communicator> made(new Communicator(std::move(setup), std::move(queues)));
   // A peer may have asked for more sockets than this rank did, which can take more memory than planned.
   const size_t needed = made->fixed_memory_.total();
@@ -32,7 +32,7 @@ Status Communicator::Create(const Options& options, const Membership& membership
     return Status::Invalid("memory_bytes (ANNULUS_MEMORY_BYTES) is " + std::to_string(options.memory_bytes) +
                            ", but the links that the ranks agreed on take " + std::to_string(needed) + " bytes");
   }
-  if (options.tuning == Tuning::kMeasured) ANNULUS_RETURN_IF_ERROR(made->Tune(options.tuning_file, give_up));
+  if (options.tuning == Tuning::kMeasured) ANNULUS_RETURN_IF_ERROR(made->Tune(options.tuning_file, patience.give_up));
   *communicator = std::move(made);
   return Status();
 }

@@ -50,7 +50,7 @@ class Communicator {
  public:
   // Meets the other ranks of `membership`, among which this one is options.rank. `resources` outlive the communicator.
   static Status Create(const Options& options, const Membership& membership, const Resources& resources,
-                       const Setup::GiveUp& give_up, std::unique_ptr<Communicator>* communicator);
+                       const Setup::Patience& patience, std::unique_ptr<Communicator>* communicator);
   // The same for all ranks of the job.
   static Status Create(const Options& options, const Resources& resources, std::unique_ptr<Communicator>* communicator);
   // Aborts pending work on this rank, calls what callbacks remain, and leaves. Not in a callback.

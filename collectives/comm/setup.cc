@@ -1,5 +1,6 @@
 #include "collectives/comm/setup.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -38,21 +39,21 @@ Setup::Setup(const Options& options, const Membership& membership, const Resourc
 Setup::~Setup() { Close(); }
 
 Status Setup::Establish(const Options& options, const Membership& membership, const Resources& resources,
-                        const GiveUp& give_up, std::unique_ptr<Setup>* setup) {
+                        const Patience& patience, std::unique_ptr<Setup>* setup) {
   Log(LogLevel::kInfo, static_cast<int>(options.rank), "Annulus %s; %s", LibraryText(ThisLibrary()).c_str(),
       RunText(RunOf(options)).c_str());
   WarnOfUnknownVariables(static_cast<int>(options.rank), static_cast<int>(options.local_rank));
   const std::string source = options.launcher.empty() ? "the configuration" : options.launcher;
   Log(LogLevel::kInfo, static_cast<int>(options.rank), "rank %lld of %d, from %s", static_cast<long long>(options.rank),
       membership.nranks(), source.c_str());
-  const Deadline deadline = DeadlineAfter(options.connect_timeout_ms * kMillisecond);
+  const Deadline deadline = std::min(patience.deadline, DeadlineAfter(options.connect_timeout_ms * kMillisecond));
   std::unique_ptr<Setup> result(new Setup(options, membership, resources));
   const PossibleLinks possible{resources.transports, options.transport, SettingsOf(options)};
   ANNULUS_RETURN_IF_ERROR(
       FitMemory(result->nranks(), static_cast<size_t>(options.memory_bytes), possible, &result->plan_));
   result->OpenTelemetry();
   if (membership.nranks() > 1) {
-    ANNULUS_RETURN_IF_ERROR(result->Meet(give_up, deadline));
+    ANNULUS_RETURN_IF_ERROR(result->Meet(patience.give_up, deadline));
   } else {
     result->wait_policy_ = ChooseWaitPolicy(1, static_cast<int>(FindCores().count), options.spin_us);
   }

@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/clock.h"
 #include "collectives/control/control.h"
 #include "collectives/core/options.h"
 #include "collectives/engine/engine.h"
@@ -38,11 +39,17 @@ class Setup {
  public:
   using GiveUp = Meeting::GiveUp;
 
+  // How long to wait for the other ranks, beside options.connect_timeout_ms.
+  struct Patience {
+    GiveUp give_up = nullptr;
+    Deadline deadline = kNoDeadline;
+  };
+
   // Joins the ranks of `membership` as `options`, which must be valid, say, over those transports of `resources` that
   // they allow. Blocks up to options.connect_timeout_ms. Errors: kInvalidArgument, kTimeout with the missing ranks,
   // kMismatch of settings, kAuth, kUnsupported, kSystem; the status that give_up returned.
   static Status Establish(const Options& options, const Membership& membership, const Resources& resources,
-                          const GiveUp& give_up, std::unique_ptr<Setup>* setup);
+                          const Patience& patience, std::unique_ptr<Setup>* setup);
 
   ~Setup();
 

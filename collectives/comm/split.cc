@@ -94,7 +94,7 @@ Status Split(Communicator* parent, int colour, int key, std::unique_ptr<Communic
   }
   const auto given_up = [parent, &members] { return GivenUp(parent, members, false); };
   const Status created =
-      Communicator::Create(options, parent->membership().Among(members), parent->resources(), given_up, child);
+      Communicator::Create(options, parent->membership().Among(members), parent->resources(), {given_up}, child);
   if (created.ok()) return created;
   // Prefer the parent's message, if there is one: it names ranks by the numbers that the caller knows. Another rank may
   // have received it first, and told us through the new communicator.

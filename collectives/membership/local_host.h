@@ -1,4 +1,5 @@
-// LocalHost: the address from which this host reaches the rendezvous, and at which its peers can therefore reach it.
+// LocalHost: the address at which the other ranks reach this host: the one from which it reaches the rendezvous, or,
+// where rank 0 chooses the rendezvous, one of its own.
 #pragma once
 
 #include <string>
@@ -11,5 +12,11 @@ namespace annulus {
 // Output: a numeric IPv4 or IPv6 address. Sends nothing; blocks only to resolve a name, up to `deadline`.
 // Errors: those of Resolve; kSystem when no route leads there.
 Status FindLocalHost(const std::string& rendezvous, Deadline deadline, std::string* host);
+
+// An address of this host for ranks of other hosts: that of the interface named, if any; else the one from which the
+// default route starts; else that of any interface that is up; else the loopback's.
+// Output: a numeric IPv4 or IPv6 address, the former if there is one.
+// Errors: kInvalidArgument  the interface named does not exist or has no address.
+Status FindOwnHost(const std::string& interface_name, std::string* host);
 
 }  // namespace annulus

@@ -32,7 +32,7 @@ Status Meeting::Join(Deadline deadline, const GiveUp& give_up) {
   config.rendezvous = options_.rendezvous;
   config.job_key = options_.job_key;
   config.identity = {RunOf(options_), options_.parent_job, options_.epoch};
-  config.listener = reserved >= 0 ? reserved : options_.listener;
+  config.listener = options_.listener >= 0 ? options_.listener : reserved;
   config.blob = Encode(own_);
   config.deadline = deadline;
   config.give_up = give_up;
@@ -44,7 +44,7 @@ Status Meeting::Join(Deadline deadline, const GiveUp& give_up) {
 int Meeting::ReservedListener(Deadline deadline) const {
   const char* const from = RendezvousFromVariable();
   const bool is_first = options_.rank == 0 && ranks_.epoch() == 0;
-  return is_first && from != nullptr ? FetchPort(from, deadline) : -1;
+  return is_first && from != nullptr && options_.listener < 0 ? FetchPort(from, deadline) : -1;
 }
 
 Status Meeting::Conclude(TransportList transports, Membership* membership) const {

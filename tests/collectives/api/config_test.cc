@@ -125,18 +125,6 @@ TEST(ConfigTest, AValueThatDoesNotFitIsRefused) {
   EXPECT_EQ(LastMessage(), "value_bytes is 4; the value of transport takes 5");
 }
 
-TEST(ConfigTest, WhatIsNotBuiltIsRefusedByName) {
-  UserConfig config;
-  annulus_store_t store{};
-  config.store = &store;
-  EXPECT_EQ(ValueOf(&config, "rank"), "store of annulus_config_t is not supported by this version of Annulus");
-  config.store = nullptr;
-  config.listening = [](void*, const char*) { return 0; };
-  annulus_comm_t* comm = nullptr;
-  EXPECT_EQ(annulus_comm_create(&config, &comm), ANNULUS_UNSUPPORTED);
-  EXPECT_EQ(LastMessage(), "listening of annulus_config_t is not supported by this version of Annulus");
-}
-
 // Joins `nranks` ranks, gives each rank's local rank and size, and sees that they work together.
 struct Local {
   int rank = -1;
