@@ -1,0 +1,28 @@
+"""Annulus as a back end of torch.distributed: init_process_group("annulus"). docs/pytorch.md is the guide.
+
+PyTorch finds `register` by the entry point torch.distributed.backends, so programs need not import this package. It is written in C++
+(annulus_torch/src) and compiled when it is first used, once for each version of PyTorch (native.py).
+"""
+
+import datetime
+
+__all__ = ["register"]
+
+DEVICES = ["cpu"]
+
+
+def register():
+    """Makes the back end "annulus" known to torch.distributed. Does nothing when it is known."""
+    import torch.distributed as dist
+
+    if "ANNULUS" not in dist.Backend._plugins:
+        dist.Backend.register_backend("annulus", _make, extended_api=True, devices=DEVICES)
+
+
+def _make(options, _backend_options=None):
+    """The back end of one group. Blocks until all its ranks have come, at most for the group's timeout."""
+    from annulus_torch import native
+
+    timeout = options.timeout
+    seconds = timeout.total_seconds() if isinstance(timeout, datetime.timedelta) else float(timeout)
+    return native.load().make(options.store, options.group_rank, options.group_size, max(1, round(seconds * 1000)))

@@ -1,0 +1,88 @@
+#include "frameworks/torch/communicator.h"
+
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "frameworks/torch/failure.h"
+
+namespace annulus_torch {
+namespace {
+
+constexpr int64_t kLongestMs = 24LL * 3600 * 1000;
+
+int32_t SetInStore(void* context, const char* key, const void* value, size_t bytes) {
+  try {
+    const auto* const first = static_cast<const uint8_t*>(value);
+    static_cast<c10d::Store*>(context)->set(key, std::vector<uint8_t>(first, first + bytes));
+    return 0;
+  } catch (const std::exception& error) {
+    TORCH_WARN("Annulus: the store cannot be written: ", error.what());
+    return 1;
+  }
+}
+
+int32_t GetFromStore(void* context, const char* key, void* value, size_t capacity, size_t* bytes, int64_t timeout_ms) {
+  auto* const store = static_cast<c10d::Store*>(context);
+  try {
+    store->wait({key}, std::chrono::milliseconds(timeout_ms));
+    const std::vector<uint8_t> found = store->get(key);
+    *bytes = found.size();
+    if (found.size() <= capacity) std::memcpy(value, found.data(), found.size());
+    return 0;
+  } catch (const std::exception&) {
+    return 1;  // It was not there in time, or the store's server is gone: Annulus tells them apart by the time.
+  }
+}
+
+enum Bitwise { kAnd, kOr, kXor };
+
+template <Bitwise kind>
+int32_t ReduceBytes(const void* left, const void* right, void* out, size_t count, annulus_type_t type, void*) {
+  const auto* const l = static_cast<const uint8_t*>(left);
+  const auto* const r = static_cast<const uint8_t*>(right);
+  auto* const o = static_cast<uint8_t*>(out);
+  const size_t bytes = count * annulus_type_bytes(type);
+  for (size_t i = 0; i < bytes; ++i) {
+    o[i] = static_cast<uint8_t>(kind == kAnd ? l[i] & r[i] : kind == kOr ? l[i] | r[i] : l[i] ^ r[i]);
+  }
+  return 0;
+}
+
+}  // namespace
+
+int64_t TimeoutMs(std::chrono::milliseconds timeout) { return std::clamp<int64_t>(timeout.count(), 1, kLongestMs); }
+
+Communicator::Communicator(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                           std::chrono::milliseconds timeout) {
+  // A connection of its own: other threads may use the store while this one waits.
+  const c10::intrusive_ptr<c10d::Store> own = store->clone();
+  annulus_store_t callbacks{};
+  callbacks.struct_bytes = sizeof callbacks;
+  callbacks.context = own.get();
+  callbacks.set = SetInStore;
+  callbacks.get = GetFromStore;
+  annulus_config_t config;
+  Check(nullptr, annulus_config_init(&config, sizeof config, ANNULUS_FROM_ENVIRONMENT), "init_process_group");
+  config.rank = rank;
+  config.size = size;
+  config.store = &callbacks;
+  config.timeout_ms = config.connect_timeout_ms = TimeoutMs(timeout);
+  Check(nullptr, annulus_comm_create(&config, &comm_), "init_process_group");
+  constexpr annulus_reduce_fn kFunctions[] = {ReduceBytes<kAnd>, ReduceBytes<kOr>, ReduceBytes<kXor>};
+  for (int i = 0; i < 3; ++i) {
+    const annulus_status_t made = annulus_op_create(comm_, kFunctions[i], nullptr, nullptr, &bitwise_[i]);
+    if (made == ANNULUS_OK) continue;
+    const std::exception_ptr failure = Failure(comm_, made, "init_process_group");
+    annulus_comm_destroy(comm_);
+    std::rethrow_exception(failure);
+  }
+}
+
+Communicator::~Communicator() { annulus_comm_destroy(comm_); }
+
+}  // namespace annulus_torch

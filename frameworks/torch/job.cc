@@ -1,0 +1,170 @@
+#include "frameworks/torch/job.h"
+
+#include <ATen/core/grad_mode.h>
+
+#include <atomic>
+#include <exception>
+
+#include "frameworks/torch/failure.h"
+
+namespace annulus_torch {
+namespace {
+
+// A job under way: what the callbacks of its calls need. Deletes itself with the last one.
+struct Pending {
+  Pending(annulus_comm_t* comm, Job&& job, c10::intrusive_ptr<Work> work, const char* title, size_t calls)
+      : comm(comm), job(std::move(job)), work(std::move(work)), title(title), left(calls) {}
+
+  annulus_comm_t* const comm;
+  Job job;
+  const c10::intrusive_ptr<Work> work;
+  const char* const title;
+  std::atomic<size_t> left;  // Number of calls that have not ended.
+  std::exception_ptr failure;
+};
+
+}  // namespace
+
+at::Tensor Job::Read(const at::Tensor& tensor, at::ScalarType through) {
+  const at::NoGradGuard no_grad;
+  inputs_.push_back(tensor);
+  used_.push_back(tensor.to(through).contiguous());
+  return used_.back();
+}
+
+at::Tensor Job::Write(const at::Tensor& tensor, at::ScalarType through, bool keeps) {
+  const at::NoGradGuard no_grad;
+  if (tensor.is_contiguous() && tensor.scalar_type() == through) {
+    used_.push_back(tensor);
+    return tensor;
+  }
+  const at::Tensor own =
+      keeps ? tensor.to(through).contiguous() : at::empty(tensor.sizes(), tensor.options().dtype(through));
+  used_.push_back(own);
+  CopyAtEnd(tensor, own);
+  return own;
+}
+
+at::Tensor Job::Scratch(int64_t numel, const at::Tensor& like, at::ScalarType through) {
+  used_.push_back(at::empty({numel}, like.options().dtype(through)));
+  return used_.back();
+}
+
+annulus_call_t& Job::Add(annulus_kind_t kind, const void* send, void* recv, Elements elements) {
+  annulus_call_t& call = calls_.emplace_back();
+  call = {};
+  call.struct_bytes = sizeof call;
+  call.kind = kind;
+  call.type = elements.type;
+  call.sendbuf = send;
+  call.recvbuf = recv;
+  call.count = elements.count;
+  call.label = title_;
+  return call;
+}
+
+annulus_call_t& Job::AddReduction(annulus_kind_t kind, const void* send, void* recv, int64_t numel,
+                                  const Reduction& reduction, const Communicator& comm) {
+  annulus_op_t op = reduction.bitwise >= 0 ? comm.bitwise(reduction.bitwise) : reduction.op;
+  if (reduction.is_scaled) {
+    Check(comm.get(), annulus_op_create_premul_sum(comm.get(), reduction.factor, &op), title_);
+    operations_.push_back(op);
+  }
+  annulus_call_t& call = Add(kind, send, recv, {reduction.type, static_cast<size_t>(numel) * reduction.per_element});
+  call.op = op;
+  return call;
+}
+
+const size_t* Job::Sizes(const std::vector<int64_t>& values, size_t scale) {
+  sizes_.push_back(std::make_unique<std::vector<size_t>>());
+  for (const int64_t value : values) sizes_.back()->push_back(static_cast<size_t>(value) * scale);
+  return sizes_.back()->data();
+}
+
+c10::intrusive_ptr<Work> Job::MakeWork(int rank, uint64_t sequence, std::chrono::milliseconds timeout) {
+  for (annulus_call_t& call : calls_) call.timeout_ms = TimeoutMs(timeout);
+  return c10::make_intrusive<Work>(Work::About{rank, type_, title_, inputs_, result_, sequence, timeout, source_});
+}
+
+// Calls that are queued already still use them.
+void Job::DestroyOperations(const Communicator& comm) {
+  for (const annulus_op_t op : operations_) annulus_op_destroy(comm.get(), op);
+  operations_.clear();
+}
+
+void Job::CopyBack() {
+  const at::NoGradGuard no_grad;
+  for (const auto& [to, from] : copies_) {
+    at::Tensor target = to;
+    target.copy_(from);
+  }
+}
+
+c10::intrusive_ptr<c10d::Work> Job::Run(const Communicator& comm, int rank, uint64_t sequence,
+                                        std::chrono::milliseconds timeout) {
+  const c10::intrusive_ptr<Work> work = MakeWork(rank, sequence, timeout);
+  annulus_status_t status = ANNULUS_OK;
+  if (calls_.size() == 1) {
+    status = annulus_run(comm.get(), calls_.data());
+  } else if (!calls_.empty()) {
+    annulus_request_t* request = nullptr;
+    status = annulus_submit(comm.get(), calls_.data(), calls_.size(), &request);
+    if (status == ANNULUS_OK) status = annulus_request_wait(request, -1);
+    const std::exception_ptr failure = status == ANNULUS_OK ? nullptr : Failure(comm.get(), status, title_);
+    annulus_request_free(request);
+    if (failure != nullptr) {
+      work->Complete(failure);
+      std::rethrow_exception(failure);
+    }
+  }
+  if (status != ANNULUS_OK) {
+    const std::exception_ptr failure = Failure(comm.get(), status, title_);
+    work->Complete(failure);
+    std::rethrow_exception(failure);
+  }
+  DestroyOperations(comm);
+  CopyBack();
+  work->Complete(nullptr);
+  return work;
+}
+
+c10::intrusive_ptr<c10d::Work> Job::Submit(const Communicator& comm, int rank, uint64_t sequence,
+                                           std::chrono::milliseconds timeout) && {
+  const c10::intrusive_ptr<Work> work = MakeWork(rank, sequence, timeout);
+  if (calls_.empty()) {
+    CopyBack();
+    work->Complete(nullptr);
+    return work;
+  }
+  std::vector<annulus_call_t> calls = calls_;
+  std::vector<annulus_op_t> operations = std::move(operations_);
+  operations_.clear();
+  const char* const title = title_;
+  auto pending = std::make_unique<Pending>(comm.get(), std::move(*this), work, title, calls.size());
+  for (annulus_call_t& call : calls) {
+    call.context = pending.get();
+    call.done = [](void* context, annulus_status_t status) {
+      auto* const own = static_cast<Pending*>(context);
+      if (status != ANNULUS_OK && own->failure == nullptr) own->failure = Failure(own->comm, status, own->title);
+      if (own->left.fetch_sub(1) > 1) return;
+      const std::unique_ptr<Pending> last(own);
+      try {
+        if (own->failure == nullptr) own->job.CopyBack();
+      } catch (...) {
+        own->failure = std::current_exception();
+      }
+      own->work->Complete(own->failure);
+    };
+  }
+  const annulus_status_t status = annulus_submit(comm.get(), calls.data(), calls.size(), nullptr);
+  for (const annulus_op_t op : operations) annulus_op_destroy(comm.get(), op);
+  if (status != ANNULUS_OK) {
+    const std::exception_ptr failure = Failure(comm.get(), status, title);
+    work->Complete(failure);
+    std::rethrow_exception(failure);
+  }
+  static_cast<void>(pending.release());  // The last callback deletes it.
+  return work;
+}
+
+}  // namespace annulus_torch

@@ -1,0 +1,73 @@
+// Job: what one call of PyTorch does: calls of Annulus, the tensors that they use, and copies at the end.
+//
+// Threads: made by one, finished by another.
+#pragma once
+
+#include <ATen/ATen.h>
+#include <annulus.h>
+
+#include <chrono>
+#include <memory>
+#include <torch/csrc/distributed/c10d/Types.hpp>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+#include <utility>
+#include <vector>
+
+#include "frameworks/torch/communicator.h"
+#include "frameworks/torch/elements.h"
+#include "frameworks/torch/work.h"
+
+namespace annulus_torch {
+
+class Job {
+ public:
+  Job(c10d::OpType type, const char* title) : type_(type), title_(title) {}
+
+  // A contiguous tensor with the values of `tensor`, which the calls may read; the tensor itself if it is contiguous.
+  // `through` is the type of its elements.
+  at::Tensor Read(const at::Tensor& tensor, at::ScalarType through);
+  at::Tensor Read(const at::Tensor& tensor) { return Read(tensor, tensor.scalar_type()); }
+  // One that the calls may write, and whose values `tensor` has in the end. `keeps`: it has the tensor's values first.
+  at::Tensor Write(const at::Tensor& tensor, at::ScalarType through, bool keeps);
+  at::Tensor Write(const at::Tensor& tensor) { return Write(tensor, tensor.scalar_type(), false); }
+  // Memory of the job's own.
+  at::Tensor Scratch(int64_t numel, const at::Tensor& like, at::ScalarType through);
+  // Copies `from` to `to` when the calls are done.
+  void CopyAtEnd(const at::Tensor& to, const at::Tensor& from) { copies_.emplace_back(to, from); }
+
+  // A new call; valid until the next one is added. `elements` counts for both buffers.
+  annulus_call_t& Add(annulus_kind_t kind, const void* send, void* recv, Elements elements);
+  // A reduction of `tensor`'s elements; `numel` of them count.
+  annulus_call_t& AddReduction(annulus_kind_t kind, const void* send, void* recv, int64_t numel,
+                               const Reduction& reduction, const Communicator& comm);
+  // An array for a call, valid as long as the job: values[i] * scale.
+  const size_t* Sizes(const std::vector<int64_t>& values, size_t scale);
+
+  void set_result(std::vector<at::Tensor> result) { result_ = std::move(result); }
+  void set_source(int rank) { source_ = rank; }
+
+  // Does it on the calling thread; throws what failed.
+  c10::intrusive_ptr<c10d::Work> Run(const Communicator& comm, int rank, uint64_t sequence,
+                                     std::chrono::milliseconds timeout);
+  // Queues it. Throws when it is refused.
+  c10::intrusive_ptr<c10d::Work> Submit(const Communicator& comm, int rank, uint64_t sequence,
+                                        std::chrono::milliseconds timeout) &&;
+
+ private:
+  c10::intrusive_ptr<Work> MakeWork(int rank, uint64_t sequence, std::chrono::milliseconds timeout);
+  void DestroyOperations(const Communicator& comm);
+  void CopyBack();
+
+  const c10d::OpType type_;
+  const char* const title_;
+  std::vector<annulus_call_t> calls_;
+  std::vector<at::Tensor> used_;    // Keeps their memory.
+  std::vector<at::Tensor> inputs_;  // For the profiler.
+  std::vector<at::Tensor> result_;
+  std::vector<std::pair<at::Tensor, at::Tensor>> copies_;  // To, from.
+  std::vector<std::unique_ptr<std::vector<size_t>>> sizes_;
+  std::vector<annulus_op_t> operations_;  // Made for this job.
+  int source_ = -1;
+};
+
+}  // namespace annulus_torch

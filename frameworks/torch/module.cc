@@ -1,0 +1,27 @@
+// The extension module: one function that makes a backend.
+//
+// Threads: the interpreter's; waits without its lock.
+#include <torch/csrc/utils/pybind.h>
+#include <torch/extension.h>
+
+#include <chrono>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include "frameworks/torch/backend.h"
+
+namespace annulus_torch {
+namespace {
+
+c10::intrusive_ptr<c10d::Backend> Make(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                                       int64_t timeout_ms) {
+  return c10::make_intrusive<Backend>(store, rank, size, std::chrono::milliseconds(timeout_ms));
+}
+
+}  // namespace
+}  // namespace annulus_torch
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
+  module.def("make", &annulus_torch::Make, pybind11::arg("store"), pybind11::arg("rank"), pybind11::arg("size"),
+             pybind11::arg("timeout_ms"), pybind11::call_guard<pybind11::gil_scoped_release>());
+  module.def("version", &annulus_version);
+}

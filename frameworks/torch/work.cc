@@ -1,0 +1,57 @@
+#include "frameworks/torch/work.h"
+
+#include <ATen/core/jit_type.h>
+
+#include <utility>
+
+#include "frameworks/torch/pool.h"
+
+namespace annulus_torch {
+namespace {
+
+void CompleteFuture(c10::ivalue::Future& future, const std::vector<at::Tensor>& outputs,
+                    const std::exception_ptr& exception) {
+  if (exception != nullptr) {
+    future.setError(exception);
+  } else {
+    future.markCompleted(c10::IValue(outputs));
+  }
+}
+
+}  // namespace
+
+Work::Work(About about)
+    : c10d::Work(about.rank, about.type, about.title, std::optional<std::vector<at::Tensor>>(about.inputs)),
+      about_(std::move(about)) {
+  about_.inputs.clear();  // Those that the call uses are kept with it.
+}
+
+void Work::Complete(std::exception_ptr exception) {
+  finish(exception);
+  std::lock_guard<std::mutex> lock(future_mutex_);
+  if (future_ == nullptr || future_->completed()) return;
+  Pool::OfProcess().Post(
+      [future = future_, outputs = about_.outputs, exception] { CompleteFuture(*future, outputs, exception); });
+}
+
+std::vector<at::Tensor> Work::result() {
+  TORCH_CHECK(isCompleted(), "Annulus: the work has no result yet; wait for it first");
+  return about_.outputs;
+}
+
+int Work::sourceRank() const {
+  TORCH_CHECK(about_.source >= 0, "Annulus: only receives have a source rank");
+  return about_.source;
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> Work::getFuture() {
+  std::lock_guard<std::mutex> lock(future_mutex_);
+  if (future_ == nullptr) {
+    future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+    // Nobody has a callback at it yet, so none runs here.
+    if (isCompleted()) CompleteFuture(*future_, about_.outputs, exception());
+  }
+  return future_;
+}
+
+}  // namespace annulus_torch

@@ -1,0 +1,46 @@
+// Work: one call as PyTorch sees it.
+//
+// Threads: any; Complete once.
+#pragma once
+
+#include <chrono>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+#include <vector>
+
+namespace annulus_torch {
+
+class Work : public c10d::Work {
+ public:
+  struct About {
+    int rank = 0;
+    c10d::OpType type = c10d::OpType::UNKNOWN;
+    const char* title = nullptr;  // For the profiler; null: it is not shown.
+    std::vector<at::Tensor> inputs;
+    std::vector<at::Tensor> outputs;
+    uint64_t sequence = 0;
+    std::chrono::milliseconds timeout{0};
+    int source = -1;  // Rank that sends, of a receive.
+  };
+
+  explicit Work(About about);
+
+  // Ends the work; a null exception means success. Waiters go on, and the future, if anybody has asked for it, is
+  // completed by a thread of the pool.
+  void Complete(std::exception_ptr exception);
+
+  std::vector<at::Tensor> result() override;
+  int sourceRank() const override;
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+  uint64_t getSequencenumber() const override { return about_.sequence; }
+  std::chrono::milliseconds getTimeout() const override { return about_.timeout; }
+
+ private:
+  About about_;
+  std::mutex future_mutex_;
+  c10::intrusive_ptr<c10::ivalue::Future> future_;  // Null until somebody asks for it.
+};
+
+}  // namespace annulus_torch

@@ -1,0 +1,334 @@
+"""One rank of the tests of the back end for PyTorch: torch_ranks.py FOLDER RANK SIZE. Runs every function case_* and prints a line
+for each: "passed NAME" or "failed NAME", with the traceback. torch_test.py starts the ranks, which meet through a file of FOLDER."""
+
+import datetime
+import os
+import sys
+import threading
+import traceback
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+TYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64,
+         torch.bool, torch.complex64, torch.complex128, torch.float8_e4m3fn, torch.float8_e5m2, torch.uint16, torch.uint32, torch.uint64]
+
+
+def values(dtype, rank, count=5):
+    """Small numbers that every type has, different on each rank."""
+    if dtype == torch.bool:
+        return torch.tensor([(index + rank) % 2 == 0 for index in range(count)])
+    # Sums of a few are exact in 8 bits too.
+    return torch.tensor([(index + rank) % 2 + 1 if dtype.itemsize == 1 else index + rank + 1 for index in range(count)], dtype=torch.float64).to(dtype)
+
+
+def same(tensor, expected):
+    """Same type, shape and bits."""
+    assert tensor.dtype == expected.dtype and tensor.shape == expected.shape, (tensor, expected)
+    assert torch.equal(tensor.contiguous().view(torch.uint8), expected.contiguous().view(torch.uint8)), (tensor, expected)
+
+
+def wide(tensor):
+    return tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)
+
+
+def raises(part, function, *args, **named):
+    try:
+        function(*args, **named)
+    except RuntimeError as error:
+        assert part in str(error), error
+        return error
+    raise AssertionError(f"no error with {part!r}")
+
+
+def case_all_reduce_of_every_type(rank, size):
+    for dtype in TYPES:
+        for asynchronous in (False, True):
+            tensor = values(dtype, rank)
+            work = dist.all_reduce(tensor, async_op=asynchronous)
+            if asynchronous:
+                work.wait()
+                assert work.is_completed() and work.is_success(), dtype
+            parts = [values(dtype, other) for other in range(size)]
+            expected = torch.stack([wide(part) for part in parts]).sum(0)
+            same(tensor, (expected != 0) if dtype == torch.bool else expected.to(dtype))
+
+
+def case_reductions(rank, size):
+    parts = torch.stack([values(torch.int32, other) for other in range(size)])
+    for op, expected in ((dist.ReduceOp.SUM, parts.sum(0)), (dist.ReduceOp.PRODUCT, parts.prod(0)), (dist.ReduceOp.MIN, parts.min(0).values),
+                         (dist.ReduceOp.MAX, parts.max(0).values)):
+        for dtype in (torch.int16, torch.int32, torch.float32):
+            tensor = values(dtype, rank)
+            dist.all_reduce(tensor, op)
+            same(tensor, expected.to(dtype))
+    for dtype in (torch.uint8, torch.int16, torch.int32, torch.int64, torch.bool):
+        for op, combine in ((dist.ReduceOp.BAND, torch.bitwise_and), (dist.ReduceOp.BOR, torch.bitwise_or), (dist.ReduceOp.BXOR, torch.bitwise_xor)):
+            tensor = values(dtype, rank)
+            expected = values(dtype, 0)
+            for other in range(1, size):
+                expected = combine(expected, values(dtype, other))
+            dist.all_reduce(tensor, op)
+            same(tensor, expected)
+    mean = values(torch.float32, rank)
+    dist.all_reduce(mean, dist.ReduceOp.AVG)
+    same(mean, parts.to(torch.float32).mean(0))
+    scaled = values(torch.float64, rank)
+    dist.all_reduce(scaled, dist._make_nccl_premul_sum(2.0))
+    same(scaled, 2 * parts.to(torch.float64).sum(0))
+    raises("no reduction BAND", dist.all_reduce, torch.ones(2), dist.ReduceOp.BAND)
+    raises("no reduction AVG", dist.all_reduce, torch.ones(2, dtype=torch.bool), dist.ReduceOp.AVG)
+
+
+def case_broadcast_and_gathers_of_every_type(rank, size):
+    for dtype in TYPES:
+        parts = [values(dtype, other) for other in range(size)]
+        for root in range(size):
+            tensor = values(dtype, rank)
+            dist.broadcast(tensor, root)
+            same(tensor, parts[root])
+            gathered = [torch.zeros(5, dtype=dtype) for _ in range(size)] if rank == root else None
+            dist.gather(values(dtype, rank), gathered, root)
+            for got, part in zip(gathered or [], parts):
+                same(got, part)
+            scattered = torch.zeros(5, dtype=dtype)
+            dist.scatter(scattered, parts if rank == root else None, root)
+            same(scattered, parts[rank])
+        outputs = [torch.zeros(5, dtype=dtype) for _ in range(size)]
+        dist.all_gather(outputs, values(dtype, rank))
+        flat = torch.zeros(5 * size, dtype=dtype)
+        dist.all_gather_into_tensor(flat, values(dtype, rank))
+        for other, part in enumerate(parts):
+            same(outputs[other], part)
+            same(flat[5 * other:5 * other + 5], part)
+
+
+def case_reduce_and_reduce_scatter(rank, size):
+    for dtype in (torch.float32, torch.bfloat16, torch.int16, torch.int64, torch.complex64):
+        total = sum(wide(values(dtype, other)) for other in range(size)).to(dtype)
+        for root in range(size):
+            tensor = values(dtype, rank)
+            dist.reduce(tensor, root)
+            same(tensor, total if rank == root else values(dtype, rank))
+        lists = [values(dtype, rank) * (other + 1) for other in range(size)]
+        output = torch.zeros(5, dtype=dtype)
+        dist.reduce_scatter(output, lists)
+        same(output, total * (rank + 1))
+        output.zero_()
+        dist.reduce_scatter_tensor(output, torch.cat(lists))
+        same(output, total * (rank + 1))
+
+
+def case_all_to_all(rank, size):
+    for dtype in (torch.float32, torch.int16, torch.bool):
+        inputs = [values(dtype, rank + other, 3) for other in range(size)]
+        outputs = [torch.zeros(3, dtype=dtype) for _ in range(size)]
+        dist.all_to_all(outputs, inputs)
+        flat = torch.zeros(3 * size, dtype=dtype)
+        dist.all_to_all_single(flat, torch.cat(inputs))
+        for other in range(size):
+            same(outputs[other], values(dtype, rank + other, 3))
+            same(flat[3 * other:3 * other + 3], values(dtype, rank + other, 3))
+    # Rank r sends r + 1 rows to each.
+    sent = torch.full(((rank + 1) * size, 2), float(rank))
+    received = torch.zeros(sum(other + 1 for other in range(size)), 2)
+    dist.all_to_all_single(received, sent, [other + 1 for other in range(size)], [rank + 1] * size)
+    same(received, torch.cat([torch.full((other + 1, 2), float(other)) for other in range(size)]))
+
+
+def case_strided_and_empty_tensors(rank, size):
+    grid = torch.full((4, 6), float(rank + 1))
+    dist.all_reduce(grid[:, ::2])
+    total = size * (size + 1) / 2
+    expected = torch.full((4, 6), float(rank + 1))
+    expected[:, ::2] = total
+    same(grid, expected)
+    turned = torch.full((3, 2), float(rank)).t()
+    dist.broadcast(turned, size - 1)
+    same(turned.contiguous(), torch.full((2, 3), float(size - 1)))
+    for function in (dist.all_reduce, lambda tensor: dist.broadcast(tensor, 0)):
+        function(torch.empty(0))
+    parameter = nn.Parameter(torch.full((2, 2), float(rank)).t())
+    dist.all_reduce(parameter)
+    same(parameter.detach(), torch.full((2, 2), size * (size - 1) / 2).t())
+
+
+def case_uneven_lists(rank, size):
+    outputs = [torch.zeros(other + 1) for other in range(size)]
+    dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu")).allgather([outputs], [torch.full((rank + 1,), float(rank))]).wait()
+    for other, got in enumerate(outputs):
+        same(got, torch.full((other + 1,), float(other)))
+
+
+def case_messages(rank, size):
+    after, before = (rank + 1) % size, (rank - 1) % size
+    got = torch.zeros(1000)
+    for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, torch.full((1000,), float(rank)), after), dist.P2POp(dist.irecv, got, before)]):
+        work.wait()
+        assert work.is_completed()
+    same(got, torch.full((1000,), float(before)))
+    if rank == 0:
+        dist.send(torch.arange(10.0), 1)
+    elif rank == 1:
+        got = torch.zeros(20)[::2]
+        assert dist.recv(got, 0) == 0
+        same(got.contiguous(), torch.arange(10.0))
+    raises("no tags", dist.isend, torch.ones(1), after, tag=3)
+    raises("must name its sender", dist.recv, torch.ones(1))
+
+
+def case_objects(rank, size):
+    objects = [None] * size
+    dist.all_gather_object(objects, {"rank": rank, "text": "x" * (100 * rank)})
+    assert objects == [{"rank": other, "text": "x" * (100 * other)} for other in range(size)]
+    box = [{"from": rank}]
+    dist.broadcast_object_list(box, src=1)
+    assert box == [{"from": 1}]
+    gathered = [None] * size if rank == 0 else None
+    dist.gather_object(rank, gathered, dst=0)
+    assert rank or gathered == list(range(size))
+    out = [None]
+    dist.scatter_object_list(out, list("abcdefgh")[:size] if rank == 0 else None, src=0)
+    assert out == ["abcdefgh"[rank]]
+
+
+def case_futures_may_wait_for_other_calls(rank, size):
+    first, second = torch.ones(10), torch.ones(10)
+
+    def then(future):
+        dist.all_reduce(second, async_op=True).wait()
+        return future.value()[0] + second
+
+    future = dist.all_reduce(first, async_op=True).get_future().then(then)
+    same(future.wait(), torch.full((10,), 2.0 * size))
+
+
+def case_coalesced(rank, size):
+    tensors = [values(torch.float32, rank), values(torch.float32, rank, 9)]
+    with dist._coalescing_manager():
+        for tensor in tensors:
+            dist.all_reduce(tensor)
+    for tensor in tensors:
+        same(tensor, sum(values(torch.float32, other, len(tensor)) for other in range(size)))
+    import torch.distributed._functional_collectives as functional
+    same(functional.all_reduce(values(torch.float32, rank), "sum", dist.group.WORLD) + 0, sum(values(torch.float32, other) for other in range(size)))
+
+
+def case_ddp(rank, size):
+    for options in ({}, {"static_graph": True}, {"gradient_as_bucket_view": True}):
+        torch.manual_seed(rank)
+        model = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(20, 30), nn.ReLU(), nn.Linear(30, 1)), **options)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.randn(8, 20)).square().mean().backward()
+            optimizer.step()
+        for parameter in model.parameters():
+            both = [torch.zeros_like(parameter) for _ in range(size)]
+            dist.all_gather(both, parameter.detach())
+            for each in both:
+                same(each, both[0])
+
+
+def case_ddp_hooks(rank, size):
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+    for make in (lambda: (None, default_hooks.bf16_compress_hook), lambda: (powerSGD_hook.PowerSGDState(None, start_powerSGD_iter=2), powerSGD_hook.powerSGD_hook)):
+        torch.manual_seed(1)
+        model = nn.parallel.DistributedDataParallel(nn.Linear(40, 40))
+        model.register_comm_hook(*make())
+        for _ in range(4):
+            model(torch.randn(4, 40)).sum().backward()
+        both = [torch.zeros(40, 40) for _ in range(size)]
+        dist.all_gather(both, model.module.weight.grad)
+        for each in both:
+            same(each, both[0])
+
+
+def case_groups(rank, size):
+    pair = dist.new_group([0, 1])
+    alone = dist.new_group([size - 1])
+    if rank < 2:
+        tensor = torch.full((3,), float(rank + 1))
+        dist.all_reduce(tensor, group=pair)
+        same(tensor, torch.full((3,), 3.0))
+    if rank == size - 1:
+        tensor = torch.ones(3)
+        dist.all_reduce(tensor, group=alone)
+        same(tensor, torch.ones(3))
+    if rank < 2:
+        dist.destroy_process_group(pair)
+
+
+def case_monitored_barrier(rank, size):
+    dist.monitored_barrier()
+    if rank != 1:
+        raises("failed to pass monitoredBarrier in 300 ms", dist.monitored_barrier, timeout=datetime.timedelta(milliseconds=300))
+    dist.barrier()
+    dist.all_reduce(torch.ones(1))
+
+
+def case_refused_calls_leave_the_group_usable(rank, size):
+    raises("all_gather", dist.all_gather_into_tensor, torch.zeros(3), torch.zeros(5))
+    raises("dense", dist.all_reduce, torch.eye(2).to_sparse())
+    total = torch.ones(2)
+    dist.all_reduce(total)
+    same(total, torch.full((2,), float(size)))
+
+
+def case_profiles_name_the_calls(rank, size):
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        dist.all_reduce(torch.ones(4))
+        dist.all_reduce(torch.ones(4), async_op=True).wait()
+    titles = [event.name for event in profile.events() if event.name.startswith("annulus:")]
+    assert titles == ["annulus:all_reduce"] * 2, titles
+
+
+def case_fsdp2_and_dtensor(rank, size):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+    mesh = init_device_mesh("cpu", (size,))
+    whole = torch.arange(4.0 * size).reshape(2 * size, 2)
+    spread = distribute_tensor(whole, mesh, [Shard(0)])
+    same(spread.redistribute(mesh, [Replicate()]).to_local(), whole)
+    torch.manual_seed(3)
+    plain, sharded = nn.Linear(8, 8), nn.Linear(8, 8)
+    sharded.load_state_dict(plain.state_dict())
+    fully_shard(sharded, mesh=mesh)
+    data = torch.randn(4, 8)
+    for model in (plain, sharded):
+        model(data).square().sum().backward()
+    torch.testing.assert_close(sharded.weight.grad.full_tensor(), plain.weight.grad)
+
+
+def case_threads_stay_bounded(rank, size):
+    """A thousand asynchronous calls with futures leave a few threads."""
+    for _ in range(1000):
+        dist.all_reduce(torch.ones(8), async_op=True).get_future().wait()
+    names = os.listdir("/proc/self/task")
+    assert len(names) < 100, names
+    assert threading.active_count() < 20
+
+
+def main():
+    folder, rank, size = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    torch.set_num_threads(1)
+    dist.init_process_group("annulus", init_method=f"file://{folder}/store", rank=rank, world_size=size, timeout=datetime.timedelta(seconds=120))
+    failed = 0
+    for name, case in sorted(globals().items()):
+        if not name.startswith("case_"):
+            continue
+        try:
+            case(rank, size)
+            print("passed", name, flush=True)
+        except Exception:  # pylint: disable=broad-except
+            failed = 1
+            print("failed", name, traceback.format_exc(), flush=True)
+            os._exit(1)  # What comes next would not match the other ranks.
+    dist.destroy_process_group()
+    sys.exit(failed)
+
+
+if __name__ == "__main__":
+    main()
