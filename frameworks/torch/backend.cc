@@ -2,6 +2,8 @@
 // backend_messages.cc those between two ranks and the barriers.
 #include "frameworks/torch/backend.h"
 
+#include <pybind11/pybind11.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -17,7 +19,17 @@ Backend::Backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int siz
   init();
 }
 
-Backend::~Backend() = default;
+Backend::~Backend() { Leave(); }
+
+// Waits for callbacks, which may need the interpreter's lock to free tensors that Python has given up.
+void Backend::Leave() {
+  if (Py_IsInitialized() != 0 && PyGILState_Check() != 0) {
+    const pybind11::gil_scoped_release unlocked;
+    comm_.reset();
+  } else {
+    comm_.reset();
+  }
+}
 
 c10::intrusive_ptr<Backend::Options> Backend::getBackendOptions() {
   return c10::make_intrusive<Options>("annulus", timeout_);
@@ -44,7 +56,7 @@ void Backend::abort() {
   if (comm_ != nullptr) annulus_comm_abort(comm_->get(), "abort of the process group");
 }
 
-void Backend::shutdown() { comm_.reset(); }
+void Backend::shutdown() { Leave(); }
 
 c10::intrusive_ptr<c10d::Backend> Backend::split(const c10::intrusive_ptr<c10d::Store>& store,
                                                  const std::vector<int>& ranks,

@@ -68,6 +68,8 @@ class Backend : public c10d::Backend {
   WorkPtr Start(Job job, std::chrono::milliseconds timeout, bool async);
   void AddAllgather(Job* job, const at::Tensor& output, const at::Tensor& input);
   void AddReduceScatter(Job* job, const at::Tensor& output, const at::Tensor& input, const c10d::ReduceOp& op);
+  // Ends the communicator.
+  void Leave();
   // The communicator, unless it was shut down.
   const Communicator& Comm() const;
   void CheckTensor(const at::Tensor& tensor) const;

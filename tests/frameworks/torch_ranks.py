@@ -260,6 +260,63 @@ def case_groups(rank, size):
         dist.destroy_process_group(pair)
 
 
+def case_a_group_may_end_with_work_pending(rank, size):
+    group = dist.new_group(list(range(size)))
+    if rank == 0:
+        dist.all_reduce(torch.ones(1000), group=group, async_op=True)
+    dist.destroy_process_group(group)
+    dist.barrier()
+
+
+def case_an_aborted_group_says_so(rank, size):
+    group = dist.new_group(list(range(size)))
+    if rank == 0:
+        group._get_backend(torch.device("cpu")).abort()
+    error = raises("abort of the process group", dist.all_reduce, torch.ones(3), group=group)
+    assert isinstance(error, dist.DistBackendError)
+    work = raises("abort of the process group", dist.all_reduce, torch.ones(3), group=group, async_op=True)
+    assert isinstance(work, dist.DistBackendError)
+    dist.destroy_process_group(group)
+    dist.all_reduce(torch.ones(1))
+
+
+def case_fsdp1_and_zero(rank, size):
+    from torch.distributed.fsdp import FullyShardedDataParallel
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+    torch.manual_seed(5)
+    plain = nn.Linear(6, 6)
+    sharded = FullyShardedDataParallel(nn.Linear(6, 6), device_id=torch.device("cpu"))
+    sharded(torch.ones(2, 6)).sum().backward()
+    model = nn.parallel.DistributedDataParallel(plain)
+    optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.SGD, lr=0.1)
+    for _ in range(2):
+        optimizer.zero_grad()
+        model(torch.ones(2, 6) * (rank + 1)).sum().backward()
+        optimizer.step()
+    both = [torch.zeros(6, 6) for _ in range(size)]
+    dist.all_gather(both, plain.weight.detach())
+    for each in both:
+        same(each, both[0])
+
+
+def case_checkpoints(rank, size):
+    import torch.distributed.checkpoint as checkpoint
+    folder = os.path.join(sys.argv[1], "checkpoint")
+    weights = torch.arange(6.0)
+    checkpoint.save({"weights": weights}, checkpoint_id=folder)
+    loaded = {"weights": torch.zeros(6)}
+    checkpoint.load(loaded, checkpoint_id=folder)
+    same(loaded["weights"], weights)
+
+
+def case_split_group(rank, size):
+    group = dist.split_group(split_ranks=[[0, 1], list(range(2, size))] if size > 2 else [[0, 1]])
+    if rank < 2:
+        tensor = torch.ones(3)
+        dist.all_reduce(tensor, group=group)
+        same(tensor, torch.full((3,), 2.0))
+
+
 def case_monitored_barrier(rank, size):
     dist.monitored_barrier()
     if rank != 1:
