@@ -77,9 +77,9 @@ class Backend : public c10d::Backend {
 
   const c10::intrusive_ptr<c10d::Store> store_;
   std::chrono::milliseconds timeout_;
-  std::unique_ptr<Communicator> comm_;  // Null after shutdown.
-  std::atomic<uint64_t> sequence_{0};   // Number of calls so far.
-  uint64_t monitored_barriers_ = 0;     // Number of those so far.
+  std::unique_ptr<Communicator> comm_;     // Null after shutdown.
+  std::atomic<uint64_t> sequence_{0};      // Number of calls so far.
+  std::vector<uint64_t> passed_barriers_;  // Number of monitored barriers passed, by rank: on rank 0 all, else its own.
 };
 
 }  // namespace annulus_torch

@@ -46,16 +46,21 @@ Backend::WorkPtr Backend::recvAnysource(Tensors&, int) {
   TORCH_CHECK(false, "Annulus: a receive must name its sender (src); receives from any rank are not built yet");
 }
 
-// Through the store, so that a rank that does not come leaves the communicator as it is.
+// Through the store, so that a rank that does not come leaves the communicator as it is. Rank 0 waits until all others
+// have left a key, and then lets each go by another one. Both have the number of barriers that the rank has passed, so
+// a rank that missed one fits into the next; a rank that gives up takes its key back.
 void Backend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_ranks) {
   const std::chrono::milliseconds limit = opts.timeout.count() > 0 ? opts.timeout : timeout_;
   const auto deadline = std::chrono::steady_clock::now() + limit;
-  const std::string base = "annulus/monitored_barrier/" + std::to_string(monitored_barriers_++) + "/";
   const c10::intrusive_ptr<c10d::Store> store = store_->clone();
-  const auto passes = [&](const std::string& key) {
+  passed_barriers_.resize(size_);
+  const auto key = [&](const char* what, int rank) {
+    return "annulus/monitored_barrier/" + std::to_string(rank) + "/" + std::to_string(passed_barriers_[rank]) + what;
+  };
+  const auto comes = [&](const std::string& awaited) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
     try {
-      store->wait({base + key}, std::max(left, std::chrono::milliseconds(1)));
+      store->wait({awaited}, std::max(left, std::chrono::milliseconds(1)));
       return true;
     } catch (const c10::Error&) {
       return false;
@@ -66,18 +71,24 @@ void Backend::monitoredBarrier(const c10d::BarrierOptions& opts, bool wait_all_r
            std::to_string(limit.count()) + " ms";
   };
   if (rank_ != 0) {
-    store->set(base + std::to_string(rank_), std::string("here"));
-    TORCH_CHECK(passes("go"), failed("Rank 0"), ": it did not let this rank go on");
+    store->set(key("/here", rank_), std::string("1"));
+    const bool goes = comes(key("/go", rank_));
+    if (!goes) store->deleteKey(key("/here", rank_));
+    TORCH_CHECK(goes, failed("Rank 0"), ": it did not let this rank go on");
+    ++passed_barriers_[rank_];
     return;
   }
   std::string missing;
   for (int rank = 1; rank < size_; ++rank) {
-    if (passes(std::to_string(rank))) continue;
+    if (comes(key("/here", rank))) continue;
     missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
-    if (!wait_all_ranks) TORCH_CHECK(false, failed("Rank " + missing));
+    TORCH_CHECK(wait_all_ranks, failed("Rank " + missing));
   }
   TORCH_CHECK(missing.empty(), failed("Ranks " + missing));
-  store->set(base + "go", std::string("all are here"));
+  for (int rank = 1; rank < size_; ++rank) {
+    store->set(key("/go", rank), std::string("1"));
+    ++passed_barriers_[rank];
+  }
 }
 
 }  // namespace annulus_torch

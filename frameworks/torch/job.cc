@@ -100,29 +100,29 @@ void Job::CopyBack() {
   }
 }
 
+std::exception_ptr Job::Perform(const Communicator& comm) {
+  if (calls_.empty()) return nullptr;
+  if (calls_.size() == 1) {
+    const annulus_status_t status = annulus_run(comm.get(), calls_.data());
+    return status == ANNULUS_OK ? nullptr : Failure(comm.get(), status, title_);
+  }
+  annulus_request_t* request = nullptr;
+  annulus_status_t status = annulus_submit(comm.get(), calls_.data(), calls_.size(), &request);
+  if (status == ANNULUS_OK) status = annulus_request_wait(request, -1);
+  const std::exception_ptr failure = status == ANNULUS_OK ? nullptr : Failure(comm.get(), status, title_);
+  annulus_request_free(request);
+  return failure;
+}
+
 c10::intrusive_ptr<c10d::Work> Job::Run(const Communicator& comm, int rank, uint64_t sequence,
                                         std::chrono::milliseconds timeout) {
   const c10::intrusive_ptr<Work> work = MakeWork(rank, sequence, timeout);
-  annulus_status_t status = ANNULUS_OK;
-  if (calls_.size() == 1) {
-    status = annulus_run(comm.get(), calls_.data());
-  } else if (!calls_.empty()) {
-    annulus_request_t* request = nullptr;
-    status = annulus_submit(comm.get(), calls_.data(), calls_.size(), &request);
-    if (status == ANNULUS_OK) status = annulus_request_wait(request, -1);
-    const std::exception_ptr failure = status == ANNULUS_OK ? nullptr : Failure(comm.get(), status, title_);
-    annulus_request_free(request);
-    if (failure != nullptr) {
-      work->Complete(failure);
-      std::rethrow_exception(failure);
-    }
-  }
-  if (status != ANNULUS_OK) {
-    const std::exception_ptr failure = Failure(comm.get(), status, title_);
+  const std::exception_ptr failure = Perform(comm);
+  DestroyOperations(comm);
+  if (failure != nullptr) {
     work->Complete(failure);
     std::rethrow_exception(failure);
   }
-  DestroyOperations(comm);
   CopyBack();
   work->Complete(nullptr);
   return work;

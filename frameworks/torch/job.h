@@ -7,6 +7,7 @@
 #include <annulus.h>
 
 #include <chrono>
+#include <exception>
 #include <memory>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
@@ -55,6 +56,8 @@ class Job {
 
  private:
   c10::intrusive_ptr<Work> MakeWork(int rank, uint64_t sequence, std::chrono::milliseconds timeout);
+  // Makes the calls and waits. Returns null or what failed.
+  std::exception_ptr Perform(const Communicator& comm);
   void DestroyOperations(const Communicator& comm);
   void CopyBack();
 

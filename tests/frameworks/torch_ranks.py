@@ -322,6 +322,9 @@ def case_monitored_barrier(rank, size):
     if rank != 1:
         raises("failed to pass monitoredBarrier in 300 ms", dist.monitored_barrier, timeout=datetime.timedelta(milliseconds=300))
     dist.barrier()
+    dist.monitored_barrier()
+    if rank == 0:
+        raises("Ranks 1 failed" if size == 2 else "Ranks 1, 2", dist.monitored_barrier, timeout=datetime.timedelta(milliseconds=100), wait_all_ranks=True)
     dist.all_reduce(torch.ones(1))
 
 

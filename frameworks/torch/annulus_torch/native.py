@@ -4,8 +4,10 @@ PyTorch has no stable interface for back ends, so what was compiled for one vers
 $TORCH_EXTENSIONS_DIR/annulus if that is set, else in ~/.cache/annulus/torch; ranks that start at the same time compile it once.
 """
 
+import fcntl
 import functools
 import hashlib
+import importlib.util
 import os
 import pathlib
 import platform
@@ -14,6 +16,7 @@ import sys
 
 PACKAGE = pathlib.Path(__file__).parent
 SOURCES = PACKAGE / "src"
+NAME = "annulus_torch_backend"
 FLAGS = ["-std=c++20", "-O2"]
 
 
@@ -31,21 +34,32 @@ def _folder(version):
 def load():
     """The extension module. RuntimeError says what is missing when it cannot be compiled."""
     import torch
-    from torch.utils import cpp_extension
 
     folder = _folder(torch.__version__)
-    compiler = os.environ.get("CXX", "c++")
-    if not any(folder.glob("annulus_torch_backend*.so")):
-        missing = [tool for tool in (compiler, "ninja") if not shutil.which(tool) and not _beside_python(tool)]
-        if missing:
-            raise RuntimeError(
-                f"Annulus is compiled for PyTorch {torch.__version__} when it is first used, and {' and '.join(missing)} cannot be found. "
-                "On Debian: apt-get install g++ ninja-build")
-        print(f"annulus: compiling for PyTorch {torch.__version__}, once, into {folder}", file=sys.stderr, flush=True)
     folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "turn", "w", encoding="utf-8") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)  # Ends with the process, unlike the file that PyTorch uses for this.
+        if not (folder / "complete").exists():
+            return _compile(folder, torch.__version__)
+    spec = importlib.util.spec_from_file_location(NAME, folder / f"{NAME}.so")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _compile(folder, version):
+    from torch.utils import cpp_extension
+
+    missing = [tool for tool in (os.environ.get("CXX", "c++"), "ninja") if not shutil.which(tool) and not _beside_python(tool)]
+    if missing:
+        raise RuntimeError(
+            f"Annulus is compiled for PyTorch {version} when it is first used, and {' and '.join(missing)} cannot be found. "
+            "On Debian: apt-get install g++ ninja-build")
+    print(f"annulus: compiling for PyTorch {version}, once, into {folder}", file=sys.stderr, flush=True)
+    (folder / "lock").unlink(missing_ok=True)  # PyTorch's, left by a compilation that was killed.
     library = next(PACKAGE.glob("libannulus.so.*"))
-    return cpp_extension.load(
-        name="annulus_torch_backend",
+    module = cpp_extension.load(
+        name=NAME,
         sources=[str(_all_in_one(folder))],
         extra_include_paths=[str(SOURCES)],
         extra_cflags=FLAGS,
@@ -53,17 +67,15 @@ def load():
         extra_ldflags=[str(library), f"-Wl,-rpath,{PACKAGE},--disable-new-dtags"],
         build_directory=str(folder),
     )
+    (folder / "complete").touch()
+    return module
 
 
 def _all_in_one(folder):
     """A file with all sources: nearly all of the time goes into PyTorch's headers, which are then read once."""
     lines = [f'#include "{path.relative_to(SOURCES)}"\n' for path in sorted(SOURCES.rglob("*.cc"))]
     whole = folder / "all.cc"
-    text = "".join(lines)
-    if not whole.is_file() or whole.read_text(encoding="utf-8") != text:
-        part = folder / f"all.{os.getpid()}"
-        part.write_text(text, encoding="utf-8")
-        part.replace(whole)
+    whole.write_text("".join(lines), encoding="utf-8")
     return whole
 
 
