@@ -13,16 +13,35 @@
 #include "collectives/control/arbiter_text.h"
 #include "collectives/control/control_judge.h"
 #include "collectives/control/control_member.h"
+#include "collectives/control/socket_net.h"
 
 namespace annulus {
+
+// Purpose of connections that go on where a broken control connection ended.
+static constexpr Purpose kControlPurpose = {4, "control"};
+
+static Hello HelloOf(const ControlConfig& config) {
+  Hello hello;
+  hello.purpose = kControlPurpose;
+  hello.identity = config.identity;
+  hello.nranks = static_cast<uint32_t>(config.nranks);
+  hello.rank = static_cast<uint32_t>(config.rank);
+  return hello;
+}
 
 // The thread, its io_context and the role that it plays.
 class Control::Thread {
  public:
-  Thread(int rank, std::unique_ptr<ControlRole> (*make)(const ControlRoleConfig&), ControlRoleConfig config)
-      : rank_(rank), work_(asio::make_work_guard(context_)), closing_(context_) {
-    config.context = &context_;
-    role_ = make(config);
+  Thread(const ControlConfig& control, ControlRoleConfig config)
+      : rank_(control.rank),
+        work_(asio::make_work_guard(context_)),
+        closing_(context_),
+        net_(&context_, control.job_key, HelloOf(control)) {
+    config.rank = control.rank;
+    config.nranks = control.nranks;
+    config.net = &net_;
+    if (rank_ == 0) role_ = std::make_unique<ControlJudge>(config);
+    if (rank_ != 0) role_ = std::make_unique<ControlMember>(config);
   }
 
   Status Start(ControlConnections connections);
@@ -41,6 +60,7 @@ class Control::Thread {
   asio::io_context context_;
   asio::executor_work_guard<asio::io_context::executor_type> work_;
   asio::steady_timer closing_;
+  SocketNet net_;
   std::unique_ptr<ControlRole> role_;
   std::thread thread_;
 };
@@ -97,21 +117,13 @@ Control::~Control() { Close(); }
 Status Control::Start(ControlConfig config, std::unique_ptr<Control>* control) {
   std::unique_ptr<Control> made(new Control(std::move(config.on_verdict)));
   ControlRoleConfig role;
-  role.rank = config.rank;
-  role.nranks = config.nranks;
-  role.job_key = config.job_key;
-  role.identity = config.identity;
   role.activity = &made->activity_;
   role.conclude = [control = made.get()](const Verdict& verdict) { control->Conclude(verdict); };
   role.heard_at = &made->heard_at_;
   role.judge_lost = [control = made.get()] { control->judge_lost_at_.store(Now()); };
-  const auto make = [](const ControlRoleConfig& c) -> std::unique_ptr<ControlRole> {
-    if (c.rank == 0) return std::make_unique<ControlJudge>(c);
-    return std::make_unique<ControlMember>(c);
-  };
   std::unique_ptr<Thread> thread;
   try {
-    thread = std::make_unique<Thread>(config.rank, make, role);
+    thread = std::make_unique<Thread>(config, role);
   } catch (const std::system_error& error) {  // The io_context found no file descriptors.
     return Status::System("creating the control thread's reactor", error.code().value());
   }

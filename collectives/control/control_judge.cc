@@ -2,7 +2,6 @@
 #include "collectives/control/control_judge.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
 #include "base/log.h"
@@ -11,47 +10,41 @@
 namespace annulus {
 
 ControlJudge::ControlJudge(const ControlRoleConfig& config)
-    : config_(config),
-      arbiter_(config.nranks),
-      sessions_(config.nranks),
-      door_(
-          config.context, config.job_key, config.hello(),
-          [this](int rank) { return rank > 0 && !sessions_[rank]->closed(); },
-          [this](int rank, int fd) { Returned(rank, fd); }),
-      timer_(*config.context) {}
+    : config_(config), arbiter_(config.nranks), sessions_(config.nranks), timer_(config.net->MakeTimer()) {}
 
 Status ControlJudge::Open(ControlConnections connections) {
   for (int rank = 1; rank < config_.nranks; ++rank) {
     const ControlConnection connection = connections.Take(rank);
     if (rank == 1) {
-      const Status opened = door_.Open(connection.local);
+      const auto expects = [this](int visitor) { return visitor > 0 && !sessions_[visitor]->closed(); };
+      const auto returned = [this](int visitor, int fd) { Returned(visitor, fd); };
+      const Status opened = config_.net->Listen(connection.local, expects, returned, &door_port_);
       if (!opened.ok()) Log(LogLevel::kInfo, 0, "no way back for ranks: %s", opened.message().c_str());
     }
     sessions_[rank] = std::make_unique<ControlSession>(
-        config_.context,
-        ControlSession::Handlers{
-            [this, rank](MessageType type, std::span<const std::byte> body) { Take(rank, type, body); },
-            [this, rank](ControlEnd end, const Status& cause) { Closed(rank, end, cause); }});
+        config_.net, ControlSession::Handlers{
+                         [this, rank](MessageType type, std::span<const std::byte> body) { Take(rank, type, body); },
+                         [this, rank](ControlEnd end, const Status& cause) { Closed(rank, end, cause); }});
     ANNULUS_RETURN_IF_ERROR(sessions_[rank]->Open(connection.fd));
   }
   ByteWriter out;
-  out.U16(static_cast<uint16_t>(door_.port()));
-  if (door_.port() > 0) SendAll(MessageType::kDoor, out.bytes());
+  out.U16(static_cast<uint16_t>(door_port_));
+  if (door_port_ > 0) SendAll(MessageType::kDoor, out.bytes());
   return Status();
 }
 
 void ControlJudge::Report(const Status& failure, const Call& call) {
-  arbiter_.Report(config_.rank, failure, call, Now());
+  arbiter_.Report(config_.rank, failure, call, config_.net->Now());
   Act();
 }
 
 void ControlJudge::Doubt() {
-  arbiter_.Doubt(Now());
+  arbiter_.Doubt(config_.net->Now());
   Act();
 }
 
 void ControlJudge::Settle(const Verdict& verdict) {
-  arbiter_.Settled(config_.rank, verdict, Now());
+  arbiter_.Settled(config_.rank, verdict, config_.net->Now());
   Act();
 }
 
@@ -66,8 +59,8 @@ void ControlJudge::Depart(std::function<void()> on_gone) {
 }
 
 void ControlJudge::Leave(std::function<void()> on_gone) {
-  timer_.cancel();
-  path_until_ = DeadlineAfter(kPathGrace);
+  timer_->Cancel();
+  path_until_ = config_.net->After(kPathGrace);
   on_gone_ = std::move(on_gone);
   ByteWriter out;
   WriteActivity(config_.activity->Read(), &out);
@@ -85,7 +78,7 @@ bool ControlJudge::AllDelivered() const {
 }
 
 bool ControlJudge::AwaitsReturn() const {
-  const Nanoseconds now = Now();
+  const Nanoseconds now = config_.net->Now();
   const bool replays = now - returned_at_ < kReplayGrace;
   const bool is_away = absences_.deadline() != kNoDeadline && now < absences_.deadline();
   return replays || is_away || (now < path_until_ && !AllDelivered());
@@ -94,7 +87,8 @@ bool ControlJudge::AwaitsReturn() const {
 void ControlJudge::Take(int rank, MessageType type, std::span<const std::byte> body) {
   ByteReader in(body);
   if (!TakeBody(rank, type, &in)) {
-    arbiter_.Broken(rank, "one of type " + std::to_string(static_cast<int>(type)) + " that cannot be read", Now());
+    arbiter_.Broken(rank, "one of type " + std::to_string(static_cast<int>(type)) + " that cannot be read",
+                    config_.net->Now());
   }
   Act();
 }
@@ -108,23 +102,23 @@ bool ControlJudge::TakeBody(int rank, MessageType type, ByteReader* in) {
   switch (type) {
     case MessageType::kReport:
       if (!ReadStatus(in, &failure) || !ReadCall(in, &call) || !in->done() || !is_rank(failure.peer())) return false;
-      arbiter_.Report(rank, failure, call, Now());
+      arbiter_.Report(rank, failure, call, config_.net->Now());
       return true;
     case MessageType::kAnswer:
       if (!ReadActivity(in, &activity) || !in->done()) return false;
-      arbiter_.Answer(rank, activity, Now());
+      arbiter_.Answer(rank, activity, config_.net->Now());
       return true;
     case MessageType::kDoubt:
       if (!in->done()) return false;
-      arbiter_.Doubt(Now());
+      arbiter_.Doubt(config_.net->Now());
       return true;
     case MessageType::kVerdict:
       if (!ReadVerdict(in, &verdict) || !in->done() || !is_rank(verdict.rank) || !is_rank(verdict.peer)) return false;
-      arbiter_.Settled(rank, verdict, Now());
+      arbiter_.Settled(rank, verdict, config_.net->Now());
       return true;
     case MessageType::kGoodbye:
       if (!ReadActivity(in, &activity) || !in->done()) return false;
-      arbiter_.Goodbye(rank, activity, Now());
+      arbiter_.Goodbye(rank, activity, config_.net->Now());
       sessions_[rank]->Close();
       CheckGone();
       return true;
@@ -134,11 +128,12 @@ bool ControlJudge::TakeBody(int rank, MessageType type, ByteReader* in) {
 }
 
 void ControlJudge::Closed(int rank, ControlEnd end, const Status& cause) {
-  const bool may_return = door_.port() > 0 && (end == ControlEnd::kReset || end == ControlEnd::kSilent);
+  const bool may_return = door_port_ > 0 && (end == ControlEnd::kReset || end == ControlEnd::kSilent);
   if (end == ControlEnd::kProtocol) {
-    arbiter_.Broken(rank, cause.message(), Now());
+    arbiter_.Broken(rank, cause.message(), config_.net->Now());
   } else if (may_return) {
-    absences_.Begin(rank, cause.os_errno(), DeadlineAfter(end == ControlEnd::kReset ? kResetGrace : kSilenceGrace));
+    absences_.Begin(rank, cause.os_errno(),
+                    config_.net->After(end == ControlEnd::kReset ? kResetGrace : kSilenceGrace));
     arbiter_.Lost(rank);
   } else {
     Gone(rank, cause.os_errno());
@@ -152,13 +147,13 @@ void ControlJudge::Returned(int rank, int fd) {
   if (!resumed.ok()) return Log(LogLevel::kInfo, 0, "rank %d: %s", rank, resumed.message().c_str());
   Log(LogLevel::kInfo, 0, "rank %d came back over another control connection", rank);
   absences_.End(rank);
-  returned_at_ = Now();
-  arbiter_.Found(rank, Now());
+  returned_at_ = config_.net->Now();
+  arbiter_.Found(rank, config_.net->Now());
   Act();
 }
 
 void ControlJudge::Gone(int rank, int os_errno) {
-  if (!announced_) return arbiter_.Disconnected(rank, os_errno, Now());
+  if (!announced_) return arbiter_.Disconnected(rank, os_errno, config_.net->Now());
   TellLoss(rank, os_errno);
 }
 
@@ -174,10 +169,10 @@ void ControlJudge::TellLoss(int rank, int os_errno) {
 void ControlJudge::Act() {
   if (on_gone_) return;  // A leaving rank no longer judges.
   config_.Heard();
-  TakeAbsences(Now());
+  TakeAbsences(config_.net->Now());
   if (arbiter_.TakeQuery()) {
     SendAll(MessageType::kQuery, {});
-    arbiter_.Answer(config_.rank, config_.activity->Read(), Now());
+    arbiter_.Answer(config_.rank, config_.activity->Read(), config_.net->Now());
   }
   if (arbiter_.verdict() && !announced_) Announce();
   SetTimer();
@@ -207,11 +202,9 @@ void ControlJudge::SendAll(MessageType type, const std::string& body) {
 void ControlJudge::SetTimer() {
   const Deadline deadline = std::min(arbiter_.deadline(), absences_.deadline());
   if (deadline == kNoDeadline) return;
-  const Nanoseconds wait = std::max<Nanoseconds>(deadline - Now(), 0);
-  timer_.expires_after(std::chrono::nanoseconds(wait));
-  timer_.async_wait([this](const asio::error_code& error) {
-    if (error) return;  // The timer was reset, or this rank is leaving.
-    arbiter_.Tick(Now());
+  const Nanoseconds wait = std::max<Nanoseconds>(deadline - config_.net->Now(), 0);
+  timer_->Set(wait, [this] {
+    arbiter_.Tick(config_.net->Now());
     Act();
   });
 }

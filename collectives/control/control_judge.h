@@ -4,13 +4,11 @@
 // Threads: the control thread only.
 #pragma once
 
-#include <asio/steady_timer.hpp>
 #include <memory>
 #include <vector>
 
 #include "collectives/control/absences.h"
 #include "collectives/control/arbiter.h"
-#include "collectives/control/control_door.h"
 #include "collectives/control/control_role.h"
 #include "collectives/control/control_session.h"
 
@@ -57,9 +55,9 @@ class ControlJudge : public ControlRole {
   const ControlRoleConfig config_;
   Arbiter arbiter_;
   std::vector<std::unique_ptr<ControlSession>> sessions_;  // By rank; null for rank 0.
-  ControlDoor door_;
+  int door_port_ = 0;                                      // 0: nobody can come back.
   Absences absences_;
-  asio::steady_timer timer_;
+  const std::unique_ptr<ControlTimer> timer_;
   Nanoseconds returned_at_ = 0;  // When a rank last came back.
   bool announced_ = false;
   std::function<void()> departure_;  // What Depart was given, while it waits for ranks that are away.

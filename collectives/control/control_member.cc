@@ -2,7 +2,6 @@
 #include "collectives/control/control_member.h"
 
 #include <cerrno>
-#include <chrono>
 
 #include "base/log.h"
 #include "collectives/control/arbiter_text.h"
@@ -17,14 +16,12 @@ static constexpr Nanoseconds kPathCheckInterval = 250 * kMillisecond;
 
 ControlMember::ControlMember(const ControlRoleConfig& config)
     : config_(config),
-      session_(config.context, {[this](MessageType type, std::span<const std::byte> body) { Take(type, body); },
-                                [this](ControlEnd end, const Status& cause) { Closed(end, cause); }}),
-      retry_(*config.context),
-      path_check_(*config.context) {}
+      session_(config.net, {[this](MessageType type, std::span<const std::byte> body) { Take(type, body); },
+                            [this](ControlEnd end, const Status& cause) { Closed(end, cause); }}),
+      retry_(config.net->MakeTimer()),
+      path_check_(config.net->MakeTimer()) {}
 
-ControlMember::~ControlMember() {
-  if (dial_ != nullptr) dial_->Cancel();
-}
+ControlMember::~ControlMember() { config_.net->CancelDial(); }
 
 Status ControlMember::Open(ControlConnections connections) {
   const ControlConnection connection = connections.Take(0);
@@ -39,14 +36,13 @@ void ControlMember::Report(const Status& failure, const Call& call) {
   WriteStatus(failure, &out);
   WriteCall(call, &out);
   session_.Send(MessageType::kReport, out.bytes());
-  path_until_ = DeadlineAfter(kPathGrace);
+  path_until_ = config_.net->After(kPathGrace);
   WatchPath();
 }
 
 void ControlMember::WatchPath() {
-  path_check_.expires_after(std::chrono::nanoseconds(kPathCheckInterval));
-  path_check_.async_wait([this](const asio::error_code& ended) {
-    if (ended || Now() >= path_until_) return;
+  path_check_->Set(kPathCheckInterval, [this] {
+    if (config_.net->Now() >= path_until_) return;
     if (!session_.delivered()) config_.Heard();
     WatchPath();
   });
@@ -98,7 +94,7 @@ void ControlMember::TakeVerdict(std::span<const std::byte> body) {
   const auto is_rank = [this](int r) { return r >= Status::kNoRank && r < config_.nranks; };
   if (!ReadVerdict(&in, &verdict) || !in.done() || !is_rank(verdict.rank) || !is_rank(verdict.peer))
     return Broken("a verdict that cannot be read");
-  path_check_.cancel();
+  path_check_->Cancel();
   config_.conclude(verdict);
 }
 
@@ -130,17 +126,15 @@ void ControlMember::Closed(ControlEnd end, const Status& cause) {
   if (end == ControlEnd::kOrderly || !HasAddress(door_)) return End(DeathVerdict(0, cause.os_errno()));
   Log(LogLevel::kInfo, config_.rank, "the control connection to rank 0 broke; dialling again");
   lost_errno_ = end == ControlEnd::kSilent ? cause.os_errno() : 0;
-  redial_until_ = DeadlineAfter(kRedialTime);
+  redial_until_ = config_.net->After(kRedialTime);
   Dial();
 }
 
 void ControlMember::Dial() {
-  dial_ = std::make_shared<ControlDial>(config_.context, config_.job_key, config_.hello());
-  dial_->Start(door_, kDialTime, [this](const Status& status, int fd) { Dialled(status, fd); });
+  config_.net->Dial(door_, kDialTime, [this](const Status& status, int fd) { Dialled(status, fd); });
 }
 
 void ControlMember::Dialled(const Status& status, int fd) {
-  dial_ = nullptr;
   if (status.ok() && session_.Resume(fd).ok()) {
     redial_until_ = kNoDeadline;
     return config_.Heard();
@@ -148,11 +142,8 @@ void ControlMember::Dialled(const Status& status, int fd) {
   // Nobody listens there, or somebody else does: the process is gone. Or the judge has this rank's goodbye.
   const bool is_gone = status.os_errno() == ECONNREFUSED || status.code() == Code::kProtocol;
   if (is_gone) return End(DeathVerdict(0, 0));
-  if (Now() >= redial_until_) return End(DeathVerdict(0, lost_errno_ != 0 ? lost_errno_ : ETIMEDOUT));
-  retry_.expires_after(std::chrono::nanoseconds(kDialPause));
-  retry_.async_wait([this](const asio::error_code& ended) {
-    if (!ended) Dial();
-  });
+  if (config_.net->Now() >= redial_until_) return End(DeathVerdict(0, lost_errno_ != 0 ? lost_errno_ : ETIMEDOUT));
+  retry_->Set(kDialPause, [this] { Dial(); });
 }
 
 void ControlMember::End(const Verdict& verdict) {

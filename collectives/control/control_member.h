@@ -4,12 +4,11 @@
 // Threads: the control thread only.
 #pragma once
 
-#include <asio/steady_timer.hpp>
 #include <memory>
 #include <optional>
 #include <utility>
 
-#include "collectives/control/control_dial.h"
+#include "collectives/control/control_net.h"
 #include "collectives/control/control_role.h"
 #include "collectives/control/control_session.h"
 
@@ -28,7 +27,7 @@ class ControlMember : public ControlRole {
   void Doubt() override;
   void Settle(const Verdict& verdict) override;
   void Depart(std::function<void()> on_gone) override;
-  bool AwaitsReturn() const override { return redial_until_ != kNoDeadline && Now() < redial_until_; }
+  bool AwaitsReturn() const override { return redial_until_ != kNoDeadline && config_.net->Now() < redial_until_; }
 
  private:
   void Take(MessageType type, std::span<const std::byte> body);
@@ -48,12 +47,11 @@ class ControlMember : public ControlRole {
   ControlSession session_;
   std::string judge_host_;
   StreamEndpoint door_;  // No address until the judge has said it.
-  std::shared_ptr<ControlDial> dial_;
-  asio::steady_timer retry_;
+  const std::unique_ptr<ControlTimer> retry_;
   Deadline redial_until_ = kNoDeadline;  // Set while there is no connection.
   int lost_errno_ = 0;                   // Cause of the broken connection; 0: a reset.
   std::optional<Call> reported_;         // The call whose verdict is due.
-  asio::steady_timer path_check_;
+  const std::unique_ptr<ControlTimer> path_check_;
   Deadline path_until_ = kNoDeadline;  // End of kPathGrace; set by the report.
   bool judge_left_ = false;
   bool departing_ = false;

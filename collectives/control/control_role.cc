@@ -3,15 +3,6 @@
 
 namespace annulus {
 
-Hello ControlRoleConfig::hello() const {
-  Hello hello;
-  hello.purpose = kControlPurpose;
-  hello.identity = identity;
-  hello.nranks = static_cast<uint32_t>(nranks);
-  hello.rank = static_cast<uint32_t>(rank);
-  return hello;
-}
-
 void WriteActivity(const Activity& activity, ByteWriter* out) {
   out->U64(activity.sequence);
   out->U8(activity.inside);

@@ -3,18 +3,14 @@
 // Threads: the control thread only.
 #pragma once
 
-#include <asio/io_context.hpp>
 #include <atomic>
 #include <functional>
-#include <string>
 
 #include "base/clock.h"
-#include "base/identity.h"
-#include "base/secret.h"
 #include "collectives/control/control_activity.h"
 #include "collectives/control/control_connections.h"
+#include "collectives/control/control_net.h"
 #include "collectives/control/verdict.h"
-#include "transport/security/auth.h"
 
 namespace annulus {
 
@@ -22,9 +18,7 @@ namespace annulus {
 struct ControlRoleConfig {
   int rank = 0;
   int nranks = 1;
-  Secret job_key;
-  Identity identity;
-  asio::io_context* context = nullptr;
+  ControlNet* net = nullptr;
   const ActivityRecorder* activity = nullptr;
   // Sets this rank's verdict. The first one counts; later ones are news of ranks that are lost.
   std::function<void(const Verdict&)> conclude;
@@ -34,10 +28,8 @@ struct ControlRoleConfig {
   std::atomic<Nanoseconds>* heard_at = nullptr;
 
   void Heard() const {
-    if (heard_at != nullptr) heard_at->store(Now());
+    if (heard_at != nullptr) heard_at->store(net->Now());
   }
-  // This rank's hello for a connection that takes the place of a broken one.
-  Hello hello() const;
 };
 
 class ControlRole {
@@ -63,9 +55,6 @@ class ControlRole {
   // bad path.
   virtual bool AwaitsReturn() const = 0;
 };
-
-// Purpose of connections that go on where a broken control connection ended.
-inline constexpr Purpose kControlPurpose = {4, "control"};
 
 void WriteActivity(const Activity& activity, ByteWriter* out);
 bool ReadActivity(ByteReader* in, Activity* activity);

@@ -24,18 +24,17 @@ bool ReadCount(std::span<const std::byte> body, uint64_t* count) {
 
 }  // namespace
 
-ControlSession::ControlSession(asio::io_context* context, Handlers handlers)
-    : context_(context), handlers_(std::move(handlers)) {}
+ControlSession::ControlSession(ControlNet* net, Handlers handlers) : net_(net), handlers_(std::move(handlers)) {}
 
 Status ControlSession::Open(int fd) {
-  ANNULUS_RETURN_IF_ERROR(ControlStream::Create(context_, fd, kMostBodyBytes, &stream_));
+  ANNULUS_RETURN_IF_ERROR(net_->Adopt(fd, kMostBodyBytes, &stream_));
   Start(false);
   return Status();
 }
 
 Status ControlSession::Resume(int fd) {
-  std::shared_ptr<ControlStream> next;
-  ANNULUS_RETURN_IF_ERROR(ControlStream::Create(context_, fd, kMostBodyBytes, &next));
+  std::shared_ptr<MessageStream> next;
+  ANNULUS_RETURN_IF_ERROR(net_->Adopt(fd, kMostBodyBytes, &next));
   if (stream_ != nullptr) stream_->Close();
   stream_ = std::move(next);
   Start(true);

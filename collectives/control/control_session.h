@@ -7,7 +7,6 @@
 // Threads: the control thread only.
 #pragma once
 
-#include <asio/io_context.hpp>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -16,8 +15,9 @@
 #include <string>
 
 #include "base/status.h"
-#include "collectives/control/control_stream.h"
+#include "collectives/control/control_net.h"
 #include "collectives/control/control_wire.h"
+#include "collectives/control/message_stream.h"
 
 namespace annulus {
 
@@ -42,7 +42,8 @@ class ControlSession {
   // Messages that may wait for a confirmation. More means that the peer confirms nothing.
   static constexpr size_t kMostKept = 4096;
 
-  ControlSession(asio::io_context* context, Handlers handlers);
+  // The net outlives the session.
+  ControlSession(ControlNet* net, Handlers handlers);
   ControlSession(const ControlSession&) = delete;
   ControlSession& operator=(const ControlSession&) = delete;
   ~ControlSession() { Close(); }
@@ -74,9 +75,9 @@ class ControlSession {
   void Ended(const Status& cause);
   void Broken(const std::string& what);
 
-  asio::io_context* const context_;
+  ControlNet* const net_;
   const Handlers handlers_;
-  std::shared_ptr<ControlStream> stream_;
+  std::shared_ptr<MessageStream> stream_;
   std::deque<EncodedMessage> kept_;  // Sent and not confirmed.
   uint64_t confirmed_ = 0;           // Number of messages that the peer has for certain: those before kept_.
   uint64_t received_ = 0;            // Number of messages received.

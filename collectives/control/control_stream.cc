@@ -44,13 +44,6 @@ void SetOptions(int fd) {
 
 }  // namespace
 
-EncodedMessage EncodeMessage(MessageType type, const std::string& body) {
-  ByteWriter out;
-  out.U32(static_cast<uint32_t>(body.size() + 1));
-  out.U8(static_cast<uint8_t>(type));
-  return std::make_shared<const std::string>(out.bytes() + body);
-}
-
 Status ControlStream::Create(asio::io_context* context, int fd, size_t most_bytes,
                              std::shared_ptr<ControlStream>* stream) {
   std::shared_ptr<ControlStream> made(new ControlStream(context, most_bytes));

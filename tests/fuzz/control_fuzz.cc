@@ -15,6 +15,7 @@
 #include "collectives/control/control_connections.h"
 #include "collectives/control/control_judge.h"
 #include "collectives/control/control_member.h"
+#include "collectives/control/socket_net.h"
 #include "collectives/control/verdict.h"
 
 namespace annulus {
@@ -63,12 +64,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const bool judges = (data[0] & 1) != 0;
   const int speaker = judges ? 1 : 0;
   asio::io_context context;
+  SocketNet net(&context, "", {});
   ActivityRecorder activity;
   std::optional<Verdict> verdict;
   ControlRoleConfig config;
   config.rank = judges ? 0 : 1;
   config.nranks = kRanks;
-  config.context = &context;
+  config.net = &net;
   config.activity = &activity;
   config.conclude = [&](const Verdict& given) {
     if (!verdict) verdict = given;

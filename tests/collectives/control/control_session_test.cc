@@ -7,6 +7,7 @@
 #include <random>
 
 #include "base/bytes.h"
+#include "collectives/control/socket_net.h"
 #include "tests/collectives/control/control_pairs.h"
 #include "tests/soak/rounds.h"
 
@@ -19,12 +20,11 @@ class Pair {
   Pair() {
     for (int side = 0; side < 2; ++side) {
       sessions_[side] = std::make_unique<ControlSession>(
-          &context_,
-          ControlSession::Handlers{[this, side](MessageType type, std::span<const std::byte> body) {
-                                     EXPECT_EQ(type, MessageType::kReport);
-                                     EXPECT_EQ(ByteReader(body).U64(), received_[side]++);
-                                   },
-                                   [this, side](ControlEnd end, const Status&) { ends_[side].push_back(end); }});
+          &net_, ControlSession::Handlers{[this, side](MessageType type, std::span<const std::byte> body) {
+                                            EXPECT_EQ(type, MessageType::kReport);
+                                            EXPECT_EQ(ByteReader(body).U64(), received_[side]++);
+                                          },
+                                          [this, side](ControlEnd end, const Status&) { ends_[side].push_back(end); }});
     }
     const auto [left, right] = ConnectPair();
     Take(left, right);
@@ -77,6 +77,7 @@ class Pair {
   }
 
   asio::io_context context_;
+  SocketNet net_{&context_, "", {}};
   std::unique_ptr<ControlSession> sessions_[2];
   int fds_[2] = {-1, -1};
   uint64_t sent_[2] = {0, 0};
@@ -158,9 +159,10 @@ TEST(ControlSessionTest, AFinishThatWasCutOffIsMadeUpFor) {
 
 TEST(ControlSessionTest, AConnectionThatEndsBeforeThePeerResumesIsNoEnd) {
   asio::io_context context;
+  SocketNet net(&context, "", {});
   std::vector<ControlEnd> ends;
-  ControlSession session(&context, {[](MessageType, std::span<const std::byte>) {},
-                                    [&ends](ControlEnd end, const Status&) { ends.push_back(end); }});
+  ControlSession session(&net, {[](MessageType, std::span<const std::byte>) {},
+                                [&ends](ControlEnd end, const Status&) { ends.push_back(end); }});
   const auto [first, first_peer] = ConnectPair();
   const auto [second, second_peer] = ConnectPair();
   ASSERT_TRUE(session.Open(first).ok() && session.Resume(second).ok());
@@ -176,9 +178,10 @@ class RawPeer : public testing::TestWithParam<std::string> {};
 
 TEST_P(RawPeer, BreaksTheProtocol) {
   asio::io_context context;
+  SocketNet net(&context, "", {});
   std::vector<ControlEnd> ends;
-  ControlSession session(&context, {[](MessageType, std::span<const std::byte>) { ADD_FAILURE() << "a message"; },
-                                    [&ends](ControlEnd end, const Status&) { ends.push_back(end); }});
+  ControlSession session(&net, {[](MessageType, std::span<const std::byte>) { ADD_FAILURE() << "a message"; },
+                                [&ends](ControlEnd end, const Status&) { ends.push_back(end); }});
   auto [own, peer] = ConnectPair();
   ASSERT_TRUE(session.Open(own).ok());
   session.Send(MessageType::kQuery, "");

@@ -1,0 +1,49 @@
+// MessageStream: sends and receives whole messages over one connection of bootstrap or control.
+//
+// ControlStream is one over TCP; the tests' simulator has its own.
+// Threads: one at a time.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/status.h"
+#include "collectives/control/control_wire.h"
+
+namespace annulus {
+
+// One encoded message; shared, because rank 0 sends the same table to everyone.
+using EncodedMessage = std::shared_ptr<const std::string>;
+EncodedMessage EncodeMessage(MessageType type, const std::string& body);
+
+class MessageStream {
+ public:
+  struct Handlers {
+    std::function<void(MessageType type, std::span<const std::byte> body)> on_message;
+    // Called last, when the connection ended. `cause` is OK for an orderly end or a reset, kProtocol when the peer sent
+    // a length beyond the limit, kSystem with the errno otherwise.
+    std::function<void(const Status& cause)> on_closed;
+  };
+
+  virtual ~MessageStream() = default;
+
+  // Begins to read. Handlers never run within Start, Send or Close.
+  virtual void Start(Handlers handlers) = 0;
+  // Sends what can go out at once, and the rest when possible. Ignored after Finish or Close.
+  virtual void Send(const EncodedMessage& message) = 0;
+  // Ends this direction once everything sent has gone out. Reading continues until the peer ends its direction.
+  virtual void Finish() = 0;
+  // Drops the connection. No handler runs afterwards.
+  virtual void Close() = 0;
+
+  virtual bool open() const = 0;
+  // Whether the connection ended by a reset.
+  virtual bool was_reset() const = 0;
+  // Whether the peer's kernel has acknowledged everything sent; it does so for a stopped process too.
+  virtual bool acknowledged() = 0;
+};
+
+}  // namespace annulus

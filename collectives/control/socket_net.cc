@@ -1,0 +1,72 @@
+#include "collectives/control/socket_net.h"
+
+#include <asio/steady_timer.hpp>
+#include <chrono>
+#include <utility>
+
+#include "collectives/control/control_stream.h"
+
+namespace annulus {
+namespace {
+
+class SteadyTimer : public ControlTimer {
+ public:
+  explicit SteadyTimer(asio::io_context* context) : timer_(*context) {}
+
+  // A handler that is queued already runs all the same, and finds that it is no longer the latest.
+  void Set(Nanoseconds wait, std::function<void()> run) override {
+    const auto latest = Renew();
+    timer_.expires_after(std::chrono::nanoseconds(wait));
+    timer_.async_wait([latest = std::weak_ptr<bool>(latest), run = std::move(run)](const asio::error_code& ended) {
+      if (!ended && !latest.expired()) run();
+    });
+  }
+  void Cancel() override {
+    latest_ = nullptr;
+    timer_.cancel();
+  }
+
+ private:
+  std::shared_ptr<bool> Renew() { return latest_ = std::make_shared<bool>(); }
+
+  asio::steady_timer timer_;
+  std::shared_ptr<bool> latest_;  // Held by the timer alone; gone once something else is to run.
+};
+
+}  // namespace
+
+SocketNet::SocketNet(asio::io_context* context, std::string key, const Hello& hello)
+    : context_(context), key_(std::move(key)), hello_(hello) {}
+
+SocketNet::~SocketNet() { CancelDial(); }
+
+std::unique_ptr<ControlTimer> SocketNet::MakeTimer() { return std::make_unique<SteadyTimer>(context_); }
+
+Status SocketNet::Adopt(int fd, size_t most_bytes, std::shared_ptr<MessageStream>* stream) {
+  std::shared_ptr<ControlStream> made;
+  ANNULUS_RETURN_IF_ERROR(ControlStream::Create(context_, fd, most_bytes, &made));
+  *stream = std::move(made);
+  return Status();
+}
+
+Status SocketNet::Listen(const StreamEndpoint& local, Expects expects, Returned returned, int* port) {
+  door_ = std::make_unique<ControlDoor>(context_, key_, hello_, std::move(expects), std::move(returned));
+  ANNULUS_RETURN_IF_ERROR(door_->Open(local));
+  *port = door_->port();
+  return Status();
+}
+
+void SocketNet::Dial(const StreamEndpoint& door, Nanoseconds limit, Dialled done) {
+  CancelDial();
+  dial_ = std::make_shared<ControlDial>(context_, key_, hello_);
+  dial_->Start(door, limit, [this, done = std::move(done)](const Status& status, int fd) {
+    dial_ = nullptr;
+    done(status, fd);
+  });
+}
+
+void SocketNet::CancelDial() {
+  if (dial_ != nullptr) std::exchange(dial_, nullptr)->Cancel();
+}
+
+}  // namespace annulus

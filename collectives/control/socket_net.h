@@ -1,0 +1,38 @@
+// SocketNet: the control plane's sockets and timers, of one io_context.
+//
+// Threads: the one that runs the io_context; Listen and Adopt before it starts, too.
+#pragma once
+
+#include <asio/io_context.hpp>
+#include <memory>
+#include <string>
+
+#include "collectives/control/control_dial.h"
+#include "collectives/control/control_door.h"
+#include "collectives/control/control_net.h"
+#include "transport/security/auth.h"
+
+namespace annulus {
+
+class SocketNet : public ControlNet {
+ public:
+  // `hello` is this rank's, for connections that take the place of broken ones. The context outlives the net.
+  SocketNet(asio::io_context* context, std::string key, const Hello& hello);
+  ~SocketNet() override;
+
+  Nanoseconds Now() const override { return annulus::Now(); }
+  std::unique_ptr<ControlTimer> MakeTimer() override;
+  Status Adopt(int fd, size_t most_bytes, std::shared_ptr<MessageStream>* stream) override;
+  Status Listen(const StreamEndpoint& local, Expects expects, Returned returned, int* port) override;
+  void Dial(const StreamEndpoint& door, Nanoseconds limit, Dialled done) override;
+  void CancelDial() override;
+
+ private:
+  asio::io_context* const context_;
+  const std::string key_;
+  const Hello hello_;
+  std::unique_ptr<ControlDoor> door_;  // Null until Listen.
+  std::shared_ptr<ControlDial> dial_;  // Null while nothing is dialled.
+};
+
+}  // namespace annulus
