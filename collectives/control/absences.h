@@ -28,6 +28,20 @@ class Absences {
     return first;
   }
 
+  // The last such time; 0 when none is away.
+  Deadline latest() const {
+    Deadline last = 0;
+    for (const auto& [rank, absent] : absent_) last = std::max(last, absent.until);
+    return last;
+  }
+
+  // Nobody may stay away for longer.
+  void Shorten(Deadline until) {
+    for (auto& [rank, absent] : absent_) absent.until = std::min(absent.until, until);
+  }
+
+  bool has(int rank) const { return absent_.contains(rank); }
+
   // Takes out a rank that has been away for too long; none when there is none.
   std::optional<Absence> TakeOverdue(Nanoseconds now) {
     const auto found =

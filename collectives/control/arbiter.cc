@@ -2,8 +2,6 @@
 #include "collectives/control/arbiter.h"
 
 #include <algorithm>
-#include <functional>
-#include <map>
 #include <utility>
 
 #include "base/check.h"
@@ -27,43 +25,6 @@ int Priority(Code code) {
   }
 }
 
-using CallsByRank = std::map<int, Call>;
-using Parties = std::vector<std::vector<int>>;
-
-// Groups the ranks by their call. Groups are in order of their lowest rank, and each group is in ascending order.
-Parties SplitByCall(const CallsByRank& calls) {
-  Parties parties;
-  for (const auto& entry : calls) {
-    const auto same = [&](const std::vector<int>& party) { return calls.at(party[0]) == entry.second; };
-    auto party = std::find_if(parties.begin(), parties.end(), same);
-    if (party == parties.end()) party = parties.insert(parties.end(), std::vector<int>{});
-    party->push_back(entry.first);
-  }
-  return parties;
-}
-
-// The largest party is right; among equally large ones, the one whose highest rank is lowest. Of the others, the party
-// with the highest rank is named.
-Verdict Blame(Parties parties, const CallsByRank& calls, int nranks) {
-  const auto right = std::min_element(parties.begin(), parties.end(), [](const auto& a, const auto& b) {
-    return a.size() != b.size() ? a.size() > b.size() : a.back() < b.back();
-  });
-  const std::vector<int> rest = *right;
-  parties.erase(right);
-  const auto by_highest = [](const auto& a, const auto& b) { return a.back() < b.back(); };
-  const std::vector<int> odd = *std::max_element(parties.begin(), parties.end(), by_highest);
-  const bool everyone_else = static_cast<int>(odd.size() + rest.size()) == nranks && rest.size() > 1;
-  Verdict verdict;
-  verdict.code = Code::kMismatch;
-  verdict.rank = odd.back();
-  verdict.peer = rest.front();
-  verdict.call = calls.at(rest.front());
-  const std::string others = everyone_else ? "the others" : RankList(rest);
-  verdict.message = Difference(RankList(odd), calls.at(odd.back()), others, verdict.call);
-  verdict.advice = AdviceFor(Code::kMismatch);
-  return verdict;
-}
-
 }  // namespace
 
 void Arbiter::Disconnected(int rank, int os_errno, Nanoseconds) {
@@ -77,8 +38,14 @@ void Arbiter::Found(int rank, Nanoseconds now) {
   if (verdict_ || !(investigating_ || doubting_)) return;
   // What it has sent meanwhile comes before a new answer.
   ranks_[rank].answered = false;
+  ranks_[rank].asked = ++question_;
   query_ = true;
   deadline_ = now + kAnswerWindow;
+}
+
+void Arbiter::GiveUp(int rank, Nanoseconds now) {
+  ranks_[rank].lost = false;
+  Advance(now);
 }
 
 void Arbiter::Goodbye(int rank, const Activity& last, Nanoseconds now) {
@@ -120,14 +87,19 @@ void Arbiter::Doubt(Nanoseconds now) {
 }
 
 void Arbiter::AskAnew(Nanoseconds now) {
-  for (Rank& rank : ranks_) rank.answered = false;
+  ++question_;
+  for (Rank& rank : ranks_) {
+    rank.answered = false;
+    rank.asked = question_;
+  }
   tie_ends_ = kNoDeadline;
   query_ = true;
   deadline_ = now + kAnswerWindow;
   next_sign_ = investigating_ ? now + kSignInterval : kNoDeadline;
 }
 
-void Arbiter::Answer(int rank, const Activity& activity, Nanoseconds now) {
+void Arbiter::Answer(int rank, const Activity& activity, Nanoseconds now, uint32_t question) {
+  if (question < ranks_[rank].asked) return;
   // The first answer shows the rank's state at the failure. Later answers were requested to see who makes the call.
   if (!ranks_[rank].answered || tie_ends_ != kNoDeadline) Record(rank, activity);
   Advance(now);
@@ -282,52 +254,6 @@ std::optional<Verdict> Arbiter::JudgeLeft(int reporter, const std::optional<Call
     return verdict;
   }
   return std::nullopt;
-}
-
-std::optional<Verdict> Arbiter::JudgeMismatch() const {
-  const CallsByRank calls = Mismatch();
-  if (calls.empty()) return std::nullopt;
-  return Blame(SplitByCall(calls), calls, nranks());
-}
-
-// Different calls with the same number are always an error of the program, so the earliest such number counts, finished
-// or not. Returns these calls; empty when all agree.
-Arbiter::CallsByRank Arbiter::Mismatch() const {
-  std::map<uint64_t, CallsByRank> calls;
-  for (int r = 0; r < nranks(); ++r) {
-    for (const Call& call : ranks_[r].calls) calls[call.sequence].emplace(r, call);
-  }
-  for (auto& [sequence, of_sequence] : calls) {
-    if (SplitByCall(of_sequence).size() > 1) return std::move(of_sequence);
-  }
-  return {};
-}
-
-// Whether no party of a mismatch is the largest, and a rank that is on its way to that call may join one.
-bool Arbiter::TieMayBreak() const {
-  const CallsByRank calls = Mismatch();
-  std::vector<size_t> sizes;
-  for (const std::vector<int>& party : SplitByCall(calls)) sizes.push_back(party.size());
-  std::sort(sizes.begin(), sizes.end(), std::greater<>());
-  if (sizes.size() < 2 || sizes[0] > sizes[1]) return false;
-  const uint64_t sequence = calls.begin()->second.sequence;
-  return std::any_of(ranks_.begin(), ranks_.end(), [sequence](const Rank& rank) {
-    return !rank.left && !rank.failure && rank.answered && rank.sequence < sequence;
-  });
-}
-
-// Whether to delay the verdict on a mismatch, up to kTieWindow; asks all ranks again every kTieInterval.
-bool Arbiter::AwaitTieBreak(Nanoseconds now) {
-  if (!TieMayBreak() || now >= tie_ends_) return false;
-  if (tie_ends_ == kNoDeadline) {
-    tie_ends_ = now + kTieWindow;
-  } else if (now >= deadline_) {
-    query_ = true;
-  } else {
-    return true;
-  }
-  deadline_ = std::min(now + kTieInterval, tie_ends_);
-  return true;
 }
 
 // Everyone answered and agrees on the calls, yet time ran out, so some rank is late. First choose ranks that have not

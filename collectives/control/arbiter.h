@@ -9,6 +9,7 @@
 // Threads: one at a time.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
@@ -52,11 +53,14 @@ class Arbiter {
   // reports are judged, because this rank may know the cause.
   void Lost(int rank);
   void Found(int rank, Nanoseconds now);
+  // It has been away for too long, but is not known to be dead: it counts as one that does not answer.
+  void GiveUp(int rank, Nanoseconds now);
   // `rank` destroys its communicator; `last` is its activity before that.
   void Goodbye(int rank, const Activity& last, Nanoseconds now);
   // `failure` happened on `rank` in `call` (sequence 0: outside any). Its driving thread now waits for the verdict.
   void Report(int rank, const Status& failure, const Call& call, Nanoseconds now);
-  void Answer(int rank, const Activity& activity, Nanoseconds now);
+  // `question` is the number of the query that it answers: an answer that was long on its way says where the rank was.
+  void Answer(int rank, const Activity& activity, Nanoseconds now, uint32_t question = UINT32_MAX);
   // Some rank has waited long in a collective: asks all ranks whether they agree on their calls. Only a mismatch, which
   // is certain, leads to a verdict; deadlines handle slow and absent ranks.
   void Doubt(Nanoseconds now);
@@ -69,6 +73,13 @@ class Arbiter {
 
   // Returns true once per query: the caller then sends it to every rank that is present, including itself.
   bool TakeQuery();
+  // Number of the query, which its answers repeat.
+  uint32_t question() const { return question_; }
+  // Whether answers are due from this rank.
+  bool investigating() const { return investigating_ && !verdict_; }
+  bool awaits(int rank) const { return investigating() && !ranks_[rank].answered && !ranks_[rank].left; }
+  // When the answers of this investigation are due.
+  Deadline answers_due() const { return deadline_; }
   // Time at which Tick is due; kNoDeadline when it is not.
   Deadline deadline() const;
   // Set once and then constant.
@@ -79,6 +90,7 @@ class Arbiter {
     bool left = false;      // Said goodbye.
     bool lost = false;      // Has no control connection.
     bool answered = false;  // Its activity below is known.
+    uint32_t asked = 0;     // First question whose answer counts.
     std::optional<Status> failure;
     std::optional<Call> message;  // The call that failed, if it was a message.
     uint64_t sequence = 0;
@@ -118,6 +130,7 @@ class Arbiter {
   bool doubting_ = false;  // Never while investigating.
   bool settling_ = false;
   bool query_ = false;
+  uint32_t question_ = 0;
   Deadline deadline_ = kNoDeadline;
   Deadline next_sign_ = kNoDeadline;  // Set while investigating.
   Deadline tie_ends_ = kNoDeadline;   // Set while a tie is waiting to be broken.

@@ -36,7 +36,7 @@ class Control::Thread {
       : rank_(control.rank),
         work_(asio::make_work_guard(context_)),
         closing_(context_),
-        net_(&context_, control.job_key, HelloOf(control)) {
+        net_(&context_, control.job_key + control.connections.door().ticket, HelloOf(control)) {
     config.rank = control.rank;
     config.nranks = control.nranks;
     config.net = &net_;
@@ -162,7 +162,7 @@ std::optional<Verdict> Control::Parted(const std::vector<int>& ranks, bool expec
 bool Control::AwaitVerdict() {
   const Nanoseconds start = Now();
   for (Nanoseconds now = start;; now = Now()) {
-    const Deadline until = std::min(std::max(start, heard_at_.load()) + kVerdictGrace, start + kMostVerdictWait);
+    const Deadline until = VerdictDue(start, heard_at_.load());
     if (now >= until) return has_verdict();
     if (verdict_.WaitFor(until - now)) return true;
   }

@@ -5,6 +5,7 @@
 // from any; Start, Close and the destructor from one thread, when no other call is in progress or will follow.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -80,7 +81,13 @@ class Control {
   // by kSettleGrace.
   void Abort(const std::string& reason = "");
 
-  // Says goodbye, closes the connections and ends the thread. Idempotent. Bounded by kCloseGrace.
+  // When a report made at `start` is answered by this rank itself, if rank 0 gave its last sign of life at `heard`.
+  static constexpr Deadline VerdictDue(Nanoseconds start, Nanoseconds heard) {
+    return std::min(std::max(start, heard) + kVerdictGrace, start + kMostVerdictWait);
+  }
+
+  // Says goodbye, closes the connections and ends the thread. Idempotent. Bounded by kCloseGrace, or by
+  // ControlRole::kPathGrace where the goodbye does not arrive.
   void Close();
 
  private:

@@ -1,5 +1,9 @@
 #include "collectives/control/control_door.h"
 
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <utility>
 
 namespace annulus {
@@ -37,11 +41,16 @@ ControlDoor::ControlDoor(asio::io_context* context, const std::string& key, cons
   door_ = std::make_shared<Door>(context, std::move(plan));
 }
 
-Status ControlDoor::Open(const StreamEndpoint& local) {
-  StreamEndpoint endpoint;
-  ANNULUS_RETURN_IF_ERROR(MakeEndpoint(HostText(local), 0, &endpoint));
-  ANNULUS_RETURN_IF_ERROR(ListenAt(endpoint, &listener_));
-  port_ = PortOf(listener_.local_endpoint());
+Status ControlDoor::Open(int listener) {
+  sockaddr_storage address{};
+  socklen_t bytes = sizeof address;
+  asio::error_code error;
+  if (::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &bytes) != 0)
+    error.assign(errno, asio::system_category());
+  if (!error) listener_.assign(StreamProtocol(address.ss_family, 0), listener, error);
+  if (error) ::close(listener);
+  if (!error) listener_.non_blocking(true, error);
+  if (error) return Status::System("taking over the control door", error.value());
   door_->Open(&listener_);
   return Status();
 }
@@ -50,6 +59,18 @@ void ControlDoor::Close() {
   door_->Close();
   asio::error_code ignored;
   listener_.close(ignored);
+}
+
+Status ListenForReturns(const std::string& host, int* listener, int* port) {
+  StreamEndpoint endpoint;
+  ANNULUS_RETURN_IF_ERROR(MakeEndpoint(host, 0, &endpoint));
+  asio::io_context context;
+  StreamListener made(context);
+  ANNULUS_RETURN_IF_ERROR(ListenAt(endpoint, &made));
+  *port = PortOf(made.local_endpoint());
+  asio::error_code error;
+  *listener = made.release(error);
+  return error ? Status::System("keeping the control door", error.value()) : Status();
 }
 
 }  // namespace annulus

@@ -28,15 +28,16 @@ class ControlDoor {
   ControlDoor& operator=(const ControlDoor&) = delete;
   ~ControlDoor() { Close(); }
 
-  // Listens at any free port of the host in `local`, an address of this machine. Errors: kInvalidArgument, kSystem.
-  Status Open(const StreamEndpoint& local);
-  int port() const { return port_; }
+  // Takes over `listener`, a socket that listens. Errors: kSystem.
+  Status Open(int listener);
   void Close();
 
  private:
   StreamListener listener_;
   std::shared_ptr<Door> door_;
-  int port_ = 0;
 };
+
+// Listens at any free port of `host`, a numeric address of this machine. Errors: kInvalidArgument, kSystem.
+Status ListenForReturns(const std::string& host, int* listener, int* port);
 
 }  // namespace annulus

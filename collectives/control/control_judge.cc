@@ -2,6 +2,7 @@
 #include "collectives/control/control_judge.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <utility>
 
 #include "base/log.h"
@@ -14,22 +15,23 @@ ControlJudge::ControlJudge(const ControlRoleConfig& config)
 
 Status ControlJudge::Open(ControlConnections connections) {
   for (int rank = 1; rank < config_.nranks; ++rank) {
-    const ControlConnection connection = connections.Take(rank);
-    if (rank == 1) {
-      const auto expects = [this](int visitor) { return visitor > 0 && !sessions_[visitor]->closed(); };
-      const auto returned = [this](int visitor, int fd) { Returned(visitor, fd); };
-      const Status opened = config_.net->Listen(connection.local, expects, returned, &door_port_);
-      if (!opened.ok()) Log(LogLevel::kInfo, 0, "no way back for ranks: %s", opened.message().c_str());
-    }
     sessions_[rank] = std::make_unique<ControlSession>(
         config_.net, ControlSession::Handlers{
                          [this, rank](MessageType type, std::span<const std::byte> body) { Take(rank, type, body); },
                          [this, rank](ControlEnd end, const Status& cause) { Closed(rank, end, cause); }});
-    ANNULUS_RETURN_IF_ERROR(sessions_[rank]->Open(connection.fd));
   }
-  ByteWriter out;
-  out.U16(static_cast<uint16_t>(door_port_));
-  if (door_port_ > 0) SendAll(MessageType::kDoor, out.bytes());
+  if (const int listener = connections.TakeListener(); listener >= 0) {
+    const auto expects = [this](int visitor) { return visitor > 0 && !sessions_[visitor]->closed(); };
+    const auto returned = [this](int visitor, int fd) { Returned(visitor, fd); };
+    ANNULUS_RETURN_IF_ERROR(config_.net->OpenDoor(listener, expects, returned));
+    has_door_ = true;
+  }
+  for (int rank = 1; rank < config_.nranks; ++rank) {
+    const int fd = connections.Take(rank).fd;
+    if (fd >= 0) ANNULUS_RETURN_IF_ERROR(sessions_[rank]->Open(fd));
+    if (fd < 0) Await(rank, 0, kResetGrace);  // Its connection broke after it had joined.
+  }
+  SetTimer();
   return Status();
 }
 
@@ -80,11 +82,14 @@ bool ControlJudge::AllDelivered() const {
 bool ControlJudge::AwaitsReturn() const {
   const Nanoseconds now = config_.net->Now();
   const bool replays = now - returned_at_ < kReplayGrace;
-  const bool is_away = absences_.deadline() != kNoDeadline && now < absences_.deadline();
+  const bool is_away = now < absences_.latest();
   return replays || is_away || (now < path_until_ && !AllDelivered());
 }
 
 void ControlJudge::Take(int rank, MessageType type, std::span<const std::byte> body) {
+  // The path to a rank that no question had reached carries again.
+  if (absences_.has(rank)) Back(rank);
+  given_up_.erase(rank);
   ByteReader in(body);
   if (!TakeBody(rank, type, &in)) {
     arbiter_.Broken(rank, "one of type " + std::to_string(static_cast<int>(type)) + " that cannot be read",
@@ -99,14 +104,16 @@ bool ControlJudge::TakeBody(int rank, MessageType type, ByteReader* in) {
   Call call;
   Status failure;
   Verdict verdict;
+  uint32_t question = 0;
   switch (type) {
     case MessageType::kReport:
       if (!ReadStatus(in, &failure) || !ReadCall(in, &call) || !in->done() || !is_rank(failure.peer())) return false;
       arbiter_.Report(rank, failure, call, config_.net->Now());
       return true;
     case MessageType::kAnswer:
+      question = in->U32();
       if (!ReadActivity(in, &activity) || !in->done()) return false;
-      arbiter_.Answer(rank, activity, config_.net->Now());
+      arbiter_.Answer(rank, activity, config_.net->Now(), question);
       return true;
     case MessageType::kDoubt:
       if (!in->done()) return false;
@@ -128,13 +135,11 @@ bool ControlJudge::TakeBody(int rank, MessageType type, ByteReader* in) {
 }
 
 void ControlJudge::Closed(int rank, ControlEnd end, const Status& cause) {
-  const bool may_return = door_port_ > 0 && (end == ControlEnd::kReset || end == ControlEnd::kSilent);
+  const bool may_return = has_door_ && (end == ControlEnd::kReset || end == ControlEnd::kSilent);
   if (end == ControlEnd::kProtocol) {
     arbiter_.Broken(rank, cause.message(), config_.net->Now());
   } else if (may_return) {
-    absences_.Begin(rank, cause.os_errno(),
-                    config_.net->After(end == ControlEnd::kReset ? kResetGrace : kSilenceGrace));
-    arbiter_.Lost(rank);
+    Await(rank, cause.os_errno(), end == ControlEnd::kReset ? kResetGrace : kSilenceGrace);
   } else {
     Gone(rank, cause.os_errno());
   }
@@ -146,10 +151,21 @@ void ControlJudge::Returned(int rank, int fd) {
   const Status resumed = sessions_[rank]->Resume(fd);
   if (!resumed.ok()) return Log(LogLevel::kInfo, 0, "rank %d: %s", rank, resumed.message().c_str());
   Log(LogLevel::kInfo, 0, "rank %d came back over another control connection", rank);
-  absences_.End(rank);
   returned_at_ = config_.net->Now();
-  arbiter_.Found(rank, config_.net->Now());
+  given_up_.erase(rank);
+  Back(rank);
   Act();
+}
+
+void ControlJudge::Await(int rank, int os_errno, Nanoseconds grace) {
+  if (arbiter_.investigating()) grace = std::min(grace, kPathGrace);
+  absences_.Begin(rank, os_errno, config_.net->After(grace));
+  arbiter_.Lost(rank);
+}
+
+void ControlJudge::Back(int rank) {
+  absences_.End(rank);
+  arbiter_.Found(rank, config_.net->Now());
 }
 
 void ControlJudge::Gone(int rank, int os_errno) {
@@ -171,7 +187,9 @@ void ControlJudge::Act() {
   config_.Heard();
   TakeAbsences(config_.net->Now());
   if (arbiter_.TakeQuery()) {
-    SendAll(MessageType::kQuery, {});
+    ByteWriter out;
+    out.U32(arbiter_.question());
+    SendAll(MessageType::kQuery, out.bytes());
     arbiter_.Answer(config_.rank, config_.activity->Read(), config_.net->Now());
   }
   if (arbiter_.verdict() && !announced_) Announce();
@@ -180,8 +198,20 @@ void ControlJudge::Act() {
 }
 
 void ControlJudge::TakeAbsences(Nanoseconds now) {
+  if (arbiter_.investigating()) absences_.Shorten(now + kPathGrace);
   while (const std::optional<Absences::Absence> absence = absences_.TakeOverdue(now)) {
-    Gone(absence->rank, absence->os_errno);
+    const bool unreachable = absence->os_errno != 0 && arbiter_.investigating();
+    if (unreachable) given_up_.insert(absence->rank);
+    unreachable ? arbiter_.GiveUp(absence->rank, now) : Gone(absence->rank, absence->os_errno);
+  }
+}
+
+// The kernel of a process that is stopped acknowledges what was sent to it; a path that loses packets does not.
+void ControlJudge::FindUnheard(Nanoseconds now) {
+  if (!arbiter_.investigating() || now < arbiter_.answers_due()) return;
+  for (int rank = 1; rank < config_.nranks; ++rank) {
+    const bool unheard = arbiter_.awaits(rank) && sessions_[rank]->open() && !sessions_[rank]->delivered();
+    if (unheard && has_door_ && !absences_.has(rank) && !given_up_.contains(rank)) Await(rank, ETIMEDOUT, kPathGrace);
   }
 }
 
@@ -204,6 +234,7 @@ void ControlJudge::SetTimer() {
   if (deadline == kNoDeadline) return;
   const Nanoseconds wait = std::max<Nanoseconds>(deadline - config_.net->Now(), 0);
   timer_->Set(wait, [this] {
+    FindUnheard(config_.net->Now());
     arbiter_.Tick(config_.net->Now());
     Act();
   });

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "collectives/control/absences.h"
@@ -17,9 +18,10 @@ namespace annulus {
 class ControlJudge : public ControlRole {
  public:
   // Time in which a rank may come back: after a reset, which it notices at once or, if only this side was reset, by its
-  // next keepalive a second later; and after silence, which it notices seconds before or after this side.
+  // next keepalive a second later; and after silence, which it notices a second before or after this side. The latter
+  // is at most kPathGrace while a failure is investigated.
   static constexpr Nanoseconds kResetGrace = 1500 * kMillisecond;
-  static constexpr Nanoseconds kSilenceGrace = 4 * kSecond;
+  static constexpr Nanoseconds kSilenceGrace = 9 * kSecond;
   // Time in which what a rank has missed reaches it after its return.
   static constexpr Nanoseconds kReplayGrace = 200 * kMillisecond;
 
@@ -46,6 +48,11 @@ class ControlJudge : public ControlRole {
   void Act();
   void Announce();
   void TakeAbsences(Nanoseconds now);
+  // Takes the ranks that no question has reached for lost, rather than for silent.
+  void FindUnheard(Nanoseconds now);
+  // `rank` may come back, within `grace`; or it is back.
+  void Await(int rank, int os_errno, Nanoseconds grace);
+  void Back(int rank);
   void SendAll(MessageType type, const std::string& body);
   void SetTimer();
   void Leave(std::function<void()> on_gone);
@@ -55,8 +62,9 @@ class ControlJudge : public ControlRole {
   const ControlRoleConfig config_;
   Arbiter arbiter_;
   std::vector<std::unique_ptr<ControlSession>> sessions_;  // By rank; null for rank 0.
-  int door_port_ = 0;                                      // 0: nobody can come back.
+  bool has_door_ = false;                                  // Otherwise nobody can come back.
   Absences absences_;
+  std::set<int> given_up_;  // Ranks that were away for too long, since they were last heard.
   const std::unique_ptr<ControlTimer> timer_;
   Nanoseconds returned_at_ = 0;  // When a rank last came back.
   bool announced_ = false;

@@ -8,7 +8,8 @@
 
 namespace annulus {
 
-// One attempt to connect, and the pause after one that failed.
+// The first attempt to connect, and the pause after one that failed. A first packet that is lost costs no more than
+// that; each further attempt may take twice as long, for paths with long round trips.
 static constexpr Nanoseconds kDialTime = 400 * kMillisecond;
 static constexpr Nanoseconds kDialPause = 50 * kMillisecond;
 
@@ -25,8 +26,13 @@ ControlMember::~ControlMember() { config_.net->CancelDial(); }
 
 Status ControlMember::Open(ControlConnections connections) {
   const ControlConnection connection = connections.Take(0);
-  judge_host_ = HostText(connection.peer);
-  return session_.Open(connection.fd);
+  if (connections.door().port > 0) {
+    const Status status = MakeEndpoint(HostText(connection.peer), connections.door().port, &door_);
+    if (!status.ok()) Log(LogLevel::kInfo, config_.rank, "no way back to rank 0: %s", status.message().c_str());
+  }
+  if (connection.fd >= 0) return session_.Open(connection.fd);
+  Redial(ETIMEDOUT, kSilenceRedialTime);
+  return Status();
 }
 
 void ControlMember::Report(const Status& failure, const Call& call) {
@@ -36,14 +42,28 @@ void ControlMember::Report(const Status& failure, const Call& call) {
   WriteStatus(failure, &out);
   WriteCall(call, &out);
   session_.Send(MessageType::kReport, out.bytes());
+  BeginWatch();
+}
+
+void ControlMember::BeginWatch() {
   path_until_ = config_.net->After(kPathGrace);
+  undelivered_since_ = last_word_ = config_.net->Now();
   WatchPath();
 }
 
 void ControlMember::WatchPath() {
   path_check_->Set(kPathCheckInterval, [this] {
-    if (config_.net->Now() >= path_until_) return;
-    if (!session_.delivered()) config_.Heard();
+    const Nanoseconds now = config_.net->Now();
+    if (departing_ && now >= path_until_) return;
+    if (session_.delivered()) undelivered_since_ = now;
+    if (!session_.delivered() && now < path_until_) config_.Heard();
+    const bool dials = redial_until_ != kNoDeadline;
+    const bool unsure = now - undelivered_since_ >= kUndelivered || now - last_word_ >= kNoWord;
+    if (unsure && !dials && session_.open() && HasAddress(door_)) {
+      Redial(ETIMEDOUT, kRedialTime);  // Beside the connection that there is.
+    } else if (session_.delivered() && now - last_word_ >= kUndelivered) {
+      session_.Probe();  // Is it the path that is silent, or rank 0?
+    }
     WatchPath();
   });
 }
@@ -53,6 +73,7 @@ void ControlMember::Doubt() {
 }
 
 void ControlMember::Settle(const Verdict& verdict) {
+  path_check_->Cancel();
   ByteWriter out;
   WriteVerdict(verdict, &out);
   session_.Send(MessageType::kVerdict, out.bytes());
@@ -66,21 +87,23 @@ void ControlMember::Depart(std::function<void()> on_gone) {
   WriteActivity(config_.activity->Read(), &out);
   session_.Send(MessageType::kGoodbye, out.bytes());
   session_.Finish();
+  BeginWatch();
 }
 
 void ControlMember::Take(MessageType type, std::span<const std::byte> body) {
   config_.Heard();
+  last_word_ = config_.net->Now();
   switch (type) {
     case MessageType::kQuery: {
-      if (!body.empty()) return Broken("a query with a body");
+      ByteReader in(body);
       ByteWriter out;
+      out.U32(in.U32());
+      if (!in.done()) return Broken("a query that cannot be read");
       WriteActivity(config_.activity->Read(), &out);
       return session_.Send(MessageType::kAnswer, out.bytes());
     }
     case MessageType::kVerdict:
       return TakeVerdict(body);
-    case MessageType::kDoor:
-      return TakeDoor(body);
     case MessageType::kGoodbye:
       return TakeGoodbye();
     default:
@@ -104,14 +127,6 @@ void ControlMember::Broken(const std::string& what) {
   config_.conclude(verdict);
 }
 
-void ControlMember::TakeDoor(std::span<const std::byte> body) {
-  ByteReader in(body);
-  const int port = in.U16();
-  if (!in.done() || port == 0) return Broken("a door that cannot be read");
-  const Status status = MakeEndpoint(judge_host_, port, &door_);
-  if (!status.ok()) Log(LogLevel::kInfo, config_.rank, "no way back to rank 0: %s", status.message().c_str());
-}
-
 void ControlMember::TakeGoodbye() {
   // Closing at once lets the judge leave without waiting for us.
   judge_left_ = true;
@@ -125,24 +140,37 @@ void ControlMember::Closed(ControlEnd end, const Status& cause) {
   if (end == ControlEnd::kProtocol) return End(BrokenMessageVerdict(0, cause.message()));
   if (end == ControlEnd::kOrderly || !HasAddress(door_)) return End(DeathVerdict(0, cause.os_errno()));
   Log(LogLevel::kInfo, config_.rank, "the control connection to rank 0 broke; dialling again");
-  lost_errno_ = end == ControlEnd::kSilent ? cause.os_errno() : 0;
-  redial_until_ = config_.net->After(kRedialTime);
+  const bool silent = end == ControlEnd::kSilent;
+  Redial(silent ? cause.os_errno() : 0, silent ? kSilenceRedialTime : kRedialTime);
+}
+
+void ControlMember::Redial(int os_errno, Nanoseconds time) {
+  lost_errno_ = os_errno;
+  redial_until_ = config_.net->After(time);
+  dial_time_ = kDialTime;
   Dial();
 }
 
 void ControlMember::Dial() {
-  config_.net->Dial(door_, kDialTime, [this](const Status& status, int fd) { Dialled(status, fd); });
+  config_.net->Dial(door_, dial_time_, [this](const Status& status, int fd) { Dialled(status, fd); });
 }
 
 void ControlMember::Dialled(const Status& status, int fd) {
   if (status.ok() && session_.Resume(fd).ok()) {
     redial_until_ = kNoDeadline;
+    undelivered_since_ = last_word_ = config_.net->Now();
     return config_.Heard();
   }
   // Nobody listens there, or somebody else does: the process is gone. Or the judge has this rank's goodbye.
   const bool is_gone = status.os_errno() == ECONNREFUSED || status.code() == Code::kProtocol;
   if (is_gone) return End(DeathVerdict(0, 0));
-  if (config_.net->Now() >= redial_until_) return End(DeathVerdict(0, lost_errno_ != 0 ? lost_errno_ : ETIMEDOUT));
+  const bool is_late = config_.net->Now() >= redial_until_;
+  if (is_late && session_.open()) {
+    redial_until_ = kNoDeadline;
+    return;
+  }
+  if (is_late) return End(DeathVerdict(0, lost_errno_ != 0 ? lost_errno_ : ETIMEDOUT));
+  dial_time_ *= 2;
   retry_->Set(kDialPause, [this] { Dial(); });
 }
 

@@ -16,8 +16,13 @@ namespace annulus {
 
 class ControlMember : public ControlRole {
  public:
-  // Time that a rank tries to connect to rank 0 again.
+  // Time that a rank tries to connect to rank 0 again: after a reset, and after silence.
   static constexpr Nanoseconds kRedialTime = 3 * kSecond;
+  static constexpr Nanoseconds kSilenceRedialTime = 8 * kSecond;
+  // Time after which what must reach rank 0 is sent over another connection; and time without a word of rank 0, which
+  // is due. A rank 0 that is stopped accepts no connection, so dialling tells the two apart.
+  static constexpr Nanoseconds kUndelivered = 600 * kMillisecond;
+  static constexpr Nanoseconds kNoWord = 750 * kMillisecond;
 
   explicit ControlMember(const ControlRoleConfig& config);
   ~ControlMember() override;
@@ -27,16 +32,20 @@ class ControlMember : public ControlRole {
   void Doubt() override;
   void Settle(const Verdict& verdict) override;
   void Depart(std::function<void()> on_gone) override;
-  bool AwaitsReturn() const override { return redial_until_ != kNoDeadline && config_.net->Now() < redial_until_; }
+  bool AwaitsReturn() const override {
+    const bool may_arrive = redial_until_ != kNoDeadline || (session_.open() && !session_.delivered());
+    return may_arrive && config_.net->Now() < path_until_;
+  }
 
  private:
   void Take(MessageType type, std::span<const std::byte> body);
   void TakeVerdict(std::span<const std::byte> body);
-  void TakeDoor(std::span<const std::byte> body);
   void TakeGoodbye();
   void Closed(ControlEnd end, const Status& cause);
-  // Lets this rank wait longer for the verdict while its report has not reached rank 0's host.
+  // While the report or the goodbye has not reached rank 0's host, this rank waits longer, and dials again.
+  void BeginWatch();
   void WatchPath();
+  void Redial(int os_errno, Nanoseconds time);
   void Dial();
   void Dialled(const Status& status, int fd);
   // There will be no connection to the judge any more, for the reason in `verdict`.
@@ -45,14 +54,16 @@ class ControlMember : public ControlRole {
 
   const ControlRoleConfig config_;
   ControlSession session_;
-  std::string judge_host_;
-  StreamEndpoint door_;  // No address until the judge has said it.
+  StreamEndpoint door_;  // No address when there is none.
   const std::unique_ptr<ControlTimer> retry_;
   Deadline redial_until_ = kNoDeadline;  // Set while there is no connection.
   int lost_errno_ = 0;                   // Cause of the broken connection; 0: a reset.
   std::optional<Call> reported_;         // The call whose verdict is due.
   const std::unique_ptr<ControlTimer> path_check_;
-  Deadline path_until_ = kNoDeadline;  // End of kPathGrace; set by the report.
+  Deadline path_until_ = kNoDeadline;  // End of kPathGrace; set by the report and when this rank leaves.
+  Nanoseconds undelivered_since_ = 0;
+  Nanoseconds last_word_ = 0;  // Of rank 0, or when this rank began to wait for one.
+  Nanoseconds dial_time_ = 0;  // Limit of the next attempt.
   bool judge_left_ = false;
   bool departing_ = false;
   std::function<void()> on_gone_;

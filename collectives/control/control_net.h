@@ -42,11 +42,10 @@ class ControlNet {
   // Takes over `fd`, one end of a connection. Bodies of messages have at most `most_bytes`. Errors: kSystem.
   virtual Status Adopt(int fd, size_t most_bytes, std::shared_ptr<MessageStream>* stream) = 0;
 
-  // Rank 0: listens at any free port of the host in `local`, an address of this machine, for ranks whose connection
-  // broke. Errors: kInvalidArgument, kSystem.
-  virtual Status Listen(const StreamEndpoint& local, Expects expects, Returned returned, int* port) = 0;
+  // Rank 0: takes over `listener` (ControlDoorPlace), where ranks whose connection broke come in. Errors: kSystem.
+  virtual Status OpenDoor(int listener, Expects expects, Returned returned) = 0;
 
-  // Other ranks: dials rank 0's `door`, for at most `limit`. Calls `done` once, later, unless CancelDial comes first.
+  // Other ranks: dials rank 0's `door`, for at most `limit`. Calls `done` once, unless CancelDial comes first.
   // One dial at a time.
   virtual void Dial(const StreamEndpoint& door, Nanoseconds limit, Dialled done) = 0;
   virtual void CancelDial() = 0;

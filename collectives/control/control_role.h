@@ -35,9 +35,10 @@ struct ControlRoleConfig {
 class ControlRole {
  public:
   // Time that a message is given to reach the other host, where the path is bad. Until then rank 0 is not taken for one
-  // that does not answer, and does not leave. Four lost segments in a row take that long (the kernel sends again after
-  // 0.2, 0.4, 0.8 and 1.6 s).
-  static constexpr Nanoseconds kPathGrace = 3 * kSecond;
+  // that does not answer, and does not leave; nor does rank 0 take a rank that its question has not reached for one
+  // that does not answer. Longer than a rank takes to notice a silent connection and to make another
+  // (control_stream.cc).
+  static constexpr Nanoseconds kPathGrace = 4 * kSecond;
 
   virtual ~ControlRole() = default;
 

@@ -35,7 +35,7 @@ Status ControlSession::Open(int fd) {
 Status ControlSession::Resume(int fd) {
   std::shared_ptr<MessageStream> next;
   ANNULUS_RETURN_IF_ERROR(net_->Adopt(fd, kMostBodyBytes, &next));
-  if (stream_ != nullptr) stream_->Close();
+  if (stream_ != nullptr) stream_->Abandon();
   stream_ = std::move(next);
   Start(true);
   stream_->Send(EncodeMessage(MessageType::kResume, CountBody(received_)));
@@ -58,6 +58,10 @@ void ControlSession::Send(MessageType type, const std::string& body) {
 void ControlSession::Finish() {
   finishing_ = true;
   if (open() && !awaits_resume_) stream_->Finish();
+}
+
+void ControlSession::Probe() {
+  if (open() && !awaits_resume_) stream_->Send(EncodeMessage(MessageType::kReceived, CountBody(received_)));
 }
 
 void ControlSession::Close() {

@@ -57,6 +57,8 @@ class ControlSession {
   void Send(MessageType type, const std::string& body);
   // No more messages will be sent: ends this direction of the connection once everything has gone out.
   void Finish();
+  // Sends something that the peer need not answer: its kernel's acknowledgement shows that the connection carries.
+  void Probe();
   // Drops the connection for good. No handler runs afterwards.
   void Close();
 

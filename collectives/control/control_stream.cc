@@ -18,15 +18,15 @@
 namespace annulus {
 namespace {
 
-// A connection that carries nothing any more is given up after about 8 s of silence, or 8 s after the first unanswered
+// A connection that carries nothing any more is given up after about 3 s of silence, or 3 s after the first unanswered
 // byte. The kernel of a stopped process still answers, so only the network or the host can be the cause. Another
-// connection may then take its place (control_session.h).
+// connection then takes its place (control_session.h), so giving up early costs little.
 // A rank that says nothing learns by its next probe that something on the way has forgotten its connection, so probes
 // come often.
 constexpr int kKeepaliveIdleSeconds = 1;
 constexpr int kKeepaliveIntervalSeconds = 1;
-constexpr int kKeepaliveProbes = 7;
-constexpr unsigned kUserTimeoutMs = 8000;
+constexpr int kKeepaliveProbes = 2;
+constexpr unsigned kUserTimeoutMs = 3000;
 
 // Failures are harmless: the connection works without these options, and tests use sockets without keepalive.
 void SetOptions(int fd) {
@@ -152,7 +152,15 @@ void ControlStream::Close() {
   socket_.close(ignored);
 }
 
+// A reset, not an orderly end.
+void ControlStream::Abandon() {
+  asio::error_code ignored;
+  if (open()) socket_.set_option(asio::socket_base::linger(true, 0), ignored);
+  Close();
+}
+
 bool ControlStream::acknowledged() {
+  if (!open()) return false;
   int pending = 0;
   const bool is_known = ::ioctl(socket_.native_handle(), SIOCOUTQ, &pending) == 0;
   return drained() && !(is_known && pending > 0);

@@ -29,6 +29,7 @@ class ControlStream : public MessageStream, public std::enable_shared_from_this<
   void Send(const EncodedMessage& message) override;
   void Finish() override;
   void Close() override;
+  void Abandon() override;
   bool open() const override { return socket_.is_open(); }
   bool was_reset() const override { return was_reset_; }
   bool acknowledged() override;

@@ -20,7 +20,8 @@ enum class MessageType : uint8_t {
   kVerdict = 7,  // rank 0 -> rank: the end. rank -> rank 0: I had to settle on this myself.
   kGoodbye = 8,  // Both ways: I leave; my connection closes next.
   kDoubt = 9,    // rank -> rank 0: I have waited long; do we all agree?
-  kDoor = 10,    // rank 0 -> rank: where to dial when this connection breaks.
+  kTaken = 10,   // rank -> rank 0: I have the table.
+  kBegin = 13,   // rank 0 -> rank: everyone has the table.
   // The next two are not counted among the messages of a session.
   kResume = 11,    // Both ways, first on each later connection: how many of your messages I have.
   kReceived = 12,  // Both ways: the same, now and then.

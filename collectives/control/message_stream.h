@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 
+#include "base/bytes.h"
 #include "base/status.h"
 #include "collectives/control/control_wire.h"
 
@@ -17,7 +18,12 @@ namespace annulus {
 
 // One encoded message; shared, because rank 0 sends the same table to everyone.
 using EncodedMessage = std::shared_ptr<const std::string>;
-EncodedMessage EncodeMessage(MessageType type, const std::string& body);
+inline EncodedMessage EncodeMessage(MessageType type, const std::string& body) {
+  ByteWriter out;
+  out.U32(static_cast<uint32_t>(body.size() + 1));
+  out.U8(static_cast<uint8_t>(type));
+  return std::make_shared<const std::string>(out.bytes() + body);
+}
 
 class MessageStream {
  public:
@@ -38,6 +44,8 @@ class MessageStream {
   virtual void Finish() = 0;
   // Drops the connection. No handler runs afterwards.
   virtual void Close() = 0;
+  // As Close, for a connection whose place another takes: the peer never mistakes it for the end of this process.
+  virtual void Abandon() = 0;
 
   virtual bool open() const = 0;
   // Whether the connection ended by a reset.

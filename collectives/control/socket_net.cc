@@ -49,11 +49,9 @@ Status SocketNet::Adopt(int fd, size_t most_bytes, std::shared_ptr<MessageStream
   return Status();
 }
 
-Status SocketNet::Listen(const StreamEndpoint& local, Expects expects, Returned returned, int* port) {
+Status SocketNet::OpenDoor(int listener, Expects expects, Returned returned) {
   door_ = std::make_unique<ControlDoor>(context_, key_, hello_, std::move(expects), std::move(returned));
-  ANNULUS_RETURN_IF_ERROR(door_->Open(local));
-  *port = door_->port();
-  return Status();
+  return door_->Open(listener);
 }
 
 void SocketNet::Dial(const StreamEndpoint& door, Nanoseconds limit, Dialled done) {

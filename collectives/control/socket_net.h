@@ -1,6 +1,6 @@
 // SocketNet: the control plane's sockets and timers, of one io_context.
 //
-// Threads: the one that runs the io_context; Listen and Adopt before it starts, too.
+// Threads: the one that runs the io_context; OpenDoor and Adopt before it starts, too.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -23,7 +23,7 @@ class SocketNet : public ControlNet {
   Nanoseconds Now() const override { return annulus::Now(); }
   std::unique_ptr<ControlTimer> MakeTimer() override;
   Status Adopt(int fd, size_t most_bytes, std::shared_ptr<MessageStream>* stream) override;
-  Status Listen(const StreamEndpoint& local, Expects expects, Returned returned, int* port) override;
+  Status OpenDoor(int listener, Expects expects, Returned returned) override;
   void Dial(const StreamEndpoint& door, Nanoseconds limit, Dialled done) override;
   void CancelDial() override;
 
@@ -31,7 +31,7 @@ class SocketNet : public ControlNet {
   asio::io_context* const context_;
   const std::string key_;
   const Hello hello_;
-  std::unique_ptr<ControlDoor> door_;  // Null until Listen.
+  std::unique_ptr<ControlDoor> door_;  // Null until OpenDoor.
   std::shared_ptr<ControlDial> dial_;  // Null while nothing is dialled.
 };
 

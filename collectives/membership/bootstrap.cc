@@ -42,13 +42,16 @@ class RendezvousGuest {
   Outcome Join(int fd, BootstrapResult* result);
   // Whether config_.give_up failed; status_ is then its status.
   bool GivesUp();
-  Status TakeAnswer(MessageType type, std::span<const std::byte> body, BootstrapResult* result);
+  void TakeAnswer(ControlStream* stream, MessageType type, std::span<const std::byte> body, BootstrapResult* result);
 
   const BootstrapConfig& config_;
   Reactor* const reactor_;
   const Nanoseconds start_;
   size_t attempts_ = 0;
   bool given_up_ = false;
+  bool has_table_ = false;
+  bool answered_ = false;  // For good.
+  const uint64_t process_ = RandomNumber();
   Status status_;
 };
 
@@ -110,47 +113,53 @@ RendezvousGuest::Outcome RendezvousGuest::Join(int fd, BootstrapResult* result) 
   std::shared_ptr<ControlStream> stream;
   status_ = ControlStream::Create(&reactor_->context(), fd, MostTableBytes(config_.nranks), &stream);
   if (!status_.ok()) return Outcome::kSettled;
-  bool answered = false;
+  const ControlConnection ends = ControlConnections::EndsOf(fd);
+  result->local_host = LocalHostOf(ends.local);
+  answered_ = has_table_ = false;
   bool lost = false;
   stream->Start({[&](MessageType type, std::span<const std::byte> body) {
-                   stream->StopReading();  // Later messages are for the control thread.
-                   answered = true;
-                   status_ = TakeAnswer(type, body, result);
+                   TakeAnswer(stream.get(), type, body, result);
+                   if (answered_) stream->StopReading();  // Later messages are for the control thread.
                  },
                  [&](const Status& cause) {
                    lost = true;
                    status_ = Status(Code::kPeerLost, "rank 0 closed the connection", 0, cause.os_errno());
                  }});
-  stream->Send(EncodeMessage(MessageType::kJoin, Encode(JoinMessage{static_cast<uint32_t>(config_.nranks),
+  stream->Send(EncodeMessage(MessageType::kJoin, Encode(JoinMessage{static_cast<uint32_t>(config_.nranks), process_,
                                                                     std::max<Nanoseconds>(config_.deadline - Now(), 0),
                                                                     config_.library.file, config_.blob})));
-  while (!answered && !lost && Now() < config_.deadline && !GivesUp()) reactor_->WaitUntil(config_.deadline);
-  if (answered && status_.ok()) {
-    const int kept = stream->Release();
-    result->local_host = LocalHostOf(kept);
-    result->connections.Put(0, kept);
-    return Outcome::kSettled;
-  }
+  while (!answered_ && !lost && Now() < config_.deadline && !GivesUp()) reactor_->WaitUntil(config_.deadline);
+  const int kept = answered_ && status_.ok() ? stream->Release() : -1;
   stream->Close();
   if (given_up_) return Outcome::kSettled;
-  if (lost) return Outcome::kRetry;
-  if (!answered) status_ = Status(Code::kTimeout, "rank 0 does not respond (stopped or unreachable)", 0, 0);
+  if (lost && !has_table_) return Outcome::kRetry;
+  // With the table, the way back to rank 0 is its control door: the rendezvous may be closed already.
+  if (lost) status_ = Status();
+  if (lost || kept >= 0) result->connections.Put(0, {kept, ends.local, ends.peer});
+  if (!lost && !answered_) status_ = Status(Code::kTimeout, "rank 0 does not respond (stopped or unreachable)", 0, 0);
   return Outcome::kSettled;
 }
 
-Status RendezvousGuest::TakeAnswer(MessageType type, std::span<const std::byte> body, BootstrapResult* result) {
-  if (type == MessageType::kRefused) {
-    ByteReader in(body);
-    Status refusal;
-    if (ReadStatus(&in, &refusal) && in.done()) return refusal;
-  }
+void RendezvousGuest::TakeAnswer(ControlStream* stream, MessageType type, std::span<const std::byte> body,
+                                 BootstrapResult* result) {
+  answered_ = true;
   TableMessage table;
-  if (type != MessageType::kTable || !Decode(body, config_.nranks, &table)) {
-    return Status(Code::kProtocol, "rank 0 sent a table of ranks that cannot be read", 0, 0);
+  ByteReader in(body);
+  Status refusal;
+  if (type == MessageType::kRefused && ReadStatus(&in, &refusal) && in.done()) {
+    status_ = refusal;
+  } else if (type == MessageType::kBegin && has_table_ && body.empty()) {
+    status_ = Status();
+  } else if (type == MessageType::kTable && !has_table_ && Decode(body, config_.nranks, &table)) {
+    has_table_ = true;
+    answered_ = false;
+    result->job_id = table.job_id;
+    result->blobs = std::move(table.blobs);
+    result->connections.SetDoor({-1, table.door_port, std::move(table.ticket)});
+    stream->Send(EncodeMessage(MessageType::kTaken, ""));
+  } else {
+    status_ = Status(Code::kProtocol, "rank 0 sent a table of ranks that cannot be read", 0, 0);
   }
-  result->job_id = table.job_id;
-  result->blobs = std::move(table.blobs);
-  return Status();
 }
 
 Status Check(const BootstrapConfig& config) {

@@ -3,7 +3,6 @@
 #include "collectives/membership/bootstrap_host.h"
 
 #include <fcntl.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -23,12 +22,6 @@ constexpr Nanoseconds kVisitorLimit = 5 * kSecond;
 constexpr Nanoseconds kListenRetry = 20 * kMillisecond;
 // The answer is sent this long before the first rank's deadline, at most a tenth of the whole time.
 constexpr Nanoseconds kAnswerMargin = 300 * kMillisecond;
-// Time that the bootstrap stays open once it is known to fail, so that ranks just starting learn the reason.
-constexpr Nanoseconds kLatecomerGrace = kSecond;
-// Time that ranks have to read the reason for the refusal.
-constexpr Nanoseconds kRefusalGrace = 200 * kMillisecond;
-// Least time that ranks have to take the table.
-constexpr Nanoseconds kTableGrace = 500 * kMillisecond;
 
 }  // namespace
 
@@ -61,12 +54,12 @@ Status RendezvousHost::Run(BootstrapResult* result) {
     Refuse(failure_);  // Frees descriptors for those who wait at the door.
     RefuseLatecomers();
   }
+  if (failure_.ok() && seated_ < config_.nranks - 1) failure_ = Missing();
+  if (failure_.ok()) failure_ = GiveTables(result);
   CloseDoor();  // Before the answer: a rank that has it may connect for the next communicator.
   door_->LogSummary();
-  if (exhausted_) return failure_;
-  if (failure_.ok() && seated_ < config_.nranks - 1) failure_ = Missing();
-  if (failure_.ok()) return SendTables(result);
-  Refuse(failure_);
+  if (failure_.ok()) return Begin(result);
+  if (!exhausted_) Refuse(failure_);
   return failure_;
 }
 
@@ -158,6 +151,8 @@ void RendezvousHost::TakeProven(const Door::Proven& proven) {
   asio::error_code error;
   const int fd = proven.handshake->TakeSocket().release(error);
   if (error) return Drop(visitor, Strays::kLeft, error.message());
+  visitor->ends = ControlConnections::EndsOf(fd);
+  visitor->ends.fd = -1;
   const Status created = ControlStream::Create(&reactor_->context(), fd, kMostJoinBytes, &visitor->stream);
   if (!created.ok()) return Drop(visitor, Strays::kLeft, created.message());
   visitor->stream->Start(
@@ -174,6 +169,10 @@ void RendezvousHost::TakeExhausted(const Status& status) {
 
 void RendezvousHost::TakeMessage(Visitor* visitor, MessageType type, std::span<const std::byte> body) {
   JoinMessage join;
+  if (visitor->seated && table_ && type == MessageType::kTaken && body.empty()) {
+    visitor->taken = true;
+    return visitor->stream->StopReading();  // Later messages are for the control thread.
+  }
   if (visitor->seated || type != MessageType::kJoin || !Decode(body, &join)) {
     visitor->stream->Close();
     return TakeClosed(visitor, Status(Code::kProtocol, "a message that has no place in a rendezvous"));
@@ -202,10 +201,13 @@ void RendezvousHost::Seat(Visitor* visitor, const JoinMessage& join) {
         LibraryText(visitor->library).c_str());
   }
   visitor->blob = join.blob;
+  visitor->process = join.process;
   visitor->seated = true;
   patience_ends_ = std::min(patience_ends_, DeadlineAfter(join.patience));
+  if (seats_[rank] && seats_[rank]->stream) seats_[rank]->stream->Abandon();  // Its connection broke.
+  if (!seats_[rank]) ++seated_;
   seats_[rank] = Remove(visitor);
-  ++seated_;
+  if (table_) visitor->stream->Send(table_);
 }
 
 // "" when the rank may be seated.
@@ -222,7 +224,7 @@ std::string RendezvousHost::Contradiction(const Visitor& visitor, const JoinMess
   if (visitor.rank >= config_.nranks) {
     return "a process at " + visitor.from + " claims " + name + " of " + std::to_string(config_.nranks);
   }
-  if (!seats_[visitor.rank]) return "";
+  if (!seats_[visitor.rank] || seats_[visitor.rank]->process == join.process) return "";
   return "two processes claim " + name + " (" + seats_[visitor.rank]->from + " and " + visitor.from + ")";
 }
 
@@ -232,6 +234,10 @@ void RendezvousHost::TakeClosed(Visitor* visitor, const Status& cause) {
   if (!visitor->seated) return Drop(visitor, cause.code() == Code::kProtocol ? Strays::kNoHello : Strays::kLeft, why);
   Log(LogLevel::kWarn, config_.rank, "rank %d (%s) left the rendezvous again: %s", visitor->rank, visitor->from.c_str(),
       why.c_str());
+  if (table_) {  // It may have its table, and come to the control door.
+    visitor->lost_at = Now();
+    return;
+  }
   --seated_;
   seats_[visitor->rank].reset();
 }
@@ -296,94 +302,6 @@ Status RendezvousHost::Missing() const {
   const std::string& dropped = door_->last_dropped();
   if (!dropped.empty()) text += " (connections were dropped, the last from " + dropped + ")";
   return Status(Code::kTimeout, text, missing.front(), 0);
-}
-
-void RendezvousHost::Refuse(const Status& status) {
-  ByteWriter out;
-  WriteStatus(status, &out);
-  refusal_ = EncodeMessage(MessageType::kRefused, out.bytes());
-  std::vector<std::shared_ptr<ControlStream>> streams;
-  for (const auto& visitor : visitors_) streams.push_back(visitor->stream);
-  for (const auto& seat : seats_) streams.push_back(seat ? seat->stream : nullptr);
-  std::erase(streams, nullptr);
-  for (const auto& stream : streams) {
-    stream->Send(refusal_);
-    stream->Finish();
-  }
-  // The ranks close when they have read it; closing first could reset the connection before that.
-  const auto is_open = [](const auto& stream) { return stream->open(); };
-  const Deadline limit = Now() + kRefusalGrace;
-  while (std::any_of(streams.begin(), streams.end(), is_open) && Now() < limit) reactor_->WaitUntil(limit);
-  for (const auto& stream : streams) stream->Close();
-}
-
-// For a while, those who come in are told the reason as soon as they have joined.
-void RendezvousHost::RefuseLatecomers() {
-  const Deadline limit = std::min(config_.deadline, DeadlineAfter(kLatecomerGrace));
-  while (Now() < limit) {
-    reactor_->WaitUntil(limit);
-    std::erase_if(visitors_, [](const auto& visitor) { return !visitor->stream->open(); });
-  }
-}
-
-Status RendezvousHost::SendTables(BootstrapResult* result) {
-  TableMessage table;
-  if (::getrandom(&table.job_id, sizeof table.job_id, 0) != sizeof table.job_id) {
-    return Status::System("drawing the job's id", errno);
-  }
-  table.blobs.push_back(config_.blob);
-  for (int rank = 1; rank < config_.nranks; ++rank) table.blobs.push_back(seats_[rank]->blob);
-  const EncodedMessage message = EncodeMessage(MessageType::kTable, Encode(table));
-  for (int rank = 1; rank < config_.nranks; ++rank) {
-    seats_[rank]->stream->StopReading();  // Later messages are for the control thread.
-    seats_[rank]->stream->Send(message);
-  }
-  const std::vector<int> late = AwaitDrained();
-  if (!late.empty()) {
-    const char* verb = late.size() == 1 ? " does not take" : " do not take";
-    const Status status(Code::kTimeout, RankList(late) + verb + " the table of ranks (stopped or unreachable)",
-                        late.front(), 0);
-    TellVerdict(status, late);
-    return status;
-  }
-  for (int rank = 1; rank < config_.nranks; ++rank) {
-    const int fd = seats_[rank]->stream->Release();
-    if (fd < 0) return Status(Code::kPeerLost, "lost the connection to " + RankList({rank}), rank, 0);
-    if (rank == 1) result->local_host = LocalHostOf(fd);
-    result->connections.Put(rank, fd);
-  }
-  result->job_id = table.job_id;
-  result->blobs = std::move(table.blobs);
-  return Status();
-}
-
-std::vector<int> RendezvousHost::AwaitDrained() {
-  const Deadline limit = std::min(config_.deadline, std::max(DecideBy(), DeadlineAfter(kTableGrace)));
-  const auto is_drained = [](const auto& seat) { return !seat || seat->stream->drained(); };
-  while (!std::ranges::all_of(seats_, is_drained) && Now() < limit) reactor_->WaitUntil(limit);
-  std::vector<int> late;
-  for (int rank = 1; rank < config_.nranks; ++rank) {
-    if (!is_drained(seats_[rank])) late.push_back(rank);
-  }
-  return late;
-}
-
-// The others have the table: for them the connection is the control connection, and this its first message.
-void RendezvousHost::TellVerdict(const Status& status, const std::vector<int>& except) {
-  ByteWriter out;
-  Verdict verdict;
-  verdict.code = status.code();
-  verdict.rank = status.peer();
-  verdict.message = status.message();
-  WriteVerdict(verdict, &out);
-  const EncodedMessage message = EncodeMessage(MessageType::kVerdict, out.bytes());
-  for (int rank = 1; rank < config_.nranks; ++rank) {
-    if (std::ranges::count(except, rank) > 0) continue;
-    seats_[rank]->stream->Send(message);
-    seats_[rank]->stream->Finish();
-  }
-  const Deadline limit = DeadlineAfter(kRefusalGrace);
-  while (Now() < limit) reactor_->WaitUntil(limit);
 }
 
 }  // namespace annulus

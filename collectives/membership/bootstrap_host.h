@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/control/control_connections.h"
 #include "collectives/control/control_stream.h"
 #include "collectives/membership/bootstrap.h"
 #include "collectives/membership/bootstrap_messages.h"
@@ -22,6 +23,9 @@ namespace annulus {
 
 class RendezvousHost {
  public:
+  // Time that the bootstrap stays open once it is known to fail, so that ranks just starting learn the reason.
+  static constexpr Nanoseconds kLatecomerGrace = kSecond;
+
   // All outlive the host.
   RendezvousHost(const BootstrapConfig& config, Reactor* reactor);
   ~RendezvousHost();
@@ -35,7 +39,11 @@ class RendezvousHost {
     std::shared_ptr<ControlStream> stream;
     int rank = Status::kNoRank;  // Authenticated rank.
     Library library;             // As it says; the file comes with its join.
+    ControlConnection ends;      // Without its descriptor.
     bool seated = false;
+    bool taken = false;       // It has the table.
+    Nanoseconds lost_at = 0;  // When its connection broke, if that was after the table.
+    uint64_t process = 0;     // As in its join.
     std::string blob;
   };
 
@@ -60,10 +68,12 @@ class RendezvousHost {
   std::vector<int> MissingRanks() const;
   void Refuse(const Status& status);
   void RefuseLatecomers();
-  Status SendTables(BootstrapResult* result);
-  // Waits until all ranks have taken what was sent to them, and returns those that have not in time.
-  std::vector<int> AwaitDrained();
-  void TellVerdict(const Status& status, const std::vector<int>& except);
+  // Fails if a rank does not take its table.
+  Status GiveTables(BootstrapResult* result);
+  std::string DoorHost() const;
+  void AwaitTaken(int control_door);
+  // Tells all that everyone has the table, and passes their connections on.
+  Status Begin(BootstrapResult* result);
 
   const BootstrapConfig& config_;
   Reactor* const reactor_;
@@ -77,6 +87,7 @@ class RendezvousHost {
   Deadline patience_ends_;  // Earliest deadline of the ranks that have joined.
   Status failure_;          // Failure found before everyone has joined.
   bool exhausted_ = false;  // failure_ is that there are no descriptors.
+  EncodedMessage table_;    // Set once ranks are given it.
   EncodedMessage refusal_;  // Set once ranks are told the failure.
 };
 

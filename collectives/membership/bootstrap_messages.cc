@@ -1,19 +1,20 @@
 // The encoding of the rendezvous' messages; docs/wire_protocol.md, "Rendezvous and control".
 #include "collectives/membership/bootstrap_messages.h"
 
-#include <sys/socket.h>
+#include <sys/random.h>
 
 #include <cstdio>
 #include <cstring>
 
 #include "base/bytes.h"
-#include "transport/address.h"
+#include "base/check.h"
 
 namespace annulus {
 
 std::string Encode(const JoinMessage& message) {
   ByteWriter out;
   out.U32(message.nranks);
+  out.U64(message.process);
   out.U64(static_cast<uint64_t>(message.patience));
   out.Text(message.library_file, kMostFileBytes);
   out.Blob(message.blob);
@@ -23,6 +24,8 @@ std::string Encode(const JoinMessage& message) {
 std::string Encode(const TableMessage& message) {
   ByteWriter out;
   out.U64(message.job_id);
+  out.U16(message.door_port);
+  out.Blob(message.ticket);
   out.U32(static_cast<uint32_t>(message.blobs.size()));
   for (const std::string& blob : message.blobs) out.Blob(blob);
   return out.bytes();
@@ -31,6 +34,7 @@ std::string Encode(const TableMessage& message) {
 bool Decode(std::span<const std::byte> body, JoinMessage* message) {
   ByteReader in(body);
   message->nranks = in.U32();
+  message->process = in.U64();
   const uint64_t patience = in.U64();
   message->patience = patience > static_cast<uint64_t>(kNoDeadline) ? kNoDeadline : static_cast<Nanoseconds>(patience);
   message->library_file = in.Text(kMostFileBytes);
@@ -41,6 +45,8 @@ bool Decode(std::span<const std::byte> body, JoinMessage* message) {
 bool Decode(std::span<const std::byte> body, int nranks, TableMessage* message) {
   ByteReader in(body);
   message->job_id = in.U64();
+  message->door_port = in.U16();
+  message->ticket = in.Blob(kTicketBytes);
   if (in.U32() != static_cast<uint32_t>(nranks)) return false;
   message->blobs.clear();
   for (int rank = 0; rank < nranks && in.ok(); ++rank) message->blobs.push_back(in.Blob(kMostBlobBytes));
@@ -58,17 +64,26 @@ Hello RendezvousHello(const BootstrapConfig& config) {
   return hello;
 }
 
+std::string RandomBytes(size_t bytes) {
+  std::string random(bytes, '\0');
+  ANNULUS_CHECK(::getrandom(random.data(), bytes, 0) == static_cast<ssize_t>(bytes));  // So few are always there.
+  return random;
+}
+
+uint64_t RandomNumber() {
+  const std::string random = RandomBytes(sizeof(uint64_t));
+  uint64_t number = 0;
+  std::memcpy(&number, random.data(), sizeof number);
+  return number;
+}
+
 std::string SecondsText(Nanoseconds duration) {
   char text[32];
   std::snprintf(text, sizeof text, "%.1f s", static_cast<double>(duration) / kSecond);
   return text;
 }
 
-std::string LocalHostOf(int fd) {
-  StreamEndpoint endpoint;
-  socklen_t bytes = static_cast<socklen_t>(endpoint.capacity());
-  if (::getsockname(fd, endpoint.data(), &bytes) != 0) return {};
-  endpoint.resize(bytes);
+std::string LocalHostOf(const StreamEndpoint& endpoint) {
   const std::string host = HostText(endpoint);
   // A socket for both families shows IPv4 peers in this form.
   constexpr std::string_view kMapped = "::ffff:";

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "collectives/control/control_wire.h"
 #include "collectives/membership/bootstrap.h"
+#include "transport/address.h"
 #include "transport/security/auth.h"
 
 namespace annulus {
@@ -19,6 +20,7 @@ namespace annulus {
 // rank -> rank 0.
 struct JoinMessage {
   uint32_t nranks = 0;
+  uint64_t process = 0;      // Random: who comes again with it, because its connection broke, is the same process.
   Nanoseconds patience = 0;  // Time that this rank will still wait; rank 0 answers before its end.
   std::string library_file;  // At most kMostFileBytes.
   std::string blob;
@@ -27,12 +29,15 @@ struct JoinMessage {
 // rank 0 -> rank.
 struct TableMessage {
   uint64_t job_id = 0;
+  uint16_t door_port = 0;          // Where rank 0 listens for ranks whose connection breaks from now on; 0: nowhere.
+  std::string ticket;              // Of kTicketBytes: part of that door's key.
   std::vector<std::string> blobs;  // By rank.
 };
 
 constexpr size_t kMostFileBytes = 512;
+constexpr size_t kTicketBytes = 32;
 constexpr size_t kMostJoinBytes = kMostBlobBytes + kMostFileBytes + 64;
-constexpr size_t MostTableBytes(int nranks) { return static_cast<size_t>(nranks) * (kMostBlobBytes + 4) + 64; }
+constexpr size_t MostTableBytes(int nranks) { return static_cast<size_t>(nranks) * (kMostBlobBytes + 4) + 128; }
 
 std::string Encode(const JoinMessage& message);
 std::string Encode(const TableMessage& message);
@@ -44,10 +49,14 @@ bool Decode(std::span<const std::byte> body, int nranks, TableMessage* message);
 // and all can be told the difference.
 Hello RendezvousHello(const BootstrapConfig& config);
 
+// At most 256 bytes from the kernel's generator.
+std::string RandomBytes(size_t bytes);
+uint64_t RandomNumber();
+
 // "30.0 s".
 std::string SecondsText(Nanoseconds duration);
 
-// Numeric address of this end of the connection `fd`.
-std::string LocalHostOf(int fd);
+// The numeric address in `endpoint`, this end of a connection.
+std::string LocalHostOf(const StreamEndpoint& endpoint);
 
 }  // namespace annulus

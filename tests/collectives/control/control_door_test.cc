@@ -35,10 +35,11 @@ class ControlDoorTest : public testing::Test {
               returned_.push_back(rank);
               ::close(fd);
             }) {
-    StreamEndpoint loopback;
-    EXPECT_TRUE(MakeEndpoint("127.0.0.1", 0, &loopback).ok());
-    EXPECT_TRUE(door_.Open(loopback).ok());
-    EXPECT_TRUE(MakeEndpoint("127.0.0.1", door_.port(), &address_).ok());
+    int listener = -1;
+    int port = 0;
+    EXPECT_TRUE(ListenForReturns("127.0.0.1", &listener, &port).ok());
+    EXPECT_TRUE(door_.Open(listener).ok());
+    EXPECT_TRUE(MakeEndpoint("127.0.0.1", port, &address_).ok());
   }
   ~ControlDoorTest() override {
     for (const int fd : strangers_) ::close(fd);

@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "collectives/control/control_connections.h"
+#include "collectives/control/control_door.h"
 
 namespace annulus {
 
@@ -38,6 +39,10 @@ inline std::vector<ControlConnections> ConnectRanks(int nranks) {
     connections[0].Put(rank, judge);
     connections[rank].Put(0, member);
   }
+  ControlDoorPlace door;
+  ANNULUS_CHECK(ListenForReturns("127.0.0.1", &door.listener, &door.port).ok());
+  for (int rank = 1; rank < nranks; ++rank) connections[rank].SetDoor({-1, door.port, door.ticket});
+  connections[0].SetDoor(std::move(door));
   return connections;
 }
 

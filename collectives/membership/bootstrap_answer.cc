@@ -1,0 +1,124 @@
+// What rank 0 answers those who have come to the rendezvous: the table of ranks, or why there is none.
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "collectives/control/arbiter_text.h"
+#include "collectives/control/control_door.h"
+#include "collectives/control/verdict.h"
+#include "collectives/membership/bootstrap_host.h"
+
+namespace annulus {
+namespace {
+
+// Time that ranks have to read the reason for the refusal.
+constexpr Nanoseconds kRefusalGrace = 200 * kMillisecond;
+// Least time that ranks have to take the table.
+constexpr Nanoseconds kTableGrace = 500 * kMillisecond;
+// Time in which a rank whose connection breaks comes back to the rendezvous. One that does not has its table, and dials
+// the control door.
+constexpr Nanoseconds kReturnGrace = 1500 * kMillisecond;
+
+}  // namespace
+
+void RendezvousHost::Refuse(const Status& status) {
+  ByteWriter out;
+  WriteStatus(status, &out);
+  refusal_ = EncodeMessage(MessageType::kRefused, out.bytes());
+  std::vector<std::shared_ptr<ControlStream>> streams;
+  for (const auto& visitor : visitors_) streams.push_back(visitor->stream);
+  for (const auto& seat : seats_) streams.push_back(seat ? seat->stream : nullptr);
+  std::erase(streams, nullptr);
+  for (const auto& stream : streams) {
+    stream->Send(refusal_);
+    stream->Finish();
+  }
+  // The ranks close when they have read it; closing first could reset the connection before that.
+  const auto is_open = [](const auto& stream) { return stream->open(); };
+  const Deadline limit = Now() + kRefusalGrace;
+  while (std::any_of(streams.begin(), streams.end(), is_open) && Now() < limit) reactor_->WaitUntil(limit);
+  for (const auto& stream : streams) stream->Close();
+}
+
+// For a while, those who come in are told the reason as soon as they have joined.
+void RendezvousHost::RefuseLatecomers() {
+  const Deadline limit = std::min(config_.deadline, DeadlineAfter(kLatecomerGrace));
+  while (Now() < limit) {
+    reactor_->WaitUntil(limit);
+    std::erase_if(visitors_, [](const auto& visitor) { return !visitor->stream->open(); });
+  }
+}
+
+// All ranks have joined. Whoever loses its connection before it has the table comes back to the rendezvous, which stays
+// open meanwhile; whoever loses it later comes to the control door.
+Status RendezvousHost::GiveTables(BootstrapResult* result) {
+  TableMessage table;
+  table.job_id = RandomNumber();
+  table.ticket = RandomBytes(kTicketBytes);
+  table.blobs.push_back(config_.blob);
+  for (int rank = 1; rank < config_.nranks; ++rank) table.blobs.push_back(seats_[rank]->blob);
+  ControlDoorPlace place;
+  const Status opened = ListenForReturns(DoorHost(), &place.listener, &place.port);
+  if (!opened.ok()) Log(LogLevel::kInfo, config_.rank, "no way back for ranks: %s", opened.message().c_str());
+  table.door_port = static_cast<uint16_t>(place.port);
+  place.ticket = table.ticket;
+  result->connections.SetDoor(std::move(place));
+  table_ = EncodeMessage(MessageType::kTable, Encode(table));
+  for (int rank = 1; rank < config_.nranks; ++rank) seats_[rank]->stream->Send(table_);
+  AwaitTaken(result->connections.door().listener);
+  result->job_id = table.job_id;
+  result->blobs = std::move(table.blobs);
+  std::vector<int> late;
+  for (int rank = 1; rank < config_.nranks; ++rank) {
+    if (!seats_[rank]->taken && seats_[rank]->lost_at == 0) late.push_back(rank);
+  }
+  if (late.empty()) return Status();
+  const char* verb = late.size() == 1 ? " does not take" : " do not take";
+  return {Code::kTimeout, RankList(late) + verb + " the table of ranks (stopped or unreachable)", late.front(), 0};
+}
+
+// The address of this host that all ranks have reached, or all addresses if they have reached different ones.
+std::string RendezvousHost::DoorHost() const {
+  std::string host;
+  for (const auto& seat : seats_) {
+    if (!seat) continue;
+    const std::string own = HostText(seat->ends.local);
+    if (host.empty()) host = own;
+    if (own != host)
+      return own.find(':') == std::string::npos && host.find(':') == std::string::npos ? "0.0.0.0" : "::";
+  }
+  return host;
+}
+
+void RendezvousHost::AwaitTaken(int control_door) {
+  const Deadline limit = std::min(config_.deadline, std::max(DecideBy(), DeadlineAfter(kTableGrace)));
+  // Somebody has come to the control door, or has had time to come back.
+  const auto is_done = [&](const auto& seat) {
+    if (!seat || seat->taken) return true;
+    pollfd knock = {control_door, POLLIN, 0};
+    return seat->lost_at != 0 && (Now() - seat->lost_at >= kReturnGrace || ::poll(&knock, 1, 0) > 0);
+  };
+  while (!std::ranges::all_of(seats_, is_done) && Now() < limit) {
+    const bool any_lost = std::ranges::any_of(seats_, [](const auto& seat) { return seat && seat->lost_at != 0; });
+    reactor_->WaitUntil(any_lost ? std::min(limit, DeadlineAfter(kGiveUpCheck)) : limit);
+    DropSlow();
+  }
+}
+
+Status RendezvousHost::Begin(BootstrapResult* result) {
+  const EncodedMessage begin = EncodeMessage(MessageType::kBegin, "");
+  for (int rank = 1; rank < config_.nranks; ++rank) {
+    Visitor& seat = *seats_[rank];
+    seat.stream->Send(begin);
+    const int fd = seat.stream->Release();
+    if (rank == 1) result->local_host = LocalHostOf(seat.ends.local);
+    result->connections.Put(rank, {fd, seat.ends.local, seat.ends.peer});
+  }
+  return Status();
+}
+
+}  // namespace annulus

@@ -1,0 +1,292 @@
+// The control plane in virtual time, with the path of each rank cut at every message that it carries: reset, silent for
+// a while, silent for ever. One verdict for all, true, and in time; or none, where nothing failed.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "collectives/control/control.h"
+#include "tests/collectives/control/sim_control_job.h"
+#include "tests/soak/rounds.h"
+
+namespace annulus {
+namespace {
+
+constexpr Nanoseconds kForEver = kNoDeadline;
+constexpr Nanoseconds kLimit = 60 * kSecond;
+// A silent connection is noticed after 3 s; then it is made again, and the ranks are asked again.
+constexpr Nanoseconds kLongestVerdict = 8 * kSecond;
+// When the collective's deadline passes.
+constexpr Nanoseconds kCallDeadline = 100 * kMillisecond;
+
+Call Allreduce(uint64_t count) {
+  Call call;
+  call.sequence = 1;
+  call.kind = CollectiveKind::kAllreduce;
+  call.type = DataType::kFloat32;
+  call.count = count;
+  return call;
+}
+
+Status Timeout() { return Status(Code::kTimeout, "the collective did not finish before its deadline"); }
+
+struct Story {
+  const char* name;
+  // Puts what happens on the clock.
+  void (*tell)(SimControlJob* job);
+  Code code;         // OK: no verdict.
+  int culprit;       // From the end: 1 is the last rank; 0 is rank 0.
+  Code also = code;  // What the arbiter may say of it as well.
+};
+
+void EnterAll(SimControlJob* job, uint64_t last_count) {
+  for (int rank = 0; rank < job->nranks(); ++rank) {
+    const bool is_last = rank == job->nranks() - 1;
+    job->At(kMillisecond, [=] { job->Enter(rank, Allreduce(is_last ? last_count : 200)); });
+  }
+}
+
+void ReportAll(SimControlJob* job, int nranks, uint64_t last_count) {
+  for (int rank = 0; rank < nranks; ++rank) {
+    const uint64_t count = rank == job->nranks() - 1 ? last_count : 200;
+    job->At(kCallDeadline + rank * kMicrosecond, [=] { job->Report(rank, Timeout(), Allreduce(count)); });
+  }
+}
+
+void Mismatch(SimControlJob* job) {
+  EnterAll(job, 100);
+  ReportAll(job, job->nranks(), 100);
+}
+
+void LateRank(SimControlJob* job) {
+  for (int rank = 0; rank + 1 < job->nranks(); ++rank) job->At(kMillisecond, [=] { job->Enter(rank, Allreduce(200)); });
+  ReportAll(job, job->nranks() - 1, 200);
+}
+
+void AbortOf(SimControlJob* job, int rank) {
+  EnterAll(job, 200);
+  job->At(2 * kMillisecond, [=] { job->Abort(rank); });
+}
+
+// The neighbours of a rank that fails or dies find their links broken.
+void BrokenLinks(SimControlJob* job) {
+  const int last = job->nranks() - 1;
+  for (const int rank : {0, last - 1}) {
+    const Status broken(Code::kPeerLost, "the link broke", last, 104);
+    job->At(2 * kMillisecond + 100 * kMicrosecond, [=] { job->Report(rank, broken, Allreduce(200)); });
+  }
+}
+
+void FailedRank(SimControlJob* job) {
+  const int last = job->nranks() - 1;
+  EnterAll(job, 200);
+  job->At(2 * kMillisecond, [=] { job->Report(last, Status(Code::kSystem, "out of luck"), Allreduce(200)); });
+  BrokenLinks(job);
+}
+
+void Death(SimControlJob* job) {
+  const int last = job->nranks() - 1;
+  EnterAll(job, 200);
+  job->At(2 * kMillisecond, [=] { job->Kill(last); });
+  BrokenLinks(job);
+}
+
+void EarlyLeaver(SimControlJob* job) {
+  const int last = job->nranks() - 1;
+  job->At(kMillisecond, [=] { job->Close(last); });
+  for (int rank = 0; rank < last; ++rank) job->At(2 * kMillisecond, [=] { job->Enter(rank, Allreduce(200)); });
+  ReportAll(job, last, 200);
+}
+
+void LeaveAll(SimControlJob* job, Nanoseconds step, bool judge_first) {
+  EnterAll(job, 200);
+  for (int rank = 0; rank < job->nranks(); ++rank) {
+    const int turn = judge_first ? rank : job->nranks() - rank;
+    job->At(2 * kMillisecond, [=] { job->Leave(rank); });
+    job->At(3 * kMillisecond + turn * step, [=] { job->Close(rank); });
+  }
+}
+
+const Story kStories[] = {
+    {"a mismatch", Mismatch, Code::kMismatch, 1},
+    {"a late rank", LateRank, Code::kTimeout, 1},
+    {"an abort", [](SimControlJob* job) { AbortOf(job, job->nranks() - 1); }, Code::kAborted, 1},
+    {"an abort by rank 0", [](SimControlJob* job) { AbortOf(job, 0); }, Code::kAborted, 0},
+    {"a failed rank", FailedRank, Code::kSystem, 1},
+    {"a death", Death, Code::kPeerLost, 1, Code::kTimeout},  // Its last word may be lost.
+    {"a rank that left early", EarlyLeaver, Code::kPeerLost, 1},
+    {"all leave at once", [](SimControlJob* job) { LeaveAll(job, 0, false); }, Code::kOk, 0},
+    {"all leave, rank 0 last", [](SimControlJob* job) { LeaveAll(job, kMillisecond, false); }, Code::kOk, 0},
+    {"all leave, rank 0 first", [](SimControlJob* job) { LeaveAll(job, kMillisecond, true); }, Code::kOk, 0},
+};
+
+struct Case {
+  const Story* story;
+  int nranks;
+  bool leaves_at_verdict;
+  std::vector<SimCut> cuts;
+  uint64_t seed = 1;
+};
+
+std::string Text(const Case& one) {
+  std::string text = std::string(one.story->name) + ", " + std::to_string(one.nranks) + " ranks, seed " +
+                     std::to_string(one.seed) + (one.leaves_at_verdict ? ", they leave at once" : "");
+  for (const SimCut& cut : one.cuts) {
+    text += "; path of rank " + std::to_string(cut.rank);
+    if (cut.kind == SimCut::Kind::kReset) text += " reset, end " + std::to_string(cut.first) + " first,";
+    text += cut.kind == SimCut::Kind::kForgotten ? " forgotten" : cut.kind == SimCut::Kind::kSilence ? " silent" : "";
+    text += cut.duration == kForEver ? " for ever" : " " + std::to_string(cut.duration / kMillisecond) + " ms";
+    text += (cut.after ? " after message " : " at message ") + std::to_string(cut.message);
+  }
+  return text;
+}
+
+// What a path may cost: `mends` is false for one that stays cut for so long that its two ends may name each other.
+bool Mends(const SimCut& cut) { return cut.kind != SimCut::Kind::kSilence || cut.duration <= 2 * kSecond; }
+
+class Judgement {
+ public:
+  // Runs the case. Returns whether all its cuts were made.
+  bool Run(const Case& one);
+
+  uint64_t runs = 0;
+  uint64_t verdicts = 0;
+  std::vector<Nanoseconds> times;  // From the failure to the last rank's verdict.
+
+ private:
+  void Expect(const Case& one, const SimControlJob& job);
+};
+
+bool Judgement::Run(const Case& one) {
+  SCOPED_TRACE(Text(one));
+  SimControlJob job(one.seed, one.nranks, one.cuts);
+  job.set_leaves_at_verdict(one.leaves_at_verdict);
+  for (int rank = 0; rank < one.nranks; ++rank) job.At(rank * 10 * kMicrosecond, [&job, rank] { job.Open(rank); });
+  one.story->tell(&job);
+  job.Run(kLimit);
+  Expect(one, job);
+  ++runs;
+  return job.cuts_made() >= static_cast<int>(one.cuts.size());
+}
+
+void Judgement::Expect(const Case& one, const SimControlJob& job) {
+  const Story& story = *one.story;
+  const int culprit = story.culprit > 0 ? one.nranks - story.culprit : 0;
+  const bool mends = std::all_of(one.cuts.begin(), one.cuts.end(), Mends);
+  EXPECT_LT(const_cast<SimControlJob&>(job).clock().now(), kLimit) << "hang";
+  std::optional<Verdict> first;
+  Nanoseconds last_at = 0;
+  for (int rank = 0; rank < one.nranks; ++rank) {
+    const std::optional<Verdict>& verdict = job.verdict(rank);
+    const bool gone = rank == culprit && !verdict && job.closed(rank);  // It died, or has left.
+    if (gone) continue;
+    const bool cut_off = !mends && std::any_of(one.cuts.begin(), one.cuts.end(),
+                                               [&](const SimCut& cut) { return !Mends(cut) && cut.rank == rank; });
+    if (story.code == Code::kOk && mends) {
+      EXPECT_FALSE(verdict) << "rank " << rank << ": " << verdict->message;
+      EXPECT_TRUE(job.closed(rank)) << "rank " << rank;
+      EXPECT_LE(job.closing_time(rank), 8 * kSecond) << "rank " << rank;
+      continue;
+    }
+    if (story.code == Code::kOk) continue;
+    EXPECT_TRUE(verdict) << "rank " << rank;
+    if (!verdict) continue;
+    last_at = std::max(last_at, job.verdict_at(rank));
+    // It names rank 0, with which it has lost touch, or knows the cause itself.
+    if (cut_off && (verdict->rank == 0 || rank == culprit)) continue;
+    if (!first) first = verdict;
+    EXPECT_EQ(*verdict, *first) << "rank " << rank << ": " << verdict->message << " / " << first->message;
+    // A path that is cut for long: one of its ends is named, by all who hear rank 0.
+    const bool names_cut_off =
+        !mends && (verdict->rank == 0 || std::any_of(one.cuts.begin(), one.cuts.end(), [&](const SimCut& cut) {
+                     return !Mends(cut) && cut.rank == verdict->rank;
+                   }));
+    if (names_cut_off) continue;
+    EXPECT_EQ(verdict->rank, culprit) << "rank " << rank << ": " << verdict->message;
+    EXPECT_TRUE(verdict->code == story.code || verdict->code == story.also) << verdict->message;
+  }
+  if (mends) {
+    EXPECT_LE(last_at, kLongestVerdict);
+  }
+  if (first) {
+    ++verdicts;
+    times.push_back(last_at - 2 * kMillisecond);
+  }
+}
+
+// Of a path, at one message.
+std::vector<SimCut> WaysToCut(int rank, int message) {
+  std::vector<SimCut> ways;
+  for (const bool after : {false, true}) {
+    for (const int first : {0, 1}) {
+      for (const Nanoseconds lag : {Nanoseconds{0}, 1100 * kMillisecond}) {
+        ways.push_back({rank, message, after, SimCut::Kind::kReset, lag, first});
+      }
+    }
+    ways.push_back({rank, message, after, SimCut::Kind::kForgotten, 0, 0});
+    for (const Nanoseconds silence : {500 * kMillisecond, 2 * kSecond, 5 * kSecond, 10 * kSecond, kForEver}) {
+      ways.push_back({rank, message, after, SimCut::Kind::kSilence, silence, 0});
+    }
+  }
+  return ways;
+}
+
+class ControlSimTest : public testing::TestWithParam<int> {};
+
+TEST_P(ControlSimTest, OneVerdictWhereverOnePathIsCut) {
+  const int n = GetParam();
+  Judgement judgement;
+  for (const Story& story : kStories) {
+    for (const bool leaves : {false, true}) {
+      for (int rank = 1; rank < n; ++rank) {
+        bool was_cut = true;
+        for (int message = 0; was_cut; ++message) {
+          was_cut = false;
+          for (const SimCut& cut : WaysToCut(rank, message)) {
+            was_cut |= judgement.Run({&story, n, leaves, {cut}});
+            if (HasFailure()) return;
+          }
+        }
+      }
+    }
+  }
+  std::sort(judgement.times.begin(), judgement.times.end());
+  std::printf("%d ranks: %llu runs, %llu verdicts, the median after %.3f s, the last after %.3f s\n", n,
+              static_cast<unsigned long long>(judgement.runs), static_cast<unsigned long long>(judgement.verdicts),
+              judgement.times[judgement.times.size() / 2] / 1e9, judgement.times.back() / 1e9);
+}
+
+SimCut RandomCut(int nranks, std::mt19937_64* random) {
+  SimCut cut;
+  cut.rank = 1 + static_cast<int>((*random)() % (nranks - 1));
+  cut.message = static_cast<int>((*random)() % 8);
+  cut.after = (*random)() % 2 == 0;
+  cut.kind = static_cast<SimCut::Kind>((*random)() % 3);
+  cut.first = static_cast<int>((*random)() % 2);
+  // Resets reach one end at once; two silences of one path may follow each other.
+  if (cut.kind == SimCut::Kind::kSilence) cut.duration = static_cast<Nanoseconds>((*random)() % (700 * kMillisecond));
+  return cut;
+}
+
+// Two, of any paths, at any messages.
+TEST_P(ControlSimTest, OneVerdictWhateverTwoCuts) {
+  const int n = GetParam();
+  Judgement judgement;
+  const uint64_t rounds = Rounds(1500, 100'000);
+  uint64_t both = 0;
+  for (uint64_t seed = 1; seed <= rounds; ++seed) {
+    std::mt19937_64 random(seed * 1009 + n);
+    const Story& story = kStories[random() % std::size(kStories)];
+    Case one{&story, n, random() % 2 == 0, {RandomCut(n, &random), RandomCut(n, &random)}, seed};
+    // Each takes seconds to notice.
+    if (one.cuts[0].kind == SimCut::Kind::kForgotten) one.cuts[1].kind = SimCut::Kind::kReset;
+    both += judgement.Run(one);
+    if (HasFailure()) return;
+  }
+  EXPECT_GT(both * 10, rounds) << "too few of the cuts were made for the test to mean something";
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, ControlSimTest, testing::Range(2, 7));
+
+}  // namespace
+}  // namespace annulus

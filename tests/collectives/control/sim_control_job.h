@@ -1,0 +1,73 @@
+// SimControlJob: the control roles of all ranks, in virtual time, with threads replaced by scripts. What Control's
+// threads do around the roles (waiting for a verdict, leaving) is done here by Control's own rules.
+//
+// Threads: one.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "collectives/control/control_role.h"
+#include "tests/collectives/control/sim_control_world.h"
+
+namespace annulus {
+
+class SimControlJob {
+ public:
+  SimControlJob(uint64_t seed, int nranks, const std::vector<SimCut>& cuts);
+  ~SimControlJob();
+
+  int nranks() const { return static_cast<int>(ranks_.size()); }
+  SimClock& clock() { return world_.clock(); }
+  void At(Nanoseconds time, std::function<void()> act) { world_.clock().At(time, std::move(act)); }
+  // Whether ranks destroy their communicator as soon as they have the verdict.
+  void set_leaves_at_verdict(bool leaves) { leaves_at_verdict_ = leaves; }
+
+  // As the functions of Control. What a rank does after its end is ignored.
+  void Open(int rank);
+  void Enter(int rank, const Call& call);
+  void Leave(int rank);
+  void Report(int rank, const Status& failure, const Call& call);
+  void Abort(int rank);
+  void Close(int rank);
+  // Its process is killed.
+  void Kill(int rank);
+
+  // Runs until nothing happens any more, or until `limit`.
+  void Run(Nanoseconds limit);
+
+  const std::optional<Verdict>& verdict(int rank) const { return ranks_[rank].verdict; }
+  // When it had its verdict.
+  Nanoseconds verdict_at(int rank) const { return ranks_[rank].verdict_at; }
+  // Whether its control thread has ended, and when it did after it was asked to.
+  bool closed(int rank) const { return ranks_[rank].ended; }
+  Nanoseconds closing_time(int rank) const { return ranks_[rank].ended_at - ranks_[rank].closing_since; }
+  int cuts_made() const { return world_.cuts_made(); }
+
+ private:
+  struct Rank {
+    ActivityRecorder activity;
+    std::atomic<Nanoseconds> heard_at{0};
+    std::unique_ptr<ControlRole> role;
+    std::optional<Verdict> verdict;
+    Nanoseconds verdict_at = 0;
+    Nanoseconds reported_at = 0;
+    Nanoseconds closing_since = 0;
+    Nanoseconds ended_at = 0;
+    bool closing = false;
+    bool ended = false;  // Its thread, or its process.
+  };
+
+  bool Works(int rank) const { return ranks_[rank].role != nullptr && !ranks_[rank].closing; }
+  void Conclude(int rank, const Verdict& verdict);
+  void AwaitVerdict(int rank);
+  void LimitClosing(int rank);
+  void End(int rank);
+
+  SimControlWorld world_;
+  bool leaves_at_verdict_ = false;
+  std::vector<Rank> ranks_;
+};
+
+}  // namespace annulus
