@@ -94,7 +94,7 @@ void Try(const Fault& fault, int number, Row* row) {
     ranks.Start(rank, special ? fault.special : std::vector<std::string>{"until"});
   }
   if (!ranks.WaitForLine("ready", Now() + kStart)) {
-    std::fprintf(stderr, "%s: no start\n%s", fault.name, ranks.output(0).c_str());
+    std::fprintf(stderr, "%s: no start, not counted\n%s", fault.name, ranks.output(0).c_str());
     return;
   }
   ++row->tries;
