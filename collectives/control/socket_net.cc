@@ -35,7 +35,7 @@ class SteadyTimer : public ControlTimer {
 
 }  // namespace
 
-SocketNet::SocketNet(asio::io_context* context, std::string key, const Hello& hello)
+SocketNet::SocketNet(asio::io_context* context, Secret key, const Hello& hello)
     : context_(context), key_(std::move(key)), hello_(hello) {}
 
 SocketNet::~SocketNet() { CancelDial(); }

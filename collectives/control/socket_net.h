@@ -5,8 +5,8 @@
 
 #include <asio/io_context.hpp>
 #include <memory>
-#include <string>
 
+#include "base/secret.h"
 #include "collectives/control/control_dial.h"
 #include "collectives/control/control_door.h"
 #include "collectives/control/control_net.h"
@@ -17,7 +17,7 @@ namespace annulus {
 class SocketNet : public ControlNet {
  public:
   // `hello` is this rank's, for connections that take the place of broken ones. The context outlives the net.
-  SocketNet(asio::io_context* context, std::string key, const Hello& hello);
+  SocketNet(asio::io_context* context, Secret key, const Hello& hello);
   ~SocketNet() override;
 
   Nanoseconds Now() const override { return annulus::Now(); }
@@ -29,7 +29,7 @@ class SocketNet : public ControlNet {
 
  private:
   asio::io_context* const context_;
-  const std::string key_;
+  const Secret key_;
   const Hello hello_;
   std::unique_ptr<ControlDoor> door_;  // Null until OpenDoor.
   std::shared_ptr<ControlDial> dial_;  // Null while nothing is dialled.

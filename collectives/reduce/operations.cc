@@ -1,6 +1,5 @@
 #include "collectives/reduce/operations.h"
 
-#include <atomic>
 #include <limits>
 #include <utility>
 
@@ -20,8 +19,6 @@ std::vector<std::shared_ptr<UserReduction>> Operations::TakeUnused() {
     if (is_unused) unused.push_back(std::move(user));
     return is_unused;
   });
-  // What other threads did with it comes before its release.
-  std::atomic_thread_fence(std::memory_order_acquire);
   has_retired_.store(!retired_.empty(), std::memory_order_relaxed);
   return unused;
 }
