@@ -27,6 +27,13 @@ class Secret {
   const std::string& text() const { return text_; }
   operator const std::string&() const { return text_; }  // NOLINT: likewise.
   bool empty() const { return text_.empty(); }
+  // The secret with more behind it.
+  Secret operator+(const std::string& more) const {
+    Secret joined;
+    joined.text_.reserve(text_.size() + more.size());  // So that no copy is left behind when it grows.
+    joined.text_.append(text_).append(more);
+    return joined;
+  }
 
  private:
   std::string text_;

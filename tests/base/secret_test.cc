@@ -49,6 +49,7 @@ TEST(SecretTest, LeavesNothingWhereItWasMovedFromOrAssignedTo) {
   EXPECT_FALSE(place.Holds("other"));
   const Secret& copied = taken;
   EXPECT_EQ(Secret(copied).text(), kShort);
+  EXPECT_EQ((copied + "more").text(), std::string(kShort) + "more");
 }
 
 }  // namespace
