@@ -33,7 +33,8 @@ class ControlMember : public ControlRole {
   void Settle(const Verdict& verdict) override;
   void Depart(std::function<void()> on_gone) override;
   bool AwaitsReturn() const override {
-    const bool may_arrive = redial_until_ != kNoDeadline || (session_.open() && !session_.delivered());
+    // A dial beside a connection over which everything has arrived asks only whether rank 0 is silent.
+    const bool may_arrive = session_.open() ? !session_.delivered() : redial_until_ != kNoDeadline;
     return may_arrive && config_.net->Now() < path_until_;
   }
 

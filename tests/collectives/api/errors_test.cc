@@ -98,6 +98,7 @@ TEST(ErrorsTest, AGroupThatFailsHasTheLabelOfAFailedCallAndAnEndedCommunicatorRe
     for (int32_t& each : x) calls.Rooted(ANNULUS_CALL_RECV, nullptr, &each, 1, ANNULUS_INT32, 1 - rank).label = "halo";
     annulus_request_t* request = nullptr;
     ASSERT_EQ(calls.Submit(comm, &request), ANNULUS_OK);
+    annulus_barrier(comm);  // Neither aborts before both have submitted.
     annulus_comm_abort(comm, "enough");
     EXPECT_EQ(annulus_request_wait(request, -1), ANNULUS_ABORTED);
     ASSERT_EQ(annulus_last_error(&error), ANNULUS_OK);
