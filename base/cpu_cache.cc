@@ -1,7 +1,8 @@
 #include "base/cpu_cache.h"
 
 #include <charconv>
-#include <fstream>
+
+#include "base/text_file.h"
 
 namespace annulus {
 namespace {
@@ -10,10 +11,8 @@ constexpr size_t kUnknownBytes = size_t{32} << 20;
 constexpr int kMaxIndices = 16;
 
 std::string ReadWord(const std::string& path) {
-  std::ifstream file(path);
-  std::string word;
-  file >> word;
-  return word;
+  const std::string text = ReadTextFile(path);
+  return text.substr(0, text.find_first_of(" \n"));
 }
 
 // Parses "32768K" and the like; 0 when the text has another form.

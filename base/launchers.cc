@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <cctype>
-#include <fstream>
 #include <limits>
 #include <sstream>
 #include <utility>
 
 #include "base/parse.h"
+#include "base/text_file.h"
 
 namespace annulus {
 namespace {
@@ -233,10 +233,8 @@ Status Reader::ReadSlurmRendezvous() {
 
 // The command name, parent and start time of a process. False when it is gone.
 bool ReadProcess(pid_t pid, std::string* name, pid_t* parent, std::string* start_time) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::string line;
-  // The whole file. The process may end meanwhile: getline then returns less, where an iterator would throw.
-  std::getline(file, line, '\0');
+  // The process may end meanwhile: then there is less.
+  const std::string line = ReadTextFile("/proc/" + std::to_string(pid) + "/stat");
   // "pid (name) state parent ...": the name may contain anything, so the last parenthesis counts.
   const size_t open = line.find('(');
   const size_t close = line.rfind(')');

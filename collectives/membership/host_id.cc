@@ -2,13 +2,13 @@
 
 #include <unistd.h>
 
-#include <fstream>
+#include "base/text_file.h"
 
 namespace annulus {
 
 std::string FindHostId() {
-  std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  std::string boot = ReadTextFile("/proc/sys/kernel/random/boot_id");
+  boot = boot.substr(0, boot.find('\n'));
   if (boot.empty()) {
     char name[256] = "";
     gethostname(name, sizeof name - 1);

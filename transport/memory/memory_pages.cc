@@ -7,8 +7,10 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
-#include <fstream>
+#include <sstream>
 #include <string>
+
+#include "base/text_file.h"
 
 namespace annulus {
 namespace {
@@ -88,8 +90,9 @@ size_t PageBytes() {
 size_t RoundUpToPage(size_t bytes) { return (bytes + PageBytes() - 1) / PageBytes() * PageBytes(); }
 
 Status CheckPrivateAnonymous(const std::byte* begin, size_t bytes) {
-  std::ifstream maps("/proc/self/maps");
-  if (!maps) return Status::System("reading /proc/self/maps", errno);
+  const std::string text = ReadTextFile("/proc/self/maps");
+  if (text.empty()) return Status::System("reading /proc/self/maps", errno);
+  std::istringstream maps(text);
   uintptr_t next = reinterpret_cast<uintptr_t>(begin);  // All before it is fine.
   const uintptr_t end = next + bytes;
   std::string line;
