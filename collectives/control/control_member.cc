@@ -1,6 +1,7 @@
 // Answers to the judge's messages, and the verdicts that a member reaches when the judge is gone.
 #include "collectives/control/control_member.h"
 
+#include <algorithm>
 #include <cerrno>
 
 #include "base/log.h"
@@ -9,8 +10,9 @@
 namespace annulus {
 
 // The first attempt to connect, and the pause after one that failed. A first packet that is lost costs no more than
-// that; each further attempt may take twice as long, for paths with long round trips.
+// that; each further attempt may take twice as long, up to a limit, for paths with long round trips.
 static constexpr Nanoseconds kDialTime = 400 * kMillisecond;
+static constexpr Nanoseconds kLongestDialTime = 6400 * kMillisecond;
 static constexpr Nanoseconds kDialPause = 50 * kMillisecond;
 
 static constexpr Nanoseconds kPathCheckInterval = 250 * kMillisecond;
@@ -170,7 +172,7 @@ void ControlMember::Dialled(const Status& status, int fd) {
     return;
   }
   if (is_late) return End(DeathVerdict(0, lost_errno_ != 0 ? lost_errno_ : ETIMEDOUT));
-  dial_time_ *= 2;
+  dial_time_ = std::min(2 * dial_time_, kLongestDialTime);
   retry_->Set(kDialPause, [this] { Dial(); });
 }
 

@@ -135,6 +135,7 @@ std::string Text(const Case& one) {
     text += "; path of rank " + std::to_string(cut.rank);
     if (cut.kind == SimCut::Kind::kReset) text += " reset, end " + std::to_string(cut.first) + " first,";
     text += cut.kind == SimCut::Kind::kForgotten ? " forgotten" : cut.kind == SimCut::Kind::kSilence ? " silent" : "";
+    text += cut.kind == SimCut::Kind::kNoRoute ? " without a route" : "";
     text += cut.duration == kForEver ? " for ever" : " " + std::to_string(cut.duration / kMillisecond) + " ms";
     text += (cut.after ? " after message " : " at message ") + std::to_string(cut.message);
   }
@@ -142,7 +143,8 @@ std::string Text(const Case& one) {
 }
 
 // What a path may cost: `mends` is false for one that stays cut for so long that its two ends may name each other.
-bool Mends(const SimCut& cut) { return cut.kind != SimCut::Kind::kSilence || cut.duration <= 2 * kSecond; }
+bool IsSilence(const SimCut& cut) { return cut.kind == SimCut::Kind::kSilence || cut.kind == SimCut::Kind::kNoRoute; }
+bool Mends(const SimCut& cut) { return !IsSilence(cut) || cut.duration <= 2 * kSecond; }
 
 class Judgement {
  public:
@@ -226,6 +228,9 @@ std::vector<SimCut> WaysToCut(int rank, int message) {
     ways.push_back({rank, message, after, SimCut::Kind::kForgotten, 0, 0});
     for (const Nanoseconds silence : {500 * kMillisecond, 2 * kSecond, 5 * kSecond, 10 * kSecond, kForEver}) {
       ways.push_back({rank, message, after, SimCut::Kind::kSilence, silence, 0});
+    }
+    for (const Nanoseconds silence : {2 * kSecond, kForEver}) {
+      ways.push_back({rank, message, after, SimCut::Kind::kNoRoute, silence, 0});
     }
   }
   return ways;

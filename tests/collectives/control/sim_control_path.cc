@@ -45,9 +45,10 @@ void SimControlPath::CutAt(int message, bool after) {
   for (const SimCut& cut : cuts_) {
     if (cut.message != message || cut.after != after) continue;
     ++cuts_made_;
-    const bool silence = cut.kind == SimCut::Kind::kSilence;
-    if (silence)
-      silent_until_ = std::max(silent_until_, cut.duration == kNoDeadline ? kNoDeadline : clock_->now() + cut.duration);
+    const Deadline until = cut.duration == kNoDeadline ? kNoDeadline : clock_->now() + cut.duration;
+    const bool silence = cut.kind == SimCut::Kind::kSilence || cut.kind == SimCut::Kind::kNoRoute;
+    if (silence) silent_until_ = std::max(silent_until_, until);
+    if (cut.kind == SimCut::Kind::kNoRoute) no_route_until_ = std::max(no_route_until_, until);
     for (const auto& weak : lines_) {
       const auto line = weak.lock();
       if (line == nullptr) continue;

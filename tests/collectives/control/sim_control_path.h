@@ -25,6 +25,7 @@ struct SimCut {
     kReset,
     kSilence,
     kForgotten,  // The connections that exist carry nothing any more; others do.
+    kNoRoute,    // A silence in which attempts to connect fail at once.
   };
 
   int rank = 1;        // The path is that between rank 0 and this one.
@@ -48,6 +49,7 @@ class SimControlPath {
   void CloseAll(int side);
   SimClock& clock() { return *clock_; }
   bool silent() const { return clock_->now() < silent_until_; }
+  bool has_route() const { return clock_->now() >= no_route_until_; }
   bool silent_for_ever() const { return silent_until_ == kNoDeadline; }
   int messages() const { return messages_; }
   int cuts_made() const { return cuts_made_; }
@@ -64,6 +66,7 @@ class SimControlPath {
   int messages_ = 0;
   int cuts_made_ = 0;
   Deadline silent_until_ = 0;
+  Deadline no_route_until_ = 0;
   std::vector<std::weak_ptr<SimControlLine>> lines_;
 };
 

@@ -10,6 +10,7 @@ namespace {
 
 constexpr int kFirstFd = 1 << 24;  // Greater than any descriptor of this process.
 constexpr int kDoorPort = 1;
+constexpr Nanoseconds kLongestDial = 10 * kSecond;  // No attempt to connect has reason to take longer.
 
 StreamEndpoint EndpointOf(int rank) {
   StreamEndpoint endpoint;
@@ -98,12 +99,16 @@ class SimControlWorld::Net : public ControlNet {
 
   void Dial(const StreamEndpoint&, Nanoseconds limit, Dialled done) override {
     CancelDial();
+    ANNULUS_CHECK(limit > 0 && limit <= kLongestDial);
     auto dial = std::make_shared<OneDial>();
     dial->done = std::move(done);
     dial->line = world_->paths_[rank_]->Connect();
     dial_ = dial;
     Net* const judge = world_->nets_[0].get();
     world_->clock_.At(Now() + limit, [dial] { dial->End(Status(Code::kTimeout, "no answer")); });
+    if (!world_->paths_[rank_]->has_route()) {
+      return world_->clock_.At(Now(), [dial] { dial->End(Status::System("connecting to rank 0", ENETUNREACH)); });
+    }
     dial->line->Listen(1, nullptr, [dial](ControlEnd) {
       dial->End(Status(Code::kPeerLost, "ended during the handshake", Status::kNoRank, ECONNRESET));
     });
