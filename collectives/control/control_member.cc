@@ -1,7 +1,6 @@
 // Answers to the judge's messages, and the verdicts that a member reaches when the judge is gone.
 #include "collectives/control/control_member.h"
 
-#include <algorithm>
 #include <cerrno>
 
 #include "base/log.h"
@@ -9,31 +8,29 @@
 
 namespace annulus {
 
-// The first attempt to connect, and the pause after one that failed. A first packet that is lost costs no more than
-// that; each further attempt may take twice as long, up to a limit, for paths with long round trips.
-static constexpr Nanoseconds kDialTime = 400 * kMillisecond;
-static constexpr Nanoseconds kLongestDialTime = 6400 * kMillisecond;
-static constexpr Nanoseconds kDialPause = 50 * kMillisecond;
-
 static constexpr Nanoseconds kPathCheckInterval = 250 * kMillisecond;
 
 ControlMember::ControlMember(const ControlRoleConfig& config)
     : config_(config),
       session_(config.net, {[this](MessageType type, std::span<const std::byte> body) { Take(type, body); },
                             [this](ControlEnd end, const Status& cause) { Closed(end, cause); }}),
-      retry_(config.net->MakeTimer()),
+      redial_(config.net, {[this](int fd) { return Connected(fd); }, [this] { End(DeathVerdict(0, 0)); },
+                           [this] { RedialledInVain(); }}),
       path_check_(config.net->MakeTimer()) {}
-
-ControlMember::~ControlMember() { config_.net->CancelDial(); }
 
 Status ControlMember::Open(ControlConnections connections) {
   const ControlConnection connection = connections.Take(0);
   if (connections.door().port > 0) {
-    const Status status = MakeEndpoint(HostText(connection.peer), connections.door().port, &door_);
+    StreamEndpoint door;
+    const Status status = MakeEndpoint(HostText(connection.peer), connections.door().port, &door);
     if (!status.ok()) Log(LogLevel::kInfo, config_.rank, "no way back to rank 0: %s", status.message().c_str());
+    if (status.ok()) redial_.set_door(door);
   }
   if (connection.fd >= 0) return session_.Open(connection.fd);
-  Redial(ETIMEDOUT, kSilenceRedialTime);
+  if (!redial_.has_door())
+    return Status(Code::kPeerLost, "the control connection to rank 0 broke, and its door is not known", 0, ETIMEDOUT);
+  lost_errno_ = ETIMEDOUT;
+  redial_.Begin(kSilenceRedialTime);
   return Status();
 }
 
@@ -59,10 +56,10 @@ void ControlMember::WatchPath() {
     if (departing_ && now >= path_until_) return;
     if (session_.delivered()) undelivered_since_ = now;
     if (!session_.delivered() && now < path_until_) config_.Heard();
-    const bool dials = redial_until_ != kNoDeadline;
     const bool unsure = now - undelivered_since_ >= kUndelivered || now - last_word_ >= kNoWord;
-    if (unsure && !dials && session_.open() && HasAddress(door_)) {
-      Redial(ETIMEDOUT, kRedialTime);  // Beside the connection that there is.
+    if (unsure && !redial_.active() && session_.open() && redial_.has_door()) {
+      lost_errno_ = ETIMEDOUT;
+      redial_.Begin(kRedialTime);  // Beside the connection that there is.
     } else if (session_.delivered() && now - last_word_ >= kUndelivered) {
       session_.Probe();  // Is it the path that is silent, or rank 0?
     }
@@ -83,7 +80,7 @@ void ControlMember::Settle(const Verdict& verdict) {
 
 void ControlMember::Depart(std::function<void()> on_gone) {
   departing_ = true;
-  if (!session_.open() && redial_until_ == kNoDeadline) return on_gone();
+  if (!session_.open() && !redial_.active()) return on_gone();
   on_gone_ = std::move(on_gone);
   ByteWriter out;
   WriteActivity(config_.activity->Read(), &out);
@@ -132,7 +129,7 @@ void ControlMember::Broken(const std::string& what) {
 void ControlMember::TakeGoodbye() {
   // Closing at once lets the judge leave without waiting for us.
   judge_left_ = true;
-  session_.Close();
+  Close();
   if (config_.judge_lost) config_.judge_lost();
   if (reported_) config_.conclude(ArbiterLeftVerdict(config_.rank, *reported_));
   if (on_gone_) on_gone_();
@@ -140,45 +137,32 @@ void ControlMember::TakeGoodbye() {
 
 void ControlMember::Closed(ControlEnd end, const Status& cause) {
   if (end == ControlEnd::kProtocol) return End(BrokenMessageVerdict(0, cause.message()));
-  if (end == ControlEnd::kOrderly || !HasAddress(door_)) return End(DeathVerdict(0, cause.os_errno()));
+  if (end == ControlEnd::kOrderly || !redial_.has_door()) return End(DeathVerdict(0, cause.os_errno()));
   Log(LogLevel::kInfo, config_.rank, "the control connection to rank 0 broke; dialling again");
   const bool silent = end == ControlEnd::kSilent;
-  Redial(silent ? cause.os_errno() : 0, silent ? kSilenceRedialTime : kRedialTime);
+  lost_errno_ = silent ? cause.os_errno() : 0;
+  redial_.Begin(silent ? kSilenceRedialTime : kRedialTime);
 }
 
-void ControlMember::Redial(int os_errno, Nanoseconds time) {
-  lost_errno_ = os_errno;
-  redial_until_ = config_.net->After(time);
-  dial_time_ = kDialTime;
-  Dial();
+bool ControlMember::Connected(int fd) {
+  if (!session_.Resume(fd).ok()) return false;
+  undelivered_since_ = last_word_ = config_.net->Now();
+  config_.Heard();
+  return true;
 }
 
-void ControlMember::Dial() {
-  config_.net->Dial(door_, dial_time_, [this](const Status& status, int fd) { Dialled(status, fd); });
+void ControlMember::RedialledInVain() {
+  if (!session_.open()) End(DeathVerdict(0, lost_errno_ != 0 ? lost_errno_ : ETIMEDOUT));
 }
 
-void ControlMember::Dialled(const Status& status, int fd) {
-  if (status.ok() && session_.Resume(fd).ok()) {
-    redial_until_ = kNoDeadline;
-    undelivered_since_ = last_word_ = config_.net->Now();
-    return config_.Heard();
-  }
-  // Nobody listens there, or somebody else does: the process is gone. Or the judge has this rank's goodbye.
-  const bool is_gone = status.os_errno() == ECONNREFUSED || status.code() == Code::kProtocol;
-  if (is_gone) return End(DeathVerdict(0, 0));
-  const bool is_late = config_.net->Now() >= redial_until_;
-  if (is_late && session_.open()) {
-    redial_until_ = kNoDeadline;
-    return;
-  }
-  if (is_late) return End(DeathVerdict(0, lost_errno_ != 0 ? lost_errno_ : ETIMEDOUT));
-  dial_time_ = std::min(2 * dial_time_, kLongestDialTime);
-  retry_->Set(kDialPause, [this] { Dial(); });
+void ControlMember::Close() {
+  redial_.Stop();
+  path_check_->Cancel();
+  session_.Close();
 }
 
 void ControlMember::End(const Verdict& verdict) {
-  redial_until_ = kNoDeadline;
-  session_.Close();
+  Close();
   if (departing_) {
     if (on_gone_) on_gone_();
     return;

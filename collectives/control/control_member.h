@@ -11,6 +11,7 @@
 #include "collectives/control/control_net.h"
 #include "collectives/control/control_role.h"
 #include "collectives/control/control_session.h"
+#include "collectives/control/redial.h"
 
 namespace annulus {
 
@@ -25,7 +26,6 @@ class ControlMember : public ControlRole {
   static constexpr Nanoseconds kNoWord = 750 * kMillisecond;
 
   explicit ControlMember(const ControlRoleConfig& config);
-  ~ControlMember() override;
 
   Status Open(ControlConnections connections) override;
   void Report(const Status& failure, const Call& call) override;
@@ -34,7 +34,7 @@ class ControlMember : public ControlRole {
   void Depart(std::function<void()> on_gone) override;
   bool AwaitsReturn() const override {
     // A dial beside a connection over which everything has arrived asks only whether rank 0 is silent.
-    const bool may_arrive = session_.open() ? !session_.delivered() : redial_until_ != kNoDeadline;
+    const bool may_arrive = session_.open() ? !session_.delivered() : redial_.active();
     return may_arrive && config_.net->Now() < path_until_;
   }
 
@@ -46,25 +46,22 @@ class ControlMember : public ControlRole {
   // While the report or the goodbye has not reached rank 0's host, this rank waits longer, and dials again.
   void BeginWatch();
   void WatchPath();
-  void Redial(int os_errno, Nanoseconds time);
-  void Dial();
-  void Dialled(const Status& status, int fd);
+  bool Connected(int fd);
+  void RedialledInVain();
   // There will be no connection to the judge any more, for the reason in `verdict`.
   void End(const Verdict& verdict);
+  void Close();
   void Broken(const std::string& what);
 
   const ControlRoleConfig config_;
   ControlSession session_;
-  StreamEndpoint door_;  // No address when there is none.
-  const std::unique_ptr<ControlTimer> retry_;
-  Deadline redial_until_ = kNoDeadline;  // Set while there is no connection.
-  int lost_errno_ = 0;                   // Cause of the broken connection; 0: a reset.
-  std::optional<Call> reported_;         // The call whose verdict is due.
+  Redial redial_;
+  int lost_errno_ = 0;            // Cause of the broken connection; 0: a reset.
+  std::optional<Call> reported_;  // The call whose verdict is due.
   const std::unique_ptr<ControlTimer> path_check_;
   Deadline path_until_ = kNoDeadline;  // End of kPathGrace; set by the report and when this rank leaves.
   Nanoseconds undelivered_since_ = 0;
   Nanoseconds last_word_ = 0;  // Of rank 0, or when this rank began to wait for one.
-  Nanoseconds dial_time_ = 0;  // Limit of the next attempt.
   bool judge_left_ = false;
   bool departing_ = false;
   std::function<void()> on_gone_;

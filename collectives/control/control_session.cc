@@ -35,6 +35,10 @@ Status ControlSession::Open(int fd) {
 Status ControlSession::Resume(int fd) {
   std::shared_ptr<MessageStream> next;
   ANNULUS_RETURN_IF_ERROR(net_->Adopt(fd, kMostBodyBytes, &next));
+  if (closed_) {
+    next->Close();
+    return Status(Code::kPeerLost, "came back to a session that has ended");
+  }
   if (stream_ != nullptr) stream_->Abandon();
   stream_ = std::move(next);
   Start(true);

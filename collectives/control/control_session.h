@@ -50,7 +50,8 @@ class ControlSession {
 
   // Takes over `fd`, the first connection. Errors: kSystem.
   Status Open(int fd);
-  // Goes on over `fd`, a new connection to the same process, and drops the one before. Errors: kSystem.
+  // Goes on over `fd`, a new connection to the same process, and drops the one before. Errors: kSystem; kPeerLost
+  // after Close.
   Status Resume(int fd);
 
   // Sends now or, without a connection, after Resume. Ignored after Finish or Close.

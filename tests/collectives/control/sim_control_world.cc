@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "tests/collectives/control/sim_timer.h"
 
 namespace annulus {
 namespace {
@@ -17,22 +18,6 @@ StreamEndpoint EndpointOf(int rank) {
   ANNULUS_CHECK(MakeEndpoint("10.0.0." + std::to_string(rank + 1), kDoorPort, &endpoint).ok());
   return endpoint;
 }
-
-class SimTimer : public ControlTimer {
- public:
-  explicit SimTimer(SimClock* clock) : clock_(clock) {}
-  void Set(Nanoseconds wait, std::function<void()> run) override {
-    latest_ = std::make_shared<bool>();
-    clock_->At(clock_->now() + wait, [latest = std::weak_ptr<bool>(latest_), run = std::move(run)] {
-      if (!latest.expired()) run();
-    });
-  }
-  void Cancel() override { latest_ = nullptr; }
-
- private:
-  SimClock* const clock_;
-  std::shared_ptr<bool> latest_;
-};
 
 class SimStream : public MessageStream, public std::enable_shared_from_this<SimStream> {
  public:
