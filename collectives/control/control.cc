@@ -13,7 +13,7 @@
 #include "collectives/control/arbiter_text.h"
 #include "collectives/control/control_judge.h"
 #include "collectives/control/control_member.h"
-#include "collectives/control/socket_net.h"
+#include "collectives/control/sockets/socket_net.h"
 
 namespace annulus {
 

@@ -8,7 +8,7 @@
 #include <system_error>
 
 #include "base/log.h"
-#include "collectives/control/control_stream.h"
+#include "collectives/control/sockets/control_stream.h"
 #include "collectives/control/verdict.h"
 #include "collectives/membership/bootstrap_host.h"
 #include "collectives/membership/bootstrap_messages.h"

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "collectives/control/arbiter_text.h"
-#include "collectives/control/control_door.h"
+#include "collectives/control/sockets/control_door.h"
 #include "collectives/control/verdict.h"
 #include "collectives/membership/bootstrap_host.h"
 

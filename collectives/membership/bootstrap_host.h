@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "collectives/control/control_connections.h"
-#include "collectives/control/control_stream.h"
+#include "collectives/control/sockets/control_stream.h"
 #include "collectives/membership/bootstrap.h"
 #include "collectives/membership/bootstrap_messages.h"
 #include "transport/address.h"

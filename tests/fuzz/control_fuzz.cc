@@ -15,7 +15,7 @@
 #include "collectives/control/control_connections.h"
 #include "collectives/control/control_judge.h"
 #include "collectives/control/control_member.h"
-#include "collectives/control/socket_net.h"
+#include "collectives/control/sockets/socket_net.h"
 #include "collectives/control/verdict.h"
 
 namespace annulus {

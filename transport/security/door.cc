@@ -1,5 +1,6 @@
 #include "transport/security/door.h"
 
+#include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -42,6 +43,7 @@ void Door::Close() {
   asio::error_code ignored;
   if (listener_->is_open()) listener_->cancel(ignored);
   listener_ = nullptr;
+  UseSpare();
   pause_.cancel();
   while (!visitors_.empty()) Remove(visitors_.begin());
 }
@@ -51,7 +53,19 @@ void Door::Note(Strays::Reason reason, const std::string& from, const std::strin
   strays_.Add(reason, from, detail);
 }
 
+// Another thread may take the descriptor first; then the next pause tries again.
+bool Door::UseSpare() {
+  if (spare_ < 0) return false;
+  ::close(std::exchange(spare_, -1));
+  return true;
+}
+
+void Door::KeepSpare() {
+  if (plan_.keeps_spare && spare_ < 0) spare_ = ::eventfd(0, EFD_CLOEXEC);
+}
+
 void Door::Await() {
+  KeepSpare();
   listener_->async_wait(StreamListener::wait_read, [self = shared_from_this()](const asio::error_code& error) {
     if (self->listener_ == nullptr || error == asio::error::operation_aborted) return;
     self->AcceptSome();
@@ -77,7 +91,7 @@ void Door::AcceptSome() {
 
 bool Door::Recover(int os_errno) {
   if (IsOutOfDescriptors(os_errno)) {
-    if (DropSilent()) return true;
+    if (DropSilent() || UseSpare()) return true;
     if (visitors_.empty() && plan_.on_exhausted) {
       plan_.on_exhausted(OutOfDescriptors(static_cast<int>(plan_.hello.rank), "another rank's connection", os_errno));
     }

@@ -38,6 +38,8 @@ class Door : public std::enable_shared_from_this<Door> {
     Nanoseconds limit = 0;  // Time that a connection has for its proof.
     StreamHandshake::Decide decide;
     std::function<void(Proven)> on_proven;
+    // Keeps one descriptor back, for a peer that comes when the process has no other left.
+    bool keeps_spare = false;
     // The process or the system has no descriptor left, and no stranger holds one. Called again until that changes.
     std::function<void(const Status&)> on_exhausted;
   };
@@ -78,6 +80,9 @@ class Door : public std::enable_shared_from_this<Door> {
   void DropSlow(const StreamHandshake* handshake);
   void DropFromCrowd();
   bool DropSilent();
+  void KeepSpare();
+  // Whether there was a spare descriptor to give up.
+  bool UseSpare();
   void Drop(Visitors::iterator visitor, Strays::Reason reason, const std::string& detail);
   void Remove(Visitors::iterator visitor);
 
@@ -86,6 +91,7 @@ class Door : public std::enable_shared_from_this<Door> {
   Strays strays_;
   std::string last_dropped_;
   StreamListener* listener_ = nullptr;  // Null when closed.
+  int spare_ = -1;                      // A descriptor of nothing; -1: none.
   asio::steady_timer pause_;
   Visitors visitors_;                 // Oldest first.
   std::map<std::string, int> hosts_;  // Number of visitors by host.

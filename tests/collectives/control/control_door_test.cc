@@ -1,15 +1,18 @@
 // The door through which a rank comes back: who is let in, and that nobody keeps others out.
-#include "collectives/control/control_door.h"
+#include "collectives/control/sockets/control_door.h"
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <functional>
 #include <vector>
 
-#include "collectives/control/control_dial.h"
+#include "collectives/control/sockets/control_dial.h"
 
 namespace annulus {
 namespace {
@@ -45,14 +48,16 @@ class ControlDoorTest : public testing::Test {
     for (const int fd : strangers_) ::close(fd);
   }
 
-  // A rank's attempt to come back.
-  Status Dial(const std::string& key, const Hello& hello) {
+  // A rank's attempt to come back. `meanwhile` runs when it has its socket.
+  Status Dial(
+      const std::string& key, const Hello& hello, const std::function<void()>& meanwhile = [] {}) {
     const auto dial = std::make_shared<ControlDial>(&context_, key, hello);
     Status result = Status::WouldBlock();
     dial->Start(address_, 5 * kSecond, [&result](const Status& status, int fd) {
       result = status;
       if (fd >= 0) ::close(fd);
     });
+    meanwhile();
     const Deadline deadline = DeadlineAfter(kPatience);
     while (result.would_block() && Now() < deadline) context_.run_one_for(std::chrono::milliseconds(10));
     context_.poll();
@@ -109,6 +114,25 @@ TEST_F(ControlDoorTest, StrangersAreDroppedAndKeepNobodyOut) {
   EXPECT_TRUE(IsDropped(garbage));
   EXPECT_TRUE(IsDropped(silent));
   for (const int fd : strangers_) EXPECT_TRUE(IsDropped(fd)) << "after a while";
+}
+
+// A process whose data loaders hold all its descriptors.
+TEST_F(ControlDoorTest, ARankComesBackThoughNoDescriptorIsLeft) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  std::vector<int> held;
+  const auto hold_all = [&held, &before] {
+    held.push_back(::dup(0));
+    const rlimit few = {static_cast<rlim_t>(held.back()) + 16, before.rlim_max};
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+    for (int fd = ::dup(0); fd >= 0; fd = ::dup(0)) held.push_back(fd);
+    ASSERT_EQ(errno, EMFILE);
+  };
+  const Status came_back = Dial("the key", HelloOf(2), hold_all);
+  for (const int fd : held) ::close(fd);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_TRUE(came_back.ok()) << came_back.message();
+  EXPECT_EQ(returned_, std::vector{2});
 }
 
 TEST_F(ControlDoorTest, AClosedDoorRefuses) {

@@ -10,7 +10,7 @@
 
 #include "base/check.h"
 #include "collectives/control/control_connections.h"
-#include "collectives/control/control_door.h"
+#include "collectives/control/sockets/control_door.h"
 
 namespace annulus {
 

@@ -7,7 +7,7 @@
 #include <random>
 
 #include "base/bytes.h"
-#include "collectives/control/socket_net.h"
+#include "collectives/control/sockets/socket_net.h"
 #include "tests/collectives/control/control_pairs.h"
 #include "tests/soak/rounds.h"
 

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "collectives/control/control.h"
-#include "collectives/control/control_stream.h"
+#include "collectives/control/sockets/control_stream.h"
 #include "collectives/membership/bootstrap_messages.h"
 #include "tests/collectives/membership/bootstrap_fixture.h"
 #include "transport/security/connector.h"

@@ -8,7 +8,7 @@
 #include <memory>
 #include <thread>
 
-#include "collectives/control/control_stream.h"
+#include "collectives/control/sockets/control_stream.h"
 #include "collectives/membership/bootstrap_messages.h"
 #include "tests/collectives/membership/bootstrap_fixture.h"
 #include "transport/reserved_port.h"

@@ -1,4 +1,4 @@
-#include "collectives/control/control_door.h"
+#include "collectives/control/sockets/control_door.h"
 
 #include <sys/socket.h>
 #include <unistd.h>
@@ -29,6 +29,7 @@ ControlDoor::ControlDoor(asio::io_context* context, const std::string& key, cons
   plan.key = key;
   plan.expected = hello.nranks;
   plan.limit = kVisitLimit;
+  plan.keeps_spare = true;
   plan.decide = [nranks = hello.nranks, expects = std::move(expects)](const Hello& peer) {
     const bool expected = peer.rank < nranks && expects(static_cast<int>(peer.rank));
     return expected ? StreamHandshake::Verdict::kWelcome : StreamHandshake::Verdict::kUnexpected;

@@ -1,10 +1,10 @@
-#include "collectives/control/socket_net.h"
+#include "collectives/control/sockets/socket_net.h"
 
 #include <asio/steady_timer.hpp>
 #include <chrono>
 #include <utility>
 
-#include "collectives/control/control_stream.h"
+#include "collectives/control/sockets/control_stream.h"
 
 namespace annulus {
 namespace {

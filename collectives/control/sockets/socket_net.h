@@ -7,9 +7,9 @@
 #include <memory>
 
 #include "base/secret.h"
-#include "collectives/control/control_dial.h"
-#include "collectives/control/control_door.h"
 #include "collectives/control/control_net.h"
+#include "collectives/control/sockets/control_dial.h"
+#include "collectives/control/sockets/control_door.h"
 #include "transport/security/auth.h"
 
 namespace annulus {

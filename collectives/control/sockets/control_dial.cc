@@ -1,4 +1,4 @@
-#include "collectives/control/control_dial.h"
+#include "collectives/control/sockets/control_dial.h"
 
 #include <chrono>
 #include <utility>

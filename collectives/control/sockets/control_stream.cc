@@ -1,5 +1,5 @@
 // Reads header and body in turn, asynchronously. Writes are done at once if the kernel accepts them, else queued.
-#include "collectives/control/control_stream.h"
+#include "collectives/control/sockets/control_stream.h"
 
 #include <fcntl.h>
 #include <linux/sockios.h>
