@@ -40,6 +40,11 @@ class Absences {
     for (auto& [rank, absent] : absent_) absent.until = std::min(absent.until, until);
   }
 
+  // Nobody has been away for too long before then.
+  void Lengthen(Deadline until) {
+    for (auto& [rank, absent] : absent_) absent.until = std::max(absent.until, until);
+  }
+
   bool has(int rank) const { return absent_.contains(rank); }
 
   // Takes out a rank that has been away for too long; none when there is none.

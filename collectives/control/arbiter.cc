@@ -35,17 +35,20 @@ void Arbiter::Lost(int rank) { ranks_[rank].lost = !ranks_[rank].left; }
 
 void Arbiter::Found(int rank, Nanoseconds now) {
   ranks_[rank].lost = false;
+  ranks_[rank].given_up = false;
   if (verdict_ || !(investigating_ || doubting_)) return;
   // What it has sent meanwhile comes before a new answer.
   ranks_[rank].answered = false;
   ranks_[rank].asked = ++question_;
   query_ = true;
   deadline_ = now + kAnswerWindow;
+  was_late_ = false;
 }
 
 void Arbiter::GiveUp(int rank, Nanoseconds now) {
   ranks_[rank].lost = false;
-  Advance(now);
+  ranks_[rank].given_up = true;
+  Advance(now, now >= deadline_);
 }
 
 void Arbiter::Goodbye(int rank, const Activity& last, Nanoseconds now) {
@@ -94,6 +97,7 @@ void Arbiter::AskAnew(Nanoseconds now) {
   }
   tie_ends_ = kNoDeadline;
   query_ = true;
+  was_late_ = false;
   deadline_ = now + kAnswerWindow;
   next_sign_ = investigating_ ? now + kSignInterval : kNoDeadline;
 }
@@ -114,6 +118,7 @@ void Arbiter::Record(int rank, const Activity& activity) {
     speaker.inside = activity.inside && activity.sequence > 0;
   }
   speaker.answered = true;
+  speaker.given_up = false;
 }
 
 void Arbiter::Settled(int rank, const Verdict& verdict, Nanoseconds) {
@@ -124,7 +129,13 @@ void Arbiter::Broken(int rank, const std::string& what, Nanoseconds) {
   if (!ranks_[rank].left) Conclude(BrokenMessageVerdict(rank, what));
 }
 
-void Arbiter::Tick(Nanoseconds now) { Advance(now); }
+void Arbiter::Tick(Nanoseconds now) {
+  if (!was_late_ && deadline() != kNoDeadline && now - deadline() > kLateTick) {
+    was_late_ = true;
+    deadline_ = std::max(deadline_, now + kLateTick);
+  }
+  Advance(now, now >= deadline_);
+}
 
 Deadline Arbiter::deadline() const {
   if (verdict_) return kNoDeadline;
@@ -142,15 +153,16 @@ void Arbiter::Conclude(Verdict verdict) {
 }
 
 // Ends the investigation as soon as possible. Judges when all answers have arrived or no more are expected. A verdict
-// that rests on a report alone waits a moment longer for better reports.
-void Arbiter::Advance(Nanoseconds now) {
+// that rests on a report alone waits a moment longer for better reports. Only a tick finds that time is up: after a
+// pause of this process the first answers are read when others, just as old, are still to be read.
+void Arbiter::Advance(Nanoseconds now, bool time_is_up) {
   if (verdict_ || !(investigating_ || doubting_)) return;
   if (now >= next_sign_) {
     query_ = true;
     next_sign_ = now + kSignInterval;
   }
   if (WaitsForLost()) return;
-  if (!AllAnswered() && now < deadline_) return;
+  if (!AllAnswered() && !time_is_up) return;
   if (doubting_) return EndDoubt(now);
   const int reporter = ChooseReport();
   if (std::optional<Verdict> verdict = Judge(reporter)) {
@@ -199,7 +211,7 @@ int Arbiter::ChooseReport() const {
 std::optional<Call> Arbiter::Concerned() const {
   std::optional<Call> concerned;
   for (const Rank& rank : ranks_) {
-    if (rank.left || !rank.inside) continue;
+    if (rank.left || !rank.known() || !rank.inside) continue;
     for (const Call& call : rank.calls) {
       if (call.sequence == rank.sequence && (!concerned || call.sequence < concerned->sequence)) concerned = call;
     }
@@ -214,24 +226,39 @@ std::optional<Verdict> Arbiter::Judge(int reporter) const {
   const bool message = ranks_[reporter].message.has_value();
   const std::optional<Call> concerned = message ? std::nullopt : Concerned();
   std::optional<Verdict> verdict;
-  if (absence_explains) verdict = JudgeSilent(reporter);
+  if (absence_explains) verdict = JudgeUnreachable(reporter);
   if (!verdict && absence_explains) verdict = JudgeLeft(reporter, concerned);
   if (!verdict && !message) verdict = JudgeMismatch();
-  if (!verdict && code == Code::kTimeout && concerned) verdict = JudgeBehind(reporter, *concerned);
+  if (verdict || code != Code::kTimeout) return verdict;
+  if (concerned) verdict = JudgeOutside(reporter, *concerned);
+  if (!verdict) verdict = JudgeSilent(reporter);
+  if (!verdict && concerned) verdict = JudgeInside(reporter, *concerned);
   return verdict;
 }
 
-// A silent rank has caused a broken link only if the link led to it.
-std::optional<Verdict> Arbiter::JudgeSilent(int reporter) const {
+// Ranks that owe an answer and may have caused what is reported; with `given_up`, only those that also cannot be
+// reached. A broken link and a late message lead to one rank only.
+std::vector<int> Arbiter::Silent(int reporter, bool given_up) const {
+  const int peer = ranks_[reporter].failure->peer();
   std::vector<int> silent;
   for (int r = 0; r < nranks(); ++r) {
-    if (!ranks_[r].left && !ranks_[r].answered && !ranks_[r].failure) silent.push_back(r);
+    const Rank& rank = ranks_[r];
+    if (rank.left || rank.answered || rank.failure || (peer != Status::kNoRank && peer != r)) continue;
+    if (rank.given_up || !given_up) silent.push_back(r);
   }
-  const Status& failure = *ranks_[reporter].failure;
-  if (failure.code() == Code::kPeerLost && failure.peer() != Status::kNoRank) {
-    const bool led_there = std::find(silent.begin(), silent.end(), failure.peer()) != silent.end();
-    silent.assign(led_there, failure.peer());
-  }
+  return silent;
+}
+
+std::optional<Verdict> Arbiter::JudgeUnreachable(int reporter) const {
+  const std::vector<int> gone = Silent(reporter, true);
+  if (gone.empty()) return std::nullopt;
+  return SilenceVerdict(gone, reporter);
+}
+
+// A process that is paused looks like this for as long, and is named only if a deadline has passed and no rank is known
+// to be the cause. Its pause breaks no link, since its kernel goes on.
+std::optional<Verdict> Arbiter::JudgeSilent(int reporter) const {
+  const std::vector<int> silent = Silent(reporter, false);
   if (silent.empty()) return std::nullopt;
   return SilenceVerdict(silent, reporter);
 }
@@ -256,39 +283,51 @@ std::optional<Verdict> Arbiter::JudgeLeft(int reporter, const std::optional<Call
   return std::nullopt;
 }
 
-// Everyone answered and agrees on the calls, yet time ran out, so some rank is late. First choose ranks that have not
-// entered the collective concerned, the furthest behind; otherwise, those still in it when the others have finished.
-std::optional<Verdict> Arbiter::JudgeBehind(int reporter, const Call& concerned) const {
-  std::vector<int> outside;
-  std::vector<int> inside;
-  uint64_t least = concerned.sequence;
-  for (int r = 0; r < nranks(); ++r) {
-    const Rank& rank = ranks_[r];
-    if (rank.left) continue;
-    if (rank.inside && rank.sequence == concerned.sequence) inside.push_back(r);
-    if (rank.sequence >= concerned.sequence) continue;
-    least = std::min(least, rank.sequence);
-    outside.push_back(r);
-  }
-  std::erase_if(outside, [&](int r) { return ranks_[r].sequence != least; });
+static Verdict LateVerdict(int rank, int reporter, const Call& concerned, std::string message) {
   Verdict verdict;
   verdict.code = Code::kTimeout;
+  verdict.rank = rank;
   verdict.peer = reporter;
   verdict.call = concerned;
+  verdict.message = std::move(message);
   verdict.advice = AdviceFor(Code::kTimeout);
-  if (!outside.empty()) {
-    verdict.rank = outside.front();
-    verdict.message = RankList(outside) + (outside.size() == 1 ? " has" : " have") + " not entered " +
-                      CallName(concerned) + " (" + (outside.size() == 1 ? "it" : "they") +
-                      (least == 0 ? " called no collective yet)" : " last completed #" + std::to_string(least) + ")");
-    return verdict;
+  return verdict;
+}
+
+// All who answered agree on the calls, yet time ran out, so some rank is late: the ranks that have not entered the
+// collective concerned, the furthest behind. Who is silent may have entered it.
+std::optional<Verdict> Arbiter::JudgeOutside(int reporter, const Call& concerned) const {
+  uint64_t least = concerned.sequence;
+  for (const Rank& rank : ranks_) {
+    if (!rank.left && rank.known()) least = std::min(least, rank.sequence);
   }
+  if (least == concerned.sequence) return std::nullopt;
+  std::vector<int> outside;
+  for (int r = 0; r < nranks(); ++r) {
+    if (!ranks_[r].left && ranks_[r].known() && ranks_[r].sequence == least) outside.push_back(r);
+  }
+  const std::vector<int> silent = Silent(reporter, false);
+  const bool one = outside.size() == 1;
+  return LateVerdict(
+      outside.front(), reporter, concerned,
+      RankList(outside) + (one ? " has" : " have") + " not entered " + CallName(concerned) + " (" +
+          (one ? "it" : "they") +
+          (least == 0 ? " called no collective yet)" : " last completed #" + std::to_string(least) + ")") +
+          (silent.empty() ? "" : "; " + RankList(silent) + (silent.size() == 1 ? " does" : " do") + " not respond"));
+}
+
+// Nobody is outside: the ranks that are still in the collective, if others have finished it.
+std::optional<Verdict> Arbiter::JudgeInside(int reporter, const Call& concerned) const {
   const bool reporter_waits_for_later = ranks_[reporter].sequence > concerned.sequence;
   if (!reporter_waits_for_later) return std::nullopt;
-  verdict.rank = inside.front();
-  verdict.message = RankList(inside) + (inside.size() == 1 ? " is" : " are") + " still in " + CallName(concerned) +
-                    ", which others have completed";
-  return verdict;
+  std::vector<int> inside;
+  for (int r = 0; r < nranks(); ++r) {
+    const Rank& rank = ranks_[r];
+    if (!rank.left && rank.known() && rank.inside && rank.sequence == concerned.sequence) inside.push_back(r);
+  }
+  return LateVerdict(inside.front(), reporter, concerned,
+                     RankList(inside) + (inside.size() == 1 ? " is" : " are") + " still in " + CallName(concerned) +
+                         ", which others have completed");
 }
 
 Verdict Arbiter::JudgeReport(int reporter) const {

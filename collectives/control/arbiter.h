@@ -45,6 +45,10 @@ class Arbiter {
   // that rank 0 is at work.
   static constexpr Nanoseconds kSignInterval = 500 * kMillisecond;
 
+  // A tick that comes later than this shows that this process was paused. Answers may be waiting unread, so that tick
+  // does not find anybody silent; the next one, as much later, may.
+  static constexpr Nanoseconds kLateTick = 200 * kMillisecond;
+
   explicit Arbiter(int nranks) : ranks_(nranks) {}
 
   // The control connection of `rank` ended for good; os_errno is 0 for an orderly end or a reset.
@@ -89,6 +93,7 @@ class Arbiter {
   struct Rank {
     bool left = false;      // Said goodbye.
     bool lost = false;      // Has no control connection.
+    bool given_up = false;  // Had none for too long.
     bool answered = false;  // Its activity below is known.
     uint32_t asked = 0;     // First question whose answer counts.
     std::optional<Status> failure;
@@ -97,6 +102,8 @@ class Arbiter {
     bool inside = false;
     std::vector<Call> calls;  // Unordered; may contain duplicates.
 
+    // Whether sequence and inside say where the rank is now.
+    bool known() const { return answered || (failure && !message); }
     // Number of collectives that the rank has finished.
     uint64_t completed() const { return inside ? sequence - 1 : sequence; }
   };
@@ -106,7 +113,7 @@ class Arbiter {
   int nranks() const { return static_cast<int>(ranks_.size()); }
   void Record(int rank, const Activity& activity);
   void Conclude(Verdict verdict);
-  void Advance(Nanoseconds now);
+  void Advance(Nanoseconds now, bool time_is_up = false);
   void EndDoubt(Nanoseconds now);
   void AskAnew(Nanoseconds now);
   bool WaitsForLost() const;
@@ -116,13 +123,16 @@ class Arbiter {
   std::optional<Call> Concerned() const;
   // The verdict that the evidence supports now, or none when only the report itself is left.
   std::optional<Verdict> Judge(int reporter) const;
+  std::vector<int> Silent(int reporter, bool given_up) const;
+  std::optional<Verdict> JudgeUnreachable(int reporter) const;
   std::optional<Verdict> JudgeSilent(int reporter) const;
   std::optional<Verdict> JudgeLeft(int reporter, const std::optional<Call>& concerned) const;
   std::optional<Verdict> JudgeMismatch() const;
   CallsByRank Mismatch() const;
   bool TieMayBreak() const;
   bool AwaitTieBreak(Nanoseconds now);
-  std::optional<Verdict> JudgeBehind(int reporter, const Call& concerned) const;
+  std::optional<Verdict> JudgeOutside(int reporter, const Call& concerned) const;
+  std::optional<Verdict> JudgeInside(int reporter, const Call& concerned) const;
   Verdict JudgeReport(int reporter) const;
 
   std::vector<Rank> ranks_;
@@ -130,6 +140,7 @@ class Arbiter {
   bool doubting_ = false;  // Never while investigating.
   bool settling_ = false;
   bool query_ = false;
+  bool was_late_ = false;  // A tick was, since the last question.
   uint32_t question_ = 0;
   Deadline deadline_ = kNoDeadline;
   Deadline next_sign_ = kNoDeadline;  // Set while investigating.

@@ -159,24 +159,24 @@ std::optional<Verdict> Control::Parted(const std::vector<int>& ranks, bool expec
   return reason;
 }
 
-bool Control::AwaitVerdict() {
+bool Control::AwaitVerdict(Deadline until) {
   const Nanoseconds start = Now();
   for (Nanoseconds now = start;; now = Now()) {
-    const Deadline until = VerdictDue(start, heard_at_.load());
-    if (now >= until) return has_verdict();
-    if (verdict_.WaitFor(until - now)) return true;
+    const Deadline due = VerdictDue(start, heard_at_.load(), until);
+    if (now >= due) return has_verdict();
+    if (verdict_.WaitFor(due - now)) return true;
   }
 }
 
-Verdict Control::Report(const Status& failure, const Call& call) {
+Verdict Control::Report(const Status& failure, const Call& call, Deadline until) {
   if (has_verdict()) return verdict();
   const Nanoseconds start = Now();
   thread_->Post([failure, call](ControlRole* role) { role->Report(failure, call); });
-  bool known = AwaitVerdict();
+  bool known = AwaitVerdict(until);
   // Far too late: this process was stopped meanwhile, and the verdict may be unread in the socket.
   constexpr Nanoseconds kOverslept = 200 * kMillisecond;
-  const Nanoseconds since = Now() - std::max(start, heard_at_.load());
-  if (!known && since > kVerdictGrace + kOverslept) known = verdict_.WaitFor(kVerdictGrace);
+  const Nanoseconds late = Now() - VerdictDue(start, heard_at_.load(), until);
+  if (!known && late > kOverslept) known = verdict_.WaitFor(kVerdictGrace);
   if (!known) {
     const Verdict alone = SilenceVerdict({0}, Status::kNoRank);
     Conclude(alone);

@@ -69,9 +69,10 @@ class Control {
   std::optional<Verdict> Parted(const std::vector<int>& ranks, bool expected);
 
   // Reports to the arbiter that `failure` happened on this rank in `call` (sequence 0: outside any), and returns the
-  // common verdict. Blocks while rank 0 gives signs of life, up to kMostVerdictWait; kVerdictGrace after the last one
-  // this rank reaches a verdict alone.
-  Verdict Report(const Status& failure, const Call& call);
+  // common verdict. Blocks while rank 0 gives signs of life, up to kMostVerdictWait; kVerdictGrace after the last one,
+  // but not before the call's deadline `until`, this rank reaches a verdict alone. A rank 0 that is paused for less is
+  // not at fault.
+  Verdict Report(const Status& failure, const Call& call, Deadline until = 0);
 
   // Tells the arbiter that a collective takes long here, so that it asks whether all ranks agree on the call. Ranks
   // that disagree may wait for each other on links where no tag shows it. Returns at once.
@@ -82,8 +83,8 @@ class Control {
   void Abort(const std::string& reason = "");
 
   // When a report made at `start` is answered by this rank itself, if rank 0 gave its last sign of life at `heard`.
-  static constexpr Deadline VerdictDue(Nanoseconds start, Nanoseconds heard) {
-    return std::min(std::max(start, heard) + kVerdictGrace, start + kMostVerdictWait);
+  static constexpr Deadline VerdictDue(Nanoseconds start, Nanoseconds heard, Deadline until) {
+    return std::max(std::min(std::max(start, heard) + kVerdictGrace, start + kMostVerdictWait), until);
   }
 
   // Says goodbye, closes the connections and ends the thread. Idempotent. Bounded by kCloseGrace, or by
@@ -92,7 +93,7 @@ class Control {
 
  private:
   class Thread;
-  bool AwaitVerdict();
+  bool AwaitVerdict(Deadline until);
   explicit Control(std::function<void()> on_verdict);
   void Conclude(const Verdict& verdict);
 

@@ -185,7 +185,7 @@ void ControlJudge::TellLoss(int rank, int os_errno) {
 void ControlJudge::Act() {
   if (on_gone_) return;  // A leaving rank no longer judges.
   config_.Heard();
-  TakeAbsences(config_.net->Now());
+  if (arbiter_.investigating()) absences_.Shorten(config_.net->After(kPathGrace));
   if (arbiter_.TakeQuery()) {
     ByteWriter out;
     out.U32(arbiter_.question());
@@ -198,7 +198,6 @@ void ControlJudge::Act() {
 }
 
 void ControlJudge::TakeAbsences(Nanoseconds now) {
-  if (arbiter_.investigating()) absences_.Shorten(now + kPathGrace);
   while (const std::optional<Absences::Absence> absence = absences_.TakeOverdue(now)) {
     const bool unreachable = absence->os_errno != 0 && arbiter_.investigating();
     if (unreachable) given_up_.insert(absence->rank);
@@ -233,11 +232,17 @@ void ControlJudge::SetTimer() {
   const Deadline deadline = std::min(arbiter_.deadline(), absences_.deadline());
   if (deadline == kNoDeadline) return;
   const Nanoseconds wait = std::max<Nanoseconds>(deadline - config_.net->Now(), 0);
-  timer_->Set(wait, [this] {
-    FindUnheard(config_.net->Now());
-    arbiter_.Tick(config_.net->Now());
-    Act();
-  });
+  timer_->Set(wait, [this, deadline] { TimeIsUp(deadline); });
+}
+
+// A rank may have come back, and an answer may have arrived, while this process was paused.
+void ControlJudge::TimeIsUp(Deadline due) {
+  const Nanoseconds now = config_.net->Now();
+  if (now - due > Arbiter::kLateTick) absences_.Lengthen(now + kReplayGrace);
+  FindUnheard(now);
+  TakeAbsences(now);
+  arbiter_.Tick(now);
+  Act();
 }
 
 void ControlJudge::CheckGone() {

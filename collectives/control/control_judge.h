@@ -47,6 +47,8 @@ class ControlJudge : public ControlRole {
   // Carries out what the arbiter wants after an event.
   void Act();
   void Announce();
+  // The timer, which was set for `due`.
+  void TimeIsUp(Deadline due);
   void TakeAbsences(Nanoseconds now);
   // Takes the ranks that no question has reached for lost, rather than for silent.
   void FindUnheard(Nanoseconds now);

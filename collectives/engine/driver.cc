@@ -182,7 +182,10 @@ void Driver::Interrupt() {
 Verdict Driver::Settle(const Status& failure, const Call& current) {
   const Call& call = messages_->failed().sequence > 0 ? messages_->failed() : current;
   if (HasVerdict()) return control_->verdict();
-  if (control_ != nullptr && !interrupted_.load(std::memory_order_relaxed)) return control_->Report(failure, call);
+  if (control_ != nullptr && !interrupted_.load(std::memory_order_relaxed)) {
+    const Deadline until = std::min(drive_.deadline, messages_->deadline());
+    return control_->Report(failure, call, until == kNoDeadline ? 0 : until);
+  }
   Verdict verdict;
   verdict.code = failure.code();
   verdict.call = call;

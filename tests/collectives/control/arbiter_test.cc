@@ -135,16 +135,14 @@ TEST_P(ArbiterTest, DeathNeedsNoReport) {
 }
 
 TEST_P(ArbiterTest, SilentRankIsStopped) {
-  for (const Status& failure : {Timeout(), Lost(culprit_)}) {
-    Story story(n_, Inside(Allreduce(7)));
-    story.silent[culprit_] = true;
-    story.AllReport(failure, culprit_);
-    const Verdict verdict = story.TellInEveryOrder();
-    EXPECT_EQ(verdict.code, Code::kTimeout);
-    EXPECT_EQ(verdict.rank, culprit_);
-    EXPECT_EQ(verdict.message, name_ + " does not respond (stopped or unreachable)");
-    EXPECT_FALSE(verdict.advice.empty());
-  }
+  Story story(n_, Inside(Allreduce(7)));
+  story.silent[culprit_] = true;
+  story.AllReport(Timeout(), culprit_);
+  const Verdict verdict = story.TellInEveryOrder();
+  EXPECT_EQ(verdict.code, Code::kTimeout);
+  EXPECT_EQ(verdict.rank, culprit_);
+  EXPECT_EQ(verdict.message, name_ + " does not respond (stopped or unreachable)");
+  EXPECT_FALSE(verdict.advice.empty());
 }
 
 TEST_P(ArbiterTest, RankThatLeftBeforeTheCollectiveIsNamed) {
@@ -373,6 +371,7 @@ TEST(ArbiterText, LongListsAreCut) {
   std::iota(ranks.begin(), ranks.end(), 0);
   Arbiter arbiter(101);
   arbiter.Report(100, Timeout(), Allreduce(1), kStart);
+  arbiter.Tick(kStart + Arbiter::kSignInterval);
   arbiter.Tick(kStart + Arbiter::kAnswerWindow);
   ASSERT_TRUE(arbiter.verdict());
   EXPECT_EQ(arbiter.verdict()->message,

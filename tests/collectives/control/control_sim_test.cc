@@ -18,6 +18,10 @@ constexpr Nanoseconds kLimit = 60 * kSecond;
 constexpr Nanoseconds kLongestVerdict = 8 * kSecond;
 // When the collective's deadline passes.
 constexpr Nanoseconds kCallDeadline = 100 * kMillisecond;
+// That of a call that fails early.
+constexpr Nanoseconds kFarDeadline = 20 * kSecond;
+constexpr Nanoseconds kLongestPause = 3 * kSecond;
+constexpr Nanoseconds kEntered = 1100 * kMicrosecond;
 
 Call Allreduce(uint64_t count) {
   Call call;
@@ -34,9 +38,10 @@ struct Story {
   const char* name;
   // Puts what happens on the clock.
   void (*tell)(SimControlJob* job);
-  Code code;         // OK: no verdict.
-  int culprit;       // From the end: 1 is the last rank; 0 is rank 0.
-  Code also = code;  // What the arbiter may say of it as well.
+  Code code;                       // OK: no verdict.
+  int culprit;                     // From the end: 1 is the last rank; 0 is rank 0.
+  Code also = code;                // What the arbiter may say of it as well.
+  bool reports_deadlines = false;  // Rather than what is known at once.
 };
 
 void EnterAll(SimControlJob* job, uint64_t last_count) {
@@ -73,14 +78,15 @@ void BrokenLinks(SimControlJob* job) {
   const int last = job->nranks() - 1;
   for (const int rank : {0, last - 1}) {
     const Status broken(Code::kPeerLost, "the link broke", last, 104);
-    job->At(2 * kMillisecond + 100 * kMicrosecond, [=] { job->Report(rank, broken, Allreduce(200)); });
+    job->At(2 * kMillisecond + 100 * kMicrosecond, [=] { job->Report(rank, broken, Allreduce(200), kFarDeadline); });
   }
 }
 
 void FailedRank(SimControlJob* job) {
   const int last = job->nranks() - 1;
   EnterAll(job, 200);
-  job->At(2 * kMillisecond, [=] { job->Report(last, Status(Code::kSystem, "out of luck"), Allreduce(200)); });
+  const Status failure(Code::kSystem, "out of luck");
+  job->At(2 * kMillisecond, [=] { job->Report(last, failure, Allreduce(200), kFarDeadline); });
   BrokenLinks(job);
 }
 
@@ -108,13 +114,13 @@ void LeaveAll(SimControlJob* job, Nanoseconds step, bool judge_first) {
 }
 
 const Story kStories[] = {
-    {"a mismatch", Mismatch, Code::kMismatch, 1},
-    {"a late rank", LateRank, Code::kTimeout, 1},
+    {"a mismatch", Mismatch, Code::kMismatch, 1, Code::kMismatch, true},
+    {"a late rank", LateRank, Code::kTimeout, 1, Code::kTimeout, true},
     {"an abort", [](SimControlJob* job) { AbortOf(job, job->nranks() - 1); }, Code::kAborted, 1},
     {"an abort by rank 0", [](SimControlJob* job) { AbortOf(job, 0); }, Code::kAborted, 0},
     {"a failed rank", FailedRank, Code::kSystem, 1},
     {"a death", Death, Code::kPeerLost, 1, Code::kTimeout},  // Its last word may be lost.
-    {"a rank that left early", EarlyLeaver, Code::kPeerLost, 1},
+    {"a rank that left early", EarlyLeaver, Code::kPeerLost, 1, Code::kPeerLost, true},
     {"all leave at once", [](SimControlJob* job) { LeaveAll(job, 0, false); }, Code::kOk, 0},
     {"all leave, rank 0 last", [](SimControlJob* job) { LeaveAll(job, kMillisecond, false); }, Code::kOk, 0},
     {"all leave, rank 0 first", [](SimControlJob* job) { LeaveAll(job, kMillisecond, true); }, Code::kOk, 0},
@@ -236,6 +242,10 @@ std::vector<SimCut> WaysToCut(int rank, int message) {
   return ways;
 }
 
+Nanoseconds Within(std::mt19937_64* random, Nanoseconds limit) {
+  return static_cast<Nanoseconds>((*random)() % static_cast<uint64_t>(limit));
+}
+
 class ControlSimTest : public testing::TestWithParam<int> {};
 
 TEST_P(ControlSimTest, OneVerdictWhereverOnePathIsCut) {
@@ -289,6 +299,48 @@ TEST_P(ControlSimTest, OneVerdictWhateverTwoCuts) {
     if (HasFailure()) return;
   }
   EXPECT_GT(both * 10, rounds) << "too few of the cuts were made for the test to mean something";
+}
+
+// Processes that are stopped for a while, rank 0 among them, beside one that fails: everybody names that one. The
+// pauses begin where the failure, the questions or the answers are.
+TEST_P(ControlSimTest, NobodyBlamesARankThatIsOnlyPaused) {
+  const int n = GetParam();
+  const uint64_t rounds = Rounds(3000, 100'000);
+  Nanoseconds longest = 0;
+  for (uint64_t seed = 1; seed <= rounds; ++seed) {
+    std::mt19937_64 random(seed * 1013 + n);
+    const Story& story = kStories[random() % std::size(kStories)];
+    SCOPED_TRACE(testing::Message() << story.name << ", " << n << " ranks, seed " << seed);
+    const int culprit = story.culprit > 0 ? n - story.culprit : 0;
+    SimControlJob job(seed, n, {});
+    for (int rank = 0; rank < n; ++rank) job.At(0, [&job, rank] { job.Open(rank); });
+    story.tell(&job);
+    Nanoseconds awake_at = 0;
+    for (uint64_t pauses = 1 + random() % 2; pauses > 0; --pauses) {
+      const int rank = static_cast<int>(random() % n);
+      if (rank == culprit && story.code != Code::kOk) continue;
+      const Nanoseconds begin = (random() % 2 == 0 ? kEntered : kCallDeadline) + Within(&random, 4 * kMillisecond);
+      // Beyond its deadline a rank waits for a silent rank 0 for Control::kVerdictGrace.
+      const bool is_judge_of_deadlines = rank == 0 && story.reports_deadlines;
+      const Nanoseconds time =
+          Within(&random, is_judge_of_deadlines ? kCallDeadline - begin + 1400 * kMillisecond : kLongestPause);
+      if (time > 0) job.At(begin, [&job, rank, time] { job.Pause(rank, time); });
+      awake_at = std::max(awake_at, begin + time);
+    }
+    job.Run(kLimit);
+    EXPECT_LT(job.clock().now(), kLimit) << "hang";
+    for (int rank = 0; rank < n; ++rank) {
+      const std::optional<Verdict>& verdict = job.verdict(rank);
+      EXPECT_EQ(verdict.has_value(), story.code != Code::kOk && (rank != culprit || verdict)) << "rank " << rank;
+      if (!verdict) continue;
+      EXPECT_EQ(verdict->rank, culprit) << "rank " << rank << ": " << verdict->message;
+      EXPECT_EQ(verdict->code, story.code) << verdict->message;
+      longest = std::max(longest, job.verdict_at(rank) - std::max(awake_at, kCallDeadline));
+    }
+    if (HasFailure()) return;
+  }
+  // After the failure, or once all run again.
+  EXPECT_LE(longest, 2 * kSecond);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, ControlSimTest, testing::Range(2, 7));

@@ -31,17 +31,24 @@ void SimControlJob::Open(int rank) {
 }
 
 void SimControlJob::Enter(int rank, const Call& call) {
-  if (Works(rank)) ranks_[rank].activity.Enter(call);
+  world_.WhenAwake(rank, [this, rank, call] {
+    if (Works(rank)) ranks_[rank].activity.Enter(call);
+  });
 }
 
 void SimControlJob::Leave(int rank) {
-  if (Works(rank)) ranks_[rank].activity.Leave();
+  world_.WhenAwake(rank, [this, rank] {
+    if (Works(rank)) ranks_[rank].activity.Leave();
+  });
 }
 
-void SimControlJob::Report(int rank, const Status& failure, const Call& call) {
+void SimControlJob::Report(int rank, const Status& failure, const Call& call, Deadline until) {
   Rank& own = ranks_[rank];
+  if (clock().now() < world_.awake_at(rank))
+    return At(world_.awake_at(rank), [=, this] { Report(rank, failure, call, until); });
   if (!Works(rank) || own.verdict || own.reported_at != 0) return;
   own.reported_at = clock().now();
+  own.until = until;
   own.role->Report(failure, call);
   AwaitVerdict(rank);
 }
@@ -49,7 +56,10 @@ void SimControlJob::Report(int rank, const Status& failure, const Call& call) {
 void SimControlJob::AwaitVerdict(int rank) {
   Rank& own = ranks_[rank];
   if (own.verdict || !Works(rank)) return;
-  const Deadline until = Control::VerdictDue(own.reported_at, own.heard_at.load());
+  // As Control::Report does after a pause.
+  const Nanoseconds awake_at = world_.awake_at(rank);
+  if (clock().now() < awake_at) return At(awake_at + Control::kVerdictGrace, [this, rank] { AwaitVerdict(rank); });
+  const Deadline until = Control::VerdictDue(own.reported_at, own.heard_at.load(), own.until);
   if (clock().now() < until) return At(until, [this, rank] { AwaitVerdict(rank); });
   const Verdict alone = SilenceVerdict({0}, Status::kNoRank);
   Conclude(rank, alone);
@@ -57,6 +67,7 @@ void SimControlJob::AwaitVerdict(int rank) {
 }
 
 void SimControlJob::Abort(int rank) {
+  if (clock().now() < world_.awake_at(rank)) return At(world_.awake_at(rank), [this, rank] { Abort(rank); });
   if (!Works(rank) || ranks_[rank].verdict) return;
   const Verdict aborted = AbortVerdict(rank);
   ranks_[rank].role->Settle(aborted);
@@ -73,6 +84,7 @@ void SimControlJob::Conclude(int rank, const Verdict& verdict) {
 
 void SimControlJob::Close(int rank) {
   Rank& own = ranks_[rank];
+  if (clock().now() < world_.awake_at(rank)) return At(world_.awake_at(rank), [this, rank] { Close(rank); });
   if (!Works(rank)) return;
   own.closing = true;
   own.closing_since = clock().now();

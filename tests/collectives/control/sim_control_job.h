@@ -24,13 +24,16 @@ class SimControlJob {
   // Whether ranks destroy their communicator as soon as they have the verdict.
   void set_leaves_at_verdict(bool leaves) { leaves_at_verdict_ = leaves; }
 
-  // As the functions of Control. What a rank does after its end is ignored.
+  // As the functions of Control. What a rank does after its end is ignored; what it does while its process is stopped
+  // happens later.
   void Open(int rank);
   void Enter(int rank, const Call& call);
   void Leave(int rank);
-  void Report(int rank, const Status& failure, const Call& call);
+  void Report(int rank, const Status& failure, const Call& call, Deadline until = 0);
   void Abort(int rank);
   void Close(int rank);
+  // Its process is stopped for a while.
+  void Pause(int rank, Nanoseconds time) { world_.Pause(rank, clock().now() + time); }
   // Its process is killed.
   void Kill(int rank);
 
@@ -53,6 +56,7 @@ class SimControlJob {
     std::optional<Verdict> verdict;
     Nanoseconds verdict_at = 0;
     Nanoseconds reported_at = 0;
+    Deadline until = 0;  // Of the call that it reported.
     Nanoseconds closing_since = 0;
     Nanoseconds ended_at = 0;
     bool closing = false;

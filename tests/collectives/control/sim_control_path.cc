@@ -171,6 +171,8 @@ void SimControlLine::TellNow(int side, ControlEnd how) {
 void SimControlLine::GiveOn(int side) {
   End& end = ends_[side];
   const auto self = shared_from_this();  // A handler may let go of this line.
+  const Nanoseconds awake_at = path_->awake_at(side);
+  if (path_->clock().now() < awake_at) return path_->clock().At(awake_at, [self, side] { self->GiveOn(side); });
   while (end.on_message && !end.early.empty()) {
     const EncodedMessage message = std::move(end.early.front());
     end.early.pop_front();

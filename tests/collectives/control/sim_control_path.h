@@ -47,6 +47,9 @@ class SimControlPath {
   std::shared_ptr<SimControlLine> Connect();
   // The process on that side ended.
   void CloseAll(int side);
+  // It is stopped until then: its kernel goes on, and it hears what has arrived afterwards.
+  void Pause(int side, Nanoseconds until) { awake_at_[side] = until; }
+  Nanoseconds awake_at(int side) const { return awake_at_[side]; }
   SimClock& clock() { return *clock_; }
   bool silent() const { return clock_->now() < silent_until_; }
   bool has_route() const { return clock_->now() >= no_route_until_; }
@@ -67,6 +70,7 @@ class SimControlPath {
   int cuts_made_ = 0;
   Deadline silent_until_ = 0;
   Deadline no_route_until_ = 0;
+  Nanoseconds awake_at_[2] = {0, 0};
   std::vector<std::weak_ptr<SimControlLine>> lines_;
 };
 

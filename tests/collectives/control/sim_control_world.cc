@@ -68,7 +68,10 @@ class SimControlWorld::Net : public ControlNet {
   Net(SimControlWorld* world, int rank) : world_(world), rank_(rank) {}
 
   Nanoseconds Now() const override { return world_->clock_.now(); }
-  std::unique_ptr<ControlTimer> MakeTimer() override { return std::make_unique<SimTimer>(&world_->clock_); }
+  std::unique_ptr<ControlTimer> MakeTimer() override {
+    const auto deliver = [this](const std::function<void()>& run) { world_->WhenAwake(rank_, run); };
+    return std::make_unique<SimTimer>(&world_->clock_, deliver);
+  }
 
   Status Adopt(int fd, size_t, std::shared_ptr<MessageStream>* stream) override {
     const Held held = world_->Take(fd);
@@ -90,7 +93,9 @@ class SimControlWorld::Net : public ControlNet {
     dial->line = world_->paths_[rank_]->Connect();
     dial_ = dial;
     Net* const judge = world_->nets_[0].get();
-    world_->clock_.At(Now() + limit, [dial] { dial->End(Status(Code::kTimeout, "no answer")); });
+    world_->clock_.At(Now() + limit, [this, dial] {
+      world_->WhenAwake(rank_, [dial] { dial->End(Status(Code::kTimeout, "no answer")); });
+    });
     if (!world_->paths_[rank_]->has_route()) {
       return world_->clock_.At(Now(), [dial] { dial->End(Status::System("connecting to rank 0", ENETUNREACH)); });
     }
@@ -98,8 +103,11 @@ class SimControlWorld::Net : public ControlNet {
       dial->End(Status(Code::kPeerLost, "ended during the handshake", Status::kNoRank, ECONNRESET));
     });
     // A connection, then the hellos and proofs; the last message is the judge's word.
-    const auto prove = [this, dial, judge] { judge->Greet(rank_, dial, world_); };
-    const auto answer = [dial, prove] { dial->line->Pass(0, [dial, prove] { dial->line->Pass(1, prove); }); };
+    const auto prove = [this, dial, judge] {
+      world_->WhenAwake(0, [this, dial, judge] { judge->Greet(rank_, dial, world_); });
+    };
+    const auto heed = [this, prove, dial] { world_->WhenAwake(rank_, [prove, dial] { dial->line->Pass(1, prove); }); };
+    const auto answer = [this, dial, heed] { world_->WhenAwake(0, [dial, heed] { dial->line->Pass(0, heed); }); };
     dial->line->Pass(1, [dial, judge, answer] {
       if (judge->ended_) return dial->End(Status::System("connecting to rank 0", ECONNREFUSED));
       if (judge->expects_) answer();  // Before that, the connection waits to be accepted.
@@ -157,7 +165,7 @@ class SimControlWorld::Net : public ControlNet {
 };
 
 SimControlWorld::SimControlWorld(uint64_t seed, int nranks, const std::vector<SimCut>& cuts)
-    : clock_(seed), next_fd_(kFirstFd + 1) {
+    : clock_(seed), awake_at_(nranks, 0), next_fd_(kFirstFd + 1) {
   for (int rank = 0; rank < nranks; ++rank) {
     std::vector<SimCut> of_rank;
     for (const SimCut& cut : cuts) {
@@ -186,6 +194,19 @@ ControlConnections SimControlWorld::Connections(int rank) {
     if (rank != 0) connections.Put(0, {member, EndpointOf(rank), EndpointOf(0)});
   }
   return connections;
+}
+
+void SimControlWorld::Pause(int rank, Nanoseconds until) {
+  awake_at_[rank] = until;
+  for (size_t member = 1; member < paths_.size(); ++member) {
+    if (rank == 0) paths_[member]->Pause(0, until);
+    if (rank == static_cast<int>(member)) paths_[member]->Pause(1, until);
+  }
+}
+
+void SimControlWorld::WhenAwake(int rank, std::function<void()> act) {
+  if (clock_.now() < awake_at_[rank]) return clock_.At(awake_at_[rank], std::move(act));
+  act();
 }
 
 void SimControlWorld::EndProcess(int rank) {

@@ -26,6 +26,11 @@ class SimControlWorld {
   ControlNet* net(int rank);
   // The connections that bootstrap would make. Once per rank.
   ControlConnections Connections(int rank);
+  // The process is stopped until then, and does everything late.
+  void Pause(int rank, Nanoseconds until);
+  Nanoseconds awake_at(int rank) const { return awake_at_[rank]; }
+  // Runs `act` when that process runs: now, or when its pause is over.
+  void WhenAwake(int rank, std::function<void()> act);
   // The process ends. Whatever used its net is gone.
   void EndProcess(int rank);
   int cuts_made() const;
@@ -42,6 +47,7 @@ class SimControlWorld {
   Held Take(int fd);
 
   SimClock clock_;
+  std::vector<Nanoseconds> awake_at_;                   // By rank.
   std::vector<std::unique_ptr<SimControlPath>> paths_;  // By the rank that is not 0.
   std::map<int, Held> held_;                            // Ends without a stream, by descriptor.
   int next_fd_;

@@ -14,18 +14,25 @@ namespace annulus {
 
 class SimTimer : public ControlTimer {
  public:
+  // Runs what is due, now or later.
+  using Deliver = std::function<void(const std::function<void()>& run)>;
+
   // The clock outlives the timer.
-  explicit SimTimer(SimClock* clock) : clock_(clock) {}
+  explicit SimTimer(
+      SimClock* clock, Deliver deliver = [](const std::function<void()>& run) { run(); })
+      : clock_(clock), deliver_(std::move(deliver)) {}
   void Set(Nanoseconds wait, std::function<void()> run) override {
     latest_ = std::make_shared<bool>();
-    clock_->At(clock_->now() + wait, [latest = std::weak_ptr<bool>(latest_), run = std::move(run)] {
+    const auto ring = [latest = std::weak_ptr<bool>(latest_), run = std::move(run)] {
       if (!latest.expired()) run();
-    });
+    };
+    clock_->At(clock_->now() + wait, [deliver = deliver_, ring] { deliver(ring); });
   }
   void Cancel() override { latest_ = nullptr; }
 
  private:
   SimClock* const clock_;
+  const Deliver deliver_;
   std::shared_ptr<bool> latest_;
 };
 

@@ -1,5 +1,6 @@
 // Ranks that are only slow: paused for a while, or throttled to a twentieth of the time. No verdict names them, alone
-// or beside a rank that dies or a link that fails. A failing case prints its seed, which replays it.
+// or beside a rank that dies or a link that breaks. Only where a deadline passes and nothing tells why, as when a link
+// is silent, may a rank be named that is paused just then. A failing case prints its seed, which replays it.
 
 #include <gtest/gtest.h>
 
@@ -12,9 +13,10 @@
 namespace annulus {
 namespace {
 
-constexpr Nanoseconds kTimeout = 3 * kSecond;
-// A pause that is longer cannot be told from a stop within the two seconds that a verdict may take.
-constexpr Nanoseconds kLongestPause = 900 * kMillisecond;
+constexpr Nanoseconds kTimeout = 6 * kSecond;
+constexpr Nanoseconds kLongestPause = 2500 * kMillisecond;
+// How long before the deadline a late pause begins at most; all others are over by then.
+constexpr Nanoseconds kBeforeDeadline = 400 * kMillisecond;
 // As the kernel's bandwidth control has it: a share of each period.
 constexpr Nanoseconds kPeriod = 100 * kMillisecond;
 constexpr Nanoseconds kShare = 5 * kMillisecond;
@@ -26,9 +28,10 @@ enum class Trouble { kNone, kDeath, kSilentLink, kBrokenLink };
 struct Story {
   SimJobOptions options;
   Trouble trouble = Trouble::kNone;
-  int culprit = -1;        // The rank that dies; or an end of the link.
-  Nanoseconds at = 0;      // Of the trouble.
-  std::vector<bool> slow;  // By rank.
+  int culprit = -1;                                         // The rank that dies; or an end of the link.
+  Nanoseconds at = 0;                                       // Of the trouble.
+  std::vector<bool> slow;                                   // By rank.
+  std::vector<std::pair<Nanoseconds, Nanoseconds>> pauses;  // By rank: begin and end.
 };
 
 Nanoseconds Within(std::mt19937_64* random, Nanoseconds limit) {
@@ -54,16 +57,19 @@ Story MakeStory(uint64_t seed, std::mt19937_64* random) {
   story.culprit = static_cast<int>((*random)() % options.world.nranks);
   story.at = Within(random, 300 * kMicrosecond);
   story.slow.assign(options.world.nranks, false);
+  story.pauses.resize(options.world.nranks);
   for (uint64_t slow = 1 + (*random)() % 2; slow > 0; --slow) story.slow[(*random)() % story.slow.size()] = true;
   return story;
 }
 
 // A pause soon after the start, where it meets the call; or around the deadline, where it meets the questions.
-void Pause(SimWorld* world, int rank, std::mt19937_64* random) {
+std::pair<Nanoseconds, Nanoseconds> Pause(SimWorld* world, int rank, std::mt19937_64* random) {
   const bool late = (*random)() % 2 == 0;
-  const Nanoseconds at = late ? kTimeout - Within(random, kLongestPause) : Within(random, 300 * kMicrosecond);
+  const Nanoseconds at = late ? kTimeout - Within(random, kBeforeDeadline) : Within(random, 300 * kMicrosecond);
+  const Nanoseconds end = at + Within(random, kLongestPause);
   world->StopRank(rank, at);
-  world->ResumeRank(rank, at + Within(random, kLongestPause));
+  world->ResumeRank(rank, end);
+  return {at, end};
 }
 
 void Throttle(SimWorld* world, int rank, std::mt19937_64* random) {
@@ -74,11 +80,16 @@ void Throttle(SimWorld* world, int rank, std::mt19937_64* random) {
   }
 }
 
-void Begin(const Story& story, SimJob* job, std::mt19937_64* random) {
+void Begin(Story* told, SimJob* job, std::mt19937_64* random) {
+  Story& story = *told;
   const int neighbour = (story.culprit + 1) % story.options.world.nranks;
   for (int rank = 0; rank < story.options.world.nranks; ++rank) {
     if (!story.slow[rank]) continue;
-    (*random)() % 2 ? Pause(&job->world(), rank, random) : Throttle(&job->world(), rank, random);
+    if ((*random)() % 2 == 0) {
+      Throttle(&job->world(), rank, random);
+    } else {
+      story.pauses[rank] = Pause(&job->world(), rank, random);
+    }
   }
   if (story.trouble == Trouble::kDeath) job->world().KillRank(story.culprit, story.at);
   if (story.trouble == Trouble::kSilentLink) job->world().MuteLink(story.culprit, neighbour, story.at);
@@ -91,16 +102,27 @@ Nanoseconds Limit(const Story& story) {
   return (waits_for_deadline ? kTimeout : story.at) + kLongestPause + kVerdictLimit;
 }
 
+// The questions come when the deadline has passed, perhaps late because rank 0 is slow, and may be answered for a
+// second.
+bool MayBeCalledSilent(const Story& story, int rank) {
+  const Nanoseconds end = story.pauses[rank].second;
+  return story.trouble == Trouble::kSilentLink && end > kTimeout + Arbiter::kAnswerWindow;
+}
+
 void ExpectTrueVerdict(const Story& story, const SimJob& job, int rank, const Verdict& first) {
   const Verdict& verdict = *job.verdict(rank);
   EXPECT_NE(story.trouble, Trouble::kNone) << verdict.message;
   EXPECT_EQ(verdict, first) << verdict.message << " / " << first.message;
   EXPECT_LE(job.ended_at(rank), Limit(story));
-  EXPECT_EQ(verdict.message.find("does not respond"), std::string::npos) << verdict.message;
-  EXPECT_EQ(verdict.message.find("do not respond"), std::string::npos) << verdict.message;
   if (story.trouble == Trouble::kDeath) {
     EXPECT_EQ(verdict.rank, story.culprit) << verdict.message;
   }
+  if (story.trouble == Trouble::kBrokenLink) {
+    const int neighbour = (story.culprit + 1) % story.options.world.nranks;
+    EXPECT_TRUE(verdict.rank == story.culprit || verdict.rank == neighbour) << verdict.message;
+  }
+  const bool calls_silent = verdict.message.find("not respond") != std::string::npos;
+  EXPECT_TRUE(!calls_silent || MayBeCalledSilent(story, verdict.rank)) << verdict.message;
 }
 
 TEST(SlowRanksSimTest, NobodyCallsThemDead) {
@@ -109,9 +131,9 @@ TEST(SlowRanksSimTest, NobodyCallsThemDead) {
   for (uint64_t seed = 1; seed <= rounds; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed * 1009);
-    const Story story = MakeStory(seed, &random);
+    Story story = MakeStory(seed, &random);
     SimJob job(story.options);
-    Begin(story, &job, &random);
+    Begin(&story, &job, &random);
     ASSERT_TRUE(job.Run()) << "hang";
     std::optional<Verdict> first;
     for (int rank = 0; rank < story.options.world.nranks; ++rank) {

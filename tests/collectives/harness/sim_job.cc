@@ -233,6 +233,13 @@ void SimJob::Settle(int r, const Verdict& verdict) {
   EndWork(&rank);
 }
 
+// As Control::Report without a word of rank 0, which adopts it when it runs again.
+void SimJob::SettleAlone(int r) {
+  const Verdict alone = SilenceVerdict({0}, Status::kNoRank);
+  Settle(r, alone);
+  Tell(r, 0, [this, r, alone] { arbiter_.Settled(r, alone, world_.now()); });
+}
+
 // As a communicator that fails or ends.
 void SimJob::EndWork(Rank* rank) {
   if (rank->queue != nullptr) rank->queue->Drain();
@@ -243,7 +250,7 @@ bool SimJob::Drive(int r) {
   Rank& rank = ranks_[r];
   if (!world_.runs(r) || rank.state == State::kFinished || rank.state == State::kFailed) return false;
   if (rank.state == State::kReported) {
-    if (world_.now() > rank.heard_at + Control::kVerdictGrace) Settle(r, SilenceVerdict({0}, r));
+    if (world_.now() > Control::VerdictDue(rank.reported_at, rank.heard_at, options_.timeout)) SettleAlone(r);
     return false;
   }
   bool moved = false;
@@ -256,6 +263,7 @@ bool SimJob::Drive(int r) {
   if (status.ok() && world_.now() > options_.timeout) status = Status(Code::kTimeout, "the deadline passed");
   if (!status.ok()) {
     rank.state = State::kReported;
+    rank.reported_at = world_.now();
     Hear(r);
     Tell(r, 0, [this, r, status] { arbiter_.Report(r, status, EngineCall(), world_.now()); });
     return true;

@@ -65,6 +65,7 @@ class SimJob {
     std::byte* output = nullptr;
     Segments segments;
     State state = State::kRunning;
+    Nanoseconds reported_at = 0;
     Nanoseconds heard_at = 0;  // Latest of its own report and of the messages of rank 0.
     Nanoseconds ended_at = 0;
     std::optional<Verdict> verdict;
@@ -75,6 +76,7 @@ class SimJob {
   void Connect();
   bool Drive(int rank);
   void Settle(int rank, const Verdict& verdict);
+  void SettleAlone(int rank);
   static void EndWork(Rank* rank);
   void Tell(int from, int to, std::function<void()> act);
   void Hear(int rank);
