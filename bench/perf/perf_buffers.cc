@@ -15,6 +15,9 @@ namespace {
 constexpr size_t kPageBytes = 4096;
 // What a result that overruns its buffer would hit first.
 constexpr size_t kGuardBytes = 64;
+// Buffers of several calls lie apart at multiples of a cache line, as a model's tensors do: at multiples of a page they
+// would compete for the same places in the caches.
+constexpr size_t kLineBytes = 64;
 // No crafted small integer or half has these bytes.
 constexpr uint8_t kPoison = 0xa5;
 
@@ -58,10 +61,9 @@ int64_t CountWrongResults(const CallSpec& spec, const Group& group, uint64_t see
       return MakeInput(inputs, spec.root).CountDifferent(0, spec.count, results);
     case Kind::kScatter:
       return MakeInput(inputs, spec.root).CountDifferent(own, spec.count, results);
-    case Kind::kSendrecv: {
-      const int prev = (group.rank() + group.size() - 1) % group.size();
-      return MakeInput(inputs, prev).CountDifferent(0, spec.count, results);
-    }
+    case Kind::kSendrecv:
+    case Kind::kPingpong:
+      return MakeInput(inputs, SenderTo(spec.kind, group.rank(), group.size())).CountDifferent(0, spec.count, results);
     case Kind::kReduceScatter:
       return MakeReduced(inputs).CountDifferent(own, spec.count, results);
     default:
@@ -80,8 +82,9 @@ void FreeMemory::operator()(uint8_t* memory) const {
 }
 
 Status Buffers::Create(size_t bytes, int copies, bool registered, Buffers* buffers) {
-  buffers->stride_ = (bytes + kGuardBytes + kPageBytes - 1) / kPageBytes * kPageBytes;
-  const size_t total = buffers->stride_ * static_cast<size_t>(copies);
+  buffers->stride_ = (bytes + kGuardBytes + kLineBytes - 1) / kLineBytes * kLineBytes;
+  const size_t wanted = buffers->stride_ * static_cast<size_t>(copies);
+  const size_t total = (wanted + kPageBytes - 1) / kPageBytes * kPageBytes;
   for (Memory* memory : {&buffers->input_, &buffers->output_}) {
     void* made = nullptr;
     if (!registered) {
@@ -108,22 +111,24 @@ void* Buffers::Recv(const CallSpec& spec, Place place, int rank, int copy) const
   return output_.get() + offset + InPlaceRecvOffset(spec, rank) * annulus_type_bytes(spec.type);
 }
 
-void Buffers::Prepare(const CallSpec& spec, Place place, const Group& group, uint64_t seed) {
+void Buffers::Prepare(const CallSpec& spec, Place place, const Group& group, uint64_t seed, int copy) {
   const size_t bytes = LargerBytes(spec, group.size());
-  std::memset(output_.get(), kPoison, bytes + kGuardBytes);
-  if (place == Place::kOut) std::memset(input_.get(), kPoison, bytes + kGuardBytes);
+  const size_t offset = stride_ * static_cast<size_t>(copy);
+  std::memset(output_.get() + offset, kPoison, bytes + kGuardBytes);
+  if (place == Place::kOut) std::memset(input_.get() + offset, kPoison, bytes + kGuardBytes);
   // A broadcast or scatter takes nothing from the other ranks: what they hold must not count, so poison stays there.
   if (!HasInput(spec.kind, spec.root, group.rank())) return;
   const Sequence input = MakeInput(SpecOf(spec, group.size(), seed), group.rank());
-  input.Fill(0, SendCount(spec, group.size()), Send(spec, place, group.rank(), 0));
+  input.Fill(0, SendCount(spec, group.size()), Send(spec, place, group.rank(), copy));
 }
 
-int64_t Buffers::CountWrong(const CallSpec& spec, Place place, const Group& group, uint64_t seed) const {
+int64_t Buffers::CountWrong(const CallSpec& spec, Place place, const Group& group, uint64_t seed, int copy) const {
   const int rank = group.rank();
   const size_t element_bytes = annulus_type_bytes(spec.type);
   const bool has_result = HasResult(spec.kind, spec.root, rank);
   const bool has_input = HasInput(spec.kind, spec.root, rank);
-  // Within `output_`: what the call may write or has read, and what lies before and behind it.
+  const uint8_t* const output = output_.get() + stride_ * static_cast<size_t>(copy);
+  // Within `output`: what the call may write or has read, and what lies before and behind it.
   size_t begin = 0, end = 0;
   const auto cover = [&](size_t first, size_t count) {
     begin = begin == end ? first * element_bytes : std::min(begin, first * element_bytes);
@@ -132,31 +137,35 @@ int64_t Buffers::CountWrong(const CallSpec& spec, Place place, const Group& grou
   const bool in_place = place == Place::kIn;
   if (has_result) cover(in_place ? InPlaceRecvOffset(spec, rank) : 0, RecvCount(spec, group.size()));
   if (has_input && in_place) cover(InPlaceSendOffset(spec, rank), SendCount(spec, group.size()));
-  int64_t wrong = CountChangedPoison(output_.get(), begin, element_bytes);
+  int64_t wrong = CountChangedPoison(output, begin, element_bytes);
   const size_t guarded = LargerBytes(spec, group.size()) + kGuardBytes;
-  wrong += CountChangedPoison(output_.get() + end, guarded - end, element_bytes);
+  wrong += CountChangedPoison(output + end, guarded - end, element_bytes);
 
   // In place, the root of a scatter has its part already: its result is a piece of the input that must not change.
   const bool scatters_in_place = in_place && has_input && spec.kind == Kind::kScatter;
-  if (has_result && !scatters_in_place) wrong += CountWrongResults(spec, group, seed, Recv(spec, place, rank, 0));
+  if (has_result && !scatters_in_place) wrong += CountWrongResults(spec, group, seed, Recv(spec, place, rank, copy));
   // Other results in place overwrite the input.
   if (has_input && (!in_place || !has_result || scatters_in_place)) {
     const Sequence input = MakeInput(SpecOf(spec, group.size(), seed), rank);
-    wrong += input.CountDifferent(0, SendCount(spec, group.size()), Send(spec, place, rank, 0));
+    wrong += input.CountDifferent(0, SendCount(spec, group.size()), Send(spec, place, rank, copy));
   }
   return wrong;
 }
 
-Status Buffers::Check(const CallSpec& spec, Place place, Group& group, uint64_t seed, int corrupt, int64_t* wrong) {
-  Prepare(spec, place, group, seed);
-  void* const recv = Recv(spec, place, group.rank(), 0);
-  ANNULUS_RETURN_IF_ERROR(group.Check(Call(group.comm(), spec, Send(spec, place, group.rank(), 0), recv)));
+Status Buffers::Check(const Checked& calls, Group& group, uint64_t seed, int corrupt, int64_t* wrong) {
+  const auto& [spec, place, copies, make] = calls;
+  for (int copy = 0; copy < copies; ++copy) Prepare(spec, place, group, seed + static_cast<uint64_t>(copy), copy);
+  ANNULUS_RETURN_IF_ERROR(make());
   if (group.rank() == 0) {
+    auto* const recv = static_cast<uint8_t*>(Recv(spec, place, 0, 0));
     const size_t element_bytes = annulus_type_bytes(spec.type);
     const size_t elements = std::min(static_cast<size_t>(corrupt), RecvCount(spec, group.size()));
-    for (size_t i = 0; i < elements; ++i) static_cast<uint8_t*>(recv)[i * element_bytes] ^= 1;
+    for (size_t i = 0; i < elements; ++i) recv[i * element_bytes] ^= 1;
   }
-  int64_t sum = CountWrong(spec, place, group, seed);
+  int64_t sum = 0;
+  for (int copy = 0; copy < copies; ++copy) {
+    sum += CountWrong(spec, place, group, seed + static_cast<uint64_t>(copy), copy);
+  }
   ANNULUS_RETURN_IF_ERROR(group.Sum({&sum, 1}));
   *wrong += sum;
   return Status();

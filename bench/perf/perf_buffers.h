@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "base/status.h"
@@ -36,20 +37,27 @@ class Buffers {
   void* Send(const CallSpec& spec, Place place, int rank, int copy) const;
   void* Recv(const CallSpec& spec, Place place, int rank, int copy) const;
 
-  // The first `bytes` of both buffers; they hold nothing that outlasts Prepare.
+  // The first `bytes` of both buffers, which may be those of several calls; they hold nothing that outlasts a check.
   Arena arena(size_t bytes) const { return {input_.get(), output_.get(), bytes}; }
 
-  // Writes the inputs of `seed`, and poison wherever a result should come or nothing may be written.
-  void Prepare(const CallSpec& spec, Place place, const Group& group, uint64_t seed);
-
-  // Makes one call on fresh inputs, and adds to *wrong, over all ranks, the elements that are not what they must be:
-  // wrong results, changed inputs, anything written where nothing should be. Spoils `corrupt` results on rank 0 first.
-  Status Check(const CallSpec& spec, Place place, Group& group, uint64_t seed, int corrupt, int64_t* wrong);
+  // Calls whose results are to be checked.
+  struct Checked {
+    const CallSpec& spec;
+    Place place;
+    int copies;                           // Number of calls.
+    const std::function<Status()>& make;  // Makes them.
+  };
+  // Makes the calls on fresh inputs, and adds to *wrong, over all ranks, the elements that are not what they must be:
+  // wrong results, changed inputs, anything written where nothing should be. Spoils `corrupt` results of the first call
+  // on rank 0 first. The inputs are those of `seed` and, for further calls, of the numbers that follow it.
+  Status Check(const Checked& calls, Group& group, uint64_t seed, int corrupt, int64_t* wrong);
 
  private:
   using Memory = std::unique_ptr<uint8_t, FreeMemory>;
 
-  int64_t CountWrong(const CallSpec& spec, Place place, const Group& group, uint64_t seed) const;
+  // Of call number `copy`: writes its inputs, and poison wherever a result should come or nothing may be written.
+  void Prepare(const CallSpec& spec, Place place, const Group& group, uint64_t seed, int copy);
+  int64_t CountWrong(const CallSpec& spec, Place place, const Group& group, uint64_t seed, int copy) const;
 
   Memory input_;
   Memory output_;

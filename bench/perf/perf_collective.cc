@@ -1,16 +1,15 @@
-// The collectives by name, by size and by call.
+// The collectives by name and by size.
 //
 // Threads: see perf_collective.h.
 #include "bench/perf/perf_collective.h"
 
 #include <algorithm>
-#include <cstring>
 
 namespace annulus::perf {
 namespace {
 
-constexpr std::array kKindNames = {"allreduce", "reduce_scatter", "allgather", "broadcast", "reduce",
-                                   "gather",    "scatter",        "alltoall",  "sendrecv",  "barrier"};
+constexpr std::array kKindNames = {"allreduce", "reduce_scatter", "allgather", "broadcast", "reduce", "gather",
+                                   "scatter",   "alltoall",       "sendrecv",  "pingpong",  "barrier"};
 static_assert(kKindNames.size() == kAllKinds.size());
 constexpr std::array kTypeNames = {"int32", "int64", "float16", "bfloat16", "float32",     "float64",
                                    "int8",  "uint8", "uint32",  "uint64",   "float8_e4m3", "float8_e5m2"};
@@ -30,65 +29,6 @@ bool IsSplit(Kind kind) {
          kind == Kind::kAlltoall;
 }
 
-annulus_status_t StartMessages(annulus_comm_t* comm, const CallSpec& spec, const void* send, void* recv,
-                               std::vector<annulus_request_t*>* requests) {
-  int rank = 0, nranks = 1;
-  annulus_status_t status = annulus_comm_rank(comm, &rank);
-  if (status == ANNULUS_OK) status = annulus_comm_size(comm, &nranks);
-  if (status != ANNULUS_OK) return status;
-  if (nranks == 1) {
-    std::memcpy(recv, send, spec.count * annulus_type_bytes(spec.type));
-    return ANNULUS_OK;
-  }
-  // The receive first: a message that arrives then lands at once.
-  annulus_request_t* request = nullptr;
-  status = annulus_recv_async(comm, recv, spec.count, spec.type, (rank + nranks - 1) % nranks, &request);
-  if (status != ANNULUS_OK) return status;
-  requests->push_back(request);
-  status = annulus_send_async(comm, send, spec.count, spec.type, (rank + 1) % nranks, &request);
-  if (status == ANNULUS_OK) requests->push_back(request);
-  return status;
-}
-
-annulus_status_t ExchangeMessages(annulus_comm_t* comm, const CallSpec& spec, const void* send, void* recv) {
-  std::vector<annulus_request_t*> requests;
-  requests.reserve(2);
-  annulus_status_t status = StartMessages(comm, spec, send, recv, &requests);
-  for (annulus_request_t* request : requests) {
-    // The first failure counts; freeing waits for what has not finished.
-    if (status == ANNULUS_OK) status = annulus_request_wait(request, -1);
-    const annulus_status_t freed = annulus_request_free(request);
-    if (status == ANNULUS_OK) status = freed;
-  }
-  return status;
-}
-
-annulus_status_t StartCollective(annulus_comm_t* comm, const CallSpec& spec, const void* send, void* recv,
-                                 annulus_request_t** request) {
-  switch (spec.kind) {
-    case Kind::kAllreduce:
-      return annulus_allreduce_async(comm, send, recv, spec.count, spec.type, spec.op, request);
-    case Kind::kReduceScatter:
-      return annulus_reduce_scatter_async(comm, send, recv, spec.count, spec.type, spec.op, request);
-    case Kind::kAllgather:
-      return annulus_allgather_async(comm, send, recv, spec.count, spec.type, request);
-    case Kind::kBroadcast:
-      return annulus_broadcast_async(comm, send, recv, spec.count, spec.type, spec.root, request);
-    case Kind::kReduce:
-      return annulus_reduce_async(comm, send, recv, spec.count, spec.type, spec.op, spec.root, request);
-    case Kind::kGather:
-      return annulus_gather_async(comm, send, recv, spec.count, spec.type, spec.root, request);
-    case Kind::kScatter:
-      return annulus_scatter_async(comm, send, recv, spec.count, spec.type, spec.root, request);
-    case Kind::kAlltoall:
-      return annulus_alltoall_async(comm, send, recv, spec.count, spec.type, request);
-    case Kind::kSendrecv:  // Not one request but two: StartMessages.
-    case Kind::kBarrier:
-      break;
-  }
-  return annulus_barrier_async(comm, request);
-}
-
 }  // namespace
 
 const char* KindName(Kind kind) { return kKindNames[static_cast<size_t>(kind)]; }
@@ -104,7 +44,20 @@ bool HasRoot(Kind kind) {
   return kind == Kind::kBroadcast || kind == Kind::kReduce || kind == Kind::kGather || kind == Kind::kScatter;
 }
 
-bool HasInPlaceForm(Kind kind) { return kind != Kind::kAlltoall && kind != Kind::kSendrecv && kind != Kind::kBarrier; }
+bool IsMessages(Kind kind) { return kind == Kind::kSendrecv || kind == Kind::kPingpong; }
+
+bool HasInPlaceForm(Kind kind) { return kind != Kind::kAlltoall && !IsMessages(kind) && kind != Kind::kBarrier; }
+
+int SenderTo(Kind kind, int rank, int nranks) {
+  if (kind == Kind::kPingpong) return ReceiverOf(kind, rank, nranks);
+  return (rank + nranks - 1) % nranks;
+}
+
+int ReceiverOf(Kind kind, int rank, int nranks) {
+  if (kind != Kind::kPingpong) return (rank + 1) % nranks;
+  const int partner = rank % 2 == 0 ? rank + 1 : rank - 1;
+  return partner < nranks ? partner : rank;
+}
 
 bool HasInput(Kind kind, int root, int rank) {
   return rank == root || (kind != Kind::kBroadcast && kind != Kind::kScatter);
@@ -160,6 +113,7 @@ double BusFactor(Kind kind, int nranks) {
     case Kind::kBroadcast:
     case Kind::kReduce:
     case Kind::kSendrecv:
+    case Kind::kPingpong:
       return 1;
     case Kind::kBarrier:
       break;
@@ -167,39 +121,6 @@ double BusFactor(Kind kind, int nranks) {
   return 0;
 }
 
-annulus_status_t Call(annulus_comm_t* comm, const CallSpec& spec, const void* send, void* recv) {
-  switch (spec.kind) {
-    case Kind::kAllreduce:
-      return annulus_allreduce(comm, send, recv, spec.count, spec.type, spec.op);
-    case Kind::kReduceScatter:
-      return annulus_reduce_scatter(comm, send, recv, spec.count, spec.type, spec.op);
-    case Kind::kAllgather:
-      return annulus_allgather(comm, send, recv, spec.count, spec.type);
-    case Kind::kBroadcast:
-      return annulus_broadcast(comm, send, recv, spec.count, spec.type, spec.root);
-    case Kind::kReduce:
-      return annulus_reduce(comm, send, recv, spec.count, spec.type, spec.op, spec.root);
-    case Kind::kGather:
-      return annulus_gather(comm, send, recv, spec.count, spec.type, spec.root);
-    case Kind::kScatter:
-      return annulus_scatter(comm, send, recv, spec.count, spec.type, spec.root);
-    case Kind::kAlltoall:
-      return annulus_alltoall(comm, send, recv, spec.count, spec.type);
-    case Kind::kSendrecv:
-      return ExchangeMessages(comm, spec, send, recv);
-    case Kind::kBarrier:
-      break;
-  }
-  return annulus_barrier(comm);
-}
-
-annulus_status_t Start(annulus_comm_t* comm, const CallSpec& spec, const void* send, void* recv,
-                       std::vector<annulus_request_t*>* requests) {
-  if (spec.kind == Kind::kSendrecv) return StartMessages(comm, spec, send, recv, requests);
-  annulus_request_t* request = nullptr;
-  const annulus_status_t status = StartCollective(comm, spec, send, recv, &request);
-  if (status == ANNULUS_OK) requests->push_back(request);
-  return status;
-}
+double TimeFactor(Kind kind) { return kind == Kind::kPingpong ? 0.5 : 1; }
 
 }  // namespace annulus::perf

@@ -1,9 +1,10 @@
-// CallSpec: one collective call as annulus-perf measures it, its buffers' sizes, and how to make it through the C API.
+// CallSpec: one collective call as annulus-perf measures it, and its buffers' sizes.
 //
-// sendrecv stands among the collectives: every rank sends to the next one and receives from the previous one, as two
-// asynchronous messages. A single rank, which has nobody to send to, copies.
+// Messages stand among the collectives. sendrecv: every rank sends to the next one and receives from the previous one.
+// pingpong: ranks 0 and 1, 2 and 3 and so on exchange a message and its answer. A rank that has nobody to send to
+// copies.
 //
-// Threads: plain functions and values; the communicator's own rules hold for the calls.
+// Threads: plain functions and values.
 #pragma once
 
 #include <annulus.h>
@@ -12,7 +13,6 @@
 #include <cstddef>
 #include <optional>
 #include <string_view>
-#include <vector>
 
 namespace annulus::perf {
 
@@ -26,12 +26,13 @@ enum class Kind {
   kScatter,
   kAlltoall,
   kSendrecv,
+  kPingpong,
   kBarrier
 };
 
 inline constexpr std::array kAllKinds = {Kind::kAllreduce, Kind::kReduceScatter, Kind::kAllgather, Kind::kBroadcast,
                                          Kind::kReduce,    Kind::kGather,        Kind::kScatter,   Kind::kAlltoall,
-                                         Kind::kSendrecv,  Kind::kBarrier};
+                                         Kind::kSendrecv,  Kind::kPingpong,      Kind::kBarrier};
 // In the order of their numbers.
 inline constexpr std::array kAllTypes = {ANNULUS_INT32,   ANNULUS_INT64,   ANNULUS_FLOAT16,     ANNULUS_BFLOAT16,
                                          ANNULUS_FLOAT32, ANNULUS_FLOAT64, ANNULUS_INT8,        ANNULUS_UINT8,
@@ -48,9 +49,15 @@ std::optional<annulus_op_t> ParseOp(std::string_view name);
 bool HasOp(Kind kind);
 bool HasRoot(Kind kind);
 bool HasInPlaceForm(Kind kind);
+bool IsMessages(Kind kind);
 // Whether `rank` gives something, and whether it gets something.
 bool HasInput(Kind kind, int root, int rank);
 bool HasResult(Kind kind, int root, int rank);
+
+// The rank from which `rank` gets its message: `rank` itself when it has nobody to exchange messages with.
+int SenderTo(Kind kind, int rank, int nranks);
+// The rank to which it sends; likewise.
+int ReceiverOf(Kind kind, int rank, int nranks);
 
 struct CallSpec {
   Kind kind = Kind::kAllreduce;
@@ -76,9 +83,7 @@ size_t InPlaceRecvOffset(const CallSpec& spec, int rank);
 // nccl-tests.
 double BusFactor(Kind kind, int nranks);
 
-annulus_status_t Call(annulus_comm_t* comm, const CallSpec& spec, const void* send, void* recv);
-// Starts the call and adds its requests, of which sendrecv has two, to `requests`.
-annulus_status_t Start(annulus_comm_t* comm, const CallSpec& spec, const void* send, void* recv,
-                       std::vector<annulus_request_t*>* requests);
+// Time of the table per time of the call: of pingpong half is shown, the way of one message.
+double TimeFactor(Kind kind);
 
 }  // namespace annulus::perf

@@ -31,6 +31,7 @@ Json ConfigJson(const Options& options) {
           {"warmup", options.warmup},
           {"seconds", options.seconds},
           {"async_calls", options.async_calls},
+          {"modes", Names(options.modes, ModeName)},
           {"local_register", options.local_register},
           {"check", options.check},
           {"collectives", Names(options.kinds, KindName)},
@@ -90,6 +91,8 @@ class JsonWriter final : public Report {
                    {"type", TypeName(row.spec.type)},
                    {"op", OpText(row.spec)},
                    {"root", HasRoot(row.spec.kind) ? Json(row.spec.root) : Json()},
+                   {"mode", ModeName(row.mode)},
+                   {"calls", row.calls},
                    {"limit_us", row.limit_us},
                    {"out_of_place", FormJson(row.out, row.OutShare())}};
     if (HasInPlaceForm(row.spec.kind)) result["in_place"] = FormJson(row.in, row.InShare());
@@ -114,7 +117,7 @@ class CsvWriter final : public Report {
   void Begin(const Options&, const Machine& machine) override {
     ranks_ = machine.ranks;
     out_ << "collective,ranks,links,bytes,count,type,op,root,form,median_us,min_us,p99_us,samples,calls_per_sample,"
-            "algbw_gb_per_s,busbw_gb_per_s,limit_us,limit_percent,wrong\n";
+            "algbw_gb_per_s,busbw_gb_per_s,limit_us,limit_percent,wrong,mode,calls\n";
     links_ = machine.links.find(',') == std::string::npos ? machine.links : "mixed";
   }
 
@@ -132,7 +135,8 @@ class CsvWriter final : public Report {
          << (HasRoot(row.spec.kind) ? std::to_string(row.spec.root) : "") << ',' << name << ',' << form.timing.median_us
          << ',' << form.timing.min_us << ',' << form.timing.p99_us << ',' << form.timing.samples << ','
          << form.timing.calls_per_sample << ',' << form.algbw << ',' << form.busbw << ',' << row.limit_us << ','
-         << share << ',' << (form.wrong < 0 ? "" : std::to_string(form.wrong)) << '\n';
+         << share << ',' << (form.wrong < 0 ? "" : std::to_string(form.wrong)) << ',' << ModeName(row.mode) << ','
+         << row.calls << '\n';
     out_.flush();
   }
 

@@ -84,6 +84,11 @@ std::string TitlesOf(const std::vector<int32_t>& links) {
 
 }  // namespace
 
+Pattern PatternOf(Kind kind) {
+  if (kind == Kind::kPingpong) return Pattern::kPingpong;
+  return HasRoot(kind) ? Pattern::kChain : Pattern::kRing;
+}
+
 Status Limit::Create(Group& group, const annulus_config_t& config, Arena arena, bool wanted,
                      std::unique_ptr<Limit>* result) {
   std::unique_ptr<Limit> limit(new Limit());
@@ -115,26 +120,22 @@ Status Limit::SetUpProbe(Group& group, const annulus_config_t& config, Arena are
     ANNULUS_RETURN_IF_ERROR(CopyProbe::Create(group, arena, &probe_));
   }
   description_ = probe_ ? probe_->Description() : "none: " + why_not;
-  return Measure(group, Kind::kAllreduce, kLatencyBytes, &latency_us_);
+  return Measure(group, Kind::kAllreduce, kLatencyBytes, 1, &latency_us_);
 }
 
-Status Limit::Measure(Group& group, Kind kind, size_t bytes, double* median_us) {
+Status Limit::Measure(Group& group, Kind kind, size_t bytes, int calls, double* median_us) {
   *median_us = 0;
   if (!probe_ || !HasLimit(kind)) return Status();
-  const size_t pass_bytes = probe_->PassBytes(kind, bytes, group.size());
+  const size_t pass_bytes = probe_->PassBytes(kind, bytes * static_cast<size_t>(calls), group.size());
   if (pass_bytes == 0) return Status();
-  const auto key = std::make_pair(HasRoot(kind), pass_bytes);
-  if (const auto found = measured_.find(key); found != measured_.end()) {
-    *median_us = found->second;
-    return Status();
-  }
-  for (int variant = 0; variant < probe_->Variants(pass_bytes); ++variant) {
+  const auto [measured, is_new] = measured_.try_emplace({PatternOf(kind), pass_bytes}, 0);
+  for (int variant = 0; is_new && variant < probe_->Variants(pass_bytes); ++variant) {
     Timing timing;
     const Pass pass = [&] { return probe_->Pass(kind, pass_bytes, variant); };
     ANNULUS_RETURN_IF_ERROR(annulus::perf::Measure(group, kEffort, pass, &timing));
-    *median_us = variant == 0 ? timing.median_us : std::min(*median_us, timing.median_us);
+    measured->second = variant == 0 ? timing.median_us : std::min(measured->second, timing.median_us);
   }
-  measured_[key] = *median_us;
+  *median_us = measured->second / calls * TimeFactor(kind);
   return Status();
 }
 

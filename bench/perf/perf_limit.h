@@ -5,6 +5,7 @@
 //    waits for one flag of its neighbour. No algorithm over host memory reads and writes less than that.
 //  * TCP: every rank sends to the next what the ring sends, and receives as much from the previous one, both at once,
 //    over one plain socket per link; nothing is reduced.
+//  * pingpong, over either: the same steps, but one rank of each pair after the other.
 //
 // gather and scatter have no limit: all their data passes through one rank, while the probes load all ranks alike.
 //
@@ -16,7 +17,7 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 #include "bench/perf/perf_buffers.h"
@@ -25,13 +26,18 @@
 
 namespace annulus::perf {
 
+// Who sends to whom, and when.
+enum class Pattern { kRing, kChain, kPingpong };
+
+Pattern PatternOf(Kind kind);
+
 // One kind of plain exchange.
 class Probe {
  public:
   virtual ~Probe() = default;
   // The work that this probe does for one call; 0 when it says nothing about calls of that kind.
   virtual size_t PassBytes(Kind kind, size_t bytes, int nranks) const = 0;
-  // Does it once. `variant` is one of the `variants` ways to do it; the quickest counts.
+  // Does it once, for pingpong there and back. `variant` is one of the `variants` ways to do it; the quickest counts.
   virtual Status Pass(Kind kind, size_t pass_bytes, int variant) = 0;
   virtual int Variants(size_t pass_bytes) const = 0;
   virtual std::string Description() const = 0;
@@ -44,8 +50,9 @@ class Limit {
   static Status Create(Group& group, const annulus_config_t& config, Arena arena, bool wanted,
                        std::unique_ptr<Limit>* limit);
 
-  // The limit of a call whose larger buffer has `bytes`; 0 when there is none.
-  Status Measure(Group& group, Kind kind, size_t bytes, double* median_us);
+  // The limit of a call whose larger buffer has `bytes`; 0 when there is none. Of a group of `calls` it is their share
+  // of one exchange of all their data; of pingpong half of the way there and back.
+  Status Measure(Group& group, Kind kind, size_t bytes, int calls, double* median_us);
 
   // Hosts of the job.
   int hosts() const { return hosts_; }
@@ -65,7 +72,7 @@ class Limit {
   std::string description_;
   double latency_us_ = 0;
   std::unique_ptr<Probe> probe_;
-  std::map<std::pair<bool, size_t>, double> measured_;  // By chain or ring, and bytes of the pass.
+  std::map<std::tuple<Pattern, size_t>, double> measured_;  // By bytes of the pass; times of whole passes.
 };
 
 }  // namespace annulus::perf

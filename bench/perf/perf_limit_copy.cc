@@ -1,6 +1,7 @@
-// Copying at full speed, and a flag page per rank that the next rank maps through /proc.
+// Copying at full speed, and a flag page per rank that its neighbours map through /proc.
 //
-// Threads: see perf_limit_copy.h. A flag is written by its rank and read by the next one, in another process.
+// Threads: see perf_limit_copy.h. A flag is written by its rank and read by its neighbours, in other
+// processes.
 #include "bench/perf/perf_limit_copy.h"
 
 #include <fcntl.h>
@@ -11,6 +12,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <iterator>
 #include <new>
 #include <random>
 
@@ -56,6 +58,14 @@ constexpr int kVariants = 1;
 void StreamingCopy(uint8_t* to, const uint8_t* from, size_t bytes) { std::memcpy(to, from, bytes); }
 #endif
 
+// A page of type T in that file; null when there is none.
+template <typename T>
+T* Map(int file) {
+  if (file < 0) return nullptr;
+  void* const page = mmap(nullptr, sizeof(T), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  return page == MAP_FAILED ? nullptr : static_cast<T*>(page);
+}
+
 }  // namespace
 
 struct CopyProbe::FlagPage {
@@ -64,26 +74,32 @@ struct CopyProbe::FlagPage {
 };
 
 Status CopyProbe::Create(Group& group, Arena arena, std::unique_ptr<Probe>* probe) {
-  std::unique_ptr<CopyProbe> created(new CopyProbe(arena));
+  std::unique_ptr<CopyProbe> created(new CopyProbe(group, arena));
   ANNULUS_RETURN_IF_ERROR(created->ShareFlags(group));
   *probe = std::move(created);
   return Status();
 }
 
 CopyProbe::~CopyProbe() {
-  for (FlagPage* page : {own_, prev_}) {
+  for (FlagPage* page : {own_, prev_, next_}) {
     if (page != nullptr) munmap(page, sizeof(FlagPage));
   }
 }
 
+CopyProbe::FlagPage* CopyProbe::MapPeer(const int32_t* words) {
+  const std::string path = "/proc/" + std::to_string(words[0]) + "/fd/" + std::to_string(words[1]);
+  const int file = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  auto* const page = Map<FlagPage>(file);
+  if (file >= 0) close(file);
+  const uint64_t expected = static_cast<uint32_t>(words[2]) | (uint64_t{static_cast<uint32_t>(words[3])} << 32);
+  if (page == nullptr || page->token == expected) return page;
+  munmap(page, sizeof(FlagPage));
+  return nullptr;
+}
+
 Status CopyProbe::ShareFlags(Group& group) {
-  const auto map = [](int file) -> FlagPage* {
-    if (file < 0) return nullptr;
-    void* const page = mmap(nullptr, sizeof(FlagPage), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    return page == MAP_FAILED ? nullptr : static_cast<FlagPage*>(page);
-  };
   const int file = memfd_create("annulus-perf-flag", MFD_CLOEXEC);
-  if (file >= 0 && ftruncate(file, sizeof(FlagPage)) == 0) own_ = map(file);
+  if (file >= 0 && ftruncate(file, sizeof(FlagPage)) == 0) own_ = Map<FlagPage>(file);
   if (own_ != nullptr) {
     new (own_) FlagPage();
     own_->token = (uint64_t{std::random_device()()} << 32) | std::random_device()();
@@ -93,17 +109,14 @@ Status CopyProbe::ShareFlags(Group& group) {
   std::vector<int32_t> all;
   ANNULUS_RETURN_IF_ERROR(group.Allgather(mine, &all));
 
-  const int32_t* const prev = &all[static_cast<size_t>((group.rank() + group.size() - 1) % group.size()) * 4];
-  const std::string path = "/proc/" + std::to_string(prev[0]) + "/fd/" + std::to_string(prev[1]);
-  const int prev_file = open(path.c_str(), O_RDWR | O_CLOEXEC);
-  prev_ = map(prev_file);
-  const uint64_t expected = static_cast<uint32_t>(prev[2]) | (uint64_t{static_cast<uint32_t>(prev[3])} << 32);
-  double shared = own_ != nullptr && prev_ != nullptr && prev_->token == expected ? 1 : 0;
+  const auto words_of = [&](int rank) { return &all[static_cast<size_t>(rank % nranks_) * std::size(mine)]; };
+  prev_ = MapPeer(words_of(rank_ + nranks_ - 1));
+  next_ = MapPeer(words_of(rank_ + 1));
+  double shared = own_ != nullptr && prev_ != nullptr && next_ != nullptr ? 1 : 0;
   ANNULUS_RETURN_IF_ERROR(group.Min({&shared, 1}));  // Also: everybody has opened before anybody closes.
   if (file >= 0) close(file);
-  if (prev_file >= 0) close(prev_file);
   if (shared == 0) {
-    for (FlagPage** page : {&own_, &prev_}) {
+    for (FlagPage** page : {&own_, &prev_, &next_}) {
       if (*page != nullptr) munmap(*page, sizeof(FlagPage));
       *page = nullptr;
     }
@@ -112,6 +125,8 @@ Status CopyProbe::ShareFlags(Group& group) {
 }
 
 size_t CopyProbe::PassBytes(Kind kind, size_t bytes, int nranks) const {
+  // Without flags nothing keeps a message and its answer apart.
+  if (kind == Kind::kPingpong && own_ == nullptr) return 0;
   // What is already in its place is not moved: one rank's part of a reduce-scatter or allgather.
   const bool split = kind == Kind::kReduceScatter || kind == Kind::kAllgather;
   return split ? bytes / static_cast<size_t>(nranks) * static_cast<size_t>(nranks - 1) : bytes;
@@ -119,8 +134,8 @@ size_t CopyProbe::PassBytes(Kind kind, size_t bytes, int nranks) const {
 
 int CopyProbe::Variants(size_t pass_bytes) const { return pass_bytes >= kStreamingBytes ? kVariants : 1; }
 
-Status CopyProbe::Pass(Kind, size_t pass_bytes, int variant) {
-  const size_t bytes = std::min(pass_bytes, arena_.bytes);
+void CopyProbe::Copy(size_t bytes, int variant) {
+  bytes = std::min(bytes, arena_.bytes);
   if (variant == kStreaming) {
     StreamingCopy(arena_.output, arena_.input, bytes);
   } else {
@@ -128,18 +143,27 @@ Status CopyProbe::Pass(Kind, size_t pass_bytes, int variant) {
   }
   // The compiler may not drop a copy that nobody reads.
   asm volatile("" ::: "memory");
-  ++passes_;
-  if (own_ == nullptr) return Status();
-  own_->flag.store(passes_, std::memory_order_release);
-  return WaitForPrevious();
 }
 
-Status CopyProbe::WaitForPrevious() const {
+void CopyProbe::RaiseFlag() { own_->flag.store(++passes_, std::memory_order_release); }
+
+Status CopyProbe::Pass(Kind kind, size_t pass_bytes, int variant) {
+  const bool is_pingpong = PatternOf(kind) == Pattern::kPingpong;
+  const bool answers = is_pingpong && rank_ % 2 != 0;
+  const bool is_alone = is_pingpong && ReceiverOf(kind, rank_, nranks_) == rank_;
+  if (answers) ANNULUS_RETURN_IF_ERROR(WaitFor(prev_, passes_ + 1));
+  if (!is_alone) Copy(pass_bytes, variant);
+  if (own_ == nullptr) return Status();
+  RaiseFlag();
+  return answers || is_alone ? Status() : WaitFor(is_pingpong ? next_ : prev_, passes_);
+}
+
+Status CopyProbe::WaitFor(const FlagPage* page, uint64_t passes) {
   const Deadline deadline = DeadlineAfter(kPatience);
-  for (int spins = 1; prev_->flag.load(std::memory_order_acquire) < passes_; ++spins) {
+  for (int spins = 1; page->flag.load(std::memory_order_acquire) < passes; ++spins) {
     if (spins % kSpins != 0) continue;
     sched_yield();
-    if (Now() > deadline) return {Code::kTimeout, "limit probe: the previous rank raised no flag"};
+    if (Now() > deadline) return {Code::kTimeout, "limit probe: a neighbour raised no flag"};
   }
   return Status();
 }

@@ -23,14 +23,23 @@ class CopyProbe final : public Probe {
  private:
   struct FlagPage;
 
-  explicit CopyProbe(Arena arena) : arena_(arena) {}
+  CopyProbe(const Group& group, Arena arena) : rank_(group.rank()), nranks_(group.size()), arena_(arena) {}
   Status ShareFlags(Group& group);
-  Status WaitForPrevious() const;
+  // The page of another rank, whose words are those that it gathered; null when it cannot be mapped.
+  static FlagPage* MapPeer(const int32_t* words);
+  void Copy(size_t bytes, int variant);
+  // Tells that this rank has done its part of one more pass.
+  void RaiseFlag();
+  // Waits for the rank of that page, until it has done its part of so many passes.
+  static Status WaitFor(const FlagPage* page, uint64_t passes);
 
+  const int rank_;
+  const int nranks_;
   Arena arena_;
   uint64_t passes_ = 0;
-  FlagPage* own_ = nullptr;  // Both null when the ranks may not map each other's memory.
+  FlagPage* own_ = nullptr;  // All null when the ranks may not map each other's memory.
   FlagPage* prev_ = nullptr;
+  FlagPage* next_ = nullptr;
 };
 
 }  // namespace annulus::perf

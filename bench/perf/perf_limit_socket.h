@@ -28,15 +28,22 @@ class SocketProbe final : public Probe {
  private:
   explicit SocketProbe(Arena arena) : arena_(arena) {}
 
+  // Moves so many bytes each way, both at once.
+  struct Way {
+    int socket;
+    size_t bytes;
+  };
+  Status Exchange(Way out, Way in) const;
   // Non-blocking: moves what the socket takes or has; sets *moved when that was anything.
-  Status SendSome(size_t total, size_t* sent, bool* moved) const;
-  Status ReceiveSome(size_t total, size_t* received, bool* moved) const;
+  Status SendSome(Way out, size_t* sent, bool* moved) const;
+  Status ReceiveSome(Way in, size_t* received, bool* moved) const;
 
   Arena arena_;
   int to_next_ = -1;  // -1 where the link is no such link.
   int from_prev_ = -1;
   bool opens_chain_ = false;   // Rank 0: a chain brings it nothing.
   bool closes_chain_ = false;  // The last rank: a chain ends there.
+  bool answers_ = false;       // Has an odd rank: in a pingpong the previous rank is first.
   bool mixed_ = false;         // Some links are no such links.
 };
 

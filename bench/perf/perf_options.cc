@@ -6,6 +6,7 @@
 #include <annulus.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <limits>
 #include <ostream>
@@ -23,7 +24,7 @@ constexpr int kMostRanks = 65536;  // As the library takes them.
 // The words as given, before they are understood.
 struct Words {
   std::string min = "8", max = "64M", step = "0";
-  std::vector<std::string> kinds = {"allreduce"}, types = {"float32"}, ops = {"sum"};
+  std::vector<std::string> kinds = {"allreduce"}, types = {"float32"}, ops = {"sum"}, modes = {"auto"};
   int check = 1;
   int limit = 1;
   int local_register = 0;
@@ -69,6 +70,22 @@ Status ParseSizeOption(const char* option, const std::string& word, size_t* byte
   return status.ok() ? status : Status::Invalid(std::string(option) + ": " + status.message());
 }
 
+Status UnderstandModes(const Words& words, Options* options) {
+  if (words.modes == std::vector<std::string>{"auto"}) {
+    options->modes = {options->async_calls > 1 ? Mode::kAsync : Mode::kBlocking};
+  } else {
+    ANNULUS_RETURN_IF_ERROR(ParseList("--mode", words.modes, kAllModes, ParseMode, ModeName, &options->modes));
+  }
+  for (const Kind kind : options->kinds) {
+    const auto has_mode = [kind](Mode mode) { return HasMode(kind, mode); };
+    if (std::ranges::any_of(options->modes, has_mode)) continue;
+    if (options->kinds.size() > 1) continue;  // The others have rows.
+    return Status::Invalid(std::string("--mode: ") + KindName(kind) +
+                           " has no such mode; its answers wait for messages");
+  }
+  return Status();
+}
+
 Status Understand(const Words& words, Options* options) {
   ANNULUS_RETURN_IF_ERROR(ParseSizeOption("-b", words.min, &options->min_bytes));
   ANNULUS_RETURN_IF_ERROR(ParseSizeOption("-e", words.max, &options->max_bytes));
@@ -76,6 +93,7 @@ Status Understand(const Words& words, Options* options) {
   ANNULUS_RETURN_IF_ERROR(ParseList("--collective", words.kinds, kAllKinds, ParseKind, KindName, &options->kinds));
   ANNULUS_RETURN_IF_ERROR(ParseList("-d", words.types, kAllTypes, ParseType, TypeName, &options->types));
   ANNULUS_RETURN_IF_ERROR(ParseList("-o", words.ops, kAllOps, ParseOp, OpName, &options->ops));
+  ANNULUS_RETURN_IF_ERROR(UnderstandModes(words, options));
   if (options->min_bytes == 0) return Status::Invalid("-b: the smallest size is 1 byte");
   if (options->max_bytes < options->min_bytes) return Status::Invalid("-e: less than -b; give a larger end");
   if (options->step_bytes == 0 && !(options->factor > 1)) {
@@ -117,15 +135,19 @@ void Declare(CLI::App& app, Words& words, Options& options) {
                  "int8, uint8, int32, uint32, int64, uint64, float8_e4m3, float8_e5m2, float16, bfloat16, float32, "
                  "float64 or all")
       ->delimiter(',');
-  app.add_option("--collective", words.kinds,
-                 "allreduce, reduce_scatter, allgather, broadcast, reduce, gather, scatter, alltoall, sendrecv (to the "
-                 "next rank, from the previous one), barrier or all")
+  app.add_option(
+         "--collective", words.kinds,
+         "allreduce, reduce_scatter, allgather, broadcast, reduce, gather, scatter, alltoall, sendrecv (to the "
+         "next rank, from the previous one), pingpong (a message and its answer; half the time), barrier or all")
       ->delimiter(',');
   app.add_option("-r,--root", options.root, "root of broadcast, reduce, gather and scatter")
       ->check(From(0, kMostRanks - 1));
   app.add_option("-c,--check", words.check, "1 = check every element of the results")->check(From(0, 1));
-  app.add_option("-m,--async", options.async_calls, "calls in flight at once; 1 = blocking calls")
-      ->check(From(1, 1024));
+  app.add_option("-m,--async", options.async_calls, "calls in flight at once, or in one group")->check(From(1, 1024));
+  app.add_option("--mode", words.modes,
+                 "blocking (one call after the other), async (all started, then waited for), group (all in one submit) "
+                 "or all; auto = blocking, or async if -m is more than 1")
+      ->delimiter(',');
   app.add_option("-R,--local_register", words.local_register,
                  "1 = buffers in registered memory, which ranks of one host read in place")
       ->check(From(0, 1));

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "bench/perf/perf_calls.h"
 #include "bench/perf/perf_collective.h"
 
 namespace annulus::perf {
@@ -23,12 +24,13 @@ struct Options {
   int warmup = 5;
   double seconds = 0.25;  // Aimed-at time of each size and form, when `iterations` is 0.
   int root = 0;
-  int async_calls = 1;  // Calls in flight at once; 1 = blocking calls.
+  int async_calls = 1;  // Calls of a pass: in flight at once, in one group, or one after the other.
   bool check = true;
   bool limit = true;
   bool local_register = false;
   int corrupt = 0;  // Result elements that rank 0 spoils before its check, to show that the check sees them.
   std::vector<Kind> kinds = {Kind::kAllreduce};
+  std::vector<Mode> modes = {Mode::kBlocking};
   std::vector<annulus_type_t> types = {ANNULUS_FLOAT32};
   std::vector<annulus_op_t> ops = {ANNULUS_SUM};
   bool explain = false;

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "bench/perf/perf_buffers.h"
+#include "bench/perf/perf_calls.h"
 #include "bench/perf/perf_collective.h"
 #include "bench/perf/perf_measure.h"
 #include "bench/perf/perf_options.h"
@@ -48,6 +49,8 @@ struct FormResult {
 
 struct Row {
   CallSpec spec;
+  Mode mode = Mode::kBlocking;
+  int calls = 1;  // Of a pass. Times are of one call.
   size_t bytes = 0;
   FormResult out;
   FormResult in;

@@ -7,19 +7,34 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <functional>
+#include <utility>
 
 #include "bench/perf/perf_buffers.h"
+#include "bench/perf/perf_calls.h"
 #include "bench/perf/perf_limit.h"
 #include "bench/perf/perf_measure.h"
 
 namespace annulus::perf {
 namespace {
 
-std::vector<CallSpec> Specs(const Options& options, int nranks) {
-  std::vector<CallSpec> specs;
+// What one row measures.
+struct Subject {
+  CallSpec spec;
+  Mode mode = Mode::kBlocking;
+};
+
+// The modes of a call follow one another, so that they meet the same machine.
+std::vector<Subject> Subjects(const Options& options, int nranks) {
+  std::vector<Subject> subjects;
+  const auto add = [&](const CallSpec& spec) {
+    for (const Mode mode : options.modes) {
+      if (HasMode(spec.kind, mode)) subjects.push_back({spec, mode});
+    }
+  };
   for (const Kind kind : options.kinds) {
     if (kind == Kind::kBarrier) {
-      specs.push_back(SpecForBytes(kind, ANNULUS_INT32, ANNULUS_SUM, 0, 0, nranks));
+      add(SpecForBytes(kind, ANNULUS_INT32, ANNULUS_SUM, 0, 0, nranks));
       continue;
     }
     for (const annulus_type_t type : options.types) {
@@ -27,98 +42,78 @@ std::vector<CallSpec> Specs(const Options& options, int nranks) {
       const std::vector<annulus_op_t> ops = HasOp(kind) ? options.ops : std::vector{ANNULUS_SUM};
       for (const annulus_op_t op : ops) {
         for (const size_t bytes : Sizes(options)) {
-          specs.push_back(SpecForBytes(kind, type, op, options.root, bytes, nranks));
+          add(SpecForBytes(kind, type, op, options.root, bytes, nranks));
         }
       }
     }
   }
-  return specs;
+  return subjects;
 }
-
-// The calls of one timed pass: one blocking call, or several in flight.
-class CallPass {
- public:
-  CallPass(Group& group, const CallSpec& spec, const Buffers& buffers, Place place, int calls)
-      : group_(group), spec_(spec), buffers_(buffers), place_(place), calls_(calls) {
-    requests_.reserve(2 * static_cast<size_t>(calls));  // Of sendrecv every call has two.
-  }
-
-  Status operator()() {
-    const int rank = group_.rank();
-    if (calls_ == 1) {
-      void* const recv = buffers_.Recv(spec_, place_, rank, 0);
-      return group_.Check(Call(group_.comm(), spec_, buffers_.Send(spec_, place_, rank, 0), recv));
-    }
-    requests_.clear();
-    for (int copy = 0; copy < calls_; ++copy) {
-      void* const recv = buffers_.Recv(spec_, place_, rank, copy);
-      ANNULUS_RETURN_IF_ERROR(
-          group_.Check(Start(group_.comm(), spec_, buffers_.Send(spec_, place_, rank, copy), recv, &requests_)));
-    }
-    for (annulus_request_t* request : requests_) {
-      ANNULUS_RETURN_IF_ERROR(group_.Check(annulus_request_wait(request, -1)));
-      ANNULUS_RETURN_IF_ERROR(group_.Check(annulus_request_free(request)));
-    }
-    return Status();
-  }
-
- private:
-  Group& group_;
-  const CallSpec& spec_;
-  const Buffers& buffers_;
-  Place place_;
-  int calls_;
-  std::vector<annulus_request_t*> requests_;
-};
 
 class Sweep {
  public:
   Sweep(Group& group, const Options& options) : group_(group), options_(options) {}
 
-  Status Prepare(const annulus_config_t& config, const std::vector<CallSpec>& specs) {
+  Status Prepare(const annulus_config_t& config, const std::vector<Subject>& subjects) {
     size_t bytes = 1;
-    for (const CallSpec& spec : specs) bytes = std::max(bytes, LargerBytes(spec, group_.size()));
+    for (const Subject& subject : subjects) bytes = std::max(bytes, LargerBytes(subject.spec, group_.size()));
     ANNULUS_RETURN_IF_ERROR(Buffers::Create(bytes, options_.async_calls, options_.local_register, &buffers_));
-    return Limit::Create(group_, config, buffers_.arena(bytes), options_.limit, &limit_);
+    // A group's limit moves the data of all its calls.
+    const bool has_groups = std::ranges::count(options_.modes, Mode::kGroup) > 0;
+    const size_t calls = has_groups ? static_cast<size_t>(options_.async_calls) : 1;
+    return Limit::Create(group_, config, buffers_.arena(bytes * calls), options_.limit, &limit_);
   }
 
   const Limit& limit() const { return *limit_; }
 
-  Status MeasureRow(const CallSpec& spec, Row* row) {
+  Status MeasureRow(const Subject& subject, Row* row) {
+    const CallSpec& spec = subject.spec;
     row->spec = spec;
+    row->mode = subject.mode;
+    row->calls = options_.async_calls;
     row->bytes = LargerBytes(spec, group_.size());
-    ANNULUS_RETURN_IF_ERROR(MeasureForm(spec, Place::kOut, row->bytes, &row->out));
-    if (HasInPlaceForm(spec.kind)) ANNULUS_RETURN_IF_ERROR(MeasureForm(spec, Place::kIn, row->bytes, &row->in));
-    return limit_->Measure(group_, spec.kind, row->bytes, &row->limit_us);
+    ANNULUS_RETURN_IF_ERROR(MeasureForm(*row, Place::kOut, &row->out));
+    if (HasInPlaceForm(spec.kind)) ANNULUS_RETURN_IF_ERROR(MeasureForm(*row, Place::kIn, &row->in));
+    const int exchanged = subject.mode == Mode::kGroup ? row->calls : 1;
+    return limit_->Measure(group_, spec.kind, row->bytes, exchanged, &row->limit_us);
   }
 
  private:
-  Status Check(const CallSpec& spec, Place place, FormResult* form) {
+  Status Check(const Row& row, Place place, const Pass& pass, FormResult* form) {
     // A barrier has no result to check.
-    if (!options_.check || spec.kind == Kind::kBarrier) return Status();
+    if (!options_.check || row.spec.kind == Kind::kBarrier) return Status();
     form->wrong = std::max<int64_t>(form->wrong, 0);
-    return buffers_.Check(spec, place, group_, ++seed_, options_.corrupt, &form->wrong);
+    const Buffers::Checked calls{row.spec, place, row.calls, pass};
+    const uint64_t seed = seed_ + 1;
+    seed_ += static_cast<uint64_t>(row.calls);
+    return buffers_.Check(calls, group_, seed, options_.corrupt, &form->wrong);
   }
 
   // Checked before and after, with other inputs: the timed calls must leave nothing behind that spoils later ones.
-  Status MeasureForm(const CallSpec& spec, Place place, size_t bytes, FormResult* form) {
-    ANNULUS_RETURN_IF_ERROR(Check(spec, place, form));
+  Status MeasureForm(const Row& row, Place place, FormResult* form) {
+    std::vector<CallBuffers> buffers;
+    for (int copy = 0; copy < row.calls; ++copy) {
+      buffers.push_back(
+          {buffers_.Send(row.spec, place, group_.rank(), copy), buffers_.Recv(row.spec, place, group_.rank(), copy)});
+    }
+    CallPass calls(group_, row.spec, row.mode, std::move(buffers));
+    const Pass pass = std::ref(calls);
+    ANNULUS_RETURN_IF_ERROR(Check(row, place, pass, form));
     const Effort effort = {options_.warmup, options_.iterations, options_.seconds};
-    const CallPass pass(group_, spec, buffers_, place, options_.async_calls);
     ANNULUS_RETURN_IF_ERROR(Measure(group_, effort, pass, &form->timing));
     for (double* time : {&form->timing.median_us, &form->timing.min_us, &form->timing.p99_us}) {
-      *time /= options_.async_calls;
+      *time *= TimeFactor(row.spec.kind) / row.calls;
     }
-    form->algbw = static_cast<double>(bytes) / form->timing.median_us * 1e-3;  // Bytes per us to 10^9 bytes per s.
-    form->busbw = form->algbw * BusFactor(spec.kind, group_.size());
-    return Check(spec, place, form);
+    form->algbw = static_cast<double>(row.bytes) / form->timing.median_us * 1e-3;  // Bytes per us to 10^9 bytes per s.
+    form->busbw = form->algbw * BusFactor(row.spec.kind, group_.size());
+    return Check(row, place, pass, form);
   }
 
   Group& group_;
   const Options& options_;
   Buffers buffers_;
   std::unique_ptr<Limit> limit_;
-  uint64_t seed_ = 0;
+  uint64_t seed_ = 0;  // The latest in use.
 };
 
 Status Describe(const Group& group, const annulus_config_t& config, const Limit& limit, Machine* described) {
@@ -147,10 +142,11 @@ Status Describe(const Group& group, const annulus_config_t& config, const Limit&
 }
 
 // One line on a terminal that the next one overwrites; nothing when errors go to a file or a pipe.
-void ShowProgress(const CallSpec& spec, int nranks, size_t done, size_t total) {
+void ShowProgress(const Subject& subject, int nranks, size_t done, size_t total) {
   if (isatty(STDERR_FILENO) == 0) return;
-  std::fprintf(stderr, "\r\x1b[K[%zu/%zu] %s %s %s", done + 1, total, KindName(spec.kind), TypeName(spec.type),
-               SizeText(LargerBytes(spec, nranks)).c_str());
+  const CallSpec& spec = subject.spec;
+  std::fprintf(stderr, "\r\x1b[K[%zu/%zu] %s %s %s %s", done + 1, total, KindName(spec.kind), TypeName(spec.type),
+               SizeText(LargerBytes(spec, nranks)).c_str(), ModeName(subject.mode));
 }
 
 void EraseProgress() {
@@ -161,17 +157,17 @@ void EraseProgress() {
 
 Status RunSweep(Group& group, const Options& options, const annulus_config_t& config,
                 const std::vector<std::unique_ptr<Report>>& reports, int64_t* wrong) {
-  const std::vector<CallSpec> specs = Specs(options, group.size());
+  const std::vector<Subject> subjects = Subjects(options, group.size());
   Sweep sweep(group, options);
-  ANNULUS_RETURN_IF_ERROR(sweep.Prepare(config, specs));
+  ANNULUS_RETURN_IF_ERROR(sweep.Prepare(config, subjects));
   Machine machine;
   ANNULUS_RETURN_IF_ERROR(Describe(group, config, sweep.limit(), &machine));
   for (const auto& report : reports) report->Begin(options, machine);
   *wrong = 0;
-  for (size_t i = 0; i < specs.size(); ++i) {
-    if (!reports.empty()) ShowProgress(specs[i], group.size(), i, specs.size());
+  for (size_t i = 0; i < subjects.size(); ++i) {
+    if (!reports.empty()) ShowProgress(subjects[i], group.size(), i, subjects.size());
     Row row;
-    ANNULUS_RETURN_IF_ERROR(sweep.MeasureRow(specs[i], &row));
+    ANNULUS_RETURN_IF_ERROR(sweep.MeasureRow(subjects[i], &row));
     if (!reports.empty()) EraseProgress();
     for (const auto& report : reports) report->Add(row);
     *wrong += std::max<int64_t>(0, row.out.wrong) + std::max<int64_t>(0, row.in.wrong);

@@ -3,6 +3,7 @@
 // Threads: see perf_report.h.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdarg>
 #include <cstdio>
 #include <fstream>
@@ -33,6 +34,7 @@ std::string Micros(double us) {
 std::string Rate(double rate) { return Format("%7.*f", rate < 10 ? 3 : 2, rate); }
 
 constexpr char kCallColumns[] = "#      size       count     type    op root";
+constexpr char kModeColumn[] = "     mode";
 constexpr char kFormColumns[] = " | time(us)      min      p99   algbw   busbw lim% #wrong";
 
 std::string Form(const FormResult& form, double share) {
@@ -89,7 +91,14 @@ class Table final : public Report {
          << "# lim% = the limit's time / time; gather and scatter have none. #wrong = wrong elements on all ranks ("
          << (options.check ? "all are compared, without tolerance" : "not checked: -c 0") << ").\n";
     if (options.local_register) out_ << "# buffers in registered memory\n";
-    if (options.async_calls > 1) out_ << "# " << options.async_calls << " asynchronous calls in flight at once\n";
+    has_modes_ = options.modes != std::vector{Mode::kBlocking};
+    if (has_modes_) {
+      out_ << "# times are of one call; " << Plural(options.async_calls, "call")
+           << " in a row (blocking), in flight at once (async) or in one submit (group)\n";
+    }
+    if (std::ranges::count(options.kinds, Kind::kPingpong) > 0) {
+      out_ << "# pingpong: half the time of a message and its answer\n";
+    }
   }
 
   void Add(const Row& row) override {
@@ -100,7 +109,7 @@ class Table final : public Report {
     out_ << Format("%11s %11zu %8s %5s %4s", SizeText(row.bytes).c_str(), row.spec.count,
                    barrier ? "-" : TypeName(row.spec.type), HasOp(kind_) ? OpName(row.spec.op) : "-",
                    HasRoot(kind_) ? std::to_string(row.spec.root).c_str() : "-")
-         << Form(row.out, row.OutShare());
+         << (has_modes_ ? Format("%9s", ModeName(row.mode)) : "") << Form(row.out, row.OutShare());
     if (HasInPlaceForm(kind_)) out_ << Form(row.in, row.InShare());
     out_ << std::endl;  // Each row is seen as soon as it is known.
   }
@@ -111,15 +120,17 @@ class Table final : public Report {
 
  private:
   void AddHead(Kind kind) {
-    constexpr int kCallWidth = sizeof(kCallColumns) - 1, kFormWidth = sizeof(kFormColumns) - 1;
+    const std::string calls = std::string(kCallColumns) + (has_modes_ ? kModeColumn : "");
+    constexpr int kFormWidth = sizeof(kFormColumns) - 1;
     out_ << "#\n"
-         << Format("# %-*s | %-*s", kCallWidth - 2, KindName(kind), kFormWidth - 3, "out of place")
+         << Format("# %-*s | %-*s", static_cast<int>(calls.size()) - 2, KindName(kind), kFormWidth - 3, "out of place")
          << (HasInPlaceForm(kind) ? " | in place" : "") << "\n"
-         << kCallColumns << kFormColumns << (HasInPlaceForm(kind) ? kFormColumns : "") << "\n";
+         << calls << kFormColumns << (HasInPlaceForm(kind) ? kFormColumns : "") << "\n";
   }
 
   std::ostream& out_;
   bool headed_ = false;
+  bool has_modes_ = false;  // Not all calls are blocking.
   Kind kind_{};
 };
 

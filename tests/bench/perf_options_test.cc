@@ -57,6 +57,20 @@ TEST(ParseOptions, AllAndListsAreUnderstood) {
   EXPECT_EQ(parsed.options.ops.size(), kAllOps.size());
 }
 
+TEST(ParseOptions, SeveralCallsAreAsynchronousUnlessAModeIsGiven) {
+  EXPECT_EQ(Parse({}).options.modes, std::vector{Mode::kBlocking});
+  EXPECT_EQ(Parse({"-m", "4"}).options.modes, std::vector{Mode::kAsync});
+  EXPECT_EQ(Parse({"-m", "4", "--mode", "blocking"}).options.modes, std::vector{Mode::kBlocking});
+  EXPECT_EQ(Parse({"--mode", "group,async"}).options.modes, (std::vector{Mode::kGroup, Mode::kAsync}));
+  EXPECT_EQ(Parse({"--mode", "all"}).options.modes.size(), kAllModes.size());
+}
+
+TEST(ParseOptions, OnlyACallWithoutAnyOfTheModesIsRefused) {
+  EXPECT_FALSE(Parse({"--collective", "pingpong", "--mode", "group"}).result.run);
+  EXPECT_TRUE(Parse({"--collective", "pingpong", "--mode", "group,blocking"}).result.run);
+  EXPECT_TRUE(Parse({"--collective", "pingpong,sendrecv", "--mode", "group"}).result.run);
+}
+
 TEST(ParseOptions, WrongWordsNameTheOptionAndWhatIsAllowed) {
   for (const auto& [words, expected] : std::vector<std::pair<std::vector<const char*>, const char*>>{
            {{"-d", "float8"}, "-d: 'float8' is unknown; use int32"},
@@ -71,6 +85,9 @@ TEST(ParseOptions, WrongWordsNameTheOptionAndWhatIsAllowed) {
            {{"-c", "2"}, "--check: '2' is not a whole number from 0 to 1"},
            {{"-f", "two"}, "--stepfactor: 'two' is not a number from 0"},
            {{"--seconds", "0"}, "--seconds: '0' is not a number from 0.001 to 3600"},
+           {{"--mode", "waiting"}, "--mode: 'waiting' is unknown; use blocking, async, group, or all"},
+           {{"--collective", "pingpong", "--mode", "group"}, "--mode: pingpong has no such mode"},
+           {{"-m", "0"}, "--async: '0' is not a whole number from 1 to 1024"},
            {{"-r", "all"}, "--root: 'all' is not a whole number from 0 to 65535"},
            {{"-r", "-1"}, "--root: '-1' is not a whole number from 0 to 65535"},
            {{"-r", "5000000000"}, "--root: '5000000000' is not a whole number from 0 to 65535"},

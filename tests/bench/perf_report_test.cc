@@ -20,6 +20,8 @@ Row SampleRow() {
   row.in = row.out;
   row.in.wrong = 3;
   row.limit_us = 5;
+  row.mode = Mode::kAsync;
+  row.calls = 4;
   return row;
 }
 
@@ -64,6 +66,7 @@ TEST(BusFactor, IsWhatTheRingSends) {
   EXPECT_DOUBLE_EQ(BusFactor(Kind::kScatter, 4), 0.75);
   EXPECT_DOUBLE_EQ(BusFactor(Kind::kAlltoall, 4), 0.75);
   EXPECT_DOUBLE_EQ(BusFactor(Kind::kSendrecv, 4), 1);
+  EXPECT_DOUBLE_EQ(BusFactor(Kind::kPingpong, 4), 1);
   EXPECT_DOUBLE_EQ(BusFactor(Kind::kAllreduce, 1), 0);
 }
 
@@ -84,9 +87,24 @@ TEST(SpecForBytes, TheSizeIsThatOfTheLargerBuffer) {
   }
 }
 
+TEST(Messages, SenderAndReceiverSeeTheSamePairs) {
+  for (const Kind kind : {Kind::kSendrecv, Kind::kPingpong}) {
+    for (const int nranks : {1, 2, 3, 4, 5}) {
+      for (int rank = 0; rank < nranks; ++rank) {
+        const int receiver = ReceiverOf(kind, rank, nranks);
+        EXPECT_EQ(SenderTo(kind, receiver, nranks), rank) << KindName(kind) << " of " << nranks;
+        if (kind == Kind::kSendrecv) continue;
+        EXPECT_EQ(ReceiverOf(kind, receiver, nranks), rank) << nranks;
+      }
+    }
+  }
+  EXPECT_EQ(ReceiverOf(Kind::kPingpong, 2, 4), 3);
+  EXPECT_EQ(ReceiverOf(Kind::kPingpong, 4, 5), 4);  // Nobody is left for it.
+}
+
 TEST(Reports, CallsWithoutAnInPlaceFormHaveOneForm) {
   Row row = SampleRow();
-  for (const Kind kind : {Kind::kAlltoall, Kind::kSendrecv, Kind::kBarrier}) {
+  for (const Kind kind : {Kind::kAlltoall, Kind::kSendrecv, Kind::kPingpong, Kind::kBarrier}) {
     row.spec.kind = kind;
     EXPECT_EQ(Written(TableReport, row).find("in place"), std::string::npos) << KindName(kind);
     EXPECT_EQ(Written(CsvReport, row).find("in_place"), std::string::npos) << KindName(kind);
@@ -104,6 +122,9 @@ TEST(JsonReport, HoldsConfigMachineAndRows) {
   EXPECT_EQ(row["type"], "bfloat16");
   EXPECT_EQ(row["op"], "max");
   EXPECT_EQ(row["root"], 1);
+  EXPECT_EQ(row["mode"], "async");
+  EXPECT_EQ(row["calls"], 4);
+  EXPECT_EQ(json["config"]["modes"], nlohmann::json::array({"blocking"}));
   EXPECT_EQ(row["in_place"]["wrong"], 3);
   EXPECT_DOUBLE_EQ(row["out_of_place"]["limit_percent"].get<double>(), 50);
 }
@@ -117,7 +138,7 @@ TEST(CsvReport, HasAsManyFieldsAsNames) {
   const auto fields = [](const std::string& line) { return std::count(line.begin(), line.end(), ',') + 1; };
   EXPECT_EQ(fields(head), fields(out));
   EXPECT_EQ(fields(head), fields(in));
-  EXPECT_EQ(in.substr(in.rfind(',') + 1), "3");
+  EXPECT_EQ(in.substr(in.size() - 10), ",3,async,4") << in;
 }
 
 TEST(TableReport, ShowsUncheckedResultsAsUnchecked) {
@@ -127,6 +148,20 @@ TEST(TableReport, ShowsUncheckedResultsAsUnchecked) {
   const std::string table = Written(TableReport, row);
   EXPECT_NE(table.find("1K         512 bfloat16   max"), std::string::npos) << table;
   EXPECT_NE(table.find("-      -"), std::string::npos) << table;
+}
+
+TEST(TableReport, NamesTheModeUnlessAllCallsAreBlocking) {
+  EXPECT_EQ(Written(TableReport, SampleRow()).find(" mode"), std::string::npos);
+  std::ostringstream out;
+  const std::unique_ptr<Report> report = TableReport(out);
+  Options options;
+  options.modes = {Mode::kBlocking, Mode::kAsync};
+  options.async_calls = 4;
+  report->Begin(options, Machine());
+  report->Add(SampleRow());
+  EXPECT_NE(out.str().find("# times are of one call; 4 calls in a row (blocking)"), std::string::npos) << out.str();
+  EXPECT_NE(out.str().find("op root     mode |"), std::string::npos) << out.str();
+  EXPECT_NE(out.str().find("max    1    async |"), std::string::npos) << out.str();
 }
 
 std::string Head(const Machine& machine) {

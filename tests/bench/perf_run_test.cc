@@ -59,7 +59,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, EveryCollective,
                          testing::Combine(testing::Values(2, 3), testing::Values("shm", "tcp"),
                                           testing::Values(Sweep{"allreduce", 5}, Sweep{"reduce_scatter", 5},
                                                           Sweep{"reduce", 5}, Sweep{"allgather,broadcast", 2},
-                                                          Sweep{"gather,scatter,alltoall,sendrecv", 4})));
+                                                          Sweep{"gather,scatter,alltoall,sendrecv,pingpong", 5})));
 
 TEST(Perf, ExplainsWhatIsChosenAndWhatIsNot) {
   LauncherRun run(Perf(2, "--explain -b 8 -e 1M -f 131072 --collective allreduce,gather", {"ANNULUS_TRANSPORT=tcp"}));
@@ -164,8 +164,8 @@ TEST(Perf, MeasuresTheLimitOfBothTransports) {
   for (const char* transport : {"shm", "tcp"}) {
     const std::string json_path = Temporary("limit.json");
     LauncherRun run(Perf(3,
-                         std::string("-b 64K -e 64K --collective allreduce,broadcast,alltoall,sendrecv ") + kQuick +
-                             " --json " + json_path,
+                         std::string("-b 64K -e 64K --collective allreduce,broadcast,alltoall,sendrecv,pingpong ") +
+                             kQuick + " --json " + json_path,
                          {std::string("ANNULUS_TRANSPORT=") + transport, "ANNULUS_ALGORITHM=ring"}));
     ASSERT_EQ(run.Finish(), 0) << run.out() << run.err();
     const auto json = nlohmann::json::parse(ReadFile(json_path));
@@ -185,29 +185,50 @@ TEST(Perf, GatherAndScatterHaveNoLimit) {
   const std::string csv = ReadFile(Temporary("root.csv"));
   EXPECT_NE(csv.find("gather,2,shared memory,1024,128,float32,,0,in_place,"), std::string::npos) << csv;
   // No limit's time, no share of it, nothing wrong.
-  EXPECT_NE(csv.find(",0,0,0\n"), std::string::npos) << csv;
+  EXPECT_NE(csv.find(",0,0,0,blocking,1\n"), std::string::npos) << csv;
 }
 
-TEST(Perf, AsynchronousCallsAreRight) {
-  LauncherRun run(Perf(2, std::string("-b 1K -e 100K -f 10 -m 4 --limit 0 ") + kQuick));
-  EXPECT_EQ(run.Finish(), 0) << run.out() << run.err();
-  EXPECT_NE(run.out().find("4 asynchronous calls"), std::string::npos);
+TEST(Perf, EveryModeIsRight) {
+  for (const int nranks : {1, 2, 3}) {
+    for (const char* calls : {"1", "4"}) {
+      const std::string json_path = Temporary("modes.json");
+      LauncherRun run(Perf(nranks, std::string("-b 1K -e 100K -f 100 --limit 0 --mode all --collective all -m ") +
+                                       calls + " " + kQuick + " --json " + json_path));
+      ASSERT_EQ(run.Finish(), 0) << run.out() << run.err();
+      const auto json = nlohmann::json::parse(ReadFile(json_path));
+      EXPECT_EQ(json["wrong"], 0);
+      // Of ten calls and the barrier, which has one size, in three modes; pingpong in two.
+      EXPECT_EQ(json["results"].size(), 2u * (9 * 3 + 2) + 3);
+      for (const auto& row : json["results"]) EXPECT_EQ(std::to_string(row["calls"].get<int>()), calls);
+    }
+  }
 }
 
-TEST(Perf, AsynchronousDirectExchangeIsRight) {
-  LauncherRun run(Perf(3, std::string("-b 1K -e 100K -f 10 -m 4 -r 2 --limit 0 --collective "
-                                      "gather,scatter,alltoall,sendrecv ") +
-                              kQuick));
-  EXPECT_EQ(run.Finish(), 0) << run.out() << run.err();
+TEST(Perf, CallsInFlightAndGroupsHaveALimit) {
+  const std::string json_path = Temporary("modes_limit.json");
+  LauncherRun run(Perf(
+      2,
+      std::string("-b 64K -e 64K -m 16 --mode async,group --collective allreduce,sendrecv -n 20 --json ") + json_path));
+  ASSERT_EQ(run.Finish(), 0) << run.out() << run.err();
+  for (const auto& row : nlohmann::json::parse(ReadFile(json_path))["results"]) {
+    EXPECT_GT(row["limit_us"].get<double>(), 0) << row;
+  }
+}
+
+TEST(Perf, SeesWrongElementsInEveryMode) {
+  LauncherRun run(Perf(2, std::string("-b 1K -e 1K --limit 0 -m 4 --mode all --corrupt 3 ") + kQuick));
+  EXPECT_EQ(run.Finish(), 3) << run.out() << run.err();
+  // Two checks of each of two forms in three modes.
+  EXPECT_NE(run.out().find("# wrong elements: 36"), std::string::npos) << run.out();
 }
 
 TEST(Perf, SeesWrongElementsOfDirectExchange) {
-  for (const char* collective : {"gather", "scatter", "alltoall", "sendrecv"}) {
+  for (const char* collective : {"gather", "scatter", "alltoall", "sendrecv", "pingpong"}) {
     for (const char* root : {"0", "1"}) {
       LauncherRun run(Perf(2, std::string("-b 1K -e 1K --limit 0 --corrupt 3 --collective ") + collective + " -r " +
                                   root + " " + kQuick));
       EXPECT_EQ(run.Finish(), 3) << run.out() << run.err();
-      const bool one_form = std::string(collective) == "alltoall" || std::string(collective) == "sendrecv";
+      const bool one_form = std::string(collective) != "gather" && std::string(collective) != "scatter";
       // Two checks of each form.
       const std::string told = std::string("# wrong elements: ") + (one_form ? "6" : "12");
       EXPECT_NE(run.out().find(told), std::string::npos) << run.out();

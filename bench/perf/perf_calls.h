@@ -1,0 +1,69 @@
+// CallPass: the calls of one timed pass, made through the C API in one of three modes.
+//
+// A pass allocates nothing once it has run.
+//
+// Threads: one thread at a time; collective: all ranks call it in the same order.
+#pragma once
+
+#include <annulus.h>
+
+#include <array>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "bench/perf/perf_collective.h"
+#include "bench/perf/perf_group.h"
+
+namespace annulus::perf {
+
+enum class Mode {
+  kBlocking,  // One call after the other. sendrecv has no blocking form; its two messages are waited for each time.
+  kAsync,     // All are started, then waited for.
+  kGroup,     // All in one annulus_submit, and one wait.
+};
+
+inline constexpr std::array kAllModes = {Mode::kBlocking, Mode::kAsync, Mode::kGroup};
+
+const char* ModeName(Mode mode);
+std::optional<Mode> ParseMode(std::string_view name);
+
+// The answer of pingpong waits for its message, so the two cannot be submitted together.
+bool HasMode(Kind kind, Mode mode);
+
+struct CallBuffers {
+  const void* send = nullptr;
+  void* recv = nullptr;
+};
+
+class CallPass {
+ public:
+  // A call for each of `buffers`. The group outlives the pass.
+  CallPass(const Group& group, const CallSpec& spec, Mode mode, std::vector<CallBuffers> buffers);
+
+  Status operator()();
+
+ private:
+  annulus_status_t MakeOne(const CallBuffers& buffers);
+  // Blocking: a message and its answer.
+  annulus_status_t Bounce(const CallBuffers& buffers) const;
+  // These add to requests_.
+  annulus_status_t Start(const CallBuffers& buffers);
+  annulus_status_t StartMessages(const CallBuffers& buffers);
+  annulus_status_t Submit();
+  // Waits for all of requests_ and frees them. Returns the first failure, `status` if that is one.
+  annulus_status_t Finish(annulus_status_t status);
+  annulus_status_t MakeAll();
+
+  const Group& group_;
+  const CallSpec spec_;
+  const Mode mode_;
+  const std::vector<CallBuffers> buffers_;
+  const int sender_;
+  const int receiver_;
+  std::vector<annulus_call_t> calls_;  // Of a group.
+  std::vector<annulus_request_t*> requests_;
+};
+
+}  // namespace annulus::perf
