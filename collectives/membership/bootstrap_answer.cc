@@ -1,8 +1,4 @@
 // What rank 0 answers those who have come to the rendezvous: the table of ranks, or why there is none.
-#include <fcntl.h>
-#include <poll.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <utility>
@@ -69,7 +65,7 @@ Status RendezvousHost::GiveTables(BootstrapResult* result) {
   result->connections.SetDoor(std::move(place));
   table_ = EncodeMessage(MessageType::kTable, Encode(table));
   for (int rank = 1; rank < config_.nranks; ++rank) seats_[rank]->stream->Send(table_);
-  AwaitTaken(result->connections.door().listener);
+  AwaitTaken();
   result->job_id = table.job_id;
   result->blobs = std::move(table.blobs);
   std::vector<int> late;
@@ -94,17 +90,18 @@ std::string RendezvousHost::DoorHost() const {
   return host;
 }
 
-void RendezvousHost::AwaitTaken(int control_door) {
+void RendezvousHost::AwaitTaken() {
   const Deadline limit = std::min(config_.deadline, std::max(DecideBy(), DeadlineAfter(kTableGrace)));
-  // Somebody has come to the control door, or has had time to come back.
-  const auto is_done = [&](const auto& seat) {
-    if (!seat || seat->taken) return true;
-    pollfd knock = {control_door, POLLIN, 0};
-    return seat->lost_at != 0 && (Now() - seat->lost_at >= kReturnGrace || ::poll(&knock, 1, 0) > 0);
+  // When no more is expected of a seat. That somebody is at the control door already does not tell who.
+  const auto done_at = [&](const auto& seat) -> Deadline {
+    if (!seat || seat->taken) return 0;
+    return seat->lost_at != 0 ? seat->lost_at + kReturnGrace : limit;
   };
-  while (!std::ranges::all_of(seats_, is_done) && Now() < limit) {
-    const bool any_lost = std::ranges::any_of(seats_, [](const auto& seat) { return seat && seat->lost_at != 0; });
-    reactor_->WaitUntil(any_lost ? std::min(limit, DeadlineAfter(kGiveUpCheck)) : limit);
+  for (;;) {
+    Deadline all_done = 0;
+    for (const auto& seat : seats_) all_done = std::max(all_done, done_at(seat));
+    if (Now() >= std::min(limit, all_done)) return;
+    reactor_->WaitUntil(std::min(limit, all_done));
     DropSlow();
   }
 }

@@ -71,7 +71,7 @@ class RendezvousHost {
   // Fails if a rank does not take its table.
   Status GiveTables(BootstrapResult* result);
   std::string DoorHost() const;
-  void AwaitTaken(int control_door);
+  void AwaitTaken();
   // Tells all that everyone has the table, and passes their connections on.
   Status Begin(BootstrapResult* result);
 

@@ -1,6 +1,8 @@
 #include "transport/security/connector.h"
 
 #include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <asio/error.hpp>
@@ -33,6 +35,17 @@ using Verdict = StreamHandshake::Verdict;
 bool IsPermanent(const asio::error_code& error) {
   return error == asio::error::address_family_not_supported || error == asio::error::invalid_argument ||
          error == asio::error::access_denied || error == asio::error::no_permission;
+}
+
+// During a handshake the dialling side mostly waits. When something on the way has forgotten the connection, or the
+// path has ended, these probes find out within 3 s, and it dials again. The kernel of a peer that is busy or stopped
+// answers them. Whoever takes over the socket sets its own. Failures are harmless.
+void ProbePath(int fd) {
+  const auto set = [fd](int level, int option, int value) { ::setsockopt(fd, level, option, &value, sizeof value); };
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, 1);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, 1);
+  set(IPPROTO_TCP, TCP_KEEPCNT, 2);
 }
 
 // Held by shared_ptr: handlers that still wait in the io_context keep it alive, and find finished_ set.
@@ -138,6 +151,7 @@ bool Connector::OpenDial(Dial* dial, const StreamEndpoint& to) {
                                    : Status::System("cannot open " + what + " at " + EndpointText(to), cause));
     return false;
   }
+  if (to.data()->sa_family != AF_UNIX) ProbePath(dial->socket.native_handle());
   if (plan_.configure) plan_.configure(dial->socket.native_handle());
   if (!HasAddress(plan_.source) || plan_.source.data()->sa_family != to.data()->sa_family) return true;
   // The port is chosen at connect, by all four parts of the connection: this allows many more connections than choosing

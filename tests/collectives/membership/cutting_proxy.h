@@ -17,6 +17,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "tests/transport/forgotten.h"
 
 namespace annulus {
 
@@ -36,6 +37,7 @@ enum class CutKind {
   kBothEnds,    // Both ends are reset.
   kRankFirst,   // The rank's end is reset; rank 0's end a while later.
   kJudgeFirst,  // The other way round.
+  kForgotten,   // Whatever an end sends from now on, a probe too, is answered by a reset. Needs MayForget().
   kSilence,     // Nothing passes any more.
 };
 
@@ -116,7 +118,11 @@ class CuttingProxy {
   }
   void Cut(Pair* pair) {
     pair->silent = true;
-    if (kind_ != CutKind::kSilence) {
+    if (kind_ == CutKind::kForgotten) {
+      for (int& fd : pair->fds) {
+        ANNULUS_CHECK(Forget(std::exchange(fd, -1)));
+      }
+    } else if (kind_ != CutKind::kSilence) {
       pair->reset_at[0] = Now() + (kind_ == CutKind::kJudgeFirst ? kLag : 0);
       pair->reset_at[1] = Now() + (kind_ == CutKind::kRankFirst ? kLag : 0);
     }
