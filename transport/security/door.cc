@@ -31,7 +31,11 @@ bool IsUnix(const StreamEndpoint& endpoint) { return endpoint.data()->sa_family 
 }  // namespace
 
 Door::Door(asio::io_context* context, Plan plan)
-    : context_(context), plan_(std::move(plan)), strays_(static_cast<int>(plan_.hello.rank)), pause_(*context) {}
+    : context_(context),
+      plan_(std::move(plan)),
+      strays_(static_cast<int>(plan_.hello.rank)),
+      pause_(*context),
+      random_(static_cast<uint32_t>(Now())) {}
 
 void Door::Open(StreamListener* listener) {
   listener_ = listener;
@@ -73,6 +77,7 @@ void Door::Await() {
 }
 
 void Door::AcceptSome() {
+  ++turn_;
   for (int i = 0; i < kAcceptsPerTurn && listener_ != nullptr; ++i) {
     StreamEndpoint from;
     socklen_t bytes = static_cast<socklen_t>(from.capacity());
@@ -132,7 +137,10 @@ void Door::Greet(int fd, const StreamEndpoint& from) {
   const auto visitor = visitors_.emplace(visitors_.end(), *context_);
   visitor->from = std::move(name);
   visitor->host = std::move(host);
-  ++hosts_[visitor->host];
+  int& from_its_host = hosts_[visitor->host];
+  ++from_its_host;
+  visitor->from_its_host = &from_its_host;
+  visitor->turn = turn_;
   visitor->since = Now();
   visitor->limit = DeadlineAfter(plan_.limit);
   visitor->handshake =
@@ -178,8 +186,13 @@ void Door::DropSlow(const StreamHandshake* handshake) {
 void Door::DropFromCrowd() {
   std::vector<CrowdMember> members;
   members.reserve(visitors_.size());
-  for (const Visitor& visitor : visitors_) members.push_back({visitor.handshake->spoken_to(), hosts_[visitor.host]});
-  const auto chosen = std::next(visitors_.begin(), static_cast<std::ptrdiff_t>(ChooseToDrop(members)));
+  using Stage = CrowdMember::Stage;
+  for (const Visitor& visitor : visitors_) {
+    const bool spoke = visitor.handshake->spoken_to();
+    const bool greeted = visitor.handshake->greeted() || visitor.turn == turn_;
+    members.push_back({greeted ? Stage::kGreeted : spoke ? Stage::kSpoke : Stage::kSilent, *visitor.from_its_host});
+  }
+  const auto chosen = std::next(visitors_.begin(), static_cast<std::ptrdiff_t>(ChooseToDrop(members, random_())));
   Drop(chosen, Strays::kCrowded, "one of too many connections without proof");
 }
 

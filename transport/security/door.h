@@ -11,6 +11,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <random>
 #include <string>
 
 #include "base/clock.h"
@@ -63,6 +64,8 @@ class Door : public std::enable_shared_from_this<Door> {
     explicit Visitor(asio::io_context& context) : timer(context) {}
     std::string from;
     std::string host;
+    const int* from_its_host = nullptr;
+    uint64_t turn = 0;  // In which it was accepted.
     Nanoseconds since = 0;
     Deadline limit = 0;
     asio::steady_timer timer;
@@ -95,6 +98,8 @@ class Door : public std::enable_shared_from_this<Door> {
   asio::steady_timer pause_;
   Visitors visitors_;                 // Oldest first.
   std::map<std::string, int> hosts_;  // Number of visitors by host.
+  uint64_t turn_ = 0;                 // Number of the turn in which connections are accepted.
+  std::minstd_rand random_;           // Chooses among visitors that are alike.
 };
 
 // "rank 3 has no file descriptor left for <what>: Too many open files (EMFILE; its limit, ulimit -n, is 1024)".

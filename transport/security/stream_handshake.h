@@ -35,6 +35,8 @@ class StreamHandshake : public std::enable_shared_from_this<StreamHandshake> {
 
   // Whether the peer has sent anything.
   bool spoken_to() const { return spoken_to_; }
+  // Whether an acceptor's peer has said a hello, which is being answered.
+  bool greeted() const { return answered_ || !handshake_.Output().empty(); }
   // Whether the peer has proven that it holds the key.
   bool proven() const { return handshake_.state() == Handshake::State::kDone; }
   Handshake::Refused refused() const { return handshake_.refused(); }

@@ -8,19 +8,37 @@
 namespace annulus {
 namespace {
 
-size_t Choose(const std::vector<CrowdMember>& members) { return ChooseToDrop(members); }
+using Stage = CrowdMember::Stage;
 
-TEST(CrowdTest, WhoSentNothingGoesFirst) { EXPECT_EQ(Choose({{true, 9}, {true, 1}, {false, 1}, {true, 9}}), 2u); }
-
-TEST(CrowdTest, AmongTheSilentTheBusiestHostGoesFirst) {
-  EXPECT_EQ(Choose({{false, 1}, {true, 60}, {false, 3}, {false, 2}}), 2u);
+// Whatever is drawn.
+size_t Choose(const std::vector<CrowdMember>& members) {
+  const size_t chosen = ChooseToDrop(members, 0);
+  for (size_t draw = 1; draw < 100; ++draw) EXPECT_EQ(ChooseToDrop(members, draw), chosen);
+  return chosen;
 }
 
-TEST(CrowdTest, WhenAllHaveSpokenTheBusiestHostGoesFirst) { EXPECT_EQ(Choose({{true, 1}, {true, 2}, {true, 2}}), 1u); }
+TEST(CrowdTest, WhoSentNothingGoesFirst) {
+  EXPECT_EQ(Choose({{Stage::kGreeted, 9}, {Stage::kSpoke, 9}, {Stage::kSilent, 1}, {Stage::kSpoke, 9}}), 2u);
+}
 
-TEST(CrowdTest, AmongEqualsTheOldestGoes) { EXPECT_EQ(Choose({{false, 5}, {false, 5}, {false, 5}}), 0u); }
+TEST(CrowdTest, ThenWhoSentNoHello) {
+  EXPECT_EQ(Choose({{Stage::kGreeted, 9}, {Stage::kSpoke, 1}, {Stage::kGreeted, 1}}), 1u);
+}
 
-TEST(CrowdTest, OneMemberIsChosen) { EXPECT_EQ(Choose({{true, 1}}), 0u); }
+TEST(CrowdTest, AmongTheSilentTheBusiestHostGoesFirst) {
+  EXPECT_EQ(Choose({{Stage::kSilent, 1}, {Stage::kSpoke, 60}, {Stage::kSilent, 3}, {Stage::kSilent, 2}}), 2u);
+}
+
+TEST(CrowdTest, AmongEqualsTheDrawDecides) {
+  const std::vector<CrowdMember> members = {
+      {Stage::kGreeted, 2}, {Stage::kGreeted, 1}, {Stage::kGreeted, 2}, {Stage::kGreeted, 2}};
+  EXPECT_EQ(ChooseToDrop(members, 0), 0u);
+  EXPECT_EQ(ChooseToDrop(members, 1), 2u);
+  EXPECT_EQ(ChooseToDrop(members, 2), 3u);
+  EXPECT_EQ(ChooseToDrop(members, 3), 0u);
+}
+
+TEST(CrowdTest, OneMemberIsChosen) { EXPECT_EQ(Choose({{Stage::kGreeted, 1}}), 0u); }
 
 }  // namespace
 }  // namespace annulus

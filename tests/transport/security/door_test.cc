@@ -6,8 +6,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <asio/local/stream_protocol.hpp>
+#include <atomic>
 #include <cerrno>
+#include <cstdio>
+#include <deque>
 #include <string>
 #include <thread>
 #include <vector>
@@ -90,13 +94,83 @@ TEST_F(DoorTest, WhoHasSpokenIsNotCrowdedOutBySilentOnes) {
   std::vector<int> crowd;
   for (int i = 0; i < 200; ++i) crowd.push_back(Dial());
   char byte;
-  RunUntil([&] { return recv(crowd[100], &byte, 1, MSG_DONTWAIT) == 0; });
+  RunUntil([&] {
+    const auto is_dropped = [&byte](int fd) { return recv(fd, &byte, 1, MSG_DONTWAIT) == 0; };
+    return std::ranges::count_if(crowd, is_dropped) >= 100;
+  });
   EXPECT_EQ(recv(oldest, &byte, 1, MSG_DONTWAIT), -1);
   EXPECT_EQ(errno, EAGAIN);
   ASSERT_GT(send(oldest, hello.data() + 20, hello.size() - 20, 0), 0);
   RunUntil([&] { return recv(oldest, &byte, 1, MSG_DONTWAIT) == 1; });  // The answer to its hello.
   for (const int fd : crowd) close(fd);
   close(oldest);
+}
+
+// Those that have said a byte do not crowd out a rank that is accepted in the same turn as others, and whose hello was
+// therefore not read yet.
+TEST_F(DoorTest, WhoWasJustAcceptedIsNotCrowdedOutByThoseWhoSpoke) {
+  StreamEndpoint at;
+  ASSERT_TRUE(MakeEndpoint("127.0.0.1", 0, &at).ok());
+  Open(at);
+  std::vector<int> crowd;
+  for (int i = 0; i < 65; ++i) {
+    crowd.push_back(Dial());
+    ASSERT_EQ(send(crowd.back(), "A", 1, 0), 1);
+    reactor_.WaitUntil(Now() + kMillisecond);
+  }
+  for (int i = 0; i < 5; ++i) reactor_.WaitUntil(Now() + 10 * kMillisecond);
+  Handshake rank(Handshake::Role::kInitiator, kKey, {.purpose = kRendezvousPurpose, .nranks = 2, .rank = 1});
+  const auto hello = rank.Output();
+  const int own = Dial();
+  ASSERT_GT(send(own, hello.data(), hello.size(), 0), 0);
+  for (int i = 0; i < 8; ++i) crowd.push_back(Dial());
+  char byte;
+  RunUntil([&] { return recv(own, &byte, 1, MSG_DONTWAIT) == 1; });  // The answer to its hello.
+  for (const int fd : crowd) close(fd);
+  close(own);
+}
+
+// A crowd that speaks, as large as the door holds, is renewed as fast as a stranger can. A rank gets in.
+TEST_F(DoorTest, ARankGetsInBesideACrowdThatSpeaks) {
+  StreamEndpoint at;
+  ASSERT_TRUE(MakeEndpoint("127.0.0.1", 0, &at).ok());
+  Open(at);
+  at = listener_.local_endpoint();
+  std::atomic<bool> over = false;
+  std::jthread stranger([&] {
+    Handshake greeting(Handshake::Role::kInitiator, "not the key",
+                       {.purpose = kRendezvousPurpose, .nranks = 2, .rank = 1});
+    const auto hello = greeting.Output();
+    std::deque<int> held;
+    for (size_t i = 0; !over; ++i) {
+      held.push_back(socket(at.data()->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+      // Some say a byte, others a whole hello, and no more.
+      if (connect(held.back(), at.data(), static_cast<socklen_t>(at.size())) == 0) [[maybe_unused]]
+        const ssize_t sent = send(held.back(), hello.data(), i % 2 == 0 ? 1 : hello.size(), MSG_NOSIGNAL);
+      if (held.size() <= 200) continue;
+      close(held.front());
+      held.pop_front();
+    }
+    for (const int fd : held) close(fd);
+  });
+  RunUntil([this] { return !door_->last_dropped().empty(); });
+  Status status;
+  const Nanoseconds start = Now();
+  std::jthread rank([&] {
+    Reactor reactor;
+    ConnectPlan plan;
+    plan.hello = {.purpose = kRendezvousPurpose, .nranks = 2, .rank = 1};
+    plan.key = kKey;
+    plan.dials = {{{0, 0, 0}, {at}}};
+    plan.deadline = DeadlineAfter(kPatience);
+    std::vector<Stream> streams;
+    status = EstablishStreams(&reactor, plan, &streams);
+  });
+  RunUntil([this] { return proven_ != nullptr; });
+  std::printf("proven after %.3f s\n", static_cast<double>(Now() - start) / kSecond);
+  rank.join();
+  over = true;
+  EXPECT_TRUE(status.ok()) << status.ToString();
 }
 
 // Rank 0 may accept long after the launcher has begun to listen for it. Dials that came meanwhile are still there,
