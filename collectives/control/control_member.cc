@@ -5,17 +5,29 @@
 
 #include "base/log.h"
 #include "collectives/control/arbiter_text.h"
+#include "transport/security/door.h"
 
 namespace annulus {
 
 static constexpr Nanoseconds kPathCheckInterval = 250 * kMillisecond;
+
+// Not rank 0 is at fault, but this rank.
+static Verdict OwnLimit(const Status& status) {
+  Verdict verdict;
+  verdict.code = status.code();
+  verdict.rank = status.peer();
+  verdict.message = status.message();
+  verdict.advice = AdviceFor(status.code());
+  verdict.os_errno = status.os_errno();
+  return verdict;
+}
 
 ControlMember::ControlMember(const ControlRoleConfig& config)
     : config_(config),
       session_(config.net, {[this](MessageType type, std::span<const std::byte> body) { Take(type, body); },
                             [this](ControlEnd end, const Status& cause) { Closed(end, cause); }}),
       redial_(config.net, {[this](int fd) { return Connected(fd); }, [this] { End(DeathVerdict(0, 0)); },
-                           [this] { RedialledInVain(); }}),
+                           [this](const Status& last) { RedialledInVain(last); }}),
       path_check_(config.net->MakeTimer()) {}
 
 Status ControlMember::Open(ControlConnections connections) {
@@ -151,8 +163,10 @@ bool ControlMember::Connected(int fd) {
   return true;
 }
 
-void ControlMember::RedialledInVain() {
-  if (!session_.open()) End(DeathVerdict(0, lost_errno_ != 0 ? lost_errno_ : ETIMEDOUT));
+void ControlMember::RedialledInVain(const Status& last) {
+  if (session_.open()) return;
+  if (IsOutOfDescriptors(last.os_errno())) return End(OwnLimit(last));
+  End(DeathVerdict(0, lost_errno_ != 0 ? lost_errno_ : ETIMEDOUT));
 }
 
 void ControlMember::Close() {

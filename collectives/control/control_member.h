@@ -47,7 +47,8 @@ class ControlMember : public ControlRole {
   void BeginWatch();
   void WatchPath();
   bool Connected(int fd);
-  void RedialledInVain();
+  // `last`: why the last attempt failed.
+  void RedialledInVain(const Status& last);
   // There will be no connection to the judge any more, for the reason in `verdict`.
   void End(const Verdict& verdict);
   void Close();

@@ -52,7 +52,7 @@ void Redial::Dialled(const Status& status, int fd) {
   }
   if (net_->Now() >= until_) {
     Stop();
-    return handlers_.on_late();
+    return handlers_.on_late(status);
   }
   dial_time_ = std::min(2 * dial_time_, kLongestDialTime);
   pause_->Set(kDialPause, [this] { Dial(); });

@@ -23,7 +23,8 @@ class Redial {
     std::function<bool(int fd)> on_connected;
     // Nobody listens at the door, or rank 0 expects this rank no more.
     std::function<void()> on_refused;
-    std::function<void()> on_late;
+    // The time is up; `last` says how the last attempt failed.
+    std::function<void(const Status& last)> on_late;
   };
 
   // The net outlives this object.

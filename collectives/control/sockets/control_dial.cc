@@ -3,6 +3,8 @@
 #include <chrono>
 #include <utility>
 
+#include "transport/security/door.h"
+
 namespace annulus {
 
 ControlDial::ControlDial(asio::io_context* context, const std::string& key, const Hello& hello)
@@ -15,7 +17,8 @@ void ControlDial::Start(const StreamEndpoint& door, Nanoseconds limit, Done done
     if (!ended) self->Finish({Code::kTimeout, "rank 0 does not answer at its control address"});
   });
   if (const int cause = OpenSocket(door.protocol().family(), &socket_); cause != 0) {
-    return Finish(Status::System("cannot open a socket", cause));
+    if (!IsOutOfDescriptors(cause)) return Finish(Status::System("cannot open a socket", cause));
+    return Finish(OutOfDescriptors(static_cast<int>(hello_.rank), "another control connection to rank 0", cause));
   }
   socket_.async_connect(door, [self = shared_from_this()](const asio::error_code& failed) {
     if (failed) return self->Finish(Status::System("connecting to rank 0", failed.value()));

@@ -2,9 +2,12 @@
 #include "collectives/control/control.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
+#include <future>
 #include <mutex>
 #include <thread>
 
@@ -258,6 +261,35 @@ TEST_P(ControlTest, BrokenMessagesAreTheSendersFault) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, ControlTest, testing::Range(2, 6));
+
+// Its control connection is reset, and it cannot open another: neither rank 0 nor the network is at fault.
+TEST(ControlDescriptors, ARankThatCannotDialNamesItsOwnLimit) {
+  std::vector<ControlConnections> connections = ConnectRanks(2);
+  const int judge = connections[0].Take(1).fd;
+  std::promise<void> known;
+  ControlConfig config;
+  config.rank = 1;
+  config.nranks = 2;
+  config.connections = std::move(connections[1]);
+  config.on_verdict = [&known] { known.set_value(); };
+  std::unique_ptr<Control> control;
+  ASSERT_TRUE(Control::Start(std::move(config), &control).ok());
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none{3, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const linger reset{1, 0};
+  EXPECT_EQ(::setsockopt(judge, SOL_SOCKET, SO_LINGER, &reset, sizeof reset), 0);
+  ::close(judge);
+  const auto heard = known.get_future().wait_for(std::chrono::seconds(20));
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  ASSERT_EQ(heard, std::future_status::ready);
+  EXPECT_EQ(control->verdict().code, Code::kSystem);
+  EXPECT_EQ(control->verdict().rank, 1);
+  EXPECT_EQ(control->verdict().message,
+            "rank 1 has no file descriptor left for another control connection to rank 0: Too many open files (EMFILE; "
+            "its limit, ulimit -n, is 3)");
+}
 
 TEST(ControlAlone, OneRankNeedsNobody) {
   std::unique_ptr<Control> control;

@@ -65,7 +65,7 @@ class RedialTest : public testing::Test {
                     on_connected_();
                     return true;
                   },
-                  [this] { ++refused_; }, [this] { ++late_; }}};
+                  [this] { ++refused_; }, [this](const Status&) { ++late_; }}};
 };
 
 TEST_F(RedialTest, ReachesTheDoorAtOnce) {
