@@ -8,6 +8,7 @@
 #include <string>
 
 #include "transport/file_message.h"
+#include "transport/security/door.h"
 
 namespace annulus {
 namespace {
@@ -64,6 +65,9 @@ Status ShmHandover::ReceiveFile(int* fd) {
   if (received < 0 && NothingYet(errno)) return Status();
   if (received <= 0) return Lost("waiting for the memory file", received < 0 ? errno : 0);
   if (*fd >= 0 && byte == kFileByte && !lost) return Status();
+  if (*fd < 0 && lost) {
+    return OutOfDescriptors(rank_, "the memory file of rank " + std::to_string(peer_), EMFILE);
+  }
   if (*fd >= 0) close(*fd);
   *fd = -1;
   return Refuse("no memory file where one belongs");

@@ -17,8 +17,10 @@ namespace annulus {
 
 class ShmHandover {
  public:
-  // Hands over the mapping of the link to `peer`. `socket` is non-blocking and outlives the handover.
-  ShmHandover(bool creates, int peer, StreamSocket* socket) : creates_(creates), peer_(peer), socket_(socket) {}
+  // Hands over the mapping of the link from `rank`, this end, to `peer`. `socket` is non-blocking and outlives the
+  // handover.
+  ShmHandover(int rank, int peer, StreamSocket* socket)
+      : rank_(rank), peer_(peer), creates_(rank < peer), socket_(socket) {}
 
   // Creates and sends the mapping, if that is this end's part. Errors: kInvalidArgument, kSystem, kPeerLost.
   Status Start(int slots, size_t slot_bytes);
@@ -36,8 +38,9 @@ class ShmHandover {
   Status Lost(const char* what, int os_errno) const;
   Status Refuse(const char* what) const;
 
-  const bool creates_;
+  const int rank_;
   const int peer_;
+  const bool creates_;  // This end is the lower rank.
   StreamSocket* const socket_;
   bool done_ = false;
   std::unique_ptr<ShmMapping> mapping_;

@@ -21,6 +21,7 @@
 #include "base/clock.h"
 #include "base/file_limit.h"
 #include "transport/reactor.h"
+#include "transport/readable_wait.h"
 #include "transport/security/connector.h"
 #include "transport/shm/shm.h"
 #include "transport/shm/shm_endpoint.h"
@@ -153,7 +154,7 @@ Status ShmTransport::HandOver(std::vector<Stream>* streams, const ConnectContext
   handovers->reserve(streams->size());
   for (Stream& stream : *streams) {
     const int peer = static_cast<int>(stream.id.rank);
-    handovers->emplace_back(config_.rank < peer, peer, &stream.socket);
+    handovers->emplace_back(config_.rank, peer, &stream.socket);
     ANNULUS_RETURN_IF_ERROR(handovers->back().Start(config_.slots, config_.slot_bytes));
   }
   return AwaitHandovers(streams, context, handovers);
@@ -161,6 +162,7 @@ Status ShmTransport::HandOver(std::vector<Stream>* streams, const ConnectContext
 
 Status ShmTransport::AwaitHandovers(std::vector<Stream>* streams, const ConnectContext& context,
                                     std::vector<ShmHandover>* handovers) {
+  ReadableWait wait;
   while (true) {
     bool all_done = true;
     for (size_t i = 0; i < handovers->size(); ++i) {
@@ -169,7 +171,7 @@ Status ShmTransport::AwaitHandovers(std::vector<Stream>* streams, const ConnectC
       if (handover.done()) continue;
       if (all_done) {
         // One socket at a time: its peer has to come anyway, and the other sockets are checked when it has.
-        (*streams)[i].socket.async_wait(StreamSocket::wait_read, [](const asio::error_code&) {});
+        wait.For(&(*streams)[i].socket);
       }
       all_done = false;
     }

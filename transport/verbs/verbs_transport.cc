@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "transport/address.h"
 #include "transport/reactor.h"
+#include "transport/readable_wait.h"
 #include "transport/security/connector.h"
 #include "transport/verbs/device/verbs_device.h"
 #include "transport/verbs/device/verbs_hub.h"
@@ -166,6 +167,7 @@ Status VerbsTransport::HandOver(std::span<const LinkRequest> links, const std::s
 
 Status VerbsTransport::AwaitHandovers(std::vector<Stream>* streams, const ConnectContext& context,
                                       Handovers* handovers) const {
+  ReadableWait wait;
   while (true) {
     const VerbsHandover* first = nullptr;
     for (size_t i = 0; i < handovers->size(); ++i) {
@@ -175,7 +177,7 @@ Status VerbsTransport::AwaitHandovers(std::vector<Stream>* streams, const Connec
       first = &handover;
       // One socket at a time: its peer has to come anyway, and the other
       // sockets are checked when it has.
-      (*streams)[i].socket.async_wait(StreamSocket::wait_read, [](const asio::error_code&) {});
+      wait.For(&(*streams)[i].socket);
     }
     if (first == nullptr) return Status();
     if (context.give_up) ANNULUS_RETURN_IF_ERROR(context.give_up());

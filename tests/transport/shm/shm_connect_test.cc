@@ -1,6 +1,7 @@
 // Setting up shared memory links: who is let in, what is handed over, and that nothing is left behind.
 #include <dirent.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <future>
 #include <string>
@@ -146,8 +147,8 @@ class ShmHandoverTest : public ::testing::Test {
   Reactor reactor_;
   int fds_[2] = {-1, -1};
   StreamSocket sockets_[2] = {StreamSocket(reactor_.context()), StreamSocket(reactor_.context())};
-  ShmHandover creator_{true, 1, &sockets_[0]};
-  ShmHandover mapper_{false, 0, &sockets_[1]};
+  ShmHandover creator_{0, 1, &sockets_[0]};
+  ShmHandover mapper_{1, 0, &sockets_[1]};
 };
 
 TEST_F(ShmHandoverTest, BothEndsGetTheSameMapping) {
@@ -197,6 +198,23 @@ TEST_F(ShmHandoverTest, AFileThatIsNoLinksIsRefusedAndClosed) {
   EXPECT_EQ(status.code(), Code::kProtocol) << status.ToString();
   EXPECT_EQ(status.peer(), 0);
   EXPECT_EQ(OpenDescriptors(), before);
+}
+
+TEST_F(ShmHandoverTest, ARankWithoutDescriptorsNamesItself) {
+  ASSERT_TRUE(creator_.Start(4, 4096).ok());
+  const int next = dup(0);
+  close(next);
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none{static_cast<rlim_t>(next), before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const Status status = mapper_.Continue();
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(status.code(), Code::kSystem) << status.ToString();
+  EXPECT_EQ(status.os_errno(), EMFILE) << status.ToString();
+  EXPECT_EQ(status.peer(), 1) << status.ToString();
+  EXPECT_NE(status.message().find("no file descriptor left for the memory file of rank 0"), std::string::npos)
+      << status.ToString();
 }
 
 TEST_F(ShmHandoverTest, APeerThatLeavesIsLostOnEitherSide) {
