@@ -17,7 +17,20 @@ namespace {
 
 constexpr char kWord = 'P';
 constexpr int kServedPerTurn = 16;
+// Pause before something is tried again that the system refuses for now.
+constexpr int kPauseMs = 10;
 constexpr size_t kNameStart = offsetof(sockaddr_un, sun_path) + 1;  // Behind the zero of an abstract name.
+
+void Pause() { poll(nullptr, 0, kPauseMs); }
+
+// connect(2), again and again until the deadline while too many wait there already.
+bool ConnectTo(const sockaddr_un& address, socklen_t bytes, int fd, Deadline deadline) {
+  while (connect(fd, reinterpret_cast<const sockaddr*>(&address), bytes) != 0) {
+    if (errno != EAGAIN || Now() >= deadline) return false;
+    Pause();
+  }
+  return true;
+}
 
 bool IsOwnOrRoots(int fd) {
   ucred peer{};
@@ -50,7 +63,11 @@ Status PortHandout::Open(int listener) {
 void PortHandout::Serve() {
   for (int i = 0; i < kServedPerTurn; ++i) {
     const int fd = accept4(door_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd < 0) return;
+    if (fd < 0) {
+      // Who asks still waits then, and the door stays readable.
+      const bool is_short = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
+      return is_short ? Pause() : void();
+    }
     if (IsOwnOrRoots(fd)) SendWithFile(fd, &kWord, sizeof kWord, listener_);
     close(fd);
   }
@@ -64,8 +81,7 @@ int FetchPort(const std::string& name, Deadline deadline) {
   const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return -1;
   int port = -1;
-  if (connect(fd, reinterpret_cast<sockaddr*>(&address), static_cast<socklen_t>(kNameStart + name.size())) == 0 &&
-      IsOwnOrRoots(fd)) {
+  if (ConnectTo(address, static_cast<socklen_t>(kNameStart + name.size()), fd, deadline) && IsOwnOrRoots(fd)) {
     constexpr Nanoseconds kLongestWait = 10 * kSecond;  // For a launcher that is busy; a stopped one never answers.
     pollfd readable = {fd, POLLIN, 0};
     const Nanoseconds wait = std::clamp<Nanoseconds>(deadline - Now(), 0, kLongestWait);

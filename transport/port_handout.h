@@ -26,7 +26,8 @@ class PortHandout {
 
   // Readable when somebody asks; -1 when not open.
   int fd() const { return door_; }
-  // Gives a copy to each who asks, if it is a process of this user or root.
+  // Gives a copy to each who asks, if it is a process of this user or root. Pauses for a moment where the system has no
+  // descriptor for that.
   void Serve();
 
   // "NAME=value" for rank 0's environment.

@@ -3,11 +3,17 @@
 
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <cstddef>
 #include <string>
 #include <thread>
 
@@ -64,6 +70,49 @@ TEST_F(PortHandoutTest, EveryAskerGetsTheListener) {
     EXPECT_EQ(listens, 1);
     close(fd);
   }
+}
+
+TEST_F(PortHandoutTest, WhoeverFindsACrowdWaitsForItsTurn) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string name = NameOf(handout_);
+  std::ranges::copy(name, address.sun_path + 1);
+  const auto bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  bool is_full = false;
+  while (!is_full) {  // Who has left still counts until it is served.
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    is_full = connect(fd, reinterpret_cast<const sockaddr*>(&address), bytes) != 0;
+    ASSERT_TRUE(!is_full || errno == EAGAIN) << errno;
+    close(fd);
+  }
+  const Nanoseconds begin = Now();
+  EXPECT_EQ(FetchPort(name, DeadlineAfter(50 * kMillisecond)), -1);
+  EXPECT_GE(Now() - begin, 50 * kMillisecond);
+  std::atomic<int> fetched{-2};
+  std::jthread rank([&] { fetched = FetchPort(name, DeadlineAfter(20 * kSecond)); });
+  while (fetched == -2) handout_.Serve();
+  EXPECT_GE(fetched, 0);
+  close(fetched);
+}
+
+TEST_F(PortHandoutTest, WithoutDescriptorsTheLauncherPausesAndServesLater) {
+  std::atomic<int> fetched{-2};
+  std::jthread rank([&] { fetched = FetchPort(NameOf(handout_), DeadlineAfter(20 * kSecond)); });
+  pollfd asked = {handout_.fd(), POLLIN, 0};
+  ASSERT_EQ(poll(&asked, 1, -1), 1);
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const int next = dup(handout_.fd());
+  close(next);
+  const rlimit none{static_cast<rlim_t>(next), before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const Nanoseconds begin = Now();
+  for (int i = 0; i < 10; ++i) handout_.Serve();
+  EXPECT_GE(Now() - begin, 50 * kMillisecond);  // A launcher that polls in between does not spin.
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  while (fetched == -2) handout_.Serve();
+  EXPECT_GE(fetched, 0);
+  close(fetched);
 }
 
 TEST_F(PortHandoutTest, OtherUsersGetNothing) {

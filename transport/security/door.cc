@@ -21,10 +21,18 @@ namespace {
 constexpr size_t kMaxStrangers = 64;
 // Connections accepted before others get their turn.
 constexpr int kAcceptsPerTurn = 16;
-// How long to stop accepting when there are no descriptors or no memory.
+// How long to stop accepting when there are no descriptors or no memory, or for a reason that may last.
 constexpr Nanoseconds kAcceptPause = 20 * kMillisecond;
 // A rank has said its hello by then, so whoever is silent may be dropped for want of descriptors.
 constexpr Nanoseconds kSilence = 100 * kMillisecond;
+
+// Whether accept's error is about the connection that was to be accepted. The kernel passes such a connection's network
+// errors on.
+bool IsOfOneConnection(int os_errno) {
+  constexpr int kErrors[] = {EINTR,    ECONNABORTED, ECONNRESET, EPROTO,       ENOPROTOOPT, EOPNOTSUPP,
+                             ENETDOWN, ENETUNREACH,  EHOSTDOWN,  EHOSTUNREACH, ENONET,      ETIMEDOUT};
+  return std::ranges::count(kErrors, os_errno) > 0;
+}
 
 bool IsUnix(const StreamEndpoint& endpoint) { return endpoint.data()->sa_family == AF_UNIX; }
 
@@ -100,8 +108,8 @@ bool Door::Recover(int os_errno) {
     if (visitors_.empty() && plan_.on_exhausted) {
       plan_.on_exhausted(OutOfDescriptors(static_cast<int>(plan_.hello.rank), "another rank's connection", os_errno));
     }
-  } else if (os_errno != ENOBUFS && os_errno != ENOMEM) {
-    return true;  // Only that connection has failed.
+  } else if (IsOfOneConnection(os_errno)) {
+    return true;
   }
   Pause();
   return false;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <string>
 
 #include "base/log.h"
@@ -38,8 +39,8 @@ class Strays {
   // Logs one line with all counts, unless each dropped connection was already logged.
   void LogSummary() const {
     std::string text;
-    int total = 0;
-    int reasons = 0;
+    uint64_t total = 0;
+    uint64_t reasons = 0;
     for (int i = 0; i < kReasons; ++i) {
       if (counts_[i] == 0) continue;
       total += counts_[i];
@@ -47,7 +48,8 @@ class Strays {
       text += (text.empty() ? "" : ", ") + std::to_string(counts_[i]) + " " + Name(static_cast<Reason>(i));
     }
     if (total == reasons) return;
-    Log(LogLevel::kWarn, rank_, "dropped %d connections while connecting: %s", total, text.c_str());
+    Log(LogLevel::kWarn, rank_, "dropped %s connections while connecting: %s", std::to_string(total).c_str(),
+        text.c_str());
   }
 
   // Why a peer whose handshake failed was dropped; for those that kept to the rules, see Handshake.
@@ -59,7 +61,7 @@ class Strays {
     return kNoHello;
   }
 
-  int count(Reason reason) const { return counts_[reason]; }
+  uint64_t count(Reason reason) const { return counts_[reason]; }
 
  private:
   static const char* Name(Reason reason) {
@@ -91,7 +93,7 @@ class Strays {
   }
 
   const int rank_;
-  std::array<int, kReasons> counts_{};
+  std::array<uint64_t, kReasons> counts_{};  // For as long as the door is open, which may be months.
 };
 
 }  // namespace annulus

@@ -2,6 +2,7 @@
 #include "transport/security/door.h"
 
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -10,6 +11,7 @@
 #include <asio/local/stream_protocol.hpp>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <deque>
 #include <string>
@@ -171,6 +173,17 @@ TEST_F(DoorTest, ARankGetsInBesideACrowdThatSpeaks) {
   rank.join();
   over = true;
   EXPECT_TRUE(status.ok()) << status.ToString();
+}
+
+// As under a filter of system calls that forbids accept.
+TEST_F(DoorTest, WhereAcceptAlwaysFailsItIsTriedNowAndThen) {
+  listener_.open(StreamProtocol(AF_INET, IPPROTO_TCP));  // Never listens: it can be read, and accept fails.
+  OpenHere();
+  size_t handlers = 0;
+  const Deadline limit = Now() + 200 * kMillisecond;
+  while (Now() < limit) handlers += reactor_.context().run_one_for(std::chrono::nanoseconds(limit - Now()));
+  EXPECT_GT(handlers, 0u);
+  EXPECT_LT(handlers, 50u);  // It would be thousands.
 }
 
 // Rank 0 may accept long after the launcher has begun to listen for it. Dials that came meanwhile are still there,
