@@ -52,7 +52,7 @@ typedef enum annulus_status {
   ANNULUS_MISMATCH = 3,         /* ranks called different collectives, types, operations, counts or roots */
   ANNULUS_TIMEOUT = 4,          /* the deadline passed; the error names the rank that was missing */
   ANNULUS_PEER_LOST = 5,        /* a rank died, left or became unreachable */
-  ANNULUS_PROTOCOL_ERROR = 6,   /* a broken frame arrived */
+  ANNULUS_PROTOCOL_ERROR = 6,   /* broken data arrived: a frame, or a value in the store */
   ANNULUS_AUTH_FAILED = 7,      /* a peer did not hold the job key */
   ANNULUS_ABORTED = 8,          /* on some rank annulus_comm_abort was called, or a reduction function failed */
   ANNULUS_SYSTEM_ERROR = 9,     /* the operating system refused; see cause_code */
@@ -96,10 +96,10 @@ typedef enum annulus_op {
 /* A user-defined reduction: out[i] = left[i] op right[i] for `count` elements of `type`. `out` may be `left` or `right`
  * itself; otherwise it does not overlap them. The function must be associative but need not be commutative: `left`
  * comes from the ranks before those of `right` in the order given in docs/determinism.md. It must treat each element
- * independently, whatever the count, and give the same bits on every rank. It is called by the thread that runs the
- * collective: the caller of a blocking collective, or the communicator's own thread; never by two threads at a time for
- * one communicator. It must not throw or use the communicator. It returns 0; any other number says that it failed,
- * which ends the communicator on every rank. */
+ * independently, whatever the count, and give the same bits on every rank. It is called by the communicator's own
+ * thread or by one in a call that waits (blocking calls, annulus_request_wait, _test, _free), which may drive work of
+ * other threads too; never by two threads at a time for one communicator. It must not throw or use the communicator. It
+ * returns 0; any other number says that it failed, which ends the communicator on every rank. */
 typedef int32_t (*annulus_reduce_fn)(const void* left, const void* right, void* out, size_t count, annulus_type_t type,
                                      void* context);
 
@@ -122,7 +122,7 @@ typedef struct annulus_store {
   int32_t (*get)(void* context, const char* key, void* value, size_t capacity, size_t* bytes, int64_t timeout_ms);
 } annulus_store_t;
 
-/* Called once on rank 0, with the "host:port" at which the others find it. Returns 0, or another number on failure. */
+/* Called once on rank 0, even if alone, with the "host:port" where the others find it. Returns 0; else it failed. */
 typedef int32_t (*annulus_listening_fn)(void* context, const char* address);
 
 /* Configuration of a communicator. annulus_config_init fills it; the caller may then set fields. A value comes from the
@@ -132,7 +132,8 @@ typedef int32_t (*annulus_listening_fn)(void* context, const char* address);
 typedef struct annulus_config {
   size_t struct_bytes;        /* sizeof(annulus_config_t); set by annulus_config_init */
   uint32_t sources;           /* ANNULUS_FROM_ENVIRONMENT, ANNULUS_FROM_LAUNCHER, both or 0 */
-  int32_t insecure;           /* 1 = run without a job key; any process that connects is trusted. 0 = not given */
+  int32_t insecure;           /* 1 = run without a job key; any process that connects is trusted. 0 = not given: to
+                                 overrule ANNULUS_INSECURE=1, put "insecure=0" into `settings` */
   int32_t rank;               /* from 0; -1 = not given. With rank and size no launcher is asked for them */
   int32_t size;               /* number of ranks; -1 = not given */
   int32_t local_rank;         /* -1 = not given; determined at start-up from the ranks' hosts when nothing gives it */
@@ -174,10 +175,10 @@ typedef enum annulus_kind {
   ANNULUS_CALL_LAST = 0x7fffffff /* not a call: reserves the numbers of later versions */
 } annulus_kind_t;
 
-/* Called once when a submitted call has ended, after its outcome can be waited for. It may call anything except
- * annulus_comm_destroy of its communicator: callbacks have a thread of their own for each communicator, one at a time,
- * so a callback must not wait for what another one does. annulus_comm_destroy calls those that remain, and returns when
- * they have. It must not throw. */
+/* Called once when a submitted call has ended, after its outcome can be waited for; not for a call that annulus_submit
+ * refused. It may call anything except annulus_comm_destroy of its communicator: callbacks have a thread of their own
+ * for each communicator, one at a time, so a callback must not wait for what another one does. annulus_comm_destroy
+ * calls those that remain, and returns when they have. It must not throw. */
 typedef void (*annulus_done_fn)(void* context, annulus_status_t status);
 
 #define ANNULUS_WIRE_EXACT 1
@@ -321,7 +322,7 @@ ANNULUS_API size_t annulus_type_bytes(annulus_type_t type);
 ANNULUS_API annulus_status_t annulus_last_error(annulus_error_t* error);
 
 /* Describes the verdict that ended the communicator: with status ANNULUS_OK as long as it is alive. A verdict never
- * changes. Waits for nobody; with ANNULUS_TRACE, the first call on this rank that learns of a verdict writes the trace.
+ * changes. Waits for no rank; with ANNULUS_TRACE the first call to learn of a verdict writes the trace; others wait.
  *   Ownership: strings stay valid until the communicator is destroyed. */
 ANNULUS_API annulus_status_t annulus_comm_verdict(const annulus_comm_t* comm, annulus_error_t* error);
 
@@ -361,8 +362,8 @@ ANNULUS_API annulus_status_t annulus_config_value(const annulus_config_t* config
  * up to connect_timeout_ms.
  *   Errors:    ANNULUS_INVALID_ARGUMENT  a value is wrong: the message names it and what is allowed.
  *              ANNULUS_UNSUPPORTED       a field or a transport that this version or machine does not have.
- *              ANNULUS_AUTH_FAILED, ANNULUS_MISMATCH, ANNULUS_TIMEOUT, ANNULUS_PEER_LOST, ANNULUS_SYSTEM_ERROR: the
- *              ranks could not meet, or their settings differ. */
+ *              ANNULUS_AUTH_FAILED, ANNULUS_MISMATCH, ANNULUS_TIMEOUT, ANNULUS_PEER_LOST, ANNULUS_PROTOCOL_ERROR,
+ *              ANNULUS_SYSTEM_ERROR: the ranks could not meet, or their settings differ. */
 ANNULUS_API annulus_status_t annulus_comm_create(const annulus_config_t* config, annulus_comm_t** comm);
 
 /* Forms new communicators out of the ranks of `comm`, all of which must call it: ranks with equal `colour` share one,
@@ -379,7 +380,7 @@ ANNULUS_API annulus_status_t annulus_comm_dup(annulus_comm_t* comm, annulus_comm
 /* Leaves the job and frees the communicator and its requests. Pending work ends with ANNULUS_ABORTED. Bounded in time,
  * save for callbacks. NULL is allowed. Unless the call is refused, `comm` is no longer a valid handle, and a later
  * call with it is undefined.
- *   Errors:    ANNULUS_INVALID_ARGUMENT  refused: a callback of this communicator called it. */
+ *   Errors:    ANNULUS_INVALID_ARGUMENT  refused: a callback or a reduction function of this communicator called it. */
 ANNULUS_API annulus_status_t annulus_comm_destroy(annulus_comm_t* comm);
 
 /* Write the caller's rank, the number of ranks, and the same among the ranks of this host. */
@@ -587,7 +588,8 @@ ANNULUS_API annulus_status_t annulus_alltoallv(annulus_comm_t* comm, const void*
                                                const size_t* recvoffsets, annulus_type_t type);
 
 /* -- Collectives: asynchronous ----------------------------------------------------------------------------------- */
-/* As above, but these return once the work is queued; a thread of the communicator does it, in the order of the calls.
+/* As above, but these return once the work is queued. It is done in the order of the calls, by the threads that wait
+ * for requests or in blocking calls; what they leave alone is done by a thread of the communicator.
  *   Shapes:    as the blocking forms.
  *   Units:     elements.
  *   Ownership: buffers are lent until the request is done. Free each request with annulus_request_free.
@@ -651,7 +653,7 @@ ANNULUS_API annulus_status_t annulus_run(annulus_comm_t* comm, const annulus_cal
 
 /* Queues calls[0] to calls[ncalls - 1], all or none: when one is refused, none is queued. All have the struct_bytes of
  * the first. *request is done when all calls are, and is written before any callback is called; `request` may be NULL,
- * then callbacks and the verdict tell of the end.
+ * then callbacks and the verdict tell of the end. With ncalls = 0 nothing is queued, and *request is done at once.
  *
  * Several calls are a group. Its allreduces of one type and operation are sent as one, straight from and to their
  * buffers, and give the same bits as separate calls; so many small tensors cost little more than one large one. The
@@ -669,7 +671,9 @@ ANNULUS_API annulus_status_t annulus_submit(annulus_comm_t* comm, const annulus_
                                             annulus_request_t** request);
 
 /* -- Requests ---------------------------------------------------------------------------------------------------- */
-/*   Shapes:    none.
+/* These functions do the work that they wait for, and may do other queued work of the communicator with it, whoever
+ * queued it; so they may call reduction functions and the release functions of operations.
+ *   Shapes:    none.
  *   Units:     milliseconds.
  *   Ownership: a request is the caller's until annulus_request_free or the end of its communicator.
  *   Threads:   any; several may wait for one request.
@@ -682,7 +686,7 @@ ANNULUS_API annulus_status_t annulus_submit(annulus_comm_t* comm, const annulus_
  *   Errors:    of the work: those of the blocking forms. */
 ANNULUS_API annulus_status_t annulus_request_wait(annulus_request_t* request, int64_t timeout_ms);
 
-/* annulus_request_wait with a timeout of 0. */
+/* annulus_request_wait with a timeout of 0, which drives the work by one step. */
 ANNULUS_API annulus_status_t annulus_request_test(annulus_request_t* request);
 
 /* Gives the request back, whether or not it was waited for. Freeing one that is not done waits for it first. NULL is

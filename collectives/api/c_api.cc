@@ -207,6 +207,8 @@ annulus_status_t annulus_comm_dup(annulus_comm_t* comm, annulus_comm_t** newcomm
 annulus_status_t annulus_comm_destroy(annulus_comm_t* comm) {
   if (comm == nullptr) return ANNULUS_OK;
   if (Unwrap(comm)->IsInCallback()) return Reject(Status::Invalid("a callback cannot destroy its communicator"));
+  if (Unwrap(comm)->IsInsideReduction())
+    return Reject(Status::Invalid("a reduction function cannot destroy the communicator that called it"));
   return Guarded([&] {
     delete Unwrap(comm);
     return ANNULUS_OK;

@@ -17,8 +17,9 @@ using c_api::TakeStruct;
 constexpr uint32_t kAllSources = ANNULUS_FROM_ENVIRONMENT | ANNULUS_FROM_LAUNCHER;
 constexpr const char* kType = "annulus_config_t";
 
-// Every version has the fields up to this one.
+// Every version has the fields up to these.
 constexpr size_t kSmallestBytes = offsetof(annulus_config_t, timeout_ms);
+constexpr size_t kSmallestStore = offsetof(annulus_store_t, get) + sizeof(annulus_store_t::get);
 
 // The number of a field that was not given.
 int64_t Absent(const Setting& setting) { return setting.default_number < 0 ? setting.default_number : 0; }
@@ -139,7 +140,7 @@ Status ToIntroduction(const annulus_config_t* config, Introduction* introduction
   if (config != nullptr) ANNULUS_RETURN_IF_ERROR(TakeStruct(config, kSmallestBytes, kType, &known));
   if (known.store != nullptr) {
     annulus_store_t store{};
-    ANNULUS_RETURN_IF_ERROR(TakeStruct(known.store, sizeof store, "annulus_store_t", &store));
+    ANNULUS_RETURN_IF_ERROR(TakeStruct(known.store, kSmallestStore, "annulus_store_t", &store));
     if (store.set == nullptr || store.get == nullptr) {
       return Status::Invalid(std::string("store of ") + kType + " has no function " +
                              (store.set == nullptr ? "set" : "get"));

@@ -138,6 +138,8 @@ class Communicator {
   const Verdict* verdict();
   // Whether the calling thread is in a callback of this communicator.
   bool IsInCallback() const { return callbacks_.IsThisThread(); }
+  // Whether the calling thread is in a reduction function that this communicator called.
+  bool IsInsideReduction() const { return dispatcher_.IsInsideReduction(); }
 
   // Returns the reason why `ranks` cannot all go on together, if there is one; as Control::Parted.
   std::optional<Verdict> Parted(const std::vector<int>& ranks, bool expected);

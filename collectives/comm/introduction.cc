@@ -140,9 +140,9 @@ class Guest {
 Status Introduce(const Introduction& introduction, const Options& options, const Resources& resources,
                  std::unique_ptr<Communicator>* communicator) {
   const bool hosts = options.rank == 0 && (introduction.store || introduction.listening);
-  if (options.size == 1 || (!hosts && !introduction.store)) {
-    return Communicator::Create(options, resources, communicator);
-  }
+  // A single rank has nobody to meet, but a program may wait for its address all the same.
+  const bool is_met = options.size > 1 || introduction.listening;
+  if (!is_met || (!hosts && !introduction.store)) return Communicator::Create(options, resources, communicator);
   ANNULUS_RETURN_IF_ERROR(CheckGiven(options));
   if (hosts) return CreateAsHost(introduction, options, resources, communicator);
   return Guest(*introduction.store, options, resources).Create(communicator);

@@ -44,6 +44,17 @@ static int Untouched(const unsigned char* bytes, size_t count) {
   EXPECT(Untouched((guarded).behind, sizeof((guarded).behind))); \
   CHECK_TAIL(guarded)
 
+/* Whether the latest call was refused like this. */
+static int IsRefused(annulus_status_t status, annulus_status_t expected, const char* message) {
+  annulus_error_t error;
+  memset(&error, 0, sizeof error);
+  error.struct_bytes = sizeof error;
+  EXPECT(annulus_last_error(&error) == ANNULUS_OK);
+  if (status == expected && error.status == expected && strcmp(error.message, message) == 0) return 1;
+  fprintf(stderr, "%d: %s\n", (int)status, error.message);
+  return 0;
+}
+
 static void CheckOutputs(annulus_comm_t* comm, int rank) {
   GUARDED(annulus_error_t) error;
   GUARDED(annulus_counters_t) counters;
@@ -78,7 +89,6 @@ static void CheckOutputs(annulus_comm_t* comm, int rank) {
 
 static void CheckConfig(annulus_comm_t** comm) {
   GUARDED(annulus_config_t) config;
-  annulus_store_t store;
   memset(&config, GUARD, sizeof config);
   EXPECT(annulus_config_init(&config.value, sizeof config.value, ANNULUS_FROM_ENVIRONMENT) == ANNULUS_OK);
   EXPECT(Untouched(config.behind, sizeof config.behind));
@@ -90,12 +100,60 @@ static void CheckConfig(annulus_comm_t** comm) {
   EXPECT(*comm == NULL);
   config.value.added = 0;
 #endif
+  EXPECT(annulus_comm_create(&config.value, comm) == ANNULUS_OK);
+}
+
+static int32_t Set(void* context, const char* key, const void* value, size_t bytes) {
+  if (key[0] != '\0' && value != NULL && bytes > 0) ++*(int*)context;
+  return 0;
+}
+
+static int32_t Listening(void* context, const char* address) {
+  (void)context;
+  return address[0] == '\0';
+}
+
+#ifndef OLDER
+static int32_t Get(void* context, const char* key, void* value, size_t capacity, size_t* bytes, int64_t timeout_ms) {
+  (void)context, (void)key, (void)value, (void)capacity, (void)bytes, (void)timeout_ms;
+  return 1;
+}
+#endif
+
+/* What a rank alone leaves in the store. Every version of a store has all of today's fields, so an older one is none.
+ */
+static void CheckStore(void) {
+  static const char* const settings[] = {"rank=0", "size=1", "interface_name=lo", NULL};
+  annulus_config_t config;
+  annulus_store_t store;
+  annulus_comm_t* alone = NULL;
+  int sets = 0;
+  EXPECT(annulus_config_init(&config, sizeof config, 0) == ANNULUS_OK);
   memset(&store, 0, sizeof store);
   store.struct_bytes = sizeof store;
-  config.value.store = &store;
-  EXPECT(annulus_comm_create(&config.value, comm) == ANNULUS_INVALID_ARGUMENT); /* It has no functions. */
-  config.value.store = NULL;
-  EXPECT(annulus_comm_create(&config.value, comm) == ANNULUS_OK);
+  store.context = &sets;
+  store.set = Set;
+  config.settings = settings;
+  config.store = &store;
+  config.listening = Listening;
+#ifdef OLDER
+  EXPECT(IsRefused(annulus_comm_create(&config, &alone), ANNULUS_INVALID_ARGUMENT,
+                   "struct_bytes is 24; set it to sizeof(annulus_store_t)"));
+#else
+  EXPECT(IsRefused(annulus_comm_create(&config, &alone), ANNULUS_INVALID_ARGUMENT,
+                   "store of annulus_config_t has no function get"));
+  store.get = Get;
+#ifdef NEWER
+  store.added = 1;
+  EXPECT(IsRefused(annulus_comm_create(&config, &alone), ANNULUS_UNSUPPORTED,
+                   "byte 32 of annulus_store_t is set, in a field that this version of Annulus does not have"));
+  EXPECT(alone == NULL && sets == 0);
+  store.added = 0;
+#endif
+  EXPECT(annulus_comm_create(&config, &alone) == ANNULUS_OK);
+  EXPECT(sets == 1);
+  EXPECT(annulus_comm_destroy(alone) == ANNULUS_OK);
+#endif
 }
 
 /* Calls in an array lie as far apart as the program's struct is large. */
@@ -129,6 +187,7 @@ static void CheckCalls(annulus_comm_t* comm) {
 int main(void) {
   annulus_comm_t* comm = NULL;
   int rank = -1;
+  CheckStore();
   CheckConfig(&comm);
   if (comm == NULL) return 1;
   EXPECT(annulus_comm_rank(comm, &rank) == ANNULUS_OK);

@@ -62,6 +62,16 @@ TEST(ConfigTest, AFieldGoesBeforeASettingAVariableALauncherAndTheDefault) {
   EXPECT_EQ(ValueOf(nullptr, "rank"), "2") << "no config stands for both sources";
 }
 
+TEST(ConfigTest, ASettingTurnsOffWhatTheEnvironmentTurnsOnAndTheFieldCannot) {
+  Environment environment;
+  environment.Set("ANNULUS_INSECURE", "1");
+  UserConfig config;
+  config.insecure = 0;
+  EXPECT_EQ(ValueOf(&config, "insecure"), "1");
+  config.Set("insecure", 0);
+  EXPECT_EQ(ValueOf(&config, "insecure"), "0");
+}
+
 TEST(ConfigTest, OnlyTheChosenSourcesAreRead) {
   Environment environment;
   environment.Set("RANK", "1");

@@ -45,6 +45,15 @@ TEST(ListeningTest, RankZeroTellsWhereItListens) {
   });
 }
 
+TEST(ListeningTest, ARankAloneTellsItsAddressToo) {
+  Handed handed;
+  UserConfig config = Config(0, 1, nullptr);
+  config.listening = HandOver;
+  config.listening_context = &handed;
+  JoinAndSum(config);
+  EXPECT_TRUE(Contains(handed.address.get_future().get(), "127.0.0.1:"));
+}
+
 TEST(ListeningTest, AProgramThatCannotPassItOnEndsTheCreation) {
   Handed handed;
   handed.outcome = 5;

@@ -20,12 +20,16 @@ struct Caller {
   annulus_comm_t* comm = nullptr;
   annulus_status_t status = ANNULUS_OK;
   std::string message;
+  annulus_status_t destroyed = ANNULUS_OK;
+  std::string why_not_destroyed;
 };
 
 int32_t CallBarrier(const void* left, const void*, void* out, size_t count, annulus_type_t type, void* context) {
   auto* caller = static_cast<Caller*>(context);
   caller->status = annulus_barrier(caller->comm);
   caller->message = LastMessage();
+  caller->destroyed = annulus_comm_destroy(caller->comm);
+  caller->why_not_destroyed = LastMessage();
   std::memmove(out, left, count * annulus_type_bytes(type));
   return 0;
 }
@@ -33,7 +37,8 @@ int32_t CallBarrier(const void* left, const void*, void* out, size_t count, annu
 TEST(OperationsLifeTest, AFunctionThatUsesItsCommunicatorIsRefusedAndNothingHangs) {
   Cluster(ClusterConfig{}).Run([](annulus_comm_t* comm, int) {
     for (bool async : {false, true}) {
-      Caller caller{comm, ANNULUS_OK, ""};
+      Caller caller;
+      caller.comm = comm;
       annulus_op_t op{};
       ASSERT_EQ(annulus_op_create(comm, CallBarrier, &caller, nullptr, &op), ANNULUS_OK);
       int32_t x[2] = {1, 2};
@@ -47,6 +52,8 @@ TEST(OperationsLifeTest, AFunctionThatUsesItsCommunicatorIsRefusedAndNothingHang
       }
       EXPECT_EQ(caller.status, ANNULUS_INVALID_ARGUMENT);
       EXPECT_NE(caller.message.find("reduction function"), std::string::npos) << caller.message;
+      EXPECT_EQ(caller.destroyed, ANNULUS_INVALID_ARGUMENT);
+      EXPECT_EQ(caller.why_not_destroyed, "a reduction function cannot destroy the communicator that called it");
     }
     EXPECT_EQ(annulus_barrier(comm), ANNULUS_OK);
   });
