@@ -216,13 +216,13 @@ Requests::AwaitEnd Communicator::AwaitEnd() {
 
 void Communicator::ReleaseOperations() {
   if (!operations_.has_retired()) return;
-  std::vector<std::shared_ptr<UserReduction>> unused;
+  std::vector<std::shared_ptr<Operations::User>> unused;
   {
     std::lock_guard<std::mutex> lock(operations_mu_);
     unused = operations_.TakeUnused();
   }
   for (const auto& user : unused) {
-    if (user->release != nullptr) user->release(user->context);
+    if (user->reduction.release != nullptr) user->reduction.release(user->reduction.context);
   }
 }
 

@@ -6,20 +6,24 @@
 namespace annulus {
 
 Operations::~Operations() {
-  for (Slot& slot : slots_) slot.number = 0, retired_.push_back(std::move(slot.operation.keep));
-  for (const auto& user : retired_) {
-    if (user != nullptr && user->release != nullptr) user->release(user->context);
+  const auto release = [](const User* user) {
+    if (user != nullptr && user->reduction.release != nullptr) user->reduction.release(user->reduction.context);
+  };
+  for (Slot& slot : slots_) {
+    slot.operation.keep.reset();
+    release(slot.user.get());
   }
+  for (const auto& user : retired_) release(user.get());
 }
 
-std::vector<std::shared_ptr<UserReduction>> Operations::TakeUnused() {
-  std::vector<std::shared_ptr<UserReduction>> unused;
-  std::erase_if(retired_, [&unused](std::shared_ptr<UserReduction>& user) {
-    const bool is_unused = user.use_count() == 1;
+std::vector<std::shared_ptr<Operations::User>> Operations::TakeUnused() {
+  std::vector<std::shared_ptr<User>> unused;
+  std::erase_if(retired_, [&unused](std::shared_ptr<User>& user) {
+    const bool is_unused = user->is_unused.load();
     if (is_unused) unused.push_back(std::move(user));
     return is_unused;
   });
-  has_retired_.store(!retired_.empty(), std::memory_order_relaxed);
+  has_retired_.store(!retired_.empty());
   return unused;
 }
 
@@ -49,14 +53,17 @@ Status Operations::CreatePremulSum(double factor, int* number) {
 Status Operations::Create(annulus_reduce_fn function, void* context, void (*release)(void* context), int* number) {
   if (function == nullptr) return Status::Invalid("fn is null");
   Operation operation;
-  operation.keep = std::make_shared<UserReduction>();
-  operation.keep->function = function;
-  operation.keep->context = context;
-  operation.custom.user = operation.keep.get();
-  const Status added = Add(kFirstUserOp, operation, number);
+  const auto user = std::make_shared<User>();
+  user->reduction.function = function;
+  user->reduction.context = context;
+  const auto let_go = [user](const UserReduction*) { user->is_unused.store(true); };
+  operation.keep = std::shared_ptr<const UserReduction>(&user->reduction, let_go);
+  operation.custom.user = &user->reduction;
+  ANNULUS_RETURN_IF_ERROR(Add(kFirstUserOp, operation, number));
   // Of an operation that was not made, the context stays the caller's.
-  if (added.ok()) operation.keep->release = release;
-  return added;
+  user->reduction.release = release;
+  slots_[SlotOf(*number)].user = user;
+  return Status();
 }
 
 const Operations::Slot* Operations::At(int number) const {
@@ -71,9 +78,9 @@ Status Operations::Destroy(int number) {
                            ", which is no operation that this communicator created");
   }
   Slot& slot = slots_[SlotOf(number)];
-  if (slot.operation.keep != nullptr) {
-    retired_.push_back(slot.operation.keep);
-    has_retired_.store(true, std::memory_order_relaxed);
+  if (slot.user != nullptr) {
+    retired_.push_back(std::move(slot.user));
+    has_retired_.store(true);
   }
   slot = Slot();
   return Status();

@@ -21,10 +21,16 @@ class Operations {
  public:
   static constexpr int kFirstNumber = 16;
 
+  // A user's function, and whether the last one who used it has let it go. What he did is seen by who reads that.
+  struct User {
+    UserReduction reduction;
+    std::atomic<bool> is_unused{false};
+  };
+
   struct Operation {
     ReduceOp op{};  // Identifier on the wire.
     CustomReduction custom;
-    std::shared_ptr<UserReduction> keep;  // Held by all who use custom.user.
+    std::shared_ptr<const UserReduction> keep;  // Held by all who use custom.user.
   };
 
   Operations() = default;
@@ -41,9 +47,10 @@ class Operations {
   Status Destroy(int number);
 
   // Destroyed operations that nothing uses any more, for the caller to release, with no lock held.
-  std::vector<std::shared_ptr<UserReduction>> TakeUnused();
-  // Whether TakeUnused may find any. From any thread.
-  bool has_retired() const { return has_retired_.load(std::memory_order_relaxed); }
+  std::vector<std::shared_ptr<User>> TakeUnused();
+  // Whether TakeUnused may find any. From any thread. Who lets an operation go asks afterwards, and Destroy looks for
+  // unused ones after it has retired one. Both are sequentially consistent, so that one of the two finds it.
+  bool has_retired() const { return has_retired_.load(); }
 
   // Sets *operation to a copy, which work may use even after the operation is destroyed. Errors: as Destroy.
   Status Find(int number, Operation* operation) const;
@@ -52,6 +59,7 @@ class Operations {
   struct Slot {
     int number = 0;  // 0: free.
     Operation operation;
+    std::shared_ptr<User> user;  // Null: not a function of the user's.
   };
 
   static int SlotOf(int number) { return (number - kFirstNumber) % kMaxCustomOps; }
@@ -61,7 +69,7 @@ class Operations {
 
   std::array<Slot, kMaxCustomOps> slots_;
   int next_number_ = kFirstNumber;
-  std::vector<std::shared_ptr<UserReduction>> retired_;  // Destroyed, but maybe used by queued work.
+  std::vector<std::shared_ptr<User>> retired_;  // Destroyed, but maybe used by queued work.
   std::atomic<bool> has_retired_{false};
 };
 

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "collectives/reduce/operations.h"
 #include "tests/collectives/harness/cluster.h"
 
 namespace annulus {
@@ -57,6 +58,28 @@ TEST(OperationsLifeTest, AFunctionThatUsesItsCommunicatorIsRefusedAndNothingHang
     }
     EXPECT_EQ(annulus_barrier(comm), ANNULUS_OK);
   });
+}
+
+int32_t TakeLeft(const void* left, const void*, void* out, size_t count, annulus_type_t type, void*);
+
+// The thread sanitizer fails this where the two are not ordered.
+TEST(OperationsLifeTest, WhatTheLastUserDidIsSeenByWhoFindsTheOperationUnused) {
+  Operations operations;
+  int written = 0;
+  int number = 0;
+  ASSERT_TRUE(operations.Create(TakeLeft, &written, nullptr, &number).ok());
+  Operations::Operation used;
+  ASSERT_TRUE(operations.Find(number, &used).ok());
+  ASSERT_TRUE(operations.Destroy(number).ok());
+  EXPECT_TRUE(operations.TakeUnused().empty());
+  std::thread user([&written, keep = std::move(used.keep)]() mutable {
+    written = 1;
+    keep.reset();
+  });
+  while (operations.TakeUnused().empty()) std::this_thread::yield();
+  EXPECT_EQ(written, 1);
+  EXPECT_FALSE(operations.has_retired());
+  user.join();
 }
 
 // Counts how often it was released.
