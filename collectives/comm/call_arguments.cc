@@ -182,6 +182,15 @@ Status CheckArguments(const CallArguments& a, int rank, int nranks) {
   return CheckOverlap(a, extent);
 }
 
+void ForgetUnused(CallArguments* arguments, int rank, int nranks) {
+  Extent extent;
+  if (arguments->kind != CollectiveKind::kBarrier) {
+    extent = ExtentOf(*arguments, TypeBytes(arguments->type), rank, nranks);
+  }
+  if (extent.send == 0) arguments->sendbuf = nullptr;
+  if (extent.recv == 0) arguments->recvbuf = nullptr;
+}
+
 Call CallOf(const CallArguments& a, int nranks, uint64_t sequence) {
   Call call;
   call.sequence = sequence;

@@ -50,6 +50,9 @@ static_assert(sizeof(CallArguments) <= 128);
 // Errors: kInvalidArgument naming the argument and what is allowed.
 Status CheckArguments(const CallArguments& arguments, int rank, int nranks);
 
+// Makes buffers null that this rank does not use: what a user left there may be no valid pointer any more.
+void ForgetUnused(CallArguments* arguments, int rank, int nranks);
+
 // Returns the call's identity on the wire.
 Call CallOf(const CallArguments& arguments, int nranks, uint64_t sequence);
 

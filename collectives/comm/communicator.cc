@@ -92,6 +92,7 @@ Status Communicator::Complete(CallArguments* arguments, std::shared_ptr<const Us
     return Status::Invalid("priority is " + std::to_string(arguments->priority()) +
                            ", but priorities are off; set priorities (ANNULUS_PRIORITIES) to 1 on all ranks");
   }
+  ForgetUnused(arguments, rank(), nranks());
   ANNULUS_RETURN_IF_ERROR(queues_->Take(arguments->sendbuf, &arguments->send_queue));
   ANNULUS_RETURN_IF_ERROR(queues_->Take(arguments->recvbuf, &arguments->recv_queue));
   if (QueueFor(arguments->recv_queue, arguments->send_queue) !=

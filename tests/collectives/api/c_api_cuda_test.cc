@@ -83,6 +83,27 @@ TEST(CudaApiTest, ABufferOnASecondGpuIsRefused) {
   });
 }
 
+TEST(CudaApiTest, ABufferThatTheCallDoesNotUseMayLieAnywhere) {
+  cuda::FakeControl* const fake = LoadDriver();
+  Cluster(ClusterConfig()).Run([&](annulus_comm_t* comm, int rank) {
+    std::byte* const elsewhere = fake->Allocate(1, 64);
+    int64_t in = rank + 1;
+    int64_t out = 0;
+    const auto* const sent = rank == 0 ? static_cast<const void*>(&in) : elsewhere;
+    void* const received = rank == 0 ? static_cast<void*>(&out) : elsewhere;
+    EXPECT_EQ(annulus_reduce(comm, &in, received, 1, ANNULUS_INT64, ANNULUS_SUM, 0), ANNULUS_OK) << LastMessage(comm);
+    EXPECT_EQ(out, rank == 0 ? 3 : 0);
+    EXPECT_EQ(annulus_broadcast(comm, sent, &out, 1, ANNULUS_INT64, 0), ANNULUS_OK) << LastMessage(comm);
+    EXPECT_EQ(out, 1);
+    EXPECT_EQ(annulus_allreduce(comm, elsewhere, elsewhere, 0, ANNULUS_INT64, ANNULUS_SUM), ANNULUS_OK);
+    Calls calls;
+    calls.Rooted(ANNULUS_CALL_BROADCAST, sent, &out, 1, ANNULUS_INT64, 0);
+    calls.Allreduce(elsewhere, elsewhere, 0, ANNULUS_INT64, ANNULUS_SUM);
+    EXPECT_EQ(calls.Do(comm), ANNULUS_OK) << LastMessage(comm);
+    fake->Free(elsewhere);
+  });
+}
+
 // The GPU does not begin its work before the failed call waits for it.
 TEST(CudaApiTest, AFailedCallReturnsWhenNoWorkIsLeftOnItsBuffers) {
   cuda::FakeControl* const fake = LoadDriver();
