@@ -3,8 +3,11 @@
 #include "collectives/api/c_api.h"
 
 #include <cstring>
+#include <exception>
 #include <memory>
+#include <new>
 #include <string>
+#include <system_error>
 
 #include "base/log.h"
 #include "base/version.h"
@@ -56,8 +59,7 @@ static_assert(static_cast<int>(DataType::kFloat8E5M2) == ANNULUS_FLOAT8_E5M2);
 static_assert(static_cast<int>(ReduceOp::kAvg) == ANNULUS_AVG);
 
 annulus_status_t GetInt(const annulus_comm_t* comm, int* out, int (Communicator::*getter)() const) {
-  if (comm == nullptr || out == nullptr)
-    return Reject(Status::Invalid(comm == nullptr ? "comm is null" : "the output is null"));
+  if (comm == nullptr || out == nullptr) return Reject(comm == nullptr ? "comm is null" : "the output is null");
   *out = (Unwrap(comm)->*getter)();
   return ANNULUS_OK;
 }
@@ -88,7 +90,12 @@ annulus_status_t WithOwner(annulus_request_t* request, Call call) {
 // the one of this colour.
 annulus_status_t SplitFailure(Communicator* comm, const Status& status) {
   const annulus::Verdict* const verdict = comm->verdict();
-  if (verdict == nullptr || status.message().empty()) return Outcome(comm, status);
+  if (status.message().empty()) return Outcome(comm, status);
+  if (verdict == nullptr) {
+    // What other ranks have done meanwhile is not known, so there is no advice.
+    annulus::c_api::RecordRefusal(status, comm->rank(), "", "", "");
+    return ToC(status.code());
+  }
   annulus::Verdict own = *verdict;
   own.code = status.code();
   own.rank = status.peer();
@@ -100,27 +107,54 @@ annulus_status_t SplitFailure(Communicator* comm, const Status& status) {
 
 }  // namespace
 
-annulus_status_t annulus::c_api::Reject(const Status& status) {
-  RecordRefusal(status, Status::kNoRank, "", "");
+annulus_status_t annulus::c_api::Reject(const Status& status) noexcept {
+  try {
+    RecordRefusal(status, Status::kNoRank, "", "", AdviceWithout(status.code()));
+  } catch (...) {
+    RecordWithoutWords(status.code());
+  }
   return ToC(status.code());
 }
 
-annulus_status_t annulus::c_api::RejectForMemory() noexcept {
+annulus_status_t annulus::c_api::Reject(const char* message) noexcept {
   try {
-    return Reject({Code::kOutOfMemory, "no memory"});
+    return Reject(Status::Invalid(message));
   } catch (...) {
-    return ANNULUS_OUT_OF_MEMORY;  // Not even for the words.
+    RecordWithoutWords(Code::kInvalidArgument);
+    return ANNULUS_INVALID_ARGUMENT;
+  }
+}
+
+annulus_status_t annulus::c_api::RejectException() noexcept {
+  try {
+    try {
+      std::rethrow_exception(std::current_exception());
+    } catch (const std::bad_alloc&) {
+      return Reject({Code::kOutOfMemory, "no memory"});
+    } catch (const std::system_error& error) {
+      return Reject({Code::kSystem, error.what(), Status::kNoRank, error.code().value()});
+    } catch (const std::exception& error) {
+      return Reject({Code::kInternal, error.what()});
+    }
+  } catch (...) {
+    RecordWithoutWords(Code::kOutOfMemory);
+    return ANNULUS_OUT_OF_MEMORY;
   }
 }
 
 annulus_status_t annulus::c_api::Fail(Communicator* comm, const Status& status, CollectiveKind kind,
-                                      const std::string& label) {
+                                      const char* label) {
   if (status.code() == Code::kInProgress) return ANNULUS_IN_PROGRESS;
-  const Verdict* const verdict = status.message().empty() ? comm->verdict() : nullptr;
-  if (verdict != nullptr) {
-    RecordVerdict(*verdict, label);
-  } else {
-    RecordRefusal(status, comm->rank(), KindName(kind), label);
+  const bool has_ended = status.message().empty();
+  try {
+    const Verdict* const verdict = has_ended ? comm->verdict() : nullptr;
+    if (verdict != nullptr) {
+      RecordVerdict(*verdict, label);
+    } else {
+      RecordRefusal(status, comm->rank(), KindName(kind), label, AdviceFor(status.code()));
+    }
+  } catch (const std::bad_alloc&) {
+    RecordWithoutWords(status.code(), has_ended ? ANNULUS_SCOPE_COMMUNICATOR : ANNULUS_SCOPE_CALL);
   }
   return ToC(status.code());
 }
@@ -138,7 +172,11 @@ const char* annulus_status_string(annulus_status_t status) { return annulus::Cod
 annulus_status_t annulus_last_error(annulus_error_t* error) {
   if (error == nullptr) return ANNULUS_INVALID_ARGUMENT;
   // A failure of this call is not recorded: it would take the place of what the caller asks for.
-  return ToC(GiveStruct(annulus::c_api::LastError(), "annulus_error_t", error).code());
+  try {
+    return ToC(GiveStruct(annulus::c_api::LastError(), "annulus_error_t", error).code());
+  } catch (...) {
+    return ANNULUS_INVALID_ARGUMENT;  // Only the words for that need memory.
+  }
 }
 
 size_t annulus_type_bytes(annulus_type_t type) {
@@ -147,14 +185,13 @@ size_t annulus_type_bytes(annulus_type_t type) {
 }
 
 annulus_status_t annulus_config_init(annulus_config_t* config, size_t struct_bytes, uint32_t sources) {
-  if (config == nullptr) return Reject(Status::Invalid("config is null"));
+  if (config == nullptr) return Reject("config is null");
   return Guarded([&] { return Outcome(annulus::InitConfig(config, struct_bytes, sources)); });
 }
 
 annulus_status_t annulus_config_value(const annulus_config_t* config, const char* name, char* value,
                                       size_t value_bytes) {
-  if (name == nullptr || value == nullptr)
-    return Reject(Status::Invalid(name == nullptr ? "name is null" : "value is null"));
+  if (name == nullptr || value == nullptr) return Reject(name == nullptr ? "name is null" : "value is null");
   return Guarded([&] {
     std::string text;
     Status status = annulus::ConfigValue(config, annulus::ProcessVariable, name, &text);
@@ -168,7 +205,7 @@ annulus_status_t annulus_config_value(const annulus_config_t* config, const char
 }
 
 annulus_status_t annulus_comm_create(const annulus_config_t* config, annulus_comm_t** comm) {
-  if (comm == nullptr) return Reject(Status::Invalid("comm is null"));
+  if (comm == nullptr) return Reject("comm is null");
   *comm = nullptr;
   return Guarded([&] {
     annulus::Options options;
@@ -189,8 +226,7 @@ annulus_status_t annulus_comm_create(const annulus_config_t* config, annulus_com
 
 annulus_status_t annulus_comm_split(annulus_comm_t* comm, int colour, int key, annulus_comm_t** newcomm) {
   if (newcomm != nullptr) *newcomm = nullptr;
-  if (comm == nullptr || newcomm == nullptr)
-    return Reject(Status::Invalid(comm == nullptr ? "comm is null" : "newcomm is null"));
+  if (comm == nullptr || newcomm == nullptr) return Reject(comm == nullptr ? "comm is null" : "newcomm is null");
   return Guarded([&] {
     std::unique_ptr<Communicator> child;
     const Status status = annulus::Split(Unwrap(comm), colour, key, &child);
@@ -206,9 +242,9 @@ annulus_status_t annulus_comm_dup(annulus_comm_t* comm, annulus_comm_t** newcomm
 
 annulus_status_t annulus_comm_destroy(annulus_comm_t* comm) {
   if (comm == nullptr) return ANNULUS_OK;
-  if (Unwrap(comm)->IsInCallback()) return Reject(Status::Invalid("a callback cannot destroy its communicator"));
+  if (Unwrap(comm)->IsInCallback()) return Reject("a callback cannot destroy its communicator");
   if (Unwrap(comm)->IsInsideReduction())
-    return Reject(Status::Invalid("a reduction function cannot destroy the communicator that called it"));
+    return Reject("a reduction function cannot destroy the communicator that called it");
   return Guarded([&] {
     delete Unwrap(comm);
     return ANNULUS_OK;
@@ -216,7 +252,7 @@ annulus_status_t annulus_comm_destroy(annulus_comm_t* comm) {
 }
 
 annulus_status_t annulus_comm_abort(annulus_comm_t* comm, const char* reason) {
-  if (comm == nullptr) return Reject(Status::Invalid("comm is null"));
+  if (comm == nullptr) return Reject("comm is null");
   return Guarded([&] {
     Unwrap(comm)->Abort(Cut(reason != nullptr ? reason : ""));
     return ANNULUS_OK;
@@ -237,8 +273,7 @@ annulus_status_t annulus_comm_local_size(const annulus_comm_t* comm, int* local_
 }
 
 annulus_status_t annulus_comm_verdict(const annulus_comm_t* comm, annulus_error_t* error) {
-  if (comm == nullptr || error == nullptr)
-    return Reject(Status::Invalid(comm == nullptr ? "comm is null" : "error is null"));
+  if (comm == nullptr || error == nullptr) return Reject(comm == nullptr ? "comm is null" : "error is null");
   return Guarded([&] {
     const annulus::Verdict none;
     const annulus::Verdict* const verdict = const_cast<Communicator*>(Unwrap(comm))->verdict();
@@ -249,7 +284,7 @@ annulus_status_t annulus_comm_verdict(const annulus_comm_t* comm, annulus_error_
 }
 
 annulus_status_t annulus_request_wait(annulus_request_t* request, int64_t timeout_ms) {
-  if (request == nullptr) return Reject(Status::Invalid("request is null"));
+  if (request == nullptr) return Reject("request is null");
   return Guarded([&] {
     const auto wait = [&](Communicator* owner, std::string* label) {
       return owner->Wait(Unwrap(request), timeout_ms, label);

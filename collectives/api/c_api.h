@@ -3,10 +3,7 @@
 // Threads: any.
 #pragma once
 
-#include <exception>
-#include <new>
 #include <string>
-#include <system_error>
 
 #include "collectives/annulus.h"
 #include "collectives/comm/communicator.h"
@@ -15,16 +12,18 @@ namespace annulus::c_api {
 
 inline annulus_status_t ToC(Code code) { return static_cast<annulus_status_t>(code); }
 
-// Records a refusal for annulus_last_error, and returns the status.
-annulus_status_t Reject(const Status& status);
-
-// The same where memory has run out, perhaps also for the words.
-annulus_status_t RejectForMemory() noexcept;
+// Records a refusal for annulus_last_error, and returns the status. Where memory does not suffice for the words, they
+// are left out.
+annulus_status_t Reject(const Status& status) noexcept;
+// The same for an invalid argument.
+annulus_status_t Reject(const char* message) noexcept;
+// The same for the exception that is being handled.
+annulus_status_t RejectException() noexcept;
 
 inline annulus_status_t Outcome(const Status& status) { return status.ok() ? ANNULUS_OK : Reject(status); }
 
 // The same for a call on `comm`, of which `status` is the outcome as Communicator gives it.
-annulus_status_t Fail(Communicator* comm, const Status& status, CollectiveKind kind, const std::string& label);
+annulus_status_t Fail(Communicator* comm, const Status& status, CollectiveKind kind, const char* label);
 inline annulus_status_t Outcome(Communicator* comm, const Status& status, CollectiveKind kind = CollectiveKind::kNone,
                                 const char* label = nullptr) {
   if (status.ok()) [[likely]]
@@ -37,12 +36,8 @@ template <class Function>
 annulus_status_t Guarded(Function function) {
   try {
     return function();
-  } catch (const std::bad_alloc&) {
-    return RejectForMemory();
-  } catch (const std::system_error& error) {
-    return Reject({Code::kSystem, error.what(), Status::kNoRank, error.code().value()});
-  } catch (const std::exception& error) {
-    return Reject({Code::kInternal, error.what()});
+  } catch (...) {
+    return RejectException();
   }
 }
 

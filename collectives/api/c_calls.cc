@@ -93,13 +93,14 @@ Status ToArguments(const annulus_call_t* given, CallArguments* arguments, CallOp
   if (call.kind < ANNULUS_CALL_ALLREDUCE || call.kind > ANNULUS_CALL_RECV)
     return Status::Invalid("kind is " + std::to_string(call.kind) + ", which is no annulus_kind_t");
   arguments->kind = static_cast<CollectiveKind>(call.kind);
-  *options = {call.timeout_ms * annulus::kMillisecond, call.label, call.done, call.context, call.priority};
+  *options = {0, call.label, call.done, call.context, call.priority};
   arguments->options = options;
   ANNULUS_RETURN_IF_ERROR(CheckUnbuilt(call));
   if (call.timeout_ms < 0 || call.timeout_ms > kMostTimeoutMs) {
     return Status::Invalid("timeout_ms is " + std::to_string(call.timeout_ms) + "; allowed: 0 to " +
                            std::to_string(kMostTimeoutMs));
   }
+  options->timeout = call.timeout_ms * annulus::kMillisecond;
   CopyUsed(call, arguments);
   return Status();
 }
@@ -157,8 +158,7 @@ annulus_status_t annulus::c_api::Submit(annulus_comm_t* comm, std::span<const Ca
 }
 
 annulus_status_t annulus_run(annulus_comm_t* comm, const annulus_call_t* call) {
-  if (comm == nullptr || call == nullptr)
-    return Reject(Status::Invalid(comm == nullptr ? "comm is null" : "call is null"));
+  if (comm == nullptr || call == nullptr) return Reject(comm == nullptr ? "comm is null" : "call is null");
   return Guarded([&] {
     CallArguments arguments;
     CallOptions options;
@@ -172,8 +172,8 @@ annulus_status_t annulus_run(annulus_comm_t* comm, const annulus_call_t* call) {
 annulus_status_t annulus_submit(annulus_comm_t* comm, const annulus_call_t* calls, size_t ncalls,
                                 annulus_request_t** request) {
   if (request != nullptr) *request = nullptr;
-  if (comm == nullptr) return Reject(Status::Invalid("comm is null"));
-  if (calls == nullptr && ncalls > 0) return Reject(Status::Invalid("calls is null"));
+  if (comm == nullptr) return Reject("comm is null");
+  if (calls == nullptr && ncalls > 0) return Reject("calls is null");
   return Guarded([&] {
     if (ncalls != 1) return SubmitGroup(comm, calls, ncalls, request);
     CallArguments one;

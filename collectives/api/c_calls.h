@@ -24,7 +24,7 @@ inline void SetOp(annulus_op_t op, CallArguments* arguments) {
 
 // A call that repeats the latest small one is over before anything else is looked at.
 inline annulus_status_t Run(annulus_comm_t* comm, const CallArguments& arguments) {
-  if (comm == nullptr) return Reject(Status::Invalid("comm is null"));
+  if (comm == nullptr) return Reject("comm is null");
   return Guarded([&] {
     const std::optional<Code> again = Unwrap(comm)->RunAgain(arguments);
     if (again == Code::kOk) [[likely]]

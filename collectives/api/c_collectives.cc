@@ -10,7 +10,6 @@ namespace {
 using annulus::CallArguments;
 using annulus::CollectiveKind;
 using annulus::Layout;
-using annulus::Status;
 using annulus::c_api::Reject;
 using annulus::c_api::SetOp;
 using annulus::c_api::TypeOf;
@@ -43,8 +42,7 @@ CallArguments WithLayouts(CallArguments arguments, const Layout& send, const Lay
 
 annulus_status_t Submit(annulus_comm_t* comm, const CallArguments& arguments, annulus_request_t** request) {
   if (request != nullptr) *request = nullptr;
-  if (comm == nullptr || request == nullptr)
-    return Reject(Status::Invalid(comm == nullptr ? "comm is null" : "request is null"));
+  if (comm == nullptr || request == nullptr) return Reject(comm == nullptr ? "comm is null" : "request is null");
   return annulus::c_api::Submit(comm, {&arguments, 1}, request);
 }
 

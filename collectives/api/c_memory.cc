@@ -9,7 +9,6 @@
 namespace {
 
 using annulus::Communicator;
-using annulus::Status;
 using annulus::c_api::Guarded;
 using annulus::c_api::OfProcess;
 using annulus::c_api::Outcome;
@@ -37,17 +36,18 @@ annulus_status_t annulus_mem_deregister(void* memory) {
 }
 
 annulus_status_t annulus_comm_memory(const annulus_comm_t* comm, annulus_memory_t* memory) {
-  if (comm == nullptr || memory == nullptr)
-    return Reject(Status::Invalid(comm == nullptr ? "comm is null" : "memory is null"));
-  const annulus::MemoryUse use = Unwrap(comm)->Memory();
-  annulus_memory_t full{};
-  full.staging = use.staging;
-  full.links = use.links;
-  full.work = use.work;
-  full.requests = use.requests;
-  full.total = use.total();
-  full.budget = static_cast<uint64_t>(Unwrap(comm)->options().memory_bytes);
-  full.registered = OfProcess().memory.bytes();
-  full.peers_mapped = use.peers_mapped;
-  return Outcome(annulus::c_api::GiveStruct(full, "annulus_memory_t", memory));
+  if (comm == nullptr || memory == nullptr) return Reject(comm == nullptr ? "comm is null" : "memory is null");
+  return Guarded([&] {
+    const annulus::MemoryUse use = Unwrap(comm)->Memory();
+    annulus_memory_t full{};
+    full.staging = use.staging;
+    full.links = use.links;
+    full.work = use.work;
+    full.requests = use.requests;
+    full.total = use.total();
+    full.budget = static_cast<uint64_t>(Unwrap(comm)->options().memory_bytes);
+    full.registered = OfProcess().memory.bytes();
+    full.peers_mapped = use.peers_mapped;
+    return Outcome(annulus::c_api::GiveStruct(full, "annulus_memory_t", memory));
+  });
 }

@@ -15,7 +15,7 @@ using annulus::c_api::Unwrap;
 // Creates an operation of `comm` with `create`, and returns its number to the caller.
 template <class Create>
 annulus_status_t Make(annulus_comm_t* comm, annulus_op_t* op, Create create) {
-  if (comm == nullptr) return Reject(Status::Invalid("comm is null"));
+  if (comm == nullptr) return Reject("comm is null");
   return Guarded([&] {
     int number = 0;
     const Status status = Unwrap(comm)->ChangeOperations([&](Operations* operations) {
@@ -40,7 +40,7 @@ annulus_status_t annulus_op_create(annulus_comm_t* comm, annulus_reduce_fn fn, v
 }
 
 annulus_status_t annulus_op_destroy(annulus_comm_t* comm, annulus_op_t op) {
-  if (comm == nullptr) return Reject(Status::Invalid("comm is null"));
+  if (comm == nullptr) return Reject("comm is null");
   return Guarded([&] {
     return Outcome(Unwrap(comm),
                    Unwrap(comm)->ChangeOperations([&](Operations* operations) { return operations->Destroy(op); }));

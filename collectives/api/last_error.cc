@@ -12,7 +12,9 @@ struct Failure {
 
 thread_local Failure t_failure;
 
-const char* RefusalAdvice(Code code) {
+}  // namespace
+
+const char* AdviceFor(Code code) {
   if (code == Code::kInvalidArgument || code == Code::kUnsupported)
     return "Correct the call; nothing was sent, and the communicator stays usable.";
   if (code == Code::kOutOfMemory)
@@ -21,16 +23,27 @@ const char* RefusalAdvice(Code code) {
   return "";
 }
 
-}  // namespace
+const char* AdviceWithout(Code code) {
+  if (code == Code::kInvalidArgument || code == Code::kUnsupported) return "Correct the call; it did nothing.";
+  if (code == Code::kOutOfMemory) return "Free memory and call again.";
+  return "";
+}
 
-void RecordRefusal(const Status& status, int rank, const char* collective, const std::string& label) {
+void RecordRefusal(const Status& status, int rank, const char* collective, const std::string& label,
+                   const char* advice) {
   Verdict parts;
   parts.code = status.code();
   parts.rank = status.peer() >= 0 ? status.peer() : rank;
   parts.os_errno = status.os_errno();
   parts.message = status.message();
-  parts.advice = RefusalAdvice(status.code());
+  parts.advice = advice;
   t_failure = {std::move(parts), ANNULUS_SCOPE_CALL, collective, label};
+}
+
+void RecordWithoutWords(Code code, int32_t scope) noexcept {
+  t_failure = Failure();
+  t_failure.parts.code = code;
+  t_failure.scope = scope;
 }
 
 void RecordVerdict(const Verdict& verdict, const std::string& label) {

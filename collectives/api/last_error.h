@@ -12,7 +12,14 @@
 namespace annulus::c_api {
 
 // Records a failure of this call alone. `rank` is the caller's on its communicator, -1 when there is none.
-void RecordRefusal(const Status& status, int rank, const char* collective, const std::string& label);
+void RecordRefusal(const Status& status, int rank, const char* collective, const std::string& label,
+                   const char* advice);
+// Records a failure of that scope (ANNULUS_SCOPE_...), where there is no memory for words.
+void RecordWithoutWords(Code code, int32_t scope = ANNULUS_SCOPE_CALL) noexcept;
+
+// What to do when a call on a communicator was refused, and when another call was.
+const char* AdviceFor(Code code);
+const char* AdviceWithout(Code code);
 
 // Records a failure that ended a communicator.
 void RecordVerdict(const Verdict& verdict, const std::string& label);

@@ -135,6 +135,8 @@ TEST(CallsTest, WhatIsNotBuiltIsRefusedByNameAndNothingHappens) {
     invalid([](annulus_call_t* c) { c->kind = 0; }, "kind is 0");
     invalid([](annulus_call_t* c) { c->kind = 17; }, "kind is 17");
     invalid([](annulus_call_t* c) { c->timeout_ms = -1; }, "timeout_ms is -1");
+    invalid([](annulus_call_t* c) { c->timeout_ms = INT64_MIN; }, "timeout_ms is -9223372036854775808");
+    invalid([](annulus_call_t* c) { c->timeout_ms = INT64_MAX; }, "timeout_ms is 9223372036854775807");
     invalid([](annulus_call_t* c) { c->priority = 1; }, "ANNULUS_PRIORITIES");
     invalid([](annulus_call_t* c) { c->type = ANNULUS_TYPE_LAST; }, "type");
     Calls calls;

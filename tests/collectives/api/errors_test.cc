@@ -58,6 +58,21 @@ TEST(ErrorsTest, ARefusalConcernsTheCallAndAVerdictTheCommunicator) {
   });
 }
 
+TEST(ErrorsTest, WhereThereIsNoCommunicatorTheAdviceSpeaksOfNone) {
+  annulus_error_t error{};
+  error.struct_bytes = sizeof error;
+  annulus_config_t config;
+  annulus_comm_t* comm = nullptr;
+  EXPECT_EQ(annulus_config_init(&config, 3, 0), ANNULUS_INVALID_ARGUMENT);
+  ASSERT_EQ(annulus_last_error(&error), ANNULUS_OK);
+  EXPECT_STREQ(error.advice, "Correct the call; it did nothing.");
+  ASSERT_EQ(annulus_config_init(&config, sizeof config, 0), ANNULUS_OK);
+  config.rank = config.size = 2;
+  EXPECT_EQ(annulus_comm_create(&config, &comm), ANNULUS_INVALID_ARGUMENT);
+  ASSERT_EQ(annulus_last_error(&error), ANNULUS_OK);
+  EXPECT_STREQ(error.advice, "Correct the call; it did nothing.");
+}
+
 TEST(ErrorsTest, EveryRefusalHasTheKindAndTheLabelOfItsCall) {
   Cluster(Far()).Run([](annulus_comm_t* comm, int) {
     annulus_error_t error{};
