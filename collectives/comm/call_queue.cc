@@ -1,6 +1,5 @@
 #include "collectives/comm/call_queue.h"
 
-#include <algorithm>
 #include <chrono>
 
 namespace annulus {
@@ -92,10 +91,10 @@ void CallQueue::WakeHelpers() {
   ended_.notify_all();
 }
 
-void CallQueue::Remove(const Request* request, Code code) {
+void CallQueue::Remove(Request* request, Code code) {
   const std::lock_guard<std::mutex> lock(mu_);
   CountRequest(*request, code);
-  calls_.erase(std::find(calls_.begin(), calls_.end(), request));
+  calls_.erase(request);
 }
 
 // A fused request counts as the requests that it replaced.
@@ -122,7 +121,7 @@ bool CallQueue::Add(Request* request) {
 bool CallQueue::AddMessage(Request* message) {
   const std::lock_guard<std::mutex> lock(mu_);
   if (is_stopping_) return false;
-  messages_.insert(message);
+  messages_.push_back(message);
   return true;
 }
 
@@ -191,24 +190,24 @@ void CallQueue::GiveSequence(Request* request) {
 
 Request* CallQueue::FirstByPriority() const {
   const std::lock_guard<std::mutex> lock(mu_);
-  const auto first = std::max_element(calls_.begin(), calls_.end(), [](const Request* left, const Request* right) {
-    return left->options.priority != right->options.priority ? left->options.priority < right->options.priority
-                                                             : left->number > right->number;
-  });
-  return first == calls_.end() ? nullptr : *first;
+  Request* first = calls_.front();
+  for (Request* each = first; each != nullptr; each = each->next) {
+    if (each->options.priority > first->options.priority) first = each;
+  }
+  return first;
 }
 
 Request* CallQueue::Find(uint64_t number) const {
   const std::lock_guard<std::mutex> lock(mu_);
-  const auto found = std::find_if(calls_.begin(), calls_.end(),
-                                  [number](const Request* request) { return request->number == number; });
-  return found != calls_.end() ? *found : nullptr;
+  Request* found = calls_.front();
+  while (found != nullptr && found->number != number) found = found->next;
+  return found;
 }
 
-std::vector<Request*> CallQueue::TakeMessages() {
+Request* CallQueue::TakeMessage() {
   const std::lock_guard<std::mutex> lock(mu_);
-  std::vector<Request*> taken(messages_.begin(), messages_.end());
-  messages_.clear();
+  Request* const taken = messages_.front();
+  if (taken != nullptr) messages_.pop_front();
   return taken;
 }
 

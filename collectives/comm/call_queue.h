@@ -15,13 +15,10 @@
 
 #include <atomic>
 #include <condition_variable>
-#include <deque>
 #include <functional>
 #include <mutex>
 #include <thread>
-#include <unordered_set>
 #include <utility>
-#include <vector>
 
 #include "collectives/comm/request.h"
 #include "collectives/observe/monitor.h"
@@ -99,7 +96,7 @@ class CallQueue {
   };
 
   // Queues a collective: gives it a number and, unless by priority, a sequence number. Returns false, and does nothing,
-  // when the queue is stopping.
+  // when the queue is stopping. Needs no memory, as AddMessage.
   bool Add(Request* request);
   // Queues a message, likewise. It must be posted next, and then announced by Announce.
   bool AddMessage(Request* message);
@@ -144,9 +141,9 @@ class CallQueue {
   Request* FirstByPriority() const;
   Request* Find(uint64_t number) const;
   // Removes and counts a request that has been driven.
-  void Remove(const Request* request, Code code);
-  // Removes all messages from the queue and returns them.
-  std::vector<Request*> TakeMessages();
+  void Remove(Request* request, Code code);
+  // Removes a message from the queue and returns it; null when there is none.
+  Request* TakeMessage();
 
  private:
   // How the progress thread looks after the queue.
@@ -185,10 +182,10 @@ class CallQueue {
   std::atomic<int> helpers_{0};                    // Threads that wait for a turn or for the end of a request.
   Watch watch_;
   bool is_stopping_ = false;
-  uint64_t sequence_ = 0;       // The latest sequence number.
-  uint64_t number_ = 0;         // Collectives queued so far.
-  std::deque<Request*> calls_;  // In the order of the calls.
-  std::unordered_set<Request*> messages_;
+  uint64_t sequence_ = 0;  // The latest sequence number.
+  uint64_t number_ = 0;    // Collectives queued so far.
+  RequestList calls_;      // In the order of the calls.
+  RequestList messages_;
 };
 
 }  // namespace annulus

@@ -152,6 +152,9 @@ Status Communicator::Submit(std::span<const CallArguments> given, const Give& gi
   Request* made = nullptr;
   ANNULUS_RETURN_IF_ERROR(requests_.MakeWithin(BudgetFor({&call, 1}), {&call, 1}, give == nullptr, &made));
   made->keep = std::move(keep);
+  Requests::Unqueued unqueued(&requests_, {&made, 1});
+  dispatcher_.MakeRoom({&made, 1});
+  unqueued.Keep();
   if (give != nullptr) give(made->handle);
   dispatcher_.Queue(made);
   return Status();
@@ -172,8 +175,14 @@ Status Communicator::SubmitGroup(std::span<const CallArguments> given, const Giv
   std::vector<Request*> made(calls.size());
   ANNULUS_RETURN_IF_ERROR(requests_.MakeWithin(BudgetFor(calls), calls, true, made.data()));
   for (size_t i = 0; i < made.size(); ++i) made[i]->keep = std::move(keeps[i]);
-  if (give != nullptr) give(requests_.MakeGroup(made)->handle);
-  QueueGroup(std::move(made));
+  // Whatever may fail comes before the first call is queued.
+  Requests::Unqueued unqueued(&requests_, made);
+  const std::vector<Request*> queued = Arrange(made, &unqueued);
+  const Request* const group = give != nullptr ? unqueued.Group(made) : nullptr;
+  dispatcher_.MakeRoom(queued);
+  unqueued.Keep();
+  if (group != nullptr) give(group->handle);
+  for (Request* const each : queued) dispatcher_.Queue(each);
   return Status();
 }
 
@@ -183,14 +192,15 @@ Status Communicator::StartThreads(std::span<const CallArguments> calls) {
   return dispatcher_.StartProgressThread();
 }
 
-void Communicator::QueueGroup(std::vector<Request*> made) {
+std::vector<Request*> Communicator::Arrange(const std::vector<Request*>& made, Requests::Unqueued* unqueued) {
   const auto two_levels = [this](const CallArguments& a) {
     return TakesTwoLevels(choice(), a.op, a.count * TypeBytes(a.type));
   };
   std::vector<Request*> queued;
-  for (const std::vector<Request*>& bundle : Bundles(std::move(made), two_levels)) {
+  queued.reserve(made.size());
+  for (const std::vector<Request*>& bundle : Bundles(made, two_levels)) {
     if (bundle.size() > 1 && AreIndependent(bundle)) {
-      queued.push_back(requests_.MakeFused(bundle));
+      queued.push_back(unqueued->Fuse(bundle));
       continue;
     }
     // A group's allreduces have the same order of addition whether they can be combined or not.
@@ -198,10 +208,10 @@ void Communicator::QueueGroup(std::vector<Request*> made) {
       const CallArguments& a = each->arguments;
       const bool has_other_order =
           a.kind == CollectiveKind::kAllreduce && TakesTree(choice(), a.op, a.count * TypeBytes(a.type));
-      queued.push_back(has_other_order ? requests_.MakeFused({each}) : each);
+      queued.push_back(has_other_order ? unqueued->Fuse({each}) : each);
     }
   }
-  for (Request* const each : queued) dispatcher_.Queue(each);
+  return queued;
 }
 
 Status Communicator::Wait(RequestHandle handle, int64_t timeout_ms, std::string* label) {

@@ -153,8 +153,8 @@ class Communicator {
   // Not OK when the communicator has ended, or is called from a reduction function.
   Status CheckMayStart();
   Status SubmitGroup(std::span<const CallArguments> given, const Give& give, size_t* refused);
-  // Queues the requests of a group's calls.
-  void QueueGroup(std::vector<Request*> made);
+  // Combines the requests of a group's calls, and returns what is to be queued.
+  std::vector<Request*> Arrange(const std::vector<Request*>& made, Requests::Unqueued* unqueued);
   Status StartThreads(std::span<const CallArguments> calls);
   // Waits for requests; null inside a reduction function, where waiting would never end.
   Requests::AwaitEnd AwaitEnd();

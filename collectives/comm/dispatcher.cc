@@ -141,19 +141,24 @@ Status Dispatcher::RunMessage(const CallArguments& arguments) {
     if (turn) {
       if (failures_->ended()) return Status(failures_->verdict().code);
       turn.Lengthen(Call());
-      message = requests_->Make(arguments);
-      Queue(message);
+      message = QueueMessage(arguments);
       // A collective that another thread queues meanwhile must not wait for the message.
       const auto over = [this, message] { return message->IsDone() || queue_->HasCalls(); };
       DriveMessages(over, {setup_->wait_policy(), {}});
     }
   }
-  if (message == nullptr) {
-    message = requests_->Make(arguments);
-    Queue(message);
-  }
+  if (message == nullptr) message = QueueMessage(arguments);
   Help(message, kNoDeadline);
   return Status(requests_->Release(message));
+}
+
+Request* Dispatcher::QueueMessage(const CallArguments& arguments) {
+  Request* const message = requests_->Make(arguments);
+  Requests::Unqueued unqueued(requests_, {&message, 1});
+  MakeRoom({&message, 1});
+  unqueued.Keep();
+  Queue(message);
+  return message;
 }
 
 void Dispatcher::Help(const Request* request, Deadline until) {
@@ -255,7 +260,7 @@ void Dispatcher::Fail(const Verdict& verdict) {
 }
 
 void Dispatcher::FailMessages(Code code) {
-  for (Request* const message : queue_->TakeMessages()) Drop(message, code);
+  while (Request* const message = queue_->TakeMessage()) Drop(message, code);
 }
 
 Status Dispatcher::StartProgressThread() {
@@ -263,6 +268,18 @@ Status Dispatcher::StartProgressThread() {
   if (progress_thread_.joinable() || queue_->is_stopping()) return Status();
   return StartThread(
       "the progress thread", [this] { ProgressThread(); }, &progress_thread_);
+}
+
+void Dispatcher::MakeRoom(std::span<Request* const> requests) {
+  Trace* const trace = setup_->monitor()->trace();
+  size_t messages = 0;
+  for (const Request* const request : requests) {
+    if (!IsMessage(request->arguments.kind)) continue;
+    ++messages;
+    // The first look at a label needs memory.
+    if (trace != nullptr) static_cast<void>(trace->LabelOf(request->arguments.label()));
+  }
+  if (messages > 0) messages_.Reserve(messages);
 }
 
 void Dispatcher::Queue(Request* request) {

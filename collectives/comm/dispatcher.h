@@ -10,6 +10,7 @@
 #include <functional>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <thread>
 
 #include "collectives/comm/call_queue.h"
@@ -47,8 +48,10 @@ class Dispatcher {
   // Has the call driven, and returns its outcome, as FailureRecord's. The arguments are complete and valid.
   Status Run(const CallArguments& arguments);
 
-  // Queues the request, for the threads that wait for it and the progress thread, which must have started. Ends it when
-  // the dispatcher has stopped.
+  // Makes room for requests that are all queued next. Lets std::bad_alloc through.
+  void MakeRoom(std::span<Request* const> requests);
+  // Queues a request for which there is room, for the threads that wait for it and the progress thread, which must have
+  // started. Needs no memory. Ends the request when the dispatcher has stopped.
   void Queue(Request* request);
   // Drives what is queued until the request is done or, if that is earlier, up to the deadline; or waits while another
   // thread does. Looks once in any case. Where calls go by priority the progress thread drives, and this waits.
@@ -79,6 +82,7 @@ class Dispatcher {
   // The rest of CanRunAgain where calls may overtake each other or buffers may lie elsewhere.
   bool CanRunAgainHere(const CallArguments& given) const;
   Status RunMessage(const CallArguments& arguments);
+  Request* QueueMessage(const CallArguments& arguments);
   // Marks the request as done, and tells those who wait.
   void Finish(Request* request, Code code);
   // Ends a request that will not be driven.

@@ -18,6 +18,8 @@ namespace annulus {
 // Identifies a request while the user holds it, and nothing afterwards. No two requests of a process share a handle.
 using RequestHandle = uint64_t;
 
+class RequestList;
+
 struct Request {
   RequestHandle handle = 0;
   size_t place = 0;  // Index among its communicator's requests.
@@ -29,13 +31,16 @@ struct Request {
   std::shared_ptr<const UserReduction> keep;  // Keeps the created operation of the arguments until the end.
   // Tensors of the group's allreduces that this request combines, in place of its arguments' buffers.
   Segments segments;
-  std::vector<Request*> members;  // Requests of these allreduces.
-  Request* group = nullptr;       // The own request of the group that this one belongs to; null: none.
-  size_t unfinished = 0;          // Number of unfinished calls, for a group's own request.
-  uint64_t number = 0;            // Number among the queued collectives, in the order of the calls.
-  int waiters = 0;                // Threads that wait for it and will access it again.
-  bool discarded = false;         // Not held by the user: released once done and nobody waits.
-  bool done = false;              // Also read without the lock, by IsDone.
+  std::vector<Request*> members;      // Requests of these allreduces.
+  Request* group = nullptr;           // The own request of the group that this one belongs to; null: none.
+  size_t unfinished = 0;              // Number of unfinished calls, for a group's own request.
+  uint64_t number = 0;                // Number among the queued collectives, in the order of the calls.
+  const RequestList* list = nullptr;  // The list that it is in, and its neighbours there; null: none.
+  Request* next = nullptr;
+  Request* previous = nullptr;
+  int waiters = 0;         // Threads that wait for it and will access it again.
+  bool discarded = false;  // Not held by the user: released once done and nobody waits.
+  bool done = false;       // Also read without the lock, by IsDone.
   Code code = Code::kInProgress;
 
   // Whether it has ended. Other threads' changes to the buffers are seen then.
@@ -52,6 +57,36 @@ struct Request {
     numbers = std::move(kept_numbers);
     label = std::move(kept_label);
   }
+};
+
+// Requests in the order in which they were added. The links lie in the requests, so that adding one needs no memory and
+// cannot fail. A request is in one list at a time. Threads: one at a time.
+class RequestList {
+ public:
+  bool empty() const { return first_ == nullptr; }
+  // The first one, null when there is none. Request::next leads on.
+  Request* front() const { return first_; }
+
+  void push_back(Request* request) {
+    request->list = this;
+    request->previous = last_;
+    request->next = nullptr;
+    (last_ != nullptr ? last_->next : first_) = request;
+    last_ = request;
+  }
+
+  // Does nothing to a request that is not in this list.
+  void erase(Request* request) {
+    if (request->list != this) return;
+    (request->previous != nullptr ? request->previous->next : first_) = request->next;
+    (request->next != nullptr ? request->next->previous : last_) = request->previous;
+    request->list = nullptr;
+  }
+  void pop_front() { erase(first_); }
+
+ private:
+  Request* first_ = nullptr;
+  Request* last_ = nullptr;
 };
 
 }  // namespace annulus

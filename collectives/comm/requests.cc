@@ -30,12 +30,32 @@ Tensor TensorOf(const CallArguments& a) { return {{a.sendbuf, a.send_queue}, {a.
 
 Requests::Requests(const RequestsConfig& config) : config_(config), table_(config.table) {}
 
+Requests::Unqueued::~Unqueued() {
+  if (requests_ == nullptr) return;
+  const std::lock_guard<std::mutex> lock(requests_->mu_);
+  for (Request* const each : made_) requests_->Forget(each);
+  for (Request* const each : more_) requests_->Forget(each);
+}
+
+Request* Requests::Unqueued::Fuse(const std::vector<Request*>& members) {
+  more_.reserve(more_.size() + 1);
+  more_.push_back(requests_->MakeFused(members));
+  return more_.back();
+}
+
+Request* Requests::Unqueued::Group(const std::vector<Request*>& members) {
+  more_.reserve(more_.size() + 1);
+  more_.push_back(requests_->MakeGroup(members));
+  return more_.back();
+}
+
 Requests::~Requests() {
   for (const auto& request : requests_) table_->Retire(request.get(), RequestTable::End::kCommunicatorDestroyed);
 }
 
 Request* Requests::Add(const CallArguments& arguments) {
   requests_.push_back(table_->Issue(config_.owner));
+  Rollback rollback(this, requests_.size() - 1);
   Request* const request = requests_.back().get();
   request->place = requests_.size() - 1;
   request->arguments = arguments;
@@ -49,6 +69,7 @@ Request* Requests::Add(const CallArguments& arguments) {
     request->options.label = request->label.c_str();
   }
   if (uses_layouts) KeepLayouts(static_cast<size_t>(config_.nranks), &request->arguments, &request->numbers);
+  rollback.Keep();
   return request;
 }
 
@@ -67,16 +88,12 @@ Status Requests::MakeWithin(const RequestBudget& budget, std::span<const CallArg
                                     " bytes, " + std::to_string(requests_.size()) + " requests included"};
   }
   // All or none, also where memory ends in the midst of them.
-  struct Rollback {
-    ~Rollback() { requests.resize(size); }
-    decltype(requests_)& requests;
-    size_t size;
-  } rollback{requests_, requests_.size()};
+  Rollback rollback(this, requests_.size());
   for (const CallArguments& call : calls) {
     *made = Add(call);
     (*made++)->discarded = discarded;
   }
-  rollback.size = requests_.size();
+  rollback.Keep();
   return Status();
 }
 
@@ -85,6 +102,7 @@ Request* Requests::MakeFused(const std::vector<Request*>& members) {
   std::vector<Tensor> tensors;
   for (const Request* member : members) tensors.push_back(TensorOf(member->arguments));
   const std::lock_guard<std::mutex> lock(mu_);
+  Rollback rollback(this, requests_.size());
   Request* const fused = Add(first);
   fused->discarded = true;
   fused->options.done = nullptr;
@@ -101,6 +119,7 @@ Request* Requests::MakeFused(const std::vector<Request*>& members) {
   fused->call.count = 0;
   for (const Tensor& tensor : tensors) fused->call.count += tensor.count;
   fused->call.root = static_cast<int32_t>(DigestOf(tensors) & 0x7fffffff);
+  rollback.Keep();
   return fused;
 }
 

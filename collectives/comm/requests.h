@@ -38,6 +38,25 @@ class Requests {
   // Returns when the request is done or, if that is earlier, at the deadline. Called with no lock held.
   using AwaitEnd = std::function<void(const Request* request, Deadline until)>;
 
+  // Requests that are not queued yet. They are freed unless they are kept: when what comes before has failed.
+  class Unqueued {
+   public:
+    // `made` outlives the object, and is not empty where requests are made of it.
+    Unqueued(Requests* requests, std::span<Request* const> made) : requests_(requests), made_(made) {}
+    ~Unqueued();
+    Unqueued(const Unqueued&) = delete;
+    Unqueued& operator=(const Unqueued&) = delete;
+    // As MakeFused and MakeGroup; the result is not queued yet either.
+    Request* Fuse(const std::vector<Request*>& members);
+    Request* Group(const std::vector<Request*>& members);
+    void Keep() { requests_ = nullptr; }
+
+   private:
+    Requests* requests_;
+    const std::span<Request* const> made_;
+    std::vector<Request*> more_;
+  };
+
   explicit Requests(const RequestsConfig& config);
   // Frees all requests. Nobody may be waiting for one.
   ~Requests();
@@ -67,6 +86,22 @@ class Requests {
   size_t MemoryBytes() const;
 
  private:
+  // Frees the requests beyond the first `size`, unless they are kept. With mu_ held.
+  class Rollback {
+   public:
+    Rollback(Requests* requests, size_t size) : requests_(&requests->requests_), size_(size) {}
+    ~Rollback() {
+      if (requests_ != nullptr) requests_->resize(size_);
+    }
+    Rollback(const Rollback&) = delete;
+    Rollback& operator=(const Rollback&) = delete;
+    void Keep() { requests_ = nullptr; }
+
+   private:
+    std::vector<RequestTable::Owned>* requests_;
+    const size_t size_;
+  };
+
   // All with mu_ held.
   Request* Add(const CallArguments& arguments);
   void MarkDone(Request* request, Code code);

@@ -9,9 +9,17 @@ namespace annulus {
 Messages::Messages(MessagesConfig config)
     : config_(std::move(config)), routes_(2 * static_cast<size_t>(config_.nranks)) {}
 
+void Messages::Reserve(size_t messages) {
+  std::lock_guard<std::mutex> lock(inbox_mu_);
+  const size_t needed = inbox_.size() + reserved_ + messages;
+  if (needed > inbox_.capacity()) inbox_.reserve(std::max(needed, 2 * inbox_.capacity()));
+  reserved_ += messages;
+}
+
 void Messages::Post(const Message& message) {
   std::lock_guard<std::mutex> lock(inbox_mu_);
   inbox_.push_back(message);
+  --reserved_;
   has_inbox_.store(true, std::memory_order_release);
 }
 

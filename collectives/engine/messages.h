@@ -47,7 +47,10 @@ class Messages {
  public:
   explicit Messages(MessagesConfig config);
 
-  // Queues one message. Its buffer is borrowed until it is done or, after a failure, until the links are closed.
+  // Makes room for messages that are posted next. Lets std::bad_alloc through.
+  void Reserve(size_t messages);
+  // Queues one message for which there is room. Its buffer is borrowed until it is done or, after a failure, until the
+  // links are closed.
   void Post(const Message& message);
 
   // Whether there is anything to drive.
@@ -99,7 +102,8 @@ class Messages {
   std::atomic<size_t> route_bytes_{0};
   std::atomic<bool> has_inbox_{false};
   std::mutex inbox_mu_;
-  std::vector<Message> inbox_;
+  std::vector<Message> inbox_;  // Has room for `reserved_` more.
+  size_t reserved_ = 0;         // Messages that will be posted.
 };
 
 }  // namespace annulus

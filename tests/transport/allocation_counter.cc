@@ -6,9 +6,15 @@
 namespace {
 
 thread_local size_t allocations = 0;
+thread_local size_t left_until_failure = 0;  // 0: none fails.
+thread_local bool has_failed = false;
 
 void* Allocate(size_t bytes) {
   ++allocations;
+  if (left_until_failure > 0 && --left_until_failure == 0) {
+    has_failed = true;
+    throw std::bad_alloc();
+  }
   void* memory = std::malloc(bytes > 0 ? bytes : 1);
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
@@ -18,6 +24,7 @@ void* Allocate(size_t bytes) {
 
 void* operator new(size_t bytes) { return Allocate(bytes); }
 void* operator new[](size_t bytes) { return Allocate(bytes); }
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept { return std::malloc(bytes > 0 ? bytes : 1); }
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete[](void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, size_t) noexcept { std::free(memory); }
@@ -26,5 +33,15 @@ void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
 namespace annulus {
 
 size_t AllocationsOfThisThread() { return allocations; }
+
+void FailAllocation(size_t number) {
+  has_failed = false;
+  left_until_failure = number;
+}
+
+bool StopFailing() {
+  left_until_failure = 0;
+  return has_failed;
+}
 
 }  // namespace annulus

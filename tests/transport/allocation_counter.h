@@ -1,4 +1,4 @@
-// Counts what the calling thread takes from operator new, in every program that links this.
+// Counts what the calling thread takes from operator new, in every program that links this, and lets it fail.
 //
 // Threads: each has its own count.
 #pragma once
@@ -8,5 +8,11 @@
 namespace annulus {
 
 size_t AllocationsOfThisThread();
+
+// From now on this thread's allocation of that number, from 1, throws std::bad_alloc; those that may return null do not
+// count.
+void FailAllocation(size_t number);
+// Ends this. Returns whether the allocation was made.
+bool StopFailing();
 
 }  // namespace annulus

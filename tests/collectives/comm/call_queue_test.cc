@@ -140,10 +140,15 @@ TEST_F(CallQueueTest, AMessageKeepsNobodyFromDriving) {
   EXPECT_EQ(monitor_.Read(0).messages, 1u);
 }
 
-TEST_F(CallQueueTest, MessagesAreTakenAllAtOnce) {
-  Request messages[2];
+TEST_F(CallQueueTest, MessagesAreTakenInTheirOrderAndAnEndedOneIsNot) {
+  Request messages[4];
   for (Request& message : messages) queue_.AddMessage(&message);
-  EXPECT_EQ(queue_.TakeMessages().size(), 2u);
+  queue_.EndMessage(&messages[1], Code::kOk);
+  EXPECT_EQ(queue_.TakeMessage(), &messages[0]);
+  queue_.EndMessage(&messages[0], Code::kOk);
+  EXPECT_EQ(queue_.TakeMessage(), &messages[2]);
+  EXPECT_EQ(queue_.TakeMessage(), &messages[3]);
+  EXPECT_EQ(queue_.TakeMessage(), nullptr);
   EXPECT_FALSE(queue_.HasMessages());
 }
 

@@ -170,6 +170,7 @@ class Post {
     const int peer = half.sends ? letter.to : letter.from;
     bool* const done = half.sends ? &letter.sent : &letter.received;
     DomainQueue* const queue = ranks_[rank].queue.get();
+    ranks_[rank].messages->Reserve(1);
     ranks_[rank].messages->Post(
         {half.sends, peer, {letter.input, queue}, {letter.output, queue}, letter.count, letter.type, done});
   }
