@@ -67,17 +67,17 @@ Communicator::Communicator(const c10::intrusive_ptr<c10d::Store>& store, int ran
   callbacks.set = SetInStore;
   callbacks.get = GetFromStore;
   annulus_config_t config;
-  Check(nullptr, annulus_config_init(&config, sizeof config, ANNULUS_FROM_ENVIRONMENT), "init_process_group");
+  Check(annulus_config_init(&config, sizeof config, ANNULUS_FROM_ENVIRONMENT), "init_process_group");
   config.rank = rank;
   config.size = size;
   config.store = &callbacks;
   config.timeout_ms = config.connect_timeout_ms = TimeoutMs(timeout);
-  Check(nullptr, annulus_comm_create(&config, &comm_), "init_process_group");
+  Check(annulus_comm_create(&config, &comm_), "init_process_group");
   constexpr annulus_reduce_fn kFunctions[] = {ReduceBytes<kAnd>, ReduceBytes<kOr>, ReduceBytes<kXor>};
   for (int i = 0; i < 3; ++i) {
     const annulus_status_t made = annulus_op_create(comm_, kFunctions[i], nullptr, nullptr, &bitwise_[i]);
     if (made == ANNULUS_OK) continue;
-    const std::exception_ptr failure = Failure(comm_, made, "init_process_group");
+    const std::exception_ptr failure = Failure(made, "init_process_group");
     annulus_comm_destroy(comm_);
     std::rethrow_exception(failure);
   }

@@ -1,4 +1,4 @@
-// Failures of Annulus as PyTorch's DistBackendError, with the verdict and the culprit.
+// Failures of Annulus as PyTorch's DistBackendError, with the culprit and what to do.
 //
 // Threads: any.
 #pragma once
@@ -10,13 +10,13 @@
 
 namespace annulus_torch {
 
-// What the failure of `call` says: the verdict of the communicator, which may be null, or this thread's latest failure.
-std::string FailureText(const annulus_comm_t* comm, annulus_status_t status, const char* call);
+// Why `call` failed, which this thread has just made: refused, or ended with its communicator.
+std::exception_ptr Failure(annulus_status_t status, const char* call);
 
-// The same as an exception.
-std::exception_ptr Failure(const annulus_comm_t* comm, annulus_status_t status, const char* call);
+// The same in a callback, whose thread did not make the call. What was queued fails only with its communicator.
+std::exception_ptr FailureInCallback(const annulus_comm_t* comm, annulus_status_t status, const char* call);
 
-// Throws it unless the status is ANNULUS_OK.
-void Check(const annulus_comm_t* comm, annulus_status_t status, const char* call);
+// Throws Failure unless the status is ANNULUS_OK.
+void Check(annulus_status_t status, const char* call);
 
 }  // namespace annulus_torch

@@ -67,7 +67,7 @@ annulus_call_t& Job::AddReduction(annulus_kind_t kind, const void* send, void* r
                                   const Reduction& reduction, const Communicator& comm) {
   annulus_op_t op = reduction.bitwise >= 0 ? comm.bitwise(reduction.bitwise) : reduction.op;
   if (reduction.is_scaled) {
-    Check(comm.get(), annulus_op_create_premul_sum(comm.get(), reduction.factor, &op), title_);
+    Check(annulus_op_create_premul_sum(comm.get(), reduction.factor, &op), title_);
     operations_.push_back(op);
   }
   annulus_call_t& call = Add(kind, send, recv, {reduction.type, static_cast<size_t>(numel) * reduction.per_element});
@@ -104,12 +104,12 @@ std::exception_ptr Job::Perform(const Communicator& comm) {
   if (calls_.empty()) return nullptr;
   if (calls_.size() == 1) {
     const annulus_status_t status = annulus_run(comm.get(), calls_.data());
-    return status == ANNULUS_OK ? nullptr : Failure(comm.get(), status, title_);
+    return status == ANNULUS_OK ? nullptr : Failure(status, title_);
   }
   annulus_request_t* request = nullptr;
   annulus_status_t status = annulus_submit(comm.get(), calls_.data(), calls_.size(), &request);
   if (status == ANNULUS_OK) status = annulus_request_wait(request, -1);
-  const std::exception_ptr failure = status == ANNULUS_OK ? nullptr : Failure(comm.get(), status, title_);
+  const std::exception_ptr failure = status == ANNULUS_OK ? nullptr : Failure(status, title_);
   annulus_request_free(request);
   return failure;
 }
@@ -145,7 +145,9 @@ c10::intrusive_ptr<c10d::Work> Job::Submit(const Communicator& comm, int rank, u
     call.context = pending.get();
     call.done = [](void* context, annulus_status_t status) {
       auto* const own = static_cast<Pending*>(context);
-      if (status != ANNULUS_OK && own->failure == nullptr) own->failure = Failure(own->comm, status, own->title);
+      if (status != ANNULUS_OK && own->failure == nullptr) {
+        own->failure = FailureInCallback(own->comm, status, own->title);
+      }
       if (own->left.fetch_sub(1) > 1) return;
       const std::unique_ptr<Pending> last(own);
       try {
@@ -157,9 +159,9 @@ c10::intrusive_ptr<c10d::Work> Job::Submit(const Communicator& comm, int rank, u
     };
   }
   const annulus_status_t status = annulus_submit(comm.get(), calls.data(), calls.size(), nullptr);
+  const std::exception_ptr failure = status == ANNULUS_OK ? nullptr : Failure(status, title);
   for (const annulus_op_t op : operations) annulus_op_destroy(comm.get(), op);
-  if (status != ANNULUS_OK) {
-    const std::exception_ptr failure = Failure(comm.get(), status, title);
+  if (failure != nullptr) {
     work->Complete(failure);
     std::rethrow_exception(failure);
   }
