@@ -76,7 +76,9 @@ TEST(OperationsLifeTest, WhatTheLastUserDidIsSeenByWhoFindsTheOperationUnused) {
     written = 1;
     keep.reset();
   });
-  while (operations.TakeUnused().empty()) std::this_thread::yield();
+  // Kept until after the look: to free it would order the two as well.
+  auto unused = operations.TakeUnused();
+  for (; unused.empty(); unused = operations.TakeUnused()) std::this_thread::yield();
   EXPECT_EQ(written, 1);
   EXPECT_FALSE(operations.has_retired());
   user.join();
