@@ -5,10 +5,12 @@
 namespace annulus {
 namespace {
 
-// Work that is left alone waits for up to two of these, and for what a sleep takes longer than it should, before the
-// progress thread takes it. A look takes 3 us or so. There are looks while calls are queued and for some milliseconds
+// Times between the progress thread's looks at the queue. Work that is left alone waits for up to both, and for what a
+// sleep takes longer than it should, before the progress thread takes it. A look takes 3 us or so, on a virtual machine
+// 10, mostly for the kernel's timer and switches. There are looks while calls are queued and for some milliseconds
 // more, but none while a thread drives for longer.
-constexpr std::chrono::microseconds kLookEvery(50);
+constexpr std::chrono::microseconds kLookAgain(50);   // Something is queued that nobody drives.
+constexpr std::chrono::microseconds kLookEvery(200);  // Up to this otherwise; each time is twice the last one.
 constexpr int kQuietLooks = 50;
 
 std::chrono::steady_clock::time_point TimePoint(Deadline deadline) {
@@ -19,6 +21,7 @@ std::chrono::steady_clock::time_point TimePoint(Deadline deadline) {
 
 CallQueue::Turn::Turn(CallQueue* queue, AwaitWork) : queue_(queue), lock_(queue->mu_) {
   uint64_t seen = queue->watch_.activity;
+  std::chrono::microseconds pause = kLookAgain;
   for (int quiet = 0;;) {
     const bool is_free = !queue->is_driving_ && queue->HasWork();
     const bool is_left_alone = queue->watch_.activity == seen && queue->helpers_.load() == 0;
@@ -27,8 +30,9 @@ CallQueue::Turn::Turn(CallQueue* queue, AwaitWork) : queue_(queue), lock_(queue-
     const bool is_driven_long = is_quiet && queue->is_driving_;
     quiet = is_quiet ? quiet + 1 : 0;
     seen = queue->watch_.activity;
+    pause = is_free ? kLookAgain : std::min(2 * pause, kLookEvery);
     if (quiet < kQuietLooks && !is_driven_long && !queue->config_.by_priority) {
-      queue->watch_.wakes.wait_for(lock_, kLookEvery);
+      queue->watch_.wakes.wait_for(lock_, pause);
     } else {
       queue->watch_.is_asleep = true;
       queue->watch_.wakes.wait(lock_);
@@ -68,6 +72,16 @@ void CallQueue::Turn::End() {
     is_long_ = false;
   }
   if (lock_.owns_lock()) lock_.unlock();
+}
+
+void CallQueue::Turn::EndFirst(Code code) {
+  if (!lock_.owns_lock()) lock_.lock();
+  queue_->CountRequest(*queue_->calls_.front(), code);
+  queue_->calls_.pop_front();
+  ++queue_->watch_.activity;  // Of a short turn too: what comes next is not left alone.
+  if (is_long_) queue_->EndDrive();
+  is_long_ = false;
+  lock_.unlock();
 }
 
 void CallQueue::EndDrive() {

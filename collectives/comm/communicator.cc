@@ -222,7 +222,7 @@ Status Communicator::Free(RequestHandle handle) { return requests_.Free(handle, 
 
 Requests::AwaitEnd Communicator::AwaitEnd() {
   if (dispatcher_.IsInsideReduction()) return nullptr;
-  return [this](const Request* request, Deadline until) { dispatcher_.Help(request, until); };
+  return [this](Request* request, Deadline until) { dispatcher_.Help(request, until); };
 }
 
 void Communicator::ReleaseOperations() {

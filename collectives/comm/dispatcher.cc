@@ -62,8 +62,8 @@ void Dispatcher::Stop() {
   // A callback may be about to start a thread.
   std::thread ends;
   {
-    const std::lock_guard<std::mutex> lock(start_mu_);
-    ends = std::move(progress_thread_);
+    const std::lock_guard<std::mutex> lock(progress_.start_mu);
+    ends = std::move(progress_.thread);
   }
   if (ends.joinable()) ends.join();
 }
@@ -161,13 +161,30 @@ Request* Dispatcher::QueueMessage(const CallArguments& arguments) {
   return message;
 }
 
-void Dispatcher::Help(const Request* request, Deadline until) {
+bool Dispatcher::HelpAgain(Request* request, const Manner& manner) {
+  if (!IsRepeatable(request->arguments.kind) || !request->members.empty()) return false;
+  CallQueue::Turn turn(queue_, request);
+  if (!turn || driver_.paused() || !CanRunAgain(request->arguments)) return false;
+  std::optional<Code> code = Code::kOk;
+  if (!driver_.Repeat(request->call, request->arguments.sendbuf, request->arguments.recvbuf)) {
+    turn.Lengthen(request->call);
+    code = ResumeAgain(*request, manner);
+  }
+  if (!code) return false;
+  turn.EndFirst(*code);
+  Finish(request, *code);
+  return true;
+}
+
+void Dispatcher::Help(Request* request, Deadline until) {
   bool has_looked = false;
   auto is_enough = [&] {
     if (!std::exchange(has_looked, true)) return false;
     return request->IsDone() || (until != kNoDeadline && Now() >= until);
   };
   const std::function<bool()> asks = std::ref(is_enough);
+  if (HelpAgain(request, {setup_->wait_policy(), {&asks, until}})) return ended_();
+  if (has_looked && until != kNoDeadline && Now() >= until) return;
   while (!request->IsDone()) {
     {
       const CallQueue::Turn turn(queue_, {[request] { return request->IsDone(); }, until});
@@ -241,9 +258,13 @@ std::optional<Code> Dispatcher::DriveNext(Request** next, const Manner& manner) 
 
 std::optional<Code> Dispatcher::DriveAgain(const Request& request, const Manner& manner) {
   const CallArguments& given = request.arguments;
-  if (driver_.Repeat(request.call, given.sendbuf, given.recvbuf)) return Code::kOk;
+  return driver_.Repeat(request.call, given.sendbuf, given.recvbuf) ? Code::kOk : ResumeAgain(request, manner);
+}
+
+std::optional<Code> Dispatcher::ResumeAgain(const Request& request, const Manner& manner) {
   Verdict verdict;
-  return CodeOf(driver_.Resume(request.call, LimitOf(given), manner.policy, manner.patience, &verdict), verdict);
+  const Nanoseconds limit = LimitOf(request.arguments);
+  return CodeOf(driver_.Resume(request.call, limit, manner.policy, manner.patience, &verdict), verdict);
 }
 
 void Dispatcher::Fail(const Verdict& verdict) {
@@ -264,10 +285,13 @@ void Dispatcher::FailMessages(Code code) {
 }
 
 Status Dispatcher::StartProgressThread() {
-  const std::lock_guard<std::mutex> lock(start_mu_);
-  if (progress_thread_.joinable() || queue_->is_stopping()) return Status();
-  return StartThread(
-      "the progress thread", [this] { ProgressThread(); }, &progress_thread_);
+  if (progress_.has_started.load(std::memory_order_relaxed)) return Status();
+  const std::lock_guard<std::mutex> lock(progress_.start_mu);
+  if (progress_.thread.joinable() || queue_->is_stopping()) return Status();
+  const Status status = StartThread(
+      "the progress thread", [this] { ProgressThread(); }, &progress_.thread);
+  progress_.has_started.store(status.ok(), std::memory_order_relaxed);
+  return status;
 }
 
 void Dispatcher::MakeRoom(std::span<Request* const> requests) {

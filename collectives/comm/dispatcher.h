@@ -7,6 +7,7 @@
 // the user has the communicator. The members that move data belong to the thread that has the turn (call_queue.h).
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <mutex>
 #include <optional>
@@ -55,7 +56,7 @@ class Dispatcher {
   void Queue(Request* request);
   // Drives what is queued until the request is done or, if that is earlier, up to the deadline; or waits while another
   // thread does. Looks once in any case. Where calls go by priority the progress thread drives, and this waits.
-  void Help(const Request* request, Deadline until);
+  void Help(Request* request, Deadline until);
   // Starts the progress thread if it is not running. Errors: kSystem.
   Status StartProgressThread();
   // Aborts pending work on this rank and ends the progress thread. What is started later fails.
@@ -78,11 +79,19 @@ class Dispatcher {
   size_t MessagesBytes() const { return messages_.MemoryBytes(); }
 
  private:
+  // How to drive: how to wait, and when to stop.
+  struct Manner {
+    const WaitPolicy& policy;
+    Patience patience;
+  };
+
   bool CanRunAgain(const CallArguments& given) const;
   // The rest of CanRunAgain where calls may overtake each other or buffers may lie elsewhere.
   bool CanRunAgainHere(const CallArguments& given) const;
   Status RunMessage(const CallArguments& arguments);
   Request* QueueMessage(const CallArguments& arguments);
+  // Short cut of Help, as RunAgain, for a request that is next in the queue. Returns whether it has ended.
+  bool HelpAgain(Request* request, const Manner& manner);
   // Marks the request as done, and tells those who wait.
   void Finish(Request* request, Code code);
   // Ends a request that will not be driven.
@@ -96,11 +105,6 @@ class Dispatcher {
   void FinishMessage(Request* message);
 
   // Functions for the thread that has the turn:
-  // How to drive: how to wait, and when to stop.
-  struct Manner {
-    const WaitPolicy& policy;
-    Patience patience;
-  };
   // Drives one collective up to its deadline; `segments` is null except for a fused request. Nothing: it was paused.
   std::optional<Code> Drive(const CallArguments& arguments, const Segments* segments, const Call& call,
                             const Manner& manner);
@@ -112,6 +116,8 @@ class Dispatcher {
   std::optional<Code> DriveNext(Request** next, const Manner& manner);
   // As RunAgain, for a call whose turn it is.
   std::optional<Code> DriveAgain(const Request& request, const Manner& manner);
+  // The rest of it, for a call that was not done at once.
+  std::optional<Code> ResumeAgain(const Request& request, const Manner& manner);
   std::optional<Code> CodeOf(Driver::Outcome outcome, const Verdict& verdict);
   void Fail(const Verdict& verdict);
   void FailMessages(Code code);
@@ -139,8 +145,12 @@ class Dispatcher {
   Driver driver_;
   Nanoseconds call_timeout_;
   const WaitPolicy background_policy_;  // For the progress thread, which shares cores with computation.
-  std::mutex start_mu_;
-  std::thread progress_thread_;  // Started with start_mu_ held.
+  struct Progress {
+    std::atomic<bool> has_started{false};  // The thread ends only when the queue stops.
+    std::mutex start_mu;
+    std::thread thread;  // Started with start_mu held.
+  };
+  Progress progress_;
 };
 
 }  // namespace annulus

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "collectives/comm/call_arguments.h"
@@ -19,19 +18,15 @@ namespace annulus {
 using RequestHandle = uint64_t;
 
 class RequestList;
+struct Request;
 
-struct Request {
+// The parts of a request that hold no memory.
+struct RequestFields {
   RequestHandle handle = 0;
   size_t place = 0;  // Index among its communicator's requests.
   CallArguments arguments;
   Call call;
-  std::vector<size_t> numbers;                // Copies of the arrays in the arguments' layouts.
-  CallOptions options;                        // A copy of the arguments' options.
-  std::string label;                          // A copy of their label.
-  std::shared_ptr<const UserReduction> keep;  // Keeps the created operation of the arguments until the end.
-  // Tensors of the group's allreduces that this request combines, in place of its arguments' buffers.
-  Segments segments;
-  std::vector<Request*> members;      // Requests of these allreduces.
+  CallOptions options;                // A copy of the arguments' options.
   Request* group = nullptr;           // The own request of the group that this one belongs to; null: none.
   size_t unfinished = 0;              // Number of unfinished calls, for a group's own request.
   uint64_t number = 0;                // Number among the queued collectives, in the order of the calls.
@@ -42,20 +37,29 @@ struct Request {
   bool discarded = false;  // Not held by the user: released once done and nobody waits.
   bool done = false;       // Also read without the lock, by IsDone.
   Code code = Code::kInProgress;
+};
+
+struct Request : RequestFields {
+  std::vector<size_t> numbers;                // Copies of the arrays in the arguments' layouts.
+  std::string label;                          // A copy of the options' label.
+  std::shared_ptr<const UserReduction> keep;  // Keeps the created operation of the arguments until the end.
+  // Tensors of the group's allreduces that this request combines, in place of its arguments' buffers.
+  Segments segments;
+  std::vector<Request*> members;  // Requests of these allreduces; none: `segments` is empty.
 
   // Whether it has ended. Other threads' changes to the buffers are seen then.
   bool IsDone() const { return __atomic_load_n(&done, __ATOMIC_SEQ_CST); }
   void SetDone() { __atomic_store_n(&done, true, __ATOMIC_SEQ_CST); }
 
-  // Resets the request but keeps memory that the next one may use.
+  // Resets the request but keeps memory that the next one may use. Most requests hold none.
   void Clear() {
-    std::vector<size_t> kept_numbers = std::move(numbers);
-    std::string kept_label = std::move(label);
-    *this = Request();
-    kept_numbers.clear();
-    kept_label.clear();
-    numbers = std::move(kept_numbers);
-    label = std::move(kept_label);
+    static_cast<RequestFields&>(*this) = RequestFields();
+    numbers.clear();
+    label.clear();
+    keep.reset();
+    if (members.empty()) return;
+    segments = Segments();
+    members = std::vector<Request*>();
   }
 };
 

@@ -81,12 +81,7 @@ Request* Requests::Make(const CallArguments& arguments) {
 Status Requests::MakeWithin(const RequestBudget& budget, std::span<const CallArguments> calls, bool discarded,
                             Request** made) {
   const std::lock_guard<std::mutex> lock(mu_);
-  const size_t held = budget.held_elsewhere + Bytes();
-  if (budget.most > 0 && held + budget.wanted > budget.most) {
-    return {Code::kOutOfMemory, "one more request would exceed memory_bytes (ANNULUS_MEMORY_BYTES), " +
-                                    std::to_string(budget.most) + ": the communicator holds " + std::to_string(held) +
-                                    " bytes, " + std::to_string(requests_.size()) + " requests included"};
-  }
+  if (budget.most > 0) ANNULUS_RETURN_IF_ERROR(CheckBudget(budget));
   // All or none, also where memory ends in the midst of them.
   Rollback rollback(this, requests_.size());
   for (const CallArguments& call : calls) {
@@ -95,6 +90,14 @@ Status Requests::MakeWithin(const RequestBudget& budget, std::span<const CallArg
   }
   rollback.Keep();
   return Status();
+}
+
+Status Requests::CheckBudget(const RequestBudget& budget) const {
+  const size_t held = budget.held_elsewhere + Bytes();
+  if (held + budget.wanted <= budget.most) return Status();
+  return {Code::kOutOfMemory, "one more request would exceed memory_bytes (ANNULUS_MEMORY_BYTES), " +
+                                  std::to_string(budget.most) + ": the communicator holds " + std::to_string(held) +
+                                  " bytes, " + std::to_string(requests_.size()) + " requests included"};
 }
 
 Request* Requests::MakeFused(const std::vector<Request*>& members) {

@@ -36,7 +36,7 @@ struct RequestsConfig {  // All pointers outlive the requests.
 class Requests {
  public:
   // Returns when the request is done or, if that is earlier, at the deadline. Called with no lock held.
-  using AwaitEnd = std::function<void(const Request* request, Deadline until)>;
+  using AwaitEnd = std::function<void(Request* request, Deadline until)>;
 
   // Requests that are not queued yet. They are freed unless they are kept: when what comes before has failed.
   class Unqueued {
@@ -104,6 +104,7 @@ class Requests {
 
   // All with mu_ held.
   Request* Add(const CallArguments& arguments);
+  Status CheckBudget(const RequestBudget& budget) const;
   void MarkDone(Request* request, Code code);
   void ForgetIfUnused(Request* request);
   void Forget(Request* request);

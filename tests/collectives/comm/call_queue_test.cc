@@ -79,6 +79,35 @@ TEST_F(CallQueueTest, NobodyOvertakesWhatIsQueued) {
   EXPECT_TRUE(Turn(&queue_));
 }
 
+TEST_F(CallQueueTest, TheShortTurnOfAQueuedCallIsForTheNextOneOnly) {
+  Request first, second;
+  first.arguments = second.arguments = Barrier();
+  EXPECT_FALSE(Turn(&queue_, &first));
+  queue_.Add(&first);
+  queue_.Add(&second);
+  EXPECT_FALSE(Turn(&queue_, &second));
+  {
+    Turn turn(&queue_, &first);
+    ASSERT_TRUE(turn);
+    EXPECT_FALSE(queue_.IsDrivenByThisThread());
+    turn.EndFirst(Code::kOk);
+    EXPECT_FALSE(turn);
+  }
+  EXPECT_FALSE(Turn(&queue_, &first));
+  EXPECT_EQ(monitor_.Read(0).collectives, 1u);
+  {
+    Turn turn(&queue_, &second);
+    turn.Lengthen(second.call);
+    EXPECT_FALSE(Turn(&queue_, &second));
+    EXPECT_TRUE(queue_.IsDrivenByThisThread());
+    turn.EndFirst(Code::kTimeout);
+  }
+  EXPECT_FALSE(queue_.IsDrivenByThisThread());
+  EXPECT_FALSE(queue_.HasCalls());
+  EXPECT_EQ(monitor_.Read(0).collectives_failed, 1u);
+  EXPECT_TRUE(Turn(&queue_));
+}
+
 TEST_F(CallQueueTest, OneThatWaitsTakesATurnThatNobodyHas) {
   Request request;
   queue_.Add(&request);

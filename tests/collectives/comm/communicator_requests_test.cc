@@ -4,9 +4,11 @@
 #include <annulus.h>
 #include <gtest/gtest.h>
 
+#include <iterator>
 #include <limits>
 #include <thread>
 #include <tuple>
+#include <utility>
 
 #include "tests/collectives/harness/cluster.h"
 #include "tests/collectives/harness/links_fixture.h"
@@ -27,14 +29,16 @@ class RequestsTest : public LinksTest {
 };
 
 TEST_P(RequestsTest, RequestIsInProgressUntilThePeersEnter) {
-  constexpr size_t kCount = 1000;
   Tally released;
   Cluster(config()).Run([&](annulus_comm_t* comm, int rank) {
+    // The second and third call of a size repeat the first one, which is driven in another way.
+    const std::pair<size_t, int64_t> rounds[] = {{1000, kForEver}, {1000, -1}, {1000, kFarTimeoutMs}, {2, kForEver},
+                                                 {2, -1},          {2, -1},    {2, kFarTimeoutMs}};
     int round = 0;
-    for (int64_t timeout_ms : {kForEver, int64_t{-1}, kFarTimeoutMs}) {
+    for (const auto& [count, timeout_ms] : rounds) {
       ++round;
-      const Numbers in = Contribution(rank, kCount, round);
-      Numbers out(kCount);
+      const Numbers in = Contribution(rank, count, round);
+      Numbers out(count);
       if (rank != 0) {
         ASSERT_TRUE(released.WaitFor(round));
         ASSERT_EQ(Sum(comm, in, &out), ANNULUS_OK);
@@ -50,8 +54,31 @@ TEST_P(RequestsTest, RequestIsInProgressUntilThePeersEnter) {
       }
       released.Add();
       ASSERT_EQ(annulus_request_wait(request, timeout_ms), ANNULUS_OK) << timeout_ms << " ms";
-      EXPECT_EQ(out, SumOfAll(n(), kCount, round));
+      EXPECT_EQ(out, SumOfAll(n(), count, round));
       EXPECT_EQ(annulus_request_free(request), ANNULUS_OK);
+    }
+  });
+}
+
+TEST_P(RequestsTest, RequestsOfEqualCallsMayBeWaitedForInAnyOrder) {
+  constexpr size_t kCount = 2;
+  constexpr size_t kQueued = 4;
+  constexpr size_t kOrders[][kQueued] = {{0, 1, 2, 3}, {3, 2, 1, 0}, {1, 0, 3, 2}, {0, 3, 1, 2}};
+  Cluster(config()).Run([&](annulus_comm_t* comm, int rank) {
+    for (int round = 0; round < 100; ++round) {
+      Numbers in[kQueued], out[kQueued];
+      annulus_request_t* requests[kQueued];
+      for (size_t i = 0; i < kQueued; ++i) {
+        in[i] = Contribution(rank, kCount, round + static_cast<int>(i));
+        out[i] = Numbers(kCount);
+        ASSERT_EQ(SumAsync(comm, in[i], &out[i], &requests[i]), ANNULUS_OK);
+      }
+      // The ranks wait in different orders.
+      for (const size_t i : kOrders[static_cast<size_t>(round + rank) % std::size(kOrders)]) {
+        ASSERT_EQ(annulus_request_wait(requests[i], -1), ANNULUS_OK);
+        EXPECT_EQ(out[i], SumOfAll(n(), kCount, round + static_cast<int>(i)));
+        EXPECT_EQ(annulus_request_free(requests[i]), ANNULUS_OK);
+      }
     }
   });
 }
