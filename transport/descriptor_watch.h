@@ -6,6 +6,7 @@
 #include <asio/posix/stream_descriptor.hpp>
 #include <memory>
 
+#include "transport/handler_memory.h"
 #include "transport/reactor.h"
 
 namespace annulus {
@@ -23,8 +24,14 @@ class DescriptorWatch {
   void Arm();
 
  private:
+  // A handler may run after the watch has ended.
+  struct State {
+    bool is_armed = false;
+    HandlerMemory handler;
+  };
+
   asio::posix::stream_descriptor descriptor_;
-  std::shared_ptr<bool> is_armed_ = std::make_shared<bool>(false);  // Handlers may run after the watch has ended.
+  const std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
 }  // namespace annulus

@@ -1,5 +1,6 @@
 #include "tests/transport/allocation_counter.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <new>
 
@@ -25,6 +26,12 @@ void* Allocate(size_t bytes) {
 void* operator new(size_t bytes) { return Allocate(bytes); }
 void* operator new[](size_t bytes) { return Allocate(bytes); }
 void* operator new(size_t bytes, const std::nothrow_t&) noexcept { return std::malloc(bytes > 0 ? bytes : 1); }
+// The event loop takes memory for its handlers from here.
+extern "C" void* aligned_alloc(size_t alignment, size_t bytes) noexcept {
+  ++allocations;
+  void* memory = nullptr;
+  return posix_memalign(&memory, std::max(alignment, sizeof(void*)), bytes) == 0 ? memory : nullptr;
+}
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete[](void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, size_t) noexcept { std::free(memory); }

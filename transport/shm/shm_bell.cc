@@ -43,10 +43,11 @@ bool ShmBell::LookDueByNow() {
 void ShmBell::Wait() {
   if (state_->waiting || !socket_.is_open()) return;
   state_->waiting = true;
-  socket_.async_wait(StreamSocket::wait_read, [state = state_](const asio::error_code&) {
+  const auto handler = [state = state_](const asio::error_code&) {
     state->waiting = false;
     state->rung = true;
-  });
+  };
+  socket_.async_wait(StreamSocket::wait_read, state_->handler.Keep(handler));
 }
 
 bool ShmBell::Send(const ShmNotice& notice, int fd) {

@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "transport/address.h"
+#include "transport/handler_memory.h"
 #include "transport/shm/shm_format.h"
 #include "transport/shm/shm_regions.h"
 
@@ -88,6 +89,7 @@ class ShmBell {
   struct State {
     bool waiting = false;
     bool rung = false;
+    HandlerMemory handler;
   };
 
   // Idle rounds, of a few nanoseconds each, between two clock readings.

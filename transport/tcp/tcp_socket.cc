@@ -82,12 +82,14 @@ void TcpSocket::NoteError(int error) {
 
 void TcpSocket::ArmRead() {
   if (std::exchange(armed_->read, true)) return;
-  socket_.async_wait(StreamSocket::wait_read, [armed = armed_](const asio::error_code&) { armed->read = false; });
+  const auto handler = [armed = armed_](const asio::error_code&) { armed->read = false; };
+  socket_.async_wait(StreamSocket::wait_read, armed_->read_handler.Keep(handler));
 }
 
 void TcpSocket::ArmWrite() {
   if (std::exchange(armed_->write, true)) return;
-  socket_.async_wait(StreamSocket::wait_write, [armed = armed_](const asio::error_code&) { armed->write = false; });
+  const auto handler = [armed = armed_](const asio::error_code&) { armed->write = false; };
+  socket_.async_wait(StreamSocket::wait_write, armed_->write_handler.Keep(handler));
 }
 
 void TcpSocket::ShutDownWrites() {

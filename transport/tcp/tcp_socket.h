@@ -3,7 +3,7 @@
 //
 // The end of the stream is not an error here: the socket notes it, and its owner decides what follows.
 //
-// Threads: those of the endpoint; Retransmits from any thread. Nothing blocks or allocates, except Arm.
+// Threads: those of the endpoint; Retransmits from any thread. Nothing blocks or allocates.
 #pragma once
 
 #include <cstddef>
@@ -12,6 +12,7 @@
 #include <mutex>
 
 #include "transport/address.h"
+#include "transport/handler_memory.h"
 #include "transport/tcp/io_list.h"
 
 namespace annulus {
@@ -58,6 +59,8 @@ class TcpSocket {
   struct Armed {
     bool read = false;
     bool write = false;
+    HandlerMemory read_handler;
+    HandlerMemory write_handler;
   };
 
   void NoteError(int error);

@@ -60,10 +60,11 @@ bool VerbsStream::Read() {
 void VerbsStream::Wait() {
   if (state_->waiting || ended_ || !socket_.is_open()) return;
   state_->waiting = true;
-  socket_.async_wait(StreamSocket::wait_read, [state = state_](const asio::error_code&) {
+  const auto handler = [state = state_](const asio::error_code&) {
     state->waiting = false;
     state->rung = true;
-  });
+  };
+  socket_.async_wait(StreamSocket::wait_read, state_->handler.Keep(handler));
 }
 
 void VerbsStream::Leave(const VerbsFarewell& farewell) {

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "transport/address.h"
+#include "transport/handler_memory.h"
 #include "transport/verbs/verbs_format.h"
 
 namespace annulus {
@@ -44,6 +45,7 @@ class VerbsStream {
   struct State {
     bool waiting = false;
     bool rung = false;
+    HandlerMemory handler;
   };
 
   // Idle rounds, of some tens of nanoseconds each, between two clock readings;

@@ -1,12 +1,16 @@
-// The data path of a blocking call, from the C API to the links: nothing on it allocates while ranks need not sleep.
+// The data path of a blocking call, from the C API to the links: nothing on it allocates, also where a rank sleeps.
 
 #include <annulus.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
+#include "collectives/engine/driver.h"
 #include "tests/collectives/harness/cluster.h"
+#include "tests/collectives/harness/rank_threads.h"
 #include "tests/transport/allocation_counter.h"
 
 namespace annulus {
@@ -17,7 +21,7 @@ class DataPathTest : public testing::TestWithParam<const char*> {};
 TEST_P(DataPathTest, WarmBlockingCallsAllocateNothing) {
   ClusterConfig config;
   config.nranks = 2;
-  config.spin_us = 1000000;  // Going to sleep registers with the event loop, which may allocate.
+  config.spin_us = 1000000;
   config.transport = GetParam();
   Cluster(config).Run([](annulus_comm_t* comm, int) {
     std::vector<float> in(300000, 1);
@@ -35,6 +39,37 @@ TEST_P(DataPathTest, WarmBlockingCallsAllocateNothing) {
     const size_t before = AllocationsOfThisThread();
     for (int i = 0; i < 20; ++i) calls();
     EXPECT_EQ(AllocationsOfThisThread() - before, 0u);
+  });
+}
+
+TEST_P(DataPathTest, WarmCallsThatSleepAllocateNothing) {
+  constexpr size_t kCount = 1000;
+  ClusterConfig config;
+  config.nranks = 2;
+  config.spin_us = 0;
+  config.transport = GetParam();
+  std::array<Sleeper, 20> sleepers;
+  Cluster(config).Run([&](annulus_comm_t* comm, int rank) {
+    std::vector<float> in(kCount, 1), out(kCount);
+    const auto sum = [&] {
+      ASSERT_EQ(annulus_allreduce(comm, in.data(), out.data(), kCount, ANNULUS_FLOAT32, ANNULUS_SUM), ANNULUS_OK);
+    };
+    for (int i = 0; i < 3; ++i) sum();
+    for (Sleeper& sleeper : sleepers) {
+      if (rank != 0) {
+        ASSERT_TRUE(sleeper.WaitUntilAsleep());
+        sum();
+        continue;
+      }
+      const size_t before = AllocationsOfThisThread();
+      const Nanoseconds begin = Now();
+      sleeper.AboutToBlock();
+      sum();
+      // After a longer wait the ranks ask each other what is wrong.
+      if (Now() - begin < Driver::kFirstDoubt) {
+        EXPECT_EQ(AllocationsOfThisThread() - before, 0u);
+      }
+    }
   });
 }
 

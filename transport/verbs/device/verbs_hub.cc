@@ -100,10 +100,11 @@ bool VerbsHub::Arm() {
   if (Poll() > 0) return false;
   if (!state_->waiting) {
     state_->waiting = true;
-    completions_.async_wait(asio::posix::stream_descriptor::wait_read, [state = state_](const asio::error_code&) {
+    const auto handler = [state = state_](const asio::error_code&) {
       state->waiting = false;
       state->rung = true;
-    });
+    };
+    completions_.async_wait(asio::posix::stream_descriptor::wait_read, state_->handler.Keep(handler));
   }
   return true;
 }

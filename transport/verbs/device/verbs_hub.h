@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "transport/handler_memory.h"
 #include "transport/reactor.h"
 #include "transport/verbs/device/verbs_device.h"
 
@@ -77,6 +78,7 @@ class VerbsHub {
   struct State {
     bool waiting = false;
     bool rung = false;
+    HandlerMemory handler;
     bool watching = false;
     bool told = false;  // The device has an event.
     std::string trouble;
