@@ -21,7 +21,7 @@ namespace annulus {
 class SlotMemory;
 
 // The job in which an algorithm would run.
-struct Job {
+struct AlgorithmJob {
   const PlanSettings& settings;
   const Topology& topology;
 
@@ -31,7 +31,7 @@ struct Job {
 
 // A call, or a class of calls, about which an algorithm is asked.
 struct Question {
-  const Job& job;
+  const AlgorithmJob& job;
   const JobCosts& costs;
   CollectiveKind kind;
   size_t bytes;   // Size of the call, or of the largest call of its class.
@@ -57,12 +57,12 @@ struct AlgorithmRow {
   // Time that such a call takes by the cost model. Called only for supported calls.
   double (*seconds)(const Question& question);
   // Adds the links that `rank` needs, in any order; duplicates are allowed.
-  void (*add_links)(int rank, const Job& job, std::vector<NeededLink>* links);
+  void (*add_links)(int rank, const AlgorithmJob& job, std::vector<NeededLink>* links);
   // Most bytes that its runner holds.
-  size_t (*memory_bytes)(const Job& job);
+  size_t (*memory_bytes)(const AlgorithmJob& job);
   // Creates the runner; null when the job does not use the algorithm. `links` has what add_links asked for. It and
   // `staging`, where runners allocate their own slots (null: plain host memory), outlive the runner.
-  std::unique_ptr<Runner> (*make)(int rank, const Job& job, const Links* links, SlotMemory* staging);
+  std::unique_ptr<Runner> (*make)(int rank, const AlgorithmJob& job, const Links* links, SlotMemory* staging);
   // Whether the output may be written past the caches: nothing reads it before the call ends.
   bool may_stream_output = true;
   // Whether the algorithm cuts what it sends into slices.

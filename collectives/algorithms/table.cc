@@ -45,7 +45,7 @@ const AlgorithmRow& RowOf(Algorithm algorithm) {
   return **found;
 }
 
-std::vector<NeededLink> LinksNeeded(int rank, const Job& job) {
+std::vector<NeededLink> LinksNeeded(int rank, const AlgorithmJob& job) {
   std::vector<NeededLink> links;
   for (const AlgorithmRow* row : AllAlgorithms()) row->add_links(rank, job, &links);
   const auto by_channel = [](const NeededLink& left, const NeededLink& right) {
@@ -56,7 +56,7 @@ std::vector<NeededLink> LinksNeeded(int rank, const Job& job) {
   return links;
 }
 
-size_t RunnersBytes(const Job& job) {
+size_t RunnersBytes(const AlgorithmJob& job) {
   size_t bytes = 0;
   for (const AlgorithmRow* row : AllAlgorithms()) bytes += row->memory_bytes(job);
   return bytes;

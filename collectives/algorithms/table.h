@@ -19,9 +19,9 @@ std::span<const AlgorithmRow* const> AllAlgorithms();
 const AlgorithmRow& RowOf(Algorithm algorithm);
 
 // Links that a rank needs: each once, sorted by channel, then by peer.
-std::vector<NeededLink> LinksNeeded(int rank, const Job& job);
+std::vector<NeededLink> LinksNeeded(int rank, const AlgorithmJob& job);
 
 // Most bytes that all runners of a rank hold.
-size_t RunnersBytes(const Job& job);
+size_t RunnersBytes(const AlgorithmJob& job);
 
 }  // namespace annulus

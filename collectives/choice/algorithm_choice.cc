@@ -84,14 +84,14 @@ Algorithm AlgorithmChoice::Choose(CollectiveKind kind, size_t bytes, Order order
   return fastest;
 }
 
-double ModelledSeconds(const Job& job, const JobCosts& costs, Algorithm algorithm, size_t bytes) {
+double ModelledSeconds(const AlgorithmJob& job, const JobCosts& costs, Algorithm algorithm, size_t bytes) {
   const bool is_small = bytes <= job.settings.small_bytes;
   const Question question{job, costs, CollectiveKind::kAllreduce, bytes, is_small};
   const AlgorithmRow& row = RowOf(algorithm);
   return row.why_not(question) != nullptr ? 0 : row.seconds(question);
 }
 
-double ModelledSeconds(const Job& job, const CostFactors& factors, Algorithm algorithm, size_t bytes) {
+double ModelledSeconds(const AlgorithmJob& job, const CostFactors& factors, Algorithm algorithm, size_t bytes) {
   return ModelledSeconds(job, Scaled(CostsOf(NominalLinks(job.topology), job.topology), factors), algorithm, bytes);
 }
 

@@ -84,7 +84,7 @@ class AlgorithmChoice {
   static constexpr size_t kKinds = static_cast<size_t>(kLastKind) + 1;
 
   static size_t PowerOf(size_t bytes) { return bytes <= 1 ? 0 : static_cast<size_t>(std::bit_width(bytes - 1)); }
-  Job job() const { return {settings_, topology_}; }
+  AlgorithmJob job() const { return {settings_, topology_}; }
   bool IsSmall(size_t bytes) const { return bytes <= settings_.small_bytes; }
   size_t ClassOf(size_t bytes) const {
     return IsSmall(bytes) ? PowerOf(bytes) : kPowers + std::min(PowerOf(bytes), kPowers - 1);
@@ -102,9 +102,9 @@ class AlgorithmChoice {
 size_t PlaceOf(Algorithm algorithm);
 
 // Modelled time of such an allreduce; 0 when the algorithm cannot do it.
-double ModelledSeconds(const Job& job, const CostFactors& factors, Algorithm algorithm, size_t bytes);
+double ModelledSeconds(const AlgorithmJob& job, const CostFactors& factors, Algorithm algorithm, size_t bytes);
 
 // The same for links with those costs.
-double ModelledSeconds(const Job& job, const JobCosts& costs, Algorithm algorithm, size_t bytes);
+double ModelledSeconds(const AlgorithmJob& job, const JobCosts& costs, Algorithm algorithm, size_t bytes);
 
 }  // namespace annulus

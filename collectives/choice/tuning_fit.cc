@@ -19,7 +19,7 @@ constexpr double kCloseEnough = 1e-3;
 // Returns the factor with which the model gives the measured time. `factors` turns one factor into a full set. The
 // modelled time grows with the factor.
 template <class Factors>
-double Solve(const Job& job, Algorithm algorithm, const Timing& timing, Factors factors) {
+double Solve(const AlgorithmJob& job, Algorithm algorithm, const Timing& timing, Factors factors) {
   double low = kLeastFactor;
   double high = kMostFactor;
   for (int halving = 0; halving < kHalvings; ++halving) {
@@ -39,7 +39,7 @@ bool IsSound(double factor) {
 
 }  // namespace
 
-TimedSizes SizesToTime(const Job& job, Algorithm algorithm) {
+TimedSizes SizesToTime(const AlgorithmJob& job, Algorithm algorithm) {
   const auto can = [&](size_t bytes) { return ModelledSeconds(job, CostFactors(), algorithm, bytes) > 0; };
   TimedSizes sizes;
   size_t bytes = kFewBytes;
@@ -56,7 +56,7 @@ double ExpectedSeconds(const Timing& other, size_t bytes) {
   return other.seconds * static_cast<double>(bytes) / static_cast<double>(other.bytes);
 }
 
-AlgorithmFactors FitFactors(const Job& job, Algorithm algorithm, const Timing& few, const Timing& many,
+AlgorithmFactors FitFactors(const AlgorithmJob& job, Algorithm algorithm, const Timing& few, const Timing& many,
                             const Timing& large) {
   const auto solve = [&](const Timing& timing, auto factors) { return Solve(job, algorithm, timing, factors); };
   AlgorithmFactors fitted;

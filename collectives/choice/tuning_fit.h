@@ -18,7 +18,7 @@ struct TimedSizes {
 };
 inline constexpr size_t kLargestTimedBytes = 4 << 20;  // In place of 1 MiB where that takes little time.
 
-TimedSizes SizesToTime(const Job& job, Algorithm algorithm);
+TimedSizes SizesToTime(const AlgorithmJob& job, Algorithm algorithm);
 
 struct Timing {
   size_t bytes = 0;  // 0: not timed.
@@ -30,7 +30,7 @@ struct Timing {
 double ExpectedSeconds(const Timing& other, size_t bytes);
 
 // Fits the factors of `algorithm` to its timings. `few` is required; `many` and `large` may be missing.
-AlgorithmFactors FitFactors(const Job& job, Algorithm algorithm, const Timing& few, const Timing& many,
+AlgorithmFactors FitFactors(const AlgorithmJob& job, Algorithm algorithm, const Timing& few, const Timing& many,
                             const Timing& large);
 
 }  // namespace annulus

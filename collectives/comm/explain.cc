@@ -95,7 +95,7 @@ std::string ExplainJob(const ExplainInput& input) {
   std::string text = "# " + std::to_string(layout.nranks) + " ranks on " + std::to_string(hosts) +
                      (hosts == 1 ? " host, " : " hosts, ") + Number(layout.ranks_per_core) +
                      " ranks per core at most\n# costs: " + input.source + "\n";
-  const Job job{input.settings, input.topology};
+  const AlgorithmJob job{input.settings, input.topology};
   const std::optional<MeasuredFactors>& measured = input.choice.measured();
   if (!measured) text += LinksText(input, Algorithm::kRing, 0, "");  // All algorithms have the same costs.
   for (size_t place = 0; measured && place < measured->size(); ++place) {

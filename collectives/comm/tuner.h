@@ -54,7 +54,7 @@ class Tuner {
   Status Allreduce(size_t bytes);
   // Sends rank 0's data to every rank.
   Status Spread(void* data, size_t bytes);
-  Job job() const { return {job_.plan, job_.topology}; }
+  AlgorithmJob job() const { return {job_.plan, job_.topology}; }
   Status GivenUp() const { return job_.give_up ? job_.give_up() : Status(); }
 
   const TuningJob job_;

@@ -87,7 +87,7 @@ class Engine {
   static constexpr int kShortPolls = 64;
 
   void MakeRunners(SlotMemory* staging);
-  Job job() const { return {settings_, topology_}; }
+  AlgorithmJob job() const { return {settings_, topology_}; }
   bool StreamsOutput(const Call& call, const Buffers& buffers, Algorithm algorithm) const;
   ScheduleParams Plan(const Call& call, const Buffers& buffers);
 

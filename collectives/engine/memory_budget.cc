@@ -68,7 +68,7 @@ size_t MostMemory(int nranks, const PlanSettings& settings, const PossibleLinks&
   size_t runners = 0;
   for (Topology& layout : layouts) {
     layout.by_system_calls = worst.by_system_calls;
-    const Job job{settings, layout};
+    const AlgorithmJob job{settings, layout};
     links = std::max(links, LinksNeeded(0, job).size() + level_links);
     runners = std::max(runners, RunnersBytes(job));
   }

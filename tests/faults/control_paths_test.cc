@@ -6,7 +6,7 @@
 #include <signal.h>
 
 #include "tests/faults/hosts.h"
-#include "tests/faults/ranks.h"
+#include "tests/faults/rank_processes.h"
 
 namespace annulus {
 namespace {
@@ -22,10 +22,11 @@ class ControlPathsTest : public testing::Test {
     std::string why;
     hosts_ = Hosts::Create(&why);
     if (hosts_ == nullptr) GTEST_SKIP() << why;
-    ranks_ = std::make_unique<Ranks>(kRanks, Ranks::Environment{{"ANNULUS_TRANSPORT", "tcp"},
-                                                                {"ANNULUS_LOG", "info"},
-                                                                {"ANNULUS_RENDEZVOUS", Hosts::Address(0) + ":29500"},
-                                                                {"ANNULUS_TIMEOUT_MS", "40000"}});
+    ranks_ = std::make_unique<RankProcesses>(
+        kRanks, RankProcesses::Environment{{"ANNULUS_TRANSPORT", "tcp"},
+                                           {"ANNULUS_LOG", "info"},
+                                           {"ANNULUS_RENDEZVOUS", Hosts::Address(0) + ":29500"},
+                                           {"ANNULUS_TIMEOUT_MS", "40000"}});
     for (int rank = 0; rank < kRanks; ++rank) {
       hosts_->Enter(rank == 0 ? 0 : 1);
       ranks_->Start(rank, {"until"});
@@ -64,7 +65,7 @@ class ControlPathsTest : public testing::Test {
   }
 
   std::unique_ptr<Hosts> hosts_;
-  std::unique_ptr<Ranks> ranks_;
+  std::unique_ptr<RankProcesses> ranks_;
 };
 
 TEST_F(ControlPathsTest, ResetsAreNoFailure) {

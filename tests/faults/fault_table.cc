@@ -13,7 +13,7 @@
 #include <memory>
 
 #include "tests/faults/hosts.h"
-#include "tests/faults/ranks.h"
+#include "tests/faults/rank_processes.h"
 
 namespace annulus {
 namespace {
@@ -40,15 +40,15 @@ struct Fault {
   bool on_hosts = false;
   bool is_failure = true;  // Otherwise the job goes on.
   // Makes `rank` fail; null when it does so itself.
-  std::function<void(Ranks* ranks, Hosts* hosts, int rank)> inject;
+  std::function<void(RankProcesses* ranks, Hosts* hosts, int rank)> inject;
 };
 
-void Work(Ranks* ranks, Nanoseconds time) {
+void Work(RankProcesses* ranks, Nanoseconds time) {
   Child::Wait(
       ranks->workers(), [] { return false; }, Now() + time);
 }
 
-void Judge(Ranks* ranks, int culprit, bool silent, Nanoseconds since, Row* row) {
+void Judge(RankProcesses* ranks, int culprit, bool silent, Nanoseconds since, Row* row) {
   const std::vector<WorkerVerdict> verdicts = ranks->Verdicts(silent ? culprit : -1, Now() + kPatience);
   bool equal = true;
   Nanoseconds last = 0;
@@ -65,7 +65,7 @@ void Judge(Ranks* ranks, int culprit, bool silent, Nanoseconds since, Row* row) 
   row->times.push_back(last);
 }
 
-void ExpectNothing(Ranks* ranks, Row* row) {
+void ExpectNothing(RankProcesses* ranks, Row* row) {
   ranks->worker(0).CloseInput();
   bool good = true;
   for (int rank = 0; rank < kRanks; ++rank) {
@@ -84,10 +84,10 @@ void Try(const Fault& fault, int number, Row* row) {
   if (fault.on_hosts && hosts == nullptr) return;
   const int culprit = fault.first + number % (kRanks - fault.first);
   const bool tcp = fault.on_hosts || number % 2 == 1;
-  Ranks::Environment environment = {{"ANNULUS_TRANSPORT", tcp ? "tcp" : "shm"}, {"ANNULUS_TIMEOUT_MS", "2000"}};
+  RankProcesses::Environment environment = {{"ANNULUS_TRANSPORT", tcp ? "tcp" : "shm"}, {"ANNULUS_TIMEOUT_MS", "2000"}};
   if (!fault.is_failure) environment["ANNULUS_TIMEOUT_MS"] = "30000";
   if (hosts != nullptr) environment["ANNULUS_RENDEZVOUS"] = Hosts::Address(0) + ":29500";
-  Ranks ranks(kRanks, environment);
+  RankProcesses ranks(kRanks, environment);
   for (int rank = 0; rank < kRanks; ++rank) {
     if (hosts != nullptr) hosts->Enter(rank == 0 ? 0 : 1);
     const bool special = rank == culprit && !fault.special.empty();
@@ -120,22 +120,22 @@ void Print(const Fault& fault, Row row) {
 }
 
 std::vector<Fault> Faults() {
-  const auto kill = [](Ranks* ranks, Hosts*, int rank) { ranks->Signal(rank, SIGKILL); };
-  const auto stop = [](Ranks* ranks, Hosts*, int rank) { ranks->Signal(rank, SIGSTOP); };
-  const auto pause = [](Ranks* ranks, Hosts*, int rank) {
+  const auto kill = [](RankProcesses* ranks, Hosts*, int rank) { ranks->Signal(rank, SIGKILL); };
+  const auto stop = [](RankProcesses* ranks, Hosts*, int rank) { ranks->Signal(rank, SIGSTOP); };
+  const auto pause = [](RankProcesses* ranks, Hosts*, int rank) {
     ranks->Signal(rank, SIGSTOP);
     Work(ranks, kPause);
     ranks->Signal(rank, SIGCONT);
   };
-  const auto reset = [](Ranks* ranks, Hosts* hosts, int) {
+  const auto reset = [](RankProcesses* ranks, Hosts* hosts, int) {
     hosts->ResetConnections(0, 29500);
     Work(ranks, 500 * kMillisecond);
   };
-  const auto reset_and_kill = [](Ranks* ranks, Hosts* hosts, int rank) {
+  const auto reset_and_kill = [](RankProcesses* ranks, Hosts* hosts, int rank) {
     hosts->ResetConnections(0, 29500);
     ranks->Signal(rank, SIGKILL);
   };
-  const auto lose_and_kill = [](Ranks* ranks, Hosts* hosts, int rank) {
+  const auto lose_and_kill = [](RankProcesses* ranks, Hosts* hosts, int rank) {
     if (!hosts->LoseAnyPackets(1, 29500)) std::fprintf(stderr, "no packet filter\n");
     ranks->Signal(rank, SIGKILL);
     Work(ranks, kBadPath);

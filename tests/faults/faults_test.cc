@@ -6,7 +6,7 @@
 
 #include <sstream>
 
-#include "tests/faults/ranks.h"
+#include "tests/faults/rank_processes.h"
 
 namespace annulus {
 namespace {
@@ -36,12 +36,12 @@ class FaultsTest : public testing::TestWithParam<FaultCase> {
  protected:
   int n() const { return GetParam().nranks; }
   int culprit() const { return GetParam().culprit; }
-  Ranks::Environment environment() const {
+  RankProcesses::Environment environment() const {
     return {{"ANNULUS_TRANSPORT", GetParam().transport}, {"ANNULUS_TIMEOUT_MS", std::to_string(kTimeoutMs)}};
   }
 
   // Every rank but `except` has ended with one verdict: `status`, blaming the culprit; within `limit` of `since`.
-  void ExpectVerdict(Ranks* ranks, int except, int status, Nanoseconds since, Nanoseconds limit,
+  void ExpectVerdict(RankProcesses* ranks, int except, int status, Nanoseconds since, Nanoseconds limit,
                      const std::string& words) {
     const std::vector<WorkerVerdict> verdicts = ranks->Verdicts(except, Now() + limit + kDestroy + 10 * kSecond);
     Nanoseconds slowest = 0;
@@ -73,7 +73,7 @@ class FaultsTest : public testing::TestWithParam<FaultCase> {
 };
 
 TEST_P(FaultsTest, KilledRankIsNamedWithinTwoSeconds) {
-  Ranks ranks(n(), environment(), {"loop", "4000000"});
+  RankProcesses ranks(n(), environment(), {"loop", "4000000"});
   ASSERT_TRUE(ranks.WaitForLine("ready", Now() + kStart)) << ranks.output(0) << ranks.output(n() - 1);
   const Nanoseconds since = Now();
   ranks.Signal(culprit(), SIGKILL);
@@ -81,7 +81,7 @@ TEST_P(FaultsTest, KilledRankIsNamedWithinTwoSeconds) {
 }
 
 TEST_P(FaultsTest, KilledRankIsNamedWithAsynchronousWorkPending) {
-  Ranks ranks(n(), environment(), {"async"});
+  RankProcesses ranks(n(), environment(), {"async"});
   ASSERT_TRUE(ranks.WaitForLine("ready", Now() + kStart)) << ranks.output(0) << ranks.output(n() - 1);
   const Nanoseconds since = Now();
   ranks.Signal(culprit(), SIGKILL);
@@ -90,9 +90,9 @@ TEST_P(FaultsTest, KilledRankIsNamedWithAsynchronousWorkPending) {
 
 TEST_P(FaultsTest, RankThatDiesInASplitIsNamedWithinTwoSeconds) {
   // Far less than the connect timeout, at which those that wait for the dead rank would give up otherwise.
-  Ranks::Environment unhurried = environment();
+  RankProcesses::Environment unhurried = environment();
   unhurried["ANNULUS_CONNECT_TIMEOUT_MS"] = "60000";
-  Ranks ranks(n(), unhurried, {"dup"}, culprit(), {"vanish"});
+  RankProcesses ranks(n(), unhurried, {"dup"}, culprit(), {"vanish"});
   Child& dying = ranks.worker(culprit());
   ASSERT_TRUE(Child::Wait(
       {&dying}, [&] { return dying.HasLine("vanishing"); }, Now() + kStart))
@@ -101,7 +101,7 @@ TEST_P(FaultsTest, RankThatDiesInASplitIsNamedWithinTwoSeconds) {
 }
 
 TEST_P(FaultsTest, StoppedRankIsNamedAtTheDeadline) {
-  Ranks ranks(n(), environment(), {"loop", "40000"});
+  RankProcesses ranks(n(), environment(), {"loop", "40000"});
   ASSERT_TRUE(ranks.WaitForLine("ready", Now() + kStart)) << ranks.output(0) << ranks.output(n() - 1);
   const Nanoseconds since = Now();
   ranks.Signal(culprit(), SIGSTOP);
@@ -110,7 +110,7 @@ TEST_P(FaultsTest, StoppedRankIsNamedAtTheDeadline) {
 }
 
 TEST_P(FaultsTest, MissingRankIsNamedAtTheDeadline) {
-  Ranks ranks(n(), environment(), {"loop"}, culprit(), {"idle"});
+  RankProcesses ranks(n(), environment(), {"loop"}, culprit(), {"idle"});
   ASSERT_TRUE(ranks.WaitForLine("ready", Now() + kStart)) << ranks.output(0) << ranks.output(n() - 1);
   const Nanoseconds since = Now();
   ExpectVerdict(&ranks, culprit(), ANNULUS_TIMEOUT, since, kTimeoutMs * kMillisecond + kLateVerdict, "not entered");
@@ -118,13 +118,13 @@ TEST_P(FaultsTest, MissingRankIsNamedAtTheDeadline) {
 
 TEST_P(FaultsTest, RankThatLeavesIsNamed) {
   // A fast rank may notice in the call after the last common one, and end a slow one that is still in that.
-  Ranks ranks(n(), environment(), {"loop"}, culprit(), {"leave"});
+  RankProcesses ranks(n(), environment(), {"loop"}, culprit(), {"leave"});
   const Nanoseconds since = Now();
   ExpectVerdict(&ranks, culprit(), ANNULUS_PEER_LOST, since, kStart, "left");
 }
 
 TEST_P(FaultsTest, AbortReachesEveryRank) {
-  Ranks ranks(n(), environment(), {"loop"}, culprit(), {"abort"});
+  RankProcesses ranks(n(), environment(), {"loop"}, culprit(), {"abort"});
   const Nanoseconds since = Now();
   ExpectVerdict(&ranks, -1, ANNULUS_ABORTED, since, kStart, "abort");
 }
@@ -134,7 +134,7 @@ TEST_P(FaultsTest, MismatchedCallsNameRankAndField) {
       {"count", "count"}, {"type", "type"}, {"op", "operation"}, {"root", "root"}, {"kind", "called reduce"}};
   for (const auto& [field, word] : fields) {
     SCOPED_TRACE(field);
-    Ranks ranks(n(), environment(), {"once", field}, culprit(), {"differ", field});
+    RankProcesses ranks(n(), environment(), {"once", field}, culprit(), {"differ", field});
     const Nanoseconds since = Now();
     ExpectVerdict(&ranks, -1, ANNULUS_MISMATCH, since, kStart, word);
     if (HasFatalFailure()) return;
@@ -178,8 +178,9 @@ SplitOutcome ParseSplit(const std::string& output) {
 TEST(SplitDeathsTest, DeathsInSeveralColoursReachEveryRankSoon) {
   for (const std::vector<int>& dead : {std::vector<int>{2, 5}, {1, 3}, {0, 4}, {0, 3}}) {
     SCOPED_TRACE(testing::Message() << "ranks " << dead[0] << " and " << dead[1] << " die");
-    const Ranks::Environment environment = {{"ANNULUS_TRANSPORT", "tcp"}, {"ANNULUS_CONNECT_TIMEOUT_MS", "60000"}};
-    Ranks ranks(6, environment);
+    const RankProcesses::Environment environment = {{"ANNULUS_TRANSPORT", "tcp"},
+                                                    {"ANNULUS_CONNECT_TIMEOUT_MS", "60000"}};
+    RankProcesses ranks(6, environment);
     for (int rank = 0; rank < 6; ++rank) {
       const bool dies = rank == dead[0] || rank == dead[1];
       ranks.Start(rank, {dies ? "vanish" : "split", std::to_string(rank / 3)});
@@ -209,8 +210,8 @@ TEST(SplitDeathsTest, DeathsInSeveralColoursReachEveryRankSoon) {
 }
 
 TEST(CutTest, CutSocketsEndInOneVerdictForAll) {
-  const Ranks::Environment environment = {{"ANNULUS_TRANSPORT", "tcp"}, {"ANNULUS_TIMEOUT_MS", "5000"}};
-  Ranks ranks(4, environment, {"loop"}, 2, {"cut"});
+  const RankProcesses::Environment environment = {{"ANNULUS_TRANSPORT", "tcp"}, {"ANNULUS_TIMEOUT_MS", "5000"}};
+  RankProcesses ranks(4, environment, {"loop"}, 2, {"cut"});
   const std::vector<WorkerVerdict> verdicts = ranks.Verdicts(-1, Now() + kStart);
   for (int rank = 0; rank < 4; ++rank) {
     ASSERT_TRUE(verdicts[rank].valid) << ranks.output(rank);
@@ -221,9 +222,9 @@ TEST(CutTest, CutSocketsEndInOneVerdictForAll) {
 }
 
 TEST(GarbleTest, ABrokenFrameEndsInOneVerdictForAllThatNamesItsSender) {
-  const Ranks::Environment environment = {{"ANNULUS_TRANSPORT", "tcp"}, {"ANNULUS_TIMEOUT_MS", "5000"}};
+  const RankProcesses::Environment environment = {{"ANNULUS_TRANSPORT", "tcp"}, {"ANNULUS_TIMEOUT_MS", "5000"}};
   for (int culprit : {0, 2}) {
-    Ranks ranks(4, environment, {"loop"}, culprit, {"garble"});
+    RankProcesses ranks(4, environment, {"loop"}, culprit, {"garble"});
     const std::vector<WorkerVerdict> verdicts = ranks.Verdicts(-1, Now() + kStart);
     for (int rank = 0; rank < 4; ++rank) {
       ASSERT_TRUE(verdicts[rank].valid) << ranks.output(rank);

@@ -7,7 +7,7 @@
 
 #include <random>
 
-#include "tests/faults/ranks.h"
+#include "tests/faults/rank_processes.h"
 #include "tests/soak/rounds.h"
 
 namespace annulus {
@@ -25,8 +25,8 @@ constexpr Nanoseconds kShare = 5 * kMillisecond;
 class SlowRanksTest : public testing::TestWithParam<const char*> {
  protected:
   void Begin() {
-    ranks_ = std::make_unique<Ranks>(
-        kRanks, Ranks::Environment{{"ANNULUS_TRANSPORT", GetParam()}, {"ANNULUS_TIMEOUT_MS", "30000"}},
+    ranks_ = std::make_unique<RankProcesses>(
+        kRanks, RankProcesses::Environment{{"ANNULUS_TRANSPORT", GetParam()}, {"ANNULUS_TIMEOUT_MS", "30000"}},
         std::vector<std::string>{"until"});
     ASSERT_TRUE(ranks_->WaitForLine("ready", Now() + kStart)) << Outputs();
   }
@@ -73,7 +73,7 @@ class SlowRanksTest : public testing::TestWithParam<const char*> {
     }
   }
 
-  std::unique_ptr<Ranks> ranks_;
+  std::unique_ptr<RankProcesses> ranks_;
 };
 
 TEST_P(SlowRanksTest, NobodyCallsThemDead) {

@@ -7,7 +7,7 @@
 #include <cstdlib>
 
 #include "base/check.h"
-#include "tests/faults/ranks.h"
+#include "tests/faults/rank_processes.h"
 
 namespace annulus {
 namespace {
@@ -28,9 +28,11 @@ class Siege {
       : ranks_(nranks,
                {{"ANNULUS_TRANSPORT", transport}, {"ANNULUS_CONNECT_TIMEOUT_MS", std::to_string(kConnectTimeoutMs)}}) {}
 
-  Ranks& ranks() { return ranks_; }
+  RankProcesses& ranks() { return ranks_; }
 
-  void Start(int rank, const Ranks::Environment& environment = {}) { ranks_.Start(rank, {"until"}, environment); }
+  void Start(int rank, const RankProcesses::Environment& environment = {}) {
+    ranks_.Start(rank, {"until"}, environment);
+  }
 
   // A stranger of this kind (tests/faults/stray.cc) for all ranks that run now. It lives as long as the siege.
   Child* Send(const std::string& kind) {
@@ -81,7 +83,7 @@ class Siege {
   }
 
  private:
-  Ranks ranks_;
+  RankProcesses ranks_;
   std::vector<std::unique_ptr<Child>> strays_;
 };
 
@@ -109,7 +111,7 @@ TEST_P(StraysTest, JobStartsAndWorksAmongThem) {
   siege.AwaitLogged("too many unproven");
 
   // A rank of another job that came to the wrong address.
-  Ranks::Environment other_key = siege.ranks().EnvironmentOf(1);
+  RankProcesses::Environment other_key = siege.ranks().EnvironmentOf(1);
   other_key["ANNULUS_JOB_KEY"] = "the key of another job altogether";
   Child impostor(PathOf("FAULT_WORKER"), {"loop"}, other_key);
   EXPECT_EQ(impostor.ExitStatus(Now() + kPatience), 1) << impostor.output();
@@ -140,7 +142,7 @@ INSTANTIATE_TEST_SUITE_P(Jobs, StraysTest, testing::ValuesIn(Cases()),
 TEST(StaleRankTest, IsRefusedByNameAndTheTrueOneIsSeated) {
   Siege siege(2, "auto");
   siege.Start(0, {{"ANNULUS_RUN_ID", "B"}});
-  Ranks::Environment stale = siege.ranks().EnvironmentOf(1);
+  RankProcesses::Environment stale = siege.ranks().EnvironmentOf(1);
   stale["ANNULUS_RUN_ID"] = "A";
   Child left(PathOf("FAULT_WORKER"), {"loop"}, stale);
   EXPECT_EQ(left.ExitStatus(Now() + kPatience), 1) << left.output();

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/faults/hosts.h"
-#include "tests/faults/ranks.h"
+#include "tests/faults/rank_processes.h"
 
 namespace annulus {
 namespace {
@@ -22,9 +22,9 @@ class VanishedHostTest : public testing::TestWithParam<int> {
 
   // Cuts the cable at the host of the parameter; both ranks have a verdict within `limit`.
   void CutAndExpectVerdicts(int64_t timeout_ms, Nanoseconds limit) {
-    Ranks ranks(2, {{"ANNULUS_TRANSPORT", "tcp"},
-                    {"ANNULUS_RENDEZVOUS", Hosts::Address(0) + ":29500"},  // Nobody else is there.
-                    {"ANNULUS_TIMEOUT_MS", std::to_string(timeout_ms)}});
+    RankProcesses ranks(2, {{"ANNULUS_TRANSPORT", "tcp"},
+                            {"ANNULUS_RENDEZVOUS", Hosts::Address(0) + ":29500"},  // Nobody else is there.
+                            {"ANNULUS_TIMEOUT_MS", std::to_string(timeout_ms)}});
     for (int rank = 0; rank < 2; ++rank) {
       hosts_->Enter(rank);
       ranks.Start(rank, {"loop"});

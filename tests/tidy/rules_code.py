@@ -4,7 +4,7 @@ import ast
 import os
 import re
 
-from source import classes, functions, includes
+from source import classes, functions, includes, namespace_types
 
 MOST_FILE_LINES = 400
 LONGER_FILES = {"collectives/annulus.h": 700}  # Users include one header.
@@ -247,6 +247,16 @@ def in_a_build_file(source, build_texts, script_texts):
     named = f'"{inside}"' in text or f'name = "{os.path.splitext(inside)[0]}"' in text
     if not named and source.name not in script_texts.get(source.folder, ""):
         yield 1, f"no target of //{folder} names it; add it to one, or delete it"
+
+
+def types_of_one_name(sources):
+    """(path, line, what to do) of types whose full name another file uses too: a program with both breaks silently."""
+    first = {}
+    for source in sorted((each for each in sources if each.is_cpp), key=lambda each: each.path):
+        for name, line in namespace_types(source.code):
+            path = first.setdefault(name, source.path)
+            if path != source.path:
+                yield source.path, line, f"{name} is also the name of a type in {path}; rename one, or put it into an unnamed namespace"
 
 
 PER_FILE = {

@@ -196,6 +196,36 @@ def classes(code):
         yield head.group(1), code.count("\n", 0, head.start()) + 1, MEMBER.findall("".join(own))
 
 
+TYPE = re.compile(
+    r"(?:typedef\s+)?(?:class|struct|union|enum(?:\s+(?:class|struct))?)\s+(?:(?:alignas\([^)]*\)|\[\[[^\]]*\]\])\s*)*"
+    r"(\w+)(?:\s+final)?\s*(?::(?!:).*)?$",
+    re.DOTALL,
+)
+NAMESPACE = re.compile(r"(?:inline\s+)?namespace\b\s*([\w:]*)$")
+
+
+def namespace_types(code):
+    """Yields (name with its namespace, line) of every class and enumeration defined in a named namespace or in none.
+
+    Those in unnamed namespaces, in classes and in functions are left out, and so are specialisations of templates.
+    """
+    scopes = []  # For each open brace: the name of its namespace; None when what lies in it belongs to this file alone.
+    head_begin = 0
+    for place, char in enumerate(code):
+        if char == "{":
+            head = TEMPLATE.sub("", code[head_begin:place]).strip()
+            found = TYPE.match(head)
+            if found and None not in scopes:
+                yield "::".join([*filter(None, scopes), found.group(1)]), code.count("\n", 0, place) + 1
+            namespace = NAMESPACE.match(head)
+            is_block_of_c = re.match(r"extern\s+\"", head) and "(" not in head
+            scopes.append(namespace.group(1) or None if namespace else "" if is_block_of_c else None)
+        elif char == "}" and scopes:
+            scopes.pop()
+        if char in "{};":
+            head_begin = place + 1
+
+
 def includes(source):
     """(line, path) of what a C++ file includes in quotes."""
     for number, line in enumerate(source.lines, 1):

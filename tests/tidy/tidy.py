@@ -39,6 +39,7 @@ def check(sources, root):
     suites = {suite for suite, _ in test_names}
     all_doors = rules_rooms.Doors(build_texts)
     found = [(path, line, "folder-size", what) for path, line, what in rules_rooms.folder_sizes(sources)]
+    found.extend((path, line, "type-name", what) for path, line, what in rules_code.types_of_one_name(sources))
     for each in sources:
         checks = {name: rule(each) for name, rule in rules_code.PER_FILE.items()}
         checks["room-direction"] = rules_rooms.room_direction(each)

@@ -87,6 +87,30 @@ class alignas(64) C { int G() { return 1; } };
         text = 'const char* a = "strcpy(";  // strcpy(\n/* strcpy( */ auto b = R"(strcpy(")";\nint c = 300\'000; strcpy(d, \'"\');\n'
         self.assertEqual(found(rules_code.banned_calls, "base/a.cc", text), [3])
 
+    def test_types_of_one_name(self):
+        def lines(*texts):
+            sources = [Source(f"base/{number}.cc", text) for number, text in enumerate(texts)]
+            return [(path, line) for path, line, _ in rules_code.types_of_one_name(sources)]
+
+        job = "namespace a {\n\nstruct Job {};\n}\n"
+        same = (
+            "namespace a {\n\nclass Job final : public Base<int (*)()> { int x = F({1}); };\n}\n",
+            "namespace a {\n\nenum class Job : int { kOne };\n}\n",
+            "namespace a {\nvoid F() {}\ntemplate <class T> class alignas(64) [[nodiscard]] Job {};\n}\n",
+        )
+        for text in same:
+            self.assertEqual(lines(job, text), [("base/1.cc", 3)], text)
+        others = (
+            "namespace a {\nnamespace {\nstruct Job {};\n}\n}\n",
+            "namespace a {\nclass B { struct Job {}; };\nvoid F() { struct Job {}; }\n}\n",
+            "namespace a {\nclass Job;\nstruct B::Job {};\nstruct Job F() { return {}; }\n}\n",
+            "namespace b { struct Job {}; }\nstruct Job {};\n",
+            "namespace a { template <> struct Job<int> {}; }\n",
+        )
+        for text in others:
+            self.assertEqual(lines(job, text), [], text)
+        self.assertEqual(lines("struct Job {};\n", 'extern "C" {\nstruct Job { int x; };\n}\n'), [("base/1.cc", 2)])
+
     def test_include_direction(self):
         rule = rules_code.include_direction
         self.assertEqual(found(rule, "base/a.cc", '#include "transport/transport.h"\n'), [1])

@@ -4,19 +4,19 @@ namespace annulus {
 namespace {
 
 // All pairs of ranks exchange data.
-void AddLinks(int rank, const Job& job, std::vector<NeededLink>* links) {
+void AddLinks(int rank, const AlgorithmJob& job, std::vector<NeededLink>* links) {
   for (int peer = 0; peer < job.nranks() && HasMesh(job.nranks(), job.settings); ++peer) {
     if (peer != rank) links->push_back({peer, 0});
   }
 }
 
-size_t MemoryBytes(const Job& job) {
+size_t MemoryBytes(const AlgorithmJob& job) {
   if (!HasMesh(job.nranks(), job.settings)) return 0;
   return sizeof(Direct) + Pipeline::MemoryBytes(WindowSteps(job.settings)) +
          static_cast<size_t>(job.nranks()) * (sizeof(uint64_t) + sizeof(Endpoint*));
 }
 
-std::unique_ptr<Runner> Make(int rank, const Job& job, const Links* links, SlotMemory* /*staging*/) {
+std::unique_ptr<Runner> Make(int rank, const AlgorithmJob& job, const Links* links, SlotMemory* /*staging*/) {
   if (!HasMesh(job.nranks(), job.settings)) return nullptr;
   return std::make_unique<Direct>(rank, job, links);
 }
@@ -25,7 +25,7 @@ std::unique_ptr<Runner> Make(int rank, const Job& job, const Links* links, SlotM
 
 const AlgorithmRow kDirectRow = {Algorithm::kDirect, nullptr, nullptr, AddLinks, MemoryBytes, Make};
 
-Direct::Direct(int rank, const Job& job, const Links* links)
+Direct::Direct(int rank, const AlgorithmJob& job, const Links* links)
     : links_(links), round_ends_(job.nranks()), root_endpoint_(1) {
   pipelines_.emplace_back(0, WindowSteps(job.settings));
   for (int peer = 0; peer < job.nranks(); ++peer) {

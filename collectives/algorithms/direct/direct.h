@@ -16,7 +16,7 @@ extern const AlgorithmRow kDirectRow;
 
 class Direct final : public PipelineRunner {
  public:
-  Direct(int rank, const Job& job, const Links* links);
+  Direct(int rank, const AlgorithmJob& job, const Links* links);
 
   void Start(const ScheduleParams& params, const Work* work) override;
 

@@ -25,16 +25,16 @@ double Seconds(const Question& q) {
   return LogGatherSeconds(q.job.nranks(), static_cast<double>(q.bytes), q.costs.log_steps);
 }
 
-void AddLinks(int rank, const Job& job, std::vector<NeededLink>* links) {
+void AddLinks(int rank, const AlgorithmJob& job, std::vector<NeededLink>* links) {
   if (HasLogGather(job)) AddPeers(LogPeers(rank, job.nranks()), links);
 }
 
-size_t MemoryBytes(const Job& job) {
+size_t MemoryBytes(const AlgorithmJob& job) {
   if (!HasLogGather(job)) return 0;
   return LogGather::MemoryBytes(job.nranks(), MostGatherBytes(job));
 }
 
-std::unique_ptr<Runner> Make(int rank, const Job& job, const Links* links, SlotMemory* staging) {
+std::unique_ptr<Runner> Make(int rank, const AlgorithmJob& job, const Links* links, SlotMemory* staging) {
   if (!HasLogGather(job)) return nullptr;
   return std::make_unique<LogGather>(rank, job.nranks(), MostGatherBytes(job), links, staging);
 }

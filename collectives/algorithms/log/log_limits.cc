@@ -16,29 +16,29 @@ constexpr size_t kMostGatherBytes = 4 * 1024;
 
 }  // namespace
 
-bool HasLogSteps(const Job& job) {
+bool HasLogSteps(const AlgorithmJob& job) {
   const int nranks = job.nranks();
   const bool between_hosts = nranks > 2 && job.topology.between_hosts();
   return nranks > 1 && (nranks > kMostRanksWithoutLogSteps || between_hosts || HasNearLogSteps(job) ||
                         job.settings.algorithm == Algorithm::kLogSteps);
 }
 
-bool HasNearLogSteps(const Job& job) {
+bool HasNearLogSteps(const AlgorithmJob& job) {
   return job.nranks() >= kFewestNearRanks && job.nranks() <= kMaxOneHopRanks && job.topology.by_system_calls &&
          !job.topology.between_hosts();
 }
 
-size_t MostLogBytes(const Job& job) {
+size_t MostLogBytes(const AlgorithmJob& job) {
   return HasNearLogSteps(job) ? 2 * job.settings.small_bytes : job.settings.small_bytes;
 }
 
 // Between two ranks a gather would be the one-hop exchange.
-bool HasLogGather(const Job& job) {
+bool HasLogGather(const AlgorithmJob& job) {
   return job.nranks() > 2 && job.nranks() <= kMaxOneHopRanks &&
          (job.topology.by_system_calls || job.settings.algorithm == Algorithm::kLogGather);
 }
 
-size_t MostGatherBytes(const Job& job) { return std::min(kMostGatherBytes, job.settings.small_bytes); }
+size_t MostGatherBytes(const AlgorithmJob& job) { return std::min(kMostGatherBytes, job.settings.small_bytes); }
 
 // A step of either half moves half of the chunks, or one more.
 size_t LogMessageBytes(int nranks, size_t count, size_t element_bytes) {

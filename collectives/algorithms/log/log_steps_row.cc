@@ -32,16 +32,16 @@ double Seconds(const Question& q) {
   return q.kind == CollectiveKind::kBarrier ? both / 2 : both;
 }
 
-void AddLinks(int rank, const Job& job, std::vector<NeededLink>* links) {
+void AddLinks(int rank, const AlgorithmJob& job, std::vector<NeededLink>* links) {
   if (HasLogSteps(job)) AddPeers(LogPeers(rank, job.nranks()), links);
 }
 
-size_t MemoryBytes(const Job& job) {
+size_t MemoryBytes(const AlgorithmJob& job) {
   if (!HasLogSteps(job)) return 0;
   return LogExchange::MemoryBytes(job.nranks(), MostLogBytes(job));
 }
 
-std::unique_ptr<Runner> Make(int rank, const Job& job, const Links* links, SlotMemory* staging) {
+std::unique_ptr<Runner> Make(int rank, const AlgorithmJob& job, const Links* links, SlotMemory* staging) {
   if (!HasLogSteps(job)) return nullptr;
   return std::make_unique<LogExchange>(rank, job.nranks(), MostLogBytes(job), links, staging);
 }

@@ -3,14 +3,14 @@
 namespace annulus {
 namespace {
 
-void AddLinks(int rank, const Job& job, std::vector<NeededLink>* links) {
+void AddLinks(int rank, const AlgorithmJob& job, std::vector<NeededLink>* links) {
   for (int peer = 0; peer < job.nranks() && HasMesh(job.nranks(), job.settings); ++peer) {
     if (peer != rank) links->push_back({peer, MessageChannel(job.settings)});
   }
 }
 
 // One runner per peer and direction, once they are used.
-size_t MemoryBytes(const Job& job) {
+size_t MemoryBytes(const AlgorithmJob& job) {
   if (!HasMesh(job.nranks(), job.settings)) return 0;
   return 2 * static_cast<size_t>(job.nranks() - 1) * MessageRunner::MemoryBytes(job.settings);
 }

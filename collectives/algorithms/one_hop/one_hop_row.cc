@@ -6,11 +6,11 @@
 namespace annulus {
 namespace {
 
-bool HasOneHop(const Job& job) { return job.nranks() > 1 && job.nranks() <= kMaxOneHopRanks; }
+bool HasOneHop(const AlgorithmJob& job) { return job.nranks() > 1 && job.nranks() <= kMaxOneHopRanks; }
 
 // Largest allreduce in one hop, in bytes. Two ranks exchange no more bytes in one hop than in a ring, so their limit is
 // higher. Measured up to 64 KiB, which is the default: docs/decisions/0028-one-hop-of-two.md. One hop takes one slot.
-size_t MostBytes(const Job& job) {
+size_t MostBytes(const AlgorithmJob& job) {
   const size_t small = job.settings.small_bytes;
   return job.nranks() != 2 ? small : std::max(small, std::min(4 * small, SlotBytes(job.settings)));
 }
@@ -26,15 +26,15 @@ double Seconds(const Question& q) {
   return OneHopSeconds(q.job.nranks(), static_cast<double>(q.bytes), q.costs.one_hop);
 }
 
-void AddLinks(int rank, const Job& job, std::vector<NeededLink>* links) {
+void AddLinks(int rank, const AlgorithmJob& job, std::vector<NeededLink>* links) {
   for (int peer = 0; peer < job.nranks() && HasOneHop(job); ++peer) {
     if (peer != rank) links->push_back({peer, 0});
   }
 }
 
-size_t MemoryBytes(const Job& job) { return HasOneHop(job) ? OneHop::MemoryBytes(job.nranks()) : 0; }
+size_t MemoryBytes(const AlgorithmJob& job) { return HasOneHop(job) ? OneHop::MemoryBytes(job.nranks()) : 0; }
 
-std::unique_ptr<Runner> Make(int rank, const Job& job, const Links* links, SlotMemory* /*staging*/) {
+std::unique_ptr<Runner> Make(int rank, const AlgorithmJob& job, const Links* links, SlotMemory* /*staging*/) {
   if (!HasOneHop(job)) return nullptr;
   return std::make_unique<OneHop>(rank, job.nranks(), links);
 }

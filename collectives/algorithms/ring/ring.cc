@@ -21,7 +21,7 @@ double Seconds(const Question& q) {
   return HalfRingSeconds(nranks, bytes * nranks, slices, costs, reduces);
 }
 
-void AddLinks(int rank, const Job& job, std::vector<NeededLink>* links) {
+void AddLinks(int rank, const AlgorithmJob& job, std::vector<NeededLink>* links) {
   if (job.nranks() == 1) return;
   for (int channel = 0; channel < job.settings.channels; ++channel) {
     links->push_back({Prev(rank, job.nranks()), channel});
@@ -29,12 +29,12 @@ void AddLinks(int rank, const Job& job, std::vector<NeededLink>* links) {
   }
 }
 
-size_t MemoryBytes(const Job& job) {
+size_t MemoryBytes(const AlgorithmJob& job) {
   const size_t pipeline = Pipeline::MemoryBytes(WindowSteps(job.settings)) + sizeof(AnyRingSchedule);
   return sizeof(Ring) + static_cast<size_t>(job.settings.channels) * (pipeline + 2 * sizeof(Endpoint*));
 }
 
-std::unique_ptr<Runner> Make(int rank, const Job& job, const Links* links, SlotMemory* /*staging*/) {
+std::unique_ptr<Runner> Make(int rank, const AlgorithmJob& job, const Links* links, SlotMemory* /*staging*/) {
   return std::make_unique<Ring>(rank, job, links);
 }
 
@@ -42,7 +42,7 @@ std::unique_ptr<Runner> Make(int rank, const Job& job, const Links* links, SlotM
 
 const AlgorithmRow kRingRow = {Algorithm::kRing, WhyNot, Seconds, AddLinks, MemoryBytes, Make};
 
-Ring::Ring(int rank, const Job& job, const Links* links) : schedules_(job.settings.channels) {
+Ring::Ring(int rank, const AlgorithmJob& job, const Links* links) : schedules_(job.settings.channels) {
   const int prev = Prev(rank, job.nranks());
   const int next = Next(rank, job.nranks());
   for (int channel = 0; channel < job.settings.channels; ++channel) {

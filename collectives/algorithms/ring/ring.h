@@ -16,7 +16,7 @@ extern const AlgorithmRow kRingRow;
 
 class Ring final : public PipelineRunner {
  public:
-  Ring(int rank, const Job& job, const Links* links);
+  Ring(int rank, const AlgorithmJob& job, const Links* links);
 
   void Start(const ScheduleParams& params, const Work* work) override;
 

@@ -11,7 +11,7 @@ constexpr int kMostRanksWithoutTree = kMaxOneHopRanks;
 // Largest call on a tree, in bytes: rank 0 sends and receives the data nine times.
 constexpr size_t kMostTreeBytes = 4 * 1024;
 
-bool HasTree(const Job& job) {
+bool HasTree(const AlgorithmJob& job) {
   return job.nranks() > 1 && (job.nranks() > kMostRanksWithoutTree || job.settings.algorithm == Algorithm::kTree);
 }
 
@@ -28,17 +28,17 @@ double Seconds(const Question& q) {
   return SmallTreeSeconds(q.job.nranks(), static_cast<double>(q.bytes), q.costs.log_steps);
 }
 
-void AddLinks(int rank, const Job& job, std::vector<NeededLink>* links) {
+void AddLinks(int rank, const AlgorithmJob& job, std::vector<NeededLink>* links) {
   if (!HasTree(job)) return;
   AddPeers(TreeChildren(rank, job.nranks()), links);
   if (rank > 0) AddPeers({TreeParent(rank)}, links);
 }
 
-size_t MemoryBytes(const Job& job) {
+size_t MemoryBytes(const AlgorithmJob& job) {
   return HasTree(job) ? TreeExchange::MemoryBytes(job.nranks(), MostBytes(job.settings)) : 0;
 }
 
-std::unique_ptr<Runner> Make(int rank, const Job& job, const Links* links, SlotMemory* staging) {
+std::unique_ptr<Runner> Make(int rank, const AlgorithmJob& job, const Links* links, SlotMemory* staging) {
   if (!HasTree(job)) return nullptr;
   return std::make_unique<TreeExchange>(rank, job.nranks(), MostBytes(job.settings), links, staging);
 }

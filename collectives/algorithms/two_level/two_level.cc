@@ -30,22 +30,22 @@ const char* WhyNot(const Question& q) {
 }
 
 double Seconds(const Question& q) {
-  const Job& job = q.job;
+  const AlgorithmJob& job = q.job;
   const RingSlices slices = {ChunkSliceBytes(q.kind, job.nranks(), q.bytes / job.nranks(), job.settings),
                              RoundSlices(job.settings)};
   const TwoLevelShape shape = {job.grid().hosts(), job.grid().members(), static_cast<double>(job.grid().members())};
   return TwoLevelSeconds(shape, static_cast<double>(q.bytes), slices, q.costs.links.near, q.costs.links.far);
 }
 
-void AddLinks(int rank, const Job& job, std::vector<NeededLink>* links) {
+void AddLinks(int rank, const AlgorithmJob& job, std::vector<NeededLink>* links) {
   AddPeers(LevelPeers(rank, job.grid()), links);
 }
 
-size_t MemoryBytes(const Job& job) {
+size_t MemoryBytes(const AlgorithmJob& job) {
   return job.grid().exists() ? sizeof(TwoLevel) + 2 * Pipeline::MemoryBytes(WindowSteps(job.settings)) : 0;
 }
 
-std::unique_ptr<Runner> Make(int rank, const Job& job, const Links* links, SlotMemory* /*staging*/) {
+std::unique_ptr<Runner> Make(int rank, const AlgorithmJob& job, const Links* links, SlotMemory* /*staging*/) {
   if (!job.grid().exists()) return nullptr;
   return std::make_unique<TwoLevel>(rank, job, links);
 }
@@ -62,7 +62,7 @@ const AlgorithmRow kTwoLevelRow = {
     .may_stream_output = false,  // One level reads from the output what the other has just written.
 };
 
-TwoLevel::TwoLevel(int rank, const Job& job, const Links* links) {
+TwoLevel::TwoLevel(int rank, const AlgorithmJob& job, const Links* links) {
   for (size_t level = 0; level < schedules_.size(); ++level) pipelines_.emplace_back(0, WindowSteps(job.settings));
   for (const int peer : LevelPeers(rank, job.grid())) all_endpoints_.push_back(links->At(peer, 0));
 }

@@ -17,7 +17,7 @@ extern const AlgorithmRow kTwoLevelRow;
 
 class TwoLevel final : public PipelineRunner {
  public:
-  TwoLevel(int rank, const Job& job, const Links* links);
+  TwoLevel(int rank, const AlgorithmJob& job, const Links* links);
 
   void Start(const ScheduleParams& params, const Work* work) override;
 

@@ -316,7 +316,7 @@ TEST(MeasuredChoiceTest, TakesTheFastestByTheModel) {
 TEST(ModelledSecondsTest, GrowWithEitherFactor) {
   const PlanSettings settings;
   const Topology topology = OnHosts(8, 8);
-  const Job job{settings, topology};
+  const AlgorithmJob job{settings, topology};
   for (const AlgorithmName& each : kAlgorithms) {
     const double once = ModelledSeconds(job, CostFactors(), each.algorithm, 1024);
     if (once == 0) continue;

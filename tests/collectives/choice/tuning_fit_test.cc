@@ -25,7 +25,7 @@ Topology Grid() {
 
 const PlanSettings kDefaults;
 const Topology kGrid = Grid();
-const Job kGridJob{kDefaults, kGrid};
+const AlgorithmJob kGridJob{kDefaults, kGrid};
 
 // The factors of times that an algorithm would take with `factors`.
 AlgorithmFactors FitModelled(Algorithm algorithm, const AlgorithmFactors& factors) {

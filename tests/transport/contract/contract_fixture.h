@@ -92,8 +92,8 @@ class EndpointContract : public ::testing::TestWithParam<ContractBackend> {
     return &recvs_.back();
   }
   std::byte* NewBuffer(size_t bytes) { return buffers_.emplace_back(bytes).data(); }
-  Talker& NewTalker(int side, const Plan& plan) { return talkers_.emplace_back(&end(side), plan); }
-  Listener& NewListener(int side, const Plan& plan) { return listeners_.emplace_back(&end(side), plan); }
+  SliceTalker& NewTalker(int side, const Plan& plan) { return talkers_.emplace_back(&end(side), plan); }
+  SliceListener& NewListener(int side, const Plan& plan) { return listeners_.emplace_back(&end(side), plan); }
 
   uint32_t slot_bytes() const { return static_cast<uint32_t>(limits().slot_bytes); }
   Plan SmallPlan() const { return {.max_bytes = limits().slot_bytes}; }
@@ -125,10 +125,10 @@ class EndpointContract : public ::testing::TestWithParam<ContractBackend> {
 
   // Runs both directions at once, from one thread, until all is done.
   void RunTraffic(const Plan& forward, const Plan& backward) {
-    Talker& talker0 = NewTalker(0, forward);
-    Listener& listener1 = NewListener(1, forward);
-    Talker& talker1 = NewTalker(1, backward);
-    Listener& listener0 = NewListener(0, backward);
+    SliceTalker& talker0 = NewTalker(0, forward);
+    SliceListener& listener1 = NewListener(1, forward);
+    SliceTalker& talker1 = NewTalker(1, backward);
+    SliceListener& listener0 = NewListener(0, backward);
     const bool finished = RoundsUntil([&] {
       talker0.Step();
       talker1.Step();
@@ -144,8 +144,8 @@ class EndpointContract : public ::testing::TestWithParam<ContractBackend> {
   std::deque<Send> sends_;
   std::deque<Recv> recvs_;
   std::deque<std::vector<std::byte>> buffers_;
-  std::deque<Talker> talkers_;
-  std::deque<Listener> listeners_;
+  std::deque<SliceTalker> talkers_;
+  std::deque<SliceListener> listeners_;
 
   std::unique_ptr<ContractLink> link_;
   Limits limits_;

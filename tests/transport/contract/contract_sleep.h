@@ -204,8 +204,8 @@ TEST_P(EndpointContract, TwoSleepersStreamBothWays) {
     NewListener(side, plans[1 - side]);
   }
   auto play = [&](int side) {
-    Talker& talker = talkers_[side];
-    Listener& listener = listeners_[side];
+    SliceTalker& talker = talkers_[side];
+    SliceListener& listener = listeners_[side];
     // Both must run: one may be what the other waits for.
     auto step = [&] { return static_cast<int>(talker.Step()) + static_cast<int>(listener.Step()) != 0; };
     auto done = [&] { return (talker.done() && listener.done()) || talker.broken() || listener.broken(); };

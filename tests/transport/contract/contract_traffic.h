@@ -1,9 +1,9 @@
 // Seeded traffic over one direction of a link: what is sent, in which sizes, and whether it arrived unharmed.
 //
-// A Talker posts slices and raises their `ready`; a Listener posts receives, checks every byte and gives slots back
-// late and out of order. They check the contract's rules on the way, and stop at the first breach.
+// A SliceTalker posts slices and raises their `ready`; a SliceListener posts receives, checks every byte and gives
+// slots back late and out of order. They check the contract's rules on the way, and stop at the first breach.
 //
-// Threads: a Talker and a Listener each belong to the thread that drives their endpoint.
+// Threads: a SliceTalker and a SliceListener each belong to the thread that drives their endpoint.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -38,8 +38,8 @@ struct Plan {
   int slices = 100;
   size_t max_bytes = 4096;
   int window = 16;       // Requests under way at once.
-  bool gradual = false;  // Talker: post with part of the slice ready and raise it in random steps.
-  bool landing = false;  // Listener: name landing memory for half of the receives.
+  bool gradual = false;  // SliceTalker: post with part of the slice ready and raise it in random steps.
+  bool landing = false;  // SliceListener: name landing memory for half of the receives.
 
   uint64_t Mix(uint64_t slice) const {
     uint64_t x = seed * 0x9e3779b97f4a7c15u + slice;
@@ -86,9 +86,9 @@ struct Plan {
   }
 };
 
-class Talker {
+class SliceTalker {
  public:
-  Talker(Endpoint* endpoint, const Plan& plan)
+  SliceTalker(Endpoint* endpoint, const Plan& plan)
       : endpoint_(endpoint), plan_(plan), random_(plan.seed), flights_(plan.window), stride_(plan.max_bytes + 1) {
     // Registered, so that a transport may let the peer read it in place.
     void* memory = nullptr;
@@ -98,8 +98,8 @@ class Talker {
     memory_ = static_cast<std::byte*>(memory);
     for (size_t i = 0; i < flights_.size() && !broken_; ++i) flights_[i].memory = memory_ + i * stride_;
   }
-  Talker(const Talker&) = delete;
-  ~Talker() { EXPECT_TRUE(memory_ == nullptr || TestRegistry().Free(memory_).ok()); }
+  SliceTalker(const SliceTalker&) = delete;
+  ~SliceTalker() { EXPECT_TRUE(memory_ == nullptr || TestRegistry().Free(memory_).ok()); }
 
   // Posts, raises and retires what it can. Returns whether it did anything.
   bool Step() {
@@ -194,9 +194,9 @@ class Talker {
   bool broken_ = false;
 };
 
-class Listener {
+class SliceListener {
  public:
-  Listener(Endpoint* endpoint, const Plan& plan)
+  SliceListener(Endpoint* endpoint, const Plan& plan)
       : endpoint_(endpoint), plan_(plan), random_(plan.seed ^ 0x5eed), flights_(plan.window) {
     for (Flight& flight : flights_) flight.memory.resize(plan.max_bytes + kGuardBytes + 1, kGuard);
   }

@@ -248,8 +248,8 @@ TEST_F(ShmEndpointTest, NoSlotCanBeAwaitedFromAPeerThatIsGone) {
 
 // One end of the stress test: spins a random while, then sleeps; the smallest windows make every wait count.
 void SpinOrSleep(Endpoint& endpoint, Reactor& reactor, const Plan& out, const Plan& in, uint64_t seed) {
-  Talker talker(&endpoint, out);
-  Listener listener(&endpoint, in);
+  SliceTalker talker(&endpoint, out);
+  SliceListener listener(&endpoint, in);
   std::mt19937_64 random(seed);
   const Deadline deadline = DeadlineAfter(3 * kContractPatience);
   uint64_t spins = 0;

@@ -91,10 +91,10 @@ inline Status ConnectOne(TransportConfig config, const std::string& key,
 }
 
 // A forked process with a channel to it. Killed and reaped at the end of its scope.
-class Child {
+class ForkedChild {
  public:
   // `body` gets the channel's other end; its result is the exit status.
-  explicit Child(const std::function<int(int channel)>& body) {
+  explicit ForkedChild(const std::function<int(int channel)>& body) {
     int fds[2];
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds), 0);
     pid_ = fork();
@@ -105,8 +105,8 @@ class Child {
     close(fds[1]);
     channel_ = fds[0];
   }
-  Child(const Child&) = delete;
-  ~Child() {
+  ForkedChild(const ForkedChild&) = delete;
+  ~ForkedChild() {
     Kill();
     Wait(DeadlineAfter(kContractPatience));
     close(channel_);
@@ -137,7 +137,7 @@ class Child {
   bool reaped_ = false;
 };
 
-// One message over a Child's channel, either way. "" when none came within the patience.
+// One message over a ForkedChild's channel, either way. "" when none came within the patience.
 inline std::string Swap(int channel, const std::string& message) {
   if (send(channel, message.data(), message.size(), MSG_NOSIGNAL) < 0) return "";
   pollfd readable{channel, POLLIN, 0};

@@ -34,8 +34,8 @@ struct Link {
 
 // Sends `out` and receives `in`, asleep when there is nothing to do.
 void Exchange(Link* link, const Plan& out, const Plan& in) {
-  Talker talker(link->endpoint.get(), out);
-  Listener listener(link->endpoint.get(), in);
+  SliceTalker talker(link->endpoint.get(), out);
+  SliceListener listener(link->endpoint.get(), in);
   const Deadline deadline = DeadlineAfter(6 * kContractPatience);
   while (!(talker.done() && listener.done())) {
     bool moved = false;
@@ -56,7 +56,7 @@ void Exchange(Link* link, const Plan& out, const Plan& in) {
 TEST(ShmProcesses, AHundredThousandSlicesOfRandomSizesPassBothWays) {
   const Plan forward{.seed = 71, .slices = 100'000, .max_bytes = 600, .window = 7};
   const Plan backward{.seed = 72, .slices = 100'000, .max_bytes = 600, .window = 5};
-  Child child([&](int channel) {
+  ForkedChild child([&](int channel) {
     Link link(0, channel, 4096, 4);
     if (link.endpoint) Exchange(&link, forward, backward);
     return ::testing::Test::HasFailure() ? 1 : 0;
@@ -70,7 +70,7 @@ TEST(ShmProcesses, AHundredThousandSlicesOfRandomSizesPassBothWays) {
 TEST(ShmProcesses, LargeSlotsPassBothWays) {
   const Plan forward{.seed = 73, .slices = 40, .max_bytes = 256 * 1024, .window = 8};
   const Plan backward{.seed = 74, .slices = 40, .max_bytes = 256 * 1024, .window = 3, .gradual = true};
-  Child child([&](int channel) {
+  ForkedChild child([&](int channel) {
     Link link(0, channel, 256 * 1024, 8);
     if (link.endpoint) Exchange(&link, forward, backward);
     return ::testing::Test::HasFailure() ? 1 : 0;
@@ -102,14 +102,14 @@ int SendAndStall(int channel, int slices) {
   return 6;  // The parent has not killed this process in time.
 }
 
-void ExpectLost(const Status& status, const Child& child) {
+void ExpectLost(const Status& status, const ForkedChild& child) {
   EXPECT_EQ(status.code(), Code::kPeerLost) << status.ToString();
   EXPECT_EQ(status.peer(), 0);
   const std::string who = "rank 0 (process " + std::to_string(child.pid()) + ") died";
   EXPECT_NE(status.message().find(who), std::string::npos) << status.ToString();
 }
 
-void AwaitReady(const Child& child) {
+void AwaitReady(const ForkedChild& child) {
   char text[16];
   pollfd readable{child.channel(), POLLIN, 0};
   ASSERT_EQ(poll(&readable, 1, static_cast<int>(kContractPatience / kMillisecond)), 1);
@@ -117,7 +117,7 @@ void AwaitReady(const Child& child) {
 }
 
 TEST(ShmProcesses, AKilledPeerIsNoticedWhileArmed) {
-  Child child([](int channel) { return SendAndStall(channel, 0); });
+  ForkedChild child([](int channel) { return SendAndStall(channel, 0); });
   Link link(1, child.channel(), 4096, 4);
   ASSERT_NE(link.endpoint, nullptr);
   Recv recv;
@@ -142,7 +142,7 @@ TEST(ShmProcesses, AKilledPeerIsNoticedWhileArmed) {
 }
 
 TEST(ShmProcesses, AKilledPeerIsNoticedWhileSpinning) {
-  Child child([](int channel) { return SendAndStall(channel, 0); });
+  ForkedChild child([](int channel) { return SendAndStall(channel, 0); });
   Link link(1, child.channel(), 4096, 4);
   ASSERT_NE(link.endpoint, nullptr);
   AwaitReady(child);
@@ -156,7 +156,7 @@ TEST(ShmProcesses, AKilledPeerIsNoticedWhileSpinning) {
 }
 
 TEST(ShmProcesses, WhatAKilledPeerHadSentStillArrives) {
-  Child child([](int channel) { return SendAndStall(channel, 3); });
+  ForkedChild child([](int channel) { return SendAndStall(channel, 3); });
   Link link(1, child.channel(), 4096, 4);
   ASSERT_NE(link.endpoint, nullptr);
   AwaitReady(child);

@@ -296,8 +296,8 @@ TEST_F(ShmRegionsTest, RandomTrafficFromRegisteredMemoryArrivesUnharmed) {
   for (uint64_t seed = 1; seed <= annulus::Rounds(6, 1000); ++seed) {
     ASSERT_TRUE(pair_.Make({.slot_bytes = kSlotBytes, .slots = kSlots}));
     const Plan plan{.seed = seed, .slices = 400, .max_bytes = kSlotBytes, .gradual = seed % 2 == 0};
-    Talker talkers[] = {{&pair_.end(0), plan}, {&pair_.end(1), plan}};
-    Listener listeners[] = {{&pair_.end(0), plan}, {&pair_.end(1), plan}};
+    SliceTalker talkers[] = {{&pair_.end(0), plan}, {&pair_.end(1), plan}};
+    SliceListener listeners[] = {{&pair_.end(0), plan}, {&pair_.end(1), plan}};
     const auto done = [&] {
       return talkers[0].done() && talkers[1].done() && listeners[0].done() && listeners[1].done();
     };

@@ -38,9 +38,9 @@ TEST_P(TcpTrafficTest, MegabyteSlicesInRandomPiecesCrossBothWays) {
   const Deadline deadline = DeadlineAfter(120 * kSecond);
   auto drive = [&](int side) {
     Plan plan{.seed = 61u + side, .slices = 40, .max_bytes = kBytes, .window = 6, .gradual = true, .landing = true};
-    Talker talker(&link_->end(side), plan);
+    SliceTalker talker(&link_->end(side), plan);
     plan.seed = 61u + (1 - side);
-    Listener listener(&link_->end(side), plan);
+    SliceListener listener(&link_->end(side), plan);
     while (!(talker.done() && listener.done())) {
       bool moved = false;
       const Status status = link_->end(side).Progress(&moved);

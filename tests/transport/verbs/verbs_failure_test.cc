@@ -80,7 +80,7 @@ class Traffic {
     for (int side = 0; side < 2; ++side) {
       Endpoint* const end = &link_->end(side);
       speakers_.push_back(std::make_unique<Speaker>(end, PlanOf(side, seed)));
-      listeners_.push_back(std::make_unique<Listener>(end, PlanOf(1 - side, seed)));
+      listeners_.push_back(std::make_unique<SliceListener>(end, PlanOf(1 - side, seed)));
     }
   }
 
@@ -116,7 +116,7 @@ class Traffic {
   ContractLink* const link_;
   std::mt19937_64 random_;
   std::vector<std::unique_ptr<Speaker>> speakers_;
-  std::vector<std::unique_ptr<Listener>> listeners_;
+  std::vector<std::unique_ptr<SliceListener>> listeners_;
   std::array<Status, 2> status_;
 };
 

@@ -1,4 +1,4 @@
-#include "tests/faults/ranks.h"
+#include "tests/faults/rank_processes.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -8,15 +8,16 @@
 
 namespace annulus {
 
-Ranks::Ranks(int nranks, const Environment& environment) : environment_(environment), workers_(nranks) {}
+RankProcesses::RankProcesses(int nranks, const Environment& environment)
+    : environment_(environment), workers_(nranks) {}
 
-Ranks::Ranks(int nranks, const Environment& environment, const std::vector<std::string>& arguments, int special,
-             const std::vector<std::string>& special_arguments)
-    : Ranks(nranks, environment) {
+RankProcesses::RankProcesses(int nranks, const Environment& environment, const std::vector<std::string>& arguments,
+                             int special, const std::vector<std::string>& special_arguments)
+    : RankProcesses(nranks, environment) {
   for (int rank = 0; rank < nranks; ++rank) Start(rank, rank == special ? special_arguments : arguments);
 }
 
-Ranks::Environment Ranks::EnvironmentOf(int rank) const {
+RankProcesses::Environment RankProcesses::EnvironmentOf(int rank) const {
   Environment all = {{"ANNULUS_RANK", std::to_string(rank)},
                      {"ANNULUS_SIZE", std::to_string(workers_.size())},
                      {"ANNULUS_RENDEZVOUS", port_.address()},
@@ -25,7 +26,7 @@ Ranks::Environment Ranks::EnvironmentOf(int rank) const {
   return all;
 }
 
-void Ranks::Start(int rank, const std::vector<std::string>& arguments, const Environment& environment) {
+void RankProcesses::Start(int rank, const std::vector<std::string>& arguments, const Environment& environment) {
   const char* worker = std::getenv("FAULT_WORKER");
   ANNULUS_CHECK(worker != nullptr && workers_[rank] == nullptr);
   Environment all = EnvironmentOf(rank);
@@ -33,7 +34,7 @@ void Ranks::Start(int rank, const std::vector<std::string>& arguments, const Env
   workers_[rank] = std::make_unique<Child>(worker, arguments, all);
 }
 
-std::vector<Child*> Ranks::workers() const {
+std::vector<Child*> RankProcesses::workers() const {
   std::vector<Child*> children;
   for (const auto& worker : workers_) {
     if (worker != nullptr) children.push_back(worker.get());
@@ -41,14 +42,14 @@ std::vector<Child*> Ranks::workers() const {
   return children;
 }
 
-bool Ranks::WaitForLine(const std::string& line, Deadline deadline) {
+bool RankProcesses::WaitForLine(const std::string& line, Deadline deadline) {
   const auto everywhere = [&] {
     return std::all_of(workers_.begin(), workers_.end(), [&](const auto& worker) { return worker->HasLine(line); });
   };
   return Child::Wait(workers(), everywhere, deadline);
 }
 
-WorkerVerdict Ranks::Parse(int rank) const {
+WorkerVerdict RankProcesses::Parse(int rank) const {
   WorkerVerdict verdict;
   const std::string& text = output(rank);
   std::istringstream lines(text.substr(0, text.rfind('\n') + 1));  // Whole ones.
@@ -67,7 +68,7 @@ WorkerVerdict Ranks::Parse(int rank) const {
   return verdict;
 }
 
-std::vector<WorkerVerdict> Ranks::Verdicts(int except, Deadline deadline) {
+std::vector<WorkerVerdict> RankProcesses::Verdicts(int except, Deadline deadline) {
   std::vector<WorkerVerdict> verdicts(workers_.size());
   const auto complete = [&] {
     bool all = true;

@@ -1,4 +1,4 @@
-// Ranks: a job of real processes that a test may kill, stop and listen to.
+// RankProcesses: a job of real processes that a test may kill, stop and listen to.
 //
 // Threads: one.
 #pragma once
@@ -23,15 +23,15 @@ struct WorkerVerdict {
   std::string message;
 };
 
-class Ranks {
+class RankProcesses {
  public:
   using Environment = Child::Environment;
 
   // A job of which no rank runs yet; `environment` is that of all.
-  Ranks(int nranks, const Environment& environment);
+  RankProcesses(int nranks, const Environment& environment);
   // Starts one worker per rank; `special` gets `special_arguments` instead of `arguments`.
-  Ranks(int nranks, const Environment& environment, const std::vector<std::string>& arguments, int special = -1,
-        const std::vector<std::string>& special_arguments = {});
+  RankProcesses(int nranks, const Environment& environment, const std::vector<std::string>& arguments, int special = -1,
+                const std::vector<std::string>& special_arguments = {});
 
   // `environment` comes on top of the job's. Once per rank.
   void Start(int rank, const std::vector<std::string>& arguments, const Environment& environment = {});
