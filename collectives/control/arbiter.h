@@ -32,7 +32,7 @@ class Arbiter {
   static constexpr Nanoseconds kSettleWindow = 50 * kMillisecond;
 
   // Time to break a tie. A mismatch may have equally many ranks on both sides, as while only two have made the call.
-  // The others may take kTieWindow to make it and so settle who is at fault; they are asked again every kTieInterval.
+  // The others may take kTieWindow to make it and so decide who is at fault; they are asked again every kTieInterval.
   // Ranks in step follow within milliseconds, on an overloaded machine within some hundred.
   static constexpr Nanoseconds kTieWindow = 500 * kMillisecond;
   static constexpr Nanoseconds kTieInterval = 20 * kMillisecond;

@@ -64,10 +64,10 @@ Status CudaQueue::Start(const SliceOp& op, int index) {
 }
 
 Status CudaQueue::StartCopy(const SliceOp& op, int index) {
-  using Lane = CudaStreams::Lane;
-  const Lane lane = places_.all()[1] == Place::kDevice ? Lane::kToDevice : Lane::kFromDevice;
-  ANNULUS_RETURN_IF_ERROR(streams_->Copy(lane, op.dst[0], op.inline_src[0], op.count * TypeBytes(op.type)));
-  return streams_->Signal(lane, index, entries_[static_cast<size_t>(index)].value);
+  using Kind = CudaStreams::Kind;
+  const Kind kind = places_.all()[1] == Place::kDevice ? Kind::kToDevice : Kind::kFromDevice;
+  ANNULUS_RETURN_IF_ERROR(streams_->Copy(kind, op.dst[0], op.inline_src[0], op.count * TypeBytes(op.type)));
+  return streams_->Signal(kind, index, entries_[static_cast<size_t>(index)].value);
 }
 
 Status CudaQueue::StartSlice(const SliceOp& op, cuda::Function kernel, int index) {

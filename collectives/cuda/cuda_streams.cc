@@ -44,9 +44,9 @@ Status CudaStreams::Allocate() {
   }
   // In the stream of the kernels, so before the first of them: our streams wait for no other.
   ANNULUS_RETURN_IF_ERROR(
-      ToStatus(driver->MemsetD8Async(counters_, 0, kWordsBytes, StreamOf(Lane::kKernels)), "cuMemsetD8Async"));
+      ToStatus(driver->MemsetD8Async(counters_, 0, kWordsBytes, StreamOf(Kind::kKernels)), "cuMemsetD8Async"));
   // Some systems cannot write words from a stream: that is known now, not with the first copy.
-  const cuda::Result written = driver->StreamWriteValue32(StreamOf(Lane::kKernels), cuda::ToDevice(WordAt(kWords - 1)),
+  const cuda::Result written = driver->StreamWriteValue32(StreamOf(Kind::kKernels), cuda::ToDevice(WordAt(kWords - 1)),
                                                           1, cuda::kWriteValueDefault);
   const Status status = ToStatus(written, "cuStreamWriteValue32");
   if (written != cuda::Result::kNotSupported) return status;
@@ -75,22 +75,22 @@ Status CudaStreams::InContext(const char* function, Call call) const {
   return ToStatus(call(device_.driver()), function);
 }
 
-Status CudaStreams::Copy(Lane lane, std::byte* to, const std::byte* from, size_t bytes) {
+Status CudaStreams::Copy(Kind kind, std::byte* to, const std::byte* from, size_t bytes) {
   return InContext("cuMemcpyAsync", [&](const cuda::Driver& driver) {
-    return driver->MemcpyAsync(cuda::ToDevice(to), cuda::ToDevice(from), bytes, StreamOf(lane));
+    return driver->MemcpyAsync(cuda::ToDevice(to), cuda::ToDevice(from), bytes, StreamOf(kind));
   });
 }
 
-Status CudaStreams::Signal(Lane lane, int word, uint32_t value) {
+Status CudaStreams::Signal(Kind kind, int word, uint32_t value) {
   return InContext("cuStreamWriteValue32", [&](const cuda::Driver& driver) {
-    return driver->StreamWriteValue32(StreamOf(lane), cuda::ToDevice(WordAt(word)), value, cuda::kWriteValueDefault);
+    return driver->StreamWriteValue32(StreamOf(kind), cuda::ToDevice(WordAt(word)), value, cuda::kWriteValueDefault);
   });
 }
 
 Status CudaStreams::Launch(cuda::Function kernel, cuda::KernelBatch* batch, unsigned slices, unsigned blocks) {
   void* parameters[] = {batch};
   return InContext("cuLaunchKernel", [&](const cuda::Driver& driver) {
-    return driver->LaunchKernel(kernel, blocks, slices, 1, cuda::kThreadsPerBlock, 1, 1, 0, StreamOf(Lane::kKernels),
+    return driver->LaunchKernel(kernel, blocks, slices, 1, cuda::kThreadsPerBlock, 1, 1, 0, StreamOf(Kind::kKernels),
                                 parameters, nullptr);
   });
 }

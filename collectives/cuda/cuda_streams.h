@@ -32,12 +32,12 @@ class CudaStreams {
 
   const CudaDevice& device() const { return device_; }
 
-  // Work of one stream is done in its order; that of different streams in any.
-  enum class Lane { kToDevice, kFromDevice, kKernels };
+  // The kinds of work. Each has its own stream: work of one kind is done in order, that of different kinds in any.
+  enum class Kind { kToDevice, kFromDevice, kKernels };
   // None of these needs a context. Errors: kSystem of the driver.
-  Status Copy(Lane lane, std::byte* to, const std::byte* from, size_t bytes);
-  // Word number `word` becomes `value` when all earlier work of the lane is done.
-  Status Signal(Lane lane, int word, uint32_t value);
+  Status Copy(Kind kind, std::byte* to, const std::byte* from, size_t bytes);
+  // Word number `word` becomes `value` when all earlier work of that kind is done.
+  Status Signal(Kind kind, int word, uint32_t value);
   Status Launch(cuda::Function kernel, cuda::KernelBatch* batch, unsigned slices, unsigned blocks);
   // Waits until all work is done.
   Status Synchronize();
@@ -53,7 +53,7 @@ class CudaStreams {
   std::span<std::byte> staging() const;
 
  private:
-  static constexpr int kLanes = 3;
+  static constexpr int kKinds = 3;
 
   explicit CudaStreams(const CudaDevice& device) : device_(device) {}
   Status Allocate();
@@ -61,10 +61,10 @@ class CudaStreams {
   template <class Call>
   Status InContext(const char* function, Call call) const;
   Status ToStatus(cuda::Result result, const char* function) const;
-  cuda::Stream StreamOf(Lane lane) const { return streams_[static_cast<int>(lane)]; }
+  cuda::Stream StreamOf(Kind kind) const { return streams_[static_cast<int>(kind)]; }
 
   const CudaDevice& device_;
-  cuda::Stream streams_[kLanes] = {};
+  cuda::Stream streams_[kKinds] = {};
   std::byte* pinned_ = nullptr;  // Words, lists, staging.
   cuda::DevicePointer counters_ = 0;
 };

@@ -34,9 +34,9 @@ class RendezvousGuest {
   Status Run(BootstrapResult* result);
 
  private:
-  enum class Outcome { kSettled, kRetry };
+  enum class Outcome { kFinal, kRetry };
 
-  // Sets status_, which is final when this returns kSettled.
+  // Sets status_, which is final when this returns kFinal.
   Outcome Attempt(BootstrapResult* result);
   bool Connect(int* fd);
   Outcome Join(int fd, BootstrapResult* result);
@@ -57,7 +57,7 @@ class RendezvousGuest {
 
 Status RendezvousGuest::Run(BootstrapResult* result) {
   for (;;) {
-    if (Attempt(result) == Outcome::kSettled) return status_;
+    if (Attempt(result) == Outcome::kFinal) return status_;
     if (Now() >= config_.deadline) break;
     const Deadline pause_ends = std::min(config_.deadline, Now() + kPause);
     while (Now() < pause_ends) reactor_->WaitUntil(pause_ends);
@@ -81,8 +81,8 @@ RendezvousGuest::Outcome RendezvousGuest::Attempt(BootstrapResult* result) {
   int fd = -1;
   if (Connect(&fd)) return Join(fd, result);
   constexpr Code kHopeless[] = {Code::kAuth, Code::kProtocol, Code::kMismatch, Code::kInvalidArgument};
-  if (IsOutOfDescriptors(status_.os_errno())) return Outcome::kSettled;  // Waiting frees none.
-  return std::ranges::count(kHopeless, status_.code()) > 0 ? Outcome::kSettled : Outcome::kRetry;
+  if (IsOutOfDescriptors(status_.os_errno())) return Outcome::kFinal;  // Waiting frees none.
+  return std::ranges::count(kHopeless, status_.code()) > 0 ? Outcome::kFinal : Outcome::kRetry;
 }
 
 bool RendezvousGuest::Connect(int* fd) {
@@ -112,7 +112,7 @@ bool RendezvousGuest::Connect(int* fd) {
 RendezvousGuest::Outcome RendezvousGuest::Join(int fd, BootstrapResult* result) {
   std::shared_ptr<ControlStream> stream;
   status_ = ControlStream::Create(&reactor_->context(), fd, MostTableBytes(config_.nranks), &stream);
-  if (!status_.ok()) return Outcome::kSettled;
+  if (!status_.ok()) return Outcome::kFinal;
   const ControlConnection ends = ControlConnections::EndsOf(fd);
   result->local_host = LocalHostOf(ends.local);
   answered_ = has_table_ = false;
@@ -131,13 +131,13 @@ RendezvousGuest::Outcome RendezvousGuest::Join(int fd, BootstrapResult* result) 
   while (!answered_ && !lost && Now() < config_.deadline && !GivesUp()) reactor_->WaitUntil(config_.deadline);
   const int kept = answered_ && status_.ok() ? stream->Release() : -1;
   stream->Close();
-  if (given_up_) return Outcome::kSettled;
+  if (given_up_) return Outcome::kFinal;
   if (lost && !has_table_) return Outcome::kRetry;
   // With the table, the way back to rank 0 is its control door: the rendezvous may be closed already.
   if (lost) status_ = Status();
   if (lost || kept >= 0) result->connections.Put(0, {kept, ends.local, ends.peer});
   if (!lost && !answered_) status_ = Status(Code::kTimeout, "rank 0 does not respond (stopped or unreachable)", 0, 0);
-  return Outcome::kSettled;
+  return Outcome::kFinal;
 }
 
 void RendezvousGuest::TakeAnswer(ControlStream* stream, MessageType type, std::span<const std::byte> body,

@@ -45,13 +45,13 @@ class VerbsChain {
   void TakeCompletion(uint32_t value);
   // The device has failed or flushed the request `value`, and so all before it
   // are settled.
-  void TakeFailure(uint32_t value) { settled_ = completed_ + ((value - completed_) & VerbsHub::kMostValue); }
+  void TakeFailure(uint32_t value) { finished_ = completed_ + ((value - completed_) & VerbsHub::kMostValue); }
 
   // Requests that were added; requests that are completed. Both modulo 2^32.
   uint32_t posted() const { return posted_; }
   uint32_t completed() const { return completed_; }
   // Whether the device has nothing more to say of any request.
-  bool settled() const { return settled_ == posted_ || completed_ == posted_; }
+  bool finished() const { return finished_ == posted_ || completed_ == posted_; }
 
  private:
   static constexpr int kMost = 16;
@@ -62,7 +62,7 @@ class VerbsChain {
   uint32_t key_ = 0;
   uint32_t posted_ = 0;
   uint32_t completed_ = 0;
-  uint32_t settled_ = 0;     // Requests that have failed or were flushed, or that
+  uint32_t finished_ = 0;    // Requests that have failed or were flushed, or that
                              // came before one of these.
   uint32_t unsignaled_ = 0;  // Requests since the last one that asked for a completion.
   std::array<ibv_send_wr, kMost> requests_;

@@ -8,7 +8,7 @@ namespace annulus {
 namespace {
 
 // Time that a device has to complete all requests of a connection that broke.
-constexpr Nanoseconds kSettling = 100 * kMillisecond;
+constexpr Nanoseconds kDraining = 100 * kMillisecond;
 
 // Idle rounds after which released slots are returned by a message of their
 // own. Until then a slice that goes the other way may carry them.
@@ -101,7 +101,7 @@ void VerbsConnection::TakeCompletion(const ibv_wc& completion, bool is_receive, 
   }
   // The failure that broke the connection counts, and not what was flushed
   // because of it, in whatever order they come.
-  if (!Broken()) settle_end_ = DeadlineAfter(kSettling);
+  if (!Broken()) drain_end_ = DeadlineAfter(kDraining);
   if (!Broken() || failure_ == IBV_WC_WR_FLUSH_ERR) {
     failure_ = completion.status;
     failed_here_ = IsOwnFailure(completion.status, is_receive);
@@ -140,7 +140,7 @@ bool VerbsConnection::Arm(bool sends) {
 }
 
 bool VerbsConnection::CauseIsKnown() const {
-  return Broken() && (failure_ != IBV_WC_WR_FLUSH_ERR || sender_.chain().settled() || Now() >= settle_end_);
+  return Broken() && (failure_ != IBV_WC_WR_FLUSH_ERR || sender_.chain().finished() || Now() >= drain_end_);
 }
 
 std::string VerbsConnection::FailureText() const {

@@ -101,7 +101,7 @@ class VerbsConnection final : private VerbsLink {
   ibv_wc_status failure_ = IBV_WC_SUCCESS;  // The failed request's.
   bool failed_here_ = false;
   uint32_t vendor_error_ = 0;  // What the device's driver adds to that.
-  Deadline settle_end_ = 0;    // Set when a request fails.
+  Deadline drain_end_ = 0;     // Set when a request fails.
   int idle_rounds_ = 0;
 };
 

@@ -14,7 +14,7 @@ constexpr Nanoseconds kLinger = 3 * kSecond;
 
 // Time that messages may take to come up from the device after the peer's
 // farewell, which says that they are there.
-constexpr Nanoseconds kSettling = 3 * kSecond;
+constexpr Nanoseconds kDraining = 3 * kSecond;
 
 // Messages that wait for a receive, and requests of a chain; an upper bound.
 constexpr size_t kBookkeepingBytes = 32 * 1024;
@@ -112,7 +112,7 @@ Status VerbsEndpoint::Progress(bool* moved) {
 void VerbsEndpoint::ReadStream() {
   if (!stream_->Read()) connection_.fault()->Set("an end of its stream that is no farewell", 0);
   if (!PeerLeft()) return;
-  if (settle_end_ == 0) settle_end_ = DeadlineAfter(kSettling);
+  if (drain_end_ == 0) drain_end_ = DeadlineAfter(kDraining);
   connection_.PollAll();
   const VerbsFarewell* const farewell = stream_->farewell();
   if (farewell == nullptr) return;
@@ -127,7 +127,7 @@ bool VerbsEndpoint::IsOver() const {
   // What the peer's device saw acknowledged arrives, unless the connection
   // broke here, or the peer does not tell the truth.
   return connection_.Broken() || farewell == nullptr || VerbsReached(receiver.received(), farewell->sent) ||
-         Now() >= settle_end_;
+         Now() >= drain_end_;
 }
 
 bool VerbsEndpoint::Arm() {

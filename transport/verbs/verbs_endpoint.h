@@ -67,7 +67,7 @@ class VerbsEndpoint final : public Endpoint {
   std::optional<VerbsStream> stream_;
   std::string peer_text_;  // The peer's address.
   bool closed_ = false;
-  Deadline settle_end_ = 0;  // Set once the peer has left.
+  Deadline drain_end_ = 0;   // Set once the peer has left.
   Deadline linger_end_ = 0;  // Set by the first Close().
   Status status_;            // The sticky error; OK while the link lives.
 };

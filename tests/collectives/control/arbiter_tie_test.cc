@@ -1,4 +1,4 @@
-// The arbiter when equally many ranks made each of two differing calls: ranks that are on their way settle who is
+// The arbiter when equally many ranks made each of two differing calls: ranks that are on their way decide who is
 // wrong.
 #include <gtest/gtest.h>
 
@@ -68,7 +68,7 @@ class Job {
 };
 
 // Whoever of three is wrong, and whoever of the two that came first reports it.
-TEST(ArbiterTie, ThirdRankSettlesWhichOfTwoIsWrong) {
+TEST(ArbiterTie, ThirdRankDecidesWhichOfTwoIsWrong) {
   for (int culprit = 0; culprit < 3; ++culprit) {
     for (int last = 0; last < 3; ++last) {
       if (last == culprit) continue;
@@ -95,7 +95,7 @@ TEST(ArbiterTie, ThirdRankSettlesWhichOfTwoIsWrong) {
   }
 }
 
-TEST(ArbiterTie, ReportOfTheThirdRankSettlesItAtOnce) {
+TEST(ArbiterTie, ReportOfTheThirdRankDecidesAtOnce) {
   Job job(3);
   job.Enter(0, Odd());
   job.Enter(1, Allreduce(7));
@@ -108,7 +108,7 @@ TEST(ArbiterTie, ReportOfTheThirdRankSettlesItAtOnce) {
   EXPECT_EQ(job.elapsed(), 0);
 }
 
-TEST(ArbiterTie, ThirdPartyDoesNotSettleIt) {
+TEST(ArbiterTie, ThirdPartyDoesNotDecide) {
   Job job(4);
   job.Enter(0, Odd());
   job.Enter(1, Allreduce(7));

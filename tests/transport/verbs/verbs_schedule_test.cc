@@ -43,7 +43,7 @@ bool Drive(ContractLink* link, const Done& done) {
 }
 
 // Lets both ends do all that they can do by themselves: that is over when the device is idle through many rounds.
-bool Settle(ContractLink* link) {
+bool Drain(ContractLink* link) {
   uint64_t seen = UINT64_MAX;
   int quiet = 0;
   return Drive(link, [&] {
@@ -99,7 +99,7 @@ TEST_F(VerbsScheduleTest, SlotsThatAreReturnedLeaveTheReceiveThatReturnsReceives
     return true;
   };
   ASSERT_TRUE(Drive(link.get(), all_held));
-  ASSERT_TRUE(Settle(link.get()));
+  ASSERT_TRUE(Drain(link.get()));
 
   // Short messages, which nobody receives, until neither end sends any more.
   std::array<size_t, 2> posted{};
@@ -112,10 +112,10 @@ TEST_F(VerbsScheduleTest, SlotsThatAreReturnedLeaveTheReceiveThatReturnsReceives
       shorts[side].push_back(std::move(send));
       ++posted[side];
     }
-    ASSERT_TRUE(Settle(link.get()));
+    ASSERT_TRUE(Drain(link.get()));
   }
   for (const size_t side : {0, 1}) link->end(static_cast<int>(side)).Release(&held[side][0]);
-  ASSERT_TRUE(Settle(link.get()));
+  ASSERT_TRUE(Drain(link.get()));
 
   // All is received now, and so all sends end.
   std::array<size_t, 2> received{};
@@ -149,7 +149,7 @@ TEST_F(VerbsScheduleTest, SendsEndWithThePeerWhileItsMessageWaits) {
   ASSERT_NE(link, nullptr);
   Send message;
   ASSERT_TRUE(Post(link->end(1), 1000, &message));
-  ASSERT_TRUE(Settle(link.get()));
+  ASSERT_TRUE(Drain(link.get()));
   Send send;
   ASSERT_TRUE(Post(link->end(0), 1000, &send));
   std::byte* slot = nullptr;
