@@ -12,7 +12,9 @@
 
 #include "collectives/algorithms/runner.h"
 #include "collectives/core/algorithm.h"
+#include "collectives/core/collective.h"
 #include "collectives/core/plan_settings.h"
+#include "collectives/core/schedule.h"
 #include "collectives/core/topology.h"
 #include "collectives/cost/job_costs.h"
 
@@ -67,6 +69,14 @@ struct AlgorithmRow {
   bool may_stream_output = true;
   // Whether the algorithm cuts what it sends into slices.
   bool is_sliced = true;
+  // Whether a group of allreduces that would each use the algorithm uses it too, and adds in its order. Other groups
+  // add in the order of the ring.
+  bool serves_groups = false;
+  // Reason why the ring is better for a supported call because of its type or operation; null when it is not. A null
+  // function: there is no such reason.
+  const char* (*type_why_not)(const PlanSettings& settings, const Call& call, size_t element_bytes) = nullptr;
+  // Sets the parameters of a schedule that only this algorithm has. A null function: there are none.
+  void (*add_params)(const Topology& topology, ScheduleParams* params) = nullptr;
 };
 
 // Adds links on channel 0.

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "collectives/algorithms/row.h"
+#include "collectives/algorithms/table.h"
+
 namespace annulus {
 namespace {
 
@@ -21,20 +24,19 @@ size_t SentAtOnce(const PlanInput& input) {
   return elements * input.element_bytes;
 }
 
-bool TakesTwoLevels(const AlgorithmChoice& choice, ReduceOp op, size_t bytes) {
-  return choice.At(CollectiveKind::kAllreduce, bytes) == Algorithm::kTwoLevel && !IsUserOp(op);
+bool HasOwnOrderInGroups(const AlgorithmChoice& choice, ReduceOp op, size_t bytes) {
+  return !IsUserOp(op) && RowOf(choice.At(CollectiveKind::kAllreduce, bytes)).serves_groups;
 }
 
-bool TakesTree(const AlgorithmChoice& choice, ReduceOp op, size_t bytes) {
-  return choice.At(CollectiveKind::kAllreduce, bytes) == Algorithm::kTree && !IsUserOp(op);
+bool HasOwnOrderAlone(const AlgorithmChoice& choice, ReduceOp op, size_t bytes) {
+  const Algorithm algorithm = choice.At(CollectiveKind::kAllreduce, bytes);
+  return !IsUserOp(op) && OrderOf(algorithm) != Order::kRing && !RowOf(algorithm).serves_groups;
 }
 
 const char* TypeWhyNot(const PlanInput& input, const PlanSettings& settings, Algorithm algorithm) {
-  const bool is_long = algorithm == Algorithm::kOneHop && input.call.kind == CollectiveKind::kAllreduce &&
-                       SentAtOnce(input) > settings.small_bytes;
-  if (!is_long || settings.algorithm == Algorithm::kOneHop) return nullptr;
-  if (IsUserOp(input.call.op)) return "a function of the user's, more than ANNULUS_SMALL_BYTES";
-  return input.element_bytes == 1 ? "elements of one byte, more than ANNULUS_SMALL_BYTES" : nullptr;
+  const AlgorithmRow& row = RowOf(algorithm);
+  if (row.type_why_not == nullptr || settings.algorithm == algorithm) return nullptr;
+  return row.type_why_not(settings, input.call, input.element_bytes);
 }
 
 static Algorithm AlgorithmOf(const PlanInput& input, const PlanSettings& settings, const AlgorithmChoice& choice) {
@@ -44,7 +46,8 @@ static Algorithm AlgorithmOf(const PlanInput& input, const PlanSettings& setting
   const size_t sent = SentAtOnce(input);
   const size_t tensor_bytes = input.tensor_count * input.element_bytes;
   const bool is_group = call.kind == CollectiveKind::kAllreduceGroup;
-  if (is_group && TakesTwoLevels(choice, call.op, tensor_bytes)) return Algorithm::kTwoLevel;
+  if (is_group && HasOwnOrderInGroups(choice, call.op, tensor_bytes))
+    return choice.At(CollectiveKind::kAllreduce, tensor_bytes);
   const Algorithm algorithm = is_user_op ? choice.InRingOrderAt(call.kind, sent) : choice.At(call.kind, sent);
   return TypeWhyNot(input, settings, algorithm) == nullptr ? algorithm : Algorithm::kRing;
 }
@@ -70,11 +73,8 @@ ScheduleParams MakePlan(const PlanInput& input, const PlanSettings& settings, co
   }
   params.algorithm = AlgorithmOf(input, settings, choice);
   params.slice_bytes = ChunkSliceBytes(call.kind, input.nranks, LargestChunk(input) * input.element_bytes, settings);
-  if (params.algorithm == Algorithm::kTwoLevel) {
-    params.channels = 1;
-    params.inner = choice.topology().grid.Inner(input.rank);
-    params.outer = choice.topology().grid.Outer(input.rank);
-  }
+  const AlgorithmRow& row = RowOf(params.algorithm);
+  if (row.add_params != nullptr) row.add_params(choice.topology(), &params);
   return params;
 }
 

@@ -18,7 +18,7 @@ struct PlanInput {
   int nranks = 1;
   const Part* input_parts = nullptr;
   const Part* output_parts = nullptr;
-  size_t tensor_count = 0;  // kAllreduceGroup: elements of one tensor; either all tensors use two levels or none does.
+  size_t tensor_count = 0;  // kAllreduceGroup: elements of one tensor; all tensors have the same order of addition.
 };
 
 // Adds to `input` the algorithm, slice size, round and channels: everything but round_ends. `choice` must be made for
@@ -28,17 +28,15 @@ ScheduleParams MakePlan(const PlanInput& input, const PlanSettings& settings, co
 // The same for one call only.
 ScheduleParams MakePlan(const PlanInput& input, const PlanSettings& settings, const Topology& topology);
 
-// Whether an allreduce of `bytes`, alone or in a group, uses two levels, whose order of addition is not the ring's
-// (docs/determinism.md). User-defined functions keep the order of the ring.
-bool TakesTwoLevels(const AlgorithmChoice& choice, ReduceOp op, size_t bytes);
+// Whether allreduces of `bytes`, alone or in a group, add in an order that is not the ring's (docs/determinism.md).
+// User-defined functions keep the order of the ring.
+bool HasOwnOrderInGroups(const AlgorithmChoice& choice, ReduceOp op, size_t bytes);
 
-// Whether an allreduce of `bytes` uses the tree, whose order is not the ring's either, when it is called alone. Those
-// of a group never do.
-bool TakesTree(const AlgorithmChoice& choice, ReduceOp op, size_t bytes);
+// Whether an allreduce of `bytes` adds in an order that is not the ring's when it is called alone, but not in a group.
+bool HasOwnOrderAlone(const AlgorithmChoice& choice, ReduceOp op, size_t bytes);
 
-// The reason why a call does not use `algorithm` although calls of its size do; null when it does. In one hop both of
-// two ranks reduce the whole call. Beyond small calls that takes too long for elements of one byte (float8) and for
-// user-defined functions.
+// The reason why a call does not use `algorithm` although calls of its size do; null when it does. It lies in the
+// call's type or operation.
 const char* TypeWhyNot(const PlanInput& input, const PlanSettings& settings, Algorithm algorithm);
 
 // The size that decides a call's algorithm, in bytes.

@@ -194,7 +194,7 @@ Status Communicator::StartThreads(std::span<const CallArguments> calls) {
 
 std::vector<Request*> Communicator::Arrange(const std::vector<Request*>& made, Requests::Unqueued* unqueued) {
   const auto two_levels = [this](const CallArguments& a) {
-    return TakesTwoLevels(choice(), a.op, a.count * TypeBytes(a.type));
+    return HasOwnOrderInGroups(choice(), a.op, a.count * TypeBytes(a.type));
   };
   std::vector<Request*> queued;
   queued.reserve(made.size());
@@ -207,7 +207,7 @@ std::vector<Request*> Communicator::Arrange(const std::vector<Request*>& made, R
     for (Request* const each : bundle) {
       const CallArguments& a = each->arguments;
       const bool has_other_order =
-          a.kind == CollectiveKind::kAllreduce && TakesTree(choice(), a.op, a.count * TypeBytes(a.type));
+          a.kind == CollectiveKind::kAllreduce && HasOwnOrderAlone(choice(), a.op, a.count * TypeBytes(a.type));
       queued.push_back(has_other_order ? unqueued->Fuse({each}) : each);
     }
   }

@@ -22,6 +22,13 @@ const char* WhyNot(const Question& q) {
   return q.bytes <= MostBytes(q.job) ? nullptr : "more than four times ANNULUS_SMALL_BYTES or a slot";
 }
 
+// Beyond small calls both of two ranks reduce the whole call, which takes too long for these types and operations.
+const char* TypeWhyNot(const PlanSettings& settings, const Call& call, size_t element_bytes) {
+  if (call.kind != CollectiveKind::kAllreduce || call.count * element_bytes <= settings.small_bytes) return nullptr;
+  if (IsUserOp(call.op)) return "a function of the user's, more than ANNULUS_SMALL_BYTES";
+  return element_bytes == 1 ? "elements of one byte, more than ANNULUS_SMALL_BYTES" : nullptr;
+}
+
 double Seconds(const Question& q) {
   return OneHopSeconds(q.job.nranks(), static_cast<double>(q.bytes), q.costs.one_hop);
 }
@@ -49,6 +56,7 @@ const AlgorithmRow kOneHopRow = {
     .memory_bytes = MemoryBytes,
     .make = Make,
     .is_sliced = false,
+    .type_why_not = TypeWhyNot,
 };
 
 }  // namespace annulus

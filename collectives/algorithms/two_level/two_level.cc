@@ -50,6 +50,12 @@ std::unique_ptr<Runner> Make(int rank, const AlgorithmJob& job, const Links* lin
   return std::make_unique<TwoLevel>(rank, job, links);
 }
 
+void AddParams(const Topology& topology, ScheduleParams* params) {
+  params->channels = 1;
+  params->inner = topology.grid.Inner(params->rank);
+  params->outer = topology.grid.Outer(params->rank);
+}
+
 }  // namespace
 
 const AlgorithmRow kTwoLevelRow = {
@@ -60,6 +66,8 @@ const AlgorithmRow kTwoLevelRow = {
     .memory_bytes = MemoryBytes,
     .make = Make,
     .may_stream_output = false,  // One level reads from the output what the other has just written.
+    .serves_groups = true,
+    .add_params = AddParams,
 };
 
 TwoLevel::TwoLevel(int rank, const AlgorithmJob& job, const Links* links) {

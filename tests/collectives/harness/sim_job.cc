@@ -143,7 +143,7 @@ Call SimJob::EngineCall() const {
 
 Bytes SimJob::ExpectedOf(const Call& call, const std::vector<Bytes>& inputs, int rank) const {
   if (IsAllreduce(call.kind) &&
-      TakesTwoLevels(ranks_[rank].engine->choice(), call.op, call.count * TypeBytes(call.type)))
+      HasOwnOrderInGroups(ranks_[rank].engine->choice(), call.op, call.count * TypeBytes(call.type)))
     return ExpectedInLevels(call, inputs, options_.topology.grid, options_.created);
   return ExpectedOutput(call, inputs, rank, options_.created);
 }
