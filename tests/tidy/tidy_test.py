@@ -167,6 +167,12 @@ class alignas(64) C { int G() { return 1; } };
             self.assertEqual(found(rules_code.no_globals, "transport/a.cc", line), [1], line)
         for line in ("constexpr int kCount = 0;", "const std::string kName;", "int Count();", "  int member = 0;", "static int F() {"):
             self.assertEqual(found(rules_code.no_globals, "transport/a.cc", line), [], line)
+        for line in ("  static int count = 0;", "  static Registry& registry = Make();", "  static thread_local std::map<int, X*> all{};"):
+            self.assertEqual(found(rules_code.no_globals, "transport/a.cc", line), [1], line)
+            self.assertEqual(found(rules_code.no_globals, "collectives/core/options.cc", line), [], line)
+            self.assertEqual(found(rules_code.no_globals, "tests/a.cc", line), [], line)
+        for line in ("  static const Table table = Load();", "  static constexpr int kMost = 3;", "  static int F(int x = 3);", "  static A* B() { return {}; }"):
+            self.assertEqual(found(rules_code.no_globals, "transport/a.cc", line), [], line)
 
     def test_owners(self):
         for line in ("T* t = new T;", "return new Thing(1);", "delete t;", "delete[] t;"):
