@@ -54,7 +54,7 @@ TEST(LauncherFailure, KilledRankIsTheCulpritAndNotItsFollower) {
 // The process that is rank 1 dies and so ends rank 0; its parent, which annulus-run started, takes longer.
 TEST(LauncherFailure, ARankThatVerdictsNameIsTheCulpritAndNotItsFollowers) {
   LauncherRun run(ShellRanks(3,
-                             "rank=tests/launcher/watch_rank; if [ $ANNULUS_RANK != 1 ]; then exec $rank; fi; "
+                             "rank=tests/launcher/watch/watch_rank; if [ $ANNULUS_RANK != 1 ]; then exec $rank; fi; "
                              "$rank | { read pid; kill -KILL $pid; sleep 0.4; exit 7; }"));
   EXPECT_EQ(run.Finish(), 7) << run.err();
   EXPECT_TRUE(Contains(run.err(), "annulus-run: rank 1 (pid ")) << run.err();
@@ -64,7 +64,7 @@ TEST(LauncherFailure, ARankThatVerdictsNameIsTheCulpritAndNotItsFollowers) {
 
 TEST(LauncherFailure, ACulpritThatDoesNotEndIsNotWaitedForLong) {
   LauncherRun run(ShellRanks(2,
-                             "rank=tests/launcher/watch_rank; if [ $ANNULUS_RANK != 1 ]; then exec $rank; fi; "
+                             "rank=tests/launcher/watch/watch_rank; if [ $ANNULUS_RANK != 1 ]; then exec $rank; fi; "
                              "$rank | { read pid; kill -KILL $pid; echo killed; exec sleep 1000; }"));
   run.AwaitLines(2);
   const Nanoseconds start = Now();

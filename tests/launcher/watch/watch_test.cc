@@ -9,7 +9,7 @@
 namespace annulus {
 namespace {
 
-constexpr char kRank[] = "tests/launcher/watch_rank";
+constexpr char kRank[] = "tests/launcher/watch/watch_rank";
 
 TEST(Watch, ARankThatIsStoppedIsTheOneThatTheOthersWaitFor) {
   LauncherRun run({.arguments = {"-np", "4", "--watch", kRank}});
