@@ -1,5 +1,4 @@
-// The verbs transport: links over InfiniBand or RoCE, between any two ranks
-// whose hosts have an RDMA device.
+// The verbs transport: links over InfiniBand or RoCE, between any two ranks whose hosts have an RDMA device.
 #pragma once
 
 #include <memory>
@@ -13,9 +12,8 @@ extern const TransportInfo kVerbsTransport;
 
 std::unique_ptr<Transport> CreateVerbsTransport(const TransportConfig& config);
 
-// The same over another library than the machine's, such as a simulated one;
-// null: there is none, for the reason `why`. `api` outlives the transport and
-// its endpoints.
+// The same over another library than the machine's, such as a simulated one; null: there is none, for the reason `why`.
+// `api` outlives the transport and its endpoints.
 std::unique_ptr<Transport> CreateVerbsTransportOver(const VerbsApi* api, const std::string& why,
                                                     const TransportConfig& config);
 

@@ -1,9 +1,7 @@
-// VerbsChain: requests on their way to the device, as one chain per call, and
-// which of them it has completed.
+// VerbsChain: requests on their way to the device, as one chain per call, and which of them it has completed.
 //
-// Only the last request of a chain asks for a completion, and that one only if
-// somebody waits for it or the send queue would fill up: those before it are
-// done when it is.
+// Only the last request of a chain asks for a completion, and that one only if somebody waits for it or the send queue
+// would fill up: those before it are done when it is.
 //
 // Threads: as the endpoint. Nothing allocates after construction.
 #pragma once
@@ -29,8 +27,7 @@ class VerbsChain {
   // How many more requests the device takes.
   uint32_t Room() const { return depth_ - (posted_ - completed_); }
 
-  // Adds a request. Its data must stay until it is completed, unless the
-  // request carries it itself.
+  // Adds a request. Its data must stay until it is completed, unless the request carries it itself.
   ibv_send_wr* Add(ibv_wr_opcode opcode, const std::byte* data, size_t bytes, VerbsImmediate immediate);
   // Asks for a completion of what has been added.
   void AskForCompletion() { waits_ = true; }
@@ -43,14 +40,13 @@ class VerbsChain {
 
   // The device has completed the requests up to `value`.
   void TakeCompletion(uint32_t value);
-  // The device has failed or flushed the request `value`, and so all before it
-  // are settled.
+  // The device has failed or flushed the request `value`. Marks `value`, and all before it, as finished.
   void TakeFailure(uint32_t value) { finished_ = completed_ + ((value - completed_) & VerbsHub::kMostValue); }
 
   // Requests that were added; requests that are completed. Both modulo 2^32.
   uint32_t posted() const { return posted_; }
   uint32_t completed() const { return completed_; }
-  // Whether the device has nothing more to say of any request.
+  // Whether the device will report on no further request.
   bool finished() const { return finished_ == posted_ || completed_ == posted_; }
 
  private:
@@ -62,8 +58,8 @@ class VerbsChain {
   uint32_t key_ = 0;
   uint32_t posted_ = 0;
   uint32_t completed_ = 0;
-  uint32_t finished_ = 0;    // Requests that have failed or were flushed, or that
-                             // came before one of these.
+  // Requests known to have failed, been flushed, or preceded such a request.
+  uint32_t finished_ = 0;
   uint32_t unsignaled_ = 0;  // Requests since the last one that asked for a completion.
   std::array<ibv_send_wr, kMost> requests_;
   std::array<ibv_sge, kMost> pieces_;

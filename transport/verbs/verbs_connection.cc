@@ -10,8 +10,8 @@ namespace {
 // Time that a device has to complete all requests of a connection that broke.
 constexpr Nanoseconds kDraining = 100 * kMillisecond;
 
-// Idle rounds after which released slots are returned by a message of their
-// own. Until then a slice that goes the other way may carry them.
+// Idle rounds after which released slots are returned by a message of their own. Until then a slice that goes the other
+// way may carry them.
 constexpr int kIdleRoundsToReturn = 8;
 
 VerbsSendMemory SendMemoryIn(const VerbsMemory& local, const VerbsConnectionConfig& config) {
@@ -29,8 +29,8 @@ VerbsRecvMemory RecvMemoryIn(const VerbsMemory& written, const VerbsMemory& loca
   return memory;
 }
 
-// Whether this end or its device is to blame, and not the peer. A message that
-// is too long for a receive comes from the peer.
+// Whether this end or its device is to blame, and not the peer. A message that is too long for a receive comes from the
+// peer.
 bool IsOwnFailure(ibv_wc_status status, bool is_receive) {
   switch (status) {
     case IBV_WC_LOC_LEN_ERR:
@@ -99,8 +99,7 @@ void VerbsConnection::TakeCompletion(const ibv_wc& completion, bool is_receive, 
     if (is_receive) return receiver_.TakeCompletion(completion, value);
     return sender_.chain().TakeCompletion(value);
   }
-  // The failure that broke the connection counts, and not what was flushed
-  // because of it, in whatever order they come.
+  // The failure that broke the connection counts, and not what was flushed because of it, in whatever order they come.
   if (!Broken()) drain_end_ = DeadlineAfter(kDraining);
   if (!Broken() || failure_ == IBV_WC_WR_FLUSH_ERR) {
     failure_ = completion.status;

@@ -1,6 +1,5 @@
-// VerbsConnection: the part of a link that the device knows: memory, queue
-// pair, sender and receiver, and what failed. It knows nothing of the stream
-// beside it, nor of how a link ends.
+// VerbsConnection: the part of a link that the device knows: memory, queue pair, sender and receiver, and what failed.
+// It knows nothing of the stream beside it, nor of how a link ends.
 //
 // Threads: as the endpoint. Nothing allocates after Open.
 #pragma once
@@ -37,8 +36,7 @@ class VerbsConnection final : private VerbsLink {
   VerbsConnection(const VerbsConnection&) = delete;
   VerbsConnection& operator=(const VerbsConnection&) = delete;
 
-  // Registers memory, makes the queue pair and posts its receives. Errors:
-  // kOutOfMemory, kSystem.
+  // Registers memory, makes the queue pair and posts its receives. Errors: kOutOfMemory, kSystem.
   Status Open(VerbsGreeting* greeting);
   // Connects it to the peer. Errors: kSystem, kUnsupported.
   Status Connect(const VerbsGreeting& peer);
@@ -52,14 +50,14 @@ class VerbsConnection final : private VerbsLink {
   VerbsReceiver& receiver() { return receiver_; }
   const VerbsReceiver& receiver() const { return receiver_; }
 
-  // Takes what has completed; fills receives, sends what can be sent, completes
-  // sends. `sends`: the peer is still there. Returns whether a request changed.
+  // Takes what has completed; fills receives, sends what can be sent, completes sends. `sends`: the peer is still
+  // there. Returns whether a request changed.
   bool Move(bool sends);
   // Takes all that has completed by now.
   void PollAll();
 
-  // Prepares for sleep: returns all credits, and makes the reactor return once
-  // something completes. Returns false when there is something to do.
+  // Prepares for sleep: returns all credits, and makes the reactor return once something completes. Returns false when
+  // there is something to do.
   bool Arm(bool sends);
   bool HasWork() const { return HasFault() || receiver_.HasWork() || sender_.HasWork(); }
 
@@ -67,20 +65,18 @@ class VerbsConnection final : private VerbsLink {
   VerbsFault* fault() { return &fault_; }
   // Whether a request failed, so that nothing moves any more.
   bool Broken() const { return failure_ != IBV_WC_SUCCESS; }
-  // Whether it did, and why is known: the failure may come behind what was
-  // flushed because of it.
+  // Whether a request failed and its cause is known. The cause may be reported after the requests flushed because of
+  // it.
   bool CauseIsKnown() const;
   // Whether this end or its device is to blame for that, and not the peer.
   bool FailedHere() const { return failed_here_; }
   ibv_wc_status failure() const { return failure_; }
   // "the peer's device did not answer ...; port 1 went down".
   std::string FailureText() const;
-  // The fault that `name`, of rank `peer`, caused, or that this rank's device
-  // has, for which no rank is to blame.
+  // The fault that `name`, of rank `peer`, caused, or that this rank's device has, for which no rank is to blame.
   Status FaultStatus(const std::string& name, int peer) const;
 
-  // Ends it: the device touches no memory any more, and what is still to
-  // complete is dropped.
+  // Ends it: the device touches no memory any more, and what is still to complete is dropped.
   void Destroy();
 
  private:
@@ -98,9 +94,9 @@ class VerbsConnection final : private VerbsLink {
   VerbsFault fault_;
   VerbsSender sender_;
   VerbsReceiver receiver_;
-  ibv_wc_status failure_ = IBV_WC_SUCCESS;  // The failed request's.
+  ibv_wc_status failure_ = IBV_WC_SUCCESS;  // Status of the failed request.
   bool failed_here_ = false;
-  uint32_t vendor_error_ = 0;  // What the device's driver adds to that.
+  uint32_t vendor_error_ = 0;  // Code that the device's driver adds to the status.
   Deadline drain_end_ = 0;     // Set when a request fails.
   int idle_rounds_ = 0;
 };

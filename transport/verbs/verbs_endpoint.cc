@@ -6,14 +6,12 @@
 namespace annulus {
 namespace {
 
-// Least time that the devices have after Close() to carry out completed sends.
-// It is hardly ever used up: a peer's device that is there acknowledges even
-// while its program is stopped, and one that is not fails the requests within
+// Least time that the devices have after Close() to carry out completed sends. It is hardly ever used up: a peer's
+// device that is there acknowledges even while its program is stopped, and one that is not fails the requests within
 // half a second, or as the settings say.
 constexpr Nanoseconds kLinger = 3 * kSecond;
 
-// Time that messages may take to come up from the device after the peer's
-// farewell, which says that they are there.
+// Time that messages may take to come up from the device after the peer's farewell, which says that they are there.
 constexpr Nanoseconds kDraining = 3 * kSecond;
 
 // Messages that wait for a receive, and requests of a chain; an upper bound.
@@ -91,8 +89,7 @@ Status VerbsEndpoint::Progress(bool* moved) {
     ReadStream();
     if (connection_.sender().Complete()) *moved = true;
   }
-  // What the peer has not received by now it never will, also while messages of
-  // its own still wait for receives.
+  // What the peer has not received by now it never will, also while messages of its own still wait for receives.
   if (IsEnding() && connection_.sender().has_sends()) {
     connection_.sender().FailAll(LostStatus().code());
     *moved = true;
@@ -124,8 +121,8 @@ bool VerbsEndpoint::IsOver() const {
   const VerbsReceiver& receiver = connection_.receiver();
   if (receiver.has_messages() || !IsEnding()) return false;
   const VerbsFarewell* const farewell = stream_->farewell();
-  // What the peer's device saw acknowledged arrives, unless the connection
-  // broke here, or the peer does not tell the truth.
+  // What the peer's device saw acknowledged arrives, unless the connection broke here, or the peer does not tell the
+  // truth.
   return connection_.Broken() || farewell == nullptr || VerbsReached(receiver.received(), farewell->sent) ||
          Now() >= drain_end_;
 }

@@ -1,12 +1,9 @@
-// VerbsEndpoint: a link over a reliable connection of an RDMA device, as the
-// contract wants it: limits, error, end. Its connection moves slices; the
-// stream over which it was set up tells when the peer is gone.
+// VerbsEndpoint: a link over a reliable connection of an RDMA device, as the contract wants it: limits, error, end. Its
+// connection moves slices; the stream over which it was set up tells when the peer is gone.
 //
-// How a link ends. The peer's farewell says how many of its messages have been
-// acknowledged, and those are delivered first. It also says how many messages
-// it has received, so that a send whose acknowledgement was lost with the peer
-// is no failure. A request that fails breaks the connection; what had arrived
-// before is delivered too.
+// How a link ends. The peer's farewell says how many of its messages have been acknowledged, and those are delivered
+// first. It also says how many messages it has received, so that a send whose acknowledgement was lost with the peer is
+// no failure. A request that fails breaks the connection; what had arrived before is delivered too.
 //
 // Threads: as transport/transport.h says of every Endpoint.
 #pragma once

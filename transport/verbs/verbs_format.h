@@ -1,24 +1,19 @@
-// What the two ends of a verbs link tell each other: the greeting that sets the
-// link up, the messages of the link, and the farewell. The writers and readers
-// of all of these formats are here.
+// What the two ends of a verbs link tell each other: the greeting that sets the link up, the messages of the link, and
+// the farewell. The writers and readers of all of these formats are here.
 //
-// Over the authenticated stream, each end sends its greeting, a word once its
-// queue pair is ready, and at the end its farewell. All else goes over the
-// queue pairs. Each message there has an immediate, a kind and a value:
+// Over the authenticated stream, each end sends its greeting, a word once its queue pair is ready, and at the end its
+// farewell. All else goes over the queue pairs. Each message there has an immediate, which is a kind and a value:
 //
-//   kShort   a send: header and data. Takes one of the receiver's cells.
-//   kUpdate  a send: a header alone, which returns credits.
-//   kSlice   an RDMA write of header and first part of the data into a slot;
-//   the value is the slot. kPart    an RDMA write of the next part of that
-//   slice; the value is the number of bytes written so far.
+//   kShort   A send of header and data. It takes one of the receiver's cells.
+//   kUpdate  A send of a header alone, which returns credits.
+//   kSlice   An RDMA write of the header and the first part of the data into a slot. The value is the slot.
+//   kPart    An RDMA write of the next part of that slice. The value is the number of bytes written so far.
 //
-// Every header returns credits: the number of messages that its sender has
-// taken, so that as many receives are posted again, and a bit for each slot.
-// The bit changes whenever the slot is released, so a header that repeats what
-// the last one said does no harm.
+// Every header returns credits: the number of messages that its sender has taken, so that as many receives are posted
+// again, and a bit for each slot. The bit changes whenever the slot is released, so a header that repeats what the last
+// one said does no harm.
 //
-// Nothing that a peer sends is trusted: readers check what can be checked
-// alone; sender and receiver check the rest.
+// Nothing that a peer sends is trusted: readers check what can be checked alone; sender and receiver check the rest.
 //
 // Threads: plain functions and values.
 #pragma once
@@ -40,9 +35,8 @@ constexpr size_t kVerbsCellBytes = kVerbsHeaderBytes + kVerbsShortBytes;
 // Most slots per direction: the bits of VerbsHeader::released.
 constexpr int kMostVerbsSlots = 64;
 
-// Receives that are posted for a link of so many slots, and room in its send
-// queue. The engine holds up to `slots` cells; half of all receives is still
-// more than that when the rest is returned.
+// Number of receives posted for a link with `slots` slots, and room in its send queue. The engine holds up to `slots`
+// cells, and half of the receives are more than that.
 constexpr uint32_t VerbsQueueDepth(int slots) { return 2 * static_cast<uint32_t>(slots) + 16; }
 
 // Bytes from one slot to the next, a header before each.
@@ -87,7 +81,7 @@ struct VerbsGreeting {
   std::array<uint8_t, 16> gid{};
   uint32_t slots = 0;
   uint64_t slot_bytes = 0;
-  uint64_t address = 0;  // Of the first slot's header.
+  uint64_t address = 0;  // Address of the first slot's header.
   uint32_t key = 0;      // Remote key of the slots.
 };
 

@@ -20,8 +20,7 @@ Status VerbsHandover::Start() {
   return Say(bytes.data(), bytes.size());
 }
 
-// These are the first bytes that this side sends on the stream, so they fit its
-// buffer.
+// These are the first bytes that this side sends on the stream, so they fit its buffer.
 Status VerbsHandover::Say(const std::byte* data, size_t bytes) {
   const ssize_t sent = send(socket_->native_handle(), data, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
   return sent == static_cast<ssize_t>(bytes) ? Status() : Lost("sending to it", sent < 0 ? errno : 0);

@@ -1,9 +1,7 @@
-// VerbsHandover: sets up the queue pairs of a link over its authenticated
-// stream.
+// VerbsHandover: sets up the queue pairs of a link over its authenticated stream.
 //
-// Each end sends its greeting, connects its queue pair to the peer's once that
-// one's has come, and says that it is ready. Nobody sends a slice before the
-// peer is ready, since a device drops what comes for a queue pair that is not.
+// Each end sends its greeting, connects its queue pair to the peer's once that one's has come, and says that it is
+// ready. Nobody sends a slice before the peer is ready, since a device drops what comes for a queue pair that is not.
 //
 // Threads: the one that drives the reactor.
 #pragma once
@@ -25,13 +23,11 @@ class VerbsHandover {
   VerbsHandover(std::unique_ptr<VerbsEndpoint> endpoint, StreamSocket* socket)
       : endpoint_(std::move(endpoint)), socket_(socket) {}
 
-  // Opens the endpoint and greets the peer. Errors: those of
-  // VerbsEndpoint::Open, kPeerLost.
+  // Opens the endpoint and greets the peer. Errors: those of VerbsEndpoint::Open, kPeerLost.
   Status Start();
 
-  // Reads what the peer has sent, without blocking; done() returns whether that
-  // was everything. Errors: kProtocol, kPeerLost, those of
-  // VerbsEndpoint::Connect.
+  // Reads what the peer has sent, without blocking; done() returns whether that was everything. Errors: kProtocol,
+  // kPeerLost, those of VerbsEndpoint::Connect.
   Status Continue();
 
   bool done() const { return in_bytes_ == in_.size(); }

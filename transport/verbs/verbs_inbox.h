@@ -1,8 +1,6 @@
-// VerbsInbox: checks each message that completes, and keeps it until a receive
-// is posted for it.
+// VerbsInbox: checks each message that completes, and keeps it until a receive is posted for it.
 //
-// As many messages can wait as receives were posted to the device: a sender
-// with credits sends no more.
+// As many messages can wait as receives were posted to the device: a sender with credits sends no more.
 //
 // Threads: as the endpoint. Nothing allocates after construction.
 #pragma once
@@ -17,8 +15,7 @@
 
 namespace annulus {
 
-// Memory of the receiver: slots that the peer writes, each with its header
-// before it, and cells for its sends.
+// Memory of the receiver: slots that the peer writes, each with its header before it, and cells for its sends.
 struct VerbsRecvMemory {
   std::byte* slots = nullptr;
   std::byte* cells = nullptr;
@@ -46,8 +43,7 @@ class VerbsInbox {
         fault_(fault),
         ring_(depth_) {}
 
-  // Reads the message that a receive of the device completed with. Returns
-  // false when it is not allowed.
+  // Reads the message that a receive of the device completed with. Returns false when it is not allowed.
   bool Read(const ibv_wc& completion, uint32_t cell, VerbsMessage* message);
   // Keeps a slice or a part of one.
   void Keep(const VerbsMessage& message);
@@ -92,8 +88,8 @@ class VerbsInbox {
   uint32_t first_ = 0;
   uint32_t waiting_ = 0;
   uint32_t received_ = 0;
-  uint32_t sequence_ = 0;     // Of the next slice, modulo 2^32.
-  uint32_t slice_bytes_ = 0;  // Of the last slice that began to arrive.
+  uint32_t sequence_ = 0;     // Number of the next slice, modulo 2^32.
+  uint32_t slice_bytes_ = 0;  // Size of the last slice that began to arrive.
   uint32_t slice_ready_ = 0;  // What of it has arrived.
   uint64_t used_ = 0;         // Slots that hold a slice, one bit each.
 };

@@ -10,9 +10,8 @@
 namespace annulus {
 namespace {
 
-// Not measured: no RDMA card was at hand, and soft-RoCE says nothing of one.
-// These are round figures for a card of 100 Gbit/s: 12.5 GB/s, and some
-// microseconds for a message from one program to another. `annulus-perf` or
+// Not measured: no RDMA card was at hand, and soft-RoCE says nothing of one. These are round figures for a card of 100
+// Gbit/s: 12.5 GB/s, and some microseconds for a message from one program to another. `annulus-perf` or
 // ANNULUS_TUNING=measure replaces them.
 constexpr LinkCosts kCard = {
     .latency_s = 2e-6, .byte_s = 8e-11, .message_s = 0.5e-6, .reduce_byte_s = 2e-11, .move_byte_s = 1e-10};

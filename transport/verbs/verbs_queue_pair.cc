@@ -10,13 +10,11 @@
 namespace annulus {
 namespace {
 
-// Payloads that are asked for, the largest first; devices refuse what they
-// cannot.
+// Payloads that are asked for, the largest first; devices refuse what they cannot.
 constexpr uint32_t kInlineBytes[] = {kVerbsCellBytes, 128, kVerbsHeaderBytes, 0};
 
-// Time that a sender pauses for a receiver that is not ready, 0.64 ms, and how
-// often. Credits see to it that a receive is always posted; what remains are
-// pauses of the device itself.
+// Time that a sender pauses for a receiver that is not ready, 0.64 ms, and how often. Credits see to it that a receive
+// is always posted; what remains are pauses of the device itself.
 constexpr uint8_t kNotReadyTimer = 12;
 constexpr uint8_t kNotReadyRetries = 6;
 
@@ -76,8 +74,7 @@ Status VerbsQueuePair::Connect(const VerbsGreeting& peer) {
     return {Code::kUnsupported, std::string("verbs: ") + hub_->device().Describe() + " cannot reach " +
                                     (peer.ethernet ? "RoCE" : "InfiniBand") + " at the peer"};
   }
-  // The way to another subnet leads through a router, whose LID only the subnet
-  // manager knows.
+  // The way to another subnet leads through a router, whose LID only the subnet manager knows.
   const bool same_subnet = std::equal(peer.gid.begin(), peer.gid.begin() + 8, hub_->device().gid().begin());
   if (!peer.ethernet && !same_subnet) {
     return {Code::kUnsupported, "verbs: the peer is in another InfiniBand subnet than " + hub_->device().Describe()};

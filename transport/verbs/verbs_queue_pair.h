@@ -1,5 +1,4 @@
-// VerbsQueuePair: a reliable connection of the device, with receives posted
-// into cells. It knows nothing of slices.
+// VerbsQueuePair: a reliable connection of the device, with receives posted into cells. It knows nothing of slices.
 //
 // Threads: as the endpoint.
 #pragma once
@@ -38,17 +37,14 @@ class VerbsQueuePair {
   VerbsQueuePair(const VerbsQueuePair&) = delete;
   VerbsQueuePair& operator=(const VerbsQueuePair&) = delete;
 
-  // Makes the queue pair, with room for `depth` requests per direction. Errors:
-  // kSystem.
+  // Makes the queue pair, with room for `depth` requests per direction. Errors: kSystem.
   Status Create();
   // Fills in this end's part: queue pair, packet number, addresses.
   void Greet(VerbsGreeting* greeting) const;
-  // Connects it. The receives are posted before. Errors: kSystem; kUnsupported
-  // when the networks differ.
+  // Connects it. The receives are posted before. Errors: kSystem; kUnsupported when the networks differ.
   Status Connect(const VerbsGreeting& peer);
 
-  // Posts the receive `cell` into [data, data + kVerbsCellBytes). Returns 0 or
-  // the errno.
+  // Posts the receive `cell` into [data, data + kVerbsCellBytes). Returns 0 or the errno.
   int PostReceive(uint32_t cell, std::byte* data, uint32_t key);
   // Posts a chain. Returns 0 or the errno.
   int PostSends(ibv_send_wr* first);

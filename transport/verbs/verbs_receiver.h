@@ -1,6 +1,5 @@
-// VerbsReceiver: the receiving half of an end: keeps receives posted to the
-// device, and fills the receives of its owner, in their order, with the
-// messages of its inbox.
+// VerbsReceiver: the receiving half of an end: keeps receives posted to the device, and fills the receives of its
+// owner, in their order, with the messages of its inbox.
 //
 // Threads: as the endpoint. Nothing allocates after construction.
 #pragma once
@@ -29,8 +28,7 @@ class VerbsReceiver {
   // Takes the message that a receive of the device completed with.
   void TakeCompletion(const ibv_wc& completion, uint32_t cell);
 
-  // Queues `recv`. Returns false when as many receives as there are slots are
-  // posted or held.
+  // Queues `recv`. Returns false when as many receives as there are slots are posted or held.
   bool Post(Recv* recv);
   // Fills receives. Returns whether anything changed.
   bool Advance();
@@ -58,7 +56,7 @@ class VerbsReceiver {
   VerbsReturns* const returns_;
   VerbsFault* const fault_;
   VerbsInbox inbox_;
-  uint32_t key_ = 0;     // Of the cells.
+  uint32_t key_ = 0;     // Local key of the cells' memory.
   uint32_t in_use_ = 0;  // Number of receives posted or held.
   Recv* first_ = nullptr;
   Recv* last_ = nullptr;

@@ -1,6 +1,5 @@
-// VerbsReturns: what an end has to give back to its peer: taken messages and
-// released slots. The receiver changes it, and the sender puts it into the next
-// header. VerbsFault: something that the peer must not do, or that the device
+// VerbsReturns: what an end has to give back to its peer: taken messages and released slots. The receiver changes it,
+// and the sender puts it into the next header. VerbsFault: something that the peer must not do, or that the device
 // refuses.
 //
 // Threads: plain values.

@@ -5,8 +5,7 @@
 namespace annulus {
 namespace {
 
-// In Send::cookie: the requests after which it is done, below the messages up
-// to it.
+// In Send::cookie: the requests after which it is done, below the messages up to it.
 uint64_t CookieOf(uint32_t requests, uint32_t messages) { return uint64_t{messages} << 32 | requests; }
 
 bool IsShort(const Send& send) { return send.bytes <= kVerbsShortBytes; }
@@ -130,8 +129,7 @@ void VerbsSender::SendUpdate(bool half_of_receives) {
   chain_.Post();
 }
 
-// A write of nothing, behind all other requests: it needs no receive and
-// touches no memory.
+// A write of nothing, behind all other requests: it needs no receive and touches no memory.
 void VerbsSender::Flush() {
   if (fault_->any() || !chain_.has_unsignaled() || chain_.Room() == 0) return;
   target_.Aim(0, 0, chain_.Add(IBV_WR_RDMA_WRITE, nullptr, 0, {}));

@@ -1,13 +1,10 @@
-// VerbsSender: the sending half of an end: lends slots, writes slices into the
-// peer's slots, and completes sends.
+// VerbsSender: the sending half of an end: lends slots, writes slices into the peer's slots, and completes sends.
 //
-// Three things bound what is under way: free slots at the peer, receives that
-// the peer has posted, and room in the device's send queue. The last receives
-// and the last places in the queue are kept for returning credits. The very
-// last receive is only for an update that returns at least half of all receives:
-// when two such cross, each end has receives again, so two ends that wait for
-// each other's credits can always tell each other of them. An update that
-// returns slots alone would give nothing for the receive that it takes.
+// Three things bound what is under way: free slots at the peer, receives that the peer has posted, and room in the
+// device's send queue. The last receives and the last places in the queue are kept for returning credits. The very last
+// receive is only for an update that returns at least half of all receives: when two such cross, each end has receives
+// again, so two ends that wait for each other's credits can always tell each other of them. An update that returns
+// slots alone would give nothing for the receive that it takes.
 //
 // Threads: as the endpoint. Nothing allocates after construction.
 #pragma once
@@ -26,8 +23,7 @@
 
 namespace annulus {
 
-// Local memory of the sender: slots, each with its header before it, and
-// headers of updates.
+// Local memory of the sender: slots, each with its header before it, and headers of updates.
 struct VerbsSendMemory {
   std::byte* slots = nullptr;
   std::byte* headers = nullptr;
@@ -39,8 +35,7 @@ struct VerbsSendMemory {
 
 class VerbsSender {
  public:
-  // `least_part`: smallest part of a slice that is sent before the rest is
-  // ready, in bytes. The pointers outlive it.
+  // `least_part`: smallest part of a slice that is sent before the rest is ready, in bytes. The pointers outlive it.
   VerbsSender(int slots, size_t slot_bytes, uint32_t least_part, const VerbsSendMemory& memory, VerbsQueuePair* pair,
               VerbsReturns* returns, VerbsFault* fault);
 
@@ -54,8 +49,8 @@ class VerbsSender {
 
   // Hands the device what is ready and has room.
   void Transmit();
-  // Returns credits by a message of their own, if there is room for it.
-  // `half_of_receives`: at least so many are returned.
+  // Returns credits by a message of their own, if there is room for it. `half_of_receives`: at least so many are
+  // returned.
   void SendUpdate(bool half_of_receives);
   // Asks for a completion of all that was handed over.
   void Flush();
@@ -69,8 +64,7 @@ class VerbsSender {
   // Whether Transmit or Complete would do something.
   bool HasWork() const { return CanTransmit() || (first_ != unposted_ && IsDone(*first_)); }
   bool all_acknowledged() const { return chain_.posted() == chain_.completed(); }
-  // Messages that the peer's device has acknowledged: one for each request but
-  // that of Flush, which is the last.
+  // Messages that the peer's device has acknowledged: one for each request but that of Flush, which is the last.
   uint32_t acknowledged_messages() const { return all_acknowledged() ? target_.messages() : chain_.completed(); }
 
  private:
@@ -95,7 +89,7 @@ class VerbsSender {
   VerbsSlots slots_;
   VerbsTarget target_;
   VerbsChain chain_;
-  uint32_t sequence_ = 0;  // Of the next slice, modulo 2^32.
+  uint32_t sequence_ = 0;  // Number of the next slice, modulo 2^32.
   Send* first_ = nullptr;
   Send* last_ = nullptr;
   Send* unposted_ = nullptr;  // The first send that is not handed over whole.

@@ -1,8 +1,6 @@
-// VerbsSettings: the user's settings of verbs links; each one is a row of
-// verbs_settings.inc.
+// VerbsSettings: the user's settings of verbs links; each one is a row of verbs_settings.inc.
 //
-// A retry count of 7, which verbs allows, is not offered: the soft-RoCE driver
-// of Linux then retries for ever.
+// A retry count of 7, which verbs allows, is not offered: the soft-RoCE driver of Linux then retries for ever.
 //
 // Threads: plain values.
 #pragma once
@@ -18,8 +16,7 @@ inline constexpr const char* kVerbsName = "verbs";
 
 inline constexpr int64_t kLongestVerbsText = 63;  // IBV_SYSFS_NAME_MAX less the terminator; an address is shorter.
 
-// Defaults: seven times 67 ms, and as much again for a device's own slack,
-// until a peer that does not answer is lost.
+// Defaults: seven times 67 ms, and as much again for a device's own slack, until a peer that does not answer is lost.
 inline constexpr int64_t kVerbsTimeout = 14;
 inline constexpr int64_t kVerbsRetry = 6;
 

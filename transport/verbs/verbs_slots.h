@@ -1,5 +1,4 @@
-// VerbsSlots: the slots that a sender lends, each with room for its header
-// before it.
+// VerbsSlots: the slots that a sender lends, each with room for its header before it.
 //
 // Threads: as the endpoint. Nothing allocates after construction.
 #pragma once

@@ -9,8 +9,7 @@
 namespace annulus {
 namespace {
 
-// A host that says nothing for so long is gone: 10 s of silence and then 10
-// probes, a second apart.
+// A host that says nothing for so long is gone: 10 s of silence and then 10 probes, a second apart.
 constexpr int kKeepIdleSeconds = 10;
 constexpr int kKeepIntervalSeconds = 1;
 constexpr int kKeepProbes = 10;
@@ -71,8 +70,7 @@ void VerbsStream::Leave(const VerbsFarewell& farewell) {
   if (!socket_.is_open()) return;
   std::array<std::byte, VerbsFarewell::kBytes> out;
   WriteVerbsFarewell(farewell, out);
-  // The stream's buffer is empty, so it has room; a peer that is gone needs no
-  // farewell.
+  // The stream's buffer is empty, so it has room; a peer that is gone needs no farewell.
   (void)send(socket_.native_handle(), out.data(), out.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   asio::error_code ignored;
   // Closing alone is not enough: a forked child may hold the same socket open.

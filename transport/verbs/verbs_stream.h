@@ -1,6 +1,5 @@
-// VerbsStream: the authenticated stream of a link once the link is up. It
-// carries a farewell and nothing else; its end tells that the peer is gone,
-// which a queue pair that only receives never notices.
+// VerbsStream: the authenticated stream of a link once the link is up. It carries a farewell and nothing else; its end
+// tells that the peer is gone, which a queue pair that only receives never notices.
 //
 // Threads: as the endpoint; the reactor's handlers run on the same thread.
 #pragma once
@@ -18,12 +17,10 @@ namespace annulus {
 
 class VerbsStream {
  public:
-  // `socket` is connected, authenticated and non-blocking, and the ready word
-  // has been read from it.
+  // `socket` is connected, authenticated and non-blocking, and the ready word has been read from it.
   explicit VerbsStream(StreamSocket socket) : socket_(std::move(socket)) { KeepAlive(); }
 
-  // Whether the owner should call Read(): the reactor found something, or some
-  // time has passed.
+  // Whether the owner should call Read(): the reactor found something, or some time has passed.
   bool LookDue() { return !ended_ && (state_->rung || (++idle_rounds_ % kIdleRoundsPerClock == 0 && LookDueByNow())); }
   bool rung() const { return !ended_ && state_->rung; }
 
@@ -48,14 +45,13 @@ class VerbsStream {
     HandlerMemory handler;
   };
 
-  // Idle rounds, of some tens of nanoseconds each, between two clock readings;
-  // and time between two looks, each a system call.
+  // Idle rounds, of some tens of nanoseconds each, between two readings of the clock.
   static constexpr uint32_t kIdleRoundsPerClock = 64;
+  // Time between two looks at the socket, each of which is a system call.
   static constexpr Nanoseconds kLookInterval = 200 * kMicrosecond;
 
   bool LookDueByNow();
-  // Lets the kernel notice that the peer's host is gone, also where this end
-  // has nothing to send.
+  // Lets the kernel notice that the peer's host is gone, also where this end has nothing to send.
   void KeepAlive();
 
   StreamSocket socket_;

@@ -1,6 +1,5 @@
-// VerbsTarget: the peer as the sender sees it: where its slots are, which of
-// them are free, how many messages it can take, and how many it had received
-// when it left.
+// VerbsTarget: the peer as the sender sees it: where its slots are, which of them are free, how many messages it can
+// take, and how many it had received when it left.
 //
 // Threads: as the endpoint.
 #pragma once
@@ -57,20 +56,20 @@ class VerbsTarget {
     taken_ = header.taken;
   }
 
-  // The peer has left, after so many messages, modulo 2^32.
+  // The peer has left after `received` messages, modulo 2^32.
   void TakeFarewell(uint32_t received) {
     has_farewell_ = true;
     received_ = received;
   }
-  // Whether it said so of the message with that number.
-  bool HasReceived(uint32_t message) const { return has_farewell_ && VerbsReached(received_, message); }
+  // Whether the peer's farewell counts message `number` as received.
+  bool HasReceived(uint32_t number) const { return has_farewell_ && VerbsReached(received_, number); }
 
  private:
   const uint64_t all_slots_;  // A bit for each, as in the other words.
   const size_t stride_;
   const uint32_t depth_;
   VerbsFault* const fault_;
-  uint64_t address_ = 0;  // Of the first slot's header.
+  uint64_t address_ = 0;  // Address of the first slot's header.
   uint32_t key_ = 0;
   uint64_t used_ = 0;      // Slots that hold a slice.
   uint64_t released_ = 0;  // The last VerbsHeader::released.

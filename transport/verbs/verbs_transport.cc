@@ -1,5 +1,4 @@
-// Sets up verbs links: authenticated TCP streams first, then queue pairs over
-// each of them.
+// Sets up verbs links: authenticated TCP streams first, then queue pairs over each of them.
 //
 // Threads: as transport/transport.h says.
 #include <algorithm>
@@ -26,8 +25,8 @@
 namespace annulus {
 namespace {
 
-// Smallest part of a slice that is sent before the rest is ready, in bytes: a
-// slice needs no more than 16 parts, since each takes a receive and a message.
+// Smallest part of a slice that is sent before the rest is ready, in bytes: a slice needs no more than 16 parts, since
+// each takes a receive and a message.
 uint32_t LeastPart(size_t slot_bytes) { return static_cast<uint32_t>(std::max<size_t>(slot_bytes / 16, 1)); }
 
 class VerbsTransport final : public Transport {
@@ -67,8 +66,7 @@ Status VerbsTransport::FindDevice(std::unique_ptr<VerbsDevice>* device) const {
   return VerbsDevice::Find(api_, VerbsWish::Of(config_.settings, config_.local_host), device);
 }
 
-// Registers the memory of one link on trial, since the limit on locked memory
-// is what most often is missing.
+// Registers the memory of one link on trial, since the limit on locked memory is what most often is missing.
 Status VerbsTransport::Probe() const {
   std::unique_ptr<VerbsDevice> device;
   ANNULUS_RETURN_IF_ERROR(FindDevice(&device));
@@ -175,8 +173,7 @@ Status VerbsTransport::AwaitHandovers(std::vector<Stream>* streams, const Connec
       if (!handover.done()) ANNULUS_RETURN_IF_ERROR(handover.Continue());
       if (handover.done() || first != nullptr) continue;
       first = &handover;
-      // One socket at a time: its peer has to come anyway, and the other
-      // sockets are checked when it has.
+      // One socket at a time: its peer has to come anyway, and the other sockets are checked when it has.
       wait.For(&(*streams)[i].socket);
     }
     if (first == nullptr) return Status();

@@ -12,8 +12,7 @@ struct Loaded {
   std::string why;  // "" when all was found.
 };
 
-// Old programs' versions of these functions have the same names, so the version
-// is named.
+// Old programs' versions of these functions have the same names, so the version is named.
 template <class Function>
 void Find(void* library, const char* name, const char* version, Function* function, std::string* why) {
   *function = reinterpret_cast<Function>(dlvsym(library, name, version));

@@ -1,9 +1,8 @@
-// VerbsApi: the functions of libibverbs that links use, found when the program
-// runs, so that one build of the library serves machines with and without it.
+// VerbsApi: the functions of libibverbs that links use, found when the program runs, so that one build of the library
+// serves machines with and without it.
 //
-// Posting and polling are no functions of the library but of a device's driver;
-// verbs.h calls them through the device's context. So a stand-in for the
-// library fills this table, and the operations of the contexts that it opens.
+// Posting and polling are no functions of the library but of a device's driver; verbs.h calls them through the device's
+// context. So a stand-in for the library fills this table, and the operations of the contexts that it opens.
 //
 // Threads: constant once it is loaded.
 #pragma once
@@ -41,8 +40,7 @@ struct VerbsApi {
   decltype(&ibv_destroy_qp) destroy_qp;
 };
 
-// The machine's library, opened by the first call and never closed; null when
-// there is none, and *why says so.
+// The machine's library, opened by the first call and never closed; null when there is none, and *why says so.
 const VerbsApi* LoadVerbs(std::string* why);
 
 // "transport retry counter exceeded", in the words of this library.

@@ -17,8 +17,7 @@ constexpr int kIpv6 = 2;
 constexpr int kGood = 3;
 constexpr int kSameAsRendezvous = 4;
 
-// More than any device has for a host's interfaces; and the largest index that
-// a path can name.
+// More than any device has for a host's interfaces; and the largest index that a path can name.
 constexpr size_t kMostGids = 1024;
 constexpr uint32_t kLargestGidIndex = 255;
 
@@ -137,8 +136,7 @@ int VerbsDevice::Rate(const VerbsWish& wish, std::string* why) {
 int VerbsDevice::RatePort(uint8_t port, const VerbsWish& wish, Use* use, std::string* why) const {
   const std::string title = name_ + ", port " + std::to_string(port);
   ibv_port_attr attributes{};
-  // The library's plain function fills the part of the struct that all its
-  // versions have.
+  // The library's plain function fills the part of the struct that all its versions have.
   if (const int error = api_->query_port(context_, port, reinterpret_cast<_compat_ibv_port_attr*>(&attributes));
       error != 0) {
     Add(title + " cannot be queried: " + std::strerror(error), why);

@@ -1,11 +1,8 @@
-// Which device, port and address the verbs links of a rank use, and why there
-// is none.
+// Which device, port and address the verbs links of a rank use, and why there is none.
 //
-// Devices are looked through in the order of the library. The best address is
-// the one that the rank also has towards the rendezvous; then any RoCE v2
-// address of IPv4 or an InfiniBand port; then one of IPv6. The index of an
-// address differs between machines and changes as interfaces come and go, so it
-// is never assumed.
+// Devices are looked through in the order of the library. The best address is the one that the rank also has towards
+// the rendezvous; then any RoCE v2 address of IPv4 or an InfiniBand port; then one of IPv6. The index of an address
+// differs between machines and changes as interfaces come and go, so it is never assumed.
 //
 // Threads: one at a time.
 #pragma once
@@ -41,8 +38,7 @@ class VerbsDevice {
   VerbsDevice(const VerbsDevice&) = delete;
   VerbsDevice& operator=(const VerbsDevice&) = delete;
 
-  // Opens the best device. Errors: kUnsupported with a reason for each device,
-  // and what to do about it.
+  // Opens the best device. Errors: kUnsupported with a reason for each device, and what to do about it.
   static Status Find(const VerbsApi* api, const VerbsWish& wish, std::unique_ptr<VerbsDevice>* found);
 
   const VerbsApi* api() const { return api_; }
@@ -69,8 +65,7 @@ class VerbsDevice {
     ibv_mtu mtu = IBV_MTU_1024;
   };
 
-  // How well the device's best port suits; 0 when there is none, and *why says
-  // so.
+  // How well the device's best port suits; 0 when there is none, and *why says so.
   int Rate(const VerbsWish& wish, std::string* why);
   int RatePort(uint8_t port, const VerbsWish& wish, Use* use, std::string* why) const;
   int RateGids(const VerbsWish& wish, Use* use, std::string* why) const;
@@ -82,8 +77,7 @@ class VerbsDevice {
   int max_cqe_ = 0;
 };
 
-// An address as a GID: IPv4 is mapped into IPv6. Returns false when `text` is
-// no numeric address.
+// An address as a GID: IPv4 is mapped into IPv6. Returns false when `text` is no numeric address.
 bool GidOf(const std::string& text, std::array<uint8_t, 16>* gid);
 
 // "10.0.0.1" or "fe80::1".

@@ -12,15 +12,12 @@
 namespace annulus {
 namespace {
 
-// Completions of one poll. More stay for the next one, so that one call takes a
-// bounded time.
+// Completions of one poll. More stay for the next one, so that one call takes a bounded time.
 constexpr int kMostPolled = 32;
-// Events of the channel that are acknowledged at once; each arming causes at
-// most one.
+// Events of the channel that are acknowledged at once; each arming causes at most one.
 constexpr int kMostEvents = 16;
 
-// Reading such a descriptor must not block, and programs that this process
-// starts must not have it.
+// Reading such a descriptor must not block, and programs that this process starts must not have it.
 void Prepare(int fd) {
   fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
   fcntl(fd, F_SETFD, FD_CLOEXEC);
@@ -90,13 +87,11 @@ int VerbsHub::Poll() {
 bool VerbsHub::Arm() {
   if (state_->rung) TakeEvents();
   if (!armed_) {
-    // What completes from here on raises an event; what had completed before is
-    // found by the poll.
+    // What completes from here on raises an event; what had completed before is found by the poll.
     if (ibv_req_notify_cq(queue_, 0) != 0) return false;
     armed_ = true;
   }
-  // Each time: a poll takes a bounded number, so more than it took may have been
-  // there before the arming.
+  // Each time: a poll takes a bounded number, so more than it took may have been there before the arming.
   if (Poll() > 0) return false;
   if (!state_->waiting) {
     state_->waiting = true;
@@ -131,9 +126,8 @@ void VerbsHub::WatchNews() {
   });
 }
 
-// An event is no failure by itself: a port that comes back soon enough costs
-// nothing but time, and what does not recover fails the requests. But it
-// explains the failure.
+// An event is no failure by itself: a port that comes back soon enough costs nothing but time, and what does not
+// recover fails the requests. But it explains the failure.
 void VerbsHub::TakeNews() {
   state_->told = false;
   for (int i = 0; i < kMostEvents; ++i) {

@@ -1,9 +1,8 @@
-// VerbsHub: what the links of one communicator share: the device, a protection
-// domain, one completion queue with the descriptor in which its owner sleeps,
-// and the device's events.
+// VerbsHub: what the links of one communicator share: the device, a protection domain, one completion queue with the
+// descriptor in which its owner sleeps, and the device's events.
 //
-// A poll takes the completions of all links and passes each one to its link,
-// which only records it. So it does not matter which link polls.
+// A poll takes the completions of all links and passes each one to its link, which only records it. So it does not
+// matter which link polls.
 //
 // Threads: the one that drives the communicator.
 #pragma once
@@ -40,8 +39,7 @@ class VerbsHub {
   VerbsHub(const VerbsHub&) = delete;
   VerbsHub& operator=(const VerbsHub&) = delete;
 
-  // Makes a completion queue for `completions` at once. Errors: kUnsupported,
-  // kSystem.
+  // Makes a completion queue for `completions` at once. Errors: kUnsupported, kSystem.
   Status Open(uint64_t completions);
 
   const VerbsDevice& device() const { return *device_; }
@@ -58,19 +56,15 @@ class VerbsHub {
     return uint64_t{number} << 32 | (is_receive ? 1U << 31 : 0U) | (value & kMostValue);
   }
 
-  // Passes on what has completed, up to a bound. Returns how many requests that
-  // were.
+  // Passes on what has completed, up to a bound. Returns how many requests that were.
   int Poll();
 
-  // Makes the reactor return once something completes. Returns false when
-  // something has completed meanwhile.
+  // Makes the reactor return once something completes. Returns false when something has completed meanwhile.
   bool Arm();
 
-  // Whether the device or its queue has failed, so that nothing will complete
-  // any more.
+  // Whether the device or its queue has failed, so that nothing will complete any more.
   bool failed() const { return failed_; }
-  // What the device has told of itself that explains a failure: "; port 1 went
-  // down"; "" when nothing.
+  // What the device has told of itself that explains a failure: "; port 1 went down"; "" when nothing.
   const std::string& trouble() const { return state_->trouble; }
 
  private:

@@ -1,5 +1,4 @@
-// VerbsMemory: slots or cells that are allocated and registered with the
-// device, once, for as long as they live.
+// VerbsMemory: slots or cells that are allocated and registered with the device, once, for as long as they live.
 //
 // Threads: as the endpoint.
 #pragma once
@@ -21,8 +20,8 @@ class VerbsMemory {
   VerbsMemory(const VerbsMemory&) = delete;
   VerbsMemory& operator=(const VerbsMemory&) = delete;
 
-  // Registers it. `by_peer`: the peer may write to it. Errors: kOutOfMemory,
-  // kSystem; a limit on locked memory is named.
+  // Registers it. `by_peer`: the peer may write to it. Errors: kOutOfMemory, kSystem; a limit on locked memory is
+  // named.
   Status Register(bool by_peer);
 
   // Starts at a page, so that no page is registered twice.
