@@ -1,6 +1,6 @@
-// FileLimitGuard: calls that make or fill files, under a limit on the size of files (ulimit -f, RLIMIT_FSIZE). Beyond
-// the limit the kernel sends SIGXFSZ to the calling thread, which by default ends the process; memory files are limited
-// too.
+// FileLimitGuard: lets calls that make or fill files fail, instead of ending the process, at the limit on the size of
+// files (ulimit -f, RLIMIT_FSIZE). Beyond the limit the kernel sends SIGXFSZ to the calling thread, which by default
+// ends the process. Memory files are limited too.
 //
 // Threads: each guard belongs to the thread that made it.
 #pragma once

@@ -1,4 +1,4 @@
-// Secret: a text, such as the job key, of which no copy may stay in memory that was given back.
+// Secret: a text, such as the job key. Its memory is overwritten before it is freed, so that no copy stays behind.
 //
 // Threads: as std::string.
 #pragma once

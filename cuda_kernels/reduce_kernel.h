@@ -16,7 +16,7 @@
 
 namespace annulus::cuda {
 
-constexpr int kMaxSlices = 32;  // Of a batch: 2.5 KiB of arguments, of the 4 KiB that a launch can have.
+constexpr int kMaxSlices = 32;  // Most slices in a batch: 2.5 KiB of arguments; a launch can have 4 KiB.
 constexpr int kThreadsPerBlock = 512;
 constexpr int kMostListed = 64;  // Sources of a slice.
 
@@ -27,7 +27,7 @@ struct KernelSlice {
   const std::byte* src[2] = {nullptr, nullptr};
   const std::byte* const* many = nullptr;  // All sources, when there are more than two.
   uint64_t count = 0;                      // Elements.
-  double factor = 1;                       // Of source number scaled_source. Sums only.
+  double factor = 1;                       // Factor of source number scaled_source. Sums only.
   uint32_t divisor = 0;                    // More than 1: a sum of several sources is divided.
   int16_t num_sources = 0;
   int16_t scaled_source = -1;

@@ -10,7 +10,7 @@
 namespace annulus::fusion {
 namespace {
 
-// Of one tensor, and of a model: far beyond any model that one machine holds, and no product below overflows.
+// Most elements of a tensor, and of a model: far more than one machine holds, and no product below overflows.
 constexpr size_t kMaxElements = size_t{1} << 40;
 
 // False unless `text` is one or more numbers from 1 on with an x between them.

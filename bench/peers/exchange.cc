@@ -55,7 +55,7 @@ struct Exchange::Message {
   float* recv;
   size_t count;
   Streaming streaming;
-  size_t share_floats;  // Of whole pieces.
+  size_t share_floats;  // Floats of a rank's share, in whole pieces.
   uint64_t first_piece;
 
   struct Range {

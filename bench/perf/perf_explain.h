@@ -13,10 +13,11 @@
 
 namespace annulus::perf {
 
-// Of the ranks of `group`; collective. Rank 0 writes, after some calls from which its links know how far the peers are.
+// Explains the calls of the ranks of `group`; collective. Rank 0 writes, after some calls from which its links know how
+// far the peers are.
 Status ExplainGroup(const Options& options, Group& group, std::ostream& out);
 
-// Of options.ranks that need not exist, with the settings of the environment.
+// Explains the calls of options.ranks ranks, which need not exist, with the settings of the environment.
 // Errors: kInvalidArgument  the settings are wrong, or such ranks could not be linked.
 Status ExplainRanks(const Options& options, std::ostream& out);
 

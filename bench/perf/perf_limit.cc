@@ -73,7 +73,7 @@ Status GatherLinks(Group& group, std::vector<int32_t>* links) {
   return {Code::kInternal, "a rank does not know the transport of its link to the next one"};
 }
 
-// Of the transports among `links`, in the order of the list.
+// Titles of the transports among `links`, in the order of the list.
 std::string TitlesOf(const std::vector<int32_t>& links) {
   std::string titles;
   for (int32_t i = 0; i < static_cast<int32_t>(Transports().size()); ++i) {

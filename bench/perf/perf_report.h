@@ -23,13 +23,13 @@ struct Machine {
   std::string library_version;
   std::string cpu_model;
   int cores = 0;         // That rank 0 may run on; 0 when the system does not tell.
-  int cores_online = 0;  // Of rank 0's host.
+  int cores_online = 0;  // Cores of rank 0's host.
   int ranks = 0;
   int hosts = 0;
   std::string transport;  // The setting.
   std::string links;      // What came of it.
   std::string limit;      // What is measured as the limit.
-  double latency_us = 0;  // Of the limit's 8-byte exchange; 0 when unknown.
+  double latency_us = 0;  // Time of the limit's 8-byte exchange; 0 when unknown.
   int64_t slice_bytes = 0;
   int32_t channels = 0;
   int32_t tcp_sockets = 0;

@@ -45,7 +45,7 @@ struct Client {
 // What is set by PeerStart.
 struct Job {
   int rank = 0;
-  std::vector<Client> clients;  // Of rank 0: all others. Of the others: rank 0.
+  std::vector<Client> clients;  // On rank 0, all others; on the others, rank 0.
   std::vector<std::byte> buffer = std::vector<std::byte>(kReceiveBytes);
 };
 

@@ -18,7 +18,7 @@ struct CallOptions {
   const char* label = nullptr;     // The user's name for the call; null: none.
   annulus_done_fn done = nullptr;  // Called when a queued call has ended; null: nothing is.
   void* done_context = nullptr;
-  int priority = 0;  // Of queued calls: the number by which they overtake each other.
+  int priority = 0;  // Queued calls only: those with higher numbers may overtake others.
 };
 
 struct CallArguments {

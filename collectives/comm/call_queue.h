@@ -60,8 +60,8 @@ class CallQueue {
     // For the progress thread. Takes a long turn once there is something to do that others leave alone: calls,
     // messages, or the queue is stopping.
     Turn(CallQueue* queue, AwaitWork);
-    // For threads that wait for a request. Takes a long turn once nobody has it; none when it is over before, at its
-    // deadline, and where calls go by priority.
+    // For threads that wait for a request. Takes a long turn once nobody else has the turn. Takes none if `is_over`
+    // returns true first, at the deadline, or if calls are ordered by priority.
     Turn(CallQueue* queue, const Helps& helps);
     Turn(const Turn&) = delete;
     Turn& operator=(const Turn&) = delete;

@@ -25,7 +25,7 @@ struct ControlConnection {
 // Where rank 0 listens for ranks whose control connection broke, as long as the communicator lives.
 struct ControlDoorPlace {
   int listener = -1;   // On rank 0; -1: none, and on other ranks.
-  int port = 0;        // Of rank 0's host; 0: nobody can come back.
+  int port = 0;        // Port on rank 0's host; 0: nobody can come back.
   std::string ticket;  // Random: who has it is a rank of this communicator. Part of the key.
 };
 

@@ -62,7 +62,7 @@ class ControlMember : public ControlRole {
   const std::unique_ptr<ControlTimer> path_check_;
   Deadline path_until_ = kNoDeadline;  // End of kPathGrace; set by the report and when this rank leaves.
   Nanoseconds undelivered_since_ = 0;
-  Nanoseconds last_word_ = 0;  // Of rank 0, or when this rank began to wait for one.
+  Nanoseconds last_word_ = 0;  // Time of rank 0's last word, or when this rank began to wait for one.
   bool judge_left_ = false;
   bool departing_ = false;
   std::function<void()> on_gone_;

@@ -44,7 +44,7 @@ class MessageStream {
   virtual void Finish() = 0;
   // Drops the connection. No handler runs afterwards.
   virtual void Close() = 0;
-  // As Close, for a connection whose place another takes: the peer never mistakes it for the end of this process.
+  // As Close, for a connection that another one replaces: the peer does not mistake it for the end of this process.
   virtual void Abandon() = 0;
 
   virtual bool open() const = 0;

@@ -19,7 +19,7 @@ class CudaDevice {
  public:
   // Takes the primary context of device `ordinal`, and loads the kernels of `image` into it, all of them now: a kernel
   // that is loaded by its first launch blocks every CUDA call of the process until the GPU is idle. `driver` outlives
-  // it. Errors: kSystem or kOutOfMemory of the driver. That there are no kernels is none: see kernels_missing.
+  // it. Errors: kSystem or kOutOfMemory of the driver. Missing kernels are not an error; see kernels_missing().
   static Status Open(const cuda::Driver& driver, int ordinal, std::span<const std::byte> image,
                      std::unique_ptr<CudaDevice>* device);
   ~CudaDevice();

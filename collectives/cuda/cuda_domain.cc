@@ -15,8 +15,8 @@ CudaDomain::CudaDomain(std::unique_ptr<cuda::Driver> driver, std::span<const std
 
 CudaDomain::~CudaDomain() { slots_.ForgetDevice(); }
 
-// Memory of which the driver does not tell counts as the device's: Take then fails with the reason, and the CPU
-// does not touch what it may not.
+// If the driver cannot say where the memory lies, it counts as the device's: the CPU does not touch it, and Take fails
+// with the reason.
 bool CudaDomain::Owns(const void* pointer) const {
   cuda::PointerPlace place;
   return !driver_->PlaceOf(pointer, &place).ok() || place.type == cuda::MemoryType::kDevice;

@@ -25,8 +25,8 @@ class CudaDomain final : public MemoryDomain {
   ~CudaDomain() override;
 
   bool Owns(const void* pointer) const override;
-  // Takes up work on the device of the pointer. kUnsupported: it is another than the one that this process works with,
-  // or the memory belongs to another context than its primary one.
+  // Starts to use the pointer's device. kUnsupported: the pointer is on another device, or in a context other than the
+  // primary one.
   Status Take(const void* pointer) override;
   Status OpenQueue(std::unique_ptr<DomainQueue>* queue) override;
   std::byte* AllocateSlots(size_t bytes) override;
@@ -35,8 +35,8 @@ class CudaDomain final : public MemoryDomain {
   Status RegisterSlots(std::byte* slots, size_t bytes) override;
   void UnregisterSlots(std::byte* slots, size_t bytes) override;
 
-  // Sets *device to device number `ordinal`, with which this process works from the first such call on.
-  // Errors: kUnsupported when it works with another one; kSystem or kOutOfMemory of the driver.
+  // Sets *device to device number `ordinal`. The first call decides which device this process uses.
+  // Errors: kUnsupported when it uses another one; kSystem or kOutOfMemory of the driver.
   Status Use(int ordinal, const CudaDevice** device);
 
   const cuda::Driver& driver() const { return *driver_; }

@@ -28,7 +28,7 @@ Status CudaQueue::FindPlaces(const SliceOp& op) {
   if (places_.is_mixed()) return {Code::kUnsupported, "the buffers of a call are on two GPUs"};
   if (streams_ != nullptr && (places_.device() < 0 || places_.device() == streams_->device().ordinal()))
     return Status();
-  // A queue gets no work before some buffer is on a device; should that be none, it is the first one.
+  // Operations reach a queue only after a buffer was found on a device. If none of this one is, device 0 is used.
   const CudaDevice* device = nullptr;
   ANNULUS_RETURN_IF_ERROR(domain_->Use(std::max(places_.device(), 0), &device));
   if (streams_ == nullptr) ANNULUS_RETURN_IF_ERROR(CudaStreams::Open(*device, &streams_));

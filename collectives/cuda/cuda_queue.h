@@ -69,7 +69,7 @@ class CudaQueue final : public DomainQueue {
   cuda::KernelBatch batch_;
   unsigned slices_ = 0;
   cuda::Function kernel_ = nullptr;
-  size_t most_bytes_ = 0;      // Of its largest slice.
+  size_t most_bytes_ = 0;      // Size of its largest slice.
   bool touches_host_ = false;  // Whether some operand crosses PCIe.
 };
 

@@ -38,7 +38,7 @@ Status OperandPlaces::FindOne(const std::byte* memory, size_t bytes) {
     place = Place::kPinned;
   } else {
     ANNULUS_RETURN_IF_ERROR(driver_.PlaceOf(memory, &known));
-    // The user's own pinned memory, if all of it is, at one time: what lies between two registrations may not be.
+    // The user's own pinned memory, if one registration covers all of it: between two registrations there may be a gap.
     const auto offset = static_cast<size_t>(cuda::ToDevice(memory) - known.begin);
     const bool is_whole = known.begin != 0 && offset <= known.bytes && bytes <= known.bytes - offset;
     if (known.type == cuda::MemoryType::kHost && is_whole) place = Place::kPinned;

@@ -30,7 +30,7 @@ class OperandPlaces {
   // Errors: those of the driver.
   Status Find(const SliceOp& op);
 
-  // Of what was found last: the sources in their order, then both destinations.
+  // Places that Find found last: those of the sources in their order, then of both destinations.
   const std::vector<Place>& all() const { return places_; }
   bool Has(Place place) const;
   // Number of the GPU with an operand, -1 when there is none.
@@ -44,7 +44,7 @@ class OperandPlaces {
 
   const cuda::Driver& driver_;
   const PinnedSlots& slots_;
-  uint64_t version_ = 0;  // Of the slots below.
+  uint64_t version_ = 0;  // Version of the slots in `pinned_`.
   std::vector<PinnedSlots::Range> pinned_;
   std::vector<Place> places_;
   int device_ = -1;

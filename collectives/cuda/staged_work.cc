@@ -5,7 +5,7 @@
 namespace annulus {
 namespace {
 
-constexpr size_t kAlignment = 64;  // Of an operand in the staging memory.
+constexpr size_t kAlignment = 64;  // Alignment of operands in the staging memory, in bytes.
 
 // Bytes of staging for each of the operands on the device.
 size_t ShareOf(size_t on_device) {

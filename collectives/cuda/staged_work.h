@@ -55,8 +55,8 @@ class StagedWork {
   std::array<size_t, kMost> order_{};  // A ring of indexes, oldest first.
   size_t begin_ = 0;
   size_t count_ = 0;
-  Phase phase_ = Phase::kBegins;  // Of the oldest.
-  uint32_t value_ = 0;            // What the word becomes next.
+  Phase phase_ = Phase::kBegins;  // Phase of the oldest operation.
+  uint32_t value_ = 0;            // Value of the word once the current phase is done.
   std::vector<const std::byte*> sources_;
 };
 

@@ -105,7 +105,7 @@ class Engine {
   Runner* current_ = nullptr;                                     // Runner of the latest collective. Never null.
   Repeatable* repeatable_ = nullptr;  // Repeater of the latest collective; null: it cannot be repeated.
   bool running_ = false;
-  CallParts parts_;  // Of the current collective, when its kind has parts.
+  CallParts parts_;  // Parts of the current collective, if its kind has any.
 };
 
 }  // namespace annulus

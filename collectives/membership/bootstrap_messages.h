@@ -30,7 +30,7 @@ struct JoinMessage {
 struct TableMessage {
   uint64_t job_id = 0;
   uint16_t door_port = 0;          // Where rank 0 listens for ranks whose connection breaks from now on; 0: nowhere.
-  std::string ticket;              // Of kTicketBytes: part of that door's key.
+  std::string ticket;              // Part of that door's key; kTicketBytes long.
   std::vector<std::string> blobs;  // By rank.
 };
 

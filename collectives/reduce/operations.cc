@@ -60,7 +60,7 @@ Status Operations::Create(annulus_reduce_fn function, void* context, void (*rele
   operation.keep = std::shared_ptr<const UserReduction>(&user->reduction, let_go);
   operation.custom.user = &user->reduction;
   ANNULUS_RETURN_IF_ERROR(Add(kFirstUserOp, operation, number));
-  // Of an operation that was not made, the context stays the caller's.
+  // If the operation was not made, the context stays the caller's.
   user->reduction.release = release;
   slots_[SlotOf(*number)].user = user;
   return Status();

@@ -17,7 +17,7 @@ struct PointerPlace {
   MemoryType type = MemoryType::kNone;  // kNone: memory that the driver does not know. kHost: pinned or managed.
   int device = -1;                      // Number of the device, for kDevice.
   Context context = nullptr;            // That it was allocated in; null for pools and mapped memory, which have none.
-  DevicePointer begin = 0;              // Of the allocation or registration, whose bytes lie behind one another.
+  DevicePointer begin = 0;              // Start of the allocation or registration, which is contiguous.
   size_t bytes = 0;
 };
 
@@ -47,7 +47,7 @@ class Driver {
   explicit Driver(void* handle) : handle_(handle) {}
   Status FindFunctions();
 
-  void* const handle_;  // Of dlopen.
+  void* const handle_;  // Handle from dlopen.
   DriverFunctions functions_;
   int version_ = 0;
 };

@@ -8,7 +8,7 @@ namespace py = pybind11;
 
 namespace {
 
-thread_local const void* t_owner = nullptr;  // Of the callback that the thread is in.
+thread_local const void* t_owner = nullptr;  // Owner of the callback that the thread is in.
 
 }  // namespace
 

@@ -28,13 +28,13 @@ struct Failure : std::exception {
 
   const char* what() const noexcept override { return message.c_str(); }
 
-  // Of the call that this thread just made, and that returned `status`.
+  // The failure of the call that this thread just made and that returned `status`.
   static Failure OfThread(annulus_status_t status);
 
   // The verdict of `comm`; with ANNULUS_OK while it is alive.
   static Failure Verdict(annulus_comm_t* comm);
 
-  // Of work on a communicator that was closed before it was done.
+  // The failure of work on a communicator that was closed before the work was done.
   static Failure Closed();
 
   // The Python exception; with the GIL.

@@ -42,7 +42,7 @@ struct Work {
   annulus_request_t* request = nullptr;
   int waiters = 0;  // Threads that are using `request` without the GIL.
   bool done = false;
-  std::optional<Failure> failure;  // Of work that is done.
+  std::optional<Failure> failure;  // Failure of the work, once it is done.
 };
 
 class Handle {

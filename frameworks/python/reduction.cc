@@ -12,7 +12,7 @@ namespace {
 
 using Shared = std::shared_ptr<Reduction>;
 
-thread_local const void* t_owner = nullptr;  // Of the reduction that the thread is in.
+thread_local const void* t_owner = nullptr;  // Owner of the reduction that the thread is in.
 
 // The thread is in a reduction of `owner`.
 class Scope {

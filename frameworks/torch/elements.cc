@@ -58,7 +58,7 @@ annulus_op_t ArithmeticOp(at::ScalarType type, const c10d::ReduceOp& op) {
   }
 }
 
-// Of bytes that are 0 or 1: a sum is "any", a product is "all".
+// The operation on bytes that are 0 or 1: a sum is "any", a product is "all".
 annulus_op_t BoolOp(const c10d::ReduceOp& op) {
   switch (op.op_) {
     case c10d::ReduceOp::SUM:

@@ -1,4 +1,4 @@
-// DrainTimer: how long annulus-run waits, once no rank is left, until all output is written. Without an interrupt it
+// DrainTimer: how long annulus-run waits for its output to be written once no rank is left. Without an interrupt it
 // waits for its readers as long as they take.
 //
 // Threads: one.
@@ -10,7 +10,7 @@ namespace annulus {
 
 class DrainTimer {
  public:
-  // The user wants an end: once no rank is left, wait for a moment only.
+  // The user has interrupted the job: once no rank is left, wait for at most kDrainTime.
   void Hurry() { hurried_ = true; }
   // No rank is left. May be called again.
   void Begin() {

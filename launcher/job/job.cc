@@ -84,7 +84,7 @@ Status Job::Prepare(const RunArguments& arguments, const char* const* environmen
   const Variables variables = ReadVariables(environment);
   shared_ = variables;
   ANNULUS_RETURN_IF_ERROR(TakeAssignments(arguments, variables));
-  shared_.erase(PortHandout::kVariable);  // Of an annulus-run around this one.
+  shared_.erase(PortHandout::kVariable);  // Set by an annulus-run around this one.
   ANNULUS_RETURN_IF_ERROR(port_.Reserve("127.0.0.1"));
   shared_["ANNULUS_RENDEZVOUS"] = FormatAddress("127.0.0.1", port_.port());
   ANNULUS_RETURN_IF_ERROR(TakeKey());

@@ -185,7 +185,7 @@ Status Agent::StartRanks(const StartOrder& order) {
   program.signal_mask = context_.original;
   RaiseOpenFiles();
   Variables variables = environment_;
-  variables.erase(PortHandout::kVariable);  // Of an annulus-run around this one.
+  variables.erase(PortHandout::kVariable);  // Set by an annulus-run around this one.
   for (const auto& [name, value] : order.variables) variables[name] = value;
   if (order.first_rank == 0 && !input_.Open()) return Status::System("cannot make a pipe", errno);
   if (order.first_rank == 0) ANNULUS_RETURN_IF_ERROR(handout_.Open(port_.listener()));

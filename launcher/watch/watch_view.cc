@@ -81,7 +81,7 @@ std::vector<double> WaitedShares(const WatchMoment& before, const WatchMoment& n
   return shares;
 }
 
-// Of an even number of shares, the larger of the two in the middle.
+// The median; for an even number of shares, the larger of the two in the middle.
 double MedianOf(std::vector<double> shares) {
   const auto middle = shares.begin() + shares.size() / 2;
   std::nth_element(shares.begin(), middle, shares.end());

@@ -35,7 +35,7 @@ LauncherRun::Setup Perf(int nranks, const std::string& arguments, std::vector<st
 
 struct Sweep {
   const char* collectives;
-  size_t rows;  // Of each size and type.
+  size_t rows;  // Rows for each size and type.
 };
 
 class EveryCollective : public testing::TestWithParam<std::tuple<int, const char*, Sweep>> {};

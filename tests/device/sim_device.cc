@@ -24,7 +24,7 @@ namespace annulus {
 namespace {
 
 constexpr int kPoison = 0xdb;
-// Of 100 polls, how many finish an operation when polls drive the device.
+// Share of polls that finish an operation, in percent, when polls drive the device.
 constexpr int kDonePerPollPercent = 40;
 
 struct Range {

@@ -23,7 +23,7 @@ namespace annulus {
 
 struct SimDeviceOptions {
   uint64_t seed = 1;
-  int queue_length = 16;  // Of each queue; Submit would block beyond it.
+  int queue_length = 16;  // Length of each queue; beyond it Submit returns kWouldBlock.
   // If set, operations are done as events of this clock, min_time to max_time after they were submitted. It outlives
   // the device. Otherwise polls drive the device, unless it has a thread: each finishes one operation or none.
   SimClock* clock = nullptr;

@@ -39,7 +39,7 @@ int Ip(std::vector<std::string> words) { return Run("ip", std::move(words)); }
 // The packet filter takes one text, however many words it has.
 int Filter(const std::string& command) { return Run("nft", {command}); }
 
-// Of the calling thread: the process's leader may be elsewhere.
+// The namespace of the calling thread: the process's main thread may be in another.
 int OwnNamespace(int flags) { return open("/proc/thread-self/ns/net", O_RDONLY | flags); }
 
 std::string Interface(int host) { return "cable" + std::to_string(host); }

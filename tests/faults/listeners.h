@@ -19,7 +19,7 @@ struct Listener {
   auto operator<=>(const Listener&) const = default;
 };
 
-// Of processes that this one may look into; ended ones have none.
+// Listeners of processes that this one may inspect; processes that have ended have none.
 std::vector<Listener> ListenersOf(const std::vector<pid_t>& pids);
 
 // A connected socket, which the caller owns; -1 when nobody listens there any more, or nobody accepts for 2 s.

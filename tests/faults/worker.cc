@@ -43,7 +43,7 @@ struct Buffers {
       : in(count, static_cast<float>(rank + 1)), out(count), sum(static_cast<float>(nranks * (nranks + 1) / 2)) {}
   std::vector<float> in;
   std::vector<float> out;
-  const float sum;  // Of what is in all ranks' `in`.
+  const float sum;  // Sum over all ranks' `in`.
 };
 
 annulus_status_t Good(annulus_comm_t* comm, Buffers* b) {

@@ -21,7 +21,7 @@ class RealDevice final : public TestDevice {
 
   MemoryDomain* domain() override { return domain_.get(); }
   CudaDomain* cuda_domain() { return domain_.get(); }
-  // Of the program's own use of the driver.
+  // The driver and the context that the program itself uses.
   const cuda::Driver& driver() const { return *driver_; }
   cuda::Context context() const { return context_; }
 

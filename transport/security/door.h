@@ -33,7 +33,7 @@ class Door : public std::enable_shared_from_this<Door> {
   };
 
   struct Plan {
-    Hello hello;  // Of this rank, as for an acceptor's Handshake.
+    Hello hello;  // This rank's hello, as for an acceptor's Handshake.
     Secret key;
     size_t expected = 0;    // Number of peers that may wait for proof at once without being a crowd.
     Nanoseconds limit = 0;  // Time that a connection has for its proof.

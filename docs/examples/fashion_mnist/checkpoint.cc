@@ -21,7 +21,7 @@ struct Header {
   uint64_t parameters;
   int64_t epochs_done;
   uint64_t seed;
-  uint64_t digest;  // Of the floats that follow.
+  uint64_t digest;  // Digest of the floats that follow.
 };
 constexpr char kMagic[8] = {'F', 'M', 'N', 'I', 'S', 'T', '0', '1'};
 

@@ -13,7 +13,7 @@ namespace fashion {
 
 struct Checkpoint {
   int64_t epochs_done = 0;
-  uint64_t seed = 0;  // Of the shuffles, so that a resumed run sees the images in the same order.
+  uint64_t seed = 0;  // Seed of the shuffles, so that a resumed run sees the images in the same order.
   std::vector<float> parameters;
   std::vector<float> velocities;
 };

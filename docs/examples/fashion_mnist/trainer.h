@@ -39,8 +39,8 @@ struct Settings {
 struct EpochResult {
   double loss = 0;           // Mean over the epoch's steps.
   double accuracy = 0;       // On the test images, after the epoch.
-  double images_per_s = 0;   // Of all ranks together.
-  double waiting_share = 0;  // Of the training time, mean over the ranks: what averaging cost beyond the overlap.
+  double images_per_s = 0;   // Rate of all ranks together.
+  double waiting_share = 0;  // Share of the training time that averaging cost beyond the overlap; mean over the ranks.
 };
 
 class Trainer {

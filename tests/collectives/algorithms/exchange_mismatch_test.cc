@@ -17,7 +17,7 @@
 namespace annulus {
 namespace {
 
-// Of a rank's call; a count of 0 is a barrier.
+// One rank's call; a count of 0 stands for a barrier.
 struct Asked {
   size_t count = 8;
   annulus_type_t type = ANNULUS_FLOAT32;

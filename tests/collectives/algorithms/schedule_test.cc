@@ -59,7 +59,7 @@ void Check(const ScheduleParams& p, bool in_place, const LinkCase& link) {
     for (size_t i = 0; i < run.output(r).size(); ++i) {
       const Element expected = Expected(p, r, i);
       if (expected.empty()) {
-        ASSERT_EQ(run.output(r)[i], in_place ? std::to_string(r) + " " : "poison");  // Of a reduction.
+        ASSERT_EQ(run.output(r)[i], in_place ? std::to_string(r) + " " : "poison");  // Untouched: not the root.
       } else {
         ASSERT_EQ(run.output(r)[i], expected) << "rank " << r << " element " << i;
       }

@@ -196,7 +196,7 @@ TEST_P(ShortHopTest, AMessageMovesBesideRepeats) {
 TEST_P(ShortHopTest, ThreadsTakeTurns) {
   constexpr int kThreads = 4;
   Cluster(config()).Run([&](annulus_comm_t* comm, int rank) {
-    const Numbers in = Contribution(rank, kCount, 0);  // Of all threads alike: they need no order.
+    const Numbers in = Contribution(rank, kCount, 0);  // The same for all threads, so their order does not matter.
     std::vector<std::jthread> threads;
     for (int thread = 0; thread < kThreads; ++thread) {
       threads.emplace_back([&] {

@@ -67,17 +67,17 @@ class SymbolicRun {
     bool received = false;
     bool executed = false;  // Its data is in place; a send, if any, is posted.
     bool sent = false;
-    uint64_t ticket = 0;  // Of the slice that arrived.
+    uint64_t ticket = 0;  // Ticket of the slice that arrived.
     bool arrived_in_place = false;
     bool sends_arrival = false;
-    bool takes_slot = false;  // Of a rendezvous.
+    bool takes_slot = false;  // Whether its send takes a slot; rendezvous only.
     Buffer arrival;
   };
   // A send that occupies a slot.
   struct Lent {
     Flight* flight;  // Valid until completed.
     uint64_t ticket;
-    const Element* place = nullptr;  // Of data in place.
+    const Element* place = nullptr;  // Location of data in place.
     bool completed = false;
     bool released = false;  // By the receiver.
   };
@@ -99,7 +99,7 @@ class SymbolicRun {
   };
   using Link = std::pair<std::pair<int, int>, int>;  // ((from, to), channel)
 
-  // Of the links from that rank.
+  // Whether sends from that rank on that channel complete when their receives are posted.
   bool IsRendezvous(int from, int channel) const {
     const bool is_mixed_rendezvous = params_.algorithm == Algorithm::kTwoLevel ? channel == 1 : from % 2 == 1;
     return model_ == LinkModel::kRendezvous || (model_ == LinkModel::kMixed && is_mixed_rendezvous);
@@ -132,8 +132,8 @@ class SymbolicRun {
   std::map<Link, std::deque<Slice>> links_;
   uint64_t next_ticket_ = 0;
   std::map<Link, std::deque<Lent>> lent_;       // Occupied slots, in order.
-  std::map<Link, std::deque<Flight*>> unsent_;  // Of a rendezvous: posted sends, in order.
-  std::map<Link, size_t> taken_;                // Of a rendezvous: send slots.
+  std::map<Link, std::deque<Flight*>> unsent_;  // Rendezvous: posted sends, in order.
+  std::map<Link, size_t> taken_;                // Rendezvous: number of send slots in use.
 };
 
 }  // namespace annulus

@@ -17,7 +17,7 @@ namespace annulus {
 namespace {
 
 constexpr int kRanks = 2;
-constexpr size_t kElements = 4;  // Of each rank's part.
+constexpr size_t kElements = 4;  // Elements of each rank's part.
 
 // What may be wrong, as the C API takes it.
 struct Operands {
@@ -26,8 +26,8 @@ struct Operands {
   size_t count = kElements;
   int type_number = ANNULUS_FLOAT32;
   int op_number = ANNULUS_SUM;
-  int root = 0;                    // Of a message: the peer.
-  const size_t* counts = nullptr;  // Of the buffer with a part for every rank.
+  int root = 0;                    // Root of a collective, peer of a message.
+  const size_t* counts = nullptr;  // Counts of the buffer with a part for every rank.
   annulus_type_t type() const { return static_cast<annulus_type_t>(type_number); }
   annulus_op_t op() const { return static_cast<annulus_op_t>(op_number); }
 };

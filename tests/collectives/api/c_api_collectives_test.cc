@@ -25,7 +25,7 @@ class Calls {
  public:
   struct Material {
     std::vector<Bytes> inputs;
-    Bytes output_of_all;  // Of an allreduce.
+    Bytes output_of_all;  // Output of an allreduce.
   };
 
   explicit Calls(int nranks) : taken_(nranks) {}

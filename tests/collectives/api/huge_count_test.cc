@@ -25,7 +25,7 @@ namespace {
 constexpr int kRanks = 2;
 constexpr size_t kPageBytes = 4096;
 constexpr size_t kPatternBytes = 4099 * kPageBytes;
-constexpr size_t kPatternElements = kPatternBytes / 2;  // Of bfloat16.
+constexpr size_t kPatternElements = kPatternBytes / 2;  // Number of bfloat16 elements.
 // One rank's part of allgather and reduce_scatter is a multiple of the pattern, so that all parts are alike.
 constexpr size_t kPart = 128 * kPatternElements;
 constexpr size_t kCount = kRanks * kPart + 12345;

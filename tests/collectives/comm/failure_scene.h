@@ -40,11 +40,11 @@ void ExpectRefusals(annulus_comm_t* comm, annulus_status_t verdict);
 // The verdict of an abort, apart from the call.
 void ExpectAborted(const ErrorCopy& error, int aborter);
 
-// Of a rank whose second call, an allreduce, failed.
+// The error of a rank whose second call, an allreduce, failed.
 void ExpectNamesTheCall(const ErrorCopy& error);
-// Of a rank that was in no call when it learnt of the failure.
+// The error of a rank that was in no call when it learnt of the failure.
 void ExpectNamesNoCall(const ErrorCopy& error);
-// Of a rank that made its call while the verdict was on its way: as it happened to come.
+// The error of a rank that made its call while the verdict was on its way: it names the call or none.
 void ExpectNamesTheCallOrNone(const ErrorCopy& error);
 
 }  // namespace annulus

@@ -160,7 +160,7 @@ TEST_P(ArbiterTest, RankThatLeftBeforeTheCollectiveIsNamed) {
 
 TEST_P(ArbiterTest, RankThatFinishedTheCollectiveMayLeave) {
   if (n_ < 3) return;
-  // Of the rest, one has not entered: it is at fault, not the one that left.
+  // One of the others has not entered: it is at fault, not the one that left.
   const int late = (culprit_ + 1) % n_;
   Story story(n_, Inside(Allreduce(7)));
   story.doing[late] = Outside(6);
@@ -185,7 +185,7 @@ TEST_P(ArbiterTest, OddCallIsAMismatchInWhicheverField) {
       {[](Call* call) { call->root = 1; }, "allreduce #7 with root 1", "with root 0"},
       {[](Call* call) { call->kind = CollectiveKind::kBarrier; }, "barrier as collective #7", "called allreduce"},
   };
-  const int odd = n_ == 2 ? 1 : culprit_;  // Of two, the higher one is called odd.
+  const int odd = n_ == 2 ? 1 : culprit_;  // With two ranks, the higher one is the odd one.
   for (const Variant& variant : variants) {
     for (const Status& failure :
          {Timeout(), Status(Code::kMismatch, "tag"), Status(Code::kProtocol, "slice too large", odd, 0)}) {

@@ -231,7 +231,7 @@ void Judgement::Expect(const Case& one, const SimControlJob& job) {
   }
 }
 
-// Of a path, at one message.
+// All ways to cut the path of `rank` at one message.
 std::vector<SimCut> WaysToCut(int rank, int message) {
   std::vector<SimCut> ways;
   for (const bool after : {false, true}) {

@@ -32,8 +32,8 @@ struct SimCut {
   int message = 0;     // Where: counted from 0 over both directions and all connections, handshakes and ends included.
   bool after = false;  // Message `message` still arrives.
   Kind kind = Kind::kReset;
-  Nanoseconds duration =
-      0;          // Of the silence; kNoDeadline: for ever. Of a reset: how much later the second end notices.
+  // Length of a silence; kNoDeadline: for ever. For a reset: how much later the second end notices.
+  Nanoseconds duration = 0;
   int first = 0;  // The end that notices a reset first; 0 is that of rank 0.
 };
 
@@ -108,7 +108,7 @@ class SimControlLine : public std::enable_shared_from_this<SimControlLine> {
     bool open = true;                        // It has neither closed nor been told of an end.
     bool finished = false;                   // It sends nothing more.
     std::deque<std::function<void()>> sent;  // What its messages do when they arrive; oldest first.
-    Nanoseconds last_arrival = 0;            // Of what it sent.
+    Nanoseconds last_arrival = 0;            // Arrival time of what it sent last.
     std::deque<EncodedMessage> early;        // Arrived before Listen.
     OnMessage on_message;                    // Null before Listen.
     OnEnd on_end;

@@ -71,7 +71,7 @@ TEST_F(CudaDomainTest, SlotsThatCannotBePinnedAreStaged) {
 TEST_F(CudaDomainTest, OperationsLargerThanTheStagingGoPieceByPiece) {
   Start({.seed = 4, .most_delay_us = 0, .loads_kernels = false});
   std::mt19937_64 random(4);
-  const size_t count = CudaStreams::kStagingBytes;  // Of 4 bytes each.
+  const size_t count = CudaStreams::kStagingBytes;  // Elements of 4 bytes each.
   const Bytes a = RandomElements(DataType::kFloat32, count, &random);
   const Bytes b = RandomElements(DataType::kFloat32, count, &random);
   const auto left = NewPlace(Kind::kDevice, a);

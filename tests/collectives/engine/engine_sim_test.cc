@@ -25,7 +25,7 @@ void DrawParts(uint64_t seed, size_t scale, SimJobOptions* options) {
   parts.n = options->world.nranks;
   parts.has_gaps = seed % 3 != 0;
   parts.call = options->call;
-  if (parts.call.op == ReduceOp::kAvg) parts.call.op = ReduceOp::kSum;  // Of which PartsJob knows nothing.
+  if (parts.call.op == ReduceOp::kAvg) parts.call.op = ReduceOp::kSum;  // PartsJob has no averages.
   parts.counts = MakeCounts(parts.call.kind, parts.n, parts.call.root, static_cast<unsigned>(seed), sizes);
   // As CallOf has it: the same number on all ranks.
   options->call = parts.call;

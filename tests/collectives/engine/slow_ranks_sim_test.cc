@@ -29,7 +29,7 @@ struct Story {
   SimJobOptions options;
   Trouble trouble = Trouble::kNone;
   int culprit = -1;                                         // The rank that dies; or an end of the link.
-  Nanoseconds at = 0;                                       // Of the trouble.
+  Nanoseconds at = 0;                                       // Time of the trouble.
   std::vector<bool> slow;                                   // By rank.
   std::vector<std::pair<Nanoseconds, Nanoseconds>> pauses;  // By rank: begin and end.
 };

@@ -55,7 +55,8 @@ Bytes Fold(const Call& call, const CreatedOp& created, const std::vector<Bytes>&
   return sum;
 }
 
-// Of ranks [begin, begin + size), of which there may be fewer; `size` is a power of four. Four quarters from the left.
+// Folds ranks [begin, begin + size), or as many of them as exist, as four quarters from the left. `size` is a power of
+// four.
 Bytes FoldQuarters(const Call& call, const CreatedOp& created, const std::vector<Bytes>& inputs, int begin, int size) {
   if (size == 1) return inputs[begin];
   const int n = static_cast<int>(inputs.size());

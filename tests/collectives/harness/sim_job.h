@@ -28,7 +28,7 @@ struct SimJobOptions {
   std::vector<size_t> tensors;    // Counts of a group's allreduces, of which the call is the first; else empty.
   std::optional<PartsJob> parts;  // When the parts are of different sizes; then the call is the engine's.
   bool on_device = false;
-  size_t stream_bytes = SIZE_MAX;  // Of input and output, from which the output is written past the caches.
+  size_t stream_bytes = SIZE_MAX;  // Size of input and output from which the output is written past the caches.
   bool in_place = false;
   Nanoseconds timeout = kSecond;
   bool awaits_stopped = false;  // Whether the job goes on until ranks that stopped have run again.

@@ -55,7 +55,7 @@ void CheckNesting(std::vector<Interval> intervals) {
   }
 }
 
-// Of each message track: a begin, its end, the next begin.
+// On each message track, begins and ends alternate.
 void CheckPairs(const Json& events) {
   std::map<std::string, int> open;
   for (const Json& event : events) {

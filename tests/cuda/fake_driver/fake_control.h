@@ -40,18 +40,18 @@ enum class Mistake {
 
 struct FakeCounts {
   int64_t launches = 0;
-  int64_t slices = 0;   // Of all launches.
-  unsigned blocks = 0;  // Of the last launch, for each of its slices.
+  int64_t slices = 0;   // Slices in all launches.
+  unsigned blocks = 0;  // Blocks for each slice of the last launch.
   int64_t copies = 0;
-  int64_t lazy_loads =
-      0;  // Launches of functions that were not loaded: they wait for all streams and block all callers.
+  // Launches of functions that were not loaded: they wait for all streams and block all callers.
+  int64_t lazy_loads = 0;
   // At this moment:
   int waiting = 0;  // Threads in a call that synchronizes a stream.
   int contexts = 0;
   int streams = 0;
   int libraries = 0;
   int64_t pinned_ranges = 0;
-  int64_t allocations = 0;  // Of device memory by the driver's functions; not by Allocate.
+  int64_t allocations = 0;  // Device memory allocated by the driver's functions, not by Allocate.
 };
 
 class FakeControl {

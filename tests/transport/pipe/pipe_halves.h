@@ -58,7 +58,7 @@ class PipeWriter {
   PipeSlots slots_;
   std::deque<Send*> sends_;
   PipeHead head_;
-  size_t sent_bytes_ = 0;  // Of the first send, its head included.
+  size_t sent_bytes_ = 0;  // Bytes of the first send that are sent, its head included.
   bool blocked_ = false;
   bool ended_ = false;  // The peer reads no more.
 };
@@ -99,9 +99,9 @@ class PipeReader {
   const Bounds limits_;
   PipeSlots slots_;
   std::deque<Recv*> recvs_;
-  int held_slots_ = 0;  // Of receives that are posted, or completed and not released.
+  int held_slots_ = 0;  // Slots of receives that are posted, or completed and not released.
   PipeHead head_;
-  size_t head_bytes_ = 0;  // Of head_, as far as it has come.
+  size_t head_bytes_ = 0;  // Bytes of head_ that have arrived.
   bool quiet_ = false;     // The socket had nothing more, or data that nobody wants.
   bool unwanted_ = false;  // It had the latter.
   bool ended_ = false;

@@ -235,7 +235,7 @@ TEST_F(VerbsFailureTest, APortThatGoesDownIsNoFailureByItself) {
   auto link = OpenLink();
   ASSERT_NE(link, nullptr);
   SimulatedVerbs::RaiseEvent(IBV_EVENT_PORT_ERR, 1);
-  SimulatedVerbs::RaiseEvent(IBV_EVENT_PORT_ACTIVE, 2);  // Of another port, as the next one.
+  SimulatedVerbs::RaiseEvent(IBV_EVENT_PORT_ACTIVE, 2);  // Another port, as is the next event's.
   SimulatedVerbs::RaiseEvent(IBV_EVENT_PORT_ERR, 2);
   for (int i = 0; i < 20; ++i) {
     bool moved = false;

@@ -52,7 +52,7 @@ struct NicReceive {
 // A completion on its way to the queue.
 struct NicCompletion {
   ibv_wc completion{};
-  uint64_t index = 0;  // Of the request.
+  uint64_t index = 0;  // Index of the request.
 };
 
 struct NicPair : ibv_qp {

@@ -21,8 +21,8 @@ struct SimulatedMachine {
   bool has_roce_v2 = true;
   uint64_t most_registered_bytes = UINT64_MAX;  // Registrations beyond it fail, as beyond a limit on locked memory.
   uint32_t most_inline_bytes = 512;
-  int most_completions = 32768;  // Of one completion queue.
-  uint32_t gid_index = 5;        // Of the address of IPv4.
+  int most_completions = 32768;  // Most completions in one queue.
+  uint32_t gid_index = 5;        // Index of the IPv4 address.
   int gid_error = 0;             // The errno with which the table of addresses cannot be read.
   uint16_t pkey = 0xffff;        // The only partition key; 0: an entry that is not used.
 };
