@@ -8,8 +8,13 @@
 //   stray relay PORT PID     stands between a rank and PORT of rank 0: "port OWN"; then "recorded HEX", what the rank
 //                            said first: its hello, its proof and the beginning of its join
 //
+//   stray babble PORT PID... the same, but each connection says something first: a byte, garbage, a hello, or a hello
+//   and
+//                            half a proof
+//
 // KIND: close (at once), silent, drip (a byte at a time), garbage, giant (the largest length there is), crowd (a
-// hundred silent ones), replay=HEX (a recording). PORT is the rendezvous: there, giant plays a rank that holds the job
+// hundred silent ones), hello (a valid one, then nothing), half (a valid hello and half a proof, then nothing),
+// replay=HEX (a recording). PORT is the rendezvous: there, giant plays a rank that holds the job
 // key of the environment. All end, with their connections, when standard input ends.
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -31,6 +36,7 @@
 #include "base/check.h"
 #include "tests/faults/listeners.h"
 #include "transport/security/auth.h"
+#include "transport/security/hello.h"
 #include "transport/wire/frame.h"
 
 namespace annulus {
@@ -82,6 +88,37 @@ Bytes GiantFrame() {
   header.bytes = std::numeric_limits<uint32_t>::max();
   WriteFrameHeader(header, std::as_writable_bytes(std::span(bytes)).first<kFrameHeaderBytes>());
   return bytes;
+}
+
+// As a rank of the job would: doors tell those who ask wrongly what they expect.
+Bytes HelloFor(const Listener& listener) {
+  Hello hello;
+  hello.purpose = kRendezvousPurpose;
+  hello.rank = 1;
+  HelloBytes bytes = EncodeHello(hello, HandshakeRole::kInitiator, true, {});
+  const int fd = ConnectTo(listener);
+  if (fd >= 0) {
+    const timeval limit{1, 0};
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    HelloBytes answer;
+    PeerHello door;
+    const bool answered = SendAll(fd, bytes.data(), bytes.size()) &&
+                          recv(fd, answer.data(), answer.size(), MSG_WAITALL) == static_cast<ssize_t>(answer.size());
+    if (answered && DecodeHelloPrefix(std::span(answer).first(kHelloPrefixBytes), &door.hello)) {
+      DecodeHello(answer, &door);
+      door.hello.target_rank = door.hello.rank;
+      door.hello.rank = door.hello.rank == 0 ? 1 : 0;
+      bytes = EncodeHello(door.hello, HandshakeRole::kInitiator, true, {});
+    }
+    close(fd);
+  }
+  const auto* first = reinterpret_cast<const unsigned char*>(bytes.data());
+  return Bytes(first, first + bytes.size());
+}
+
+Bytes WithHalfAProof(Bytes hello) {
+  hello.resize(hello.size() + Handshake::kMacBytes / 2, 7);
+  return hello;
 }
 
 // As rank 1 does, with the key; then a control message of 4 GiB.
@@ -145,7 +182,7 @@ class Stray {
   }
 
   void Storm() {
-    const std::vector<std::string> kinds = {"close", "silent", "garbage", "giant"};
+    const std::vector<std::string> kinds = {"close", "silent", "garbage", "giant", "hello", "half"};
     std::set<Listener> seen;
     while (!InputEnded(kPaceMs)) {
       for (const Listener& listener : ListenersOf(pids_)) {
@@ -155,15 +192,17 @@ class Stray {
     }
   }
 
-  // Holds some hundred silent connections at a time; the oldest make room.
-  void Flood() {
+  // Holds some hundred connections at a time; the oldest make room. They are silent, or each says one of `words`.
+  void Flood(bool speaks) {
     std::deque<int> held;
     while (!InputEnded(0)) {
       for (const Listener& listener : ListenersOf(pids_)) {
+        const std::vector<Bytes> words = speaks ? WordsFor(listener) : std::vector<Bytes>();
         for (int i = 0; i < kFlood; ++i) {
           const int fd = ConnectTo(listener);
           if (fd < 0) break;
           ++attacked_;
+          if (speaks) Send(fd, words[i % words.size()]);
           held.push_back(fd);
           if (held.size() <= kMostInAStorm) continue;
           close(held.front());
@@ -197,10 +236,17 @@ class Stray {
       if (kind == "close") close(fd);
       if (kind == "drip") dripping_.push_back(fd);
       if (kind == "garbage") Send(fd, Garbage());
+      if (kind == "hello") Send(fd, HelloFor(listener));
+      if (kind == "half") Send(fd, WithHalfAProof(HelloFor(listener)));
       if (kind == "giant" && listener.port == port_) JoinAsAGiant(fd);
       if (kind == "giant" && listener.port != port_) Send(fd, GiantFrame());
       if (kind.rfind("replay=", 0) == 0) Send(fd, FromHex(kind.substr(7)));
     }
+  }
+
+  static std::vector<Bytes> WordsFor(const Listener& listener) {
+    const Bytes hello = HelloFor(listener);
+    return {{hello[0]}, Garbage(), hello, WithHalfAProof(hello)};
   }
 
   static void Send(int fd, const Bytes& bytes) { SendAll(fd, bytes.data(), bytes.size()); }
@@ -279,8 +325,8 @@ int Run(const std::vector<std::string>& words) {
   }
   if (kind == "storm") {
     stray.Storm();
-  } else if (kind == "flood") {
-    stray.Flood();
+  } else if (kind == "flood" || kind == "babble") {
+    stray.Flood(kind == "babble");
   } else {
     stray.AttackAll(kind);
   }
