@@ -167,6 +167,10 @@ Status Check(const BootstrapConfig& config) {
     return Status::Invalid("rank " + std::to_string(config.rank) + " of " + std::to_string(config.nranks) +
                            " cannot be");
   }
+  if (config.nranks > kMostRanks) {
+    return Status::Invalid("a job of " + std::to_string(config.nranks) + " ranks cannot be: at most " +
+                           std::to_string(kMostRanks));
+  }
   if (config.blob.size() > kMostBlobBytes) return Status(Code::kInternal, "a bootstrap blob is too long");
   return Status();
 }

@@ -38,6 +38,7 @@ constexpr size_t kMostFileBytes = 512;
 constexpr size_t kTicketBytes = 32;
 constexpr size_t kMostJoinBytes = kMostBlobBytes + kMostFileBytes + 64;
 constexpr size_t MostTableBytes(int nranks) { return static_cast<size_t>(nranks) * (kMostBlobBytes + 4) + 128; }
+static_assert(MostTableBytes(kMostRanks) <= UINT32_MAX, "the length of a message is a u32");
 
 std::string Encode(const JoinMessage& message);
 std::string Encode(const TableMessage& message);

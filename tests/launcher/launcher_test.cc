@@ -1,5 +1,6 @@
 // annulus-run as its users meet it: environment, output, arguments, standard input.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -67,6 +68,17 @@ TEST(Launcher, KeyOfTheEnvironmentIsKept) {
   LauncherRun run(setup);
   EXPECT_EQ(run.Finish(), 0);
   EXPECT_EQ(run.out(), "[0] a key of my own choice\n");
+}
+
+TEST(Launcher, RanksMayOpenAsManyFilesAsTheSystemAllows) {
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit few{before.rlim_max / 2, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  LauncherRun run(ShellRanks(2, "ulimit -Sn"));
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  ASSERT_EQ(run.Finish(), 0) << run.err();
+  for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(run.LinesOf(rank).at(0), std::to_string(before.rlim_max));
 }
 
 TEST(Launcher, SetsVariablesAndPassesArgumentsOn) {

@@ -179,7 +179,7 @@ TEST_F(BootstrapTest, OccupiedPortIsAnErrorAtTheDeadline) {
   ::close(fd);
 }
 
-TEST_F(BootstrapTest, AddressesThatCannotBeAreRefused) {
+TEST_F(BootstrapTest, AddressesAndSizesThatCannotBeAreRefused) {
   BootstrapConfig config = Config(0, 2);
   config.rendezvous = "no port";
   EXPECT_EQ(Run({config})[0].status.code(), Code::kInvalidArgument);
@@ -187,6 +187,9 @@ TEST_F(BootstrapTest, AddressesThatCannotBeAreRefused) {
   EXPECT_EQ(Run({config})[0].status.code(), Code::kInvalidArgument);
   config = Config(2, 2);
   EXPECT_EQ(Run({config})[0].status.code(), Code::kInvalidArgument);
+  const Status too_many = Run({Config(0, kMostRanks + 1)})[0].status;
+  EXPECT_EQ(too_many.code(), Code::kInvalidArgument);
+  EXPECT_EQ(too_many.message(), "a job of 1000001 ranks cannot be: at most 1000000");
 }
 
 }  // namespace
