@@ -97,6 +97,11 @@ void Hosts::CutCable(int host) {
   ANNULUS_CHECK(Ip({"link", "set", Interface(host), "down"}) == 0);
 }
 
+void Hosts::JoinCable(int host) {
+  Enter(host);
+  ANNULUS_CHECK(Ip({"link", "set", Interface(host), "up"}) == 0);
+}
+
 bool Hosts::LoseAnyPackets(int host, int port) {
   Enter(host);
   const std::string packets = port > 0 ? "tcp sport " + std::to_string(port) : "";

@@ -28,6 +28,9 @@ class Hosts {
   // Takes the interface of `host` down: nothing gets out or in any more, and neither side is told so by a packet.
   void CutCable(int host);
 
+  // Takes it up again.
+  void JoinCable(int host);
+
   // From now on `host` loses every packet of TCP port `port`, in both directions; 0: every packet at all. False where
   // there is no packet filter.
   [[nodiscard]] bool LoseAnyPackets(int host, int port);
