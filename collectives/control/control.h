@@ -88,7 +88,8 @@ class Control {
   }
 
   // Says goodbye, closes the connections and ends the thread. Idempotent. Bounded by kCloseGrace, or by
-  // ControlRole::kPathGrace where the goodbye does not arrive.
+  // ControlRole::kPathGrace where the goodbye does not arrive; on rank 0 by ControlJudge::kLongestLeave while ranks are
+  // away, or come and go.
   void Close();
 
  private:

@@ -53,6 +53,7 @@ void ControlJudge::Settle(const Verdict& verdict) {
 // Ranks that are away have not heard the verdict, and the others may need the news that they are lost. Nobody else will
 // tell them.
 void ControlJudge::Depart(std::function<void()> on_gone) {
+  leave_by_ = config_.net->After(kLongestLeave);
   if (announced_ && absences_.deadline() != kNoDeadline) {
     departure_ = std::move(on_gone);
   } else {
@@ -81,9 +82,10 @@ bool ControlJudge::AllDelivered() const {
 
 bool ControlJudge::AwaitsReturn() const {
   const Nanoseconds now = config_.net->Now();
-  const bool replays = now - returned_at_ < kReplayGrace;
-  const bool is_away = now < absences_.latest();
-  return replays || is_away || (now < path_until_ && !AllDelivered());
+  if (now >= leave_by_) return false;
+  if (now - returned_at_ < kReplayGrace || now < absences_.latest()) return true;
+  const Deadline path_until = std::max(path_until_, returned_at_ + kPathGrace);
+  return now < path_until && !AllDelivered();
 }
 
 void ControlJudge::Take(int rank, MessageType type, std::span<const std::byte> body) {

@@ -24,6 +24,8 @@ class ControlJudge : public ControlRole {
   static constexpr Nanoseconds kSilenceGrace = 9 * kSecond;
   // Time in which what a rank has missed reaches it after its return.
   static constexpr Nanoseconds kReplayGrace = 200 * kMillisecond;
+  // Most time that rank 0 waits, when it leaves, for ranks that are away or come and go.
+  static constexpr Nanoseconds kLongestLeave = kSilenceGrace + 2 * kPathGrace;
 
   explicit ControlJudge(const ControlRoleConfig& config);
 
@@ -73,6 +75,7 @@ class ControlJudge : public ControlRole {
   std::function<void()> departure_;  // What Depart was given, while it waits for ranks that are away.
   std::function<void()> on_gone_;    // Set while departing.
   Deadline path_until_ = 0;          // End of kPathGrace, while departing.
+  Deadline leave_by_ = kNoDeadline;  // End of kLongestLeave, while departing.
 };
 
 }  // namespace annulus

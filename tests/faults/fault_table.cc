@@ -13,7 +13,7 @@
 #include <memory>
 
 #include "tests/faults/hosts.h"
-#include "tests/faults/ranks.h"
+#include "tests/faults/rank_processes.h"
 
 namespace annulus {
 namespace {

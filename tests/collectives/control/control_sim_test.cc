@@ -352,6 +352,21 @@ TEST_P(ControlSimTest, NobodyBlamesARankThatIsOnlyPaused) {
   EXPECT_LE(longest, 2 * kSecond);
 }
 
+// Something between the hosts lets handshakes pass and resets what follows, for ever: rank 0 leaves all the same.
+TEST_P(ControlSimTest, APathThatBreaksEachConnectionHoldsRankZeroUpForALimitedTime) {
+  const int n = GetParam();
+  std::vector<SimCut> cuts;
+  for (int message = 4; message < 4000; message += 7) cuts.push_back({.rank = 1, .message = message, .after = true});
+  SimControlJob job(n, n, cuts);
+  for (int rank = 0; rank < n; ++rank) job.At(rank * 10 * kMicrosecond, [&job, rank] { job.Open(rank); });
+  LeaveAll(&job, 0, false);
+  job.Run(kLimit);
+  for (int rank = 0; rank < n; ++rank) {
+    EXPECT_TRUE(job.closed(rank)) << "rank " << rank;
+    EXPECT_LE(job.closing_time(rank), 18 * kSecond) << "rank " << rank;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Ranks, ControlSimTest, testing::Range(2, 7));
 
 }  // namespace
