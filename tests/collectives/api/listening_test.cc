@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <future>
 #include <string>
 #include <vector>
@@ -50,8 +51,10 @@ TEST(ListeningTest, ARankAloneTellsItsAddressToo) {
   UserConfig config = Config(0, 1, nullptr);
   config.listening = HandOver;
   config.listening_context = &handed;
+  std::future<std::string> address = handed.address.get_future();
   JoinAndSum(config);
-  EXPECT_TRUE(Contains(handed.address.get_future().get(), "127.0.0.1:"));
+  ASSERT_EQ(address.wait_for(std::chrono::seconds(0)), std::future_status::ready);
+  EXPECT_TRUE(Contains(address.get(), "127.0.0.1:"));
 }
 
 TEST(ListeningTest, AProgramThatCannotPassItOnEndsTheCreation) {

@@ -2,7 +2,6 @@
 #include "transport/security/connector.h"
 
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -202,24 +201,6 @@ TEST(ConnectorTest, ATimeoutNamesEveryMissingRank) {
       "nothing answers at this address: Connection refused; rank 3 has not connected; rank 5 has not connected"))
       << acceptor.status.ToString();
   EXPECT_TRUE(acceptor.streams.empty());
-}
-
-TEST(ConnectorTest, ADiallerWithoutDescriptorsNamesItsOwnLimit) {
-  ConnectorRank peer(0);
-  ConnectorRank rank(1);
-  rank.Dial(0, peer.ListenOn("127.0.0.1"));
-  rlimit before;
-  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
-  const rlimit none{3, before.rlim_max};
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
-  rank.Connect();
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
-  EXPECT_EQ(rank.status.code(), Code::kSystem);
-  EXPECT_EQ(rank.status.os_errno(), EMFILE);
-  EXPECT_EQ(rank.status.peer(), 1);
-  EXPECT_EQ(rank.status.message(),
-            "rank 1 has no file descriptor left for a socket to dial rank 0: Too many open files (EMFILE; its limit, "
-            "ulimit -n, is 3)");
 }
 
 TEST(ConnectorTest, WhoeverWaitsCanBeToldToGiveUp) {
