@@ -1,5 +1,5 @@
-// Counts what the calling thread takes from operator new and aligned_alloc, in every program that links this, and lets it
-// fail.
+// Counts what the calling thread takes from operator new and aligned_alloc, in every program that links this, and lets
+// it fail.
 //
 // Threads: each has its own count.
 #pragma once
