@@ -230,6 +230,8 @@ PYBIND11_MODULE(_core, module) {
       .def("destroy_operation", &Handle::DestroyOperation)
       .def("counters", &Counters)
       .def("submit", &Submit)
+      .def("run", &Handle::Run)
+      .def("run_allreduce", &Handle::RunAllreduce)
       .def("verdict", &Handle::Verdict)
       .def("abort", &Handle::Abort)
       .def("close", &Handle::Close)

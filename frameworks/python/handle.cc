@@ -1,6 +1,7 @@
 #include "frameworks/python/handle.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <mutex>
 #include <stdexcept>
 #include <utility>
@@ -25,6 +26,12 @@ void* LendOne(const py::object& array, int flags, Work* work) {
   return work->lent.back()->buf;
 }
 
+void SetOptions(const CallOptions& options, annulus_call_t* call) {
+  call->timeout_ms = options.timeout_ms;
+  call->priority = options.priority;
+  call->label = options.label.c_str();
+}
+
 // The call with its pointers, whose arrays are lent to `work`.
 annulus_call_t Complete(const Call& described, Work* work) {
   annulus_call_t call = described.call;
@@ -35,10 +42,42 @@ annulus_call_t Complete(const Call& described, Work* work) {
   if (in_place) call.recvbuf = const_cast<void*>(call.sendbuf);
   if (!described.sendcounts.empty()) call.sendcounts = described.sendcounts.data();
   if (!described.recvcounts.empty()) call.recvcounts = described.recvcounts.data();
-  call.timeout_ms = described.options->timeout_ms;
-  call.priority = described.options->priority;
-  call.label = described.options->label.c_str();
+  SetOptions(*described.options, &call);
   return call;
+}
+
+// ANNULUS_TYPE_LAST for a type that has no format of one letter, or not the size that is usual here.
+annulus_type_t TypeOf(const Py_buffer& buffer) {
+  struct Row {
+    char format;
+    Py_ssize_t bytes;
+    annulus_type_t type;
+  };
+  static constexpr Row kRows[] = {
+      {'f', 4, ANNULUS_FLOAT32}, {'d', 8, ANNULUS_FLOAT64}, {'l', 8, ANNULUS_INT64},
+      {'i', 4, ANNULUS_INT32},   {'L', 8, ANNULUS_UINT64},  {'I', 4, ANNULUS_UINT32},
+      {'e', 2, ANNULUS_FLOAT16}, {'b', 1, ANNULUS_INT8},    {'B', 1, ANNULUS_UINT8},
+  };
+  if (buffer.format == nullptr || buffer.format[0] == '\0' || buffer.format[1] != '\0') return ANNULUS_TYPE_LAST;
+  for (const Row& row : kRows) {
+    if (row.format == buffer.format[0]) return row.bytes == buffer.itemsize ? row.type : ANNULUS_TYPE_LAST;
+  }
+  return ANNULUS_TYPE_LAST;
+}
+
+bool IsAligned(const Py_buffer& buffer) {
+  return reinterpret_cast<uintptr_t>(buffer.buf) % static_cast<uintptr_t>(buffer.itemsize) == 0;
+}
+
+// Lends the array to `work`; null where it is not contiguous or, though `flags` want it, not writable.
+const Py_buffer* TryToLend(const py::object& array, int flags, Work* work) {
+  auto buffer = std::make_unique<Py_buffer>();
+  if (PyObject_GetBuffer(array.ptr(), buffer.get(), flags | PyBUF_FORMAT | PyBUF_C_CONTIGUOUS) != 0) {
+    PyErr_Clear();
+    return nullptr;
+  }
+  work->lent.emplace_back(buffer.release());
+  return work->lent.back().get();
 }
 
 }  // namespace
@@ -116,6 +155,63 @@ std::shared_ptr<Work> Handle::Start(const std::vector<const Call*>& described) {
   }
   works_.push_back(work);
   return work;
+}
+
+void Handle::Run(const Call& described) {
+  if (!described.options->done.is_none()) {
+    Wait(Start({&described}), -1);
+    return;
+  }
+  CheckNotInReduction();
+  if (closed()) throw Failure::Closed();
+  const auto work = std::make_shared<Work>();
+  const annulus_call_t call = Complete(described, work.get());
+  RunWork(work, call);
+}
+
+bool Handle::RunAllreduce(const CallOptions& options, const py::object& array, const py::object& out, int op) {
+  if (!options.done.is_none()) return false;
+  CheckNotInReduction();
+  if (closed()) throw Failure::Closed();
+  const auto work = std::make_shared<Work>();
+  work->lent.reserve(2);
+  const Py_buffer* const from = TryToLend(array, PyBUF_SIMPLE, work.get());
+  const Py_buffer* const to = from == nullptr ? nullptr : TryToLend(out, PyBUF_WRITABLE, work.get());
+  if (to == nullptr) return false;
+  annulus_call_t call{};
+  call.struct_bytes = sizeof call;
+  call.kind = ANNULUS_CALL_ALLREDUCE;
+  call.type = TypeOf(*from);
+  if (call.type == ANNULUS_TYPE_LAST || call.type != TypeOf(*to)) return false;
+  if (from->len != to->len || !IsAligned(*from) || !IsAligned(*to)) return false;
+  call.sendbuf = from->buf;
+  call.recvbuf = to->buf;
+  call.count = static_cast<size_t>(from->len / from->itemsize);
+  call.op = static_cast<annulus_op_t>(op);
+  SetOptions(options, &call);
+  RunWork(work, call);
+  return true;
+}
+
+void Handle::RunWork(const std::shared_ptr<Work>& work, const annulus_call_t& call) {
+  Reap();
+  annulus_status_t status = ANNULUS_OK;
+  {
+    py::gil_scoped_release release;
+    const std::shared_lock<std::shared_mutex> using_it = Use();
+    if (!using_it || closed()) throw Failure::Closed();
+    status = annulus_submit(comm_, &call, 1, &work->request);
+    if (status != ANNULUS_OK) throw Failure::OfThread(status);
+    status = annulus_request_wait(work->request, kSignalCheckMs);
+    if (status != ANNULUS_OK && status != ANNULUS_IN_PROGRESS) work->failure = Failure::OfThread(status);
+    if (status != ANNULUS_IN_PROGRESS) annulus_request_free(std::exchange(work->request, nullptr));
+  }
+  if (status == ANNULUS_IN_PROGRESS) {
+    works_.push_back(work);
+    Wait(work, -1);
+  } else if (work->failure) {
+    throw Failure(*work->failure);
+  }
 }
 
 void Handle::Do(const std::function<annulus_status_t(annulus_comm_t*)>& call) {

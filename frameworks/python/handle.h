@@ -64,6 +64,13 @@ class Handle {
   // Queues a call, or several as a group, all or none. The options' `done` is the first call's. Throws a Failure.
   std::shared_ptr<Work> Start(const std::vector<const Call*>& described);
 
+  // Queues a call and waits for it, as Start and Wait do, in one step. Throws the call's Failure.
+  void Run(const Call& described);
+
+  // An allreduce of arrays that need no closer look: contiguous, aligned, of one type that the buffer protocol names,
+  // equally long, `out` writable. Returns false for others, and nothing is queued. Throws the call's Failure.
+  bool RunAllreduce(const CallOptions& options, const pybind11::object& array, const pybind11::object& out, int op);
+
   // Makes a call that does not block. Throws a Failure.
   void Do(const std::function<annulus_status_t(annulus_comm_t*)>& call);
 
@@ -96,6 +103,8 @@ class Handle {
   int local_size() const { return local_size_; }
 
  private:
+  // Queues `call`, whose arrays `work` has, and waits for it.
+  void RunWork(const std::shared_ptr<Work>& work, const annulus_call_t& call);
   // Work that is done and whose request Python has let go of gives its arrays back.
   void Reap();
   bool Poll(const std::shared_ptr<Work>& work, int64_t timeout_ms);

@@ -3,11 +3,13 @@
 from types import TracebackType
 from typing import Callable, List, Optional, Sequence, Type, TypeVar, Union
 
+import numpy
+
 from annulus import _arrays, _core
 from annulus._arrays import Array
 from annulus._errors import Status
 from annulus._operation import Operation
-from annulus._request import Request
+from annulus._request import Ended, Request
 
 T = TypeVar("T")
 
@@ -22,6 +24,7 @@ class Calls:
     def __init__(self, core: _core.Handle, calls: _core.Calls) -> None:
         self._core = core
         self._calls = calls
+        self._now: Optional[Now] = Now(core, calls)  # None: calls are only collected.
 
     @property
     def rank(self) -> int:
@@ -190,82 +193,107 @@ class Calls:
     def barrier_async(self) -> "Request[None]":
         return self._start(self._calls.barrier(), None)
 
+    @property
+    def _blocking(self) -> "Calls":
+        return self if self._now is None else self._now
+
     # -- Collectives: blocking ---------------------------------------------------------------------------------------
 
     def allreduce(self, array: Array, op: Op = "sum", out: Optional[Array] = None) -> Array:
         """The reduction of all ranks' arrays, element by element. In place: out=array."""
-        return self.allreduce_async(array, op, out).wait()
+        number = _core.OPS.get(op)
+        if number is not None and self._now is not None and isinstance(array, numpy.ndarray):
+            result = numpy.empty(array.shape, array.dtype) if out is None else out
+            if isinstance(result, numpy.ndarray) and self._core.run_allreduce(self._calls, array, result, number):
+                return result
+        return self._blocking.allreduce_async(array, op, out).wait()
 
     def allreduce_group(self, arrays: Sequence[Array], op: Op = "sum", in_place: bool = False) -> List[Array]:
         """allreduce of each array, with the same bits. Those of one type travel as one, without being copied together: many
         small ones cost little more than a large one."""
-        return self.allreduce_group_async(arrays, op, in_place).wait()
+        return self._blocking.allreduce_group_async(arrays, op, in_place).wait()
 
     def reduce(self, array: Array, root: int = 0, op: Op = "sum", out: Optional[Array] = None) -> Optional[Array]:
         """allreduce whose result only the root gets; the others get None, and their `out` is not used."""
-        return self.reduce_async(array, root, op, out).wait()
+        return self._blocking.reduce_async(array, root, op, out).wait()
 
     def broadcast(self, array: Array, root: int = 0) -> Array:
         """Fills every rank's array with the root's, and returns it."""
-        return self.broadcast_async(array, root).wait()
+        return self._blocking.broadcast_async(array, root).wait()
 
     def allgather(self, array: Array, out: Optional[Array] = None) -> Array:
         """All ranks' arrays, joined along the first axis in the order of the ranks. All have the same shape.
         In place: array is the rank's own part of out."""
-        return self.allgather_async(array, out).wait()
+        return self._blocking.allgather_async(array, out).wait()
 
     def reduce_scatter(self, array: Array, op: Op = "sum", out: Optional[Array] = None) -> Array:
         """This rank's part of the reduction, which is cut along its first axis into as many parts as there are ranks.
         In place: out is the rank's own part of array."""
-        return self.reduce_scatter_async(array, op, out).wait()
+        return self._blocking.reduce_scatter_async(array, op, out).wait()
 
     def gather(self, array: Array, root: int = 0, out: Optional[Array] = None) -> Optional[Array]:
         """allgather whose result only the root gets; the others get None, and their `out` is not used."""
-        return self.gather_async(array, root, out).wait()
+        return self._blocking.gather_async(array, root, out).wait()
 
     def scatter(self, array: Optional[Array], root: int = 0, out: Optional[Array] = None) -> Array:
         """This rank's part of the root's array, which is cut along its first axis. Other ranks give None for it, and an
         `out` of the part's type and size."""
-        return self.scatter_async(array, root, out).wait()
+        return self._blocking.scatter_async(array, root, out).wait()
 
     def alltoall(self, array: Array, out: Optional[Array] = None) -> Array:
         """Part r of the array, cut along its first axis, goes to rank r; part s of the result came from rank s."""
-        return self.alltoall_async(array, out).wait()
+        return self._blocking.alltoall_async(array, out).wait()
 
     def allgatherv(self, array: Array, counts: Sequence[int], out: Optional[Array] = None) -> Array:
         """allgather of arrays that differ in length: counts[r] is the length of rank r's first axis, on all ranks."""
-        return self.allgatherv_async(array, counts, out).wait()
+        return self._blocking.allgatherv_async(array, counts, out).wait()
 
     def reduce_scatterv(self, array: Array, counts: Sequence[int], op: Op = "sum", out: Optional[Array] = None) -> Array:
         """reduce_scatter into parts of counts[r] rows for rank r, on all ranks alike."""
-        return self.reduce_scatterv_async(array, counts, op, out).wait()
+        return self._blocking.reduce_scatterv_async(array, counts, op, out).wait()
 
     def gatherv(self, array: Array, counts: Optional[Sequence[int]] = None, root: int = 0,
                 out: Optional[Array] = None) -> Optional[Array]:
         """allgatherv whose result only the root gets, which alone needs counts."""
-        return self.gatherv_async(array, counts, root, out).wait()
+        return self._blocking.gatherv_async(array, counts, root, out).wait()
 
     def scatterv(self, array: Optional[Array], counts: Optional[Sequence[int]] = None, root: int = 0,
                  out: Optional[Array] = None) -> Array:
         """scatter of counts[r] rows to rank r. Other ranks than the root give None for array and counts, and an `out`."""
-        return self.scatterv_async(array, counts, root, out).wait()
+        return self._blocking.scatterv_async(array, counts, root, out).wait()
 
     def alltoallv(self, array: Array, sendcounts: Sequence[int], recvcounts: Sequence[int],
                   out: Optional[Array] = None) -> Array:
         """alltoall of parts that differ in length: sendcounts[r] rows go to rank r, recvcounts[r] come from it."""
-        return self.alltoallv_async(array, sendcounts, recvcounts, out).wait()
+        return self._blocking.alltoallv_async(array, sendcounts, recvcounts, out).wait()
 
     def send(self, array: Array, peer: int) -> None:
         """Sends the array to rank `peer`, whose n-th recv from here gets the n-th one sent. A large one waits for it."""
-        self.send_async(array, peer).wait()
+        self._blocking.send_async(array, peer).wait()
 
     def recv(self, array: Array, peer: int) -> Array:
         """Fills the array with what rank `peer` sends, and returns it."""
-        return self.recv_async(array, peer).wait()
+        return self._blocking.recv_async(array, peer).wait()
 
     def barrier(self) -> None:
         """Returns once every rank has called it."""
-        self.barrier_async().wait()
+        self._blocking.barrier_async().wait()
+
+
+class Now(Calls):
+    """Calls that have ended when they return: what the blocking forms use. A request that has ended costs less than one
+    that is waited for."""
+
+    def __init__(self, core: _core.Handle, calls: _core.Calls) -> None:  # pylint: disable=super-init-not-called
+        self._core = core
+        self._calls = calls
+        self._now = None
+
+    def _start_all(self, calls: List[_core.Call], result: T, op: Op) -> "Request[T]":
+        if len(calls) != 1 or isinstance(op, Operation):
+            return super()._start_all(calls, result, op)
+        self._core.run(calls[0])
+        return Ended(result)
 
 
 class Group(Calls):
@@ -275,6 +303,7 @@ class Group(Calls):
 
     def __init__(self, calls: Calls) -> None:
         super().__init__(calls._core, calls._calls)
+        self._now = None
         self._members: List[_core.Call] = []
         self._requests: List["Request[object]"] = []
 
