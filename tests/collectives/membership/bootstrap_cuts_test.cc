@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -15,6 +16,7 @@
 #include "collectives/control/control.h"
 #include "collectives/membership/bootstrap.h"
 #include "tests/collectives/membership/cutting_proxy.h"
+#include "tests/soak/rounds.h"
 #include "tests/transport/forgotten.h"
 
 namespace annulus {
@@ -163,6 +165,7 @@ TEST_P(BootstrapCutsTest, TheJobStartsWhereverAConnectionIsCut) {
   std::vector<Story> stories;
   int ranks = 0;
   for (const int nranks : {2, 3, 4, 6}) {
+    if (nranks > static_cast<int>(Rounds(4, 6))) continue;
     for (int rank = 1; rank < nranks; ++rank) {
       ++ranks;
       for (int piece = 0; piece < kMostPieces; ++piece) stories.push_back({nranks, {{rank, piece}}});
@@ -175,12 +178,15 @@ TEST_P(BootstrapCutsTest, TheJobStartsWhereverAConnectionIsCut) {
 
 // A rank that has its table comes to the control door while one that has not is still to come to the rendezvous.
 TEST_P(BootstrapCutsTest, TheJobStartsWhereverTwoConnectionsAreCut) {
+  const int most_apart = static_cast<int>(Rounds(1, kMostPieces));  // In pieces, of the two cuts.
   std::vector<Story> stories;
   for (int first = 0; first < kMostPieces; ++first) {
-    for (int second = 0; second < kMostPieces; ++second) stories.push_back({3, {{1, first}, {2, second}}});
+    for (int second = 0; second < kMostPieces; ++second) {
+      if (std::abs(first - second) <= most_apart) stories.push_back({3, {{1, first}, {2, second}}});
+    }
   }
   const int cut = PlayAll(stories, GetParam().kind);
-  EXPECT_GE(cut, kLeastPieces * kLeastPieces);
+  EXPECT_GE(cut, kLeastPieces);
   std::printf("%d pairs of cuts\n", cut);
 }
 
