@@ -210,7 +210,8 @@ TEST(Perf, CallsInFlightAndGroupsHaveALimit) {
       2,
       std::string("-b 64K -e 64K -m 16 --mode async,group --collective allreduce,sendrecv -n 20 --json ") + json_path));
   ASSERT_EQ(run.Finish(), 0) << run.out() << run.err();
-  for (const auto& row : nlohmann::json::parse(ReadFile(json_path))["results"]) {
+  const nlohmann::json json = nlohmann::json::parse(ReadFile(json_path));
+  for (const auto& row : json["results"]) {
     EXPECT_GT(row["limit_us"].get<double>(), 0) << row;
   }
 }
