@@ -36,7 +36,8 @@ bool VerbsInbox::CheckSlice(VerbsImmediate immediate, const VerbsHeader& header)
   if (slice_ready_ < slice_bytes_) return Refuse("a slice within a slice, number", header.sequence);
   if (header.sequence != sequence_) return Refuse("a slice's number", header.sequence);
   if (immediate.kind == VerbsKind::kShort) {
-    if (header.ready != header.bytes) return Refuse("a short slice's size", header.bytes);
+    if (header.ready != header.bytes || header.bytes > kVerbsShortBytes)
+      return Refuse("a short slice's size", header.bytes);
   } else {
     const uint64_t bit = uint64_t{1} << immediate.value;
     if (header.bytes > slot_bytes_) return Refuse("a slice's size", header.bytes);

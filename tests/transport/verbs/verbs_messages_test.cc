@@ -66,6 +66,7 @@ TEST(VerbsMessagesTest, AWrongFieldBreaksTheLink) {
       {"a slice's size", [](LooseReceiver* loose) { loose->Slice(0, Header(1025, 1025, 0)); }},
       {"a slice's number", [](LooseReceiver* loose) { loose->Slice(0, Header(1000, 1000, 1)); }},
       {"a short slice's size", [](LooseReceiver* loose) { loose->Short(0, Header(20, 10, 0)); }},
+      {"a short slice's size", [](LooseReceiver* loose) { loose->Short(0, Header(193, 193, 0)); }},
       {"a part's end", [](LooseReceiver* loose) { loose->Complete(VerbsKind::kPart, 10, 10, 0); }},
       {"a part's size",
        [](LooseReceiver* loose) {
