@@ -1,5 +1,6 @@
 #include "collectives/comm/call_queue.h"
 
+#include <algorithm>
 #include <chrono>
 
 namespace annulus {
