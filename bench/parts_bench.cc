@@ -4,8 +4,8 @@
 //   post and complete/BACKEND/SIZE  a slice from one end of a link to the other, both driven by this thread: the calls'
 //                                   own cost, no waiting
 //   hand-over/BACKEND/SIZE          to another thread and back, the data copied into a slot and out of it on both
-//   sides:
-//                                   one_way is half of it
+//                                   sides: one_way is half of it
+//   counters                        what an allreduce of 8 bytes between two ranks counts
 //
 // Threads: the hand-over has a second one, which answers.
 #include <benchmark/benchmark.h>
@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "bench/endpoint_pair.h"
+#include "collectives/observe/monitor.h"
 #include "transport/select/select.h"
 #include "transport/wire/crc32c.h"
 #include "transport/wire/frame.h"
@@ -204,7 +205,21 @@ bool WorksHere(const std::string& backend) {
   return false;
 }
 
+// What Driver::Repeat, ShortHop and CallQueue count for one call.
+void CountSmallCall(benchmark::State& state) {
+  Monitor monitor(2);
+  Call call;
+  for (auto _ : state) {
+    monitor.Sent(1, 8);
+    monitor.Received(1, 8);
+    monitor.CountDrive(call, 190);
+    monitor.CountEnd(false, true, 8);
+    benchmark::ClobberMemory();
+  }
+}
+
 void RegisterAll() {
+  benchmark::RegisterBenchmark("counters", CountSmallCall);
   benchmark::RegisterBenchmark("frame/write", WriteFrame);
   benchmark::RegisterBenchmark("frame/parse", ParseFrame);
   benchmark::RegisterBenchmark("frame/checksum", PayloadChecksum)->Arg(64)->Arg(kSlotBytes);

@@ -18,7 +18,8 @@
  *     which the ranks agree on the verdict. Queued work begins when the work queued before it has ended.
  *  8. There are two kinds of failures. A refused call (scope ANNULUS_SCOPE_CALL) did nothing: correct it and go on. Any
  *     other failure of a collective ends the communicator (ANNULUS_SCOPE_COMMUNICATOR): every rank gets the same
- *     verdict, and further work is refused with its status. Getters, counters, requests and destroy still work.
+ *     verdict, and further work is refused with its status. Getters, counters, requests and destroy still work. A
+ *     call on which ranks differ, or that one refuses, does not end it with ANNULUS_AGREE_FIRST: ANNULUS_MISMATCH.
  *
  * Each function's comment, or that of its section for all functions there, says under Shapes what buffers hold, and
  * then gives Units, Ownership, Threads and Errors. Errors of every function: ANNULUS_INVALID_ARGUMENT for a NULL or a
@@ -182,6 +183,7 @@ typedef enum annulus_kind {
 typedef void (*annulus_done_fn)(void* context, annulus_status_t status);
 
 #define ANNULUS_WIRE_EXACT 1
+#define ANNULUS_AGREE_FIRST 1 /* ranks compare the call before its data moves, as with the setting check_calls = 1 */
 #define ANNULUS_ANY_PEER (-1)
 
 /* One call, as data: {sizeof(annulus_call_t)} and the fields that differ from 0. Fields that the kind does not use are
@@ -207,7 +209,7 @@ typedef struct annulus_call {
   int32_t priority;    /* a call that waits in the queue is overtaken only by those of a higher priority; one that has
                           begun is finished first. Other than 0 only with the setting priorities = 1 */
   int32_t wire;        /* how elements travel: 0 and ANNULUS_WIRE_EXACT = as they are. Others: not supported yet */
-  uint64_t flags;      /* none yet */
+  uint64_t flags;      /* ANNULUS_AGREE_FIRST, for collectives, on all ranks alike; or 0 */
   annulus_done_fn done; /* called at the end; NULL = nothing is. For annulus_submit only */
   void* context;        /* passed to `done` */
   const char* label;    /* the user's name for the call, in errors and in the timeline; NULL = none */
@@ -230,10 +232,10 @@ typedef struct annulus_error {
   int32_t peer;            /* the rank that noticed, or the other end; -1 when none */
   int32_t cause;           /* ANNULUS_CAUSE_... */
   int32_t cause_code;      /* errno, for example; 0 when there is none */
-  uint64_t sequence;       /* the collective's number on this communicator, from 1; 0 when outside any. For a
-                              mismatch, the mismatched collective, else the one this rank was in when it learnt of
-                              the failure */
-  const char* collective;  /* "allreduce" and so on; "" when outside any */
+  uint64_t sequence;       /* in a verdict, the collective's number on this communicator, from 1; 0 when outside any.
+                              For a mismatch, the mismatched collective, else the one this rank was in when it learnt
+                              of the failure */
+  const char* collective;  /* "allreduce" and so on; "" when outside any, and for a group that was refused */
   const char* label;       /* the failed call's; "" when it has none, and in a verdict */
   const char* message;     /* one sentence that names the culprit */
   const char* advice;      /* one sentence on what to do; may be "" */
@@ -390,8 +392,7 @@ ANNULUS_API annulus_status_t annulus_comm_local_rank(const annulus_comm_t* comm,
 ANNULUS_API annulus_status_t annulus_comm_local_size(const annulus_comm_t* comm, int* local_size);
 
 /* -- Counters ---------------------------------------------------------------------------------------------------- */
-/* They do not disturb work in progress. Each number is correct by itself, but work in progress may be in one and not
- * yet in another.
+/* They do not disturb work in progress. Each number is correct by itself, but may count work that another does not yet.
  *   Shapes:    none.
  *   Units:     as in each field.
  *   Ownership: the struct is the caller's; names of transports are never freed.
@@ -689,8 +690,7 @@ ANNULUS_API annulus_status_t annulus_request_wait(annulus_request_t* request, in
 /* annulus_request_wait with a timeout of 0, which drives the work by one step. */
 ANNULUS_API annulus_status_t annulus_request_test(annulus_request_t* request);
 
-/* Gives the request back, whether or not it was waited for. Freeing one that is not done waits for it first. NULL is
- * allowed. */
+/* Gives the request back, waited for or not. Freeing one that is not done waits for it first. NULL is allowed. */
 ANNULUS_API annulus_status_t annulus_request_free(annulus_request_t* request);
 
 #ifdef __cplusplus

@@ -123,29 +123,10 @@ struct NarrowElement {
 
 template <DataType>
 struct ElementOf;
-template <>
-struct ElementOf<DataType::kInt32> : IntegerElement<int32_t> {};
-template <>
-struct ElementOf<DataType::kInt64> : IntegerElement<int64_t> {};
-template <>
-struct ElementOf<DataType::kFloat16> : NarrowElement<Half> {};
-template <>
-struct ElementOf<DataType::kBFloat16> : NarrowElement<Brain> {};
-template <>
-struct ElementOf<DataType::kFloat32> : FloatElement<float> {};
-template <>
-struct ElementOf<DataType::kFloat64> : FloatElement<double> {};
-template <>
-struct ElementOf<DataType::kInt8> : IntegerElement<int8_t> {};
-template <>
-struct ElementOf<DataType::kUint8> : IntegerElement<uint8_t> {};
-template <>
-struct ElementOf<DataType::kUint32> : IntegerElement<uint32_t> {};
-template <>
-struct ElementOf<DataType::kUint64> : IntegerElement<uint64_t> {};
-template <>
-struct ElementOf<DataType::kFloat8E4M3> : NarrowElement<Float8<E4M3>> {};
-template <>
-struct ElementOf<DataType::kFloat8E5M2> : NarrowElement<Float8<E5M2>> {};
+#define ANNULUS_ELEMENT_TYPE(Name, name, NAME, number, Class, bytes, Family, Element) \
+  template <>                                                                         \
+  struct ElementOf<DataType::k##Name> : Element {};
+#include "cuda_kernels/reduce_types.inc"
+#undef ANNULUS_ELEMENT_TYPE
 
 }  // namespace annulus::cuda

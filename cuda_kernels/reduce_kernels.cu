@@ -40,21 +40,10 @@ __device__ __forceinline__ void RunBlock(const KernelBatch& batch) {
     using annulus::DataType;                                                                     \
     annulus::cuda::RunBlock<annulus::cuda::ElementOf<DataType::TYPE>, annulus::cuda::OP>(batch); \
   }
-#define ANNULUS_KERNELS(TYPE, NAME)         \
-  ANNULUS_KERNEL(TYPE, NAME, Sum, sum)      \
-  ANNULUS_KERNEL(TYPE, NAME, Product, prod) \
-  ANNULUS_KERNEL(TYPE, NAME, Minimum, min)  \
-  ANNULUS_KERNEL(TYPE, NAME, Maximum, max)
-
-ANNULUS_KERNELS(kInt32, int32)
-ANNULUS_KERNELS(kInt64, int64)
-ANNULUS_KERNELS(kFloat16, float16)
-ANNULUS_KERNELS(kBFloat16, bfloat16)
-ANNULUS_KERNELS(kFloat32, float32)
-ANNULUS_KERNELS(kFloat64, float64)
-ANNULUS_KERNELS(kInt8, int8)
-ANNULUS_KERNELS(kUint8, uint8)
-ANNULUS_KERNELS(kUint32, uint32)
-ANNULUS_KERNELS(kUint64, uint64)
-ANNULUS_KERNELS(kFloat8E4M3, float8_e4m3)
-ANNULUS_KERNELS(kFloat8E5M2, float8_e5m2)
+#define ANNULUS_ELEMENT_TYPE(Name, name, ...)  \
+  ANNULUS_KERNEL(k##Name, name, Sum, sum)      \
+  ANNULUS_KERNEL(k##Name, name, Product, prod) \
+  ANNULUS_KERNEL(k##Name, name, Minimum, min)  \
+  ANNULUS_KERNEL(k##Name, name, Maximum, max)
+#include "cuda_kernels/reduce_types.inc"
+#undef ANNULUS_ELEMENT_TYPE

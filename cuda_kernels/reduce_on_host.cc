@@ -29,18 +29,9 @@ void AddType(Kernels* kernels) {
 
 Kernels AllKernels() {
   Kernels kernels;
-  AddType<DataType::kInt32>(&kernels);
-  AddType<DataType::kInt64>(&kernels);
-  AddType<DataType::kFloat16>(&kernels);
-  AddType<DataType::kBFloat16>(&kernels);
-  AddType<DataType::kFloat32>(&kernels);
-  AddType<DataType::kFloat64>(&kernels);
-  AddType<DataType::kInt8>(&kernels);
-  AddType<DataType::kUint8>(&kernels);
-  AddType<DataType::kUint32>(&kernels);
-  AddType<DataType::kUint64>(&kernels);
-  AddType<DataType::kFloat8E4M3>(&kernels);
-  AddType<DataType::kFloat8E5M2>(&kernels);
+#define ANNULUS_ELEMENT_TYPE(Name, ...) AddType<DataType::k##Name>(&kernels);
+#include "cuda_kernels/reduce_types.inc"
+#undef ANNULUS_ELEMENT_TYPE
   return kernels;
 }
 

@@ -8,21 +8,37 @@
 
 namespace annulus {
 
+// Each type is a row of reduce_types.inc.
 enum class DataType : uint8_t {
-  kInt32 = 0,
-  kInt64 = 1,
-  kFloat16 = 2,
-  kBFloat16 = 3,
-  kFloat32 = 4,
-  kFloat64 = 5,
-  kInt8 = 6,
-  kUint8 = 7,
-  kUint32 = 8,
-  kUint64 = 9,
-  kFloat8E4M3 = 10,  // OCP E4M3: no infinities, NaN is S.1111.111.
-  kFloat8E5M2 = 11,  // OCP E5M2: the upper half of a binary16.
+#define ANNULUS_ELEMENT_TYPE(Name, name, NAME, number, ...) k##Name = number,
+#include "cuda_kernels/reduce_types.inc"
+#undef ANNULUS_ELEMENT_TYPE
 };
-constexpr int kNumDataTypes = 12;
+
+enum class TypeClass : uint8_t { kSigned, kUnsigned, kFloat };
+
+struct TypeRow {
+  DataType type;
+  const char* name;
+  TypeClass type_class;
+  size_t bytes;  // Of an element.
+};
+
+// By number.
+inline constexpr TypeRow kTypeRows[] = {
+#define ANNULUS_ELEMENT_TYPE(Name, name, NAME, number, Class, bytes, ...) \
+  {DataType::k##Name, #name, TypeClass::Class, bytes},
+#include "cuda_kernels/reduce_types.inc"
+#undef ANNULUS_ELEMENT_TYPE
+};
+constexpr int kNumDataTypes = sizeof kTypeRows / sizeof *kTypeRows;
+
+static_assert([] {
+  for (int i = 0; i < kNumDataTypes; ++i) {
+    if (static_cast<int>(kTypeRows[i].type) != i) return false;
+  }
+  return true;
+}());
 
 // kAvg is kSum with one division, after the last addition (ReduceFinish).
 enum class ReduceOp : uint8_t { kSum = 0, kProd = 1, kMin = 2, kMax = 3, kAvg = 4 };
@@ -42,33 +58,17 @@ constexpr bool IsUserOp(ReduceOp op) {
 }
 constexpr bool IsOp(ReduceOp op) { return static_cast<int>(op) < kNumReduceOps || IsPremulSum(op) || IsUserOp(op); }
 
-constexpr size_t TypeBytes(DataType type) {
-  switch (type) {
-    case DataType::kInt8:
-    case DataType::kUint8:
-    case DataType::kFloat8E4M3:
-    case DataType::kFloat8E5M2:
-      return 1;
-    case DataType::kFloat16:
-    case DataType::kBFloat16:
-      return 2;
-    case DataType::kInt32:
-    case DataType::kUint32:
-    case DataType::kFloat32:
-      return 4;
-    case DataType::kInt64:
-    case DataType::kUint64:
-    case DataType::kFloat64:
-      return 8;
-  }
-  return 0;
-}
+constexpr bool IsType(DataType type) { return static_cast<int>(type) < kNumDataTypes; }
+
+// 0 for a number that is no type.
+constexpr size_t TypeBytes(DataType type) { return IsType(type) ? kTypeRows[static_cast<int>(type)].bytes : 0; }
 
 constexpr const char* TypeName(DataType type) {
-  constexpr const char* kNames[] = {"int32", "int64", "float16", "bfloat16", "float32",     "float64",
-                                    "int8",  "uint8", "uint32",  "uint64",   "float8_e4m3", "float8_e5m2"};
-  return static_cast<int>(type) < kNumDataTypes ? kNames[static_cast<int>(type)] : "unknown type";
+  return IsType(type) ? kTypeRows[static_cast<int>(type)].name : "unknown type";
 }
+
+// For a type, not for other numbers.
+constexpr TypeClass ClassOf(DataType type) { return kTypeRows[static_cast<int>(type)].type_class; }
 
 // For created operations, only their kind; their number is the offset from the base.
 constexpr const char* OpName(ReduceOp op) {

@@ -109,7 +109,7 @@ int PeerHasResults() { return 1; }
 
 // Its reduce_scatter is a class of an older interface that keeps the buffer for life.
 int PeerSupports(const PeerCase* work) {
-  return work->type == kPeerFloat32 && work->kind != kPeerReduceScatter &&
+  return work->type == kPeerFloat32 && work->kind < kPeerIallreduce && work->kind != kPeerReduceScatter &&
          (work->kind != kPeerBroadcast || work->in_place);
 }
 

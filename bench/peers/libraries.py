@@ -8,6 +8,7 @@ import os
 import pathlib
 import shutil
 import subprocess
+import zipfile
 
 HERE = pathlib.Path(os.path.abspath(__file__)).parent
 ROOT = HERE.parent.parent
@@ -17,6 +18,7 @@ COMMON = [str(HERE / name) for name in ("peer_bench.c", "peer_data.c")]
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": "4294967296", "MALLOC_TRIM_THRESHOLD_": "17179869184"}
 HUGE = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 PACKAGES = {"openmpi": "libopenmpi-dev", "mpich": "libmpich-dev", "gloo": "libgloo-dev"}
+PYTHON = "/usr/bin/python3"  # For which Debian's packages are.
 VERSION_OF = {"openmpi": "libopenmpi3", "mpich": "libmpich12", "gloo": "libgloo0"}
 
 
@@ -48,6 +50,22 @@ def build_drivers(folder):
         subprocess.run(["g++", "-std=c++17", "-O3", "-march=native", f"-I{ROOT}", "-o", paths["gloo"],
                         str(HERE / "gloo_driver.cc"), *objects, "-lgloo", "-lpthread"], check=True)
     return paths, {name: why for name, why in missing.items() if why}
+
+
+def build_python(folder):
+    """Builds the Python package; returns where it lies, and why Python libraries are missing, as build_drivers."""
+    missing = {}
+    for name, module, package in (("annulus_python", "numpy", "python3-numpy"), ("mpi4py", "mpi4py", "python3-mpi4py")):
+        asked = subprocess.run([PYTHON, "-c", f"import numpy, {module}"], capture_output=True, check=False)
+        if asked.returncode != 0:
+            missing[name] = f"needs {package}"
+    if "annulus_python" not in missing:
+        subprocess.run(["bazel", "run", "--noshow_progress", "//frameworks/python:wheel", "--", folder], cwd=ROOT, check=True,
+                       capture_output=True)
+        for wheel in pathlib.Path(folder).glob("annulus-*.whl"):
+            with zipfile.ZipFile(wheel) as opened:
+                opened.extractall(f"{folder}/python")
+    return {"annulus_python": f"{folder}/python"}, missing
 
 
 def package_version(package):
@@ -122,6 +140,10 @@ class Registry:
     def _annulus(self):
         self._add("annulus", "annulus", "annulus", self._annulus_run("annulus_driver"))
         self._add("annulus_huge", "annulus", "annulus", self._annulus_run("annulus_driver"), huge=True)
+        command = [self.programs["annulus-run"], "-np", str(self.ranks), "--bind-to", "none", "--no-prefix", "--", PYTHON,
+                   str(HERE / "python_driver.py"), "annulus"]
+        environment = {"ANNULUS_TRANSPORT": self.transport, "PYTHONPATH": self.drivers.get("annulus_python", "")}
+        self._add("annulus_python", "annulus", "annulus_python", lambda path: [([*command, path], environment)])
 
     def _tuned(self):
         return {**MALLOC, **(HUGE if self.transport == "shm" else {})}
@@ -132,6 +154,8 @@ class Registry:
             command += ["--mca", "mpi_yield_when_idle", "0"]
         if self.transport == "tcp":
             command += ["--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "lo"]
+        python = [*command, PYTHON, str(HERE / "python_driver.py"), "mpi4py"]
+        self._add("mpi4py", "default", "mpi4py", lambda path: [([*python, path], {})])
         command.append(self.drivers.get("openmpi", ""))
         self._add("openmpi", "default", "openmpi", lambda path: [([*command, path], {})])
         self._add("openmpi_tuned", "tuned", "openmpi", lambda path: [([*command, path], self._tuned())],
@@ -175,8 +199,8 @@ class Registry:
         self._add("limit_copy", "limit", "limit", self._annulus_run("limit_driver", "copy"))
         self.shared = shared
 
-    # Kept for those who name it: what the user's huge pages would gain.
-    ONLY_BY_NAME = ("annulus_huge",)
+    # For those who name them: what the user's huge pages would gain, and Python.
+    ONLY_BY_NAME = ("annulus_huge", "annulus_python", "mpi4py")
 
     def choose(self, names):
         """Returns (libraries to run, why others are left out by name)."""

@@ -11,7 +11,17 @@
 extern "C" {
 #endif
 
-typedef enum PeerKind { kPeerAllreduce, kPeerBroadcast, kPeerReduceScatter, kPeerAllgather, kPeerKinds } PeerKind;
+typedef enum PeerKind {
+  kPeerAllreduce,
+  kPeerBroadcast,
+  kPeerReduceScatter,
+  kPeerAllgather,
+  kPeerIallreduce, /* Started, then waited for. */
+  kPeerPingpong,   /* Ranks 0 and 1, 2 and 3 ...: a blocking message to the odd one, and one back. */
+  kPeerIpingpong,  /* The same, each message started and waited for. */
+  kPeerSendrecv,   /* To the next rank, from the previous one; both started, then both waited for. */
+  kPeerKinds
+} PeerKind;
 typedef enum PeerType { kPeerFloat32, kPeerBfloat16, kPeerFloat16, kPeerTypes } PeerType;
 
 /* One call to measure. Sums; the root is rank 0. */

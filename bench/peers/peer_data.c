@@ -21,6 +21,17 @@ size_t PeerLargerCount(const PeerCase* work, int size) {
   return split ? work->count * (size_t)size : work->count;
 }
 
+int PeerIsMessages(PeerKind kind) { return kind == kPeerPingpong || kind == kPeerIpingpong || kind == kPeerSendrecv; }
+
+int PeerReceiver(PeerKind kind, int rank, int size) {
+  if (kind == kPeerSendrecv) return (rank + 1) % size;
+  return (rank ^ 1) < size ? rank ^ 1 : -1;
+}
+
+int PeerSender(PeerKind kind, int rank, int size) {
+  return kind == kPeerSendrecv ? (rank + size - 1) % size : PeerReceiver(kind, rank, size);
+}
+
 /* bfloat16 holds every whole number up to 256, float16 up to 2048. */
 static int Period(PeerType type, int size) {
   const int ranks_sum = size * (size - 1) / 2;
@@ -115,6 +126,13 @@ size_t PeerCountWrong(const PeerCase* work, int rank, int size, const void* recv
         wrong += CountDifferent(&given, 0, work->count, from + (size_t)part * part_bytes);
       }
       return wrong;
+    case kPeerPingpong:
+    case kPeerIpingpong:
+    case kPeerSendrecv: {
+      const int sender = PeerSender(work->kind, rank, size);
+      const Pattern sent = MakePattern(work->type, size, 1, sender);
+      return sender < 0 ? 0 : CountDifferent(&sent, 0, work->count, from);
+    }
     case kPeerReduceScatter:
       if (work->in_place && !kPeerResultAtStart) from += (size_t)rank * part_bytes;
       return CountDifferent(&sums, (size_t)rank * work->count, work->count, from);

@@ -3,6 +3,12 @@
 
 #include "bench/peers/peer_calls.h"
 
+/* Whether a kind is of messages; then whom this rank sends to and receives from. In a ping-pong the last of an odd
+ * number of ranks has nobody, -1. */
+int PeerIsMessages(PeerKind kind);
+int PeerReceiver(PeerKind kind, int rank, int size);
+int PeerSender(PeerKind kind, int rank, int size);
+
 size_t PeerTypeBytes(PeerType type);
 /* Elements of the larger of the call's two buffers. */
 size_t PeerLargerCount(const PeerCase* work, int size);

@@ -7,7 +7,10 @@ import time
 from jobs import JobFailed
 from machine import Load, label, place
 
-KINDS = {"allreduce": 0, "broadcast": 1, "reduce_scatter": 2, "allgather": 3}
+KINDS = {"allreduce": 0, "broadcast": 1, "reduce_scatter": 2, "allgather": 3, "iallreduce": 4, "pingpong": 5,
+         "ipingpong": 6, "sendrecv": 7}
+# Which have no form in place.
+MESSAGES = ("pingpong", "ipingpong", "sendrecv")
 TYPES = {"float32": 0, "bfloat16": 1, "float16": 2}
 LARGEST_ITERATIONS = 1_000_000
 # How long a single reading of the clock should at least be in an estimate.

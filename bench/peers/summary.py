@@ -5,9 +5,11 @@ import statistics
 
 def bus_factor(collective, ranks):
     """Bytes over the busiest link of a ring, per byte of the larger buffer."""
-    if collective == "allreduce":
+    if collective in ("allreduce", "iallreduce"):
         return 2 * (ranks - 1) / ranks
-    return 1.0 if collective == "broadcast" else (ranks - 1) / ranks
+    if collective in ("pingpong", "ipingpong"):
+        return 2.0  # There and back.
+    return 1.0 if collective in ("broadcast", "sendrecv") else (ranks - 1) / ranks
 
 
 def _best(results, groups, own_us):

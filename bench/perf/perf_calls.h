@@ -62,7 +62,7 @@ class CallPass {
   const std::vector<CallBuffers> buffers_;
   const int sender_;
   const int receiver_;
-  std::vector<annulus_call_t> calls_;  // Of a group.
+  std::vector<annulus_call_t> calls_;  // Calls of one pass, when the mode is a group.
   std::vector<annulus_request_t*> requests_;
 };
 

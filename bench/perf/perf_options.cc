@@ -14,12 +14,14 @@
 #include <type_traits>
 #include <utility>
 
+#include "base/launchers.h"
+
 namespace annulus::perf {
 namespace {
 
 // A sweep of more sizes than this is a mistake, such as -i 1 over gigabytes.
 constexpr size_t kMaxSizes = 10000;
-constexpr int kMostRanks = 65536;  // As the library takes them.
+constexpr int kMostRanks = JobPlace::kMostRanks;
 
 // The words as given, before they are understood.
 struct Words {

@@ -34,7 +34,7 @@ struct Options {
   std::vector<annulus_type_t> types = {ANNULUS_FLOAT32};
   std::vector<annulus_op_t> ops = {ANNULUS_SUM};
   bool explain = false;
-  int ranks = 0;  // To explain: of a job that does not exist, on `hosts`; 0 = this job.
+  int ranks = 0;  // With `explain`: number of ranks of an imagined job on `hosts` hosts; 0 = this job.
   int hosts = 1;
   std::string json_path;
   std::string csv_path;

@@ -50,7 +50,7 @@ struct FormResult {
 struct Row {
   CallSpec spec;
   Mode mode = Mode::kBlocking;
-  int calls = 1;  // Of a pass. Times are of one call.
+  int calls = 1;  // Number of calls in a pass. Times are of one call.
   size_t bytes = 0;
   FormResult out;
   FormResult in;

@@ -20,6 +20,7 @@
 #include "collectives/comm/introduction.h"
 #include "collectives/comm/split.h"
 #include "collectives/core/options.h"
+#include "cuda_kernels/reduce_types.h"
 
 namespace {
 
@@ -52,10 +53,9 @@ static_assert(static_cast<int>(Code::kSystem) == ANNULUS_SYSTEM_ERROR);
 static_assert(static_cast<int>(Code::kOutOfMemory) == ANNULUS_OUT_OF_MEMORY);
 static_assert(static_cast<int>(Code::kUnsupported) == ANNULUS_UNSUPPORTED);
 static_assert(static_cast<int>(Code::kInternal) == ANNULUS_INTERNAL);
-static_assert(static_cast<int>(DataType::kFloat64) == ANNULUS_FLOAT64);
-static_assert(static_cast<int>(DataType::kFloat16) == ANNULUS_FLOAT16);
-static_assert(static_cast<int>(DataType::kUint64) == ANNULUS_UINT64);
-static_assert(static_cast<int>(DataType::kFloat8E5M2) == ANNULUS_FLOAT8_E5M2);
+#define ANNULUS_ELEMENT_TYPE(Name, name, NAME, number, ...) static_assert(number == ANNULUS_##NAME);
+#include "cuda_kernels/reduce_types.inc"
+#undef ANNULUS_ELEMENT_TYPE
 static_assert(static_cast<int>(ReduceOp::kAvg) == ANNULUS_AVG);
 
 annulus_status_t GetInt(const annulus_comm_t* comm, int* out, int (Communicator::*getter)() const) {
@@ -80,10 +80,10 @@ template <class Call>
 annulus_status_t WithOwner(annulus_request_t* request, Call call) {
   const RequestTable& table = OfProcess().requests;
   Communicator* const owner = table.OwnerOf(Unwrap(request));
-  std::string label;
+  annulus::FailedCall failed;
   if (owner == nullptr) return Reject(table.WhyNot(Unwrap(request)));
-  const Status status = call(owner, &label);
-  return Outcome(owner, status, annulus::CollectiveKind::kNone, label.c_str());
+  const Status status = call(owner, &failed);
+  return Outcome(owner, status, failed.kind, failed.label.c_str());
 }
 
 // Where the communicator has ended, so has the split, but perhaps by the loss of another rank than the verdict names:
@@ -151,7 +151,9 @@ annulus_status_t annulus::c_api::Fail(Communicator* comm, const Status& status, 
     if (verdict != nullptr) {
       RecordVerdict(*verdict, label);
     } else {
-      RecordRefusal(status, comm->rank(), KindName(kind), label, AdviceFor(status.code()));
+      // What ranks do not agree on may be the fault of none in particular.
+      const int refuser = status.code() == Code::kMismatch ? Status::kNoRank : comm->rank();
+      RecordRefusal(status, refuser, KindName(kind), label, AdviceFor(status.code()));
     }
   } catch (const std::bad_alloc&) {
     RecordWithoutWords(status.code(), has_ended ? ANNULUS_SCOPE_COMMUNICATOR : ANNULUS_SCOPE_CALL);
@@ -286,8 +288,8 @@ annulus_status_t annulus_comm_verdict(const annulus_comm_t* comm, annulus_error_
 annulus_status_t annulus_request_wait(annulus_request_t* request, int64_t timeout_ms) {
   if (request == nullptr) return Reject("request is null");
   return Guarded([&] {
-    const auto wait = [&](Communicator* owner, std::string* label) {
-      return owner->Wait(Unwrap(request), timeout_ms, label);
+    const auto wait = [&](Communicator* owner, annulus::FailedCall* failed) {
+      return owner->Wait(Unwrap(request), timeout_ms, failed);
     };
     return WithOwner(request, wait);
   });
@@ -297,6 +299,6 @@ annulus_status_t annulus_request_test(annulus_request_t* request) { return annul
 
 annulus_status_t annulus_request_free(annulus_request_t* request) {
   if (request == nullptr) return ANNULUS_OK;
-  const auto free = [&](Communicator* owner, std::string*) { return owner->Free(Unwrap(request)); };
+  const auto free = [&](Communicator* owner, annulus::FailedCall*) { return owner->Free(Unwrap(request)); };
   return Guarded([&] { return WithOwner(request, free); });
 }

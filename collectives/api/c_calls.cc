@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "collectives/api/structs.h"
+#include "collectives/core/collective.h"
 
 namespace {
 
@@ -14,6 +15,7 @@ using annulus::CallOptions;
 using annulus::Code;
 using annulus::CollectiveKind;
 using annulus::Communicator;
+using annulus::Holding;
 using annulus::RequestHandle;
 using annulus::Status;
 using annulus::c_api::Guarded;
@@ -24,22 +26,23 @@ using annulus::c_api::TypeOf;
 using annulus::c_api::Unwrap;
 using annulus::c_api::Wrap;
 
-static_assert(static_cast<int>(CollectiveKind::kAllreduce) == ANNULUS_CALL_ALLREDUCE);
-static_assert(static_cast<int>(CollectiveKind::kReduceScatter) == ANNULUS_CALL_REDUCE_SCATTER);
-static_assert(static_cast<int>(CollectiveKind::kAllgather) == ANNULUS_CALL_ALLGATHER);
-static_assert(static_cast<int>(CollectiveKind::kBroadcast) == ANNULUS_CALL_BROADCAST);
-static_assert(static_cast<int>(CollectiveKind::kReduce) == ANNULUS_CALL_REDUCE);
-static_assert(static_cast<int>(CollectiveKind::kBarrier) == ANNULUS_CALL_BARRIER);
-static_assert(static_cast<int>(CollectiveKind::kGather) == ANNULUS_CALL_GATHER);
-static_assert(static_cast<int>(CollectiveKind::kScatter) == ANNULUS_CALL_SCATTER);
-static_assert(static_cast<int>(CollectiveKind::kAlltoall) == ANNULUS_CALL_ALLTOALL);
-static_assert(static_cast<int>(CollectiveKind::kAllgatherv) == ANNULUS_CALL_ALLGATHERV);
-static_assert(static_cast<int>(CollectiveKind::kReduceScatterv) == ANNULUS_CALL_REDUCE_SCATTERV);
-static_assert(static_cast<int>(CollectiveKind::kGatherv) == ANNULUS_CALL_GATHERV);
-static_assert(static_cast<int>(CollectiveKind::kScatterv) == ANNULUS_CALL_SCATTERV);
-static_assert(static_cast<int>(CollectiveKind::kAlltoallv) == ANNULUS_CALL_ALLTOALLV);
-static_assert(static_cast<int>(CollectiveKind::kSend) == ANNULUS_CALL_SEND);
-static_assert(static_cast<int>(CollectiveKind::kRecv) == ANNULUS_CALL_RECV);
+#define ANNULUS_INTERNAL_COLLECTIVE(...)
+#define ANNULUS_COLLECTIVE(Name, name, NAME, number, ...) static_assert(number == ANNULUS_CALL_##NAME);
+#include "collectives/core/collectives.inc"
+#undef ANNULUS_COLLECTIVE
+
+// Whether users may ask for the kind of this number.
+bool IsKind(int32_t kind) {
+  switch (kind) {
+#define ANNULUS_COLLECTIVE(Name, name, NAME, ...) case ANNULUS_CALL_##NAME:
+#include "collectives/core/collectives.inc"
+#undef ANNULUS_COLLECTIVE
+#undef ANNULUS_INTERNAL_COLLECTIVE
+    return true;
+    default:
+      return false;
+  }
+}
 
 constexpr const char* kType = "annulus_call_t";
 
@@ -58,18 +61,20 @@ Status CheckUnbuilt(const annulus_call_t& call) {
   if (call.stream != nullptr) return Status::Invalid("stream is set, but stream_kind is 0");
   if (call.tag != 0) return NotBuilt("tag");
   if (call.wire != 0 && call.wire != ANNULUS_WIRE_EXACT) return NotBuilt("wire");
-  if (call.flags != 0) return NotBuilt("flags");
+  if ((call.flags & ~uint64_t{ANNULUS_AGREE_FIRST}) != 0) return NotBuilt("flags");
+  const bool is_message = call.kind == ANNULUS_CALL_SEND || call.kind == ANNULUS_CALL_RECV;
+  if (call.flags != 0 && is_message)
+    return Status::Invalid("flags has ANNULUS_AGREE_FIRST, which is for collectives; a message concerns two ranks");
   if (call.kind == ANNULUS_CALL_RECV && call.root == ANNULUS_ANY_PEER) return NotBuilt("root ANNULUS_ANY_PEER");
   return Status();
 }
 
+// Whether the root's buffers hold parts that may differ in size: then all ranks give their layout.
 bool HasSendParts(CollectiveKind kind) {
-  return kind == CollectiveKind::kReduceScatterv || kind == CollectiveKind::kScatterv ||
-         kind == CollectiveKind::kAlltoallv;
+  return annulus::HasVariableParts(kind) && annulus::SendHolds(kind, true) == Holding::kParts;
 }
-
 bool HasRecvParts(CollectiveKind kind) {
-  return kind == CollectiveKind::kAllgatherv || kind == CollectiveKind::kGatherv || kind == CollectiveKind::kAlltoallv;
+  return annulus::HasVariableParts(kind) && annulus::RecvHolds(kind, true) == Holding::kParts;
 }
 
 // The fields that the kind uses; the others stay as they are, since nothing may look at what a program left there.
@@ -79,21 +84,23 @@ void CopyUsed(const annulus_call_t& call, CallArguments* arguments) {
   arguments->type = TypeOf(call.type);
   if (annulus::Reduces(kind)) SetOp(call.op, arguments);
   arguments->root = call.root;
-  if (kind != CollectiveKind::kRecv) arguments->sendbuf = call.sendbuf;
-  if (kind != CollectiveKind::kSend) arguments->recvbuf = call.recvbuf;
-  if (kind != CollectiveKind::kAlltoallv) arguments->count = call.count;
-  if (HasSendParts(kind)) arguments->send_layout = {call.sendcounts, call.sendoffsets};
-  if (HasRecvParts(kind)) arguments->recv_layout = {call.recvcounts, call.recvoffsets};
+  const bool has_send_parts = HasSendParts(kind);
+  const bool has_recv_parts = HasRecvParts(kind);
+  if (annulus::SendHolds(kind, true) != Holding::kNothing) arguments->sendbuf = call.sendbuf;
+  if (annulus::RecvHolds(kind, true) != Holding::kNothing) arguments->recvbuf = call.recvbuf;
+  if (!has_send_parts || !has_recv_parts) arguments->count = call.count;
+  if (has_send_parts) arguments->send_layout = {call.sendcounts, call.sendoffsets};
+  if (has_recv_parts) arguments->recv_layout = {call.recvcounts, call.recvoffsets};
 }
 
 // The options of `arguments` lie in *options. A call that is refused has its kind and label there too.
 Status ToArguments(const annulus_call_t* given, CallArguments* arguments, CallOptions* options) {
   annulus_call_t call{};
   ANNULUS_RETURN_IF_ERROR(annulus::c_api::TakeStruct(given, kSmallestBytes, kType, &call));
-  if (call.kind < ANNULUS_CALL_ALLREDUCE || call.kind > ANNULUS_CALL_RECV)
+  if (!IsKind(call.kind))
     return Status::Invalid("kind is " + std::to_string(call.kind) + ", which is no annulus_kind_t");
   arguments->kind = static_cast<CollectiveKind>(call.kind);
-  *options = {0, call.label, call.done, call.context, call.priority};
+  *options = {0, call.label, call.done, call.context, call.priority, (call.flags & ANNULUS_AGREE_FIRST) != 0};
   arguments->options = options;
   ANNULUS_RETURN_IF_ERROR(CheckUnbuilt(call));
   if (call.timeout_ms < 0 || call.timeout_ms > kMostTimeoutMs) {
@@ -110,24 +117,24 @@ const annulus_call_t* At(const annulus_call_t* calls, size_t index) {
   return reinterpret_cast<const annulus_call_t*>(reinterpret_cast<const char*>(calls) + index * calls->struct_bytes);
 }
 
-// *refused becomes the index of the call that is refused.
+// *refused becomes the index of the first call that is refused. The others are looked at all the same: they may ask for
+// an agreement.
 Status ToGroup(const annulus_call_t* calls, std::span<CallArguments> group, std::span<CallOptions> options,
                size_t* refused) {
+  if (group.empty()) return Status();
+  *refused = 0;
+  ANNULUS_RETURN_IF_ERROR(annulus::c_api::CheckStructBytes(calls->struct_bytes, kSmallestBytes, kType));
+  Status refusal;
   for (size_t i = 0; i < group.size(); ++i) {
     const annulus_call_t* const call = At(calls, i);
     Status status = call->struct_bytes == calls->struct_bytes
                         ? ToArguments(call, &group[i], &options[i])
                         : Status::Invalid("struct_bytes differs from that of call 0");
-    if (status.ok()) continue;
+    if (status.ok() || !refusal.ok()) continue;
     *refused = i;
-    return {status.code(), "call " + std::to_string(i) + " of the group: " + status.message()};
+    refusal = {status.code(), "call " + std::to_string(i) + " of the group: " + status.message()};
   }
-  return Status();
-}
-
-// The outcome of a call that this file refused.
-annulus_status_t Refused(annulus_comm_t* comm, const Status& status, const CallArguments& call) {
-  return Outcome(Unwrap(comm), Unwrap(comm)->Refuse(status), call.kind, call.label());
+  return refusal;
 }
 
 annulus_status_t SubmitGroup(annulus_comm_t* comm, const annulus_call_t* calls, size_t ncalls,
@@ -138,10 +145,17 @@ annulus_status_t SubmitGroup(annulus_comm_t* comm, const annulus_call_t* calls, 
   std::vector<CallOptions> options(ncalls);
   size_t refused = 0;
   const Status status = ToGroup(calls, group, options, &refused);
-  return status.ok() ? annulus::c_api::Submit(comm, group, request) : Refused(comm, status, group[refused]);
+  return status.ok() ? annulus::c_api::Submit(comm, group, request)
+                     : annulus::c_api::Refuse(comm, status, group, group[refused], false);
 }
 
 }  // namespace
+
+annulus_status_t annulus::c_api::Refuse(annulus_comm_t* comm, const Status& status,
+                                        std::span<const CallArguments> calls, const CallArguments& call, bool waits) {
+  const Status outcome = Unwrap(comm)->RefuseCalls(status, calls, waits);
+  return Outcome(Unwrap(comm), outcome, call.kind, call.label());
+}
 
 annulus_status_t annulus::c_api::Submit(annulus_comm_t* comm, std::span<const CallArguments> calls,
                                         annulus_request_t** request) {
@@ -165,7 +179,8 @@ annulus_status_t annulus_run(annulus_comm_t* comm, const annulus_call_t* call) {
     Status status = ToArguments(call, &arguments, &options);
     if (status.ok() && options.done != nullptr)
       status = Status::Invalid("done is set, which is for annulus_submit: this call returns when it has ended");
-    return status.ok() ? annulus::c_api::Run(comm, arguments) : Refused(comm, status, arguments);
+    return status.ok() ? annulus::c_api::Run(comm, arguments)
+                       : annulus::c_api::Refuse(comm, status, {&arguments, 1}, arguments, true);
   });
 }
 
@@ -179,6 +194,7 @@ annulus_status_t annulus_submit(annulus_comm_t* comm, const annulus_call_t* call
     CallArguments one;
     CallOptions options;
     const Status status = ToArguments(calls, &one, &options);
-    return status.ok() ? annulus::c_api::Submit(comm, {&one, 1}, request) : Refused(comm, status, one);
+    return status.ok() ? annulus::c_api::Submit(comm, {&one, 1}, request)
+                       : annulus::c_api::Refuse(comm, status, {&one, 1}, one, false);
   });
 }

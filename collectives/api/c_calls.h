@@ -34,6 +34,11 @@ inline annulus_status_t Run(annulus_comm_t* comm, const CallArguments& arguments
   });
 }
 
+// The outcome of calls that the C API refuses itself, because of `call`. Where ranks agree first, the others are told;
+// with `waits`, this returns when they are.
+annulus_status_t Refuse(annulus_comm_t* comm, const Status& status, std::span<const CallArguments> calls,
+                        const CallArguments& call, bool waits);
+
 // `request` may be null.
 annulus_status_t Submit(annulus_comm_t* comm, std::span<const CallArguments> calls, annulus_request_t** request);
 

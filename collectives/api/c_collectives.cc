@@ -10,6 +10,8 @@ namespace {
 using annulus::CallArguments;
 using annulus::CollectiveKind;
 using annulus::Layout;
+using annulus::Status;
+using annulus::c_api::Guarded;
 using annulus::c_api::Reject;
 using annulus::c_api::SetOp;
 using annulus::c_api::TypeOf;
@@ -42,7 +44,13 @@ CallArguments WithLayouts(CallArguments arguments, const Layout& send, const Lay
 
 annulus_status_t Submit(annulus_comm_t* comm, const CallArguments& arguments, annulus_request_t** request) {
   if (request != nullptr) *request = nullptr;
-  if (comm == nullptr || request == nullptr) return Reject(comm == nullptr ? "comm is null" : "request is null");
+  if (comm == nullptr) return Reject("comm is null");
+  if (request == nullptr) {
+    return Guarded([&] {
+      const Status status = Status::Invalid("request is null");
+      return annulus::c_api::Refuse(comm, status, {&arguments, 1}, arguments, false);
+    });
+  }
   return annulus::c_api::Submit(comm, {&arguments, 1}, request);
 }
 

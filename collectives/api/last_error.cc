@@ -17,6 +17,8 @@ thread_local Failure t_failure;
 const char* AdviceFor(Code code) {
   if (code == Code::kInvalidArgument || code == Code::kUnsupported)
     return "Correct the call; nothing was sent, and the communicator stays usable.";
+  if (code == Code::kMismatch)
+    return "Make the same call on all ranks; no data has moved, and the communicator stays usable.";
   if (code == Code::kOutOfMemory)
     return "Wait for requests and free them, or raise ANNULUS_MEMORY_BYTES, and call again on this rank.";
   if (code == Code::kSystem) return "Free resources and call again; nothing was sent.";

@@ -9,7 +9,7 @@
 #include <memory>
 #include <mutex>
 
-#include "collectives/comm/request_table.h"
+#include "collectives/calls/request_table.h"
 #include "collectives/reduce/memory_domains.h"
 #include "transport/memory/memory.h"
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "collectives/comm/group.h"
+#include "collectives/calls/group.h"
 #include "collectives/comm/tuner.h"
 #include "collectives/control/arbiter_text.h"
 
@@ -46,6 +46,7 @@ Communicator::Communicator(std::unique_ptr<Setup> setup, std::unique_ptr<DomainQ
       requests_({resources().requests, this, &callbacks_, rank(), nranks()}),
       dispatcher_(
           {setup_.get(), &queue_, &failures_, &report_, &requests_, queues_.get(), [this] { ReleaseOperations(); }}),
+      checks_calls_(options().check_calls && nranks() > 1),
       fixed_memory_(FixedMemory()) {
   queues_->WatchIn(setup_->reactor());
 }
@@ -118,7 +119,7 @@ Status Communicator::CheckMayStart() {
   return failures_.CheckEnded(&code) ? Status(code) : Status();
 }
 
-Status Communicator::Run(const CallArguments& given) {
+Status Communicator::RunNow(const CallArguments& given) {
   CallArguments arguments = given;
   std::shared_ptr<const UserReduction> keep;
   const Status valid = Complete(&arguments, &keep);
@@ -133,15 +134,16 @@ Status Communicator::Run(const CallArguments& given) {
 }
 
 Status Communicator::RunInWords(const CallArguments& given) {
-  const std::optional<Code> again = RunAgain(given);
-  Status status = again ? Status(*again) : Run(given);
+  const std::optional<Code> again = dispatcher_.RunAgain(given);
+  Status status = again ? Status(*again) : RunNow(given);
   if (status.ok() || !status.message().empty()) return status;
   const Verdict& verdict = failures_.verdict();
   return {status.code(), verdict.message, verdict.rank, verdict.os_errno};
 }
 
-Status Communicator::Submit(std::span<const CallArguments> given, const Give& give, size_t* refused) {
-  if (given.size() != 1) return SubmitGroup(given, give, refused);
+Status Communicator::SubmitNow(std::span<const CallArguments> given, const Give& give, size_t* refused,
+                               Request* agreement) {
+  if (given.size() != 1) return SubmitGroup(given, give, refused, agreement);
   *refused = 0;
   CallArguments call = given[0];
   std::shared_ptr<const UserReduction> keep;
@@ -154,13 +156,15 @@ Status Communicator::Submit(std::span<const CallArguments> given, const Give& gi
   made->keep = std::move(keep);
   Requests::Unqueued unqueued(&requests_, {&made, 1});
   dispatcher_.MakeRoom({&made, 1});
+  if (agreement != nullptr) dispatcher_.Hold(agreement, {&call, 1}, {&made, 1});
   unqueued.Keep();
   if (give != nullptr) give(made->handle);
-  dispatcher_.Queue(made);
+  QueueAll({&made, 1}, agreement != nullptr);
   return Status();
 }
 
-Status Communicator::SubmitGroup(std::span<const CallArguments> given, const Give& give, size_t* refused) {
+Status Communicator::SubmitGroup(std::span<const CallArguments> given, const Give& give, size_t* refused,
+                                 Request* agreement) {
   std::vector<CallArguments> calls(given.begin(), given.end());
   std::vector<std::shared_ptr<const UserReduction>> keeps(calls.size());
   for (size_t i = 0; i < calls.size(); ++i) {
@@ -180,10 +184,17 @@ Status Communicator::SubmitGroup(std::span<const CallArguments> given, const Giv
   const std::vector<Request*> queued = Arrange(made, &unqueued);
   const Request* const group = give != nullptr ? unqueued.Group(made) : nullptr;
   dispatcher_.MakeRoom(queued);
+  if (agreement != nullptr) dispatcher_.Hold(agreement, calls, queued);
   unqueued.Keep();
   if (group != nullptr) give(group->handle);
-  for (Request* const each : queued) dispatcher_.Queue(each);
+  QueueAll(queued, agreement != nullptr);
   return Status();
+}
+
+void Communicator::QueueAll(std::span<Request* const> requests, bool only_messages) {
+  for (Request* const each : requests) {
+    if (!only_messages || IsMessage(each->arguments.kind)) dispatcher_.Queue(each);
+  }
 }
 
 Status Communicator::StartThreads(std::span<const CallArguments> calls) {
@@ -193,12 +204,12 @@ Status Communicator::StartThreads(std::span<const CallArguments> calls) {
 }
 
 std::vector<Request*> Communicator::Arrange(const std::vector<Request*>& made, Requests::Unqueued* unqueued) {
-  const auto two_levels = [this](const CallArguments& a) {
+  const auto has_own_order = [this](const CallArguments& a) {
     return HasOwnOrderInGroups(choice(), a.op, a.count * TypeBytes(a.type));
   };
   std::vector<Request*> queued;
   queued.reserve(made.size());
-  for (const std::vector<Request*>& bundle : Bundles(made, two_levels)) {
+  for (const std::vector<Request*>& bundle : Bundles(made, has_own_order)) {
     if (bundle.size() > 1 && AreIndependent(bundle)) {
       queued.push_back(unqueued->Fuse(bundle));
       continue;
@@ -214,8 +225,8 @@ std::vector<Request*> Communicator::Arrange(const std::vector<Request*>& made, R
   return queued;
 }
 
-Status Communicator::Wait(RequestHandle handle, int64_t timeout_ms, std::string* label) {
-  return requests_.Wait(handle, timeout_ms, AwaitEnd(), label);
+Status Communicator::Wait(RequestHandle handle, int64_t timeout_ms, FailedCall* failed) {
+  return requests_.Wait(handle, timeout_ms, AwaitEnd(), failed);
 }
 
 Status Communicator::Free(RequestHandle handle) { return requests_.Free(handle, AwaitEnd()); }

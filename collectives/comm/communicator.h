@@ -5,9 +5,10 @@
 //
 // Threads: all functions may be called from any thread, but the destructor must be the last call. Calls take turns in
 // the order in which they arrive. Each part has its own lock. Where one lock is taken while another is held, the order
-// is Requests, Callbacks, FailureRecord, CallQueue.
+// is FailureRecord, CallQueue, Requests, Callbacks.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -16,12 +17,13 @@
 #include <string>
 #include <vector>
 
-#include "collectives/comm/call_queue.h"
-#include "collectives/comm/callbacks.h"
+#include "collectives/calls/agreement.h"
+#include "collectives/calls/call_queue.h"
+#include "collectives/calls/callbacks.h"
+#include "collectives/calls/requests.h"
 #include "collectives/comm/dispatcher.h"
 #include "collectives/comm/failure_record.h"
 #include "collectives/comm/failure_report.h"
-#include "collectives/comm/requests.h"
 #include "collectives/comm/setup.h"
 #include "collectives/engine/domain_queues.h"
 #include "collectives/reduce/operations.h"
@@ -85,10 +87,12 @@ class Communicator {
   // message: then the communicator has ended, and verdict() says why.
 
   // As Dispatcher::RunAgain. To be tried before Run.
-  std::optional<Code> RunAgain(const CallArguments& given) { return dispatcher_.RunAgain(given); }
-  // Runs the collective and returns its outcome.
-  Status Run(const CallArguments& given);
-  // The same, with the verdict's message and the rank at fault.
+  std::optional<Code> RunAgain(const CallArguments& given) {
+    return checks_calls_ ? std::nullopt : dispatcher_.RunAgain(given);
+  }
+  // Runs the call and returns its outcome.
+  Status Run(const CallArguments& given) { return AgreesFirst({&given, 1}) ? RunAgreed(given) : RunNow(given); }
+  // The same without an agreement before it, and with the verdict's message and the rank at fault.
   Status RunInWords(const CallArguments& given);
 
   // Queues one call or a group of them, all or none. Allreduces of a group that share a type and operation are queued
@@ -96,15 +100,20 @@ class Communicator {
   // and must be freed. If one call of a group is refused, *refused is its index, and the group's size for other
   // failures.
   using Give = std::function<void(RequestHandle request)>;
-  Status Submit(std::span<const CallArguments> given, const Give& give, size_t* refused);
+  Status Submit(std::span<const CallArguments> given, const Give& give, size_t* refused) {
+    return AgreesFirst(given) ? SubmitAgreed(given, give, refused) : SubmitNow(given, give, refused, nullptr);
+  }
 
   // The reason of a refusal. If the communicator has ended, that is the reason instead.
   Status Refuse(const Status& status);
+  // The same for calls made together, which were refused before they came here. Where ranks agree first, the others
+  // are told. Of a call of unknown kind, which may be no collective, they are not. With `waits`, returns when they are.
+  Status RefuseCalls(const Status& status, std::span<const CallArguments> calls, bool waits);
 
   // Waits up to `timeout_ms` (-1: until the end), and returns the request's outcome, or kInProgress when it has none
-  // yet. *label becomes the label of a call that failed. Returns kInvalidArgument, with a message, when the request was
+  // yet. *failed becomes what failed. Returns kInvalidArgument, with a message, when the request was
   // freed meanwhile.
-  Status Wait(RequestHandle handle, int64_t timeout_ms, std::string* label);
+  Status Wait(RequestHandle handle, int64_t timeout_ms, FailedCall* failed);
 
   // Waits for the request to finish, then frees it. Returns kInvalidArgument when it was freed meanwhile.
   Status Free(RequestHandle handle);
@@ -152,7 +161,22 @@ class Communicator {
   Status Complete(CallArguments* arguments, std::shared_ptr<const UserReduction>* keep);
   // Not OK when the communicator has ended, or is called from a reduction function.
   Status CheckMayStart();
-  Status SubmitGroup(std::span<const CallArguments> given, const Give& give, size_t* refused);
+  // Whether the ranks agree on these calls before any data moves.
+  bool AgreesFirst(std::span<const CallArguments> calls) const {
+    return nranks() > 1 && std::ranges::any_of(calls, [this](const CallArguments& call) {
+             return (checks_calls_ || call.agree_first()) && call.kind != CollectiveKind::kNone &&
+                    !IsMessage(call.kind);
+           });
+  }
+  Status RunNow(const CallArguments& given);
+  Status RunAgreed(const CallArguments& given);
+  // Submit, with an agreement that holds the collectives until it is queued; null: with none.
+  Status SubmitNow(std::span<const CallArguments> given, const Give& give, size_t* refused, Request* agreement);
+  Status SubmitGroup(std::span<const CallArguments> given, const Give& give, size_t* refused, Request* agreement);
+  Status SubmitAgreed(std::span<const CallArguments> given, const Give& give, size_t* refused);
+  // Takes part in an agreement on calls that this rank refuses.
+  void TakePart(Request* agreement, const CallDescription& refusal, bool waits);
+  void QueueAll(std::span<Request* const> requests, bool only_messages);
   // Combines the requests of a group's calls, and returns what is to be queued.
   std::vector<Request*> Arrange(const std::vector<Request*>& made, Requests::Unqueued* unqueued);
   Status StartThreads(std::span<const CallArguments> calls);
@@ -175,6 +199,7 @@ class Communicator {
   Dispatcher dispatcher_;
   std::string choice_source_ = "nominal costs";
   std::atomic<uint32_t> splits_ = 0;
+  const bool checks_calls_;       // Ranks agree on every collective first.
   const MemoryUse fixed_memory_;  // The part that does not change while the communicator lives.
 };
 

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <new>
 #include <utility>
 
 #include "base/cpu_cache.h"
 #include "base/thread.h"
+#include "collectives/calls/agreement.h"
 #include "collectives/observe/trace.h"
 
 namespace annulus {
@@ -97,7 +99,8 @@ bool Dispatcher::CanRunAgainHere(const CallArguments& given) const {
 }
 
 std::optional<Code> Dispatcher::RunAgain(const CallArguments& given) {
-  if (!IsRepeatable(given.kind) || given.priority() != 0) return std::nullopt;
+  if (IsMessage(given.kind)) return RunMessageAtOnce(given);
+  if (!IsRepeatable(given.kind) || given.priority() != 0 || given.agree_first()) return std::nullopt;
   CallQueue::Turn turn(queue_);
   if (!turn || !CanRunAgain(given)) return std::nullopt;
   const Call call = CallOf(given, nranks(), turn.NextSequence());
@@ -130,38 +133,11 @@ Status Dispatcher::Run(const CallArguments& arguments) {
   Request* const request = requests_->Make(arguments);
   Queue(request);
   Help(request, kNoDeadline);
-  return Status(requests_->Release(request));
-}
-
-Status Dispatcher::RunMessage(const CallArguments& arguments) {
-  if (by_priority()) ANNULUS_RETURN_IF_ERROR(StartProgressThread());
-  Request* message = nullptr;
-  {
-    CallQueue::Turn turn(queue_);
-    if (turn) {
-      if (failures_->ended()) return Status(failures_->verdict().code);
-      turn.Lengthen(Call());
-      message = QueueMessage(arguments);
-      // A collective that another thread queues meanwhile must not wait for the message.
-      const auto over = [this, message] { return message->IsDone() || queue_->HasCalls(); };
-      DriveMessages(over, {setup_->wait_policy(), {}});
-    }
-  }
-  if (message == nullptr) message = QueueMessage(arguments);
-  Help(message, kNoDeadline);
-  return Status(requests_->Release(message));
-}
-
-Request* Dispatcher::QueueMessage(const CallArguments& arguments) {
-  Request* const message = requests_->Make(arguments);
-  Requests::Unqueued unqueued(requests_, {&message, 1});
-  MakeRoom({&message, 1});
-  unqueued.Keep();
-  Queue(message);
-  return message;
+  return requests_->Release(request);
 }
 
 bool Dispatcher::HelpAgain(Request* request, const Manner& manner) {
+  if (IsMessage(request->arguments.kind)) return HelpMessage(request);
   if (!IsRepeatable(request->arguments.kind) || !request->members.empty()) return false;
   CallQueue::Turn turn(queue_, request);
   if (!turn || driver_.paused() || !CanRunAgain(request->arguments)) return false;
@@ -171,8 +147,10 @@ bool Dispatcher::HelpAgain(Request* request, const Manner& manner) {
     code = ResumeAgain(*request, manner);
   }
   if (!code) return false;
+  // Before the turn is given back: whoever has it next may sleep, and must know. The request stays: its waiter is here.
+  requests_->Finish(request, *code);
   turn.EndFirst(*code);
-  Finish(request, *code);
+  queue_->AnnounceEnd();
   return true;
 }
 
@@ -211,17 +189,6 @@ std::optional<Code> Dispatcher::Drive(const CallArguments& arguments, const Segm
   return CodeOf(driver_.Run(call, buffers, LimitOf(arguments), manner.policy, manner.patience, &verdict), verdict);
 }
 
-void Dispatcher::DriveMessages(const std::function<bool()>& over, const Manner& manner) {
-  // A communicator that failed before this turn began must not be driven any more.
-  if (failures_->ended()) return FailMessages(failures_->verdict().code);
-  queue_->AddNews();
-  Verdict verdict;
-  const std::function<bool()>* const is_enough = manner.patience.is_over;
-  const auto asks = [&] { return (queue_->Notice() && over()) || (is_enough != nullptr && (*is_enough)()); };
-  const std::function<bool()> is_over = std::ref(asks);
-  if (!driver_.RunMessages(manner.policy, {&is_over, manner.patience.wake_at}, &verdict)) Fail(verdict);
-}
-
 void Dispatcher::DriveQueue(const Manner& manner) {
   do {
     bool is_stopping = false;
@@ -235,8 +202,7 @@ void Dispatcher::DriveQueue(const Manner& manner) {
     std::optional<Code> code = Code::kAborted;
     if (!is_stopping || driver_.paused()) code = DriveNext(&request, manner);
     if (!code) return;
-    queue_->Remove(request, *code);
-    Finish(request, *code);
+    EndQueued(request, *code);
   } while (!(*manner.patience.is_over)());
 }
 
@@ -280,10 +246,6 @@ void Dispatcher::Fail(const Verdict& verdict) {
   report_->KeepTrace();
 }
 
-void Dispatcher::FailMessages(Code code) {
-  while (Request* const message = queue_->TakeMessage()) Drop(message, code);
-}
-
 Status Dispatcher::StartProgressThread() {
   if (progress_.has_started.load(std::memory_order_relaxed)) return Status();
   const std::lock_guard<std::mutex> lock(progress_.start_mu);
@@ -294,54 +256,50 @@ Status Dispatcher::StartProgressThread() {
   return status;
 }
 
-void Dispatcher::MakeRoom(std::span<Request* const> requests) {
-  Trace* const trace = setup_->monitor()->trace();
-  size_t messages = 0;
-  for (const Request* const request : requests) {
-    if (!IsMessage(request->arguments.kind)) continue;
-    ++messages;
-    // The first look at a label needs memory.
-    if (trace != nullptr) static_cast<void>(trace->LabelOf(request->arguments.label()));
+void Dispatcher::Hold(Request* agreement, std::span<const CallArguments> calls, std::span<Request* const> requests) {
+  requests_->Hold(agreement, requests);
+  CallOptions& options = agreement->options;
+  options.priority = agreement->held.front()->options.priority;
+  std::vector<size_t> units;
+  for (Request* const each : agreement->held) {
+    if (each->members.empty()) each->call = CallOf(each->arguments, nranks(), 0);
+    options.priority = std::max(options.priority, each->options.priority);
+    options.timeout = std::max(options.timeout, LimitOf(each->arguments));
+    units.push_back(each->members.size());
   }
-  if (messages > 0) messages_.Reserve(messages);
+  Put(Describe(calls, units, rank(), nranks()), agreement->numbers);
 }
 
 void Dispatcher::Queue(Request* request) {
   if (IsMessage(request->arguments.kind)) {
-    if (Post(request)) queue_->Announce();
+    if (!EndsAtOnce(request) && Post(request)) queue_->Announce();
     return;
   }
   if (request->members.empty()) request->call = CallOf(request->arguments, nranks(), 0);
   if (!queue_->Add(request)) Drop(request, Code::kAborted);
 }
 
-bool Dispatcher::Post(Request* message) {
-  const CallArguments& a = message->arguments;
-  if (!queue_->AddMessage(message)) {
-    Drop(message, Code::kAborted);
-    return false;
-  }
-  Trace* const trace = setup_->monitor()->trace();
-  messages_.Post({a.kind == CollectiveKind::kSend,
-                  a.root,
-                  {a.sendbuf, a.send_queue},
-                  {a.recvbuf, a.recv_queue},
-                  a.count,
-                  a.type,
-                  message,
-                  a.timeout(),
-                  trace != nullptr ? trace->LabelOf(a.label()) : uint16_t{0}});
-  return true;
-}
-
-void Dispatcher::FinishMessage(Request* message) {
-  queue_->EndMessage(message, Code::kOk);
-  Finish(message, Code::kOk);
-  queue_->AddNews();
-}
-
 void Dispatcher::Finish(Request* request, Code code) {
   requests_->Finish(request, code);
+  queue_->AnnounceEnd();
+}
+
+void Dispatcher::EndQueued(Request* request, Code code) {
+  if (request->arguments.kind != CollectiveKind::kAgreement || code != Code::kOk) {
+    queue_->Remove(request, code);
+    return Finish(request, code);
+  }
+  Status agreed(Code::kMismatch);
+  try {
+    agreed = CheckAgreement(request->numbers, nranks(), request->call.sequence);
+  } catch (const std::bad_alloc&) {  // There is no memory for the words.
+  }
+  if (agreed.ok()) {
+    queue_->Release(request);
+    return Finish(request, Code::kOk);
+  }
+  queue_->Drop(request);
+  requests_->Refuse(request, agreed);
   queue_->AnnounceEnd();
 }
 

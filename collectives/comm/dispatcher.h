@@ -14,9 +14,9 @@
 #include <span>
 #include <thread>
 
-#include "collectives/comm/call_queue.h"
+#include "collectives/calls/call_queue.h"
+#include "collectives/calls/requests.h"
 #include "collectives/comm/failure_report.h"
-#include "collectives/comm/requests.h"
 #include "collectives/comm/setup.h"
 #include "collectives/engine/domain_queues.h"
 #include "collectives/engine/driver.h"
@@ -42,8 +42,8 @@ class Dispatcher {
   Dispatcher& operator=(const Dispatcher&) = delete;
 
   // Short cut for a small collective that repeats the latest one with other data, so that most of the bookkeeping stays
-  // the same. Holds the queue's lock while the call can proceed at once, which takes a microsecond or two. Does
-  // nothing, and returns nothing, for any other call.
+  // the same, and for a small message that can be sent or received at once. Holds the queue's lock while the call can
+  // proceed at once, which takes a microsecond or two. Does nothing, and returns nothing, for any other call.
   std::optional<Code> RunAgain(const CallArguments& given);
 
   // Has the call driven, and returns its outcome, as FailureRecord's. The arguments are complete and valid.
@@ -51,6 +51,9 @@ class Dispatcher {
 
   // Makes room for requests that are all queued next. Lets std::bad_alloc through.
   void MakeRoom(std::span<Request* const> requests);
+  // Describes `calls` in the agreement's request, which is to hold those of their requests that are collectives. Lets
+  // std::bad_alloc through.
+  void Hold(Request* agreement, std::span<const CallArguments> calls, std::span<Request* const> requests);
   // Queues a request for which there is room, for the threads that wait for it and the progress thread, which must have
   // started. Needs no memory. Ends the request when the dispatcher has stopped.
   void Queue(Request* request);
@@ -89,11 +92,22 @@ class Dispatcher {
   // The rest of CanRunAgain where calls may overtake each other or buffers may lie elsewhere.
   bool CanRunAgainHere(const CallArguments& given) const;
   Status RunMessage(const CallArguments& arguments);
+  // RunAgain for messages.
+  std::optional<Code> RunMessageAtOnce(const CallArguments& given);
+  // The same for one that is to be queued, or is queued. Returns whether it has ended.
+  bool EndsAtOnce(Request* message);
+  bool HelpMessage(Request* message);
+  // Number of times that a message looks at once for the one from its peer: for about half a microsecond, which is what
+  // an answer takes. A rank that shares its core with its peer looks only once.
+  int MessagePolls() const { return setup_->wait_policy().spin == 0 ? 1 : 256; }
   Request* QueueMessage(const CallArguments& arguments);
   // Short cut of Help, as RunAgain, for a request that is next in the queue. Returns whether it has ended.
   bool HelpAgain(Request* request, const Manner& manner);
   // Marks the request as done, and tells those who wait.
   void Finish(Request* request, Code code);
+  // The same for a queued call that has been driven, which also leaves the queue. An agreement lets go what it holds,
+  // if the ranks agree; else it refuses that.
+  void EndQueued(Request* request, Code code);
   // Ends a request that will not be driven.
   void Drop(Request* request, Code code);
   // Limit of the call.

@@ -23,12 +23,13 @@ void Dispatcher::ProgressThread() {
 
 // Chooses the next call to drive, the same on all ranks.
 Code Dispatcher::ChooseNext(Request** next) {
-  uint64_t number = queue_->FirstByPriority()->number;
-  if (nranks() > 1) {
+  Request* const released = queue_->FirstReleased();
+  uint64_t number = released != nullptr ? 0 : queue_->FirstByPriority()->number;
+  if (nranks() > 1 && released == nullptr) {
     const Code code = AgreeOnNumber(&number);
     if (code != Code::kOk) return code;
   }
-  *next = queue_->Find(number);
+  *next = released != nullptr ? released : queue_->Find(number);
   queue_->GiveSequence(*next);
   queue_->SetDriven((*next)->call);
   return Code::kOk;

@@ -4,7 +4,7 @@
 // Threads: any.
 #pragma once
 
-#include "collectives/comm/call_queue.h"
+#include "collectives/calls/call_queue.h"
 #include "collectives/comm/failure_record.h"
 #include "collectives/comm/setup.h"
 

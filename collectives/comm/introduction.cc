@@ -7,6 +7,7 @@
 #include "base/parse.h"
 #include "collectives/membership/local_host.h"
 #include "transport/reserved_port.h"
+#include "transport/security/door.h"
 
 namespace annulus {
 namespace {
@@ -32,7 +33,7 @@ Status CreateAsHost(const Introduction& introduction, const Options& options, co
   std::string host;
   ANNULUS_RETURN_IF_ERROR(FindOwnHost(options.interface_name, &host));
   ReservedPort port;
-  ANNULUS_RETURN_IF_ERROR(port.Reserve(host));
+  ANNULUS_RETURN_IF_ERROR(NamingWhoIsOut(0, "the port where the ranks meet", port.Reserve(host)));
   own.rendezvous = FormatAddress(host, port.port());
   own.listener = port.listener();
   MeetingPoint point;

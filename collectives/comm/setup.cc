@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <system_error>
 #include <utility>
 
 #include "base/identity.h"
@@ -14,6 +15,7 @@
 #include "collectives/observe/verdict_note.h"
 #include "collectives/reduce/memory_domains.h"
 #include "transport/pulse.h"
+#include "transport/security/door.h"
 
 namespace annulus {
 
@@ -26,6 +28,23 @@ PlanSettings PlanSettingsOf(const Options& options) {
   if (options.mesh_ranks > 0) plan.mesh_ranks = static_cast<int>(options.mesh_ranks);
   return plan;
 }
+
+namespace {
+
+// Runs a step of joining the job. An error about descriptors names this rank and its limit, whatever lacked them; asio,
+// which needs some for itself, throws then.
+template <class Step>
+Status NamingThisRank(int rank, const Step& step) {
+  Status status;
+  try {
+    status = step();
+  } catch (const std::system_error& error) {
+    status = {Code::kSystem, error.what(), -1, error.code().value()};
+  }
+  return NamingWhoIsOut(rank, "joining its job", std::move(status));
+}
+
+}  // namespace
 
 Setup::Setup(const Options& options, const Membership& membership, const Resources& resources)
     : options_(options),
@@ -53,7 +72,8 @@ Status Setup::Establish(const Options& options, const Membership& membership, co
       FitMemory(result->nranks(), static_cast<size_t>(options.memory_bytes), possible, &result->plan_));
   result->OpenTelemetry();
   if (membership.nranks() > 1) {
-    ANNULUS_RETURN_IF_ERROR(result->Meet(patience.give_up, deadline));
+    const auto meet = [&] { return result->Meet(patience.give_up, deadline); };
+    ANNULUS_RETURN_IF_ERROR(NamingThisRank(result->rank(), meet));
   } else {
     result->wait_policy_ = ChooseWaitPolicy(1, static_cast<int>(FindCores().count), options.spin_us);
   }
@@ -85,7 +105,7 @@ Status Setup::Meet(const GiveUp& give_up, Deadline deadline) {
   job_ = meeting.job();
   // The control thread starts before the links, so that a rank that dies while links are made is noticed at once.
   ANNULUS_RETURN_IF_ERROR(StartControl(meeting.TakeConnections()));
-  const Status linked = Link(meeting, give_up, deadline);
+  const Status linked = NamingThisRank(rank(), [&] { return Link(meeting, give_up, deadline); });
   if (linked.ok()) return linked;
   // Whatever failed, all ranks are told, and fail with the same message.
   const Verdict verdict = control_->Report(linked, Call());

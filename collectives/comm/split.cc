@@ -11,6 +11,7 @@
 #include "base/parse.h"
 #include "collectives/core/options.h"
 #include "transport/reserved_port.h"
+#include "transport/security/door.h"
 
 namespace annulus {
 namespace {
@@ -66,7 +67,9 @@ Status Split(Communicator* parent, int colour, int key, std::unique_ptr<Communic
   ReservedPort port;
   AddressText own{};
   Status reserved;
-  if (leads) reserved = port.Reserve(parent->local_host());
+  if (leads) {
+    reserved = NamingWhoIsOut(parent->rank(), "the port of the new communicator", port.Reserve(parent->local_host()));
+  }
   if (leads && reserved.ok()) {
     const std::string text = FormatAddress(parent->local_host(), port.port());
     std::copy_n(text.begin(), std::min(text.size(), own.size() - 1), own.begin());

@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "base/status.h"
+#include "collectives/calls/call_arguments.h"
 #include "collectives/choice/plan.h"
 #include "collectives/choice/tuning_file.h"
 #include "collectives/choice/tuning_fit.h"
-#include "collectives/comm/call_arguments.h"
 
 namespace annulus {
 

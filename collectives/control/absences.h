@@ -18,7 +18,8 @@ class Absences {
     int os_errno = 0;  // 0: a reset.
   };
 
-  void Begin(int rank, int os_errno, Deadline until) { absent_[rank] = {os_errno, until}; }
+  // `ended`: it has ended its connection itself, and does not come back.
+  void Begin(int rank, int os_errno, Deadline until, bool ended = false) { absent_[rank] = {os_errno, until, ended}; }
   void End(int rank) { absent_.erase(rank); }
 
   // The first time at which a rank has been away for too long; kNoDeadline when none is away.
@@ -45,6 +46,9 @@ class Absences {
     for (auto& [rank, absent] : absent_) absent.until = std::max(absent.until, until);
   }
 
+  bool any_ended() const {
+    return std::any_of(absent_.begin(), absent_.end(), [](const auto& entry) { return entry.second.ended; });
+  }
   bool has(int rank) const { return absent_.contains(rank); }
 
   // Takes out a rank that has been away for too long; none when there is none.
@@ -61,6 +65,7 @@ class Absences {
   struct Absent {
     int os_errno = 0;
     Deadline until = 0;
+    bool ended = false;
   };
   std::map<int, Absent> absent_;  // By rank.
 };

@@ -6,43 +6,27 @@
 
 #include "collectives/control/arbiter.h"
 #include "collectives/control/arbiter_text.h"
+#include "collectives/control/parties.h"
 
 namespace annulus {
 namespace {
 
 using CallsByRank = std::map<int, Call>;
-using Parties = std::vector<std::vector<int>>;
 
-// Groups the ranks by their call. Groups are in order of their lowest rank, and each group is in ascending order.
 Parties SplitByCall(const CallsByRank& calls) {
-  Parties parties;
-  for (const auto& entry : calls) {
-    const auto same = [&](const std::vector<int>& party) { return calls.at(party[0]) == entry.second; };
-    auto party = std::find_if(parties.begin(), parties.end(), same);
-    if (party == parties.end()) party = parties.insert(parties.end(), std::vector<int>{});
-    party->push_back(entry.first);
-  }
-  return parties;
+  std::vector<int> ranks;
+  for (const auto& entry : calls) ranks.push_back(entry.first);
+  return PartiesOf(ranks, [&](int left, int right) { return calls.at(left) == calls.at(right); });
 }
 
-// The largest party is right; among equally large ones, the one whose highest rank is lowest. Of the others, the party
-// with the highest rank is named.
-Verdict Blame(Parties parties, const CallsByRank& calls, int nranks) {
-  const auto right = std::min_element(parties.begin(), parties.end(), [](const auto& a, const auto& b) {
-    return a.size() != b.size() ? a.size() > b.size() : a.back() < b.back();
-  });
-  const std::vector<int> rest = *right;
-  parties.erase(right);
-  const auto by_highest = [](const auto& a, const auto& b) { return a.back() < b.back(); };
-  const std::vector<int> odd = *std::max_element(parties.begin(), parties.end(), by_highest);
-  const bool everyone_else = static_cast<int>(odd.size() + rest.size()) == nranks && rest.size() > 1;
+Verdict MismatchVerdict(const CallsByRank& calls, int nranks) {
+  const Blame blame = BlameOf(SplitByCall(calls), nranks);
   Verdict verdict;
   verdict.code = Code::kMismatch;
-  verdict.rank = odd.back();
-  verdict.peer = rest.front();
-  verdict.call = calls.at(rest.front());
-  const std::string others = everyone_else ? "the others" : RankList(rest);
-  verdict.message = Difference(RankList(odd), calls.at(odd.back()), others, verdict.call);
+  verdict.rank = blame.odd.back();
+  verdict.peer = blame.rest.front();
+  verdict.call = calls.at(blame.rest.front());
+  verdict.message = Difference(RankList(blame.odd), calls.at(blame.odd.back()), blame.others, verdict.call);
   verdict.advice = AdviceFor(Code::kMismatch);
   return verdict;
 }
@@ -52,7 +36,7 @@ Verdict Blame(Parties parties, const CallsByRank& calls, int nranks) {
 std::optional<Verdict> Arbiter::JudgeMismatch() const {
   const CallsByRank calls = Mismatch();
   if (calls.empty()) return std::nullopt;
-  return Blame(SplitByCall(calls), calls, nranks());
+  return MismatchVerdict(calls, nranks());
 }
 
 // Different calls with the same number are always an error of the program, so the earliest such number counts, finished

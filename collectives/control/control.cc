@@ -17,18 +17,6 @@
 
 namespace annulus {
 
-// Purpose of connections that go on where a broken control connection ended.
-static constexpr Purpose kControlPurpose = {4, "control"};
-
-static Hello HelloOf(const ControlConfig& config) {
-  Hello hello;
-  hello.purpose = kControlPurpose;
-  hello.identity = config.identity;
-  hello.nranks = static_cast<uint32_t>(config.nranks);
-  hello.rank = static_cast<uint32_t>(config.rank);
-  return hello;
-}
-
 // The thread, its io_context and the role that it plays.
 class Control::Thread {
  public:
@@ -36,7 +24,8 @@ class Control::Thread {
       : rank_(control.rank),
         work_(asio::make_work_guard(context_)),
         closing_(context_),
-        net_(&context_, control.job_key + control.connections.door().ticket, HelloOf(control)) {
+        net_(&context_, control.job_key + control.connections.door().ticket,
+             ControlHello(control.identity, control.rank, control.nranks)) {
     config.rank = control.rank;
     config.nranks = control.nranks;
     config.net = &net_;

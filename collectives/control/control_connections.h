@@ -20,6 +20,7 @@ struct ControlConnection {
   int fd = -1;  // -1: none.
   StreamEndpoint local;
   StreamEndpoint peer;
+  bool resumes = false;  // It takes the place of one that broke.
 };
 
 // Where rank 0 listens for ranks whose control connection broke, as long as the communicator lives.

@@ -16,9 +16,10 @@ ControlJudge::ControlJudge(const ControlRoleConfig& config)
 Status ControlJudge::Open(ControlConnections connections) {
   for (int rank = 1; rank < config_.nranks; ++rank) {
     sessions_[rank] = std::make_unique<ControlSession>(
-        config_.net, ControlSession::Handlers{
-                         [this, rank](MessageType type, std::span<const std::byte> body) { Take(rank, type, body); },
-                         [this, rank](ControlEnd end, const Status& cause) { Closed(rank, end, cause); }});
+        config_.net,
+        ControlSession::Handlers{
+            [this, rank](MessageType type, std::span<const std::byte> body) { HandleMessage(rank, type, body); },
+            [this, rank](ControlEnd end, const Status& cause) { Closed(rank, end, cause); }});
   }
   if (const int listener = connections.TakeListener(); listener >= 0) {
     const auto expects = [this](int visitor) { return visitor > 0 && !sessions_[visitor]->closed(); };
@@ -27,9 +28,12 @@ Status ControlJudge::Open(ControlConnections connections) {
     has_door_ = true;
   }
   for (int rank = 1; rank < config_.nranks; ++rank) {
-    const int fd = connections.Take(rank).fd;
-    if (fd >= 0) ANNULUS_RETURN_IF_ERROR(sessions_[rank]->Open(fd));
-    if (fd < 0) Await(rank, 0, kResetGrace);  // Its connection broke after it had joined.
+    const ControlConnection first = connections.Take(rank);
+    if (first.fd >= 0) {
+      ANNULUS_RETURN_IF_ERROR(first.resumes ? sessions_[rank]->Resume(first.fd) : sessions_[rank]->Open(first.fd));
+    } else {  // It broke after the rank had joined; or, without an address, the rank has been waited for in vain.
+      Await(rank, 0, HasAddress(first.peer) ? kResetGrace : 0);
+    }
   }
   SetTimer();
   return Status();
@@ -54,7 +58,7 @@ void ControlJudge::Settle(const Verdict& verdict) {
 // tell them.
 void ControlJudge::Depart(std::function<void()> on_gone) {
   leave_by_ = config_.net->After(kLongestLeave);
-  if (announced_ && absences_.deadline() != kNoDeadline) {
+  if (absences_.any_ended() || (announced_ && absences_.deadline() != kNoDeadline)) {
     departure_ = std::move(on_gone);
   } else {
     Leave(std::move(on_gone));
@@ -88,19 +92,19 @@ bool ControlJudge::AwaitsReturn() const {
   return now < path_until && !AllDelivered();
 }
 
-void ControlJudge::Take(int rank, MessageType type, std::span<const std::byte> body) {
+void ControlJudge::HandleMessage(int rank, MessageType type, std::span<const std::byte> body) {
   // The path to a rank that no question had reached carries again.
   if (absences_.has(rank)) Back(rank);
   given_up_.erase(rank);
   ByteReader in(body);
-  if (!TakeBody(rank, type, &in)) {
+  if (!HandleBody(rank, type, &in)) {
     arbiter_.Broken(rank, "one of type " + std::to_string(static_cast<int>(type)) + " that cannot be read",
                     config_.net->Now());
   }
   Act();
 }
 
-bool ControlJudge::TakeBody(int rank, MessageType type, ByteReader* in) {
+bool ControlJudge::HandleBody(int rank, MessageType type, ByteReader* in) {
   const auto is_rank = [this](int r) { return r >= Status::kNoRank && r < config_.nranks; };
   Activity activity;
   Call call;
@@ -142,6 +146,9 @@ void ControlJudge::Closed(int rank, ControlEnd end, const Status& cause) {
     arbiter_.Broken(rank, cause.message(), config_.net->Now());
   } else if (may_return) {
     Await(rank, cause.os_errno(), end == ControlEnd::kReset ? kResetGrace : kSilenceGrace);
+  } else if (end == ControlEnd::kOrderly && !announced_ && !on_gone_) {
+    absences_.Begin(rank, 0, config_.net->After(kReadGrace), /*ended=*/true);
+    arbiter_.Lost(rank);
   } else {
     Gone(rank, cause.os_errno());
   }

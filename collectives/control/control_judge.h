@@ -22,6 +22,9 @@ class ControlJudge : public ControlRole {
   // is at most kPathGrace while a failure is investigated.
   static constexpr Nanoseconds kResetGrace = 1500 * kMillisecond;
   static constexpr Nanoseconds kSilenceGrace = 9 * kSecond;
+  // Time in which rank 0, having found a death, reads what else has arrived. Where its process was stopped, the others
+  // may have a verdict already.
+  static constexpr Nanoseconds kReadGrace = 2 * kMillisecond;
   // Time in which what a rank has missed reaches it after its return.
   static constexpr Nanoseconds kReplayGrace = 200 * kMillisecond;
   // Most time that rank 0 waits, when it leaves, for ranks that are away or come and go.
@@ -37,9 +40,9 @@ class ControlJudge : public ControlRole {
   bool AwaitsReturn() const override;
 
  private:
-  void Take(int rank, MessageType type, std::span<const std::byte> body);
+  void HandleMessage(int rank, MessageType type, std::span<const std::byte> body);
   // Returns false when the body cannot be read.
-  bool TakeBody(int rank, MessageType type, ByteReader* in);
+  bool HandleBody(int rank, MessageType type, ByteReader* in);
   void Closed(int rank, ControlEnd end, const Status& cause);
   void Returned(int rank, int fd);
   // `rank` is not coming back.

@@ -24,7 +24,7 @@ static Verdict OwnLimit(const Status& status) {
 
 ControlMember::ControlMember(const ControlRoleConfig& config)
     : config_(config),
-      session_(config.net, {[this](MessageType type, std::span<const std::byte> body) { Take(type, body); },
+      session_(config.net, {[this](MessageType type, std::span<const std::byte> body) { HandleMessage(type, body); },
                             [this](ControlEnd end, const Status& cause) { Closed(end, cause); }}),
       redial_(config.net, {[this](int fd) { return Connected(fd); }, [this] { End(DeathVerdict(0, 0)); },
                            [this](const Status& last) { RedialledInVain(last); }}),
@@ -101,7 +101,7 @@ void ControlMember::Depart(std::function<void()> on_gone) {
   BeginWatch();
 }
 
-void ControlMember::Take(MessageType type, std::span<const std::byte> body) {
+void ControlMember::HandleMessage(MessageType type, std::span<const std::byte> body) {
   config_.Heard();
   last_word_ = config_.net->Now();
   switch (type) {
@@ -114,15 +114,15 @@ void ControlMember::Take(MessageType type, std::span<const std::byte> body) {
       return session_.Send(MessageType::kAnswer, out.bytes());
     }
     case MessageType::kVerdict:
-      return TakeVerdict(body);
+      return HandleVerdict(body);
     case MessageType::kGoodbye:
-      return TakeGoodbye();
+      return HandleGoodbye();
     default:
       return Broken("a message of type " + std::to_string(static_cast<int>(type)));
   }
 }
 
-void ControlMember::TakeVerdict(std::span<const std::byte> body) {
+void ControlMember::HandleVerdict(std::span<const std::byte> body) {
   ByteReader in(body);
   Verdict verdict;
   const auto is_rank = [this](int r) { return r >= Status::kNoRank && r < config_.nranks; };
@@ -138,7 +138,7 @@ void ControlMember::Broken(const std::string& what) {
   config_.conclude(verdict);
 }
 
-void ControlMember::TakeGoodbye() {
+void ControlMember::HandleGoodbye() {
   // Closing at once lets the judge leave without waiting for us.
   judge_left_ = true;
   Close();
@@ -148,7 +148,12 @@ void ControlMember::TakeGoodbye() {
 }
 
 void ControlMember::Closed(ControlEnd end, const Status& cause) {
-  if (end == ControlEnd::kProtocol) return End(BrokenMessageVerdict(0, cause.message()));
+  if (end == ControlEnd::kProtocol) {
+    if (!session_.open()) return End(BrokenMessageVerdict(0, cause.message()));
+    if (departing_) return;
+    if (config_.judge_lost) config_.judge_lost();
+    return Broken(cause.message());  // Rank 0 tells it to all.
+  }
   if (end == ControlEnd::kOrderly || !redial_.has_door()) return End(DeathVerdict(0, cause.os_errno()));
   Log(LogLevel::kInfo, config_.rank, "the control connection to rank 0 broke; dialling again");
   const bool silent = end == ControlEnd::kSilent;

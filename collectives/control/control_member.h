@@ -39,9 +39,9 @@ class ControlMember : public ControlRole {
   }
 
  private:
-  void Take(MessageType type, std::span<const std::byte> body);
-  void TakeVerdict(std::span<const std::byte> body);
-  void TakeGoodbye();
+  void HandleMessage(MessageType type, std::span<const std::byte> body);
+  void HandleVerdict(std::span<const std::byte> body);
+  void HandleGoodbye();
   void Closed(ControlEnd end, const Status& cause);
   // While the report or the goodbye has not reached rank 0's host, this rank waits longer, and dials again.
   void BeginWatch();

@@ -48,13 +48,14 @@ Status ControlSession::Resume(int fd) {
 
 void ControlSession::Start(bool resumes) {
   awaits_resume_ = resumes;
-  stream_->Start({[this](MessageType type, std::span<const std::byte> body) { Take(type, body); },
-                  [this](const Status& cause) { Ended(cause); }});
+  broken_ = false;
+  stream_->Start({[this](MessageType type, std::span<const std::byte> body) { HandleMessage(type, body); },
+                  [this](const Status& cause) { Ended(cause); }, [this](const std::string& what) { Broken(what); }});
 }
 
 void ControlSession::Send(MessageType type, const std::string& body) {
   if (finishing_ || closed_) return;
-  if (kept_.size() == kMostKept) return Broken("no confirmation of many messages");
+  if (kept_.size() >= kMostKept && !broken_) return Broken("no confirmation of many messages");
   kept_.push_back(EncodeMessage(type, body));
   if (open() && !awaits_resume_) stream_->Send(kept_.back());
 }
@@ -73,11 +74,11 @@ void ControlSession::Close() {
   if (stream_ != nullptr) stream_->Close();
 }
 
-void ControlSession::Take(MessageType type, std::span<const std::byte> body) {
+void ControlSession::HandleMessage(MessageType type, std::span<const std::byte> body) {
   uint64_t count = 0;
   if (type == MessageType::kResume) {
     if (!awaits_resume_ || !ReadCount(body, &count)) return Broken("a resume that was not due");
-    return TakeResume(count);
+    return HandleResume(count);
   }
   if (awaits_resume_) return Broken("a message before it resumed");
   if (type == MessageType::kReceived) {
@@ -90,7 +91,7 @@ void ControlSession::Take(MessageType type, std::span<const std::byte> body) {
   handlers_.on_message(type, body);
 }
 
-void ControlSession::TakeResume(uint64_t received) {
+void ControlSession::HandleResume(uint64_t received) {
   if (!Confirm(received)) return Broken("a resume after messages that do not exist");
   awaits_resume_ = false;
   for (const EncodedMessage& message : kept_) stream_->Send(message);
@@ -109,13 +110,16 @@ void ControlSession::Ended(const Status& cause) {
   ControlEnd end = stream_->was_reset() ? ControlEnd::kReset : ControlEnd::kOrderly;
   // A dial that was given up ends like that: not the end of the process.
   if (awaits_resume_ && end == ControlEnd::kOrderly) end = ControlEnd::kReset;
-  if (cause.code() == Code::kProtocol) end = ControlEnd::kProtocol;
   if (cause.code() == Code::kSystem) end = ControlEnd::kSilent;
+  if (broken_) end = ControlEnd::kProtocol;
   handlers_.on_closed(end, cause);
 }
 
+// The peer, too, is to hear the verdict; it does not say any more which messages it has.
 void ControlSession::Broken(const std::string& what) {
-  Close();
+  broken_ = true;
+  if (stream_ != nullptr) stream_->Ignore();
+  if (std::exchange(awaits_resume_, false) && finishing_) stream_->Finish();
   handlers_.on_closed(ControlEnd::kProtocol, Status(Code::kProtocol, what));
 }
 

@@ -26,14 +26,15 @@ enum class ControlEnd {
   kOrderly,  // The peer closed it. A process that ends does that too.
   kReset,    // The peer, or something between, reset it. A process that is killed before it has read all does that too.
   kSilent,   // The kernel gave it up; the status has the errno.
-  kProtocol,  // The peer broke the protocol; the status says how.
+  kProtocol,  // The peer broke the protocol; the status says how. What else it sends is ignored.
 };
 
 class ControlSession {
  public:
   struct Handlers {
     std::function<void(MessageType type, std::span<const std::byte> body)> on_message;
-    // Called last of a connection's. After kReset or kSilent, Resume may go on.
+    // Called last of a connection's; after kProtocol once more when the connection has ended, with kProtocol again.
+    // Until then messages can still be sent. After kReset or kSilent, Resume may go on.
     std::function<void(ControlEnd end, const Status& cause)> on_closed;
   };
 
@@ -71,8 +72,8 @@ class ControlSession {
 
  private:
   void Start(bool resumes);
-  void Take(MessageType type, std::span<const std::byte> body);
-  void TakeResume(uint64_t received);
+  void HandleMessage(MessageType type, std::span<const std::byte> body);
+  void HandleResume(uint64_t received);
   // Forgets the messages that the peer has. Returns false when it cannot have them.
   bool Confirm(uint64_t received);
   void Ended(const Status& cause);
@@ -86,6 +87,7 @@ class ControlSession {
   uint64_t received_ = 0;            // Number of messages received.
   bool awaits_resume_ = false;       // The peer has not said yet what it has.
   bool finishing_ = false;
+  bool broken_ = false;  // The peer of this connection broke the protocol.
   bool closed_ = false;
 };
 

@@ -32,6 +32,8 @@ class MessageStream {
     // Called last, when the connection ended. `cause` is OK for an orderly end or a reset, kProtocol when the peer sent
     // a length beyond the limit, kSystem with the errno otherwise.
     std::function<void(const Status& cause)> on_closed;
+    // The peer sent a length beyond the limit; the stream ignores the peer from now on. Null: the connection ends.
+    std::function<void(const std::string& what)> on_broken = nullptr;
   };
 
   virtual ~MessageStream() = default;
@@ -42,6 +44,8 @@ class MessageStream {
   virtual void Send(const EncodedMessage& message) = 0;
   // Ends this direction once everything sent has gone out. Reading continues until the peer ends its direction.
   virtual void Finish() = 0;
+  // Throws away what else the peer sends, up to its end. What is sent to the peer still goes out.
+  virtual void Ignore() = 0;
   // Drops the connection. No handler runs afterwards.
   virtual void Close() = 0;
   // As Close, for a connection that another one replaces: the peer does not mistake it for the end of this process.

@@ -7,9 +7,9 @@ namespace {
 
 // Sharing of a host's network among its ranks.
 struct Sharing {
-  bool far = false;    // There is more than one host.
-  double ring = 1;     // Most links of the ring that leave a host.
-  double ranks = 1;    // Most ranks of a host.
+  bool far = false;    // Whether there is more than one host.
+  double ring = 1;     // Largest number of the ring's links that leave one host.
+  double ranks = 1;    // Largest number of ranks on one host.
   double outside = 1;  // Largest share of a rank's links that leaves the host.
 };
 

@@ -14,6 +14,10 @@ constexpr int kMovesPerLook = 1000;
 constexpr int kMostShortMoves = 16;
 constexpr uint32_t kShortDrivesPerLook = 16;
 
+// Messages that move at once before the others have their turn. Driving them takes about as long as three such
+// messages.
+constexpr uint32_t kMostPassed = 32;
+
 }  // namespace
 
 Driver::Outcome Driver::Run(const Call& call, const Buffers& buffers, Nanoseconds timeout, const WaitPolicy& policy,
@@ -65,6 +69,28 @@ Driver::Outcome Driver::GoOn(const WaitPolicy& policy, const Patience& patience,
   // After a failure the rank stays inside: it has not completed the call.
   if (control_ != nullptr && outcome.ok()) control_->Leave();
   return outcome.ok() ? Outcome::kDone : Outcome::kFailed;
+}
+
+template <class Moves>
+bool Driver::MoveAtOnce(Moves moves) {
+  if (Stopped() || monitor_->trace() != nullptr) return false;
+  // Now and then the caller has to drive all messages: nobody else may do so while these keep coming.
+  if (messages_->busy() && ++passed_ % kMostPassed == 0) return false;
+  const bool measured = ++short_drives_ % kShortDrivesPerLook == 0;
+  const Nanoseconds begin = measured ? Now() : 0;
+  if (!moves()) return false;
+  const Nanoseconds took = measured ? Now() - begin : short_drive_.value();
+  if (measured) short_drive_.Learn(took);
+  monitor_->CountDrive(Call(), took);
+  return true;
+}
+
+bool Driver::MoveAtOnce(const Message& message, int polls) {
+  return MoveAtOnce([&] { return messages_->MoveAtOnce(message, polls); });
+}
+
+bool Driver::MovePostedAtOnce(const void* cookie, int polls) {
+  return MoveAtOnce([&] { return messages_->MovePostedAtOnce(cookie, polls); });
 }
 
 bool Driver::RunMessages(const WaitPolicy& policy, const Patience& patience, Verdict* verdict) {

@@ -59,6 +59,11 @@ class Driver {
   Outcome Resume(const Call& call, Nanoseconds timeout, const WaitPolicy& policy, const Patience& patience,
                  Verdict* verdict);
 
+  // As Messages::MoveAtOnce and MovePostedAtOnce. Does nothing while a timeline is kept, and now and then while there
+  // are other messages, so that those move too.
+  bool MoveAtOnce(const Message& message, int polls);
+  bool MovePostedAtOnce(const void* cookie, int polls);
+
   // Moves messages until patience.is_over, which is not null. Returns false when it failed, as Run does.
   bool RunMessages(const WaitPolicy& policy, const Patience& patience, Verdict* verdict);
 
@@ -80,6 +85,9 @@ class Driver {
     bool is_paused = false;
   };
 
+  // Calls `moves`, and counts the time that it took if it returns true.
+  template <class Moves>
+  bool MoveAtOnce(Moves moves);
   void Begin(const Call& call, Nanoseconds begin, Nanoseconds timeout);
   Status RunEngine(const WaitPolicy& policy, const Patience& patience);
   // Calls step(&moved, &over) and moves messages until over; waits in between, and wakes at `wake_at`.
@@ -113,6 +121,7 @@ class Driver {
   Waiter waiter_;  // The waiter of the driving thread.
   UsualTime short_drive_;
   uint32_t short_drives_ = UINT32_MAX;  // The first short drive is measured.
+  uint32_t passed_ = 0;                 // Messages that moved at once while there were others.
   Drive drive_;
   int awaited_ = -1;  // Peer that was awaited when movement stopped; -1: none.
   std::atomic<bool> interrupted_{false};

@@ -5,6 +5,19 @@
 #include <utility>
 
 namespace annulus {
+namespace {
+
+// The message's identity on the wire, the same at both ends.
+Call CallOf(const Message& message, uint64_t number) {
+  Call call;
+  call.sequence = number;
+  call.kind = CollectiveKind::kSend;
+  call.type = message.type;
+  call.count = message.count;
+  return call;
+}
+
+}  // namespace
 
 Messages::Messages(MessagesConfig config)
     : config_(std::move(config)), routes_(2 * static_cast<size_t>(config_.nranks)) {}
@@ -14,6 +27,11 @@ void Messages::Reserve(size_t messages) {
   const size_t needed = inbox_.size() + reserved_ + messages;
   if (needed > inbox_.capacity()) inbox_.reserve(std::max(needed, 2 * inbox_.capacity()));
   reserved_ += messages;
+}
+
+void Messages::Unreserve() {
+  const std::lock_guard<std::mutex> lock(inbox_mu_);
+  --reserved_;
 }
 
 void Messages::Post(const Message& message) {
@@ -34,6 +52,46 @@ Messages::Route* Messages::RouteOf(int peer, bool sends) {
     route_bytes_.fetch_add(sizeof(Route) + MessageRunner::MemoryBytes(config_.plan), std::memory_order_relaxed);
   }
   return route.get();
+}
+
+Messages::Route* Messages::IdleRouteOf(const Message& message, std::vector<Message>::const_iterator end) {
+  Route* const route = routes_[2 * static_cast<size_t>(message.peer) + (message.sends ? 1 : 0)].get();
+  if (route == nullptr || !route->queue.empty()) return nullptr;  // The first message makes the route.
+  const auto is_before = [&message](const Message& each) {
+    return each.peer == message.peer && each.sends == message.sends;
+  };
+  return std::any_of(inbox_.cbegin(), end, is_before) ? nullptr : route;
+}
+
+bool Messages::MoveAtOnce(const Message& message, int polls) {
+  const std::lock_guard<std::mutex> lock(inbox_mu_);
+  return MoveAtOnce(IdleRouteOf(message, inbox_.cend()), message, polls);
+}
+
+bool Messages::MovePostedAtOnce(const void* cookie, int polls) {
+  const std::lock_guard<std::mutex> lock(inbox_mu_);
+  const auto found = std::ranges::find(inbox_, cookie, &Message::cookie);
+  if (found == inbox_.end() || !MoveAtOnce(IdleRouteOf(*found, found), *found, polls)) return false;
+  inbox_.erase(found);
+  has_inbox_.store(!inbox_.empty(), std::memory_order_release);
+  return true;
+}
+
+bool Messages::MoveAtOnce(Route* route, const Message& message, int polls) {
+  if (route == nullptr || message.input.queue != nullptr || message.output.queue != nullptr) return false;
+  const Call call = CallOf(message, route->number + 1);
+  const size_t bytes = message.count * TypeBytes(message.type);
+  MessageRunner* const runner = route->runner.get();
+  const bool moved = message.sends ? runner->SendAtOnce(call, message.input.data, bytes)
+                                   : runner->ReceiveAtOnce(call, message.output.data, bytes, polls);
+  if (!moved) return false;
+  ++route->number;
+  if (message.sends) {
+    config_.monitor->Sent(message.peer, bytes);
+  } else {
+    config_.monitor->Received(message.peer, bytes);
+  }
+  return true;
 }
 
 void Messages::TakeInbox() {
@@ -57,11 +115,7 @@ void Messages::Begin(Route* route) {
   const Nanoseconds timeout = own > 0 ? own : config_.timeout;
   route->deadline = timeout > kNoDeadline - route->begin ? kNoDeadline : route->begin + timeout;
   Work& work = route->work;
-  work.call = Call();
-  work.call.sequence = ++route->number;
-  work.call.kind = CollectiveKind::kSend;
-  work.call.type = message.type;
-  work.call.count = message.count;
+  work.call = CallOf(message, ++route->number);
   work.input = message.input;
   work.output = message.output;
   work.type = message.type;

@@ -49,6 +49,8 @@ class Messages {
 
   // Makes room for messages that are posted next. Lets std::bad_alloc through.
   void Reserve(size_t messages);
+  // Gives the room of one back.
+  void Unreserve();
   // Queues one message for which there is room. Its buffer is borrowed until it is done or, after a failure, until the
   // links are closed.
   void Post(const Message& message);
@@ -59,6 +61,14 @@ class Messages {
   // Moves everything that can move now, without blocking. Sets *moved when something changed. An error concerns the
   // whole communicator, and sticks.
   Status Progress(bool* moved);
+
+  // Short cut in place of Post, for a message in host memory of up to Limits::short_bytes, over a link through shared
+  // memory: sends or receives it if that is possible at once. It looks `polls` times for one that is to be received.
+  // Returns whether the message has ended; if not, nothing has happened, and Post finds out why. Nothing allocates.
+  bool MoveAtOnce(const Message& message, int polls);
+  // The same for the message with that cookie, if it was posted and nothing has been done about it yet. `done` is not
+  // called.
+  bool MovePostedAtOnce(const void* cookie, int polls);
 
   // As in Engine.
   int AwaitedPeer() const { return active_.empty() ? -1 : active_.front()->peer; }
@@ -89,6 +99,10 @@ class Messages {
   };
 
   Route* RouteOf(int peer, bool sends);
+  // Route of a message that is to move at once, if no message in it or in [inbox_.begin(), end) is before it; else
+  // null. With inbox_mu_ held.
+  Route* IdleRouteOf(const Message& message, std::vector<Message>::const_iterator end);
+  bool MoveAtOnce(Route* route, const Message& message, int polls);
   void TakeInbox();
   void Begin(Route* route);
   Status Advance(Route* route, bool* moved);

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
-#include <system_error>
 
+#include "base/launchers.h"
 #include "base/log.h"
 #include "collectives/control/sockets/control_stream.h"
 #include "collectives/control/verdict.h"
@@ -167,9 +167,9 @@ Status Check(const BootstrapConfig& config) {
     return Status::Invalid("rank " + std::to_string(config.rank) + " of " + std::to_string(config.nranks) +
                            " cannot be");
   }
-  if (config.nranks > kMostRanks) {
+  if (config.nranks > JobPlace::kMostRanks) {
     return Status::Invalid("a job of " + std::to_string(config.nranks) + " ranks cannot be: at most " +
-                           std::to_string(kMostRanks));
+                           std::to_string(JobPlace::kMostRanks));
   }
   if (config.blob.size() > kMostBlobBytes) return Status(Code::kInternal, "a bootstrap blob is too long");
   return Status();
@@ -183,18 +183,13 @@ Status Bootstrap(const BootstrapConfig& config, BootstrapResult* result) {
   if (config.nranks == 1) {
     made.blobs.push_back(config.blob);
   } else {
-    std::unique_ptr<Reactor> reactor;
-    try {
-      reactor = std::make_unique<Reactor>();
-    } catch (const std::system_error& error) {  // No file descriptors left.
-      return Status::System("creating the bootstrap's reactor", error.code().value());
-    }
+    Reactor reactor;
     std::optional<Pulse> pulse;
-    if (config.give_up) pulse.emplace(reactor.get(), kGiveUpCheck);
+    if (config.give_up) pulse.emplace(&reactor, kGiveUpCheck);
     if (config.rank == 0) {
-      ANNULUS_RETURN_IF_ERROR(RendezvousHost(config, reactor.get()).Run(&made));
+      ANNULUS_RETURN_IF_ERROR(RendezvousHost(config, &reactor).Run(&made));
     } else {
-      ANNULUS_RETURN_IF_ERROR(RendezvousGuest(config, reactor.get()).Run(&made));
+      ANNULUS_RETURN_IF_ERROR(RendezvousGuest(config, &reactor).Run(&made));
     }
   }
   *result = std::move(made);

@@ -23,9 +23,6 @@
 namespace annulus {
 
 constexpr size_t kMostBlobBytes = 4096;
-// Largest job: the length of its table of ranks must fit a u32. Rank 0 sends that table to each rank, which is the
-// square of the number of ranks in bytes, a few hundred times: 0.4 GB for 1,024 ranks.
-constexpr int kMostRanks = 1'000'000;
 // Interval at which give_up is called while nothing else happens.
 constexpr Nanoseconds kGiveUpCheck = 50 * kMillisecond;
 
@@ -55,7 +52,8 @@ struct BootstrapResult {
 // Blocks until every rank has joined, at most until the deadline.
 // Errors: kTimeout with the missing ranks; kMismatch when ranks disagree on nranks, two claim one rank, libraries do
 // not fit together or rank 0 belongs to another run; kAuth on a wrong key; kInvalidArgument on an invalid rendezvous or
-// more than kMostRanks; kSystem when rank 0 cannot listen; the status of give_up, on this rank or on rank 0.
+// more than JobPlace::kMostRanks; kSystem when rank 0 cannot listen; the status of give_up, on this rank or on rank 0.
+// Lets the std::system_error through that asio throws where it finds no descriptors for itself.
 Status Bootstrap(const BootstrapConfig& config, BootstrapResult* result);
 
 }  // namespace annulus

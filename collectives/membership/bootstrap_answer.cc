@@ -1,5 +1,7 @@
 // What rank 0 answers those who have come to the rendezvous: the table of ranks, or why there is none.
 
+#include <fcntl.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -15,9 +17,9 @@ namespace {
 constexpr Nanoseconds kRefusalGrace = 200 * kMillisecond;
 // Least time that ranks have to take the table.
 constexpr Nanoseconds kTableGrace = 500 * kMillisecond;
-// Time in which a rank whose connection breaks comes back to the rendezvous. One that does not has its table, and dials
-// the control door.
-constexpr Nanoseconds kReturnGrace = 1500 * kMillisecond;
+// Time in which a rank whose connection breaks comes back: to the rendezvous, or with its table to the control door.
+// One that was reset at this side only learns of it by its next keepalive, a second later.
+constexpr Nanoseconds kReturnGrace = 1700 * kMillisecond;
 
 }  // namespace
 
@@ -50,7 +52,8 @@ void RendezvousHost::RefuseLatecomers() {
 }
 
 // All ranks have joined. Whoever loses its connection before it has the table comes back to the rendezvous, which stays
-// open meanwhile; whoever loses it later comes to the control door.
+// open meanwhile; whoever loses it later comes to the control door. Who does neither is gone: the others begin, and
+// control tells them at once.
 Status RendezvousHost::GiveTables(BootstrapResult* result) {
   TableMessage table;
   table.job_id = RandomNumber();
@@ -63,6 +66,7 @@ Status RendezvousHost::GiveTables(BootstrapResult* result) {
   table.door_port = static_cast<uint16_t>(place.port);
   place.ticket = table.ticket;
   result->connections.SetDoor(std::move(place));
+  OpenControlDoor(table.job_id, &result->connections);
   table_ = EncodeMessage(MessageType::kTable, Encode(table));
   for (int rank = 1; rank < config_.nranks; ++rank) seats_[rank]->stream->Send(table_);
   AwaitTaken();
@@ -70,7 +74,7 @@ Status RendezvousHost::GiveTables(BootstrapResult* result) {
   result->blobs = std::move(table.blobs);
   std::vector<int> late;
   for (int rank = 1; rank < config_.nranks; ++rank) {
-    if (!seats_[rank]->taken && seats_[rank]->lost_at == 0) late.push_back(rank);
+    if (!seats_[rank]->has_table() && seats_[rank]->lost_at == 0) late.push_back(rank);
   }
   if (late.empty()) return Status();
   const char* verb = late.size() == 1 ? " does not take" : " do not take";
@@ -90,11 +94,34 @@ std::string RendezvousHost::DoorHost() const {
   return host;
 }
 
+void RendezvousHost::OpenControlDoor(uint64_t job_id, ControlConnections* connections) {
+  const ControlDoorPlace& place = connections->door();
+  const int listener = place.listener < 0 ? -1 : ::fcntl(place.listener, F_DUPFD_CLOEXEC, 0);
+  if (listener < 0) return;
+  const auto expects = [](int rank) { return rank > 0; };
+  const auto returned = [this, connections](int rank, int fd) { HandleReturned(rank, fd, connections); };
+  control_door_ = std::make_unique<ControlDoor>(
+      &reactor_->context(), config_.job_key + place.ticket,
+      ControlHello({config_.identity.run, job_id}, config_.rank, config_.nranks), expects, returned);
+  const Status opened = control_door_->Open(listener);
+  if (opened.ok()) return;
+  Log(LogLevel::kInfo, config_.rank, "%s", opened.message().c_str());
+  control_door_ = nullptr;
+}
+
+void RendezvousHost::HandleReturned(int rank, int fd, ControlConnections* connections) {
+  ControlConnection connection = ControlConnections::EndsOf(fd);
+  connection.resumes = true;
+  connections->Put(rank, std::move(connection));
+  Visitor& seat = *seats_[rank];
+  seat.returned = true;
+  if (seat.stream) seat.stream->Abandon();
+}
+
 void RendezvousHost::AwaitTaken() {
   const Deadline limit = std::min(config_.deadline, std::max(DecideBy(), DeadlineAfter(kTableGrace)));
-  // When no more is expected of a seat. That somebody is at the control door already does not tell who.
   const auto done_at = [&](const auto& seat) -> Deadline {
-    if (!seat || seat->taken) return 0;
+    if (!seat || seat->has_table() || seat->ended) return 0;
     return seat->lost_at != 0 ? seat->lost_at + kReturnGrace : limit;
   };
   for (;;) {
@@ -110,11 +137,15 @@ Status RendezvousHost::Begin(BootstrapResult* result) {
   const EncodedMessage begin = EncodeMessage(MessageType::kBegin, "");
   for (int rank = 1; rank < config_.nranks; ++rank) {
     Visitor& seat = *seats_[rank];
-    seat.stream->Send(begin);
-    const int fd = seat.stream->Release();
     if (rank == 1) result->local_host = LocalHostOf(seat.ends.local);
+    if (seat.returned) continue;
+    if (seat.taken) seat.stream->Send(begin);
+    const bool may_return = !seat.ended && (!control_door_ || Now() < seat.lost_at + kReturnGrace);
+    const int fd = seat.taken ? seat.stream->Release() : -1;
+    if (fd < 0 && !may_return) continue;  // Gone.
     result->connections.Put(rank, {fd, seat.ends.local, seat.ends.peer});
   }
+  control_door_ = nullptr;
   return Status();
 }
 

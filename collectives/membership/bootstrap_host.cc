@@ -135,12 +135,12 @@ std::shared_ptr<Door> RendezvousHost::MakeDoor() {
   plan.limit = kVisitorLimit;
   plan.decide = [](const Hello&) { return StreamHandshake::Verdict::kWelcome; };
   // The door is closed before this object is gone.
-  plan.on_proven = [this](const Door::Proven& proven) { TakeProven(proven); };
-  plan.on_exhausted = [this](const Status& status) { TakeExhausted(status); };
+  plan.on_proven = [this](const Door::Proven& proven) { HandleProven(proven); };
+  plan.on_exhausted = [this](const Status& status) { HandleExhausted(status); };
   return std::make_shared<Door>(&reactor_->context(), std::move(plan));
 }
 
-void RendezvousHost::TakeProven(const Door::Proven& proven) {
+void RendezvousHost::HandleProven(const Door::Proven& proven) {
   Visitor* const visitor = visitors_.emplace_back(std::make_unique<Visitor>()).get();
   visitor->from = proven.from;
   visitor->limit = proven.limit;
@@ -156,18 +156,18 @@ void RendezvousHost::TakeProven(const Door::Proven& proven) {
   const Status created = ControlStream::Create(&reactor_->context(), fd, kMostJoinBytes, &visitor->stream);
   if (!created.ok()) return Drop(visitor, Strays::kLeft, created.message());
   visitor->stream->Start(
-      {[this, visitor](MessageType type, std::span<const std::byte> body) { TakeMessage(visitor, type, body); },
-       [this, visitor](const Status& cause) { TakeClosed(visitor, cause); }});
+      {[this, visitor](MessageType type, std::span<const std::byte> body) { HandleMessage(visitor, type, body); },
+       [this, visitor](const Status& cause) { HandleClosed(visitor, cause); }});
 }
 
-void RendezvousHost::TakeExhausted(const Status& status) {
+void RendezvousHost::HandleExhausted(const Status& status) {
   if (!visitors_.empty() || !failure_.ok()) return;  // One of them may go.
   failure_ = Status(status.code(), status.message() + "; " + RankList(MissingRanks()) + " cannot get in", config_.rank,
                     status.os_errno());
   exhausted_ = true;
 }
 
-void RendezvousHost::TakeMessage(Visitor* visitor, MessageType type, std::span<const std::byte> body) {
+void RendezvousHost::HandleMessage(Visitor* visitor, MessageType type, std::span<const std::byte> body) {
   JoinMessage join;
   if (visitor->seated && table_ && type == MessageType::kTaken && body.empty()) {
     visitor->taken = true;
@@ -175,7 +175,7 @@ void RendezvousHost::TakeMessage(Visitor* visitor, MessageType type, std::span<c
   }
   if (visitor->seated || type != MessageType::kJoin || !Decode(body, &join)) {
     visitor->stream->Close();
-    return TakeClosed(visitor, Status(Code::kProtocol, "a message that has no place in a rendezvous"));
+    return HandleClosed(visitor, Status(Code::kProtocol, "a message that has no place in a rendezvous"));
   }
   Seat(visitor, join);
 }
@@ -228,7 +228,7 @@ std::string RendezvousHost::Contradiction(const Visitor& visitor, const JoinMess
   return "two processes claim " + name + " (" + seats_[visitor.rank]->from + " and " + visitor.from + ")";
 }
 
-void RendezvousHost::TakeClosed(Visitor* visitor, const Status& cause) {
+void RendezvousHost::HandleClosed(Visitor* visitor, const Status& cause) {
   if (refusal_) return;  // They have read the reason.
   const std::string why = cause.ok() ? "it closed the connection" : cause.message();
   if (!visitor->seated) return Drop(visitor, cause.code() == Code::kProtocol ? Strays::kNoHello : Strays::kLeft, why);
@@ -236,6 +236,7 @@ void RendezvousHost::TakeClosed(Visitor* visitor, const Status& cause) {
       why.c_str());
   if (table_) {  // It may have its table, and come to the control door.
     visitor->lost_at = Now();
+    visitor->ended = cause.ok() && !visitor->stream->was_reset();
     return;
   }
   --seated_;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "collectives/control/control_connections.h"
+#include "collectives/control/sockets/control_door.h"
 #include "collectives/control/sockets/control_stream.h"
 #include "collectives/membership/bootstrap.h"
 #include "collectives/membership/bootstrap_messages.h"
@@ -42,8 +43,12 @@ class RendezvousHost {
     ControlConnection ends;      // Without its descriptor.
     bool seated = false;
     bool taken = false;       // It has the table.
+    bool returned = false;    // It has the table, and came to the control door.
+    bool ended = false;       // It closed its connection after the table, as a process that ends.
     Nanoseconds lost_at = 0;  // When its connection broke, if that was after the table.
-    uint64_t process = 0;     // As in its join.
+
+    bool has_table() const { return taken || returned; }
+    uint64_t process = 0;  // As in its join.
     std::string blob;
   };
 
@@ -51,12 +56,12 @@ class RendezvousHost {
   bool TakeReserved(const std::vector<StreamEndpoint>& endpoints);
   Status TryListen(const std::vector<StreamEndpoint>& endpoints);
   std::shared_ptr<Door> MakeDoor();
-  void TakeProven(const Door::Proven& proven);
-  void TakeExhausted(const Status& status);
-  void TakeMessage(Visitor* visitor, MessageType type, std::span<const std::byte> body);
+  void HandleProven(const Door::Proven& proven);
+  void HandleExhausted(const Status& status);
+  void HandleMessage(Visitor* visitor, MessageType type, std::span<const std::byte> body);
   void Seat(Visitor* visitor, const JoinMessage& join);
   std::string Contradiction(const Visitor& visitor, const JoinMessage& join) const;
-  void TakeClosed(Visitor* visitor, const Status& cause);
+  void HandleClosed(Visitor* visitor, const Status& cause);
   void Drop(Visitor* visitor, Strays::Reason reason, const std::string& detail);
   void DropSlow();
   std::unique_ptr<Visitor> Remove(Visitor* visitor);
@@ -71,6 +76,10 @@ class RendezvousHost {
   // Fails if a rank does not take its table.
   Status GiveTables(BootstrapResult* result);
   std::string DoorHost() const;
+  // Lets ranks that have the table come back; Control goes on with a copy of the listener.
+  void OpenControlDoor(uint64_t job_id, ControlConnections* connections);
+  void HandleReturned(int rank, int fd, ControlConnections* connections);
+  // Until each rank has the table, or is known to be gone.
   void AwaitTaken();
   // Tells all that everyone has the table, and passes their connections on.
   Status Begin(BootstrapResult* result);
@@ -84,11 +93,12 @@ class RendezvousHost {
   std::list<std::unique_ptr<Visitor>> visitors_;
   std::vector<std::unique_ptr<Visitor>> seats_;  // By rank; null: not joined. Rank 0 needs none.
   int seated_ = 0;
-  Deadline patience_ends_;  // Earliest deadline of the ranks that have joined.
-  Status failure_;          // Failure found before everyone has joined.
-  bool exhausted_ = false;  // failure_ is that there are no descriptors.
-  EncodedMessage table_;    // Set once ranks are given it.
-  EncodedMessage refusal_;  // Set once ranks are told the failure.
+  Deadline patience_ends_;                     // Earliest deadline of the ranks that have joined.
+  Status failure_;                             // Failure found before everyone has joined.
+  bool exhausted_ = false;                     // failure_ is that there are no descriptors.
+  EncodedMessage table_;                       // Set once ranks are given it.
+  EncodedMessage refusal_;                     // Set once ranks are told the failure.
+  std::unique_ptr<ControlDoor> control_door_;  // From the table on; null where it cannot be opened.
 };
 
 }  // namespace annulus

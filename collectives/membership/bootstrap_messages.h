@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/launchers.h"
 #include "collectives/control/control_wire.h"
 #include "collectives/membership/bootstrap.h"
 #include "transport/address.h"
@@ -26,7 +27,8 @@ struct JoinMessage {
   std::string blob;
 };
 
-// rank 0 -> rank.
+// rank 0 -> rank. Rank 0 sends the table of all ranks to each of them: in bytes, the square of the number of ranks, a
+// few hundred times, or 0.4 GB for 1,024 ranks.
 struct TableMessage {
   uint64_t job_id = 0;
   uint16_t door_port = 0;          // Where rank 0 listens for ranks whose connection breaks from now on; 0: nowhere.
@@ -38,7 +40,7 @@ constexpr size_t kMostFileBytes = 512;
 constexpr size_t kTicketBytes = 32;
 constexpr size_t kMostJoinBytes = kMostBlobBytes + kMostFileBytes + 64;
 constexpr size_t MostTableBytes(int nranks) { return static_cast<size_t>(nranks) * (kMostBlobBytes + 4) + 128; }
-static_assert(MostTableBytes(kMostRanks) <= UINT32_MAX, "the length of a message is a u32");
+static_assert(MostTableBytes(JobPlace::kMostRanks) <= UINT32_MAX, "the length of a message is a u32");
 
 std::string Encode(const JoinMessage& message);
 std::string Encode(const TableMessage& message);

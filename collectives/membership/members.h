@@ -17,7 +17,7 @@ struct Member {
   std::string host_id;
   CoreSet cores;                       // Cores on which its process may run.
   std::vector<std::string> addresses;  // By index in the list of transports; "" = not usable on that rank.
-  std::vector<std::string> reasons;    // Why a transport is not usable there, likewise; "" = off, or usable.
+  std::vector<std::string> reasons;    // By the same index, why it is not usable there; "" = off, or usable.
 };
 
 // The topology of these members, the same on every rank, because all have the same table. `transports` are those that

@@ -13,22 +13,11 @@ namespace {
 
 void CombineTwo(const Pass& pass, DataType type, ReduceOp op) {
   switch (type) {
-    case DataType::kInt32:
-    case DataType::kInt64:
-    case DataType::kUint32:
-    case DataType::kUint64:
-      return CombineIntegers(pass, type, op);
-    case DataType::kInt8:
-    case DataType::kUint8:
-      return CombineBytes(pass, type, op);
-    case DataType::kFloat16:
-    case DataType::kBFloat16:
-    case DataType::kFloat32:
-    case DataType::kFloat64:
-      return CombineFloats(pass, type, op);
-    case DataType::kFloat8E4M3:
-    case DataType::kFloat8E5M2:
-      return CombineFloat8s(pass, type, op);
+#define ANNULUS_ELEMENT_TYPE(Name, name, NAME, number, Class, bytes, Family, Element) \
+  case DataType::k##Name:                                                             \
+    return Combine##Family(pass, type, op);
+#include "cuda_kernels/reduce_types.inc"
+#undef ANNULUS_ELEMENT_TYPE
   }
 }
 

@@ -63,7 +63,7 @@ class RelaxedCapture {
 
  private:
   const Driver& driver_;
-  CaptureMode mode_ = CaptureMode::kRelaxed;  // Then the caller's own.
+  CaptureMode mode_ = CaptureMode::kRelaxed;  // Mode to be set next; after the constructor, the caller's own.
 };
 
 // The context in which a thread works, for the time of a scope. The caller's own comes back after it. Without an OK

@@ -20,6 +20,7 @@ struct CallOptions {
   int priority = 0;
   std::string label;
   pybind11::object done = pybind11::none();  // done(status) is called once all calls submitted together have ended.
+  bool agree_first = false;                  // Ranks compare the call before its data moves.
 };
 
 struct Call {

@@ -22,6 +22,7 @@
 namespace py = pybind11;
 
 using annulus_python::Call;
+using annulus_python::CallOptions;
 using annulus_python::Failure;
 using annulus_python::Handle;
 using annulus_python::Reduction;
@@ -202,6 +203,12 @@ PYBIND11_MODULE(_core, module) {
   annulus_python::RegisterFailure();
   module.attr("TYPES") = Types();
   module.attr("OPS") = Ops();
+  module.attr("ALLREDUCE") = static_cast<int>(ANNULUS_CALL_ALLREDUCE);
+  module.attr("REDUCE_SCATTER") = static_cast<int>(ANNULUS_CALL_REDUCE_SCATTER);
+  module.attr("ALLGATHER") = static_cast<int>(ANNULUS_CALL_ALLGATHER);
+  module.attr("BROADCAST") = static_cast<int>(ANNULUS_CALL_BROADCAST);
+  module.attr("SEND") = static_cast<int>(ANNULUS_CALL_SEND);
+  module.attr("RECV") = static_cast<int>(ANNULUS_CALL_RECV);
   module.attr("SETTINGS") = SettingNames();
   module.def("version", &annulus_version);
   module.def("status_string", [](int status) { return annulus_status_string(static_cast<annulus_status_t>(status)); });
@@ -231,7 +238,11 @@ PYBIND11_MODULE(_core, module) {
       .def("counters", &Counters)
       .def("submit", &Submit)
       .def("run", &Handle::Run)
-      .def("run_allreduce", &Handle::RunAllreduce)
+      .def("run_plain",
+           [](Handle& self, const CallOptions& options, int kind, const py::object& send, const py::object& recv,
+              int number) {
+             return self.RunPlain(options, {static_cast<annulus_kind_t>(kind), send, recv, number});
+           })
       .def("verdict", &Handle::Verdict)
       .def("abort", &Handle::Abort)
       .def("close", &Handle::Close)

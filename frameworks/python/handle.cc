@@ -30,6 +30,7 @@ void SetOptions(const CallOptions& options, annulus_call_t* call) {
   call->timeout_ms = options.timeout_ms;
   call->priority = options.priority;
   call->label = options.label.c_str();
+  call->flags = options.agree_first ? ANNULUS_AGREE_FIRST : 0;
 }
 
 // The call with its pointers, whose arrays are lent to `work`.
@@ -44,40 +45,6 @@ annulus_call_t Complete(const Call& described, Work* work) {
   if (!described.recvcounts.empty()) call.recvcounts = described.recvcounts.data();
   SetOptions(*described.options, &call);
   return call;
-}
-
-// ANNULUS_TYPE_LAST for a type that has no format of one letter, or not the size that is usual here.
-annulus_type_t TypeOf(const Py_buffer& buffer) {
-  struct Row {
-    char format;
-    Py_ssize_t bytes;
-    annulus_type_t type;
-  };
-  static constexpr Row kRows[] = {
-      {'f', 4, ANNULUS_FLOAT32}, {'d', 8, ANNULUS_FLOAT64}, {'l', 8, ANNULUS_INT64},
-      {'i', 4, ANNULUS_INT32},   {'L', 8, ANNULUS_UINT64},  {'I', 4, ANNULUS_UINT32},
-      {'e', 2, ANNULUS_FLOAT16}, {'b', 1, ANNULUS_INT8},    {'B', 1, ANNULUS_UINT8},
-  };
-  if (buffer.format == nullptr || buffer.format[0] == '\0' || buffer.format[1] != '\0') return ANNULUS_TYPE_LAST;
-  for (const Row& row : kRows) {
-    if (row.format == buffer.format[0]) return row.bytes == buffer.itemsize ? row.type : ANNULUS_TYPE_LAST;
-  }
-  return ANNULUS_TYPE_LAST;
-}
-
-bool IsAligned(const Py_buffer& buffer) {
-  return reinterpret_cast<uintptr_t>(buffer.buf) % static_cast<uintptr_t>(buffer.itemsize) == 0;
-}
-
-// Lends the array to `work`; null where it is not contiguous or, though `flags` want it, not writable.
-const Py_buffer* TryToLend(const py::object& array, int flags, Work* work) {
-  auto buffer = std::make_unique<Py_buffer>();
-  if (PyObject_GetBuffer(array.ptr(), buffer.get(), flags | PyBUF_FORMAT | PyBUF_C_CONTIGUOUS) != 0) {
-    PyErr_Clear();
-    return nullptr;
-  }
-  work->lent.emplace_back(buffer.release());
-  return work->lent.back().get();
 }
 
 }  // namespace
@@ -169,25 +136,13 @@ void Handle::Run(const Call& described) {
   RunWork(work, call);
 }
 
-bool Handle::RunAllreduce(const CallOptions& options, const py::object& array, const py::object& out, int op) {
+bool Handle::RunPlain(const CallOptions& options, const PlainCall& plain) {
   if (!options.done.is_none()) return false;
   CheckNotInReduction();
   if (closed()) throw Failure::Closed();
   const auto work = std::make_shared<Work>();
-  work->lent.reserve(2);
-  const Py_buffer* const from = TryToLend(array, PyBUF_SIMPLE, work.get());
-  const Py_buffer* const to = from == nullptr ? nullptr : TryToLend(out, PyBUF_WRITABLE, work.get());
-  if (to == nullptr) return false;
   annulus_call_t call{};
-  call.struct_bytes = sizeof call;
-  call.kind = ANNULUS_CALL_ALLREDUCE;
-  call.type = TypeOf(*from);
-  if (call.type == ANNULUS_TYPE_LAST || call.type != TypeOf(*to)) return false;
-  if (from->len != to->len || !IsAligned(*from) || !IsAligned(*to)) return false;
-  call.sendbuf = from->buf;
-  call.recvbuf = to->buf;
-  call.count = static_cast<size_t>(from->len / from->itemsize);
-  call.op = static_cast<annulus_op_t>(op);
+  if (!Describe(plain, size_, &work->lent, &call)) return false;
   SetOptions(options, &call);
   RunWork(work, call);
   return true;

@@ -22,19 +22,10 @@
 
 #include "frameworks/python/call.h"
 #include "frameworks/python/failure.h"
+#include "frameworks/python/plain_call.h"
 #include "frameworks/python/reduction.h"
 
 namespace annulus_python {
-
-struct ReleaseBuffer {
-  void operator()(Py_buffer* buffer) const {
-    PyBuffer_Release(buffer);
-    delete buffer;
-  }
-};
-
-// An array's memory, lent to the library: until it is given back the array is neither freed nor resized.
-using Lent = std::unique_ptr<Py_buffer, ReleaseBuffer>;
 
 // One asynchronous collective, or a group of them. Members are guarded by the GIL.
 struct Work {
@@ -67,9 +58,8 @@ class Handle {
   // Queues a call and waits for it, as Start and Wait do, in one step. Throws the call's Failure.
   void Run(const Call& described);
 
-  // An allreduce of arrays that need no closer look: contiguous, aligned, of one type that the buffer protocol names,
-  // equally long, `out` writable. Returns false for others, and nothing is queued. Throws the call's Failure.
-  bool RunAllreduce(const CallOptions& options, const pybind11::object& array, const pybind11::object& out, int op);
+  // The same for a call of plain arrays. Returns false for others, and nothing is queued. Throws the call's Failure.
+  bool RunPlain(const CallOptions& options, const PlainCall& plain);
 
   // Makes a call that does not block. Throws a Failure.
   void Do(const std::function<annulus_status_t(annulus_comm_t*)>& call);

@@ -20,8 +20,8 @@ class VerdictNotes {
   // without notes.
   void AddVariable(int rank, std::vector<std::string>* environment) const;
 
-  // The rank that the verdict of `rank` names; Failure::kNobody when it has told of none, Failure::kAnother when it
-  // does not know the number.
+  // The rank that the verdict of `rank` names; Failure::kNobody when it has reported none, Failure::kAnother when
+  // it does not know the number.
   int BlamedBy(int rank);
 
  private:

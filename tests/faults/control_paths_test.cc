@@ -106,5 +106,13 @@ TEST_F(ControlPathsTest, WhenAllPacketsAreLostForAWhileTheJobWaits) {
   ExpectGoodEnd();
 }
 
+TEST_F(ControlPathsTest, ALinkThatComesBackIsNoFailure) {
+  hosts_->CutCable(1);
+  Work(2 * kSecond);
+  hosts_->JoinCable(1);
+  Work(kSecond);
+  ExpectGoodEnd();
+}
+
 }  // namespace
 }  // namespace annulus

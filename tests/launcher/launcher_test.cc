@@ -1,13 +1,14 @@
 // annulus-run as its users meet it: environment, output, arguments, standard input.
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <set>
 
+#include "tests/base/descriptor_limit.h"
 #include "tests/launcher/launcher_run.h"
 
 namespace annulus {
@@ -71,14 +72,12 @@ TEST(Launcher, KeyOfTheEnvironmentIsKept) {
 }
 
 TEST(Launcher, RanksMayOpenAsManyFilesAsTheSystemAllows) {
-  rlimit before;
-  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
-  const rlimit few{before.rlim_max / 2, before.rlim_max};
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  const rlim_t most = DescriptorLimit::Most();
+  std::optional<DescriptorLimit> few(most / 2);
   LauncherRun run(ShellRanks(2, "ulimit -Sn"));
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  few.reset();
   ASSERT_EQ(run.Finish(), 0) << run.err();
-  for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(run.LinesOf(rank).at(0), std::to_string(before.rlim_max));
+  for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(run.LinesOf(rank).at(0), std::to_string(most));
 }
 
 TEST(Launcher, SetsVariablesAndPassesArgumentsOn) {

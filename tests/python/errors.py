@@ -36,6 +36,7 @@ frozen.flags.writeable = False
 refuses(TypeError, "array is a list, not a numpy array", annulus.allreduce, [1, 2])
 refuses(TypeError, "dtype('complex128'); Annulus knows int8,", annulus.allreduce, np.ones(2, complex))
 refuses(TypeError, "in this machine's byte order", annulus.allreduce, np.ones(2, ">f4"))
+refuses(TypeError, "Annulus knows int8,", annulus.send, np.zeros(3, []), (RANK + 1) % SIZE)
 refuses(ValueError, "array is not C-contiguous (shape (6, 4)", annulus.allreduce, grid.T)
 refuses(ValueError, "out is not C-contiguous", annulus.allreduce, np.ones((4, 3)), out=grid[:, ::2])
 refuses(ValueError, "unknown op 'mean'; there are sum, prod, min, max, avg", annulus.allreduce, grid, "mean")
@@ -45,6 +46,7 @@ refuses(ValueError, "array is read-only", annulus.recv, frozen, (RANK + 1) % SIZ
 refuses(TypeError, "out has dtype float32, array has float64", annulus.allreduce, grid, out=grid.astype(np.float32))
 refuses(ValueError, "out has 3 elements, the result 24", annulus.allreduce, grid, out=np.ones(3))
 refuses(ValueError, f"which {SIZE} ranks cannot share", annulus.reduce_scatter, np.ones(SIZE + 1))
+refuses(ValueError, f"which {SIZE} ranks cannot share", annulus.reduce_scatter, np.ones((SIZE + 1, SIZE)), out=np.ones(SIZE + 1))
 refuses(ValueError, f"which {SIZE} ranks cannot share", annulus.alltoall, np.ones(SIZE - 1))
 refuses(ValueError, f"counts has {SIZE + 1} entries; there are {SIZE} ranks", annulus.allgatherv, grid, [4] * (SIZE + 1))
 refuses(ValueError, "counts has a negative entry", annulus.reduce_scatterv, grid, [-4] * SIZE)
@@ -90,6 +92,21 @@ except KeyError:
 assert annulus.allreduce(np.ones(2)).tolist() == [SIZE, SIZE]
 
 # -- Seen by all -------------------------------------------------------------------------------------------------------
+
+checked = annulus.with_options(agree_first=True, label="checked")
+for _ in range(2):
+    error = refuses(annulus.Mismatch, "rank 1 called allreduce", checked.allreduce, np.ones(10 + (RANK == 1)))
+    assert (error.scope, error.rank, error.label) == (annulus.Scope.CALL, 1, "checked"), error.args
+    with checked.group() as group:
+        totals = [group.allreduce_async(np.ones(3)) for _ in range(2 + (RANK == 1))]
+    error = refuses(annulus.Mismatch, "rank 1 submitted a group of 3", totals[0].wait)
+    assert error.scope is annulus.Scope.CALL and annulus.verdict() is None
+    if RANK == 1:
+        refuses(annulus.InvalidArgument, "root is 99", checked.broadcast, grid, 99)
+    else:
+        error = refuses(annulus.Mismatch, "rank 1 refused broadcast", checked.broadcast, grid, 0)
+        assert error.rank == 1 and "invalid argument" in str(error), error.args
+    assert checked.allreduce(np.ones(2)).tolist() == [SIZE, SIZE]
 
 with annulus.world().dup() as mismatched:
     error = refuses(annulus.Mismatch, "called allreduce", mismatched.allreduce, np.ones(10 + (RANK == 1)))

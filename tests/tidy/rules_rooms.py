@@ -12,7 +12,7 @@ ROOMS = {
     "transport": [["", "memory"], ["wire"], ["security"], ["tcp", "shm", "sim", "verbs"], ["select"]],
     "collectives": [
         [""], ["core"], ["reduce"], ["cuda"], ["control"], ["observe"], ["membership"], ["cost"], ["algorithms"], ["choice"], ["engine"],
-        ["comm"], ["api"],
+        ["calls"], ["comm"], ["api"],
     ],
     "launcher": [["job"], ["watch"], ["local"], ["remote"], [""]],
 }  # fmt: skip

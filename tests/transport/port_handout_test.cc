@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <poll.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -14,9 +13,11 @@
 #include <atomic>
 #include <cerrno>
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <thread>
 
+#include "tests/base/descriptor_limit.h"
 #include "transport/reserved_port.h"
 
 namespace annulus {
@@ -103,16 +104,11 @@ TEST_F(PortHandoutTest, WithoutDescriptorsTheLauncherPausesAndServesLater) {
   std::jthread rank([&] { fetched = FetchPort(NameOf(handout_), DeadlineAfter(20 * kSecond)); });
   pollfd asked = {handout_.fd(), POLLIN, 0};
   ASSERT_EQ(poll(&asked, 1, -1), 1);
-  rlimit before;
-  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
-  const int next = dup(handout_.fd());
-  close(next);
-  const rlimit none{static_cast<rlim_t>(next), before.rlim_max};
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  std::optional<DescriptorLimit> none(DescriptorLimit::Next());
   const Nanoseconds begin = Now();
   for (int i = 0; i < 10; ++i) handout_.Serve();
   EXPECT_GE(Now() - begin, 50 * kMillisecond);  // A launcher that polls in between does not spin.
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  none.reset();
   while (fetched == -2) handout_.Serve();
   EXPECT_GE(fetched, 0);
   close(fetched);

@@ -34,7 +34,10 @@ cuda_fatbin = rule(
     implementation = _cuda_fatbin,
     attrs = {
         "src": attr.label(allow_single_file = [".cu"], mandatory = True),
-        "hdrs": attr.label_list(allow_files = [".h"]),
+        "hdrs": attr.label_list(allow_files = [
+            ".h",
+            ".inc",
+        ]),
         "_compile": attr.label(
             default = "//third_party/cuda:compile_fatbin",
             executable = True,

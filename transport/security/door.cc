@@ -237,6 +237,12 @@ Status OutOfDescriptors(int rank, const std::string& what, int os_errno) {
   return {Code::kSystem, text, rank, os_errno};
 }
 
+Status NamingWhoIsOut(int rank, const std::string& what, Status status) {
+  const bool is_named = status.peer() != Status::kNoRank;
+  if (status.code() != Code::kSystem || is_named || !IsOutOfDescriptors(status.os_errno())) return status;
+  return OutOfDescriptors(rank, what, status.os_errno());
+}
+
 bool IsOutOfDescriptors(int os_errno) { return os_errno == EMFILE || os_errno == ENFILE; }
 
 }  // namespace annulus

@@ -105,6 +105,9 @@ class Door : public std::enable_shared_from_this<Door> {
 // "rank 3 has no file descriptor left for <what>: Too many open files (EMFILE; its limit, ulimit -n, is 1024)".
 Status OutOfDescriptors(int rank, const std::string& what, int os_errno);
 
+// `status`, but OutOfDescriptors if it says that descriptors have run out and names no rank.
+Status NamingWhoIsOut(int rank, const std::string& what, Status status);
+
 // Whether the errno is about descriptors that have run out.
 bool IsOutOfDescriptors(int os_errno);
 

@@ -4,19 +4,22 @@
 #include <string_view>
 #include <type_traits>
 
-#include "transport/shm/shm.h"
-#include "transport/tcp/tcp.h"
-#include "transport/verbs/verbs.h"
-
 namespace annulus {
+
+// Each in its backend's folder.
+#define ANNULUS_SETTING(...)
+#define ANNULUS_TRANSPORT(Backend) extern const TransportInfo k##Backend##Transport;
+#include "transport/select/transports.inc"
+#undef ANNULUS_TRANSPORT
+
 namespace {
 
 constexpr const TransportInfo* kTransports[] = {
-    &kShmTransport,
-    &kTcpTransport,
-    &kVerbsTransport,
+#define ANNULUS_TRANSPORT(Backend) &k##Backend##Transport,
+#include "transport/select/transports.inc"
+#undef ANNULUS_TRANSPORT
+#undef ANNULUS_SETTING
 };
-static_assert(std::size(kTransports) + 1 == std::size(kTransportWords), "transport_options.h names the same ones");
 
 const char* WordOf(TransportChoice choice) { return kTransportWords[static_cast<size_t>(choice)]; }
 

@@ -4,11 +4,12 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "base/settings.h"
-#include "transport/shm/shm_settings.h"
-#include "transport/tcp/tcp_settings.h"
-#include "transport/verbs/verbs_settings.h"
+#define ANNULUS_TRANSPORT_HEADERS
+#include "transport/select/transports.inc"
+#undef ANNULUS_TRANSPORT_HEADERS
 
 namespace annulus {
 
@@ -16,11 +17,18 @@ namespace annulus {
 enum class TransportChoice : uint8_t { kAuto };
 
 // Indexed by TransportChoice: "auto", then the transports' names in the order of Transports().
-inline constexpr const char* kTransportWords[] = {"auto", kShmName, kTcpName, kVerbsName};
+inline constexpr const char* kTransportWords[] = {
+    "auto",
+#define ANNULUS_SETTING(...)
+#define ANNULUS_TRANSPORT(Backend) k##Backend##Name,
+#include "transport/select/transports.inc"
+#undef ANNULUS_TRANSPORT
+#undef ANNULUS_SETTING
+};
 
-struct TransportOptions : TcpSettings, ShmSettings, VerbsSettings {
+struct TransportOptions {
 #define ANNULUS_SETTING(name, Type, unset, ...) Type name = unset;
-#include "transport/select/choice_settings.inc"
+#include "transport/select/transport_settings.inc"
 #undef ANNULUS_SETTING
 };
 

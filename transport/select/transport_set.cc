@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "transport/security/door.h"
 
 namespace annulus {
 
@@ -17,6 +18,7 @@ Status TransportSet::Listen(const TransportConfig& config, Offer* offer) {
     std::unique_ptr<Transport> transport = info->create(config);
     Status usable = transport->Probe();
     if (usable.ok()) usable = transport->LocalAddress(&address);
+    if (IsOutOfDescriptors(usable.os_errno())) return usable;
     if (!usable.ok()) {
       address.clear();
       reason = usable.message();

@@ -72,6 +72,7 @@ Status ShmEndpoint::AcquireSlot(std::byte** slot) {
 Status ShmEndpoint::PostSend(Send* send) {
   if (!status_.ok()) return status_;
   ANNULUS_RETURN_IF_ERROR(sender_.Post(send, &fault_));
+  short_blocked_ = false;  // The sender waits instead.
   bell_.Owe(sender_.Publish(&fault_));
   return Status();
 }
@@ -98,7 +99,9 @@ Status ShmEndpoint::SendCopy(const Tag& tag, const std::byte* data, uint32_t byt
 
 Status ShmEndpoint::PostRecv(Recv* recv) {
   if (!status_.ok()) return status_;
-  return receiver_.Post(recv) ? Status() : Status::WouldBlock();
+  if (!receiver_.Post(recv)) return Status::WouldBlock();
+  awaits_short_ = false;  // The receiver waits instead.
+  return Status();
 }
 
 void ShmEndpoint::Release(Recv* recv) {

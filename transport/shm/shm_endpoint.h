@@ -82,8 +82,8 @@ class ShmEndpoint final : public Endpoint, public ShortPath, public InPlace {
   ShmSender sender_;
   ShmLender lender_;
   ShmReceiver receiver_;
-  bool awaits_short_ = false;   // The last Peek found no slice.
-  bool short_blocked_ = false;  // A short send found no room.
+  bool awaits_short_ = false;   // The last Peek found no slice, and no receive was posted since.
+  bool short_blocked_ = false;  // A short send found no room, and nothing was posted since.
   bool peer_gone_ = false;
   ShmFault fault_;  // A fault that was found; the next Progress() breaks the link.
   Status status_;   // The sticky error; OK while the link lives.

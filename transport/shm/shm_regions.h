@@ -52,8 +52,8 @@ class ShmOwnRegions {
   const SendNotice send_;
   uint64_t version_ = 0;  // Version of the registry when it was last read.
   std::vector<Known> known_;
-  std::vector<uint64_t> to_forget_;  // Ids of the removed regions that the peer has yet to be told of.
-  size_t at_peer_ = 0;               // Number of regions that the peer knows and has not been told to forget.
+  std::vector<uint64_t> to_forget_;  // Ids of the removed regions that are still to be withdrawn at the peer.
+  size_t at_peer_ = 0;               // Number of regions that were reported to the peer and not withdrawn.
 };
 
 // The registered memory of the peer that is mapped here, for reading only.

@@ -1,11 +1,9 @@
-// ShmSettings: the user's settings of shared memory links; each one is a row of shm_settings.inc.
+// The name of shared memory links, and the words and bounds of their settings: the rows of shm_settings.inc.
 //
-// Threads: plain values.
+// Threads: constants.
 #pragma once
 
 #include <cstdint>
-
-#include "base/settings.h"
 
 namespace annulus {
 
@@ -19,11 +17,5 @@ enum class SlotStores : uint8_t {
 };
 
 inline constexpr const char* kSlotStoresWords[] = {"auto", "plain", "streaming"};  // Indexed by SlotStores.
-
-struct ShmSettings {
-#define ANNULUS_SETTING(name, Type, unset, ...) Type name = unset;
-#include "transport/shm/shm_settings.inc"
-#undef ANNULUS_SETTING
-};
 
 }  // namespace annulus

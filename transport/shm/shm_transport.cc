@@ -23,6 +23,7 @@
 #include "transport/reactor.h"
 #include "transport/readable_wait.h"
 #include "transport/security/connector.h"
+#include "transport/security/door.h"
 #include "transport/shm/shm.h"
 #include "transport/shm/shm_endpoint.h"
 #include "transport/shm/shm_handover.h"
@@ -68,9 +69,15 @@ class ShmTransport final : public Transport {
   std::string address_;
 };
 
+// A lack of descriptors is an error of its own: it says nothing of the machine.
+static Status Unusable(const char* what, int os_errno) {
+  const Status status = Status::System(what, os_errno);
+  return IsOutOfDescriptors(os_errno) ? status : Status(Code::kUnsupported, status.message());
+}
+
 Status ShmTransport::Probe() const {
   const int memory = memfd_create("annulus-probe", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  if (memory < 0) return {Code::kUnsupported, Status::System("no memory files (memfd_create)", errno).message()};
+  if (memory < 0) return Unusable("no memory files (memfd_create)", errno);
   close(memory);
   const uint64_t bytes = ShmLayout::For(static_cast<uint32_t>(config_.slots), config_.slot_bytes).total_bytes;
   if (!FileLimitAllows(bytes)) {
@@ -78,7 +85,7 @@ Status ShmTransport::Probe() const {
                                     " bytes, one for each link, are too large" + FileLimitText(EFBIG)};
   }
   const int socket_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (socket_fd < 0) return {Code::kUnsupported, Status::System("no UNIX sockets", errno).message()};
+  if (socket_fd < 0) return Unusable("no UNIX sockets", errno);
   close(socket_fd);
   return Status();
 }

@@ -1,7 +1,17 @@
 #include "collectives/algorithms/message/message.h"
 
+#include <algorithm>
+#include <cstring>
+
+#include "collectives/algorithms/slice_tag.h"
+
 namespace annulus {
 namespace {
+
+// Largest message that is sent at once, in bytes. The copy is made within the call, also when an asynchronous message
+// is submitted. Half a ping-pong over shared memory took 0.25 us for 1 KiB where it takes 0.87 otherwise, 4.8 for 32
+// KiB where it takes 5.1, and the same from 64 KiB on (AMD EPYC, a virtual machine with two cores).
+constexpr size_t kMostAtOnceBytes = 32 * 1024;
 
 void AddLinks(int rank, const AlgorithmJob& job, std::vector<NeededLink>* links) {
   for (int peer = 0; peer < job.nranks() && HasMesh(job.nranks(), job.settings); ++peer) {
@@ -19,7 +29,10 @@ size_t MemoryBytes(const AlgorithmJob& job) {
 
 const AlgorithmRow kMessageRow = {Algorithm::kMessage, nullptr, nullptr, AddLinks, MemoryBytes, nullptr};
 
-MessageRunner::MessageRunner(Endpoint* endpoint, const PlanSettings& settings) {
+MessageRunner::MessageRunner(Endpoint* endpoint, const PlanSettings& settings)
+    : channel_(static_cast<uint32_t>(MessageChannel(settings))),
+      short_path_(endpoint->limits().shares_memory ? endpoint->shortcuts().short_path : nullptr),
+      short_bytes_(std::min({size_t{endpoint->limits().short_bytes}, DirectSliceBytes(settings), kMostAtOnceBytes})) {
   pipelines_.emplace_back(MessageChannel(settings), WindowSteps(settings));
   all_endpoints_.push_back(endpoint);
 }
@@ -27,6 +40,29 @@ MessageRunner::MessageRunner(Endpoint* endpoint, const PlanSettings& settings) {
 void MessageRunner::Start(const ScheduleParams& params, const Work* work) {
   schedule_ = MessageSchedule(params);
   pipelines_.front().Start(&schedule_, work);
+}
+
+// As the pipeline tags the only slice of a message.
+Tag MessageRunner::TagOf(const Call& call) const { return PackTag(call, {0, 0, channel_}); }
+
+bool MessageRunner::SendAtOnce(const Call& call, const std::byte* data, size_t bytes) {
+  if (short_path_ == nullptr || bytes > short_bytes_) return false;
+  if (!short_path_->SendCopy(TagOf(call), data, static_cast<uint32_t>(bytes)).ok()) return false;
+  short_path_->Flush();
+  return true;
+}
+
+bool MessageRunner::ReceiveAtOnce(const Call& call, std::byte* data, size_t bytes, int polls) {
+  if (short_path_ == nullptr || bytes > short_bytes_) return false;
+  ShortPath::Slice slice;
+  bool came = false;
+  for (int poll = 0; poll < polls && !came; ++poll) came = short_path_->Peek(&slice);
+  // Receiving it properly says what is wrong with another slice.
+  if (!came || slice.data == nullptr || slice.bytes != bytes || !SameTag(slice.tag, TagOf(call))) return false;
+  if (bytes > 0) std::memcpy(data, slice.data, bytes);
+  short_path_->Take();
+  short_path_->Flush();
+  return true;
 }
 
 }  // namespace annulus

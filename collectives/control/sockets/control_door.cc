@@ -21,6 +21,15 @@ Status ListenAt(const StreamEndpoint& endpoint, StreamListener* listener) {
 
 }  // namespace
 
+Hello ControlHello(const Identity& identity, int rank, int nranks) {
+  Hello hello;
+  hello.purpose = {4, "control"};
+  hello.identity = identity;
+  hello.nranks = static_cast<uint32_t>(nranks);
+  hello.rank = static_cast<uint32_t>(rank);
+  return hello;
+}
+
 ControlDoor::ControlDoor(asio::io_context* context, const std::string& key, const Hello& hello, Expects expects,
                          Returned returned)
     : listener_(*context) {

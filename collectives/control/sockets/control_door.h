@@ -8,11 +8,15 @@
 #include <memory>
 #include <string>
 
+#include "base/identity.h"
 #include "base/status.h"
 #include "transport/address.h"
 #include "transport/security/door.h"
 
 namespace annulus {
+
+// The hello of connections that go on where a broken control connection ended. The identity is that of the links.
+Hello ControlHello(const Identity& identity, int rank, int nranks);
 
 class ControlDoor {
  public:

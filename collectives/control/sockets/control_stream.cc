@@ -27,6 +27,7 @@ constexpr int kKeepaliveIdleSeconds = 1;
 constexpr int kKeepaliveIntervalSeconds = 1;
 constexpr int kKeepaliveProbes = 2;
 constexpr unsigned kUserTimeoutMs = 3000;
+constexpr size_t kDiscardBytes = 4096;  // Most bytes read at a time from a peer that is ignored.
 
 // Failures are harmless: the connection works without these options, and tests use sockets without keepalive.
 void SetOptions(int fd) {
@@ -72,14 +73,23 @@ void ControlStream::Start(Handlers handlers) {
   ReadHeader();
 }
 
+bool ControlStream::HandleRead(const asio::error_code& error) {
+  if (!open() || !handlers_.on_closed) return false;
+  if (error) {
+    End(CauseOf(error));
+  } else if (ignores_) {
+    Discard();
+  }
+  return !error && !ignores_;
+}
+
 void ControlStream::ReadHeader() {
   asio::async_read(socket_, asio::buffer(header_), [self = shared_from_this()](const asio::error_code& error, size_t) {
-    if (!self->open() || !self->handlers_.on_message) return;
-    if (error) return self->End(self->CauseOf(error));
+    if (!self->HandleRead(error)) return;
     ByteReader in(self->header_);
     const size_t bytes = in.U32();  // Includes the type.
     if (bytes == 0 || bytes - 1 > self->most_bytes_) {
-      return self->End(Status(Code::kProtocol, "a length of " + std::to_string(bytes) + " bytes"));
+      return self->HandleBroken("a length of " + std::to_string(bytes) + " bytes");
     }
     self->ReadBody(bytes - 1);
   });
@@ -88,12 +98,28 @@ void ControlStream::ReadHeader() {
 void ControlStream::ReadBody(size_t bytes) {
   body_.resize(bytes);
   asio::async_read(socket_, asio::buffer(body_), [self = shared_from_this()](const asio::error_code& error, size_t) {
-    if (!self->open() || !self->handlers_.on_message) return;
-    if (error) return self->End(self->CauseOf(error));
+    if (!self->HandleRead(error)) return;
     const auto on_message = self->handlers_.on_message;  // A copy: the handler may close this stream.
     on_message(static_cast<MessageType>(self->header_[kMessageHeaderBytes - 1]), self->body_);
-    if (self->open() && self->handlers_.on_message) self->ReadHeader();
+    if (!self->open() || !self->handlers_.on_message) return;
+    self->ignores_ ? self->Discard() : self->ReadHeader();
   });
+}
+
+// Closing with unread bytes would reset the connection, and lose what is still on its way to the peer.
+void ControlStream::Discard() {
+  body_.resize(kDiscardBytes);
+  socket_.async_read_some(asio::buffer(body_), [self = shared_from_this()](const asio::error_code& error, size_t) {
+    self->HandleRead(error);
+  });
+}
+
+void ControlStream::HandleBroken(const std::string& what) {
+  const auto on_broken = handlers_.on_broken;  // A copy, as above.
+  if (!on_broken) return End(Status(Code::kProtocol, what));
+  Ignore();
+  on_broken(what);
+  if (open() && handlers_.on_closed) Discard();
 }
 
 void ControlStream::Send(const EncodedMessage& message) {

@@ -28,6 +28,7 @@ class ControlStream : public MessageStream, public std::enable_shared_from_this<
   void Start(Handlers handlers) override;
   void Send(const EncodedMessage& message) override;
   void Finish() override;
+  void Ignore() override { ignores_ = true; }
   void Close() override;
   void Abandon() override;
   bool open() const override { return socket_.is_open(); }
@@ -48,6 +49,10 @@ class ControlStream : public MessageStream, public std::enable_shared_from_this<
 
   void ReadHeader();
   void ReadBody(size_t bytes);
+  void Discard();
+  // After each read. Returns whether what was read counts.
+  bool HandleRead(const asio::error_code& error);
+  void HandleBroken(const std::string& what);
   void WriteQueue();
   void MaybeShutdown();
   void End(const Status& cause);
@@ -62,6 +67,7 @@ class ControlStream : public MessageStream, public std::enable_shared_from_this<
   std::deque<EncodedMessage> queue_;
   size_t front_sent_ = 0;  // Bytes of queue_.front() already sent.
   bool finishing_ = false;
+  bool ignores_ = false;
   bool was_reset_ = false;
   asio::error_code write_error_;  // First error of a write that says how the connection ended.
 };

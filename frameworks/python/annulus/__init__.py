@@ -98,8 +98,9 @@ def abort(reason: str = "") -> None:
 
 
 def with_options(*, timeout_ms: int = 0, label: str = "", priority: int = 0,
-                 done: Optional[Callable[[Status], object]] = None) -> Calls:
-    return world().with_options(timeout_ms=timeout_ms, label=label, priority=priority, done=done)
+                 done: Optional[Callable[[Status], object]] = None, agree_first: bool = False) -> Calls:
+    return world().with_options(timeout_ms=timeout_ms, label=label, priority=priority, done=done,
+                                agree_first=agree_first)
 
 
 def group() -> Group:

@@ -35,14 +35,16 @@ class Calls:
         return self._core.size
 
     def with_options(self, *, timeout_ms: int = 0, label: str = "", priority: int = 0,
-                     done: Optional[Callable[[Status], object]] = None) -> "Calls":
+                     done: Optional[Callable[[Status], object]] = None, agree_first: bool = False) -> "Calls":
         """The same calls with options. timeout_ms: their deadline; 0 is the communicator's. label: their name in errors and
         in the timeline. priority: in the queue a higher one overtakes; all ranks must give the same, and only with the
         setting priorities=1 another than 0. done: called with the status of each call once it has ended, in a thread of the
-        communicator. It may use the communicator but not close it, and must not wait for what another `done` does."""
+        communicator. It may use the communicator but not close it, and must not wait for what another `done` does. agree_first: ranks
+        compare each collective before its data moves, and refuse one on which they differ with Mismatch; on all ranks alike,
+        and not for messages."""
         if done is not None and not callable(done):
             raise TypeError(f"done is a {type(done).__name__}, which cannot be called")
-        return Calls(self._core, _core.Calls(timeout_ms, priority, label, done))
+        return Calls(self._core, _core.Calls(timeout_ms, priority, label, done, agree_first))
 
     def group(self) -> "Group":
         """A with block whose asynchronous calls are queued together at its end, all or none."""
@@ -197,14 +199,20 @@ class Calls:
     def _blocking(self) -> "Calls":
         return self if self._now is None else self._now
 
+    def _ran(self, kind: int, send: Optional[Array], recv: Optional[Array], number: int) -> bool:
+        """Makes the call in one step where its arrays are plain; others get a closer look, which explains errors."""
+        if self._now is None or not (send is None or isinstance(send, numpy.ndarray)):
+            return False
+        return (recv is None or isinstance(recv, numpy.ndarray)) and self._core.run_plain(self._calls, kind, send, recv, number)
+
     # -- Collectives: blocking ---------------------------------------------------------------------------------------
 
     def allreduce(self, array: Array, op: Op = "sum", out: Optional[Array] = None) -> Array:
         """The reduction of all ranks' arrays, element by element. In place: out=array."""
         number = _core.OPS.get(op)
-        if number is not None and self._now is not None and isinstance(array, numpy.ndarray):
+        if number is not None and isinstance(array, numpy.ndarray):
             result = numpy.empty(array.shape, array.dtype) if out is None else out
-            if isinstance(result, numpy.ndarray) and self._core.run_allreduce(self._calls, array, result, number):
+            if self._ran(_core.ALLREDUCE, array, result, number):
                 return result
         return self._blocking.allreduce_async(array, op, out).wait()
 
@@ -219,16 +227,24 @@ class Calls:
 
     def broadcast(self, array: Array, root: int = 0) -> Array:
         """Fills every rank's array with the root's, and returns it."""
+        sends = self.rank == root
+        if self._ran(_core.BROADCAST, array if sends else None, None if sends else array, root):
+            return array
         return self._blocking.broadcast_async(array, root).wait()
 
     def allgather(self, array: Array, out: Optional[Array] = None) -> Array:
         """All ranks' arrays, joined along the first axis in the order of the ranks. All have the same shape.
         In place: array is the rank's own part of out."""
+        if out is not None and self._ran(_core.ALLGATHER, array, out, 0):
+            return out
         return self._blocking.allgather_async(array, out).wait()
 
     def reduce_scatter(self, array: Array, op: Op = "sum", out: Optional[Array] = None) -> Array:
         """This rank's part of the reduction, which is cut along its first axis into as many parts as there are ranks.
         In place: out is the rank's own part of array."""
+        number = _core.OPS.get(op)
+        if out is not None and number is not None and self._ran(_core.REDUCE_SCATTER, array, out, number):
+            return out
         return self._blocking.reduce_scatter_async(array, op, out).wait()
 
     def gather(self, array: Array, root: int = 0, out: Optional[Array] = None) -> Optional[Array]:
@@ -269,10 +285,13 @@ class Calls:
 
     def send(self, array: Array, peer: int) -> None:
         """Sends the array to rank `peer`, whose n-th recv from here gets the n-th one sent. A large one waits for it."""
-        self._blocking.send_async(array, peer).wait()
+        if not self._ran(_core.SEND, array, None, peer):
+            self._blocking.send_async(array, peer).wait()
 
     def recv(self, array: Array, peer: int) -> Array:
         """Fills the array with what rank `peer` sends, and returns it."""
+        if self._ran(_core.RECV, None, array, peer):
+            return array
         return self._blocking.recv_async(array, peer).wait()
 
     def barrier(self) -> None:
@@ -308,7 +327,7 @@ class Group(Calls):
         self._requests: List["Request[object]"] = []
 
     def with_options(self, *, timeout_ms: int = 0, label: str = "", priority: int = 0,
-                     done: Optional[Callable[[Status], object]] = None) -> Calls:
+                     done: Optional[Callable[[Status], object]] = None, agree_first: bool = False) -> Calls:
         raise TypeError("a group has the options of what made it: with_options(...).group()")
 
     def group(self) -> "Group":

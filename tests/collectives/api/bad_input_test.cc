@@ -324,6 +324,11 @@ TEST(BadInputTest, NullHandlesAndOutputsAreNamed) {
     EXPECT_EQ(annulus_run(comm, nullptr), ANNULUS_INVALID_ARGUMENT);
     EXPECT_EQ(annulus_run(comm, &call), ANNULUS_INVALID_ARGUMENT) << "struct_bytes is 0";
     EXPECT_EQ(annulus_submit(comm, nullptr, 1, &request), ANNULUS_INVALID_ARGUMENT);
+    for (const size_t bytes : {size_t{0}, size_t{137}, ~size_t{0}}) {
+      annulus_call_t group[2] = {};
+      group[0].struct_bytes = bytes;
+      EXPECT_EQ(annulus_submit(comm, group, 2, &request), ANNULUS_INVALID_ARGUMENT) << bytes;
+    }
     EXPECT_EQ(annulus_mem_alloc(1, nullptr), ANNULUS_INVALID_ARGUMENT);
     EXPECT_EQ(annulus_mem_free(nullptr), ANNULUS_OK);
     EXPECT_EQ(annulus_comm_destroy(nullptr), ANNULUS_OK);

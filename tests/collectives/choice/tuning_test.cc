@@ -12,9 +12,9 @@
 
 #include "base/check.h"
 #include "collectives/api/config.h"
+#include "collectives/calls/request_table.h"
 #include "collectives/choice/tuning_file.h"
 #include "collectives/comm/communicator.h"
-#include "collectives/comm/request_table.h"
 #include "tests/collectives/harness/cluster.h"
 #include "tests/collectives/harness/rank_threads.h"
 

@@ -130,7 +130,7 @@ TEST_P(InjectedDeviceTest, AfterAFailureItsWorkTouchesNothing) {
     arguments.recvbuf = rank.device.Allocate(kCount * sizeof(float));
     RequestHandle request = 0;
     size_t refused = 0;
-    std::string label;
+    FailedCall failed;
     ASSERT_EQ(rank.comm
                   ->Submit(
                       {&arguments, 1}, [&request](RequestHandle made) { request = made; }, &refused)
@@ -139,7 +139,7 @@ TEST_P(InjectedDeviceTest, AfterAFailureItsWorkTouchesNothing) {
     submitted.Add();
     ASSERT_TRUE(submitted.WaitFor(kRanks));
     if (number == 1) rank.comm->Abort();
-    const Code code = rank.comm->Wait(request, -1, &label).code();
+    const Code code = rank.comm->Wait(request, -1, &failed).code();
     EXPECT_TRUE(code == Code::kAborted || (code == Code::kOk && !slow.has_thread)) << CodeName(code);
     EXPECT_EQ(rank.device.pending(), 0) << "the buffers are the user's again";
     EXPECT_EQ(rank.comm->Free(request).code(), Code::kOk);

@@ -4,61 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <latch>
-#include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "tests/collectives/comm/message_calls.h"
 #include "tests/collectives/harness/cluster.h"
 
 namespace annulus {
 namespace {
-
-std::vector<int> Values(size_t count, int seed) {
-  std::vector<int> values(count);
-  std::iota(values.begin(), values.end(), seed);
-  return values;
-}
-
-annulus_status_t Send(annulus_comm_t* comm, const std::vector<int>& values, int peer) {
-  return annulus_send(comm, values.data(), values.size(), ANNULUS_INT32, peer);
-}
-
-annulus_status_t Receive(annulus_comm_t* comm, std::vector<int>* values, int peer) {
-  return annulus_recv(comm, values->data(), values->size(), ANNULUS_INT32, peer);
-}
-
-annulus_request_t* SendAsync(annulus_comm_t* comm, const std::vector<int>& values, int peer) {
-  annulus_request_t* request = nullptr;
-  EXPECT_EQ(annulus_send_async(comm, values.data(), values.size(), ANNULUS_INT32, peer, &request), ANNULUS_OK);
-  return request;
-}
-
-annulus_request_t* ReceiveAsync(annulus_comm_t* comm, std::vector<int>* values, int peer) {
-  annulus_request_t* request = nullptr;
-  EXPECT_EQ(annulus_recv_async(comm, values->data(), values->size(), ANNULUS_INT32, peer, &request), ANNULUS_OK);
-  return request;
-}
-
-annulus_status_t Finish(annulus_request_t* request) {
-  const annulus_status_t status = annulus_request_wait(request, -1);
-  EXPECT_EQ(annulus_request_free(request), ANNULUS_OK);
-  return status;
-}
-
-annulus_status_t Sum(annulus_comm_t* comm, int value, int* sum) {
-  return annulus_allreduce(comm, &value, sum, 1, ANNULUS_INT32, ANNULUS_SUM);
-}
-
-class MessagesTest : public testing::TestWithParam<const char*> {
- protected:
-  ClusterConfig Config(int nranks) const {
-    ClusterConfig config;
-    config.nranks = nranks;
-    config.transport = GetParam();
-    return config;
-  }
-};
 
 TEST_P(MessagesTest, MessagesOfEverySizeGoThereAndBack) {
   Cluster(Config(2)).Run([](annulus_comm_t* comm, int rank) {
@@ -111,6 +65,27 @@ TEST_P(MessagesTest, ManyMessagesKeepTheirOrder) {
       requests.push_back(rank == 0 ? SendAsync(comm, buffer, 1) : ReceiveAsync(comm, &buffer, 0));
     for (annulus_request_t* request : requests) ASSERT_EQ(Finish(request), ANNULUS_OK);
     for (int i = 0; i < kMessages; ++i) ASSERT_EQ(buffers[i], Values(buffers[i].size(), i));
+  });
+}
+
+TEST_P(MessagesTest, APriorityIsRefusedWhereverTheMessageWouldGo) {
+  Cluster(Config(2)).Run([](annulus_comm_t* comm, int rank) {
+    for (int i = 0; i < 3; ++i) {
+      const int value = i;
+      annulus_call_t call{};
+      call.struct_bytes = sizeof call;
+      call.kind = ANNULUS_CALL_SEND;
+      call.type = ANNULUS_INT32;
+      call.sendbuf = &value;
+      call.count = 1;
+      call.root = 1 - rank;
+      call.priority = 5;
+      EXPECT_EQ(annulus_run(comm, &call), ANNULUS_INVALID_ARGUMENT) << "message " << i;
+      ASSERT_EQ(Send(comm, {value}, 1 - rank), ANNULUS_OK);
+      std::vector<int> arrived(1);
+      ASSERT_EQ(Receive(comm, &arrived, 1 - rank), ANNULUS_OK);
+      EXPECT_EQ(arrived[0], i);
+    }
   });
 }
 

@@ -3,16 +3,17 @@
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "collectives/control/sockets/control_dial.h"
+#include "tests/base/descriptor_limit.h"
 
 namespace annulus {
 namespace {
@@ -121,19 +122,16 @@ TEST_F(ControlDoorTest, ARankComesBackThoughNoDescriptorIsLeft) {
 #ifdef __SANITIZE_ADDRESS__
   GTEST_SKIP() << "the sanitizer of undefined behaviour needs descriptors to look at memory";
 #endif
-  rlimit before{};
-  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
   std::vector<int> held;
-  const auto hold_all = [&held, &before] {
-    held.push_back(::dup(0));
-    const rlimit few = {static_cast<rlim_t>(held.back()) + 16, before.rlim_max};
-    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  std::optional<DescriptorLimit> few;
+  const auto hold_all = [&held, &few] {
+    few.emplace(DescriptorLimit::Next() + 16);
     for (int fd = ::dup(0); fd >= 0; fd = ::dup(0)) held.push_back(fd);
     ASSERT_EQ(errno, EMFILE);
   };
   const Status came_back = Dial("the key", HelloOf(2), hold_all);
   for (const int fd : held) ::close(fd);
-  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  few.reset();
   EXPECT_TRUE(came_back.ok()) << came_back.message();
   EXPECT_EQ(returned_, std::vector{2});
 }

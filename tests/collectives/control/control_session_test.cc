@@ -176,7 +176,7 @@ TEST(ControlSessionTest, AConnectionThatEndsBeforeThePeerResumesIsNoEnd) {
 // A peer that says what cannot be.
 class RawPeer : public testing::TestWithParam<std::string> {};
 
-TEST_P(RawPeer, BreaksTheProtocol) {
+TEST_P(RawPeer, BreaksTheProtocolAndIsStillTold) {
   asio::io_context context;
   SocketNet net(&context, "", {});
   std::vector<ControlEnd> ends;
@@ -189,7 +189,23 @@ TEST_P(RawPeer, BreaksTheProtocol) {
   ASSERT_EQ(::write(peer, bytes.data(), bytes.size()), static_cast<ssize_t>(bytes.size()));
   for (int turn = 0; turn < 100'000 && ends.empty(); ++turn) context.poll_one();
   EXPECT_EQ(ends, std::vector{ControlEnd::kProtocol});
-  EXPECT_TRUE(session.closed());
+  EXPECT_TRUE(session.open());
+  // What else it says is ignored, however much: it must not be reset before it has read the verdict.
+  const std::string more = bytes + *EncodeMessage(MessageType::kReport, "more") + std::string(10'000, 'x');
+  ASSERT_EQ(::write(peer, more.data(), more.size()), static_cast<ssize_t>(more.size()));
+  const EncodedMessage verdict = EncodeMessage(MessageType::kVerdict, "the verdict");
+  session.Send(MessageType::kVerdict, "the verdict");
+  session.Finish();
+  const std::string told = *EncodeMessage(MessageType::kQuery, "") + *verdict;
+  std::string heard(told.size(), '\0');
+  ASSERT_EQ(::recv(peer, heard.data(), heard.size(), MSG_WAITALL), static_cast<ssize_t>(heard.size()));
+  EXPECT_EQ(heard, told);
+  ::shutdown(peer, SHUT_WR);
+  for (int turn = 0; turn < 100'000 && ends.size() < 2; ++turn) context.poll_one();
+  EXPECT_EQ(ends, (std::vector{ControlEnd::kProtocol, ControlEnd::kProtocol}));
+  EXPECT_FALSE(session.open());
+  char more_bytes = 0;
+  EXPECT_EQ(::read(peer, &more_bytes, 1), 0) << "an orderly end";
   ::close(peer);
 }
 
@@ -201,8 +217,8 @@ std::string Message(MessageType type, uint64_t count, int more = 0) {
 
 INSTANTIATE_TEST_SUITE_P(Messages, RawPeer,
                          testing::Values(Message(MessageType::kReceived, 2), Message(MessageType::kReceived, 0, 1),
-                                         Message(MessageType::kReceived, ~uint64_t{0}),
-                                         Message(MessageType::kResume, 0)));
+                                         Message(MessageType::kReceived, ~uint64_t{0}), std::string(5, '\0'),
+                                         std::string(5, '\x7f'), Message(MessageType::kResume, 0)));
 
 }  // namespace
 }  // namespace annulus

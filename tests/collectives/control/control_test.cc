@@ -2,16 +2,17 @@
 #include "collectives/control/control.h"
 
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <future>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "collectives/control/arbiter.h"
+#include "tests/base/descriptor_limit.h"
 #include "tests/base/fastest_of.h"
 #include "tests/collectives/control/control_pairs.h"
 
@@ -238,15 +239,16 @@ TEST_P(ControlTest, SilentJudgeIsNamedByEveryRankAlone) {
   EXPECT_EQ(verdict.message, "rank 0 does not respond (stopped or unreachable)");
 }
 
-TEST_P(ControlTest, BrokenMessagesAreTheSendersFault) {
-  std::string giant("\xff\xff\xff\xff\x04", 5);
-  std::string no_type("\0\0\0\0", 5);
-  std::string unknown("\1\0\0\0\x63", 5);
-  std::string truncated("\5\0\0\0\4abcd", 9);
+std::vector<std::string> BrokenMessages() {
   std::string bad_call("\x26\0\0\0\6", 5);
   bad_call += std::string("\1\0\0\0\0\0\0\0\1\1", 10) + std::string(27, '\x7f');
+  const std::string giant("\xff\xff\xff\xff\x04", 5), no_type("\0\0\0\0", 5), unknown("\1\0\0\0\x63", 5);
+  return {giant, no_type, unknown, std::string("\5\0\0\0\4abcd", 9), bad_call};
+}
+
+TEST_P(ControlTest, BrokenMessagesAreTheSendersFault) {
   const int culprit = n_ - 1;
-  for (const std::string& bytes : {giant, no_type, unknown, truncated, bad_call}) {
+  for (const std::string& bytes : BrokenMessages()) {
     connections_ = ConnectRanks(n_);
     members_ = std::vector<Member>(n_);
     StartAll(culprit);
@@ -257,6 +259,28 @@ TEST_P(ControlTest, BrokenMessagesAreTheSendersFault) {
     EXPECT_EQ(verdict.code, Code::kProtocol);
     EXPECT_EQ(verdict.rank, culprit);
     ::close(fd);
+  }
+}
+
+// One verdict: neither does its sender hear of a death, nor do the others where rank 0 sent it.
+TEST_P(ControlTest, BrokenMessagesAreToldToEveryRankAndToTheirSender) {
+  for (const int culprit : {0, n_ - 1}) {
+    for (const std::string& bytes : BrokenMessages()) {
+      connections_ = ConnectRanks(n_);
+      members_ = std::vector<Member>(n_);
+      const int to = n_ - 1 - culprit;
+      const int sent_over = connections_[culprit].Take(to).fd;
+      const int fd = ::dup(sent_over);
+      connections_[culprit].Put(to, sent_over);
+      StartAll();
+      const Nanoseconds start = Now();
+      ASSERT_EQ(::write(fd, bytes.data(), bytes.size()), static_cast<ssize_t>(bytes.size()));
+      const Verdict verdict = AwaitAll("broken message of a rank at work", start);
+      EXPECT_EQ(verdict.code, Code::kProtocol) << verdict.message;
+      EXPECT_EQ(verdict.rank, culprit) << verdict.message;
+      for (Member& member : members_) member.control->Close();
+      ::close(fd);
+    }
   }
 }
 
@@ -277,15 +301,12 @@ TEST(ControlDescriptors, ARankThatCannotDialNamesItsOwnLimit) {
   config.on_verdict = [&known] { known.set_value(); };
   std::unique_ptr<Control> control;
   ASSERT_TRUE(Control::Start(std::move(config), &control).ok());
-  rlimit before;
-  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
-  const rlimit none{3, before.rlim_max};
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  std::optional<DescriptorLimit> none(3);
   const linger reset{1, 0};
   EXPECT_EQ(::setsockopt(judge, SOL_SOCKET, SO_LINGER, &reset, sizeof reset), 0);
   ::close(judge);
   const auto heard = known.get_future().wait_for(std::chrono::seconds(20));
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  none.reset();
   ASSERT_EQ(heard, std::future_status::ready);
   EXPECT_EQ(control->verdict().code, Code::kSystem);
   EXPECT_EQ(control->verdict().rank, 1);

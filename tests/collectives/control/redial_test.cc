@@ -39,8 +39,8 @@ class Net : public ControlNet {
   SimClock clock{1};
   Status answer;
   Nanoseconds delay = kMillisecond;
-  std::vector<Nanoseconds> limits;  // Of each attempt.
-  std::vector<Nanoseconds> times;   // When each attempt began.
+  std::vector<Nanoseconds> limits;  // Time limit of each attempt.
+  std::vector<Nanoseconds> times;   // Start of each attempt.
 
  private:
   std::shared_ptr<Dialled> dial_;

@@ -34,6 +34,8 @@ class SimControlJob {
   void Close(int rank);
   // Its process is stopped for a while.
   void Pause(int rank, Nanoseconds time) { world_.Pause(rank, clock().now() + time); }
+  // The paths of these ranks are cut at once, as `how` says.
+  void Cut(const std::vector<int>& ranks, const SimCut& how) { world_.Cut(ranks, how); }
   // Its process is killed.
   void Kill(int rank);
 
@@ -56,7 +58,7 @@ class SimControlJob {
     std::optional<Verdict> verdict;
     Nanoseconds verdict_at = 0;
     Nanoseconds reported_at = 0;
-    Deadline until = 0;  // Of the call that it reported.
+    Deadline until = 0;  // Deadline of the call that it reported.
     Nanoseconds closing_since = 0;
     Nanoseconds ended_at = 0;
     bool closing = false;

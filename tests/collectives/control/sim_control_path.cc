@@ -34,6 +34,11 @@ std::shared_ptr<SimControlLine> SimControlPath::Connect() {
   return line;
 }
 
+bool SimControlPath::Garbles() const {
+  return std::ranges::any_of(
+      cuts_, [this](const SimCut& cut) { return cut.kind == SimCut::Kind::kGarbled && cut.message == messages_; });
+}
+
 int SimControlPath::Begin() {
   CutAt(messages_, false);
   return messages_++;
@@ -43,18 +48,22 @@ void SimControlPath::Arrived(int message) { CutAt(message, true); }
 
 void SimControlPath::CutAt(int message, bool after) {
   for (const SimCut& cut : cuts_) {
-    if (cut.message != message || cut.after != after) continue;
-    ++cuts_made_;
-    const Deadline until = cut.duration == kNoDeadline ? kNoDeadline : clock_->now() + cut.duration;
-    const bool silence = cut.kind == SimCut::Kind::kSilence || cut.kind == SimCut::Kind::kNoRoute;
-    if (silence) silent_until_ = std::max(silent_until_, until);
-    if (cut.kind == SimCut::Kind::kNoRoute) no_route_until_ = std::max(no_route_until_, until);
-    for (const auto& weak : lines_) {
-      const auto line = weak.lock();
-      if (line == nullptr) continue;
-      const bool is_reset = cut.kind == SimCut::Kind::kReset;
-      is_reset ? line->Reset(cut.first, cut.duration) : line->FallSilent(!silence);
-    }
+    if (cut.message == message && cut.after == after) Cut(cut);
+  }
+}
+
+void SimControlPath::Cut(const SimCut& cut) {
+  ++cuts_made_;
+  if (cut.kind == SimCut::Kind::kGarbled) return;
+  const Deadline until = cut.duration == kNoDeadline ? kNoDeadline : clock_->now() + cut.duration;
+  const bool silence = cut.kind == SimCut::Kind::kSilence || cut.kind == SimCut::Kind::kNoRoute;
+  if (silence) silent_until_ = std::max(silent_until_, until);
+  if (cut.kind == SimCut::Kind::kNoRoute) no_route_until_ = std::max(no_route_until_, until);
+  for (const auto& weak : lines_) {
+    const auto line = weak.lock();
+    if (line == nullptr) continue;
+    const bool is_reset = cut.kind == SimCut::Kind::kReset;
+    is_reset ? line->Reset(cut.first, cut.duration) : line->FallSilent(!silence);
   }
 }
 
@@ -65,8 +74,9 @@ void SimControlLine::Listen(int side, OnMessage on_message, OnEnd on_end) {
 }
 
 void SimControlLine::Send(int side, const EncodedMessage& message) {
-  Pass(side, [this, side, message] {
-    ends_[1 - side].early.push_back(message);
+  const EncodedMessage sent = path_->Garbles() ? std::make_shared<const std::string>() : message;
+  Pass(side, [this, side, sent] {
+    ends_[1 - side].early.push_back(sent);
     GiveOn(1 - side);
   });
 }

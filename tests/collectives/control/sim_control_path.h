@@ -26,6 +26,7 @@ struct SimCut {
     kSilence,
     kForgotten,  // The connections that exist carry nothing any more; others do.
     kNoRoute,    // A silence in which attempts to connect fail at once.
+    kGarbled,    // The message arrives as one that cannot be read.
   };
 
   int rank = 1;        // The path is that between rank 0 and this one.
@@ -45,6 +46,8 @@ class SimControlPath {
   ~SimControlPath();
 
   std::shared_ptr<SimControlLine> Connect();
+  // As a cut of this path does, now.
+  void Cut(const SimCut& cut);
   // The process on that side ended.
   void CloseAll(int side);
   // It is stopped until then: its kernel goes on, and it hears what has arrived afterwards.
@@ -57,6 +60,8 @@ class SimControlPath {
   int messages() const { return messages_; }
   int cuts_made() const { return cuts_made_; }
 
+  // For lines: whether the next message is garbled.
+  bool Garbles() const;
   // For lines: counts a message, and says that it has arrived. Both may cut.
   int Begin();
   void Arrived(int message);

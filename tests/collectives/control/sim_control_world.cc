@@ -28,6 +28,7 @@ class SimStream : public MessageStream, public std::enable_shared_from_this<SimS
     line_->Listen(
         side_,
         [this](const EncodedMessage& message) {
+          if (message->empty()) return HandleBroken();
           const auto body = std::as_bytes(std::span(*message)).subspan(kMessageHeaderBytes);
           const auto on_message = handlers_.on_message;
           if (on_message) on_message(static_cast<MessageType>((*message)[kMessageHeaderBytes - 1]), body);
@@ -36,6 +37,7 @@ class SimStream : public MessageStream, public std::enable_shared_from_this<SimS
   }
   void Send(const EncodedMessage& message) override { line_->Send(side_, message); }
   void Finish() override { line_->Finish(side_); }
+  void Ignore() override { handlers_.on_message = nullptr; }
   void Close() override {
     handlers_ = {};
     line_->Close(side_);
@@ -49,6 +51,12 @@ class SimStream : public MessageStream, public std::enable_shared_from_this<SimS
   bool acknowledged() override { return line_->unacknowledged(side_) == 0; }
 
  private:
+  void HandleBroken() {
+    if (!handlers_.on_message) return;
+    Ignore();
+    const auto on_broken = handlers_.on_broken;
+    on_broken("a length of 0 bytes");
+  }
   void End(ControlEnd how) {
     was_reset_ = how == ControlEnd::kReset;
     const auto on_closed = std::exchange(handlers_, {}).on_closed;
@@ -194,6 +202,10 @@ ControlConnections SimControlWorld::Connections(int rank) {
     if (rank != 0) connections.Put(0, {member, EndpointOf(rank), EndpointOf(0)});
   }
   return connections;
+}
+
+void SimControlWorld::Cut(const std::vector<int>& ranks, const SimCut& how) {
+  for (const int rank : ranks) paths_[rank]->Cut(how);
 }
 
 void SimControlWorld::Pause(int rank, Nanoseconds until) {

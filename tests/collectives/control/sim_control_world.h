@@ -26,6 +26,8 @@ class SimControlWorld {
   ControlNet* net(int rank);
   // The connections that bootstrap would make. Once per rank.
   ControlConnections Connections(int rank);
+  // Cuts the paths of these ranks, now; `how` names neither rank nor message.
+  void Cut(const std::vector<int>& ranks, const SimCut& how);
   // The process is stopped until then, and does everything late.
   void Pause(int rank, Nanoseconds until);
   Nanoseconds awake_at(int rank) const { return awake_at_[rank]; }

@@ -42,6 +42,31 @@ TEST_P(DataPathTest, WarmBlockingCallsAllocateNothing) {
   });
 }
 
+TEST(MessagesAtOnceTest, TakeNoRequestAndAllocateNothing) {
+  ClusterConfig config;
+  config.nranks = 2;
+  config.transport = "shm";
+  Cluster(config).Run([](annulus_comm_t* comm, int rank) {
+    std::vector<float> values(1000, 1);
+    const auto pass = [&] {
+      for (size_t count : {size_t{0}, size_t{2}, size_t{1000}}) {
+        if (rank == 0) {
+          ASSERT_EQ(annulus_send(comm, values.data(), count, ANNULUS_FLOAT32, 1), ANNULUS_OK);
+        }
+        ASSERT_EQ(annulus_barrier(comm), ANNULUS_OK);  // It has arrived.
+        if (rank == 1) {
+          ASSERT_EQ(annulus_recv(comm, values.data(), count, ANNULUS_FLOAT32, 0), ANNULUS_OK);
+        }
+        ASSERT_EQ(annulus_barrier(comm), ANNULUS_OK);
+      }
+    };
+    for (int i = 0; i < 3; ++i) pass();
+    const size_t before = AllocationsOfThisThread();
+    for (int i = 0; i < 20; ++i) pass();
+    EXPECT_EQ(AllocationsOfThisThread() - before, 0u);
+  });
+}
+
 TEST_P(DataPathTest, WarmCallsThatSleepAllocateNothing) {
   constexpr size_t kCount = 1000;
   ClusterConfig config;

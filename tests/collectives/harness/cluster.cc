@@ -49,6 +49,7 @@ UserConfig Cluster::Config(int rank) const {
   config.Set("channels", config_.channels);
   config.Set("mesh_ranks", config_.mesh_ranks);
   config.Set("priorities", config_.priorities);
+  config.Set("check_calls", config_.check_calls);
   config.Set("spin_us", config_.spin_us);
   config.Set("tcp_sockets", config_.tcp_sockets);
   config.Set("checksum", config_.checksum ? 1 : 0);

@@ -40,6 +40,7 @@ struct ClusterConfig {
   int channels = 1;
   int mesh_ranks = 0;
   int priorities = 0;
+  int check_calls = 0;
   int64_t spin_us = -1;
   int tcp_sockets = 0;
   bool checksum = false;

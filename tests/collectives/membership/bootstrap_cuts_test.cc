@@ -164,7 +164,7 @@ class BootstrapCutsTest : public testing::TestWithParam<Case> {
 TEST_P(BootstrapCutsTest, TheJobStartsWhereverAConnectionIsCut) {
   std::vector<Story> stories;
   int ranks = 0;
-  for (const int nranks : {2, 3, 4, 6}) {
+  for (const int nranks : {2, 3, 4, 5, 6}) {
     if (nranks > static_cast<int>(Rounds(4, 6))) continue;
     for (int rank = 1; rank < nranks; ++rank) {
       ++ranks;

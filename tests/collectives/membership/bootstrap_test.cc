@@ -8,6 +8,7 @@
 #include <span>
 #include <thread>
 
+#include "base/launchers.h"
 #include "collectives/control/control.h"
 #include "collectives/control/sockets/control_stream.h"
 #include "collectives/membership/bootstrap_messages.h"
@@ -187,9 +188,9 @@ TEST_F(BootstrapTest, AddressesAndSizesThatCannotBeAreRefused) {
   EXPECT_EQ(Run({config})[0].status.code(), Code::kInvalidArgument);
   config = Config(2, 2);
   EXPECT_EQ(Run({config})[0].status.code(), Code::kInvalidArgument);
-  const Status too_many = Run({Config(0, kMostRanks + 1)})[0].status;
+  const Status too_many = Run({Config(0, JobPlace::kMostRanks + 1)})[0].status;
   EXPECT_EQ(too_many.code(), Code::kInvalidArgument);
-  EXPECT_EQ(too_many.message(), "a job of 1000001 ranks cannot be: at most 1000000");
+  EXPECT_EQ(too_many.message(), "a job of 65537 ranks cannot be: at most 65536");
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 // addresses, a rank that does not read, and too few descriptors.
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include <memory>
@@ -10,6 +9,7 @@
 
 #include "collectives/control/sockets/control_stream.h"
 #include "collectives/membership/bootstrap_messages.h"
+#include "tests/base/descriptor_limit.h"
 #include "tests/collectives/membership/bootstrap_fixture.h"
 #include "transport/reserved_port.h"
 #include "transport/security/connector.h"
@@ -178,11 +178,8 @@ TEST_F(BootstrapTroubleTest, RankZeroWithoutDescriptorsNamesItselfToAll) {
   ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
   const pid_t host = ::fork();
   if (host == 0) {
-    const int next = ::dup(0);
-    const rlim_t few = static_cast<rlim_t>(next) + 6;  // The reactor takes three, the listener one: two ranks get in.
-    const rlimit limit = {few, few};
-    ::setrlimit(RLIMIT_NOFILE, &limit);
-    ::close(next);
+    const DescriptorLimit few(DescriptorLimit::Next() +
+                              6);  // The reactor takes three, the listener one, two ranks two.
     BootstrapResult result;
     const std::string text = Bootstrap(Config(0, kRanks, 10 * kSecond), &result).message();
     [[maybe_unused]] const ssize_t written = ::write(ends[1], text.data(), text.size());

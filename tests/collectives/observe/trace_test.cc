@@ -1,11 +1,17 @@
 // ANNULUS_TRACE: what communicators write, read back and compared with what their schedules say.
 #include <annulus.h>
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/mount.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/collectives/harness/calls.h"
@@ -223,6 +229,47 @@ TEST(TraceSetting, ATraceThatCannotBeWrittenIsLoggedAndFailsNothing) {
     EXPECT_EQ(annulus_comm_destroy(child), ANNULUS_OK);
     EXPECT_EQ(annulus_comm_destroy(comm), ANNULUS_OK);
   }
+}
+
+// Mounts a file system of one page at `folder` and fills it, for the calling thread and those that it starts.
+bool MountFullDisk(const std::string& folder) {
+  if (unshare(CLONE_NEWNS) != 0 || mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+      mount("tmpfs", folder.c_str(), "tmpfs", 0, "size=4k") != 0) {
+    return false;
+  }
+  std::ofstream(folder + "/page") << std::string(4096, 'x');
+  std::ofstream more(folder + "/more");
+  more << 'x';
+  return !more.flush();
+}
+
+TEST(TraceSetting, AFullDiskIsLoggedAndFailsNothing) {
+  const std::string folder = testing::TempDir() + "/full_disk";
+  std::filesystem::create_directories(folder);
+  bool mounted = false;
+  std::thread([&] {
+    mounted = MountFullDisk(folder);
+    if (!mounted) return;
+    const UserConfig config = Alone(folder + "/trace");
+    annulus_comm_t* comm = nullptr;
+    annulus_comm_t* child = nullptr;
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(annulus_comm_create(&config, &comm), ANNULUS_OK) << LastMessage();
+    EXPECT_EQ(annulus_barrier(comm), ANNULUS_OK);
+    EXPECT_EQ(annulus_comm_split(comm, 0, 0, &child), ANNULUS_OK) << LastMessage();
+    EXPECT_EQ(annulus_barrier(child), ANNULUS_OK);
+    EXPECT_EQ(annulus_comm_destroy(child), ANNULUS_OK);
+    EXPECT_EQ(annulus_comm_destroy(comm), ANNULUS_OK);
+    const std::string log = testing::internal::GetCapturedStderr();
+    for (const std::string& path : {folder + "/trace.0", folder + "/trace.0.2"}) {
+      const std::string line = "cannot write the trace (ANNULUS_TRACE) " + path + ": " + std::strerror(ENOSPC);
+      const size_t created = log.find(line);
+      ASSERT_NE(created, std::string::npos) << log;
+      EXPECT_NE(log.find(line, created + 1), std::string::npos) << "not logged at its end:\n" << log;
+      EXPECT_FALSE(std::filesystem::exists(path + ".part"));
+    }
+  }).join();
+  if (!mounted) GTEST_SKIP() << "no file system can be mounted here";
 }
 
 }  // namespace

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "collectives/api/config.h"
+#include "collectives/calls/request_table.h"
 #include "collectives/comm/communicator.h"
 #include "collectives/comm/explain.h"
-#include "collectives/comm/request_table.h"
 #include "collectives/comm/split.h"
 #include "collectives/cost/job_costs.h"
 #include "collectives/engine/memory_budget.h"

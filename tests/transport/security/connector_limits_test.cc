@@ -1,10 +1,11 @@
 // EstablishStreams in a process that has run out of file descriptors: it names its own limit, and never the peer.
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 
 #include <cerrno>
+#include <optional>
 #include <vector>
 
+#include "tests/base/descriptor_limit.h"
 #include "transport/security/connector.h"
 
 namespace annulus {
@@ -20,13 +21,10 @@ TEST(ConnectorLimitsTest, ADiallerWithoutDescriptorsNamesItsOwnLimit) {
   plan.key = "the key of this test";
   plan.dials = {{{0, 0, 0}, {peer}}};
   plan.deadline = DeadlineAfter(20 * kSecond);
-  rlimit before;
-  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
-  const rlimit none{3, before.rlim_max};
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  std::optional<DescriptorLimit> none(3);
   std::vector<Stream> streams;
   const Status status = EstablishStreams(&reactor, plan, &streams);
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  none.reset();
   EXPECT_EQ(status.code(), Code::kSystem);
   EXPECT_EQ(status.os_errno(), EMFILE);
   EXPECT_EQ(status.peer(), 1);

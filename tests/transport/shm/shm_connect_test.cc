@@ -1,11 +1,12 @@
 // Setting up shared memory links: who is let in, what is handed over, and that nothing is left behind.
 #include <dirent.h>
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 
 #include <future>
+#include <optional>
 #include <string>
 
+#include "tests/base/descriptor_limit.h"
 #include "tests/transport/shm/shm_pair.h"
 #include "transport/shm/shm.h"
 #include "transport/shm/shm_handover.h"
@@ -205,14 +206,9 @@ TEST_F(ShmHandoverTest, ARankWithoutDescriptorsNamesItself) {
   GTEST_SKIP() << "the sanitizer of undefined behaviour needs descriptors to look at memory";
 #endif
   ASSERT_TRUE(creator_.Start(4, 4096).ok());
-  const int next = dup(0);
-  close(next);
-  rlimit before;
-  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
-  const rlimit none{static_cast<rlim_t>(next), before.rlim_max};
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  std::optional<DescriptorLimit> none(DescriptorLimit::Next());
   const Status status = mapper_.Continue();
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  none.reset();
   EXPECT_EQ(status.code(), Code::kSystem) << status.ToString();
   EXPECT_EQ(status.os_errno(), EMFILE) << status.ToString();
   EXPECT_EQ(status.peer(), 1) << status.ToString();

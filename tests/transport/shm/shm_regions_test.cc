@@ -4,13 +4,14 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cstring>
 #include <deque>
+#include <optional>
 #include <string>
 
+#include "tests/base/descriptor_limit.h"
 #include "tests/soak/rounds.h"
 #include "tests/transport/contract/contract_traffic.h"
 #include "tests/transport/shm/shm_pair.h"
@@ -317,14 +318,9 @@ TEST_F(ShmRegionsTest, RandomTrafficFromRegisteredMemoryArrivesUnharmed) {
 TEST_F(ShmRegionsTest, AReceiverWithoutDescriptorsSaysSo) {
   Expect();
   Post(data(), kSlotBytes);
-  const int next = dup(0);
-  close(next);
-  rlimit before;
-  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
-  const rlimit none{static_cast<rlim_t>(next), before.rlim_max};
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  std::optional<DescriptorLimit> none(DescriptorLimit::Next());
   const Status status = Progress(1);
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  none.reset();
   EXPECT_EQ(status.code(), Code::kSystem) << status.ToString();
   EXPECT_EQ(status.os_errno(), EMFILE) << status.ToString();
   EXPECT_NE(status.message().find("taking the file of registered memory of rank 0"), std::string::npos)

@@ -101,6 +101,36 @@ TEST_F(ShmShortTest, WithoutRoomItBlocksAndRecovers) {
   EXPECT_TRUE(SendShort(++sent, 8).ok());
 }
 
+// Who has tried the short way and then posted must be able to sleep: it waits for what it posted.
+TEST_F(ShmShortTest, APostAfterAFailedTryWaitsOnItsOwn) {
+  std::byte* slot = nullptr;
+  uint64_t sent = 0;
+  while (SendShort(sent + 1, 1000).ok()) ++sent;
+  for (uint64_t number = 1; number <= sent; ++number) ExpectShort(number, 1000);
+  Send send;
+  ASSERT_TRUE(end(0).AcquireSlot(&slot).ok());
+  std::memcpy(slot, Data(9, 8).data(), 8);
+  send.tag = TagOf(9);
+  send.data = slot;
+  send.bytes = send.ready = 8;
+  ASSERT_TRUE(end(0).PostSend(&send).ok());
+  while (send.code == Code::kInProgress) ASSERT_TRUE(Progress(0).ok());
+  EXPECT_TRUE(end(0).Arm()) << "there is room, but nobody wants it any more";
+
+  ExpectShort(9, 8);
+  ShortPath::Slice none;
+  EXPECT_FALSE(path(1).Peek(&none));
+  Recv recv;
+  recv.capacity = kSlotBytes;
+  ASSERT_TRUE(end(1).PostRecv(&recv).ok());
+  ASSERT_TRUE(SendShort(10, 8).ok());
+  ASSERT_TRUE(SendShort(11, 8).ok());
+  ASSERT_TRUE(Progress(0).ok());
+  while (recv.code == Code::kInProgress) ASSERT_TRUE(Progress(1).ok());
+  EXPECT_TRUE(end(1).Arm()) << "another slice is there, but nobody waits for it";
+  end(1).Release(&recv);
+}
+
 TEST_F(ShmShortTest, PostedAndShortSlicesKeepOneOrder) {
   Send send;
   std::byte* slot = nullptr;

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "collectives/api/config.h"
+#include "collectives/calls/request_table.h"
 #include "collectives/comm/communicator.h"
-#include "collectives/comm/request_table.h"
 #include "collectives/comm/split.h"
 #include "tests/collectives/harness/cluster.h"
 #include "tests/collectives/harness/rank_threads.h"

@@ -64,7 +64,7 @@ class VerbsHub {
 
   // Whether the device or its queue has failed, so that nothing will complete any more.
   bool failed() const { return failed_; }
-  // What the device has told of itself that explains a failure: "; port 1 went down"; "" when nothing.
+  // What the device has reported that explains a failure, such as "; port 1 went down"; "" when nothing.
   const std::string& trouble() const { return state_->trouble; }
 
  private:

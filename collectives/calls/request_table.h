@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "collectives/comm/request.h"
+#include "collectives/calls/request.h"
 
 namespace annulus {
 

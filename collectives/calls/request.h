@@ -9,7 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "collectives/comm/call_arguments.h"
+#include "base/status.h"
+#include "collectives/calls/call_arguments.h"
 #include "collectives/core/segments.h"
 
 namespace annulus {
@@ -29,7 +30,8 @@ struct RequestFields {
   CallOptions options;                // A copy of the arguments' options.
   Request* group = nullptr;           // The own request of the group that this one belongs to; null: none.
   size_t unfinished = 0;              // Number of unfinished calls, for a group's own request.
-  uint64_t number = 0;                // Number among the queued collectives, in the order of the calls.
+  uint64_t number = 0;                // Number among the queued collectives, in the order of the calls; 0: an agreement
+                                      // has put it at the front of the queue.
   const RequestList* list = nullptr;  // The list that it is in, and its neighbours there; null: none.
   Request* next = nullptr;
   Request* previous = nullptr;
@@ -46,17 +48,28 @@ struct Request : RequestFields {
   // Tensors of the group's allreduces that this request combines, in place of its arguments' buffers.
   Segments segments;
   std::vector<Request*> members;  // Requests of these allreduces; none: `segments` is empty.
+  // Requests that are queued when this one, an agreement, has shown that the ranks agree on them.
+  std::vector<Request*> held;
+  std::shared_ptr<const Status> refusal;  // Reason for which the ranks did not agree on it; null: none.
 
   // Whether it has ended. Other threads' changes to the buffers are seen then.
   bool IsDone() const { return __atomic_load_n(&done, __ATOMIC_SEQ_CST); }
+  // The outcome of a request that is done, as Communicator's functions for calls return it.
+  Status Outcome() const { return refusal != nullptr ? *refusal : Status(code); }
   void SetDone() { __atomic_store_n(&done, true, __ATOMIC_SEQ_CST); }
+
+  // Most numbers for which memory is kept.
+  static constexpr size_t kMostKeptNumbers = 256;
 
   // Resets the request but keeps memory that the next one may use. Most requests hold none.
   void Clear() {
     static_cast<RequestFields&>(*this) = RequestFields();
     numbers.clear();
+    if (numbers.capacity() > kMostKeptNumbers) numbers = std::vector<size_t>();
     label.clear();
     keep.reset();
+    held.clear();
+    refusal.reset();
     if (members.empty()) return;
     segments = Segments();
     members = std::vector<Request*>();
@@ -77,6 +90,14 @@ class RequestList {
     request->next = nullptr;
     (last_ != nullptr ? last_->next : first_) = request;
     last_ = request;
+  }
+
+  void push_front(Request* request) {
+    request->list = this;
+    request->previous = nullptr;
+    request->next = first_;
+    (first_ != nullptr ? first_->previous : last_) = request;
+    first_ = request;
   }
 
   // Does nothing to a request that is not in this list.

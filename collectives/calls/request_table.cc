@@ -1,4 +1,4 @@
-#include "collectives/comm/request_table.h"
+#include "collectives/calls/request_table.h"
 
 #include <bit>
 #include <cstdio>

@@ -1,4 +1,4 @@
-#include "collectives/comm/callbacks.h"
+#include "collectives/calls/callbacks.h"
 
 #include "base/thread.h"
 

@@ -1,5 +1,5 @@
 // Requests: how a request ends, who learns of it, and when it is gone.
-#include "collectives/comm/requests.h"
+#include "collectives/calls/requests.h"
 
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ class RequestsTest : public ::testing::Test {
     return made;
   }
   Code Wait(RequestHandle handle, int64_t timeout_ms = -1) {
-    return requests_->Wait(handle, timeout_ms, await_, &label_).code();
+    return requests_->Wait(handle, timeout_ms, await_, &failed_).code();
   }
   Code Free(RequestHandle handle) { return requests_->Free(handle, await_).code(); }
 
@@ -28,7 +28,7 @@ class RequestsTest : public ::testing::Test {
   // Only named in the table.
   Communicator* const owner_ = reinterpret_cast<Communicator*>(&table_);
   Callbacks callbacks_;
-  std::string label_;
+  FailedCall failed_;
   const Requests::AwaitEnd await_ = [](const Request* request, Deadline until) {
     while (!request->IsDone() && Now() < until) std::this_thread::yield();
   };
@@ -69,13 +69,13 @@ TEST_F(RequestsTest, WhatIsFreedWhileAnotherThreadWaitsStaysUntilTheWaitIsOver) 
     requests_->Finish(request, Code::kTimeout);
     EXPECT_EQ(Free(handle), Code::kOk);
   };
-  EXPECT_EQ(requests_->Wait(handle, -1, ends, &label_).code(), Code::kTimeout);
+  EXPECT_EQ(requests_->Wait(handle, -1, ends, &failed_).code(), Code::kTimeout);
   EXPECT_EQ(requests_->MemoryBytes(), 0u);
 }
 
 TEST_F(RequestsTest, WhereWaitingWouldLastForEverItDoesNotBlock) {
   const RequestHandle handle = MakeOne()->handle;
-  EXPECT_EQ(requests_->Wait(handle, -1, nullptr, &label_).code(), Code::kInProgress);
+  EXPECT_EQ(requests_->Wait(handle, -1, nullptr, &failed_).code(), Code::kInProgress);
   EXPECT_TRUE(requests_->Free(handle, nullptr).ok());
   EXPECT_EQ(Wait(handle), Code::kInvalidArgument);
 }
@@ -92,7 +92,7 @@ TEST_F(RequestsTest, AReleasedRequestGoesWithItsOutcome) {
   EXPECT_FALSE(request->IsDone());
   requests_->Finish(request, Code::kMismatch);
   EXPECT_TRUE(request->IsDone());
-  EXPECT_EQ(requests_->Release(request), Code::kMismatch);
+  EXPECT_EQ(requests_->Release(request).code(), Code::kMismatch);
   EXPECT_EQ(requests_->MemoryBytes(), 0u);
 }
 

@@ -1,4 +1,4 @@
-#include "collectives/comm/requests.h"
+#include "collectives/calls/requests.h"
 
 #include <algorithm>
 #include <string>
@@ -126,6 +126,30 @@ Request* Requests::MakeFused(const std::vector<Request*>& members) {
   return fused;
 }
 
+Request* Requests::MakeAgreement(size_t words) {
+  CallArguments arguments;
+  arguments.kind = CollectiveKind::kAgreement;
+  arguments.type = DataType::kUint64;
+  arguments.count = words;
+  const std::lock_guard<std::mutex> lock(mu_);
+  Rollback rollback(this, requests_.size());
+  Request* const request = Add(arguments);
+  request->discarded = true;
+  request->numbers.resize(words * (static_cast<size_t>(config_.nranks) + 1));
+  request->arguments.sendbuf = request->numbers.data();
+  request->arguments.recvbuf = request->numbers.data() + words;
+  request->arguments.options = &request->options;
+  rollback.Keep();
+  return request;
+}
+
+void Requests::Hold(Request* agreement, std::span<Request* const> requests) {
+  const std::lock_guard<std::mutex> lock(mu_);
+  for (Request* const each : requests) {
+    if (!IsMessage(each->arguments.kind)) agreement->held.push_back(each);
+  }
+}
+
 Request* Requests::MakeGroup(const std::vector<Request*>& members) {
   const std::lock_guard<std::mutex> lock(mu_);
   Request* const group = Add(CallArguments());
@@ -140,6 +164,13 @@ void Requests::Finish(Request* request, Code code) {
   MarkDone(request, code);
 }
 
+void Requests::Refuse(Request* agreement, const Status& why) {
+  const auto refusal = std::make_shared<const Status>(why);
+  const std::lock_guard<std::mutex> lock(mu_);
+  for (Request* const each : agreement->held) each->refusal = refusal;
+  MarkDone(agreement, why.code());
+}
+
 void Requests::MarkDone(Request* request, Code code) {
   request->code = code;
   request->SetDone();
@@ -147,25 +178,30 @@ void Requests::MarkDone(Request* request, Code code) {
   if (request->options.done != nullptr) {
     config_.callbacks->Add({request->options.done, request->options.done_context, code});
   }
-  for (Request* const member : request->members) MarkDone(member, code);
+  for (Request* const member : request->members) {
+    member->refusal = request->refusal;
+    MarkDone(member, code);
+  }
+  for (Request* const held : request->held) MarkDone(held, code);
   if (Request* const group = request->group; group != nullptr) {
     if (group->code == Code::kInProgress || group->code == Code::kOk) {
       group->code = code;
       if (code != Code::kOk) group->label = request->label;
+      group->refusal = request->refusal;
     }
     if (--group->unfinished == 0) MarkDone(group, group->code);
   }
   ForgetIfUnused(request);
 }
 
-Code Requests::Release(Request* request) {
+Status Requests::Release(Request* request) {
   const std::lock_guard<std::mutex> lock(mu_);
-  const Code code = request->code;
+  Status outcome = request->Outcome();
   Forget(request);
-  return code;
+  return outcome;
 }
 
-Status Requests::Wait(RequestHandle handle, int64_t timeout_ms, const AwaitEnd& await, std::string* label) {
+Status Requests::Wait(RequestHandle handle, int64_t timeout_ms, const AwaitEnd& await, FailedCall* failed) {
   if (timeout_ms < -1) return Status::Invalid("timeout_ms is " + std::to_string(timeout_ms) + "; allowed: -1 or more");
   std::unique_lock<std::mutex> lock(mu_);
   Request* const request = table_->Find(handle);
@@ -180,10 +216,10 @@ Status Requests::Wait(RequestHandle handle, int64_t timeout_ms, const AwaitEnd& 
     --request->waiters;
   }
   if (!request->done) return Status(Code::kInProgress);
-  const Code code = request->code;
-  if (code != Code::kOk) *label = request->label;
+  Status outcome = request->Outcome();
+  if (!outcome.ok()) *failed = {request->arguments.kind, request->label};
   ForgetIfUnused(request);
-  return Status(code);
+  return outcome;
 }
 
 Status Requests::Free(RequestHandle handle, const AwaitEnd& await) {
@@ -220,7 +256,8 @@ size_t Requests::Bytes() const {
   size_t bytes = 0;
   for (const auto& request : requests_) {
     bytes += sizeof(Request) + request->numbers.capacity() * sizeof(size_t) +
-             request->members.capacity() * sizeof(Request*) + request->segments.MemoryBytes();
+             (request->members.capacity() + request->held.capacity()) * sizeof(Request*) +
+             request->segments.MemoryBytes();
   }
   return bytes;
 }

@@ -1,5 +1,5 @@
 // Group: which calls go together, and which must not.
-#include "collectives/comm/group.h"
+#include "collectives/calls/group.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "collectives/comm/call_queue.h"
+#include "collectives/calls/call_queue.h"
 
 #include <algorithm>
 #include <chrono>
@@ -85,6 +85,13 @@ void CallQueue::Turn::EndFirst(Code code) {
   lock_.unlock();
 }
 
+void CallQueue::Turn::EndMessage(Request* message) {
+  queue_->Count(message->arguments, Code::kOk);
+  queue_->messages_.erase(message);
+  ++queue_->watch_.activity;  // What comes next is not left alone.
+  lock_.unlock();
+}
+
 void CallQueue::EndDrive() {
   is_driving_ = false;
   driving_thread_.store(std::thread::id(), std::memory_order_relaxed);
@@ -112,10 +119,11 @@ void CallQueue::Remove(Request* request, Code code) {
   calls_.erase(request);
 }
 
-// A fused request counts as the requests that it replaced.
+// A fused request counts as the requests that it replaced, and an agreement as those that it holds.
 void CallQueue::CountRequest(const Request& request, Code code) {
   if (request.members.empty()) Count(request.arguments, code);
   for (const Request* member : request.members) Count(member->arguments, code);
+  for (const Request* held : request.held) CountRequest(*held, code);
 }
 
 void CallQueue::CountEnd(const Request& request, Code code) {
@@ -127,7 +135,6 @@ bool CallQueue::Add(Request* request) {
   const std::lock_guard<std::mutex> lock(mu_);
   if (is_stopping_) return false;
   request->number = ++number_;
-  if (!config_.by_priority) request->call.sequence = ++sequence_;
   calls_.push_back(request);
   AddedWork();
   return true;
@@ -177,13 +184,17 @@ bool CallQueue::HasMessages() const {
 
 Call CallQueue::Current() const {
   const std::lock_guard<std::mutex> lock(mu_);
-  return driven_.sequence == 0 && !calls_.empty() ? calls_.front()->call : driven_;
+  if (driven_.sequence != 0 || calls_.empty()) return driven_;
+  Call first = calls_.front()->call;
+  if (!config_.by_priority && first.sequence == 0) first.sequence = sequence_ + 1;
+  return first;
 }
 
 Request* CallQueue::DriveFirst(bool* is_stopping) {
   const std::lock_guard<std::mutex> lock(mu_);
   *is_stopping = is_stopping_;
   if (calls_.empty()) return nullptr;
+  NumberFirst();
   driven_ = calls_.front()->call;
   return calls_.front();
 }
@@ -201,6 +212,24 @@ uint64_t CallQueue::NextSequence() {
 void CallQueue::GiveSequence(Request* request) {
   const std::lock_guard<std::mutex> lock(mu_);
   request->call.sequence = ++sequence_;
+}
+
+void CallQueue::Release(Request* agreement) {
+  const std::lock_guard<std::mutex> lock(mu_);
+  calls_.erase(agreement);
+  for (auto each = agreement->held.rbegin(); each != agreement->held.rend(); ++each) calls_.push_front(*each);
+  agreement->held.clear();
+  AddNews();
+}
+
+void CallQueue::Drop(Request* agreement) {
+  const std::lock_guard<std::mutex> lock(mu_);
+  calls_.erase(agreement);
+}
+
+Request* CallQueue::FirstReleased() const {
+  const std::lock_guard<std::mutex> lock(mu_);
+  return calls_.front()->number == 0 ? calls_.front() : nullptr;
 }
 
 Request* CallQueue::FirstByPriority() const {

@@ -20,7 +20,7 @@
 #include <thread>
 #include <utility>
 
-#include "collectives/comm/request.h"
+#include "collectives/calls/request.h"
 #include "collectives/observe/monitor.h"
 
 namespace annulus {
@@ -28,7 +28,7 @@ namespace annulus {
 struct CallQueueConfig {
   int rank = 0;
   int nranks = 1;
-  bool by_priority = false;    // Calls get their numbers when driven, not when queued.
+  bool by_priority = false;    // Calls go by priority, and keep no order.
   Monitor* monitor = nullptr;  // Counts the calls that end. Outlives the queue.
   // Makes the driving thread look at what is new. Called with the lock held; must not block.
   std::function<void()> nudge;
@@ -55,7 +55,11 @@ class CallQueue {
     // Takes a short turn if nobody has the turn and `first` is the next call in the queue. Does not block. Not where
     // calls go by priority.
     Turn(CallQueue* queue, const Request* first) : queue_(queue), lock_(queue->mu_) {
-      if (queue->is_driving_ || queue->calls_.empty() || queue->calls_.front() != first) lock_.unlock();
+      if (queue->is_driving_ || queue->calls_.empty() || queue->calls_.front() != first) {
+        lock_.unlock();
+      } else {
+        queue->NumberFirst();
+      }
     }
     // For the progress thread. Takes a long turn once there is something to do that others leave alone: calls,
     // messages, or the queue is stopping.
@@ -71,10 +75,10 @@ class CallQueue {
 
     explicit operator bool() const { return is_long_ || lock_.owns_lock(); }
 
-    // Number of the next collective. In a short turn.
+    // Returns the number of the next collective. Call it only in a short turn.
     uint64_t NextSequence() { return ++queue_->sequence_; }
 
-    // Lets others queue from here on. `call` is what is driven; sequence 0: messages.
+    // Lets others queue from here on, while this turn drives `call`. A call with sequence 0 stands for messages.
     void Lengthen(const Call& call) {
       queue_->BeginDrive(call);
       is_long_ = true;
@@ -85,6 +89,8 @@ class CallQueue {
     void End();
     // Counts and removes the next call in the queue, which has been driven in this turn, and gives the turn back.
     void EndFirst(Code code);
+    // Counts and removes a queued message, which has ended in this short turn, and gives the turn back.
+    void EndMessage(Request* message);
     // Counts the call of this turn, and gives the turn back. Inline, for the smallest calls.
     void EndCall(const CallArguments& arguments, Code code) {
       if (is_long_) {
@@ -102,8 +108,8 @@ class CallQueue {
     bool is_long_ = false;
   };
 
-  // Queues a collective: gives it a number and, unless by priority, a sequence number. Returns false, and does nothing,
-  // when the queue is stopping. Needs no memory, as AddMessage.
+  // Queues a collective, and numbers it. Its sequence number follows when it is about to be driven. Returns false, and
+  // does nothing, when the queue is stopping. Needs no memory, as AddMessage.
   bool Add(Request* request);
   // Queues a message, likewise. It must be posted next, and then announced by Announce.
   bool AddMessage(Request* message);
@@ -144,6 +150,12 @@ class CallQueue {
   void GiveSequence(Request* request);
   // First request in the order of the calls, which is driven from now on; null if none.
   Request* DriveFirst(bool* is_stopping);
+  // Puts what an agreement holds in its place, in that order and ahead of everything else.
+  void Release(Request* agreement);
+  // Removes an agreement with what it holds, which is refused: nothing is counted.
+  void Drop(Request* agreement);
+  // First request if an agreement has released it, which makes it the next one on all ranks; else null.
+  Request* FirstReleased() const;
   // First request of the highest priority, or the one with that number. Null if none.
   Request* FirstByPriority() const;
   Request* Find(uint64_t number) const;
@@ -168,8 +180,14 @@ class CallQueue {
     driven_ = call;
   }
   void EndDrive();
+  // Gives the first call its sequence number, unless it has one.
+  void NumberFirst() {
+    Request* const first = calls_.front();
+    if (!config_.by_priority && first->call.sequence == 0) first->call.sequence = ++sequence_;
+  }
   void Count(const CallArguments& arguments, Code code) {
-    if (arguments.kind == CollectiveKind::kNone) return;  // The request of a group itself.
+    // The request of a group itself, and what ranks exchange before a call.
+    if (arguments.kind == CollectiveKind::kNone || arguments.kind == CollectiveKind::kAgreement) return;
     const bool ok = code == Code::kOk;
     const size_t data_bytes = ok ? SendBytes(arguments, config_.rank, config_.nranks) : 0;
     config_.monitor->CountEnd(IsMessage(arguments.kind), ok, data_bytes);

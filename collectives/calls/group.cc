@@ -1,4 +1,4 @@
-#include "collectives/comm/group.h"
+#include "collectives/calls/group.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -13,14 +13,14 @@ bool SameReduction(const CallArguments& left, const CallArguments& right) {
 
 }  // namespace
 
-std::vector<std::vector<Request*>> Bundles(std::vector<Request*> collected, const TakesTwoLevelsFunction& two_levels) {
+std::vector<std::vector<Request*>> Bundles(std::vector<Request*> collected, const HasOwnOrderFunction& has_own_order) {
   std::vector<std::vector<Request*>> bundles;
   while (!collected.empty()) {
     const Request* const first = collected.front();
     const auto belongs = [&](const Request* each) {
       return each == first ||
              (each->options.priority == first->options.priority && SameReduction(each->arguments, first->arguments) &&
-              two_levels(each->arguments) == two_levels(first->arguments));
+              has_own_order(each->arguments) == has_own_order(first->arguments));
     };
     const auto others = std::stable_partition(collected.begin(), collected.end(), belongs);
     bundles.emplace_back(collected.begin(), others);

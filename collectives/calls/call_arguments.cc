@@ -1,4 +1,4 @@
-#include "collectives/comm/call_arguments.h"
+#include "collectives/calls/call_arguments.h"
 
 #include <algorithm>
 #include <cmath>
@@ -18,12 +18,8 @@ bool Holds(double factor, bool is_signed, int bits) {
 
 Status CheckFactor(const CallArguments& a) {
   const int bits = static_cast<int>(TypeBytes(a.type)) * 8;
-  bool holds = true;
-  if (a.type == DataType::kInt8 || a.type == DataType::kInt32 || a.type == DataType::kInt64) {
-    holds = Holds(a.custom.factor, true, bits);
-  } else if (a.type == DataType::kUint8 || a.type == DataType::kUint32 || a.type == DataType::kUint64) {
-    holds = Holds(a.custom.factor, false, bits);
-  }
+  const TypeClass type_class = ClassOf(a.type);
+  const bool holds = type_class == TypeClass::kFloat || Holds(a.custom.factor, type_class == TypeClass::kSigned, bits);
   if (holds) return Status();
   return Status::Invalid("op " + std::to_string(a.created_op) + " has the factor " + std::to_string(a.custom.factor) +
                          ", which is no " + TypeName(a.type));
@@ -59,25 +55,21 @@ Parts PartsOf(const Layout& layout, size_t count, size_t element, int rank, int 
 
 Extent ExtentOf(const CallArguments& a, size_t element, int rank, int nranks) {
   const size_t own = a.count * element;
-  const auto send_parts = [&] { return PartsOf(a.send_layout, a.count, element, rank, nranks); };
-  const auto recv_parts = [&] { return PartsOf(a.recv_layout, a.count, element, rank, nranks); };
-  const bool at_root = rank == a.root;
-  if (IsReduceScatter(a.kind) || (IsScatter(a.kind) && at_root)) {
-    const Parts parts = send_parts();
-    return {parts.bytes, own, 0, parts.own_begin};
+  const Holding send = SendHolds(a.kind, rank == a.root);
+  const Holding recv = RecvHolds(a.kind, rank == a.root);
+  Extent extent{send == Holding::kOwn ? own : 0, recv == Holding::kOwn ? own : 0};
+  extent.allows_in_place = send != Holding::kParts || recv != Holding::kParts;
+  if (send == Holding::kParts) {
+    const Parts parts = PartsOf(a.send_layout, a.count, element, rank, nranks);
+    extent.send = parts.bytes;
+    if (extent.allows_in_place) extent.in_place_recv = parts.own_begin;
   }
-  if (IsAllgather(a.kind) || (IsGather(a.kind) && at_root)) {
-    const Parts parts = recv_parts();
-    return {own, parts.bytes, parts.own_begin, 0};
+  if (recv == Holding::kParts) {
+    const Parts parts = PartsOf(a.recv_layout, a.count, element, rank, nranks);
+    extent.recv = parts.bytes;
+    if (extent.allows_in_place) extent.in_place_send = parts.own_begin;
   }
-  if (IsGather(a.kind)) return {own, 0, 0, 0};
-  if (IsScatter(a.kind)) return {0, own, 0, 0};
-  if (IsAlltoall(a.kind)) return {send_parts().bytes, recv_parts().bytes, 0, 0, false};
-  if (a.kind == CollectiveKind::kBroadcast) return {at_root ? own : 0, own, 0, 0};
-  if (a.kind == CollectiveKind::kReduce) return {own, at_root ? own : 0, 0, 0};
-  if (a.kind == CollectiveKind::kSend) return {own, 0, 0, 0};
-  if (a.kind == CollectiveKind::kRecv) return {0, own, 0, 0};
-  return {own, own, 0, 0};
+  return extent;
 }
 
 Status CheckBuffer(const char* name, const void* buffer, size_t bytes, size_t alignment) {
@@ -132,23 +124,17 @@ Status CheckLayout(const std::string& buffer, const Layout& layout, size_t own_c
 }
 
 Status CheckLayouts(const CallArguments& a, size_t most, int rank, int nranks) {
+  if (!HasVariableParts(a.kind)) return Status();
   const auto check_send = [&](size_t own) { return CheckLayout("send", a.send_layout, own, most, rank, nranks); };
   const auto check_recv = [&](size_t own) { return CheckLayout("recv", a.recv_layout, own, most, rank, nranks); };
-  switch (a.kind) {
-    case CollectiveKind::kReduceScatterv:
-      return check_send(a.count);
-    case CollectiveKind::kAllgatherv:
-      return check_recv(a.count);
-    case CollectiveKind::kGatherv:
-      return rank == a.root ? check_recv(a.count) : Status();
-    case CollectiveKind::kScatterv:
-      return rank == a.root ? check_send(a.count) : Status();
-    case CollectiveKind::kAlltoallv:
-      ANNULUS_RETURN_IF_ERROR(check_send(kAnyCount));
-      return check_recv(a.send_layout.counts[rank]);
-    default:
-      return Status();
+  const bool sends_parts = SendHolds(a.kind, rank == a.root) == Holding::kParts;
+  const bool receives_parts = RecvHolds(a.kind, rank == a.root) == Holding::kParts;
+  if (sends_parts && receives_parts) {
+    ANNULUS_RETURN_IF_ERROR(check_send(kAnyCount));
+    return check_recv(a.send_layout.counts[rank]);
   }
+  if (sends_parts) return check_send(a.count);
+  return receives_parts ? check_recv(a.count) : Status();
 }
 
 }  // namespace

@@ -6,17 +6,17 @@
 #include <functional>
 #include <vector>
 
-#include "collectives/comm/request.h"
+#include "collectives/calls/request.h"
 
 namespace annulus {
 
-// Whether a call uses two levels, which add in another order. Only calls with the same order are combined.
-using TakesTwoLevelsFunction = std::function<bool(const CallArguments&)>;
+// Whether a call is added in its algorithm's own order, not in the ring's. Only calls with the same order are combined.
+using HasOwnOrderFunction = std::function<bool(const CallArguments&)>;
 
 // Returns the requests of a group as they should be queued. Allreduces of one type, operation, priority and order of
 // addition are combined, in the order in which the first of each appears; all other calls stay separate. The result is
 // the same on all ranks.
-std::vector<std::vector<Request*>> Bundles(std::vector<Request*> collected, const TakesTwoLevelsFunction& two_levels);
+std::vector<std::vector<Request*>> Bundles(std::vector<Request*> collected, const HasOwnOrderFunction& has_own_order);
 
 // Whether the calls may run at the same time: none writes what another uses.
 bool AreIndependent(const std::vector<Request*>& members);

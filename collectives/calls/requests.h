@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "collectives/comm/callbacks.h"
-#include "collectives/comm/request.h"
-#include "collectives/comm/request_table.h"
+#include "collectives/calls/callbacks.h"
+#include "collectives/calls/request.h"
+#include "collectives/calls/request_table.h"
 
 namespace annulus {
 
@@ -23,6 +23,12 @@ struct RequestBudget {
   size_t most = 0;            // Limit for the whole communicator; 0 = no limit.
   size_t held_elsewhere = 0;  // Held by the communicator, not counting its requests.
   size_t wanted = 0;          // Needed for this request.
+};
+
+// What a request that failed stood for.
+struct FailedCall {
+  CollectiveKind kind = CollectiveKind::kNone;  // None for a group of calls.
+  std::string label;
 };
 
 struct RequestsConfig {  // All pointers outlive the requests.
@@ -70,17 +76,25 @@ class Requests {
   Status MakeWithin(const RequestBudget& budget, std::span<const CallArguments> calls, bool discarded, Request** made);
   // Creates a request that replaces `members`, which are independent allreduces of one type and operation.
   Request* MakeFused(const std::vector<Request*>& members);
+  // Creates the request of an agreement: every rank gives `words` numbers, and gets those of all ranks. They lie in
+  // its `numbers`, this rank's own first. It goes with its end.
+  Request* MakeAgreement(size_t words);
   // Creates the group's own request. It is done when all `members` are; at once when there are none.
   Request* MakeGroup(const std::vector<Request*>& members);
 
-  // Marks as done the request, its members, and its group if this was the last one of it. The threads that wait must be
-  // told.
+  // Has the agreement hold those of `requests` that are collectives; messages wait for nobody.
+  void Hold(Request* agreement, std::span<Request* const> requests);
+
+  // Marks as done the request, its members, what it holds, and its group if this was the last one of it. The threads
+  // that wait must be told.
   void Finish(Request* request, Code code);
+  // The same for an agreement that the ranks did not reach: `why`, with a message, is the outcome of what it holds.
+  void Refuse(Request* agreement, const Status& why);
 
   // Releases a request that no user holds and that is done. Returns its outcome.
-  Code Release(Request* request);
+  Status Release(Request* request);
   // As in Communicator. `await` is null inside a reduction function, where waiting would never end.
-  Status Wait(RequestHandle handle, int64_t timeout_ms, const AwaitEnd& await, std::string* label);
+  Status Wait(RequestHandle handle, int64_t timeout_ms, const AwaitEnd& await, FailedCall* failed);
   Status Free(RequestHandle handle, const AwaitEnd& await);
 
   size_t MemoryBytes() const;

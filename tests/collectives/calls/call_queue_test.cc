@@ -1,5 +1,5 @@
 // CallQueue: whose turn it is, which number a call has, and who is told that there is work.
-#include "collectives/comm/call_queue.h"
+#include "collectives/calls/call_queue.h"
 
 #include <gtest/gtest.h>
 
@@ -54,10 +54,13 @@ TEST_F(CallQueueTest, ALongTurnLetsOthersQueueAndNobodyElseDrive) {
   Request request;
   queue_.Add(&request);
   EXPECT_EQ(nudges_, 1);
-  EXPECT_EQ(request.call.sequence, 2u);
   turn.EndCall(Barrier(), Code::kTimeout);
   EXPECT_EQ(monitor_.Read(0).collectives_failed, 1u);
   EXPECT_FALSE(queue_.IsDrivenByThisThread());
+  EXPECT_EQ(queue_.Current().sequence, 2u);
+  EXPECT_EQ(request.call.sequence, 0u);
+  EXPECT_TRUE(Turn(&queue_, &request));
+  EXPECT_EQ(request.call.sequence, 2u) << "its turn has come";
 }
 
 TEST_F(CallQueueTest, NobodyOvertakesWhatIsQueued) {
@@ -189,6 +192,43 @@ TEST_F(CallQueueTest, AFusedRequestCountsAsItsMembers) {
   for (Request& member : members) fused.members.push_back(&member);
   queue_.CountEnd(fused, Code::kOk);
   EXPECT_EQ(monitor_.Read(0).collectives, 3u);
+}
+
+TEST_F(CallQueueTest, WhatAnAgreementReleasesComesNextInItsOrder) {
+  Request agreement, first, second, later;
+  agreement.arguments.kind = CollectiveKind::kAgreement;
+  agreement.held = {&first, &second};
+  queue_.Add(&agreement);
+  queue_.Add(&later);
+  bool is_stopping = true;
+  EXPECT_EQ(queue_.DriveFirst(&is_stopping), &agreement);
+  queue_.Release(&agreement);
+  EXPECT_EQ(queue_.FirstReleased(), &first);
+  uint64_t sequence = 2;
+  for (Request* each : {&first, &second, &later}) {
+    EXPECT_EQ(queue_.DriveFirst(&is_stopping), each);
+    EXPECT_EQ(each->call.sequence, sequence++);
+    EXPECT_EQ(queue_.FirstReleased(), each == &later ? nullptr : each);
+    queue_.Remove(each, Code::kOk);
+  }
+  EXPECT_FALSE(queue_.HasCalls());
+}
+
+TEST_F(CallQueueTest, AnAgreementThatIsDroppedCountsNothingAndOneThatFailsWhatItHolds) {
+  Request members[3];
+  Request agreement, fused;
+  agreement.arguments.kind = CollectiveKind::kAgreement;
+  for (Request& member : members) {
+    member.arguments = Barrier();
+    fused.members.push_back(&member);
+  }
+  agreement.held = {&fused};
+  queue_.Add(&agreement);
+  queue_.Drop(&agreement);
+  EXPECT_FALSE(queue_.HasCalls());
+  EXPECT_EQ(monitor_.Read(0).collectives_failed, 0u);
+  queue_.CountEnd(agreement, Code::kPeerLost);
+  EXPECT_EQ(monitor_.Read(0).collectives_failed, 3u);
 }
 
 TEST_F(CallQueueTest, ByPriorityCallsGetTheirNumberWhenTheyAreDriven) {

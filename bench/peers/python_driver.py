@@ -1,0 +1,138 @@
+#!/usr/bin/python3
+"""One rank of a Python package under comparison: python_driver.py annulus|mpi4py SOCKET. Obeys as peer_bench.c does.
+
+Both packages get numpy arrays that exist already, so that the time is the call's. One thread.
+"""
+
+import socket
+import sys
+import time
+
+import numpy
+
+KINDS = {0: "allreduce", 4: "iallreduce", 5: "pingpong", 7: "sendrecv"}  # As rounds.KINDS.
+PERIOD = 251
+
+
+class Annulus:
+    def __init__(self):
+        import annulus  # pylint: disable=import-outside-toplevel
+        self.comm = annulus.Communicator()
+        self.rank, self.size = self.comm.rank, self.comm.size
+        self.barrier, self.send, self.recv = self.comm.barrier, self.comm.send, self.comm.recv
+
+    def allreduce(self, send, recv):
+        self.comm.allreduce(send, out=recv)
+
+    def iallreduce(self, send, recv):
+        self.comm.allreduce_async(send, out=recv).wait()
+
+    def sendrecv(self, send, recv):
+        received = self.comm.recv_async(recv, (self.rank - 1) % self.size)
+        sent = self.comm.send_async(send, (self.rank + 1) % self.size)
+        received.wait()
+        sent.wait()
+
+
+class Mpi4py:
+    def __init__(self):
+        from mpi4py import MPI  # pylint: disable=import-outside-toplevel
+        self.comm = MPI.COMM_WORLD
+        self.rank, self.size = self.comm.rank, self.comm.size
+        self.barrier = self.comm.Barrier
+
+    def send(self, array, peer):
+        self.comm.Send(array, peer)
+
+    def recv(self, array, peer):
+        self.comm.Recv(array, peer)
+
+    def allreduce(self, send, recv):
+        self.comm.Allreduce(send, recv)
+
+    def iallreduce(self, send, recv):
+        self.comm.Iallreduce(send, recv).Wait()
+
+    def sendrecv(self, send, recv):
+        received = self.comm.Irecv(recv, (self.rank - 1) % self.size)
+        sent = self.comm.Isend(send, (self.rank + 1) % self.size)
+        received.Wait()
+        sent.Wait()
+
+
+class Session:
+    def __init__(self, package):
+        self.package = package
+        self.call = self.send = self.recv = None
+
+    def pingpong(self, send, recv):
+        peer = self.package.rank ^ 1
+        if peer >= self.package.size:
+            return
+        if self.package.rank % 2 == 0:
+            self.package.send(send, peer)
+        self.package.recv(recv, peer)
+        if self.package.rank % 2:
+            self.package.send(send, peer)
+
+    def given(self, rank):
+        return (rank + numpy.arange(self.send.size) % PERIOD).astype(numpy.float32)
+
+    def expected(self, kind):
+        rank, size = self.package.rank, self.package.size
+        if kind == "pingpong":
+            return self.given(rank ^ 1) if rank ^ 1 < size else numpy.zeros_like(self.recv)
+        if kind == "sendrecv":
+            return self.given((rank - 1) % size)
+        return sum(self.given(each) for each in range(size))
+
+    def case(self, kind, kind_of_element, in_place, larger, _huge, corrupt):
+        name = KINDS.get(kind)
+        if name is None or kind_of_element != 0 or in_place:
+            return "unsupported"
+        self.send = numpy.zeros(max(1, larger // 4), numpy.float32)
+        self.recv = numpy.zeros_like(self.send)
+        self.call = self.pingpong if name == "pingpong" else getattr(self.package, name)
+        self.send[:] = self.given(self.package.rank)
+        self.call(self.send, self.recv)
+        self.package.barrier()
+        if self.package.rank == 0:
+            self.recv[:corrupt] += 1
+        wrong = numpy.count_nonzero(self.recv != self.expected(name))
+        self.send[:] = 0
+        return f"ready 1 {wrong}"
+
+    def run(self, _variant, iterations, batches):
+        times = []
+        for _ in range(batches):
+            self.package.barrier()
+            begin = time.perf_counter()
+            for _ in range(iterations):
+                self.call(self.send, self.recv)
+            times.append(f"{time.perf_counter() - begin:.9f}")
+        self.package.barrier()
+        return "times " + " ".join(times)
+
+
+def main():
+    package = {"annulus": Annulus, "mpi4py": Mpi4py}[sys.argv[1]]()
+    session = Session(package)
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(sys.argv[2])
+        orders, answers = connection.makefile("r"), connection.makefile("w")
+        answers.write(f"{package.rank} {package.size}\n")
+        answers.flush()
+        for line in orders:
+            order, *numbers = line.split()
+            if order == "quit":
+                return 0
+            if order in ("case", "run"):
+                answers.write(getattr(session, order)(*map(int, numbers)) + "\n")
+            else:
+                answers.write("freed\n")
+            answers.flush()
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,275 @@
+// The control plane in virtual time where a host leaves the network, for a while or for ever: all paths between its
+// ranks and the others are cut at once. And where two ranks fail together, or one sends what cannot be read.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "tests/collectives/control/sim_control_stories.h"
+#include "tests/soak/rounds.h"
+
+namespace annulus {
+namespace {
+
+constexpr Nanoseconds kLimit = 60 * kSecond;
+// A silent connection is noticed after 3 s; then it is made again, and the ranks are asked again.
+constexpr Nanoseconds kLongestVerdict = 8 * kSecond;
+// Where a path stays cut.
+constexpr Nanoseconds kLongestLoss = 16 * kSecond;
+
+Nanoseconds Within(std::mt19937_64* random, Nanoseconds limit) {
+  return static_cast<Nanoseconds>((*random)() % static_cast<uint64_t>(limit));
+}
+
+// Around the failures, or around the deadlines.
+Nanoseconds SomeTime(std::mt19937_64* random) {
+  return ((*random)() % 2 == 0 ? 0 : kCallDeadline - kMillisecond) + Within(random, 5 * kMillisecond);
+}
+
+// A host that leaves, with `ranks` of them on it, among them perhaps rank 0.
+struct Host {
+  explicit Host(int nranks, std::mt19937_64* random) : has(nranks) {
+    do {
+      for (int rank = 0; rank < nranks; ++rank) has[rank] = (*random)() % 2 == 0;
+    } while (std::ranges::count(has, true) == 0 || std::ranges::count(has, false) == 0);
+    for (int rank = 1; rank < nranks; ++rank) {
+      if (apart(rank)) cut.push_back(rank);
+    }
+  }
+  // Whether the host stands between this rank and rank 0.
+  bool apart(int rank) const { return has[rank] != has[0]; }
+
+  std::vector<bool> has;
+  std::vector<int> cut;  // The ranks whose paths are cut.
+};
+
+class ControlHostsSimTest : public testing::TestWithParam<int> {
+ protected:
+  static int Culprit(const Story& story, int nranks) { return story.culprit > 0 ? nranks - story.culprit : 0; }
+  static void OpenAll(SimControlJob* job) {
+    for (int rank = 0; rank < job->nranks(); ++rank) job->At(rank * 10 * kMicrosecond, [=] { job->Open(rank); });
+  }
+  // The verdicts of `ranks`; each has one, but the culprit may be gone without.
+  static std::vector<Verdict> Told(const SimControlJob& job, const std::vector<int>& ranks, int culprit) {
+    std::vector<Verdict> told;
+    for (const int rank : ranks) {
+      const bool gone = rank == culprit && job.closed(rank);
+      EXPECT_TRUE(job.verdict(rank) || gone) << "rank " << rank;
+      if (job.verdict(rank)) told.push_back(*job.verdict(rank));
+    }
+    return told;
+  }
+  static Nanoseconds LastVerdict(const SimControlJob& job) {
+    Nanoseconds last = 0;
+    for (int rank = 0; rank < job.nranks(); ++rank) last = std::max(last, job.verdict_at(rank));
+    return last;
+  }
+};
+
+// Nobody is blamed for it, and all hear the same.
+TEST_P(ControlHostsSimTest, AHostThatLeavesForAWhileChangesNoVerdict) {
+  const int n = GetParam();
+  const uint64_t rounds = Rounds(3000, 100'000);
+  for (uint64_t seed = 1; seed <= rounds; ++seed) {
+    std::mt19937_64 random(seed * 1019 + n);
+    const Story& story = Stories()[random() % Stories().size()];
+    const Host host(n, &random);
+    SimCut how;
+    constexpr SimCut::Kind kKinds[] = {SimCut::Kind::kReset, SimCut::Kind::kSilence, SimCut::Kind::kForgotten,
+                                       SimCut::Kind::kNoRoute};
+    how.kind = kKinds[random() % std::size(kKinds)];
+    how.first = static_cast<int>(random() % 2);
+    how.duration = Within(&random, how.kind == SimCut::Kind::kReset ? 1100 * kMillisecond : 2 * kSecond);
+    const Nanoseconds at = SomeTime(&random);
+    const bool leaves = random() % 2 == 0;
+    SCOPED_TRACE(testing::Message() << story.name << ", " << n << " ranks, seed " << seed << ", " << host.cut.size()
+                                    << " paths cut as " << static_cast<int>(how.kind) << " at " << at << " ns for "
+                                    << how.duration << " ns, leaves " << leaves);
+    SimControlJob job(seed, n, {});
+    job.set_leaves_at_verdict(leaves);
+    OpenAll(&job);
+    story.tell(&job);
+    job.At(at, [&] { job.Cut(host.cut, how); });
+    job.Run(kLimit);
+    EXPECT_LT(job.clock().now(), kLimit) << "hang";
+    const int culprit = Culprit(story, n);
+    for (int rank = 0; rank < n; ++rank) {
+      const std::optional<Verdict>& verdict = job.verdict(rank);
+      if (story.code == Code::kOk) {
+        EXPECT_FALSE(verdict) << "rank " << rank << ": " << verdict->message;
+        EXPECT_TRUE(job.closed(rank)) << "rank " << rank;
+        continue;
+      }
+      if (rank == culprit && !verdict && job.closed(rank)) continue;
+      ASSERT_TRUE(verdict) << "rank " << rank;
+      EXPECT_EQ(*verdict, job.verdict(0).value_or(Verdict{})) << "rank " << rank;
+      EXPECT_EQ(verdict->rank, culprit) << "rank " << rank << ": " << verdict->message;
+      EXPECT_TRUE(verdict->code == story.code || verdict->code == story.also) << verdict->message;
+    }
+    EXPECT_LE(LastVerdict(job), kLongestVerdict);
+    if (HasFailure()) return;
+  }
+}
+
+// The ranks on each side of the cut agree. On rank 0's side they name the culprit or a rank that is cut off; on the
+// other side each names rank 0, or the culprit where it had heard of it.
+TEST_P(ControlHostsSimTest, AHostThatLeavesForEverIsNamedOnBothSides) {
+  const int n = GetParam();
+  const uint64_t rounds = Rounds(3000, 100'000);
+  Nanoseconds longest = 0;
+  for (uint64_t seed = 1; seed <= rounds; ++seed) {
+    std::mt19937_64 random(seed * 1021 + n);
+    const Story& story = Stories()[random() % Stories().size()];
+    const Host host(n, &random);
+    SimCut how;
+    how.kind = random() % 2 == 0 ? SimCut::Kind::kSilence : SimCut::Kind::kNoRoute;
+    how.duration = kNoDeadline;
+    const Nanoseconds at = SomeTime(&random);
+    SCOPED_TRACE(testing::Message() << story.name << ", " << n << " ranks, seed " << seed << ", " << host.cut.size()
+                                    << " paths cut at " << at << " ns");
+    SimControlJob job(seed, n, {});
+    OpenAll(&job);
+    story.tell(&job);
+    job.At(at, [&] { job.Cut(host.cut, how); });
+    job.Run(kLimit);
+    EXPECT_LT(job.clock().now(), kLimit) << "hang";
+    if (story.code == Code::kOk) continue;
+    const int culprit = Culprit(story, n);
+    std::vector<int> near;
+    for (int rank = 0; rank < n; ++rank) {
+      if (!host.apart(rank)) near.push_back(rank);
+    }
+    const std::vector<Verdict> told = Told(job, near, culprit);
+    for (const Verdict& verdict : told) {
+      EXPECT_EQ(verdict, told.front()) << verdict.message << " / " << told.front().message;
+      const bool names_apart = std::ranges::count(host.cut, verdict.rank) > 0 &&
+                               (verdict.code == Code::kPeerLost || verdict.code == Code::kTimeout);
+      EXPECT_TRUE(names_apart || verdict.rank == culprit) << verdict.message;
+    }
+    for (const Verdict& verdict : Told(job, host.cut, culprit))
+      EXPECT_TRUE(verdict.rank == 0 || verdict.rank == culprit) << verdict.message;
+    longest = std::max(longest, LastVerdict(job) - at);
+    if (HasFailure()) return;
+  }
+  EXPECT_LE(longest, kLongestLoss);
+  std::printf("%d ranks: the last verdict after %.3f s\n", n, longest / 1e9);
+}
+
+// Rank 0 and another one die within milliseconds. Where rank 0's verdict is lost on its way to some, survivors are told
+// different ones of the two, but never a rank that lives.
+TEST_P(ControlHostsSimTest, OfTwoDeathsRankZerosAmongThemOneIsNamed) {
+  const int n = GetParam();
+  if (n < 3) GTEST_SKIP() << "nobody survives";
+  const uint64_t rounds = Rounds(3000, 100'000);
+  uint64_t differ = 0;
+  for (uint64_t seed = 1; seed <= rounds; ++seed) {
+    SCOPED_TRACE(testing::Message() << n << " ranks, seed " << seed);
+    std::mt19937_64 random(seed * 1031 + n);
+    SimControlJob job(seed, n, {});
+    OpenAll(&job);
+    job.At(2 * kMillisecond, [&] { job.Kill(n - 1); });
+    for (int rank = 0; rank + 1 < n; ++rank) {
+      const Status broken(Code::kPeerLost, "the link broke", n - 1, 104);
+      job.At(2 * kMillisecond + Within(&random, 4 * kMillisecond),
+             [=, &job] { job.Report(rank, broken, {}, kSecond); });
+    }
+    job.At(2 * kMillisecond + Within(&random, 4 * kMillisecond), [&] { job.Kill(0); });
+    job.Run(kLimit);
+    EXPECT_LT(job.clock().now(), kLimit) << "hang";
+    std::vector<int> survivors;
+    for (int rank = 1; rank + 1 < n; ++rank) survivors.push_back(rank);
+    const std::vector<Verdict> told = Told(job, survivors, n - 1);
+    for (const Verdict& verdict : told) {
+      EXPECT_EQ(verdict.code, Code::kPeerLost) << verdict.message;
+      EXPECT_TRUE(verdict.rank == 0 || verdict.rank == n - 1) << verdict.message;
+    }
+    differ += std::ranges::any_of(told, [&](const Verdict& verdict) { return verdict.rank != told.front().rank; });
+    EXPECT_LE(LastVerdict(job), 2 * kSecond);
+    if (HasFailure()) return;
+  }
+  std::printf("%d ranks: survivors told different ones in %llu of %llu\n", n, static_cast<unsigned long long>(differ),
+              static_cast<unsigned long long>(rounds));
+}
+
+// Rank 0 is stopped beyond the deadline while another one dies. The others say without it that it does not respond;
+// when it runs again it learns of that and of the death at the same moment, and says what they say.
+TEST_P(ControlHostsSimTest, ARankZeroThatWasStoppedSaysWhatTheOthersHaveSaid) {
+  const int n = GetParam();
+  if (n < 3) GTEST_SKIP() << "nobody survives";
+  const uint64_t rounds = Rounds(3000, 100'000);
+  uint64_t named = 0;
+  for (uint64_t seed = 1; seed <= rounds; ++seed) {
+    SCOPED_TRACE(testing::Message() << n << " ranks, seed " << seed);
+    std::mt19937_64 random(seed * 1033 + n);
+    SimControlJob job(seed, n, {});
+    OpenAll(&job);
+    job.At(kMillisecond + Within(&random, 2 * kMillisecond), [&] { job.Kill(n - 1); });
+    for (int rank = 0; rank + 1 < n; ++rank) {
+      const Nanoseconds at = kCallDeadline + Within(&random, kMillisecond);
+      const Status failure(Code::kTimeout, "the collective did not finish before its deadline");
+      job.At(at, [&job, rank, failure] { job.Report(rank, failure, {}, kCallDeadline); });
+    }
+    const Nanoseconds stop = Within(&random, 3 * kMillisecond);
+    job.At(stop, [&] { job.Pause(0, 1900 * kMillisecond + Within(&random, 3 * kSecond)); });
+    job.Run(kLimit);
+    EXPECT_LT(job.clock().now(), kLimit) << "hang";
+    for (int rank = 0; rank + 1 < n; ++rank) {
+      const Verdict verdict = job.verdict(rank).value_or(Verdict{});
+      EXPECT_EQ(verdict, job.verdict(0).value_or(Verdict{})) << "rank " << rank << ": " << verdict.message;
+      EXPECT_TRUE(verdict.rank == 0 || verdict.rank == n - 1) << verdict.message;
+    }
+    named += job.verdict(0) && job.verdict(0)->rank == 0;
+    if (HasFailure()) return;
+  }
+  EXPECT_GT(named, 0U);
+}
+
+// Each message of each story, garbled: one verdict, which names its sender or what the story is about. Where the word
+// of a verdict is what cannot be read, those who gave it keep it: rank 0 and all others, or the rank that aborted.
+TEST_P(ControlHostsSimTest, AMessageThatCannotBeReadIsItsSendersFaultOnAllRanks) {
+  const int n = GetParam();
+  uint64_t runs = 0;
+  uint64_t named = 0;
+  for (const Story& story : Stories()) {
+    for (int sender = 1; sender < n; ++sender) {
+      bool was_cut = true;
+      for (int message = 0; was_cut; ++message) {
+        SCOPED_TRACE(testing::Message() << story.name << ", " << n << " ranks, path of rank " << sender << ", message "
+                                        << message);
+        SimControlJob job(1, n, {{.rank = sender, .message = message, .kind = SimCut::Kind::kGarbled}});
+        OpenAll(&job);
+        story.tell(&job);
+        job.Run(kLimit);
+        EXPECT_LT(job.clock().now(), kLimit) << "hang";
+        was_cut = job.cuts_made() > 0;
+        ++runs;
+        const int culprit = Culprit(story, n);
+        std::optional<Verdict> first;
+        for (int rank = 0; rank < n; ++rank) {
+          const std::optional<Verdict>& verdict = job.verdict(rank);
+          EXPECT_TRUE(verdict || story.code == Code::kOk || (rank == culprit && job.closed(rank))) << "rank " << rank;
+          if (!verdict) continue;
+          const bool tells_story = verdict->rank == culprit && verdict->code == story.code;
+          const bool tells_sender = verdict->code == Code::kProtocol && (verdict->rank == 0 || verdict->rank == sender);
+          EXPECT_TRUE(tells_story || tells_sender) << "rank " << rank << ": " << verdict->message;
+          if (!first) first = verdict;
+          // The word of a verdict that its speaker, or all others, have already.
+          const bool lost_word = rank == sender && ((tells_sender && verdict->rank == 0 && first->code == story.code) ||
+                                                    (tells_story && story.code == Code::kAborted));
+          EXPECT_TRUE(lost_word || *verdict == *first) << verdict->message << " / " << first->message;
+        }
+        named += first && first->code == Code::kProtocol;
+        EXPECT_LE(LastVerdict(job), kLongestVerdict);
+        if (HasFailure()) return;
+      }
+    }
+  }
+  EXPECT_GT(named, 0U);
+  std::printf("%d ranks: %llu runs, the sender named in %llu\n", n, static_cast<unsigned long long>(runs),
+              static_cast<unsigned long long>(named));
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, ControlHostsSimTest, testing::Range(2, 7));
+
+}  // namespace
+}  // namespace annulus
