@@ -37,6 +37,7 @@ struct RequestFields {
   Request* previous = nullptr;
   int waiters = 0;         // Threads that wait for it and will access it again.
   bool discarded = false;  // Not held by the user: released once done and nobody waits.
+  bool told = false;       // Its outcome was asked for.
   bool done = false;       // Also read without the lock, by IsDone.
   Code code = Code::kInProgress;
 };

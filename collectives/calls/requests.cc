@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/clock.h"
+#include "base/log.h"
 
 namespace annulus {
 namespace {
@@ -166,9 +167,29 @@ void Requests::Finish(Request* request, Code code) {
 
 void Requests::Refuse(Request* agreement, const Status& why) {
   const auto refusal = std::make_shared<const Status>(why);
-  const std::lock_guard<std::mutex> lock(mu_);
-  for (Request* const each : agreement->held) each->refusal = refusal;
-  MarkDone(agreement, why.code());
+  bool is_heard = false;
+  {
+    const std::lock_guard<std::mutex> lock(mu_);
+    for (Request* const each : agreement->held) {
+      each->refusal = refusal;
+      is_heard = is_heard || IsHeard(*each);
+    }
+    is_heard = is_heard || agreement->held.empty();  // This rank refused the calls itself.
+    MarkDone(agreement, why.code());
+  }
+  if (!is_heard) LogUnread(why);
+}
+
+bool Requests::IsHeard(const Request& request) {
+  const Request* const group = request.group;
+  if (!request.discarded || request.options.done != nullptr || (group != nullptr && !group->discarded)) return true;
+  return std::ranges::any_of(request.members, [](const Request* member) { return IsHeard(*member); });
+}
+
+// The communicator goes on after a refusal, so no later call tells of it.
+void Requests::LogUnread(const Status& refusal) const {
+  Log(LogLevel::kWarn, config_.rank, "a call whose outcome the program does not ask for was refused: %s",
+      refusal.message().c_str());
 }
 
 void Requests::MarkDone(Request* request, Code code) {
@@ -218,6 +239,7 @@ Status Requests::Wait(RequestHandle handle, int64_t timeout_ms, const AwaitEnd& 
   if (!request->done) return Status(Code::kInProgress);
   Status outcome = request->Outcome();
   if (!outcome.ok()) *failed = {request->arguments.kind, request->label};
+  request->told = true;
   ForgetIfUnused(request);
   return outcome;
 }
@@ -238,7 +260,10 @@ Status Requests::Free(RequestHandle handle, const AwaitEnd& await) {
   const Status outcome = was_freed ? table_->WhyNot(handle) : Status();
   if (!was_freed) table_->Retire(request, RequestTable::End::kFreed);
   request->discarded = true;
+  const std::shared_ptr<const Status> unread = request->told || was_freed ? nullptr : request->refusal;
   ForgetIfUnused(request);
+  lock.unlock();
+  if (unread != nullptr) LogUnread(*unread);
   return outcome;
 }
 

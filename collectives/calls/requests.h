@@ -120,9 +120,14 @@ class Requests {
   Request* Add(const CallArguments& arguments);
   Status CheckBudget(const RequestBudget& budget) const;
   void MarkDone(Request* request, Code code);
+  // Whether the user hears how it ends: through a request or a callback.
+  static bool IsHeard(const Request& request);
   void ForgetIfUnused(Request* request);
   void Forget(Request* request);
   size_t Bytes() const;
+
+  // Without mu_.
+  void LogUnread(const Status& refusal) const;
 
   const RequestsConfig config_;
   RequestTable* const table_;

@@ -224,5 +224,35 @@ TEST(AgreeLifeTest, CallbacksHearOfARefusalAndSplitsInheritTheSetting) {
   });
 }
 
+// A later call does not tell of a refusal, so the log does where the program does not ask.
+TEST(AgreeLifeTest, ARefusalThatNobodyAsksForIsLogged) {
+  enum class Asks { kNever, kFreesUnread, kWaits };
+  for (const Asks asks : {Asks::kNever, Asks::kFreesUnread, Asks::kWaits}) {
+    for (const size_t ncalls : {1, 2}) {
+      testing::internal::CaptureStderr();
+      Cluster(Checked(2)).Run([&](annulus_comm_t* comm, int rank) {
+        Calls calls;
+        for (size_t i = 0; i < ncalls; ++i) {
+          const annulus_kind_t kind = rank == 1 ? ANNULUS_CALL_ALLGATHER : ANNULUS_CALL_BARRIER;
+          calls.Add(kind, nullptr, nullptr, 0, ANNULUS_INT8);
+        }
+        annulus_request_t* request = nullptr;
+        EXPECT_EQ(calls.Submit(comm, asks == Asks::kNever ? nullptr : &request), ANNULUS_OK);
+        if (asks == Asks::kWaits) {
+          EXPECT_EQ(annulus_request_wait(request, -1), ANNULUS_MISMATCH);
+        }
+        EXPECT_EQ(annulus_request_free(request), ANNULUS_OK);
+        ExpectWorks(comm, rank, 2);
+      });
+      const std::string log = testing::internal::GetCapturedStderr();
+      const size_t warnings = asks == Asks::kWaits ? 0 : 2;
+      const std::string words = "a call whose outcome the program does not ask for was refused: ";
+      size_t found = 0;
+      for (size_t at = log.find(words); at != std::string::npos; at = log.find(words, at + 1)) ++found;
+      EXPECT_EQ(found, warnings) << static_cast<int>(asks) << ", " << ncalls << " calls:\n" << log;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace annulus
