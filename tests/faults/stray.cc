@@ -8,9 +8,8 @@
 //   stray relay PORT PID     stands between a rank and PORT of rank 0: "port OWN"; then "recorded HEX", what the rank
 //                            said first: its hello, its proof and the beginning of its join
 //
-//   stray babble PORT PID... the same, but each connection says something first: a byte, garbage, a hello, or a hello
-//   and
-//                            half a proof
+//   stray babble PORT PID... as flood, but each connection says something first: a byte, garbage, a hello, or a hello
+//                            and half a proof
 //
 // KIND: close (at once), silent, drip (a byte at a time), garbage, giant (the largest length there is), crowd (a
 // hundred silent ones), hello (a valid one, then nothing), half (a valid hello and half a proof, then nothing),
@@ -318,7 +317,10 @@ int Run(const std::vector<std::string>& words) {
   }
   const int port = std::atoi(words[1].c_str());
   Stray stray(port, pids);
-  if (kind != "storm" && !stray.AwaitRendezvous()) return 0;
+  if (kind != "storm" && !stray.AwaitRendezvous()) {  // It came too late, on a busy machine.
+    Say("attacked", "0");
+    return 0;
+  }
   if (kind == "relay") {
     Relay(port);
     return 0;
