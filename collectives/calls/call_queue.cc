@@ -68,28 +68,23 @@ CallQueue::Turn::Turn(CallQueue* queue, const Helps& helps) : queue_(queue), loc
 
 void CallQueue::Turn::End() {
   if (is_long_) {
-    lock_.lock();
+    Shorten();
     queue_->EndDrive();
     is_long_ = false;
   }
   if (lock_.owns_lock()) lock_.unlock();
 }
 
-void CallQueue::Turn::EndFirst(Code code) {
-  if (!lock_.owns_lock()) lock_.lock();
+void CallQueue::Turn::RemoveFirst(Code code) {
   queue_->CountRequest(*queue_->calls_.front(), code);
   queue_->calls_.pop_front();
   ++queue_->watch_.activity;  // Of a short turn too: what comes next is not left alone.
-  if (is_long_) queue_->EndDrive();
-  is_long_ = false;
-  lock_.unlock();
 }
 
-void CallQueue::Turn::EndMessage(Request* message) {
+void CallQueue::Turn::RemoveMessage(Request* message) {
   queue_->Count(message->arguments, Code::kOk);
   queue_->messages_.erase(message);
   ++queue_->watch_.activity;  // What comes next is not left alone.
-  lock_.unlock();
 }
 
 void CallQueue::EndDrive() {
@@ -134,10 +129,14 @@ void CallQueue::CountEnd(const Request& request, Code code) {
 bool CallQueue::Add(Request* request) {
   const std::lock_guard<std::mutex> lock(mu_);
   if (is_stopping_) return false;
+  AddHeld(request);
+  return true;
+}
+
+void CallQueue::AddHeld(Request* request) {
   request->number = ++number_;
   calls_.push_back(request);
   AddedWork();
-  return true;
 }
 
 bool CallQueue::AddMessage(Request* message) {

@@ -9,8 +9,8 @@
 // woken while it looks after the queue: it looks every 50 to 200 microseconds by itself, until nothing has been queued
 // for a while.
 //
-// Threads: any; the queue has its own lock. Some functions are only for the thread that has the turn. The lock orders
-// the memory accesses of successive owners of the turn.
+// Threads: any; the queue has its own lock, which also guards the communicator's requests. Some functions are only for
+// the thread that has the turn. The lock orders the memory accesses of successive owners of the turn.
 #pragma once
 
 #include <atomic>
@@ -43,6 +43,7 @@ class CallQueue {
   class Turn {
    public:
     struct AwaitWork {};
+    struct OnlyLock {};
     struct Helps {
       std::function<bool()> is_over;  // Asked when a request has ended, or a turn.
       Deadline until = kNoDeadline;
@@ -52,15 +53,8 @@ class CallQueue {
     explicit Turn(CallQueue* queue) : queue_(queue), lock_(queue->mu_) {
       if (queue->is_driving_ || !queue->calls_.empty()) lock_.unlock();
     }
-    // Takes a short turn if nobody has the turn and `first` is the next call in the queue. Does not block. Not where
-    // calls go by priority.
-    Turn(CallQueue* queue, const Request* first) : queue_(queue), lock_(queue->mu_) {
-      if (queue->is_driving_ || queue->calls_.empty() || queue->calls_.front() != first) {
-        lock_.unlock();
-      } else {
-        queue->NumberFirst();
-      }
-    }
+    // Takes the queue's lock, whoever has the turn. It is a short turn if one of the functions MayDrive says so.
+    Turn(CallQueue* queue, OnlyLock) : queue_(queue), lock_(queue->mu_) {}
     // For the progress thread. Takes a long turn once there is something to do that others leave alone: calls,
     // messages, or the queue is stopping.
     Turn(CallQueue* queue, AwaitWork);
@@ -75,6 +69,20 @@ class CallQueue {
 
     explicit operator bool() const { return is_long_ || lock_.owns_lock(); }
 
+    // For a turn of OnlyLock. Whether nobody has the turn; whether, besides, no call waits for it.
+    bool MayDrive() const { return !queue_->is_driving_; }
+    bool MayDriveMessages() const { return !queue_->is_driving_ && queue_->calls_.empty(); }
+    bool is_stopping() const { return queue_->is_stopping_; }
+    // Whether, besides, `first` is the next call in the queue, which then gets its number. Not where calls go by
+    // priority.
+    bool MayDriveFirst(const Request* first) {
+      if (queue_->is_driving_ || queue_->calls_.front() != first) return false;
+      queue_->NumberFirst();
+      return true;
+    }
+    // As CallQueue::Add, where the queue is not stopping.
+    void Add(Request* request) { queue_->AddHeld(request); }
+
     // Returns the number of the next collective. Call it only in a short turn.
     uint64_t NextSequence() { return ++queue_->sequence_; }
 
@@ -85,12 +93,16 @@ class CallQueue {
       lock_.unlock();
     }
 
+    // Takes the lock again: what follows happens together with the end of the turn.
+    void Shorten() {
+      if (!lock_.owns_lock()) lock_.lock();
+    }
+    // Counts and removes the next call in the queue, which has been driven in this turn, and which now is short.
+    void RemoveFirst(Code code);
     // Gives the turn back.
     void End();
-    // Counts and removes the next call in the queue, which has been driven in this turn, and gives the turn back.
-    void EndFirst(Code code);
-    // Counts and removes a queued message, which has ended in this short turn, and gives the turn back.
-    void EndMessage(Request* message);
+    // Counts and removes a queued message, which has ended in this short turn.
+    void RemoveMessage(Request* message);
     // Counts the call of this turn, and gives the turn back. Inline, for the smallest calls.
     void EndCall(const CallArguments& arguments, Code code) {
       if (is_long_) {
@@ -107,6 +119,9 @@ class CallQueue {
     std::unique_lock<std::mutex> lock_;
     bool is_long_ = false;
   };
+
+  // The queue's lock.
+  std::mutex* mutex() { return &mu_; }
 
   // Queues a collective, and numbers it. Its sequence number follows when it is about to be driven. Returns false, and
   // does nothing, when the queue is stopping. Needs no memory, as AddMessage.
@@ -193,6 +208,7 @@ class CallQueue {
     config_.monitor->CountEnd(IsMessage(arguments.kind), ok, data_bytes);
   }
   void CountRequest(const Request& request, Code code);
+  void AddHeld(Request* request);
   void AddedWork();
   void WakeHelpers();
   bool HasWork() const { return is_stopping_ || !calls_.empty() || !messages_.empty(); }

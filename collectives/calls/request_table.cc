@@ -31,12 +31,17 @@ RequestTable::Owned RequestTable::Issue(Communicator* owner) {
     slot = free_.back();
     free_.pop_back();
   }
-  const uint32_t generation = slot->generation.load(std::memory_order_relaxed) + 1;
-  slot->request.handle = kTag << kTagShift | static_cast<RequestHandle>(generation) << kIndexBits | slot->index;
   slot->owner.store(owner, std::memory_order_relaxed);
+  Renew(slot);
+  return Owned(slot, GiveBack{this});
+}
+
+void RequestTable::Renew(Request* request) {
+  Slot* const slot = SlotOf(request);
+  const uint32_t generation = slot->generation.load(std::memory_order_relaxed) + 1;
+  slot->handle = kTag << kTagShift | static_cast<RequestHandle>(generation) << kIndexBits | slot->index;
   // A reader of this generation also reads this owner, or a later one.
   slot->generation.store(generation, std::memory_order_release);
-  return Owned(&slot->request, GiveBack{this});
 }
 
 RequestTable::Slot* RequestTable::SlotOf(RequestHandle handle) const {
@@ -61,22 +66,26 @@ Communicator* RequestTable::OwnerOf(RequestHandle handle) const {
 
 Request* RequestTable::Find(RequestHandle handle) const {
   Slot* const slot = LiveSlotOf(handle);
-  return slot == nullptr ? nullptr : &slot->request;
+  return slot;
 }
 
 void RequestTable::Retire(Request* request, End why) {
-  Slot* const slot = LiveSlotOf(request->handle);
-  if (slot == nullptr) return;
+  Slot* const slot = SlotOf(request);
+  const uint32_t generation = slot->generation.load(std::memory_order_relaxed);
+  if (generation % 2 == 0) return;
   slot->end.store(why, std::memory_order_relaxed);
-  slot->generation.store(GenerationOf(request->handle) + 1, std::memory_order_release);
+  slot->generation.store(generation + 1, std::memory_order_release);
+}
+
+bool RequestTable::Recycle(Request* request) {
+  Retire(request, End::kFreed);
+  request->Clear();
+  return SlotOf(request)->generation.load(std::memory_order_relaxed) < kLastGeneration;
 }
 
 void RequestTable::Return(Request* request) {
-  Retire(request, End::kFreed);
-  Slot* const slot = SlotOf(request->handle);
-  ANNULUS_CHECK(slot != nullptr);
-  request->Clear();
-  if (slot->generation.load(std::memory_order_relaxed) >= kLastGeneration) return;
+  Slot* const slot = SlotOf(request);
+  if (!Recycle(request)) return;
   std::lock_guard<std::mutex> lock(mu_);
   free_.push_back(slot);
 }

@@ -2,11 +2,13 @@
 // but a slot of this table and the generation of its content. So invalid handles are detected without access to freed
 // memory: those that were freed, whose communicator is gone, or that never existed.
 //
-// Slots are reused with another generation, and keep the memory that their requests held.
+// Slots are reused with another generation, and keep the memory that their requests held. An owner may keep a few slots
+// between its requests, so that the next one takes no lock.
 //
 // A process has one table, because handles of different communicators must differ too.
 //
-// Threads: any. Issuing and returning a request hold a mutex for a few instructions; looking up a handle takes none.
+// Threads: any. Issuing and returning a request hold a mutex for a few instructions; looking up a handle and renewing a
+// request take none.
 #pragma once
 
 #include <array>
@@ -38,6 +40,12 @@ class RequestTable {
   // Invalidates the handle and records why. Call it with the owner's mutex held, as Find.
   void Retire(Request* request, End why);
 
+  // Invalidates the handle of a freed request, and resets the request. Its owner may keep it for Renew, unless this
+  // returns false: then its slot is used up. As Retire.
+  bool Recycle(Request* request);
+  // Makes a recycled request a new one of the same owner, with its own handle. As Retire.
+  void Renew(Request* request);
+
   // Owner of the request, null when the handle is invalid. Also works while the request is being retired.
   Communicator* OwnerOf(RequestHandle handle) const;
 
@@ -48,13 +56,12 @@ class RequestTable {
   Status WhyNot(RequestHandle handle) const;
 
  private:
-  struct Slot {
+  struct Slot : Request {
     // Odd while a handle refers to this slot. Written under the owner's mutex, or while nobody else uses the slot.
     std::atomic<uint32_t> generation{0};
     std::atomic<Communicator*> owner{nullptr};
     std::atomic<End> end{End::kFreed};
     uint32_t index = 0;
-    Request request;
   };
 
   // Layout of a handle, from the high bits: a byte that no address begins with, the generation, the index.
@@ -71,6 +78,7 @@ class RequestTable {
   static constexpr uint32_t kLastGeneration = 0xfffffe;
 
   static uint32_t GenerationOf(RequestHandle handle) { return handle >> kIndexBits & 0xffffff; }
+  static Slot* SlotOf(Request* request) { return static_cast<Slot*>(request); }
   void Return(Request* request);
   // Null when no slot has that index, or the value is not a handle.
   Slot* SlotOf(RequestHandle handle) const;

@@ -9,9 +9,6 @@
 namespace annulus {
 namespace {
 
-// Practically forever, and within what the clock can add.
-constexpr Nanoseconds kLongestWait = 365 * 24 * 3600 * kSecond;
-
 // Makes the layouts point to copies, which `numbers` owns.
 void KeepLayouts(size_t nranks, CallArguments* arguments, std::vector<size_t>* numbers) {
   const size_t** arrays[] = {&arguments->send_layout.counts, &arguments->send_layout.offsets,
@@ -29,7 +26,9 @@ Tensor TensorOf(const CallArguments& a) { return {{a.sendbuf, a.send_queue}, {a.
 
 }  // namespace
 
-Requests::Requests(const RequestsConfig& config) : config_(config), table_(config.table) {}
+Requests::Requests(const RequestsConfig& config) : config_(config), table_(config.table), mu_(*config.mu) {
+  spare_.reserve(kMostSpare);
+}
 
 Requests::Unqueued::~Unqueued() {
   if (requests_ == nullptr) return;
@@ -55,7 +54,13 @@ Requests::~Requests() {
 }
 
 Request* Requests::Add(const CallArguments& arguments) {
-  requests_.push_back(table_->Issue(config_.owner));
+  if (spare_.empty()) {
+    requests_.push_back(table_->Issue(config_.owner));
+  } else {
+    requests_.push_back(std::move(spare_.back()));
+    spare_.pop_back();
+    table_->Renew(requests_.back().get());
+  }
   Rollback rollback(this, requests_.size() - 1);
   Request* const request = requests_.back().get();
   request->place = requests_.size() - 1;
@@ -229,7 +234,7 @@ Status Requests::Wait(RequestHandle handle, int64_t timeout_ms, const AwaitEnd& 
   if (request == nullptr) return table_->WhyNot(handle);
   if (await != nullptr && !request->done) {
     // Without a limit: this call and every one before it end at their own deadlines.
-    const int64_t bounded_ms = std::min<int64_t>(timeout_ms, kLongestWait / kMillisecond);
+    const int64_t bounded_ms = std::min(timeout_ms, kLongestWaitMs);
     ++request->waiters;
     lock.unlock();
     await(request, timeout_ms < 0 ? kNoDeadline : DeadlineAfter(bounded_ms * kMillisecond));
@@ -242,6 +247,15 @@ Status Requests::Wait(RequestHandle handle, int64_t timeout_ms, const AwaitEnd& 
   request->told = true;
   ForgetIfUnused(request);
   return outcome;
+}
+
+bool Requests::FreeDone(RequestHandle handle) {
+  const std::lock_guard<std::mutex> lock(mu_);
+  Request* const request = table_->Find(handle);
+  if (request == nullptr || !request->done || request->waiters > 0) return false;
+  if (request->refusal != nullptr) return false;  // Free has words for one that nobody has read.
+  Forget(request);
+  return true;
 }
 
 Status Requests::Free(RequestHandle handle, const AwaitEnd& await) {
@@ -274,6 +288,7 @@ void Requests::ForgetIfUnused(Request* request) {
 void Requests::Forget(Request* request) {
   std::swap(requests_[request->place], requests_.back());
   requests_[request->place]->place = request->place;
+  if (spare_.size() < kMostSpare && table_->Recycle(request)) spare_.push_back(std::move(requests_.back()));
   requests_.pop_back();
 }
 

@@ -1,8 +1,9 @@
 // Requests: the requests of one communicator, from their creation until nobody needs them: what they stand for, whether
 // they are done, and how many threads wait for them.
 //
-// Threads: any; one lock guards them all. A request's arguments, call and number belong to its creator until
-// it is queued, and then to the thread that has the turn (call_queue.h).
+// Threads: any; one lock guards them all, that of the communicator's queue, so that a call is made and queued, or
+// driven and ended, within one lock. A request's arguments, call and number belong to its creator until it is queued,
+// and then to the thread that has the turn (call_queue.h).
 #pragma once
 
 #include <functional>
@@ -37,10 +38,14 @@ struct RequestsConfig {  // All pointers outlive the requests.
   Callbacks* callbacks = nullptr;
   int rank = 0;
   int nranks = 1;
+  std::mutex* mu = nullptr;  // Guards the requests.
 };
 
 class Requests {
  public:
+  // Limits of waits are cut to this: practically forever, and within what the clock can add.
+  static constexpr int64_t kLongestWaitMs = int64_t{365} * 24 * 3600 * 1000;
+
   // Returns when the request is done or, if that is earlier, at the deadline. Called with no lock held.
   using AwaitEnd = std::function<void(Request* request, Deadline until)>;
 
@@ -96,8 +101,18 @@ class Requests {
   // As in Communicator. `await` is null inside a reduction function, where waiting would never end.
   Status Wait(RequestHandle handle, int64_t timeout_ms, const AwaitEnd& await, FailedCall* failed);
   Status Free(RequestHandle handle, const AwaitEnd& await);
+  // Frees a request that is done and for which nobody waits. Returns false when it is not so, or the handle is invalid.
+  bool FreeDone(RequestHandle handle);
 
   size_t MemoryBytes() const;
+
+  // Functions for the holder of config.mu:
+  // Creates a request, as MakeWithin does without a budget.
+  Request* Add(const CallArguments& arguments);
+  // The request, null when the handle is invalid.
+  Request* Find(RequestHandle handle) const { return table_->Find(handle); }
+  // As Finish.
+  void MarkDone(Request* request, Code code);
 
  private:
   // Frees the requests beyond the first `size`, unless they are kept. With mu_ held.
@@ -116,10 +131,10 @@ class Requests {
     const size_t size_;
   };
 
+  static constexpr size_t kMostSpare = 16;
+
   // All with mu_ held.
-  Request* Add(const CallArguments& arguments);
   Status CheckBudget(const RequestBudget& budget) const;
-  void MarkDone(Request* request, Code code);
   // Whether the user hears how it ends: through a request or a callback.
   static bool IsHeard(const Request& request);
   void ForgetIfUnused(Request* request);
@@ -131,8 +146,9 @@ class Requests {
 
   const RequestsConfig config_;
   RequestTable* const table_;
-  mutable std::mutex mu_;
+  std::mutex& mu_;
   std::vector<RequestTable::Owned> requests_;
+  std::vector<RequestTable::Owned> spare_;  // Recycled, up to kMostSpare; has room for them.
 };
 
 }  // namespace annulus

@@ -43,7 +43,7 @@ Communicator::Communicator(std::unique_ptr<Setup> setup, std::unique_ptr<DomainQ
       queue_({rank(), nranks(), options().priorities != 0, setup_->monitor(), [this] { setup_->reactor()->Wake(); }}),
       report_(setup_.get(), &queue_),
       failures_(rank(), &report_),
-      requests_({resources().requests, this, &callbacks_, rank(), nranks()}),
+      requests_({resources().requests, this, &callbacks_, rank(), nranks(), queue_.mutex()}),
       dispatcher_(
           {setup_.get(), &queue_, &failures_, &report_, &requests_, queues_.get(), [this] { ReleaseOperations(); }}),
       checks_calls_(options().check_calls && nranks() > 1),
@@ -226,10 +226,14 @@ std::vector<Request*> Communicator::Arrange(const std::vector<Request*>& made, R
 }
 
 Status Communicator::Wait(RequestHandle handle, int64_t timeout_ms, FailedCall* failed) {
+  if (const std::optional<Code> code = dispatcher_.WaitAgain(handle, timeout_ms)) return Status(*code);
   return requests_.Wait(handle, timeout_ms, AwaitEnd(), failed);
 }
 
-Status Communicator::Free(RequestHandle handle) { return requests_.Free(handle, AwaitEnd()); }
+Status Communicator::Free(RequestHandle handle) {
+  if (requests_.FreeDone(handle)) return Status();
+  return requests_.Free(handle, AwaitEnd());
+}
 
 Requests::AwaitEnd Communicator::AwaitEnd() {
   if (dispatcher_.IsInsideReduction()) return nullptr;

@@ -90,6 +90,10 @@ class Communicator {
   std::optional<Code> RunAgain(const CallArguments& given) {
     return checks_calls_ ? std::nullopt : dispatcher_.RunAgain(given);
   }
+  // As Dispatcher::SubmitAgain. To be tried before Submit of one call.
+  bool SubmitAgain(const CallArguments& given, RequestHandle* handle) {
+    return !checks_calls_ && dispatcher_.SubmitAgain(given, handle);
+  }
   // Runs the call and returns its outcome.
   Status Run(const CallArguments& given) { return AgreesFirst({&given, 1}) ? RunAgreed(given) : RunNow(given); }
   // The same without an agreement before it, and with the verdict's message and the rank at fault.

@@ -136,22 +136,55 @@ Status Dispatcher::Run(const CallArguments& arguments) {
   return requests_->Release(request);
 }
 
-bool Dispatcher::HelpAgain(Request* request, const Manner& manner) {
-  if (IsMessage(request->arguments.kind)) return HelpMessage(request);
-  if (!IsRepeatable(request->arguments.kind) || !request->members.empty()) return false;
-  CallQueue::Turn turn(queue_, request);
-  if (!turn || driver_.paused() || !CanRunAgain(request->arguments)) return false;
+bool Dispatcher::SubmitAgain(const CallArguments& given, RequestHandle* handle) {
+  const bool has_options = given.options != nullptr && given.options->used();
+  if (!IsRepeatable(given.kind) || has_options || setup_->options().memory_bytes > 0) return false;
+  if (!progress_.has_started.load(std::memory_order_relaxed)) return false;
+  CallQueue::Turn turn(queue_, CallQueue::Turn::OnlyLock());
+  if (turn.is_stopping() || !turn.MayDrive() || !CanRunAgain(given)) return false;
+  Request* const request = requests_->Add(given);
+  request->arguments.options = nullptr;
+  request->discarded = handle == nullptr;
+  request->call = CallOf(given, nranks(), 0);
+  if (handle != nullptr) *handle = request->handle;
+  turn.Add(request);
+  return true;
+}
+
+std::optional<Code> Dispatcher::WaitAgain(RequestHandle handle, int64_t timeout_ms) {
+  if (timeout_ms < -1) return std::nullopt;
+  CallQueue::Turn turn(queue_, CallQueue::Turn::OnlyLock());
+  Request* const request = requests_->Find(handle);
+  if (request == nullptr) return std::nullopt;
+  // Why it has failed, if so, is for others to say.
+  if (request->done) return request->code == Code::kOk ? std::optional<Code>(Code::kOk) : std::nullopt;
+  if (IsMessage(request->arguments.kind)) return WaitMessageAgain(&turn, request);
+  if (!IsRepeatable(request->arguments.kind) || !request->members.empty()) return std::nullopt;
+  if (!turn.MayDriveFirst(request) || driver_.paused() || !CanRunAgain(request->arguments)) return std::nullopt;
   std::optional<Code> code = Code::kOk;
   if (!driver_.Repeat(request->call, request->arguments.sendbuf, request->arguments.recvbuf)) {
+    ++request->waiters;
     turn.Lengthen(request->call);
-    code = ResumeAgain(*request, manner);
+    code = ResumeWithin(*request, timeout_ms);
+    turn.Shorten();
+    --request->waiters;
+    if (!code) return Code::kInProgress;  // The driver has paused.
   }
-  if (!code) return false;
-  // Before the turn is given back: whoever has it next may sleep, and must know. The request stays: its waiter is here.
-  requests_->Finish(request, *code);
-  turn.EndFirst(*code);
+  turn.RemoveFirst(*code);
+  // Before the turn is given back: whoever has it next may sleep, and must know.
+  requests_->MarkDone(request, *code);
+  turn.End();
   queue_->AnnounceEnd();
-  return true;
+  ended_();
+  return code == Code::kOk ? code : std::nullopt;
+}
+
+std::optional<Code> Dispatcher::ResumeWithin(const Request& request, int64_t timeout_ms) {
+  if (timeout_ms < 0) return ResumeAgain(request, {setup_->wait_policy(), {}});
+  const Deadline until = DeadlineAfter(std::min(timeout_ms, Requests::kLongestWaitMs) * kMillisecond);
+  bool has_looked = false;
+  const std::function<bool()> is_over = [&] { return std::exchange(has_looked, true) && Now() >= until; };
+  return ResumeAgain(request, {setup_->wait_policy(), {&is_over, until}});
 }
 
 void Dispatcher::Help(Request* request, Deadline until) {
@@ -161,8 +194,6 @@ void Dispatcher::Help(Request* request, Deadline until) {
     return request->IsDone() || (until != kNoDeadline && Now() >= until);
   };
   const std::function<bool()> asks = std::ref(is_enough);
-  if (HelpAgain(request, {setup_->wait_policy(), {&asks, until}})) return ended_();
-  if (has_looked && until != kNoDeadline && Now() >= until) return;
   while (!request->IsDone()) {
     {
       const CallQueue::Turn turn(queue_, {[request] { return request->IsDone(); }, until});

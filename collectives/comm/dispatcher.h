@@ -45,6 +45,12 @@ class Dispatcher {
   // the same, and for a small message that can be sent or received at once. Holds the queue's lock while the call can
   // proceed at once, which takes a microsecond or two. Does nothing, and returns nothing, for any other call.
   std::optional<Code> RunAgain(const CallArguments& given);
+  // The same in two steps, each within one lock. The first makes a request without options, and queues it; *handle, if
+  // not null, is then the user's. Returns whether it did.
+  bool SubmitAgain(const CallArguments& given, RequestHandle* handle);
+  // The second drives a call that is next in the queue for up to `timeout_ms` (-1: without a limit), and returns kOk if
+  // it has ended well, kInProgress when the time is over, and nothing where another wait has to look closer.
+  std::optional<Code> WaitAgain(RequestHandle handle, int64_t timeout_ms);
 
   // Has the call driven, and returns its outcome, as FailureRecord's. The arguments are complete and valid.
   Status Run(const CallArguments& arguments);
@@ -94,15 +100,14 @@ class Dispatcher {
   Status RunMessage(const CallArguments& arguments);
   // RunAgain for messages.
   std::optional<Code> RunMessageAtOnce(const CallArguments& given);
-  // The same for one that is to be queued, or is queued. Returns whether it has ended.
+  // The same for one that is to be queued. Returns whether it has ended.
   bool EndsAtOnce(Request* message);
-  bool HelpMessage(Request* message);
+  // WaitAgain for a message.
+  std::optional<Code> WaitMessageAgain(CallQueue::Turn* turn, Request* message);
   // Number of times that a message looks at once for the one from its peer: for about half a microsecond, which is what
   // an answer takes. A rank that shares its core with its peer looks only once.
   int MessagePolls() const { return setup_->wait_policy().spin == 0 ? 1 : 256; }
   Request* QueueMessage(const CallArguments& arguments);
-  // Short cut of Help, as RunAgain, for a request that is next in the queue. Returns whether it has ended.
-  bool HelpAgain(Request* request, const Manner& manner);
   // Marks the request as done, and tells those who wait.
   void Finish(Request* request, Code code);
   // The same for a queued call that has been driven, which also leaves the queue. An agreement lets go what it holds,
@@ -132,6 +137,7 @@ class Dispatcher {
   std::optional<Code> DriveAgain(const Request& request, const Manner& manner);
   // The rest of it, for a call that was not done at once.
   std::optional<Code> ResumeAgain(const Request& request, const Manner& manner);
+  std::optional<Code> ResumeWithin(const Request& request, int64_t timeout_ms);
   std::optional<Code> CodeOf(Driver::Outcome outcome, const Verdict& verdict);
   void Fail(const Verdict& verdict);
   void FailMessages(Code code);

@@ -35,21 +35,20 @@ bool Dispatcher::EndsAtOnce(Request* message) {
   if (!turn || failures_->ended() || !driver_.MoveAtOnce(MessageOf(arguments), 1)) return false;
   messages_.Unreserve();
   // Before the turn is given back: whoever has it next may sleep, and must know.
-  requests_->Finish(message, Code::kOk);
+  requests_->MarkDone(message, Code::kOk);
   turn.EndCall(arguments, Code::kOk);
   queue_->AnnounceEnd();
   return true;
 }
 
-bool Dispatcher::HelpMessage(Request* message) {
-  if (by_priority()) return false;
-  CallQueue::Turn turn(queue_);
-  if (!turn || message->IsDone() || failures_->ended()) return false;
-  if (!driver_.MovePostedAtOnce(message, MessagePolls())) return false;
-  requests_->Finish(message, Code::kOk);  // As in EndsAtOnce. The message stays: its waiter is here.
-  turn.EndMessage(message);
+std::optional<Code> Dispatcher::WaitMessageAgain(CallQueue::Turn* turn, Request* message) {
+  if (by_priority() || !turn->MayDriveMessages() || failures_->ended()) return std::nullopt;
+  if (!driver_.MovePostedAtOnce(message, MessagePolls())) return std::nullopt;
+  turn->RemoveMessage(message);
+  requests_->MarkDone(message, Code::kOk);  // As in EndsAtOnce.
+  turn->End();
   queue_->AnnounceEnd();
-  return true;
+  return Code::kOk;
 }
 
 Status Dispatcher::RunMessage(const CallArguments& arguments) {

@@ -59,7 +59,7 @@ TEST_F(CallQueueTest, ALongTurnLetsOthersQueueAndNobodyElseDrive) {
   EXPECT_FALSE(queue_.IsDrivenByThisThread());
   EXPECT_EQ(queue_.Current().sequence, 2u);
   EXPECT_EQ(request.call.sequence, 0u);
-  EXPECT_TRUE(Turn(&queue_, &request));
+  EXPECT_TRUE(Turn(&queue_, Turn::OnlyLock()).MayDriveFirst(&request));
   EXPECT_EQ(request.call.sequence, 2u) << "its turn has come";
 }
 
@@ -85,25 +85,39 @@ TEST_F(CallQueueTest, NobodyOvertakesWhatIsQueued) {
 TEST_F(CallQueueTest, TheShortTurnOfAQueuedCallIsForTheNextOneOnly) {
   Request first, second;
   first.arguments = second.arguments = Barrier();
-  EXPECT_FALSE(Turn(&queue_, &first));
+  const auto may_drive = [this](const Request* request) {
+    return Turn(&queue_, Turn::OnlyLock()).MayDriveFirst(request);
+  };
+  EXPECT_FALSE(may_drive(&first));
   queue_.Add(&first);
-  queue_.Add(&second);
-  EXPECT_FALSE(Turn(&queue_, &second));
   {
-    Turn turn(&queue_, &first);
-    ASSERT_TRUE(turn);
+    Turn turn(&queue_, Turn::OnlyLock());
+    EXPECT_TRUE(turn.MayDrive());
+    EXPECT_FALSE(turn.MayDriveMessages());
+    turn.Add(&second);
+  }
+  EXPECT_FALSE(may_drive(&second));
+  {
+    Turn turn(&queue_, Turn::OnlyLock());
+    ASSERT_TRUE(turn.MayDriveFirst(&first));
+    EXPECT_EQ(first.call.sequence, 1u);
     EXPECT_FALSE(queue_.IsDrivenByThisThread());
-    turn.EndFirst(Code::kOk);
+    turn.RemoveFirst(Code::kOk);
+    turn.End();
     EXPECT_FALSE(turn);
   }
-  EXPECT_FALSE(Turn(&queue_, &first));
+  EXPECT_FALSE(may_drive(&first));
   EXPECT_EQ(monitor_.Read(0).collectives, 1u);
   {
-    Turn turn(&queue_, &second);
+    Turn turn(&queue_, Turn::OnlyLock());
+    ASSERT_TRUE(turn.MayDriveFirst(&second));
     turn.Lengthen(second.call);
-    EXPECT_FALSE(Turn(&queue_, &second));
+    EXPECT_FALSE(may_drive(&second));
+    EXPECT_FALSE(Turn(&queue_, Turn::OnlyLock()).MayDrive());
     EXPECT_TRUE(queue_.IsDrivenByThisThread());
-    turn.EndFirst(Code::kTimeout);
+    turn.Shorten();
+    turn.RemoveFirst(Code::kTimeout);
+    turn.End();
   }
   EXPECT_FALSE(queue_.IsDrivenByThisThread());
   EXPECT_FALSE(queue_.HasCalls());

@@ -5,7 +5,9 @@
 
 #include <array>
 #include <future>
+#include <mutex>
 #include <optional>
+#include <set>
 #include <thread>
 
 namespace annulus {
@@ -25,6 +27,7 @@ class RequestsTest : public ::testing::Test {
   Code Free(RequestHandle handle) { return requests_->Free(handle, await_).code(); }
 
   RequestTable table_;
+  std::mutex mu_;
   // Only named in the table.
   Communicator* const owner_ = reinterpret_cast<Communicator*>(&table_);
   Callbacks callbacks_;
@@ -32,7 +35,7 @@ class RequestsTest : public ::testing::Test {
   const Requests::AwaitEnd await_ = [](const Request* request, Deadline until) {
     while (!request->IsDone() && Now() < until) std::this_thread::yield();
   };
-  std::optional<Requests> requests_{std::in_place, RequestsConfig{&table_, owner_, &callbacks_, 0, 2}};
+  std::optional<Requests> requests_{std::in_place, RequestsConfig{&table_, owner_, &callbacks_, 0, 2, &mu_}};
 };
 
 TEST_F(RequestsTest, AnOutcomeStaysUntilTheRequestIsFreed) {
@@ -78,6 +81,39 @@ TEST_F(RequestsTest, WhereWaitingWouldLastForEverItDoesNotBlock) {
   EXPECT_EQ(requests_->Wait(handle, -1, nullptr, &failed_).code(), Code::kInProgress);
   EXPECT_TRUE(requests_->Free(handle, nullptr).ok());
   EXPECT_EQ(Wait(handle), Code::kInvalidArgument);
+}
+
+TEST_F(RequestsTest, OneThatIsDoneAndForWhichNobodyWaitsIsFreedAtOnce) {
+  Request* const request = MakeOne();
+  const RequestHandle handle = request->handle;
+  EXPECT_FALSE(requests_->FreeDone(handle));
+  requests_->Finish(request, Code::kTimeout);
+  ++request->waiters;
+  EXPECT_FALSE(requests_->FreeDone(handle));
+  --request->waiters;
+  EXPECT_TRUE(requests_->FreeDone(handle));
+  EXPECT_FALSE(requests_->FreeDone(handle));
+  EXPECT_EQ(requests_->MemoryBytes(), 0u);
+}
+
+// More are held at once than are kept between requests.
+TEST_F(RequestsTest, NoHandleComesAgainThoughRequestsDo) {
+  std::set<RequestHandle> seen;
+  for (int round = 0; round < 3; ++round) {
+    std::vector<RequestHandle> held;
+    for (int i = 0; i < 40; ++i) {
+      Request* const request = MakeOne();
+      EXPECT_EQ(request->code, Code::kInProgress);
+      EXPECT_FALSE(request->IsDone());
+      EXPECT_EQ(table_.OwnerOf(request->handle), owner_);
+      held.push_back(request->handle);
+      requests_->Finish(request, Code::kMismatch);
+    }
+    seen.insert(held.begin(), held.end());
+    for (const RequestHandle handle : held) EXPECT_EQ(Free(handle), Code::kOk);
+    for (const RequestHandle handle : held) EXPECT_EQ(table_.OwnerOf(handle), nullptr);
+  }
+  EXPECT_EQ(seen.size(), 120u);
 }
 
 TEST_F(RequestsTest, ARequestThatNobodyHoldsGoesWithItsEnd) {
