@@ -160,9 +160,9 @@ annulus_status_t annulus::c_api::Refuse(annulus_comm_t* comm, const Status& stat
 annulus_status_t annulus::c_api::Submit(annulus_comm_t* comm, std::span<const CallArguments> calls,
                                         annulus_request_t** request) {
   return Guarded([&] {
-    // A small call that repeats the latest one is queued before anything else is looked at.
+    // A small call that repeats the latest one is queued, and small messages move, before anything else is looked at.
     RequestHandle handle = 0;
-    if (calls.size() == 1 && Unwrap(comm)->SubmitAgain(calls[0], request != nullptr ? &handle : nullptr)) {
+    if (Unwrap(comm)->SubmitAgain(calls, request != nullptr ? &handle : nullptr)) {
       if (request != nullptr) *request = Wrap(handle);
       return ANNULUS_OK;
     }

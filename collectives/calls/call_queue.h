@@ -80,8 +80,14 @@ class CallQueue {
       queue_->NumberFirst();
       return true;
     }
-    // As CallQueue::Add, where the queue is not stopping.
+    // As CallQueue::Add, where the queue is not stopping. AddMessage announces the message too.
     void Add(Request* request) { queue_->AddHeld(request); }
+    void AddMessage(Request* message) {
+      queue_->messages_.push_back(message);
+      queue_->AddedWork();
+    }
+    // Counts a call that has ended and is not queued.
+    void Count(const CallArguments& arguments, Code code) { queue_->Count(arguments, code); }
 
     // Returns the number of the next collective. Call it only in a short turn.
     uint64_t NextSequence() { return ++queue_->sequence_; }
@@ -101,6 +107,8 @@ class CallQueue {
     void RemoveFirst(Code code);
     // Gives the turn back.
     void End();
+    // The first queued message, null if there is none. Request::next leads on.
+    Request* FirstMessage() const { return queue_->messages_.front(); }
     // Counts and removes a queued message, which has ended in this short turn.
     void RemoveMessage(Request* message);
     // Counts the call of this turn, and gives the turn back. Inline, for the smallest calls.

@@ -158,11 +158,33 @@ void Requests::Hold(Request* agreement, std::span<Request* const> requests) {
 
 Request* Requests::MakeGroup(const std::vector<Request*>& members) {
   const std::lock_guard<std::mutex> lock(mu_);
+  return AddGroup(members);
+}
+
+Request* Requests::AddGroup(std::span<Request* const> members) {
   Request* const group = Add(CallArguments());
   group->unfinished = members.size();
   for (Request* const member : members) member->group = group;
   if (members.empty()) MarkDone(group, Code::kOk);
   return group;
+}
+
+Request* Requests::AddAll(std::span<const CallArguments> calls, bool discarded, Request** made) {
+  const bool needs_group = calls.size() > 1 && !discarded;
+  // All or none, also where memory ends in the midst of them.
+  Rollback rollback(this, requests_.size());
+  for (size_t i = 0; i < calls.size(); ++i) {
+    made[i] = Add(calls[i]);
+    made[i]->discarded = discarded || needs_group;
+  }
+  Request* const whole = needs_group ? AddGroup({made, calls.size()}) : made[0];
+  rollback.Keep();
+  return whole;
+}
+
+void Requests::ForgetAll(std::span<Request* const> made, Request* whole) {
+  if (whole != made.front()) Forget(whole);
+  for (Request* const each : made) Forget(each);
 }
 
 void Requests::Finish(Request* request, Code code) {

@@ -109,6 +109,12 @@ class Requests {
   // Functions for the holder of config.mu:
   // Creates a request, as MakeWithin does without a budget.
   Request* Add(const CallArguments& arguments);
+  // Creates made[i] for calls[i], all or none, as MakeWithin does, and a group's own request if there are several calls
+  // and they are not discarded. Returns that or the first.
+  Request* AddAll(std::span<const CallArguments> calls, bool discarded, Request** made);
+  // Frees what AddAll has made.
+  void ForgetAll(std::span<Request* const> made, Request* whole);
+  void Forget(Request* request);
   // The request, null when the handle is invalid.
   Request* Find(RequestHandle handle) const { return table_->Find(handle); }
   // As Finish.
@@ -138,7 +144,7 @@ class Requests {
   // Whether the user hears how it ends: through a request or a callback.
   static bool IsHeard(const Request& request);
   void ForgetIfUnused(Request* request);
-  void Forget(Request* request);
+  Request* AddGroup(std::span<Request* const> members);
   size_t Bytes() const;
 
   // Without mu_.

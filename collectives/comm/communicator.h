@@ -90,8 +90,8 @@ class Communicator {
   std::optional<Code> RunAgain(const CallArguments& given) {
     return checks_calls_ ? std::nullopt : dispatcher_.RunAgain(given);
   }
-  // As Dispatcher::SubmitAgain. To be tried before Submit of one call.
-  bool SubmitAgain(const CallArguments& given, RequestHandle* handle) {
+  // As Dispatcher::SubmitAgain. To be tried before Submit.
+  bool SubmitAgain(std::span<const CallArguments> given, RequestHandle* handle) {
     return !checks_calls_ && dispatcher_.SubmitAgain(given, handle);
   }
   // Runs the call and returns its outcome.

@@ -136,10 +136,17 @@ Status Dispatcher::Run(const CallArguments& arguments) {
   return requests_->Release(request);
 }
 
-bool Dispatcher::SubmitAgain(const CallArguments& given, RequestHandle* handle) {
-  const bool has_options = given.options != nullptr && given.options->used();
-  if (!IsRepeatable(given.kind) || has_options || setup_->options().memory_bytes > 0) return false;
-  if (!progress_.has_started.load(std::memory_order_relaxed)) return false;
+bool Dispatcher::MaySubmitAgain(std::span<const CallArguments> given) const {
+  const auto has_options = [](const CallArguments& each) { return each.options != nullptr && each.options->used(); };
+  return setup_->options().memory_bytes == 0 && progress_.has_started.load(std::memory_order_relaxed) &&
+         std::ranges::none_of(given, has_options);
+}
+
+bool Dispatcher::SubmitAgain(std::span<const CallArguments> group, RequestHandle* handle) {
+  if (group.empty()) return false;
+  const CallArguments& given = group.front();
+  if (IsMessage(given.kind)) return SubmitMessages(group, handle);
+  if (group.size() > 1 || !IsRepeatable(given.kind) || !MaySubmitAgain(group)) return false;
   CallQueue::Turn turn(queue_, CallQueue::Turn::OnlyLock());
   if (turn.is_stopping() || !turn.MayDrive() || !CanRunAgain(given)) return false;
   Request* const request = requests_->Add(given);
@@ -158,7 +165,9 @@ std::optional<Code> Dispatcher::WaitAgain(RequestHandle handle, int64_t timeout_
   if (request == nullptr) return std::nullopt;
   // Why it has failed, if so, is for others to say.
   if (request->done) return request->code == Code::kOk ? std::optional<Code>(Code::kOk) : std::nullopt;
-  if (IsMessage(request->arguments.kind)) return WaitMessageAgain(&turn, request);
+  if (IsMessage(request->arguments.kind) || request->arguments.kind == CollectiveKind::kNone) {
+    return WaitMessageAgain(&turn, request, timeout_ms == 0 ? 1 : MessagePolls());
+  }
   if (!IsRepeatable(request->arguments.kind) || !request->members.empty()) return std::nullopt;
   if (!turn.MayDriveFirst(request) || driver_.paused() || !CanRunAgain(request->arguments)) return std::nullopt;
   std::optional<Code> code = Code::kOk;

@@ -45,9 +45,9 @@ class Dispatcher {
   // the same, and for a small message that can be sent or received at once. Holds the queue's lock while the call can
   // proceed at once, which takes a microsecond or two. Does nothing, and returns nothing, for any other call.
   std::optional<Code> RunAgain(const CallArguments& given);
-  // The same in two steps, each within one lock. The first makes a request without options, and queues it; *handle, if
-  // not null, is then the user's. Returns whether it did.
-  bool SubmitAgain(const CallArguments& given, RequestHandle* handle);
+  // The same in two steps, each within one lock. The first queues such a call, or moves or queues a few messages; the
+  // request's *handle, if not null, is then the user's. Returns whether it did.
+  bool SubmitAgain(std::span<const CallArguments> group, RequestHandle* handle);
   // The second drives a call that is next in the queue for up to `timeout_ms` (-1: without a limit), and returns kOk if
   // it has ended well, kInProgress when the time is over, and nothing where another wait has to look closer.
   std::optional<Code> WaitAgain(RequestHandle handle, int64_t timeout_ms);
@@ -94,6 +94,12 @@ class Dispatcher {
     Patience patience;
   };
 
+  // Most messages of a group that is submitted within one lock.
+  static constexpr size_t kMostAtOnce = 8;
+
+  // Whether calls may be submitted by a short cut: they have no options, no memory is counted, and the progress thread
+  // runs.
+  bool MaySubmitAgain(std::span<const CallArguments> given) const;
   bool CanRunAgain(const CallArguments& given) const;
   // The rest of CanRunAgain where calls may overtake each other or buffers may lie elsewhere.
   bool CanRunAgainHere(const CallArguments& given) const;
@@ -102,8 +108,15 @@ class Dispatcher {
   std::optional<Code> RunMessageAtOnce(const CallArguments& given);
   // The same for one that is to be queued. Returns whether it has ended.
   bool EndsAtOnce(Request* message);
-  // WaitAgain for a message.
-  std::optional<Code> WaitMessageAgain(CallQueue::Turn* turn, Request* message);
+  // SubmitAgain and WaitAgain for messages, and groups that may have some.
+  bool SubmitMessages(std::span<const CallArguments> given, RequestHandle* handle);
+  std::optional<Code> WaitMessageAgain(CallQueue::Turn* turn, Request* request, int polls);
+  // RunMessageAtOnce for one that may end later: the link takes a copy, but may not be rid of it at once.
+  std::optional<Code> SendAtOnce(CallQueue::Turn* turn, const CallArguments& given);
+  bool SharesMemory(int peer) const;
+  // A short form of the checks of a message. False for some rare good ones too.
+  bool IsGoodMessage(const CallArguments& given) const;
+  bool ReserveAgain(std::span<const CallArguments> messages);
   // Number of times that a message looks at once for the one from its peer: for about half a microsecond, which is what
   // an answer takes. A rank that shares its core with its peer looks only once.
   int MessagePolls() const { return setup_->wait_policy().spin == 0 ? 1 : 256; }

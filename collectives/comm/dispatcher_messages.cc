@@ -1,9 +1,17 @@
 // The messages of Dispatcher: those that move at once, those that are queued, and driving them.
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <utility>
+
 #include "collectives/comm/dispatcher.h"
 #include "collectives/observe/trace.h"
 
 namespace annulus {
 namespace {
+
+// More than any message has that moves at once.
+constexpr size_t kMostMessageElements = size_t{1} << 30;
 
 Message MessageOf(const CallArguments& a) {
   Message message;
@@ -20,19 +28,95 @@ Message MessageOf(const CallArguments& a) {
 
 std::optional<Code> Dispatcher::RunMessageAtOnce(const CallArguments& given) {
   if (given.priority() != 0 || given.agree_first()) return std::nullopt;
-  if (!is_plain_ && !CanRunAgainHere(given)) return std::nullopt;
-  if (!CheckArguments(given, rank(), nranks()).ok()) return std::nullopt;
+  if (!IsGoodMessage(given)) return std::nullopt;
+  const Message message = MessageOf(given);
   CallQueue::Turn turn(queue_);
-  if (!turn || failures_->ended() || !driver_.MoveAtOnce(MessageOf(given), MessagePolls())) return std::nullopt;
+  if (!turn || failures_->ended()) return std::nullopt;
+  if (message.sends && !SharesMemory(message.peer)) return SendAtOnce(&turn, given);
+  if (driver_.MoveAtOnce(message, MessagePolls()) != AtOnce::kDone) return std::nullopt;
   turn.EndCall(given, Code::kOk);
   return Code::kOk;
+}
+
+std::optional<Code> Dispatcher::SendAtOnce(CallQueue::Turn* turn, const CallArguments& given) {
+  Request* const request = requests_->Add(given);
+  Message message = MessageOf(given);
+  message.cookie = request;
+  message.timeout = given.timeout();
+  const AtOnce moved = driver_.MoveAtOnce(message, 0);
+  if (moved == AtOnce::kBegun) {
+    turn->AddMessage(request);
+    turn->End();
+    Help(request, kNoDeadline);
+    return requests_->Release(request).code();
+  }
+  requests_->Forget(request);
+  if (moved == AtOnce::kNo) return std::nullopt;
+  turn->EndCall(given, Code::kOk);
+  return Code::kOk;
+}
+
+bool Dispatcher::SharesMemory(int peer) const {
+  const Endpoint* const endpoint = setup_->links().At(peer, MessageChannel(setup_->plan()));
+  return endpoint != nullptr && endpoint->limits().shares_memory;
+}
+
+bool Dispatcher::IsGoodMessage(const CallArguments& given) const {
+  if (!is_plain_ && !CanRunAgainHere(given)) return false;
+  if (!IsMessage(given.kind) || given.root < 0 || given.root >= nranks() || given.root == rank()) return false;
+  if (static_cast<int>(given.type) >= kNumDataTypes || given.count > kMostMessageElements) return false;
+  const bool sends = given.kind == CollectiveKind::kSend;
+  const uintptr_t buffer = reinterpret_cast<uintptr_t>(sends ? given.sendbuf : given.recvbuf);
+  return buffer != 0 && buffer % TypeBytes(given.type) == 0;
+}
+
+bool Dispatcher::SubmitMessages(std::span<const CallArguments> given, RequestHandle* handle) {
+  if (given.size() > kMostAtOnce || !MaySubmitAgain(given)) return false;
+  if (!std::ranges::all_of(given, [this](const CallArguments& each) { return IsGoodMessage(each); })) return false;
+  CallQueue::Turn turn(queue_, CallQueue::Turn::OnlyLock());
+  if (turn.is_stopping() || !turn.MayDriveMessages() || failures_->ended() || !driver_.MayMoveAtOnce()) return false;
+  std::array<Request*, kMostAtOnce> made;
+  Request* const whole = requests_->AddAll(given, handle == nullptr, made.data());
+  const bool is_group = given.size() > 1;
+  if (is_group && !ReserveAgain(given)) {
+    requests_->ForgetAll({made.data(), given.size()}, whole);
+    return false;
+  }
+  if (handle != nullptr) *handle = whole->handle;
+  for (size_t i = 0; i < given.size(); ++i) {
+    Request* const request = made[i];
+    request->arguments.options = nullptr;
+    Message message = MessageOf(given[i]);
+    message.cookie = request;
+    const AtOnce moved = driver_.MoveOrPost(message, 1, is_group);
+    if (moved == AtOnce::kNo) {  // There is no room; not in a group.
+      requests_->Forget(request);
+      return false;
+    }
+    if (moved == AtOnce::kDone) {
+      turn.Count(given[i], Code::kOk);
+      requests_->MarkDone(request, Code::kOk);
+    } else {
+      turn.AddMessage(request);
+    }
+  }
+  return true;
+}
+
+bool Dispatcher::ReserveAgain(std::span<const CallArguments> messages) {
+  for (size_t i = 0; i < messages.size(); ++i) {
+    if (messages_.ReserveAgain(MessageOf(messages[i]))) continue;
+    while (i-- > 0) messages_.Unreserve();
+    return false;
+  }
+  return true;
 }
 
 bool Dispatcher::EndsAtOnce(Request* message) {
   if (by_priority()) return false;
   const CallArguments arguments = message->arguments;  // The message may be freed once it has ended.
   CallQueue::Turn turn(queue_);
-  if (!turn || failures_->ended() || !driver_.MoveAtOnce(MessageOf(arguments), 1)) return false;
+  if (!turn || failures_->ended() || driver_.MoveAtOnce(MessageOf(arguments), 1) != AtOnce::kDone) return false;
   messages_.Unreserve();
   // Before the turn is given back: whoever has it next may sleep, and must know.
   requests_->MarkDone(message, Code::kOk);
@@ -41,14 +125,21 @@ bool Dispatcher::EndsAtOnce(Request* message) {
   return true;
 }
 
-std::optional<Code> Dispatcher::WaitMessageAgain(CallQueue::Turn* turn, Request* message) {
+std::optional<Code> Dispatcher::WaitMessageAgain(CallQueue::Turn* turn, Request* request, int polls) {
   if (by_priority() || !turn->MayDriveMessages() || failures_->ended()) return std::nullopt;
-  if (!driver_.MovePostedAtOnce(message, MessagePolls())) return std::nullopt;
-  turn->RemoveMessage(message);
-  requests_->MarkDone(message, Code::kOk);  // As in EndsAtOnce.
+  size_t left = kMostAtOnce;
+  for (Request* next = turn->FirstMessage(); next != nullptr && left > 0;) {
+    Request* const each = std::exchange(next, next->next);
+    if (each != request && each->group != request) continue;
+    --left;
+    if (driver_.MovePostedAtOnce(each, polls) != AtOnce::kDone) break;
+    turn->RemoveMessage(each);
+    requests_->MarkDone(each, Code::kOk);  // As in EndsAtOnce.
+  }
+  const bool is_done = request->done;
   turn->End();
   queue_->AnnounceEnd();
-  return Code::kOk;
+  return is_done ? std::optional<Code>(Code::kOk) : std::nullopt;
 }
 
 Status Dispatcher::RunMessage(const CallArguments& arguments) {

@@ -14,10 +14,6 @@ constexpr int kMovesPerLook = 1000;
 constexpr int kMostShortMoves = 16;
 constexpr uint32_t kShortDrivesPerLook = 16;
 
-// Messages that move at once before the others have their turn. Driving them takes about as long as three such
-// messages.
-constexpr uint32_t kMostPassed = 32;
-
 }  // namespace
 
 Driver::Outcome Driver::Run(const Call& call, const Buffers& buffers, Nanoseconds timeout, const WaitPolicy& policy,
@@ -72,25 +68,30 @@ Driver::Outcome Driver::GoOn(const WaitPolicy& policy, const Patience& patience,
 }
 
 template <class Moves>
-bool Driver::MoveAtOnce(Moves moves) {
-  if (Stopped() || monitor_->trace() != nullptr) return false;
-  // Now and then the caller has to drive all messages: nobody else may do so while these keep coming.
-  if (messages_->busy() && ++passed_ % kMostPassed == 0) return false;
+AtOnce Driver::MoveMessage(Moves moves) {
   const bool measured = ++short_drives_ % kShortDrivesPerLook == 0;
   const Nanoseconds begin = measured ? Now() : 0;
-  if (!moves()) return false;
+  const AtOnce moved = moves();
+  if (moved == AtOnce::kNo || moved == AtOnce::kPosted) return moved;
   const Nanoseconds took = measured ? Now() - begin : short_drive_.value();
   if (measured) short_drive_.Learn(took);
   monitor_->CountDrive(Call(), took);
-  return true;
+  return moved;
 }
 
-bool Driver::MoveAtOnce(const Message& message, int polls) {
-  return MoveAtOnce([&] { return messages_->MoveAtOnce(message, polls); });
+AtOnce Driver::MoveAtOnce(const Message& message, int polls) {
+  if (!MayMoveAtOnce() || !MayPass()) return AtOnce::kNo;
+  return MoveMessage([&] { return messages_->MoveAtOnce(message, polls); });
 }
 
-bool Driver::MovePostedAtOnce(const void* cookie, int polls) {
-  return MoveAtOnce([&] { return messages_->MovePostedAtOnce(cookie, polls); });
+AtOnce Driver::MovePostedAtOnce(const void* cookie, int polls) {
+  if (!MayMoveAtOnce() || !MayPass()) return AtOnce::kNo;
+  return MoveMessage([&] { return messages_->MovePostedAtOnce(cookie, polls); });
+}
+
+AtOnce Driver::MoveOrPost(const Message& message, int polls, bool has_room) {
+  const bool moves = MayMoveAtOnce() && MayPass();
+  return MoveMessage([&] { return messages_->MoveOrPost(message, polls, moves, has_room); });
 }
 
 bool Driver::RunMessages(const WaitPolicy& policy, const Patience& patience, Verdict* verdict) {

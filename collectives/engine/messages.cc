@@ -1,6 +1,7 @@
 #include "collectives/engine/messages.h"
 
 #include <algorithm>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -20,13 +21,41 @@ Call CallOf(const Message& message, uint64_t number) {
 }  // namespace
 
 Messages::Messages(MessagesConfig config)
-    : config_(std::move(config)), routes_(2 * static_cast<size_t>(config_.nranks)) {}
+    : config_(std::move(config)), routes_(2 * static_cast<size_t>(config_.nranks)) {
+  active_.reserve(routes_.size());
+}
 
 void Messages::Reserve(size_t messages) {
   std::lock_guard<std::mutex> lock(inbox_mu_);
   const size_t needed = inbox_.size() + reserved_ + messages;
   if (needed > inbox_.capacity()) inbox_.reserve(std::max(needed, 2 * inbox_.capacity()));
   reserved_ += messages;
+}
+
+bool Messages::HasRoomAgain(const Message& message) const {
+  return inbox_.size() + reserved_ < inbox_.capacity() &&
+         routes_[2 * static_cast<size_t>(message.peer) + (message.sends ? 1 : 0)] != nullptr;
+}
+
+bool Messages::ReserveAgain(const Message& message) {
+  const std::lock_guard<std::mutex> lock(inbox_mu_);
+  const bool has_room = HasRoomAgain(message);
+  if (has_room) ++reserved_;
+  return has_room;
+}
+
+AtOnce Messages::MoveOrPost(const Message& message, int polls, bool moves, bool has_room) {
+  const std::lock_guard<std::mutex> lock(inbox_mu_);
+  if (has_room) {
+    --reserved_;
+  } else if (!HasRoomAgain(message)) {
+    return AtOnce::kNo;
+  }
+  const AtOnce moved = moves ? MoveAtOnce(IdleRouteOf(message, inbox_.cend()), message, polls) : AtOnce::kNo;
+  if (moved != AtOnce::kNo) return moved;
+  inbox_.push_back(message);
+  has_inbox_.store(true, std::memory_order_release);
+  return AtOnce::kPosted;
 }
 
 void Messages::Unreserve() {
@@ -63,35 +92,54 @@ Messages::Route* Messages::IdleRouteOf(const Message& message, std::vector<Messa
   return std::any_of(inbox_.cbegin(), end, is_before) ? nullptr : route;
 }
 
-bool Messages::MoveAtOnce(const Message& message, int polls) {
+AtOnce Messages::MoveAtOnce(const Message& message, int polls) {
   const std::lock_guard<std::mutex> lock(inbox_mu_);
   return MoveAtOnce(IdleRouteOf(message, inbox_.cend()), message, polls);
 }
 
-bool Messages::MovePostedAtOnce(const void* cookie, int polls) {
+AtOnce Messages::MovePostedAtOnce(const void* cookie, int polls) {
   const std::lock_guard<std::mutex> lock(inbox_mu_);
   const auto found = std::ranges::find(inbox_, cookie, &Message::cookie);
-  if (found == inbox_.end() || !MoveAtOnce(IdleRouteOf(*found, found), *found, polls)) return false;
+  if (found == inbox_.end()) return AtOnce::kNo;
+  const AtOnce moved = MoveAtOnce(IdleRouteOf(*found, found), *found, polls);
+  if (moved == AtOnce::kNo) return AtOnce::kNo;
   inbox_.erase(found);
   has_inbox_.store(!inbox_.empty(), std::memory_order_release);
-  return true;
+  return moved;
 }
 
-bool Messages::MoveAtOnce(Route* route, const Message& message, int polls) {
-  if (route == nullptr || message.input.queue != nullptr || message.output.queue != nullptr) return false;
+AtOnce Messages::MoveAtOnce(Route* route, const Message& message, int polls) {
+  if (route == nullptr || message.input.queue != nullptr || message.output.queue != nullptr) return AtOnce::kNo;
   const Call call = CallOf(message, route->number + 1);
   const size_t bytes = message.count * TypeBytes(message.type);
-  MessageRunner* const runner = route->runner.get();
-  const bool moved = message.sends ? runner->SendAtOnce(call, message.input.data, bytes)
-                                   : runner->ReceiveAtOnce(call, message.output.data, bytes, polls);
-  if (!moved) return false;
+  if (message.sends) return SendAtOnce(route, message, call, bytes);
+  if (!route->runner->ReceiveAtOnce(call, message.output.data, bytes, polls)) return AtOnce::kNo;
   ++route->number;
-  if (message.sends) {
-    config_.monitor->Sent(message.peer, bytes);
-  } else {
-    config_.monitor->Received(message.peer, bytes);
+  config_.monitor->Received(message.peer, bytes);
+  return AtOnce::kDone;
+}
+
+AtOnce Messages::SendAtOnce(Route* route, const Message& message, const Call& call, size_t bytes) {
+  const bool may_begin = !route->runner->sends_whole();
+  if (may_begin) {
+    // Before anything is sent, since it may need memory.
+    if (message.cookie == nullptr) return AtOnce::kNo;
+    try {
+      route->queue.push_back(message);
+    } catch (const std::bad_alloc&) {
+      return AtOnce::kNo;
+    }
   }
-  return true;
+  const AtOnce moved = route->runner->SendAtOnce(call, message.input.data, bytes);
+  if (moved != AtOnce::kNo) config_.monitor->Sent(message.peer, bytes);
+  if (moved == AtOnce::kBegun) {
+    active_.push_back(route);
+    BeginWork(route);
+    return moved;
+  }
+  if (may_begin) route->queue.pop_back();
+  if (moved == AtOnce::kDone) ++route->number;
+  return moved;
 }
 
 void Messages::TakeInbox() {
@@ -108,7 +156,7 @@ void Messages::TakeInbox() {
   has_inbox_.store(false, std::memory_order_relaxed);
 }
 
-void Messages::Begin(Route* route) {
+void Messages::BeginWork(Route* route) {
   const Message& message = route->queue.front();
   route->begin = Now();
   const Nanoseconds own = message.timeout;
@@ -127,6 +175,12 @@ void Messages::Begin(Route* route) {
   // Data that fits the slots is sent without waiting for the receive, as users of blocking sends expect.
   const size_t held = static_cast<size_t>(config_.plan.slots) * DirectSliceBytes(config_.plan);
   work.sends_in_place = message.count * work.element_bytes > held;
+}
+
+void Messages::Begin(Route* route) {
+  BeginWork(route);
+  const Message& message = route->queue.front();
+  const Work& work = route->work;
   ScheduleParams params;
   params.kind = message.sends ? CollectiveKind::kSend : CollectiveKind::kRecv;
   params.algorithm = Algorithm::kMessage;

@@ -27,7 +27,7 @@ struct Message {
   Buffer output;
   size_t count = 0;
   DataType type = DataType::kFloat32;
-  void* cookie = nullptr;
+  void* cookie = nullptr;   // For MessagesConfig::done.
   Nanoseconds timeout = 0;  // 0: that of the config.
   uint16_t label = 0;       // In the timeline (Trace::LabelOf).
 };
@@ -62,13 +62,19 @@ class Messages {
   // whole communicator, and sticks.
   Status Progress(bool* moved);
 
-  // Short cut in place of Post, for a message in host memory of up to Limits::short_bytes, over a link through shared
-  // memory: sends or receives it if that is possible at once. It looks `polls` times for one that is to be received.
-  // Returns whether the message has ended; if not, nothing has happened, and Post finds out why. Nothing allocates.
-  bool MoveAtOnce(const Message& message, int polls);
-  // The same for the message with that cookie, if it was posted and nothing has been done about it yet. `done` is not
-  // called.
-  bool MovePostedAtOnce(const void* cookie, int polls);
+  // Short cut in place of Post, for a message in host memory of up to Limits::short_bytes over a link with a short
+  // path: sends or receives it if that is possible at once. It looks `polls` times, or less often, for one that is to
+  // be received. Returns kBegun only for messages with a cookie; `done` then follows. It is not called for kDone. kNo:
+  // nothing has happened, and Post finds out why. Nothing allocates.
+  AtOnce MoveAtOnce(const Message& message, int polls);
+  // The same for the message with that cookie, if it was posted and nothing has been done about it yet.
+  AtOnce MovePostedAtOnce(const void* cookie, int polls);
+  // As Reserve, where that needs no memory, for a message whose route has been used before. Returns false, and does
+  // nothing, otherwise.
+  bool ReserveAgain(const Message& message);
+  // As MoveAtOnce or, where that does nothing, Post; only Post unless it `moves`. `has_room`: there is room for the
+  // message, which is used or given back; otherwise nothing is done unless ReserveAgain would succeed.
+  AtOnce MoveOrPost(const Message& message, int polls, bool moves, bool has_room);
 
   // As in Engine.
   int AwaitedPeer() const { return active_.empty() ? -1 : active_.front()->peer; }
@@ -99,12 +105,16 @@ class Messages {
   };
 
   Route* RouteOf(int peer, bool sends);
+  // With inbox_mu_ held, as the next two.
+  bool HasRoomAgain(const Message& message) const;
   // Route of a message that is to move at once, if no message in it or in [inbox_.begin(), end) is before it; else
-  // null. With inbox_mu_ held.
+  // null.
   Route* IdleRouteOf(const Message& message, std::vector<Message>::const_iterator end);
-  bool MoveAtOnce(Route* route, const Message& message, int polls);
+  AtOnce MoveAtOnce(Route* route, const Message& message, int polls);
+  AtOnce SendAtOnce(Route* route, const Message& message, const Call& call, size_t bytes);
   void TakeInbox();
   void Begin(Route* route);
+  void BeginWork(Route* route);
   Status Advance(Route* route, bool* moved);
   void TraceMessage(const Route& route) const;
   void Blame(const Route& route);

@@ -141,6 +141,88 @@ TEST_P(MessagesTrafficTest, SmallMessagesDoNotHoldUpALargeOne) {
   });
 }
 
+// Over a socket, a message that is sent at once fills it in the end, and goes on as one that was posted.
+TEST_P(MessagesTrafficTest, MessagesThatTheLinkHasNoRoomForFollowInTheirOrder) {
+  Cluster(Config(2)).Run([](annulus_comm_t* comm, int rank) {
+    constexpr int kMessages = 1500;
+    constexpr size_t kCount = 3000;
+    std::vector<std::vector<int>> sent(kMessages);
+    std::vector<annulus_request_t*> requests;
+    for (int i = 0; rank == 0 && i < kMessages; ++i) {
+      sent[i] = Values(kCount, i);
+      requests.push_back(SendAsync(comm, sent[i], 1));
+    }
+    int sum = 0;
+    ASSERT_EQ(Sum(comm, rank, &sum), ANNULUS_OK);
+    for (annulus_request_t* const request : requests) ASSERT_EQ(Finish(request), ANNULUS_OK);
+    // The same with blocking sends, which wait for the other rank.
+    for (int i = 0; i < 2 * kMessages; ++i) {
+      if (rank == 0 && i < kMessages) {
+        ASSERT_EQ(Send(comm, sent[i], 1), ANNULUS_OK);
+      } else if (rank == 1) {
+        std::vector<int> arrived(kCount, -1);
+        ASSERT_EQ(Receive(comm, &arrived, 0), ANNULUS_OK);
+        ASSERT_EQ(arrived, Values(kCount, i % kMessages)) << "message " << i;
+      }
+    }
+  });
+}
+
+// Both ranks exchange messages in groups, whose requests end with the later of two.
+TEST_P(MessagesTrafficTest, SmallMessagesGoInGroupsToo) {
+  Cluster(Config(2)).Run([](annulus_comm_t* comm, int rank) {
+    constexpr int kRounds = 500;
+    for (int i = 0; i < kRounds; ++i) {
+      int outgoing[2] = {i, -i};
+      int arrived[2] = {-1, -1};
+      annulus_call_t calls[4]{};
+      for (int k = 0; k < 4; ++k) {
+        calls[k].struct_bytes = sizeof calls[k];
+        calls[k].kind = k % 2 == 0 ? ANNULUS_CALL_RECV : ANNULUS_CALL_SEND;
+        calls[k].recvbuf = k % 2 == 0 ? &arrived[k / 2] : nullptr;
+        calls[k].sendbuf = k % 2 == 0 ? nullptr : &outgoing[k / 2];
+        calls[k].count = 1;
+        calls[k].type = ANNULUS_INT32;
+        calls[k].root = 1 - rank;
+      }
+      annulus_request_t* request = nullptr;
+      ASSERT_EQ(annulus_submit(comm, calls, i % 2 == 0 ? 4 : 2, &request), ANNULUS_OK);
+      if (i % 3 == 0) {
+        while (annulus_request_test(request) == ANNULUS_IN_PROGRESS) std::this_thread::yield();
+      }
+      ASSERT_EQ(annulus_request_wait(request, -1), ANNULUS_OK);
+      ASSERT_EQ(arrived[0], i);
+      ASSERT_EQ(arrived[1], i % 2 == 0 ? -i : -1);
+      ASSERT_EQ(annulus_request_free(request), ANNULUS_OK);
+    }
+    annulus_counters_t counters{};
+    counters.struct_bytes = sizeof counters;
+    ASSERT_EQ(annulus_comm_counters(comm, &counters), ANNULUS_OK);
+    EXPECT_EQ(counters.messages, 3u * kRounds);
+    EXPECT_EQ(counters.messages_failed, 0u);
+  });
+}
+
+// A receive of another size than the message's is a mismatch also where it is looked for at once.
+TEST_P(MessagesTrafficTest, AStartedReceiveOfAnotherSizeIsAMismatch) {
+  Cluster(Config(2)).Run([](annulus_comm_t* comm, int rank) {
+    int sum = 0;
+    for (int i = 0; i < 3; ++i) {
+      std::vector<int> values(2, i);
+      annulus_request_t* const receive = rank == 1 ? ReceiveAsync(comm, &values, 0) : nullptr;
+      ASSERT_EQ(rank == 0 ? Send(comm, values, 1) : Finish(receive), ANNULUS_OK);
+    }
+    ASSERT_EQ(Sum(comm, rank, &sum), ANNULUS_OK);
+    std::vector<int> values(rank == 0 ? 2 : 3, rank);
+    if (rank == 0) {
+      EXPECT_EQ(Send(comm, values, 1), ANNULUS_OK);
+      EXPECT_EQ(Sum(comm, rank, &sum), ANNULUS_MISMATCH);
+    } else {
+      EXPECT_EQ(Finish(ReceiveAsync(comm, &values, 0)), ANNULUS_MISMATCH);
+    }
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Links, MessagesTrafficTest, testing::Values("shm", "tcp"),
                          [](const testing::TestParamInfo<const char*>& info) { return std::string(info.param); });
 
