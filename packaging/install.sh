@@ -100,6 +100,7 @@ put 755 lib packaging/bare_library/libannulus.so
 mv "$staged/lib/libannulus.so" "$staged/lib/libannulus.so.$version"
 ln -s "libannulus.so.$version" "$staged/lib/libannulus.so.$major"
 ln -s "libannulus.so.$major" "$staged/lib/libannulus.so"
+put 755 lib frameworks/mpi/bare_wrapper/libannulus_mpiwrapper.so
 put 644 lib/pkgconfig packaging/annulus.pc packaging/annulus-static.pc
 put 644 lib/cmake/annulus packaging/annulusConfig.cmake packaging/annulusConfigVersion.cmake
 put 755 bin packaging/bare_launcher/annulus-run packaging/bare_perf/annulus-perf

@@ -76,6 +76,7 @@ def contents(version):
         if name.endswith((".py", ".pyi", ".typed")):
             files[f"annulus/{name}"] = read(f"{package}/{name}")
     files["annulus/_core" + sysconfig.get_config_var("EXT_SUFFIX")] = read(f"{FILES}/frameworks/python/bare_core/_core.so")
+    files["annulus/libannulus_mpiwrapper.so"] = read(f"{FILES}/frameworks/mpi/bare_wrapper/libannulus_mpiwrapper.so")
     library = f"{FILES}/packaging/bare_library/libannulus.so"
     files["annulus/libannulus.so." + version.split(".")[0]] = read(library)  # Its soname.
     for name, path in other_libraries(library):

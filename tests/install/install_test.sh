@@ -50,7 +50,7 @@ everything_is_there() {
     share/doc/annulus/examples/{CMakeLists.txt,allreduce.c,fashion_mnist/main.cc,python/logistic_regression.py}; do
     [[ -f $prefix/$path && $(stat -c %a "$prefix/$path") == 644 ]] || fail "no $path, or its mode is not 644"
   done
-  for path in bin/annulus-run bin/annulus-perf "lib/libannulus.so.$version"; do
+  for path in bin/annulus-run bin/annulus-perf "lib/libannulus.so.$version" lib/libannulus_mpiwrapper.so; do
     [[ -f $prefix/$path && $(stat -c %a "$prefix/$path") == 755 ]] || fail "no $path, or its mode is not 755"
   done
   folder=$(find "$prefix" -type d ! -perm 755)
@@ -88,9 +88,16 @@ only_our_names_are_seen() {
   diff "$work/shared" "$work/archive" || fail "the library (<) and the archive (>) show different names"
 }
 
+the_door_for_mpi_stands_beside() {
+  local file="$prefix/lib/libannulus_mpiwrapper.so" others
+  ldd "$file" | grep -qF "libannulus.so.$major => $prefix/lib/libannulus.so.$major" || fail "$file does not find the library beside it: $(ldd "$file")"
+  others=$(nm -D --defined-only "$file" | awk '{ print $3 }' | grep -vE '^(MPIX?ABI_|mpiabi_|mpiwrapper_|annulus_mpi_set_meeting$)' || true)
+  [[ -z $others ]] || fail "$file exports: $others"
+}
+
 nothing_tells_where_it_was_built() {
   local file found
-  for file in "$prefix"/bin/* "$prefix"/lib/libannulus.{so,a}; do
+  for file in "$prefix"/bin/* "$prefix"/lib/libannulus{.so,.a,_mpiwrapper.so}; do
     found=$(strings -a "$file" | grep -E 'bazel-out|execroot|sandbox|/home/|/tmp/' | head -n 3 || true)
     [[ -z $found ]] || fail "$file holds: $found"
   done
@@ -196,7 +203,7 @@ mistakes_are_named() {
   [[ -f $work/users/mine/include/annulus.h ]] || fail "a relative PREFIX is not in the user's folder"
 }
 
-for check in everything_is_there documents_are_there_and_their_links_lead_somewhere only_our_names_are_seen \
+for check in everything_is_there documents_are_there_and_their_links_lead_somewhere only_our_names_are_seen the_door_for_mpi_stands_beside \
   nothing_tells_where_it_was_built pkg_config_serves_c99 the_archive_goes_into_a_shared_library cmake_serves_c_and_cpp cmake_tells_versions_apart examples_build_and_run \
   programs_run a_new_version_replaces_the_old_one stages_below_another_root uninstalls_its_own_files_only \
   mistakes_are_named; do

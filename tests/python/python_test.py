@@ -170,6 +170,8 @@ assert {n for n in dir(annulus.Communicator) if not n.startswith("_")} - set(ann
             own = os.path.dirname(place) == os.path.dirname(found)
             system = re.fullmatch(r"(libc|libm|libgcc_s|libstdc\+\+|libcrypto)\.so\.\d+", name)
             self.assertTrue(own or system, f"{name} comes from {place}")
+        wrapper = os.path.join(os.path.dirname(found), "libannulus_mpiwrapper.so")  # For JAX (tests/frameworks).
+        self.assertIn(os.path.dirname(found) + "/libannulus.so.", run("ldd", wrapper))
         exported = re.findall(r" [A-Z] (\w+)", run("nm", "-D", "--defined-only", found))
         self.assertEqual(exported, ["PyInit__core"])
 

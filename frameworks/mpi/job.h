@@ -1,0 +1,65 @@
+// Job: what MPI keeps for the whole process: whether it is initialised, and what the handles stand for.
+//
+// Threads: any.
+#pragma once
+
+#include <annulus.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
+#include <string>
+
+#include "frameworks/mpi/abi.h"
+#include "frameworks/mpi/communicator.h"
+#include "frameworks/mpi/meeting.h"
+
+namespace annulus_mpi {
+
+// A message under way.
+struct Request {
+  std::shared_ptr<Communicator> communicator;
+  annulus_request_t* request = nullptr;
+  int source = 0;    // Of a receive; else kPROC_NULL.
+  size_t bytes = 0;  // Of a receive.
+};
+
+class Job {
+ public:
+  // The process's.
+  static Job& Own();
+
+  // Returns an error's text, or "".
+  std::string SetMeeting(const annulus_mpi_meeting* meeting);
+
+  // Joins the job, once. Throws Error; the world then says why at each use.
+  void Initialise();
+  void Finalise();
+  bool is_initialised() const;
+  bool is_finalised() const;
+
+  // Throws Error where the handle stands for none.
+  std::shared_ptr<Communicator> CommunicatorOf(Handle handle) const;
+  Handle Add(std::shared_ptr<Communicator> communicator);
+  void Free(Handle handle);
+
+  Handle Add(const Request& request);
+  Request RequestOf(Handle handle) const;
+  void Forget(Handle request);
+
+ private:
+  std::shared_ptr<Communicator> Join() const;
+
+  enum class Phase { kBefore, kJoining, kWithin, kAfter };
+
+  mutable std::shared_mutex mutex_;
+  Phase phase_ = Phase::kBefore;
+  annulus_mpi_meeting meeting_{};
+  std::map<Handle, std::shared_ptr<Communicator>> communicators_;
+  std::map<Handle, Request> requests_;
+  Handle next_ = 16;  // Above all constants that are handles of such kinds.
+};
+
+}  // namespace annulus_mpi

@@ -1,0 +1,188 @@
+// Messages of MPI from one rank to another. Those between two ranks match in their order: tags other than 0 are
+// refused.
+//
+// Threads: any; messages of several threads to one peer need an order of their own.
+
+#include <annulus.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "frameworks/mpi/abi.h"
+#include "frameworks/mpi/elements.h"
+#include "frameworks/mpi/error.h"
+#include "frameworks/mpi/job.h"
+
+namespace annulus_mpi {
+namespace {
+
+annulus_call_t Message(annulus_kind_t kind, void* buffer, size_t bytes, int peer) {
+  annulus_call_t call{};
+  call.struct_bytes = sizeof call;
+  call.kind = kind;
+  call.type = ANNULUS_UINT8;
+  call.count = bytes;
+  call.root = peer;
+  if (kind == ANNULUS_CALL_SEND) {
+    call.sendbuf = buffer;
+  } else {
+    call.recvbuf = buffer;
+  }
+  call.label = "MPI";
+  return call;
+}
+
+void RequirePeer(int peer, int tag, const Communicator& communicator) {
+  Require(peer != kANY_SOURCE, kERR_RANK, "Annulus has no receive from any source");
+  Require(peer == kPROC_NULL || (peer >= 0 && peer < communicator.size()), kERR_RANK,
+          "rank is " + std::to_string(peer) + "; allowed: 0 to " + std::to_string(communicator.size() - 1));
+  Require(tag == 0 || tag == kANY_TAG, kERR_TAG,
+          "tag is " + std::to_string(tag) + "; messages of Annulus match in their order, so allowed is 0");
+}
+
+std::shared_ptr<Communicator> Living(Handle comm) {
+  std::shared_ptr<Communicator> communicator = Job::Own().CommunicatorOf(comm);
+  communicator->RequireUsable();
+  return communicator;
+}
+
+void Fill(Status* status, int source, size_t bytes) {
+  if (status != nullptr) *status = {bytes, {}, source, 0, kSUCCESS};
+}
+
+// Makes the calls at once and waits.
+void Run(const Communicator& communicator, const std::vector<annulus_call_t>& calls) {
+  const Communicator::Use use(communicator);
+  if (calls.empty()) return;
+  if (calls.size() == 1) return communicator.Check(annulus_run(use.get(), calls.data()));
+  annulus_request_t* request = nullptr;
+  communicator.Check(annulus_submit(use.get(), calls.data(), calls.size(), &request));
+  const annulus_status_t status = annulus_request_wait(request, -1);
+  const auto free = [](annulus_request_t* done) { annulus_request_free(done); };
+  const std::unique_ptr<annulus_request_t, decltype(free)> owner(request, free);
+  communicator.Check(status);
+}
+
+Handle Start(std::shared_ptr<Communicator> communicator, annulus_kind_t kind, void* buffer, size_t bytes, int peer) {
+  if (peer == kPROC_NULL) return kREQUEST_NULL;
+  Request made;
+  {
+    const Communicator::Use use(*communicator);
+    const annulus_call_t call = Message(kind, buffer, bytes, peer);
+    communicator->Check(annulus_submit(use.get(), &call, 1, &made.request));
+  }
+  made.source = kind == ANNULUS_CALL_RECV ? peer : static_cast<int>(kPROC_NULL);
+  made.bytes = kind == ANNULUS_CALL_RECV ? bytes : 0;
+  made.communicator = std::move(communicator);
+  return Job::Own().Add(made);
+}
+
+// Waits, or looks once. Returns whether it is done; then the request is gone.
+bool Finish(Handle* handle, int64_t timeout_ms, Status* status) {
+  Require(handle != nullptr, kERR_REQUEST, "the request is NULL");
+  if (*handle == kREQUEST_NULL) {
+    Fill(status, kPROC_NULL, 0);
+    return true;
+  }
+  const Request request = Job::Own().RequestOf(*handle);
+  const Communicator::Use use(*request.communicator);
+  const annulus_status_t outcome = annulus_request_wait(request.request, timeout_ms);
+  if (outcome == ANNULUS_IN_PROGRESS) return false;
+  Job::Own().Forget(*handle);
+  *handle = kREQUEST_NULL;
+  const auto free = [](annulus_request_t* done) { annulus_request_free(done); };
+  const std::unique_ptr<annulus_request_t, decltype(free)> owner(request.request, free);
+  request.communicator->Check(outcome);
+  Fill(status, request.source, request.bytes);
+  return true;
+}
+
+}  // namespace
+
+ANNULUS_MPI_EXPORT int MPIABI_Send(const void* buffer, int count, Handle datatype, int dest, int tag, Handle comm) {
+  return Guarded("MPI_Send", [&] {
+    const std::shared_ptr<Communicator> communicator = Living(comm);
+    RequirePeer(dest, tag, *communicator);
+    const size_t bytes = BytesOf(count, datatype);
+    if (dest == kPROC_NULL) return;
+    Run(*communicator, {Message(ANNULUS_CALL_SEND, const_cast<void*>(buffer), bytes, dest)});
+  });
+}
+
+ANNULUS_MPI_EXPORT int MPIABI_Recv(void* buffer, int count, Handle datatype, int source, int tag, Handle comm,
+                                   Status* status) {
+  return Guarded("MPI_Recv", [&] {
+    const std::shared_ptr<Communicator> communicator = Living(comm);
+    RequirePeer(source, tag, *communicator);
+    const size_t bytes = BytesOf(count, datatype);
+    if (source != kPROC_NULL) Run(*communicator, {Message(ANNULUS_CALL_RECV, buffer, bytes, source)});
+    Fill(status, source, source == kPROC_NULL ? 0 : bytes);
+  });
+}
+
+ANNULUS_MPI_EXPORT int MPIABI_Sendrecv(const void* send, int sendcount, Handle sendtype, int dest, int sendtag,
+                                       void* recv, int recvcount, Handle recvtype, int source, int recvtag, Handle comm,
+                                       Status* status) {
+  return Guarded("MPI_Sendrecv", [&] {
+    const std::shared_ptr<Communicator> communicator = Living(comm);
+    RequirePeer(dest, sendtag, *communicator);
+    RequirePeer(source, recvtag, *communicator);
+    const size_t sent = BytesOf(sendcount, sendtype);
+    const size_t received = BytesOf(recvcount, recvtype);
+    std::vector<annulus_call_t> calls;
+    if (source != kPROC_NULL) calls.push_back(Message(ANNULUS_CALL_RECV, recv, received, source));
+    if (dest != kPROC_NULL) calls.push_back(Message(ANNULUS_CALL_SEND, const_cast<void*>(send), sent, dest));
+    Run(*communicator, calls);
+    Fill(status, source, source == kPROC_NULL ? 0 : received);
+  });
+}
+
+ANNULUS_MPI_EXPORT int MPIABI_Isend(const void* buffer, int count, Handle datatype, int dest, int tag, Handle comm,
+                                    Handle* request) {
+  return Guarded("MPI_Isend", [&] {
+    const std::shared_ptr<Communicator> communicator = Living(comm);
+    RequirePeer(dest, tag, *communicator);
+    const size_t bytes = BytesOf(count, datatype);
+    *request = Start(communicator, ANNULUS_CALL_SEND, const_cast<void*>(buffer), bytes, dest);
+  });
+}
+
+ANNULUS_MPI_EXPORT int MPIABI_Irecv(void* buffer, int count, Handle datatype, int source, int tag, Handle comm,
+                                    Handle* request) {
+  return Guarded("MPI_Irecv", [&] {
+    const std::shared_ptr<Communicator> communicator = Living(comm);
+    RequirePeer(source, tag, *communicator);
+    const size_t bytes = BytesOf(count, datatype);
+    *request = Start(communicator, ANNULUS_CALL_RECV, buffer, bytes, source);
+  });
+}
+
+ANNULUS_MPI_EXPORT int MPIABI_Wait(Handle* request, Status* status) {
+  return Guarded("MPI_Wait", [&] { Finish(request, -1, status); });
+}
+
+ANNULUS_MPI_EXPORT int MPIABI_Waitall(int count, Handle* requests, Status* statuses) {
+  return Guarded("MPI_Waitall", [&] {
+    Require(count >= 0, kERR_COUNT, "the count is " + std::to_string(count));
+    for (int i = 0; i < count; ++i) Finish(&requests[i], -1, statuses == nullptr ? nullptr : &statuses[i]);
+  });
+}
+
+ANNULUS_MPI_EXPORT int MPIABI_Test(Handle* request, int* flag, Status* status) {
+  return Guarded("MPI_Test", [&] { *flag = Finish(request, 0, status) ? 1 : 0; });
+}
+
+ANNULUS_MPI_EXPORT int MPIABI_Request_free(Handle* request) {
+  return Guarded("MPI_Request_free", [&] { Finish(request, -1, nullptr); });
+}
+
+ANNULUS_MPI_EXPORT int MPIABI_Get_count(const Status* status, Handle datatype, int* count) {
+  return Guarded("MPI_Get_count", [&] {
+    const size_t element = ElementTypeOf(datatype).bytes;
+    *count =
+        static_cast<int>(status->bytes % element == 0 ? static_cast<intptr_t>(status->bytes / element) : kUNDEFINED);
+  });
+}
+
+}  // namespace annulus_mpi

@@ -1,0 +1,59 @@
+"""What annulus.jax refuses: jax_refused.py late | devices | alone | world. Prints the error; jax_test.py knows what it must say."""
+
+import os
+import sys
+
+import numpy as np
+
+import annulus.jax
+
+
+def late():
+    import jax  # pylint: disable=unused-import
+    annulus.jax.enable()
+
+
+def alone():
+    for name in [name for name in os.environ if name.startswith("ANNULUS_")]:
+        del os.environ[name]
+    annulus.jax.initialize()
+
+
+def devices(world=""):
+    """Two devices in each process: of the sums half would be missing."""
+    if world:  # As one who does without annulus.jax.
+        os.environ["JAX_CPU_COLLECTIVES_IMPLEMENTATION"] = "mpi"
+        os.environ["MPITRAMPOLINE_LIB"] = os.path.join(os.path.dirname(annulus.__file__), "libannulus_mpiwrapper.so")
+    else:
+        annulus.jax.enable()
+    import jax
+    jax.config.update("jax_num_cpu_devices", 2)
+    if world:
+        jax.distributed.initialize(f"127.0.0.1:{world}", annulus_size(), annulus_rank())
+    else:
+        annulus.jax.initialize()
+    mesh = jax.sharding.Mesh(np.array(jax.devices()), ("x",))
+    spec = jax.sharding.PartitionSpec("x")
+    array = jax.make_array_from_callback((len(jax.devices()),), jax.sharding.NamedSharding(mesh, spec), lambda index: np.ones(1, np.float32))
+    total = jax.jit(jax.shard_map(lambda part: jax.lax.psum(part, "x"), mesh=mesh, in_specs=spec, out_specs=spec))
+    print("no error:", [part.data for part in jax.block_until_ready(total(array)).addressable_shards])
+
+
+def annulus_rank():
+    return int(os.environ["ANNULUS_RANK"])
+
+
+def annulus_size():
+    return int(os.environ["ANNULUS_SIZE"])
+
+
+def main():
+    try:
+        {"late": late, "alone": alone, "devices": devices}[sys.argv[1]](*sys.argv[2:])
+    except Exception as error:  # pylint: disable=broad-except
+        print("error:", " ".join(str(error).split()), flush=True)
+    os._exit(0)  # JAX would wait for the other processes, whose work has failed too.
+
+
+if __name__ == "__main__":
+    main()
