@@ -18,11 +18,11 @@
 #include "frameworks/python/failure.h"
 #include "frameworks/python/handle.h"
 #include "frameworks/python/reduction.h"
+#include "frameworks/python/runner.h"
 
 namespace py = pybind11;
 
 using annulus_python::Call;
-using annulus_python::CallOptions;
 using annulus_python::Failure;
 using annulus_python::Handle;
 using annulus_python::Reduction;
@@ -202,7 +202,8 @@ PYBIND11_MODULE(_core, module) {
   module.doc() = "The C API of Annulus, for the package annulus only.";
   annulus_python::RegisterFailure();
   module.attr("TYPES") = Types();
-  module.attr("OPS") = Ops();
+  const py::dict ops = Ops();
+  module.attr("OPS") = ops;
   module.attr("ALLREDUCE") = static_cast<int>(ANNULUS_CALL_ALLREDUCE);
   module.attr("REDUCE_SCATTER") = static_cast<int>(ANNULUS_CALL_REDUCE_SCATTER);
   module.attr("ALLGATHER") = static_cast<int>(ANNULUS_CALL_ALLGATHER);
@@ -238,13 +239,9 @@ PYBIND11_MODULE(_core, module) {
       .def("counters", &Counters)
       .def("submit", &Submit)
       .def("run", &Handle::Run)
-      .def("run_plain",
-           [](Handle& self, const CallOptions& options, int kind, const py::object& send, const py::object& recv,
-              int number) {
-             return self.RunPlain(options, {static_cast<annulus_kind_t>(kind), send, recv, number});
-           })
       .def("verdict", &Handle::Verdict)
       .def("abort", &Handle::Abort)
       .def("close", &Handle::Close)
       .def("abandon", &Handle::Abandon);
+  annulus_python::DefineRunner(&module, ops);
 }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <mutex>
+#include <new>
+#include <optional>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -18,6 +20,18 @@ namespace {
 // How long a signal such as Ctrl-C may go unseen.
 constexpr int64_t kSignalCheckMs = 50;
 
+// As py::gil_scoped_release, in less time.
+class WithoutGil {
+ public:
+  WithoutGil() : state_(PyEval_SaveThread()) {}
+  ~WithoutGil() { PyEval_RestoreThread(state_); }
+  WithoutGil(const WithoutGil&) = delete;
+  WithoutGil& operator=(const WithoutGil&) = delete;
+
+ private:
+  PyThreadState* const state_;
+};
+
 void* LendOne(const py::object& array, int flags, Work* work) {
   if (array.is_none()) return nullptr;
   auto buffer = std::make_unique<Py_buffer>();
@@ -29,7 +43,7 @@ void* LendOne(const py::object& array, int flags, Work* work) {
 void SetOptions(const CallOptions& options, annulus_call_t* call) {
   call->timeout_ms = options.timeout_ms;
   call->priority = options.priority;
-  call->label = options.label.c_str();
+  call->label = options.label.empty() ? nullptr : options.label.c_str();
   call->flags = options.agree_first ? ANNULUS_AGREE_FIRST : 0;
 }
 
@@ -133,40 +147,53 @@ void Handle::Run(const Call& described) {
   if (closed()) throw Failure::Closed();
   const auto work = std::make_shared<Work>();
   const annulus_call_t call = Complete(described, work.get());
-  RunWork(work, call);
+  annulus_request_t* const request = Begin(call);
+  if (request != nullptr) GoOn(work, request);
 }
 
 bool Handle::RunPlain(const CallOptions& options, const PlainCall& plain) {
   if (!options.done.is_none()) return false;
   CheckNotInReduction();
   if (closed()) throw Failure::Closed();
-  const auto work = std::make_shared<Work>();
+  PlainArrays arrays;
   annulus_call_t call{};
-  if (!Describe(plain, size_, &work->lent, &call)) return false;
+  if (!arrays.Describe(plain, size_, &call)) return false;
   SetOptions(options, &call);
-  RunWork(work, call);
+  annulus_request_t* const request = Begin(call);
+  if (request == nullptr) return true;
+  std::shared_ptr<Work> work;
+  try {
+    work = std::make_shared<Work>();
+    arrays.MoveTo(&work->lent);
+  } catch (const std::bad_alloc&) {
+    Forget(request);  // Waits for it: the library uses the arrays.
+    throw;
+  }
+  GoOn(work, request);
   return true;
 }
 
-void Handle::RunWork(const std::shared_ptr<Work>& work, const annulus_call_t& call) {
+annulus_request_t* Handle::Begin(const annulus_call_t& call) {
   Reap();
-  annulus_status_t status = ANNULUS_OK;
-  {
-    py::gil_scoped_release release;
-    const std::shared_lock<std::shared_mutex> using_it = Use();
-    if (!using_it || closed()) throw Failure::Closed();
-    status = annulus_submit(comm_, &call, 1, &work->request);
-    if (status != ANNULUS_OK) throw Failure::OfThread(status);
-    status = annulus_request_wait(work->request, kSignalCheckMs);
-    if (status != ANNULUS_OK && status != ANNULUS_IN_PROGRESS) work->failure = Failure::OfThread(status);
-    if (status != ANNULUS_IN_PROGRESS) annulus_request_free(std::exchange(work->request, nullptr));
-  }
-  if (status == ANNULUS_IN_PROGRESS) {
-    works_.push_back(work);
-    Wait(work, -1);
-  } else if (work->failure) {
-    throw Failure(*work->failure);
-  }
+  const WithoutGil without_gil;
+  const std::shared_lock<std::shared_mutex> using_it = Use();
+  if (!using_it || closed()) throw Failure::Closed();
+  annulus_request_t* request = nullptr;
+  annulus_status_t status = annulus_submit(comm_, &call, 1, &request);
+  if (status != ANNULUS_OK) throw Failure::OfThread(status);
+  status = annulus_request_wait(request, kSignalCheckMs);
+  if (status == ANNULUS_IN_PROGRESS) return request;
+  std::optional<Failure> failure;
+  if (status != ANNULUS_OK) failure = Failure::OfThread(status);
+  annulus_request_free(request);
+  if (failure) throw Failure(*std::move(failure));
+  return nullptr;
+}
+
+void Handle::GoOn(const std::shared_ptr<Work>& work, annulus_request_t* request) {
+  work->request = request;
+  works_.push_back(work);
+  Wait(work, -1);
 }
 
 void Handle::Do(const std::function<annulus_status_t(annulus_comm_t*)>& call) {
@@ -230,6 +257,7 @@ void Handle::CheckNotInReduction() const {
 bool Handle::IsInside() const { return Callback::RunsHere(this) || Reduction::RunsHere(this); }
 
 void Handle::Reap() {
+  if (works_.empty()) return;
   std::vector<std::shared_ptr<Work>> dropped;
   for (const std::shared_ptr<Work>& work : works_) {
     if (work.use_count() == 1) dropped.push_back(work);
@@ -284,8 +312,11 @@ void Handle::Finish(const std::shared_ptr<Work>& work, std::optional<Failure> fa
 }
 
 void Handle::FreeRequest(Work* work) {
-  annulus_request_t* request = std::exchange(work->request, nullptr);
-  if (request == nullptr || closed()) return;
+  annulus_request_t* const request = std::exchange(work->request, nullptr);
+  if (request != nullptr && !closed()) Forget(request);
+}
+
+void Handle::Forget(annulus_request_t* request) {
   py::gil_scoped_release release;
   const std::shared_lock<std::shared_mutex> using_it = Use();
   if (using_it && !closed()) annulus_request_free(request);  // Else the communicator frees it.

@@ -93,8 +93,13 @@ class Handle {
   int local_size() const { return local_size_; }
 
  private:
-  // Queues `call`, whose arrays `work` has, and waits for it.
-  void RunWork(const std::shared_ptr<Work>& work, const annulus_call_t& call);
+  // Queues `call`, and waits for it for as long as signals may wait. Returns null if it has ended then, else its
+  // request. Throws the call's Failure.
+  annulus_request_t* Begin(const annulus_call_t& call);
+  // The rest of the wait, for `work` that has the arrays.
+  void GoOn(const std::shared_ptr<Work>& work, annulus_request_t* request);
+  // Frees the request, which waits for its end.
+  void Forget(annulus_request_t* request);
   // Work that is done and whose request Python has let go of gives its arrays back.
   void Reap();
   bool Poll(const std::shared_ptr<Work>& work, int64_t timeout_ms);

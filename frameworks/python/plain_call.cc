@@ -1,11 +1,9 @@
 #include "frameworks/python/plain_call.h"
 
 #include <cstdint>
-#include <utility>
+#include <iterator>
 
 namespace annulus_python {
-
-namespace py = pybind11;
 
 namespace {
 
@@ -33,17 +31,6 @@ bool IsAligned(const Py_buffer& buffer) {
   return reinterpret_cast<uintptr_t>(buffer.buf) % static_cast<uintptr_t>(buffer.itemsize) == 0;
 }
 
-// Lends the array; null where it is not contiguous or aligned or, though `flags` want it, not writable.
-const Py_buffer* TryToLend(const py::object& array, int flags, std::vector<Lent>* lent) {
-  auto buffer = std::make_unique<Py_buffer>();
-  if (PyObject_GetBuffer(array.ptr(), buffer.get(), flags | PyBUF_FORMAT | PyBUF_C_CONTIGUOUS) != 0) {
-    PyErr_Clear();
-    return nullptr;
-  }
-  lent->emplace_back(buffer.release());
-  return IsAligned(*lent->back()) ? lent->back().get() : nullptr;
-}
-
 // Whether the buffers' lengths fit the kind; either may be null.
 bool Fits(annulus_kind_t kind, Py_ssize_t size, const Py_buffer* send, const Py_buffer* recv) {
   const bool both = send != nullptr && recv != nullptr;
@@ -68,11 +55,31 @@ bool Fits(annulus_kind_t kind, Py_ssize_t size, const Py_buffer* send, const Py_
 
 }  // namespace
 
-bool Describe(const PlainCall& plain, int size, std::vector<Lent>* lent, annulus_call_t* call) {
-  lent->reserve(2);
-  const Py_buffer* const send = plain.send.is_none() ? nullptr : TryToLend(plain.send, PyBUF_SIMPLE, lent);
-  const Py_buffer* const recv = plain.recv.is_none() ? nullptr : TryToLend(plain.recv, PyBUF_WRITABLE, lent);
-  if ((send == nullptr) != plain.send.is_none() || (recv == nullptr) != plain.recv.is_none()) return false;
+PlainArrays::~PlainArrays() {
+  for (int i = 0; i < count_; ++i) PyBuffer_Release(&buffers_[i]);
+}
+
+const Py_buffer* PlainArrays::TryToLend(PyObject* array, int flags) {
+  Py_buffer* const buffer = &buffers_[count_];
+  if (PyObject_GetBuffer(array, buffer, flags | PyBUF_FORMAT | PyBUF_C_CONTIGUOUS) != 0) {
+    PyErr_Clear();
+    return nullptr;
+  }
+  ++count_;
+  return IsAligned(*buffer) ? buffer : nullptr;
+}
+
+void PlainArrays::MoveTo(std::vector<Lent>* lent) {
+  lent->reserve(std::size(buffers_));
+  // Nothing but their release follows, which looks at no pointer into the moved struct.
+  for (; count_ > 0; --count_) lent->emplace_back(new Py_buffer(buffers_[count_ - 1]));
+}
+
+bool PlainArrays::Describe(const PlainCall& plain, int size, annulus_call_t* call) {
+  const Py_buffer* const send = plain.send == nullptr ? nullptr : TryToLend(plain.send, PyBUF_SIMPLE);
+  if (send == nullptr && plain.send != nullptr) return false;
+  const Py_buffer* const recv = plain.recv == nullptr ? nullptr : TryToLend(plain.recv, PyBUF_WRITABLE);
+  if (recv == nullptr && plain.recv != nullptr) return false;
   if (!Fits(plain.kind, size, send, recv)) return false;
   // The count is that of one rank's part.
   const Py_buffer* const part = plain.kind == ANNULUS_CALL_REDUCE_SCATTER || send == nullptr ? recv : send;

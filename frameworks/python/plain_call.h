@@ -25,13 +25,31 @@ using Lent = std::unique_ptr<Py_buffer, ReleaseBuffer>;
 
 struct PlainCall {
   annulus_kind_t kind;
-  const pybind11::object& send;  // None where the rank sends nothing, as `recv` where it gets nothing.
-  const pybind11::object& recv;
+  PyObject* send;  // Null where the rank sends nothing, as `recv` where it gets nothing.
+  PyObject* recv;
   int number = 0;  // The operation of a reduction, else the root or the peer.
 };
 
-// Fills in *call for a communicator of `size` ranks, and lends its arrays to `lent`. Returns false where an array is
-// not plain or too long or short, or for a kind that has no plain form.
-bool Describe(const PlainCall& plain, int size, std::vector<Lent>* lent, annulus_call_t* call);
+// The arrays of such a call, lent to the library as long as this lives. They need no memory of their own.
+class PlainArrays {
+ public:
+  PlainArrays() = default;
+  ~PlainArrays();
+  PlainArrays(const PlainArrays&) = delete;
+  PlainArrays& operator=(const PlainArrays&) = delete;
+
+  // Fills in *call for a communicator of `size` ranks. Once, first. Returns false where an array is not plain or too
+  // long or short, or for a kind that has no plain form.
+  bool Describe(const PlainCall& plain, int size, annulus_call_t* call);
+  // Leaves the arrays to `lent`, which is empty.
+  void MoveTo(std::vector<Lent>* lent);
+
+ private:
+  // Lends the array; null where it is not contiguous or aligned or, though `flags` want it, not writable.
+  const Py_buffer* TryToLend(PyObject* array, int flags);
+
+  Py_buffer buffers_[2];
+  int count_ = 0;
+};
 
 }  // namespace annulus_python

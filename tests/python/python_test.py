@@ -71,6 +71,11 @@ class Python(unittest.TestCase):
     def test_every_collective_gives_the_right_result_over_tcp(self):
         self.ranks(3, "collectives.py", ANNULUS_TRANSPORT="tcp")
 
+    def test_plain_arrays_take_one_step_and_others_none(self):
+        self.all_pass("plain.py")
+        self.ranks(1, "plain.py")
+        self.ranks(2, "plain.py", ANNULUS_TRANSPORT="tcp")
+
     def test_mistakes_become_exceptions(self):
         self.all_pass("errors.py")
 

@@ -13,6 +13,14 @@ from annulus._request import Ended, Request
 
 T = TypeVar("T")
 
+# As globals they are found faster.
+_ALLREDUCE = _core.ALLREDUCE
+_ALLGATHER = _core.ALLGATHER
+_REDUCE_SCATTER = _core.REDUCE_SCATTER
+_BROADCAST = _core.BROADCAST
+_SEND = _core.SEND
+_RECV = _core.RECV
+
 # "sum" and so on, or what premul_sum or reduction gave.
 Op = Union[str, Operation]
 
@@ -25,6 +33,8 @@ class Calls:
         self._core = core
         self._calls = calls
         self._now: Optional[Now] = Now(core, calls)  # None: calls are only collected.
+        # Makes a call in one step where its arrays are plain; others get a closer look, which explains errors.
+        self._ran: Callable[[int, Optional[Array], Optional[Array], Union[int, Op]], bool] = _core.runner(core, calls, numpy.ndarray).run
 
     @property
     def rank(self) -> int:
@@ -199,21 +209,15 @@ class Calls:
     def _blocking(self) -> "Calls":
         return self if self._now is None else self._now
 
-    def _ran(self, kind: int, send: Optional[Array], recv: Optional[Array], number: int) -> bool:
-        """Makes the call in one step where its arrays are plain; others get a closer look, which explains errors."""
-        if self._now is None or not (send is None or isinstance(send, numpy.ndarray)):
-            return False
-        return (recv is None or isinstance(recv, numpy.ndarray)) and self._core.run_plain(self._calls, kind, send, recv, number)
-
     # -- Collectives: blocking ---------------------------------------------------------------------------------------
 
     def allreduce(self, array: Array, op: Op = "sum", out: Optional[Array] = None) -> Array:
         """The reduction of all ranks' arrays, element by element. In place: out=array."""
-        number = _core.OPS.get(op)
-        if number is not None and isinstance(array, numpy.ndarray):
-            result = numpy.empty(array.shape, array.dtype) if out is None else out
-            if self._ran(_core.ALLREDUCE, array, result, number):
-                return result
+        result = out
+        if result is None and isinstance(array, numpy.ndarray):
+            result = numpy.empty(array.shape, array.dtype)
+        if result is not None and self._ran(_ALLREDUCE, array, result, op):
+            return result
         return self._blocking.allreduce_async(array, op, out).wait()
 
     def allreduce_group(self, arrays: Sequence[Array], op: Op = "sum", in_place: bool = False) -> List[Array]:
@@ -227,23 +231,21 @@ class Calls:
 
     def broadcast(self, array: Array, root: int = 0) -> Array:
         """Fills every rank's array with the root's, and returns it."""
-        sends = self.rank == root
-        if self._ran(_core.BROADCAST, array if sends else None, None if sends else array, root):
+        if self._ran(_BROADCAST, array, array, root):
             return array
         return self._blocking.broadcast_async(array, root).wait()
 
     def allgather(self, array: Array, out: Optional[Array] = None) -> Array:
         """All ranks' arrays, joined along the first axis in the order of the ranks. All have the same shape.
         In place: array is the rank's own part of out."""
-        if out is not None and self._ran(_core.ALLGATHER, array, out, 0):
+        if out is not None and self._ran(_ALLGATHER, array, out, 0):
             return out
         return self._blocking.allgather_async(array, out).wait()
 
     def reduce_scatter(self, array: Array, op: Op = "sum", out: Optional[Array] = None) -> Array:
         """This rank's part of the reduction, which is cut along its first axis into as many parts as there are ranks.
         In place: out is the rank's own part of array."""
-        number = _core.OPS.get(op)
-        if out is not None and number is not None and self._ran(_core.REDUCE_SCATTER, array, out, number):
+        if out is not None and self._ran(_REDUCE_SCATTER, array, out, op):
             return out
         return self._blocking.reduce_scatter_async(array, op, out).wait()
 
@@ -285,18 +287,24 @@ class Calls:
 
     def send(self, array: Array, peer: int) -> None:
         """Sends the array to rank `peer`, whose n-th recv from here gets the n-th one sent. A large one waits for it."""
-        if not self._ran(_core.SEND, array, None, peer):
+        if not self._ran(_SEND, array, None, peer):
             self._blocking.send_async(array, peer).wait()
 
     def recv(self, array: Array, peer: int) -> Array:
         """Fills the array with what rank `peer` sends, and returns it."""
-        if self._ran(_core.RECV, None, array, peer):
+        if self._ran(_RECV, None, array, peer):
             return array
         return self._blocking.recv_async(array, peer).wait()
 
     def barrier(self) -> None:
         """Returns once every rank has called it."""
         self._blocking.barrier_async().wait()
+
+
+def _collected(kind: int, send: Optional[Array], recv: Optional[Array], number: Union[int, Op]) -> bool:
+    """Stands for Runner.run where nothing is to be made in one step."""
+    del kind, send, recv, number
+    return False
 
 
 class Now(Calls):
@@ -307,6 +315,7 @@ class Now(Calls):
         self._core = core
         self._calls = calls
         self._now = None
+        self._ran = _collected
 
     def _start_all(self, calls: List[_core.Call], result: T, op: Op) -> "Request[T]":
         if len(calls) != 1 or isinstance(op, Operation):
@@ -323,6 +332,7 @@ class Group(Calls):
     def __init__(self, calls: Calls) -> None:
         super().__init__(calls._core, calls._calls)
         self._now = None
+        self._ran = _collected
         self._members: List[_core.Call] = []
         self._requests: List["Request[object]"] = []
 

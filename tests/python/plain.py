@@ -1,0 +1,153 @@
+"""Calls of plain arrays, which the extension module makes in one step: which are, what they give, and that nothing
+happens for others, which get a closer look. Run on any number of ranks by annulus-run."""
+
+import itertools
+
+import numpy as np
+
+import annulus
+from annulus import _core
+
+comm = annulus.Communicator(timeout_ms=20000)
+RANK, SIZE = comm.rank, comm.size
+NEXT, PREVIOUS = (RANK + 1) % SIZE, (RANK - 1) % SIZE
+KINDS = (_core.ALLREDUCE, _core.REDUCE_SCATTER, _core.ALLGATHER, _core.BROADCAST, _core.SEND, _core.RECV)
+
+
+def ran(kind, send, recv, number):
+    """The call, which is made in one step."""
+    assert comm._ran(kind, send, recv, number) is True, (kind, send, recv, number)
+    return recv
+
+
+def every_kind(dtype, rows):
+    """Of arrays with so many rows of 3 elements."""
+    mine = np.full((rows, 3), RANK + 1, dtype)
+    total = SIZE * (SIZE + 1) // 2
+    results = {"sum": total, "max": SIZE, "min": 1}
+    for op, expected in results.items():
+        for number in (op, _core.OPS[op]):
+            assert (ran(_core.ALLREDUCE, mine, np.zeros_like(mine), number) == expected).all()
+    own = mine.copy()
+    assert (ran(_core.ALLREDUCE, own, own, "sum") == total).all()
+    parts = np.concatenate([mine] * SIZE)
+    assert (ran(_core.REDUCE_SCATTER, parts, np.zeros_like(mine), "sum") == total).all()
+    gathered = ran(_core.ALLGATHER, mine, np.zeros((SIZE, rows, 3), dtype), 0)
+    assert all((gathered[rank] == rank + 1).all() for rank in range(SIZE))
+    for root in range(SIZE):
+        own = mine.copy()
+        own.flags.writeable = RANK != root  # The root's is only read.
+        assert (ran(_core.BROADCAST, own, own, root) == root + 1).all()
+    arrived = np.zeros_like(mine)
+    for sender in range(SIZE if SIZE > 1 else 0):
+        if RANK == sender:
+            ran(_core.SEND, mine, None, NEXT)
+        if PREVIOUS == sender:
+            ran(_core.RECV, None, arrived, PREVIOUS)
+    assert SIZE == 1 or (arrived == PREVIOUS + 1).all()
+
+
+for name, count in itertools.product(("int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64"),
+                                     (0, 1, 7, 3000)):
+    every_kind(np.dtype(name), count)
+
+# -- Arrays that are not plain ---------------------------------------------------------------------------------------
+
+good = np.ones((2 * SIZE, 4), np.float32)
+part = np.ones((2, 4), np.float32)
+wide = np.ones((SIZE + 1, 2 * SIZE, 4), np.float32)
+frozen = good.copy()
+frozen.flags.writeable = False
+unaligned = np.frombuffer(bytearray(good.nbytes + 1), np.uint8)[1:].view(np.float32)
+ODD = {
+    "a list": [1.0, 2.0],
+    "bytes": bytes(good.nbytes),
+    "a memoryview": memoryview(good.copy()),
+    "of a type without a letter": good.astype(complex),
+    "of the other byte order": good.astype(">f4"),
+    "of booleans": good.astype(bool),
+    "of dates": good.astype("datetime64[s]"),
+    "of a structure": np.zeros(2 * SIZE, [("a", np.float32)]),
+    "of objects": good.astype(object),
+    "not contiguous": np.ones((2 * SIZE, 8), np.float32)[:, ::2],
+    "in Fortran's order": np.asfortranarray(good),
+    "unaligned": unaligned,
+    "backwards": good[::-1],
+}
+# What each kind would take, with the odd array in place of either.
+FITS = {_core.ALLREDUCE: (good, good.copy(), "sum"), _core.REDUCE_SCATTER: (good, part.copy(), "sum"),
+        _core.ALLGATHER: (part, good.copy(), 0), _core.SEND: (good, None, NEXT), _core.RECV: (None, good.copy(), NEXT)}
+before = comm.counters()
+
+
+def declined(kind, send, recv, number, what):
+    left = None if recv is None or recv is frozen else np.copy(recv)
+    assert comm._ran(kind, send, recv, number) is False, (kind, what)
+    assert left is None or np.array_equal(left, recv), (kind, what)
+
+
+for what, odd in ODD.items():
+    for kind, (send, recv, number) in FITS.items():
+        if send is not None:
+            declined(kind, odd, recv, number, what)
+        if recv is not None:
+            declined(kind, send, odd, number, what)
+    declined(_core.BROADCAST, odd, odd, 0, what)
+for kind, (send, recv, number) in FITS.items():
+    if recv is not None:
+        declined(kind, send, frozen, number, "read-only")
+    declined(kind, None, None, number, "none")
+    for wrong in (None, 1.5, True, "mean", b"sum", -1, 2**31, 2**70, np.int64(0), [0], object()):
+        declined(kind, send, recv, wrong, f"number {wrong!r}")
+declined(_core.BROADCAST, frozen, frozen, NEXT, "read-only") if SIZE > 1 else None
+declined(_core.ALLREDUCE, good, good.astype(np.float64), "sum", "of two types")
+declined(_core.ALLREDUCE, good, good.astype(np.int32), "sum", "of two types of one size")
+declined(_core.ALLREDUCE, good, part.repeat(SIZE + 1, axis=0), "sum", "of two lengths")
+declined(_core.ALLGATHER, good, good.copy(), 0, "too short") if SIZE > 1 else None
+declined(_core.ALLGATHER, part, wide.copy(), 0, "too long")
+declined(_core.REDUCE_SCATTER, np.ones((2 * SIZE + 1, 4), np.float32), part.copy(), "sum", "not divisible")
+declined(_core.REDUCE_SCATTER, good, wide.copy(), "sum", "too long")
+declined(_core.SEND, good, good.copy(), NEXT, "with an output")
+declined(_core.RECV, good, good.copy(), NEXT, "with an input")
+for kind in (0, 999, 2**40, "sum", None):
+    if kind not in KINDS:
+        declined(kind, good, good.copy(), 0, "no kind")
+for arguments in ((), (1, good, good), (1, good, good, 0, 0)):
+    try:
+        comm._ran(*arguments)
+        raise AssertionError(f"{len(arguments)} arguments were taken")
+    except TypeError as error:
+        assert "run takes kind, send, recv and number" in str(error), error
+after = comm.counters()
+assert (after["collectives"], after["messages"]) == (before["collectives"], before["messages"])
+
+# -- Calls that the library refuses, and ends ------------------------------------------------------------------------
+
+for kind, arguments in ((_core.BROADCAST, (good, good, 99)), (_core.SEND, (good, None, RANK))):
+    try:
+        comm._ran(kind, *arguments)
+        raise AssertionError(f"kind {kind} was taken")
+    except annulus.InvalidArgument as error:
+        assert error.rank == RANK and error.advice, error
+overlapping = np.ones(5, np.float32)
+try:
+    comm._ran(_core.ALLREDUCE, overlapping[:4], overlapping[1:], "sum")
+    raise AssertionError("overlapping arrays were taken")
+except annulus.InvalidArgument as error:
+    assert "overlap" in str(error), error
+every_kind(np.dtype("float32"), 5)
+# An array is given back when its call is over: only then may it be resized.
+for _ in range(3):
+    lent = np.ones(10, np.float32)
+    ran(_core.ALLREDUCE, lent, lent, "sum")
+    lent.resize(20)
+    lent = np.asfortranarray(np.ones((4, 4), np.float32))
+    assert comm._ran(_core.ALLREDUCE, np.ones((4, 4), np.float32), lent, "sum") is False
+    lent.resize(20)
+comm.close()
+try:
+    comm._ran(_core.ALLREDUCE, good, good.copy(), "sum")
+    raise AssertionError("a closed communicator was used")
+except annulus.Aborted as error:
+    assert "closed" in str(error), error
+print("passed")
