@@ -9,6 +9,7 @@ import time
 import numpy as np
 
 import annulus.jax
+import suite as suites
 
 annulus.jax.enable()
 
@@ -35,6 +36,7 @@ def main():
     except Exception as error:  # pylint: disable=broad-except
         with open(mark, encoding="utf-8") as opened:
             print(round(1000 * (time.time() - float(opened.read()))), " ".join(str(error).split()), flush=True)
+        suites.wait_for_others(folder, rank, range(size - 1))
         os._exit(0)
     print("no error", flush=True)
     os._exit(1)

@@ -1,4 +1,5 @@
-"""What annulus.jax refuses: jax_refused.py late | devices | alone | world. Prints the error; jax_test.py knows what it must say."""
+"""What annulus.jax refuses: jax_refused.py FOLDER late | alone | devices COUNT [PORT]. Prints the error, which jax_test.py knows, or
+"no error" and a sum."""
 
 import os
 import sys
@@ -6,6 +7,7 @@ import sys
 import numpy as np
 
 import annulus.jax
+import suite as suites
 
 
 def late():
@@ -19,15 +21,15 @@ def alone():
     annulus.jax.initialize()
 
 
-def devices(world=""):
-    """Two devices in each process: of the sums half would be missing."""
+def devices(count, world=""):
+    """So many devices in each process: with two, half of the sums would be missing."""
     if world:  # As one who does without annulus.jax.
         os.environ["JAX_CPU_COLLECTIVES_IMPLEMENTATION"] = "mpi"
         os.environ["MPITRAMPOLINE_LIB"] = os.path.join(os.path.dirname(annulus.__file__), "libannulus_mpiwrapper.so")
     else:
         annulus.jax.enable()
     import jax
-    jax.config.update("jax_num_cpu_devices", 2)
+    jax.config.update("jax_num_cpu_devices", int(count))
     if world:
         jax.distributed.initialize(f"127.0.0.1:{world}", annulus_size(), annulus_rank())
     else:
@@ -36,7 +38,7 @@ def devices(world=""):
     spec = jax.sharding.PartitionSpec("x")
     array = jax.make_array_from_callback((len(jax.devices()),), jax.sharding.NamedSharding(mesh, spec), lambda index: np.ones(1, np.float32))
     total = jax.jit(jax.shard_map(lambda part: jax.lax.psum(part, "x"), mesh=mesh, in_specs=spec, out_specs=spec))
-    print("no error:", [part.data for part in jax.block_until_ready(total(array)).addressable_shards])
+    print("no error:", [part.data for part in jax.block_until_ready(total(array)).addressable_shards], flush=True)
 
 
 def annulus_rank():
@@ -48,11 +50,13 @@ def annulus_size():
 
 
 def main():
+    rank = annulus_rank()
     try:
-        {"late": late, "alone": alone, "devices": devices}[sys.argv[1]](*sys.argv[2:])
+        {"late": late, "alone": alone, "devices": devices}[sys.argv[2]](*sys.argv[3:])
     except Exception as error:  # pylint: disable=broad-except
         print("error:", " ".join(str(error).split()), flush=True)
-    os._exit(0)  # JAX would wait for the other processes, whose work has failed too.
+    suites.wait_for_others(sys.argv[1], rank, (0, 1))
+    os._exit(0)  # JAX would wait for the other process, whose work has failed too.
 
 
 if __name__ == "__main__":

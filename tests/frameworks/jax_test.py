@@ -10,6 +10,7 @@ import pathlib
 import re
 import socket
 import subprocess
+import tempfile
 
 import suite as suites
 
@@ -44,11 +45,21 @@ def features(suite, size, by_launcher):
     suite.count(f"all {size} ranks end with status 0", fine, status)
 
 
-def refuses(suite, what, expected, *arguments):
-    """Both of two ranks print an error with that text."""
-    status, outputs = launched(suite, 2, suites.HERE / "jax_refused.py", what, *arguments)
-    ok = status == 0 and all(re.search(rf"^error: .*{expected}", output, re.MULTILINE) for output in outputs)
-    suite.count(f"refused: {what} {'without annulus.jax' if arguments else ''}", ok, f"{status} {outputs}")
+def says(suite, name, expected, *arguments):
+    """Both of two ranks print a line of that form."""
+    status, outputs = launched(suite, 2, suites.HERE / "jax_refused.py", tempfile.mkdtemp(dir=suite.folder), *arguments)
+    suite.count(name, status == 0 and all(re.search(f"^{expected}", output, re.MULTILINE) for output in outputs), f"{status} {outputs}")
+
+
+def keras_trains_alike(suite):
+    """The same losses with 1, 2 and 4 processes."""
+    losses = {}
+    for size in (1, 2, 4):
+        status, outputs = launched(suite, size, suites.HERE / "jax_keras.py")
+        found = [re.findall(r"^losses (.*)$", output, re.MULTILINE) for output in outputs]
+        losses[size] = [[float(loss) for loss in line.split()] for lines in found for line in lines]
+        suite.count(f"Keras trains with {size} ranks", status == 0 and len(losses[size]) == size and all(
+            abs(loss - first) < 1e-3 for line in losses[size] for loss, first in zip(line, losses[1][0])), f"{status} {outputs}")
 
 
 def the_page_is_true(suite):
@@ -63,14 +74,18 @@ def the_page_is_true(suite):
 
 def tests(suite):
     features(suite, 2, by_launcher=True)
+    suite.environment["ANNULUS_TRANSPORT"] = "tcp"
     features(suite, 3, by_launcher=False)
+    del suite.environment["ANNULUS_TRANSPORT"]
     features(suite, 4, by_launcher=True)
     features(suite, 8, by_launcher=True)
     suite.names_the_killed(suite.ranks("jax_killed.py", 3, free_port()))
-    refuses(suite, "late", "too late")
-    refuses(suite, "alone", "rank .ANNULUS_RANK. is not known")
-    refuses(suite, "devices", "2 CPU devices")
-    refuses(suite, "devices", "each process must have one device", free_port())
+    says(suite, "enable after JAX is refused", "error: .*too late", "late")
+    says(suite, "initialize without a launcher is refused", "error: .*rank .ANNULUS_RANK. is not known", "alone")
+    says(suite, "two devices are refused", "error: .*2 CPU devices", "devices", 2)
+    says(suite, "two devices are refused without annulus.jax", "error: .*each process must have one device", "devices", 2, free_port())
+    says(suite, "the library works without annulus.jax", r"no error: .*2\.", "devices", 1, free_port())
+    keras_trains_alike(suite)
     the_page_is_true(suite)
 
 

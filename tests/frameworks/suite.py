@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 
 HERE = pathlib.Path(__file__).parent
 PATIENCE_SECONDS = 500  # Longer than the ranks of a case take on a busy machine.
@@ -61,6 +62,14 @@ class Suite:
             self.count(f"rank {rank} of {size} names the killed rank in time", ok, f"{status} {output[-2000:]}")
             if found:
                 print(f"  after {found.group(1)} ms", flush=True)
+
+
+def wait_for_others(folder, rank, ranks):
+    """In a rank that has failed: waits until all of `ranks` are here, so that no error of theirs is that they lost this one."""
+    pathlib.Path(folder, f"done{rank}").touch()
+    deadline = time.monotonic() + 100
+    while time.monotonic() < deadline and not all(pathlib.Path(folder, f"done{each}").exists() for each in ranks):
+        time.sleep(0.05)
 
 
 def run(tests, what):
