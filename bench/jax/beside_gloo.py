@@ -21,8 +21,8 @@ COLLECTIVES = ("psum", "all_gather", "psum_scatter", "all_to_all", "ppermute", "
 def one_rank(rank, size, port, back_end, sizes):
     """A process of the job; rank 0 prints "measured collective bytes median least" lines."""
     if back_end == "annulus":
-        import annulus.jax
-        annulus.jax.enable()
+        import pyannulus.jax
+        pyannulus.jax.enable()
     else:
         os.environ["JAX_CPU_COLLECTIVES_IMPLEMENTATION"] = "gloo"
     import jax

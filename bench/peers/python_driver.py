@@ -16,8 +16,8 @@ PERIOD = 251
 
 class Annulus:
     def __init__(self):
-        import annulus  # pylint: disable=import-outside-toplevel
-        self.comm = annulus.Communicator()
+        import pyannulus  # pylint: disable=import-outside-toplevel
+        self.comm = pyannulus.Communicator()
         self.rank, self.size = self.comm.rank, self.comm.size
         self.barrier, self.send, self.recv = self.comm.barrier, self.comm.send, self.comm.recv
 

@@ -27,7 +27,7 @@ std::string Job::SetMeeting(const annulus_mpi_meeting* meeting) {
   const std::unique_lock lock(mutex_);
   if (phase_ != Phase::kBefore) return "MPI is initialised already";
   if (meeting == nullptr || meeting->struct_bytes != sizeof *meeting || meeting->place == nullptr) {
-    return "the package annulus and libannulus_mpiwrapper.so are of different versions";
+    return "the package pyannulus and libannulus_mpiwrapper.so are of different versions";
   }
   meeting_ = *meeting;
   return "";

@@ -25,7 +25,7 @@ void Callback::Run(void* self, annulus_status_t status) {
 
 void Callback::End() const {
   try {
-    function_(py::module_::import("annulus._errors").attr("status_of")(static_cast<int>(status_)));
+    function_(py::module_::import("pyannulus._errors").attr("status_of")(static_cast<int>(status_)));
   } catch (py::error_already_set& error) {
     error.discard_as_unraisable(function_);
   }

@@ -1,5 +1,5 @@
-// annulus._core, the extension module: the C API's communicators, requests and numbers. The rest of the package, which
-// looks at arrays and gives functions their names, is Python (annulus/).
+// pyannulus._core, the extension module: the C API's communicators, requests and numbers. The rest of the package,
+// which looks at arrays and gives functions their names, is Python (pyannulus/).
 //
 // Threads: as Python's, with the global lock (GIL); handle.h says when it is given up.
 
@@ -199,7 +199,7 @@ py::dict Ops() {
 }  // namespace
 
 PYBIND11_MODULE(_core, module) {
-  module.doc() = "The C API of Annulus, for the package annulus only.";
+  module.doc() = "The C API of Annulus, for the package pyannulus only.";
   annulus_python::RegisterFailure();
   module.attr("TYPES") = Types();
   const py::dict ops = Ops();

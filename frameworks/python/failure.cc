@@ -59,7 +59,7 @@ static py::object Text(const std::string& text) {
 }
 
 py::object Failure::ToPython() const {
-  return py::module_::import("annulus._errors")
+  return py::module_::import("pyannulus._errors")
       .attr("make")(static_cast<int>(status), scope, rank, peer, sequence, collective, Text(label), cause, cause_code,
                     Text(message), Text(advice));
 }

@@ -12,7 +12,7 @@
 
 namespace annulus_python {
 
-// Thrown where Python called us; becomes annulus.Error or one of its subclasses there.
+// Thrown where Python called us; becomes pyannulus.Error or one of its subclasses there.
 struct Failure : std::exception {
   annulus_status_t status = ANNULUS_INTERNAL;
   int32_t scope = ANNULUS_SCOPE_CALL;
@@ -41,7 +41,7 @@ struct Failure : std::exception {
   pybind11::object ToPython() const;
 };
 
-// Makes Python see Failures as what annulus._errors.make returns for their parts.
+// Makes Python see Failures as what pyannulus._errors.make returns for their parts.
 void RegisterFailure();
 
 }  // namespace annulus_python

@@ -114,7 +114,7 @@ void DefineRunner(py::module_* module, const py::dict& operations) {
       {nullptr, nullptr, 0, nullptr}};
   static PyType_Slot slots[] = {
       {Py_tp_dealloc, reinterpret_cast<void*>(&Free)}, {Py_tp_methods, methods}, {0, nullptr}};
-  static PyType_Spec spec = {"annulus._core.Runner", sizeof(Runner), 0,
+  static PyType_Spec spec = {"pyannulus._core.Runner", sizeof(Runner), 0,
                              Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
   runner_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
   if (runner_type == nullptr) throw py::error_already_set();

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Writes the wheel of annulus: bazel run //frameworks/python:wheel -- [DIR].
+"""Writes the wheel of pyannulus: bazel run //frameworks/python:wheel -- [DIR].
 
 The wheel has the package, libannulus.so, those libraries of Debian that it needs and that Python and numpy do not bring
 along, and annulus-run. It is for the Python that runs this script (Debian's, whose headers the build uses), on systems with
@@ -22,7 +22,7 @@ TAG = f"{PYTHON}-{PYTHON}-{sysconfig.get_platform().replace('-', '_').replace('.
 OF_THE_SYSTEM = re.compile(r"(linux-vdso|ld-linux.*|libc|libm|libgcc_s|libstdc\+\+|libcrypto)\.so[.\d]*")
 METADATA = """\
 Metadata-Version: 2.1
-Name: annulus
+Name: pyannulus
 Version: {version}
 Summary: Ring collectives for data-parallel training, for numpy arrays without a copy
 License: Apache-2.0
@@ -69,21 +69,21 @@ def licence(path):
 
 def contents(version):
     """{path in the wheel: (bytes, whether it is a program)}."""
-    info = f"annulus-{version}.dist-info"
+    info = f"pyannulus-{version}.dist-info"
     files = {f"{info}/licenses/LICENSE": read(f"{FILES}/LICENSE")}
-    package = f"{FILES}/frameworks/python/annulus"
+    package = f"{FILES}/frameworks/python/pyannulus"
     for name in os.listdir(package):
         if name.endswith((".py", ".pyi", ".typed")):
-            files[f"annulus/{name}"] = read(f"{package}/{name}")
-    files["annulus/_core" + sysconfig.get_config_var("EXT_SUFFIX")] = read(f"{FILES}/frameworks/python/bare_core/_core.so")
-    files["annulus/libannulus_mpiwrapper.so"] = read(f"{FILES}/frameworks/mpi/bare_wrapper/libannulus_mpiwrapper.so")
+            files[f"pyannulus/{name}"] = read(f"{package}/{name}")
+    files["pyannulus/_core" + sysconfig.get_config_var("EXT_SUFFIX")] = read(f"{FILES}/frameworks/python/bare_core/_core.so")
+    files["pyannulus/libannulus_mpiwrapper.so"] = read(f"{FILES}/frameworks/mpi/bare_wrapper/libannulus_mpiwrapper.so")
     library = f"{FILES}/packaging/bare_library/libannulus.so"
-    files["annulus/libannulus.so." + version.split(".")[0]] = read(library)  # Its soname.
+    files["pyannulus/libannulus.so." + version.split(".")[0]] = read(library)  # Its soname.
     for name, path in other_libraries(library):
-        files[f"annulus/{name}"] = read(path)
+        files[f"pyannulus/{name}"] = read(path)
         terms, text = licence(path)
         files[f"{info}/licenses/{terms}"] = text
-    programs = {f"annulus-{version}.data/scripts/annulus-run": read(f"{FILES}/packaging/bare_launcher/annulus-run")}
+    programs = {f"pyannulus-{version}.data/scripts/annulus-run": read(f"{FILES}/packaging/bare_launcher/annulus-run")}
     files[f"{info}/METADATA"] = METADATA.format(version=version, python=".".join(map(str, sys.version_info[:2]))).encode()
     files[f"{info}/WHEEL"] = WHEEL.format(tag=TAG).encode()
     listed = {path: (data, False) for path, data in files.items()} | {path: (data, True) for path, data in programs.items()}
@@ -106,7 +106,7 @@ def main():
     # `bazel run` starts this in a folder of its own; a relative path means the one that its user is in.
     folder = os.path.join(os.environ.get("BUILD_WORKING_DIRECTORY", os.getcwd()), *sys.argv[1:])
     os.makedirs(folder, exist_ok=True)
-    path = os.path.join(os.path.normpath(folder), f"annulus-{version}-{TAG}.whl")
+    path = os.path.join(os.path.normpath(folder), f"pyannulus-{version}-{TAG}.whl")
     with zipfile.ZipFile(path + ".new", "w", zipfile.ZIP_DEFLATED) as wheel:
         for name, (data, program) in sorted(contents(version).items()):
             entry = zipfile.ZipInfo(name)  # Of 1980, as all: a date would make each build another.

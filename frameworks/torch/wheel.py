@@ -29,7 +29,7 @@ annulus = annulus_torch:register
 
 
 def python_wheel():
-    """The script of the package annulus, which knows how a wheel is made."""
+    """The script of the package pyannulus, which knows how a wheel is made."""
     spec = importlib.util.spec_from_file_location("python_wheel", f"{FILES}/frameworks/python/wheel.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

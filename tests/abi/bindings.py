@@ -1,4 +1,4 @@
-"""Writes Python bindings by ctypes from annulus.h alone: that this is mechanical is what bindings_test.py shows.
+"""Writes Python bindings by ctypes from pyannulus.h alone: that this is mechanical is what bindings_test.py shows.
 
 Every function, struct, enumeration and constant of the header is in the module, under its own name.
 """

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Bindings that a program writes from annulus.h, here by ctypes, have the library's layouts and work."""
+"""Bindings that a program writes from pyannulus.h, here by ctypes, have the library's layouts and work."""
 
 import ctypes
 import os

@@ -5,9 +5,9 @@ import os
 
 import numpy as np
 
-import annulus.jax
+import pyannulus.jax
 
-annulus.jax.initialize()
+pyannulus.jax.initialize()
 os.environ["KERAS_BACKEND"] = "jax"
 
 import jax  # noqa: E402

@@ -8,10 +8,10 @@ import time
 
 import numpy as np
 
-import annulus.jax
+import pyannulus.jax
 import suite as suites
 
-annulus.jax.enable()
+pyannulus.jax.enable()
 
 import jax  # noqa: E402
 from jax import lax  # noqa: E402

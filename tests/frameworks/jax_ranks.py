@@ -8,13 +8,13 @@ import traceback
 
 import numpy as np
 
-import annulus.jax
+import pyannulus.jax
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:
-        annulus.jax.enable()
+        pyannulus.jax.enable()
     else:
-        annulus.jax.initialize()
+        pyannulus.jax.initialize()
 
 import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
@@ -211,7 +211,7 @@ def case_multihost_utils(size):
 
 
 def case_enable_may_come_again(_size):
-    annulus.jax.enable()
+    pyannulus.jax.enable()
 
 
 def case_sixteen_bit_floats(size):

@@ -1,4 +1,4 @@
-"""What annulus.jax refuses: jax_refused.py FOLDER late | alone | devices COUNT [PORT]. Prints the error, which jax_test.py knows, or
+"""What pyannulus.jax refuses: jax_refused.py FOLDER late | alone | devices COUNT [PORT]. Prints the error, which jax_test.py knows, or
 "no error" and a sum."""
 
 import os
@@ -6,34 +6,34 @@ import sys
 
 import numpy as np
 
-import annulus.jax
+import pyannulus.jax
 import suite as suites
 
 
 def late():
     import jax  # pylint: disable=unused-import
-    annulus.jax.enable()
+    pyannulus.jax.enable()
 
 
 def alone():
     for name in [name for name in os.environ if name.startswith("ANNULUS_")]:
         del os.environ[name]
-    annulus.jax.initialize()
+    pyannulus.jax.initialize()
 
 
 def devices(count, world=""):
     """So many devices in each process: with two, half of the sums would be missing."""
-    if world:  # As one who does without annulus.jax.
+    if world:  # As one who does without pyannulus.jax.
         os.environ["JAX_CPU_COLLECTIVES_IMPLEMENTATION"] = "mpi"
-        os.environ["MPITRAMPOLINE_LIB"] = os.path.join(os.path.dirname(annulus.__file__), "libannulus_mpiwrapper.so")
+        os.environ["MPITRAMPOLINE_LIB"] = os.path.join(os.path.dirname(pyannulus.__file__), "libannulus_mpiwrapper.so")
     else:
-        annulus.jax.enable()
+        pyannulus.jax.enable()
     import jax
     jax.config.update("jax_num_cpu_devices", int(count))
     if world:
         jax.distributed.initialize(f"127.0.0.1:{world}", annulus_size(), annulus_rank())
     else:
-        annulus.jax.initialize()
+        pyannulus.jax.initialize()
     mesh = jax.sharding.Mesh(np.array(jax.devices()), ("x",))
     spec = jax.sharding.PartitionSpec("x")
     array = jax.make_array_from_callback((len(jax.devices()),), jax.sharding.NamedSharding(mesh, spec), lambda index: np.ones(1, np.float32))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""JAX over Annulus as a stranger gets it: the wheel of annulus, installed beside an unmodified JAX, and used by several processes.
+"""JAX over Annulus as a stranger gets it: the wheel of pyannulus, installed beside an unmodified JAX, and used by several processes.
 
   jax_test.py --wheel WHEEL --python PYTHON [--counts FILE]
 
@@ -83,8 +83,8 @@ def tests(suite):
     says(suite, "enable after JAX is refused", "error: .*too late", "late")
     says(suite, "initialize without a launcher is refused", "error: .*rank .ANNULUS_RANK. is not known", "alone")
     says(suite, "two devices are refused", "error: .*2 CPU devices", "devices", 2)
-    says(suite, "two devices are refused without annulus.jax", "error: .*each process must have one device", "devices", 2, free_port())
-    says(suite, "the library works without annulus.jax", r"no error: .*2\.", "devices", 1, free_port())
+    says(suite, "two devices are refused without pyannulus.jax", "error: .*each process must have one device", "devices", 2, free_port())
+    says(suite, "the library works without pyannulus.jax", r"no error: .*2\.", "devices", 1, free_port())
     keras_trains_alike(suite)
     the_page_is_true(suite)
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-import annulus
+import pyannulus
 
 try:
     import ml_dtypes  # Its types are known by name; nothing needs it.
@@ -21,8 +21,8 @@ OPS = {
     "avg": lambda all_ranks: np.trunc(all_ranks.mean(axis=0)),
 }
 
-annulus.init(timeout_ms=20000, priorities=1)
-RANK, SIZE = annulus.rank(), annulus.size()
+pyannulus.init(timeout_ms=20000, priorities=1)
+RANK, SIZE = pyannulus.rank(), pyannulus.size()
 
 
 def of_rank(rank, dtype, shape):
@@ -50,19 +50,19 @@ def reductions(dtype):
             expected = everyones(dtype, shape).mean(axis=0)
             if SIZE not in (1, 2, 4):
                 continue  # Rounded then: the library's own tests compare those.
-        same(annulus.allreduce(mine, op), expected, dtype)
+        same(pyannulus.allreduce(mine, op), expected, dtype)
         own = mine.copy()
-        assert annulus.allreduce(own, op=op, out=own) is own
+        assert pyannulus.allreduce(own, op=op, out=own) is own
         same(own, expected, dtype)
         root = SIZE - 1
-        result = annulus.reduce(mine, root, op)
+        result = pyannulus.reduce(mine, root, op)
         assert (result is not None) == (RANK == root)
         if RANK == root:
             same(result, expected, dtype)
         part = expected[2 * RANK:2 * RANK + 2]
-        same(annulus.reduce_scatter(mine, op), part, dtype)
+        same(pyannulus.reduce_scatter(mine, op), part, dtype)
         own = mine.copy()
-        annulus.reduce_scatter(own, op, out=own[2 * RANK:2 * RANK + 2])
+        pyannulus.reduce_scatter(own, op, out=own[2 * RANK:2 * RANK + 2])
         same(own[2 * RANK:2 * RANK + 2], part, dtype)
     same(mine, of_rank(RANK, np.float64, shape), dtype)  # Inputs are left alone.
 
@@ -70,28 +70,28 @@ def reductions(dtype):
 def movements(dtype):
     mine = of_rank(RANK, dtype, (2, 3))
     joined = everyones(dtype, (2, 3)).reshape(2 * SIZE, 3)
-    same(annulus.allgather(mine), joined, dtype)
+    same(pyannulus.allgather(mine), joined, dtype)
     out = np.zeros((SIZE, 6), dtype)
-    assert annulus.allgather(mine, out=out) is out  # As many elements in another shape.
+    assert pyannulus.allgather(mine, out=out) is out  # As many elements in another shape.
     same(out.reshape(joined.shape), joined, dtype)
     out = np.zeros(joined.shape, dtype)
     out[2 * RANK:2 * RANK + 2] = mine
-    same(annulus.allgather(out[2 * RANK:2 * RANK + 2], out=out), joined, dtype)
+    same(pyannulus.allgather(out[2 * RANK:2 * RANK + 2], out=out), joined, dtype)
     for root in range(SIZE):
-        result = annulus.gather(mine, root)
+        result = pyannulus.gather(mine, root)
         assert (result is not None) == (RANK == root)
         if RANK == root:
             same(result, joined, dtype)
         source = joined.astype(dtype)
         out = None if RANK == root else np.zeros((2, 3), dtype)
-        same(annulus.scatter(source if RANK == root else None, root, out), of_rank(RANK, np.float64, (2, 3)), dtype)
+        same(pyannulus.scatter(source if RANK == root else None, root, out), of_rank(RANK, np.float64, (2, 3)), dtype)
         own = of_rank(RANK, dtype, (5,))
         own.flags.writeable = RANK != root  # The root's is only read.
-        assert annulus.broadcast(own, root) is own
+        assert pyannulus.broadcast(own, root) is own
         same(own, of_rank(root, np.float64, (5,)), dtype)
     sent = of_rank(RANK, dtype, (SIZE, 4))
     expected = np.stack([of_rank(rank, np.float64, (SIZE, 4))[RANK] for rank in range(SIZE)])
-    same(annulus.alltoall(sent), expected, dtype)
+    same(pyannulus.alltoall(sent), expected, dtype)
 
 
 def parts(dtype):
@@ -100,22 +100,22 @@ def parts(dtype):
     total = sum(counts)
     mine = of_rank(RANK, dtype, (RANK, 3))
     joined = np.concatenate([of_rank(rank, np.float64, (rank, 3)) for rank in counts])
-    same(annulus.allgatherv(mine, counts), joined, dtype)
+    same(pyannulus.allgatherv(mine, counts), joined, dtype)
     own = slice(sum(counts[:RANK]), sum(counts[:RANK + 1]))
     out = np.zeros((total, 3), dtype)
     out[own] = mine
-    same(annulus.allgatherv(out[own], np.array(counts), out), joined, dtype)  # In place.
+    same(pyannulus.allgatherv(out[own], np.array(counts), out), joined, dtype)  # In place.
     for root in range(SIZE):
-        result = annulus.gatherv(mine, counts if RANK == root else None, root)
+        result = pyannulus.gatherv(mine, counts if RANK == root else None, root)
         assert (result is not None) == (RANK == root)
         if RANK == root:
             same(result, joined, dtype)
-            same(annulus.scatterv(joined.astype(dtype), counts, root), of_rank(RANK, np.float64, (RANK, 3)), dtype)
+            same(pyannulus.scatterv(joined.astype(dtype), counts, root), of_rank(RANK, np.float64, (RANK, 3)), dtype)
         else:
-            same(annulus.scatterv(None, root=root, out=np.empty((RANK, 3), dtype)), mine.astype(np.float64), dtype)
+            same(pyannulus.scatterv(None, root=root, out=np.empty((RANK, 3), dtype)), mine.astype(np.float64), dtype)
     everything = of_rank(RANK, dtype, (total, 3))
     expected = everyones(dtype, (total, 3)).max(axis=0)
-    same(annulus.reduce_scatterv(everything, counts, "max"), expected[own], dtype)
+    same(pyannulus.reduce_scatterv(everything, counts, "max"), expected[own], dtype)
     # Rank r sends r + s rows to rank s.
     rows = [RANK + rank for rank in range(SIZE)]
     sent = of_rank(RANK, dtype, (sum(rows), 2))
@@ -124,31 +124,31 @@ def parts(dtype):
         first = sum(source + rank for rank in range(RANK))
         whole = of_rank(source, np.float64, (sum(source + rank for rank in range(SIZE)), 2))
         came.append(whole[first:first + source + RANK])
-    same(annulus.alltoallv(sent, rows, rows), np.concatenate(came), dtype)
+    same(pyannulus.alltoallv(sent, rows, rows), np.concatenate(came), dtype)
 
 
 def operations():
     """Reductions of the user's."""
     ones = np.ones(1000, np.float32)
-    scaled = annulus.premul_sum(RANK + 1)
-    assert (annulus.allreduce(ones, scaled) == SIZE * (SIZE + 1) / 2).all()
+    scaled = pyannulus.premul_sum(RANK + 1)
+    assert (pyannulus.allreduce(ones, scaled) == SIZE * (SIZE + 1) / 2).all()
     scaled.destroy()
     try:
-        annulus.allreduce(ones, scaled)
-    except annulus.InvalidArgument:
+        pyannulus.allreduce(ones, scaled)
+    except pyannulus.InvalidArgument:
         pass
     else:
         raise AssertionError("a destroyed operation still works")
-    logs = annulus.reduction(np.logaddexp)  # A ufunc writes its third argument.
+    logs = pyannulus.reduction(np.logaddexp)  # A ufunc writes its third argument.
     for dtype in ("float32", "float64", "float16"):
         values = np.full(3000, 0.5 * RANK, dtype)
         right = np.logaddexp.reduce([0.5 * rank for rank in range(SIZE)])
-        assert np.allclose(annulus.allreduce(values, logs).astype(np.float64), right, rtol=1e-2 if dtype == "float16" else 1e-5)
-    returning = annulus.reduction(lambda left, right, out: left | right)
+        assert np.allclose(pyannulus.allreduce(values, logs).astype(np.float64), right, rtol=1e-2 if dtype == "float16" else 1e-5)
+    returning = pyannulus.reduction(lambda left, right, out: left | right)
     bits = np.full((4, 5), 1 << RANK, np.int64)
-    assert (annulus.reduce_scatter(np.tile(bits, (SIZE, 1)), returning) == (1 << SIZE) - 1).all()
-    assert all((each == (1 << SIZE) - 1).all() for each in annulus.allreduce_group([bits, bits * 1], returning))
-    other = annulus.world().dup()
+    assert (pyannulus.reduce_scatter(np.tile(bits, (SIZE, 1)), returning) == (1 << SIZE) - 1).all()
+    assert all((each == (1 << SIZE) - 1).all() for each in pyannulus.allreduce_group([bits, bits * 1], returning))
+    other = pyannulus.world().dup()
     try:
         other.allreduce(ones, logs)
     except ValueError as error:
@@ -173,14 +173,14 @@ def functions_that_fail():
 
     for function, kind, words in (fails, KeyError, f"rank {RANK}"), (calls, ValueError, "reduction function"), \
             (waits, ValueError, "reduction function"):
-        with annulus.world().dup() as world:
+        with pyannulus.world().dup() as world:
             op = world.reduction(function)
             pending = world.allreduce_async(ones, op)
             try:
                 pending.wait()
             except kind as error:
                 assert words in str(error), error
-            except annulus.Aborted:
+            except pyannulus.Aborted:
                 pass  # Another rank's function was the first.
             else:
                 raise AssertionError("an exception was lost")
@@ -191,48 +191,48 @@ def messages(dtype):
         return
     right, left = (RANK + 1) % SIZE, (RANK - 1) % SIZE
     mine = of_rank(RANK, dtype, (100,))
-    sending = annulus.send_async(mine, right)
-    same(annulus.recv(np.zeros(100, dtype), left), of_rank(left, np.float64, (100,)), dtype)
+    sending = pyannulus.send_async(mine, right)
+    same(pyannulus.recv(np.zeros(100, dtype), left), of_rank(left, np.float64, (100,)), dtype)
     assert sending.wait() is None
 
 
 def shapes():
-    annulus.barrier()
-    assert annulus.barrier_async().wait() is None
-    assert annulus.allreduce(np.array(2.5)).shape == ()
-    assert annulus.allgather(np.array(RANK)).tolist() == list(range(SIZE))
-    assert annulus.allreduce(np.empty((0, 3), np.float32)).shape == (0, 3)
+    pyannulus.barrier()
+    assert pyannulus.barrier_async().wait() is None
+    assert pyannulus.allreduce(np.array(2.5)).shape == ()
+    assert pyannulus.allgather(np.array(RANK)).tolist() == list(range(SIZE))
+    assert pyannulus.allreduce(np.empty((0, 3), np.float32)).shape == (0, 3)
     large = np.full(1 << 20, RANK + 1, np.float32)
-    assert (annulus.allreduce(large, out=large) == SIZE * (SIZE + 1) / 2).all()
+    assert (pyannulus.allreduce(large, out=large) == SIZE * (SIZE + 1) / 2).all()
 
 
 def groups():
     arrays = [of_rank(RANK, np.dtype(name), shape)
               for name in ("float32", "int32") for shape in ((3,), (200, 7), (0,), (), (5000,))]
     expected = [everyones(array.dtype, array.shape).sum(axis=0) for array in arrays]
-    for result, array, right in zip(annulus.allreduce_group(arrays), arrays, expected):
+    for result, array, right in zip(pyannulus.allreduce_group(arrays), arrays, expected):
         same(result, right, array.dtype)
-    request = annulus.allreduce_group_async(arrays, "sum", in_place=True)
-    alone = annulus.allreduce_async(np.array([1.0]))  # Behind it.
+    request = pyannulus.allreduce_group_async(arrays, "sum", in_place=True)
+    alone = pyannulus.allreduce_async(np.array([1.0]))  # Behind it.
     assert all(result is array for result, array in zip(request.wait(), arrays))
     for array, right in zip(arrays, expected):
         same(array, right, array.dtype)
     assert alone.wait()[0] == SIZE
-    assert annulus.allreduce_group([]) == []
-    with annulus.group() as group:
+    assert pyannulus.allreduce_group([]) == []
+    with pyannulus.group() as group:
         mine = group.allreduce_async(np.array([1.0]))
         zeros = group.broadcast_async(np.full(3, RANK), 0)
         rows = group.allgatherv_async(np.full((1, 2), RANK), [1] * SIZE)
     assert mine.wait()[0] == SIZE and not zeros.wait().any() and rows.wait()[:, 1].tolist() == list(range(SIZE))
-    with annulus.group():
+    with pyannulus.group():
         pass
 
 
 def communicators():
-    world = annulus.world()
+    world = pyannulus.world()
     assert (world.rank, world.size, world.local_rank, world.local_size) == (RANK, SIZE, RANK, SIZE)
-    assert (annulus.local_rank(), annulus.local_size()) == (RANK, SIZE)
-    assert repr(world) == f"<annulus.Communicator rank {RANK} of {SIZE}>"
+    assert (pyannulus.local_rank(), pyannulus.local_size()) == (RANK, SIZE)
+    assert repr(world) == f"<pyannulus.Communicator rank {RANK} of {SIZE}>"
     backwards = world.split(colour=0, key=-RANK)
     assert backwards.rank == SIZE - 1 - RANK
     halves = world.split(RANK % 2)
@@ -250,7 +250,7 @@ def communicators():
 
 
 def counters():
-    with annulus.world().dup() as counted:
+    with pyannulus.world().dup() as counted:
         counted.allreduce(np.ones(1000, np.float32))
         values = counted.counters()
     assert (values["collectives"], values["collectives_failed"], values["data_bytes"]) == (1, 0, 4000), values
@@ -258,24 +258,24 @@ def counters():
     sent = sum(each["sent_bytes"] for each in values["transports"].values())
     received = sum(each["received_bytes"] for each in values["transports"].values())
     assert (sent > 0) == (received > 0) == (SIZE > 1), values
-    assert annulus.counters()["collectives"] > 1
+    assert pyannulus.counters()["collectives"] > 1
 
 def registered_memory():
-    assert annulus.memory()["peers_mapped"] == 0
-    array = annulus.empty((300, 1000), np.float32)
+    assert pyannulus.memory()["peers_mapped"] == 0
+    array = pyannulus.empty((300, 1000), np.float32)
     assert array.shape == (300, 1000) and array.dtype == np.float32 and not array.any()
-    assert annulus.empty(0).size == 0 and annulus.empty((), np.int64).shape == ()
+    assert pyannulus.empty(0).size == 0 and pyannulus.empty((), np.int64).shape == ()
     array += RANK + 1
-    annulus.allreduce(array, out=array)
+    pyannulus.allreduce(array, out=array)
     same(array, np.full((300, 1000), SIZE * (SIZE + 1) / 2), array.dtype)
-    memory = annulus.memory()
+    memory = pyannulus.memory()
     assert memory["registered"] >= array.nbytes and memory["registered"] % 4096 == 0, memory
-    if annulus.counters()["transports"]["shm"]["sent_bytes"] > 0:
+    if pyannulus.counters()["transports"]["shm"]["sent_bytes"] > 0:
         assert memory["peers_mapped"] > 0, memory
     assert memory["total"] == sum(memory[part] for part in ("staging", "links", "work", "requests")), memory
-    annulus.barrier()
+    pyannulus.barrier()
     del array
-    assert annulus.memory()["registered"] < memory["registered"]
+    assert pyannulus.memory()["registered"] < memory["registered"]
 
 
 for each in DTYPES:
@@ -291,8 +291,8 @@ if SIZE > 1:
 registered_memory()
 communicators()
 counters()
-assert annulus.is_initialized()
-annulus.finalize()
-annulus.finalize()
-assert not annulus.is_initialized()
+assert pyannulus.is_initialized()
+pyannulus.finalize()
+pyannulus.finalize()
+assert not pyannulus.is_initialized()
 print("passed")

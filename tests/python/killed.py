@@ -5,22 +5,22 @@ import signal
 
 import numpy as np
 
-import annulus
+import pyannulus
 
 # annulus-run ends the job with the first rank that fails; the survivors have something to say before they go.
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-annulus.init(timeout_ms=20000)
-last = annulus.size() - 1
-annulus.barrier()
-if annulus.rank() == last:
+pyannulus.init(timeout_ms=20000)
+last = pyannulus.size() - 1
+pyannulus.barrier()
+if pyannulus.rank() == last:
     os.kill(os.getpid(), signal.SIGKILL)
 array = np.ones(1 << 18, np.float32)
 try:
-    if annulus.rank() % 2:
-        annulus.allreduce_async(array).wait(10)
+    if pyannulus.rank() % 2:
+        pyannulus.allreduce_async(array).wait(10)
     else:
-        annulus.allreduce(array)
-except annulus.PeerLost as error:
-    assert error.status is annulus.Status.PEER_LOST and error.rank == last, error
+        pyannulus.allreduce(array)
+except pyannulus.PeerLost as error:
+    assert error.status is pyannulus.Status.PEER_LOST and error.rank == last, error
     assert f"rank {last} died" in error.message and error.collective in ("allreduce", "barrier", ""), error
     print("passed")

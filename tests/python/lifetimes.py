@@ -12,10 +12,10 @@ import weakref
 
 import numpy as np
 
-import annulus
+import pyannulus
 
-annulus.init(timeout_ms=20000)
-RANK, SIZE = annulus.rank(), annulus.size()
+pyannulus.init(timeout_ms=20000)
+RANK, SIZE = pyannulus.rank(), pyannulus.size()
 SUM = SIZE * (SIZE + 1) // 2
 
 
@@ -29,33 +29,33 @@ def raises(kind, function, *args):
 
 def a_request_has_its_result_as_often_as_asked():
     array = np.full(1000, RANK + 1.0)
-    requests = [annulus.allreduce_async(array) for _ in range(20)]
+    requests = [pyannulus.allreduce_async(array) for _ in range(20)]
     results = [request.wait() for request in reversed(requests)]
     assert all((result == SUM).all() for result in results)
     assert requests[0].wait() is results[-1] and requests[0].wait(timeout=0) is results[-1] and requests[0].test()
 
 
 def a_wait_ends_at_its_timeout_and_may_be_repeated():
-    annulus.barrier()
+    pyannulus.barrier()
     request = None
     if RANK == 0:
-        request = annulus.barrier_async()
+        request = pyannulus.barrier_async()
         assert not request.test()
         raises(TimeoutError, request.wait, 0)
         begin = time.monotonic()
         raises(TimeoutError, request.wait, 0.1)
         assert 0.1 <= time.monotonic() - begin < 10
-        annulus.world().send(np.ones(1), 1)  # Messages go side by side with collectives.
+        pyannulus.world().send(np.ones(1), 1)  # Messages go side by side with collectives.
     elif RANK == 1:
-        annulus.recv(np.zeros(1), 0)
-    request = request or annulus.barrier_async()
+        pyannulus.recv(np.zeros(1), 0)
+    request = request or pyannulus.barrier_async()
     request.wait()
     assert request.test()
 
 
 def other_threads_run_while_one_waits():
     """If waiting kept the GIL, the thread that makes the others' call would never get to it."""
-    first, second = annulus.world().dup(), annulus.world().dup()
+    first, second = pyannulus.world().dup(), pyannulus.world().dup()
     results = []
 
     def use(communicator):
@@ -73,52 +73,52 @@ def other_threads_run_while_one_waits():
 
 
 def several_threads_wait_for_one_request():
-    annulus.barrier()
+    pyannulus.barrier()
     array = np.full(100, RANK + 1.0)
-    request = annulus.allreduce_async(array) if RANK == 0 else None
+    request = pyannulus.allreduce_async(array) if RANK == 0 else None
     results = []
     threads = [threading.Thread(target=lambda: results.append(request.wait()[0])) for _ in range(4 if request else 0)]
     for thread in threads:
         thread.start()
-    annulus.send(np.ones(1), 1) if RANK == 0 else None
-    annulus.recv(np.zeros(1), 0) if RANK == 1 else None
-    request = request or annulus.allreduce_async(array)
+    pyannulus.send(np.ones(1), 1) if RANK == 0 else None
+    pyannulus.recv(np.zeros(1), 0) if RANK == 1 else None
+    request = request or pyannulus.allreduce_async(array)
     for thread in threads:
         thread.join(20)
     assert request.wait()[0] == SUM and results == [SUM] * len(threads)
 
 
 def dropped_requests_keep_their_arrays_until_done():
-    annulus.barrier()
+    pyannulus.barrier()
     if RANK == 0:
         arrays = [np.full(100000, 1.0) for _ in range(5)]
         alive = [weakref.ref(array) for array in arrays]
         for array in arrays:
-            annulus.allreduce_async(array, out=array)  # Nobody keeps the request,
+            pyannulus.allreduce_async(array, out=array)  # Nobody keeps the request,
         raises(ValueError, lambda: arrays[0].resize(3, refcheck=False))
         del arrays, array  # nor the array.
         gc.collect()
         assert all(ref() is not None for ref in alive)
-        annulus.send(np.ones(1), 1)
+        pyannulus.send(np.ones(1), 1)
     else:
         if RANK == 1:
-            annulus.recv(np.zeros(1), 0)
+            pyannulus.recv(np.zeros(1), 0)
         for _ in range(5):
-            assert annulus.allreduce(np.full(100000, RANK + 1.0))[-1] == SUM
-    annulus.barrier()
+            assert pyannulus.allreduce(np.full(100000, RANK + 1.0))[-1] == SUM
+    pyannulus.barrier()
     if RANK == 0:
-        annulus.barrier_async().wait()
+        pyannulus.barrier_async().wait()
         assert all(ref() is None for ref in alive)
     else:
-        annulus.barrier()
+        pyannulus.barrier()
 
 
 def closing_ends_the_waits_of_other_threads():
-    communicator = annulus.world().dup()
+    communicator = pyannulus.world().dup()
     errors = []
 
     def wait():
-        errors.append(raises(annulus.Aborted, communicator.barrier))
+        errors.append(raises(pyannulus.Aborted, communicator.barrier))
 
     if RANK == 0:
         threads = [threading.Thread(target=wait) for _ in range(3)]
@@ -128,12 +128,12 @@ def closing_ends_the_waits_of_other_threads():
         for thread in threads:
             thread.join(20)
         assert len(errors) == 3
-    annulus.barrier()
+    pyannulus.barrier()
     communicator.close()
 
 
 def closing_waits_for_a_reduction_and_no_thread_waits_for_closing_with_the_gil():
-    communicator = annulus.world().dup()
+    communicator = pyannulus.world().dup()
     inside, go_on = threading.Event(), threading.Event()
 
     def add(left, right, out):
@@ -143,24 +143,24 @@ def closing_waits_for_a_reduction_and_no_thread_waits_for_closing_with_the_gil()
 
     request = communicator.allreduce_async(np.ones(10 * SIZE), communicator.reduction(add))
     assert inside.wait(20)
-    annulus.barrier()
+    pyannulus.barrier()
     # A deadlock would hold the GIL: then this ends the process all the same.
     faulthandler.dump_traceback_later(15, exit=True)
     closer = threading.Thread(target=communicator.close)
     closer.start()
     while not communicator.closed:
         time.sleep(0.001)
-    raises(annulus.Aborted, communicator.premul_sum, 2.0)
-    raises(annulus.Aborted, communicator.allreduce_group_async, [np.ones(1)])
+    raises(pyannulus.Aborted, communicator.premul_sum, 2.0)
+    raises(pyannulus.Aborted, communicator.allreduce_group_async, [np.ones(1)])
     go_on.set()
     closer.join(20)
     faulthandler.cancel_dump_traceback_later()
     assert not closer.is_alive()
-    raises(annulus.Aborted, request.wait)
+    raises(pyannulus.Aborted, request.wait)
 
 
 def callbacks_run_once_each_and_may_use_the_communicator():
-    with annulus.world().dup() as communicator:
+    with pyannulus.world().dup() as communicator:
         seen, over = [], threading.Event()
 
         def done(status):
@@ -175,17 +175,17 @@ def callbacks_run_once_each_and_may_use_the_communicator():
 
         request = communicator.with_options(done=done).allreduce_async(np.ones(3))
         assert over.wait(20) and request.test()
-        assert seen == [annulus.Status.OK, True, SIZE], seen
+        assert seen == [pyannulus.Status.OK, True, SIZE], seen
         grouped, twice = [], threading.Event()
         calls = communicator.with_options(done=lambda status: (grouped.append(status), twice.set()))
         calls.allreduce_group([np.ones(2), np.ones(3), np.ones(4, np.int32)])
         assert twice.wait(20)
         communicator.barrier()
-    assert grouped == [annulus.Status.OK], grouped  # Once for the group.
+    assert grouped == [pyannulus.Status.OK], grouped  # Once for the group.
 
 
 def a_callback_hears_of_failures_and_what_it_raises_is_reported():
-    communicator = annulus.world().dup()
+    communicator = pyannulus.world().dup()
     ended, reported = [], threading.Event()
 
     def done(status):
@@ -194,47 +194,47 @@ def a_callback_hears_of_failures_and_what_it_raises_is_reported():
 
     sys.unraisablehook = lambda raised: reported.set() if raised.exc_type is KeyError else None
     request = communicator.with_options(done=done).recv_async(np.ones(1), (RANK + 1) % SIZE)
-    annulus.barrier()
+    pyannulus.barrier()
     communicator.abort("so that it ends")
-    assert isinstance(raises(annulus.Aborted, request.wait), annulus.Error)
-    assert reported.wait(20) and ended == [annulus.Status.ABORTED], ended
+    assert isinstance(raises(pyannulus.Aborted, request.wait), pyannulus.Error)
+    assert reported.wait(20) and ended == [pyannulus.Status.ABORTED], ended
     sys.unraisablehook = sys.__unraisablehook__
     communicator.close()
-    annulus.barrier()
+    pyannulus.barrier()
 
 
 def closing_calls_the_callbacks_that_remain():
-    communicator = annulus.world().dup()
+    communicator = pyannulus.world().dup()
     ended = []
 
     def done(status):
-        ended.append((status, raises(annulus.Error, communicator.barrier).scope))
+        ended.append((status, raises(pyannulus.Error, communicator.barrier).scope))
 
     calls = communicator.with_options(done=done)
     requests = [calls.recv_async(np.ones(1), (RANK + 1) % SIZE) for _ in range(3)]
-    annulus.barrier()
+    pyannulus.barrier()
     communicator.close()
-    failed = annulus.Status.ABORTED, annulus.Status.PEER_LOST  # Others may have left before this rank.
+    failed = pyannulus.Status.ABORTED, pyannulus.Status.PEER_LOST  # Others may have left before this rank.
     assert [status in failed for status, _ in ended] == [True] * 3, ended
-    assert all(scope is annulus.Scope.COMMUNICATOR for _, scope in ended), ended
-    assert all(raises(annulus.Error, request.wait) for request in requests)
-    annulus.barrier()
+    assert all(scope is pyannulus.Scope.COMMUNICATOR for _, scope in ended), ended
+    assert all(raises(pyannulus.Error, request.wait) for request in requests)
+    pyannulus.barrier()
 
 
 def the_last_reference_to_a_communicator_may_go_in_a_callback():
     class Holder:
         def __init__(self):
-            self.communicator = annulus.world().dup()
+            self.communicator = pyannulus.world().dup()
             self.gone = threading.Event()
             weakref.finalize(self, self.gone.set)
 
         def __call__(self, status):
-            assert status == annulus.Status.OK
+            assert status == pyannulus.Status.OK
 
     def threads():
         return len(os.listdir("/proc/self/task"))
 
-    annulus.barrier()
+    pyannulus.barrier()
     before = threads()
     holder = Holder()
     gone = holder.gone
@@ -245,7 +245,7 @@ def the_last_reference_to_a_communicator_may_go_in_a_callback():
     while threads() > before and time.monotonic() < deadline:  # Its threads end with it.
         time.sleep(0.001)
     assert threads() <= before
-    annulus.barrier()
+    pyannulus.barrier()
 
 
 def a_reduction_is_let_go_of_when_nothing_uses_it():
@@ -253,7 +253,7 @@ def a_reduction_is_let_go_of_when_nothing_uses_it():
         def __call__(self, left, right, out):
             np.add(left, right, out)
 
-    with annulus.world().dup() as communicator:
+    with pyannulus.world().dup() as communicator:
         functions = [Sum(), Sum()]
         alive = [weakref.ref(function) for function in functions]
         ops = [communicator.reduction(function) for function in functions]
@@ -267,12 +267,12 @@ def a_reduction_is_let_go_of_when_nothing_uses_it():
 
 
 def signals_are_handled_while_waiting():
-    annulus.barrier()
+    pyannulus.barrier()
     if RANK != 0:
         if RANK == 1:
-            annulus.recv(np.zeros(1), 0)
-        annulus.barrier()
-        return annulus.barrier()
+            pyannulus.recv(np.zeros(1), 0)
+        pyannulus.barrier()
+        return pyannulus.barrier()
     seen = []
     signal.signal(signal.SIGUSR1, lambda number, frame: seen.append(number))
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -287,29 +287,29 @@ def signals_are_handled_while_waiting():
 
     thread = threading.Thread(target=interrupt)
     thread.start()
-    raises(KeyboardInterrupt, annulus.barrier)
+    raises(KeyboardInterrupt, pyannulus.barrier)
     thread.join(20)
     assert seen == [signal.SIGUSR1]
-    annulus.send(np.ones(1), 1)  # The barrier goes on, and so does everything after it.
-    return annulus.barrier()
+    pyannulus.send(np.ones(1), 1)  # The barrier goes on, and so does everything after it.
+    return pyannulus.barrier()
 
 
 def a_forked_child_leaves_its_parents_job_alone():
     child = os.fork()
     if child == 0:
-        ok = annulus.world().closed
-        raises(annulus.Aborted, annulus.barrier)
-        annulus.finalize()
+        ok = pyannulus.world().closed
+        raises(pyannulus.Aborted, pyannulus.barrier)
+        pyannulus.finalize()
         os._exit(0 if ok else 1)
     assert os.waitpid(child, 0)[1] == 0
-    annulus.barrier()
+    pyannulus.barrier()
 
 
 def an_array_is_given_back():
     array = np.ones(10)
     before = sys.getrefcount(array)
-    annulus.allreduce(array, out=array)
-    raises(annulus.InvalidArgument, annulus.broadcast, array, 99)
+    pyannulus.allreduce(array, out=array)
+    raises(pyannulus.InvalidArgument, pyannulus.broadcast, array, 99)
     assert sys.getrefcount(array) == before
 
 
@@ -331,7 +331,7 @@ def joining_can_be_interrupted():
         nobody.bind(("127.0.0.1", 0))
         signal.signal(signal.SIGINT, handle)
         threading.Thread(target=interrupt).start()
-        raises(KeyboardInterrupt, lambda: annulus.Communicator(
+        raises(KeyboardInterrupt, lambda: pyannulus.Communicator(
             rank=1, size=2, local_rank=-1, local_size=-1, rendezvous=f"127.0.0.1:{nobody.getsockname()[1]}"))
 
 
@@ -346,8 +346,8 @@ for check in (a_request_has_its_result_as_often_as_asked, a_wait_ends_at_its_tim
               joining_can_be_interrupted):
     check()
 try:
-    annulus.barrier()  # All are past their checks, which the first ranks to leave would fail.
-    annulus.allreduce_async(np.ones(10))  # Pending at exit: that must not hang, nor crash.
-except annulus.PeerLost:
+    pyannulus.barrier()  # All are past their checks, which the first ranks to leave would fail.
+    pyannulus.allreduce_async(np.ones(10))  # Pending at exit: that must not hang, nor crash.
+except pyannulus.PeerLost:
     pass  # The others have left already.
 print("passed")

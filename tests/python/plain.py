@@ -5,10 +5,10 @@ import itertools
 
 import numpy as np
 
-import annulus
-from annulus import _core
+import pyannulus
+from pyannulus import _core
 
-comm = annulus.Communicator(timeout_ms=20000)
+comm = pyannulus.Communicator(timeout_ms=20000)
 RANK, SIZE = comm.rank, comm.size
 NEXT, PREVIOUS = (RANK + 1) % SIZE, (RANK - 1) % SIZE
 KINDS = (_core.ALLREDUCE, _core.REDUCE_SCATTER, _core.ALLGATHER, _core.BROADCAST, _core.SEND, _core.RECV)
@@ -127,13 +127,13 @@ for kind, arguments in ((_core.BROADCAST, (good, good, 99)), (_core.SEND, (good,
     try:
         comm._ran(kind, *arguments)
         raise AssertionError(f"kind {kind} was taken")
-    except annulus.InvalidArgument as error:
+    except pyannulus.InvalidArgument as error:
         assert error.rank == RANK and error.advice, error
 overlapping = np.ones(5, np.float32)
 try:
     comm._ran(_core.ALLREDUCE, overlapping[:4], overlapping[1:], "sum")
     raise AssertionError("overlapping arrays were taken")
-except annulus.InvalidArgument as error:
+except pyannulus.InvalidArgument as error:
     assert "overlap" in str(error), error
 every_kind(np.dtype("float32"), 5)
 # An array is given back when its call is over: only then may it be resized.
@@ -148,6 +148,6 @@ comm.close()
 try:
     comm._ran(_core.ALLREDUCE, good, good.copy(), "sum")
     raise AssertionError("a closed communicator was used")
-except annulus.Aborted as error:
+except pyannulus.Aborted as error:
     assert "closed" in str(error), error
 print("passed")

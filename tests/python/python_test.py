@@ -102,55 +102,55 @@ class Python(unittest.TestCase):
 
     def test_the_package_knows_all_that_the_header_has(self):
         def known(expression):
-            return eval(run(self.python, "-c", f"import annulus; print({expression})"))  # pylint: disable=eval-used
+            return eval(run(self.python, "-c", f"import pyannulus; print({expression})"))  # pylint: disable=eval-used
 
-        self.assertEqual(known("{s.name.lower(): int(s) for s in annulus.Status}"), enumerators("status"))
+        self.assertEqual(known("{s.name.lower(): int(s) for s in pyannulus.Status}"), enumerators("status"))
         for kind in ("Scope", "Cause"):
             defined = re.findall(rf"#define ANNULUS_{kind.upper()}_(\w+) (\d)", header())
-            self.assertEqual(known(f"[(s.name, str(int(s))) for s in annulus.{kind}]"), defined)
+            self.assertEqual(known(f"[(s.name, str(int(s))) for s in pyannulus.{kind}]"), defined)
         fields = re.search(r"typedef struct annulus_error \{(.*?)\}", header(), re.DOTALL).group(1)
-        self.assertEqual(set(known("list(annulus.Error.__annotations__)")) | {"struct_bytes"},
+        self.assertEqual(set(known("list(pyannulus.Error.__annotations__)")) | {"struct_bytes"},
                          set(re.findall(r"(\w+);", fields)))
-        self.assertEqual(known("annulus._core.OPS"), enumerators("op"))
-        renamed = {name.replace("float8_e4m3fn", "float8_e4m3"): number for name, number in known("annulus._core.TYPES").items()}
+        self.assertEqual(known("pyannulus._core.OPS"), enumerators("op"))
+        renamed = {name.replace("float8_e4m3fn", "float8_e4m3"): number for name, number in known("pyannulus._core.TYPES").items()}
         self.assertEqual(renamed, enumerators("type"))
         fields = re.search(r"typedef struct annulus_config \{(.*?)\}", header(), re.DOTALL).group(1)
         own = {"struct_bytes", "sources", "settings", "store", "listening", "listening_context"}
-        self.assertEqual(set(re.findall(r"(\w+);", fields)) - own - set(known("annulus._core.SETTINGS")), set())
+        self.assertEqual(set(re.findall(r"(\w+);", fields)) - own - set(known("pyannulus._core.SETTINGS")), set())
         counters = re.search(r"typedef struct annulus_counters \{(.*?)\}", header(), re.DOTALL).group(1)
-        self.assertEqual(["struct_bytes", *known("list(annulus.Communicator(rank=0, size=1).counters())")],
+        self.assertEqual(["struct_bytes", *known("list(pyannulus.Communicator(rank=0, size=1).counters())")],
                          re.findall(r"(\w+);", counters) + ["transports"])
         transport = re.search(r"typedef struct annulus_transport_counters \{(.*?)\}", header(), re.DOTALL).group(1)
         for name in ("shm", "tcp"):
-            own = known(f"list(annulus.Communicator(rank=0, size=1).counters()['transports']['{name}'])")
+            own = known(f"list(pyannulus.Communicator(rank=0, size=1).counters()['transports']['{name}'])")
             self.assertEqual(["struct_bytes", "transport", *own], re.findall(r"(\w+);", transport))
         version = ".".join(re.findall(r"define ANNULUS_VERSION_\w+ (\d+)", header()))
-        self.assertEqual(known("[annulus.__version__]"), [version])
-        self.assertIn(f"annulus-{version}-cp", os.path.basename(self.wheel))
+        self.assertEqual(known("[pyannulus.__version__]"), [version])
+        self.assertIn(f"pyannulus-{version}-cp", os.path.basename(self.wheel))
 
     def test_functions_and_methods_are_the_same(self):
         run(self.python, "-c", """
-import annulus, inspect
-for name in annulus.__all__:
-    method = getattr(annulus.Communicator, name, None)
+import pyannulus, inspect
+for name in pyannulus.__all__:
+    method = getattr(pyannulus.Communicator, name, None)
     if not inspect.isfunction(method):
         continue
-    function = getattr(annulus, name)
+    function = getattr(pyannulus, name)
     theirs, ours = inspect.signature(method), inspect.signature(function)
     assert list(theirs.parameters.values())[1:] == list(ours.parameters.values()) or \\
         [(p.name, p.default) for p in list(theirs.parameters.values())[1:]] == \\
         [(p.name, p.default) for p in ours.parameters.values()], name
     assert function.__doc__ or name.endswith("_async"), name
-assert {n for n in dir(annulus.Communicator) if not n.startswith("_")} - set(annulus.__all__) == {
+assert {n for n in dir(pyannulus.Communicator) if not n.startswith("_")} - set(pyannulus.__all__) == {
     "split", "dup", "close", "closed"}
 """)
 
     def test_the_pages_are_true(self):
         with open(os.path.join(HERE, "docs/python.md"), encoding="utf-8") as opened:
             page = opened.read()
-        for name in eval(run(self.python, "-c", "import annulus; print(annulus.__all__)")):
+        for name in eval(run(self.python, "-c", "import pyannulus; print(pyannulus.__all__)")):
             self.assertRegex(page, rf"\b{name}\b")
-        types = run(self.python, "-c", "import annulus; print(*annulus._core.TYPES)").split()
+        types = run(self.python, "-c", "import pyannulus; print(*pyannulus._core.TYPES)").split()
         self.assertEqual(sorted(re.findall(r"\b[a-z]+\d+(?:_\w+)?\b", page[page.index("| dtype |"):page.index("### Requests")])),
                          sorted(types))
         with open(os.path.join(HERE, "README.md"), encoding="utf-8") as opened:
@@ -165,11 +165,11 @@ assert {n for n in dir(annulus.Communicator) if not n.startswith("_")} - set(ann
         with zipfile.ZipFile(self.wheel) as wheel:
             names = wheel.namelist()
             texts = [wheel.read(name) for name in names if name.endswith((".py", ".pyi", "METADATA"))]
-        self.assertIn("annulus/py.typed", names)
+        self.assertIn("pyannulus/py.typed", names)
         self.assertFalse([text for text in texts if HERE.encode() in text])
         with open(self.wheel, "rb") as one, open(self.again, "rb") as other:
             self.assertEqual(one.read(), other.read(), "two builds differ")
-        found = run(self.python, "-c", "import annulus._core as c, os; print(c.__file__)").strip()
+        found = run(self.python, "-c", "import pyannulus._core as c, os; print(c.__file__)").strip()
         places = dict(re.findall(r"(\S+) => (\S+)", run("ldd", found)))
         for name, place in places.items():
             own = os.path.dirname(place) == os.path.dirname(found)

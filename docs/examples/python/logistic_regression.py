@@ -8,12 +8,12 @@ one allreduce; the loss travels with it. Any number of ranks computes the same, 
 
 import numpy as np
 
-import annulus
+import pyannulus
 
 POINTS, FEATURES, STEPS, RATE = 4000, 20, 60, 2.0
 
-annulus.init()  # Rank, size and meeting point come from the launcher.
-rank, size = annulus.rank(), annulus.size()
+pyannulus.init()  # Rank, size and meeting point come from the launcher.
+rank, size = pyannulus.rank(), pyannulus.size()
 
 # All ranks draw the same points, as if they read one data set, and each keeps every size-th of them.
 random = np.random.default_rng(seed=1)
@@ -23,7 +23,7 @@ points, labels = points[rank::size], labels[rank::size]
 
 # Rank 0 draws the first weights; the others get them.
 weights = random.normal(size=FEATURES) if rank == 0 else np.empty(FEATURES)
-annulus.broadcast(weights, root=0)
+pyannulus.broadcast(weights, root=0)
 
 sums = np.empty(FEATURES + 1)  # The gradient, and behind it the loss.
 for step in range(1, STEPS + 1):
@@ -31,13 +31,13 @@ for step in range(1, STEPS + 1):
     chances = 1 / (1 + np.exp(-scores))
     sums[:-1] = points.T @ (chances - labels)
     sums[-1] = np.sum(np.logaddexp(0, scores) - labels * scores)
-    annulus.allreduce(sums, out=sums)  # In place.
+    pyannulus.allreduce(sums, out=sums)  # In place.
     weights -= RATE / POINTS * sums[:-1]
     if rank == 0 and step % 10 == 0:
         print(f"step {step} loss {sums[-1] / POINTS:.9f}", flush=True)
 
 right = np.array([np.count_nonzero((points @ weights > 0) == labels)])
-annulus.allreduce(right, out=right)
+pyannulus.allreduce(right, out=right)
 if rank == 0:
     print(f"{right[0] / POINTS:.1%} of the points are told right")
-annulus.finalize()
+pyannulus.finalize()

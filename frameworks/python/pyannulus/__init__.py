@@ -1,25 +1,25 @@
 """Annulus for numpy: collectives over many processes, without a copy and without MPI.
 
-    import annulus, numpy
+    import pyannulus, numpy
 
-    annulus.init()                                     # rank, size and meeting point from the launcher
+    pyannulus.init()                                   # rank, size and meeting point from the launcher
     gradients = numpy.ones(1000, numpy.float32)
-    annulus.allreduce(gradients, out=gradients)        # in place
-    annulus.finalize()                                 # at exit too
+    pyannulus.allreduce(gradients, out=gradients)      # in place
+    pyannulus.finalize()                               # at exit too
 
-The functions of this module are those of `annulus.world()`, the Communicator that init() makes.
+The functions of this module are those of `pyannulus.world()`, the Communicator that init() makes.
 """
 
 import atexit
 from typing import Any, Callable, Dict, List, Optional, Sequence, Union
 
-from annulus import _core
-from annulus._arrays import Array, empty
-from annulus._calls import Calls, Group, Op
-from annulus._communicator import Communicator, close_all
-from annulus._errors import Aborted, Cause, Error, InvalidArgument, Mismatch, PeerLost, Scope, Status, Timeout
-from annulus._operation import Operation
-from annulus._request import Request
+from pyannulus import _core
+from pyannulus._arrays import Array, empty
+from pyannulus._calls import Calls, Group, Op
+from pyannulus._communicator import Communicator, close_all
+from pyannulus._errors import Aborted, Cause, Error, InvalidArgument, Mismatch, PeerLost, Scope, Status, Timeout
+from pyannulus._operation import Operation
+from pyannulus._request import Request
 
 __version__ = _core.version()
 __all__ = [
@@ -42,7 +42,7 @@ def init(**settings: Union[int, str]) -> None:
     from the environment and the launcher."""
     global _world
     if _world is not None:
-        raise RuntimeError("annulus.init was called before; annulus.finalize ends that job")
+        raise RuntimeError("pyannulus.init was called before; pyannulus.finalize ends that job")
     _world = Communicator(**settings)
 
 
@@ -61,7 +61,7 @@ def is_initialized() -> bool:
 def world() -> Communicator:
     """The communicator of all ranks, which init() made."""
     if _world is None:
-        raise RuntimeError("call annulus.init() first")
+        raise RuntimeError("call pyannulus.init() first")
     return _world
 
 

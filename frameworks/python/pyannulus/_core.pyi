@@ -1,7 +1,7 @@
 # The extension module, frameworks/python/core.cc.
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from annulus._errors import Error
+from pyannulus._errors import Error
 
 TYPES: Dict[str, int]
 OPS: Dict[str, int]

@@ -6,7 +6,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 import numpy
 
-from annulus import _core
+from pyannulus import _core
 
 Array = numpy.ndarray[Any, Any]
 

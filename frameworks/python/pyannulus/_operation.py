@@ -2,7 +2,7 @@
 
 from typing import Optional
 
-from annulus import _core
+from pyannulus import _core
 
 
 class Operation:

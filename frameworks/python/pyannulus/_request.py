@@ -2,9 +2,9 @@
 
 from typing import Generic, Optional, TypeVar, Union
 
-from annulus import _core
-from annulus._errors import Error
-from annulus._operation import Operation
+from pyannulus import _core
+from pyannulus._errors import Error
+from pyannulus._operation import Operation
 
 Result = TypeVar("Result")
 
@@ -36,7 +36,7 @@ class Request(Generic[Result]):
         return done
 
     def wait(self, timeout: Optional[float] = None) -> Result:
-        """Waits until it is done and returns its result, that of the blocking form. Raises annulus.Error when it failed,
+        """Waits until it is done and returns its result, that of the blocking form. Raises pyannulus.Error when it failed,
         and the built-in TimeoutError when it is not done after `timeout` seconds: then it may be waited for again.
         Without a timeout the communicator's timeout_ms bounds it. May be called often and from several threads."""
         if timeout is None:
@@ -46,7 +46,7 @@ class Request(Generic[Result]):
         return self._result
 
     def test(self) -> bool:
-        """Whether it is done. Raises annulus.Error when it failed."""
+        """Whether it is done. Raises pyannulus.Error when it failed."""
         return self._wait(0)
 
 

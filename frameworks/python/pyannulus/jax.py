@@ -1,8 +1,8 @@
 """JAX's collectives on CPUs over Annulus, by the door that JAX has for MPI. docs/jax.md is the guide.
 
-    import annulus.jax
+    import pyannulus.jax
 
-    annulus.jax.initialize()                           # under annulus-run; else enable(), then jax.distributed.initialize(...)
+    pyannulus.jax.initialize()                         # under annulus-run; else enable(), then jax.distributed.initialize(...)
     import jax                                         # psum, shard_map, jit over a mesh: all as ever
 """
 
@@ -12,7 +12,7 @@ import socket
 import sys
 from typing import Any, List, Optional
 
-from annulus._communicator import Communicator
+from pyannulus._communicator import Communicator
 
 __all__ = ["enable", "initialize"]
 
@@ -81,7 +81,7 @@ def _set(_context, key, value, size):
         _distributed().client.key_value_set_bytes(f"annulus/{key.decode()}", ctypes.string_at(value, size), True)
         return 0
     except Exception as error:  # pylint: disable=broad-except
-        print(f"annulus.jax: the store of jax.distributed cannot be written: {error}", file=sys.stderr, flush=True)
+        print(f"pyannulus.jax: the store of jax.distributed cannot be written: {error}", file=sys.stderr, flush=True)
         return 1
 
 
@@ -100,7 +100,7 @@ def _get(_context, key, value, capacity, size, timeout_ms):
 def _refuse_if_late() -> None:
     # jaxlib looks for its MPI when it is loaded, and never again.
     if "jaxlib" in sys.modules and os.environ.get("MPITRAMPOLINE_LIB") != _LIBRARY:
-        raise RuntimeError("annulus.jax.enable() comes too late: JAX is loaded already. Call it before the program's first "
+        raise RuntimeError("pyannulus.jax.enable() comes too late: JAX is loaded already. Call it before the program's first "
                            "`import jax`")
 
 
@@ -120,7 +120,7 @@ def enable() -> None:
                        connect_timeout_ms=0 if os.environ.get("ANNULUS_CONNECT_TIMEOUT_MS") else _CONNECT_TIMEOUT_MS)
     refusal = library.annulus_mpi_set_meeting(ctypes.byref(meeting))
     if refusal:
-        raise RuntimeError(f"annulus.jax.enable(): {refusal.decode()}")
+        raise RuntimeError(f"pyannulus.jax.enable(): {refusal.decode()}")
     _kept.append(meeting)
     os.environ["JAX_CPU_COLLECTIVES_IMPLEMENTATION"] = "mpi"
     os.environ["MPITRAMPOLINE_LIB"] = _LIBRARY
@@ -143,7 +143,7 @@ def _rendezvous() -> str:
     library = ctypes.CDLL(os.path.join(os.path.dirname(_LIBRARY), "libannulus.so.0"))
     value = ctypes.create_string_buffer(1024)
     if library.annulus_config_value(None, b"rendezvous", value, ctypes.c_size_t(len(value))) != 0:
-        raise RuntimeError("annulus.jax.initialize(): no launcher has started this program; use enable() and "
+        raise RuntimeError("pyannulus.jax.initialize(): no launcher has started this program; use enable() and "
                            "jax.distributed.initialize(coordinator_address, num_processes, process_id)")
     return value.value.decode()
 

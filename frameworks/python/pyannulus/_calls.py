@@ -5,11 +5,11 @@ from typing import Callable, List, Optional, Sequence, Type, TypeVar, Union
 
 import numpy
 
-from annulus import _arrays, _core
-from annulus._arrays import Array
-from annulus._errors import Status
-from annulus._operation import Operation
-from annulus._request import Ended, Request
+from pyannulus import _arrays, _core
+from pyannulus._arrays import Array
+from pyannulus._errors import Status
+from pyannulus._operation import Operation
+from pyannulus._request import Ended, Request
 
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""What Annulus raises: one class per outcome that programs tell apart, all of them annulus.Error."""
+"""What Annulus raises: one class per outcome that programs tell apart, all of them pyannulus.Error."""
 
 import enum
 from typing import Dict, Optional, Type, TypeVar, Union

@@ -8,11 +8,11 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Callable, Dict, Optional, Type, TypeVar, Union
 
-from annulus import _arrays, _core
-from annulus._arrays import Array
-from annulus._calls import Calls
-from annulus._errors import Error
-from annulus._operation import Operation
+from pyannulus import _arrays, _core
+from pyannulus._arrays import Array
+from pyannulus._calls import Calls
+from pyannulus._errors import Error
+from pyannulus._operation import Operation
 
 T = TypeVar("T")
 
@@ -67,7 +67,7 @@ class Communicator(Calls):
         return self._core.closed
 
     def __repr__(self) -> str:
-        return f"<annulus.Communicator rank {self.rank} of {self.size}{', closed' if self.closed else ''}>"
+        return f"<pyannulus.Communicator rank {self.rank} of {self.size}{', closed' if self.closed else ''}>"
 
     def split(self, colour: int, key: int = 0) -> "Optional[Communicator]":
         """A new communicator of the ranks that gave the same colour, in the order of (key, rank); None for a negative
@@ -104,7 +104,7 @@ class Communicator(Calls):
         return self._core.verdict()
 
     def abort(self, reason: str = "") -> None:
-        """Fails all pending and later work on every rank with annulus.Aborted, whose message has the reason."""
+        """Fails all pending and later work on every rank with pyannulus.Aborted, whose message has the reason."""
         self._core.abort(reason)
 
     def close(self) -> None:
