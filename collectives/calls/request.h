@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "base/status.h"
@@ -42,6 +43,8 @@ struct RequestFields {
   Code code = Code::kInProgress;
 };
 
+static_assert(std::is_trivially_destructible_v<RequestFields>);
+
 struct Request : RequestFields {
   std::vector<size_t> numbers;                // Copies of the arrays in the arguments' layouts.
   std::string label;                          // A copy of the options' label.
@@ -64,7 +67,7 @@ struct Request : RequestFields {
 
   // Resets the request but keeps memory that the next one may use. Most requests hold none.
   void Clear() {
-    static_cast<RequestFields&>(*this) = RequestFields();
+    std::construct_at(static_cast<RequestFields*>(this));  // Assignment would copy from another one.
     numbers.clear();
     if (numbers.capacity() > kMostKeptNumbers) numbers = std::vector<size_t>();
     label.clear();

@@ -4,8 +4,8 @@
 // tell of its end, and the FailureRecord holds the verdict.
 //
 // Threads: all functions may be called from any thread, but the destructor must be the last call. Calls take turns in
-// the order in which they arrive. Each part has its own lock. Where one lock is taken while another is held, the order
-// is FailureRecord, CallQueue, Requests, Callbacks.
+// the order in which they arrive. Each part has its own lock, but Requests shares that of CallQueue. Where one lock is
+// taken while another is held, the order is FailureRecord, CallQueue, and then RequestTable, Messages or Callbacks.
 #pragma once
 
 #include <algorithm>

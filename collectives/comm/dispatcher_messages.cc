@@ -13,6 +13,9 @@ namespace {
 // More than any message has that moves at once.
 constexpr size_t kMostMessageElements = size_t{1} << 30;
 
+// Queued messages among which a short wait looks for those of its group.
+constexpr size_t kMostLooks = 64;
+
 Message MessageOf(const CallArguments& a) {
   Message message;
   message.sends = a.kind == CollectiveKind::kSend;
@@ -127,11 +130,11 @@ bool Dispatcher::EndsAtOnce(Request* message) {
 
 std::optional<Code> Dispatcher::WaitMessageAgain(CallQueue::Turn* turn, Request* request, int polls) {
   if (by_priority() || !turn->MayDriveMessages() || failures_->ended()) return std::nullopt;
-  size_t left = kMostAtOnce;
-  for (Request* next = turn->FirstMessage(); next != nullptr && left > 0;) {
-    Request* const each = std::exchange(next, next->next);
-    if (each != request && each->group != request) continue;
-    --left;
+  const bool is_group = !IsMessage(request->arguments.kind);
+  size_t looks = kMostLooks;
+  for (Request* next = is_group ? turn->FirstMessage() : request; next != nullptr && looks > 0; --looks) {
+    Request* const each = std::exchange(next, is_group ? next->next : nullptr);
+    if (is_group && each->group != request) continue;
     if (driver_.MovePostedAtOnce(each, polls) != AtOnce::kDone) break;
     turn->RemoveMessage(each);
     requests_->MarkDone(each, Code::kOk);  // As in EndsAtOnce.
