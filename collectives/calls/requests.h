@@ -101,7 +101,8 @@ class Requests {
   // As in Communicator. `await` is null inside a reduction function, where waiting would never end.
   Status Wait(RequestHandle handle, int64_t timeout_ms, const AwaitEnd& await, FailedCall* failed);
   Status Free(RequestHandle handle, const AwaitEnd& await);
-  // Frees a request that is done and for which nobody waits. Returns false when it is not so, or the handle is invalid.
+  // Frees a request that is done and not refused, and for which nobody waits. Returns false when it is not so, or the
+  // handle is invalid.
   bool FreeDone(RequestHandle handle);
 
   size_t MemoryBytes() const;

@@ -13,7 +13,8 @@ namespace {
 // KiB where it takes 5.1, and the same from 64 KiB on (AMD EPYC, a virtual machine with two cores).
 constexpr size_t kMostAtOnceBytes = 32 * 1024;
 
-// Looks at memory that take as long as one at a socket.
+// A look at a socket is a system call, so there is one in place of this many at memory. A choice, not a measured
+// optimum.
 constexpr int kPollsPerSystemCall = 16;
 
 void AddLinks(int rank, const AlgorithmJob& job, std::vector<NeededLink>* links) {
