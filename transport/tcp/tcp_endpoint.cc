@@ -57,7 +57,7 @@ Status TcpEndpoint::Progress(bool* moved) {
     Fail({broken.code(), "rank " + std::to_string(config_.peer) + ": " + broken.message() + " (" + Describe() + ")",
           config_.peer, 0});
     *moved = true;
-  } else if (IsOver()) {
+  } else if (IsOver(moved)) {
     Fail(LostStatus());
     *moved = true;
   }
@@ -70,10 +70,11 @@ Status TcpEndpoint::MoveData(bool* moved) {
 }
 
 // Notes the end of any lane. Returns true when nothing that is posted, or could still be delivered, can move any more.
-bool TcpEndpoint::IsOver() {
+bool TcpEndpoint::IsOver(bool* moved) {
   if (state_ == State::kOpen) {
     if (!session_.AnyEnded()) return false;
     state_ = State::kEnding;
+    session_.StopRetaining(moved);
     session_.ShutDownWrites();
   }
   return session_.IsStuck();
@@ -96,7 +97,7 @@ void TcpEndpoint::Fail(Status status) {
 
 bool TcpEndpoint::Arm() {
   if (!status_.ok()) return false;
-  if (state_ == State::kEnding && IsOver()) return false;
+  if (state_ == State::kEnding && session_.IsStuck()) return false;
   return session_.Arm();
 }
 

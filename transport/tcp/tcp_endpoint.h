@@ -61,7 +61,7 @@ class TcpEndpoint final : public Endpoint, public ShortPath {
   };
 
   Status MoveData(bool* moved);
-  bool IsOver();
+  bool IsOver(bool* moved);
   Status LostStatus() const;
   void Fail(Status status);
 

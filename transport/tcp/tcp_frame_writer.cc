@@ -8,9 +8,6 @@
 
 namespace annulus {
 
-TcpFrameWriter::TcpFrameWriter(bool checksum, uint32_t most_copied)
-    : checksum_(checksum), copy_(most_copied == 0 ? 0 : kFrameHeaderBytes + most_copied) {}
-
 void TcpFrameWriter::WriteHeader(const Tag& tag, const std::byte* data, uint32_t bytes, uint64_t sequence,
                                  std::byte* to) const {
   FrameHeader header;
@@ -30,16 +27,21 @@ void TcpFrameWriter::Add(Send* send, uint64_t sequence) {
   unwritten_bytes_ += frame.total();
 }
 
-void TcpFrameWriter::AddCopy(const Tag& tag, const std::byte* data, uint32_t bytes, uint64_t sequence) {
-  ANNULUS_CHECK(empty() && kFrameHeaderBytes + bytes <= copy_.size());
-  WriteHeader(tag, data, bytes, sequence, copy_.data());
-  if (bytes > 0) std::memcpy(copy_.data() + kFrameHeaderBytes, data, bytes);
-  copy_begin_ = 0;
-  copy_end_ = kFrameHeaderBytes + bytes;
+void TcpFrameWriter::WriteFrame(const Tag& tag, const std::byte* data, uint32_t bytes, uint64_t sequence,
+                                std::byte* to) const {
+  WriteHeader(tag, data, bytes, sequence, to);
+  if (bytes > 0) std::memcpy(to + kFrameHeaderBytes, data, bytes);
+}
+
+void TcpFrameWriter::BeginAgainFrom(size_t bytes) {
+  if (num_frames_ == 0) return;
+  Frame& frame = frames_[first_frame_];
+  ANNULUS_CHECK(bytes <= frame.written);
+  unwritten_bytes_ += frame.written - bytes;
+  frame.written = bytes;
 }
 
 void TcpFrameWriter::List(IoList* list) const {
-  if (has_copy()) return list->Add(copy_.data() + copy_begin_, copy_end_ - copy_begin_);
   for (size_t i = 0; i < num_frames_ && list->bytes() < kMaxWriteBytes; ++i) {
     const Frame& frame = FrameAt(i);
     if (frame.written < kFrameHeaderBytes) {
@@ -54,11 +56,6 @@ void TcpFrameWriter::List(IoList* list) const {
 }
 
 Send* TcpFrameWriter::TakeWritten(size_t* bytes) {
-  if (has_copy()) {
-    copy_begin_ += *bytes;
-    *bytes = 0;
-    return nullptr;
-  }
   if (num_frames_ == 0) {
     ANNULUS_CHECK(*bytes == 0);
     return nullptr;

@@ -8,7 +8,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 #include "transport/tcp/io_list.h"
 #include "transport/transport.h"
@@ -21,36 +20,36 @@ class TcpFrameWriter {
   // Largest number of bytes that one write may carry. Writes of 256 KiB to 1 MiB measured best on loopback.
   static constexpr size_t kMaxWriteBytes = size_t{1} << 20;
 
-  // `most_copied`: largest payload for AddCopy, in bytes; 0: AddCopy is never called.
-  TcpFrameWriter(bool checksum, uint32_t most_copied);
+  explicit TcpFrameWriter(bool checksum) : checksum_(checksum) {}
 
   // Whether `send` may come next: there is room, its header can be written, and everything before it is ready.
   bool Takes(const Send& send) const {
-    if (num_frames_ == kMaxFrames || has_copy() || (checksum_ && send.ready < send.bytes)) return false;
+    if (num_frames_ == kMaxFrames || (checksum_ && send.ready < send.bytes)) return false;
     return num_frames_ == 0 || FrameAt(num_frames_ - 1).sendable() == FrameAt(num_frames_ - 1).total();
   }
   // Appends a frame for `send`. The send's data is read until TakeWritten() returns it.
   void Add(Send* send, uint64_t sequence);
 
-  // For the short path: adds a frame with a copy of `data`. Only while empty().
-  void AddCopy(const Tag& tag, const std::byte* data, uint32_t bytes, uint64_t sequence);
-  // Whether some of that frame is still to be written.
-  bool has_copy() const { return copy_begin_ != copy_end_; }
+  // Writes a frame that never enters the writer, for the short path: kFrameHeaderBytes and the payload.
+  void WriteFrame(const Tag& tag, const std::byte* data, uint32_t bytes, uint64_t sequence, std::byte* to) const;
 
-  bool empty() const { return num_frames_ == 0 && !has_copy(); }
+  bool empty() const { return num_frames_ == 0; }
+  // Written bytes of the first frame, of header and payload together.
+  size_t begun_bytes() const { return num_frames_ == 0 ? 0 : frames_[first_frame_].written; }
+  // Writes the first frame again from there, which is not beyond begun_bytes().
+  void BeginAgainFrom(size_t bytes);
+
   // Unwritten bytes of the sends in here, ready or not, including headers.
   size_t unwritten_bytes() const { return unwritten_bytes_; }
-  bool HasReady() const {
-    return has_copy() || (num_frames_ > 0 && frames_[first_frame_].written < frames_[first_frame_].sendable());
-  }
-
-  size_t copy_bytes() const { return copy_.size(); }
+  bool HasReady() const { return num_frames_ > 0 && frames_[first_frame_].written < frames_[first_frame_].sendable(); }
 
   // Lists what is ready to be written, in order.
   void List(IoList* list) const;
   // Records that *bytes more were written: advances to the end of a frame at most, and subtracts that from *bytes.
   // Returns the send whose frame is written whole, which leaves the writer; null when *bytes are used up.
   Send* TakeWritten(size_t* bytes);
+  // The header of the frame that TakeWritten has just returned.
+  const std::byte* taken_header() const { return frames_[(first_frame_ + kMaxFrames - 1) % kMaxFrames].header.data(); }
 
  private:
   // Largest number of frames in one write. With slices of 16 KiB they make half a MiB, and larger writes gain nothing.
@@ -72,9 +71,6 @@ class TcpFrameWriter {
   size_t first_frame_ = 0;
   size_t num_frames_ = 0;
   size_t unwritten_bytes_ = 0;
-  std::vector<std::byte> copy_;  // Header and payload of the short path's frame. Fixed size.
-  size_t copy_begin_ = 0;        // Start of the unwritten part of copy_.
-  size_t copy_end_ = 0;          // End of the unwritten part of copy_.
 };
 
 }  // namespace annulus

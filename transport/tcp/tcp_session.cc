@@ -15,16 +15,23 @@ constexpr size_t kMaxReadBytes = size_t{512} << 10;
 constexpr size_t kPullBytesAlone = TcpFrameWriter::kMaxWriteBytes;
 constexpr size_t kPullBytesStriped = size_t{256} << 10;
 
+// What is lent is copied when nothing has moved for this many polls, a few microseconds: the peer's kernel puts an
+// acknowledgement off for up to 40 ms when it has nothing to send.
+constexpr int kIdlePolls = 4;
+// Acknowledgements raise no event. Who waits for one looks again after this time.
+constexpr Nanoseconds kConfirmationWait = 250 * kMicrosecond;
+
 }  // namespace
 
 TcpSession::TcpSession(const TcpSessionConfig& config, std::vector<StreamSocket> sockets)
     : send_slots_(config.slot_memory, config.slot_bytes, config.slots),
       recv_slots_(config.slot_memory, config.slot_bytes, config.slots),
       sends_(&send_slots_),
-      receives_(&recv_slots_, config.slot_bytes, config.slots, static_cast<int>(sockets.size())) {
+      receives_(&recv_slots_, config.slot_bytes, config.slots, static_cast<int>(sockets.size())),
+      alarm_(sockets[0].get_executor()) {
   const uint32_t most_short = sockets.size() == 1 ? kMostShortBytes : 0;
   for (StreamSocket& socket : sockets) {
-    lanes_.push_back(std::make_unique<Lane>(std::move(socket), config.checksum, most_short));
+    lanes_.push_back(std::make_unique<Lane>(std::move(socket), config, most_short));
   }
 }
 
@@ -32,7 +39,7 @@ LinkMemory TcpSession::memory() const {
   LinkMemory memory;
   memory.staging = send_slots_.bytes() + recv_slots_.bytes();
   for (const auto& lane : lanes_) {
-    memory.bookkeeping += sizeof(Lane) + lane->reader.buffer_bytes() + lane->writer.copy_bytes();
+    memory.bookkeeping += sizeof(Lane) + lane->reader.buffer_bytes() + lane->retained.bytes();
   }
   return memory;
 }
@@ -51,22 +58,32 @@ bool TcpSession::MayTake(const Lane& lane) const {
   if (send == nullptr || lane.socket.write_ended()) return false;
   if (lane.writer.unwritten_bytes() >= (striped ? kPullBytesStriped : kPullBytesAlone)) return false;
   if (striped && lane.socket.write_blocked() && !lane.writer.empty()) return false;
+  if (lane.retained.keeps() && !lane.retained.HasRoom()) return false;
   return lane.writer.Takes(*send);
 }
 
 // Performs one write of what is ready. Returns how many bytes the kernel took.
 size_t TcpSession::WriteOnce(Lane* lane, bool* moved) {
   IoList list;
-  lane->writer.List(&list);
+  TcpRetained& retained = lane->retained;
+  const bool from_copies = retained.has_unwritten();
+  from_copies ? retained.List(&list) : lane->writer.List(&list);
   if (list.bytes() == 0) return 0;
   const size_t written = lane->socket.Write(&list);
+  if (from_copies) {
+    retained.Wrote(written);
+    return written;
+  }
   size_t left = written;
-  // A send completes once the kernel has all of it.
-  while (Send* const send = lane->writer.TakeWritten(&left)) sends_.MarkDone(send, moved);
+  // A send is done once the kernel has all of it.
+  while (Send* const send = lane->writer.TakeWritten(&left)) {
+    if (!retained.keeps() || retained.AddWritten(lane->writer.taken_header(), send)) sends_.MarkDone(send, moved);
+  }
   return written;
 }
 
 void TcpSession::Transmit(Lane* lane, bool* moved) {
+  if (lane->retained.keeps() && lane->retained.wants_confirmation()) Confirm(lane, moved);
   for (size_t total = 0; total < TcpFrameWriter::kMaxWriteBytes && !lane->socket.write_ended();) {
     while (MayTake(*lane)) {
       Send* const send = sends_.untaken();
@@ -79,7 +96,28 @@ void TcpSession::Transmit(Lane* lane, bool* moved) {
 }
 
 void TcpSession::Transmit(bool* moved) {
-  for (auto& lane : lanes_) Transmit(lane.get(), moved);
+  bool any_moved = false;
+  for (auto& lane : lanes_) Transmit(lane.get(), &any_moved);
+  idle_polls_ = any_moved ? 0 : idle_polls_ + 1;
+  if (idle_polls_ >= kIdlePolls) CopyLent(&any_moved);
+  *moved |= any_moved;
+}
+
+// Drops what the peer's kernel has of what the lane has sent.
+void TcpSession::Confirm(Lane* lane, bool* moved) {
+  if (lane->socket.write_ended()) return;
+  const uint64_t position = lane->position();
+  const uint64_t missing = lane->socket.Unacknowledged();
+  if (missing > position) return;
+  lane->retained.Confirm(position - missing, [&](Send* send) { sends_.MarkDone(send, moved); });
+}
+
+// Only on lanes that have written all they have: others complete their sends as they go on.
+void TcpSession::CopyLent(bool* moved) {
+  for (auto& lane : lanes_) {
+    if (!lane->retained.CanCopyLent() || !lane->writer.empty()) continue;
+    lane->retained.CopyLent([&](Send* send) { sends_.MarkDone(send, moved); });
+  }
 }
 
 // Performs one read of what comes next. Returns how many bytes came.
@@ -87,7 +125,10 @@ size_t TcpSession::ReadOnce(Lane* lane, size_t budget, bool* moved) {
   IoList list;
   lane->reader.ListRoom(budget, awaits_ == Awaits::kPeek, &list);
   const size_t bytes = lane->socket.Read(&list);
-  if (bytes > 0) lane->reader.Fill(bytes, moved);
+  if (bytes > 0) {
+    lane->received += bytes;
+    lane->reader.Fill(bytes, moved);
+  }
   return bytes;
 }
 
@@ -137,10 +178,23 @@ bool TcpSession::Arm(Lane* lane) {
   if (paused && receives_.IsPosted(lane->reader.header().sequence)) return false;
   const bool reads = !paused && !lane->socket.read_ended();
   if (reads && !lane->socket.drained()) return false;
-  const bool writes = !lane->socket.write_ended() && lane->writer.HasReady();
+  const bool writes = !lane->socket.write_ended() && (lane->writer.HasReady() || lane->retained.has_unwritten());
   if ((writes && !lane->socket.write_blocked()) || MayTake(*lane)) return false;
+  if (lane->retained.keeps() && !ArmConfirmation(lane)) return false;
   if (reads) lane->socket.ArmRead();
   if (writes) lane->socket.ArmWrite();
+  return true;
+}
+
+// Before a sleep: what is lent is copied if it can be. Otherwise somebody has to look for acknowledgements.
+bool TcpSession::ArmConfirmation(Lane* lane) {
+  const TcpRetained& retained = lane->retained;
+  if (lane->socket.write_ended() || (!retained.has_lent() && retained.HasRoom())) return true;
+  if (retained.CanCopyLent() && lane->writer.empty()) {
+    idle_polls_ = kIdlePolls;
+    return false;
+  }
+  alarm_.Set(kConfirmationWait);
   return true;
 }
 
@@ -150,8 +204,13 @@ bool TcpSession::Arm() {
 
 bool TcpSession::SendCopy(const Tag& tag, const std::byte* data, uint32_t bytes) {
   Lane& lane = *lanes_[0];
-  if (!sends_.empty() || lane.writer.has_copy()) return false;
-  lane.writer.AddCopy(tag, data, bytes, sends_.TakeNumber());
+  if (sends_.untaken() != nullptr || !lane.writer.empty() || lane.retained.has_unwritten()) return false;
+  if (lane.retained.wants_confirmation()) {
+    bool moved = false;
+    Confirm(&lane, &moved);
+  }
+  if (!lane.retained.HasRoom()) return false;
+  lane.writer.WriteFrame(tag, data, bytes, sends_.TakeNumber(), lane.retained.AddShort(kFrameHeaderBytes + bytes));
   FlushCopy();
   return true;
 }
@@ -159,8 +218,8 @@ bool TcpSession::SendCopy(const Tag& tag, const std::byte* data, uint32_t bytes)
 bool TcpSession::FlushCopy() {
   Lane& lane = *lanes_[0];
   bool moved = false;
-  if (lane.writer.has_copy() && !lane.socket.write_ended()) WriteOnce(&lane, &moved);
-  return !lane.writer.has_copy() || lane.socket.write_ended();
+  if (lane.retained.has_unwritten() && !lane.socket.write_ended()) WriteOnce(&lane, &moved);
+  return !lane.retained.has_unwritten() || lane.socket.write_ended();
 }
 
 // Sets *found when the next frame has arrived whole or is too long for the short path.
@@ -217,6 +276,12 @@ bool TcpSession::IsStuck() const {
   return all_ended || !receives_.empty() || !sends_.empty();
 }
 
+bool TcpSession::all_sent() const {
+  return sends_.untaken() == nullptr && std::all_of(lanes_.begin(), lanes_.end(), [](const auto& lane) {
+           return lane->writer.empty() && !lane->retained.has_unwritten();
+         });
+}
+
 int TcpSession::failed_errno() const {
   for (const auto& lane : lanes_) {
     if (lane->socket.failed_errno() != 0) return lane->socket.failed_errno();
@@ -233,6 +298,10 @@ void TcpSession::ShutDownWrites() {
   for (auto& lane : lanes_) lane->socket.ShutDownWrites();
 }
 
+void TcpSession::StopRetaining(bool* moved) {
+  for (auto& lane : lanes_) lane->retained.ReturnLent([&](Send* send) { sends_.MarkDone(send, moved); });
+}
+
 void TcpSession::FailAll(Code code) {
   sends_.FailAll(code);
   receives_.FailAll(code);
@@ -244,7 +313,7 @@ bool TcpSession::Drain() {
   bool drained = true;
   for (auto& lane : lanes_) {
     lane->socket.DiscardInput();
-    drained &= lane->socket.read_ended() || lane->socket.Acknowledged();
+    drained &= lane->socket.read_ended() || lane->socket.Unacknowledged() == 0;
   }
   return drained;
 }

@@ -5,6 +5,10 @@
 // receive. A send completes when the kernel has taken all of it, a receive when all of it has arrived, both in the
 // order of their posts. A session with a single lane also has a short path.
 //
+// A session that retains keeps what it has sent until the peer's kernel has it (TcpRetained). A large send then
+// completes when the peer's kernel has all of it, or when the rest of it was copied because the link had nothing else
+// to do.
+//
 // The end of a lane is not an error here: the endpoint asks, and decides when nothing more can come.
 //
 // Threads: those of the endpoint; Retransmits from any thread. Moving data allocates nothing.
@@ -18,9 +22,11 @@
 #include "base/status.h"
 #include "transport/address.h"
 #include "transport/tcp/slot_pool.h"
+#include "transport/tcp/tcp_alarm.h"
 #include "transport/tcp/tcp_frame_reader.h"
 #include "transport/tcp/tcp_frame_writer.h"
 #include "transport/tcp/tcp_queues.h"
+#include "transport/tcp/tcp_retained.h"
 #include "transport/tcp/tcp_socket.h"
 #include "transport/transport.h"
 
@@ -31,6 +37,7 @@ struct TcpSessionConfig {
   int slots = 0;  // Per direction.
   bool checksum = false;
   SlotMemory* slot_memory = nullptr;
+  bool retains = false;  // What was sent is kept until the peer's kernel has it.
 };
 
 class TcpSession {
@@ -78,7 +85,8 @@ class TcpSession {
   // Whether no lane can deliver anything more, or none can before receives are posted that nobody can be relied on to
   // post.
   bool IsStuck() const;
-  bool all_sent() const { return sends_.empty(); }
+  // Whether the kernel has taken all that was posted.
+  bool all_sent() const;
   // For error messages: the first errno of any lane; 0 when the peer just closed.
   int failed_errno() const;
   // For error messages: whether a stream ended within a frame.
@@ -86,6 +94,8 @@ class TcpSession {
 
   // Tells the peer on every lane that nothing more will come.
   void ShutDownWrites();
+  // For a link that ends: completes the sends that the kernel has taken, and keeps nothing for later.
+  void StopRetaining(bool* moved);
   // Completes everything that is posted with `code`. After this, only functions that concern sockets may be called.
   void FailAll(Code code);
   // Discards input that still arrives. Returns whether there is nothing left to wait for: the peer's kernel has
@@ -95,11 +105,17 @@ class TcpSession {
 
  private:
   struct Lane {
-    Lane(StreamSocket taken, bool checksum, uint32_t most_short)
-        : socket(std::move(taken)), writer(checksum, most_short), reader(most_short) {}
+    Lane(StreamSocket taken, const TcpSessionConfig& config, uint32_t most_short)
+        : socket(std::move(taken)), writer(config.checksum), retained(config.retains, most_short), reader(most_short) {}
+    // Position in the outgoing stream of the next byte to write.
+    uint64_t position() const {
+      return retained.has_unwritten() ? retained.next() : retained.end() + writer.begun_bytes();
+    }
     TcpSocket socket;
     TcpFrameWriter writer;
+    TcpRetained retained;
     TcpFrameReader reader;
+    uint64_t received = 0;  // Bytes of the incoming stream that were read.
   };
   // Who waits for the next frame.
   enum class Awaits : uint8_t {
@@ -109,6 +125,9 @@ class TcpSession {
   };
 
   bool MayTake(const Lane& lane) const;
+  void Confirm(Lane* lane, bool* moved);
+  void CopyLent(bool* moved);
+  bool ArmConfirmation(Lane* lane);
   size_t WriteOnce(Lane* lane, bool* moved);
   void Transmit(Lane* lane, bool* moved);
   size_t ReadOnce(Lane* lane, size_t budget, bool* moved);
@@ -124,6 +143,8 @@ class TcpSession {
   SendQueue sends_;
   RecvQueue receives_;
   std::vector<std::unique_ptr<Lane>> lanes_;
+  TcpAlarm alarm_;
+  int idle_polls_ = 0;  // Calls of Transmit since something moved.
   Awaits awaits_ = Awaits::kReceive;
   Status peek_error_;
 };

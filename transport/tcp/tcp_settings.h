@@ -11,4 +11,7 @@ inline constexpr const char* kTcpName = "tcp";
 
 inline constexpr int64_t kLongestInterfaceName = 15;  // IFNAMSIZ less the terminator.
 
+inline constexpr int64_t kUsualReconnectMs = 0;
+inline constexpr int64_t kLongestReconnectMs = 3'600'000;
+
 }  // namespace annulus

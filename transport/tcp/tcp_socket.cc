@@ -107,9 +107,9 @@ void TcpSocket::DiscardInput() {
   }
 }
 
-bool TcpSocket::Acknowledged() const {
-  int unacknowledged = 0;
-  return ioctl(fd_, SIOCOUTQ, &unacknowledged) != 0 || unacknowledged == 0;
+size_t TcpSocket::Unacknowledged() const {
+  int bytes = 0;
+  return ioctl(fd_, SIOCOUTQ, &bytes) == 0 ? static_cast<size_t>(bytes) : 0;
 }
 
 uint64_t TcpSocket::Retransmits() const {

@@ -47,8 +47,8 @@ class TcpSocket {
   void ShutDownWrites();
   // Discards the input that has arrived.
   void DiscardInput();
-  // Whether the peer's kernel has everything that was written.
-  bool Acknowledged() const;
+  // Number of bytes written that the peer's kernel does not have; 0 when the kernel does not know.
+  size_t Unacknowledged() const;
   void Close();
 
   // This socket's part of EndpointStats::retransmits. Any thread.

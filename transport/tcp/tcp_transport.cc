@@ -165,7 +165,8 @@ Status TcpTransport::MakeEndpoint(const LinkRequest& link, std::vector<StreamSoc
   for (StreamSocket& socket : sockets) ANNULUS_RETURN_IF_ERROR(TuneSocket(socket.native_handle(), same_host));
   TcpEndpointConfig config;
   config.peer = link.peer;
-  config.session = {config_.slot_bytes, config_.slots, config_.settings.Number("checksum") != 0, config_.slot_memory};
+  config.session = {config_.slot_bytes, config_.slots, config_.settings.Number("checksum") != 0, config_.slot_memory,
+                    config_.settings.Number("reconnect_ms") > 0};
   config.description = InterfaceOf(own) + ", " + EndpointText(own) + " to " + EndpointText(peer);
   if (sockets.size() > 1) config.description += " and " + std::to_string(sockets.size() - 1) + " more sockets";
   Log(LogLevel::kDebug, config_.rank, "link with rank %d, channel %d: tcp %s, %s", link.peer, link.channel,

@@ -1,4 +1,4 @@
-// The contract suite on TCP: one socket, several, with checksums, and over IPv6.
+// The contract suite on TCP: one socket, several, with checksums, over IPv6, and on links that are made again.
 #include <memory>
 
 #include "tests/transport/contract/contract.h"
@@ -28,13 +28,27 @@ std::unique_ptr<Transport> MakeIpv6(TransportConfig config) {
   return CreateTcpTransport(config);
 }
 
+std::unique_ptr<Transport> MakeReconnecting(TransportConfig config) {
+  config.settings.Set("tcp_sockets", 1);
+  config.settings.Set("reconnect_ms", 1000);
+  return CreateTcpTransport(config);
+}
+
+std::unique_ptr<Transport> MakeReconnectingOfThree(TransportConfig config) {
+  config.settings.Set("tcp_sockets", 3);
+  config.settings.Set("reconnect_ms", 1000);
+  return CreateTcpTransport(config);
+}
+
 }  // namespace
 
 INSTANTIATE_TEST_SUITE_P(Tcp, EndpointContract,
                          ::testing::Values(TransportBackend("OneSocket", MakeOneSocket),
                                            TransportBackend("ThreeSockets", MakeThreeSockets),
                                            TransportBackend("Checksummed", MakeChecksummed),
-                                           TransportBackend("Ipv6", MakeIpv6)),
+                                           TransportBackend("Ipv6", MakeIpv6),
+                                           TransportBackend("Reconnecting", MakeReconnecting),
+                                           TransportBackend("ReconnectingOfThree", MakeReconnectingOfThree)),
                          BackendName);
 
 }  // namespace annulus

@@ -77,7 +77,7 @@ class TcpFramerTest : public ::testing::TestWithParam<bool> {
     EXPECT_EQ(memory, payload);
   }
 
-  TcpFrameWriter writer_{GetParam(), kMostShort};
+  TcpFrameWriter writer_{GetParam()};
   TcpFrameReader reader_{kMostShort};
   Bytes stream_;     // What was written.
   size_t read_ = 0;  // Bytes of it that were read.
@@ -126,15 +126,34 @@ TEST_P(TcpFramerTest, NothingIsTakenBehindASendThatIsNotReady) {
   ExpectFrame(0, data, SIZE_MAX);
 }
 
-TEST_P(TcpFramerTest, ACopyIsWrittenAloneAndFoundInTheBuffer) {
+TEST_P(TcpFramerTest, AFrameThatIsBegunCanBeWrittenAgainFromAnyByte) {
+  const Bytes data = Payload(1000, 1);
+  for (const size_t from : {size_t{0}, size_t{1}, kFrameHeaderBytes, kFrameHeaderBytes + 299}) {
+    Send send = Sending(data, 300);
+    if (GetParam()) send.ready = send.bytes;
+    writer_.Add(&send, from);
+    ASSERT_EQ(WriteTo(&writer_, kFrameHeaderBytes + 299, &stream_), 0);
+    EXPECT_EQ(writer_.begun_bytes(), kFrameHeaderBytes + 299);
+    stream_.resize(stream_.size() - (writer_.begun_bytes() - from));  // What was lost on the way.
+    writer_.BeginAgainFrom(from);
+    EXPECT_EQ(writer_.begun_bytes(), from);
+    EXPECT_EQ(writer_.unwritten_bytes(), kFrameHeaderBytes + 1000 - from);
+    send.ready = send.bytes;
+    ASSERT_EQ(WriteTo(&writer_, SIZE_MAX, &stream_), 1);
+    EXPECT_TRUE(writer_.empty());
+    ASSERT_NO_FATAL_FAILURE(ExpectFrame(from, data, SIZE_MAX));
+  }
+  writer_.BeginAgainFrom(0);  // There is nothing to write again.
+  EXPECT_EQ(writer_.unwritten_bytes(), 0u);
+}
+
+TEST_P(TcpFramerTest, AShortFrameIsFoundInTheBuffer) {
   for (const uint32_t bytes : {0u, 8u, kMostShort}) {
-    Bytes data = Payload(bytes, 3);
-    writer_.AddCopy(Tag{{1, 2, 3, 4}}, data.data(), bytes, bytes);
-    EXPECT_TRUE(writer_.has_copy() && writer_.HasReady());
-    EXPECT_FALSE(writer_.Takes(Send()));
-    const Bytes expected = data;
-    std::fill(data.begin(), data.end(), std::byte{0});  // It is a copy.
-    while (writer_.has_copy()) EXPECT_EQ(WriteTo(&writer_, 70, &stream_), 0);
+    const Bytes expected = Payload(bytes, 3);
+    const size_t begin = stream_.size();
+    stream_.resize(begin + kFrameHeaderBytes + bytes);
+    writer_.WriteFrame(Tag{{1, 2, 3, 4}}, expected.data(), bytes, bytes, stream_.data() + begin);
+    EXPECT_TRUE(writer_.empty());
     bool found = false;
     while (!found) {
       ASSERT_LT(read_, stream_.size());

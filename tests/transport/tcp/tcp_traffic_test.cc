@@ -15,6 +15,7 @@ struct Variant {
   const char* name;
   int lanes;
   bool checksum;
+  bool reconnects = false;
 };
 
 class TcpTrafficTest : public ::testing::TestWithParam<Variant> {
@@ -23,6 +24,7 @@ class TcpTrafficTest : public ::testing::TestWithParam<Variant> {
     const TransportLink::MakeTransport make = [](TransportConfig config) {
       config.settings.Set("tcp_sockets", GetParam().lanes);
       config.settings.Set("checksum", GetParam().checksum);
+      config.settings.Set("reconnect_ms", GetParam().reconnects ? 10'000 : 0);
       return CreateTcpTransport(config);
     };
     link_ = TransportLink::Open(make, nullptr, options);
@@ -89,7 +91,8 @@ TEST_P(TcpTrafficTest, MovingDataAllocatesNothing) {
 
 INSTANTIATE_TEST_SUITE_P(Variants, TcpTrafficTest,
                          ::testing::Values(Variant{"OneSocket", 1, false}, Variant{"ThreeSockets", 3, false},
-                                           Variant{"Checksummed", 2, true}),
+                                           Variant{"Checksummed", 2, true}, Variant{"Reconnecting", 1, false, true},
+                                           Variant{"ReconnectingOfThree", 3, true, true}),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
