@@ -114,6 +114,9 @@ struct EndpointStats {
   // Packets that were sent again because the network lost or delayed them; 0 where the transport cannot know. Keeps its
   // last value once the link has ended.
   uint64_t retransmits = 0;
+  // Broken connections whose place another one took, and bytes of streams that were sent again over these.
+  uint64_t reconnects = 0;
+  uint64_t bytes_sent_again = 0;
 };
 
 // The short path, for tiny slices: it needs neither requests nor slots of the caller. Posted and short slices keep one

@@ -126,4 +126,11 @@ void Hosts::ResetConnections(int host, int port) {
   ANNULUS_CHECK(Run("ss", {"-K", "-t", "-n", "-H", "( sport = " + number + " or dport = " + number + " )"}) == 0);
 }
 
+void Hosts::ResetOtherConnections(int host, int port) {
+  Enter(host);
+  const std::string number = ":" + std::to_string(port);
+  const std::string others = "( sport != " + number + " and dport != " + number + " )";
+  ANNULUS_CHECK(Run("ss", {"-K", "-t", "-n", "-H", "state", "established", others}) == 0);
+}
+
 }  // namespace annulus

@@ -39,6 +39,9 @@ class Hosts {
   // Resets all connections of `host` that are from or to `port`, as a firewall that restarts does.
   void ResetConnections(int host, int port);
 
+  // The same for all connections of `host` but those from or to `port`.
+  void ResetOtherConnections(int host, int port);
+
   // The address of `host` on the cable.
   static std::string Address(int host) { return "10.77.0." + std::to_string(host + 1); }
 

@@ -76,6 +76,7 @@ Status Handshake::TakeHello() {
     hello_.target_rank = peer().rank;
     hello_.channel = peer().channel;
     hello_.lane = peer().lane;
+    hello_.connection = peer().connection;
     // Also sent when the check below fails, so that the initiator can name the difference.
     QueueHello();
   }

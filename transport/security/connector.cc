@@ -37,17 +37,6 @@ bool IsPermanent(const asio::error_code& error) {
          error == asio::error::access_denied || error == asio::error::no_permission;
 }
 
-// During a handshake the dialling side mostly waits. When something on the way has forgotten the connection, or the
-// path has ended, these probes find out within 3 s, and it dials again. The kernel of a peer that is busy or stopped
-// answers them. Whoever takes over the socket sets its own. Failures are harmless.
-void ProbePath(int fd) {
-  const auto set = [fd](int level, int option, int value) { ::setsockopt(fd, level, option, &value, sizeof value); };
-  set(SOL_SOCKET, SO_KEEPALIVE, 1);
-  set(IPPROTO_TCP, TCP_KEEPIDLE, 1);
-  set(IPPROTO_TCP, TCP_KEEPINTVL, 1);
-  set(IPPROTO_TCP, TCP_KEEPCNT, 2);
-}
-
 // Held by shared_ptr: handlers that still wait in the io_context keep it alive, and find finished_ set.
 class Connector : public std::enable_shared_from_this<Connector> {
  public:
@@ -225,7 +214,7 @@ std::shared_ptr<Door> Connector::MakeDoor() {
 
 Verdict Connector::Decide(const Hello& peer) const {
   const auto found = accepted_.find({peer.rank, peer.channel, peer.lane});
-  if (found == accepted_.end()) return Verdict::kUnexpected;
+  if (found == accepted_.end() || peer.connection != 0) return Verdict::kUnexpected;
   return found->second ? Verdict::kDuplicate : Verdict::kWelcome;
 }
 
@@ -282,6 +271,14 @@ void Connector::Finish() {
 }
 
 }  // namespace
+
+void ProbePath(int fd) {
+  const auto set = [fd](int level, int option, int value) { ::setsockopt(fd, level, option, &value, sizeof value); };
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, 1);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, 1);
+  set(IPPROTO_TCP, TCP_KEEPCNT, 2);
+}
 
 Status EstablishStreams(Reactor* reactor, const ConnectPlan& plan, std::vector<Stream>* streams) {
   return std::make_shared<Connector>(reactor, plan)->Run(streams);

@@ -60,6 +60,11 @@ struct Stream {
   StreamSocket socket;         // Connected, authenticated, non-blocking; nothing was read past the handshake.
 };
 
+// During a handshake the dialling side mostly waits. When something on the way has forgotten the connection, or the
+// path has ended, these probes find out within 3 s, and it dials again. The kernel of a peer that is busy or stopped
+// answers them. Whoever takes over the socket sets its own. Failures are harmless.
+void ProbePath(int fd);
+
 // Establishes all streams of `plan`: first those of plan.dials, in order, then those of plan.expected, in order.
 // Blocks up to the deadline. On errors `streams` is untouched and every connection is closed.
 //

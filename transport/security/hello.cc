@@ -78,7 +78,7 @@ HelloBytes EncodeHello(const Hello& hello, HandshakeRole role, bool has_key, con
   const RunBytes run = ToBytes(hello.identity.run.id);
   out.Bytes(std::as_bytes(std::span(run)));
   for (const uint16_t number : hello.library_version) out.U16(number);
-  out.U16(0).Bytes(hello.library_build).U32(0).Bytes(std::as_bytes(std::span(nonce)));
+  out.U16(0).Bytes(hello.library_build).U32(hello.connection).Bytes(std::as_bytes(std::span(nonce)));
   ANNULUS_CHECK(out.full());
   return bytes;
 }
@@ -113,6 +113,7 @@ void DecodeHello(const HelloBytes& bytes, PeerHello* peer) {
   for (uint16_t& number : hello.library_version) number = in.U16();
   in.U16();
   in.Bytes(hello.library_build);
+  hello.connection = in.U32();
 }
 
 Status CheckHello(const Hello& own, HandshakeRole role, const PeerHello& peer, RefusedPeer* refused) {

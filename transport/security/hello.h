@@ -16,6 +16,9 @@
 
 namespace annulus {
 
+// First minor version whose links may be made again.
+constexpr uint16_t kMinorThatResumes = 1;
+
 // The purpose of a connection. docs/wire_protocol.md lists the numbers; each transport has one for its links.
 struct Purpose {
   uint8_t number = 0;
@@ -25,7 +28,7 @@ inline constexpr Purpose kRendezvousPurpose = {1, "rendezvous"};
 
 struct Hello {
   uint16_t version_major = 2;  // Must be equal on both sides. Versions: docs/wire_protocol.md.
-  uint16_t version_minor = 0;
+  uint16_t version_minor = 1;
   Purpose purpose = {};      // Its number must be equal on both sides.
   Identity identity = {};    // Must be equal on both sides. The run's id has at most JobRun::kMostBytes.
   uint32_t nranks = 0;       // Must be equal on both sides.
@@ -33,6 +36,8 @@ struct Hello {
   uint32_t target_rank = 0;  // The rank that the speaker believes it talks to.
   uint16_t channel = 0;
   uint16_t lane = 0;  // Index of the socket within its link.
+  // 0 for the first connection of that lane; greater for each one that is to take its place.
+  uint32_t connection = 0;
   // The speaker's; told, not compared here. Its file is not sent.
   LibraryVersion library_version = ThisLibrary().version;
   std::array<std::byte, Library::kBuildBytes> library_build = ThisLibrary().build;

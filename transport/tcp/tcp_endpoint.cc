@@ -14,13 +14,24 @@ constexpr Nanoseconds kLinger = 200 * kMillisecond;
 }  // namespace
 
 TcpEndpoint::TcpEndpoint(const TcpEndpointConfig& config, std::vector<StreamSocket> sockets)
-    : config_(config), session_(config.session, std::move(sockets)) {
+    : config_(config),
+      session_(config.session, std::move(sockets)),
+      repair_(config.repair ? std::make_unique<TcpRepair>(*config.repair, &session_) : nullptr) {
   limits_.slot_bytes = config.session.slot_bytes;
   limits_.send_slots = limits_.recv_slots = config.session.slots;
   limits_.sends_from = limits_.lands_in = {MemoryKind::kHost};
   if (session_.has_short_path()) {
     limits_.short_bytes = static_cast<uint32_t>(std::min<size_t>(limits_.slot_bytes, TcpSession::kMostShortBytes));
   }
+}
+
+EndpointStats TcpEndpoint::stats() const {
+  EndpointStats stats = {.memory = session_.memory(), .retransmits = session_.Retransmits()};
+  if (repair_ != nullptr) {
+    stats.reconnects = repair_->reconnects();
+    stats.bytes_sent_again = repair_->bytes_sent_again();
+  }
+  return stats;
 }
 
 Status TcpEndpoint::AcquireSlot(std::byte** slot) {
@@ -46,8 +57,9 @@ void TcpEndpoint::Release(Recv* recv) { session_.Release(recv); }
 
 Status TcpEndpoint::SendCopy(const Tag& tag, const std::byte* data, uint32_t bytes) {
   if (!status_.ok()) return status_;
-  if (!session_.write_ended() && !session_.SendCopy(tag, data, bytes)) return Status::WouldBlock();
-  return session_.write_ended() ? LostStatus() : Status();
+  const bool lost = session_.write_ended() && !IsSuspended();
+  if (!lost && !session_.SendCopy(tag, data, bytes)) return Status::WouldBlock();
+  return session_.write_ended() && !IsSuspended() ? LostStatus() : Status();
 }
 
 Status TcpEndpoint::Progress(bool* moved) {
@@ -66,13 +78,16 @@ Status TcpEndpoint::Progress(bool* moved) {
 
 Status TcpEndpoint::MoveData(bool* moved) {
   if (state_ == State::kOpen) session_.Transmit(moved);
-  return session_.Receive(moved);
+  ANNULUS_RETURN_IF_ERROR(session_.Receive(moved));
+  return Repairs() ? repair_->Tend(moved) : Status();
 }
 
 // Notes the end of any lane. Returns true when nothing that is posted, or could still be delivered, can move any more.
 bool TcpEndpoint::IsOver(bool* moved) {
   if (state_ == State::kOpen) {
-    if (!session_.AnyEnded()) return false;
+    if (!session_.AnyEnded(Repairs())) return false;
+    if (repair_ != nullptr) repair_->Stop();
+    session_.GiveUpResuming();
     state_ = State::kEnding;
     session_.StopRetaining(moved);
     session_.ShutDownWrites();
@@ -91,12 +106,14 @@ Status TcpEndpoint::LostStatus() const {
 void TcpEndpoint::Fail(Status status) {
   status_ = std::move(status);
   session_.FailAll(status_.code());
+  if (repair_ != nullptr) repair_->Stop();
   session_.CloseSockets();
   state_ = State::kClosed;
 }
 
 bool TcpEndpoint::Arm() {
   if (!status_.ok()) return false;
+  if (Repairs() && !repair_->Arm()) return false;
   if (state_ == State::kEnding && session_.IsStuck()) return false;
   return session_.Arm();
 }
@@ -107,6 +124,7 @@ bool TcpEndpoint::Close() {
     const bool lingers = state_ == State::kOpen && session_.all_sent();
     status_ = {Code::kAborted, "the link with rank " + std::to_string(config_.peer) + " was closed"};
     session_.FailAll(status_.code());
+    if (repair_ != nullptr) repair_->Stop();
     session_.ShutDownWrites();
     linger_end_ = lingers ? DeadlineAfter(kLinger) : 0;
     state_ = State::kLingering;

@@ -1,6 +1,9 @@
 // TcpEndpoint: a link over one or more sockets that fulfils the contract: limits, sticky error, end of the link. Its
 // session moves the data.
 //
+// A connection that breaks is made again, if the link is to be repaired (TcpRepair): until then nothing moves on its
+// lane, and after too long it ends the link.
+//
 // How a link ends. The peer's end of stream on any lane means that sending is pointless, so all lanes are half-closed.
 // That makes a living peer close too. Data that has arrived is still delivered. The link fails when nothing that is
 // posted can complete any more. Close() also half-closes, and leaves the sockets open until the peer's kernel has
@@ -9,12 +12,14 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/status.h"
 #include "transport/address.h"
+#include "transport/tcp/tcp_repair.h"
 #include "transport/tcp/tcp_session.h"
 #include "transport/transport.h"
 
@@ -22,6 +27,7 @@ namespace annulus {
 
 struct TcpEndpointConfig {
   int peer = 0;
+  std::optional<TcpRepairConfig> repair;  // Nothing: a broken connection ends the link.
   TcpSessionConfig session;
   std::string description;  // Interface and addresses, for messages.
 };
@@ -37,7 +43,7 @@ class TcpEndpoint final : public Endpoint, public ShortPath {
   const Limits& limits() const override { return limits_; }
   int peer() const override { return config_.peer; }
   std::string Describe() const override { return "tcp " + config_.description; }
-  EndpointStats stats() const override { return {session_.memory(), session_.Retransmits()}; }
+  EndpointStats stats() const override;
   Shortcuts shortcuts() override { return {.short_path = session_.has_short_path() ? this : nullptr}; }
   Status AcquireSlot(std::byte** slot) override;
   Status PostSend(Send* send) override;
@@ -62,12 +68,16 @@ class TcpEndpoint final : public Endpoint, public ShortPath {
 
   Status MoveData(bool* moved);
   bool IsOver(bool* moved);
+  bool Repairs() const { return repair_ != nullptr && state_ == State::kOpen && !repair_->gave_up(); }
+  // Whether nothing can be sent on the short path before its connection is made again.
+  bool IsSuspended() const { return Repairs() && session_.is_suspended(); }
   Status LostStatus() const;
   void Fail(Status status);
 
   const TcpEndpointConfig config_;
   Limits limits_;
   TcpSession session_;
+  const std::unique_ptr<TcpRepair> repair_;  // Null when broken connections are not made again.
   State state_ = State::kOpen;
   Deadline linger_end_ = 0;  // Set while kLingering.
   Status status_;            // The link's sticky error; OK while kOpen or kEnding.

@@ -31,17 +31,20 @@ LinkCosts Costs(const LinkPlace& place) {
   return costs;
 }
 
-// Frame buffers, in bytes: 7 KiB for each of several sockets, 39 KiB for a single socket. The transport chooses up to
-// kChosenSockets sockets by itself.
+// Frame buffers, in bytes: 7 KiB for each of several sockets, 39 KiB for a single socket. What is kept for another
+// connection, in each socket, comes on top. The transport chooses up to kChosenSockets sockets by itself.
 constexpr size_t kSocketBytes = 8 * 1024;
 constexpr size_t kOneSocketBytes = 40 * 1024;
+constexpr size_t kRetainedBytes = size_t{544} * 1024;
 constexpr int64_t kChosenSockets = 2;
 constexpr size_t kSlotAlignment = 64;
 
 size_t LinkMemoryBytes(const TransportConfig& config) {
   const auto sockets = static_cast<size_t>(std::max(config.settings.Number("tcp_sockets"), kChosenSockets));
   const size_t slot = (config.slot_bytes + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
-  return 2 * static_cast<size_t>(config.slots) * slot + std::max(sockets * kSocketBytes, kOneSocketBytes);
+  const size_t retained = config.settings.Number("reconnect_ms") > 0 ? kRetainedBytes : 0;
+  return 2 * static_cast<size_t>(config.slots) * slot + std::max(sockets * kSocketBytes, kOneSocketBytes) +
+         sockets * retained;
 }
 
 }  // namespace

@@ -17,12 +17,10 @@ constexpr size_t kFrameCopyBytes = kFrameHeaderBytes + TcpRetained::kMostCopied;
 
 TcpRetained::TcpRetained(bool keeps, uint32_t most_short)
     : keeps_(keeps),
-      copy_bytes_(keeps            ? kCopyBytes
-                  : most_short > 0 ? kFrameHeaderBytes + most_short
-                                   : 0),
-      late_bytes_(keeps ? kLateCopyBytes : 0),
-      copies_(new std::byte[copy_bytes_]),
-      late_(new std::byte[late_bytes_]),
+      copies_(keeps            ? kCopyBytes
+              : most_short > 0 ? kFrameHeaderBytes + most_short
+                               : 0),
+      late_(keeps ? kLateCopyBytes : 0),
       pieces_(keeps ? kMostPieces : 1) {
   static_assert(kMostFrames * kFrameCopyBytes * 3 / 2 < kCopyBytes);
 }
@@ -31,15 +29,15 @@ TcpRetained::TcpRetained(bool keeps, uint32_t most_short)
 bool TcpRetained::HasRoom() const {
   if (!keeps_) return num_pieces_ == 0;
   return num_pieces_ + 2 * kMostFrames <= kMostPieces &&
-         copies_used() + (kMostFrames + 1) * kFrameCopyBytes + kFrameCopyBytes * 4 <= copy_bytes_;
+         copies_used() + (kMostFrames + 1) * kFrameCopyBytes + kFrameCopyBytes * 4 <= copies_.bytes;
 }
 
 // Memory of copies is given back in their order, as they are made in the order of the stream.
 std::byte* TcpRetained::AddCopy(size_t bytes) {
-  if (const size_t left = copy_bytes_ - copies_end_ % copy_bytes_; left < bytes) copies_end_ += left;
-  std::byte* const data = copies_.get() + copies_end_ % copy_bytes_;
-  copies_end_ += bytes;
-  ANNULUS_CHECK(copies_used() <= copy_bytes_);
+  if (const size_t left = copies_.bytes - copies_.end % copies_.bytes; left < bytes) copies_.end += left;
+  std::byte* const data = copies_.memory.get() + copies_.end % copies_.bytes;
+  copies_.end += bytes;
+  ANNULUS_CHECK(copies_used() <= copies_.bytes);
   Piece* last = num_pieces_ > 0 ? &PieceAt(num_pieces_ - 1) : nullptr;
   if (last == nullptr || last->lent != nullptr || last->late || last->data + last->bytes != data) {
     ANNULUS_CHECK(num_pieces_ < pieces_.size());
@@ -47,7 +45,7 @@ std::byte* TcpRetained::AddCopy(size_t bytes) {
     *last = {.data = data};
   }
   last->bytes += bytes;
-  last->copies_end = copies_end_;
+  last->copies_end = copies_.end;
   end_ += bytes;
   return data;
 }
@@ -100,13 +98,13 @@ Send* TcpRetained::DropFirst() {
     --lent_;
     lent_bytes_ -= piece.bytes;
   } else if (piece.late) {
-    if (--late_pieces_ == 0) late_used_ = 0;
+    if (--late_.pieces == 0) late_.used = 0;
   } else {
-    copies_begin_ = piece.copies_end;
+    copies_.begin = piece.copies_end;
   }
   first_ = (first_ + 1) % pieces_.size();
   // From the beginning again, where the memory is most likely in the cache.
-  if (--num_pieces_ == 0) copies_begin_ = copies_end_ = 0;
+  if (--num_pieces_ == 0) copies_.begin = copies_.end = 0;
   return send;
 }
 
@@ -118,16 +116,16 @@ void TcpRetained::ShortenFirst(size_t by) {
   if (piece.lent != nullptr) {
     lent_bytes_ -= by;
   } else if (!piece.late) {
-    copies_begin_ = piece.copies_end - piece.bytes;
+    copies_.begin = piece.copies_end - piece.bytes;
   }
 }
 
 void TcpRetained::CopyLate(Piece* piece) {
-  ANNULUS_CHECK(late_used_ + piece->bytes <= late_bytes_);
-  std::byte* const to = late_.get() + late_used_;
+  ANNULUS_CHECK(late_.used + piece->bytes <= late_.bytes);
+  std::byte* const to = late_.memory.get() + late_.used;
   std::memcpy(to, piece->data, piece->bytes);
-  late_used_ += piece->bytes;
-  ++late_pieces_;
+  late_.used += piece->bytes;
+  ++late_.pieces;
   --lent_;
   lent_bytes_ -= piece->bytes;
   *piece = {.data = to, .bytes = piece->bytes, .late = true};

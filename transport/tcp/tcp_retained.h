@@ -38,7 +38,7 @@ class TcpRetained {
 
   bool keeps() const { return keeps_; }
   // Memory that it holds, at most.
-  size_t bytes() const { return pieces_.size() * sizeof(Piece) + copy_bytes_ + late_bytes_; }
+  size_t bytes() const { return pieces_.size() * sizeof(Piece) + copies_.bytes + late_.bytes; }
 
   // Positions of the first byte that is kept, of the next one to write, and one past the last.
   uint64_t begin() const { return begin_; }
@@ -67,7 +67,7 @@ class TcpRetained {
 
   bool has_lent() const { return lent_ > 0; }
   // Whether all that is lent fits into the room for late copies.
-  bool CanCopyLent() const { return lent_ > 0 && lent_bytes_ <= late_bytes_ - late_used_; }
+  bool CanCopyLent() const { return lent_ > 0 && lent_bytes_ <= late_.bytes - late_.used; }
   template <class Done>
   void CopyLent(Done done);
   // Gives up what is lent, for a stream that will not be resumed. Nothing may be written again afterwards.
@@ -81,14 +81,14 @@ class TcpRetained {
   struct Piece {
     const std::byte* data = nullptr;
     size_t bytes = 0;
-    size_t copies_end = 0;  // Of a copy: where its memory ends, counted as copies_end_.
+    size_t copies_end = 0;  // Of a copy: where its memory ends, counted as Copies::end.
     Send* lent = nullptr;   // The send whose memory it is; null: a copy.
     bool late = false;      // A copy in late_.
   };
 
   Piece& PieceAt(size_t index) { return pieces_[(first_ + index) % pieces_.size()]; }
   const Piece& PieceAt(size_t index) const { return pieces_[(first_ + index) % pieces_.size()]; }
-  size_t copies_used() const { return copies_end_ - copies_begin_; }
+  size_t copies_used() const { return copies_.end - copies_.begin; }
   std::byte* AddCopy(size_t bytes);
   void AddLent(Send* send);
   // Returns the send that is not lent any more, or null.
@@ -96,19 +96,28 @@ class TcpRetained {
   void ShortenFirst(size_t by);
   void CopyLate(Piece* piece);
 
+  // Memory is not cleared, so that what is never used takes no room.
+  struct Copies {  // A ring; positions in it count on.
+    explicit Copies(size_t size) : bytes(size), memory(std::make_unique_for_overwrite<std::byte[]>(size)) {}
+    const size_t bytes;
+    const std::unique_ptr<std::byte[]> memory;
+    size_t begin = 0;
+    size_t end = 0;
+  };
+  struct LateCopies {  // Used from its beginning; free again when all of it is.
+    explicit LateCopies(size_t size) : bytes(size), memory(std::make_unique_for_overwrite<std::byte[]>(size)) {}
+    const size_t bytes;
+    const std::unique_ptr<std::byte[]> memory;
+    size_t used = 0;
+    size_t pieces = 0;
+  };
+
   const bool keeps_;
-  const size_t copy_bytes_;
-  const size_t late_bytes_;
-  // Not cleared, so that memory that is never used takes no room.
-  const std::unique_ptr<std::byte[]> copies_;  // A ring. Positions in it count on.
-  const std::unique_ptr<std::byte[]> late_;    // Used from its beginning; free again when all of it is.
-  std::vector<Piece> pieces_;                  // A ring that starts at first_.
+  Copies copies_;
+  LateCopies late_;
+  std::vector<Piece> pieces_;  // A ring that starts at first_.
   size_t first_ = 0;
   size_t num_pieces_ = 0;
-  size_t copies_begin_ = 0;
-  size_t copies_end_ = 0;
-  size_t late_used_ = 0;
-  size_t late_pieces_ = 0;
   size_t lent_ = 0;
   size_t lent_bytes_ = 0;
   uint64_t begin_ = 0;

@@ -176,7 +176,7 @@ Status TcpSession::Receive(bool* moved) {
 bool TcpSession::Arm(Lane* lane) {
   const bool paused = IsPaused(*lane);
   if (paused && receives_.IsPosted(lane->reader.header().sequence)) return false;
-  const bool reads = !paused && !lane->socket.read_ended();
+  const bool reads = !paused && !lane->socket.read_ended() && !(lane->socket.frozen() && lane->socket.drained());
   if (reads && !lane->socket.drained()) return false;
   const bool writes = !lane->socket.write_ended() && (lane->writer.HasReady() || lane->retained.has_unwritten());
   if ((writes && !lane->socket.write_blocked()) || MayTake(*lane)) return false;
@@ -219,7 +219,7 @@ bool TcpSession::FlushCopy() {
   Lane& lane = *lanes_[0];
   bool moved = false;
   if (lane.retained.has_unwritten() && !lane.socket.write_ended()) WriteOnce(&lane, &moved);
-  return !lane.retained.has_unwritten() || lane.socket.write_ended();
+  return !lane.retained.has_unwritten() || (lane.socket.write_ended() && !IsSuspended(lane));
 }
 
 // Sets *found when the next frame has arrived whole or is too long for the short path.
@@ -259,9 +259,37 @@ void TcpSession::Take() {
   receives_.Skip();
 }
 
-bool TcpSession::AnyEnded() const {
-  return std::any_of(lanes_.begin(), lanes_.end(),
-                     [](const auto& lane) { return lane->socket.read_ended() || lane->socket.write_ended(); });
+bool TcpSession::AnyEnded(bool resumes) const {
+  return std::any_of(lanes_.begin(), lanes_.end(), [resumes](const auto& lane) {
+    return (lane->socket.read_ended() || lane->socket.write_ended()) && !(resumes && IsSuspended(*lane));
+  });
+}
+
+uint64_t TcpSession::Freeze(int lane) {
+  Lane& frozen = *lanes_[static_cast<size_t>(lane)];
+  return frozen.received + frozen.socket.Freeze();
+}
+
+Status TcpSession::Resume(int index, StreamSocket socket, uint64_t received, uint64_t* again, bool* moved) {
+  Lane& lane = *lanes_[static_cast<size_t>(index)];
+  TcpRetained& retained = lane.retained;
+  const uint64_t sent = lane.position();
+  if (received < retained.begin() || received > sent) {
+    return {Code::kProtocol, "cannot resume: it has " + std::to_string(received) + " bytes of lane " +
+                                 std::to_string(index) + ", expected " + std::to_string(retained.begin()) + " to " +
+                                 std::to_string(sent)};
+  }
+  retained.Confirm(received, [&](Send* send) { sends_.MarkDone(send, moved); });
+  const bool within_retained = received <= retained.end();
+  if (within_retained) retained.WriteAgainFrom(received);
+  lane.writer.BeginAgainFrom(within_retained ? 0 : received - retained.end());
+  lane.socket.Replace(std::move(socket));
+  *again = sent - received;
+  return Status();
+}
+
+void TcpSession::GiveUpResuming() {
+  for (auto& lane : lanes_) lane->socket.GiveUp();
 }
 
 bool TcpSession::IsStuck() const {

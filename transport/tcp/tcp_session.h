@@ -78,10 +78,28 @@ class TcpSession {
   bool Peek(ShortPath::Slice* slice);
   void Take();
 
-  // Whether some lane can no longer write, or will receive nothing more.
-  bool AnyEnded() const;
+  // Whether some lane can no longer write, or will receive nothing more. Not those that may be resumed, if `resumes`.
+  bool AnyEnded(bool resumes) const;
   // Whether the first lane cannot write any more.
   bool write_ended() const { return lanes_[0]->socket.write_ended(); }
+
+  // Whether the lane's connection broke. Another one may take its place.
+  bool IsBroken(int lane) const { return lanes_[static_cast<size_t>(lane)]->socket.broken(); }
+  bool AnyBroken() const {
+    for (const auto& lane : lanes_) {
+      if (lane->socket.broken()) return true;
+    }
+    return false;
+  }
+  // Whether the first lane is broken, or frozen.
+  bool is_suspended() const { return IsSuspended(*lanes_[0]); }
+  // Ends the lane's connection. Returns the number of bytes of the incoming stream that have arrived.
+  uint64_t Freeze(int lane);
+  // Goes on over another connection; the lane is frozen. The peer has received that many bytes of the outgoing stream.
+  // *again is how many are sent again. Errors: kProtocol  these bytes are not kept, or were never sent.
+  Status Resume(int lane, StreamSocket socket, uint64_t received, uint64_t* again, bool* moved);
+  // Nothing will be resumed any more.
+  void GiveUpResuming();
   // Whether no lane can deliver anything more, or none can before receives are posted that nobody can be relied on to
   // post.
   bool IsStuck() const;
@@ -124,6 +142,7 @@ class TcpSession {
     kTake,     // A caller that has seen the frame whole and not taken it yet.
   };
 
+  static bool IsSuspended(const Lane& lane) { return lane.socket.broken() || lane.socket.frozen(); }
   bool MayTake(const Lane& lane) const;
   void Confirm(Lane* lane, bool* moved);
   void CopyLent(bool* moved);

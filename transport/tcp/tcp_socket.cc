@@ -4,6 +4,7 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <utility>
@@ -56,6 +57,8 @@ size_t TcpSocket::Write(IoList* from) {
 
 size_t TcpSocket::Read(IoList* into) {
   ANNULUS_CHECK(into->bytes() > 0);  // Reading nothing would look like the end of the connection.
+  if (frozen_ || !rests_.empty()) [[unlikely]]
+    return ReadRest(into);
   ssize_t got = 0;
   do {
     if (into->count() == 1) {
@@ -74,6 +77,67 @@ size_t TcpSocket::Read(IoList* into) {
   read_ended_ = true;
   if (got < 0) NoteError(errno);
   return 0;
+}
+
+// Reads no further than what was there when the connection was frozen.
+size_t TcpSocket::ReadRest(IoList* into) {
+  const bool is_earlier = !rests_.empty();
+  size_t* const left = is_earlier ? &rests_.front().bytes : &frozen_bytes_;
+  drained_ = *left == 0;
+  if (drained_) return 0;
+  IoList list;
+  for (int i = 0; i < into->count() && list.bytes() < *left; ++i) {
+    const iovec& piece = into->pieces()[i];
+    list.Add(static_cast<const std::byte*>(piece.iov_base), std::min(piece.iov_len, *left - list.bytes()));
+  }
+  msghdr message = MessageOf(&list);
+  const ssize_t got = recvmsg(is_earlier ? rests_.front().socket.native_handle() : fd_, &message, MSG_DONTWAIT);
+  if (got <= 0) {
+    if (got < 0 && errno == EINTR) return 0;
+    read_ended_ = write_ended_ = true;  // The kernel has not kept what it had.
+    NoteError(EPIPE);
+    return 0;
+  }
+  *left -= static_cast<size_t>(got);
+  if (is_earlier && *left == 0) rests_.pop_front();
+  return static_cast<size_t>(got);
+}
+
+size_t TcpSocket::Freeze() {
+  if (!std::exchange(frozen_, true)) {
+    int bytes = 0;
+    frozen_bytes_ = !read_ended_ && ioctl(fd_, SIOCINQ, &bytes) == 0 ? static_cast<size_t>(bytes) : 0;
+    write_ended_ = true;
+    drained_ = false;
+  }
+  size_t bytes = frozen_bytes_;
+  for (const Rest& rest : rests_) bytes += rest.bytes;
+  return bytes;
+}
+
+void TcpSocket::Replace(StreamSocket next) {
+  ANNULUS_CHECK(frozen_);
+  Retransmits();  // Keeps the final value.
+  const std::lock_guard<std::mutex> lock(close_mutex_);
+  earlier_retransmits_ = retransmits_;
+  asio::error_code ignored;
+  socket_.cancel(ignored);
+  armed_ = std::make_shared<Armed>();  // Handlers of the old one may still be queued.
+  if (frozen_bytes_ > 0) {
+    rests_.push_back({std::move(socket_), frozen_bytes_});
+  } else {
+    socket_.close(ignored);
+  }
+  socket_ = std::move(next);
+  fd_ = socket_.native_handle();
+  frozen_ = write_blocked_ = drained_ = write_ended_ = read_ended_ = false;
+  errno_ = 0;
+}
+
+void TcpSocket::GiveUp() {
+  if (!frozen_) return;
+  NoteError(ETIMEDOUT);
+  read_ended_ = write_ended_ = true;
 }
 
 void TcpSocket::NoteError(int error) {
@@ -114,7 +178,7 @@ size_t TcpSocket::Unacknowledged() const {
 
 uint64_t TcpSocket::Retransmits() const {
   const std::lock_guard<std::mutex> lock(close_mutex_);
-  if (!closed_) retransmits_ = RetransmitsOf(fd_, retransmits_);
+  if (!closed_) retransmits_ = earlier_retransmits_ + RetransmitsOf(fd_, retransmits_ - earlier_retransmits_);
   return retransmits_;
 }
 
@@ -124,6 +188,7 @@ void TcpSocket::Close() {
   closed_ = true;
   asio::error_code ignored;
   socket_.close(ignored);
+  rests_.clear();
   read_ended_ = write_ended_ = true;
 }
 

@@ -3,11 +3,17 @@
 //
 // The end of the stream is not an error here: the socket notes it, and its owner decides what follows.
 //
+// Another connection may take the place of one that broke. Linux keeps what it has acknowledged, so that is still read
+// from the old connection first. To say how much that is, the owner freezes the socket before: what the old connection
+// brings later does not count.
+//
 // Threads: those of the endpoint; Retransmits from any thread. Nothing blocks or allocates.
 #pragma once
 
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 
@@ -37,6 +43,16 @@ class TcpSocket {
   bool read_ended() const { return read_ended_; }
   // The first errno of this socket; 0 when the peer just closed.
   int failed_errno() const { return errno_; }
+  // Whether the connection broke, so that another one may take its place. Not when the peer has closed it.
+  bool broken() const { return errno_ != 0 && errno_ != EPIPE; }
+  bool frozen() const { return frozen_; }
+
+  // Writes nothing more. Returns the number of bytes that will still be read before the next connection's.
+  size_t Freeze();
+  // Puts `next` in the place of the frozen connection.
+  void Replace(StreamSocket next);
+  // Ends a frozen socket.
+  void GiveUp();
 
   // Asks the reactor to wake up once the socket can be read.
   void ArmRead();
@@ -63,11 +79,21 @@ class TcpSocket {
     HandlerMemory write_handler;
   };
 
+  // A connection with bytes to read that are in the kernel already.
+  struct Rest {
+    StreamSocket socket;
+    size_t bytes = 0;
+  };
+
+  size_t ReadRest(IoList* into);
   void NoteError(int error);
 
   StreamSocket socket_;
-  const int fd_;
-  const std::shared_ptr<Armed> armed_;
+  int fd_;
+  std::shared_ptr<Armed> armed_;
+  std::deque<Rest> rests_;  // Of earlier connections, the oldest first.
+  bool frozen_ = false;
+  size_t frozen_bytes_ = 0;  // What may still be read from the frozen connection.
   bool write_blocked_ = false;
   bool drained_ = false;
   bool write_ended_ = false;
@@ -76,6 +102,7 @@ class TcpSocket {
 
   mutable std::mutex close_mutex_;  // Held while the socket closes, so that another thread may query an open one.
   bool closed_ = false;
+  uint64_t earlier_retransmits_ = 0;  // Those of earlier connections.
   mutable uint64_t retransmits_ = 0;  // Latest known value.
 };
 

@@ -1,7 +1,14 @@
 // The TCP transport: where it listens, and how it makes links out of authenticated streams.
 //
-// The address blob is "LANES HOST:PORT". Both ends of a link use the lanes that the accepting, lower rank announces.
+// The address blob is "LANES HOST:PORT TICKET". Both ends of a link use the lanes that the accepting, lower rank
+// announces. The ticket is for connections that are made again (TcpDoor); it is missing where they are not.
+#include <sys/random.h>
+
 #include <algorithm>
+#include <array>
+#include <cerrno>
+#include <optional>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -24,6 +31,20 @@ constexpr int kLanesOnLoopback = 1;
 constexpr int kLanesOnNetworks = 2;
 constexpr int kMaxLanes = 64;
 
+constexpr size_t kTicketBytes = 32;
+
+// A random text that only ranks of this communicator learn.
+Status DrawTicket(std::string* ticket) {
+  std::array<unsigned char, kTicketBytes> random;
+  if (getrandom(random.data(), random.size(), 0) != static_cast<ssize_t>(random.size())) {
+    return Status::System("no random numbers", errno);
+  }
+  constexpr char kDigits[] = "0123456789abcdef";
+  ticket->clear();
+  for (const unsigned char byte : random) ticket->append({kDigits[byte / 16], kDigits[byte % 16]});
+  return Status();
+}
+
 class TcpTransport final : public Transport {
  public:
   explicit TcpTransport(const TransportConfig& config)
@@ -41,13 +62,21 @@ class TcpTransport final : public Transport {
   struct Target {
     int lanes = 0;
     StreamEndpoint endpoint;
+    std::string ticket;  // "" when the peer does not let broken connections be made again.
   };
 
   Status FindLocal(StreamEndpoint* local) const;
   Status ParseTarget(const LinkRequest& link, Target* target) const;
   Status AddLink(const LinkRequest& link, ConnectPlan* plan, int* lanes) const;
-  Status MakeEndpoint(const LinkRequest& link, std::vector<StreamSocket> sockets,
+  Hello OwnHello(const ConnectContext& context) const;
+  Nanoseconds RepairLimit() const { return config_.settings.Number("reconnect_ms") * kMillisecond; }
+  // How the link is made again; nothing when it is not.
+  std::optional<TcpRepairConfig> RepairOf(const LinkRequest& link, const Hello& hello, std::span<const Stream> lanes,
+                                          const std::shared_ptr<TcpDoor>& door) const;
+  Status MakeEndpoint(const LinkRequest& link, std::span<Stream> lanes, std::optional<TcpRepairConfig> repair,
                       std::unique_ptr<annulus::Endpoint>* endpoint) const;
+  // The door for connections that are made again; null when this rank accepts none.
+  std::shared_ptr<TcpDoor> KeepListening(const Hello& hello, bool any_expected);
   void StopListening();
 
   const TransportConfig config_;
@@ -55,6 +84,7 @@ class TcpTransport final : public Transport {
   StreamListener listener_;
   StreamEndpoint local_;  // Port 0.
   int lanes_ = 0;
+  std::string ticket_;  // Of this rank's address.
 };
 
 Status TcpTransport::FindLocal(StreamEndpoint* local) const {
@@ -85,14 +115,19 @@ Status TcpTransport::LocalAddress(std::string* address) {
   const StreamEndpoint bound = listener_.local_endpoint(error);
   if (error) return Status::System("cannot read the listening socket's address", error.value());
   *address = std::to_string(lanes_) + " " + EndpointText(bound);
+  if (RepairLimit() <= 0) return Status();
+  ANNULUS_RETURN_IF_ERROR(DrawTicket(&ticket_));
+  *address += " " + ticket_;
   return Status();
 }
 
 Status TcpTransport::ParseTarget(const LinkRequest& link, Target* target) const {
   const size_t space = link.address.find(' ');
+  const size_t second = space != std::string::npos ? link.address.find(' ', space + 1) : space;
   int64_t lanes = 0;
   const bool parsed = space != std::string::npos && ParseNumber(link.address.substr(0, space), &lanes) &&
-                      ParseEndpoint(link.address.substr(space + 1), &target->endpoint).ok();
+                      ParseEndpoint(link.address.substr(space + 1, second - space - 1), &target->endpoint).ok();
+  if (second != std::string::npos) target->ticket = link.address.substr(second + 1);
   if (!parsed || lanes < 1 || lanes > kMaxLanes) {
     return {Code::kProtocol, "rank " + std::to_string(link.peer) + " announced a broken TCP address", link.peer, 0};
   }
@@ -117,13 +152,19 @@ Status TcpTransport::AddLink(const LinkRequest& link, ConnectPlan* plan, int* la
   return Status();
 }
 
+Hello TcpTransport::OwnHello(const ConnectContext& context) const {
+  Hello hello;
+  hello.purpose = {kTcpTransport.hello_purpose, kTcpTransport.title};
+  hello.identity = context.identity;
+  hello.nranks = static_cast<uint32_t>(config_.nranks);
+  hello.rank = static_cast<uint32_t>(config_.rank);
+  return hello;
+}
+
 Status TcpTransport::Connect(std::span<const LinkRequest> links, const ConnectContext& context,
                              std::vector<std::unique_ptr<Endpoint>>* endpoints) {
   ConnectPlan plan;
-  plan.hello.purpose = {kTcpTransport.hello_purpose, kTcpTransport.title};
-  plan.hello.identity = context.identity;
-  plan.hello.nranks = static_cast<uint32_t>(config_.nranks);
-  plan.hello.rank = static_cast<uint32_t>(config_.rank);
+  plan.hello = OwnHello(context);
   plan.key = config_.job_key;
   plan.listener = &listener_;
   plan.deadline = context.deadline;
@@ -135,8 +176,9 @@ Status TcpTransport::Connect(std::span<const LinkRequest> links, const ConnectCo
 
   std::vector<Stream> streams;
   Status status = EstablishStreams(config_.reactor, plan, &streams);
-  StopListening();
+  if (!status.ok()) StopListening();
   ANNULUS_RETURN_IF_ERROR(std::move(status));
+  const std::shared_ptr<TcpDoor> door = KeepListening(plan.hello, !plan.expected.empty());
 
   // Dials come first and expected streams after them, each link's lanes together.
   size_t next_dialled = 0;
@@ -144,16 +186,53 @@ Status TcpTransport::Connect(std::span<const LinkRequest> links, const ConnectCo
   std::vector<std::unique_ptr<Endpoint>> made(links.size());
   for (size_t i = 0; i < links.size(); ++i) {
     size_t& next = config_.rank > links[i].peer ? next_dialled : next_accepted;
-    std::vector<StreamSocket> sockets;
-    for (int lane = 0; lane < lanes[i]; ++lane) sockets.push_back(std::move(streams[next++].socket));
-    ANNULUS_RETURN_IF_ERROR(MakeEndpoint(links[i], std::move(sockets), &made[i]));
+    const std::span<Stream> of_link(&streams[next], static_cast<size_t>(lanes[i]));
+    next += of_link.size();
+    ANNULUS_RETURN_IF_ERROR(MakeEndpoint(links[i], of_link, RepairOf(links[i], plan.hello, of_link, door), &made[i]));
   }
   *endpoints = std::move(made);
   return Status();
 }
 
-Status TcpTransport::MakeEndpoint(const LinkRequest& link, std::vector<StreamSocket> sockets,
+std::shared_ptr<TcpDoor> TcpTransport::KeepListening(const Hello& hello, bool any_expected) {
+  if (ticket_.empty() || !any_expected) {
+    StopListening();
+    return nullptr;
+  }
+  return std::make_shared<TcpDoor>(&config_.reactor->context(), std::move(listener_), hello, config_.job_key + ticket_);
+}
+
+std::optional<TcpRepairConfig> TcpTransport::RepairOf(const LinkRequest& link, const Hello& hello,
+                                                      std::span<const Stream> lanes,
+                                                      const std::shared_ptr<TcpDoor>& door) const {
+  TcpRepairConfig repair;
+  repair.limit = RepairLimit();
+  const bool knows = std::ranges::all_of(lanes, [](const Stream& s) { return s.session_minor >= kMinorThatResumes; });
+  if (repair.limit <= 0 || !knows) return std::nullopt;
+  repair.reactor = config_.reactor;
+  repair.peer = link.peer;
+  repair.channel = link.channel;
+  repair.lanes = static_cast<int>(lanes.size());
+  repair.dial.hello = hello;
+  if (config_.rank < link.peer) {
+    repair.door = door;
+    return repair;
+  }
+  Target target;
+  if (!ParseTarget(link, &target).ok() || target.ticket.empty()) return std::nullopt;
+  repair.dial.hello.target_rank = static_cast<uint32_t>(link.peer);
+  repair.dial.hello.channel = static_cast<uint16_t>(link.channel);
+  repair.dial.key = config_.job_key + target.ticket;
+  repair.dial.target = target.endpoint;
+  if (!interface_name_.empty()) repair.dial.source = local_;
+  return repair;
+}
+
+Status TcpTransport::MakeEndpoint(const LinkRequest& link, std::span<Stream> lanes,
+                                  std::optional<TcpRepairConfig> repair,
                                   std::unique_ptr<annulus::Endpoint>* endpoint) const {
+  std::vector<StreamSocket> sockets;
+  for (Stream& lane : lanes) sockets.push_back(std::move(lane.socket));
   asio::error_code error;
   const StreamEndpoint own = sockets[0].local_endpoint(error);
   const StreamEndpoint peer = sockets[0].remote_endpoint(error);
@@ -166,7 +245,9 @@ Status TcpTransport::MakeEndpoint(const LinkRequest& link, std::vector<StreamSoc
   TcpEndpointConfig config;
   config.peer = link.peer;
   config.session = {config_.slot_bytes, config_.slots, config_.settings.Number("checksum") != 0, config_.slot_memory,
-                    config_.settings.Number("reconnect_ms") > 0};
+                    repair.has_value()};
+  if (repair) repair->same_host = same_host;
+  config.repair = std::move(repair);
   config.description = InterfaceOf(own) + ", " + EndpointText(own) + " to " + EndpointText(peer);
   if (sockets.size() > 1) config.description += " and " + std::to_string(sockets.size() - 1) + " more sockets";
   Log(LogLevel::kDebug, config_.rank, "link with rank %d, channel %d: tcp %s, %s", link.peer, link.channel,

@@ -41,7 +41,7 @@ void WriteFrameHeader(const FrameHeader& header, FrameBytes to) {
   ANNULUS_CHECK(out.full());
 }
 
-Status ParseFrameHeader(ConstFrameBytes from, FrameHeader* header) {
+Status ParseFrameHeader(ConstFrameBytes from, FrameHeader* header, FrameType expected) {
   ByteReader in(from);
   const uint32_t magic = in.U32();
   if (magic != kMagic) return Broken("magic", magic, kMagic);
@@ -60,8 +60,9 @@ Status ParseFrameHeader(ConstFrameBytes from, FrameHeader* header) {
 
   const uint32_t computed = Crc32c(from.first(kHeaderCrcAt));
   if (crc != computed) return Broken("header checksum", crc, computed);
-  if (type != static_cast<uint8_t>(FrameType::kSlice))
-    return Broken("type", type, static_cast<uint8_t>(FrameType::kSlice));
+  if (type != static_cast<uint8_t>(expected)) return Broken("type", type, static_cast<uint8_t>(expected));
+  parsed.type = expected;
+  if (expected == FrameType::kResume && parsed.bytes != 0) return TooLarge("payload length", parsed.bytes, 0);
   if ((parsed.flags & ~kKnownFlags) != 0) return Broken("flags", parsed.flags, parsed.flags & kKnownFlags);
   if (parsed.bytes > kMaxFramePayload) return TooLarge("payload length", parsed.bytes, kMaxFramePayload);
   if ((parsed.flags & kFrameChecksummed) == 0 && parsed.payload_crc != 0) {

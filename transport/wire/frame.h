@@ -16,7 +16,10 @@
 
 namespace annulus {
 
-enum class FrameType : uint8_t { kSlice = 1 };
+enum class FrameType : uint8_t {
+  kSlice = 1,
+  kResume = 2,  // The first frame of a connection that takes the place of another, without a payload.
+};
 
 // Flag: the header holds the payload's CRC-32C.
 constexpr uint16_t kFrameChecksummed = 1;
@@ -26,7 +29,9 @@ struct FrameHeader {
   uint16_t flags = 0;
   uint32_t bytes = 0;        // Bytes of payload, which follows the header.
   uint32_t payload_crc = 0;  // 0 without kFrameChecksummed.
-  uint64_t sequence = 0;     // Number of this slice on its link and direction, from 0, over all lanes.
+  // Number of this slice on its link and direction, from 0, over all lanes. Of kResume: the number of bytes that the
+  // sender has received on this lane.
+  uint64_t sequence = 0;
   Tag tag;
   bool operator==(const FrameHeader&) const = default;
 };
@@ -40,7 +45,8 @@ using ConstFrameBytes = std::span<const std::byte, kFrameHeaderBytes>;
 
 void WriteFrameHeader(const FrameHeader& header, FrameBytes to);
 
-// Errors: kProtocol  names the wrong field and its value; `header` is unchanged.
-Status ParseFrameHeader(ConstFrameBytes from, FrameHeader* header);
+// Parses a header of the type that may come. Errors: kProtocol  names the wrong field and its value; `header` is
+// unchanged.
+Status ParseFrameHeader(ConstFrameBytes from, FrameHeader* header, FrameType type = FrameType::kSlice);
 
 }  // namespace annulus

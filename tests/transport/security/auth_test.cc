@@ -297,7 +297,7 @@ TEST(HandshakeTest, AnotherMajorVersionIsRefusedNamingBoth) {
   const Result result = RunHellos(newer, AcceptorHello());
   for (const Status& status : {result.initiator, result.acceptor}) {
     EXPECT_EQ(status.code(), Code::kProtocol);
-    EXPECT_TRUE(Mentions(status, "2.0") && Mentions(status, "3.0")) << status.ToString();
+    EXPECT_TRUE(Mentions(status, "2.1") && Mentions(status, "3.1")) << status.ToString();
   }
 }
 

@@ -1,0 +1,172 @@
+// TCP links whose connections are reset while data moves: they are made again, and the streams go on at the byte where
+// they stopped.
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <thread>
+#include <utility>
+
+#include "tests/soak/rounds.h"
+#include "tests/transport/contract/contract_link.h"
+#include "tests/transport/contract/contract_traffic.h"
+#include "tests/transport/tcp/socket_cutter.h"
+#include "tests/transport/tcp/tcp_peer.h"
+#include "transport/tcp/tcp.h"
+
+namespace annulus {
+namespace {
+
+constexpr Nanoseconds kPatience = 120 * kSecond;
+
+struct Variant {
+  const char* name;
+  int lanes = 1;
+  bool checksum = false;
+  const char* host = "127.0.0.1";
+};
+
+class TcpRepairTest : public ::testing::TestWithParam<Variant> {
+ protected:
+  void SetUp() override {
+    std::string why;
+    cutter_ = SocketCutter::Create(&why);
+    if (cutter_ == nullptr) GTEST_SKIP() << why;
+  }
+
+  void Open(const LinkOptions& options, int reconnect_ms = 60'000) {
+    const TransportLink::MakeTransport make = [reconnect_ms](TransportConfig config) {
+      config.settings.Set("tcp_sockets", GetParam().lanes);
+      config.settings.Set("checksum", GetParam().checksum);
+      config.settings.Set("reconnect_ms", reconnect_ms);
+      config.local_host = GetParam().host;
+      return CreateTcpTransport(config);
+    };
+    link_ = TransportLink::Open(make, nullptr, options);
+    ASSERT_NE(link_, nullptr);
+    connections_ = cutter_->Ends().size() / 2;
+    ASSERT_EQ(connections_, static_cast<size_t>(GetParam().lanes));
+  }
+
+  // Drives one end until its talker and its listener are done, and those of the other end.
+  void Drive(int side, const Plan& talks, const Plan& listens) {
+    SliceTalker talker(&link_->end(side), talks);
+    SliceListener listener(&link_->end(side), listens);
+    const Deadline deadline = DeadlineAfter(kPatience);
+    for (bool done = false; !done || finished_.load() < 2;) {
+      bool moved = false;
+      const Status status = link_->end(side).Progress(&moved);
+      ASSERT_TRUE(status.ok()) << status.ToString();
+      moved |= talker.Step();
+      moved |= listener.Step();
+      ASSERT_FALSE(talker.broken() || listener.broken());
+      ASSERT_LT(Now(), deadline) << "side " << side;
+      if (talker.done() && listener.done() && !std::exchange(done, true)) ++finished_;
+      if (!moved && link_->end(side).Arm()) link_->reactor(side)->WaitUntil(Now() + 20 * kMillisecond);
+    }
+  }
+
+  // Slices go both ways. Meanwhile connections are reset, at random. Returns how many were.
+  int StreamThroughCuts(const Plan& plan, std::minstd_rand* random) {
+    finished_ = 0;
+    Plan back = plan;
+    back.seed += 1;
+    std::thread zero([&] { Drive(0, plan, back); });
+    std::thread one([&] { Drive(1, back, plan); });
+    int cuts = 0;
+    while (finished_.load() < 2 && !HasFailure()) {
+      if (cutter_->CutAny(random)) ++cuts;
+      poll(nullptr, 0, static_cast<int>((*random)() % 8));
+    }
+    zero.join();
+    one.join();
+    return cuts;
+  }
+
+  EndpointStats Sum() const {
+    EndpointStats sum;
+    for (const int side : {0, 1}) {
+      const EndpointStats stats = link_->end(side).stats();
+      sum.reconnects += stats.reconnects;
+      sum.bytes_sent_again += stats.bytes_sent_again;
+    }
+    return sum;
+  }
+
+  std::unique_ptr<SocketCutter> cutter_;
+  std::unique_ptr<ContractLink> link_;
+  size_t connections_ = 0;
+  std::atomic<int> finished_ = 0;
+};
+
+TEST_P(TcpRepairTest, StreamsGoOnThroughResets) {
+  Open({.slot_bytes = 256 * 1024, .slots = 8});
+  const uint64_t wanted = Rounds(40, 2500);
+  std::minstd_rand random(3);
+  Plan plan{.seed = 71, .slices = 150, .max_bytes = 256 * 1024, .window = 6, .gradual = true, .landing = true};
+  for (uint64_t cuts = 0; cuts < wanted && !HasFailure(); plan.seed += 2) cuts += StreamThroughCuts(plan, &random);
+  EXPECT_GT(Sum().reconnects, wanted / 4) << "a connection may be reset before it is in use";
+}
+
+TEST_P(TcpRepairTest, SmallSlicesGoOnThroughResets) {
+  Open({.slot_bytes = 4096, .slots = 4});
+  const uint64_t wanted = Rounds(20, 1000);
+  std::minstd_rand random(4);
+  Plan plan{.seed = 1071, .slices = 3000, .max_bytes = 100, .window = 16};
+  for (uint64_t cuts = 0; cuts < wanted && !HasFailure(); plan.seed += 2) cuts += StreamThroughCuts(plan, &random);
+  EXPECT_GT(Sum().reconnects, 0u);
+}
+
+// Nobody drives the link meanwhile, as between two collectives.
+TEST_P(TcpRepairTest, AQuietLinkThatIsResetGoesOn) {
+  Open({});
+  const uint64_t rounds = Rounds(5, 500);
+  std::vector<Nanoseconds> times;
+  for (uint64_t round = 0; round < rounds; ++round) {
+    for (const SocketCutter::End& end : cutter_->Ends()) cutter_->Cut(end);
+    finished_ = 0;
+    const Plan there{.seed = 5, .slices = 20}, back{.seed = 6, .slices = 20};
+    const Nanoseconds begin = Now();
+    std::thread zero([&] { Drive(0, there, back); });
+    std::thread one([&] { Drive(1, back, there); });
+    zero.join();
+    one.join();
+    times.push_back(Now() - begin);
+    ASSERT_FALSE(HasFailure());
+    // The last of several connections may still be under way.
+    EXPECT_GE(Sum().reconnects, 2 * (round + 1));
+  }
+  std::sort(times.begin(), times.end());
+  std::printf("%zu resets: the link went on after %.2f ms (median), %.2f ms (99 %%), %.2f ms (longest)\n", times.size(),
+              static_cast<double>(times[times.size() / 2]) / kMillisecond,
+              static_cast<double>(times[times.size() * 99 / 100]) / kMillisecond,
+              static_cast<double>(times.back()) / kMillisecond);
+}
+
+TEST_P(TcpRepairTest, WhoDoesNotComeBackIsLostWhenTimeIsUp) {
+  Open({}, 300);
+  // The reset comes first, so the end of the other process cannot be told from a broken path.
+  for (const SocketCutter::End& end : cutter_->Ends()) cutter_->Cut(end);
+  link_->Sever(1);
+  const Nanoseconds begin = Now();
+  Status status;
+  bool moved = false;
+  while (status.ok() && Now() < begin + kPatience) {
+    status = link_->end(0).Progress(&moved);
+    if (status.ok() && link_->end(0).Arm()) link_->reactor(0)->WaitUntil(begin + kPatience);
+  }
+  EXPECT_EQ(status.code(), Code::kPeerLost);
+  EXPECT_EQ(status.peer(), 1);
+  EXPECT_TRUE(Mentions(status, "rank 1 was lost")) << status.message();
+  EXPECT_GE(Now() - begin, 300 * kMillisecond);
+}
+
+INSTANTIATE_TEST_SUITE_P(Variants, TcpRepairTest,
+                         ::testing::Values(Variant{"OneSocket"}, Variant{"ThreeSockets", 3},
+                                           Variant{"Checksummed", 2, true}, Variant{"Ipv6", 2, false, "::1"}),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace annulus

@@ -1,0 +1,212 @@
+// Two sessions whose connection is cut after every possible number of bytes. The test is the network between them: it
+// passes bytes on, and at the cut everything that it has not passed on is lost.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <asio/io_context.hpp>
+#include <memory>
+#include <vector>
+
+#include "tests/transport/tcp/tcp_peer.h"
+#include "transport/tcp/tcp_session.h"
+
+namespace annulus {
+namespace {
+
+// One connection, with the network's end of each side.
+class Wire {
+ public:
+  explicit Wire(asio::io_context* context) {
+    for (int side = 0; side < 2; ++side) {
+      int fds[2];
+      EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds), 0);
+      sockets.emplace_back(*context);
+      sockets.back().assign(StreamProtocol(AF_UNIX, 0), fds[0]);
+      network_[side] = fds[1];
+    }
+  }
+  ~Wire() {
+    for (const int fd : network_) close(fd);
+  }
+
+  // Passes on up to `most` bytes from that side to the other. Returns how many.
+  size_t Pass(int from, size_t most) {
+    std::byte bytes[512];
+    const ssize_t got = recv(network_[from], bytes, std::min(most, sizeof bytes), 0);
+    if (got <= 0) return 0;
+    EXPECT_EQ(send(network_[1 - from], bytes, static_cast<size_t>(got), 0), got);
+    return static_cast<size_t>(got);
+  }
+
+  std::vector<StreamSocket> sockets;  // Of side 0 and 1.
+
+ private:
+  int network_[2];
+};
+
+struct Story {
+  const char* name;
+  bool checksum = false;
+  bool is_late = false;     // The receives are posted after the cut.
+  bool is_gradual = false;  // The sends get ready bit by bit.
+  size_t second_cut = 0;    // Bytes between the first cut and another one; 0: there is none.
+};
+
+// One side, with what it sends and what it receives.
+struct Side {
+  Side(const Story& story, StreamSocket socket, const std::vector<uint32_t>& sizes, int seed) {
+    TcpSessionConfig config{.slot_bytes = 8192, .slots = 8, .checksum = story.checksum, .retains = true};
+    std::vector<StreamSocket> sockets;
+    sockets.push_back(std::move(socket));
+    session = std::make_unique<TcpSession>(config, std::move(sockets));
+    for (const uint32_t bytes : sizes) memory.push_back(Payload(bytes, seed++));
+    wanted = memory;
+    sends.resize(sizes.size());
+  }
+
+  // Posts the next send once the short ones before it have left; every third goes the short path.
+  void Post(bool is_gradual) {
+    if (posted == sends.size()) return;
+    const Bytes& data = memory[posted];
+    const uint32_t bytes = static_cast<uint32_t>(data.size());
+    if (posted % 3 == 2) {
+      if (!session->SendCopy({{posted}}, data.data(), bytes)) return;
+      Forget(posted++);
+      return;
+    }
+    sends[posted] = Sending(data, is_gradual ? bytes / 2 : bytes);
+    sends[posted].tag = {{posted}};
+    session->Post(&sends[posted++]);
+  }
+  void Work(bool is_gradual, bool receives) {
+    Post(is_gradual);
+    bool moved = false;
+    session->Transmit(&moved);
+    for (size_t i = 0; i < posted; ++i) {
+      if (sends[i].bytes > 0 && sends[i].code == Code::kInProgress) sends[i].ready = sends[i].bytes;
+      if (sends[i].bytes > 0 && sends[i].code == Code::kOk) Forget(i);
+    }
+    while (receives && received.size() < expected) {
+      Recv& recv = *received.emplace_back(std::make_unique<Recv>());
+      recv.capacity = 8192;
+      if (session->Post(&recv)) continue;
+      received.pop_back();
+      break;
+    }
+    const Status status = session->Receive(&moved);
+    EXPECT_TRUE(status.ok()) << status.ToString();
+    for (; checked < received.size() && received[checked]->code == Code::kOk; ++checked) Check(received[checked].get());
+  }
+  void Check(Recv* recv) {
+    EXPECT_EQ(recv->tag, (Tag{{checked}}));
+    EXPECT_EQ(Bytes(recv->data, recv->data + recv->bytes), (*theirs)[checked]) << "slice " << checked;
+    session->Release(recv);
+  }
+  // The memory of a send that is complete belongs to its poster, who may write it.
+  void Forget(size_t i) {
+    std::fill(memory[i].begin(), memory[i].end(), std::byte{0xdd});
+    sends[i].bytes = 0;
+  }
+  bool done() const {
+    return posted == sends.size() && checked == expected &&
+           std::all_of(sends.begin(), sends.end(), [](const Send& send) { return send.code == Code::kOk; });
+  }
+
+  std::unique_ptr<TcpSession> session;
+  std::vector<Bytes> memory, wanted;
+  const std::vector<Bytes>* theirs = nullptr;
+  std::vector<Send> sends;
+  std::vector<std::unique_ptr<Recv>> received;
+  size_t posted = 0, checked = 0, expected = 0;
+};
+
+class TcpResumeTest : public ::testing::TestWithParam<Story> {
+ protected:
+  // Returns the number of bytes that the network has passed on, and sets *again to those sent again.
+  size_t Run(size_t cut_at, uint64_t* again) {
+    const Story& story = GetParam();
+    auto wire = std::make_unique<Wire>(&context_);
+    Side sides[2] = {{story, std::move(wire->sockets[0]), {0, 8, 100, 4097, 300, 17, 1}, 1},
+                     {story, std::move(wire->sockets[1]), {4300, 3, 200, 70}, 50}};
+    for (int side = 0; side < 2; ++side) {
+      sides[side].theirs = &sides[1 - side].wanted;
+      sides[side].expected = sides[1 - side].wanted.size();
+    }
+    size_t passed = 0;
+    size_t next_cut = cut_at;
+    int quiet = 0;
+    for (int turn = 0; turn < 2000 && !(sides[0].done() && sides[1].done()); ++turn) {
+      const bool is_cut = passed >= next_cut;
+      for (Side& side : sides)
+        side.Work(story.is_gradual, !story.is_late || is_cut || next_cut == SIZE_MAX || quiet > 20);
+      size_t moved = 0;
+      for (int from = 0; from < 2; ++from) moved += wire->Pass(from, next_cut - std::min(next_cut, passed + moved));
+      passed += moved;
+      quiet = moved > 0 ? 0 : quiet + 1;
+      if (passed < next_cut) continue;
+      next_cut = story.second_cut > 0 && passed == cut_at ? cut_at + story.second_cut : SIZE_MAX;
+      Cut(&wire, sides, again);
+      if (HasFailure()) break;
+    }
+    EXPECT_TRUE(sides[0].done() && sides[1].done());
+    return passed;
+  }
+
+  void Cut(std::unique_ptr<Wire>* wire, Side (&sides)[2], uint64_t* again) {
+    const uint64_t received[2] = {sides[0].session->Freeze(0), sides[1].session->Freeze(0)};
+    *wire = std::make_unique<Wire>(&context_);
+    for (int side = 0; side < 2; ++side) {
+      bool moved = false;
+      uint64_t bytes = 0;
+      const Status status = sides[side].session->Resume(0, std::move((*wire)->sockets[static_cast<size_t>(side)]),
+                                                        received[1 - side], &bytes, &moved);
+      ASSERT_TRUE(status.ok()) << status.ToString();
+      *again += bytes;
+    }
+  }
+
+  asio::io_context context_;
+};
+
+TEST_P(TcpResumeTest, CutAfterEveryByte) {
+  uint64_t none = 0;
+  const size_t total = Run(SIZE_MAX, &none);
+  ASSERT_GT(total, 9'000u);
+  EXPECT_EQ(none, 0u);
+  uint64_t again = 0;
+  for (size_t cut_at = 0; cut_at < total; ++cut_at) {
+    EXPECT_EQ(Run(cut_at, &again), total) << "nothing is lost, nothing comes twice";
+    ASSERT_FALSE(HasFailure()) << "cut after " << cut_at << " of " << total << " bytes";
+  }
+  EXPECT_GT(again, 0u);
+}
+
+TEST_P(TcpResumeTest, WhatCannotBeIsRefused) {
+  auto wire = std::make_unique<Wire>(&context_);
+  Side side(GetParam(), std::move(wire->sockets[0]), {100}, 1);
+  side.Work(false, false);
+  side.session->Freeze(0);
+  Wire next(&context_);
+  uint64_t again = 0;
+  bool moved = false;
+  const uint64_t sent = kFrameHeaderBytes + 100;
+  const Status status = side.session->Resume(0, std::move(next.sockets[0]), sent + 1, &again, &moved);
+  EXPECT_EQ(status.code(), Code::kProtocol);
+  EXPECT_TRUE(Mentions(status, "has 165 bytes of lane 0, expected 0 to 164")) << status.ToString();
+  ASSERT_TRUE(side.session->Resume(0, std::move(next.sockets[0]), sent, &again, &moved).ok());
+  side.session->Freeze(0);
+  EXPECT_EQ(side.session->Resume(0, std::move(next.sockets[1]), sent - 1, &again, &moved).code(), Code::kProtocol)
+      << "what was confirmed once is not kept";
+}
+
+INSTANTIATE_TEST_SUITE_P(Stories, TcpResumeTest,
+                         ::testing::Values(Story{"Plain"}, Story{.name = "Checksummed", .checksum = true},
+                                           Story{.name = "Late", .is_late = true},
+                                           Story{.name = "Gradual", .is_gradual = true},
+                                           Story{.name = "Twice", .is_late = true, .second_cut = 700}),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace annulus

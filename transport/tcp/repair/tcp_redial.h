@@ -1,0 +1,57 @@
+// TcpRedial: the dialling end's attempts to make a broken connection again, one after the other until one succeeds.
+//
+// Threads: the one that runs the io_context. Held by shared_ptr; handlers that are still queued keep it alive.
+#pragma once
+
+#include <asio/io_context.hpp>
+#include <asio/steady_timer.hpp>
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "base/clock.h"
+#include "base/secret.h"
+#include "base/status.h"
+#include "transport/address.h"
+#include "transport/security/stream_handshake.h"
+
+namespace annulus {
+
+class TcpRedial : public std::enable_shared_from_this<TcpRedial> {
+ public:
+  struct Plan {
+    Hello hello;  // Its `connection` is counted up by each attempt.
+    Secret key;
+    StreamEndpoint target;
+    StreamEndpoint source;  // As ConnectPlan::source.
+    std::function<void(StreamSocket)> on_connected;
+  };
+
+  TcpRedial(asio::io_context* context, Plan plan);
+
+  void Start();
+  // `on_connected` will not be called any more.
+  void Cancel();
+
+  // Whether the peer's kernel has accepted the latest attempt, and its rank has to answer. That may take as long as it
+  // computes.
+  bool awaits_answer() const { return handshake_ != nullptr; }
+  // Number of the latest attempt.
+  uint32_t connection() const { return plan_.hello.connection; }
+
+ private:
+  Status Open();
+  void Prove();
+  void Take(const Status& status);
+  void Retry();
+
+  asio::io_context* const context_;
+  Plan plan_;
+  StreamSocket socket_;
+  asio::steady_timer timer_;
+  std::shared_ptr<StreamHandshake> handshake_;
+  Nanoseconds delay_;
+  bool ended_ = false;
+};
+
+}  // namespace annulus

@@ -1,0 +1,143 @@
+#include "transport/tcp/tcp_repair.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+#include "transport/tcp/tcp_options.h"
+
+namespace annulus {
+
+TcpRepair::TcpRepair(const TcpRepairConfig& config, TcpSession* session)
+    : config_(config),
+      session_(session),
+      lanes_(static_cast<size_t>(config.lanes)),
+      alarm_(config.reactor->context().get_executor()) {
+  if (config_.door != nullptr) config_.door->Add(config_.peer, config_.channel, this);
+}
+
+void TcpRepair::Stop() {
+  if (config_.door != nullptr) config_.door->Remove(config_.peer, config_.channel);
+  for (Work& work : lanes_) {
+    if (work.redial != nullptr) std::exchange(work.redial, nullptr)->Cancel();
+    if (work.greeting != nullptr) std::exchange(work.greeting, nullptr)->Cancel();
+    work.active = false;
+  }
+  busy_ = false;
+}
+
+bool TcpRepair::Expects(int lane, uint32_t connection) const {
+  return lane < config_.lanes && connection > lanes_[static_cast<size_t>(lane)].connection && !gave_up_;
+}
+
+// The peer may know before this end that the old connection is broken.
+void TcpRepair::Welcome(int lane, uint32_t connection, StreamSocket socket) {
+  Work& work = lanes_[static_cast<size_t>(lane)];
+  work.connection = connection;
+  Begin(lane);
+  Greet(lane, std::move(socket));
+}
+
+void TcpRepair::Begin(int lane) {
+  Work& work = lanes_[static_cast<size_t>(lane)];
+  if (std::exchange(work.active, true)) return;
+  busy_ = true;
+  work.broken_since = Now();
+}
+
+void TcpRepair::Dial(int lane) {
+  Work& work = lanes_[static_cast<size_t>(lane)];
+  TcpRedial::Plan plan = config_.dial;
+  plan.hello.lane = static_cast<uint16_t>(lane);
+  plan.hello.connection = work.connection;
+  plan.on_connected = [this, lane](StreamSocket socket) { Greet(lane, std::move(socket)); };
+  work.redial = std::make_shared<TcpRedial>(&config_.reactor->context(), std::move(plan));
+  const std::shared_ptr<TcpRedial> redial = work.redial;
+  redial->Start();
+}
+
+void TcpRepair::Greet(int lane, StreamSocket socket) {
+  Work& work = lanes_[static_cast<size_t>(lane)];
+  if (work.redial != nullptr) work.connection = std::exchange(work.redial, nullptr)->connection();
+  if (work.greeting != nullptr) work.greeting->Cancel();
+  work.greeted = false;
+  work.broken_since.reset();
+  work.greeting = std::make_shared<TcpGreeting>(std::move(socket));
+  const std::shared_ptr<TcpGreeting> greeting = work.greeting;
+  greeting->Start(session_->Freeze(lane),
+                  [this, lane](const Status& status, uint64_t received) { TakeGreeting(lane, status, received); });
+}
+
+// After an error the dialling end begins again in Tend.
+void TcpRepair::TakeGreeting(int lane, const Status& status, uint64_t received) {
+  Work& work = lanes_[static_cast<size_t>(lane)];
+  if (status.ok()) {
+    work.greeted = true;
+    work.received = received;
+    return;
+  }
+  if (status.code() == Code::kProtocol) failure_ = status;
+  std::exchange(work.greeting, nullptr)->Cancel();
+  work.broken_since = Now();
+}
+
+Status TcpRepair::TendLanes(bool* moved) {
+  if (gave_up_) return Status();
+  // Other lanes may keep the caller from ever waiting in the reactor.
+  config_.reactor->WaitUntil(Now());
+  ANNULUS_RETURN_IF_ERROR(failure_);
+  const Nanoseconds now = Now();
+  busy_ = false;
+  for (int lane = 0; lane < config_.lanes && !gave_up_; ++lane) {
+    ANNULUS_RETURN_IF_ERROR(TendLane(lane, now, moved));
+    busy_ |= lanes_[static_cast<size_t>(lane)].active;
+  }
+  if (gave_up_) {
+    Stop();
+    *moved = true;
+  }
+  return Status();
+}
+
+Status TcpRepair::TendLane(int lane, Nanoseconds now, bool* moved) {
+  Work& work = lanes_[static_cast<size_t>(lane)];
+  if (!work.active && session_->IsBroken(lane)) Begin(lane);
+  if (!work.active) return Status();
+  if (work.greeted) {
+    StreamSocket socket = work.greeting->TakeSocket();
+    work.greeting = nullptr;
+    work.greeted = work.active = false;
+    ANNULUS_RETURN_IF_ERROR(TuneSocket(socket.native_handle(), config_.same_host));
+    uint64_t again = 0;
+    ANNULUS_RETURN_IF_ERROR(session_->Resume(lane, std::move(socket), work.received, &again, moved));
+    reconnects_.fetch_add(1, std::memory_order_relaxed);
+    bytes_sent_again_.fetch_add(again, std::memory_order_relaxed);
+    Log(LogLevel::kInfo, static_cast<int>(config_.dial.hello.rank),
+        "connection %d with rank %d, channel %d, was made again; %llu bytes are sent again", lane, config_.peer,
+        config_.channel, static_cast<unsigned long long>(again));
+    *moved = true;
+    return Status();
+  }
+  if (work.greeting != nullptr) return Status();
+  const bool dials = config_.door == nullptr;
+  if (dials && work.redial == nullptr) Dial(lane);
+  // A rank that computes answers when it is done, however long that takes.
+  if (dials && work.redial != nullptr && work.redial->awaits_answer()) work.broken_since = now;
+  if (!work.broken_since) work.broken_since = now;
+  gave_up_ = now - *work.broken_since > config_.limit;
+  return Status();
+}
+
+bool TcpRepair::Arm() {
+  if (gave_up_) return true;
+  if (!busy_) return !session_->AnyBroken();
+  Nanoseconds first = config_.limit;
+  for (const Work& work : lanes_) {
+    if (work.greeted) return false;
+    if (work.broken_since) first = std::min(first, *work.broken_since + config_.limit - Now());
+  }
+  alarm_.Set(std::max<Nanoseconds>(first, 0) + kMillisecond);
+  return true;
+}
+
+}  // namespace annulus

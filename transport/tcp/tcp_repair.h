@@ -1,0 +1,92 @@
+// TcpRepair: makes the broken connections of one link again. The end that dialled at the start dials, and the other
+// one waits at its door. Over the new connection the ends tell each other what they have received, and the session goes
+// on from there.
+//
+// It runs in the reactor, beside the link's other lanes; what it has prepared takes effect in Tend.
+//
+// Threads: those of the endpoint; the counters from any thread.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "transport/reactor.h"
+#include "transport/tcp/repair/tcp_door.h"
+#include "transport/tcp/repair/tcp_greeting.h"
+#include "transport/tcp/repair/tcp_redial.h"
+#include "transport/tcp/tcp_alarm.h"
+#include "transport/tcp/tcp_session.h"
+
+namespace annulus {
+
+struct TcpRepairConfig {
+  Reactor* reactor = nullptr;
+  int peer = 0;
+  int channel = 0;
+  int lanes = 0;
+  bool same_host = false;
+  Nanoseconds limit = 0;          // How long a connection may stay broken.
+  std::shared_ptr<TcpDoor> door;  // Where the peer dials; null: this end dials.
+  TcpRedial::Plan dial;           // If it does, of lane 0.
+};
+
+class TcpRepair final : public TcpDoor::Link {
+ public:
+  // The session outlives it, or Stop comes first.
+  TcpRepair(const TcpRepairConfig& config, TcpSession* session);
+  TcpRepair(const TcpRepair&) = delete;
+  TcpRepair& operator=(const TcpRepair&) = delete;
+  ~TcpRepair() { Stop(); }
+
+  // Takes note of what has broken, and takes new connections into use. Sets *moved when one was.
+  // Errors: kProtocol  the streams do not fit together.
+  Status Tend(bool* moved) { return busy_ || session_->AnyBroken() ? TendLanes(moved) : Status(); }
+  // Whether some lane has been broken for too long. From then on nothing is repaired.
+  bool gave_up() const { return gave_up_; }
+  // Asks for a wake-up when time is up. Returns false when there is something to do at once.
+  bool Arm();
+  // Nothing is repaired any more.
+  void Stop();
+
+  uint64_t reconnects() const { return reconnects_.load(std::memory_order_relaxed); }
+  uint64_t bytes_sent_again() const { return bytes_sent_again_.load(std::memory_order_relaxed); }
+
+  bool Expects(int lane, uint32_t connection) const override;
+  void Welcome(int lane, uint32_t connection, StreamSocket socket) override;
+
+ private:
+  // A lane's repair.
+  struct Work {
+    std::optional<Nanoseconds> broken_since;  // The path is away since then; nothing while there is one.
+    bool active = false;
+    uint32_t connection = 0;  // Number of the latest one.
+    std::shared_ptr<TcpRedial> redial;
+    std::shared_ptr<TcpGreeting> greeting;
+    bool greeted = false;  // What the peer has received is known.
+    uint64_t received = 0;
+  };
+
+  Status TendLanes(bool* moved);
+  Status TendLane(int lane, Nanoseconds now, bool* moved);
+  void Begin(int lane);
+  void Dial(int lane);
+  void Greet(int lane, StreamSocket socket);
+  void TakeGreeting(int lane, const Status& status, uint64_t received);
+
+  const TcpRepairConfig config_;
+  TcpSession* const session_;
+  std::vector<Work> lanes_;
+  TcpAlarm alarm_;
+  bool busy_ = false;  // Some lane is active.
+  bool gave_up_ = false;
+  Status failure_;  // What the peer said that cannot be.
+  std::atomic<uint64_t> reconnects_ = 0;
+  std::atomic<uint64_t> bytes_sent_again_ = 0;
+};
+
+}  // namespace annulus
