@@ -1,0 +1,156 @@
+// Who may take the place of a link's connection: a rank that proves itself, knows the ticket and counts on. And what it
+// may say then.
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <sstream>
+#include <thread>
+
+#include "tests/transport/tcp/tcp_peer.h"
+
+namespace annulus {
+namespace {
+
+class TcpDoorTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    TransportConfig config = TcpConfig(0, &reactor_);
+    config.settings.Set("reconnect_ms", 60'000);
+    transport_ = CreateTcpTransport(config);
+    std::string blob, lanes, address;
+    ASSERT_TRUE(transport_->LocalAddress(&blob).ok());
+    std::istringstream(blob) >> lanes >> address >> ticket_;
+    ASSERT_TRUE(ParseEndpoint(address, &door_).ok()) << blob;
+    EXPECT_EQ(ticket_.size(), 64u);
+    std::thread peer([this] { EXPECT_TRUE(Dial(0, kTcpKey).ok()); });
+    const LinkRequest link{.peer = 1, .channel = 0, .same_host = true, .address = "not used by the lower rank"};
+    std::vector<std::unique_ptr<Endpoint>> endpoints;
+    const Status status = transport_->Connect({&link, 1}, TcpContext(), &endpoints);
+    peer.join();
+    ASSERT_TRUE(status.ok()) << status.ToString();
+    endpoint_ = std::move(endpoints[0]);
+  }
+
+  // In a thread of its own.
+  Status Dial(uint32_t connection, const Secret& key) {
+    ConnectPlan plan;
+    plan.hello = {.purpose = {kTcpTransport.hello_purpose, kTcpTransport.title},
+                  .identity = {.job = kTcpJob},
+                  .nranks = 2,
+                  .rank = 1};
+    plan.hello.connection = connection;
+    plan.key = key;
+    plan.deadline = DeadlineAfter(kTcpPatience);
+    plan.dials.push_back({{0, 0, 0}, {door_}});
+    std::vector<Stream> streams;
+    const Status status = EstablishStreams(&peer_reactor_, plan, &streams);
+    if (status.ok()) stream_ = std::move(streams);
+    return status;
+  }
+
+  // The same while the endpoint makes progress.
+  Status DialBeside(uint32_t connection, const Secret& key) {
+    Status status;
+    std::atomic<bool> done = false;
+    std::thread peer([&] {
+      status = Dial(connection, key);
+      done = true;
+    });
+    while (!done) Drive();
+    peer.join();
+    return status;
+  }
+
+  void Drive() {
+    bool moved = false;
+    last_ = endpoint_->Progress(&moved);
+    reactor_.WaitUntil(DeadlineAfter(kMillisecond));
+  }
+
+  int fd() { return stream_[0].socket.native_handle(); }
+  void Say(uint64_t received) {
+    FrameHeader header;
+    header.type = FrameType::kResume;
+    header.sequence = received;
+    Bytes frame(kFrameHeaderBytes);
+    WriteFrameHeader(header, FrameBytes(frame.data(), kFrameHeaderBytes));
+    ASSERT_EQ(send(fd(), frame.data(), frame.size(), 0), static_cast<ssize_t>(frame.size()));
+  }
+  // What the endpoint says that it has received.
+  uint64_t Hear() {
+    Bytes frame(kFrameHeaderBytes);
+    size_t got = 0;
+    const Deadline deadline = DeadlineAfter(kTcpPatience);
+    while (got < frame.size() && Now() < deadline) {
+      const ssize_t bytes = recv(fd(), frame.data() + got, frame.size() - got, MSG_DONTWAIT);
+      if (bytes > 0) got += static_cast<size_t>(bytes);
+      Drive();
+    }
+    FrameHeader header;
+    const Status parsed =
+        ParseFrameHeader(ConstFrameBytes(frame.data(), kFrameHeaderBytes), &header, FrameType::kResume);
+    EXPECT_TRUE(parsed.ok()) << parsed.ToString();
+    return header.sequence;
+  }
+
+  Reactor reactor_, peer_reactor_;
+  std::unique_ptr<Transport> transport_;
+  std::unique_ptr<Endpoint> endpoint_;
+  StreamEndpoint door_;
+  std::string ticket_;
+  std::vector<Stream> stream_;
+  Status last_;  // Of the endpoint.
+};
+
+TEST_F(TcpDoorTest, OnlyWhoKnowsTheTicketAndCountsOnComesIn) {
+  EXPECT_EQ(DialBeside(1, kTcpKey).code(), Code::kAuth) << "without the ticket";
+  EXPECT_EQ(DialBeside(1, Secret("another key") + ticket_).code(), Code::kAuth);
+  EXPECT_EQ(DialBeside(0, Secret(kTcpKey) + ticket_).code(), Code::kProtocol) << "as at the start";
+  EXPECT_TRUE(DialBeside(3, Secret(kTcpKey) + ticket_).ok());
+  EXPECT_EQ(DialBeside(3, Secret(kTcpKey) + ticket_).code(), Code::kProtocol) << "the same number again";
+  EXPECT_EQ(DialBeside(2, Secret(kTcpKey) + ticket_).code(), Code::kProtocol) << "an earlier one";
+  EXPECT_TRUE(last_.ok()) << last_.ToString();
+}
+
+TEST_F(TcpDoorTest, TheStreamGoesOnWhereItStopped) {
+  const Bytes payload = Payload(100, 1);
+  const Bytes frame = Frame(0, payload);
+  ASSERT_EQ(send(fd(), frame.data(), 80, 0), 80);  // The rest is lost.
+  Recv recv = Expecting(4096);
+  ASSERT_TRUE(endpoint_->PostRecv(&recv).ok());
+  while (recv.arrived < 80 - kFrameHeaderBytes) Drive();
+  ASSERT_TRUE(DialBeside(1, Secret(kTcpKey) + ticket_).ok());
+  EXPECT_EQ(Hear(), 80u);
+  Say(0);
+  ASSERT_EQ(send(fd(), frame.data() + 80, frame.size() - 80, 0), static_cast<ssize_t>(frame.size() - 80));
+  const Deadline deadline = DeadlineAfter(kTcpPatience);
+  while (recv.code == Code::kInProgress && Now() < deadline) Drive();
+  ASSERT_EQ(recv.code, Code::kOk) << last_.ToString();
+  EXPECT_EQ(Bytes(recv.data, recv.data + recv.bytes), payload);
+  EXPECT_EQ(endpoint_->stats().reconnects, 1u);
+  EXPECT_EQ(endpoint_->stats().bytes_sent_again, 0u);
+}
+
+TEST_F(TcpDoorTest, WhoClaimsMoreThanWasSentBreaksTheLink) {
+  ASSERT_TRUE(DialBeside(1, Secret(kTcpKey) + ticket_).ok());
+  EXPECT_EQ(Hear(), 0u);
+  Say(1);
+  const Deadline deadline = DeadlineAfter(kTcpPatience);
+  while (last_.ok() && Now() < deadline) Drive();
+  EXPECT_EQ(last_.code(), Code::kProtocol);
+  EXPECT_TRUE(Mentions(last_, "cannot resume: it has 1 bytes of lane 0, expected 0 to 0")) << last_.message();
+}
+
+TEST_F(TcpDoorTest, WhoSaysSomethingElseBreaksTheLink) {
+  ASSERT_TRUE(DialBeside(1, Secret(kTcpKey) + ticket_).ok());
+  const Bytes frame = Frame(0, {});
+  ASSERT_EQ(send(fd(), frame.data(), frame.size(), 0), static_cast<ssize_t>(frame.size()));
+  const Deadline deadline = DeadlineAfter(kTcpPatience);
+  while (last_.ok() && Now() < deadline) Drive();
+  EXPECT_EQ(last_.code(), Code::kProtocol);
+  EXPECT_TRUE(Mentions(last_, "broken frame: type is 0x1, expected 0x2")) << last_.message();
+}
+
+}  // namespace
+}  // namespace annulus
