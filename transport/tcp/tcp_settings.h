@@ -11,8 +11,6 @@ inline constexpr const char* kTcpName = "tcp";
 
 inline constexpr int64_t kLongestInterfaceName = 15;  // IFNAMSIZ less the terminator.
 
-// Longer than most pauses of a path, and than ranks compute between two calls: one that computes does not dial.
-inline constexpr int64_t kUsualReconnectMs = 30'000;
 inline constexpr int64_t kLongestReconnectMs = 3'600'000;
 
 }  // namespace annulus

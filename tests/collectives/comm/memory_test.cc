@@ -49,13 +49,6 @@ void UseAll(annulus_comm_t* comm, int rank, int nranks) {
   }
 }
 
-// Links with the settings that nobody has changed.
-PossibleLinks UsualLinks() {
-  PossibleLinks links;
-  links.settings.Set("reconnect_ms", 30'000);  // Not 0: what was sent is kept for another connection.
-  return links;
-}
-
 class MemoryTest : public testing::TestWithParam<int> {};
 
 TEST_P(MemoryTest, TheSumOverRanksIsWhatTheMappingsTake) {
@@ -90,7 +83,7 @@ TEST_P(MemoryTest, ABudgetIsKeptByWhateverIsCalled) {
     PlanSettings least;
     least.slots = 4;
     least.largest_slice_bytes = 16 * 1024;
-    PossibleLinks possible = UsualLinks();
+    PossibleLinks possible;
     possible.allowed = transport == std::string("shm") ? TransportChoice{1} : TransportChoice{2};
     const size_t most = MostMemory(GetParam(), least, possible);
     for (const size_t budget : {most, 2 * most}) {
@@ -117,7 +110,7 @@ TEST(MemoryBudgetTest, IsKeptByTwoLevelsToo) {
   ClusterConfig config;
   config.nranks = 4;
   config.hosts = 2;
-  const size_t budget = MostMemory(4, least, UsualLinks());
+  const size_t budget = MostMemory(4, least);
   config.memory_bytes = static_cast<int64_t>(budget);
   Cluster(config).Run([&config, budget](annulus_comm_t* comm, int rank) {
     UseAll(comm, rank, config.nranks);
@@ -163,7 +156,7 @@ TEST(MemoryBudgetTest, AGroupsPartsAreCountedBeforeTheyAreMade) {
   least.largest_slice_bytes = 16 * 1024;
   ClusterConfig config;
   config.nranks = 2;
-  config.memory_bytes = static_cast<int64_t>(MostMemory(2, least, UsualLinks())) + 100000;
+  config.memory_bytes = static_cast<int64_t>(MostMemory(2, least)) + 100000;
   Cluster(config).Run([](annulus_comm_t* comm, int) {
     std::vector<float> data(4 * 1000);
     Calls calls;
