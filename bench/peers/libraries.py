@@ -62,7 +62,7 @@ def build_python(folder):
     if "annulus_python" not in missing:
         subprocess.run(["bazel", "run", "--noshow_progress", "//frameworks/python:wheel", "--", folder], cwd=ROOT, check=True,
                        capture_output=True)
-        for wheel in pathlib.Path(folder).glob("annulus-*.whl"):
+        for wheel in pathlib.Path(folder).glob("pyannulus-*.whl"):
             with zipfile.ZipFile(wheel) as opened:
                 opened.extractall(f"{folder}/python")
     return {"annulus_python": f"{folder}/python"}, missing

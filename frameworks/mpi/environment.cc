@@ -93,7 +93,7 @@ ANNULUS_MPI_EXPORT int MPIXABI_Query_ze_support() { return 0; }
 // -- The process
 // ----------------------------------------------------------------------------------------------------------
 
-// For annulus.jax: how MPI_Init finds the others. Returns NULL or what is wrong, for ever.
+// For pyannulus.jax: how MPI_Init finds the others. Returns NULL or what is wrong, for ever.
 ANNULUS_MPI_EXPORT const char* annulus_mpi_set_meeting(const annulus_mpi_meeting* meeting) {
   static thread_local std::string refusal;
   refusal = Job::Own().SetMeeting(meeting);

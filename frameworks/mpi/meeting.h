@@ -1,4 +1,4 @@
-// How a framework tells the wrapper who this process is: annulus.jax does so by ctypes, and its struct must be the
+// How a framework tells the wrapper who this process is: pyannulus.jax does so by ctypes, and its struct must be the
 // same.
 //
 // Threads: none; a type only.
