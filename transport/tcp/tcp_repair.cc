@@ -61,7 +61,8 @@ void TcpRepair::Greet(int lane, StreamSocket socket) {
   if (work.redial != nullptr) work.connection = std::exchange(work.redial, nullptr)->connection();
   if (work.greeting != nullptr) work.greeting->Cancel();
   work.greeted = false;
-  work.broken_since.reset();
+  // The dialling end says its greeting at once, and waits for one until the accepting end is in a call.
+  work.broken_since = dials() ? std::nullopt : std::optional(Now());
   work.greeting = std::make_shared<TcpGreeting>(std::move(socket));
   const std::shared_ptr<TcpGreeting> greeting = work.greeting;
   greeting->Start(session_->Freeze(lane),
@@ -118,11 +119,10 @@ Status TcpRepair::TendLane(int lane, Nanoseconds now, bool* moved) {
     *moved = true;
     return Status();
   }
-  if (work.greeting != nullptr) return Status();
-  const bool dials = config_.door == nullptr;
-  if (dials && work.redial == nullptr) Dial(lane);
+  if (dials() && work.greeting != nullptr) return Status();
+  if (dials() && work.redial == nullptr) Dial(lane);
   // A rank that computes answers when it is done, however long that takes.
-  if (dials && work.redial != nullptr && work.redial->awaits_answer()) work.broken_since = now;
+  if (work.redial != nullptr && work.redial->awaits_answer()) work.broken_since = now;
   if (!work.broken_since) work.broken_since = now;
   gave_up_ = now - *work.broken_since > config_.limit;
   return Status();

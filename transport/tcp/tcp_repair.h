@@ -71,6 +71,7 @@ class TcpRepair final : public TcpDoor::Link {
     uint64_t received = 0;
   };
 
+  bool dials() const { return config_.door == nullptr; }
   Status TendLanes(bool* moved);
   Status TendLane(int lane, Nanoseconds now, bool* moved);
   void Begin(int lane);

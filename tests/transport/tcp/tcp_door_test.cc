@@ -14,9 +14,11 @@ namespace {
 
 class TcpDoorTest : public ::testing::Test {
  protected:
-  void SetUp() override {
+  void SetUp() override { Open(60'000); }
+
+  void Open(int reconnect_ms) {
     TransportConfig config = TcpConfig(0, &reactor_);
-    config.settings.Set("reconnect_ms", 60'000);
+    config.settings.Set("reconnect_ms", reconnect_ms);
     transport_ = CreateTcpTransport(config);
     std::string blob, lanes, address;
     ASSERT_TRUE(transport_->LocalAddress(&blob).ok());
@@ -150,6 +152,19 @@ TEST_F(TcpDoorTest, WhoSaysSomethingElseBreaksTheLink) {
   while (last_.ok() && Now() < deadline) Drive();
   EXPECT_EQ(last_.code(), Code::kProtocol);
   EXPECT_TRUE(Mentions(last_, "broken frame: type is 0x1, expected 0x2")) << last_.message();
+}
+
+class TcpDoorLimitTest : public TcpDoorTest {
+ protected:
+  void SetUp() override { Open(2000); }
+};
+
+TEST_F(TcpDoorLimitTest, WhoComesInAndSaysNothingIsAwaitedUpToTheLimit) {
+  ASSERT_TRUE(DialBeside(1, Secret(kTcpKey) + ticket_).ok());
+  EXPECT_EQ(Hear(), 0u);
+  const Deadline deadline = DeadlineAfter(kTcpPatience);
+  while (last_.ok() && Now() < deadline) Drive();
+  EXPECT_EQ(last_.code(), Code::kPeerLost) << last_.ToString();
 }
 
 }  // namespace
