@@ -5,102 +5,61 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
-#include "tests/faults/hosts.h"
-#include "tests/faults/rank_processes.h"
+#include <vector>
+
+#include "tests/faults/spread_job.h"
 
 namespace annulus {
 namespace {
-
-constexpr int kRanks = 3;
-constexpr int kPort = 29500;  // Nobody else is on these hosts.
-constexpr Nanoseconds kStart = 60 * kSecond;
-constexpr Nanoseconds kPatience = 60 * kSecond;
 
 class LinkPathsTest : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
     std::string why;
-    hosts_ = Hosts::Create(&why);
-    if (hosts_ == nullptr) GTEST_SKIP() << why;
+    if (!job_.MakeHosts(&why)) GTEST_SKIP() << why;
   }
 
   void Start(const char* reconnect_ms) {
-    ranks_ = std::make_unique<RankProcesses>(
-        kRanks, RankProcesses::Environment{{"ANNULUS_TRANSPORT", "tcp"},
-                                           {"ANNULUS_LOG", "info"},
-                                           {"ANNULUS_TCP_SOCKETS", GetParam()},
-                                           {"ANNULUS_RECONNECT_MS", reconnect_ms},
-                                           {"ANNULUS_RENDEZVOUS", Hosts::Address(0) + ":29500"},
-                                           {"ANNULUS_TIMEOUT_MS", "60000"}});
-    for (int rank = 0; rank < kRanks; ++rank) {
-      hosts_->Enter(rank == 0 ? 0 : 1);
-      ranks_->Start(rank, {"until"});
-    }
-    ASSERT_TRUE(ranks_->WaitForLine("ready", Now() + kStart)) << Outputs();
+    job_.Start(
+        {{"ANNULUS_TCP_SOCKETS", GetParam()}, {"ANNULUS_RECONNECT_MS", reconnect_ms}, {"ANNULUS_TIMEOUT_MS", "60000"}});
   }
 
-  // Lets the job run for that long.
-  void Work(Nanoseconds time) {
-    Child::Wait(
-        ranks_->workers(), [] { return false; }, Now() + time);
-  }
-
-  void ExpectGoodEnd() {
-    ranks_->worker(0).CloseInput();
-    for (int rank = 0; rank < kRanks; ++rank) {
-      EXPECT_EQ(ranks_->worker(rank).ExitStatus(Now() + kPatience), 0) << Outputs();
-      EXPECT_EQ(ranks_->worker(rank).CountLines("verdict "), 0) << Outputs();
-    }
-  }
-
-  std::string Outputs() const {
-    std::string all;
-    for (int rank = 0; rank < kRanks; ++rank) all += "rank " + std::to_string(rank) + ":\n" + ranks_->output(rank);
-    return all;
-  }
-
-  std::unique_ptr<Hosts> hosts_;
-  std::unique_ptr<RankProcesses> ranks_;
+  SpreadJob job_;
 };
 
 TEST_P(LinkPathsTest, ResetsAreNoFailure) {
   Start("60000");
   for (int round = 0; round < 10; ++round) {
-    hosts_->ResetOtherConnections(round % 2, kPort);
-    Work(200 * kMillisecond);
+    job_.hosts().ResetOtherConnections(round % 2, SpreadJob::kPort);
+    job_.Work(200 * kMillisecond);
   }
-  ExpectGoodEnd();
-  EXPECT_GT(ranks_->worker(0).CountLines("was made again"), 0) << Outputs();
+  job_.ExpectGoodEnd();
+  EXPECT_GT(job_.ranks().worker(0).CountLines("was made again"), 0) << job_.Outputs();
 }
 
 TEST_P(LinkPathsTest, AHostThatIsAwayForFiveSecondsIsNoFailure) {
   Start("60000");
-  hosts_->CutCable(1);
-  Work(5 * kSecond);
-  hosts_->JoinCable(1);
-  Work(2 * kSecond);
-  ExpectGoodEnd();
+  job_.hosts().CutCable(1);
+  job_.Work(5 * kSecond);
+  job_.hosts().JoinCable(1);
+  job_.Work(2 * kSecond);
+  job_.ExpectGoodEnd();
 }
 
 TEST_P(LinkPathsTest, ADeathIsToldWhileConnectionsAreAway) {
   Start("60000");
-  hosts_->ResetOtherConnections(1, kPort);
-  ranks_->Signal(2, SIGKILL);
-  const std::vector<WorkerVerdict> verdicts = ranks_->Verdicts(2, Now() + kPatience / 2);
-  for (int rank = 0; rank < 2; ++rank) {
-    EXPECT_TRUE(verdicts[rank].valid) << Outputs();
-    EXPECT_EQ(verdicts[rank].rank, 2) << Outputs();
-    EXPECT_EQ(verdicts[rank].message, verdicts[0].message);
-  }
+  job_.hosts().ResetOtherConnections(1, SpreadJob::kPort);
+  job_.ranks().Signal(2, SIGKILL);
+  job_.ExpectVerdictAbout(2);
 }
 
 TEST_P(LinkPathsTest, WithoutTimeForItAResetIsAFailure) {
   Start("0");
-  hosts_->ResetOtherConnections(1, kPort);
-  const std::vector<WorkerVerdict> verdicts = ranks_->Verdicts(-1, Now() + kPatience / 2);
-  for (int rank = 0; rank < kRanks; ++rank) {
-    EXPECT_TRUE(verdicts[rank].valid) << Outputs();
-    EXPECT_EQ(verdicts[rank].status, ANNULUS_PEER_LOST) << Outputs();
+  job_.hosts().ResetOtherConnections(1, SpreadJob::kPort);
+  const std::vector<WorkerVerdict> verdicts = job_.ranks().Verdicts(-1, Now() + SpreadJob::kPatience / 2);
+  for (int rank = 0; rank < SpreadJob::kRanks; ++rank) {
+    EXPECT_TRUE(verdicts[rank].valid) << job_.Outputs();
+    EXPECT_EQ(verdicts[rank].status, ANNULUS_PEER_LOST) << job_.Outputs();
     EXPECT_EQ(verdicts[rank].message, verdicts[0].message);
   }
 }
