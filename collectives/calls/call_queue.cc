@@ -12,6 +12,13 @@ namespace {
 // more, but none while a thread drives for longer.
 constexpr std::chrono::microseconds kLookAgain(50);   // Something is queued that nobody drives.
 constexpr std::chrono::microseconds kLookEvery(200);  // Up to this otherwise; each time is twice the last one.
+
+// `is_free`: something is queued that nobody drives. If it was so after a short time too, each time it was something
+// else: who queues it comes back.
+std::chrono::microseconds NextPause(std::chrono::microseconds pause, bool is_free) {
+  if (!is_free) return std::min(2 * pause, kLookEvery);
+  return pause == kLookAgain ? kLookEvery : kLookAgain;
+}
 constexpr int kQuietLooks = 50;
 
 std::chrono::steady_clock::time_point TimePoint(Deadline deadline) {
@@ -31,7 +38,7 @@ CallQueue::Turn::Turn(CallQueue* queue, AwaitWork) : queue_(queue), lock_(queue-
     const bool is_driven_long = is_quiet && queue->is_driving_;
     quiet = is_quiet ? quiet + 1 : 0;
     seen = queue->watch_.activity;
-    pause = is_free ? kLookAgain : std::min(2 * pause, kLookEvery);
+    pause = NextPause(pause, is_free);
     if (quiet < kQuietLooks && !is_driven_long && !queue->config_.by_priority) {
       queue->watch_.wakes.wait_for(lock_, pause);
     } else {
