@@ -12,9 +12,14 @@
 //   worker async                the same, four asynchronous ones at a time
 //   worker garble               ten good calls, then writes rubbish into its TCP data sockets and goes on
 //   worker cut                  ten good calls, then shuts down its TCP data sockets and goes on
+//   worker hold                 ten good calls, then goes on while its GPU does nothing until somebody waits for it
+//   worker gpu_fails            ten good calls, then goes on while its GPU refuses a copy
 //
-// Output: "ready" after the ten calls; "verdict STATUS RANK TIME MESSAGE" on a failure; "ended TIME" after destroy. Or
-// "create STATUS MESSAGE" when there is no communicator. A wrong sum ends the process.
+// With FAULT_DRIVER its buffers are device memory of the stand-in for CUDA's driver (worker_gpu.h).
+//
+// Output: "ready" after the ten calls; "verdict STATUS RANK TIME MESSAGE" on a failure; "wrong on GPU: WHAT" after
+// destroy for each thing that was; then "ended TIME". Or "create STATUS MESSAGE" when there is no communicator. A wrong
+// sum ends the process.
 
 #include <annulus.h>
 #include <netinet/in.h>
@@ -27,22 +32,25 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/check.h"
 #include "base/clock.h"
 #include "tests/collectives/harness/calls.h"
+#include "tests/faults/worker_gpu.h"
 
 namespace {
 
 constexpr int kGoodCalls = 10;
+constexpr int kCopiesBeforeAFailure = 5;
 
 struct Buffers {
   Buffers(size_t count, int rank, int nranks)
-      : in(count, static_cast<float>(rank + 1)), out(count), sum(static_cast<float>(nranks * (nranks + 1) / 2)) {}
-  std::vector<float> in;
-  std::vector<float> out;
+      : in(count, static_cast<float>(rank + 1)), out(count, 0), sum(static_cast<float>(nranks * (nranks + 1) / 2)) {}
+  annulus::Floats in;
+  annulus::Floats out;
   const float sum;  // Sum over all ranks' `in`.
 };
 
@@ -51,7 +59,8 @@ annulus_status_t Good(annulus_comm_t* comm, Buffers* b) {
       annulus_allreduce(comm, b->in.data(), b->out.data(), b->in.size(), ANNULUS_FLOAT32, ANNULUS_SUM);
   if (status != ANNULUS_OK) return status;
   // The first element may carry a word from rank 0.
-  ANNULUS_CHECK(std::all_of(b->out.begin() + 1, b->out.end(), [b](float value) { return value == b->sum; }));
+  const auto found = b->out.Read().subspan(1);
+  ANNULUS_CHECK(std::all_of(found.begin(), found.end(), [b](float value) { return value == b->sum; }));
   return status;
 }
 
@@ -59,10 +68,10 @@ annulus_status_t Good(annulus_comm_t* comm, Buffers* b) {
 annulus_status_t WorkUntilInputEnds(annulus_comm_t* comm, Buffers* b, int rank) {
   pollfd input = {STDIN_FILENO, POLLIN, 0};
   for (;;) {
-    if (rank == 0 && poll(&input, 1, 0) == 1) b->in[0] += 1;
+    if (rank == 0 && poll(&input, 1, 0) == 1) b->in.Write(0, b->in.Read()[0] + 1);
     const annulus_status_t status = Good(comm, b);
     if (status != ANNULUS_OK) return status;
-    if (b->out[0] != b->sum) return ANNULUS_OK;
+    if (b->out.Read()[0] != b->sum) return ANNULUS_OK;
   }
 }
 
@@ -168,6 +177,8 @@ annulus_status_t Act(annulus_comm_t* comm, Buffers* buffers, int rank, const std
   if (mode == "idle") {
     for (;;) pause();  // Until the test kills us.
   }
+  if (mode == "gpu_fails")
+    annulus::WorkerGpu()->Fail("cuMemcpyAsync", annulus::cuda::Result::kLaunchFailed, kCopiesBeforeAFailure);
   if (mode == "once") status = Differing(comm, buffers, field, false);
   if (mode == "differ") status = Differing(comm, buffers, field, true);
   while (status == ANNULUS_OK) status = Good(comm, buffers);
@@ -179,6 +190,7 @@ annulus_status_t Act(annulus_comm_t* comm, Buffers* buffers, int rank, const std
 int main(int argc, char** argv) {
   const std::string mode = argc > 1 ? argv[1] : "loop";
   const std::string field = argc > 2 ? argv[2] : "";
+  annulus::WorkerGpu();
   annulus_comm_t* comm = nullptr;
   const annulus_status_t created = annulus_comm_create(nullptr, &comm);
   if (created != ANNULUS_OK) {
@@ -193,8 +205,10 @@ int main(int argc, char** argv) {
   Buffers buffers(sized ? std::strtoul(field.c_str(), nullptr, 10) / sizeof(float) : 100000, rank, nranks);
   annulus_status_t status = ANNULUS_OK;
   for (int i = 0; i < kGoodCalls && status == ANNULUS_OK; ++i) status = Good(comm, &buffers);
+  std::optional<annulus::HeldGpu> held;
   if (status == ANNULUS_OK) {
     Say("ready");
+    if (mode == "hold") held.emplace();
     status = Act(comm, &buffers, rank, mode, field);
   }
   const long long at = annulus::Now();
@@ -207,7 +221,10 @@ int main(int argc, char** argv) {
   }
   if (status != ANNULUS_OK && (error.status != status || Good(comm, &buffers) != status))
     Say("not refused with the verdict");
+  buffers.in.Read();  // They are the worker's own again.
+  buffers.out.Read();
   annulus_comm_destroy(comm);
+  for (const std::string& wrong : annulus::WrongOnGpu()) Say("wrong on GPU: " + wrong);
   Say("ended " + std::to_string(annulus::Now()));
   return 0;
 }

@@ -133,7 +133,7 @@ TEST_P(CollectivesTest, EveryTypeAndOperationGivesTheOraclesBits) {
           call.root = (type + op) % c.nranks;
           for (size_t count : {3, 20000}) {
             call.count = count;
-            CheckCall(comm, cluster.memory(), &calls, call, rank, c.nranks, Form::kOutOfPlace);
+            CheckCall(comm, cluster.memory(rank), &calls, call, rank, c.nranks, Form::kOutOfPlace);
             if (testing::Test::HasFatalFailure()) return;
           }
         }
@@ -158,7 +158,7 @@ TEST_P(CollectivesTest, EverySizeAroundTheBoundariesInEveryForm) {
           call.kind = kind;
           call.count = count;
           call.root = static_cast<int>(count % n);
-          CheckCall(comm, cluster.memory(), &calls, call, rank, c.nranks, form);
+          CheckCall(comm, cluster.memory(rank), &calls, call, rank, c.nranks, form);
           if (testing::Test::HasFatalFailure()) return;
         }
       }
@@ -199,7 +199,7 @@ TEST_P(CollectivesTest, LargeMessagesAreRight) {
       Call call;
       call.kind = kind;
       call.count = kLargeCount;
-      CheckCall(comm, cluster.memory(), &calls, call, rank, c.nranks, Form::kOutOfPlace);
+      CheckCall(comm, cluster.memory(rank), &calls, call, rank, c.nranks, Form::kOutOfPlace);
       if (testing::Test::HasFatalFailure()) return;
     }
   });

@@ -130,5 +130,35 @@ TEST(CudaApiTest, AFailedCallReturnsWhenNoWorkIsLeftOnItsBuffers) {
   EXPECT_EQ(fake->Violations(), std::vector<std::string>());
 }
 
+// Nobody waits for the calls.
+TEST(CudaApiTest, ADestroyedCommunicatorLeavesNoWork) {
+  cuda::FakeControl* const fake = LoadDriver();
+  constexpr size_t kCount = 1 << 18;
+  for (const char* transport : {"shm", "tcp"}) {
+    ClusterConfig config;
+    config.transport = transport;
+    std::vector<std::byte*> memory;
+    for (int i = 0; i < 4; ++i) memory.push_back(fake->Allocate(0, kCount * sizeof(int64_t)));
+    fake->Hold(true);
+    std::atomic<bool> ends{false};
+    std::thread gate([&] {
+      while (!ends && fake->Counts().waiting == 0) std::this_thread::yield();
+      fake->Hold(false);
+    });
+    Cluster(config).Run([&](annulus_comm_t* comm, int rank) {
+      for (int call = 0; call < 2; ++call) {
+        std::byte* const own = memory[static_cast<size_t>(2 * rank + call)];
+        annulus_request_t* request = nullptr;
+        ASSERT_EQ(annulus_allreduce_async(comm, own, own, kCount, ANNULUS_INT64, ANNULUS_SUM, &request), ANNULUS_OK);
+      }
+    });
+    for (std::byte* const each : memory) fake->Free(each);
+    ends = true;
+    gate.join();
+  }
+  EXPECT_EQ(fake->Counts().streams, 0);
+  EXPECT_EQ(fake->Violations(), std::vector<std::string>());
+}
+
 }  // namespace
 }  // namespace annulus

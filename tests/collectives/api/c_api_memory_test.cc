@@ -35,8 +35,8 @@ TEST_P(MemoryTest, MessagesOfEverySizeGoThereAndBack) {
     if (rank > 1) return;
     for (size_t count : {size_t{0}, size_t{1}, size_t{8192}, size_t{8193}, size_t{100000}, size_t{500001}}) {
       const Bytes sent = BytesOf(Contribution(0, count, 3));
-      const UserBytes first = cluster.memory().Input(sent);
-      const UserBytes arrived = Blank(cluster.memory(), count);
+      const UserBytes first = cluster.memory(rank).Input(sent);
+      const UserBytes arrived = Blank(cluster.memory(rank), count);
       if (rank == 0) {
         ASSERT_EQ(annulus_send(comm, first.data(), count, ANNULUS_INT64, 1), ANNULUS_OK);
       }
@@ -53,10 +53,10 @@ TEST_P(MemoryTest, LargeMessagesPassEachOtherAndACollective) {
   const Cluster cluster(config());
   cluster.Run([&](annulus_comm_t* comm, int rank) {
     constexpr size_t kCount = 200'001;
-    const UserBytes own = cluster.memory().Input(BytesOf(Contribution(rank, kCount, 1)));
+    const UserBytes own = cluster.memory(rank).Input(BytesOf(Contribution(rank, kCount, 1)));
     std::vector<UserBytes> arrived;
     std::vector<annulus_request_t*> requests;
-    for (int peer = 0; peer < n(); ++peer) arrived.push_back(Blank(cluster.memory(), kCount));
+    for (int peer = 0; peer < n(); ++peer) arrived.push_back(Blank(cluster.memory(rank), kCount));
     for (int peer = 0; peer < n(); ++peer) {
       if (peer == rank) continue;
       requests.resize(requests.size() + 2);
@@ -64,7 +64,7 @@ TEST_P(MemoryTest, LargeMessagesPassEachOtherAndACollective) {
       ASSERT_EQ(annulus_send_async(comm, own.data(), kCount, ANNULUS_INT64, peer, &both[0]), ANNULUS_OK);
       ASSERT_EQ(annulus_recv_async(comm, arrived[peer].data(), kCount, ANNULUS_INT64, peer, &both[1]), ANNULUS_OK);
     }
-    const UserBytes sum = Blank(cluster.memory(), kCount);
+    const UserBytes sum = Blank(cluster.memory(rank), kCount);
     EXPECT_EQ(annulus_allreduce(comm, own.data(), sum.data(), kCount, ANNULUS_INT64, ANNULUS_SUM), ANNULUS_OK);
     EXPECT_TRUE(sum.Read() == BytesOf(SumOfAll(n(), kCount, 1)));
     for (annulus_request_t* request : requests) {
@@ -127,8 +127,8 @@ TEST_P(MemoryTest, FactorsApplyOnceInAnyMemory) {
     annulus_op_t twice{};
     ASSERT_EQ(annulus_op_create_premul_sum(comm, 2, &twice), ANNULUS_OK);
     for (size_t count : {size_t{3}, size_t{50'000}}) {
-      const UserBytes in = cluster.memory().Input(BytesOf(Contribution(rank, count, 1)));
-      const UserBytes out = Blank(cluster.memory(), count);
+      const UserBytes in = cluster.memory(rank).Input(BytesOf(Contribution(rank, count, 1)));
+      const UserBytes out = Blank(cluster.memory(rank), count);
       ASSERT_EQ(annulus_allreduce(comm, in.data(), out.data(), count, ANNULUS_INT64, twice), ANNULUS_OK);
       Numbers expected = SumOfAll(n(), count, 1);
       for (int64_t& number : expected) number *= 2;
@@ -145,7 +145,7 @@ TEST_P(MemoryTest, RegisteredHostMemoryIsReadByADevice) {
     void* in = nullptr;
     ASSERT_EQ(annulus_mem_alloc(kCount * sizeof own[0], &in), ANNULUS_OK);
     std::memcpy(in, own.data(), kCount * sizeof own[0]);
-    const UserBytes out = Blank(cluster.memory(), kCount);
+    const UserBytes out = Blank(cluster.memory(rank), kCount);
     EXPECT_EQ(annulus_allreduce(comm, in, out.data(), kCount, ANNULUS_INT64, ANNULUS_SUM), ANNULUS_OK);
     EXPECT_TRUE(out.Read() == BytesOf(SumOfAll(n(), kCount, 1)));
     EXPECT_EQ(annulus_barrier(comm), ANNULUS_OK);

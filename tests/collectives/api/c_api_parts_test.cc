@@ -84,7 +84,7 @@ TEST_P(PartsTest, EveryPartComesToItsPlaceInEveryForm) {
           job.counts = MakeCounts(kind, n(), job.call.root, seed, sizes);
           SCOPED_TRACE(testing::Message()
                        << KindName(kind) << ", form " << static_cast<int>(form) << ", seed " << seed);
-          RunOne(comm, cluster.memory(), job, form, rank);
+          RunOne(comm, cluster.memory(rank), job, form, rank);
           if (HasFatalFailure()) return;
         }
       }
@@ -100,7 +100,7 @@ TEST_P(PartsTest, LargePartsWithTheDefaultSettings) {
       PartsJob job{{}, {}, false, n()};
       job.call.kind = kind;
       job.counts = MakeCounts(kind, n(), 0, 3, sizes);
-      RunOne(comm, cluster.memory(), job, Form::kPacked, rank);
+      RunOne(comm, cluster.memory(rank), job, Form::kPacked, rank);
       if (HasFatalFailure()) return;
     }
   });

@@ -50,7 +50,7 @@ struct ClusterConfig {
   const char* shm_stores = "auto";
   std::string algorithm = "auto";
   int64_t timeout_ms = 20000;
-  std::string memory = "host";  // As in UserMemory.
+  std::string memory = "host";  // As in UserMemory; "cuda_odd": as "cuda", for ranks of odd numbers only.
 };
 
 // How the ranks lie on the pretended hosts.
@@ -65,6 +65,7 @@ class Cluster {
 
   // Where the test puts the buffers of calls.
   const UserMemory& memory() const { return memory_; }
+  const UserMemory& memory(int rank) const { return config_.memory == "cuda_odd" && rank % 2 == 0 ? host_ : memory_; }
 
   // Settings of one rank; valid while the cluster lives.
   UserConfig Config(int rank) const;
@@ -76,6 +77,7 @@ class Cluster {
  private:
   ClusterConfig config_;
   UserMemory memory_;
+  UserMemory host_{"host"};
   static constexpr const char* kHostIds[] = {"host a", "host b", "host c"};
   TestPort port_;
   std::string rendezvous_ = port_.address();

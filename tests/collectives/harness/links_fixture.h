@@ -43,11 +43,11 @@ auto OverSimLinks(Ranks... nranks) {
                           testing::Values("sim", "sim_wakes", "cuda"));
 }
 
-// or only the inputs, or only the outputs.
+// or only the inputs, or only the outputs, or only those of some ranks.
 template <class... Ranks>
 auto OverMixedLinks(Ranks... nranks) {
   return testing::Combine(testing::Values("shm", "tcp"), testing::Values(nranks...),
-                          testing::Values("sim_in", "sim_out", "cuda_in", "cuda_out"));
+                          testing::Values("sim_in", "sim_out", "cuda_in", "cuda_out", "cuda_odd"));
 }
 
 inline std::string LinksName(const testing::TestParamInfo<LinksParam>& info) {

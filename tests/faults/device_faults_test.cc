@@ -1,0 +1,167 @@
+// Failures of real processes whose buffers are device memory, on the stand-in for CUDA's driver: survivors get the
+// usual verdict, no work of their GPU is left when the call has failed, and nothing when all is destroyed. A drain,
+// wait, pin, context or preload that the library forgot would be found here: the stand-in forgets each in its place.
+
+#include <annulus.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <cstdlib>
+#include <memory>
+
+#include "tests/cuda/fake_driver/fake_control.h"
+#include "tests/faults/rank_processes.h"
+
+namespace annulus {
+namespace {
+
+constexpr Nanoseconds kStart = 60 * kSecond;  // Generous: machines are busy, sanitizers slow.
+constexpr int kRanks = 3;
+
+// A rank's GPU: whether it has one, and what the stand-in does wrong.
+RankProcesses::Environment Gpu(bool has_gpu, cuda::Mistake mistake = cuda::Mistake::kNone) {
+  if (!has_gpu) return {};
+  const char* const options = std::getenv("ASAN_OPTIONS");
+  return {{"FAULT_DRIVER", std::getenv("DEVICE_DRIVER")},
+          {"FAULT_MISTAKE", std::to_string(static_cast<int>(mistake))},
+          // A fault of GCC 12's leak check: it reads the thread-local variables of a library that was opened later.
+          {"ASAN_OPTIONS", std::string(options != nullptr ? options : "") + ":intercept_tls_get_addr=0"}};
+}
+
+struct DeviceCase {
+  std::string transport;
+  int culprit;
+  bool mixed;  // Rank 1 has host memory.
+};
+
+void PrintTo(const DeviceCase& c, std::ostream* out) { *out << c.transport << ", culprit " << c.culprit; }
+
+std::string Name(const testing::TestParamInfo<DeviceCase>& info) {
+  return info.param.transport + "culprit" + std::to_string(info.param.culprit) + (info.param.mixed ? "mixed" : "");
+}
+
+class DeviceFaultsTest : public testing::TestWithParam<DeviceCase> {
+ protected:
+  int culprit() const { return GetParam().culprit; }
+
+  // Starts the job; the culprit does something else than the others.
+  void Start(const std::vector<std::string>& arguments, const std::vector<std::string>& of_culprit,
+             int64_t timeout_ms = 60'000) {
+    ranks_ = std::make_unique<RankProcesses>(
+        kRanks, RankProcesses::Environment{{"ANNULUS_TRANSPORT", GetParam().transport},
+                                           {"ANNULUS_TIMEOUT_MS", std::to_string(timeout_ms)}});
+    for (int rank = 0; rank < kRanks; ++rank)
+      ranks_->Start(rank, rank == culprit() ? of_culprit : arguments, Gpu(!GetParam().mixed || rank != 1));
+    ASSERT_TRUE(ranks_->WaitForLine("ready", Now() + kStart))
+        << ranks_->output(0) << ranks_->output(1) << ranks_->output(2);
+  }
+
+  // Every rank but `except` ends with one verdict, which blames the culprit, and leaves its GPU as it must.
+  void ExpectVerdict(int except, int status) {
+    const std::vector<WorkerVerdict> verdicts = ranks_->Verdicts(except, Now() + kStart);
+    std::string message;
+    for (int rank = 0; rank < kRanks; ++rank) {
+      if (rank == except) continue;
+      SCOPED_TRACE(testing::Message() << "rank " << rank << " wrote:\n" << ranks_->output(rank));
+      ASSERT_TRUE(verdicts[rank].valid) << "no verdict, or destroy did not return";
+      EXPECT_EQ(verdicts[rank].status, status);
+      EXPECT_EQ(verdicts[rank].rank, culprit());
+      if (message.empty()) message = verdicts[rank].message;
+      EXPECT_EQ(verdicts[rank].message, message) << "ranks disagree";
+      EXPECT_EQ(ranks_->output(rank).find("not refused"), std::string::npos);
+      EXPECT_EQ(ranks_->output(rank).find("wrong on GPU"), std::string::npos);
+      EXPECT_EQ(ranks_->worker(rank).ExitStatus(Now() + kStart), 0);
+    }
+  }
+
+  std::unique_ptr<RankProcesses> ranks_;
+};
+
+TEST_P(DeviceFaultsTest, KilledRankIsNamed) {
+  Start({"loop", "4000000"}, {"loop", "4000000"});
+  ranks_->Signal(culprit(), SIGKILL);
+  ExpectVerdict(culprit(), ANNULUS_PEER_LOST);
+}
+
+TEST_P(DeviceFaultsTest, KilledRankIsNamedWithAsynchronousWorkPending) {
+  Start({"async"}, {"async"});
+  ranks_->Signal(culprit(), SIGKILL);
+  ExpectVerdict(culprit(), ANNULUS_PEER_LOST);
+}
+
+// The survivors' calls return when their GPUs have begun and done what they were given before.
+TEST_P(DeviceFaultsTest, KilledRankIsNamedWhileGpusAreBusyWithOtherWork) {
+  Start({"hold"}, {"idle"});
+  ranks_->Signal(culprit(), SIGKILL);
+  ExpectVerdict(culprit(), ANNULUS_PEER_LOST);
+}
+
+TEST_P(DeviceFaultsTest, StoppedRankIsNamedAtTheDeadline) {
+  Start({"loop", "40000"}, {"loop", "40000"}, 5000);
+  ranks_->Signal(culprit(), SIGSTOP);
+  ExpectVerdict(culprit(), ANNULUS_TIMEOUT);
+}
+
+TEST_P(DeviceFaultsTest, ARankWhoseGpuFailsIsNamed) {
+  Start({"loop"}, {"gpu_fails"});
+  ExpectVerdict(-1, ANNULUS_SYSTEM_ERROR);
+}
+
+INSTANTIATE_TEST_SUITE_P(Jobs, DeviceFaultsTest,
+                         testing::Values(DeviceCase{"shm", 0, false}, DeviceCase{"shm", 2, true},
+                                         DeviceCase{"tcp", 2, false}, DeviceCase{"tcp", 0, true}),
+                         Name);
+
+class PlantedMistakesTest : public testing::TestWithParam<const char*> {
+ protected:
+  // Two ranks that make the mistake, and do `mode`.
+  void Start(cuda::Mistake mistake, const char* mode) {
+    ranks_ = std::make_unique<RankProcesses>(
+        2, RankProcesses::Environment{{"ANNULUS_TRANSPORT", GetParam()}, {"ANNULUS_TIMEOUT_MS", "60000"}});
+    for (int rank = 0; rank < 2; ++rank) ranks_->Start(rank, {mode}, Gpu(true, mistake));
+  }
+  // Whether a rank writes that line within the time that a start takes.
+  bool Writes(int rank, const std::string& text) {
+    const Child& worker = ranks_->worker(rank);
+    return Child::Wait(
+        ranks_->workers(), [&] { return worker.CountLines(text) > 0; }, Now() + kStart);
+  }
+
+  std::unique_ptr<RankProcesses> ranks_;
+};
+
+TEST_P(PlantedMistakesTest, WithoutOneNothingIsFound) {
+  Start(cuda::Mistake::kNone, "hold");
+  ASSERT_TRUE(ranks_->WaitForLine("ready", Now() + kStart));
+  ranks_->Signal(0, SIGKILL);
+  EXPECT_TRUE(Writes(1, "ended ")) << ranks_->output(1);
+  EXPECT_EQ(ranks_->worker(1).CountLines("wrong on GPU"), 0) << ranks_->output(1);
+}
+
+TEST_P(PlantedMistakesTest, AMissingDrainIsFound) {
+  Start(cuda::Mistake::kNoDrain, "hold");
+  ASSERT_TRUE(ranks_->WaitForLine("ready", Now() + kStart));
+  ranks_->Signal(0, SIGKILL);
+  EXPECT_TRUE(Writes(1, "wrong on GPU: device memory is read while work on it is pending")) << ranks_->output(1);
+  EXPECT_TRUE(Writes(1, "wrong on GPU: pinned memory is ")) << ranks_->output(1);
+}
+
+TEST_P(PlantedMistakesTest, AMissingWaitIsFound) {
+  Start(cuda::Mistake::kNoWait, "loop");
+  EXPECT_TRUE(Writes(0, "check failed")) << ranks_->output(0);
+}
+
+TEST_P(PlantedMistakesTest, AMissingPinOrContextFailsTheFirstCall) {
+  for (const cuda::Mistake mistake : {cuda::Mistake::kNoPin, cuda::Mistake::kNoPush}) {
+    Start(mistake, "loop");
+    for (const WorkerVerdict& verdict : ranks_->Verdicts(-1, Now() + kStart))
+      EXPECT_EQ(verdict.status, ANNULUS_SYSTEM_ERROR) << ranks_->output(0) << ranks_->output(1);
+    EXPECT_FALSE(ranks_->worker(0).HasLine("ready"));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, PlantedMistakesTest, testing::Values("shm", "tcp"),
+                         [](const testing::TestParamInfo<const char*>& info) { return std::string(info.param); });
+
+}  // namespace
+}  // namespace annulus

@@ -1,0 +1,55 @@
+// A worker's memory: host memory or, where FAULT_DRIVER names the stand-in for CUDA's driver, that of its GPU. With
+// FAULT_MISTAKE, a number of cuda::Mistake, the stand-in makes a mistake in the library's place.
+//
+// Threads: any; a Floats belongs to one at a time.
+#pragma once
+
+#include <atomic>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/cuda/fake_driver/fake_control.h"
+
+namespace annulus {
+
+// The stand-in; null where the worker has none. Loaded by the first call, which must come before the first
+// communicator.
+cuda::FakeControl* WorkerGpu();
+
+// What was done wrong on the GPU, and what was left behind there. After the last communicator.
+std::vector<std::string> WrongOnGpu();
+
+class Floats {
+ public:
+  Floats(size_t count, float value);
+  Floats(const Floats& other);
+  Floats& operator=(const Floats&) = delete;
+  ~Floats();
+
+  float* data() const { return data_; }
+  size_t size() const { return content_.size(); }
+  // What it holds now; valid until the next call. No work on it may be pending.
+  std::span<const float> Read();
+  void Write(size_t at, float value);
+
+ private:
+  std::vector<float> content_;  // The memory itself, or a copy of it.
+  float* data_;
+};
+
+// Holds back all work of the GPU until somebody waits for it, as a call does that has failed, or until it ends.
+class HeldGpu {
+ public:
+  HeldGpu();
+  ~HeldGpu();
+  HeldGpu(const HeldGpu&) = delete;
+  HeldGpu& operator=(const HeldGpu&) = delete;
+
+ private:
+  std::atomic<bool> ends_{false};
+  std::thread gate_;
+};
+
+}  // namespace annulus
