@@ -1,4 +1,4 @@
-// The C API: registered memory, and the memory use of a communicator.
+// The C API: registered memory, the memory use of a communicator, and how it works on device memory.
 
 #include "collectives/annulus.h"
 #include "collectives/api/c_api.h"
@@ -9,11 +9,16 @@
 namespace {
 
 using annulus::Communicator;
+using annulus::CudaReport;
 using annulus::c_api::Guarded;
 using annulus::c_api::OfProcess;
 using annulus::c_api::Outcome;
 using annulus::c_api::Reject;
 using annulus::c_api::Unwrap;
+
+static_assert(static_cast<int>(CudaReport::Path::kNone) == ANNULUS_PATH_NONE);
+static_assert(static_cast<int>(CudaReport::Path::kStaged) == ANNULUS_PATH_STAGED);
+static_assert(static_cast<int>(CudaReport::Path::kKernels) == ANNULUS_PATH_KERNELS);
 
 }  // namespace
 
@@ -49,5 +54,23 @@ annulus_status_t annulus_comm_memory(const annulus_comm_t* comm, annulus_memory_
     full.registered = OfProcess().memory.bytes();
     full.peers_mapped = use.peers_mapped;
     return Outcome(annulus::c_api::GiveStruct(full, "annulus_memory_t", memory));
+  });
+}
+
+annulus_status_t annulus_comm_device(const annulus_comm_t* comm, annulus_device_t* device) {
+  if (comm == nullptr || device == nullptr) return Reject(comm == nullptr ? "comm is null" : "device is null");
+  return Guarded([&] {
+    const annulus::c_api::ProcessState& process = OfProcess();
+    CudaReport report;
+    report.why = process.why_no_cuda.c_str();
+    if (process.cuda != nullptr) report = process.cuda->Report();
+    annulus_device_t full{};
+    full.driver = report.driver;
+    full.path = static_cast<int32_t>(report.path);
+    full.number = report.number;
+    full.capability = report.capability;
+    full.name = report.name;
+    full.why = report.why;
+    return Outcome(annulus::c_api::GiveStruct(full, "annulus_device_t", device));
   });
 }

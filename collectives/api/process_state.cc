@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "base/log.h"
-#include "collectives/cuda/cuda_domain.h"
 #include "cuda_kernels/driver/driver.h"
 #include "cuda_kernels/kernel_image.h"
 
@@ -14,7 +13,10 @@ void ProcessState::FindDevices() {
   std::call_once(looked_for_devices, [this] {
     std::unique_ptr<cuda::Driver> driver;
     const Status status = cuda::Driver::Find("", &driver);
-    if (!status.ok()) return Log(LogLevel::kInfo, -1, "host memory only: %s", status.message().c_str());
+    if (!status.ok()) {
+      why_no_cuda = status.message();
+      return Log(LogLevel::kInfo, -1, "host memory only: %s", why_no_cuda.c_str());
+    }
     cuda = std::make_unique<CudaDomain>(std::move(driver), cuda::KernelImage());
     domains.Add(cuda.get());
   });

@@ -8,8 +8,10 @@
 
 #include <memory>
 #include <mutex>
+#include <string>
 
 #include "collectives/calls/request_table.h"
+#include "collectives/cuda/cuda_domain.h"
 #include "collectives/reduce/memory_domains.h"
 #include "transport/memory/memory.h"
 
@@ -24,7 +26,8 @@ struct ProcessState {
   MemoryRegistry memory;
   MemoryDomains domains;  // Host memory only, until somebody adds a device before the first communicator.
   std::once_flag looked_for_devices;
-  std::unique_ptr<MemoryDomain> cuda;  // Null: the program had no driver.
+  std::unique_ptr<CudaDomain> cuda;  // Null: the program had no driver that can be used,
+  std::string why_no_cuda;           // for this reason.
 };
 
 // Never destroyed: handles may be looked up, and memory freed, while the process ends.

@@ -40,7 +40,8 @@ Status CudaDevice::TakeContext() {
   driver_->DeviceGetAttribute(&minor, DeviceAttribute::kComputeCapabilityMinor, handle_);
   driver_->DeviceGetAttribute(&shares_pointers, DeviceAttribute::kCanUseHostPointerForRegisteredMemory, handle_);
   driver_->DeviceGetName(name.data(), static_cast<int>(name.size()) - 1, handle_);
-  name_ = std::string(name.data()) + " (sm_" + std::to_string(major) + std::to_string(minor) + ")";
+  capability_ = 10 * major + minor;
+  name_ = std::string(name.data()) + " (sm_" + std::to_string(capability_) + ")";
   if (shares_pointers != 0) return Status();
   return {Code::kUnsupported, name_ + " does not see pinned memory at the addresses of the CPU"};
 }

@@ -30,6 +30,8 @@ class CudaDevice {
   int ordinal() const { return ordinal_; }
   cuda::Context context() const { return context_; }
   int multiprocessors() const { return multiprocessors_; }
+  // 90 for sm_90.
+  int capability() const { return capability_; }
   // "NVIDIA H200 (sm_90)".
   const std::string& name() const { return name_; }
 
@@ -48,6 +50,7 @@ class CudaDevice {
   cuda::Device handle_ = 0;
   cuda::Context context_ = nullptr;
   int multiprocessors_ = 1;
+  int capability_ = 0;
   std::string name_;
   cuda::Library library_ = nullptr;
   std::array<std::array<cuda::Function, cuda::kNumKernelOps>, kNumDataTypes> kernels_{};

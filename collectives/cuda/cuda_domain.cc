@@ -57,6 +57,22 @@ Status CudaDomain::RegisterSlots(std::byte* slots, size_t bytes) {
 
 void CudaDomain::UnregisterSlots(std::byte* slots, size_t bytes) { slots_.Remove(slots, bytes); }
 
+CudaReport CudaDomain::Report() const {
+  using Path = CudaReport::Path;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  CudaReport report;
+  report.driver = driver_->version();
+  report.why = "no call of this process has had a device buffer yet";
+  if (device_ == nullptr) return report;
+  report.number = device_->ordinal();
+  report.capability = device_->capability();
+  report.name = device_->name().c_str();
+  const bool has_kernels = device_->kernels_missing().empty();
+  report.why = has_kernels ? slots_.not_pinned() : device_->kernels_missing().c_str();
+  report.path = report.why[0] == '\0' ? Path::kKernels : Path::kStaged;
+  return report;
+}
+
 Status CudaDomain::Use(int ordinal, const CudaDevice** device) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (device_ == nullptr) {

@@ -17,6 +17,18 @@
 
 namespace annulus {
 
+// How the domain works. The texts live as long as it does.
+struct CudaReport {
+  enum class Path { kNone, kStaged, kKernels };  // As ANNULUS_PATH_...
+
+  int driver = 0;  // Version, 13000 for CUDA 13.0.
+  Path path = Path::kNone;
+  int number = -1;  // Of the device; -1 and no name until there is one.
+  int capability = 0;
+  const char* name = "";
+  const char* why = "";  // Why there is no better path; "" when this is the best.
+};
+
 class CudaDomain final : public MemoryDomain {
  public:
   // `image` holds the kernels, and outlives the domain; empty: all work is staged.
@@ -39,6 +51,8 @@ class CudaDomain final : public MemoryDomain {
   // Errors: kUnsupported when it uses another one; kSystem or kOutOfMemory of the driver.
   Status Use(int ordinal, const CudaDevice** device);
 
+  CudaReport Report() const;
+
   const cuda::Driver& driver() const { return *driver_; }
   const PinnedSlots& slots() const { return slots_; }
 
@@ -46,7 +60,7 @@ class CudaDomain final : public MemoryDomain {
   const std::unique_ptr<cuda::Driver> driver_;
   const std::span<const std::byte> image_;
   PinnedSlots slots_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::unique_ptr<CudaDevice> device_;
 };
 

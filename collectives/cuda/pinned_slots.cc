@@ -60,10 +60,10 @@ void PinnedSlots::Pin(const std::byte* begin, Pages* pages) {
   }
   pages->is_pinned = status.ok();
   version_.fetch_add(1, std::memory_order_release);
-  if (status.ok() || has_warned_) return;
-  has_warned_ = true;
-  Log(LogLevel::kWarn, -1, "%zu bytes of slots are not pinned, so the CPU works on them, which is slow: %s",
-      pages->bytes, status.message().c_str());
+  if (status.ok() || !not_pinned_.empty()) return;
+  not_pinned_ = std::to_string(pages->bytes) +
+                " bytes of slots are not pinned, so the CPU works on them, which is slow: " + status.message();
+  Log(LogLevel::kWarn, -1, "%s", not_pinned_.c_str());
 }
 
 void PinnedSlots::Unpin(const std::byte* begin, Pages* pages) {
@@ -86,6 +86,11 @@ void PinnedSlots::ForgetDevice() {
   const std::lock_guard<std::mutex> lock(mutex_);
   for (auto& [begin, pages] : pages_) Unpin(begin, &pages);
   device_ = nullptr;
+}
+
+const char* PinnedSlots::not_pinned() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return not_pinned_.c_str();
 }
 
 std::vector<PinnedSlots::Range> PinnedSlots::Pinned() const {

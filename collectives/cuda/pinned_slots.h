@@ -12,6 +12,8 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "collectives/cuda/cuda_device.h"
@@ -35,6 +37,8 @@ class PinnedSlots {
   uint64_t version() const { return version_.load(std::memory_order_acquire); }
   // What is pinned, in ascending order.
   std::vector<Range> Pinned() const;
+  // Why the first of those that could not be pinned was not; "" when all are. Lives as long as the object.
+  const char* not_pinned() const;
 
  private:
   struct Pages {
@@ -48,7 +52,7 @@ class PinnedSlots {
 
   mutable std::mutex mutex_;
   const CudaDevice* device_ = nullptr;
-  bool has_warned_ = false;                  // That pinning failed: once.
+  std::string not_pinned_;                   // Set once.
   std::map<const std::byte*, Pages> pages_;  // Disjoint.
   std::atomic<uint64_t> version_{1};
 };

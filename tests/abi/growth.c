@@ -61,6 +61,7 @@ static void CheckOutputs(annulus_comm_t* comm, int rank) {
   GUARDED(annulus_peer_counters_t) peer;
   GUARDED(annulus_transport_counters_t) transport;
   GUARDED(annulus_memory_t) memory;
+  GUARDED(annulus_device_t) device;
   PREPARE(error);
   EXPECT(annulus_comm_verdict(comm, &error.value) == ANNULUS_OK);
   CHECK_FILLED(error);
@@ -85,6 +86,9 @@ static void CheckOutputs(annulus_comm_t* comm, int rank) {
   EXPECT(annulus_comm_memory(comm, &memory.value) == ANNULUS_INVALID_ARGUMENT);
   memory.value.struct_bytes = sizeof(memory.value) + 1;
   EXPECT(annulus_comm_memory(comm, &memory.value) == ANNULUS_INVALID_ARGUMENT);
+  PREPARE(device);
+  EXPECT(annulus_comm_device(comm, &device.value) == ANNULUS_OK);
+  CHECK_FILLED(device);
 }
 
 static void CheckConfig(annulus_comm_t** comm) {

@@ -23,6 +23,37 @@ cuda::FakeControl* LoadDriver() {
   return reinterpret_cast<cuda::GetFakeControl>(dlsym(handle, "fake_cuda_control"))();
 }
 
+annulus_device_t DeviceOf(annulus_comm_t* comm) {
+  annulus_device_t device{};
+  device.struct_bytes = sizeof device;
+  EXPECT_EQ(annulus_comm_device(comm, &device), ANNULUS_OK);
+  return device;
+}
+
+// Before all others: the GPU is taken up once.
+TEST(CudaApiTest, ACommunicatorTellsWhichDeviceItUsesOnceItUsesOne) {
+  cuda::FakeControl* const fake = LoadDriver();
+  ClusterConfig config;
+  config.nranks = 1;
+  Cluster(config).Run([&](annulus_comm_t* comm, int) {
+    annulus_device_t device = DeviceOf(comm);
+    EXPECT_EQ(device.driver, 13000);
+    EXPECT_EQ(device.path, ANNULUS_PATH_NONE);
+    EXPECT_EQ(device.number, -1);
+    EXPECT_STREQ(device.name, "");
+    EXPECT_NE(std::string(device.why).find("device buffer"), std::string::npos) << device.why;
+    std::byte* const memory = fake->Allocate(0, 64);
+    EXPECT_EQ(annulus_allreduce(comm, memory, memory, 8, ANNULUS_INT64, ANNULUS_SUM), ANNULUS_OK);
+    fake->Free(memory);
+    device = DeviceOf(comm);
+    EXPECT_EQ(device.number, 0);
+    EXPECT_EQ(device.capability, 90);
+    EXPECT_STREQ(device.name, "Fake GPU (sm_90)");
+    // A build without a CUDA compiler has no kernels.
+    EXPECT_EQ(device.path, device.why[0] == '\0' ? ANNULUS_PATH_KERNELS : ANNULUS_PATH_STAGED);
+  });
+}
+
 TEST(CudaApiTest, TheDriverOfTheProgramIsFoundAndItsMemoryReduced) {
   cuda::FakeControl* const fake = LoadDriver();
   for (const char* transport : {"shm", "tcp"}) {

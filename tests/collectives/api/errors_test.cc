@@ -156,5 +156,22 @@ TEST(ErrorsTest, AFailedCreateLeavesMoreThanText) {
   EXPECT_NE(std::string(error.message).find("rank"), std::string::npos) << error.message;
 }
 
+TEST(ErrorsTest, WithoutADriverACommunicatorSaysWhyItHasNoDevice) {
+  Cluster(ClusterConfig()).Run([](annulus_comm_t* comm, int) {
+    annulus_device_t device{};
+    EXPECT_EQ(annulus_comm_device(comm, nullptr), ANNULUS_INVALID_ARGUMENT);
+    EXPECT_EQ(annulus_comm_device(nullptr, &device), ANNULUS_INVALID_ARGUMENT);
+    EXPECT_EQ(annulus_comm_device(comm, &device), ANNULUS_INVALID_ARGUMENT) << "no struct_bytes";
+    device.struct_bytes = sizeof device;
+    ASSERT_EQ(annulus_comm_device(comm, &device), ANNULUS_OK);
+    if (device.driver != 0) GTEST_SKIP() << "this machine loads a CUDA driver into tests";
+    EXPECT_EQ(device.path, ANNULUS_PATH_NONE);
+    EXPECT_EQ(device.number, -1);
+    EXPECT_EQ(device.capability, 0);
+    EXPECT_STREQ(device.name, "");
+    EXPECT_NE(std::string(device.why).find("libcuda.so.1"), std::string::npos) << device.why;
+  });
+}
+
 }  // namespace
 }  // namespace annulus

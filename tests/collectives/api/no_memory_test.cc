@@ -92,6 +92,7 @@ TEST(NoMemoryTest, NothingIsThrownOutOfTheLibrary) {
     annulus_peer_counters_t peer{};
     annulus_transport_counters_t transport{};
     annulus_memory_t memory{};
+    annulus_device_t device{};
     annulus_error_t error{};
     annulus_config_t config;
     void* allocated = nullptr;
@@ -104,6 +105,7 @@ TEST(NoMemoryTest, NothingIsThrownOutOfTheLibrary) {
         [&] { return annulus_comm_peer_counters(comm, 99, &peer); },
         [&] { return annulus_comm_transport_counters(comm, -1, &transport); },
         [&] { return annulus_comm_memory(comm, &memory); },
+        [&] { return annulus_comm_device(comm, &device); },
         [&] { return annulus_comm_verdict(comm, &error); },
         [&] { return annulus_last_error(&error); },
         [&] { return annulus_config_init(&config, 3, 0); },

@@ -37,7 +37,10 @@ SliceOp Sum(const DevicePlace& a, const DevicePlace& b, const DevicePlace& to) {
   return op;
 }
 
-class CudaDomainTest : public CudaFixture {};
+class CudaDomainTest : public CudaFixture {
+ protected:
+  CudaReport Report() const { return static_cast<CudaDomain*>(domain_)->Report(); }
+};
 
 TEST_F(CudaDomainTest, ResultsAreTheHostReducersWhereverTheOperandsLie) {
   Start({.seed = 1, .most_delay_us = 0});
@@ -66,6 +69,8 @@ TEST_F(CudaDomainTest, SlotsThatCannotBePinnedAreStaged) {
   const auto device = NewPlace(Kind::kDevice, Values(5));
   Run(Sum(*slots, *device, *device));
   EXPECT_EQ(Get<float>(device->Read().data(), 2), 1 + 2 + 5 + 2);
+  EXPECT_EQ(Report().path, CudaReport::Path::kStaged);
+  EXPECT_NE(std::string(Report().why).find("cuMemHostRegister"), std::string::npos) << Report().why;
 }
 
 TEST_F(CudaDomainTest, OperationsLargerThanTheStagingGoPieceByPiece) {
@@ -144,7 +149,11 @@ TEST_F(CudaDomainTest, ADeviceAndItsSlotsAreTakenWithTheFirstDeviceBuffer) {
   EXPECT_FALSE(domain_->Owns(early->data()));
   EXPECT_FALSE(domain_->Owns(this));
   EXPECT_FALSE(domain_->Owns(nullptr));
+  EXPECT_EQ(Report().path, CudaReport::Path::kNone);
+  EXPECT_EQ(Report().number, -1);
   Run(Copy(*device, *early));
+  EXPECT_EQ(Report().path, CudaReport::Path::kKernels);
+  EXPECT_EQ(Report().number, 0);
   EXPECT_EQ(fake_->Counts().contexts, 1);
   const int64_t pinned = fake_->Counts().pinned_ranges;
   {
@@ -281,6 +290,8 @@ TEST_F(CudaDomainTest, KernelsThatDoNotLoadAreNoFailure) {
     Run(Sum(*slot, *device, *device));
     EXPECT_EQ(Get<float>(device->Read().data(), 1), 5) << function;
     EXPECT_EQ(fake_->Counts().launches, 0) << function;
+    EXPECT_EQ(Report().path, CudaReport::Path::kStaged);
+    EXPECT_NE(std::string(Report().why).find(function), std::string::npos) << Report().why;
   }
 }
 
