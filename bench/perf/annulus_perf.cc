@@ -11,6 +11,7 @@
 #include <iostream>
 
 #include "bench/perf/perf_explain.h"
+#include "bench/perf/perf_gpu.h"
 #include "bench/perf/perf_group.h"
 #include "bench/perf/perf_options.h"
 #include "bench/perf/perf_report.h"
@@ -21,6 +22,7 @@ namespace {
 
 constexpr int kFailureExit = 1;
 constexpr int kWrongExit = 3;
+constexpr char kDriver[] = "libcuda.so.1";
 
 // `rank`: -1 where it is not known.
 int Fail(int rank, const Status& status) {
@@ -74,6 +76,10 @@ bool OpenFiles(Group& group, const Options& options, Files* files, int* exit_cod
 
 // `rank`: -1 where it is not known.
 int Run(Options options, const annulus_config_t& config, int rank) {
+  std::unique_ptr<Gpu> gpu;
+  if (options.device >= 0) {
+    if (const Status status = Gpu::Open(kDriver, options.device, &gpu); !status.ok()) return Fail(rank, status);
+  }
   std::unique_ptr<Group> group;
   if (const Status status = Group::Join(config, &group); !status.ok()) return Fail(rank, status);
   if (options.root >= group->size()) {
@@ -89,7 +95,7 @@ int Run(Options options, const annulus_config_t& config, int rank) {
   Files files;
   if (int exit_code = 0; !OpenFiles(*group, options, &files, &exit_code)) return exit_code;
   int64_t wrong = 0;
-  if (const Status status = RunSweep(*group, options, config, files.reports, &wrong); !status.ok()) {
+  if (const Status status = RunSweep(*group, options, config, gpu.get(), files.reports, &wrong); !status.ok()) {
     return Fail(group->rank(), status);
   }
   if (group->rank() == 0 && (!std::cout || !files.json || !files.csv)) {

@@ -74,17 +74,20 @@ int64_t CountWrongResults(const CallSpec& spec, const Group& group, uint64_t see
 }  // namespace
 
 void FreeMemory::operator()(uint8_t* memory) const {
-  if (registered) {
+  if (gpu != nullptr) {
+    gpu->Free(memory);
+  } else if (registered) {
     (void)annulus_mem_free(memory);
   } else {
     std::free(memory);
   }
 }
 
-Status Buffers::Create(size_t bytes, int copies, bool registered, Buffers* buffers) {
+Status Buffers::Create(size_t bytes, int copies, bool registered, Gpu* gpu, Buffers* buffers) {
   buffers->stride_ = (bytes + kGuardBytes + kLineBytes - 1) / kLineBytes * kLineBytes;
   const size_t wanted = buffers->stride_ * static_cast<size_t>(copies);
   const size_t total = (wanted + kPageBytes - 1) / kPageBytes * kPageBytes;
+  buffers->bytes_ = total;
   for (Memory* memory : {&buffers->input_, &buffers->output_}) {
     void* made = nullptr;
     if (!registered) {
@@ -96,16 +99,38 @@ Status Buffers::Create(size_t bytes, int copies, bool registered, Buffers* buffe
     if (!*memory) return {Code::kOutOfMemory, "cannot allocate two buffers of " + std::to_string(total) + " bytes"};
     std::memset(memory->get(), kPoison, total);  // Touches every page before anything is timed.
   }
+  buffers->gpu_ = gpu;
+  for (Memory* memory : {&buffers->gpu_input_, &buffers->gpu_output_}) {
+    if (gpu == nullptr) break;
+    void* made = nullptr;
+    ANNULUS_RETURN_IF_ERROR(gpu->Allocate(total, &made));
+    *memory = Memory(static_cast<uint8_t*>(made), FreeMemory{false, gpu});
+    ANNULUS_RETURN_IF_ERROR(gpu->Write(made, buffers->output_.get(), total));
+  }
   return Status();
 }
 
 void* Buffers::Send(const CallSpec& spec, Place place, int rank, int copy) const {
+  return Shown(ImageOfSend(spec, place, rank, copy));
+}
+
+void* Buffers::Recv(const CallSpec& spec, Place place, int rank, int copy) const {
+  return Shown(ImageOfRecv(spec, place, rank, copy));
+}
+
+uint8_t* Buffers::Shown(uint8_t* image) const {
+  if (gpu_ == nullptr) return image;
+  const bool is_input = image >= input_.get() && image < input_.get() + bytes_;
+  return is_input ? gpu_input_.get() + (image - input_.get()) : gpu_output_.get() + (image - output_.get());
+}
+
+uint8_t* Buffers::ImageOfSend(const CallSpec& spec, Place place, int rank, int copy) const {
   const size_t offset = stride_ * static_cast<size_t>(copy);
   if (place == Place::kOut) return input_.get() + offset;
   return output_.get() + offset + InPlaceSendOffset(spec, rank) * annulus_type_bytes(spec.type);
 }
 
-void* Buffers::Recv(const CallSpec& spec, Place place, int rank, int copy) const {
+uint8_t* Buffers::ImageOfRecv(const CallSpec& spec, Place place, int rank, int copy) const {
   const size_t offset = stride_ * static_cast<size_t>(copy);
   if (place == Place::kOut) return output_.get() + offset;
   return output_.get() + offset + InPlaceRecvOffset(spec, rank) * annulus_type_bytes(spec.type);
@@ -119,7 +144,23 @@ void Buffers::Prepare(const CallSpec& spec, Place place, const Group& group, uin
   // A broadcast or scatter takes nothing from the other ranks: what they hold must not count, so poison stays there.
   if (!HasInput(spec.kind, spec.root, group.rank())) return;
   const Sequence input = MakeInput(SpecOf(spec, group.size(), seed), group.rank());
-  input.Fill(0, SendCount(spec, group.size()), Send(spec, place, group.rank(), copy));
+  input.Fill(0, SendCount(spec, group.size()), ImageOfSend(spec, place, group.rank(), copy));
+}
+
+Status Buffers::Upload(const CallSpec& spec, int nranks, int copy) {
+  if (gpu_ == nullptr) return Status();
+  const size_t bytes = LargerBytes(spec, nranks) + kGuardBytes;
+  const size_t offset = stride_ * static_cast<size_t>(copy);
+  ANNULUS_RETURN_IF_ERROR(gpu_->Write(gpu_input_.get() + offset, input_.get() + offset, bytes));
+  return gpu_->Write(gpu_output_.get() + offset, output_.get() + offset, bytes);
+}
+
+Status Buffers::Download(const CallSpec& spec, int nranks, int copy) {
+  if (gpu_ == nullptr) return Status();
+  const size_t bytes = LargerBytes(spec, nranks) + kGuardBytes;
+  const size_t offset = stride_ * static_cast<size_t>(copy);
+  ANNULUS_RETURN_IF_ERROR(gpu_->Read(input_.get() + offset, gpu_input_.get() + offset, bytes));
+  return gpu_->Read(output_.get() + offset, gpu_output_.get() + offset, bytes);
 }
 
 int64_t Buffers::CountWrong(const CallSpec& spec, Place place, const Group& group, uint64_t seed, int copy) const {
@@ -143,21 +184,26 @@ int64_t Buffers::CountWrong(const CallSpec& spec, Place place, const Group& grou
 
   // In place, the root of a scatter has its part already: its result is a piece of the input that must not change.
   const bool scatters_in_place = in_place && has_input && spec.kind == Kind::kScatter;
-  if (has_result && !scatters_in_place) wrong += CountWrongResults(spec, group, seed, Recv(spec, place, rank, copy));
+  if (has_result && !scatters_in_place)
+    wrong += CountWrongResults(spec, group, seed, ImageOfRecv(spec, place, rank, copy));
   // Other results in place overwrite the input.
   if (has_input && (!in_place || !has_result || scatters_in_place)) {
     const Sequence input = MakeInput(SpecOf(spec, group.size(), seed), rank);
-    wrong += input.CountDifferent(0, SendCount(spec, group.size()), Send(spec, place, rank, copy));
+    wrong += input.CountDifferent(0, SendCount(spec, group.size()), ImageOfSend(spec, place, rank, copy));
   }
   return wrong;
 }
 
 Status Buffers::Check(const Checked& calls, Group& group, uint64_t seed, int corrupt, int64_t* wrong) {
   const auto& [spec, place, copies, make] = calls;
-  for (int copy = 0; copy < copies; ++copy) Prepare(spec, place, group, seed + static_cast<uint64_t>(copy), copy);
+  for (int copy = 0; copy < copies; ++copy) {
+    Prepare(spec, place, group, seed + static_cast<uint64_t>(copy), copy);
+    ANNULUS_RETURN_IF_ERROR(Upload(spec, group.size(), copy));
+  }
   ANNULUS_RETURN_IF_ERROR(make());
+  for (int copy = 0; copy < copies; ++copy) ANNULUS_RETURN_IF_ERROR(Download(spec, group.size(), copy));
   if (group.rank() == 0) {
-    auto* const recv = static_cast<uint8_t*>(Recv(spec, place, 0, 0));
+    uint8_t* const recv = ImageOfRecv(spec, place, 0, 0);
     const size_t element_bytes = annulus_type_bytes(spec.type);
     const size_t elements = std::min(static_cast<size_t>(corrupt), RecvCount(spec, group.size()));
     for (size_t i = 0; i < elements; ++i) recv[i * element_bytes] ^= 1;

@@ -120,11 +120,12 @@ std::optional<Mode> ParseMode(std::string_view name) {
 
 bool HasMode(Kind kind, Mode mode) { return kind != Kind::kPingpong || mode != Mode::kGroup; }
 
-CallPass::CallPass(const Group& group, const CallSpec& spec, Mode mode, std::vector<CallBuffers> buffers)
+CallPass::CallPass(const Group& group, const CallSpec& spec, Mode mode, std::vector<CallBuffers> buffers, Gpu* gpu)
     : group_(group),
       spec_(spec),
       mode_(mode),
       buffers_(std::move(buffers)),
+      gpu_(gpu),
       sender_(SenderTo(spec.kind, group.rank(), group.size())),
       receiver_(ReceiverOf(spec.kind, group.rank(), group.size())) {
   if (mode != Mode::kGroup) return;
@@ -139,15 +140,25 @@ CallPass::CallPass(const Group& group, const CallSpec& spec, Mode mode, std::vec
 }
 
 Status CallPass::operator()() {
+  // A rank that has nobody to exchange messages with.
+  if (IsMessages(spec_.kind) && receiver_ == group_.rank()) return CopyAll();
   const annulus_status_t status = MakeAll();
   return status == ANNULUS_OK ? Status() : LastFailure(status);
 }
 
-annulus_status_t CallPass::MakeAll() {
-  if (IsMessages(spec_.kind) && receiver_ == group_.rank()) {
-    for (const auto& [send, recv] : buffers_) std::memcpy(recv, send, spec_.count * annulus_type_bytes(spec_.type));
-    return ANNULUS_OK;
+Status CallPass::CopyAll() {
+  const size_t bytes = spec_.count * annulus_type_bytes(spec_.type);
+  for (const auto& [send, recv] : buffers_) {
+    if (gpu_ == nullptr) {
+      std::memcpy(recv, send, bytes);
+    } else {
+      ANNULUS_RETURN_IF_ERROR(gpu_->Copy(recv, send, bytes));
+    }
   }
+  return Status();
+}
+
+annulus_status_t CallPass::MakeAll() {
   requests_.clear();
   annulus_status_t status = ANNULUS_OK;
   if (mode_ == Mode::kGroup) return Finish(Submit());

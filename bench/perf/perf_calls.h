@@ -14,6 +14,7 @@
 
 #include "base/status.h"
 #include "bench/perf/perf_collective.h"
+#include "bench/perf/perf_gpu.h"
 #include "bench/perf/perf_group.h"
 
 namespace annulus::perf {
@@ -39,8 +40,8 @@ struct CallBuffers {
 
 class CallPass {
  public:
-  // A call for each of `buffers`. The group outlives the pass.
-  CallPass(const Group& group, const CallSpec& spec, Mode mode, std::vector<CallBuffers> buffers);
+  // A call for each of `buffers`, which are on `gpu` unless that is null. The group and the GPU outlive the pass.
+  CallPass(const Group& group, const CallSpec& spec, Mode mode, std::vector<CallBuffers> buffers, Gpu* gpu);
 
   Status operator()();
 
@@ -55,11 +56,13 @@ class CallPass {
   // Waits for all of requests_ and frees them. Returns the first failure, `status` if that is one.
   annulus_status_t Finish(annulus_status_t status);
   annulus_status_t MakeAll();
+  Status CopyAll();
 
   const Group& group_;
   const CallSpec spec_;
   const Mode mode_;
   const std::vector<CallBuffers> buffers_;
+  Gpu* const gpu_;
   const int sender_;
   const int receiver_;
   std::vector<annulus_call_t> calls_;  // Calls of one pass, when the mode is a group.

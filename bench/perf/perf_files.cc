@@ -51,6 +51,7 @@ Json MachineJson(const Machine& machine) {
           {"links", machine.links},
           {"limit", machine.limit},
           {"limit_latency_us", machine.latency_us},
+          {"device", machine.device},
           {"slice_bytes", machine.slice_bytes},
           {"channels", machine.channels},
           {"tcp_sockets", machine.tcp_sockets},

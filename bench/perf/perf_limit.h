@@ -2,7 +2,8 @@
 //
 // Which work that is depends on the links of the ring (docs/benchmarks/README.md):
 //  * all ranks on one host, over shared memory: every rank copies its input to its output, all ranks at once, and then
-//    waits for one flag of its neighbour. No algorithm over host memory reads and writes less than that.
+//    waits for one flag of its neighbour. No algorithm over host memory reads and writes less than that. With buffers
+//    on a GPU it is the GPU that copies.
 //  * TCP: every rank sends to the next what the ring sends, and receives as much from the previous one, both at once,
 //    over one plain socket per link; nothing is reduced.
 //  * pingpong, over either: the same steps, but one rank of each pair after the other.

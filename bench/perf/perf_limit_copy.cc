@@ -132,10 +132,13 @@ size_t CopyProbe::PassBytes(Kind kind, size_t bytes, int nranks) const {
   return split ? bytes / static_cast<size_t>(nranks) * static_cast<size_t>(nranks - 1) : bytes;
 }
 
-int CopyProbe::Variants(size_t pass_bytes) const { return pass_bytes >= kStreamingBytes ? kVariants : 1; }
+int CopyProbe::Variants(size_t pass_bytes) const {
+  return arena_.gpu == nullptr && pass_bytes >= kStreamingBytes ? kVariants : 1;
+}
 
-void CopyProbe::Copy(size_t bytes, int variant) {
+Status CopyProbe::Copy(size_t bytes, int variant) {
   bytes = std::min(bytes, arena_.bytes);
+  if (arena_.gpu != nullptr) return arena_.gpu->Copy(arena_.gpu_output, arena_.gpu_input, bytes);
   if (variant == kStreaming) {
     StreamingCopy(arena_.output, arena_.input, bytes);
   } else {
@@ -143,6 +146,7 @@ void CopyProbe::Copy(size_t bytes, int variant) {
   }
   // The compiler may not drop a copy that nobody reads.
   asm volatile("" ::: "memory");
+  return Status();
 }
 
 void CopyProbe::RaiseFlag() { own_->flag.store(++passes_, std::memory_order_release); }
@@ -152,7 +156,7 @@ Status CopyProbe::Pass(Kind kind, size_t pass_bytes, int variant) {
   const bool answers = is_pingpong && rank_ % 2 != 0;
   const bool is_alone = is_pingpong && ReceiverOf(kind, rank_, nranks_) == rank_;
   if (answers) ANNULUS_RETURN_IF_ERROR(WaitFor(prev_, passes_ + 1));
-  if (!is_alone) Copy(pass_bytes, variant);
+  if (!is_alone) ANNULUS_RETURN_IF_ERROR(Copy(pass_bytes, variant));
   if (own_ == nullptr) return Status();
   RaiseFlag();
   return answers || is_alone ? Status() : WaitFor(is_pingpong ? next_ : prev_, passes_);
@@ -171,7 +175,8 @@ Status CopyProbe::WaitFor(const FlagPage* page, uint64_t passes) {
 std::string CopyProbe::Description() const {
   const std::string flags = own_ != nullptr ? ", then waits for a flag of its neighbour"
                                             : " (the ranks may not map each other's memory: without a flag)";
-  return "memory: every rank copies its input to its output, all ranks at once" + flags;
+  const std::string where = arena_.gpu != nullptr ? " on its GPU" : "";
+  return "memory: every rank copies its input to its output" + where + ", all ranks at once" + flags;
 }
 
 }  // namespace annulus::perf

@@ -27,7 +27,7 @@ class CopyProbe final : public Probe {
   Status ShareFlags(Group& group);
   // The page of another rank, whose words are those that it gathered; null when it cannot be mapped.
   static FlagPage* MapPeer(const int32_t* words);
-  void Copy(size_t bytes, int variant);
+  Status Copy(size_t bytes, int variant);
   // Tells that this rank has done its part of one more pass.
   void RaiseFlag();
   // Waits for the rank of that page, until it has done its part of so many passes.

@@ -22,6 +22,7 @@ namespace {
 // A sweep of more sizes than this is a mistake, such as -i 1 over gigabytes.
 constexpr size_t kMaxSizes = 10000;
 constexpr int kMostRanks = JobPlace::kMostRanks;
+constexpr int kMostGpus = 1024;
 
 // The words as given, before they are understood.
 struct Words {
@@ -114,6 +115,10 @@ Status Understand(const Words& words, Options* options) {
     if (!options->explain || path.empty()) continue;
     return Status::Invalid(std::string(option) + ": does not go with --explain, which measures nothing");
   }
+  if (options->device >= 0 && words.local_register != 0)
+    return Status::Invalid("-R: registered memory is host memory; it does not go with --device");
+  if (options->device >= 0 && options->explain)
+    return Status::Invalid("--device: does not go with --explain, which has no buffers");
   options->check = words.check != 0;
   options->limit = words.limit != 0;
   options->local_register = words.local_register != 0;
@@ -153,6 +158,8 @@ void Declare(CLI::App& app, Words& words, Options& options) {
   app.add_option("-R,--local_register", words.local_register,
                  "1 = buffers in registered memory, which ranks of one host read in place")
       ->check(From(0, 1));
+  app.add_option("--device", options.device, "buffers on this GPU, as CUDA counts them; -1 = in host memory")
+      ->check(From(-1, kMostGpus - 1));
   app.add_option("--limit", words.limit, "1 = measure the links' limit too")->check(From(0, 1));
   app.add_flag("--explain", options.explain, "say how each call is done and why, in place of measuring it");
   app.add_option("--ranks", options.ranks, "with --explain: of so many ranks that need not exist; 0 = those that do")

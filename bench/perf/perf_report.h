@@ -29,6 +29,7 @@ struct Machine {
   std::string transport;  // The setting.
   std::string links;      // What came of it.
   std::string limit;      // What is measured as the limit.
+  std::string device;     // The GPU that has the buffers and how it works; "": host memory.
   double latency_us = 0;  // Time of the limit's 8-byte exchange; 0 when unknown.
   int64_t slice_bytes = 0;
   int32_t channels = 0;

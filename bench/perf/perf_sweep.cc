@@ -52,12 +52,13 @@ std::vector<Subject> Subjects(const Options& options, int nranks) {
 
 class Sweep {
  public:
-  Sweep(Group& group, const Options& options) : group_(group), options_(options) {}
+  Sweep(Group& group, const Options& options, Gpu* gpu) : group_(group), options_(options), gpu_(gpu) {}
 
   Status Prepare(const annulus_config_t& config, const std::vector<Subject>& subjects) {
     size_t bytes = 1;
     for (const Subject& subject : subjects) bytes = std::max(bytes, LargerBytes(subject.spec, group_.size()));
-    ANNULUS_RETURN_IF_ERROR(Buffers::Create(bytes, options_.async_calls, options_.local_register, &buffers_));
+    ANNULUS_RETURN_IF_ERROR(Buffers::Create(bytes, options_.async_calls, options_.local_register, gpu_, &buffers_));
+    if (gpu_ != nullptr) ANNULUS_RETURN_IF_ERROR(TakeUpGpu());
     // A group's limit moves the data of all its calls.
     const bool has_groups = std::ranges::count(options_.modes, Mode::kGroup) > 0;
     const size_t calls = has_groups ? static_cast<size_t>(options_.async_calls) : 1;
@@ -79,6 +80,13 @@ class Sweep {
   }
 
  private:
+  // The library takes it up with the first call, and can tell how only then.
+  Status TakeUpGpu() {
+    const CallSpec one = {Kind::kAllreduce, ANNULUS_UINT8, ANNULUS_MAX, 0, 1};
+    void* const memory = buffers_.Send(one, Place::kOut, group_.rank(), 0);
+    return group_.Check(annulus_allreduce(group_.comm(), memory, memory, one.count, one.type, one.op));
+  }
+
   Status Check(const Row& row, Place place, const Pass& pass, FormResult* form) {
     // A barrier has no result to check.
     if (!options_.check || row.spec.kind == Kind::kBarrier) return Status();
@@ -96,7 +104,7 @@ class Sweep {
       buffers.push_back(
           {buffers_.Send(row.spec, place, group_.rank(), copy), buffers_.Recv(row.spec, place, group_.rank(), copy)});
     }
-    CallPass calls(group_, row.spec, row.mode, std::move(buffers));
+    CallPass calls(group_, row.spec, row.mode, std::move(buffers), gpu_);
     const Pass pass = std::ref(calls);
     ANNULUS_RETURN_IF_ERROR(Check(row, place, pass, form));
     const Effort effort = {options_.warmup, options_.iterations, options_.seconds};
@@ -111,10 +119,23 @@ class Sweep {
 
   Group& group_;
   const Options& options_;
+  Gpu* const gpu_;
   Buffers buffers_;
   std::unique_ptr<Limit> limit_;
   uint64_t seed_ = 0;  // The latest in use.
 };
+
+// "" where the buffers are in host memory.
+Status DescribeDevice(const Group& group, const Gpu* gpu, std::string* text) {
+  if (gpu == nullptr) return Status();
+  annulus_device_t device{};
+  device.struct_bytes = sizeof device;
+  ANNULUS_RETURN_IF_ERROR(group.Check(annulus_comm_device(group.comm(), &device)));
+  *text = "GPU " + std::to_string(device.number) + ", " + device.name + ", CUDA " +
+          std::to_string(device.driver / 1000) + "." + std::to_string(device.driver % 1000 / 10) + "; " +
+          (device.path == ANNULUS_PATH_KERNELS ? "kernels" : "copies by the CPU: " + std::string(device.why));
+  return Status();
+}
 
 Status Describe(const Group& group, const annulus_config_t& config, const Limit& limit, Machine* described) {
   Machine& machine = *described;
@@ -155,13 +176,14 @@ void EraseProgress() {
 
 }  // namespace
 
-Status RunSweep(Group& group, const Options& options, const annulus_config_t& config,
+Status RunSweep(Group& group, const Options& options, const annulus_config_t& config, Gpu* gpu,
                 const std::vector<std::unique_ptr<Report>>& reports, int64_t* wrong) {
   const std::vector<Subject> subjects = Subjects(options, group.size());
-  Sweep sweep(group, options);
+  Sweep sweep(group, options, gpu);
   ANNULUS_RETURN_IF_ERROR(sweep.Prepare(config, subjects));
   Machine machine;
   ANNULUS_RETURN_IF_ERROR(Describe(group, config, sweep.limit(), &machine));
+  ANNULUS_RETURN_IF_ERROR(DescribeDevice(group, gpu, &machine.device));
   for (const auto& report : reports) report->Begin(options, machine);
   *wrong = 0;
   for (size_t i = 0; i < subjects.size(); ++i) {

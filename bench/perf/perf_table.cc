@@ -91,6 +91,7 @@ class Table final : public Report {
          << "# lim% = the limit's time / time; gather and scatter have none. #wrong = wrong elements on all ranks ("
          << (options.check ? "all are compared, without tolerance" : "not checked: -c 0") << ").\n";
     if (options.local_register) out_ << "# buffers in registered memory\n";
+    if (!machine.device.empty()) out_ << "# buffers on " << machine.device << "\n";
     has_modes_ = options.modes != std::vector{Mode::kBlocking};
     if (has_modes_) {
       out_ << "# times are of one call; " << Plural(options.async_calls, "call")

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/status.h"
+#include "bench/perf/perf_gpu.h"
 #include "collectives/cuda/cuda_domain.h"
 #include "tests/device/test_device.h"
 
@@ -22,8 +23,8 @@ class RealDevice final : public TestDevice {
   MemoryDomain* domain() override { return domain_.get(); }
   CudaDomain* cuda_domain() { return domain_.get(); }
   // The driver and the context that the program itself uses.
-  const cuda::Driver& driver() const { return *driver_; }
-  cuda::Context context() const { return context_; }
+  const cuda::Driver& driver() const { return gpu_->driver(); }
+  cuda::Context context() const { return gpu_->context(); }
 
   std::byte* Allocate(size_t bytes) override;
   void Free(std::byte* device) override;
@@ -31,16 +32,9 @@ class RealDevice final : public TestDevice {
   void Read(void* host, const std::byte* device, size_t bytes) const override;
 
  private:
-  static constexpr size_t kBounceBytes = 4 << 20;
-
   RealDevice() = default;
-  void Copy(void* to, const void* from, size_t bytes) const;
 
-  std::unique_ptr<cuda::Driver> driver_;
-  cuda::Device device_ = 0;
-  cuda::Context context_ = nullptr;
-  cuda::Stream stream_ = nullptr;
-  void* bounce_ = nullptr;  // Pinned, kBounceBytes.
+  std::unique_ptr<perf::Gpu> gpu_;
   std::unique_ptr<CudaDomain> domain_;
 };
 
