@@ -16,6 +16,7 @@
 
 #include "frameworks/python/call.h"
 #include "frameworks/python/failure.h"
+#include "frameworks/python/foreign_array.h"
 #include "frameworks/python/handle.h"
 #include "frameworks/python/reduction.h"
 #include "frameworks/python/runner.h"
@@ -129,6 +130,20 @@ py::dict Memory(Handle* self) {
   return result;
 }
 
+py::dict Device(Handle* self) {
+  annulus_device_t device{};
+  device.struct_bytes = sizeof device;
+  self->Do([&device](Comm comm) { return annulus_comm_device(comm, &device); });
+  py::dict result;
+  result["driver"] = device.driver;
+  result["path"] = device.path;
+  result["number"] = device.number;
+  result["capability"] = device.capability;
+  result["name"] = device.name;
+  result["why"] = device.why;
+  return result;
+}
+
 std::shared_ptr<Handle> Duplicate(Handle* self) { return self->Derive(annulus_comm_dup); }
 
 // By name.
@@ -223,6 +238,7 @@ PYBIND11_MODULE(_core, module) {
   py::class_<Reduction, std::shared_ptr<Reduction>>(module, "Reduction")
       .def_property_readonly("error", &Reduction::error);
   annulus_python::DefineCalls(&module);
+  annulus_python::DefineForeignArrays(&module);
 
   py::class_<Handle, Self>(module, "Handle")
       .def_property_readonly("rank", &Handle::rank)
@@ -231,6 +247,7 @@ PYBIND11_MODULE(_core, module) {
       .def_property_readonly("local_size", &Handle::local_size)
       .def_property_readonly("closed", &Handle::closed)
       .def("memory", &Memory)
+      .def("device", &Device)
       .def("split", &Split)
       .def("dup", &Duplicate)
       .def("create_premul_sum", &Handle::CreatePremulSum)

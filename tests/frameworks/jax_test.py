@@ -9,7 +9,6 @@ PYTHON is that of an environment with JAX (third_party/setup/install_jax). Print
 import pathlib
 import re
 import socket
-import subprocess
 import tempfile
 
 import suite as suites
@@ -24,18 +23,9 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def launched(suite, size, *command, **settings):
-    """(status, [output of each rank]) of a program that annulus-run starts."""
-    done = subprocess.run([str(suite.site / "bin/annulus-run"), "-np", str(size), suite.python, *map(str, command)],
-                          env={**suite.environment, **settings}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          text=True, errors="replace", timeout=suites.PATIENCE_SECONDS, check=False)
-    outputs = ["".join(re.findall(rf"^\[{rank}\] (.*\n)", done.stdout, re.MULTILINE)) for rank in range(size)]
-    return done.returncode, outputs
-
-
 def features(suite, size, by_launcher):
     if by_launcher:
-        status, outputs = launched(suite, size, suites.HERE / "jax_ranks.py")
+        status, outputs = suite.launched(size, suites.HERE / "jax_ranks.py")
         fine = status == 0
     else:
         outcomes = suite.ranks("jax_ranks.py", size, free_port())
@@ -47,7 +37,7 @@ def features(suite, size, by_launcher):
 
 def says(suite, name, expected, *arguments):
     """Both of two ranks print a line of that form."""
-    status, outputs = launched(suite, 2, suites.HERE / "jax_refused.py", tempfile.mkdtemp(dir=suite.folder), *arguments)
+    status, outputs = suite.launched(2, suites.HERE / "jax_refused.py", tempfile.mkdtemp(dir=suite.folder), *arguments)
     suite.count(name, status == 0 and all(re.search(f"^{expected}", output, re.MULTILINE) for output in outputs), f"{status} {outputs}")
 
 
@@ -55,7 +45,7 @@ def keras_trains_alike(suite):
     """The same losses with 1, 2 and 4 processes."""
     losses = {}
     for size in (1, 2, 4):
-        status, outputs = launched(suite, size, suites.HERE / "jax_keras.py")
+        status, outputs = suite.launched(size, suites.HERE / "jax_keras.py")
         found = [re.findall(r"^losses (.*)$", output, re.MULTILINE) for output in outputs]
         losses[size] = [[float(loss) for loss in line.split()] for lines in found for line in lines]
         suite.count(f"Keras trains with {size} ranks", status == 0 and len(losses[size]) == size and all(
@@ -68,7 +58,7 @@ def the_page_is_true(suite):
         path = suite.folder / f"page{number}.py"
         path.write_text(text, encoding="utf-8")
         settings = {"COORDINATOR": f"127.0.0.1:{free_port()}"}
-        status, outputs = launched(suite, 2, path, **settings)
+        status, outputs = suite.launched(2, path, **settings)
         suite.count(f"program {number} of docs/jax.md", status == 0, f"{status} {outputs}")
 
 

@@ -47,6 +47,14 @@ class Suite:
             outcomes.append((status, (folder / f"{rank}.txt").read_text(encoding="utf-8", errors="replace")))
         return outcomes
 
+    def launched(self, size, *command, **settings):
+        """(status, [output of each rank]) of a program that annulus-run starts."""
+        done = subprocess.run([str(self.site / "bin/annulus-run"), "-np", str(size), self.python, *map(str, command)],
+                              env={**self.environment, **settings}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              text=True, errors="replace", timeout=PATIENCE_SECONDS, check=False)
+        outputs = ["".join(re.findall(rf"^\[{rank}\] (.*\n)", done.stdout, re.MULTILINE)) for rank in range(size)]
+        return done.returncode, outputs
+
     def cases(self, script, size, outputs):
         """Counts the cases of a script: each must have passed on all ranks, whose outputs these are."""
         for case in re.findall(r"^def (case_\w+)", (HERE / script).read_text(encoding="utf-8"), re.MULTILINE):

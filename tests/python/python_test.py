@@ -54,13 +54,13 @@ class Python(unittest.TestCase):
         cls.launcher = os.path.join(venv, "bin/annulus-run")
         run(cls.python, "-m", "pip", "install", "--no-index", "--no-deps", cls.wheel)
 
-    def ranks(self, nranks, script, status=0, **settings):
-        return run(self.launcher, "-np", str(nranks), self.python, os.path.join(TESTS, script), status=status, **settings)
+    def ranks(self, nranks, script, *arguments, status=0, **settings):
+        return run(self.launcher, "-np", str(nranks), self.python, os.path.join(TESTS, script), *arguments, status=status, **settings)
 
-    def all_pass(self, script, **settings):
+    def all_pass(self, script, *arguments, **settings):
         for nranks in (2, 4):
             with self.subTest(nranks=nranks):
-                out = self.ranks(nranks, script, **settings)
+                out = self.ranks(nranks, script, *arguments, **settings)
                 self.assertEqual(sorted(re.findall(r"^\[(\d)\] passed$", out, re.MULTILINE)),
                                  [str(rank) for rank in range(nranks)], out)
 
@@ -75,6 +75,13 @@ class Python(unittest.TestCase):
         self.all_pass("plain.py")
         self.ranks(1, "plain.py")
         self.ranks(2, "plain.py", ANNULUS_TRANSPORT="tcp")
+
+    def test_arrays_of_other_libraries_are_taken_without_copies(self):
+        driver = os.path.join(HERE, "tests/cuda/fake_driver/libcuda.so.1")
+        for arguments in ((), (driver,), (driver, "late")):
+            self.all_pass("foreign.py", *arguments)
+        self.ranks(1, "foreign.py", driver)
+        self.ranks(3, "foreign.py", driver, ANNULUS_TRANSPORT="tcp")
 
     def test_mistakes_become_exceptions(self):
         self.all_pass("errors.py")

@@ -27,7 +27,7 @@ __all__ = [
     "PeerLost", "Request", "Scope", "Status", "Timeout", "abort", "allgather", "allgather_async", "allgatherv",
     "allgatherv_async", "allreduce", "allreduce_async", "allreduce_group", "allreduce_group_async", "alltoall",
     "alltoall_async", "alltoallv", "alltoallv_async", "barrier", "barrier_async", "broadcast", "broadcast_async",
-    "counters", "empty", "finalize", "gather", "gather_async", "gatherv", "gatherv_async", "group", "init",
+    "counters", "device", "empty", "finalize", "gather", "gather_async", "gatherv", "gatherv_async", "group", "init",
     "is_initialized", "local_rank", "local_size", "memory", "premul_sum", "rank", "recv", "recv_async", "reduce",
     "reduce_async", "reduce_scatter", "reduce_scatter_async", "reduce_scatterv", "reduce_scatterv_async",
     "reduction", "scatter", "scatter_async", "scatterv", "scatterv_async", "send", "send_async", "size", "verdict",
@@ -83,6 +83,11 @@ def local_size() -> int:
 
 def counters() -> Dict[str, Any]:
     return world().counters()
+
+
+def device() -> Dict[str, Any]:
+    """How it works on GPU memory: see Communicator.device."""
+    return world().device()
 
 
 def memory() -> Dict[str, int]:

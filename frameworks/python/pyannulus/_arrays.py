@@ -1,4 +1,6 @@
-"""What an array must be like for the library to use its memory as it is; whatever is not gets an error that says so."""
+"""What an array must be like for the library to use its memory as it is; whatever is not gets an error that says so.
+
+An array is numpy's, or one of another library that _foreign takes. Calls see the latter as a view."""
 
 import math
 import operator
@@ -6,9 +8,12 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 import numpy
 
-from pyannulus import _core
+from pyannulus import _core, _foreign
 
+# Also arrays that have __dlpack__ or __cuda_array_interface__.
 Array = numpy.ndarray[Any, Any]
+# What calls are given.
+View = Union[numpy.ndarray[Any, Any], _foreign.View]
 
 _type_of_dtype: Dict[Any, int] = {}  # Names are slow to ask for: each dtype is looked up once.
 
@@ -22,10 +27,19 @@ def _look_up(dtype: Any, what: str) -> int:
     return number
 
 
+def take(core: _core.Handle, array: Array, what: str) -> Tuple[View, int]:
+    """An array that the library can use, as calls want it, and its element type's number."""
+    if isinstance(array, numpy.ndarray):
+        return array, check(array, what)
+    view, on_gpu = _foreign.take(array, what)
+    if on_gpu and not core.device()["driver"]:
+        raise RuntimeError(f"{what} is on a GPU, which the library cannot use: {core.device()['why']}. The program must use"
+                           " CUDA before its first communicator")
+    return view, _foreign.check(view, what)
+
+
 def check(array: Array, what: str) -> int:
-    """The element type's number of an array that the library can use."""
-    if not isinstance(array, numpy.ndarray):
-        raise TypeError(f"{what} is a {type(array).__name__}, not a numpy array; numpy.asarray makes one")
+    """The element type's number of a numpy array that the library can use."""
     number = _type_of_dtype.get(array.dtype)
     if number is None:
         number = _look_up(array.dtype, what)
@@ -52,33 +66,43 @@ def empty(shape: Union[int, Sequence[int]], dtype: Any = numpy.float32) -> Array
     return numpy.frombuffer(_core.RegisteredMemory(size), kind, size // kind.itemsize).reshape(extents)
 
 
-def check_writable(array: Array, what: str) -> None:
-    if not array.flags.writeable:
+def check_writable(array: View, what: str) -> None:
+    if array.readonly if isinstance(array, _foreign.View) else not array.flags.writeable:
         raise ValueError(f"{what} is read-only")
 
 
-def output(array: Array, out: Optional[Array], shape: Tuple[int, ...]) -> Array:
-    """Where the result goes: `out`, which may have another shape with as many elements, or a new array."""
+def _name(number: int) -> str:
+    return next(name for name, known in _core.TYPES.items() if known == number)
+
+
+def output(core: _core.Handle, array: View, number: int, out: Optional[Array],
+           shape: Tuple[int, ...]) -> Tuple[View, Array]:
+    """Where the result goes, as calls want it and as the user gets it: `out`, which may have another shape with as many
+    elements, or a new array."""
     if out is None:
-        return numpy.empty(shape, array.dtype)
-    check(out, "out")
-    check_writable(out, "out")
-    if out.dtype != array.dtype:
-        raise TypeError(f"out has dtype {out.dtype}, array has {array.dtype}")
+        if isinstance(array, _foreign.View):
+            raise TypeError("out is None, and array is not numpy's: only numpy arrays are made here. Give out, an array of"
+                            f" {_name(number)} and shape {shape}")
+        new = numpy.empty(shape, array.dtype)
+        return new, new
+    target, found = take(core, out, "out")
+    check_writable(target, "out")
+    if found != number:
+        raise TypeError(f"out has dtype {_name(found)}, array has {_name(number)}")
     size = 1
     for extent in shape:
         size *= extent
-    if out.size != size:
-        raise ValueError(f"out has {out.size} elements, the result {size}: shape {shape}")
-    return out
+    if target.size != size:
+        raise ValueError(f"out has {target.size} elements, the result {size}: shape {shape}")
+    return target, out
 
 
-def rows(array: Array) -> Tuple[int, Tuple[int, ...]]:
+def rows(array: View) -> Tuple[int, Tuple[int, ...]]:
     """The length of the first axis and the shape of what lies along it; a single number is one row."""
     return (array.shape[0], array.shape[1:]) if array.ndim else (1, ())
 
 
-def part(array: Array, size: int, what: str) -> Tuple[int, ...]:
+def part(array: View, size: int, what: str) -> Tuple[int, ...]:
     """The shape of a rank's part of an array that is cut along its first axis."""
     count, row = rows(array)
     if count % size:
@@ -96,7 +120,7 @@ def parts(counts: Sequence[int], size: int, row: Tuple[int, ...], what: str) -> 
     return [count * math.prod(row) for count in rows_of_ranks]
 
 
-def check_rows(array: Array, expected: int, what: str, counts: str) -> None:
+def check_rows(array: View, expected: int, what: str, counts: str) -> None:
     """That as many rows are there as `counts` says."""
     count = rows(array)[0]
     if count != expected:
@@ -106,8 +130,8 @@ def check_rows(array: Array, expected: int, what: str, counts: str) -> None:
 def combine(function: Callable[[Array, Array, Array], Optional[Array]], left: memoryview, right: memoryview,
             out: memoryview, number: int) -> None:
     """What the library calls for a reduction by `function`."""
-    # A dtype that the library has met was looked up before.
-    dtype = next(dtype for dtype, known in _type_of_dtype.items() if known == number)
+    # A numpy array's was looked up before; others may have one that numpy does not know.
+    dtype = next((dtype for dtype, known in _type_of_dtype.items() if known == number), None) or numpy.dtype(_name(number))
     target = numpy.frombuffer(out, dtype)
     result = function(numpy.frombuffer(left, dtype), numpy.frombuffer(right, dtype), target)
     if result is not None and result is not target:

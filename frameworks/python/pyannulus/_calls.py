@@ -72,9 +72,9 @@ class Calls:
     # -- Collectives: asynchronous. Those with an output return it from Request.wait. --------------------------------
 
     def allreduce_async(self, array: Array, op: Op = "sum", out: Optional[Array] = None) -> "Request[Array]":
-        number = _arrays.check(array, "array")
-        out = _arrays.output(array, out, array.shape)
-        return self._start(self._calls.allreduce(array, out, array.size, number, self._number(op)), out, op)
+        given, number = _arrays.take(self._core, array, "array")
+        target, out = _arrays.output(self._core, given, number, out, given.shape)
+        return self._start(self._calls.allreduce(given, target, given.size, number, self._number(op)), out, op)
 
     def allreduce_group_async(self, arrays: Sequence[Array], op: Op = "sum",
                               in_place: bool = False) -> "Request[List[Array]]":
@@ -82,125 +82,128 @@ class Calls:
         outs: List[Array] = []
         calls = []
         for index, array in enumerate(arrays):
-            element = _arrays.check(array, f"array {index}")
-            outs.append(_arrays.output(array, array if in_place else None, array.shape))
-            calls.append(self._calls.allreduce(array, outs[-1], array.size, element, number))
+            given, element = _arrays.take(self._core, array, f"array {index}")
+            target, out = _arrays.output(self._core, given, element, array if in_place else None, given.shape)
+            outs.append(out)
+            calls.append(self._calls.allreduce(given, target, given.size, element, number))
         return self._start_all(calls, outs, op)
 
     def reduce_async(self, array: Array, root: int = 0, op: Op = "sum",
                      out: Optional[Array] = None) -> "Request[Optional[Array]]":
-        number = _arrays.check(array, "array")
-        out = _arrays.output(array, out, array.shape) if self.rank == root else None
-        return self._start(self._calls.reduce(array, out, array.size, number, self._number(op), root), out, op)
+        given, number = _arrays.take(self._core, array, "array")
+        target, out = (_arrays.output(self._core, given, number, out, given.shape)
+                       if self.rank == root else (None, None))
+        return self._start(self._calls.reduce(given, target, given.size, number, self._number(op), root), out, op)
 
     def broadcast_async(self, array: Array, root: int = 0) -> "Request[Array]":
-        number = _arrays.check(array, "array")
+        given, number = _arrays.take(self._core, array, "array")
         if self.rank == root:
-            return self._start(self._calls.broadcast(array, None, array.size, number, root), array)
-        _arrays.check_writable(array, "array")
-        return self._start(self._calls.broadcast(None, array, array.size, number, root), array)
+            return self._start(self._calls.broadcast(given, None, given.size, number, root), array)
+        _arrays.check_writable(given, "array")
+        return self._start(self._calls.broadcast(None, given, given.size, number, root), array)
 
     def allgather_async(self, array: Array, out: Optional[Array] = None) -> "Request[Array]":
-        number = _arrays.check(array, "array")
-        count, row = _arrays.rows(array)
-        out = _arrays.output(array, out, (self.size * count, *row))
-        return self._start(self._calls.allgather(array, out, array.size, number), out)
+        given, number = _arrays.take(self._core, array, "array")
+        count, row = _arrays.rows(given)
+        target, out = _arrays.output(self._core, given, number, out, (self.size * count, *row))
+        return self._start(self._calls.allgather(given, target, given.size, number), out)
 
     def reduce_scatter_async(self, array: Array, op: Op = "sum", out: Optional[Array] = None) -> "Request[Array]":
-        number = _arrays.check(array, "array")
-        out = _arrays.output(array, out, _arrays.part(array, self.size, "array"))
-        return self._start(self._calls.reduce_scatter(array, out, out.size, number, self._number(op)), out, op)
+        given, number = _arrays.take(self._core, array, "array")
+        target, out = _arrays.output(self._core, given, number, out, _arrays.part(given, self.size, "array"))
+        return self._start(self._calls.reduce_scatter(given, target, target.size, number, self._number(op)), out, op)
 
     def gather_async(self, array: Array, root: int = 0, out: Optional[Array] = None) -> "Request[Optional[Array]]":
-        number = _arrays.check(array, "array")
-        count, row = _arrays.rows(array)
-        out = _arrays.output(array, out, (self.size * count, *row)) if self.rank == root else None
-        return self._start(self._calls.gather(array, out, array.size, number, root), out)
+        given, number = _arrays.take(self._core, array, "array")
+        count, row = _arrays.rows(given)
+        target, out = (_arrays.output(self._core, given, number, out, (self.size * count, *row))
+                       if self.rank == root else (None, None))
+        return self._start(self._calls.gather(given, target, given.size, number, root), out)
 
     def scatter_async(self, array: Optional[Array], root: int = 0, out: Optional[Array] = None) -> "Request[Array]":
         if self.rank == root:
             if array is None:
                 raise TypeError("array is None on the root, which has what is scattered")
-            number = _arrays.check(array, "array")
-            out = _arrays.output(array, out, _arrays.part(array, self.size, "array"))
-            return self._start(self._calls.scatter(array, out, out.size, number, root), out)
+            given, number = _arrays.take(self._core, array, "array")
+            target, out = _arrays.output(self._core, given, number, out, _arrays.part(given, self.size, "array"))
+            return self._start(self._calls.scatter(given, target, target.size, number, root), out)
         if out is None:
             raise TypeError("out is None on a rank that is not the root: only it says what is expected")
-        number = _arrays.check(out, "out")
-        _arrays.check_writable(out, "out")
-        return self._start(self._calls.scatter(None, out, out.size, number, root), out)
+        target, number = _arrays.take(self._core, out, "out")
+        _arrays.check_writable(target, "out")
+        return self._start(self._calls.scatter(None, target, target.size, number, root), out)
 
     def alltoall_async(self, array: Array, out: Optional[Array] = None) -> "Request[Array]":
-        number = _arrays.check(array, "array")
-        _arrays.part(array, self.size, "array")
-        out = _arrays.output(array, out, array.shape)
-        return self._start(self._calls.alltoall(array, out, array.size // self.size, number), out)
+        given, number = _arrays.take(self._core, array, "array")
+        _arrays.part(given, self.size, "array")
+        target, out = _arrays.output(self._core, given, number, out, given.shape)
+        return self._start(self._calls.alltoall(given, target, given.size // self.size, number), out)
 
     def allgatherv_async(self, array: Array, counts: Sequence[int], out: Optional[Array] = None) -> "Request[Array]":
-        number = _arrays.check(array, "array")
-        row = _arrays.rows(array)[1]
+        given, number = _arrays.take(self._core, array, "array")
+        row = _arrays.rows(given)[1]
         elements = _arrays.parts(counts, self.size, row, "counts")
-        _arrays.check_rows(array, counts[self.rank], "array", "counts")
-        out = _arrays.output(array, out, (sum(counts), *row))
-        return self._start(self._calls.allgatherv(array, out, array.size, elements, number), out)
+        _arrays.check_rows(given, counts[self.rank], "array", "counts")
+        target, out = _arrays.output(self._core, given, number, out, (sum(counts), *row))
+        return self._start(self._calls.allgatherv(given, target, given.size, elements, number), out)
 
     def reduce_scatterv_async(self, array: Array, counts: Sequence[int], op: Op = "sum",
                               out: Optional[Array] = None) -> "Request[Array]":
-        number = _arrays.check(array, "array")
-        row = _arrays.rows(array)[1]
+        given, number = _arrays.take(self._core, array, "array")
+        row = _arrays.rows(given)[1]
         elements = _arrays.parts(counts, self.size, row, "counts")
-        _arrays.check_rows(array, sum(counts), "array", "counts")
-        out = _arrays.output(array, out, (counts[self.rank], *row))
-        return self._start(self._calls.reduce_scatterv(array, out, out.size, elements, number, self._number(op)), out, op)
+        _arrays.check_rows(given, sum(counts), "array", "counts")
+        target, out = _arrays.output(self._core, given, number, out, (counts[self.rank], *row))
+        return self._start(self._calls.reduce_scatterv(given, target, target.size, elements, number, self._number(op)), out, op)
 
     def gatherv_async(self, array: Array, counts: Optional[Sequence[int]] = None, root: int = 0,
                       out: Optional[Array] = None) -> "Request[Optional[Array]]":
-        number = _arrays.check(array, "array")
+        given, number = _arrays.take(self._core, array, "array")
         if self.rank != root:
-            return self._start(self._calls.gatherv(array, None, array.size, [], number, root), None)
+            return self._start(self._calls.gatherv(given, None, given.size, [], number, root), None)
         if counts is None:
             raise TypeError("counts is None on the root, which must know how much comes from whom")
-        row = _arrays.rows(array)[1]
+        row = _arrays.rows(given)[1]
         elements = _arrays.parts(counts, self.size, row, "counts")
-        _arrays.check_rows(array, counts[self.rank], "array", "counts")
-        out = _arrays.output(array, out, (sum(counts), *row))
-        return self._start(self._calls.gatherv(array, out, array.size, elements, number, root), out)
+        _arrays.check_rows(given, counts[self.rank], "array", "counts")
+        target, out = _arrays.output(self._core, given, number, out, (sum(counts), *row))
+        return self._start(self._calls.gatherv(given, target, given.size, elements, number, root), out)
 
     def scatterv_async(self, array: Optional[Array], counts: Optional[Sequence[int]] = None, root: int = 0,
                        out: Optional[Array] = None) -> "Request[Array]":
         if self.rank != root:
             if out is None:
                 raise TypeError("out is None on a rank that is not the root: only it says what is expected")
-            number = _arrays.check(out, "out")
-            _arrays.check_writable(out, "out")
-            return self._start(self._calls.scatterv(None, out, out.size, [], number, root), out)
+            target, number = _arrays.take(self._core, out, "out")
+            _arrays.check_writable(target, "out")
+            return self._start(self._calls.scatterv(None, target, target.size, [], number, root), out)
         if array is None or counts is None:
             raise TypeError("array or counts is None on the root, which has what is scattered")
-        number = _arrays.check(array, "array")
-        row = _arrays.rows(array)[1]
+        given, number = _arrays.take(self._core, array, "array")
+        row = _arrays.rows(given)[1]
         elements = _arrays.parts(counts, self.size, row, "counts")
-        _arrays.check_rows(array, sum(counts), "array", "counts")
-        out = _arrays.output(array, out, (counts[self.rank], *row))
-        return self._start(self._calls.scatterv(array, out, out.size, elements, number, root), out)
+        _arrays.check_rows(given, sum(counts), "array", "counts")
+        target, out = _arrays.output(self._core, given, number, out, (counts[self.rank], *row))
+        return self._start(self._calls.scatterv(given, target, target.size, elements, number, root), out)
 
     def alltoallv_async(self, array: Array, sendcounts: Sequence[int], recvcounts: Sequence[int],
                         out: Optional[Array] = None) -> "Request[Array]":
-        number = _arrays.check(array, "array")
-        row = _arrays.rows(array)[1]
+        given, number = _arrays.take(self._core, array, "array")
+        row = _arrays.rows(given)[1]
         outgoing = _arrays.parts(sendcounts, self.size, row, "sendcounts")
         incoming = _arrays.parts(recvcounts, self.size, row, "recvcounts")
-        _arrays.check_rows(array, sum(sendcounts), "array", "sendcounts")
-        out = _arrays.output(array, out, (sum(recvcounts), *row))
-        return self._start(self._calls.alltoallv(array, out, outgoing, incoming, number), out)
+        _arrays.check_rows(given, sum(sendcounts), "array", "sendcounts")
+        target, out = _arrays.output(self._core, given, number, out, (sum(recvcounts), *row))
+        return self._start(self._calls.alltoallv(given, target, outgoing, incoming, number), out)
 
     def send_async(self, array: Array, peer: int) -> "Request[None]":
-        number = _arrays.check(array, "array")
-        return self._start(self._calls.send(array, array.size, number, peer), None)
+        given, number = _arrays.take(self._core, array, "array")
+        return self._start(self._calls.send(given, given.size, number, peer), None)
 
     def recv_async(self, array: Array, peer: int) -> "Request[Array]":
-        number = _arrays.check(array, "array")
-        _arrays.check_writable(array, "array")
-        return self._start(self._calls.recv(array, array.size, number, peer), array)
+        given, number = _arrays.take(self._core, array, "array")
+        _arrays.check_writable(given, "array")
+        return self._start(self._calls.recv(given, given.size, number, peer), array)
 
     def barrier_async(self) -> "Request[None]":
         return self._start(self._calls.barrier(), None)

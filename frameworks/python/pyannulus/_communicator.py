@@ -83,6 +83,10 @@ class Communicator(Calls):
         """What the communicator holds on this rank, in bytes by purpose, as annulus_memory_t in annulus.h tells."""
         return self._core.memory()
 
+    def device(self) -> Dict[str, Any]:
+        """How it works on GPU memory, as annulus_device_t in annulus.h tells; why: the reason why no better path is taken."""
+        return self._core.device()
+
     def premul_sum(self, factor: float) -> Operation:
         """A sum to which this rank contributes its elements times `factor`, which may differ from rank to rank."""
         return Operation(self._core, self._core.create_premul_sum(factor))

@@ -212,6 +212,12 @@ annulus::cuda::Result cuGetProcAddress_v2(const char* name, void** function, int
 // A program calls it first; the library does not.
 int cuInit(unsigned) { return 0; }
 
+// Parts of FakeControl for programs that are not in C++: how much was done wrong so far, and how many threads wait for
+// a stream.
+int fake_cuda_violations() { return static_cast<int>(annulus::cuda::Fake().Violations().size()); }
+int fake_cuda_waiting() { return annulus::cuda::Fake().Counts().waiting; }
+void fake_cuda_hold(int holds) { annulus::cuda::Fake().Hold(holds != 0); }
+
 annulus::cuda::FakeControl* fake_cuda_control() { return &annulus::cuda::Fake(); }
 
 }  // extern "C"

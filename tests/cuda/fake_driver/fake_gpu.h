@@ -81,8 +81,8 @@ class FakeGpu {
   std::condition_variable changed_;
   std::mt19937_64 random_;
   FakeMemory memory_;
-  std::map<int, int> streams_;  // Device by number.
-  int next_stream_ = 1;
+  std::map<int, int> streams_;       // Device by number.
+  int next_stream_ = 16;             // The handles of the first are the driver's own streams, which have no work.
   std::vector<Work> pending_;        // Oldest first; the work under way is among them.
   Result error_ = Result::kSuccess;  // Sticks.
   Mistake mistake_ = Mistake::kNone;

@@ -1,0 +1,15 @@
+// Waiting for a stream of CUDA, through the driver that the program has loaded, which is never linked.
+//
+// Threads: any, without Python's global lock (GIL): it may take as long as the stream's work.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace annulus_python {
+
+// Waits until the work that a stream has now is done. `device` is the GPU's number; -1: that of the memory at
+// `address`. Returns "" or what failed.
+std::string WaitForStream(uintptr_t address, int device, uintptr_t stream);
+
+}  // namespace annulus_python

@@ -1,0 +1,97 @@
+"""Arrays of other libraries than numpy, taken by DLPack or __cuda_array_interface__, without a copy."""
+
+from typing import Any, Dict, Tuple
+
+import numpy
+
+from pyannulus import _core
+
+# Device types of DLPack.
+_CPU, _CUDA, _CUDA_HOST, _CUDA_MANAGED = 1, 2, 3, 13
+# The legacy default stream, as DLPack and __cuda_array_interface__ number it: work in it waits for other streams.
+_LEGACY_STREAM = 1
+
+View = _core.ForeignArray
+
+
+def take(array: Any, what: str) -> Tuple[View, bool]:
+    """The array's memory, whose content is ready, and whether it is a GPU's; a GPU's only after the program has used
+    CUDA."""
+    kind = type(array)
+    if hasattr(kind, "__dlpack__"):
+        view, on_gpu = _by_dlpack(array, what)
+    elif getattr(array, "__cuda_array_interface__", None) is not None:
+        view, on_gpu = _by_cuda_interface(array, what), True
+    else:
+        raise TypeError(f"{what} is a {kind.__name__}, not a numpy array, nor one that has __dlpack__ or"
+                        " __cuda_array_interface__; numpy.asarray may make one")
+    return view, on_gpu
+
+
+def _by_dlpack(array: Any, what: str) -> Tuple[View, bool]:
+    try:
+        kind, number = (int(each) for each in array.__dlpack_device__())
+        on_gpu = kind in (_CUDA, _CUDA_MANAGED)
+        view = _core.from_dlpack(_capsule(array, on_gpu)) if on_gpu or kind in (_CPU, _CUDA_HOST) else None
+    except (BufferError, RuntimeError, ValueError) as error:
+        raise ValueError(f"{what}, a {type(array).__name__}, cannot be taken by DLPack: {error}") from error
+    if view is None:
+        raise TypeError(f"{what} is on a device of DLPack's type {kind}; Annulus knows host memory and NVIDIA GPUs")
+    if on_gpu and view.size:
+        _wait(view.address, number, _LEGACY_STREAM, what)
+    return view, on_gpu
+
+
+def _capsule(array: Any, on_gpu: bool) -> Any:
+    # The array's library lets this stream wait for what fills the array, and we wait for the stream.
+    options: Dict[str, Any] = {"stream": _LEGACY_STREAM} if on_gpu else {}
+    try:
+        return array.__dlpack__(max_version=(1, 0), **options)
+    except TypeError:  # From before DLPack 1.0.
+        return array.__dlpack__(**options)
+
+
+def _by_cuda_interface(array: Any, what: str) -> View:
+    interface = array.__cuda_array_interface__
+    if interface.get("mask") is not None:
+        raise ValueError(f"{what} has a mask, which Annulus does not know")
+    dtype = numpy.dtype(interface["typestr"])
+    element = _core.TYPES.get(dtype.name, -1) if dtype.isnative else -1
+    if element < 0:
+        raise TypeError(f"{what} has the type {interface['typestr']} in its __cuda_array_interface__; Annulus knows"
+                        f" {', '.join(_core.TYPES)}, in this machine's byte order")
+    shape = tuple(interface["shape"])
+    strides = interface.get("strides")
+    if strides is not None and 0 not in shape:
+        expected = dtype.itemsize
+        for extent, stride in zip(reversed(shape), reversed(strides)):
+            if extent != 1 and stride != expected:
+                raise ValueError(f"{what} is not C-contiguous (shape {shape}, strides {tuple(strides)}), and Annulus"
+                                 " makes no copies")
+            expected *= extent
+    address, readonly = interface["data"]
+    view = View(address or 0, shape, element, readonly, array)
+    stream = interface.get("stream")
+    if stream == 0:
+        raise ValueError(f"{what} has the stream 0 in its __cuda_array_interface__, which may be either default stream")
+    if stream is not None and view.size:
+        _wait(view.address, -1, stream, what)
+    return view
+
+
+def _wait(address: int, device: int, stream: int, what: str) -> None:
+    try:
+        _core.wait_for_stream(address, device, stream)
+    except RuntimeError as error:
+        raise RuntimeError(f"{what}: waiting for what fills it: {error}") from error
+
+
+def check(view: View, what: str) -> int:
+    """The element type's number of an array that the library can use."""
+    if view.element < 0:
+        raise TypeError(f"{what} has the type {view.type_name}; Annulus knows {', '.join(_core.TYPES)}")
+    if not view.contiguous:
+        raise ValueError(f"{what} is not C-contiguous (shape {view.shape}), and Annulus makes no copies")
+    if not view.aligned:
+        raise ValueError(f"{what} is not aligned to its elements")
+    return view.element
