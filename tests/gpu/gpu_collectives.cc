@@ -1,7 +1,7 @@
 // gpu_collectives: allreduces on device buffers of ranks that share GPU 0, checked and timed through the C API. Start
 // it with annulus-run.
 //
-//   gpu_collectives [DRIVER [MOST_BYTES]]      DRIVER: libcuda.so.1 unless given; 256 MiB unless given
+//   gpu_collectives [DRIVER [MOST_BYTES [ROUNDS]]]      DRIVER: libcuda.so.1, 256 MiB and once unless given
 //
 // Rank 0 prints one line for each size. Ends with status 0 when all results are right, 77 without a GPU.
 //
@@ -101,7 +101,7 @@ class Rank {
   int size_ = 0;
 };
 
-int RunAll(const std::string& driver, size_t most_bytes) {
+int RunAll(const std::string& driver, size_t most_bytes, int rounds) {
   // Before the communicator, which looks for the driver.
   std::unique_ptr<RealDevice> device;
   const Status status = RealDevice::Open(driver, &device);
@@ -113,7 +113,9 @@ int RunAll(const std::string& driver, size_t most_bytes) {
   if (annulus_comm_create(nullptr, &comm) != ANNULUS_OK) return 1;
   bool ok = true;
   Rank rank(comm, device.get());
-  for (size_t bytes = 8; ok && bytes <= most_bytes; bytes *= 32) ok = rank.Run(bytes);
+  for (int round = 0; ok && round < rounds; ++round) {
+    for (size_t bytes = 8; ok && bytes <= most_bytes; bytes *= 32) ok = rank.Run(bytes);
+  }
   return annulus_comm_destroy(comm) == ANNULUS_OK && ok ? 0 : 1;
 }
 
@@ -122,5 +124,6 @@ int RunAll(const std::string& driver, size_t most_bytes) {
 
 int main(int argc, char** argv) {
   return annulus::RunAll(argc > 1 ? argv[1] : "libcuda.so.1",
-                         argc > 2 ? std::strtoull(argv[2], nullptr, 10) : annulus::kMostBytes);
+                         argc > 2 ? std::strtoull(argv[2], nullptr, 10) : annulus::kMostBytes,
+                         argc > 3 ? std::atoi(argv[3]) : 1);
 }

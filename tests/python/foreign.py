@@ -145,6 +145,8 @@ def mistakes():
     refuses(ValueError, "a capsule named 'used_dltensor_versioned'", comm.allreduce, again)
     refuses(ValueError, "out is read-only", comm.allreduce, good, out=Exported(good.copy(), readonly=True))
     refuses(ValueError, "out is read-only", comm.allreduce, good, out=Exported(good.copy(), version=None))
+    constant = Exported(good.copy(), readonly=True)
+    refuses(ValueError, "out is read-only", comm.allreduce, constant, out=constant)
     refuses(ValueError, "array is read-only", comm.recv, Exported(good, readonly=True), NEXT)
     refuses(TypeError, "out is None, and array is not numpy's: only numpy arrays are made here. Give out, an array of float32 and shape"
             " (4, 6)", comm.allreduce, Exported(good))
@@ -197,7 +199,8 @@ def streams_are_waited_for():
     assert gpu.violations() == 0
     array = on_gpu(content)
     comm.allreduce(array, out=array)
-    assert array.streams == [1, 1], array.streams
+    comm.allreduce(array, out=on_gpu(content))
+    assert array.streams == [1, 1], array.streams  # Once for each call.
     refuses(ValueError, "array has the stream 0", comm.allreduce, OnGpu(array.address, (3,), "<f4", stream=0))
 
 

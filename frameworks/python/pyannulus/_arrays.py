@@ -75,6 +75,12 @@ def _name(number: int) -> str:
     return next(name for name, known in _core.TYPES.items() if known == number)
 
 
+def same_output(array: View, given: Array) -> Tuple[View, Array]:
+    """output() of a call in place, of an array that is taken already."""
+    check_writable(array, "out")
+    return array, given
+
+
 def output(core: _core.Handle, array: View, number: int, out: Optional[Array],
            shape: Tuple[int, ...]) -> Tuple[View, Array]:
     """Where the result goes, as calls want it and as the user gets it: `out`, which may have another shape with as many

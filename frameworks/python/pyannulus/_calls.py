@@ -73,7 +73,8 @@ class Calls:
 
     def allreduce_async(self, array: Array, op: Op = "sum", out: Optional[Array] = None) -> "Request[Array]":
         given, number = _arrays.take(self._core, array, "array")
-        target, out = _arrays.output(self._core, given, number, out, given.shape)
+        target, out = (_arrays.same_output(given, array) if out is array else
+                       _arrays.output(self._core, given, number, out, given.shape))
         return self._start(self._calls.allreduce(given, target, given.size, number, self._number(op)), out, op)
 
     def allreduce_group_async(self, arrays: Sequence[Array], op: Op = "sum",
@@ -83,7 +84,8 @@ class Calls:
         calls = []
         for index, array in enumerate(arrays):
             given, element = _arrays.take(self._core, array, f"array {index}")
-            target, out = _arrays.output(self._core, given, element, array if in_place else None, given.shape)
+            target, out = (_arrays.same_output(given, array) if in_place else
+                           _arrays.output(self._core, given, element, None, given.shape))
             outs.append(out)
             calls.append(self._calls.allreduce(given, target, given.size, element, number))
         return self._start_all(calls, outs, op)
