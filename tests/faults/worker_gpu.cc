@@ -20,8 +20,11 @@ cuda::FakeControl* Load() {
   ANNULUS_CHECK(handle != nullptr);
   cuda::FakeControl* const gpu = reinterpret_cast<cuda::GetFakeControl>(dlsym(handle, "fake_cuda_control"))();
   gpu->Reset({.seed = static_cast<uint64_t>(getpid()), .most_delay_us = kMostDelayUs});
-  if (const char* const mistake = std::getenv("FAULT_MISTAKE"); mistake != nullptr)
-    gpu->Make(static_cast<cuda::Mistake>(std::atoi(mistake)));
+  const char* const number = std::getenv("FAULT_MISTAKE");
+  const auto mistake = number == nullptr ? cuda::Mistake::kNone : static_cast<cuda::Mistake>(std::atoi(number));
+  gpu->Make(mistake);
+  // What is not waited for might be done in time by chance.
+  if (mistake == cuda::Mistake::kNoWait) gpu->Hold(true);
   return gpu;
 }
 

@@ -1,5 +1,6 @@
 // A worker's memory: host memory or, where FAULT_DRIVER names the stand-in for CUDA's driver, that of its GPU. With
-// FAULT_MISTAKE, a number of cuda::Mistake, the stand-in makes a mistake in the library's place.
+// FAULT_MISTAKE, a number of cuda::Mistake, the stand-in makes a mistake in the library's place; of kNoWait it makes
+// the most: nothing is ever done.
 //
 // Threads: any; a Floats belongs to one at a time.
 #pragma once
