@@ -63,31 +63,35 @@ CudaReport CudaDomain::Report() const {
   CudaReport report;
   report.driver = driver_->version();
   report.why = "no call of this process has had a device buffer yet";
-  if (device_ == nullptr) return report;
-  report.number = device_->ordinal();
-  report.capability = device_->capability();
-  report.name = device_->name().c_str();
-  const bool has_kernels = device_->kernels_missing().empty();
-  report.why = has_kernels ? slots_.not_pinned() : device_->kernels_missing().c_str();
+  if (devices_.empty()) return report;
+  const CudaDevice& first = *devices_.front();
+  report.number = first.ordinal();
+  report.capability = first.capability();
+  report.name = first.name().c_str();
+  report.why = slots_.not_pinned();
+  for (const auto& device : devices_) {
+    if (!device->kernels_missing().empty()) report.why = device->kernels_missing().c_str();
+  }
   report.path = report.why[0] == '\0' ? Path::kKernels : Path::kStaged;
   return report;
 }
 
 Status CudaDomain::Use(int ordinal, const CudaDevice** device) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (device_ == nullptr) {
-    ANNULUS_RETURN_IF_ERROR(CudaDevice::Open(*driver_, ordinal, image_, &device_));
-    const std::string& missing = device_->kernels_missing();
-    Log(missing.empty() ? LogLevel::kInfo : LogLevel::kWarn, -1, "device memory of %s, %s%s", device_->name().c_str(),
-        missing.empty() ? "with kernels" : "by copies: ", missing.c_str());
-    slots_.PinFor(*device_);
+  for (const auto& each : devices_) {
+    *device = each.get();
+    if (each->ordinal() == ordinal) return Status();
   }
-  if (device_->ordinal() == ordinal) {
-    *device = device_.get();
-    return Status();
-  }
-  return {Code::kUnsupported, "a buffer is on GPU " + std::to_string(ordinal) + ", and this process works with GPU " +
-                                  std::to_string(device_->ordinal()) + ": a process can use one"};
+  std::unique_ptr<CudaDevice> opened;
+  ANNULUS_RETURN_IF_ERROR(CudaDevice::Open(*driver_, ordinal, image_, &opened));
+  const std::string& missing = opened->kernels_missing();
+  Log(missing.empty() ? LogLevel::kInfo : LogLevel::kWarn, -1, "device memory of %s, %s%s", opened->name().c_str(),
+      missing.empty() ? "with kernels" : "by copies: ", missing.c_str());
+  devices_.push_back(std::move(opened));
+  // Once, for all devices.
+  if (devices_.size() == 1) slots_.PinFor(*devices_.front());
+  *device = devices_.back().get();
+  return Status();
 }
 
 }  // namespace annulus

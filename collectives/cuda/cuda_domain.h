@@ -1,14 +1,15 @@
 // CudaDomain: the memory of a GPU, and that GPU.
 //
-// It owns all device memory that the driver knows, and works on one device: that of the first device buffer that a
-// communicator gets. Then it takes the device's primary context, loads the kernels and pins the slots. Buffers must be
-// ready when a call gets them: the caller synchronizes the stream that fills them.
+// It owns all device memory that the driver knows. It takes up a device with the first buffer on it that a communicator
+// gets: then it takes the device's primary context and loads the kernels; with the first device it pins the slots, for
+// all. Buffers must be ready when a call gets them: the caller synchronizes the stream that fills them.
 //
 // Threads: any.
 #pragma once
 
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "collectives/cuda/cuda_device.h"
 #include "collectives/cuda/pinned_slots.h"
@@ -23,7 +24,7 @@ struct CudaReport {
 
   int driver = 0;  // Version, 13000 for CUDA 13.0.
   Path path = Path::kNone;
-  int number = -1;  // Of the device; -1 and no name until there is one.
+  int number = -1;  // Of the device that was used first; -1 and no name until there is one.
   int capability = 0;
   const char* name = "";
   const char* why = "";  // Why there is no better path; "" when this is the best.
@@ -37,8 +38,7 @@ class CudaDomain final : public MemoryDomain {
   ~CudaDomain() override;
 
   bool Owns(const void* pointer) const override;
-  // Starts to use the pointer's device. kUnsupported: the pointer is on another device, or in a context other than the
-  // primary one.
+  // Starts to use the pointer's device. kUnsupported: the pointer is in a context other than the primary one.
   Status Take(const void* pointer) override;
   Status OpenQueue(std::unique_ptr<DomainQueue>* queue) override;
   std::byte* AllocateSlots(size_t bytes) override;
@@ -47,8 +47,7 @@ class CudaDomain final : public MemoryDomain {
   Status RegisterSlots(std::byte* slots, size_t bytes) override;
   void UnregisterSlots(std::byte* slots, size_t bytes) override;
 
-  // Sets *device to device number `ordinal`. The first call decides which device this process uses.
-  // Errors: kUnsupported when it uses another one; kSystem or kOutOfMemory of the driver.
+  // Sets *device to device number `ordinal`. Errors: kSystem or kOutOfMemory of the driver.
   Status Use(int ordinal, const CudaDevice** device);
 
   CudaReport Report() const;
@@ -61,7 +60,7 @@ class CudaDomain final : public MemoryDomain {
   const std::span<const std::byte> image_;
   PinnedSlots slots_;
   mutable std::mutex mutex_;
-  std::unique_ptr<CudaDevice> device_;
+  std::vector<std::unique_ptr<CudaDevice>> devices_;  // As they were first used.
 };
 
 }  // namespace annulus

@@ -16,11 +16,18 @@
 namespace annulus {
 namespace {
 
+constexpr int kNoGpu = 7;
+
 // As a program does that uses CUDA: before its first communicator.
 cuda::FakeControl* LoadDriver() {
-  void* const handle = dlopen("tests/cuda/fake_driver/libcuda.so.1", RTLD_NOW);
-  EXPECT_NE(handle, nullptr) << dlerror();
-  return reinterpret_cast<cuda::GetFakeControl>(dlsym(handle, "fake_cuda_control"))();
+  static cuda::FakeControl* const fake = [] {
+    void* const handle = dlopen("tests/cuda/fake_driver/libcuda.so.1", RTLD_NOW);
+    EXPECT_NE(handle, nullptr) << dlerror();
+    cuda::FakeControl* const control = reinterpret_cast<cuda::GetFakeControl>(dlsym(handle, "fake_cuda_control"))();
+    control->Reset({.devices = 2});
+    return control;
+  }();
+  return fake;
 }
 
 annulus_device_t DeviceOf(annulus_comm_t* comm) {
@@ -91,33 +98,62 @@ TEST(CudaApiTest, TheDriverOfTheProgramIsFoundAndItsMemoryReduced) {
   EXPECT_EQ(fake->Violations(), std::vector<std::string>());
 }
 
+TEST(CudaApiTest, BuffersLieOnSeveralGpusOfAProcess) {
+  cuda::FakeControl* const fake = LoadDriver();
+  for (const char* transport : {"shm", "tcp"}) {
+    ClusterConfig config;
+    config.nranks = 3;
+    config.transport = transport;
+    Cluster(config).Run([&](annulus_comm_t* comm, int rank) {
+      for (const size_t count : {size_t{1}, size_t{700}, size_t{200'000}}) {
+        for (int round = 0; round < 4; ++round) {
+          const Numbers input = Contribution(rank, count, round);
+          const size_t bytes = count * sizeof input[0];
+          // On each rank and in each round others.
+          std::byte* const in = fake->Allocate((rank + round) % 2, bytes);
+          std::byte* const out = fake->Allocate((rank + round / 2) % 2, bytes);
+          fake->Write(in, input.data(), bytes);
+          EXPECT_EQ(annulus_allreduce(comm, in, out, count, ANNULUS_INT64, ANNULUS_SUM), ANNULUS_OK)
+              << LastMessage(comm);
+          Numbers result(count);
+          fake->Read(result.data(), out, bytes);
+          EXPECT_TRUE(result == SumOfAll(3, count, round)) << transport << ", " << count << " elements";
+          fake->Free(in);
+          fake->Free(out);
+        }
+      }
+      EXPECT_EQ(DeviceOf(comm).number, 0) << "the first that was used";
+    });
+  }
+  EXPECT_EQ(fake->Violations(), std::vector<std::string>());
+}
+
 // No rank can work on it: the call is refused, and the communicator lives.
-TEST(CudaApiTest, ABufferOnASecondGpuIsRefused) {
+TEST(CudaApiTest, ABufferOnAGpuThatCannotBeUsedIsRefused) {
   cuda::FakeControl* const fake = LoadDriver();
   Cluster(ClusterConfig()).Run([&](annulus_comm_t* comm, int rank) {
     const Numbers input = Contribution(rank, 100, 1);
     const size_t bytes = input.size() * sizeof input[0];
-    std::byte* const first = fake->Allocate(0, bytes);
-    std::byte* const second = fake->Allocate(1, bytes);
+    std::byte* const good = fake->Allocate(0, bytes);
+    std::byte* const nowhere = fake->Allocate(kNoGpu, bytes);
     for (int round = 0; round < 2; ++round) {
-      fake->Write(first, input.data(), bytes);
-      EXPECT_EQ(annulus_allreduce(comm, first, first, 100, ANNULUS_INT64, ANNULUS_SUM), ANNULUS_OK)
-          << LastMessage(comm);
-      EXPECT_EQ(annulus_allreduce(comm, second, second, 100, ANNULUS_INT64, ANNULUS_SUM), ANNULUS_UNSUPPORTED);
-      EXPECT_NE(std::string(LastMessage(comm)).find("GPU 1"), std::string::npos) << LastMessage(comm);
+      fake->Write(good, input.data(), bytes);
+      EXPECT_EQ(annulus_allreduce(comm, good, good, 100, ANNULUS_INT64, ANNULUS_SUM), ANNULUS_OK) << LastMessage(comm);
+      EXPECT_EQ(annulus_allreduce(comm, nowhere, nowhere, 100, ANNULUS_INT64, ANNULUS_SUM), ANNULUS_SYSTEM_ERROR);
+      EXPECT_NE(std::string(LastMessage(comm)).find("cuDeviceGet"), std::string::npos) << LastMessage(comm);
     }
     Numbers result(100);
-    fake->Read(result.data(), first, bytes);
+    fake->Read(result.data(), good, bytes);
     EXPECT_TRUE(result == SumOfAll(2, 100, 1));
-    fake->Free(first);
-    fake->Free(second);
+    fake->Free(good);
+    fake->Free(nowhere);
   });
 }
 
 TEST(CudaApiTest, ABufferThatTheCallDoesNotUseMayLieAnywhere) {
   cuda::FakeControl* const fake = LoadDriver();
   Cluster(ClusterConfig()).Run([&](annulus_comm_t* comm, int rank) {
-    std::byte* const elsewhere = fake->Allocate(1, 64);
+    std::byte* const elsewhere = fake->Allocate(kNoGpu, 64);
     int64_t in = rank + 1;
     int64_t out = 0;
     const auto* const sent = rank == 0 ? static_cast<const void*>(&in) : elsewhere;

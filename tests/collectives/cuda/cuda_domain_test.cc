@@ -40,6 +40,12 @@ SliceOp Sum(const DevicePlace& a, const DevicePlace& b, const DevicePlace& to) {
 class CudaDomainTest : public CudaFixture {
  protected:
   CudaReport Report() const { return static_cast<CudaDomain*>(domain_)->Report(); }
+  // What lies on any device.
+  Bytes ReadBack(const std::byte* memory) const {
+    Bytes content(kBytes);
+    fake_->Read(content.data(), memory, kBytes);
+    return content;
+  }
 };
 
 TEST_F(CudaDomainTest, ResultsAreTheHostReducersWhereverTheOperandsLie) {
@@ -197,20 +203,67 @@ TEST_F(CudaDomainTest, DrainedWorkTouchesNoMemoryAnyMore) {
   }
 }
 
-TEST_F(CudaDomainTest, ASecondDeviceIsRefusedAndSaysSo) {
-  Start({.seed = 10, .devices = 2});
+TEST_F(CudaDomainTest, EachGpuDoesTheWorkOnItsOwnMemoryAndWhatIsOnTwoIsStaged) {
+  for (const bool has_kernels : {true, false}) {
+    Start({.seed = 10, .devices = 3, .loads_kernels = has_kernels});
+    const auto slot = NewPlace(Kind::kSlot, Values(1));
+    const auto first = NewPlace(Kind::kDevice, Values(2));
+    std::byte* const second = fake_->Allocate(1, kBytes);
+    fake_->Write(second, Values(10).data(), kBytes);
+    EXPECT_TRUE(domain_->Owns(second));
+    SliceOp on_second = Sum(*slot, *first, *first);
+    on_second.inline_src[1] = second;
+    on_second.dst[0] = second;
+    SliceOp from_first = Copy(*first, *first);
+    from_first.dst[0] = second;
+    SliceOp on_both = Sum(*slot, *first, *first);
+    on_both.dst[1] = second;
+    for (const SliceOp& op : {Sum(*slot, *first, *first), on_second}) Run(op);
+    EXPECT_EQ(Get<float>(first->Read().data(), 1), 2 + 3);
+    EXPECT_EQ(Get<float>(ReadBack(second).data(), 1), 2 + 11);
+    Run(from_first);
+    EXPECT_EQ(ReadBack(second), first->Read());
+    Run(on_both);
+    EXPECT_EQ(Get<float>(first->Read().data(), 1), 2 + 5);
+    EXPECT_EQ(ReadBack(second), first->Read());
+    EXPECT_EQ(fake_->Counts().contexts, 2);
+    EXPECT_EQ(Report().number, 0);
+    queue_->Drain();
+    fake_->Free(second);
+  }
+}
+
+TEST_F(CudaDomainTest, TicketsOfSeveralGpusAreToldApart) {
+  Start({.seed = 14, .devices = 2});
   const auto slot = NewPlace(Kind::kSlot, Values(1));
-  const auto first = NewPlace(Kind::kDevice, Values(2));
-  std::byte* const second = fake_->Allocate(1, kBytes);
-  EXPECT_TRUE(domain_->Owns(second));
-  Run(Copy(*slot, *first));
-  SliceOp op = Copy(*slot, *first);
-  op.dst[0] = second;
-  Ticket ticket = DomainQueue::kCompleted;
-  const Status status = queue_->Submit(op, &ticket);
-  EXPECT_EQ(status.code(), Code::kUnsupported);
-  EXPECT_NE(status.message().find("GPU 1"), std::string::npos) << status.message();
-  fake_->Free(second);
+  std::vector<std::byte*> memory;
+  std::vector<Ticket> tickets(16);
+  fake_->Hold(true);
+  for (int i = 0; i < 16; ++i) {
+    memory.push_back(fake_->Allocate(i % 2, kBytes));
+    SliceOp op;
+    op.dst[0] = memory.back();
+    op.inline_src[0] = slot->data();
+    op.num_sources = 1;
+    op.count = kCount;
+    ASSERT_TRUE(queue_->Submit(op, &tickets[static_cast<size_t>(i)]).ok());
+  }
+  fake_->Hold(false);
+  for (const Ticket ticket : tickets) Wait(queue_.get(), ticket);
+  EXPECT_EQ(queue_->unfinished(), 0);
+  for (std::byte* const each : memory) {
+    EXPECT_EQ(ReadBack(each), Values(1));
+    fake_->Free(each);
+  }
+}
+
+TEST_F(CudaDomainTest, AGpuThatIsNotThereIsNamed) {
+  Start({.seed = 15});
+  std::byte* const nowhere = fake_->Allocate(1, kBytes);
+  const Status status = domain_->Take(nowhere);
+  EXPECT_EQ(status.code(), Code::kSystem);
+  EXPECT_NE(status.message().find("cuDeviceGet"), std::string::npos) << status.message();
+  fake_->Free(nowhere);
 }
 
 TEST_F(CudaDomainTest, EveryFailureOfTheDriverIsAStatusAndLeavesNothingBehind) {

@@ -137,8 +137,13 @@ Result FakeGpu::Copy(int stream, std::byte* to, const std::byte* from, size_t by
   ++counts_.copies;
   const int device = streams_[stream];
   return Submit({stream, {{from, bytes}}, {{to, bytes}}, [=, this] {
-                   std::byte* const target = memory_.Access(device, to, bytes);
-                   const std::byte* const source = memory_.Access(device, from, bytes);
+                   // The memory of any device, as its address tells.
+                   const auto reach = [&](const std::byte* memory) {
+                     const int own = memory_.DeviceOf(memory);
+                     return memory_.Access(own >= 0 ? own : device, memory, bytes);
+                   };
+                   std::byte* const target = reach(to);
+                   const std::byte* const source = reach(from);
                    if (target == nullptr || source == nullptr) return false;
                    std::memmove(target, source, bytes);
                    return true;
