@@ -28,6 +28,13 @@ RankProcesses::Environment Gpu(bool has_gpu, cuda::Mistake mistake = cuda::Mista
           {"ASAN_OPTIONS", std::string(options != nullptr ? options : "") + ":intercept_tls_get_addr=0"}};
 }
 
+// Whether a rank writes that within the time that a start takes.
+bool Writes(RankProcesses* ranks, int rank, const std::string& text) {
+  const Child& worker = ranks->worker(rank);
+  return Child::Wait(
+      ranks->workers(), [&] { return worker.CountLines(text) > 0; }, Now() + kStart);
+}
+
 struct DeviceCase {
   std::string transport;
   int culprit;
@@ -43,6 +50,7 @@ std::string Name(const testing::TestParamInfo<DeviceCase>& info) {
 class DeviceFaultsTest : public testing::TestWithParam<DeviceCase> {
  protected:
   int culprit() const { return GetParam().culprit; }
+  bool HasGpu(int rank) const { return !GetParam().mixed || rank != 1; }
 
   // Starts the job; the culprit does something else than the others.
   void Start(const std::vector<std::string>& arguments, const std::vector<std::string>& of_culprit,
@@ -51,7 +59,7 @@ class DeviceFaultsTest : public testing::TestWithParam<DeviceCase> {
         kRanks, RankProcesses::Environment{{"ANNULUS_TRANSPORT", GetParam().transport},
                                            {"ANNULUS_TIMEOUT_MS", std::to_string(timeout_ms)}});
     for (int rank = 0; rank < kRanks; ++rank)
-      ranks_->Start(rank, rank == culprit() ? of_culprit : arguments, Gpu(!GetParam().mixed || rank != 1));
+      ranks_->Start(rank, rank == culprit() ? of_culprit : arguments, Gpu(HasGpu(rank)));
     ASSERT_TRUE(ranks_->WaitForLine("ready", Now() + kStart))
         << ranks_->output(0) << ranks_->output(1) << ranks_->output(2);
   }
@@ -92,6 +100,10 @@ TEST_P(DeviceFaultsTest, KilledRankIsNamedWithAsynchronousWorkPending) {
 // The survivors' calls return when their GPUs have begun and done what they were given before.
 TEST_P(DeviceFaultsTest, KilledRankIsNamedWhileGpusAreBusyWithOtherWork) {
   Start({"hold"}, {"idle"});
+  for (int rank = 0; rank < kRanks; ++rank) {
+    const bool holds = rank != culprit() && HasGpu(rank);
+    ASSERT_TRUE(!holds || Writes(ranks_.get(), rank, "holding")) << ranks_->output(rank);
+  }
   ranks_->Signal(culprit(), SIGKILL);
   ExpectVerdict(culprit(), ANNULUS_PEER_LOST);
 }
@@ -120,30 +132,25 @@ class PlantedMistakesTest : public testing::TestWithParam<const char*> {
         2, RankProcesses::Environment{{"ANNULUS_TRANSPORT", GetParam()}, {"ANNULUS_TIMEOUT_MS", "60000"}});
     for (int rank = 0; rank < 2; ++rank) ranks_->Start(rank, {mode}, Gpu(true, mistake));
   }
-  // Whether a rank writes that line within the time that a start takes.
-  bool Writes(int rank, const std::string& text) {
-    const Child& worker = ranks_->worker(rank);
-    return Child::Wait(
-        ranks_->workers(), [&] { return worker.CountLines(text) > 0; }, Now() + kStart);
-  }
 
   std::unique_ptr<RankProcesses> ranks_;
 };
 
 TEST_P(PlantedMistakesTest, WithoutOneNothingIsFound) {
   Start(cuda::Mistake::kNone, "hold");
-  ASSERT_TRUE(ranks_->WaitForLine("ready", Now() + kStart));
+  ASSERT_TRUE(Writes(ranks_.get(), 1, "holding")) << ranks_->output(1);
   ranks_->Signal(0, SIGKILL);
-  EXPECT_TRUE(Writes(1, "ended ")) << ranks_->output(1);
+  EXPECT_TRUE(Writes(ranks_.get(), 1, "ended ")) << ranks_->output(1);
   EXPECT_EQ(ranks_->worker(1).CountLines("wrong on GPU"), 0) << ranks_->output(1);
 }
 
 TEST_P(PlantedMistakesTest, AMissingDrainIsFound) {
   Start(cuda::Mistake::kNoDrain, "hold");
-  ASSERT_TRUE(ranks_->WaitForLine("ready", Now() + kStart));
+  ASSERT_TRUE(Writes(ranks_.get(), 1, "holding")) << ranks_->output(1);
   ranks_->Signal(0, SIGKILL);
-  EXPECT_TRUE(Writes(1, "wrong on GPU: device memory is read while work on it is pending")) << ranks_->output(1);
-  EXPECT_TRUE(Writes(1, "wrong on GPU: pinned memory is ")) << ranks_->output(1);
+  EXPECT_TRUE(Writes(ranks_.get(), 1, "wrong on GPU: device memory is read while work on it is pending"))
+      << ranks_->output(1);
+  EXPECT_TRUE(Writes(ranks_.get(), 1, "wrong on GPU: pinned memory is ")) << ranks_->output(1);
 }
 
 TEST_P(PlantedMistakesTest, AMissingWaitIsFound) {

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <utility>
 
@@ -26,6 +27,11 @@ cuda::FakeControl* Load() {
   // What is not waited for might be done in time by chance.
   if (mistake == cuda::Mistake::kNoWait) gpu->Hold(true);
   return gpu;
+}
+
+int64_t Submitted() {
+  const cuda::FakeCounts counts = WorkerGpu()->Counts();
+  return counts.copies + counts.launches;
 }
 
 }  // namespace
@@ -83,7 +89,11 @@ void Floats::Write(size_t at, float value) {
 HeldGpu::HeldGpu() {
   if (WorkerGpu() == nullptr) return;
   WorkerGpu()->Hold(true);
-  gate_ = std::thread([this] {
+  const int64_t before = Submitted();
+  gate_ = std::thread([this, before] {
+    while (!ends_ && Submitted() == before) std::this_thread::yield();
+    std::puts("holding");
+    std::fflush(stdout);
     while (!ends_ && WorkerGpu()->Counts().waiting == 0) std::this_thread::yield();
     WorkerGpu()->Hold(false);
   });

@@ -40,7 +40,8 @@ class Floats {
   float* data_;
 };
 
-// Holds back all work of the GPU until somebody waits for it, as a call does that has failed, or until it ends.
+// Holds back all work of the GPU until somebody waits for it, as a call does that has failed, or until it ends. Writes
+// the line "holding" when there is work.
 class HeldGpu {
  public:
   HeldGpu();
