@@ -30,6 +30,8 @@ Status CudaQueue::FindWork(const SliceOp& op, size_t* index) {
 
 Status CudaQueue::SubmitAsync(const SliceOp& op, Ticket* ticket) {
   if (!error_.ok()) return error_;
+  // Most often there is one GPU: then the driver need not be asked where the operands lie.
+  if (works_.size() == 1 && works_.front().second->is_full()) return Status::WouldBlock();
   size_t index = 0;
   error_ = FindWork(op, &index);
   if (!error_.ok()) return error_;

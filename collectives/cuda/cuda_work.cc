@@ -16,6 +16,11 @@ bool IsPlainCopy(const SliceOp& op) { return op.num_sources == 1 && op.scaled_so
 
 }  // namespace
 
+bool CudaWork::is_full() const {
+  return std::none_of(entries_.begin(), entries_.end(),
+                      [](const Entry& entry) { return entry.ticket == DomainQueue::kCompleted; });
+}
+
 Status CudaWork::Submit(const SliceOp& op, const OperandPlaces& places, Ticket* ticket) {
   if (!error_.ok()) return error_;
   const auto free = std::find_if(entries_.begin(), entries_.end(),

@@ -33,6 +33,8 @@ class CudaWork {
   Status Submit(const SliceOp& op, const OperandPlaces& places, Ticket* ticket);
   Status Poll(Ticket ticket, bool* done);
   void Drain();
+  // Whether Submit would block.
+  bool is_full() const;
 
  private:
   static constexpr int kStagingWord = kLength;
