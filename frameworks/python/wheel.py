@@ -19,7 +19,7 @@ FILES = os.path.join(os.environ.get("RUNFILES_DIR") or __file__ + ".runfiles", o
 PYTHON = f"cp{sys.version_info.major}{sys.version_info.minor}"
 TAG = f"{PYTHON}-{PYTHON}-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
 # What every Python with numpy has: the C and C++ libraries, and OpenSSL, whose fixes shall come from the system.
-OF_THE_SYSTEM = re.compile(r"(linux-vdso|ld-linux.*|libc|libm|libgcc_s|libstdc\+\+|libcrypto)\.so[.\d]*")
+OF_THE_SYSTEM = re.compile(r"(linux-vdso|ld-linux.*|libc|libm|libgcc_s|libstdc\+\+|libcrypto|libssl)\.so[.\d]*")
 METADATA = """\
 Metadata-Version: 2.1
 Name: pyannulus

@@ -180,7 +180,7 @@ assert {n for n in dir(pyannulus.Communicator) if not n.startswith("_")} - set(p
         places = dict(re.findall(r"(\S+) => (\S+)", run("ldd", found)))
         for name, place in places.items():
             own = os.path.dirname(place) == os.path.dirname(found)
-            system = re.fullmatch(r"(libc|libm|libgcc_s|libstdc\+\+|libcrypto)\.so\.\d+", name)
+            system = re.fullmatch(r"(libc|libm|libgcc_s|libstdc\+\+|libcrypto|libssl)\.so\.\d+", name)
             self.assertTrue(own or system, f"{name} comes from {place}")
         wrapper = os.path.join(os.path.dirname(found), "libannulus_mpiwrapper.so")  # For JAX (tests/frameworks).
         self.assertIn(os.path.dirname(found) + "/libannulus.so.", run("ldd", wrapper))
