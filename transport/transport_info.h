@@ -30,6 +30,8 @@ struct TransportInfo {
   bool same_host_only;
   // Whether it links ranks only where the user selects it by name.
   bool by_name_only;
+  // Whether it sends in clear over networks, whatever the user wants.
+  bool in_clear;
   // Whether a message costs system calls, so that sending fewer messages is better than sending fewer bytes.
   bool by_system_calls;
   // Purpose in the hellos of its links (docs/wire_protocol.md lists the numbers); 0: it sends no hellos.

@@ -66,27 +66,35 @@ std::string CandidateText(const Candidate& candidate, bool is_chosen) {
   return text + Microseconds(candidate.seconds) + ", " + OrderText(candidate.algorithm) + "\n";
 }
 
+std::string NoteOnLinks(const Options& options, TransportList transports) {
+  if (options.encrypt != Encryption::kRequired) return "";
+  const std::string why_not = WhyNotSelected(transports, options);
+  return "ANNULUS_ENCRYPT: all that crosses a network is encrypted" + (why_not.empty() ? "" : "; " + why_not);
+}
+
 }  // namespace
 
 ExplainInput ExplainInputOf(const annulus_comm_t* comm) {
   const Communicator* const communicator = reinterpret_cast<const Communicator*>(comm);
-  return {communicator->plan(), communicator->topology(), communicator->choice(), communicator->choice_source()};
+  return {communicator->plan(), communicator->topology(), communicator->choice(), communicator->choice_source(),
+          NoteOnLinks(communicator->options(), Transports())};
 }
 
 ExplainInput HypotheticalInput(int nranks, int hosts, const Options& options, TransportList transports) {
   const PlanSettings settings = PlanSettingsOf(options);
+  const TransportFilter filter = FilterOf(transports, options);
   std::vector<Member> members(nranks);
   for (int rank = 0; rank < nranks; ++rank) {
     members[rank].host_id = std::to_string(static_cast<int64_t>(rank) * hosts / nranks);
     members[rank].cores.digest = static_cast<uint64_t>(rank);
     for (const TransportInfo* each : transports) {
-      members[rank].addresses.emplace_back(Allows(options.transport, *each) ? "anywhere" : "");
+      members[rank].addresses.emplace_back(Allows(filter, *each) ? "anywhere" : "");
     }
   }
   const Topology topology = FindTopology(transports, members);
   std::string source = "nominal costs, of ranks that do not exist";
   if (options.tuning == Tuning::kMeasured) source += ": there is nothing that ANNULUS_TUNING=measured could measure";
-  return {settings, topology, AlgorithmChoice(settings, topology), source};
+  return {settings, topology, AlgorithmChoice(settings, topology), source, NoteOnLinks(options, transports)};
 }
 
 std::string ExplainJob(const ExplainInput& input) {
@@ -95,6 +103,7 @@ std::string ExplainJob(const ExplainInput& input) {
   std::string text = "# " + std::to_string(layout.nranks) + " ranks on " + std::to_string(hosts) +
                      (hosts == 1 ? " host, " : " hosts, ") + Number(layout.ranks_per_core) +
                      " ranks per core at most\n# costs: " + input.source + "\n";
+  if (!input.links.empty()) text += "# " + input.links + "\n";
   const AlgorithmJob job{input.settings, input.topology};
   const std::optional<MeasuredFactors>& measured = input.choice.measured();
   if (!measured) text += LinksText(input, Algorithm::kRing, 0, "");  // All algorithms have the same costs.

@@ -17,6 +17,7 @@ struct ExplainInput {
   Topology topology;
   AlgorithmChoice choice;
   std::string source = "nominal costs";  // Source of the costs.
+  std::string links;                     // What else there is to say of all links; "" when nothing.
 };
 
 // Returns the input for a communicator.

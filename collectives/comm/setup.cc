@@ -52,7 +52,7 @@ Setup::Setup(const Options& options, const Membership& membership, const Resourc
       membership_(membership),
       plan_(PlanSettingsOf(options)),
       telemetry_(nranks()),
-      transports_(resources.transports, options.transport),
+      transports_(resources.transports, FilterOf(resources.transports, options)),
       links_(std::make_unique<Links>(nranks(), plan_.channels + 1)) {}
 
 Setup::~Setup() { Close(); }
@@ -66,8 +66,10 @@ Status Setup::Establish(const Options& options, const Membership& membership, co
   Log(LogLevel::kInfo, static_cast<int>(options.rank), "rank %lld of %d, from %s", static_cast<long long>(options.rank),
       membership.nranks(), source.c_str());
   const Deadline deadline = std::min(patience.deadline, DeadlineAfter(options.connect_timeout_ms * kMillisecond));
+  const std::string why_not = WhyNotSelected(resources.transports, options);
+  if (!why_not.empty() && options.rank == 0) Log(LogLevel::kWarn, 0, "%s", why_not.c_str());
   std::unique_ptr<Setup> result(new Setup(options, membership, resources));
-  const PossibleLinks possible{resources.transports, options.transport, SettingsOf(options)};
+  const PossibleLinks possible{resources.transports, FilterOf(resources.transports, options), SettingsOf(options)};
   ANNULUS_RETURN_IF_ERROR(
       FitMemory(result->nranks(), static_cast<size_t>(options.memory_bytes), possible, &result->plan_));
   result->OpenTelemetry();
@@ -134,6 +136,7 @@ Status Setup::StartControl(ControlConnections connections) {
   control.rank = rank();
   control.nranks = nranks();
   control.job_key = options_.job_key;
+  control.encrypts = options_.encrypt == Encryption::kRequired;
   control.identity = {RunOf(options_), job_};
   control.connections = std::move(connections);
   control.on_verdict = [this] { reactor_.Wake(); };
@@ -189,7 +192,8 @@ void Setup::AddLink(const char* transport, const LinkRequest& link, std::unique_
   const std::string description = endpoint->Describe();
   const char* where = link.same_host ? "on the same host" : "on another host";
   const char* use = link.channel == plan_.channels ? "message link" : "link";
-  const char* forced = options_.transport == TransportChoice::kAuto ? "" : ", set by ANNULUS_TRANSPORT";
+  const char* forced =
+      FilterOf(resources_.transports, options_).choice == TransportChoice::kAuto ? "" : ", set by ANNULUS_TRANSPORT";
   Log(LogLevel::kInfo, rank(), "%s to rank %d, %s: %s%s: %s", use, endpoint->peer(), where, transport, forced,
       description.c_str());
   telemetry_.AddLink(link.peer, link.channel, transport, description);

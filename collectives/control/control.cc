@@ -25,7 +25,7 @@ class Control::Thread {
         work_(asio::make_work_guard(context_)),
         closing_(context_),
         net_(&context_, control.job_key + control.connections.door().ticket,
-             ControlHello(control.identity, control.rank, control.nranks)) {
+             ControlHello(control.identity, control.rank, control.nranks, control.encrypts)) {
     config.rank = control.rank;
     config.nranks = control.nranks;
     config.net = &net_;

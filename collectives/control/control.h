@@ -27,7 +27,8 @@ namespace annulus {
 struct ControlConfig {
   int rank = 0;
   int nranks = 1;
-  Secret job_key;                  // As in Options.
+  Secret job_key;  // As in Options.
+  bool encrypts = false;
   Identity identity;               // That of the links.
   ControlConnections connections;  // From Bootstrap.
   // Called at most once, when the verdict is known; not after Close() has returned. Must not block. Runs on the control

@@ -8,10 +8,12 @@
 #include <unistd.h>
 
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 
 #include "transport/address.h"
+#include "transport/security/sealed_socket.h"
 
 namespace annulus {
 
@@ -21,6 +23,9 @@ struct ControlConnection {
   StreamEndpoint local;
   StreamEndpoint peer;
   bool resumes = false;  // It takes the place of one that broke.
+  std::unique_ptr<Seal> seal = nullptr;
+
+  SealedFd TakeFd() { return {std::exchange(fd, -1), std::move(seal)}; }
 };
 
 // Where rank 0 listens for ranks whose control connection broke, as long as the communicator lives.

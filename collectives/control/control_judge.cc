@@ -23,14 +23,15 @@ Status ControlJudge::Open(ControlConnections connections) {
   }
   if (const int listener = connections.TakeListener(); listener >= 0) {
     const auto expects = [this](int visitor) { return visitor > 0 && !sessions_[visitor]->closed(); };
-    const auto returned = [this](int visitor, int fd) { Returned(visitor, fd); };
+    const auto returned = [this](int visitor, SealedFd connection) { Returned(visitor, std::move(connection)); };
     ANNULUS_RETURN_IF_ERROR(config_.net->OpenDoor(listener, expects, returned));
     has_door_ = true;
   }
   for (int rank = 1; rank < config_.nranks; ++rank) {
-    const ControlConnection first = connections.Take(rank);
+    ControlConnection first = connections.Take(rank);
     if (first.fd >= 0) {
-      ANNULUS_RETURN_IF_ERROR(first.resumes ? sessions_[rank]->Resume(first.fd) : sessions_[rank]->Open(first.fd));
+      ControlSession& session = *sessions_[rank];
+      ANNULUS_RETURN_IF_ERROR(first.resumes ? session.Resume(first.TakeFd()) : session.Open(first.TakeFd()));
     } else {  // It broke after the rank had joined; or, without an address, the rank has been waited for in vain.
       Await(rank, 0, HasAddress(first.peer) ? kResetGrace : 0);
     }
@@ -156,8 +157,8 @@ void ControlJudge::Closed(int rank, ControlEnd end, const Status& cause) {
   CheckGone();
 }
 
-void ControlJudge::Returned(int rank, int fd) {
-  const Status resumed = sessions_[rank]->Resume(fd);
+void ControlJudge::Returned(int rank, SealedFd connection) {
+  const Status resumed = sessions_[rank]->Resume(std::move(connection));
   if (!resumed.ok()) return Log(LogLevel::kInfo, 0, "rank %d: %s", rank, resumed.message().c_str());
   Log(LogLevel::kInfo, 0, "rank %d came back over another control connection", rank);
   returned_at_ = config_.net->Now();

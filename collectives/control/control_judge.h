@@ -44,7 +44,7 @@ class ControlJudge : public ControlRole {
   // Returns false when the body cannot be read.
   bool HandleBody(int rank, MessageType type, ByteReader* in);
   void Closed(int rank, ControlEnd end, const Status& cause);
-  void Returned(int rank, int fd);
+  void Returned(int rank, SealedFd connection);
   // `rank` is not coming back.
   void Gone(int rank, int os_errno);
   // Tells all ranks about a death after the verdict: new communicators that they are making may need that rank.

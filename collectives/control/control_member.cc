@@ -2,6 +2,7 @@
 #include "collectives/control/control_member.h"
 
 #include <cerrno>
+#include <utility>
 
 #include "base/log.h"
 #include "collectives/control/arbiter_text.h"
@@ -26,19 +27,19 @@ ControlMember::ControlMember(const ControlRoleConfig& config)
     : config_(config),
       session_(config.net, {[this](MessageType type, std::span<const std::byte> body) { HandleMessage(type, body); },
                             [this](ControlEnd end, const Status& cause) { Closed(end, cause); }}),
-      redial_(config.net, {[this](int fd) { return Connected(fd); }, [this] { End(DeathVerdict(0, 0)); },
-                           [this](const Status& last) { RedialledInVain(last); }}),
+      redial_(config.net, {[this](SealedFd connection) { return Connected(std::move(connection)); },
+                           [this] { End(DeathVerdict(0, 0)); }, [this](const Status& last) { RedialledInVain(last); }}),
       path_check_(config.net->MakeTimer()) {}
 
 Status ControlMember::Open(ControlConnections connections) {
-  const ControlConnection connection = connections.Take(0);
+  ControlConnection connection = connections.Take(0);
   if (connections.door().port > 0) {
     StreamEndpoint door;
     const Status status = MakeEndpoint(HostText(connection.peer), connections.door().port, &door);
     if (!status.ok()) Log(LogLevel::kInfo, config_.rank, "no way back to rank 0: %s", status.message().c_str());
     if (status.ok()) redial_.set_door(door);
   }
-  if (connection.fd >= 0) return session_.Open(connection.fd);
+  if (connection.fd >= 0) return session_.Open(connection.TakeFd());
   if (!redial_.has_door())
     return Status(Code::kPeerLost, "the control connection to rank 0 broke, and its door is not known", 0, ETIMEDOUT);
   lost_errno_ = ETIMEDOUT;
@@ -161,8 +162,8 @@ void ControlMember::Closed(ControlEnd end, const Status& cause) {
   redial_.Begin(silent ? kSilenceRedialTime : kRedialTime);
 }
 
-bool ControlMember::Connected(int fd) {
-  if (!session_.Resume(fd).ok()) return false;
+bool ControlMember::Connected(SealedFd connection) {
+  if (!session_.Resume(std::move(connection)).ok()) return false;
   undelivered_since_ = last_word_ = config_.net->Now();
   config_.Heard();
   return true;

@@ -46,7 +46,7 @@ class ControlMember : public ControlRole {
   // While the report or the goodbye has not reached rank 0's host, this rank waits longer, and dials again.
   void BeginWatch();
   void WatchPath();
-  bool Connected(int fd);
+  bool Connected(SealedFd connection);
   // `last`: why the last attempt failed.
   void RedialledInVain(const Status& last);
   // There will be no connection to the judge any more, for the reason in `verdict`.

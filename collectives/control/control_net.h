@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "collectives/control/message_stream.h"
 #include "transport/address.h"
+#include "transport/security/sealed_socket.h"
 
 namespace annulus {
 
@@ -27,11 +28,11 @@ class ControlNet {
  public:
   // Whether a rank may come back.
   using Expects = std::function<bool(int rank)>;
-  // A rank came back; the callee owns `fd`.
-  using Returned = std::function<void(int rank, int fd)>;
-  // An attempt to connect ended. After OK the callee owns `fd`. Errors: kSystem with the errno of the connection,
-  // kTimeout, kPeerLost, and as StreamHandshake.
-  using Dialled = std::function<void(const Status& status, int fd)>;
+  // A rank came back; the callee owns the descriptor.
+  using Returned = std::function<void(int rank, SealedFd connection)>;
+  // An attempt to connect ended. After OK the callee owns the descriptor. Errors: kSystem with the errno of the
+  // connection, kTimeout, kPeerLost, and as StreamHandshake.
+  using Dialled = std::function<void(const Status& status, SealedFd connection)>;
 
   virtual ~ControlNet() = default;
 
@@ -39,8 +40,8 @@ class ControlNet {
   Deadline After(Nanoseconds duration) const { return Now() + duration; }
   virtual std::unique_ptr<ControlTimer> MakeTimer() = 0;
 
-  // Takes over `fd`, one end of a connection. Bodies of messages have at most `most_bytes`. Errors: kSystem.
-  virtual Status Adopt(int fd, size_t most_bytes, std::shared_ptr<MessageStream>* stream) = 0;
+  // Takes over one end of a connection. Bodies of messages have at most `most_bytes`. Errors: kSystem.
+  virtual Status Adopt(SealedFd connection, size_t most_bytes, std::shared_ptr<MessageStream>* stream) = 0;
 
   // Rank 0: takes over `listener` (ControlDoorPlace), where ranks whose connection broke come in. Errors: kSystem.
   virtual Status OpenDoor(int listener, Expects expects, Returned returned) = 0;

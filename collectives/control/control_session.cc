@@ -26,15 +26,15 @@ bool ReadCount(std::span<const std::byte> body, uint64_t* count) {
 
 ControlSession::ControlSession(ControlNet* net, Handlers handlers) : net_(net), handlers_(std::move(handlers)) {}
 
-Status ControlSession::Open(int fd) {
-  ANNULUS_RETURN_IF_ERROR(net_->Adopt(fd, kMostBodyBytes, &stream_));
+Status ControlSession::Open(SealedFd connection) {
+  ANNULUS_RETURN_IF_ERROR(net_->Adopt(std::move(connection), kMostBodyBytes, &stream_));
   Start(false);
   return Status();
 }
 
-Status ControlSession::Resume(int fd) {
+Status ControlSession::Resume(SealedFd connection) {
   std::shared_ptr<MessageStream> next;
-  ANNULUS_RETURN_IF_ERROR(net_->Adopt(fd, kMostBodyBytes, &next));
+  ANNULUS_RETURN_IF_ERROR(net_->Adopt(std::move(connection), kMostBodyBytes, &next));
   if (closed_) {
     next->Close();
     return Status(Code::kPeerLost, "came back to a session that has ended");

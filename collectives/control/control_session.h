@@ -50,10 +50,10 @@ class ControlSession {
   ~ControlSession() { Close(); }
 
   // Takes over `fd`, the first connection. Errors: kSystem.
-  Status Open(int fd);
+  Status Open(SealedFd connection);
   // Goes on over `fd`, a new connection to the same process, and drops the one before. Errors: kSystem; kPeerLost
   // after Close.
-  Status Resume(int fd);
+  Status Resume(SealedFd connection);
 
   // Sends now or, without a connection, after Resume. Ignored after Finish or Close.
   void Send(MessageType type, const std::string& body);

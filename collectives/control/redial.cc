@@ -37,11 +37,12 @@ void Redial::Stop() {
 }
 
 void Redial::Dial() {
-  net_->Dial(door_, dial_time_, [this](const Status& status, int fd) { Dialled(status, fd); });
+  net_->Dial(door_, dial_time_,
+             [this](const Status& status, SealedFd connection) { Dialled(status, std::move(connection)); });
 }
 
-void Redial::Dialled(const Status& status, int fd) {
-  if (status.ok() && handlers_.on_connected(fd)) {
+void Redial::Dialled(const Status& status, SealedFd connection) {
+  if (status.ok() && handlers_.on_connected(std::move(connection))) {
     connected_at_ = net_->Now();
     return Stop();
   }

@@ -20,7 +20,7 @@ class Redial {
   // Each Begin() that Stop() does not end calls one of these last.
   struct Handlers {
     // The callee owns `fd`. Returns false when it cannot be used; the attempts go on.
-    std::function<bool(int fd)> on_connected;
+    std::function<bool(SealedFd connection)> on_connected;
     // Nobody listens at the door, or rank 0 expects this rank no more.
     std::function<void()> on_refused;
     // The time is up; `last` says how the last attempt failed.
@@ -43,7 +43,7 @@ class Redial {
 
  private:
   void Dial();
-  void Dialled(const Status& status, int fd);
+  void Dialled(const Status& status, SealedFd connection);
 
   ControlNet* const net_;
   const Handlers handlers_;

@@ -100,6 +100,11 @@ Status Validate(const Options& options) {
         " characters, or set insecure (ANNULUS_INSECURE) to 1 on a network "
         "that you trust");
   }
+  if (options.encrypt == Encryption::kRequired && options.job_key.empty()) {
+    return Status::Invalid(
+        "encrypt (ANNULUS_ENCRYPT) is required, which needs a secret of the job: give every rank the same job_key "
+        "(ANNULUS_JOB_KEY)");
+  }
   return {};
 }
 

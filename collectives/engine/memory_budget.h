@@ -14,7 +14,7 @@ namespace annulus {
 // Links that a job may have, while it is not yet known which.
 struct PossibleLinks {
   TransportList transports = Transports();
-  TransportChoice allowed = TransportChoice::kAuto;
+  TransportFilter allowed;
   TransportSettings settings;
 };
 

@@ -38,8 +38,8 @@ class RendezvousGuest {
 
   // Sets status_, which is final when this returns kFinal.
   Outcome Attempt(BootstrapResult* result);
-  bool Connect(int* fd);
-  Outcome Join(int fd, BootstrapResult* result);
+  bool Connect(SealedFd* connection);
+  Outcome Join(SealedFd connection, BootstrapResult* result);
   // Whether config_.give_up failed; status_ is then its status.
   bool GivesUp();
   void TakeAnswer(ControlStream* stream, MessageType type, std::span<const std::byte> body, BootstrapResult* result);
@@ -78,14 +78,14 @@ bool RendezvousGuest::GivesUp() {
 }
 
 RendezvousGuest::Outcome RendezvousGuest::Attempt(BootstrapResult* result) {
-  int fd = -1;
-  if (Connect(&fd)) return Join(fd, result);
+  SealedFd connection;
+  if (Connect(&connection)) return Join(std::move(connection), result);
   constexpr Code kHopeless[] = {Code::kAuth, Code::kProtocol, Code::kMismatch, Code::kInvalidArgument};
   if (IsOutOfDescriptors(status_.os_errno())) return Outcome::kFinal;  // Waiting frees none.
   return std::ranges::count(kHopeless, status_.code()) > 0 ? Outcome::kFinal : Outcome::kRetry;
 }
 
-bool RendezvousGuest::Connect(int* fd) {
+bool RendezvousGuest::Connect(SealedFd* connection) {
   ConnectPlan plan;
   plan.give_up = config_.give_up;
   plan.hello = RendezvousHello(config_);
@@ -104,16 +104,17 @@ bool RendezvousGuest::Connect(int* fd) {
   status_ = EstablishStreams(reactor_, plan, &streams);
   if (!status_.ok()) return false;
   asio::error_code error;
-  *fd = streams[0].socket.release(error);
+  const int fd = streams[0].socket.release(error);
   if (error) status_ = Status::System("taking over the connection to rank 0", error.value());
+  *connection = {fd, std::move(streams[0].seal)};
   return status_.ok();
 }
 
-RendezvousGuest::Outcome RendezvousGuest::Join(int fd, BootstrapResult* result) {
+RendezvousGuest::Outcome RendezvousGuest::Join(SealedFd connection, BootstrapResult* result) {
+  const ControlConnection ends = ControlConnections::EndsOf(connection.fd);
   std::shared_ptr<ControlStream> stream;
-  status_ = ControlStream::Create(&reactor_->context(), fd, MostTableBytes(config_.nranks), &stream);
+  status_ = ControlStream::Create(&reactor_->context(), std::move(connection), MostTableBytes(config_.nranks), &stream);
   if (!status_.ok()) return Outcome::kFinal;
-  const ControlConnection ends = ControlConnections::EndsOf(fd);
   result->local_host = LocalHostOf(ends.local);
   answered_ = has_table_ = false;
   bool lost = false;
@@ -129,13 +130,15 @@ RendezvousGuest::Outcome RendezvousGuest::Join(int fd, BootstrapResult* result) 
                                                                     std::max<Nanoseconds>(config_.deadline - Now(), 0),
                                                                     config_.library.file, config_.blob})));
   while (!answered_ && !lost && Now() < config_.deadline && !GivesUp()) reactor_->WaitUntil(config_.deadline);
-  const int kept = answered_ && status_.ok() ? stream->Release() : -1;
+  SealedFd kept = answered_ && status_.ok() ? stream->Release() : SealedFd();
   stream->Close();
   if (given_up_) return Outcome::kFinal;
   if (lost && !has_table_) return Outcome::kRetry;
   // With the table, the way back to rank 0 is its control door: the rendezvous may be closed already.
   if (lost) status_ = Status();
-  if (lost || kept >= 0) result->connections.Put(0, {kept, ends.local, ends.peer});
+  if (lost || kept.fd >= 0) {
+    result->connections.Put(0, {kept.fd, ends.local, ends.peer, false, std::move(kept.seal)});
+  }
   if (!lost && !answered_) status_ = Status(Code::kTimeout, "rank 0 does not respond (stopped or unreachable)", 0, 0);
   return Outcome::kFinal;
 }

@@ -31,6 +31,7 @@ struct BootstrapConfig {
   int nranks = 1;
   std::string rendezvous;  // "host:port" or "[v6]:port" of rank 0. Not used when nranks is 1.
   Secret job_key;          // Empty: insecure.
+  bool encrypts = false;   // Needs a key.
   // The run of all ranks; for a split, also the parent's job and a number of its own.
   Identity identity;
   Library library = ThisLibrary();

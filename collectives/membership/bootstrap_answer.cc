@@ -99,18 +99,21 @@ void RendezvousHost::OpenControlDoor(uint64_t job_id, ControlConnections* connec
   const int listener = place.listener < 0 ? -1 : ::fcntl(place.listener, F_DUPFD_CLOEXEC, 0);
   if (listener < 0) return;
   const auto expects = [](int rank) { return rank > 0; };
-  const auto returned = [this, connections](int rank, int fd) { HandleReturned(rank, fd, connections); };
+  const auto returned = [this, connections](int rank, SealedFd connection) {
+    HandleReturned(rank, std::move(connection), connections);
+  };
   control_door_ = std::make_unique<ControlDoor>(
       &reactor_->context(), config_.job_key + place.ticket,
-      ControlHello({config_.identity.run, job_id}, config_.rank, config_.nranks), expects, returned);
+      ControlHello({config_.identity.run, job_id}, config_.rank, config_.nranks, config_.encrypts), expects, returned);
   const Status opened = control_door_->Open(listener);
   if (opened.ok()) return;
   Log(LogLevel::kInfo, config_.rank, "%s", opened.message().c_str());
   control_door_ = nullptr;
 }
 
-void RendezvousHost::HandleReturned(int rank, int fd, ControlConnections* connections) {
-  ControlConnection connection = ControlConnections::EndsOf(fd);
+void RendezvousHost::HandleReturned(int rank, SealedFd returned, ControlConnections* connections) {
+  ControlConnection connection = ControlConnections::EndsOf(returned.fd);
+  connection.seal = std::move(returned.seal);
   connection.resumes = true;
   connections->Put(rank, std::move(connection));
   Visitor& seat = *seats_[rank];
@@ -141,9 +144,9 @@ Status RendezvousHost::Begin(BootstrapResult* result) {
     if (seat.returned) continue;
     if (seat.taken) seat.stream->Send(begin);
     const bool may_return = !seat.ended && (!control_door_ || Now() < seat.lost_at + kReturnGrace);
-    const int fd = seat.taken ? seat.stream->Release() : -1;
-    if (fd < 0 && !may_return) continue;  // Gone.
-    result->connections.Put(rank, {fd, seat.ends.local, seat.ends.peer});
+    SealedFd kept = seat.taken ? seat.stream->Release() : SealedFd();
+    if (kept.fd < 0 && !may_return) continue;  // Gone.
+    result->connections.Put(rank, {kept.fd, seat.ends.local, seat.ends.peer, false, std::move(kept.seal)});
   }
   control_door_ = nullptr;
   return Status();

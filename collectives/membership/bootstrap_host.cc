@@ -136,6 +136,7 @@ std::shared_ptr<Door> RendezvousHost::MakeDoor() {
   plan.decide = [](const Hello&) { return StreamHandshake::Verdict::kWelcome; };
   // The door is closed before this object is gone.
   plan.on_proven = [this](const Door::Proven& proven) { HandleProven(proven); };
+  plan.on_unlike = [this](const Status& status) { HandleUnlike(status); };
   plan.on_exhausted = [this](const Status& status) { HandleExhausted(status); };
   return std::make_shared<Door>(&reactor_->context(), std::move(plan));
 }
@@ -148,16 +149,23 @@ void RendezvousHost::HandleProven(const Door::Proven& proven) {
   visitor->rank = static_cast<int>(std::min<uint32_t>(peer.rank, std::numeric_limits<int>::max()));
   visitor->library.version = peer.library_version;
   visitor->library.build = peer.library_build;
-  asio::error_code error;
-  const int fd = proven.handshake->TakeSocket().release(error);
-  if (error) return Drop(visitor, Strays::kLeft, error.message());
-  visitor->ends = ControlConnections::EndsOf(fd);
+  SealedFd connection = proven.handshake->TakeSocket().Release();
+  if (connection.fd < 0) return Drop(visitor, Strays::kLeft, "its socket cannot be kept");
+  visitor->ends = ControlConnections::EndsOf(connection.fd);
   visitor->ends.fd = -1;
-  const Status created = ControlStream::Create(&reactor_->context(), fd, kMostJoinBytes, &visitor->stream);
+  const Status created =
+      ControlStream::Create(&reactor_->context(), std::move(connection), kMostJoinBytes, &visitor->stream);
   if (!created.ok()) return Drop(visitor, Strays::kLeft, created.message());
   visitor->stream->Start(
       {[this, visitor](MessageType type, std::span<const std::byte> body) { HandleMessage(visitor, type, body); },
        [this, visitor](const Status& cause) { HandleClosed(visitor, cause); }});
+}
+
+// It has the same reason from its own end of the handshake; all others are told soon, as in Seat.
+void RendezvousHost::HandleUnlike(const Status& status) {
+  if (!failure_.ok()) return;
+  failure_ = status;
+  patience_ends_ = std::min(patience_ends_, Now() + kLatecomerGrace);
 }
 
 void RendezvousHost::HandleExhausted(const Status& status) {

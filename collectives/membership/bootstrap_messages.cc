@@ -59,6 +59,7 @@ Hello RendezvousHello(const BootstrapConfig& config) {
   hello.identity = config.identity;
   hello.nranks = std::numeric_limits<uint32_t>::max();
   hello.rank = static_cast<uint32_t>(config.rank);
+  hello.encrypts = config.encrypts;
   hello.library_version = config.library.version;
   hello.library_build = config.library.build;
   return hello;

@@ -112,6 +112,14 @@ TEST(Perf, ExplainsRanksThatDoNotExistByTheirLayoutAndTheEnvironment) {
   }
 }
 
+TEST(Perf, ExplainsThatEncryptionRulesOutVerbs) {
+  LauncherRun run(Perf(2, "--explain -b 8 -e 8", {"ANNULUS_TRANSPORT=verbs", "ANNULUS_ENCRYPT=required"}));
+  ASSERT_EQ(run.Finish(), 0) << run.out() << run.err();
+  for (const char* part : {"ANNULUS_TRANSPORT=verbs is not used", "and ANNULUS_ENCRYPT is required", "rank 1: shm"}) {
+    EXPECT_NE(run.out().find(part), std::string::npos) << part << "\n" << run.out();
+  }
+}
+
 TEST(Perf, ExplainsHowSlotsAreWritten) {
   for (const std::string stores : {"plain", "streaming"}) {
     LauncherRun run(Perf(2, "--explain -b 8 -e 8", {"ANNULUS_TRANSPORT=shm", "ANNULUS_SHM_STORES=" + stores}));

@@ -4,37 +4,39 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <string>
+
 #include "tests/faults/spread_job.h"
 
 namespace annulus {
 namespace {
 
-class ControlPathsTest : public testing::Test {
+class ControlPathsTest : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
     std::string why;
     if (!job_.MakeHosts(&why)) GTEST_SKIP() << why;
-    job_.Start({{"ANNULUS_TIMEOUT_MS", "40000"}});
+    job_.Start({{"ANNULUS_TIMEOUT_MS", "40000"}, {"ANNULUS_ENCRYPT", GetParam()}});
   }
 
   SpreadJob job_;
 };
 
-TEST_F(ControlPathsTest, ResetsAreNoFailure) {
+TEST_P(ControlPathsTest, ResetsAreNoFailure) {
   job_.hosts().ResetConnections(1, SpreadJob::kPort);
   job_.Work(2 * kSecond);
   EXPECT_EQ(job_.ranks().worker(0).CountLines("came back"), 2) << job_.Outputs();
   job_.ExpectGoodEnd();
 }
 
-TEST_F(ControlPathsTest, ResetsBesideADeathLeaveOneVerdict) {
+TEST_P(ControlPathsTest, ResetsBesideADeathLeaveOneVerdict) {
   job_.hosts().ResetConnections(0, SpreadJob::kPort);
   job_.ranks().Signal(2, SIGKILL);
   job_.ExpectVerdictAbout(2);
 }
 
 // The connections are given up after eight seconds, and others take their place.
-TEST_F(ControlPathsTest, SilenceIsNoFailure) {
+TEST_P(ControlPathsTest, SilenceIsNoFailure) {
   if (!job_.hosts().LoseAnyPackets(0, SpreadJob::kPort)) GTEST_SKIP() << "no packet filter";
   job_.Work(13 * kSecond);
   EXPECT_EQ(job_.ranks().worker(0).CountLines("came back"), 2) << job_.Outputs();
@@ -42,7 +44,7 @@ TEST_F(ControlPathsTest, SilenceIsNoFailure) {
 }
 
 // The report of rank 1 waits in its kernel for as long as the path is bad. Rank 0 seems silent, and is not.
-TEST_F(ControlPathsTest, ALateReportBlamesNobody) {
+TEST_P(ControlPathsTest, ALateReportBlamesNobody) {
   if (!job_.hosts().LoseAnyPackets(1, SpreadJob::kPort)) GTEST_SKIP() << "no packet filter";
   job_.ranks().Signal(2, SIGKILL);
   job_.Work(2 * kSecond);
@@ -50,7 +52,7 @@ TEST_F(ControlPathsTest, ALateReportBlamesNobody) {
   job_.ExpectVerdictAbout(2);
 }
 
-TEST_F(ControlPathsTest, WhenAllPacketsAreLostForAWhileTheJobWaits) {
+TEST_P(ControlPathsTest, WhenAllPacketsAreLostForAWhileTheJobWaits) {
   if (!job_.hosts().LoseAnyPackets(1, 0)) GTEST_SKIP() << "no packet filter";
   job_.Work(3 * kSecond);
   job_.hosts().LoseNoPackets(1);
@@ -58,13 +60,16 @@ TEST_F(ControlPathsTest, WhenAllPacketsAreLostForAWhileTheJobWaits) {
   job_.ExpectGoodEnd();
 }
 
-TEST_F(ControlPathsTest, ALinkThatComesBackIsNoFailure) {
+TEST_P(ControlPathsTest, ALinkThatComesBackIsNoFailure) {
   job_.hosts().CutCable(1);
   job_.Work(2 * kSecond);
   job_.hosts().JoinCable(1);
   job_.Work(kSecond);
   job_.ExpectGoodEnd();
 }
+
+INSTANTIATE_TEST_SUITE_P(Encryption, ControlPathsTest, testing::Values("off", "required"),
+                         [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
 }  // namespace annulus

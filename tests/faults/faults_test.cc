@@ -5,6 +5,7 @@
 #include <signal.h>
 
 #include <sstream>
+#include <utility>
 
 #include "tests/faults/rank_processes.h"
 
@@ -22,6 +23,7 @@ struct FaultCase {
   int nranks;
   std::string transport;
   int culprit;
+  const char* encrypt = "off";
 };
 
 void PrintTo(const FaultCase& c, std::ostream* out) {
@@ -29,7 +31,9 @@ void PrintTo(const FaultCase& c, std::ostream* out) {
 }
 
 std::string Name(const testing::TestParamInfo<FaultCase>& info) {
-  return info.param.transport + std::to_string(info.param.nranks) + "culprit" + std::to_string(info.param.culprit);
+  const bool encrypts = info.param.encrypt != std::string("off");
+  return (encrypts ? "encrypted_" : "") + info.param.transport + std::to_string(info.param.nranks) + "culprit" +
+         std::to_string(info.param.culprit);
 }
 
 class FaultsTest : public testing::TestWithParam<FaultCase> {
@@ -37,7 +41,9 @@ class FaultsTest : public testing::TestWithParam<FaultCase> {
   int n() const { return GetParam().nranks; }
   int culprit() const { return GetParam().culprit; }
   RankProcesses::Environment environment() const {
-    return {{"ANNULUS_TRANSPORT", GetParam().transport}, {"ANNULUS_TIMEOUT_MS", std::to_string(kTimeoutMs)}};
+    return {{"ANNULUS_TRANSPORT", GetParam().transport},
+            {"ANNULUS_ENCRYPT", GetParam().encrypt},
+            {"ANNULUS_TIMEOUT_MS", std::to_string(kTimeoutMs)}};
   }
 
   // Every rank but `except` has ended with one verdict: `status`, blaming the culprit; within `limit` of `since`.
@@ -149,6 +155,7 @@ std::vector<FaultCase> Cases() {
         cases.push_back({n, transport, culprit});
     }
   }
+  for (int culprit : {0, 2}) cases.push_back({4, "tcp", culprit, "required"});
   return cases;
 }
 
@@ -222,8 +229,9 @@ TEST(CutTest, CutSocketsEndInOneVerdictForAll) {
 }
 
 TEST(GarbleTest, ABrokenFrameEndsInOneVerdictForAllThatNamesItsSender) {
-  const RankProcesses::Environment environment = {{"ANNULUS_TRANSPORT", "tcp"}, {"ANNULUS_TIMEOUT_MS", "5000"}};
-  for (int culprit : {0, 2}) {
+  for (const auto& [culprit, encrypt] : {std::pair(0, "off"), {2, "off"}, {0, "required"}, {2, "required"}}) {
+    const RankProcesses::Environment environment = {
+        {"ANNULUS_TRANSPORT", "tcp"}, {"ANNULUS_ENCRYPT", encrypt}, {"ANNULUS_TIMEOUT_MS", "5000"}};
     RankProcesses ranks(4, environment, {"loop"}, culprit, {"garble"});
     const std::vector<WorkerVerdict> verdicts = ranks.Verdicts(-1, Now() + kStart);
     for (int rank = 0; rank < 4; ++rank) {

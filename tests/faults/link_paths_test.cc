@@ -12,7 +12,13 @@
 namespace annulus {
 namespace {
 
-class LinkPathsTest : public testing::TestWithParam<const char*> {
+struct Links {
+  const char* name;
+  const char* sockets;
+  const char* encrypt = "off";
+};
+
+class LinkPathsTest : public testing::TestWithParam<Links> {
  protected:
   void SetUp() override {
     std::string why;
@@ -20,8 +26,10 @@ class LinkPathsTest : public testing::TestWithParam<const char*> {
   }
 
   void Start(const char* reconnect_ms) {
-    job_.Start(
-        {{"ANNULUS_TCP_SOCKETS", GetParam()}, {"ANNULUS_RECONNECT_MS", reconnect_ms}, {"ANNULUS_TIMEOUT_MS", "60000"}});
+    job_.Start({{"ANNULUS_TCP_SOCKETS", GetParam().sockets},
+                {"ANNULUS_ENCRYPT", GetParam().encrypt},
+                {"ANNULUS_RECONNECT_MS", reconnect_ms},
+                {"ANNULUS_TIMEOUT_MS", "60000"}});
   }
 
   SpreadJob job_;
@@ -64,8 +72,10 @@ TEST_P(LinkPathsTest, WithoutTimeForItAResetIsAFailure) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Sockets, LinkPathsTest, testing::Values("1", "3"),
-                         [](const auto& info) { return "Sockets" + std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Sockets, LinkPathsTest,
+                         testing::Values(Links{"Sockets1", "1"}, Links{"Sockets3", "3"},
+                                         Links{"Encrypted", "2", "required"}),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
 }  // namespace annulus

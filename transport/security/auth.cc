@@ -95,10 +95,22 @@ Status Handshake::TakeProof() {
     if (peer_.has_key && !proof_.has_key()) why = " has a job key, this rank runs without one";
     return {Code::kAuth, peer_.Name() + why, static_cast<int>(peer().rank), 0};
   }
+  if (role_ == Role::kInitiator) out_.Add(proof_.MacOf(Role::kInitiator));
+  ANNULUS_RETURN_IF_ERROR(CheckEncryption());
   stage_ = Stage::kVerified;
   in_.Begin(0);
-  if (role_ == Role::kInitiator) out_.Add(proof_.MacOf(Role::kInitiator));
   return Status();
+}
+
+// Not before the proofs: then nobody but a rank of this job can make another one believe that settings differ.
+Status Handshake::CheckEncryption() {
+  if (peer().encrypts == hello_.encrypts) return Status();
+  refused_ = Refused::kUnlike;
+  const auto setting = [](bool encrypts) { return std::string("ANNULUS_ENCRYPT=") + (encrypts ? "required" : "off"); };
+  return {Code::kMismatch,
+          "rank " + std::to_string(peer().rank) + " has " + setting(peer().encrypts) + ", this rank (" +
+              std::to_string(hello_.rank) + ") has " + setting(hello_.encrypts) + "; set the same on all ranks",
+          static_cast<int>(peer().rank), 0};
 }
 
 }  // namespace annulus

@@ -46,15 +46,18 @@ class Handshake {
   // How many bytes the handshake wants next. Never read more than this: the bytes that follow belong to the session.
   size_t Wants() const { return in_.missing(); }
   // Takes up to Wants() bytes from the peer. Errors: kProtocol (not a hello, other version, job, purpose or size),
-  // kMismatch (another run), kAuth (wrong key).
+  // kMismatch (another run, or another setting of encryption), kAuth (wrong key).
   Status Feed(std::span<const std::byte> bytes);
 
-  // kDone requires Output() to be empty too. In state kFailed, Output() may hold a hello that tells the peer what
-  // differs: make one attempt to send it before closing.
+  // kDone requires Output() to be empty too. In state kFailed, Output() may hold what tells the peer what differs: make
+  // one attempt to send it before closing.
   State state() const;
   Refused refused() const { return refused_; }
   // The peer's hello. Valid and trustworthy only in state kDone.
   const Hello& peer() const { return peer_.hello; }
+  // Whether what follows is to be sealed, and with which key; in state kDone.
+  bool encrypts() const { return hello_.encrypts; }
+  HandshakeProof::Mac SealKey() const { return proof_.SealKey(); }
   // The lower of the two sides' minor versions, which both can speak. Valid when peer() is.
   uint16_t session_minor() const { return std::min(hello_.version_minor, peer().version_minor); }
 
@@ -66,6 +69,7 @@ class Handshake {
   Status TakePrefix();
   Status TakeHello();
   Status TakeProof();
+  Status CheckEncryption();
 
   const Role role_;
   Hello hello_;  // This end's.

@@ -184,7 +184,9 @@ void Connector::TakeDialHandshake(Dial* dial, Status status) {
                      ": " + status.message(),
                  rank, status.os_errno()});
   }
-  dial->stream.emplace(Stream{dial->request->id, handshake->session_minor(), handshake->TakeSocket()});
+  SealedSocket made = handshake->TakeSocket();
+  dial->stream.emplace(
+      Stream{dial->request->id, handshake->session_minor(), std::move(made.socket), std::move(made.seal)});
   --missing_;
 }
 
@@ -221,7 +223,8 @@ Verdict Connector::Decide(const Hello& peer) const {
 void Connector::TakeProven(Door::Proven proven) {
   const Hello& peer = proven.handshake->peer();
   const StreamId id{peer.rank, peer.channel, peer.lane};
-  accepted_[id].emplace(Stream{id, proven.handshake->session_minor(), proven.handshake->TakeSocket()});
+  SealedSocket made = proven.handshake->TakeSocket();
+  accepted_[id].emplace(Stream{id, proven.handshake->session_minor(), std::move(made.socket), std::move(made.seal)});
   --missing_;
 }
 

@@ -10,6 +10,7 @@
 #include <compare>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@
 #include "transport/address.h"
 #include "transport/reactor.h"
 #include "transport/security/auth.h"
+#include "transport/security/seal.h"
 
 namespace annulus {
 
@@ -58,6 +60,7 @@ struct Stream {
   StreamId id;
   uint16_t session_minor = 0;  // Minor version of the wire protocol on this stream.
   StreamSocket socket;         // Connected, authenticated, non-blocking; nothing was read past the handshake.
+  std::unique_ptr<Seal> seal;  // Of all that goes through the socket; null: it goes in clear.
 };
 
 // During a handshake the dialling side mostly waits. When something on the way has forgotten the connection, or the

@@ -182,6 +182,7 @@ void Door::TakeResult(Visitors::iterator visitor, Status status) {
              std::to_string(peer.lane) + ": " + detail;
   }
   Drop(visitor, reason, detail);
+  if (handshake->refused() == RefusedPeer::kUnlike && plan_.on_unlike) plan_.on_unlike(status);
 }
 
 // The timer may have expired just before its entry was removed, so the entry is looked up.

@@ -39,6 +39,8 @@ class Door : public std::enable_shared_from_this<Door> {
     Nanoseconds limit = 0;  // Time that a connection has for its proof.
     StreamHandshake::Decide decide;
     std::function<void(Proven)> on_proven;
+    // If any: a rank of this job has come whose setting of encryption is another, which the status says.
+    std::function<void(const Status&)> on_unlike;
     // Keeps one descriptor back, for a peer that comes when the process has no other left.
     bool keeps_spare = false;
     // The process or the system has no descriptor left, and no stranger holds one. Called again until that changes.

@@ -9,19 +9,17 @@
 #include "base/check.h"
 
 namespace annulus {
-namespace {
-
-// The labels differ but have the same length: neither side's proof can be passed off as the other's.
-constexpr std::array<char, 16> kInitiatorLabel = {"annulus  dials "};
-constexpr std::array<char, 16> kAcceptorLabel = {"annulus accepts"};
-
-}  // namespace
-
 HandshakeProof::Mac HandshakeProof::MacOf(HandshakeRole author) const {
+  return Make(author == HandshakeRole::kInitiator ? kInitiatorLabel : kAcceptorLabel);
+}
+
+HandshakeProof::Mac HandshakeProof::SealKey() const { return Make(kSealLabel); }
+
+HandshakeProof::Mac HandshakeProof::Make(const Label& label) const {
   const bool initiates = own_ == HandshakeRole::kInitiator;
-  std::array<std::byte, kInitiatorLabel.size() + 2 * kHelloBytes> text;
+  std::array<std::byte, sizeof(Label) + 2 * kHelloBytes> text;
   FixedWriter out(text);
-  out.Bytes(std::as_bytes(std::span(author == HandshakeRole::kInitiator ? kInitiatorLabel : kAcceptorLabel)));
+  out.Bytes(std::as_bytes(std::span(label)));
   out.Bytes(initiates ? own_hello_ : peer_hello_).Bytes(initiates ? peer_hello_ : own_hello_);
   ANNULUS_CHECK(out.full());
   Mac mac;

@@ -1,4 +1,5 @@
-// HandshakeProof: the HMACs by which both ends of a handshake show that they hold the same job key.
+// HandshakeProof: the HMACs by which both ends of a handshake show that they hold the same job key, and the key that
+// they then share. Each is made of both hellos under a label of its own: none can be passed off as another.
 //
 // Threads: one at a time.
 #pragma once
@@ -28,8 +29,17 @@ class HandshakeProof {
 
   // The HMAC with which the end in that role shows that it has the key. Both hellos must be set.
   Mac MacOf(HandshakeRole author) const;
+  // A key for this connection, the same at both ends, which only who has the job key knows. Both hellos must be set.
+  Mac SealKey() const;
 
  private:
+  using Label = std::array<char, 16>;
+  static constexpr Label kInitiatorLabel = {"annulus  dials "};
+  static constexpr Label kAcceptorLabel = {"annulus accepts"};
+  static constexpr Label kSealLabel = {"annulus   seals"};
+
+  Mac Make(const Label& label) const;
+
   const HandshakeRole own_;
   const Secret key_;
   HelloBytes own_hello_{};

@@ -16,6 +16,7 @@ static_assert(kHelloPrefixBytes == kMagic.size() + 2 * sizeof(uint16_t));
 
 // The speaker has a job key. This flag only makes the message about a forgotten key clear; the proof is what counts.
 constexpr uint16_t kHasKeyFlag = 1;
+constexpr uint16_t kEncryptsFlag = 2;
 
 uint8_t ByteOf(HandshakeRole role) { return role == HandshakeRole::kInitiator ? 1 : 2; }
 
@@ -72,7 +73,8 @@ HelloBytes EncodeHello(const Hello& hello, HandshakeRole role, bool has_key, con
   FixedWriter out(bytes);
   out.Bytes(std::as_bytes(std::span(kMagic))).U16(hello.version_major).U16(hello.version_minor);
   out.U8(ByteOf(role)).U8(hello.purpose.number);
-  out.U16(has_key ? kHasKeyFlag : 0).U64(hello.identity.job).U32(hello.nranks).U32(hello.rank);
+  const unsigned flags = (has_key ? kHasKeyFlag : 0u) | (hello.encrypts ? kEncryptsFlag : 0u);
+  out.U16(static_cast<uint16_t>(flags)).U64(hello.identity.job).U32(hello.nranks).U32(hello.rank);
   out.U32(hello.target_rank).U16(hello.channel).U16(hello.lane);
   out.U32(hello.identity.epoch).U32(hello.identity.run.restart);
   const RunBytes run = ToBytes(hello.identity.run.id);
@@ -98,7 +100,9 @@ void DecodeHello(const HelloBytes& bytes, PeerHello* peer) {
   Hello& hello = peer->hello;
   peer->role = in.U8();
   hello.purpose.number = in.U8();
-  peer->has_key = (in.U16() & kHasKeyFlag) != 0;
+  const unsigned flags = in.U16();
+  peer->has_key = (flags & kHasKeyFlag) != 0;
+  hello.encrypts = (flags & kEncryptsFlag) != 0;
   hello.identity.job = in.U64();
   hello.nranks = in.U32();
   hello.rank = in.U32();

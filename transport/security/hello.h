@@ -35,7 +35,8 @@ struct Hello {
   uint32_t rank = 0;         // The speaker.
   uint32_t target_rank = 0;  // The rank that the speaker believes it talks to.
   uint16_t channel = 0;
-  uint16_t lane = 0;  // Index of the socket within its link.
+  uint16_t lane = 0;      // Index of the socket within its link.
+  bool encrypts = false;  // Seals what follows the handshake. Must be equal on both sides.
   // 0 for the first connection of that lane; greater for each one that is to take its place.
   uint32_t connection = 0;
   // The speaker's; told, not compared here. Its file is not sent.
@@ -45,12 +46,13 @@ struct Hello {
 
 enum class HandshakeRole { kInitiator, kAcceptor };
 
-// What kind of peer was refused. All of it is unproven.
+// What kind of peer was refused. All of it is unproven, except for kUnlike.
 enum class RefusedPeer {
   kNobody,
   kStranger,    // Not an Annulus hello.
   kOtherRun,    // A rank of another run.
   kEarlierRun,  // A rank of this run from before a restart: its successor may still come.
+  kUnlike,      // A rank of this job, which has proven itself, and encrypts where this one does not, or vice versa.
   kOther,
 };
 

@@ -135,8 +135,8 @@ Status Seal::Shake(int fd) {
     const int done = SSL_do_handshake(ssl_);
     const std::string why = done == 1 || SSL_want_read(ssl_) ? "" : LatestError();
     if (!Flush(fd)) {
-      if (errno == EAGAIN) return Status::WouldBlock();
-      return {Code::kPeerLost, std::string("the connection ended: ") + std::strerror(errno)};
+      if (errno_ == 0) return Status::WouldBlock();
+      return {Code::kPeerLost, std::string("the connection ended: ") + std::strerror(errno_)};
     }
     if (!why.empty()) return {Code::kAuth, "TLS: " + why};
     if (done == 1) {
@@ -144,8 +144,8 @@ Status Seal::Shake(int fd) {
       return {Code::kAuth, "TLS: the other end does not use the job's key"};
     }
     if (Fill(fd) > 0) continue;
-    if (read_errno_ == 0 && !has_ended_) return Status::WouldBlock();
-    return {Code::kPeerLost, has_ended_ ? "the connection was closed" : std::strerror(read_errno_)};
+    if (!has_ended_) return Status::WouldBlock();
+    return {Code::kPeerLost, errno_ == 0 ? "the connection was closed" : std::strerror(errno_)};
   }
 }
 
@@ -158,7 +158,8 @@ ssize_t Seal::Send(int fd, const iovec* pieces, size_t count) {
     sent += std::exchange(begun_, 0);
   }
   if (sent > 0) return static_cast<ssize_t>(sent);
-  if (begun_ == 0) errno = EPROTO;
+  if (begun_ == 0) NoteError(EPROTO);
+  errno = errno_ != 0 ? errno_ : EAGAIN;
   return -1;
 }
 
@@ -198,6 +199,10 @@ bool Seal::SealRecord(const std::byte* data, size_t bytes) {
   return SSL_write(ssl_, data, static_cast<int>(bytes)) == static_cast<int>(bytes);
 }
 
+void Seal::NoteError(int error) {
+  if (errno_ == 0) errno_ = error;
+}
+
 bool Seal::Flush(int fd) {
   for (;;) {
     char* data = nullptr;
@@ -205,13 +210,14 @@ bool Seal::Flush(int fd) {
     if (held <= 0) return true;
     const ssize_t sent = send(fd, data, static_cast<size_t>(held), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0 && errno == EINTR) continue;
+    if (sent < 0 && errno != EAGAIN && errno != EWOULDBLOCK) NoteError(errno);
     if (sent < 0) return false;
     BIO_nread(outside_, &data, static_cast<int>(sent));
   }
 }
 
 size_t Seal::Fill(int fd) {
-  if (read_errno_ != 0 || has_ended_) return 0;
+  if (has_ended_) return 0;
   char* room = nullptr;
   const int bytes = BIO_nwrite0(outside_, &room);
   ANNULUS_CHECK(bytes > 0);  // OpenSSL has taken all that came before.
@@ -220,8 +226,8 @@ size_t Seal::Fill(int fd) {
     got = recv(fd, room, static_cast<size_t>(bytes), MSG_DONTWAIT);
   } while (got < 0 && errno == EINTR);
   is_drained_ = got < bytes;
-  has_ended_ = got == 0;
-  if (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK) read_errno_ = errno;
+  has_ended_ = got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK);
+  if (got < 0 && has_ended_) NoteError(errno);
   if (got <= 0) return 0;
   BIO_nwrite(outside_, &room, static_cast<int>(got));
   return static_cast<size_t>(got);
@@ -235,7 +241,8 @@ size_t Seal::ReceivePiece(int fd, std::byte* to, size_t bytes) {
     if (got > 0) {
       received += static_cast<size_t>(got);
     } else if (!SSL_want_read(ssl_)) {
-      read_errno_ = EBADMSG;
+      has_ended_ = true;
+      NoteError(EBADMSG);
       break;
     } else if (is_drained_ || Fill(fd) == 0) {
       break;
@@ -254,8 +261,8 @@ ssize_t Seal::Receive(int fd, const iovec* pieces, size_t count) {
     if (got < pieces[i].iov_len) break;
   }
   if (received > 0) return static_cast<ssize_t>(received);
-  if (read_errno_ == 0 && has_ended_) return 0;
-  errno = read_errno_ != 0 ? read_errno_ : EAGAIN;
+  if (has_ended_ && errno_ == 0) return 0;
+  errno = has_ended_ ? errno_ : EAGAIN;
   return -1;
 }
 

@@ -71,6 +71,7 @@ class Seal {
 
   size_t SealSome(const iovec* pieces, size_t count, size_t skip);
   bool SealRecord(const std::byte* data, size_t bytes);
+  void NoteError(int error);
   bool Flush(int fd);
   // Returns the number of bytes that came; 0 at the end or when there are none, which errno tells apart.
   size_t Fill(int fd);
@@ -82,9 +83,11 @@ class Seal {
   const uint64_t records_per_key_;
   uint64_t records_ = 0;  // Sent with the present key.
   size_t begun_ = 0;
-  bool is_drained_ = false;                      // The kernel has nothing more to read now.
-  int read_errno_ = 0;                           // Set for good when nothing more can be received.
-  bool has_ended_ = false;                       // The peer has closed its direction.
+  bool is_drained_ = false;  // The kernel has nothing more to read now.
+  bool has_ended_ = false;   // Nothing more can be received.
+  // The first one of either direction. The kernel says what went wrong once, and the call that was told may have had
+  // bytes to return.
+  int errno_ = 0;
   std::array<std::byte, kMostInRecord> record_;  // Where small pieces are put together.
 };
 

@@ -19,6 +19,7 @@ class Strays {
     kWrongKey,
     kNoHello,
     kOtherRun,
+    kUnlike,
     kSlow,
     kLeft,
     kLeftUnproven,
@@ -56,6 +57,7 @@ class Strays {
   static Reason ReasonOf(const StreamHandshake& handshake, const Status& status) {
     const auto refused = handshake.refused();
     if (refused == Handshake::Refused::kOtherRun || refused == Handshake::Refused::kEarlierRun) return kOtherRun;
+    if (refused == Handshake::Refused::kUnlike) return kUnlike;
     if (status.code() == Code::kAuth) return kWrongKey;
     if (status.code() == Code::kPeerLost) return handshake.owes_proof() ? kLeftUnproven : kLeft;
     return kNoHello;
@@ -72,6 +74,8 @@ class Strays {
         return "no valid hello";
       case kOtherRun:
         return "another run";
+      case kUnlike:
+        return "another ANNULUS_ENCRYPT";
       case kSlow:
         return "too slow";
       case kLeft:

@@ -12,7 +12,7 @@ void StreamHandshake::Start(Decide decide, Done done) {
   decide_ = std::move(decide);
   done_ = std::move(done);
   asio::error_code error;
-  socket_.non_blocking(true, error);
+  socket_.socket.non_blocking(true, error);
   if (error) return FinishLost(error);
   if (handshake_.state() == Handshake::State::kFailed) return Finish(handshake_.Feed({}));
   Continue();
@@ -21,13 +21,14 @@ void StreamHandshake::Start(Decide decide, Done done) {
 void StreamHandshake::Cancel() {
   done_ = nullptr;
   asio::error_code ignored;
-  socket_.close(ignored);
+  socket_.socket.close(ignored);
 }
 
 void StreamHandshake::Continue() {
   if (!done_) return;
   if (!handshake_.Output().empty()) return Write();
   if (handshake_.state() != Handshake::State::kDone) return Read();
+  if (handshake_.encrypts() && socket_.seal == nullptr) return BeginSeal();
   if (role_ == Handshake::Role::kAcceptor) return SendVerdict();
   ReadVerdict();
 }
@@ -60,10 +61,26 @@ void StreamHandshake::TakeInput(size_t bytes) {
     asio::error_code ignored;
     if (!hint.empty()) socket_.write_some(asio::buffer(hint.data(), hint.size()), ignored);
     // Closing with unread bytes would reset the connection, and the peer might not read the hello.
-    socket_.read_some(asio::buffer(in_), ignored);
+    socket_.socket.read_some(asio::buffer(in_), ignored);
     return Finish(std::move(status));
   }
   Continue();
+}
+
+void StreamHandshake::BeginSeal() {
+  Status made = Seal::Create(role_, handshake_.SealKey(), &socket_.seal);
+  made.ok() ? Shake() : Finish(std::move(made));
+}
+
+void StreamHandshake::Shake() {
+  Status status = socket_.seal->Shake(socket_.socket.native_handle());
+  if (status.ok()) return Continue();
+  if (status.code() != Code::kInProgress) return Finish(std::move(status));
+  socket_.socket.async_wait(socket_.seal->holds_output() ? StreamSocket::wait_write : StreamSocket::wait_read,
+                            [self = shared_from_this()](const asio::error_code& error) {
+                              if (error) return self->FinishLost(error);
+                              if (self->done_) self->Shake();
+                            });
 }
 
 void StreamHandshake::SendVerdict() {
@@ -105,7 +122,7 @@ void StreamHandshake::Finish(Status status) {
   Done done = std::exchange(done_, nullptr);
   if (!status.ok()) {
     asio::error_code ignored;
-    socket_.close(ignored);
+    socket_.socket.close(ignored);
   }
   done(std::move(status));
 }

@@ -1,4 +1,5 @@
-// StreamHandshake: runs one Handshake over one connected socket, then the acceptor's verdict.
+// StreamHandshake: runs one Handshake over one connected socket, then the handshake of its seal, if the ranks encrypt,
+// and last the acceptor's verdict.
 //
 // The verdict is one byte after the proofs. It tells the initiator that the acceptor keeps the connection, so neither
 // side ever relies on a connection that the other has dropped.
@@ -14,6 +15,7 @@
 #include "base/status.h"
 #include "transport/address.h"
 #include "transport/security/auth.h"
+#include "transport/security/sealed_socket.h"
 
 namespace annulus {
 
@@ -44,13 +46,15 @@ class StreamHandshake : public std::enable_shared_from_this<StreamHandshake> {
   bool owes_proof() const { return role_ == Handshake::Role::kAcceptor && answered_ && !proven(); }
   const Hello& peer() const { return handshake_.peer(); }
   uint16_t session_minor() const { return handshake_.session_minor(); }
-  StreamSocket TakeSocket() { return std::move(socket_); }
+  SealedSocket TakeSocket() { return std::move(socket_); }
 
  private:
   void Continue();
   void Write();
   void Read();
   void TakeInput(size_t bytes);
+  void BeginSeal();
+  void Shake();
   void SendVerdict();
   void ReadVerdict();
   void TakeVerdict();
@@ -58,7 +62,7 @@ class StreamHandshake : public std::enable_shared_from_this<StreamHandshake> {
   void FinishLost(const asio::error_code& error);
 
   const Handshake::Role role_;
-  StreamSocket socket_;
+  SealedSocket socket_;
   Handshake handshake_;
   Decide decide_;
   Done done_;

@@ -45,9 +45,23 @@ const TransportInfo* OnlyTransport(TransportList list, TransportChoice choice) {
   return choice == TransportChoice::kAuto ? nullptr : FindTransport(list, WordOf(choice));
 }
 
-bool Allows(TransportChoice choice, const TransportInfo& transport) {
-  if (choice == TransportChoice::kAuto) return !transport.by_name_only;
-  return std::string_view(WordOf(choice)) == transport.name;
+TransportFilter FilterOf(TransportList list, const TransportOptions& options) {
+  TransportFilter filter(WhyNotSelected(list, options).empty() ? options.transport : TransportChoice::kAuto);
+  filter.in_clear = options.encrypt != Encryption::kRequired;
+  return filter;
+}
+
+std::string WhyNotSelected(TransportList list, const TransportOptions& options) {
+  const TransportInfo* const only = OnlyTransport(list, options.transport);
+  if (only == nullptr || !only->in_clear || options.encrypt != Encryption::kRequired) return "";
+  return std::string("ANNULUS_TRANSPORT=") + only->name + " is not used: " + only->title +
+         " sends in clear, and ANNULUS_ENCRYPT is required";
+}
+
+bool Allows(const TransportFilter& filter, const TransportInfo& transport) {
+  if (transport.in_clear && !filter.in_clear) return false;
+  if (filter.choice == TransportChoice::kAuto) return !transport.by_name_only;
+  return std::string_view(WordOf(filter.choice)) == transport.name;
 }
 
 Status CheckTransport(TransportList list, TransportChoice choice) {

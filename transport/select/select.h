@@ -21,8 +21,22 @@ const TransportInfo* FindTransport(TransportList list, const std::string& name);
 // The transport that the user selected; null for any, or when the list does not have it.
 const TransportInfo* OnlyTransport(TransportList list, TransportChoice choice);
 
-// Whether the user's choice allows `transport`.
-bool Allows(TransportChoice choice, const TransportInfo& transport);
+// What the user's settings allow.
+struct TransportFilter {
+  TransportFilter(TransportChoice wanted = TransportChoice::kAuto) : choice(wanted) {}  // NOLINT: the usual case.
+  TransportChoice choice;
+  bool in_clear = true;  // Also those that send in clear over networks.
+};
+
+// The filter of these settings. Where encryption is required and the selected transport sends in clear, it allows any
+// other.
+TransportFilter FilterOf(TransportList list, const TransportOptions& options);
+
+// Why the filter does not have what the user selected; "" where it does.
+std::string WhyNotSelected(TransportList list, const TransportOptions& options);
+
+// Whether the filter allows `transport`.
+bool Allows(const TransportFilter& filter, const TransportInfo& transport);
 
 // Errors: kInvalidArgument when the user selected one that the list does not have.
 Status CheckTransport(TransportList list, TransportChoice choice);

@@ -16,6 +16,10 @@ namespace annulus {
 // The transport that the user selected: any, or 1 + its index in Transports().
 enum class TransportChoice : uint8_t { kAuto };
 
+// Whether what ranks send over a network is encrypted.
+enum class Encryption : uint8_t { kOff, kRequired };
+inline constexpr const char* kEncryptionWords[] = {"off", "required"};
+
 // Indexed by TransportChoice: "auto", then the transports' names in the order of Transports().
 inline constexpr const char* kTransportWords[] = {
     "auto",

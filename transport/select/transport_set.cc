@@ -14,7 +14,7 @@ Status TransportSet::Listen(const TransportConfig& config, Offer* offer) {
     transports_.push_back(nullptr);
     std::string& address = offer->addresses.emplace_back();
     std::string& reason = offer->reasons.emplace_back();
-    if (!Allows(choice_, *info)) continue;
+    if (!Allows(filter_, *info)) continue;
     std::unique_ptr<Transport> transport = info->create(config);
     Status usable = transport->Probe();
     if (usable.ok()) usable = transport->LocalAddress(&address);

@@ -16,8 +16,8 @@ namespace annulus {
 
 class TransportSet {
  public:
-  // Those transports of the list that the user's choice allows.
-  TransportSet(TransportList list, TransportChoice choice) : list_(list), choice_(choice) {}
+  // Those transports of the list that the filter allows.
+  TransportSet(TransportList list, const TransportFilter& filter) : list_(list), filter_(filter) {}
 
   // What peers need to know to choose a transport, as in SelectEnd.
   struct Offer {
@@ -38,7 +38,7 @@ class TransportSet {
 
  private:
   const TransportList list_;
-  const TransportChoice choice_;
+  const TransportFilter filter_;
   std::vector<std::unique_ptr<Transport>> transports_;  // By index in the list; null: off or not usable.
 };
 

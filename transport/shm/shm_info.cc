@@ -38,6 +38,7 @@ constinit const TransportInfo kShmTransport = {
     .title = "shared memory",
     .same_host_only = true,
     .by_name_only = false,
+    .in_clear = false,
     .by_system_calls = false,
     .hello_purpose = 3,
     .cost_settings = {},

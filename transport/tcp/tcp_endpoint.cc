@@ -1,6 +1,7 @@
 #include "transport/tcp/tcp_endpoint.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <system_error>
 #include <utility>
 
@@ -13,7 +14,7 @@ constexpr Nanoseconds kLinger = 200 * kMillisecond;
 
 }  // namespace
 
-TcpEndpoint::TcpEndpoint(const TcpEndpointConfig& config, std::vector<StreamSocket> sockets)
+TcpEndpoint::TcpEndpoint(const TcpEndpointConfig& config, std::vector<SealedSocket> sockets)
     : config_(config),
       session_(config.session, std::move(sockets)),
       repair_(config.repair ? std::make_unique<TcpRepair>(*config.repair, &session_) : nullptr) {
@@ -97,7 +98,13 @@ bool TcpEndpoint::IsOver(bool* moved) {
 
 Status TcpEndpoint::LostStatus() const {
   const int error = session_.failed_errno();
-  std::string text = "rank " + std::to_string(config_.peer);
+  const std::string name = "rank " + std::to_string(config_.peer);
+  // A seal does not open what the peer has not sealed.
+  if (error == EBADMSG) {
+    return {Code::kProtocol, name + ": what came from it is not what it has encrypted (" + Describe() + ")",
+            config_.peer, error};
+  }
+  std::string text = name;
   text += error == 0 ? " closed its connection" : " was lost: " + std::generic_category().message(error);
   if (session_.cut_short()) text += ", in the middle of a slice";
   return {Code::kPeerLost, text + " (" + Describe() + ")", config_.peer, error};

@@ -35,7 +35,7 @@ struct TcpEndpointConfig {
 class TcpEndpoint final : public Endpoint, public ShortPath {
  public:
   // `sockets` are connected, authenticated and non-blocking, one per lane.
-  TcpEndpoint(const TcpEndpointConfig& config, std::vector<StreamSocket> sockets);
+  TcpEndpoint(const TcpEndpointConfig& config, std::vector<SealedSocket> sockets);
 
   // False when the slots could not be allocated.
   bool valid() const { return session_.valid(); }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "transport/security/seal.h"
 #include "transport/tcp/tcp.h"
 #include "transport/tcp/tcp_settings.h"
 
@@ -43,8 +44,9 @@ size_t LinkMemoryBytes(const TransportConfig& config) {
   const auto sockets = static_cast<size_t>(std::max(config.settings.Number("tcp_sockets"), kChosenSockets));
   const size_t slot = (config.slot_bytes + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
   const size_t retained = config.settings.Number("reconnect_ms") > 0 ? kRetainedBytes : 0;
+  const size_t sealed = config.settings.Number("encrypt") != 0 ? Seal::kMemoryBytes : 0;
   return 2 * static_cast<size_t>(config.slots) * slot + std::max(sockets * kSocketBytes, kOneSocketBytes) +
-         sockets * retained;
+         sockets * (retained + sealed);
 }
 
 }  // namespace
@@ -54,6 +56,7 @@ constinit const TransportInfo kTcpTransport = {
     .title = "TCP",
     .same_host_only = false,
     .by_name_only = false,
+    .in_clear = false,
     .by_system_calls = true,
     .hello_purpose = 2,
     .cost_settings = kCostSettings,

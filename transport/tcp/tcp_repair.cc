@@ -31,7 +31,7 @@ bool TcpRepair::Expects(int lane, uint32_t connection) const {
 }
 
 // The peer may know before this end that the old connection is broken.
-void TcpRepair::Welcome(int lane, uint32_t connection, StreamSocket socket) {
+void TcpRepair::Welcome(int lane, uint32_t connection, SealedSocket socket) {
   Work& work = lanes_[static_cast<size_t>(lane)];
   work.connection = connection;
   Begin(lane);
@@ -50,13 +50,13 @@ void TcpRepair::Dial(int lane) {
   TcpRedial::Plan plan = config_.dial;
   plan.hello.lane = static_cast<uint16_t>(lane);
   plan.hello.connection = work.connection;
-  plan.on_connected = [this, lane](StreamSocket socket) { Greet(lane, std::move(socket)); };
+  plan.on_connected = [this, lane](SealedSocket socket) { Greet(lane, std::move(socket)); };
   work.redial = std::make_shared<TcpRedial>(&config_.reactor->context(), std::move(plan));
   const std::shared_ptr<TcpRedial> redial = work.redial;
   redial->Start();
 }
 
-void TcpRepair::Greet(int lane, StreamSocket socket) {
+void TcpRepair::Greet(int lane, SealedSocket socket) {
   Work& work = lanes_[static_cast<size_t>(lane)];
   if (work.redial != nullptr) work.connection = std::exchange(work.redial, nullptr)->connection();
   if (work.greeting != nullptr) work.greeting->Cancel();
@@ -105,10 +105,10 @@ Status TcpRepair::TendLane(int lane, Nanoseconds now, bool* moved) {
   if (!work.active && session_->IsBroken(lane)) Begin(lane);
   if (!work.active) return Status();
   if (work.greeted) {
-    StreamSocket socket = work.greeting->TakeSocket();
+    SealedSocket socket = work.greeting->TakeSocket();
     work.greeting = nullptr;
     work.greeted = work.active = false;
-    ANNULUS_RETURN_IF_ERROR(TuneSocket(socket.native_handle(), config_.same_host));
+    ANNULUS_RETURN_IF_ERROR(TuneSocket(socket.socket.native_handle(), config_.same_host));
     uint64_t again = 0;
     ANNULUS_RETURN_IF_ERROR(session_->Resume(lane, std::move(socket), work.received, &again, moved));
     reconnects_.fetch_add(1, std::memory_order_relaxed);

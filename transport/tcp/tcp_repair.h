@@ -57,7 +57,7 @@ class TcpRepair final : public TcpDoor::Link {
   uint64_t bytes_sent_again() const { return bytes_sent_again_.load(std::memory_order_relaxed); }
 
   bool Expects(int lane, uint32_t connection) const override;
-  void Welcome(int lane, uint32_t connection, StreamSocket socket) override;
+  void Welcome(int lane, uint32_t connection, SealedSocket socket) override;
 
  private:
   // A lane's repair.
@@ -76,7 +76,7 @@ class TcpRepair final : public TcpDoor::Link {
   Status TendLane(int lane, Nanoseconds now, bool* moved);
   void Begin(int lane);
   void Dial(int lane);
-  void Greet(int lane, StreamSocket socket);
+  void Greet(int lane, SealedSocket socket);
   void TakeGreeting(int lane, const Status& status, uint64_t received);
 
   const TcpRepairConfig config_;

@@ -23,14 +23,14 @@ constexpr Nanoseconds kConfirmationWait = 250 * kMicrosecond;
 
 }  // namespace
 
-TcpSession::TcpSession(const TcpSessionConfig& config, std::vector<StreamSocket> sockets)
+TcpSession::TcpSession(const TcpSessionConfig& config, std::vector<SealedSocket> sockets)
     : send_slots_(config.slot_memory, config.slot_bytes, config.slots),
       recv_slots_(config.slot_memory, config.slot_bytes, config.slots),
       sends_(&send_slots_),
       receives_(&recv_slots_, config.slot_bytes, config.slots, static_cast<int>(sockets.size())),
       alarm_(sockets[0].get_executor()) {
   const uint32_t most_short = sockets.size() == 1 ? kMostShortBytes : 0;
-  for (StreamSocket& socket : sockets) {
+  for (SealedSocket& socket : sockets) {
     lanes_.push_back(std::make_unique<Lane>(std::move(socket), config, most_short));
   }
 }
@@ -40,6 +40,7 @@ LinkMemory TcpSession::memory() const {
   memory.staging = send_slots_.bytes() + recv_slots_.bytes();
   for (const auto& lane : lanes_) {
     memory.bookkeeping += sizeof(Lane) + lane->reader.buffer_bytes() + lane->retained.bytes();
+    if (lane->socket.is_sealed()) memory.bookkeeping += Seal::kMemoryBytes;
   }
   return memory;
 }
@@ -66,20 +67,20 @@ bool TcpSession::MayTake(const Lane& lane) const {
 size_t TcpSession::WriteOnce(Lane* lane, bool* moved) {
   IoList list;
   TcpRetained& retained = lane->retained;
-  const bool from_copies = retained.has_unwritten();
-  from_copies ? retained.List(&list) : lane->writer.List(&list);
+  retained.has_unwritten() ? retained.List(&list) : lane->writer.List(&list);
   if (list.bytes() == 0) return 0;
   const size_t written = lane->socket.Write(&list);
-  if (from_copies) {
-    retained.Wrote(written);
-    return written;
-  }
-  size_t left = written;
-  // A send is done once the kernel has all of it.
-  while (Send* const send = lane->writer.TakeWritten(&left)) {
+  TakeWritten(lane, written, moved);
+  return written;
+}
+
+// Notes that so many of the bytes listed went out. A send is done once the kernel has all of it.
+void TcpSession::TakeWritten(Lane* lane, size_t written, bool* moved) {
+  TcpRetained& retained = lane->retained;
+  if (retained.has_unwritten()) return retained.Wrote(written);
+  while (Send* const send = lane->writer.TakeWritten(&written)) {
     if (!retained.keeps() || retained.AddWritten(lane->writer.taken_header(), send)) sends_.MarkDone(send, moved);
   }
-  return written;
 }
 
 void TcpSession::Transmit(Lane* lane, bool* moved) {
@@ -270,9 +271,10 @@ uint64_t TcpSession::Freeze(int lane) {
   return frozen.received + frozen.socket.Freeze();
 }
 
-Status TcpSession::Resume(int index, StreamSocket socket, uint64_t received, uint64_t* again, bool* moved) {
+Status TcpSession::Resume(int index, SealedSocket socket, uint64_t received, uint64_t* again, bool* moved) {
   Lane& lane = *lanes_[static_cast<size_t>(index)];
   TcpRetained& retained = lane.retained;
+  TakeWritten(&lane, lane.socket.TakeBegun(), moved);
   const uint64_t sent = lane.position();
   if (received < retained.begin() || received > sent) {
     return {Code::kProtocol, "cannot resume: it has " + std::to_string(received) + " bytes of lane " +

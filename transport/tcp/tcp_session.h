@@ -46,7 +46,7 @@ class TcpSession {
   static constexpr uint32_t kMostShortBytes = 16 * 1024;
 
   // `sockets` are connected, authenticated and non-blocking, one per lane.
-  TcpSession(const TcpSessionConfig& config, std::vector<StreamSocket> sockets);
+  TcpSession(const TcpSessionConfig& config, std::vector<SealedSocket> sockets);
 
   // False when the slots could not be allocated.
   bool valid() const { return send_slots_.valid() && recv_slots_.valid(); }
@@ -97,7 +97,7 @@ class TcpSession {
   uint64_t Freeze(int lane);
   // Goes on over another connection; the lane is frozen. The peer has received that many bytes of the outgoing stream.
   // *again is how many are sent again. Errors: kProtocol  these bytes are not kept, or were never sent.
-  Status Resume(int lane, StreamSocket socket, uint64_t received, uint64_t* again, bool* moved);
+  Status Resume(int lane, SealedSocket socket, uint64_t received, uint64_t* again, bool* moved);
   // Nothing will be resumed any more.
   void GiveUpResuming();
   // Whether no lane can deliver anything more, or none can before receives are posted that nobody can be relied on to
@@ -123,7 +123,7 @@ class TcpSession {
 
  private:
   struct Lane {
-    Lane(StreamSocket taken, const TcpSessionConfig& config, uint32_t most_short)
+    Lane(SealedSocket taken, const TcpSessionConfig& config, uint32_t most_short)
         : socket(std::move(taken)), writer(config.checksum), retained(config.retains, most_short), reader(most_short) {}
     // Position in the outgoing stream of the next byte to write.
     uint64_t position() const {
@@ -148,6 +148,7 @@ class TcpSession {
   void CopyLent(bool* moved);
   bool ArmConfirmation(Lane* lane);
   size_t WriteOnce(Lane* lane, bool* moved);
+  void TakeWritten(Lane* lane, size_t written, bool* moved);
   void Transmit(Lane* lane, bool* moved);
   size_t ReadOnce(Lane* lane, size_t budget, bool* moved);
   Status TakeFrames(Lane* lane, bool* moved);

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstring>
 #include <utility>
 
 #include "base/check.h"
@@ -20,6 +21,20 @@ constexpr int kMaxDiscardReads = 256;
 
 bool WouldBlock(int error) { return error == EAGAIN || error == EWOULDBLOCK; }
 
+// What a seal opens of a connection that broke, at most: more than a kernel keeps for a socket.
+constexpr size_t kMostOpened = size_t{64} << 20;
+constexpr size_t kOpenedAtOnce = size_t{256} << 10;
+
+// Fills the list. Returns its number of bytes.
+ssize_t CopyTo(IoList* list, const std::byte* from) {
+  for (int i = 0; i < list->count(); ++i) {
+    const iovec& piece = list->pieces()[i];
+    std::memcpy(piece.iov_base, from, piece.iov_len);
+    from += piece.iov_len;
+  }
+  return static_cast<ssize_t>(list->bytes());
+}
+
 msghdr MessageOf(IoList* list) {
   msghdr message{};
   message.msg_iov = list->pieces();
@@ -29,20 +44,29 @@ msghdr MessageOf(IoList* list) {
 
 }  // namespace
 
-TcpSocket::TcpSocket(StreamSocket socket)
-    : socket_(std::move(socket)), fd_(socket_.native_handle()), armed_(std::make_shared<Armed>()) {}
+TcpSocket::TcpSocket(SealedSocket socket)
+    : socket_(std::move(socket)), fd_(socket_.socket.native_handle()), armed_(std::make_shared<Armed>()) {}
 
 // For a single piece, as small slices have, the kernel need not copy a list. The same holds for reads.
+ssize_t TcpSocket::Send(IoList* from) {
+  if (is_sealed()) return socket_.seal->Send(fd_, from->pieces(), static_cast<size_t>(from->count()));
+  if (from->count() == 1) return send(fd_, from->pieces()->iov_base, from->bytes(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  const msghdr message = MessageOf(from);
+  return sendmsg(fd_, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+ssize_t TcpSocket::Receive(IoList* into) {
+  if (is_sealed()) return socket_.seal->Receive(fd_, into->pieces(), static_cast<size_t>(into->count()));
+  if (into->count() == 1) return recv(fd_, into->pieces()->iov_base, into->bytes(), MSG_DONTWAIT);
+  msghdr message = MessageOf(into);
+  return recvmsg(fd_, &message, MSG_DONTWAIT);
+}
+
 size_t TcpSocket::Write(IoList* from) {
   ANNULUS_CHECK(from->bytes() > 0);
   ssize_t sent = 0;
   do {
-    if (from->count() == 1) {
-      sent = send(fd_, from->pieces()->iov_base, from->bytes(), MSG_NOSIGNAL | MSG_DONTWAIT);
-    } else {
-      const msghdr message = MessageOf(from);
-      sent = sendmsg(fd_, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-    }
+    sent = Send(from);
   } while (sent < 0 && errno == EINTR);
   if (sent >= 0) {
     write_blocked_ = static_cast<size_t>(sent) < from->bytes();
@@ -61,12 +85,7 @@ size_t TcpSocket::Read(IoList* into) {
     return ReadRest(into);
   ssize_t got = 0;
   do {
-    if (into->count() == 1) {
-      got = recv(fd_, into->pieces()->iov_base, into->bytes(), MSG_DONTWAIT);
-    } else {
-      msghdr message = MessageOf(into);
-      got = recvmsg(fd_, &message, MSG_DONTWAIT);
-    }
+    got = Receive(into);
   } while (got < 0 && errno == EINTR);
   if (got > 0) {
     drained_ = static_cast<size_t>(got) < into->bytes();
@@ -82,7 +101,8 @@ size_t TcpSocket::Read(IoList* into) {
 // Reads no further than what was there when the connection was frozen.
 size_t TcpSocket::ReadRest(IoList* into) {
   const bool is_earlier = !rests_.empty();
-  size_t* const left = is_earlier ? &rests_.front().bytes : &frozen_bytes_;
+  Arrived& arrived = is_earlier ? rests_.front().arrived : arrived_;
+  size_t* const left = &arrived.bytes;
   drained_ = *left == 0;
   if (drained_) return 0;
   IoList list;
@@ -91,7 +111,9 @@ size_t TcpSocket::ReadRest(IoList* into) {
     list.Add(static_cast<const std::byte*>(piece.iov_base), std::min(piece.iov_len, *left - list.bytes()));
   }
   msghdr message = MessageOf(&list);
-  const ssize_t got = recvmsg(is_earlier ? rests_.front().socket.native_handle() : fd_, &message, MSG_DONTWAIT);
+  const ssize_t got = arrived.opened.empty()
+                          ? recvmsg(is_earlier ? rests_.front().socket.native_handle() : fd_, &message, MSG_DONTWAIT)
+                          : CopyTo(&list, arrived.opened.data() + arrived.opened.size() - *left);
   if (got <= 0) {
     if (got < 0 && errno == EINTR) return 0;
     read_ended_ = write_ended_ = true;  // The kernel has not kept what it had.
@@ -103,33 +125,53 @@ size_t TcpSocket::ReadRest(IoList* into) {
   return static_cast<size_t>(got);
 }
 
+// How much of what has arrived can be used shows only when it is opened.
+void TcpSocket::OpenArrived() {
+  std::vector<std::byte>& opened = arrived_.opened;
+  for (ssize_t got = 1; got > 0 && opened.size() < kMostOpened;) {
+    const size_t before = opened.size();
+    opened.resize(before + kOpenedAtOnce);
+    IoList room;
+    room.Add(opened.data() + before, kOpenedAtOnce);
+    got = Receive(&room);
+    opened.resize(before + static_cast<size_t>(std::max<ssize_t>(got, 0)));
+  }
+  arrived_.bytes = opened.size();
+}
+
 size_t TcpSocket::Freeze() {
   if (!std::exchange(frozen_, true)) {
     int bytes = 0;
-    frozen_bytes_ = !read_ended_ && ioctl(fd_, SIOCINQ, &bytes) == 0 ? static_cast<size_t>(bytes) : 0;
+    if (is_sealed() && !read_ended_) {
+      OpenArrived();
+    } else if (!read_ended_ && ioctl(fd_, SIOCINQ, &bytes) == 0) {
+      arrived_.bytes = static_cast<size_t>(bytes);
+    }
     write_ended_ = true;
     drained_ = false;
   }
-  size_t bytes = frozen_bytes_;
-  for (const Rest& rest : rests_) bytes += rest.bytes;
+  size_t bytes = arrived_.bytes;
+  for (const Rest& rest : rests_) bytes += rest.arrived.bytes;
   return bytes;
 }
 
-void TcpSocket::Replace(StreamSocket next) {
+void TcpSocket::Replace(SealedSocket next) {
   ANNULUS_CHECK(frozen_);
   Retransmits();  // Keeps the final value.
   const std::lock_guard<std::mutex> lock(close_mutex_);
   earlier_retransmits_ = retransmits_;
   asio::error_code ignored;
-  socket_.cancel(ignored);
+  socket_.socket.cancel(ignored);
   armed_ = std::make_shared<Armed>();  // Handlers of the old one may still be queued.
-  if (frozen_bytes_ > 0) {
-    rests_.push_back({std::move(socket_), frozen_bytes_});
+  if (arrived_.bytes > 0) {
+    rests_.push_back({std::move(socket_.socket), std::move(arrived_)});
   } else {
-    socket_.close(ignored);
+    socket_.socket.close(ignored);
   }
-  socket_ = std::move(next);
-  fd_ = socket_.native_handle();
+  arrived_ = {};
+  socket_.socket = std::move(next.socket);
+  socket_.seal = std::move(next.seal);
+  fd_ = socket_.socket.native_handle();
   frozen_ = write_blocked_ = drained_ = write_ended_ = read_ended_ = false;
   errno_ = 0;
 }
@@ -147,13 +189,13 @@ void TcpSocket::NoteError(int error) {
 void TcpSocket::ArmRead() {
   if (std::exchange(armed_->read, true)) return;
   const auto handler = [armed = armed_](const asio::error_code&) { armed->read = false; };
-  socket_.async_wait(StreamSocket::wait_read, armed_->read_handler.Keep(handler));
+  socket_.socket.async_wait(StreamSocket::wait_read, armed_->read_handler.Keep(handler));
 }
 
 void TcpSocket::ArmWrite() {
   if (std::exchange(armed_->write, true)) return;
   const auto handler = [armed = armed_](const asio::error_code&) { armed->write = false; };
-  socket_.async_wait(StreamSocket::wait_write, armed_->write_handler.Keep(handler));
+  socket_.socket.async_wait(StreamSocket::wait_write, armed_->write_handler.Keep(handler));
 }
 
 void TcpSocket::ShutDownWrites() {
@@ -173,7 +215,9 @@ void TcpSocket::DiscardInput() {
 
 size_t TcpSocket::Unacknowledged() const {
   int bytes = 0;
-  return ioctl(fd_, SIOCOUTQ, &bytes) == 0 ? static_cast<size_t>(bytes) : 0;
+  if (ioctl(fd_, SIOCOUTQ, &bytes) != 0 || bytes <= 0) return 0;
+  // The kernel counts sealed bytes, which are more; but nothing of a record can be used before all of it is there.
+  return static_cast<size_t>(bytes) + (is_sealed() ? Seal::kMostInRecord : 0);
 }
 
 uint64_t TcpSocket::Retransmits() const {
@@ -187,7 +231,7 @@ void TcpSocket::Close() {
   const std::lock_guard<std::mutex> lock(close_mutex_);
   closed_ = true;
   asio::error_code ignored;
-  socket_.close(ignored);
+  socket_.socket.close(ignored);
   rests_.clear();
   read_ended_ = write_ended_ = true;
 }

@@ -1,5 +1,6 @@
-// TcpSocket: one connected, non-blocking TCP socket. It reads and writes what is possible now, knows whether more may
-// be possible, and asks the reactor for a wake-up when it is. It does not know what the bytes mean.
+// TcpSocket: one connected, non-blocking TCP socket, with its seal where ranks encrypt. It reads and writes what is
+// possible now, knows whether more may be possible, and asks the reactor for a wake-up when it is. It does not know
+// what the bytes mean.
 //
 // The end of the stream is not an error here: the socket notes it, and its owner decides what follows.
 //
@@ -16,16 +17,18 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "transport/address.h"
 #include "transport/handler_memory.h"
+#include "transport/security/sealed_socket.h"
 #include "transport/tcp/io_list.h"
 
 namespace annulus {
 
 class TcpSocket {
  public:
-  explicit TcpSocket(StreamSocket socket);
+  explicit TcpSocket(SealedSocket socket);
 
   // Writes as much of a non-empty list as the kernel takes now. Returns the number of bytes written.
   size_t Write(IoList* from);
@@ -50,7 +53,7 @@ class TcpSocket {
   // Writes nothing more. Returns the number of bytes that will still be read before the next connection's.
   size_t Freeze();
   // Puts `next` in the place of the frozen connection.
-  void Replace(StreamSocket next);
+  void Replace(SealedSocket next);
   // Ends a frozen socket.
   void GiveUp();
 
@@ -63,8 +66,12 @@ class TcpSocket {
   void ShutDownWrites();
   // Discards the input that has arrived.
   void DiscardInput();
-  // Number of bytes written that the peer's kernel does not have; 0 when the kernel does not know.
+  // Number of bytes written that the peer may not have, at most; 0 when the kernel does not know.
   size_t Unacknowledged() const;
+  // Of a broken connection: number of bytes beyond those written that the peer may have all the same. They count as
+  // written from now on.
+  size_t TakeBegun() { return is_sealed() ? socket_.seal->TakeBegun() : 0; }
+  bool is_sealed() const { return socket_.seal != nullptr; }
   void Close();
 
   // This socket's part of EndpointStats::retransmits. Any thread.
@@ -79,21 +86,28 @@ class TcpSocket {
     HandlerMemory write_handler;
   };
 
-  // A connection with bytes to read that are in the kernel already.
+  // What is still to be read from a connection that was frozen.
+  struct Arrived {
+    size_t bytes = 0;
+    std::vector<std::byte> opened;  // Where it had a seal: the last `bytes` of these. Else they are in the kernel.
+  };
   struct Rest {
     StreamSocket socket;
-    size_t bytes = 0;
+    Arrived arrived;
   };
 
+  ssize_t Send(IoList* from);
+  ssize_t Receive(IoList* into);
+  void OpenArrived();
   size_t ReadRest(IoList* into);
   void NoteError(int error);
 
-  StreamSocket socket_;
+  SealedSocket socket_;
   int fd_;
   std::shared_ptr<Armed> armed_;
   std::deque<Rest> rests_;  // Of earlier connections, the oldest first.
   bool frozen_ = false;
-  size_t frozen_bytes_ = 0;  // What may still be read from the frozen connection.
+  Arrived arrived_;  // Of the frozen connection.
   bool write_blocked_ = false;
   bool drained_ = false;
   bool write_ended_ = false;

@@ -156,6 +156,7 @@ Hello TcpTransport::OwnHello(const ConnectContext& context) const {
   Hello hello;
   hello.purpose = {kTcpTransport.hello_purpose, kTcpTransport.title};
   hello.identity = context.identity;
+  hello.encrypts = config_.settings.Number("encrypt") != 0;
   hello.nranks = static_cast<uint32_t>(config_.nranks);
   hello.rank = static_cast<uint32_t>(config_.rank);
   return hello;
@@ -231,17 +232,19 @@ std::optional<TcpRepairConfig> TcpTransport::RepairOf(const LinkRequest& link, c
 Status TcpTransport::MakeEndpoint(const LinkRequest& link, std::span<Stream> lanes,
                                   std::optional<TcpRepairConfig> repair,
                                   std::unique_ptr<annulus::Endpoint>* endpoint) const {
-  std::vector<StreamSocket> sockets;
-  for (Stream& lane : lanes) sockets.push_back(std::move(lane.socket));
+  std::vector<SealedSocket> sockets;
+  for (Stream& lane : lanes) sockets.emplace_back(std::move(lane.socket), std::move(lane.seal));
   asio::error_code error;
-  const StreamEndpoint own = sockets[0].local_endpoint(error);
-  const StreamEndpoint peer = sockets[0].remote_endpoint(error);
+  const StreamEndpoint own = sockets[0].socket.local_endpoint(error);
+  const StreamEndpoint peer = sockets[0].socket.remote_endpoint(error);
   if (error) {
     return {Code::kPeerLost, "rank " + std::to_string(link.peer) + " left right after connecting: " + error.message(),
             link.peer, error.value()};
   }
   const bool same_host = link.same_host || IsLoopback(peer) || HostText(own) == HostText(peer);
-  for (StreamSocket& socket : sockets) ANNULUS_RETURN_IF_ERROR(TuneSocket(socket.native_handle(), same_host));
+  for (SealedSocket& each : sockets) {
+    ANNULUS_RETURN_IF_ERROR(TuneSocket(each.socket.native_handle(), same_host));
+  }
   TcpEndpointConfig config;
   config.peer = link.peer;
   config.session = {config_.slot_bytes, config_.slots, config_.settings.Number("checksum") != 0, config_.slot_memory,
@@ -249,9 +252,10 @@ Status TcpTransport::MakeEndpoint(const LinkRequest& link, std::span<Stream> lan
   if (repair) repair->same_host = same_host;
   config.repair = std::move(repair);
   config.description = InterfaceOf(own) + ", " + EndpointText(own) + " to " + EndpointText(peer);
+  if (sockets[0].seal != nullptr) config.description += ", encrypted";
   if (sockets.size() > 1) config.description += " and " + std::to_string(sockets.size() - 1) + " more sockets";
   Log(LogLevel::kDebug, config_.rank, "link with rank %d, channel %d: tcp %s, %s", link.peer, link.channel,
-      config.description.c_str(), CongestionControlOf(sockets[0].native_handle()).c_str());
+      config.description.c_str(), CongestionControlOf(sockets[0].socket.native_handle()).c_str());
   auto made = std::make_unique<TcpEndpoint>(config, std::move(sockets));
   if (!made->valid())
     return {Code::kOutOfMemory, "no memory for the slots of the link with rank " + std::to_string(link.peer)};

@@ -29,6 +29,7 @@ constinit const TransportInfo kVerbsTransport = {
     .title = "verbs",
     .same_host_only = false,
     .by_name_only = true,
+    .in_clear = true,
     .by_system_calls = false,
     .hello_purpose = 5,
     .cost_settings = {},

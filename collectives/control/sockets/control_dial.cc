@@ -43,15 +43,10 @@ void ControlDial::Cancel() {
 void ControlDial::Finish(const Status& status) {
   if (!done_) return;
   const Done done = std::exchange(done_, nullptr);
-  int fd = -1;
-  if (status.ok()) {
-    StreamSocket socket = handshake_->TakeSocket();
-    asio::error_code error;
-    fd = socket.release(error);
-    handshake_ = nullptr;
-  }
+  SealedFd connection;
+  if (status.ok()) connection = std::exchange(handshake_, nullptr)->TakeSocket().Release();
   Cancel();
-  done(status, fd);
+  done(status, std::move(connection));
 }
 
 }  // namespace annulus

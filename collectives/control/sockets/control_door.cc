@@ -21,12 +21,13 @@ Status ListenAt(const StreamEndpoint& endpoint, StreamListener* listener) {
 
 }  // namespace
 
-Hello ControlHello(const Identity& identity, int rank, int nranks) {
+Hello ControlHello(const Identity& identity, int rank, int nranks, bool encrypts) {
   Hello hello;
   hello.purpose = {4, "control"};
   hello.identity = identity;
   hello.nranks = static_cast<uint32_t>(nranks);
   hello.rank = static_cast<uint32_t>(rank);
+  hello.encrypts = encrypts;
   return hello;
 }
 
@@ -44,9 +45,8 @@ ControlDoor::ControlDoor(asio::io_context* context, const std::string& key, cons
     return expected ? StreamHandshake::Verdict::kWelcome : StreamHandshake::Verdict::kUnexpected;
   };
   plan.on_proven = [returned = std::move(returned)](const Door::Proven& proven) {
-    asio::error_code error;
-    const int fd = proven.handshake->TakeSocket().release(error);
-    if (!error) returned(static_cast<int>(proven.handshake->peer().rank), fd);
+    SealedFd connection = proven.handshake->TakeSocket().Release();
+    if (connection.fd >= 0) returned(static_cast<int>(proven.handshake->peer().rank), std::move(connection));
   };
   door_ = std::make_shared<Door>(context, std::move(plan));
 }

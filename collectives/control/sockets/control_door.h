@@ -16,14 +16,14 @@
 namespace annulus {
 
 // The hello of connections that go on where a broken control connection ended. The identity is that of the links.
-Hello ControlHello(const Identity& identity, int rank, int nranks);
+Hello ControlHello(const Identity& identity, int rank, int nranks, bool encrypts);
 
 class ControlDoor {
  public:
   // Whether a rank may come back.
   using Expects = std::function<bool(int rank)>;
-  // A rank came back; the callee owns `fd`.
-  using Returned = std::function<void(int rank, int fd)>;
+  // A rank came back; the callee owns the descriptor.
+  using Returned = std::function<void(int rank, SealedFd connection)>;
 
   // `hello` has the purpose, identity, size and rank of this side.
   ControlDoor(asio::io_context* context, const std::string& key, const Hello& hello, Expects expects,

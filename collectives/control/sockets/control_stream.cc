@@ -45,8 +45,9 @@ void SetOptions(int fd) {
 
 }  // namespace
 
-Status ControlStream::Create(asio::io_context* context, int fd, size_t most_bytes,
+Status ControlStream::Create(asio::io_context* context, SealedFd connection, size_t most_bytes,
                              std::shared_ptr<ControlStream>* stream) {
+  const int fd = connection.fd;
   std::shared_ptr<ControlStream> made(new ControlStream(context, most_bytes));
   sockaddr_storage address{};
   socklen_t address_bytes = sizeof address;
@@ -57,13 +58,14 @@ Status ControlStream::Create(asio::io_context* context, int fd, size_t most_byte
   }
   SetOptions(fd);
   asio::error_code error;
-  made->socket_.assign(address.ss_family == AF_INET6 ? asio::ip::tcp::v6() : asio::ip::tcp::v4(), fd, error);
+  made->socket_.socket.assign(StreamProtocol(address.ss_family, 0), fd, error);
   if (error) {
     ::close(fd);
     return Status::System("registering a control connection", error.value());
   }
-  made->socket_.non_blocking(true, error);
+  made->socket_.socket.non_blocking(true, error);
   if (error) return Status::System("making a control connection non-blocking", error.value());
+  made->socket_.seal = std::move(connection.seal);
   *stream = std::move(made);
   return Status();
 }
@@ -163,7 +165,7 @@ void ControlStream::Finish() {
 void ControlStream::MaybeShutdown() {
   if (!finishing_ || !open() || !queue_.empty()) return;
   asio::error_code ignored;  // Fails only when the connection is gone already.
-  socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
+  socket_.socket.shutdown(StreamSocket::shutdown_send, ignored);
 }
 
 void ControlStream::End(const Status& cause) {
@@ -175,35 +177,33 @@ void ControlStream::End(const Status& cause) {
 void ControlStream::Close() {
   handlers_ = {};
   asio::error_code ignored;
-  socket_.close(ignored);
+  socket_.socket.close(ignored);
 }
 
 // A reset, not an orderly end.
 void ControlStream::Abandon() {
   asio::error_code ignored;
-  if (open()) socket_.set_option(asio::socket_base::linger(true, 0), ignored);
+  if (open()) socket_.socket.set_option(asio::socket_base::linger(true, 0), ignored);
   Close();
 }
 
 bool ControlStream::acknowledged() {
   if (!open()) return false;
   int pending = 0;
-  const bool is_known = ::ioctl(socket_.native_handle(), SIOCOUTQ, &pending) == 0;
+  const bool is_known = ::ioctl(socket_.socket.native_handle(), SIOCOUTQ, &pending) == 0;
   return drained() && !(is_known && pending > 0);
 }
 
 void ControlStream::StopReading() {
   handlers_ = {};
   asio::error_code ignored;
-  if (open() && drained()) socket_.cancel(ignored);
+  if (open() && drained()) socket_.socket.cancel(ignored);
 }
 
-int ControlStream::Release() {
-  if (!open()) return -1;
+SealedFd ControlStream::Release() {
+  if (!open()) return {};
   handlers_ = {};
-  asio::error_code error;
-  const int fd = socket_.release(error);
-  return error ? -1 : fd;
+  return socket_.Release();
 }
 
 void ControlStream::NoteWriteError(const asio::error_code& error) {

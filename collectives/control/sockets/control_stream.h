@@ -6,7 +6,6 @@
 #pragma once
 
 #include <asio/io_context.hpp>
-#include <asio/ip/tcp.hpp>
 #include <cstddef>
 #include <deque>
 #include <functional>
@@ -16,13 +15,15 @@
 
 #include "base/status.h"
 #include "collectives/control/message_stream.h"
+#include "transport/security/sealed_socket.h"
 
 namespace annulus {
 
 class ControlStream : public MessageStream, public std::enable_shared_from_this<ControlStream> {
  public:
-  // Takes over `fd`. Bodies of messages have at most `most_bytes`.
-  static Status Create(asio::io_context* context, int fd, size_t most_bytes, std::shared_ptr<ControlStream>* stream);
+  // Takes over the connection. Bodies of messages have at most `most_bytes`.
+  static Status Create(asio::io_context* context, SealedFd connection, size_t most_bytes,
+                       std::shared_ptr<ControlStream>* stream);
 
   // Handlers run on the context's thread.
   void Start(Handlers handlers) override;
@@ -31,15 +32,15 @@ class ControlStream : public MessageStream, public std::enable_shared_from_this<
   void Ignore() override { ignores_ = true; }
   void Close() override;
   void Abandon() override;
-  bool open() const override { return socket_.is_open(); }
+  bool open() const override { return socket_.socket.is_open(); }
   bool was_reset() const override { return was_reset_; }
   bool acknowledged() override;
 
   // Stops reading and drops the handlers. Sending continues.
   void StopReading();
 
-  // Stops reading and returns the socket, which the caller then owns; -1 when closed. Nothing may be left to send.
-  int Release();
+  // Stops reading and returns the connection, which the caller then owns; -1 when closed. Nothing may be left to send.
+  SealedFd Release();
 
   // Whether everything sent has been handed to the kernel.
   bool drained() const { return queue_.empty(); }
@@ -59,7 +60,7 @@ class ControlStream : public MessageStream, public std::enable_shared_from_this<
   void NoteWriteError(const asio::error_code& error);
   Status CauseOf(asio::error_code error);
 
-  asio::ip::tcp::socket socket_;
+  SealedSocket socket_;
   const size_t most_bytes_;
   Handlers handlers_;
   std::array<std::byte, kMessageHeaderBytes> header_{};

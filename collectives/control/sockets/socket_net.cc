@@ -42,9 +42,9 @@ SocketNet::~SocketNet() { CancelDial(); }
 
 std::unique_ptr<ControlTimer> SocketNet::MakeTimer() { return std::make_unique<SteadyTimer>(context_); }
 
-Status SocketNet::Adopt(int fd, size_t most_bytes, std::shared_ptr<MessageStream>* stream) {
+Status SocketNet::Adopt(SealedFd connection, size_t most_bytes, std::shared_ptr<MessageStream>* stream) {
   std::shared_ptr<ControlStream> made;
-  ANNULUS_RETURN_IF_ERROR(ControlStream::Create(context_, fd, most_bytes, &made));
+  ANNULUS_RETURN_IF_ERROR(ControlStream::Create(context_, std::move(connection), most_bytes, &made));
   *stream = std::move(made);
   return Status();
 }
@@ -57,9 +57,9 @@ Status SocketNet::OpenDoor(int listener, Expects expects, Returned returned) {
 void SocketNet::Dial(const StreamEndpoint& door, Nanoseconds limit, Dialled done) {
   CancelDial();
   dial_ = std::make_shared<ControlDial>(context_, key_, hello_);
-  dial_->Start(door, limit, [this, done = std::move(done)](const Status& status, int fd) {
+  dial_->Start(door, limit, [this, done = std::move(done)](const Status& status, SealedFd connection) {
     dial_ = nullptr;
-    done(status, fd);
+    done(status, std::move(connection));
   });
 }
 

@@ -22,7 +22,7 @@ class SocketNet : public ControlNet {
 
   Nanoseconds Now() const override { return annulus::Now(); }
   std::unique_ptr<ControlTimer> MakeTimer() override;
-  Status Adopt(int fd, size_t most_bytes, std::shared_ptr<MessageStream>* stream) override;
+  Status Adopt(SealedFd connection, size_t most_bytes, std::shared_ptr<MessageStream>* stream) override;
   Status OpenDoor(int listener, Expects expects, Returned returned) override;
   void Dial(const StreamEndpoint& door, Nanoseconds limit, Dialled done) override;
   void CancelDial() override;

@@ -35,9 +35,9 @@ class ControlDoorTest : public testing::Test {
   ControlDoorTest()
       : door_(
             &context_, "the key", HelloOf(0), [](int rank) { return rank != 3; },
-            [this](int rank, int fd) {
+            [this](int rank, const SealedFd& connection) {
               returned_.push_back(rank);
-              ::close(fd);
+              ::close(connection.fd);
             }) {
     int listener = -1;
     int port = 0;
@@ -54,9 +54,9 @@ class ControlDoorTest : public testing::Test {
       const std::string& key, const Hello& hello, const std::function<void()>& meanwhile = [] {}) {
     const auto dial = std::make_shared<ControlDial>(&context_, key, hello);
     Status result = Status::WouldBlock();
-    dial->Start(address_, 5 * kSecond, [&result](const Status& status, int fd) {
+    dial->Start(address_, 5 * kSecond, [&result](const Status& status, const SealedFd& connection) {
       result = status;
-      if (fd >= 0) ::close(fd);
+      if (connection.fd >= 0) ::close(connection.fd);
     });
     meanwhile();
     const Deadline deadline = DeadlineAfter(kPatience);

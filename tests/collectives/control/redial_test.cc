@@ -21,7 +21,7 @@ class Net : public ControlNet {
  public:
   Nanoseconds Now() const override { return clock.now(); }
   std::unique_ptr<ControlTimer> MakeTimer() override { return std::make_unique<SimTimer>(&clock); }
-  Status Adopt(int, size_t, std::shared_ptr<MessageStream>*) override { return Status(); }
+  Status Adopt(SealedFd, size_t, std::shared_ptr<MessageStream>*) override { return Status(); }
   Status OpenDoor(int, Expects, Returned) override { return Status(); }
   void Dial(const StreamEndpoint&, Nanoseconds limit, Dialled done) override {
     CancelDial();
@@ -60,7 +60,7 @@ class RedialTest : public testing::Test {
   int late_ = 0;
   std::function<void()> on_connected_ = [] {};
   Redial redial_{&net_,
-                 {[this](int) {
+                 {[this](const SealedFd&) {
                     ++connected_;
                     on_connected_();
                     return true;

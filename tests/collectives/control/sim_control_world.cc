@@ -81,8 +81,8 @@ class SimControlWorld::Net : public ControlNet {
     return std::make_unique<SimTimer>(&world_->clock_, deliver);
   }
 
-  Status Adopt(int fd, size_t, std::shared_ptr<MessageStream>* stream) override {
-    const Held held = world_->Take(fd);
+  Status Adopt(SealedFd connection, size_t, std::shared_ptr<MessageStream>* stream) override {
+    const Held held = world_->Take(connection.fd);
     *stream = std::make_shared<SimStream>(held.line, held.side);
     return Status();
   }

@@ -25,7 +25,7 @@ namespace {
 constexpr char kKey[] = "a key that is long enough";
 constexpr Nanoseconds kPatience = 30 * kSecond;  // Only a failing test waits that long.
 constexpr Nanoseconds kShortPatience = 4 * kSecond;
-constexpr int kMostPieces = 12;  // More than a rendezvous has.
+constexpr int kMostPieces = 16;  // More than a rendezvous has.
 constexpr int kLeastPieces = 8;  // Its messages, with those of the handshake.
 constexpr int kPlayers = 4;      // Jobs at a time: mostly they wait.
 
@@ -41,14 +41,20 @@ struct Outcome {
   std::unique_ptr<Control> control;
 };
 
+struct Case {
+  const char* name;
+  CutKind kind;
+  bool encrypts = false;
+};
+
 // All ranks of a job, each in a thread of its own: from its start to its control plane.
 class Start {
  public:
-  Start(int nranks, const std::vector<Cut>& cuts, CutKind kind, Nanoseconds patience) : outcomes_(nranks) {
+  Start(int nranks, const std::vector<Cut>& cuts, const Case& how, Nanoseconds patience) : outcomes_(nranks) {
     const auto [listener, port] = ListenAnywhere();
     std::vector<int> ports(nranks, port);
     for (const Cut& cut : cuts) {
-      proxies_.push_back(std::make_unique<CuttingProxy>(port, kind, cut.piece));
+      proxies_.push_back(std::make_unique<CuttingProxy>(port, how.kind, cut.piece));
       ports[cut.rank] = proxies_.back()->port();
     }
     std::vector<std::thread> threads;
@@ -58,10 +64,11 @@ class Start {
       config.nranks = nranks;
       config.rendezvous = "127.0.0.1:" + std::to_string(ports[rank]);
       config.job_key = kKey;
+      config.encrypts = how.encrypts;
       config.listener = rank == 0 ? listener : -1;
       config.blob = "blob of rank " + std::to_string(rank);
       config.deadline = DeadlineAfter(patience);
-      threads.emplace_back([this, config, kind, listener = listener] {
+      threads.emplace_back([this, config, kind = how.kind, listener = listener] {
         Outcome& outcome = outcomes_[config.rank];
         outcome.status = Bootstrap(config, &outcome.result);
         if (config.rank == 0) ::close(listener);  // As when the process goes on: nobody listens there any more.
@@ -107,6 +114,7 @@ class Start {
     config.rank = bootstrap.rank;
     config.nranks = bootstrap.nranks;
     config.job_key = bootstrap.job_key;
+    config.encrypts = bootstrap.encrypts;
     config.identity.job = outcome->result.job_id;
     config.connections = std::move(outcome->result.connections);
     config.on_verdict = [this] {
@@ -128,7 +136,7 @@ struct Story {
 };
 
 // Plays all stories, a few at a time, and returns the number of those in which every cut was made.
-int PlayAll(const std::vector<Story>& stories, CutKind kind) {
+int PlayAll(const std::vector<Story>& stories, const Case& how) {
   std::atomic<size_t> next{0};
   std::atomic<int> cut{0};
   std::vector<std::thread> players;
@@ -139,7 +147,7 @@ int PlayAll(const std::vector<Story>& stories, CutKind kind) {
         name << stories[at].nranks << " ranks";
         for (const Cut& one : stories[at].cuts) name << ", rank " << one.rank << " cut at piece " << one.piece;
         SCOPED_TRACE(name);
-        Start start(stories[at].nranks, stories[at].cuts, kind, kPatience);
+        Start start(stories[at].nranks, stories[at].cuts, how, kPatience);
         start.ExpectJob();
         cut += start.all_cut();
       }
@@ -148,11 +156,6 @@ int PlayAll(const std::vector<Story>& stories, CutKind kind) {
   for (std::thread& player : players) player.join();
   return cut;
 }
-
-struct Case {
-  const char* name;
-  CutKind kind;
-};
 
 class BootstrapCutsTest : public testing::TestWithParam<Case> {
  protected:
@@ -171,7 +174,7 @@ TEST_P(BootstrapCutsTest, TheJobStartsWhereverAConnectionIsCut) {
       for (int piece = 0; piece < kMostPieces; ++piece) stories.push_back({nranks, {{rank, piece}}});
     }
   }
-  const int cut = PlayAll(stories, GetParam().kind);
+  const int cut = PlayAll(stories, GetParam());
   EXPECT_GE(cut, ranks * kLeastPieces);
   std::printf("%d cuts\n", cut);
 }
@@ -185,7 +188,7 @@ TEST_P(BootstrapCutsTest, TheJobStartsWhereverTwoConnectionsAreCut) {
       if (std::abs(first - second) <= most_apart) stories.push_back({3, {{1, first}, {2, second}}});
     }
   }
-  const int cut = PlayAll(stories, GetParam().kind);
+  const int cut = PlayAll(stories, GetParam());
   EXPECT_GE(cut, kLeastPieces);
   std::printf("%d pairs of cuts\n", cut);
 }
@@ -193,7 +196,9 @@ TEST_P(BootstrapCutsTest, TheJobStartsWhereverTwoConnectionsAreCut) {
 INSTANTIATE_TEST_SUITE_P(Cuts, BootstrapCutsTest,
                          testing::Values(Case{"BothEnds", CutKind::kBothEnds}, Case{"RankFirst", CutKind::kRankFirst},
                                          Case{"JudgeFirst", CutKind::kJudgeFirst},
-                                         Case{"Forgotten", CutKind::kForgotten}),
+                                         Case{"Forgotten", CutKind::kForgotten},
+                                         Case{"EncryptedBothEnds", CutKind::kBothEnds, true},
+                                         Case{"EncryptedRankFirst", CutKind::kRankFirst, true}),
                          [](const auto& info) { return info.param.name; });
 
 TEST(BootstrapSilenceTest, AllEndInTimeWhereNothingPassesAnyMore) {
@@ -201,7 +206,8 @@ TEST(BootstrapSilenceTest, AllEndInTimeWhereNothingPassesAnyMore) {
   std::vector<std::unique_ptr<Start>> starts(kMostPieces);
   for (int piece = 0; piece < kMostPieces; ++piece) {
     threads.emplace_back([&starts, piece] {
-      starts[piece] = std::make_unique<Start>(3, std::vector<Cut>{{2, piece}}, CutKind::kSilence, kShortPatience);
+      starts[piece] =
+          std::make_unique<Start>(3, std::vector<Cut>{{2, piece}}, Case{"", CutKind::kSilence}, kShortPatience);
     });
   }
   for (std::thread& thread : threads) thread.join();

@@ -97,6 +97,7 @@ constinit const TransportInfo kPipeTransport = {
     .title = "pipes",
     .same_host_only = true,
     .by_name_only = false,
+    .in_clear = false,
     .by_system_calls = true,
     .hello_purpose = 255,
     .cost_settings = {},

@@ -269,6 +269,46 @@ TEST(HandshakeTest, WrongPartiesAreRefused) {
   EXPECT_EQ(RunHellos(initiator, AcceptorHello()).acceptor.code(), Code::kProtocol);
 }
 
+TEST(HandshakeTest, BothSidesKnowWhetherToSealAndWithWhichKey) {
+  Hello dials = InitiatorHello();
+  Hello accepts = AcceptorHello();
+  dials.encrypts = accepts.encrypts = true;
+  Handshake initiator(Handshake::Role::kInitiator, kKey, dials);
+  Handshake acceptor(Handshake::Role::kAcceptor, kKey, accepts);
+  const Result result = Exchange(&initiator, &acceptor);
+  ASSERT_TRUE(result.initiator.ok() && result.acceptor.ok());
+  EXPECT_TRUE(initiator.encrypts() && acceptor.encrypts());
+  EXPECT_EQ(initiator.SealKey(), acceptor.SealKey());
+  Handshake again(Handshake::Role::kInitiator, kKey, dials);
+  Handshake anew(Handshake::Role::kAcceptor, kKey, accepts);
+  Exchange(&again, &anew);
+  EXPECT_NE(again.SealKey(), initiator.SealKey()) << "each connection has its own";
+}
+
+// Both sides hear it, and only from a peer that has proven itself.
+TEST(HandshakeTest, WhoEncryptsAloneIsRefusedByName) {
+  for (const bool dialling : {true, false}) {
+    Hello dials = InitiatorHello();
+    Hello accepts = AcceptorHello();
+    (dialling ? dials : accepts).encrypts = true;
+    Handshake initiator(Handshake::Role::kInitiator, kKey, dials);
+    Handshake acceptor(Handshake::Role::kAcceptor, kKey, accepts);
+    const Result result = Exchange(&initiator, &acceptor);
+    const std::string of_initiator = std::string("ANNULUS_ENCRYPT=") + (dialling ? "required" : "off");
+    const std::string of_acceptor = std::string("ANNULUS_ENCRYPT=") + (dialling ? "off" : "required");
+    EXPECT_EQ(result.initiator.code(), Code::kMismatch);
+    EXPECT_EQ(result.acceptor.code(), Code::kMismatch);
+    EXPECT_EQ(initiator.refused(), Handshake::Refused::kUnlike);
+    EXPECT_EQ(acceptor.refused(), Handshake::Refused::kUnlike);
+    EXPECT_TRUE(Mentions(result.initiator, "rank 1 has " + of_acceptor + ", this rank (3) has " + of_initiator));
+    EXPECT_TRUE(Mentions(result.acceptor, "rank 3 has " + of_initiator + ", this rank (1) has " + of_acceptor));
+    Handshake stranger(Handshake::Role::kInitiator, "another key, of a stranger", dials);
+    Handshake other(Handshake::Role::kAcceptor, kKey, accepts);
+    Exchange(&stranger, &other);
+    EXPECT_NE(other.refused(), Handshake::Refused::kUnlike);
+  }
+}
+
 TEST(HandshakeTest, NeighbouringMinorVersionsMeetAtTheLower) {
   Hello newer = InitiatorHello();
   newer.version_minor = 3;

@@ -82,6 +82,28 @@ TEST(TransportsTest, TheWordsOfTheSettingAreAutoAndTheirNames) {
   EXPECT_EQ(CheckTransport(first, static_cast<TransportChoice>(2)).code(), Code::kInvalidArgument);
 }
 
+TEST(TransportsTest, WhatSendsInClearIsNotUsedWhereEncryptionIsRequired) {
+  for (size_t i = 0; i < Transports().size(); ++i) {
+    const TransportInfo& selected = *Transports()[i];
+    TransportOptions options;
+    options.transport = static_cast<TransportChoice>(i + 1);
+    EXPECT_TRUE(Allows(FilterOf(Transports(), options), selected));
+    EXPECT_EQ(WhyNotSelected(Transports(), options), "");
+    options.encrypt = Encryption::kRequired;
+    const TransportFilter filter = FilterOf(Transports(), options);
+    EXPECT_EQ(Allows(filter, selected), !selected.in_clear);
+    EXPECT_EQ(WhyNotSelected(Transports(), options).empty(), !selected.in_clear);
+    for (const TransportInfo* each : Transports()) EXPECT_FALSE(each->in_clear && Allows(filter, *each));
+    EXPECT_TRUE(!selected.in_clear || Allows(filter, *FindTransport(Transports(), "tcp")));
+  }
+  TransportInfo by_itself = *FindTransport(Transports(), "verbs");
+  by_itself.by_name_only = false;
+  TransportFilter filter;
+  EXPECT_TRUE(Allows(filter, by_itself));
+  filter.in_clear = false;
+  EXPECT_FALSE(Allows(filter, by_itself));
+}
+
 TEST(TransportsTest, TheDocumentsNameThem) {
   for (const char* path : {"docs/tuning.md", "README.md"}) {
     std::ifstream document(path);

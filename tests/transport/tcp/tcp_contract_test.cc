@@ -1,5 +1,7 @@
-// The contract suite on TCP: one socket, several, with checksums, over IPv6, and on links that are made again.
+// The contract suite on TCP: one socket, several, with checksums, over IPv6, encrypted, and on links that are made
+// again.
 #include <memory>
+#include <utility>
 
 #include "tests/transport/contract/contract.h"
 #include "transport/tcp/tcp.h"
@@ -40,6 +42,21 @@ std::unique_ptr<Transport> MakeReconnectingOfThree(TransportConfig config) {
   return CreateTcpTransport(config);
 }
 
+std::unique_ptr<Transport> MakeEncrypted(TransportConfig config) {
+  config.settings.Set("encrypt", 1);
+  return MakeOneSocket(std::move(config));
+}
+
+std::unique_ptr<Transport> MakeEncryptedOfThree(TransportConfig config) {
+  config.settings.Set("encrypt", 1);
+  return MakeThreeSockets(std::move(config));
+}
+
+std::unique_ptr<Transport> MakeEncryptedReconnecting(TransportConfig config) {
+  config.settings.Set("encrypt", 1);
+  return MakeReconnecting(std::move(config));
+}
+
 }  // namespace
 
 INSTANTIATE_TEST_SUITE_P(Tcp, EndpointContract,
@@ -47,6 +64,9 @@ INSTANTIATE_TEST_SUITE_P(Tcp, EndpointContract,
                                            TransportBackend("ThreeSockets", MakeThreeSockets),
                                            TransportBackend("Checksummed", MakeChecksummed),
                                            TransportBackend("Ipv6", MakeIpv6),
+                                           TransportBackend("Encrypted", MakeEncrypted),
+                                           TransportBackend("EncryptedOfThree", MakeEncryptedOfThree),
+                                           TransportBackend("EncryptedReconnecting", MakeEncryptedReconnecting),
                                            TransportBackend("Reconnecting", MakeReconnecting),
                                            TransportBackend("ReconnectingOfThree", MakeReconnectingOfThree)),
                          BackendName);

@@ -26,6 +26,7 @@ struct Variant {
   int lanes = 1;
   bool checksum = false;
   const char* host = "127.0.0.1";
+  bool encrypts = false;
 };
 
 class TcpRepairTest : public ::testing::TestWithParam<Variant> {
@@ -41,6 +42,7 @@ class TcpRepairTest : public ::testing::TestWithParam<Variant> {
       config.settings.Set("tcp_sockets", GetParam().lanes);
       config.settings.Set("checksum", GetParam().checksum);
       config.settings.Set("reconnect_ms", reconnect_ms);
+      config.settings.Set("encrypt", GetParam().encrypts);
       config.local_host = GetParam().host;
       return CreateTcpTransport(config);
     };
@@ -169,7 +171,9 @@ TEST_P(TcpRepairTest, WhoDoesNotComeBackIsLostWhenTimeIsUp) {
 
 INSTANTIATE_TEST_SUITE_P(Variants, TcpRepairTest,
                          ::testing::Values(Variant{"OneSocket"}, Variant{"ThreeSockets", 3},
-                                           Variant{"Checksummed", 2, true}, Variant{"Ipv6", 2, false, "::1"}),
+                                           Variant{"Checksummed", 2, true}, Variant{"Ipv6", 2, false, "::1"},
+                                           Variant{.name = "Encrypted", .encrypts = true},
+                                           Variant{.name = "EncryptedOfThree", .lanes = 3, .encrypts = true}),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

@@ -1,5 +1,6 @@
 // Two sessions whose connection is cut after every possible number of bytes. The test is the network between them: it
-// passes bytes on, and at the cut everything that it has not passed on is lost.
+// passes bytes on, and at the cut everything that it has not passed on is lost. Of sealed connections, every eleventh
+// byte is enough: each connection takes some milliseconds to seal.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -18,14 +19,15 @@ namespace {
 // One connection, with the network's end of each side.
 class Wire {
  public:
-  explicit Wire(asio::io_context* context) {
+  Wire(asio::io_context* context, bool seals) {
     for (int side = 0; side < 2; ++side) {
       int fds[2];
       EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds), 0);
       sockets.emplace_back(*context);
-      sockets.back().assign(StreamProtocol(AF_UNIX, 0), fds[0]);
+      sockets.back().socket.assign(StreamProtocol(AF_UNIX, 0), fds[0]);
       network_[side] = fds[1];
     }
+    if (seals) SealBoth();
   }
   ~Wire() {
     for (const int fd : network_) close(fd);
@@ -40,9 +42,22 @@ class Wire {
     return static_cast<size_t>(got);
   }
 
-  std::vector<StreamSocket> sockets;  // Of side 0 and 1.
+  std::vector<SealedSocket> sockets;  // Of side 0 and 1.
 
  private:
+  void SealBoth() {
+    Status status[2] = {Status::WouldBlock(), Status::WouldBlock()};
+    EXPECT_TRUE(Seal::Create(HandshakeRole::kInitiator, {}, &sockets[0].seal).ok());
+    EXPECT_TRUE(Seal::Create(HandshakeRole::kAcceptor, {}, &sockets[1].seal).ok());
+    for (int turn = 0; turn < 8; ++turn) {
+      const size_t side = static_cast<size_t>(turn % 2);
+      if (!status[side].ok()) status[side] = sockets[side].seal->Shake(sockets[side].socket.native_handle());
+      while (Pass(turn % 2, SIZE_MAX) > 0) {
+      }
+    }
+    EXPECT_TRUE(status[0].ok() && status[1].ok());
+  }
+
   int network_[2];
 };
 
@@ -52,13 +67,14 @@ struct Story {
   bool is_late = false;     // The receives are posted after the cut.
   bool is_gradual = false;  // The sends get ready bit by bit.
   size_t second_cut = 0;    // Bytes between the first cut and another one; 0: there is none.
+  bool seals = false;
 };
 
 // One side, with what it sends and what it receives.
 struct Side {
-  Side(const Story& story, StreamSocket socket, const std::vector<uint32_t>& sizes, int seed) {
+  Side(const Story& story, SealedSocket socket, const std::vector<uint32_t>& sizes, int seed) {
     TcpSessionConfig config{.slot_bytes = 8192, .slots = 8, .checksum = story.checksum, .retains = true};
-    std::vector<StreamSocket> sockets;
+    std::vector<SealedSocket> sockets;
     sockets.push_back(std::move(socket));
     session = std::make_unique<TcpSession>(config, std::move(sockets));
     for (const uint32_t bytes : sizes) memory.push_back(Payload(bytes, seed++));
@@ -127,7 +143,7 @@ class TcpResumeTest : public ::testing::TestWithParam<Story> {
   // Returns the number of bytes that the network has passed on, and sets *again to those sent again.
   size_t Run(size_t cut_at, uint64_t* again) {
     const Story& story = GetParam();
-    auto wire = std::make_unique<Wire>(&context_);
+    auto wire = std::make_unique<Wire>(&context_, story.seals);
     Side sides[2] = {{story, std::move(wire->sockets[0]), {0, 8, 100, 4097, 300, 17, 1}, 1},
                      {story, std::move(wire->sockets[1]), {4300, 3, 200, 70}, 50}};
     for (int side = 0; side < 2; ++side) {
@@ -156,7 +172,7 @@ class TcpResumeTest : public ::testing::TestWithParam<Story> {
 
   void Cut(std::unique_ptr<Wire>* wire, Side (&sides)[2], uint64_t* again) {
     const uint64_t received[2] = {sides[0].session->Freeze(0), sides[1].session->Freeze(0)};
-    *wire = std::make_unique<Wire>(&context_);
+    *wire = std::make_unique<Wire>(&context_, GetParam().seals);
     for (int side = 0; side < 2; ++side) {
       bool moved = false;
       uint64_t bytes = 0;
@@ -176,19 +192,21 @@ TEST_P(TcpResumeTest, CutAfterEveryByte) {
   ASSERT_GT(total, 9'000u);
   EXPECT_EQ(none, 0u);
   uint64_t again = 0;
-  for (size_t cut_at = 0; cut_at < total; ++cut_at) {
-    EXPECT_EQ(Run(cut_at, &again), total) << "nothing is lost, nothing comes twice";
+  const bool seals = GetParam().seals;
+  for (size_t cut_at = 0; cut_at < total; cut_at += seals ? 11 : 1) {
+    const size_t passed = Run(cut_at, &again);
+    EXPECT_TRUE(seals || passed == total) << passed << " bytes: nothing is lost, nothing comes twice";
     ASSERT_FALSE(HasFailure()) << "cut after " << cut_at << " of " << total << " bytes";
   }
   EXPECT_GT(again, 0u);
 }
 
 TEST_P(TcpResumeTest, WhatCannotBeIsRefused) {
-  auto wire = std::make_unique<Wire>(&context_);
+  auto wire = std::make_unique<Wire>(&context_, GetParam().seals);
   Side side(GetParam(), std::move(wire->sockets[0]), {100}, 1);
   side.Work(false, false);
   side.session->Freeze(0);
-  Wire next(&context_);
+  Wire next(&context_, GetParam().seals);
   uint64_t again = 0;
   bool moved = false;
   const uint64_t sent = kFrameHeaderBytes + 100;
@@ -205,7 +223,11 @@ INSTANTIATE_TEST_SUITE_P(Stories, TcpResumeTest,
                          ::testing::Values(Story{"Plain"}, Story{.name = "Checksummed", .checksum = true},
                                            Story{.name = "Late", .is_late = true},
                                            Story{.name = "Gradual", .is_gradual = true},
-                                           Story{.name = "Twice", .is_late = true, .second_cut = 700}),
+                                           Story{.name = "Twice", .is_late = true, .second_cut = 700},
+                                           Story{.name = "Sealed", .seals = true},
+                                           Story{.name = "SealedLate", .is_late = true, .seals = true},
+                                           Story{.name = "SealedGradual", .is_gradual = true, .seals = true},
+                                           Story{.name = "SealedTwice", .second_cut = 700, .seals = true}),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

@@ -24,7 +24,7 @@ class TcpDoor {
    public:
     // Whether a connection with that number may take the place of the lane's.
     virtual bool Expects(int lane, uint32_t connection) const = 0;
-    virtual void Welcome(int lane, uint32_t connection, StreamSocket socket) = 0;
+    virtual void Welcome(int lane, uint32_t connection, SealedSocket socket) = 0;
 
    protected:
     ~Link() = default;

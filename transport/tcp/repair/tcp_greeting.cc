@@ -34,8 +34,8 @@ void TcpGreeting::Read() {
 void TcpGreeting::Cancel() {
   done_ = nullptr;
   asio::error_code ignored;
-  if (socket_.is_open()) socket_.set_option(asio::socket_base::linger(true, 0), ignored);
-  socket_.close(ignored);
+  if (socket_.socket.is_open()) socket_.socket.set_option(asio::socket_base::linger(true, 0), ignored);
+  socket_.socket.close(ignored);
 }
 
 void TcpGreeting::Finish(const Status& status, uint64_t received) {

@@ -11,7 +11,7 @@
 #include <memory>
 
 #include "base/status.h"
-#include "transport/address.h"
+#include "transport/security/sealed_socket.h"
 #include "transport/wire/frame.h"
 
 namespace annulus {
@@ -21,20 +21,20 @@ class TcpGreeting : public std::enable_shared_from_this<TcpGreeting> {
   // `received`: what the peer says; valid after OK.
   using Done = std::function<void(const Status& status, uint64_t received)>;
 
-  explicit TcpGreeting(StreamSocket socket) : socket_(std::move(socket)) {}
+  explicit TcpGreeting(SealedSocket socket) : socket_(std::move(socket)) {}
 
   // Says `received`, and calls `done` once, unless Cancel comes first.
   // Errors: kPeerLost  the connection ended; kProtocol  this is no such frame.
   void Start(uint64_t received, Done done);
   // Resets the connection; `done` will not be called any more.
   void Cancel();
-  StreamSocket TakeSocket() { return std::move(socket_); }
+  SealedSocket TakeSocket() { return std::move(socket_); }
 
  private:
   void Read();
   void Finish(const Status& status, uint64_t received);
 
-  StreamSocket socket_;
+  SealedSocket socket_;
   Done done_;
   std::array<std::byte, kFrameHeaderBytes> out_{};
   std::array<std::byte, kFrameHeaderBytes> in_{};

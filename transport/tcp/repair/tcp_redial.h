@@ -24,7 +24,7 @@ class TcpRedial : public std::enable_shared_from_this<TcpRedial> {
     Secret key;
     StreamEndpoint target;
     StreamEndpoint source;  // As ConnectPlan::source.
-    std::function<void(StreamSocket)> on_connected;
+    std::function<void(SealedSocket)> on_connected;
   };
 
   TcpRedial(asio::io_context* context, Plan plan);
