@@ -1,5 +1,7 @@
 #include "transport/security/stream_handshake.h"
 
+#include <string.h>  // explicit_bzero
+
 #include <asio/buffer.hpp>
 #include <utility>
 
@@ -68,7 +70,9 @@ void StreamHandshake::TakeInput(size_t bytes) {
 }
 
 void StreamHandshake::BeginSeal() {
-  Status made = Seal::Create(role_, handshake_.SealKey(), &socket_.seal);
+  Seal::Key key = handshake_.SealKey();
+  Status made = Seal::Create(role_, key, &socket_.seal);
+  explicit_bzero(key.data(), key.size());
   made.ok() ? Shake() : Finish(std::move(made));
 }
 
