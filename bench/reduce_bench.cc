@@ -36,11 +36,10 @@ using Buffer = std::unique_ptr<std::byte[], Free>;
 Buffer MakeBuffer(DataType type, size_t bytes) {
   constexpr size_t kPageBytes = 4096;
   Buffer buffer(static_cast<std::byte*>(std::aligned_alloc(kPageBytes, bytes)));
-  constexpr uint64_t ones[kNumDataTypes] = {1, 1, 0x3c00, 0x3f80, 0x3f800000, 0x3ff0000000000000,
-                                            1, 1, 1,      1,      0x38,       0x3c};
-  for (size_t at = 0; at < bytes; at += TypeBytes(type)) {
-    std::memcpy(&buffer[at], &ones[static_cast<int>(type)], TypeBytes(type));
-  }
+  constexpr uint64_t ones[kNumDataTypes] = {1,    1, 0x3c00, 0x3f80, 0x3f800000,  0x3ff0000000000000, 1, 1, 1, 1, 0x38,
+                                            0x3c, 1, 1,      1,      0x3f80'0000, 0x3ff0000000000000};
+  const size_t part = TypeAlignment(type);
+  for (size_t at = 0; at < bytes; at += part) std::memcpy(&buffer[at], &ones[static_cast<int>(type)], part);
   return buffer;
 }
 
@@ -131,6 +130,7 @@ void RegisterAll(const Limits& limits) {
     const auto type = static_cast<DataType>(t);
     for (int o = 0; o < kNumReduceOps; ++o) {
       const auto op = static_cast<ReduceOp>(o);
+      if (!CanReduce(type, op)) continue;
       const std::string name = std::string(TypeName(type)) + "/" + OpName(op);
       benchmark::RegisterBenchmark(name.c_str(), Reduce, std::cref(limits), type, op, 1)->Apply(Sizes);
     }

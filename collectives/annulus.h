@@ -64,7 +64,8 @@ typedef enum annulus_status {
 } annulus_status_t;
 
 /* Element types. 8- and 16-bit floats are combined in 32 bits and rounded to nearest even after each step. Results in
- * 8-bit floats saturate: infinities, too, become the largest finite number. NaN stays NaN. Numbers are never reused. */
+ * 8-bit floats saturate: values beyond the largest finite number, and infinities, become that number. NaN stays NaN.
+ * Buffers are aligned to their element, those of complex numbers to its halves. Numbers are never reused. */
 typedef enum annulus_type {
   ANNULUS_INT32 = 0,
   ANNULUS_INT64 = 1,
@@ -76,20 +77,30 @@ typedef enum annulus_type {
   ANNULUS_UINT8 = 7,
   ANNULUS_UINT32 = 8,
   ANNULUS_UINT64 = 9,
-  ANNULUS_FLOAT8_E4M3 = 10,      /* OCP 8-bit float without infinities, up to 448; also called e4m3fn */
-  ANNULUS_FLOAT8_E5M2 = 11,      /* OCP 8-bit float, up to 57344: the upper half of a binary16 */
+  ANNULUS_FLOAT8_E4M3 = 10, /* OCP 8-bit float without infinities, up to 448; also called e4m3fn */
+  ANNULUS_FLOAT8_E5M2 = 11, /* OCP 8-bit float, up to 57344: the upper half of a binary16 */
+  ANNULUS_INT16 = 12,
+  ANNULUS_UINT16 = 13,
+  ANNULUS_BOOL = 14,             /* a byte that is 0 or 1, as C's bool */
+  ANNULUS_COMPLEX64 = 15,        /* two float32: real part, imaginary part */
+  ANNULUS_COMPLEX128 = 16,       /* two float64 */
   ANNULUS_TYPE_LAST = 0x7fffffff /* not a type: reserves the numbers of later versions */
 } annulus_type_t;
 
 /* Reductions: the ones below, and those that annulus_op_create and annulus_op_create_premul_sum return. Integers wrap
  * around. A NaN operand gives NaN (the canonical quiet one); min and max order -0 before +0. AVG is the sum divided by
- * the number of ranks; integers are divided towards zero. */
+ * the number of ranks; integers are divided towards zero. BAND, BOR and BXOR are for integers and bool. Of bools SUM
+ * and MAX are "or", PROD and MIN are "and"; AVG has none. Complex numbers have SUM, PROD and AVG, and factors that are
+ * real. What a type does not have is refused with ANNULUS_INVALID_ARGUMENT. */
 typedef enum annulus_op {
   ANNULUS_SUM = 0,
   ANNULUS_PROD = 1,
   ANNULUS_MIN = 2,
   ANNULUS_MAX = 3,
   ANNULUS_AVG = 4,
+  ANNULUS_BAND = 5, /* bitwise and */
+  ANNULUS_BOR = 6,
+  ANNULUS_BXOR = 7,
   ANNULUS_OP_LAST = 0x7fffffff /* not an operation: reserves the numbers of created ones */
 } annulus_op_t;
 
@@ -97,8 +108,9 @@ typedef enum annulus_op {
  * itself; otherwise it does not overlap them. The function must be associative but need not be commutative: `left`
  * comes from the ranks before those of `right` in the order given in docs/determinism.md. It must treat each element
  * independently, whatever the count, and give the same bits on every rank. It is called by the communicator's own
- * thread or by one in a call that waits, for work of other threads too; never by two at a time for one communicator. It
- * must not throw or use the communicator. It returns 0; any other number ends the communicator on every rank. */
+ * thread or by one in a call that waits (blocking calls, annulus_request_wait, _test, _free), which may drive work of
+ * other threads too; never by two threads at a time for one communicator. It must not throw or use the communicator. It
+ * returns 0; any other number says that it failed, which ends the communicator on every rank. */
 typedef int32_t (*annulus_reduce_fn)(const void* left, const void* right, void* out, size_t count, annulus_type_t type,
                                      void* context);
 
@@ -126,12 +138,13 @@ typedef int32_t (*annulus_listening_fn)(void* context, const char* address);
 
 /* Configuration of a communicator. annulus_config_init fills it; the caller may then set fields. A value comes from the
  * first of these that has it: its field, `settings`, an ANNULUS_* variable, the launcher, the default. docs/tuning.md
- * lists all settings by name. Strings are read by annulus_comm_create only. The job key is kept until the end. */
+ * lists all settings by name. Strings are read during annulus_comm_create only. The library overwrites its copy of the
+ * job key when the communicator is destroyed; until then splits need it. */
 typedef struct annulus_config {
   size_t struct_bytes;        /* sizeof(annulus_config_t); set by annulus_config_init */
   uint32_t sources;           /* ANNULUS_FROM_ENVIRONMENT, ANNULUS_FROM_LAUNCHER, both or 0 */
-  int32_t insecure;           /* 1 = run without a job key; any process that connects is trusted. 0 = not given;
-                                 "insecure=0" in `settings` overrules ANNULUS_INSECURE=1 */
+  int32_t insecure;           /* 1 = run without a job key; any process that connects is trusted. 0 = not given: to
+                                 overrule ANNULUS_INSECURE=1, put "insecure=0" into `settings` */
   int32_t rank;               /* from 0; -1 = not given. With rank and size no launcher is asked for them */
   int32_t size;               /* number of ranks; -1 = not given */
   int32_t local_rank;         /* -1 = not given; determined at start-up from the ranks' hosts when nothing gives it */
@@ -141,11 +154,14 @@ typedef struct annulus_config {
   const char* host_id;        /* ranks with equal ids share a host; NULL = not given, "" = detected */
   int64_t timeout_ms;         /* deadline of each collective and message; 0 = not given */
   int64_t connect_timeout_ms; /* deadline of annulus_comm_create; 0 = not given */
-  int64_t memory_bytes; /* most memory that the communicator may hold on each rank, the same on all; 0 = not given */
-  const char* const* settings;    /* "channels=2" and so on, then NULL. Names must be known; the latest counts */
+  int64_t memory_bytes; /* most memory that the communicator may hold on each rank. Must agree on all ranks. 0 = not
+                           given */
+  const char* const* settings;    /* "channels=2" and so on, then NULL; the latest of a name counts. Unknown names are
+                                     refused. NULL = none */
   const annulus_store_t* store;   /* ranks meet through it, and `rendezvous` is not used. Without a job key rank 0 draws
                                      one, which whoever reads the store can use. On all ranks; NULL = not given */
-  annulus_listening_fn listening; /* rank 0 listens at a port that the kernel chooses, not at `rendezvous`. Or NULL */
+  annulus_listening_fn listening; /* rank 0 listens at a port that the kernel chooses, not at `rendezvous`; other ranks
+                                     ignore it. NULL = not given */
   void* listening_context;        /* passed to `listening` */
 } annulus_config_t;
 
@@ -170,9 +186,10 @@ typedef enum annulus_kind {
   ANNULUS_CALL_LAST = 0x7fffffff /* not a call: reserves the numbers of later versions */
 } annulus_kind_t;
 
-/* Called once when a submitted call has ended, after its outcome can be waited for; not for a call that was refused. It
- * may call anything except annulus_comm_destroy of its communicator: callbacks have one thread for each communicator,
- * so none may wait for what another one does. annulus_comm_destroy calls those that remain. It must not throw. */
+/* Called once when a submitted call has ended, after its outcome can be waited for; not for a call that annulus_submit
+ * refused. It may call anything except annulus_comm_destroy of its communicator: callbacks have a thread of their own
+ * for each communicator, one at a time, so a callback must not wait for what another one does. annulus_comm_destroy
+ * calls those that remain, and returns when they have. It must not throw. */
 typedef void (*annulus_done_fn)(void* context, annulus_status_t status);
 
 #define ANNULUS_WIRE_EXACT 1
@@ -225,8 +242,9 @@ typedef struct annulus_error {
   int32_t peer;            /* the rank that noticed, or the other end; -1 when none */
   int32_t cause;           /* ANNULUS_CAUSE_... */
   int32_t cause_code;      /* errno, for example; 0 when there is none */
-  uint64_t sequence;       /* in a verdict, the number of the mismatched collective, else of the one in which this rank
-                              learnt of the failure: on this communicator, from 1; 0 when outside any */
+  uint64_t sequence;       /* in a verdict, the collective's number on this communicator, from 1; 0 when outside any.
+                              For a mismatch, the mismatched collective, else the one this rank was in when it learnt
+                              of the failure */
   const char* collective;  /* "allreduce" and so on; "" when outside any, and for a group that was refused */
   const char* label;       /* the failed call's; "" when it has none, and in a verdict */
   const char* message;     /* one sentence that names the culprit */
@@ -246,7 +264,8 @@ typedef struct annulus_counters {
   uint64_t waited_ns;          /* part of driven_ns in which nothing could move and the thread polled or slept */
   uint64_t sleeps;             /* how often the thread gave up its core until something arrived */
   uint64_t slowest_peer_ns;    /* part of waited_ns spent on the peer that was waited for longest */
-  int64_t slowest_peer;        /* that peer, in a ring a neighbour; -1 when it waited for none */
+  int64_t slowest_peer;        /* that peer; -1 when it waited for none. A ring waits for its neighbours; their
+                                  counters show which rank delays them */
 } annulus_counters_t;
 
 /* The same counters for one peer. */
@@ -265,29 +284,32 @@ typedef struct annulus_transport_counters {
   const char* transport;   /* its name, as in ANNULUS_TRANSPORT; "" past the last one. The string is never freed */
   uint64_t sent_bytes;     /* slices sent */
   uint64_t received_bytes; /* slices received */
-  uint64_t retransmits;    /* TCP segments sent again, with probes for a lost end; 0 where it does not know */
+  uint64_t retransmits;    /* what was sent again because a network lost or delayed it: TCP segments, including probes
+                              for a lost end. 0 where the transport does not know */
 } annulus_transport_counters_t;
 
 /* Most memory that a communicator holds on this rank, in bytes. Memory shared by two ranks is counted by one of them,
  * so the sums over all ranks are what the job holds. Not counted: the kernel's socket buffers, the stacks of up to
  * three threads, and the events of a trace. */
 typedef struct annulus_memory {
-  size_t struct_bytes;   /* sizeof(annulus_memory_t), set by the caller */
-  uint64_t staging;      /* slots through which data passes; they take physical memory only once used */
-  uint64_t links;        /* rings and frame buffers of the links */
-  uint64_t work;         /* schedules and the state of work in progress */
-  uint64_t requests;     /* requests of asynchronous calls, until they are freed */
-  uint64_t total;        /* sum of the above */
-  uint64_t budget;       /* memory_bytes of the configuration, 0 = no limit; `total` stays below it. Asynchronous calls
-                            beyond it are refused. A blocking call that waits for its turn adds a request */
-  uint64_t registered;   /* this process's registered memory, for all communicators together */
+  size_t struct_bytes; /* sizeof(annulus_memory_t), set by the caller */
+  uint64_t staging;    /* slots through which data passes; they take physical memory only once used */
+  uint64_t links;      /* rings and frame buffers of the links */
+  uint64_t work;       /* schedules and the state of work in progress */
+  uint64_t requests;   /* requests of asynchronous calls, until they are freed */
+  uint64_t total;      /* sum of the above */
+  uint64_t budget;     /* memory_bytes of the configuration, 0 = no limit. `total` stays below it: asynchronous
+                          calls beyond it are refused with ANNULUS_OUT_OF_MEMORY. A blocking call that must wait for
+                          its turn adds one request while it waits */
+  uint64_t registered; /* this process's memory that annulus_mem_alloc and annulus_mem_register let peers read, for all
+                          communicators together */
   uint64_t peers_mapped; /* registered memory of peers that is mapped here: addresses only */
 } annulus_memory_t;
 
 /* How work on device memory is done. */
 #define ANNULUS_PATH_NONE 0    /* nothing works on device memory */
 #define ANNULUS_PATH_STAGED 1  /* the CPU, on copies */
-#define ANNULUS_PATH_KERNELS 2 /* the GPU, on slots where they are; with copies for user-defined operations */
+#define ANNULUS_PATH_KERNELS 2 /* the GPU, on slots where they are; with copies for what has no kernel */
 typedef struct annulus_device {
   size_t struct_bytes; /* sizeof(annulus_device_t), set by the caller */
   int32_t driver;      /* version of CUDA's driver, 13000 for 13.0; 0 when none is used */
@@ -350,7 +372,8 @@ ANNULUS_API annulus_status_t annulus_config_init(annulus_config_t* config, size_
  * "-1" where nothing gives it. Names are those of docs/tuning.md. A NULL config is that of annulus_comm_create.
  *   Units:     value_bytes: room in `value`, in bytes, with the string's end.
  *   Ownership: the caller's.
- *   Errors:    ANNULUS_INVALID_ARGUMENT  a wrong config or name, the job key, or a value that does not fit. */
+ *   Errors:    ANNULUS_INVALID_ARGUMENT  the config is wrong, there is no such setting, it is the job key, or its value
+ *                                        does not fit. */
 ANNULUS_API annulus_status_t annulus_config_value(const annulus_config_t* config, const char* name, char* value,
                                                   size_t value_bytes);
 
@@ -370,9 +393,9 @@ ANNULUS_API annulus_status_t annulus_config_value(const annulus_config_t* config
 ANNULUS_API annulus_status_t annulus_comm_create(const annulus_config_t* config, annulus_comm_t** comm);
 
 /* Forms new communicators out of the ranks of `comm`, all of which must call it: ranks with equal `colour` share one,
- * ranked by (key, rank in comm). A rank with a negative colour joins none and gets NULL. It has the settings of
- * `comm`, but not its operations, and may outlive it. Blocks up to twice timeout_ms, then connect_timeout_ms, and 2 s
- * more until a failure has its verdict.
+ * ranked by (key, rank in comm). A rank with a negative colour joins none and gets NULL. The new communicator has the
+ * settings of `comm`, but not its operations, and is independent of it: either may be destroyed first. Blocks up to
+ * twice timeout_ms, then connect_timeout_ms, and 2 s more until a failure has its verdict.
  *   Errors:    as annulus_comm_create, and those of collectives. */
 ANNULUS_API annulus_status_t annulus_comm_split(annulus_comm_t* comm, int colour, int key, annulus_comm_t** newcomm);
 
@@ -420,9 +443,10 @@ ANNULUS_API annulus_status_t annulus_comm_device(const annulus_comm_t* comm, ann
 /* -- Registered memory ------------------------------------------------------------------------------------------- */
 /* For buffers that are used repeatedly. Ranks of one host read each other's registered memory in place, which avoids
  * the copy through staging slots, in every collective and message that is large enough to be sent in slices. Any mix of
- * registered and other buffers works; results are the same. Registered memory belongs to the process, not to a
- * communicator. Each registration holds a file descriptor. A forked child shares the memory; what it deregisters stays
- * registered in the parent. A call that sends from registered memory returns when the peers have read it.
+ * registered and other buffers works, on any rank; results are the same. Registered memory belongs to the process, not
+ * to a communicator. Each registration holds a file descriptor. A forked child shares the memory; what the child frees
+ * or deregisters stays registered in the parent. A call that sends from registered memory returns when the peers have
+ * read it.
  *   Shapes:    none.
  *   Units:     bytes.
  *   Ownership: memory must not be freed or deregistered while work uses it.
@@ -434,8 +458,9 @@ ANNULUS_API annulus_status_t annulus_mem_alloc(size_t bytes, void** memory);
 ANNULUS_API annulus_status_t annulus_mem_free(void* memory);
 
 /* Registers the whole pages within existing memory; its address and content stay the same. Memory without a whole page
- * is accepted, but not shared; what overlaps registered memory is refused. annulus_mem_deregister takes the same
- * address. Accepts private anonymous mappings, as made by mmap, or by malloc for large blocks; others work as they are.
+ * is accepted, but not shared; what overlaps registered memory is refused. annulus_mem_deregister undoes it and takes
+ * the same address. Accepts private anonymous mappings, as made by mmap, or by malloc for large blocks that it does
+ * not take from its heap; other memory still works unregistered.
  *   Ownership: deregister the memory before it is freed or resized: otherwise peers would read the registered pages in
  *              place of whatever occupies that address later.
  *   Threads:   during either call no thread may write to the memory, and the process must not fork.
@@ -460,9 +485,10 @@ ANNULUS_API annulus_status_t annulus_mem_deregister(void* memory);
 ANNULUS_API annulus_status_t annulus_op_create_premul_sum(annulus_comm_t* comm, double factor, annulus_op_t* op);
 
 /* A reduction by `fn`.
- *   Ownership: `context` is passed to fn, and stays the caller's when this call fails. When nothing uses the operation
- *              any more, after annulus_op_destroy or in annulus_comm_destroy, release(context) is called once, by any
- *              thread in a call on the communicator or its own; it must not use the communicator. It may be NULL. */
+ *   Ownership: `context` is passed to fn. When nothing uses the operation any more, after annulus_op_destroy or in
+ *              annulus_comm_destroy, release(context) is called once, by a thread that is in a call on the communicator
+ *              or by the communicator's own; it must not use the communicator. A NULL release is not called. When this
+ *              call fails, context stays the caller's. */
 ANNULUS_API annulus_status_t annulus_op_create(annulus_comm_t* comm, annulus_reduce_fn fn, void* context,
                                                void (*release)(void* context), annulus_op_t* op);
 
@@ -470,7 +496,7 @@ ANNULUS_API annulus_status_t annulus_op_create(annulus_comm_t* comm, annulus_red
 ANNULUS_API annulus_status_t annulus_op_destroy(annulus_comm_t* comm, annulus_op_t op);
 
 /* -- Collectives: blocking --------------------------------------------------------------------------------------- */
-/* Conveniences for annulus_run, which has all options. Buffers must be aligned to their element's size, and may overlap
+/* Conveniences for annulus_run, which has all options. Buffers must be aligned as annulus_type_t says, and may overlap
  * only in the in-place form given in each comment. A count of 0 is allowed; it only keeps the order of calls.
  *   Units:     elements.
  *   Ownership: buffers are lent until the call returns.
@@ -679,7 +705,8 @@ ANNULUS_API annulus_status_t annulus_submit(annulus_comm_t* comm, const annulus_
  *   Units:     milliseconds.
  *   Ownership: a request is the caller's until annulus_request_free or the end of its communicator.
  *   Threads:   any; several may wait for one request.
- *   Errors:    ANNULUS_INVALID_ARGUMENT  it was freed, never was a request, or its communicator was destroyed. */
+ *   Errors:    ANNULUS_INVALID_ARGUMENT  the request was freed, never was one, or its communicator was destroyed; the
+ *                                        message says which. */
 
 /* Waits up to `timeout_ms` (-1: until it is done, which deadlines bound) and returns the outcome of the work, or
  * ANNULUS_IN_PROGRESS when it has none yet; the request may then be waited for again. An outcome stays the same, and

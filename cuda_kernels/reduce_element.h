@@ -36,10 +36,10 @@ struct IntegerElement {
       return a < b ? b : a;
     }
   }
-  // Towards zero. A divisor that bytes do not hold leaves nothing of them.
+  // Towards zero. A divisor that is larger than any T leaves nothing of it.
   static ANNULUS_PORTABLE T Divide(T sum, uint32_t divisor) {
-    if constexpr (sizeof(T) == 1) {
-      return divisor > 0xff ? T{0} : static_cast<T>(static_cast<int32_t>(sum) / static_cast<int32_t>(divisor));
+    if constexpr (sizeof(T) < 4) {
+      return divisor > 0xffff ? T{0} : static_cast<T>(static_cast<int32_t>(sum) / static_cast<int32_t>(divisor));
     } else {
       return static_cast<T>(sum / static_cast<T>(divisor));
     }

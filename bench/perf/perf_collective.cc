@@ -11,8 +11,8 @@ namespace {
 constexpr std::array kKindNames = {"allreduce", "reduce_scatter", "allgather", "broadcast", "reduce", "gather",
                                    "scatter",   "alltoall",       "sendrecv",  "pingpong",  "barrier"};
 static_assert(kKindNames.size() == kAllKinds.size());
-constexpr std::array kTypeNames = {"int32", "int64", "float16", "bfloat16", "float32",     "float64",
-                                   "int8",  "uint8", "uint32",  "uint64",   "float8_e4m3", "float8_e5m2"};
+constexpr std::array kTypeNames = {"int32", "int64",  "float16", "bfloat16",    "float32",     "float64", "int8",
+                                   "uint8", "uint32", "uint64",  "float8_e4m3", "float8_e5m2", "int16",   "uint16"};
 static_assert(kTypeNames.size() == kAllTypes.size());
 constexpr std::array kOpNames = {"sum", "prod", "min", "max", "avg"};
 

@@ -33,10 +33,11 @@ enum class Kind {
 inline constexpr std::array kAllKinds = {Kind::kAllreduce, Kind::kReduceScatter, Kind::kAllgather, Kind::kBroadcast,
                                          Kind::kReduce,    Kind::kGather,        Kind::kScatter,   Kind::kAlltoall,
                                          Kind::kSendrecv,  Kind::kPingpong,      Kind::kBarrier};
-// In the order of their numbers.
+// In the order of their numbers. Bools are combined as bytes are, and complex numbers as their floats.
 inline constexpr std::array kAllTypes = {ANNULUS_INT32,   ANNULUS_INT64,   ANNULUS_FLOAT16,     ANNULUS_BFLOAT16,
                                          ANNULUS_FLOAT32, ANNULUS_FLOAT64, ANNULUS_INT8,        ANNULUS_UINT8,
-                                         ANNULUS_UINT32,  ANNULUS_UINT64,  ANNULUS_FLOAT8_E4M3, ANNULUS_FLOAT8_E5M2};
+                                         ANNULUS_UINT32,  ANNULUS_UINT64,  ANNULUS_FLOAT8_E4M3, ANNULUS_FLOAT8_E5M2,
+                                         ANNULUS_INT16,   ANNULUS_UINT16};
 inline constexpr std::array kAllOps = {ANNULUS_SUM, ANNULUS_PROD, ANNULUS_MIN, ANNULUS_MAX, ANNULUS_AVG};
 
 const char* KindName(Kind kind);

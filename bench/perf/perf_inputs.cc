@@ -112,6 +112,8 @@ struct Float8 {
 
 using Int8 = IntType<int8_t>;
 using Uint8 = IntType<uint8_t>;
+using Int16 = IntType<int16_t>;
+using Uint16 = IntType<uint16_t>;
 using Int32 = IntType<int32_t>;
 using Uint32 = IntType<uint32_t>;
 using Int64 = IntType<int64_t>;
@@ -163,9 +165,7 @@ typename Type::Wide Combine(annulus_op_t op, typename Type::Wide a, typename Typ
       return less(b, a) ? b : a;
     case ANNULUS_MAX:
       return less(a, b) ? b : a;
-    case ANNULUS_SUM:
-    case ANNULUS_AVG:
-    case ANNULUS_OP_LAST:
+    default:  // ANNULUS_SUM and ANNULUS_AVG.
       break;
   }
   return a + b;
@@ -208,6 +208,10 @@ Sequence Dispatch(annulus_type_t type, Visitor visit) {
       return visit(Float16());
     case ANNULUS_BFLOAT16:
       return visit(BFloat16());
+    case ANNULUS_INT16:
+      return visit(Int16());
+    case ANNULUS_UINT16:
+      return visit(Uint16());
     case ANNULUS_INT8:
       return visit(Int8());
     case ANNULUS_UINT8:
@@ -222,8 +226,7 @@ Sequence Dispatch(annulus_type_t type, Visitor visit) {
       return visit(E5M2());
     case ANNULUS_FLOAT32:
       return visit(Float32());
-    case ANNULUS_FLOAT64:
-    case ANNULUS_TYPE_LAST:  // No type: options name only those above.
+    default:  // ANNULUS_FLOAT64: options name no others.
       break;
   }
   return visit(Float64());

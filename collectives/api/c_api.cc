@@ -54,9 +54,11 @@ static_assert(static_cast<int>(Code::kOutOfMemory) == ANNULUS_OUT_OF_MEMORY);
 static_assert(static_cast<int>(Code::kUnsupported) == ANNULUS_UNSUPPORTED);
 static_assert(static_cast<int>(Code::kInternal) == ANNULUS_INTERNAL);
 #define ANNULUS_ELEMENT_TYPE(Name, name, NAME, number, ...) static_assert(number == ANNULUS_##NAME);
+#define ANNULUS_DERIVED_TYPE ANNULUS_ELEMENT_TYPE
 #include "cuda_kernels/reduce_types.inc"
 #undef ANNULUS_ELEMENT_TYPE
 static_assert(static_cast<int>(ReduceOp::kAvg) == ANNULUS_AVG);
+static_assert(static_cast<int>(ReduceOp::kBxor) == ANNULUS_BXOR);
 
 annulus_status_t GetInt(const annulus_comm_t* comm, int* out, int (Communicator::*getter)() const) {
   if (comm == nullptr || out == nullptr) return Reject(comm == nullptr ? "comm is null" : "the output is null");

@@ -19,10 +19,19 @@ bool Holds(double factor, bool is_signed, int bits) {
 Status CheckFactor(const CallArguments& a) {
   const int bits = static_cast<int>(TypeBytes(a.type)) * 8;
   const TypeClass type_class = ClassOf(a.type);
-  const bool holds = type_class == TypeClass::kFloat || Holds(a.custom.factor, type_class == TypeClass::kSigned, bits);
+  const bool is_real = type_class == TypeClass::kFloat || type_class == TypeClass::kComplex;
+  const bool holds = is_real || Holds(a.custom.factor, type_class == TypeClass::kSigned, bits);
   if (holds) return Status();
   return Status::Invalid("op " + std::to_string(a.created_op) + " has the factor " + std::to_string(a.custom.factor) +
                          ", which is no " + TypeName(a.type));
+}
+
+Status CheckOp(const CallArguments& a) {
+  if (!IsOp(a.op)) {
+    return Status::Invalid("op is " + std::to_string(static_cast<int>(a.op)) + ", which is no annulus_op_t");
+  }
+  if (!CanReduce(a.type, a.op)) return Status::Invalid(std::string(TypeName(a.type)) + " has no " + OpName(a.op));
+  return a.custom.scales ? CheckFactor(a) : Status();
 }
 
 // The buffers that one rank reads and writes, in bytes; 0 = not used on this rank.
@@ -142,12 +151,8 @@ Status CheckLayouts(const CallArguments& a, size_t most, int rank, int nranks) {
 Status CheckArguments(const CallArguments& a, int rank, int nranks) {
   if (a.kind == CollectiveKind::kBarrier) return Status();
   const int type = static_cast<int>(a.type);
-  const int op = static_cast<int>(a.op);
   if (type >= kNumDataTypes) return Status::Invalid("type is " + std::to_string(type) + ", which is no annulus_type_t");
-  if (Reduces(a.kind)) {
-    if (!IsOp(a.op)) return Status::Invalid("op is " + std::to_string(op) + ", which is no annulus_op_t");
-    if (a.custom.scales) ANNULUS_RETURN_IF_ERROR(CheckFactor(a));
-  }
+  if (Reduces(a.kind)) ANNULUS_RETURN_IF_ERROR(CheckOp(a));
   if (HasRoot(a.kind) && (a.root < 0 || a.root >= nranks)) {
     return Status::Invalid("root is " + std::to_string(a.root) + "; allowed: 0 to " + std::to_string(nranks - 1));
   }
@@ -163,8 +168,8 @@ Status CheckArguments(const CallArguments& a, int rank, int nranks) {
   }
   ANNULUS_RETURN_IF_ERROR(CheckLayouts(a, most, rank, nranks));
   const Extent extent = ExtentOf(a, element, rank, nranks);
-  ANNULUS_RETURN_IF_ERROR(CheckBuffer("sendbuf", a.sendbuf, extent.send, element));
-  ANNULUS_RETURN_IF_ERROR(CheckBuffer("recvbuf", a.recvbuf, extent.recv, element));
+  ANNULUS_RETURN_IF_ERROR(CheckBuffer("sendbuf", a.sendbuf, extent.send, TypeAlignment(a.type)));
+  ANNULUS_RETURN_IF_ERROR(CheckBuffer("recvbuf", a.recvbuf, extent.recv, TypeAlignment(a.type)));
   return CheckOverlap(a, extent);
 }
 

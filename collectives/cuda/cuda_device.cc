@@ -55,6 +55,7 @@ Status CudaDevice::LoadKernels(std::span<const std::byte> image) {
                        "cuLibraryLoadData"));
   decltype(kernels_) kernels{};
   for (int type = 0; type < kNumDataTypes; ++type) {
+    if (!cuda::HasKernels(static_cast<DataType>(type))) continue;
     for (int op = 0; op < cuda::kNumKernelOps; ++op) {
       const std::string name = cuda::KernelName(static_cast<DataType>(type), static_cast<ReduceOp>(op));
       cuda::Kernel kernel = nullptr;

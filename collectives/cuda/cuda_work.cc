@@ -12,6 +12,16 @@ constexpr size_t kBytesPerBlock = 64 * 1024;
 // A failed device is noticed after so many polls in vain: milliseconds, so that the driver's lock is left alone.
 constexpr int64_t kPollsPerCheck = 65536;
 
+// The same work on elements that may have a kernel.
+SliceOp PlainForm(SliceOp op) {
+  if (op.custom.user != nullptr) return op;
+  const PlainReduction plain = PlainOf(op.type, op.op);
+  op.type = plain.type;
+  op.op = plain.op;
+  op.count *= plain.per_element;
+  return op;
+}
+
 bool IsPlainCopy(const SliceOp& op) { return op.num_sources == 1 && op.scaled_source < 0; }
 
 }  // namespace
@@ -34,7 +44,8 @@ Status CudaWork::Submit(const SliceOp& op, const OperandPlaces& places, Ticket* 
   return error_;
 }
 
-Status CudaWork::Start(const SliceOp& op, const OperandPlaces& places, int index) {
+Status CudaWork::Start(const SliceOp& given, const OperandPlaces& places, int index) {
+  const SliceOp op = PlainForm(given);
   const cuda::Function kernel = streams_->device().KernelFor(op.type, op.op);
   const bool reaches_all = !places.Has(Place::kPageable) && !places.is_mixed();
   // A copy to one place needs no kernel.

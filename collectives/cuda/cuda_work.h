@@ -49,7 +49,7 @@ class CudaWork {
     bool is_finished = false;  // If it is staged.
   };
 
-  Status Start(const SliceOp& op, const OperandPlaces& places, int index);
+  Status Start(const SliceOp& given, const OperandPlaces& places, int index);
   Status StartCopy(const SliceOp& op, const OperandPlaces& places, int index);
   Status StartSlice(const SliceOp& op, const OperandPlaces& places, cuda::Function kernel, int index);
   // Launches the slices that wait.

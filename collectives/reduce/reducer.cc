@@ -11,12 +11,16 @@
 namespace annulus {
 namespace {
 
-void CombineTwo(const Pass& pass, DataType type, ReduceOp op) {
-  switch (type) {
+void CombineTwo(Pass pass, DataType type, ReduceOp op) {
+  const PlainReduction plain = PlainOf(type, op);
+  pass.count *= plain.per_element;
+  switch (plain.type) {
 #define ANNULUS_ELEMENT_TYPE(Name, name, NAME, number, Class, bytes, Family, Element) \
   case DataType::k##Name:                                                             \
-    return Combine##Family(pass, type, op);
+    return Combine##Family(pass, plain.type, plain.op);
+#define ANNULUS_DERIVED_TYPE(Name, ...) case DataType::k##Name:
 #include "cuda_kernels/reduce_types.inc"
+    return MultiplyComplex(pass, plain.type);
 #undef ANNULUS_ELEMENT_TYPE
   }
 }

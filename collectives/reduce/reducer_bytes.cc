@@ -1,4 +1,4 @@
-// The host reducer for integers of 8 bits, compiled once per instruction set.
+// The host reducer for integers of 8 bits, and for the bits of all types, compiled once per instruction set.
 #include "collectives/reduce/reducer_targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -15,6 +15,9 @@ namespace annulus {
 namespace HWY_NAMESPACE {
 
 HWY_ATTR void RunBytes(const Pass& pass, DataType type, ReduceOp op) {
+  if (op == ReduceOp::kBand) return ByForm<ByteElement<uint8_t>, BitAnd>(pass);
+  if (op == ReduceOp::kBor) return ByForm<ByteElement<uint8_t>, BitOr>(pass);
+  if (op == ReduceOp::kBxor) return ByForm<ByteElement<uint8_t>, BitXor>(pass);
   switch (type) {
     case DataType::kInt8:
       return ByOp<ByteElement<int8_t>, ByteElement<uint8_t>>(pass, op);

@@ -90,6 +90,12 @@ struct ByteElement {
       return hn::Min(a, b);
     } else if constexpr (std::is_same_v<Op, Maximum>) {
       return hn::Max(a, b);
+    } else if constexpr (std::is_same_v<Op, BitAnd>) {
+      return hn::And(a, b);
+    } else if constexpr (std::is_same_v<Op, BitOr>) {
+      return hn::Or(a, b);
+    } else if constexpr (std::is_same_v<Op, BitXor>) {
+      return hn::Xor(a, b);
     } else {
       return MulBytes(D(), a, b);
     }

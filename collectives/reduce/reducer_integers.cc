@@ -1,4 +1,4 @@
-// The host reducer for integers of 32 and 64 bits, compiled once per instruction set.
+// The host reducer for integers of 16 to 64 bits, compiled once per instruction set.
 #include "collectives/reduce/reducer_targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -16,6 +16,10 @@ namespace HWY_NAMESPACE {
 
 HWY_ATTR void RunIntegers(const Pass& pass, DataType type, ReduceOp op) {
   switch (type) {
+    case DataType::kInt16:
+      return ByOp<IntegerElement<int16_t>, IntegerElement<uint16_t>>(pass, op);
+    case DataType::kUint16:
+      return ByOp<IntegerElement<uint16_t>, IntegerElement<uint16_t>>(pass, op);
     case DataType::kInt32:
       return ByOp<IntegerElement<int32_t>, IntegerElement<uint32_t>>(pass, op);
     case DataType::kUint32:

@@ -24,9 +24,10 @@ struct Pass {
   double factor = 1;
 };
 
-void CombineIntegers(const Pass& pass, DataType type, ReduceOp op);  // 32 and 64 bits.
-void CombineBytes(const Pass& pass, DataType type, ReduceOp op);     // int8, uint8.
+void CombineIntegers(const Pass& pass, DataType type, ReduceOp op);  // 16 to 64 bits.
+void CombineBytes(const Pass& pass, DataType type, ReduceOp op);     // int8, uint8, which has bitwise operations.
 void CombineFloats(const Pass& pass, DataType type, ReduceOp op);    // float16, bfloat16, float32, float64.
 void CombineFloat8s(const Pass& pass, DataType type, ReduceOp op);
+void MultiplyComplex(const Pass& pass, DataType type);
 
 }  // namespace annulus

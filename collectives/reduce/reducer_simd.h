@@ -33,6 +33,9 @@ struct Sum {};
 struct Product {};
 struct Minimum {};
 struct Maximum {};
+struct BitAnd {};
+struct BitOr {};
+struct BitXor {};
 struct Scale {};  // Multiplies the left operand by a factor; there is no right operand.
 
 // Converts an integral factor to T. A factor that only the type of the other signedness can hold keeps its bits; in a
@@ -47,14 +50,14 @@ struct IntegerElement {
   using Lane = T;
   using D = hn::ScalableTag<T>;
   using V = hn::Vec<D>;
-  using Divisor = T;
+  using Divisor = std::conditional_t<sizeof(T) == 8, T, double>;
   using Factor = T;
   static constexpr size_t kMaxLanes = HWY_MAX_BYTES / sizeof(T);
 
   static HWY_ATTR HWY_INLINE size_t Lanes() { return hn::Lanes(D()); }
   static HWY_ATTR HWY_INLINE V Load(const T* from) { return hn::LoadU(D(), from); }
   static HWY_ATTR HWY_INLINE void Store(V v, T* to) { hn::StoreU(v, D(), to); }
-  static Divisor MakeDivisor(uint32_t n) { return static_cast<T>(n); }
+  static Divisor MakeDivisor(uint32_t n) { return static_cast<Divisor>(n); }
   static Factor MakeFactor(double factor) { return WrapFactor<T>(factor); }
   static HWY_ATTR HWY_INLINE V Multiply(V a, Factor factor) { return Combine<Product>(a, hn::Set(D(), factor)); }
 
@@ -66,22 +69,21 @@ struct IntegerElement {
       return hn::Min(a, b);
     } else if constexpr (std::is_same_v<Op, Maximum>) {
       return hn::Max(a, b);
-    } else if constexpr (sizeof(T) == 4) {
+    } else if constexpr (sizeof(T) == 4 || (sizeof(T) == 2 && HWY_TARGET != HWY_SCALAR)) {
       return hn::Mul(a, b);
     } else {
-      // Some instruction sets cannot multiply vectors of 64-bit integers. The product is computed unsigned, because
-      // signed overflow is undefined.
-      return PerLane(a, b, [](T x, T y) {
-        return static_cast<T>(static_cast<std::make_unsigned_t<T>>(x) * static_cast<std::make_unsigned_t<T>>(y));
-      });
+      // Some instruction sets cannot multiply vectors of 64-bit integers. The product is computed unsigned and in at
+      // least 32 bits, because signed overflow is undefined.
+      using Wide = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
+      return PerLane(a, b, [](T x, T y) { return static_cast<T>(static_cast<Wide>(x) * static_cast<Wide>(y)); });
     }
   }
   static HWY_ATTR HWY_INLINE V Divide(V a, Divisor n) {
-    if constexpr (sizeof(T) == 4) {
+    if constexpr (sizeof(T) < 8) {
       // Divides in float64, because compilers can vectorise that and not integer division. The truncated quotient is
       // exact: a quotient that is not an integer differs from every integer by 2^-32 of itself or more; rounding to
       // float64 changes it by at most 2^-53 of itself.
-      return PerLane(a, a, [n](T x, T) { return static_cast<T>(static_cast<double>(x) / static_cast<double>(n)); });
+      return PerLane(a, a, [n](T x, T) { return static_cast<T>(static_cast<double>(x) / n); });
     } else {
       return PerLane(a, a, [n](T x, T) { return static_cast<T>(x / n); });
     }

@@ -4,9 +4,11 @@
 
 #include <annulus.h>
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -14,7 +16,6 @@
 #include "frameworks/mpi/elements.h"
 #include "frameworks/mpi/error.h"
 #include "frameworks/mpi/job.h"
-#include "frameworks/mpi/reduction.h"
 
 namespace annulus_mpi {
 namespace {
@@ -68,14 +69,16 @@ int On(const char* function, Handle comm, const Body& body) {
 
 void ReduceScatter(const Communicator& communicator, const void* send, void* recv, const std::vector<size_t>& counts,
                    Handle datatype, Handle op) {
-  const Reduction reduction(communicator, datatype, op);
-  const size_t element = ElementTypeOf(datatype).bytes;
-  size_t total = 0;
-  for (const size_t count : counts) total += count * element;
-  const size_t own = counts[static_cast<size_t>(communicator.rank())] * element;
-  const void* const from = IsInPlace(send) ? recv : send;
-  const Input input(from, total, recv, own);
-  reduction.ReduceScatter(input.get(), recv, counts);
+  const Reduction reduction = ReductionOf(datatype, op);
+  const size_t element = annulus_type_bytes(reduction.type);
+  const size_t total = std::accumulate(counts.begin(), counts.end(), size_t{0});
+  const size_t own = counts[static_cast<size_t>(communicator.rank())];
+  const Input input(IsInPlace(send) ? recv : send, total * element, recv, own * element);
+  const bool is_even = std::ranges::all_of(counts, [own](size_t count) { return count == own; });
+  const Communicator::Use use(communicator);
+  communicator.Check(is_even ? annulus_reduce_scatter(use.get(), input.get(), recv, own, reduction.type, reduction.op)
+                             : annulus_reduce_scatterv(use.get(), input.get(), counts.data(), nullptr, recv, own,
+                                                       reduction.type, reduction.op));
 }
 
 }  // namespace
@@ -99,11 +102,15 @@ ANNULUS_MPI_EXPORT int MPIABI_Bcast(void* buffer, int count, Handle datatype, in
 ANNULUS_MPI_EXPORT int MPIABI_Allreduce(const void* send, void* recv, int count, Handle datatype, Handle op,
                                         Handle comm) {
   return On("MPI_Allreduce", comm, [&](const Communicator& communicator) {
-    const Reduction reduction(communicator, datatype, op);
+    const Reduction reduction = ReductionOf(datatype, op);
     const size_t bytes = BytesOf(count, datatype);
-    if (IsInPlace(send) || send == recv) return reduction.AllReduce(recv, recv, static_cast<size_t>(count));
+    const auto elements = static_cast<size_t>(count);
+    const Communicator::Use use(communicator);
+    if (IsInPlace(send) || send == recv) {
+      return communicator.Check(annulus_allreduce(use.get(), recv, recv, elements, reduction.type, reduction.op));
+    }
     const Input input(send, bytes, recv, bytes);
-    reduction.AllReduce(input.get(), recv, static_cast<size_t>(count));
+    communicator.Check(annulus_allreduce(use.get(), input.get(), recv, elements, reduction.type, reduction.op));
   });
 }
 
@@ -111,15 +118,15 @@ ANNULUS_MPI_EXPORT int MPIABI_Reduce(const void* send, void* recv, int count, Ha
                                      Handle comm) {
   return On("MPI_Reduce", comm, [&](const Communicator& communicator) {
     RequireRoot(root, communicator);
-    const Reduction reduction(communicator, datatype, op);
+    const Reduction reduction = ReductionOf(datatype, op);
     const size_t bytes = BytesOf(count, datatype);
     const bool is_root = communicator.rank() == root;
-    if (IsInPlace(send) || send == recv) {
-      Require(is_root || !IsInPlace(send), kERR_BUFFER, "MPI_IN_PLACE is for the root");
-      return reduction.Reduce(recv, recv, static_cast<size_t>(count), root);
-    }
-    const Input input(send, bytes, recv, is_root ? bytes : 0);
-    reduction.Reduce(input.get(), recv, static_cast<size_t>(count), root);
+    const bool in_place = IsInPlace(send) || send == recv;
+    Require(is_root || !IsInPlace(send), kERR_BUFFER, "MPI_IN_PLACE is for the root");
+    const Input input(in_place ? nullptr : send, in_place ? 0 : bytes, recv, is_root ? bytes : 0);
+    const Communicator::Use use(communicator);
+    communicator.Check(annulus_reduce(use.get(), in_place ? recv : input.get(), recv, static_cast<size_t>(count),
+                                      reduction.type, reduction.op, root));
   });
 }
 
@@ -129,7 +136,7 @@ ANNULUS_MPI_EXPORT int MPIABI_Reduce_scatter(const void* send, void* recv, const
     Require(recvcounts != nullptr, kERR_ARG, "recvcounts is NULL");
     std::vector<size_t> counts;
     for (int rank = 0; rank < communicator.size(); ++rank) {
-      counts.push_back(BytesOf(recvcounts[rank], datatype) / ElementTypeOf(datatype).bytes);
+      counts.push_back(BytesOf(recvcounts[rank], datatype) / annulus_type_bytes(TypeOf(datatype)));
     }
     ReduceScatter(communicator, send, recv, counts, datatype, op);
   });
@@ -138,7 +145,7 @@ ANNULUS_MPI_EXPORT int MPIABI_Reduce_scatter(const void* send, void* recv, const
 ANNULUS_MPI_EXPORT int MPIABI_Reduce_scatter_block(const void* send, void* recv, int recvcount, Handle datatype,
                                                    Handle op, Handle comm) {
   return On("MPI_Reduce_scatter_block", comm, [&](const Communicator& communicator) {
-    const size_t count = BytesOf(recvcount, datatype) / ElementTypeOf(datatype).bytes;
+    const size_t count = BytesOf(recvcount, datatype) / annulus_type_bytes(TypeOf(datatype));
     const std::vector<size_t> counts(static_cast<size_t>(communicator.size()), count);
     ReduceScatter(communicator, send, recv, counts, datatype, op);
   });

@@ -246,7 +246,7 @@ ANNULUS_MPI_EXPORT int MPIABI_Comm_test_inter(Handle comm, int* flag) {
 // -----------------------------------------------------------------------------------------------------
 
 ANNULUS_MPI_EXPORT int MPIABI_Type_size(Handle datatype, int* size) {
-  return Guarded("MPI_Type_size", [&] { *size = static_cast<int>(ElementTypeOf(datatype).bytes); });
+  return Guarded("MPI_Type_size", [&] { *size = static_cast<int>(annulus_type_bytes(TypeOf(datatype))); });
 }
 
 ANNULUS_MPI_EXPORT int MPIABI_Get_address(const void* location, intptr_t* address) {

@@ -179,7 +179,7 @@ ANNULUS_MPI_EXPORT int MPIABI_Request_free(Handle* request) {
 
 ANNULUS_MPI_EXPORT int MPIABI_Get_count(const Status* status, Handle datatype, int* count) {
   return Guarded("MPI_Get_count", [&] {
-    const size_t element = ElementTypeOf(datatype).bytes;
+    const size_t element = annulus_type_bytes(TypeOf(datatype));
     *count =
         static_cast<int>(status->bytes % element == 0 ? static_cast<intptr_t>(status->bytes / element) : kUNDEFINED);
   });

@@ -198,6 +198,11 @@ py::dict Types() {
   types["float64"] = static_cast<int>(ANNULUS_FLOAT64);
   types["float8_e4m3fn"] = static_cast<int>(ANNULUS_FLOAT8_E4M3);
   types["float8_e5m2"] = static_cast<int>(ANNULUS_FLOAT8_E5M2);
+  types["int16"] = static_cast<int>(ANNULUS_INT16);
+  types["uint16"] = static_cast<int>(ANNULUS_UINT16);
+  types["bool"] = static_cast<int>(ANNULUS_BOOL);
+  types["complex64"] = static_cast<int>(ANNULUS_COMPLEX64);
+  types["complex128"] = static_cast<int>(ANNULUS_COMPLEX128);
   return types;
 }
 
@@ -208,6 +213,9 @@ py::dict Ops() {
   ops["min"] = static_cast<int>(ANNULUS_MIN);
   ops["max"] = static_cast<int>(ANNULUS_MAX);
   ops["avg"] = static_cast<int>(ANNULUS_AVG);
+  ops["band"] = static_cast<int>(ANNULUS_BAND);
+  ops["bor"] = static_cast<int>(ANNULUS_BOR);
+  ops["bxor"] = static_cast<int>(ANNULUS_BXOR);
   return ops;
 }
 

@@ -52,9 +52,11 @@ struct Type {
   annulus_type_t element;
 };
 constexpr Type kTypes[] = {
-    {0, 8, ANNULUS_INT8},     {0, 32, ANNULUS_INT32},    {0, 64, ANNULUS_INT64},       {1, 8, ANNULUS_UINT8},
-    {1, 32, ANNULUS_UINT32},  {1, 64, ANNULUS_UINT64},   {2, 16, ANNULUS_FLOAT16},     {2, 32, ANNULUS_FLOAT32},
-    {2, 64, ANNULUS_FLOAT64}, {4, 16, ANNULUS_BFLOAT16}, {10, 8, ANNULUS_FLOAT8_E4M3}, {12, 8, ANNULUS_FLOAT8_E5M2},
+    {0, 8, ANNULUS_INT8},         {0, 32, ANNULUS_INT32},    {0, 64, ANNULUS_INT64},       {1, 8, ANNULUS_UINT8},
+    {1, 32, ANNULUS_UINT32},      {1, 64, ANNULUS_UINT64},   {2, 16, ANNULUS_FLOAT16},     {2, 32, ANNULUS_FLOAT32},
+    {2, 64, ANNULUS_FLOAT64},     {4, 16, ANNULUS_BFLOAT16}, {10, 8, ANNULUS_FLOAT8_E4M3}, {12, 8, ANNULUS_FLOAT8_E5M2},
+    {0, 16, ANNULUS_INT16},       {1, 16, ANNULUS_UINT16},   {6, 8, ANNULUS_BOOL},         {5, 64, ANNULUS_COMPLEX64},
+    {5, 128, ANNULUS_COMPLEX128},
 };
 
 int ElementOf(const DlTensor& tensor) {

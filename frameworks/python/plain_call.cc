@@ -15,9 +15,9 @@ annulus_type_t TypeOf(const Py_buffer& buffer) {
     annulus_type_t type;
   };
   static constexpr Row kRows[] = {
-      {'f', 4, ANNULUS_FLOAT32}, {'d', 8, ANNULUS_FLOAT64}, {'l', 8, ANNULUS_INT64},
-      {'i', 4, ANNULUS_INT32},   {'L', 8, ANNULUS_UINT64},  {'I', 4, ANNULUS_UINT32},
-      {'e', 2, ANNULUS_FLOAT16}, {'b', 1, ANNULUS_INT8},    {'B', 1, ANNULUS_UINT8},
+      {'f', 4, ANNULUS_FLOAT32}, {'d', 8, ANNULUS_FLOAT64}, {'l', 8, ANNULUS_INT64},   {'i', 4, ANNULUS_INT32},
+      {'L', 8, ANNULUS_UINT64},  {'I', 4, ANNULUS_UINT32},  {'e', 2, ANNULUS_FLOAT16}, {'b', 1, ANNULUS_INT8},
+      {'B', 1, ANNULUS_UINT8},   {'h', 2, ANNULUS_INT16},   {'H', 2, ANNULUS_UINT16},  {'?', 1, ANNULUS_BOOL},
   };
   if (buffer.format == nullptr || buffer.format[0] == '\0' || buffer.format[1] != '\0') return ANNULUS_TYPE_LAST;
   for (const Row& row : kRows) {

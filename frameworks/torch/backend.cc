@@ -112,7 +112,7 @@ Backend::WorkPtr Backend::allreduce(Tensors& tensors, const c10d::AllreduceOptio
   at::Tensor& tensor = OnlyOne(tensors);
   CheckTensor(tensor);
   const Reduction reduction = ReductionOf(tensor.scalar_type(), opts.reduceOp);
-  const at::Tensor own = job.Write(tensor, reduction.through, true);
+  const at::Tensor own = job.Write(tensor, true);
   job.AddReduction(ANNULUS_CALL_ALLREDUCE, own.data_ptr(), own.data_ptr(), own.numel(), reduction, Comm());
   job.set_result({tensor});
   return Start(std::move(job), opts.timeout, opts.asyncOp);
@@ -123,7 +123,7 @@ Backend::WorkPtr Backend::allreduce_coalesced(Tensors& tensors, const c10d::Allr
   for (const at::Tensor& tensor : tensors) {
     CheckTensor(tensor);
     const Reduction reduction = ReductionOf(tensor.scalar_type(), opts.reduceOp);
-    const at::Tensor own = job.Write(tensor, reduction.through, true);
+    const at::Tensor own = job.Write(tensor, true);
     job.AddReduction(ANNULUS_CALL_ALLREDUCE, own.data_ptr(), own.data_ptr(), own.numel(), reduction, Comm());
   }
   job.set_result(tensors);
@@ -137,7 +137,7 @@ Backend::WorkPtr Backend::reduce(Tensors& tensors, const c10d::ReduceOptions& op
   Job job(c10d::OpType::REDUCE, "annulus:reduce");
   const Reduction reduction = ReductionOf(tensor.scalar_type(), opts.reduceOp);
   const bool is_root = opts.rootRank == rank_;
-  const at::Tensor own = is_root ? job.Write(tensor, reduction.through, true) : job.Read(tensor, reduction.through);
+  const at::Tensor own = is_root ? job.Write(tensor, true) : job.Read(tensor);
   void* const recv = is_root ? own.data_ptr() : nullptr;
   job.AddReduction(ANNULUS_CALL_REDUCE, own.data_ptr(), recv, own.numel(), reduction, Comm()).root =
       static_cast<int>(opts.rootRank);
@@ -182,8 +182,8 @@ void Backend::AddReduceScatter(Job* job, const at::Tensor& output, const at::Ten
   TORCH_CHECK(input.numel() == output.numel() * size_, "Annulus: reduce_scatter of ", input.numel(),
               " elements gives each of ", size_, " ranks more or fewer than ", output.numel());
   const Reduction reduction = ReductionOf(input.scalar_type(), op);
-  const at::Tensor all = job->Read(input, reduction.through);
-  const at::Tensor own = job->Write(output, reduction.through, false);
+  const at::Tensor all = job->Read(input);
+  const at::Tensor own = job->Write(output);
   job->AddReduction(ANNULUS_CALL_REDUCE_SCATTER, all.data_ptr(), own.data_ptr(), own.numel(), reduction, Comm());
 }
 

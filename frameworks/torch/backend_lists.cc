@@ -33,12 +33,12 @@ bool AreOneBuffer(const Tensors& tensors) {
 }
 
 // Memory into which the tensors' parts are written, one behind the other.
-void* WriteAll(Job* job, const Tensors& tensors, const at::Tensor& like, at::ScalarType through) {
-  if (AreOneBuffer(tensors) && like.scalar_type() == through) {
+void* WriteAll(Job* job, const Tensors& tensors, const at::Tensor& like) {
+  if (AreOneBuffer(tensors)) {
     for (const at::Tensor& tensor : tensors) job->Write(tensor);
     return tensors.empty() ? nullptr : tensors[0].data_ptr();
   }
-  const at::Tensor flat = job->Scratch(Sum(SizesOf(tensors)), like, through);
+  const at::Tensor flat = job->Scratch(Sum(SizesOf(tensors)), like);
   int64_t begin = 0;
   for (const at::Tensor& tensor : tensors) {
     job->CopyAtEnd(tensor, flat.narrow(0, begin, tensor.numel()).view(tensor.sizes()));
@@ -48,13 +48,13 @@ void* WriteAll(Job* job, const Tensors& tensors, const at::Tensor& like, at::Sca
 }
 
 // Memory with the tensors' values, one behind the other.
-const void* ReadAll(Job* job, const Tensors& tensors, const at::Tensor& like, at::ScalarType through) {
+const void* ReadAll(Job* job, const Tensors& tensors, const at::Tensor& like) {
   const at::NoGradGuard no_grad;
-  if (AreOneBuffer(tensors) && like.scalar_type() == through) {
+  if (AreOneBuffer(tensors)) {
     for (const at::Tensor& tensor : tensors) job->Read(tensor);
     return tensors.empty() ? nullptr : tensors[0].data_ptr();
   }
-  const at::Tensor flat = job->Scratch(Sum(SizesOf(tensors)), like, through);
+  const at::Tensor flat = job->Scratch(Sum(SizesOf(tensors)), like);
   int64_t begin = 0;
   for (const at::Tensor& tensor : tensors) {
     flat.narrow(0, begin, tensor.numel()).copy_(tensor.reshape({-1}));
@@ -78,7 +78,7 @@ static void AddListAllgather(Job* job, const Tensors& outputs, const at::Tensor&
   TORCH_CHECK(outputs[rank].numel() == input.numel(), "Annulus: all_gather of ", input.numel(),
               " elements, for which this rank's own list has ", outputs[rank].numel());
   const at::Tensor own = job->Read(input);
-  void* const all = WriteAll(job, outputs, input, input.scalar_type());
+  void* const all = WriteAll(job, outputs, input);
   const std::vector<int64_t> sizes = SizesOf(outputs);
   if (AllEqual(sizes)) {
     job->Add(ANNULUS_CALL_ALLGATHER, own.data_ptr(), all, BytesOf(own));
@@ -136,7 +136,7 @@ Backend::WorkPtr Backend::gather(Lists& outputs, Tensors& inputs, const c10d::Ga
       TORCH_CHECK(output.numel() == own.numel(), "Annulus: gather of ", own.numel(), " elements into a tensor of ",
                   output.numel());
     }
-    all = WriteAll(&job, outputs[0], own, own.scalar_type());
+    all = WriteAll(&job, outputs[0], own);
     job.set_result(outputs[0]);
   }
   job.Add(ANNULUS_CALL_GATHER, own.data_ptr(), all, BytesOf(own)).root = static_cast<int>(opts.rootRank);
@@ -159,7 +159,7 @@ Backend::WorkPtr Backend::scatter(Tensors& outputs, Lists& inputs, const c10d::S
       TORCH_CHECK(input.numel() == own.numel(), "Annulus: scatter of a tensor of ", input.numel(), " elements into ",
                   own.numel());
     }
-    all = ReadAll(&job, inputs[0], own, own.scalar_type());
+    all = ReadAll(&job, inputs[0], own);
   }
   job.Add(ANNULUS_CALL_SCATTER, all, own.data_ptr(), BytesOf(own)).root = static_cast<int>(opts.rootRank);
   job.set_result(outputs);
@@ -177,12 +177,12 @@ Backend::WorkPtr Backend::reduce_scatter(Tensors& outputs, Lists& inputs, const 
   const std::vector<int64_t> sizes = SizesOf(inputs[0]);
   TORCH_CHECK(sizes[rank_] == output.numel(), "Annulus: reduce_scatter of a part of ", sizes[rank_],
               " elements into a tensor of ", output.numel());
-  const void* const all = ReadAll(&job, inputs[0], output, reduction.through);
-  const at::Tensor own = job.Write(output, reduction.through, false);
+  const void* const all = ReadAll(&job, inputs[0], output);
+  const at::Tensor own = job.Write(output);
   const bool equal = AllEqual(sizes);
   annulus_call_t& call = job.AddReduction(equal ? ANNULUS_CALL_REDUCE_SCATTER : ANNULUS_CALL_REDUCE_SCATTERV, all,
                                           own.data_ptr(), own.numel(), reduction, Comm());
-  if (!equal) call.sendcounts = job.Sizes(sizes, reduction.per_element);
+  if (!equal) call.sendcounts = job.Sizes(sizes, 1);
   job.set_result(outputs);
   return Start(std::move(job), opts.timeout, opts.asyncOp);
 }
@@ -227,9 +227,8 @@ Backend::WorkPtr Backend::alltoall(Tensors& outputs, Tensors& inputs, const c10d
   for (const at::Tensor& tensor : inputs) CheckTensor(tensor);
   for (const at::Tensor& tensor : outputs) CheckTensor(tensor);
   Job job(c10d::OpType::ALLTOALL, "annulus:all_to_all");
-  const at::ScalarType type = inputs[0].scalar_type();
-  const void* const sent = ReadAll(&job, inputs, inputs[0], type);
-  void* const received = WriteAll(&job, outputs, inputs[0], type);
+  const void* const sent = ReadAll(&job, inputs, inputs[0]);
+  void* const received = WriteAll(&job, outputs, inputs[0]);
   annulus_call_t& call = job.Add(ANNULUS_CALL_ALLTOALLV, sent, received, {});
   call.sendcounts = job.Sizes(SizesOf(inputs), inputs[0].element_size());
   call.recvcounts = job.Sizes(SizesOf(outputs), inputs[0].element_size());

@@ -39,20 +39,6 @@ int32_t GetFromStore(void* context, const char* key, void* value, size_t capacit
   }
 }
 
-enum Bitwise { kAnd, kOr, kXor };
-
-template <Bitwise kind>
-int32_t ReduceBytes(const void* left, const void* right, void* out, size_t count, annulus_type_t type, void*) {
-  const auto* const l = static_cast<const uint8_t*>(left);
-  const auto* const r = static_cast<const uint8_t*>(right);
-  auto* const o = static_cast<uint8_t*>(out);
-  const size_t bytes = count * annulus_type_bytes(type);
-  for (size_t i = 0; i < bytes; ++i) {
-    o[i] = static_cast<uint8_t>(kind == kAnd ? l[i] & r[i] : kind == kOr ? l[i] | r[i] : l[i] ^ r[i]);
-  }
-  return 0;
-}
-
 }  // namespace
 
 int64_t TimeoutMs(std::chrono::milliseconds timeout) { return std::clamp<int64_t>(timeout.count(), 1, kLongestMs); }
@@ -73,14 +59,6 @@ Communicator::Communicator(const c10::intrusive_ptr<c10d::Store>& store, int ran
   config.store = &callbacks;
   config.timeout_ms = config.connect_timeout_ms = TimeoutMs(timeout);
   Check(annulus_comm_create(&config, &comm_), "init_process_group");
-  constexpr annulus_reduce_fn kFunctions[] = {ReduceBytes<kAnd>, ReduceBytes<kOr>, ReduceBytes<kXor>};
-  for (int i = 0; i < 3; ++i) {
-    const annulus_status_t made = annulus_op_create(comm_, kFunctions[i], nullptr, nullptr, &bitwise_[i]);
-    if (made == ANNULUS_OK) continue;
-    const std::exception_ptr failure = Failure(made, "init_process_group");
-    annulus_comm_destroy(comm_);
-    std::rethrow_exception(failure);
-  }
 }
 
 Communicator::~Communicator() { annulus_comm_destroy(comm_); }

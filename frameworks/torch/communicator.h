@@ -1,4 +1,4 @@
-// Communicator: a communicator of Annulus whose ranks met through PyTorch's store, and the operations that it lends.
+// Communicator: a communicator of Annulus whose ranks met through PyTorch's store.
 //
 // Threads: any; made and destroyed by one.
 #pragma once
@@ -20,12 +20,9 @@ class Communicator {
   Communicator& operator=(const Communicator&) = delete;
 
   annulus_comm_t* get() const { return comm_; }
-  // 0 and, 1 or, 2 exclusive or, of bytes.
-  annulus_op_t bitwise(int index) const { return bitwise_[index]; }
 
  private:
   annulus_comm_t* comm_ = nullptr;
-  annulus_op_t bitwise_[3] = {};
 };
 
 // As annulus_call_t has it.

@@ -3,8 +3,8 @@
 namespace annulus_torch {
 namespace {
 
-// The type of Annulus that does sums of this one; ANNULUS_TYPE_LAST: none.
-annulus_type_t Arithmetic(at::ScalarType type) {
+// ANNULUS_TYPE_LAST: there is none.
+annulus_type_t TypeOf(at::ScalarType type) {
   switch (type) {
     case at::kFloat:
       return ANNULUS_FLOAT32;
@@ -30,6 +30,16 @@ annulus_type_t Arithmetic(at::ScalarType type) {
       return ANNULUS_UINT32;
     case at::kUInt64:
       return ANNULUS_UINT64;
+    case at::kShort:
+      return ANNULUS_INT16;
+    case at::kUInt16:
+      return ANNULUS_UINT16;
+    case at::kBool:
+      return ANNULUS_BOOL;
+    case at::kComplexFloat:
+      return ANNULUS_COMPLEX64;
+    case at::kComplexDouble:
+      return ANNULUS_COMPLEX128;
     default:
       return ANNULUS_TYPE_LAST;
   }
@@ -41,7 +51,7 @@ annulus_type_t Arithmetic(at::ScalarType type) {
               " of tensors of type ", c10::toString(type));
 }
 
-annulus_op_t ArithmeticOp(at::ScalarType type, const c10d::ReduceOp& op) {
+annulus_op_t OpOf(at::ScalarType type, const c10d::ReduceOp& op) {
   switch (op.op_) {
     case c10d::ReduceOp::SUM:
       return ANNULUS_SUM;
@@ -53,23 +63,23 @@ annulus_op_t ArithmeticOp(at::ScalarType type, const c10d::ReduceOp& op) {
       return ANNULUS_MIN;
     case c10d::ReduceOp::MAX:
       return ANNULUS_MAX;
+    case c10d::ReduceOp::BAND:
+      return ANNULUS_BAND;
+    case c10d::ReduceOp::BOR:
+      return ANNULUS_BOR;
+    case c10d::ReduceOp::BXOR:
+      return ANNULUS_BXOR;
     default:
       Refuse(type, op);
   }
 }
 
-// The operation on bytes that are 0 or 1: a sum is "any", a product is "all".
-annulus_op_t BoolOp(const c10d::ReduceOp& op) {
-  switch (op.op_) {
-    case c10d::ReduceOp::SUM:
-    case c10d::ReduceOp::MAX:
-      return ANNULUS_MAX;
-    case c10d::ReduceOp::PRODUCT:
-    case c10d::ReduceOp::MIN:
-      return ANNULUS_MIN;
-    default:
-      Refuse(at::kBool, op);
-  }
+// Whether elements of the type have the operation (annulus_op_t in annulus.h).
+bool HasOp(at::ScalarType type, const c10d::ReduceOp& op) {
+  const bool is_bitwise = op == c10d::ReduceOp::BAND || op == c10d::ReduceOp::BOR || op == c10d::ReduceOp::BXOR;
+  if (is_bitwise) return at::isIntegralType(type, /*includeBool=*/true);
+  if (type == at::kBool) return op != c10d::ReduceOp::AVG && op != c10d::ReduceOp::PREMUL_SUM;
+  return !at::isComplexType(type) || (op != c10d::ReduceOp::MIN && op != c10d::ReduceOp::MAX);
 }
 
 double FactorOf(const c10d::ReduceOp& op) {
@@ -84,35 +94,13 @@ Elements BytesOf(const at::Tensor& tensor) { return {ANNULUS_UINT8, tensor.nbyte
 
 Reduction ReductionOf(at::ScalarType type, const c10d::ReduceOp& op) {
   Reduction reduction;
-  reduction.through = type;
-  const bool is_bitwise = op == c10d::ReduceOp::BAND || op == c10d::ReduceOp::BOR || op == c10d::ReduceOp::BXOR;
-  if (is_bitwise) {
-    if (!at::isIntegralType(type, /*includeBool=*/true)) Refuse(type, op);
-    reduction.type = ANNULUS_UINT8;
-    reduction.per_element = c10::elementSize(type);
-    reduction.bitwise = static_cast<int>(op.op_) - static_cast<int>(c10d::ReduceOp::BAND);
-    return reduction;
-  }
-  if (type == at::kBool) {
-    reduction.type = ANNULUS_UINT8;
-    reduction.op = BoolOp(op);
-    return reduction;
-  }
-  // Sums and products of the wider type wrap around to the same bits.
-  if (type == at::kShort) reduction.through = at::kInt;
-  if (type == at::kUInt16) reduction.through = at::kInt;
-  const bool is_complex = type == at::kComplexFloat || type == at::kComplexDouble;
-  if (is_complex) {
-    if (!c10d::isComplexViewAsRealAllowed(op)) Refuse(type, op);
-    reduction.per_element = 2;
-  }
-  reduction.type = Arithmetic(is_complex ? c10::toRealValueType(type) : reduction.through);
-  if (reduction.type == ANNULUS_TYPE_LAST) Refuse(type, op);
+  reduction.type = TypeOf(type);
+  if (reduction.type == ANNULUS_TYPE_LAST || !HasOp(type, op)) Refuse(type, op);
   reduction.is_scaled = op == c10d::ReduceOp::PREMUL_SUM;
   if (reduction.is_scaled) {
     reduction.factor = FactorOf(op);
   } else {
-    reduction.op = ArithmeticOp(type, op);
+    reduction.op = OpOf(type, op);
   }
   return reduction;
 }

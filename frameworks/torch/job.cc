@@ -25,28 +25,27 @@ struct Pending {
 
 }  // namespace
 
-at::Tensor Job::Read(const at::Tensor& tensor, at::ScalarType through) {
+at::Tensor Job::Read(const at::Tensor& tensor) {
   const at::NoGradGuard no_grad;
   inputs_.push_back(tensor);
-  used_.push_back(tensor.to(through).contiguous());
+  used_.push_back(tensor.contiguous());
   return used_.back();
 }
 
-at::Tensor Job::Write(const at::Tensor& tensor, at::ScalarType through, bool keeps) {
+at::Tensor Job::Write(const at::Tensor& tensor, bool keeps) {
   const at::NoGradGuard no_grad;
-  if (tensor.is_contiguous() && tensor.scalar_type() == through) {
+  if (tensor.is_contiguous()) {
     used_.push_back(tensor);
     return tensor;
   }
-  const at::Tensor own =
-      keeps ? tensor.to(through).contiguous() : at::empty(tensor.sizes(), tensor.options().dtype(through));
+  const at::Tensor own = keeps ? tensor.contiguous() : at::empty(tensor.sizes(), tensor.options());
   used_.push_back(own);
   CopyAtEnd(tensor, own);
   return own;
 }
 
-at::Tensor Job::Scratch(int64_t numel, const at::Tensor& like, at::ScalarType through) {
-  used_.push_back(at::empty({numel}, like.options().dtype(through)));
+at::Tensor Job::Scratch(int64_t numel, const at::Tensor& like) {
+  used_.push_back(at::empty({numel}, like.options()));
   return used_.back();
 }
 
@@ -65,12 +64,12 @@ annulus_call_t& Job::Add(annulus_kind_t kind, const void* send, void* recv, Elem
 
 annulus_call_t& Job::AddReduction(annulus_kind_t kind, const void* send, void* recv, int64_t numel,
                                   const Reduction& reduction, const Communicator& comm) {
-  annulus_op_t op = reduction.bitwise >= 0 ? comm.bitwise(reduction.bitwise) : reduction.op;
+  annulus_op_t op = reduction.op;
   if (reduction.is_scaled) {
     Check(annulus_op_create_premul_sum(comm.get(), reduction.factor, &op), title_);
     operations_.push_back(op);
   }
-  annulus_call_t& call = Add(kind, send, recv, {reduction.type, static_cast<size_t>(numel) * reduction.per_element});
+  annulus_call_t& call = Add(kind, send, recv, {reduction.type, static_cast<size_t>(numel)});
   call.op = op;
   return call;
 }

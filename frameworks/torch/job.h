@@ -25,14 +25,11 @@ class Job {
   Job(c10d::OpType type, const char* title) : type_(type), title_(title) {}
 
   // A contiguous tensor with the values of `tensor`, which the calls may read; the tensor itself if it is contiguous.
-  // `through` is the type of its elements.
-  at::Tensor Read(const at::Tensor& tensor, at::ScalarType through);
-  at::Tensor Read(const at::Tensor& tensor) { return Read(tensor, tensor.scalar_type()); }
+  at::Tensor Read(const at::Tensor& tensor);
   // One that the calls may write, and whose values `tensor` has in the end. `keeps`: it has the tensor's values first.
-  at::Tensor Write(const at::Tensor& tensor, at::ScalarType through, bool keeps);
-  at::Tensor Write(const at::Tensor& tensor) { return Write(tensor, tensor.scalar_type(), false); }
-  // Memory of the job's own.
-  at::Tensor Scratch(int64_t numel, const at::Tensor& like, at::ScalarType through);
+  at::Tensor Write(const at::Tensor& tensor, bool keeps = false);
+  // Memory of the job's own, for elements of the type of `like`.
+  at::Tensor Scratch(int64_t numel, const at::Tensor& like);
   // Copies `from` to `to` when the calls are done.
   void CopyAtEnd(const at::Tensor& to, const at::Tensor& from) { copies_.emplace_back(to, from); }
 

@@ -51,7 +51,7 @@ TEST_P(EveryCollective, IsRightInEveryTypeAndOperation) {
   const auto json = nlohmann::json::parse(ReadFile(json_path));
   EXPECT_EQ(json["machine"]["ranks"], nranks);
   EXPECT_EQ(json["wrong"], 0);
-  constexpr size_t kSizes = 3, kTypes = 12;
+  constexpr size_t kSizes = 3, kTypes = 14;
   EXPECT_EQ(json["results"].size(), kSizes * kTypes * sweep.rows);
 }
 

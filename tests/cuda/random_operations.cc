@@ -29,8 +29,9 @@ std::string NameOf(const SliceOp& op) {
 class RandomOperation {
  public:
   RandomOperation(uint64_t seed, TestDevice* device) : random_(seed), device_(device) {
-    op_.type = static_cast<DataType>(Below(kNumDataTypes));
-    op_.op = static_cast<ReduceOp>(Below(kNumReduceOps));
+    const Reduction reduction = AnyReduction(&random_);
+    op_.type = reduction.type;
+    op_.op = reduction.op;
     op_.count = Below(4) == 0 ? Below(40'000) : Below(300);
     op_.num_sources = static_cast<int>(Below(2) == 0 ? 1 + Below(2) : 1 + Below(6));
     if (op_.op == ReduceOp::kAvg) op_.divisor = static_cast<uint32_t>(Below(5));

@@ -8,7 +8,7 @@ compiled_kernels_test.py PTX LOG
 import re
 import sys
 
-TYPES = "int32 int64 float16 bfloat16 float32 float64 int8 uint8 uint32 uint64 float8_e4m3 float8_e5m2".split()
+TYPES = "int32 int64 float16 bfloat16 float32 float64 int8 uint8 uint32 uint64 float8_e4m3 float8_e5m2 int16 uint16".split()
 OPS = "sum prod min max".split()
 GPUS = {"sm_80", "sm_90", "sm_100"}
 # A block has 512 threads, and a multiprocessor 65,536 registers.

@@ -80,9 +80,7 @@ def case_what_is_refused(rank, size):
     refuses(ValueError, "array, a Tensor, cannot be taken by DLPack: Can't export tensors that require gradient", pyannulus.allreduce,
             torch.ones(3, requires_grad=True))
     refuses(ValueError, "array is not C-contiguous (shape (6, 4))", pyannulus.allreduce, good.t())
-    refuses(TypeError, "array has the type int16; Annulus knows", pyannulus.allreduce, torch.ones(3, dtype=torch.int16))
-    refuses(TypeError, "array has the type bool8", pyannulus.allreduce, torch.ones(3, dtype=torch.bool))
-    refuses(TypeError, "array has the type complex64", pyannulus.allreduce, torch.ones(3, dtype=torch.complex64))
+    refuses(TypeError, "array has the type complex32; Annulus knows", pyannulus.allreduce, torch.empty(3, dtype=torch.complex32))
     refuses(TypeError, "Give out, an array of float32 and shape (4, 6)", pyannulus.allreduce, good)
     refuses(ValueError, "array, a Tensor, cannot be taken by DLPack", pyannulus.allreduce, torch.ones(3, device="meta"))
     refuses(TypeError, "out has dtype float64, array has float32", pyannulus.allreduce, good, out=torch.ones(4, 6, dtype=torch.float64))

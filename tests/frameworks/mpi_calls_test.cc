@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <complex>
 #include <cstdint>
 #include <string>
@@ -145,6 +146,29 @@ TEST(MpiCallsTest, SixteenBitIntegersKeepTheirSignAndWrapAround) {
     uint16_t most = 0;
     EXPECT_EQ(mpi("Allreduce", &large, &most, 1, Handle{kUINT16_T}, Handle{kMAX}, kWorld), kSUCCESS);
     EXPECT_EQ(most, 65535);
+  });
+}
+
+TEST(MpiCallsTest, BitsAndBoolsAreReduced) {
+  ForkInitialised(2, [](const Wrapper& mpi, int rank) {
+    const uint16_t bits = rank == 0 ? 0x0ff0 : 0x00ff;
+    const auto of_bits = [&](Handle op) {
+      uint16_t result = 0;
+      EXPECT_EQ(mpi("Allreduce", &bits, &result, 1, Handle{kUINT16_T}, op, kWorld), kSUCCESS);
+      return result;
+    };
+    EXPECT_EQ(of_bits(kBAND), 0x00f0);
+    EXPECT_EQ(of_bits(kBOR), 0x0fff);
+    EXPECT_EQ(of_bits(kBXOR), 0x0f0f);
+    const bool flags[] = {false, rank == 0, rank == 1, true};
+    const auto of_bools = [&](Handle op) {
+      std::array<bool, 4> result{};
+      EXPECT_EQ(mpi("Allreduce", &flags[0], result.data(), 4, Handle{kC_BOOL}, op, kWorld), kSUCCESS);
+      return result;
+    };
+    for (const Handle op : {kLOR, kMAX}) EXPECT_EQ(of_bools(op), (std::array{false, true, true, true}));
+    for (const Handle op : {kLAND, kMIN}) EXPECT_EQ(of_bools(op), (std::array{false, false, false, true}));
+    EXPECT_EQ(of_bools(kLXOR), (std::array{false, true, true, false}));
   });
 }
 

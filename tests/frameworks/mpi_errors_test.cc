@@ -133,9 +133,10 @@ TEST(MpiErrorsTest, WrongArgumentsAreNamedAndTheWorldGoesOn) {
     ExpectError(mpi, reduce(-1, type, sum, kWorld), kERR_COUNT, "the count is -1");
     ExpectError(mpi, reduce(1, 9999, sum, kWorld), kERR_TYPE, "datatype 9999");
     ExpectError(mpi, reduce(1, kLONG_DOUBLE, sum, kWorld), kERR_TYPE, "not one that Annulus has");
-    ExpectError(mpi, reduce(1, type, kBXOR, kWorld), kERR_OP, "MPI_SUM, MPI_PROD, MPI_MIN and MPI_MAX");
-    ExpectError(mpi, reduce(1, kBYTE, sum, kWorld), kERR_OP, "no numbers");
-    ExpectError(mpi, reduce(1, kC_COMPLEX, kMAX, kWorld), kERR_OP, "no order");
+    ExpectError(mpi, reduce(1, type, kMINLOC, kWorld), kERR_OP, "MPI_SUM, MPI_PROD, MPI_MIN, MPI_MAX");
+    ExpectError(mpi, reduce(1, kBYTE, sum, kWorld), kERR_OP, "not for datatype");
+    ExpectError(mpi, reduce(1, kC_COMPLEX, kMAX, kWorld), kERR_OP, "not for datatype");
+    ExpectError(mpi, reduce(1, kFLOAT, kBXOR, kWorld), kERR_OP, "not for datatype");
     ExpectError(mpi, mpi("Bcast", &data[0], 1, type, 2, kWorld), kERR_ROOT, "root is 2; allowed: 0 to 1");
     ExpectError(mpi, mpi("Send", &data[0], 1, type, 2, 0, kWorld), kERR_RANK, "rank is 2; allowed: 0 to 1");
     ExpectError(mpi, mpi("Send", &data[0], 1, type, rank, 0, kWorld), kERR_ARG, "peer");

@@ -177,7 +177,7 @@ std::string CheckBits(RealDevice* device, DomainQueue* queue, int rounds) {
   Bytes b;
   FillPairs(&a, &b);
   for (const DataType type : {DataType::kInt8, DataType::kUint8, DataType::kFloat8E4M3, DataType::kFloat8E5M2}) {
-    for (int op = 0; op < kNumReduceOps; ++op) {
+    for (int op = 0; op <= static_cast<int>(ReduceOp::kAvg); ++op) {
       const std::string wrong = RunPairs(type, static_cast<ReduceOp>(op), op == 4 ? 3 : 0, a, b, device, queue);
       if (!wrong.empty()) return wrong;
     }
@@ -189,7 +189,7 @@ std::string CheckBits(RealDevice* device, DomainQueue* queue, int rounds) {
        {0x0000, 0x8000, 0x0001, 0x03ff, 0x7bff, 0x7c00, 0xfc00, 0x7e00, 0x3c00, 0x7f80, 0x3f81}) {
     for (size_t i = 0; i < 65536; ++i) Put(one.data(), i, value);
     for (const DataType type : {DataType::kFloat16, DataType::kBFloat16}) {
-      for (int op = 0; op < kNumReduceOps; ++op) {
+      for (int op = 0; op <= static_cast<int>(ReduceOp::kAvg); ++op) {
         const std::string wrong = RunPairs(type, static_cast<ReduceOp>(op), op == 4 ? 3 : 0, all, one, device, queue);
         if (!wrong.empty()) return wrong;
       }

@@ -10,7 +10,7 @@ except ImportError:
     ml_dtypes = None
 
 DTYPES = [np.dtype(name) for name in
-          ("int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64")]
+          ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64")]
 if ml_dtypes:
     DTYPES += [np.dtype(getattr(ml_dtypes, name)) for name in ("bfloat16", "float8_e4m3fn", "float8_e5m2")]
 OPS = {

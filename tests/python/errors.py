@@ -34,7 +34,7 @@ grid = np.ones((4, 6))
 frozen = np.ones(3)
 frozen.flags.writeable = False
 refuses(TypeError, "array is a list, not a numpy array", pyannulus.allreduce, [1, 2])
-refuses(TypeError, "dtype('complex128'); Annulus knows int8,", pyannulus.allreduce, np.ones(2, complex))
+refuses(TypeError, "dtype('float128'); Annulus knows int8,", pyannulus.allreduce, np.ones(2, np.longdouble))
 refuses(TypeError, "in this machine's byte order", pyannulus.allreduce, np.ones(2, ">f4"))
 refuses(TypeError, "Annulus knows int8,", pyannulus.send, np.zeros(3, []), (RANK + 1) % SIZE)
 refuses(ValueError, "array is not C-contiguous (shape (6, 4)", pyannulus.allreduce, grid.T)

@@ -102,12 +102,15 @@ def flat(array):
 def types(new):
     """new(numpy array, kind) makes an array; read() of it gives its bits."""
     rows = [("int8", INT), ("int32", INT), ("int64", INT), ("uint8", 1), ("uint32", 1), ("uint64", 1), ("float16", FLOAT),
-            ("float32", FLOAT), ("float64", FLOAT)]
+            ("float32", FLOAT), ("float64", FLOAT), ("int16", INT), ("uint16", 1), ("complex64", COMPLEX), ("complex128", COMPLEX)]
     for name, code in rows:
         own = np.full(7, RANK + 1, name)
         array, read = new(own, (code, 8 * own.itemsize))
         comm.allreduce(array, out=array)
         assert (read() == TOTAL).all(), name
+    array, read = new(np.array([RANK == 0, False, True]), (BOOL, 8))
+    comm.allreduce(array, out=array)
+    assert (read() == [True, False, True]).all()
     # One and two in types that numpy does not have.
     for name, one, two, kind in (("uint16", 0x3f80, 0x4000, (BFLOAT, 16)), ("uint8", 0x38, 0x40, (FLOAT8_E4M3, 8)),
                                  ("uint8", 0x3c, 0x40, (FLOAT8_E5M2, 8))):
@@ -129,8 +132,8 @@ def mistakes():
             return self.capsule
 
     refuses(TypeError, "array is a list, not a numpy array, nor one that has __dlpack__", comm.allreduce, [1])
-    refuses(TypeError, "array has the type complex128; Annulus knows int8,", comm.allreduce, Exported(np.ones(2, complex)))
-    refuses(TypeError, "array has the type bool8", comm.allreduce, Exported(np.ones(2, np.uint8), kind=(BOOL, 8)))
+    refuses(TypeError, "array has the type float128; Annulus knows int8,", comm.allreduce, Exported(np.ones(2, np.longdouble)))
+    refuses(TypeError, "array has the type bool16", comm.allreduce, Exported(np.ones(2, np.uint16), kind=(BOOL, 16)))
     refuses(TypeError, "array has the type float32x4", comm.allreduce, Exported(good, lanes=4))
     refuses(ValueError, "array is not C-contiguous (shape (4, 6))", comm.allreduce, Exported(good, strides=(1, 4)))
     refuses(ValueError, "array is not aligned", comm.allreduce, Exported(good.reshape(-1)[:4], offset=2))

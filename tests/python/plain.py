@@ -47,7 +47,7 @@ def every_kind(dtype, rows):
     assert SIZE == 1 or (arrived == PREVIOUS + 1).all()
 
 
-for name, count in itertools.product(("int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64"),
+for name, count in itertools.product(("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64"),
                                      (0, 1, 7, 3000)):
     every_kind(np.dtype(name), count)
 
@@ -65,7 +65,6 @@ ODD = {
     "a memoryview": memoryview(good.copy()),
     "of a type without a letter": good.astype(complex),
     "of the other byte order": good.astype(">f4"),
-    "of booleans": good.astype(bool),
     "of dates": good.astype("datetime64[s]"),
     "of a structure": np.zeros(2 * SIZE, [("a", np.float32)]),
     "of objects": good.astype(object),

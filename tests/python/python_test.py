@@ -158,7 +158,7 @@ assert {n for n in dir(pyannulus.Communicator) if not n.startswith("_")} - set(p
         for name in eval(run(self.python, "-c", "import pyannulus; print(pyannulus.__all__)")):
             self.assertRegex(page, rf"\b{name}\b")
         types = run(self.python, "-c", "import pyannulus; print(*pyannulus._core.TYPES)").split()
-        self.assertEqual(sorted(re.findall(r"\b[a-z]+\d+(?:_\w+)?\b", page[page.index("| dtype |"):page.index("### Requests")])),
+        self.assertEqual(sorted(re.findall(r"\b(?:[a-z]+\d+(?:_\w+)?|bool)\b", page[page.index("| dtype |"):page.index("### Requests")])),
                          sorted(types))
         with open(os.path.join(HERE, "README.md"), encoding="utf-8") as opened:
             programs = {"page": page, "readme": opened.read()}

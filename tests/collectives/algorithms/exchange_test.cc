@@ -10,6 +10,7 @@
 #include "collectives/algorithms/table.h"
 #include "collectives/algorithms/tree/tree_exchange.h"
 #include "tests/collectives/harness/sim_job.h"
+#include "tests/collectives/reduce/reducer_oracle.h"
 #include "tests/soak/rounds.h"
 
 namespace annulus {
@@ -31,8 +32,9 @@ SimJobOptions MakeOptions(Algorithm algorithm, uint64_t seed, int nranks) {
   options.world.slot_bytes = SlotBytes(options.plan);
   options.call.sequence = 1;
   options.call.kind = CollectiveKind::kAllreduce;
-  options.call.type = static_cast<DataType>(random() % kNumDataTypes);
-  options.call.op = static_cast<ReduceOp>(random() % kNumReduceOps);
+  const Reduction reduction = AnyReduction(&random);
+  options.call.type = reduction.type;
+  options.call.op = reduction.op;
   const size_t most = options.plan.small_bytes / TypeBytes(options.call.type);
   const size_t counts[] = {0, 1, static_cast<size_t>(nranks) - 1, static_cast<size_t>(nranks) + 1, most / 3, most};
   options.call.count = std::min(most, counts[random() % std::size(counts)]);

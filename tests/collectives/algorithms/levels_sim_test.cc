@@ -7,6 +7,7 @@
 
 #include "collectives/control/control.h"
 #include "tests/collectives/harness/sim_job.h"
+#include "tests/collectives/reduce/reducer_oracle.h"
 #include "tests/soak/rounds.h"
 
 namespace annulus {
@@ -40,8 +41,9 @@ SimJobOptions MakeOptions(uint64_t seed) {
   options.world.slot_bytes = SlotBytes(options.plan);
   options.call.sequence = 1;
   options.call.kind = CollectiveKind::kAllreduce;
-  options.call.type = static_cast<DataType>(random() % kNumDataTypes);
-  options.call.op = static_cast<ReduceOp>(random() % kNumReduceOps);
+  const Reduction reduction = AnyReduction(&random);
+  options.call.type = reduction.type;
+  options.call.op = reduction.op;
   // Around the size where the two levels begin.
   const size_t least = kMostOneLevelBytes / TypeBytes(options.call.type);
   options.call.count = least + static_cast<size_t>(pick(0, 1, 100, 3000, 10000));

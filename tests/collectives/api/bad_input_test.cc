@@ -145,12 +145,12 @@ void ExpectBuffersRefused(Comm comm, const Subject& subject, int rank, Good* goo
 
 void ExpectNumbersRefused(Comm comm, const Subject& subject, int rank, Good* good) {
   Operands operands = good->For(subject, rank);
-  for (int type : {-1, ANNULUS_FLOAT8_E5M2 + 1, 255, 256, 1 << 20}) {
+  for (int type : {-1, ANNULUS_COMPLEX128 + 1, 255, 256, 1 << 20}) {
     operands.type_number = type;
     ExpectRefused(comm, subject, operands, "no annulus_type_t");
   }
   operands = good->For(subject, rank);
-  for (int op : {-1, ANNULUS_AVG + 1, 15, 16, 255, 256, static_cast<int>(ANNULUS_OP_LAST)}) {
+  for (int op : {-1, ANNULUS_BXOR + 1, 15, 16, 255, 256, static_cast<int>(ANNULUS_OP_LAST)}) {
     operands.op_number = op;
     if ((subject.has & kOp) != 0) ExpectRefused(comm, subject, operands, "op is ");
   }

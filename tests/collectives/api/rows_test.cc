@@ -14,6 +14,7 @@ namespace {
 constexpr bool HasRow(annulus_type_t type) {
   switch (type) {
 #define ANNULUS_ELEMENT_TYPE(Name, name, NAME, ...) case ANNULUS_##NAME:
+#define ANNULUS_DERIVED_TYPE ANNULUS_ELEMENT_TYPE
 #include "cuda_kernels/reduce_types.inc"
 #undef ANNULUS_ELEMENT_TYPE
     return true;

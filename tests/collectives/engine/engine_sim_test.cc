@@ -7,6 +7,7 @@
 
 #include "collectives/control/control.h"
 #include "tests/collectives/harness/sim_job.h"
+#include "tests/collectives/reduce/reducer_oracle.h"
 #include "tests/soak/rounds.h"
 
 namespace annulus {
@@ -53,8 +54,9 @@ SimJobOptions MakeOptions(uint64_t seed) {
   options.world.slot_bytes = SlotBytes(options.plan);
   options.call.sequence = 1;
   options.call.kind = kKinds[random() % std::size(kKinds)];
-  options.call.type = static_cast<DataType>(random() % kNumDataTypes);
-  options.call.op = static_cast<ReduceOp>(random() % kNumReduceOps);
+  const Reduction reduction = AnyReduction(&random);
+  options.call.type = reduction.type;
+  options.call.op = reduction.op;
   options.call.count = pick(0, 1, 3, 100, 1000, 5000);
   if (HasRoot(options.call.kind)) options.call.root = static_cast<int>(random() % options.world.nranks);
   if (options.call.kind == CollectiveKind::kBarrier) options.call = Call{1, CollectiveKind::kBarrier, {}, {}, 0, 0};
@@ -137,6 +139,7 @@ TEST_P(EngineSimTest, OperationsOfUsersGiveTheOraclesBits) {
     if (IsAllreduce(call.kind) && seed % 2) options.tensors = {call.count / 3, 0, call.count - call.count / 3};
     if (seed % 5 < 3) {
       call.op = static_cast<ReduceOp>(kFirstPremulSum);
+      if (!CanReduce(call.type, call.op)) call.type = DataType::kComplex64;
       options.created.factors = MakeFactors(call.type, options.world.nranks);
     } else {
       call.op = static_cast<ReduceOp>(kFirstUserOp);

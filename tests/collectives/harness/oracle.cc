@@ -111,6 +111,15 @@ Bytes MakeInput(DataType type, size_t count, int rank, uint64_t seed) {
       return Fill<float>(count, [&] { return static_cast<float>(normal(random)); });
     case DataType::kFloat64:
       return Fill<double>(count, [&] { return normal(random); });
+    case DataType::kInt16:
+    case DataType::kUint16:
+      return Fill<uint16_t>(count, [&] { return static_cast<uint16_t>(random()); });
+    case DataType::kBool:
+      return Fill<uint8_t>(count, [&] { return static_cast<uint8_t>(random() % 2); });
+    case DataType::kComplex64:
+      return Fill<float>(2 * count, [&] { return static_cast<float>(normal(random)); });
+    case DataType::kComplex128:
+      return Fill<double>(2 * count, [&] { return normal(random); });
   }
   return {};
 }

@@ -120,7 +120,7 @@ void SimJob::MakeBuffers(int r) {
     ANNULUS_CHECK(rank.device->OpenQueue(&rank.queue).ok());
     rank.output = rank.device->Allocate(std::max<size_t>(whole, 1));
     rank.input = InPlace(r) ? rank.output + in_place_input : rank.device->Allocate(std::max<size_t>(input_bytes, 1));
-    rank.device->Write(rank.input, inputs_[r].data(), input_bytes);
+    if (input_bytes > 0) rank.device->Write(rank.input, inputs_[r].data(), input_bytes);
   } else {
     rank.host_output.assign(whole, kUntouched);
     rank.host_input = inputs_[r];

@@ -80,13 +80,15 @@ class OperationsTest : public LinksTest {
 TEST_P(OperationsTest, PremulSumAddsEachRanksInputTimesItsFactor) {
   const int n = config().nranks;
   Cluster(config()).Run([n](annulus_comm_t* comm, int rank) {
+    int next_op = 16;
     for (int type_number = 0; type_number < kNumDataTypes; ++type_number) {
       const auto type = static_cast<DataType>(type_number);
+      if (type == DataType::kBool) continue;  // Which has no factors.
       CreatedOp created;
       created.factors = MakeFactors(type, n);
       annulus_op_t op{};
       ASSERT_EQ(annulus_op_create_premul_sum(comm, created.factors[rank], &op), ANNULUS_OK);
-      EXPECT_EQ(op, 16 + type_number);
+      EXPECT_EQ(op, next_op++);
       // The forms in turn; all types in all of them would take long.
       CheckEverywhere(comm, type, op, created, rank, n, {static_cast<Form>(type_number % 3)});
       if (testing::Test::HasFatalFailure()) return;
@@ -173,7 +175,7 @@ annulus_status_t Sum(annulus_comm_t* comm, annulus_op_t op, annulus_type_t type 
 
 TEST(OperationsErrorsTest, UnknownNumbersAreRefusedAndNamed) {
   WithOneRank([](annulus_comm_t* comm) {
-    for (int number : {5, 15, 16, 64, 70, 128, 200, 255, 256, 1000, 0x7fffffff}) {
+    for (int number : {8, 15, 16, 64, 70, 128, 200, 255, 256, 1000, 0x7fffffff}) {
       EXPECT_EQ(Sum(comm, static_cast<annulus_op_t>(number)), ANNULUS_INVALID_ARGUMENT) << number;
       const std::string message = LastMessage(comm);
       EXPECT_EQ(message.find("op is "), 0u) << message;

@@ -26,19 +26,7 @@ constexpr size_t kGuardBytes = 64;
 constexpr size_t kMaxSources = 9;
 constexpr std::byte kGuard{0x5a};
 
-struct Case {
-  DataType type;
-  ReduceOp op;
-};
-
-std::vector<Case> AllCases() {
-  std::vector<Case> cases;
-  for (int type = 0; type < kNumDataTypes; ++type) {
-    for (int op = 0; op < kNumReduceOps; ++op)
-      cases.push_back({static_cast<DataType>(type), static_cast<ReduceOp>(op)});
-  }
-  return cases;
-}
+using Case = Reduction;
 
 std::string Name(const Case& c) { return std::string(TypeName(c.type)) + " " + OpName(c.op); }
 
@@ -48,8 +36,8 @@ Bytes MakeSource(DataType type, uint64_t seed) {
   const size_t element = TypeBytes(type);
   Bytes bytes(kMaxCount * element);
   for (size_t i = 0; i < kMaxCount; ++i) {
-    const uint64_t value = i % 3 == 0 ? random() % 1000 : random();
-    std::memcpy(&bytes[i * element], &value, element);
+    const uint64_t value[] = {i % 3 == 0 ? random() % 1000 : random(), random()};
+    std::memcpy(&bytes[i * element], value, element);
   }
   return bytes;
 }
@@ -112,7 +100,7 @@ class Guarded {
   }
 
  private:
-  alignas(64) std::array<std::byte, 3 * kGuardBytes + kMaxCount * 8> memory_;
+  alignas(64) std::array<std::byte, 3 * kGuardBytes + kMaxCount * 16> memory_;
   size_t begin_ = 0;
   size_t bytes_ = 0;
 };
@@ -124,7 +112,7 @@ class ReducerDeterminismTest : public testing::Test {
 
 TEST_F(ReducerDeterminismTest, EveryInstructionSetGivesTheSameBits) {
   ASSERT_FALSE(ReducerTargets().empty());
-  for (const Case& c : AllCases()) {
+  for (const Case& c : AllReductions()) {
     const std::vector<Bytes> sources = MakeSources(c.type);
     for (size_t num_sources = 1; num_sources <= kMaxSources; ++num_sources) {
       hwy::SetSupportedTargetsForTest(0);
@@ -144,7 +132,7 @@ TEST_F(ReducerDeterminismTest, EveryInstructionSetGivesTheSameBits) {
 TEST_F(ReducerDeterminismTest, EveryCountAndAlignmentGivesTheSameBitsAndStaysInside) {
   for (int64_t target : ReducerTargets()) {
     hwy::SetSupportedTargetsForTest(target);
-    for (const Case& c : AllCases()) {
+    for (const Case& c : AllReductions()) {
       const size_t element = TypeBytes(c.type);
       const std::vector<Bytes> sources = MakeSources(c.type);
       const Bytes expected = OneByOne(c, sources, 2);
@@ -172,7 +160,7 @@ TEST_F(ReducerDeterminismTest, EveryAlignmentOfEachBufferGivesTheSameBits) {
   constexpr size_t kCount = 70;
   for (int64_t target : ReducerTargets()) {
     hwy::SetSupportedTargetsForTest(target);
-    for (const Case& c : AllCases()) {
+    for (const Case& c : AllReductions()) {
       const std::vector<Bytes> sources = MakeSources(c.type);
       const Bytes expected = OneByOne(c, sources, 2);
       const size_t bytes = kCount * TypeBytes(c.type);
@@ -193,7 +181,7 @@ TEST_F(ReducerDeterminismTest, EveryAlignmentOfEachBufferGivesTheSameBits) {
 TEST_F(ReducerDeterminismTest, InPlaceOfAnySourceGivesTheSameBits) {
   for (int64_t target : ReducerTargets()) {
     hwy::SetSupportedTargetsForTest(target);
-    for (const Case& c : AllCases()) {
+    for (const Case& c : AllReductions()) {
       const std::vector<Bytes> sources = MakeSources(c.type);
       for (size_t num_sources = 1; num_sources <= kMaxSources; ++num_sources) {
         const Bytes expected = OneByOne(c, sources, num_sources);
@@ -229,7 +217,7 @@ std::vector<void (*)()> Environments() {
 TEST_F(ReducerDeterminismTest, TheCallersFloatEnvironmentIsNeitherUsedNorChanged) {
   for (int64_t target : ReducerTargets()) {
     hwy::SetSupportedTargetsForTest(target);
-    for (const Case& c : AllCases()) {
+    for (const Case& c : AllReductions()) {
       const std::vector<Bytes> sources = MakeSources(c.type);
       const Bytes expected = OneByOne(c, sources, 3);
       for (size_t e = 0; e < Environments().size(); ++e) {

@@ -126,6 +126,8 @@ T FloatOp(T a, T b, ReduceOp op) {
     case ReduceOp::kMax:
       result = Extreme(a, b, false);
       break;
+    default:
+      break;
   }
   return std::isnan(result) ? std::numeric_limits<T>::quiet_NaN() : result;
 }
@@ -143,8 +145,46 @@ T IntOp(T a, T b, ReduceOp op) {
       return a < b ? a : b;
     case ReduceOp::kMax:
       return a > b ? a : b;
+    case ReduceOp::kBand:
+      return static_cast<T>(a & b);
+    case ReduceOp::kBor:
+      return static_cast<T>(a | b);
+    case ReduceOp::kBxor:
+      return static_cast<T>(a ^ b);
   }
   return 0;
+}
+
+bool BoolOp(bool a, bool b, ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum:
+    case ReduceOp::kMax:
+    case ReduceOp::kBor:
+      return a || b;
+    case ReduceOp::kBxor:
+      return a != b;
+    default:
+      return a && b;
+  }
+}
+
+template <typename T>
+T OneNaN(T value) {
+  return std::isnan(value) ? std::numeric_limits<T>::quiet_NaN() : value;
+}
+
+// Element i of `to`, which is a pair, as a op b.
+template <typename T>
+void ComplexStep(ReduceOp op, uint32_t divisor, const std::byte* a, const std::byte* b, std::byte* to, size_t i) {
+  const T x = Get<T>(a, 2 * i), xi = Get<T>(a, 2 * i + 1), y = Get<T>(b, 2 * i), yi = Get<T>(b, 2 * i + 1);
+  T real = op == ReduceOp::kProd ? x * y - xi * yi : x + y;
+  T imaginary = op == ReduceOp::kProd ? x * yi + xi * y : xi + yi;
+  if (divisor > 1) {
+    real /= static_cast<T>(divisor);
+    imaginary /= static_cast<T>(divisor);
+  }
+  Put(to, 2 * i, OneNaN(real));
+  Put(to, 2 * i + 1, OneNaN(imaginary));
 }
 
 }  // namespace
@@ -194,6 +234,16 @@ void OracleStep(DataType type, ReduceOp op, uint32_t divisor, const std::byte* a
       return narrow(HalfToDouble, DoubleToHalf);
     case DataType::kBFloat16:
       return narrow(BrainToDouble, DoubleToBrain);
+    case DataType::kInt16:
+      return plain(int16_t{0}, [op](int16_t x, int16_t y) { return IntOp(x, y, op); });
+    case DataType::kUint16:
+      return plain(uint16_t{0}, [op](uint16_t x, uint16_t y) { return IntOp(x, y, op); });
+    case DataType::kBool:
+      return Put(to, i, uint8_t{BoolOp(Get<uint8_t>(a, i) != 0, Get<uint8_t>(b, i) != 0, op)});
+    case DataType::kComplex64:
+      return ComplexStep<float>(op, divisor, a, b, to, i);
+    case DataType::kComplex128:
+      return ComplexStep<double>(op, divisor, a, b, to, i);
   }
 }
 
@@ -206,10 +256,14 @@ void OracleScale(DataType type, double factor, const std::byte* a, std::byte* to
     using T = decltype(zero);
     Put(to, i, static_cast<T>(static_cast<__int128>(Get<T>(a, i)) * static_cast<__int128>(factor)));
   };
-  const auto real = [&](auto zero) {
+  const auto real = [&](auto zero, size_t part = 0, size_t parts = 1) {
     using T = decltype(zero);
-    const T product = Get<T>(a, i) * static_cast<T>(factor);
-    Put(to, i, std::isnan(product) ? std::numeric_limits<T>::quiet_NaN() : product);
+    const size_t at = parts * i + part;
+    Put(to, at, OneNaN(Get<T>(a, at) * static_cast<T>(factor)));
+  };
+  const auto complex = [&](auto zero) {
+    real(zero, 0, 2);
+    real(zero, 1, 2);
   };
   switch (type) {
     case DataType::kInt8:
@@ -236,7 +290,33 @@ void OracleScale(DataType type, double factor, const std::byte* a, std::byte* to
       return narrow(E4M3ToDouble, DoubleToE4M3);
     case DataType::kFloat8E5M2:
       return narrow(E5M2ToDouble, DoubleToE5M2);
+    case DataType::kInt16:
+      return whole(int16_t{0});
+    case DataType::kUint16:
+      return whole(uint16_t{0});
+    case DataType::kComplex64:
+      return complex(0.0f);
+    case DataType::kComplex128:
+      return complex(0.0);
+    case DataType::kBool:
+      return;
   }
+}
+
+std::vector<Reduction> AllReductions() {
+  std::vector<Reduction> all;
+  for (int type = 0; type < kNumDataTypes; ++type) {
+    for (int op = 0; op < kNumReduceOps; ++op) {
+      const Reduction reduction{static_cast<DataType>(type), static_cast<ReduceOp>(op)};
+      if (CanReduce(reduction.type, reduction.op)) all.push_back(reduction);
+    }
+  }
+  return all;
+}
+
+Reduction AnyReduction(std::mt19937_64* random) {
+  static const std::vector<Reduction> all = AllReductions();
+  return all[(*random)() % all.size()];
 }
 
 Bytes FoldByOracle(DataType type, ReduceOp op, uint32_t divisor, const std::vector<Bytes>& sources, size_t count) {
@@ -252,15 +332,19 @@ Bytes FoldByOracle(DataType type, ReduceOp op, uint32_t divisor, const std::vect
 Bytes RandomElements(DataType type, size_t count, std::mt19937_64* random) {
   Bytes bytes(count * TypeBytes(type));
   for (std::byte& byte : bytes) byte = static_cast<std::byte>((*random)());
+  if (type == DataType::kBool) {
+    for (std::byte& byte : bytes) byte &= std::byte{1};
+    return bytes;
+  }
   // Random bits are rarely zero, infinite or a tie: mix in such values.
   const uint64_t specials32[] = {0,          0x80000000, 0x7f800000, 0xff800000, 0x7fc00001,
                                  0xffa00000, 1,          0x3f800000, 0x4b800001};
   const uint64_t specials64[] = {0, 1ull << 63,    0x7ffull << 52, 0xfffull << 52, (0x7ffull << 52) + 5,
                                  1, 0x3ffull << 52};
-  for (size_t i = 0; i < count; i += 5) {
-    if (TypeBytes(type) == 4)
-      Put(bytes.data(), i, static_cast<uint32_t>(specials32[(*random)() % std::size(specials32)]));
-    if (TypeBytes(type) == 8) Put(bytes.data(), i, specials64[(*random)() % std::size(specials64)]);
+  const size_t part = TypeAlignment(type);
+  for (size_t i = 0; i < bytes.size() / part; i += 5) {
+    if (part == 4) Put(bytes.data(), i, static_cast<uint32_t>(specials32[(*random)() % std::size(specials32)]));
+    if (part == 8) Put(bytes.data(), i, specials64[(*random)() % std::size(specials64)]);
   }
   return bytes;
 }

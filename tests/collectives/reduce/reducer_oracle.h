@@ -27,10 +27,16 @@ void Put(std::byte* to, size_t i, T value) {
   std::memcpy(to + i * sizeof(T), &value, sizeof(T));
 }
 
-constexpr bool IsFloat(DataType type) {
-  return type == DataType::kFloat8E4M3 || type == DataType::kFloat8E5M2 || type == DataType::kFloat16 ||
-         type == DataType::kBFloat16 || type == DataType::kFloat32 || type == DataType::kFloat64;
-}
+constexpr bool IsFloat(DataType type) { return ClassOf(type) == TypeClass::kFloat; }
+
+struct Reduction {
+  DataType type;
+  ReduceOp op;
+};
+
+// Every operation of every type that has it.
+std::vector<Reduction> AllReductions();
+Reduction AnyReduction(std::mt19937_64* random);
 
 // Element i of `to` = a op b [/ divisor].
 void OracleStep(DataType type, ReduceOp op, uint32_t divisor, const std::byte* a, const std::byte* b, std::byte* to,

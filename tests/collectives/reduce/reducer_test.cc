@@ -6,7 +6,10 @@
 #include <hwy/targets.h>
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <random>
 #include <vector>
 
@@ -65,7 +68,7 @@ TEST(ReducerExhaustiveTest, SixteenBitFloatsAreRightForEveryValueWithEveryClass)
     for (uint16_t other : Representatives()) {
       SCOPED_TRACE(testing::Message() << "element i is i and " << other);
       for (size_t i = 0; i < kAll; ++i) Put(fixed.data(), i, other);
-      for (int op = 0; op < kNumReduceOps; ++op) {
+      for (int op = 0; op <= static_cast<int>(ReduceOp::kAvg); ++op) {
         SliceOp slice = MakeOp(type, static_cast<ReduceOp>(op), kAll, op == static_cast<int>(ReduceOp::kAvg) ? 3 : 0);
         slice.dst[0] = result.data();
         slice.inline_src[0] = all.data();
@@ -103,6 +106,9 @@ TEST(ReducerExhaustiveTest, EightBitTypesAreRightForEveryPairOfValues) {
     for (ReduceOp op : {ReduceOp::kSum, ReduceOp::kProd, ReduceOp::kMin, ReduceOp::kMax}) {
       CheckAllPairs(type, op, 0);
       if (HasFatalFailure()) return;
+    }
+    for (ReduceOp op : {ReduceOp::kBand, ReduceOp::kBor, ReduceOp::kBxor}) {
+      if (CanReduce(type, op)) CheckAllPairs(type, op, 0);
     }
     // 1 does not divide; beyond 255 every quotient of a byte is 0.
     for (uint32_t divisor : {0, 1, 2, 3, 5, 7, 10, 127, 128, 129, 200, 254, 255, 256, 257, 1000, 100000}) {
@@ -152,51 +158,79 @@ TEST_P(ReducerTest, EightBitFloatsSaturateAndHaveOneNaN) {
 
 TEST_P(ReducerTest, EveryTypeOperationCountAlignmentAndFormMatchesTheOracle) {
   std::mt19937_64 random(11);
-  for (int type_number = 0; type_number < kNumDataTypes; ++type_number) {
-    const auto type = static_cast<DataType>(type_number);
+  for (const auto [type, op] : AllReductions()) {
     const size_t element = TypeBytes(type);
-    for (int op = 0; op < kNumReduceOps; ++op) {
-      for (size_t count = 0; count < 300; count = count < 70 ? count + 1 : count + 23) {
-        const int num_sources = 2 + static_cast<int>(random() % 8) * (count % 2);
-        const uint32_t divisor = op == static_cast<int>(ReduceOp::kAvg) ? num_sources : 0;
-        std::vector<Bytes> sources;
-        for (int s = 0; s < num_sources; ++s) sources.push_back(RandomElements(type, count, &random));
-        const Bytes expected = FoldByOracle(type, static_cast<ReduceOp>(op), divisor, sources, count);
-        // Misaligned by whole elements, guarded on both sides; optionally in place of one of the sources.
-        const size_t shift = random() % 9 * element;
-        const int in_place = static_cast<int>(random() % (num_sources + 2));
-        std::vector<Bytes> buffers;
-        std::vector<const std::byte*> pointers;
-        for (const Bytes& source : sources) {
-          Bytes buffer(shift + source.size() + 64, std::byte{0x5a});
-          std::copy(source.begin(), source.end(), buffer.begin() + shift);
-          buffers.push_back(std::move(buffer));
-        }
-        for (const Bytes& buffer : buffers) pointers.push_back(buffer.data() + shift);
-        Bytes fresh(shift + expected.size() + 64, std::byte{0x5a});
-        Bytes second = fresh;
-        Bytes& target = in_place < num_sources ? buffers[in_place] : fresh;
-        SliceOp slice = MakeOp(type, static_cast<ReduceOp>(op), count, divisor);
-        slice.dst[0] = target.data() + shift;
-        if (random() % 2) slice.dst[1] = second.data() + shift;
-        slice.src = pointers.data();
-        slice.inline_src[0] = pointers[0];
-        slice.inline_src[1] = pointers[1];
-        slice.num_sources = num_sources;
-        RunOnHost(slice);
-        SCOPED_TRACE(testing::Message() << TypeName(type) << " " << OpName(slice.op) << " count " << count
-                                        << " sources " << num_sources << " in place " << in_place);
-        ASSERT_EQ(Bytes(target.begin() + shift, target.begin() + shift + expected.size()), expected);
-        for (size_t i = 0; i < 64; ++i)
-          ASSERT_EQ(target[shift + expected.size() + i], std::byte{0x5a}) << "wrote past the end";
-        for (size_t i = 0; i < shift; ++i) ASSERT_EQ(target[i], std::byte{0x5a}) << "wrote before the beginning";
-        if (slice.dst[1] != nullptr) {
-          ASSERT_TRUE(std::equal(expected.begin(), expected.end(), second.begin() + shift)) << "second destination";
-          ASSERT_EQ(second[shift + expected.size()], std::byte{0x5a});
-        }
+    for (size_t count = 0; count < 300; count = count < 70 ? count + 1 : count + 23) {
+      const int num_sources = 2 + static_cast<int>(random() % 8) * (count % 2);
+      const uint32_t divisor = op == ReduceOp::kAvg ? num_sources : 0;
+      std::vector<Bytes> sources;
+      for (int s = 0; s < num_sources; ++s) sources.push_back(RandomElements(type, count, &random));
+      const Bytes expected = FoldByOracle(type, op, divisor, sources, count);
+      // Misaligned by whole elements, guarded on both sides; optionally in place of one of the sources.
+      const size_t shift = random() % 9 * element;
+      const int in_place = static_cast<int>(random() % (num_sources + 2));
+      std::vector<Bytes> buffers;
+      std::vector<const std::byte*> pointers;
+      for (const Bytes& source : sources) {
+        Bytes buffer(shift + source.size() + 64, std::byte{0x5a});
+        std::copy(source.begin(), source.end(), buffer.begin() + shift);
+        buffers.push_back(std::move(buffer));
+      }
+      for (const Bytes& buffer : buffers) pointers.push_back(buffer.data() + shift);
+      Bytes fresh(shift + expected.size() + 64, std::byte{0x5a});
+      Bytes second = fresh;
+      Bytes& target = in_place < num_sources ? buffers[in_place] : fresh;
+      SliceOp slice = MakeOp(type, op, count, divisor);
+      slice.dst[0] = target.data() + shift;
+      if (random() % 2) slice.dst[1] = second.data() + shift;
+      slice.src = pointers.data();
+      slice.inline_src[0] = pointers[0];
+      slice.inline_src[1] = pointers[1];
+      slice.num_sources = num_sources;
+      RunOnHost(slice);
+      SCOPED_TRACE(testing::Message() << TypeName(type) << " " << OpName(op) << " count " << count << " sources "
+                                      << num_sources << " in place " << in_place);
+      ASSERT_EQ(Bytes(target.begin() + shift, target.begin() + shift + expected.size()), expected);
+      for (size_t i = 0; i < 64; ++i)
+        ASSERT_EQ(target[shift + expected.size() + i], std::byte{0x5a}) << "wrote past the end";
+      for (size_t i = 0; i < shift; ++i) ASSERT_EQ(target[i], std::byte{0x5a}) << "wrote before the beginning";
+      if (slice.dst[1] != nullptr) {
+        ASSERT_TRUE(std::equal(expected.begin(), expected.end(), second.begin() + shift)) << "second destination";
+        ASSERT_EQ(second[shift + expected.size()], std::byte{0x5a});
       }
     }
   }
+}
+
+// Not only what the reducer and the oracle agree on.
+TEST_P(ReducerTest, DerivedTypesHaveTheirOwnOperations) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const auto combine = [](DataType type, ReduceOp op, auto left, const auto& right) {
+    SliceOp slice = MakeOp(type, op, sizeof left / TypeBytes(type), 0);
+    slice.dst[0] = reinterpret_cast<std::byte*>(left.data());
+    slice.inline_src[0] = slice.dst[0];
+    slice.inline_src[1] = reinterpret_cast<const std::byte*>(right.data());
+    slice.num_sources = 2;
+    RunOnHost(slice);
+    return left;
+  };
+  using Pairs = std::array<float, 4>;
+  const Pairs product = combine(DataType::kComplex64, ReduceOp::kProd, Pairs{1, 2, 0, 1}, Pairs{3, 4, 0, 1});
+  EXPECT_EQ(product, (Pairs{-5, 10, -1, 0}));  // (1 + 2i)(3 + 4i) = -5 + 10i, i * i = -1.
+  const Pairs sum = combine(DataType::kComplex64, ReduceOp::kSum, Pairs{1, 2, nan, 1}, Pairs{3, 4, 0, 1});
+  EXPECT_TRUE(sum[0] == 4 && sum[1] == 6 && std::isnan(sum[2]) && sum[3] == 2);
+  using Bools = std::array<uint8_t, 4>;
+  const Bools left{0, 0, 1, 1}, right{0, 1, 0, 1};
+  for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMax, ReduceOp::kBor}) {
+    EXPECT_EQ(combine(DataType::kBool, op, left, right), (Bools{0, 1, 1, 1})) << OpName(op);
+  }
+  for (const ReduceOp op : {ReduceOp::kProd, ReduceOp::kMin, ReduceOp::kBand}) {
+    EXPECT_EQ(combine(DataType::kBool, op, left, right), (Bools{0, 0, 0, 1})) << OpName(op);
+  }
+  EXPECT_EQ(combine(DataType::kBool, ReduceOp::kBxor, left, right), (Bools{0, 1, 1, 0}));
+  using Words = std::array<int16_t, 2>;
+  EXPECT_EQ(combine(DataType::kInt16, ReduceOp::kBxor, Words{0x0ff0, -1}, Words{0x00ff, 1}), (Words{0x0f0f, -2}));
+  EXPECT_EQ(combine(DataType::kInt16, ReduceOp::kProd, Words{-32768, 300}, Words{-1, 300}), (Words{-32768, 24464}));
 }
 
 TEST_P(ReducerTest, OneSourceIsCopiedToOneOrTwoDestinations) {
