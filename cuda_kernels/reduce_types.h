@@ -37,6 +37,13 @@ inline constexpr TypeRow kTypeRows[] = {
 };
 constexpr int kNumDataTypes = sizeof kTypeRows / sizeof *kTypeRows;
 
+// Size of the largest element, in bytes.
+constexpr size_t kMostElementBytes = [] {
+  size_t most = 0;
+  for (const TypeRow& row : kTypeRows) most = row.bytes > most ? row.bytes : most;
+  return most;
+}();
+
 static_assert([] {
   for (int i = 0; i < kNumDataTypes; ++i) {
     if (static_cast<int>(kTypeRows[i].type) != i) return false;

@@ -138,9 +138,10 @@ void Declare(CLI::App& app, Words& words, Options& options) {
   app.add_option("--seconds", options.seconds, "time to aim at for each size and form, when -n is 0")
       ->check(From(0.001, 3600.0));
   app.add_option("-o,--op", words.ops, "sum, prod, min, max, avg or all; several with commas")->delimiter(',');
-  app.add_option("-d,--datatype", words.types,
-                 "int8, uint8, int32, uint32, int64, uint64, float8_e4m3, float8_e5m2, float16, bfloat16, float32, "
-                 "float64 or all")
+  app.add_option(
+         "-d,--datatype", words.types,
+         "int8, uint8, int16, uint16, int32, uint32, int64, uint64, float8_e4m3, float8_e5m2, float16, bfloat16, "
+         "float32, float64 or all")
       ->delimiter(',');
   app.add_option(
          "--collective", words.kinds,

@@ -86,8 +86,7 @@ Status CheckBuffer(const char* name, const void* buffer, size_t bytes, size_t al
   if (buffer == nullptr) return Status::Invalid(std::string(name) + " is null");
   const uintptr_t address = reinterpret_cast<uintptr_t>(buffer);
   if (address % alignment != 0) {
-    return Status::Invalid(std::string(name) + " is not aligned to its element's " + std::to_string(alignment) +
-                           " bytes");
+    return Status::Invalid(std::string(name) + " is not aligned to " + std::to_string(alignment) + " bytes");
   }
   return Status();
 }

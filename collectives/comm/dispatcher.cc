@@ -27,12 +27,12 @@ bool IsRepeatable(CollectiveKind kind) {
 
 // Whether an allreduce may use these buffers: a short form of CheckArguments for a count that was valid before.
 bool GoodBuffers(const void* sendbuf, const void* recvbuf, size_t count, DataType type) {
-  const size_t element = TypeBytes(type);
+  const size_t bytes = count * TypeBytes(type);
   const uintptr_t send = reinterpret_cast<uintptr_t>(sendbuf);
   const uintptr_t recv = reinterpret_cast<uintptr_t>(recvbuf);
   const size_t distance = send < recv ? recv - send : send - recv;
-  return send != 0 && recv != 0 && ((send | recv) & (element - 1)) == 0 &&
-         (distance == 0 || distance >= count * element);
+  return send != 0 && recv != 0 && ((send | recv) & (TypeAlignment(type) - 1)) == 0 &&
+         (distance == 0 || distance >= bytes);
 }
 
 }  // namespace

@@ -70,7 +70,7 @@ bool Dispatcher::IsGoodMessage(const CallArguments& given) const {
   if (static_cast<int>(given.type) >= kNumDataTypes || given.count > kMostMessageElements) return false;
   const bool sends = given.kind == CollectiveKind::kSend;
   const uintptr_t buffer = reinterpret_cast<uintptr_t>(sends ? given.sendbuf : given.recvbuf);
-  return buffer != 0 && buffer % TypeBytes(given.type) == 0;
+  return buffer != 0 && buffer % TypeAlignment(given.type) == 0;
 }
 
 bool Dispatcher::SubmitMessages(std::span<const CallArguments> given, RequestHandle* handle) {

@@ -12,17 +12,17 @@ constexpr size_t kBytesPerBlock = 64 * 1024;
 // A failed device is noticed after so many polls in vain: milliseconds, so that the driver's lock is left alone.
 constexpr int64_t kPollsPerCheck = 65536;
 
+bool IsPlainCopy(const SliceOp& op) { return op.num_sources == 1 && op.scaled_source < 0; }
+
 // The same work on elements that may have a kernel.
 SliceOp PlainForm(SliceOp op) {
   if (op.custom.user != nullptr) return op;
-  const PlainReduction plain = PlainOf(op.type, op.op);
+  const PlainReduction plain = PlainOf(op.type, IsPlainCopy(op) ? ReduceOp::kSum : op.op);
   op.type = plain.type;
   op.op = plain.op;
   op.count *= plain.per_element;
   return op;
 }
-
-bool IsPlainCopy(const SliceOp& op) { return op.num_sources == 1 && op.scaled_source < 0; }
 
 }  // namespace
 

@@ -90,7 +90,7 @@ void PinnedSlots::ForgetDevice() {
 
 const char* PinnedSlots::not_pinned() const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return not_pinned_.c_str();
+  return not_pinned_.empty() ? "" : not_pinned_.c_str();  // Its place may be written later.
 }
 
 std::vector<PinnedSlots::Range> PinnedSlots::Pinned() const {

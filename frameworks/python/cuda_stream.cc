@@ -2,14 +2,13 @@
 
 #include <dlfcn.h>
 
-#include <algorithm>
-
 namespace annulus_python {
 
 namespace {
 
 constexpr int kVersion = 12000;    // Of CUDA, whose forms of the functions these are.
 constexpr int kDeviceOrdinal = 9;  // CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL.
+constexpr int kRelaxed = 2;        // CU_STREAM_CAPTURE_MODE_RELAXED.
 
 // A number of CUDA's driver that is not 0 is an error.
 using Find = int (*)(const char* name, void** function, int version, uint64_t flags, int* outcome);
@@ -23,6 +22,7 @@ struct Driver {
   int (*pop)(void** context) = nullptr;
   int (*get_attributes)(unsigned count, int* attributes, void** values, uintptr_t address) = nullptr;
   int (*synchronize)(void* stream) = nullptr;
+  int (*exchange_capture_mode)(int* mode) = nullptr;
   int (*get_name)(int result, const char** name) = nullptr;
 };
 
@@ -41,7 +41,9 @@ bool Load(void* library, Driver* driver) {
          Get(find, "cuDevicePrimaryCtxRetain", &driver->retain) &&
          Get(find, "cuDevicePrimaryCtxRelease", &driver->release) && Get(find, "cuCtxPushCurrent", &driver->push) &&
          Get(find, "cuCtxPopCurrent", &driver->pop) && Get(find, "cuPointerGetAttributes", &driver->get_attributes) &&
-         Get(find, "cuStreamSynchronize", &driver->synchronize) && Get(find, "cuGetErrorName", &driver->get_name);
+         Get(find, "cuStreamSynchronize", &driver->synchronize) &&
+         Get(find, "cuThreadExchangeStreamCaptureMode", &driver->exchange_capture_mode) &&
+         Get(find, "cuGetErrorName", &driver->get_name);
 }
 
 std::string Failed(const Driver& driver, const char* function, int result) {
@@ -51,7 +53,7 @@ std::string Failed(const Driver& driver, const char* function, int result) {
 }
 
 // In the primary context of the device, which is that of CUDA's runtime.
-std::string Wait(const Driver& driver, int handle, void* stream) {
+std::string WaitInContext(const Driver& driver, int handle, void* stream) {
   void* context = nullptr;
   if (const int result = driver.retain(&context, handle); result != 0)
     return Failed(driver, "cuDevicePrimaryCtxRetain", result);
@@ -67,6 +69,15 @@ std::string Wait(const Driver& driver, int handle, void* stream) {
   return failed;
 }
 
+// Relaxed: graphs that other threads capture are left alone.
+std::string Wait(const Driver& driver, int handle, void* stream) {
+  int mode = kRelaxed;
+  driver.exchange_capture_mode(&mode);
+  std::string failed = WaitInContext(driver, handle, stream);
+  driver.exchange_capture_mode(&mode);
+  return failed;
+}
+
 }  // namespace
 
 std::string WaitForStream(uintptr_t address, int device, uintptr_t stream) {
@@ -78,10 +89,16 @@ std::string WaitForStream(uintptr_t address, int device, uintptr_t stream) {
     int attribute = kDeviceOrdinal;
     void* value = &device;
     int handle = 0;
-    if (device < 0) driver.get_attributes(1, &attribute, &value, address);
-    const int result = driver.get_device(&handle, std::max(device, 0));
-    failed =
-        result == 0 ? Wait(driver, handle, reinterpret_cast<void*>(stream)) : Failed(driver, "cuDeviceGet", result);
+    int result = device < 0 ? driver.get_attributes(1, &attribute, &value, address) : 0;
+    if (result != 0) {
+      failed = Failed(driver, "cuPointerGetAttributes", result);
+    } else if (device < 0) {
+      failed = "the driver knows no GPU of this address";
+    } else {
+      result = driver.get_device(&handle, device);
+      failed =
+          result == 0 ? Wait(driver, handle, reinterpret_cast<void*>(stream)) : Failed(driver, "cuDeviceGet", result);
+    }
   }
   dlclose(library);
   return failed;

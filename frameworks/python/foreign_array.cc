@@ -44,6 +44,7 @@ struct DlManagedVersioned {
   DlTensor tensor;
 };
 constexpr uint64_t kReadOnly = 1;
+constexpr uint64_t kIsCopied = 2;
 constexpr uint32_t kMajor = 1;
 
 struct Type {
@@ -117,7 +118,8 @@ ForeignArray ForeignArray::FromDlpack(const py::capsule& capsule) {
       throw py::value_error("its DLPack has version " + std::to_string(head->major) + "." +
                             std::to_string(head->minor) + ", not 1.x");
     }
-    array.readonly_ = (head->flags & kReadOnly) != 0;
+    // What is written to a copy is lost.
+    array.readonly_ = (head->flags & (kReadOnly | kIsCopied)) != 0;
     std::tie(tensor, array.owner_) = Take<DlManagedVersioned>(capsule, "dltensor_versioned", "used_dltensor_versioned");
   } else if (kind == "dltensor") {
     std::tie(tensor, array.owner_) = Take<DlManaged>(capsule, "dltensor", "used_dltensor");
@@ -145,7 +147,9 @@ py::tuple ForeignArray::Shape() const {
 }
 
 bool ForeignArray::aligned() const {
-  return address_ % std::max<size_t>(annulus_type_bytes(static_cast<annulus_type_t>(element_)), 1) == 0;
+  const auto type = static_cast<annulus_type_t>(element_);
+  const bool is_complex = type == ANNULUS_COMPLEX64 || type == ANNULUS_COMPLEX128;  // Aligned to a half.
+  return address_ % std::max<size_t>(annulus_type_bytes(type) / (is_complex ? 2 : 1), 1) == 0;
 }
 
 py::buffer_info ForeignArray::Buffer() const {

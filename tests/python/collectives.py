@@ -67,6 +67,34 @@ def reductions(dtype):
     same(mine, of_rank(RANK, np.float64, shape), dtype)  # Inputs are left alone.
 
 
+def bits_and_bools():
+    flags = np.array([False, RANK == 0, RANK != 0, True])
+    alone = SIZE == 1
+    for op, expected in (("sum", [False, True, not alone, True]), ("max", [False, True, not alone, True]), ("bor", [False, True, not alone, True]),
+                         ("prod", [False, alone, False, True]), ("min", [False, alone, False, True]), ("band", [False, alone, False, True])):
+        result = pyannulus.allreduce(flags, op)
+        assert result.dtype == bool and (result == expected).all(), (op, result)
+    for dtype in (np.int8, np.uint16, np.int64):
+        words = np.array([1 << RANK, 3, RANK], dtype)
+        everyone = np.array([[1 << rank, 3, rank] for rank in range(SIZE)], dtype)
+        for op, combine in (("band", np.bitwise_and), ("bor", np.bitwise_or), ("bxor", np.bitwise_xor)):
+            assert (pyannulus.allreduce(words, op) == combine.reduce(everyone)).all(), (op, dtype)
+
+
+def complex_numbers():
+    for dtype in (np.complex64, np.complex128):
+        everyone = np.array([[1 + 1j, 2 - rank * 1j, 3] for rank in range(SIZE)], dtype)
+        mine = everyone[RANK].copy()
+        assert (pyannulus.allreduce(mine) == everyone.sum(axis=0)).all()
+        assert (pyannulus.allreduce(mine, "prod") == everyone.prod(axis=0)).all()
+        # Aligned to a half of an element.
+        half = np.zeros(mine.nbytes + 3 * mine.itemsize // 2, np.uint8)
+        begin = -half.ctypes.data % mine.itemsize + mine.itemsize // 2
+        odd = half[begin:begin + mine.nbytes].view(dtype)
+        odd[:] = mine
+        assert (pyannulus.allreduce(odd, out=odd) == everyone.sum(axis=0)).all()
+
+
 def movements(dtype):
     mine = of_rank(RANK, dtype, (2, 3))
     joined = everyones(dtype, (2, 3)).reshape(2 * SIZE, 3)
@@ -278,6 +306,8 @@ def registered_memory():
     assert pyannulus.memory()["registered"] < memory["registered"]
 
 
+bits_and_bools()
+complex_numbers()
 for each in DTYPES:
     reductions(each)
     movements(each)

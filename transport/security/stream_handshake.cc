@@ -3,6 +3,7 @@
 #include <string.h>  // explicit_bzero
 
 #include <asio/buffer.hpp>
+#include <asio/ip/tcp.hpp>
 #include <utility>
 
 namespace annulus {
@@ -16,6 +17,9 @@ void StreamHandshake::Start(Decide decide, Done done) {
   asio::error_code error;
   socket_.socket.non_blocking(true, error);
   if (error) return FinishLost(error);
+  // Both ends say little several times in turn; held back, each word would wait 40 ms for the other end's kernel.
+  asio::error_code ignored;  // A UNIX socket holds nothing back.
+  socket_.socket.set_option(asio::ip::tcp::no_delay(true), ignored);
   if (handshake_.state() == Handshake::State::kFailed) return Finish(handshake_.Feed({}));
   Continue();
 }

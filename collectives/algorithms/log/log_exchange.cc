@@ -9,11 +9,9 @@
 namespace annulus {
 namespace {
 
-constexpr size_t kLargestElement = 8;  // Bytes.
-
 // Size of all blocks, each padded by less than an element, in whole cache lines.
 size_t HalfBytes(int nranks, size_t largest_bytes) {
-  const size_t bytes = largest_bytes + static_cast<size_t>(nranks) * kLargestElement;
+  const size_t bytes = largest_bytes + static_cast<size_t>(nranks) * kMostElementBytes;
   return (bytes + SlotMemory::kAlignment - 1) / SlotMemory::kAlignment * SlotMemory::kAlignment;
 }
 

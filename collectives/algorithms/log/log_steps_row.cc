@@ -21,7 +21,6 @@ const char* WhyNot(const Question& q) {
   const bool hops = q.is_small && (nranks - 1) * q.bytes <= kMostNearHopBytes;
   if (near && hops && !wanted) return "one hop sends little";
   // Assume the largest type, whose chunks are padded most.
-  constexpr size_t kMostElementBytes = 8;
   const size_t count = (q.bytes + kMostElementBytes - 1) / kMostElementBytes;
   const bool fits = LogMessageBytes(nranks, count, kMostElementBytes) <= SlotBytes(settings);
   return fits ? nullptr : "messages larger than a slot";

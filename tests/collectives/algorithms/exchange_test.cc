@@ -79,6 +79,19 @@ TEST_P(ExchangeTest, GivesTheOraclesBitsForEveryNumberOfRanks) {
   }
 }
 
+TEST_P(ExchangeTest, TheLargestElementsFitForEveryNumberOfRanks) {
+  for (int nranks = GetParam().least_ranks; nranks <= GetParam().most_ranks; ++nranks) {
+    SCOPED_TRACE(testing::Message() << nranks << " ranks");
+    SimJobOptions options = MakeOptions(GetParam().algorithm, 1, nranks);
+    options.call.type = DataType::kComplex128;
+    options.call.op = ReduceOp::kProd;
+    options.call.count = options.plan.small_bytes / kMostElementBytes;
+    ASSERT_EQ(PlannedFor(options), GetParam().algorithm);
+    ExpectTheOraclesBits(options);
+    if (HasFatalFailure()) return;
+  }
+}
+
 TEST_P(ExchangeTest, GivesTheBitsOfScaledSumsAndOfFunctionsInTheirOrder) {
   for (int nranks : {3, 7, 8, 16}) {
     for (uint64_t seed = 1; seed <= Rounds(4, 400); ++seed) {

@@ -73,7 +73,8 @@ class TcpRepairTest : public ::testing::TestWithParam<Variant> {
     }
   }
 
-  // Slices go both ways. Meanwhile connections are reset, at random. Returns how many were.
+  // Slices go both ways. Meanwhile connections are reset, at random, but ever more slowly while none gets into use.
+  // Returns how many were.
   int StreamThroughCuts(const Plan& plan, std::minstd_rand* random) {
     finished_ = 0;
     Plan back = plan;
@@ -81,9 +82,12 @@ class TcpRepairTest : public ::testing::TestWithParam<Variant> {
     std::thread zero([&] { Drive(0, plan, back); });
     std::thread one([&] { Drive(1, back, plan); });
     int cuts = 0;
-    while (finished_.load() < 2 && !HasFailure()) {
+    int slowness = 1;
+    for (uint64_t reconnects = Sum().reconnects; finished_.load() < 2 && !HasFailure();) {
       if (cutter_->CutAny(random)) ++cuts;
-      poll(nullptr, 0, static_cast<int>((*random)() % 8));
+      poll(nullptr, 0, static_cast<int>((*random)() % 8) * slowness);
+      const bool in_use = Sum().reconnects > std::exchange(reconnects, Sum().reconnects);
+      slowness = in_use ? 1 : std::min(slowness * 2, 64);
     }
     zero.join();
     one.join();
