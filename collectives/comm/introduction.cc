@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/parse.h"
 #include "collectives/membership/local_host.h"
 #include "transport/reserved_port.h"
@@ -43,6 +44,12 @@ Status CreateAsHost(const Introduction& introduction, const Options& options, co
   if (introduction.store && point.key_source == KeySource::kDrawn) {
     ANNULUS_RETURN_IF_ERROR(DrawKey(&point.key));
     own.job_key = point.key;
+    if (own.encrypt == Encryption::kRequired) {
+      Log(LogLevel::kWarn, 0,
+          "the key goes through the program's store, so ANNULUS_ENCRYPT protects from nobody who can read that, or "
+          "change "
+          "what it sends; set ANNULUS_JOB_KEY on all ranks");
+    }
   }
   ANNULUS_RETURN_IF_ERROR(Validate(own));
   if (introduction.store) {

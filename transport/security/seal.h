@@ -7,7 +7,7 @@
 // Send and Receive take the place of sendmsg and recvmsg on a non-blocking socket. Whatever arrives that the peer has
 // not sealed, or not in this order, ends the connection; none of it is ever delivered.
 //
-// Threads: one at a time. After the handshake nothing allocates.
+// Threads: one at a time. After the handshake nothing allocates, save for OpenSSL where keys change.
 #pragma once
 
 #include <sys/types.h>
@@ -62,6 +62,8 @@ class Seal {
 
   // Whether sealed bytes wait for the kernel.
   bool holds_output() const;
+  // Whether something came that the peer has not sealed. Receive says so once all that came before is read.
+  bool has_failed() const { return errno_ != 0; }
   // For a connection that broke: how many bytes were sealed, of which Send has not said that they went out. The peer
   // may have some of them.
   size_t TakeBegun() { return std::exchange(begun_, 0); }

@@ -77,6 +77,10 @@ class SealedSocket {
   std::unique_ptr<Seal> seal;
 
  private:
+  // Without an error, the socket was released meanwhile.
+  static asio::error_code Ended(const asio::error_code& error) {
+    return error ? error : asio::error_code(asio::error::operation_aborted);
+  }
   static size_t Take(ssize_t bytes, asio::error_code& error) {
     error = bytes < 0 ? asio::error_code(errno, asio::error::get_system_category()) : asio::error_code();
     return bytes < 0 ? 0 : static_cast<size_t>(bytes);
@@ -98,7 +102,7 @@ class SealedSocket {
     if (error != asio::error::would_block) return HandOver(error, bytes, std::move(handler));
     socket.async_wait(StreamSocket::wait_write,
                       [this, data, handler = std::move(handler)](const asio::error_code& ended) mutable {
-                        ended ? handler(ended, 0) : WriteSome(data, std::move(handler));
+                        ended || seal == nullptr ? handler(Ended(ended), 0) : WriteSome(data, std::move(handler));
                       });
   }
 
@@ -112,7 +116,7 @@ class SealedSocket {
     if (error != asio::error::would_block) return HandOver(error, bytes, std::move(handler));
     socket.async_wait(StreamSocket::wait_read,
                       [this, room, handler = std::move(handler)](const asio::error_code& ended) mutable {
-                        ended ? handler(ended, 0) : ReadSome(room, std::move(handler));
+                        ended || seal == nullptr ? handler(Ended(ended), 0) : ReadSome(room, std::move(handler));
                       });
   }
 };

@@ -11,7 +11,7 @@
 namespace annulus {
 namespace {
 
-constexpr const char* kCostSettings[] = {"tcp_sockets"};
+constexpr const char* kCostSettings[] = {"tcp_sockets", "encrypt"};
 
 // Costs on one host: measured by `annulus-perf` with ANNULUS_ALGORITHM set to each in turn, 8 B to 64 KiB, on the
 // machine of docs/benchmarks/2026-11-22-peers.md; docs/decisions/0027-choice.md has the figures. The cores do all the

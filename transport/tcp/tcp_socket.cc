@@ -88,7 +88,8 @@ size_t TcpSocket::Read(IoList* into) {
     got = Receive(into);
   } while (got < 0 && errno == EINTR);
   if (got > 0) {
-    drained_ = static_cast<size_t>(got) < into->bytes();
+    // What does not open is told by the next read, for which the kernel raises no event.
+    drained_ = static_cast<size_t>(got) < into->bytes() && !(is_sealed() && socket_.seal->has_failed());
     return static_cast<size_t>(got);
   }
   drained_ = true;

@@ -60,9 +60,10 @@ TEST(TransportsTest, SettingsReachThemByName) {
   EXPECT_EQ(static_cast<SlotStores>(settings.Number("shm_stores")), SlotStores::kStreaming);
   EXPECT_EQ(settings.Number("unknown"), 0);
   EXPECT_EQ(settings.Text("unknown"), "");
-  for (const TransportInfo* each : Transports()) {
-    for (const char* name : each->cost_settings) EXPECT_STREQ(name, "tcp_sockets");
-  }
+  std::vector<std::string> names;
+  for (const TransportInfo* each : Transports())
+    names.insert(names.end(), each->cost_settings.begin(), each->cost_settings.end());
+  EXPECT_EQ(names, (std::vector<std::string>{"tcp_sockets", "encrypt"}));
 }
 
 TEST(TransportsTest, TheWordsOfTheSettingAreAutoAndTheirNames) {
