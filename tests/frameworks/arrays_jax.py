@@ -1,16 +1,14 @@
 """One rank of the tests of arrays of JAX in calls of pyannulus, which takes them by DLPack, as inputs: arrays_jax.py. Runs every function
 case_* and prints a line for each: "passed NAME" or "failed NAME", with the traceback. arrays_test.py starts the ranks by annulus-run."""
 
-import sys
-import traceback
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+import array_cases
 import pyannulus
 
-TYPES = ["int8", "uint8", "int32", "uint32", "float16", "bfloat16", "float32", "float8_e4m3fn", "float8_e5m2"]
+TYPES = ["int8", "uint8", "int32", "uint32", "float16", "bfloat16", "float32", "float8_e4m3fn", "float8_e5m2", "int16", "uint16"]
 
 
 def case_arrays_of_every_type(rank, size):
@@ -52,20 +50,5 @@ def case_other_calls(rank, size):
     sent.wait()
 
 
-def main():
-    pyannulus.init(timeout_ms=60_000)
-    failed = 0
-    for name, case in sorted(globals().items()):
-        if not name.startswith("case_"):
-            continue
-        try:
-            case(pyannulus.rank(), pyannulus.size())
-            print("passed", name, flush=True)
-        except Exception:  # pylint: disable=broad-except
-            failed = 1
-            print("failed", name, traceback.format_exc(), flush=True)
-    sys.exit(failed)
-
-
 if __name__ == "__main__":
-    main()
+    array_cases.run(globals())

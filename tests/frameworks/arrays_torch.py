@@ -1,16 +1,14 @@
 """One rank of the tests of tensors of PyTorch in calls of pyannulus, which takes them by DLPack: arrays_torch.py. Runs every function
 case_* and prints a line for each: "passed NAME" or "failed NAME", with the traceback. arrays_test.py starts the ranks by annulus-run."""
 
-import sys
-import traceback
-
 import numpy as np
 import torch
 
+import array_cases
 import pyannulus
 
 TYPES = [torch.int8, torch.uint8, torch.int32, torch.uint32, torch.int64, torch.uint64, torch.float16, torch.bfloat16, torch.float32,
-         torch.float64, torch.float8_e4m3fn, torch.float8_e5m2]
+         torch.float64, torch.float8_e4m3fn, torch.float8_e5m2, torch.int16, torch.uint16]
 
 
 def refuses(kind, words, function, *args, **named):
@@ -28,6 +26,15 @@ def case_tensors_of_every_type(rank, size):
         place = tensor.data_ptr()
         assert pyannulus.allreduce(tensor, "max", out=tensor) is tensor
         assert tensor.data_ptr() == place and (tensor.to(torch.float64) == size).all(), (dtype, tensor)
+
+
+def case_bools_and_complex_numbers(rank, size):
+    flags = torch.tensor([False, rank == 0, True])
+    assert pyannulus.allreduce(flags, out=flags).tolist() == [False, True, True]
+    for dtype in (torch.complex64, torch.complex128):
+        tensor = torch.full((3,), complex(1, rank), dtype=dtype)
+        pyannulus.allreduce(tensor, out=tensor)
+        assert (tensor == complex(size, size * (size - 1) // 2)).all(), tensor
 
 
 def case_tensors_beside_numpy_arrays(rank, size):
@@ -86,21 +93,6 @@ def case_what_is_refused(rank, size):
     refuses(TypeError, "out has dtype float64, array has float32", pyannulus.allreduce, good, out=torch.ones(4, 6, dtype=torch.float64))
 
 
-def main():
-    pyannulus.init(timeout_ms=60_000)
-    torch.set_num_threads(1)
-    failed = 0
-    for name, case in sorted(globals().items()):
-        if not name.startswith("case_"):
-            continue
-        try:
-            case(pyannulus.rank(), pyannulus.size())
-            print("passed", name, flush=True)
-        except Exception:  # pylint: disable=broad-except
-            failed = 1
-            print("failed", name, traceback.format_exc(), flush=True)
-    sys.exit(failed)
-
-
 if __name__ == "__main__":
-    main()
+    torch.set_num_threads(1)
+    array_cases.run(globals())

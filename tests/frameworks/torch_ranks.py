@@ -77,6 +77,12 @@ def case_reductions(rank, size):
     scaled = values(torch.float64, rank)
     dist.all_reduce(scaled, dist._make_nccl_premul_sum(2.0))
     same(scaled, 2 * parts.to(torch.float64).sum(0))
+    # PyTorch's all_reduce refuses such products itself.
+    turns = torch.full((3,), 1j if rank == 0 else 2, dtype=torch.complex64)
+    dist.reduce(turns, 0, dist.ReduceOp.PRODUCT)
+    if rank == 0:
+        same(turns, torch.full((3,), 1j * 2 ** (size - 1), dtype=torch.complex64))
+    raises("differs from its values", dist.reduce, turns.conj(), 0)
     raises("no reduction BAND", dist.all_reduce, torch.ones(2), dist.ReduceOp.BAND)
     raises("no reduction AVG", dist.all_reduce, torch.ones(2, dtype=torch.bool), dist.ReduceOp.AVG)
 
