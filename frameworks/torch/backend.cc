@@ -77,9 +77,6 @@ void Backend::CheckTensor(const at::Tensor& tensor) const {
   TORCH_CHECK(tensor.device().is_cpu(), "Annulus works on tensors in CPU memory; this one is on ", tensor.device(),
               ". Give each kind of device its backend, as in init_process_group(\"cpu:annulus,cuda:nccl\")");
   TORCH_CHECK(tensor.layout() == at::kStrided, "Annulus works on dense tensors; this one is ", tensor.layout());
-  TORCH_CHECK(!tensor.is_conj() && !tensor.is_neg(),
-              "Annulus works on the memory of tensors, which for this one differs from its values: "
-              "give it tensor.resolve_conj().resolve_neg()");
 }
 
 void Backend::CheckRank(int64_t rank, const char* what) const {
