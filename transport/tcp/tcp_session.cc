@@ -24,7 +24,8 @@ constexpr Nanoseconds kConfirmationWait = 250 * kMicrosecond;
 }  // namespace
 
 TcpSession::TcpSession(const TcpSessionConfig& config, std::vector<SealedSocket> sockets)
-    : send_slots_(config.slot_memory, config.slot_bytes, config.slots),
+    : is_sealed_(sockets[0].seal != nullptr),
+      send_slots_(config.slot_memory, config.slot_bytes, config.slots),
       recv_slots_(config.slot_memory, config.slot_bytes, config.slots),
       sends_(&send_slots_),
       receives_(&recv_slots_, config.slot_bytes, config.slots, static_cast<int>(sockets.size())),
@@ -40,7 +41,7 @@ LinkMemory TcpSession::memory() const {
   memory.staging = send_slots_.bytes() + recv_slots_.bytes();
   for (const auto& lane : lanes_) {
     memory.bookkeeping += sizeof(Lane) + lane->reader.buffer_bytes() + lane->retained.bytes();
-    if (lane->socket.is_sealed()) memory.bookkeeping += Seal::kMemoryBytes;
+    if (is_sealed_) memory.bookkeeping += Seal::kMemoryBytes;
   }
   return memory;
 }

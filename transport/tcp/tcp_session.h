@@ -158,6 +158,7 @@ class TcpSession {
   // Whether the next frame of the lane waits for its receive to be posted; until then the socket is not read.
   bool IsPaused(const Lane& lane) const { return lane.reader.lacks_receive() && awaits_ != Awaits::kPeek; }
 
+  const bool is_sealed_;  // Also after a lane has got another socket.
   SlotPool send_slots_;
   SlotPool recv_slots_;
   SendQueue sends_;
