@@ -50,6 +50,14 @@ class SealedSocket {
     const iovec piece = {const_cast<void*>(data.data()), data.size()};
     return Take(seal->Send(socket.native_handle(), &piece, 1), error);
   }
+  size_t read_some(asio::mutable_buffer room, asio::error_code& error) {
+    if (seal == nullptr) return socket.read_some(asio::buffer(room), error);
+    const iovec piece = {room.data(), room.size()};
+    const ssize_t got = seal->Receive(socket.native_handle(), &piece, 1);
+    const size_t bytes = Take(got, error);
+    if (got == 0) error = asio::error::eof;
+    return bytes;
+  }
 
   template <class Buffers, class Handler>
   void async_write_some(const Buffers& buffers, Handler&& handler) {
@@ -108,11 +116,8 @@ class SealedSocket {
 
   template <class Handler>
   void ReadSome(asio::mutable_buffer room, Handler handler) {
-    const iovec piece = {room.data(), room.size()};
     asio::error_code error;
-    const ssize_t got = seal->Receive(socket.native_handle(), &piece, 1);
-    const size_t bytes = Take(got, error);
-    if (got == 0) error = asio::error::eof;
+    const size_t bytes = read_some(room, error);
     if (error != asio::error::would_block) return HandOver(error, bytes, std::move(handler));
     socket.async_wait(StreamSocket::wait_read,
                       [this, room, handler = std::move(handler)](const asio::error_code& ended) mutable {

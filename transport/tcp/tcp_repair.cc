@@ -33,6 +33,7 @@ bool TcpRepair::Expects(int lane, uint32_t connection) const {
 // The peer may know before this end that the old connection is broken.
 void TcpRepair::Welcome(int lane, uint32_t connection, SealedSocket socket) {
   Work& work = lanes_[static_cast<size_t>(lane)];
+  if (work.greeting != nullptr) Supersede(lane);
   work.connection = connection;
   Begin(lane);
   Greet(lane, std::move(socket));
@@ -59,7 +60,6 @@ void TcpRepair::Dial(int lane) {
 void TcpRepair::Greet(int lane, SealedSocket socket) {
   Work& work = lanes_[static_cast<size_t>(lane)];
   if (work.redial != nullptr) work.connection = std::exchange(work.redial, nullptr)->connection();
-  if (work.greeting != nullptr) work.greeting->Cancel();
   work.greeted = false;
   // The dialling end says its greeting at once, and waits for one until the accepting end is in a call.
   work.broken_since = dials() ? std::nullopt : std::optional(Now());
@@ -82,11 +82,40 @@ void TcpRepair::TakeGreeting(int lane, const Status& status, uint64_t received) 
   work.broken_since = Now();
 }
 
+// The connection that is being made is broken too. Once the peer has heard this end's greeting, what it sends counts as
+// received, so all that has arrived is taken over before the next greeting. The peer's own greeting comes before it.
+void TcpRepair::Supersede(int lane) {
+  Work& work = lanes_[static_cast<size_t>(lane)];
+  if (!work.greeted) work.greeting->Look();
+  if (work.greeted) {
+    if (const Status status = TakeIntoUse(lane, &moved_); !status.ok()) failure_ = status;
+  } else if (work.greeting != nullptr) {
+    std::exchange(work.greeting, nullptr)->Cancel();
+  }
+}
+
+Status TcpRepair::TakeIntoUse(int lane, bool* moved) {
+  Work& work = lanes_[static_cast<size_t>(lane)];
+  SealedSocket socket = std::exchange(work.greeting, nullptr)->TakeSocket();
+  work.greeted = work.active = false;
+  ANNULUS_RETURN_IF_ERROR(TuneSocket(socket.socket.native_handle(), config_.same_host));
+  uint64_t again = 0;
+  ANNULUS_RETURN_IF_ERROR(session_->Resume(lane, std::move(socket), work.received, &again, moved));
+  reconnects_.fetch_add(1, std::memory_order_relaxed);
+  bytes_sent_again_.fetch_add(again, std::memory_order_relaxed);
+  Log(LogLevel::kInfo, static_cast<int>(config_.dial.hello.rank),
+      "connection %d with rank %d, channel %d, was made again; %llu bytes are sent again", lane, config_.peer,
+      config_.channel, static_cast<unsigned long long>(again));
+  *moved = true;
+  return Status();
+}
+
 Status TcpRepair::TendLanes(bool* moved) {
   if (gave_up_) return Status();
   // Other lanes may keep the caller from ever waiting in the reactor.
   config_.reactor->WaitUntil(Now());
   ANNULUS_RETURN_IF_ERROR(failure_);
+  *moved |= std::exchange(moved_, false);
   const Nanoseconds now = Now();
   busy_ = false;
   for (int lane = 0; lane < config_.lanes && !gave_up_; ++lane) {
@@ -104,21 +133,7 @@ Status TcpRepair::TendLane(int lane, Nanoseconds now, bool* moved) {
   Work& work = lanes_[static_cast<size_t>(lane)];
   if (!work.active && session_->IsBroken(lane)) Begin(lane);
   if (!work.active) return Status();
-  if (work.greeted) {
-    SealedSocket socket = work.greeting->TakeSocket();
-    work.greeting = nullptr;
-    work.greeted = work.active = false;
-    ANNULUS_RETURN_IF_ERROR(TuneSocket(socket.socket.native_handle(), config_.same_host));
-    uint64_t again = 0;
-    ANNULUS_RETURN_IF_ERROR(session_->Resume(lane, std::move(socket), work.received, &again, moved));
-    reconnects_.fetch_add(1, std::memory_order_relaxed);
-    bytes_sent_again_.fetch_add(again, std::memory_order_relaxed);
-    Log(LogLevel::kInfo, static_cast<int>(config_.dial.hello.rank),
-        "connection %d with rank %d, channel %d, was made again; %llu bytes are sent again", lane, config_.peer,
-        config_.channel, static_cast<unsigned long long>(again));
-    *moved = true;
-    return Status();
-  }
+  if (work.greeted) return TakeIntoUse(lane, moved);
   if (dials() && work.greeting != nullptr) return Status();
   if (dials() && work.redial == nullptr) Dial(lane);
   // A rank that computes answers when it is done, however long that takes.

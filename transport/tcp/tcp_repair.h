@@ -76,6 +76,8 @@ class TcpRepair final : public TcpDoor::Link {
   Status TendLane(int lane, Nanoseconds now, bool* moved);
   void Begin(int lane);
   void Dial(int lane);
+  void Supersede(int lane);
+  Status TakeIntoUse(int lane, bool* moved);
   void Greet(int lane, SealedSocket socket);
   void TakeGreeting(int lane, const Status& status, uint64_t received);
 
@@ -83,7 +85,8 @@ class TcpRepair final : public TcpDoor::Link {
   TcpSession* const session_;
   std::vector<Work> lanes_;
   TcpAlarm alarm_;
-  bool busy_ = false;  // Some lane is active.
+  bool busy_ = false;   // Some lane is active.
+  bool moved_ = false;  // Something moved in the reactor.
   bool gave_up_ = false;
   Status failure_;  // What the peer said that cannot be.
   std::atomic<uint64_t> reconnects_ = 0;

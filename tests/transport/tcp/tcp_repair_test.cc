@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
+#include <memory>
 #include <thread>
 #include <utility>
 
@@ -127,6 +128,41 @@ TEST_P(TcpRepairTest, SmallSlicesGoOnThroughResets) {
   Plan plan{.seed = 1071, .slices = 3000, .max_bytes = 100, .window = 16};
   for (uint64_t cuts = 0; cuts < wanted && !HasFailure(); plan.seed += 2) cuts += StreamThroughCuts(plan, &random);
   EXPECT_GT(Sum().reconnects, 0u);
+}
+
+// One end is in its reactor only, as while it computes; the other one goes on over a new connection, and that breaks too.
+TEST_P(TcpRepairTest, WhatCameOverAConnectionThatWasNeverUsedIsNotLost) {
+  Open({.slot_bytes = 256 * 1024, .slots = 8});
+  const Plan there{.seed = 15, .slices = 60, .max_bytes = 64 * 1024, .window = 6};
+  const Plan back{.seed = 16, .slices = 60, .max_bytes = 64 * 1024, .window = 6};
+  std::unique_ptr<SliceTalker> talkers[2];
+  std::unique_ptr<SliceListener> listeners[2];
+  for (const int side : {0, 1}) {
+    talkers[side] = std::make_unique<SliceTalker>(&link_->end(side), side == 0 ? back : there);
+    listeners[side] = std::make_unique<SliceListener>(&link_->end(side), side == 0 ? there : back);
+  }
+  const auto step = [&](int side) {
+    bool moved = false;
+    const Status status = link_->end(side).Progress(&moved);
+    EXPECT_TRUE(status.ok()) << status.ToString();
+    talkers[side]->Step();
+    listeners[side]->Step();
+  };
+  const Deadline deadline = DeadlineAfter(kPatience);
+  for (uint64_t round = 1; round <= 4; ++round) {
+    for (const SocketCutter::End& end : cutter_->Ends()) cutter_->Cut(end);
+    // It sends for a while after it went on, and hears that this has arrived.
+    for (int steps = 0; steps < 50 && Now() < deadline && !HasFailure();) {
+      step(1);
+      link_->reactor(0)->WaitUntil(Now() + kMillisecond);
+      if (link_->end(1).stats().reconnects >= round * connections_) ++steps;
+    }
+  }
+  const auto done = [&](int side) { return talkers[side]->done() && listeners[side]->done(); };
+  while (!(done(0) && done(1)) && !HasFailure()) {
+    for (const int side : {0, 1}) step(side);
+    ASSERT_LT(Now(), deadline);
+  }
 }
 
 // Nobody drives the link meanwhile, as between two collectives.

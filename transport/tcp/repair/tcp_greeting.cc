@@ -1,7 +1,6 @@
 #include "transport/tcp/repair/tcp_greeting.h"
 
 #include <asio/buffer.hpp>
-#include <asio/read.hpp>
 #include <asio/socket_base.hpp>
 #include <asio/write.hpp>
 #include <utility>
@@ -16,18 +15,26 @@ void TcpGreeting::Start(uint64_t received, Done done) {
   WriteFrameHeader(own, out_);
   asio::async_write(socket_, asio::buffer(out_), [self = shared_from_this()](const asio::error_code& error, size_t) {
     if (error) return self->Finish({Code::kPeerLost, error.message()}, 0);
-    self->Read();
+    self->Look();
   });
 }
 
-void TcpGreeting::Read() {
+// Nothing reads behind the caller's back, so that Look finds all there is.
+void TcpGreeting::Look() {
   if (!done_) return;
-  asio::async_read(socket_, asio::buffer(in_), [self = shared_from_this()](const asio::error_code& error, size_t) {
-    if (error) return self->Finish({Code::kPeerLost, error.message()}, 0);
-    FrameHeader theirs;
-    const Status parsed = ParseFrameHeader(self->in_, &theirs, FrameType::kResume);
-    self->Finish(parsed, theirs.sequence);
-  });
+  while (bytes_in_ < in_.size()) {
+    asio::error_code error;
+    const size_t got = socket_.read_some(asio::buffer(in_) + bytes_in_, error);
+    if (error == asio::error::would_block) {
+      return socket_.socket.async_wait(StreamSocket::wait_read,
+                                       [self = shared_from_this()](const asio::error_code&) { self->Look(); });
+    }
+    if (error) return Finish({Code::kPeerLost, error.message()}, 0);
+    bytes_in_ += got;
+  }
+  FrameHeader theirs;
+  const Status parsed = ParseFrameHeader(in_, &theirs, FrameType::kResume);
+  Finish(parsed, theirs.sequence);
 }
 
 // Reset, never closed: the peer may use it already, and must not take this for the end of the link.

@@ -26,18 +26,20 @@ class TcpGreeting : public std::enable_shared_from_this<TcpGreeting> {
   // Says `received`, and calls `done` once, unless Cancel comes first.
   // Errors: kPeerLost  the connection ended; kProtocol  this is no such frame.
   void Start(uint64_t received, Done done);
+  // Reads what has arrived of the peer's greeting, as the reactor will. May call `done`.
+  void Look();
   // Resets the connection; `done` will not be called any more.
   void Cancel();
   SealedSocket TakeSocket() { return std::move(socket_); }
 
  private:
-  void Read();
   void Finish(const Status& status, uint64_t received);
 
   SealedSocket socket_;
   Done done_;
   std::array<std::byte, kFrameHeaderBytes> out_{};
   std::array<std::byte, kFrameHeaderBytes> in_{};
+  size_t bytes_in_ = 0;
 };
 
 }  // namespace annulus
