@@ -18,8 +18,8 @@
 
 #include "bench/peers/exchange.h"
 #include "bench/peers/peer_calls.h"
-#include "bench/perf/perf_limit_copy.h"
-#include "bench/perf/perf_limit_socket.h"
+#include "bench/perf/limit/perf_limit_copy.h"
+#include "bench/perf/limit/perf_limit_socket.h"
 
 const int kPeerResultAtStart = 0;
 

@@ -10,9 +10,9 @@
 #include <functional>
 #include <utility>
 
+#include "bench/perf/limit/perf_limit.h"
 #include "bench/perf/perf_buffers.h"
 #include "bench/perf/perf_calls.h"
-#include "bench/perf/perf_limit.h"
 #include "bench/perf/perf_measure.h"
 
 namespace annulus::perf {

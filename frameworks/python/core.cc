@@ -114,10 +114,17 @@ std::shared_ptr<Handle> Split(Handle* self, int colour, int key) {
   return self->Derive([=](Comm comm, annulus_comm_t** made) { return annulus_comm_split(comm, colour, key, made); });
 }
 
+// What `ask` fills in, which is one of the library's structs.
+template <class Struct, class Ask>
+Struct Asked(Handle* self, Ask ask) {
+  Struct filled{};
+  filled.struct_bytes = sizeof filled;
+  self->Do([&](Comm comm) { return ask(comm, &filled); });
+  return filled;
+}
+
 py::dict Memory(Handle* self) {
-  annulus_memory_t memory{};
-  memory.struct_bytes = sizeof memory;
-  self->Do([&memory](Comm comm) { return annulus_comm_memory(comm, &memory); });
+  const auto memory = Asked<annulus_memory_t>(self, annulus_comm_memory);
   py::dict result;
   result["staging"] = memory.staging;
   result["links"] = memory.links;
@@ -131,9 +138,7 @@ py::dict Memory(Handle* self) {
 }
 
 py::dict Device(Handle* self) {
-  annulus_device_t device{};
-  device.struct_bytes = sizeof device;
-  self->Do([&device](Comm comm) { return annulus_comm_device(comm, &device); });
+  const auto device = Asked<annulus_device_t>(self, annulus_comm_device);
   py::dict result;
   result["driver"] = device.driver;
   result["path"] = device.path;
@@ -150,9 +155,8 @@ std::shared_ptr<Handle> Duplicate(Handle* self) { return self->Derive(annulus_co
 py::dict TransportCounters(Handle* self) {
   py::dict transports;
   for (int index = 0;; ++index) {
-    annulus_transport_counters_t counters{};
-    counters.struct_bytes = sizeof counters;
-    self->Do([&](Comm comm) { return annulus_comm_transport_counters(comm, index, &counters); });
+    const auto counters = Asked<annulus_transport_counters_t>(
+        self, [index](Comm comm, auto* filled) { return annulus_comm_transport_counters(comm, index, filled); });
     if (counters.transport[0] == '\0') return transports;
     py::dict values;
     values["sent_bytes"] = counters.sent_bytes;
@@ -163,9 +167,7 @@ py::dict TransportCounters(Handle* self) {
 }
 
 py::dict Counters(Handle* self) {
-  annulus_counters_t counters{};
-  counters.struct_bytes = sizeof counters;
-  self->Do([&counters](Comm comm) { return annulus_comm_counters(comm, &counters); });
+  const auto counters = Asked<annulus_counters_t>(self, annulus_comm_counters);
   py::dict values;
   values["collectives"] = counters.collectives;
   values["collectives_failed"] = counters.collectives_failed;

@@ -37,6 +37,20 @@ annulus_device_t DeviceOf(annulus_comm_t* comm) {
   return device;
 }
 
+// Calls test(comm, rank, count) on three ranks over each transport, with counts that take different ways.
+template <class Test>
+void OnThreeRanks(Test test) {
+  for (const char* transport : {"shm", "tcp"}) {
+    ClusterConfig config;
+    config.nranks = 3;
+    config.transport = transport;
+    Cluster(config).Run([&](annulus_comm_t* comm, int rank) {
+      SCOPED_TRACE(transport);
+      for (const size_t count : {size_t{1}, size_t{700}, size_t{200'000}}) test(comm, rank, count);
+    });
+  }
+}
+
 // Before all others: the GPU is taken up once.
 TEST(CudaApiTest, ACommunicatorTellsWhichDeviceItUsesOnceItUsesOne) {
   cuda::FakeControl* const fake = LoadDriver();
@@ -63,33 +77,26 @@ TEST(CudaApiTest, ACommunicatorTellsWhichDeviceItUsesOnceItUsesOne) {
 
 TEST(CudaApiTest, TheDriverOfTheProgramIsFoundAndItsMemoryReduced) {
   cuda::FakeControl* const fake = LoadDriver();
-  for (const char* transport : {"shm", "tcp"}) {
-    ClusterConfig config;
-    config.nranks = 3;
-    config.transport = transport;
-    Cluster(config).Run([&](annulus_comm_t* comm, int rank) {
-      for (const size_t count : {size_t{1}, size_t{700}, size_t{200'000}}) {
-        const Numbers input = Contribution(rank, count, 1);
-        const size_t bytes = count * sizeof input[0];
-        std::byte* const in = fake->Allocate(0, bytes);
-        std::byte* const out = fake->Allocate(0, bytes);
-        fake->Write(in, input.data(), bytes);
-        EXPECT_EQ(annulus_allreduce(comm, in, out, count, ANNULUS_INT64, ANNULUS_SUM), ANNULUS_OK) << LastMessage(comm);
-        Numbers result(count);
-        fake->Read(result.data(), out, bytes);
-        EXPECT_TRUE(result == SumOfAll(3, count, 1)) << transport << ", " << count << " elements";
-        // In place, and asynchronously.
-        annulus_request_t* request = nullptr;
-        ASSERT_EQ(annulus_allreduce_async(comm, in, in, count, ANNULUS_INT64, ANNULUS_SUM, &request), ANNULUS_OK);
-        EXPECT_EQ(annulus_request_wait(request, -1), ANNULUS_OK);
-        EXPECT_EQ(annulus_request_free(request), ANNULUS_OK);
-        fake->Read(result.data(), in, bytes);
-        EXPECT_TRUE(result == SumOfAll(3, count, 1));
-        fake->Free(in);
-        fake->Free(out);
-      }
-    });
-  }
+  OnThreeRanks([&](annulus_comm_t* comm, int rank, size_t count) {
+    const Numbers input = Contribution(rank, count, 1);
+    const size_t bytes = count * sizeof input[0];
+    std::byte* const in = fake->Allocate(0, bytes);
+    std::byte* const out = fake->Allocate(0, bytes);
+    fake->Write(in, input.data(), bytes);
+    EXPECT_EQ(annulus_allreduce(comm, in, out, count, ANNULUS_INT64, ANNULUS_SUM), ANNULUS_OK) << LastMessage(comm);
+    Numbers result(count);
+    fake->Read(result.data(), out, bytes);
+    EXPECT_TRUE(result == SumOfAll(3, count, 1)) << count << " elements";
+    // In place, and asynchronously.
+    annulus_request_t* request = nullptr;
+    ASSERT_EQ(annulus_allreduce_async(comm, in, in, count, ANNULUS_INT64, ANNULUS_SUM, &request), ANNULUS_OK);
+    EXPECT_EQ(annulus_request_wait(request, -1), ANNULUS_OK);
+    EXPECT_EQ(annulus_request_free(request), ANNULUS_OK);
+    fake->Read(result.data(), in, bytes);
+    EXPECT_TRUE(result == SumOfAll(3, count, 1));
+    fake->Free(in);
+    fake->Free(out);
+  });
   EXPECT_NE(c_api::OfProcess().cuda, nullptr);
   EXPECT_GT(fake->Counts().launches, 0);
   EXPECT_GT(fake->Counts().copies, 0);
@@ -100,31 +107,23 @@ TEST(CudaApiTest, TheDriverOfTheProgramIsFoundAndItsMemoryReduced) {
 
 TEST(CudaApiTest, BuffersLieOnSeveralGpusOfAProcess) {
   cuda::FakeControl* const fake = LoadDriver();
-  for (const char* transport : {"shm", "tcp"}) {
-    ClusterConfig config;
-    config.nranks = 3;
-    config.transport = transport;
-    Cluster(config).Run([&](annulus_comm_t* comm, int rank) {
-      for (const size_t count : {size_t{1}, size_t{700}, size_t{200'000}}) {
-        for (int round = 0; round < 4; ++round) {
-          const Numbers input = Contribution(rank, count, round);
-          const size_t bytes = count * sizeof input[0];
-          // On each rank and in each round others.
-          std::byte* const in = fake->Allocate((rank + round) % 2, bytes);
-          std::byte* const out = fake->Allocate((rank + round / 2) % 2, bytes);
-          fake->Write(in, input.data(), bytes);
-          EXPECT_EQ(annulus_allreduce(comm, in, out, count, ANNULUS_INT64, ANNULUS_SUM), ANNULUS_OK)
-              << LastMessage(comm);
-          Numbers result(count);
-          fake->Read(result.data(), out, bytes);
-          EXPECT_TRUE(result == SumOfAll(3, count, round)) << transport << ", " << count << " elements";
-          fake->Free(in);
-          fake->Free(out);
-        }
-      }
-      EXPECT_EQ(DeviceOf(comm).number, 0) << "the first that was used";
-    });
-  }
+  OnThreeRanks([&](annulus_comm_t* comm, int rank, size_t count) {
+    for (int round = 0; round < 4; ++round) {
+      const Numbers input = Contribution(rank, count, round);
+      const size_t bytes = count * sizeof input[0];
+      // On each rank and in each round others.
+      std::byte* const in = fake->Allocate((rank + round) % 2, bytes);
+      std::byte* const out = fake->Allocate((rank + round / 2) % 2, bytes);
+      fake->Write(in, input.data(), bytes);
+      EXPECT_EQ(annulus_allreduce(comm, in, out, count, ANNULUS_INT64, ANNULUS_SUM), ANNULUS_OK) << LastMessage(comm);
+      Numbers result(count);
+      fake->Read(result.data(), out, bytes);
+      EXPECT_TRUE(result == SumOfAll(3, count, round)) << count << " elements";
+      fake->Free(in);
+      fake->Free(out);
+    }
+    EXPECT_EQ(DeviceOf(comm).number, 0) << "the first that was used";
+  });
   EXPECT_EQ(fake->Violations(), std::vector<std::string>());
 }
 

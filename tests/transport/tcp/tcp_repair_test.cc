@@ -130,7 +130,8 @@ TEST_P(TcpRepairTest, SmallSlicesGoOnThroughResets) {
   EXPECT_GT(Sum().reconnects, 0u);
 }
 
-// One end is in its reactor only, as while it computes; the other one goes on over a new connection, and that breaks too.
+// One end is in its reactor only, as while it computes; the other one goes on over a new connection, and that breaks
+// too.
 TEST_P(TcpRepairTest, WhatCameOverAConnectionThatWasNeverUsedIsNotLost) {
   Open({.slot_bytes = 256 * 1024, .slots = 8});
   const Plan there{.seed = 15, .slices = 60, .max_bytes = 64 * 1024, .window = 6};

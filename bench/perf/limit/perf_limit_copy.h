@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "bench/perf/perf_limit.h"
+#include "bench/perf/limit/perf_limit.h"
 
 namespace annulus::perf {
 

@@ -1,7 +1,7 @@
 // The plain exchange over sockets.
 //
 // Threads: see perf_limit_socket.h.
-#include "bench/perf/perf_limit_socket.h"
+#include "bench/perf/limit/perf_limit_socket.h"
 
 #include <sched.h>
 #include <sys/socket.h>
@@ -11,7 +11,7 @@
 #include <cerrno>
 
 #include "base/clock.h"
-#include "bench/perf/perf_socket_pair.h"
+#include "bench/perf/limit/perf_socket_pair.h"
 
 namespace annulus::perf {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "bench/perf/perf_limit.h"
+#include "bench/perf/limit/perf_limit.h"
 
 namespace annulus::perf {
 

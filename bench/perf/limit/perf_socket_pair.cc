@@ -1,7 +1,7 @@
 // Listen, tell the others where, connect to the next rank, accept the previous one.
 //
 // Threads: see perf_socket_pair.h.
-#include "bench/perf/perf_socket_pair.h"
+#include "bench/perf/limit/perf_socket_pair.h"
 
 #include <ifaddrs.h>
 #include <netdb.h>

@@ -2,7 +2,7 @@
 //
 // Threads: see perf_limit_copy.h. A flag is written by its rank and read by its neighbours, in other
 // processes.
-#include "bench/perf/perf_limit_copy.h"
+#include "bench/perf/limit/perf_limit_copy.h"
 
 #include <fcntl.h>
 #include <sched.h>

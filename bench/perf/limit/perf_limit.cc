@@ -1,7 +1,7 @@
 // The choice of the probe, and its measurement.
 //
 // Threads: see perf_limit.h.
-#include "bench/perf/perf_limit.h"
+#include "bench/perf/limit/perf_limit.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -11,8 +11,8 @@
 #include <array>
 #include <set>
 
-#include "bench/perf/perf_limit_copy.h"
-#include "bench/perf/perf_limit_socket.h"
+#include "bench/perf/limit/perf_limit_copy.h"
+#include "bench/perf/limit/perf_limit_socket.h"
 #include "transport/select/select.h"
 
 namespace annulus::perf {
