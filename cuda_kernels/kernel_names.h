@@ -9,13 +9,14 @@
 
 namespace annulus::cuda {
 
-// The operations that have a kernel for each type: kSum, which serves kAvg and copies too, kProd, kMin and kMax.
-constexpr int kNumKernelOps = 4;
+// Whether the device has a kernel for it. A sum's serves averages and copies too; what PlainOf computes by other
+// elements has none of its own.
+constexpr bool HasKernel(DataType type, ReduceOp op) {
+  const PlainReduction plain = PlainOf(type, op);
+  return op != ReduceOp::kAvg && plain.type == type && plain.op == op;
+}
 
-// Derived types have none.
-constexpr bool HasKernels(DataType type) { return kTypeRows[static_cast<int>(type)].plain == type; }
-
-// "annulus_float32_sum". `op` is one of those.
+// "annulus_float32_sum".
 inline std::string KernelName(DataType type, ReduceOp op) {
   return std::string("annulus_") + TypeName(type) + "_" + OpName(op);
 }

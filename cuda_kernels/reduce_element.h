@@ -18,6 +18,24 @@ struct Sum {};
 struct Product {};
 struct Minimum {};
 struct Maximum {};
+struct And {};
+struct Or {};
+struct Xor {};
+
+template <class Op>
+inline constexpr bool kIsBitwise = std::is_same_v<Op, And> || std::is_same_v<Op, Or> || std::is_same_v<Op, Xor>;
+
+// Of any number of bytes, up to a word.
+template <class Op>
+ANNULUS_PORTABLE uint32_t CombineBits(uint32_t a, uint32_t b) {
+  if constexpr (std::is_same_v<Op, And>) {
+    return a & b;
+  } else if constexpr (std::is_same_v<Op, Or>) {
+    return a | b;
+  } else {
+    return a ^ b;
+  }
+}
 
 template <typename T>
 struct IntegerElement {
@@ -121,6 +139,22 @@ struct NarrowElement {
   }
 };
 
+// Products only: sums are those of the parts. Each product and each sum is rounded, and no infinity is repaired.
+template <typename T>
+struct ComplexElement {
+  struct Stored {
+    T real;
+    T imaginary;
+  };
+
+  template <class Op>
+  static ANNULUS_PORTABLE Stored Combine(Stored a, Stored b) {
+    static_assert(std::is_same_v<Op, Product>);
+    return {Canonical(a.real * b.real - a.imaginary * b.imaginary),
+            Canonical(a.real * b.imaginary + a.imaginary * b.real)};
+  }
+};
+
 template <DataType>
 struct ElementOf;
 #define ANNULUS_ELEMENT_TYPE(Name, name, NAME, number, Class, bytes, Family, Element) \
@@ -128,5 +162,9 @@ struct ElementOf;
   struct ElementOf<DataType::k##Name> : Element {};
 #include "cuda_kernels/reduce_types.inc"
 #undef ANNULUS_ELEMENT_TYPE
+template <>
+struct ElementOf<DataType::kComplex64> : ComplexElement<float> {};
+template <>
+struct ElementOf<DataType::kComplex128> : ComplexElement<double> {};
 
 }  // namespace annulus::cuda

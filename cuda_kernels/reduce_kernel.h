@@ -64,8 +64,9 @@ class SliceThread {
       : slice_(slice), sources_(sources), thread_(thread), threads_(threads) {}
 
   ANNULUS_PORTABLE void Run() const {
-    if (!SameAlignment()) return RunUnits<Stored>(0, slice_.count);
     const uint64_t misaligned = Address(slice_.dst[0]) % sizeof(Vector);
+    // The alignment of a complex number is that of its parts, so that none of them may begin with a vector.
+    if (!SameAlignment() || misaligned % sizeof(Stored) != 0) return RunUnits<Stored>(0, slice_.count);
     const uint64_t to_aligned = (sizeof(Vector) - misaligned) % sizeof(Vector) / sizeof(Stored);
     const uint64_t head = to_aligned < slice_.count ? to_aligned : slice_.count;
     const uint64_t vectors = (slice_.count - head) / kPerVector;
@@ -104,8 +105,7 @@ class SliceThread {
     for (int source = 1; source < slice_.num_sources; ++source) {
       Unit next[kLoads];
       Load(source, first, unit, units, next);
-      ForEach(result,
-              [&](Stored& each, int i, int k) { each = Element::template Combine<Op>(each, ElementsOf(next[i])[k]); });
+      CombineAll(result, next);
     }
     if constexpr (std::is_same_v<Op, Sum>) {
       if (slice_.divisor > 1 && slice_.num_sources > 1) {
@@ -121,6 +121,26 @@ class SliceThread {
         if (at < units) to[at] = result[k];
       }
     }
+  }
+
+  // Bits need not be taken apart into elements.
+  template <class Unit>
+  static ANNULUS_PORTABLE void CombineAll(Unit (&result)[kLoads], const Unit (&next)[kLoads]) {
+    if constexpr (kIsBitwise<Op>) {
+      ANNULUS_UNROLL
+      for (int i = 0; i < kLoads; ++i) result[i] = CombineUnits(result[i], next[i]);
+    } else {
+      ForEach(result,
+              [&](Stored& each, int i, int k) { each = Element::template Combine<Op>(each, ElementsOf(next[i])[k]); });
+    }
+  }
+  static ANNULUS_PORTABLE uint8_t CombineUnits(uint8_t a, uint8_t b) {
+    return static_cast<uint8_t>(CombineBits<Op>(a, b));
+  }
+  static ANNULUS_PORTABLE Vector CombineUnits(Vector a, const Vector& b) {
+    ANNULUS_UNROLL
+    for (int word = 0; word < 4; ++word) a.words[word] = CombineBits<Op>(a.words[word], b.words[word]);
+    return a;
   }
 
   template <class Unit>

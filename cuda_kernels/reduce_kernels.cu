@@ -1,5 +1,5 @@
-// The device kernels: one for each element type and operation, named annulus_TYPE_OP. An average is a sum that is
-// divided; a copy is a sum of one source.
+// The device kernels: one for each element type and operation, named annulus_TYPE_OP (HasKernel in kernel_names.h). An
+// average is a sum that is divided; a copy is a sum of one source. Bits are combined as bytes.
 //
 // Grid: x is the block's number among those of its slice, y the slice's number in the batch.
 // Threads: those of the device.
@@ -47,3 +47,8 @@ __device__ __forceinline__ void RunBlock(const KernelBatch& batch) {
   ANNULUS_KERNEL(k##Name, name, Maximum, max)
 #include "cuda_kernels/reduce_types.inc"
 #undef ANNULUS_ELEMENT_TYPE
+ANNULUS_KERNEL(kUint8, uint8, And, band)
+ANNULUS_KERNEL(kUint8, uint8, Or, bor)
+ANNULUS_KERNEL(kUint8, uint8, Xor, bxor)
+ANNULUS_KERNEL(kComplex64, complex64, Product, prod)
+ANNULUS_KERNEL(kComplex128, complex128, Product, prod)

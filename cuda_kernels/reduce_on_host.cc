@@ -18,13 +18,17 @@ void RunThreads(const KernelSlice& slice, uint64_t threads) {
   for (uint64_t thread = 0; thread < threads; ++thread) SliceThread<Element, Op>(slice, sources, thread, threads).Run();
 }
 
+template <DataType kType, class Op>
+void Add(Kernels* kernels, ReduceOp op) {
+  (*kernels)[KernelName(kType, op)] = &RunThreads<ElementOf<kType>, Op>;
+}
+
 template <DataType kType>
 void AddType(Kernels* kernels) {
-  using Element = ElementOf<kType>;
-  (*kernels)[KernelName(kType, ReduceOp::kSum)] = &RunThreads<Element, Sum>;
-  (*kernels)[KernelName(kType, ReduceOp::kProd)] = &RunThreads<Element, Product>;
-  (*kernels)[KernelName(kType, ReduceOp::kMin)] = &RunThreads<Element, Minimum>;
-  (*kernels)[KernelName(kType, ReduceOp::kMax)] = &RunThreads<Element, Maximum>;
+  Add<kType, Sum>(kernels, ReduceOp::kSum);
+  Add<kType, Product>(kernels, ReduceOp::kProd);
+  Add<kType, Minimum>(kernels, ReduceOp::kMin);
+  Add<kType, Maximum>(kernels, ReduceOp::kMax);
 }
 
 Kernels AllKernels() {
@@ -32,6 +36,11 @@ Kernels AllKernels() {
 #define ANNULUS_ELEMENT_TYPE(Name, ...) AddType<DataType::k##Name>(&kernels);
 #include "cuda_kernels/reduce_types.inc"
 #undef ANNULUS_ELEMENT_TYPE
+  Add<DataType::kUint8, And>(&kernels, ReduceOp::kBand);
+  Add<DataType::kUint8, Or>(&kernels, ReduceOp::kBor);
+  Add<DataType::kUint8, Xor>(&kernels, ReduceOp::kBxor);
+  Add<DataType::kComplex64, Product>(&kernels, ReduceOp::kProd);
+  Add<DataType::kComplex128, Product>(&kernels, ReduceOp::kProd);
   return kernels;
 }
 

@@ -55,8 +55,8 @@ Status CudaDevice::LoadKernels(std::span<const std::byte> image) {
                        "cuLibraryLoadData"));
   decltype(kernels_) kernels{};
   for (int type = 0; type < kNumDataTypes; ++type) {
-    if (!cuda::HasKernels(static_cast<DataType>(type))) continue;
-    for (int op = 0; op < cuda::kNumKernelOps; ++op) {
+    for (int op = 0; op < kNumReduceOps; ++op) {
+      if (!cuda::HasKernel(static_cast<DataType>(type), static_cast<ReduceOp>(op))) continue;
       const std::string name = cuda::KernelName(static_cast<DataType>(type), static_cast<ReduceOp>(op));
       cuda::Kernel kernel = nullptr;
       cuda::Function* const function = &kernels[static_cast<size_t>(type)][static_cast<size_t>(op)];
@@ -72,7 +72,7 @@ Status CudaDevice::LoadKernels(std::span<const std::byte> image) {
 
 cuda::Function CudaDevice::KernelFor(DataType type, ReduceOp op) const {
   if (op == ReduceOp::kAvg) op = ReduceOp::kSum;
-  if (static_cast<int>(op) >= cuda::kNumKernelOps) return nullptr;
+  if (static_cast<int>(op) >= kNumReduceOps) return nullptr;
   return kernels_[static_cast<size_t>(type)][static_cast<size_t>(op)];
 }
 

@@ -53,7 +53,7 @@ class CudaDevice {
   int capability_ = 0;
   std::string name_;
   cuda::Library library_ = nullptr;
-  std::array<std::array<cuda::Function, cuda::kNumKernelOps>, kNumDataTypes> kernels_{};
+  std::array<std::array<cuda::Function, kNumReduceOps>, kNumDataTypes> kernels_{};
   std::string kernels_missing_;
 };
 

@@ -83,8 +83,8 @@ class RandomOperation {
   // Mostly device memory and slots, as a link has them; sometimes memory that no device can access.
   Kind NewKind() { return Below(8) == 0 ? Kind::kPageable : Below(2) == 0 ? Kind::kSlot : Kind::kDevice; }
   size_t NewOffset() {
-    const size_t element = TypeBytes(op_.type);
-    return (common_offset_ >= 0 ? static_cast<size_t>(common_offset_) : Below(16)) / element * element;
+    const size_t alignment = TypeAlignment(op_.type);
+    return (common_offset_ >= 0 ? static_cast<size_t>(common_offset_) : Below(16)) / alignment * alignment;
   }
   size_t bytes() const { return op_.count * TypeBytes(op_.type) + kAround; }
 

@@ -9,7 +9,9 @@ import re
 import sys
 
 TYPES = "int32 int64 float16 bfloat16 float32 float64 int8 uint8 uint32 uint64 float8_e4m3 float8_e5m2 int16 uint16".split()
-OPS = "sum prod min max".split()
+KERNELS = {f"annulus_{t}_{op}" for t in TYPES for op in "sum prod min max".split()}
+KERNELS |= {f"annulus_uint8_{op}" for op in "band bor bxor".split()}
+KERNELS |= {f"annulus_complex{bits}_prod" for bits in (64, 128)}
 GPUS = {"sm_80", "sm_90", "sm_100"}
 # A block has 512 threads, and a multiprocessor 65,536 registers.
 MOST_REGISTERS = 128
@@ -25,7 +27,7 @@ def check_log(text):
             yield f"{kernel} on {gpu} spills {spilled} bytes"
         if int(registers) > MOST_REGISTERS:
             yield f"{kernel} on {gpu} takes {registers} registers"
-    wanted = {(gpu, f"annulus_{t}_{op}") for gpu in GPUS for t in TYPES for op in OPS}
+    wanted = {(gpu, kernel) for gpu in GPUS for kernel in KERNELS}
     yield from (f"{kernel} is missing for {gpu}" for gpu, kernel in sorted(wanted - seen))
     yield from (f"{kernel} on {gpu} is not expected" for gpu, kernel in sorted(seen - wanted))
 
@@ -48,7 +50,7 @@ def check_ptx(text):
             yield f"{name} contracts a multiply-add"
         if re.search(r"\.ftz\b|\.approx\b", kernel):
             yield f"{name} flushes subnormals or approximates"
-    yield from (f"{t}_{op} is missing" for t in TYPES for op in OPS if f"annulus_{t}_{op}" not in names)
+    yield from (f"{kernel} is missing" for kernel in sorted(KERNELS - names))
 
 
 def main():

@@ -31,6 +31,14 @@ class Pair {
     EXPECT_TRUE(sessions_[0]->Open(left).ok() && sessions_[1]->Open(right).ok());
   }
 
+  ~Pair() {
+    for (const int fd : fds_) {
+      if (fd >= 0) ::close(fd);
+    }
+  }
+  Pair(const Pair&) = delete;
+  Pair& operator=(const Pair&) = delete;
+
   void Send(int side) {
     ByteWriter out;
     out.U64(sent_[side]++);

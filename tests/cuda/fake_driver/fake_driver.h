@@ -185,8 +185,8 @@ class FakeDriver final : public FakeControl {
 
   FakeKernel* FindKernel(const std::string& name) {
     for (int type = 0; type < kNumDataTypes; ++type) {
-      if (!HasKernels(static_cast<DataType>(type))) continue;
-      for (int op = 0; op < kNumKernelOps; ++op) {
+      for (int op = 0; op < kNumReduceOps; ++op) {
+        if (!HasKernel(static_cast<DataType>(type), static_cast<ReduceOp>(op))) continue;
         if (KernelName(static_cast<DataType>(type), static_cast<ReduceOp>(op)) == name) {
           FakeKernel* const kernel = &kernels_[name];
           kernel->name = name;
