@@ -8,7 +8,7 @@ mkdir "$folder"
 cp "$1" "$folder/run"
 shift
 for program in "$@"; do ln -s "$PWD/$program" "$folder/"; done
-export ROUNDS=50 MOST_BYTES=65536 TYPES=uint8
+export ROUNDS=50 MOST_BYTES=65536 TYPES=uint8 CALLS=20
 
 out=$(/sbin/ldconfig -p)
 if [[ $out != *libcuda.so.1* ]]; then
@@ -18,9 +18,10 @@ if [[ $out != *libcuda.so.1* ]]; then
   [[ $status -eq 77 ]]
   mv "$folder/hidden" "$folder/libcuda.so.1"
 fi
-out=$("$folder/run" probe check-2 types-2 perf-2 kill-3) || { echo "$out"; exit 1; }
+out=$("$folder/run" probe check-2 types-2 random-2 perf-2 kill-3) || { echo "$out"; exit 1; }
 echo "$out"
 [[ $out != *FAILED* && $(grep -c '^# wrong elements: 0$' <<<"$out") -eq 6 ]]
+[[ $(grep -c '^random calls of 2 ranks: 20 rounds' <<<"$out") -eq 2 ]]
 [[ $(grep -c '^# buffers on GPU 0' <<<"$out") -eq 4 ]]
 [[ $(grep -c 'peer lost: rank [0-2] died' <<<"$out") -ge 4 ]]
 rm "$folder/gpu_collectives"

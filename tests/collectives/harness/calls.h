@@ -42,6 +42,7 @@ class Calls {
     return call;
   }
 
+  const annulus_call_t& front() const { return calls_.front(); }
   annulus_call_t& back() { return calls_.back(); }
   size_t size() const { return calls_.size(); }
 
