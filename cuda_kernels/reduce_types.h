@@ -69,6 +69,9 @@ constexpr bool IsUserOp(ReduceOp op) {
 }
 constexpr bool IsOp(ReduceOp op) { return static_cast<int>(op) < kNumReduceOps || IsPremulSum(op) || IsUserOp(op); }
 
+// What reduces in a device's memory: the device where it can, else the CPU; the device or nothing; the CPU, on copies.
+enum class ReduceOn : uint8_t { kAuto, kGpu, kCpu };
+
 constexpr bool IsType(DataType type) { return static_cast<int>(type) < kNumDataTypes; }
 
 // 0 for a number that is no type.

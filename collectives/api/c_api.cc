@@ -220,6 +220,7 @@ annulus_status_t annulus_comm_create(const annulus_config_t* config, annulus_com
     if (status.ok()) SetLogLevel(options.log_level);
     annulus::c_api::ProcessState& process = OfProcess();
     process.FindDevices();
+    if (status.ok() && options.device >= 0) status = process.TakeDevice(static_cast<int>(options.device));
     const annulus::Resources resources{&process.requests, &process.memory, &process.domains};
     if (status.ok()) status = annulus::Introduce(introduction, options, resources, &communicator);
     if (!status.ok()) return Reject(status);

@@ -27,4 +27,11 @@ ProcessState& OfProcess() {
   return state;
 }
 
+Status ProcessState::TakeDevice(int number) {
+  const CudaDevice* device = nullptr;
+  const Status status = cuda == nullptr ? Status(Code::kUnsupported, why_no_cuda) : cuda->Use(number, &device);
+  if (status.ok()) return status;
+  return {status.code(), "device (ANNULUS_DEVICE) is " + std::to_string(number) + ", but " + status.message()};
+}
+
 }  // namespace annulus::c_api

@@ -22,6 +22,10 @@ struct ProcessState {
   // communicator is made: the list must not change while communicators use it.
   void FindDevices();
 
+  // Takes a GPU before the first buffer on it. Errors: kUnsupported  there is no driver; those of CudaDomain::Use.
+  // They name the setting.
+  Status TakeDevice(int number);
+
   RequestTable requests;
   MemoryRegistry memory;
   MemoryDomains domains;  // Host memory only, until somebody adds a device before the first communicator.

@@ -22,7 +22,7 @@ Status Communicator::Create(const Options& options, const Membership& membership
                             const Setup::Patience& patience, std::unique_ptr<Communicator>* communicator) {
   ANNULUS_RETURN_IF_ERROR(CheckTransport(resources.transports, options.transport));
   std::unique_ptr<DomainQueues> queues;
-  ANNULUS_RETURN_IF_ERROR(DomainQueues::Open(resources.domains, &queues));
+  ANNULUS_RETURN_IF_ERROR(DomainQueues::Open(resources.domains, options.device_reduce, &queues));
   std::unique_ptr<Setup> setup;
   ANNULUS_RETURN_IF_ERROR(Setup::Establish(options, membership, resources, patience, &setup));
   std::unique_ptr<Communicator> made(new Communicator(std::move(setup), std::move(queues)));

@@ -21,6 +21,7 @@
 #include "base/settings.h"
 #include "base/status.h"
 #include "collectives/core/algorithm.h"
+#include "cuda_kernels/reduce_types.h"
 #include "transport/select/transport_options.h"
 
 namespace annulus {

@@ -15,11 +15,13 @@ constexpr int64_t kMaxSmallBytes = 64 * 1024;         // Each rank keeps size ti
 constexpr int64_t kMaxMeshRanks = 4096;
 constexpr int64_t kMaxMemoryBytes = int64_t{1} << 46;
 constexpr int64_t kMaxSpinUs = 1'000'000;
+constexpr int64_t kMaxDevice = 1023;
 constexpr int64_t kShortestKey = 16;
 constexpr int64_t kLongestText = 255;
 constexpr int64_t kLongestPath = 1024;
 
 constexpr const char* kTuningWords[] = {"nominal", "measured"};               // By Tuning.
+constexpr const char* kReduceOnWords[] = {"auto", "gpu", "cpu"};              // By ReduceOn.
 constexpr const char* kLogLevelWords[] = {"error", "warn", "info", "debug"};  // By LogLevel.
 
 constexpr Setting kSettings[] = {

@@ -22,18 +22,22 @@ bool CudaDomain::Owns(const void* pointer) const {
   return !driver_->PlaceOf(pointer, &place).ok() || place.type == cuda::MemoryType::kDevice;
 }
 
-Status CudaDomain::Take(const void* pointer) {
+Status CudaDomain::Take(const void* pointer, ReduceOn on) {
   cuda::PointerPlace place;
   ANNULUS_RETURN_IF_ERROR(driver_->PlaceOf(pointer, &place));
   if (place.type != cuda::MemoryType::kDevice) return Status();
   const CudaDevice* device = nullptr;
   ANNULUS_RETURN_IF_ERROR(Use(place.device, &device));
-  if (place.context == nullptr || place.context == device->context()) return Status();
-  return {Code::kUnsupported, "a buffer belongs to a context that is not the primary one of its GPU"};
+  if (place.context != nullptr && place.context != device->context())
+    return {Code::kUnsupported, "a buffer belongs to a context that is not the primary one of its GPU"};
+  if (on != ReduceOn::kGpu) return Status();
+  const CudaReport report = Report();
+  if (report.path == CudaReport::Path::kKernels) return Status();
+  return {Code::kUnsupported, std::string("device_reduce (ANNULUS_DEVICE_REDUCE) is gpu, but ") + report.why};
 }
 
-Status CudaDomain::OpenQueue(std::unique_ptr<DomainQueue>* queue) {
-  *queue = std::make_unique<CudaQueue>(this);
+Status CudaDomain::OpenQueue(ReduceOn on, std::unique_ptr<DomainQueue>* queue) {
+  *queue = std::make_unique<CudaQueue>(this, on);
   return Status();
 }
 

@@ -38,9 +38,10 @@ class CudaDomain final : public MemoryDomain {
   ~CudaDomain() override;
 
   bool Owns(const void* pointer) const override;
-  // Starts to use the pointer's device. kUnsupported: the pointer is in a context other than the primary one.
-  Status Take(const void* pointer) override;
-  Status OpenQueue(std::unique_ptr<DomainQueue>* queue) override;
+  // Starts to use the pointer's device. kUnsupported: the pointer is in a context other than the primary one, or the
+  // GPU is to reduce and cannot.
+  Status Take(const void* pointer, ReduceOn on) override;
+  Status OpenQueue(ReduceOn on, std::unique_ptr<DomainQueue>* queue) override;
   std::byte* AllocateSlots(size_t bytes) override;
   void FreeSlots(std::byte* slots, size_t bytes) override;
   // Never fails: what cannot be pinned is staged.

@@ -6,8 +6,8 @@
 
 namespace annulus {
 
-CudaQueue::CudaQueue(CudaDomain* domain)
-    : DomainQueue(MemoryKind::kDevice), domain_(domain), places_(domain->driver(), domain->slots()) {}
+CudaQueue::CudaQueue(CudaDomain* domain, ReduceOn on)
+    : DomainQueue(MemoryKind::kDevice), domain_(domain), on_(on), places_(domain->driver(), domain->slots()) {}
 
 CudaQueue::~CudaQueue() = default;
 
@@ -24,7 +24,7 @@ Status CudaQueue::FindWork(const SliceOp& op, size_t* index) {
   std::unique_ptr<CudaStreams> streams;
   ANNULUS_RETURN_IF_ERROR(domain_->Use(number, &device));
   ANNULUS_RETURN_IF_ERROR(CudaStreams::Open(*device, &streams));
-  works_.emplace_back(number, std::make_unique<CudaWork>(std::move(streams)));
+  works_.emplace_back(number, std::make_unique<CudaWork>(std::move(streams), on_));
   return places_.Find(op);  // The slots are pinned now.
 }
 

@@ -13,6 +13,7 @@
 #include "collectives/cuda/cuda_work.h"
 #include "collectives/cuda/operand_places.h"
 #include "collectives/reduce/domain_queue.h"
+#include "cuda_kernels/reduce_types.h"
 
 namespace annulus {
 
@@ -21,7 +22,7 @@ class CudaDomain;
 class CudaQueue final : public DomainQueue {
  public:
   // The domain outlives the queue.
-  explicit CudaQueue(CudaDomain* domain);
+  CudaQueue(CudaDomain* domain, ReduceOn on);
   ~CudaQueue() override;
 
   void Drain() override;
@@ -37,6 +38,7 @@ class CudaQueue final : public DomainQueue {
   Status FindWork(const SliceOp& op, size_t* index);
 
   CudaDomain* const domain_;
+  const ReduceOn on_;
   OperandPlaces places_;
   std::vector<std::pair<int, std::unique_ptr<CudaWork>>> works_;  // By number of the GPU, as they were first used.
   Status error_;                                                  // Sticks.

@@ -46,7 +46,7 @@ Status CudaWork::Submit(const SliceOp& op, const OperandPlaces& places, Ticket* 
 
 Status CudaWork::Start(const SliceOp& given, const OperandPlaces& places, int index) {
   const SliceOp op = PlainForm(given);
-  const cuda::Function kernel = streams_->device().KernelFor(op.type, op.op);
+  const cuda::Function kernel = has_kernels_ ? streams_->device().KernelFor(op.type, op.op) : nullptr;
   const bool reaches_all = !places.Has(Place::kPageable) && !places.is_mixed();
   // A copy to one place needs no kernel.
   if (reaches_all && IsPlainCopy(op) && op.dst[1] == nullptr) return StartCopy(op, places, index);

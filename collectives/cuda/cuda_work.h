@@ -16,6 +16,7 @@
 #include "collectives/cuda/operand_places.h"
 #include "collectives/cuda/staged_work.h"
 #include "collectives/reduce/domain_queue.h"
+#include "cuda_kernels/reduce_types.h"
 
 namespace annulus {
 
@@ -24,7 +25,9 @@ class CudaWork {
   using Ticket = DomainQueue::Ticket;
   static constexpr int kLength = StagedWork::kMost;  // Operations at a time.
 
-  explicit CudaWork(std::unique_ptr<CudaStreams> streams) : streams_(std::move(streams)) {}
+  // What the GPU cannot reduce the CPU does, whatever `on` says: the domain has refused the rest.
+  CudaWork(std::unique_ptr<CudaStreams> streams, ReduceOn on)
+      : streams_(std::move(streams)), has_kernels_(on != ReduceOn::kCpu) {}
   ~CudaWork() { Drain(); }
   CudaWork(const CudaWork&) = delete;
   CudaWork& operator=(const CudaWork&) = delete;
@@ -57,6 +60,7 @@ class CudaWork {
   Status AdvanceStaged();
 
   const std::unique_ptr<CudaStreams> streams_;
+  const bool has_kernels_;
   StagedWork staged_;
 
   std::array<Entry, kLength> entries_;

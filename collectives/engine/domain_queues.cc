@@ -6,13 +6,14 @@
 
 namespace annulus {
 
-Status DomainQueues::Open(const MemoryDomains* domains, std::unique_ptr<DomainQueues>* queues) {
+Status DomainQueues::Open(const MemoryDomains* domains, ReduceOn on, std::unique_ptr<DomainQueues>* queues) {
   auto opened = std::make_unique<DomainQueues>();
+  opened->on_ = on;
   if (domains != nullptr) {
     for (MemoryDomain* const domain : domains->devices()) {
       Entry entry;
       entry.domain = domain;
-      ANNULUS_RETURN_IF_ERROR(domain->OpenQueue(&entry.queue));
+      ANNULUS_RETURN_IF_ERROR(domain->OpenQueue(on, &entry.queue));
       ANNULUS_CHECK(entry.queue != nullptr && entry.queue->kind() == domain->kind());
       opened->entries_.push_back(std::move(entry));
     }
@@ -33,7 +34,7 @@ Status DomainQueues::Take(const void* pointer, DomainQueue** queue) const {
   for (const Entry& entry : entries_) {
     if (!entry.domain->Owns(pointer)) continue;
     *queue = entry.queue.get();
-    return entry.domain->Take(pointer);
+    return entry.domain->Take(pointer, on_);
   }
   return Status();
 }

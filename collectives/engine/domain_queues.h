@@ -18,7 +18,7 @@ class DomainQueues {
  public:
   // Opens a queue in each of the devices of `domains`, which outlive it; null: there is host memory only.
   // Errors: those of MemoryDomain::OpenQueue.
-  static Status Open(const MemoryDomains* domains, std::unique_ptr<DomainQueues>* queues);
+  static Status Open(const MemoryDomains* domains, ReduceOn on, std::unique_ptr<DomainQueues>* queues);
 
   // Waits for the work under way.
   ~DomainQueues() { Drain(); }
@@ -49,6 +49,7 @@ class DomainQueues {
     std::unique_ptr<DescriptorWatch> watch;  // Null when the queue has no descriptor.
   };
 
+  ReduceOn on_ = ReduceOn::kAuto;
   std::vector<Entry> entries_;
 };
 

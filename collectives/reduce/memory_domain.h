@@ -11,6 +11,7 @@
 
 #include "base/status.h"
 #include "collectives/reduce/domain_queue.h"
+#include "cuda_kernels/reduce_types.h"
 #include "transport/memory/memory_kind.h"
 #include "transport/memory/slot_memory.h"
 
@@ -27,12 +28,12 @@ class MemoryDomain : public SlotMemory {
   virtual bool Owns(const void* pointer) const = 0;
 
   // Gets ready for work on the memory at `pointer`, which it owns, before a call is made of it: what is refused here
-  // harms nobody. Errors: kUnsupported when it cannot work on it; kSystem or kOutOfMemory of a device.
-  virtual Status Take(const void*) { return Status(); }
+  // harms nobody. Errors: kUnsupported when it cannot work on it, as `on` says; kSystem or kOutOfMemory of a device.
+  virtual Status Take(const void*, ReduceOn) { return Status(); }
 
   // Opens a queue for one communicator, which the domain outlives. Null: the CPU works on this memory.
   // Errors: kSystem or kOutOfMemory of a device.
-  virtual Status OpenQueue(std::unique_ptr<DomainQueue>* queue) = 0;
+  virtual Status OpenQueue(ReduceOn on, std::unique_ptr<DomainQueue>* queue) = 0;
 
  private:
   const MemoryKind kind_;
@@ -44,7 +45,7 @@ class HostDomain final : public MemoryDomain {
   HostDomain() : MemoryDomain(MemoryKind::kHost) {}
 
   bool Owns(const void*) const override { return true; }
-  Status OpenQueue(std::unique_ptr<DomainQueue>* queue) override {
+  Status OpenQueue(ReduceOn, std::unique_ptr<DomainQueue>* queue) override {
     queue->reset();
     return Status();
   }

@@ -35,7 +35,7 @@ class RandomOperation {
     op_.count = Below(4) == 0 ? Below(40'000) : Below(300);
     op_.num_sources = static_cast<int>(Below(2) == 0 ? 1 + Below(2) : 1 + Below(6));
     if (op_.op == ReduceOp::kAvg) op_.divisor = static_cast<uint32_t>(Below(5));
-    if (op_.op == ReduceOp::kSum && Below(3) == 0) {
+    if (op_.op == ReduceOp::kSum && CanReduce(op_.type, static_cast<ReduceOp>(kFirstPremulSum)) && Below(3) == 0) {
       op_.scaled_source = static_cast<int>(Below(static_cast<uint64_t>(op_.num_sources)));
       op_.custom.factor = 3;
     }

@@ -338,7 +338,7 @@ bool SimDevice::Owns(const void* pointer) const {
       [=](const SimMemory* memory) { return memory->Owns(static_cast<const std::byte*>(pointer)); });
 }
 
-Status SimDevice::OpenQueue(std::unique_ptr<DomainQueue>* queue) {
+Status SimDevice::OpenQueue(ReduceOn, std::unique_ptr<DomainQueue>* queue) {
   *queue = std::make_unique<Queue>(scheduler_, has_thread_);
   return Status();
 }

@@ -41,7 +41,7 @@ class SimDevice final : public MemoryDomain, public TestDevice {
   ~SimDevice() override;
 
   bool Owns(const void* pointer) const override;
-  Status OpenQueue(std::unique_ptr<DomainQueue>* queue) override;
+  Status OpenQueue(ReduceOn on, std::unique_ptr<DomainQueue>* queue) override;
   std::byte* AllocateSlots(size_t bytes) override;
   void FreeSlots(std::byte* slots, size_t bytes) override;
   Status RegisterSlots(std::byte* slots, size_t bytes) override;

@@ -46,7 +46,7 @@ SliceOp Sum(const std::byte* a, const std::byte* b, std::byte* to, std::byte* al
 
 std::unique_ptr<DomainQueue> QueueOf(SimDevice* device) {
   std::unique_ptr<DomainQueue> queue;
-  EXPECT_TRUE(device->OpenQueue(&queue).ok());
+  EXPECT_TRUE(device->OpenQueue(ReduceOn::kAuto, &queue).ok());
   return queue;
 }
 

@@ -97,7 +97,7 @@ int Probe(const std::string& driver, int rounds) {
   std::printf("time context and kernels %.1f ms\n", (Seconds() - begin) * 1e3);
   ok &= Report("pins", CheckPins(device.get()));
   std::unique_ptr<DomainQueue> queue;
-  if (!device->domain()->OpenQueue(&queue).ok()) return 1;
+  if (!device->domain()->OpenQueue(ReduceOn::kAuto, &queue).ok()) return 1;
   ok &= Report("words and copies", CheckDoneWords(device.get(), queue.get(), rounds));
   ok &= Report("batches", CheckBatches(device.get(), rounds / 20 + 2));
   ok &= Report("bits", CheckBits(device.get(), queue.get(), rounds));

@@ -137,7 +137,7 @@ std::string CheckBatches(RealDevice* device, int rounds) {
   constexpr size_t kItems = 64;  // 32 for each queue.
   std::unique_ptr<DomainQueue> queues[2];
   for (auto& queue : queues) {
-    if (!device->domain()->OpenQueue(&queue).ok()) return "no queue";
+    if (!device->domain()->OpenQueue(ReduceOn::kAuto, &queue).ok()) return "no queue";
   }
   DevicePlace ones(DevicePlace::Kind::kDevice, kBytes, device);
   ones.Write(Bytes(kBytes, std::byte{1}));

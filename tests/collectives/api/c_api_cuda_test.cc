@@ -9,8 +9,11 @@
 #include <thread>
 
 #include "collectives/api/process_state.h"
+#include "cuda_kernels/kernel_image.h"
+#include "tests/collectives/harness/calls.h"
 #include "tests/collectives/harness/cluster.h"
 #include "tests/collectives/harness/rank_threads.h"
+#include "tests/collectives/harness/user_config.h"
 #include "tests/cuda/fake_driver/fake_control.h"
 
 namespace annulus {
@@ -125,6 +128,55 @@ TEST(CudaApiTest, BuffersLieOnSeveralGpusOfAProcess) {
     EXPECT_EQ(DeviceOf(comm).number, 0) << "the first that was used";
   });
   EXPECT_EQ(fake->Violations(), std::vector<std::string>());
+}
+
+// Sums the ones of two ranks on GPU 0.
+annulus_status_t SumOnGpu(annulus_comm_t* comm, cuda::FakeControl* fake) {
+  const Numbers ones(100'000, 1);
+  Numbers sums(ones.size());
+  const size_t bytes = ones.size() * sizeof ones[0];
+  std::byte* const memory = fake->Allocate(0, bytes);
+  fake->Write(memory, ones.data(), bytes);
+  const annulus_status_t status = annulus_allreduce(comm, memory, memory, ones.size(), ANNULUS_INT64, ANNULUS_SUM);
+  fake->Read(sums.data(), memory, bytes);
+  EXPECT_TRUE(status != ANNULUS_OK || sums == Numbers(ones.size(), 2));
+  fake->Free(memory);
+  return status;
+}
+
+TEST(CudaApiTest, TheUserSaysWhereReductionsRun) {
+  cuda::FakeControl* const fake = LoadDriver();
+  for (const char* where : {"auto", "gpu", "cpu"}) {
+    ClusterConfig config;
+    config.device_reduce = where;
+    const int64_t launches = fake->Counts().launches;
+    Cluster(config).Run([&](annulus_comm_t* comm, int) {
+      const bool has_kernels = !cuda::KernelImage().empty();
+      const bool is_refused = !has_kernels && std::string(where) == "gpu";
+      EXPECT_EQ(SumOnGpu(comm, fake), is_refused ? ANNULUS_UNSUPPORTED : ANNULUS_OK) << LastMessage(comm);
+      EXPECT_TRUE(!is_refused || LastMessage(comm).find("ANNULUS_DEVICE_REDUCE") != std::string::npos);
+      const annulus_device_t device = DeviceOf(comm);
+      if (std::string(where) != "cpu") return;
+      EXPECT_EQ(device.path, ANNULUS_PATH_STAGED);
+      EXPECT_EQ(std::string(device.why).find("ANNULUS_DEVICE_REDUCE") != std::string::npos, has_kernels) << device.why;
+    });
+    EXPECT_EQ(fake->Counts().launches > launches, std::string(where) != "cpu" && !cuda::KernelImage().empty()) << where;
+  }
+}
+
+TEST(CudaApiTest, AGpuThatTheUserNamesMustBeThere) {
+  LoadDriver();
+  UserConfig config(0);
+  config.rank = 0;
+  config.size = 1;
+  config.Set("device", kNoGpu);
+  annulus_comm_t* comm = nullptr;
+  EXPECT_EQ(annulus_comm_create(&config, &comm), ANNULUS_SYSTEM_ERROR);
+  EXPECT_NE(LastMessage().find("device (ANNULUS_DEVICE) is 7"), std::string::npos) << LastMessage();
+  config.Set("device", 0);
+  ASSERT_EQ(annulus_comm_create(&config, &comm), ANNULUS_OK) << LastMessage();
+  EXPECT_GE(DeviceOf(comm).number, 0);
+  EXPECT_EQ(annulus_comm_destroy(comm), ANNULUS_OK);
 }
 
 // No rank can work on it: the call is refused, and the communicator lives.

@@ -260,7 +260,7 @@ TEST_F(CudaDomainTest, TicketsOfSeveralGpusAreToldApart) {
 TEST_F(CudaDomainTest, AGpuThatIsNotThereIsNamed) {
   Start({.seed = 15});
   std::byte* const nowhere = fake_->Allocate(1, kBytes);
-  const Status status = domain_->Take(nowhere);
+  const Status status = domain_->Take(nowhere, ReduceOn::kAuto);
   EXPECT_EQ(status.code(), Code::kSystem);
   EXPECT_NE(status.message().find("cuDeviceGet"), std::string::npos) << status.message();
   fake_->Free(nowhere);
@@ -352,7 +352,7 @@ TEST_F(CudaDomainTest, CommunicatorsOfSeveralThreadsShareADevice) {
   Start({.seed = 13});
   const auto work = [this] {
     std::unique_ptr<DomainQueue> queue;
-    ASSERT_TRUE(domain_->OpenQueue(&queue).ok());
+    ASSERT_TRUE(domain_->OpenQueue(ReduceOn::kAuto, &queue).ok());
     const auto slot = NewPlace(Kind::kSlot, Values(1));
     const auto device = NewPlace(Kind::kDevice, Values(2));
     for (int round = 0; round < 50; ++round) {

@@ -24,7 +24,7 @@ class CudaFixture : public testing::Test {
     device_ = std::make_unique<CudaTestDevice>(options);
     fake_ = device_->fake();
     domain_ = device_->domain();
-    ASSERT_TRUE(domain_->OpenQueue(&queue_).ok());
+    ASSERT_TRUE(domain_->OpenQueue(ReduceOn::kAuto, &queue_).ok());
   }
   void Stop() {
     queue_.reset();

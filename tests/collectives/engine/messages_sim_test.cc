@@ -123,7 +123,7 @@ class Post {
       rank.links->Add(link.peer, link.channel, world_.MakeEndpoint(r, link.peer, link.channel));
     if (on_device_) {
       rank.device = std::make_unique<SimDevice>(SimDeviceOptions{random_(), 16, &world_.clock()});
-      EXPECT_TRUE(rank.device->OpenQueue(&rank.queue).ok());
+      EXPECT_TRUE(rank.device->OpenQueue(ReduceOn::kAuto, &rank.queue).ok());
     }
     rank.monitor = std::make_unique<Monitor>(n);
     MessagesConfig config;

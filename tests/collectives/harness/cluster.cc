@@ -55,6 +55,7 @@ UserConfig Cluster::Config(int rank) const {
   config.Set("checksum", config_.checksum ? 1 : 0);
   config.Set("shm_stores", config_.shm_stores);
   config.Set("algorithm", config_.algorithm);
+  config.Set("device_reduce", config_.device_reduce);
   if (!config_.trace.empty()) config.Set("trace", config_.trace);
   return config;
 }

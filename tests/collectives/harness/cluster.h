@@ -49,6 +49,7 @@ struct ClusterConfig {
   std::string trace;
   const char* shm_stores = "auto";
   std::string algorithm = "auto";
+  std::string device_reduce = "auto";
   int64_t timeout_ms = 20000;
   std::string memory = "host";  // As in UserMemory; "cuda_odd": as "cuda", for ranks of odd numbers only.
 };

@@ -117,7 +117,7 @@ void SimJob::MakeBuffers(int r) {
   const size_t whole = std::max(input_bytes, OutputBytes(r));
   if (options_.on_device) {
     rank.device = std::make_unique<SimDevice>(SimDeviceOptions{options_.world.seed + r, 16, &world_.clock()});
-    ANNULUS_CHECK(rank.device->OpenQueue(&rank.queue).ok());
+    ANNULUS_CHECK(rank.device->OpenQueue(ReduceOn::kAuto, &rank.queue).ok());
     rank.output = rank.device->Allocate(std::max<size_t>(whole, 1));
     rank.input = InPlace(r) ? rank.output + in_place_input : rank.device->Allocate(std::max<size_t>(input_bytes, 1));
     if (input_bytes > 0) rank.device->Write(rank.input, inputs_[r].data(), input_bytes);

@@ -17,7 +17,7 @@ class FakeDevice final : public MemoryDomain {
   FakeDevice() : MemoryDomain(MemoryKind::kDevice) {}
 
   bool Owns(const void* pointer) const override { return pointer == &memory || (owns_all && pointer != nullptr); }
-  Status OpenQueue(std::unique_ptr<DomainQueue>*) override { return Status(Code::kSystem); }
+  Status OpenQueue(ReduceOn, std::unique_ptr<DomainQueue>*) override { return Status(Code::kSystem); }
   std::byte* AllocateSlots(size_t bytes) override {
     ++allocated;
     return AllocateHostSlots(bytes);
@@ -114,7 +114,7 @@ TEST(HostDomainTest, TheHostAllocatesAlignedSlotsAndHasNoQueue) {
   }
   HostDomain domain;
   std::unique_ptr<DomainQueue> queue;
-  ASSERT_TRUE(domain.OpenQueue(&queue).ok());
+  ASSERT_TRUE(domain.OpenQueue(ReduceOn::kAuto, &queue).ok());
   EXPECT_EQ(queue, nullptr);
   EXPECT_EQ(KindOf(nullptr), MemoryKind::kHost);
 }
