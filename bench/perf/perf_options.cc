@@ -157,7 +157,7 @@ void Declare(CLI::App& app, Words& words, Options& options) {
                  "or all; auto = blocking, or async if -m is more than 1")
       ->delimiter(',');
   app.add_option("-R,--local_register", words.local_register,
-                 "1 = buffers in registered memory, which ranks of one host read in place")
+                 "1 = buffers in registered memory, which peers read in place")
       ->check(From(0, 1));
   app.add_option("--device", options.device, "buffers on this GPU, as CUDA counts them; -1 = in host memory")
       ->check(From(-1, kMostGpus - 1));

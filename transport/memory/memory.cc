@@ -102,13 +102,18 @@ Status MemoryRegistry::Allocate(size_t bytes, void** memory) {
   return Status();
 }
 
-Status MemoryRegistry::Drop(void* memory, bool allocated, Entry* entry) const {
+Status MemoryRegistry::Drop(void* memory, bool allocated, Entry* entry) {
   const auto found = entries_.find(static_cast<const std::byte*>(memory));
   if (found == entries_.end() || found->second.allocated != allocated) {
     return Invalid(allocated ? "mem_free" : "mem_deregister",
                    AddressText(memory) + (allocated ? " is not what mem_alloc returned" : " is not registered"));
   }
   *entry = found->second;
+  for (MemoryHolder* holder : holders_) {
+    if (entry->region != nullptr) holder->Forget(entry->region->id);
+  }
+  entries_.erase(found);
+  version_.fetch_add(1, std::memory_order_release);
   return Status();
 }
 
@@ -116,8 +121,6 @@ Status MemoryRegistry::Free(void* memory) {
   std::lock_guard<std::mutex> lock(mu_);
   Entry entry;
   ANNULUS_RETURN_IF_ERROR(Drop(memory, true, &entry));
-  entries_.erase(entry.region->begin);
-  version_.fetch_add(1, std::memory_order_release);
   entry.region->GiveBack();
   munmap(entry.region->begin, entry.region->bytes);
   return Status();
@@ -158,8 +161,6 @@ Status MemoryRegistry::Deregister(void* memory) {
   std::lock_guard<std::mutex> lock(mu_);
   Entry entry;
   ANNULUS_RETURN_IF_ERROR(Drop(memory, false, &entry));
-  entries_.erase(static_cast<const std::byte*>(memory));
-  version_.fetch_add(1, std::memory_order_release);
   if (entry.region == nullptr) return Status();
   ANNULUS_RETURN_IF_ERROR(MovePagesBack(entry.region->begin, entry.region->bytes));
   entry.region->GiveBack();
@@ -173,6 +174,16 @@ MemoryRegions MemoryRegistry::Regions() const {
     if (entry.region != nullptr) regions.push_back(entry.region);
   }
   return regions;
+}
+
+void MemoryRegistry::AddHolder(MemoryHolder* holder) const {
+  std::lock_guard<std::mutex> lock(mu_);
+  holders_.push_back(holder);
+}
+
+void MemoryRegistry::RemoveHolder(MemoryHolder* holder) const {
+  std::lock_guard<std::mutex> lock(mu_);
+  std::erase(holders_, holder);
 }
 
 size_t MemoryRegistry::bytes() const {

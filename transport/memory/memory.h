@@ -53,6 +53,16 @@ class MemoryRegion {
 
 using MemoryRegions = std::vector<std::shared_ptr<const MemoryRegion>>;
 
+// Somebody who holds on to registered memory, such as a device, and lets go of it in time.
+class MemoryHolder {
+ public:
+  // The region `id` is about to be given back. Called on the thread that gives it back, with the registry locked.
+  virtual void Forget(uint64_t id) = 0;
+
+ protected:
+  ~MemoryHolder() = default;
+};
+
 class MemoryRegistry {
  public:
   // Allocates zeroed memory, aligned to a page (to 2 MiB when it is at least that large). Free it with Free().
@@ -74,6 +84,11 @@ class MemoryRegistry {
   // Changes whenever a region is added or removed.
   uint64_t version() const { return version_.load(std::memory_order_acquire); }
   MemoryRegions Regions() const;
+
+  // `holder` is told of every region that goes, until it is removed. It lives as long.
+  void AddHolder(MemoryHolder* holder) const;
+  void RemoveHolder(MemoryHolder* holder) const;
+
   // The total size of all regions.
   size_t bytes() const;
 
@@ -85,9 +100,11 @@ class MemoryRegistry {
   };
 
   bool Overlaps(const std::byte* begin, size_t bytes) const;
-  Status Drop(void* memory, bool allocated, Entry* entry) const;
+  // Takes the entry out, after all holders have let go of its region.
+  Status Drop(void* memory, bool allocated, Entry* entry);
 
   mutable std::mutex mu_;
+  mutable std::vector<MemoryHolder*> holders_;
   std::map<const std::byte*, Entry> entries_;  // Key: the user's address.
   uint64_t next_id_ = 1;
   std::atomic<uint64_t> version_{1};

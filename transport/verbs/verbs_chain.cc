@@ -6,18 +6,23 @@
 
 namespace annulus {
 
-ibv_send_wr* VerbsChain::Add(ibv_wr_opcode opcode, const std::byte* data, size_t bytes, VerbsImmediate immediate) {
+ibv_send_wr* VerbsChain::Add(ibv_wr_opcode opcode, VerbsImmediate immediate, const VerbsPiece& first,
+                             const VerbsPiece& second) {
   ANNULUS_CHECK(chained_ < kMost);
   const auto index = static_cast<size_t>(chained_++);
-  pieces_[index] = {reinterpret_cast<uint64_t>(data), static_cast<uint32_t>(bytes), key_};
   ibv_send_wr& request = requests_[index];
   request = {};
-  request.sg_list = &pieces_[index];
-  request.num_sge = bytes > 0 ? 1 : 0;
+  request.sg_list = pieces_[index].data();
+  for (const VerbsPiece& piece : {first, second}) {
+    if (piece.bytes == 0) continue;
+    request.sg_list[request.num_sge++] = {reinterpret_cast<uint64_t>(piece.data), static_cast<uint32_t>(piece.bytes),
+                                          piece.key};
+  }
   request.opcode = opcode;
   request.imm_data = htonl(immediate.Pack());
   request.wr_id = pair_->SendId(++posted_);
-  if (opcode == IBV_WR_SEND_WITH_IMM && bytes <= pair_->inline_bytes()) request.send_flags = IBV_SEND_INLINE;
+  const bool fits = first.bytes + second.bytes <= pair_->inline_bytes();
+  if (opcode == IBV_WR_SEND_WITH_IMM && fits) request.send_flags = IBV_SEND_INLINE;
   if (index > 0) requests_[index - 1].next = &request;
   return &request;
 }

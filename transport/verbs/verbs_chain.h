@@ -16,19 +16,25 @@
 
 namespace annulus {
 
+// Memory of this process that a request reads, and its local key.
+struct VerbsPiece {
+  const std::byte* data = nullptr;
+  size_t bytes = 0;
+  uint32_t key = 0;
+};
+
 class VerbsChain {
  public:
   // `depth`: room of the send queue. The pointers outlive it.
   VerbsChain(uint32_t depth, VerbsQueuePair* pair, VerbsFault* fault) : depth_(depth), pair_(pair), fault_(fault) {}
 
-  // Sets the local key of the memory that requests name, once it is registered.
-  void SetKey(uint32_t key) { key_ = key; }
-
   // How many more requests the device takes.
   uint32_t Room() const { return depth_ - (posted_ - completed_); }
 
-  // Adds a request. Its data must stay until it is completed, unless the request carries it itself.
-  ibv_send_wr* Add(ibv_wr_opcode opcode, const std::byte* data, size_t bytes, VerbsImmediate immediate);
+  // Adds a request that sends `first` and behind it `second`; either may be empty. They must stay until it is
+  // completed, unless the request carries them itself.
+  ibv_send_wr* Add(ibv_wr_opcode opcode, VerbsImmediate immediate, const VerbsPiece& first,
+                   const VerbsPiece& second = {});
   // Asks for a completion of what has been added.
   void AskForCompletion() { waits_ = true; }
   bool is_full() const { return chained_ == kMost; }
@@ -55,14 +61,13 @@ class VerbsChain {
   const uint32_t depth_;
   VerbsQueuePair* const pair_;
   VerbsFault* const fault_;
-  uint32_t key_ = 0;
   uint32_t posted_ = 0;
   uint32_t completed_ = 0;
   // Requests known to have failed, been flushed, or preceded such a request.
   uint32_t finished_ = 0;
   uint32_t unsignaled_ = 0;  // Requests since the last one that asked for a completion.
   std::array<ibv_send_wr, kMost> requests_;
-  std::array<ibv_sge, kMost> pieces_;
+  std::array<std::array<ibv_sge, 2>, kMost> pieces_;
   int chained_ = 0;
   bool waits_ = false;
 };

@@ -59,8 +59,8 @@ VerbsConnection::VerbsConnection(std::shared_ptr<VerbsHub> hub, const VerbsConne
       written_(hub_.get(), config.slot_memory, VerbsRecvMemory::SlotBytes(config.slots, config.slot_bytes)),
       local_(hub_.get(), config.slot_memory, LocalBytes(config.slots, config.slot_bytes)),
       pair_(hub_.get(), number_, VerbsQueueDepth(config.slots), config.path),
-      sender_(config.slots, config.slot_bytes, config.least_part, SendMemoryIn(local_, config), &pair_, &returns_,
-              &fault_),
+      sender_(config.slots, config.slot_bytes, config.least_part, SendMemoryIn(local_, config), config.regions.get(),
+              &pair_, &returns_, &fault_),
       receiver_(config.slots, config.slot_bytes, RecvMemoryIn(written_, local_, config), &pair_, &sender_.target(),
                 &returns_, &fault_) {}
 
@@ -78,7 +78,7 @@ Status VerbsConnection::Open(VerbsGreeting* greeting) {
   ANNULUS_RETURN_IF_ERROR(written_.Register(true));
   ANNULUS_RETURN_IF_ERROR(local_.Register(false));
   ANNULUS_RETURN_IF_ERROR(pair_.Create());
-  sender_.chain().SetKey(local_.region()->lkey);
+  sender_.SetKey(local_.region()->lkey);
   receiver_.PostCells(local_.region()->lkey);
   if (fault_.any()) return FaultStatus("a peer", Status::kNoRank);
   pair_.Greet(greeting);

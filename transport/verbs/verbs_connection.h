@@ -14,6 +14,7 @@
 #include "transport/memory/slot_memory.h"
 #include "transport/verbs/device/verbs_hub.h"
 #include "transport/verbs/device/verbs_memory.h"
+#include "transport/verbs/device/verbs_regions.h"
 #include "transport/verbs/verbs_queue_pair.h"
 #include "transport/verbs/verbs_receiver.h"
 #include "transport/verbs/verbs_returns.h"
@@ -27,6 +28,7 @@ struct VerbsConnectionConfig {
   uint32_t least_part = 0;  // As VerbsSender's.
   VerbsPath path;
   SlotMemory* slot_memory = nullptr;
+  std::shared_ptr<VerbsRegions> regions;  // Those of the hub's device.
 };
 
 class VerbsConnection final : private VerbsLink {
@@ -76,6 +78,9 @@ class VerbsConnection final : private VerbsLink {
   // The fault that `name`, of rank `peer`, caused, or that this rank's device has, for which no rank is to blame.
   Status FaultStatus(const std::string& name, int peer) const;
 
+  // Stops the device: it touches no memory of others any more, and completes nothing more. What came stays.
+  void Stop() { pair_.Destroy(); }
+  bool stopped() const { return !pair_.exists(); }
   // Ends it: the device touches no memory any more, and what is still to complete is dropped.
   void Destroy();
 

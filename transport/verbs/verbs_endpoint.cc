@@ -26,6 +26,7 @@ VerbsEndpoint::VerbsEndpoint(std::shared_ptr<VerbsHub> hub, int peer, const Verb
       connection_(std::move(hub), config) {
   limits_.slot_bytes = config.slot_bytes;
   limits_.send_slots = limits_.recv_slots = config.slots;
+  limits_.in_place = {MemoryKind::kHost};
 }
 
 size_t VerbsEndpoint::MemoryBytes(int slots, size_t slot_bytes) {
@@ -89,11 +90,7 @@ Status VerbsEndpoint::Progress(bool* moved) {
     ReadStream();
     if (connection_.sender().Complete()) *moved = true;
   }
-  // What the peer has not received by now it never will, also while messages of its own still wait for receives.
-  if (IsEnding() && connection_.sender().has_sends()) {
-    connection_.sender().FailAll(LostStatus().code());
-    *moved = true;
-  }
+  if (FailSends()) *moved = true;
   if (connection_.HasFault()) {
     End(connection_.FaultStatus(PeerName(), peer_));
   } else {
@@ -104,6 +101,18 @@ Status VerbsEndpoint::Progress(bool* moved) {
   }
   *moved = true;
   return status_;
+}
+
+// What the peer has not received by now it never will, also while messages of its own still wait for receives.
+bool VerbsEndpoint::FailSends() {
+  if (!IsEnding() || !connection_.sender().has_sends()) return false;
+  if (connection_.sender().reads_owners_memory()) {
+    if (!AllArrived()) return false;
+    connection_.PollAll();
+    connection_.Stop();
+  }
+  connection_.sender().FailAll(LostStatus().code());
+  return true;
 }
 
 void VerbsEndpoint::ReadStream() {
@@ -117,14 +126,13 @@ void VerbsEndpoint::ReadStream() {
   connection_.receiver().TakeFarewell(farewell->sent);
 }
 
-bool VerbsEndpoint::IsOver() const {
-  const VerbsReceiver& receiver = connection_.receiver();
-  if (receiver.has_messages() || !IsEnding()) return false;
+bool VerbsEndpoint::AllArrived() const {
+  if (!IsEnding()) return false;
   const VerbsFarewell* const farewell = stream_->farewell();
   // What the peer's device saw acknowledged arrives, unless the connection broke here, or the peer does not tell the
   // truth.
-  return connection_.Broken() || farewell == nullptr || VerbsReached(receiver.received(), farewell->sent) ||
-         Now() >= drain_end_;
+  return connection_.Broken() || farewell == nullptr ||
+         VerbsReached(connection_.receiver().received(), farewell->sent) || Now() >= drain_end_;
 }
 
 bool VerbsEndpoint::Arm() {
@@ -139,14 +147,16 @@ bool VerbsEndpoint::Close() {
   if (closed_) return true;
   if (linger_end_ == 0) {
     status_ = {Code::kAborted, "the verbs link with " + PeerName() + " was closed", peer_, 0};
+    connection_.PollAll();
+    if (connection_.sender().reads_owners_memory() && !connection_.sender().all_acknowledged()) connection_.Stop();
     connection_.sender().FailAll(status_.code());
     connection_.receiver().FailAll(status_.code());
-    if (!connection_.Broken() && !PeerLeft()) connection_.sender().Flush();
+    if (!connection_.Broken() && !connection_.stopped() && !PeerLeft()) connection_.sender().Flush();
     linger_end_ = DeadlineAfter(linger_);
   }
   connection_.PollAll();
   (void)stream_->Read();
-  const bool lives = !connection_.Broken() && !connection_.HasFault() && !PeerLeft();
+  const bool lives = !connection_.Broken() && !connection_.stopped() && !connection_.HasFault() && !PeerLeft();
   if (lives && !connection_.sender().all_acknowledged() && Now() < linger_end_) return false;
   Leave(Code::kOk);
   return true;

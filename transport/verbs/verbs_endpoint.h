@@ -5,6 +5,10 @@
 // first. It also says how many messages it has received, so that a send whose acknowledgement was lost with the peer is
 // no failure. A request that fails breaks the connection; what had arrived before is delivered too.
 //
+// A send from registered memory is given back only when the device cannot read it any more: otherwise its owner's next
+// content could still reach a peer that takes it for this slice. So an end that gives up with such sends stops the
+// device first.
+//
 // Threads: as transport/transport.h says of every Endpoint.
 #pragma once
 
@@ -19,7 +23,7 @@
 
 namespace annulus {
 
-class VerbsEndpoint final : public Endpoint {
+class VerbsEndpoint final : public Endpoint, private InPlace {
  public:
   VerbsEndpoint(std::shared_ptr<VerbsHub> hub, int peer, const VerbsConnectionConfig& config);
 
@@ -37,6 +41,7 @@ class VerbsEndpoint final : public Endpoint {
   int peer() const override { return peer_; }
   std::string Describe() const override;
   EndpointStats stats() const override;
+  Shortcuts shortcuts() override { return {.in_place = this}; }
   Status AcquireSlot(std::byte** slot) override;
   Status PostSend(Send* send) override;
   Status PostRecv(Recv* recv) override;
@@ -46,12 +51,19 @@ class VerbsEndpoint final : public Endpoint {
   bool Close() override;
 
  private:
+  bool SendsFrom(const std::byte* data, size_t bytes) override { return connection_.sender().SendsFrom(data, bytes); }
+  bool StreamsSlots() const override { return false; }
+
   void ReadStream();
   bool PeerLeft() const { return stream_->ended(); }
   // Whether nothing more can be sent; what arrived is still to be delivered.
   bool IsEnding() const { return PeerLeft() || connection_.CauseIsKnown(); }
+  // Whether the link is ending and nothing will arrive any more.
+  bool AllArrived() const;
   // Whether the link has ended and everything that arrived is delivered.
-  bool IsOver() const;
+  bool IsOver() const { return AllArrived() && !connection_.receiver().has_messages(); }
+  // Fails what was posted to a peer that will never receive it. Returns whether there was anything to fail.
+  bool FailSends();
   std::string PeerName() const { return "rank " + std::to_string(peer_); }
   Status LostStatus() const;
   void End(Status status);

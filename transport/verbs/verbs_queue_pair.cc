@@ -20,6 +20,9 @@ constexpr uint8_t kNotReadyRetries = 6;
 
 constexpr uint8_t kHopLimit = 64;
 
+// Pieces that a request gathers: a header, and data that lies elsewhere.
+constexpr uint32_t kPieces = 2;
+
 }  // namespace
 
 Status VerbsQueuePair::Refused(const char* what, int error) const {
@@ -33,7 +36,7 @@ Status VerbsQueuePair::Create() {
     wanted.send_cq = wanted.recv_cq = hub_->queue();
     wanted.cap = {.max_send_wr = depth_,
                   .max_recv_wr = depth_,
-                  .max_send_sge = 1,
+                  .max_send_sge = kPieces,
                   .max_recv_sge = 1,
                   .max_inline_data = inline_bytes};
     wanted.qp_type = IBV_QPT_RC;

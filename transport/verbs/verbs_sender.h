@@ -1,5 +1,8 @@
 // VerbsSender: the sending half of an end: lends slots, writes slices into the peer's slots, and completes sends.
 //
+// Slices leave from slots, or from registered memory where the owner has them, which costs no copy. The device then
+// gathers the header from here and the data from there.
+//
 // Three things bound what is under way: free slots at the peer, receives that the peer has posted, and room in the
 // device's send queue. The last receives and the last places in the queue are kept for returning credits. The very last
 // receive is only for an update that returns at least half of all receives: when two such cross, each end has receives
@@ -14,6 +17,7 @@
 
 #include "base/status.h"
 #include "transport/transport.h"
+#include "transport/verbs/device/verbs_regions.h"
 #include "transport/verbs/verbs_chain.h"
 #include "transport/verbs/verbs_format.h"
 #include "transport/verbs/verbs_queue_pair.h"
@@ -23,10 +27,11 @@
 
 namespace annulus {
 
-// Local memory of the sender: slots, each with its header before it, and headers of updates.
+// Local memory of the sender: slots, each with its header before it, and headers of other requests.
 struct VerbsSendMemory {
   std::byte* slots = nullptr;
   std::byte* headers = nullptr;
+  uint32_t key = 0;  // Its local key, once it is registered.
 
   static size_t Bytes(int slots, size_t slot_bytes) {
     return static_cast<size_t>(slots) * VerbsSlotStride(slot_bytes) + VerbsQueueDepth(slots) * kVerbsHeaderBytes;
@@ -36,14 +41,22 @@ struct VerbsSendMemory {
 class VerbsSender {
  public:
   // `least_part`: smallest part of a slice that is sent before the rest is ready, in bytes. The pointers outlive it.
-  VerbsSender(int slots, size_t slot_bytes, uint32_t least_part, const VerbsSendMemory& memory, VerbsQueuePair* pair,
-              VerbsReturns* returns, VerbsFault* fault);
+  VerbsSender(int slots, size_t slot_bytes, uint32_t least_part, const VerbsSendMemory& memory, VerbsRegions* regions,
+              VerbsQueuePair* pair, VerbsReturns* returns, VerbsFault* fault);
+
+  // Sets VerbsSendMemory::key.
+  void SetKey(uint32_t key) { memory_.key = key; }
 
   VerbsChain& chain() { return chain_; }
   const VerbsChain& chain() const { return chain_; }
   VerbsTarget& target() { return target_; }
 
   std::byte* TakeSlot() { return slots_.Lend(); }  // Null when all are lent or posted.
+  // Whether Post accepts [data, data + bytes), which is no slot. Small slices are better copied.
+  bool SendsFrom(const std::byte* data, size_t bytes) {
+    uint32_t key = 0;
+    return bytes > kVerbsShortBytes && bytes <= slots_.bytes() && regions_->Find(data, bytes, &key);
+  }
   // Errors: kInvalidArgument.
   Status Post(Send* send);
 
@@ -61,6 +74,8 @@ class VerbsSender {
 
   // Whether sends were posted that are not completed.
   bool has_sends() const { return first_ != nullptr; }
+  // Whether some of them leave from their owner's memory, which the device may be reading.
+  bool reads_owners_memory() const { return in_place_ > 0; }
   // Whether Transmit or Complete would do something.
   bool HasWork() const { return CanTransmit() || (first_ != unposted_ && IsDone(*first_)); }
   bool all_acknowledged() const { return chain_.posted() == chain_.completed(); }
@@ -68,6 +83,13 @@ class VerbsSender {
   uint32_t acknowledged_messages() const { return all_acknowledged() ? target_.messages() : chain_.completed(); }
 
  private:
+  // Of a slice that is handed over in parts.
+  struct Part {
+    bool begun = false;
+    uint32_t slot = 0;   // Its slot at the peer.
+    uint32_t bytes = 0;  // What is handed over.
+  };
+
   // Receives of the peer, and places in the send queue, that slices leave free.
   static constexpr uint32_t kReserve = 3;
 
@@ -78,12 +100,18 @@ class VerbsSender {
   void AddPart(Send* send);
   void FinishPosting(Send* send, uint32_t done_with);
   VerbsHeader HeaderOf(const Send* send, uint32_t ready);
-  ibv_send_wr* AddMessage(ibv_wr_opcode opcode, const std::byte* data, size_t bytes, VerbsImmediate immediate);
+  // Where a header lies until the next request is completed.
+  std::byte* NextHeader() { return memory_.headers + chain_.posted() % depth_ * kVerbsHeaderBytes; }
+  // Memory of the sender.
+  VerbsPiece Own(const std::byte* data, size_t bytes) const { return {data, bytes, memory_.key}; }
+  ibv_send_wr* AddMessage(ibv_wr_opcode opcode, VerbsImmediate immediate, const VerbsPiece& first,
+                          const VerbsPiece& second = {});
   void Pop(Code code);
 
   const uint32_t least_part_;
   const uint32_t depth_;
-  std::byte* const headers_;
+  VerbsSendMemory memory_;
+  VerbsRegions* const regions_;
   VerbsReturns* const returns_;
   VerbsFault* const fault_;
   VerbsSlots slots_;
@@ -92,10 +120,9 @@ class VerbsSender {
   uint32_t sequence_ = 0;  // Number of the next slice, modulo 2^32.
   Send* first_ = nullptr;
   Send* last_ = nullptr;
+  int in_place_ = 0;          // Number of sends that are in no slot.
   Send* unposted_ = nullptr;  // The first send that is not handed over whole.
-  bool begun_ = false;        // A part of it is.
-  uint32_t part_slot_ = 0;    // Its slot at the peer.
-  uint32_t part_bytes_ = 0;   // What of it is handed over.
+  Part part_;                 // What of it is.
 };
 
 }  // namespace annulus

@@ -33,11 +33,14 @@ class VerbsSlots {
   }
   // Takes a lent slot back for sending. Returns false when `data` is none.
   bool TakeBack(const std::byte* data) {
+    if (!Has(data)) return false;
     const size_t slot = IndexOf(data);
-    if (data < At(0) || slot >= lent_.size() || data != At(slot) || !lent_[slot]) return false;
+    if (data != At(slot) || !lent_[slot]) return false;
     lent_[slot] = false;
     return true;
   }
+  // Whether `data` is in one of the slots.
+  bool Has(const std::byte* data) const { return data >= At(0) && data < At(lent_.size()); }
   // The slot has been sent.
   void Free(const std::byte* data) { free_.push_back(static_cast<uint32_t>(IndexOf(data))); }
 

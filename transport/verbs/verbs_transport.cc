@@ -16,6 +16,7 @@
 #include "transport/verbs/device/verbs_device.h"
 #include "transport/verbs/device/verbs_hub.h"
 #include "transport/verbs/device/verbs_memory.h"
+#include "transport/verbs/device/verbs_regions.h"
 #include "transport/verbs/verbs.h"
 #include "transport/verbs/verbs_connection.h"
 #include "transport/verbs/verbs_endpoint.h"
@@ -146,6 +147,7 @@ Status VerbsTransport::HandOver(std::span<const LinkRequest> links, const std::s
   config.slot_bytes = config_.slot_bytes;
   config.least_part = LeastPart(config_.slot_bytes);
   config.slot_memory = config_.slot_memory;
+  config.regions = std::make_shared<VerbsRegions>(hub, config_.memory, config_.rank);
   const TransportSettings& settings = config_.settings;
   config.path.service_level = static_cast<uint8_t>(settings.Number("verbs_sl"));
   config.path.traffic_class = static_cast<uint8_t>(settings.Number("verbs_traffic_class"));

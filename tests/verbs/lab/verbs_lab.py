@@ -87,9 +87,13 @@ class Programs:
             + "wait $pid0 && exit 1\nwait $pid2 && exit 1\ncat /out/rank0 /out/rank2\n"
         )
 
-    def two_hosts(self, index, during=""):
+    def registered(self, index):
+        """A rank on a guest of its own whose buffers are registered; the ring sends from these."""
+        return "export ANNULUS_ALGORITHM=ring\n" + self.two_hosts(index, buffers=" -R 1")
+
+    def two_hosts(self, index, during="", buffers=""):
         """A rank on a guest of its own, in the middle of whose work `during` is run."""
-        command = f"{self.perf} -b 64 -e 64K -f 1024 -n 100 >/out/rank 2>&1 &\npid=$!\n"
+        command = f"{self.perf}{buffers} -b 64 -e 64K -f 1024 -n 100 >/out/rank 2>&1 &\npid=$!\n"
         wait = "until grep -q 'verbs rxe0' /out/rank; do sleep 0.1; done\nsleep 1\n" if during else ""
         return self.rank(index, 2, command) + wait + during + "\nwait $pid\nstatus=$?\ncat /out/rank\nexit $status\n"
 
@@ -102,6 +106,7 @@ def all_cases(folder):
     fails = "\n[ $status -ne 0 ]"
     survivor = run.two_hosts(0).replace("exit $status", fails)
     verbs = ("verbs rxe0, port 1",)
+    without_copy = ("bytes of registered memory without a copy",)
     return [
         Case("contract", [run.contract], 10 << 20, ["[  PASSED  ]"]),
         Case("collectives", [run.all_collectives()], 2 << 20, ["wrong elements: 0"]),
@@ -109,7 +114,9 @@ def all_cases(folder):
         Case("locked_memory", [run.little_memory()], 0, ["the limit on locked memory"]),
         Case("killed_rank", [run.killed_rank()], 1 << 20, ["rank 1 died"]),
         Case("two_hosts", [run.two_hosts(0), run.two_hosts(1)], 1 << 20, verbs),
+        Case("registered", [run.registered(0), run.registered(1)], 1 << 20, verbs + without_copy),
         Case("two_hosts_with_loss", [run.two_hosts(0), run.two_hosts(1)], 1 << 20, verbs, loss="1%"),
+        Case("registered_with_loss", [run.registered(0), run.registered(1)], 1 << 20, verbs + without_copy, loss="1%"),
         Case("blackout", [patient + run.two_hosts(0), patient + run.two_hosts(1, blackout)], 1 << 20, verbs),
         Case("dead_host", [survivor, run.two_hosts(1, "echo b >/proc/sysrq-trigger")], 1 << 14, ["[rank at fault: 1]"], dies=1),
     ]

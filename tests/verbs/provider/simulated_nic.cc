@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <span>
 
 namespace annulus {
 namespace {
@@ -37,9 +38,11 @@ int SimulatedNic::PostSend(NicPair* pair, ibv_send_wr* request, ibv_send_wr** ba
   const std::lock_guard lock(mutex_);
   for (; request != nullptr; request = request->next) {
     const bool full = pair->posted - pair->reclaimed >= pair->cap.max_send_wr;
-    const uint32_t bytes = request->num_sge > 0 ? request->sg_list->length : 0;
+    const std::span pieces(request->sg_list, static_cast<size_t>(request->num_sge));
+    uint64_t bytes = 0;
+    for (const ibv_sge& piece : pieces) bytes += piece.length;
     const bool is_inline = (request->send_flags & IBV_SEND_INLINE) != 0;
-    if (full || request->num_sge > 1 || (is_inline && bytes > pair->cap.max_inline_data) ||
+    if (full || pieces.size() > pair->cap.max_send_sge || (is_inline && bytes > pair->cap.max_inline_data) ||
         (pair->state != IBV_QPS_RTS && pair->state != IBV_QPS_ERR)) {
       ++counts.refused_posts;
       *bad = request;
@@ -48,8 +51,10 @@ int SimulatedNic::PostSend(NicPair* pair, ibv_send_wr* request, ibv_send_wr** ba
     NicRequest& taken = pair->requests.emplace_back();
     taken.request = *request;
     taken.index = pair->posted++;
-    if (request->num_sge > 0) taken.piece = *request->sg_list;
-    if (is_inline) taken.copy.assign(Pointer(taken.piece.addr), Pointer(taken.piece.addr) + bytes);
+    taken.pieces.assign(pieces.begin(), pieces.end());
+    for (const ibv_sge& piece : pieces) {
+      if (is_inline) taken.copy.insert(taken.copy.end(), Pointer(piece.addr), Pointer(piece.addr) + piece.length);
+    }
   }
   if (pair->state == IBV_QPS_ERR) Flush(pair);
   Wake();
@@ -188,13 +193,15 @@ ibv_wc_status SimulatedNic::Receive(const NicRequest& request, const std::vector
   return IBV_WC_SUCCESS;
 }
 
-bool SimulatedNic::Gather(const NicRequest& request, std::vector<std::byte>* data) const {
-  if (!request.copy.empty() || request.request.num_sge == 0) {
-    *data = request.copy;
-    return true;
+bool SimulatedNic::Gather(const NicRequest& request, std::vector<std::byte>* data) {
+  *data = request.copy;
+  if (!data->empty()) return true;
+  for (const ibv_sge& piece : request.pieces) {
+    const NicRegion* const region = FindRegion(piece.lkey, piece.addr, piece.length, 0);
+    if (region == nullptr) return false;
+    data->insert(data->end(), Pointer(piece.addr), Pointer(piece.addr) + piece.length);
+    if (region->access == 0) counts.read_in_place += piece.length;
   }
-  if (FindRegion(request.piece.lkey, request.piece.addr, request.piece.length, 0) == nullptr) return false;
-  data->assign(Pointer(request.piece.addr), Pointer(request.piece.addr) + request.piece.length);
   return true;
 }
 

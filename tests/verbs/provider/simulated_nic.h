@@ -39,7 +39,7 @@ struct NicRegion : ibv_mr {
 
 struct NicRequest {
   ibv_send_wr request{};
-  ibv_sge piece{};
+  std::vector<ibv_sge> pieces;
   std::vector<std::byte> copy;  // What the request carries itself.
   uint64_t index = 0;           // Among the pair's.
 };
@@ -104,7 +104,7 @@ class SimulatedNic {
   void CarryOut(NicPair* pair);
   ibv_wc_status Carry(NicPair* pair, const NicRequest& request, NicPair* peer);
   ibv_wc_status Receive(const NicRequest& request, const std::vector<std::byte>& data, NicPair* peer);
-  bool Gather(const NicRequest& request, std::vector<std::byte>* data) const;
+  bool Gather(const NicRequest& request, std::vector<std::byte>* data);
   NicRegion* FindRegion(uint32_t key, uint64_t address, uint64_t bytes, int access) const;
   void Complete(NicPair* pair, const NicRequest& request, ibv_wc_status status);
   void Fail(NicPair* pair, const NicRequest& request, ibv_wc_status status);

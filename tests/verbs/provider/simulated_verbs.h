@@ -32,6 +32,7 @@ struct SimulatedCounts {
   uint64_t requests = 0;       // Carried out.
   uint64_t written_bytes = 0;  // By RDMA writes.
   uint64_t sent_bytes = 0;     // By sends.
+  uint64_t read_in_place = 0;  // Bytes of these that were read in memory which the device may only read.
   uint64_t completions = 0;    // Delivered.
   uint64_t not_ready = 0;      // Messages that found no receive posted.
   uint64_t overruns = 0;       // Completions for which the queue had no room.

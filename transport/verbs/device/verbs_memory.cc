@@ -20,6 +20,16 @@ std::string LockLimitText() {
 
 }  // namespace
 
+Status RegisterWithDevice(const VerbsHub& hub, std::byte* data, size_t bytes, int access, ibv_mr** region) {
+  *region = hub.api().reg_mr(hub.domain(), data, bytes, access);
+  if (*region != nullptr) return Status();
+  const int error = errno;
+  const Status refused = Status::System(
+      "verbs: " + hub.device().Describe() + " cannot register " + std::to_string(bytes) + " bytes", error);
+  const std::string limit = error == ENOMEM || error == EAGAIN ? LockLimitText() : "";
+  return {error == ENOMEM ? Code::kOutOfMemory : Code::kSystem, refused.message() + limit, Status::kNoRank, error};
+}
+
 VerbsMemory::~VerbsMemory() {
   if (region_ != nullptr) hub_->api().dereg_mr(region_);
 }
@@ -32,13 +42,7 @@ std::byte* VerbsMemory::data() const {
 Status VerbsMemory::Register(bool by_peer) {
   if (block_.data() == nullptr) return {Code::kOutOfMemory, "no memory for the slots of a verbs link"};
   const int access = IBV_ACCESS_LOCAL_WRITE | (by_peer ? IBV_ACCESS_REMOTE_WRITE : 0);
-  region_ = hub_->api().reg_mr(hub_->domain(), data(), bytes_, access);
-  if (region_ != nullptr) return Status();
-  const int error = errno;
-  const Status refused = Status::System(
-      "verbs: " + hub_->device().Describe() + " cannot register " + std::to_string(bytes_) + " bytes", error);
-  const std::string limit = error == ENOMEM || error == EAGAIN ? LockLimitText() : "";
-  return {error == ENOMEM ? Code::kOutOfMemory : Code::kSystem, refused.message() + limit, Status::kNoRank, error};
+  return RegisterWithDevice(*hub_, data(), bytes_, access, &region_);
 }
 
 }  // namespace annulus

@@ -1,4 +1,5 @@
-// VerbsMemory: slots or cells that are allocated and registered with the device, once, for as long as they live.
+// Memory that is registered with the device. VerbsMemory: slots or cells that are allocated and registered with the
+// device, once, for as long as they live.
 //
 // Threads: as the endpoint.
 #pragma once
@@ -12,6 +13,10 @@
 
 namespace annulus {
 
+// Registers [data, data + bytes); `access` as of ibv_reg_mr. Errors: kOutOfMemory, kSystem; a limit on locked memory is
+// named.
+Status RegisterWithDevice(const VerbsHub& hub, std::byte* data, size_t bytes, int access, ibv_mr** region);
+
 class VerbsMemory {
  public:
   ~VerbsMemory();
@@ -20,8 +25,7 @@ class VerbsMemory {
   VerbsMemory(const VerbsMemory&) = delete;
   VerbsMemory& operator=(const VerbsMemory&) = delete;
 
-  // Registers it. `by_peer`: the peer may write to it. Errors: kOutOfMemory, kSystem; a limit on locked memory is
-  // named.
+  // Registers it. `by_peer`: the peer may write to it. Errors: those of RegisterWithDevice.
   Status Register(bool by_peer);
 
   // Starts at a page, so that no page is registered twice.

@@ -1,0 +1,239 @@
+// Verbs links that send from registered memory: what the device reads there, what it still may read when a link ends,
+// and what it knows of memory that is given back.
+#include "transport/verbs/device/verbs_regions.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "tests/soak/rounds.h"
+#include "tests/transport/contract/contract_link.h"
+#include "tests/verbs/provider/simulated_verbs.h"
+#include "transport/memory/memory.h"
+#include "transport/transport.h"
+#include "transport/verbs/verbs.h"
+
+namespace annulus {
+namespace {
+
+constexpr int kSlots = 4;
+constexpr size_t kSlotBytes = 4096;
+constexpr size_t kBytes = 16 * kSlotBytes;
+
+std::unique_ptr<ContractLink> OpenLink() {
+  const auto make = [](const TransportConfig& config) {
+    return CreateVerbsTransportOver(SimulatedVerbs::Api(), "", config);
+  };
+  return TransportLink::Open(make, nullptr, {.slot_bytes = kSlotBytes, .slots = kSlots});
+}
+
+class VerbsRegionsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    SimulatedVerbs::SetMachine({});
+    link_ = OpenLink();
+    ASSERT_NE(link_, nullptr);
+    memory_ = Allocate();
+    ASSERT_NE(memory_, nullptr);
+  }
+  void TearDown() override {
+    link_.reset();
+    Free(memory_);
+    SimulatedVerbs::SetMachine({});
+    const SimulatedCounts counts = SimulatedVerbs::Counts();
+    EXPECT_EQ(counts.refused_posts, 0u);
+    EXPECT_EQ(counts.busy, 0u) << "something was destroyed before what uses it";
+    EXPECT_EQ(counts.objects, 0u) << "something was not given back to the provider";
+  }
+
+  static std::byte* Allocate() {
+    void* memory = nullptr;
+    EXPECT_TRUE(TestRegistry().Allocate(kBytes, &memory).ok());
+    return static_cast<std::byte*>(memory);
+  }
+  static void Free(std::byte* memory) { EXPECT_TRUE(memory == nullptr || TestRegistry().Free(memory).ok()); }
+  static uint64_t ReadInPlace() { return SimulatedVerbs::Counts().read_in_place; }
+
+  Send* Post(const std::byte* from, uint32_t bytes, uint32_t ready) {
+    Send* const send = &sends_.emplace_back();
+    send->data = from;
+    send->bytes = bytes;
+    send->ready = ready;
+    const Status status = link_->end(0).PostSend(send);
+    EXPECT_TRUE(status.ok()) << status.ToString();
+    return send;
+  }
+  Recv* Expect() {
+    Recv* const recv = &recvs_.emplace_back();
+    recv->capacity = kSlotBytes;
+    EXPECT_TRUE(link_->end(1).PostRecv(recv).ok());
+    return recv;
+  }
+  template <class Done>
+  bool Drive(const Done& done) {
+    for (const Deadline deadline = DeadlineAfter(kContractPatience); !done();) {
+      if (Now() > deadline) return false;
+      bool moved = false;
+      for (const int side : {0, 1}) {
+        const Status status = link_->end(side).Progress(&moved);
+        if (!status.ok()) return false;
+      }
+      if (!moved) link_->Pass();
+    }
+    return true;
+  }
+  // Sends a slice of rank 0 and checks what arrives.
+  void SendAndCheck(const std::byte* from, uint32_t bytes) {
+    const Recv* const recv = Expect();
+    const Send* const send = Post(from, bytes, bytes);
+    ASSERT_TRUE(Drive([&] { return recv->code == Code::kOk && send->code == Code::kOk; }));
+    EXPECT_EQ(std::memcmp(recv->data, from, bytes), 0);
+    link_->end(1).Release(&recvs_.back());
+  }
+
+  std::deque<Send> sends_;
+  std::deque<Recv> recvs_;
+  std::unique_ptr<ContractLink> link_;
+  std::byte* memory_ = nullptr;
+};
+
+TEST_F(VerbsRegionsTest, TheDeviceReadsRegisteredMemoryAndNothingIsCopied) {
+  for (size_t i = 0; i < kBytes; ++i) memory_[i] = static_cast<std::byte>(i * 7);
+  ASSERT_TRUE(SendsFrom(link_->end(0), memory_ + 1, kSlotBytes));
+  const uint64_t before = ReadInPlace();
+  SendAndCheck(memory_ + 1, kSlotBytes);
+  EXPECT_EQ(ReadInPlace() - before, kSlotBytes);
+  // A slice that becomes ready bit by bit is written bit by bit.
+  const Recv* const recv = Expect();
+  Send* const send = Post(memory_ + 100, 3000, 1000);
+  ASSERT_TRUE(Drive([&] { return recv->arrived == 1000; }));
+  EXPECT_EQ(send->code, Code::kInProgress);
+  send->ready = 3000;
+  ASSERT_TRUE(Drive([&] { return recv->code == Code::kOk && send->code == Code::kOk; }));
+  EXPECT_EQ(std::memcmp(recv->data, memory_ + 100, 3000), 0);
+  EXPECT_EQ(ReadInPlace() - before, kSlotBytes + 3000);
+}
+
+TEST_F(VerbsRegionsTest, OnlyRegisteredAndLargeMemoryIsSentInPlace) {
+  const std::vector<std::byte> ordinary(kSlotBytes);
+  Endpoint& end = link_->end(0);
+  EXPECT_FALSE(SendsFrom(end, ordinary.data(), kSlotBytes));
+  EXPECT_FALSE(SendsFrom(end, memory_, 100)) << "a small slice is copied into its message";
+  EXPECT_FALSE(SendsFrom(end, memory_, kSlotBytes + 1));
+  EXPECT_FALSE(SendsFrom(end, memory_ + kBytes - 1000, 1001));
+  EXPECT_FALSE(SendsFrom(end, memory_ - 1000, 1001));
+  EXPECT_TRUE(SendsFrom(end, memory_ + kBytes - 1000, 1000));
+  Send send;
+  send.data = ordinary.data();
+  send.bytes = send.ready = kSlotBytes;
+  EXPECT_EQ(end.PostSend(&send).code(), Code::kInvalidArgument);
+  // Inside a slot is no registered memory either.
+  std::byte* slot = nullptr;
+  ASSERT_TRUE(end.AcquireSlot(&slot).ok());
+  send.data = slot + 64;
+  send.bytes = send.ready = 1000;
+  EXPECT_EQ(end.PostSend(&send).code(), Code::kInvalidArgument);
+}
+
+TEST_F(VerbsRegionsTest, TheDeviceKnowsARegionOnceAndForgetsItBeforeItGoes) {
+  const uint64_t before = SimulatedVerbs::Counts().objects;
+  SendAndCheck(memory_, 2000);
+  SendAndCheck(memory_ + kSlotBytes, 2000);
+  EXPECT_EQ(SimulatedVerbs::Counts().objects, before + 1);
+  std::byte* const other = Allocate();
+  EXPECT_EQ(SimulatedVerbs::Counts().objects, before + 1) << "nothing was sent from it yet";
+  SendAndCheck(other, 2000);
+  EXPECT_EQ(SimulatedVerbs::Counts().objects, before + 2);
+  Free(other);
+  EXPECT_EQ(SimulatedVerbs::Counts().objects, before + 1);
+  SendAndCheck(memory_, 2000);
+  // Memory at the same address is another region.
+  std::vector<std::byte> content(kBytes, std::byte{3});
+  for (int i = 0; i < 3; ++i) {
+    std::byte* const again = Allocate();
+    std::copy(content.begin(), content.end(), again);
+    SendAndCheck(again, 2000);
+    Free(again);
+  }
+  EXPECT_EQ(SimulatedVerbs::Counts().objects, before + 1);
+}
+
+TEST_F(VerbsRegionsTest, WhatTheDeviceRefusesGoesThroughSlots) {
+  SimulatedVerbs::SetMachine({.most_registered_bytes = 1});
+  ::testing::internal::CaptureStderr();
+  EXPECT_FALSE(SendsFrom(link_->end(0), memory_, 2000));
+  std::byte* const other = Allocate();
+  EXPECT_FALSE(SendsFrom(link_->end(0), other, 2000));
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  const size_t told = log.find("some registered memory is sent through slots");
+  EXPECT_NE(told, std::string::npos) << log;
+  EXPECT_EQ(log.find("some registered memory", told + 1), std::string::npos) << "told twice: " << log;
+  Free(other);
+}
+
+TEST_F(VerbsRegionsTest, ManyRegionsAreKnownUpToABound) {
+  std::vector<std::byte*> regions;
+  for (size_t i = 0; i < VerbsRegions::kMost + 3; ++i) regions.push_back(Allocate());
+  size_t known = 0;
+  for (std::byte* const region : regions) known += SendsFrom(link_->end(0), region, 2000) ? 1 : 0;
+  EXPECT_LE(known, VerbsRegions::kMost);
+  EXPECT_GE(known, VerbsRegions::kMost - 1);
+  for (std::byte* const region : regions) Free(region);
+  EXPECT_TRUE(SendsFrom(link_->end(0), memory_, 2000));
+}
+
+// Whoever gets a send back changes the memory. The peer must not take that for the slice, however far it had come.
+TEST_F(VerbsRegionsTest, MemoryThatIsGivenBackIsNotSentAnyMore) {
+  for (uint64_t seed = 1; seed <= Rounds(200, 20'000); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    SimulatedVerbs::Seed(seed);
+    std::mt19937_64 random(seed);
+    link_ = OpenLink();
+    ASSERT_NE(link_, nullptr);
+    sends_.clear();
+    recvs_.clear();
+    std::memset(memory_, 0x5a, kBytes);
+    for (int i = 0; i < kSlots; ++i) Expect();
+    for (size_t i = 0; i < kSlots; ++i) Post(memory_ + i * kSlotBytes, kSlotBytes, kSlotBytes);
+    for (uint64_t i = random() % 6; i > 0; --i) {
+      bool moved = false;
+      ASSERT_TRUE(link_->end(0).Progress(&moved).ok());
+      ASSERT_TRUE(random() % 2 == 0 || link_->end(1).Progress(&moved).ok());
+    }
+    // Rank 0 gives up by itself, because its peer does, or because a request fails.
+    const uint64_t way = random() % 3;
+    bool closed = false;
+    if (way == 0) closed = link_->end(0).Close();
+    if (way == 1) CloseWholly(link_->end(1));
+    if (way == 2) SimulatedVerbs::FailPairs();
+    const Deadline deadline = DeadlineAfter(kContractPatience);
+    Status status[2];
+    for (bool scribbled = false; Now() < deadline && (!scribbled || status[1].ok());) {
+      bool moved = false;
+      for (const int side : {0, 1}) status[side] = link_->end(side).Progress(&moved);
+      if (!scribbled && sends_.back().code != Code::kInProgress) {
+        std::memset(memory_, 0xee, kBytes);
+        scribbled = true;
+      }
+      if (way == 0 && !closed) closed = link_->end(0).Close();
+      if (!moved) link_->Pass();
+    }
+    EXPECT_FALSE(status[1].ok());
+    for (const Recv& recv : recvs_) {
+      if (recv.code != Code::kOk) continue;
+      EXPECT_TRUE(std::all_of(recv.data, recv.data + recv.bytes, [](std::byte b) { return b == std::byte{0x5a}; }));
+    }
+    if (HasFailure()) break;
+  }
+  SimulatedVerbs::Seed(1);
+}
+
+}  // namespace
+}  // namespace annulus

@@ -1,0 +1,65 @@
+// VerbsRegions: the registered memory of this process (transport/memory/memory.h) as the device of one communicator
+// knows it. A region is registered with the device when it is first sent from, and dropped before its owner gets its
+// memory back.
+//
+// Threads: Find is for the one that drives the communicator, and locks nothing as long as no memory is registered or
+// given back. The rest is for any thread.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "transport/memory/memory.h"
+#include "transport/verbs/device/verbs_hub.h"
+
+namespace annulus {
+
+class VerbsRegions final : private MemoryHolder {
+ public:
+  // Most regions that the device is asked to know; what lies in others goes through slots.
+  static constexpr size_t kMost = 256;
+
+  // `registry` outlives it; null: there is no such memory. `rank` is for the log.
+  VerbsRegions(std::shared_ptr<VerbsHub> hub, const MemoryRegistry* registry, int rank);
+  ~VerbsRegions();
+  VerbsRegions(const VerbsRegions&) = delete;
+  VerbsRegions& operator=(const VerbsRegions&) = delete;
+
+  // Whether the device can read [data, data + bytes); *key is the local key for it. A device that refuses is asked once
+  // per region, and the first refusal is logged.
+  bool Find(const std::byte* data, size_t bytes, uint32_t* key);
+
+ private:
+  enum class State { kNew, kUsable, kRefused };
+  // A region. Does not keep the memory and its descriptor alive.
+  struct Known {
+    uint64_t id = 0;
+    std::byte* begin = nullptr;
+    size_t bytes = 0;
+    State state = State::kNew;
+    uint32_t key = 0;
+    ibv_mr* region = nullptr;  // Null unless the device knows it; guarded by mutex_.
+  };
+
+  void Forget(uint64_t id) override;
+  void Refresh();
+  void Register(Known* known);
+  void NoteRefusal(const std::string& why);
+
+  const std::shared_ptr<VerbsHub> hub_;
+  const MemoryRegistry* const registry_;
+  const int rank_;
+  const pid_t maker_;
+  bool refusal_noted_ = false;
+  uint64_t version_ = 0;  // Version of the registry when it was last read.
+  std::mutex mutex_;      // For changes of known_, and for Known::region.
+  std::vector<Known> known_;
+};
+
+}  // namespace annulus
