@@ -441,7 +441,7 @@ ANNULUS_API annulus_status_t annulus_comm_memory(const annulus_comm_t* comm, ann
 ANNULUS_API annulus_status_t annulus_comm_device(const annulus_comm_t* comm, annulus_device_t* device);
 
 /* -- Registered memory ------------------------------------------------------------------------------------------- */
-/* For buffers that are used repeatedly. Ranks of one host read each other's registered memory in place, which avoids
+/* For buffers that are used repeatedly. Ranks of one host, and RDMA devices, read registered memory in place, without
  * the copy through staging slots, in every collective and message that is large enough to be sent in slices. Any mix of
  * registered and other buffers works, on any rank; results are the same. Registered memory belongs to the process, not
  * to a communicator. Each registration holds a file descriptor. A forked child shares the memory; what the child frees

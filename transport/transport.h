@@ -146,11 +146,12 @@ class ShortPath {
   ~ShortPath() = default;
 };
 
-// Sends data that the peer reads where this process wrote it.
+// Sends data that the peer, or this host's device, reads where this process wrote it.
 class InPlace {
  public:
   // Whether PostSend accepts [data, data + bytes), which is not a slot of this endpoint, because the peer can read it
-  // there (registered memory, transport/memory/memory.h). Such a send completes only when the peer has released it.
+  // there (registered memory, transport/memory/memory.h), or its device can. Such a send completes only when nobody
+  // reads it any more.
   virtual bool SendsFrom(const std::byte* data, size_t bytes) = 0;
 
   // Whether slots are best written past the caches at present (StreamBytes): the peer is far from this processor, and

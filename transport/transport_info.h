@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 
 #include "transport/link_costs.h"
 #include "transport/transport.h"
@@ -28,7 +29,7 @@ struct TransportInfo {
   const char* title;
   // Whether it links only ranks of one host.
   bool same_host_only;
-  // Whether it links ranks only where the user selects it by name.
+  // Whether it links ranks only where the user selects it by name, or asks for any.
   bool by_name_only;
   // Whether it sends in clear over networks, whatever the user wants.
   bool in_clear;
@@ -36,6 +37,8 @@ struct TransportInfo {
   bool by_system_calls;
   // Purpose in the hellos of its links (docs/wire_protocol.md lists the numbers); 0: it sends no hellos.
   uint8_t hello_purpose;
+  // The network that a rank's address is in: ranks with the same one reach each other. Null: any two ranks do.
+  std::string_view (*network)(std::string_view address);
   // Names of the numeric settings that measured costs depend on. Tuning files keep them.
   std::span<const char* const> cost_settings;
   // Costs of links until somebody has measured them, for links whose ranks have host and network for themselves.

@@ -72,6 +72,16 @@ std::string NoteOnLinks(const Options& options, TransportList transports) {
   return "ANNULUS_ENCRYPT: what ranks send over TCP is encrypted" + (why_not.empty() ? "" : "; " + why_not);
 }
 
+// Why it is no better transport to that rank; "" where it is the best.
+std::string PassedOverText(const Communicator& communicator, int peer) {
+  const std::span<const Member> members = communicator.membership().members();
+  int index = 0;
+  std::string why;
+  const Status chosen = SelectTransport(communicator.transports(), EndOf(members, communicator.rank()),
+                                        EndOf(members, peer), &index, &why);
+  return !chosen.ok() || why.empty() ? "" : " (" + why + ")";
+}
+
 }  // namespace
 
 ExplainInput ExplainInputOf(const annulus_comm_t* comm) {
@@ -129,7 +139,7 @@ std::string ExplainLinks(const annulus_comm_t* comm) {
   for (int peer = 0; peer < communicator->nranks(); ++peer) {
     const std::string transport = communicator->ReadPeer(peer).transport;
     if (transport.empty()) continue;
-    text += "#   rank " + std::to_string(peer) + ": " + transport;
+    text += "#   rank " + std::to_string(peer) + ": " + transport + PassedOverText(*communicator, peer);
     if (const std::optional<bool> streams = communicator->StreamsSlots(peer)) {
       text += std::string(", slots are written by ") + (*streams ? "streaming" : "plain") + " stores";
     }

@@ -172,17 +172,18 @@ Status Setup::Verdicted() const {
   return {verdict.code, verdict.message, verdict.rank, verdict.os_errno};
 }
 
+Status Setup::Select(int peer, int* index, std::string* passed_over) const {
+  const std::span<const Member> members = membership_.members();
+  return SelectTransport(resources_.transports, EndOf(members, rank()), EndOf(members, peer), index, passed_over);
+}
+
 Status Setup::ChooseLinks(std::vector<std::vector<LinkRequest>>* wanted) const {
   wanted->assign(resources_.transports.size(), {});
   const Member& own = membership_.members()[rank()];
-  const auto end_of = [](int rank, const Member& member) {
-    return SelectEnd{rank, member.host_id, member.addresses, member.reasons};
-  };
   for (const NeededLink& link : LinksNeeded(rank(), {plan_, topology()})) {
     const Member& peer = membership_.members()[link.peer];
     int chosen = 0;
-    ANNULUS_RETURN_IF_ERROR(
-        SelectTransport(resources_.transports, end_of(rank(), own), end_of(link.peer, peer), &chosen));
+    ANNULUS_RETURN_IF_ERROR(Select(link.peer, &chosen, nullptr));
     (*wanted)[chosen].push_back({link.peer, link.channel, peer.host_id == own.host_id, peer.addresses[chosen]});
   }
   return Status();
@@ -194,8 +195,12 @@ void Setup::AddLink(const char* transport, const LinkRequest& link, std::unique_
   const char* use = link.channel == plan_.channels ? "message link" : "link";
   const char* forced =
       FilterOf(resources_.transports, options_).choice == TransportChoice::kAuto ? "" : ", set by ANNULUS_TRANSPORT";
-  Log(LogLevel::kInfo, rank(), "%s to rank %d, %s: %s%s: %s", use, endpoint->peer(), where, transport, forced,
-      description.c_str());
+  int index = 0;
+  std::string passed_over;
+  (void)Select(link.peer, &index, &passed_over);
+  if (!passed_over.empty()) passed_over = "; " + passed_over;
+  Log(LogLevel::kInfo, rank(), "%s to rank %d, %s: %s%s: %s%s", use, endpoint->peer(), where, transport, forced,
+      description.c_str(), passed_over.c_str());
   telemetry_.AddLink(link.peer, link.channel, transport, description);
   links_->Add(link.peer, link.channel, std::move(endpoint));
 }

@@ -98,6 +98,8 @@ class Setup {
   Status Link(const Meeting& meeting, const GiveUp& give_up, Deadline deadline);
   // The links that this rank needs, by transport.
   Status ChooseLinks(std::vector<std::vector<LinkRequest>>* wanted) const;
+  // As SelectTransport, between this rank and `peer`.
+  Status Select(int peer, int* index, std::string* passed_over) const;
   void AddLink(const char* transport, const LinkRequest& link, std::unique_ptr<Endpoint> endpoint);
   // The verdict as a status, OK while there is none.
   Status Verdicted() const;

@@ -5,8 +5,6 @@
 #include <set>
 #include <string_view>
 
-#include "transport/select/select.h"
-
 namespace annulus {
 namespace {
 
@@ -51,7 +49,10 @@ const TransportInfo* CommonTransport(TransportList transports, std::span<const M
   for (size_t i = 0; i < transports.size(); ++i) {
     if (far && transports[i]->same_host_only) continue;
     const auto can_use = [i](const Member& member) { return !member.addresses[i].empty(); };
-    if (std::ranges::all_of(members, can_use)) return transports[i];
+    const auto is_reached = [&](const Member& member) {
+      return can_use(member) && Reach(*transports[i], members[0].addresses[i], member.addresses[i]);
+    };
+    if (std::ranges::all_of(members, is_reached)) return transports[i];
     if (std::ranges::any_of(members, can_use)) last = transports[i];
   }
   return last;
@@ -62,14 +63,18 @@ const TransportInfo* CommonTransport(TransportList transports, std::span<const M
 bool HasSystemCalls(TransportList transports, std::span<const Member> members) {
   for (size_t r = 1; r < members.size(); ++r) {
     int chosen = 0;
-    const SelectEnd end{static_cast<int>(r), members[r].host_id, members[r].addresses};
-    const Status found = SelectTransport(transports, {0, members[0].host_id, members[0].addresses}, end, &chosen);
+    const Status found = SelectTransport(transports, EndOf(members, 0), EndOf(members, static_cast<int>(r)), &chosen);
     if (!found.ok() || transports[chosen]->by_system_calls) return true;
   }
   return false;
 }
 
 }  // namespace
+
+SelectEnd EndOf(std::span<const Member> members, int rank) {
+  const Member& member = members[rank];
+  return {rank, member.host_id, member.addresses, member.reasons};
+}
 
 Topology FindTopology(TransportList transports, std::span<const Member> members) {
   Topology topology(static_cast<int>(members.size()), FindHosts(members));

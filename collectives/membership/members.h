@@ -9,6 +9,7 @@
 
 #include "collectives/core/topology.h"
 #include "collectives/membership/core_set.h"
+#include "transport/select/select.h"
 #include "transport/transport_info.h"
 
 namespace annulus {
@@ -19,6 +20,9 @@ struct Member {
   std::vector<std::string> addresses;  // By index in the list of transports; "" = not usable on that rank.
   std::vector<std::string> reasons;    // By the same index, why it is not usable there; "" = off, or usable.
 };
+
+// What the transport between two ranks is chosen by. It refers to `members`.
+SelectEnd EndOf(std::span<const Member> members, int rank);
 
 // The topology of these members, the same on every rank, because all have the same table. `transports` are those that
 // the addresses belong to.

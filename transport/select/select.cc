@@ -32,6 +32,27 @@ void Put(const char* name, const Value& value, TransportSettings* settings) {
   }
 }
 
+// Why `transport` may not link two ranks that both have it.
+std::string ApartText(const TransportInfo& transport, const SelectEnd& left, const SelectEnd& right, size_t index) {
+  const auto place = [&](const SelectEnd& end) {
+    return "rank " + std::to_string(end.rank) + " is in " + std::string(transport.network(end.addresses[index]));
+  };
+  return std::string(transport.name) + " may not reach: " + place(left) + ", " + place(right);
+}
+
+// What was looked at and not taken.
+struct Passed {
+  std::string all;        // As it is told when there is no transport.
+  std::string told;       // Those that are not merely off or for one host.
+  int apart = -1;         // The first that both have, but that may not reach.
+  std::string before_it;  // `told`, before that one.
+
+  void Add(const std::string& why, bool tell) {
+    all += " " + why + ";";
+    if (tell) told += (told.empty() ? "" : "; ") + why;
+  }
+};
+
 }  // namespace
 
 TransportList Transports() { return kTransports; }
@@ -42,30 +63,39 @@ const TransportInfo* FindTransport(TransportList list, const std::string& name) 
 }
 
 const TransportInfo* OnlyTransport(TransportList list, TransportChoice choice) {
-  return choice == TransportChoice::kAuto ? nullptr : FindTransport(list, WordOf(choice));
+  return FindTransport(list, WordOf(choice));
 }
 
 TransportFilter FilterOf(TransportList list, const TransportOptions& options) {
-  TransportFilter filter(WhyNotSelected(list, options).empty() ? options.transport : TransportChoice::kAuto);
+  const bool lacks_it = OnlyTransport(list, options.transport) != nullptr && !WhyNotSelected(list, options).empty();
+  TransportFilter filter(lacks_it ? TransportChoice::kAuto : options.transport);
   filter.in_clear = options.encrypt != Encryption::kRequired;
   return filter;
 }
 
 std::string WhyNotSelected(TransportList list, const TransportOptions& options) {
-  const TransportInfo* const only = OnlyTransport(list, options.transport);
-  if (only == nullptr || !only->in_clear || options.encrypt != Encryption::kRequired) return "";
-  return std::string("ANNULUS_TRANSPORT=") + only->name + " is not used: " + only->title +
-         " sends in clear, and ANNULUS_ENCRYPT is required";
+  if (options.encrypt != Encryption::kRequired) return "";
+  for (const TransportInfo* each : list) {
+    const bool selected = options.transport == kAnyTransport || each == OnlyTransport(list, options.transport);
+    if (!selected || !each->in_clear) continue;
+    const bool any = options.transport == kAnyTransport;
+    return std::string("ANNULUS_TRANSPORT=") + WordOf(options.transport) +
+           (any ? std::string(" does not use ") + each->name : " is not used") + ": " + each->title +
+           " sends in clear, and ANNULUS_ENCRYPT is required";
+  }
+  return "";
 }
 
 bool Allows(const TransportFilter& filter, const TransportInfo& transport) {
   if (transport.in_clear && !filter.in_clear) return false;
+  if (filter.choice == kAnyTransport) return true;
   if (filter.choice == TransportChoice::kAuto) return !transport.by_name_only;
   return std::string_view(WordOf(filter.choice)) == transport.name;
 }
 
 Status CheckTransport(TransportList list, TransportChoice choice) {
-  if (choice == TransportChoice::kAuto || OnlyTransport(list, choice) != nullptr) return Status();
+  const bool one = choice != TransportChoice::kAuto && choice != kAnyTransport;
+  if (!one || OnlyTransport(list, choice) != nullptr) return Status();
   return Status::Invalid(std::string("transport (ANNULUS_TRANSPORT) is \"") + WordOf(choice) +
                          "\", which is not among the transports of this job");
 }
@@ -78,26 +108,42 @@ TransportSettings SettingsOf(const TransportOptions& options) {
   return settings;
 }
 
-Status SelectTransport(TransportList list, const SelectEnd& left, const SelectEnd& right, int* index) {
-  const bool same_host = left.host_id == right.host_id;
-  std::string why;
+bool Reach(const TransportInfo& transport, std::string_view left, std::string_view right) {
+  return transport.network == nullptr || transport.network(left) == transport.network(right);
+}
+
+Status SelectTransport(TransportList list, const SelectEnd& left, const SelectEnd& right, int* index,
+                       std::string* passed_over) {
+  Passed passed;
+  const auto take = [&](int taken, const std::string& why) {
+    *index = taken;
+    if (passed_over != nullptr) *passed_over = why;
+    return Status();
+  };
   for (size_t i = 0; i < list.size(); ++i) {
     const TransportInfo& transport = *list[i];
-    if (transport.same_host_only && !same_host) {
-      why += std::string(" ") + transport.name + " needs one host;";
+    if (transport.same_host_only && left.host_id != right.host_id) {
+      passed.Add(std::string(transport.name) + " needs one host", false);
     } else if (left.addresses[i].empty() || right.addresses[i].empty()) {
       const SelectEnd& lacking = left.addresses[i].empty() ? left : right;
       const std::string reason = i < lacking.reasons.size() ? lacking.reasons[i] : "";
-      why += std::string(" ") + transport.name + (reason.empty() ? " is off at rank " : " is not usable at rank ") +
-             std::to_string(lacking.rank) + (reason.empty() ? "" : ": " + reason) + ";";
+      passed.Add(std::string(transport.name) + (reason.empty() ? " is off at rank " : " is not usable at rank ") +
+                     std::to_string(lacking.rank) + (reason.empty() ? "" : ": " + reason),
+                 !reason.empty());
+    } else if (Reach(transport, left.addresses[i], right.addresses[i])) {
+      return take(static_cast<int>(i), passed.told);
     } else {
-      *index = static_cast<int>(i);
-      return Status();
+      if (passed.apart < 0) {
+        passed.apart = static_cast<int>(i);
+        passed.before_it = passed.told;
+      }
+      passed.Add(ApartText(transport, left, right, i), true);
     }
   }
+  if (passed.apart >= 0) return take(passed.apart, passed.before_it);
   return {Code::kUnsupported,
           "no transport connects rank " + std::to_string(left.rank) + " and rank " + std::to_string(right.rank) + ":" +
-              why + " check ANNULUS_TRANSPORT",
+              passed.all + " check ANNULUS_TRANSPORT",
           right.rank, 0};
 }
 

@@ -5,6 +5,7 @@
 
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "base/status.h"
 #include "transport/select/transport_options.h"
@@ -18,7 +19,7 @@ TransportList Transports();
 // Returns null when the list has no transport of that name.
 const TransportInfo* FindTransport(TransportList list, const std::string& name);
 
-// The transport that the user selected; null for any, or when the list does not have it.
+// The transport that the user selected; null for kAuto and any, or when the list does not have it.
 const TransportInfo* OnlyTransport(TransportList list, TransportChoice choice);
 
 // What the user's settings allow.
@@ -32,7 +33,7 @@ struct TransportFilter {
 // other.
 TransportFilter FilterOf(TransportList list, const TransportOptions& options);
 
-// Why the filter does not have what the user selected; "" where it does.
+// Why the filter does not have all that the user selected; "" where it does.
 std::string WhyNotSelected(TransportList list, const TransportOptions& options);
 
 // Whether the filter allows `transport`.
@@ -54,8 +55,14 @@ struct SelectEnd {
   std::span<const std::string> reasons = {};
 };
 
-// Chooses a transport for the pair; both ends make the same choice. Output: index in the list.
+// Whether ranks with these addresses of `transport` are known to reach each other.
+bool Reach(const TransportInfo& transport, std::string_view left, std::string_view right);
+
+// Chooses a transport for the pair; both ends make the same choice: the first of the list that both have and that is
+// known to reach from one to the other, or else the first that both have. Output: index in the list;
+// *passed_over: why it is none before it that one of the ranks wanted to use.
 // Errors: kUnsupported naming the ranks and why no transport fits.
-Status SelectTransport(TransportList list, const SelectEnd& left, const SelectEnd& right, int* index);
+Status SelectTransport(TransportList list, const SelectEnd& left, const SelectEnd& right, int* index,
+                       std::string* passed_over = nullptr);
 
 }  // namespace annulus

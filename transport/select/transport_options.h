@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <iterator>
 #include <string>
 
 #include "base/settings.h"
@@ -13,14 +14,14 @@
 
 namespace annulus {
 
-// The transport that the user selected: any, or 1 + its index in Transports().
+// The transport that the user selected: 1 + its index in Transports(), kAuto or kAny.
 enum class TransportChoice : uint8_t { kAuto };
 
 // Whether what ranks send over a network is encrypted.
 enum class Encryption : uint8_t { kOff, kRequired };
 inline constexpr const char* kEncryptionWords[] = {"off", "required"};
 
-// Indexed by TransportChoice: "auto", then the transports' names in the order of Transports().
+// Indexed by TransportChoice: "auto", then the transports' names in the order of Transports(), then "any".
 inline constexpr const char* kTransportWords[] = {
     "auto",
 #define ANNULUS_SETTING(...)
@@ -28,7 +29,10 @@ inline constexpr const char* kTransportWords[] = {
 #include "transport/select/transports.inc"
 #undef ANNULUS_TRANSPORT
 #undef ANNULUS_SETTING
+    "any",
 };
+// Also those transports that kAuto passes over.
+inline constexpr auto kAnyTransport = static_cast<TransportChoice>(std::size(kTransportWords) - 1);
 
 struct TransportOptions {
 #define ANNULUS_SETTING(name, Type, unset, ...) Type name = unset;

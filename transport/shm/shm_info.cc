@@ -41,6 +41,7 @@ constinit const TransportInfo kShmTransport = {
     .in_clear = false,
     .by_system_calls = false,
     .hello_purpose = 3,
+    .network = nullptr,
     .cost_settings = {},
     .costs = Costs,
     .link_memory = LinkMemoryBytes,

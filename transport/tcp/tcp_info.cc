@@ -59,6 +59,7 @@ constinit const TransportInfo kTcpTransport = {
     .in_clear = false,
     .by_system_calls = true,
     .hello_purpose = 2,
+    .network = nullptr,
     .cost_settings = kCostSettings,
     .costs = Costs,
     .link_memory = LinkMemoryBytes,

@@ -3,6 +3,7 @@
 // Threads: constants and plain functions.
 #include <algorithm>
 
+#include "transport/verbs/device/verbs_network.h"
 #include "transport/verbs/verbs.h"
 #include "transport/verbs/verbs_endpoint.h"
 #include "transport/verbs/verbs_settings.h"
@@ -32,6 +33,7 @@ constinit const TransportInfo kVerbsTransport = {
     .in_clear = true,
     .by_system_calls = false,
     .hello_purpose = 5,
+    .network = NetworkOf,
     .cost_settings = {},
     .costs = Costs,
     .link_memory = LinkMemoryBytes,

@@ -16,6 +16,7 @@
 #include "transport/verbs/device/verbs_device.h"
 #include "transport/verbs/device/verbs_hub.h"
 #include "transport/verbs/device/verbs_memory.h"
+#include "transport/verbs/device/verbs_network.h"
 #include "transport/verbs/device/verbs_regions.h"
 #include "transport/verbs/verbs.h"
 #include "transport/verbs/verbs_connection.h"
@@ -89,7 +90,7 @@ Status VerbsTransport::LocalAddress(std::string* address) {
   asio::error_code error;
   const StreamEndpoint bound = listener_.local_endpoint(error);
   if (error) return Status::System("cannot read the listening socket's address", error.value());
-  *address = EndpointText(bound);
+  *address = VerbsAddress(EndpointText(bound), *device_);
   return Status();
 }
 
@@ -101,7 +102,7 @@ Status VerbsTransport::AddLink(const LinkRequest& link, ConnectPlan* plan) const
     return Status();
   }
   StreamEndpoint endpoint;
-  if (!ParseEndpoint(link.address, &endpoint).ok()) {
+  if (!ParseEndpoint(std::string(EndpointOf(link.address)), &endpoint).ok()) {
     return {Code::kProtocol, "rank " + std::to_string(link.peer) + " announced a broken verbs address", link.peer, 0};
   }
   plan->dials.push_back({id, {endpoint}});

@@ -3,13 +3,16 @@
 #include <annulus.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "collectives/engine/memory_budget.h"
 #include "tests/collectives/harness/cluster.h"
+#include "transport/select/transport_options.h"
 
 namespace annulus {
 namespace {
@@ -84,7 +87,8 @@ TEST_P(MemoryTest, ABudgetIsKeptByWhateverIsCalled) {
     least.slots = 4;
     least.largest_slice_bytes = 16 * 1024;
     PossibleLinks possible;
-    possible.allowed = transport == std::string("shm") ? TransportChoice{1} : TransportChoice{2};
+    const auto word = std::ranges::find(kTransportWords, std::string_view(transport));
+    possible.allowed = static_cast<TransportChoice>(word - std::begin(kTransportWords));
     const size_t most = MostMemory(GetParam(), least, possible);
     for (const size_t budget : {most, 2 * most}) {
       ClusterConfig config;

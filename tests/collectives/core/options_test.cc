@@ -165,15 +165,16 @@ TEST(Options, EveryDefaultIsAllowed) {
 }
 
 TEST(Options, WrongWordNamesTheWords) {
-  EXPECT_EQ(ReadError("ANNULUS_TRANSPORT", "TCP"), "ANNULUS_TRANSPORT is \"TCP\"; allowed: auto, shm, tcp or verbs");
+  EXPECT_EQ(ReadError("ANNULUS_TRANSPORT", "TCP"),
+            "ANNULUS_TRANSPORT is \"TCP\"; allowed: auto, shm, verbs, tcp or any");
   EXPECT_EQ(ReadError("ANNULUS_LOG", "warning"), "ANNULUS_LOG is \"warning\"; allowed: error, warn, info or debug");
   Options options = GoodOptions();
   const Setting& transport = SettingNamed("transport");
   EXPECT_EQ(SetFromText(transport, FullName(transport), "", &options).message(),
-            "transport (ANNULUS_TRANSPORT) is \"\"; allowed: auto, shm, tcp or verbs");
+            "transport (ANNULUS_TRANSPORT) is \"\"; allowed: auto, shm, verbs, tcp or any");
   EXPECT_EQ(options.transport, TransportChoice::kAuto);
   options.transport = static_cast<TransportChoice>(7);
-  EXPECT_EQ(ValidateError(options), "transport (ANNULUS_TRANSPORT) is \"7\"; allowed: auto, shm, tcp or verbs");
+  EXPECT_EQ(ValidateError(options), "transport (ANNULUS_TRANSPORT) is \"7\"; allowed: auto, shm, verbs, tcp or any");
 }
 
 TEST(Options, WrongKeyIsNeverShown) {

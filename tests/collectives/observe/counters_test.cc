@@ -172,7 +172,7 @@ TEST_P(CountersTest, WhatFailsIsCountedAsFailedAndRefusedCallsAreNot) {
       EXPECT_EQ(counters.messages_failed, 1u);
       EXPECT_EQ(counters.collectives + counters.messages + counters.data_bytes, 0u);
       // Also of sockets that have closed: the kernel probes a few times when their end is not acknowledged at once.
-      for (const int index : {0, 1}) EXPECT_LT(TransportCounters(comm, index).retransmits, 100u);
+      for (const int index : {0, 1, 2}) EXPECT_LT(TransportCounters(comm, index).retransmits, 100u);
       annulus_request_free(sum);
       annulus_request_free(message);
       done.Add();
@@ -208,8 +208,8 @@ TEST(CountersArguments, AreCheckedAndAnOlderStructIsFilledAsFarAsItGoes) {
     EXPECT_EQ(annulus_comm_transport_counters(nullptr, 0, &transport), ANNULUS_INVALID_ARGUMENT);
     EXPECT_EQ(annulus_comm_transport_counters(comm, 0, nullptr), ANNULUS_INVALID_ARGUMENT);
     EXPECT_STREQ(TransportCounters(comm, 0).transport, "shm");
-    EXPECT_STREQ(TransportCounters(comm, 1).transport, "tcp");
-    EXPECT_STREQ(TransportCounters(comm, 2).transport, "verbs");
+    EXPECT_STREQ(TransportCounters(comm, 1).transport, "verbs");
+    EXPECT_STREQ(TransportCounters(comm, 2).transport, "tcp");
     EXPECT_STREQ(TransportCounters(comm, 3).transport, "");
     EXPECT_STREQ(TransportCounters(comm, 1000).transport, "");
     ASSERT_EQ(annulus_barrier(comm), ANNULUS_OK);

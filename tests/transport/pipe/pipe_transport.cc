@@ -100,6 +100,7 @@ constinit const TransportInfo kPipeTransport = {
     .in_clear = false,
     .by_system_calls = true,
     .hello_purpose = 255,
+    .network = nullptr,
     .cost_settings = {},
     .costs = Costs,
     .link_memory = LinkMemoryBytes,

@@ -21,6 +21,7 @@ TEST(TransportsTest, EachHasItsOwnNameTitleAndPurpose) {
     EXPECT_TRUE(titles.insert(each->title).second) << each->title;
     EXPECT_TRUE(purposes.insert(each->hello_purpose).second) << name;
     EXPECT_NE(name, "auto");
+    EXPECT_NE(name, "any");
     EXPECT_EQ(FindTransport(Transports(), name), each);
   }
   EXPECT_EQ(FindTransport(Transports(), "auto"), nullptr);
@@ -67,7 +68,7 @@ TEST(TransportsTest, SettingsReachThemByName) {
 }
 
 TEST(TransportsTest, TheWordsOfTheSettingAreAutoAndTheirNames) {
-  ASSERT_EQ(std::size(kTransportWords), Transports().size() + 1);
+  ASSERT_EQ(std::size(kTransportWords), Transports().size() + 2);
   for (size_t i = 0; i < Transports().size(); ++i) {
     const TransportInfo& each = *Transports()[i];
     const auto choice = static_cast<TransportChoice>(i + 1);
@@ -76,9 +77,13 @@ TEST(TransportsTest, TheWordsOfTheSettingAreAutoAndTheirNames) {
     EXPECT_TRUE(CheckTransport(Transports(), choice).ok());
     for (const TransportInfo* other : Transports()) EXPECT_EQ(Allows(choice, *other), other == &each);
     EXPECT_EQ(Allows(TransportChoice::kAuto, each), !each.by_name_only);
+    EXPECT_TRUE(Allows(kAnyTransport, each));
   }
   EXPECT_EQ(OnlyTransport(Transports(), TransportChoice::kAuto), nullptr);
   EXPECT_TRUE(CheckTransport(Transports(), TransportChoice::kAuto).ok());
+  EXPECT_STREQ(kTransportWords[static_cast<size_t>(kAnyTransport)], "any");
+  EXPECT_EQ(OnlyTransport(Transports(), kAnyTransport), nullptr);
+  EXPECT_TRUE(CheckTransport(Transports(), kAnyTransport).ok());
   const TransportList first = Transports().first(1);
   EXPECT_EQ(CheckTransport(first, static_cast<TransportChoice>(2)).code(), Code::kInvalidArgument);
 }
@@ -97,6 +102,13 @@ TEST(TransportsTest, WhatSendsInClearIsNotUsedWhereEncryptionIsRequired) {
     for (const TransportInfo* each : Transports()) EXPECT_FALSE(each->in_clear && Allows(filter, *each));
     EXPECT_TRUE(!selected.in_clear || Allows(filter, *FindTransport(Transports(), "tcp")));
   }
+  TransportOptions any;
+  any.transport = kAnyTransport;
+  EXPECT_EQ(WhyNotSelected(Transports(), any), "");
+  any.encrypt = Encryption::kRequired;
+  EXPECT_EQ(WhyNotSelected(Transports(), any),
+            "ANNULUS_TRANSPORT=any does not use verbs: verbs sends in clear, and ANNULUS_ENCRYPT is required");
+  for (const TransportInfo* each : Transports()) EXPECT_EQ(Allows(FilterOf(Transports(), any), *each), !each->in_clear);
   TransportInfo by_itself = *FindTransport(Transports(), "verbs");
   by_itself.by_name_only = false;
   TransportFilter filter;
@@ -138,6 +150,44 @@ TEST(SelectTest, ThePreferredOfThoseThatBothHaveIsTaken) {
   EXPECT_EQ(none.message(),
             "no transport connects rank 0 and rank 1: near needs one host; far is off at rank 0; check "
             "ANNULUS_TRANSPORT");
+}
+
+// A transport over cards, whose addresses are their networks, before one that reaches everybody.
+class NetworksTest : public ::testing::Test {
+ protected:
+  NetworksTest() {
+    card_.name = "card";
+    card_.network = [](std::string_view address) { return address; };
+    wire_.name = "wire";
+  }
+  // What both ends choose, and why none before it; addresses of the card and of the wire.
+  std::string Choice(const std::vector<std::string>& left, const std::vector<std::string>& right) {
+    const TransportInfo* const list[] = {&card_, &wire_};
+    const std::vector<std::string> reasons = {"no card", ""};
+    std::string told[2];
+    int index[2] = {-1, -1};
+    const SelectEnd ends[] = {{0, "x", left, left[0].empty() ? reasons : none_},
+                              {1, "y", right, right[0].empty() ? reasons : none_}};
+    for (const int side : {0, 1})
+      EXPECT_TRUE(SelectTransport(list, ends[side], ends[1 - side], &index[side], &told[side]).ok());
+    EXPECT_EQ(index[0], index[1]) << "the ends do not agree";
+    return std::string(list[index[0]]->name) + (told[0].empty() ? "" : ": " + told[0]);
+  }
+
+  TransportInfo card_{};
+  TransportInfo wire_{};
+  const std::vector<std::string> none_ = {"", ""};
+};
+
+TEST_F(NetworksTest, TheBetterOneIsTakenWhereBothEndsAreInOneNetwork) {
+  EXPECT_EQ(Choice({"net 1", "w"}, {"net 1", "w"}), "card");
+  EXPECT_EQ(Choice({"net 1", "w"}, {"net 2", "w"}), "wire: card may not reach: rank 0 is in net 1, rank 1 is in net 2");
+  EXPECT_EQ(Choice({"net 1", "w"}, {"", "w"}), "wire: card is not usable at rank 1: no card");
+}
+
+TEST_F(NetworksTest, WhatMayNotReachIsTriedWhereThereIsNoOther) {
+  EXPECT_EQ(Choice({"net 1", ""}, {"net 2", ""}), "card");
+  EXPECT_EQ(Choice({"net 1", "w"}, {"net 2", ""}), "card");
 }
 
 }  // namespace

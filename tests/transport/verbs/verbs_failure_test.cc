@@ -18,6 +18,7 @@
 #include "tests/verbs/provider/simulated_verbs.h"
 #include "transport/security/connector.h"
 #include "transport/verbs/device/verbs_api.h"
+#include "transport/verbs/device/verbs_network.h"
 #include "transport/verbs/verbs.h"
 #include "transport/verbs/verbs_format.h"
 
@@ -283,7 +284,7 @@ Status ConnectTo(const std::vector<std::byte>& words, const std::function<void(E
   plan.key = config.job_key;
   plan.deadline = DeadlineAfter(kContractPatience);
   StreamEndpoint target;
-  EXPECT_TRUE(ParseEndpoint(address, &target).ok());
+  EXPECT_TRUE(ParseEndpoint(std::string(EndpointOf(address)), &target).ok());
   plan.dials.push_back({{0, 0, 0}, {target}});
   std::thread peer([&] {
     std::vector<Stream> streams;

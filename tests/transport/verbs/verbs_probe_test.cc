@@ -1,6 +1,7 @@
 // Which device verbs takes, and what it says where it has none: each reason names what to do.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cerrno>
 #include <memory>
 #include <string>
@@ -8,6 +9,7 @@
 #include "tests/verbs/provider/simulated_verbs.h"
 #include "transport/reactor.h"
 #include "transport/verbs/device/verbs_device.h"
+#include "transport/verbs/device/verbs_network.h"
 #include "transport/verbs/verbs.h"
 
 namespace annulus {
@@ -94,6 +96,29 @@ TEST_F(VerbsProbeTest, TheAddressIsFoundByItsTypeAndNotByItsIndex) {
   wish.gid = "fe80::";
   ASSERT_TRUE(VerbsDevice::Find(SimulatedVerbs::Api(), wish, &device).ok());
   EXPECT_EQ(device->gid_index(), 1);
+}
+
+std::string Network(const std::string& address, int bits) {
+  std::array<uint8_t, 16> gid{};
+  EXPECT_TRUE(GidOf(address, &gid));
+  return NetworkText(gid, bits);
+}
+
+TEST_F(VerbsProbeTest, TheAddressTellsTheNetworkOfTheDevice) {
+  EXPECT_EQ(Network("10.1.2.3", 8), "10.0.0.0/8");
+  EXPECT_EQ(Network("10.1.2.3", 30), "10.1.2.0/30");
+  EXPECT_EQ(Network("10.1.2.3", 32), "10.1.2.3/32");
+  EXPECT_EQ(Network("fd00:1:2:3:4::5", 64), "fd00:1:2:3::/64");
+  EXPECT_EQ(Network("fd00:1:2:3:4::5", 128), "fd00:1:2:3:4::5/128");
+  SimulatedVerbs::SetMachine({});
+  config_.local_host = "127.0.0.1";
+  const auto transport = CreateVerbsTransportOver(SimulatedVerbs::Api(), "", config_);
+  std::string address;
+  ASSERT_TRUE(transport->LocalAddress(&address).ok());
+  EXPECT_EQ(kVerbsTransport.network(address), "RoCE 127.0.0.0/8") << address;
+  EXPECT_EQ(EndpointOf(address).substr(0, 10), "127.0.0.1:");
+  EXPECT_EQ(NetworkOf("1.2.3.4:5"), "");
+  EXPECT_EQ(EndpointOf(""), "");
 }
 
 }  // namespace

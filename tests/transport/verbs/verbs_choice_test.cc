@@ -1,0 +1,163 @@
+// Jobs that may use any transport, verbs on the simulated provider included: which links they get, on all ranks alike,
+// and why no better ones.
+#include <annulus.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "collectives/api/config.h"
+#include "collectives/calls/request_table.h"
+#include "collectives/comm/communicator.h"
+#include "collectives/comm/explain.h"
+#include "tests/collectives/harness/cluster.h"
+#include "tests/collectives/harness/rank_threads.h"
+#include "tests/verbs/provider/simulated_verbs.h"
+#include "transport/select/select.h"
+#include "transport/verbs/verbs.h"
+#include "transport/verbs/verbs_format.h"
+
+namespace annulus {
+namespace {
+
+std::unique_ptr<Transport> CreateEverywhere(const TransportConfig& config) {
+  return CreateVerbsTransportOver(SimulatedVerbs::Api(), "", config);
+}
+std::unique_ptr<Transport> CreateButNotOnRank1(const TransportConfig& config) {
+  if (config.rank == 1) return CreateVerbsTransportOver(nullptr, "the card was sold", config);
+  return CreateEverywhere(config);
+}
+
+annulus_comm_t* Handle(const std::unique_ptr<Communicator>& comm) {
+  return reinterpret_cast<annulus_comm_t*>(comm.get());
+}
+
+// Four ranks, 0 and 2 on one pretended host, 1 and 3 on another.
+struct Job {
+  std::string transport = "any";
+  bool encrypts = false;
+  std::unique_ptr<Transport> (*create)(const TransportConfig& config) = CreateEverywhere;
+  std::function<void(const std::unique_ptr<Communicator>& comm, const Status& made)> use;
+
+  void Run() const {
+    std::vector<TransportInfo> infos;
+    for (const TransportInfo* each : Transports()) infos.push_back(*each);
+    std::vector<const TransportInfo*> list;
+    for (TransportInfo& each : infos) {
+      if (each.name == std::string("verbs")) each.create = create;
+      list.push_back(&each);
+    }
+    ClusterConfig config;
+    config.nranks = 4;
+    config.hosts = 2;
+    config.transport = transport;
+    const Cluster cluster(config);
+    RequestTable requests;
+    ForEachRank(config.nranks, [&](int rank) {
+      Options options;
+      const UserConfig given = cluster.Config(rank);
+      ASSERT_TRUE(ToOptions(&given, ProcessVariable, &options).ok());
+      if (encrypts) options.encrypt = Encryption::kRequired;
+      std::unique_ptr<Communicator> comm;
+      const Status made = Communicator::Create(options, {.requests = &requests, .transports = list}, &comm);
+      use(comm, made);
+    });
+  }
+};
+
+std::string TransportTo(const std::unique_ptr<Communicator>& comm, int peer) { return comm->ReadPeer(peer).transport; }
+
+// Each pair of neighbours has one of these links, and the sums are right.
+void ExpectLinks(const std::unique_ptr<Communicator>& comm, const Status& made,
+                 const std::function<std::string(int rank, int peer)>& expected) {
+  ASSERT_TRUE(made.ok()) << made.ToString();
+  for (int peer = 0; peer < comm->nranks(); ++peer) {
+    if (TransportTo(comm, peer).empty()) continue;
+    EXPECT_EQ(TransportTo(comm, peer), expected(comm->rank(), peer)) << comm->rank() << " to " << peer;
+  }
+  std::vector<float> data(50'000, 1);
+  ASSERT_EQ(annulus_allreduce(Handle(comm), data.data(), data.data(), data.size(), ANNULUS_FLOAT32, ANNULUS_SUM),
+            ANNULUS_OK)
+      << LastMessage(Handle(comm));
+  EXPECT_EQ(data, std::vector<float>(data.size(), 4));
+  EXPECT_EQ(annulus_barrier(Handle(comm)), ANNULUS_OK);
+}
+
+bool AreOnOneHost(int rank, int peer) { return rank % 2 == peer % 2; }
+
+class VerbsChoiceTest : public ::testing::Test {
+ protected:
+  ~VerbsChoiceTest() override {
+    SimulatedVerbs::SetMachine({});
+    EXPECT_EQ(SimulatedVerbs::Counts().objects, 0u);
+  }
+};
+
+TEST_F(VerbsChoiceTest, AnyTakesSharedMemoryOnAHostAndVerbsBetweenHosts) {
+  Job{.use = [](const auto& comm, const Status& made) {
+    ExpectLinks(comm, made, [](int rank, int peer) { return AreOnOneHost(rank, peer) ? "shm" : "verbs"; });
+    EXPECT_EQ(std::string(comm->topology().far->name), "verbs");
+    EXPECT_EQ(ExplainLinks(Handle(comm)).find("("), std::string::npos) << ExplainLinks(Handle(comm));
+  }}.Run();
+}
+
+TEST_F(VerbsChoiceTest, AutoPassesVerbsOver) {
+  Job{.transport = "auto",
+      .use =
+          [](const auto& comm, const Status& made) {
+            ExpectLinks(comm, made, [](int rank, int peer) { return AreOnOneHost(rank, peer) ? "shm" : "tcp"; });
+          }}
+      .Run();
+}
+
+TEST_F(VerbsChoiceTest, ARankWithoutADeviceHasTcpLinksAndSaysWhy) {
+  Job{.create = CreateButNotOnRank1,
+      .use =
+          [](const auto& comm, const Status& made) {
+            ExpectLinks(comm, made, [](int rank, int peer) {
+              if (AreOnOneHost(rank, peer)) return "shm";
+              return rank == 1 || peer == 1 ? "tcp" : "verbs";
+            });
+            EXPECT_EQ(std::string(comm->topology().far->name), "tcp");
+            if (comm->rank() != 0 || TransportTo(comm, 1).empty()) return;
+            const std::string told = ExplainLinks(Handle(comm));
+            EXPECT_NE(told.find("rank 1: tcp (verbs is not usable at rank 1: the card was sold)"), std::string::npos)
+                << told;
+          }}
+      .Run();
+}
+
+TEST_F(VerbsChoiceTest, WhatSendsInClearIsNotTakenWhereEncryptionIsRequired) {
+  Job{.encrypts = true,
+      .use =
+          [](const auto& comm, const Status& made) {
+            ExpectLinks(comm, made, [](int rank, int peer) { return AreOnOneHost(rank, peer) ? "shm" : "tcp"; });
+            EXPECT_NE(ExplainJob(ExplainInputOf(Handle(comm))).find("ANNULUS_TRANSPORT=any does not use verbs"),
+                      std::string::npos);
+          }}
+      .Run();
+}
+
+// A device may refuse more than the probe, of one link, had asked for. That ends the job on all ranks for one reason.
+TEST_F(VerbsChoiceTest, ADeviceThatRefusesItsLinksEndsTheJobOnAllRanks) {
+  constexpr int kSlots = 8;
+  SimulatedVerbs::SetMachine({.most_completions = 2 * static_cast<int>(VerbsQueueDepth(kSlots))});
+  std::mutex mutex;
+  std::set<std::string> messages;
+  Job{.use = [&](const auto& comm, const Status& made) {
+    EXPECT_EQ(comm, nullptr);
+    EXPECT_FALSE(made.ok());
+    const std::lock_guard lock(mutex);
+    messages.insert(made.message());
+  }}.Run();
+  ASSERT_EQ(messages.size(), 1u);
+  EXPECT_NE(messages.begin()->find("completion queues for at most 64 requests"), std::string::npos)
+      << *messages.begin();
+}
+
+}  // namespace
+}  // namespace annulus

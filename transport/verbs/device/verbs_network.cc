@@ -1,0 +1,88 @@
+#include "transport/verbs/device/verbs_network.h"
+
+#include <ifaddrs.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <iterator>
+
+namespace annulus {
+namespace {
+
+constexpr int kGidBits = 128;
+constexpr int kIpv4Bits = 32;
+// Of a GID of InfiniBand: the rest names the port.
+constexpr int kSubnetBits = 64;
+
+bool IsIpv4(const std::array<uint8_t, 16>& gid) { return GidText(gid).find(':') == std::string::npos; }
+bool IsLinkLocal(const std::array<uint8_t, 16>& gid) { return gid[0] == 0xfe && (gid[1] & 0xc0) == 0x80; }
+
+// The address as a GID. Returns false when it is none of IPv4 or IPv6.
+bool GidOf(const sockaddr* from, std::array<uint8_t, 16>* gid) {
+  if (from == nullptr) return false;
+  if (from->sa_family == AF_INET) {
+    sockaddr_in address;
+    std::memcpy(&address, from, sizeof(address));
+    *gid = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+    std::memcpy(gid->data() + 12, &address.sin_addr, sizeof(address.sin_addr));
+    return true;
+  }
+  if (from->sa_family != AF_INET6) return false;
+  sockaddr_in6 address;
+  std::memcpy(&address, from, sizeof(address));
+  std::copy(std::begin(address.sin6_addr.s6_addr), std::end(address.sin6_addr.s6_addr), gid->begin());
+  return true;
+}
+
+// The bits that are set in the last `bits` of a mask.
+int Ones(const std::array<uint8_t, 16>& mask, int bits) {
+  int ones = 0;
+  for (size_t i = mask.size() - static_cast<size_t>(bits / 8); i < mask.size(); ++i) ones += std::popcount(mask[i]);
+  return ones;
+}
+
+// Bits of the network of this host's address `gid`; all where no interface has it.
+int NetworkBits(const std::array<uint8_t, 16>& gid) {
+  const int all = IsIpv4(gid) ? kIpv4Bits : kGidBits;
+  ifaddrs* list = nullptr;
+  if (IsLinkLocal(gid) || getifaddrs(&list) != 0) return all;
+  int bits = 0;
+  for (const ifaddrs* each = list; each != nullptr && bits == 0; each = each->ifa_next) {
+    std::array<uint8_t, 16> own;
+    std::array<uint8_t, 16> mask;
+    if (GidOf(each->ifa_addr, &own) && own == gid && GidOf(each->ifa_netmask, &mask)) bits = Ones(mask, all);
+  }
+  freeifaddrs(list);
+  return bits > 0 ? bits : all;
+}
+
+}  // namespace
+
+std::string NetworkText(std::array<uint8_t, 16> gid, int bits) {
+  const int kept = bits + (IsIpv4(gid) ? kGidBits - kIpv4Bits : 0);
+  for (int bit = kept; bit < kGidBits; ++bit) {
+    gid[static_cast<size_t>(bit / 8)] &= static_cast<uint8_t>(~(0x80 >> (bit % 8)));
+  }
+  return GidText(gid) + "/" + std::to_string(bits);
+}
+
+std::string VerbsNetwork(const VerbsDevice& device) {
+  if (!device.ethernet()) return "InfiniBand " + NetworkText(device.gid(), kSubnetBits);
+  return "RoCE " + NetworkText(device.gid(), NetworkBits(device.gid()));
+}
+
+std::string VerbsAddress(const std::string& endpoint, const VerbsDevice& device) {
+  return endpoint + " " + VerbsNetwork(device);
+}
+
+std::string_view EndpointOf(std::string_view address) { return address.substr(0, address.find(' ')); }
+
+std::string_view NetworkOf(std::string_view address) {
+  const size_t space = address.find(' ');
+  return space == std::string_view::npos ? std::string_view() : address.substr(space + 1);
+}
+
+}  // namespace annulus
