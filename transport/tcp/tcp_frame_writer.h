@@ -34,6 +34,7 @@ class TcpFrameWriter {
   void WriteFrame(const Tag& tag, const std::byte* data, uint32_t bytes, uint64_t sequence, std::byte* to) const;
 
   bool empty() const { return num_frames_ == 0; }
+  size_t frames() const { return num_frames_; }
   // Written bytes of the first frame, of header and payload together.
   size_t begun_bytes() const { return num_frames_ == 0 ? 0 : frames_[first_frame_].written; }
   // Writes the first frame again from there, which is not beyond begun_bytes().

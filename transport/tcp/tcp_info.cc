@@ -6,6 +6,7 @@
 
 #include "transport/security/seal.h"
 #include "transport/tcp/tcp.h"
+#include "transport/tcp/tcp_session.h"
 #include "transport/tcp/tcp_settings.h"
 
 namespace annulus {
@@ -36,17 +37,24 @@ LinkCosts Costs(const LinkPlace& place) {
 // connection, in each socket, comes on top. The transport chooses up to kChosenSockets sockets by itself.
 constexpr size_t kSocketBytes = 8 * 1024;
 constexpr size_t kOneSocketBytes = 40 * 1024;
-constexpr size_t kRetainedBytes = size_t{544} * 1024;
 constexpr int64_t kChosenSockets = 2;
 constexpr size_t kSlotAlignment = 64;
 
+size_t LanesBytes(const TransportConfig& config, int sockets) {
+  const uint32_t most_short = sockets == 1 ? TcpSession::kMostShortBytes : 0;
+  size_t each = 0;
+  if (config.settings.Number("reconnect_ms") > 0) {
+    each += TcpRetained::MemoryBytes(TcpRetained::RoomFor(config.slot_bytes, config.slots, sockets, most_short));
+  }
+  if (config.settings.Number("encrypt") != 0) each += Seal::kMemoryBytes;
+  const auto lanes = static_cast<size_t>(sockets);
+  return std::max(lanes * kSocketBytes, kOneSocketBytes) + lanes * each;
+}
+
 size_t LinkMemoryBytes(const TransportConfig& config) {
-  const auto sockets = static_cast<size_t>(std::max(config.settings.Number("tcp_sockets"), kChosenSockets));
+  const auto sockets = static_cast<int>(std::max(config.settings.Number("tcp_sockets"), kChosenSockets));
   const size_t slot = (config.slot_bytes + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
-  const size_t retained = config.settings.Number("reconnect_ms") > 0 ? kRetainedBytes : 0;
-  const size_t sealed = config.settings.Number("encrypt") != 0 ? Seal::kMemoryBytes : 0;
-  return 2 * static_cast<size_t>(config.slots) * slot + std::max(sockets * kSocketBytes, kOneSocketBytes) +
-         sockets * (retained + sealed);
+  return 2 * static_cast<size_t>(config.slots) * slot + std::max(LanesBytes(config, 1), LanesBytes(config, sockets));
 }
 
 }  // namespace

@@ -9,55 +9,69 @@
 namespace annulus {
 namespace {
 
-// Pieces in use at once: two for each frame, header and payload. The frames of one write must fit beside many others.
-constexpr size_t kMostPieces = 8 * TcpRetained::kMostFrames;
 constexpr size_t kFrameCopyBytes = kFrameHeaderBytes + TcpRetained::kMostCopied;
+constexpr size_t kPiecesPerFrame = 2;  // Header and payload.
+
+// Room for copies that are made at once: as many as are worth a system call that confirms them, several times over.
+constexpr size_t kMostAtOnce = size_t{256} << 10;
+constexpr size_t kMostToConfirm = size_t{32} << 10;
+// The least with which a link works well: two of its largest frames of one kind, four of the other.
+constexpr size_t kLeastShorts = 2;
+constexpr size_t kLeastFrames = 4;
 
 }  // namespace
 
-TcpRetained::TcpRetained(bool keeps, uint32_t most_short)
+TcpRetained::Room TcpRetained::RoomFor(size_t slot_bytes, int slots, int lanes, uint32_t most_short) {
+  const size_t share = static_cast<size_t>(slots) * slot_bytes / static_cast<size_t>(lanes);
+  const size_t shorts = most_short > 0 ? kLeastShorts * (kFrameHeaderBytes + most_short) : 0;
+  Room room;
+  room.late = std::max(share, slot_bytes);
+  room.at_once = std::clamp(share / 4, std::max(shorts, kLeastFrames * kFrameCopyBytes), kMostAtOnce);
+  return room;
+}
+
+TcpRetained::TcpRetained(bool keeps, const Room& room, size_t pieces)
     : keeps_(keeps),
-      copies_(keeps            ? kCopyBytes
-              : most_short > 0 ? kFrameHeaderBytes + most_short
-                               : 0),
-      late_(keeps ? kLateCopyBytes : 0),
-      pieces_(keeps ? kMostPieces : 1) {
-  static_assert(kMostFrames * kFrameCopyBytes * 3 / 2 < kCopyBytes);
+      at_once_(room.at_once),
+      late_(room.late),
+      to_confirm_(std::min(kMostToConfirm, room.at_once / 4)),
+      pieces_(pieces) {}
+
+TcpRetained::TcpRetained(const Room& room) : TcpRetained(true, room, kMostPieces) { ANNULUS_CHECK(HasRoom(1)); }
+
+TcpRetained::TcpRetained(uint32_t most_short)
+    : TcpRetained(false, {.at_once = most_short > 0 ? kFrameHeaderBytes + most_short : 0}, 1) {}
+
+// One frame more: the end of the ring may stay empty.
+bool TcpRetained::HasRoom(size_t frames) const {
+  return num_pieces_ + kPiecesPerFrame * frames <= pieces_.size() &&
+         at_once_.used() + (frames + 1) * kFrameCopyBytes <= at_once_.bytes();
 }
 
-// Copies are contiguous, so the end of the ring may stay empty behind one that does not fit there.
-bool TcpRetained::HasRoom() const {
-  if (!keeps_) return num_pieces_ == 0;
-  return num_pieces_ + 2 * kMostFrames <= kMostPieces &&
-         copies_used() + (kMostFrames + 1) * kFrameCopyBytes + kFrameCopyBytes * 4 <= copies_.bytes;
+bool TcpRetained::HasRoomForShort(size_t bytes) const {
+  return keeps_ ? num_pieces_ < pieces_.size() && at_once_.Fits(bytes) : num_pieces_ == 0;
 }
 
-// Memory of copies is given back in their order, as they are made in the order of the stream.
+TcpRetained::Piece* TcpRetained::AddPiece() {
+  ANNULUS_CHECK(num_pieces_ < pieces_.size());
+  if (!has_lent()) ++first_lent_;
+  Piece* const piece = &PieceAt(num_pieces_++);
+  *piece = Piece();
+  return piece;
+}
+
 std::byte* TcpRetained::AddCopy(size_t bytes) {
-  if (const size_t left = copies_.bytes - copies_.end % copies_.bytes; left < bytes) copies_.end += left;
-  std::byte* const data = copies_.memory.get() + copies_.end % copies_.bytes;
-  copies_.end += bytes;
-  ANNULUS_CHECK(copies_used() <= copies_.bytes);
+  std::byte* const data = at_once_.Add(bytes);
   Piece* last = num_pieces_ > 0 ? &PieceAt(num_pieces_ - 1) : nullptr;
-  if (last == nullptr || last->lent != nullptr || last->late || last->data + last->bytes != data) {
-    ANNULUS_CHECK(num_pieces_ < pieces_.size());
-    last = &PieceAt(num_pieces_++);
-    *last = {.data = data};
+  if (last == nullptr || last->ring != &at_once_ || last->data + last->bytes != data) {
+    last = AddPiece();
+    last->data = data;
+    last->ring = &at_once_;
   }
   last->bytes += bytes;
-  last->copies_end = copies_.end;
+  last->ring_end = at_once_.end();
   end_ += bytes;
   return data;
-}
-
-std::byte* TcpRetained::AddShort(size_t bytes) { return AddCopy(bytes); }
-
-void TcpRetained::AddLent(Send* send) {
-  ANNULUS_CHECK(num_pieces_ < pieces_.size());
-  PieceAt(num_pieces_++) = {.data = send->data, .bytes = send->bytes, .lent = send};
-  ++lent_;
-  lent_bytes_ += send->bytes;
-  end_ += send->bytes;
 }
 
 bool TcpRetained::AddWritten(const std::byte* header, Send* send) {
@@ -66,7 +80,13 @@ bool TcpRetained::AddWritten(const std::byte* header, Send* send) {
   std::byte* const to = AddCopy(kFrameHeaderBytes + (copies ? send->bytes : 0));
   std::memcpy(to, header, kFrameHeaderBytes);
   if (!copies) {
-    AddLent(send);
+    const size_t index = num_pieces_;
+    Piece* const piece = AddPiece();
+    piece->data = send->data;
+    piece->bytes = send->bytes;
+    piece->lent = send;
+    end_ += send->bytes;
+    first_lent_ = std::min(first_lent_, index);
   } else if (send->bytes > 0) {
     std::memcpy(to + kFrameHeaderBytes, send->data, send->bytes);
   }
@@ -90,22 +110,19 @@ void TcpRetained::Wrote(size_t bytes) {
   if (!keeps_ && next_ == end_) Confirm(end_, [](Send*) {});
 }
 
+void TcpRetained::FindLent() {
+  while (has_lent() && PieceAt(first_lent_).lent == nullptr) ++first_lent_;
+}
+
 Send* TcpRetained::DropFirst() {
-  Piece& piece = PieceAt(0);
+  const Piece piece = PieceAt(0);
   begin_ += piece.bytes;
-  Send* const send = piece.lent;
-  if (send != nullptr) {
-    --lent_;
-    lent_bytes_ -= piece.bytes;
-  } else if (piece.late) {
-    if (--late_.pieces == 0) late_.used = 0;
-  } else {
-    copies_.begin = piece.copies_end;
-  }
   first_ = (first_ + 1) % pieces_.size();
-  // From the beginning again, where the memory is most likely in the cache.
-  if (--num_pieces_ == 0) copies_.begin = copies_.end = 0;
-  return send;
+  --num_pieces_;
+  if (first_lent_ > 0) --first_lent_;
+  FindLent();
+  if (piece.ring != nullptr) piece.ring->FreeTo(piece.ring_end);
+  return piece.lent;
 }
 
 void TcpRetained::ShortenFirst(size_t by) {
@@ -113,22 +130,20 @@ void TcpRetained::ShortenFirst(size_t by) {
   piece.data += by;
   piece.bytes -= by;
   begin_ += by;
-  if (piece.lent != nullptr) {
-    lent_bytes_ -= by;
-  } else if (!piece.late) {
-    copies_.begin = piece.copies_end - piece.bytes;
-  }
+  if (piece.ring != nullptr) piece.ring->FreeTo(piece.ring_end - piece.bytes);
 }
 
-void TcpRetained::CopyLate(Piece* piece) {
-  ANNULUS_CHECK(late_.used + piece->bytes <= late_.bytes);
-  std::byte* const to = late_.memory.get() + late_.used;
-  std::memcpy(to, piece->data, piece->bytes);
-  late_.used += piece->bytes;
-  ++late_.pieces;
-  --lent_;
-  lent_bytes_ -= piece->bytes;
-  *piece = {.data = to, .bytes = piece->bytes, .late = true};
+// What was lent first is copied first, so late copies are given back in their order.
+Send* TcpRetained::CopyLent() {
+  Piece& piece = PieceAt(first_lent_);
+  std::byte* const to = late_.Add(piece.bytes);
+  std::memcpy(to, piece.data, piece.bytes);
+  piece.data = to;
+  piece.ring = &late_;
+  piece.ring_end = late_.end();
+  Send* const send = std::exchange(piece.lent, nullptr);
+  FindLent();
+  return send;
 }
 
 }  // namespace annulus

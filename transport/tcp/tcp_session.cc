@@ -21,6 +21,8 @@ constexpr int kIdlePolls = 4;
 // Acknowledgements raise no event. Who waits for one looks again after this time.
 constexpr Nanoseconds kConfirmationWait = 250 * kMicrosecond;
 
+constexpr size_t kMostShortFrameBytes = kFrameHeaderBytes + TcpSession::kMostShortBytes;
+
 }  // namespace
 
 TcpSession::TcpSession(const TcpSessionConfig& config, std::vector<SealedSocket> sockets)
@@ -30,9 +32,10 @@ TcpSession::TcpSession(const TcpSessionConfig& config, std::vector<SealedSocket>
       sends_(&send_slots_),
       receives_(&recv_slots_, config.slot_bytes, config.slots, static_cast<int>(sockets.size())),
       alarm_(sockets[0].get_executor()) {
-  const uint32_t most_short = sockets.size() == 1 ? kMostShortBytes : 0;
+  const int lanes = static_cast<int>(sockets.size());
+  const uint32_t most_short = lanes == 1 ? kMostShortBytes : 0;
   for (SealedSocket& socket : sockets) {
-    lanes_.push_back(std::make_unique<Lane>(std::move(socket), config, most_short));
+    lanes_.push_back(std::make_unique<Lane>(std::move(socket), config, lanes, most_short));
   }
 }
 
@@ -60,8 +63,12 @@ bool TcpSession::MayTake(const Lane& lane) const {
   if (send == nullptr || lane.socket.write_ended()) return false;
   if (lane.writer.unwritten_bytes() >= (striped ? kPullBytesStriped : kPullBytesAlone)) return false;
   if (striped && lane.socket.write_blocked() && !lane.writer.empty()) return false;
-  if (lane.retained.keeps() && !lane.retained.HasRoom()) return false;
-  return lane.writer.Takes(*send);
+  return HasRoom(lane) && lane.writer.Takes(*send);
+}
+
+// Whether one frame more could be kept when it is written.
+bool TcpSession::HasRoom(const Lane& lane) const {
+  return !lane.retained.keeps() || lane.retained.HasRoom(lane.writer.frames() + 1);
 }
 
 // Performs one write of what is ready. Returns how many bytes the kernel took.
@@ -114,11 +121,11 @@ void TcpSession::Confirm(Lane* lane, bool* moved) {
   lane->retained.Confirm(position - missing, [&](Send* send) { sends_.MarkDone(send, moved); });
 }
 
-// Only on lanes that have written all they have: others complete their sends as they go on.
+// One send of each lane. Only on lanes that have written all they have: others complete their sends as they go on.
 void TcpSession::CopyLent(bool* moved) {
   for (auto& lane : lanes_) {
     if (!lane->retained.CanCopyLent() || !lane->writer.empty()) continue;
-    lane->retained.CopyLent([&](Send* send) { sends_.MarkDone(send, moved); });
+    sends_.MarkDone(lane->retained.CopyLent(), moved);
   }
 }
 
@@ -191,7 +198,8 @@ bool TcpSession::Arm(Lane* lane) {
 // Before a sleep: what is lent is copied if it can be. Otherwise somebody has to look for acknowledgements.
 bool TcpSession::ArmConfirmation(Lane* lane) {
   const TcpRetained& retained = lane->retained;
-  if (lane->socket.write_ended() || (!retained.has_lent() && retained.HasRoom())) return true;
+  const bool has_room = HasRoom(*lane) && (!has_short_path() || retained.HasRoomForShort(kMostShortFrameBytes));
+  if (lane->socket.write_ended() || (!retained.has_lent() && has_room)) return true;
   if (retained.CanCopyLent() && lane->writer.empty()) {
     idle_polls_ = kIdlePolls;
     return false;
@@ -211,7 +219,7 @@ bool TcpSession::SendCopy(const Tag& tag, const std::byte* data, uint32_t bytes)
     bool moved = false;
     Confirm(&lane, &moved);
   }
-  if (!lane.retained.HasRoom()) return false;
+  if (!lane.retained.HasRoomForShort(kFrameHeaderBytes + bytes)) return false;
   lane.writer.WriteFrame(tag, data, bytes, sends_.TakeNumber(), lane.retained.AddShort(kFrameHeaderBytes + bytes));
   FlushCopy();
   return true;

@@ -7,7 +7,7 @@
 //
 // A session that retains keeps what it has sent until the peer's kernel has it (TcpRetained). A large send then
 // completes when the peer's kernel has all of it, or when the rest of it was copied because the link had nothing else
-// to do.
+// to do: then more can be sent.
 //
 // The end of a lane is not an error here: the endpoint asks, and decides when nothing more can come.
 //
@@ -123,8 +123,13 @@ class TcpSession {
 
  private:
   struct Lane {
-    Lane(SealedSocket taken, const TcpSessionConfig& config, uint32_t most_short)
-        : socket(std::move(taken)), writer(config.checksum), retained(config.retains, most_short), reader(most_short) {}
+    Lane(SealedSocket taken, const TcpSessionConfig& config, int lanes, uint32_t most_short)
+        : socket(std::move(taken)),
+          writer(config.checksum),
+          retained(config.retains
+                       ? TcpRetained(TcpRetained::RoomFor(config.slot_bytes, config.slots, lanes, most_short))
+                       : TcpRetained(most_short)),
+          reader(most_short) {}
     // Position in the outgoing stream of the next byte to write.
     uint64_t position() const {
       return retained.has_unwritten() ? retained.next() : retained.end() + writer.begun_bytes();
@@ -142,6 +147,7 @@ class TcpSession {
     kTake,     // A caller that has seen the frame whole and not taken it yet.
   };
 
+  bool HasRoom(const Lane& lane) const;
   static bool IsSuspended(const Lane& lane) { return lane.socket.broken() || lane.socket.frozen(); }
   bool MayTake(const Lane& lane) const;
   void Confirm(Lane* lane, bool* moved);

@@ -82,18 +82,27 @@ TEST_P(MemoryTest, TheSumOverRanksIsWhatTheMappingsTake) {
 }
 
 TEST_P(MemoryTest, ABudgetIsKeptByWhateverIsCalled) {
-  for (const char* transport : {"shm", "tcp"}) {
+  struct Kind {
+    const char* transport;
+    int reconnect_ms = 0;
+    int tcp_sockets = 0;
+  };
+  for (const Kind& kind : {Kind{"shm"}, Kind{"tcp"}, Kind{"tcp", 1000}, Kind{"tcp", 1000, 3}}) {
     PlanSettings least;
     least.slots = 4;
     least.largest_slice_bytes = 16 * 1024;
     PossibleLinks possible;
-    const auto word = std::ranges::find(kTransportWords, std::string_view(transport));
+    const auto word = std::ranges::find(kTransportWords, std::string_view(kind.transport));
     possible.allowed = static_cast<TransportChoice>(word - std::begin(kTransportWords));
+    possible.settings.Set("reconnect_ms", kind.reconnect_ms);
+    possible.settings.Set("tcp_sockets", kind.tcp_sockets);
     const size_t most = MostMemory(GetParam(), least, possible);
     for (const size_t budget : {most, 2 * most}) {
       ClusterConfig config;
       config.nranks = GetParam();
-      config.transport = transport;
+      config.transport = kind.transport;
+      config.reconnect_ms = kind.reconnect_ms;
+      config.tcp_sockets = kind.tcp_sockets;
       config.memory_bytes = static_cast<int64_t>(budget);
       Cluster(config).Run([&config, budget](annulus_comm_t* comm, int rank) {
         UseAll(comm, rank, config.nranks);
@@ -192,6 +201,21 @@ TEST(MemoryBudgetTest, MoreSocketsThanTheBudgetHasRoomForAreAnError) {
   EXPECT_GT(MostMemory(2, least, wide), MostMemory(2, least));
   EXPECT_TRUE(FitMemory(2, MostMemory(2, least, wide), wide, &least).ok());
   EXPECT_FALSE(FitMemory(2, MostMemory(2, least, wide) - 1, wide, &least).ok());
+}
+
+// Links that resume keep copies of what they send, as much as their slots allow.
+TEST(MemoryBudgetTest, LinksThatResumeNeedLittleMore) {
+  PlanSettings least;
+  least.slots = 4;
+  least.largest_slice_bytes = 16 * 1024;
+  PossibleLinks resuming;
+  resuming.settings.Set("reconnect_ms", 1000);
+  const size_t without = MostMemory(2, least);
+  const size_t with = MostMemory(2, least, resuming);
+  RecordProperty("least_bytes_of_two_ranks", static_cast<int>(with));
+  EXPECT_GT(with, without);
+  EXPECT_LT(with, size_t{700'000});
+  EXPECT_TRUE(FitMemory(2, with, resuming, &least).ok());
 }
 
 TEST(MemoryBudgetTest, SlotsShrinkStepByStepAndTooLittleIsAnError) {

@@ -53,6 +53,7 @@ UserConfig Cluster::Config(int rank) const {
   config.Set("spin_us", config_.spin_us);
   config.Set("tcp_sockets", config_.tcp_sockets);
   config.Set("checksum", config_.checksum ? 1 : 0);
+  config.Set("reconnect_ms", config_.reconnect_ms);
   config.Set("shm_stores", config_.shm_stores);
   config.Set("algorithm", config_.algorithm);
   config.Set("device_reduce", config_.device_reduce);

@@ -13,6 +13,7 @@ namespace annulus {
 namespace {
 
 constexpr uint32_t kShort = 16 * 1024;
+constexpr TcpRetained::Room kRoom = {.at_once = 256 * 1024, .late = 256 * 1024};
 
 Bytes HeaderOf(int number) { return Payload(kFrameHeaderBytes, number + 1000); }
 
@@ -51,7 +52,7 @@ class TcpRetainedTest : public ::testing::Test {
     retained_.Confirm(position, [this](Send* send) { Finish(send); });
   }
   void CopyLent() {
-    retained_.CopyLent([this](Send* send) { Finish(send); });
+    while (retained_.CanCopyLent()) Finish(retained_.CopyLent());
   }
   // The poster does as it likes with the memory of a send that is done.
   void Finish(Send* send) {
@@ -79,7 +80,7 @@ class TcpRetainedTest : public ::testing::Test {
     Send send;
   };
 
-  TcpRetained retained_{true, kShort};
+  TcpRetained retained_{kRoom};
   std::deque<Slice> slices_;
   Bytes stream_;
   int finished_ = 0;
@@ -108,7 +109,7 @@ TEST_F(TcpRetainedTest, EveryByteCanBeTheFirstToWriteAgain) {
 TEST_F(TcpRetainedTest, EveryByteCanBeTheLastConfirmed) {
   for (uint64_t confirmed = 0;; ++confirmed) {
     retained_.~TcpRetained();
-    new (&retained_) TcpRetained(true, kShort);
+    new (&retained_) TcpRetained(kRoom);
     slices_.clear();
     stream_.clear();
     finished_ = 0;
@@ -127,34 +128,59 @@ TEST_F(TcpRetainedTest, EveryByteCanBeTheLastConfirmed) {
   }
 }
 
-TEST_F(TcpRetainedTest, MoreThanThereIsRoomForIsNotCopiedLate) {
-  const uint32_t bytes = TcpRetained::kLateCopyBytes / 2 + 1;
+TEST_F(TcpRetainedTest, WhatIsLentIsCopiedLateAsFarAsThereIsRoom) {
+  const uint32_t bytes = kRoom.late / 2 + 1;
   AddWritten(bytes);
-  EXPECT_TRUE(retained_.CanCopyLent());
   AddWritten(bytes);
+  CopyLent();
+  EXPECT_EQ(finished_, 1) << "the first one";
+  EXPECT_TRUE(retained_.has_lent());
+  ASSERT_NO_FATAL_FAILURE(ExpectWrittenAgain(0, SIZE_MAX));
+  Confirm(kFrameHeaderBytes + bytes - 1);
   EXPECT_FALSE(retained_.CanCopyLent());
-  Confirm(kFrameHeaderBytes + 2);  // Only the rest of a slice has to be copied.
-  EXPECT_TRUE(retained_.CanCopyLent());
+  Confirm(kFrameHeaderBytes + bytes);
+  EXPECT_TRUE(retained_.CanCopyLent()) << "the room is free again";
+  Confirm(2 * kFrameHeaderBytes + bytes + 2);  // Only the rest of a slice has to be copied.
   CopyLent();
   EXPECT_EQ(finished_, 2);
-  ASSERT_NO_FATAL_FAILURE(ExpectWrittenAgain(kFrameHeaderBytes + 2, SIZE_MAX));
-  AddWritten(5000);
-  EXPECT_FALSE(retained_.CanCopyLent()) << "the room is used";
-  Confirm(stream_.size() - 5000);
-  EXPECT_TRUE(retained_.CanCopyLent()) << "the room is free again";
+  ASSERT_NO_FATAL_FAILURE(ExpectWrittenAgain(2 * kFrameHeaderBytes + bytes + 2, SIZE_MAX));
 }
 
-TEST_F(TcpRetainedTest, ThereIsRoomForAllFramesOfOneWrite) {
-  while (retained_.HasRoom()) {
-    for (size_t i = 0; i < TcpRetained::kMostFrames; ++i) AddWritten(TcpRetained::kMostCopied - i);
+TEST_F(TcpRetainedTest, ThereIsRoomForTheFramesThatItSays) {
+  for (const uint32_t bytes : {0u, 1u, TcpRetained::kMostCopied, TcpRetained::kMostCopied + 1}) {
+    for (size_t frames = 40; frames > 0; --frames) {
+      while (retained_.HasRoom(frames)) {
+        for (size_t i = 0; i < frames; ++i) AddWritten(bytes);
+      }
+    }
+    EXPECT_TRUE(retained_.wants_confirmation());
+    ExpectWrittenAgain(retained_.begin(), SIZE_MAX);
+    CopyLent();
+    ExpectWrittenAgain(retained_.begin(), SIZE_MAX);
+    EXPECT_TRUE(retained_.wants_confirmation()) << "or nothing would ever make room";
+    Confirm(stream_.size());
+    EXPECT_TRUE(retained_.HasRoom(40));
   }
-  ExpectWrittenAgain(0, SIZE_MAX);
-  Confirm(stream_.size());
-  EXPECT_TRUE(retained_.HasRoom());
-  while (retained_.HasRoom()) {
-    for (size_t i = 0; i < TcpRetained::kMostFrames; ++i) AddWritten(TcpRetained::kMostCopied + 1);
+}
+
+// With the fewest and smallest slots, and the most sockets.
+TEST(TcpRetainedRoom, IsASmallPartOfTheSlotsAndLetsEveryFrameIn) {
+  for (const size_t slot_bytes : {64u, 16u * 1024, 256u * 1024}) {
+    for (const int slots : {4, 8}) {
+      size_t late = 0;
+      for (const int lanes : {1, 2, 64}) {
+        const uint32_t most_short = lanes == 1 ? kShort : 0;
+        const TcpRetained::Room room = TcpRetained::RoomFor(slot_bytes, slots, lanes, most_short);
+        TcpRetained retained(room);
+        EXPECT_EQ(TcpRetained::MemoryBytes(room), retained.bytes());
+        EXPECT_TRUE(retained.HasRoom(3));
+        EXPECT_TRUE(retained.HasRoomForShort(kFrameHeaderBytes + most_short));
+        late = lanes * room.late;
+        EXPECT_LE(late, std::max<size_t>(slots, lanes) * slot_bytes);
+        EXPECT_LE(retained.bytes() - room.late, slot_bytes == 256 * 1024 ? 300'000u : 50'000u);
+      }
+    }
   }
-  ExpectWrittenAgain(retained_.begin(), SIZE_MAX);
 }
 
 TEST_F(TcpRetainedTest, AnyOrderOfThingsKeepsTheBytes) {
@@ -162,7 +188,7 @@ TEST_F(TcpRetainedTest, AnyOrderOfThingsKeepsTheBytes) {
   for (int step = 0; step < 20'000; ++step) {
     if (stream_.size() > 4'000'000 && retained_.begin() == retained_.end()) {
       retained_.~TcpRetained();
-      new (&retained_) TcpRetained(true, kShort);
+      new (&retained_) TcpRetained(kRoom);
       slices_.clear();
       stream_.clear();
     }
@@ -170,10 +196,10 @@ TEST_F(TcpRetainedTest, AnyOrderOfThingsKeepsTheBytes) {
     switch (random() % 6) {
       case 0:
       case 1:
-        if (retained_.HasRoom()) AddWritten(random() % 3 == 0 ? random() % 30'000 : random() % 100);
+        if (retained_.HasRoom(1)) AddWritten(random() % 3 == 0 ? random() % 30'000 : random() % 100);
         break;
       case 2:
-        if (retained_.HasRoom()) {
+        if (retained_.HasRoomForShort(kFrameHeaderBytes + kShort)) {
           AddShort(random() % 8 == 0 ? kShort : random() % 100);
           ASSERT_NO_FATAL_FAILURE(ExpectWrittenAgain(retained_.next(), SIZE_MAX));
         }
@@ -182,7 +208,7 @@ TEST_F(TcpRetainedTest, AnyOrderOfThingsKeepsTheBytes) {
         Confirm(retained_.begin() + random() % (kept + 1));
         break;
       case 4:
-        if (retained_.CanCopyLent()) CopyLent();
+        if (retained_.CanCopyLent()) Finish(retained_.CopyLent());
         break;
       default:
         ASSERT_NO_FATAL_FAILURE(ExpectWrittenAgain(retained_.begin() + random() % (kept + 1), 1 + random() % 60'000));
@@ -192,12 +218,12 @@ TEST_F(TcpRetainedTest, AnyOrderOfThingsKeepsTheBytes) {
 }
 
 TEST(TcpRetainedOff, KeepsOnlyWhatIsNotWritten) {
-  TcpRetained retained(false, kShort);
+  TcpRetained retained(kShort);
   const Bytes frame = Payload(kFrameHeaderBytes + kShort, 1);
   for (int round = 0; round < 3; ++round) {
-    ASSERT_TRUE(retained.HasRoom());
+    ASSERT_TRUE(retained.HasRoomForShort(frame.size()));
     std::copy(frame.begin(), frame.end(), retained.AddShort(frame.size()));
-    EXPECT_FALSE(retained.HasRoom());
+    EXPECT_FALSE(retained.HasRoomForShort(1));
     retained.Wrote(5);
     EXPECT_EQ(Listed(retained), Bytes(frame.begin() + 5, frame.end()));
     retained.Wrote(frame.size() - 5);
