@@ -280,12 +280,14 @@ typedef struct annulus_peer_counters {
 
 /* The same counters for all links of one transport. */
 typedef struct annulus_transport_counters {
-  size_t struct_bytes;     /* sizeof(annulus_transport_counters_t), set by the caller */
-  const char* transport;   /* its name, as in ANNULUS_TRANSPORT; "" past the last one. The string is never freed */
-  uint64_t sent_bytes;     /* slices sent */
-  uint64_t received_bytes; /* slices received */
-  uint64_t retransmits;    /* what was sent again because a network lost or delayed it: TCP segments, including probes
-                              for a lost end. 0 where the transport does not know */
+  size_t struct_bytes;       /* sizeof(annulus_transport_counters_t), set by the caller */
+  const char* transport;     /* its name, as in ANNULUS_TRANSPORT; "" past the last one. The string is never freed */
+  uint64_t sent_bytes;       /* slices sent */
+  uint64_t received_bytes;   /* slices received */
+  uint64_t retransmits;      /* what was sent again because a network lost or delayed it: TCP segments, including probes
+                                for a lost end. 0 where the transport does not know */
+  uint64_t reconnects;       /* broken connections that were made again (ANNULUS_RECONNECT_MS) */
+  uint64_t bytes_sent_again; /* over these: what had not arrived when the earlier ones broke */
 } annulus_transport_counters_t;
 
 /* Most memory that a communicator holds on this rank, in bytes. Memory shared by two ranks is counted by one of them,

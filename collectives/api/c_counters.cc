@@ -91,6 +91,8 @@ annulus_status_t annulus_comm_transport_counters(const annulus_comm_t* comm, int
       full.sent_bytes = totals.sent_bytes;
       full.received_bytes = totals.received_bytes;
       full.retransmits = totals.retransmits;
+      full.reconnects = totals.reconnects;
+      full.bytes_sent_again = totals.bytes_sent_again;
     }
     return Outcome(GiveStruct(full, "annulus_transport_counters_t", counters));
   });

@@ -304,7 +304,11 @@ TransportTotals Communicator::ReadTransport(const TransportInfo& transport) cons
     totals.received_bytes += passed.received_bytes;
   }
   for (const auto& endpoint : setup_->links().all()) {
-    if (is_its(ReadPeer(endpoint->peer()))) totals.retransmits += endpoint->stats().retransmits;
+    if (!is_its(ReadPeer(endpoint->peer()))) continue;
+    const EndpointStats stats = endpoint->stats();
+    totals.retransmits += stats.retransmits;
+    totals.reconnects += stats.reconnects;
+    totals.bytes_sent_again += stats.bytes_sent_again;
   }
   return totals;
 }

@@ -46,6 +46,8 @@ struct TransportTotals {
   uint64_t sent_bytes = 0;
   uint64_t received_bytes = 0;
   uint64_t retransmits = 0;
+  uint64_t reconnects = 0;
+  uint64_t bytes_sent_again = 0;
 };
 
 class Communicator {

@@ -162,6 +162,8 @@ py::dict TransportCounters(Handle* self) {
     values["sent_bytes"] = counters.sent_bytes;
     values["received_bytes"] = counters.received_bytes;
     values["retransmits"] = counters.retransmits;
+    values["reconnects"] = counters.reconnects;
+    values["bytes_sent_again"] = counters.bytes_sent_again;
     transports[counters.transport] = values;
   }
 }

@@ -5,9 +5,11 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <sstream>
 #include <vector>
 
 #include "tests/faults/spread_job.h"
+#include "tests/transport/tcp/send_buffer.h"
 
 namespace annulus {
 namespace {
@@ -32,6 +34,23 @@ class LinkPathsTest : public testing::TestWithParam<Links> {
                 {"ANNULUS_TIMEOUT_MS", "60000"}});
   }
 
+  // What the ranks' counters say of connections that were made again, in all.
+  struct Reconnects {
+    uint64_t count = 0;
+    uint64_t bytes_sent_again = 0;
+  };
+  Reconnects Counted() {
+    Reconnects sum;
+    for (int rank = 0; rank < SpreadJob::kRanks; ++rank) {
+      Reconnects own;
+      std::istringstream words(job_.ranks().worker(rank).After("reconnects"));
+      EXPECT_TRUE(words >> own.count >> own.bytes_sent_again) << job_.Outputs();
+      sum.count += own.count;
+      sum.bytes_sent_again += own.bytes_sent_again;
+    }
+    return sum;
+  }
+
   SpreadJob job_;
 };
 
@@ -43,6 +62,18 @@ TEST_P(LinkPathsTest, ResetsAreNoFailure) {
   }
   job_.ExpectGoodEnd();
   EXPECT_GT(job_.ranks().worker(0).CountLines("was made again"), 0) << job_.Outputs();
+  const Reconnects counted = Counted();
+  EXPECT_GT(counted.count, 0u);
+  EXPECT_LE(counted.bytes_sent_again, counted.count * MostUnacknowledged());
+}
+
+TEST_P(LinkPathsTest, WithoutResetsNothingIsCounted) {
+  Start("60000");
+  job_.Work(200 * kMillisecond);
+  job_.ExpectGoodEnd();
+  const Reconnects counted = Counted();
+  EXPECT_EQ(counted.count, 0u);
+  EXPECT_EQ(counted.bytes_sent_again, 0u);
 }
 
 TEST_P(LinkPathsTest, AHostThatIsAwayForFiveSecondsIsNoFailure) {

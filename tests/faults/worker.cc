@@ -17,9 +17,10 @@
 //
 // With FAULT_DRIVER its buffers are device memory of the stand-in for CUDA's driver (worker_gpu.h).
 //
-// Output: "ready" after the ten calls; "verdict STATUS RANK TIME MESSAGE" on a failure; "wrong on GPU: WHAT" after
-// destroy for each thing that was; then "ended TIME". Or "create STATUS MESSAGE" when there is no communicator. A wrong
-// sum ends the process.
+// Output: "ready" after the ten calls; at the end of `until` "reconnects COUNT BYTES", of connections that were made
+// again and bytes sent again, by the counters of TCP; "verdict STATUS RANK TIME MESSAGE" on a failure; "wrong on GPU:
+// WHAT" after destroy for each thing that was; then "ended TIME". Or "create STATUS MESSAGE" when there is no
+// communicator. A wrong sum ends the process.
 
 #include <annulus.h>
 #include <netinet/in.h>
@@ -75,6 +76,21 @@ annulus_status_t WorkUntilInputEnds(annulus_comm_t* comm, Buffers* b, int rank) 
   }
 }
 
+// Writes one line at once, so that the test sees it now.
+void Say(const std::string& line) {
+  std::puts(line.c_str());
+  std::fflush(stdout);
+}
+
+void SayReconnects(annulus_comm_t* comm) {
+  annulus_transport_counters_t counters{};
+  counters.struct_bytes = sizeof counters;
+  for (int i = 0; annulus_comm_transport_counters(comm, i, &counters) == ANNULUS_OK && *counters.transport != 0; ++i) {
+    if (counters.transport != std::string("tcp")) continue;
+    Say("reconnects " + std::to_string(counters.reconnects) + " " + std::to_string(counters.bytes_sent_again));
+  }
+}
+
 annulus_status_t Differing(annulus_comm_t* comm, Buffers* b, const std::string& field, bool differ) {
   const size_t count = b->in.size() / 2 - (field == "count" && differ ? 5 : 0);
   const annulus_type_t type = field == "type" && differ ? ANNULUS_INT32 : ANNULUS_FLOAT32;
@@ -124,12 +140,6 @@ annulus_status_t GoodAsync(annulus_comm_t* comm, Buffers* b) {
   return status;
 }
 
-// Writes one line at once, so that the test sees it now.
-void Say(const std::string& line) {
-  std::puts(line.c_str());
-  std::fflush(stdout);
-}
-
 annulus_status_t Duplicate(annulus_comm_t* comm) {
   annulus_comm_t* made = nullptr;
   const annulus_status_t status = annulus_comm_dup(comm, &made);
@@ -165,7 +175,11 @@ void VanishFromSplit(annulus_comm_t* comm, int colour) {
 annulus_status_t Act(annulus_comm_t* comm, Buffers* buffers, int rank, const std::string& mode,
                      const std::string& field) {
   annulus_status_t status = ANNULUS_OK;
-  if (mode == "until") return WorkUntilInputEnds(comm, buffers, rank);
+  if (mode == "until") {
+    status = WorkUntilInputEnds(comm, buffers, rank);
+    SayReconnects(comm);
+    return status;
+  }
   if (mode == "cut") ForEachDataSocket([](int fd) { shutdown(fd, SHUT_RDWR); });
   if (mode == "garble") ForEachDataSocket(Garble);
   while (mode == "async" && status == ANNULUS_OK) status = GoodAsync(comm, buffers);

@@ -13,6 +13,7 @@
 #include "tests/soak/rounds.h"
 #include "tests/transport/contract/contract_link.h"
 #include "tests/transport/contract/contract_traffic.h"
+#include "tests/transport/tcp/send_buffer.h"
 #include "tests/transport/tcp/socket_cutter.h"
 #include "tests/transport/tcp/tcp_peer.h"
 #include "transport/tcp/tcp.h"
@@ -119,6 +120,7 @@ TEST_P(TcpRepairTest, StreamsGoOnThroughResets) {
   Plan plan{.seed = 71, .slices = 150, .max_bytes = 256 * 1024, .window = 6, .gradual = true, .landing = true};
   for (uint64_t cuts = 0; cuts < wanted && !HasFailure(); plan.seed += 2) cuts += StreamThroughCuts(plan, &random);
   EXPECT_GT(Sum().reconnects, wanted / 4) << "a connection may be reset before it is in use";
+  EXPECT_LE(Sum().bytes_sent_again, Sum().reconnects * MostUnacknowledged());
 }
 
 TEST_P(TcpRepairTest, SmallSlicesGoOnThroughResets) {
@@ -184,6 +186,7 @@ TEST_P(TcpRepairTest, AQuietLinkThatIsResetGoesOn) {
     ASSERT_FALSE(HasFailure());
     // The last of several connections may still be under way.
     EXPECT_GE(Sum().reconnects, 2 * (round + 1));
+    EXPECT_LE(Sum().bytes_sent_again, Sum().reconnects * MostUnacknowledged());
   }
   std::sort(times.begin(), times.end());
   std::printf("%zu resets: the link went on after %.2f ms (median), %.2f ms (99 %%), %.2f ms (longest)\n", times.size(),
