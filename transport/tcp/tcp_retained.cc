@@ -14,7 +14,7 @@ constexpr size_t kPiecesPerFrame = 2;  // Header and payload.
 
 // Room for copies that are made at once: as many as are worth a system call that confirms them, several times over.
 constexpr size_t kMostAtOnce = size_t{256} << 10;
-constexpr size_t kMostToConfirm = size_t{32} << 10;
+constexpr size_t kMostToConfirm = size_t{8} << 10;  // So few that they stay in the fastest cache.
 // The least with which a link works well: two of its largest frames of one kind, four of the other.
 constexpr size_t kLeastShorts = 2;
 constexpr size_t kLeastFrames = 4;
@@ -86,6 +86,7 @@ bool TcpRetained::AddWritten(const std::byte* header, Send* send) {
     piece->bytes = send->bytes;
     piece->lent = send;
     end_ += send->bytes;
+    lent_bytes_ += send->bytes;
     first_lent_ = std::min(first_lent_, index);
   } else if (send->bytes > 0) {
     std::memcpy(to + kFrameHeaderBytes, send->data, send->bytes);
@@ -121,7 +122,7 @@ Send* TcpRetained::DropFirst() {
   --num_pieces_;
   if (first_lent_ > 0) --first_lent_;
   FindLent();
-  if (piece.ring != nullptr) piece.ring->FreeTo(piece.ring_end);
+  piece.ring != nullptr ? piece.ring->FreeTo(piece.ring_end) : DropLent(piece.bytes);
   return piece.lent;
 }
 
@@ -130,7 +131,7 @@ void TcpRetained::ShortenFirst(size_t by) {
   piece.data += by;
   piece.bytes -= by;
   begin_ += by;
-  if (piece.ring != nullptr) piece.ring->FreeTo(piece.ring_end - piece.bytes);
+  piece.ring != nullptr ? piece.ring->FreeTo(piece.ring_end - piece.bytes) : DropLent(by);
 }
 
 // What was lent first is copied first, so late copies are given back in their order.
@@ -138,6 +139,7 @@ Send* TcpRetained::CopyLent() {
   Piece& piece = PieceAt(first_lent_);
   std::byte* const to = late_.Add(piece.bytes);
   std::memcpy(to, piece.data, piece.bytes);
+  DropLent(piece.bytes);
   piece.data = to;
   piece.ring = &late_;
   piece.ring_end = late_.end();

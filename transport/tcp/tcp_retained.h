@@ -78,6 +78,7 @@ class TcpRetained {
   void Confirm(uint64_t position, Done done);
 
   bool has_lent() const { return first_lent_ < num_pieces_; }
+  size_t lent_bytes() const { return lent_bytes_; }
   // Whether there is room for a late copy of what was lent first.
   bool CanCopyLent() const { return has_lent() && late_.Fits(PieceAt(first_lent_).bytes); }
   // Copies that, and returns its send, which is not lent any more. Only when CanCopyLent().
@@ -108,6 +109,7 @@ class TcpRetained {
   // Returns the send that is not lent any more, or null.
   Send* DropFirst();
   void ShortenFirst(size_t by);
+  void DropLent(size_t bytes) { lent_bytes_ -= bytes; }
 
   const bool keeps_;
   CopyRing at_once_;
@@ -117,6 +119,7 @@ class TcpRetained {
   size_t first_ = 0;
   size_t num_pieces_ = 0;
   size_t first_lent_ = 0;  // Counted from first_; num_pieces_: none is lent.
+  size_t lent_bytes_ = 0;
   uint64_t begin_ = 0;
   uint64_t next_ = 0;
   uint64_t end_ = 0;
@@ -133,6 +136,7 @@ void TcpRetained::Confirm(uint64_t position, Done done) {
 template <class Done>
 void TcpRetained::ReturnLent(Done done) {
   for (; has_lent(); FindLent()) done(std::exchange(PieceAt(first_lent_).lent, nullptr));
+  lent_bytes_ = 0;
 }
 
 }  // namespace annulus

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/clock.h"
+
 namespace annulus {
 namespace {
 
@@ -15,9 +17,14 @@ constexpr size_t kMaxReadBytes = size_t{512} << 10;
 constexpr size_t kPullBytesAlone = TcpFrameWriter::kMaxWriteBytes;
 constexpr size_t kPullBytesStriped = size_t{256} << 10;
 
-// What is lent is copied when nothing has moved for this many polls, a few microseconds: the peer's kernel puts an
-// acknowledgement off for up to 40 ms when it has nothing to send.
+// Nothing lent is copied before nothing has moved for this many polls, a few microseconds. Then up to kRestBytes are,
+// about two packets of a loopback link: the peer's kernel puts the last acknowledgement off for up to 40 ms when it has
+// nothing to send. More is mostly not acknowledged because the peer does not read, and copying it would help nobody:
+// under load that cost a third of the processor's time. On a long path it lets more be under way; and a peer that reads
+// nothing for kLongIdle will perhaps not read before this call has to return.
 constexpr int kIdlePolls = 4;
+constexpr size_t kRestBytes = size_t{128} << 10;
+constexpr Nanoseconds kLongIdle = kMillisecond;
 // Acknowledgements raise no event. Who waits for one looks again after this time.
 constexpr Nanoseconds kConfirmationWait = 250 * kMicrosecond;
 
@@ -31,7 +38,8 @@ TcpSession::TcpSession(const TcpSessionConfig& config, std::vector<SealedSocket>
       recv_slots_(config.slot_memory, config.slot_bytes, config.slots),
       sends_(&send_slots_),
       receives_(&recv_slots_, config.slot_bytes, config.slots, static_cast<int>(sockets.size())),
-      alarm_(sockets[0].get_executor()) {
+      alarm_(sockets[0].get_executor()),
+      long_path_(config.long_path) {
   const int lanes = static_cast<int>(sockets.size());
   const uint32_t most_short = lanes == 1 ? kMostShortBytes : 0;
   for (SealedSocket& socket : sockets) {
@@ -108,6 +116,7 @@ void TcpSession::Transmit(bool* moved) {
   bool any_moved = false;
   for (auto& lane : lanes_) Transmit(lane.get(), &any_moved);
   idle_polls_ = any_moved ? 0 : idle_polls_ + 1;
+  if (idle_polls_ == kIdlePolls) idle_since_ = Now();
   if (idle_polls_ >= kIdlePolls) CopyLent(&any_moved);
   *moved |= any_moved;
 }
@@ -121,10 +130,18 @@ void TcpSession::Confirm(Lane* lane, bool* moved) {
   lane->retained.Confirm(position - missing, [&](Send* send) { sends_.MarkDone(send, moved); });
 }
 
-// One send of each lane. Only on lanes that have written all they have: others complete their sends as they go on.
+// Whether it is worth while to copy what was lent first. Only on lanes that have written all they have: others complete
+// their sends as they go on.
+bool TcpSession::CopiesLent(const Lane& lane) const {
+  if (!lane.retained.CanCopyLent() || !lane.writer.empty()) return false;
+  if (long_path_ || lane.retained.lent_bytes() <= kRestBytes) return true;
+  return idle_polls_ >= kIdlePolls && Now() - idle_since_ >= kLongIdle;
+}
+
+// One send of each lane.
 void TcpSession::CopyLent(bool* moved) {
   for (auto& lane : lanes_) {
-    if (!lane->retained.CanCopyLent() || !lane->writer.empty()) continue;
+    if (!CopiesLent(*lane)) continue;
     sends_.MarkDone(lane->retained.CopyLent(), moved);
   }
 }
@@ -178,7 +195,12 @@ Status TcpSession::Receive(bool* moved) {
   if (!peek_error_.ok()) return peek_error_;
   if (!receives_.empty()) awaits_ = Awaits::kReceive;
   if (awaits_ != Awaits::kReceive) return Status();
-  for (auto& lane : lanes_) ANNULUS_RETURN_IF_ERROR(Receive(lane.get(), moved));
+  for (auto& lane : lanes_) {
+    const uint64_t before = lane->received;
+    ANNULUS_RETURN_IF_ERROR(Receive(lane.get(), moved));
+    // What comes brings acknowledgements with it.
+    if (lane->received != before && lane->retained.has_lent()) Confirm(lane.get(), moved);
+  }
   return Status();
 }
 
@@ -195,13 +217,16 @@ bool TcpSession::Arm(Lane* lane) {
   return true;
 }
 
-// Before a sleep: what is lent is copied if it can be. Otherwise somebody has to look for acknowledgements.
+// Before a sleep: what is lent is copied if that is worth it. Otherwise somebody has to look for acknowledgements.
 bool TcpSession::ArmConfirmation(Lane* lane) {
   const TcpRetained& retained = lane->retained;
   const bool has_room = HasRoom(*lane) && (!has_short_path() || retained.HasRoomForShort(kMostShortFrameBytes));
   if (lane->socket.write_ended() || (!retained.has_lent() && has_room)) return true;
-  if (retained.CanCopyLent() && lane->writer.empty()) {
-    idle_polls_ = kIdlePolls;
+  if (CopiesLent(*lane)) {
+    if (idle_polls_ < kIdlePolls) {
+      idle_polls_ = kIdlePolls;
+      idle_since_ = Now();
+    }
     return false;
   }
   alarm_.Set(kConfirmationWait);

@@ -6,8 +6,8 @@
 // order of their posts. A session with a single lane also has a short path.
 //
 // A session that retains keeps what it has sent until the peer's kernel has it (TcpRetained). A large send then
-// completes when the peer's kernel has all of it, or when the rest of it was copied because the link had nothing else
-// to do: then more can be sent.
+// completes when the peer's kernel has all of it. If the link has nothing else to do, it is copied instead where that
+// is worth it: the rest of a transfer, or on a long path, so that more can be sent.
 //
 // The end of a lane is not an error here: the endpoint asks, and decides when nothing more can come.
 //
@@ -37,7 +37,8 @@ struct TcpSessionConfig {
   int slots = 0;  // Per direction.
   bool checksum = false;
   SlotMemory* slot_memory = nullptr;
-  bool retains = false;  // What was sent is kept until the peer's kernel has it.
+  bool retains = false;    // What was sent is kept until the peer's kernel has it.
+  bool long_path = false;  // That takes long, so more has to be under way than sends that wait for it.
 };
 
 class TcpSession {
@@ -151,6 +152,7 @@ class TcpSession {
   static bool IsSuspended(const Lane& lane) { return lane.socket.broken() || lane.socket.frozen(); }
   bool MayTake(const Lane& lane) const;
   void Confirm(Lane* lane, bool* moved);
+  bool CopiesLent(const Lane& lane) const;
   void CopyLent(bool* moved);
   bool ArmConfirmation(Lane* lane);
   size_t WriteOnce(Lane* lane, bool* moved);
@@ -171,7 +173,9 @@ class TcpSession {
   RecvQueue receives_;
   std::vector<std::unique_ptr<Lane>> lanes_;
   TcpAlarm alarm_;
-  int idle_polls_ = 0;  // Calls of Transmit since something moved.
+  const bool long_path_;
+  int idle_polls_ = 0;          // Calls of Transmit since something moved.
+  Nanoseconds idle_since_ = 0;  // Valid after kIdlePolls of them.
   Awaits awaits_ = Awaits::kReceive;
   Status peek_error_;
 };

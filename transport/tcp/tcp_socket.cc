@@ -123,6 +123,7 @@ size_t TcpSocket::ReadRest(IoList* into) {
   }
   *left -= static_cast<size_t>(got);
   if (is_earlier && *left == 0) rests_.pop_front();
+  read_ended_ = gave_up_ && BytesOfRests() == 0;
   return static_cast<size_t>(got);
 }
 
@@ -151,6 +152,10 @@ size_t TcpSocket::Freeze() {
     write_ended_ = true;
     drained_ = false;
   }
+  return BytesOfRests();
+}
+
+size_t TcpSocket::BytesOfRests() const {
   size_t bytes = arrived_.bytes;
   for (const Rest& rest : rests_) bytes += rest.arrived.bytes;
   return bytes;
@@ -178,9 +183,11 @@ void TcpSocket::Replace(SealedSocket next) {
 }
 
 void TcpSocket::GiveUp() {
-  if (!frozen_) return;
+  if (!frozen_ || std::exchange(gave_up_, true)) return;
   NoteError(ETIMEDOUT);
-  read_ended_ = write_ended_ = true;
+  write_ended_ = true;
+  read_ended_ = BytesOfRests() == 0;
+  drained_ = read_ended_;
 }
 
 void TcpSocket::NoteError(int error) {

@@ -54,7 +54,7 @@ class TcpSocket {
   size_t Freeze();
   // Puts `next` in the place of the frozen connection.
   void Replace(SealedSocket next);
-  // Ends a frozen socket.
+  // Ends a frozen socket, once what has arrived is read.
   void GiveUp();
 
   // Asks the reactor to wake up once the socket can be read.
@@ -100,6 +100,7 @@ class TcpSocket {
   ssize_t Receive(IoList* into);
   void OpenArrived();
   size_t ReadRest(IoList* into);
+  size_t BytesOfRests() const;
   void NoteError(int error);
 
   SealedSocket socket_;
@@ -107,6 +108,7 @@ class TcpSocket {
   std::shared_ptr<Armed> armed_;
   std::deque<Rest> rests_;  // Of earlier connections, the oldest first.
   bool frozen_ = false;
+  bool gave_up_ = false;
   Arrived arrived_;  // Of the frozen connection.
   bool write_blocked_ = false;
   bool drained_ = false;

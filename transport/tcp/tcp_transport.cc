@@ -21,6 +21,7 @@
 #include "transport/tcp/tcp.h"
 #include "transport/tcp/tcp_endpoint.h"
 #include "transport/tcp/tcp_options.h"
+#include "transport/tcp/tcp_path.h"
 
 namespace annulus {
 namespace {
@@ -30,6 +31,9 @@ namespace {
 constexpr int kLanesOnLoopback = 1;
 constexpr int kLanesOnNetworks = 2;
 constexpr int kMaxLanes = 64;
+
+// On a path of this round trip time 16 Gbit/s fill 2 MiB, the slots of one direction.
+constexpr uint32_t kLongPathUs = 1000;
 
 constexpr size_t kTicketBytes = 32;
 
@@ -247,8 +251,12 @@ Status TcpTransport::MakeEndpoint(const LinkRequest& link, std::span<Stream> lan
   }
   TcpEndpointConfig config;
   config.peer = link.peer;
-  config.session = {config_.slot_bytes, config_.slots, config_.settings.Number("checksum") != 0, config_.slot_memory,
-                    repair.has_value()};
+  config.session = {config_.slot_bytes,
+                    config_.slots,
+                    config_.settings.Number("checksum") != 0,
+                    config_.slot_memory,
+                    repair.has_value(),
+                    LeastRoundTripUs(sockets[0].socket.native_handle()).value_or(0) >= kLongPathUs};
   if (repair) repair->same_host = same_host;
   config.repair = std::move(repair);
   config.description = InterfaceOf(own) + ", " + EndpointText(own) + " to " + EndpointText(peer);

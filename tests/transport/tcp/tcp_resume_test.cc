@@ -24,6 +24,8 @@ class Wire {
     for (int side = 0; side < 2; ++side) {
       int fds[2];
       EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds), 0);
+      const int room = 1 << 20;  // As much as the system permits.
+      for (const int fd : fds) EXPECT_EQ(setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &room, sizeof room), 0);
       sockets.emplace_back(*context);
       sockets.back().socket.assign(StreamProtocol(AF_UNIX, 0), fds[0]);
       network_[side] = fds[1];
@@ -49,6 +51,8 @@ class Wire {
     EXPECT_EQ(ioctl(network_[from], FIONREAD, &bytes), 0);
     return static_cast<uint64_t>(bytes);
   }
+
+  int network(int from) const { return network_[from]; }
 
   std::vector<SealedSocket> sockets;  // Of side 0 and 1.
 
@@ -232,6 +236,67 @@ TEST_P(TcpResumeTest, WhatCannotBeIsRefused) {
   side.session->Freeze(0);
   EXPECT_EQ(side.session->Resume(0, std::move(next.sockets[1]), sent - 1, &again, &moved).code(), Code::kProtocol)
       << "what was confirmed once is not kept";
+}
+
+// The kernel has acknowledged it, so the peer will never send it again.
+TEST_P(TcpResumeTest, WhatHasArrivedIsReadThoughNoConnectionFollows) {
+  Wire wire(&context_, GetParam().seals);
+  Side from(GetParam(), std::move(wire.sockets[0]), {300, 4300, 70}, 1);
+  Side to(GetParam(), std::move(wire.sockets[1]), {}, 1);
+  to.theirs = &from.wanted;
+  to.expected = from.wanted.size();
+  for (int turn = 0; turn < 20; ++turn) {
+    from.Work(GetParam().is_gradual, false);
+    while (wire.Pass(0, SIZE_MAX) > 0) {
+    }
+  }
+  ASSERT_GT(to.session->Freeze(0), 4600u);
+  to.session->GiveUpResuming();
+  EXPECT_TRUE(to.session->AnyEnded(false)) << "nothing can be sent";
+  for (int turn = 0; turn < 20; ++turn) to.Work(false, true);
+  EXPECT_EQ(to.checked, from.wanted.size());
+  EXPECT_TRUE(to.session->IsStuck()) << "nothing more can come";
+}
+
+// A path that delivers nothing yet: what is lent would wait for it.
+TEST(TcpLongPath, AsMuchAsTheSlotsIsUnderWayBeyondWhatIsLent) {
+  asio::io_context context;
+  Wire wire(&context, false);
+  constexpr size_t kSlot = 32 * 1024;
+  constexpr size_t kSlots = 4;
+  TcpSessionConfig config{.slot_bytes = kSlot, .slots = kSlots, .retains = true, .long_path = true};
+  std::vector<SealedSocket> sockets;
+  sockets.push_back(std::move(wire.sockets[0]));
+  TcpSession session(config, std::move(sockets));
+  std::vector<Bytes> memory;
+  std::vector<Send> sends(kSlots + 1);
+  for (size_t i = 0; i < sends.size(); ++i) memory.push_back(Payload(kSlot, static_cast<int>(i)));
+  for (size_t i = 0; i < sends.size(); ++i) session.Post(&(sends[i] = Sending(memory[i], kSlot)));
+  bool moved = false;
+  for (int poll = 0; poll < 20; ++poll) session.Transmit(&moved);
+  EXPECT_EQ(wire.Kept(0), sends.size() * (kFrameHeaderBytes + kSlot)) << "all is on its way";
+  for (size_t i = 0; i < sends.size(); ++i) {
+    EXPECT_EQ(sends[i].code, i < kSlots ? Code::kOk : Code::kInProgress) << "send " << i;
+  }
+  // What is written again is what was sent, whatever its poster does with the memory of sends that are complete.
+  const std::vector<Bytes> wanted = memory;
+  for (size_t i = 0; i < kSlots; ++i) std::fill(memory[i].begin(), memory[i].end(), std::byte{0xdd});
+  session.Freeze(0);
+  Wire next(&context, false);
+  uint64_t again = 0;
+  ASSERT_TRUE(session.Resume(0, std::move(next.sockets[0]), 0, &again, &moved).ok());
+  for (int poll = 0; poll < 20; ++poll) session.Transmit(&moved);
+  EXPECT_EQ(again, sends.size() * (kFrameHeaderBytes + kSlot));
+  for (const Bytes& slice : wanted) {
+    Bytes came;
+    for (std::byte piece[4096]; came.size() < kFrameHeaderBytes + kSlot;) {
+      const size_t wants = std::min(sizeof piece, kFrameHeaderBytes + kSlot - came.size());
+      const ssize_t got = recv(next.network(0), piece, wants, 0);
+      ASSERT_GT(got, 0);
+      came.insert(came.end(), piece, piece + got);
+    }
+    EXPECT_EQ(Bytes(came.begin() + kFrameHeaderBytes, came.end()), slice);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Stories, TcpResumeTest,

@@ -20,7 +20,9 @@ TcpDoor::TcpDoor(asio::io_context* context, StreamListener listener, const Hello
   plan.decide = [this](const Hello& peer) { return Decide(peer); };
   plan.on_proven = [this](Door::Proven proven) {
     const Hello& peer = proven.handshake->peer();
-    if (Link* const link = Find(peer); link != nullptr) {
+    // It was let in before it proved itself; a later connection may have come meanwhile.
+    Link* const link = Find(peer);
+    if (link != nullptr && link->Expects(peer.lane, peer.connection)) {
       link->Welcome(peer.lane, peer.connection, proven.handshake->TakeSocket());
     }
   };
