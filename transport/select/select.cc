@@ -109,7 +109,9 @@ TransportSettings SettingsOf(const TransportOptions& options) {
 }
 
 bool Reach(const TransportInfo& transport, std::string_view left, std::string_view right) {
-  return transport.network == nullptr || transport.network(left) == transport.network(right);
+  if (transport.network == nullptr) return true;
+  const std::string_view network = transport.network(left);
+  return !network.empty() && network == transport.network(right);
 }
 
 Status SelectTransport(TransportList list, const SelectEnd& left, const SelectEnd& right, int* index,

@@ -110,6 +110,7 @@ bool VerbsEndpoint::FailSends() {
     if (!AllArrived()) return false;
     connection_.PollAll();
     connection_.Stop();
+    connection_.sender().Complete(true);
   }
   connection_.sender().FailAll(LostStatus().code());
   return true;

@@ -19,6 +19,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -38,6 +39,10 @@ constexpr int kMostVerbsSlots = 64;
 // Number of receives posted for a link with `slots` slots, and room in its send queue. The engine holds up to `slots`
 // cells, and half of the receives are more than that.
 constexpr uint32_t VerbsQueueDepth(int slots) { return 2 * static_cast<uint32_t>(slots) + 16; }
+
+// Headers that a sender keeps until their requests are done. A power of two, so that they stay apart when the count of
+// requests wraps around.
+constexpr uint32_t VerbsHeaders(int slots) { return std::bit_ceil(VerbsQueueDepth(slots)); }
 
 // Bytes from one slot to the next, a header before each.
 constexpr size_t VerbsSlotStride(size_t slot_bytes) { return kVerbsHeaderBytes + (slot_bytes + 63) / 64 * 64; }

@@ -16,14 +16,14 @@ bool IsShort(const Send& send) { return send.bytes <= kVerbsShortBytes; }
 VerbsSender::VerbsSender(int slots, size_t slot_bytes, uint32_t least_part, const VerbsSendMemory& memory,
                          VerbsRegions* regions, VerbsQueuePair* pair, VerbsReturns* returns, VerbsFault* fault)
     : least_part_(least_part),
-      depth_(VerbsQueueDepth(slots)),
+      num_headers_(VerbsHeaders(slots)),
       memory_(memory),
       regions_(regions),
       returns_(returns),
       fault_(fault),
       slots_(slots, slot_bytes, memory.slots),
       target_(slots, slot_bytes, fault),
-      chain_(depth_, pair, fault) {}
+      chain_(VerbsQueueDepth(slots), pair, fault) {}
 
 Status VerbsSender::Post(Send* send) {
   if (send->bytes > slots_.bytes() || send->ready > send->bytes) {
@@ -151,14 +151,16 @@ void VerbsSender::Flush() {
   chain_.Post();
 }
 
-bool VerbsSender::IsDone(const Send& send) const {
+// A peer that has left may have received what its device did not acknowledge. Until the device here is stopped it may
+// send that again, from the owner's memory.
+bool VerbsSender::IsDone(const Send& send, bool is_stopped) const {
   return VerbsReached(chain_.completed(), static_cast<uint32_t>(send.cookie)) ||
-         target_.HasReceived(static_cast<uint32_t>(send.cookie >> 32));
+         ((is_stopped || slots_.Has(send.data)) && target_.HasReceived(static_cast<uint32_t>(send.cookie >> 32)));
 }
 
-bool VerbsSender::Complete() {
+bool VerbsSender::Complete(bool is_stopped) {
   bool any = false;
-  while (first_ != unposted_ && IsDone(*first_)) {
+  while (first_ != unposted_ && IsDone(*first_, is_stopped)) {
     Pop(Code::kOk);
     any = true;
   }

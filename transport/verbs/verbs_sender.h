@@ -34,7 +34,7 @@ struct VerbsSendMemory {
   uint32_t key = 0;  // Its local key, once it is registered.
 
   static size_t Bytes(int slots, size_t slot_bytes) {
-    return static_cast<size_t>(slots) * VerbsSlotStride(slot_bytes) + VerbsQueueDepth(slots) * kVerbsHeaderBytes;
+    return static_cast<size_t>(slots) * VerbsSlotStride(slot_bytes) + VerbsHeaders(slots) * kVerbsHeaderBytes;
   }
 };
 
@@ -68,8 +68,8 @@ class VerbsSender {
   // Asks for a completion of all that was handed over.
   void Flush();
 
-  // Completes sends, in order. Returns whether there were any.
-  bool Complete();
+  // Completes sends, in order. Returns whether there were any. `is_stopped`: the device reads nothing any more.
+  bool Complete(bool is_stopped = false);
   void FailAll(Code code);
 
   // Whether sends were posted that are not completed.
@@ -77,7 +77,7 @@ class VerbsSender {
   // Whether some of them leave from their owner's memory, which the device may be reading.
   bool reads_owners_memory() const { return in_place_ > 0; }
   // Whether Transmit or Complete would do something.
-  bool HasWork() const { return CanTransmit() || (first_ != unposted_ && IsDone(*first_)); }
+  bool HasWork() const { return CanTransmit() || (first_ != unposted_ && IsDone(*first_, false)); }
   bool all_acknowledged() const { return chain_.posted() == chain_.completed(); }
   // Messages that the peer's device has acknowledged: one for each request but that of Flush, which is the last.
   uint32_t acknowledged_messages() const { return all_acknowledged() ? target_.messages() : chain_.completed(); }
@@ -94,14 +94,14 @@ class VerbsSender {
   static constexpr uint32_t kReserve = 3;
 
   bool CanTransmit() const;
-  bool IsDone(const Send& send) const;
+  bool IsDone(const Send& send, bool is_stopped) const;
   void AddShort(Send* send);
   void AddFirst(Send* send);
   void AddPart(Send* send);
   void FinishPosting(Send* send, uint32_t done_with);
   VerbsHeader HeaderOf(const Send* send, uint32_t ready);
   // Where a header lies until the next request is completed.
-  std::byte* NextHeader() { return memory_.headers + chain_.posted() % depth_ * kVerbsHeaderBytes; }
+  std::byte* NextHeader() { return memory_.headers + chain_.posted() % num_headers_ * kVerbsHeaderBytes; }
   // Memory of the sender.
   VerbsPiece Own(const std::byte* data, size_t bytes) const { return {data, bytes, memory_.key}; }
   ibv_send_wr* AddMessage(ibv_wr_opcode opcode, VerbsImmediate immediate, const VerbsPiece& first,
@@ -109,7 +109,7 @@ class VerbsSender {
   void Pop(Code code);
 
   const uint32_t least_part_;
-  const uint32_t depth_;
+  const uint32_t num_headers_;
   VerbsSendMemory memory_;
   VerbsRegions* const regions_;
   VerbsReturns* const returns_;

@@ -118,6 +118,7 @@ TEST_F(VerbsProbeTest, TheAddressTellsTheNetworkOfTheDevice) {
   EXPECT_EQ(kVerbsTransport.network(address), "RoCE 127.0.0.0/8") << address;
   EXPECT_EQ(EndpointOf(address).substr(0, 10), "127.0.0.1:");
   EXPECT_EQ(NetworkOf("1.2.3.4:5"), "");
+  EXPECT_EQ(NetworkOf("1.2.3.4:5 RoCE\n10.0.0.0/24"), "") << "it is shown to people";
   EXPECT_EQ(EndpointOf(""), "");
 }
 

@@ -82,7 +82,10 @@ std::string_view EndpointOf(std::string_view address) { return address.substr(0,
 
 std::string_view NetworkOf(std::string_view address) {
   const size_t space = address.find(' ');
-  return space == std::string_view::npos ? std::string_view() : address.substr(space + 1);
+  if (space == std::string_view::npos) return {};
+  const std::string_view network = address.substr(space + 1);
+  const auto is_printable = [](char c) { return c >= ' ' && c <= '~'; };
+  return std::ranges::all_of(network, is_printable) ? network : std::string_view();
 }
 
 }  // namespace annulus

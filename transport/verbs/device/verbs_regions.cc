@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 #include <utility>
 
@@ -19,7 +20,7 @@ VerbsRegions::VerbsRegions(std::shared_ptr<VerbsHub> hub, const MemoryRegistry* 
 VerbsRegions::~VerbsRegions() {
   if (registry_ != nullptr) registry_->RemoveHolder(this);
   for (const Known& known : known_) {
-    if (known.region != nullptr) hub_->api().dereg_mr(known.region);
+    if (known.region != nullptr) Deregister(known.region);
   }
 }
 
@@ -39,11 +40,7 @@ bool VerbsRegions::Find(const std::byte* data, size_t bytes, uint32_t* key) {
 
 void VerbsRegions::Refresh() {
   version_ = registry_->version();
-  MemoryRegions regions = registry_->Regions();
-  if (regions.size() > kMost) {
-    NoteRefusal("more than " + std::to_string(kMost) + " regions of memory are registered");
-    regions.resize(kMost);
-  }
+  const MemoryRegions regions = registry_->Regions();
   const std::lock_guard lock(mutex_);
   std::vector<Known> known;
   for (const auto& memory : regions) {
@@ -56,16 +53,23 @@ void VerbsRegions::Refresh() {
     }
   }
   for (const Known& each : known_) {
-    if (each.region != nullptr) hub_->api().dereg_mr(each.region);
+    if (each.region != nullptr) Deregister(each.region);
   }
   known_ = std::move(known);
 }
 
+// Takes as long as the region is large. Its owner does not give it back meanwhile, since it is being sent from.
 void VerbsRegions::Register(Known* known) {
-  const std::lock_guard lock(mutex_);
+  if (num_registered_.load(std::memory_order_relaxed) >= kMost) {
+    return NoteRefusal("the device knows " + std::to_string(kMost) + " regions of memory already");
+  }
+  ibv_mr* region = nullptr;
   // The device only reads it.
-  const Status status = RegisterWithDevice(*hub_, known->begin, known->bytes, 0, &known->region);
+  const Status status = RegisterWithDevice(*hub_, known->begin, known->bytes, 0, &region);
+  const std::lock_guard lock(mutex_);
+  known->region = region;
   known->state = status.ok() ? State::kUsable : State::kRefused;
+  if (status.ok()) num_registered_.fetch_add(1, std::memory_order_relaxed);
   if (status.ok()) {
     known->key = known->region->lkey;
     Log(LogLevel::kInfo, rank_, "%s sends %zu bytes of registered memory without a copy",
@@ -73,6 +77,14 @@ void VerbsRegions::Register(Known* known) {
   } else {
     NoteRefusal(status.message());
   }
+}
+
+void VerbsRegions::Deregister(ibv_mr* region) {
+  num_registered_.fetch_sub(1, std::memory_order_relaxed);
+  const int error = hub_->api().dereg_mr(region);
+  if (error == 0) return;
+  Log(LogLevel::kWarn, rank_, "%s does not let go of registered memory: %s", hub_->device().Describe().c_str(),
+      std::strerror(error));
 }
 
 void VerbsRegions::NoteRefusal(const std::string& why) {
@@ -86,7 +98,7 @@ void VerbsRegions::Forget(uint64_t id) {
   const std::lock_guard lock(mutex_);
   for (Known& known : known_) {
     if (known.id != id || known.region == nullptr) continue;
-    hub_->api().dereg_mr(known.region);
+    Deregister(known.region);
     known.region = nullptr;
   }
 }

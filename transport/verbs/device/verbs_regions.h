@@ -8,6 +8,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -22,7 +23,8 @@ namespace annulus {
 
 class VerbsRegions final : private MemoryHolder {
  public:
-  // Most regions that the device is asked to know; what lies in others goes through slots.
+  // Most regions that the device knows at a time; what lies in others goes through slots. None makes room for another:
+  // requests that name it may be under way.
   static constexpr size_t kMost = 256;
 
   // `registry` outlives it; null: there is no such memory. `rank` is for the log.
@@ -50,6 +52,7 @@ class VerbsRegions final : private MemoryHolder {
   void Forget(uint64_t id) override;
   void Refresh();
   void Register(Known* known);
+  void Deregister(ibv_mr* region);
   void NoteRefusal(const std::string& why);
 
   const std::shared_ptr<VerbsHub> hub_;
@@ -57,6 +60,7 @@ class VerbsRegions final : private MemoryHolder {
   const int rank_;
   const pid_t maker_;
   bool refusal_noted_ = false;
+  std::atomic<size_t> num_registered_ = 0;
   uint64_t version_ = 0;  // Version of the registry when it was last read.
   std::mutex mutex_;      // For changes of known_, and for Known::region.
   std::vector<Known> known_;
