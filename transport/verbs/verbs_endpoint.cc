@@ -138,8 +138,9 @@ bool VerbsEndpoint::AllArrived() const {
 
 bool VerbsEndpoint::Arm() {
   if (!status_.ok() || stream_->rung() || IsOver() || !connection_.Arm(!PeerLeft()) || IsOver()) return false;
-  // It is over in a moment.
-  if ((connection_.Broken() || PeerLeft()) && !connection_.receiver().has_messages()) return false;
+  // It is over in a moment, or its sends are.
+  const bool waits = connection_.receiver().has_messages() && !connection_.sender().has_sends();
+  if ((connection_.Broken() || PeerLeft()) && !waits) return false;
   stream_->Wait();
   return true;
 }

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <deque>
 #include <memory>
@@ -197,6 +198,40 @@ TEST_F(VerbsRegionsTest, ManyRegionsAreKnownUpToABound) {
   Free(regions.front());
   EXPECT_TRUE(SendsFrom(link_->end(0), regions.back(), 2000));
   for (size_t i = 1; i < regions.size(); ++i) Free(regions[i]);
+}
+
+// What the peer will never receive fails also while messages of its own wait for receives, which are delivered after.
+TEST_F(VerbsRegionsTest, SendsToAPeerThatLeftFailBeforeItsMessagesAreReceived) {
+  std::array<Send, 2> theirs;
+  for (Send& send : theirs) {
+    std::byte* slot = nullptr;
+    ASSERT_TRUE(link_->end(1).AcquireSlot(&slot).ok());
+    std::memset(slot, 0x77, kSlotBytes);
+    send.data = slot;
+    send.bytes = send.ready = kSlotBytes;
+    ASSERT_TRUE(link_->end(1).PostSend(&send).ok());
+  }
+  // As many as the peer has slots arrive there; the others wait.
+  for (size_t i = 0; i < kSlots + 2; ++i) Post(memory_ + i * kSlotBytes, kSlotBytes, kSlotBytes);
+  ASSERT_TRUE(Drive([&] { return theirs[1].code == Code::kOk && sends_[kSlots - 1].code == Code::kOk; }));
+  CloseWholly(link_->end(1));
+  const Deadline deadline = DeadlineAfter(kContractPatience);
+  for (bool moved = false; sends_.back().code == Code::kInProgress && Now() < deadline;) {
+    ASSERT_TRUE(link_->end(0).Progress(&moved).ok());
+  }
+  EXPECT_EQ(sends_.back().code, Code::kPeerLost);
+  std::array<Recv, 2> recvs;
+  for (Recv& recv : recvs) {
+    recv.capacity = kSlotBytes;
+    ASSERT_TRUE(link_->end(0).PostRecv(&recv).ok());
+  }
+  Status status;
+  for (bool moved = false; status.ok() && Now() < deadline;) status = link_->end(0).Progress(&moved);
+  EXPECT_EQ(status.code(), Code::kPeerLost);
+  for (const Recv& recv : recvs) {
+    ASSERT_EQ(recv.code, Code::kOk);
+    EXPECT_TRUE(std::all_of(recv.data, recv.data + recv.bytes, [](std::byte b) { return b == std::byte{0x77}; }));
+  }
 }
 
 // Whoever gets a send back changes the memory. The peer must not take that for the slice, however far it had come.
