@@ -19,11 +19,13 @@ constexpr size_t kPullBytesStriped = size_t{256} << 10;
 
 // Nothing lent is copied before nothing has moved for this many polls, a few microseconds. Then up to kRestBytes are,
 // about two packets of a loopback link: the peer's kernel puts the last acknowledgement off for up to 40 ms when it has
-// nothing to send. More is mostly not acknowledged because the peer does not read, and copying it would help nobody:
-// under load that cost a third of the processor's time. On a long path it lets more be under way; and a peer that reads
-// nothing for kLongIdle will perhaps not read before this call has to return.
+// nothing to send. While a slice is awaited, it will most likely bring the acknowledgement. More is mostly not
+// acknowledged because the peer does not read, and copying it would help nobody: under load that cost a third of the
+// processor's time. On a long path it lets more be under way; and a peer that reads nothing for kLongIdle will perhaps
+// not read before this call has to return.
 constexpr int kIdlePolls = 4;
 constexpr size_t kRestBytes = size_t{128} << 10;
+constexpr Nanoseconds kRestIdle = 100 * kMicrosecond;
 constexpr Nanoseconds kLongIdle = kMillisecond;
 // Acknowledgements raise no event. Who waits for one looks again after this time.
 constexpr Nanoseconds kConfirmationWait = 250 * kMicrosecond;
@@ -134,8 +136,10 @@ void TcpSession::Confirm(Lane* lane, bool* moved) {
 // their sends as they go on.
 bool TcpSession::CopiesLent(const Lane& lane) const {
   if (!lane.retained.CanCopyLent() || !lane.writer.empty()) return false;
-  if (long_path_ || lane.retained.lent_bytes() <= kRestBytes) return true;
-  return idle_polls_ >= kIdlePolls && Now() - idle_since_ >= kLongIdle;
+  if (long_path_) return true;
+  const bool is_rest = lane.retained.lent_bytes() <= kRestBytes;
+  if (is_rest && receives_.empty()) return true;
+  return idle_polls_ >= kIdlePolls && Now() - idle_since_ >= (is_rest ? kRestIdle : kLongIdle);
 }
 
 // One send of each lane.

@@ -81,7 +81,7 @@ size_t TcpSocket::Write(IoList* from) {
 
 size_t TcpSocket::Read(IoList* into) {
   ANNULUS_CHECK(into->bytes() > 0);  // Reading nothing would look like the end of the connection.
-  if (frozen_ || !rests_.empty()) [[unlikely]]
+  if (frozen() || !rests_.empty()) [[unlikely]]
     return ReadRest(into);
   ssize_t got = 0;
   do {
@@ -123,7 +123,7 @@ size_t TcpSocket::ReadRest(IoList* into) {
   }
   *left -= static_cast<size_t>(got);
   if (is_earlier && *left == 0) rests_.pop_front();
-  read_ended_ = gave_up_ && BytesOfRests() == 0;
+  read_ended_ = phase_ == Phase::kGivenUp && BytesOfRests() == 0;
   return static_cast<size_t>(got);
 }
 
@@ -142,7 +142,8 @@ void TcpSocket::OpenArrived() {
 }
 
 size_t TcpSocket::Freeze() {
-  if (!std::exchange(frozen_, true)) {
+  if (!frozen()) {
+    phase_ = Phase::kFrozen;
     int bytes = 0;
     if (is_sealed() && !read_ended_) {
       OpenArrived();
@@ -162,7 +163,7 @@ size_t TcpSocket::BytesOfRests() const {
 }
 
 void TcpSocket::Replace(SealedSocket next) {
-  ANNULUS_CHECK(frozen_);
+  ANNULUS_CHECK(frozen());
   Retransmits();  // Keeps the final value.
   const std::lock_guard<std::mutex> lock(close_mutex_);
   earlier_retransmits_ = retransmits_;
@@ -178,12 +179,14 @@ void TcpSocket::Replace(SealedSocket next) {
   socket_.socket = std::move(next.socket);
   socket_.seal = std::move(next.seal);
   fd_ = socket_.socket.native_handle();
-  frozen_ = write_blocked_ = drained_ = write_ended_ = read_ended_ = false;
+  phase_ = Phase::kInUse;
+  write_blocked_ = drained_ = write_ended_ = read_ended_ = false;
   errno_ = 0;
 }
 
 void TcpSocket::GiveUp() {
-  if (!frozen_ || std::exchange(gave_up_, true)) return;
+  if (phase_ != Phase::kFrozen) return;
+  phase_ = Phase::kGivenUp;
   NoteError(ETIMEDOUT);
   write_ended_ = true;
   read_ended_ = BytesOfRests() == 0;

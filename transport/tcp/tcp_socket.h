@@ -48,7 +48,7 @@ class TcpSocket {
   int failed_errno() const { return errno_; }
   // Whether the connection broke, so that another one may take its place. Not when the peer has closed it.
   bool broken() const { return errno_ != 0 && errno_ != EPIPE; }
-  bool frozen() const { return frozen_; }
+  bool frozen() const { return phase_ != Phase::kInUse; }
 
   // Writes nothing more. Returns the number of bytes that will still be read before the next connection's.
   size_t Freeze();
@@ -96,6 +96,12 @@ class TcpSocket {
     Arrived arrived;
   };
 
+  enum class Phase : uint8_t {
+    kInUse,
+    kFrozen,   // Only what has arrived is read; another connection follows.
+    kGivenUp,  // The same, and none follows.
+  };
+
   ssize_t Send(IoList* from);
   ssize_t Receive(IoList* into);
   void OpenArrived();
@@ -107,8 +113,7 @@ class TcpSocket {
   int fd_;
   std::shared_ptr<Armed> armed_;
   std::deque<Rest> rests_;  // Of earlier connections, the oldest first.
-  bool frozen_ = false;
-  bool gave_up_ = false;
+  Phase phase_ = Phase::kInUse;
   Arrived arrived_;  // Of the frozen connection.
   bool write_blocked_ = false;
   bool drained_ = false;
