@@ -31,9 +31,10 @@ Status CudaDomain::Take(const void* pointer, ReduceOn on) {
   if (place.context != nullptr && place.context != device->context())
     return {Code::kUnsupported, "a buffer belongs to a context that is not the primary one of its GPU"};
   if (on != ReduceOn::kGpu) return Status();
-  const CudaReport report = Report();
-  if (report.path == CudaReport::Path::kKernels) return Status();
-  return {Code::kUnsupported, std::string("device_reduce (ANNULUS_DEVICE_REDUCE) is gpu, but ") + report.why};
+  const std::string& missing = device->kernels_missing();
+  const std::string why = missing.empty() ? slots_.not_pinned() : missing;
+  if (why.empty()) return Status();
+  return {Code::kUnsupported, "device_reduce (ANNULUS_DEVICE_REDUCE) is gpu, but " + why};
 }
 
 Status CudaDomain::OpenQueue(ReduceOn on, std::unique_ptr<DomainQueue>* queue) {

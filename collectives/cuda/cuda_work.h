@@ -25,7 +25,7 @@ class CudaWork {
   using Ticket = DomainQueue::Ticket;
   static constexpr int kLength = StagedWork::kMost;  // Operations at a time.
 
-  // What the GPU cannot reduce the CPU does, whatever `on` says: the domain has refused the rest.
+  // What the GPU cannot reach the CPU reduces, whatever `on` says; the domain refuses GPUs that have no kernels.
   CudaWork(std::unique_ptr<CudaStreams> streams, ReduceOn on)
       : streams_(std::move(streams)), has_kernels_(on != ReduceOn::kCpu) {}
   ~CudaWork() { Drain(); }

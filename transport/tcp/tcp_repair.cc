@@ -123,6 +123,10 @@ Status TcpRepair::TendLanes(bool* moved) {
     busy_ |= lanes_[static_cast<size_t>(lane)].active;
   }
   if (gave_up_) {
+    // What came over a connection that is ready is delivered before the end.
+    for (int lane = 0; lane < config_.lanes; ++lane) {
+      if (lanes_[static_cast<size_t>(lane)].greeted) ANNULUS_RETURN_IF_ERROR(TakeIntoUse(lane, moved));
+    }
     Stop();
     *moved = true;
   }

@@ -63,7 +63,7 @@ class TcpRetained {
   bool AddWritten(const std::byte* header, Send* send);
 
   bool has_unwritten() const { return next_ != end_; }
-  // Lists what is to be written, up to kMaxWriteBytes or as much as fits.
+  // Lists what is to be written, or as much of it as fits.
   void List(IoList* list) const;
   void Wrote(size_t bytes);
   // Writes again from `position` on, which lies in [begin(), end()].

@@ -88,6 +88,7 @@ size_t TcpSession::WriteOnce(Lane* lane, bool* moved) {
   retained.has_unwritten() ? retained.List(&list) : lane->writer.List(&list);
   if (list.bytes() == 0) return 0;
   const size_t written = lane->socket.Write(&list);
+  if (written > 0) idle_polls_ = 0;
   TakeWritten(lane, written, moved);
   return written;
 }
@@ -102,7 +103,7 @@ void TcpSession::TakeWritten(Lane* lane, size_t written, bool* moved) {
 }
 
 void TcpSession::Transmit(Lane* lane, bool* moved) {
-  if (lane->retained.keeps() && lane->retained.wants_confirmation()) Confirm(lane, moved);
+  if (WantsConfirmation(*lane, kMostShortFrameBytes)) Confirm(lane, moved);
   for (size_t total = 0; total < TcpFrameWriter::kMaxWriteBytes && !lane->socket.write_ended();) {
     while (MayTake(*lane)) {
       Send* const send = sends_.untaken();
@@ -117,10 +118,16 @@ void TcpSession::Transmit(Lane* lane, bool* moved) {
 void TcpSession::Transmit(bool* moved) {
   bool any_moved = false;
   for (auto& lane : lanes_) Transmit(lane.get(), &any_moved);
-  idle_polls_ = any_moved ? 0 : idle_polls_ + 1;
+  idle_polls_ = any_moved ? 0 : std::min(idle_polls_ + 1, kIdlePolls + 1);
   if (idle_polls_ == kIdlePolls) idle_since_ = Now();
   if (idle_polls_ >= kIdlePolls) CopyLent(&any_moved);
   *moved |= any_moved;
+}
+
+// Copies are contiguous, so a short frame may find no room long before they are many.
+bool TcpSession::WantsConfirmation(const Lane& lane, size_t short_bytes) const {
+  if (!lane.retained.keeps()) return false;
+  return lane.retained.wants_confirmation() || (has_short_path() && !lane.retained.HasRoomForShort(short_bytes));
 }
 
 // Drops what the peer's kernel has of what the lane has sent.
@@ -244,7 +251,7 @@ bool TcpSession::Arm() {
 bool TcpSession::SendCopy(const Tag& tag, const std::byte* data, uint32_t bytes) {
   Lane& lane = *lanes_[0];
   if (sends_.untaken() != nullptr || !lane.writer.empty() || lane.retained.has_unwritten()) return false;
-  if (lane.retained.wants_confirmation()) {
+  if (WantsConfirmation(lane, kFrameHeaderBytes + bytes)) {
     bool moved = false;
     Confirm(&lane, &moved);
   }

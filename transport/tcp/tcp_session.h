@@ -151,6 +151,7 @@ class TcpSession {
   bool HasRoom(const Lane& lane) const;
   static bool IsSuspended(const Lane& lane) { return lane.socket.broken() || lane.socket.frozen(); }
   bool MayTake(const Lane& lane) const;
+  bool WantsConfirmation(const Lane& lane, size_t short_bytes) const;
   void Confirm(Lane* lane, bool* moved);
   bool CopiesLent(const Lane& lane) const;
   void CopyLent(bool* moved);

@@ -299,6 +299,26 @@ TEST(TcpLongPath, AsMuchAsTheSlotsIsUnderWayBeyondWhatIsLent) {
   }
 }
 
+// Copies are contiguous, so a long frame may not fit though little is kept.
+TEST(TcpShortRoom, IsFoundOnceAllIsAcknowledged) {
+  asio::io_context context;
+  for (const uint32_t bytes : {1000u, 2000u, 3000u, 5000u}) {
+    Wire wire(&context, false);
+    std::vector<SealedSocket> sockets;
+    sockets.push_back(std::move(wire.sockets[0]));
+    TcpSession session({.slot_bytes = 16 * 1024, .slots = 4, .retains = true}, std::move(sockets));
+    const Bytes payload = Payload(TcpSession::kMostShortBytes, 1);
+    const size_t frame = kFrameHeaderBytes + bytes;
+    for (size_t sent = 0; sent <= TcpSession::kMostShortBytes; sent += frame) {
+      ASSERT_TRUE(session.SendCopy(Tag(), payload.data(), bytes));
+      while (wire.Kept(0) > frame) wire.Pass(0, wire.Kept(0) - frame);  // The latest is not acknowledged yet.
+    }
+    while (wire.Pass(0, SIZE_MAX) > 0) {
+    }
+    EXPECT_TRUE(session.SendCopy(Tag(), payload.data(), TcpSession::kMostShortBytes)) << bytes;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Stories, TcpResumeTest,
                          ::testing::Values(Story{"Plain"}, Story{.name = "Checksummed", .checksum = true},
                                            Story{.name = "Late", .is_late = true},
