@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 
 #include "collectives/control/control.h"
@@ -96,10 +97,18 @@ void Begin(Story* told, SimJob* job, std::mt19937_64* random) {
   if (story.trouble == Trouble::kBrokenLink) job->world().CutLink(story.culprit, neighbour, story.at);
 }
 
-// When a verdict is due: a rank that is away learns of it when it runs again.
-Nanoseconds Limit(const Story& story) {
-  const bool waits_for_deadline = story.trouble == Trouble::kSilentLink;
-  return (waits_for_deadline ? kTimeout : story.at) + kLongestPause + kVerdictLimit;
+// When a verdict is due on that rank. A rank that is away learns of it when it runs again, and all learn of it from
+// rank 0. A broken link is noticed once it is needed, which any rank that is away may put off. A throttled rank does
+// each of its steps up to a period late.
+Nanoseconds Limit(const Story& story, int rank) {
+  Nanoseconds due = story.trouble == Trouble::kSilentLink ? kTimeout : story.at;
+  bool any_throttled = false;
+  for (int r = 0; r < story.options.world.nranks; ++r) {
+    const bool delays = r == 0 || r == rank || story.trouble == Trouble::kBrokenLink;
+    if (delays) due = std::max(due, story.pauses[r].second);
+    any_throttled |= story.slow[r] && story.pauses[r].second == 0;
+  }
+  return due + kVerdictLimit + (any_throttled ? 2 * kPeriod : 0);
 }
 
 // The questions come when the deadline has passed, perhaps late because rank 0 is slow, and may be answered for a
@@ -113,7 +122,7 @@ void ExpectTrueVerdict(const Story& story, const SimJob& job, int rank, const Ve
   const Verdict& verdict = *job.verdict(rank);
   EXPECT_NE(story.trouble, Trouble::kNone) << verdict.message;
   EXPECT_EQ(verdict, first) << verdict.message << " / " << first.message;
-  EXPECT_LE(job.ended_at(rank), Limit(story));
+  EXPECT_LE(job.ended_at(rank), Limit(story, rank));
   if (story.trouble == Trouble::kDeath) {
     EXPECT_EQ(verdict.rank, story.culprit) << verdict.message;
   }
