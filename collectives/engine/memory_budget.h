@@ -15,7 +15,7 @@ namespace annulus {
 struct PossibleLinks {
   TransportList transports = Transports();
   TransportFilter allowed;
-  TransportSettings settings;
+  TransportSettings settings = SettingsOf(TransportOptions());
 };
 
 // Bytes of a rank's links, buffers and schedules under these settings, not counting requests. An upper bound over all

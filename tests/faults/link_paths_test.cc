@@ -14,6 +14,8 @@
 namespace annulus {
 namespace {
 
+constexpr const char* kUnset = "-1";
+
 struct Links {
   const char* name;
   const char* sockets;
@@ -51,24 +53,35 @@ class LinkPathsTest : public testing::TestWithParam<Links> {
     return sum;
   }
 
+  // Resets connections of these hosts in turn.
+  void ExpectResetsToBeSurvived(const std::vector<int>& hosts) {
+    for (size_t round = 0; round < 10; ++round) {
+      job_.hosts().ResetOtherConnections(hosts[round % hosts.size()], SpreadJob::kPort);
+      job_.Work(200 * kMillisecond);
+    }
+    job_.ExpectGoodEnd();
+    EXPECT_GT(job_.ranks().worker(0).CountLines("was made again"), 0) << job_.Outputs();
+    const Reconnects counted = Counted();
+    EXPECT_GT(counted.count, 0u);
+    EXPECT_LE(counted.bytes_sent_again, counted.count * MostUnacknowledged());
+  }
+
   SpreadJob job_;
 };
 
 TEST_P(LinkPathsTest, ResetsAreNoFailure) {
   Start("60000");
-  for (int round = 0; round < 10; ++round) {
-    job_.hosts().ResetOtherConnections(round % 2, SpreadJob::kPort);
-    job_.Work(200 * kMillisecond);
-  }
-  job_.ExpectGoodEnd();
-  EXPECT_GT(job_.ranks().worker(0).CountLines("was made again"), 0) << job_.Outputs();
-  const Reconnects counted = Counted();
-  EXPECT_GT(counted.count, 0u);
-  EXPECT_LE(counted.bytes_sent_again, counted.count * MostUnacknowledged());
+  ExpectResetsToBeSurvived({0, 1});
+}
+
+// Rank 0's connections all go to the other host.
+TEST_P(LinkPathsTest, UnlessTheUserSaysOtherwiseResetsBetweenHostsAreNone) {
+  Start(kUnset);
+  ExpectResetsToBeSurvived({0});
 }
 
 TEST_P(LinkPathsTest, WithoutResetsNothingIsCounted) {
-  Start("60000");
+  Start(kUnset);
   job_.Work(200 * kMillisecond);
   job_.ExpectGoodEnd();
   const Reconnects counted = Counted();

@@ -43,7 +43,7 @@ constexpr size_t kSlotAlignment = 64;
 size_t LanesBytes(const TransportConfig& config, int sockets) {
   const uint32_t most_short = sockets == 1 ? TcpSession::kMostShortBytes : 0;
   size_t each = 0;
-  if (config.settings.Number("reconnect_ms") > 0) {
+  if (ReconnectMs(config.settings.Number("reconnect_ms"), false) > 0) {
     each += TcpRetained::MemoryBytes(TcpRetained::RoomFor(config.slot_bytes, config.slots, sockets, most_short));
   }
   if (config.settings.Number("encrypt") != 0) each += Seal::kMemoryBytes;

@@ -22,6 +22,7 @@
 #include "transport/tcp/tcp_endpoint.h"
 #include "transport/tcp/tcp_options.h"
 #include "transport/tcp/tcp_path.h"
+#include "transport/tcp/tcp_settings.h"
 
 namespace annulus {
 namespace {
@@ -73,14 +74,16 @@ class TcpTransport final : public Transport {
   Status ParseTarget(const LinkRequest& link, Target* target) const;
   Status AddLink(const LinkRequest& link, ConnectPlan* plan, int* lanes) const;
   Hello OwnHello(const ConnectContext& context) const;
-  Nanoseconds RepairLimit() const { return config_.settings.Number("reconnect_ms") * kMillisecond; }
+  Nanoseconds RepairLimit(bool same_host) const {
+    return ReconnectMs(config_.settings.Number("reconnect_ms"), same_host) * kMillisecond;
+  }
   // How the link is made again; nothing when it is not.
   std::optional<TcpRepairConfig> RepairOf(const LinkRequest& link, const Hello& hello, std::span<const Stream> lanes,
                                           const std::shared_ptr<TcpDoor>& door) const;
   Status MakeEndpoint(const LinkRequest& link, std::span<Stream> lanes, std::optional<TcpRepairConfig> repair,
                       std::unique_ptr<annulus::Endpoint>* endpoint) const;
   // The door for connections that are made again; null when this rank accepts none.
-  std::shared_ptr<TcpDoor> KeepListening(const Hello& hello, bool any_expected);
+  std::shared_ptr<TcpDoor> KeepListening(const Hello& hello, std::span<const LinkRequest> links);
   void StopListening();
 
   const TransportConfig config_;
@@ -119,7 +122,7 @@ Status TcpTransport::LocalAddress(std::string* address) {
   const StreamEndpoint bound = listener_.local_endpoint(error);
   if (error) return Status::System("cannot read the listening socket's address", error.value());
   *address = std::to_string(lanes_) + " " + EndpointText(bound);
-  if (RepairLimit() <= 0) return Status();
+  if (RepairLimit(false) <= 0) return Status();
   ANNULUS_RETURN_IF_ERROR(DrawTicket(&ticket_));
   *address += " " + ticket_;
   return Status();
@@ -183,7 +186,7 @@ Status TcpTransport::Connect(std::span<const LinkRequest> links, const ConnectCo
   Status status = EstablishStreams(config_.reactor, plan, &streams);
   if (!status.ok()) StopListening();
   ANNULUS_RETURN_IF_ERROR(std::move(status));
-  const std::shared_ptr<TcpDoor> door = KeepListening(plan.hello, !plan.expected.empty());
+  const std::shared_ptr<TcpDoor> door = KeepListening(plan.hello, links);
 
   // Dials come first and expected streams after them, each link's lanes together.
   size_t next_dialled = 0;
@@ -199,7 +202,9 @@ Status TcpTransport::Connect(std::span<const LinkRequest> links, const ConnectCo
   return Status();
 }
 
-std::shared_ptr<TcpDoor> TcpTransport::KeepListening(const Hello& hello, bool any_expected) {
+std::shared_ptr<TcpDoor> TcpTransport::KeepListening(const Hello& hello, std::span<const LinkRequest> links) {
+  const bool any_expected = std::ranges::any_of(
+      links, [this](const LinkRequest& link) { return config_.rank < link.peer && RepairLimit(link.same_host) > 0; });
   if (ticket_.empty() || !any_expected) {
     StopListening();
     return nullptr;
@@ -211,7 +216,7 @@ std::optional<TcpRepairConfig> TcpTransport::RepairOf(const LinkRequest& link, c
                                                       std::span<const Stream> lanes,
                                                       const std::shared_ptr<TcpDoor>& door) const {
   TcpRepairConfig repair;
-  repair.limit = RepairLimit();
+  repair.limit = RepairLimit(link.same_host);
   const bool knows = std::ranges::all_of(lanes, [](const Stream& s) { return s.session_minor >= kMinorThatResumes; });
   if (repair.limit <= 0 || !knows) return std::nullopt;
   repair.reactor = config_.reactor;

@@ -44,8 +44,8 @@ struct ClusterConfig {
   int64_t spin_us = -1;
   int tcp_sockets = 0;
   bool checksum = false;
-  int reconnect_ms = 0;
-  int hosts = 0;  // If any, ranks are dealt out to so many pretended hosts, in turn.
+  int reconnect_ms = -1;  // As the library has it.
+  int hosts = 0;          // If any, ranks are dealt out to so many pretended hosts, in turn.
   int64_t memory_bytes = 0;
   std::string trace;
   const char* shm_stores = "auto";

@@ -2,12 +2,14 @@
 // may say then.
 #include <gtest/gtest.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <sstream>
 #include <thread>
 
 #include "tests/transport/tcp/tcp_peer.h"
+#include "transport/tcp/tcp_settings.h"
 
 namespace annulus {
 namespace {
@@ -16,7 +18,7 @@ class TcpDoorTest : public ::testing::Test {
  protected:
   void SetUp() override { Open(60'000); }
 
-  void Open(int reconnect_ms) {
+  void Open(int reconnect_ms, bool same_host = true) {
     TransportConfig config = TcpConfig(0, &reactor_);
     config.settings.Set("reconnect_ms", reconnect_ms);
     transport_ = CreateTcpTransport(config);
@@ -26,12 +28,21 @@ class TcpDoorTest : public ::testing::Test {
     ASSERT_TRUE(ParseEndpoint(address, &door_).ok()) << blob;
     EXPECT_EQ(ticket_.size(), 64u);
     std::thread peer([this] { EXPECT_TRUE(Dial(0, kTcpKey).ok()); });
-    const LinkRequest link{.peer = 1, .channel = 0, .same_host = true, .address = "not used by the lower rank"};
+    const LinkRequest link{.peer = 1, .channel = 0, .same_host = same_host, .address = "not used by the lower rank"};
     std::vector<std::unique_ptr<Endpoint>> endpoints;
     const Status status = transport_->Connect({&link, 1}, TcpContext(), &endpoints);
     peer.join();
     ASSERT_TRUE(status.ok()) << status.ToString();
     endpoint_ = std::move(endpoints[0]);
+  }
+
+  // Whether anybody listens where the link was made.
+  bool IsOpen() {
+    const int fd = socket(door_.protocol().family(), SOCK_STREAM | SOCK_CLOEXEC, 0);
+    EXPECT_GE(fd, 0);
+    const bool open = connect(fd, door_.data(), static_cast<socklen_t>(door_.size())) == 0;
+    close(fd);
+    return open;
   }
 
   // In a thread of its own.
@@ -113,6 +124,15 @@ TEST_F(TcpDoorTest, OnlyWhoKnowsTheTicketAndCountsOnComesIn) {
   EXPECT_EQ(DialBeside(3, Secret(kTcpKey) + ticket_).code(), Code::kProtocol) << "the same number again";
   EXPECT_EQ(DialBeside(2, Secret(kTcpKey) + ticket_).code(), Code::kProtocol) << "an earlier one";
   EXPECT_TRUE(last_.ok()) << last_.ToString();
+}
+
+TEST_F(TcpDoorTest, UnlessTheUserSaysOtherwiseTheDoorIsForOtherHosts) {
+  endpoint_.reset();
+  Open(kReconnectByPlace, false);
+  EXPECT_TRUE(IsOpen());
+  endpoint_.reset();
+  Open(kReconnectByPlace, true);
+  EXPECT_FALSE(IsOpen());
 }
 
 TEST_F(TcpDoorTest, TheStreamGoesOnWhereItStopped) {

@@ -8,6 +8,7 @@
 
 #include <cstring>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -47,10 +48,12 @@ inline ConnectContext TcpContext(Nanoseconds patience = kTcpPatience) {
   return context;
 }
 
-// The socket address in a TCP transport's blob, "LANES HOST:PORT".
+// The socket address in a TCP transport's blob, "LANES HOST:PORT TICKET".
 inline StreamEndpoint EndpointOfBlob(const std::string& blob) {
+  std::string lanes, address;
+  std::istringstream(blob) >> lanes >> address;
   StreamEndpoint endpoint;
-  EXPECT_TRUE(ParseEndpoint(blob.substr(blob.find(' ') + 1), &endpoint).ok()) << blob;
+  EXPECT_TRUE(ParseEndpoint(address, &endpoint).ok()) << blob;
   return endpoint;
 }
 
