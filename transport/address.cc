@@ -18,6 +18,7 @@
 
 #include "base/parse.h"
 #include "base/thread.h"
+#include "transport/forked_child.h"
 
 namespace annulus {
 namespace {
@@ -77,6 +78,7 @@ int OpenAny(int family, Socket* socket) {
   asio::error_code error;
   socket->assign(StreamProtocol(family, 0), fd, error);
   if (error) ::close(fd);
+  if (!error) CloseInForkedChildren(fd);
   if (!error) socket->non_blocking(true, error);  // Also tells asio.
   return error.value();
 }

@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "transport/file_message.h"
+#include "transport/forked_child.h"
 
 namespace annulus {
 namespace {
@@ -89,6 +90,7 @@ int FetchPort(const std::string& name, Deadline deadline) {
     bool lost = false;
     if (poll(&readable, 1, static_cast<int>(wait / kMillisecond)) == 1) {
       ReceiveWithFile(fd, &word, sizeof word, &port, &lost);
+      if (port >= 0) CloseInForkedChildren(port);
     }
   }
   close(fd);

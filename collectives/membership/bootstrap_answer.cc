@@ -9,6 +9,7 @@
 #include "collectives/control/sockets/control_door.h"
 #include "collectives/control/verdict.h"
 #include "collectives/membership/bootstrap_host.h"
+#include "transport/forked_child.h"
 
 namespace annulus {
 namespace {
@@ -98,6 +99,7 @@ void RendezvousHost::OpenControlDoor(uint64_t job_id, ControlConnections* connec
   const ControlDoorPlace& place = connections->door();
   const int listener = place.listener < 0 ? -1 : ::fcntl(place.listener, F_DUPFD_CLOEXEC, 0);
   if (listener < 0) return;
+  CloseInForkedChildren(listener);
   const auto expects = [](int rank) { return rank > 0; };
   const auto returned = [this, connections](int rank, SealedFd connection) {
     HandleReturned(rank, std::move(connection), connections);

@@ -12,6 +12,7 @@
 #include "base/parse.h"
 #include "collectives/control/arbiter_text.h"
 #include "collectives/control/verdict.h"
+#include "transport/forked_child.h"
 
 namespace annulus {
 namespace {
@@ -100,6 +101,7 @@ bool RendezvousHost::TakeReserved(const std::vector<StreamEndpoint>& endpoints) 
   if (copy >= 0) listener_.assign(StreamProtocol(own.data()->sa_family, 0), copy, error);
   if (copy >= 0 && error) ::close(copy);
   if (!listener_.is_open()) return false;
+  CloseInForkedChildren(copy);
   listener_.non_blocking(true, error);
   listens_everywhere_ = IsUnspecified(own) && !IsUnspecified(endpoints.front());
   return !error;

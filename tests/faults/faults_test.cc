@@ -94,6 +94,14 @@ TEST_P(FaultsTest, KilledRankIsNamedWithAsynchronousWorkPending) {
   ExpectVerdict(&ranks, culprit(), ANNULUS_PEER_LOST, since, kDeathVerdict, "rank " + std::to_string(culprit()));
 }
 
+TEST_P(FaultsTest, KilledRankIsNamedWhileAChildOfItLives) {
+  RankProcesses ranks(n(), environment(), {"fork"});
+  ASSERT_TRUE(ranks.WaitForLine("forked", Now() + kStart)) << ranks.output(0) << ranks.output(n() - 1);
+  const Nanoseconds since = Now();
+  ranks.Signal(culprit(), SIGKILL);
+  ExpectVerdict(&ranks, culprit(), ANNULUS_PEER_LOST, since, kDeathVerdict, "rank " + std::to_string(culprit()));
+}
+
 TEST_P(FaultsTest, RankThatDiesInASplitIsNamedWithinTwoSeconds) {
   // Far less than the connect timeout, at which those that wait for the dead rank would give up otherwise.
   RankProcesses::Environment unhurried = environment();

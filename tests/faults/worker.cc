@@ -9,6 +9,7 @@
 //   worker idle                 ten good calls, then none, with the communicator open
 //   worker leave                ten good calls, then destroys its communicator
 //   worker abort                ten good calls, then annulus_comm_abort
+//   worker fork                 ten good calls, then forks a child that lives for a minute, and goes on
 //   worker async                the same, four asynchronous ones at a time
 //   worker garble               ten good calls, then writes rubbish into its TCP data sockets and goes on
 //   worker cut                  ten good calls, then shuts down its TCP data sockets and goes on
@@ -17,10 +18,10 @@
 //
 // With FAULT_DRIVER its buffers are device memory of the stand-in for CUDA's driver (worker_gpu.h).
 //
-// Output: "ready" after the ten calls; at the end of `until` "reconnects COUNT BYTES", of connections that were made
-// again and bytes sent again, by the counters of TCP; "verdict STATUS RANK TIME MESSAGE" on a failure; "wrong on GPU:
-// WHAT" after destroy for each thing that was; then "ended TIME". Or "create STATUS MESSAGE" when there is no
-// communicator. A wrong sum ends the process.
+// Output: "ready" after the ten calls; "forked" once `fork` has its child; at the end of `until` "reconnects COUNT
+// BYTES", of connections that were made again and bytes sent again, by the counters of TCP; "verdict STATUS RANK TIME
+// MESSAGE" on a failure; "wrong on GPU: WHAT" after destroy for each thing that was; then "ended TIME". Or "create
+// STATUS MESSAGE" when there is no communicator. A wrong sum ends the process.
 
 #include <annulus.h>
 #include <netinet/in.h>
@@ -172,6 +173,15 @@ void VanishFromSplit(annulus_comm_t* comm, int colour) {
   raise(SIGKILL);
 }
 
+// Like a process that loads data: it lives on when its parent is killed.
+void ForkAChild() {
+  if (fork() != 0) return Say("forked");
+  close(STDOUT_FILENO);  // The test reads until nobody can write.
+  close(STDERR_FILENO);
+  alarm(60);
+  for (;;) pause();
+}
+
 annulus_status_t Act(annulus_comm_t* comm, Buffers* buffers, int rank, const std::string& mode,
                      const std::string& field) {
   annulus_status_t status = ANNULUS_OK;
@@ -180,6 +190,7 @@ annulus_status_t Act(annulus_comm_t* comm, Buffers* buffers, int rank, const std
     SayReconnects(comm);
     return status;
   }
+  if (mode == "fork") ForkAChild();
   if (mode == "cut") ForEachDataSocket([](int fd) { shutdown(fd, SHUT_RDWR); });
   if (mode == "garble") ForEachDataSocket(Garble);
   while (mode == "async" && status == ANNULUS_OK) status = GoodAsync(comm, buffers);

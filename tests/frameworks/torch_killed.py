@@ -1,5 +1,5 @@
-"""One rank of a training that loses a rank: torch_killed.py FOLDER RANK SIZE. The last rank kills itself in the third step; each of the
-others prints the time from then until its exception, in milliseconds, and its text."""
+"""One rank of a training that loses a rank: torch_killed.py FOLDER RANK SIZE. The last rank kills itself in the third step, while the workers
+that load its data live on; each of the others prints the time from then until its exception, in milliseconds, and its text."""
 
 import datetime
 import os
@@ -15,14 +15,15 @@ def main():
     folder, rank, size = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     dist.init_process_group("annulus", init_method=f"file://{folder}/store", rank=rank, world_size=size, timeout=datetime.timedelta(seconds=120))
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(100, 100))
+    batches = torch.utils.data.DataLoader(torch.ones(4000, 100), batch_size=4, num_workers=2)
     mark = os.path.join(folder, "killed")
     try:
-        for step in range(1000):
+        for step, batch in enumerate(batches):
             if step == 3 and rank == size - 1:
                 with open(mark, "w", encoding="utf-8") as opened:
                     opened.write(str(time.time()))
                 os.kill(os.getpid(), signal.SIGKILL)
-            model(torch.ones(4, 100)).sum().backward()
+            model(batch).sum().backward()
     except dist.DistBackendError as error:
         with open(mark, encoding="utf-8") as opened:
             print(round(1000 * (time.time() - float(opened.read()))), error, flush=True)

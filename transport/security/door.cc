@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "transport/forked_child.h"
 #include "transport/security/crowd.h"
 
 namespace annulus {
@@ -132,6 +133,7 @@ void Door::Greet(int fd, const StreamEndpoint& from) {
     ::close(fd);
     return Note(Strays::kLeft, name, "it cannot be waited for: " + error.message());
   }
+  CloseInForkedChildren(fd);
   if (IsUnix(from)) {
     ucred peer{};
     socklen_t bytes = sizeof peer;

@@ -1,12 +1,18 @@
-// Descriptors while a communicator exists: a program that a rank starts inherits none of the library's.
+// Descriptors while a communicator exists: a program that a rank starts inherits none of the library's, and a child
+// that it forks keeps no connection open.
 
 #include <annulus.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "tests/collectives/harness/cluster.h"
 
@@ -32,6 +38,25 @@ bool IsInherited(const std::string& name) {
     return (flags & kCloseOnExec) == 0;
   }
   return false;
+}
+
+bool IsSocket(int fd) {
+  struct stat found {};
+  return fstat(fd, &found) == 0 && S_ISSOCK(found.st_mode);
+}
+
+// How many of the sockets that this process has now are none in a child that it forks.
+int ClosedInChild(const std::vector<int>& sockets) {
+  const pid_t child = fork();
+  if (child == 0) {
+    int closed = 0;
+    for (const int fd : sockets) closed += IsSocket(fd) ? 0 : 1;
+    _exit(closed);
+  }
+  int status = 0;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status));
+  return WEXITSTATUS(status);
 }
 
 class DescriptorsTest : public testing::TestWithParam<const char*> {};
@@ -60,6 +85,32 @@ TEST_P(DescriptorsTest, NoneOutlivesExec) {
     EXPECT_EQ(annulus_barrier(comm), ANNULUS_OK);
     EXPECT_EQ(annulus_comm_destroy(child), ANNULUS_OK);
   });
+}
+
+TEST_P(DescriptorsTest, ForkedChildrenKeepNoConnection) {
+  int others[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, others), 0);
+  const std::set<std::string> before = OpenDescriptors();
+  ClusterConfig config;
+  config.nranks = 3;
+  config.transport = GetParam();
+  Cluster(config).Run([&](annulus_comm_t* comm, int rank) {
+    float value = 1;
+    ASSERT_EQ(annulus_allreduce(comm, &value, &value, 1, ANNULUS_FLOAT32, ANNULUS_SUM), ANNULUS_OK);
+    if (rank == 0) {
+      std::vector<int> sockets;
+      for (const std::string& name : OpenDescriptors()) {
+        if (!before.contains(name) && IsSocket(std::stoi(name))) sockets.push_back(std::stoi(name));
+      }
+      EXPECT_GE(sockets.size(), 10u);  // Both ends of 3 links for collectives and of 2 control connections.
+      EXPECT_EQ(ClosedInChild(sockets), static_cast<int>(sockets.size()));
+      EXPECT_EQ(ClosedInChild({others[0], others[1]}), 0) << "the program's own";
+    }
+    // They are open here as before.
+    EXPECT_EQ(annulus_allreduce(comm, &value, &value, 1, ANNULUS_FLOAT32, ANNULUS_SUM), ANNULUS_OK);
+  });
+  close(others[0]);
+  close(others[1]);
 }
 
 INSTANTIATE_TEST_SUITE_P(Transports, DescriptorsTest, testing::Values("tcp", "shm"),
