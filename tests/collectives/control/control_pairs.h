@@ -2,6 +2,7 @@
 #pragma once
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -40,7 +41,12 @@ inline std::vector<ControlConnections> ConnectRanks(int nranks) {
     connections[rank].Put(0, member);
   }
   ControlDoorPlace door;
-  ANNULUS_CHECK(ListenForReturns("127.0.0.1", &door.listener, &door.port).ok());
+  int listener = -1;
+  ANNULUS_CHECK(ListenForReturns("127.0.0.1", &listener, &door.port).ok());
+  // The test's own copy: ranks may be forked children, which close what the library has opened.
+  door.listener = ::fcntl(listener, F_DUPFD_CLOEXEC, 0);
+  ANNULUS_CHECK(door.listener >= 0);
+  ::close(listener);
   for (int rank = 1; rank < nranks; ++rank) connections[rank].SetDoor({-1, door.port, door.ticket});
   connections[0].SetDoor(std::move(door));
   return connections;
