@@ -46,8 +46,8 @@ class DoorTest : public testing::Test {
   }
   void TearDown() override { door_->Close(); }
 
-  int Dial() {
-    const StreamEndpoint to = listener_.local_endpoint();
+  int Dial() { return DialTo(listener_.local_endpoint()); }
+  static int DialTo(const StreamEndpoint& to) {
     const int fd = socket(to.data()->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     EXPECT_EQ(connect(fd, to.data(), static_cast<socklen_t>(to.size())), 0);
     return fd;
@@ -68,10 +68,11 @@ class DoorTest : public testing::Test {
 TEST_F(DoorTest, ProcessesOfOtherUsersAreDroppedUnheard) {
   if (geteuid() != 0) GTEST_SKIP() << "only root can try another user";
   Open(asio::local::stream_protocol::endpoint(""));
+  const StreamEndpoint to = listener_.local_endpoint();  // A forked child has no listener.
   const pid_t stranger = fork();
   if (stranger == 0) {
     if (setuid(kNobody) != 0) _exit(2);
-    const int fd = Dial();
+    const int fd = DialTo(to);
     char byte;
     _exit(recv(fd, &byte, 1, 0) <= 0 ? 0 : 1);
   }
