@@ -80,19 +80,20 @@ Status TcpEndpoint::Progress(bool* moved) {
 Status TcpEndpoint::MoveData(bool* moved) {
   if (state_ == State::kOpen) session_.Transmit(moved);
   ANNULUS_RETURN_IF_ERROR(session_.Receive(moved));
-  return Repairs() ? repair_->Tend(moved) : Status();
+  return Repairs() || IsConcluding() ? repair_->Tend(moved) : Status();
 }
 
 // Notes the end of any lane. Returns true when nothing that is posted, or could still be delivered, can move any more.
 bool TcpEndpoint::IsOver(bool* moved) {
   if (state_ == State::kOpen) {
     if (!session_.AnyEnded(Repairs())) return false;
-    if (repair_ != nullptr) repair_->Stop();
-    session_.GiveUpResuming();
+    if (Repairs()) repair_->Conclude();
     state_ = State::kEnding;
     session_.StopRetaining(moved);
     session_.ShutDownWrites();
   }
+  if (IsConcluding()) return false;
+  session_.GiveUpResuming();
   return session_.IsStuck();
 }
 
@@ -120,8 +121,8 @@ void TcpEndpoint::Fail(Status status) {
 
 bool TcpEndpoint::Arm() {
   if (!status_.ok()) return false;
-  if (Repairs() && !repair_->Arm()) return false;
-  if (state_ == State::kEnding && session_.IsStuck()) return false;
+  if ((Repairs() || IsConcluding()) && !repair_->Arm()) return false;
+  if (state_ == State::kEnding && !IsConcluding() && session_.IsStuck()) return false;
   return session_.Arm();
 }
 

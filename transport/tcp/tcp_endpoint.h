@@ -5,7 +5,8 @@
 // lane, and after too long it ends the link.
 //
 // How a link ends. The peer's end of stream on any lane means that sending is pointless, so all lanes are half-closed.
-// That makes a living peer close too. Data that has arrived is still delivered. The link fails when nothing that is
+// That makes a living peer close too. Data that has arrived is still delivered, also over a connection that is just
+// being made again, if the peer may have used it. The link fails when nothing that is
 // posted can complete any more. Close() also half-closes, and leaves the sockets open until the peer's kernel has
 // everything that was sent: closing a socket with unread data resets the connection, and the reset overtakes the data
 // that was sent.
@@ -69,6 +70,8 @@ class TcpEndpoint final : public Endpoint, public ShortPath {
   Status MoveData(bool* moved);
   bool IsOver(bool* moved);
   bool Repairs() const { return repair_ != nullptr && state_ == State::kOpen && !repair_->gave_up(); }
+  // Whether data may still come over a connection that is being made.
+  bool IsConcluding() const { return repair_ != nullptr && state_ == State::kEnding && repair_->is_busy(); }
   // Whether nothing can be sent on the short path before its connection is made again.
   bool IsSuspended() const { return Repairs() && session_.is_suspended(); }
   Status LostStatus() const;

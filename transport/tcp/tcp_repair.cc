@@ -26,8 +26,20 @@ void TcpRepair::Stop() {
   busy_ = false;
 }
 
+void TcpRepair::Conclude() {
+  concludes_ = true;
+  busy_ = false;
+  for (Work& work : lanes_) {
+    if (work.redial != nullptr) std::exchange(work.redial, nullptr)->Cancel();
+    work.active = work.greeting != nullptr;
+    work.broken_since = Now();
+    busy_ |= work.active;
+  }
+}
+
 bool TcpRepair::Expects(int lane, uint32_t connection) const {
-  return lane < config_.lanes && connection > lanes_[static_cast<size_t>(lane)].connection && !gave_up_;
+  const bool admits = !concludes_ && !gave_up_ && lane < config_.lanes;
+  return admits && connection > lanes_[static_cast<size_t>(lane)].connection;
 }
 
 // The peer may know before this end that the old connection is broken.
@@ -138,6 +150,11 @@ Status TcpRepair::TendLane(int lane, Nanoseconds now, bool* moved) {
   if (!work.active && session_->IsBroken(lane)) Begin(lane);
   if (!work.active) return Status();
   if (work.greeted) return TakeIntoUse(lane, moved);
+  if (concludes_) {
+    work.active = work.greeting != nullptr;
+    gave_up_ = work.active && now - *work.broken_since > config_.limit;
+    return Status();
+  }
   if (dials() && work.greeting != nullptr) return Status();
   if (dials() && work.redial == nullptr) Dial(lane);
   // A rank that computes answers when it is done, however long that takes.

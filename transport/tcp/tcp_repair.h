@@ -50,6 +50,11 @@ class TcpRepair final : public TcpDoor::Link {
   bool gave_up() const { return gave_up_; }
   // Asks for a wake-up when time is up. Returns false when there is something to do at once.
   bool Arm();
+  // The peer has ended the link. Only those connections are still awaited over which it may have sent before: it has
+  // heard how far this end has come.
+  void Conclude();
+  // Whether some lane is without a connection that is in use.
+  bool is_busy() const { return busy_; }
   // Nothing is repaired any more.
   void Stop();
 
@@ -88,6 +93,7 @@ class TcpRepair final : public TcpDoor::Link {
   bool busy_ = false;   // Some lane is active.
   bool moved_ = false;  // Something moved in the reactor.
   bool gave_up_ = false;
+  bool concludes_ = false;
   Status failure_;  // What the peer said that cannot be.
   std::atomic<uint64_t> reconnects_ = 0;
   std::atomic<uint64_t> bytes_sent_again_ = 0;

@@ -111,7 +111,7 @@ class TcpSession {
   // For error messages: whether a stream ended within a frame.
   bool cut_short() const;
 
-  // Tells the peer on every lane that nothing more will come.
+  // Tells the peer on every lane that nothing more will come, also on those that are resumed later.
   void ShutDownWrites();
   // For a link that ends: completes the sends that the kernel has taken, and keeps nothing for later.
   void StopRetaining(bool* moved);
@@ -179,6 +179,7 @@ class TcpSession {
   Nanoseconds idle_since_ = 0;  // Valid after kIdlePolls of them.
   Awaits awaits_ = Awaits::kReceive;
   Status peek_error_;
+  bool writes_shut_ = false;
 };
 
 }  // namespace annulus

@@ -4,7 +4,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <iterator>
 #include <sstream>
 #include <thread>
 
@@ -18,16 +20,17 @@ class TcpDoorTest : public ::testing::Test {
  protected:
   void SetUp() override { Open(60'000); }
 
-  void Open(int reconnect_ms, bool same_host = true) {
+  void Open(int reconnect_ms, bool same_host = true, int sockets = 1) {
     TransportConfig config = TcpConfig(0, &reactor_);
     config.settings.Set("reconnect_ms", reconnect_ms);
+    config.settings.Set("tcp_sockets", sockets);
     transport_ = CreateTcpTransport(config);
     std::string blob, lanes, address;
     ASSERT_TRUE(transport_->LocalAddress(&blob).ok());
     std::istringstream(blob) >> lanes >> address >> ticket_;
     ASSERT_TRUE(ParseEndpoint(address, &door_).ok()) << blob;
     EXPECT_EQ(ticket_.size(), 64u);
-    std::thread peer([this] { EXPECT_TRUE(Dial(0, kTcpKey).ok()); });
+    std::thread peer([&] { EXPECT_TRUE(Dial(0, kTcpKey, sockets).ok()); });
     const LinkRequest link{.peer = 1, .channel = 0, .same_host = same_host, .address = "not used by the lower rank"};
     std::vector<std::unique_ptr<Endpoint>> endpoints;
     const Status status = transport_->Connect({&link, 1}, TcpContext(), &endpoints);
@@ -45,8 +48,8 @@ class TcpDoorTest : public ::testing::Test {
     return open;
   }
 
-  // In a thread of its own.
-  Status Dial(uint32_t connection, const Secret& key) {
+  // In a thread of its own. The lanes that it dials take the place of the first ones in stream_.
+  Status Dial(uint32_t connection, const Secret& key, int lanes = 1) {
     ConnectPlan plan;
     plan.hello = {.purpose = {kTcpTransport.hello_purpose, kTcpTransport.title},
                   .identity = {.job = kTcpJob},
@@ -55,10 +58,12 @@ class TcpDoorTest : public ::testing::Test {
     plan.hello.connection = connection;
     plan.key = key;
     plan.deadline = DeadlineAfter(kTcpPatience);
-    plan.dials.push_back({{0, 0, 0}, {door_}});
+    for (int lane = 0; lane < lanes; ++lane) plan.dials.push_back({{0, 0, static_cast<uint16_t>(lane)}, {door_}});
     std::vector<Stream> streams;
     const Status status = EstablishStreams(&peer_reactor_, plan, &streams);
-    if (status.ok()) stream_ = std::move(streams);
+    if (!status.ok()) return status;
+    stream_.erase(stream_.begin(), stream_.begin() + std::min(stream_.size(), streams.size()));
+    stream_.insert(stream_.begin(), std::make_move_iterator(streams.begin()), std::make_move_iterator(streams.end()));
     return status;
   }
 
@@ -172,6 +177,65 @@ TEST_F(TcpDoorTest, WhoSaysSomethingElseBreaksTheLink) {
   while (last_.ok() && Now() < deadline) Drive();
   EXPECT_EQ(last_.code(), Code::kProtocol);
   EXPECT_TRUE(Mentions(last_, "broken frame: type is 0x1, expected 0x2")) << last_.message();
+}
+
+// What the peer sent last may be behind a resume frame that is still under way while another lane has ended.
+class TcpLanesTest : public TcpDoorTest {
+ protected:
+  void SetUp() override { Open(2000, true, 2); }
+
+  // The peer makes lane 0 again, as if it were broken.
+  void DialLane0() {
+    ASSERT_TRUE(DialBeside(1, Secret(kTcpKey) + ticket_).ok());
+    EXPECT_EQ(Hear(), 0u);
+  }
+  void EndLane1() {
+    stream_[1].socket.close();
+    for (int turn = 0; turn < 20; ++turn) Drive();
+  }
+  void DriveWhileOk() {
+    const Deadline deadline = DeadlineAfter(kTcpPatience);
+    while (last_.ok() && Now() < deadline) Drive();
+  }
+};
+
+TEST_F(TcpLanesTest, TheEndOfALaneDoesNotStopTheRepairOfAnother) {
+  Recv recv = Expecting(4096);
+  ASSERT_TRUE(endpoint_->PostRecv(&recv).ok());
+  DialLane0();
+  EndLane1();
+  EXPECT_TRUE(last_.ok()) << last_.ToString();
+  Say(0);
+  const Bytes payload = Payload(100, 1);
+  const Bytes frame = Frame(0, payload);
+  ASSERT_EQ(send(fd(), frame.data(), frame.size(), MSG_NOSIGNAL), static_cast<ssize_t>(frame.size()));
+  stream_[0].socket.close();
+  DriveWhileOk();
+  EXPECT_EQ(recv.code, Code::kOk);
+  EXPECT_EQ(Bytes(recv.data, recv.data + recv.bytes), payload);
+  endpoint_->Release(&recv);
+  EXPECT_EQ(last_.code(), Code::kPeerLost) << "then the link ends";
+}
+
+TEST_F(TcpLanesTest, AnEndDoesNotWaitForALaneThatThePeerHasGivenUp) {
+  DialLane0();
+  EndLane1();
+  EXPECT_TRUE(last_.ok()) << last_.ToString();
+  const Nanoseconds begin = Now();
+  stream_[0].socket.close();
+  DriveWhileOk();
+  EXPECT_EQ(last_.code(), Code::kPeerLost) << last_.ToString();
+  EXPECT_LT(Now() - begin, kSecond);
+}
+
+TEST_F(TcpLanesTest, AnEndWaitsForAResumeFrameUpToTheLimit) {
+  DialLane0();
+  EndLane1();
+  EXPECT_TRUE(last_.ok()) << last_.ToString();
+  const Nanoseconds begin = Now();
+  DriveWhileOk();
+  EXPECT_EQ(last_.code(), Code::kPeerLost) << last_.ToString();
+  EXPECT_GE(Now() - begin, kSecond);
 }
 
 class TcpDoorLimitTest : public TcpDoorTest {
