@@ -18,6 +18,7 @@ class TcpAlarm {
   explicit TcpAlarm(asio::steady_timer::executor_type executor)
       : timer_(std::move(executor)), armed_(std::make_shared<Armed>()) {}
 
+  bool is_set() const { return armed_->waits; }
   // Asks for a wake-up after `delay`, unless one is due already.
   void Set(Nanoseconds delay) {
     if (std::exchange(armed_->waits, true)) return;

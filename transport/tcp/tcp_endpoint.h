@@ -73,7 +73,7 @@ class TcpEndpoint final : public Endpoint, public ShortPath {
   // Whether data may still come over a connection that is being made.
   bool IsConcluding() const { return repair_ != nullptr && state_ == State::kEnding && repair_->is_busy(); }
   // Whether nothing can be sent on the short path before its connection is made again.
-  bool IsSuspended() const { return Repairs() && session_.is_suspended(); }
+  bool IsSuspended() const { return Repairs() && session_.is_suspended(0); }
   Status LostStatus() const;
   void Fail(Status status);
 

@@ -88,6 +88,7 @@ Status TuneSocket(int fd, bool same_host) {
       !set(IPPROTO_TCP, TCP_KEEPINTVL, kKeepIntervalSeconds) || !set(IPPROTO_TCP, TCP_KEEPCNT, kKeepProbes)) {
     return Status::System("cannot set keepalive", errno);
   }
+  set(IPPROTO_TCP, TCP_USER_TIMEOUT, 0);                       // A connection that was made again had one until now.
   set(IPPROTO_TCP, kRtoMaxMsOption, kMaxRetransmitTimeoutMs);  // If the kernel has it.
   ChooseCongestionControl(fd, same_host);
   return Status();

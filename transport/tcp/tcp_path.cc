@@ -4,16 +4,36 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cstddef>
 
 namespace annulus {
+namespace {
+
+bool InfoOf(int fd, tcp_info* info, socklen_t* bytes) {
+  *bytes = sizeof *info;
+  return getsockopt(fd, IPPROTO_TCP, TCP_INFO, info, bytes) == 0;
+}
+
+}  // namespace
 
 std::optional<uint32_t> LeastRoundTripUs(int fd) {
   tcp_info info{};
-  socklen_t bytes = sizeof info;
-  if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0) return std::nullopt;
+  socklen_t bytes = 0;
+  if (!InfoOf(fd, &info, &bytes)) return std::nullopt;
   if (bytes < offsetof(tcp_info, tcpi_min_rtt) + sizeof info.tcpi_min_rtt) return std::nullopt;
   return info.tcpi_min_rtt;
 }
+
+PathAnswers PathAnswersOf(int fd) {
+  tcp_info info{};
+  socklen_t bytes = 0;
+  if (!InfoOf(fd, &info, &bytes)) return {};
+  return {.unanswered = info.tcpi_retransmits + info.tcpi_probes,
+          .quiet = std::min(info.tcpi_last_data_recv, info.tcpi_last_ack_recv) * kMillisecond};
+}
+
+// Linux resets a connection that both directions of were shut down when data comes (RFC 1122, section 4.2.2.13).
+void StopTaking(int fd) { shutdown(fd, SHUT_RDWR); }
 
 }  // namespace annulus

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "transport/tcp/tcp_options.h"
+#include "transport/tcp/tcp_path.h"
 
 namespace annulus {
 
@@ -12,7 +13,8 @@ TcpRepair::TcpRepair(const TcpRepairConfig& config, TcpSession* session)
     : config_(config),
       session_(session),
       lanes_(static_cast<size_t>(config.lanes)),
-      alarm_(config.reactor->context().get_executor()) {
+      alarm_(config.reactor->context().get_executor()),
+      look_(config.reactor->context().get_executor()) {
   if (config_.door != nullptr) config_.door->Add(config_.peer, config_.channel, this);
 }
 
@@ -51,6 +53,42 @@ void TcpRepair::Welcome(int lane, uint32_t connection, SealedSocket socket) {
   Greet(lane, std::move(socket));
 }
 
+// While the rank waits, the connections in use are looked at from time to time. Returns whether there is something to
+// tend.
+bool TcpRepair::Look() {
+  if (look_.is_set()) return false;
+  look_.Set(TcpPulse::kLook);
+  bool begun = false;
+  asks_ = false;
+  for (int lane = 0; lane < config_.lanes; ++lane) {
+    begun |= LookAt(lane);
+    asks_ |= lanes_[static_cast<size_t>(lane)].pulse.asks();
+  }
+  return begun;
+}
+
+// Something came: an idle connection must not be asked from now on.
+void TcpRepair::StopAsking() {
+  for (int lane = 0; lane < config_.lanes; ++lane) {
+    lanes_[static_cast<size_t>(lane)].pulse.StopAsking(session_->fd(lane));
+  }
+  asks_ = false;
+}
+
+// Returns whether the lane is to get another connection since a moment ago.
+bool TcpRepair::LookAt(int lane) {
+  Work& work = lanes_[static_cast<size_t>(lane)];
+  if (session_->is_suspended(lane)) return false;
+  const bool is_silent = work.pulse.IsSilent(session_->fd(lane), session_->awaits_slice());
+  if (is_silent && !work.active) return Begin(lane), true;
+  // Once it was asked for another connection, the peer may have given up the old one.
+  if (is_silent || work.redial == nullptr || session_->expects_another(lane)) return false;
+  work.connection = work.redial->connection();
+  std::exchange(work.redial, nullptr)->Cancel();
+  work.active = false;
+  return false;
+}
+
 void TcpRepair::Begin(int lane) {
   Work& work = lanes_[static_cast<size_t>(lane)];
   if (std::exchange(work.active, true)) return;
@@ -63,6 +101,7 @@ void TcpRepair::Dial(int lane) {
   TcpRedial::Plan plan = config_.dial;
   plan.hello.lane = static_cast<uint16_t>(lane);
   plan.hello.connection = work.connection;
+  plan.on_asking = [this, lane] { session_->ExpectAnother(lane); };
   plan.on_connected = [this, lane](SealedSocket socket) { Greet(lane, std::move(socket)); };
   work.redial = std::make_shared<TcpRedial>(&config_.reactor->context(), std::move(plan));
   const std::shared_ptr<TcpRedial> redial = work.redial;
@@ -94,10 +133,12 @@ void TcpRepair::TakeGreeting(int lane, const Status& status, uint64_t received) 
   work.broken_since = Now();
 }
 
-// The connection that is being made is broken too. Once the peer has heard this end's greeting, what it sends counts as
-// received, so all that has arrived is taken over before the next greeting. The peer's own greeting comes before it.
+// The connection that is being made is broken too, or taken for it. Once the peer has heard this end's greeting, what
+// it sends counts as received, so all that has arrived is taken over before the next greeting. The peer's own greeting
+// comes before it.
 void TcpRepair::Supersede(int lane) {
   Work& work = lanes_[static_cast<size_t>(lane)];
+  StopTaking(work.greeting->fd());
   if (!work.greeted) work.greeting->Look();
   if (work.greeted) {
     if (const Status status = TakeIntoUse(lane, &moved_); !status.ok()) failure_ = status;
@@ -128,6 +169,7 @@ Status TcpRepair::TendLanes(bool* moved) {
   config_.reactor->WaitUntil(Now());
   ANNULUS_RETURN_IF_ERROR(failure_);
   *moved |= std::exchange(moved_, false);
+  if (asks_ && *moved) StopAsking();
   const Nanoseconds now = Now();
   busy_ = false;
   for (int lane = 0; lane < config_.lanes && !gave_up_; ++lane) {
@@ -158,7 +200,8 @@ Status TcpRepair::TendLane(int lane, Nanoseconds now, bool* moved) {
   if (dials() && work.greeting != nullptr) return Status();
   if (dials() && work.redial == nullptr) Dial(lane);
   // A rank that computes answers when it is done, however long that takes.
-  if (work.redial != nullptr && work.redial->awaits_answer()) work.broken_since = now;
+  const bool has_path = work.redial != nullptr && work.redial->awaits_answer();
+  if (has_path || !session_->is_suspended(lane)) work.broken_since = now;
   if (!work.broken_since) work.broken_since = now;
   gave_up_ = now - *work.broken_since > config_.limit;
   return Status();
@@ -166,6 +209,7 @@ Status TcpRepair::TendLane(int lane, Nanoseconds now, bool* moved) {
 
 bool TcpRepair::Arm() {
   if (gave_up_) return true;
+  if (dials() && !concludes_ && Look()) return false;
   if (!busy_) return !session_->AnyBroken();
   Nanoseconds first = config_.limit;
   for (const Work& work : lanes_) {

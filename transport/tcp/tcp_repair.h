@@ -2,6 +2,10 @@
 // one waits at its door. Over the new connection the ends tell each other what they have received, and the session goes
 // on from there.
 //
+// The dialling end also looks after connections that are not broken but have fallen silent (TcpPulse), while its rank
+// waits: it dials beside them. The old connection stays in use until the new one is proven; if it answers before the
+// peer has been asked to let the new one in, nothing was the matter.
+//
 // It runs in the reactor, beside the link's other lanes; what it has prepared takes effect in Tend.
 //
 // Threads: those of the endpoint; the counters from any thread.
@@ -20,6 +24,7 @@
 #include "transport/tcp/repair/tcp_greeting.h"
 #include "transport/tcp/repair/tcp_redial.h"
 #include "transport/tcp/tcp_alarm.h"
+#include "transport/tcp/tcp_pulse.h"
 #include "transport/tcp/tcp_session.h"
 
 namespace annulus {
@@ -45,7 +50,7 @@ class TcpRepair final : public TcpDoor::Link {
 
   // Takes note of what has broken, and takes new connections into use. Sets *moved when one was.
   // Errors: kProtocol  the streams do not fit together.
-  Status Tend(bool* moved) { return busy_ || session_->AnyBroken() ? TendLanes(moved) : Status(); }
+  Status Tend(bool* moved) { return busy_ || session_->AnyBroken() || (asks_ && *moved) ? TendLanes(moved) : Status(); }
   // Whether some lane has been broken for too long. From then on nothing is repaired.
   bool gave_up() const { return gave_up_; }
   // Asks for a wake-up when time is up. Returns false when there is something to do at once.
@@ -74,11 +79,15 @@ class TcpRepair final : public TcpDoor::Link {
     std::shared_ptr<TcpGreeting> greeting;
     bool greeted = false;  // What the peer has received is known.
     uint64_t received = 0;
+    TcpPulse pulse;
   };
 
   bool dials() const { return config_.door == nullptr; }
   Status TendLanes(bool* moved);
   Status TendLane(int lane, Nanoseconds now, bool* moved);
+  bool Look();
+  bool LookAt(int lane);
+  void StopAsking();
   void Begin(int lane);
   void Dial(int lane);
   void Supersede(int lane);
@@ -90,6 +99,8 @@ class TcpRepair final : public TcpDoor::Link {
   TcpSession* const session_;
   std::vector<Work> lanes_;
   TcpAlarm alarm_;
+  TcpAlarm look_;
+  bool asks_ = false;   // Some connection's kernel was told to ask for signs of life.
   bool busy_ = false;   // Some lane is active.
   bool moved_ = false;  // Something moved in the reactor.
   bool gave_up_ = false;

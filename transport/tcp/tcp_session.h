@@ -92,8 +92,15 @@ class TcpSession {
     }
     return false;
   }
-  // Whether the first lane is broken, or frozen.
-  bool is_suspended() const { return IsSuspended(*lanes_[0]); }
+  // Whether the lane is broken, or frozen.
+  bool is_suspended(int lane) const { return IsSuspended(*lanes_[static_cast<size_t>(lane)]); }
+  // The lane's connection.
+  int fd(int lane) const { return lanes_[static_cast<size_t>(lane)]->socket.fd(); }
+  // Whether somebody waits for a slice.
+  bool awaits_slice() const { return !receives_.empty() || awaits_ == Awaits::kPeek; }
+  // The peer is asked for another connection of the lane, which is still in use.
+  void ExpectAnother(int lane) { lanes_[static_cast<size_t>(lane)]->socket.ExpectAnother(); }
+  bool expects_another(int lane) const { return lanes_[static_cast<size_t>(lane)]->socket.expects_another(); }
   // Ends the lane's connection. Returns the number of bytes of the incoming stream that have arrived.
   uint64_t Freeze(int lane);
   // Goes on over another connection; the lane is frozen. The peer has received that many bytes of the outgoing stream.

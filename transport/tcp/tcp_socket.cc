@@ -12,6 +12,7 @@
 
 #include "base/check.h"
 #include "transport/tcp/tcp_options.h"
+#include "transport/tcp/tcp_path.h"
 
 namespace annulus {
 namespace {
@@ -95,7 +96,7 @@ size_t TcpSocket::Read(IoList* into) {
   drained_ = true;
   if (got < 0 && WouldBlock(errno)) return 0;
   read_ended_ = true;
-  if (got < 0) NoteError(errno);
+  if (got < 0 || expects_another()) NoteError(got < 0 ? errno : EPIPE);
   return 0;
 }
 
@@ -141,9 +142,16 @@ void TcpSocket::OpenArrived() {
   arrived_.bytes = opened.size();
 }
 
+void TcpSocket::ExpectAnother() {
+  if (phase_ != Phase::kInUse) return;
+  phase_ = Phase::kExpectsAnother;
+  if (errno_ == EPIPE || (read_ended_ && errno_ == 0)) errno_ = ECONNRESET;
+}
+
 size_t TcpSocket::Freeze() {
   if (!frozen()) {
     phase_ = Phase::kFrozen;
+    StopTaking(fd_);  // It may be alive, only slow.
     int bytes = 0;
     if (is_sealed() && !read_ended_) {
       OpenArrived();
@@ -194,7 +202,8 @@ void TcpSocket::GiveUp() {
 }
 
 void TcpSocket::NoteError(int error) {
-  if (errno_ == 0) errno_ = error;
+  if (errno_ != 0) return;
+  errno_ = expects_another() && error == EPIPE ? ECONNRESET : error;
 }
 
 void TcpSocket::ArmRead() {

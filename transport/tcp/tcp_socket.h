@@ -48,9 +48,15 @@ class TcpSocket {
   int failed_errno() const { return errno_; }
   // Whether the connection broke, so that another one may take its place. Not when the peer has closed it.
   bool broken() const { return errno_ != 0 && errno_ != EPIPE; }
-  bool frozen() const { return phase_ != Phase::kInUse; }
+  int fd() const { return fd_; }
+  bool frozen() const { return phase_ == Phase::kFrozen || phase_ == Phase::kGivenUp; }
 
-  // Writes nothing more. Returns the number of bytes that will still be read before the next connection's.
+  // The peer is asked for another connection. From now on the end of this one is no end of the stream: the connection
+  // is taken for broken.
+  void ExpectAnother();
+  bool expects_another() const { return phase_ == Phase::kExpectsAnother; }
+  // Writes nothing more, and takes nothing more from the network. Returns the number of bytes that will still be read
+  // before the next connection's. The peer's kernel knows of no others as acknowledged.
   size_t Freeze();
   // Puts `next` in the place of the frozen connection.
   void Replace(SealedSocket next);
@@ -98,8 +104,9 @@ class TcpSocket {
 
   enum class Phase : uint8_t {
     kInUse,
-    kFrozen,   // Only what has arrived is read; another connection follows.
-    kGivenUp,  // The same, and none follows.
+    kExpectsAnother,  // The same, but its end is not that of the stream.
+    kFrozen,          // Only what has arrived is read; another connection follows.
+    kGivenUp,         // The same, and none follows.
   };
 
   ssize_t Send(IoList* from);

@@ -1,77 +1,19 @@
 // Two sessions whose connection is cut after every possible number of bytes. The test is the network between them: it
 // passes bytes on, and at the cut everything that it has not passed on is lost. Of sealed connections, every eleventh
 // byte is enough: each connection takes some milliseconds to seal.
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <asio/io_context.hpp>
 #include <memory>
 #include <vector>
 
+#include "tests/transport/tcp/cut_wire.h"
 #include "tests/transport/tcp/tcp_peer.h"
 #include "transport/tcp/tcp_session.h"
 
 namespace annulus {
 namespace {
-
-// One connection, with the network's end of each side.
-class Wire {
- public:
-  Wire(asio::io_context* context, bool seals) {
-    for (int side = 0; side < 2; ++side) {
-      int fds[2];
-      EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds), 0);
-      const int room = 1 << 20;  // As much as the system permits.
-      for (const int fd : fds) EXPECT_EQ(setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &room, sizeof room), 0);
-      sockets.emplace_back(*context);
-      sockets.back().socket.assign(StreamProtocol(AF_UNIX, 0), fds[0]);
-      network_[side] = fds[1];
-    }
-    if (seals) SealBoth();
-  }
-  ~Wire() {
-    for (const int fd : network_) close(fd);
-  }
-
-  // Passes on up to `most` bytes from that side to the other. Returns how many.
-  size_t Pass(int from, size_t most) {
-    std::byte bytes[512];
-    const ssize_t got = recv(network_[from], bytes, std::min(most, sizeof bytes), 0);
-    if (got <= 0) return 0;
-    EXPECT_EQ(send(network_[1 - from], bytes, static_cast<size_t>(got), 0), got);
-    return static_cast<size_t>(got);
-  }
-
-  // Bytes of that side that were not passed on.
-  uint64_t Kept(int from) const {
-    int bytes = 0;
-    EXPECT_EQ(ioctl(network_[from], FIONREAD, &bytes), 0);
-    return static_cast<uint64_t>(bytes);
-  }
-
-  int network(int from) const { return network_[from]; }
-
-  std::vector<SealedSocket> sockets;  // Of side 0 and 1.
-
- private:
-  void SealBoth() {
-    Status status[2] = {Status::WouldBlock(), Status::WouldBlock()};
-    EXPECT_TRUE(Seal::Create(HandshakeRole::kInitiator, {}, &sockets[0].seal).ok());
-    EXPECT_TRUE(Seal::Create(HandshakeRole::kAcceptor, {}, &sockets[1].seal).ok());
-    for (int turn = 0; turn < 8; ++turn) {
-      const size_t side = static_cast<size_t>(turn % 2);
-      if (!status[side].ok()) status[side] = sockets[side].seal->Shake(sockets[side].socket.native_handle());
-      while (Pass(turn % 2, SIZE_MAX) > 0) {
-      }
-    }
-    EXPECT_TRUE(status[0].ok() && status[1].ok());
-  }
-
-  int network_[2];
-};
 
 struct Story {
   const char* name;
@@ -155,7 +97,7 @@ class TcpResumeTest : public ::testing::TestWithParam<Story> {
   // Returns the number of bytes that the network has passed on, and sets *again to those sent again.
   size_t Run(size_t cut_at, uint64_t* again) {
     const Story& story = GetParam();
-    auto wire = std::make_unique<Wire>(&context_, story.seals);
+    auto wire = std::make_unique<CutWire>(&context_, story.seals);
     Side sides[2] = {{story, std::move(wire->sockets[0]), {0, 8, 100, 4097, 300, 17, 1}, 1},
                      {story, std::move(wire->sockets[1]), {4300, 3, 200, 70}, 50}};
     for (int side = 0; side < 2; ++side) {
@@ -182,10 +124,10 @@ class TcpResumeTest : public ::testing::TestWithParam<Story> {
     return passed;
   }
 
-  void Cut(std::unique_ptr<Wire>* wire, Side (&sides)[2], uint64_t* again) {
+  void Cut(std::unique_ptr<CutWire>* wire, Side (&sides)[2], uint64_t* again) {
     const uint64_t received[2] = {sides[0].session->Freeze(0), sides[1].session->Freeze(0)};
     const uint64_t lost[2] = {(*wire)->Kept(0), (*wire)->Kept(1)};
-    *wire = std::make_unique<Wire>(&context_, GetParam().seals);
+    *wire = std::make_unique<CutWire>(&context_, GetParam().seals);
     for (int side = 0; side < 2; ++side) {
       bool moved = false;
       uint64_t bytes = 0;
@@ -221,11 +163,11 @@ TEST_P(TcpResumeTest, CutAfterEveryByte) {
 }
 
 TEST_P(TcpResumeTest, WhatCannotBeIsRefused) {
-  auto wire = std::make_unique<Wire>(&context_, GetParam().seals);
+  auto wire = std::make_unique<CutWire>(&context_, GetParam().seals);
   Side side(GetParam(), std::move(wire->sockets[0]), {100}, 1);
   side.Work(false, false);
   side.session->Freeze(0);
-  Wire next(&context_, GetParam().seals);
+  CutWire next(&context_, GetParam().seals);
   uint64_t again = 0;
   bool moved = false;
   const uint64_t sent = kFrameHeaderBytes + 100;
@@ -240,7 +182,7 @@ TEST_P(TcpResumeTest, WhatCannotBeIsRefused) {
 
 // The kernel has acknowledged it, so the peer will never send it again.
 TEST_P(TcpResumeTest, WhatHasArrivedIsReadThoughNoConnectionFollows) {
-  Wire wire(&context_, GetParam().seals);
+  CutWire wire(&context_, GetParam().seals);
   Side from(GetParam(), std::move(wire.sockets[0]), {300, 4300, 70}, 1);
   Side to(GetParam(), std::move(wire.sockets[1]), {}, 1);
   to.theirs = &from.wanted;
@@ -261,7 +203,7 @@ TEST_P(TcpResumeTest, WhatHasArrivedIsReadThoughNoConnectionFollows) {
 // A path that delivers nothing yet: what is lent would wait for it.
 TEST(TcpLongPath, AsMuchAsTheSlotsIsUnderWayBeyondWhatIsLent) {
   asio::io_context context;
-  Wire wire(&context, false);
+  CutWire wire(&context, false);
   constexpr size_t kSlot = 32 * 1024;
   constexpr size_t kSlots = 4;
   TcpSessionConfig config{.slot_bytes = kSlot, .slots = kSlots, .retains = true, .long_path = true};
@@ -282,7 +224,7 @@ TEST(TcpLongPath, AsMuchAsTheSlotsIsUnderWayBeyondWhatIsLent) {
   const std::vector<Bytes> wanted = memory;
   for (size_t i = 0; i < kSlots; ++i) std::fill(memory[i].begin(), memory[i].end(), std::byte{0xdd});
   session.Freeze(0);
-  Wire next(&context, false);
+  CutWire next(&context, false);
   uint64_t again = 0;
   ASSERT_TRUE(session.Resume(0, std::move(next.sockets[0]), 0, &again, &moved).ok());
   for (int poll = 0; poll < 20; ++poll) session.Transmit(&moved);
@@ -303,7 +245,7 @@ TEST(TcpLongPath, AsMuchAsTheSlotsIsUnderWayBeyondWhatIsLent) {
 TEST(TcpShortRoom, IsFoundOnceAllIsAcknowledged) {
   asio::io_context context;
   for (const uint32_t bytes : {1000u, 2000u, 3000u, 5000u}) {
-    Wire wire(&context, false);
+    CutWire wire(&context, false);
     std::vector<SealedSocket> sockets;
     sockets.push_back(std::move(wire.sockets[0]));
     TcpSession session({.slot_bytes = 16 * 1024, .slots = 4, .retains = true}, std::move(sockets));

@@ -30,6 +30,7 @@ class TcpGreeting : public std::enable_shared_from_this<TcpGreeting> {
   void Look();
   // Resets the connection; `done` will not be called any more.
   void Cancel();
+  int fd() { return socket_.socket.native_handle(); }
   SealedSocket TakeSocket() { return std::move(socket_); }
 
  private:

@@ -1,6 +1,8 @@
 #include "transport/tcp/repair/tcp_redial.h"
 
 #include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <chrono>
@@ -14,6 +16,9 @@ namespace {
 // An attempt that the peer's kernel does not answer is given up after this time: the kernel would send its packet again
 // after 1, 3 and 7 s only, however early the path is back.
 constexpr Nanoseconds kAttempt = 250 * kMillisecond;
+// The few bytes that are said before the connection is in use are acknowledged by the peer's kernel, whatever its rank
+// does, or the path has been lost again.
+constexpr Nanoseconds kAnswer = 3 * kSecond;
 // A failed attempt is repeated after this time, which doubles up to the limit.
 constexpr Nanoseconds kFirstRetry = 2 * kMillisecond;
 constexpr Nanoseconds kLongestRetry = 100 * kMillisecond;
@@ -28,6 +33,8 @@ Status TcpRedial::Open() {
   const int family = plan_.target.protocol().family();
   if (const int cause = OpenSocket(family, &socket_); cause != 0) return Status::System("cannot open a socket", cause);
   ProbePath(socket_.native_handle());
+  const int answer_ms = kAnswer / kMillisecond;
+  setsockopt(socket_.native_handle(), IPPROTO_TCP, TCP_USER_TIMEOUT, &answer_ms, sizeof answer_ms);
   if (!HasAddress(plan_.source) || plan_.source.protocol().family() != family) return Status();
   using NoPort = asio::detail::socket_option::boolean<IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT>;
   asio::error_code error;
@@ -56,6 +63,7 @@ void TcpRedial::Prove() {
   // A port of this host that nobody listens on can connect a socket to itself.
   asio::error_code error;
   if (socket_.local_endpoint(error) == socket_.remote_endpoint(error)) return Retry();
+  plan_.on_asking();
   handshake_ =
       std::make_shared<StreamHandshake>(std::move(socket_), Handshake::Role::kInitiator, plan_.key, plan_.hello);
   const std::shared_ptr<StreamHandshake> handshake = handshake_;  // It may finish, and be released, inside Start.
@@ -84,6 +92,7 @@ void TcpRedial::Retry() {
 void TcpRedial::Cancel() {
   ended_ = true;
   plan_.on_connected = nullptr;
+  plan_.on_asking = nullptr;
   timer_.cancel();
   asio::error_code ignored;
   socket_.close(ignored);

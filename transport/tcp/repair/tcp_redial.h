@@ -23,7 +23,8 @@ class TcpRedial : public std::enable_shared_from_this<TcpRedial> {
     Hello hello;  // Its `connection` is counted up by each attempt.
     Secret key;
     StreamEndpoint target;
-    StreamEndpoint source;  // As ConnectPlan::source.
+    StreamEndpoint source;            // As ConnectPlan::source.
+    std::function<void()> on_asking;  // Before each time that the peer's rank is asked to let this end in.
     std::function<void(SealedSocket)> on_connected;
   };
 

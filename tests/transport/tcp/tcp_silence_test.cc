@@ -1,0 +1,214 @@
+// TCP links whose connections fall silent without breaking, as when something on the way has forgotten them: they get
+// new connections long before the kernel gives the old ones up, and nothing is lost or comes twice. Each end's socket
+// is made to drop what comes for it.
+#include <dirent.h>
+#include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "tests/soak/rounds.h"
+#include "tests/transport/contract/contract_link.h"
+#include "tests/transport/contract/contract_traffic.h"
+#include "tests/transport/tcp/socket_cutter.h"
+#include "transport/tcp/tcp.h"
+
+namespace annulus {
+namespace {
+
+constexpr Nanoseconds kPatience = 120 * kSecond;
+// The kernel gives a connection up after 15 s, or 20 s where nothing is under way.
+constexpr Nanoseconds kBeforeTheKernel = 12 * kSecond;
+
+// This process's sockets that are connected to another one.
+std::vector<int> Connected() {
+  std::vector<int> found;
+  DIR* const folder = opendir("/proc/self/fd");
+  EXPECT_NE(folder, nullptr);
+  while (const dirent* const entry = readdir(folder)) {
+    const int fd = std::atoi(entry->d_name);
+    sockaddr_storage address{};
+    socklen_t bytes = sizeof address;
+    if (fd == dirfd(folder) || getpeername(fd, reinterpret_cast<sockaddr*>(&address), &bytes) != 0) continue;
+    if (address.ss_family == AF_INET || address.ss_family == AF_INET6) found.push_back(fd);
+  }
+  closedir(folder);
+  return found;
+}
+
+// From now on these sockets' kernel drops what comes for them, before it looks at it. Returns how many it does so for:
+// others may be closed meanwhile.
+size_t Silence(const std::vector<int>& sockets) {
+  sock_filter drop = {.code = BPF_RET | BPF_K, .jt = 0, .jf = 0, .k = 0};
+  const sock_fprog filter = {.len = 1, .filter = &drop};
+  return std::count_if(sockets.begin(), sockets.end(), [&](int fd) {
+    return setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof filter) == 0;
+  });
+}
+
+// Also where it was not silent.
+void EndSilence(const std::vector<int>& sockets) {
+  const int unused = 0;
+  for (const int fd : sockets) setsockopt(fd, SOL_SOCKET, SO_DETACH_FILTER, &unused, sizeof unused);
+}
+
+struct Variant {
+  const char* name;
+  int lanes = 1;
+  bool encrypts = false;
+};
+
+class TcpSilenceTest : public ::testing::TestWithParam<Variant> {
+ protected:
+  void SetUp() override {
+    std::string why;
+    network_ = SocketCutter::Create(&why);  // Where this process may set filters.
+    if (network_ == nullptr) GTEST_SKIP() << why;
+    const TransportLink::MakeTransport make = [](TransportConfig config) {
+      config.settings.Set("tcp_sockets", GetParam().lanes);
+      config.settings.Set("reconnect_ms", 60'000);
+      config.settings.Set("encrypt", GetParam().encrypts);
+      return CreateTcpTransport(config);
+    };
+    link_ = TransportLink::Open(make, nullptr, {.slot_bytes = 64 * 1024, .slots = 8});
+    ASSERT_NE(link_, nullptr);
+    ASSERT_EQ(Connected().size(), 2u * static_cast<size_t>(GetParam().lanes));
+  }
+
+  // Drives one end until both are done.
+  void Drive(int side, const Plan& talks, const Plan& listens) {
+    SliceTalker talker(&link_->end(side), talks);
+    SliceListener listener(&link_->end(side), listens);
+    const Deadline deadline = DeadlineAfter(kPatience);
+    for (bool done = false; !done || finished_.load() < 2;) {
+      bool moved = false;
+      const Status status = link_->end(side).Progress(&moved);
+      ASSERT_TRUE(status.ok()) << status.ToString();
+      moved |= talker.Step();
+      moved |= listener.Step();
+      ASSERT_FALSE(talker.broken() || listener.broken());
+      ASSERT_LT(Now(), deadline) << "side " << side;
+      if (talker.done() && listener.done() && !std::exchange(done, true)) ++finished_;
+      if (!moved && link_->end(side).Arm()) link_->reactor(side)->WaitUntil(Now() + 20 * kMillisecond);
+    }
+  }
+
+  // Slices go from side 0 to side 1 and back; one direction may be empty. Returns how long it took.
+  Nanoseconds Stream(const Plan& there, const Plan& back) {
+    finished_ = 0;
+    const Nanoseconds begin = Now();
+    std::thread zero([&] { Drive(0, there, back); });
+    std::thread one([&] { Drive(1, back, there); });
+    zero.join();
+    one.join();
+    return Now() - begin;
+  }
+
+  uint64_t Reconnects() { return link_->end(0).stats().reconnects + link_->end(1).stats().reconnects; }
+
+  void ExpectToGoOn(const Plan& there, const Plan& back) {
+    const std::vector<int> sockets = Connected();
+    ASSERT_EQ(Silence(sockets), sockets.size());
+    const Nanoseconds took = Stream(there, back);
+    EXPECT_GE(Reconnects(), 2u) << "one at each end";
+    EXPECT_LT(took, kBeforeTheKernel);
+    std::printf("went on after %.2f s\n", static_cast<double>(took) / kSecond);
+  }
+
+  std::unique_ptr<SocketCutter> network_;
+  std::unique_ptr<ContractLink> link_;
+  std::atomic<int> finished_ = 0;
+};
+
+constexpr Plan kSlices = {.seed = 7, .slices = 20, .max_bytes = 60'000, .window = 4};
+constexpr Plan kNone = {.seed = 8, .slices = 0};
+
+// Side 1 has dialled at the start, so it is the one to do so again.
+TEST_P(TcpSilenceTest, WhatTheDiallingEndSendsComesOverAnotherConnection) { ExpectToGoOn(kNone, kSlices); }
+
+TEST_P(TcpSilenceTest, WhatTheDiallingEndAwaitsComesOverAnotherConnection) { ExpectToGoOn(kSlices, kNone); }
+
+TEST_P(TcpSilenceTest, WhatGoesBothWaysComesOverAnotherConnection) { ExpectToGoOn(kSlices, kSlices); }
+
+// The receiver's window is closed, and its kernel says so whenever it is asked.
+TEST_P(TcpSilenceTest, APeerThatDoesNotReadIsNotSilent) {
+  Plan plan = kSlices;
+  plan.slices = 2000;
+  SliceTalker talker(&link_->end(1), plan);
+  for (const Nanoseconds end = Now() + 3 * kSecond; Now() < end;) {
+    bool moved = false;
+    ASSERT_TRUE(link_->end(1).Progress(&moved).ok());
+    moved |= talker.Step();
+    if (!moved && link_->end(1).Arm()) link_->reactor(1)->WaitUntil(Now() + 20 * kMillisecond);
+    link_->reactor(0)->WaitUntil(Now());
+  }
+  EXPECT_FALSE(talker.done());
+  EXPECT_EQ(Reconnects(), 0u);
+}
+
+TEST_P(TcpSilenceTest, APeerThatSaysNothingIsNotSilent) {
+  SliceListener listener(&link_->end(1), kSlices);
+  for (const Nanoseconds end = Now() + 3 * kSecond; Now() < end;) {
+    bool moved = false;
+    ASSERT_TRUE(link_->end(1).Progress(&moved).ok());
+    moved |= listener.Step();
+    if (!moved && link_->end(1).Arm()) link_->reactor(1)->WaitUntil(Now() + 20 * kMillisecond);
+    link_->reactor(0)->WaitUntil(Now());
+  }
+  EXPECT_EQ(Reconnects(), 0u);
+}
+
+// Some ends go on hearing, so that connections are replaced that are alive. Old ones answer again at any time, also
+// while new ones are made; new ones fall silent too.
+TEST_P(TcpSilenceTest, NothingIsLostWhereSilencesComeAndGo) {
+  std::minstd_rand random(5);
+  const uint64_t wanted = Rounds(6, 300);
+  Plan plan{.seed = 31, .slices = 400, .max_bytes = 60'000, .window = 6, .gradual = true, .landing = true};
+  uint64_t silences = 0;
+  while (silences < wanted && !HasFailure()) {
+    std::atomic<bool> over = false;
+    std::thread other([&] {
+      Plan back = plan;
+      back.seed += 1;
+      Stream(plan, back);
+      over = true;
+    });
+    while (!over) {
+      std::vector<int> sockets = Connected();
+      if (random() % 2 == 0) std::erase_if(sockets, [&](int) { return random() % 2 == 0; });
+      Silence(sockets);
+      ++silences;
+      for (const Nanoseconds end = Now() + static_cast<Nanoseconds>(random() % 1500) * kMillisecond;
+           Now() < end && !over;) {
+        std::this_thread::yield();
+      }
+      EndSilence(sockets);
+      for (const Nanoseconds end = Now() + static_cast<Nanoseconds>(random() % 4) * kMillisecond; Now() < end;) {
+        std::this_thread::yield();
+      }
+    }
+    other.join();
+    plan.seed += 2;
+  }
+  std::printf("%llu silences, %llu reconnects\n", static_cast<unsigned long long>(silences),
+              static_cast<unsigned long long>(Reconnects()));
+}
+
+INSTANTIATE_TEST_SUITE_P(Variants, TcpSilenceTest,
+                         ::testing::Values(Variant{"OneSocket"}, Variant{"ThreeSockets", 3},
+                                           Variant{.name = "Encrypted", .lanes = 2, .encrypts = true}),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace annulus
