@@ -1,5 +1,5 @@
 // One control connection is reset at every message that it carries, in every kind of story: all ranks, the one that was
-// cut off included, have the verdict of the story without a cut.
+// cut off included, have the verdict of the story without a cut. Also where connections are encrypted.
 #include <gtest/gtest.h>
 #include <poll.h>
 
@@ -9,6 +9,7 @@
 #include <cstring>
 #include <functional>
 #include <mutex>
+#include <string>
 #include <thread>
 
 #include "base/clock.h"
@@ -22,13 +23,19 @@ namespace {
 constexpr Nanoseconds kPatience = 20 * kSecond;  // Only a failing test waits that long.
 
 // Passes the messages of a control connection on, and resets it instead of passing on message `cut`, counted from 0
-// over both directions; or, with `after`, once it has passed it on.
+// over both directions; or, with `after`, once it has passed it on. Of a sealed connection, records in place of
+// messages.
 class Wire {
  public:
   // Rank 0's end is reset first, the other `lag` later.
-  Wire(int cut, bool after, Nanoseconds lag) : cut_(cut), after_(after), lag_(lag) {
-    std::tie(judge_, ends_[0].fd) = ConnectPair();
-    std::tie(ends_[1].fd, member_) = ConnectPair();
+  Wire(int cut, bool after, Nanoseconds lag, bool seals) : cut_(cut), after_(after), lag_(lag), seals_(seals) {
+    int judge = -1;
+    int member = -1;
+    std::tie(judge, ends_[0].fd) = ConnectPair();
+    std::tie(ends_[1].fd, member) = ConnectPair();
+    judge_ = ControlConnections::EndsOf(judge);
+    member_ = ControlConnections::EndsOf(member);
+    if (seals) std::tie(judge_, member_) = SealEnds(judge, member, [this] { Carry(); });
     thread_ = std::thread([this] { Run(); });
   }
   ~Wire() {
@@ -36,8 +43,8 @@ class Wire {
     thread_.join();
   }
 
-  int judge() const { return judge_; }
-  int member() const { return member_; }
+  ControlConnection TakeJudge() { return std::move(judge_); }
+  ControlConnection TakeMember() { return std::move(member_); }
   bool was_cut() const { return was_cut_.load(); }
 
  private:
@@ -46,6 +53,29 @@ class Wire {
     std::string unsent;  // Bytes read here that are no whole message yet.
     bool ended = false;
   };
+
+  // Passes on what has come, before messages do.
+  void Carry() {
+    for (int side = 0; side < 2; ++side) {
+      char buffer[4096];
+      const ssize_t got = ::recv(ends_[side].fd, buffer, sizeof buffer, MSG_DONTWAIT);
+      if (got <= 0) continue;
+      EXPECT_EQ(::send(ends_[1 - side].fd, buffer, static_cast<size_t>(got), 0), got);
+    }
+  }
+
+  // Bytes of the first message, or record, if that many are known; else 0.
+  size_t FirstOf(const std::string& unsent) const {
+    constexpr size_t kRecordHeaderBytes = 5;  // Of TLS: type, version, and the length in two bytes.
+    if (seals_) {
+      if (unsent.size() < kRecordHeaderBytes) return 0;
+      return kRecordHeaderBytes + static_cast<uint8_t>(unsent[3]) * size_t{256} + static_cast<uint8_t>(unsent[4]);
+    }
+    if (unsent.size() < kMessageHeaderBytes) return 0;
+    uint32_t length = 0;
+    std::memcpy(&length, unsent.data(), sizeof length);
+    return sizeof length + length;
+  }
 
   void Run() {
     while (!stop_.load() && !was_cut_.load()) {
@@ -71,11 +101,8 @@ class Wire {
     }
     from->unsent.append(buffer, got);
     for (;;) {
-      uint32_t length = 0;
-      if (from->unsent.size() < kMessageHeaderBytes) return;
-      std::memcpy(&length, from->unsent.data(), sizeof length);
-      const size_t bytes = sizeof length + length;
-      if (from->unsent.size() < bytes) return;
+      const size_t bytes = FirstOf(from->unsent);
+      if (bytes == 0 || from->unsent.size() < bytes) return;
       const int message = messages_++;
       if (message == cut_ && !after_) return Cut();
       if (::send(to, from->unsent.data(), bytes, MSG_NOSIGNAL) < 0) return;
@@ -98,8 +125,8 @@ class Wire {
   const int cut_;
   const bool after_;
   const Nanoseconds lag_;
-  int judge_ = -1;
-  int member_ = -1;
+  const bool seals_;
+  ControlConnection judge_, member_;
   End ends_[2];
   int messages_ = 0;
   std::atomic<bool> stop_{false};
@@ -107,19 +134,28 @@ class Wire {
   std::thread thread_;
 };
 
+struct Ranks {
+  int number = 0;
+  bool seals = false;
+};
+
 // The ranks of a job, one of whose control connections is a Wire.
 class Job {
  public:
-  Job(int nranks, int cut_rank, int cut, bool after, int absent, Nanoseconds lag = 0)
-      : connections_(ConnectRanks(nranks)), wire_(cut, after, lag), controls_(nranks) {
-    connections_[0].Put(cut_rank, wire_.judge());
-    connections_[cut_rank].Put(0, wire_.member());
+  Job(const Ranks& ranks, int cut_rank, int cut, bool after, int absent, Nanoseconds lag = 0)
+      : connections_(ConnectRanks(ranks.number, ranks.seals)),
+        wire_(cut, after, lag, ranks.seals),
+        controls_(ranks.number) {
+    const int nranks = ranks.number;
+    connections_[0].Put(cut_rank, wire_.TakeJudge());
+    connections_[cut_rank].Put(0, wire_.TakeMember());
     for (int rank = 0; rank < nranks; ++rank) {
       if (rank == absent) continue;
       ControlConfig config;
       config.rank = rank;
       config.nranks = nranks;
       config.job_key = "a key";
+      config.encrypts = ranks.seals;
       config.identity.job = 7;
       config.connections = std::move(connections_[rank]);
       config.on_verdict = [this] {
@@ -228,10 +264,10 @@ const Story kStories[] = {
     {"a death", 1, [](Job* job) { job->EndProcess(job->nranks() - 1); }, Code::kPeerLost, 1},
 };
 
-class ControlCutsTest : public testing::TestWithParam<int> {};
+class ControlCutsTest : public testing::TestWithParam<Ranks> {};
 
 TEST_P(ControlCutsTest, NoVerdictDependsOnAConnectionThatIsReset) {
-  const int n = GetParam();
+  const int n = GetParam().number;
   int runs = 0;
   for (const Story& story : kStories) {
     const int absent = story.absent > 0 ? n - story.absent : -1;
@@ -242,7 +278,7 @@ TEST_P(ControlCutsTest, NoVerdictDependsOnAConnectionThatIsReset) {
         for (int cut = 0;; ++cut) {
           SCOPED_TRACE(testing::Message() << story.name << ", " << n << " ranks, link of rank " << cut_rank << " cut "
                                           << (after ? "after" : "at") << " message " << cut);
-          Job job(n, cut_rank, cut, after, absent);
+          Job job(GetParam(), cut_rank, cut, after, absent);
           story.tell(&job);
           const Verdict verdict = job.Await();
           EXPECT_EQ(verdict.code, story.code) << verdict.message;
@@ -254,7 +290,7 @@ TEST_P(ControlCutsTest, NoVerdictDependsOnAConnectionThatIsReset) {
       }
     }
   }
-  std::printf("%d ranks: %d runs\n", n, runs);
+  std::printf("%d ranks%s: %d runs\n", n, GetParam().seals ? ", encrypted" : "", runs);
 }
 
 // Cuts a connection after its first message, a question about nothing.
@@ -266,9 +302,9 @@ void CutNow(Job* job) {
 }
 
 TEST_P(ControlCutsTest, NobodyIsBlamedForACutAlone) {
-  const int n = GetParam();
+  const int n = GetParam().number;
   for (int cut_rank = 1; cut_rank < n; ++cut_rank) {
-    Job job(n, cut_rank, 0, true, -1);
+    Job job(GetParam(), cut_rank, 0, true, -1);
     CutNow(&job);
     // What comes later goes over the new connection.
     job.control(0)->Doubt();
@@ -282,8 +318,7 @@ TEST_P(ControlCutsTest, NobodyIsBlamedForACutAlone) {
 // As when something between the two has forgotten the connection: who sends first is reset, the other learns it from
 // its next probe.
 TEST_P(ControlCutsTest, ARankThatNoticesItLaterIsNotDead) {
-  const int n = GetParam();
-  Job job(n, 1, 0, true, -1, 1200 * kMillisecond);
+  Job job(GetParam(), 1, 0, true, -1, 1200 * kMillisecond);
   CutNow(&job);
   job.control(0)->Enter(Allreduce(200));
   job.control(0)->Report(Timeout(), Allreduce(200));
@@ -293,8 +328,7 @@ TEST_P(ControlCutsTest, ARankThatNoticesItLaterIsNotDead) {
 }
 
 TEST_P(ControlCutsTest, ARankThatIsAwayHearsTheVerdictOfAJudgeThatLeavesAtOnce) {
-  const int n = GetParam();
-  Job job(n, 1, 0, true, -1, 200 * kMillisecond);
+  Job job(GetParam(), 1, 0, true, -1, 200 * kMillisecond);
   CutNow(&job);
   job.control(0)->Abort();
   job.control(0)->Close();
@@ -304,12 +338,12 @@ TEST_P(ControlCutsTest, ARankThatIsAwayHearsTheVerdictOfAJudgeThatLeavesAtOnce) 
 }
 
 TEST_P(ControlCutsTest, LeavingIsNoFailureWhereverItIsCut) {
-  const int n = GetParam();
+  const int n = GetParam().number;
   for (const bool judge_first : {false, true}) {
     for (int cut = 0; cut < 5; ++cut) {
       SCOPED_TRACE(testing::Message() << n << " ranks, cut at message " << cut
                                       << (judge_first ? ", rank 0 first" : ""));
-      Job job(n, 1, cut, false, -1);
+      Job job(GetParam(), 1, cut, false, -1);
       for (int i = 0; i < n; ++i) {
         const int rank = judge_first ? i : n - 1 - i;
         // Long enough for a lost goodbye to show.
@@ -326,7 +360,11 @@ TEST_P(ControlCutsTest, LeavingIsNoFailureWhereverItIsCut) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, ControlCutsTest, testing::Range(2, 6));
+INSTANTIATE_TEST_SUITE_P(Ranks, ControlCutsTest,
+                         testing::Values(Ranks{2}, Ranks{3}, Ranks{4}, Ranks{5}, Ranks{2, true}, Ranks{3, true}),
+                         [](const auto& info) {
+                           return (info.param.seals ? "Encrypted" : "Plain") + std::to_string(info.param.number);
+                         });
 
 }  // namespace
 }  // namespace annulus

@@ -7,11 +7,15 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
+#include "base/clock.h"
+#include "base/status.h"
 #include "collectives/control/control_connections.h"
 #include "collectives/control/sockets/control_door.h"
+#include "transport/security/seal.h"
 
 namespace annulus {
 
@@ -32,13 +36,38 @@ inline std::pair<int, int> ConnectPair() {
   return {accepted, dialled};
 }
 
+// Seals both ends of a connection, rank 0's first. `carry` takes what either has said to the other, if the test stands
+// between them.
+template <class Carry>
+std::pair<ControlConnection, ControlConnection> SealEnds(int judge, int member, Carry carry) {
+  std::pair<ControlConnection, ControlConnection> ends = {ControlConnections::EndsOf(judge),
+                                                          ControlConnections::EndsOf(member)};
+  ANNULUS_CHECK(Seal::Create(HandshakeRole::kAcceptor, {}, &ends.first.seal).ok());
+  ANNULUS_CHECK(Seal::Create(HandshakeRole::kInitiator, {}, &ends.second.seal).ok());
+  Status of_judge = Status::WouldBlock();
+  Status of_member = Status::WouldBlock();
+  for (const Deadline deadline = DeadlineAfter(10 * kSecond); !of_judge.ok() || !of_member.ok(); carry()) {
+    if (!of_member.ok()) of_member = ends.second.seal->Shake(member);
+    carry();
+    if (!of_judge.ok()) of_judge = ends.first.seal->Shake(judge);
+    ANNULUS_CHECK(Now() < deadline);
+  }
+  return ends;
+}
+
 // By rank.
-inline std::vector<ControlConnections> ConnectRanks(int nranks) {
+inline std::vector<ControlConnections> ConnectRanks(int nranks, bool seals = false) {
   std::vector<ControlConnections> connections(nranks);
   for (int rank = 1; rank < nranks; ++rank) {
     const auto [judge, member] = ConnectPair();
-    connections[0].Put(rank, judge);
-    connections[rank].Put(0, member);
+    if (seals) {
+      auto [of_judge, of_member] = SealEnds(judge, member, [] {});
+      connections[0].Put(rank, std::move(of_judge));
+      connections[rank].Put(0, std::move(of_member));
+    } else {
+      connections[0].Put(rank, judge);
+      connections[rank].Put(0, member);
+    }
   }
   ControlDoorPlace door;
   int listener = -1;
