@@ -1,5 +1,6 @@
 #include "tests/faults/hosts.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <spawn.h>
@@ -8,6 +9,8 @@
 
 #include <cerrno>
 #include <cstring>
+#include <fstream>
+#include <sstream>
 
 #include "base/check.h"
 
@@ -118,6 +121,58 @@ bool Hosts::LoseAnyPackets(int host, int port) {
 void Hosts::LoseNoPackets(int host) {
   Enter(host);
   ANNULUS_CHECK(Filter("delete table inet loss") == 0);
+}
+
+// As /proc/net/tcp writes them: addresses and ports in hexadecimal digits, the former as they lie in memory.
+std::vector<Hosts::Ports> Hosts::ConnectionsToTheOther(int host, int but_port) {
+  constexpr uint32_t kEstablished = 1;
+  Enter(host);
+  std::ifstream list("/proc/thread-self/net/tcp");
+  std::vector<Ports> found;
+  std::string line;
+  std::getline(list, line);  // The heading.
+  while (std::getline(list, line)) {
+    std::string number, own, other, state;
+    std::istringstream(line) >> number >> own >> other >> state;
+    const auto hexadecimal = [](const std::string& digits) {
+      return static_cast<uint32_t>(std::stoul(digits, nullptr, 16));
+    };
+    const Ports ports = {static_cast<int>(hexadecimal(own.substr(9))), static_cast<int>(hexadecimal(other.substr(9)))};
+    const bool is_meant = hexadecimal(other.substr(0, 8)) == inet_addr(Address(1 - host).c_str());
+    if (is_meant && hexadecimal(state) == kEstablished && ports.own != but_port && ports.other != but_port) {
+      found.push_back(ports);
+    }
+  }
+  return found;
+}
+
+bool Hosts::ForgetOtherConnections(int host, int port) {
+  std::string commands = "add table inet forgotten; flush table inet forgotten;";
+  for (const std::string way : {"input", "output"}) {
+    commands += "add chain inet forgotten " + way + " { type filter hook " + way + " priority 0 ; };";
+  }
+  for (const Ports& ports : ConnectionsToTheOther(host, port)) {
+    const std::string own = std::to_string(ports.own), other = std::to_string(ports.other);
+    commands += "add rule inet forgotten output tcp sport " + own + " tcp dport " + other + " drop;";
+    commands += "add rule inet forgotten input tcp sport " + other + " tcp dport " + own + " drop;";
+  }
+  return Filter(commands) == 0;
+}
+
+// Without a table of connections in the kernel: the rules rewrite each packet.
+bool Hosts::MoveOtherConnections(int host, int port) {
+  constexpr int kFirstNewPort = 20000;  // Below those that a kernel chooses.
+  std::string commands = "add table inet moved; flush table inet moved;";
+  for (const std::string way : {"input", "output"}) {
+    commands += "add chain inet moved " + way + " { type filter hook " + way + " priority -300 ; };";
+  }
+  int next = kFirstNewPort;
+  for (const Ports& ports : ConnectionsToTheOther(host, port)) {
+    const std::string own = std::to_string(ports.own), moved = std::to_string(next++);
+    commands += "add rule inet moved output tcp sport " + own + " tcp sport set " + moved + ";";
+    commands += "add rule inet moved input tcp dport " + moved + " tcp dport set " + own + ";";
+  }
+  return Filter(commands) == 0;
 }
 
 void Hosts::ResetConnections(int host, int port) {

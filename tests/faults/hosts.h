@@ -42,12 +42,24 @@ class Hosts {
   // The same for all connections of `host` but those from or to `port`.
   void ResetOtherConnections(int host, int port);
 
+  // What a firewall or a translator of addresses between the hosts may do to the connections that there are, except
+  // those from or to `port`. Connections that are made later are not touched. False where there is no packet filter.
+  // Forgets them: drops their packets from now on.
+  [[nodiscard]] bool ForgetOtherConnections(int host, int port);
+  // Gives the ends that `host` has dialled from other ports.
+  [[nodiscard]] bool MoveOtherConnections(int host, int port);
+
   // The address of `host` on the cable.
   static std::string Address(int host) { return "10.77.0." + std::to_string(host + 1); }
 
  private:
   Hosts() = default;
   bool Build(std::string* why);
+  struct Ports {
+    int own = 0;
+    int other = 0;
+  };
+  std::vector<Ports> ConnectionsToTheOther(int host, int but_port);
 
   int home_ = -1;
   std::array<int, kHosts> namespaces_ = {-1, -1};

@@ -98,6 +98,25 @@ TEST_P(LinkPathsTest, AHostThatIsAwayForFiveSecondsIsNoFailure) {
   job_.ExpectGoodEnd();
 }
 
+// Long before the kernel gives the connections up.
+TEST_P(LinkPathsTest, ConnectionsThatAreForgottenAreMadeAgain) {
+  Start("60000");
+  if (!job_.hosts().ForgetOtherConnections(1, SpreadJob::kPort)) GTEST_SKIP() << "no packet filter";
+  job_.Work(6 * kSecond);
+  job_.ExpectGoodEnd();
+  EXPECT_GT(job_.ranks().worker(0).CountLines("was made again"), 0) << job_.Outputs();
+  EXPECT_GT(Counted().count, 0u);
+}
+
+// The peer's kernel knows no such connection, and resets it.
+TEST_P(LinkPathsTest, AChangedSourcePortIsNoFailure) {
+  Start("60000");
+  if (!job_.hosts().MoveOtherConnections(1, SpreadJob::kPort)) GTEST_SKIP() << "no packet filter that rewrites";
+  job_.Work(3 * kSecond);
+  job_.ExpectGoodEnd();
+  EXPECT_GT(job_.ranks().worker(0).CountLines("was made again"), 0) << job_.Outputs();
+}
+
 TEST_P(LinkPathsTest, ADeathIsToldWhileConnectionsAreAway) {
   Start("60000");
   job_.hosts().ResetOtherConnections(1, SpreadJob::kPort);

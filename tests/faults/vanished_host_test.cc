@@ -3,6 +3,9 @@
 #include <annulus.h>
 #include <gtest/gtest.h>
 
+#include <string>
+#include <tuple>
+
 #include "tests/faults/hosts.h"
 #include "tests/faults/rank_processes.h"
 
@@ -12,7 +15,7 @@ namespace {
 constexpr Nanoseconds kStart = 60 * kSecond;
 constexpr Nanoseconds kDestroy = 5 * kSecond;  // With the time that rank 0 gives to a bad path.
 
-class VanishedHostTest : public testing::TestWithParam<int> {
+class VanishedHostTest : public testing::TestWithParam<std::tuple<int, const char*>> {
  protected:
   void SetUp() override {
     std::string why;
@@ -20,10 +23,11 @@ class VanishedHostTest : public testing::TestWithParam<int> {
     if (hosts_ == nullptr) GTEST_SKIP() << why;
   }
 
-  // Cuts the cable at the host of the parameter; both ranks have a verdict within `limit`.
+  // Cuts the cable at the parameter's host; both ranks have a verdict within `limit`.
   void CutAndExpectVerdicts(int64_t timeout_ms, Nanoseconds limit) {
     RankProcesses ranks(2, {{"ANNULUS_TRANSPORT", "tcp"},
                             {"ANNULUS_RENDEZVOUS", Hosts::Address(0) + ":29500"},  // Nobody else is there.
+                            {"ANNULUS_ENCRYPT", std::get<1>(GetParam())},
                             {"ANNULUS_TIMEOUT_MS", std::to_string(timeout_ms)}});
     for (int rank = 0; rank < 2; ++rank) {
       hosts_->Enter(rank);
@@ -31,7 +35,7 @@ class VanishedHostTest : public testing::TestWithParam<int> {
     }
     ASSERT_TRUE(ranks.WaitForLine("ready", Now() + kStart)) << ranks.output(0) << ranks.output(1);
     const Nanoseconds since = Now();
-    hosts_->CutCable(GetParam());
+    hosts_->CutCable(std::get<0>(GetParam()));
     const std::vector<WorkerVerdict> verdicts = ranks.Verdicts(-1, Now() + limit + kDestroy + 10 * kSecond);
     for (int rank = 0; rank < 2; ++rank) {
       SCOPED_TRACE(testing::Message() << "rank " << rank << " wrote:\n" << ranks.output(rank));
@@ -57,8 +61,12 @@ TEST_P(VanishedHostTest, IsNamedAtTheDeadline) {
 // The kernel gives up data that nobody acknowledges after 15 s (docs/decisions/0014-no-tcp-user-timeout.md).
 TEST_P(VanishedHostTest, IsNoticedLongBeforeALateDeadline) { CutAndExpectVerdicts(120000, 25 * kSecond); }
 
-INSTANTIATE_TEST_SUITE_P(CutAt, VanishedHostTest, testing::Range(0, Hosts::kHosts),
-                         [](const auto& info) { return "Rank" + std::to_string(info.param); });
+INSTANTIATE_TEST_SUITE_P(CutAt, VanishedHostTest,
+                         testing::Combine(testing::Range(0, Hosts::kHosts), testing::Values("off", "required")),
+                         [](const auto& info) {
+                           return "Rank" + std::to_string(std::get<0>(info.param)) + "Encrypt_" +
+                                  std::get<1>(info.param);
+                         });
 
 }  // namespace
 }  // namespace annulus

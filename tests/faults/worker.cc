@@ -2,6 +2,7 @@
 //
 //   worker loop [bytes]         allreduce after allreduce
 //   worker until                the same, until the standard input of rank 0 ends
+//   worker timed                the same, and rank 0 says "slow BEGIN END" of each call that takes 10 ms and more
 //   worker once FIELD           ten good calls, then the one that `differ` is to differ from
 //   worker differ FIELD         ten good calls, then one that differs in FIELD: count, type, op, root, kind
 //   worker dup                  ten good calls, then annulus_comm_dup
@@ -18,10 +19,10 @@
 //
 // With FAULT_DRIVER its buffers are device memory of the stand-in for CUDA's driver (worker_gpu.h).
 //
-// Output: "ready" after the ten calls; "forked" once `fork` has its child; at the end of `until` "reconnects COUNT
-// BYTES", of connections that were made again and bytes sent again, by the counters of TCP; "verdict STATUS RANK TIME
-// MESSAGE" on a failure; "wrong on GPU: WHAT" after destroy for each thing that was; then "ended TIME". Or "create
-// STATUS MESSAGE" when there is no communicator. A wrong sum ends the process.
+// Output: "ready" after the ten calls; "forked" once `fork` has its child; at the end of `until` and `timed`
+// "reconnects COUNT BYTES", of connections that were made again and bytes sent again, by the counters of TCP; "verdict
+// STATUS RANK TIME MESSAGE" on a failure; "wrong on GPU: WHAT" after destroy for each thing that was; then "ended
+// TIME". Or "create STATUS MESSAGE" when there is no communicator. A wrong sum ends the process.
 
 #include <annulus.h>
 #include <netinet/in.h>
@@ -46,6 +47,7 @@
 namespace {
 
 constexpr int kGoodCalls = 10;
+constexpr annulus::Nanoseconds kSlow = 10 * annulus::kMillisecond;
 constexpr int kCopiesBeforeAFailure = 5;
 
 struct Buffers {
@@ -66,21 +68,25 @@ annulus_status_t Good(annulus_comm_t* comm, Buffers* b) {
   return status;
 }
 
-// Rank 0 adds one to the first element when its standard input has ended: everyone sees that in the same call.
-annulus_status_t WorkUntilInputEnds(annulus_comm_t* comm, Buffers* b, int rank) {
-  pollfd input = {STDIN_FILENO, POLLIN, 0};
-  for (;;) {
-    if (rank == 0 && poll(&input, 1, 0) == 1) b->in.Write(0, b->in.Read()[0] + 1);
-    const annulus_status_t status = Good(comm, b);
-    if (status != ANNULUS_OK) return status;
-    if (b->out.Read()[0] != b->sum) return ANNULUS_OK;
-  }
-}
-
 // Writes one line at once, so that the test sees it now.
 void Say(const std::string& line) {
   std::puts(line.c_str());
   std::fflush(stdout);
+}
+
+// Rank 0 adds one to the first element when its standard input has ended: everyone sees that in the same call.
+annulus_status_t WorkUntilInputEnds(annulus_comm_t* comm, Buffers* b, int rank, bool says_slow) {
+  pollfd input = {STDIN_FILENO, POLLIN, 0};
+  for (;;) {
+    if (rank == 0 && poll(&input, 1, 0) == 1) b->in.Write(0, b->in.Read()[0] + 1);
+    const annulus::Nanoseconds begin = annulus::Now();
+    const annulus_status_t status = Good(comm, b);
+    const annulus::Nanoseconds end = annulus::Now();
+    if (says_slow && rank == 0 && end - begin >= kSlow)
+      Say("slow " + std::to_string(begin) + " " + std::to_string(end));
+    if (status != ANNULUS_OK) return status;
+    if (b->out.Read()[0] != b->sum) return ANNULUS_OK;
+  }
 }
 
 void SayReconnects(annulus_comm_t* comm) {
@@ -185,8 +191,8 @@ void ForkAChild() {
 annulus_status_t Act(annulus_comm_t* comm, Buffers* buffers, int rank, const std::string& mode,
                      const std::string& field) {
   annulus_status_t status = ANNULUS_OK;
-  if (mode == "until") {
-    status = WorkUntilInputEnds(comm, buffers, rank);
+  if (mode == "until" || mode == "timed") {
+    status = WorkUntilInputEnds(comm, buffers, rank, mode == "timed");
     SayReconnects(comm);
     return status;
   }
