@@ -1,6 +1,6 @@
 // The contract suite: every rule of transport/transport.h that an Endpoint must keep, as tests for any backend.
 //
-// A backend joins with one test file that includes this header and says
+// A backend joins with one test file that includes this header, depends on :contract, and says
 //
 //   INSTANTIATE_TEST_SUITE_P(Tcp, EndpointContract, ::testing::Values(TransportBackend("plain", MakeTcp)),
 //   BackendName);
@@ -9,9 +9,4 @@
 // one backend are several values. docs/transport_contract.md pairs rules with tests.
 #pragma once
 
-#include "tests/transport/contract/contract_failures.h"
 #include "tests/transport/contract/contract_fixture.h"
-#include "tests/transport/contract/contract_flow.h"
-#include "tests/transport/contract/contract_link.h"
-#include "tests/transport/contract/contract_sleep.h"
-#include "tests/transport/contract/contract_streams.h"

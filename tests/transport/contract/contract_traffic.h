@@ -15,6 +15,7 @@
 #include <random>
 #include <vector>
 
+#include "base/clock.h"
 #include "transport/memory/memory.h"
 #include "transport/transport.h"
 
@@ -326,5 +327,29 @@ class SliceListener {
   int held_ = 0;
   bool broken_ = false;
 };
+
+// Fills the link in direction `side` -> peer until it takes no more; nobody receives.
+inline std::vector<Send*> Saturate(Endpoint& endpoint, std::deque<Send>* sends, Deadline deadline) {
+  std::vector<Send*> posted;
+  std::byte* slot = nullptr;
+  for (int idle = 0; idle < 200 && posted.size() < 20000 && Now() < deadline; ++idle) {
+    bool moved = false;
+    if (slot == nullptr && !endpoint.AcquireSlot(&slot).ok()) {
+      (void)endpoint.Progress(&moved);
+      continue;
+    }
+    Send* send = &sends->emplace_back();
+    send->data = slot;
+    send->bytes = send->ready = static_cast<uint32_t>(endpoint.limits().slot_bytes);
+    if (!endpoint.PostSend(send).ok()) {
+      (void)endpoint.Progress(&moved);
+      continue;
+    }
+    slot = nullptr;
+    posted.push_back(send);
+    idle = 0;
+  }
+  return posted;
+}
 
 }  // namespace annulus

@@ -1,6 +1,4 @@
 // Contract tests of links that end: close, death of the peer, oversized slices, and which error is told.
-#pragma once
-
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -8,39 +6,16 @@
 #include "tests/transport/contract/contract_fixture.h"
 
 namespace annulus {
+namespace {
 
 // What every later call on a broken or closed endpoint must return.
-inline void ExpectEveryCallReturns(Endpoint& endpoint, Code code, Send* send, Recv* recv) {
+void ExpectEveryCallReturns(Endpoint& endpoint, Code code, Send* send, Recv* recv) {
   std::byte* slot = nullptr;
   bool moved = false;
   EXPECT_EQ(endpoint.AcquireSlot(&slot).code(), code);
   EXPECT_EQ(endpoint.PostSend(send).code(), code);
   EXPECT_EQ(endpoint.PostRecv(recv).code(), code);
   EXPECT_EQ(endpoint.Progress(&moved).code(), code);
-}
-
-// Fills the link in direction `side` -> peer until it takes no more; nobody receives.
-inline std::vector<Send*> Saturate(Endpoint& endpoint, std::deque<Send>* sends, Deadline deadline) {
-  std::vector<Send*> posted;
-  std::byte* slot = nullptr;
-  for (int idle = 0; idle < 200 && posted.size() < 20000 && Now() < deadline; ++idle) {
-    bool moved = false;
-    if (slot == nullptr && !endpoint.AcquireSlot(&slot).ok()) {
-      (void)endpoint.Progress(&moved);
-      continue;
-    }
-    Send* send = &sends->emplace_back();
-    send->data = slot;
-    send->bytes = send->ready = static_cast<uint32_t>(endpoint.limits().slot_bytes);
-    if (!endpoint.PostSend(send).ok()) {
-      (void)endpoint.Progress(&moved);
-      continue;
-    }
-    slot = nullptr;
-    posted.push_back(send);
-    idle = 0;
-  }
-  return posted;
 }
 
 TEST_P(EndpointContract, CloseAbortsWhatIsPending) {
@@ -231,4 +206,5 @@ TEST_P(EndpointContract, BothEndsMayCloseAtOnce) {
   for (const Recv& recv : recvs_) EXPECT_NE(recv.code, Code::kInProgress);
 }
 
+}  // namespace
 }  // namespace annulus

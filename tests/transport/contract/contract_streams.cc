@@ -1,6 +1,4 @@
 // Contract tests of streams of slices: cut-through, landing, duplex saturation and long random traffic.
-#pragma once
-
 #include <gtest/gtest.h>
 
 #include <random>
@@ -10,6 +8,7 @@
 #include "tests/transport/contract/contract_fixture.h"
 
 namespace annulus {
+namespace {
 
 TEST_P(EndpointContract, ASliceIsPassedOnNoFurtherThanItIsReady) {
   std::mt19937 random(11);
@@ -133,4 +132,5 @@ TEST_P(EndpointContract, ThousandsOfRandomSlicesArriveUnharmed) {
   }
 }
 
+}  // namespace
 }  // namespace annulus

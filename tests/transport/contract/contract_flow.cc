@@ -1,6 +1,4 @@
 // Contract tests of a healthy link: completion, order, content, sizes, slots and back-pressure.
-#pragma once
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,6 +8,7 @@
 #include "tests/transport/contract/contract_fixture.h"
 
 namespace annulus {
+namespace {
 
 TEST_P(EndpointContract, EndsKnowTheirPeersAndLimits) {
   for (int side = 0; side < 2; ++side) {
@@ -257,4 +256,5 @@ TEST_P(EndpointContract, MoreSlicesThanSlotsWaitAndNoneIsLost) {
   EXPECT_TRUE(RoundsUntil([&] { return sends.back()->code == Code::kOk; }));
 }
 
+}  // namespace
 }  // namespace annulus

@@ -1,8 +1,6 @@
 // Contract tests of sleeping: Arm() and the reactor never lose a wake-up.
 //
 // Threads: the last three tests drive each end from a thread of its own.
-#pragma once
-
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -10,6 +8,7 @@
 #include "tests/transport/contract/contract_fixture.h"
 
 namespace annulus {
+namespace {
 
 // Arms `side` after draining it, as a waiting rank does. False when it may not sleep within reason.
 template <class DriveOnce>
@@ -216,4 +215,5 @@ TEST_P(EndpointContract, TwoSleepersStreamBothWays) {
   other.join();
 }
 
+}  // namespace
 }  // namespace annulus
