@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "tests/launcher/launcher_run.h"
+#include "tests/soak/rounds.h"
 
 namespace annulus {
 namespace {
@@ -60,6 +61,20 @@ TEST(LauncherFailure, ARankThatVerdictsNameIsTheCulpritAndNotItsFollowers) {
   EXPECT_TRUE(Contains(run.err(), "annulus-run: rank 1 (pid ")) << run.err();
   EXPECT_TRUE(Contains(run.err(), "exited with status 7")) << run.err();
   ExpectNoOrphans();
+}
+
+// The others lose it within milliseconds, fail too, and may be reaped first.
+TEST(LauncherFailure, ARankThatExitsIsTheCulpritAndNotThoseThatFailForIt) {
+  const uint64_t rounds = Rounds(12, 600);
+  for (uint64_t round = 0; round < rounds && !HasFailure(); ++round) {
+    const int nranks = 2 + static_cast<int>(round % 3);
+    const std::string culprit = std::to_string((round / 3) % nranks);
+    LauncherRun run({.arguments = {"-np", std::to_string(nranks), "tests/launcher/watch/watch_rank", culprit, "7"}});
+    EXPECT_EQ(run.Finish(), 7) << run.err();
+    EXPECT_TRUE(Contains(run.err(), "annulus-run: rank " + culprit + " (pid ")) << run.err();
+    EXPECT_TRUE(Contains(run.err(), "exited with status 7")) << run.err();
+    ExpectNoOrphans();
+  }
 }
 
 TEST(LauncherFailure, ACulpritThatDoesNotEndIsNotWaitedForLong) {

@@ -1,12 +1,19 @@
-// A rank for watch_test: allreduces without end, and says its process's number first.
+// A rank for tests of annulus-run: allreduces without end, and says its process's number first.
+//
+//   watch_rank [RANK STATUS]    rank RANK exits with STATUS after a hundred calls, its communicator open
+//
+// A rank whose call fails exits with status 1.
 #include <annulus.h>
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
 namespace {
+
+constexpr int kCallsBeforeExit = 100;
 
 // What failed, in Annulus's words.
 std::string Message() {
@@ -17,7 +24,7 @@ std::string Message() {
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
   annulus_comm_t* comm = nullptr;
   if (annulus_comm_create(nullptr, &comm) != ANNULUS_OK) {
     std::fprintf(stderr, "%s\n", Message().c_str());
@@ -25,9 +32,15 @@ int main() {
   }
   std::printf("%d\n", static_cast<int>(getpid()));
   std::fflush(stdout);
+  int rank = 0;
+  annulus_comm_rank(comm, &rank);
+  const bool exits = argc > 2 && std::atoi(argv[1]) == rank;
   std::vector<float> data(1000, 1.0F);
-  while (annulus_allreduce(comm, data.data(), data.data(), data.size(), ANNULUS_FLOAT32, ANNULUS_MAX) == ANNULUS_OK) {
+  for (int calls = 0; !exits || calls < kCallsBeforeExit; ++calls) {
+    if (annulus_allreduce(comm, data.data(), data.data(), data.size(), ANNULUS_FLOAT32, ANNULUS_MAX) == ANNULUS_OK)
+      continue;
+    annulus_comm_destroy(comm);
+    return 1;
   }
-  annulus_comm_destroy(comm);
-  return 1;
+  return std::atoi(argv[2]);
 }
