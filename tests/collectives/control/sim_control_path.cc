@@ -12,6 +12,7 @@ constexpr Nanoseconds kFirstResend = 200 * kMillisecond;
 // When an end gives up a silent connection: 3 s after the last word, which is up to a second old (control_stream.cc).
 constexpr Nanoseconds kGiveUp = 2 * kSecond;
 constexpr Nanoseconds kGiveUpSpread = kSecond;
+constexpr Nanoseconds kKeepalive = kSecond;  // Between two of an idle end.
 
 }  // namespace
 
@@ -159,9 +160,20 @@ void SimControlLine::FallSilent(bool forgotten) {
   for (const int side : {0, 1}) {
     SimClock& clock = path_->clock();
     clock.At(clock.now() + kGiveUp + clock.Between(0, kGiveUpSpread), [self = shared_from_this(), side] {
-      if (self->silent()) self->TellNow(side, ControlEnd::kSilent);
+      if (!self->silent()) return;
+      self->TellNow(side, ControlEnd::kSilent);
+      self->ProbeOnceHeard(1 - side);
     });
   }
+}
+
+// An end that has given up answers the other's next keepalive by a reset.
+void SimControlLine::ProbeOnceHeard(int side) {
+  SimClock& clock = path_->clock();
+  if (!ends_[side].open || ends_[side].ended || silent_for_ever()) return;
+  clock.At(clock.now() + clock.Between(0, kKeepalive), [self = shared_from_this(), side] {
+    self->silent() ? self->ProbeOnceHeard(side) : self->TellNow(side, ControlEnd::kReset);
+  });
 }
 
 void SimControlLine::Tell(int side, ControlEnd how, Nanoseconds wait) {

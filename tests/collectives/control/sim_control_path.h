@@ -121,6 +121,7 @@ class SimControlLine : public std::enable_shared_from_this<SimControlLine> {
   };
 
   void Deliver(int from, Nanoseconds resend);
+  void ProbeOnceHeard(int side);
   void Tell(int side, ControlEnd how, Nanoseconds wait);
   void TellNow(int side, ControlEnd how);
   void GiveOn(int side);

@@ -103,4 +103,12 @@ void LeaveAll(SimControlJob* job, Nanoseconds step, bool judge_first) {
   }
 }
 
+void WorkAndLeave(SimControlJob* job, Nanoseconds time) {
+  EnterAll(job, 200);
+  for (int rank = 0; rank < job->nranks(); ++rank) {
+    job->At(kMillisecond + time, [=] { job->Leave(rank); });
+    job->At(2 * kMillisecond + time, [=] { job->Close(rank); });
+  }
+}
+
 }  // namespace annulus

@@ -30,4 +30,7 @@ std::span<const Story> Stories();
 // All ranks finish their collective and leave, `step` apart.
 void LeaveAll(SimControlJob* job, Nanoseconds step, bool judge_first);
 
+// All ranks are in one collective for `time`, and leave at once.
+void WorkAndLeave(SimControlJob* job, Nanoseconds time);
+
 }  // namespace annulus
