@@ -238,11 +238,6 @@ TEST_P(ControlSimTest, OneVerdictWhateverTwoCuts) {
     for (SimCut& cut : one.cuts) {
       if (one.cuts[0].rank == one.cuts[1].rank && IsSilence(cut)) cut.duration %= 700 * kMillisecond;
     }
-    // Each takes seconds to notice.
-    if (one.cuts[0].kind == SimCut::Kind::kForgotten) {
-      one.cuts[1].kind = SimCut::Kind::kReset;
-      one.cuts[1].duration = 0;
-    }
     both += judgement.Run(one);
     if (HasFailure()) return;
   }
