@@ -3,8 +3,8 @@
 //   stray list PID...        prints what these processes listen on: "listening NUMBER"
 //   stray KIND PORT PID...   once one of them listens on PORT, attacks every listening socket: "attacked NUMBER"
 //   stray storm PORT PID...  attacks each listening socket that appears in several ways; "attacked NUMBER" at the end
-//   stray flood PORT PID...  connects to all listening sockets as fast as it can until standard input ends: "attacked
-//                            NUMBER" at the end, of connections
+//   stray flood PORT PID...  connects to all listening sockets as fast as it can until standard input ends: "flooding
+//                            NUMBER" once there have been so many connections, "attacked NUMBER" at the end
 //   stray relay PORT PID     stands between a rank and PORT of rank 0: "port OWN"; then "recorded HEX", what the rank
 //                            said first: its hello, its proof and the beginning of its join
 //
@@ -44,8 +44,9 @@ namespace {
 constexpr unsigned kLifeSeconds = 600;  // Whatever happens to the test.
 constexpr int kCrowd = 100;
 constexpr int kMostInAStorm = 300;
-constexpr int kFlood = 2000;  // Connections to one door between two looks at what listens.
-constexpr int kPaceMs = 5;    // Between two bytes, looks and attacks: a nuisance, not a load test.
+constexpr int kFlood = 2000;   // Connections to one door between two looks at what listens.
+constexpr int kInFlood = 500;  // So many make it a flood.
+constexpr int kPaceMs = 5;     // Between two bytes, looks and attacks: a nuisance, not a load test.
 constexpr size_t kMostRecorded = 4096;
 
 using Bytes = std::vector<unsigned char>;
@@ -194,13 +195,13 @@ class Stray {
   // Holds some hundred connections at a time; the oldest make room. They are silent, or each says one of `words`.
   void Flood(bool speaks) {
     std::deque<int> held;
-    while (!InputEnded(0)) {
+    while (!InputEnded(held.empty() ? kPaceMs : 0)) {
       for (const Listener& listener : ListenersOf(pids_)) {
         const std::vector<Bytes> words = speaks ? WordsFor(listener) : std::vector<Bytes>();
         for (int i = 0; i < kFlood; ++i) {
           const int fd = ConnectTo(listener);
           if (fd < 0) break;
-          ++attacked_;
+          if (++attacked_ == kInFlood) Say("flooding", std::to_string(kInFlood));
           if (speaks) Send(fd, words[i % words.size()]);
           held.push_back(fd);
           if (held.size() <= kMostInAStorm) continue;
@@ -317,7 +318,8 @@ int Run(const std::vector<std::string>& words) {
   }
   const int port = std::atoi(words[1].c_str());
   Stray stray(port, pids);
-  if (kind != "storm" && !stray.AwaitRendezvous()) {  // It came too late, on a busy machine.
+  const bool floods = kind == "flood" || kind == "babble";
+  if (kind != "storm" && !floods && !stray.AwaitRendezvous()) {  // It came too late, on a busy machine.
     Say("attacked", "0");
     return 0;
   }
@@ -327,7 +329,7 @@ int Run(const std::vector<std::string>& words) {
   }
   if (kind == "storm") {
     stray.Storm();
-  } else if (kind == "flood" || kind == "babble") {
+  } else if (floods) {
     stray.Flood(kind == "babble");
   } else {
     stray.AttackAll(kind);

@@ -3,89 +3,12 @@
 #include <annulus.h>
 #include <gtest/gtest.h>
 
-#include <cstdio>
-#include <cstdlib>
-
-#include "base/check.h"
-#include "tests/faults/rank_processes.h"
+#include "tests/faults/siege.h"
 
 namespace annulus {
 namespace {
 
-constexpr Nanoseconds kPatience = 60 * kSecond;  // Only a bug takes that long, on whatever machine.
-constexpr int kConnectTimeoutMs = 60000;
-
-std::string PathOf(const char* variable) {
-  const char* path = std::getenv(variable);
-  ANNULUS_CHECK(path != nullptr);
-  return path;
-}
-
-// A job, and strangers that a test sends to its ranks.
-class Siege {
- public:
-  Siege(int nranks, const std::string& transport)
-      : ranks_(nranks,
-               {{"ANNULUS_TRANSPORT", transport}, {"ANNULUS_CONNECT_TIMEOUT_MS", std::to_string(kConnectTimeoutMs)}}) {}
-
-  RankProcesses& ranks() { return ranks_; }
-
-  void Start(int rank, const RankProcesses::Environment& environment = {}) {
-    ranks_.Start(rank, {"until"}, environment);
-  }
-
-  // A stranger of this kind (tests/faults/stray.cc) for all ranks that run now. It lives as long as the siege.
-  Child* Send(const std::string& kind) {
-    std::vector<std::string> words = {kind};
-    if (kind != "list") words.push_back(std::to_string(ranks_.port()));
-    for (const Child* worker : ranks_.workers()) words.push_back(std::to_string(worker->pid()));
-    strays_.push_back(std::make_unique<Child>(PathOf("FAULT_STRAY"), words, ranks_.EnvironmentOf(1)));
-    return strays_.back().get();
-  }
-
-  // Waits until the stranger has said `word`, and returns what followed.
-  std::string Hear(Child* stray, const std::string& word) {
-    const bool heard = Child::Wait(
-        {stray}, [&] { return !stray->After(word).empty(); }, Now() + kPatience);
-    EXPECT_TRUE(heard) << "no \"" << word << "\" in: " << stray->output();
-    return stray->After(word);
-  }
-  int HearNumber(Child* stray, const std::string& word) { return std::atoi(Hear(stray, word).c_str()); }
-
-  // Waits until the log of rank 0 tells of a connection that was dropped for this reason.
-  void AwaitLogged(const std::string& reason) {
-    Child* host = &ranks_.worker(0);
-    EXPECT_TRUE(Child::Wait(
-        {host}, [&] { return Dropped(0, reason) > 0; }, Now() + kPatience))
-        << "not logged: " << reason << "\n"
-        << host->output();
-  }
-  int Dropped(int rank, const std::string& reason) {
-    return ranks_.worker(rank).CountLines("dropped a connection", "(" + reason + ")");
-  }
-
-  // The job works, listens only for ranks whose control connection breaks, and ends in order.
-  void ExpectWorkAndEnd(int nranks) {
-    ASSERT_TRUE(ranks_.WaitForLine("ready", Now() + kPatience)) << Outputs();
-    EXPECT_EQ(HearNumber(Send("list"), "listening"), 1);
-    for (Child* worker : ranks_.workers()) worker->CloseInput();
-    for (int rank = 0; rank < nranks; ++rank) {
-      EXPECT_EQ(ranks_.worker(rank).ExitStatus(Now() + kPatience), 0) << ranks_.output(rank);
-      EXPECT_NE(ranks_.worker(rank).After("ended"), "") << ranks_.output(rank);
-      EXPECT_EQ(ranks_.worker(rank).After("verdict"), "");
-    }
-  }
-
-  std::string Outputs() {
-    std::string text;
-    for (const Child* worker : ranks_.workers()) text += worker->output() + "---\n";
-    return text;
-  }
-
- private:
-  RankProcesses ranks_;
-  std::vector<std::unique_ptr<Child>> strays_;
-};
+constexpr Nanoseconds kPatience = Siege::kPatience;
 
 struct JobCase {
   int nranks;
@@ -113,7 +36,7 @@ TEST_P(StraysTest, JobStartsAndWorksAmongThem) {
   // A rank of another job that came to the wrong address.
   RankProcesses::Environment other_key = siege.ranks().EnvironmentOf(1);
   other_key["ANNULUS_JOB_KEY"] = "the key of another job altogether";
-  Child impostor(PathOf("FAULT_WORKER"), {"loop"}, other_key);
+  Child impostor(Siege::PathOf("FAULT_WORKER"), {"loop"}, other_key);
   EXPECT_EQ(impostor.ExitStatus(Now() + kPatience), 1) << impostor.output();
   EXPECT_EQ(impostor.After("create").substr(0, 2), std::to_string(ANNULUS_AUTH_FAILED) + " ") << impostor.output();
   siege.AwaitLogged("left without proof");  // It was shown the proof of rank 0, and did not believe that.
@@ -144,7 +67,7 @@ TEST(StaleRankTest, IsRefusedByNameAndTheTrueOneIsSeated) {
   siege.Start(0, {{"ANNULUS_RUN_ID", "B"}});
   RankProcesses::Environment stale = siege.ranks().EnvironmentOf(1);
   stale["ANNULUS_RUN_ID"] = "A";
-  Child left(PathOf("FAULT_WORKER"), {"loop"}, stale);
+  Child left(Siege::PathOf("FAULT_WORKER"), {"loop"}, stale);
   EXPECT_EQ(left.ExitStatus(Now() + kPatience), 1) << left.output();
   EXPECT_EQ(left.After("create").substr(0, 2), std::to_string(ANNULUS_MISMATCH) + " ") << left.output();
   EXPECT_NE(left.output().find("this rank belongs to run A restart 0, rank 0 (unproven) to run B restart 0"),
@@ -154,84 +77,6 @@ TEST(StaleRankTest, IsRefusedByNameAndTheTrueOneIsSeated) {
   siege.Start(1, {{"ANNULUS_RUN_ID", "B"}});
   siege.ExpectWorkAndEnd(2);
 }
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;
-#else
-constexpr bool kSanitized = false;
-#endif
-constexpr Nanoseconds kMostDelay = 10 * kSecond;  // For a slow machine; what waits for a deadline takes longer.
-
-// Starts all ranks but rank 0, which runs, and returns how long it took until all were ready.
-Nanoseconds TimeToStartTheRest(Siege* siege, int nranks) {
-  const Nanoseconds start = Now();
-  for (int rank = 1; rank < nranks; ++rank) siege->Start(rank);
-  EXPECT_TRUE(siege->ranks().WaitForLine("ready", Now() + kPatience)) << siege->Outputs();
-  return Now() - start;
-}
-
-Nanoseconds TimeOfACalmStart(int nranks, const char* transport) {
-  Siege siege(nranks, transport);
-  siege.Start(0);
-  const Nanoseconds took = TimeToStartTheRest(&siege, nranks);
-  siege.ExpectWorkAndEnd(nranks);
-  return took;
-}
-
-// Thousands of connections a second at the rendezvous, at the doors of links and at the control door, from two
-// processes: silent ones, or some of which each says the beginning of a handshake, or a whole hello.
-class FloodTest : public testing::TestWithParam<const char*> {};
-
-TEST_P(FloodTest, RanksStartBesideIt) {
-  constexpr int kRanks = 8;
-  for (const char* transport : {"tcp", "shm"}) {
-    SCOPED_TRACE(transport);
-    const Nanoseconds calm = TimeOfACalmStart(kRanks, transport);
-    Siege siege(kRanks, transport);
-    siege.Start(0);
-    Child* floods[] = {siege.Send(GetParam()), siege.Send(GetParam())};
-    siege.AwaitLogged("too many unproven");
-    const Nanoseconds beside = TimeToStartTheRest(&siege, kRanks);
-    if (HasFailure()) return;
-    for (Child* flood : floods) flood->CloseInput();
-    int connections = 0;
-    for (Child* flood : floods) connections += siege.HearNumber(flood, "attacked");
-    std::printf("%s, %s: %d ranks started within %.1f s beside %d connections, otherwise within %.1f s\n", GetParam(),
-                transport, kRanks, static_cast<double>(beside) / kSecond, connections,
-                static_cast<double>(calm) / kSecond);
-    if (!kSanitized) {
-      EXPECT_LT(beside, 3 * calm + kMostDelay);
-    }
-    siege.ExpectWorkAndEnd(kRanks);
-  }
-}
-
-// Returns how long two ranks took to name a third one that never came.
-Nanoseconds TimeToMissARank(const char* stray) {
-  Siege siege(3, "tcp");
-  const Nanoseconds start = Now();
-  for (int rank = 0; rank < 2; ++rank) siege.Start(rank, {{"ANNULUS_CONNECT_TIMEOUT_MS", "3000"}});
-  Child* flood = stray == nullptr ? nullptr : siege.Send(stray);
-  for (int rank = 0; rank < 2; ++rank) {
-    Child& worker = siege.ranks().worker(rank);
-    EXPECT_EQ(worker.ExitStatus(Now() + kPatience), 1) << worker.output();
-    EXPECT_NE(worker.After("create").find("rank 2 did not arrive"), std::string::npos) << worker.output();
-  }
-  const Nanoseconds took = Now() - start;
-  if (flood != nullptr) flood->CloseInput();
-  return took;
-}
-
-TEST_P(FloodTest, MissingRankIsNamedInTimeBesideIt) {
-  const Nanoseconds usual = TimeToMissARank(nullptr);
-  const Nanoseconds beside = TimeToMissARank(GetParam());
-  std::printf("%s: a missing rank was named after %.2f s, otherwise after %.2f s\n", GetParam(),
-              static_cast<double>(beside) / kSecond, static_cast<double>(usual) / kSecond);
-  EXPECT_LT(beside, usual + kMostDelay);
-}
-
-INSTANTIATE_TEST_SUITE_P(Kinds, FloodTest, testing::Values("flood", "babble"),
-                         [](const auto& info) { return std::string(info.param); });
 
 // Somebody on the path between rank 1 and rank 0 records how rank 1 proves itself, and says the same to every door
 // while rank 2 is still missing.

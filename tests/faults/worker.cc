@@ -6,6 +6,7 @@
 //   worker once FIELD           ten good calls, then the one that `differ` is to differ from
 //   worker differ FIELD         ten good calls, then one that differs in FIELD: count, type, op, root, kind
 //   worker dup                  ten good calls, then annulus_comm_dup
+//   worker splits COLOUR        ten good calls, then 50 times annulus_comm_split
 //   worker vanish               ten good calls, then is killed in the midst of annulus_comm_dup
 //   worker idle                 ten good calls, then none, with the communicator open
 //   worker leave                ten good calls, then destroys its communicator
@@ -17,12 +18,14 @@
 //   worker hold                 ten good calls, then goes on while its GPU does nothing until somebody waits for it
 //   worker gpu_fails            ten good calls, then goes on while its GPU refuses a copy
 //
+// With FAULT_AWAITS_INPUT it waits after the ten calls until its standard input ends.
 // With FAULT_DRIVER its buffers are device memory of the stand-in for CUDA's driver (worker_gpu.h).
 //
-// Output: "ready" after the ten calls; "forked" once `fork` has its child; at the end of `until` and `timed`
-// "reconnects COUNT BYTES", of connections that were made again and bytes sent again, by the counters of TCP; "verdict
-// STATUS RANK TIME MESSAGE" on a failure; "wrong on GPU: WHAT" after destroy for each thing that was; then "ended
-// TIME". Or "create STATUS MESSAGE" when there is no communicator. A wrong sum ends the process.
+// Output: "ready" after the ten calls; "forked" once `fork` has its child; "splits TIME" of the longest one, in ns; at
+// the end of `until` and `timed` "reconnects COUNT BYTES", of connections that were made again and bytes sent again, by
+// the counters of TCP; "verdict STATUS RANK TIME MESSAGE" on a failure; "wrong on GPU: WHAT" after destroy for each
+// thing that was; then "ended TIME". Or "create STATUS MESSAGE" when there is no communicator. A wrong sum ends the
+// process.
 
 #include <annulus.h>
 #include <netinet/in.h>
@@ -49,6 +52,7 @@ namespace {
 constexpr int kGoodCalls = 10;
 constexpr annulus::Nanoseconds kSlow = 10 * annulus::kMillisecond;
 constexpr int kCopiesBeforeAFailure = 5;
+constexpr int kSplits = 50;
 
 struct Buffers {
   Buffers(size_t count, int rank, int nranks)
@@ -66,6 +70,12 @@ annulus_status_t Good(annulus_comm_t* comm, Buffers* b) {
   const auto found = b->out.Read().subspan(1);
   ANNULUS_CHECK(std::all_of(found.begin(), found.end(), [b](float value) { return value == b->sum; }));
   return status;
+}
+
+void AwaitInputEnd() {
+  pollfd input = {STDIN_FILENO, POLLIN, 0};
+  while (poll(&input, 1, -1) != 1) {
+  }
 }
 
 // Writes one line at once, so that the test sees it now.
@@ -165,6 +175,21 @@ annulus_status_t SplitOff(annulus_comm_t* comm, int colour) {
   return status;
 }
 
+// Says how long the longest one took, in ns.
+annulus_status_t SplitOften(annulus_comm_t* comm, int colour) {
+  annulus::Nanoseconds longest = 0;
+  for (int i = 0; i < kSplits; ++i) {
+    annulus_comm_t* made = nullptr;
+    const annulus::Nanoseconds since = annulus::Now();
+    const annulus_status_t status = annulus_comm_split(comm, colour, 0, &made);
+    if (status != ANNULUS_OK) return status;
+    longest = std::max(longest, annulus::Now() - since);
+    annulus_comm_destroy(made);
+  }
+  Say("splits " + std::to_string(longest));
+  return ANNULUS_OK;
+}
+
 // Agrees to what Split (collectives/comm/split.cc) exchanges, colours and addresses, and is gone when the ranks are to
 // meet.
 void VanishFromSplit(annulus_comm_t* comm, int colour) {
@@ -203,6 +228,7 @@ annulus_status_t Act(annulus_comm_t* comm, Buffers* buffers, int rank, const std
   if (mode == "abort") annulus_comm_abort(comm, nullptr);
   if (mode == "dup") status = Duplicate(comm);
   if (mode == "split") status = SplitOff(comm, std::atoi(field.c_str()));
+  if (mode == "splits") return SplitOften(comm, std::atoi(field.c_str()));
   if (mode == "vanish") VanishFromSplit(comm, std::atoi(field.c_str()));
   if (mode == "leave") return ANNULUS_OK;
   if (mode == "idle") {
@@ -239,6 +265,7 @@ int main(int argc, char** argv) {
   std::optional<annulus::HeldGpu> held;
   if (status == ANNULUS_OK) {
     Say("ready");
+    if (std::getenv("FAULT_AWAITS_INPUT") != nullptr) AwaitInputEnd();
     if (mode == "hold") held.emplace();
     status = Act(comm, &buffers, rank, mode, field);
   }

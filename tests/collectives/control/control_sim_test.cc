@@ -174,8 +174,8 @@ TEST_P(ControlSimTest, OneVerdictWhereverOnePathIsCut) {
               judgement.times[judgement.times.size() / 2] / 1e9, judgement.times.back() / 1e9);
 }
 
-// Nothing fails in a long call, but one path is silent meanwhile. For up to eight seconds nobody is told of it; where it
-// stays silent, its two ends name each other, everybody else names the rank that rank 0 has lost, and all leave.
+// Nothing fails in a long call, but one path is silent meanwhile. For up to eight seconds nobody is told of it; where
+// it stays silent, its two ends name each other, everybody else names the rank that rank 0 has lost, and all leave.
 TEST_P(ControlSimTest, ASilenceInALongCallIsNoFailureForEightSeconds) {
   const int n = GetParam();
   const uint64_t rounds = Rounds(200, 20'000);
