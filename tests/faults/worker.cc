@@ -18,7 +18,8 @@
 //   worker hold                 ten good calls, then goes on while its GPU does nothing until somebody waits for it
 //   worker gpu_fails            ten good calls, then goes on while its GPU refuses a copy
 //
-// With FAULT_AWAITS_INPUT it waits after the ten calls until its standard input ends.
+// With FAULT_AWAITS_INPUT it waits after the ten calls until its standard input ends; with FAULT_STAYS, before it
+// destroys its communicator.
 // With FAULT_DRIVER its buffers are device memory of the stand-in for CUDA's driver (worker_gpu.h).
 //
 // Output: "ready" after the ten calls; "forked" once `fork` has its child; "splits TIME" of the longest one, in ns; at
@@ -281,6 +282,7 @@ int main(int argc, char** argv) {
     Say("not refused with the verdict");
   buffers.in.Read();  // They are the worker's own again.
   buffers.out.Read();
+  if (std::getenv("FAULT_STAYS") != nullptr) AwaitInputEnd();
   annulus_comm_destroy(comm);
   for (const std::string& wrong : annulus::WrongOnGpu()) Say("wrong on GPU: " + wrong);
   Say("ended " + std::to_string(annulus::Now()));

@@ -5,10 +5,12 @@ exit status comes back through a file, so a guest that crashes is never taken fo
 """
 
 import ctypes
+import json
 import os
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -22,7 +24,11 @@ def _die_with_parent():
 
 
 class Guest:
-    """One guest, from its start to its result."""
+    """One guest, from its start to its result.
+
+    A guest that writes "stop SECONDS" or "freeze SECONDS" into /out/pause is paused that long, and then finds /out/resumed:
+    stopped by QEMU, its clock with it, as when it migrates; or frozen as a process, so that its clock leaps afterwards.
+    """
 
     def __init__(self, machine, folder, index, count, wire, loss):
         self.index = index
@@ -34,6 +40,8 @@ class Guest:
         self._write("settings", "".join(f"{name}={shlex.quote(str(value))}\n" for name, value in settings.items()))
         self.command = self._command(machine, folder, count, wire)
         self.process = None
+        self.resume_at = None
+        self.resume = None
 
     def _write(self, name, text):
         with open(os.path.join(self.folder, name), "w", encoding="utf-8") as file:
@@ -55,6 +63,8 @@ class Guest:
         command += ["-virtfs", share.format("/", "host", ",readonly=on,multidevs=remap")]
         command += ["-virtfs", share.format(self.folder, "out", "")]
         command += ["-virtfs", share.format(os.path.join(folder, "together"), "together", "")]
+        self.monitor = f"{wire}/monitor{self.index}"
+        command += ["-qmp", f"unix:{self.monitor},server=on,wait=off"]
         if count > 1:  # Two guests, joined by a wire that loses nothing by itself.
             ends = f"local.type=unix,local.path={wire}/{self.index},remote.type=unix,remote.path={wire}/{1 - self.index}"
             command += ["-netdev", f"dgram,id=wire,{ends}"]
@@ -67,6 +77,40 @@ class Guest:
             self.process = subprocess.Popen(  # pylint: disable=consider-using-with,subprocess-popen-preexec-fn
                 self.command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors, preexec_fn=_die_with_parent
             )
+
+    def advance_pause(self):
+        """Pauses the guest if it asks for that, and lets it go on when its time is over."""
+        if self.resume_at is None:
+            words = self.read("pause").split()
+            if len(words) != 2:
+                return
+            os.remove(os.path.join(self.folder, "pause"))
+            stops = words[0] == "stop"
+            self.resume = (lambda: self._command_monitor("cont")) if stops else (lambda: self.process.send_signal(signal.SIGCONT))
+            if stops:
+                self._command_monitor("stop")
+            else:
+                self.process.send_signal(signal.SIGSTOP)
+            self.resume_at = time.monotonic() + float(words[1])
+        elif time.monotonic() >= self.resume_at:
+            self._write("resumed", "")
+            self.resume()
+            self.resume_at = None
+
+    def _command_monitor(self, command):
+        with socket.socket(socket.AF_UNIX) as monitor:
+            monitor.settimeout(10)
+            monitor.connect(self.monitor)
+            with monitor.makefile("rw") as lines:
+                lines.readline()  # QEMU greets.
+                for name in ("qmp_capabilities", command):
+                    lines.write(json.dumps({"execute": name}) + "\n")
+                    lines.flush()
+                    answer = json.loads(lines.readline())
+                    while "event" in answer:
+                        answer = json.loads(lines.readline())
+                    if "return" not in answer:
+                        raise RuntimeError(f"QEMU refuses {name}: {answer}")
 
     def over(self):
         return bool(self.read("result")) or self.process.poll() is not None
@@ -105,6 +149,8 @@ def run(machine, cases, limit_s, loss="", dies=None):
                 guest.start(case)
             end = time.monotonic() + limit_s
             while time.monotonic() < end and not all(guest.over() for guest in guests if guest.index != dies):
+                for guest in guests:
+                    guest.advance_pause()
                 time.sleep(0.1)
         finally:
             for guest in guests:

@@ -97,6 +97,34 @@ class Programs:
         wait = "until grep -q 'verbs rxe0' /out/rank; do sleep 0.1; done\nsleep 1\n" if during else ""
         return self.rank(index, 2, command) + wait + during + "\nwait $pid\nstatus=$?\ncat /out/rank\nexit $status\n"
 
+    def paused_host(self, index):
+        """Ranks on guests of their own, joined by TCP, which are paused one after the other. Both go on, with right sums."""
+        end = "[ $(grep -c error: /out/rank) = 0 ] && kill -0 $pid\nstatus=$?\ncat /out/rank\n"
+        if index == 1:
+            waits = "touch /together/turn\nuntil [ -e /together/done ]; do sleep 0.1; done\n"
+            return self.over_tcp(1) + self.pause("stop", 8) + waits + end + "touch /together/seen\nexit $status\n"
+        first = "until [ -e /together/turn ]; do sleep 0.1; done\n" + self.pause("freeze", 8)
+        # Rank 0 prints a row for each size, with the number of wrong elements of two forms.
+        more = "rows=$(grep -c float32 /out/rank)\nuntil [ $(grep -c float32 /out/rank) -gt $((rows + 3)) ]; do sleep 0.1; done\n"
+        right = "awk '$3 == \"float32\" && $13 + $21 > 0 { exit 1 }' /out/rank || exit 9\n"
+        done = "touch /together/done\nuntil [ -e /together/seen ]; do sleep 0.1; done\nexit $status\n"
+        return self.over_tcp(0) + first + more + right + end + done
+
+    def long_paused_host(self, index):
+        """The rank of guest 1 is paused for so long that it counts as lost. Each rank must name the other, and fail."""
+        named = f"wait $pid && exit 8\ncat /out/rank\ngrep -q 'rank at fault: {1 - index}' /out/rank\n"
+        return self.over_tcp(index) + (self.pause("stop", 20) if index == 1 else "") + named
+
+    @staticmethod
+    def pause(how, seconds):
+        return f"rm -f /out/resumed\necho {how} {seconds} >/out/pause\nuntil [ -e /out/resumed ]; do sleep 0.1; done\nsleep 2\n"
+
+    def over_tcp(self, index):
+        """A rank that works for minutes."""
+        command = f"{self.perf} -b 64 -e 640K -i 64 -n 20 >/out/rank 2>&1 &\npid=$!\n"
+        wait = "until grep -q 'link to rank' /out/rank; do sleep 0.1; done\nsleep 2\n"
+        return self.rank(index, 2, command).replace("TRANSPORT=verbs", "TRANSPORT=tcp") + wait
+
 
 def all_cases(folder):
     run = Programs(folder)
@@ -120,6 +148,8 @@ def all_cases(folder):
         Case("registered_with_loss", [run.registered(0), run.registered(1)], 1 << 20, verbs + without_copy, loss="1%"),
         Case("blackout", [patient + run.two_hosts(0), patient + run.two_hosts(1, blackout)], 1 << 20, verbs),
         Case("dead_host", [survivor, run.two_hosts(1, "echo b >/proc/sysrq-trigger")], 1 << 14, ["[rank at fault: 1]"], dies=1),
+        Case("paused_host", [run.paused_host(0), run.paused_host(1)], 0, ["control connection"]),
+        Case("long_paused_host", [run.long_paused_host(0), run.long_paused_host(1)], 0, ["cannot be reached"]),
     ]
 
 
