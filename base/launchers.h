@@ -16,7 +16,9 @@ namespace annulus {
 
 // Position of a process in its job; -1 and "" mean unknown.
 struct JobPlace : SettingValues {
-  static constexpr int64_t kMostRanks = 65'536;  // Wire formats carry ranks in 32 bits; this bounds tables.
+  // Rank 0 sends a table of all ranks to each of them (collectives/membership/bootstrap_messages.h): some 7 GB in all
+  // for so many. Twice as many would need four times that, and a start of a minute over 10 Gbit/s.
+  static constexpr int64_t kMostRanks = 4096;
 
 #define ANNULUS_SETTING(name, Type, unset, ...) Type name = unset;
 #include "base/job_settings.inc"

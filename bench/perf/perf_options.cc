@@ -14,14 +14,12 @@
 #include <type_traits>
 #include <utility>
 
-#include "base/launchers.h"
-
 namespace annulus::perf {
 namespace {
 
 // A sweep of more sizes than this is a mistake, such as -i 1 over gigabytes.
 constexpr size_t kMaxSizes = 10000;
-constexpr int kMostRanks = JobPlace::kMostRanks;
+constexpr int kMostRanks = 65'536;  // With --explain, ranks need not exist; those of a job are fewer.
 constexpr int kMostGpus = 1024;
 
 // The words as given, before they are understood.

@@ -89,6 +89,17 @@ TEST(LauncherFailure, ACulpritThatDoesNotEndIsNotWaitedForLong) {
   ExpectNoOrphans();
 }
 
+// Memory files for shared memory are larger than this limit; the kernel would kill who makes them.
+TEST(LauncherFailure, ALimitOnTheSizeOfFilesIsNamedAndKillsNobody) {
+  const std::string rank = "ulimit -f 8; exec tests/launcher/watch/watch_rank 1 7";
+  LauncherRun refused(ShellRanks(2, "ANNULUS_TRANSPORT=shm; export ANNULUS_TRANSPORT; " + rank));
+  EXPECT_EQ(refused.Finish(), 1);
+  EXPECT_TRUE(Contains(refused.err(), "shm: memory files")) << refused.err();
+  EXPECT_TRUE(Contains(refused.err(), "ulimit -f, is 4096 bytes")) << refused.err();
+  LauncherRun over_tcp(ShellRanks(2, rank));  // That both come so far shows that they have a communicator.
+  EXPECT_EQ(over_tcp.Finish(), 7) << over_tcp.err();
+}
+
 TEST(LauncherFailure, RanksThatSucceedEarlyAreNoFailure) {
   LauncherRun run(ShellRanks(2, "if [ $ANNULUS_RANK = 0 ]; then exit 0; fi; sleep 0.2; echo late"));
   EXPECT_EQ(run.Finish(), 0);

@@ -299,12 +299,12 @@ TEST(Launchers, HalfALauncherBesideAWholeOneIsIgnored) {
 
 TEST(Launchers, WrongRanksAreNamed) {
   EXPECT_EQ(ReadError(kOpenMpi.With("OMPI_COMM_WORLD_RANK", "x")),
-            "OMPI_COMM_WORLD_RANK is \"x\"; allowed: a whole number from 0 to 65535");
+            "OMPI_COMM_WORLD_RANK is \"x\"; allowed: a whole number from 0 to 4095");
   EXPECT_EQ(ReadError(kSlurm.With("SLURM_STEP_NUM_TASKS", "0")),
-            "SLURM_STEP_NUM_TASKS is \"0\"; allowed: a whole number from 1 to 65536");
+            "SLURM_STEP_NUM_TASKS is \"0\"; allowed: a whole number from 1 to 4096");
   EXPECT_EQ(ReadError(kTorchrun.With("RANK", "8")), "RANK is 8, but WORLD_SIZE is 8; ranks run from 0 to size - 1");
   EXPECT_EQ(ReadError(kTorchrun.With("LOCAL_RANK", "-1")),
-            "LOCAL_RANK is \"-1\"; allowed: a whole number from 0 to 65535");
+            "LOCAL_RANK is \"-1\"; allowed: a whole number from 0 to 4095");
 }
 
 TEST(Launchers, OneRankNeedsNoRendezvous) {

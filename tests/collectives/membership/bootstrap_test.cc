@@ -190,7 +190,7 @@ TEST_F(BootstrapTest, AddressesAndSizesThatCannotBeAreRefused) {
   EXPECT_EQ(Run({config})[0].status.code(), Code::kInvalidArgument);
   const Status too_many = Run({Config(0, JobPlace::kMostRanks + 1)})[0].status;
   EXPECT_EQ(too_many.code(), Code::kInvalidArgument);
-  EXPECT_EQ(too_many.message(), "a job of 65537 ranks cannot be: at most 65536");
+  EXPECT_EQ(too_many.message(), "a job of 4097 ranks cannot be: at most 4096");
 }
 
 }  // namespace

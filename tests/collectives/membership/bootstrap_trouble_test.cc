@@ -7,6 +7,7 @@
 #include <memory>
 #include <thread>
 
+#include "base/log.h"
 #include "collectives/control/sockets/control_stream.h"
 #include "collectives/membership/bootstrap_messages.h"
 #include "tests/base/descriptor_limit.h"
@@ -76,6 +77,24 @@ TEST_F(BootstrapTroubleTest, OtherVersionsOfTheLibraryAreNamedToAllWithTheirFile
   ExpectOneFailure(outcomes, Code::kMismatch, "rank 2 (127.0.0.1:");
   ExpectOneFailure(outcomes, Code::kMismatch,
                    "has Annulus 1.5.0, /usr/lib/libannulus.so, rank 0 has Annulus 1.4.0, /opt/here/libannulus.so");
+}
+
+TEST_F(BootstrapTroubleTest, AnotherBuildOfTheSameVersionIsSeatedAndToldInTheLog) {
+  std::vector<BootstrapConfig> configs = All(3);
+  for (BootstrapConfig& config : configs) config.library = {{1, 4, 0}, {}, "/opt/libannulus.so"};
+  configs[2].library = {{1, 4, 7}, {}, "/usr/lib/libannulus.so"};
+  configs[2].library.build.fill(std::byte{0xa5});
+  const LogLevel before = GetLogLevel();
+  SetLogLevel(LogLevel::kInfo);
+  testing::internal::CaptureStderr();
+  const std::vector<Outcome> outcomes = Run(configs);
+  const std::string log = testing::internal::GetCapturedStderr();
+  SetLogLevel(before);
+  ExpectTable(outcomes);
+  EXPECT_NE(log.find("rank 2 has another build of Annulus: 1.4.7, build a5a5a5a5a5a5a5a5, /usr/lib/libannulus.so"),
+            std::string::npos)
+      << log;
+  EXPECT_EQ(log.find("rank 1 has another build"), std::string::npos) << log;
 }
 
 TEST_F(BootstrapTroubleTest, WhoeverAnswersNonsenseBeforeRankZeroIsWaitedOut) {
