@@ -121,7 +121,7 @@ class Programs:
 
     def over_tcp(self, index):
         """A rank that works for minutes."""
-        command = f"{self.perf} -b 64 -e 640K -i 64 -n 20 >/out/rank 2>&1 &\npid=$!\n"
+        command = f"{self.perf} -b 128 -e 1M -i 128 -n 20 >/out/rank 2>&1 &\npid=$!\n"
         wait = "until grep -q 'link to rank' /out/rank; do sleep 0.1; done\nsleep 2\n"
         return self.rank(index, 2, command).replace("TRANSPORT=verbs", "TRANSPORT=tcp") + wait
 
