@@ -23,11 +23,11 @@ constexpr bool kSanitized = true;
 #else
 constexpr bool kSanitized = false;
 #endif
-// All of it is promised within 2 s, and eight ranks' start within 5 s. Floods take both cores of a small machine, and
-// other tests may run there too, so what is promised is asserted where the machine does the same without strangers
-// within the time given as kUnhurried, and else in proportion.
+// Eight ranks' start is promised within 5 s, verdicts within 2 s. Floods take both cores of a small machine, and other
+// work may run there too; a start is mostly work. So it may take longer where the machine needs longer than kUnhurried
+// without strangers: five times what it needs more.
 constexpr Nanoseconds kStart = 5 * kSecond;
-constexpr Nanoseconds kUnhurried = kSecond;
+constexpr Nanoseconds kUnhurried = 500 * kMillisecond;
 constexpr Nanoseconds kVerdict = 2 * kSecond;
 constexpr Nanoseconds kMostDelay = 2 * kSecond;
 
@@ -123,7 +123,7 @@ TEST_P(FloodTest, RanksStartBesideIt) {
     std::printf("%s, %s: %d ranks started within %.2f s beside %d connections, otherwise within %.2f s\n", GetParam(),
                 transport, kManyRanks, Seconds(beside), connections_, Seconds(calm));
     if (!kSanitized) {
-      EXPECT_LT(beside, std::max(kStart, kStart / kUnhurried * calm));
+      EXPECT_LT(beside, kStart + 5 * std::max<Nanoseconds>(calm - kUnhurried, 0));
     }
     siege_->ExpectWorkAndEnd(kManyRanks);
   }
@@ -150,7 +150,9 @@ TEST_P(FloodTest, MissingRankIsNamedInTimeBesideIt) {
   const Nanoseconds beside = TimeToMissARank(GetParam());
   std::printf("%s: a missing rank was named after %.2f s, otherwise after %.2f s\n", GetParam(), Seconds(beside),
               Seconds(usual));
-  EXPECT_LT(beside, usual + kMostDelay);
+  if (!kSanitized) {
+    EXPECT_LT(beside, usual + kMostDelay);
+  }
 }
 
 TEST_P(FloodTest, ACollectiveKeepsItsDeadlineBesideIt) {
@@ -179,7 +181,7 @@ TEST_P(FloodTest, ADeathDuringASplitIsNamedInTimeBesideIt) {
   ExpectVerdict(3, ANNULUS_PEER_LOST, Now(), kVerdict);
 }
 
-// The strangers come to the doors of the new communicators too.
+// The strangers come to the doors of the new communicators too, while these are open.
 TEST_P(FloodTest, SplitsTakeSecondsBesideIt) {
   Begin({{"FAULT_AWAITS_INPUT", "1"}}, {"splits", "0"}, 3, {"splits", "1"});
   Go();
