@@ -48,6 +48,9 @@ enum class MemoryType : unsigned { kNone = 0, kHost = 1, kDevice = 2 };
 // Which calls a thread may make while some thread captures a graph.
 enum class CaptureMode : int { kGlobal = 0, kRelaxed = 2 };
 
+// Whether a stream's calls go into a graph instead of being done.
+enum class CaptureStatus : int { kNone = 0, kActive = 1, kInvalidated = 2 };
+
 enum class JitOption : int {};
 enum class LibraryOption : int {};
 
@@ -58,14 +61,23 @@ constexpr unsigned kHostRegisterPortable = 1;
 constexpr unsigned kHostRegisterDeviceMap = 2;
 // The default: what the stream did before is visible to the whole system before the word is.
 constexpr unsigned kWriteValueDefault = 0;
+// Until the word, as a number that wraps around, has reached the value.
+constexpr unsigned kWaitValueReached = 0;
+constexpr unsigned kEventWithoutTime = 2;
 
 using Device = int;
 using DevicePointer = unsigned long long;
 using Context = struct ContextHandle*;
 using Stream = struct StreamHandle*;
+using Event = struct EventHandle*;
 using Library = struct LibraryHandle*;
 using Kernel = struct KernelHandle*;
 using Function = struct FunctionHandle*;
+
+// Handles of the default streams of the current context: the legacy one, which NULL means too, and the calling
+// thread's.
+inline Stream LegacyStream() { return reinterpret_cast<Stream>(static_cast<intptr_t>(1)); }
+inline Stream ThreadStream() { return reinterpret_cast<Stream>(static_cast<intptr_t>(2)); }
 
 struct DriverFunctions {
 #define ANNULUS_DRIVER_FUNCTION(name, symbol, version, parameters) Result(*name) parameters = nullptr;

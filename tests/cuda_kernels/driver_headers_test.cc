@@ -72,6 +72,11 @@ static_assert(Equal(kHostAllocDeviceMap, CU_MEMHOSTALLOC_DEVICEMAP));
 static_assert(Equal(kHostRegisterPortable, CU_MEMHOSTREGISTER_PORTABLE));
 static_assert(Equal(kHostRegisterDeviceMap, CU_MEMHOSTREGISTER_DEVICEMAP));
 static_assert(Equal(kWriteValueDefault, CU_STREAM_WRITE_VALUE_DEFAULT));
+static_assert(Equal(kWaitValueReached, CU_STREAM_WAIT_VALUE_GEQ));
+static_assert(Equal(kEventWithoutTime, CU_EVENT_DISABLE_TIMING));
+static_assert(Equal(CaptureStatus::kNone, CU_STREAM_CAPTURE_STATUS_NONE));
+static_assert(Equal(CaptureStatus::kActive, CU_STREAM_CAPTURE_STATUS_ACTIVE));
+static_assert(Equal(CaptureStatus::kInvalidated, CU_STREAM_CAPTURE_STATUS_INVALIDATED));
 static_assert(sizeof(Device) == sizeof(CUdevice) && sizeof(DevicePointer) == sizeof(CUdeviceptr));
 static_assert(SameShape<Result (*)(const char*, void**, int, uint64_t, int*), decltype(&cuGetProcAddress)>::value);
 

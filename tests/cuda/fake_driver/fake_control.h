@@ -31,11 +31,14 @@ struct FakeOptions {
 // A mistake of the driver's user that the stand-in makes in its place, to show that it would be found.
 enum class Mistake {
   kNone,
-  kNoPin,     // Registered memory is not pinned.
-  kNoPush,    // Contexts are not pushed.
-  kNoWait,    // Work counts as done when it is submitted.
-  kNoDrain,   // Synchronizing a stream does not wait.
-  kNoPreload  // Functions are not loaded before their first launch.
+  kNoPin,       // Registered memory is not pinned.
+  kNoPush,      // Contexts are not pushed.
+  kNoWait,      // Work counts as done when it is submitted.
+  kNoDrain,     // Synchronizing a stream does not wait.
+  kNoPreload,   // Functions are not loaded before their first launch.
+  kNoEvent,     // Streams do not wait for events.
+  kNoGate,      // Streams do not wait for words.
+  kClosedGate,  // Streams wait for words for ever.
 };
 
 struct FakeCounts {
@@ -49,6 +52,8 @@ struct FakeCounts {
   int waiting = 0;  // Threads in a call that synchronizes a stream.
   int contexts = 0;
   int streams = 0;
+  int events = 0;
+  int pending = 0;  // Pieces of work that are not done.
   int libraries = 0;
   int64_t pinned_ranges = 0;
   int64_t allocations = 0;  // Device memory allocated by the driver's functions, not by Allocate.
@@ -63,6 +68,8 @@ class FakeControl {
   virtual void Make(Mistake mistake) = 0;
   // While it holds, no work begins.
   virtual void Hold(bool holds) = 0;
+  // From now on, or no longer, a graph is captured from the stream.
+  virtual void Capture(Stream stream, bool captures) = 0;
   // `function` ("cuMemHostRegister") fails once, after `calls` more calls that do not.
   virtual void Fail(const std::string& function, Result result, int calls) = 0;
 

@@ -57,9 +57,15 @@ class FakeDriver final : public FakeControl {
     kernels_.clear();
     host_blocks_.clear();
     contexts_ = 0;
+    captured_ = nullptr;
   }
   void Make(Mistake mistake) override { gpu_->SetMistake(mistake); }
   void Hold(bool holds) override { gpu_->Hold(holds); }
+  void Capture(Stream stream, bool captures) override {
+    const std::lock_guard<std::recursive_mutex> lock(mutex_);
+    captured_ = captures ? stream : nullptr;
+  }
+  bool IsCaptured(Stream stream) const { return stream != nullptr && stream == captured_; }
   void Fail(const std::string& function, Result result, int calls) override {
     const std::lock_guard<std::recursive_mutex> lock(mutex_);
     failures_[function] = {result, calls};
@@ -244,6 +250,7 @@ class FakeDriver final : public FakeControl {
   std::map<std::string, FakeKernel> kernels_;
   std::vector<std::unique_ptr<HostBlock>> host_blocks_;
   int contexts_ = 0;
+  Stream captured_ = nullptr;
 };
 
 }  // namespace annulus::cuda

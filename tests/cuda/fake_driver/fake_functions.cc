@@ -36,7 +36,13 @@ Result OutsideGraphs(const char* name, Body body) {
   });
 }
 
-int OfStream(Stream stream) { return ToNumber(stream); }
+// With a context: the default streams are those of its device.
+int OfStream(Stream stream) {
+  return Fake().gpu().WithStreams([=](FakeStreams* streams) {
+    if (stream == nullptr || stream == LegacyStream()) return streams->Legacy(FakeDriver::Device());
+    return stream == ThreadStream() ? streams->OfThisThread(FakeDriver::Device()) : ToNumber(stream);
+  });
+}
 
 // Each with the parameters of the table.
 struct Functions {
@@ -89,6 +95,12 @@ struct Functions {
       return Result::kSuccess;
     });
   }
+  static Result CtxGetDevice(Device* device) {
+    return WithContext("cuCtxGetDevice", [&] {
+      *device = FakeDriver::HandleOf(FakeDriver::Device());
+      return Result::kSuccess;
+    });
+  }
 
   static Result MemAlloc(DevicePointer* memory, size_t bytes) {
     return OutsideGraphs("cuMemAlloc", [&] {
@@ -126,9 +138,10 @@ struct Functions {
     std::swap(*mode, CaptureModeOfThread());
     return Result::kSuccess;
   }
-  static Result StreamCreateWithPriority(Stream* stream, unsigned, int) {
+  static Result StreamCreateWithPriority(Stream* stream, unsigned flags, int) {
     return WithContext("cuStreamCreateWithPriority", [&] {
-      *stream = ToHandle<Stream>(Fake().gpu().NewStream(FakeDriver::Device()));
+      *stream = ToHandle<Stream>(Fake().gpu().WithStreams(
+          [=](FakeStreams* streams) { return streams->New(FakeDriver::Device(), flags != kStreamNonBlocking); }));
       return Result::kSuccess;
     });
   }
@@ -139,13 +152,60 @@ struct Functions {
     return WithContext("cuStreamQuery", [&] { return Fake().gpu().Query(OfStream(stream)); });
   }
   static Result StreamSynchronize(Stream stream) {
-    const Result begun = WithContext("cuStreamSynchronize", [] { return Result::kSuccess; });
+    int number = 0;
+    const Result begun = WithContext("cuStreamSynchronize", [&] {
+      number = OfStream(stream);
+      return Result::kSuccess;
+    });
     // Without the lock: other calls go on meanwhile.
-    return begun == Result::kSuccess ? Fake().gpu().Synchronize(OfStream(stream)) : begun;
+    return begun == Result::kSuccess ? Fake().gpu().Synchronize(number) : begun;
   }
   static Result StreamWriteValue32(Stream stream, DevicePointer word, uint32_t value, unsigned) {
     return WithContext("cuStreamWriteValue32",
                        [&] { return Fake().gpu().WriteWord(OfStream(stream), FromDevice<uint32_t>(word), value); });
+  }
+  static Result StreamWaitValue32(Stream stream, DevicePointer word, uint32_t value, unsigned) {
+    return WithContext("cuStreamWaitValue32",
+                       [&] { return Fake().gpu().WaitWord(OfStream(stream), FromDevice<uint32_t>(word), value); });
+  }
+  static Result StreamGetCtx(Stream stream, Context* context) {
+    return Without("cuStreamGetCtx", [&] {
+      const int device = Fake().gpu().WithStreams([=](FakeStreams* all) { return all->DeviceOf(ToNumber(stream)); });
+      *context = ToHandle<Context>(device + 1);
+      return device >= 0 ? Result::kSuccess : Result::kInvalidValue;
+    });
+  }
+  static Result StreamIsCapturing(Stream stream, CaptureStatus* status) {
+    return WithContext("cuStreamIsCapturing", [&] {
+      *status = Fake().IsCaptured(stream) ? CaptureStatus::kActive : CaptureStatus::kNone;
+      return Result::kSuccess;
+    });
+  }
+  static Result StreamWaitEvent(Stream stream, Event event, unsigned) {
+    return WithContext("cuStreamWaitEvent", [&] { return Fake().gpu().WaitEvent(OfStream(stream), ToNumber(event)); });
+  }
+  static Result EventCreate(Event* event, unsigned) {
+    return WithContext("cuEventCreate", [&] {
+      *event = ToHandle<Event>(Fake().gpu().WithStreams([](FakeStreams* all) { return all->NewEvent(); }));
+      return Result::kSuccess;
+    });
+  }
+  static Result EventDestroy(Event event) {
+    return WithContext("cuEventDestroy", [&] {
+      const bool is_gone =
+          Fake().gpu().WithStreams([=](FakeStreams* all) { return all->DestroyEvent(ToNumber(event)); });
+      return is_gone ? Result::kSuccess : Result::kInvalidValue;
+    });
+  }
+  static Result EventRecord(Event event, Stream stream) {
+    return WithContext("cuEventRecord", [&] {
+      const int number = OfStream(stream);
+      return Fake().gpu().WithStreams([=](FakeStreams* all) {
+        if (!all->HasEvent(ToNumber(event)) || !all->Has(number)) return Result::kInvalidValue;
+        all->Record(ToNumber(event), number);
+        return Result::kSuccess;
+      });
+    });
   }
   static Result MemcpyAsync(DevicePointer to, DevicePointer from, size_t bytes, Stream stream) {
     return WithContext("cuMemcpyAsync",

@@ -11,6 +11,7 @@ namespace annulus::cuda {
 namespace {
 
 constexpr int kPoison = 0xdb;
+constexpr std::chrono::microseconds kLookAgain(20);
 
 bool AnyOverlap(const std::vector<MemoryRange>& left, const std::vector<MemoryRange>& right) {
   return std::any_of(left.begin(), left.end(), [&](const MemoryRange& a) {
@@ -63,14 +64,13 @@ void FakeGpu::Hold(bool holds) {
   changed_.notify_all();
 }
 
-int FakeGpu::NewStream(int device) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  streams_[next_stream_] = device;
-  return next_stream_++;
-}
-
-bool FakeGpu::HasWork(int stream) const {
-  return std::any_of(pending_.begin(), pending_.end(), [=](const Work& work) { return work.stream == stream; });
+bool FakeGpu::HasWork(int stream) {
+  if (!streams_.Has(stream)) return false;
+  const FakeStreams::Clock& clock = streams_.ClockOf(stream);
+  return std::any_of(pending_.begin(), pending_.end(), [&](const Work& work) {
+    const auto found = clock.find(work.stream);
+    return found != clock.end() && work.number <= found->second;
+  });
 }
 
 Result FakeGpu::Query(int stream) {
@@ -90,7 +90,7 @@ Result FakeGpu::Synchronize(int stream) {
 
 Result FakeGpu::DestroyStream(int stream) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return streams_.erase(stream) == 1 ? error_ : Result::kInvalidValue;
+  return streams_.Destroy(stream) ? error_ : Result::kInvalidValue;
 }
 
 void FakeGpu::WaitForAll() {
@@ -115,16 +115,20 @@ void FakeGpu::Poison(const Work& work) {
         AnyOverlap(one, work.read) || std::any_of(pending_.begin(), pending_.end(), [&](const Work& w) {
           return AnyOverlap(one, w.read) || AnyOverlap(one, w.written);
         });
-    std::byte* const memory = memory_.Access(streams_[work.stream], range.begin, range.bytes);
+    std::byte* const memory = memory_.Access(streams_.DeviceOf(work.stream), range.begin, range.bytes);
     if (!is_used && memory != nullptr) std::memset(memory, kPoison, range.bytes);
   }
 }
 
 Result FakeGpu::Submit(Work work) {
   if (error_ != Result::kSuccess) return error_;
-  if (streams_.count(work.stream) == 0) return Result::kInvalidValue;
+  if (!streams_.Has(work.stream)) return Result::kInvalidValue;
+  work.after = streams_.ClockOf(work.stream);
+  work.number = streams_.Add(work.stream);
   for (const Work& other : pending_) {
-    if (other.stream != work.stream && NeedOrder(other, work)) Record("a missing wait between two streams");
+    const auto found = work.after.find(other.stream);
+    const bool is_before = found != work.after.end() && other.number <= found->second;
+    if (!is_before && NeedOrder(other, work)) Record("a missing wait between two streams");
   }
   Poison(work);
   pending_.push_back(std::move(work));
@@ -135,7 +139,7 @@ Result FakeGpu::Submit(Work work) {
 Result FakeGpu::Copy(int stream, std::byte* to, const std::byte* from, size_t bytes) {
   const std::lock_guard<std::mutex> lock(mutex_);
   ++counts_.copies;
-  const int device = streams_[stream];
+  const int device = streams_.DeviceOf(stream);
   return Submit({stream, {{from, bytes}}, {{to, bytes}}, [=, this] {
                    // The memory of any device, as its address tells.
                    const auto reach = [&](const std::byte* memory) {
@@ -152,7 +156,7 @@ Result FakeGpu::Copy(int stream, std::byte* to, const std::byte* from, size_t by
 
 Result FakeGpu::Set(int stream, std::byte* memory, int value, size_t bytes) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  const int device = streams_[stream];
+  const int device = streams_.DeviceOf(stream);
   return Submit({stream, {}, {{memory, bytes}}, [=, this] {
                    std::byte* const place = memory_.Access(device, memory, bytes);
                    if (place == nullptr) return false;
@@ -170,11 +174,35 @@ bool FakeGpu::SetWord(int device, uint32_t* word, uint32_t value) {
 
 Result FakeGpu::WriteWord(int stream, uint32_t* word, uint32_t value) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  const int device = streams_[stream];
+  const int device = streams_.DeviceOf(stream);
   if (mistake_ == Mistake::kNoWait) SetWord(device, word, value);
   Work work{stream, {}, {}, [=, this] { return SetWord(device, word, value); }};
   work.marks.push_back(WordRange(word));
   return Submit(std::move(work));
+}
+
+Result FakeGpu::WaitWord(int stream, const uint32_t* word, uint32_t value) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (mistake_ == Mistake::kNoGate) return Result::kSuccess;
+  const int device = streams_.DeviceOf(stream);
+  const auto place = [=, this] {
+    const auto* const bytes = reinterpret_cast<const std::byte*>(word);
+    return reinterpret_cast<const uint32_t*>(memory_.Access(device, bytes, sizeof(value)));
+  };
+  Work work{stream, {WordRange(word)}, {}, [=] { return place() != nullptr; }};
+  work.may_run = [=, this] {
+    if (place() == nullptr) return true;
+    const uint32_t now = __atomic_load_n(place(), __ATOMIC_ACQUIRE);
+    return mistake_ != Mistake::kClosedGate && static_cast<int32_t>(now - value) >= 0;
+  };
+  return Submit(std::move(work));
+}
+
+Result FakeGpu::WaitEvent(int stream, int event) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!streams_.Has(stream) || !streams_.HasEvent(event)) return Result::kInvalidValue;
+  if (mistake_ != Mistake::kNoEvent) streams_.Wait(stream, event);
+  return error_;
 }
 
 bool FakeGpu::RunSlice(int device, const std::string& kernel, KernelSlice slice, unsigned blocks, unsigned threads) {
@@ -209,7 +237,7 @@ Result FakeGpu::Launch(int stream, const std::string& kernel, const KernelBatch&
   ++counts_.launches;
   counts_.slices += slices;
   counts_.blocks = blocks;
-  const int device = streams_[stream];
+  const int device = streams_.DeviceOf(stream);
   Work work{stream, {}, {}, nullptr};
   for (unsigned i = 0; i < slices; ++i) {
     const KernelSlice& slice = batch.slices[i];
@@ -247,6 +275,23 @@ void FakeGpu::MustBeIdle(const MemoryRange& range, const std::string& what) {
   }
 }
 
+bool FakeGpu::Waits(const Work& work) const {
+  const auto is_before = [&](const Work& other) {
+    if (&other == &work) return false;
+    const auto found = work.after.find(other.stream);
+    return found != work.after.end() && other.number <= found->second;
+  };
+  return std::any_of(pending_.begin(), pending_.end(), is_before) || (work.may_run != nullptr && !work.may_run());
+}
+
+int FakeGpu::Choose() {
+  std::vector<int> all;
+  for (size_t i = 0; i < pending_.size(); ++i) {
+    if (error_ != Result::kSuccess || !Waits(pending_[i])) all.push_back(static_cast<int>(i));
+  }
+  return all.empty() ? -1 : all[random_() % all.size()];
+}
+
 void FakeGpu::WorkInThread() {
   std::unique_lock<std::mutex> lock(mutex_);
   while (!stops_) {
@@ -254,12 +299,14 @@ void FakeGpu::WorkInThread() {
     const auto most = static_cast<uint64_t>(options_.most_delay_us) * 1000 + 1;
     changed_.wait_for(lock, std::chrono::nanoseconds(random_() % most), [this] { return stops_; });
     if (stops_ || pending_.empty() || holds_) continue;
-    // The oldest work of the stream of any work.
-    const int stream = pending_[random_() % pending_.size()].stream;
-    const auto oldest =
-        std::find_if(pending_.begin(), pending_.end(), [=](const Work& work) { return work.stream == stream; });
-    if (error_ == Result::kSuccess && !oldest->run()) error_ = Result::kIllegalAddress;
-    pending_.erase(oldest);
+    const int chosen = Choose();
+    if (chosen < 0) {  // The CPU stores words without telling.
+      changed_.wait_for(lock, kLookAgain, [this] { return stops_; });
+      continue;
+    }
+    const auto work = pending_.begin() + chosen;
+    if (error_ == Result::kSuccess && !work->run()) error_ = Result::kIllegalAddress;
+    pending_.erase(work);
     changed_.notify_all();
   }
 }
@@ -278,7 +325,9 @@ void FakeGpu::AddCounts(FakeCounts* counts) const {
   counts->blocks = counts_.blocks;
   counts->copies = counts_.copies;
   counts->waiting = counts_.waiting;
-  counts->streams = static_cast<int>(streams_.size());
+  counts->streams = streams_.count();
+  counts->events = streams_.events();
+  counts->pending = static_cast<int>(pending_.size());
   counts->pinned_ranges = static_cast<int64_t>(memory_.pinned_ranges());
 }
 

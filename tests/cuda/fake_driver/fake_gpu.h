@@ -1,15 +1,15 @@
 // FakeGpu: the devices of the stand-in: their memory, their streams, and the thread that does the work.
 //
-// The thread takes the oldest work of a stream that the seed chooses, after a time that the seed chooses. What a device
+// The thread takes the oldest work of a stream that the seed chooses, after a time that the seed chooses, if events and
+// words that it waits for allow it. What a device
 // may not access ends all its work with an error, as on a real one. Destinations hold nothing useful while work on them
-// is pending, and work in two streams that needs an order is a violation.
+// is pending, and work in two streams that needs an order and has none is a violation.
 //
 // Threads: any; one lock guards it all.
 #pragma once
 
 #include <condition_variable>
 #include <functional>
-#include <map>
 #include <mutex>
 #include <random>
 #include <string>
@@ -19,6 +19,7 @@
 #include "cuda_kernels/reduce_kernel.h"
 #include "tests/cuda/fake_driver/fake_control.h"
 #include "tests/cuda/fake_driver/fake_memory.h"
+#include "tests/cuda/fake_driver/fake_streams.h"
 
 namespace annulus::cuda {
 
@@ -31,7 +32,12 @@ class FakeGpu {
   Mistake mistake() const;
   void Hold(bool holds);
 
-  int NewStream(int device);
+  // Calls use(&streams) with the lock held.
+  template <class Use>
+  auto WithStreams(Use use) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return use(&streams_);
+  }
   // All take a stream's number. kNotReady or the device's error.
   Result Query(int stream);
   Result Synchronize(int stream);
@@ -39,6 +45,8 @@ class FakeGpu {
   Result Copy(int stream, std::byte* to, const std::byte* from, size_t bytes);
   Result Set(int stream, std::byte* memory, int value, size_t bytes);
   Result WriteWord(int stream, uint32_t* word, uint32_t value);
+  Result WaitWord(int stream, const uint32_t* word, uint32_t value);
+  Result WaitEvent(int stream, int event);
   Result Launch(int stream, const std::string& kernel, const KernelBatch& batch, unsigned slices, unsigned blocks,
                 unsigned threads);
   // Until no stream has work.
@@ -64,6 +72,9 @@ class FakeGpu {
     std::function<bool()> run;  // False: it accesses what it may not.
     // Done words and counters, which it changes too. Others may look at them meanwhile.
     std::vector<MemoryRange> marks = {};
+    std::function<bool()> may_run = nullptr;  // Null: at once.
+    uint64_t number = 0;                      // In its stream.
+    FakeStreams::Clock after = {};            // What comes before it.
   };
 
   void WorkInThread();
@@ -71,7 +82,10 @@ class FakeGpu {
   Result Submit(Work work);
   void Poison(const Work& work);
   bool NeedOrder(const Work& a, const Work& b) const;
-  bool HasWork(int stream) const;
+  bool HasWork(int stream);
+  bool Waits(const Work& work) const;
+  // The oldest work of a stream that may be done now; -1: there is none.
+  int Choose();
   bool RunSlice(int device, const std::string& kernel, KernelSlice slice, unsigned blocks, unsigned threads);
   bool SetWord(int device, uint32_t* word, uint32_t value);
   void Record(const std::string& violation);
@@ -81,8 +95,7 @@ class FakeGpu {
   std::condition_variable changed_;
   std::mt19937_64 random_;
   FakeMemory memory_;
-  std::map<int, int> streams_;       // Device by number.
-  int next_stream_ = 16;             // The handles of the first are the driver's own streams, which have no work.
+  FakeStreams streams_;
   std::vector<Work> pending_;        // Oldest first; the work under way is among them.
   Result error_ = Result::kSuccess;  // Sticks.
   Mistake mistake_ = Mistake::kNone;
