@@ -195,6 +195,7 @@ typedef void (*annulus_done_fn)(void* context, annulus_status_t status);
 #define ANNULUS_WIRE_EXACT 1
 #define ANNULUS_AGREE_FIRST 1 /* ranks compare the call before its data moves, as with the setting check_calls = 1 */
 #define ANNULUS_ANY_PEER (-1)
+#define ANNULUS_STREAM_CUDA 1
 
 /* One call, as data: {sizeof(annulus_call_t)} and the fields that differ from 0. Fields that the kind does not use are
  * ignored. Those marked "not supported yet" are refused with ANNULUS_UNSUPPORTED unless they are 0. */
@@ -213,8 +214,8 @@ typedef struct annulus_call {
   const size_t* recvoffsets;
   int64_t timeout_ms;  /* deadline of this call, up to 86,400,000 (a day); 0 = the communicator's. Allreduces of a group
                           that are sent as one have the longest of theirs; the communicator's counts as the longest */
-  void* stream;        /* must be NULL while stream_kind is 0 */
-  int32_t stream_kind; /* 0 = none. Others, such as CUDA: not supported yet */
+  void* stream;        /* that orders the call, for annulus_submit only; must be NULL while stream_kind is 0 */
+  int32_t stream_kind; /* 0 = none; ANNULUS_STREAM_CUDA = a CUstream or cudaStream_t, NULL the legacy default stream */
   int32_t tag;         /* of messages: not supported yet */
   int32_t priority;    /* a call that waits in the queue is overtaken only by those of a higher priority; one that has
                           begun is finished first. Other than 0 only with the setting priorities = 1 */
@@ -695,8 +696,18 @@ ANNULUS_API annulus_status_t annulus_run(annulus_comm_t* comm, const annulus_cal
  * places. If a rank waits for call A (a blocking call, a wait, tests in a loop) before it queues a later call B of a
  * higher priority, rank 0 must do so too; otherwise rank 0 may choose B while that rank waits for A, and both wait
  * until the deadline. It is safe to queue all calls first, and then to wait.
- *   Ownership: buffers are lent until the calls are done; the structs and arrays are read before this returns.
- *   Errors:    as the asynchronous forms; ANNULUS_UNSUPPORTED for a field that is not supported yet. */
+ *
+ * A call with a stream is ordered by it: its work begins when what the stream held before is done, and what the stream
+ * gets later waits until the ranks have done their part. This returns at once; while 16 such calls of a communicator are
+ * under way on a GPU it waits, up to their timeout. The deadline counts from when the stream has come to the call. When
+ * the communicator ends, the stream goes on all the same: the output is undefined then. A request is done, and `done`
+ * called, when the ranks have done their part; a result on a GPU may be read behind the call in its stream, or once the
+ * stream was synchronized. The calls of a group have the same stream.
+ *   Ownership: buffers are lent until the calls are done, with a stream until it has passed them; the structs and arrays
+ *              are read before this returns.
+ *   Errors:    as the asynchronous forms; ANNULUS_UNSUPPORTED for a field that is not supported yet, for a stream where
+ *              there is no driver for it, that is captured into a graph, or that is in a context other than its GPU's
+ *              primary one; ANNULUS_TIMEOUT when streams went on with none of the calls under way. */
 ANNULUS_API annulus_status_t annulus_submit(annulus_comm_t* comm, const annulus_call_t* calls, size_t ncalls,
                                             annulus_request_t** request);
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/api/process_state.h"
 #include "collectives/api/structs.h"
 #include "collectives/core/collective.h"
 
@@ -57,8 +58,11 @@ Status NotBuilt(const char* field) {
 
 // What has its place in a call but is not built yet.
 Status CheckUnbuilt(const annulus_call_t& call) {
-  if (call.stream_kind != 0) return NotBuilt("stream_kind");
-  if (call.stream != nullptr) return Status::Invalid("stream is set, but stream_kind is 0");
+  if (call.stream_kind != 0 && call.stream_kind != ANNULUS_STREAM_CUDA) return NotBuilt("stream_kind");
+  if (call.stream_kind == 0 && call.stream != nullptr) return Status::Invalid("stream is set, but stream_kind is 0");
+  const auto& process = annulus::c_api::OfProcess();
+  if (call.stream_kind != 0 && process.cuda == nullptr)
+    return {Code::kUnsupported, "stream_kind is ANNULUS_STREAM_CUDA, but " + process.why_no_cuda};
   if (call.tag != 0) return NotBuilt("tag");
   if (call.wire != 0 && call.wire != ANNULUS_WIRE_EXACT) return NotBuilt("wire");
   if ((call.flags & ~uint64_t{ANNULUS_AGREE_FIRST}) != 0) return NotBuilt("flags");
@@ -100,7 +104,14 @@ Status ToArguments(const annulus_call_t* given, CallArguments* arguments, CallOp
   if (!IsKind(call.kind))
     return Status::Invalid("kind is " + std::to_string(call.kind) + ", which is no annulus_kind_t");
   arguments->kind = static_cast<CollectiveKind>(call.kind);
-  *options = {0, call.label, call.done, call.context, call.priority, (call.flags & ANNULUS_AGREE_FIRST) != 0};
+  *options = {0,
+              call.label,
+              call.done,
+              call.context,
+              call.priority,
+              (call.flags & ANNULUS_AGREE_FIRST) != 0,
+              call.stream_kind != 0,
+              call.stream};
   arguments->options = options;
   ANNULUS_RETURN_IF_ERROR(CheckUnbuilt(call));
   if (call.timeout_ms < 0 || call.timeout_ms > kMostTimeoutMs) {
@@ -185,6 +196,8 @@ annulus_status_t annulus_run(annulus_comm_t* comm, const annulus_call_t* call) {
     Status status = ToArguments(call, &arguments, &options);
     if (status.ok() && options.done != nullptr)
       status = Status::Invalid("done is set, which is for annulus_submit: this call returns when it has ended");
+    if (status.ok() && options.on_stream)
+      status = Status::Invalid("stream is set, which is for annulus_submit: this call returns the outcome of the work");
     return status.ok() ? annulus::c_api::Run(comm, arguments)
                        : annulus::c_api::Refuse(comm, status, {&arguments, 1}, arguments, true);
   });

@@ -1,5 +1,6 @@
 #include "collectives/api/process_state.h"
 
+#include <cstdlib>
 #include <memory>
 #include <utility>
 
@@ -19,6 +20,8 @@ void ProcessState::FindDevices() {
     }
     cuda = std::make_unique<CudaDomain>(std::move(driver), cuda::KernelImage());
     domains.Add(cuda.get());
+    // What a stream waits for must not outlast the program.
+    std::atexit([] { OfProcess().cuda->OpenGates(); });
   });
 }
 

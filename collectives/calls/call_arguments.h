@@ -20,8 +20,12 @@ struct CallOptions {
   void* done_context = nullptr;
   int priority = 0;          // Queued calls only: those with higher numbers may overtake others.
   bool agree_first = false;  // The ranks compare the call before any data moves.
+  bool on_stream = false;    // Queued calls only: ordered by this stream.
+  void* stream = nullptr;
 
-  bool used() const { return timeout != 0 || label != nullptr || done != nullptr || priority != 0 || agree_first; }
+  bool used() const {
+    return timeout != 0 || label != nullptr || done != nullptr || priority != 0 || agree_first || on_stream;
+  }
 };
 
 struct CallArguments {

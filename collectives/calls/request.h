@@ -13,6 +13,7 @@
 #include "base/status.h"
 #include "collectives/calls/call_arguments.h"
 #include "collectives/core/segments.h"
+#include "collectives/reduce/stream_call.h"
 
 namespace annulus {
 
@@ -30,6 +31,7 @@ struct RequestFields {
   Call call;
   CallOptions options;                // A copy of the arguments' options.
   Request* group = nullptr;           // The own request of the group that this one belongs to; null: none.
+  StreamCall* stream = nullptr;       // Its place in the stream that orders it; null: none does.
   size_t unfinished = 0;              // Number of unfinished calls, for a group's own request.
   uint64_t number = 0;                // Number among the queued collectives, in the order of the calls; 0: an agreement
                                       // has put it at the front of the queue.
@@ -56,6 +58,8 @@ struct Request : RequestFields {
   std::vector<Request*> held;
   std::shared_ptr<const Status> refusal;  // Reason for which the ranks did not agree on it; null: none.
 
+  // Whether its stream, if any, has come to it.
+  bool IsReady() const { return stream == nullptr || stream->IsReady(); }
   // Whether it has ended. Other threads' changes to the buffers are seen then.
   bool IsDone() const { return __atomic_load_n(&done, __ATOMIC_SEQ_CST); }
   // The outcome of a request that is done, as Communicator's functions for calls return it.

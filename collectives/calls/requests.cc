@@ -223,6 +223,8 @@ void Requests::MarkDone(Request* request, Code code) {
   request->code = code;
   request->SetDone();
   request->keep.reset();
+  // A fused request stands for its members.
+  if (request->stream != nullptr && request->members.empty()) request->stream->EndOne();
   if (request->options.done != nullptr) {
     config_.callbacks->Add({request->options.done, request->options.done_context, code});
   }

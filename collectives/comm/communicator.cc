@@ -44,16 +44,21 @@ Communicator::Communicator(std::unique_ptr<Setup> setup, std::unique_ptr<DomainQ
       report_(setup_.get(), &queue_),
       failures_(rank(), &report_),
       requests_({resources().requests, this, &callbacks_, rank(), nranks(), queue_.mutex()}),
-      dispatcher_(
-          {setup_.get(), &queue_, &failures_, &report_, &requests_, queues_.get(), [this] { ReleaseOperations(); }}),
+      streams_(rank(), nranks()),
+      dispatcher_({setup_.get(), &queue_, &failures_, &report_, &requests_, queues_.get(),
+                   [this] { ReleaseOperations(); }, [this] { streams_.OpenAll(); }}),
       checks_calls_(options().check_calls && nranks() > 1),
       fixed_memory_(FixedMemory()) {
   queues_->WatchIn(setup_->reactor());
+  const size_t most = static_cast<size_t>(options().memory_bytes);
+  streams_.Open(resources().domains, most == 0 ? SIZE_MAX : most - std::min(most, fixed_memory_.total()));
+  setup_->OnVerdict([this] { streams_.OpenAll(); });
 }
 
 Communicator::~Communicator() {
   // Callbacks still may call; what they start is refused.
   failures_.Close();
+  streams_.OpenAll();
   dispatcher_.Stop();
   callbacks_.Finish();
 }
@@ -151,12 +156,16 @@ Status Communicator::SubmitNow(std::span<const CallArguments> given, const Give&
   if (!valid.ok()) return Refuse(valid);
   ANNULUS_RETURN_IF_ERROR(CheckMayStart());
   ANNULUS_RETURN_IF_ERROR(StartThreads({&call, 1}));
+  StreamOrder::Call in_stream(&streams_);
+  const Status staged = in_stream.Stage({&call, 1}, PlaceDeadline({&call, 1}));
+  if (!staged.ok()) return Refuse(staged);
   Request* made = nullptr;
   ANNULUS_RETURN_IF_ERROR(requests_.MakeWithin(BudgetFor({&call, 1}), {&call, 1}, give == nullptr, &made));
   made->keep = std::move(keep);
   Requests::Unqueued unqueued(&requests_, {&made, 1});
   dispatcher_.MakeRoom({&made, 1});
   if (agreement != nullptr) dispatcher_.Hold(agreement, {&call, 1}, {&made, 1});
+  ANNULUS_RETURN_IF_ERROR(in_stream.Enqueue({&made, 1}, {}));
   unqueued.Keep();
   if (give != nullptr) give(made->handle);
   QueueAll({&made, 1}, agreement != nullptr);
@@ -176,6 +185,9 @@ Status Communicator::SubmitGroup(std::span<const CallArguments> given, const Giv
   *refused = calls.size();
   ANNULUS_RETURN_IF_ERROR(CheckMayStart());
   ANNULUS_RETURN_IF_ERROR(StartThreads(calls));
+  StreamOrder::Call in_stream(&streams_);
+  const Status staged = in_stream.Stage(calls, PlaceDeadline(calls));
+  if (!staged.ok()) return Refuse(staged);
   std::vector<Request*> made(calls.size());
   ANNULUS_RETURN_IF_ERROR(requests_.MakeWithin(BudgetFor(calls), calls, true, made.data()));
   for (size_t i = 0; i < made.size(); ++i) made[i]->keep = std::move(keeps[i]);
@@ -185,6 +197,7 @@ Status Communicator::SubmitGroup(std::span<const CallArguments> given, const Giv
   const Request* const group = give != nullptr ? unqueued.Group(made) : nullptr;
   dispatcher_.MakeRoom(queued);
   if (agreement != nullptr) dispatcher_.Hold(agreement, calls, queued);
+  ANNULUS_RETURN_IF_ERROR(in_stream.Enqueue(made, queued));
   unqueued.Keep();
   if (group != nullptr) give(group->handle);
   QueueAll(queued, agreement != nullptr);
@@ -264,6 +277,7 @@ void Communicator::Abort(const std::string& reason) {
   }
   dispatcher_.Interrupt();
   failures_.End(AbortVerdict(rank(), reason));
+  streams_.OpenAll();
 }
 
 std::optional<Verdict> Communicator::Parted(const std::vector<int>& ranks, bool expected) {
@@ -317,8 +331,17 @@ MemoryUse Communicator::Memory() const {
   MemoryUse use = fixed_memory_;
   for (const auto& endpoint : setup_->links().all()) use.peers_mapped += endpoint->stats().memory.mapped;
   use.work += dispatcher_.MessagesBytes();
+  use.staging += streams_.MemoryBytes();
   use.requests = requests_.MemoryBytes();
   return use;
+}
+
+Deadline Communicator::PlaceDeadline(std::span<const CallArguments> calls) const {
+  Nanoseconds longest = 0;
+  for (const CallArguments& call : calls) {
+    longest = std::max(longest, call.timeout() > 0 ? call.timeout() : dispatcher_.call_timeout());
+  }
+  return DeadlineAfter(longest);
 }
 
 MemoryUse Communicator::FixedMemory() const {
@@ -337,7 +360,7 @@ RequestBudget Communicator::BudgetFor(std::span<const CallArguments> calls) cons
   budget.most = static_cast<size_t>(options().memory_bytes);
   if (budget.most == 0) return budget;
   const size_t ranks = static_cast<size_t>(nranks());
-  budget.held_elsewhere = fixed_memory_.total() + dispatcher_.MessagesBytes();
+  budget.held_elsewhere = fixed_memory_.total() + dispatcher_.MessagesBytes() + streams_.MemoryBytes();
   budget.wanted = calls.size() * sizeof(Request);
   for (const CallArguments& call : calls) {
     if (HasVariableParts(call.kind)) budget.wanted += 4 * ranks * sizeof(size_t);

@@ -25,6 +25,7 @@
 #include "collectives/comm/failure_record.h"
 #include "collectives/comm/failure_report.h"
 #include "collectives/comm/setup.h"
+#include "collectives/comm/stream_order.h"
 #include "collectives/engine/domain_queues.h"
 #include "collectives/reduce/operations.h"
 #include "transport/select/select.h"
@@ -107,6 +108,7 @@ class Communicator {
   // failures.
   using Give = std::function<void(RequestHandle request)>;
   Status Submit(std::span<const CallArguments> given, const Give& give, size_t* refused) {
+    const std::unique_lock<std::mutex> order = streams_.Lock(given);
     return AgreesFirst(given) ? SubmitAgreed(given, give, refused) : SubmitNow(given, give, refused, nullptr);
   }
 
@@ -190,6 +192,8 @@ class Communicator {
   Requests::AwaitEnd AwaitEnd();
   // Calls the release functions of operations that nothing uses any more.
   void ReleaseOperations();
+  // When the longest of these calls must have found a place in its stream.
+  Deadline PlaceDeadline(std::span<const CallArguments> calls) const;
   MemoryUse FixedMemory() const;
   RequestBudget BudgetFor(std::span<const CallArguments> calls) const;
 
@@ -200,6 +204,7 @@ class Communicator {
   FailureRecord failures_;
   Callbacks callbacks_;
   Requests requests_;
+  StreamOrder streams_;
   std::mutex operations_mu_;
   Operations operations_;
   Dispatcher dispatcher_;

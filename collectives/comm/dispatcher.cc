@@ -45,6 +45,7 @@ Dispatcher::Dispatcher(const DispatcherConfig& config)
       requests_(config.requests),
       queues_(config.queues),
       ended_(config.ended),
+      failed_(config.failed),
       is_plain_(!by_priority() && queues_->host_only()),
       engine_(rank(), setup_->plan(), setup_->topology(), &setup_->links(), setup_->monitor(),
               setup_->resources().domains),
@@ -78,7 +79,7 @@ Dispatcher::~Dispatcher() {
   setup_->Close();
 }
 
-bool Dispatcher::CanRunAgain(const CallArguments& given) const {
+bool Dispatcher::RepeatsLatest(const CallArguments& given) const {
   // The engine's latest call was valid, so only the buffers remain to be checked.
   Call call;
   call.kind = given.kind;
@@ -91,7 +92,17 @@ bool Dispatcher::CanRunAgain(const CallArguments& given) const {
   return engine_.Repeats(call) &&
          (is_barrier ||
           (given.created_op == 0 && GoodBuffers(given.sendbuf, given.recvbuf, given.count, given.type))) &&
-         !failures_->ended() && (is_plain_ || CanRunAgainHere(given)) && driver_.MayRepeat();
+         !failures_->ended() && driver_.MayRepeat();
+}
+
+bool Dispatcher::CanRunAgain(const CallArguments& given) const {
+  return RepeatsLatest(given) && (is_plain_ || CanRunAgainHere(given));
+}
+
+bool Dispatcher::CanDriveAgain(const Request& request) const {
+  const CallArguments& a = request.arguments;
+  const bool is_plain = request.members.empty() && request.stream == nullptr && IsRepeatable(a.kind);
+  return is_plain && a.send_queue == nullptr && a.recv_queue == nullptr && !by_priority() && RepeatsLatest(a);
 }
 
 bool Dispatcher::CanRunAgainHere(const CallArguments& given) const {
@@ -168,8 +179,7 @@ std::optional<Code> Dispatcher::WaitAgain(RequestHandle handle, int64_t timeout_
   if (IsMessage(request->arguments.kind) || request->arguments.kind == CollectiveKind::kNone) {
     return WaitMessageAgain(&turn, request, timeout_ms == 0 ? 1 : MessagePolls());
   }
-  if (!IsRepeatable(request->arguments.kind) || !request->members.empty()) return std::nullopt;
-  if (!turn.MayDriveFirst(request) || driver_.paused() || !CanRunAgain(request->arguments)) return std::nullopt;
+  if (!turn.MayDriveFirst(request) || driver_.paused() || !CanDriveAgain(*request)) return std::nullopt;
   std::optional<Code> code = Code::kOk;
   if (!driver_.Repeat(request->call, request->arguments.sendbuf, request->arguments.recvbuf)) {
     ++request->waiters;
@@ -256,9 +266,11 @@ std::optional<Code> Dispatcher::DriveNext(Request** next, const Manner& manner) 
   if (by_priority()) code = ChooseNext(next);
   if (code != Code::kOk) return code;
   const Request& request = **next;
-  if (request.members.empty() && IsRepeatable(request.arguments.kind) && CanRunAgain(request.arguments)) {
-    return DriveAgain(request, manner);
+  // What rank 0 has chosen by priority must be driven now.
+  if (!AwaitStream(request, manner, !by_priority())) {
+    return failures_->CheckEnded(&code) ? std::optional<Code>(code) : std::nullopt;
   }
+  if (CanDriveAgain(request)) return DriveAgain(request, manner);
   return Drive(request.arguments, request.members.empty() ? nullptr : &request.segments, request.call, manner);
 }
 
@@ -274,6 +286,7 @@ std::optional<Code> Dispatcher::ResumeAgain(const Request& request, const Manner
 }
 
 void Dispatcher::Fail(const Verdict& verdict) {
+  failed_();
   // The user's buffers are about to be given back, and slots may go with their links.
   queues_->Drain();
   // Ranks that wait for our data must learn of the failure even when rank 0, which tells everyone, has left. Not when

@@ -30,7 +30,8 @@ struct DispatcherConfig {  // All outlive the dispatcher.
   FailureReport* report = nullptr;
   Requests* requests = nullptr;
   DomainQueues* queues = nullptr;
-  std::function<void()> ended;  // Called after turns that may have ended queued calls, with no lock held.
+  std::function<void()> ended;   // Called after turns that may have ended queued calls, with no lock held.
+  std::function<void()> failed;  // Called when the communicator has failed, before devices are drained; must not block.
 };
 
 class Dispatcher {
@@ -101,6 +102,10 @@ class Dispatcher {
   // runs.
   bool MaySubmitAgain(std::span<const CallArguments> given) const;
   bool CanRunAgain(const CallArguments& given) const;
+  // The same for a queued call, whose buffers were looked up before: asks no driver of a device.
+  bool CanDriveAgain(const Request& request) const;
+  // The part that all have.
+  bool RepeatsLatest(const CallArguments& given) const;
   // The rest of CanRunAgain where calls may overtake each other or buffers may lie elsewhere.
   bool CanRunAgainHere(const CallArguments& given) const;
   Status RunMessage(const CallArguments& arguments);
@@ -146,6 +151,9 @@ class Dispatcher {
   void DriveQueue(const Manner& manner);
   // Drives the next call: *next or, with priorities, the call that it stores in *next. Nothing: it was paused.
   std::optional<Code> DriveNext(Request** next, const Manner& manner);
+  // Lets messages move until the stream of the call has come to it. False: the time is over, or the communicator
+  // failed. `may_pause`: another thread may go on with it.
+  bool AwaitStream(const Request& request, const Manner& manner, bool may_pause);
   // As RunAgain, for a call whose turn it is.
   std::optional<Code> DriveAgain(const Request& request, const Manner& manner);
   // The rest of it, for a call that was not done at once.
@@ -171,6 +179,7 @@ class Dispatcher {
   Requests* const requests_;
   DomainQueues* const queues_;
   const std::function<void()> ended_;
+  const std::function<void()> failed_;
   // Whether calls keep the order in which they were made and all buffers lie in host memory.
   const bool is_plain_;
   Engine engine_;

@@ -116,7 +116,7 @@ bool Dispatcher::ReserveAgain(std::span<const CallArguments> messages) {
 }
 
 bool Dispatcher::EndsAtOnce(Request* message) {
-  if (by_priority()) return false;
+  if (by_priority() || !message->IsReady()) return false;
   const CallArguments arguments = message->arguments;  // The message may be freed once it has ended.
   CallQueue::Turn turn(queue_);
   if (!turn || failures_->ended() || driver_.MoveAtOnce(MessageOf(arguments), 1) != AtOnce::kDone) return false;
@@ -208,6 +208,7 @@ bool Dispatcher::Post(Request* message) {
   }
   Trace* const trace = setup_->monitor()->trace();
   Message posted = MessageOf(a);
+  posted.stream = message->stream;
   posted.cookie = message;
   posted.timeout = a.timeout();
   if (trace != nullptr) posted.label = trace->LabelOf(a.label());

@@ -2,9 +2,21 @@
 //
 // With priorities, calls must overtake in the same way on all ranks, though the queues differ at any moment. So rank 0
 // chooses the next call and broadcasts its number, which is the same on all ranks.
+#include <algorithm>
+#include <functional>
+
 #include "collectives/comm/dispatcher.h"
 
 namespace annulus {
+namespace {
+
+// Times between looks at the stream for which the next call waits: a word in memory, of which nothing tells.
+constexpr Nanoseconds kFirstPause = 20 * kMicrosecond;
+constexpr Nanoseconds kLongestPause = 500 * kMicrosecond;
+// A stream may be busy for long.
+constexpr WaitPolicy kStreamPolicy{0, 2};
+
+}  // namespace
 
 void Dispatcher::ProgressThread() {
   const std::function<bool()> is_wanted = [this] { return queue_->IsWanted(); };
@@ -19,6 +31,25 @@ void Dispatcher::ProgressThread() {
     }
     ended_();
   }
+}
+
+bool Dispatcher::AwaitStream(const Request& request, const Manner& manner, bool may_pause) {
+  const std::function<bool()>& is_enough = *manner.patience.is_over;
+  bool is_over = false;
+  for (Nanoseconds pause = kFirstPause; !request.IsReady(); pause = std::min(2 * pause, kLongestPause)) {
+    if (failures_->ended()) return false;
+    const Deadline until = Now() + pause;
+    const auto over = [&] {
+      is_over = is_over || (may_pause && is_enough());
+      return is_over || request.IsReady() || Now() >= until;
+    };
+    const std::function<bool()> asks = std::ref(over);
+    Verdict verdict;
+    const Deadline wake_at = std::min(until, manner.patience.wake_at);
+    if (!driver_.RunMessages(kStreamPolicy, {&asks, wake_at}, &verdict)) Fail(verdict);
+    if (is_over) return false;
+  }
+  return true;
 }
 
 // Chooses the next call to drive, the same on all ranks.

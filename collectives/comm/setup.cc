@@ -139,7 +139,7 @@ Status Setup::StartControl(ControlConnections connections) {
   control.encrypts = options_.encrypt == Encryption::kRequired;
   control.identity = {RunOf(options_), job_};
   control.connections = std::move(connections);
-  control.on_verdict = [this] { reactor_.Wake(); };
+  control.on_verdict = [this] { Notice(); };
   return Control::Start(std::move(control), &control_);
 }
 
@@ -164,6 +164,18 @@ Status Setup::Link(const Meeting& meeting, const GiveUp& give_up, Deadline deadl
                              [this](size_t transport, const LinkRequest& link, std::unique_ptr<Endpoint> endpoint) {
                                AddLink(resources_.transports[transport]->name, link, std::move(endpoint));
                              });
+}
+
+void Setup::Notice() {
+  reactor_.Wake();
+  const std::lock_guard<std::mutex> lock(bell_.mu);
+  if (bell_.call != nullptr) bell_.call();
+}
+
+void Setup::OnVerdict(std::function<void()> call) {
+  const std::lock_guard<std::mutex> lock(bell_.mu);
+  bell_.call = std::move(call);
+  if (control_ != nullptr && control_->has_verdict()) bell_.call();
 }
 
 Status Setup::Verdicted() const {

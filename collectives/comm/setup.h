@@ -4,7 +4,9 @@
 // Threads: Establish is called by one thread; see each member for the rest.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "base/clock.h"
@@ -75,6 +77,10 @@ class Setup {
   // Null when there is one rank only.
   Control* control() { return control_.get(); }
 
+  // Has `call` called when there is a verdict, by any thread, perhaps twice. It must not block. The verdict is not told
+  // any more once Close has returned.
+  void OnVerdict(std::function<void()> call);
+
   // Tells annulus-run, if it started this process, which rank the verdict names: this process may exit next.
   void TellLauncher(const Verdict& verdict) const;
 
@@ -101,6 +107,7 @@ class Setup {
   // As SelectTransport, between this rank and `peer`.
   Status Select(int peer, int* index, std::string* passed_over) const;
   void AddLink(const char* transport, const LinkRequest& link, std::unique_ptr<Endpoint> endpoint);
+  void Notice();
   // The verdict as a status, OK while there is none.
   Status Verdicted() const;
 
@@ -116,6 +123,11 @@ class Setup {
   Reactor reactor_;  // Outlives what is registered with it.
   TransportSet transports_;
   std::unique_ptr<Links> links_;
+  struct Bell {
+    std::mutex mu;
+    std::function<void()> call;  // Null: nobody has asked yet.
+  };
+  Bell bell_;
   std::unique_ptr<Control> control_;
 };
 

@@ -2,11 +2,14 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
+#include <iterator>
 #include <string>
 #include <utility>
 
 #include "base/log.h"
 #include "collectives/cuda/cuda_queue.h"
+#include "collectives/cuda/cuda_stream_calls.h"
 
 namespace annulus {
 
@@ -40,6 +43,37 @@ Status CudaDomain::Take(const void* pointer, ReduceOn on) {
 Status CudaDomain::OpenQueue(ReduceOn on, std::unique_ptr<DomainQueue>* queue) {
   *queue = std::make_unique<CudaQueue>(this, on);
   return Status();
+}
+
+std::unique_ptr<StreamCalls> CudaDomain::OpenStreams(size_t most_bytes) {
+  return std::make_unique<CudaStreamCalls>(this, most_bytes);
+}
+
+Status CudaDomain::UseHandle(cuda::Device handle, const CudaDevice** device) {
+  for (int ordinal = 0;; ++ordinal) {
+    cuda::Device each = 0;
+    ANNULUS_RETURN_IF_ERROR(driver_->ToStatus((*driver_)->DeviceGet(&each, ordinal), "cuDeviceGet"));
+    if (each == handle) return Use(ordinal, device);
+  }
+}
+
+void CudaDomain::OpenGates() {
+  const std::lock_guard<std::mutex> lock(streams_mutex_);
+  for (CudaStreamCalls* const calls : streams_) calls->OpenAll();
+}
+
+void CudaDomain::Enter(CudaStreamCalls* calls) {
+  const std::lock_guard<std::mutex> lock(streams_mutex_);
+  if (std::ranges::find(streams_, calls) == streams_.end()) streams_.push_back(calls);
+}
+
+void CudaDomain::Leave(CudaStreamCalls* calls, std::vector<std::unique_ptr<CudaStreamCall>> places) {
+  std::vector<std::unique_ptr<CudaStreamCall>> free;  // Freed without the lock.
+  const std::lock_guard<std::mutex> lock(streams_mutex_);
+  std::erase(streams_, calls);
+  std::ranges::move(leaving_, std::back_inserter(places));
+  leaving_.clear();
+  for (auto& place : places) (place->IsOver() ? free : leaving_).push_back(std::move(place));
 }
 
 // Whole pages, which no other slots share: a page is pinned once.

@@ -30,11 +30,14 @@ struct CudaReport {
   const char* why = "";  // Why there is no better path; "" when this is the best.
 };
 
+class CudaStreamCall;
+class CudaStreamCalls;
+
 class CudaDomain final : public MemoryDomain {
  public:
   // `image` holds the kernels, and outlives the domain; empty: all work is staged.
   CudaDomain(std::unique_ptr<cuda::Driver> driver, std::span<const std::byte> image);
-  // No queue may be left.
+  // No queue may be left, and no stream-ordered call that its stream has not passed.
   ~CudaDomain() override;
 
   bool Owns(const void* pointer) const override;
@@ -42,6 +45,7 @@ class CudaDomain final : public MemoryDomain {
   // GPU is to reduce and cannot.
   Status Take(const void* pointer, ReduceOn on) override;
   Status OpenQueue(ReduceOn on, std::unique_ptr<DomainQueue>* queue) override;
+  std::unique_ptr<StreamCalls> OpenStreams(size_t most_bytes) override;
   std::byte* AllocateSlots(size_t bytes) override;
   void FreeSlots(std::byte* slots, size_t bytes) override;
   // Never fails: what cannot be pinned is staged.
@@ -50,6 +54,16 @@ class CudaDomain final : public MemoryDomain {
 
   // Sets *device to device number `ordinal`. Errors: kSystem or kOutOfMemory of the driver.
   Status Use(int ordinal, const CudaDevice** device);
+
+  // The same for the driver's handle of a device.
+  Status UseHandle(cuda::Device handle, const CudaDevice** device);
+
+  // Opens the gates of all stream-ordered calls of the process, those of later calls too: it ends.
+  void OpenGates();
+  // For CudaStreamCalls: from its first call to its end. Places that a GPU has not left are kept until it has; their
+  // gates are open.
+  void Enter(CudaStreamCalls* calls);
+  void Leave(CudaStreamCalls* calls, std::vector<std::unique_ptr<CudaStreamCall>> places);
 
   CudaReport Report() const;
 
@@ -62,6 +76,9 @@ class CudaDomain final : public MemoryDomain {
   PinnedSlots slots_;
   mutable std::mutex mutex_;
   std::vector<std::unique_ptr<CudaDevice>> devices_;  // As they were first used.
+  std::mutex streams_mutex_;                          // Guards what follows. Not held while the driver is called.
+  std::vector<CudaStreamCalls*> streams_;
+  std::vector<std::unique_ptr<CudaStreamCall>> leaving_;
 };
 
 }  // namespace annulus

@@ -8,6 +8,10 @@
 namespace annulus {
 namespace {
 
+// Times between looks at the stream for which a message waits; nothing but a word in memory tells.
+constexpr Nanoseconds kFirstPause = 20 * kMicrosecond;
+constexpr Nanoseconds kLongestPause = 500 * kMicrosecond;
+
 // The message's identity on the wire, the same at both ends.
 Call CallOf(const Message& message, uint64_t number) {
   Call call;
@@ -109,7 +113,8 @@ AtOnce Messages::MovePostedAtOnce(const void* cookie, int polls) {
 }
 
 AtOnce Messages::MoveAtOnce(Route* route, const Message& message, int polls) {
-  if (route == nullptr || message.input.queue != nullptr || message.output.queue != nullptr) return AtOnce::kNo;
+  if (route == nullptr || !message.IsReady() || message.input.queue != nullptr || message.output.queue != nullptr)
+    return AtOnce::kNo;
   const Call call = CallOf(message, route->number + 1);
   const size_t bytes = message.count * TypeBytes(message.type);
   if (message.sends) return SendAtOnce(route, message, call, bytes);
@@ -150,7 +155,7 @@ void Messages::TakeInbox() {
     route->queue.push_back(message);
     if (route->queue.size() > 1) continue;
     active_.push_back(route);
-    Begin(route);
+    BeginNext(route);
   }
   inbox_.clear();
   has_inbox_.store(false, std::memory_order_relaxed);
@@ -175,6 +180,13 @@ void Messages::BeginWork(Route* route) {
   // Data that fits the slots is sent without waiting for the receive, as users of blocking sends expect.
   const size_t held = static_cast<size_t>(config_.plan.slots) * DirectSliceBytes(config_.plan);
   work.sends_in_place = message.count * work.element_bytes > held;
+}
+
+void Messages::BeginNext(Route* route) {
+  route->is_waiting = !route->queue.front().IsReady();
+  if (!route->is_waiting) return Begin(route);
+  route->deadline = kNoDeadline;
+  pause_ = 0;
 }
 
 void Messages::Begin(Route* route) {
@@ -213,13 +225,18 @@ Status Messages::Progress(bool* moved) {
 }
 
 Status Messages::Advance(Route* route, bool* moved) {
+  if (route->is_waiting) {
+    if (!route->queue.front().IsReady()) return Status();
+    BeginNext(route);
+    *moved = true;
+  }
   ANNULUS_RETURN_IF_ERROR(route->runner->Progress(moved));
   if (route->runner->done()) {
     *moved = true;
     if (config_.monitor->trace() != nullptr) TraceMessage(*route);
     void* const cookie = route->queue.front().cookie;
     route->queue.pop_front();
-    if (!route->queue.empty()) Begin(route);
+    if (!route->queue.empty()) BeginNext(route);
     config_.done(cookie);
   }
   return Status();
@@ -238,9 +255,18 @@ void Messages::TraceMessage(const Route& route) const {
   config_.monitor->trace()->Add(event);
 }
 
+int Messages::AwaitedPeer() const {
+  const auto found = std::ranges::find(active_, false, &Route::is_waiting);
+  return found == active_.end() ? -1 : (*found)->peer;
+}
+
 bool Messages::Arm() {
   if (has_inbox_.load(std::memory_order_acquire)) return false;
-  const auto arm = [](Route* route) { return route->runner->Arm(); };
+  const auto waits = [](const Route* route) { return route->is_waiting; };
+  const bool looks = std::ranges::any_of(active_, waits);
+  pause_ = std::clamp(2 * pause_, kFirstPause, kLongestPause);
+  look_at_ = looks ? Now() + pause_ : kNoDeadline;
+  const auto arm = [](Route* route) { return route->is_waiting || route->runner->Arm(); };
   // Arm every route, even after one that has something to do.
   return std::count_if(active_.begin(), active_.end(), arm) == static_cast<ptrdiff_t>(active_.size());
 }

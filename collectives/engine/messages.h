@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "collectives/algorithms/message/message.h"
 #include "collectives/choice/plan.h"
+#include "collectives/reduce/stream_call.h"
 
 namespace annulus {
 
@@ -27,9 +28,12 @@ struct Message {
   Buffer output;
   size_t count = 0;
   DataType type = DataType::kFloat32;
-  void* cookie = nullptr;   // For MessagesConfig::done.
-  Nanoseconds timeout = 0;  // 0: that of the config.
-  uint16_t label = 0;       // In the timeline (Trace::LabelOf).
+  void* cookie = nullptr;              // For MessagesConfig::done.
+  Nanoseconds timeout = 0;             // 0: that of the config.
+  uint16_t label = 0;                  // In the timeline (Trace::LabelOf).
+  const StreamCall* stream = nullptr;  // Begins when this is ready; null: at once.
+
+  bool IsReady() const { return stream == nullptr || stream->IsReady(); }
 };
 
 struct MessagesConfig {
@@ -77,8 +81,12 @@ class Messages {
   AtOnce MoveOrPost(const Message& message, int polls, bool moves, bool has_room);
 
   // As in Engine.
-  int AwaitedPeer() const { return active_.empty() ? -1 : active_.front()->peer; }
+  int AwaitedPeer() const;
   bool Arm();
+
+  // When to look again, though nothing wakes the reactor: a message waits for its stream. After each Arm; kNoDeadline
+  // when there is none.
+  Deadline look_at() const { return look_at_; }
 
   // Memory of the routes used so far, in bytes. From any thread.
   size_t MemoryBytes() const { return route_bytes_.load(std::memory_order_relaxed); }
@@ -99,7 +107,8 @@ class Messages {
     std::deque<Message> queue;  // The first one is in progress.
     uint64_t number = 0;        // Number of the first message, counted from 1.
     Deadline deadline = kNoDeadline;
-    Nanoseconds begin = 0;  // Time at which the current first message became the first.
+    Nanoseconds begin = 0;    // Time at which the current first message began.
+    bool is_waiting = false;  // The first message waits for its stream.
     Work work;
     std::unique_ptr<MessageRunner> runner;
   };
@@ -113,6 +122,8 @@ class Messages {
   AtOnce MoveAtOnce(Route* route, const Message& message, int polls);
   AtOnce SendAtOnce(Route* route, const Message& message, const Call& call, size_t bytes);
   void TakeInbox();
+  // Begins the first message, or lets it wait for its stream.
+  void BeginNext(Route* route);
   void Begin(Route* route);
   void BeginWork(Route* route);
   Status Advance(Route* route, bool* moved);
@@ -123,6 +134,8 @@ class Messages {
   std::vector<std::unique_ptr<Route>> routes_;  // By peer and direction; created on first use.
   std::vector<Route*> active_;
   Call failed_;
+  Deadline look_at_ = kNoDeadline;
+  Nanoseconds pause_ = 0;  // Between looks at streams.
   std::atomic<size_t> route_bytes_{0};
   std::atomic<bool> has_inbox_{false};
   std::mutex inbox_mu_;

@@ -11,6 +11,7 @@
 
 #include "base/status.h"
 #include "collectives/reduce/domain_queue.h"
+#include "collectives/reduce/stream_call.h"
 #include "cuda_kernels/reduce_types.h"
 #include "transport/memory/memory_kind.h"
 #include "transport/memory/slot_memory.h"
@@ -34,6 +35,13 @@ class MemoryDomain : public SlotMemory {
   // Opens a queue for one communicator, which the domain outlives. Null: the CPU works on this memory.
   // Errors: kSystem or kOutOfMemory of a device.
   virtual Status OpenQueue(ReduceOn on, std::unique_ptr<DomainQueue>* queue) = 0;
+
+  // Opens what a communicator, which the domain outlives, has for calls that a stream of the domain's devices orders; it
+  // may take up to `most_bytes` of pinned memory. Null: the domain has no streams.
+  virtual std::unique_ptr<StreamCalls> OpenStreams(size_t most_bytes) {
+    static_cast<void>(most_bytes);
+    return nullptr;
+  }
 
  private:
   const MemoryKind kind_;

@@ -24,6 +24,7 @@ enum class Result : int {
   kLaunchFailed = 719,
   kNotSupported = 801,
   kStreamCaptureUnsupported = 900,
+  kStreamCaptureImplicit = 906,
   kUnknown = 999,
 };
 

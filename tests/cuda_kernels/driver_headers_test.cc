@@ -50,6 +50,7 @@ static_assert(Equal(Result::kHostMemoryAlreadyRegistered, CUDA_ERROR_HOST_MEMORY
 static_assert(Equal(Result::kLaunchFailed, CUDA_ERROR_LAUNCH_FAILED));
 static_assert(Equal(Result::kNotSupported, CUDA_ERROR_NOT_SUPPORTED));
 static_assert(Equal(Result::kStreamCaptureUnsupported, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED));
+static_assert(Equal(Result::kStreamCaptureImplicit, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT));
 static_assert(Equal(CaptureMode::kGlobal, CU_STREAM_CAPTURE_MODE_GLOBAL));
 static_assert(Equal(CaptureMode::kRelaxed, CU_STREAM_CAPTURE_MODE_RELAXED));
 static_assert(Equal(Result::kUnknown, CUDA_ERROR_UNKNOWN));

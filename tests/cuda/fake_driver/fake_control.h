@@ -70,6 +70,9 @@ class FakeControl {
   virtual void Hold(bool holds) = 0;
   // From now on, or no longer, a graph is captured from the stream.
   virtual void Capture(Stream stream, bool captures) = 0;
+  // Waits for all work, and lets no call in meanwhile: as a function that is loaded by its first launch.
+  virtual void WaitLocked() = 0;
+  virtual bool IsLocked() = 0;
   // `function` ("cuMemHostRegister") fails once, after `calls` more calls that do not.
   virtual void Fail(const std::string& function, Result result, int calls) = 0;
 

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -65,6 +66,13 @@ class FakeDriver final : public FakeControl {
     const std::lock_guard<std::recursive_mutex> lock(mutex_);
     captured_ = captures ? stream : nullptr;
   }
+  void WaitLocked() override {
+    const std::lock_guard<std::recursive_mutex> lock(mutex_);
+    is_locked_ = true;
+    gpu_->WaitForAll();
+    is_locked_ = false;
+  }
+  bool IsLocked() override { return is_locked_; }
   bool IsCaptured(Stream stream) const { return stream != nullptr && stream == captured_; }
   void Fail(const std::string& function, Result result, int calls) override {
     const std::lock_guard<std::recursive_mutex> lock(mutex_);
@@ -251,6 +259,7 @@ class FakeDriver final : public FakeControl {
   std::vector<std::unique_ptr<HostBlock>> host_blocks_;
   int contexts_ = 0;
   Stream captured_ = nullptr;
+  std::atomic<bool> is_locked_{false};
 };
 
 }  // namespace annulus::cuda

@@ -196,6 +196,80 @@ TEST_F(FakeDriverTest, AMissingWaitBetweenStreamsIsAViolation) {
   control_->Hold(false);
 }
 
+TEST_F(FakeDriverTest, AnEventOrdersTwoStreams) {
+  std::byte* const a = NewValues(1);
+  std::byte* const b = NewValues(2);
+  std::byte* const c = NewValues(3);
+  Event event = nullptr;
+  ASSERT_EQ(driver()->EventCreate(&event, kEventWithoutTime), Result::kSuccess);
+  control_->Hold(true);
+  Copy(stream_, b, a);
+  ASSERT_EQ(driver()->EventRecord(event, stream_), Result::kSuccess);
+  ASSERT_EQ(driver()->StreamWaitEvent(other_, event, 0), Result::kSuccess);
+  Copy(other_, c, b);
+  EXPECT_TRUE(control_->Violations().empty());
+  control_->Make(Mistake::kNoEvent);
+  Copy(other_, b, a);
+  ASSERT_EQ(driver()->EventRecord(event, other_), Result::kSuccess);
+  ASSERT_EQ(driver()->StreamWaitEvent(stream_, event, 0), Result::kSuccess);
+  Copy(stream_, b, a);
+  EXPECT_FALSE(control_->Violations().empty()) << "a wait that is missing";
+  control_->Hold(false);
+  ASSERT_EQ(driver()->StreamSynchronize(other_), Result::kSuccess);
+  EXPECT_EQ(ReadBack(c)[3], 1 + 3);
+  EXPECT_EQ(driver()->EventDestroy(event), Result::kSuccess);
+  EXPECT_EQ(driver()->EventDestroy(event), Result::kInvalidValue);
+}
+
+TEST_F(FakeDriverTest, AStreamWaitsUntilTheCpuHasStoredAWord) {
+  std::byte* const a = NewValues(1);
+  std::byte* const b = NewValues(2);
+  ASSERT_EQ(driver()->StreamWaitValue32(stream_, ToDevice(word_), 5, kWaitValueReached), Result::kSuccess);
+  ASSERT_EQ(Copy(stream_, b, a), Result::kSuccess);
+  ASSERT_EQ(driver()->StreamSynchronize(other_), Result::kSuccess) << "other streams do not wait";
+  EXPECT_EQ(driver()->StreamQuery(stream_), Result::kNotReady);
+  __atomic_store_n(word_, 4, __ATOMIC_RELEASE);
+  EXPECT_EQ(driver()->StreamQuery(stream_), Result::kNotReady);
+  __atomic_store_n(word_, 6, __ATOMIC_RELEASE);
+  ASSERT_EQ(driver()->StreamSynchronize(stream_), Result::kSuccess);
+  EXPECT_EQ(ReadBack(b)[3], 1 + 3);
+}
+
+TEST_F(FakeDriverTest, TheLegacyDefaultStreamWaitsForBlockingStreamsAndTheyForIt) {
+  std::byte* const a = NewValues(1);
+  std::byte* const b = NewValues(2);
+  Stream blocking = nullptr;
+  ASSERT_EQ(driver()->StreamCreateWithPriority(&blocking, 0, 0), Result::kSuccess);
+  control_->Hold(true);
+  Copy(blocking, b, a);
+  Copy(nullptr, b, a);
+  Copy(ThreadStream(), b, a);
+  Copy(LegacyStream(), b, a);
+  EXPECT_TRUE(control_->Violations().empty());
+  Copy(stream_, b, a);
+  EXPECT_FALSE(control_->Violations().empty()) << "a stream that does not block waits for none";
+  control_->Hold(false);
+  ASSERT_EQ(driver()->StreamSynchronize(nullptr), Result::kSuccess);
+  EXPECT_EQ(driver()->StreamDestroy(blocking), Result::kSuccess);
+}
+
+TEST_F(FakeDriverTest, AStreamTellsItsContextAndWhetherItIsCaptured) {
+  Context context = nullptr;
+  Device current = 0;
+  Device first = 0;
+  CaptureStatus status = CaptureStatus::kNone;
+  ASSERT_EQ(driver()->StreamGetCtx(stream_, &context), Result::kSuccess);
+  EXPECT_NE(context, nullptr);
+  ASSERT_EQ(driver()->CtxGetDevice(&current), Result::kSuccess);
+  ASSERT_EQ(driver()->DeviceGet(&first, 0), Result::kSuccess);
+  EXPECT_EQ(current, first);
+  control_->Capture(stream_, true);
+  ASSERT_EQ(driver()->StreamIsCapturing(stream_, &status), Result::kSuccess);
+  EXPECT_EQ(status, CaptureStatus::kActive);
+  ASSERT_EQ(driver()->StreamIsCapturing(other_, &status), Result::kSuccess);
+  EXPECT_EQ(status, CaptureStatus::kNone);
+}
+
 TEST_F(FakeDriverTest, NewMemoryIsDirtyAndSetInTheOrderOfAStream) {
   std::byte* const memory = NewValues(1);
   ASSERT_EQ(driver()->MemsetD8Async(counter_, 0, sizeof(uint32_t), other_), Result::kSuccess);

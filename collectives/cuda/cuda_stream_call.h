@@ -1,0 +1,66 @@
+// CudaStreamCall: the place of one stream-ordered call on a GPU: a stream of our own, two events, and pinned memory for
+// its words and for staging.
+//
+// Each has its own stream, so that calls in different streams of the user do not wait for each other.
+//
+// Threads: those of StreamCall from any; the rest one at a time.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "base/status.h"
+#include "collectives/cuda/cuda_device.h"
+#include "collectives/reduce/stream_call.h"
+
+namespace annulus {
+
+class CudaStreamCall final : public StreamCall {
+ public:
+  static constexpr size_t kFirstBytes = 64 * 1024;  // Staging memory that each has from the start.
+
+  // `device` outlives the object. Errors: kSystem or kOutOfMemory of the driver.
+  static Status Open(const CudaDevice& device, std::unique_ptr<CudaStreamCall>* call);
+  // The GPU touches the memory no more.
+  ~CudaStreamCall();
+
+  const CudaDevice& device() const { return device_; }
+  // Nobody uses it.
+  bool IsFree() const { return !HasCalls() && IsOver(); }
+  void Begin(int calls) { SetCalls(calls); }
+  void GiveBack() { SetCalls(0); }
+
+  size_t staging_bytes() const { return grown_ != nullptr ? grown_bytes_ : kFirstBytes; }
+  std::byte* staging() const;
+  size_t memory_bytes() const;
+  // Bytes that Grow allocates for `bytes`.
+  static size_t GrownBytes(size_t bytes);
+  // Replaces what was grown before. It must be free. Errors: kOutOfMemory of the driver.
+  Status Grow(size_t bytes);
+
+  std::vector<StreamCopy>* inputs() { return &inputs_; }
+  std::vector<StreamCopy>* outputs() { return &outputs_; }
+
+  // Has `user` wait for what our stream does with the copies, and that for what `user` holds. When it fails, the gate
+  // is open, and `user` does not wait.
+  Status Enqueue(cuda::Stream user);
+
+ private:
+  CudaStreamCall(const CudaDevice& device, void* memory);
+  Status Create();
+  Status EnqueueAll(cuda::Stream user);
+  Status Copy(const StreamCopy& copy, bool to_device) const;
+  Status ToStatus(cuda::Result result, const char* function) const;
+
+  const CudaDevice& device_;
+  std::byte* const memory_;  // Pinned: the words, then staging memory.
+  std::byte* grown_ = nullptr;
+  size_t grown_bytes_ = 0;
+  cuda::Stream stream_ = nullptr;
+  cuda::Event begun_ = nullptr;  // The user's stream has come to the call.
+  cuda::Event ended_ = nullptr;  // Our stream has done all of it.
+  std::vector<StreamCopy> inputs_;
+  std::vector<StreamCopy> outputs_;
+};
+
+}  // namespace annulus

@@ -1,0 +1,163 @@
+#include "collectives/cuda/cuda_stream_calls.h"
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <utility>
+
+#include "collectives/cuda/cuda_domain.h"
+
+namespace annulus {
+namespace {
+
+// Times between looks for a free place, which nobody announces: the GPU writes a word.
+constexpr Nanoseconds kFirstPause = 20 * kMicrosecond;
+constexpr Nanoseconds kLongestPause = kMillisecond;
+
+bool IsDefault(cuda::Stream stream) {
+  return stream == nullptr || stream == cuda::LegacyStream() || stream == cuda::ThreadStream();
+}
+
+}  // namespace
+
+CudaStreamCalls::~CudaStreamCalls() {
+  OpenAll();
+  domain_->Leave(this, std::move(calls_));
+}
+
+Status CudaStreamCalls::FindContext(cuda::Stream stream, cuda::Context* context, cuda::Device* handle) const {
+  const cuda::Driver& driver = domain_->driver();
+  if (IsDefault(stream)) {
+    const cuda::Result result = driver->CtxGetDevice(handle);
+    if (result == cuda::Result::kInvalidContext)
+      return {Code::kUnsupported, "stream is a default stream, but the calling thread has no current GPU"};
+    return driver.ToStatus(result, "cuCtxGetDevice");
+  }
+  ANNULUS_RETURN_IF_ERROR(driver.ToStatus(driver->StreamGetCtx(stream, context), "cuStreamGetCtx"));
+  const cuda::ScopedContext scope(driver, *context);
+  ANNULUS_RETURN_IF_ERROR(scope.status());
+  return driver.ToStatus(driver->CtxGetDevice(handle), "cuCtxGetDevice");
+}
+
+Status CudaStreamCalls::FindDevice(cuda::Stream stream, const CudaDevice** device) {
+  cuda::Context context = nullptr;
+  cuda::Device handle = 0;
+  ANNULUS_RETURN_IF_ERROR(FindContext(stream, &context, &handle));
+  ANNULUS_RETURN_IF_ERROR(domain_->UseHandle(handle, device));
+  if (context == nullptr || context == (*device)->context()) return Status();
+  return {Code::kUnsupported, "stream belongs to a context that is not the primary one of its GPU"};
+}
+
+Status CudaStreamCalls::CheckCapture(cuda::Stream stream, const CudaDevice& device) const {
+  const cuda::Driver& driver = device.driver();
+  const cuda::ScopedContext scope(driver, device.context());
+  ANNULUS_RETURN_IF_ERROR(scope.status());
+  cuda::CaptureStatus status = cuda::CaptureStatus::kNone;
+  const cuda::Result result = driver->StreamIsCapturing(stream, &status);
+  const bool is_captured = status != cuda::CaptureStatus::kNone || result == cuda::Result::kStreamCaptureImplicit;
+  if (!is_captured) return driver.ToStatus(result, "cuStreamIsCapturing");
+  return {Code::kUnsupported, "stream is captured into a graph, which this version of Annulus cannot be part of"};
+}
+
+Status CudaStreamCalls::Take(void* stream, int calls, size_t bytes, Deadline until, Place* place) {
+  const auto handle = static_cast<cuda::Stream>(stream);
+  const CudaDevice* device = nullptr;
+  ANNULUS_RETURN_IF_ERROR(FindDevice(handle, &device));
+  ANNULUS_RETURN_IF_ERROR(CheckCapture(handle, *device));
+  ANNULUS_RETURN_IF_ERROR(Prepare(*device));
+  CudaStreamCall* call = nullptr;
+  ANNULUS_RETURN_IF_ERROR(AwaitFree(*device, bytes, until, &call));
+  if (bytes > call->staging_bytes()) ANNULUS_RETURN_IF_ERROR(Grow(call, bytes));
+  call->Begin(calls);
+  call->inputs()->clear();
+  call->outputs()->clear();
+  *place = {call, call->staging(), call->inputs(), call->outputs()};
+  return Status();
+}
+
+Status CudaStreamCalls::Prepare(const CudaDevice& device) {
+  const auto is_of = [&](const auto& call) { return &call->device() == &device; };
+  if (std::ranges::any_of(calls_, is_of)) return Status();
+  domain_->Enter(this);
+  std::vector<std::unique_ptr<CudaStreamCall>> made(kMostCalls);
+  size_t bytes = 0;
+  for (auto& call : made) {
+    ANNULUS_RETURN_IF_ERROR(CudaStreamCall::Open(device, &call));
+    bytes += call->memory_bytes();
+  }
+  const std::lock_guard<std::mutex> lock(mu_);
+  if (memory_bytes_ + bytes > most_bytes_) {
+    return {Code::kOutOfMemory, "stream-ordered calls need " + std::to_string(bytes) +
+                                    " bytes of pinned memory, more than memory_bytes (ANNULUS_MEMORY_BYTES) leaves"};
+  }
+  memory_bytes_ += bytes;
+  std::ranges::move(made, std::back_inserter(calls_));
+  return Status();
+}
+
+CudaStreamCall* CudaStreamCalls::FindFree(const CudaDevice& device, size_t bytes) const {
+  // The smallest that suffices, else the largest.
+  CudaStreamCall* best = nullptr;
+  for (const auto& call : calls_) {
+    if (&call->device() != &device || !call->IsFree()) continue;
+    const size_t has = call->staging_bytes();
+    const size_t best_has = best != nullptr ? best->staging_bytes() : 0;
+    const bool is_better = has >= bytes ? best_has < bytes || has < best_has : best_has < bytes && has > best_has;
+    if (best == nullptr || is_better) best = call.get();
+  }
+  return best;
+}
+
+Status CudaStreamCalls::AwaitFree(const CudaDevice& device, size_t bytes, Deadline until, CudaStreamCall** call) {
+  std::unique_lock<std::mutex> lock(mu_);
+  for (Nanoseconds pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
+    if (is_open_) return Status(Code::kAborted, "the communicator has ended");
+    *call = FindFree(device, bytes);
+    if (*call != nullptr) return Status();
+    if (Now() >= until) {
+      return {Code::kTimeout,
+              "the " + std::to_string(kMostCalls) +
+                  " calls that streams of one GPU may have under way did not go on before the deadline"};
+    }
+    opened_.wait_for(lock, std::chrono::nanoseconds(pause));
+  }
+}
+
+Status CudaStreamCalls::Grow(CudaStreamCall* call, size_t bytes) {
+  const size_t before = call->memory_bytes();
+  const size_t grown = call->staging_bytes() > CudaStreamCall::kFirstBytes ? call->staging_bytes() : 0;
+  const size_t others = MemoryBytes() - grown;
+  if (others > most_bytes_ || CudaStreamCall::GrownBytes(bytes) > most_bytes_ - others) {
+    return {Code::kOutOfMemory, "a stream-ordered call needs " + std::to_string(CudaStreamCall::GrownBytes(bytes)) +
+                                    " bytes of pinned memory, more than memory_bytes (ANNULUS_MEMORY_BYTES) leaves"};
+  }
+  const Status status = call->Grow(bytes);
+  const std::lock_guard<std::mutex> lock(mu_);
+  memory_bytes_ += call->memory_bytes();
+  memory_bytes_ -= before;
+  return status;
+}
+
+Status CudaStreamCalls::Enqueue(void* stream, const Place& place) {
+  auto* const call = static_cast<CudaStreamCall*>(place.call);
+  ANNULUS_RETURN_IF_ERROR(call->Enqueue(static_cast<cuda::Stream>(stream)));
+  const std::lock_guard<std::mutex> lock(mu_);
+  if (is_open_) call->OpenGate();
+  return Status();
+}
+
+void CudaStreamCalls::GiveBack(const Place& place) { static_cast<CudaStreamCall*>(place.call)->GiveBack(); }
+
+void CudaStreamCalls::OpenAll() {
+  const std::lock_guard<std::mutex> lock(mu_);
+  is_open_ = true;
+  for (const auto& call : calls_) call->OpenGate();
+  opened_.notify_all();
+}
+
+size_t CudaStreamCalls::MemoryBytes() const {
+  const std::lock_guard<std::mutex> lock(mu_);
+  return memory_bytes_;
+}
+
+}  // namespace annulus

@@ -1,0 +1,57 @@
+// CudaStreamCalls: the stream-ordered calls of one communicator on all GPUs, up to kMostCalls on each at a time.
+//
+// Threads: as StreamCalls.
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "collectives/cuda/cuda_stream_call.h"
+#include "collectives/reduce/stream_call.h"
+
+namespace annulus {
+
+class CudaDomain;
+
+class CudaStreamCalls final : public StreamCalls {
+ public:
+  // Enough that a thread which runs ahead of its GPU seldom waits; each takes a stream of the driver's.
+  static constexpr int kMostCalls = 16;
+
+  // The domain outlives the object.
+  CudaStreamCalls(CudaDomain* domain, size_t most_bytes) : domain_(domain), most_bytes_(most_bytes) {}
+  // Opens all gates. Places that the GPU has not left yet become the domain's.
+  ~CudaStreamCalls() override;
+
+  Status Take(void* stream, int calls, size_t bytes, Deadline until, Place* place) override;
+  Status Enqueue(void* stream, const Place& place) override;
+  void GiveBack(const Place& place) override;
+  void OpenAll() override;
+  size_t MemoryBytes() const override;
+
+ private:
+  // The GPU of a stream, and whether calls may be put into that.
+  Status FindDevice(cuda::Stream stream, const CudaDevice** device);
+  Status CheckCapture(cuda::Stream stream, const CudaDevice& device) const;
+  // The GPU that is current where `handle` is a default stream, else the stream's.
+  Status FindContext(cuda::Stream stream, cuda::Context* context, cuda::Device* handle) const;
+  // Makes the places of a GPU, all now: later its work may be behind a gate.
+  Status Prepare(const CudaDevice& device);
+  // Waits for a free place on that GPU, the best one for so many bytes.
+  Status AwaitFree(const CudaDevice& device, size_t bytes, Deadline until, CudaStreamCall** call);
+  // With mu_ held. Null: none is free.
+  CudaStreamCall* FindFree(const CudaDevice& device, size_t bytes) const;
+  Status Grow(CudaStreamCall* call, size_t bytes);
+
+  CudaDomain* const domain_;
+  const size_t most_bytes_;
+  mutable std::mutex mu_;  // Not held while the driver is called, for OpenAll must not wait.
+  std::condition_variable opened_;
+  bool is_open_ = false;  // All gates are.
+  size_t memory_bytes_ = 0;
+  std::vector<std::unique_ptr<CudaStreamCall>> calls_;  // Changed only by the thread that takes places.
+};
+
+}  // namespace annulus

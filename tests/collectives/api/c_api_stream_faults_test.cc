@@ -1,0 +1,245 @@
+// Failures of communicators whose calls are ordered by streams: whatever happens, every stream goes on.
+#include "collectives/api/process_state.h"
+#include "tests/collectives/api/stream_user.h"
+#include "tests/collectives/harness/cluster.h"
+#include "tests/collectives/harness/rank_threads.h"
+
+namespace annulus {
+namespace {
+
+using cuda::Stream;
+
+constexpr size_t kBytes = 3000;
+
+ClusterConfig Ranks(int nranks, int64_t timeout_ms = kFarTimeoutMs) {
+  LoadDriver();
+  ClusterConfig config;
+  config.nranks = nranks;
+  config.timeout_ms = timeout_ms;
+  return config;
+}
+
+annulus_status_t Verdict(const annulus_comm_t* comm) {
+  annulus_error_t error{};
+  error.struct_bytes = sizeof error;
+  EXPECT_EQ(annulus_comm_verdict(comm, &error), ANNULUS_OK);
+  return error.status;
+}
+
+// Three calls in one stream, of which nobody asks for the outcome.
+void SubmitThree(annulus_comm_t* comm, StreamUser* user, Stream stream) {
+  std::byte* const memory = user->Allocate(kBytes);
+  user->Fill(stream, memory, 1, kBytes);
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_EQ(InStream(comm, stream, ANNULUS_CALL_ALLREDUCE, memory, memory, kBytes), ANNULUS_OK) << LastMessage();
+  }
+}
+
+void ExpectNothingWrong() {
+  EXPECT_TRUE(ComesTrue([] { return LoadDriver()->Counts().pending == 0; }));
+  EXPECT_EQ(LoadDriver()->Violations(), std::vector<std::string>());
+}
+
+TEST(CudaStreamFaultsTest, AnAbortOpensTheGatesOfAllRanks) {
+  Tally submitted;
+  Cluster(Ranks(3)).Run([&](annulus_comm_t* comm, int rank) {
+    StreamUser user;
+    const Stream stream = user.NewStream();
+    if (rank == 0) user.Hold(stream);
+    if (rank != 2) SubmitThree(comm, &user, stream);
+    submitted.Add();
+    ASSERT_TRUE(submitted.WaitFor(3));
+    EXPECT_TRUE(rank != 2 || annulus_comm_abort(comm, "enough") == ANNULUS_OK);
+    EXPECT_TRUE(ComesTrue([&] { return Verdict(comm) == ANNULUS_ABORTED; }));
+    EXPECT_TRUE(rank != 0 || user.IsBusy(stream)) << "with the user's own work";
+    user.LetGo();
+    EXPECT_TRUE(user.Drain(stream));
+    std::byte* const memory = user.Allocate(kBytes);
+    EXPECT_EQ(InStream(comm, stream, ANNULUS_CALL_ALLREDUCE, memory, memory, kBytes), ANNULUS_ABORTED);
+  });
+  ExpectNothingWrong();
+}
+
+TEST(CudaStreamFaultsTest, AnAbortOfARankAloneOpensItsGates) {
+  Cluster(Ranks(1)).Run([](annulus_comm_t* comm, int) {
+    StreamUser user;
+    const Stream stream = user.NewStream();
+    user.Hold(stream);
+    SubmitThree(comm, &user, stream);
+    EXPECT_EQ(annulus_comm_abort(comm, nullptr), ANNULUS_OK);
+    user.LetGo();
+    EXPECT_TRUE(user.Drain(stream));
+  });
+  ExpectNothingWrong();
+}
+
+// The memory of the calls outlives the communicator until the stream has passed them.
+TEST(CudaStreamFaultsTest, DestroyReturnsWhileStreamsAreBusyAndTheyGoOn) {
+  for (const bool is_held : {false, true}) {
+    Cluster(Ranks(2)).Run([&](annulus_comm_t* comm, int rank) {
+      StreamUser user;
+      const Stream stream = user.NewStream();
+      annulus_comm_t* own = nullptr;
+      ASSERT_EQ(annulus_comm_dup(comm, &own), ANNULUS_OK);
+      if (is_held) user.Hold(stream);
+      if (rank == 0) SubmitThree(own, &user, stream);
+      EXPECT_EQ(annulus_comm_destroy(own), ANNULUS_OK);
+      EXPECT_TRUE(!is_held || user.IsBusy(stream));
+      user.LetGo();
+      EXPECT_TRUE(user.Drain(stream));
+    });
+  }
+  // The next communicator that ends frees what the last one left behind.
+  Cluster(Ranks(1)).Run([](annulus_comm_t* comm, int) {
+    StreamUser user;
+    SubmitThree(comm, &user, user.NewStream());
+  });
+  ExpectNothingWrong();
+  EXPECT_EQ(LoadDriver()->Counts().streams, 0);
+}
+
+TEST(CudaStreamFaultsTest, ARankThatLeavesLosesNobodysStream) {
+  Cluster(Ranks(2)).Run([](annulus_comm_t* comm, int rank) {
+    if (rank == 1) return;
+    StreamUser user;
+    const Stream stream = user.NewStream();
+    SubmitThree(comm, &user, stream);
+    EXPECT_TRUE(user.Drain(stream));
+    EXPECT_EQ(Verdict(comm), ANNULUS_PEER_LOST);
+  });
+  ExpectNothingWrong();
+}
+
+TEST(CudaStreamFaultsTest, ARankWhoseStreamIsLateIsNamedAtTheDeadline) {
+  constexpr int64_t kTimeoutMs = 1500;
+  Cluster(Ranks(2, kTimeoutMs)).Run([](annulus_comm_t* comm, int rank) {
+    StreamUser user;
+    const Stream stream = user.NewStream();
+    if (rank == 1) user.Hold(stream);
+    const Nanoseconds begin = Now();
+    SubmitThree(comm, &user, stream);
+    EXPECT_TRUE(ComesTrue([&] { return Verdict(comm) != ANNULUS_OK; }));
+    EXPECT_GE(Now() - begin, kTimeoutMs * kMillisecond * 9 / 10);
+    annulus_error_t error{};
+    error.struct_bytes = sizeof error;
+    annulus_comm_verdict(comm, &error);
+    EXPECT_EQ(error.status, ANNULUS_TIMEOUT);
+    EXPECT_EQ(error.rank, 1) << error.message;
+    user.LetGo();
+    EXPECT_TRUE(user.Drain(stream));
+  });
+  ExpectNothingWrong();
+}
+
+// A rank's own stream may be busy for longer than calls may take.
+TEST(CudaStreamFaultsTest, TheDeadlineCountsFromWhenTheStreamHasCome) {
+  constexpr int64_t kTimeoutMs = 1000;
+  Tally looked;
+  Cluster(Ranks(2, kTimeoutMs)).Run([&](annulus_comm_t* comm, int) {
+    StreamUser user;
+    const Stream stream = user.NewStream();
+    std::byte* const memory = user.Allocate(kBytes);
+    user.Fill(stream, memory, 1, kBytes);
+    user.Hold(stream);
+    annulus_request_t* request = nullptr;
+    ASSERT_EQ(InStream(comm, stream, ANNULUS_CALL_ALLREDUCE, memory, memory, kBytes, 0, &request), ANNULUS_OK);
+    EXPECT_EQ(annulus_request_wait(request, 2 * kTimeoutMs), ANNULUS_IN_PROGRESS);
+    looked.Add();
+    ASSERT_TRUE(looked.WaitFor(2));
+    user.LetGo();
+    EXPECT_EQ(annulus_request_wait(request, -1), ANNULUS_OK) << LastMessage(comm);
+    EXPECT_EQ(annulus_request_free(request), ANNULUS_OK);
+    EXPECT_TRUE(user.Drain(stream));
+  });
+  ExpectNothingWrong();
+}
+
+TEST(CudaStreamFaultsTest, ACallThatTheDriverRefusesDoesNothing) {
+  Cluster(Ranks(1)).Run([](annulus_comm_t* comm, int) {
+    StreamUser user;
+    const Stream stream = user.NewStream();
+    SubmitThree(comm, &user, stream);
+    std::byte* const memory = user.Allocate(kBytes);
+    for (const char* function : {"cuStreamWaitValue32", "cuEventRecord", "cuStreamWaitEvent"}) {
+      user.fake()->Fail(function, cuda::Result::kNotSupported, 0);
+      EXPECT_EQ(InStream(comm, stream, ANNULUS_CALL_ALLREDUCE, memory, memory, kBytes), ANNULUS_UNSUPPORTED);
+      EXPECT_NE(LastMessage().find(function), std::string::npos) << LastMessage();
+      EXPECT_TRUE(user.Drain(stream));
+    }
+    SubmitThree(comm, &user, stream);
+    EXPECT_TRUE(user.Drain(stream));
+    EXPECT_EQ(Verdict(comm), ANNULUS_OK);
+  });
+}
+
+TEST(CudaStreamFaultsTest, PinnedMemoryIsCountedBoundedAndUsedAgain) {
+  const auto staging = [](annulus_comm_t* comm) {
+    annulus_memory_t memory{};
+    memory.struct_bytes = sizeof memory;
+    EXPECT_EQ(annulus_comm_memory(comm, &memory), ANNULUS_OK);
+    return memory.staging;
+  };
+  ClusterConfig config = Ranks(1);
+  config.memory_bytes = 64 << 20;
+  Cluster(config).Run([&](annulus_comm_t* comm, int) {
+    constexpr size_t kLarge = 3 << 20;
+    StreamUser user;
+    const Stream stream = user.NewStream();
+    std::byte* const memory = user.Allocate(kLarge);
+    user.Fill(stream, memory, 1, kLarge);
+    const uint64_t before = staging(comm);
+    uint64_t warm = 0;
+    for (int i = 0; i < 50; ++i) {
+      ASSERT_EQ(InStream(comm, stream, ANNULUS_CALL_ALLREDUCE, memory, memory, kLarge), ANNULUS_OK) << LastMessage();
+      ASSERT_TRUE(user.Drain(stream));
+      if (i == 0) warm = staging(comm);
+    }
+    EXPECT_EQ(staging(comm), warm);
+    EXPECT_GE(warm, before + kLarge);
+    std::byte* const huge = user.Allocate(80 << 20);
+    EXPECT_EQ(InStream(comm, stream, ANNULUS_CALL_ALLREDUCE, huge, huge, 80 << 20), ANNULUS_OUT_OF_MEMORY);
+    EXPECT_NE(LastMessage().find("ANNULUS_MEMORY_BYTES"), std::string::npos) << LastMessage();
+    EXPECT_EQ(staging(comm), warm);
+  });
+  ExpectNothingWrong();
+}
+
+// Drivers load kernels lazily, and lock everybody out until the GPU has done all its work.
+TEST(CudaStreamFaultsTest, NobodyCallsTheDriverWhileACallIsUnderWay) {
+  Cluster(Ranks(2)).Run([](annulus_comm_t* comm, int rank) {
+    StreamUser user;
+    const Stream stream = user.NewStream();
+    if (rank == 0) user.Hold(stream);
+    SubmitThree(comm, &user, stream);
+    static Tally submitted;
+    submitted.Add();
+    ASSERT_TRUE(submitted.WaitFor(2));
+    if (rank != 0) return;
+    std::thread loads([&] { user.fake()->WaitLocked(); });
+    EXPECT_TRUE(ComesTrue([&] { return user.fake()->IsLocked(); }));
+    user.LetGo();
+    loads.join();
+  });
+  ExpectNothingWrong();
+}
+
+// As when the program exits.
+TEST(CudaStreamFaultsTest, TheEndOfTheProcessOpensAllGates) {
+  Cluster(Ranks(2)).Run([](annulus_comm_t* comm, int rank) {
+    static Tally drained;
+    StreamUser user;
+    const Stream stream = user.NewStream();
+    if (rank == 0) {
+      SubmitThree(comm, &user, stream);
+      EXPECT_TRUE(user.IsBusy(stream));
+      c_api::OfProcess().cuda->OpenGates();
+      EXPECT_TRUE(user.Drain(stream));
+    }
+    drained.Add();
+    ASSERT_TRUE(drained.WaitFor(2));
+  });
+  ExpectNothingWrong();
+}
+
+}  // namespace
+}  // namespace annulus
