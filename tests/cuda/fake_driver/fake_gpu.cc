@@ -107,14 +107,17 @@ bool FakeGpu::NeedOrder(const Work& a, const Work& b) const {
   return AnyOverlap(changed(a), changed(b)) || AnyOverlap(changed(a), b.read) || AnyOverlap(a.read, changed(b));
 }
 
-// What a destination holds from now on is the device's affair, if nothing else uses it.
+// What a destination holds from now on is the device's affair, if nothing else uses it. The CPU may use pinned memory
+// until the stream has come to the work.
 void FakeGpu::Poison(const Work& work) {
+  const bool waits = Waits(work);
   for (const MemoryRange& range : work.written) {
     const std::vector<MemoryRange> one{range};
     const bool is_used =
         AnyOverlap(one, work.read) || std::any_of(pending_.begin(), pending_.end(), [&](const Work& w) {
           return AnyOverlap(one, w.read) || AnyOverlap(one, w.written);
         });
+    if (waits && memory_.DeviceOf(range.begin) < 0) continue;
     std::byte* const memory = memory_.Access(streams_.DeviceOf(work.stream), range.begin, range.bytes);
     if (!is_used && memory != nullptr) std::memset(memory, kPoison, range.bytes);
   }
