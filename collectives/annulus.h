@@ -707,7 +707,7 @@ ANNULUS_API annulus_status_t annulus_run(annulus_comm_t* comm, const annulus_cal
  *              are read before this returns.
  *   Errors:    as the asynchronous forms; ANNULUS_UNSUPPORTED for a field that is not supported yet, for a stream where
  *              there is no driver for it, that is captured into a graph, or that is in a context other than its GPU's
- *              primary one; ANNULUS_TIMEOUT when streams went on with none of the calls under way. */
+ *              primary one; ANNULUS_TIMEOUT when no such call ended in time to make room for this one. */
 ANNULUS_API annulus_status_t annulus_submit(annulus_comm_t* comm, const annulus_call_t* calls, size_t ncalls,
                                             annulus_request_t** request);
 

@@ -97,6 +97,24 @@ TEST_P(DeviceFaultsTest, KilledRankIsNamedWithAsynchronousWorkPending) {
   ExpectVerdict(culprit(), ANNULUS_PEER_LOST);
 }
 
+TEST_P(DeviceFaultsTest, KilledRankIsNamedAndTheStreamsOfTheOthersGoOn) {
+  Start({"stream"}, {"stream"});
+  ranks_->Signal(culprit(), SIGKILL);
+  ExpectVerdict(culprit(), ANNULUS_PEER_LOST);
+  for (int rank = 0; rank < kRanks; ++rank) {
+    EXPECT_EQ(ranks_->worker(rank).HasLine("the stream goes on"), rank != culprit() && HasGpu(rank));
+  }
+}
+
+TEST_P(DeviceFaultsTest, StoppedRankIsNamedAndTheStreamsOfTheOthersGoOn) {
+  Start({"stream"}, {"stream"}, 5000);
+  ranks_->Signal(culprit(), SIGSTOP);
+  ExpectVerdict(culprit(), ANNULUS_TIMEOUT);
+  for (int rank = 0; rank < kRanks; ++rank) {
+    EXPECT_EQ(ranks_->worker(rank).HasLine("the stream goes on"), rank != culprit() && HasGpu(rank));
+  }
+}
+
 // The survivors' calls return when their GPUs have begun and done what they were given before.
 TEST_P(DeviceFaultsTest, KilledRankIsNamedWhileGpusAreBusyWithOtherWork) {
   Start({"hold"}, {"idle"});

@@ -16,17 +16,18 @@
 //   worker garble               ten good calls, then writes rubbish into its TCP data sockets and goes on
 //   worker cut                  ten good calls, then shuts down its TCP data sockets and goes on
 //   worker hold                 ten good calls, then goes on while its GPU does nothing until somebody waits for it
+//   worker stream               ten good calls, then calls in a stream of its GPU
 //   worker gpu_fails            ten good calls, then goes on while its GPU refuses a copy
 //
 // With FAULT_AWAITS_INPUT it waits after the ten calls until its standard input ends; with FAULT_STAYS, before it
 // destroys its communicator.
 // With FAULT_DRIVER its buffers are device memory of the stand-in for CUDA's driver (worker_gpu.h).
 //
-// Output: "ready" after the ten calls; "forked" once `fork` has its child; "splits TIME" of the longest one, in ns; at
-// the end of `until` and `timed` "reconnects COUNT BYTES", of connections that were made again and bytes sent again, by
-// the counters of TCP; "verdict STATUS RANK TIME MESSAGE" on a failure; "wrong on GPU: WHAT" after destroy for each
-// thing that was; then "ended TIME". Or "create STATUS MESSAGE" when there is no communicator. A wrong sum ends the
-// process.
+// Output: "ready" after the ten calls; "the stream goes on", or "is stuck", at the end of `stream`; "forked" once
+// `fork` has its child; "splits TIME" of the longest one, in ns; at the end of `until` and `timed` "reconnects COUNT
+// BYTES", of connections that were made again and bytes sent again, by the counters of TCP; "verdict STATUS RANK TIME
+// MESSAGE" on a failure; "wrong on GPU: WHAT" after destroy for each thing that was; then "ended TIME". Or "create
+// STATUS MESSAGE" when there is no communicator. A wrong sum ends the process.
 
 #include <annulus.h>
 #include <netinet/in.h>
@@ -158,6 +159,34 @@ annulus_status_t GoodAsync(annulus_comm_t* comm, Buffers* b) {
   return status;
 }
 
+// Calls in a stream until one fails; says then whether the stream goes on.
+annulus_status_t WorkInStream(annulus_comm_t* comm, Buffers* b) {
+  if (annulus::WorkerGpu() == nullptr) {
+    annulus_status_t status = ANNULUS_OK;
+    while (status == ANNULUS_OK) status = Good(comm, b);
+    return status;
+  }
+  annulus::WorkerStream stream;
+  annulus_call_t call{};
+  call.struct_bytes = sizeof call;
+  call.kind = ANNULUS_CALL_ALLREDUCE;
+  call.type = ANNULUS_FLOAT32;
+  call.sendbuf = b->in.data();
+  call.recvbuf = b->out.data();
+  call.count = b->in.size();
+  call.stream = stream.handle();
+  call.stream_kind = ANNULUS_STREAM_CUDA;
+  annulus_status_t status = ANNULUS_OK;
+  for (int i = 0; status == ANNULUS_OK; ++i) {
+    annulus_request_t* request = nullptr;
+    status = annulus_submit(comm, &call, 1, i % 4 == 0 ? &request : nullptr);
+    if (request != nullptr && status == ANNULUS_OK) status = annulus_request_wait(request, -1);
+    annulus_request_free(request);
+  }
+  Say(stream.Drains(10 * annulus::kSecond) ? "the stream goes on" : "the stream is stuck");
+  return status;
+}
+
 annulus_status_t Duplicate(annulus_comm_t* comm) {
   annulus_comm_t* made = nullptr;
   const annulus_status_t status = annulus_comm_dup(comm, &made);
@@ -225,6 +254,7 @@ annulus_status_t Act(annulus_comm_t* comm, Buffers* buffers, int rank, const std
   if (mode == "fork") ForkAChild();
   if (mode == "cut") ForEachDataSocket([](int fd) { shutdown(fd, SHUT_RDWR); });
   if (mode == "garble") ForEachDataSocket(Garble);
+  if (mode == "stream") return WorkInStream(comm, buffers);
   while (mode == "async" && status == ANNULUS_OK) status = GoodAsync(comm, buffers);
   if (mode == "abort") annulus_comm_abort(comm, nullptr);
   if (mode == "dup") status = Duplicate(comm);

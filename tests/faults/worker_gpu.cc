@@ -86,6 +86,31 @@ void Floats::Write(size_t at, float value) {
   if (WorkerGpu() != nullptr) WorkerGpu()->Write(reinterpret_cast<std::byte*>(data_ + at), &value, sizeof value);
 }
 
+WorkerStream::WorkerStream() {
+  cuda::Device device = 0;
+  cuda::Context context = nullptr;
+  ANNULUS_CHECK(cuda::Driver::Find(std::getenv("FAULT_DRIVER"), &driver_).ok());
+  (*driver_)->DeviceGet(&device, 0);
+  (*driver_)->DevicePrimaryCtxRetain(&context, device);
+  (*driver_)->CtxPushCurrent(context);
+  (*driver_)->StreamCreateWithPriority(&stream_, cuda::kStreamNonBlocking, 0);
+}
+
+WorkerStream::~WorkerStream() {
+  cuda::Context context = nullptr;
+  (*driver_)->StreamDestroy(stream_);
+  (*driver_)->CtxPopCurrent(&context);
+}
+
+bool WorkerStream::Drains(Nanoseconds within) const {
+  const Deadline until = DeadlineAfter(within);
+  while ((*driver_)->StreamQuery(stream_) == cuda::Result::kNotReady) {
+    if (Now() > until) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
 HeldGpu::HeldGpu() {
   if (WorkerGpu() == nullptr) return;
   WorkerGpu()->Hold(true);

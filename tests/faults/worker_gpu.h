@@ -6,11 +6,14 @@
 #pragma once
 
 #include <atomic>
+#include <memory>
 #include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "base/clock.h"
+#include "cuda_kernels/driver/driver.h"
 #include "tests/cuda/fake_driver/fake_control.h"
 
 namespace annulus {
@@ -38,6 +41,23 @@ class Floats {
  private:
   std::vector<float> content_;  // The memory itself, or a copy of it.
   float* data_;
+};
+
+// A stream of the worker's GPU, whose context is current in this thread meanwhile. The worker has a GPU.
+class WorkerStream {
+ public:
+  WorkerStream();
+  ~WorkerStream();
+  WorkerStream(const WorkerStream&) = delete;
+  WorkerStream& operator=(const WorkerStream&) = delete;
+
+  void* handle() const { return stream_; }
+  // Whether it has no work left within the time.
+  bool Drains(Nanoseconds within) const;
+
+ private:
+  std::unique_ptr<cuda::Driver> driver_;
+  cuda::Stream stream_ = nullptr;
 };
 
 // Holds back all work of the GPU until somebody waits for it, as a call does that has failed, or until it ends. Writes

@@ -16,6 +16,7 @@
 
 #include "tests/cuda/random_operations.h"
 #include "tests/gpu/probe_checks.h"
+#include "tests/gpu/probe_streams.h"
 
 namespace annulus {
 namespace {
@@ -99,6 +100,10 @@ int Probe(const std::string& driver, int rounds) {
   std::unique_ptr<DomainQueue> queue;
   if (!device->domain()->OpenQueue(ReduceOn::kAuto, &queue).ok()) return 1;
   ok &= Report("words and copies", CheckDoneWords(device.get(), queue.get(), rounds));
+  ok &= Report("streams", CheckStreams(device.get()));
+  ok &= Report("gates", CheckGates(device.get(), rounds / 20 + 2));
+  ok &= Report("events", CheckEvents(device.get(), rounds / 20 + 2));
+  std::printf("time gate to word %.2f us\n", GateSeconds(device.get(), rounds / 20 + 2) * 1e6);
   ok &= Report("batches", CheckBatches(device.get(), rounds / 20 + 2));
   ok &= Report("bits", CheckBits(device.get(), queue.get(), rounds));
   const bool is_short = rounds < kRounds;
