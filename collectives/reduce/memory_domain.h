@@ -36,8 +36,8 @@ class MemoryDomain : public SlotMemory {
   // Errors: kSystem or kOutOfMemory of a device.
   virtual Status OpenQueue(ReduceOn on, std::unique_ptr<DomainQueue>* queue) = 0;
 
-  // Opens what a communicator, which the domain outlives, has for calls that a stream of the domain's devices orders; it
-  // may take up to `most_bytes` of pinned memory. Null: the domain has no streams.
+  // Opens what a communicator, which the domain outlives, has for calls that a stream of the domain's devices orders;
+  // it may take up to `most_bytes` of pinned memory. Null: the domain has no streams.
   virtual std::unique_ptr<StreamCalls> OpenStreams(size_t most_bytes) {
     static_cast<void>(most_bytes);
     return nullptr;
