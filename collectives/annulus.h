@@ -14,12 +14,14 @@
  *     collectives of one communicator in the same order, so threads that share a communicator must agree on an order.
  *     annulus_comm_abort may be called at any time from any thread. annulus_comm_destroy must be the last call. A
  *     forked child must not use its parent's communicators.
- *  7. No call waits forever: each collective ends at most its deadline after its work began, plus up to 3 s in
- *     which the ranks agree on the verdict. Queued work begins when the work queued before it has ended.
+ *  7. No call waits forever: each collective ends at most its deadline after its work began, plus the time in which
+ *     the ranks agree on the verdict: as a rule up to 3 s, up to 15.6 s where a path between hosts stays cut. Queued
+ *     work begins when the work queued before it has ended.
  *  8. There are two kinds of failures. A refused call (scope ANNULUS_SCOPE_CALL) did nothing: correct it and go on. Any
  *     other failure of a collective ends the communicator (ANNULUS_SCOPE_COMMUNICATOR): every rank gets the same
- *     verdict, and further work is refused with its status. Getters, counters, requests and destroy still work. A
- *     call on which ranks differ, or that one refuses, does not end it with ANNULUS_AGREE_FIRST: ANNULUS_MISMATCH.
+ *     verdict (docs/failures.md has the exceptions), and further work is refused with its status. Getters, counters,
+ *     requests and destroy still work. A call on which ranks differ, or that one refuses, does not end it with
+ *     ANNULUS_AGREE_FIRST: ANNULUS_MISMATCH.
  *
  * Each function's comment, or that of its section for all functions there, says under Shapes what buffers hold, and
  * then gives Units, Ownership, Threads and Errors. Errors of every function: ANNULUS_INVALID_ARGUMENT for a NULL or a
