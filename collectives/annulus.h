@@ -220,7 +220,8 @@ typedef struct annulus_call {
   int32_t stream_kind; /* 0 = none; ANNULUS_STREAM_CUDA = a CUstream or cudaStream_t, NULL the legacy default stream */
   int32_t tag;         /* of messages: not supported yet */
   int32_t priority;    /* a call that waits in the queue is overtaken only by those of a higher priority; one that has
-                          begun is finished first. Other than 0 only with the setting priorities = 1 */
+                          begun is finished first. Other than 0 only with the setting priorities = 1, and not
+                          for a call with a stream */
   int32_t wire;        /* how elements travel: 0 and ANNULUS_WIRE_EXACT = as they are. Others: not supported yet */
   uint64_t flags;      /* ANNULUS_AGREE_FIRST, for collectives, on all ranks alike; or 0 */
   annulus_done_fn done; /* called at the end; NULL = nothing is. For annulus_submit only */
@@ -705,7 +706,7 @@ ANNULUS_API annulus_status_t annulus_run(annulus_comm_t* comm, const annulus_cal
  * When the communicator ends, the stream goes on all the same: the output is undefined then. A request is done, and
  * `done` called, when the ranks have done their part; a result on a GPU may be read behind the call in its stream, or
  * once the stream was synchronized. The calls of a group have the same stream.
- *   Ownership: buffers are lent until the calls are done, with a stream until it has passed them; the structs and
+ *   Ownership: buffers are lent until the calls are done and their stream, if any, has passed them; the structs and
  *              arrays are read before this returns.
  *   Errors:    as the asynchronous forms; ANNULUS_UNSUPPORTED for a field that is not supported yet, for a stream that
  *              has no driver here, that is captured into a graph, or that is in a context other than its GPU's primary
