@@ -318,7 +318,7 @@ TEST_P(ControlCutsTest, NobodyIsBlamedForACutAlone) {
 // As when something between the two has forgotten the connection: who sends first is reset, the other learns it from
 // its next probe.
 TEST_P(ControlCutsTest, ARankThatNoticesItLaterIsNotDead) {
-  Job job(GetParam(), 1, 0, true, -1, 1200 * kMillisecond);
+  Job job(GetParam(), 1, 0, true, -1, kSecond);
   CutNow(&job);
   job.control(0)->Enter(Allreduce(200));
   job.control(0)->Report(Timeout(), Allreduce(200));
