@@ -63,6 +63,10 @@ Status CheckUnbuilt(const annulus_call_t& call) {
   const auto& process = annulus::c_api::OfProcess();
   if (call.stream_kind != 0 && process.cuda == nullptr)
     return {Code::kUnsupported, "stream_kind is ANNULUS_STREAM_CUDA, but " + process.why_no_cuda};
+  if (call.stream_kind != 0 && call.priority != 0) {
+    return Status::Invalid("priority is " + std::to_string(call.priority) +
+                           ", but stream orders the call; calls in streams cannot overtake each other");
+  }
   if (call.tag != 0) return NotBuilt("tag");
   if (call.wire != 0 && call.wire != ANNULUS_WIRE_EXACT) return NotBuilt("wire");
   if ((call.flags & ~uint64_t{ANNULUS_AGREE_FIRST}) != 0) return NotBuilt("flags");

@@ -157,7 +157,7 @@ Status Communicator::SubmitNow(std::span<const CallArguments> given, const Give&
   ANNULUS_RETURN_IF_ERROR(CheckMayStart());
   ANNULUS_RETURN_IF_ERROR(StartThreads({&call, 1}));
   StreamOrder::Call in_stream(&streams_);
-  const Status staged = in_stream.Stage({&call, 1}, PlaceDeadline({&call, 1}));
+  const Status staged = in_stream.Stage({&call, 1}, agreement != nullptr, PlaceDeadline({&call, 1}));
   if (!staged.ok()) return Refuse(staged);
   Request* made = nullptr;
   ANNULUS_RETURN_IF_ERROR(requests_.MakeWithin(BudgetFor({&call, 1}), {&call, 1}, give == nullptr, &made));
@@ -186,7 +186,7 @@ Status Communicator::SubmitGroup(std::span<const CallArguments> given, const Giv
   ANNULUS_RETURN_IF_ERROR(CheckMayStart());
   ANNULUS_RETURN_IF_ERROR(StartThreads(calls));
   StreamOrder::Call in_stream(&streams_);
-  const Status staged = in_stream.Stage(calls, PlaceDeadline(calls));
+  const Status staged = in_stream.Stage(calls, agreement != nullptr, PlaceDeadline(calls));
   if (!staged.ok()) return Refuse(staged);
   std::vector<Request*> made(calls.size());
   ANNULUS_RETURN_IF_ERROR(requests_.MakeWithin(BudgetFor(calls), calls, true, made.data()));

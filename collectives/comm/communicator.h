@@ -108,6 +108,8 @@ class Communicator {
   // failures.
   using Give = std::function<void(RequestHandle request)>;
   Status Submit(std::span<const CallArguments> given, const Give& give, size_t* refused) {
+    // Before the lock, whose owner may wait for a call that waits for this thread.
+    if (dispatcher_.IsInsideReduction()) return CheckMayStart();
     const std::unique_lock<std::mutex> order = streams_.Lock(given);
     return AgreesFirst(given) ? SubmitAgreed(given, give, refused) : SubmitNow(given, give, refused, nullptr);
   }

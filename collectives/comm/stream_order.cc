@@ -53,7 +53,8 @@ StreamOrder::Staged StreamOrder::Arrange(const CallArguments& call, size_t* end)
   return staged;
 }
 
-void StreamOrder::Replace(CallArguments* call, const Staged& staged, const StreamCalls::Place& place) {
+void StreamOrder::Replace(CallArguments* call, const Staged& staged, bool may_do_nothing,
+                          const StreamCalls::Place& place) {
   SendParts(*call, rank_, nranks_, &send_parts_);
   RecvParts(*call, rank_, nranks_, &recv_parts_);
   if (call->send_queue != nullptr) {
@@ -70,7 +71,10 @@ void StreamOrder::Replace(CallArguments* call, const Staged& staged, const Strea
     auto* const buffer = static_cast<std::byte*>(call->recvbuf);
     std::byte* const copy = place.staging + staged.recv_at;
     for (const BufferPart& part : recv_parts_) {
-      place.outputs->push_back({buffer + part.begin, copy + part.begin, part.bytes});
+      const StreamCopy output{buffer + part.begin, copy + part.begin, part.bytes};
+      // What is copied back is then what was there.
+      if (may_do_nothing) place.inputs->push_back(output);
+      place.outputs->push_back(output);
     }
     call->recvbuf = copy;
     call->recv_queue = nullptr;
@@ -81,7 +85,7 @@ StreamOrder::Call::~Call() {
   if (place_.call != nullptr) order_->calls_->GiveBack(place_);
 }
 
-Status StreamOrder::Call::Stage(std::span<CallArguments> calls, Deadline until) {
+Status StreamOrder::Call::Stage(std::span<CallArguments> calls, bool may_do_nothing, Deadline until) {
   if (std::ranges::none_of(calls, HasStream)) return Status();
   const auto differs = [&](const CallArguments& call) {
     return !HasStream(call) || call.options->stream != calls.front().options->stream;
@@ -94,7 +98,7 @@ Status StreamOrder::Call::Stage(std::span<CallArguments> calls, Deadline until) 
   for (const CallArguments& call : calls) order_->staged_.push_back(order_->Arrange(call, &bytes));
   stream_ = calls.front().options->stream;
   ANNULUS_RETURN_IF_ERROR(order_->calls_->Take(stream_, static_cast<int>(calls.size()), bytes, until, &place_));
-  for (size_t i = 0; i < calls.size(); ++i) order_->Replace(&calls[i], order_->staged_[i], place_);
+  for (size_t i = 0; i < calls.size(); ++i) order_->Replace(&calls[i], order_->staged_[i], may_do_nothing, place_);
   return Status();
 }
 

@@ -44,8 +44,9 @@ class StreamOrder {
     Call& operator=(const Call&) = delete;
 
     // Takes a place for `calls`, which are complete and valid, and has them use staging memory. Does nothing without a
-    // stream. Waits up to `until`. Errors: kInvalidArgument, where their streams differ; as StreamCalls::Take.
-    Status Stage(std::span<CallArguments> calls, Deadline until);
+    // stream. `may_do_nothing`: outputs keep their content where the calls end without having written them. Waits up
+    // to `until`. Errors: kInvalidArgument, where their streams differ; as StreamCalls::Take.
+    Status Stage(std::span<CallArguments> calls, bool may_do_nothing, Deadline until);
     // Puts the calls into their stream, and names their place in the requests `made` of them and in those that are to
     // be `queued`. Errors: as StreamCalls::Enqueue.
     Status Enqueue(std::span<Request* const> made, std::span<Request* const> queued);
@@ -71,7 +72,7 @@ class StreamOrder {
 
   // The place of a call's buffers from *end on, which becomes the end of theirs.
   Staged Arrange(const CallArguments& call, size_t* end);
-  void Replace(CallArguments* call, const Staged& staged, const StreamCalls::Place& place);
+  void Replace(CallArguments* call, const Staged& staged, bool may_do_nothing, const StreamCalls::Place& place);
 
   const int rank_;
   const int nranks_;

@@ -41,7 +41,9 @@ Status CudaStreamCall::Create() {
   ANNULUS_RETURN_IF_ERROR(ToStatus(driver->StreamCreateWithPriority(&stream_, cuda::kStreamNonBlocking, kPriority),
                                    "cuStreamCreateWithPriority"));
   ANNULUS_RETURN_IF_ERROR(ToStatus(driver->EventCreate(&begun_, cuda::kEventWithoutTime), "cuEventCreate"));
-  return ToStatus(driver->EventCreate(&ended_, cuda::kEventWithoutTime), "cuEventCreate");
+  ANNULUS_RETURN_IF_ERROR(ToStatus(driver->EventCreate(&ended_, cuda::kEventWithoutTime), "cuEventCreate"));
+  // Whether the GPU can do that shows before any call needs it.
+  return Write(&words()->over);
 }
 
 CudaStreamCall::~CudaStreamCall() {
@@ -49,7 +51,10 @@ CudaStreamCall::~CudaStreamCall() {
   const cuda::ScopedContext scope(driver, device_.context());
   // The context is gone, and with it all that was in it.
   if (!scope.status().ok()) return;
-  if (stream_ != nullptr) driver->StreamDestroy(stream_);
+  if (stream_ != nullptr) {
+    driver->StreamSynchronize(stream_);
+    driver->StreamDestroy(stream_);
+  }
   if (begun_ != nullptr) driver->EventDestroy(begun_);
   if (ended_ != nullptr) driver->EventDestroy(ended_);
   if (grown_ != nullptr) driver->MemFreeHost(grown_);
@@ -84,36 +89,44 @@ Status CudaStreamCall::Copy(const StreamCopy& copy, bool to_device) const {
 }
 
 Status CudaStreamCall::Enqueue(cuda::Stream user) {
-  Status status = EnqueueAll(user);
-  if (status.ok()) return status;
-  // What our stream has got so far runs to its end. Nobody uses this place again, since it never writes that it is
-  // over.
-  OpenGate();
+  const cuda::ScopedContext scope(device_.driver(), device_.context());
+  Status status = scope.status();
+  if (status.ok()) {
+    NextValue();
+    status = EnqueueAll(user);
+    if (status.ok()) return status;
+    // What our stream has got so far runs to its end. If this fails too, the place never is free.
+    OpenGate();
+    static_cast<void>(Leave(user));
+  }
   GiveBack();
   return status;
+}
+
+Status CudaStreamCall::Write(uint32_t* word) const {
+  return ToStatus(
+      device_.driver()->StreamWriteValue32(stream_, cuda::ToDevice(word), value(), cuda::kWriteValueDefault),
+      "cuStreamWriteValue32");
 }
 
 // The user's stream waits for what is before that in the order of the program: so work queues that streams share
 // (CUDA_DEVICE_MAX_CONNECTIONS) cannot turn the order round.
 Status CudaStreamCall::EnqueueAll(cuda::Stream user) {
   const cuda::Driver& driver = device_.driver();
-  const cuda::ScopedContext scope(driver, device_.context());
-  ANNULUS_RETURN_IF_ERROR(scope.status());
-  const uint32_t value = NextValue();
-  const auto write = [&](uint32_t* word) {
-    return ToStatus(driver->StreamWriteValue32(stream_, cuda::ToDevice(word), value, cuda::kWriteValueDefault),
-                    "cuStreamWriteValue32");
-  };
-  auto* const words = reinterpret_cast<StreamWords*>(memory_);
   ANNULUS_RETURN_IF_ERROR(ToStatus(driver->EventRecord(begun_, user), "cuEventRecord"));
   ANNULUS_RETURN_IF_ERROR(ToStatus(driver->StreamWaitEvent(stream_, begun_, 0), "cuStreamWaitEvent"));
   for (const StreamCopy& copy : inputs_) ANNULUS_RETURN_IF_ERROR(Copy(copy, false));
-  ANNULUS_RETURN_IF_ERROR(write(&words->ready));
+  ANNULUS_RETURN_IF_ERROR(Write(&words()->ready));
   ANNULUS_RETURN_IF_ERROR(
-      ToStatus(driver->StreamWaitValue32(stream_, cuda::ToDevice(&words->gate), value, cuda::kWaitValueReached),
+      ToStatus(driver->StreamWaitValue32(stream_, cuda::ToDevice(&words()->gate), value(), cuda::kWaitValueReached),
                "cuStreamWaitValue32"));
   for (const StreamCopy& copy : outputs_) ANNULUS_RETURN_IF_ERROR(Copy(copy, true));
-  ANNULUS_RETURN_IF_ERROR(write(&words->over));
+  return Leave(user);
+}
+
+Status CudaStreamCall::Leave(cuda::Stream user) {
+  const cuda::Driver& driver = device_.driver();
+  ANNULUS_RETURN_IF_ERROR(Write(&words()->over));
   ANNULUS_RETURN_IF_ERROR(ToStatus(driver->EventRecord(ended_, stream_), "cuEventRecord"));
   return ToStatus(driver->StreamWaitEvent(user, ended_, 0), "cuStreamWaitEvent");
 }

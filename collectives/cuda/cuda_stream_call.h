@@ -19,9 +19,10 @@ class CudaStreamCall final : public StreamCall {
  public:
   static constexpr size_t kFirstBytes = 64 * 1024;  // Staging memory that each has from the start.
 
-  // `device` outlives the object. Errors: kSystem or kOutOfMemory of the driver.
+  // `device` outlives the object. Errors: kUnsupported: the GPU cannot write a word in the order of a stream; kSystem
+  // or kOutOfMemory of the driver.
   static Status Open(const CudaDevice& device, std::unique_ptr<CudaStreamCall>* call);
-  // The GPU touches the memory no more.
+  // Waits for our stream, which has no gate left to come to.
   ~CudaStreamCall();
 
   const CudaDevice& device() const { return device_; }
@@ -42,13 +43,18 @@ class CudaStreamCall final : public StreamCall {
   std::vector<StreamCopy>* outputs() { return &outputs_; }
 
   // Has `user` wait for what our stream does with the copies, and that for what `user` holds. When it fails, the gate
-  // is open, and `user` does not wait.
+  // is open, and as far as the driver lets it, `user` waits for what our stream had got, after which the place is free.
   Status Enqueue(cuda::Stream user);
 
  private:
   CudaStreamCall(const CudaDevice& device, void* memory);
   Status Create();
   Status EnqueueAll(cuda::Stream user);
+  // The end of a call: our stream frees the place, and `user` waits for that.
+  Status Leave(cuda::Stream user);
+  // Has our stream write the number of this use to a word.
+  Status Write(uint32_t* word) const;
+  StreamWords* words() const { return reinterpret_cast<StreamWords*>(memory_); }
   Status Copy(const StreamCopy& copy, bool to_device) const;
   Status ToStatus(cuda::Result result, const char* function) const;
 

@@ -14,6 +14,10 @@ namespace {
 constexpr Nanoseconds kFirstPause = 20 * kMicrosecond;
 constexpr Nanoseconds kLongestPause = kMillisecond;
 
+// A place that grows up to this takes the free ones with it, so that later calls find them ready: 256 MiB with all 16.
+// Larger ones would pin more memory than most programs can spare.
+constexpr size_t kMostGrownTogether = size_t{16} << 20;
+
 bool IsDefault(cuda::Stream stream) {
   return stream == nullptr || stream == cuda::LegacyStream() || stream == cuda::ThreadStream();
 }
@@ -22,7 +26,12 @@ bool IsDefault(cuda::Stream stream) {
 
 CudaStreamCalls::~CudaStreamCalls() {
   OpenAll();
-  domain_->Leave(this, std::move(calls_));
+  std::vector<std::unique_ptr<CudaStreamCall>> places;
+  {
+    const std::lock_guard<std::mutex> lock(mu_);
+    places.swap(calls_);
+  }
+  domain_->Leave(this, std::move(places));
 }
 
 Status CudaStreamCalls::FindContext(cuda::Stream stream, cuda::Context* context, cuda::Device* handle) const {
@@ -67,7 +76,10 @@ Status CudaStreamCalls::Take(void* stream, int calls, size_t bytes, Deadline unt
   ANNULUS_RETURN_IF_ERROR(Prepare(*device));
   CudaStreamCall* call = nullptr;
   ANNULUS_RETURN_IF_ERROR(AwaitFree(*device, bytes, until, &call));
-  if (bytes > call->staging_bytes()) ANNULUS_RETURN_IF_ERROR(Grow(call, bytes));
+  if (bytes > call->staging_bytes()) {
+    ANNULUS_RETURN_IF_ERROR(Grow(call, bytes, most_bytes_));
+    if (CudaStreamCall::GrownBytes(bytes) <= kMostGrownTogether) GrowFree(*device, bytes);
+  }
   call->Begin(calls);
   call->inputs()->clear();
   call->outputs()->clear();
@@ -123,11 +135,11 @@ Status CudaStreamCalls::AwaitFree(const CudaDevice& device, size_t bytes, Deadli
   }
 }
 
-Status CudaStreamCalls::Grow(CudaStreamCall* call, size_t bytes) {
+Status CudaStreamCalls::Grow(CudaStreamCall* call, size_t bytes, size_t most_bytes) {
   const size_t before = call->memory_bytes();
   const size_t grown = call->staging_bytes() > CudaStreamCall::kFirstBytes ? call->staging_bytes() : 0;
   const size_t others = MemoryBytes() - grown;
-  if (others > most_bytes_ || CudaStreamCall::GrownBytes(bytes) > most_bytes_ - others) {
+  if (others > most_bytes || CudaStreamCall::GrownBytes(bytes) > most_bytes - others) {
     return {Code::kOutOfMemory, "a stream-ordered call needs " + std::to_string(CudaStreamCall::GrownBytes(bytes)) +
                                     " bytes of pinned memory, more than memory_bytes (ANNULUS_MEMORY_BYTES) leaves"};
   }
@@ -136,6 +148,14 @@ Status CudaStreamCalls::Grow(CudaStreamCall* call, size_t bytes) {
   memory_bytes_ += call->memory_bytes();
   memory_bytes_ -= before;
   return status;
+}
+
+void CudaStreamCalls::GrowFree(const CudaDevice& device, size_t bytes) {
+  for (const auto& call : calls_) {
+    if (&call->device() != &device || !call->IsFree() || call->staging_bytes() >= bytes) continue;
+    // Half of the memory stays for larger calls and for requests.
+    if (!Grow(call.get(), bytes, most_bytes_ / 2).ok()) return;
+  }
 }
 
 Status CudaStreamCalls::Enqueue(void* stream, const Place& place) {

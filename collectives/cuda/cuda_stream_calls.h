@@ -43,7 +43,10 @@ class CudaStreamCalls final : public StreamCalls {
   Status AwaitFree(const CudaDevice& device, size_t bytes, Deadline until, CudaStreamCall** call);
   // With mu_ held. Null: none is free.
   CudaStreamCall* FindFree(const CudaDevice& device, size_t bytes) const;
-  Status Grow(CudaStreamCall* call, size_t bytes);
+  // While all places then have up to `most_bytes` of memory.
+  Status Grow(CudaStreamCall* call, size_t bytes, size_t most_bytes);
+  // Grows the other free places of that GPU, as far as there is memory: later their allocation may wait for a gate.
+  void GrowFree(const CudaDevice& device, size_t bytes);
 
   CudaDomain* const domain_;
   const size_t most_bytes_;

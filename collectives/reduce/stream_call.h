@@ -105,8 +105,9 @@ class StreamCalls {
   // once OpenAll was called; kOutOfMemory; those of the device.
   virtual Status Take(void* stream, int calls, size_t bytes, Deadline until, Place* place) = 0;
 
-  // Puts the call, with its copies, into `stream`. Errors: those of the device; then the stream is as before, as far as
-  // its device works, and the place was given back.
+  // Puts the call, with its copies, into `stream`. Errors: those of the device; then the place was given back, and what
+  // the device had got is done, without waiting for the ranks, before what `stream` gets later, as far as the device
+  // works: the outputs are undefined.
   virtual Status Enqueue(void* stream, const Place& place) = 0;
   // Gives a place back that is not enqueued.
   virtual void GiveBack(const Place& place) = 0;

@@ -160,16 +160,112 @@ TEST(CudaStreamFaultsTest, ACallThatTheDriverRefusesDoesNothing) {
     const Stream stream = user.NewStream();
     SubmitThree(comm, &user, stream);
     std::byte* const memory = user.Allocate(kBytes);
-    for (const char* function : {"cuStreamWaitValue32", "cuEventRecord", "cuStreamWaitEvent"}) {
-      user.fake()->Fail(function, cuda::Result::kNotSupported, 0);
+    // More often than there are places.
+    for (int round = 0; round < 20; ++round) {
+      for (const char* function : {"cuStreamWriteValue32", "cuMemcpyAsync", "cuEventRecord", "cuStreamWaitEvent"}) {
+        user.fake()->Fail(function, cuda::Result::kNotSupported, round % 2);
+        EXPECT_EQ(InStream(comm, stream, ANNULUS_CALL_ALLREDUCE, memory, memory, kBytes), ANNULUS_UNSUPPORTED);
+        EXPECT_NE(LastMessage().find(function), std::string::npos) << LastMessage();
+      }
+      user.fake()->Fail("cuStreamWaitValue32", cuda::Result::kNotSupported, 0);
       EXPECT_EQ(InStream(comm, stream, ANNULUS_CALL_ALLREDUCE, memory, memory, kBytes), ANNULUS_UNSUPPORTED);
-      EXPECT_NE(LastMessage().find(function), std::string::npos) << LastMessage();
-      EXPECT_TRUE(user.Drain(stream));
     }
+    EXPECT_TRUE(user.Drain(stream));
     SubmitThree(comm, &user, stream);
     EXPECT_TRUE(user.Drain(stream));
     EXPECT_EQ(Verdict(comm), ANNULUS_OK);
   });
+  ExpectNothingWrong();
+}
+
+TEST(CudaStreamFaultsTest, AGpuThatCannotWriteWordsIsRefusedBeforeAnythingIsEnqueued) {
+  Cluster(Ranks(1)).Run([](annulus_comm_t* comm, int) {
+    StreamUser user;
+    const Stream stream = user.NewStream();
+    std::byte* const memory = user.Allocate(kBytes);
+    user.fake()->Fail("cuStreamWriteValue32", cuda::Result::kNotSupported, 3);
+    EXPECT_EQ(InStream(comm, stream, ANNULUS_CALL_ALLREDUCE, memory, memory, kBytes), ANNULUS_UNSUPPORTED);
+    EXPECT_NE(LastMessage().find("cannot order calls by streams"), std::string::npos) << LastMessage();
+    EXPECT_EQ(user.fake()->Counts().streams, 1) << "but the user's";
+    SubmitThree(comm, &user, stream);
+    EXPECT_TRUE(user.Drain(stream));
+  });
+  ExpectNothingWrong();
+}
+
+// What the reduction below uses.
+struct Reentrant {
+  annulus_comm_t* comm = nullptr;
+  StreamUser* user = nullptr;
+  Stream stream = nullptr;
+  Tally submits;  // 1: all places are taken, and another thread submits one call more.
+  annulus_status_t refusal = ANNULUS_OK;
+};
+
+int32_t SubmitInside(const void*, const void*, void*, size_t, annulus_type_t, void* context) {
+  auto* const all = static_cast<Reentrant*>(context);
+  EXPECT_TRUE(all->submits.WaitFor(1));
+  all->refusal = InStream(all->comm, all->stream, ANNULUS_CALL_BARRIER, nullptr, nullptr, 0);
+  all->user->LetGo();
+  return 0;
+}
+
+TEST(CudaStreamFaultsTest, AReductionFunctionIsRefusedThoughAnotherThreadWaitsForAPlace) {
+  Cluster(Ranks(2)).Run([](annulus_comm_t* comm, int) {
+    StreamUser user;
+    Reentrant all;
+    all.comm = comm;
+    all.user = &user;
+    all.stream = user.NewStream();
+    annulus_op_t op{};
+    ASSERT_EQ(annulus_op_create(comm, SubmitInside, &all, nullptr, &op), ANNULUS_OK);
+    int64_t number = 1;
+    annulus_request_t* request = nullptr;
+    ASSERT_EQ(annulus_allreduce_async(comm, &number, &number, 1, ANNULUS_INT64, op, &request), ANNULUS_OK);
+    user.Hold(all.stream);
+    Calls barrier;
+    AddInStream(&barrier, all.stream, ANNULUS_CALL_BARRIER, nullptr, nullptr, 0).timeout_ms = 5000;
+    for (int i = 0; i < 16; ++i) ASSERT_EQ(barrier.Submit(comm, nullptr), ANNULUS_OK) << LastMessage();
+    std::thread one_more([&] {
+      all.submits.Add();
+      EXPECT_EQ(barrier.Submit(comm, nullptr), ANNULUS_OK) << LastMessage();
+    });
+    EXPECT_EQ(annulus_request_wait(request, -1), ANNULUS_OK) << LastMessage(comm);
+    EXPECT_EQ(annulus_request_free(request), ANNULUS_OK);
+    one_more.join();
+    EXPECT_TRUE(user.Drain(all.stream));
+    EXPECT_EQ(all.refusal, ANNULUS_INVALID_ARGUMENT);
+  });
+  ExpectNothingWrong();
+}
+
+// Memory could not be pinned behind the gates of calls that are under way.
+TEST(CudaStreamFaultsTest, FreePlacesGrowWithTheFirstOneThatMust) {
+  Cluster(Ranks(1)).Run([](annulus_comm_t* comm, int) {
+    constexpr size_t kLarge = 200'000;
+    StreamUser user;
+    const Stream stream = user.NewStream();
+    std::byte* const memory = user.Allocate(kLarge);
+    const auto pinned = [&] { return user.fake()->Counts().pinned_ranges; };
+    ASSERT_EQ(InStream(comm, stream, ANNULUS_CALL_ALLREDUCE, memory, memory, kLarge), ANNULUS_OK) << LastMessage();
+    ASSERT_TRUE(user.Drain(stream));
+    annulus_memory_t warm{};
+    warm.struct_bytes = sizeof warm;
+    EXPECT_EQ(annulus_comm_memory(comm, &warm), ANNULUS_OK);
+    const int64_t ranges = pinned();
+    user.Hold(stream);
+    for (int i = 0; i < 16; ++i) {
+      ASSERT_EQ(InStream(comm, stream, ANNULUS_CALL_ALLREDUCE, memory, memory, kLarge), ANNULUS_OK) << LastMessage();
+    }
+    annulus_memory_t full{};
+    full.struct_bytes = sizeof full;
+    EXPECT_EQ(annulus_comm_memory(comm, &full), ANNULUS_OK);
+    EXPECT_EQ(full.staging, warm.staging);
+    EXPECT_EQ(pinned(), ranges);
+    user.LetGo();
+    EXPECT_TRUE(user.Drain(stream));
+  });
+  ExpectNothingWrong();
 }
 
 TEST(CudaStreamFaultsTest, PinnedMemoryIsCountedBoundedAndUsedAgain) {

@@ -227,6 +227,69 @@ TEST(CudaStreamTest, ACallThatRanksAgreeOnFirstIsOrderedToo) {
   });
 }
 
+TEST(CudaStreamTest, CallsOnWhichRanksDifferWriteNoOutput) {
+  Cluster(Ranks()).Run([](annulus_comm_t* comm, int rank) {
+    StreamUser user;
+    const Stream stream = user.NewStream();
+    std::byte* const in = user.Allocate(kBytes);
+    std::byte* const out = user.Allocate(kRanks * kBytes);
+    const auto differ = [&](annulus_kind_t kind, const std::byte* input) {
+      Calls calls;
+      const size_t count = rank == 0 ? kBytes : kBytes - 1;
+      AddInStream(&calls, stream, kind, input, out, count).flags = ANNULUS_AGREE_FIRST;
+      annulus_request_t* request = nullptr;
+      ASSERT_EQ(calls.Submit(comm, &request), ANNULUS_OK) << LastMessage();
+      EXPECT_EQ(annulus_request_wait(request, -1), ANNULUS_MISMATCH);
+      EXPECT_EQ(annulus_request_free(request), ANNULUS_OK);
+    };
+    user.Fill(stream, in, 1, kBytes);
+    for (int round = 0; round < 3; ++round) {
+      // Leaves other bytes in the staging memory.
+      ASSERT_EQ(InStream(comm, stream, ANNULUS_CALL_ALLGATHER, in, out, kBytes), ANNULUS_OK) << LastMessage();
+      user.Fill(stream, out, 50 + round, kRanks * kBytes);
+      differ(ANNULUS_CALL_ALLREDUCE, in);
+      differ(ANNULUS_CALL_ALLREDUCE, out);
+      differ(ANNULUS_CALL_ALLGATHER, in);
+      ASSERT_TRUE(user.Drain(stream));
+      EXPECT_TRUE(user.Read(out, kRanks * kBytes) == Bytes(50 + round, kRanks * kBytes));
+    }
+  });
+  EXPECT_EQ(LoadDriver()->Violations(), std::vector<std::string>());
+}
+
+// Rank 0 chooses the next call by priority; one that waits for its stream must not wait for one behind it.
+TEST(CudaStreamTest, CallsKeepTheirOrderWhereOthersHavePriorities) {
+  ClusterConfig config = Ranks();
+  config.priorities = 1;
+  Cluster(config).Run([](annulus_comm_t* comm, int rank) {
+    StreamUser user;
+    const Stream stream = user.NewStream();
+    std::byte* const memory = user.Allocate(kBytes);
+    user.Fill(stream, memory, 1, kBytes);
+    user.Hold(stream);
+    std::vector<annulus_request_t*> requests(6);
+    for (size_t i = 0; i < requests.size(); ++i) {
+      Calls calls;
+      AddInStream(&calls, stream, ANNULUS_CALL_ALLREDUCE, memory, memory, kBytes);
+      if (i % 3 == 1) calls.back().flags = ANNULUS_AGREE_FIRST;
+      ASSERT_EQ(calls.Submit(comm, &requests[i]), ANNULUS_OK) << LastMessage();
+      calls.back().flags = 0;
+      calls.back().priority = i % 2 == 0 ? 1 : -1;
+      EXPECT_EQ(calls.Submit(comm, nullptr), ANNULUS_INVALID_ARGUMENT);
+      EXPECT_NE(LastMessage().find("priority"), std::string::npos) << LastMessage();
+      EXPECT_NE(LastMessage().find("stream"), std::string::npos) << LastMessage();
+    }
+    user.LetGo();
+    for (annulus_request_t* const request : requests) {
+      EXPECT_EQ(annulus_request_wait(request, -1), ANNULUS_OK) << LastMessage(comm);
+      EXPECT_EQ(annulus_request_free(request), ANNULUS_OK);
+    }
+    ASSERT_TRUE(user.Drain(stream));
+    EXPECT_TRUE(user.Read(memory, kBytes) == Bytes(729 % 256)) << "rank " << rank;
+  });
+  EXPECT_EQ(LoadDriver()->Violations(), std::vector<std::string>());
+}
+
 TEST(CudaStreamTest, CallsOfSeveralThreadsAndCommunicatorsInStreamsOfTheirOwn) {
   Cluster(Ranks()).Run([](annulus_comm_t* comm, int rank) {
     annulus_comm_t* others[2] = {};
