@@ -254,7 +254,8 @@ void OracleScale(DataType type, double factor, const std::byte* a, std::byte* to
   };
   const auto whole = [&](auto zero) {
     using T = decltype(zero);
-    Put(to, i, static_cast<T>(static_cast<__int128>(Get<T>(a, i)) * static_cast<__int128>(factor)));
+    using Wide = unsigned __int128;  // Which wraps around.
+    Put(to, i, static_cast<T>(static_cast<Wide>(Get<T>(a, i)) * static_cast<Wide>(static_cast<__int128>(factor))));
   };
   const auto real = [&](auto zero, size_t part = 0, size_t parts = 1) {
     using T = decltype(zero);
