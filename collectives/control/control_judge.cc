@@ -179,6 +179,8 @@ void ControlJudge::Back(int rank) {
 }
 
 void ControlJudge::Gone(int rank, int os_errno) {
+  // Of two ranks that go in the same turn the second one is news, as it is in a later turn.
+  if (arbiter_.verdict() && !announced_ && !on_gone_) Announce();
   if (!announced_) return arbiter_.Disconnected(rank, os_errno, config_.net->Now());
   TellLoss(rank, os_errno);
 }
