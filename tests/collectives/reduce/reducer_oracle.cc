@@ -134,7 +134,7 @@ T FloatOp(T a, T b, ReduceOp op) {
 
 template <typename T>
 T IntOp(T a, T b, ReduceOp op) {
-  using U = std::make_unsigned_t<T>;
+  using U = std::common_type_t<std::make_unsigned_t<T>, unsigned>;  // Wraps around; less would become an int.
   switch (op) {
     case ReduceOp::kSum:
     case ReduceOp::kAvg:
