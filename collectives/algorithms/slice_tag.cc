@@ -39,16 +39,6 @@ Status ExplainTag(const Tag& expected, const Tag& arrived, int peer) {
 
 }  // namespace
 
-Tag PackTag(const Call& call, const SliceId& id) {
-  Tag tag;
-  tag.words[0] = (call.sequence << 24) | uint64_t{static_cast<uint8_t>(call.kind)} << 16 |
-                 uint64_t{static_cast<uint8_t>(call.type)} << 8 | uint64_t{static_cast<uint8_t>(call.op)};
-  tag.words[1] = call.count;
-  tag.words[2] = uint64_t{static_cast<uint32_t>(call.root)} << 32 | id.chunk;
-  tag.words[3] = id.slice << 16 | (id.channel & 0xffff);
-  return tag;
-}
-
 Call CallOf(const Tag& tag) {
   Call call;
   call.sequence = tag.words[0] >> 24;
