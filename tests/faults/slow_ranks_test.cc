@@ -30,6 +30,8 @@ constexpr Nanoseconds kVerdict = 2 * kSecond;                // Promised.
 constexpr Nanoseconds kDeadline = 3 * kSecond;
 // Over a deadline for which nothing else is to blame, a rank that is paused for a second is named (docs/failures.md).
 constexpr Nanoseconds kPauseAtDeadline = 900 * kMillisecond;
+// Of a pause that ends just before the deadline: what is left for the rest of the call, in which a busy machine works.
+constexpr Nanoseconds kLeft = 500 * kMillisecond;
 
 class SlowRanksTest : public testing::TestWithParam<const char*> {
  protected:
@@ -151,6 +153,27 @@ TEST_P(SlowRanksTest, NobodyCallsThemDead) {
     killed < 0 ? ExpectGoodEnd() : ExpectVerdictAbout(killed, ANNULUS_PEER_LOST, since, slow, Now());
   }
   EXPECT_TRUE(throttled == 0 || imitates_ || throttled_periods_ > 0);
+}
+
+// A rank is paused from the midst of a call until just before its deadline, or for any time up to that. In every third
+// round another one is killed meanwhile. Who is killed is named, and no other.
+TEST_P(SlowRanksTest, APauseUpToTheDeadlineIsNoFailure) {
+  const uint64_t rounds = Rounds(3, 60);
+  for (uint64_t seed = 1; seed <= rounds && !HasFailure(); ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    std::mt19937_64 random(seed);
+    Begin(kDeadline);
+    if (HasFatalFailure()) return;
+    const int slow = static_cast<int>(random() % kRanks);
+    const int killed = seed % 3 != 0 ? -1 : static_cast<int>((slow + 1 + random() % (kRanks - 1)) % kRanks);
+    const Nanoseconds pause = kDeadline - kLeft - (random() % 2 == 0 ? 0 : Within(&random, kDeadline - 2 * kLeft));
+    Work(Within(&random, 50 * kMillisecond));
+    ranks_->Signal(slow, SIGSTOP);
+    const Nanoseconds since = Now();
+    if (killed >= 0) ranks_->Signal(killed, SIGKILL);
+    Pause(slow, pause);
+    killed < 0 ? ExpectGoodEnd() : ExpectVerdictAbout(killed, ANNULUS_PEER_LOST, since, slow, Now());
+  }
 }
 
 TEST_P(SlowRanksTest, WhoeverIsMissingAtTheDeadlineIsNamedAndNotThem) {
