@@ -68,6 +68,7 @@ class Reader {
   Status ReadMaster();
   Status ReadSlurmRendezvous();
   std::string LocalJob() const;
+  std::string DoubtOfRun(bool one_host) const;
 
   const EnvironmentLookup& lookup_;
   JobPlace* place_;
@@ -202,6 +203,18 @@ std::string Reader::LocalJob() const {
   return id.empty() ? "" : place_->launcher + " " + id;
 }
 
+// torchrun calls a run "none" unless it is given a name, so each job has that; and it restarts ranks only where it is
+// allowed to.
+std::string Reader::DoubtOfRun(bool one_host) const {
+  if (place_->launcher == kTorchrun) {
+    if (place_->run_id.empty() || place_->run_id == "none") return "torchrun was given no --rdzv-id";
+    const bool restarts = !Has("TORCHELASTIC_MAX_RESTARTS") || Get("TORCHELASTIC_MAX_RESTARTS") != "0";
+    if (!one_host && restarts) return "torchrun's agents do not count restarts together";
+  }
+  if (place_->launcher == kHydra && place_->run_id.empty()) return "MPICH names no job on several hosts";
+  return "";
+}
+
 Status Reader::ReadRun() {
   if (!place_->run_id.empty()) return {};
   const bool one_host = place_->local_size == place_->size;
@@ -214,6 +227,7 @@ Status Reader::ReadRun() {
     place_->run_id = ShortRunId(LocalJob());
     if (place_->launcher == kSlurm) restarts = "SLURM_RESTART_COUNT";
   }
+  place_->run_doubt = DoubtOfRun(one_host);
   if (restarts == nullptr || !Has(restarts)) return {};
   return GetNumber(restarts, 0, std::numeric_limits<int32_t>::max(), &place_->restart);
 }

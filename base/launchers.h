@@ -27,6 +27,10 @@ struct JobPlace : SettingValues {
   // Number of times that the launcher has restarted the run; 0 with a run_id of the user's.
   int64_t restart = 0;
 
+  // Why ranks left over from another start of the job cannot be told from this one's with certainty: a sentence without
+  // its end, about the launcher; "" where they can, or where nobody but the user names the run.
+  std::string run_doubt;
+
   // Source of rank and size, for the log: "torchrun", "Open MPI", "the ANNULUS_* variables"; "" when unknown. A program
   // that gives both itself sets it before ReadLauncher.
   std::string launcher;

@@ -65,6 +65,13 @@ Status Setup::Establish(const Options& options, const Membership& membership, co
   const std::string source = options.launcher.empty() ? "the configuration" : options.launcher;
   Log(LogLevel::kInfo, static_cast<int>(options.rank), "rank %lld of %d, from %s", static_cast<long long>(options.rank),
       membership.nranks(), source.c_str());
+  if (!options.run_doubt.empty() && membership.nranks() > 1 && options.rank == 0) {
+    Log(LogLevel::kWarn, 0,
+        "ranks left over from an earlier start of this job may be taken for its own (%s): give ANNULUS_RUN_ID a new "
+        "value "
+        "for each start",
+        options.run_doubt.c_str());
+  }
   const Deadline deadline = std::min(patience.deadline, DeadlineAfter(options.connect_timeout_ms * kMillisecond));
   const std::string why_not = WhyNotSelected(resources.transports, options);
   if (!why_not.empty() && options.rank == 0) Log(LogLevel::kWarn, 0, "%s", why_not.c_str());

@@ -86,6 +86,7 @@ Status Split(Communicator* parent, int colour, int key, std::unique_ptr<Communic
   options.local_rank = options.local_size = -1;
   options.tuning_file.clear();  // The parent owns it: two communicators would overwrite each other's data.
   options.launcher = "a split of another communicator";
+  options.run_doubt.clear();
   options.parent_job = parent->job();
   options.epoch = epoch;
   options.listener = port.listener();

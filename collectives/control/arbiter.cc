@@ -27,8 +27,12 @@ int Priority(Code code) {
 
 }  // namespace
 
-void Arbiter::Disconnected(int rank, int os_errno, Nanoseconds) {
-  if (!ranks_[rank].left) Conclude(DeathVerdict(rank, os_errno));
+void Arbiter::Died(int rank) {
+  if (!ranks_[rank].left) Conclude(DeathVerdict(rank));
+}
+
+void Arbiter::Unreachable(int rank) {
+  if (!ranks_[rank].left) Conclude(LostPathVerdict({rank}));
 }
 
 void Arbiter::Lost(int rank) { ranks_[rank].lost = !ranks_[rank].left; }
@@ -225,8 +229,7 @@ std::optional<Verdict> Arbiter::Judge(int reporter) const {
   // A message concerns only two ranks, whatever collective the others are in.
   const bool message = ranks_[reporter].message.has_value();
   const std::optional<Call> concerned = message ? std::nullopt : Concerned();
-  std::optional<Verdict> verdict;
-  if (absence_explains) verdict = JudgeUnreachable(reporter);
+  std::optional<Verdict> verdict = JudgeUnreachable();
   if (!verdict && absence_explains) verdict = JudgeLeft(reporter, concerned);
   if (!verdict && !message) verdict = JudgeMismatch();
   if (verdict || code != Code::kTimeout) return verdict;
@@ -236,29 +239,33 @@ std::optional<Verdict> Arbiter::Judge(int reporter) const {
   return verdict;
 }
 
-// Ranks that owe an answer and may have caused what is reported; with `given_up`, only those that also cannot be
-// reached. A broken link and a late message lead to one rank only.
-std::vector<int> Arbiter::Silent(int reporter, bool given_up) const {
+// The ranks that are given up cannot be told anything, and each says that it and rank 0 have lost each other. So
+// everybody says that, whatever else is known: there is no other verdict that all can share.
+std::optional<Verdict> Arbiter::JudgeUnreachable() const {
+  std::vector<int> gone;
+  for (int r = 0; r < nranks(); ++r) {
+    if (ranks_[r].given_up && !ranks_[r].left) gone.push_back(r);
+  }
+  if (gone.empty()) return std::nullopt;
+  return LostPathVerdict(gone);
+}
+
+// Ranks that owe an answer and may have caused what is reported. A late message leads to one rank only.
+std::vector<int> Arbiter::Silent(int reporter) const {
   const int peer = ranks_[reporter].failure->peer();
   std::vector<int> silent;
   for (int r = 0; r < nranks(); ++r) {
     const Rank& rank = ranks_[r];
     if (rank.left || rank.answered || rank.failure || (peer != Status::kNoRank && peer != r)) continue;
-    if (rank.given_up || !given_up) silent.push_back(r);
+    silent.push_back(r);
   }
   return silent;
-}
-
-std::optional<Verdict> Arbiter::JudgeUnreachable(int reporter) const {
-  const std::vector<int> gone = Silent(reporter, true);
-  if (gone.empty()) return std::nullopt;
-  return SilenceVerdict(gone, reporter);
 }
 
 // A process that is paused looks like this for as long, and is named only if a deadline has passed and no rank is known
 // to be the cause. Its pause breaks no link, since its kernel goes on.
 std::optional<Verdict> Arbiter::JudgeSilent(int reporter) const {
-  const std::vector<int> silent = Silent(reporter, false);
+  const std::vector<int> silent = Silent(reporter);
   if (silent.empty()) return std::nullopt;
   return SilenceVerdict(silent, reporter);
 }
@@ -306,7 +313,7 @@ std::optional<Verdict> Arbiter::JudgeOutside(int reporter, const Call& concerned
   for (int r = 0; r < nranks(); ++r) {
     if (!ranks_[r].left && ranks_[r].known() && ranks_[r].sequence == least) outside.push_back(r);
   }
-  const std::vector<int> silent = Silent(reporter, false);
+  const std::vector<int> silent = Silent(reporter);
   const bool one = outside.size() == 1;
   return LateVerdict(
       outside.front(), reporter, concerned,

@@ -51,13 +51,16 @@ class Arbiter {
 
   explicit Arbiter(int nranks) : ranks_(nranks) {}
 
-  // The control connection of `rank` ended for good; os_errno is 0 for an orderly end or a reset.
-  void Disconnected(int rank, int os_errno, Nanoseconds now);
-  // The control connection of `rank` broke, and another may take its place. Until Found or Disconnected no
+  // The control connection of `rank` ended for good, in an orderly way or by a reset.
+  void Died(int rank);
+  // The same, but because the path to it carries nothing any more.
+  void Unreachable(int rank);
+  // The control connection of `rank` broke, and another may take its place. Until Found, GiveUp, Died or Unreachable no
   // reports are judged, because this rank may know the cause.
   void Lost(int rank);
   void Found(int rank, Nanoseconds now);
-  // It has been away for too long, but is not known to be dead: it counts as one that does not answer.
+  // The path to it has carried nothing for too long. Unless it comes back before the verdict, or something decides at
+  // once, the verdict is that it and rank 0 have lost each other.
   void GiveUp(int rank, Nanoseconds now);
   // `rank` destroys its communicator; `last` is its activity before that.
   void Goodbye(int rank, const Activity& last, Nanoseconds now);
@@ -93,7 +96,7 @@ class Arbiter {
   struct Rank {
     bool left = false;      // Said goodbye.
     bool lost = false;      // Has no control connection.
-    bool given_up = false;  // Had none for too long.
+    bool given_up = false;  // Had none that carries anything for too long.
     bool answered = false;  // Its activity below is known.
     uint32_t asked = 0;     // First question whose answer counts.
     std::optional<Status> failure;
@@ -123,8 +126,8 @@ class Arbiter {
   std::optional<Call> Concerned() const;
   // The verdict that the evidence supports now, or none when only the report itself is left.
   std::optional<Verdict> Judge(int reporter) const;
-  std::vector<int> Silent(int reporter, bool given_up) const;
-  std::optional<Verdict> JudgeUnreachable(int reporter) const;
+  std::optional<Verdict> JudgeUnreachable() const;
+  std::vector<int> Silent(int reporter) const;
   std::optional<Verdict> JudgeSilent(int reporter) const;
   std::optional<Verdict> JudgeLeft(int reporter, const std::optional<Call>& concerned) const;
   std::optional<Verdict> JudgeMismatch() const;

@@ -2,7 +2,7 @@
 #include "collectives/control/arbiter_text.h"
 
 #include <algorithm>
-#include <cstring>
+#include <cerrno>
 
 namespace annulus {
 namespace {
@@ -94,17 +94,18 @@ const char* AdviceFor(Code code) {
   }
 }
 
-Verdict DeathVerdict(int rank, int os_errno) {
-  if (os_errno == 0) {
-    return MakeVerdict(Code::kPeerLost, rank, Status::kNoRank,
-                       RankList({rank}) + " died (its control connection closed without a goodbye)",
-                       "Look at that rank's own output, its exit status and the system's log; an out-of-memory kill is "
-                       "a common cause.");
-  }
-  Verdict verdict = MakeVerdict(Code::kPeerLost, rank, Status::kNoRank,
-                                RankList({rank}) + " cannot be reached any more: " + std::strerror(os_errno),
-                                "Check that rank's host and the network to it.");
-  verdict.os_errno = os_errno;
+Verdict DeathVerdict(int rank) {
+  return MakeVerdict(Code::kPeerLost, rank, Status::kNoRank,
+                     RankList({rank}) + " died (its control connection closed without a goodbye)",
+                     "Look at that rank's own output, its exit status and the system's log; an out-of-memory kill is a "
+                     "common cause.");
+}
+
+Verdict LostPathVerdict(const std::vector<int>& ranks) {
+  Verdict verdict = MakeVerdict(Code::kPeerLost, ranks.front(), 0,
+                                "rank 0 and " + RankList(ranks) + " lost each other: nothing passes between them",
+                                "Check the hosts of these ranks and the network between them.");
+  verdict.os_errno = ETIMEDOUT;
   return verdict;
 }
 
@@ -113,6 +114,10 @@ Verdict SilenceVerdict(const std::vector<int>& ranks, int peer) {
   return MakeVerdict(Code::kTimeout, ranks.front(), peer,
                      RankList(ranks) + verb + " not respond (stopped or unreachable)",
                      "Check whether that process is stopped or held in a debugger, and whether its host is up.");
+}
+
+Verdict UnansweredVerdict(int rank, bool path_is_silent) {
+  return path_is_silent ? LostPathVerdict({rank}) : SilenceVerdict({0}, Status::kNoRank);
 }
 
 Verdict AbortVerdict(int rank, const std::string& reason) {

@@ -26,10 +26,15 @@ const char* AdviceFor(Code code);
 // Verdicts that a rank may also reach without the arbiter, so that the same event is always described in the same
 // words.
 
-// The control connection of `rank` ended; os_errno is 0 for an orderly end or a reset.
-Verdict DeathVerdict(int rank, int os_errno);
+// The control connection of `rank` ended, in an orderly way or by a reset.
+Verdict DeathVerdict(int rank);
+// Nothing passes between rank 0 and `ranks` any more. Both ends of a path say the same, and name the rank that is not
+// 0.
+Verdict LostPathVerdict(const std::vector<int>& ranks);
 // `peer` noticed that `ranks` do not answer.
 Verdict SilenceVerdict(const std::vector<int>& ranks, int peer);
+// That of `rank`, whose report was not answered in time, by rank 0 or because the path to it is silent.
+Verdict UnansweredVerdict(int rank, bool path_is_silent);
 Verdict AbortVerdict(int rank, const std::string& reason = "");
 Verdict BrokenMessageVerdict(int rank, const std::string& what);
 // For a rank whose arbiter left before it could judge the failure that the rank saw in `call`.

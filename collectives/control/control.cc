@@ -109,6 +109,7 @@ Status Control::Start(ControlConfig config, std::unique_ptr<Control>* control) {
   role.activity = &made->activity_;
   role.conclude = [control = made.get()](const Verdict& verdict) { control->Conclude(verdict); };
   role.heard_at = &made->heard_at_;
+  role.path_is_silent = &made->path_is_silent_;
   role.judge_lost = [control = made.get()] { control->judge_lost_at_.store(Now()); };
   std::unique_ptr<Thread> thread;
   try {
@@ -167,7 +168,7 @@ Verdict Control::Report(const Status& failure, const Call& call, Deadline until)
   const Nanoseconds late = Now() - VerdictDue(start, heard_at_.load(), until);
   if (!known && late > kOverslept) known = verdict_.WaitFor(kVerdictGrace);
   if (!known) {
-    const Verdict alone = SilenceVerdict({0}, Status::kNoRank);
+    const Verdict alone = UnansweredVerdict(thread_->rank(), path_is_silent_.load());
     Conclude(alone);
     thread_->Post([alone](ControlRole* role) { role->Settle(alone); });
     thread_->Flush(kSettleGrace);

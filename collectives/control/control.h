@@ -104,6 +104,7 @@ class Control {
   VerdictCell verdict_;
   std::atomic<Nanoseconds> judge_lost_at_{0};  // 0 while rank 0 is there.
   std::atomic<Nanoseconds> heard_at_{0};       // Latest sign of life of rank 0.
+  std::atomic<bool> path_is_silent_{false};    // As in ControlRoleConfig.
   std::unique_ptr<Thread> thread_;             // Null once closed.
 };
 

@@ -95,7 +95,7 @@ bool ControlJudge::AwaitsReturn() const {
 
 void ControlJudge::HandleMessage(int rank, MessageType type, std::span<const std::byte> body) {
   // The path to a rank that no question had reached carries again.
-  if (absences_.has(rank)) Back(rank);
+  if (absences_.has(rank) || given_up_.contains(rank)) Back(rank);
   given_up_.erase(rank);
   ByteReader in(body);
   if (!HandleBody(rank, type, &in)) {
@@ -181,13 +181,13 @@ void ControlJudge::Back(int rank) {
 void ControlJudge::Gone(int rank, int os_errno) {
   // Of two ranks that go in the same turn the second one is news, as it is in a later turn.
   if (arbiter_.verdict() && !announced_ && !on_gone_) Announce();
-  if (!announced_) return arbiter_.Disconnected(rank, os_errno, config_.net->Now());
-  TellLoss(rank, os_errno);
+  if (announced_) return TellLoss(rank, os_errno);
+  os_errno == 0 ? arbiter_.Died(rank) : arbiter_.Unreachable(rank);
 }
 
 void ControlJudge::TellLoss(int rank, int os_errno) {
   if (on_gone_) return;  // A leaving rank no longer judges.
-  const Verdict loss = DeathVerdict(rank, os_errno);
+  const Verdict loss = os_errno == 0 ? DeathVerdict(rank) : LostPathVerdict({rank});
   ByteWriter out;
   WriteVerdict(loss, &out);
   SendAll(MessageType::kVerdict, out.bytes());

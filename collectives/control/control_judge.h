@@ -47,7 +47,7 @@ class ControlJudge : public ControlRole {
   void Returned(int rank, SealedFd connection);
   // `rank` is not coming back.
   void Gone(int rank, int os_errno);
-  // Tells all ranks about a death after the verdict: new communicators that they are making may need that rank.
+  // Tells all ranks about a loss after the verdict: new communicators that they are making may need that rank.
   void TellLoss(int rank, int os_errno);
   // Carries out what the arbiter wants after an event.
   void Act();

@@ -28,7 +28,7 @@ ControlMember::ControlMember(const ControlRoleConfig& config)
       session_(config.net, {[this](MessageType type, std::span<const std::byte> body) { HandleMessage(type, body); },
                             [this](ControlEnd end, const Status& cause) { Closed(end, cause); }}),
       redial_(config.net, {[this](SealedFd connection) { return Connected(std::move(connection)); },
-                           [this] { End(DeathVerdict(0, 0)); }, [this](const Status& last) { RedialledInVain(last); }}),
+                           [this] { Refused(); }, [this](const Status& last) { RedialledInVain(last); }}),
       path_check_(config.net->MakeTimer()) {}
 
 Status ControlMember::Open(ControlConnections connections) {
@@ -42,7 +42,6 @@ Status ControlMember::Open(ControlConnections connections) {
   if (connection.fd >= 0) return session_.Open(connection.TakeFd());
   if (!redial_.has_door())
     return Status(Code::kPeerLost, "the control connection to rank 0 broke, and its door is not known", 0, ETIMEDOUT);
-  lost_errno_ = ETIMEDOUT;
   redial_.Begin(kSilenceRedialTime);
   return Status();
 }
@@ -68,16 +67,20 @@ void ControlMember::WatchPath() {
     const Nanoseconds now = config_.net->Now();
     if (departing_ && now >= path_until_) return;
     if (session_.delivered()) undelivered_since_ = now;
+    NotePath(now - undelivered_since_ >= kUndelivered);
     if (!session_.delivered() && now < path_until_) config_.Heard();
     const bool unsure = now - undelivered_since_ >= kUndelivered || now - last_word_ >= kNoWord;
     if (unsure && !redial_.active() && session_.open() && redial_.has_door()) {
-      lost_errno_ = ETIMEDOUT;
       redial_.Begin(kRedialTime);  // Beside the connection that there is.
     } else if (session_.delivered() && now - last_word_ >= kUndelivered) {
       session_.Probe();  // Is it the path that is silent, or rank 0?
     }
     WatchPath();
   });
+}
+
+void ControlMember::NotePath(bool is_silent) const {
+  if (config_.path_is_silent != nullptr) config_.path_is_silent->store(is_silent);
 }
 
 void ControlMember::Doubt() {
@@ -155,24 +158,29 @@ void ControlMember::Closed(ControlEnd end, const Status& cause) {
     if (config_.judge_lost) config_.judge_lost();
     return Broken(cause.message());  // Rank 0 tells it to all.
   }
-  if (end == ControlEnd::kOrderly || !redial_.has_door()) return End(DeathVerdict(0, cause.os_errno()));
+  if (end == ControlEnd::kOrderly || !redial_.has_door())
+    return End(end == ControlEnd::kSilent ? LostPathVerdict({config_.rank}) : DeathVerdict(0));
   Log(LogLevel::kInfo, config_.rank, "the control connection to rank 0 broke; dialling again");
-  const bool silent = end == ControlEnd::kSilent;
-  lost_errno_ = silent ? cause.os_errno() : 0;
-  redial_.Begin(silent ? kSilenceRedialTime : kRedialTime);
+  fell_silent_ = end == ControlEnd::kSilent;
+  redial_.Begin(fell_silent_ ? kSilenceRedialTime : kRedialTime);
 }
 
 bool ControlMember::Connected(SealedFd connection) {
   if (!session_.Resume(std::move(connection)).ok()) return false;
   undelivered_since_ = last_word_ = config_.net->Now();
+  fell_silent_ = false;
+  NotePath(false);
   config_.Heard();
   return true;
 }
 
+// Rank 0 may have left because it has given this rank up: then all others know that they have lost each other.
+void ControlMember::Refused() { End(fell_silent_ ? LostPathVerdict({config_.rank}) : DeathVerdict(0)); }
+
 void ControlMember::RedialledInVain(const Status& last) {
   if (session_.open()) return;
   if (IsOutOfDescriptors(last.os_errno())) return End(OwnLimit(last));
-  End(DeathVerdict(0, lost_errno_ != 0 ? lost_errno_ : ETIMEDOUT));
+  End(LostPathVerdict({config_.rank}));
 }
 
 void ControlMember::Close() {

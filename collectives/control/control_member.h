@@ -47,6 +47,10 @@ class ControlMember : public ControlRole {
   void BeginWatch();
   void WatchPath();
   bool Connected(SealedFd connection);
+  // Nobody listens at rank 0's door, or it expects this rank no more.
+  void Refused();
+  // Says whether rank 0, or the path to it, is silent.
+  void NotePath(bool is_silent) const;
   // `last`: why the last attempt failed.
   void RedialledInVain(const Status& last);
   // There will be no connection to the judge any more, for the reason in `verdict`.
@@ -57,12 +61,12 @@ class ControlMember : public ControlRole {
   const ControlRoleConfig config_;
   ControlSession session_;
   Redial redial_;
-  int lost_errno_ = 0;            // Cause of the broken connection; 0: a reset.
   std::optional<Call> reported_;  // The call whose verdict is due.
   const std::unique_ptr<ControlTimer> path_check_;
   Deadline path_until_ = kNoDeadline;  // End of kPathGrace; set by the report and when this rank leaves.
   Nanoseconds undelivered_since_ = 0;
   Nanoseconds last_word_ = 0;  // Time of rank 0's last word, or when this rank began to wait for one.
+  bool fell_silent_ = false;   // The connection that is to be made again did.
   bool judge_left_ = false;
   bool departing_ = false;
   std::function<void()> on_gone_;

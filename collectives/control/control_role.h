@@ -26,6 +26,9 @@ struct ControlRoleConfig {
   std::function<void()> judge_lost;
   // Time at which rank 0 last gave a sign of life. May be null.
   std::atomic<Nanoseconds>* heard_at = nullptr;
+  // Since a report: whether rank 0's host has long not acknowledged what was sent to it, so that the path to it is what
+  // is silent. May be null.
+  std::atomic<bool>* path_is_silent = nullptr;
 
   void Heard() const {
     if (heard_at != nullptr) heard_at->store(net->Now());

@@ -68,6 +68,43 @@ TEST_P(ControlPathsTest, ALinkThatComesBackIsNoFailure) {
   job_.ExpectGoodEnd();
 }
 
+// Rank 0 hears rank 1, beside it, and not rank 2 any more: over control alone, whose door cannot be reached either, or
+// over no path at all. Both ends of the path and rank 1 are told the same.
+class LostPathTest : public testing::TestWithParam<const char*> {
+ protected:
+  void Start(int64_t timeout_ms) {
+    std::string why;
+    if (!job_.MakeHosts(&why)) GTEST_SKIP() << why;
+    job_.Start({{"ANNULUS_TIMEOUT_MS", std::to_string(timeout_ms)}, {"ANNULUS_ENCRYPT", GetParam()}}, 2);
+  }
+
+  SpreadJob job_;
+};
+
+TEST_P(LostPathTest, AControlPathThatStaysSilentIsLostOnAllRanks) {
+  Start(40000);
+  if (IsSkipped()) return;
+  if (!job_.hosts().LosePortAndNewConnections(1, SpreadJob::kPort)) GTEST_SKIP() << "no packet filter";
+  job_.ExpectLostPath(2);
+}
+
+TEST_P(LostPathTest, APathOverWhichNothingPassesIsLostOnAllRanks) {
+  Start(40000);
+  if (IsSkipped()) return;
+  if (!job_.hosts().LoseAnyPackets(1, 0)) GTEST_SKIP() << "no packet filter";
+  job_.ExpectLostPath(2);
+}
+
+TEST_P(LostPathTest, ADeadlineThatPassesMeanwhileIsNotTheCause) {
+  Start(3000);
+  if (IsSkipped()) return;
+  if (!job_.hosts().LoseAnyPackets(1, 0)) GTEST_SKIP() << "no packet filter";
+  job_.ExpectLostPath(2);
+}
+
+INSTANTIATE_TEST_SUITE_P(Encryption, LostPathTest, testing::Values("off", "required"),
+                         [](const auto& info) { return std::string(info.param); });
+
 INSTANTIATE_TEST_SUITE_P(Encryption, ControlPathsTest, testing::Values("off", "required"),
                          [](const auto& info) { return std::string(info.param); });
 

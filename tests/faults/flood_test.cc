@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "tests/faults/far_path.h"
 #include "tests/faults/hosts.h"
 #include "tests/faults/siege.h"
 
@@ -127,6 +128,29 @@ TEST_P(FloodTest, RanksStartBesideIt) {
     }
     siege_->ExpectWorkAndEnd(kManyRanks);
   }
+}
+
+// The hello of one rank comes 80 ms after its connection, and each further word as late. In that time hundreds of
+// strangers come, from another host than its own.
+TEST_P(FloodTest, ARankThatIsSlowToSayItsHelloGetsIn) {
+  siege_ = std::make_unique<Siege>(kRanks, "tcp");
+  siege_->Start(0);
+  SendFloods();
+  siege_->AwaitLogged("too many unproven");
+  const FarPath path(siege_->ranks().port(), "127.0.0.2");
+  const Nanoseconds since = Now();
+  for (int rank = 1; rank < kRanks; ++rank) {
+    const bool is_far = rank == kRanks - 1;
+    siege_->Start(rank, is_far ? RankProcesses::Environment{{"ANNULUS_RENDEZVOUS", path.address()}}
+                               : RankProcesses::Environment{});
+  }
+  ASSERT_TRUE(siege_->ranks().WaitForLine("ready", Now() + kPatience)) << siege_->Outputs();
+  const Nanoseconds took = Now() - since;
+  EndFloods();
+  std::printf("%s: a rank 80 ms away was in after %.2f s, beside %d connections\n", GetParam(), Seconds(took),
+              connections_);
+  EXPECT_LE(took, kStart);
+  siege_->ExpectWorkAndEnd(kRanks);
 }
 
 // Returns how long two ranks took to name a third one that never came.

@@ -118,6 +118,12 @@ bool Hosts::LoseAnyPackets(int host, int port) {
   return Filter(commands) == 0;
 }
 
+bool Hosts::LosePortAndNewConnections(int host, int port) {
+  const std::string attempts = " tcp flags & (syn | ack) == syn drop;";
+  return LoseAnyPackets(host, port) &&
+         Filter("add rule inet loss input" + attempts + "add rule inet loss output" + attempts) == 0;
+}
+
 void Hosts::LoseNoPackets(int host) {
   Enter(host);
   ANNULUS_CHECK(Filter("delete table inet loss") == 0);

@@ -34,6 +34,8 @@ class Hosts {
   // From now on `host` loses every packet of TCP port `port`, in both directions; 0: every packet at all. False where
   // there is no packet filter.
   [[nodiscard]] bool LoseAnyPackets(int host, int port);
+  // The same, and every attempt to connect: connections of other ports stay, and no new ones are made.
+  [[nodiscard]] bool LosePortAndNewConnections(int host, int port);
   void LoseNoPackets(int host);
 
   // Resets all connections of `host` that are from or to `port`, as a firewall that restarts does.

@@ -11,14 +11,14 @@ bool SpreadJob::MakeHosts(std::string* why) {
   return hosts_ != nullptr;
 }
 
-void SpreadJob::Start(const RankProcesses::Environment& more) {
+void SpreadJob::Start(const RankProcesses::Environment& more, int on_first_host) {
   RankProcesses::Environment environment = {{"ANNULUS_TRANSPORT", "tcp"},
                                             {"ANNULUS_LOG", "info"},
                                             {"ANNULUS_RENDEZVOUS", Hosts::Address(0) + ":" + std::to_string(kPort)}};
   environment.insert(more.begin(), more.end());
   ranks_ = std::make_unique<RankProcesses>(kRanks, environment);
   for (int rank = 0; rank < kRanks; ++rank) {
-    hosts_->Enter(rank == 0 ? 0 : 1);
+    hosts_->Enter(rank < on_first_host ? 0 : 1);
     ranks_->Start(rank, {"until"});
   }
   ASSERT_TRUE(ranks_->WaitForLine("ready", Now() + kPatience)) << Outputs();
@@ -44,6 +44,16 @@ void SpreadJob::ExpectVerdictAbout(int culprit) {
     EXPECT_TRUE(verdicts[rank].valid) << Outputs();
     EXPECT_EQ(verdicts[rank].rank, culprit) << Outputs();
     EXPECT_EQ(verdicts[rank].message, verdicts[culprit == 0 ? 1 : 0].message) << Outputs();
+  }
+}
+
+void SpreadJob::ExpectLostPath(int rank) {
+  for (const WorkerVerdict& verdict : ranks_->Verdicts(-1, Now() + kPatience)) {
+    EXPECT_TRUE(verdict.valid) << Outputs();
+    EXPECT_EQ(verdict.rank, rank) << Outputs();
+    EXPECT_EQ(verdict.message,
+              "rank 0 and rank " + std::to_string(rank) + " lost each other: nothing passes between them")
+        << Outputs();
   }
 }
 

@@ -1,5 +1,5 @@
-// SpreadJob: three ranks on two hosts made of network namespaces, rank 0 on the first, 1 and 2 on the second, which sum
-// over TCP until they are told to end. For tests of what paths between hosts may do. Needs root.
+// SpreadJob: three ranks on two hosts made of network namespaces, rank 0 on the first, the last on the second, which
+// sum over TCP until they are told to end. For tests of what paths between hosts may do. Needs root.
 //
 // Threads: one at a time.
 #pragma once
@@ -20,8 +20,9 @@ class SpreadJob {
 
   // Returns false, with the reason in *why, when there can be no hosts here.
   bool MakeHosts(std::string* why);
-  // Starts the ranks, with `more` in their environment, and waits until they are at work.
-  void Start(const RankProcesses::Environment& more);
+  // Starts the ranks, the first `on_first_host` of them there, with `more` in their environment, and waits until they
+  // are at work.
+  void Start(const RankProcesses::Environment& more, int on_first_host = 1);
 
   Hosts& hosts() { return *hosts_; }
   RankProcesses& ranks() { return *ranks_; }
@@ -32,6 +33,8 @@ class SpreadJob {
   void ExpectGoodEnd();
   // All other ranks have the same verdict, which names `culprit`.
   void ExpectVerdictAbout(int culprit);
+  // All ranks have the same verdict: rank 0 and `rank` have lost each other.
+  void ExpectLostPath(int rank);
   // What all ranks have written.
   std::string Outputs() const;
 

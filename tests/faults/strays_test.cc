@@ -3,6 +3,10 @@
 #include <annulus.h>
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <string>
+#include <vector>
+
 #include "tests/faults/siege.h"
 
 namespace annulus {
@@ -76,6 +80,32 @@ TEST(StaleRankTest, IsRefusedByNameAndTheTrueOneIsSeated) {
   siege.AwaitLogged("another run");
   siege.Start(1, {{"ANNULUS_RUN_ID", "B"}});
   siege.ExpectWorkAndEnd(2);
+}
+
+// torchrun calls a run "none" unless it is told a name, so all its jobs have that: rank 0 says what may happen.
+TEST(StaleRankTest, WhereNothingTellsStartsApartRankZeroWarns) {
+  for (const char* run : {"none", "B"}) {
+    const TestPort port;
+    std::vector<std::unique_ptr<Child>> ranks;
+    for (const char* rank : {"0", "1"}) {
+      const Child::Environment environment = {{"RANK", rank},
+                                              {"WORLD_SIZE", "2"},
+                                              {"LOCAL_RANK", rank},
+                                              {"LOCAL_WORLD_SIZE", "2"},
+                                              {"MASTER_ADDR", "127.0.0.1"},
+                                              {"MASTER_PORT", std::to_string(port.port() - 1)},
+                                              {"TORCHELASTIC_RUN_ID", run},
+                                              {"ANNULUS_JOB_KEY", "a key for tests, of enough characters"}};
+      ranks.push_back(
+          std::make_unique<Child>(Siege::PathOf("FAULT_WORKER"), std::vector<std::string>{"until"}, environment));
+    }
+    ranks[0]->CloseInput();
+    for (const auto& rank : ranks) EXPECT_EQ(rank->ExitStatus(Now() + kPatience), 0) << rank->output();
+    const std::string doubt = "may be taken for its own (torchrun was given no --rdzv-id): give ANNULUS_RUN_ID";
+    EXPECT_EQ(ranks[0]->CountLines("annulus[0] warning: ranks left over", doubt), run == std::string("none"))
+        << ranks[0]->output();
+    EXPECT_EQ(ranks[1]->CountLines("ranks left over"), 0) << ranks[1]->output();
+  }
 }
 
 // Somebody on the path between rank 1 and rank 0 records how rank 1 proves itself, and says the same to every door

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "collectives/control/arbiter.h"
+#include "collectives/control/arbiter_text.h"
 
 namespace annulus {
 namespace {
@@ -39,7 +40,7 @@ TEST(ArbiterLostTest, NoReportIsJudgedWhileARankIsLost) {
   EXPECT_EQ(arbiter.verdict()->rank, 1) << arbiter.verdict()->message;
 }
 
-TEST(ArbiterLostTest, ARankThatIsGivenUpDoesNotRespond) {
+TEST(ArbiterLostTest, ARankThatIsGivenUpAndRankZeroHaveLostEachOther) {
   Arbiter arbiter(3);
   arbiter.Lost(1);
   arbiter.Report(0, Timeout(), Allreduce(7), kStart);
@@ -47,7 +48,48 @@ TEST(ArbiterLostTest, ARankThatIsGivenUpDoesNotRespond) {
   arbiter.Answer(2, In(7), kStart);
   arbiter.GiveUp(1, kStart + 4 * kSecond);
   ASSERT_TRUE(arbiter.verdict());
-  EXPECT_EQ(arbiter.verdict()->message, "rank 1 does not respond (stopped or unreachable)");
+  EXPECT_EQ(arbiter.verdict()->message, "rank 0 and rank 1 lost each other: nothing passes between them");
+  EXPECT_EQ(*arbiter.verdict(), LostPathVerdict({1}));
+}
+
+// Rank 1 says so of itself, and cannot be told what the others know.
+TEST(ArbiterLostTest, ThatComesBeforeWhateverElseIsKnown) {
+  for (const Status& failure :
+       {Status(Code::kSystem, "out of luck"), Timeout(), Status(Code::kPeerLost, "Connection reset by peer", 0, 104)}) {
+    Arbiter arbiter(3);
+    arbiter.Lost(1);
+    Activity other = In(7);
+    other.recent[0].count = 100;
+    arbiter.Report(2, failure, other.recent[0], kStart);
+    arbiter.Answer(0, In(7), kStart);
+    arbiter.Answer(2, other, kStart);
+    EXPECT_FALSE(arbiter.verdict());
+    arbiter.GiveUp(1, kStart + 4 * kSecond);
+    ASSERT_TRUE(arbiter.verdict());
+    EXPECT_EQ(*arbiter.verdict(), LostPathVerdict({1})) << arbiter.verdict()->message;
+  }
+}
+
+TEST(ArbiterLostTest, APathThatIsLostNeedsNoReport) {
+  Arbiter arbiter(3);
+  arbiter.Lost(2);
+  arbiter.Unreachable(2);
+  ASSERT_TRUE(arbiter.verdict());
+  EXPECT_EQ(*arbiter.verdict(), LostPathVerdict({2}));
+}
+
+TEST(ArbiterLostTest, SeveralAreNamedTogether) {
+  Arbiter arbiter(4);
+  arbiter.Lost(1);
+  arbiter.Lost(3);
+  arbiter.Report(0, Timeout(), Allreduce(7), kStart);
+  arbiter.Answer(0, In(7), kStart);
+  arbiter.Answer(2, In(7), kStart);
+  arbiter.GiveUp(1, kStart + 4 * kSecond);
+  EXPECT_FALSE(arbiter.verdict());
+  arbiter.GiveUp(3, kStart + 4 * kSecond);
+  ASSERT_TRUE(arbiter.verdict());
+  EXPECT_EQ(arbiter.verdict()->message, "rank 0 and ranks 1 and 3 lost each other: nothing passes between them");
 }
 
 TEST(ArbiterLostTest, AnAbortDecidesMeanwhile) {
@@ -140,7 +182,7 @@ TEST(ArbiterSilentTest, OneThatCannotBeReachedIsNamedAlone) {
   for (Nanoseconds at = kStart; at < kStart + 4 * kSecond; at += Arbiter::kSignInterval) arbiter.Tick(at);
   arbiter.GiveUp(1, kStart + 4 * kSecond);
   ASSERT_TRUE(arbiter.verdict());
-  EXPECT_EQ(arbiter.verdict()->message, "rank 1 does not respond (stopped or unreachable)");
+  EXPECT_EQ(*arbiter.verdict(), LostPathVerdict({1})) << arbiter.verdict()->message;
 }
 
 // Rank 0 was stopped while the answers came: it reads them one after the other, long after they were due.

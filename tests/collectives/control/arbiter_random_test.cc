@@ -49,7 +49,7 @@ TEST(ArbiterRandom, OneVerdictWhateverHappens) {
       constexpr Code kCodes[] = {Code::kTimeout, Code::kPeerLost, Code::kMismatch, Code::kProtocol, Code::kSystem};
       switch (below(24)) {
         case 0:
-          arbiter.Disconnected(rank, 0, now);
+          arbiter.Died(rank);
           break;
         case 1:
           arbiter.Goodbye(rank, activity, now);

@@ -117,7 +117,7 @@ TEST_P(ArbiterTest, ClosedControlConnectionIsADeath) {
     Story story(n_, Inside(Allreduce(7)));
     story.silent[culprit_] = true;
     story.AllReport(failure, culprit_);
-    story.certain = [&](Arbiter* arbiter, Nanoseconds now) { arbiter->Disconnected(culprit_, 0, now); };
+    story.certain = [&](Arbiter* arbiter, Nanoseconds) { arbiter->Died(culprit_); };
     const Verdict verdict = story.TellInEveryOrder();
     EXPECT_EQ(verdict.code, Code::kPeerLost);
     EXPECT_EQ(verdict.rank, culprit_);
@@ -127,10 +127,9 @@ TEST_P(ArbiterTest, ClosedControlConnectionIsADeath) {
 
 TEST_P(ArbiterTest, DeathNeedsNoReport) {
   Arbiter arbiter(n_);
-  arbiter.Disconnected(culprit_, 110, kStart);
+  arbiter.Died(culprit_);
   ASSERT_TRUE(arbiter.verdict());
   EXPECT_EQ(arbiter.verdict()->rank, culprit_);
-  EXPECT_EQ(arbiter.verdict()->os_errno, 110);
   EXPECT_FALSE(arbiter.TakeQuery());
 }
 
@@ -330,7 +329,7 @@ TEST_P(ArbiterTest, FailureOutsideAnyCollectiveIsTheReport) {
 TEST_P(ArbiterTest, DepartureInPeaceIsNoFailure) {
   Arbiter arbiter(n_);
   arbiter.Goodbye(culprit_, Outside(6), kStart);
-  arbiter.Disconnected(culprit_, 0, kStart);
+  arbiter.Died(culprit_);
   arbiter.Tick(kStart + kSecond);
   EXPECT_FALSE(arbiter.verdict());
   EXPECT_EQ(arbiter.deadline(), kNoDeadline);

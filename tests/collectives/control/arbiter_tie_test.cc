@@ -139,7 +139,7 @@ TEST(ArbiterTie, DeathDuringATieDecidesAtOnce) {
   job.Enter(0, Odd());
   job.Enter(1, Allreduce(7));
   job.Report(0, Differs());
-  job.arbiter()->Disconnected(2, 0, job.now());
+  job.arbiter()->Died(2);
   ASSERT_TRUE(job.verdict());
   EXPECT_EQ(job.verdict()->code, Code::kPeerLost);
   EXPECT_EQ(job.verdict()->rank, 2);

@@ -24,6 +24,7 @@ void SimControlJob::Open(int rank) {
   config.net = world_.net(rank);
   config.activity = &own.activity;
   config.heard_at = &own.heard_at;
+  config.path_is_silent = &own.path_is_silent;
   config.conclude = [this, rank](const Verdict& verdict) { Conclude(rank, verdict); };
   if (rank == 0) own.role = std::make_unique<ControlJudge>(config);
   if (rank != 0) own.role = std::make_unique<ControlMember>(config);
@@ -61,7 +62,7 @@ void SimControlJob::AwaitVerdict(int rank) {
   if (clock().now() < awake_at) return At(awake_at + Control::kVerdictGrace, [this, rank] { AwaitVerdict(rank); });
   const Deadline until = Control::VerdictDue(own.reported_at, own.heard_at.load(), own.until);
   if (clock().now() < until) return At(until, [this, rank] { AwaitVerdict(rank); });
-  const Verdict alone = SilenceVerdict({0}, Status::kNoRank);
+  const Verdict alone = UnansweredVerdict(rank, own.path_is_silent.load());
   Conclude(rank, alone);
   if (own.role != nullptr) own.role->Settle(alone);
 }
@@ -76,6 +77,7 @@ void SimControlJob::Abort(int rank) {
 
 void SimControlJob::Conclude(int rank, const Verdict& verdict) {
   Rank& own = ranks_[rank];
+  own.told.push_back(verdict);
   if (own.verdict) return;
   own.verdict = verdict;
   own.verdict_at = clock().now();

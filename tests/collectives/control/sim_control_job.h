@@ -43,19 +43,25 @@ class SimControlJob {
   void Run(Nanoseconds limit);
 
   const std::optional<Verdict>& verdict(int rank) const { return ranks_[rank].verdict; }
+  // All that it was told, its verdict first, then of ranks that are lost.
+  const std::vector<Verdict>& told(int rank) const { return ranks_[rank].told; }
   // When it had its verdict.
   Nanoseconds verdict_at(int rank) const { return ranks_[rank].verdict_at; }
   // Whether its control thread has ended, and when it did after it was asked to.
   bool closed(int rank) const { return ranks_[rank].ended; }
   Nanoseconds closing_time(int rank) const { return ranks_[rank].ended_at - ranks_[rank].closing_since; }
   int cuts_made() const { return world_.cuts_made(); }
+  // When the first cut was made; kNoDeadline: never.
+  Nanoseconds cut_at() const { return world_.cut_at(); }
 
  private:
   struct Rank {
     ActivityRecorder activity;
     std::atomic<Nanoseconds> heard_at{0};
+    std::atomic<bool> path_is_silent{false};
     std::unique_ptr<ControlRole> role;
     std::optional<Verdict> verdict;
+    std::vector<Verdict> told;
     Nanoseconds verdict_at = 0;
     Nanoseconds reported_at = 0;
     Deadline until = 0;  // Deadline of the call that it reported.

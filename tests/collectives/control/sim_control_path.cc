@@ -55,6 +55,7 @@ void SimControlPath::CutAt(int message, bool after) {
 
 void SimControlPath::Cut(const SimCut& cut) {
   ++cuts_made_;
+  cut_at_ = std::min(cut_at_, clock_->now());
   if (cut.kind == SimCut::Kind::kGarbled) return;
   const Deadline until = cut.duration == kNoDeadline ? kNoDeadline : clock_->now() + cut.duration;
   const bool silence = cut.kind == SimCut::Kind::kSilence || cut.kind == SimCut::Kind::kNoRoute;
@@ -90,8 +91,8 @@ void SimControlLine::Pass(int side, std::function<void()> arrive) {
     arrive();
     path_->Arrived(message);
   });
-  // Whoever sends over a connection that the other has forgotten is told so.
-  if (broken_) return Tell(side, ControlEnd::kReset, 2 * kMostLatency);
+  // Whoever sends over a connection that the other has forgotten is told so, if the path carries the answer.
+  if (broken_) return silent() ? ProbeOnceHeard(side) : Tell(side, ControlEnd::kReset, 2 * kMostLatency);
   SimClock& clock = path_->clock();
   end.last_arrival = std::max(end.last_arrival, clock.now() + clock.Between(kLeastLatency, kMostLatency));
   clock.At(end.last_arrival, [self = shared_from_this(), side] { self->Deliver(side, kFirstResend); });
@@ -125,7 +126,7 @@ void SimControlLine::Close(int side) {
   const bool unread = !ends_[1 - side].sent.empty() || !end.early.empty();
   if (unread) {
     broken_ = true;
-    Tell(1 - side, ControlEnd::kReset, silent() ? kGiveUp : kMostLatency);
+    silent() ? ProbeOnceHeard(1 - side) : Tell(1 - side, ControlEnd::kReset, kMostLatency);
   } else if (!end.finished) {
     Finish(side);
   }

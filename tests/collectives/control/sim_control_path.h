@@ -59,6 +59,7 @@ class SimControlPath {
   bool silent_for_ever() const { return silent_until_ == kNoDeadline; }
   int messages() const { return messages_; }
   int cuts_made() const { return cuts_made_; }
+  Nanoseconds cut_at() const { return cut_at_; }  // Of the first one; kNoDeadline: never.
 
   // For lines: whether the next message is garbled.
   bool Garbles() const;
@@ -73,6 +74,7 @@ class SimControlPath {
   const std::vector<SimCut> cuts_;
   int messages_ = 0;
   int cuts_made_ = 0;
+  Nanoseconds cut_at_ = kNoDeadline;
   Deadline silent_until_ = 0;
   Deadline no_route_until_ = 0;
   Nanoseconds awake_at_[2] = {0, 0};

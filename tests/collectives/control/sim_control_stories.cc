@@ -1,5 +1,9 @@
 #include "tests/collectives/control/sim_control_stories.h"
 
+#include <algorithm>
+#include <array>
+#include <cstdio>
+
 namespace annulus {
 namespace {
 
@@ -93,6 +97,15 @@ const Story kStories[] = {
 }  // namespace
 
 std::span<const Story> Stories() { return kStories; }
+
+std::string TimesText(std::vector<Nanoseconds> times) {
+  if (times.empty()) return "no times";
+  std::ranges::sort(times);
+  std::array<char, 64> text;
+  std::snprintf(text.data(), text.size(), "the median %.3f s, the longest %.3f s",
+                static_cast<double>(times[times.size() / 2]) / kSecond, static_cast<double>(times.back()) / kSecond);
+  return text.data();
+}
 
 void LeaveAll(SimControlJob* job, Nanoseconds step, bool judge_first) {
   EnterAll(job, 200);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <vector>
 
 #include "tests/collectives/control/sim_control_job.h"
@@ -26,6 +27,9 @@ struct Story {
 };
 
 std::span<const Story> Stories();
+
+// "the median 0.123 s, the longest 1.234 s".
+std::string TimesText(std::vector<Nanoseconds> times);
 
 // All ranks finish their collective and leave, `step` apart.
 void LeaveAll(SimControlJob* job, Nanoseconds step, bool judge_first);

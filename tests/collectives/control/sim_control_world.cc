@@ -1,5 +1,6 @@
 #include "tests/collectives/control/sim_control_world.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -233,6 +234,12 @@ int SimControlWorld::cuts_made() const {
   int made = 0;
   for (const auto& path : paths_) made += path->cuts_made();
   return made;
+}
+
+Nanoseconds SimControlWorld::cut_at() const {
+  Nanoseconds first = kNoDeadline;
+  for (const auto& path : paths_) first = std::min(first, path->cut_at());
+  return first;
 }
 
 int SimControlWorld::Hold(std::shared_ptr<SimControlLine> line, int side) {

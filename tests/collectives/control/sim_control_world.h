@@ -36,6 +36,8 @@ class SimControlWorld {
   // The process ends. Whatever used its net is gone.
   void EndProcess(int rank);
   int cuts_made() const;
+  // When the first cut was made; kNoDeadline: never.
+  Nanoseconds cut_at() const;
 
  private:
   class Net;

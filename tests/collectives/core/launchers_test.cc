@@ -109,6 +109,22 @@ TEST(Launchers, TorchrunNamesItsRunAndCountsItsRestartsOnOneHost) {
             "TORCHELASTIC_RESTART_COUNT is \"-1\"; allowed: a whole number from 0 to 2147483647");
 }
 
+TEST(Launchers, ARunThatMayBeAnothersIsInDoubt) {
+  const FakeEnvironment spread = kTorchrun.With("TORCHELASTIC_RUN_ID", "B");
+  EXPECT_EQ(Read(kTorchrun.With("TORCHELASTIC_RUN_ID", "none")).run_doubt, "torchrun was given no --rdzv-id");
+  EXPECT_EQ(Read(kTorchrun).run_doubt, "torchrun was given no --rdzv-id");
+  EXPECT_EQ(Read(spread).run_doubt, "torchrun's agents do not count restarts together");
+  EXPECT_EQ(Read(spread.With("TORCHELASTIC_MAX_RESTARTS", "3")).run_doubt,
+            "torchrun's agents do not count restarts together");
+  EXPECT_EQ(Read(spread.With("TORCHELASTIC_MAX_RESTARTS", "0")).run_doubt, "");
+  EXPECT_EQ(Read(spread.With("LOCAL_WORLD_SIZE", "8")).run_doubt, "");
+  EXPECT_EQ(Read(kTorchrun.With("ANNULUS_RUN_ID", "mine")).run_doubt, "");
+  const FakeEnvironment hosts = kHydra.With("MPI_LOCALNRANKS", "1").With("ANNULUS_RENDEZVOUS", "here:1");
+  EXPECT_EQ(Read(hosts).run_doubt, "MPICH names no job on several hosts");
+  EXPECT_EQ(Read(kSlurm).run_doubt, "");
+  EXPECT_EQ(Read(kOpenMpi).run_doubt, "");
+}
+
 TEST(Launchers, OthersNameTheirRunsAsTheyName) {
   EXPECT_EQ(Read(kSlurm).run_id, "Slurm 77.3");
   EXPECT_EQ(Read(kSlurm.With("SLURM_RESTART_COUNT", "1")).restart, 1);

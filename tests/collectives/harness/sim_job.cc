@@ -203,8 +203,8 @@ void SimJob::Connect() {
       messages_[std::stoul(number)]();
     };
     control.closed = [this, r](int dead) {
-      if (r == 0) arbiter_.Disconnected(dead, 0, world_.now());
-      if (r != 0 && dead == 0) Settle(r, DeathVerdict(0, 0));
+      if (r == 0) arbiter_.Died(dead);
+      if (r != 0 && dead == 0) Settle(r, DeathVerdict(0));
     };
     world_.SetControl(r, std::move(control));
   }

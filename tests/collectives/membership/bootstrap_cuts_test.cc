@@ -1,6 +1,6 @@
-// One or two ranks' connections to the rendezvous are cut at every piece of what they carry. The job starts all the
-// same, and its control plane works; where nothing passes any more, all ranks end in time, and each names the rank that
-// it misses.
+// One or two ranks' connections to the rendezvous are cut, or silent for a while, at every piece of what they carry.
+// The job starts all the same, in time, and its control plane works; where nothing passes any more, all ranks end in
+// time, and each names the rank that it misses.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <memory>
 #include <mutex>
+#include <random>
 #include <thread>
 #include <vector>
 
@@ -27,12 +28,19 @@ constexpr Nanoseconds kPatience = 30 * kSecond;  // Only a failing test waits th
 constexpr Nanoseconds kShortPatience = 4 * kSecond;
 constexpr int kMostPieces = 16;  // More than a rendezvous has.
 constexpr int kLeastPieces = 8;  // Its messages, with those of the handshake.
-constexpr int kPlayers = 4;      // Jobs at a time: mostly they wait.
+// Jobs at a time: mostly they wait, those that are paused most of all.
+constexpr int kPlayers = 4;
+constexpr int kPausedPlayers = 16;
+constexpr Nanoseconds kShortestPause = 500 * kMillisecond;
+constexpr Nanoseconds kLongestPause = 2 * kSecond;
+// What a start and an abort may take beside the pauses. It took some 20 ms; other jobs and tests share the processors.
+constexpr Nanoseconds kMostWork = 3 * kSecond;
 
 // A connection to the rendezvous, and the piece at which it is cut.
 struct Cut {
   int rank;
   int piece;
+  Nanoseconds pause = 0;
 };
 
 struct Outcome {
@@ -54,7 +62,7 @@ class Start {
     const auto [listener, port] = ListenAnywhere();
     std::vector<int> ports(nranks, port);
     for (const Cut& cut : cuts) {
-      proxies_.push_back(std::make_unique<CuttingProxy>(port, how.kind, cut.piece));
+      proxies_.push_back(std::make_unique<CuttingProxy>(port, how.kind, cut.piece, cut.pause));
       ports[cut.rank] = proxies_.back()->port();
     }
     std::vector<std::thread> threads;
@@ -135,32 +143,63 @@ struct Story {
   std::vector<Cut> cuts;
 };
 
-// Plays all stories, a few at a time, and returns the number of those in which every cut was made.
-int PlayAll(const std::vector<Story>& stories, const Case& how) {
+// Gives each cut a pause, the same in every run.
+void DrawPauses(std::vector<Story>* stories) {
+  std::mt19937_64 random(1);
+  for (Story& story : *stories) {
+    for (Cut& cut : story.cuts) {
+      constexpr uint64_t kRange = kLongestPause - kShortestPause;
+      cut.pause = kShortestPause + static_cast<Nanoseconds>(random() % kRange);
+    }
+  }
+}
+
+struct Played {
+  int cut = 0;                 // Stories in which every cut was made.
+  Nanoseconds most_extra = 0;  // Longest time of a story, from the start to the abort's end, beside its pauses.
+};
+
+// Plays all stories, a few at a time.
+Played PlayAll(std::vector<Story> stories, const Case& how) {
+  const bool pauses = how.kind == CutKind::kPause;
+  if (pauses) DrawPauses(&stories);
   std::atomic<size_t> next{0};
-  std::atomic<int> cut{0};
+  std::mutex mutex;
+  Played played;
   std::vector<std::thread> players;
-  for (int i = 0; i < kPlayers; ++i) {
+  for (int i = 0; i < (pauses ? kPausedPlayers : kPlayers); ++i) {
     players.emplace_back([&] {
       for (size_t at = next++; at < stories.size() && !testing::Test::HasFailure(); at = next++) {
         testing::Message name;
         name << stories[at].nranks << " ranks";
         for (const Cut& one : stories[at].cuts) name << ", rank " << one.rank << " cut at piece " << one.piece;
         SCOPED_TRACE(name);
+        const Nanoseconds begin = Now();
         Start start(stories[at].nranks, stories[at].cuts, how, kPatience);
         start.ExpectJob();
-        cut += start.all_cut();
+        Nanoseconds extra = Now() - begin;
+        for (const Cut& one : stories[at].cuts) extra -= one.pause;
+        const std::lock_guard<std::mutex> lock(mutex);
+        played.cut += start.all_cut();
+        played.most_extra = std::max(played.most_extra, extra);
       }
     });
   }
   for (std::thread& player : players) player.join();
-  return cut;
+  return played;
 }
 
 class BootstrapCutsTest : public testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
     if (GetParam().kind == CutKind::kForgotten && !MayForget()) GTEST_SKIP() << "no connection can be forgotten here";
+  }
+  void ExpectInTime(const Played& played) {
+    std::printf("%d stories with all cuts; the longest took %.3f s beside its pauses\n", played.cut,
+                static_cast<double>(played.most_extra) / kSecond);
+    if (GetParam().kind == CutKind::kPause) {
+      EXPECT_LE(played.most_extra, kMostWork);
+    }
   }
 };
 
@@ -174,9 +213,9 @@ TEST_P(BootstrapCutsTest, TheJobStartsWhereverAConnectionIsCut) {
       for (int piece = 0; piece < kMostPieces; ++piece) stories.push_back({nranks, {{rank, piece}}});
     }
   }
-  const int cut = PlayAll(stories, GetParam());
-  EXPECT_GE(cut, ranks * kLeastPieces);
-  std::printf("%d cuts\n", cut);
+  const Played played = PlayAll(stories, GetParam());
+  EXPECT_GE(played.cut, ranks * kLeastPieces);
+  ExpectInTime(played);
 }
 
 // A rank that has its table comes to the control door while one that has not is still to come to the rendezvous.
@@ -188,15 +227,16 @@ TEST_P(BootstrapCutsTest, TheJobStartsWhereverTwoConnectionsAreCut) {
       if (std::abs(first - second) <= most_apart) stories.push_back({3, {{1, first}, {2, second}}});
     }
   }
-  const int cut = PlayAll(stories, GetParam());
-  EXPECT_GE(cut, kLeastPieces);
-  std::printf("%d pairs of cuts\n", cut);
+  const Played played = PlayAll(stories, GetParam());
+  EXPECT_GE(played.cut, 2 * kLeastPieces);
+  ExpectInTime(played);
 }
 
 INSTANTIATE_TEST_SUITE_P(Cuts, BootstrapCutsTest,
                          testing::Values(Case{"BothEnds", CutKind::kBothEnds}, Case{"RankFirst", CutKind::kRankFirst},
                                          Case{"JudgeFirst", CutKind::kJudgeFirst},
-                                         Case{"Forgotten", CutKind::kForgotten},
+                                         Case{"Forgotten", CutKind::kForgotten}, Case{"Paused", CutKind::kPause},
+                                         Case{"EncryptedPaused", CutKind::kPause, true},
                                          Case{"EncryptedBothEnds", CutKind::kBothEnds, true},
                                          Case{"EncryptedRankFirst", CutKind::kRankFirst, true}),
                          [](const auto& info) { return info.param.name; });

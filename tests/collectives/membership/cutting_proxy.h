@@ -1,4 +1,5 @@
-// CuttingProxy: passes the first connection to a rendezvous on until it cuts it, and all later ones whole.
+// CuttingProxy: passes the first connection to a rendezvous on until it cuts it, and all later ones whole. Or it is
+// silent for a while.
 //
 // Threads: one of its own; the functions from any.
 #pragma once
@@ -39,13 +40,15 @@ enum class CutKind {
   kJudgeFirst,  // The other way round.
   kForgotten,   // Whatever an end sends from now on, a probe too, is answered by a reset. Needs MayForget().
   kSilence,     // Nothing passes any more.
+  kPause,       // Nothing passes for a while, over this connection or another; then all goes on, and nothing is lost.
 };
 
 class CuttingProxy {
  public:
   // Cuts the first connection instead of passing on piece `piece` of what it carries, counted from 0 over both
-  // directions: each message of a handshake or a rendezvous is one piece or more.
-  CuttingProxy(int target_port, CutKind kind, int piece) : target_port_(target_port), kind_(kind), piece_(piece) {
+  // directions: each message of a handshake or a rendezvous is one piece or more. `pause` is how long kPause is.
+  CuttingProxy(int target_port, CutKind kind, int piece, Nanoseconds pause = 0)
+      : target_port_(target_port), kind_(kind), piece_(piece), pause_(pause) {
     std::tie(listener_, port_) = ListenAnywhere();
     thread_ = std::thread([this] { Run(); });
   }
@@ -74,10 +77,11 @@ class CuttingProxy {
 
   void Run() {
     while (!stop_.load()) {
-      std::vector<pollfd> polled = {{listener_, POLLIN, 0}};
+      const bool pauses = Now() < paused_until_;
+      std::vector<pollfd> polled = {{pauses ? -1 : listener_, POLLIN, 0}};
       for (const Pair& pair : pairs_) {
         for (int end = 0; end < 2; ++end) {
-          const bool listens = !pair.silent && !pair.ended[end];
+          const bool listens = !pauses && !pair.silent && !pair.ended[end];
           polled.push_back({listens ? pair.fds[end] : -1, POLLIN, 0});
         }
       }
@@ -104,7 +108,13 @@ class CuttingProxy {
     pairs_.push_back(pair);
   }
   void PassOn(Pair* pair, int from) {
-    if (pair->silent || pair->fds[from] < 0) return;
+    if (pair->silent || pair->fds[from] < 0 || Now() < paused_until_) return;
+    const bool is_first = pair == &pairs_[0];
+    if (kind_ == CutKind::kPause && is_first && pieces_ == piece_ && !was_cut_.load()) {
+      paused_until_ = Now() + pause_;
+      was_cut_.store(true);
+      return;
+    }
     char buffer[16384];
     const ssize_t got = ::read(pair->fds[from], buffer, sizeof buffer);
     if (got <= 0) {
@@ -112,8 +122,7 @@ class CuttingProxy {
       if (pair->fds[1 - from] >= 0) ::shutdown(pair->fds[1 - from], SHUT_WR);
       return;
     }
-    const bool is_first = pair == &pairs_[0];
-    if (is_first && pieces_++ == piece_) return Cut(pair);
+    if (is_first && pieces_++ == piece_ && kind_ != CutKind::kPause) return Cut(pair);
     if (::send(pair->fds[1 - from], buffer, got, MSG_NOSIGNAL) < 0) pair->ended[from] = true;
   }
   void Cut(Pair* pair) {
@@ -140,6 +149,8 @@ class CuttingProxy {
   const int target_port_;
   const CutKind kind_;
   const int piece_;
+  const Nanoseconds pause_;
+  Deadline paused_until_ = 0;
   int listener_ = -1;
   int port_ = 0;
   int pieces_ = 0;

@@ -113,8 +113,9 @@ class Programs:
         return self.over_tcp(0) + first + more + right + end + done
 
     def long_paused_host(self, index):
-        """The rank of guest 1 is paused for so long that it counts as lost. Each rank must name the other, and fail."""
-        words = "cannot be reached.*rank at fault: 1" if index == 0 else "rank at fault: 0"  # Rank 0 may have ended by then.
+        """The rank of guest 1 is paused for so long that it counts as lost. Both must fail, and say what they know."""
+        lost = "lost each other.*rank at fault: 1"
+        words = lost if index == 0 else f"{lost}\\|rank at fault: 0"  # Rank 0 may have ended by then.
         named = f"wait $pid && exit 8\ncat /out/rank\ngrep -q '{words}' /out/rank\n"
         return self.over_tcp(index) + (self.pause("stop", 20) if index == 1 else "") + named
 
