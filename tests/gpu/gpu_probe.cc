@@ -17,6 +17,7 @@
 #include "tests/cuda/random_operations.h"
 #include "tests/gpu/probe_checks.h"
 #include "tests/gpu/probe_streams.h"
+#include "tests/gpu/probe_times.h"
 
 namespace annulus {
 namespace {
@@ -107,6 +108,9 @@ int Probe(const std::string& driver, int rounds) {
   ok &= Report("batches", CheckBatches(device.get(), rounds / 20 + 2));
   ok &= Report("bits", CheckBits(device.get(), queue.get(), rounds));
   const bool is_short = rounds < kRounds;
+  ok &= Report("times", PrintTimes(device.get(), rounds));
+  ok &= Report("rates", PrintRates(device.get(), size_t{is_short ? 1U : 256U} << 20, is_short ? 3 : 20));
+  ok &= Report("lazy loading", PrintLazyLoading(device.get()));
   for (const size_t bytes : {size_t{8}, size_t{256} << 10, size_t{is_short ? 1U : 256U} << 20}) {
     ok &= Measure(device.get(), queue.get(), bytes, is_short ? 3 : 50);
   }

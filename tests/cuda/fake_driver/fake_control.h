@@ -26,6 +26,7 @@ struct FakeOptions {
   size_t most_pinned = SIZE_MAX;  // Bytes that may be pinned at a time.
   bool captures_graph = false;    // Another thread captures a graph, in global mode.
   bool other_context = false;     // What Allocate gives belongs to a context that is not the primary one.
+  bool keeps_addresses = false;   // No memory comes where memory was freed.
 };
 
 // A mistake of the driver's user that the stand-in makes in its place, to show that it would be found.
