@@ -31,14 +31,17 @@ bool CudaDomain::Owns(const void* pointer) const {
 
 Status CudaDomain::CheckEnd(const std::byte* pointer, size_t bytes, const cuda::PointerPlace& place) const {
   const uintptr_t begin = cuda::ToDevice(pointer);
-  const uintptr_t end = place.begin + place.bytes;
-  if (place.begin == 0 || bytes <= end - begin) return Status();
-  // Memory that the program has mapped together may be several allocations.
-  cuda::PointerPlace last;
-  ANNULUS_RETURN_IF_ERROR(driver_->PlaceOf(pointer + bytes - 1, &last));
-  if (last.type == cuda::MemoryType::kDevice && last.device == place.device) return Status();
-  return Status::Invalid("of its " + std::to_string(bytes) + " bytes only " + std::to_string(end - begin) +
-                         " lie in the allocation on GPU " + std::to_string(place.device));
+  cuda::PointerPlace next = place;
+  // Memory that the program has mapped in one piece may be several allocations.
+  while (next.begin != 0) {
+    const size_t inside = next.begin + next.bytes - begin;
+    if (bytes <= inside) return Status();
+    ANNULUS_RETURN_IF_ERROR(driver_->PlaceOf(pointer + inside, &next));
+    if (next.type != cuda::MemoryType::kDevice || next.device != place.device)
+      return Status::Invalid("of its " + std::to_string(bytes) + " bytes only " + std::to_string(inside) +
+                             " lie in memory of GPU " + std::to_string(place.device));
+  }
+  return Status();
 }
 
 Status CudaDomain::Take(const void* pointer, size_t bytes, ReduceOn on) {

@@ -113,6 +113,12 @@ std::string CheckPointers(RealDevice* device) {
 std::string CheckDevice(RealDevice* device) {
   const CudaDevice* used = nullptr;
   const Status status = device->cuda_domain()->Use(0, &used);
+  return status.ok() ? "" : status.ToString();
+}
+
+std::string CheckKernels(RealDevice* device) {
+  const CudaDevice* used = nullptr;
+  const Status status = device->cuda_domain()->Use(0, &used);
   return status.ok() ? used->kernels_missing() : status.ToString();
 }
 

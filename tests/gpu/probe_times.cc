@@ -134,7 +134,7 @@ class EmptyKernel {
 void PrintTime(const char* name, double seconds) { std::printf("time %-38s %10.2f us\n", name, seconds * 1e6); }
 
 void TimeKernel(Machine* machine, int rounds) {
-  if (cuda::KernelImage().empty()) return static_cast<void>(std::printf("time of a launch: not run: no kernels\n"));
+  if (cuda::KernelImage().empty()) return static_cast<void>(std::printf("time of a launch: no kernels\n"));
   EmptyKernel kernel(machine, true);
   double launch = 0;
   const double seen = MedianSeconds(rounds, [&] {
@@ -206,7 +206,7 @@ std::string PrintRates(RealDevice* device, size_t bytes, int repeats) {
 
 std::string PrintLazyLoading(RealDevice* device) {
   if (cuda::KernelImage().empty()) {
-    std::printf("lazy loading: not run: no kernels\n");
+    std::printf("lazy loading: no kernels\n");
     return "";
   }
   Machine machine(device, 4096);

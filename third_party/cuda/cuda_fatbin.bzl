@@ -49,9 +49,12 @@ cuda_fatbin = rule(
     },
 )
 
+# With the data's checksum: the compiler does not tell Bazel of what .incbin reads, so that the source itself must change
+# with it.
 def _embedded_source_impl(ctx):
     output = ctx.actions.declare_file(ctx.label.name + ".S")
-    ctx.actions.write(output, """\
+    template = ctx.actions.declare_file(ctx.label.name + ".template")
+    ctx.actions.write(template, """\
     .section .rodata
     .balign 64
     .globl {symbol}
@@ -64,6 +67,13 @@ def _embedded_source_impl(ctx):
     .byte 0
     .section .note.GNU-stack,"",@progbits
 """.format(symbol = ctx.attr.symbol, path = ctx.file.data.path))
+    ctx.actions.run_shell(
+        command = 'set -e; sum=$(sha256sum <"$1"); echo "/* $sum */" | cat - "$2" >"$3"',
+        arguments = [ctx.file.data.path, template.path, output.path],
+        inputs = [ctx.file.data, template],
+        outputs = [output],
+        mnemonic = "EmbeddedSource",
+    )
     return [DefaultInfo(files = depset([output]))]
 
 _embedded_source = rule(

@@ -210,10 +210,11 @@ TEST(CudaErrorsTest, HostMemoryMayComeWhereAGpuHadMemory) {
 TEST(CudaErrorsTest, ABufferThatIsLongerThanItsMemoryIsRefused) {
   WithDriver({}, [](cuda::FakeControl* fake) {
     Cluster(Far()).Run([fake](annulus_comm_t* comm, int) {
+      // After its last byte comes a part of a page, which is nobody's.
       std::byte* const memory = fake->Allocate(0, kBytes);
       std::byte* const whole = fake->Allocate(0, kRanks * kBytes);
       ExpectRefused(comm, SumInPlace(comm, memory + 8), ANNULUS_INVALID_ARGUMENT,
-                    "sendbuf: of its 320000 bytes only 319992 lie in the allocation on GPU 0");
+                    "sendbuf: of its 320000 bytes only 319992 lie in memory of GPU 0");
       ExpectRefused(comm, annulus_allgather(comm, whole, memory, kCount, ANNULUS_INT64), ANNULUS_INVALID_ARGUMENT,
                     "recvbuf: of its 960000 bytes only 320000");
       EXPECT_EQ(annulus_allgather(comm, memory, whole, kCount, ANNULUS_INT64), ANNULUS_OK) << LastMessage(comm);
@@ -221,6 +222,13 @@ TEST(CudaErrorsTest, ABufferThatIsLongerThanItsMemoryIsRefused) {
       fake->Free(memory);
       fake->Free(whole);
     });
+  });
+}
+
+// As the pieces that a program maps one behind the other.
+TEST(CudaErrorsTest, ABufferMayLieInSeveralAllocationsWithoutAGap) {
+  WithDriver({.allocation_bytes = 4096}, [](cuda::FakeControl* fake) {
+    Cluster(Far()).Run([fake](annulus_comm_t* comm, int) { EXPECT_EQ(SumOnGpu(comm, fake), ANNULUS_OK); });
   });
 }
 
@@ -235,7 +243,7 @@ TEST(CudaErrorsTest, TheOthersLearnWhyARankGaveUp) {
         if (rank == 1) annulus_comm_abort(comm, LastMessage(comm).c_str());
         const ErrorCopy verdict = LastError(comm);
         EXPECT_EQ(verdict.rank, 1);
-        EXPECT_NE(verdict.message.find("lie in the allocation on GPU 0"), std::string::npos) << verdict.message;
+        EXPECT_NE(verdict.message.find("lie in memory of GPU 0"), std::string::npos) << verdict.message;
         fake->Free(memory);
       });
     }
