@@ -13,11 +13,13 @@ namespace annulus::c_api {
 void ProcessState::FindDevices() {
   std::call_once(looked_for_devices, [this] {
     std::unique_ptr<cuda::Driver> driver;
-    const Status status = cuda::Driver::Find("", &driver);
+    const Status status = cuda::Driver::FindAny("", &driver);
     if (!status.ok()) {
       why_no_cuda = status.message();
       return Log(LogLevel::kInfo, -1, "host memory only: %s", why_no_cuda.c_str());
     }
+    if (!driver->unusable().empty())
+      Log(LogLevel::kWarn, -1, "device memory is refused: %s", driver->unusable().c_str());
     cuda = std::make_unique<CudaDomain>(std::move(driver), cuda::KernelImage());
     domains.Add(cuda.get());
     // What a stream waits for must not outlast the program.

@@ -21,4 +21,8 @@ struct BufferPart {
 void SendParts(const CallArguments& arguments, int rank, int nranks, std::vector<BufferPart>* parts);
 void RecvParts(const CallArguments& arguments, int rank, int nranks, std::vector<BufferPart>* parts);
 
+// Where the last part of the send or the receive buffer ends, in bytes from its start; 0 where there is none.
+size_t SendEnd(const CallArguments& arguments, int rank, int nranks);
+size_t RecvEnd(const CallArguments& arguments, int rank, int nranks);
+
 }  // namespace annulus

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "collectives/calls/buffer_parts.h"
 #include "collectives/calls/group.h"
 #include "collectives/comm/tuner.h"
 #include "collectives/control/arbiter_text.h"
@@ -99,17 +100,23 @@ Status Communicator::Complete(CallArguments* arguments, std::shared_ptr<const Us
                            ", but priorities are off; set priorities (ANNULUS_PRIORITIES) to 1 on all ranks");
   }
   ForgetUnused(arguments, rank(), nranks());
-  ANNULUS_RETURN_IF_ERROR(queues_->Take(arguments->sendbuf, &arguments->send_queue));
-  ANNULUS_RETURN_IF_ERROR(queues_->Take(arguments->recvbuf, &arguments->recv_queue));
-  if (QueueFor(arguments->recv_queue, arguments->send_queue) !=
-      QueueFor(arguments->send_queue, arguments->recv_queue)) {
-    return {Code::kUnsupported, "sendbuf and recvbuf lie in the memories of two devices"};
-  }
+  if (!queues_->host_only()) ANNULUS_RETURN_IF_ERROR(TakeBuffers(arguments));
   const bool needs_mesh = IsDirect(arguments->kind) || IsMessage(arguments->kind);
   if (!needs_mesh || HasMesh(nranks(), setup_->plan())) return Status();
   return {Code::kUnsupported, std::string(KindName(arguments->kind)) +
                                   " needs a link between any two ranks; there are " + std::to_string(nranks()) +
                                   ", and ANNULUS_MESH_RANKS is " + std::to_string(setup_->plan().mesh_ranks)};
+}
+
+Status Communicator::TakeBuffers(CallArguments* a) {
+  const auto take = [this](const char* name, const void* buffer, size_t bytes, DomainQueue** queue) {
+    const Status status = queues_->Take(buffer, bytes, queue);
+    return status.ok() ? status : Status(status.code(), std::string(name) + ": " + status.message());
+  };
+  ANNULUS_RETURN_IF_ERROR(take("sendbuf", a->sendbuf, SendEnd(*a, rank(), nranks()), &a->send_queue));
+  ANNULUS_RETURN_IF_ERROR(take("recvbuf", a->recvbuf, RecvEnd(*a, rank(), nranks()), &a->recv_queue));
+  if (QueueFor(a->recv_queue, a->send_queue) == QueueFor(a->send_queue, a->recv_queue)) return Status();
+  return {Code::kUnsupported, "sendbuf and recvbuf lie in the memories of two devices"};
 }
 
 Status Communicator::Refuse(const Status& status) {

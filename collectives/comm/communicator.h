@@ -169,6 +169,8 @@ class Communicator {
   // Looks up the operation and the domains of the buffers, and checks the arguments.
   // *keep keeps the operation while it is used.
   Status Complete(CallArguments* arguments, std::shared_ptr<const UserReduction>* keep);
+  // Finds the domains of both buffers, and gets these ready.
+  Status TakeBuffers(CallArguments* arguments);
   // Not OK when the communicator has ended, or is called from a reduction function.
   Status CheckMayStart();
   // Whether the ranks agree on these calls before any data moves.

@@ -8,12 +8,6 @@ namespace {
 
 bool HasStream(const CallArguments& call) { return call.options != nullptr && call.options->on_stream; }
 
-size_t EndOf(const std::vector<BufferPart>& parts) {
-  size_t end = 0;
-  for (const BufferPart& part : parts) end = std::max(end, part.begin + part.bytes);
-  return end;
-}
-
 size_t Aligned(size_t bytes) {
   return (bytes + StreamCalls::kAlignment - 1) / StreamCalls::kAlignment * StreamCalls::kAlignment;
 }
@@ -32,12 +26,10 @@ std::unique_lock<std::mutex> StreamOrder::Lock(std::span<const CallArguments> ca
 }
 
 StreamOrder::Staged StreamOrder::Arrange(const CallArguments& call, size_t* end) {
-  SendParts(call, rank_, nranks_, &send_parts_);
-  RecvParts(call, rank_, nranks_, &recv_parts_);
   const uintptr_t send = reinterpret_cast<uintptr_t>(call.sendbuf);
   const uintptr_t recv = reinterpret_cast<uintptr_t>(call.recvbuf);
-  const size_t send_bytes = call.send_queue != nullptr ? EndOf(send_parts_) : 0;
-  const size_t recv_bytes = call.recv_queue != nullptr ? EndOf(recv_parts_) : 0;
+  const size_t send_bytes = call.send_queue != nullptr ? SendEnd(call, rank_, nranks_) : 0;
+  const size_t recv_bytes = call.recv_queue != nullptr ? RecvEnd(call, rank_, nranks_) : 0;
   const bool is_in_place = send_bytes > 0 && recv_bytes > 0 && send < recv + recv_bytes && recv < send + send_bytes;
   Staged staged;
   if (is_in_place) {

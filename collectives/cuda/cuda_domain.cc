@@ -18,21 +18,44 @@ CudaDomain::CudaDomain(std::unique_ptr<cuda::Driver> driver, std::span<const std
 
 CudaDomain::~CudaDomain() { slots_.ForgetDevice(); }
 
-// If the driver cannot say where the memory lies, it counts as the device's: the CPU does not touch it, and Take fails
-// with the reason.
+// If the driver cannot say where the memory lies, or a GPU had it, it counts as the device's: the CPU does not touch
+// it, and Take fails with the reason.
 bool CudaDomain::Owns(const void* pointer) const {
   cuda::PointerPlace place;
-  return !driver_->PlaceOf(pointer, &place).ok() || place.type == cuda::MemoryType::kDevice;
+  const bool is_known = driver_->PlaceOf(pointer, &place).ok();
+  // An old driver may not know some attributes.
+  if (!is_known) return driver_->unusable().empty();
+  if (place.type == cuda::MemoryType::kDevice) return true;
+  return place.type == cuda::MemoryType::kNone && ranges_.IsFreed(pointer);
 }
 
-Status CudaDomain::Take(const void* pointer, ReduceOn on) {
+Status CudaDomain::CheckEnd(const std::byte* pointer, size_t bytes, const cuda::PointerPlace& place) const {
+  const uintptr_t begin = cuda::ToDevice(pointer);
+  cuda::PointerPlace next = place;
+  // Memory that the program has mapped in one piece may be several allocations.
+  while (next.begin != 0) {
+    const size_t inside = next.begin + next.bytes - begin;
+    if (bytes <= inside) return Status();
+    ANNULUS_RETURN_IF_ERROR(driver_->PlaceOf(pointer + inside, &next));
+    if (next.type != cuda::MemoryType::kDevice || next.device != place.device)
+      return Status::Invalid("of its " + std::to_string(bytes) + " bytes only " + std::to_string(inside) +
+                             " lie in memory of GPU " + std::to_string(place.device));
+  }
+  return Status();
+}
+
+Status CudaDomain::Take(const void* pointer, size_t bytes, ReduceOn on) {
   cuda::PointerPlace place;
   ANNULUS_RETURN_IF_ERROR(driver_->PlaceOf(pointer, &place));
+  if (place.type == cuda::MemoryType::kNone && ranges_.IsFreed(pointer))
+    return Status::Invalid("it lies in memory of a GPU that was freed");
   if (place.type != cuda::MemoryType::kDevice) return Status();
+  ANNULUS_RETURN_IF_ERROR(CheckEnd(static_cast<const std::byte*>(pointer), bytes, place));
   const CudaDevice* device = nullptr;
   ANNULUS_RETURN_IF_ERROR(Use(place.device, &device));
+  if (place.begin != 0) ranges_.Add(place.begin, place.bytes);
   if (place.context != nullptr && place.context != device->context())
-    return {Code::kUnsupported, "a buffer belongs to a context that is not the primary one of its GPU"};
+    return {Code::kUnsupported, "it belongs to a context that is not the primary one of its GPU"};
   if (on != ReduceOn::kGpu) return Status();
   const std::string& missing = device->kernels_missing();
   const std::string why = missing.empty() ? slots_.not_pinned() : missing;
@@ -46,6 +69,7 @@ Status CudaDomain::OpenQueue(ReduceOn on, std::unique_ptr<DomainQueue>* queue) {
 }
 
 std::unique_ptr<StreamCalls> CudaDomain::OpenStreams(size_t most_bytes) {
+  if (!driver_->unusable().empty()) return nullptr;
   return std::make_unique<CudaStreamCalls>(this, most_bytes);
 }
 
@@ -102,6 +126,7 @@ CudaReport CudaDomain::Report() const {
   CudaReport report;
   report.driver = driver_->version();
   report.why = "no call of this process has had a device buffer yet";
+  if (!driver_->unusable().empty()) report.why = driver_->unusable().c_str();
   if (devices_.empty()) return report;
   const CudaDevice& first = *devices_.front();
   report.number = first.ordinal();
@@ -116,6 +141,7 @@ CudaReport CudaDomain::Report() const {
 }
 
 Status CudaDomain::Use(int ordinal, const CudaDevice** device) {
+  if (!driver_->unusable().empty()) return {Code::kUnsupported, driver_->unusable()};
   const std::lock_guard<std::mutex> lock(mutex_);
   for (const auto& each : devices_) {
     *device = each.get();

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "collectives/cuda/cuda_device.h"
+#include "collectives/cuda/device_ranges.h"
 #include "collectives/cuda/pinned_slots.h"
 #include "collectives/reduce/memory_domain.h"
 #include "cuda_kernels/driver/driver.h"
@@ -35,15 +36,17 @@ class CudaStreamCalls;
 
 class CudaDomain final : public MemoryDomain {
  public:
-  // `image` holds the kernels, and outlives the domain; empty: all work is staged.
+  // `image` holds the kernels, and outlives the domain; empty: all work is staged. A driver that is too old only tells
+  // which memory is a GPU's, which Take then refuses.
   CudaDomain(std::unique_ptr<cuda::Driver> driver, std::span<const std::byte> image);
   // No queue may be left, and no stream-ordered call that its stream has not passed.
   ~CudaDomain() override;
 
   bool Owns(const void* pointer) const override;
-  // Starts to use the pointer's device. kUnsupported: the pointer is in a context other than the primary one, or the
-  // GPU is to reduce and cannot.
-  Status Take(const void* pointer, ReduceOn on) override;
+  // Starts to use the pointer's device. kInvalidArgument: the memory was freed, or ends before so many bytes.
+  // kUnsupported: the driver is too old, the pointer is in a context other than the primary one, or the GPU is to
+  // reduce and cannot.
+  Status Take(const void* pointer, size_t bytes, ReduceOn on) override;
   Status OpenQueue(ReduceOn on, std::unique_ptr<DomainQueue>* queue) override;
   std::unique_ptr<StreamCalls> OpenStreams(size_t most_bytes) override;
   std::byte* AllocateSlots(size_t bytes) override;
@@ -52,7 +55,8 @@ class CudaDomain final : public MemoryDomain {
   Status RegisterSlots(std::byte* slots, size_t bytes) override;
   void UnregisterSlots(std::byte* slots, size_t bytes) override;
 
-  // Sets *device to device number `ordinal`. Errors: kSystem or kOutOfMemory of the driver.
+  // Sets *device to device number `ordinal`. Errors: kUnsupported: the driver is too old; kSystem or kOutOfMemory of
+  // it.
   Status Use(int ordinal, const CudaDevice** device);
 
   // The same for the driver's handle of a device.
@@ -71,9 +75,13 @@ class CudaDomain final : public MemoryDomain {
   const PinnedSlots& slots() const { return slots_; }
 
  private:
+  // Refuses memory that ends before `bytes` bytes from `pointer`, which lies at `place`.
+  Status CheckEnd(const std::byte* pointer, size_t bytes, const cuda::PointerPlace& place) const;
+
   const std::unique_ptr<cuda::Driver> driver_;
   const std::span<const std::byte> image_;
   PinnedSlots slots_;
+  DeviceRanges ranges_;  // Of the buffers of calls.
   mutable std::mutex mutex_;
   std::vector<std::unique_ptr<CudaDevice>> devices_;  // As they were first used.
   std::mutex streams_mutex_;                          // Guards what follows. Not held while the driver is called.

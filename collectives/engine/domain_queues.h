@@ -4,6 +4,7 @@
 // Threads: QueueOf, Take and host_only from any thread; the rest from the thread that drives the communicator.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <vector>
 
@@ -29,8 +30,8 @@ class DomainQueues {
   // Queue of the domain in which `pointer` lies; null: host memory.
   DomainQueue* QueueOf(const void* pointer) const;
 
-  // Sets *queue as QueueOf does, and gets its domain ready. Errors: those of MemoryDomain::Take.
-  Status Take(const void* pointer, DomainQueue** queue) const;
+  // Sets *queue as QueueOf does, and gets its domain ready for `bytes` bytes. Errors: those of MemoryDomain::Take.
+  Status Take(const void* pointer, size_t bytes, DomainQueue** queue) const;
 
   // Names the reactor in which the communicator sleeps; it outlives this object.
   void WatchIn(Reactor* reactor);

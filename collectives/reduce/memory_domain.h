@@ -7,6 +7,7 @@
 // Threads: all functions may be called from any thread.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 
 #include "base/status.h"
@@ -28,9 +29,13 @@ class MemoryDomain : public SlotMemory {
   // Whether the memory at `pointer` is of this domain.
   virtual bool Owns(const void* pointer) const = 0;
 
-  // Gets ready for work on the memory at `pointer`, which it owns, before a call is made of it: what is refused here
-  // harms nobody. Errors: kUnsupported when it cannot work on it, as `on` says; kSystem or kOutOfMemory of a device.
-  virtual Status Take(const void*, ReduceOn) { return Status(); }
+  // Gets ready for work on `bytes` bytes at `pointer`, which it owns, before a call is made of them: what is refused
+  // here harms nobody. Errors: kInvalidArgument when they are not all its memory, or not any more; kUnsupported when it
+  // cannot work on them, as `on` says; kSystem or kOutOfMemory of a device.
+  virtual Status Take(const void* pointer, size_t bytes, ReduceOn on) {
+    static_cast<void>(pointer), static_cast<void>(bytes), static_cast<void>(on);
+    return Status();
+  }
 
   // Opens a queue for one communicator, which the domain outlives. Null: the CPU works on this memory.
   // Errors: kSystem or kOutOfMemory of a device.

@@ -4,6 +4,8 @@
 #include <dlfcn.h>
 
 #include <iterator>
+#include <type_traits>
+#include <utility>
 
 namespace annulus::cuda {
 namespace {
@@ -19,6 +21,14 @@ std::string VersionText(int version) {
 }  // namespace
 
 Status Driver::Find(const std::string& file, std::unique_ptr<Driver>* driver) {
+  std::unique_ptr<Driver> found;
+  ANNULUS_RETURN_IF_ERROR(FindAny(file, &found));
+  if (!found->unusable().empty()) return {Code::kUnsupported, found->unusable()};
+  *driver = std::move(found);
+  return Status();
+}
+
+Status Driver::FindAny(const std::string& file, std::unique_ptr<Driver>* driver) {
   void* const handle = file.empty() ? dlopen(kLibrary, RTLD_NOW | RTLD_NOLOAD) : dlopen(file.c_str(), RTLD_NOW);
   if (handle == nullptr) {
     const char* const why = dlerror();
@@ -27,9 +37,28 @@ Status Driver::Find(const std::string& file, std::unique_ptr<Driver>* driver) {
                                     : "no CUDA driver: " + std::string(why)};
   }
   std::unique_ptr<Driver> found(new Driver(handle));
-  ANNULUS_RETURN_IF_ERROR(found->FindFunctions());
+  const Status status = found->FindFunctions();
+  if (!status.ok()) {
+    found->unusable_ = status.message();
+    found->FindOldFunctions();
+    const DriverFunctions& has = found->functions_;
+    if (has.PointerGetAttributes == nullptr || has.GetErrorName == nullptr || has.GetErrorString == nullptr)
+      return status;
+  }
   *driver = std::move(found);
   return Status();
+}
+
+void Driver::FindOldFunctions() {
+  const auto find = [this](const char* name, auto* function) {
+    if (*function == nullptr)
+      *function = reinterpret_cast<std::remove_pointer_t<decltype(function)>>(dlsym(handle_, name));
+  };
+  find("cuPointerGetAttributes", &functions_.PointerGetAttributes);
+  find("cuGetErrorName", &functions_.GetErrorName);
+  find("cuGetErrorString", &functions_.GetErrorString);
+  find("cuDriverGetVersion", &functions_.DriverGetVersion);
+  if (functions_.DriverGetVersion != nullptr) functions_.DriverGetVersion(&version_);
 }
 
 Driver::~Driver() { dlclose(handle_); }

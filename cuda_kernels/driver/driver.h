@@ -26,6 +26,9 @@ class Driver {
   // Finds the driver that the process has loaded. A path in `file` is loaded instead: for tests.
   // Errors: kUnsupported with the reason: not loaded, or too old.
   static Status Find(const std::string& file, std::unique_ptr<Driver>* driver);
+  // As Find, but takes one that is too old, too, if it can tell where memory lies. Then unusable() says why, and only
+  // PlaceOf and version may be called.
+  static Status FindAny(const std::string& file, std::unique_ptr<Driver>* driver);
   ~Driver();
   Driver(const Driver&) = delete;
   Driver& operator=(const Driver&) = delete;
@@ -35,6 +38,8 @@ class Driver {
 
   // 13000 for CUDA 13.0.
   int version() const { return version_; }
+  // Why nothing can be done with it; "" otherwise.
+  const std::string& unusable() const { return unusable_; }
 
   // Sets *place to what the driver knows of `pointer`. Errors: those of the driver, which may come from earlier work of
   // the program. Then it may be anything: the CPU must not touch it.
@@ -46,10 +51,13 @@ class Driver {
  private:
   explicit Driver(void* handle) : handle_(handle) {}
   Status FindFunctions();
+  // Those that every driver has, by their symbols.
+  void FindOldFunctions();
 
   void* const handle_;  // Handle from dlopen.
   DriverFunctions functions_;
   int version_ = 0;
+  std::string unusable_;
 };
 
 // Lets a thread call what it needs, for the time of a scope: otherwise the driver refuses to allocate and pin while any

@@ -2,7 +2,7 @@
 """What the CUDA compiler made of the kernels: all are there, none spills registers, vectors are moved whole, and no
 multiply-add is contracted. Passes, saying so, where Annulus was built without a CUDA compiler.
 
-compiled_kernels_test.py PTX LOG
+compiled_kernels_test.py PTX LOG SASS
 """
 
 import re
@@ -53,13 +53,31 @@ def check_ptx(text):
     yield from (f"{kernel} is missing" for kernel in sorted(KERNELS - names))
 
 
+def check_sass(text):
+    """Yields what is wrong with the machine code: "GPU KERNEL LOADS STORES LOCAL" in each line, the loads and stores of 16
+    bytes and the accesses to local memory."""
+    seen = set()
+    for line in text.splitlines():
+        gpu, kernel, *counts = line.split()
+        loads, stores, local = map(int, counts)
+        seen.add((gpu, kernel))
+        if loads < 4 or stores < 4:
+            yield f"{kernel} on {gpu} has {loads} loads and {stores} stores of 16 bytes in its machine code, at least 4 of each are expected"
+        if local:
+            yield f"{kernel} on {gpu} accesses local memory {local} times"
+    wanted = {(gpu, kernel) for gpu in GPUS for kernel in KERNELS}
+    yield from (f"{kernel} has no machine code for {gpu}" for gpu, kernel in sorted(wanted - seen))
+
+
 def main():
-    ptx, log = (open(path, encoding="utf-8").read() for path in sys.argv[1:3])
+    ptx, log, sass = (open(path, encoding="utf-8").read() for path in sys.argv[1:4])
     if not ptx and not log:
         print("built without a CUDA compiler: there are no kernels to check")
         return
-    wrong = list(check_log(log)) + list(check_ptx(ptx))
+    wrong = list(check_log(log)) + list(check_ptx(ptx)) + (list(check_sass(sass)) if sass else [])
     print("\n".join(wrong) or "all kernels are as they should be")
+    if not sass:
+        print("their machine code was not looked at: the toolkit has no cuobjdump and nvdisasm")
     sys.exit(1 if wrong else 0)
 
 

@@ -26,10 +26,15 @@ std::byte* SimMemory::Allocate(size_t bytes) {
   return static_cast<std::byte*>(shown);
 }
 
-void SimMemory::Free(std::byte* shown) {
+void SimMemory::Free(std::byte* shown, bool keeps_address) {
   const auto region = regions_.find(shown);
   ANNULUS_CHECK(region != regions_.end());
-  munmap(shown, region->second.bytes);
+  if (!keeps_address) {
+    munmap(shown, region->second.bytes);
+  } else {
+    constexpr int kReserved = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
+    ANNULUS_CHECK(mmap(shown, region->second.bytes, PROT_NONE, kReserved, -1, 0) == shown);
+  }
   munmap(region->second.alias, region->second.bytes);
   regions_.erase(region);
 }

@@ -17,8 +17,8 @@ class SimMemory {
 
   // Returns the untouchable address.
   std::byte* Allocate(size_t bytes);
-  // `shown` was returned by Allocate.
-  void Free(std::byte* shown);
+  // `shown` was returned by Allocate. `keeps_address`: nothing ever comes to that address again.
+  void Free(std::byte* shown, bool keeps_address = false);
 
   // Where the device finds [address, address + bytes): in the alias, or as it is when it is not device memory.
   // A range that only partly lies in an allocation is a bug of the caller.

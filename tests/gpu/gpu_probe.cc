@@ -3,7 +3,8 @@
 //
 //   gpu_probe [DRIVER [ROUNDS]]      DRIVER: libcuda.so.1 unless given
 //
-// One line for each check: "ok NAME" or "FAILED NAME: why". Ends with status 0 when all are ok, 77 without a GPU.
+// One line for each check: "ok NAME", "FAILED NAME: why" or "not run NAME: why". Ends with status 0 when all are ok, 77
+// without a GPU.
 //
 // Threads: one.
 #include <algorithm>
@@ -14,9 +15,11 @@
 #include <string>
 #include <vector>
 
+#include "cuda_kernels/kernel_image.h"
 #include "tests/cuda/random_operations.h"
 #include "tests/gpu/probe_checks.h"
 #include "tests/gpu/probe_streams.h"
+#include "tests/gpu/probe_times.h"
 
 namespace annulus {
 namespace {
@@ -92,10 +95,15 @@ int Probe(const std::string& driver, int rounds) {
     return kNoGpu;
   }
   std::printf("driver %d\n", device->driver().version());
-  bool ok = Report("pointers", CheckPointers(device.get()));
   const double begin = Seconds();
-  ok &= Report("device and kernels", CheckDevice(device.get()));
+  bool ok = Report("device", CheckDevice(device.get()));
   std::printf("time context and kernels %.1f ms\n", (Seconds() - begin) * 1e3);
+  if (cuda::KernelImage().empty()) {
+    std::printf("not run kernels: this build of Annulus has none\n");
+  } else {
+    ok &= Report("kernels", CheckKernels(device.get()));
+  }
+  ok &= Report("pointers", CheckPointers(device.get()));
   ok &= Report("pins", CheckPins(device.get()));
   std::unique_ptr<DomainQueue> queue;
   if (!device->domain()->OpenQueue(ReduceOn::kAuto, &queue).ok()) return 1;
@@ -107,6 +115,9 @@ int Probe(const std::string& driver, int rounds) {
   ok &= Report("batches", CheckBatches(device.get(), rounds / 20 + 2));
   ok &= Report("bits", CheckBits(device.get(), queue.get(), rounds));
   const bool is_short = rounds < kRounds;
+  ok &= Report("times", PrintTimes(device.get(), rounds));
+  ok &= Report("rates", PrintRates(device.get(), size_t{is_short ? 1U : 256U} << 20, is_short ? 3 : 20));
+  ok &= Report("lazy loading", PrintLazyLoading(device.get()));
   for (const size_t bytes : {size_t{8}, size_t{256} << 10, size_t{is_short ? 1U : 256U} << 20}) {
     ok &= Measure(device.get(), queue.get(), bytes, is_short ? 3 : 50);
   }

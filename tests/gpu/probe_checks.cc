@@ -96,11 +96,27 @@ std::string CheckPointers(RealDevice* device) {
   wrong += Place(*device, nullptr, cuda::MemoryType::kNone, "null");
   if (!device->domain()->Owns(memory)) wrong += "the domain does not own device memory";
   if (device->domain()->Owns(&on_stack)) wrong += "the domain owns the stack";
+  cuda::PointerPlace place;
+  const bool is_told = device->driver().PlaceOf(memory + 4097, &place).ok();
+  if (!is_told || place.begin != cuda::ToDevice(memory) || place.bytes != kBytes)
+    wrong += "the driver tells another begin or size than the allocation's";
+  if (place.context != device->context()) wrong += "the memory is of another context";
+  if (device->domain()->Take(memory + 1, kBytes, ReduceOn::kAuto).code() != Code::kInvalidArgument)
+    wrong += "a buffer that ends behind its allocation is taken";
+  if (!device->domain()->Take(memory, kBytes, ReduceOn::kAuto).ok()) wrong += "device memory is not taken";
   device->Free(memory);
+  wrong += Place(*device, memory, cuda::MemoryType::kNone, "freed memory");
+  if (device->domain()->Take(memory, kBytes, ReduceOn::kAuto).ok()) wrong += "freed memory is taken";
   return wrong;
 }
 
 std::string CheckDevice(RealDevice* device) {
+  const CudaDevice* used = nullptr;
+  const Status status = device->cuda_domain()->Use(0, &used);
+  return status.ok() ? "" : status.ToString();
+}
+
+std::string CheckKernels(RealDevice* device) {
   const CudaDevice* used = nullptr;
   const Status status = device->cuda_domain()->Use(0, &used);
   return status.ok() ? used->kernels_missing() : status.ToString();

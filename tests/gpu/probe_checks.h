@@ -13,8 +13,10 @@ namespace annulus {
 
 // What the driver says of pointers into device memory, pinned memory and others.
 std::string CheckPointers(RealDevice* device);
-// That the device sees pinned memory where the CPU does, and has kernels.
+// That the device sees pinned memory where the CPU does.
 std::string CheckDevice(RealDevice* device);
+// That it has kernels.
+std::string CheckKernels(RealDevice* device);
 // That slots of private memory and of shared memory files can be pinned, and pages only once.
 std::string CheckPins(RealDevice* device);
 // That a done word never becomes visible before the results, over `rounds` copies and kernels of one slice,

@@ -6,14 +6,15 @@ def _cuda_fatbin(ctx):
     fatbin = ctx.actions.declare_file(ctx.label.name + ".fatbin")
     ptx = ctx.actions.declare_file(ctx.label.name + ".ptx")
     log = ctx.actions.declare_file(ctx.label.name + ".log")
-    outputs = [fatbin, ptx, log]
+    sass = ctx.actions.declare_file(ctx.label.name + ".sass")
+    outputs = [fatbin, ptx, log, sass]
     if not NVCC:
         for output in outputs:
             ctx.actions.write(output, "")
     else:
         ctx.actions.run(
             executable = ctx.executable._compile,
-            arguments = [NVCC, ctx.file.src.path, fatbin.path, ptx.path, log.path],
+            arguments = [NVCC, ctx.file.src.path, fatbin.path, ptx.path, log.path, sass.path],
             inputs = [ctx.file.src] + ctx.files.hdrs,
             outputs = outputs,
             env = {
@@ -25,11 +26,12 @@ def _cuda_fatbin(ctx):
         )
     return [
         DefaultInfo(files = depset([fatbin])),
-        OutputGroupInfo(ptx = depset([ptx]), log = depset([log])),
+        OutputGroupInfo(ptx = depset([ptx]), log = depset([log]), sass = depset([sass])),
     ]
 
 # NAME.fatbin: machine code for sm_80, sm_90 and sm_100, and PTX for what comes later. Empty without a CUDA compiler.
-# The output groups ptx and log have what tests look at: the PTX, and what the assembler said of each kernel.
+# The output groups ptx, log and sass have what tests look at: the PTX, what the assembler said of each kernel, and what
+# the disassembler, where there is one, finds in it.
 cuda_fatbin = rule(
     implementation = _cuda_fatbin,
     attrs = {
@@ -47,9 +49,12 @@ cuda_fatbin = rule(
     },
 )
 
+# With the data's checksum: the compiler does not tell Bazel of what .incbin reads, so that the source itself must change
+# with it.
 def _embedded_source_impl(ctx):
     output = ctx.actions.declare_file(ctx.label.name + ".S")
-    ctx.actions.write(output, """\
+    template = ctx.actions.declare_file(ctx.label.name + ".template")
+    ctx.actions.write(template, """\
     .section .rodata
     .balign 64
     .globl {symbol}
@@ -62,6 +67,13 @@ def _embedded_source_impl(ctx):
     .byte 0
     .section .note.GNU-stack,"",@progbits
 """.format(symbol = ctx.attr.symbol, path = ctx.file.data.path))
+    ctx.actions.run_shell(
+        command = 'set -e; sum=$(sha256sum <"$1"); echo "/* $sum */" | cat - "$2" >"$3"',
+        arguments = [ctx.file.data.path, template.path, output.path],
+        inputs = [ctx.file.data, template],
+        outputs = [output],
+        mnemonic = "EmbeddedSource",
+    )
     return [DefaultInfo(files = depset([output]))]
 
 _embedded_source = rule(

@@ -32,7 +32,7 @@ def _compiles(ctx, nvcc):
     """"" when the compiler does what the rule cuda_fatbin will ask for, or else its last line."""
     ctx.file("trial.cu", _TRIAL)
     result = ctx.execute(
-        [ctx.path(Label("//third_party/cuda:compile_fatbin")), nvcc, "trial.cu", "trial.fatbin", "trial.ptx", "trial.log"],
+        [ctx.path(Label("//third_party/cuda:compile_fatbin")), nvcc, "trial.cu", "trial.fatbin", "trial.ptx", "trial.log", "trial.sass"],
         environment = {"PATH": "/usr/local/bin:/usr/bin:/bin"},
         timeout = 120,
     )

@@ -26,6 +26,8 @@ struct FakeOptions {
   size_t most_pinned = SIZE_MAX;  // Bytes that may be pinned at a time.
   bool captures_graph = false;    // Another thread captures a graph, in global mode.
   bool other_context = false;     // What Allocate gives belongs to a context that is not the primary one.
+  bool keeps_addresses = false;   // No memory comes where memory was freed.
+  size_t allocation_bytes = 0;    // If any, what is allocated seems to consist of so many bytes each.
 };
 
 // A mistake of the driver's user that the stand-in makes in its place, to show that it would be found.

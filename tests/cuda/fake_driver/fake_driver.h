@@ -143,6 +143,7 @@ class FakeDriver final : public FakeControl {
   Result Attributes(unsigned count, const PointerAttribute* attributes, void** values, const std::byte* pointer) {
     const auto [device, range] = gpu_->WithMemory(
         [=](FakeMemory* memory) { return std::pair(memory->DeviceOf(pointer), memory->RangeAround(pointer)); });
+    const MemoryRange piece = PieceOf(range, pointer, device);
     const MemoryType type = device >= 0 ? MemoryType::kDevice : range.bytes > 0 ? MemoryType::kHost : MemoryType::kNone;
     const int context = device < 0 ? 0 : device + 1 + (options_.other_context ? options_.devices : 0);
     for (unsigned i = 0; i < count; ++i) {
@@ -151,8 +152,8 @@ class FakeDriver final : public FakeControl {
       if (attributes[i] == PointerAttribute::kDeviceOrdinal) *static_cast<int*>(values[i]) = device;
       if (attributes[i] == PointerAttribute::kContext) *static_cast<Context*>(values[i]) = ToHandle<Context>(context);
       if (attributes[i] == PointerAttribute::kRangeStart)
-        *static_cast<DevicePointer*>(values[i]) = ToDevice(range.begin);
-      if (attributes[i] == PointerAttribute::kRangeSize) *static_cast<size_t*>(values[i]) = range.bytes;
+        *static_cast<DevicePointer*>(values[i]) = ToDevice(piece.begin);
+      if (attributes[i] == PointerAttribute::kRangeSize) *static_cast<size_t*>(values[i]) = piece.bytes;
     }
     return Result::kSuccess;
   }
@@ -246,6 +247,13 @@ class FakeDriver final : public FakeControl {
     size_t bytes_ = 0;
   };
 
+  // The part of an allocation that the driver tells as one.
+  MemoryRange PieceOf(const MemoryRange& range, const std::byte* pointer, int device) const {
+    const size_t bytes = options_.allocation_bytes;
+    if (device < 0 || bytes == 0) return range;
+    const size_t before = static_cast<size_t>(pointer - range.begin) / bytes * bytes;
+    return {range.begin + before, std::min(bytes, range.bytes - before)};
+  }
   void MustBeIdle(const std::byte* memory, const std::string& what) {
     gpu_->MustBeIdle(gpu_->WithMemory([=](FakeMemory* all) { return all->AllocationAt(memory); }), what);
   }

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <vector>
 
+#include "collectives/cuda/cuda_domain.h"
 #include "cuda_kernels/kernel_names.h"
 #include "cuda_kernels/reduce_kernel.h"
 #include "tests/cuda/fake_driver/fake_cuda.h"
@@ -354,6 +355,25 @@ TEST(DriverFindTest, AProgramWithoutADriverHasNone) {
   if (status.ok()) GTEST_SKIP() << "this machine loads a CUDA driver into tests";
   EXPECT_EQ(status.code(), Code::kUnsupported);
   EXPECT_NE(status.message().find("libcuda.so.1"), std::string::npos) << status.message();
+}
+
+// Before CUDA 12. The memory of a program with such a driver is told apart all the same, and refused.
+TEST_F(FakeDriverTest, AnOldDriverOnlyTellsWhereMemoryLies) {
+  std::unique_ptr<Driver> old;
+  EXPECT_EQ(Driver::Find("tests/cuda/fake_driver/libcuda_old.so", &old).code(), Code::kUnsupported);
+  ASSERT_TRUE(Driver::FindAny("tests/cuda/fake_driver/libcuda_old.so", &old).ok());
+  EXPECT_EQ(old->version(), 11020);
+  EXPECT_NE(old->unusable().find("too old"), std::string::npos) << old->unusable();
+  CudaDomain domain(std::move(old), {});
+  const void* const on_gpu = reinterpret_cast<void*>(0x180000);
+  const int on_stack = 0;
+  EXPECT_TRUE(domain.Owns(on_gpu));
+  EXPECT_FALSE(domain.Owns(&on_stack));
+  const Status status = domain.Take(on_gpu, 8, ReduceOn::kAuto);
+  EXPECT_EQ(status.code(), Code::kUnsupported);
+  EXPECT_NE(status.message().find("12.4 or newer"), std::string::npos) << status.message();
+  EXPECT_EQ(domain.OpenStreams(SIZE_MAX), nullptr);
+  EXPECT_STREQ(domain.Report().why, status.message().c_str());
 }
 
 }  // namespace

@@ -35,7 +35,8 @@ MemoryRange WordRange(const uint32_t* word) { return {reinterpret_cast<const std
 
 }  // namespace
 
-FakeGpu::FakeGpu(const FakeOptions& options) : options_(options), random_(options.seed) {
+FakeGpu::FakeGpu(const FakeOptions& options)
+    : options_(options), random_(options.seed), memory_(options.keeps_addresses) {
   thread_ = std::thread([this] { WorkInThread(); });
 }
 

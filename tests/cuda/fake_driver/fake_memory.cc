@@ -27,7 +27,7 @@ std::byte* FakeMemory::Allocate(int device, size_t bytes) {
 
 bool FakeMemory::Free(const std::byte* memory) {
   if (allocations_.erase(memory) == 0) return false;
-  memory_.Free(const_cast<std::byte*>(memory));
+  memory_.Free(const_cast<std::byte*>(memory), keeps_addresses_);
   return true;
 }
 

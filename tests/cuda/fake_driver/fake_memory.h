@@ -22,6 +22,9 @@ struct MemoryRange {
 
 class FakeMemory {
  public:
+  // `keeps_addresses`: as FakeOptions.
+  explicit FakeMemory(bool keeps_addresses) : keeps_addresses_(keeps_addresses) {}
+
   std::byte* Allocate(int device, size_t bytes);
   // False: nothing was allocated there.
   bool Free(const std::byte* memory);
@@ -50,6 +53,7 @@ class FakeMemory {
     size_t bytes;
   };
 
+  const bool keeps_addresses_;
   SimMemory memory_;
   std::map<const std::byte*, Allocation> allocations_;
   std::map<const std::byte*, size_t> pinned_;  // Bytes by begin, as they were given.
