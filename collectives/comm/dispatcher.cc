@@ -80,19 +80,11 @@ Dispatcher::~Dispatcher() {
 }
 
 bool Dispatcher::RepeatsLatest(const CallArguments& given) const {
+  if (failures_->ended() || !driver_.MayRepeat()) return false;
+  if (given.kind == CollectiveKind::kBarrier) return engine_.Repeats(given.kind, DataType{}, ReduceOp{}, 0);
   // The engine's latest call was valid, so only the buffers remain to be checked.
-  Call call;
-  call.kind = given.kind;
-  const bool is_barrier = given.kind == CollectiveKind::kBarrier;
-  if (!is_barrier) {
-    call.type = given.type;
-    call.op = given.op;
-    call.count = given.count;
-  }
-  return engine_.Repeats(call) &&
-         (is_barrier ||
-          (given.created_op == 0 && GoodBuffers(given.sendbuf, given.recvbuf, given.count, given.type))) &&
-         !failures_->ended() && driver_.MayRepeat();
+  return engine_.Repeats(given.kind, given.type, given.op, given.count) && given.created_op == 0 &&
+         GoodBuffers(given.sendbuf, given.recvbuf, given.count, given.type);
 }
 
 bool Dispatcher::CanRunAgain(const CallArguments& given) const {

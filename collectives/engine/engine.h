@@ -39,12 +39,13 @@ class Engine {
   // Units: call.count in elements of call.type.
   void Start(const Call& call, const Buffers& buffers);
 
-  // Whether `call` equals the latest one except for its number, and its runner can repeat it. Then StartAgain may begin
-  // it without planning.
-  bool Repeats(const Call& call) const {
+  // Whether a call without a root equals the latest one except for its number, and its runner can repeat it. Then
+  // StartAgain may begin it without planning. Values in place of a Call: fields that have just been put together are
+  // compared as one wider word, which would wait for every store before it.
+  bool Repeats(CollectiveKind kind, DataType type, ReduceOp op, uint64_t count) const {
     const Call& last = work_.call;
-    return repeatable_ != nullptr && call.count == last.count && call.kind == last.kind && call.type == last.type &&
-           call.op == last.op && call.root == last.root;
+    return repeatable_ != nullptr && count == last.count && kind == last.kind && type == last.type && op == last.op &&
+           last.root == 0;
   }
   // The buffers lie in host memory, as did those of the latest call.
   void StartAgain(uint64_t sequence, const void* input, void* output);
