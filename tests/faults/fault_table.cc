@@ -48,6 +48,7 @@ struct Fault {
   std::vector<std::string> special{};  // What the rank that fails runs, if not the same as the others.
   int first = 0;                       // Lowest rank that fails.
   bool on_hosts = false;
+  bool cuts_off = false;   // The last rank is alone on its host, lives, and is to say what all others say.
   bool is_failure = true;  // Otherwise the job goes on.
   const char* deadline_ms = "2000";
   bool at_start = false;  // Injected while the job starts, not when all ranks are at work.
@@ -108,7 +109,7 @@ void Try(const Fault& fault, int number, Row* row) {
   if (hosts != nullptr) environment["ANNULUS_RENDEZVOUS"] = Hosts::Address(0) + ":29500";
   RankProcesses ranks(kRanks, environment);
   for (int rank = 0; rank < kRanks; ++rank) {
-    if (hosts != nullptr) hosts->Enter(rank == 0 ? 0 : 1);
+    if (hosts != nullptr) hosts->Enter(rank < (fault.cuts_off ? kRanks - 1 : 1) ? 0 : 1);
     const bool special = rank == culprit && !fault.special.empty();
     ranks.Start(rank, special ? fault.special : std::vector<std::string>{"until"});
   }
@@ -126,7 +127,8 @@ void Try(const Fault& fault, int number, Row* row) {
   if (!fault.at_start) ++row->tries;
   const Nanoseconds since = Now();
   if (fault.inject && !fault.at_start) fault.inject(&ranks, hosts.get(), culprit);
-  const bool silent = fault.special.empty() || fault.special[0] != "abort";  // The rank that fails says nothing itself.
+  // The rank that fails says nothing itself.
+  const bool silent = !fault.cuts_off && (fault.special.empty() || fault.special[0] != "abort");
   fault.is_failure ? Judge(&ranks, culprit, silent, since, row) : ExpectNothing(&ranks, row);
   for (int rank = 0; rank < kRanks; ++rank)
     row->wrong_sums += ranks.output(rank).find("check failed") != std::string::npos;
@@ -193,6 +195,12 @@ std::vector<Fault> FaultsOfPaths() {
     hosts->JoinCable(1);
     Work(ranks, kBadPath);
   };
+  const auto lose_all = [](RankProcesses*, Hosts* hosts, int) {
+    if (!hosts->LoseAnyPackets(1, 0)) std::fprintf(stderr, "no packet filter\n");
+  };
+  const auto lose_control = [](RankProcesses*, Hosts* hosts, int) {
+    if (!hosts->LosePortAndNewConnections(1, 29500)) std::fprintf(stderr, "no packet filter\n");
+  };
   std::vector<Fault> faults = {
       {.name = "control connections reset (no failure)", .is_failure = false, .inject = reset},
       {.name = "rendezvous connections reset while the job starts (no failure)",
@@ -202,9 +210,17 @@ std::vector<Fault> FaultsOfPaths() {
       {.name = "a link down for 2 s (no failure)", .is_failure = false, .inject = unplug},
       {.name = "control connections reset, and SIGKILL", .inject = reset_and_kill},
       {.name = "control connections silent for 2 s, and SIGKILL", .inject = lose_and_kill},
+      {.name = "no packet passes between a rank and all others, for good; deadline 2 s",
+       .cuts_off = true,
+       .inject = lose_all},
+      {.name = "the same, deadline 30 s", .cuts_off = true, .deadline_ms = kNoFailure, .inject = lose_all},
+      {.name = "one control path is silent for good, though data passes; deadline 30 s",
+       .cuts_off = true,
+       .deadline_ms = kNoFailure,
+       .inject = lose_control},
   };
   for (Fault& fault : faults) {
-    fault.first = 1;
+    fault.first = fault.cuts_off ? kRanks - 1 : 1;
     fault.on_hosts = true;
     if (!fault.is_failure) fault.deadline_ms = kNoFailure;
   }
