@@ -278,6 +278,18 @@ def calls_in_a_stream_take_their_turn():
     assert comm.verdict() is None
 
 
+def arrays_like_cupys():
+    """With both interfaces, of which DLPack is used, and a stream."""
+    stream, content = gpu.new_stream(), np.full(1000, RANK + 1, np.float32)
+    array = on_gpu(content)
+    array.__cuda_array_interface__ = {"shape": (1000,), "typestr": "<f4", "data": (8, False), "version": 3, "stream": 1}
+    comm.allreduce(array, out=array)
+    assert (content_of(array) == TOTAL).all() and array.streams == [1]
+    comm.with_options(stream=Cupys(stream.value)).allreduce(array, "max", out=array)
+    gpu.call("cuStreamSynchronize", stream)
+    assert (content_of(array) == TOTAL).all() and array.streams == [1, stream.value]
+
+
 def streams_of_every_kind():
     stream = gpu.new_stream()
     array = on_gpu(np.full(10, RANK + 1, np.float32))
@@ -326,6 +338,7 @@ if gpu:
     for new in (on_gpu, with_interface):
         every_call(new, content_behind(stream), comm.with_options(stream=stream.value))
     calls_in_a_stream_take_their_turn()
+    arrays_like_cupys()
     streams_of_every_kind()
     mistakes_in_streams()
     device = comm.device()
