@@ -61,7 +61,7 @@ Status CheckUnbuilt(const annulus_call_t& call) {
   if (call.stream_kind != 0 && call.stream_kind != ANNULUS_STREAM_CUDA) return NotBuilt("stream_kind");
   if (call.stream_kind == 0 && call.stream != nullptr) return Status::Invalid("stream is set, but stream_kind is 0");
   const auto& process = annulus::c_api::OfProcess();
-  if (call.stream_kind != 0 && process.cuda == nullptr)
+  if (call.stream_kind != 0 && !process.why_no_cuda.empty())
     return {Code::kUnsupported, "stream_kind is ANNULUS_STREAM_CUDA, but " + process.why_no_cuda};
   if (call.stream_kind != 0 && call.priority != 0) {
     return Status::Invalid("priority is " + std::to_string(call.priority) +

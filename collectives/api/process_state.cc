@@ -18,8 +18,8 @@ void ProcessState::FindDevices() {
       why_no_cuda = status.message();
       return Log(LogLevel::kInfo, -1, "host memory only: %s", why_no_cuda.c_str());
     }
-    if (!driver->unusable().empty())
-      Log(LogLevel::kWarn, -1, "device memory is refused: %s", driver->unusable().c_str());
+    why_no_cuda = driver->unusable();
+    if (!why_no_cuda.empty()) Log(LogLevel::kWarn, -1, "device memory is refused: %s", why_no_cuda.c_str());
     cuda = std::make_unique<CudaDomain>(std::move(driver), cuda::KernelImage());
     domains.Add(cuda.get());
     // What a stream waits for must not outlast the program.

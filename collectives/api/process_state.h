@@ -30,8 +30,8 @@ struct ProcessState {
   MemoryRegistry memory;
   MemoryDomains domains;  // Host memory only, until somebody adds a device before the first communicator.
   std::once_flag looked_for_devices;
-  std::unique_ptr<CudaDomain> cuda;  // Null: the program had no driver that can be used,
-  std::string why_no_cuda;           // for this reason.
+  std::unique_ptr<CudaDomain> cuda;  // Null: the program had no driver.
+  std::string why_no_cuda;           // Why there is none that can be used; "" when there is one.
 };
 
 // Never destroyed: handles may be looked up, and memory freed, while the process ends.

@@ -110,10 +110,10 @@ void DefineParts(Type* type) {
 void DefineCalls(py::module_* module) {
   py::class_<Call> call(*module, "Call");
   Type calls(*module, "Calls");
-  calls.def(py::init(
-      [](int64_t timeout_ms, int priority, const std::string& label, const py::object& done, bool agree_first) {
-        return std::make_shared<CallOptions>(CallOptions{timeout_ms, priority, label, done, agree_first});
-      }));
+  calls.def(py::init([](int64_t timeout_ms, int priority, const std::string& label, const py::object& done,
+                        bool agree_first, std::optional<uintptr_t> stream) {
+    return std::make_shared<CallOptions>(CallOptions{timeout_ms, priority, label, done, agree_first, stream});
+  }));
   DefineEqualParts(&calls);
   DefineParts(&calls);
 }

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,7 @@ struct CallOptions {
   std::string label;
   pybind11::object done = pybind11::none();  // done(status) is called once all calls submitted together have ended.
   bool agree_first = false;                  // Ranks compare the call before its data moves.
+  std::optional<uintptr_t> stream;           // Handle of the CUDA stream that orders the call.
 };
 
 struct Call {

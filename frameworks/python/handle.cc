@@ -45,6 +45,9 @@ void SetOptions(const CallOptions& options, annulus_call_t* call) {
   call->priority = options.priority;
   call->label = options.label.empty() ? nullptr : options.label.c_str();
   call->flags = options.agree_first ? ANNULUS_AGREE_FIRST : 0;
+  if (!options.stream.has_value()) return;
+  call->stream = reinterpret_cast<void*>(*options.stream);
+  call->stream_kind = ANNULUS_STREAM_CUDA;
 }
 
 // The call with its pointers, whose arrays are lent to `work`.

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "tests/cuda/fake_driver/fake_control.h"
+#include "tests/gpu/nccl_functions.h"
 
 namespace annulus {
 namespace {
@@ -31,10 +32,6 @@ constexpr int kMostRanks = 16;
 struct Shared {
   std::atomic<int> arrived;  // All arrivals at all barriers so far.
   float values[kMostRanks][kPiece];
-};
-
-struct Id {
-  char name[128];
 };
 
 struct Job {
@@ -66,16 +63,16 @@ int ncclGetVersion(int* version) {
 }
 const char* ncclGetErrorString(int) { return "an error of the stand-in"; }
 
-int ncclGetUniqueId(annulus::Id* id) {
-  std::snprintf(id->name, sizeof id->name, "/annulus-nccl-%d", getpid());
+int ncclGetUniqueId(annulus::NcclId* id) {
+  std::snprintf(id->text, sizeof id->text, "/annulus-nccl-%d", getpid());
   return 0;
 }
 
-int ncclCommInitRank(void** comm, int nranks, annulus::Id id, int rank) {
+int ncclCommInitRank(void** comm, int nranks, annulus::NcclId id, int rank) {
   if (std::getenv("NCCL_HOSTID") == nullptr && std::getenv("NCCL_MULTI_RANK_GPU_ENABLE") == nullptr)
     return annulus::kInvalidUsage;
   if (nranks > annulus::kMostRanks) return annulus::kInvalidUsage;
-  const int file = shm_open(id.name, O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+  const int file = shm_open(id.text, O_CREAT | O_RDWR | O_CLOEXEC, 0600);
   if (file < 0 || ftruncate(file, sizeof(annulus::Shared)) != 0) return annulus::kSystemError;
   void* const memory = mmap(nullptr, sizeof(annulus::Shared), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   close(file);
@@ -85,7 +82,7 @@ int ncclCommInitRank(void** comm, int nranks, annulus::Id id, int rank) {
   job->rank = rank;
   job->nranks = nranks;
   job->Barrier();
-  if (rank == 0) shm_unlink(id.name);
+  if (rank == 0) shm_unlink(id.text);
   *comm = job.release();
   return 0;
 }

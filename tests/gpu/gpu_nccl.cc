@@ -49,6 +49,7 @@ int RunAll(const std::string& library, const std::string& sharing, const std::st
                       device.get(), &nccl);
   if (!status.ok()) {
     if (rank == 0) std::printf("not run: %s\n", status.message().c_str());
+    annulus_comm_destroy(comm);
     return kNoNccl;
   }
   if (rank == 0) std::printf("NCCL %d, %s\n", nccl->version(), sharing.c_str());

@@ -3,9 +3,9 @@
 //
 //   gpu_random [DRIVER [CALLS [SEED]]]      DRIVER: libcuda.so.1, 1000 calls and seed 1 unless given
 //
-// Each round is a call that blocks, one that does not, or a group, with any collective or a message to the next rank,
-// any type, operation and alignment. All ranks draw the same calls; each draws where its own buffers lie. Ends with
-// status 0 when all results are right, 77 without a GPU.
+// Each round is a call that blocks, one that does not, a group, or some calls in a stream, with any collective or a
+// message to the next rank, any type, operation and alignment. All ranks draw the same calls; each draws where its own
+// buffers lie. Ends with status 0 when all results are right, 77 without a GPU.
 //
 // Threads: one.
 #include <annulus.h>
@@ -42,7 +42,8 @@ uint64_t Below(uint64_t bound, Random* random) { return (*random)() % bound; }
 
 struct Job {
   annulus_comm_t* comm = nullptr;
-  TestDevice* device = nullptr;
+  RealDevice* device = nullptr;
+  cuda::Stream stream = nullptr;
   int rank = 0;
   int size = 0;
 };
@@ -87,16 +88,23 @@ class RandomCall {
     output_ = std::make_unique<Twin>(job, alignment, Content(reduction.type, RecvCount(spec_, job.size), own), own);
   }
 
-  void AddTo(bool on_host, Calls* calls) {
+  // `in_stream`: in the job's stream.
+  void AddTo(bool on_host, bool in_stream, Calls* calls) {
+    const auto add = [&](annulus_kind_t kind, const std::byte* in, std::byte* out, int root) {
+      annulus_call_t& call = calls->Rooted(kind, in, out, spec_.count, spec_.type, root);
+      call.op = spec_.op;
+      if (!in_stream) return;
+      call.stream = job_.stream;
+      call.stream_kind = ANNULUS_STREAM_CUDA;
+    };
     const std::byte* const in = input_->At(on_host);
     std::byte* const out = output_ != nullptr ? output_->At(on_host) : input_->At(on_host);
     if (spec_.kind == Kind::kSendrecv) {
-      calls->Rooted(ANNULUS_CALL_SEND, in, nullptr, spec_.count, spec_.type, (job_.rank + 1) % job_.size);
-      calls->Rooted(ANNULUS_CALL_RECV, nullptr, out, spec_.count, spec_.type, (job_.rank + job_.size - 1) % job_.size);
+      add(ANNULUS_CALL_SEND, in, nullptr, (job_.rank + 1) % job_.size);
+      add(ANNULUS_CALL_RECV, nullptr, out, (job_.rank + job_.size - 1) % job_.size);
       return;
     }
-    const auto kind = kCalls[static_cast<size_t>(spec_.kind)];
-    calls->Rooted(kind, in, out, spec_.count, spec_.type, spec_.root).op = spec_.op;
+    add(kCalls[static_cast<size_t>(spec_.kind)], in, out, spec_.root);
   }
 
   bool IsRight() const { return input_->AreEqual() && (output_ == nullptr || output_->AreEqual()); }
@@ -118,25 +126,32 @@ class RandomCall {
   std::unique_ptr<Twin> output_;
 };
 
+bool Synchronize(const Job& job) {
+  const cuda::ScopedContext scope(job.device->driver(), job.device->context());
+  return job.device->driver()->StreamSynchronize(job.stream) == cuda::Result::kSuccess;
+}
+
 // Blocks where there is one call and `blocks`.
 bool Do(const Job& job, const Calls& calls, bool blocks) {
   const annulus_status_t status =
       blocks && calls.size() == 1 ? annulus_run(job.comm, &calls.front()) : calls.Do(job.comm);
-  if (status == ANNULUS_OK) return true;
+  // What is behind a call in the stream is its results.
+  if (status == ANNULUS_OK && Synchronize(job)) return true;
   std::fprintf(stderr, "rank %d: %s\n", job.rank, LastMessage().c_str());
   return false;
 }
 
 bool RunRound(const Job& job, uint64_t round, Random* common, Random* own) {
-  const uint64_t form = Below(3, common);
+  enum Form { kGroup, kBlocking, kAsynchronous, kInStream };
+  const uint64_t form = Below(4, common);
   std::vector<std::unique_ptr<RandomCall>> drawn;
-  for (uint64_t left = form == 0 ? 2 + Below(6, common) : 1; left > 0; --left) {
+  for (uint64_t left = form == kGroup || form == kInStream ? 1 + Below(7, common) : 1; left > 0; --left) {
     drawn.push_back(std::make_unique<RandomCall>(job, common, own));
   }
   for (const bool on_host : {true, false}) {
     Calls calls;
-    for (const auto& call : drawn) call->AddTo(on_host, &calls);
-    if (!Do(job, calls, form == 1)) return false;
+    for (const auto& call : drawn) call->AddTo(on_host, form == kInStream && !on_host, &calls);
+    if (!Do(job, calls, form == kBlocking)) return false;
   }
   for (const auto& call : drawn) {
     if (call->IsRight()) continue;
@@ -161,6 +176,11 @@ int RunAll(const std::string& driver, uint64_t rounds, uint64_t seed) {
   if (annulus_comm_create(nullptr, &job.comm) != ANNULUS_OK) return 1;
   annulus_comm_rank(job.comm, &job.rank);
   annulus_comm_size(job.comm, &job.size);
+  {
+    const cuda::ScopedContext scope(device->driver(), device->context());
+    const cuda::Result made = device->driver()->StreamCreateWithPriority(&job.stream, cuda::kStreamNonBlocking, 0);
+    if (made != cuda::Result::kSuccess) return 1;
+  }
   Random common(seed);
   Random own(seed * 1000 + static_cast<uint64_t>(job.rank) + 1);
   bool ok = true;
@@ -169,7 +189,10 @@ int RunAll(const std::string& driver, uint64_t rounds, uint64_t seed) {
     std::printf("random calls of %d ranks: %llu rounds from seed %llu, all right\n", job.size,
                 static_cast<unsigned long long>(rounds), static_cast<unsigned long long>(seed));
   }
-  return annulus_comm_destroy(job.comm) == ANNULUS_OK && ok ? 0 : 1;
+  ok = annulus_comm_destroy(job.comm) == ANNULUS_OK && ok;
+  const cuda::ScopedContext scope(device->driver(), device->context());
+  device->driver()->StreamDestroy(job.stream);
+  return ok ? 0 : 1;
 }
 
 }  // namespace

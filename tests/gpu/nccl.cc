@@ -81,7 +81,7 @@ Status Nccl::Join(annulus_comm_t* comm) {
   ANNULUS_RETURN_IF_ERROR(scope.status());
   ANNULUS_RETURN_IF_ERROR(driver.ToStatus(driver->StreamCreateWithPriority(&stream_, cuda::kStreamNonBlocking, 0),
                                           "cuStreamCreateWithPriority"));
-  Id id{};
+  NcclId id{};
   Status status;
   if (rank == 0) status = ToStatus(functions_.GetUniqueId(&id), "ncclGetUniqueId");
   if (annulus_broadcast(comm, &id, &id, sizeof id, ANNULUS_UINT8, 0) != ANNULUS_OK)

@@ -1,5 +1,4 @@
-// Nccl: one rank of a communicator of NVIDIA's NCCL, opened at run time, to be measured beside Annulus. Its types and
-// functions are declared here as nccl.h has them since NCCL 2.
+// Nccl: one rank of a communicator of NVIDIA's NCCL, opened at run time, to be measured beside Annulus.
 //
 // Threads: one.
 #pragma once
@@ -12,6 +11,7 @@
 
 #include "base/status.h"
 #include "cuda_kernels/driver/driver.h"
+#include "tests/gpu/nccl_functions.h"
 #include "tests/gpu/real_device.h"
 
 namespace annulus {
@@ -43,30 +43,16 @@ class Nccl {
   Status Wait();
 
  private:
-  struct Id {
-    char text[128];
-  };
-  using Comm = void*;
-  struct Functions {
-    int (*GetVersion)(int* version) = nullptr;
-    int (*GetUniqueId)(Id* id) = nullptr;
-    int (*CommInitRank)(Comm* comm, int nranks, Id id, int rank) = nullptr;
-    int (*CommDestroy)(Comm comm) = nullptr;
-    int (*AllReduce)(const void* in, void* out, size_t count, int type, int op, Comm comm, void* stream) = nullptr;
-    const char* (*GetErrorString)(int result) = nullptr;
-    const char* (*GetLastError)(Comm comm) = nullptr;
-  };
-
   explicit Nccl(RealDevice* device) : device_(device) {}
   Status Load(const std::string& library);
   Status Join(annulus_comm_t* comm);
   Status ToStatus(int result, const char* function) const;
 
   RealDevice* const device_;
-  Functions functions_;
+  NcclFunctions functions_;
   int version_ = 0;
   cuda::Stream stream_ = nullptr;
-  Comm comm_ = nullptr;
+  NcclComm comm_ = nullptr;
 };
 
 }  // namespace annulus

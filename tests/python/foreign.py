@@ -1,6 +1,7 @@
 """Arrays of other libraries than numpy: every call takes their memory, without a copy, or says what is wrong with them. Host memory,
 and with a driver's file the memory of a GPU: foreign.py [DRIVER [late]]. Run on any number of ranks by annulus-run."""
 
+import ctypes
 import gc
 import sys
 
@@ -39,7 +40,7 @@ class Numpys:
         return self.__array.__dlpack__(**options)
 
 
-def every_call(new, read):
+def every_call(new, read, calls=comm):
     """new(numpy array) makes an array, read(array) gives its content, flat."""
     def mine(count=6):
         return new(np.full((count, 2), RANK + 1, np.float32))
@@ -52,47 +53,47 @@ def every_call(new, read):
 
     ranks = np.arange(1, SIZE + 1)
     out = room(6)
-    assert comm.allreduce(mine(), out=out) is out
+    assert calls.allreduce(mine(), out=out) is out
     same(out, [TOTAL] * 6)
     own = mine()
-    assert comm.allreduce(own, "max", out=own) is own
+    assert calls.allreduce(own, "max", out=own) is own
     same(own, [SIZE] * 6)
     group = [mine(3), mine(50)]
-    comm.allreduce_group(group, in_place=True)
+    calls.allreduce_group(group, in_place=True)
     same(group[0], [TOTAL] * 3)
     same(group[1], [TOTAL] * 50)
-    same(comm.reduce_scatter(mine(2 * SIZE), out=room(2)), [TOTAL] * 2)
-    same(comm.allgather(mine(1), out=room(SIZE)), ranks)
-    same(comm.alltoall(mine(SIZE), out=room(SIZE)), ranks)
+    same(calls.reduce_scatter(mine(2 * SIZE), out=room(2)), [TOTAL] * 2)
+    same(calls.allgather(mine(1), out=room(SIZE)), ranks)
+    same(calls.alltoall(mine(SIZE), out=room(SIZE)), ranks)
     for root in range(SIZE):
         own = mine()
-        assert comm.broadcast(own, root) is own
+        assert calls.broadcast(own, root) is own
         same(own, [root + 1] * 6)
-        at_root = {"reduce": comm.reduce(mine(), root, out=room(6)), "gather": comm.gather(mine(1), root, out=room(SIZE)),
-                   "gatherv": comm.gatherv(mine(1), [1] * SIZE, root, out=room(SIZE))}
+        at_root = {"reduce": calls.reduce(mine(), root, out=room(6)), "gather": calls.gather(mine(1), root, out=room(SIZE)),
+                   "gatherv": calls.gatherv(mine(1), [1] * SIZE, root, out=room(SIZE))}
         assert [each is not None for each in at_root.values()] == [RANK == root] * 3
         if RANK == root:
             same(at_root["reduce"], [TOTAL] * 6)
             same(at_root["gather"], ranks)
             same(at_root["gatherv"], ranks)
-        same(comm.scatter(mine(SIZE) if RANK == root else None, root, out=room(1)), [root + 1])
-        same(comm.scatterv(mine(SIZE) if RANK == root else None, [1] * SIZE, root, out=room(1)), [root + 1])
-    same(comm.allgatherv(mine(2), [2] * SIZE, out=room(2 * SIZE)), ranks.repeat(2))
-    same(comm.reduce_scatterv(mine(SIZE), [1] * SIZE, out=room(1)), [TOTAL])
-    same(comm.alltoallv(mine(SIZE), [1] * SIZE, [1] * SIZE, out=room(SIZE)), ranks)
-    sent = comm.send_async(mine(), NEXT) if SIZE > 1 else None
+        same(calls.scatter(mine(SIZE) if RANK == root else None, root, out=room(1)), [root + 1])
+        same(calls.scatterv(mine(SIZE) if RANK == root else None, [1] * SIZE, root, out=room(1)), [root + 1])
+    same(calls.allgatherv(mine(2), [2] * SIZE, out=room(2 * SIZE)), ranks.repeat(2))
+    same(calls.reduce_scatterv(mine(SIZE), [1] * SIZE, out=room(1)), [TOTAL])
+    same(calls.alltoallv(mine(SIZE), [1] * SIZE, [1] * SIZE, out=room(SIZE)), ranks)
+    sent = calls.send_async(mine(), NEXT) if SIZE > 1 else None
     if sent:
-        same(comm.recv(room(6), PREVIOUS), [PREVIOUS + 1] * 6)
+        same(calls.recv(room(6), PREVIOUS), [PREVIOUS + 1] * 6)
         sent.wait()
-    request = comm.allreduce_async(mine(), out=out)
+    request = calls.allreduce_async(mine(), out=out)
     assert request.wait() is out
-    comm.allreduce_async(mine(100), out=room(100))  # Nobody keeps any of it.
-    comm.barrier()
+    calls.allreduce_async(mine(100), out=room(100))  # Nobody keeps any of it.
+    calls.barrier()
     mean = comm.reduction(lambda left, right, to: np.add(left, right, out=to))
-    same(comm.allreduce(mine(), mean, out=room(6)), [TOTAL] * 6)
+    same(calls.allreduce(mine(), mean, out=room(6)), [TOTAL] * 6)
     mean.destroy()
     none = new(np.zeros((0, 2), np.float32))
-    assert comm.allreduce(none, out=none) is none
+    assert calls.allreduce(none, out=none) is none
 
 
 def flat(array):
@@ -222,12 +223,124 @@ def mistakes_on_gpu():
     comm.allreduce(OnGpu(address, (4, 6), "<f4", strides=(24, 4)), out=np.ones(24, np.float32))
 
 
+# -- In a stream of the GPU ------------------------------------------------------------------------------------------
+
+
+class Torchs:
+    def __init__(self, handle):
+        self.cuda_stream = handle
+
+
+class Cupys:
+    def __init__(self, handle):
+        self.ptr = handle
+
+
+class Numbas:
+    def __init__(self, handle):
+        self.handle = ctypes.c_void_p(handle)
+
+
+class Cores:
+    def __init__(self, handle):
+        self._handle = handle
+
+    def __cuda_stream__(self):
+        return 0, self._handle
+
+
+def calls_in_a_stream_take_their_turn():
+    """Nothing is waited for on the host: the GPU does no work until all calls have returned."""
+    stream, content = gpu.new_stream(), np.full(1000, RANK + 1, np.float32)
+    calls = comm.with_options(stream=Torchs(stream.value), label="in a stream")
+    array, other = with_interface(np.zeros(1000, np.float32)), on_gpu(np.zeros(1000, np.float32))
+    array.__cuda_array_interface__["stream"] = stream.value
+    on_host = np.zeros(1000, np.float32)
+    # The first call pins memory.
+    calls.allreduce(array, out=other)
+    gpu.call("cuStreamSynchronize", stream)
+    gpu.fill_pinned(content)
+    gpu.library.fake_cuda_hold(1)
+    gpu.copy_later(array.address, gpu.pinned.value, content.nbytes, stream)
+    assert calls.allreduce(array, out=array) is array
+    assert calls.broadcast(array, root=SIZE - 1) is array
+    request = calls.allreduce_async(array, "max", out=other)
+    with calls.group() as group:
+        maximum = group.allreduce_async(other, "max", out=on_host)
+        group.barrier_async()
+    assert not request.test() and not maximum.test()
+    assert gpu.library.fake_cuda_waiting() == 0
+    gpu.library.fake_cuda_hold(0)
+    assert maximum.wait() is on_host
+    gpu.call("cuStreamSynchronize", stream)
+    assert request.test() and (on_host == TOTAL).all() and (content_of(array) == TOTAL).all() and (content_of(other) == TOTAL).all()
+    assert other.streams == [stream.value] * 3, other.streams
+    assert comm.verdict() is None
+
+
+def arrays_like_cupys():
+    """With both interfaces, of which DLPack is used, and a stream."""
+    stream, content = gpu.new_stream(), np.full(1000, RANK + 1, np.float32)
+    array = on_gpu(content)
+    array.__cuda_array_interface__ = {"shape": (1000,), "typestr": "<f4", "data": (8, False), "version": 3, "stream": 1}
+    comm.allreduce(array, out=array)
+    assert (content_of(array) == TOTAL).all() and array.streams == [1]
+    comm.with_options(stream=Cupys(stream.value)).allreduce(array, "max", out=array)
+    gpu.call("cuStreamSynchronize", stream)
+    assert (content_of(array) == TOTAL).all() and array.streams == [1, stream.value]
+
+
+def streams_of_every_kind():
+    stream = gpu.new_stream()
+    array = on_gpu(np.full(10, RANK + 1, np.float32))
+    # The default streams have one number more in DLPack.
+    for handle, by_dlpack in ((stream.value, stream.value), (0, 1), (1, 1), (2, 2)):
+        for kind in (int, Torchs, Cupys, Numbas, Cores):
+            comm.with_options(stream=kind(handle)).allreduce(array, "max", out=array)
+            assert array.streams.pop() == by_dlpack
+        gpu.call("cuStreamSynchronize", ctypes.c_void_p(handle))
+    assert (content_of(array) == SIZE).all()
+    # What another stream fills is waited for, and what the same one fills is not.
+    array = with_interface(np.zeros(10, np.float32))
+    array.__cuda_array_interface__["stream"] = gpu.new_stream().value
+    gpu.fill_pinned(np.full(10, RANK + 1, np.float32))
+    with gpu.held():
+        gpu.copy_later(array.address, gpu.pinned.value, 40, ctypes.c_void_p(array.__cuda_array_interface__["stream"]))
+        comm.with_options(stream=stream.value).allreduce(array, out=array)
+    gpu.call("cuStreamSynchronize", stream)
+    assert (content_of(array) == TOTAL).all()
+
+
+def mistakes_in_streams():
+    stream = gpu.new_stream()
+    array = on_gpu(np.ones(3, np.float32))
+    for wrong in ("s", True, object(), 1.5):
+        refuses(TypeError, f"stream is a {type(wrong).__name__}, not a number", comm.with_options, stream=wrong)
+    refuses(pyannulus.InvalidArgument, "priority", comm.with_options(stream=stream.value, priority=1).allreduce, array, out=array)
+    refuses(TypeError, "options of what made it", comm.group().with_options, stream=stream.value)
+    refuses(TypeError, "out is None", comm.with_options(stream=stream.value).allreduce, array)
+
+
+def content_behind(stream):
+    def read(array):
+        gpu.call("cuStreamSynchronize", stream)
+        return content_of(array)
+    return read
+
+
 if gpu:
     every_call(on_gpu, content_of)
     every_call(with_interface, content_of)
     types(lambda own, kind: (lambda array: (array, lambda: gpu.read(array.address, own)))(on_gpu(own, kind=kind)))
     streams_are_waited_for()
     mistakes_on_gpu()
+    stream = gpu.new_stream()
+    for new in (on_gpu, with_interface):
+        every_call(new, content_behind(stream), comm.with_options(stream=stream.value))
+    calls_in_a_stream_take_their_turn()
+    arrays_like_cupys()
+    streams_of_every_kind()
+    mistakes_in_streams()
     device = comm.device()
     assert device["driver"] == 13000 and device["number"] == 0 and device["name"] == "Fake GPU (sm_90)", device
     assert device["path"] in (1, 2) and device["capability"] == 90, device
@@ -237,6 +350,7 @@ else:
     assert device["driver"] == 0 and device["path"] == 0 and "libcuda.so.1" in device["why"], device
     refuses(RuntimeError, "array: waiting for what fills it: the program has not loaded libcuda.so.1", comm.allreduce,
             Exported(np.ones(3, np.float32), device=(CUDA, 0)))
+    refuses(pyannulus.Error, "stream_kind is ANNULUS_STREAM_CUDA, but no CUDA driver", comm.with_options(stream=1).allreduce, np.ones(3, np.float32))
 if LATE:
     late = Gpu(sys.argv[1])
     refuses(RuntimeError, "array is on a GPU, which the library cannot use: no CUDA driver", comm.allreduce,

@@ -103,9 +103,10 @@ def abort(reason: str = "") -> None:
 
 
 def with_options(*, timeout_ms: int = 0, label: str = "", priority: int = 0,
-                 done: Optional[Callable[[Status], object]] = None, agree_first: bool = False) -> Calls:
+                 done: Optional[Callable[[Status], object]] = None, agree_first: bool = False,
+                 stream: Optional[Any] = None) -> Calls:
     return world().with_options(timeout_ms=timeout_ms, label=label, priority=priority, done=done,
-                                agree_first=agree_first)
+                                agree_first=agree_first, stream=stream)
 
 
 def group() -> Group:

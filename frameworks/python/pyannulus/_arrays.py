@@ -4,7 +4,7 @@ An array is numpy's, or one of another library that _foreign takes. Calls see th
 
 import math
 import operator
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy
 
@@ -27,13 +27,20 @@ def _look_up(dtype: Any, what: str) -> int:
     return number
 
 
-def take(core: _core.Handle, array: Array, what: str) -> Tuple[View, int]:
+class Use(NamedTuple):
+    """For what arrays are taken: calls of a communicator, in a stream or without one."""
+
+    core: _core.Handle
+    stream: Optional[int] = None
+
+
+def take(use: Use, array: Array, what: str) -> Tuple[View, int]:
     """An array that the library can use, as calls want it, and its element type's number."""
     if isinstance(array, numpy.ndarray):
         return array, check(array, what)
-    view, on_gpu = _foreign.take(array, what)
-    if on_gpu and not core.device()["driver"]:
-        raise RuntimeError(f"{what} is on a GPU, which the library cannot use: {core.device()['why']}. The program must use"
+    view, on_gpu = _foreign.take(array, what, use.stream)
+    if on_gpu and not use.core.device()["driver"]:
+        raise RuntimeError(f"{what} is on a GPU, which the library cannot use: {use.core.device()['why']}. The program must use"
                            " CUDA before its first communicator")
     return view, _foreign.check(view, what)
 
@@ -81,7 +88,7 @@ def same_output(array: View, given: Array) -> Tuple[View, Array]:
     return array, given
 
 
-def output(core: _core.Handle, array: View, number: int, out: Optional[Array],
+def output(use: Use, array: View, number: int, out: Optional[Array],
            shape: Tuple[int, ...]) -> Tuple[View, Array]:
     """Where the result goes, as calls want it and as the user gets it: `out`, which may have another shape with as many
     elements, or a new array."""
@@ -91,7 +98,7 @@ def output(core: _core.Handle, array: View, number: int, out: Optional[Array],
                             f" {_name(number)} and shape {shape}")
         new = numpy.empty(shape, array.dtype)
         return new, new
-    target, found = take(core, out, "out")
+    target, found = take(use, out, "out")
     check_writable(target, "out")
     if found != number:
         raise TypeError(f"out has dtype {_name(found)}, array has {_name(number)}")

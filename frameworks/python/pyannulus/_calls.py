@@ -1,11 +1,11 @@
 """Calls: the collectives and messages of a communicator, with the options that they share."""
 
 from types import TracebackType
-from typing import Callable, List, Optional, Sequence, Type, TypeVar, Union
+from typing import Any, Callable, List, Optional, Sequence, Type, TypeVar, Union
 
 import numpy
 
-from pyannulus import _arrays, _core
+from pyannulus import _arrays, _core, _streams
 from pyannulus._arrays import Array
 from pyannulus._errors import Status
 from pyannulus._operation import Operation
@@ -29,12 +29,15 @@ class Calls:
     """The collectives and messages of a communicator, as with_options and group give them; a Communicator has them
     too."""
 
-    def __init__(self, core: _core.Handle, calls: _core.Calls) -> None:
+    def __init__(self, core: _core.Handle, calls: _core.Calls, stream: Optional[int] = None) -> None:
         self._core = core
         self._calls = calls
-        self._now: Optional[Now] = Now(core, calls)  # None: calls are only collected.
+        self._use = _arrays.Use(core, stream)
+        # Makes the calls of blocking forms. None: calls are only collected.
+        self._now: Optional[Calls] = Now(core, calls) if stream is None else Enqueued(core, calls, stream)
         # Makes a call in one step where its arrays are plain; others get a closer look, which explains errors.
-        self._ran: Callable[[int, Optional[Array], Optional[Array], Union[int, Op]], bool] = _core.runner(core, calls, numpy.ndarray).run
+        self._ran: Callable[[int, Optional[Array], Optional[Array], Union[int, Op]], bool] = (
+            _core.runner(core, calls, numpy.ndarray).run if stream is None else _collected)
 
     @property
     def rank(self) -> int:
@@ -45,16 +48,19 @@ class Calls:
         return self._core.size
 
     def with_options(self, *, timeout_ms: int = 0, label: str = "", priority: int = 0,
-                     done: Optional[Callable[[Status], object]] = None, agree_first: bool = False) -> "Calls":
+                     done: Optional[Callable[[Status], object]] = None, agree_first: bool = False,
+                     stream: Optional[Any] = None) -> "Calls":
         """The same calls with options. timeout_ms: their deadline; 0 is the communicator's. label: their name in errors and
         in the timeline. priority: in the queue a higher one overtakes; all ranks must give the same, and only with the
         setting priorities=1 another than 0. done: called with the status of each call once it has ended, in a thread of the
         communicator. It may use the communicator but not close it, and must not wait for what another `done` does. agree_first: ranks
         compare each collective before its data moves, and refuse one on which they differ with Mismatch; on all ranks alike,
-        and not for messages."""
+        and not for messages. stream: the CUDA stream that orders the calls: its handle, or an object of PyTorch, CuPy, Numba or others.
+        Then the blocking forms return at once, too: what the stream gets later comes after their results."""
         if done is not None and not callable(done):
             raise TypeError(f"done is a {type(done).__name__}, which cannot be called")
-        return Calls(self._core, _core.Calls(timeout_ms, priority, label, done, agree_first))
+        handle = None if stream is None else _streams.handle_of(stream)
+        return Calls(self._core, _core.Calls(timeout_ms, priority, label, done, agree_first, handle), handle)
 
     def group(self) -> "Group":
         """A with block whose asynchronous calls are queued together at its end, all or none."""
@@ -72,9 +78,9 @@ class Calls:
     # -- Collectives: asynchronous. Those with an output return it from Request.wait. --------------------------------
 
     def allreduce_async(self, array: Array, op: Op = "sum", out: Optional[Array] = None) -> "Request[Array]":
-        given, number = _arrays.take(self._core, array, "array")
+        given, number = _arrays.take(self._use, array, "array")
         target, out = (_arrays.same_output(given, array) if out is array else
-                       _arrays.output(self._core, given, number, out, given.shape))
+                       _arrays.output(self._use, given, number, out, given.shape))
         return self._start(self._calls.allreduce(given, target, given.size, number, self._number(op)), out, op)
 
     def allreduce_group_async(self, arrays: Sequence[Array], op: Op = "sum",
@@ -83,42 +89,42 @@ class Calls:
         outs: List[Array] = []
         calls = []
         for index, array in enumerate(arrays):
-            given, element = _arrays.take(self._core, array, f"array {index}")
+            given, element = _arrays.take(self._use, array, f"array {index}")
             target, out = (_arrays.same_output(given, array) if in_place else
-                           _arrays.output(self._core, given, element, None, given.shape))
+                           _arrays.output(self._use, given, element, None, given.shape))
             outs.append(out)
             calls.append(self._calls.allreduce(given, target, given.size, element, number))
         return self._start_all(calls, outs, op)
 
     def reduce_async(self, array: Array, root: int = 0, op: Op = "sum",
                      out: Optional[Array] = None) -> "Request[Optional[Array]]":
-        given, number = _arrays.take(self._core, array, "array")
-        target, out = (_arrays.output(self._core, given, number, out, given.shape)
+        given, number = _arrays.take(self._use, array, "array")
+        target, out = (_arrays.output(self._use, given, number, out, given.shape)
                        if self.rank == root else (None, None))
         return self._start(self._calls.reduce(given, target, given.size, number, self._number(op), root), out, op)
 
     def broadcast_async(self, array: Array, root: int = 0) -> "Request[Array]":
-        given, number = _arrays.take(self._core, array, "array")
+        given, number = _arrays.take(self._use, array, "array")
         if self.rank == root:
             return self._start(self._calls.broadcast(given, None, given.size, number, root), array)
         _arrays.check_writable(given, "array")
         return self._start(self._calls.broadcast(None, given, given.size, number, root), array)
 
     def allgather_async(self, array: Array, out: Optional[Array] = None) -> "Request[Array]":
-        given, number = _arrays.take(self._core, array, "array")
+        given, number = _arrays.take(self._use, array, "array")
         count, row = _arrays.rows(given)
-        target, out = _arrays.output(self._core, given, number, out, (self.size * count, *row))
+        target, out = _arrays.output(self._use, given, number, out, (self.size * count, *row))
         return self._start(self._calls.allgather(given, target, given.size, number), out)
 
     def reduce_scatter_async(self, array: Array, op: Op = "sum", out: Optional[Array] = None) -> "Request[Array]":
-        given, number = _arrays.take(self._core, array, "array")
-        target, out = _arrays.output(self._core, given, number, out, _arrays.part(given, self.size, "array"))
+        given, number = _arrays.take(self._use, array, "array")
+        target, out = _arrays.output(self._use, given, number, out, _arrays.part(given, self.size, "array"))
         return self._start(self._calls.reduce_scatter(given, target, target.size, number, self._number(op)), out, op)
 
     def gather_async(self, array: Array, root: int = 0, out: Optional[Array] = None) -> "Request[Optional[Array]]":
-        given, number = _arrays.take(self._core, array, "array")
+        given, number = _arrays.take(self._use, array, "array")
         count, row = _arrays.rows(given)
-        target, out = (_arrays.output(self._core, given, number, out, (self.size * count, *row))
+        target, out = (_arrays.output(self._use, given, number, out, (self.size * count, *row))
                        if self.rank == root else (None, None))
         return self._start(self._calls.gather(given, target, given.size, number, root), out)
 
@@ -126,41 +132,41 @@ class Calls:
         if self.rank == root:
             if array is None:
                 raise TypeError("array is None on the root, which has what is scattered")
-            given, number = _arrays.take(self._core, array, "array")
-            target, out = _arrays.output(self._core, given, number, out, _arrays.part(given, self.size, "array"))
+            given, number = _arrays.take(self._use, array, "array")
+            target, out = _arrays.output(self._use, given, number, out, _arrays.part(given, self.size, "array"))
             return self._start(self._calls.scatter(given, target, target.size, number, root), out)
         if out is None:
             raise TypeError("out is None on a rank that is not the root: only it says what is expected")
-        target, number = _arrays.take(self._core, out, "out")
+        target, number = _arrays.take(self._use, out, "out")
         _arrays.check_writable(target, "out")
         return self._start(self._calls.scatter(None, target, target.size, number, root), out)
 
     def alltoall_async(self, array: Array, out: Optional[Array] = None) -> "Request[Array]":
-        given, number = _arrays.take(self._core, array, "array")
+        given, number = _arrays.take(self._use, array, "array")
         _arrays.part(given, self.size, "array")
-        target, out = _arrays.output(self._core, given, number, out, given.shape)
+        target, out = _arrays.output(self._use, given, number, out, given.shape)
         return self._start(self._calls.alltoall(given, target, given.size // self.size, number), out)
 
     def allgatherv_async(self, array: Array, counts: Sequence[int], out: Optional[Array] = None) -> "Request[Array]":
-        given, number = _arrays.take(self._core, array, "array")
+        given, number = _arrays.take(self._use, array, "array")
         row = _arrays.rows(given)[1]
         elements = _arrays.parts(counts, self.size, row, "counts")
         _arrays.check_rows(given, counts[self.rank], "array", "counts")
-        target, out = _arrays.output(self._core, given, number, out, (sum(counts), *row))
+        target, out = _arrays.output(self._use, given, number, out, (sum(counts), *row))
         return self._start(self._calls.allgatherv(given, target, given.size, elements, number), out)
 
     def reduce_scatterv_async(self, array: Array, counts: Sequence[int], op: Op = "sum",
                               out: Optional[Array] = None) -> "Request[Array]":
-        given, number = _arrays.take(self._core, array, "array")
+        given, number = _arrays.take(self._use, array, "array")
         row = _arrays.rows(given)[1]
         elements = _arrays.parts(counts, self.size, row, "counts")
         _arrays.check_rows(given, sum(counts), "array", "counts")
-        target, out = _arrays.output(self._core, given, number, out, (counts[self.rank], *row))
+        target, out = _arrays.output(self._use, given, number, out, (counts[self.rank], *row))
         return self._start(self._calls.reduce_scatterv(given, target, target.size, elements, number, self._number(op)), out, op)
 
     def gatherv_async(self, array: Array, counts: Optional[Sequence[int]] = None, root: int = 0,
                       out: Optional[Array] = None) -> "Request[Optional[Array]]":
-        given, number = _arrays.take(self._core, array, "array")
+        given, number = _arrays.take(self._use, array, "array")
         if self.rank != root:
             return self._start(self._calls.gatherv(given, None, given.size, [], number, root), None)
         if counts is None:
@@ -168,7 +174,7 @@ class Calls:
         row = _arrays.rows(given)[1]
         elements = _arrays.parts(counts, self.size, row, "counts")
         _arrays.check_rows(given, counts[self.rank], "array", "counts")
-        target, out = _arrays.output(self._core, given, number, out, (sum(counts), *row))
+        target, out = _arrays.output(self._use, given, number, out, (sum(counts), *row))
         return self._start(self._calls.gatherv(given, target, given.size, elements, number, root), out)
 
     def scatterv_async(self, array: Optional[Array], counts: Optional[Sequence[int]] = None, root: int = 0,
@@ -176,34 +182,34 @@ class Calls:
         if self.rank != root:
             if out is None:
                 raise TypeError("out is None on a rank that is not the root: only it says what is expected")
-            target, number = _arrays.take(self._core, out, "out")
+            target, number = _arrays.take(self._use, out, "out")
             _arrays.check_writable(target, "out")
             return self._start(self._calls.scatterv(None, target, target.size, [], number, root), out)
         if array is None or counts is None:
             raise TypeError("array or counts is None on the root, which has what is scattered")
-        given, number = _arrays.take(self._core, array, "array")
+        given, number = _arrays.take(self._use, array, "array")
         row = _arrays.rows(given)[1]
         elements = _arrays.parts(counts, self.size, row, "counts")
         _arrays.check_rows(given, sum(counts), "array", "counts")
-        target, out = _arrays.output(self._core, given, number, out, (counts[self.rank], *row))
+        target, out = _arrays.output(self._use, given, number, out, (counts[self.rank], *row))
         return self._start(self._calls.scatterv(given, target, target.size, elements, number, root), out)
 
     def alltoallv_async(self, array: Array, sendcounts: Sequence[int], recvcounts: Sequence[int],
                         out: Optional[Array] = None) -> "Request[Array]":
-        given, number = _arrays.take(self._core, array, "array")
+        given, number = _arrays.take(self._use, array, "array")
         row = _arrays.rows(given)[1]
         outgoing = _arrays.parts(sendcounts, self.size, row, "sendcounts")
         incoming = _arrays.parts(recvcounts, self.size, row, "recvcounts")
         _arrays.check_rows(given, sum(sendcounts), "array", "sendcounts")
-        target, out = _arrays.output(self._core, given, number, out, (sum(recvcounts), *row))
+        target, out = _arrays.output(self._use, given, number, out, (sum(recvcounts), *row))
         return self._start(self._calls.alltoallv(given, target, outgoing, incoming, number), out)
 
     def send_async(self, array: Array, peer: int) -> "Request[None]":
-        given, number = _arrays.take(self._core, array, "array")
+        given, number = _arrays.take(self._use, array, "array")
         return self._start(self._calls.send(given, given.size, number, peer), None)
 
     def recv_async(self, array: Array, peer: int) -> "Request[Array]":
-        given, number = _arrays.take(self._core, array, "array")
+        given, number = _arrays.take(self._use, array, "array")
         _arrays.check_writable(given, "array")
         return self._start(self._calls.recv(given, given.size, number, peer), array)
 
@@ -319,6 +325,7 @@ class Now(Calls):
     def __init__(self, core: _core.Handle, calls: _core.Calls) -> None:  # pylint: disable=super-init-not-called
         self._core = core
         self._calls = calls
+        self._use = _arrays.Use(core)
         self._now = None
         self._ran = _collected
 
@@ -329,20 +336,36 @@ class Now(Calls):
         return Ended(result)
 
 
+class Enqueued(Calls):
+    """Calls in a stream, which are as good as done when they return: what the blocking forms use."""
+
+    def __init__(self, core: _core.Handle, calls: _core.Calls, stream: int) -> None:  # pylint: disable=super-init-not-called
+        self._core = core
+        self._calls = calls
+        self._use = _arrays.Use(core, stream)
+        self._now = None
+        self._ran = _collected
+
+    def _start_all(self, calls: List[_core.Call], result: T, op: Op) -> "Request[T]":
+        self._core.submit(calls)
+        return Ended(result)
+
+
 class Group(Calls):
     """Asynchronous calls that are queued together when the with block ends, all or none: when one is refused, the block
     raises, and none is queued. An exception in the block queues none either. Allreduces of one type and op travel as
     one. No call may use what another one writes. Requests can be waited for after the block; all end together."""
 
     def __init__(self, calls: Calls) -> None:
-        super().__init__(calls._core, calls._calls)
+        super().__init__(calls._core, calls._calls, calls._use.stream)
         self._now = None
         self._ran = _collected
         self._members: List[_core.Call] = []
         self._requests: List["Request[object]"] = []
 
     def with_options(self, *, timeout_ms: int = 0, label: str = "", priority: int = 0,
-                     done: Optional[Callable[[Status], object]] = None, agree_first: bool = False) -> Calls:
+                     done: Optional[Callable[[Status], object]] = None, agree_first: bool = False,
+                     stream: Optional[Any] = None) -> Calls:
         raise TypeError("a group has the options of what made it: with_options(...).group()")
 
     def group(self) -> "Group":

@@ -44,7 +44,7 @@ class Communicator(Calls):
         self._adopt(_interruptible(_core.create, settings))
 
     def _adopt(self, core: _core.Handle) -> None:
-        super().__init__(core, _core.Calls(0, 0, "", None, False))
+        super().__init__(core, _core.Calls(0, 0, "", None, False, None))
         _open.add(self)
 
     @classmethod

@@ -103,7 +103,7 @@ TEST(CudaErrorsTest, ADriverThatIsTooOldIsNamedByTheFirstDeviceBuffer) {
       int64_t one = 1;
       annulus_call_t& call = calls.Allreduce(&one, &one, 1, ANNULUS_INT64, ANNULUS_SUM);
       call.stream_kind = ANNULUS_STREAM_CUDA;
-      EXPECT_EQ(calls.Submit(comm, nullptr), ANNULUS_UNSUPPORTED);
+      ExpectRefused(comm, calls.Submit(comm, nullptr), ANNULUS_UNSUPPORTED, "ANNULUS_STREAM_CUDA, but the CUDA driver");
       ExpectAlive(comm);
     });
     EXPECT_EQ(fake->Counts().contexts, 0);

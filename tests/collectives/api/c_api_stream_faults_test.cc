@@ -99,11 +99,16 @@ TEST(CudaStreamFaultsTest, DestroyReturnsWhileStreamsAreBusyAndTheyGoOn) {
 }
 
 TEST(CudaStreamFaultsTest, ARankThatLeavesLosesNobodysStream) {
-  Cluster(Ranks(2)).Run([](annulus_comm_t* comm, int rank) {
-    if (rank == 1) return;
+  Tally submitted;
+  Cluster(Ranks(2)).Run([&](annulus_comm_t* comm, int rank) {
+    if (rank == 1) {
+      EXPECT_TRUE(submitted.WaitFor(1)) << "a verdict would refuse calls that come later";
+      return;
+    }
     StreamUser user;
     const Stream stream = user.NewStream();
     SubmitThree(comm, &user, stream);
+    submitted.Add();
     EXPECT_TRUE(user.Drain(stream));
     EXPECT_EQ(Verdict(comm), ANNULUS_PEER_LOST);
   });

@@ -18,8 +18,8 @@ annulus::cuda::Result cuGetErrorString(annulus::cuda::Result, const char** text)
   *text = "invalid argument";
   return annulus::cuda::Result::kSuccess;
 }
-annulus::cuda::Result cuPointerGetAttributes(unsigned count, const annulus::cuda::PointerAttribute* attributes,
-                                             void** values, annulus::cuda::DevicePointer pointer) {
+annulus::cuda::Result cuPointerGetAttributes(unsigned count, annulus::cuda::PointerAttribute* attributes, void** values,
+                                             annulus::cuda::DevicePointer pointer) {
   using annulus::cuda::PointerAttribute;
   const bool is_device = pointer >= 0x100000 && pointer < 0x200000;
   for (unsigned i = 0; i < count; ++i) {
