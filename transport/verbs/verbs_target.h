@@ -35,6 +35,9 @@ class VerbsTarget {
 
   // Messages that the peer can take.
   uint32_t Credits() const { return depth_ - (messages_ - taken_); }
+  // Whether the peer has told that it took `number` messages. Since they arrive in order, the first `number` of them
+  // have reached its process.
+  bool HasTaken(uint32_t number) const { return VerbsReached(taken_, number); }
   void CountMessage() { ++messages_; }
   // Messages that were sent, modulo 2^32.
   uint32_t messages() const { return messages_; }
