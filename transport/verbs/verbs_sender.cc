@@ -121,7 +121,9 @@ void VerbsSender::AddFirst(Send* send) {
   target_.Aim(part_.slot, 0, request);
   chain_.AskForCompletion();
   part_.begun = part_.bytes < send->bytes;
-  if (!part_.begun) FinishPosting(send, chain_.posted());
+  if (part_.begun) return;
+  target_.EndSlice(part_.slot);
+  FinishPosting(send, chain_.posted());
 }
 
 void VerbsSender::AddPart(Send* send) {
@@ -132,7 +134,9 @@ void VerbsSender::AddPart(Send* send) {
   target_.Aim(part_.slot, kVerbsHeaderBytes + begin, request);
   chain_.AskForCompletion();
   part_.begun = part_.bytes < send->bytes;
-  if (!part_.begun) FinishPosting(send, chain_.posted());
+  if (part_.begun) return;
+  target_.EndSlice(part_.slot);
+  FinishPosting(send, chain_.posted());
 }
 
 void VerbsSender::FinishPosting(Send* send, uint32_t done_with) {
@@ -165,13 +169,13 @@ bool VerbsSender::IsDone(const Send& send, bool is_stopped) const {
   const auto messages = static_cast<uint32_t>(send.cookie >> 32);
   if ((is_stopped || in_slot) && target_.HasReceived(messages)) return true;
   return VerbsReached(chain_.completed(), static_cast<uint32_t>(send.cookie)) &&
-         (in_slot || !kept_.keeps() || target_.HasTaken(messages));
+         (in_slot || !kept_.keeps() || target_.HasReached(messages));
 }
 
 bool VerbsSender::CanDrop() const {
   if (kept_.completed() == 0) return false;
   const VerbsKeptSlice& slice = kept_.at(0);
-  return target_.HasTaken(slice.message) &&
+  return target_.HasReached(slice.message) &&
          (!slots_.Has(slice.data) || VerbsReached(chain_.completed(), slice.request));
 }
 
