@@ -14,9 +14,9 @@ constexpr Nanoseconds kDraining = 100 * kMillisecond;
 // way may carry them.
 constexpr int kIdleRoundsToReturn = 8;
 
-// Time that a send from its owner's memory, which the peer's device has, waits for the word of the peer's process
-// before it is copied and completes. Half a millisecond of a network's round trips would do the same; a process that
-// computes would not.
+// Time that a send from its owner's memory, which the peer's device has, waits for the word of the peer's process. A
+// process that is in a call gives it within some microseconds; one that computes may take any time, so then the data is
+// copied.
 constexpr Nanoseconds kLentWait = 100 * kMicrosecond;
 
 VerbsSendMemory SendMemoryIn(const VerbsMemory& local, const VerbsConnectionConfig& config) {
