@@ -37,6 +37,7 @@
 
 namespace annulus {
 
+class Continuable;
 class MemoryRegistry;
 class Reactor;
 class SlotMemory;
@@ -162,10 +163,11 @@ class InPlace {
   ~InPlace() = default;
 };
 
-// What some endpoints offer for speed; null otherwise. Constant, and valid as long as the endpoint.
+// What some endpoints offer for speed, or when they fail; null otherwise. Constant, and valid as long as the endpoint.
 struct Shortcuts {
   ShortPath* short_path = nullptr;  // With Limits::short_bytes.
   InPlace* in_place = nullptr;
+  Continuable* continuable = nullptr;  // For the owner of the transport alone (transport/continuable.h).
 };
 
 class Endpoint {
@@ -224,6 +226,8 @@ struct TransportConfig {
   // outlives the endpoints. Null: there is no device.
   SlotMemory* slot_memory = nullptr;
   Reactor* reactor = nullptr;
+  // Whether the owner goes on for links that are Continuable, where settings and peer want it too.
+  bool continues = false;
 };
 
 // One link to set up. Both ends list it, with each other as the peer and with the same channel.

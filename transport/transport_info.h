@@ -16,6 +16,8 @@
 
 namespace annulus {
 
+struct LinkStream;  // transport/continuable.h
+
 // What the costs of a link depend on.
 struct LinkPlace {
   bool same_host = false;
@@ -48,6 +50,12 @@ struct TransportInfo {
   // slots, slot_bytes and settings.
   size_t (*link_memory)(const TransportConfig& config);
   std::unique_ptr<Transport> (*create)(const TransportConfig& config);
+  // Makes one end of a link out of a stream with the peer, which is connected, authenticated, non-blocking and empty;
+  // the peer does the same. Null: it cannot. Errors: kOutOfMemory, kPeerLost, kSystem.
+  Status (*over_stream)(const TransportConfig& config, const LinkRequest& link, LinkStream stream,
+                        std::unique_ptr<Endpoint>* endpoint) = nullptr;
+  // Whether its links can be Continuable (transport/continuable.h), so that those of another one go on over the stream.
+  bool continuable = false;
 };
 
 // Transports to choose from, the preferred one first.

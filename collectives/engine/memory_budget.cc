@@ -49,7 +49,7 @@ WorstLink WorstOf(const PossibleLinks& possible, const PlanSettings& settings) {
   WorstLink worst;
   for (const TransportInfo* each : possible.transports) {
     if (!Allows(possible.allowed, *each)) continue;
-    worst.bytes = std::max(worst.bytes, each->link_memory(config));
+    worst.bytes = std::max(worst.bytes, LinkMemoryBytes(possible.transports, *each, config));
     worst.by_system_calls |= each->by_system_calls;
     worst.between_hosts |= !each->same_host_only;
   }

@@ -9,7 +9,7 @@ GROWING_FOLDERS = ("docs/decisions",)  # A record, of which nothing is taken awa
 
 # Within a layer, arrows point down too: a room includes itself and the rooms before it. "" is the layer's own folder.
 ROOMS = {
-    "transport": [["", "memory"], ["wire"], ["security"], ["tcp", "shm", "sim", "verbs"], ["select"]],
+    "transport": [["", "memory"], ["wire"], ["security"], ["tcp", "shm", "sim", "verbs"], ["resume"], ["select"]],
     "collectives": [
         [""], ["core"], ["reduce"], ["cuda"], ["control"], ["observe"], ["membership"], ["cost"], ["algorithms"], ["choice"], ["engine"],
         ["calls"], ["comm"], ["api"],

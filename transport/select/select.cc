@@ -4,6 +4,8 @@
 #include <string_view>
 #include <type_traits>
 
+#include "transport/reconnect.h"
+
 namespace annulus {
 
 // Each in its backend's folder.
@@ -91,6 +93,25 @@ bool Allows(const TransportFilter& filter, const TransportInfo& transport) {
   if (filter.choice == kAnyTransport) return true;
   if (filter.choice == TransportChoice::kAuto) return !transport.by_name_only;
   return std::string_view(WordOf(filter.choice)) == transport.name;
+}
+
+const TransportInfo* ContinuingTransport(TransportList list) {
+  const auto found = std::ranges::find_if(list, [](const TransportInfo* each) { return each->over_stream != nullptr; });
+  return found == list.end() ? nullptr : *found;
+}
+
+size_t LinkMemoryBytes(TransportList list, const TransportInfo& transport, const TransportConfig& config) {
+  const TransportInfo* const other = ContinuingTransport(list);
+  const bool continues =
+      transport.continuable && other != nullptr && ReconnectMs(config.settings.Number("reconnect_ms"), false) > 0;
+  if (!continues) return transport.link_memory(config);
+  TransportConfig first = config;
+  first.continues = true;
+  // It has one connection, which is not made again.
+  TransportConfig second = config;
+  second.settings.Set("reconnect_ms", 0);
+  second.settings.Set("tcp_sockets", 1);
+  return transport.link_memory(first) + other->link_memory(second);
 }
 
 Status CheckTransport(TransportList list, TransportChoice choice) {

@@ -39,6 +39,12 @@ std::string WhyNotSelected(TransportList list, const TransportOptions& options);
 // Whether the filter allows `transport`.
 bool Allows(const TransportFilter& filter, const TransportInfo& transport);
 
+// The transport of the list whose links go on over the streams of those that have stopped; null: there is none.
+const TransportInfo* ContinuingTransport(TransportList list);
+
+// TransportInfo::link_memory, and what the link takes that goes on for it, if one may.
+size_t LinkMemoryBytes(TransportList list, const TransportInfo& transport, const TransportConfig& config);
+
 // Errors: kInvalidArgument when the user selected one that the list does not have.
 Status CheckTransport(TransportList list, TransportChoice choice);
 

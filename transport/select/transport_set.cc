@@ -3,11 +3,15 @@
 #include <utility>
 
 #include "base/log.h"
+#include "transport/continuable.h"
+#include "transport/resume/resuming_endpoint.h"
 #include "transport/security/door.h"
 
 namespace annulus {
 
 Status TransportSet::Listen(const TransportConfig& config, Offer* offer) {
+  config_ = config;
+  config_.continues = ContinuingTransport(list_) != nullptr;
   std::string why;
   bool any = false;
   for (const TransportInfo* info : list_) {
@@ -15,7 +19,7 @@ Status TransportSet::Listen(const TransportConfig& config, Offer* offer) {
     std::string& address = offer->addresses.emplace_back();
     std::string& reason = offer->reasons.emplace_back();
     if (!Allows(filter_, *info)) continue;
-    std::unique_ptr<Transport> transport = info->create(config);
+    std::unique_ptr<Transport> transport = info->create(config_);
     Status usable = transport->Probe();
     if (usable.ok()) usable = transport->LocalAddress(&address);
     if (IsOutOfDescriptors(usable.os_errno())) return usable;
@@ -40,9 +44,20 @@ Status TransportSet::Connect(std::span<const std::vector<LinkRequest>> wanted, c
     std::vector<std::unique_ptr<Endpoint>> endpoints;
     // Also called when no links are wanted: it stops listening.
     ANNULUS_RETURN_IF_ERROR(transports_[t]->Connect(wanted[t], context, &endpoints));
-    for (size_t i = 0; i < endpoints.size(); ++i) made(t, wanted[t][i], std::move(endpoints[i]));
+    for (size_t i = 0; i < endpoints.size(); ++i) {
+      made(t, wanted[t][i], MayGoOn(wanted[t][i], std::move(endpoints[i])));
+    }
   }
   return Status();
+}
+
+std::unique_ptr<Endpoint> TransportSet::MayGoOn(const LinkRequest& link, std::unique_ptr<Endpoint> endpoint) const {
+  if (endpoint->shortcuts().continuable == nullptr) return endpoint;
+  const TransportInfo* const other = ContinuingTransport(list_);
+  const auto go_on = [config = config_, other, link](LinkStream stream, std::unique_ptr<Endpoint>* second) {
+    return other->over_stream(config, link, std::move(stream), second);
+  };
+  return std::make_unique<ResumingEndpoint>(std::move(endpoint), config_.rank, go_on);
 }
 
 }  // namespace annulus

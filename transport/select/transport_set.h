@@ -33,12 +33,16 @@ class TransportSet {
   using Made = std::function<void(size_t transport, const LinkRequest& link, std::unique_ptr<Endpoint> endpoint)>;
 
   // Makes the links that are wanted of each transport, by its index in the list, and stops listening. Calls `made` for
-  // every link once its transport has made all of its own. Errors: those of Transport::Connect.
+  // every link once its transport has made all of its own. Those that can go on elsewhere when they fail do so
+  // (transport/resume). Errors: those of Transport::Connect.
   Status Connect(std::span<const std::vector<LinkRequest>> wanted, const ConnectContext& context, const Made& made);
 
  private:
+  std::unique_ptr<Endpoint> MayGoOn(const LinkRequest& link, std::unique_ptr<Endpoint> endpoint) const;
+
   const TransportList list_;
   const TransportFilter filter_;
+  TransportConfig config_;                              // Since Listen.
   std::vector<std::unique_ptr<Transport>> transports_;  // By index in the list; null: off or not usable.
 };
 

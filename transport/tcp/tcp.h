@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "base/status.h"
 #include "transport/transport_info.h"
 
 namespace annulus {
@@ -10,5 +11,10 @@ namespace annulus {
 extern const TransportInfo kTcpTransport;
 
 std::unique_ptr<Transport> CreateTcpTransport(const TransportConfig& config);
+
+// As TransportInfo::over_stream. Slices arrive in slots, wherever they may land. When the connection breaks, the link
+// ends.
+Status TcpOverStream(const TransportConfig& config, const LinkRequest& link, LinkStream stream,
+                     std::unique_ptr<Endpoint>* endpoint);
 
 }  // namespace annulus

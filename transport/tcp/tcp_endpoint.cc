@@ -20,7 +20,8 @@ TcpEndpoint::TcpEndpoint(const TcpEndpointConfig& config, std::vector<SealedSock
       repair_(config.repair ? std::make_unique<TcpRepair>(*config.repair, &session_) : nullptr) {
   limits_.slot_bytes = config.session.slot_bytes;
   limits_.send_slots = limits_.recv_slots = config.session.slots;
-  limits_.sends_from = limits_.lands_in = {MemoryKind::kHost};
+  limits_.sends_from = {MemoryKind::kHost};
+  if (config.session.lands) limits_.lands_in = {MemoryKind::kHost};
   if (session_.has_short_path()) {
     limits_.short_bytes = static_cast<uint32_t>(std::min<size_t>(limits_.slot_bytes, TcpSession::kMostShortBytes));
   }

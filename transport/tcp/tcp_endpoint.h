@@ -20,8 +20,8 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "transport/address.h"
+#include "transport/tcp/session/tcp_session.h"
 #include "transport/tcp/tcp_repair.h"
-#include "transport/tcp/tcp_session.h"
 #include "transport/transport.h"
 
 namespace annulus {

@@ -5,8 +5,8 @@
 #include <cstddef>
 
 #include "transport/security/seal.h"
+#include "transport/tcp/session/tcp_session.h"
 #include "transport/tcp/tcp.h"
-#include "transport/tcp/tcp_session.h"
 #include "transport/tcp/tcp_settings.h"
 
 namespace annulus {
@@ -72,6 +72,7 @@ constinit const TransportInfo kTcpTransport = {
     .costs = Costs,
     .link_memory = LinkMemoryBytes,
     .create = CreateTcpTransport,
+    .over_stream = TcpOverStream,
 };
 
 }  // namespace annulus

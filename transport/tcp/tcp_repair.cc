@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "base/log.h"
-#include "transport/tcp/tcp_options.h"
-#include "transport/tcp/tcp_path.h"
+#include "transport/tcp/socket/tcp_options.h"
+#include "transport/tcp/socket/tcp_path.h"
 
 namespace annulus {
 

@@ -19,13 +19,13 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "transport/alarm.h"
 #include "transport/reactor.h"
 #include "transport/tcp/repair/tcp_door.h"
 #include "transport/tcp/repair/tcp_greeting.h"
 #include "transport/tcp/repair/tcp_redial.h"
-#include "transport/tcp/tcp_alarm.h"
-#include "transport/tcp/tcp_pulse.h"
-#include "transport/tcp/tcp_session.h"
+#include "transport/tcp/session/tcp_session.h"
+#include "transport/tcp/socket/tcp_pulse.h"
 
 namespace annulus {
 
@@ -98,8 +98,8 @@ class TcpRepair final : public TcpDoor::Link {
   const TcpRepairConfig config_;
   TcpSession* const session_;
   std::vector<Work> lanes_;
-  TcpAlarm alarm_;
-  TcpAlarm look_;
+  Alarm alarm_;
+  Alarm look_;
   bool asks_ = false;   // Some connection's kernel was told to ask for signs of life.
   bool busy_ = false;   // Some lane is active.
   bool moved_ = false;  // Something moved in the reactor.

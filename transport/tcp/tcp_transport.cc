@@ -16,12 +16,13 @@
 #include "base/log.h"
 #include "base/parse.h"
 #include "transport/address.h"
+#include "transport/continuable.h"
 #include "transport/reactor.h"
 #include "transport/security/connector.h"
+#include "transport/tcp/socket/tcp_options.h"
+#include "transport/tcp/socket/tcp_path.h"
 #include "transport/tcp/tcp.h"
 #include "transport/tcp/tcp_endpoint.h"
-#include "transport/tcp/tcp_options.h"
-#include "transport/tcp/tcp_path.h"
 #include "transport/tcp/tcp_settings.h"
 
 namespace annulus {
@@ -62,6 +63,9 @@ class TcpTransport final : public Transport {
   Status LocalAddress(std::string* address) override;
   Status Connect(std::span<const LinkRequest> links, const ConnectContext& context,
                  std::vector<std::unique_ptr<Endpoint>>* endpoints) override;
+  // `lands`: as RecvQueue's.
+  Status MakeEndpoint(const LinkRequest& link, std::span<Stream> lanes, std::optional<TcpRepairConfig> repair,
+                      bool lands, std::unique_ptr<annulus::Endpoint>* endpoint) const;
 
  private:
   struct Target {
@@ -80,8 +84,6 @@ class TcpTransport final : public Transport {
   // How the link is made again; nothing when it is not.
   std::optional<TcpRepairConfig> RepairOf(const LinkRequest& link, const Hello& hello, std::span<const Stream> lanes,
                                           const std::shared_ptr<TcpDoor>& door) const;
-  Status MakeEndpoint(const LinkRequest& link, std::span<Stream> lanes, std::optional<TcpRepairConfig> repair,
-                      std::unique_ptr<annulus::Endpoint>* endpoint) const;
   // The door for connections that are made again; null when this rank accepts none.
   std::shared_ptr<TcpDoor> KeepListening(const Hello& hello, std::span<const LinkRequest> links);
   void StopListening();
@@ -196,7 +198,8 @@ Status TcpTransport::Connect(std::span<const LinkRequest> links, const ConnectCo
     size_t& next = config_.rank > links[i].peer ? next_dialled : next_accepted;
     const std::span<Stream> of_link(&streams[next], static_cast<size_t>(lanes[i]));
     next += of_link.size();
-    ANNULUS_RETURN_IF_ERROR(MakeEndpoint(links[i], of_link, RepairOf(links[i], plan.hello, of_link, door), &made[i]));
+    ANNULUS_RETURN_IF_ERROR(
+        MakeEndpoint(links[i], of_link, RepairOf(links[i], plan.hello, of_link, door), true, &made[i]));
   }
   *endpoints = std::move(made);
   return Status();
@@ -239,7 +242,7 @@ std::optional<TcpRepairConfig> TcpTransport::RepairOf(const LinkRequest& link, c
 }
 
 Status TcpTransport::MakeEndpoint(const LinkRequest& link, std::span<Stream> lanes,
-                                  std::optional<TcpRepairConfig> repair,
+                                  std::optional<TcpRepairConfig> repair, bool lands,
                                   std::unique_ptr<annulus::Endpoint>* endpoint) const {
   std::vector<SealedSocket> sockets;
   for (Stream& lane : lanes) sockets.emplace_back(std::move(lane.socket), std::move(lane.seal));
@@ -261,7 +264,8 @@ Status TcpTransport::MakeEndpoint(const LinkRequest& link, std::span<Stream> lan
                     config_.settings.Number("checksum") != 0,
                     config_.slot_memory,
                     repair.has_value(),
-                    LeastRoundTripUs(sockets[0].socket.native_handle()).value_or(0) >= kLongPathUs};
+                    LeastRoundTripUs(sockets[0].socket.native_handle()).value_or(0) >= kLongPathUs,
+                    lands};
   if (repair) repair->same_host = same_host;
   config.repair = std::move(repair);
   config.description = InterfaceOf(own) + ", " + EndpointText(own) + " to " + EndpointText(peer);
@@ -286,6 +290,12 @@ void TcpTransport::StopListening() {
 std::unique_ptr<Transport> CreateTcpTransport(const TransportConfig& config) {
   ANNULUS_CHECK(config.reactor != nullptr && config.slots > 0 && config.slot_bytes > 0);
   return std::make_unique<TcpTransport>(config);
+}
+
+Status TcpOverStream(const TransportConfig& config, const LinkRequest& link, LinkStream stream,
+                     std::unique_ptr<Endpoint>* endpoint) {
+  Stream lane{{}, 0, std::move(stream.socket), nullptr};
+  return TcpTransport(config).MakeEndpoint(link, {&lane, 1}, std::nullopt, false, endpoint);
 }
 
 }  // namespace annulus

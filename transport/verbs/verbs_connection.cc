@@ -14,6 +14,11 @@ constexpr Nanoseconds kDraining = 100 * kMillisecond;
 // way may carry them.
 constexpr int kIdleRoundsToReturn = 8;
 
+// Time that a send from its owner's memory, which the peer's device has, waits for the word of the peer's process. A
+// process that is in a call gives it within some microseconds; one that computes may take any time, so then the data is
+// copied.
+constexpr Nanoseconds kLentWait = 100 * kMicrosecond;
+
 VerbsSendMemory SendMemoryIn(const VerbsMemory& local, const VerbsConnectionConfig& config) {
   VerbsSendMemory memory;
   memory.slots = local.data();
@@ -62,7 +67,8 @@ VerbsConnection::VerbsConnection(std::shared_ptr<VerbsHub> hub, const VerbsConne
       sender_(config.slots, config.slot_bytes, config.least_part, SendMemoryIn(local_, config), config.regions.get(),
               &pair_, &returns_, &fault_),
       receiver_(config.slots, config.slot_bytes, RecvMemoryIn(written_, local_, config), &pair_, &sender_.target(),
-                &returns_, &fault_) {}
+                &returns_, &fault_),
+      alarm_(hub_->executor()) {}
 
 void VerbsConnection::Destroy() {
   pair_.Destroy();
@@ -100,13 +106,25 @@ void VerbsConnection::TakeCompletion(const ibv_wc& completion, bool is_receive, 
     return sender_.chain().TakeCompletion(value);
   }
   // The failure that broke the connection counts, and not what was flushed because of it, in whatever order they come.
-  if (!Broken()) drain_end_ = DeadlineAfter(kDraining);
-  if (!Broken() || failure_ == IBV_WC_WR_FLUSH_ERR) {
-    failure_ = completion.status;
-    failed_here_ = IsOwnFailure(completion.status, is_receive);
-    vendor_error_ = completion.vendor_err;
+  if (!Broken() && failure_.drain_end == 0) failure_.drain_end = DeadlineAfter(kDraining);
+  if (!Broken() || failure_.status == IBV_WC_WR_FLUSH_ERR) {
+    failure_.status = completion.status;
+    failure_.here = IsOwnFailure(completion.status, is_receive);
+    failure_.vendor_error = completion.vendor_err;
   }
-  if (!is_receive) sender_.chain().TakeFailure(value);
+  is_receive ? receiver_.TakeFailure() : sender_.chain().TakeFailure(value);
+}
+
+void VerbsConnection::Drain() {
+  if (!pair_.Fail()) return;  // Drained by now, as far as one can know.
+  failure_.drain_end = DeadlineAfter(kDraining);
+}
+
+void VerbsConnection::StopForGood() {
+  PollAll();
+  Stop();
+  PollAll();
+  hub_->Remove(number_);
 }
 
 bool VerbsConnection::Move(bool sends) {
@@ -116,7 +134,20 @@ bool VerbsConnection::Move(bool sends) {
   if (usable) sender_.Transmit();
   changed |= sender_.Complete();
   if (usable) ReturnCredits(!changed);
-  return changed;
+  return changed || CopyLent();
+}
+
+bool VerbsConnection::CopyLent() {
+  if (!sender_.CanCopyLent()) {
+    lent_since_ = 0;
+    return false;
+  }
+  const Nanoseconds now = Now();
+  if (lent_since_ == 0) lent_since_ = now;
+  if (now - lent_since_ < kLentWait) return false;
+  sender_.CopyLent();
+  lent_since_ = 0;
+  return true;
 }
 
 void VerbsConnection::PollAll() {
@@ -129,22 +160,26 @@ void VerbsConnection::ReturnCredits(bool idle) {
   const bool slots_due =
       returns_.untold_slots > 0 && (2 * returns_.untold_slots >= config_.slots || idle_rounds_ >= kIdleRoundsToReturn);
   const bool receives_due = 2 * (returns_.taken - returns_.told_taken) >= VerbsQueueDepth(config_.slots);
-  if (slots_due || receives_due) sender_.SendUpdate(receives_due);
+  const bool lent_due = returns_.untold_lent && (idle_rounds_ >= kIdleRoundsToReturn || !receiver_.has_receives());
+  if (slots_due || receives_due || lent_due) sender_.SendUpdate(receives_due);
 }
 
 bool VerbsConnection::Arm(bool sends) {
   idle_rounds_ = kIdleRoundsToReturn;
   if (sends && !Broken()) ReturnCredits(true);
-  return !HasWork() && hub_->Arm() && !HasWork();
+  if (HasWork() || !hub_->Arm() || HasWork()) return false;
+  if (sender_.CanCopyLent()) alarm_.Set(kLentWait);
+  return true;
 }
 
 bool VerbsConnection::CauseIsKnown() const {
-  return Broken() && (failure_ != IBV_WC_WR_FLUSH_ERR || sender_.chain().finished() || Now() >= drain_end_);
+  return Broken() &&
+         (failure_.status != IBV_WC_WR_FLUSH_ERR || sender_.chain().finished() || Now() >= failure_.drain_end);
 }
 
 std::string VerbsConnection::FailureText() const {
-  std::string text = VerbsStatusText(failure_) + hub_->trouble();
-  if (vendor_error_ != 0) text += "; vendor error " + std::to_string(vendor_error_);
+  std::string text = VerbsStatusText(failure_.status) + hub_->trouble();
+  if (failure_.vendor_error != 0) text += "; vendor error " + std::to_string(failure_.vendor_error);
   return text;
 }
 

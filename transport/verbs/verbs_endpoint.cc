@@ -23,14 +23,29 @@ VerbsEndpoint::VerbsEndpoint(std::shared_ptr<VerbsHub> hub, int peer, const Verb
     : peer_(peer),
       // A device may take longer than its settings say.
       linger_(std::max(kLinger, 2 * config.path.Patience())),
-      connection_(std::move(hub), config) {
+      connection_(std::move(hub), config),
+      stopping_(&connection_, config.continue_limit, connection_.executor()) {
+  if (config.continue_limit > 0) stopping_.Allow();
   limits_.slot_bytes = config.slot_bytes;
   limits_.send_slots = limits_.recv_slots = config.slots;
   limits_.in_place = {MemoryKind::kHost};
 }
 
-size_t VerbsEndpoint::MemoryBytes(int slots, size_t slot_bytes) {
-  return VerbsConnection::MemoryBytes(slots, slot_bytes) + sizeof(VerbsEndpoint) + kBookkeepingBytes;
+size_t VerbsEndpoint::MemoryBytes(int slots, size_t slot_bytes, bool continues) {
+  return VerbsConnection::MemoryBytes(slots, slot_bytes) + sizeof(VerbsEndpoint) + kBookkeepingBytes +
+         (continues ? VerbsKept::MemoryBytes(slots) : 0);
+}
+
+Status VerbsEndpoint::Open(VerbsGreeting* greeting) {
+  greeting->continues = stopping_.allowed();
+  return connection_.Open(greeting);
+}
+
+void VerbsEndpoint::Attach(StreamSocket socket) {
+  stream_.emplace(std::move(socket));
+  if (!stopping_.allowed()) return;
+  stream_->MayStop();
+  connection_.sender().Keep();
 }
 
 Status VerbsEndpoint::Connect(const VerbsGreeting& peer) {
@@ -41,6 +56,7 @@ Status VerbsEndpoint::Connect(const VerbsGreeting& peer) {
                 " of " + std::to_string(limits_.slot_bytes),
             peer_, 0};
   }
+  if (!peer.continues) stopping_.Forbid();
   peer_text_ = peer.ethernet ? GidText(peer.gid) : "LID " + std::to_string(peer.lid);
   Status connected = connection_.Connect(peer);
   if (connected.ok()) return connected;
@@ -56,7 +72,8 @@ std::string VerbsEndpoint::Describe() const {
 EndpointStats VerbsEndpoint::stats() const {
   EndpointStats stats;
   stats.memory.staging = 2 * static_cast<size_t>(limits_.send_slots) * VerbsSlotStride(limits_.slot_bytes);
-  stats.memory.bookkeeping = MemoryBytes(limits_.send_slots, limits_.slot_bytes) - stats.memory.staging;
+  stats.memory.bookkeeping =
+      MemoryBytes(limits_.send_slots, limits_.slot_bytes, connection_.sender().keeps()) - stats.memory.staging;
   return stats;
 }
 
@@ -83,6 +100,7 @@ Status VerbsEndpoint::PostRecv(Recv* recv) {
 
 Status VerbsEndpoint::Progress(bool* moved) {
   if (!status_.ok()) return status_;
+  if (stopping_.begun()) return ProgressStopping(moved);
   if (connection_.Move(!PeerLeft())) {
     *moved = true;
     if (!connection_.HasFault()) return Status();
@@ -90,7 +108,12 @@ Status VerbsEndpoint::Progress(bool* moved) {
     ReadStream();
     if (connection_.sender().Complete()) *moved = true;
   }
-  if (FailSends()) *moved = true;
+  if (MustStop()) {
+    BeginStopping();
+    *moved = true;
+    return Status();
+  }
+  if (FailLostSends()) *moved = true;
   if (connection_.HasFault()) {
     End(connection_.FaultStatus(PeerName(), peer_));
   } else {
@@ -103,8 +126,53 @@ Status VerbsEndpoint::Progress(bool* moved) {
   return status_;
 }
 
+bool VerbsEndpoint::MustStop() const {
+  if (!stopping_.allowed() || PeerLeft() || connection_.PeerIsAtFault()) return false;
+  return connection_.CauseIsKnown() || connection_.HasFault() || stream_->stop() != nullptr;
+}
+
+void VerbsEndpoint::BeginStopping() {
+  std::string why;
+  if (connection_.HasFault()) {
+    why = connection_.FaultStatus(PeerName(), peer_).message();
+  } else if (connection_.CauseIsKnown()) {
+    why = connection_.FailureText();
+  } else {
+    why = PeerName() + " stopped: " + VerbsStatusText(static_cast<ibv_wc_status>(stream_->stop()->failure));
+  }
+  stopping_.Begin(static_cast<uint32_t>(connection_.failure()), std::move(why));
+}
+
+// A peer that has left after all ends the link as it does any other.
+Status VerbsEndpoint::ProgressStopping(bool* moved) {
+  if (connection_.receiver().Advance()) *moved = true;
+  if (stopping_.stopped()) {
+    if (connection_.PeerIsAtFault()) End(connection_.FaultStatus(PeerName(), peer_));
+    return status_;
+  }
+  ReadStream();
+  const VerbsStopping::Result result = PeerLeft() ? VerbsStopping::Result::kWaits : stopping_.Step(&*stream_);
+  if (result == VerbsStopping::Result::kWrongCount) {
+    connection_.fault()->Set("a number of received slices", stream_->stop()->slices);
+  }
+  if (connection_.PeerIsAtFault()) {
+    End(connection_.FaultStatus(PeerName(), peer_));
+  } else if (result == VerbsStopping::Result::kGaveUp) {
+    End(connection_.HasFault() ? connection_.FaultStatus(PeerName(), peer_) : LostStatus());
+  } else if (PeerLeft()) {
+    stopping_.Forbid();
+  }
+  *moved |= result != VerbsStopping::Result::kWaits || PeerLeft();
+  return status_;
+}
+
+void VerbsEndpoint::FailPending(Code code) {
+  FailSends(code);
+  FailReceives(code);
+}
+
 // What the peer has not received by now it never will, also while messages of its own still wait for receives.
-bool VerbsEndpoint::FailSends() {
+bool VerbsEndpoint::FailLostSends() {
   if (!IsEnding() || !connection_.sender().has_sends()) return false;
   if (connection_.sender().reads_owners_memory()) {
     if (!AllArrived()) return false;
@@ -132,12 +200,14 @@ bool VerbsEndpoint::AllArrived() const {
   const VerbsFarewell* const farewell = stream_->farewell();
   // What the peer's device saw acknowledged arrives, unless the connection broke here, or the peer does not tell the
   // truth.
-  return connection_.Broken() || farewell == nullptr ||
+  return (connection_.Broken() && connection_.Drained()) || connection_.stopped() || farewell == nullptr ||
          VerbsReached(connection_.receiver().received(), farewell->sent) || Now() >= drain_end_;
 }
 
 bool VerbsEndpoint::Arm() {
-  if (!status_.ok() || stream_->rung() || IsOver() || !connection_.Arm(!PeerLeft()) || IsOver()) return false;
+  if (!status_.ok()) return false;
+  if (stopping_.begun()) return !connection_.receiver().HasWork() && stopping_.Arm(&*stream_);
+  if (MustStop() || stream_->rung() || IsOver() || !connection_.Arm(!PeerLeft()) || IsOver()) return false;
   // It is over in a moment, or its sends are.
   const bool waits = connection_.receiver().has_messages() && !connection_.sender().has_sends();
   if ((connection_.Broken() || PeerLeft()) && !waits) return false;
@@ -151,23 +221,34 @@ bool VerbsEndpoint::Close() {
     status_ = {Code::kAborted, "the verbs link with " + PeerName() + " was closed", peer_, 0};
     connection_.PollAll();
     if (connection_.sender().reads_owners_memory() && !connection_.sender().all_acknowledged()) connection_.Stop();
-    connection_.sender().FailAll(status_.code());
-    connection_.receiver().FailAll(status_.code());
-    if (!connection_.Broken() && !connection_.stopped() && !PeerLeft()) connection_.sender().Flush();
+    FailPending(status_.code());
+    const bool flushes = !connection_.Broken() && !connection_.stopped() && !PeerLeft();
+    if (flushes && !stopping_.begun()) connection_.sender().Flush();
     linger_end_ = DeadlineAfter(linger_);
   }
   connection_.PollAll();
-  (void)stream_->Read();
-  const bool lives = !connection_.Broken() && !connection_.stopped() && !connection_.HasFault() && !PeerLeft();
-  if (lives && !connection_.sender().all_acknowledged() && Now() < linger_end_) return false;
+  if (!stopping_.stopped()) (void)stream_->Read();
+  if (Now() < linger_end_ && LingersOn()) return false;
   Leave(Code::kOk);
   return true;
 }
 
+// Whether what was sent may still reach the peer. Once the link has stopped, that is for its owner to see to.
+bool VerbsEndpoint::LingersOn() {
+  if (PeerLeft()) return false;
+  if (!stopping_.begun() && MustStop() && connection_.sender().owes_completed()) BeginStopping();
+  if (stopping_.begun()) {
+    const VerbsStopping::Result result = stopping_.Step(&*stream_);
+    const bool goes_on = result == VerbsStopping::Result::kWaits || result == VerbsStopping::Result::kMoved;
+    return stream_->is_open() && goes_on;
+  }
+  const bool lives = !connection_.Broken() && !connection_.stopped() && !connection_.HasFault();
+  return lives && !connection_.sender().all_acknowledged();
+}
+
 void VerbsEndpoint::End(Status status) {
   status_ = std::move(status);
-  connection_.sender().FailAll(status_.code());
-  connection_.receiver().FailAll(status_.code());
+  FailPending(status_.code());
   Leave(status_.code());
 }
 

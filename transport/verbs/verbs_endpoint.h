@@ -9,6 +9,10 @@
 // content could still reach a peer that takes it for this slice. So an end that gives up with such sends stops the
 // device first.
 //
+// A link whose ends both want it does not end when its device fails, or its peer's. It stops (VerbsStopping), and its
+// owner goes on over the stream (transport/continuable.h). A peer that has left or died, or breaks the rules, ends it
+// all the same.
+//
 // Threads: as transport/transport.h says of every Endpoint.
 #pragma once
 
@@ -17,31 +21,35 @@
 #include <string>
 
 #include "base/clock.h"
+#include "transport/continuable.h"
 #include "transport/transport.h"
 #include "transport/verbs/verbs_connection.h"
+#include "transport/verbs/verbs_stopping.h"
 #include "transport/verbs/verbs_stream.h"
 
 namespace annulus {
 
-class VerbsEndpoint final : public Endpoint, private InPlace {
+class VerbsEndpoint final : public Endpoint, private InPlace, private Continuable {
  public:
   VerbsEndpoint(std::shared_ptr<VerbsHub> hub, int peer, const VerbsConnectionConfig& config);
 
   // Makes this end of the connection. Errors: those of VerbsConnection.
-  Status Open(VerbsGreeting* greeting) { return connection_.Open(greeting); }
+  Status Open(VerbsGreeting* greeting);
   // Connects it to the peer. Errors: those of VerbsConnection; kMismatch.
   Status Connect(const VerbsGreeting& peer);
   // Takes over the stream; the link is up.
-  void Attach(StreamSocket socket) { stream_.emplace(std::move(socket)); }
+  void Attach(StreamSocket socket);
 
-  // Memory of one such link, in bytes.
-  static size_t MemoryBytes(int slots, size_t slot_bytes);
+  // Memory of one such link, in bytes. `continues`: its ends may want to go on over the stream.
+  static size_t MemoryBytes(int slots, size_t slot_bytes, bool continues);
 
   const Limits& limits() const override { return limits_; }
   int peer() const override { return peer_; }
   std::string Describe() const override;
   EndpointStats stats() const override;
-  Shortcuts shortcuts() override { return {.in_place = this}; }
+  Shortcuts shortcuts() override {
+    return {.in_place = this, .continuable = stopping_.allowed() ? static_cast<Continuable*>(this) : nullptr};
+  }
   Status AcquireSlot(std::byte** slot) override;
   Status PostSend(Send* send) override;
   Status PostRecv(Recv* recv) override;
@@ -54,18 +62,41 @@ class VerbsEndpoint final : public Endpoint, private InPlace {
   bool SendsFrom(const std::byte* data, size_t bytes) override { return connection_.sender().SendsFrom(data, bytes); }
   bool StreamsSlots() const override { return false; }
 
+  bool has_stopped() const override { return stopping_.stopped(); }
+  std::string WhyItStopped() const override { return stopping_.why(); }
+  LinkStream TakeStream() override { return {stream_->TakeSocket()}; }
+  bool NextToCarry(bool only_completed, CarriedSlice* slice) override {
+    return connection_.sender().NextToCarry(only_completed, slice);
+  }
+  void Carried() override { connection_.sender().Carried(); }
+  bool owes_completed() const override { return connection_.sender().owes_completed(); }
+  bool has_for_next() const override { return connection_.receiver().has_for_next(); }
+  Recv* TakeBack() override { return connection_.receiver().TakeBack(); }
+  bool has_partial() const override { return connection_.receiver().has_partial(); }
+  Recv* partial() override { return connection_.receiver().partial(); }
+  void PartialArrived(uint32_t arrived) override { connection_.receiver().PartialArrived(arrived); }
+  bool Holds(const Recv& recv) const override { return connection_.receiver().Holds(recv); }
+  void FailSends(Code code) override { connection_.sender().FailAll(code); }
+  void FailReceives(Code code) override { connection_.receiver().FailAll(code); }
+
   void ReadStream();
   bool PeerLeft() const { return stream_->ended(); }
+  // Whether the device here or the peer's has failed, and the link is to go on over the stream.
+  bool MustStop() const;
+  void BeginStopping();
+  Status ProgressStopping(bool* moved);
   // Whether nothing more can be sent; what arrived is still to be delivered.
-  bool IsEnding() const { return PeerLeft() || connection_.CauseIsKnown(); }
+  bool IsEnding() const { return PeerLeft() || (!stopping_.allowed() && connection_.CauseIsKnown()); }
   // Whether the link is ending and nothing will arrive any more.
   bool AllArrived() const;
   // Whether the link has ended and everything that arrived is delivered.
   bool IsOver() const { return AllArrived() && !connection_.receiver().has_messages(); }
   // Fails what was posted to a peer that will never receive it. Returns whether there was anything to fail.
-  bool FailSends();
+  bool FailLostSends();
   std::string PeerName() const { return "rank " + std::to_string(peer_); }
   Status LostStatus() const;
+  void FailPending(Code code);
+  bool LingersOn();
   void End(Status status);
   void Leave(Code code);
 
@@ -73,6 +104,7 @@ class VerbsEndpoint final : public Endpoint, private InPlace {
   const Nanoseconds linger_;  // Time that completed sends have after Close().
   Limits limits_;
   VerbsConnection connection_;
+  VerbsStopping stopping_;
   std::optional<VerbsStream> stream_;
   std::string peer_text_;  // The peer's address.
   bool closed_ = false;

@@ -9,6 +9,7 @@ namespace {
 
 constexpr uint64_t kGreetingMagic = 0x54454552472b5641;  // "AV+GREET", little endian.
 constexpr uint64_t kFarewellMagic = 0x4547455942425641;  // "AVBBYEGE", little endian.
+constexpr uint64_t kStopMagic = 0x53504f5453425641;      // "AVBSTOPS", little endian.
 constexpr uint32_t kGreetingVersion = 1;
 constexpr uint32_t kMost24Bits = (1U << 24) - 1;
 constexpr uint8_t kMostMtu = 5;  // 4096 bytes.
@@ -22,7 +23,8 @@ Status Broken(const std::string& what, uint64_t value) {
 void WriteVerbsHeader(const VerbsHeader& header, std::byte* to) {
   FixedWriter writer({to, kVerbsHeaderBytes});
   for (const uint64_t word : header.tag.words) writer.U64(word);
-  writer.U64(header.released).U32(header.taken).U32(header.bytes).U32(header.ready).U32(header.sequence).U64(0);
+  writer.U64(header.released).U32(header.taken).U32(header.bytes).U32(header.ready).U32(header.sequence);
+  writer.U64(header.lent ? 1 : 0);
 }
 
 Status ReadVerbsHeader(const std::byte* from, VerbsHeader* header) {
@@ -33,8 +35,9 @@ Status ReadVerbsHeader(const std::byte* from, VerbsHeader* header) {
   header->bytes = reader.U32();
   header->ready = reader.U32();
   header->sequence = reader.U32();
-  const uint64_t reserved = reader.U64();
-  if (!reader.done() || reserved != 0) return Broken("a header's end", reserved);
+  const uint64_t flags = reader.U64();
+  if (!reader.done() || flags > 1) return Broken("a header's end", flags);
+  header->lent = flags == 1;
   if (header->ready > header->bytes) return Broken("a first part", header->ready);
   return Status();
 }
@@ -45,7 +48,7 @@ void WriteVerbsGreeting(const VerbsGreeting& greeting, std::span<std::byte, Verb
   writer.U32(greeting.queue_pair).U32(greeting.first_packet).U16(greeting.lid);
   writer.U8(greeting.ethernet ? 1 : 0).U8(greeting.mtu).Bytes(std::as_bytes(std::span(greeting.gid)));
   writer.U32(greeting.slots).U64(greeting.slot_bytes).U64(greeting.address).U32(greeting.key);
-  writer.U64(0).U64(0);
+  writer.U64(greeting.continues ? 1 : 0).U64(0);
 }
 
 Status ReadVerbsGreeting(std::span<const std::byte, VerbsGreeting::kBytes> from, VerbsGreeting* greeting) {
@@ -63,6 +66,7 @@ Status ReadVerbsGreeting(std::span<const std::byte, VerbsGreeting::kBytes> from,
   read.slot_bytes = reader.U64();
   read.address = reader.U64();
   read.key = reader.U32();
+  read.continues = (reader.U64() & 1) != 0;  // Other bits are for later versions.
   if (!reader.ok() || magic != kGreetingMagic) return Broken("a greeting's magic number", magic);
   if (version != kGreetingVersion) return Broken("a greeting's version", version);
   if (read.queue_pair == 0 || read.queue_pair > kMost24Bits) return Broken("a queue pair number", read.queue_pair);
@@ -95,6 +99,19 @@ bool ReadVerbsFarewell(std::span<const std::byte, VerbsFarewell::kBytes> from, V
   if (!reader.done() || magic != kFarewellMagic || code > static_cast<uint32_t>(Code::kInternal)) return false;
   farewell->code = static_cast<Code>(code);
   return true;
+}
+
+void WriteVerbsStop(const VerbsStop& stop, std::span<std::byte, VerbsStop::kBytes> to) {
+  FixedWriter writer(to);
+  writer.U64(kStopMagic).U32(stop.failure).U32(stop.slices).U64(0);
+}
+
+bool ReadVerbsStop(std::span<const std::byte, VerbsStop::kBytes> from, VerbsStop* stop) {
+  ByteReader reader(from);
+  const uint64_t magic = reader.U64();
+  stop->failure = reader.U32();
+  stop->slices = reader.U32();
+  return reader.U64() == 0 && reader.done() && magic == kStopMagic;
 }
 
 }  // namespace annulus

@@ -2,7 +2,8 @@
 // the farewell. The writers and readers of all of these formats are here.
 //
 // Over the authenticated stream, each end sends its greeting, a word once its queue pair is ready, and at the end its
-// farewell. All else goes over the queue pairs. Each message there has an immediate, which is a kind and a value:
+// farewell, or what it has received when the link is to go on over the stream. All else goes over the queue pairs. Each
+// message there has an immediate, which is a kind and a value:
 //
 //   kShort   A send of header and data. It takes one of the receiver's cells.
 //   kUpdate  A send of a header alone, which returns credits.
@@ -68,6 +69,8 @@ struct VerbsHeader {
   uint32_t bytes = 0;     // Size of the slice.
   uint32_t ready = 0;     // Bytes of it in this message.
   uint32_t sequence = 0;  // Number of the slice, modulo 2^32; unused in kUpdate.
+  // Its memory is its owner's, who waits to hear that the slice was taken. Only on links that can go on elsewhere.
+  bool lent = false;
 };
 
 void WriteVerbsHeader(const VerbsHeader& header, std::byte* to);
@@ -86,8 +89,9 @@ struct VerbsGreeting {
   std::array<uint8_t, 16> gid{};
   uint32_t slots = 0;
   uint64_t slot_bytes = 0;
-  uint64_t address = 0;  // Address of the first slot's header.
-  uint32_t key = 0;      // Remote key of the slots.
+  uint64_t address = 0;    // Address of the first slot's header.
+  uint32_t key = 0;        // Remote key of the slots.
+  bool continues = false;  // When it fails, the link may go on over the stream.
 };
 
 void WriteVerbsGreeting(const VerbsGreeting& greeting, std::span<std::byte, VerbsGreeting::kBytes> to);
@@ -109,5 +113,18 @@ struct VerbsFarewell {
 void WriteVerbsFarewell(const VerbsFarewell& farewell, std::span<std::byte, VerbsFarewell::kBytes> to);
 // Returns false when it is none.
 bool ReadVerbsFarewell(std::span<const std::byte, VerbsFarewell::kBytes> from, VerbsFarewell* farewell);
+
+// What an end says in place of a farewell when its device has stopped and the link is to go on over the stream. What
+// follows belongs to the other link.
+struct VerbsStop {
+  static constexpr size_t kBytes = VerbsFarewell::kBytes;
+
+  uint32_t failure = 0;  // As in VerbsFarewell.
+  uint32_t slices = 0;   // Slices that have arrived whole, modulo 2^32.
+};
+
+void WriteVerbsStop(const VerbsStop& stop, std::span<std::byte, VerbsStop::kBytes> to);
+// Returns false when it is none.
+bool ReadVerbsStop(std::span<const std::byte, VerbsStop::kBytes> from, VerbsStop* stop);
 
 }  // namespace annulus

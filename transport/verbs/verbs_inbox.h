@@ -66,6 +66,15 @@ class VerbsInbox {
 
   // Messages that have arrived, modulo 2^32.
   uint32_t received() const { return received_; }
+  // Slices of which something has arrived, modulo 2^32, and whether the last one is not whole.
+  uint32_t slices() const { return sequence_; }
+  bool has_partial() const { return slice_ready_ < slice_bytes_; }
+  // The rest of it comes another way.
+  void EndPartial() { slice_ready_ = slice_bytes_; }
+  // Whether `data` is in a slot or a cell.
+  bool Has(const std::byte* data) const {
+    return (data >= Slot(0) && data < Slot(slots_)) || (data >= Cell(0) && data < Cell(depth_));
+  }
   // Where header and data of a slot, or of a cell, begin.
   std::byte* Slot(uint32_t slot) const { return memory_.slots + slot * VerbsSlotStride(slot_bytes_); }
   std::byte* Cell(uint32_t cell) const { return memory_.cells + cell * kVerbsCellBytes; }

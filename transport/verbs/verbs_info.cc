@@ -3,6 +3,7 @@
 // Threads: constants and plain functions.
 #include <algorithm>
 
+#include "transport/reconnect.h"
 #include "transport/verbs/device/verbs_network.h"
 #include "transport/verbs/verbs.h"
 #include "transport/verbs/verbs_endpoint.h"
@@ -20,7 +21,8 @@ constexpr LinkCosts kCard = {
 LinkCosts Costs(const LinkPlace&) { return kCard; }
 
 size_t LinkMemoryBytes(const TransportConfig& config) {
-  return VerbsEndpoint::MemoryBytes(std::min(config.slots, kMostVerbsSlots), config.slot_bytes);
+  const bool continues = config.continues && ReconnectMs(config.settings.Number("reconnect_ms"), false) > 0;
+  return VerbsEndpoint::MemoryBytes(std::min(config.slots, kMostVerbsSlots), config.slot_bytes, continues);
 }
 
 }  // namespace
@@ -38,6 +40,7 @@ constinit const TransportInfo kVerbsTransport = {
     .costs = Costs,
     .link_memory = LinkMemoryBytes,
     .create = CreateVerbsTransport,
+    .continuable = true,
 };
 
 }  // namespace annulus

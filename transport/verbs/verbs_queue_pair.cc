@@ -138,6 +138,12 @@ int VerbsQueuePair::PostSends(ibv_send_wr* first) {
   return ibv_post_send(pair_, first, &bad);
 }
 
+bool VerbsQueuePair::Fail() {
+  ibv_qp_attr to{};
+  to.qp_state = IBV_QPS_ERR;
+  return pair_ != nullptr && hub_->api().modify_qp(pair_, &to, IBV_QP_STATE) == 0;
+}
+
 void VerbsQueuePair::Destroy() {
   if (pair_ == nullptr) return;
   hub_->api().destroy_qp(pair_);

@@ -53,6 +53,8 @@ class VerbsQueuePair {
   uint32_t inline_bytes() const { return inline_bytes_; }
   uint64_t SendId(uint32_t value) const { return VerbsHub::IdOf(number_, false, value); }
 
+  // Lets the device give back all that it has under way. Returns whether it will.
+  bool Fail();
   // Ends it: the device touches no memory of the link any more.
   void Destroy();
   bool exists() const { return pair_ != nullptr; }

@@ -21,10 +21,12 @@ void VerbsReceiver::PostCells(uint32_t key) {
 void VerbsReceiver::Repost(uint32_t cell) {
   if (!pair_->exists()) return;
   const int error = pair_->PostReceive(cell, inbox_.Cell(cell), key_);
-  if (error != 0) fault_->Set("posting a receive", cell, error);
+  if (error != 0) return fault_->Set("posting a receive", cell, error);
+  ++cells_posted_;
 }
 
 void VerbsReceiver::TakeCompletion(const ibv_wc& completion, uint32_t cell) {
+  --cells_posted_;
   VerbsMessage message;
   if (!inbox_.Read(completion, cell, &message)) return;
   if (message.kind != VerbsKind::kPart) target_->TakeCredits(message.header);
@@ -40,6 +42,7 @@ void VerbsReceiver::TakeCompletion(const ibv_wc& completion, uint32_t cell) {
 bool VerbsReceiver::Post(Recv* recv) {
   if (in_use_ == slots_) return false;
   ++in_use_;
+  ++posted_;
   recv->code = Code::kInProgress;
   recv->started = false;
   recv->arrived = 0;
@@ -63,9 +66,34 @@ bool VerbsReceiver::Advance() {
     }
     if (message.kind != VerbsKind::kShort) ++returns_->taken;
     inbox_.DropFirst();
-    if (first_->arrived == first_->bytes) Pop(Code::kOk);
+    if (first_->arrived < first_->bytes) continue;
+    returns_->untold_lent |= (first_->cookie & kLent) != 0;
+    Pop(Code::kOk);
   }
   return any;
+}
+
+// The next one of those behind the receives of what has arrived.
+Recv* VerbsReceiver::TakeBack() {
+  Recv* before = nullptr;
+  Recv* recv = first_;
+  for (uint32_t left = inbox_.slices() - completed_; left > 0 && recv != nullptr; --left) {
+    before = recv;
+    recv = recv->next;
+  }
+  if (recv == nullptr) return nullptr;
+  (before == nullptr ? first_ : before->next) = recv->next;
+  if (last_ == recv) last_ = before;
+  --in_use_;
+  --posted_;
+  return recv;
+}
+
+void VerbsReceiver::PartialArrived(uint32_t arrived) {
+  first_->arrived = arrived;
+  if (arrived < first_->bytes) return;
+  inbox_.EndPartial();
+  Pop(Code::kOk);
 }
 
 bool VerbsReceiver::Start(const VerbsMessage& message) {
@@ -78,7 +106,7 @@ bool VerbsReceiver::Start(const VerbsMessage& message) {
     return false;
   }
   const bool is_short = message.kind == VerbsKind::kShort;
-  recv->cookie = is_short ? kCell | message.value : message.value;
+  recv->cookie = message.value | (is_short ? kCell : 0) | (message.header.lent ? kLent : 0);
   recv->data = (is_short ? inbox_.Cell(message.value) : inbox_.Slot(message.value)) + kVerbsHeaderBytes;
   recv->arrived = message.header.ready;
   return true;
@@ -110,7 +138,7 @@ void VerbsReceiver::TakeFarewell(uint32_t sent) {
 void VerbsReceiver::Pop(Code code) {
   Recv* const recv = first_;
   first_ = recv->next;
-  if (code != Code::kOk) --in_use_;
+  code == Code::kOk ? ++completed_ : --in_use_;
   recv->code = code;  // Last: the request may be gone from here on.
 }
 

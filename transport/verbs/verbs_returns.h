@@ -10,14 +10,16 @@
 namespace annulus {
 
 struct VerbsReturns {
-  uint64_t released = 0;    // As in VerbsHeader.
-  uint32_t taken = 0;       // As in VerbsHeader.
-  uint32_t told_taken = 0;  // The value of `taken` that the peer knows.
-  int untold_slots = 0;     // Slots that were released since the last header.
+  uint64_t released = 0;     // As in VerbsHeader.
+  uint32_t taken = 0;        // As in VerbsHeader.
+  uint32_t told_taken = 0;   // The value of `taken` that the peer knows.
+  int untold_slots = 0;      // Slots that were released since the last header.
+  bool untold_lent = false;  // A slice was taken whose sender waits to hear of it.
 
   void Told() {
     told_taken = taken;
     untold_slots = 0;
+    untold_lent = false;
   }
 };
 

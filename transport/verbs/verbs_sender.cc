@@ -1,6 +1,10 @@
 #include "transport/verbs/verbs_sender.h"
 
+#include <algorithm>
+#include <cstring>
 #include <string>
+
+#include "base/check.h"
 
 namespace annulus {
 namespace {
@@ -23,7 +27,8 @@ VerbsSender::VerbsSender(int slots, size_t slot_bytes, uint32_t least_part, cons
       fault_(fault),
       slots_(slots, slot_bytes, memory.slots),
       target_(slots, slot_bytes, fault),
-      chain_(VerbsQueueDepth(slots), pair, fault) {}
+      chain_(VerbsQueueDepth(slots), pair, fault),
+      kept_(slots, false) {}
 
 Status VerbsSender::Post(Send* send) {
   if (send->bytes > slots_.bytes() || send->ready > send->bytes) {
@@ -36,20 +41,20 @@ Status VerbsSender::Post(Send* send) {
     if (slots_.Has(send->data) || !is_large || !regions_->Find(send->data, send->bytes, &key)) {
       return Status::Invalid("verbs links send slots that AcquireSlot lent, and large slices in registered memory");
     }
-    ++in_place_;
+    ++queue_.in_place;
   }
   send->cookie = key;
   send->code = Code::kInProgress;
   send->next = nullptr;
-  (first_ == nullptr ? first_ : last_->next) = send;
-  last_ = send;
-  if (unposted_ == nullptr) unposted_ = send;
+  (queue_.first == nullptr ? queue_.first : queue_.last->next) = send;
+  queue_.last = send;
+  if (queue_.unposted == nullptr) queue_.unposted = send;
   return Status();
 }
 
 bool VerbsSender::CanTransmit() const {
-  if (unposted_ == nullptr || target_.Credits() < kReserve || chain_.Room() < kReserve + 1) return false;
-  const Send& send = *unposted_;
+  if (queue_.unposted == nullptr || target_.Credits() < kReserve || chain_.Room() < kReserve + 1) return false;
+  const Send& send = *queue_.unposted;
   const bool whole = send.ready == send.bytes;
   if (part_.begun) return whole || send.ready - part_.bytes >= least_part_;
   if (IsShort(send)) return whole;
@@ -58,7 +63,7 @@ bool VerbsSender::CanTransmit() const {
 
 void VerbsSender::Transmit() {
   while (!fault_->any() && CanTransmit()) {
-    Send* const send = unposted_;
+    Send* const send = queue_.unposted;
     if (part_.begun) {
       AddPart(send);
     } else if (IsShort(*send)) {
@@ -81,6 +86,7 @@ VerbsHeader VerbsSender::HeaderOf(const Send* send, uint32_t ready) {
   header.bytes = send->bytes;
   header.ready = ready;
   header.sequence = sequence_++;
+  header.lent = kept_.keeps() && !slots_.Has(send->data);
   return header;
 }
 
@@ -115,7 +121,9 @@ void VerbsSender::AddFirst(Send* send) {
   target_.Aim(part_.slot, 0, request);
   chain_.AskForCompletion();
   part_.begun = part_.bytes < send->bytes;
-  if (!part_.begun) FinishPosting(send, chain_.posted());
+  if (part_.begun) return;
+  target_.EndSlice(part_.slot);
+  FinishPosting(send, chain_.posted());
 }
 
 void VerbsSender::AddPart(Send* send) {
@@ -126,12 +134,15 @@ void VerbsSender::AddPart(Send* send) {
   target_.Aim(part_.slot, kVerbsHeaderBytes + begin, request);
   chain_.AskForCompletion();
   part_.begun = part_.bytes < send->bytes;
-  if (!part_.begun) FinishPosting(send, chain_.posted());
+  if (part_.begun) return;
+  target_.EndSlice(part_.slot);
+  FinishPosting(send, chain_.posted());
 }
 
 void VerbsSender::FinishPosting(Send* send, uint32_t done_with) {
   send->cookie = CookieOf(done_with, target_.messages());
-  unposted_ = send->next;
+  queue_.unposted = send->next;
+  if (kept_.keeps()) kept_.Add({send->tag, send->data, send->bytes, target_.messages(), done_with});
 }
 
 void VerbsSender::SendUpdate(bool half_of_receives) {
@@ -152,35 +163,112 @@ void VerbsSender::Flush() {
 }
 
 // A peer that has left may have received what its device did not acknowledge. Until the device here is stopped it may
-// send that again, from the owner's memory.
+// send that again, from the owner's memory. Where slices are kept, an owner's memory is, too.
 bool VerbsSender::IsDone(const Send& send, bool is_stopped) const {
-  return VerbsReached(chain_.completed(), static_cast<uint32_t>(send.cookie)) ||
-         ((is_stopped || slots_.Has(send.data)) && target_.HasReceived(static_cast<uint32_t>(send.cookie >> 32)));
+  const bool in_slot = slots_.Has(send.data);
+  const auto messages = static_cast<uint32_t>(send.cookie >> 32);
+  if ((is_stopped || in_slot) && target_.HasReceived(messages)) return true;
+  return VerbsReached(chain_.completed(), static_cast<uint32_t>(send.cookie)) &&
+         (in_slot || !kept_.keeps() || target_.HasReached(messages));
+}
+
+bool VerbsSender::CanDrop() const {
+  if (kept_.completed() == 0) return false;
+  const VerbsKeptSlice& slice = kept_.at(0);
+  return target_.HasReached(slice.message) &&
+         (!slots_.Has(slice.data) || VerbsReached(chain_.completed(), slice.request));
+}
+
+void VerbsSender::DropFirst() {
+  const std::byte* const data = kept_.at(0).data;
+  if (slots_.Has(data)) slots_.Free(data);
+  kept_.DropFirst();
 }
 
 bool VerbsSender::Complete(bool is_stopped) {
   bool any = false;
-  while (first_ != unposted_ && IsDone(*first_, is_stopped)) {
+  while (queue_.first != queue_.unposted && IsDone(*queue_.first, is_stopped)) {
     Pop(Code::kOk);
+    any = true;
+  }
+  while (CanDrop()) {
+    DropFirst();
     any = true;
   }
   return any;
 }
 
+bool VerbsSender::CanCopyLent() const {
+  if (!kept_.keeps() || queue_.first == queue_.unposted || !slots_.any_free()) return false;
+  const Send& send = *queue_.first;
+  return !slots_.Has(send.data) && VerbsReached(chain_.completed(), static_cast<uint32_t>(send.cookie));
+}
+
+void VerbsSender::CopyLent() {
+  std::byte* const slot = slots_.Lend();
+  ANNULUS_CHECK(slot != nullptr && slots_.TakeBack(slot));
+  std::memcpy(slot, queue_.first->data, queue_.first->bytes);
+  kept_.at(kept_.completed()).data = slot;
+  Pop(Code::kOk);
+}
+
+bool VerbsSender::BeginCarrying(uint32_t slices) {
+  const uint32_t handed_over = sequence_ - (part_.begun ? 1 : 0);
+  const uint32_t received = slices - (handed_over - kept_.size());
+  if (received > kept_.size()) return false;
+  for (uint32_t i = 0; i < received; ++i) {
+    if (kept_.completed() == 0) Pop(Code::kOk);
+    DropFirst();
+  }
+  return true;
+}
+
+bool VerbsSender::NextToCarry(bool only_completed, CarriedSlice* slice) {
+  if (carried_ < kept_.completed()) {
+    const VerbsKeptSlice& kept = kept_.at(carried_++);
+    *slice = {kept.tag, kept.data, kept.bytes, nullptr, true};
+    return true;
+  }
+  if (only_completed) return false;
+  const Send* send = queue_.first;
+  for (uint32_t i = kept_.completed(); i < carried_ && send != nullptr; ++i) send = send->next;
+  if (send == nullptr) return false;
+  const bool begun = carried_ < kept_.size() || (part_.begun && send == queue_.unposted);
+  *slice = {send->tag, send->data, send->bytes, send, begun};
+  ++carried_;
+  return true;
+}
+
+void VerbsSender::Carried() {
+  ANNULUS_CHECK(carried_ > 0);
+  --carried_;
+  if (kept_.empty()) {
+    part_.begun = false;
+    return Pop(Code::kOk);
+  }
+  if (kept_.completed() == 0) Pop(Code::kOk);
+  DropFirst();
+}
+
 void VerbsSender::FailAll(Code code) {
-  while (first_ != nullptr) Pop(code);
-  unposted_ = nullptr;
+  while (queue_.first != nullptr) Pop(code);
+  kept_.DropUncompleted();
+  carried_ = std::min(carried_, kept_.size());
   part_.begun = false;
 }
 
+// What is kept is in its slot until it is dropped, unless it was copied.
 void VerbsSender::Pop(Code code) {
-  Send* const send = first_;
-  first_ = send->next;
-  if (slots_.Has(send->data)) {
+  Send* const send = queue_.first;
+  const bool is_kept = kept_.keeps() && send != queue_.unposted && code == Code::kOk;
+  queue_.first = send->next;
+  if (queue_.unposted == send) queue_.unposted = send->next;
+  if (!slots_.Has(send->data)) {
+    --queue_.in_place;
+  } else if (!is_kept || IsShort(*send)) {
     slots_.Free(send->data);
-  } else {
-    --in_place_;
   }
+  if (is_kept) kept_.CompleteNext();
   send->code = code;  // Last: the request may be gone from here on.
 }
 

@@ -9,6 +9,10 @@
 // again, so two ends that wait for each other's credits can always tell each other of them. An update that returns
 // slots alone would give nothing for the receive that it takes.
 //
+// A sender that keeps (VerbsKept) has what the peer's process may lack, in case that the link goes on elsewhere. Slots
+// are then in use until the peer has told that it took what they held, and sends from registered memory complete only
+// then, or once they are copied into a free slot. Other sends complete as usual.
+//
 // Threads: as the endpoint. Nothing allocates after construction.
 #pragma once
 
@@ -16,10 +20,12 @@
 #include <cstdint>
 
 #include "base/status.h"
+#include "transport/continuable.h"
 #include "transport/transport.h"
 #include "transport/verbs/device/verbs_regions.h"
 #include "transport/verbs/verbs_chain.h"
 #include "transport/verbs/verbs_format.h"
+#include "transport/verbs/verbs_kept.h"
 #include "transport/verbs/verbs_queue_pair.h"
 #include "transport/verbs/verbs_returns.h"
 #include "transport/verbs/verbs_slots.h"
@@ -46,6 +52,10 @@ class VerbsSender {
 
   // Sets VerbsSendMemory::key.
   void SetKey(uint32_t key) { memory_.key = key; }
+  // From now on it keeps; before the first send.
+  void Keep() { kept_ = VerbsKept(static_cast<int>(slots_.count()), true); }
+
+  bool keeps() const { return kept_.keeps(); }
 
   VerbsChain& chain() { return chain_; }
   const VerbsChain& chain() const { return chain_; }
@@ -68,16 +78,30 @@ class VerbsSender {
   // Asks for a completion of all that was handed over.
   void Flush();
 
-  // Completes sends, in order. Returns whether there were any. `is_stopped`: the device reads nothing any more.
+  // Completes sends, in order, and frees slots. Returns whether there were any. `is_stopped`: the device reads nothing
+  // any more.
   bool Complete(bool is_stopped = false);
+  // Those that are being carried are no longer.
   void FailAll(Code code);
 
+  // Whether the first send waits for nothing but the peer's word, and could be copied into a free slot instead.
+  bool CanCopyLent() const;
+  // Copies and completes it.
+  void CopyLent();
+
+  // The device has stopped, and the peer has received that many slices, modulo 2^32. What it lacks is carried from now
+  // on, as Continuable says. Returns false when it cannot have received so many.
+  bool BeginCarrying(uint32_t slices);
+  bool NextToCarry(bool only_completed, CarriedSlice* slice);
+  void Carried();
+  bool owes_completed() const { return kept_.completed() > 0; }
+
   // Whether sends were posted that are not completed.
-  bool has_sends() const { return first_ != nullptr; }
+  bool has_sends() const { return queue_.first != nullptr; }
   // Whether some of them leave from their owner's memory, which the device may be reading.
-  bool reads_owners_memory() const { return in_place_ > 0; }
+  bool reads_owners_memory() const { return queue_.in_place > 0; }
   // Whether Transmit or Complete would do something.
-  bool HasWork() const { return CanTransmit() || (first_ != unposted_ && IsDone(*first_, false)); }
+  bool HasWork() const { return CanTransmit() || CanComplete() || CanDrop(); }
   bool all_acknowledged() const { return chain_.posted() == chain_.completed(); }
   // Messages that the peer's device has acknowledged: one for each request but that of Flush, which is the last.
   uint32_t acknowledged_messages() const { return all_acknowledged() ? target_.messages() : chain_.completed(); }
@@ -89,11 +113,21 @@ class VerbsSender {
     uint32_t slot = 0;   // Its slot at the peer.
     uint32_t bytes = 0;  // What is handed over.
   };
+  struct Queue {
+    Send* first = nullptr;
+    Send* last = nullptr;
+    int in_place = 0;          // Number of sends that are in no slot.
+    Send* unposted = nullptr;  // The first send that is not handed over whole.
+  };
 
   // Receives of the peer, and places in the send queue, that slices leave free.
   static constexpr uint32_t kReserve = 3;
 
   bool CanTransmit() const;
+  bool CanComplete() const { return queue_.first != queue_.unposted && IsDone(*queue_.first, false); }
+  // Whether the first slice that is kept need not be any more.
+  bool CanDrop() const;
+  void DropFirst();
   bool IsDone(const Send& send, bool is_stopped) const;
   void AddShort(Send* send);
   void AddFirst(Send* send);
@@ -118,11 +152,10 @@ class VerbsSender {
   VerbsTarget target_;
   VerbsChain chain_;
   uint32_t sequence_ = 0;  // Number of the next slice, modulo 2^32.
-  Send* first_ = nullptr;
-  Send* last_ = nullptr;
-  int in_place_ = 0;          // Number of sends that are in no slot.
-  Send* unposted_ = nullptr;  // The first send that is not handed over whole.
-  Part part_;                 // What of it is.
+  Queue queue_;
+  Part part_;  // What of the first send that is not handed over whole was.
+  VerbsKept kept_;
+  uint32_t carried_ = 0;  // Slices that NextToCarry has told and Carried has not ended.
 };
 
 }  // namespace annulus

@@ -22,6 +22,8 @@ class VerbsSlots {
   }
 
   size_t bytes() const { return bytes_; }
+  size_t count() const { return lent_.size(); }
+  bool any_free() const { return !free_.empty(); }
 
   // Null when all are in use.
   std::byte* Lend() {

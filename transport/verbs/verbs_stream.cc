@@ -1,7 +1,9 @@
 #include "transport/verbs/verbs_stream.h"
 
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <cerrno>
@@ -35,7 +37,7 @@ bool VerbsStream::LookDueByNow() {
 
 bool VerbsStream::Read() {
   state_->rung = false;
-  while (!ended_) {
+  while (reads()) {
     std::byte excess;
     const bool full = in_bytes_ == in_.size();
     const ssize_t got =
@@ -49,21 +51,41 @@ bool VerbsStream::Read() {
     } else {
       in_bytes_ += static_cast<size_t>(got);
     }
-    if (in_bytes_ < in_.size() || has_farewell_) continue;
-    has_farewell_ = ReadVerbsFarewell(in_, &farewell_);
-    if (!has_farewell_) return false;
+    if (in_bytes_ == in_.size() && said_ == Said::kNothing && !TakeWords()) return false;
   }
   return true;
 }
 
+bool VerbsStream::TakeWords() {
+  if (may_stop_ && ReadVerbsStop(in_, &stop_)) {
+    said_ = Said::kStop;
+    return true;
+  }
+  if (!ReadVerbsFarewell(in_, &farewell_)) return false;
+  said_ = Said::kFarewell;
+  return true;
+}
+
 void VerbsStream::Wait() {
-  if (state_->waiting || ended_ || !socket_.is_open()) return;
+  if (state_->waiting || !reads() || !socket_.is_open()) return;
   state_->waiting = true;
   const auto handler = [state = state_](const asio::error_code&) {
     state->waiting = false;
     state->rung = true;
   };
   socket_.async_wait(StreamSocket::wait_read, state_->handler.Keep(handler));
+}
+
+// The stream's buffer is empty, so it has room; a peer that is gone is noticed by the stream's end.
+void VerbsStream::Say(const VerbsStop& stop) {
+  std::array<std::byte, VerbsStop::kBytes> out;
+  WriteVerbsStop(stop, out);
+  (void)send(socket_.native_handle(), out.data(), out.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+bool VerbsStream::acknowledged() {
+  int waiting = 0;
+  return ioctl(socket_.native_handle(), SIOCOUTQ, &waiting) == 0 && waiting == 0;
 }
 
 void VerbsStream::Leave(const VerbsFarewell& farewell) {

@@ -4,6 +4,7 @@
 // Threads: as the endpoint.
 #pragma once
 
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -35,6 +36,9 @@ class VerbsTarget {
 
   // Messages that the peer can take.
   uint32_t Credits() const { return depth_ - (messages_ - taken_); }
+  // Whether the first `number` messages are known to have reached the peer's process: it has taken as many, whichever
+  // they were, or released the slot that one of them, or a later one, was for. Messages arrive in order.
+  bool HasReached(uint32_t number) const { return VerbsReached(reached_, number); }
   void CountMessage() { ++messages_; }
   // Messages that were sent, modulo 2^32.
   uint32_t messages() const { return messages_; }
@@ -46,6 +50,9 @@ class VerbsTarget {
     return slot;
   }
 
+  // The slice in that slot has been sent whole.
+  void EndSlice(uint32_t slot) { ends_[slot] = messages_; }
+
   // The peer's header returns slots and receives.
   void TakeCredits(const VerbsHeader& header) {
     const uint64_t changed = header.released ^ released_;
@@ -54,6 +61,8 @@ class VerbsTarget {
     used_ &= ~changed;
     released_ = header.released;
     taken_ = header.taken;
+    Reach(taken_);
+    for (uint64_t left = changed; left != 0; left &= left - 1) Reach(ends_[std::countr_zero(left)]);
   }
 
   // The peer has left after `received` messages, modulo 2^32.
@@ -65,6 +74,10 @@ class VerbsTarget {
   bool HasReceived(uint32_t number) const { return has_farewell_ && VerbsReached(received_, number); }
 
  private:
+  void Reach(uint32_t message) {
+    if (VerbsReached(message, reached_)) reached_ = message;
+  }
+
   const uint64_t all_slots_;  // A bit for each, as in the other words.
   const size_t stride_;
   const uint32_t depth_;
@@ -75,6 +88,8 @@ class VerbsTarget {
   uint64_t released_ = 0;  // The last VerbsHeader::released.
   uint32_t taken_ = 0;     // The last VerbsHeader::taken.
   uint32_t messages_ = 0;
+  uint32_t reached_ = 0;                          // As in HasReached.
+  std::array<uint32_t, kMostVerbsSlots> ends_{};  // By slot: number of messages up to the last slice in it.
   uint32_t received_ = 0;
   bool has_farewell_ = false;
 };

@@ -12,6 +12,7 @@
 #include "transport/address.h"
 #include "transport/reactor.h"
 #include "transport/readable_wait.h"
+#include "transport/reconnect.h"
 #include "transport/security/connector.h"
 #include "transport/verbs/device/verbs_device.h"
 #include "transport/verbs/device/verbs_hub.h"
@@ -75,7 +76,7 @@ Status VerbsTransport::Probe() const {
   VerbsHub hub(std::move(device), config_.reactor);
   Status opened = hub.Open(2 * VerbsQueueDepth(slots()));
   if (opened.ok()) {
-    VerbsMemory memory(&hub, config_.slot_memory, VerbsEndpoint::MemoryBytes(slots(), config_.slot_bytes));
+    VerbsMemory memory(&hub, config_.slot_memory, VerbsEndpoint::MemoryBytes(slots(), config_.slot_bytes, false));
     opened = memory.Register(true);
   }
   return opened.ok() ? opened : Status(Code::kUnsupported, opened.message());
@@ -159,6 +160,8 @@ Status VerbsTransport::HandOver(std::span<const LinkRequest> links, const std::s
   config.path.timeout = static_cast<uint8_t>(timeout != 0 ? timeout : kVerbsTimeout);
   config.path.retries = static_cast<uint8_t>(retries != 0 ? retries : kVerbsRetry);
   for (size_t i = 0; i < links.size(); ++i) {
+    const int64_t reconnect_ms = ReconnectMs(settings.Number("reconnect_ms"), links[i].same_host);
+    config.continue_limit = config_.continues ? reconnect_ms * kMillisecond : 0;
     auto endpoint = std::make_unique<VerbsEndpoint>(hub, links[i].peer, config);
     handovers->push_back(std::make_unique<VerbsHandover>(std::move(endpoint), &(*streams)[i].socket));
     ANNULUS_RETURN_IF_ERROR(handovers->back()->Start());

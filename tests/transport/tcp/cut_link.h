@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "tests/transport/tcp/cut_wire.h"
-#include "transport/tcp/tcp_session.h"
+#include "transport/tcp/session/tcp_session.h"
 #include "transport/transport.h"
 
 namespace annulus {

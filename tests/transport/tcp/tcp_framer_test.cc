@@ -7,8 +7,8 @@
 #include <random>
 
 #include "tests/transport/tcp/tcp_peer.h"
-#include "transport/tcp/tcp_frame_reader.h"
-#include "transport/tcp/tcp_frame_writer.h"
+#include "transport/tcp/session/tcp_frame_reader.h"
+#include "transport/tcp/session/tcp_frame_writer.h"
 
 namespace annulus {
 namespace {

@@ -4,15 +4,14 @@
 #include <poll.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstdio>
 #include <memory>
-#include <thread>
 #include <utility>
 
 #include "tests/soak/rounds.h"
 #include "tests/transport/contract/contract_link.h"
 #include "tests/transport/contract/contract_traffic.h"
+#include "tests/transport/contract/two_way_stream.h"
 #include "tests/transport/tcp/send_buffer.h"
 #include "tests/transport/tcp/socket_cutter.h"
 #include "tests/transport/tcp/tcp_peer.h"
@@ -54,45 +53,20 @@ class TcpRepairTest : public ::testing::TestWithParam<Variant> {
     ASSERT_EQ(connections_, static_cast<size_t>(GetParam().lanes));
   }
 
-  // Drives one end until its talker and its listener are done, and those of the other end.
-  void Drive(int side, const Plan& talks, const Plan& listens) {
-    SliceTalker talker(&link_->end(side), talks);
-    SliceListener listener(&link_->end(side), listens);
-    const Deadline deadline = DeadlineAfter(kPatience);
-    for (bool done = false; !done || finished_.load() < 2;) {
-      bool moved = false;
-      const Status status = link_->end(side).Progress(&moved);
-      ASSERT_TRUE(status.ok()) << status.ToString();
-      moved |= talker.Step();
-      moved |= listener.Step();
-      ASSERT_FALSE(talker.broken() || listener.broken());
-      ASSERT_LT(Now(), deadline) << "side " << side;
-      if (talker.done() && listener.done() && !std::exchange(done, true)) {
-        finished_at_[side] = Now();
-        ++finished_;
-      }
-      if (!moved && link_->end(side).Arm()) link_->reactor(side)->WaitUntil(Now() + 20 * kMillisecond);
-    }
-  }
-
   // Slices go both ways. Meanwhile connections are reset, at random, but where they encrypt, ever
   // more slowly while none gets into use. Returns how many were.
   int StreamThroughCuts(const Plan& plan, std::minstd_rand* random) {
-    finished_ = 0;
     Plan back = plan;
     back.seed += 1;
-    std::thread zero([&] { Drive(0, plan, back); });
-    std::thread one([&] { Drive(1, back, plan); });
+    TwoWayStream stream(link_.get(), plan, back, kPatience);
     int cuts = 0;
     int slowness = 1;
-    for (uint64_t reconnects = Sum().reconnects; finished_.load() < 2 && !HasFailure();) {
+    for (uint64_t reconnects = Sum().reconnects; stream.running() && !HasFailure();) {
       if (cutter_->CutAny(random)) ++cuts;
       poll(nullptr, 0, static_cast<int>((*random)() % 8) * slowness);
       const bool in_use = Sum().reconnects > std::exchange(reconnects, Sum().reconnects);
       slowness = in_use || !GetParam().encrypts ? 1 : std::min(slowness * 2, 64);
     }
-    zero.join();
-    one.join();
     return cuts;
   }
 
@@ -109,8 +83,6 @@ class TcpRepairTest : public ::testing::TestWithParam<Variant> {
   std::unique_ptr<SocketCutter> cutter_;
   std::unique_ptr<ContractLink> link_;
   size_t connections_ = 0;
-  std::atomic<int> finished_ = 0;
-  Nanoseconds finished_at_[2] = {0, 0};
 };
 
 TEST_P(TcpRepairTest, StreamsGoOnThroughResets) {
@@ -175,14 +147,8 @@ TEST_P(TcpRepairTest, AQuietLinkThatIsResetGoesOn) {
   std::vector<Nanoseconds> times;
   for (uint64_t round = 0; round < rounds; ++round) {
     for (const SocketCutter::End& end : cutter_->Ends()) cutter_->Cut(end);
-    finished_ = 0;
     const Plan there{.seed = 5, .slices = 20}, back{.seed = 6, .slices = 20};
-    const Nanoseconds begin = Now();
-    std::thread zero([&] { Drive(0, there, back); });
-    std::thread one([&] { Drive(1, back, there); });
-    zero.join();
-    one.join();
-    times.push_back(std::max(finished_at_[0], finished_at_[1]) - begin);
+    times.push_back(TwoWayStream(link_.get(), there, back, kPatience).Join());
     ASSERT_FALSE(HasFailure());
     // The last of several connections may still be under way.
     EXPECT_GE(Sum().reconnects, 2 * (round + 1));

@@ -10,7 +10,7 @@
 
 #include "tests/transport/tcp/cut_wire.h"
 #include "tests/transport/tcp/tcp_peer.h"
-#include "transport/tcp/tcp_session.h"
+#include "transport/tcp/session/tcp_session.h"
 
 namespace annulus {
 namespace {

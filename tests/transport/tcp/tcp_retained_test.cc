@@ -1,5 +1,5 @@
 // TcpRetained: whatever is confirmed, copied and written again, the bytes behind a position stay what they were.
-#include "transport/tcp/tcp_retained.h"
+#include "transport/tcp/session/tcp_retained.h"
 
 #include <gtest/gtest.h>
 

@@ -7,7 +7,7 @@
 
 #include "tests/transport/contract/contract_link.h"
 #include "tests/transport/tcp/tcp_peer.h"
-#include "transport/tcp/tcp_session.h"
+#include "transport/tcp/session/tcp_session.h"
 
 namespace annulus {
 namespace {

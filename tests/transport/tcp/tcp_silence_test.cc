@@ -8,19 +8,18 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <random>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "tests/soak/rounds.h"
 #include "tests/transport/contract/contract_link.h"
 #include "tests/transport/contract/contract_traffic.h"
+#include "tests/transport/contract/two_way_stream.h"
 #include "tests/transport/tcp/socket_cutter.h"
 #include "transport/tcp/tcp.h"
 
@@ -86,41 +85,12 @@ class TcpSilenceTest : public ::testing::TestWithParam<Variant> {
     ASSERT_EQ(Connected().size(), 2u * static_cast<size_t>(GetParam().lanes));
   }
 
-  // Drives one end until both are done.
-  void Drive(int side, const Plan& talks, const Plan& listens) {
-    SliceTalker talker(&link_->end(side), talks);
-    SliceListener listener(&link_->end(side), listens);
-    const Deadline deadline = DeadlineAfter(kPatience);
-    for (bool done = false; !done || finished_.load() < 2;) {
-      bool moved = false;
-      const Status status = link_->end(side).Progress(&moved);
-      ASSERT_TRUE(status.ok()) << status.ToString();
-      moved |= talker.Step();
-      moved |= listener.Step();
-      ASSERT_FALSE(talker.broken() || listener.broken());
-      ASSERT_LT(Now(), deadline) << "side " << side;
-      if (talker.done() && listener.done() && !std::exchange(done, true)) ++finished_;
-      if (!moved && link_->end(side).Arm()) link_->reactor(side)->WaitUntil(Now() + 20 * kMillisecond);
-    }
-  }
-
-  // Slices go from side 0 to side 1 and back; one direction may be empty. Returns how long it took.
-  Nanoseconds Stream(const Plan& there, const Plan& back) {
-    finished_ = 0;
-    const Nanoseconds begin = Now();
-    std::thread zero([&] { Drive(0, there, back); });
-    std::thread one([&] { Drive(1, back, there); });
-    zero.join();
-    one.join();
-    return Now() - begin;
-  }
-
   uint64_t Reconnects() { return link_->end(0).stats().reconnects + link_->end(1).stats().reconnects; }
 
   void ExpectToGoOn(const Plan& there, const Plan& back) {
     const std::vector<int> sockets = Connected();
     ASSERT_EQ(Silence(sockets), sockets.size());
-    const Nanoseconds took = Stream(there, back);
+    const Nanoseconds took = TwoWayStream(link_.get(), there, back, kPatience).Join();
     EXPECT_GE(Reconnects(), 2u) << "one at each end";
     EXPECT_LT(took, kBeforeTheKernel);
     std::printf("went on after %.2f s\n", static_cast<double>(took) / kSecond);
@@ -128,7 +98,6 @@ class TcpSilenceTest : public ::testing::TestWithParam<Variant> {
 
   std::unique_ptr<SocketCutter> network_;
   std::unique_ptr<ContractLink> link_;
-  std::atomic<int> finished_ = 0;
 };
 
 constexpr Plan kSlices = {.seed = 7, .slices = 20, .max_bytes = 60'000, .window = 4};
@@ -177,20 +146,16 @@ TEST_P(TcpSilenceTest, NothingIsLostWhereSilencesComeAndGo) {
   Plan plan{.seed = 31, .slices = 400, .max_bytes = 60'000, .window = 6, .gradual = true, .landing = true};
   uint64_t silences = 0;
   while (silences < wanted && !HasFailure()) {
-    std::atomic<bool> over = false;
-    std::thread other([&] {
-      Plan back = plan;
-      back.seed += 1;
-      Stream(plan, back);
-      over = true;
-    });
-    while (!over) {
+    Plan back = plan;
+    back.seed += 1;
+    const TwoWayStream stream(link_.get(), plan, back, kPatience);
+    while (stream.running() && !HasFailure()) {
       std::vector<int> sockets = Connected();
       if (random() % 2 == 0) std::erase_if(sockets, [&](int) { return random() % 2 == 0; });
       Silence(sockets);
       ++silences;
       for (const Nanoseconds end = Now() + static_cast<Nanoseconds>(random() % 1500) * kMillisecond;
-           Now() < end && !over;) {
+           Now() < end && stream.running();) {
         std::this_thread::yield();
       }
       EndSilence(sockets);
@@ -198,7 +163,6 @@ TEST_P(TcpSilenceTest, NothingIsLostWhereSilencesComeAndGo) {
         std::this_thread::yield();
       }
     }
-    other.join();
     plan.seed += 2;
   }
   std::printf("%llu silences, %llu reconnects\n", static_cast<unsigned long long>(silences),

@@ -47,6 +47,9 @@ class VerbsHub {
   ibv_pd* domain() const { return domain_; }
   ibv_cq* queue() const { return queue_; }
 
+  // That of its owner's reactor.
+  auto executor() { return completions_.get_executor(); }
+
   // Adds a link; it must be removed before it ends. Returns its number.
   uint32_t Add(VerbsLink* link);
   // Completions of that link that are still to come are dropped.

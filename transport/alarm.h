@@ -1,4 +1,4 @@
-// TcpAlarm: wakes the reactor up after a moment, for what raises no event.
+// Alarm: wakes the reactor up after a moment, for what raises no event.
 //
 // Threads: those of the endpoint. Nothing allocates once it was first used.
 #pragma once
@@ -13,10 +13,11 @@
 
 namespace annulus {
 
-class TcpAlarm {
+class Alarm {
  public:
-  explicit TcpAlarm(asio::steady_timer::executor_type executor)
-      : timer_(std::move(executor)), armed_(std::make_shared<Armed>()) {}
+  using Executor = asio::steady_timer::executor_type;
+
+  explicit Alarm(Executor executor) : timer_(std::move(executor)), armed_(std::make_shared<Armed>()) {}
 
   bool is_set() const { return armed_->waits; }
   // Asks for a wake-up after `delay`, unless one is due already.

@@ -9,7 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "transport/tcp/io_list.h"
+#include "transport/tcp/socket/io_list.h"
 #include "transport/transport.h"
 #include "transport/wire/frame.h"
 

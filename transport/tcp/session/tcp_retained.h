@@ -16,8 +16,8 @@
 #include <utility>
 #include <vector>
 
-#include "transport/tcp/copy_ring.h"
-#include "transport/tcp/io_list.h"
+#include "transport/tcp/session/copy_ring.h"
+#include "transport/tcp/socket/io_list.h"
 #include "transport/transport.h"
 #include "transport/wire/frame.h"
 

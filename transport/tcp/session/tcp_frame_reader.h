@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "transport/tcp/io_list.h"
+#include "transport/tcp/socket/io_list.h"
 #include "transport/transport.h"
 #include "transport/wire/frame.h"
 

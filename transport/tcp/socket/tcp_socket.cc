@@ -1,4 +1,4 @@
-#include "transport/tcp/tcp_socket.h"
+#include "transport/tcp/socket/tcp_socket.h"
 
 #include <linux/sockios.h>
 #include <sys/ioctl.h>
@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "base/check.h"
-#include "transport/tcp/tcp_options.h"
-#include "transport/tcp/tcp_path.h"
+#include "transport/tcp/socket/tcp_options.h"
+#include "transport/tcp/socket/tcp_path.h"
 
 namespace annulus {
 namespace {

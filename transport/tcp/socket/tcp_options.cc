@@ -1,4 +1,4 @@
-#include "transport/tcp/tcp_options.h"
+#include "transport/tcp/socket/tcp_options.h"
 
 #include <ifaddrs.h>
 #include <net/if.h>
@@ -11,7 +11,7 @@
 #include <memory>
 #include <string_view>
 
-#include "transport/tcp/tcp_path.h"
+#include "transport/tcp/socket/tcp_path.h"
 
 namespace annulus {
 namespace {

@@ -1,4 +1,4 @@
-#include "transport/tcp/tcp_frame_writer.h"
+#include "transport/tcp/session/tcp_frame_writer.h"
 
 #include <algorithm>
 #include <cstring>

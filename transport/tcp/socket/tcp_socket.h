@@ -22,7 +22,7 @@
 #include "transport/address.h"
 #include "transport/handler_memory.h"
 #include "transport/security/sealed_socket.h"
-#include "transport/tcp/io_list.h"
+#include "transport/tcp/socket/io_list.h"
 
 namespace annulus {
 

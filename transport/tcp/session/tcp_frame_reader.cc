@@ -1,4 +1,4 @@
-#include "transport/tcp/tcp_frame_reader.h"
+#include "transport/tcp/session/tcp_frame_reader.h"
 
 #include <algorithm>
 #include <cstring>

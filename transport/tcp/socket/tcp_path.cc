@@ -1,4 +1,4 @@
-#include "transport/tcp/tcp_path.h"
+#include "transport/tcp/socket/tcp_path.h"
 
 #include <linux/tcp.h>  // It knows tcpi_min_rtt, and cannot be included beside the netinet/tcp.h that asio includes.
 #include <netinet/in.h>

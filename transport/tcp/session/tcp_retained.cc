@@ -1,4 +1,4 @@
-#include "transport/tcp/tcp_retained.h"
+#include "transport/tcp/session/tcp_retained.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "transport/tcp/tcp_session.h"
+#include "transport/tcp/session/tcp_session.h"
 
 #include <algorithm>
 #include <utility>
@@ -39,7 +39,7 @@ TcpSession::TcpSession(const TcpSessionConfig& config, std::vector<SealedSocket>
       send_slots_(config.slot_memory, config.slot_bytes, config.slots),
       recv_slots_(config.slot_memory, config.slot_bytes, config.slots),
       sends_(&send_slots_),
-      receives_(&recv_slots_, config.slot_bytes, config.slots, static_cast<int>(sockets.size())),
+      receives_(&recv_slots_, config.slot_bytes, config.slots, static_cast<int>(sockets.size()), config.lands),
       alarm_(sockets[0].get_executor()),
       long_path_(config.long_path) {
   const int lanes = static_cast<int>(sockets.size());

@@ -9,7 +9,7 @@
 #include <cstdint>
 
 #include "base/status.h"
-#include "transport/tcp/slot_pool.h"
+#include "transport/tcp/session/slot_pool.h"
 #include "transport/transport.h"
 #include "transport/wire/frame.h"
 
@@ -49,9 +49,10 @@ class SendQueue {
 
 class RecvQueue {
  public:
-  // `lanes`: number of lanes that frames come over; with one lane they must come in order.
-  RecvQueue(SlotPool* slots, size_t slot_bytes, int max_slots, int lanes)
-      : slots_(slots), slot_bytes_(slot_bytes), max_slots_(max_slots), lanes_(lanes) {}
+  // `lanes`: number of lanes that frames come over; with one lane they must come in order. `lands`: slices land where
+  // their receives say; otherwise in slots always.
+  RecvQueue(SlotPool* slots, size_t slot_bytes, int max_slots, int lanes, bool lands)
+      : slots_(slots), slot_bytes_(slot_bytes), max_slots_(max_slots), lanes_(lanes), lands_(lands) {}
 
   // Returns false when `recv` needs a slot and all slots are promised or held.
   bool Post(Recv* recv);
@@ -75,12 +76,14 @@ class RecvQueue {
   bool empty() const { return head_ == nullptr; }
 
  private:
+  bool NeedsSlot(const Recv& recv) const { return recv.landing == nullptr || !lands_; }
   void CompleteHead(Code code);
 
   SlotPool* const slots_;
   const size_t slot_bytes_;
   const int max_slots_;
   const int lanes_;
+  const bool lands_;
   int slots_promised_ = 0;  // Slots of receives that are posted without landing, or held.
   Recv* head_ = nullptr;
   Recv* tail_ = nullptr;

@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "transport/tcp/tcp_session.h"
+#include "transport/tcp/session/tcp_session.h"
 
 namespace annulus {
 

@@ -1,4 +1,4 @@
-#include "transport/tcp/tcp_queues.h"
+#include "transport/tcp/session/tcp_queues.h"
 
 #include <algorithm>
 #include <string>
@@ -53,7 +53,7 @@ void SendQueue::CompleteHead(Code code) {
 }
 
 bool RecvQueue::Post(Recv* recv) {
-  if (recv->landing == nullptr) {
+  if (NeedsSlot(*recv)) {
     if (slots_promised_ == max_slots_) return false;
     ++slots_promised_;
   }
@@ -94,12 +94,12 @@ Status RecvQueue::Start(const FrameHeader& header, Recv** found) {
   recv->started = true;
   recv->tag = header.tag;
   recv->bytes = header.bytes;
-  const size_t most = recv->landing != nullptr ? recv->capacity : std::min<size_t>(recv->capacity, slot_bytes_);
+  const size_t most = !NeedsSlot(*recv) ? recv->capacity : std::min<size_t>(recv->capacity, slot_bytes_);
   if (header.bytes > most) {
     return {Code::kProtocol, "a slice of " + std::to_string(header.bytes) + " bytes came where at most " +
                                  std::to_string(most) + " fit"};
   }
-  recv->data = recv->landing != nullptr ? recv->landing : slots_->Take();
+  recv->data = NeedsSlot(*recv) ? slots_->Take() : recv->landing;
   ANNULUS_CHECK(recv->data != nullptr);
   *found = recv;
   return Status();
@@ -121,7 +121,7 @@ void RecvQueue::CompleteHead(Code code) {
   Recv* recv = head_;
   head_ = recv->next;
   ++completed_;
-  if (code != Code::kOk && recv->landing == nullptr) {
+  if (code != Code::kOk && NeedsSlot(*recv)) {
     if (recv->data != nullptr) slots_->Give(recv->data);
     --slots_promised_;
   }

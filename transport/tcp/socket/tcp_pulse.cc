@@ -1,10 +1,10 @@
-#include "transport/tcp/tcp_pulse.h"
+#include "transport/tcp/socket/tcp_pulse.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
-#include "transport/tcp/tcp_path.h"
+#include "transport/tcp/socket/tcp_path.h"
 
 namespace annulus {
 namespace {

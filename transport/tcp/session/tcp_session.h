@@ -21,13 +21,13 @@
 
 #include "base/status.h"
 #include "transport/address.h"
-#include "transport/tcp/slot_pool.h"
-#include "transport/tcp/tcp_alarm.h"
-#include "transport/tcp/tcp_frame_reader.h"
-#include "transport/tcp/tcp_frame_writer.h"
-#include "transport/tcp/tcp_queues.h"
-#include "transport/tcp/tcp_retained.h"
-#include "transport/tcp/tcp_socket.h"
+#include "transport/alarm.h"
+#include "transport/tcp/session/slot_pool.h"
+#include "transport/tcp/session/tcp_frame_reader.h"
+#include "transport/tcp/session/tcp_frame_writer.h"
+#include "transport/tcp/session/tcp_queues.h"
+#include "transport/tcp/session/tcp_retained.h"
+#include "transport/tcp/socket/tcp_socket.h"
 #include "transport/transport.h"
 
 namespace annulus {
@@ -39,6 +39,7 @@ struct TcpSessionConfig {
   SlotMemory* slot_memory = nullptr;
   bool retains = false;    // What was sent is kept until the peer's kernel has it.
   bool long_path = false;  // That takes long, so more has to be under way than sends that wait for it.
+  bool lands = true;       // As RecvQueue's.
 };
 
 class TcpSession {
@@ -180,7 +181,7 @@ class TcpSession {
   SendQueue sends_;
   RecvQueue receives_;
   std::vector<std::unique_ptr<Lane>> lanes_;
-  TcpAlarm alarm_;
+  Alarm alarm_;
   const bool long_path_;
   int idle_polls_ = 0;          // Calls of Transmit since something moved.
   Nanoseconds idle_since_ = 0;  // Valid after kIdlePolls of them.

@@ -1,0 +1,171 @@
+// Whole jobs over verbs whose device fails at each request in turn: the ranks get the same bits, there is no verdict,
+// and nothing comes twice. Where the stream is gone too, there is the usual verdict.
+#include <annulus.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "collectives/api/config.h"
+#include "collectives/calls/request_table.h"
+#include "collectives/comm/communicator.h"
+#include "tests/collectives/harness/cluster.h"
+#include "tests/collectives/harness/rank_threads.h"
+#include "tests/soak/rounds.h"
+#include "tests/verbs/provider/simulated_verbs.h"
+#include "transport/memory/memory.h"
+#include "transport/tcp/tcp.h"
+#include "transport/verbs/verbs.h"
+
+namespace annulus {
+namespace {
+
+std::unique_ptr<Transport> CreateSimulated(const TransportConfig& config) {
+  return CreateVerbsTransportOver(SimulatedVerbs::Api(), "", config);
+}
+
+annulus_comm_t* Handle(const std::unique_ptr<Communicator>& comm) {
+  return reinterpret_cast<annulus_comm_t*>(comm.get());
+}
+
+struct Story {
+  const char* name;
+  int nranks = 2;
+  const char* algorithm = "auto";
+  std::vector<size_t> counts;  // Of the allreduces, in elements.
+  bool registered = false;     // The data lies in memory that the device reads.
+};
+
+// What a job did.
+struct Outcome {
+  std::atomic<uint64_t> reconnects = 0;
+  std::atomic<uint64_t> bytes_sent_again = 0;
+};
+
+class ResumeJobTest : public testing::TestWithParam<Story> {
+ protected:
+  ~ResumeJobTest() override {
+    SimulatedVerbs::FailAfter(UINT64_MAX, IBV_WC_SUCCESS);
+    const SimulatedCounts counts = SimulatedVerbs::Counts();
+    EXPECT_EQ(counts.not_ready, 0u);
+    EXPECT_EQ(counts.overruns, 0u);
+    EXPECT_EQ(counts.objects, 0u);
+  }
+
+  // Runs `body` on a thread for each rank. Every link is between hosts, as far as the setting is concerned.
+  template <class Body>
+  static void RunJob(const ClusterConfig& config, const MemoryRegistry* memory, Body body) {
+    TransportInfo verbs = kVerbsTransport;
+    verbs.by_name_only = false;
+    verbs.create = CreateSimulated;
+    const TransportInfo* const list[] = {&verbs, &kTcpTransport};
+    const Cluster cluster(config);
+    RequestTable requests;
+    ForEachRank(config.nranks, [&](int rank) {
+      Options options;
+      const UserConfig given = cluster.Config(rank);
+      ASSERT_TRUE(ToOptions(&given, ProcessVariable, &options).ok());
+      std::unique_ptr<Communicator> comm;
+      const Resources resources{.requests = &requests, .memory = memory, .transports = list};
+      const Status made = Communicator::Create(options, resources, &comm);
+      ASSERT_TRUE(made.ok()) << made.ToString();
+      body(comm);
+    });
+  }
+
+  static ClusterConfig Config(const Story& story) {
+    ClusterConfig config;
+    config.nranks = story.nranks;
+    config.algorithm = story.algorithm;
+    config.transport = "verbs";
+    config.reconnect_ms = 20'000;
+    config.slice_bytes = 4096;
+    return config;
+  }
+
+  // Allreduces in place, and a barrier. Request number `fail_at`, counted from the first allreduce, fails.
+  static void Run(const Story& story, uint64_t fail_at, Outcome* outcome) {
+    MemoryRegistry registry;
+    std::atomic<int> ready = 0;
+    RunJob(Config(story), &registry, [&](const std::unique_ptr<Communicator>& comm) {
+      if (++ready == story.nranks) SimulatedVerbs::FailAfter(fail_at, IBV_WC_RETRY_EXC_ERR);
+      const size_t most = *std::max_element(story.counts.begin(), story.counts.end());
+      std::vector<int32_t> ordinary(most);
+      void* memory = ordinary.data();
+      if (story.registered) {
+        ASSERT_TRUE(registry.Allocate(most * sizeof(int32_t), &memory).ok());
+      }
+      auto* const data = static_cast<int32_t*>(memory);
+      for (const size_t count : story.counts) {
+        for (size_t i = 0; i < count; ++i) data[i] = static_cast<int32_t>(i * 7 + static_cast<size_t>(comm->rank()));
+        ASSERT_EQ(annulus_allreduce(Handle(comm), data, data, count, ANNULUS_INT32, ANNULUS_SUM), ANNULUS_OK)
+            << LastMessage(Handle(comm));
+        const int nranks = story.nranks;
+        for (size_t i = 0; i < count; ++i) {
+          ASSERT_EQ(data[i], static_cast<int32_t>(i) * 7 * nranks + nranks * (nranks - 1) / 2) << i << " of " << count;
+          data[i] = -1;  // It is the user's again.
+        }
+      }
+      EXPECT_EQ(annulus_barrier(Handle(comm)), ANNULUS_OK) << LastMessage(Handle(comm));
+      annulus_transport_counters_t counters{};
+      counters.struct_bytes = sizeof counters;
+      ASSERT_EQ(annulus_comm_transport_counters(Handle(comm), 0, &counters), ANNULUS_OK);
+      EXPECT_STREQ(counters.transport, "verbs");
+      outcome->reconnects += counters.reconnects;
+      outcome->bytes_sent_again += counters.bytes_sent_again;
+      if (story.registered) {
+        EXPECT_TRUE(registry.Free(memory).ok());
+      }
+    });
+    SimulatedVerbs::FailAfter(UINT64_MAX, IBV_WC_SUCCESS);
+  }
+};
+
+TEST_P(ResumeJobTest, FailingAtEveryRequest) {
+  const Story& story = GetParam();
+  Outcome sound;
+  const uint64_t before = SimulatedVerbs::Counts().requests;
+  Run(story, UINT64_MAX, &sound);
+  ASSERT_FALSE(HasFailure());
+  EXPECT_EQ(sound.reconnects, 0u);
+  EXPECT_EQ(sound.bytes_sent_again, 0u);
+  // Some requests are for the end of the links.
+  const uint64_t requests = SimulatedVerbs::Counts().requests - before;
+  const uint64_t cases = Rounds(std::min<uint64_t>(40, requests), requests);
+  Outcome outcome;
+  for (uint64_t repeat = 0; repeat < Rounds(1, 20); ++repeat) {
+    for (uint64_t i = 0; i < cases; ++i) {
+      const uint64_t fail_at = i * requests / cases;
+      SimulatedVerbs::Seed(repeat * 1000 + i);
+      SCOPED_TRACE("request " + std::to_string(fail_at) + " of " + std::to_string(requests) + ", repeat " +
+                   std::to_string(repeat));
+      Run(story, fail_at, &outcome);
+      ASSERT_FALSE(HasFailure());
+    }
+  }
+  EXPECT_GT(outcome.reconnects, cases) << "two for each failure";
+  EXPECT_GT(outcome.bytes_sent_again, 0u);
+  std::printf("%llu of %llu requests failed, %llu reconnects, %llu bytes sent again\n",
+              static_cast<unsigned long long>(cases), static_cast<unsigned long long>(requests),
+              static_cast<unsigned long long>(outcome.reconnects),
+              static_cast<unsigned long long>(outcome.bytes_sent_again));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Stories, ResumeJobTest,
+    testing::Values(
+        Story{.name = "SmallOfTwo", .counts = {1, 10, 40, 1}},
+        Story{.name = "OneHopOfThree", .nranks = 3, .algorithm = "one_hop", .counts = {300, 3, 300}},
+        Story{.name = "RingOfTwo", .algorithm = "ring", .counts = {20'000, 5000}},
+        Story{.name = "RingOfThree", .nranks = 3, .algorithm = "ring", .counts = {20'000, 5000}},
+        Story{.name = "RegisteredOfTwo", .algorithm = "ring", .counts = {20'000}, .registered = true},
+        Story{.name = "RegisteredOfThree", .nranks = 3, .algorithm = "ring", .counts = {20'000}, .registered = true}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace annulus

@@ -1,0 +1,197 @@
+// Traffic over links that go on over TCP: a request fails at any moment, with any status, at either end or at both, the
+// device fails, or its peer does not come back. What was sent arrives once, in order and unharmed, or both ends tell.
+#include <gtest/gtest.h>
+#include <sched.h>
+
+#include <array>
+#include <cstdio>
+#include <memory>
+#include <random>
+#include <string>
+
+#include "tests/soak/rounds.h"
+#include "tests/transport/contract/contract_link.h"
+#include "tests/transport/contract/contract_traffic.h"
+#include "tests/transport/resume/resuming_transport.h"
+#include "tests/verbs/provider/simulated_verbs.h"
+
+namespace annulus {
+namespace {
+
+constexpr int kReconnectMs = 20'000;
+
+constexpr ibv_wc_status kFailures[] = {
+    IBV_WC_LOC_LEN_ERR,     IBV_WC_LOC_QP_OP_ERR,     IBV_WC_LOC_PROT_ERR, IBV_WC_WR_FLUSH_ERR,
+    IBV_WC_REM_INV_REQ_ERR, IBV_WC_REM_ACCESS_ERR,    IBV_WC_REM_OP_ERR,   IBV_WC_RETRY_EXC_ERR,
+    IBV_WC_FATAL_ERR,       IBV_WC_RNR_RETRY_EXC_ERR, IBV_WC_GENERAL_ERR,
+};
+
+std::unique_ptr<ContractLink> OpenLink(const LinkOptions& options, int reconnect_ms = kReconnectMs) {
+  const auto make = [reconnect_ms](TransportConfig config) {
+    return std::make_unique<ResumingTransport>(std::move(config), reconnect_ms);
+  };
+  return TransportLink::Open(make, nullptr, options);
+}
+
+// One thread drives both ends, in a random order, until all that both send has come.
+class Conversation {
+ public:
+  Conversation(ContractLink* link, const Plan& there, const Plan& back) : link_(link), random_(there.seed) {
+    talkers_[0] = std::make_unique<SliceTalker>(&link->end(0), there);
+    talkers_[1] = std::make_unique<SliceTalker>(&link->end(1), back);
+    listeners_[0] = std::make_unique<SliceListener>(&link->end(0), back);
+    listeners_[1] = std::make_unique<SliceListener>(&link->end(1), there);
+  }
+
+  void Step() {
+    bool moved = false;
+    for (const int side : {0, 1}) {
+      if (random_() % 8 == 0) continue;
+      const Status status = link_->end(side).Progress(&moved);
+      ASSERT_TRUE(status.ok()) << "side " << side << ": " << status.ToString();
+      moved |= talkers_[side]->Step();
+      moved |= listeners_[side]->Step();
+    }
+    if (!moved) link_->Pass();
+  }
+  bool done() const {
+    return talkers_[0]->done() && talkers_[1]->done() && listeners_[0]->done() && listeners_[1]->done();
+  }
+  void Run() {
+    const Deadline deadline = DeadlineAfter(kContractPatience);
+    while (!done() && !testing::Test::HasFailure()) {
+      Step();
+      ASSERT_LT(Now(), deadline) << "a hang";
+    }
+  }
+
+ private:
+  ContractLink* const link_;
+  std::mt19937_64 random_;
+  std::array<std::unique_ptr<SliceTalker>, 2> talkers_;
+  std::array<std::unique_ptr<SliceListener>, 2> listeners_;
+};
+
+class ResumeTrafficTest : public ::testing::Test {
+ protected:
+  ~ResumeTrafficTest() override {
+    SimulatedVerbs::FailAfter(UINT64_MAX, IBV_WC_SUCCESS);
+    const SimulatedCounts counts = SimulatedVerbs::Counts();
+    EXPECT_EQ(counts.not_ready, 0u) << "a message found no receive: credits are wrong";
+    EXPECT_EQ(counts.overruns, 0u);
+    EXPECT_EQ(counts.busy, 0u) << "something was destroyed before what uses it";
+    EXPECT_EQ(counts.objects, 0u) << "something was not given back to the provider";
+  }
+
+  static Plan PlanOf(uint64_t seed) {
+    Plan plan;
+    plan.seed = 2 * seed;
+    plan.slices = 60;
+    plan.max_bytes = seed % 4 == 0 ? 150 : 4096;
+    plan.window = seed % 2 == 0 ? 3 : 8;
+    plan.gradual = seed % 3 != 0;
+    return plan;
+  }
+};
+
+TEST_F(ResumeTrafficTest, NothingIsLostWhateverRequestFails) {
+  uint64_t reconnects = 0;
+  uint64_t again = 0;
+  const uint64_t rounds = Rounds(300, 20'000);
+  for (uint64_t seed = 1; seed <= rounds; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    SimulatedVerbs::Seed(seed);
+    std::mt19937_64 random(seed);
+    const auto link = OpenLink({.slot_bytes = 4096, .slots = 2 + static_cast<int>(seed % 4)});
+    ASSERT_NE(link, nullptr);
+    const Plan there = PlanOf(seed);
+    Plan back = there;
+    back.seed += 1;
+    if (seed % 5 == 0) back.slices = 0;
+    SimulatedVerbs::FailAfter(random() % 150, kFailures[random() % std::size(kFailures)]);
+    Conversation(link.get(), there, back).Run();
+    if (HasFailure()) return;
+    for (const int side : {0, 1}) {
+      reconnects += link->end(side).stats().reconnects;
+      again += link->end(side).stats().bytes_sent_again;
+    }
+    // Both may close while what they have completed is not acknowledged.
+    for (const int side : {0, 1}) (void)link->end(side).Close();
+  }
+  EXPECT_GT(reconnects, rounds) << "two for each failure";
+  std::printf("%llu links went on, %llu bytes were sent again\n", static_cast<unsigned long long>(reconnects / 2),
+              static_cast<unsigned long long>(again));
+}
+
+TEST_F(ResumeTrafficTest, NothingIsLostWhenTheDeviceFails) {
+  for (uint64_t seed = 1; seed <= Rounds(60, 2000); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    SimulatedVerbs::Seed(seed);
+    const auto link = OpenLink({.slot_bytes = 4096, .slots = 3});
+    ASSERT_NE(link, nullptr);
+    const Plan there = PlanOf(seed);
+    Plan back = there;
+    back.seed += 1;
+    Conversation conversation(link.get(), there, back);
+    for (uint64_t i = 0; i < seed % 40 && !HasFailure(); ++i) conversation.Step();
+    seed % 2 == 0 ? SimulatedVerbs::RaiseEvent(IBV_EVENT_DEVICE_FATAL) : SimulatedVerbs::FailPairs();
+    conversation.Run();
+    if (HasFailure()) return;
+    for (const int side : {0, 1}) (void)link->end(side).Close();
+  }
+}
+
+// One end does nothing while the other goes on, as while its rank computes.
+TEST_F(ResumeTrafficTest, AnEndThatComputesIsAwaited) {
+  const auto link = OpenLink({.slot_bytes = 4096, .slots = 3}, 100);
+  ASSERT_NE(link, nullptr);
+  SimulatedVerbs::FailPairs();
+  Recv recv;
+  recv.capacity = 4096;
+  ASSERT_TRUE(link->end(0).PostRecv(&recv).ok());
+  bool moved = false;
+  for (const Deadline end = DeadlineAfter(500 * kMillisecond); Now() < end;) {
+    const Status status = link->end(0).Progress(&moved);
+    ASSERT_TRUE(status.ok()) << status.ToString();
+    if (link->end(0).Arm()) link->reactor(0)->WaitUntil(end);
+  }
+  std::byte* slot = nullptr;
+  ASSERT_TRUE(link->end(1).AcquireSlot(&slot).ok());
+  Send send;
+  send.data = slot;
+  send.bytes = send.ready = 1000;
+  ASSERT_TRUE(link->end(1).PostSend(&send).ok());
+  for (const Deadline end = DeadlineAfter(kContractPatience); recv.code == Code::kInProgress && Now() < end;) {
+    for (const int side : {0, 1}) ASSERT_TRUE(link->end(side).Progress(&moved).ok());
+  }
+  EXPECT_EQ(recv.code, Code::kOk);
+  link->end(0).Release(&recv);
+}
+
+// Its device fails, and then its process dies: both links are gone.
+TEST_F(ResumeTrafficTest, APeerThatDiesMeanwhileIsLost) {
+  for (const int steps : {0, 1, 2, 3, 5, 10, 100}) {
+    const auto link = OpenLink({.slot_bytes = 4096, .slots = 3});
+    ASSERT_NE(link, nullptr);
+    Recv recv;
+    recv.capacity = 4096;
+    ASSERT_TRUE(link->end(0).PostRecv(&recv).ok());
+    SimulatedVerbs::FailPairs();
+    bool moved = false;
+    for (int i = 0; i < steps; ++i) {
+      for (const int side : {0, 1}) ASSERT_TRUE(link->end(side).Progress(&moved).ok());
+    }
+    link->Sever(1);
+    Status status;
+    for (const Deadline end = DeadlineAfter(kContractPatience); status.ok() && Now() < end;) {
+      status = link->end(0).Progress(&moved);
+      if (status.ok() && link->end(0).Arm()) link->reactor(0)->WaitUntil(end);
+    }
+    EXPECT_EQ(status.code(), Code::kPeerLost) << steps << ": " << status.ToString();
+    EXPECT_EQ(status.peer(), 0 + 1);
+    EXPECT_EQ(recv.code, Code::kPeerLost);
+  }
+}
+
+}  // namespace
+}  // namespace annulus
