@@ -68,8 +68,7 @@ Status Setup::Establish(const Options& options, const Membership& membership, co
   if (!options.run_doubt.empty() && membership.nranks() > 1 && options.rank == 0) {
     Log(LogLevel::kWarn, 0,
         "ranks left over from an earlier start of this job may be taken for its own (%s): give ANNULUS_RUN_ID a new "
-        "value "
-        "for each start",
+        "value for each start",
         options.run_doubt.c_str());
   }
   const Deadline deadline = std::min(patience.deadline, DeadlineAfter(options.connect_timeout_ms * kMillisecond));
