@@ -7,8 +7,8 @@
 namespace annulus {
 namespace {
 
-// Time that a device has to complete all requests of a connection that broke.
-constexpr Nanoseconds kDraining = 100 * kMillisecond;
+// Time that a device has to complete all requests of a connection that broke. It takes none, unless the device is gone.
+constexpr Nanoseconds kDraining = 500 * kMillisecond;
 
 // Idle rounds after which released slots are returned by a message of their own. Until then a slice that goes the other
 // way may carry them.

@@ -236,7 +236,11 @@ bool VerbsEndpoint::Close() {
 // Whether what was sent may still reach the peer. Once the link has stopped, that is for its owner to see to.
 bool VerbsEndpoint::LingersOn() {
   if (PeerLeft()) return false;
-  if (!stopping_.begun() && MustStop() && connection_.sender().owes_completed()) BeginStopping();
+  if (!stopping_.begun() && stopping_.allowed() && connection_.sender().owes_completed()) {
+    if (MustStop()) BeginStopping();
+    // What was flushed may be reported before its cause.
+    if (!stopping_.begun() && connection_.Broken() && !connection_.PeerIsAtFault()) return true;
+  }
   if (stopping_.begun()) {
     const VerbsStopping::Result result = stopping_.Step(&*stream_);
     const bool goes_on = result == VerbsStopping::Result::kWaits || result == VerbsStopping::Result::kMoved;

@@ -79,6 +79,12 @@ class Programs:
         nobody = "ulimit -l 64\nsetpriv --reuid 65534 --clear-groups --inh-caps=-all env ANNULUS_TRANSPORT=verbs "
         return copy + nobody + "./annulus-run -np 2 ./annulus-perf -b 8 -e 8 && exit 1\nexit 0\n"
 
+    def kernel_tls(self):
+        """Whether the kernel can seal for OpenSSL, and that it does not for Annulus."""
+        script = os.path.join(os.path.dirname(os.path.realpath(__file__)), "kernel_tls.py")
+        job = f"{self.launcher} -np 2 {self.perf} -b 64K -e 64K -n 3"
+        return f"export ANNULUS_TRANSPORT=tcp ANNULUS_ENCRYPT=required\npython3 {script} {job}\n"
+
     def killed_rank(self):
         """Ranks 0 and 2 must fail, by themselves, when rank 1 is killed in the middle of a call."""
         command = f"{self.perf} -b 256K -e 256K -n 100000"
@@ -144,6 +150,7 @@ def all_cases(folder):
         Case("collectives", [run.all_collectives()], 2 << 20, ["wrong elements: 0"]),
         Case("port_down", ["ip link set eth0 down\n" + run.refused()], 0, ["rxe0, port 1 is down"]),
         Case("locked_memory", [run.little_memory()], 0, ["the limit on locked memory"]),
+        Case("kernel_tls", [run.kernel_tls()], 0, ["Annulus, ANNULUS_ENCRYPT=required: the kernel seals 0 and opens 0"]),
         Case("killed_rank", [run.killed_rank()], 1 << 20, ["rank 1 died"]),
         Case("two_hosts", [run.two_hosts(0), run.two_hosts(1)], 1 << 20, verbs),
         Case("any", [run.two_hosts(i).replace("TRANSPORT=verbs", "TRANSPORT=any") for i in (0, 1)], 1 << 20, verbs),
