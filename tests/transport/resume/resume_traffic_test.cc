@@ -13,6 +13,8 @@
 #include "tests/transport/contract/contract_link.h"
 #include "tests/transport/contract/contract_traffic.h"
 #include "tests/transport/resume/resuming_transport.h"
+#include "tests/transport/tcp/silence.h"
+#include "tests/transport/tcp/socket_cutter.h"
 #include "tests/verbs/provider/simulated_verbs.h"
 
 namespace annulus {
@@ -191,6 +193,30 @@ TEST_F(ResumeTrafficTest, APeerThatDiesMeanwhileIsLost) {
     EXPECT_EQ(status.peer(), 0 + 1);
     EXPECT_EQ(recv.code, Code::kPeerLost);
   }
+}
+
+// Its device fails, and its host does not answer over the stream either.
+TEST_F(ResumeTrafficTest, APeerWhoseHostDoesNotAnswerIsLostWhenTimeIsUp) {
+  constexpr int kLimitMs = 300;
+  std::string why;
+  const auto network = SocketCutter::Create(&why);  // Where this process may set filters.
+  if (network == nullptr) GTEST_SKIP() << why;
+  const auto link = OpenLink({.slot_bytes = 4096, .slots = 3}, kLimitMs);
+  ASSERT_NE(link, nullptr);
+  ASSERT_EQ(Silence(Connected()), 2u);
+  SimulatedVerbs::FailPairs();
+  const Nanoseconds begin = Now();
+  for (const int side : {0, 1}) {
+    Status status;
+    for (const Deadline end = DeadlineAfter(kContractPatience); status.ok() && Now() < end;) {
+      bool moved = false;
+      status = link->end(side).Progress(&moved);
+      if (status.ok() && link->end(side).Arm()) link->reactor(side)->WaitUntil(end);
+    }
+    EXPECT_EQ(status.code(), Code::kPeerLost) << status.ToString();
+    EXPECT_EQ(status.peer(), 1 - side);
+  }
+  EXPECT_GE(Now() - begin, kLimitMs * kMillisecond);
 }
 
 }  // namespace

@@ -1,15 +1,10 @@
 // TCP links whose connections fall silent without breaking, as when something on the way has forgotten them: they get
 // new connections long before the kernel gives the old ones up, and nothing is lost or comes twice. Each end's socket
 // is made to drop what comes for it.
-#include <dirent.h>
 #include <gtest/gtest.h>
-#include <linux/filter.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <memory>
 #include <random>
 #include <string>
@@ -20,6 +15,7 @@
 #include "tests/transport/contract/contract_link.h"
 #include "tests/transport/contract/contract_traffic.h"
 #include "tests/transport/contract/two_way_stream.h"
+#include "tests/transport/tcp/silence.h"
 #include "tests/transport/tcp/socket_cutter.h"
 #include "transport/tcp/tcp.h"
 
@@ -29,38 +25,6 @@ namespace {
 constexpr Nanoseconds kPatience = 120 * kSecond;
 // The kernel gives a connection up after 15 s, or 20 s where nothing is under way.
 constexpr Nanoseconds kBeforeTheKernel = 12 * kSecond;
-
-// This process's sockets that are connected to another one.
-std::vector<int> Connected() {
-  std::vector<int> found;
-  DIR* const folder = opendir("/proc/self/fd");
-  EXPECT_NE(folder, nullptr);
-  while (const dirent* const entry = readdir(folder)) {
-    const int fd = std::atoi(entry->d_name);
-    sockaddr_storage address{};
-    socklen_t bytes = sizeof address;
-    if (fd == dirfd(folder) || getpeername(fd, reinterpret_cast<sockaddr*>(&address), &bytes) != 0) continue;
-    if (address.ss_family == AF_INET || address.ss_family == AF_INET6) found.push_back(fd);
-  }
-  closedir(folder);
-  return found;
-}
-
-// From now on these sockets' kernel drops what comes for them, before it looks at it. Returns how many it does so for:
-// others may be closed meanwhile.
-size_t Silence(const std::vector<int>& sockets) {
-  sock_filter drop = {.code = BPF_RET | BPF_K, .jt = 0, .jf = 0, .k = 0};
-  const sock_fprog filter = {.len = 1, .filter = &drop};
-  return std::count_if(sockets.begin(), sockets.end(), [&](int fd) {
-    return setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof filter) == 0;
-  });
-}
-
-// Also where it was not silent.
-void EndSilence(const std::vector<int>& sockets) {
-  const int unused = 0;
-  for (const int fd : sockets) setsockopt(fd, SOL_SOCKET, SO_DETACH_FILTER, &unused, sizeof unused);
-}
 
 struct Variant {
   const char* name;

@@ -197,5 +197,20 @@ TEST(VerbsMessagesTest, AFarewellIsReadAsItWasWritten) {
   EXPECT_FALSE(ReadVerbsFarewell(bytes, &read));
 }
 
+TEST(VerbsMessagesTest, AStopIsToldFromAFarewell) {
+  std::array<std::byte, VerbsStop::kBytes> bytes;
+  WriteVerbsStop({7, 0xfffffff0}, bytes);
+  VerbsStop stop;
+  VerbsFarewell farewell;
+  ASSERT_TRUE(ReadVerbsStop(bytes, &stop));
+  EXPECT_EQ(stop.failure, 7u);
+  EXPECT_EQ(stop.slices, 0xfffffff0u);
+  EXPECT_FALSE(ReadVerbsFarewell(bytes, &farewell));
+  bytes.back() = std::byte{1};
+  EXPECT_FALSE(ReadVerbsStop(bytes, &stop)) << "a reserved field";
+  WriteVerbsFarewell({}, bytes);
+  EXPECT_FALSE(ReadVerbsStop(bytes, &stop));
+}
+
 }  // namespace
 }  // namespace annulus
