@@ -11,9 +11,7 @@
 namespace annulus {
 namespace {
 
-void CombineTwo(Pass pass, DataType type, ReduceOp op) {
-  const PlainReduction plain = PlainOf(type, op);
-  pass.count *= plain.per_element;
+void Combine(const Pass& pass, const PlainReduction& plain) {
   switch (plain.type) {
 #define ANNULUS_ELEMENT_TYPE(Name, name, NAME, number, Class, bytes, Family, Element) \
   case DataType::k##Name:                                                             \
@@ -23,6 +21,15 @@ void CombineTwo(Pass pass, DataType type, ReduceOp op) {
     return MultiplyComplex(pass, plain.type);
 #undef ANNULUS_ELEMENT_TYPE
   }
+}
+
+// Copies the pass only where it must: a copy of what has just been put together waits for all stores before it.
+void CombineTwo(const Pass& pass, DataType type, ReduceOp op) {
+  const PlainReduction plain = PlainOf(type, op);
+  if (plain.per_element == 1) return Combine(pass, plain);
+  Pass parts = pass;
+  parts.count *= plain.per_element;
+  Combine(parts, plain);
 }
 
 // Work with several passes is done block by block, so that the results of a pass stay in the first-level cache for the

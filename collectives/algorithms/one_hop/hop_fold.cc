@@ -8,6 +8,12 @@ void HopFold::Start(const ScheduleParams& params, const OneHopSchedule* schedule
   schedule_ = schedule;
   work_ = work;
   fold_ = -1;
+  op_ = SliceOp();
+  op_.custom = work->custom;
+  op_.src = sources_.data();
+  op_.num_sources = nranks_;
+  op_.type = work->type;
+  op_.op = work->op;
   folds_ = Reduces(params.kind) ? nranks_ : 0;
   // Two operands give the same bits in any order, so all chunks can be folded alike.
   const bool at_once = nranks_ == 2 && params.kind == CollectiveKind::kAllreduce && work_->custom.user == nullptr;
@@ -16,14 +22,18 @@ void HopFold::Start(const ScheduleParams& params, const OneHopSchedule* schedule
   step_ = Step();
   step_.finish = true;
   step_.bytes = params.count * params.element_bytes;
+  op_.count = params.count;
+  op_.divisor = work->divisor;
 }
 
 void HopFold::Run() {
-  const size_t bytes = step_.bytes;
-  if (bytes == 0) return;
+  if (op_.count == 0) return;
   const Nanoseconds clock = work_->TraceClock();
-  RunOnHost(MakeOp({work_->input.data, bytes}, {work_->output.data, bytes}, 0, bytes));
-  Trace(bytes, clock);
+  op_.dst[0] = work_->output.data;
+  op_.inline_src[0] = work_->input.data;
+  op_.inline_src[1] = arrivals_[1 - rank_];
+  RunOnHost(op_);
+  Trace(step_.bytes, clock);
 }
 
 Status HopFold::Advance(bool* moved) {
@@ -31,9 +41,9 @@ Status HopFold::Advance(bool* moved) {
     const Work::Place input = work_->InputAt(step_.input_offset + begin);
     const Work::Place output = work_->OutputAt(step_.output_offset + begin);
     *end = begin + std::min({*end - begin, input.bytes, output.bytes});
-    const SliceOp op = MakeOp(input, output, begin, *end - begin);
+    MakeOp(input, output, begin, *end - begin);
     const Nanoseconds clock = work_->TraceClock();
-    ANNULUS_RETURN_IF_ERROR(piece->Submit(QueueFor(output.queue, input.queue), op));
+    ANNULUS_RETURN_IF_ERROR(piece->Submit(QueueFor(output.queue, input.queue), op_));
     Trace(*end - begin, clock);
     return Status();
   };
@@ -49,24 +59,17 @@ Status HopFold::Advance(bool* moved) {
   return Status();
 }
 
-// The current fold's operation on `bytes` that begin at `begin` of its step.
-SliceOp HopFold::MakeOp(const Work::Place& input, const Work::Place& output, size_t begin, size_t bytes) {
-  SliceOp op;
+// Makes op_ the current fold's operation on `bytes` that begin at `begin` of its step.
+void HopFold::MakeOp(const Work::Place& input, const Work::Place& output, size_t begin, size_t bytes) {
   for (int k = 0, rank = step_.first_rank; k < nranks_; ++k, rank = rank + 1 < nranks_ ? rank + 1 : 0) {
     sources_[k] = rank == rank_ ? input.data : arrivals_[rank] + step_.arrival_offset + begin;
-    if (rank == rank_ && work_->custom.scales) op.scaled_source = k;
+    if (rank == rank_ && work_->custom.scales) op_.scaled_source = k;
   }
-  op.custom = work_->custom;
-  op.dst[0] = const_cast<std::byte*>(output.data);
-  op.src = sources_.data();
-  op.inline_src[0] = sources_[0];
-  op.inline_src[1] = sources_[1];
-  op.num_sources = nranks_;
-  op.count = bytes / work_->element_bytes;
-  op.type = work_->type;
-  op.op = work_->op;
-  op.divisor = step_.finish ? work_->divisor : 0;
-  return op;
+  op_.dst[0] = const_cast<std::byte*>(output.data);
+  op_.inline_src[0] = sources_[0];
+  op_.inline_src[1] = sources_[1];
+  op_.count = bytes / work_->element_bytes;
+  op_.divisor = step_.finish ? work_->divisor : 0;
 }
 
 void HopFold::Trace(size_t bytes, Nanoseconds clock) const {

@@ -35,7 +35,7 @@ class HopFold {
   bool done() const { return fold_ == folds_; }
 
  private:
-  SliceOp MakeOp(const Work::Place& input, const Work::Place& output, size_t begin, size_t bytes);
+  void MakeOp(const Work::Place& input, const Work::Place& output, size_t begin, size_t bytes);
   void Trace(size_t bytes, Nanoseconds clock) const;
 
   const int rank_;
@@ -45,6 +45,7 @@ class HopFold {
   int folds_ = 0;  // Number of folds of this work.
   int fold_ = 0;   // Current fold; -1 before the first.
   Step step_;      // Step of the current fold.
+  SliceOp op_;     // Operation of the current fold; what all folds of a call share is set once.
   PieceWork folded_;
   std::array<const std::byte*, kMaxOneHopRanks> arrivals_{};  // By rank; not set for this rank.
   std::array<const std::byte*, kMaxOneHopRanks> sources_{};   // Sources of the current fold, in its order.
