@@ -131,8 +131,7 @@ bool VerbsConnection::Move(bool sends) {
   hub_->Poll();
   bool changed = receiver_.Advance();
   const bool usable = sends && !Broken();
-  if (usable) sender_.Transmit();
-  changed |= sender_.Complete();
+  changed |= sender_.Advance(usable);
   if (usable) ReturnCredits(!changed);
   return changed || CopyLent();
 }

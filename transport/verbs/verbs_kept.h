@@ -4,8 +4,10 @@
 //
 // Small slices are copied. A slot stays in use until it is dropped here. Memory of an owner stays lent.
 //
-// There is room for all: each slice is one message at least, and as many are under way as the peer has receives, or as
-// the device has not completed.
+// There is room for all, because a sender drops what it can before it adds (VerbsSender::Advance). What is first then
+// has either not been taken by the peer, and neither has anything behind it; or its request is not completed, and those
+// of the slices behind it came later. Each slice is one message and one request at least. So there are no more slices
+// than messages that the peer has not taken, or than requests that are not completed: fewer than VerbsQueueDepth.
 //
 // Threads: as the endpoint. Nothing allocates after construction.
 #pragma once
@@ -34,6 +36,7 @@ class VerbsKept {
   // `keeps`: false: nothing is ever kept.
   VerbsKept(int slots, bool keeps) : ring_(keeps ? VerbsHeaders(slots) : 0), copies_(ring_.size() * kVerbsShortBytes) {}
 
+  // 7,936 bytes with 8 slots.
   static size_t MemoryBytes(int slots) { return VerbsHeaders(slots) * (sizeof(VerbsKeptSlice) + kVerbsShortBytes); }
 
   bool keeps() const { return !ring_.empty(); }

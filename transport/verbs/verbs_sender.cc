@@ -61,6 +61,15 @@ bool VerbsSender::CanTransmit() const {
   return (whole || send.ready >= least_part_) && target_.HasSlot();
 }
 
+// What can be dropped is dropped first, so that there is room for what is kept. What has left whole is completed at
+// once.
+bool VerbsSender::Advance(bool transmits) {
+  const bool any = Complete();
+  if (!transmits) return any;
+  Transmit();
+  return Complete() || any;
+}
+
 void VerbsSender::Transmit() {
   while (!fault_->any() && CanTransmit()) {
     Send* const send = queue_.unposted;

@@ -70,8 +70,9 @@ class VerbsSender {
   // Errors: kInvalidArgument.
   Status Post(Send* send);
 
-  // Hands the device what is ready and has room.
-  void Transmit();
+  // Completes sends, frees slots, and, if it `transmits`, hands the device what is ready and has room. Returns whether
+  // it completed or freed any.
+  bool Advance(bool transmits);
   // Returns credits by a message of their own, if there is room for it. `half_of_receives`: at least so many are
   // returned.
   void SendUpdate(bool half_of_receives);
@@ -100,7 +101,7 @@ class VerbsSender {
   bool has_sends() const { return queue_.first != nullptr; }
   // Whether some of them leave from their owner's memory, which the device may be reading.
   bool reads_owners_memory() const { return queue_.in_place > 0; }
-  // Whether Transmit or Complete would do something.
+  // Whether Advance would do something.
   bool HasWork() const { return CanTransmit() || CanComplete() || CanDrop(); }
   bool all_acknowledged() const { return chain_.posted() == chain_.completed(); }
   // Messages that the peer's device has acknowledged: one for each request but that of Flush, which is the last.
@@ -124,6 +125,7 @@ class VerbsSender {
   static constexpr uint32_t kReserve = 3;
 
   bool CanTransmit() const;
+  void Transmit();
   bool CanComplete() const { return queue_.first != queue_.unposted && IsDone(*queue_.first, false); }
   // Whether the first slice that is kept need not be any more.
   bool CanDrop() const;

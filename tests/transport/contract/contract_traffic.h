@@ -111,6 +111,7 @@ class SliceTalker {
   }
   bool done() const { return broken_ || retired_ == plan_.slices; }
   bool broken() const { return broken_; }
+  int posted() const { return posted_; }
 
  private:
   struct Flight {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <memory>
@@ -16,6 +17,7 @@
 #include "tests/transport/tcp/silence.h"
 #include "tests/transport/tcp/socket_cutter.h"
 #include "tests/verbs/provider/simulated_verbs.h"
+#include "transport/verbs/verbs_format.h"
 
 namespace annulus {
 namespace {
@@ -104,7 +106,7 @@ TEST_F(ResumeTrafficTest, NothingIsLostWhateverRequestFails) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     SimulatedVerbs::Seed(seed);
     std::mt19937_64 random(seed);
-    const auto link = OpenLink({.slot_bytes = 4096, .slots = 2 + static_cast<int>(seed % 4)});
+    const auto link = OpenLink({.slot_bytes = 4096, .slots = 1 + static_cast<int>(seed % 12)});
     ASSERT_NE(link, nullptr);
     const Plan there = PlanOf(seed);
     Plan back = there;
@@ -140,6 +142,42 @@ TEST_F(ResumeTrafficTest, NothingIsLostWhenTheDeviceFails) {
     conversation.Run();
     if (HasFailure()) return;
     for (const int side : {0, 1}) (void)link->end(side).Close();
+  }
+}
+
+// Small slices go until the peer has no receive left and all slots are in use. Then the peer takes them, or the links
+// go on over TCP first.
+TEST_F(ResumeTrafficTest, SmallSlicesThatNobodyTakesAreKept) {
+  for (int i = 0; i < 2 * kMostVerbsSlots; ++i) {
+    const int slots = 1 + i / 2;
+    const bool fails = i % 2 == 1;
+    SCOPED_TRACE(std::to_string(slots) + " slots" + (fails ? ", failing" : ""));
+    SimulatedVerbs::Seed(static_cast<uint64_t>(i));
+    const auto link = OpenLink({.slot_bytes = 4096, .slots = slots});
+    ASSERT_NE(link, nullptr);
+    Plan plan;
+    plan.seed = static_cast<uint64_t>(i);
+    plan.slices = 12 * slots + 64;
+    plan.max_bytes = 150;
+    plan.window = std::max(8, slots);
+    SliceTalker talker(&link->end(0), plan);
+    SliceListener listener(&link->end(1), plan);
+    const auto step = [&](bool listens) {
+      bool moved = false;
+      for (const int side : {0, 1}) ASSERT_TRUE(link->end(side).Progress(&moved).ok());
+      moved |= talker.Step();
+      if (listens) moved |= listener.Step();
+      if (!moved) link->Pass();
+    };
+    // Two receives are left for updates.
+    const int most = static_cast<int>(VerbsQueueDepth(slots)) - 2 + slots;
+    const Deadline deadline = DeadlineAfter(kContractPatience);
+    while (talker.posted() < most && Now() < deadline && !HasFailure()) step(false);
+    ASSERT_EQ(talker.posted(), most);
+    if (fails) SimulatedVerbs::FailPairs();
+    while (!(talker.done() && listener.done()) && Now() < deadline && !HasFailure()) step(true);
+    ASSERT_TRUE(talker.done() && listener.done() && !HasFailure());
+    EXPECT_EQ(link->end(0).stats().reconnects, fails ? 1u : 0u);
   }
 }
 
