@@ -59,7 +59,7 @@ Status ResumingEndpoint::PostSend(Send* send) {
 
 Status ResumingEndpoint::PostRecv(Recv* recv) {
   if (!status_.ok()) return status_;
-  if (second_ == nullptr || rest_->has_for_next()) return first_->PostRecv(recv);
+  if ((second_ == nullptr && lost_.ok()) || rest_->has_for_next()) return first_->PostRecv(recv);
   return lost_.ok() ? second_->PostRecv(recv) : lost_;
 }
 
@@ -75,7 +75,7 @@ bool ResumingEndpoint::SendsFrom(const std::byte* data, size_t bytes) {
 Status ResumingEndpoint::Progress(bool* moved) {
   if (!status_.ok()) return status_;
   Status status = first_->Progress(moved);
-  if (second_ == nullptr) {
+  if (second_ == nullptr && lost_.ok()) {
     if (!status.ok() || !rest_->has_stopped()) return status;
     *moved = true;
     status = BeginSecond();
@@ -167,7 +167,7 @@ Status ResumingEndpoint::FillPartial(bool* moved) {
 }
 
 Status ResumingEndpoint::Lose(const Status& status, bool* moved) {
-  if (lost_.ok()) {
+  if (!status.ok()) {
     lost_ = status;
     *moved = true;
     rest_->FailSends(lost_.code());
@@ -182,8 +182,8 @@ Status ResumingEndpoint::Lose(const Status& status, bool* moved) {
 
 bool ResumingEndpoint::Arm() {
   if (!status_.ok()) return false;
-  if (second_ == nullptr) return first_->Arm() && !rest_->has_stopped();
   if (!lost_.ok()) return first_->Arm() && rest_->has_for_next();
+  if (second_ == nullptr) return first_->Arm() && !rest_->has_stopped();
   return first_->Arm() && !Carry() && second_->Arm();
 }
 
@@ -191,7 +191,8 @@ bool ResumingEndpoint::Arm() {
 // where one of them is under way on the second link, nothing that has completed is behind it.
 bool ResumingEndpoint::Close() {
   const bool over = first_->Close();
-  if (second_ == nullptr && (over || !rest_->has_stopped() || !BeginSecond().ok())) return over;
+  if (second_ == nullptr && lost_.ok() && !over && rest_->has_stopped()) lost_ = BeginSecond();
+  if (second_ == nullptr) return over;
   if (linger_end_ == 0) {
     linger_end_ = DeadlineAfter(kLinger);
     if (status_.ok()) status_ = {Code::kAborted, "the link with rank " + std::to_string(peer()) + " was closed"};

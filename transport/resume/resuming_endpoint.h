@@ -7,7 +7,7 @@
 // received again into a slot of the second link, and only what is missing is copied to where its first part lies.
 //
 // Slots and queues stay those of the first link, and so do the limits. There is no way back. When the second link
-// fails, its error is the link's.
+// fails, or cannot be made, its error is the link's.
 //
 // Threads: as transport/transport.h says of every Endpoint.
 #pragma once
@@ -69,7 +69,8 @@ class ResumingEndpoint final : public Endpoint, private InPlace {
   bool Carry();
   bool FinishCarriers();
   Status FillPartial(bool* moved);
-  // The second link has failed: what still waits for a receive is delivered first.
+  // The second link has failed, or was not made, or the first one has ended after all: that is `status`, OK when it was
+  // told before. What still waits for a receive is delivered first.
   Status Lose(const Status& status, bool* moved);
   Carrier& CarrierAt(size_t index) { return carriers_[(first_carrier_ + index) % carriers_.size()]; }
 
@@ -85,7 +86,7 @@ class ResumingEndpoint final : public Endpoint, private InPlace {
   size_t carrying_ = 0;
   Patch patch_;
   std::atomic<uint64_t> bytes_sent_again_ = 0;
-  Status lost_;              // The second link's error.
+  Status lost_;              // The error of the second link, or why there is none.
   Deadline linger_end_ = 0;  // Set by the first Close() after the first link has stopped.
   Status status_;            // The sticky error, once there is a second link.
 };

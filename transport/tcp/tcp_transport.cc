@@ -250,8 +250,9 @@ Status TcpTransport::MakeEndpoint(const LinkRequest& link, std::span<Stream> lan
   const StreamEndpoint own = sockets[0].socket.local_endpoint(error);
   const StreamEndpoint peer = sockets[0].socket.remote_endpoint(error);
   if (error) {
-    return {Code::kPeerLost, "rank " + std::to_string(link.peer) + " left right after connecting: " + error.message(),
-            link.peer, error.value()};
+    return {Code::kPeerLost,
+            "the connection with rank " + std::to_string(link.peer) + " is gone already: " + error.message(), link.peer,
+            error.value()};
   }
   const bool same_host = link.same_host || IsLoopback(peer) || HostText(own) == HostText(peer);
   for (SealedSocket& each : sockets) {

@@ -1,0 +1,132 @@
+// Links that cannot go on over TCP after all: there is no second link, the peer breaks the rules or leaves, its host
+// does not answer, or the device does not stop. Each ends once, with an error that names the culprit.
+#include <gtest/gtest.h>
+#include <sched.h>
+
+#include <cerrno>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "tests/transport/contract/contract_link.h"
+#include "tests/transport/resume/resuming_transport.h"
+#include "tests/verbs/provider/simulated_verbs.h"
+#include "transport/continuable.h"
+
+namespace annulus {
+namespace {
+
+constexpr int kReconnectMs = 20'000;
+
+class ResumeFailureTest : public ::testing::Test {
+ protected:
+  ~ResumeFailureTest() override {
+    SimulatedVerbs::FailAfter(UINT64_MAX, IBV_WC_SUCCESS);
+    SimulatedVerbs::SetMachine({});
+    link_.reset();
+    const SimulatedCounts counts = SimulatedVerbs::Counts();
+    EXPECT_EQ(counts.busy, 0u) << "something was destroyed before what uses it";
+    EXPECT_EQ(counts.objects, 0u) << "something was not given back to the provider";
+  }
+
+  void Open(ResumingTransport::OverStream over_stream = TcpOverStream, int reconnect_ms = kReconnectMs) {
+    const auto make = [=](TransportConfig config) {
+      return std::make_unique<ResumingTransport>(std::move(config), reconnect_ms, nullptr, over_stream);
+    };
+    link_ = TransportLink::Open(make, nullptr, {.slot_bytes = 4096, .slots = 4});
+    ASSERT_NE(link_, nullptr);
+  }
+  Endpoint& end(int side) { return link_->end(side); }
+
+  // Drives one end, which sleeps where it may, until it ends.
+  Status AwaitEnd(int side) {
+    Status status;
+    for (const Deadline give_up = DeadlineAfter(kContractPatience); status.ok() && Now() < give_up;) {
+      bool moved = false;
+      status = end(side).Progress(&moved);
+      if (status.ok() && end(side).Arm()) link_->reactor(side)->WaitUntil(DeadlineAfter(10 * kMillisecond));
+    }
+    return status;
+  }
+  // Sends one slice from side 1, which has its slots.
+  void SendOne(Send* send) {
+    std::byte* slot = nullptr;
+    ASSERT_TRUE(end(1).AcquireSlot(&slot).ok());
+    send->data = slot;
+    send->bytes = send->ready = 1000;
+    ASSERT_TRUE(end(1).PostSend(send).ok());
+    bool moved = false;
+    for (const Deadline give_up = DeadlineAfter(kContractPatience); send->code != Code::kOk && Now() < give_up;) {
+      ASSERT_TRUE(end(1).Progress(&moved).ok());
+    }
+    ASSERT_EQ(send->code, Code::kOk);
+  }
+  void AwaitClose(int side) {
+    const Deadline give_up = DeadlineAfter(kContractPatience);
+    while (!end(side).Close() && Now() < give_up) sched_yield();
+    EXPECT_TRUE(end(side).Close());
+  }
+
+  std::unique_ptr<ContractLink> link_;
+};
+
+// What has arrived is delivered first, and nobody spins meanwhile.
+TEST_F(ResumeFailureTest, WithoutASecondLinkTheErrorIsTheLinks) {
+  int calls = 0;
+  Open([&calls](const TransportConfig& config, const LinkRequest&, const LinkStream&, std::unique_ptr<Endpoint>*) {
+    if (config.rank == 0) ++calls;
+    return Status(Code::kOutOfMemory, "no memory, says the test");
+  });
+  Send sends[2];
+  for (Send& send : sends) SendOne(&send);
+  SimulatedVerbs::FailPairs();
+  Status other;
+  bool moved = false;
+  for (const Deadline give_up = DeadlineAfter(kContractPatience); (calls == 0 || other.ok()) && Now() < give_up;) {
+    ASSERT_TRUE(end(0).Progress(&moved).ok());
+    if (other.ok()) other = end(1).Progress(&moved);
+  }
+  EXPECT_EQ(other.code(), Code::kOutOfMemory);
+  for (int i = 0; i < 100; ++i) {
+    moved = false;
+    ASSERT_TRUE(end(0).Progress(&moved).ok());
+    EXPECT_FALSE(moved);
+    EXPECT_TRUE(end(0).Arm());
+  }
+  std::byte* slot = nullptr;
+  EXPECT_EQ(end(0).AcquireSlot(&slot).code(), Code::kOutOfMemory);
+  Recv recvs[2];
+  for (Recv& recv : recvs) {
+    recv.capacity = 4096;
+    ASSERT_TRUE(end(0).PostRecv(&recv).ok());
+  }
+  EXPECT_EQ(AwaitEnd(0).code(), Code::kOutOfMemory);
+  for (Recv& recv : recvs) {
+    EXPECT_EQ(recv.code, Code::kOk);
+    end(0).Release(&recv);
+  }
+  EXPECT_EQ(calls, 1);
+  for (const int side : {0, 1}) AwaitClose(side);
+  EXPECT_EQ(calls, 1);
+}
+
+TEST_F(ResumeFailureTest, WithoutASecondLinkClosingEndsAllTheSame) {
+  int calls = 0;
+  Open([&calls](const TransportConfig&, const LinkRequest&, const LinkStream&, std::unique_ptr<Endpoint>*) {
+    ++calls;
+    return Status(Code::kOutOfMemory, "no memory, says the test");
+  });
+  Send send;
+  SendOne(&send);  // It is owed to the peer, so closing stops the link.
+  SimulatedVerbs::FailPairs();
+  for (const Deadline give_up = DeadlineAfter(kContractPatience); calls < 2 && Now() < give_up;) {
+    bool moved = false;
+    ASSERT_TRUE(end(0).Progress(&moved).ok());
+    (void)end(1).Close();
+  }
+  for (const int side : {0, 1}) AwaitClose(side);
+  EXPECT_EQ(calls, 2) << "once for each end";
+}
+
+}  // namespace
+}  // namespace annulus
