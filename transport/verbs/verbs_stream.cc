@@ -78,6 +78,7 @@ void VerbsStream::Wait() {
 
 // The stream's buffer is empty, so it has room; a peer that is gone is noticed by the stream's end.
 void VerbsStream::Say(const VerbsStop& stop) {
+  has_stopped_ = true;
   std::array<std::byte, VerbsStop::kBytes> out;
   WriteVerbsStop(stop, out);
   (void)send(socket_.native_handle(), out.data(), out.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -90,10 +91,12 @@ bool VerbsStream::acknowledged() {
 
 void VerbsStream::Leave(const VerbsFarewell& farewell) {
   if (!socket_.is_open()) return;
-  std::array<std::byte, VerbsFarewell::kBytes> out;
-  WriteVerbsFarewell(farewell, out);
-  // The stream's buffer is empty, so it has room; a peer that is gone needs no farewell.
-  (void)send(socket_.native_handle(), out.data(), out.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  if (!has_stopped_) {
+    std::array<std::byte, VerbsFarewell::kBytes> out;
+    WriteVerbsFarewell(farewell, out);
+    // The stream's buffer is empty, so it has room; a peer that is gone needs no farewell.
+    (void)send(socket_.native_handle(), out.data(), out.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  }
   asio::error_code ignored;
   // Closing alone is not enough: a forked child may hold the same socket open.
   socket_.shutdown(StreamSocket::shutdown_both, ignored);

@@ -41,7 +41,8 @@ class VerbsStream {
   // Makes the reactor return once something comes.
   void Wait();
 
-  // Says farewell and closes the stream.
+  // Says farewell and closes the stream. Once it has said that the device has stopped, what follows is not of this
+  // link, so there is no farewell.
   void Leave(const VerbsFarewell& farewell);
 
   // Says that the device has stopped.
@@ -75,6 +76,7 @@ class VerbsStream {
   StreamSocket socket_;
   bool ended_ = false;
   bool may_stop_ = false;
+  bool has_stopped_ = false;  // This end has said so.
   Said said_ = Said::kNothing;
   std::array<std::byte, VerbsFarewell::kBytes> in_{};
   size_t in_bytes_ = 0;

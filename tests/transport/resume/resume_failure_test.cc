@@ -2,6 +2,7 @@
 // does not answer, or the device does not stop. Each ends once, with an error that names the culprit.
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <sys/ioctl.h>
 
 #include <cerrno>
 #include <memory>
@@ -10,13 +11,25 @@
 
 #include "tests/transport/contract/contract_link.h"
 #include "tests/transport/resume/resuming_transport.h"
+#include "tests/transport/tcp/silence.h"
 #include "tests/verbs/provider/simulated_verbs.h"
 #include "transport/continuable.h"
+#include "transport/verbs/verbs_format.h"
 
 namespace annulus {
 namespace {
 
 constexpr int kReconnectMs = 20'000;
+
+// Bytes that have arrived at connected sockets of this process.
+int Unread() {
+  int all = 0;
+  for (const int fd : Connected()) {
+    int bytes = 0;
+    if (ioctl(fd, FIONREAD, &bytes) == 0) all += bytes;
+  }
+  return all;
+}
 
 class ResumeFailureTest : public ::testing::Test {
  protected:
@@ -126,6 +139,22 @@ TEST_F(ResumeFailureTest, WithoutASecondLinkClosingEndsAllTheSame) {
   }
   for (const int side : {0, 1}) AwaitClose(side);
   EXPECT_EQ(calls, 2) << "once for each end";
+}
+
+// It leaves once it has said that its device has stopped; its peer has done nothing since.
+TEST_F(ResumeFailureTest, APeerThatStopsAndLeavesEndsTheLinkBetweenSlices) {
+  Open();
+  SimulatedVerbs::FailPairs();
+  for (const Deadline give_up = DeadlineAfter(kContractPatience); Unread() == 0 && Now() < give_up;) {
+    bool moved = false;
+    ASSERT_TRUE(end(1).Progress(&moved).ok());
+  }
+  AwaitClose(1);
+  EXPECT_EQ(Unread(), static_cast<int>(VerbsStop::kBytes));
+  const Status status = AwaitEnd(0);
+  EXPECT_EQ(status.code(), Code::kPeerLost) << status.ToString();
+  EXPECT_EQ(status.peer(), 1);
+  EXPECT_EQ(status.message().find("in the middle of a slice"), std::string::npos) << status.message();
 }
 
 }  // namespace
