@@ -71,7 +71,7 @@ VerbsConnection::VerbsConnection(std::shared_ptr<VerbsHub> hub, const VerbsConne
       alarm_(hub_->executor()) {}
 
 void VerbsConnection::Destroy() {
-  pair_.Destroy();
+  Stop();
   hub_->Remove(number_);
 }
 
@@ -120,11 +120,16 @@ void VerbsConnection::Drain() {
   failure_.drain_end = DeadlineAfter(kDraining);
 }
 
-void VerbsConnection::StopForGood() {
+bool VerbsConnection::StopForGood() {
   PollAll();
-  Stop();
+  const int error = pair_.Destroy();
+  if (error != 0) {
+    fault_.Set("ending a queue pair", 0, error);
+    return false;
+  }
   PollAll();
   hub_->Remove(number_);
+  return true;
 }
 
 bool VerbsConnection::Move(bool sends) {

@@ -88,11 +88,12 @@ class VerbsConnection final : private VerbsLink {
   void Drain();
   // Whether it has, or never will. Only after Drain, or once Broken.
   bool Drained() const { return receiver_.drained() || hub_->failed() || Now() >= failure_.drain_end; }
-  // Stops the device: it touches no memory of others any more, and completes nothing more. What came stays.
-  void Stop() { pair_.Destroy(); }
+  // Stops the device, unless it refuses: it touches no memory of others any more, and completes nothing more. What came
+  // stays.
+  void Stop() { (void)pair_.Destroy(); }
   bool stopped() const { return !pair_.exists(); }
-  // The same, and the counts of what has arrived stay as they are.
-  void StopForGood();
+  // The same, and the counts of what has arrived stay as they are. Returns false, with a fault, when it refuses.
+  bool StopForGood();
   // Ends it: the device touches no memory any more, and what is still to complete is dropped.
   void Destroy();
 

@@ -155,7 +155,7 @@ Status VerbsEndpoint::ProgressStopping(bool* moved) {
   if (result == VerbsStopping::Result::kWrongCount) {
     connection_.fault()->Set("a number of received slices", stream_->stop()->slices);
   }
-  if (connection_.PeerIsAtFault()) {
+  if (connection_.PeerIsAtFault() || result == VerbsStopping::Result::kRefused) {
     End(connection_.FaultStatus(PeerName(), peer_));
   } else if (result == VerbsStopping::Result::kGaveUp) {
     End(connection_.HasFault() ? connection_.FaultStatus(PeerName(), peer_) : LostStatus());

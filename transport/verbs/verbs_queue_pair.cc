@@ -144,10 +144,13 @@ bool VerbsQueuePair::Fail() {
   return pair_ != nullptr && hub_->api().modify_qp(pair_, &to, IBV_QP_STATE) == 0;
 }
 
-void VerbsQueuePair::Destroy() {
-  if (pair_ == nullptr) return;
-  hub_->api().destroy_qp(pair_);
+int VerbsQueuePair::Destroy() {
+  if (pair_ == nullptr) return 0;
+  const int error = hub_->api().destroy_qp(pair_);
+  // EIO: the device is gone, and the kernel has released what it had; see ibv_open_device(3).
+  if (error != 0 && error != EIO) return error;
   pair_ = nullptr;
+  return 0;
 }
 
 }  // namespace annulus

@@ -55,8 +55,9 @@ class VerbsQueuePair {
 
   // Lets the device give back all that it has under way. Returns whether it will.
   bool Fail();
-  // Ends it: the device touches no memory of the link any more.
-  void Destroy();
+  // Ends it: the device touches no memory of the link any more. Returns 0, or the errno with which the device refused;
+  // then it is still there.
+  int Destroy();
   bool exists() const { return pair_ != nullptr; }
 
  private:

@@ -22,7 +22,7 @@ VerbsStopping::Result VerbsStopping::Step(VerbsStream* stream) {
   if (state_ == State::kDraining) {
     connection_->PollAll();
     if (!connection_->Drained()) return Result::kWaits;
-    connection_->StopForGood();
+    if (!connection_->StopForGood()) return Result::kRefused;
     stream->Say({failure_, connection_->receiver().whole_slices()});
     answered_ = Now();
     state_ = State::kTold;

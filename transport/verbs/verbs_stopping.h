@@ -42,8 +42,9 @@ class VerbsStopping {
   bool stopped() const { return state_ == State::kStopped; }
   const std::string& why() const { return why_; }
 
-  enum class Result : uint8_t { kWaits, kMoved, kGaveUp, kWrongCount };
-  // Goes on. kGaveUp: the peer's host does not answer over the stream either. The end of the stream is for the caller.
+  enum class Result : uint8_t { kWaits, kMoved, kRefused, kGaveUp, kWrongCount };
+  // Goes on. kRefused: the device does not end the queue pair, which is the connection's fault. kGaveUp: the peer's
+  // host does not answer over the stream either. The end of the stream is for the caller.
   Result Step(VerbsStream* stream);
   // Prepares for sleep. Returns false when there is something to do.
   bool Arm(VerbsStream* stream);

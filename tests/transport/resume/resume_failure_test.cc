@@ -157,5 +157,32 @@ TEST_F(ResumeFailureTest, APeerThatStopsAndLeavesEndsTheLinkBetweenSlices) {
   EXPECT_EQ(status.message().find("in the middle of a slice"), std::string::npos) << status.message();
 }
 
+// It could still write into slots, so what has arrived is not known for certain.
+TEST_F(ResumeFailureTest, ADeviceThatDoesNotStopEndsTheLink) {
+  Open();
+  SimulatedVerbs::SetMachine({.destroy_error = EBUSY});
+  SimulatedVerbs::FailPairs();
+  const Status own = AwaitEnd(1);
+  EXPECT_EQ(own.code(), Code::kSystem) << own.ToString();
+  EXPECT_EQ(own.peer(), Status::kNoRank);
+  EXPECT_EQ(own.os_errno(), EBUSY);
+  EXPECT_NE(own.message().find("ending a queue pair"), std::string::npos) << own.message();
+  const Status told = AwaitEnd(0);
+  EXPECT_EQ(told.code(), Code::kPeerLost) << told.ToString();
+  EXPECT_EQ(told.peer(), 1);
+}
+
+TEST_F(ResumeFailureTest, ADeviceThatIsGoneHasStopped) {
+  Open();
+  SimulatedVerbs::SetMachine({.destroy_error = EIO});
+  SimulatedVerbs::FailPairs();
+  const auto goes_on = [&](int side) { return end(side).stats().reconnects > 0; };
+  for (const Deadline give_up = DeadlineAfter(kContractPatience); !(goes_on(0) && goes_on(1)) && Now() < give_up;) {
+    bool moved = false;
+    for (const int side : {0, 1}) ASSERT_TRUE(end(side).Progress(&moved).ok());
+  }
+  EXPECT_TRUE(goes_on(0) && goes_on(1));
+}
+
 }  // namespace
 }  // namespace annulus

@@ -278,9 +278,11 @@ int ModifyPair(ibv_qp* base, ibv_qp_attr* to, int mask) {
 
 int DestroyPair(ibv_qp* base) {
   const std::lock_guard lock(Device().mutex());
+  const int error = Device().machine.destroy_error;
+  if (error != 0 && error != EIO) return error;
   Device().pairs.erase(base->qp_num);
   Delete<NicPair>(base);
-  return 0;
+  return error;
 }
 
 }  // namespace

@@ -25,6 +25,8 @@ struct SimulatedMachine {
   uint32_t gid_index = 5;        // Index of the IPv4 address.
   int gid_error = 0;             // The errno with which the table of addresses cannot be read.
   uint16_t pkey = 0xffff;        // The only partition key; 0: an entry that is not used.
+  // The errno with which queue pairs are destroyed. With EIO they are gone all the same, as the device is.
+  int destroy_error = 0;
 };
 
 // What went wrong, or was made to.
