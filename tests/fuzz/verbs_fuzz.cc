@@ -1,6 +1,6 @@
-// Fuzz target: what a peer sends over a verbs link. The greeting and the farewell take any bytes, and what is accepted
-// is what the writers write. The receiver takes any completions, with any headers, while receives are posted and
-// released: it stays within its memory, and keeps to the contract of its requests.
+// Fuzz target: what a peer sends over a verbs link. The greeting, the farewell and the word that a device has stopped
+// take any bytes, and what is accepted is what the writers write. The receiver takes any completions, with any headers,
+// while receives are posted and released: it stays within its memory, and keeps to the contract of its requests.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -59,6 +59,18 @@ void CheckFarewell(Bytes bytes) {
   if (!ReadVerbsFarewell(raw, &farewell)) return;
   std::array<std::byte, VerbsFarewell::kBytes> again;
   WriteVerbsFarewell(farewell, again);
+  ANNULUS_CHECK(raw == again);
+}
+
+void CheckStop(Bytes bytes) {
+  std::array<std::byte, VerbsStop::kBytes> raw;
+  bytes.Fill(raw.data(), raw.size());
+  VerbsStop stop;
+  if (!ReadVerbsStop(raw, &stop)) return;
+  VerbsFarewell farewell;
+  ANNULUS_CHECK(!ReadVerbsFarewell(raw, &farewell));
+  std::array<std::byte, VerbsStop::kBytes> again;
+  WriteVerbsStop(stop, again);
   ANNULUS_CHECK(raw == again);
 }
 
@@ -127,6 +139,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace annulus;
   CheckGreeting(Bytes(data, size));
   CheckFarewell(Bytes(data, size));
+  CheckStop(Bytes(data, size));
   PlayMessages(Bytes(data, size));
   return 0;
 }

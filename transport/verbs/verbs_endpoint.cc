@@ -158,7 +158,7 @@ Status VerbsEndpoint::ProgressStopping(bool* moved) {
   if (connection_.PeerIsAtFault() || result == VerbsStopping::Result::kRefused) {
     End(connection_.FaultStatus(PeerName(), peer_));
   } else if (result == VerbsStopping::Result::kGaveUp) {
-    End(connection_.HasFault() ? connection_.FaultStatus(PeerName(), peer_) : LostStatus());
+    End(LostStatus());
   } else if (PeerLeft()) {
     stopping_.Forbid();
   }
@@ -263,8 +263,9 @@ void VerbsEndpoint::Leave(Code code) {
   connection_.Destroy();
 }
 
+// A failure of the device here does not end a link that may go on over the stream. What ends it is the peer, then.
 Status VerbsEndpoint::LostStatus() const {
-  if (connection_.FailedHere()) {
+  if (connection_.FailedHere() && !connection_.sender().keeps()) {
     return {Code::kSystem, "verbs: " + connection_.FailureText() + " (" + Describe() + ")", Status::kNoRank, 0};
   }
   std::string text = PeerName();
@@ -277,6 +278,8 @@ Status VerbsEndpoint::LostStatus() const {
     text += std::string(" gave up its verbs link: ") + CodeName(farewell->code);
   } else if (PeerLeft()) {
     text += " died: its end of the verbs link is gone";
+  } else if (stopping_.begun()) {
+    text += " was lost: its host does not answer over TCP either, after its verbs link failed: " + stopping_.why();
   } else {
     text += " was lost: " + connection_.FailureText();
   }

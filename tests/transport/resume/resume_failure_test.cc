@@ -3,15 +3,19 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <sys/ioctl.h>
+#include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "tests/transport/contract/contract_link.h"
 #include "tests/transport/resume/resuming_transport.h"
 #include "tests/transport/tcp/silence.h"
+#include "tests/transport/tcp/socket_cutter.h"
 #include "tests/verbs/provider/simulated_verbs.h"
 #include "transport/continuable.h"
 #include "transport/verbs/verbs_format.h"
@@ -29,6 +33,11 @@ int Unread() {
     if (ioctl(fd, FIONREAD, &bytes) == 0) all += bytes;
   }
   return all;
+}
+
+// Writes to all connected sockets of this process.
+void WriteToAll(const std::byte* data, size_t bytes) {
+  for (const int fd : Connected()) ASSERT_EQ(write(fd, data, bytes), static_cast<ssize_t>(bytes));
 }
 
 class ResumeFailureTest : public ::testing::Test {
@@ -61,18 +70,28 @@ class ResumeFailureTest : public ::testing::Test {
     }
     return status;
   }
-  // Sends one slice from side 1, which has its slots.
-  void SendOne(Send* send) {
+  void PostOne(Send* send) {
     std::byte* slot = nullptr;
     ASSERT_TRUE(end(1).AcquireSlot(&slot).ok());
     send->data = slot;
     send->bytes = send->ready = 1000;
     ASSERT_TRUE(end(1).PostSend(send).ok());
+  }
+  // Sends one slice from side 1. The peer's device has it then, but its process does not.
+  void SendOne(Send* send) {
+    PostOne(send);
     bool moved = false;
     for (const Deadline give_up = DeadlineAfter(kContractPatience); send->code != Code::kOk && Now() < give_up;) {
       ASSERT_TRUE(end(1).Progress(&moved).ok());
     }
     ASSERT_EQ(send->code, Code::kOk);
+  }
+  // Lets side 1 say that its device has stopped.
+  void StopFirst() {
+    for (const Deadline give_up = DeadlineAfter(kContractPatience); Unread() == 0 && Now() < give_up;) {
+      bool moved = false;
+      ASSERT_TRUE(end(1).Progress(&moved).ok());
+    }
   }
   void AwaitClose(int side) {
     const Deadline give_up = DeadlineAfter(kContractPatience);
@@ -129,12 +148,11 @@ TEST_F(ResumeFailureTest, WithoutASecondLinkClosingEndsAllTheSame) {
     ++calls;
     return Status(Code::kOutOfMemory, "no memory, says the test");
   });
-  Send send;
-  SendOne(&send);  // It is owed to the peer, so closing stops the link.
   SimulatedVerbs::FailPairs();
+  StopFirst();
   for (const Deadline give_up = DeadlineAfter(kContractPatience); calls < 2 && Now() < give_up;) {
     bool moved = false;
-    ASSERT_TRUE(end(0).Progress(&moved).ok());
+    (void)end(0).Progress(&moved);
     (void)end(1).Close();
   }
   for (const int side : {0, 1}) AwaitClose(side);
@@ -145,16 +163,82 @@ TEST_F(ResumeFailureTest, WithoutASecondLinkClosingEndsAllTheSame) {
 TEST_F(ResumeFailureTest, APeerThatStopsAndLeavesEndsTheLinkBetweenSlices) {
   Open();
   SimulatedVerbs::FailPairs();
-  for (const Deadline give_up = DeadlineAfter(kContractPatience); Unread() == 0 && Now() < give_up;) {
-    bool moved = false;
-    ASSERT_TRUE(end(1).Progress(&moved).ok());
-  }
+  StopFirst();
   AwaitClose(1);
   EXPECT_EQ(Unread(), static_cast<int>(VerbsStop::kBytes));
   const Status status = AwaitEnd(0);
   EXPECT_EQ(status.code(), Code::kPeerLost) << status.ToString();
   EXPECT_EQ(status.peer(), 1);
   EXPECT_EQ(status.message().find("in the middle of a slice"), std::string::npos) << status.message();
+}
+
+// The device here fails, and then the peer's host does not acknowledge what this end says over the stream.
+TEST_F(ResumeFailureTest, APeerWhoseHostDoesNotAnswerIsNamedWhereverTheDeviceFailed) {
+  constexpr int kLimitMs = 200;
+  std::string why;
+  const auto network = SocketCutter::Create(&why);  // Where this process may set filters.
+  if (network == nullptr) GTEST_SKIP() << why;
+  Open(TcpOverStream, kLimitMs);
+  const std::vector<int> streams = Connected();
+  ASSERT_EQ(streams.size(), 2u);
+  ASSERT_EQ(Silence(streams), 2u);
+  SimulatedVerbs::FailAfter(0, IBV_WC_LOC_PROT_ERR);
+  Send send;
+  PostOne(&send);
+  const Nanoseconds begin = Now();
+  const Status status = AwaitEnd(1);
+  EXPECT_EQ(status.code(), Code::kPeerLost) << status.ToString();
+  EXPECT_EQ(status.peer(), 0);
+  EXPECT_NE(status.message().find("does not answer over TCP either"), std::string::npos) << status.message();
+  EXPECT_GE(Now() - begin, kLimitMs * kMillisecond);
+  EXPECT_EQ(send.code, Code::kPeerLost);
+}
+
+// Each says that it has received slices that were never sent.
+TEST_F(ResumeFailureTest, APeerWithAWrongCountBreaksTheRules) {
+  for (const uint32_t slices : {2U, 100U, 0x80000000U, 0xffffffffU}) {
+    SCOPED_TRACE(slices);
+    Open();
+    Send send;
+    SendOne(&send);
+    std::array<std::byte, VerbsStop::kBytes> stop;
+    WriteVerbsStop({0, slices}, stop);
+    WriteToAll(stop.data(), stop.size());
+    for (const int side : {1, 0}) {
+      const Status status = AwaitEnd(side);
+      EXPECT_EQ(status.code(), Code::kProtocol) << status.ToString();
+      EXPECT_EQ(status.peer(), 1 - side);
+      EXPECT_NE(status.message().find("a number of received slices"), std::string::npos) << status.message();
+    }
+    link_.reset();
+  }
+}
+
+TEST_F(ResumeFailureTest, HalfOfAWordAndTheEndIsADeath) {
+  Open();
+  std::array<std::byte, VerbsStop::kBytes> stop;
+  WriteVerbsStop({}, stop);
+  WriteToAll(stop.data(), stop.size() / 2);
+  link_->Sever(0);
+  const Status status = AwaitEnd(1);
+  EXPECT_EQ(status.code(), Code::kPeerLost) << status.ToString();
+  EXPECT_EQ(status.peer(), 0);
+}
+
+TEST_F(ResumeFailureTest, AWordThatIsNoneBreaksTheRules) {
+  for (const size_t spoilt : {size_t{0}, VerbsStop::kBytes - 1}) {  // The magic number; what is reserved.
+    Open();
+    std::array<std::byte, VerbsStop::kBytes> stop;
+    WriteVerbsStop({}, stop);
+    stop[spoilt] ^= std::byte{1};
+    WriteToAll(stop.data(), stop.size());
+    for (const int side : {0, 1}) {
+      const Status status = AwaitEnd(side);
+      EXPECT_EQ(status.code(), Code::kProtocol) << status.ToString();
+      EXPECT_EQ(status.peer(), 1 - side);
+    }
+    link_.reset();
+  }
 }
 
 // It could still write into slots, so what has arrived is not known for certain.

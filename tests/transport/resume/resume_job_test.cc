@@ -1,5 +1,5 @@
-// Whole jobs over verbs whose device fails at each request in turn: the ranks get the same bits, there is no verdict,
-// and nothing comes twice. Where the stream is gone too, there is the usual verdict.
+// Whole jobs over verbs in which each request fails in turn: the ranks get the same bits, there is no verdict, and
+// nothing comes twice.
 #include <annulus.h>
 #include <gtest/gtest.h>
 
