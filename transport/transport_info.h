@@ -54,6 +54,8 @@ struct TransportInfo {
   // the peer does the same. Null: it cannot. Errors: kOutOfMemory, kPeerLost, kSystem.
   Status (*over_stream)(const TransportConfig& config, const LinkRequest& link, LinkStream stream,
                         std::unique_ptr<Endpoint>* endpoint) = nullptr;
+  // As link_memory, of such a link. Null where over_stream is.
+  size_t (*over_stream_memory)(const TransportConfig& config) = nullptr;
   // Whether its links can be Continuable (transport/continuable.h), so that those of another one go on over the stream.
   bool continuable = false;
 };

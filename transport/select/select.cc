@@ -107,11 +107,7 @@ size_t LinkMemoryBytes(TransportList list, const TransportInfo& transport, const
   if (!continues) return transport.link_memory(config);
   TransportConfig first = config;
   first.continues = true;
-  // It has one connection, which is not made again.
-  TransportConfig second = config;
-  second.settings.Set("reconnect_ms", 0);
-  second.settings.Set("tcp_sockets", 1);
-  return transport.link_memory(first) + other->link_memory(second);
+  return transport.link_memory(first) + other->over_stream_memory(config);
 }
 
 Status CheckTransport(TransportList list, TransportChoice choice) {

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/settings.h"
+#include "transport/reconnect.h"
 #define ANNULUS_TRANSPORT_HEADERS
 #include "transport/select/transports.inc"
 #undef ANNULUS_TRANSPORT_HEADERS

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "transport/reconnect.h"
 #include "transport/security/seal.h"
 #include "transport/tcp/session/tcp_session.h"
 #include "transport/tcp/tcp.h"
@@ -51,10 +52,21 @@ size_t LanesBytes(const TransportConfig& config, int sockets) {
   return std::max(lanes * kSocketBytes, kOneSocketBytes) + lanes * each;
 }
 
+size_t SlotsBytes(const TransportConfig& config) {
+  const size_t slot = (config.slot_bytes + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
+  return 2 * static_cast<size_t>(config.slots) * slot;
+}
+
 size_t LinkMemoryBytes(const TransportConfig& config) {
   const auto sockets = static_cast<int>(std::max(config.settings.Number("tcp_sockets"), kChosenSockets));
-  const size_t slot = (config.slot_bytes + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
-  return 2 * static_cast<size_t>(config.slots) * slot + std::max(LanesBytes(config, 1), LanesBytes(config, sockets));
+  return SlotsBytes(config) + std::max(LanesBytes(config, 1), LanesBytes(config, sockets));
+}
+
+// It has one connection, which is not made again.
+size_t OverStreamBytes(const TransportConfig& config) {
+  TransportConfig one = config;
+  one.settings.Set("reconnect_ms", 0);
+  return SlotsBytes(config) + LanesBytes(one, 1);
 }
 
 }  // namespace
@@ -73,6 +85,7 @@ constinit const TransportInfo kTcpTransport = {
     .link_memory = LinkMemoryBytes,
     .create = CreateTcpTransport,
     .over_stream = TcpOverStream,
+    .over_stream_memory = OverStreamBytes,
 };
 
 }  // namespace annulus

@@ -5,8 +5,6 @@
 
 #include <cstdint>
 
-#include "transport/reconnect.h"
-
 namespace annulus {
 
 inline constexpr const char* kTcpName = "tcp";

@@ -18,6 +18,7 @@
 #include "transport/address.h"
 #include "transport/continuable.h"
 #include "transport/reactor.h"
+#include "transport/reconnect.h"
 #include "transport/security/connector.h"
 #include "transport/tcp/socket/tcp_options.h"
 #include "transport/tcp/socket/tcp_path.h"

@@ -44,6 +44,10 @@ TEST(TransportsTest, EachHasCostsAndMemory) {
     TransportConfig large = small;
     large.slots = 8;
     EXPECT_GE(each->link_memory(small), 4 * small.slot_bytes) << each->name;
+    ASSERT_EQ(each->over_stream_memory == nullptr, each->over_stream == nullptr) << each->name;
+    if (each->over_stream != nullptr) {
+      EXPECT_GE(each->over_stream_memory(small), 4 * small.slot_bytes) << each->name;
+    }
     EXPECT_GE(each->link_memory(large), each->link_memory(small) + 4 * small.slot_bytes) << each->name;
   }
 }

@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "tests/transport/tcp/tcp_peer.h"
-#include "transport/tcp/tcp_settings.h"
+#include "transport/reconnect.h"
 
 namespace annulus {
 namespace {
