@@ -24,6 +24,8 @@ class ControlMember : public ControlRole {
   // is due. A rank 0 that is stopped accepts no connection, so dialling tells the two apart.
   static constexpr Nanoseconds kUndelivered = 600 * kMillisecond;
   static constexpr Nanoseconds kNoWord = 750 * kMillisecond;
+  // Rank 0 gives up no path sooner than this after its last word: its kernel needs two seconds at least.
+  static constexpr Nanoseconds kLeastPatience = 2 * kSecond + kPathGrace;
 
   explicit ControlMember(const ControlRoleConfig& config);
 
@@ -66,7 +68,8 @@ class ControlMember : public ControlRole {
   Deadline path_until_ = kNoDeadline;  // End of kPathGrace; set by the report and when this rank leaves.
   Nanoseconds undelivered_since_ = 0;
   Nanoseconds last_word_ = 0;  // Time of rank 0's last word, or when this rank began to wait for one.
-  bool fell_silent_ = false;   // The connection that is to be made again did.
+  // When rank 0 may have given up the silent connection that is to be made again; kNoDeadline: it is none.
+  Deadline given_up_from_ = kNoDeadline;
   bool judge_left_ = false;
   bool departing_ = false;
   std::function<void()> on_gone_;

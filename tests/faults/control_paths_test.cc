@@ -43,6 +43,16 @@ TEST_P(ControlPathsTest, SilenceIsNoFailure) {
   job_.ExpectGoodEnd();
 }
 
+// Rank 0 dies behind a path that is silent for so long that the kernels have given it up, and finds nobody at the door
+// when it carries again. It is too early for rank 0 to have given up the other end.
+TEST_P(ControlPathsTest, ADeathOfRankZeroBehindASilenceIsADeath) {
+  if (!job_.hosts().LosePortAndNewConnections(1, SpreadJob::kPort)) GTEST_SKIP() << "no packet filter";
+  job_.Work(3200 * kMillisecond);
+  job_.ranks().Signal(0, SIGKILL);
+  job_.hosts().LoseNoPackets(1);
+  job_.ExpectVerdictAbout(0);
+}
+
 // The report of rank 1 waits in its kernel for as long as the path is bad. Rank 0 seems silent, and is not.
 TEST_P(ControlPathsTest, ALateReportBlamesNobody) {
   if (!job_.hosts().LoseAnyPackets(1, SpreadJob::kPort)) GTEST_SKIP() << "no packet filter";

@@ -266,6 +266,35 @@ TEST_P(ControlHostsSimTest, ARankZeroThatWasStoppedSaysWhatTheOthersHaveSaid) {
   EXPECT_GT(named, 0U);
 }
 
+// Rank 0 is killed behind a path that is silent. Its rank finds nobody at the door when the path carries again, before
+// rank 0 could have given it up: it says what all others say.
+TEST_P(ControlHostsSimTest, ADeathOfRankZeroBehindASilenceIsADeath) {
+  const int n = GetParam();
+  const uint64_t rounds = Rounds(1000, 100'000);
+  for (uint64_t seed = 1; seed <= rounds; ++seed) {
+    std::mt19937_64 random(seed * 1049 + n);
+    const int cut_off = 1 + static_cast<int>(random() % (n - 1));
+    SimCut how;
+    how.kind = random() % 2 == 0 ? SimCut::Kind::kSilence : SimCut::Kind::kNoRoute;
+    how.duration = 3 * kSecond + Within(&random, kSecond);
+    SCOPED_TRACE(testing::Message() << n << " ranks, seed " << seed << ", path of rank " << cut_off << " silent for "
+                                    << how.duration << " ns");
+    SimControlJob job(seed, n, {});
+    OpenAll(&job);
+    WorkAndLeave(&job, 30 * kSecond);
+    const Nanoseconds begin = kEntered + Within(&random, 2 * kSecond);
+    job.At(begin, [&] { job.Cut({cut_off}, how); });
+    job.At(begin + 1 + Within(&random, how.duration), [&] { job.Kill(0); });
+    job.Run(kLimit);
+    EXPECT_LT(job.clock().now(), kLimit) << "hang";
+    for (int rank = 1; rank < n; ++rank) {
+      const Verdict verdict = job.verdict(rank).value_or(Verdict{});
+      EXPECT_EQ(verdict, DeathVerdict(0)) << "rank " << rank << ": " << verdict.message;
+    }
+    if (HasFailure()) return;
+  }
+}
+
 // Each message of each story, garbled: one verdict, which names its sender or what the story is about. Where the word
 // of a verdict is what cannot be read, those who gave it keep it: rank 0 and all others, or the rank that aborted.
 TEST_P(ControlHostsSimTest, AMessageThatCannotBeReadIsItsSendersFaultOnAllRanks) {

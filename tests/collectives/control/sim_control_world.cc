@@ -49,6 +49,7 @@ class SimStream : public MessageStream, public std::enable_shared_from_this<SimS
   }
   bool open() const override { return line_->open(side_); }
   bool was_reset() const override { return was_reset_; }
+  Nanoseconds silent_for() const override { return line_->silent_for(side_); }
   bool acknowledged() override { return line_->unacknowledged(side_) == 0; }
 
  private:
