@@ -66,7 +66,7 @@ void ControlMember::WatchPath() {
   path_check_->Set(kPathCheckInterval, [this] {
     const Nanoseconds now = config_.net->Now();
     if (departing_ && now >= path_until_) return;
-    if (session_.delivered()) undelivered_since_ = now;
+    if (session_.delivered() || (redial_.active() && redial_.awaits_rank_0())) undelivered_since_ = now;
     NotePath(now - undelivered_since_ >= kUndelivered);
     if (!session_.delivered() && now < path_until_) config_.Heard();
     const bool unsure = now - undelivered_since_ >= kUndelivered || now - last_word_ >= kNoWord;
@@ -185,6 +185,7 @@ void ControlMember::Refused() {
 
 void ControlMember::RedialledInVain(const Status& last) {
   if (session_.open()) return;
+  if (redial_.awaits_rank_0()) return redial_.Begin(kRedialTime);
   if (IsOutOfDescriptors(last.os_errno())) return End(OwnLimit(last));
   End(LostPathVerdict({config_.rank}));
 }

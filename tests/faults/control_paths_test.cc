@@ -35,6 +35,17 @@ TEST_P(ControlPathsTest, ResetsBesideADeathLeaveOneVerdict) {
   job_.ExpectVerdictAbout(2);
 }
 
+// What rank 0's kernel accepts meanwhile, rank 0 reads when it runs again.
+TEST_P(ControlPathsTest, ResetsWhileRankZeroIsPausedAreNoFailure) {
+  job_.ranks().Signal(0, SIGSTOP);
+  job_.hosts().ResetConnections(1, SpreadJob::kPort);
+  job_.Work(8 * kSecond);
+  job_.ranks().Signal(0, SIGCONT);
+  job_.Work(2 * kSecond);
+  EXPECT_EQ(job_.ranks().worker(0).CountLines("came back"), 2) << job_.Outputs();
+  job_.ExpectGoodEnd();
+}
+
 // The connections are given up after eight seconds, and others take their place.
 TEST_P(ControlPathsTest, SilenceIsNoFailure) {
   if (!job_.hosts().LoseAnyPackets(0, SpreadJob::kPort)) GTEST_SKIP() << "no packet filter";
