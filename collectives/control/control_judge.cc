@@ -197,6 +197,7 @@ void ControlJudge::TellLoss(int rank, int os_errno) {
 void ControlJudge::Act() {
   if (on_gone_) return;  // A leaving rank no longer judges.
   config_.Heard();
+  NotePause(config_.net->Now());
   if (arbiter_.investigating()) absences_.Shorten(config_.net->After(kPathGrace));
   if (arbiter_.TakeQuery()) {
     ByteWriter out;
@@ -240,17 +241,23 @@ void ControlJudge::SendAll(MessageType type, const std::string& body) {
   }
 }
 
+// While a rank is away the timer runs often, so that a pause shows.
 void ControlJudge::SetTimer() {
-  const Deadline deadline = std::min(arbiter_.deadline(), absences_.deadline());
-  if (deadline == kNoDeadline) return;
-  const Nanoseconds wait = std::max<Nanoseconds>(deadline - config_.net->Now(), 0);
-  timer_->Set(wait, [this, deadline] { TimeIsUp(deadline); });
+  const Nanoseconds now = config_.net->Now();
+  due_ = std::min(arbiter_.deadline(), absences_.deadline());
+  if (due_ == kNoDeadline) return;
+  if (absences_.deadline() != kNoDeadline) due_ = std::min(due_, now + Arbiter::kLateTick);
+  timer_->Set(std::max<Nanoseconds>(due_ - now, 0), [this] { TimeIsUp(); });
+}
+
+void ControlJudge::NotePause(Nanoseconds now) {
+  if (due_ != kNoDeadline && now - due_ > Arbiter::kLateTick) absences_.Lengthen(now + kReplayGrace);
 }
 
 // A rank may have come back, and an answer may have arrived, while this process was paused.
-void ControlJudge::TimeIsUp(Deadline due) {
+void ControlJudge::TimeIsUp() {
   const Nanoseconds now = config_.net->Now();
-  if (now - due > Arbiter::kLateTick) absences_.Lengthen(now + kReplayGrace);
+  NotePause(now);
   FindUnheard(now);
   TakeAbsences(now);
   arbiter_.Tick(now);

@@ -52,8 +52,9 @@ class ControlJudge : public ControlRole {
   // Carries out what the arbiter wants after an event.
   void Act();
   void Announce();
-  // The timer, which was set for `due`.
-  void TimeIsUp(Deadline due);
+  void TimeIsUp();
+  // After a pause of this process nobody has been away for too long: who has come back may be unread.
+  void NotePause(Nanoseconds now);
   void TakeAbsences(Nanoseconds now);
   // Takes the ranks that no question has reached for lost, rather than for silent.
   void FindUnheard(Nanoseconds now);
@@ -73,6 +74,7 @@ class ControlJudge : public ControlRole {
   Absences absences_;
   std::set<int> given_up_;  // Ranks that were away for too long, since they were last heard.
   const std::unique_ptr<ControlTimer> timer_;
+  Deadline due_ = kNoDeadline;   // What the timer is set for.
   Nanoseconds returned_at_ = 0;  // When a rank last came back.
   bool announced_ = false;
   std::function<void()> departure_;  // What Depart was given, while it waits for ranks that are away.

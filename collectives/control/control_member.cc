@@ -66,7 +66,7 @@ void ControlMember::WatchPath() {
   path_check_->Set(kPathCheckInterval, [this] {
     const Nanoseconds now = config_.net->Now();
     if (departing_ && now >= path_until_) return;
-    if (session_.delivered()) undelivered_since_ = now;
+    if (session_.delivered() || (redial_.active() && redial_.awaits_rank_0())) undelivered_since_ = now;
     NotePath(now - undelivered_since_ >= kUndelivered);
     if (!session_.delivered() && now < path_until_) config_.Heard();
     const bool unsure = now - undelivered_since_ >= kUndelivered || now - last_word_ >= kNoWord;
@@ -161,24 +161,31 @@ void ControlMember::Closed(ControlEnd end, const Status& cause) {
   if (end == ControlEnd::kOrderly || !redial_.has_door())
     return End(end == ControlEnd::kSilent ? LostPathVerdict({config_.rank}) : DeathVerdict(0));
   Log(LogLevel::kInfo, config_.rank, "the control connection to rank 0 broke; dialling again");
-  fell_silent_ = end == ControlEnd::kSilent;
-  redial_.Begin(fell_silent_ ? kSilenceRedialTime : kRedialTime);
+  const bool fell_silent = end == ControlEnd::kSilent;
+  const Nanoseconds last_heard = config_.net->Now() - session_.silent_for();
+  given_up_from_ = fell_silent ? last_heard + kLeastPatience : kNoDeadline;
+  redial_.Begin(fell_silent ? kSilenceRedialTime : kRedialTime);
 }
 
 bool ControlMember::Connected(SealedFd connection) {
   if (!session_.Resume(std::move(connection)).ok()) return false;
   undelivered_since_ = last_word_ = config_.net->Now();
-  fell_silent_ = false;
+  given_up_from_ = kNoDeadline;
   NotePath(false);
   config_.Heard();
   return true;
 }
 
-// Rank 0 may have left because it has given this rank up: then all others know that they have lost each other.
-void ControlMember::Refused() { End(fell_silent_ ? LostPathVerdict({config_.rank}) : DeathVerdict(0)); }
+// Rank 0 may have left because it has given this rank up: then all others know that they have lost each other. Before
+// it can have done that, a refusal shows that its process has ended.
+void ControlMember::Refused() {
+  const bool may_be_given_up = config_.net->Now() >= given_up_from_;
+  End(may_be_given_up ? LostPathVerdict({config_.rank}) : DeathVerdict(0));
+}
 
 void ControlMember::RedialledInVain(const Status& last) {
   if (session_.open()) return;
+  if (redial_.awaits_rank_0()) return redial_.Begin(kRedialTime);
   if (IsOutOfDescriptors(last.os_errno())) return End(OwnLimit(last));
   End(LostPathVerdict({config_.rank}));
 }

@@ -21,9 +21,12 @@ class ControlMember : public ControlRole {
   static constexpr Nanoseconds kRedialTime = 3 * kSecond;
   static constexpr Nanoseconds kSilenceRedialTime = 8 * kSecond;
   // Time after which what must reach rank 0 is sent over another connection; and time without a word of rank 0, which
-  // is due. A rank 0 that is stopped accepts no connection, so dialling tells the two apart.
+  // is due. A rank 0 that is stopped lets nobody in, though its kernel accepts connections, so dialling tells the two
+  // apart.
   static constexpr Nanoseconds kUndelivered = 600 * kMillisecond;
   static constexpr Nanoseconds kNoWord = 750 * kMillisecond;
+  // Rank 0 gives up no path sooner than this after its last word: its kernel needs two seconds at least.
+  static constexpr Nanoseconds kLeastPatience = 2 * kSecond + kPathGrace;
 
   explicit ControlMember(const ControlRoleConfig& config);
 
@@ -51,7 +54,7 @@ class ControlMember : public ControlRole {
   void Refused();
   // Says whether rank 0, or the path to it, is silent.
   void NotePath(bool is_silent) const;
-  // `last`: why the last attempt failed.
+  // `last`: why the last attempt failed. A rank 0 that is only slow is dialled again; a call's deadline is the limit.
   void RedialledInVain(const Status& last);
   // There will be no connection to the judge any more, for the reason in `verdict`.
   void End(const Verdict& verdict);
@@ -64,9 +67,10 @@ class ControlMember : public ControlRole {
   std::optional<Call> reported_;  // The call whose verdict is due.
   const std::unique_ptr<ControlTimer> path_check_;
   Deadline path_until_ = kNoDeadline;  // End of kPathGrace; set by the report and when this rank leaves.
-  Nanoseconds undelivered_since_ = 0;
-  Nanoseconds last_word_ = 0;  // Time of rank 0's last word, or when this rank began to wait for one.
-  bool fell_silent_ = false;   // The connection that is to be made again did.
+  Nanoseconds undelivered_since_ = 0;  // When the path was last known to carry.
+  Nanoseconds last_word_ = 0;          // Time of rank 0's last word, or when this rank began to wait for one.
+  // When rank 0 may have given up the silent connection that is to be made again; kNoDeadline: it is none.
+  Deadline given_up_from_ = kNoDeadline;
   bool judge_left_ = false;
   bool departing_ = false;
   std::function<void()> on_gone_;

@@ -31,7 +31,8 @@ class ControlNet {
   // A rank came back; the callee owns the descriptor.
   using Returned = std::function<void(int rank, SealedFd connection)>;
   // An attempt to connect ended. After OK the callee owns the descriptor. Errors: kSystem with the errno of the
-  // connection, kTimeout, kPeerLost, and as StreamHandshake.
+  // connection; kTimeout, with ETIMEDOUT where no connection was made, without an errno where rank 0's host accepted
+  // one and rank 0 has not answered; kPeerLost, and as StreamHandshake.
   using Dialled = std::function<void(const Status& status, SealedFd connection)>;
 
   virtual ~ControlNet() = default;

@@ -67,6 +67,8 @@ class ControlSession {
   bool closed() const { return closed_; }
   // Whether there is a connection.
   bool open() const { return stream_ != nullptr && stream_->open(); }
+  // How long the peer's host had been silent when the last connection ended; kNoDeadline when that is not known.
+  Nanoseconds silent_for() const { return stream_ != nullptr ? stream_->silent_for() : kNoDeadline; }
   // Whether all that was sent is known to have reached the peer's host.
   bool delivered() const { return open() && !awaits_resume_ && stream_->acknowledged(); }
 

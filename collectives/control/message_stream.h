@@ -11,6 +11,7 @@
 #include <string>
 
 #include "base/bytes.h"
+#include "base/clock.h"
 #include "base/status.h"
 #include "collectives/control/control_wire.h"
 
@@ -54,6 +55,8 @@ class MessageStream {
   virtual bool open() const = 0;
   // Whether the connection ended by a reset.
   virtual bool was_reset() const = 0;
+  // How long the peer's host had been silent when the connection ended; kNoDeadline when that is not known.
+  virtual Nanoseconds silent_for() const = 0;
   // Whether the peer's kernel has acknowledged everything sent; it does so for a stopped process too.
   virtual bool acknowledged() = 0;
 };

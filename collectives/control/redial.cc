@@ -42,6 +42,7 @@ void Redial::Dial() {
 }
 
 void Redial::Dialled(const Status& status, SealedFd connection) {
+  awaits_rank_0_ = status.code() == Code::kTimeout && status.os_errno() == 0;
   if (status.ok() && handlers_.on_connected(std::move(connection))) {
     connected_at_ = net_->Now();
     return Stop();

@@ -36,6 +36,9 @@ class Redial {
   void set_door(const StreamEndpoint& door) { door_ = door; }
   bool has_door() const { return HasAddress(door_); }
   bool active() const { return until_ != kNoDeadline; }
+  // Whether rank 0's host accepted the last attempt that has ended, while rank 0 did not answer: the path carries, and
+  // rank 0 is stopped or slow.
+  bool awaits_rank_0() const { return awaits_rank_0_; }
 
   // Tries for `time`, in place of what was tried before.
   void Begin(Nanoseconds time);
@@ -53,6 +56,7 @@ class Redial {
   Nanoseconds dial_time_ = 0;                // Limit of the next attempt.
   std::optional<Nanoseconds> connected_at_;  // When the last attempt succeeded.
   Nanoseconds first_pause_ = 0;              // Wait before the first attempt.
+  bool awaits_rank_0_ = false;
 };
 
 }  // namespace annulus

@@ -35,12 +35,33 @@ TEST_P(ControlPathsTest, ResetsBesideADeathLeaveOneVerdict) {
   job_.ExpectVerdictAbout(2);
 }
 
+// What rank 0's kernel accepts meanwhile, rank 0 reads when it runs again.
+TEST_P(ControlPathsTest, ResetsWhileRankZeroIsPausedAreNoFailure) {
+  job_.ranks().Signal(0, SIGSTOP);
+  job_.hosts().ResetConnections(1, SpreadJob::kPort);
+  job_.Work(8 * kSecond);
+  job_.ranks().Signal(0, SIGCONT);
+  job_.Work(2 * kSecond);
+  EXPECT_EQ(job_.ranks().worker(0).CountLines("came back"), 2) << job_.Outputs();
+  job_.ExpectGoodEnd();
+}
+
 // The connections are given up after eight seconds, and others take their place.
 TEST_P(ControlPathsTest, SilenceIsNoFailure) {
   if (!job_.hosts().LoseAnyPackets(0, SpreadJob::kPort)) GTEST_SKIP() << "no packet filter";
   job_.Work(13 * kSecond);
   EXPECT_EQ(job_.ranks().worker(0).CountLines("came back"), 2) << job_.Outputs();
   job_.ExpectGoodEnd();
+}
+
+// Rank 0 dies behind a path that is silent for so long that the kernels have given it up, and finds nobody at the door
+// when it carries again. It is too early for rank 0 to have given up the other end.
+TEST_P(ControlPathsTest, ADeathOfRankZeroBehindASilenceIsADeath) {
+  if (!job_.hosts().LosePortAndNewConnections(1, SpreadJob::kPort)) GTEST_SKIP() << "no packet filter";
+  job_.Work(3200 * kMillisecond);
+  job_.ranks().Signal(0, SIGKILL);
+  job_.hosts().LoseNoPackets(1);
+  job_.ExpectVerdictAbout(0);
 }
 
 // The report of rank 1 waits in its kernel for as long as the path is bad. Rank 0 seems silent, and is not.

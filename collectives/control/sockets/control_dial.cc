@@ -1,5 +1,6 @@
 #include "collectives/control/sockets/control_dial.h"
 
+#include <cerrno>
 #include <chrono>
 #include <utility>
 
@@ -14,7 +15,8 @@ void ControlDial::Start(const StreamEndpoint& door, Nanoseconds limit, Done done
   done_ = std::move(done);
   timer_.expires_after(std::chrono::nanoseconds(limit));
   timer_.async_wait([self = shared_from_this()](const asio::error_code& ended) {
-    if (!ended) self->Finish({Code::kTimeout, "rank 0 does not answer at its control address"});
+    const int cause = self->handshake_ == nullptr ? ETIMEDOUT : 0;
+    if (!ended) self->Finish({Code::kTimeout, "rank 0 does not answer at its control address", Status::kNoRank, cause});
   });
   if (const int cause = OpenSocket(door.protocol().family(), &socket_); cause != 0) {
     if (!IsOutOfDescriptors(cause)) return Finish(Status::System("cannot open a socket", cause));

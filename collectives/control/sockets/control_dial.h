@@ -19,8 +19,7 @@ namespace annulus {
 
 class ControlDial : public std::enable_shared_from_this<ControlDial> {
  public:
-  // After OK the callee owns the descriptor. Errors: kSystem with the errno of the connection, kTimeout, kPeerLost, and
-  // as StreamHandshake.
+  // As ControlNet::Dialled.
   using Done = std::function<void(const Status& status, SealedFd connection)>;
 
   ControlDial(asio::io_context* context, const std::string& key, const Hello& hello);

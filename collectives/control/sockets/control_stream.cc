@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <asio/buffer.hpp>
 #include <asio/read.hpp>
 #include <asio/write.hpp>
@@ -41,6 +42,14 @@ void SetOptions(int fd) {
   set(IPPROTO_TCP, TCP_KEEPCNT, kKeepaliveProbes);
   set(IPPROTO_TCP, TCP_USER_TIMEOUT, kUserTimeoutMs);
   ::fcntl(fd, F_SETFD, FD_CLOEXEC);  // A program that this process starts must not keep the connection alive.
+}
+
+// Time since the kernel last heard the peer's host; kNoDeadline when it does not know.
+Nanoseconds SilenceOf(int fd) {
+  tcp_info info{};
+  socklen_t bytes = sizeof info;
+  if (::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0) return kNoDeadline;
+  return std::min(info.tcpi_last_data_recv, info.tcpi_last_ack_recv) * kMillisecond;
 }
 
 }  // namespace
@@ -170,6 +179,7 @@ void ControlStream::MaybeShutdown() {
 
 void ControlStream::End(const Status& cause) {
   const auto on_closed = std::move(handlers_.on_closed);
+  if (open()) silent_for_ = SilenceOf(socket_.socket.native_handle());
   Close();
   if (on_closed) on_closed(cause);
 }

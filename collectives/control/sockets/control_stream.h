@@ -13,6 +13,7 @@
 #include <span>
 #include <string>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "collectives/control/message_stream.h"
 #include "transport/security/sealed_socket.h"
@@ -34,6 +35,7 @@ class ControlStream : public MessageStream, public std::enable_shared_from_this<
   void Abandon() override;
   bool open() const override { return socket_.socket.is_open(); }
   bool was_reset() const override { return was_reset_; }
+  Nanoseconds silent_for() const override { return silent_for_; }
   bool acknowledged() override;
 
   // Stops reading and drops the handlers. Sending continues.
@@ -70,6 +72,7 @@ class ControlStream : public MessageStream, public std::enable_shared_from_this<
   bool finishing_ = false;
   bool ignores_ = false;
   bool was_reset_ = false;
+  Nanoseconds silent_for_ = kNoDeadline;
   asio::error_code write_error_;  // First error of a write that says how the connection ended.
 };
 

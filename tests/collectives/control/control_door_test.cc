@@ -51,10 +51,11 @@ class ControlDoorTest : public testing::Test {
 
   // A rank's attempt to come back. `meanwhile` runs when it has its socket.
   Status Dial(
-      const std::string& key, const Hello& hello, const std::function<void()>& meanwhile = [] {}) {
+      const std::string& key, const Hello& hello, const std::function<void()>& meanwhile = [] {},
+      Nanoseconds limit = 5 * kSecond) {
     const auto dial = std::make_shared<ControlDial>(&context_, key, hello);
     Status result = Status::WouldBlock();
-    dial->Start(address_, 5 * kSecond, [&result](const Status& status, const SealedFd& connection) {
+    dial->Start(address_, limit, [&result](const Status& status, const SealedFd& connection) {
       result = status;
       if (connection.fd >= 0) ::close(connection.fd);
     });
@@ -96,6 +97,19 @@ TEST_F(ControlDoorTest, ARankWithTheKeyComesBack) {
   EXPECT_TRUE(Dial("the key", HelloOf(2)).ok());
   EXPECT_TRUE(Dial("the key", HelloOf(2)).ok()) << "again";
   EXPECT_EQ(returned_, (std::vector{2, 2}));
+}
+
+// The kernel of a stopped process accepts connections.
+TEST_F(ControlDoorTest, WhoIsAcceptedAndNotAnsweredIsToldSo) {
+  int listener = -1;
+  int port = 0;
+  ASSERT_TRUE(ListenForReturns("127.0.0.1", &listener, &port).ok());
+  ASSERT_TRUE(MakeEndpoint("127.0.0.1", port, &address_).ok());
+  const Status status = Dial(
+      "the key", HelloOf(2), [] {}, 300 * kMillisecond);
+  EXPECT_EQ(status.code(), Code::kTimeout);
+  EXPECT_EQ(status.os_errno(), 0);
+  ::close(listener);
 }
 
 TEST_F(ControlDoorTest, OthersDoNot) {

@@ -233,37 +233,111 @@ TEST_P(ControlHostsSimTest, OfTwoRanksThatDieTogetherBothLossesAreTold) {
   EXPECT_GT(together * 4, rounds);
 }
 
-// Rank 0 is stopped beyond the deadline while another one dies. The others say without it that it does not respond;
-// when it runs again it learns of that and of the death at the same moment, and says what they say.
+// Rank 0 is stopped beyond the deadline while another one dies, or while a control connection is reset. The others say
+// without it that it does not respond; when it runs again it learns of that and of the death at the same moment, and
+// says what they say.
 TEST_P(ControlHostsSimTest, ARankZeroThatWasStoppedSaysWhatTheOthersHaveSaid) {
   const int n = GetParam();
   if (n < 3) GTEST_SKIP() << "nobody survives";
   const uint64_t rounds = Rounds(3000, 100'000);
   uint64_t named = 0;
   for (uint64_t seed = 1; seed <= rounds; ++seed) {
-    SCOPED_TRACE(testing::Message() << n << " ranks, seed " << seed);
+    const bool resets = seed % 2 == 0;                      // The control connection of one of the others, meanwhile.
+    const bool dies = !resets || (seed % 4 == 0 && n > 3);  // Somebody else must be able to tell rank 0.
+    const int last = dies ? n - 2 : n - 1;                  // Of the survivors.
+    SCOPED_TRACE(testing::Message() << n << " ranks, seed " << seed << (resets ? ", a reset" : "")
+                                    << (dies ? ", a death" : ""));
     std::mt19937_64 random(seed * 1033 + n);
     SimControlJob job(seed, n, {});
     OpenAll(&job);
-    job.At(kMillisecond + Within(&random, 2 * kMillisecond), [&] { job.Kill(n - 1); });
-    for (int rank = 0; rank + 1 < n; ++rank) {
+    if (dies) job.At(kMillisecond + Within(&random, 2 * kMillisecond), [&] { job.Kill(n - 1); });
+    for (int rank = 0; rank <= last; ++rank) {
       const Nanoseconds at = kCallDeadline + Within(&random, kMillisecond);
       const Status failure(Code::kTimeout, "the collective did not finish before its deadline");
       job.At(at, [&job, rank, failure] { job.Report(rank, failure, {}, kCallDeadline); });
     }
     const Nanoseconds stop = Within(&random, 3 * kMillisecond);
-    job.At(stop, [&] { job.Pause(0, 1900 * kMillisecond + Within(&random, 3 * kSecond)); });
+    const Nanoseconds time = 1900 * kMillisecond + Within(&random, (resets ? 10 : 3) * kSecond);
+    job.At(stop, [&] { job.Pause(0, time); });
+    const int cut_off = 1 + static_cast<int>(random() % last);
+    const Nanoseconds reset_at = stop + Within(&random, time);
+    if (resets) job.At(reset_at, [&] { job.Cut({cut_off}, {.kind = SimCut::Kind::kReset}); });
     job.Run(kLimit);
     EXPECT_LT(job.clock().now(), kLimit) << "hang";
-    for (int rank = 0; rank + 1 < n; ++rank) {
+    for (int rank = 0; rank <= last; ++rank) {
       const Verdict verdict = job.verdict(rank).value_or(Verdict{});
       EXPECT_EQ(verdict, job.verdict(0).value_or(Verdict{})) << "rank " << rank << ": " << verdict.message;
-      EXPECT_TRUE(verdict.rank == 0 || verdict.rank == n - 1) << verdict.message;
+      EXPECT_TRUE(verdict.rank == 0 || (dies && verdict.rank == n - 1)) << verdict.message;
     }
     named += job.verdict(0) && job.verdict(0)->rank == 0;
     if (HasFailure()) return;
   }
   EXPECT_GT(named, 0U);
+}
+
+// Rank 0 is killed behind a path that is silent. Its rank finds nobody at the door when the path carries again, before
+// rank 0 could have given it up: it says what all others say.
+TEST_P(ControlHostsSimTest, ADeathOfRankZeroBehindASilenceIsADeath) {
+  const int n = GetParam();
+  const uint64_t rounds = Rounds(1000, 100'000);
+  for (uint64_t seed = 1; seed <= rounds; ++seed) {
+    std::mt19937_64 random(seed * 1049 + n);
+    const int cut_off = 1 + static_cast<int>(random() % (n - 1));
+    SimCut how;
+    how.kind = random() % 2 == 0 ? SimCut::Kind::kSilence : SimCut::Kind::kNoRoute;
+    how.duration = 3 * kSecond + Within(&random, kSecond);
+    SCOPED_TRACE(testing::Message() << n << " ranks, seed " << seed << ", path of rank " << cut_off << " silent for "
+                                    << how.duration << " ns");
+    SimControlJob job(seed, n, {});
+    OpenAll(&job);
+    WorkAndLeave(&job, 30 * kSecond);
+    const Nanoseconds begin = kEntered + Within(&random, 2 * kSecond);
+    job.At(begin, [&] { job.Cut({cut_off}, how); });
+    job.At(begin + 1 + Within(&random, how.duration), [&] { job.Kill(0); });
+    job.Run(kLimit);
+    EXPECT_LT(job.clock().now(), kLimit) << "hang";
+    for (int rank = 1; rank < n; ++rank) {
+      const Verdict verdict = job.verdict(rank).value_or(Verdict{});
+      EXPECT_EQ(verdict, DeathVerdict(0)) << "rank " << rank << ": " << verdict.message;
+    }
+    if (HasFailure()) return;
+  }
+}
+
+// A control connection is reset about the time at which rank 0 is stopped for a while. Its kernel accepts the attempts
+// to connect that rank 0 will only read later: nobody is told of anything.
+TEST_P(ControlHostsSimTest, AResetBesideAPausedRankZeroIsNoFailure) {
+  const int n = GetParam();
+  const uint64_t rounds = Rounds(1000, 100'000);
+  for (uint64_t seed = 1; seed <= rounds; ++seed) {
+    std::mt19937_64 random(seed * 1051 + n);
+    const int cut_off = 1 + static_cast<int>(random() % (n - 1));
+    SimCut how;
+    how.kind = SimCut::Kind::kReset;
+    how.first = static_cast<int>(random() % 2);
+    how.duration = Within(&random, kSecond);
+    // Often rank 0 has just noticed the reset, and its pause ends when it has waited for long enough.
+    const bool is_close = random() % 2 == 0;
+    const Nanoseconds pause =
+        is_close ? 1400 * kMillisecond + Within(&random, 400 * kMillisecond) : Within(&random, 20 * kSecond);
+    const Nanoseconds begin = kEntered + Within(&random, 2 * kSecond);
+    const Nanoseconds at = begin - kMillisecond + Within(&random, is_close ? kMillisecond : pause);
+    SCOPED_TRACE(testing::Message() << n << " ranks, seed " << seed << ", path of rank " << cut_off << " reset "
+                                    << at - begin << " ns into a pause of " << pause << " ns, end " << how.first
+                                    << " first by " << how.duration << " ns");
+    SimControlJob job(seed, n, {});
+    OpenAll(&job);
+    WorkAndLeave(&job, 40 * kSecond);
+    job.At(begin, [&] { job.Pause(0, pause); });
+    job.At(at, [&] { job.Cut({cut_off}, how); });
+    job.Run(2 * kLimit);
+    EXPECT_LT(job.clock().now(), 2 * kLimit) << "hang";
+    for (int rank = 0; rank < n; ++rank) {
+      EXPECT_FALSE(job.verdict(rank)) << "rank " << rank << ": " << job.verdict(rank)->message;
+      EXPECT_TRUE(job.closed(rank)) << "rank " << rank;
+    }
+    if (HasFailure()) return;
+  }
 }
 
 // Each message of each story, garbled: one verdict, which names its sender or what the story is about. Where the word

@@ -271,7 +271,8 @@ TEST_P(ControlSimTest, OneVerdictWhateverTwoCuts) {
 }
 
 // Processes that are stopped for a while, rank 0 among them, beside one that fails: everybody names that one. The
-// pauses begin where the failure, the questions or the answers are.
+// pauses begin where the failure, the questions or the answers are. One control connection is reset about then; its
+// rank is paused for less than rank 0 waits for it.
 TEST_P(ControlSimTest, NobodyBlamesARankThatIsOnlyPaused) {
   const int n = GetParam();
   const uint64_t rounds = Rounds(3000, 100'000);
@@ -284,6 +285,9 @@ TEST_P(ControlSimTest, NobodyBlamesARankThatIsOnlyPaused) {
     SimControlJob job(seed, n, {});
     for (int rank = 0; rank < n; ++rank) job.At(0, [&job, rank] { job.Open(rank); });
     story.tell(&job);
+    const int cut_off = 1 + static_cast<int>(random() % (n - 1));
+    const Nanoseconds reset_at = kEntered + Within(&random, 2 * kCallDeadline);
+    job.At(reset_at, [&] { job.Cut({cut_off}, {.kind = SimCut::Kind::kReset}); });
     Nanoseconds awake_at = 0;
     for (uint64_t pauses = 1 + random() % 2; pauses > 0; --pauses) {
       const int rank = static_cast<int>(random() % n);
@@ -291,8 +295,9 @@ TEST_P(ControlSimTest, NobodyBlamesARankThatIsOnlyPaused) {
       const Nanoseconds begin = (random() % 2 == 0 ? kEntered : kCallDeadline) + Within(&random, 4 * kMillisecond);
       // Beyond its deadline a rank waits for a silent rank 0 for Control::kVerdictGrace.
       const bool is_judge_of_deadlines = rank == 0 && story.reports_deadlines;
+      const Nanoseconds longest = rank == cut_off ? kSecond : kLongestPause;
       const Nanoseconds time =
-          Within(&random, is_judge_of_deadlines ? kCallDeadline - begin + 1400 * kMillisecond : kLongestPause);
+          Within(&random, is_judge_of_deadlines ? kCallDeadline - begin + 1400 * kMillisecond : longest);
       if (time > 0) job.At(begin, [&job, rank, time] { job.Pause(rank, time); });
       awake_at = std::max(awake_at, begin + time);
     }

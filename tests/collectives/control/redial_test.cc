@@ -77,6 +77,19 @@ TEST_F(RedialTest, ReachesTheDoorAtOnce) {
   EXPECT_FALSE(redial_.active());
 }
 
+TEST_F(RedialTest, TellsARankZeroThatIsSlowFromASilentPath) {
+  net_.answer = Status(Code::kTimeout, "accepted, and not answered");
+  redial_.Begin(3 * kSecond);
+  RunFor(kSecond);
+  EXPECT_TRUE(redial_.awaits_rank_0());
+  net_.answer = Status(Code::kTimeout, "no connection", Status::kNoRank, ETIMEDOUT);
+  RunFor(kSecond);
+  EXPECT_FALSE(redial_.awaits_rank_0());
+  EXPECT_EQ(late_, 0);
+  RunFor(10 * kSecond);
+  EXPECT_EQ(late_, 1);
+}
+
 TEST_F(RedialTest, AttemptsThatFailAtOnceStayBounded) {
   net_.answer = Status::System("connecting to rank 0", ENETUNREACH);
   redial_.Begin(8 * kSecond);

@@ -188,7 +188,14 @@ void SimControlLine::TellNow(int side, ControlEnd how) {
   if (how == ControlEnd::kOrderly && !end.finished) Finish(side);
   if (how != ControlEnd::kOrderly) broken_ = true;
   end.ended = how;
+  end.ended_at = path_->clock().now();
   GiveOn(side);
+}
+
+Nanoseconds SimControlLine::silent_for(int side) const {
+  const End& end = ends_[side];
+  if (end.ended != ControlEnd::kSilent) return 0;
+  return kGiveUp + kGiveUpSpread + path_->clock().now() - end.ended_at;
 }
 
 void SimControlLine::GiveOn(int side) {

@@ -102,6 +102,9 @@ class SimControlLine : public std::enable_shared_from_this<SimControlLine> {
   // Number of messages of that side that have not arrived.
   int unacknowledged(int side) const { return static_cast<int>(ends_[side].sent.size()); }
 
+  // How long that side had heard nothing when it heard of its end.
+  Nanoseconds silent_for(int side) const;
+
   // For the path.
   void Forget();
   void Reset(int first, Nanoseconds lag);
@@ -120,6 +123,7 @@ class SimControlLine : public std::enable_shared_from_this<SimControlLine> {
     OnMessage on_message;                    // Null before Listen.
     OnEnd on_end;
     std::optional<ControlEnd> ended;  // How, if it was told.
+    Nanoseconds ended_at = 0;
   };
 
   void Deliver(int from, Nanoseconds resend);

@@ -49,6 +49,7 @@ class SimStream : public MessageStream, public std::enable_shared_from_this<SimS
   }
   bool open() const override { return line_->open(side_); }
   bool was_reset() const override { return was_reset_; }
+  Nanoseconds silent_for() const override { return line_->silent_for(side_); }
   bool acknowledged() override { return line_->unacknowledged(side_) == 0; }
 
  private:
@@ -103,7 +104,9 @@ class SimControlWorld::Net : public ControlNet {
     dial_ = dial;
     Net* const judge = world_->nets_[0].get();
     world_->clock_.At(Now() + limit, [this, dial] {
-      world_->WhenAwake(rank_, [dial] { dial->End(Status(Code::kTimeout, "no answer")); });
+      world_->WhenAwake(rank_, [dial] {
+        dial->End(Status(Code::kTimeout, "no answer", Status::kNoRank, dial->accepted ? 0 : ETIMEDOUT));
+      });
     });
     if (!world_->paths_[rank_]->has_route()) {
       return world_->clock_.At(Now(), [dial] { dial->End(Status::System("connecting to rank 0", ENETUNREACH)); });
@@ -119,6 +122,7 @@ class SimControlWorld::Net : public ControlNet {
     const auto answer = [this, dial, heed] { world_->WhenAwake(0, [dial, heed] { dial->line->Pass(0, heed); }); };
     dial->line->Pass(1, [dial, judge, answer] {
       if (judge->ended_) return dial->End(Status::System("connecting to rank 0", ECONNREFUSED));
+      dial->accepted = true;
       if (judge->expects_) answer();  // Before that, the connection waits to be accepted.
     });
   }
@@ -139,6 +143,7 @@ class SimControlWorld::Net : public ControlNet {
     std::shared_ptr<SimControlLine> line;
     Dialled done;
     int fd = -1;
+    bool accepted = false;  // By the kernel of rank 0's host.
 
     void End(const Status& status) {
       if (!done) return;
@@ -210,6 +215,7 @@ void SimControlWorld::Cut(const std::vector<int>& ranks, const SimCut& how) {
 }
 
 void SimControlWorld::Pause(int rank, Nanoseconds until) {
+  until = std::max(until, awake_at_[rank]);
   awake_at_[rank] = until;
   for (size_t member = 1; member < paths_.size(); ++member) {
     if (rank == 0) paths_[member]->Pause(0, until);

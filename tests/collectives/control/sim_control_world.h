@@ -28,7 +28,7 @@ class SimControlWorld {
   ControlConnections Connections(int rank);
   // Cuts the paths of these ranks, now; `how` names neither rank nor message.
   void Cut(const std::vector<int>& ranks, const SimCut& how);
-  // The process is stopped until then, and does everything late.
+  // The process is stopped until then, or until an earlier pause ends, and does everything late.
   void Pause(int rank, Nanoseconds until);
   Nanoseconds awake_at(int rank) const { return awake_at_[rank]; }
   // Runs `act` when that process runs: now, or when its pause is over.
