@@ -12,6 +12,10 @@
 namespace annulus {
 namespace {
 
+// Elements of a pool, from which all inputs of a type are cut: as many as a prime, so that no part of an input that has
+// a round length repeats.
+constexpr size_t kPool = 65521;
+
 template <typename T, typename Make>
 Bytes Fill(size_t count, Make make) {
   Bytes bytes(count * sizeof(T));
@@ -20,6 +24,45 @@ Bytes Fill(size_t count, Make make) {
     std::memcpy(bytes.data() + i * sizeof(T), &value, sizeof(T));
   }
   return bytes;
+}
+
+Bytes MakePool(DataType type) {
+  std::mt19937_64 random(static_cast<uint64_t>(type));
+  std::normal_distribution<double> normal(0, 1000);
+  switch (type) {
+    case DataType::kInt8:
+    case DataType::kUint8:
+      return Fill<uint8_t>(kPool, [&] { return static_cast<uint8_t>(random()); });
+    case DataType::kInt32:
+    case DataType::kUint32:
+      return Fill<uint32_t>(kPool, [&] { return static_cast<uint32_t>(random()); });
+    case DataType::kInt64:
+    case DataType::kUint64:
+      return Fill<uint64_t>(kPool, [&] { return random(); });
+    // Exponents around one: bits 0x38 of E4M3, 0x3c of E5M2, 0x3c00 of binary16, 0x3f80 of bfloat16.
+    case DataType::kFloat8E4M3:
+      return Fill<uint8_t>(kPool, [&] { return static_cast<uint8_t>(0x30 + random() % 0x18); });
+    case DataType::kFloat8E5M2:
+      return Fill<uint8_t>(kPool, [&] { return static_cast<uint8_t>(0x38 + random() % 0x0c); });
+    case DataType::kFloat16:
+      return Fill<uint16_t>(kPool, [&] { return static_cast<uint16_t>(0x3800 + random() % 0x0c00); });
+    case DataType::kBFloat16:
+      return Fill<uint16_t>(kPool, [&] { return static_cast<uint16_t>(0x3f00 + random() % 0x0180); });
+    case DataType::kFloat32:
+      return Fill<float>(kPool, [&] { return static_cast<float>(normal(random)); });
+    case DataType::kFloat64:
+      return Fill<double>(kPool, [&] { return normal(random); });
+    case DataType::kInt16:
+    case DataType::kUint16:
+      return Fill<uint16_t>(kPool, [&] { return static_cast<uint16_t>(random()); });
+    case DataType::kBool:
+      return Fill<uint8_t>(kPool, [&] { return static_cast<uint8_t>(random() % 2); });
+    case DataType::kComplex64:
+      return Fill<float>(2 * kPool, [&] { return static_cast<float>(normal(random)); });
+    case DataType::kComplex128:
+      return Fill<double>(2 * kPool, [&] { return normal(random); });
+  }
+  return {};
 }
 
 // Puts left op right in place of left.
@@ -86,42 +129,26 @@ Bytes PartOf(const Call& call, const Bytes& input, int rank) {
 }  // namespace
 
 Bytes MakeInput(DataType type, size_t count, int rank, uint64_t seed) {
-  std::mt19937_64 random(seed * 1000 + rank);
-  std::normal_distribution<double> normal(0, 1000);
-  switch (type) {
-    case DataType::kInt8:
-    case DataType::kUint8:
-      return Fill<uint8_t>(count, [&] { return static_cast<uint8_t>(random()); });
-    case DataType::kInt32:
-    case DataType::kUint32:
-      return Fill<uint32_t>(count, [&] { return static_cast<uint32_t>(random()); });
-    case DataType::kInt64:
-    case DataType::kUint64:
-      return Fill<uint64_t>(count, [&] { return random(); });
-    // Exponents around one: bits 0x38 of E4M3, 0x3c of E5M2, 0x3c00 of binary16, 0x3f80 of bfloat16.
-    case DataType::kFloat8E4M3:
-      return Fill<uint8_t>(count, [&] { return static_cast<uint8_t>(0x30 + random() % 0x18); });
-    case DataType::kFloat8E5M2:
-      return Fill<uint8_t>(count, [&] { return static_cast<uint8_t>(0x38 + random() % 0x0c); });
-    case DataType::kFloat16:
-      return Fill<uint16_t>(count, [&] { return static_cast<uint16_t>(0x3800 + random() % 0x0c00); });
-    case DataType::kBFloat16:
-      return Fill<uint16_t>(count, [&] { return static_cast<uint16_t>(0x3f00 + random() % 0x0180); });
-    case DataType::kFloat32:
-      return Fill<float>(count, [&] { return static_cast<float>(normal(random)); });
-    case DataType::kFloat64:
-      return Fill<double>(count, [&] { return normal(random); });
-    case DataType::kInt16:
-    case DataType::kUint16:
-      return Fill<uint16_t>(count, [&] { return static_cast<uint16_t>(random()); });
-    case DataType::kBool:
-      return Fill<uint8_t>(count, [&] { return static_cast<uint8_t>(random() % 2); });
-    case DataType::kComplex64:
-      return Fill<float>(2 * count, [&] { return static_cast<float>(normal(random)); });
-    case DataType::kComplex128:
-      return Fill<double>(2 * count, [&] { return normal(random); });
+  static const std::vector<Bytes> pools = [] {
+    std::vector<Bytes> made;
+    for (int i = 0; i < kNumDataTypes; ++i) made.push_back(MakePool(static_cast<DataType>(i)));
+    return made;
+  }();
+  const Bytes& pool = pools[static_cast<size_t>(type)];
+  const size_t element = TypeBytes(type);
+  Bytes input(count * element);
+  // Two primes spread ranks and seeds over the pool.
+  size_t from = (static_cast<size_t>(rank) * 7919 + seed * 10007) % kPool;
+  for (size_t done = 0; done < count; from = 0) {
+    const size_t part = std::min(count - done, kPool - from);
+    std::memcpy(input.data() + done * element, pool.data() + from * element, part * element);
+    done += part;
   }
-  return {};
+  return input;
+}
+
+bool SameBits(const Bytes& a, const Bytes& b) {
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size()) == 0);
 }
 
 size_t InputElements(const Call& call, int nranks) {

@@ -16,6 +16,9 @@ using Bytes = std::vector<std::byte>;
 // depend on their order.
 Bytes MakeInput(DataType type, size_t count, int rank, uint64_t seed);
 
+// As ==, which compares byte by byte.
+bool SameBits(const Bytes& a, const Bytes& b);
+
 // Elements of the input and output buffers of `call` on a rank.
 size_t InputElements(const Call& call, int nranks);
 size_t OutputElements(const Call& call, int nranks);
