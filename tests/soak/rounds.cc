@@ -8,7 +8,8 @@ namespace annulus {
 
 uint64_t Rounds(uint64_t fixed, uint64_t full) {
   ANNULUS_CHECK(fixed > 0 && fixed <= full);
-  return std::getenv("TEST_SOAK") != nullptr ? full : fixed;
+  if (std::getenv("TEST_SOAK") != nullptr) return full;
+  return kSanitized && fixed >= 50 ? fixed / 5 : fixed;
 }
 
 }  // namespace annulus

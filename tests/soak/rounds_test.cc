@@ -15,6 +15,7 @@ TEST(RoundsTest, AreAllInASoakAndAFixedShareElsewhere) {
   EXPECT_EQ(Rounds(3, 1000), 1000u);
   unsetenv("TEST_SOAK");
   EXPECT_EQ(Rounds(3, 1000), 3u);
+  EXPECT_EQ(Rounds(500, 1000), kSanitized ? 100u : 500u);
 }
 
 }  // namespace

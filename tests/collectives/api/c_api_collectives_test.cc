@@ -13,6 +13,7 @@
 #include "tests/collectives/harness/cluster.h"
 #include "tests/collectives/harness/links_fixture.h"
 #include "tests/collectives/harness/oracle.h"
+#include "tests/soak/rounds.h"
 
 namespace annulus {
 namespace {
@@ -106,15 +107,10 @@ constexpr CollectiveKind kKinds[] = {CollectiveKind::kAllreduce, CollectiveKind:
                                      CollectiveKind::kAllgather, CollectiveKind::kBroadcast,
                                      CollectiveKind::kReduce,    CollectiveKind::kBarrier};
 
-// Races depend neither on the type of the elements nor, beyond a few slices, on their number; the oracle takes most of
-// the time under the thread sanitizer, which looks at each of its steps.
-#ifdef __SANITIZE_THREAD__
-constexpr int kTypeStep = 5;
-constexpr size_t kLargeCount = 300001;
-#else
-constexpr int kTypeStep = 1;
-constexpr size_t kLargeCount = 1500001;
-#endif
+// Neither races nor wrong accesses depend on the type of the elements, but for those of the reducer, which has tests of
+// its own, nor, beyond a few slices, on their number. The oracle takes most of the time under a sanitizer.
+constexpr int kTypeStep = kSanitized ? 5 : 1;
+constexpr size_t kLargeCount = kSanitized ? 300001 : 1500001;
 
 class CollectivesTest : public LinksTest {};
 

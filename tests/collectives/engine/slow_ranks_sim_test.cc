@@ -19,7 +19,7 @@ constexpr Nanoseconds kLongestPause = 2500 * kMillisecond;
 // How long before the deadline a late pause begins at most; all others are over by then.
 constexpr Nanoseconds kBeforeDeadline = 400 * kMillisecond;
 // A long pause ends so long before the deadline, at least and at most: what is left of the call then takes less.
-constexpr Nanoseconds kLeastLeft = 5 * kMillisecond;
+constexpr Nanoseconds kLeastLeft = 20 * kMillisecond;
 constexpr Nanoseconds kMostLeft = 200 * kMillisecond;
 // As the kernel's bandwidth control has it: a share of each period.
 constexpr Nanoseconds kPeriod = 100 * kMillisecond;

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "tests/collectives/reduce/reducer_oracle.h"
+#include "tests/soak/rounds.h"
 
 namespace annulus {
 namespace {
@@ -33,7 +34,9 @@ class ReducerTest : public testing::TestWithParam<int64_t> {
   void TearDown() override { hwy::SetSupportedTargetsForTest(0); }
 };
 
+// All of them, or some for a sanitizer, which looks at what code does with memory, not with values.
 std::vector<uint16_t> Representatives() {
+  if (kSanitized) return {0x0001, 0x3c01, 0x7c01};
   std::vector<uint16_t> values = {0x0000, 0x8000, 0x0001, 0x8001, 0x03ff, 0x0400, 0x7bff, 0xfbff,
                                   0x7c00, 0xfc00, 0x7c01, 0x7e00, 0xfe55, 0x3c00, 0xbc00, 0x3c01,
                                   0x0080, 0x007f, 0x7f7f, 0xff7f, 0x7f80, 0xff80, 0x7f81, 0x7fc0,
