@@ -51,7 +51,8 @@ Bytes FoldByOracle(DataType type, ReduceOp op, uint32_t divisor, const std::vect
 // Random bits, with zeros, infinities, NaNs and the like among them.
 Bytes RandomElements(DataType type, size_t count, std::mt19937_64* random);
 
-// Every instruction set that was compiled in and runs here; hwy::SetSupportedTargetsForTest takes them.
+// Every instruction set that was compiled in and runs here, but in a sanitizer's build the emulated one;
+// hwy::SetSupportedTargetsForTest takes them.
 std::vector<int64_t> ReducerTargets();
 
 }  // namespace annulus
