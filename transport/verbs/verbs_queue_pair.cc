@@ -7,6 +7,8 @@
 #include <iterator>
 #include <string>
 
+#include "transport/verbs/device/verbs_advice.h"
+
 namespace annulus {
 namespace {
 
@@ -26,7 +28,8 @@ constexpr uint32_t kPieces = 2;
 }  // namespace
 
 Status VerbsQueuePair::Refused(const char* what, int error) const {
-  return Status::System(std::string("verbs: ") + what + " on " + hub_->device().Describe(), error);
+  const Status refused = Status::System(std::string("verbs: ") + what + " on " + hub_->device().Describe(), error);
+  return {refused.code(), refused.message() + VerbsAdvice(error), Status::kNoRank, error};
 }
 
 Status VerbsQueuePair::Create() {

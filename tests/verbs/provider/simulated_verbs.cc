@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "tests/verbs/provider/simulated_nic.h"
+#include "tests/verbs/provider/simulated_refusals.h"
 
 namespace annulus {
 namespace {
@@ -33,6 +34,13 @@ template <class Object, class Base>
 void Delete(Base* object) {
   --Device().counts.objects;
   delete static_cast<Object*>(object);
+}
+
+// Whether this call is refused, with errno.
+bool Refuses(SimulatedCall call) {
+  const int error = SimulatedRefusals::Note(call);
+  if (error != 0) errno = error;
+  return error != 0;
 }
 
 int Busy() {
@@ -67,10 +75,16 @@ int PostSend(ibv_qp* pair, ibv_send_wr* request, ibv_send_wr** bad) {
 }
 
 int PostReceive(ibv_qp* pair, ibv_recv_wr* request, ibv_recv_wr** bad) {
+  // Only the pair's own thread changes its state so early.
+  if (pair->state == IBV_QPS_INIT && Refuses(SimulatedCall::kPostReceive)) {
+    *bad = request;
+    return errno;
+  }
   return Device().PostReceive(static_cast<NicPair*>(pair), request, bad);
 }
 
 ibv_context* OpenDevice(ibv_device* device) {
+  if (Refuses(SimulatedCall::kOpenDevice)) return nullptr;
   const std::lock_guard lock(Device().mutex());
   auto* const context = Count(new NicContext{});
   context->device = device;
@@ -93,6 +107,7 @@ int CloseDevice(ibv_context* context) {
 }
 
 int QueryDevice(ibv_context*, ibv_device_attr* attributes) {
+  if (Refuses(SimulatedCall::kQueryDevice)) return errno;
   const std::lock_guard lock(Device().mutex());
   *attributes = {};
   attributes->phys_port_cnt = 1;
@@ -101,6 +116,7 @@ int QueryDevice(ibv_context*, ibv_device_attr* attributes) {
 }
 
 int QueryPort(ibv_context*, uint8_t, _compat_ibv_port_attr* compatible) {
+  if (Refuses(SimulatedCall::kQueryPort)) return errno;
   const std::lock_guard lock(Device().mutex());
   auto* const attributes = reinterpret_cast<ibv_port_attr*>(compatible);
   attributes->state = Device().machine.port_state;
@@ -111,6 +127,7 @@ int QueryPort(ibv_context*, uint8_t, _compat_ibv_port_attr* compatible) {
 
 // One address that must not be used, one of IPv6, and the one of IPv4 behind a gap.
 ssize_t QueryGidTable(ibv_context*, ibv_gid_entry* entries, size_t most, uint32_t, size_t) {
+  if (Refuses(SimulatedCall::kQueryGids)) return -errno;
   const std::lock_guard lock(Device().mutex());
   if (Device().machine.gid_error != 0) return -Device().machine.gid_error;
   ibv_gid link_local{};
@@ -129,6 +146,7 @@ ssize_t QueryGidTable(ibv_context*, ibv_gid_entry* entries, size_t most, uint32_
 }
 
 int QueryPkey(ibv_context*, uint8_t, int index, __be16* pkey) {
+  if (Refuses(SimulatedCall::kQueryPkey)) return -1;
   const std::lock_guard lock(Device().mutex());
   *pkey = Device().machine.pkey;
   return index == 0 ? 0 : -1;
@@ -147,6 +165,7 @@ int GetAsyncEvent(ibv_context* context, ibv_async_event* event) {
 void AckAsyncEvent(ibv_async_event*) {}
 
 ibv_pd* AllocDomain(ibv_context* context) {
+  if (Refuses(SimulatedCall::kDomain)) return nullptr;
   const std::lock_guard lock(Device().mutex());
   auto* const domain = Count(new ibv_pd{});
   domain->context = context;
@@ -164,6 +183,7 @@ int DeallocDomain(ibv_pd* domain) {
 }
 
 ibv_mr* RegisterMemory(ibv_pd* domain, void* memory, size_t bytes, int access) {
+  if (Refuses(SimulatedCall::kRegister)) return nullptr;
   const std::lock_guard lock(Device().mutex());
   SimulatedNic& device = Device();
   if (device.registered_bytes + bytes > device.machine.most_registered_bytes) {
@@ -191,6 +211,7 @@ int DeregisterMemory(ibv_mr* region) {
 }
 
 ibv_comp_channel* CreateChannel(ibv_context* context) {
+  if (Refuses(SimulatedCall::kChannel)) return nullptr;
   const std::lock_guard lock(Device().mutex());
   auto* const channel = Count(new NicChannel{});
   channel->context = context;
@@ -206,6 +227,7 @@ int DestroyChannel(ibv_comp_channel* channel) {
 }
 
 ibv_cq* CreateQueue(ibv_context* context, int completions, void*, ibv_comp_channel* channel, int) {
+  if (Refuses(SimulatedCall::kQueue)) return nullptr;
   const std::lock_guard lock(Device().mutex());
   auto* const queue = Count(new NicQueue{});
   queue->context = context;
@@ -241,6 +263,7 @@ void AckQueueEvents(ibv_cq* queue, unsigned events) {
 }
 
 ibv_qp* CreatePair(ibv_pd* domain, ibv_qp_init_attr* wanted) {
+  if (Refuses(SimulatedCall::kPair)) return nullptr;
   const std::lock_guard lock(Device().mutex());
   SimulatedNic& device = Device();
   if (wanted->cap.max_inline_data > device.machine.most_inline_bytes) {
@@ -260,7 +283,22 @@ ibv_qp* CreatePair(ibv_pd* domain, ibv_qp_init_attr* wanted) {
   return pair;
 }
 
+// The call that moves a pair to that state; states that only failures lead to are not refused.
+int RefusalOf(ibv_qp_state to) {
+  switch (to) {
+    case IBV_QPS_INIT:
+      return SimulatedRefusals::Note(SimulatedCall::kInitialize);
+    case IBV_QPS_RTR:
+      return SimulatedRefusals::Note(SimulatedCall::kConnectToReceive);
+    case IBV_QPS_RTS:
+      return SimulatedRefusals::Note(SimulatedCall::kConnectToSend);
+    default:
+      return 0;
+  }
+}
+
 int ModifyPair(ibv_qp* base, ibv_qp_attr* to, int mask) {
+  if (const int error = RefusalOf(to->qp_state); error != 0) return error;
   const std::lock_guard lock(Device().mutex());
   auto* const pair = static_cast<NicPair*>(base);
   if ((mask & IBV_QP_STATE) == 0) return EINVAL;
