@@ -3,6 +3,7 @@
 #include <string>
 
 #include "base/bytes.h"
+#include "transport/verbs/device/verbs_route.h"
 
 namespace annulus {
 namespace {
@@ -54,7 +55,8 @@ void WriteVerbsGreeting(const VerbsGreeting& greeting, std::span<std::byte, Verb
   writer.U32(greeting.queue_pair).U32(greeting.first_packet).U16(greeting.lid);
   writer.U8(greeting.ethernet ? 1 : 0).U8(greeting.mtu).Bytes(std::as_bytes(std::span(greeting.gid)));
   writer.U32(greeting.slots).U64(greeting.slot_bytes).U64(greeting.address).U32(greeting.key);
-  writer.U64((greeting.continues ? kContinues : 0) | (greeting.refused ? kRefused : 0)).U64(0);
+  writer.U64((greeting.continues ? kContinues : 0) | (greeting.refused ? kRefused : 0)).U16(greeting.pkey);
+  writer.U16(0).U32(0);
 }
 
 Status ReadVerbsGreeting(std::span<const std::byte, VerbsGreeting::kBytes> from, VerbsGreeting* greeting) {
@@ -73,6 +75,7 @@ Status ReadVerbsGreeting(std::span<const std::byte, VerbsGreeting::kBytes> from,
   read.address = reader.U64();
   read.key = reader.U32();
   const uint64_t flags = reader.U64();
+  read.pkey = reader.U16();
   read.continues = (flags & kContinues) != 0;
   if (!reader.ok() || magic != kGreetingMagic) return Broken("a greeting's magic number", magic);
   if (version != kGreetingVersion) return Broken("a greeting's version", version);
@@ -84,6 +87,8 @@ Status ReadVerbsGreeting(std::span<const std::byte, VerbsGreeting::kBytes> from,
   if (read.queue_pair == 0 || read.queue_pair > kMost24Bits) return Broken("a queue pair number", read.queue_pair);
   if (read.first_packet > kMost24Bits) return Broken("a packet number", read.first_packet);
   if (ethernet > 1) return Broken("a link layer", ethernet);
+  if (ethernet == 0 && (read.lid == 0 || read.lid > kMostLid)) return Broken("a LID", read.lid);
+  if (ethernet == 0 && (read.pkey & 0x7fff) == 0) return Broken("a partition key", read.pkey);
   if (read.mtu < 1 || read.mtu > kMostMtu) return Broken("an MTU", read.mtu);
   if (read.slots < 1 || read.slots > kMostVerbsSlots) return Broken("a number of slots", read.slots);
   if (read.slot_bytes < 1 || read.slot_bytes > VerbsImmediate::kMostValue) return Broken("a slot", read.slot_bytes);

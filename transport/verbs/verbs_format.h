@@ -84,6 +84,7 @@ struct VerbsGreeting {
   uint32_t queue_pair = 0;
   uint32_t first_packet = 0;  // Packet sequence number, 24 bits.
   uint16_t lid = 0;
+  uint16_t pkey = 0;  // Partition key. Its and the LID's meaning: InfiniBand alone.
   bool ethernet = false;
   uint8_t mtu = 0;  // As in ibv_mtu.
   std::array<uint8_t, 16> gid{};
