@@ -236,6 +236,8 @@ struct LinkRequest {
   int channel = 0;
   bool same_host = false;
   std::string address;  // The peer's LocalAddress() of this transport.
+  // Another transport can link the two; both ends know that alike. A device that refuses this link is then no error.
+  bool has_other = false;
 };
 
 // What Connect needs and was not known when the transport was made.
@@ -245,6 +247,9 @@ struct ConnectContext {
   // Optional. Called whenever the reactor wakes up. A failure ends Connect at once with that status (another rank is
   // known to have failed meanwhile).
   std::function<Status()> give_up;
+  // Called once for each of the links that a device has refused, at either end, with its index and the reason. Needed
+  // where a link has_other.
+  std::function<void(size_t link, const std::string& why)> refused;
 };
 
 class Transport {
@@ -261,8 +266,9 @@ class Transport {
 
   // Establishes all links at once, authenticated both ways, and stops listening. Both ends must call it; the higher
   // rank dials, the lower accepts. Strangers, slow clients and broken hellos are dropped, logged once, and do not delay
-  // the rest. Output: endpoints[i] belongs to links[i]. Blocks up to context.deadline. Errors: kTimeout, kAuth or
-  // kPeerLost with the peer's rank; what give_up returned. On an error, all links made so far are closed.
+  // the rest. Output: endpoints[i] belongs to links[i]; null, at both ends, where a device refused a link that
+  // has_other. Blocks up to context.deadline. Errors: kTimeout, kAuth or kPeerLost with the peer's rank; what give_up
+  // returned. On an error, all links made so far are closed.
   virtual Status Connect(std::span<const LinkRequest> links, const ConnectContext& context,
                          std::vector<std::unique_ptr<Endpoint>>* endpoints) = 0;
 };

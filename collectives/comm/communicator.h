@@ -78,6 +78,8 @@ class Communicator {
   TransportList transports() const { return setup_->resources().transports; }
   const PlanSettings& plan() const { return setup_->plan(); }
   const Topology& topology() const { return setup_->topology(); }
+  // As Setup::Refusal.
+  std::string Refusal(int peer) const { return setup_->Refusal(peer); }
   const AlgorithmChoice& choice() const { return dispatcher_.choice(); }
   // Source of choice(), in words.
   const std::string& choice_source() const { return choice_source_; }

@@ -79,7 +79,11 @@ std::string PassedOverText(const Communicator& communicator, int peer) {
   std::string why;
   const Status chosen = SelectTransport(communicator.transports(), EndOf(members, communicator.rank()),
                                         EndOf(members, peer), &index, &why);
-  return !chosen.ok() || why.empty() ? "" : " (" + why + ")";
+  if (!chosen.ok()) return "";
+  if (const std::string refusal = communicator.Refusal(peer); !refusal.empty()) {
+    why += (why.empty() ? "" : "; ") + refusal;
+  }
+  return why.empty() ? "" : " (" + why + ")";
 }
 
 }  // namespace

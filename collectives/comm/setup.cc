@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <system_error>
 #include <utility>
 
@@ -166,10 +167,9 @@ Status Setup::Link(const Meeting& meeting, const GiveUp& give_up, Deadline deadl
     Status status = Verdicted();
     return status.ok() && give_up ? give_up() : status;
   };
-  return transports_.Connect(wanted, context,
-                             [this](size_t transport, const LinkRequest& link, std::unique_ptr<Endpoint> endpoint) {
-                               AddLink(resources_.transports[transport]->name, link, std::move(endpoint));
-                             });
+  ANNULUS_RETURN_IF_ERROR(transports_.Connect(std::move(wanted), std::move(context), this));
+  TellRefusals();
+  return Status();
 }
 
 void Setup::Notice() {
@@ -190,24 +190,60 @@ Status Setup::Verdicted() const {
   return {verdict.code, verdict.message, verdict.rank, verdict.os_errno};
 }
 
-Status Setup::Select(int peer, int* index, std::string* passed_over) const {
+Status Setup::Select(int peer, int* index, std::string* passed_over, size_t first) const {
   const std::span<const Member> members = membership_.members();
-  return SelectTransport(resources_.transports, EndOf(members, rank()), EndOf(members, peer), index, passed_over);
+  return SelectTransport(resources_.transports, EndOf(members, rank()), EndOf(members, peer), index, passed_over,
+                         first);
+}
+
+LinkRequest Setup::RequestOf(int transport, int peer, int channel) const {
+  const Member& own = membership_.members()[rank()];
+  const Member& member = membership_.members()[peer];
+  int other = 0;
+  const bool has_other = Select(peer, &other, nullptr, static_cast<size_t>(transport) + 1).ok();
+  return {peer, channel, member.host_id == own.host_id, member.addresses[transport], has_other};
 }
 
 Status Setup::ChooseLinks(std::vector<std::vector<LinkRequest>>* wanted) const {
   wanted->assign(resources_.transports.size(), {});
-  const Member& own = membership_.members()[rank()];
   for (const NeededLink& link : LinksNeeded(rank(), {plan_, topology()})) {
-    const Member& peer = membership_.members()[link.peer];
     int chosen = 0;
     ANNULUS_RETURN_IF_ERROR(Select(link.peer, &chosen, nullptr));
-    (*wanted)[chosen].push_back({link.peer, link.channel, peer.host_id == own.host_id, peer.addresses[chosen]});
+    (*wanted)[chosen].push_back(RequestOf(chosen, link.peer, link.channel));
   }
   return Status();
 }
 
-void Setup::AddLink(const char* transport, const LinkRequest& link, std::unique_ptr<Endpoint> endpoint) {
+Status Setup::Replace(size_t* transport, LinkRequest* link, const std::string& why) {
+  int other = 0;
+  ANNULUS_RETURN_IF_ERROR(Select(link->peer, &other, nullptr, *transport + 1));
+  refused_.push_back({link->peer, *transport, static_cast<size_t>(other), why});
+  *link = RequestOf(other, link->peer, link->channel);
+  *transport = static_cast<size_t>(other);
+  return Status();
+}
+
+std::string Setup::Refusal(int peer) const {
+  const auto found = std::ranges::find(refused_, peer, &Refused::peer);
+  return found == refused_.end() ? "" : std::string(NameOf(found->chosen)) + " was refused: " + found->why;
+}
+
+void Setup::TellRefusals() const {
+  std::set<std::string> told;
+  for (const Refused& each : refused_) {
+    if (!told.insert(each.why).second) continue;
+    std::set<int> peers;
+    for (const Refused& other : refused_) {
+      if (other.why == each.why) peers.insert(other.peer);
+    }
+    std::string ranks;
+    for (const int peer : peers) ranks += (ranks.empty() ? "" : ", ") + std::to_string(peer);
+    Log(LogLevel::kWarn, rank(), "links with %s %s use %s in place of %s, more slowly: %s",
+        peers.size() == 1 ? "rank" : "ranks", ranks.c_str(), NameOf(each.other), NameOf(each.chosen), each.why.c_str());
+  }
+}
+
+void Setup::TakeLink(size_t transport, const LinkRequest& link, std::unique_ptr<Endpoint> endpoint) {
   const std::string description = endpoint->Describe();
   const char* where = link.same_host ? "on the same host" : "on another host";
   const char* use = link.channel == plan_.channels ? "message link" : "link";
@@ -216,10 +252,13 @@ void Setup::AddLink(const char* transport, const LinkRequest& link, std::unique_
   int index = 0;
   std::string passed_over;
   (void)Select(link.peer, &index, &passed_over);
+  if (const std::string refusal = Refusal(link.peer); !refusal.empty()) {
+    passed_over += (passed_over.empty() ? "" : "; ") + refusal;
+  }
   if (!passed_over.empty()) passed_over = "; " + passed_over;
-  Log(LogLevel::kInfo, rank(), "%s to rank %d, %s: %s%s: %s%s", use, endpoint->peer(), where, transport, forced,
+  Log(LogLevel::kInfo, rank(), "%s to rank %d, %s: %s%s: %s%s", use, endpoint->peer(), where, NameOf(transport), forced,
       description.c_str(), passed_over.c_str());
-  telemetry_.AddLink(link.peer, link.channel, transport, description);
+  telemetry_.AddLink(link.peer, link.channel, NameOf(transport), description);
   links_->Add(link.peer, link.channel, std::move(endpoint));
 }
 

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "base/clock.h"
@@ -37,7 +38,7 @@ struct Resources {
   TransportList transports = Transports();  // The same on all ranks.
 };
 
-class Setup {
+class Setup final : private TransportSet::Owner {
  public:
   using GiveUp = Meeting::GiveUp;
 
@@ -74,6 +75,8 @@ class Setup {
   TraceFile* trace_file() { return telemetry_.trace_file(); }
   Reactor* reactor() { return &reactor_; }
   const Links& links() const { return *links_; }
+  // Why a link to that peer is not made by the transport that was chosen for it; "" when all are.
+  std::string Refusal(int peer) const;
   // Null when there is one rank only.
   Control* control() { return control_.get(); }
 
@@ -104,9 +107,15 @@ class Setup {
   Status Link(const Meeting& meeting, const GiveUp& give_up, Deadline deadline);
   // The links that this rank needs, by transport.
   Status ChooseLinks(std::vector<std::vector<LinkRequest>>* wanted) const;
+  const char* NameOf(size_t transport) const { return resources_.transports[transport]->name; }
   // As SelectTransport, between this rank and `peer`.
-  Status Select(int peer, int* index, std::string* passed_over) const;
-  void AddLink(const char* transport, const LinkRequest& link, std::unique_ptr<Endpoint> endpoint);
+  Status Select(int peer, int* index, std::string* passed_over, size_t first = 0) const;
+  // The link to `peer` as the transport of that index has to make it.
+  LinkRequest RequestOf(int transport, int peer, int channel) const;
+  void TakeLink(size_t transport, const LinkRequest& link, std::unique_ptr<Endpoint> endpoint) override;
+  Status Replace(size_t* transport, LinkRequest* link, const std::string& why) override;
+  // Warns once of each reason for which links were replaced.
+  void TellRefusals() const;
   void Notice();
   // The verdict as a status, OK while there is none.
   Status Verdicted() const;
@@ -123,6 +132,14 @@ class Setup {
   Reactor reactor_;  // Outlives what is registered with it.
   TransportSet transports_;
   std::unique_ptr<Links> links_;
+  // A link that another transport makes than the one that was chosen.
+  struct Refused {
+    int peer = 0;
+    size_t chosen = 0;
+    size_t other = 0;
+    std::string why;
+  };
+  std::vector<Refused> refused_;
   struct Bell {
     std::mutex mu;
     std::function<void()> call;  // Null: nobody has asked yet.

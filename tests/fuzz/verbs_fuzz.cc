@@ -1,6 +1,7 @@
-// Fuzz target: what a peer sends over a verbs link. The greeting, the farewell and the word that a device has stopped
-// take any bytes, and what is accepted is what the writers write. The receiver takes any completions, with any headers,
-// while receives are posted and released: it stays within its memory, and keeps to the contract of its requests.
+// Fuzz target: what a peer sends over a verbs link. The greeting, the word behind it, the farewell and the word that a
+// device has stopped take any bytes, and what is accepted is what the writers write. The receiver takes any
+// completions, with any headers, while receives are posted and released: it stays within its memory, and keeps to the
+// contract of its requests.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -50,6 +51,17 @@ void CheckGreeting(Bytes bytes) {
   WriteVerbsGreeting(greeting, again);
   VerbsGreeting reread;
   ANNULUS_CHECK(ReadVerbsGreeting(again, &reread).ok() && reread.address == greeting.address);
+  ANNULUS_CHECK(reread.refused == greeting.refused && reread.continues == greeting.continues);
+}
+
+void CheckWord(Bytes bytes) {
+  std::array<std::byte, VerbsWord::kBytes> raw;
+  bytes.Fill(raw.data(), raw.size());
+  VerbsWord word;
+  if (!ReadVerbsWord(raw, &word)) return;
+  std::array<std::byte, VerbsWord::kBytes> again;
+  WriteVerbsWord(word, again);
+  ANNULUS_CHECK(raw == again);
 }
 
 void CheckFarewell(Bytes bytes) {
@@ -138,6 +150,7 @@ void PlayMessages(Bytes bytes) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace annulus;
   CheckGreeting(Bytes(data, size));
+  CheckWord(Bytes(data, size));
   CheckFarewell(Bytes(data, size));
   CheckStop(Bytes(data, size));
   PlayMessages(Bytes(data, size));

@@ -132,14 +132,14 @@ bool Reach(const TransportInfo& transport, std::string_view left, std::string_vi
 }
 
 Status SelectTransport(TransportList list, const SelectEnd& left, const SelectEnd& right, int* index,
-                       std::string* passed_over) {
+                       std::string* passed_over, size_t first) {
   Passed passed;
   const auto take = [&](int taken, const std::string& why) {
     *index = taken;
     if (passed_over != nullptr) *passed_over = why;
     return Status();
   };
-  for (size_t i = 0; i < list.size(); ++i) {
+  for (size_t i = first; i < list.size(); ++i) {
     const TransportInfo& transport = *list[i];
     if (transport.same_host_only && left.host_id != right.host_id) {
       passed.Add(std::string(transport.name) + " needs one host", false);

@@ -66,9 +66,9 @@ bool Reach(const TransportInfo& transport, std::string_view left, std::string_vi
 
 // Chooses a transport for the pair; both ends make the same choice: the first of the list that both have and that is
 // known to reach from one to the other, or else the first that both have. Output: index in the list;
-// *passed_over: why it is none before it that one of the ranks wanted to use.
+// *passed_over: why it is none before it that one of the ranks wanted to use. Transports before `first` do not count.
 // Errors: kUnsupported naming the ranks and why no transport fits.
 Status SelectTransport(TransportList list, const SelectEnd& left, const SelectEnd& right, int* index,
-                       std::string* passed_over = nullptr);
+                       std::string* passed_over = nullptr, size_t first = 0);
 
 }  // namespace annulus

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/check.h"
 #include "base/log.h"
 #include "transport/continuable.h"
 #include "transport/resume/resuming_endpoint.h"
@@ -37,15 +38,24 @@ Status TransportSet::Listen(const TransportConfig& config, Offer* offer) {
   return {Code::kUnsupported, "no transport is usable at rank " + std::to_string(config.rank) + ":" + why};
 }
 
-Status TransportSet::Connect(std::span<const std::vector<LinkRequest>> wanted, const ConnectContext& context,
-                             const Made& made) {
+Status TransportSet::Connect(std::vector<std::vector<LinkRequest>> wanted, ConnectContext context, Owner* owner) {
   for (size_t t = 0; t < wanted.size(); ++t) {
     if (transports_[t] == nullptr) continue;
     std::vector<std::unique_ptr<Endpoint>> endpoints;
+    std::vector<std::pair<size_t, std::string>> refused;
+    context.refused = [&refused](size_t link, const std::string& why) { refused.emplace_back(link, why); };
     // Also called when no links are wanted: it stops listening.
     ANNULUS_RETURN_IF_ERROR(transports_[t]->Connect(wanted[t], context, &endpoints));
     for (size_t i = 0; i < endpoints.size(); ++i) {
-      made(t, wanted[t][i], MayGoOn(wanted[t][i], std::move(endpoints[i])));
+      if (endpoints[i] == nullptr) continue;
+      owner->TakeLink(t, wanted[t][i], MayGoOn(wanted[t][i], std::move(endpoints[i])));
+    }
+    for (const auto& [index, why] : refused) {
+      size_t other = t;
+      LinkRequest link = wanted[t][index];
+      ANNULUS_RETURN_IF_ERROR(owner->Replace(&other, &link, why));
+      ANNULUS_CHECK(other > t);
+      wanted[other].push_back(std::move(link));
     }
   }
   return Status();

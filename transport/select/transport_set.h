@@ -29,13 +29,23 @@ class TransportSet {
   // Errors: kUnsupported with the reasons when there is none.
   Status Listen(const TransportConfig& config, Offer* offer);
 
-  // Called with the index of a transport, and with the links that it is to make or has made.
-  using Made = std::function<void(size_t transport, const LinkRequest& link, std::unique_ptr<Endpoint> endpoint)>;
+  // Whoever wants links.
+  class Owner {
+   public:
+    // The transport of that index has made one.
+    virtual void TakeLink(size_t transport, const LinkRequest& link, std::unique_ptr<Endpoint> endpoint) = 0;
+    // A device of the transport has refused one that has another transport, at either end. *transport and *link become
+    // what is to be made in its place, by a transport further down the list. The other end makes the same choice.
+    virtual Status Replace(size_t* transport, LinkRequest* link, const std::string& why) = 0;
 
-  // Makes the links that are wanted of each transport, by its index in the list, and stops listening. Calls `made` for
+   protected:
+    ~Owner() = default;
+  };
+
+  // Makes the links that are wanted of each transport, by its index in the list, and stops listening. The owner gets
   // every link once its transport has made all of its own. Those that can go on elsewhere when they fail do so
-  // (transport/resume). Errors: those of Transport::Connect.
-  Status Connect(std::span<const std::vector<LinkRequest>> wanted, const ConnectContext& context, const Made& made);
+  // (transport/resume). Errors: those of Transport::Connect and Owner::Replace.
+  Status Connect(std::vector<std::vector<LinkRequest>> wanted, ConnectContext context, Owner* owner);
 
  private:
   std::unique_ptr<Endpoint> MayGoOn(const LinkRequest& link, std::unique_ptr<Endpoint> endpoint) const;

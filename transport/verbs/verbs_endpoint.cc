@@ -102,6 +102,7 @@ Status VerbsEndpoint::Progress(bool* moved) {
   if (!status_.ok()) return status_;
   if (stopping_.begun()) return ProgressStopping(moved);
   if (connection_.Move(!PeerLeft())) {
+    stream_->NoteMove();
     *moved = true;
     if (!connection_.HasFault()) return Status();
   } else if (stream_->LookDue() || connection_.Broken()) {

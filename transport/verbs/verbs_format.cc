@@ -3,16 +3,23 @@
 #include <string>
 
 #include "base/bytes.h"
+#include "transport/verbs/device/verbs_route.h"
 
 namespace annulus {
 namespace {
 
 constexpr uint64_t kGreetingMagic = 0x54454552472b5641;  // "AV+GREET", little endian.
 constexpr uint64_t kFarewellMagic = 0x4547455942425641;  // "AVBBYEGE", little endian.
+constexpr uint64_t kReady = 0x5944414552425641;          // "AVBREADY", little endian.
+constexpr uint32_t kRefusedMagic = 0x4f4e5641;           // "AVNO", little endian.
 constexpr uint64_t kStopMagic = 0x53504f5453425641;      // "AVBSTOPS", little endian.
 constexpr uint32_t kGreetingVersion = 1;
 constexpr uint32_t kMost24Bits = (1U << 24) - 1;
 constexpr uint8_t kMostMtu = 5;  // 4096 bytes.
+
+// Flags of a greeting. Others are for later versions.
+constexpr uint64_t kContinues = 1;
+constexpr uint64_t kRefused = 2;
 
 Status Broken(const std::string& what, uint64_t value) {
   return {Code::kProtocol, "verbs: " + what + " of " + std::to_string(value) + " is not allowed"};
@@ -48,7 +55,8 @@ void WriteVerbsGreeting(const VerbsGreeting& greeting, std::span<std::byte, Verb
   writer.U32(greeting.queue_pair).U32(greeting.first_packet).U16(greeting.lid);
   writer.U8(greeting.ethernet ? 1 : 0).U8(greeting.mtu).Bytes(std::as_bytes(std::span(greeting.gid)));
   writer.U32(greeting.slots).U64(greeting.slot_bytes).U64(greeting.address).U32(greeting.key);
-  writer.U64(greeting.continues ? 1 : 0).U64(0);
+  writer.U64((greeting.continues ? kContinues : 0) | (greeting.refused ? kRefused : 0)).U16(greeting.pkey);
+  writer.U16(0).U32(0);
 }
 
 Status ReadVerbsGreeting(std::span<const std::byte, VerbsGreeting::kBytes> from, VerbsGreeting* greeting) {
@@ -66,12 +74,21 @@ Status ReadVerbsGreeting(std::span<const std::byte, VerbsGreeting::kBytes> from,
   read.slot_bytes = reader.U64();
   read.address = reader.U64();
   read.key = reader.U32();
-  read.continues = (reader.U64() & 1) != 0;  // Other bits are for later versions.
+  const uint64_t flags = reader.U64();
+  read.pkey = reader.U16();
+  read.continues = (flags & kContinues) != 0;
   if (!reader.ok() || magic != kGreetingMagic) return Broken("a greeting's magic number", magic);
   if (version != kGreetingVersion) return Broken("a greeting's version", version);
+  if ((flags & kRefused) != 0) {
+    *greeting = VerbsGreeting();
+    greeting->refused = true;
+    return Status();
+  }
   if (read.queue_pair == 0 || read.queue_pair > kMost24Bits) return Broken("a queue pair number", read.queue_pair);
   if (read.first_packet > kMost24Bits) return Broken("a packet number", read.first_packet);
   if (ethernet > 1) return Broken("a link layer", ethernet);
+  if (ethernet == 0 && (read.lid == 0 || read.lid > kMostLid)) return Broken("a LID", read.lid);
+  if (ethernet == 0 && (read.pkey & 0x7fff) == 0) return Broken("a partition key", read.pkey);
   if (read.mtu < 1 || read.mtu > kMostMtu) return Broken("an MTU", read.mtu);
   if (read.slots < 1 || read.slots > kMostVerbsSlots) return Broken("a number of slots", read.slots);
   if (read.slot_bytes < 1 || read.slot_bytes > VerbsImmediate::kMostValue) return Broken("a slot", read.slot_bytes);
@@ -81,6 +98,29 @@ Status ReadVerbsGreeting(std::span<const std::byte, VerbsGreeting::kBytes> from,
   read.ethernet = ethernet == 1;
   *greeting = read;
   return Status();
+}
+
+void WriteVerbsWord(const VerbsWord& word, std::span<std::byte, VerbsWord::kBytes> to) {
+  FixedWriter writer(to);
+  if (word.ready) {
+    writer.U64(kReady);
+    return;
+  }
+  writer.U32(kRefusedMagic).U16(static_cast<uint16_t>(word.os_errno));
+  writer.U8(static_cast<uint8_t>(word.refused)).U8(0);
+}
+
+bool ReadVerbsWord(std::span<const std::byte, VerbsWord::kBytes> from, VerbsWord* word) {
+  *word = VerbsWord();
+  word->ready = LoadLittle<uint64_t>(from.data()) == kReady;
+  if (word->ready) return true;
+  ByteReader reader(from);
+  const uint32_t magic = reader.U32();
+  word->os_errno = reader.U16();
+  const uint8_t refused = reader.U8();
+  word->refused = static_cast<VerbsStep>(refused);
+  return reader.U8() == 0 && reader.done() && magic == kRefusedMagic && word->os_errno <= VerbsWord::kMostErrno &&
+         refused <= static_cast<uint8_t>(VerbsStep::kConnecting);
 }
 
 void WriteVerbsFarewell(const VerbsFarewell& farewell, std::span<std::byte, VerbsFarewell::kBytes> to) {

@@ -1,9 +1,9 @@
 // What the two ends of a verbs link tell each other: the greeting that sets the link up, the messages of the link, and
 // the farewell. The writers and readers of all of these formats are here.
 //
-// Over the authenticated stream, each end sends its greeting, a word once its queue pair is ready, and at the end its
-// farewell, or what it has received when the link is to go on over the stream. All else goes over the queue pairs. Each
-// message there has an immediate, which is a kind and a value:
+// Over the authenticated stream, each end sends its greeting, a word once its queue pair is ready or a device has
+// refused the link, and at the end its farewell, or what it has received when the link is to go on over the stream. All
+// else goes over the queue pairs. Each message there has an immediate, which is a kind and a value:
 //
 //   kShort   A send of header and data. It takes one of the receiver's cells.
 //   kUpdate  A send of a header alone, which returns credits.
@@ -84,6 +84,7 @@ struct VerbsGreeting {
   uint32_t queue_pair = 0;
   uint32_t first_packet = 0;  // Packet sequence number, 24 bits.
   uint16_t lid = 0;
+  uint16_t pkey = 0;  // Partition key. Its and the LID's meaning: InfiniBand alone.
   bool ethernet = false;
   uint8_t mtu = 0;  // As in ibv_mtu.
   std::array<uint8_t, 16> gid{};
@@ -92,14 +93,29 @@ struct VerbsGreeting {
   uint64_t address = 0;    // Address of the first slot's header.
   uint32_t key = 0;        // Remote key of the slots.
   bool continues = false;  // When it fails, the link may go on over the stream.
+  bool refused = false;    // The end's device has refused the link. All else is 0.
 };
 
 void WriteVerbsGreeting(const VerbsGreeting& greeting, std::span<std::byte, VerbsGreeting::kBytes> to);
 // Errors: kProtocol  says what is wrong.
 Status ReadVerbsGreeting(std::span<const std::byte, VerbsGreeting::kBytes> from, VerbsGreeting* greeting);
 
-// The word that follows the greeting once the end can receive.
-constexpr uint64_t kVerbsReady = 0x5944414552425641;  // "AVBREADY", little endian.
+// What a device refuses while a link is made.
+enum class VerbsStep : uint8_t { kNothing, kQueue, kPair, kConnecting };
+
+// The word that follows the greeting: the end can receive, or it does not use the link, since a device has refused it.
+struct VerbsWord {
+  static constexpr size_t kBytes = 8;
+  static constexpr int kMostErrno = 4095;
+
+  bool ready = false;
+  VerbsStep refused = VerbsStep::kNothing;  // What this end's device refused; nothing: the peer's did.
+  int os_errno = 0;                         // The reason; 0: none is known.
+};
+
+void WriteVerbsWord(const VerbsWord& word, std::span<std::byte, VerbsWord::kBytes> to);
+// Returns false when it is none.
+bool ReadVerbsWord(std::span<const std::byte, VerbsWord::kBytes> from, VerbsWord* word);
 
 struct VerbsFarewell {
   static constexpr size_t kBytes = 24;

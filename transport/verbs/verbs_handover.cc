@@ -2,26 +2,78 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <span>
-#include <string>
 #include <utility>
 
-#include "base/bytes.h"
+#include "transport/security/door.h"
 
 namespace annulus {
+namespace {
 
-Status VerbsHandover::Start() {
+// What the peer's device refused, for people.
+const char* StepText(VerbsStep step) {
+  switch (step) {
+    case VerbsStep::kNothing:
+      return "nothing";
+    case VerbsStep::kQueue:
+      return "a completion queue for its links";
+    case VerbsStep::kPair:
+      return "memory or a queue pair";
+    case VerbsStep::kConnecting:
+      return "to connect a queue pair";
+  }
+  return "";
+}
+
+}  // namespace
+
+Status VerbsHandover::GiveUp(const Status& why, VerbsStep refused, VerbsWord* word) {
+  const bool by_device =
+      why.code() == Code::kSystem || why.code() == Code::kOutOfMemory || why.code() == Code::kUnsupported;
+  if (!by_device || IsOutOfDescriptors(why.os_errno())) return why;
+  const std::string text = "rank " + std::to_string(rank_) + "'s device refused it: " + why.message();
+  if (!may_refuse_) return {why.code(), text, why.peer(), why.os_errno()};
+  refusal_ = text;
+  endpoint_ = nullptr;
+  *word = {.refused = refused, .os_errno = std::clamp(why.os_errno(), 0, VerbsWord::kMostErrno)};
+  return Status();
+}
+
+Status VerbsHandover::Start(std::unique_ptr<VerbsEndpoint> endpoint) {
+  endpoint_ = std::move(endpoint);
   VerbsGreeting greeting;
-  ANNULUS_RETURN_IF_ERROR(endpoint_->Open(&greeting));
+  const Status opened = endpoint_->Open(&greeting);
+  if (opened.ok()) return Greet(greeting);
+  VerbsWord word;
+  ANNULUS_RETURN_IF_ERROR(GiveUp(opened, VerbsStep::kPair, &word));
+  ANNULUS_RETURN_IF_ERROR(Greet({.refused = true}));
+  return Say(word);
+}
+
+Status VerbsHandover::Refuse(const Status& why) {
+  VerbsWord word;
+  ANNULUS_RETURN_IF_ERROR(GiveUp(why, VerbsStep::kQueue, &word));
+  ANNULUS_RETURN_IF_ERROR(Greet({.refused = true}));
+  return Say(word);
+}
+
+Status VerbsHandover::Greet(const VerbsGreeting& greeting) {
   std::array<std::byte, VerbsGreeting::kBytes> bytes;
   WriteVerbsGreeting(greeting, bytes);
-  return Say(bytes.data(), bytes.size());
+  return Write(bytes.data(), bytes.size());
+}
+
+Status VerbsHandover::Say(const VerbsWord& word) {
+  std::array<std::byte, VerbsWord::kBytes> bytes;
+  WriteVerbsWord(word, bytes);
+  return Write(bytes.data(), bytes.size());
 }
 
 // These are the first bytes that this side sends on the stream, so they fit its buffer.
-Status VerbsHandover::Say(const std::byte* data, size_t bytes) {
+Status VerbsHandover::Write(const std::byte* data, size_t bytes) {
   const ssize_t sent = send(socket_->native_handle(), data, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
   return sent == static_cast<ssize_t>(bytes) ? Status() : Lost("sending to it", sent < 0 ? errno : 0);
 }
@@ -37,23 +89,43 @@ Status VerbsHandover::Continue() {
     in_bytes_ += static_cast<size_t>(got);
     if (!greeted && in_bytes_ == VerbsGreeting::kBytes) ANNULUS_RETURN_IF_ERROR(TakeGreeting());
   }
-  return TakeReady();
+  return TakeWord();
 }
 
 Status VerbsHandover::TakeGreeting() {
   VerbsGreeting greeting;
   const Status read = ReadVerbsGreeting(std::span(in_).first<VerbsGreeting::kBytes>(), &greeting);
-  if (!read.ok()) return {read.code(), read.message() + " (rank " + std::to_string(peer()) + ")", peer(), 0};
-  ANNULUS_RETURN_IF_ERROR(endpoint_->Connect(greeting));
-  std::array<std::byte, kReadyBytes> ready;
-  StoreLittle(ready.data(), kVerbsReady);
-  return Say(ready.data(), ready.size());
+  if (!read.ok()) return {read.code(), read.message() + " (" + PeerName() + ")", peer_, 0};
+  if (greeting.refused && !may_refuse_) {
+    return {Code::kProtocol, "verbs: " + PeerName() + " refused a link that has no other transport", peer_, 0};
+  }
+  if (endpoint_ == nullptr) return Status();  // The peer has been told.
+  if (greeting.refused) {
+    endpoint_ = nullptr;  // Its word says why.
+    return Say({});
+  }
+  const Status connected = endpoint_->Connect(greeting);
+  VerbsWord word{.ready = true};
+  if (!connected.ok()) ANNULUS_RETURN_IF_ERROR(GiveUp(connected, VerbsStep::kConnecting, &word));
+  return Say(word);
 }
 
-Status VerbsHandover::TakeReady() const {
-  if (LoadLittle<uint64_t>(in_.data() + VerbsGreeting::kBytes) == kVerbsReady) return Status();
-  return {Code::kProtocol, "verbs: rank " + std::to_string(peer()) + " sent something else than that it is ready",
-          peer(), 0};
+Status VerbsHandover::TakeWord() {
+  VerbsWord word;
+  const bool is_word = ReadVerbsWord(std::span(in_).last<VerbsWord::kBytes>(), &word);
+  if (!is_word || (!word.ready && !may_refuse_) || (word.ready && endpoint_ == nullptr && refusal_.empty())) {
+    return {Code::kProtocol, "verbs: " + PeerName() + " sent something else than that it is ready", peer_, 0};
+  }
+  if (word.ready) return Status();
+  endpoint_ = nullptr;
+  if (!refusal_.empty()) return Status();  // The reason of this end is enough; the peer tells its own.
+  if (word.refused == VerbsStep::kNothing) {
+    return {Code::kProtocol, "verbs: " + PeerName() + " refused a link for no reason", peer_, 0};
+  }
+  refusal_ = PeerName() + "'s device refused " + StepText(word.refused);
+  if (word.os_errno != 0) refusal_ += std::string(": ") + std::strerror(word.os_errno);
+  refusal_ += " (its log says more)";
+  return Status();
 }
 
 std::unique_ptr<VerbsEndpoint> VerbsHandover::Take() {
@@ -62,9 +134,9 @@ std::unique_ptr<VerbsEndpoint> VerbsHandover::Take() {
 }
 
 Status VerbsHandover::Lost(const char* what, int os_errno) const {
-  std::string text = "rank " + std::to_string(peer()) + " left while its verbs link was set up, " + what;
+  std::string text = PeerName() + " left while its verbs link was set up, " + what;
   if (os_errno != 0) text += ": " + std::string(std::strerror(os_errno));
-  return {Code::kPeerLost, std::move(text), peer(), os_errno};
+  return {Code::kPeerLost, std::move(text), peer_, os_errno};
 }
 
 }  // namespace annulus

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <iterator>
 #include <string>
+
+#include "transport/verbs/device/verbs_advice.h"
+#include "transport/verbs/device/verbs_route.h"
 
 namespace annulus {
 namespace {
@@ -18,15 +20,14 @@ constexpr uint32_t kInlineBytes[] = {kVerbsCellBytes, 128, kVerbsHeaderBytes, 0}
 constexpr uint8_t kNotReadyTimer = 12;
 constexpr uint8_t kNotReadyRetries = 6;
 
-constexpr uint8_t kHopLimit = 64;
-
 // Pieces that a request gathers: a header, and data that lies elsewhere.
 constexpr uint32_t kPieces = 2;
 
 }  // namespace
 
 Status VerbsQueuePair::Refused(const char* what, int error) const {
-  return Status::System(std::string("verbs: ") + what + " on " + hub_->device().Describe(), error);
+  const Status refused = Status::System(std::string("verbs: ") + what + " on " + hub_->device().Describe(), error);
+  return {refused.code(), refused.message() + VerbsAdvice(error), Status::kNoRank, error};
 }
 
 Status VerbsQueuePair::Create() {
@@ -69,19 +70,11 @@ void VerbsQueuePair::Greet(VerbsGreeting* greeting) const {
   greeting->lid = device.lid();
   greeting->ethernet = device.ethernet();
   greeting->mtu = static_cast<uint8_t>(device.mtu());
+  greeting->pkey = device.pkey();
   greeting->gid = device.gid();
 }
 
 Status VerbsQueuePair::Connect(const VerbsGreeting& peer) {
-  if (peer.ethernet != hub_->device().ethernet()) {
-    return {Code::kUnsupported, std::string("verbs: ") + hub_->device().Describe() + " cannot reach " +
-                                    (peer.ethernet ? "RoCE" : "InfiniBand") + " at the peer"};
-  }
-  // The way to another subnet leads through a router, whose LID only the subnet manager knows.
-  const bool same_subnet = std::equal(peer.gid.begin(), peer.gid.begin() + 8, hub_->device().gid().begin());
-  if (!peer.ethernet && !same_subnet) {
-    return {Code::kUnsupported, "verbs: the peer is in another InfiniBand subnet than " + hub_->device().Describe()};
-  }
   ANNULUS_RETURN_IF_ERROR(ToReceive(peer));
   return ToSend();
 }
@@ -94,16 +87,9 @@ Status VerbsQueuePair::ToReceive(const VerbsGreeting& peer) {
   to.dest_qp_num = peer.queue_pair;
   to.rq_psn = peer.first_packet;
   to.min_rnr_timer = kNotReadyTimer;
-  to.ah_attr.dlid = peer.lid;
+  ANNULUS_RETURN_IF_ERROR(RouteTo(device, {peer.ethernet, peer.lid, peer.pkey, peer.gid}, &to.ah_attr));
   to.ah_attr.sl = path_.service_level;
-  to.ah_attr.port_num = device.port();
-  if (device.ethernet()) {
-    to.ah_attr.is_global = 1;
-    std::copy(peer.gid.begin(), peer.gid.end(), std::begin(to.ah_attr.grh.dgid.raw));
-    to.ah_attr.grh.sgid_index = static_cast<uint8_t>(device.gid_index());
-    to.ah_attr.grh.hop_limit = kHopLimit;
-    to.ah_attr.grh.traffic_class = path_.traffic_class;
-  }
+  if (to.ah_attr.is_global != 0) to.ah_attr.grh.traffic_class = path_.traffic_class;
   const int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
                    IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
   const int error = hub_->api().modify_qp(pair_, &to, mask);

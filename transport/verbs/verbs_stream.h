@@ -25,6 +25,8 @@ class VerbsStream {
 
   // Whether the owner should call Read(): the reactor found something, or some time has passed.
   bool LookDue() { return reads() && (state_->rung || (++idle_rounds_ % kIdleRoundsPerClock == 0 && LookDueByNow())); }
+  // Something moved over the queue pair, so the peer was there.
+  void NoteMove() { idle_rounds_ = 0; }
   bool rung() const { return reads() && state_->rung; }
 
   // Reads what has come. Returns false when it is not allowed.
@@ -60,7 +62,7 @@ class VerbsStream {
     HandlerMemory handler;
   };
 
-  // Idle rounds, of some tens of nanoseconds each, between two readings of the clock.
+  // Idle rounds in a row, of some tens of nanoseconds each, between two readings of the clock.
   static constexpr uint32_t kIdleRoundsPerClock = 64;
   // Time between two looks at the socket, each of which is a system call.
   static constexpr Nanoseconds kLookInterval = 200 * kMicrosecond;

@@ -53,7 +53,9 @@ class VerbsTransport final : public Transport {
   Status EstablishSockets(std::span<const LinkRequest> links, const ConnectContext& context,
                           std::vector<Stream>* streams);
   Status OpenHub(size_t links, std::shared_ptr<VerbsHub>* hub);
-  Status HandOver(std::span<const LinkRequest> links, const std::shared_ptr<VerbsHub>& hub,
+  VerbsConnectionConfig ConfigOfLinks(const std::shared_ptr<VerbsHub>& hub) const;
+  // `opened`: whether the hub's device gave what all links share; the hub is null when it did not.
+  Status HandOver(std::span<const LinkRequest> links, const std::shared_ptr<VerbsHub>& hub, const Status& opened,
                   std::vector<Stream>* streams, Handovers* handovers) const;
   Status AwaitHandovers(std::vector<Stream>* streams, const ConnectContext& context, Handovers* handovers) const;
 
@@ -137,13 +139,14 @@ Status VerbsTransport::EstablishSockets(std::span<const LinkRequest> links, cons
 
 Status VerbsTransport::OpenHub(size_t links, std::shared_ptr<VerbsHub>* hub) {
   if (device_ == nullptr) return Status::Invalid("verbs: Connect needs LocalAddress before it");
-  *hub = std::make_shared<VerbsHub>(std::move(device_), config_.reactor);
+  auto opening = std::make_shared<VerbsHub>(std::move(device_), config_.reactor);
   // Each request completes at most once, also when its queue pair fails.
-  return (*hub)->Open(links * 2 * VerbsQueueDepth(slots()));
+  ANNULUS_RETURN_IF_ERROR(opening->Open(links * 2 * VerbsQueueDepth(slots())));
+  *hub = std::move(opening);
+  return Status();
 }
 
-Status VerbsTransport::HandOver(std::span<const LinkRequest> links, const std::shared_ptr<VerbsHub>& hub,
-                                std::vector<Stream>* streams, Handovers* handovers) const {
+VerbsConnectionConfig VerbsTransport::ConfigOfLinks(const std::shared_ptr<VerbsHub>& hub) const {
   VerbsConnectionConfig config;
   config.slots = slots();
   config.slot_bytes = config_.slot_bytes;
@@ -159,12 +162,22 @@ Status VerbsTransport::HandOver(std::span<const LinkRequest> links, const std::s
   const int64_t retries = settings.Number("verbs_retry");
   config.path.timeout = static_cast<uint8_t>(timeout != 0 ? timeout : kVerbsTimeout);
   config.path.retries = static_cast<uint8_t>(retries != 0 ? retries : kVerbsRetry);
+  return config;
+}
+
+Status VerbsTransport::HandOver(std::span<const LinkRequest> links, const std::shared_ptr<VerbsHub>& hub,
+                                const Status& opened, std::vector<Stream>* streams, Handovers* handovers) const {
+  VerbsConnectionConfig config;
+  if (hub != nullptr) config = ConfigOfLinks(hub);
   for (size_t i = 0; i < links.size(); ++i) {
-    const int64_t reconnect_ms = ReconnectMs(settings.Number("reconnect_ms"), links[i].same_host);
+    handovers->push_back(std::make_unique<VerbsHandover>(config_.rank, links[i], &(*streams)[i].socket));
+    if (hub == nullptr) {
+      ANNULUS_RETURN_IF_ERROR(handovers->back()->Refuse(opened));
+      continue;
+    }
+    const int64_t reconnect_ms = ReconnectMs(config_.settings.Number("reconnect_ms"), links[i].same_host);
     config.continue_limit = config_.continues ? reconnect_ms * kMillisecond : 0;
-    auto endpoint = std::make_unique<VerbsEndpoint>(hub, links[i].peer, config);
-    handovers->push_back(std::make_unique<VerbsHandover>(std::move(endpoint), &(*streams)[i].socket));
-    ANNULUS_RETURN_IF_ERROR(handovers->back()->Start());
+    ANNULUS_RETURN_IF_ERROR(handovers->back()->Start(std::make_unique<VerbsEndpoint>(hub, links[i].peer, config)));
   }
   return Status();
 }
@@ -197,12 +210,16 @@ Status VerbsTransport::Connect(std::span<const LinkRequest> links, const Connect
   std::vector<Stream> streams;
   ANNULUS_RETURN_IF_ERROR(EstablishSockets(links, context, &streams));
   std::shared_ptr<VerbsHub> hub;  // The endpoints share it.
-  ANNULUS_RETURN_IF_ERROR(OpenHub(links.size(), &hub));
+  const Status opened = OpenHub(links.size(), &hub);
   Handovers handovers;
-  ANNULUS_RETURN_IF_ERROR(HandOver(links, hub, &streams, &handovers));
+  ANNULUS_RETURN_IF_ERROR(HandOver(links, hub, opened, &streams, &handovers));
   ANNULUS_RETURN_IF_ERROR(AwaitHandovers(&streams, context, &handovers));
   std::vector<std::unique_ptr<Endpoint>> made;
-  for (auto& handover : handovers) made.push_back(handover->Take());
+  for (size_t i = 0; i < links.size(); ++i) {
+    const std::string& refusal = handovers[i]->refusal();
+    made.push_back(refusal.empty() ? handovers[i]->Take() : nullptr);
+    if (!refusal.empty()) context.refused(i, refusal);
+  }
   *endpoints = std::move(made);
   return Status();
 }

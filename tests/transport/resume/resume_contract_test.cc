@@ -4,6 +4,7 @@
 
 #include "tests/transport/contract/contract.h"
 #include "tests/transport/resume/resuming_transport.h"
+#include "tests/transport/verbs/no_mistakes.h"
 #include "tests/verbs/provider/simulated_verbs.h"
 
 namespace annulus {
@@ -28,21 +29,6 @@ std::unique_ptr<Transport> MakeGoneOn(TransportConfig config) {
     EXPECT_EQ(endpoint->stats().reconnects, 1u);
   });
 }
-
-class NoMistakes : public ::testing::Environment {
- public:
-  void TearDown() override {
-    const SimulatedCounts counts = SimulatedVerbs::Counts();
-    EXPECT_GT(counts.written_bytes, 0u);
-    EXPECT_EQ(counts.not_ready, 0u) << "a message found no receive: credits are wrong";
-    EXPECT_EQ(counts.overruns, 0u);
-    EXPECT_EQ(counts.refused_posts, 0u);
-    EXPECT_EQ(counts.busy, 0u) << "something was destroyed before what uses it";
-    EXPECT_EQ(counts.objects, 0u) << "something was not given back to the provider";
-  }
-};
-
-const ::testing::Environment* const kNoMistakes = ::testing::AddGlobalTestEnvironment(new NoMistakes);
 
 }  // namespace
 

@@ -11,27 +11,16 @@
 #include <string>
 #include <vector>
 
-#include "collectives/api/config.h"
-#include "collectives/calls/request_table.h"
 #include "collectives/comm/communicator.h"
 #include "tests/collectives/harness/cluster.h"
-#include "tests/collectives/harness/rank_threads.h"
 #include "tests/soak/rounds.h"
+#include "tests/transport/verbs/verbs_job.h"
 #include "tests/verbs/provider/simulated_verbs.h"
 #include "transport/memory/memory.h"
 #include "transport/tcp/tcp.h"
-#include "transport/verbs/verbs.h"
 
 namespace annulus {
 namespace {
-
-std::unique_ptr<Transport> CreateSimulated(const TransportConfig& config) {
-  return CreateVerbsTransportOver(SimulatedVerbs::Api(), "", config);
-}
-
-annulus_comm_t* Handle(const std::unique_ptr<Communicator>& comm) {
-  return reinterpret_cast<annulus_comm_t*>(comm.get());
-}
 
 struct Story {
   const char* name;
@@ -60,22 +49,9 @@ class ResumeJobTest : public testing::TestWithParam<Story> {
   // Runs `body` on a thread for each rank. Every link is between hosts, as far as the setting is concerned.
   template <class Body>
   static void RunJob(const ClusterConfig& config, const MemoryRegistry* memory, Body body) {
-    TransportInfo verbs = kVerbsTransport;
-    verbs.by_name_only = false;
-    verbs.create = CreateSimulated;
+    const TransportInfo verbs = SimulatedVerbsInfo();
     const TransportInfo* const list[] = {&verbs, &kTcpTransport};
-    const Cluster cluster(config);
-    RequestTable requests;
-    ForEachRank(config.nranks, [&](int rank) {
-      Options options;
-      const UserConfig given = cluster.Config(rank);
-      ASSERT_TRUE(ToOptions(&given, ProcessVariable, &options).ok());
-      std::unique_ptr<Communicator> comm;
-      const Resources resources{.requests = &requests, .memory = memory, .transports = list};
-      const Status made = Communicator::Create(options, resources, &comm);
-      ASSERT_TRUE(made.ok()) << made.ToString();
-      body(comm);
-    });
+    VerbsJob{config, list, memory}.Run(body);
   }
 
   static ClusterConfig Config(const Story& story, int reconnect_ms) {

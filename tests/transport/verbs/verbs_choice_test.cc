@@ -5,42 +5,29 @@
 
 #include <functional>
 #include <memory>
-#include <mutex>
-#include <set>
 #include <string>
 #include <vector>
 
-#include "collectives/api/config.h"
-#include "collectives/calls/request_table.h"
 #include "collectives/comm/communicator.h"
 #include "collectives/comm/explain.h"
 #include "tests/collectives/harness/cluster.h"
-#include "tests/collectives/harness/rank_threads.h"
+#include "tests/transport/verbs/verbs_job.h"
 #include "tests/verbs/provider/simulated_verbs.h"
 #include "transport/select/select.h"
-#include "transport/verbs/verbs.h"
-#include "transport/verbs/verbs_format.h"
 
 namespace annulus {
 namespace {
 
-std::unique_ptr<Transport> CreateEverywhere(const TransportConfig& config) {
-  return CreateVerbsTransportOver(SimulatedVerbs::Api(), "", config);
-}
 std::unique_ptr<Transport> CreateButNotOnRank1(const TransportConfig& config) {
   if (config.rank == 1) return CreateVerbsTransportOver(nullptr, "the card was sold", config);
-  return CreateEverywhere(config);
-}
-
-annulus_comm_t* Handle(const std::unique_ptr<Communicator>& comm) {
-  return reinterpret_cast<annulus_comm_t*>(comm.get());
+  return CreateSimulatedVerbs(config);
 }
 
 // Four ranks, 0 and 2 on one pretended host, 1 and 3 on another.
 struct Job {
   std::string transport = "any";
   bool encrypts = false;
-  std::unique_ptr<Transport> (*create)(const TransportConfig& config) = CreateEverywhere;
+  std::unique_ptr<Transport> (*create)(const TransportConfig& config) = CreateSimulatedVerbs;
   std::function<void(const std::unique_ptr<Communicator>& comm, const Status& made)> use;
 
   void Run() const {
@@ -55,17 +42,11 @@ struct Job {
     config.nranks = 4;
     config.hosts = 2;
     config.transport = transport;
-    const Cluster cluster(config);
-    RequestTable requests;
-    ForEachRank(config.nranks, [&](int rank) {
-      Options options;
-      const UserConfig given = cluster.Config(rank);
-      ASSERT_TRUE(ToOptions(&given, ProcessVariable, &options).ok());
-      if (encrypts) options.encrypt = Encryption::kRequired;
-      std::unique_ptr<Communicator> comm;
-      const Status made = Communicator::Create(options, {.requests = &requests, .transports = list}, &comm);
-      use(comm, made);
-    });
+    const auto before = [this](int, Options* options) {
+      if (encrypts) options->encrypt = Encryption::kRequired;
+    };
+    VerbsJob{.ranks = config, .transports = list, .before = before}.Try(
+        [this](int, const std::unique_ptr<Communicator>& comm, const Status& made) { use(comm, made); });
   }
 };
 
@@ -140,23 +121,6 @@ TEST_F(VerbsChoiceTest, WhatSendsInClearIsNotTakenWhereEncryptionIsRequired) {
                       std::string::npos);
           }}
       .Run();
-}
-
-// A device may refuse more than the probe, of one link, had asked for. That ends the job on all ranks for one reason.
-TEST_F(VerbsChoiceTest, ADeviceThatRefusesItsLinksEndsTheJobOnAllRanks) {
-  constexpr int kSlots = 8;
-  SimulatedVerbs::SetMachine({.most_completions = 2 * static_cast<int>(VerbsQueueDepth(kSlots))});
-  std::mutex mutex;
-  std::set<std::string> messages;
-  Job{.use = [&](const auto& comm, const Status& made) {
-    EXPECT_EQ(comm, nullptr);
-    EXPECT_FALSE(made.ok());
-    const std::lock_guard lock(mutex);
-    messages.insert(made.message());
-  }}.Run();
-  ASSERT_EQ(messages.size(), 1u);
-  EXPECT_NE(messages.begin()->find("completion queues for at most 64 requests"), std::string::npos)
-      << *messages.begin();
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "tests/transport/contract/contract.h"
+#include "tests/transport/verbs/no_mistakes.h"
+#include "tests/verbs/provider/simulated_port.h"
 #include "tests/verbs/provider/simulated_verbs.h"
 #include "transport/verbs/verbs.h"
 #include "transport/verbs/verbs_format.h"
@@ -9,8 +11,10 @@
 namespace annulus {
 namespace {
 
-std::unique_ptr<Transport> Make(const SimulatedMachine& machine, const TransportConfig& config) {
+std::unique_ptr<Transport> Make(const SimulatedMachine& machine, const TransportConfig& config,
+                                const SimulatedPort& port = {}) {
   SimulatedVerbs::SetMachine(machine);
+  SetPortOfThisThread(port);
   return CreateVerbsTransportOver(SimulatedVerbs::Api(), "", config);
 }
 
@@ -22,27 +26,18 @@ std::unique_ptr<Transport> MakeInlineHeaders(TransportConfig config) {
 }
 std::unique_ptr<Transport> MakeNothingInline(TransportConfig config) { return Make({.most_inline_bytes = 0}, config); }
 
-class NoMistakes : public ::testing::Environment {
- public:
-  void TearDown() override {
-    const SimulatedCounts counts = SimulatedVerbs::Counts();
-    EXPECT_GT(counts.written_bytes, 0u);
-    EXPECT_EQ(counts.not_ready, 0u) << "a message found no receive: credits are wrong";
-    EXPECT_EQ(counts.overruns, 0u);
-    EXPECT_EQ(counts.refused_posts, 0u);
-    EXPECT_EQ(counts.busy, 0u) << "something was destroyed before what uses it";
-    EXPECT_EQ(counts.objects, 0u) << "something was not given back to the provider";
-  }
-};
-
-const ::testing::Environment* const kNoMistakes = ::testing::AddGlobalTestEnvironment(new NoMistakes);
+// Each end has an InfiniBand port of its own.
+std::unique_ptr<Transport> MakeInfiniband(TransportConfig config) {
+  return Make({}, config, {.infiniband = true, .lid = static_cast<uint16_t>(1 + config.rank)});
+}
 
 }  // namespace
 
 INSTANTIATE_TEST_SUITE_P(Verbs, EndpointContract,
                          ::testing::Values(TransportBackend("Plain", MakePlain),
                                            TransportBackend("InlineHeaders", MakeInlineHeaders),
-                                           TransportBackend("NothingInline", MakeNothingInline)),
+                                           TransportBackend("NothingInline", MakeNothingInline),
+                                           TransportBackend("Infiniband", MakeInfiniband)),
                          BackendName);
 
 }  // namespace annulus

@@ -1,26 +1,19 @@
-// Links over verbs that fail: a request fails at any moment and with any status, the device or its queue fails, the
-// peer sends what is no greeting. Each time both ends tell an error, with its cause, and give everything back.
+// Links over verbs that fail: a request fails at any moment and with any status, the device or its queue fails. Each
+// time both ends tell an error, with its cause, and give everything back.
 #include <gtest/gtest.h>
 #include <sched.h>
-#include <sys/socket.h>
 
 #include <array>
-#include <functional>
 #include <memory>
 #include <random>
 #include <string>
-#include <thread>
 #include <vector>
 
-#include "base/bytes.h"
 #include "tests/soak/rounds.h"
 #include "tests/transport/contract/contract_link.h"
 #include "tests/verbs/provider/simulated_verbs.h"
-#include "transport/security/connector.h"
 #include "transport/verbs/device/verbs_api.h"
-#include "transport/verbs/device/verbs_network.h"
 #include "transport/verbs/verbs.h"
-#include "transport/verbs/verbs_format.h"
 
 namespace annulus {
 namespace {
@@ -260,114 +253,6 @@ TEST_F(VerbsFailureTest, APortThatGoesDownIsNoFailureByItself) {
   EXPECT_EQ(send.code, Code::kPeerLost);
   EXPECT_NE(status.message().find("did not answer"), std::string::npos) << status.message();
   EXPECT_NE(status.message().find("port 1 went down"), std::string::npos) << status.message();
-}
-
-// A peer that has the key, says this in place of a greeting, and leaves. The link, if one comes about, is handed to
-// `use`.
-Status ConnectTo(const std::vector<std::byte>& words, const std::function<void(Endpoint&)>& use = nullptr) {
-  Reactor reactor;
-  Reactor peer_reactor;
-  TransportConfig config;
-  config.nranks = 2;
-  config.job_key = "a key for tests, of enough characters";
-  config.local_host = "127.0.0.1";
-  config.slot_bytes = 4096;
-  config.reactor = &reactor;
-  const auto transport = Make(config);
-  std::string address;
-  EXPECT_TRUE(transport->LocalAddress(&address).ok());
-  ConnectPlan plan;
-  plan.hello.purpose = {kVerbsTransport.hello_purpose, kVerbsTransport.title};
-  plan.hello.identity.job = 7;
-  plan.hello.nranks = 2;
-  plan.hello.rank = 1;
-  plan.key = config.job_key;
-  plan.deadline = DeadlineAfter(kContractPatience);
-  StreamEndpoint target;
-  EXPECT_TRUE(ParseEndpoint(std::string(EndpointOf(address)), &target).ok());
-  plan.dials.push_back({{0, 0, 0}, {target}});
-  std::thread peer([&] {
-    std::vector<Stream> streams;
-    EXPECT_TRUE(EstablishStreams(&peer_reactor, plan, &streams).ok());
-    if (streams.empty()) return;
-    const int fd = streams[0].socket.native_handle();
-    EXPECT_EQ(send(fd, words.data(), words.size(), MSG_NOSIGNAL), static_cast<ssize_t>(words.size()));
-    // Bytes that nobody read would make the end of the stream a reset.
-    std::byte byte;
-    for (size_t left = use ? VerbsGreeting::kBytes + sizeof(kVerbsReady) : 0; left > 0;) {
-      const ssize_t got = recv(fd, &byte, 1, MSG_DONTWAIT);
-      if (got == 0 || Now() > plan.deadline) break;
-      if (got > 0) --left;
-      if (got < 0) sched_yield();
-    }
-  });
-  ConnectContext context;
-  context.identity.job = 7;
-  context.deadline = plan.deadline;
-  const LinkRequest link{.peer = 1, .channel = 0, .same_host = false, .address = ""};
-  std::vector<std::unique_ptr<Endpoint>> endpoints;
-  Status status = transport->Connect({&link, 1}, context, &endpoints);
-  peer.join();
-  if (use && !endpoints.empty()) use(*endpoints[0]);
-  return status;
-}
-
-TEST_F(VerbsFailureTest, APeerThatGreetsWronglyOrLeavesIsNamed) {
-  const Status nonsense = ConnectTo(std::vector<std::byte>(VerbsGreeting::kBytes, std::byte{0x5a}));
-  EXPECT_EQ(nonsense.code(), Code::kProtocol);
-  EXPECT_EQ(nonsense.peer(), 1);
-  const Status left = ConnectTo({std::byte{1}});
-  EXPECT_EQ(left.code(), Code::kPeerLost);
-  EXPECT_EQ(left.peer(), 1);
-}
-
-std::vector<std::byte> Greeting(uint64_t slot_bytes) {
-  VerbsGreeting greeting;
-  greeting.queue_pair = 5;
-  greeting.ethernet = true;
-  greeting.mtu = 3;
-  greeting.slots = 8;
-  greeting.slot_bytes = slot_bytes;
-  std::vector<std::byte> words(VerbsGreeting::kBytes);
-  WriteVerbsGreeting(greeting, std::span<std::byte, VerbsGreeting::kBytes>(words));
-  return words;
-}
-
-// A peer that claims to have sent so many messages, of which none comes; how the link ends.
-Status LeaveAfter(uint32_t sent) {
-  std::vector<std::byte> words = Greeting(4096);
-  words.resize(VerbsGreeting::kBytes + sizeof(kVerbsReady) + VerbsFarewell::kBytes);
-  StoreLittle(words.data() + VerbsGreeting::kBytes, kVerbsReady);
-  WriteVerbsFarewell({Code::kOk, 0, sent, 0},
-                     std::span<std::byte, VerbsFarewell::kBytes>(
-                         words.data() + VerbsGreeting::kBytes + sizeof(kVerbsReady), VerbsFarewell::kBytes));
-  Status status;
-  const Status connected = ConnectTo(words, [&](Endpoint& end) {
-    Recv recv;
-    recv.capacity = 4096;
-    ASSERT_TRUE(end.PostRecv(&recv).ok());
-    for (const Deadline deadline = DeadlineAfter(kContractPatience); status.ok() && Now() < deadline;) {
-      bool moved = false;
-      status = end.Progress(&moved);
-    }
-    EXPECT_EQ(recv.code, status.code());
-  });
-  EXPECT_TRUE(connected.ok()) << connected.ToString();
-  return status;
-}
-
-TEST_F(VerbsFailureTest, AFarewellThatLiesEndsTheLink) {
-  EXPECT_EQ(LeaveAfter(1).code(), Code::kPeerLost);
-  const Status status = LeaveAfter(1000);
-  EXPECT_EQ(status.code(), Code::kProtocol);
-  EXPECT_EQ(status.peer(), 1);
-  EXPECT_NE(status.message().find("a number of sent messages 1000"), std::string::npos) << status.message();
-}
-
-TEST_F(VerbsFailureTest, APeerWithOtherSlotsIsRefused) {
-  const Status status = ConnectTo(Greeting(8192));
-  EXPECT_EQ(status.code(), Code::kMismatch);
-  EXPECT_NE(status.message().find("8 slots of 8192 bytes"), std::string::npos) << status.message();
 }
 
 }  // namespace

@@ -1,4 +1,6 @@
 // Whole jobs over verbs, on the simulated provider: every collective's sums, a split, and a request that fails.
+#include "tests/transport/verbs/verbs_job.h"
+
 #include <annulus.h>
 #include <gtest/gtest.h>
 
@@ -8,33 +10,14 @@
 #include <string>
 #include <vector>
 
-#include "collectives/api/config.h"
-#include "collectives/calls/request_table.h"
 #include "collectives/comm/communicator.h"
 #include "collectives/comm/split.h"
 #include "tests/collectives/harness/cluster.h"
-#include "tests/collectives/harness/rank_threads.h"
 #include "tests/verbs/provider/simulated_verbs.h"
 #include "transport/memory/memory.h"
-#include "transport/verbs/verbs.h"
 
 namespace annulus {
 namespace {
-
-std::unique_ptr<Transport> CreateSimulated(const TransportConfig& config) {
-  return CreateVerbsTransportOver(SimulatedVerbs::Api(), "", config);
-}
-
-TransportInfo Simulated() {
-  TransportInfo info = kVerbsTransport;
-  info.by_name_only = false;
-  info.create = CreateSimulated;
-  return info;
-}
-
-annulus_comm_t* Handle(const std::unique_ptr<Communicator>& comm) {
-  return reinterpret_cast<annulus_comm_t*>(comm.get());
-}
 
 ClusterConfig Ranks(int nranks) {
   ClusterConfig config;
@@ -45,20 +28,9 @@ ClusterConfig Ranks(int nranks) {
 // Runs `body` on a thread for each rank, with a communicator over verbs.
 template <class Body>
 void RunJob(const ClusterConfig& config, Body body, const MemoryRegistry* memory = nullptr) {
-  const TransportInfo info = Simulated();
+  const TransportInfo info = SimulatedVerbsInfo();
   const TransportInfo* const list[] = {&info};
-  const Cluster cluster(config);
-  RequestTable requests;
-  ForEachRank(config.nranks, [&](int rank) {
-    Options options;
-    const UserConfig given = cluster.Config(rank);
-    ASSERT_TRUE(ToOptions(&given, ProcessVariable, &options).ok());
-    std::unique_ptr<Communicator> comm;
-    const Resources resources{.requests = &requests, .memory = memory, .transports = list};
-    const Status made = Communicator::Create(options, resources, &comm);
-    ASSERT_TRUE(made.ok()) << made.ToString();
-    body(comm);
-  });
+  VerbsJob{config, list, memory}.Run(body);
 }
 
 void ExpectSum(const std::unique_ptr<Communicator>& comm, size_t count) {

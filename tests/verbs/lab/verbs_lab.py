@@ -105,6 +105,13 @@ class Programs:
         wait = "until grep -q 'verbs rxe0' /out/rank; do sleep 0.1; done\nsleep 1\n" if during else ""
         return self.rank(index, 2, command) + wait + during + "\nwait $pid\nstatus=$?\ncat /out/rank\nexit $status\n"
 
+    def goes_on(self, index, during):
+        """A rank on a guest of its own, which works for a while after `during` has happened to one of them."""
+        command = f"{self.perf} -b 64K -e 64K -n 1500 >/out/rank 2>&1 &\npid=$!\n"
+        begun = "until grep -q 'verbs rxe0' /out/rank; do sleep 0.1; done\nsleep 3\n"
+        told = "until grep -q 'goes on, but more slowly, as tcp' /out/rank || ! kill -0 $pid; do sleep 0.2; done\n"
+        return self.rank(index, 2, command) + begun + during + told + "wait $pid\nstatus=$?\ncat /out/rank\nexit $status\n"
+
     def paused_host(self, index):
         """Ranks on guests of their own, joined by TCP, which are paused one after the other. Both go on, with right sums."""
         end = "[ $(grep -c error: /out/rank) = 0 ] && kill -0 $pid\nstatus=$?\ncat /out/rank\n"
@@ -144,6 +151,9 @@ def all_cases(folder):
     fails = "\n[ $status -ne 0 ]"
     survivor = run.two_hosts(0).replace("exit $status", fails)
     verbs = ("verbs rxe0, port 1",)
+    # RoCE is UDP to this port; the TCP connections live.
+    no_roce = "tc qdisc add dev eth0 clsact\ntc filter add dev eth0 egress protocol ip u32 match ip protocol 17 0xff match ip dport 4791 0xffff action drop\n"
+    on_over_tcp = ("verbs rxe0, port 1", "goes on, but more slowly, as tcp eth0")
     without_copy = ("bytes of registered memory without a copy",)
     return [
         Case("contract", [run.contract], 10 << 20, ["[  PASSED  ]"]),
@@ -158,6 +168,7 @@ def all_cases(folder):
         Case("two_hosts_with_loss", [run.two_hosts(0), run.two_hosts(1)], 1 << 20, verbs, loss="1%"),
         Case("registered_with_loss", [run.registered(0), run.registered(1)], 1 << 20, verbs + without_copy, loss="1%"),
         Case("blackout", [patient + run.two_hosts(0), patient + run.two_hosts(1, blackout)], 1 << 20, verbs),
+        Case("no_roce", [run.goes_on(0, ""), run.goes_on(1, no_roce)], 1 << 20, on_over_tcp),
         Case("dead_host", [survivor, run.two_hosts(1, "echo b >/proc/sysrq-trigger")], 1 << 14, ["[rank at fault: 1]"], dies=1),
         Case("paused_host", [run.paused_host(0), run.paused_host(1)], 0, ["control connection"]),
         Case("long_paused_host", [run.long_paused_host(0), run.long_paused_host(1)], 0, ["link to rank"]),

@@ -14,6 +14,8 @@ constexpr int kNotReadyTries = 1000;
 
 std::byte* Pointer(uint64_t address) { return reinterpret_cast<std::byte*>(address); }
 
+const SimulatedPort& PortOf(const NicPair& pair) { return static_cast<const NicContext*>(pair.context)->port; }
+
 bool IsWrite(ibv_wr_opcode opcode) { return opcode == IBV_WR_RDMA_WRITE || opcode == IBV_WR_RDMA_WRITE_WITH_IMM; }
 
 }  // namespace
@@ -152,7 +154,7 @@ void SimulatedNic::CarryOut(NicPair* pair) {
 ibv_wc_status SimulatedNic::Carry(NicPair* pair, const NicRequest& request, NicPair* peer) {
   const bool reachable =
       peer != nullptr && peer->peer == pair->qp_num && (peer->state == IBV_QPS_RTR || peer->state == IBV_QPS_RTS);
-  if (!reachable) return IBV_WC_RETRY_EXC_ERR;
+  if (!reachable || !Arrives(PortOf(*pair), pair->route, PortOf(*peer))) return IBV_WC_RETRY_EXC_ERR;
   std::vector<std::byte> data;
   if (!Gather(request, &data)) return IBV_WC_LOC_PROT_ERR;
   const ibv_wr_opcode opcode = request.request.opcode;

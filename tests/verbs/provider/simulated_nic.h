@@ -4,6 +4,8 @@
 // Threads: all of it is guarded by the device's mutex.
 #pragma once
 
+#include <sys/eventfd.h>
+
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -14,11 +16,15 @@
 #include <thread>
 #include <vector>
 
+#include "tests/verbs/provider/simulated_port.h"
 #include "tests/verbs/provider/simulated_verbs.h"
 
 namespace annulus {
 
+constexpr int kNicDescriptorFlags = EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE;
+
 struct NicContext : ibv_context {
+  SimulatedPort port;
   std::deque<ibv_async_event> news;
 };
 
@@ -58,6 +64,7 @@ struct NicCompletion {
 struct NicPair : ibv_qp {
   ibv_qp_cap cap{};
   uint32_t peer = 0;
+  ibv_ah_attr route{};  // Where its packets go.
   bool signals_all = false;
   std::deque<NicRequest> requests;
   std::deque<NicReceive> receives;
@@ -68,6 +75,9 @@ struct NicPair : ibv_qp {
   std::map<uint64_t, uint64_t> completed;  // By id of the completions in the queue: the request's index + 1.
   int not_ready = 0;
 };
+
+// Sets the functions of a device's driver, for the data path.
+void SetDataFunctions(ibv_context* context);
 
 class SimulatedNic {
  public:
@@ -82,6 +92,18 @@ class SimulatedNic {
   // Ends all that a pair has under way.
   void Flush(NicPair* pair);
   void Raise(NicContext* context, const ibv_async_event& event);
+
+  // Count objects of the library that exist.
+  template <class Object>
+  Object* Count(Object* object) {
+    ++counts.objects;
+    return object;
+  }
+  template <class Object, class Base>
+  void Delete(Base* object) {
+    --counts.objects;
+    delete static_cast<Object*>(object);
+  }
 
   // By number, by key. Public, because the functions of the library add and remove.
   std::map<uint32_t, NicPair*> pairs;

@@ -40,6 +40,14 @@ const char* StateText(ibv_port_state state) {
   }
 }
 
+// The library's plain function fills the part of the struct that all its versions have; flags are in the other part.
+int QueryPort(const VerbsApi* api, ibv_context* context, uint8_t port, ibv_port_attr* attributes) {
+  if (verbs_context* const extended = verbs_get_ctx_op(context, query_port); extended != nullptr) {
+    return extended->query_port(context, port, attributes, sizeof(*attributes));
+  }
+  return api->query_port(context, port, reinterpret_cast<_compat_ibv_port_attr*>(attributes));
+}
+
 void Add(const std::string& reason, std::string* why) { *why += (why->empty() ? "" : "; ") + reason; }
 
 }  // namespace
@@ -136,9 +144,7 @@ int VerbsDevice::Rate(const VerbsWish& wish, std::string* why) {
 int VerbsDevice::RatePort(uint8_t port, const VerbsWish& wish, Use* use, std::string* why) const {
   const std::string title = name_ + ", port " + std::to_string(port);
   ibv_port_attr attributes{};
-  // The library's plain function fills the part of the struct that all its versions have.
-  if (const int error = api_->query_port(context_, port, reinterpret_cast<_compat_ibv_port_attr*>(&attributes));
-      error != 0) {
+  if (const int error = QueryPort(api_, context_, port, &attributes); error != 0) {
     Add(title + " cannot be queried: " + std::strerror(error), why);
     return 0;
   }
@@ -155,6 +161,7 @@ int VerbsDevice::RatePort(uint8_t port, const VerbsWish& wish, Use* use, std::st
   use->ethernet = ethernet;
   use->lid = attributes.lid;
   use->mtu = attributes.active_mtu;
+  use->needs_global = ethernet || (attributes.flags & IBV_QPF_GRH_REQUIRED) != 0;
   const int rating = RateGids(wish, use, why);
   if (rating == 0) return 0;
   // Unused entries of the table are 0.
@@ -163,6 +170,7 @@ int VerbsDevice::RatePort(uint8_t port, const VerbsWish& wish, Use* use, std::st
     Add(title + " has no partition key " + std::to_string(wish.pkey_index), why);
     return 0;
   }
+  use->pkey = ntohs(pkey);
   return rating;
 }
 

@@ -51,6 +51,10 @@ class VerbsDevice {
   const std::array<uint8_t, 16>& gid() const { return use_.gid; }
   bool ethernet() const { return use_.ethernet; }
   uint16_t lid() const { return use_.lid; }
+  // Whether each packet needs a global header, also within the subnet.
+  bool needs_global() const { return use_.needs_global; }
+  // Partition key: 15 bits, and the highest one in full members.
+  uint16_t pkey() const { return use_.pkey; }
   ibv_mtu mtu() const { return use_.mtu; }
   int max_cqe() const { return max_cqe_; }
 
@@ -62,6 +66,8 @@ class VerbsDevice {
     std::array<uint8_t, 16> gid{};
     bool ethernet = false;
     uint16_t lid = 0;
+    bool needs_global = false;
+    uint16_t pkey = 0;
     ibv_mtu mtu = IBV_MTU_1024;
   };
 

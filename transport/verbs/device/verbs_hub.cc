@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "transport/verbs/device/verbs_advice.h"
 
 namespace annulus {
 namespace {
@@ -40,6 +41,12 @@ VerbsHub::~VerbsHub() {
   if (domain_ != nullptr) api().dealloc_pd(domain_);
 }
 
+Status VerbsHub::Refused(const char* what) const {
+  const int error = errno;
+  const Status refused = Status::System(std::string("verbs: ") + what + " on " + device_->Describe(), error);
+  return {refused.code(), refused.message() + VerbsAdvice(error), Status::kNoRank, error};
+}
+
 Status VerbsHub::Open(uint64_t completions) {
   if (completions > static_cast<uint64_t>(device_->max_cqe())) {
     return {Code::kUnsupported, "verbs: " + device_->Describe() + " has completion queues for at most " +
@@ -47,12 +54,12 @@ Status VerbsHub::Open(uint64_t completions) {
                                     std::to_string(completions)};
   }
   domain_ = api().alloc_pd(device_->context());
-  if (domain_ == nullptr) return Status::System("verbs: a protection domain on " + device_->Describe(), errno);
+  if (domain_ == nullptr) return Refused("a protection domain");
   channel_ = api().create_comp_channel(device_->context());
-  if (channel_ == nullptr) return Status::System("verbs: a completion channel on " + device_->Describe(), errno);
+  if (channel_ == nullptr) return Refused("a completion channel");
   queue_ =
       api().create_cq(device_->context(), static_cast<int>(std::max<uint64_t>(completions, 1)), nullptr, channel_, 0);
-  if (queue_ == nullptr) return Status::System("verbs: a completion queue on " + device_->Describe(), errno);
+  if (queue_ == nullptr) return Refused("a completion queue");
   Prepare(channel_->fd);
   Prepare(device_->context()->async_fd);
   fcntl(device_->context()->cmd_fd, F_SETFD, FD_CLOEXEC);

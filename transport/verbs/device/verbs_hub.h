@@ -81,6 +81,8 @@ class VerbsHub {
     std::string trouble;
   };
 
+  // The status of a call that has just failed.
+  Status Refused(const char* what) const;
   void TakeEvents();
   void TakeNews();
   void WatchNews();

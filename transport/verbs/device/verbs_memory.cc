@@ -1,24 +1,11 @@
 #include "transport/verbs/device/verbs_memory.h"
 
-#include <sys/resource.h>
-
 #include <cerrno>
 #include <string>
 
+#include "transport/verbs/device/verbs_advice.h"
+
 namespace annulus {
-namespace {
-
-// Says what the limit is, if there is one: the usual reason for a refusal.
-std::string LockLimitText() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return "";
-  return " (the limit on locked memory, ulimit -l, is " + std::to_string(limit.rlim_cur / 1024) +
-         " KiB: raise it in /etc/security/limits.conf, by LimitMEMLOCK= of "
-         "systemd, or by --ulimit memlock=-1 of a "
-         "container)";
-}
-
-}  // namespace
 
 Status RegisterWithDevice(const VerbsHub& hub, std::byte* data, size_t bytes, int access, ibv_mr** region) {
   *region = hub.api().reg_mr(hub.domain(), data, bytes, access);
@@ -26,8 +13,8 @@ Status RegisterWithDevice(const VerbsHub& hub, std::byte* data, size_t bytes, in
   const int error = errno;
   const Status refused = Status::System(
       "verbs: " + hub.device().Describe() + " cannot register " + std::to_string(bytes) + " bytes", error);
-  const std::string limit = error == ENOMEM || error == EAGAIN ? LockLimitText() : "";
-  return {error == ENOMEM ? Code::kOutOfMemory : Code::kSystem, refused.message() + limit, Status::kNoRank, error};
+  return {error == ENOMEM ? Code::kOutOfMemory : Code::kSystem, refused.message() + VerbsAdvice(error), Status::kNoRank,
+          error};
 }
 
 VerbsMemory::~VerbsMemory() {

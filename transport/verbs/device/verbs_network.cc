@@ -9,6 +9,8 @@
 #include <cstring>
 #include <iterator>
 
+#include "transport/verbs/device/verbs_route.h"
+
 namespace annulus {
 namespace {
 
@@ -16,6 +18,8 @@ constexpr int kGidBits = 128;
 constexpr int kIpv4Bits = 32;
 // Of a GID of InfiniBand: the rest names the port.
 constexpr int kSubnetBits = 64;
+// Of a partition key: the rest tells full members. All ports are in the partition whose bits are all set.
+constexpr int kPartitionBits = 0x7fff;
 
 bool IsIpv4(const std::array<uint8_t, 16>& gid) { return GidText(gid).find(':') == std::string::npos; }
 bool IsLinkLocal(const std::array<uint8_t, 16>& gid) { return gid[0] == 0xfe && (gid[1] & 0xc0) == 0x80; }
@@ -59,6 +63,11 @@ int NetworkBits(const std::array<uint8_t, 16>& gid) {
   return bits > 0 ? bits : all;
 }
 
+// " partition 5"; "" of the one that all ports are in.
+std::string PartitionText(int partition) {
+  return partition == kPartitionBits ? "" : " partition " + std::to_string(partition);
+}
+
 }  // namespace
 
 std::string NetworkText(std::array<uint8_t, 16> gid, int bits) {
@@ -70,7 +79,10 @@ std::string NetworkText(std::array<uint8_t, 16> gid, int bits) {
 }
 
 std::string VerbsNetwork(const VerbsDevice& device) {
-  if (!device.ethernet()) return "InfiniBand " + NetworkText(device.gid(), kSubnetBits);
+  if (!device.ethernet()) {
+    return "InfiniBand " + NetworkText(SubnetOf(device.gid()), kSubnetBits) +
+           PartitionText(device.pkey() & kPartitionBits);
+  }
   return "RoCE " + NetworkText(device.gid(), NetworkBits(device.gid()));
 }
 

@@ -12,8 +12,8 @@
 
 namespace annulus {
 
-// "RoCE 10.0.0.0/24" or "InfiniBand fe80::/64". RoCE v2 could be routed to other subnets too, but nobody here knows
-// that. A link-local address, and one that no interface has, is a network of its own.
+// "RoCE 10.0.0.0/24" or "InfiniBand fe80::/64 partition 5". RoCE v2 could be routed to other subnets too, but nobody
+// here knows that. A link-local address, and one that no interface has, is a network of its own.
 std::string VerbsNetwork(const VerbsDevice& device);
 
 // The first `bits` of an address as a network: "10.0.0.0/24". Those of IPv4 count from its own beginning.

@@ -1,0 +1,89 @@
+// What each slice over verbs costs, where it can be counted: requests, doorbells, completions, memory, system calls.
+#include <gtest/gtest.h>
+#include <sched.h>
+
+#include <cstdio>
+#include <optional>
+#include <string>
+
+#include "tests/transport/allocation_counter.h"
+#include "tests/verbs/cost/slice_costs.h"
+#include "tests/verbs/cost/straight_nic.h"
+#include "tests/verbs/cost/system_calls.h"
+
+namespace annulus {
+namespace {
+
+constexpr uint64_t kSlices = 5000;
+
+class VerbsCostTest : public ::testing::TestWithParam<SlicePattern> {};
+
+// A message takes one request and one receive, and one completion of each at most. Slots and receives are returned by
+// the slices that go the other way, or by messages of their own, of which one returns half of the slots at least.
+TEST_P(VerbsCostTest, RequestsAndDoorbellsStayWithinTheirBounds) {
+  const SlicePattern& pattern = GetParam();
+  const auto link = SliceLink::Open(pattern);
+  ASSERT_NE(link, nullptr);
+  ASSERT_TRUE(link->Run(kSlices));
+  const StraightCounts before = CountsOfStraightNic();
+  ASSERT_TRUE(link->Run(kSlices));
+  const StraightCounts& now = CountsOfStraightNic();
+  const auto per_slice = [&](uint64_t StraightCounts::*count) {
+    return static_cast<double>(now.*count - before.*count) / static_cast<double>(link->SlicesOf(kSlices));
+  };
+  const double most = 1.0 + 2.0 / SliceLink::kSlots + 0.01;
+  EXPECT_GE(per_slice(&StraightCounts::send_requests), 1.0);
+  EXPECT_LE(per_slice(&StraightCounts::send_requests), most);
+  EXPECT_LE(per_slice(&StraightCounts::send_doorbells), most);
+  EXPECT_LE(per_slice(&StraightCounts::recv_requests), most);
+  EXPECT_LE(per_slice(&StraightCounts::recv_doorbells), most);
+  EXPECT_LE(per_slice(&StraightCounts::recv_completions), most);
+  EXPECT_LE(per_slice(&StraightCounts::send_completions), 1.0);
+  EXPECT_LE(per_slice(&StraightCounts::carried_bytes), pattern.bytes + 64 * most);
+  std::printf(
+      "per slice: %.3f send requests, %.3f send doorbells, %.3f receive doorbells, %.3f completions, %.2f polls\n",
+      per_slice(&StraightCounts::send_requests), per_slice(&StraightCounts::send_doorbells),
+      per_slice(&StraightCounts::recv_doorbells),
+      per_slice(&StraightCounts::send_completions) + per_slice(&StraightCounts::recv_completions),
+      per_slice(&StraightCounts::polls));
+}
+
+TEST_P(VerbsCostTest, NothingIsAllocatedAndNoSystemCallIsMade) {
+  const auto link = SliceLink::Open(GetParam());
+  ASSERT_NE(link, nullptr);
+  bool ran = link->Run(kSlices);
+  size_t allocations = 0;
+  const auto calls = CountSystemCalls([&](const auto& begin, const auto& end) {
+    const size_t before = AllocationsOfThisThread();
+    begin();
+    ran = ran && link->Run(kSlices);
+    end();
+    allocations = AllocationsOfThisThread() - before;
+  });
+  ASSERT_TRUE(ran);
+  EXPECT_EQ(allocations, 0u);
+  if (!calls) GTEST_SKIP() << "system calls cannot be counted here";
+  EXPECT_EQ(calls->count, 0u) << "numbers " << calls->numbers;
+}
+
+INSTANTIATE_TEST_SUITE_P(Patterns, VerbsCostTest, ::testing::ValuesIn(kSlicePatterns), [](const auto& info) {
+  std::string name = info.param.name;
+  std::erase_if(name, [](char c) { return c == ' ' || c == ','; });
+  return name;
+});
+
+// The counting itself works: a test of zero would pass without it, too.
+TEST(SystemCallsTest, EachCallCounts) {
+  const auto calls = CountSystemCalls([](const auto& begin, const auto& end) {
+    std::fflush(nullptr);
+    begin();
+    for (int i = 0; i < 3; ++i) sched_yield();
+    end();
+    sched_yield();
+  });
+  if (!calls) GTEST_SKIP() << "system calls cannot be counted here";
+  EXPECT_EQ(calls->count, 3u);
+}
+
+}  // namespace
+}  // namespace annulus

@@ -1,0 +1,33 @@
+// The port of the simulated device: RoCE, unless a thread says otherwise. Ranks that are threads of one process have a
+// port each in this respect: the device that a thread opens has the port that it has set, and packets between ports
+// arrive if they are addressed rightly.
+//
+// Threads: each sets its own; the functions of the library are for any thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "transport/verbs/device/verbs_api.h"
+
+namespace annulus {
+
+struct SimulatedPort {
+  bool infiniband = false;
+  // The rest is of InfiniBand alone.
+  uint16_t lid = 1;
+  std::array<uint8_t, 16> gid{0xfe, 0x80};
+  uint16_t pkey = 0xffff;
+  bool needs_global = false;  // Packets without a global header are lost, also within the subnet.
+};
+
+// What a thread opens from now on has this port.
+void SetPortOfThisThread(const SimulatedPort& port);
+
+// Whether packets from a port, with this address, reach that other one.
+bool Arrives(const SimulatedPort& from, const ibv_ah_attr& address, const SimulatedPort& to);
+
+// Sets the functions of the library for devices, their ports and their events.
+void SetPortFunctions(VerbsApi* api);
+
+}  // namespace annulus

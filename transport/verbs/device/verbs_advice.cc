@@ -1,0 +1,41 @@
+#include "transport/verbs/device/verbs_advice.h"
+
+#include <sys/resource.h>
+
+#include <cerrno>
+
+namespace annulus {
+namespace {
+
+// Says what the limit is, if there is one: the usual reason for a refusal of memory, which queues take too.
+std::string LockLimitText() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return "";
+  return " (the limit on locked memory, ulimit -l, is " + std::to_string(limit.rlim_cur / 1024) +
+         " KiB: raise it in /etc/security/limits.conf, by LimitMEMLOCK= of systemd, or by --ulimit memlock=-1 of a "
+         "container)";
+}
+
+}  // namespace
+
+std::string VerbsAdvice(int os_errno) {
+  switch (os_errno) {
+    case ENOMEM:
+    case EAGAIN:
+      return LockLimitText();
+    case ETIMEDOUT:
+    case ENETUNREACH:
+    case EHOSTUNREACH:
+      return " (the kernel finds no way to the peer's address: check that both ports are in one network)";
+    case EACCES:
+    case EPERM:
+      return " (see the rights of /dev/infiniband)";
+    case ENODEV:
+    case EIO:
+      return " (the device is gone: see the kernel's log)";
+    default:
+      return "";
+  }
+}
+
+}  // namespace annulus
