@@ -167,9 +167,9 @@ Status Setup::Link(const Meeting& meeting, const GiveUp& give_up, Deadline deadl
     Status status = Verdicted();
     return status.ok() && give_up ? give_up() : status;
   };
-  ANNULUS_RETURN_IF_ERROR(transports_.Connect(std::move(wanted), std::move(context), this));
-  TellRefusals();
-  return Status();
+  Status connected = transports_.Connect(std::move(wanted), std::move(context), this);
+  TellRefusals();  // Where what was to replace them failed too, they are why.
+  return connected;
 }
 
 void Setup::Notice() {

@@ -58,10 +58,7 @@ Status VerbsEndpoint::Connect(const VerbsGreeting& peer) {
   }
   if (!peer.continues) stopping_.Forbid();
   peer_text_ = peer.ethernet ? GidText(peer.gid) : "LID " + std::to_string(peer.lid);
-  Status connected = connection_.Connect(peer);
-  if (connected.ok()) return connected;
-  return {connected.code(), connected.message() + " (to " + PeerName() + " at " + peer_text_ + ")", peer_,
-          connected.os_errno()};
+  return connection_.Connect(peer);
 }
 
 std::string VerbsEndpoint::Describe() const {

@@ -35,7 +35,7 @@ Status VerbsHandover::GiveUp(const Status& why, VerbsStep refused, VerbsWord* wo
       why.code() == Code::kSystem || why.code() == Code::kOutOfMemory || why.code() == Code::kUnsupported;
   if (!by_device || IsOutOfDescriptors(why.os_errno())) return why;
   const std::string text = "rank " + std::to_string(rank_) + "'s device refused it: " + why.message();
-  if (!may_refuse_) return {why.code(), text, why.peer(), why.os_errno()};
+  if (!may_refuse_) return {why.code(), text + " (towards " + PeerName() + ")", rank_, why.os_errno()};
   refusal_ = text;
   endpoint_ = nullptr;
   *word = {.refused = refused, .os_errno = std::clamp(why.os_errno(), 0, VerbsWord::kMostErrno)};

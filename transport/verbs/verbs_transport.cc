@@ -207,6 +207,7 @@ Status VerbsTransport::AwaitHandovers(std::vector<Stream>* streams, const Connec
 
 Status VerbsTransport::Connect(std::span<const LinkRequest> links, const ConnectContext& context,
                                std::vector<std::unique_ptr<Endpoint>>* endpoints) {
+  for (const LinkRequest& link : links) ANNULUS_CHECK(!link.has_other || context.refused != nullptr);
   std::vector<Stream> streams;
   ANNULUS_RETURN_IF_ERROR(EstablishSockets(links, context, &streams));
   std::shared_ptr<VerbsHub> hub;  // The endpoints share it.

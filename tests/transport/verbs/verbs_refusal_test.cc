@@ -178,6 +178,16 @@ size_t Count(const std::string& text, const std::string& part) {
   return count;
 }
 
+// Refused transitions differ in the peer, and refused queue pairs in nothing.
+TEST_F(VerbsRefusalTest, EachRankSaysOnceThatItsDeviceConnectsNothing) {
+  ::testing::internal::CaptureStderr();
+  const Outcome outcome = Run(3, {.ranks = {1}, .kind = SimulatedCall::kConnectToReceive});
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  ExpectAgreement(outcome, 3);
+  EXPECT_EQ(Count(log, "annulus[1] warning: links with ranks 0, 2 use tcp in place of verbs"), 1u) << log;
+  EXPECT_EQ(Count(log, "warning"), 3u) << log;
+}
+
 TEST_F(VerbsRefusalTest, EachRankSaysOnceWhatWasRefusedWhereAndWhy) {
   ::testing::internal::CaptureStderr();
   const Outcome outcome = Run(3, {.ranks = {1}, .kind = SimulatedCall::kPair});
@@ -242,6 +252,7 @@ TEST_F(VerbsRefusalTest, WhereVerbsIsSelectedByNameARefusalEndsTheJobOnAllRanks)
       std::set<std::string> messages;
       for (const Status& each : outcome.failures) messages.insert(each.message());
       EXPECT_EQ(messages.size(), 1u) << *messages.begin() << "\n" << *messages.rbegin();
+      for (const Status& each : outcome.failures) EXPECT_EQ(each.peer(), rank) << each.message();
       for (const std::string& part :
            {"rank " + std::to_string(rank) + "'s device refused it", std::string("sim0, port 1, RoCE v2 127.0.0.1"),
             std::string("Cannot allocate memory")}) {

@@ -13,7 +13,7 @@ std::string LockLimitText() {
   if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return "";
   return " (the limit on locked memory, ulimit -l, is " + std::to_string(limit.rlim_cur / 1024) +
          " KiB: raise it in /etc/security/limits.conf, by LimitMEMLOCK= of systemd, or by --ulimit memlock=-1 of a "
-         "container)";
+         "container; it may also be that the device has no more of what was asked for)";
 }
 
 }  // namespace

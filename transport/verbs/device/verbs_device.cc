@@ -157,6 +157,10 @@ int VerbsDevice::RatePort(uint8_t port, const VerbsWish& wish, Use* use, std::st
     Add(title + " has no LID: a subnet manager must run", why);
     return 0;
   }
+  if (!ethernet && attributes.lid > kMostLid) {
+    Add(title + " has the LID " + std::to_string(attributes.lid) + ", which is none of one port", why);
+    return 0;
+  }
   use->port = port;
   use->ethernet = ethernet;
   use->lid = attributes.lid;
@@ -166,7 +170,7 @@ int VerbsDevice::RatePort(uint8_t port, const VerbsWish& wish, Use* use, std::st
   if (rating == 0) return 0;
   // Unused entries of the table are 0.
   __be16 pkey = 0;
-  if (api_->query_pkey(context_, port, wish.pkey_index, &pkey) != 0 || pkey == 0) {
+  if (api_->query_pkey(context_, port, wish.pkey_index, &pkey) != 0 || (ntohs(pkey) & 0x7fff) == 0) {
     Add(title + " has no partition key " + std::to_string(wish.pkey_index), why);
     return 0;
   }

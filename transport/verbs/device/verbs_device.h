@@ -18,6 +18,9 @@
 
 namespace annulus {
 
+// Largest LID of a port; those above are of multicast groups.
+inline constexpr uint16_t kMostLid = 0xbfff;
+
 // What the user asks for; "" and 0: anything.
 struct VerbsWish {
   std::string device;

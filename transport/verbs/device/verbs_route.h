@@ -24,9 +24,6 @@ struct VerbsRemotePort {
   std::array<uint8_t, 16> gid{};
 };
 
-// Largest LID of a port; those above are of multicast groups.
-inline constexpr uint16_t kMostLid = 0xbfff;
-
 // Fills in where packets go; the rest, such as the service level, is the caller's.
 // Errors: kUnsupported when the port of `from` cannot reach it.
 Status RouteTo(const VerbsDevice& from, const VerbsRemotePort& to, ibv_ah_attr* attributes);
