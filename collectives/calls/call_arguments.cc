@@ -155,7 +155,10 @@ Status CheckArguments(const CallArguments& a, int rank, int nranks) {
   if (HasRoot(a.kind) && (a.root < 0 || a.root >= nranks)) {
     return Status::Invalid("root is " + std::to_string(a.root) + "; allowed: 0 to " + std::to_string(nranks - 1));
   }
-  if (IsMessage(a.kind) && (a.root < 0 || a.root >= nranks || a.root == rank)) {
+  // Only calls as data, which have options, can tell whose message came.
+  const bool is_from_any =
+      a.kind == CollectiveKind::kRecv && a.root == ANNULUS_ANY_PEER && a.options != nullptr && nranks > 1;
+  if (IsMessage(a.kind) && !is_from_any && (a.root < 0 || a.root >= nranks || a.root == rank)) {
     return Status::Invalid("peer is " + std::to_string(a.root) + "; allowed: 0 to " + std::to_string(nranks - 1) +
                            ", and not this rank itself");
   }
