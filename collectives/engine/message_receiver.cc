@@ -28,7 +28,7 @@ Deadline StartNextClock(const MessagesConfig& config, int32_t tag, MessageList* 
 }
 
 MessageReceiver::MessageReceiver(const MessageContext& context, MessageSender* sender)
-    : context_(context), sender_(sender), runner_(context.endpoint, context.plan()) {}
+    : context_(context), sender_(sender), runner_(context.endpoint, context.plan()), work_(CommonWork(context)) {}
 
 bool MessageReceiver::busy() const { return needs_link() || !lists_.posted.empty() || !lists_.taken.empty(); }
 
@@ -214,15 +214,16 @@ Status MessageReceiver::TakeNew(const Call& call, MessageForm form, bool* took) 
   if (held == nullptr) ANNULUS_RETURN_IF_ERROR(Check(taken->message, call));
   if (is_offer) return Status();
   arrival_.held = held;
-  Message into;
-  if (held != nullptr) {
-    into.output = Buffer(held->data.get());
-    into.count = call.count;
-    into.type = call.type;
-  } else {
-    into = taken->message;
+  const bool has_first = form == MessageForm::kData;
+  if (held == nullptr) {
+    StartArrival(taken->message, CallOf(taken->message, number_, call.root), has_first);
+    return Status();
   }
-  StartArrival(into, CallOf(into, number_, call.root), form == MessageForm::kData);
+  Message into;
+  into.output = Buffer(held->data.get());
+  into.count = call.count;
+  into.type = call.type;
+  StartArrival(into, CallOf(into, number_, call.root), has_first);
   return Status();
 }
 
@@ -273,8 +274,7 @@ MessageReceiver::Held* MessageReceiver::Hold(const Call& call, bool is_offer) {
 void MessageReceiver::GiveBack(size_t bytes) { context_.shared->held_bytes -= bytes; }
 
 void MessageReceiver::StartArrival(const Message& message, const Call& call, bool has_first) {
-  work_ = WorkOf(context_, message);
-  work_.call = call;
+  SetMessage(message, call, &work_);
   if (has_first) {
     ANNULUS_CHECK(head_.recv.landing == nullptr || head_.recv.landing == message.output.data);
     head_.is_posted = false;

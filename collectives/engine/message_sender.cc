@@ -18,7 +18,7 @@ uint32_t NoteOf(uint64_t number) { return static_cast<uint32_t>(number); }
 }  // namespace
 
 MessageSender::MessageSender(const MessageContext& context)
-    : context_(context), runner_(context.endpoint, context.plan()) {}
+    : context_(context), runner_(context.endpoint, context.plan()), work_(CommonWork(context)) {}
 
 void MessageSender::Post(const Message& message) {
   context_.shared->pool.Add(message, &lists_.queue);
@@ -141,8 +141,7 @@ Status MessageSender::PostEmpty(MessageForm form, Call call, bool* posted) {
 
 void MessageSender::Start() {
   const QueuedMessage& current = lists_.current.front();
-  work_ = WorkOf(context_, current.message);
-  work_.call = CallOf(current.message, current.number, current.tag);
+  SetMessage(current.message, CallOf(current.message, current.number, current.tag), &work_);
   work_.sends_in_place = BytesOf(current.message) > LinkBytes(context_.plan());
   runner_.Start(ParamsOf(context_, current.message), &work_, nullptr);
 }

@@ -32,12 +32,8 @@ ScheduleParams ParamsOf(const MessageContext& context, const Message& message) {
   return params;
 }
 
-Work WorkOf(const MessageContext& context, const Message& message) {
+Work CommonWork(const MessageContext& context) {
   Work work;
-  work.input = message.input;
-  work.output = message.output;
-  work.type = message.type;
-  work.element_bytes = TypeBytes(message.type);
   work.rank = context.config->rank;
   work.nranks = context.config->nranks;
   work.links = context.config->links;

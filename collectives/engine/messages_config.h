@@ -67,8 +67,17 @@ void TraceMessage(const MessageContext& context, const QueuedMessage& ended);
 // Parameters of the schedule of a message.
 ScheduleParams ParamsOf(const MessageContext& context, const Message& message);
 
-// The work of a message, but for its call.
-Work WorkOf(const MessageContext& context, const Message& message);
+// What the work of all messages has in common.
+Work CommonWork(const MessageContext& context);
+
+// Makes it the work of one of them.
+inline void SetMessage(const Message& message, const Call& call, Work* work) {
+  work->call = call;
+  work->input = message.input;
+  work->output = message.output;
+  work->type = message.type;
+  work->element_bytes = TypeBytes(message.type);
+}
 
 // The error for a peer that breaks the protocol of messages.
 Status BrokenProtocol(int peer, const std::string& what);
