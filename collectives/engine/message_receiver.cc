@@ -39,6 +39,7 @@ void MessageReceiver::UpdateIdle() {
 
 void MessageReceiver::Post(const Message& message) {
   context_.shared->pool.Add(message, &lists_.posted);
+  lists_.posted.back().order = ++context_.shared->order;
   is_idle_ = false;
 }
 
@@ -51,7 +52,9 @@ bool MessageReceiver::ReceiveAtOnce(const Message& message, int polls) {
 }
 
 void MessageReceiver::Admit(bool* moved) {
-  while (!lists_.posted.empty() && lists_.posted.front().message.IsReady()) {
+  const MessageList& any = context_.shared->any_posted;
+  const uint64_t end = any.empty() ? UINT64_MAX : any.front().order;
+  while (first_posted() < end && lists_.posted.front().message.IsReady()) {
     if (!GiveHeld(&lists_.posted)) Await(&lists_.posted);
     *moved = true;
   }
@@ -59,7 +62,6 @@ void MessageReceiver::Admit(bool* moved) {
 
 void MessageReceiver::Await(MessageList* from) {
   QueuedMessage& receive = from->front();
-  receive.order = ++context_.shared->order;
   const auto asks = [&receive](const QueuedMessage& each) { return each.message.tag == receive.message.tag; };
   // Most receives are like the latest one.
   const bool is_first = std::find_if(lists_.waiting.rbegin(), lists_.waiting.rend(), asks) == lists_.waiting.rend();

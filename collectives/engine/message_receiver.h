@@ -40,6 +40,10 @@ class MessageReceiver {
   // As Messages::MoveAtOnce, for a receive into host memory with the tag 0. The receiver is idle, and nothing waits for
   // a message from any rank.
   bool ReceiveAtOnce(const Message& message, int polls);
+  // Compares receives with what is held, in the order of posting, up to the first one from any rank that was not.
+  void Admit(bool* moved);
+  // Order of the earliest receive for this peer that was not compared with what is held; the largest if there is none.
+  uint64_t first_posted() const { return lists_.posted.empty() ? UINT64_MAX : lists_.posted.front().order; }
   // Gives the first receive of the list a message that is held, if it takes one. Returns whether it did. A mismatch is
   // returned by Advance.
   bool GiveHeld(MessageList* receives);
@@ -72,7 +76,6 @@ class MessageReceiver {
   using HeldList = std::list<Held>;
 
   bool Listens() const;
-  void Admit(bool* moved);
   // Moves the first receive of the list to those that wait.
   void Await(MessageList* from);
   Status PostHead();

@@ -121,6 +121,7 @@ void Messages::TakeInbox() {
         if (rank != config_.rank) Activate(PeerOf(rank));
       }
       shared_.pool.Add(message, &shared_.any_posted);
+      shared_.any_posted.back().order = ++shared_.order;
       continue;
     }
     MessagePeer* const peer = PeerOf(message.peer);
@@ -133,6 +134,12 @@ void Messages::TakeInbox() {
 
 void Messages::AdmitAny(bool* moved) {
   while (!shared_.any_posted.empty() && shared_.any_posted.front().message.IsReady()) {
+    uint64_t first_own = UINT64_MAX;
+    for (MessagePeer* const peer : active_) {
+      peer->receiver().Admit(moved);
+      first_own = std::min(first_own, peer->receiver().first_posted());
+    }
+    if (first_own < shared_.any_posted.front().order) return;
     bool is_given = false;
     for (size_t i = 0; i < peers_.size() && !is_given; ++i) {
       MessagePeer* const peer = peers_[(turn_ + i) % peers_.size()].get();
@@ -141,7 +148,6 @@ void Messages::AdmitAny(bool* moved) {
     }
     *moved = true;
     if (is_given) continue;
-    shared_.any_posted.front().order = ++shared_.order;
     const int32_t tag = shared_.any_posted.front().message.tag;
     MoveFirst(&shared_.any_posted, &shared_.any_waiting);
     static_cast<void>(StartNextClock(config_, tag, &shared_.any_waiting));

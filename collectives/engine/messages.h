@@ -85,7 +85,7 @@ class Messages {
   AtOnce MoveAtOnce(MessagePeer* peer, const Message& message, int polls);
   void TakeInbox();
   bool HasAny() const { return !shared_.any_posted.empty() || !shared_.any_waiting.empty(); }
-  // Compares receives from any rank with the messages that are held.
+  // Compares receives from any rank with the messages that are held, each after all receives that were posted before it.
   void AdmitAny(bool* moved);
   // The error when a receive from any rank waits and no rank is left.
   Status CheckAny();

@@ -45,13 +45,21 @@ struct SortingRank {
   Status status;
 };
 
+// What receives of a job ask for.
+enum class Asks {
+  kRanks,    // One rank each.
+  kAny,      // Any rank, but never beside others of the same tag.
+  kCompete,  // Any and one rank beside each other, so that some may get nothing.
+};
+
 // All messages of a job have one size, so that every pairing is a valid one; sizes differ between jobs.
 class Sorting {
  public:
-  Sorting(uint64_t seed, bool with_any) : random_(seed), world_(WorldOf(seed)), with_any_(with_any) {
+  Sorting(uint64_t seed, Asks asks) : random_(seed), asks_(asks), world_(WorldOf(seed)), with_any_(asks == Asks::kAny) {
     for (int r = 0; r < nranks(); ++r) MakeRank(r);
     constexpr size_t kCounts[] = {1, 100, 1000, 5000, 20000};
     count_ = kCounts[random_() % std::size(kCounts)];
+    if (competes() && count_ > 100) count_ = 20000;  // What nobody asks for fits into the store, or is offered.
     for (int from = 0; from < nranks(); ++from) {
       for (int to = 0; to < nranks(); ++to) {
         if (from != to) Write(from, to);
@@ -64,6 +72,7 @@ class Sorting {
   }
 
   SimWorld& world() { return world_; }
+  bool competes() const { return asks_ == Asks::kCompete; }
   int nranks() const { return world_.options().nranks; }
   const SortingRank& rank(int r) const { return ranks_[r]; }
   const std::list<Halfway>& halves() const { return halves_; }
@@ -74,7 +83,7 @@ class Sorting {
       for (bool moved = true; moved;) {
         moved = false;
         for (int r = 0; r < nranks(); ++r) {
-          if (random_() % 3 == 0) moved |= PostNext(r);
+          for (uint64_t number = random_() % 5; number-- > 2;) moved |= PostNext(r);
           moved |= Drive(r);
         }
       }
@@ -114,10 +123,40 @@ class Sorting {
     }
   }
 
+  // A receive that competes with others has its message before those that were posted later have theirs, and nothing
+  // that could be paired is left.
+  void ExpectFairCompetition() const {
+    for (const SortingRank& rank : ranks_) {
+      for (size_t i = 0; i < rank.halves.size(); ++i) {
+        const Halfway& one = *rank.halves[i];
+        if (one.sends || one.is_done) continue;
+        for (size_t k = i + 1; k < rank.halves.size(); ++k) {
+          const Halfway& later = *rank.halves[k];
+          if (later.sends || !later.is_done) continue;
+          ASSERT_FALSE(Takes(one, later.got_from, later.got_tag)) << "a receive was overtaken by a later one";
+        }
+        for (const Halfway& send : halves_) {
+          if (!send.sends || send.peer != one.rank || !Takes(one, send.rank, send.tag)) continue;
+          ASSERT_TRUE(IsReceived(send)) << "a receive and its message do not find each other";
+        }
+      }
+    }
+  }
+
  private:
+  static bool Takes(const Halfway& receive, int from, int32_t tag) {
+    return (receive.peer == kAnyPeer || receive.peer == from) && (receive.tag == kAnyTag || receive.tag == tag);
+  }
+
+  bool IsReceived(const Halfway& send) const {
+    return std::ranges::any_of(halves_, [&send](const Halfway& each) {
+      return !each.sends && each.is_done && each.rank == send.peer && each.data.front() == send.data.front();
+    });
+  }
+
   SimOptions WorldOf(uint64_t seed) {
     plan_.slots = static_cast<int>(2 + random_() % 4);
-    plan_.slice_bytes = random_() % 2 == 0 ? 512 : 4096;
+    plan_.slice_bytes = random_() % 2 == 0 && !competes() ? 512 : 4096;
     plan_.small_bytes = 64;
     SimOptions options;
     options.seed = seed;
@@ -168,6 +207,10 @@ class Sorting {
       const bool from_any = with_any_ && (asks_all || tag == 1);
       const int32_t asked = (with_any_ ? asks_all : any_tag) ? kAnyTag : tag;
       halves_.push_back({false, to, from_any ? kAnyPeer : from, asked, std::vector<int32_t>(count_ + 1, -1)});
+      if (competes()) {
+        halves_.back().peer = random_() % 3 == 0 ? kAnyPeer : from;
+        halves_.back().tag = random_() % 4 == 0 ? kAnyTag : tag;
+      }
       ranks_[to].halves.push_back(&halves_.back());
     }
   }
@@ -237,6 +280,7 @@ class Sorting {
   }
 
   std::mt19937_64 random_;
+  const Asks asks_;
   PlanSettings plan_;
   SimWorld world_;
   const bool with_any_;
@@ -256,7 +300,7 @@ void ExpectNoHang(const Sorting& sorting) {
 TEST(MessageTagsSimTest, EachReceiveGetsTheMessageOfTheSequentialModel) {
   for (uint64_t seed = 1; seed <= Rounds(80, 20000); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
-    Sorting sorting(seed, false);
+    Sorting sorting(seed, Asks::kRanks);
     sorting.Run();
     ASSERT_NO_FATAL_FAILURE(ExpectNoHang(sorting));
     ASSERT_NO_FATAL_FAILURE(sorting.ExpectSequentialMatching());
@@ -266,7 +310,7 @@ TEST(MessageTagsSimTest, EachReceiveGetsTheMessageOfTheSequentialModel) {
 TEST(MessageTagsSimTest, ReceivesFromAnyRankGetEveryMessageAndNoneOvertakes) {
   for (uint64_t seed = 1; seed <= Rounds(80, 20000); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
-    Sorting sorting(seed, true);
+    Sorting sorting(seed, Asks::kAny);
     sorting.Run();
     ASSERT_NO_FATAL_FAILURE(ExpectNoHang(sorting));
     ASSERT_NO_FATAL_FAILURE(sorting.ExpectNoOvertaking());
@@ -274,11 +318,23 @@ TEST(MessageTagsSimTest, ReceivesFromAnyRankGetEveryMessageAndNoneOvertakes) {
   }
 }
 
+TEST(MessageTagsSimTest, ReceivesFromOneRankAndFromAnyCompeteInTheOrderOfPosting) {
+  for (uint64_t seed = 1; seed <= Rounds(200, 20000); ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    Sorting sorting(seed, Asks::kCompete);
+    sorting.Run();
+    for (int r = 0; r < sorting.nranks(); ++r)
+      ASSERT_TRUE(sorting.rank(r).status.ok()) << sorting.rank(r).status.ToString();
+    ASSERT_NO_FATAL_FAILURE(sorting.ExpectNoOvertaking());
+    ASSERT_NO_FATAL_FAILURE(sorting.ExpectFairCompetition());
+  }
+}
+
 TEST(MessageTagsSimTest, ALostPeerEndsWhatWaitsForIt) {
   uint64_t failures = 0;
   for (uint64_t seed = 1; seed <= Rounds(120, 20000); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
-    Sorting sorting(seed, seed % 2 == 0);
+    Sorting sorting(seed, seed % 2 == 0 ? Asks::kAny : Asks::kRanks);
     std::mt19937_64 random(seed * 77);
     const int n = sorting.nranks();
     const int lost = static_cast<int>(random() % n);
