@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <numeric>
 #include <vector>
@@ -146,6 +147,13 @@ Status CheckLayouts(const CallArguments& a, size_t most, int rank, int nranks) {
 }
 
 }  // namespace
+
+void TellReceived(int source, int32_t tag, size_t count, annulus_received_t* out) {
+  const size_t bytes = out->struct_bytes;
+  const annulus_received_t full{sizeof full, source, tag, count};
+  std::memset(static_cast<void*>(out), 0, bytes);
+  std::memcpy(out, &full, std::min(bytes, sizeof full));
+}
 
 Status CheckArguments(const CallArguments& a, int rank, int nranks) {
   if (a.kind == CollectiveKind::kBarrier) return Status();

@@ -32,6 +32,9 @@ struct CallOptions {
   }
 };
 
+// Tells the user of a receive which message it got. The struct is the user's, perhaps one of a later version.
+void TellReceived(int source, int32_t tag, size_t count, annulus_received_t* out);
+
 struct CallArguments {
   CollectiveKind kind = CollectiveKind::kNone;
   const void* sendbuf = nullptr;

@@ -1,7 +1,6 @@
 #include "collectives/calls/requests.h"
 
 #include <algorithm>
-#include <cstring>
 #include <string>
 
 #include "base/clock.h"
@@ -21,15 +20,6 @@ void KeepLayouts(size_t nranks, CallArguments* arguments, std::vector<size_t>* n
     numbers->insert(numbers->end(), *array, *array + nranks);
     *array = copy;
   }
-}
-
-// Tells the user of a receive which message it got. The struct is the user's, perhaps one of a later version.
-void TellReceived(const Request& receive) {
-  annulus_received_t* const out = receive.options.received;
-  const size_t bytes = out->struct_bytes;
-  annulus_received_t full{sizeof full, receive.arguments.root, receive.options.tag, receive.arguments.count};
-  std::memset(static_cast<void*>(out), 0, bytes);
-  std::memcpy(out, &full, std::min(bytes, sizeof full));
 }
 
 Tensor TensorOf(const CallArguments& a) { return {{a.sendbuf, a.send_queue}, {a.recvbuf, a.recv_queue}, a.count}; }
@@ -231,7 +221,8 @@ void Requests::LogUnread(const Status& refusal) const {
 
 void Requests::MarkDone(Request* request, Code code) {
   request->code = code;
-  if (request->options.received != nullptr && code == Code::kOk) TellReceived(*request);
+  if (request->options.received != nullptr && code == Code::kOk)
+    TellReceived(request->arguments.root, request->options.tag, request->arguments.count, request->options.received);
   request->SetDone();
   request->keep.reset();
   // A fused request stands for its members.

@@ -38,6 +38,8 @@ std::optional<Code> Dispatcher::RunMessageAtOnce(const CallArguments& given) {
   if (!turn || failures_->ended()) return std::nullopt;
   if (message.sends && !SharesMemory(message.peer)) return SendAtOnce(&turn, given);
   if (driver_.MoveAtOnce(message, MessagePolls()) != AtOnce::kDone) return std::nullopt;
+  if (given.options != nullptr && given.options->received != nullptr)
+    TellReceived(given.root, 0, given.count, given.options->received);
   turn.EndCall(given, Code::kOk);
   return Code::kOk;
 }

@@ -258,6 +258,31 @@ TEST_P(MpiCallsTest, MessagesHaveTagsAndReceivesFromAnySourceAStatus) {
   });
 }
 
+// Small messages from a named source take another way once some have come.
+TEST_P(MpiCallsTest, EachReceiveHasAStatus) {
+  const int size = GetParam();
+  ForkInitialised(size, [&](const Wrapper& mpi, int rank) {
+    const Handle type = kINT;
+    for (int i = 0; i < 50; ++i) {
+      int number = i;
+      if (rank == 0) {
+        EXPECT_EQ(mpi("Send", &number, 1, type, 1, 0, kWorld), kSUCCESS);
+      }
+      EXPECT_EQ(mpi("Barrier", kWorld), kSUCCESS);
+      if (rank != 1) continue;
+      Status status{};
+      number = -1;
+      EXPECT_EQ(mpi("Recv", &number, 1, type, 0, 0, kWorld, &status), kSUCCESS);
+      EXPECT_EQ(number, i);
+      EXPECT_EQ(status.source, 0);
+      EXPECT_EQ(status.tag, 0);
+      int received = -1;
+      EXPECT_EQ(mpi("Get_count", &status, type, &received), kSUCCESS);
+      EXPECT_EQ(received, 1) << "message " << i;
+    }
+  });
+}
+
 TEST_P(MpiCallsTest, MessagesArrive) {
   const int size = GetParam();
   ForkInitialised(size, [&](const Wrapper& mpi, int rank) {

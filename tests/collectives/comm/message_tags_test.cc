@@ -80,6 +80,61 @@ TEST_P(MessageTagsTest, TwoTagsMayBeReceivedInTheOtherOrder) {
   });
 }
 
+// Small messages take the short way once the pair has had one, if they have come already.
+TEST_P(MessageTagsTest, EveryReceiveTellsWhatItGotHoweverTheMessageCame) {
+  Cluster(Config(2)).Run([](annulus_comm_t* comm, int rank) {
+    for (int i = 0; i < 200; ++i) {
+      const size_t count = 1 + i % 40;
+      std::vector<int> values = Values(count, i);
+      if (rank == 0) {
+        ASSERT_EQ(Send(comm, values, 1), ANNULUS_OK) << LastMessage(comm);
+      }
+      if (i % 10 != 0) {
+        ASSERT_EQ(annulus_barrier(comm), ANNULUS_OK);
+      }
+      if (rank == 0) continue;
+      annulus_received_t received;
+      const annulus_call_t call = ReceiveCall(&values, 0, 0, &received);
+      if (i % 3 == 2) {
+        ASSERT_EQ(Finish(Submit(comm, call)), ANNULUS_OK);
+      } else {
+        ASSERT_EQ(annulus_run(comm, &call), ANNULUS_OK) << LastMessage(comm);
+      }
+      ASSERT_EQ(received.struct_bytes, sizeof received);
+      ASSERT_EQ(received.source, 0);
+      ASSERT_EQ(received.tag, 0);
+      ASSERT_EQ(received.count, count) << "message " << i;
+    }
+  });
+}
+
+TEST_P(MessageTagsTest, ManyMiddlingMessagesOfATagDoNotHoldUpASmallOne) {
+  Cluster(Config(2)).Run([](annulus_comm_t* comm, int rank) {
+    constexpr size_t kCount = 1 << 18;  // A MiB.
+    constexpr int kMessages = 12;
+    std::vector<std::vector<int>> buffers(kMessages);
+    std::vector<annulus_request_t*> requests;
+    std::vector<int> small(1, 7);
+    for (int i = 0; i < kMessages && rank == 0; ++i) {
+      buffers[i] = Values(kCount, i);
+      requests.push_back(Submit(comm, SendCall(buffers[i], 1, 1)));
+    }
+    if (rank == 0) {
+      requests.push_back(Submit(comm, SendCall(small, 1, 2)));
+    } else {
+      annulus_call_t call = ReceiveCall(&small, 0, 2);
+      call.timeout_ms = 20000;
+      ASSERT_EQ(annulus_run(comm, &call), ANNULUS_OK) << LastMessage(comm);
+      for (std::vector<int>& buffer : buffers) {
+        buffer.assign(kCount, -1);
+        requests.push_back(Submit(comm, ReceiveCall(&buffer, 0, 1)));
+      }
+    }
+    for (annulus_request_t* const request : requests) ASSERT_EQ(Finish(request), ANNULUS_OK);
+    for (int i = 0; i < kMessages; ++i) ASSERT_EQ(buffers[i], Values(kCount, i));
+  });
+}
+
 TEST_P(MessageTagsTest, MessagesOfOneTagKeepTheirOrderAmongOthers) {
   Cluster(Config(2)).Run([](annulus_comm_t* comm, int rank) {
     constexpr int kMessages = 60;
