@@ -88,7 +88,7 @@ class Dispatcher {
   size_t EngineBytes() const { return engine_.MemoryBytes(); }
   size_t MessagesBytes() const { return messages_.MemoryBytes(); }
   // What messages that no receive asks for may take, at most.
-  size_t MostHeldBytes() const { return messages_.MostHeldBytes(); }
+  size_t RoomToHoldBytes() const { return messages_.RoomToHoldBytes(); }
 
  private:
   // How to drive: how to wait, and when to stop.

@@ -73,7 +73,7 @@ size_t MostMemory(int nranks, const PlanSettings& settings, const PossibleLinks&
     links = std::max(links, LinksNeeded(0, job).size() + level_links);
     runners = std::max(runners, RunnersBytes(job));
   }
-  const size_t held = nranks > 1 && HasMesh(nranks, settings) ? HeldBytes(settings) : 0;
+  const size_t held = nranks > 1 && HasMesh(nranks, settings) ? HeldBytes(nranks, settings) : 0;
   return sizeof(Engine) + runners + held + links * (worst.bytes + kLinkBytes);
 }
 

@@ -15,10 +15,12 @@ Status MessagePeer::Progress(bool* moved) {
   const bool receives = !status.ok() || (!link.ok() && receiver_.needs_link());
   if (status.ok()) status = sender_.Advance(moved);
   // A slice that breaks its link may also give the reason: a mismatched message says more than "frame too long".
-  if (status.code() == Code::kMismatch || link.ok()) link = std::move(status);
+  const bool says_more = !status.ok() && status.code() != Code::kPeerLost;
+  if (says_more || link.ok()) link = std::move(status);
   if (link.ok()) return link;
-  // A peer may leave when nothing needs it any more. Whoever waits for a message from any rank has others.
-  if (link.code() != Code::kMismatch && !NeedsLink()) {
+  // A peer may leave when nothing needs it any more. Whoever waits for a message from any rank has others. What breaks
+  // the protocol is never excused.
+  if (link.code() == Code::kPeerLost && !NeedsLink()) {
     loss_ = std::move(link);
     return Status();
   }
@@ -33,7 +35,10 @@ bool MessagePeer::Arm() {
 
 Status MessagePeer::Late(Nanoseconds now) {
   ANNULUS_RETURN_IF_ERROR(receiver_.Late(now, &failed_));
-  return sender_.Late(now, &failed_);
+  Status late = sender_.Late(now, &failed_);
+  // The peer's word that it has a receive may be behind the message for which there is no room here.
+  if (late.ok() || !receiver_.is_blocked()) return late;
+  return {late.code(), late.message() + kNoRoom, late.peer(), 0};
 }
 
 }  // namespace annulus

@@ -23,7 +23,7 @@ class MessagePeer final : private SliceNotes {
   MessageReceiver& receiver() { return receiver_; }
 
   // Whether there is something to drive, receives from any rank apart.
-  bool busy() const { return sender_.busy() || receiver_.busy(); }
+  bool busy() const { return sender_.busy() || receiver_.busy() || (loss_.ok() && receiver_.is_arriving()); }
 
   // Moves what can be moved. Sets *moved when something changed. Errors: what has come is wrong, or the link is lost
   // and something needs it.

@@ -13,28 +13,21 @@ namespace {
 
 constexpr uint64_t kSequenceMask = (uint64_t{1} << 40) - 1;  // What a tag has of a message's number.
 
-constexpr const char* kNoRoom = "; messages that no receive asks for take up all the room that there is for them";
-
 MessageForm FormOf(const Call& call) { return static_cast<MessageForm>(call.op); }
 
 }  // namespace
 
-Deadline StartNextClock(const MessagesConfig& config, int32_t tag, MessageList* waiting) {
-  const auto asks = [tag](const QueuedMessage& each) { return each.message.tag == tag; };
-  const auto next = std::ranges::find_if(*waiting, asks);
-  if (next == waiting->end() || next->begin != 0) return kNoDeadline;
-  StartClock(Now(), config.timeout, &*next);
-  return next->deadline;
-}
-
 MessageReceiver::MessageReceiver(const MessageContext& context, MessageSender* sender)
     : context_(context), sender_(sender), runner_(context.endpoint, context.plan()), work_(CommonWork(context)) {}
 
-bool MessageReceiver::busy() const { return needs_link() || !lists_.posted.empty() || !lists_.taken.empty(); }
+bool MessageReceiver::needs_link() const {
+  if (!lists_.waiting.empty() || !context_.offers_taken->empty()) return true;
+  return arrival_.is_running && (arrival_.held == nullptr || !arrival_.held->receive.empty());
+}
 
 void MessageReceiver::UpdateIdle() {
   const auto is_plain = [](const Held& each) { return each.call.root == 0; };
-  is_idle_ = !busy() && !head_.is_posted && std::ranges::none_of(lists_.held, is_plain);
+  is_idle_ = !busy() && !arrival_.is_running && !head_.is_posted && std::ranges::none_of(lists_.held, is_plain);
 }
 
 void MessageReceiver::Post(const Message& message) {
@@ -65,10 +58,7 @@ void MessageReceiver::Await(MessageList* from) {
   const auto asks = [&receive](const QueuedMessage& each) { return each.message.tag == receive.message.tag; };
   // Most receives are like the latest one.
   const bool is_first = std::find_if(lists_.waiting.rbegin(), lists_.waiting.rend(), asks) == lists_.waiting.rend();
-  if (is_first && std::ranges::none_of(lists_.current, asks)) {
-    StartClock(Now(), context_.config->timeout, &receive);
-    deadline_ = std::min(deadline_, receive.deadline);
-  }
+  if (is_first) StartClockOf(&receive);
   MoveFirst(from, &lists_.waiting);
 }
 
@@ -81,8 +71,7 @@ bool MessageReceiver::GiveHeld(MessageList* receives) {
   QueuedMessage& receive = found->receive.front();
   receive.number = found->call.sequence;
   receive.tag = found->call.root;
-  StartClock(Now(), context_.config->timeout, &receive);
-  deadline_ = std::min(deadline_, receive.deadline);
+  StartClockOf(&receive);
   if (mismatch_.ok()) mismatch_ = Check(receive.message, found->call);
   if (found->data != nullptr) {
     lists_.taken.splice(lists_.taken.end(), lists_.held, found);
@@ -195,7 +184,8 @@ Status MessageReceiver::TakeNew(const Call& call, MessageForm form, bool* took) 
   const bool is_offer = form == MessageForm::kOffer;
   MessageList receive;
   const bool has_receive = Match(call.root, &receive);
-  if (!has_receive && !is_offer && call.count > EagerBytes(context_.plan()) / TypeBytes(call.type))
+  const size_t most = call.root != 0 ? EagerBytesWithTags(context_.plan()) : EagerBytes(context_.plan());
+  if (!has_receive && !is_offer && call.count > most / TypeBytes(call.type))
     return BrokenProtocol(context_.peer, "a large message that it did not offer");
   Held* const held = has_receive ? nullptr : Hold(call, is_offer);
   head_.is_blocked = !has_receive && held == nullptr;
@@ -243,7 +233,7 @@ bool MessageReceiver::Match(int32_t tag, MessageList* to) {
   const bool takes_own = has_own && (!has_any || own_first->order < any_first->order);
   MoveMessage(takes_own ? &lists_.waiting : any, takes_own ? own_first : any_first, to);
   QueuedMessage& receive = to->back();
-  if (receive.begin == 0) StartClock(Now(), context_.config->timeout, &receive);
+  if (receive.deadline == kNoDeadline) StartClockOf(&receive);
   deadline_ = std::min(deadline_, receive.deadline);
   return true;
 }
@@ -258,7 +248,8 @@ Status MessageReceiver::Check(const Message& receive, const Call& call) const {
 MessageReceiver::Held* MessageReceiver::Hold(const Call& call, bool is_offer) {
   const size_t data_bytes = is_offer ? 0 : call.count * TypeBytes(call.type);
   const size_t bytes = data_bytes + sizeof(Held);
-  if (context_.shared->held_bytes + bytes > HeldBytes(context_.plan())) return nullptr;
+  const size_t together = context_.shared->held_together + BeyondShare(held_bytes_ + bytes) - BeyondShare(held_bytes_);
+  if (together > HeldTogetherBytes(context_.plan())) return nullptr;
   try {
     std::unique_ptr<std::byte[]> data;
     if (!is_offer) data = std::make_unique_for_overwrite<std::byte[]>(data_bytes);
@@ -269,11 +260,22 @@ MessageReceiver::Held* MessageReceiver::Hold(const Call& call, bool is_offer) {
   } catch (const std::bad_alloc&) {
     return nullptr;
   }
+  context_.shared->held_together = together;
   context_.shared->held_bytes += bytes;
+  held_bytes_ += bytes;
   return &lists_.held.back();
 }
 
-void MessageReceiver::GiveBack(size_t bytes) { context_.shared->held_bytes -= bytes; }
+void MessageReceiver::GiveBack(size_t bytes) {
+  context_.shared->held_together -= BeyondShare(held_bytes_) - BeyondShare(held_bytes_ - bytes);
+  context_.shared->held_bytes -= bytes;
+  held_bytes_ -= bytes;
+}
+
+size_t MessageReceiver::BeyondShare(size_t bytes) const {
+  const size_t share = HeldShareBytes(context_.plan());
+  return bytes > share ? bytes - share : 0;
+}
 
 void MessageReceiver::StartArrival(const Message& message, const Call& call, bool has_first) {
   SetMessage(message, call, &work_);
@@ -324,58 +326,11 @@ void MessageReceiver::Finish(MessageList* receive) {
   const QueuedMessage& ended = receive->front();
   TraceMessage(context_, ended);
   void* const cookie = ended.message.cookie;
-  const int32_t asked = ended.message.tag;
   const int32_t tag = ended.tag;
-  const bool is_any = ended.message.peer == kAnyPeer;
+  const Message message = ended.message;
   context_.shared->pool.TakeBack(receive);
-  MessageList* const waiting = is_any ? &context_.shared->any_waiting : &lists_.waiting;
-  deadline_ = std::min(deadline_, StartNextClock(*context_.config, asked, waiting));
+  StartNextClockLike(message);
   context_.config->done(cookie, context_.peer, tag);
-}
-
-Status MessageReceiver::Late(Nanoseconds now, Call* failed) {
-  if (now <= deadline_) return Status();
-  deadline_ = kNoDeadline;
-  const auto look = [&](const MessageList& list) {
-    for (const QueuedMessage& each : list) {
-      deadline_ = std::min(deadline_, each.deadline);
-      if (now <= each.deadline) continue;
-      *failed = CallOf(each.message, each.number != 0 ? each.number : number_ + 1, 0);
-      failed->kind = CollectiveKind::kRecv;
-      return LateStatus(each);
-    }
-    return Status();
-  };
-  for (const Held& each : lists_.taken) ANNULUS_RETURN_IF_ERROR(look(each.receive));
-  const OffersTaken& offers = *context_.offers_taken;
-  for (const MessageList* list :
-       {&std::as_const(lists_.current), &offers.told, &offers.untold, &std::as_const(lists_.waiting)}) {
-    ANNULUS_RETURN_IF_ERROR(look(*list));
-  }
-  return Status();
-}
-
-Status MessageReceiver::LateStatus(const QueuedMessage& receive) const {
-  const int32_t tag = receive.number != 0 ? receive.tag : receive.message.tag;
-  const std::string number = std::to_string(receive.number != 0 ? receive.number : number_ + 1);
-  std::string what = "message #" + number;
-  if (receive.number == 0 && tag != 0) what = "a message";
-  if (tag > 0) what += receive.number != 0 ? " (tag " + std::to_string(tag) + ")" : " with tag " + std::to_string(tag);
-  std::string text = "rank " + std::to_string(context_.peer) + " did not send " + what + " before its deadline";
-  if (head_.is_blocked) text += kNoRoom;
-  return {Code::kTimeout, text, context_.peer, 0};
-}
-
-Call MessageReceiver::Current() const {
-  const OffersTaken& offers = *context_.offers_taken;
-  for (const MessageList* list : {&lists_.current, &lists_.waiting, &offers.told, &offers.untold}) {
-    if (list->empty()) continue;
-    const QueuedMessage& first = list->front();
-    Call call = CallOf(first.message, first.number != 0 ? first.number : number_ + 1, 0);
-    call.kind = CollectiveKind::kRecv;
-    return call;
-  }
-  return Call();
 }
 
 }  // namespace annulus

@@ -3,8 +3,9 @@
 // While a receive waits for a message of the peer, or the peer is to grant one of ours, one receive of the link is
 // posted, the head. What starts to arrive in it says what it is (MessageForm): a slice of a message, or a word about
 // one. A message goes to the earliest receive that takes it, of those for this peer and those for any. One that no
-// receive takes is held, up to HeldBytes on this rank, so that others behind it can be received; beyond that it stays
-// where it is. Of messages that are only offered nothing is held but the offer.
+// receive takes is held, so that others behind it can be received: up to HeldShareBytes of each peer, and up to
+// HeldTogetherBytes beyond that on this rank; then it stays where it is. Of messages that are only offered nothing is
+// held but the offer.
 //
 // The head lands in the user's memory where the next message without a notice can only be for that receive: only
 // messages with the tag 0 come without one.
@@ -30,10 +31,12 @@ class MessageReceiver {
   // Whether no message of the peer and no receive for it can be before a receive with the tag 0 that is posted now.
   // Receives from any rank are for the caller to know.
   bool is_idle() const { return is_idle_; }
-  // Whether there is something to drive, receives from any rank apart.
-  bool busy() const;
-  // Whether the loss of the link would leave something undone.
-  bool needs_link() const { return !lists_.waiting.empty() || !context_.offers_taken->empty() || arrival_.is_running; }
+  // Whether there is something to drive, receives from any rank apart, and messages that arrive for nobody yet.
+  bool busy() const { return needs_link() || !lists_.posted.empty() || !lists_.taken.empty(); }
+  // Whether the loss of the link would leave something undone that was asked for.
+  bool needs_link() const;
+  // Whether a message is arriving.
+  bool is_arriving() const { return arrival_.is_running; }
 
   // Lets std::bad_alloc through.
   void Post(const Message& message);
@@ -95,12 +98,20 @@ class MessageReceiver {
   // Makes room for a message without a receive; null if there is none.
   Held* Hold(const Call& call, bool is_offer);
   void GiveBack(size_t bytes);
+  // What of the peer's held bytes counts for all peers together.
+  size_t BeyondShare(size_t bytes) const;
   // Lets the message arrive in the buffer of its receive or where it is held. `has_first`: its first slice is in the
   // head.
   void StartArrival(const Message& message, const Call& call, bool has_first);
   void EndArrival();
   // Copies what was held to its receives.
   Status Deliver(bool* moved);
+  // The earliest receive with the rank and tag of `like` whose message has come or was offered; null if there is none.
+  QueuedMessage* FirstTaken(const Message& like);
+  // Starts a receive's clock, if none like it is before it.
+  void StartClockOf(QueuedMessage* receive);
+  // A receive has ended: starts the clock of the next one like it.
+  void StartNextClockLike(const Message& ended);
   // Ends the only receive of the list.
   void Finish(MessageList* receive);
   void UpdateIdle();
@@ -127,6 +138,7 @@ class MessageReceiver {
     bool is_running = false;
     Held* held = nullptr;  // Where it goes; null: to the buffer of `current`.
   } arrival_;
+  size_t held_bytes_ = 0;
   Status mismatch_;  // Of a held message with its receive.
   Deadline deadline_ = kNoDeadline;
   bool is_idle_ = true;

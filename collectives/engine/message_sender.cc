@@ -22,6 +22,7 @@ MessageSender::MessageSender(const MessageContext& context)
 
 void MessageSender::Post(const Message& message) {
   context_.shared->pool.Add(message, &lists_.queue);
+  if (message.tag != 0) uses_tags_ = true;
   is_idle_ = false;
 }
 
@@ -38,8 +39,8 @@ AtOnce MessageSender::SendAtOnce(const Message& message) {
   context_.shared->pool.Add(message, &lists_.current);
   QueuedMessage& current = lists_.current.front();
   current.number = number_;
-  StartClock(Now(), context_.config->timeout, &current);
-  deadline_ = std::min(deadline_, current.deadline);
+  current.begin = Now();
+  StartNextClock(0);
   work_.call = call;
   is_idle_ = false;
   return moved;
@@ -100,10 +101,11 @@ Status MessageSender::BeginNext(bool* began) {
   if (next.number == 0) {
     next.number = ++number_;
     next.tag = next.message.tag;
-    StartClock(Now(), context_.config->timeout, &next);
-    deadline_ = std::min(deadline_, next.deadline);
+    next.begin = Now();
+    StartNextClock(next.tag);
   }
-  const bool is_offered = !was_granted && BytesOf(next.message) > EagerBytes(context_.plan());
+  const size_t eager_bytes = uses_tags_ ? EagerBytesWithTags(context_.plan()) : EagerBytes(context_.plan());
+  const bool is_offered = !was_granted && BytesOf(next.message) > eager_bytes;
   if (was_granted || is_offered || next.tag != 0) {
     const MessageForm form = was_granted  ? MessageForm::kBegin
                              : is_offered ? MessageForm::kOffer
@@ -115,6 +117,19 @@ Status MessageSender::BeginNext(bool* began) {
   MoveFirst(from, is_offered ? &lists_.offered : &lists_.current);
   if (!is_offered) Start();
   return Status();
+}
+
+void MessageSender::StartNextClock(int32_t tag) {
+  QueuedMessage* first = nullptr;
+  for (MessageList* list : {&lists_.current, &lists_.granted, &lists_.offered, &lists_.queue}) {
+    for (QueuedMessage& each : *list) {
+      if (each.number == 0) break;  // Nor have those behind it in the queue.
+      if (each.tag == tag && (first == nullptr || each.number < first->number)) first = &each;
+    }
+  }
+  if (first == nullptr || first->deadline != kNoDeadline) return;
+  StartClock(Now(), context_.config->timeout, first);
+  deadline_ = std::min(deadline_, first->deadline);
 }
 
 Status MessageSender::PostEmpty(MessageForm form, Call call, bool* posted) {
@@ -152,6 +167,7 @@ void MessageSender::Finish() {
   void* const cookie = current.message.cookie;
   const int32_t tag = current.tag;
   context_.shared->pool.TakeBack(&lists_.current);
+  StartNextClock(tag);
   context_.config->done(cookie, context_.peer, tag);
 }
 

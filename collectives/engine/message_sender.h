@@ -1,9 +1,9 @@
 // MessageSender: the messages from this rank to one peer.
 //
 // A message is sent in the order of posting, at once where it is small; one with a tag other than 0 is announced by an
-// empty slice (MessageForm). A message of more than EagerBytes is only offered in its turn; later ones go on. It
-// follows when the peer has a receive for it, and says so by a grant. So no message that nobody asks for stands in the
-// way of others.
+// empty slice (MessageForm). A message of more than EagerBytes (EagerBytesWithTags, once a message with a tag other
+// than 0 was posted) is only offered in its turn; later ones go on. It follows when the peer has a receive for it, and
+// says so by a grant. So no message that nobody asks for stands in the way of others.
 //
 // The peer's own offers are granted over the same link: between messages by an empty slice, within one by a note that
 // goes with one of its slices.
@@ -55,6 +55,8 @@ class MessageSender {
   static constexpr size_t kMostEmpty = 4;
 
   Status BeginNext(bool* began);
+  // Starts the clock of the earliest message with that tag that was begun or is next, if it stands.
+  void StartNextClock(int32_t tag);
   // Sends an empty slice of that form about `call`. Sets *posted once it is posted.
   Status PostEmpty(MessageForm form, Call call, bool* posted);
   void Start();
@@ -77,6 +79,7 @@ class MessageSender {
   } empty_;
   Deadline deadline_ = kNoDeadline;
   bool is_idle_ = true;
+  bool uses_tags_ = false;  // A message with a tag other than 0 was posted.
   bool is_broken_ = false;  // The peer has granted what was not offered.
 };
 

@@ -220,8 +220,10 @@ Status Messages::Late(Nanoseconds now) {
     failed_ = CallOf(each.message, 1, 0);
     failed_.kind = CollectiveKind::kRecv;
     const int32_t tag = each.message.tag;
+    const auto is_blocked = [](MessagePeer* peer) { return peer->receiver().is_blocked(); };
     return {Code::kTimeout, "no rank sent a message" + (tag < 0 ? "" : " with tag " + std::to_string(tag)) +
-                                " before the deadline of a receive from any rank"};
+                                " before the deadline of a receive from any rank" +
+                                (std::ranges::any_of(active_, is_blocked) ? kNoRoom : "")};
   }
   return Status();
 }

@@ -62,8 +62,8 @@ class Messages {
 
   // Memory for the peers so far and for messages that are held, in bytes. From any thread.
   size_t MemoryBytes() const { return peer_bytes_.load(std::memory_order_relaxed) + shared_.held_bytes; }
-  // What it may grow to by messages that are held.
-  size_t MostHeldBytes() const { return HeldBytes(config_.plan); }
+  // What it may grow by, through messages that are held.
+  size_t RoomToHoldBytes() const { return HeldBytes(config_.nranks, config_.plan) - shared_.held_bytes; }
 
   // Earliest deadline of the current messages; kNoDeadline when there are none.
   Deadline deadline() const;
@@ -85,7 +85,8 @@ class Messages {
   AtOnce MoveAtOnce(MessagePeer* peer, const Message& message, int polls);
   void TakeInbox();
   bool HasAny() const { return !shared_.any_posted.empty() || !shared_.any_waiting.empty(); }
-  // Compares receives from any rank with the messages that are held, each after all receives that were posted before it.
+  // Compares receives from any rank with the messages that are held, each after all receives that were posted before
+  // it.
   void AdmitAny(bool* moved);
   // The error when a receive from any rank waits and no rank is left.
   Status CheckAny();

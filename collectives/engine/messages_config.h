@@ -17,6 +17,10 @@
 
 namespace annulus {
 
+// Goes with the error for what passed its deadline beside a message that nobody asked for and that could not be held.
+inline constexpr const char* kNoRoom =
+    "; messages that no receive asks for take up all the room that there is for them";
+
 struct MessagesConfig {
   int rank = 0;
   int nranks = 1;
@@ -37,8 +41,10 @@ struct MessagesShared {
   MessageList any_waiting;
   uint64_t order = 0;  // Of the latest receive.
   MessagePool pool;
-  // Bytes of messages that are held for receives to come, of up to HeldBytes. Read by any thread.
+  // Bytes of messages that are held for receives to come; and of those, what is beyond the share of each peer. The
+  // first is read by any thread.
   std::atomic<size_t> held_bytes{0};
+  size_t held_together = 0;
 };
 
 // Receives for messages that the peer has offered: those of which it is to be told, and those for which it sends data.

@@ -47,7 +47,8 @@ static_assert(kANY_SOURCE == ANNULUS_ANY_PEER && kANY_TAG == ANNULUS_ANY_TAG);
 void RequireEnds(Ends ends, int least, const Communicator& communicator) {
   Require(ends.peer == kPROC_NULL || (ends.peer >= least && ends.peer < communicator.size()), kERR_RANK,
           "rank is " + std::to_string(ends.peer) + "; allowed: 0 to " + std::to_string(communicator.size() - 1));
-  Require(ends.tag >= least, kERR_TAG, "tag is " + std::to_string(ends.tag) + "; allowed: 0 or more");
+  Require(ends.tag >= least, kERR_TAG,
+          "tag is " + std::to_string(ends.tag) + "; allowed: " + std::to_string(least) + " or more");
 }
 void RequireReceiver(Ends ends, const Communicator& communicator) { RequireEnds(ends, 0, communicator); }
 void RequireSender(Ends ends, const Communicator& communicator) { RequireEnds(ends, -1, communicator); }

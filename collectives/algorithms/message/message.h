@@ -4,6 +4,10 @@
 // Threads: as Runner.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
 #include "collectives/algorithms/message/message_schedule.h"
 #include "collectives/algorithms/pipeline_runner.h"
 #include "collectives/algorithms/row.h"
@@ -19,8 +23,19 @@ inline size_t EagerBytes(const PlanSettings& settings) {
   return static_cast<size_t>(settings.slots) * SlotBytes(settings);
 }
 
-// Most that a rank holds of messages that no receive has asked for, in bytes.
-inline size_t HeldBytes(const PlanSettings& settings) { return 2 * EagerBytes(settings); }
+// The same between two ranks that use tags: what nobody asks for is then in the way of others, and little of it may be
+// unasked.
+inline size_t EagerBytesWithTags(const PlanSettings& settings) {
+  return std::min(size_t{32} * 1024, EagerBytes(settings));
+}
+
+// What a rank may hold of messages that no receive has asked for, in bytes: of each peer, enough for one with a tag and
+// what is noted about it; and of all together beyond that.
+inline size_t HeldShareBytes(const PlanSettings& settings) { return EagerBytesWithTags(settings) + 512; }
+inline size_t HeldTogetherBytes(const PlanSettings& settings) { return 2 * EagerBytes(settings); }
+inline size_t HeldBytes(int nranks, const PlanSettings& settings) {
+  return HeldTogetherBytes(settings) + static_cast<size_t>(nranks - 1) * HeldShareBytes(settings);
+}
 
 // What a slice between two ranks is, in the operation of its tag. The message's number, type, count and tag are the
 // call's sequence, type, count and root.
