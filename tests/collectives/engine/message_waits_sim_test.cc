@@ -194,6 +194,25 @@ TEST(MessageWaitsSimTest, APeerThatFillsTheRoomHoldsUpItsOwnMessagesAloneAndTheE
   EXPECT_TRUE(ranks.status(0).ok());
 }
 
+// A budget that counts both sums counts nothing twice.
+TEST(MessageWaitsSimTest, WhatIsHeldIsNoMoreInTheRoomToHold) {
+  Ranks ranks(2);
+  const End* const wanted = ranks.Receive(0, 1, 5, 1);
+  ranks.Settle();
+  const Messages& messages = ranks.messages(0);
+  const size_t memory = messages.MemoryBytes();
+  const size_t most = memory + messages.RoomToHoldBytes();
+  for (int i = 0; i < 10; ++i) ranks.Send(1, 0, 0, 100);
+  ranks.Run();
+  EXPECT_GE(messages.MemoryBytes(), memory + 10 * 100 * sizeof(int32_t));
+  EXPECT_EQ(messages.MemoryBytes() + messages.RoomToHoldBytes(), most);
+  for (int i = 0; i < 10; ++i) ranks.Receive(0, 1, 0, 100);
+  ranks.Send(1, 0, 5, 1);
+  ranks.Run();
+  EXPECT_TRUE(wanted->is_done);
+  EXPECT_EQ(messages.MemoryBytes(), memory);
+}
+
 TEST(MessageWaitsSimTest, ASenderThatIsDeafForWantOfRoomSaysSo) {
   Ranks ranks(2);
   for (int i = 0; i < 500; ++i) ranks.Send(1, 0, 0, 100);
