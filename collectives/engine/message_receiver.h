@@ -51,6 +51,9 @@ class MessageReceiver {
   // returned by Advance.
   bool GiveHeld(MessageList* receives);
 
+  // The earliest receive with the rank and tag of `like` whose message has come or was offered; null if there is none.
+  QueuedMessage* FirstTaken(const Message& like);
+
   // Moves what can be moved, but for the link. Errors: the link's; kMismatch and kProtocol of what has come.
   Status Advance(bool* moved);
 
@@ -106,8 +109,6 @@ class MessageReceiver {
   void EndArrival();
   // Copies what was held to its receives.
   Status Deliver(bool* moved);
-  // The earliest receive with the rank and tag of `like` whose message has come or was offered; null if there is none.
-  QueuedMessage* FirstTaken(const Message& like);
   // Starts a receive's clock, if none like it is before it.
   void StartClockOf(QueuedMessage* receive);
   // A receive has ended: starts the clock of the next one like it.

@@ -148,9 +148,11 @@ void Messages::AdmitAny(bool* moved) {
     }
     *moved = true;
     if (is_given) continue;
-    const int32_t tag = shared_.any_posted.front().message.tag;
+    const Message message = shared_.any_posted.front().message;
     MoveFirst(&shared_.any_posted, &shared_.any_waiting);
-    static_cast<void>(StartNextClock(config_, tag, &shared_.any_waiting));
+    const auto has_taken = [&message](MessagePeer* peer) { return peer->receiver().FirstTaken(message) != nullptr; };
+    if (std::ranges::none_of(active_, has_taken))
+      static_cast<void>(StartNextClock(config_, message.tag, &shared_.any_waiting));
   }
 }
 
