@@ -13,6 +13,8 @@ Status MessagePeer::Progress(bool* moved) {
   Status link = context_.endpoint->Progress(moved);
   Status status = receiver_.Advance(moved);
   const bool receives = !status.ok() || (!link.ok() && receiver_.needs_link());
+  // More of what was asked for is to come, and nothing can be posted for it.
+  const bool is_cut_off = !status.ok() && receiver_.is_asked();
   if (status.ok()) status = sender_.Advance(moved);
   // A slice that breaks its link may also give the reason: a mismatched message says more than "frame too long".
   const bool says_more = !status.ok() && status.code() != Code::kPeerLost;
@@ -20,7 +22,7 @@ Status MessagePeer::Progress(bool* moved) {
   if (link.ok()) return link;
   // A peer may leave when nothing needs it any more. Whoever waits for a message from any rank has others. What breaks
   // the protocol is never excused.
-  if (link.code() == Code::kPeerLost && !NeedsLink()) {
+  if (link.code() == Code::kPeerLost && !NeedsLink() && !is_cut_off) {
     loss_ = std::move(link);
     return Status();
   }

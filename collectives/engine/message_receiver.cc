@@ -20,9 +20,16 @@ MessageForm FormOf(const Call& call) { return static_cast<MessageForm>(call.op);
 MessageReceiver::MessageReceiver(const MessageContext& context, MessageSender* sender)
     : context_(context), sender_(sender), runner_(context.endpoint, context.plan()), work_(CommonWork(context)) {}
 
-bool MessageReceiver::needs_link() const {
+bool MessageReceiver::is_asked() const {
   if (!lists_.waiting.empty() || !context_.offers_taken->empty()) return true;
   return arrival_.is_running && (arrival_.held == nullptr || !arrival_.held->receive.empty());
+}
+
+bool MessageReceiver::needs_link() const {
+  // All of what is arriving may have come, and be on its way to a device.
+  const bool has_come = lists_.waiting.empty() && context_.offers_taken->empty() && arrival_.is_running &&
+                        !runner_.WaitsFor(context_.endpoint);
+  return is_asked() && !has_come;
 }
 
 void MessageReceiver::UpdateIdle() {
@@ -103,7 +110,7 @@ Status MessageReceiver::Advance(bool* moved) {
 }
 
 bool MessageReceiver::Listens() const {
-  return needs_link() || !context_.shared->any_waiting.empty() || sender_->has_offers();
+  return is_asked() || !context_.shared->any_waiting.empty() || sender_->has_offers();
 }
 
 Status MessageReceiver::PostHead() {

@@ -32,7 +32,9 @@ class MessageReceiver {
   // Receives from any rank are for the caller to know.
   bool is_idle() const { return is_idle_; }
   // Whether there is something to drive, receives from any rank apart, and messages that arrive for nobody yet.
-  bool busy() const { return needs_link() || !lists_.posted.empty() || !lists_.taken.empty(); }
+  bool busy() const { return is_asked() || !lists_.posted.empty() || !lists_.taken.empty(); }
+  // Whether something was asked for that has not come to its place.
+  bool is_asked() const;
   // Whether the loss of the link would leave something undone that was asked for.
   bool needs_link() const;
   // Whether a message is arriving.
