@@ -197,7 +197,15 @@ typedef void (*annulus_done_fn)(void* context, annulus_status_t status);
 #define ANNULUS_WIRE_EXACT 1
 #define ANNULUS_AGREE_FIRST 1 /* ranks compare the call before its data moves, as with the setting check_calls = 1 */
 #define ANNULUS_ANY_PEER (-1)
+#define ANNULUS_ANY_TAG (-1)
 #define ANNULUS_STREAM_CUDA 1
+
+typedef struct annulus_received {
+  size_t struct_bytes; /* sizeof(annulus_received_t), set by the caller */
+  int32_t source;      /* rank that sent the message */
+  int32_t tag;
+  size_t count; /* number of elements */
+} annulus_received_t;
 
 /* One call, as data: {sizeof(annulus_call_t)} and the fields that differ from 0. Fields that the kind does not use are
  * ignored. Those marked "not supported yet" are refused with ANNULUS_UNSUPPORTED unless they are 0. */
@@ -206,7 +214,7 @@ typedef struct annulus_call {
   int32_t kind;        /* ANNULUS_CALL_... */
   annulus_type_t type; /* of the elements */
   annulus_op_t op;     /* for reductions */
-  int32_t root;        /* root, or the peer of a message. ANNULUS_ANY_PEER: not supported yet */
+  int32_t root;        /* root, or the peer of a message; of a receive perhaps ANNULUS_ANY_PEER */
   const void* sendbuf;
   void* recvbuf;
   size_t count;             /* as in the function: count, sendcount or recvcount; for alltoallv unused */
@@ -218,15 +226,15 @@ typedef struct annulus_call {
                           that are sent as one have the longest of theirs; the communicator's counts as the longest */
   void* stream;        /* that orders the call, for annulus_submit only; must be NULL while stream_kind is 0 */
   int32_t stream_kind; /* 0 = none; ANNULUS_STREAM_CUDA = a CUstream or cudaStream_t, NULL the legacy default stream */
-  int32_t tag;         /* of messages: not supported yet */
-  int32_t priority;    /* a call that waits in the queue is overtaken only by those of a higher priority; one that has
-                          begun is finished first. Other than 0 only with the setting priorities = 1, and not
-                          for a call with a stream */
+  int32_t tag;         /* of messages, 0 or more; of a receive perhaps ANNULUS_ANY_TAG */
+  int32_t priority;    /* a call in the queue is overtaken only by those of a higher priority; one that has begun is
+                          finished first. Other than 0 only with the setting priorities = 1, and without a stream */
   int32_t wire;        /* how elements travel: 0 and ANNULUS_WIRE_EXACT = as they are. Others: not supported yet */
   uint64_t flags;      /* ANNULUS_AGREE_FIRST, for collectives, on all ranks alike; or 0 */
-  annulus_done_fn done; /* called at the end; NULL = nothing is. For annulus_submit only */
-  void* context;        /* passed to `done` */
-  const char* label;    /* the user's name for the call, in errors and in the timeline; NULL = none */
+  annulus_done_fn done;         /* called at the end; NULL = nothing is. For annulus_submit only */
+  void* context;                /* passed to `done` */
+  const char* label;            /* the user's name for the call, in errors and in the timeline; NULL = none */
+  annulus_received_t* received; /* filled before a receive ends well, and lent until it has ended; NULL = nothing is */
 } annulus_call_t;
 
 /* Whom a failure concerns (scope), and where its cause_code comes from (cause). */
@@ -563,16 +571,15 @@ ANNULUS_API annulus_status_t annulus_alltoall(annulus_comm_t* comm, const void* 
                                               annulus_type_t type);
 
 /* -- Messages ---------------------------------------------------------------------------------------------------- */
-/* From one rank to another. The n-th send to a rank matches that rank's n-th receive from this one; their count and
- * type must agree. Messages need no agreement with other ranks and do not wait for collectives. The asynchronous forms
- * progress concurrently, including those with other peers and in the other direction. A send returns, or its request
- * is done, when the buffer may be used again; large sends wait for the receive. A message ends at most timeout_ms
- * after the one before it from the same rank to the same rank. Needs a link between any two ranks (the setting
- * mesh_ranks), as gather, scatter and alltoall do.
+/* From one rank to another. The n-th send to a rank with a tag matches that rank's n-th receive from this one with that
+ * tag, or an earlier receive from any rank or with any tag; count and type must agree. These functions have the tag 0.
+ * What nobody asks for yet holds up nothing, within limits (docs/api.md). Messages wait for no other ranks and for no
+ * collectives. A send is done when the buffer may be used again; large ones wait for the receive. A message ends at
+ * most timeout_ms after the one before it of the same ranks and tag. Needs links between all ranks (mesh_ranks).
  *   Shapes:    the buffer holds `count` elements.
  *   Units:     elements.
  *   Ownership: buffers are lent until the call returns, or the request is done.
- *   Threads:   any; messages of several threads to one peer need an order of their own.
+ *   Threads:   any; messages of several threads to one peer need an order, or tags, of their own.
  *   Errors:    as blocking collectives. */
 
 ANNULUS_API annulus_status_t annulus_send(annulus_comm_t* comm, const void* sendbuf, size_t count, annulus_type_t type,

@@ -17,10 +17,11 @@ constexpr size_t kPieceAlignment = 64;
 Pipeline::Pipeline(int channel, int window)
     : channel_(channel), window_(window), flights_(std::make_unique<Flight[]>(window)) {}
 
-void Pipeline::Start(const Schedule* schedule, const Work* work, const Pipeline* other) {
+void Pipeline::Start(const Schedule* schedule, const Work* work, const Pipeline* other, Recv* first) {
   schedule_ = schedule;
   work_ = work;
   other_ = other;
+  first_ = first;
   next_step_ = head_ = tail_ = 0;
 }
 
@@ -37,7 +38,10 @@ void Pipeline::Prepare(Flight* flight) {
   ANNULUS_CHECK(step.kind == Step::Kind::kRelay);
   ANNULUS_CHECK((step.recv_from < 0 || flight->source) && (step.send_to < 0 || flight->target));
   flight->recv = nullptr;
-  if (step.recv_from >= 0) {
+  const bool is_posted = flight->index == 0 && first_ != nullptr;
+  if (is_posted) {
+    flight->recv = first_;
+  } else if (step.recv_from >= 0) {
     flight->recv = &flight->own_recv;
     *flight->recv = Recv();
     const Work::Place output = step.store ? work_->OutputAt(step.output_offset) : Work::Place();
@@ -51,7 +55,8 @@ void Pipeline::Prepare(Flight* flight) {
   flight->streams_slot = false;
   flight->submission = Submission();
   flight->submitted = flight->worked = 0;
-  flight->recv_posted = flight->verified = flight->received = flight->planned = flight->writes_output = false;
+  flight->recv_posted = is_posted;
+  flight->verified = flight->received = flight->planned = flight->writes_output = false;
   flight->sends_arrival = flight->released = flight->send_posted = flight->done = false;
 }
 
@@ -60,6 +65,7 @@ void Pipeline::FillWindow(bool* moved) {
     Flight& flight = flights_[tail_ % window_];
     flight.index = next_step_++;
     if (!schedule_->At(flight.index, &flight.step)) continue;
+    if (work_->notes != nullptr && flight.step.send_to >= 0) flight.step.chunk = work_->notes->Take();
     Prepare(&flight);
     ++tail_;
     *moved = true;
@@ -110,8 +116,11 @@ Status Pipeline::Receive(Flight* flight, Order* order, bool* moved) {
   }
   const Recv& recv = *flight->recv;
   if (recv.started && !flight->verified) {
+    const uint32_t note = work_->notes != nullptr ? ChunkOf(recv.tag) : 0;
+    const Tag tag = note != 0 ? WithChunk(recv.tag, flight->step.chunk) : recv.tag;
     ANNULUS_RETURN_IF_ERROR(
-        CheckSlice({TagOf(flight->step), flight->step.bytes}, {recv.tag, recv.bytes}, flight->step.recv_from));
+        CheckSlice({TagOf(flight->step), flight->step.bytes}, {tag, recv.bytes}, flight->step.recv_from));
+    if (note != 0) work_->notes->Hear(note);
     flight->verified = *moved = true;
   }
   if (recv.code == Code::kOk && !flight->received) {

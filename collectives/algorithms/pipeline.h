@@ -27,8 +27,9 @@ class Pipeline {
   Pipeline(int channel, int window);
 
   // `schedule` and `work` stay valid until the pipeline is done or destroyed. `other` runs the other level of kTwoLevel
-  // and stays valid until this pipeline is done.
-  void Start(const Schedule* schedule, const Work* work, const Pipeline* other = nullptr);
+  // and stays valid until this pipeline is done. `first` is the receive of step 0 if that is already posted, and stays
+  // valid as long.
+  void Start(const Schedule* schedule, const Work* work, const Pipeline* other = nullptr, Recv* first = nullptr);
 
   // Number of steps done: all steps before this index.
   uint64_t steps_done() const { return head_ == tail_ ? next_step_ : flights_[head_ % window_].index; }
@@ -56,7 +57,7 @@ class Pipeline {
     Endpoint* source = nullptr;
     Endpoint* target = nullptr;
     Recv own_recv;
-    Recv* recv = nullptr;  // own_recv; null when the step receives nothing.
+    Recv* recv = nullptr;  // own_recv or first_; null when the step receives nothing.
     Send send;
     std::byte* slot = nullptr;  // Slot in which the work writes what is sent on; null: none.
     bool streams_slot = false;  // The slot is written past the caches.
@@ -108,6 +109,7 @@ class Pipeline {
   const Schedule* schedule_ = nullptr;
   const Work* work_ = nullptr;
   const Pipeline* other_ = nullptr;
+  Recv* first_ = nullptr;
   size_t next_step_ = 0;
   size_t head_ = 0;  // Flights in [head_, tail_), modulo window_.
   size_t tail_ = 0;

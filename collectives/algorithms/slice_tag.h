@@ -39,6 +39,8 @@ inline Tag WithChunk(Tag tag, uint32_t chunk) {
   return tag;
 }
 
+inline uint32_t ChunkOf(const Tag& tag) { return static_cast<uint32_t>(tag.words[2]); }
+
 // Compares word by word. When the tag has just been assembled, comparing wider words would wait for every store before
 // it: 35 ns behind a slice of 1 KiB.
 inline bool SameTag(const Tag& left, const Tag& right) {

@@ -15,6 +15,18 @@
 
 namespace annulus {
 
+// Numbers that travel beside the slices of messages, in the chunk of their tags, which messages do not use otherwise.
+class SliceNotes {
+ public:
+  // The number that goes with the next slice to be sent; 0: none.
+  virtual uint32_t Take() = 0;
+  // A number, not 0, has come with a slice.
+  virtual void Hear(uint32_t note) = 0;
+
+ protected:
+  ~SliceNotes() = default;
+};
+
 struct Work {
   Call call;
   ConstBuffer input;
@@ -36,6 +48,7 @@ struct Work {
   int short_polls = 1;
   // Tensors of a group, to which the schedule's offsets refer. Null: the offsets refer to input and output.
   const Segments* segments = nullptr;
+  SliceNotes* notes = nullptr;  // Null: slices carry the chunks of their steps.
 
   // User memory at an offset of the schedule, the number of contiguous bytes there, and the queue of its domain.
   struct Place {

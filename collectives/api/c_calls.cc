@@ -67,14 +67,25 @@ Status CheckUnbuilt(const annulus_call_t& call) {
     return Status::Invalid("priority is " + std::to_string(call.priority) +
                            ", but stream orders the call; calls in streams cannot overtake each other");
   }
-  if (call.tag != 0) return NotBuilt("tag");
   if (call.wire != 0 && call.wire != ANNULUS_WIRE_EXACT) return NotBuilt("wire");
   if ((call.flags & ~uint64_t{ANNULUS_AGREE_FIRST}) != 0) return NotBuilt("flags");
   const bool is_message = call.kind == ANNULUS_CALL_SEND || call.kind == ANNULUS_CALL_RECV;
   if (call.flags != 0 && is_message)
     return Status::Invalid("flags has ANNULUS_AGREE_FIRST, which is for collectives; a message concerns two ranks");
-  if (call.kind == ANNULUS_CALL_RECV && call.root == ANNULUS_ANY_PEER) return NotBuilt("root ANNULUS_ANY_PEER");
   return Status();
+}
+
+// The fields of messages alone.
+Status TakeMessageFields(const annulus_call_t& call, CallOptions* options) {
+  const bool receives = call.kind == ANNULUS_CALL_RECV;
+  const int32_t least = receives ? ANNULUS_ANY_TAG : 0;
+  if (call.tag < least)
+    return Status::Invalid("tag is " + std::to_string(call.tag) + "; allowed: " + std::to_string(least) + " or more");
+  options->tag = call.tag;
+  if (!receives || call.received == nullptr) return Status();
+  options->received = call.received;
+  return annulus::c_api::CheckStructBytes(call.received->struct_bytes, sizeof(annulus_received_t),
+                                          "annulus_received_t");
 }
 
 // Whether the root's buffers hold parts that may differ in size: then all ranks give their layout.
@@ -124,7 +135,7 @@ Status ToArguments(const annulus_call_t* given, CallArguments* arguments, CallOp
   }
   options->timeout = call.timeout_ms * annulus::kMillisecond;
   CopyUsed(call, arguments);
-  return Status();
+  return annulus::IsMessage(arguments->kind) ? TakeMessageFields(call, options) : Status();
 }
 
 // The struct at `index` of an array whose elements have the first one's size, which may differ from this library's.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <numeric>
 #include <vector>
@@ -147,6 +148,13 @@ Status CheckLayouts(const CallArguments& a, size_t most, int rank, int nranks) {
 
 }  // namespace
 
+void TellReceived(int source, int32_t tag, size_t count, annulus_received_t* out) {
+  const size_t bytes = out->struct_bytes;
+  const annulus_received_t full{sizeof full, source, tag, count};
+  std::memset(static_cast<void*>(out), 0, bytes);
+  std::memcpy(out, &full, std::min(bytes, sizeof full));
+}
+
 Status CheckArguments(const CallArguments& a, int rank, int nranks) {
   if (a.kind == CollectiveKind::kBarrier) return Status();
   const int type = static_cast<int>(a.type);
@@ -155,7 +163,10 @@ Status CheckArguments(const CallArguments& a, int rank, int nranks) {
   if (HasRoot(a.kind) && (a.root < 0 || a.root >= nranks)) {
     return Status::Invalid("root is " + std::to_string(a.root) + "; allowed: 0 to " + std::to_string(nranks - 1));
   }
-  if (IsMessage(a.kind) && (a.root < 0 || a.root >= nranks || a.root == rank)) {
+  // Only calls as data, which have options, can tell whose message came.
+  const bool is_from_any =
+      a.kind == CollectiveKind::kRecv && a.root == ANNULUS_ANY_PEER && a.options != nullptr && nranks > 1;
+  if (IsMessage(a.kind) && !is_from_any && (a.root < 0 || a.root >= nranks || a.root == rank)) {
     return Status::Invalid("peer is " + std::to_string(a.root) + "; allowed: 0 to " + std::to_string(nranks - 1) +
                            ", and not this rank itself");
   }

@@ -221,6 +221,8 @@ void Requests::LogUnread(const Status& refusal) const {
 
 void Requests::MarkDone(Request* request, Code code) {
   request->code = code;
+  if (request->options.received != nullptr && code == Code::kOk)
+    TellReceived(request->arguments.root, request->options.tag, request->arguments.count, request->options.received);
   request->SetDone();
   request->keep.reset();
   // A fused request stands for its members.

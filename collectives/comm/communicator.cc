@@ -368,6 +368,7 @@ RequestBudget Communicator::BudgetFor(std::span<const CallArguments> calls) cons
   if (budget.most == 0) return budget;
   const size_t ranks = static_cast<size_t>(nranks());
   budget.held_elsewhere = fixed_memory_.total() + dispatcher_.MessagesBytes() + streams_.MemoryBytes();
+  if (nranks() > 1 && HasMesh(nranks(), setup_->plan())) budget.held_elsewhere += dispatcher_.RoomToHoldBytes();
   budget.wanted = calls.size() * sizeof(Request);
   for (const CallArguments& call : calls) {
     if (HasVariableParts(call.kind)) budget.wanted += 4 * ranks * sizeof(size_t);

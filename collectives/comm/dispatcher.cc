@@ -49,9 +49,10 @@ Dispatcher::Dispatcher(const DispatcherConfig& config)
       is_plain_(!by_priority() && queues_->host_only()),
       engine_(rank(), setup_->plan(), setup_->topology(), &setup_->links(), setup_->monitor(),
               setup_->resources().domains),
-      messages_({rank(), nranks(), setup_->plan(), &setup_->links(), setup_->monitor(),
-                 setup_->options().timeout_ms * kMillisecond,
-                 [this](void* cookie) { FinishMessage(static_cast<Request*>(cookie)); }}),
+      messages_(
+          {rank(), nranks(), setup_->plan(), &setup_->links(), setup_->monitor(),
+           setup_->options().timeout_ms * kMillisecond,
+           [this](void* cookie, int peer, int32_t tag) { FinishMessage(static_cast<Request*>(cookie), peer, tag); }}),
       driver_(&engine_, &messages_, queues_, setup_->reactor(), setup_->control(), setup_->monitor()),
       call_timeout_(setup_->options().timeout_ms * kMillisecond),
       background_policy_(setup_->options().spin_us >= 0 ? setup_->wait_policy() : kBackgroundPolicy) {

@@ -87,6 +87,8 @@ class Dispatcher {
   // Memory in bytes: of the engine, which does not change, and of the messages so far.
   size_t EngineBytes() const { return engine_.MemoryBytes(); }
   size_t MessagesBytes() const { return messages_.MemoryBytes(); }
+  // What messages that no receive asks for may take, at most.
+  size_t RoomToHoldBytes() const { return messages_.RoomToHoldBytes(); }
 
  private:
   // How to drive: how to wait, and when to stop.
@@ -139,7 +141,7 @@ class Dispatcher {
   }
   // Posts a message; the driving thread must then be notified. Returns false when the queue is stopping: it has ended.
   bool Post(Request* message);
-  void FinishMessage(Request* message);
+  void FinishMessage(Request* message, int peer, int32_t tag);
 
   // Functions for the thread that has the turn:
   // Drives one collective up to its deadline; `segments` is null except for a fused request. Nothing: it was paused.

@@ -24,19 +24,22 @@ Message MessageOf(const CallArguments& a) {
   message.output = {a.recvbuf, a.recv_queue};
   message.count = a.count;
   message.type = a.type;
+  message.tag = a.tag();
   return message;
 }
 
 }  // namespace
 
 std::optional<Code> Dispatcher::RunMessageAtOnce(const CallArguments& given) {
-  if (given.priority() != 0 || given.agree_first()) return std::nullopt;
+  if (given.priority() != 0 || given.agree_first() || given.tag() != 0) return std::nullopt;
   if (!IsGoodMessage(given)) return std::nullopt;
   const Message message = MessageOf(given);
   CallQueue::Turn turn(queue_);
   if (!turn || failures_->ended()) return std::nullopt;
   if (message.sends && !SharesMemory(message.peer)) return SendAtOnce(&turn, given);
   if (driver_.MoveAtOnce(message, MessagePolls()) != AtOnce::kDone) return std::nullopt;
+  if (given.options != nullptr && given.options->received != nullptr)
+    TellReceived(given.root, 0, given.count, given.options->received);
   turn.EndCall(given, Code::kOk);
   return Code::kOk;
 }
@@ -216,7 +219,10 @@ bool Dispatcher::Post(Request* message) {
   return true;
 }
 
-void Dispatcher::FinishMessage(Request* message) {
+void Dispatcher::FinishMessage(Request* message, int peer, int32_t tag) {
+  // Of a receive, what it got; the same otherwise.
+  message->arguments.root = peer;
+  message->options.tag = tag;
   queue_->EndMessage(message, Code::kOk);
   Finish(message, Code::kOk);
   queue_->AddNews();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "collectives/algorithms/message/message.h"
 #include "collectives/algorithms/table.h"
 #include "collectives/engine/engine.h"
 
@@ -72,7 +73,8 @@ size_t MostMemory(int nranks, const PlanSettings& settings, const PossibleLinks&
     links = std::max(links, LinksNeeded(0, job).size() + level_links);
     runners = std::max(runners, RunnersBytes(job));
   }
-  return sizeof(Engine) + runners + links * (worst.bytes + kLinkBytes);
+  const size_t held = nranks > 1 && HasMesh(nranks, settings) ? HeldBytes(nranks, settings) : 0;
+  return sizeof(Engine) + runners + held + links * (worst.bytes + kLinkBytes);
 }
 
 Status FitMemory(int nranks, size_t budget, const PossibleLinks& possible, PlanSettings* settings) {

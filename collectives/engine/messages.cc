@@ -1,7 +1,6 @@
 #include "collectives/engine/messages.h"
 
 #include <algorithm>
-#include <new>
 #include <string>
 #include <utility>
 
@@ -12,21 +11,10 @@ namespace {
 constexpr Nanoseconds kFirstPause = 20 * kMicrosecond;
 constexpr Nanoseconds kLongestPause = 500 * kMicrosecond;
 
-// The message's identity on the wire, the same at both ends.
-Call CallOf(const Message& message, uint64_t number) {
-  Call call;
-  call.sequence = number;
-  call.kind = CollectiveKind::kSend;
-  call.type = message.type;
-  call.count = message.count;
-  return call;
-}
-
 }  // namespace
 
-Messages::Messages(MessagesConfig config)
-    : config_(std::move(config)), routes_(2 * static_cast<size_t>(config_.nranks)) {
-  active_.reserve(routes_.size());
+Messages::Messages(MessagesConfig config) : config_(std::move(config)), peers_(static_cast<size_t>(config_.nranks)) {
+  active_.reserve(peers_.size());
 }
 
 void Messages::Reserve(size_t messages) {
@@ -37,8 +25,7 @@ void Messages::Reserve(size_t messages) {
 }
 
 bool Messages::HasRoomAgain(const Message& message) const {
-  return inbox_.size() + reserved_ < inbox_.capacity() &&
-         routes_[2 * static_cast<size_t>(message.peer) + (message.sends ? 1 : 0)] != nullptr;
+  return inbox_.size() + reserved_ < inbox_.capacity() && message.peer >= 0 && peers_[message.peer] != nullptr;
 }
 
 bool Messages::ReserveAgain(const Message& message) {
@@ -55,7 +42,7 @@ AtOnce Messages::MoveOrPost(const Message& message, int polls, bool moves, bool 
   } else if (!HasRoomAgain(message)) {
     return AtOnce::kNo;
   }
-  const AtOnce moved = moves ? MoveAtOnce(IdleRouteOf(message, inbox_.cend()), message, polls) : AtOnce::kNo;
+  const AtOnce moved = moves ? MoveAtOnce(IdlePeerOf(message, inbox_.cend()), message, polls) : AtOnce::kNo;
   if (moved != AtOnce::kNo) return moved;
   inbox_.push_back(message);
   has_inbox_.store(true, std::memory_order_release);
@@ -74,76 +61,54 @@ void Messages::Post(const Message& message) {
   has_inbox_.store(true, std::memory_order_release);
 }
 
-Messages::Route* Messages::RouteOf(int peer, bool sends) {
-  std::unique_ptr<Route>& route = routes_[2 * static_cast<size_t>(peer) + (sends ? 1 : 0)];
-  if (route == nullptr) {
-    route = std::make_unique<Route>();
-    route->peer = peer;
-    route->sends = sends;
-    Endpoint* const endpoint = config_.links->At(peer, MessageChannel(config_.plan));
-    route->runner = std::make_unique<MessageRunner>(endpoint, config_.plan);
-    route_bytes_.fetch_add(sizeof(Route) + MessageRunner::MemoryBytes(config_.plan), std::memory_order_relaxed);
+MessagePeer* Messages::PeerOf(int rank) {
+  std::unique_ptr<MessagePeer>& peer = peers_[rank];
+  if (peer == nullptr) {
+    peer = std::make_unique<MessagePeer>(rank, config_, &shared_);
+    peer_bytes_.fetch_add(sizeof(MessagePeer) + 2 * MessageRunner::MemoryBytes(config_.plan),
+                          std::memory_order_relaxed);
   }
-  return route.get();
+  return peer.get();
 }
 
-Messages::Route* Messages::IdleRouteOf(const Message& message, std::vector<Message>::const_iterator end) {
-  Route* const route = routes_[2 * static_cast<size_t>(message.peer) + (message.sends ? 1 : 0)].get();
-  if (route == nullptr || !route->queue.empty()) return nullptr;  // The first message makes the route.
+void Messages::Activate(MessagePeer* peer) {
+  if (std::ranges::find(active_, peer) == active_.end()) active_.push_back(peer);
+}
+
+MessagePeer* Messages::IdlePeerOf(const Message& message, std::vector<Message>::const_iterator end) {
+  if (message.peer < 0 || message.tag != 0) return nullptr;
+  MessagePeer* const peer = peers_[message.peer].get();
+  if (peer == nullptr) return nullptr;  // The first message makes the peer.
+  const bool is_idle = message.sends ? peer->sender().is_idle() : peer->receiver().is_idle() && !HasAny();
+  if (!is_idle) return nullptr;
   const auto is_before = [&message](const Message& each) {
-    return each.peer == message.peer && each.sends == message.sends;
+    return each.sends == message.sends && (each.peer == message.peer || each.peer == kAnyPeer);
   };
-  return std::any_of(inbox_.cbegin(), end, is_before) ? nullptr : route;
+  return std::any_of(inbox_.cbegin(), end, is_before) ? nullptr : peer;
 }
 
 AtOnce Messages::MoveAtOnce(const Message& message, int polls) {
   const std::lock_guard<std::mutex> lock(inbox_mu_);
-  return MoveAtOnce(IdleRouteOf(message, inbox_.cend()), message, polls);
+  return MoveAtOnce(IdlePeerOf(message, inbox_.cend()), message, polls);
 }
 
 AtOnce Messages::MovePostedAtOnce(const void* cookie, int polls) {
   const std::lock_guard<std::mutex> lock(inbox_mu_);
   const auto found = std::ranges::find(inbox_, cookie, &Message::cookie);
   if (found == inbox_.end()) return AtOnce::kNo;
-  const AtOnce moved = MoveAtOnce(IdleRouteOf(*found, found), *found, polls);
+  const AtOnce moved = MoveAtOnce(IdlePeerOf(*found, found), *found, polls);
   if (moved == AtOnce::kNo) return AtOnce::kNo;
   inbox_.erase(found);
   has_inbox_.store(!inbox_.empty(), std::memory_order_release);
   return moved;
 }
 
-AtOnce Messages::MoveAtOnce(Route* route, const Message& message, int polls) {
-  if (route == nullptr || !message.IsReady() || message.input.queue != nullptr || message.output.queue != nullptr)
+AtOnce Messages::MoveAtOnce(MessagePeer* peer, const Message& message, int polls) {
+  if (peer == nullptr || !message.IsReady() || message.input.queue != nullptr || message.output.queue != nullptr)
     return AtOnce::kNo;
-  const Call call = CallOf(message, route->number + 1);
-  const size_t bytes = message.count * TypeBytes(message.type);
-  if (message.sends) return SendAtOnce(route, message, call, bytes);
-  if (!route->runner->ReceiveAtOnce(call, message.output.data, bytes, polls)) return AtOnce::kNo;
-  ++route->number;
-  config_.monitor->Received(message.peer, bytes);
-  return AtOnce::kDone;
-}
-
-AtOnce Messages::SendAtOnce(Route* route, const Message& message, const Call& call, size_t bytes) {
-  const bool may_begin = !route->runner->sends_whole();
-  if (may_begin) {
-    // Before anything is sent, since it may need memory.
-    if (message.cookie == nullptr) return AtOnce::kNo;
-    try {
-      route->queue.push_back(message);
-    } catch (const std::bad_alloc&) {
-      return AtOnce::kNo;
-    }
-  }
-  const AtOnce moved = route->runner->SendAtOnce(call, message.input.data, bytes);
-  if (moved != AtOnce::kNo) config_.monitor->Sent(message.peer, bytes);
-  if (moved == AtOnce::kBegun) {
-    active_.push_back(route);
-    BeginWork(route);
-    return moved;
-  }
-  if (may_begin) route->queue.pop_back();
-  if (moved == AtOnce::kDone) ++route->number;
+  if (!message.sends) return peer->receiver().ReceiveAtOnce(message, polls) ? AtOnce::kDone : AtOnce::kNo;
+  const AtOnce moved = peer->sender().SendAtOnce(message);
+  if (moved == AtOnce::kBegun) Activate(peer);
   return moved;
 }
 
@@ -151,146 +116,116 @@ void Messages::TakeInbox() {
   if (!has_inbox_.load(std::memory_order_acquire)) return;
   std::lock_guard<std::mutex> lock(inbox_mu_);
   for (const Message& message : inbox_) {
-    Route* const route = RouteOf(message.peer, message.sends);
-    route->queue.push_back(message);
-    if (route->queue.size() > 1) continue;
-    active_.push_back(route);
-    BeginNext(route);
+    if (message.peer == kAnyPeer) {
+      for (int rank = 0; rank < config_.nranks; ++rank) {
+        if (rank != config_.rank) Activate(PeerOf(rank));
+      }
+      shared_.pool.Add(message, &shared_.any_posted);
+      shared_.any_posted.back().order = ++shared_.order;
+      continue;
+    }
+    MessagePeer* const peer = PeerOf(message.peer);
+    message.sends ? peer->sender().Post(message) : peer->receiver().Post(message);
+    Activate(peer);
   }
   inbox_.clear();
   has_inbox_.store(false, std::memory_order_relaxed);
 }
 
-void Messages::BeginWork(Route* route) {
-  const Message& message = route->queue.front();
-  route->begin = Now();
-  const Nanoseconds own = message.timeout;
-  const Nanoseconds timeout = own > 0 ? own : config_.timeout;
-  route->deadline = timeout > kNoDeadline - route->begin ? kNoDeadline : route->begin + timeout;
-  Work& work = route->work;
-  work.call = CallOf(message, ++route->number);
-  work.input = message.input;
-  work.output = message.output;
-  work.type = message.type;
-  work.element_bytes = TypeBytes(message.type);
-  work.rank = config_.rank;
-  work.nranks = config_.nranks;
-  work.links = config_.links;
-  work.monitor = config_.monitor;
-  // Data that fits the slots is sent without waiting for the receive, as users of blocking sends expect.
-  const size_t held = static_cast<size_t>(config_.plan.slots) * DirectSliceBytes(config_.plan);
-  work.sends_in_place = message.count * work.element_bytes > held;
+void Messages::AdmitAny(bool* moved) {
+  while (!shared_.any_posted.empty() && shared_.any_posted.front().message.IsReady()) {
+    uint64_t first_own = UINT64_MAX;
+    for (MessagePeer* const peer : active_) {
+      peer->receiver().Admit(moved);
+      first_own = std::min(first_own, peer->receiver().first_posted());
+    }
+    if (first_own < shared_.any_posted.front().order) return;
+    bool is_given = false;
+    for (size_t i = 0; i < peers_.size() && !is_given; ++i) {
+      MessagePeer* const peer = peers_[(turn_ + i) % peers_.size()].get();
+      is_given = peer != nullptr && peer->receiver().GiveHeld(&shared_.any_posted);
+      if (is_given) Activate(peer);
+    }
+    *moved = true;
+    if (is_given) continue;
+    const Message message = shared_.any_posted.front().message;
+    MoveFirst(&shared_.any_posted, &shared_.any_waiting);
+    const auto has_taken = [&message](MessagePeer* peer) { return peer->receiver().FirstTaken(message) != nullptr; };
+    if (std::ranges::none_of(active_, has_taken))
+      static_cast<void>(StartNextClock(config_, message.tag, &shared_.any_waiting));
+  }
 }
 
-void Messages::BeginNext(Route* route) {
-  route->is_waiting = !route->queue.front().IsReady();
-  if (!route->is_waiting) return Begin(route);
-  route->deadline = kNoDeadline;
-  pause_ = 0;
-}
-
-void Messages::Begin(Route* route) {
-  BeginWork(route);
-  const Message& message = route->queue.front();
-  const Work& work = route->work;
-  ScheduleParams params;
-  params.kind = message.sends ? CollectiveKind::kSend : CollectiveKind::kRecv;
-  params.algorithm = Algorithm::kMessage;
-  params.rank = config_.rank;
-  params.nranks = config_.nranks;
-  params.root = message.peer;
-  params.count = message.count;
-  params.element_bytes = work.element_bytes;
-  params.slice_bytes = DirectSliceBytes(config_.plan);
-  route->runner->Start(params, &work);
+Status Messages::CheckAny() {
+  if (shared_.any_waiting.empty()) return Status();
+  const auto is_left = [](const std::unique_ptr<MessagePeer>& peer) { return peer != nullptr && peer->loss().ok(); };
+  if (std::ranges::any_of(peers_, is_left)) return Status();
+  Status loss;
+  for (const auto& peer : peers_) {
+    if (peer != nullptr) loss = peer->loss();
+  }
+  failed_ = CallOf(shared_.any_waiting.front().message, 1, 0);
+  failed_.kind = CollectiveKind::kRecv;
+  return {loss.code(), "no rank is left that could send a message: " + loss.message(), loss.peer(), 0};
 }
 
 Status Messages::Progress(bool* moved) {
   TakeInbox();
-  for (size_t i = 0; i < active_.size();) {
-    Route* const route = active_[i];
-    Status status = Advance(route, moved);
-    if (!status.ok()) {
-      Blame(*route);
-      return status;
-    }
-    if (route->queue.empty()) {
-      active_[i] = active_.back();
-      active_.pop_back();
-    } else {
-      ++i;
-    }
+  if (!shared_.any_posted.empty()) AdmitAny(moved);
+  ++turn_;
+  const size_t number = active_.size();
+  for (size_t i = 0; i < number; ++i) {
+    MessagePeer* const peer = active_[(turn_ + i) % number];
+    Status status = peer->Progress(moved);
+    if (status.ok()) continue;
+    failed_ = peer->failed();
+    return status;
   }
+  ANNULUS_RETURN_IF_ERROR(CheckAny());
+  if (!HasAny()) std::erase_if(active_, [](const MessagePeer* peer) { return !peer->busy(); });
   return Status();
-}
-
-Status Messages::Advance(Route* route, bool* moved) {
-  if (route->is_waiting) {
-    if (!route->queue.front().IsReady()) return Status();
-    BeginNext(route);
-    *moved = true;
-  }
-  ANNULUS_RETURN_IF_ERROR(route->runner->Progress(moved));
-  if (route->runner->done()) {
-    *moved = true;
-    if (config_.monitor->trace() != nullptr) TraceMessage(*route);
-    void* const cookie = route->queue.front().cookie;
-    route->queue.pop_front();
-    if (!route->queue.empty()) BeginNext(route);
-    config_.done(cookie);
-  }
-  return Status();
-}
-
-void Messages::TraceMessage(const Route& route) const {
-  TraceEvent event;
-  event.kind = TraceEvent::Kind::kMessage;
-  event.channel = MessageChannel(config_.plan);
-  event.peer = route.peer;
-  event.label = route.queue.front().label;
-  event.call = route.work.call;
-  event.call.kind = route.sends ? CollectiveKind::kSend : CollectiveKind::kRecv;
-  event.begin = route.begin;
-  event.took = Now() - route.begin;
-  config_.monitor->trace()->Add(event);
 }
 
 int Messages::AwaitedPeer() const {
-  const auto found = std::ranges::find(active_, false, &Route::is_waiting);
-  return found == active_.end() ? -1 : (*found)->peer;
+  const auto is_awaited = [](const MessagePeer* peer) { return peer->busy() && !peer->AwaitsStream(); };
+  const auto found = std::ranges::find_if(active_, is_awaited);
+  return found == active_.end() ? -1 : (*found)->rank();
 }
 
 bool Messages::Arm() {
   if (has_inbox_.load(std::memory_order_acquire)) return false;
-  const auto waits = [](const Route* route) { return route->is_waiting; };
-  const bool looks = std::ranges::any_of(active_, waits);
-  pause_ = std::clamp(2 * pause_, kFirstPause, kLongestPause);
-  look_at_ = looks ? Now() + pause_ : kNoDeadline;
-  const auto arm = [](Route* route) { return route->is_waiting || route->runner->Arm(); };
-  // Arm every route, even after one that has something to do.
+  const auto looks = [](const MessagePeer* peer) { return peer->AwaitsStream(); };
+  const bool has_streams = std::ranges::any_of(active_, looks) || !shared_.any_posted.empty();
+  pause_ = has_streams ? std::clamp(2 * pause_, kFirstPause, kLongestPause) : 0;
+  look_at_ = has_streams ? Now() + pause_ : kNoDeadline;
+  // Arm every link, even after one that has something to do.
+  const auto arm = [](MessagePeer* peer) { return peer->Arm(); };
   return std::count_if(active_.begin(), active_.end(), arm) == static_cast<ptrdiff_t>(active_.size());
 }
 
 Deadline Messages::deadline() const {
   Deadline first = kNoDeadline;
-  for (const Route* route : active_) first = std::min(first, route->deadline);
+  for (const MessagePeer* peer : active_) first = std::min(first, peer->deadline());
+  for (const QueuedMessage& each : shared_.any_waiting) first = std::min(first, each.deadline);
   return first;
 }
 
-void Messages::Blame(const Route& route) {
-  failed_ = route.work.call;
-  failed_.kind = route.sends ? CollectiveKind::kSend : CollectiveKind::kRecv;
-}
-
 Status Messages::Late(Nanoseconds now) {
-  for (const Route* route : active_) {
-    if (now <= route->deadline) continue;
-    Blame(*route);
-    const std::string peer = "rank " + std::to_string(route->peer);
-    return {Code::kTimeout,
-            route->sends ? peer + " did not receive message #" + std::to_string(route->number) + " before its deadline"
-                         : peer + " did not send message #" + std::to_string(route->number) + " before its deadline",
-            route->peer, 0};
+  for (MessagePeer* const peer : active_) {
+    const Status late = peer->Late(now);
+    if (late.ok()) continue;
+    failed_ = peer->failed();
+    return late;
+  }
+  for (const QueuedMessage& each : shared_.any_waiting) {
+    if (now <= each.deadline) continue;
+    failed_ = CallOf(each.message, 1, 0);
+    failed_.kind = CollectiveKind::kRecv;
+    const int32_t tag = each.message.tag;
+    const auto is_blocked = [](MessagePeer* peer) { return peer->receiver().is_blocked(); };
+    return {Code::kTimeout, "no rank sent a message" + (tag < 0 ? "" : " with tag " + std::to_string(tag)) +
+                                " before the deadline of a receive from any rank" +
+                                (std::ranges::any_of(active_, is_blocked) ? kNoRoom : "")};
   }
   return Status();
 }

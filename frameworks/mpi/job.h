@@ -22,8 +22,7 @@ namespace annulus_mpi {
 struct Request {
   std::shared_ptr<Communicator> communicator;
   annulus_request_t* request = nullptr;
-  int source = 0;    // Of a receive; else kPROC_NULL.
-  size_t bytes = 0;  // Of a receive.
+  std::shared_ptr<annulus_received_t> received;  // What a receive got, once it is done; null for a send.
 };
 
 class Job {

@@ -1,5 +1,4 @@
-// Messages of MPI from one rank to another. Those between two ranks match in their order: tags other than 0 are
-// refused.
+// Messages of MPI from one rank to another. A receive's count must be that of its message, where MPI allows more.
 //
 // Threads: any; messages of several threads to one peer need an order of their own.
 
@@ -17,13 +16,22 @@
 namespace annulus_mpi {
 namespace {
 
-annulus_call_t Message(annulus_kind_t kind, void* buffer, size_t bytes, int peer) {
+struct Ends {
+  int peer;
+  int tag;
+};
+
+annulus_call_t Message(annulus_kind_t kind, void* buffer, size_t bytes, Ends ends,
+                       annulus_received_t* received = nullptr) {
   annulus_call_t call{};
   call.struct_bytes = sizeof call;
   call.kind = kind;
   call.type = ANNULUS_UINT8;
   call.count = bytes;
-  call.root = peer;
+  call.root = ends.peer;
+  call.tag = ends.tag;
+  call.received = received;
+  if (received != nullptr) *received = {sizeof *received, kPROC_NULL, kANY_TAG, 0};
   if (kind == ANNULUS_CALL_SEND) {
     call.sendbuf = buffer;
   } else {
@@ -33,13 +41,17 @@ annulus_call_t Message(annulus_kind_t kind, void* buffer, size_t bytes, int peer
   return call;
 }
 
-void RequirePeer(int peer, int tag, const Communicator& communicator) {
-  Require(peer != kANY_SOURCE, kERR_RANK, "Annulus has no receive from any source");
-  Require(peer == kPROC_NULL || (peer >= 0 && peer < communicator.size()), kERR_RANK,
-          "rank is " + std::to_string(peer) + "; allowed: 0 to " + std::to_string(communicator.size() - 1));
-  Require(tag == 0 || tag == kANY_TAG, kERR_TAG,
-          "tag is " + std::to_string(tag) + "; messages of Annulus match in their order, so allowed is 0");
+static_assert(kANY_SOURCE == ANNULUS_ANY_PEER && kANY_TAG == ANNULUS_ANY_TAG);
+
+// `least`: of ranks and tags; -1 where any may be asked for.
+void RequireEnds(Ends ends, int least, const Communicator& communicator) {
+  Require(ends.peer == kPROC_NULL || (ends.peer >= least && ends.peer < communicator.size()), kERR_RANK,
+          "rank is " + std::to_string(ends.peer) + "; allowed: 0 to " + std::to_string(communicator.size() - 1));
+  Require(ends.tag >= least, kERR_TAG,
+          "tag is " + std::to_string(ends.tag) + "; allowed: " + std::to_string(least) + " or more");
 }
+void RequireReceiver(Ends ends, const Communicator& communicator) { RequireEnds(ends, 0, communicator); }
+void RequireSender(Ends ends, const Communicator& communicator) { RequireEnds(ends, -1, communicator); }
 
 std::shared_ptr<Communicator> Living(Handle comm) {
   std::shared_ptr<Communicator> communicator = Job::Own().CommunicatorOf(comm);
@@ -47,8 +59,11 @@ std::shared_ptr<Communicator> Living(Handle comm) {
   return communicator;
 }
 
-void Fill(Status* status, int source, size_t bytes) {
-  if (status != nullptr) *status = {bytes, {}, source, 0, kSUCCESS};
+// As MPI wants it where nothing was received.
+constexpr annulus_received_t kNothing = {sizeof kNothing, kPROC_NULL, kANY_TAG, 0};
+
+void Fill(Status* status, const annulus_received_t& received) {
+  if (status != nullptr) *status = {received.count, {}, received.source, received.tag, kSUCCESS};
 }
 
 // Makes the calls at once and waits.
@@ -64,16 +79,15 @@ void Run(const Communicator& communicator, const std::vector<annulus_call_t>& ca
   communicator.Check(status);
 }
 
-Handle Start(std::shared_ptr<Communicator> communicator, annulus_kind_t kind, void* buffer, size_t bytes, int peer) {
-  if (peer == kPROC_NULL) return kREQUEST_NULL;
+Handle Start(std::shared_ptr<Communicator> communicator, annulus_kind_t kind, void* buffer, size_t bytes, Ends ends) {
+  if (ends.peer == kPROC_NULL) return kREQUEST_NULL;
   Request made;
+  if (kind == ANNULUS_CALL_RECV) made.received = std::make_shared<annulus_received_t>();
   {
     const Communicator::Use use(*communicator);
-    const annulus_call_t call = Message(kind, buffer, bytes, peer);
+    const annulus_call_t call = Message(kind, buffer, bytes, ends, made.received.get());
     communicator->Check(annulus_submit(use.get(), &call, 1, &made.request));
   }
-  made.source = kind == ANNULUS_CALL_RECV ? peer : static_cast<int>(kPROC_NULL);
-  made.bytes = kind == ANNULUS_CALL_RECV ? bytes : 0;
   made.communicator = std::move(communicator);
   return Job::Own().Add(made);
 }
@@ -82,7 +96,7 @@ Handle Start(std::shared_ptr<Communicator> communicator, annulus_kind_t kind, vo
 bool Finish(Handle* handle, int64_t timeout_ms, Status* status) {
   Require(handle != nullptr, kERR_REQUEST, "the request is NULL");
   if (*handle == kREQUEST_NULL) {
-    Fill(status, kPROC_NULL, 0);
+    Fill(status, kNothing);
     return true;
   }
   const Request request = Job::Own().RequestOf(*handle);
@@ -94,7 +108,7 @@ bool Finish(Handle* handle, int64_t timeout_ms, Status* status) {
   const auto free = [](annulus_request_t* done) { annulus_request_free(done); };
   const std::unique_ptr<annulus_request_t, decltype(free)> owner(request.request, free);
   request.communicator->Check(outcome);
-  Fill(status, request.source, request.bytes);
+  Fill(status, request.received != nullptr ? *request.received : kNothing);
   return true;
 }
 
@@ -103,10 +117,10 @@ bool Finish(Handle* handle, int64_t timeout_ms, Status* status) {
 ANNULUS_MPI_EXPORT int MPIABI_Send(const void* buffer, int count, Handle datatype, int dest, int tag, Handle comm) {
   return Guarded("MPI_Send", [&] {
     const std::shared_ptr<Communicator> communicator = Living(comm);
-    RequirePeer(dest, tag, *communicator);
+    RequireReceiver({dest, tag}, *communicator);
     const size_t bytes = BytesOf(count, datatype);
     if (dest == kPROC_NULL) return;
-    Run(*communicator, {Message(ANNULUS_CALL_SEND, const_cast<void*>(buffer), bytes, dest)});
+    Run(*communicator, {Message(ANNULUS_CALL_SEND, const_cast<void*>(buffer), bytes, {dest, tag})});
   });
 }
 
@@ -114,10 +128,11 @@ ANNULUS_MPI_EXPORT int MPIABI_Recv(void* buffer, int count, Handle datatype, int
                                    Status* status) {
   return Guarded("MPI_Recv", [&] {
     const std::shared_ptr<Communicator> communicator = Living(comm);
-    RequirePeer(source, tag, *communicator);
+    RequireSender({source, tag}, *communicator);
     const size_t bytes = BytesOf(count, datatype);
-    if (source != kPROC_NULL) Run(*communicator, {Message(ANNULUS_CALL_RECV, buffer, bytes, source)});
-    Fill(status, source, source == kPROC_NULL ? 0 : bytes);
+    annulus_received_t received = kNothing;
+    if (source != kPROC_NULL) Run(*communicator, {Message(ANNULUS_CALL_RECV, buffer, bytes, {source, tag}, &received)});
+    Fill(status, received);
   });
 }
 
@@ -126,15 +141,16 @@ ANNULUS_MPI_EXPORT int MPIABI_Sendrecv(const void* send, int sendcount, Handle s
                                        Status* status) {
   return Guarded("MPI_Sendrecv", [&] {
     const std::shared_ptr<Communicator> communicator = Living(comm);
-    RequirePeer(dest, sendtag, *communicator);
-    RequirePeer(source, recvtag, *communicator);
+    RequireReceiver({dest, sendtag}, *communicator);
+    RequireSender({source, recvtag}, *communicator);
     const size_t sent = BytesOf(sendcount, sendtype);
-    const size_t received = BytesOf(recvcount, recvtype);
+    const size_t bytes = BytesOf(recvcount, recvtype);
+    annulus_received_t received = kNothing;
     std::vector<annulus_call_t> calls;
-    if (source != kPROC_NULL) calls.push_back(Message(ANNULUS_CALL_RECV, recv, received, source));
-    if (dest != kPROC_NULL) calls.push_back(Message(ANNULUS_CALL_SEND, const_cast<void*>(send), sent, dest));
+    if (source != kPROC_NULL) calls.push_back(Message(ANNULUS_CALL_RECV, recv, bytes, {source, recvtag}, &received));
+    if (dest != kPROC_NULL) calls.push_back(Message(ANNULUS_CALL_SEND, const_cast<void*>(send), sent, {dest, sendtag}));
     Run(*communicator, calls);
-    Fill(status, source, source == kPROC_NULL ? 0 : received);
+    Fill(status, received);
   });
 }
 
@@ -142,9 +158,9 @@ ANNULUS_MPI_EXPORT int MPIABI_Isend(const void* buffer, int count, Handle dataty
                                     Handle* request) {
   return Guarded("MPI_Isend", [&] {
     const std::shared_ptr<Communicator> communicator = Living(comm);
-    RequirePeer(dest, tag, *communicator);
+    RequireReceiver({dest, tag}, *communicator);
     const size_t bytes = BytesOf(count, datatype);
-    *request = Start(communicator, ANNULUS_CALL_SEND, const_cast<void*>(buffer), bytes, dest);
+    *request = Start(communicator, ANNULUS_CALL_SEND, const_cast<void*>(buffer), bytes, {dest, tag});
   });
 }
 
@@ -152,9 +168,9 @@ ANNULUS_MPI_EXPORT int MPIABI_Irecv(void* buffer, int count, Handle datatype, in
                                     Handle* request) {
   return Guarded("MPI_Irecv", [&] {
     const std::shared_ptr<Communicator> communicator = Living(comm);
-    RequirePeer(source, tag, *communicator);
+    RequireSender({source, tag}, *communicator);
     const size_t bytes = BytesOf(count, datatype);
-    *request = Start(communicator, ANNULUS_CALL_RECV, buffer, bytes, source);
+    *request = Start(communicator, ANNULUS_CALL_RECV, buffer, bytes, {source, tag});
   });
 }
 

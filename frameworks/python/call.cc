@@ -27,7 +27,7 @@ struct Numbers {
 
 Call Describe(const Options& options, const py::object& send, const py::object& recv, const Numbers& numbers,
               Counts sendcounts = {}, Counts recvcounts = {}) {
-  Call described{send, recv, {}, std::move(sendcounts), std::move(recvcounts), options};
+  Call described{send, recv, {}, std::move(sendcounts), std::move(recvcounts), options, nullptr};
   described.call.struct_bytes = sizeof described.call;
   described.call.kind = numbers.kind;
   described.call.count = numbers.count;
@@ -69,11 +69,17 @@ void DefineEqualParts(Type* type) {
   DefineWithRoot(type, "gather", ANNULUS_CALL_GATHER);
   DefineWithRoot(type, "scatter", ANNULUS_CALL_SCATTER);
   DefinePlain(type, "alltoall", ANNULUS_CALL_ALLTOALL);
-  type->def("send", [](const Options& self, const py::object& array, size_t count, int element, int peer) {
-    return Describe(self, array, py::none(), {ANNULUS_CALL_SEND, count, element, ANNULUS_SUM, peer});
+  type->def("send", [](const Options& self, const py::object& array, size_t count, int element, int peer, int tag) {
+    Call call = Describe(self, array, py::none(), {ANNULUS_CALL_SEND, count, element, ANNULUS_SUM, peer});
+    call.call.tag = tag;
+    return call;
   });
-  type->def("recv", [](const Options& self, const py::object& array, size_t count, int element, int peer) {
-    return Describe(self, py::none(), array, {ANNULUS_CALL_RECV, count, element, ANNULUS_SUM, peer});
+  type->def("recv", [](const Options& self, const py::object& array, size_t count, int element, int peer, int tag,
+                       const std::shared_ptr<Received>& received) {
+    Call call = Describe(self, py::none(), array, {ANNULUS_CALL_RECV, count, element, ANNULUS_SUM, peer});
+    call.call.tag = tag;
+    call.received = received;
+    return call;
   });
   type->def("barrier", [](const Options& self) {
     return Describe(self, py::none(), py::none(), {ANNULUS_CALL_BARRIER, 0, ANNULUS_INT32});
@@ -109,6 +115,11 @@ void DefineParts(Type* type) {
 
 void DefineCalls(py::module_* module) {
   py::class_<Call> call(*module, "Call");
+  py::class_<Received, std::shared_ptr<Received>>(*module, "Received")
+      .def(py::init<>())
+      .def_property_readonly("source", [](const Received& self) { return self.got.source; })
+      .def_property_readonly("tag", [](const Received& self) { return self.got.tag; })
+      .def_property_readonly("count", [](const Received& self) { return self.got.count; });
   Type calls(*module, "Calls");
   calls.def(py::init([](int64_t timeout_ms, int priority, const std::string& label, const py::object& done,
                         bool agree_first, std::optional<uintptr_t> stream) {

@@ -25,6 +25,11 @@ struct CallOptions {
   std::optional<uintptr_t> stream;           // Handle of the CUDA stream that orders the call.
 };
 
+// What a receive got, as Python sees it. The library fills it while the receive is under way.
+struct Received {
+  annulus_received_t got{sizeof(annulus_received_t), -1, -1, 0};
+};
+
 struct Call {
   // C-contiguous buffers, either of which may be None.
   pybind11::object send;
@@ -33,6 +38,7 @@ struct Call {
   std::vector<size_t> sendcounts;
   std::vector<size_t> recvcounts;
   std::shared_ptr<const CallOptions> options;
+  std::shared_ptr<Received> received = nullptr;  // Of a receive, if its user wants to know; else null.
 };
 
 // Defines the classes Call and Calls, the options with a method for each kind of call, which returns a Call.

@@ -61,6 +61,10 @@ annulus_call_t Complete(const Call& described, Work* work) {
   if (!described.sendcounts.empty()) call.sendcounts = described.sendcounts.data();
   if (!described.recvcounts.empty()) call.recvcounts = described.recvcounts.data();
   SetOptions(*described.options, &call);
+  if (described.received != nullptr) {
+    work->received.push_back(described.received);
+    call.received = &described.received->got;
+  }
   return call;
 }
 
@@ -312,6 +316,7 @@ void Handle::Finish(const std::shared_ptr<Work>& work, std::optional<Failure> fa
   const auto place = std::find(works_.begin(), works_.end(), work);
   if (place != works_.end()) works_.erase(place);
   work->lent.clear();
+  work->received.clear();
 }
 
 void Handle::FreeRequest(Work* work) {

@@ -30,6 +30,7 @@ namespace annulus_python {
 // One asynchronous collective, or a group of them. Members are guarded by the GIL.
 struct Work {
   std::vector<Lent> lent;
+  std::vector<std::shared_ptr<Received>> received;  // Those that the library fills.
   annulus_request_t* request = nullptr;
   int waiters = 0;  // Threads that are using `request` without the GIL.
   bool done = false;

@@ -66,6 +66,8 @@ class Backend : public c10d::Backend {
  private:
   // Does the job now or queues it.
   WorkPtr Start(Job job, std::chrono::milliseconds timeout, bool async);
+  // `peer` may be any.
+  WorkPtr Receive(Tensors& tensors, int peer, int tag);
   void AddAllgather(Job* job, const at::Tensor& output, const at::Tensor& input);
   void AddReduceScatter(Job* job, const at::Tensor& output, const at::Tensor& input, const c10d::ReduceOp& op);
   // Ends the communicator.

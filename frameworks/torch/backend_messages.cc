@@ -13,10 +13,9 @@ Backend::WorkPtr Backend::barrier(const c10d::BarrierOptions& opts) {
   return Start(std::move(job), opts.timeout, opts.asyncOp);
 }
 
-// Messages match by their order. Two tags would be taken for each other, so there is one.
 static const at::Tensor& MessageOf(const std::vector<at::Tensor>& tensors, int tag) {
   TORCH_CHECK(tensors.size() == 1, "Annulus: a message is one tensor, not ", tensors.size());
-  TORCH_CHECK(tag == 0, "Annulus: messages have no tags yet; tag is ", tag);
+  TORCH_CHECK(tag >= 0, "Annulus: the tag of a message is 0 or more, not ", tag);
   return tensors[0];
 }
 
@@ -26,24 +25,27 @@ Backend::WorkPtr Backend::send(Tensors& tensors, int peer, int tag) {
   CheckRank(peer, "the receiver");
   Job job(c10d::OpType::SEND, "annulus:send");
   const at::Tensor own = job.Read(tensor);
-  job.Add(ANNULUS_CALL_SEND, own.data_ptr(), nullptr, BytesOf(own)).root = peer;
+  annulus_call_t& call = job.Add(ANNULUS_CALL_SEND, own.data_ptr(), nullptr, BytesOf(own));
+  call.root = peer;
+  call.tag = tag;
   return Start(std::move(job), timeout_, true);
 }
 
 Backend::WorkPtr Backend::recv(Tensors& tensors, int peer, int tag) {
-  const at::Tensor& tensor = MessageOf(tensors, tag);
-  CheckTensor(tensor);
   CheckRank(peer, "the sender");
-  Job job(c10d::OpType::RECV, "annulus:recv");
-  const at::Tensor own = job.Write(tensor);
-  job.Add(ANNULUS_CALL_RECV, nullptr, own.data_ptr(), BytesOf(own)).root = peer;
-  job.set_result({tensor});
-  job.set_source(peer);
-  return Start(std::move(job), timeout_, true);
+  return Receive(tensors, peer, tag);
 }
 
-Backend::WorkPtr Backend::recvAnysource(Tensors&, int) {
-  TORCH_CHECK(false, "Annulus: a receive must name its sender (src); receives from any rank are not built yet");
+Backend::WorkPtr Backend::recvAnysource(Tensors& tensors, int tag) { return Receive(tensors, ANNULUS_ANY_PEER, tag); }
+
+Backend::WorkPtr Backend::Receive(Tensors& tensors, int peer, int tag) {
+  const at::Tensor& tensor = MessageOf(tensors, tag);
+  CheckTensor(tensor);
+  Job job(c10d::OpType::RECV, "annulus:recv");
+  const at::Tensor own = job.Write(tensor);
+  job.AddReceive(own.data_ptr(), BytesOf(own), peer, tag);
+  job.set_result({tensor});
+  return Start(std::move(job), timeout_, true);
 }
 
 // Through the store, so that a rank that does not come leaves the communicator as it is. Rank 0 waits until all others

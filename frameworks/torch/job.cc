@@ -62,6 +62,14 @@ annulus_call_t& Job::Add(annulus_kind_t kind, const void* send, void* recv, Elem
   return call;
 }
 
+void Job::AddReceive(void* recv, Elements elements, int peer, int tag) {
+  received_ = std::make_shared<annulus_received_t>(annulus_received_t{sizeof(annulus_received_t), peer, tag, 0});
+  annulus_call_t& call = Add(ANNULUS_CALL_RECV, nullptr, recv, elements);
+  call.root = peer;
+  call.tag = tag;
+  call.received = received_.get();
+}
+
 annulus_call_t& Job::AddReduction(annulus_kind_t kind, const void* send, void* recv, int64_t numel,
                                   const Reduction& reduction, const Communicator& comm) {
   annulus_op_t op = reduction.op;
@@ -82,7 +90,7 @@ const size_t* Job::Sizes(const std::vector<int64_t>& values, size_t scale) {
 
 c10::intrusive_ptr<Work> Job::MakeWork(int rank, uint64_t sequence, std::chrono::milliseconds timeout) {
   for (annulus_call_t& call : calls_) call.timeout_ms = TimeoutMs(timeout);
-  return c10::make_intrusive<Work>(Work::About{rank, type_, title_, inputs_, result_, sequence, timeout, source_});
+  return c10::make_intrusive<Work>(Work::About{rank, type_, title_, inputs_, result_, sequence, timeout, received_});
 }
 
 // Calls that are queued already still use them.

@@ -42,7 +42,8 @@ class Job {
   const size_t* Sizes(const std::vector<int64_t>& values, size_t scale);
 
   void set_result(std::vector<at::Tensor> result) { result_ = std::move(result); }
-  void set_source(int rank) { source_ = rank; }
+  // A receive of a message from `peer` with that tag.
+  void AddReceive(void* recv, Elements elements, int peer, int tag);
 
   // Does it on the calling thread; throws what failed.
   c10::intrusive_ptr<c10d::Work> Run(const Communicator& comm, int rank, uint64_t sequence,
@@ -66,8 +67,8 @@ class Job {
   std::vector<at::Tensor> result_;
   std::vector<std::pair<at::Tensor, at::Tensor>> copies_;  // To, from.
   std::vector<std::unique_ptr<std::vector<size_t>>> sizes_;
-  std::vector<annulus_op_t> operations_;  // Made for this job.
-  int source_ = -1;
+  std::vector<annulus_op_t> operations_;          // Made for this job.
+  std::shared_ptr<annulus_received_t> received_;  // Of a receive; else null.
 };
 
 }  // namespace annulus_torch

@@ -40,8 +40,9 @@ std::vector<at::Tensor> Work::result() {
 }
 
 int Work::sourceRank() const {
-  TORCH_CHECK(about_.source >= 0, "Annulus: only receives have a source rank");
-  return about_.source;
+  TORCH_CHECK(about_.received != nullptr, "Annulus: only receives have a source rank");
+  TORCH_CHECK(const_cast<Work*>(this)->isCompleted(), "Annulus: the receive has no source rank yet; wait for it first");
+  return about_.received->source;
 }
 
 c10::intrusive_ptr<c10::ivalue::Future> Work::getFuture() {

@@ -3,8 +3,11 @@
 // Threads: any; Complete once.
 #pragma once
 
+#include <annulus.h>
+
 #include <chrono>
 #include <exception>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <torch/csrc/distributed/c10d/Work.hpp>
@@ -22,7 +25,8 @@ class Work : public c10d::Work {
     std::vector<at::Tensor> outputs;
     uint64_t sequence = 0;
     std::chrono::milliseconds timeout{0};
-    int source = -1;  // Rank that sends, of a receive.
+    // Of a receive, what it got, once it is complete; null for others.
+    std::shared_ptr<const annulus_received_t> received;
   };
 
   explicit Work(About about);

@@ -66,11 +66,11 @@ class Bindings(unittest.TestCase):
         self.assertEqual(self.library.annulus_request_wait(request, -1), 0)
         self.assertEqual(self.library.annulus_request_free(request), 0)
         self.assertEqual(list(values), [1, 2, 3])
-        call.tag = 7
+        call.wire = 7
         self.assertEqual(self.library.annulus_run(comm, call), self.annulus["ANNULUS_UNSUPPORTED"])
         error = self.make("annulus_error_t")
         self.assertEqual(self.library.annulus_last_error(error), 0)
-        self.assertIn(b"tag", error.message)
+        self.assertIn(b"wire", error.message)
         self.assertEqual(self.library.annulus_comm_destroy(comm), 0)
         self.assertEqual(outcomes, [0])
 

@@ -107,6 +107,35 @@ static void CheckConfig(annulus_comm_t** comm) {
   EXPECT(annulus_comm_create(&config.value, comm) == ANNULUS_OK);
 }
 
+static void CheckReceived(annulus_comm_t* comm, int rank) {
+  GUARDED(annulus_received_t) received;
+  annulus_call_t call;
+  annulus_request_t* request = NULL;
+  int32_t values[2];
+  values[0] = rank + 5;
+  values[1] = 0;
+  EXPECT(annulus_send_async(comm, &values[0], 1, ANNULUS_INT32, 1 - rank, &request) == ANNULUS_OK);
+  PREPARE(received);
+  memset(&call, 0, sizeof call);
+  call.struct_bytes = sizeof call;
+  call.kind = ANNULUS_CALL_RECV;
+  call.type = ANNULUS_INT32;
+  call.recvbuf = &values[1];
+  call.count = 1;
+  call.root = ANNULUS_ANY_PEER;
+#ifndef OLDER
+  call.received = &received.value;
+#endif
+  EXPECT(annulus_run(comm, &call) == ANNULUS_OK);
+  EXPECT(values[1] == 6 - rank);
+#ifndef OLDER
+  CHECK_FILLED(received);
+  EXPECT(received.value.source == 1 - rank && received.value.count == 1);
+#endif
+  EXPECT(annulus_request_wait(request, -1) == ANNULUS_OK);
+  EXPECT(annulus_request_free(request) == ANNULUS_OK);
+}
+
 static int32_t Set(void* context, const char* key, const void* value, size_t bytes) {
   if (key[0] != '\0' && value != NULL && bytes > 0) ++*(int*)context;
   return 0;
@@ -198,6 +227,7 @@ int main(void) {
   EXPECT(annulus_barrier(comm) == ANNULUS_OK);
   CheckOutputs(comm, rank);
   CheckCalls(comm);
+  CheckReceived(comm, rank);
   EXPECT(annulus_comm_destroy(comm) == ANNULUS_OK);
   return failures != 0;
 }

@@ -224,6 +224,65 @@ TEST_P(MpiCallsTest, DataGoesToItsPlace) {
   });
 }
 
+TEST_P(MpiCallsTest, MessagesHaveTagsAndReceivesFromAnySourceAStatus) {
+  const int size = GetParam();
+  ForkInitialised(size, [&](const Wrapper& mpi, int rank) {
+    const Handle type = kINT;
+    const int any_source = kANY_SOURCE;
+    const int any_tag = kANY_TAG;
+    Status status{};
+    if (rank != 0) {
+      int number = rank * 10;
+      EXPECT_EQ(mpi("Send", &number, 1, type, 0, rank, kWorld), kSUCCESS);
+      ++number;
+      EXPECT_EQ(mpi("Send", &number, 1, type, 0, 100, kWorld), kSUCCESS);
+      return;
+    }
+    for (int peer = 1; peer < size; ++peer) {  // The later tag first.
+      int number = -1;
+      EXPECT_EQ(mpi("Recv", &number, 1, type, any_source, 100, kWorld, &status), kSUCCESS);
+      EXPECT_EQ(status.tag, 100);
+      EXPECT_EQ(number, status.source * 10 + 1);
+    }
+    for (int peer = 1; peer < size; ++peer) {
+      int number = -1;
+      Handle request = kREQUEST_NULL;
+      EXPECT_EQ(mpi("Irecv", &number, 1, type, any_source, any_tag, kWorld, &request), kSUCCESS);
+      EXPECT_EQ(mpi("Wait", &request, &status), kSUCCESS);
+      EXPECT_EQ(status.tag, status.source);
+      EXPECT_EQ(number, status.source * 10);
+      int received = -1;
+      EXPECT_EQ(mpi("Get_count", &status, type, &received), kSUCCESS);
+      EXPECT_EQ(received, 1);
+    }
+  });
+}
+
+// Small messages from a named source take another way once some have come.
+TEST_P(MpiCallsTest, EachReceiveHasAStatus) {
+  const int size = GetParam();
+  ForkInitialised(size, [&](const Wrapper& mpi, int rank) {
+    const Handle type = kINT;
+    for (int i = 0; i < 50; ++i) {
+      int number = i;
+      if (rank == 0) {
+        EXPECT_EQ(mpi("Send", &number, 1, type, 1, 0, kWorld), kSUCCESS);
+      }
+      EXPECT_EQ(mpi("Barrier", kWorld), kSUCCESS);
+      if (rank != 1) continue;
+      Status status{};
+      number = -1;
+      EXPECT_EQ(mpi("Recv", &number, 1, type, 0, 0, kWorld, &status), kSUCCESS);
+      EXPECT_EQ(number, i);
+      EXPECT_EQ(status.source, 0);
+      EXPECT_EQ(status.tag, 0);
+      int received = -1;
+      EXPECT_EQ(mpi("Get_count", &status, type, &received), kSUCCESS);
+      EXPECT_EQ(received, 1) << "message " << i;
+    }
+  });
+}
+
 TEST_P(MpiCallsTest, MessagesArrive) {
   const int size = GetParam();
   ForkInitialised(size, [&](const Wrapper& mpi, int rank) {

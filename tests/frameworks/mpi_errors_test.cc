@@ -140,9 +140,10 @@ TEST(MpiErrorsTest, WrongArgumentsAreNamedAndTheWorldGoesOn) {
     ExpectError(mpi, mpi("Bcast", &data[0], 1, type, 2, kWorld), kERR_ROOT, "root is 2; allowed: 0 to 1");
     ExpectError(mpi, mpi("Send", &data[0], 1, type, 2, 0, kWorld), kERR_RANK, "rank is 2; allowed: 0 to 1");
     ExpectError(mpi, mpi("Send", &data[0], 1, type, rank, 0, kWorld), kERR_ARG, "peer");
-    ExpectError(mpi, mpi("Isend", &data[0], 1, type, 1 - rank, 5, kWorld, &request), kERR_TAG, "tag is 5");
-    ExpectError(mpi, mpi("Irecv", &data[0], 1, type, static_cast<int>(kANY_SOURCE), 0, kWorld, &request), kERR_RANK,
-                "any source");
+    ExpectError(mpi, mpi("Isend", &data[0], 1, type, 1 - rank, -1, kWorld, &request), kERR_TAG, "tag is -1");
+    ExpectError(mpi, mpi("Irecv", &data[0], 1, type, 1 - rank, -2, kWorld, &request), kERR_TAG, "tag is -2");
+    ExpectError(mpi, mpi("Isend", &data[0], 1, type, static_cast<int>(kANY_SOURCE), 0, kWorld, &request), kERR_RANK,
+                "rank is -1");
     request = 4711;
     ExpectError(mpi, mpi("Wait", &request, static_cast<Status*>(nullptr)), kERR_REQUEST, "4711 is not a request");
     ExpectError(mpi, mpi("Allgather", &data[0], 1, type, &data[1], 2, type, kWorld), kERR_COUNT,

@@ -222,6 +222,21 @@ def messages(dtype):
     sending = pyannulus.send_async(mine, right)
     same(pyannulus.recv(np.zeros(100, dtype), left), of_rank(left, np.float64, (100,)), dtype)
     assert sending.wait() is None
+    # The later tag first, and from whichever rank.
+    sending = [pyannulus.send_async(mine, right, tag=tag) for tag in (3, 4)]
+    received = pyannulus.Received()
+    for source, tag, got_tag in ((left, 4, 4), (None, None, 3)):
+        got = pyannulus.recv(np.zeros(100, dtype), source, tag=tag, received=received)
+        same(got, of_rank(left, np.float64, (100,)), dtype)
+        assert (received.source, received.tag, received.count) == (left, got_tag, 100)
+    for each in sending:
+        each.wait()
+    pyannulus.send(mine, right, tag=9) if RANK % 2 == 0 else None
+    later = pyannulus.Received()
+    request = pyannulus.recv_async(np.zeros(100, dtype), tag=9, received=later)
+    pyannulus.send(mine, right, tag=9) if RANK % 2 == 1 else None
+    same(request.wait(), of_rank(left, np.float64, (100,)), dtype)
+    assert (later.source, later.tag) == (left, 9)
 
 
 def shapes():

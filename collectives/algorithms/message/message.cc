@@ -43,9 +43,9 @@ MessageRunner::MessageRunner(Endpoint* endpoint, const PlanSettings& settings)
   all_endpoints_.push_back(endpoint);
 }
 
-void MessageRunner::Start(const ScheduleParams& params, const Work* work) {
+void MessageRunner::Start(const ScheduleParams& params, const Work* work, Recv* first) {
   schedule_ = MessageSchedule(params);
-  pipelines_.front().Start(&schedule_, work);
+  pipelines_.front().Start(&schedule_, work, nullptr, first);
 }
 
 // As the pipeline tags the only slice of a message.

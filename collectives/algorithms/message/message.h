@@ -4,6 +4,10 @@
 // Threads: as Runner.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
 #include "collectives/algorithms/message/message_schedule.h"
 #include "collectives/algorithms/pipeline_runner.h"
 #include "collectives/algorithms/row.h"
@@ -12,6 +16,36 @@ namespace annulus {
 
 // Links of messages. The runners are created on first use.
 extern const AlgorithmRow kMessageRow;
+
+// Largest message that is sent before its receive is known, in bytes; a larger one is offered first. As much as the
+// slots of a link: larger messages take so long that an offer and its answer cost them little.
+inline size_t EagerBytes(const PlanSettings& settings) {
+  return static_cast<size_t>(settings.slots) * SlotBytes(settings);
+}
+
+// The same between two ranks that use tags: what nobody asks for is then in the way of others, and little of it may be
+// unasked.
+inline size_t EagerBytesWithTags(const PlanSettings& settings) {
+  return std::min(size_t{32} * 1024, EagerBytes(settings));
+}
+
+// What a rank may hold of messages that no receive has asked for, in bytes: of each peer, enough for one with a tag and
+// what is noted about it; and of all together beyond that.
+inline size_t HeldShareBytes(const PlanSettings& settings) { return EagerBytesWithTags(settings) + 512; }
+inline size_t HeldTogetherBytes(const PlanSettings& settings) { return 2 * EagerBytes(settings); }
+inline size_t HeldBytes(int nranks, const PlanSettings& settings) {
+  return HeldTogetherBytes(settings) + static_cast<size_t>(nranks - 1) * HeldShareBytes(settings);
+}
+
+// What a slice between two ranks is, in the operation of its tag. The message's number, type, count and tag are the
+// call's sequence, type, count and root.
+enum class MessageForm : uint8_t {
+  kData = 0,    // A slice of the message.
+  kNotice = 1,  // The message's data follows at once. Precedes messages with a tag other than 0.
+  kOffer = 2,   // The message waits for a grant.
+  kGrant = 3,   // The receiver has a receive for the message with that number, which its peer has offered.
+  kBegin = 4,   // The data of an offered message follows at once.
+};
 
 // Channel of messages, which have links of their own.
 inline int MessageChannel(const PlanSettings& settings) { return settings.channels; }
@@ -24,7 +58,9 @@ class MessageRunner final : public PipelineRunner {
  public:
   MessageRunner(Endpoint* endpoint, const PlanSettings& settings);
 
-  void Start(const ScheduleParams& params, const Work* work) override;
+  void Start(const ScheduleParams& params, const Work* work) override { Start(params, work, nullptr); }
+  // `first` is the receive of the first slice if that is already posted, and stays valid until done().
+  void Start(const ScheduleParams& params, const Work* work, Recv* first);
 
   // Short cut in place of Start, for `bytes` in host memory over a link that has a short path. `call` is the message's
   // identity, as Work::call. Sends or receives the message if that is possible at once; looks for it `polls` times, or

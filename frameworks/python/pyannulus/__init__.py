@@ -17,6 +17,7 @@ from pyannulus import _core
 from pyannulus._arrays import Array, empty
 from pyannulus._calls import Calls, Group, Op
 from pyannulus._communicator import Communicator, close_all
+from pyannulus._core import Received
 from pyannulus._errors import Aborted, Cause, Error, InvalidArgument, Mismatch, PeerLost, Scope, Status, Timeout
 from pyannulus._operation import Operation
 from pyannulus._request import Request
@@ -24,7 +25,7 @@ from pyannulus._request import Request
 __version__ = _core.version()
 __all__ = [
     "Aborted", "Calls", "Cause", "Communicator", "Error", "Group", "InvalidArgument", "Mismatch", "Operation",
-    "PeerLost", "Request", "Scope", "Status", "Timeout", "abort", "allgather", "allgather_async", "allgatherv",
+    "PeerLost", "Received", "Request", "Scope", "Status", "Timeout", "abort", "allgather", "allgather_async", "allgatherv",
     "allgatherv_async", "allreduce", "allreduce_async", "allreduce_group", "allreduce_group_async", "alltoall",
     "alltoall_async", "alltoallv", "alltoallv_async", "barrier", "barrier_async", "broadcast", "broadcast_async",
     "counters", "device", "empty", "finalize", "gather", "gather_async", "gatherv", "gatherv_async", "group", "init",
@@ -239,20 +240,21 @@ def reduction(function: Callable[[Array, Array, Array], Optional[Array]]) -> Ope
     return world().reduction(function)
 
 
-def send(array: Array, peer: int) -> None:
-    world().send(array, peer)
+def send(array: Array, peer: int, tag: int = 0) -> None:
+    world().send(array, peer, tag)
 
 
-def send_async(array: Array, peer: int) -> Request[None]:
-    return world().send_async(array, peer)
+def send_async(array: Array, peer: int, tag: int = 0) -> Request[None]:
+    return world().send_async(array, peer, tag)
 
 
-def recv(array: Array, peer: int) -> Array:
-    return world().recv(array, peer)
+def recv(array: Array, peer: Optional[int] = None, tag: Optional[int] = 0, received: Optional[Received] = None) -> Array:
+    return world().recv(array, peer, tag, received)
 
 
-def recv_async(array: Array, peer: int) -> Request[Array]:
-    return world().recv_async(array, peer)
+def recv_async(array: Array, peer: Optional[int] = None, tag: Optional[int] = 0,
+               received: Optional[Received] = None) -> Request[Array]:
+    return world().recv_async(array, peer, tag, received)
 
 
 def barrier() -> None:

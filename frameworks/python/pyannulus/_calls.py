@@ -7,6 +7,7 @@ import numpy
 
 from pyannulus import _arrays, _core, _streams
 from pyannulus._arrays import Array
+from pyannulus._core import Received
 from pyannulus._errors import Status
 from pyannulus._operation import Operation
 from pyannulus._request import Ended, Request
@@ -20,6 +21,8 @@ _REDUCE_SCATTER = _core.REDUCE_SCATTER
 _BROADCAST = _core.BROADCAST
 _SEND = _core.SEND
 _RECV = _core.RECV
+
+_ANY = -1  # The library's number for any rank and for any tag.
 
 # "sum" and so on, or what premul_sum or reduction gave.
 Op = Union[str, Operation]
@@ -204,14 +207,17 @@ class Calls:
         target, out = _arrays.output(self._use, given, number, out, (sum(recvcounts), *row))
         return self._start(self._calls.alltoallv(given, target, outgoing, incoming, number), out)
 
-    def send_async(self, array: Array, peer: int) -> "Request[None]":
+    def send_async(self, array: Array, peer: int, tag: int = 0) -> "Request[None]":
         given, number = _arrays.take(self._use, array, "array")
-        return self._start(self._calls.send(given, given.size, number, peer), None)
+        return self._start(self._calls.send(given, given.size, number, peer, tag), None)
 
-    def recv_async(self, array: Array, peer: int) -> "Request[Array]":
+    def recv_async(self, array: Array, peer: Optional[int] = None, tag: Optional[int] = 0,
+                   received: Optional[Received] = None) -> "Request[Array]":
         given, number = _arrays.take(self._use, array, "array")
         _arrays.check_writable(given, "array")
-        return self._start(self._calls.recv(given, given.size, number, peer), array)
+        source = _ANY if peer is None else peer
+        wanted = _ANY if tag is None else tag
+        return self._start(self._calls.recv(given, given.size, number, source, wanted, received), array)
 
     def barrier_async(self) -> "Request[None]":
         return self._start(self._calls.barrier(), None)
@@ -296,16 +302,19 @@ class Calls:
         """alltoall of parts that differ in length: sendcounts[r] rows go to rank r, recvcounts[r] come from it."""
         return self._blocking.alltoallv_async(array, sendcounts, recvcounts, out).wait()
 
-    def send(self, array: Array, peer: int) -> None:
-        """Sends the array to rank `peer`, whose n-th recv from here gets the n-th one sent. A large one waits for it."""
-        if not self._ran(_SEND, array, None, peer):
-            self._blocking.send_async(array, peer).wait()
+    def send(self, array: Array, peer: int, tag: int = 0) -> None:
+        """Sends the array to rank `peer`, whose n-th recv from here with that tag gets the n-th one sent with it. A large
+        one waits for that."""
+        if tag != 0 or not self._ran(_SEND, array, None, peer):
+            self._blocking.send_async(array, peer, tag).wait()
 
-    def recv(self, array: Array, peer: int) -> Array:
-        """Fills the array with what rank `peer` sends, and returns it."""
-        if self._ran(_RECV, None, array, peer):
+    def recv(self, array: Array, peer: Optional[int] = None, tag: Optional[int] = 0,
+             received: Optional[Received] = None) -> Array:
+        """Fills the array with what rank `peer` sends with that tag, and returns it. None: whichever rank, whatever the
+        tag. received: is told the source, the tag and the count."""
+        if tag == 0 and peer is not None and received is None and self._ran(_RECV, None, array, peer):
             return array
-        return self._blocking.recv_async(array, peer).wait()
+        return self._blocking.recv_async(array, peer, tag, received).wait()
 
     def barrier(self) -> None:
         """Returns once every rank has called it."""

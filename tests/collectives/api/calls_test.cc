@@ -125,11 +125,8 @@ TEST(CallsTest, WhatIsNotBuiltIsRefusedByNameAndNothingHappens) {
     };
     const auto unsupported = [&](auto set, const std::string& word) { refused(set, ANNULUS_UNSUPPORTED, word); };
     unsupported([](annulus_call_t* c) { c->stream_kind = 1; }, "stream_kind");
-    unsupported([](annulus_call_t* c) { c->tag = 1; }, "tag");
     unsupported([](annulus_call_t* c) { c->wire = 2; }, "wire");
     unsupported([](annulus_call_t* c) { c->flags = uint64_t{1} << 63; }, "flags");
-    const auto any = [](annulus_call_t* c) { c->kind = ANNULUS_CALL_RECV, c->root = ANNULUS_ANY_PEER; };
-    unsupported(any, "ANNULUS_ANY_PEER");
     const auto invalid = [&](auto set, const std::string& word) { refused(set, ANNULUS_INVALID_ARGUMENT, word); };
     invalid([&](annulus_call_t* c) { c->stream = &x; }, "stream_kind is 0");
     invalid([](annulus_call_t* c) { c->kind = 0; }, "kind is 0");

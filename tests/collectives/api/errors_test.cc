@@ -88,11 +88,11 @@ TEST(ErrorsTest, EveryRefusalHasTheKindAndTheLabelOfItsCall) {
       EXPECT_STREQ(error.collective, "broadcast");
       EXPECT_STREQ(error.label, "layer 2");
     };
-    calls.back().tag = 1;
+    calls.back().wire = 2;
     expect(annulus_run(comm, &calls.back()), ANNULUS_UNSUPPORTED);
     expect(annulus_submit(comm, &calls.back(), 1, nullptr), ANNULUS_UNSUPPORTED);
     expect(calls.Submit(comm, nullptr), ANNULUS_UNSUPPORTED);
-    calls.back().tag = 0;
+    calls.back().wire = 0;
     calls.back().root = 7;
     expect(calls.Submit(comm, nullptr), ANNULUS_INVALID_ARGUMENT);
     EXPECT_EQ(annulus_submit(comm, &calls.back(), SIZE_MAX, nullptr), ANNULUS_INVALID_ARGUMENT);
@@ -118,7 +118,7 @@ TEST(ErrorsTest, AGroupThatFailsHasTheLabelOfAFailedCallAndAnEndedCommunicatorRe
     EXPECT_EQ(annulus_request_wait(request, -1), ANNULUS_ABORTED);
     ASSERT_EQ(annulus_last_error(&error), ANNULUS_OK);
     EXPECT_STREQ(error.label, "halo");
-    calls.back().tag = 1;
+    calls.back().wire = 2;
     EXPECT_EQ(annulus_run(comm, &calls.back()), ANNULUS_ABORTED);
     ASSERT_EQ(annulus_last_error(&error), ANNULUS_OK);
     EXPECT_EQ(error.scope, ANNULUS_SCOPE_COMMUNICATOR);

@@ -182,7 +182,7 @@ TEST(AgreeFirstTest, ACallThatOneRankRefusesIsRefusedOnAll) {
   const auto op = [](annulus_call_t* c) { c->op = static_cast<annulus_op_t>(99); };
   const auto priority = [](annulus_call_t* c) { c->priority = 1; };
   const auto timeout = [](annulus_call_t* c) { c->timeout_ms = -1; };
-  const auto tag = [](annulus_call_t* c) { c->tag = 1; };
+  const auto wire = [](annulus_call_t* c) { c->wire = 7; };
   TryAll({
       {ANNULUS_CALL_BROADCAST, root, "rank 1 refused broadcast # (invalid argument)", invalid},
       {ANNULUS_CALL_ALLREDUCE, null, "rank 1 refused allreduce # (invalid argument)", invalid},
@@ -190,7 +190,7 @@ TEST(AgreeFirstTest, ACallThatOneRankRefusesIsRefusedOnAll) {
       {ANNULUS_CALL_REDUCE_SCATTER, op, "rank 1 refused reduce_scatter # (invalid argument)", invalid},
       {ANNULUS_CALL_BARRIER, priority, "rank 1 refused barrier # (invalid argument)", invalid},
       {ANNULUS_CALL_ALLTOALL, timeout, "rank 1 refused alltoall # (invalid argument)", invalid},
-      {ANNULUS_CALL_GATHER, tag, "rank 1 refused gather # (unsupported)", ANNULUS_UNSUPPORTED},
+      {ANNULUS_CALL_GATHER, wire, "rank 1 refused gather # (unsupported)", ANNULUS_UNSUPPORTED},
   });
 }
 

@@ -171,10 +171,10 @@ TEST(GroupRulesTest, ARefusedMemberRefusesAllAndIsNamed) {
     EXPECT_EQ(request, nullptr);
     EXPECT_EQ(LastMessage(comm).find("call 2 of the group: count is"), 0u) << LastMessage(comm);
     third.count = 1;
-    third.tag = 7;
+    third.wire = 7;
     EXPECT_EQ(calls.Submit(comm, &request), ANNULUS_UNSUPPORTED);
-    EXPECT_EQ(LastMessage(comm).find("call 2 of the group: tag of annulus_call_t"), 0u) << LastMessage(comm);
-    third.tag = 0;
+    EXPECT_EQ(LastMessage(comm).find("call 2 of the group: wire of annulus_call_t"), 0u) << LastMessage(comm);
+    third.wire = 0;
     third.struct_bytes -= 8;
     EXPECT_EQ(calls.Submit(comm, &request), ANNULUS_INVALID_ARGUMENT);
     EXPECT_EQ(value, 1);

@@ -133,7 +133,7 @@ class Post {
     config.links = rank.links.get();
     config.monitor = rank.monitor.get();
     config.timeout = kNever;
-    config.done = [](void* done) { *static_cast<bool*>(done) = true; };
+    config.done = [](void* done, int, int32_t) { *static_cast<bool*>(done) = true; };
     rank.messages = std::make_unique<Messages>(std::move(config));
     world_.SetControl(r, {[](int, std::string) {}, [](int) {}});
   }

@@ -1,0 +1,201 @@
+#include "collectives/engine/message_sender.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "collectives/algorithms/slice_tag.h"
+
+namespace annulus {
+namespace {
+
+// Bytes that links hold, so that they are sent without waiting for the receive, as users of blocking sends expect.
+size_t LinkBytes(const PlanSettings& plan) { return static_cast<size_t>(plan.slots) * DirectSliceBytes(plan); }
+
+// What a note has of a message's number.
+uint32_t NoteOf(uint64_t number) { return static_cast<uint32_t>(number); }
+
+}  // namespace
+
+MessageSender::MessageSender(const MessageContext& context)
+    : context_(context), runner_(context.endpoint, context.plan()), work_(CommonWork(context)) {}
+
+void MessageSender::Post(const Message& message) {
+  context_.shared->pool.Add(message, &lists_.queue);
+  if (message.tag != 0) uses_tags_ = true;
+  is_idle_ = false;
+}
+
+AtOnce MessageSender::SendAtOnce(const Message& message) {
+  const bool may_begin = !runner_.sends_whole();
+  // Before anything is sent, since it may need memory.
+  if (may_begin && (message.cookie == nullptr || !context_.shared->pool.Prepare())) return AtOnce::kNo;
+  const Call call = CallOf(message, number_ + 1, 0);
+  const AtOnce moved = runner_.SendAtOnce(call, message.input.data, BytesOf(message));
+  if (moved == AtOnce::kNo) return moved;
+  ++number_;
+  context_.config->monitor->Sent(context_.peer, BytesOf(message));
+  if (moved == AtOnce::kDone) return moved;
+  context_.shared->pool.Add(message, &lists_.current);
+  QueuedMessage& current = lists_.current.front();
+  current.number = number_;
+  current.begin = Now();
+  StartNextClock(0);
+  work_.call = call;
+  is_idle_ = false;
+  return moved;
+}
+
+uint32_t MessageSender::TakeGrant() {
+  if (context_.offers_taken->untold.empty()) return 0;
+  const uint32_t note = NoteOf(context_.offers_taken->untold.front().number);
+  if (note != 0) MoveFirst(&context_.offers_taken->untold, &context_.offers_taken->told);
+  return note;
+}
+
+void MessageSender::Granted(uint32_t number) {
+  const auto is_it = [number](const QueuedMessage& each) { return NoteOf(each.number) == number; };
+  const auto found = std::ranges::find_if(lists_.offered, is_it);
+  if (found == lists_.offered.end()) {
+    is_broken_ = true;
+    return;
+  }
+  MoveMessage(&lists_.offered, found, &lists_.granted);
+  is_idle_ = false;
+}
+
+Status MessageSender::Advance(bool* moved) {
+  if (is_broken_) return BrokenProtocol(context_.peer, "a grant for a message that was not offered");
+  for (bool goes_on = true; goes_on;) {
+    goes_on = false;
+    if (lists_.current.empty()) {
+      ANNULUS_RETURN_IF_ERROR(BeginNext(&goes_on));
+    } else {
+      ANNULUS_RETURN_IF_ERROR(runner_.Advance(moved));
+      goes_on = runner_.done();
+      if (goes_on) Finish();
+    }
+    if (goes_on) *moved = true;
+  }
+  UpdateIdle();
+  return Status();
+}
+
+void MessageSender::UpdateIdle() {
+  is_idle_ =
+      lists_.queue.empty() && lists_.granted.empty() && lists_.current.empty() && context_.offers_taken->untold.empty();
+}
+
+Status MessageSender::BeginNext(bool* began) {
+  if (!context_.offers_taken->untold.empty()) {
+    Call grant;
+    grant.sequence = context_.offers_taken->untold.front().number;
+    ANNULUS_RETURN_IF_ERROR(PostEmpty(MessageForm::kGrant, grant, began));
+    if (*began) MoveFirst(&context_.offers_taken->untold, &context_.offers_taken->told);
+    return Status();
+  }
+  const bool was_granted = !lists_.granted.empty();
+  MessageList* const from = was_granted ? &lists_.granted : &lists_.queue;
+  if (from->empty() || !from->front().message.IsReady()) return Status();
+  QueuedMessage& next = from->front();
+  if (next.number == 0) {
+    next.number = ++number_;
+    next.tag = next.message.tag;
+    next.begin = Now();
+    StartNextClock(next.tag);
+  }
+  const size_t eager_bytes = uses_tags_ ? EagerBytesWithTags(context_.plan()) : EagerBytes(context_.plan());
+  const bool is_offered = !was_granted && BytesOf(next.message) > eager_bytes;
+  if (was_granted || is_offered || next.tag != 0) {
+    const MessageForm form = was_granted  ? MessageForm::kBegin
+                             : is_offered ? MessageForm::kOffer
+                                          : MessageForm::kNotice;
+    ANNULUS_RETURN_IF_ERROR(PostEmpty(form, CallOf(next.message, next.number, next.tag), began));
+    if (!*began) return Status();
+  }
+  *began = true;
+  MoveFirst(from, is_offered ? &lists_.offered : &lists_.current);
+  if (!is_offered) Start();
+  return Status();
+}
+
+void MessageSender::StartNextClock(int32_t tag) {
+  QueuedMessage* first = nullptr;
+  for (MessageList* list : {&lists_.current, &lists_.granted, &lists_.offered, &lists_.queue}) {
+    for (QueuedMessage& each : *list) {
+      if (each.number == 0) break;  // Nor have those behind it in the queue.
+      if (each.tag == tag && (first == nullptr || each.number < first->number)) first = &each;
+    }
+  }
+  if (first == nullptr || first->deadline != kNoDeadline) return;
+  StartClock(Now(), context_.config->timeout, first);
+  deadline_ = std::min(deadline_, first->deadline);
+}
+
+Status MessageSender::PostEmpty(MessageForm form, Call call, bool* posted) {
+  const auto is_free = [](const Send& send) { return send.code != Code::kInProgress; };
+  const auto send = std::ranges::find_if(empty_.sends, is_free);
+  if (send == empty_.sends.end()) return Status();
+  if (empty_.slot == nullptr) {
+    Status acquired = context_.endpoint->AcquireSlot(&empty_.slot);
+    if (acquired.would_block()) return Status();
+    ANNULUS_RETURN_IF_ERROR(std::move(acquired));
+  }
+  call.kind = CollectiveKind::kSend;
+  call.op = static_cast<ReduceOp>(form);
+  *send = Send();
+  send->tag = PackTag(call, {0, 0, static_cast<uint32_t>(MessageChannel(context_.plan()))});
+  send->data = empty_.slot;
+  Status accepted = context_.endpoint->PostSend(&*send);
+  if (accepted.would_block()) return Status();
+  ANNULUS_RETURN_IF_ERROR(std::move(accepted));
+  empty_.slot = nullptr;
+  *posted = true;
+  return Status();
+}
+
+void MessageSender::Start() {
+  const QueuedMessage& current = lists_.current.front();
+  SetMessage(current.message, CallOf(current.message, current.number, current.tag), &work_);
+  work_.sends_in_place = BytesOf(current.message) > LinkBytes(context_.plan());
+  runner_.Start(ParamsOf(context_, current.message), &work_, nullptr);
+}
+
+void MessageSender::Finish() {
+  const QueuedMessage& current = lists_.current.front();
+  TraceMessage(context_, current);
+  void* const cookie = current.message.cookie;
+  const int32_t tag = current.tag;
+  context_.shared->pool.TakeBack(&lists_.current);
+  StartNextClock(tag);
+  context_.config->done(cookie, context_.peer, tag);
+}
+
+bool MessageSender::AwaitsStream() const { return !lists_.queue.empty() && !lists_.queue.front().message.IsReady(); }
+
+Status MessageSender::Late(Nanoseconds now, Call* failed) {
+  if (now <= deadline_) return Status();
+  deadline_ = kNoDeadline;
+  for (const MessageList* list : {&lists_.current, &lists_.granted, &lists_.offered, &lists_.queue}) {
+    for (const QueuedMessage& each : *list) {
+      if (now > each.deadline) {
+        *failed = CallOf(each.message, each.number, 0);
+        return {Code::kTimeout,
+                "rank " + std::to_string(context_.peer) + " did not receive message #" + std::to_string(each.number) +
+                    (each.tag != 0 ? " (tag " + std::to_string(each.tag) + ")" : "") + " before its deadline",
+                context_.peer, 0};
+      }
+      deadline_ = std::min(deadline_, each.deadline);
+    }
+  }
+  return Status();
+}
+
+Call MessageSender::Current() const {
+  for (const MessageList* list : {&lists_.current, &lists_.granted, &lists_.offered, &lists_.queue}) {
+    if (!list->empty()) return CallOf(list->front().message, list->front().number, 0);
+  }
+  return Call();
+}
+
+}  // namespace annulus

@@ -1,0 +1,86 @@
+// MessageSender: the messages from this rank to one peer.
+//
+// A message is sent in the order of posting, at once where it is small; one with a tag other than 0 is announced by an
+// empty slice (MessageForm). A message of more than EagerBytes (EagerBytesWithTags, once a message with a tag other
+// than 0 was posted) is only offered in its turn; later ones go on. It follows when the peer has a receive for it, and
+// says so by a grant. So no message that nobody asks for stands in the way of others.
+//
+// The peer's own offers are granted over the same link: between messages by an empty slice, within one by a note that
+// goes with one of its slices.
+//
+// Threads: one at a time, the one that drives the communicator. Advance allocates nothing.
+#pragma once
+
+#include <array>
+
+#include "collectives/engine/messages_config.h"
+
+namespace annulus {
+
+class MessageSender {
+ public:
+  explicit MessageSender(const MessageContext& context);
+
+  // Whether nothing is queued or under way that would have to be sent before another message.
+  bool is_idle() const { return is_idle_; }
+  // Whether there is something to drive.
+  bool busy() const { return !is_idle_ || !lists_.offered.empty(); }
+  // Whether messages wait for grants.
+  bool has_offers() const { return !lists_.offered.empty(); }
+
+  // Lets std::bad_alloc through.
+  void Post(const Message& message);
+  // As Messages::MoveAtOnce, for a message in host memory with the tag 0. The sender is idle.
+  AtOnce SendAtOnce(const Message& message);
+
+  // The note for the next slice: a grant, or 0.
+  uint32_t TakeGrant();
+  // The peer has a receive for the message whose number ends like this.
+  void Granted(uint32_t number);
+
+  // Moves what can be moved, but for the link. Errors: the link's; kProtocol for a grant of what was not offered.
+  Status Advance(bool* moved);
+
+  // Whether the next message waits for its stream.
+  bool AwaitsStream() const;
+  // The earliest deadline, or an earlier time.
+  Deadline deadline() const { return deadline_; }
+  // Returns the error for a message whose deadline lies before `now`, which becomes *failed; OK if there is none.
+  Status Late(Nanoseconds now, Call* failed);
+  // The message that an error now is about; sequence 0: none.
+  Call Current() const;
+
+ private:
+  // Empty slices that are under way at most.
+  static constexpr size_t kMostEmpty = 4;
+
+  Status BeginNext(bool* began);
+  // Starts the clock of the earliest message with that tag that was begun or is next, if it stands.
+  void StartNextClock(int32_t tag);
+  // Sends an empty slice of that form about `call`. Sets *posted once it is posted.
+  Status PostEmpty(MessageForm form, Call call, bool* posted);
+  void Start();
+  void Finish();
+  void UpdateIdle();
+
+  const MessageContext context_;
+  MessageRunner runner_;
+  Work work_;
+  uint64_t number_ = 0;  // Of the latest message that was offered or begun.
+  struct {
+    MessageList queue;    // Not begun.
+    MessageList offered;  // Offered, and not granted.
+    MessageList granted;  // Granted, and not begun.
+    MessageList current;  // The one that is being sent, if any.
+  } lists_;
+  struct {
+    std::array<Send, kMostEmpty> sends;
+    std::byte* slot = nullptr;  // For the next one.
+  } empty_;
+  Deadline deadline_ = kNoDeadline;
+  bool is_idle_ = true;
+  bool uses_tags_ = false;  // A message with a tag other than 0 was posted.
+  bool is_broken_ = false;  // The peer has granted what was not offered.
+};
+
+}  // namespace annulus
