@@ -26,10 +26,9 @@ bool MessageReceiver::is_asked() const {
 }
 
 bool MessageReceiver::needs_link() const {
+  if (!lists_.waiting.empty() || !context_.offers_taken->empty()) return true;
   // All of what is arriving may have come, and be on its way to a device.
-  const bool has_come = lists_.waiting.empty() && context_.offers_taken->empty() && arrival_.is_running &&
-                        !runner_.WaitsFor(context_.endpoint);
-  return is_asked() && !has_come;
+  return is_asked() && runner_.WaitsFor(context_.endpoint);
 }
 
 void MessageReceiver::UpdateIdle() {

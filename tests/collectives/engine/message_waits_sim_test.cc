@@ -13,6 +13,7 @@
 #include "collectives/algorithms/table.h"
 #include "collectives/engine/messages.h"
 #include "collectives/observe/monitor.h"
+#include "tests/device/sim_device.h"
 #include "transport/sim/sim_world.h"
 
 namespace annulus {
@@ -34,7 +35,10 @@ class Ranks {
     for (int r = 0; r < nranks; ++r) MakeRank(r);
   }
   ~Ranks() {
-    for (Rank& rank : ranks_) rank.links->Close();
+    for (Rank& rank : ranks_) {
+      if (rank.queue != nullptr) rank.queue->Drain();
+      rank.links->Close();
+    }
   }
 
   SimWorld& world() { return world_; }
@@ -49,6 +53,14 @@ class Ranks {
   const End* Receive(int to, int from, int32_t tag, size_t count, Nanoseconds timeout = 0) {
     return Post(to, from, {false, tag, count, timeout});
   }
+  // Into memory of a device, which takes its time.
+  const End* ReceiveOnDevice(int to, int from, size_t count, uint64_t seed) {
+    Rank& rank = ranks_[to];
+    rank.device = std::make_unique<SimDevice>(SimDeviceOptions{seed, 16, &world_.clock()});
+    EXPECT_TRUE(rank.device->OpenQueue(ReduceOn::kAuto, &rank.queue).ok());
+    return Post(to, from, {false, 0, count, 0, {rank.device->Allocate(count * sizeof(int32_t)), rank.queue.get()}});
+  }
+  void Leave(int r) { ranks_[r].links->Close(); }
 
   // Lets everything move that can before the time goes on.
   void Settle() {
@@ -65,6 +77,8 @@ class Ranks {
 
  private:
   struct Rank {
+    std::unique_ptr<SimDevice> device;   // Null: it has none.
+    std::unique_ptr<DomainQueue> queue;  // Of its device.
     std::unique_ptr<Links> links;
     std::unique_ptr<Monitor> monitor;
     std::unique_ptr<Messages> messages;
@@ -75,6 +89,7 @@ class Ranks {
     int32_t tag;
     size_t count;
     Nanoseconds timeout;
+    Buffer output = {};  // Null: that of the End.
   };
 
   SimOptions WorldOf(int nranks, uint64_t seed) {
@@ -116,7 +131,7 @@ class Ranks {
     message.peer = peer;
     message.tag = wanted.tag;
     message.input = ConstBuffer(end.data.data());
-    message.output = Buffer(end.data.data());
+    message.output = wanted.output.data != nullptr ? wanted.output : Buffer(end.data.data());
     message.count = wanted.count;
     message.type = DataType::kInt32;
     message.cookie = &end;
@@ -256,6 +271,22 @@ TEST(MessageWaitsSimTest, APeerThatBreaksTheProtocolIsNotTakenForOneThatLeft) {
   breaks(MessageForm::kGrant, 0, 4);    // Of nothing that was offered.
   breaks(MessageForm::kBegin, 0, 4);    // Of nothing that was granted.
   breaks(static_cast<MessageForm>(5), 0, 1);
+}
+
+// The end of its link is seen while copies to the device are under way.
+TEST(MessageWaitsSimTest, AMessageThatHasComeWholeNeedsItsLinkNoMore) {
+  for (uint64_t seed = 1; seed <= 50; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    Ranks ranks(2, seed);
+    const End* const received = ranks.ReceiveOnDevice(0, 1, 10000, seed);
+    const End* const sent = ranks.Send(1, 0, 0, 10000);
+    do {
+      ranks.Settle();
+      if (sent->is_done) ranks.Leave(1);
+    } while (ranks.world().AdvanceToNextEvent());
+    ASSERT_TRUE(ranks.status(0).ok()) << ranks.status(0).ToString();
+    ASSERT_TRUE(received->is_done);
+  }
 }
 
 TEST(MessageWaitsSimTest, APeerThatDiesWithinAMessageThatNobodyAskedForEndsNothing) {
