@@ -14,6 +14,8 @@ namespace {
 
 constexpr Nanoseconds kStart = 60 * kSecond;
 constexpr Nanoseconds kDestroy = 5 * kSecond;  // With the time that rank 0 gives to a bad path.
+// For a machine with more to do than processors. The simulator of tests/collectives/control asserts exact times.
+constexpr Nanoseconds kSlack = 3 * kSecond;
 
 class VanishedHostTest : public testing::TestWithParam<std::tuple<int, const char*>> {
  protected:
@@ -34,8 +36,8 @@ class VanishedHostTest : public testing::TestWithParam<std::tuple<int, const cha
       ranks.Start(rank, {"loop"});
     }
     ASSERT_TRUE(ranks.WaitForLine("ready", Now() + kStart)) << ranks.output(0) << ranks.output(1);
-    const Nanoseconds since = Now();
     hosts_->CutCable(std::get<0>(GetParam()));
+    const Nanoseconds since = Now();
     const std::vector<WorkerVerdict> verdicts = ranks.Verdicts(-1, Now() + limit + kDestroy + 10 * kSecond);
     for (int rank = 0; rank < 2; ++rank) {
       SCOPED_TRACE(testing::Message() << "rank " << rank << " wrote:\n" << ranks.output(rank));
@@ -43,8 +45,8 @@ class VanishedHostTest : public testing::TestWithParam<std::tuple<int, const cha
       EXPECT_EQ(verdicts[rank].status, ANNULUS_PEER_LOST);
       EXPECT_EQ(verdicts[rank].rank, 1);
       EXPECT_EQ(verdicts[rank].message, "rank 0 and rank 1 lost each other: nothing passes between them");
-      EXPECT_LE(verdicts[rank].at - since, limit);
-      EXPECT_LE(verdicts[rank].ended_at - verdicts[rank].at, kDestroy);
+      EXPECT_LE(verdicts[rank].at - since, limit + kSlack);
+      EXPECT_LE(verdicts[rank].ended_at - verdicts[rank].at, kDestroy + kSlack);
       std::printf("rank %d: status %d after %.2f s: %s\n", rank, verdicts[rank].status,
                   static_cast<double>(verdicts[rank].at - since) / kSecond, verdicts[rank].message.c_str());
     }
