@@ -15,7 +15,8 @@ Backend::Backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int siz
     : c10d::Backend(rank, size),
       store_(store),
       timeout_(timeout),
-      comm_(std::make_unique<Communicator>(store, rank, size, timeout)) {
+      comm_(std::make_unique<Communicator>(store, rank, size, timeout)),
+      monitored_barrier_(store, rank, size) {
   init();
 }
 
@@ -73,9 +74,13 @@ const Communicator& Backend::Comm() const {
   return *comm_;
 }
 
-void Backend::CheckTensor(const at::Tensor& tensor) const {
+void Backend::CheckDevice(const at::Tensor& tensor) {
   TORCH_CHECK(tensor.device().is_cpu(), "Annulus works on tensors in CPU memory; this one is on ", tensor.device(),
               ". Give each kind of device its backend, as in init_process_group(\"cpu:annulus,cuda:nccl\")");
+}
+
+void Backend::CheckTensor(const at::Tensor& tensor) {
+  CheckDevice(tensor);
   TORCH_CHECK(tensor.layout() == at::kStrided, "Annulus works on dense tensors; this one is ", tensor.layout());
 }
 
@@ -85,7 +90,7 @@ void Backend::CheckRank(int64_t rank, const char* what) const {
 
 Backend::WorkPtr Backend::Start(Job job, std::chrono::milliseconds timeout, bool async) {
   const uint64_t sequence = ++sequence_;
-  const std::chrono::milliseconds limit = timeout.count() > 0 ? timeout : timeout_;
+  const std::chrono::milliseconds limit = LimitOf(timeout);
   if (!async) return job.Run(Comm(), rank_, sequence, limit);
   return std::move(job).Submit(Comm(), rank_, sequence, limit);
 }
@@ -108,8 +113,9 @@ Backend::WorkPtr Backend::broadcast(Tensors& tensors, const c10d::BroadcastOptio
 }
 
 Backend::WorkPtr Backend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) {
-  Job job(c10d::OpType::ALLREDUCE, "annulus:all_reduce");
   at::Tensor& tensor = OnlyOne(tensors);
+  if (tensor.layout() == at::kSparse) return allreduce_sparse(tensors, opts);
+  Job job(c10d::OpType::ALLREDUCE, "annulus:all_reduce");
   CheckTensor(tensor);
   const Reduction reduction = ReductionOf(tensor.scalar_type(), opts.reduceOp);
   const at::Tensor own = job.Write(tensor, true);
