@@ -11,6 +11,7 @@ import os
 import sys
 import zipfile
 
+sys.dont_write_bytecode = True
 FILES = os.path.join(os.environ.get("RUNFILES_DIR") or __file__ + ".runfiles", os.environ.get("TEST_WORKSPACE", "annulus"))
 TAG = "py3-none-linux_x86_64"
 METADATA = """\
