@@ -108,6 +108,7 @@ Backend::WorkPtr Backend::broadcast(Tensors& tensors, const c10d::BroadcastOptio
   const bool is_root = opts.rootRank == rank_;
   const at::Tensor own = is_root ? job.Read(tensor) : job.Write(tensor);
   job.Add(ANNULUS_CALL_BROADCAST, own.data_ptr(), own.data_ptr(), BytesOf(own)).root = static_cast<int>(opts.rootRank);
+  job.set_inputs({tensor});
   job.set_result({tensor});
   return Start(std::move(job), opts.timeout, opts.asyncOp);
 }
@@ -120,6 +121,7 @@ Backend::WorkPtr Backend::allreduce(Tensors& tensors, const c10d::AllreduceOptio
   const Reduction reduction = ReductionOf(tensor.scalar_type(), opts.reduceOp);
   const at::Tensor own = job.Write(tensor, true);
   job.AddReduction(ANNULUS_CALL_ALLREDUCE, own.data_ptr(), own.data_ptr(), own.numel(), reduction, Comm());
+  job.set_inputs({tensor});
   job.set_result({tensor});
   return Start(std::move(job), opts.timeout, opts.asyncOp);
 }
@@ -132,6 +134,7 @@ Backend::WorkPtr Backend::allreduce_coalesced(Tensors& tensors, const c10d::Allr
     const at::Tensor own = job.Write(tensor, true);
     job.AddReduction(ANNULUS_CALL_ALLREDUCE, own.data_ptr(), own.data_ptr(), own.numel(), reduction, Comm());
   }
+  job.set_inputs(tensors);
   job.set_result(tensors);
   return Start(std::move(job), opts.timeout, opts.asyncOp);
 }
@@ -147,6 +150,7 @@ Backend::WorkPtr Backend::reduce(Tensors& tensors, const c10d::ReduceOptions& op
   void* const recv = is_root ? own.data_ptr() : nullptr;
   job.AddReduction(ANNULUS_CALL_REDUCE, own.data_ptr(), recv, own.numel(), reduction, Comm()).root =
       static_cast<int>(opts.rootRank);
+  job.set_inputs({tensor});
   job.set_result({tensor});
   return Start(std::move(job), opts.timeout, opts.asyncOp);
 }
@@ -166,6 +170,7 @@ void Backend::AddAllgather(Job* job, const at::Tensor& output, const at::Tensor&
 Backend::WorkPtr Backend::_allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& opts) {
   Job job(c10d::OpType::_ALLGATHER_BASE, "annulus:_all_gather_base");
   AddAllgather(&job, output, input);
+  job.set_inputs({input});
   job.set_result({output});
   return Start(std::move(job), opts.timeout, opts.asyncOp);
 }
@@ -176,6 +181,7 @@ Backend::WorkPtr Backend::allgather_into_tensor_coalesced(Tensors& outputs, Tens
               outputs.size());
   Job job(c10d::OpType::COALESCED, "annulus:all_gather_into_tensor_coalesced");
   for (size_t i = 0; i < inputs.size(); ++i) AddAllgather(&job, outputs[i], inputs[i]);
+  job.set_inputs(inputs);
   job.set_result(outputs);
   return Start(std::move(job), opts.timeout, opts.asyncOp);
 }
@@ -197,6 +203,7 @@ Backend::WorkPtr Backend::_reduce_scatter_base(at::Tensor& output, at::Tensor& i
                                                const c10d::ReduceScatterOptions& opts) {
   Job job(c10d::OpType::_REDUCE_SCATTER_BASE, "annulus:_reduce_scatter_base");
   AddReduceScatter(&job, output, input, opts.reduceOp);
+  job.set_inputs({input});
   job.set_result({output});
   return Start(std::move(job), opts.timeout, opts.asyncOp);
 }
@@ -207,6 +214,7 @@ Backend::WorkPtr Backend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tens
               outputs.size());
   Job job(c10d::OpType::COALESCED, "annulus:reduce_scatter_tensor_coalesced");
   for (size_t i = 0; i < inputs.size(); ++i) AddReduceScatter(&job, outputs[i], inputs[i], opts.reduceOp);
+  job.set_inputs(inputs);
   job.set_result(outputs);
   return Start(std::move(job), opts.timeout, opts.asyncOp);
 }

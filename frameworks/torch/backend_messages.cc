@@ -26,6 +26,7 @@ Backend::WorkPtr Backend::send(Tensors& tensors, int peer, int tag) {
   annulus_call_t& call = job.Add(ANNULUS_CALL_SEND, own.data_ptr(), nullptr, BytesOf(own));
   call.root = peer;
   call.tag = tag;
+  job.set_inputs({tensor});
   return Start(std::move(job), timeout_, true);
 }
 
@@ -39,9 +40,12 @@ Backend::WorkPtr Backend::recvAnysource(Tensors& tensors, int tag) { return Rece
 Backend::WorkPtr Backend::Receive(Tensors& tensors, int peer, int tag) {
   const at::Tensor& tensor = MessageOf(tensors, tag);
   CheckTensor(tensor);
-  Job job(c10d::OpType::RECV, "annulus:recv");
+  const bool from_any = peer == ANNULUS_ANY_PEER;
+  Job job(from_any ? c10d::OpType::RECVANYSOURCE : c10d::OpType::RECV,
+          from_any ? "annulus:recvAnySource" : "annulus:recv");
   const at::Tensor own = job.Write(tensor);
   job.AddReceive(own.data_ptr(), BytesOf(own), peer, tag);
+  job.set_inputs({tensor});
   job.set_result({tensor});
   return Start(std::move(job), timeout_, true);
 }

@@ -82,7 +82,7 @@ Backend::WorkPtr Backend::allreduce_sparse(Tensors& tensors, const c10d::Allredu
   const std::vector<int64_t> counts = CountsOf(descriptions, own);
 
   Job job(c10d::OpType::_ALLREDUCE_SPARSE, kTitle);
-  job.ShowInput(tensor);
+  job.set_inputs({tensor});
   const at::Tensor indices = input._indices().t().contiguous();  // A row for each element.
   const at::Tensor values = input._values().contiguous();
   const at::Tensor all_indices = GatherRows(&job, indices, counts);

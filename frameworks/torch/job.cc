@@ -27,7 +27,6 @@ struct Pending {
 
 at::Tensor Job::Read(const at::Tensor& tensor) {
   const at::NoGradGuard no_grad;
-  inputs_.push_back(tensor);
   used_.push_back(tensor.contiguous());
   return used_.back();
 }

@@ -35,8 +35,6 @@ class Job {
   void CopyAtEnd(const at::Tensor& to, const at::Tensor& from) { copies_.emplace_back(to, from); }
   // Runs `last` when the calls are done, after the copies; it keeps the memory that it captures.
   void RunAtEnd(std::function<void()> last) { last_ = std::move(last); }
-  // An input as the profiler shows it, of a job whose calls read something else.
-  void ShowInput(const at::Tensor& tensor) { inputs_.push_back(tensor); }
 
   // A new call; valid until the next one is added. `elements` counts for both buffers.
   annulus_call_t& Add(annulus_kind_t kind, const void* send, void* recv, Elements elements);
@@ -46,6 +44,8 @@ class Job {
   // An array for a call, valid as long as the job: values[i] * scale.
   const size_t* Sizes(const std::vector<int64_t>& values, size_t scale);
 
+  // The inputs as profiles show them.
+  void set_inputs(std::vector<at::Tensor> inputs) { inputs_ = std::move(inputs); }
   void set_result(std::vector<at::Tensor> result) { result_ = std::move(result); }
   // A receive of a message from `peer` with that tag.
   void AddReceive(void* recv, Elements elements, int peer, int tag);
@@ -67,8 +67,8 @@ class Job {
   const c10d::OpType type_;
   const char* const title_;
   std::vector<annulus_call_t> calls_;
-  std::vector<at::Tensor> used_;    // Keeps their memory.
-  std::vector<at::Tensor> inputs_;  // For the profiler.
+  std::vector<at::Tensor> used_;  // Keeps their memory.
+  std::vector<at::Tensor> inputs_;
   std::vector<at::Tensor> result_;
   std::vector<std::pair<at::Tensor, at::Tensor>> copies_;  // To, from.
   std::function<void()> last_;                             // Null: there is nothing more to do.

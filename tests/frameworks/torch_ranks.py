@@ -297,13 +297,14 @@ def case_refused_calls_leave_the_group_usable(rank, size):
 
 
 def case_profiles_name_the_calls(rank, size):
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as profile:
         dist.all_reduce(torch.ones(4))
         dist.all_reduce(torch.ones(4), async_op=True).wait()
+        dist.broadcast(torch.ones(4), 0)
     if not torch_rank.is_compiled():
         return
-    titles = [event.name for event in profile.events() if event.name.startswith("annulus:")]
-    assert titles == ["annulus:all_reduce"] * 2, titles
+    found = [(event.name, event.input_shapes) for event in profile.events() if event.name.startswith("annulus:")]
+    assert found == [("annulus:all_reduce", [[4]])] * 2 + [("annulus:broadcast", [[4]])], found
 
 
 def case_threads_stay_bounded(rank, size):
