@@ -2,6 +2,7 @@
 
 import ctypes
 import datetime
+import os
 import sys
 import weakref
 
@@ -9,6 +10,8 @@ from annulus_torch import bindings as annulus
 from annulus_torch.python_form.library import check, library, make
 
 LONGEST_MS = 24 * 3600 * 1000
+
+_open = weakref.WeakSet()
 
 
 def timeout_ms(timeout):
@@ -58,7 +61,20 @@ class Communicator:
         self.handle = ctypes.POINTER(annulus.annulus_comm_t)()
         check(library().annulus_comm_create(config, self.handle), "init_process_group")
         self._end = weakref.finalize(self, library().annulus_comm_destroy, self.handle)
+        _open.add(self)
+
+    def forget(self):
+        """In a forked child, which must not use it."""
+        self._end.detach()
 
     def close(self):
         """Ends pending work, and waits for the callbacks."""
         self._end()
+
+
+def _forget_in_child():
+    for communicator in list(_open):
+        communicator.forget()
+
+
+os.register_at_fork(after_in_child=_forget_in_child)
