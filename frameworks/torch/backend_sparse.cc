@@ -89,10 +89,11 @@ Backend::WorkPtr Backend::allreduce_sparse(Tensors& tensors, const c10d::Allredu
   const at::Tensor all_values = GatherRows(&job, values, counts);
   job.RunAtEnd([tensor, indices, values, all_indices, all_values] {
     const at::AutoDispatchBelowAutograd below;
+    // PyTorch by itself does not look whether indices, which have come from other ranks, are within the tensor.
+    at::_validate_sparse_coo_tensor_args(all_indices.t(), all_values, tensor.sizes());
+    const auto options = all_values.options().layout(at::kSparse);
     at::Tensor target = tensor;
-    target.copy_(
-        at::sparse_coo_tensor(all_indices.t(), all_values, tensor.sizes(), all_values.options().layout(at::kSparse))
-            .coalesce());
+    target.copy_(at::sparse_coo_tensor(all_indices.t(), all_values, tensor.sizes(), options).coalesce());
   });
   job.set_result({tensor});
   return Start(std::move(job), opts.timeout, opts.asyncOp);

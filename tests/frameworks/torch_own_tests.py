@@ -25,8 +25,9 @@ def prepare(backend, size, folder):
         from torch.distributed import Backend
         from torch.testing._internal.common_distributed import DistTestCases
         Backend._ensure_backend_registered(backend)
-        for feature in ("ddp", "subgroup", "plugin"):
-            DistTestCases.backend_feature[feature].add(backend)
+        for feature, backends in DistTestCases.backend_feature.items():
+            if "gloo" in backends or feature == "plugin":
+                backends.add(backend)
 
 
 def copy(backend, folder):

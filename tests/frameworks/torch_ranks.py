@@ -164,7 +164,8 @@ def case_strided_and_empty_tensors(rank, size):
 
 def case_uneven_lists(rank, size):
     outputs = [torch.zeros(other + 1) for other in range(size)]
-    dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu")).allgather([outputs], [torch.full((rank + 1,), float(rank))]).wait()
+    own = torch.full((rank + 1,), float(rank))
+    dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu")).allgather([outputs], [own], dist.AllgatherOptions()).wait()
     for other, got in enumerate(outputs):
         same(got, torch.full((other + 1,), float(other)))
 
@@ -290,7 +291,8 @@ def case_monitored_barrier(rank, size):
 
 def case_refused_calls_leave_the_group_usable(rank, size):
     raises("all_gather", dist.all_gather_into_tensor, torch.zeros(3), torch.zeros(5))
-    raises("dense", dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu")).broadcast, [torch.eye(2).to_sparse()], dist.BroadcastOptions())
+    backend = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
+    raises("dense", backend.broadcast, [torch.eye(2).to_sparse()], dist.BroadcastOptions())
     total = torch.ones(2)
     dist.all_reduce(total)
     same(total, torch.full((2,), float(size)))

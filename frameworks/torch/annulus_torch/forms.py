@@ -25,7 +25,8 @@ def chosen():
         except Exception as error:  # pylint: disable=broad-except
             if wanted == "compiled":
                 raise
-            why = (str(error).strip() or type(error).__name__).splitlines()[0]
+            lines = str(error).strip().splitlines() or [type(error).__name__]
+            why = next((line for line in lines if " error: " in line), lines[0])[:300]
             print(f"annulus: the back end for PyTorch could not be compiled, so its form in Python is used, which is slower ({why}). {VARIABLE}=python "
                   f"chooses it without this message, {VARIABLE}=compiled shows all of the error.", file=sys.stderr, flush=True)
     from annulus_torch.python_form import backend

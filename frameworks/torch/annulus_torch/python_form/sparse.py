@@ -54,6 +54,7 @@ def make_job(tensor, op, comm, size, limit):
     job = Job(TITLE)
     indices = _gather_rows(job, given._indices().t().contiguous(), counts)
     values = _gather_rows(job, given._values().contiguous(), counts)
-    job.last = lambda: tensor.detach().copy_(torch.sparse_coo_tensor(indices.t(), values, tensor.shape).coalesce())
+    # PyTorch by itself does not look whether indices, which have come from other ranks, are within the tensor.
+    job.last = lambda: tensor.copy_(torch.sparse_coo_tensor(indices.t(), values, tensor.shape, check_invariants=True).coalesce())
     job.result = [tensor]
     return job
