@@ -7,6 +7,7 @@ import threading
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch._C._distributed_c10d import AllgatherOptions
 
 import torch_rank
 from torch_rank import TYPES, raises, same, values, wide
@@ -165,7 +166,7 @@ def case_strided_and_empty_tensors(rank, size):
 def case_uneven_lists(rank, size):
     outputs = [torch.zeros(other + 1) for other in range(size)]
     own = torch.full((rank + 1,), float(rank))
-    dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu")).allgather([outputs], [own], dist.AllgatherOptions()).wait()
+    dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu")).allgather([outputs], [own], AllgatherOptions()).wait()
     for other, got in enumerate(outputs):
         same(got, torch.full((other + 1,), float(other)))
 
