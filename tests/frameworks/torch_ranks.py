@@ -108,6 +108,9 @@ def case_sparse_all_reduce(rank, size):
     raises("only the reduction SUM", dist.all_reduce, torch.eye(2).to_sparse(), dist.ReduceOp.MAX)
     raises("different types or sizes", dist.all_reduce, torch.eye(2 if rank == 0 else 3).to_sparse())
     raises("different types or sizes", dist.all_reduce, torch.eye(2, dtype=torch.float32 if rank == 0 else torch.float64).to_sparse())
+    outside = torch.sparse_coo_tensor(torch.tensor([[9 if rank == 0 else 1]]), torch.ones(1), (4,))
+    raises("found index 9", dist.all_reduce, outside)
+    raises("found index 9", lambda: dist.all_reduce(outside, async_op=True).wait())
     total = torch.eye(2).to_sparse()
     dist.all_reduce(total)
     same(total.to_dense(), size * torch.eye(2))
@@ -282,11 +285,14 @@ def case_split_group(rank, size):
 def case_monitored_barrier(rank, size):
     dist.monitored_barrier()
     if rank != 1:
-        raises("Rank 1 failed to pass monitoredBarrier in 300 ms" if rank == 0 else f"Rank {rank} successfully reached monitoredBarrier", dist.monitored_barrier, timeout=datetime.timedelta(milliseconds=300))
+        text = "Rank 1 failed to pass monitoredBarrier in 300 ms" if rank == 0 else f"Rank {rank} successfully reached monitoredBarrier"
+        raises(text, dist.monitored_barrier, timeout=datetime.timedelta(milliseconds=300))
     dist.barrier()
     dist.monitored_barrier()
     if rank == 0:
-        raises("Ranks 1 failed" if size == 2 else "Ranks 1, 2", dist.monitored_barrier, timeout=datetime.timedelta(milliseconds=100), wait_all_ranks=True)
+        raises("Rank 0 timed out in monitoredBarrier", dist.monitored_barrier, timeout=datetime.timedelta(0))
+        raises("Ranks 1 failed" if size == 2 else "Ranks 1, 2", dist.monitored_barrier, timeout=datetime.timedelta(milliseconds=100),
+               wait_all_ranks=True)
     dist.all_reduce(torch.ones(1))
 
 
