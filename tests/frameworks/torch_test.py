@@ -35,7 +35,8 @@ def forms(suite):
     status, output = run_python(suite, program)
     suite.count("by itself it uses the compiled form, silently", (status, output) == (0, "compiled\n"), output)
     status, output = run_python(suite, program, **empty)
-    suite.count("without a compiler it uses the form in Python, and says why", status == 0 and output.endswith("\npython\n") and "c++" in output, output)
+    suite.count("without a compiler it uses the form in Python, and says why", status == 0 and output.endswith("\npython\n") and "c++" in output,
+                output)
     status, output = run_python(suite, program, **empty, TORCH_ANNULUS_FORM="python")
     suite.count("the form in Python can be asked for, silently", (status, output) == (0, "python\n"), output)
     status, output = run_python(suite, program, **empty, TORCH_ANNULUS_FORM="compiled")
@@ -51,26 +52,29 @@ def features(suite, script, size, form):
 
 
 def two_hosts(suite):
-    done = subprocess.run(["/usr/bin/python3", str(suites.HERE / "torch_hosts.py"), suite.python, str(suite.site), suite.environment["TORCH_EXTENSIONS_DIR"]],
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=500, check=False)
+    command = ["/usr/bin/python3", str(suites.HERE / "torch_hosts.py"), suite.python, str(suite.site), suite.environment["TORCH_EXTENSIONS_DIR"]]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=500, check=False)
     if done.returncode == 77:
         print(done.stdout, flush=True)
     else:
         suite.count("torchrun on two hosts", done.returncode == 0, done.stdout)
 
 
-def own_tests(suite, size):
+def own_tests(suite, size, form):
     """PyTorch's own tests: those that gloo passes."""
     version, names = torch_own.read()
     found = torch_own.version_of(suite.python, suite.environment)
     if found != version:
         suite.count("the list of PyTorch's own tests is of its version", False, f"{found}, but the list is of {version}: run torch_own.py")
         return
-    wanted = [name for name in names[size] if name not in torch_own.EXEMPT]
+    exempt = torch_own.exempt(form)
+    wanted = [name for name in names[size] if name not in exempt]
+    environment = {**suite.environment, "TORCH_ANNULUS_FORM": form}
     folder = pathlib.Path(tempfile.mkdtemp(prefix="own-", dir=suite.folder))
-    for name, (outcome, why) in torch_own.outcomes(suite.python, suite.environment, "annulus", size, folder, wanted).items():
-        suite.count(f"PyTorch's {name} with {size} ranks", outcome == "passed", f"{outcome} {why}")
-    print(f"exempt with {size} ranks: {', '.join(sorted(torch_own.EXEMPT))}", flush=True)
+    for name, (outcome, why) in torch_own.outcomes(suite.python, environment, "annulus", size, folder, wanted).items():
+        suite.count(f"PyTorch's {name} with {size} ranks, {form}", outcome == "passed", f"{outcome} {why}")
+    for name, why in exempt.items():
+        print(f"exempt, {form}: {name}: {why}", flush=True)
 
 
 def tests(suite):
@@ -84,8 +88,8 @@ def tests(suite):
     for form in ("compiled", "python"):
         suite.names_the_killed(suite.ranks("torch_killed.py", 3, form))
     two_hosts(suite)
-    for size in torch_own.SIZES:
-        own_tests(suite, size)
+    for size, form in ((2, "compiled"), (4, "compiled"), (2, "python")):
+        own_tests(suite, size, form)
 
 
 if __name__ == "__main__":

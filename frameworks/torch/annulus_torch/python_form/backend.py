@@ -17,6 +17,9 @@ from annulus_torch.python_form.lists import read_all, sizes_of, splits_of, write
 from annulus_torch.python_form.monitored_barrier import MonitoredBarrier
 
 UNSET = datetime.timedelta(milliseconds=-1)
+# Back ends that have not been shut down: PyTorch does not always keep the Python part of one, without which no method here is found.
+_alive = set()
+
 ERRORS = {annulus.ANNULUS_OK: ErrorType.SUCCESS, annulus.ANNULUS_TIMEOUT: ErrorType.TIMEOUT, annulus.ANNULUS_PEER_LOST: ErrorType.REMOTE_ERROR}
 
 
@@ -60,6 +63,7 @@ class Backend(BaseBackend):
         self._sequence = 0
         self._comm = Communicator(store, rank, size, timeout)
         self._barrier = MonitoredBarrier(store, rank, size)
+        _alive.add(self)
 
     # -- What it is. The properties would otherwise ask the base class, which asks here. ------------------------------
 
@@ -98,6 +102,7 @@ class Backend(BaseBackend):
             library.library().annulus_comm_abort(self._comm.handle, b"abort of the process group")
 
     def shutdown(self):
+        _alive.discard(self)
         comm, self._comm = self._comm, None
         if comm is not None:
             comm.close()
