@@ -50,7 +50,7 @@ def read():
 
 
 def outcomes(python, environment, backend, size, folder, names=()):
-    """Runs the tests; {name: (outcome, why)}. A test without an end has the outcome "no end"."""
+    """Runs the tests; {name: (outcome, why)}. A test that has not ended, or not begun, has the outcome "no end"."""
     command = [python, str(HERE / "torch_own_tests.py"), backend, str(size), str(folder), *names]
     with subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, errors="replace",
                           start_new_session=True) as process:
@@ -59,9 +59,11 @@ def outcomes(python, environment, backend, size, folder, names=()):
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)  # Its ranks, too: they hold the pipe.
             output, _ = process.communicate()
-    found = {name: ("no end", "") for name in names}
-    for outcome, name, why in re.findall(r"^(began|passed|skipped|failed) (\w+)(.*?)(?=^(?:began|passed|skipped|failed) |\Z)", output, re.MULTILINE | re.DOTALL):
-        found[name] = ("no end" if outcome == "began" else outcome, why.strip())
+    log = (pathlib.Path(folder) / "log.txt").read_text(encoding="utf-8", errors="replace")[-2000:]
+    found = {name: ("no end", log) for name in names}
+    lines = r"^(began|passed|skipped|failed) (test_\w+)(.*?)(?=^(?:began|passed|skipped|failed) test_|\Z)"
+    for outcome, name, why in re.findall(lines, output, re.MULTILINE | re.DOTALL):
+        found[name] = ("no end", log) if outcome == "began" else (outcome, why.strip())
     return found
 
 
