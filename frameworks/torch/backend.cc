@@ -15,7 +15,8 @@ Backend::Backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int siz
     : c10d::Backend(rank, size),
       store_(store),
       timeout_(timeout),
-      comm_(std::make_unique<Communicator>(store, rank, size, timeout)) {
+      comm_(std::make_unique<Communicator>(store, rank, size, timeout)),
+      monitored_barrier_(store, rank, size) {
   init();
 }
 
@@ -73,9 +74,13 @@ const Communicator& Backend::Comm() const {
   return *comm_;
 }
 
-void Backend::CheckTensor(const at::Tensor& tensor) const {
+void Backend::CheckDevice(const at::Tensor& tensor) {
   TORCH_CHECK(tensor.device().is_cpu(), "Annulus works on tensors in CPU memory; this one is on ", tensor.device(),
               ". Give each kind of device its backend, as in init_process_group(\"cpu:annulus,cuda:nccl\")");
+}
+
+void Backend::CheckTensor(const at::Tensor& tensor) {
+  CheckDevice(tensor);
   TORCH_CHECK(tensor.layout() == at::kStrided, "Annulus works on dense tensors; this one is ", tensor.layout());
 }
 
@@ -85,7 +90,7 @@ void Backend::CheckRank(int64_t rank, const char* what) const {
 
 Backend::WorkPtr Backend::Start(Job job, std::chrono::milliseconds timeout, bool async) {
   const uint64_t sequence = ++sequence_;
-  const std::chrono::milliseconds limit = timeout.count() > 0 ? timeout : timeout_;
+  const std::chrono::milliseconds limit = LimitOf(timeout);
   if (!async) return job.Run(Comm(), rank_, sequence, limit);
   return std::move(job).Submit(Comm(), rank_, sequence, limit);
 }
@@ -103,17 +108,20 @@ Backend::WorkPtr Backend::broadcast(Tensors& tensors, const c10d::BroadcastOptio
   const bool is_root = opts.rootRank == rank_;
   const at::Tensor own = is_root ? job.Read(tensor) : job.Write(tensor);
   job.Add(ANNULUS_CALL_BROADCAST, own.data_ptr(), own.data_ptr(), BytesOf(own)).root = static_cast<int>(opts.rootRank);
+  job.set_inputs({tensor});
   job.set_result({tensor});
   return Start(std::move(job), opts.timeout, opts.asyncOp);
 }
 
 Backend::WorkPtr Backend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) {
-  Job job(c10d::OpType::ALLREDUCE, "annulus:all_reduce");
   at::Tensor& tensor = OnlyOne(tensors);
+  if (tensor.layout() == at::kSparse) return allreduce_sparse(tensors, opts);
+  Job job(c10d::OpType::ALLREDUCE, "annulus:all_reduce");
   CheckTensor(tensor);
   const Reduction reduction = ReductionOf(tensor.scalar_type(), opts.reduceOp);
   const at::Tensor own = job.Write(tensor, true);
   job.AddReduction(ANNULUS_CALL_ALLREDUCE, own.data_ptr(), own.data_ptr(), own.numel(), reduction, Comm());
+  job.set_inputs({tensor});
   job.set_result({tensor});
   return Start(std::move(job), opts.timeout, opts.asyncOp);
 }
@@ -126,6 +134,7 @@ Backend::WorkPtr Backend::allreduce_coalesced(Tensors& tensors, const c10d::Allr
     const at::Tensor own = job.Write(tensor, true);
     job.AddReduction(ANNULUS_CALL_ALLREDUCE, own.data_ptr(), own.data_ptr(), own.numel(), reduction, Comm());
   }
+  job.set_inputs(tensors);
   job.set_result(tensors);
   return Start(std::move(job), opts.timeout, opts.asyncOp);
 }
@@ -141,6 +150,7 @@ Backend::WorkPtr Backend::reduce(Tensors& tensors, const c10d::ReduceOptions& op
   void* const recv = is_root ? own.data_ptr() : nullptr;
   job.AddReduction(ANNULUS_CALL_REDUCE, own.data_ptr(), recv, own.numel(), reduction, Comm()).root =
       static_cast<int>(opts.rootRank);
+  job.set_inputs({tensor});
   job.set_result({tensor});
   return Start(std::move(job), opts.timeout, opts.asyncOp);
 }
@@ -160,6 +170,7 @@ void Backend::AddAllgather(Job* job, const at::Tensor& output, const at::Tensor&
 Backend::WorkPtr Backend::_allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& opts) {
   Job job(c10d::OpType::_ALLGATHER_BASE, "annulus:_all_gather_base");
   AddAllgather(&job, output, input);
+  job.set_inputs({input});
   job.set_result({output});
   return Start(std::move(job), opts.timeout, opts.asyncOp);
 }
@@ -170,6 +181,7 @@ Backend::WorkPtr Backend::allgather_into_tensor_coalesced(Tensors& outputs, Tens
               outputs.size());
   Job job(c10d::OpType::COALESCED, "annulus:all_gather_into_tensor_coalesced");
   for (size_t i = 0; i < inputs.size(); ++i) AddAllgather(&job, outputs[i], inputs[i]);
+  job.set_inputs(inputs);
   job.set_result(outputs);
   return Start(std::move(job), opts.timeout, opts.asyncOp);
 }
@@ -191,6 +203,7 @@ Backend::WorkPtr Backend::_reduce_scatter_base(at::Tensor& output, at::Tensor& i
                                                const c10d::ReduceScatterOptions& opts) {
   Job job(c10d::OpType::_REDUCE_SCATTER_BASE, "annulus:_reduce_scatter_base");
   AddReduceScatter(&job, output, input, opts.reduceOp);
+  job.set_inputs({input});
   job.set_result({output});
   return Start(std::move(job), opts.timeout, opts.asyncOp);
 }
@@ -201,6 +214,7 @@ Backend::WorkPtr Backend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tens
               outputs.size());
   Job job(c10d::OpType::COALESCED, "annulus:reduce_scatter_tensor_coalesced");
   for (size_t i = 0; i < inputs.size(); ++i) AddReduceScatter(&job, outputs[i], inputs[i], opts.reduceOp);
+  job.set_inputs(inputs);
   job.set_result(outputs);
   return Start(std::move(job), opts.timeout, opts.asyncOp);
 }

@@ -14,6 +14,7 @@
 
 #include "frameworks/torch/communicator.h"
 #include "frameworks/torch/job.h"
+#include "frameworks/torch/monitored_barrier.h"
 
 namespace annulus_torch {
 
@@ -41,6 +42,8 @@ class Backend : public c10d::Backend {
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) override;
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) override;
+  // Of sparse tensors (COO): sums only. The ranks exchange their numbers of elements before it returns.
+  WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& opts) override;
   WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& opts) override;
   WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& opts) override;
   WorkPtr allgather(Lists& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) override;
@@ -66,6 +69,10 @@ class Backend : public c10d::Backend {
  private:
   // Does the job now or queues it.
   WorkPtr Start(Job job, std::chrono::milliseconds timeout, bool async);
+  // The timeout of a call: its own, or the group's.
+  std::chrono::milliseconds LimitOf(std::chrono::milliseconds timeout) const {
+    return timeout.count() > 0 ? timeout : timeout_;
+  }
   // `peer` may be any.
   WorkPtr Receive(Tensors& tensors, int peer, int tag);
   void AddAllgather(Job* job, const at::Tensor& output, const at::Tensor& input);
@@ -74,14 +81,15 @@ class Backend : public c10d::Backend {
   void Leave();
   // The communicator, unless it was shut down.
   const Communicator& Comm() const;
-  void CheckTensor(const at::Tensor& tensor) const;
+  static void CheckDevice(const at::Tensor& tensor);
+  static void CheckTensor(const at::Tensor& tensor);
   void CheckRank(int64_t rank, const char* what) const;
 
   const c10::intrusive_ptr<c10d::Store> store_;
   std::chrono::milliseconds timeout_;
-  std::unique_ptr<Communicator> comm_;     // Null after shutdown.
-  std::atomic<uint64_t> sequence_{0};      // Number of calls so far.
-  std::vector<uint64_t> passed_barriers_;  // Number of monitored barriers passed, by rank: on rank 0 all, else its own.
+  std::unique_ptr<Communicator> comm_;  // Null after shutdown.
+  std::atomic<uint64_t> sequence_{0};   // Number of calls so far.
+  MonitoredBarrier monitored_barrier_;
 };
 
 }  // namespace annulus_torch

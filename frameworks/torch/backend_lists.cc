@@ -95,6 +95,7 @@ Backend::WorkPtr Backend::allgather(Lists& outputs, Tensors& inputs, const c10d:
   Job job(c10d::OpType::ALLGATHER, "annulus:all_gather");
   AddListAllgather(&job, outputs[0], inputs[0], size_, rank_);
   job.set_result(outputs[0]);
+  job.set_inputs(inputs);
   return Start(std::move(job), opts.timeout, opts.asyncOp);
 }
 
@@ -117,6 +118,7 @@ Backend::WorkPtr Backend::allgather_coalesced(Lists& outputs, Tensors& inputs, c
   }
   for (const Tensors& list : outputs) result.insert(result.end(), list.begin(), list.end());
   job.set_result(result);
+  job.set_inputs(inputs);
   return Start(std::move(job), opts.timeout, opts.asyncOp);
 }
 
@@ -140,6 +142,7 @@ Backend::WorkPtr Backend::gather(Lists& outputs, Tensors& inputs, const c10d::Ga
     job.set_result(outputs[0]);
   }
   job.Add(ANNULUS_CALL_GATHER, own.data_ptr(), all, BytesOf(own)).root = static_cast<int>(opts.rootRank);
+  job.set_inputs(inputs);
   return Start(std::move(job), opts.timeout, opts.asyncOp);
 }
 
@@ -160,6 +163,7 @@ Backend::WorkPtr Backend::scatter(Tensors& outputs, Lists& inputs, const c10d::S
                   own.numel());
     }
     all = ReadAll(&job, inputs[0], own);
+    job.set_inputs(inputs[0]);
   }
   job.Add(ANNULUS_CALL_SCATTER, all, own.data_ptr(), BytesOf(own)).root = static_cast<int>(opts.rootRank);
   job.set_result(outputs);
@@ -184,6 +188,7 @@ Backend::WorkPtr Backend::reduce_scatter(Tensors& outputs, Lists& inputs, const 
                                           own.data_ptr(), own.numel(), reduction, Comm());
   if (!equal) call.sendcounts = job.Sizes(sizes, 1);
   job.set_result(outputs);
+  job.set_inputs(inputs[0]);
   return Start(std::move(job), opts.timeout, opts.asyncOp);
 }
 
@@ -218,6 +223,7 @@ Backend::WorkPtr Backend::alltoall_base(at::Tensor& output, at::Tensor& input, s
   call.sendcounts = job.Sizes(to, row_bytes(sent, to));
   call.recvcounts = job.Sizes(from, row_bytes(received, from));
   job.set_result({output});
+  job.set_inputs({input});
   return Start(std::move(job), opts.timeout, opts.asyncOp);
 }
 
@@ -233,6 +239,7 @@ Backend::WorkPtr Backend::alltoall(Tensors& outputs, Tensors& inputs, const c10d
   call.sendcounts = job.Sizes(SizesOf(inputs), inputs[0].element_size());
   call.recvcounts = job.Sizes(SizesOf(outputs), inputs[0].element_size());
   job.set_result(outputs);
+  job.set_inputs(inputs);
   return Start(std::move(job), opts.timeout, opts.asyncOp);
 }
 

@@ -7,7 +7,9 @@ namespace {
 
 // `error` describes the failure, or has the status ANNULUS_OK where nothing more is known of it.
 std::exception_ptr FailureOf(const annulus_error_t& error, annulus_status_t status, const char* call) {
-  std::string text = std::string("Annulus: ") + call + ": " + annulus_status_string(status);
+  // Programs look for " timeout " in the errors of PyTorch's own back ends.
+  const char* const what = status == ANNULUS_TIMEOUT ? "the timeout passed" : annulus_status_string(status);
+  std::string text = std::string("Annulus: ") + call + ": " + what;
   if (error.status != ANNULUS_OK) {
     if (*error.message != '\0') text += std::string(": ") + error.message;
     if (error.rank >= 0) text += " [at fault: rank " + std::to_string(error.rank) + " of the group]";

@@ -27,7 +27,6 @@ struct Pending {
 
 at::Tensor Job::Read(const at::Tensor& tensor) {
   const at::NoGradGuard no_grad;
-  inputs_.push_back(tensor);
   used_.push_back(tensor.contiguous());
   return used_.back();
 }
@@ -99,12 +98,13 @@ void Job::DestroyOperations(const Communicator& comm) {
   operations_.clear();
 }
 
-void Job::CopyBack() {
+void Job::Finish() {
   const at::NoGradGuard no_grad;
   for (const auto& [to, from] : copies_) {
     at::Tensor target = to;
     target.copy_(from);
   }
+  if (last_ != nullptr) last_();
 }
 
 std::exception_ptr Job::Perform(const Communicator& comm) {
@@ -130,7 +130,7 @@ c10::intrusive_ptr<c10d::Work> Job::Run(const Communicator& comm, int rank, uint
     work->Complete(failure);
     std::rethrow_exception(failure);
   }
-  CopyBack();
+  Finish();
   work->Complete(nullptr);
   return work;
 }
@@ -139,7 +139,7 @@ c10::intrusive_ptr<c10d::Work> Job::Submit(const Communicator& comm, int rank, u
                                            std::chrono::milliseconds timeout) && {
   const c10::intrusive_ptr<Work> work = MakeWork(rank, sequence, timeout);
   if (calls_.empty()) {
-    CopyBack();
+    Finish();
     work->Complete(nullptr);
     return work;
   }
@@ -158,7 +158,7 @@ c10::intrusive_ptr<c10d::Work> Job::Submit(const Communicator& comm, int rank, u
       if (own->left.fetch_sub(1) > 1) return;
       const std::unique_ptr<Pending> last(own);
       try {
-        if (own->failure == nullptr) own->job.CopyBack();
+        if (own->failure == nullptr) own->job.Finish();
       } catch (...) {
         own->failure = std::current_exception();
       }

@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
@@ -32,6 +33,8 @@ class Job {
   at::Tensor Scratch(int64_t numel, const at::Tensor& like);
   // Copies `from` to `to` when the calls are done.
   void CopyAtEnd(const at::Tensor& to, const at::Tensor& from) { copies_.emplace_back(to, from); }
+  // Runs `last` when the calls are done, after the copies; it keeps the memory that it captures.
+  void RunAtEnd(std::function<void()> last) { last_ = std::move(last); }
 
   // A new call; valid until the next one is added. `elements` counts for both buffers.
   annulus_call_t& Add(annulus_kind_t kind, const void* send, void* recv, Elements elements);
@@ -41,6 +44,8 @@ class Job {
   // An array for a call, valid as long as the job: values[i] * scale.
   const size_t* Sizes(const std::vector<int64_t>& values, size_t scale);
 
+  // The inputs as profiles show them.
+  void set_inputs(std::vector<at::Tensor> inputs) { inputs_ = std::move(inputs); }
   void set_result(std::vector<at::Tensor> result) { result_ = std::move(result); }
   // A receive of a message from `peer` with that tag.
   void AddReceive(void* recv, Elements elements, int peer, int tag);
@@ -57,15 +62,16 @@ class Job {
   // Makes the calls and waits. Returns null or what failed.
   std::exception_ptr Perform(const Communicator& comm);
   void DestroyOperations(const Communicator& comm);
-  void CopyBack();
+  void Finish();
 
   const c10d::OpType type_;
   const char* const title_;
   std::vector<annulus_call_t> calls_;
-  std::vector<at::Tensor> used_;    // Keeps their memory.
-  std::vector<at::Tensor> inputs_;  // For the profiler.
+  std::vector<at::Tensor> used_;  // Keeps their memory.
+  std::vector<at::Tensor> inputs_;
   std::vector<at::Tensor> result_;
   std::vector<std::pair<at::Tensor, at::Tensor>> copies_;  // To, from.
+  std::function<void()> last_;                             // Null: there is nothing more to do.
   std::vector<std::unique_ptr<std::vector<size_t>>> sizes_;
   std::vector<annulus_op_t> operations_;          // Made for this job.
   std::shared_ptr<annulus_received_t> received_;  // Of a receive; else null.

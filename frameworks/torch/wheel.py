@@ -2,7 +2,8 @@
 """Writes the wheel of annulus-torch, the back end for PyTorch: bazel run //frameworks/torch:wheel -- [DIR].
 
 The wheel has libannulus.so, the libraries that it needs, and the back end's source, which is compiled on the user's machine for the
-PyTorch that is there. So one wheel serves all versions of Python and PyTorch. The same build gives the same bytes.
+PyTorch that is there; and a form in Python for machines without a compiler. So one wheel serves all versions of Python and PyTorch. The same
+build gives the same bytes.
 """
 
 import importlib.util
@@ -10,6 +11,7 @@ import os
 import sys
 import zipfile
 
+sys.dont_write_bytecode = True
 FILES = os.path.join(os.environ.get("RUNFILES_DIR") or __file__ + ".runfiles", os.environ.get("TEST_WORKSPACE", "annulus"))
 TAG = "py3-none-linux_x86_64"
 METADATA = """\
@@ -37,14 +39,24 @@ def python_wheel():
     return module
 
 
+def bindings():
+    """Bindings to annulus.h for the form in Python."""
+    sys.path.insert(0, f"{FILES}/frameworks/bindings")
+    import ctypes_module
+    with open(f"{FILES}/collectives/annulus.h", encoding="utf-8") as header:
+        return ctypes_module.module(header.read()).encode()
+
+
 def contents(common, version):
     """{path in the wheel: bytes}."""
     info = f"annulus_torch-{version}.dist-info"
     files = {f"{info}/licenses/LICENSE": common.read(f"{FILES}/LICENSE")}
     here = f"{FILES}/frameworks/torch"
-    for name in os.listdir(f"{here}/annulus_torch"):
-        if name.endswith(".py"):
-            files[f"annulus_torch/{name}"] = common.read(f"{here}/annulus_torch/{name}")
+    for folder in ("annulus_torch", "annulus_torch/python_form"):
+        for name in os.listdir(f"{here}/{folder}"):
+            if name.endswith(".py"):
+                files[f"{folder}/{name}"] = common.read(f"{here}/{folder}/{name}")
+    files["annulus_torch/bindings.py"] = bindings()
     for name in os.listdir(here):
         if name.endswith((".cc", ".h")):
             files[f"annulus_torch/src/frameworks/torch/{name}"] = common.read(f"{here}/{name}")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Bindings that a program writes from pyannulus.h, here by ctypes, have the library's layouts and work."""
+"""Bindings that a program writes from annulus.h, here by ctypes, have the library's layouts and work."""
 
 import ctypes
 import os
@@ -10,8 +10,8 @@ import unittest
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
 
-import bindings  # noqa: E402
 import describe  # noqa: E402
+import ctypes_module  # noqa: E402  Found beside what describe imports.
 
 HEADER, LIBRARY = sys.argv[1:3]
 
@@ -22,7 +22,7 @@ class Bindings(unittest.TestCase):
         with open(HEADER, encoding="utf-8") as file:
             cls.text = file.read()
         cls.annulus = {}
-        exec(bindings.module(describe, cls.text), cls.annulus)  # pylint: disable=exec-used
+        exec(ctypes_module.module(cls.text), cls.annulus)  # pylint: disable=exec-used
         cls.library = cls.annulus["load"](os.path.abspath(LIBRARY))
 
     def make(self, name):

@@ -55,10 +55,10 @@ class Suite:
         outputs = ["".join(re.findall(rf"^\[{rank}\] (.*\n)", done.stdout, re.MULTILINE)) for rank in range(size)]
         return done.returncode, outputs
 
-    def cases(self, script, size, outputs):
-        """Counts the cases of a script: each must have passed on all ranks, whose outputs these are."""
+    def cases(self, script, size, outputs, what=""):
+        """Counts the cases of a script: each must have passed on all ranks, whose outputs these are. what: more for the names of the checks."""
         for case in re.findall(r"^def (case_\w+)", (HERE / script).read_text(encoding="utf-8"), re.MULTILINE):
-            self.count(f"{case} with {size} ranks", all(f"passed {case}\n" in output for output in outputs),
+            self.count(f"{case} with {size} ranks{what}", all(f"passed {case}\n" in output for output in outputs),
                        "\n".join(f"--- rank {rank}\n{output[-2000:]}" for rank, output in enumerate(outputs)))
 
     def names_the_killed(self, outcomes):

@@ -1,4 +1,4 @@
-"""One rank of a training that loses a rank: torch_killed.py FOLDER RANK SIZE. The last rank kills itself in the third step, while the workers
+"""One rank of a training that loses a rank: torch_killed.py FOLDER RANK SIZE FORM. The last rank kills itself in the third step, while the workers
 that load its data live on; each of the others prints the time from then until its exception, in milliseconds, and its text."""
 
 import datetime
@@ -12,7 +12,8 @@ import torch.distributed as dist
 
 
 def main():
-    folder, rank, size = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    folder, rank, size, form = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+    os.environ["TORCH_ANNULUS_FORM"] = form
     dist.init_process_group("annulus", init_method=f"file://{folder}/store", rank=rank, world_size=size, timeout=datetime.timedelta(seconds=120))
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(100, 100))
     batches = torch.utils.data.DataLoader(torch.ones(4000, 100), batch_size=4, num_workers=2)
@@ -24,7 +25,7 @@ def main():
                     opened.write(str(time.time()))
                 os.kill(os.getpid(), signal.SIGKILL)
             model(batch).sum().backward()
-    except dist.DistBackendError as error:
+    except (dist.DistBackendError if form == "compiled" else RuntimeError) as error:
         with open(mark, encoding="utf-8") as opened:
             print(round(1000 * (time.time() - float(opened.read()))), error, flush=True)
         os._exit(0)

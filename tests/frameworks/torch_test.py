@@ -1,35 +1,96 @@
 #!/usr/bin/env python3
-"""The back end for PyTorch as a stranger gets it: its wheel, installed beside PyTorch, compiled there, and used by several ranks.
+"""The back end for PyTorch as a stranger gets it: its wheel, installed beside PyTorch, compiled there, and used by several ranks; its form in
+Python; and PyTorch's own tests over it.
 
   torch_test.py --wheel WHEEL --python PYTHON [--counts FILE]
 
 PYTHON is that of an environment with PyTorch (third_party/setup/install_torch). Prints a line for each check; FILE gets "PASSED FAILED".
 """
 
+import pathlib
 import subprocess
+import tempfile
 
 import suite as suites
+import torch_own
+
+
+def run_python(suite, program, **settings):
+    """(status, output)."""
+    done = subprocess.run([suite.python, "-c", program], env={**suite.environment, **settings}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True, timeout=500, check=False)
+    return done.returncode, done.stdout
 
 
 def compiles(suite):
-    done = subprocess.run([suite.python, "-c", "from annulus_torch import native; print(native.load().version())"], env=suite.environment,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=500, check=False)
-    suite.count("it compiles", done.returncode == 0, done.stdout)
-    return done.returncode == 0
+    status, output = run_python(suite, "import annulus_torch; print(annulus_torch.form())", TORCH_ANNULUS_FORM="compiled")
+    suite.count("it compiles", status == 0 and output.endswith("compiled\n"), output)
+    return status == 0
 
 
-def features(suite, size):
-    outcomes = suite.ranks("torch_ranks.py", size)
-    suite.cases("torch_ranks.py", size, [output for _, output in outcomes])
-    suite.count(f"all {size} ranks end with status 0", all(status == 0 for status, _ in outcomes), [status for status, _ in outcomes])
+def forms(suite):
+    """Which form is used, and that it is said."""
+    program = "import annulus_torch; print(annulus_torch.form())"
+    empty = {"PATH": "/nowhere", "TORCH_EXTENSIONS_DIR": str(suite.folder / "not compiled")}
+    status, output = run_python(suite, program)
+    suite.count("by itself it uses the compiled form, silently", (status, output) == (0, "compiled\n"), output)
+    status, output = run_python(suite, program, **empty)
+    said = status == 0 and output.endswith("\npython\n") and "c++" in output
+    suite.count("without a compiler it uses the form in Python, and says why", said, output)
+    status, output = run_python(suite, program, **empty, TORCH_ANNULUS_FORM="python")
+    suite.count("the form in Python can be asked for, silently", (status, output) == (0, "python\n"), output)
+    status, output = run_python(suite, program, **empty, TORCH_ANNULUS_FORM="compiled")
+    suite.count("the compiled form can be insisted on", status != 0 and "c++ cannot be found" in output, output)
+    status, output = run_python(suite, program, TORCH_ANNULUS_FORM="rust")
+    suite.count("an unknown form is refused", status != 0 and "TORCH_ANNULUS_FORM is rust" in output, output)
+
+
+def features(suite, script, size, form):
+    outcomes = suite.ranks(script, size, form)
+    suite.cases(script, size, [output for _, output in outcomes], f", {form}")
+    suite.count(f"{script}: all {size} ranks end with status 0, {form}", all(status == 0 for status, _ in outcomes), [status for status, _ in outcomes])
+
+
+def two_hosts(suite):
+    command = ["/usr/bin/python3", str(suites.HERE / "torch_hosts.py"), suite.python, str(suite.site), suite.environment["TORCH_EXTENSIONS_DIR"]]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=500, check=False)
+    if done.returncode == 77:
+        print(done.stdout, flush=True)
+    else:
+        suite.count("torchrun on two hosts", done.returncode == 0, done.stdout)
+
+
+def own_tests(suite, size, form):
+    """PyTorch's own tests: those that gloo passes."""
+    version, names = torch_own.read()
+    found = torch_own.version_of(suite.python, suite.environment)
+    if found != version:
+        suite.count("the list of PyTorch's own tests is of its version", False, f"{found}, but the list is of {version}: run torch_own.py")
+        return
+    exempt = torch_own.exempt(form)
+    wanted = [name for name in names[size] if name not in exempt]
+    environment = {**suite.environment, "TORCH_ANNULUS_FORM": form}
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="own-", dir=suite.folder))
+    for name, (outcome, why) in torch_own.outcomes(suite.python, environment, "annulus", size, folder, wanted).items():
+        suite.count(f"PyTorch's {name} with {size} ranks, {form}", outcome == "passed", f"{outcome} {why}")
+    for name, why in exempt.items():
+        print(f"exempt, {form}: {name}: {why}", flush=True)
 
 
 def tests(suite):
     suite.environment["TORCH_EXTENSIONS_DIR"] = str(suite.folder / "compiled")
-    if compiles(suite):
-        features(suite, 2)
-        features(suite, 3)
-        suite.names_the_killed(suite.ranks("torch_killed.py", 3))
+    suite.environment["TORCHINDUCTOR_CACHE_DIR"] = str(suite.folder / "inductor")  # One for all ranks: they compile the same.
+    if not compiles(suite):
+        return
+    forms(suite)
+    for size, form in ((2, "compiled"), (3, "compiled"), (2, "python"), (3, "mixed")):
+        for script in ("torch_ranks.py", "torch_training.py"):
+            features(suite, script, size, form)
+    for form in ("compiled", "python"):
+        suite.names_the_killed(suite.ranks("torch_killed.py", 3, form))
+    two_hosts(suite)
+    for size, form in ((2, "compiled"), (4, "compiled"), (2, "python")):
+        own_tests(suite, size, form)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
 """Annulus as a back end of torch.distributed: init_process_group("annulus"). docs/pytorch.md is the guide.
 
 PyTorch finds `register` by the entry point torch.distributed.backends, so programs need not import this package. It is written in C++
-(annulus_torch/src) and compiled when it is first used, once for each version of PyTorch (native.py).
+(annulus_torch/src) and compiled when it is first used, once for each version of PyTorch (native.py). Where that cannot be done, a form in Python
+takes its place (python_form; forms.py chooses).
 """
 
 import datetime
 
-__all__ = ["register"]
+__all__ = ["form", "register"]
 
 DEVICES = ["cpu"]
 
@@ -19,10 +20,17 @@ def register():
         dist.Backend.register_backend("annulus", _make, extended_api=True, devices=DEVICES)
 
 
+def form():
+    """Which form of the back end this process uses: "compiled" or "python". Compiles it if that has not been done."""
+    from annulus_torch import forms
+
+    return forms.chosen()[0]
+
+
 def _make(options, _backend_options=None):
     """The back end of one group. Blocks until all its ranks have come, at most for the group's timeout."""
-    from annulus_torch import native
+    from annulus_torch import forms
 
     timeout = options.timeout
     seconds = timeout.total_seconds() if isinstance(timeout, datetime.timedelta) else float(timeout)
-    return native.load().make(options.store, options.group_rank, options.group_size, max(1, round(seconds * 1000)))
+    return forms.chosen()[1].make(options.store, options.group_rank, options.group_size, max(1, round(seconds * 1000)))

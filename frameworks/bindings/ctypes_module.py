@@ -1,12 +1,12 @@
-"""Writes Python bindings by ctypes from pyannulus.h alone: that this is mechanical is what bindings_test.py shows.
+"""Writes Python bindings by ctypes from annulus.h alone.
 
-Every function, struct, enumeration and constant of the header is in the module, under its own name.
+Every function, struct, enumeration and constant of the header is in the module, under its own name. tests/abi/bindings_test.py
+compares them with the compiler's.
 """
 
 import re
-import sys
 
-sys.dont_write_bytecode = True
+from header import Header, split_commas
 
 PLAIN = {
     "void": "None", "int": "c.c_int", "double": "c.c_double", "size_t": "c.c_size_t", "int32_t": "c.c_int32",
@@ -16,7 +16,7 @@ FUNCTION = re.compile(r"(.+) \(\*\)\((.*)\)")
 
 
 def ctype(kind):
-    """The ctypes expression for a C type as describe.py spells it."""
+    """The ctypes expression for a C type as header.py spells it."""
     pointer = FUNCTION.fullmatch(kind)
     if pointer:
         parameters = [ctype(each.strip()) for each in pointer.group(2).split(",") if each.strip() != "void"]
@@ -30,9 +30,9 @@ def ctype(kind):
     return "c.c_void_p" if target == "void" else f"c.POINTER({ctype(target)})"
 
 
-def module(describe, header_text):
+def module(header_text):
     """The text of the module."""
-    header = describe.Header(header_text)
+    header = Header(header_text)
     lines = ["import ctypes as c", ""]
     lines += [f"{name} = {value}" for name, value in
               re.findall(r"^#define (ANNULUS_\w+) +\(?(-?\w+)\)?", header_text, re.MULTILINE) if value.lstrip("-").isdigit()]
@@ -51,6 +51,6 @@ def module(describe, header_text):
         function = re.match(r"function (\w+): (\S.*?) \((.*)\)$", line)
         if function:
             name, returned, parameters = function.groups()
-            kinds = [ctype(kind) for kind in describe.split_commas(parameters) if kind != "void"]
+            kinds = [ctype(kind) for kind in split_commas(parameters) if kind != "void"]
             lines.append(f"    library.{name}.restype, library.{name}.argtypes = {ctype(returned)}, [{', '.join(kinds)}]")
     return "\n".join(lines + ["    return library", ""])

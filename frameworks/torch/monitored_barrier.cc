@@ -1,0 +1,75 @@
+// Rank 0 waits until all others have left a key, and then lets each go by another one. Both have the number of barriers
+// that the rank has passed, so a rank that missed one fits into the next; a rank that gives up takes its key back.
+#include "frameworks/torch/monitored_barrier.h"
+
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace annulus_torch {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Whether the key is in the store by then.
+bool Comes(c10d::Store& store, const std::string& key, Clock::time_point deadline) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+  try {
+    store.wait({key}, std::max(left, std::chrono::milliseconds(1)));
+    return true;
+  } catch (const c10::Error&) {
+    return false;
+  }
+}
+
+}  // namespace
+
+MonitoredBarrier::MonitoredBarrier(c10::intrusive_ptr<c10d::Store> store, int rank, int size)
+    : store_(std::move(store)), rank_(rank), passed_(size) {}
+
+void MonitoredBarrier::Pass(std::chrono::milliseconds limit, bool wait_all_ranks) {
+  // A connection of its own: other threads may use the store while this one waits.
+  const c10::intrusive_ptr<c10d::Store> store = store_->clone();
+  if (rank_ == 0) {
+    PassOthers(*store, limit, wait_all_ranks);
+  } else {
+    PassSelf(*store, limit);
+  }
+}
+
+std::string MonitoredBarrier::Key(const char* what, int rank) const {
+  return "annulus/monitored_barrier/" + std::to_string(rank) + "/" + std::to_string(passed_[rank]) + what;
+}
+
+void MonitoredBarrier::PassOthers(c10d::Store& store, std::chrono::milliseconds limit, bool wait_all_ranks) {
+  const Clock::time_point deadline = Clock::now() + limit;
+  const std::string why = " failed to pass monitoredBarrier in " + std::to_string(limit.count()) + " ms";
+  const int size = static_cast<int>(passed_.size());
+  std::string missing;
+  for (int rank = 1; rank < size; ++rank) {
+    TORCH_CHECK(wait_all_ranks || Clock::now() < deadline, "[Rank 0]: Rank 0 timed out in monitoredBarrier after ",
+                limit.count(), " ms; ranks before ", rank, " came in time");
+    if (Comes(store, Key("/here", rank), deadline)) continue;
+    missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
+    TORCH_CHECK(wait_all_ranks, "[Rank 0]: Rank ", missing, why);
+  }
+  TORCH_CHECK(missing.empty(), "[Rank 0]: Ranks ", missing, why);
+  for (int rank = 1; rank < size; ++rank) {
+    store.set(Key("/go", rank), std::string("1"));
+    ++passed_[rank];
+  }
+}
+
+void MonitoredBarrier::PassSelf(c10d::Store& store, std::chrono::milliseconds limit) {
+  store.set(Key("/here", rank_), std::string("1"));
+  const bool goes = Comes(store, Key("/go", rank_), Clock::now() + limit);
+  if (!goes) store.deleteKey(Key("/here", rank_));
+  TORCH_CHECK(goes, "[Rank ", rank_, "]: Rank ", rank_,
+              " successfully reached monitoredBarrier, but received errors while waiting for send/recv from rank 0: it "
+              "let no rank go on within ",
+              limit.count(), " ms. Look at rank 0's output, which names the ranks that were missing");
+  ++passed_[rank_];
+}
+
+}  // namespace annulus_torch
