@@ -13,7 +13,12 @@ int Window(const AlgorithmJob& job) { return 2 * Ahead(job) + 2; }
 
 }  // namespace
 
-TwoHop::TwoHop(int rank, const AlgorithmJob& job, const Links* links) : ahead_(Ahead(job)), fold_(rank, job.nranks()) {
+TwoHop::TwoHop(int rank, const AlgorithmJob& job, const Links* links)
+    : asks_(job.settings.algorithm != Algorithm::kTwoHop),
+      ahead_(Ahead(job)),
+      question_(rank, job.nranks(), links),
+      ring_(rank, job, links),
+      fold_(rank, job.nranks()) {
   for (int k = 1; k < job.nranks(); ++k) {
     const int peer = (rank + k) % job.nranks();
     endpoints_.push_back(links->At(peer, 0));
@@ -22,20 +27,63 @@ TwoHop::TwoHop(int rank, const AlgorithmJob& job, const Links* links) : ahead_(A
 }
 
 size_t TwoHop::MemoryBytes(const AlgorithmJob& job) {
-  return sizeof(TwoHop) + static_cast<size_t>(job.nranks()) * (HopLink::MemoryBytes(Window(job)) + sizeof(Endpoint*));
+  return sizeof(TwoHop) + kRingRow.memory_bytes(job) +
+         static_cast<size_t>(job.nranks()) * (HopLink::MemoryBytes(Window(job)) + sizeof(Endpoint*));
 }
 
 void TwoHop::Start(const ScheduleParams& params, const Work* work) {
+  params_ = params;
   work_ = work;
-  schedule_ = TwoHopSchedule(params, ahead_);
-  for (HopLink& link : links_) link.Start(&schedule_, work);
+  if (!asks_) return StartHops();
+  stage_ = Stage::kAsks;
+  own_answer_ = std::byte{IsRegistered()};
+  asking_ = *work;
+  asking_.input = ConstBuffer(&own_answer_);
+  question_.Start(&asking_, sizeof own_answer_);
+}
+
+bool TwoHop::IsRegistered() const {
+  if (work_->input.queue != nullptr || work_->output.queue != nullptr || work_->custom.scales) return false;
+  const size_t bytes = params_.count * params_.element_bytes;
+  return std::all_of(endpoints_.begin(), endpoints_.end(), [this, bytes](Endpoint* endpoint) {
+    InPlace* const in_place = endpoint->shortcuts().in_place;
+    return in_place != nullptr && in_place->SendsFrom(work_->input.data, bytes) &&
+           in_place->SendsFrom(work_->output.data, bytes);
+  });
+}
+
+Status TwoHop::Ask(bool* moved) {
+  ANNULUS_RETURN_IF_ERROR(question_.Progress(moved));
+  const bool has_left = question_.Flush();
+  if (!question_.done() || !has_left) return Status();
+  bool all = own_answer_ == std::byte{1};
+  for (size_t k = 0; k < links_.size(); ++k) all &= *question_.data(k) == std::byte{1};
+  question_.TakeAll();
+  *moved = true;
+  if (all) {
+    StartHops();
+  } else {
+    stage_ = Stage::kRing;
+    ring_.Start(params_, work_);
+  }
+  return Status();
+}
+
+void TwoHop::StartHops() {
+  stage_ = Stage::kHops;
+  schedule_ = TwoHopSchedule(params_, ahead_);
+  for (HopLink& link : links_) link.Start(&schedule_, work_);
   is_folding_ = false;
   folded_ = 0;
-  done_ = false;
 }
 
 Status TwoHop::Advance(bool* moved) {
-  if (done_) return Status();
+  if (stage_ == Stage::kAsks) ANNULUS_RETURN_IF_ERROR(Ask(moved));
+  if (stage_ == Stage::kHops) return Hop(moved);
+  return stage_ == Stage::kRing ? ring_.Progress(moved) : Status();
+}
+
+Status TwoHop::Hop(bool* moved) {
   for (HopLink& link : links_) ANNULUS_RETURN_IF_ERROR(link.Receive(moved));
   ANNULUS_RETURN_IF_ERROR(Fold(moved));
   bool is_over = folded_ == schedule_.size();
@@ -43,7 +91,9 @@ Status TwoHop::Advance(bool* moved) {
     ANNULUS_RETURN_IF_ERROR(link.Send(folded_, moved));
     is_over &= link.done();
   }
-  if (is_over) done_ = *moved = true;
+  if (!is_over) return Status();
+  stage_ = Stage::kDone;
+  *moved = true;
   return Status();
 }
 
@@ -76,11 +126,15 @@ bool TwoHop::HasArrived(uint64_t slice) {
 }
 
 bool TwoHop::WaitsFor(const Endpoint* endpoint) const {
+  if (stage_ == Stage::kAsks) return question_.WaitsFor(endpoint);
+  if (stage_ == Stage::kRing) return ring_.WaitsFor(endpoint);
   const auto found = std::find(endpoints_.begin(), endpoints_.end(), endpoint);
   return found != endpoints_.end() && links_[static_cast<size_t>(found - endpoints_.begin())].waits();
 }
 
 int TwoHop::AwaitedPeer() const {
+  if (stage_ == Stage::kAsks) return question_.AwaitedPeer();
+  if (stage_ == Stage::kRing) return ring_.AwaitedPeer();
   // A result may wait for a third rank; a slice that is to be folded waits for its sender alone.
   const auto first = [this](auto is_awaited) {
     const auto found = std::find_if(links_.begin(), links_.end(), is_awaited);

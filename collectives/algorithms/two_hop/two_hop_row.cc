@@ -1,4 +1,4 @@
-// Row of the exchange in two hops (two_hop.h): large allreduces between the ranks of one host.
+// Row of the exchange in two hops (two_hop.h): large allreduces between ranks that share memory.
 #include "collectives/algorithms/two_hop/two_hop.h"
 
 namespace annulus {
@@ -14,6 +14,21 @@ const char* WhyNot(const Question& q) {
   if (q.job.nranks() > kMaxOneHopRanks) return "more than 16 ranks";
   if (q.job.topology.between_hosts()) return "ranks on several hosts";
   return q.is_small ? "no more than ANNULUS_SMALL_BYTES" : nullptr;
+}
+
+// Smallest allreduce for which ranks ask each other whether all buffers are registered, which costs one hop. From here
+// on that is a hundredth of the call's time.
+constexpr size_t kLeastBytes = 256 * 1024;
+
+bool StandsInForRing(const Question& q) {
+  const Topology& topology = q.job.topology;
+  const bool share_memory = topology.near != nullptr && topology.near->same_host_only && !topology.by_system_calls;
+  return share_memory && q.kind == CollectiveKind::kAllreduce && q.bytes >= kLeastBytes;
+}
+
+// Registered memory is divided by the reducer into blocks, for each of which the function would be called.
+const char* TypeWhyNot(const PlanSettings& /*settings*/, const Call& call, size_t /*element_bytes*/) {
+  return IsUserOp(call.op) ? "a function of the user's" : nullptr;
 }
 
 double Seconds(const Question& q) {
@@ -43,6 +58,8 @@ const AlgorithmRow kTwoHopRow = {
     .memory_bytes = MemoryBytes,
     .make = Make,
     .may_stream_output = false,  // The result is sent from the output.
+    .type_why_not = TypeWhyNot,
+    .stands_in_for_ring = StandsInForRing,
 };
 
 }  // namespace annulus
