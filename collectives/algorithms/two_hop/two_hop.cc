@@ -45,10 +45,14 @@ void TwoHop::Start(const ScheduleParams& params, const Work* work) {
 bool TwoHop::IsRegistered() const {
   if (work_->input.queue != nullptr || work_->output.queue != nullptr || work_->custom.scales) return false;
   const size_t bytes = params_.count * params_.element_bytes;
-  return std::all_of(endpoints_.begin(), endpoints_.end(), [this, bytes](Endpoint* endpoint) {
+  // Slices between registered buffers that follow each other are copied, as any others.
+  const size_t slice = std::min(params_.slice_bytes, bytes);
+  return std::all_of(endpoints_.begin(), endpoints_.end(), [=, this](Endpoint* endpoint) {
     InPlace* const in_place = endpoint->shortcuts().in_place;
-    return in_place != nullptr && in_place->SendsFrom(work_->input.data, bytes) &&
-           in_place->SendsFrom(work_->output.data, bytes);
+    const auto lends = [&](const std::byte* data) {
+      return in_place->SendsFrom(data, slice) && in_place->SendsFrom(data + bytes - slice, slice);
+    };
+    return in_place != nullptr && lends(work_->input.data) && lends(work_->output.data);
   });
 }
 

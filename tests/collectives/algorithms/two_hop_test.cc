@@ -32,7 +32,7 @@ struct Direction {
 class Job {
  public:
   Job(ScheduleParams params, int ahead, size_t slots, unsigned seed) : n_(params.nranks), slots_(slots), random_(seed) {
-    for (params.rank = 0; params.rank < n_; ++params.rank) ranks_.push_back({TwoHopSchedule(params, ahead)});
+    for (params.rank = 0; params.rank < n_; ++params.rank) ranks_.push_back({TwoHopSchedule(params, ahead), 0, {}, {}});
     for (Rank& rank : ranks_) {
       rank.arrived.resize(rank.schedule.size());
       rank.written.resize(params.count);

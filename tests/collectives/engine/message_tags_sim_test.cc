@@ -54,7 +54,7 @@ class Sorting {
       half->got_from = peer;
       half->got_tag = tag;
     };
-    for (int r = 0; r < nranks(); ++r) ranks_.push_back({SimMessageRank(&world_, r, plan_, done)});
+    for (int r = 0; r < nranks(); ++r) ranks_.push_back({SimMessageRank(&world_, r, plan_, done), {}});
     constexpr size_t kCounts[] = {1, 100, 1000, 5000, 20000};
     count_ = kCounts[random_() % std::size(kCounts)];
     if (competes() && count_ > 100) count_ = 20000;  // What nobody asks for fits into the store, or is offered.
@@ -247,14 +247,14 @@ class Sorting {
   const bool with_any_;
   size_t count_ = 0;
   bool more_ = false;
-  std::vector<SortingRank> ranks_;
   std::list<Halfway> halves_;
+  std::vector<SortingRank> ranks_;
 };
 
 void ExpectNoHang(const Sorting& sorting) {
   for (int r = 0; r < sorting.nranks(); ++r) {
-    ASSERT_TRUE(sorting.rank(r).status.ok()) << sorting.rank(r).status.ToString();
-    ASSERT_FALSE(sorting.rank(r).messages->busy()) << "rank " << r << " hangs";
+    ASSERT_TRUE(sorting.rank(r).base.status().ok()) << sorting.rank(r).base.status().ToString();
+    ASSERT_FALSE(sorting.rank(r).base.busy()) << "rank " << r << " hangs";
   }
 }
 
@@ -285,7 +285,7 @@ TEST(MessageTagsSimTest, ReceivesFromOneRankAndFromAnyCompeteInTheOrderOfPosting
     Sorting sorting(seed, Asks::kCompete);
     sorting.Run();
     for (int r = 0; r < sorting.nranks(); ++r)
-      ASSERT_TRUE(sorting.rank(r).status.ok()) << sorting.rank(r).status.ToString();
+      ASSERT_TRUE(sorting.rank(r).base.status().ok()) << sorting.rank(r).base.status().ToString();
     ASSERT_NO_FATAL_FAILURE(sorting.ExpectNoOvertaking());
     ASSERT_NO_FATAL_FAILURE(sorting.ExpectFairCompetition());
   }
