@@ -85,7 +85,7 @@ std::vector<Bytes> SimulatedResults(uint64_t seed, bool on_device, int nranks, C
   options.plan.channels = 1 + seed % 2;
   // More ranks have log steps anyway, and a tree for the smallest calls.
   if (seed % 3 == 1 && nranks <= kMaxOneHopRanks) options.plan.algorithm = Algorithm::kLogSteps;
-  if (seed % 3 == 2) options.plan.algorithm = Algorithm::kTwoHop;
+  if (seed % 3 == 2 && nranks <= kMaxOneHopRanks) options.plan.algorithm = Algorithm::kTwoHop;
   options.world.slots = options.plan.slots;
   options.world.slot_bytes = SlotBytes(options.plan);
   call.sequence = 1;

@@ -152,8 +152,8 @@ TEST_P(MessagesSimTest, EveryMessageArrivesWhole) {
     Post post(seed, GetParam());
     post.Run();
     for (int r = 0; r < post.world().options().nranks; ++r) {
-      ASSERT_TRUE(post.rank(r).status.ok()) << post.rank(r).status.ToString();
-      ASSERT_FALSE(post.rank(r).messages->busy()) << "hang";
+      ASSERT_TRUE(post.rank(r).status().ok()) << post.rank(r).status().ToString();
+      ASSERT_FALSE(post.rank(r).busy()) << "hang";
     }
     for (const Letter& letter : post.letters()) {
       ASSERT_TRUE(letter.sent && letter.received) << letter.from << " to " << letter.to;
