@@ -16,7 +16,7 @@ int Window(const AlgorithmJob& job) { return 2 * Ahead(job) + 2; }
 TwoHop::TwoHop(int rank, const AlgorithmJob& job, const Links* links)
     : asks_(job.settings.algorithm != Algorithm::kTwoHop),
       ahead_(Ahead(job)),
-      question_(rank, job.nranks(), links),
+      question_(rank, job.nranks(), links, /*counts=*/false),
       ring_(rank, job, links),
       fold_(rank, job.nranks()) {
   for (int k = 1; k < job.nranks(); ++k) {
