@@ -2,11 +2,15 @@
 
 #include <algorithm>
 
+#include "base/check.h"
+
 namespace annulus {
 namespace {
 
 // Half of the slots: the other half is for slices that come while these are folded.
 int Ahead(const AlgorithmJob& job) { return RoundSlices(job.settings); }
+
+constexpr size_t kPageBytes = 4096;
 
 // The slices that are ahead, as many results, and one more each way.
 int Window(const AlgorithmJob& job) { return 2 * Ahead(job) + 2; }
@@ -35,6 +39,7 @@ void TwoHop::Start(const ScheduleParams& params, const Work* work) {
   params_ = params;
   work_ = work;
   if (!asks_) return StartHops();
+  ANNULUS_CHECK(question_.most_bytes() >= sizeof own_answer_);
   stage_ = Stage::kAsks;
   own_answer_ = std::byte{IsRegistered()};
   asking_ = *work;
@@ -43,16 +48,21 @@ void TwoHop::Start(const ScheduleParams& params, const Work* work) {
 }
 
 bool TwoHop::IsRegistered() const {
-  if (work_->input.queue != nullptr || work_->output.queue != nullptr || work_->custom.scales) return false;
   const size_t bytes = params_.count * params_.element_bytes;
-  // The middle stands for all: the first and the last page of registered memory may be shared with something else. What
-  // cannot be read in place is copied.
   const size_t slice = std::min(params_.slice_bytes, bytes);
-  return std::all_of(endpoints_.begin(), endpoints_.end(), [=, this](Endpoint* endpoint) {
+  // Registered memory consists of whole pages. What cannot be read in place is copied.
+  const size_t first = std::min(kPageBytes, (bytes - slice) / 2);
+  bool all = work_->input.queue == nullptr && work_->output.queue == nullptr && !work_->custom.scales;
+  // Each link is asked, whatever the others say: this is also how peers hear what is registered no more.
+  for (Endpoint* const endpoint : endpoints_) {
     InPlace* const in_place = endpoint->shortcuts().in_place;
-    const auto lends = [&](const std::byte* data) { return in_place->SendsFrom(data + (bytes - slice) / 2, slice); };
-    return in_place != nullptr && lends(work_->input.data) && lends(work_->output.data);
-  });
+    for (const std::byte* const data : {work_->input.data, static_cast<const std::byte*>(work_->output.data)}) {
+      for (const size_t at : {first, bytes - slice - first}) {
+        all &= in_place != nullptr && in_place->SendsFrom(data + at, slice);
+      }
+    }
+  }
+  return all;
 }
 
 Status TwoHop::Ask(bool* moved) {

@@ -4,16 +4,23 @@
 namespace annulus {
 namespace {
 
+// Whether all ranks share memory; also where the transport is not known yet.
+bool ShareMemory(const Topology& topology) {
+  return topology.near == nullptr || (topology.near->same_host_only && !topology.by_system_calls);
+}
+
 bool HasTwoHops(const AlgorithmJob& job) {
-  return job.nranks() > 2 && job.nranks() <= kMaxOneHopRanks && !job.topology.between_hosts();
+  if (job.nranks() <= 2 || job.nranks() > kMaxOneHopRanks || job.topology.between_hosts()) return false;
+  return ShareMemory(job.topology) || job.settings.algorithm == Algorithm::kTwoHop;
 }
 
 const char* WhyNot(const Question& q) {
-  if (!IsAllreduce(q.kind)) return "not an allreduce";
+  if (q.kind != CollectiveKind::kAllreduce) return "no allreduce of its own";
   if (q.job.nranks() <= 2) return "fewer than three ranks";
   if (q.job.nranks() > kMaxOneHopRanks) return "more than 16 ranks";
   if (q.job.topology.between_hosts()) return "ranks on several hosts";
-  return q.is_small ? "no more than ANNULUS_SMALL_BYTES" : nullptr;
+  if (q.is_small) return "no more than ANNULUS_SMALL_BYTES";
+  return HasTwoHops(q.job) ? nullptr : "ranks that do not share memory";
 }
 
 // Smallest allreduce for which ranks ask each other whether all buffers are registered, which costs one hop. From here
@@ -21,9 +28,7 @@ const char* WhyNot(const Question& q) {
 constexpr size_t kLeastBytes = 256 * 1024;
 
 bool StandsInForRing(const Question& q) {
-  const Topology& topology = q.job.topology;
-  const bool share_memory = topology.near != nullptr && topology.near->same_host_only && !topology.by_system_calls;
-  return share_memory && q.kind == CollectiveKind::kAllreduce && q.bytes >= kLeastBytes;
+  return q.job.topology.near != nullptr && ShareMemory(q.job.topology) && q.bytes >= kLeastBytes;
 }
 
 // Registered memory is divided by the reducer into blocks, for each of which the function would be called.
@@ -57,7 +62,6 @@ const AlgorithmRow kTwoHopRow = {
     .add_links = AddLinks,
     .memory_bytes = MemoryBytes,
     .make = Make,
-    .may_stream_output = false,  // The result is sent from the output.
     .type_why_not = TypeWhyNot,
     .stands_in_for_ring = StandsInForRing,
 };

@@ -3,8 +3,8 @@
 //
 // What goes over a link, each way, is a sequence of items: the slices that the receiver folds, and the sender's
 // results. The first `ahead` slices come first; then a result and a slice take turns; the last results come last. Both
-// ends know the sequence. An item waits only for items of slices before its own, or of the same slice in the first hop,
-// so any number of slots is enough.
+// ends know the sequence. A slice waits for slots, and so for the folds of slices before it; a result waits for the
+// slices that are ahead of it on its link. So nothing waits in a circle, whatever the number of slots.
 //
 // As a Schedule it is the folds of this rank, slice by slice.
 //

@@ -189,26 +189,6 @@ TEST_P(TwoHopTest, EveryPartIsFoldedOnceAndReachesAllWhateverTheSlots) {
   }
 }
 
-// The chunks of a group differ in size by more than one element.
-TEST_P(TwoHopTest, ChunksMayDiffer) {
-  ScheduleParams params;
-  params.kind = CollectiveKind::kAllreduceGroup;
-  params.nranks = GetParam();
-  params.element_bytes = 4;
-  params.slice_bytes = 8;
-  std::mt19937 random(3);
-  for (int round = 0; round < 20; ++round) {
-    std::vector<Part> chunks;
-    params.count = 0;
-    for (int rank = 0; rank < params.nranks; ++rank) {
-      chunks.push_back({params.count, random() % 3 == 0 ? 0 : random() % 15});
-      params.count += chunks.back().elements;
-    }
-    params.input_parts = chunks.data();
-    ASSERT_EQ(Job(params, 1 + round % 4, 1 + static_cast<size_t>(round) % 3, 5).Run(), "") << "round " << round;
-  }
-}
-
 INSTANTIATE_TEST_SUITE_P(Ranks, TwoHopTest, testing::Range(2, kMaxOneHopRanks + 1));
 
 }  // namespace
