@@ -29,10 +29,8 @@ Tag TagOf(const Work& work, const Step& step) {
 
 void HopPeer::Start(const Work* work, const Step* send, const Step* receive) {
   work_ = work;
-  sends_ = send != nullptr;
-  receives_ = receive != nullptr;
-  if (sends_) send_step_ = *send;
-  if (receives_) recv_step_ = *receive;
+  send_step_ = send != nullptr ? *send : Step();
+  recv_step_ = receive != nullptr ? *receive : Step();
   outgoing_ = annulus::Send();
   incoming_ = Recv();
   slot_ = nullptr;
@@ -50,7 +48,7 @@ bool HopPeer::SendsFrom(const Work::Place& source) const {
 }
 
 Status HopPeer::Send(bool* moved) {
-  if (!sends_ || send_posted_) return Status();
+  if (!sends() || send_posted_) return Status();
   if (outgoing_.data == nullptr && slot_ == nullptr) {
     const Work::Place source = SourceAt(0);
     if (SendsFrom(source)) {
@@ -96,7 +94,7 @@ Status HopPeer::PostSend(bool* moved) {
 }
 
 Status HopPeer::Receive(bool* moved) {
-  if (!receives_) return Status();
+  if (!receives()) return Status();
   if (!recv_posted_) {
     const Work::Place output = recv_step_.store ? work_->OutputAt(recv_step_.output_offset) : Work::Place();
     const bool lands = recv_step_.store && recv_step_.bytes > 0 && output.bytes >= recv_step_.bytes &&
@@ -130,7 +128,7 @@ Status HopPeer::Receive(bool* moved) {
 }
 
 Status HopPeer::Release() {
-  if (!receives_ || incoming_.landing != nullptr) return Status();
+  if (!receives() || incoming_.landing != nullptr) return Status();
   endpoint_->Release(&incoming_);
   return incoming_.code == Code::kOk ? Status() : Work::GaveUpInPlace(incoming_.code, recv_step_.recv_from);
 }

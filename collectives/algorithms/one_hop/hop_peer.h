@@ -24,9 +24,9 @@ class HopPeer {
 
   bool send_posted() const { return send_posted_; }
   bool recv_posted() const { return recv_posted_; }
-  bool sent() const { return !sends_ || (send_posted_ && outgoing_.code == Code::kOk); }
+  bool sent() const { return !sends() || (send_posted_ && outgoing_.code == Code::kOk); }
   // Whether the peer's slice has arrived and, if it belongs in the output, has been stored there.
-  bool came() const { return !receives_ || (received_ && stored_.done()); }
+  bool came() const { return !receives() || (received_ && stored_.done()); }
   // Arrived slice, when it is to be folded. Valid until Release.
   const std::byte* data() const { return incoming_.data; }
   // Gives the arrived slice back, unless it landed in the output. Errors: kPeerLost when the peer gave up while its
@@ -41,6 +41,8 @@ class HopPeer {
  private:
   Status PostSend(bool* moved);
   Status Pack(bool* moved);
+  bool sends() const { return send_step_.send_to >= 0; }
+  bool receives() const { return recv_step_.recv_from >= 0; }
   Work::Place SourceAt(size_t offset) const {
     const Step& step = send_step_;
     return step.from_output ? work_->OutputAt(step.output_offset + offset) : work_->InputAt(step.input_offset + offset);
@@ -60,8 +62,6 @@ class HopPeer {
   std::byte* slot_ = nullptr;  // Slot that is being filled.
   PieceWork packed_;           // Copy of the user's data into the slot.
   PieceWork stored_;           // Copy of the arrived slice into the user's output.
-  bool sends_ = false;
-  bool receives_ = false;
   bool send_posted_ = false;
   bool recv_posted_ = false;
   bool received_ = false;
