@@ -286,11 +286,7 @@ Status Pipeline::Retire(Flight* flight, bool* moved) {
   if (has_slot && !flight->released && (!flight->sends_arrival || sent)) {
     flight->source->Release(flight->recv);
     flight->released = *moved = true;
-    if (flight->recv->code != Code::kOk) {
-      return {flight->recv->code,
-              "rank " + std::to_string(flight->step.recv_from) + " gave up while its memory was read in place",
-              flight->step.recv_from, 0};
-    }
+    if (flight->recv->code != Code::kOk) return Work::GaveUpInPlace(flight->recv->code, flight->step.recv_from);
   }
   if (!sent) return Status();
   flight->done = *moved = true;

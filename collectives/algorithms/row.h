@@ -75,6 +75,9 @@ struct AlgorithmRow {
   // Reason why the ring is better for a supported call because of its type or operation; null when it is not. A null
   // function: there is no such reason.
   const char* (*type_why_not)(const PlanSettings& settings, const Call& call, size_t element_bytes) = nullptr;
+  // Whether it takes the place of the ring, where the ring is chosen and users name no algorithm: its runner finds out
+  // at the start of each call which of the two is better. A null function: it is chosen like the others.
+  bool (*stands_in_for_ring)(const Question& question) = nullptr;
   // Sets the parameters of a schedule that only this algorithm has. A null function: there are none.
   void (*add_params)(const Topology& topology, ScheduleParams* params) = nullptr;
 };

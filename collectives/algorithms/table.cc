@@ -11,6 +11,7 @@
 #include "collectives/algorithms/one_hop/one_hop.h"
 #include "collectives/algorithms/ring/ring.h"
 #include "collectives/algorithms/tree/tree_exchange.h"
+#include "collectives/algorithms/two_hop/two_hop.h"
 #include "collectives/algorithms/two_level/two_level.h"
 
 namespace annulus {
@@ -23,6 +24,7 @@ constexpr const AlgorithmRow* kRows[] = {
     &kLogGatherRow,
     &kLogStepsRow,
     &kOneHopRow,
+    &kTwoHopRow,
     &kRingRow,
     // For calls that only one algorithm supports.
     &kDirectRow,

@@ -3,7 +3,10 @@
 // Threads: filled before the runner starts; then constant until it is done.
 #pragma once
 
+#include <string>
+
 #include "base/clock.h"
+#include "base/status.h"
 #include "collectives/core/buffer.h"
 #include "collectives/core/collective.h"
 #include "collectives/core/links.h"
@@ -67,6 +70,11 @@ struct Work {
     if (segments == nullptr) return {output.data + offset, SIZE_MAX, output.queue};
     const Segments::Place place = segments->At(offset);
     return {place.output.data, place.bytes, place.output.queue};
+  }
+
+  // Error of a slice whose data was read in the memory of `peer`, which has given up meanwhile.
+  static Status GaveUpInPlace(Code code, int peer) {
+    return {code, "rank " + std::to_string(peer) + " gave up while its memory was read in place", peer, 0};
   }
 
   // Time for the timeline; 0 when there is no timeline.

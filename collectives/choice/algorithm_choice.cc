@@ -63,20 +63,32 @@ Algorithm AlgorithmChoice::Choose(CollectiveKind kind, size_t bytes, Order order
   if (topology_.nranks == 1 || !CanBeChosen(kind)) return OnlyWay(kind);
   const Question question{job(), nominal_, kind, LargestOf(ClassOf(bytes)), IsSmall(bytes)};
   if (settings_.algorithm && OrderOf(*settings_.algorithm) == Order::kRing) order = Order::kRing;
-  const auto can = [&](const AlgorithmRow* row) {
-    return row->why_not(question) == nullptr && (order == Order::kOther || OrderOf(row->algorithm) == order);
+  if (settings_.algorithm) {
+    const bool can = RowOf(*settings_.algorithm).why_not(question) == nullptr;
+    const bool is_in_order = order == Order::kOther || OrderOf(*settings_.algorithm) == order;
+    return can && is_in_order ? *settings_.algorithm : ChooseItself(question, order);
+  }
+  const Algorithm chosen = ChooseItself(question, order);
+  const auto stands_in = [&](const AlgorithmRow* row) {
+    return row->stands_in_for_ring != nullptr && row->why_not(question) == nullptr && row->stands_in_for_ring(question);
   };
-  const auto is_wanted = [&](const AlgorithmRow* row) { return row->algorithm == settings_.algorithm && can(row); };
   const std::span<const AlgorithmRow* const> rows = ChoosableAlgorithms();
-  const auto wanted = std::ranges::find_if(rows, is_wanted);
-  if (wanted != rows.end()) return (*wanted)->algorithm;
-  if (!measured_) return (*std::ranges::find_if(rows, can))->algorithm;
+  const auto other = chosen == Algorithm::kRing ? std::ranges::find_if(rows, stands_in) : rows.end();
+  return other != rows.end() ? (*other)->algorithm : chosen;
+}
+
+Algorithm AlgorithmChoice::ChooseItself(const Question& question, Order order) const {
+  const auto can = [&](const AlgorithmRow* row) {
+    return row->stands_in_for_ring == nullptr && row->why_not(question) == nullptr &&
+           (order == Order::kOther || OrderOf(row->algorithm) == order);
+  };
+  if (!measured_) return (*std::ranges::find_if(ChoosableAlgorithms(), can))->algorithm;
   Algorithm fastest = Algorithm::kRing;
   double least = std::numeric_limits<double>::infinity();
   for (const AlgorithmRow* row : ChoosableAlgorithms()) {
     if (!can(row)) continue;
-    const double seconds =
-        row->seconds({job(), CostsFor(row->algorithm, question.bytes), kind, question.bytes, question.is_small});
+    const JobCosts costs = CostsFor(row->algorithm, question.bytes);
+    const double seconds = row->seconds({job(), costs, question.kind, question.bytes, question.is_small});
     if (seconds >= least) continue;
     least = seconds;
     fastest = row->algorithm;

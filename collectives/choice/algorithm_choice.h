@@ -85,6 +85,8 @@ class AlgorithmChoice {
 
   static size_t PowerOf(size_t bytes) { return bytes <= 1 ? 0 : static_cast<size_t>(std::bit_width(bytes - 1)); }
   AlgorithmJob job() const { return {settings_, topology_}; }
+  // Chooses among the algorithms that do not stand in for others.
+  Algorithm ChooseItself(const Question& question, Order order) const;
   bool IsSmall(size_t bytes) const { return bytes <= settings_.small_bytes; }
   size_t ClassOf(size_t bytes) const {
     return IsSmall(bytes) ? PowerOf(bytes) : kPowers + std::min(PowerOf(bytes), kPowers - 1);

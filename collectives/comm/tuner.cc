@@ -9,6 +9,7 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "collectives/algorithms/table.h"
 
 namespace annulus {
 namespace {
@@ -129,7 +130,9 @@ Status Tuner::MeasureAlgorithm(Algorithm algorithm, AlgorithmFactors* factors) {
 
 Status Tuner::Measure(MeasuredFactors* factors) {
   for (size_t place = 0; place < factors->size(); ++place) {
-    ANNULUS_RETURN_IF_ERROR(MeasureAlgorithm(kAlgorithms[place].algorithm, &(*factors)[place]));
+    const Algorithm algorithm = kAlgorithms[place].algorithm;
+    if (RowOf(algorithm).stands_in_for_ring != nullptr) continue;  // It is not chosen by its costs.
+    ANNULUS_RETURN_IF_ERROR(MeasureAlgorithm(algorithm, &(*factors)[place]));
   }
   job_.choose(nominal_);
   std::array<std::byte, kFactorsBytes> bytes;

@@ -20,9 +20,10 @@ enum class Algorithm : uint8_t {
   kLogSteps,
   kLogGather,
   kTree,
+  kTwoHop,
 };
 
-constexpr int kAlgorithmCount = 8;
+constexpr int kAlgorithmCount = 9;
 
 // The order in which contributions are added: that of the ring (docs/determinism.md), with its bits, or another one.
 enum class Order : uint8_t { kRing, kOther };
@@ -38,6 +39,7 @@ inline constexpr AlgorithmName kAlgorithms[] = {
     {Algorithm::kRing, "ring", Order::kRing},          {Algorithm::kOneHop, "one_hop", Order::kRing},
     {Algorithm::kLogSteps, "log_steps", Order::kRing}, {Algorithm::kLogGather, "log_gather", Order::kRing},
     {Algorithm::kTree, "tree", Order::kOther},         {Algorithm::kTwoLevel, "two_level", Order::kOther},
+    {Algorithm::kTwoHop, "two_hop", Order::kRing},
 };
 
 // Name of the library's own choice.

@@ -39,7 +39,7 @@ struct Part {
 struct Step {
   enum class Kind : uint8_t {
     kRelay,  // [receive,] [reduce with the input,] [store to the output,] [send]; at least one of them.
-    // The following two are used by the one-hop exchange only.
+    // The following two are used by the exchanges in one and two hops only.
     kHold,  // Receive, and keep the arrival for a kFold of this schedule.
     kFold,  // Output range = fold of the held arrivals and the own input over all ranks from first_rank on. Waits for
             // all steps before it.
@@ -48,7 +48,8 @@ struct Step {
   bool reduce = false;
   bool store = false;
   bool finish = false;       // The result is a complete reduction.
-  bool from_output = false;  // kTwoLevel: the data it sends or reduces with is in the output, not in the input.
+  // kTwoLevel, kTwoHop: the data it sends or reduces with is in the output, not in the input.
+  bool from_output = false;
   int recv_from = -1;
   int send_to = -1;
   uint32_t chunk = 0;  // With `slice`, names the slice on the wire.

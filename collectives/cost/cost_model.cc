@@ -105,6 +105,15 @@ double OneHopSeconds(int nranks, double bytes, const LinkCosts& costs) {
                                      costs.ranks_per_core * core - costs.latency_s});
 }
 
+double TwoHopSeconds(int nranks, double bytes, const LinkCosts& costs) {
+  if (nranks <= 1) return 0;
+  const double messages = nranks - 1;
+  const double chunk = bytes / nranks;
+  const double core = messages * WorkSeconds(chunk, false, costs);
+  return OneHopSeconds(nranks, chunk, costs) + costs.latency_s +
+         std::max({messages * chunk * costs.byte_s, core, costs.ranks_per_core * core - costs.latency_s});
+}
+
 double LogGatherSeconds(int nranks, double bytes, const LinkCosts& costs) {
   if (nranks <= 1) return 0;
   double seconds = 0;

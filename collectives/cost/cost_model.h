@@ -40,8 +40,12 @@ double ChainSeconds(int nranks, double bytes, const RingSlices& slices, const Li
 // One hop: every rank sends its data to every other rank, and each reduces for itself.
 double OneHopSeconds(int nranks, double bytes, const LinkCosts& costs);
 
-// The same traffic in ceil(log2 n) messages: an allgather of the inputs after Bruck, and a local fold in the ring's
-// order.
+// Two hops: every rank sends each other rank its part of that rank's chunk, reduces its own chunk, and sends the result
+// to all.
+double TwoHopSeconds(int nranks, double bytes, const LinkCosts& costs);
+
+// The traffic of one hop in ceil(log2 n) messages: an allgather of the inputs after Bruck, and a local fold in the
+// ring's order.
 double LogGatherSeconds(int nranks, double bytes, const LinkCosts& costs);
 
 // Log steps with less traffic, in the ring's order. An all-to-all after Bruck brings each rank all inputs of its chunk,

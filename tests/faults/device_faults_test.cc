@@ -54,9 +54,10 @@ class DeviceFaultsTest : public testing::TestWithParam<DeviceCase> {
 
   // Starts the job; the culprit does something else than the others.
   void Start(const std::vector<std::string>& arguments, const std::vector<std::string>& of_culprit,
-             int64_t timeout_ms = 60'000) {
+             int64_t timeout_ms = 60'000, const char* algorithm = "auto") {
     ranks_ = std::make_unique<RankProcesses>(
         kRanks, RankProcesses::Environment{{"ANNULUS_TRANSPORT", GetParam().transport},
+                                           {"ANNULUS_ALGORITHM", algorithm},
                                            {"ANNULUS_TIMEOUT_MS", std::to_string(timeout_ms)}});
     for (int rank = 0; rank < kRanks; ++rank)
       ranks_->Start(rank, rank == culprit() ? of_culprit : arguments, Gpu(HasGpu(rank)));
@@ -115,9 +116,10 @@ TEST_P(DeviceFaultsTest, StoppedRankIsNamedAndTheStreamsOfTheOthersGoOn) {
   }
 }
 
-// The survivors' calls return when their GPUs have begun and done what they were given before.
+// The survivors' calls return when their GPUs have begun and done what they were given before. A ring gives them work
+// before all ranks have entered.
 TEST_P(DeviceFaultsTest, KilledRankIsNamedWhileGpusAreBusyWithOtherWork) {
-  Start({"hold"}, {"idle"});
+  Start({"hold"}, {"idle"}, 60'000, "ring");
   for (int rank = 0; rank < kRanks; ++rank) {
     const bool holds = rank != culprit() && HasGpu(rank);
     ASSERT_TRUE(!holds || Writes(ranks_.get(), rank, "holding")) << ranks_->output(rank);

@@ -139,6 +139,8 @@ Status ShmEndpoint::Progress(bool* moved) {
   if (!peer_gone_ && (bell_.rung() || bell_.LookDue())) ReadSocket();
   if (!Drained()) return Status();
   *moved = true;
+  // The peer may have given back what it had read after the look at the sends above, and before it left.
+  if (!sender_.idle() && sender_.Complete(&fault_)) return Status();
   End(Lost(), Code::kPeerLost);
   return status_;
 }

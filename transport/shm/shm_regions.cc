@@ -10,6 +10,7 @@
 #include <cstring>
 #include <new>
 #include <string>
+#include <utility>
 
 #include "base/check.h"
 #include "transport/file_message.h"
@@ -60,7 +61,9 @@ void ShmOwnRegions::Refresh() {
 
 ShmPeerRegions::~ShmPeerRegions() {
   while (!regions_.empty()) Unmap(&regions_.back());
-  if (file_ >= 0) close(file_);
+  for (const int file : {file_, next_file_}) {
+    if (file >= 0) close(file);
+  }
 }
 
 void ShmPeerRegions::Fault(const ShmFault& fault) {
@@ -74,11 +77,13 @@ bool ShmPeerRegions::TakeFault(ShmFault* fault) {
 }
 
 void ShmPeerRegions::Feed(const char* data, size_t bytes, int fd) {
-  if (fd >= 0 && file_ >= 0) {
+  if (fd >= 0 && file_ < 0) {
+    file_ = fd;
+  } else if (fd >= 0 && partial_bytes_ > 0 && next_file_ < 0) {
+    next_file_ = fd;
+  } else if (fd >= 0) {
     Fault({"memory files without a notice", 2, 1, 0});
     close(fd);
-  } else if (fd >= 0) {
-    file_ = fd;
   }
   while (bytes > 0 && fault_.field == nullptr) {
     if (partial_bytes_ == 0 && *data == kShmBellByte) {
@@ -110,8 +115,7 @@ void ShmPeerRegions::Take(const ShmNotice& notice) {
 
 void ShmPeerRegions::Share(const ShmNotice& notice) {
   if (file_ < 0) return Fault({"memory files with a notice", 0, 1, 0});
-  const int fd = file_;
-  file_ = -1;
+  const int fd = std::exchange(file_, std::exchange(next_file_, -1));
   struct stat file;
   void* base = MAP_FAILED;
   int error = 0;

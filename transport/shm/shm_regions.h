@@ -106,7 +106,8 @@ class ShmPeerRegions {
   std::vector<Copied> copies_;
   char partial_[sizeof(ShmNotice)];  // A notice that has arrived in part.
   size_t partial_bytes_ = 0;
-  int file_ = -1;  // File for the next notice that shares a region.
+  int file_ = -1;       // File for the next notice that shares a region.
+  int next_file_ = -1;  // File for the one after that: the rest of one may come together with the next.
   ShmFault fault_;
   std::atomic<uint64_t> mapped_{0};
 };

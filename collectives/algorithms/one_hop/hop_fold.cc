@@ -4,8 +4,10 @@
 
 namespace annulus {
 
-void HopFold::Start(const ScheduleParams& params, const OneHopSchedule* schedule, const Work* work) {
+void HopFold::Start(const Schedule* schedule, Range range, const Work* work) {
   schedule_ = schedule;
+  first_ = range.first;
+  folds_ = range.steps;
   work_ = work;
   fold_ = -1;
   op_ = SliceOp();
@@ -14,11 +16,10 @@ void HopFold::Start(const ScheduleParams& params, const OneHopSchedule* schedule
   op_.num_sources = nranks_;
   op_.type = work->type;
   op_.op = work->op;
-  folds_ = Reduces(params.kind) ? nranks_ : 0;
-  // Two operands give the same bits in any order, so all chunks can be folded alike.
-  const bool at_once = nranks_ == 2 && params.kind == CollectiveKind::kAllreduce && work_->custom.user == nullptr;
-  if (!at_once) return;
-  folds_ = 1;
+}
+
+void HopFold::StartWhole(const ScheduleParams& params, const Work* work) {
+  Start(nullptr, {0, 1}, work);
   step_ = Step();
   step_.finish = true;
   step_.bytes = params.count * params.element_bytes;
@@ -53,7 +54,7 @@ Status HopFold::Advance(bool* moved) {
       if (!folded_.done()) return Status();
     }
     if (++fold_ == folds_) break;
-    const bool folds = is_single() || schedule_->At(static_cast<size_t>(2 * nranks_ + fold_), &step_);
+    const bool folds = is_single() || schedule_->At(first_ + static_cast<size_t>(fold_), &step_);
     folded_.Start(folds ? step_.bytes : 0);
   }
   return Status();

@@ -1,22 +1,31 @@
-// HopFold: reduces what has arrived in a one-hop exchange into the user's output, chunk by chunk, in the ring's order.
+// HopFold: reduces what has arrived in an exchange of one or two hops into the user's output, one step of the schedule
+// after the other, in the ring's order.
 //
 // Threads: one at a time. Nothing allocates.
 #pragma once
 
 #include <array>
 
-#include "collectives/algorithms/one_hop/one_hop_schedule.h"
 #include "collectives/algorithms/one_hop/piece_work.h"
 #include "collectives/algorithms/work.h"
+#include "collectives/core/schedule.h"
 
 namespace annulus {
 
 class HopFold {
  public:
+  // The steps of a schedule that fold: `steps` from index `first` on.
+  struct Range {
+    size_t first = 0;
+    int steps = 0;
+  };
+
   HopFold(int rank, int nranks) : rank_(rank), nranks_(nranks) {}
 
-  // Plans the folds of a call. The schedule and the work stay valid until done.
-  void Start(const ScheduleParams& params, const OneHopSchedule* schedule, const Work* work);
+  // Begins the folds of these steps. The schedule and the work stay valid until done.
+  void Start(const Schedule* schedule, Range range, const Work* work);
+  // Begins a call that one fold does as a whole.
+  void StartWhole(const ScheduleParams& params, const Work* work);
   // The same call again, with other buffers.
   void StartAgain() { fold_ = -1; }
 
@@ -27,7 +36,7 @@ class HopFold {
   }
 
   // Whether one fold of the whole call does, so that Run may be used.
-  bool is_single() const { return folds_ == 1; }
+  bool is_single() const { return schedule_ == nullptr; }
   // Folds everything now. For a call whose buffers are one piece of host memory each.
   void Run();
   // Folds as far as the memory's domains allow. Sets *moved when something changed.
@@ -40,7 +49,8 @@ class HopFold {
 
   const int rank_;
   const int nranks_;
-  const OneHopSchedule* schedule_ = nullptr;
+  const Schedule* schedule_ = nullptr;  // Null: one fold of the whole call.
+  size_t first_ = 0;                    // Index of its first step that folds.
   const Work* work_ = nullptr;
   int folds_ = 0;  // Number of folds of this work.
   int fold_ = 0;   // Current fold; -1 before the first.

@@ -29,10 +29,8 @@ Tag TagOf(const Work& work, const Step& step) {
 
 void HopPeer::Start(const Work* work, const Step* send, const Step* receive) {
   work_ = work;
-  sends_ = send != nullptr;
-  receives_ = receive != nullptr;
-  if (sends_) send_step_ = *send;
-  if (receives_) recv_step_ = *receive;
+  send_step_ = send != nullptr ? *send : Step();
+  recv_step_ = receive != nullptr ? *receive : Step();
   outgoing_ = annulus::Send();
   incoming_ = Recv();
   slot_ = nullptr;
@@ -41,14 +39,20 @@ void HopPeer::Start(const Work* work, const Step* send, const Step* receive) {
   send_posted_ = recv_posted_ = received_ = false;
 }
 
+bool HopPeer::SendsFrom(const Work::Place& source) const {
+  if (send_step_.bytes == 0 || source.bytes < send_step_.bytes || Scales()) return false;
+  const Limits& limits = endpoint_->limits();
+  if (limits.sends_from.Has(source.kind())) return true;
+  return lends_ && in_place_ != nullptr && limits.in_place.Has(source.kind()) &&
+         in_place_->SendsFrom(source.data, send_step_.bytes);
+}
+
 Status HopPeer::Send(bool* moved) {
-  if (!sends_ || send_posted_) return Status();
+  if (!sends() || send_posted_) return Status();
   if (outgoing_.data == nullptr && slot_ == nullptr) {
-    const Work::Place input = work_->InputAt(send_step_.input_offset);
-    const bool in_place =
-        endpoint_->limits().sends_from.Has(input.kind()) && !work_->custom.scales && input.bytes >= send_step_.bytes;
-    if (in_place && send_step_.bytes > 0) {
-      outgoing_.data = input.data;
+    const Work::Place source = SourceAt(0);
+    if (SendsFrom(source)) {
+      outgoing_.data = source.data;
     } else {
       Status acquired = endpoint_->AcquireSlot(&slot_);
       if (acquired.would_block()) return Status();
@@ -62,13 +66,13 @@ Status HopPeer::Send(bool* moved) {
 
 Status HopPeer::Pack(bool* moved) {
   const auto submit = [this](size_t begin, size_t* end, Submission* piece) {
-    const Work::Place input = work_->InputAt(send_step_.input_offset + begin);
-    *end = begin + std::min(*end - begin, input.bytes);
-    SliceOp op = CopyOp(*work_, input.data, slot_ + begin, *end - begin);
-    op.custom = work_->custom;
-    if (op.custom.scales) op.scaled_source = 0;
+    const Work::Place source = SourceAt(begin);
+    *end = begin + std::min(*end - begin, source.bytes);
+    SliceOp op = CopyOp(*work_, source.data, slot_ + begin, *end - begin);
+    if (!send_step_.from_output) op.custom = work_->custom;
+    if (Scales()) op.scaled_source = 0;
     op.streams[0] = in_place_ != nullptr && in_place_->StreamsSlots();
-    return piece->Submit(input.queue, op);
+    return piece->Submit(source.queue, op);
   };
   return packed_.Advance(submit, moved);
 }
@@ -90,7 +94,7 @@ Status HopPeer::PostSend(bool* moved) {
 }
 
 Status HopPeer::Receive(bool* moved) {
-  if (!receives_) return Status();
+  if (!receives()) return Status();
   if (!recv_posted_) {
     const Work::Place output = recv_step_.store ? work_->OutputAt(recv_step_.output_offset) : Work::Place();
     const bool lands = recv_step_.store && recv_step_.bytes > 0 && output.bytes >= recv_step_.bytes &&
@@ -123,8 +127,10 @@ Status HopPeer::Receive(bool* moved) {
   return stored_.Advance(submit, moved);
 }
 
-void HopPeer::Release() {
-  if (receives_ && incoming_.landing == nullptr) endpoint_->Release(&incoming_);
+Status HopPeer::Release() {
+  if (!receives() || incoming_.landing != nullptr) return Status();
+  endpoint_->Release(&incoming_);
+  return incoming_.code == Code::kOk ? Status() : Work::GaveUpInPlace(incoming_.code, recv_step_.recv_from);
 }
 
 }  // namespace annulus

@@ -1,4 +1,4 @@
-// HopPeer: the slices that the one-hop exchange posts on the link with one peer, at most one each way.
+// HopPeer: a slice to one peer, and one from it, of an exchange in one or two hops.
 //
 // Threads: one at a time. Nothing allocates.
 #pragma once
@@ -10,7 +10,9 @@ namespace annulus {
 
 class HopPeer {
  public:
-  explicit HopPeer(Endpoint* endpoint) : endpoint_(endpoint), in_place_(endpoint->shortcuts().in_place) {}
+  // `lends`: the peer may read registered memory in place, which takes as long as it likes.
+  explicit HopPeer(Endpoint* endpoint, bool lends = false)
+      : endpoint_(endpoint), in_place_(endpoint->shortcuts().in_place), lends_(lends) {}
 
   // Begins the steps of the schedule that concern this peer; null: nothing goes in that direction. `work` stays valid
   // until done.
@@ -20,13 +22,16 @@ class HopPeer {
   Status Send(bool* moved);
   Status Receive(bool* moved);
 
-  bool sent() const { return !sends_ || (send_posted_ && outgoing_.code == Code::kOk); }
+  bool send_posted() const { return send_posted_; }
+  bool recv_posted() const { return recv_posted_; }
+  bool sent() const { return !sends() || (send_posted_ && outgoing_.code == Code::kOk); }
   // Whether the peer's slice has arrived and, if it belongs in the output, has been stored there.
-  bool came() const { return !receives_ || (received_ && stored_.done()); }
+  bool came() const { return !receives() || (received_ && stored_.done()); }
   // Arrived slice, when it is to be folded. Valid until Release.
   const std::byte* data() const { return incoming_.data; }
-  // Gives the arrived slice back, unless it landed in the output.
-  void Release();
+  // Gives the arrived slice back, unless it landed in the output. Errors: kPeerLost when the peer gave up while its
+  // memory was read in place.
+  Status Release();
 
   // Whether something posted is not complete, or failed.
   bool waits() const {
@@ -36,19 +41,27 @@ class HopPeer {
  private:
   Status PostSend(bool* moved);
   Status Pack(bool* moved);
+  bool sends() const { return send_step_.send_to >= 0; }
+  bool receives() const { return recv_step_.recv_from >= 0; }
+  Work::Place SourceAt(size_t offset) const {
+    const Step& step = send_step_;
+    return step.from_output ? work_->OutputAt(step.output_offset + offset) : work_->InputAt(step.input_offset + offset);
+  }
+  bool Scales() const { return work_->custom.scales && !send_step_.from_output; }
+  // Whether the slice can be sent from where it is.
+  bool SendsFrom(const Work::Place& source) const;
 
   Endpoint* const endpoint_;
   InPlace* const in_place_;  // May be null.
+  const bool lends_;
   const Work* work_ = nullptr;
   Step send_step_;
   Step recv_step_;
   annulus::Send outgoing_;
   Recv incoming_;
   std::byte* slot_ = nullptr;  // Slot that is being filled.
-  PieceWork packed_;           // Copy of the user's input into the slot.
+  PieceWork packed_;           // Copy of the user's data into the slot.
   PieceWork stored_;           // Copy of the arrived slice into the user's output.
-  bool sends_ = false;
-  bool receives_ = false;
   bool send_posted_ = false;
   bool recv_posted_ = false;
   bool received_ = false;

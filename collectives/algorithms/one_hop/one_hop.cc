@@ -31,7 +31,13 @@ void OneHop::Start(const ScheduleParams& params, const Work* work) {
   work_ = work;
   schedule_ = OneHopSchedule(params, 0);
   is_short_ = TakesShortPath(params, *work);
-  fold_.Start(params, &schedule_, work);
+  // Two operands give the same bits in any order, so all chunks can be folded alike.
+  const bool at_once = nranks_ == 2 && params.kind == CollectiveKind::kAllreduce && work->custom.user == nullptr;
+  if (at_once) {
+    fold_.StartWhole(params, work);
+  } else {
+    fold_.Start(&schedule_, {2 * static_cast<size_t>(nranks_), Reduces(params.kind) ? nranks_ : 0}, work);
+  }
   done_ = false;
   if (!is_short_) return StartPosts();
   const bool is_barrier = params.kind == CollectiveKind::kBarrier;
@@ -103,7 +109,7 @@ Status OneHop::Advance(bool* moved) {
   for (size_t k = 0; k < posts_.size(); ++k) fold_.SetArrival(k, posts_[k].data());
   ANNULUS_RETURN_IF_ERROR(fold_.Advance(moved));
   if (!fold_.done()) return Status();
-  for (HopPeer& peer : posts_) peer.Release();
+  for (HopPeer& peer : posts_) ANNULUS_RETURN_IF_ERROR(peer.Release());
   done_ = *moved = true;
   return Status();
 }

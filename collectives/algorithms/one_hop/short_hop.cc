@@ -7,7 +7,7 @@
 
 namespace annulus {
 
-ShortHop::ShortHop(int rank, int nranks, const Links* links) : rank_(rank) {
+ShortHop::ShortHop(int rank, int nranks, const Links* links, bool counts) : rank_(rank), counts_(counts) {
   if (nranks < 2) return;
   most_bytes_ = UINT32_MAX;
   for (int k = 1; k < nranks; ++k) {
@@ -43,7 +43,7 @@ Status ShortHop::SendAll(bool* moved) {
     ANNULUS_RETURN_IF_ERROR(std::move(sent));
     peer.sent = *moved = true;
     --unsent_;
-    work_->monitor->Sent(peer.rank, bytes_);
+    if (counts_) work_->monitor->Sent(peer.rank, bytes_);
   }
   return Status();
 }
@@ -61,7 +61,7 @@ Status ShortHop::ReceiveAll(bool* moved) {
     peer.data = slice.data;
     peer.came = *moved = true;
     --missing_;
-    work_->monitor->Received(peer.rank, bytes_);
+    if (counts_) work_->monitor->Received(peer.rank, bytes_);
   }
   return Status();
 }

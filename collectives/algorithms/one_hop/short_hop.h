@@ -13,8 +13,9 @@ namespace annulus {
 
 class ShortHop {
  public:
-  // `links` outlives it, and has a link to each other rank on channel 0.
-  ShortHop(int rank, int nranks, const Links* links);
+  // `links` outlives it, and has a link to each other rank on channel 0. `counts`: the slices are data, which the
+  // monitor counts.
+  ShortHop(int rank, int nranks, const Links* links, bool counts = true);
 
   // Largest slice that all links accept on the short path, in bytes; 0: some link has no short path.
   size_t most_bytes() const { return most_bytes_; }
@@ -63,6 +64,7 @@ class ShortHop {
   Status ReceiveAll(bool* moved);
 
   const int rank_;
+  const bool counts_;
   size_t most_bytes_ = 0;
   bool polls_in_memory_ = true;  // Otherwise polls are system calls.
   std::vector<Peer> peers_;

@@ -85,13 +85,14 @@ std::vector<Bytes> SimulatedResults(uint64_t seed, bool on_device, int nranks, C
   options.plan.channels = 1 + seed % 2;
   // More ranks have log steps anyway, and a tree for the smallest calls.
   if (seed % 3 == 1 && nranks <= kMaxOneHopRanks) options.plan.algorithm = Algorithm::kLogSteps;
+  if (seed % 3 == 2 && nranks <= kMaxOneHopRanks) options.plan.algorithm = Algorithm::kTwoHop;
   options.world.slots = options.plan.slots;
   options.world.slot_bytes = SlotBytes(options.plan);
   call.sequence = 1;
   options.call = call;
   options.input_seed = kInputSeed;
   options.on_device = on_device;
-  options.in_place = seed % 3 == 0;
+  options.in_place = seed % 5 < 2;
   if (seed % 2 == 1) options.stream_bytes = 0;
   options.timeout = 100 * kSecond;
   SimJob job(options);

@@ -161,6 +161,55 @@ INSTANTIATE_TEST_SUITE_P(RanksAndHosts, RegisteredTest,
                                   std::to_string(std::get<1>(info.param)) + "hosts";
                          });
 
+uint64_t SentTo(annulus_comm_t* comm, int peer) {
+  annulus_peer_counters_t counters{};
+  counters.struct_bytes = sizeof counters;
+  EXPECT_EQ(annulus_comm_peer_counters(comm, peer, &counters), ANNULUS_OK) << LastMessage();
+  return counters.sent_bytes;
+}
+
+class TwoHopsTest : public testing::TestWithParam<int> {};
+
+// A ring would send to the next rank alone.
+TEST_P(TwoHopsTest, LargeAllreducesGoStraightToAllWhereAllBuffersAreRegistered) {
+  ClusterConfig c;
+  c.nranks = GetParam();
+  Cluster(c).Run([&c](annulus_comm_t* comm, int rank) {
+    const int peer = (rank + 2) % c.nranks;
+    struct Case {
+      int ordinary_in;   // The rank whose input is not registered; -1: none.
+      int ordinary_out;  // The same for outputs.
+      Kind others;
+      size_t count;
+      ReduceOp op = ReduceOp::kSum;
+    };
+    const Case cases[] = {{-1, -1, Kind::kAllocated, 70001},
+                          {1, -1, Kind::kAllocated, 300001},
+                          {-1, c.nranks - 1, Kind::kAllocated, 70001},
+                          {-1, -1, Kind::kRegistered, 1000000},
+                          {-1, -1, Kind::kAllocated, 2500003, ReduceOp::kAvg}};
+    for (const Case& each : cases) {
+      for (const bool in_place : {false, true}) {
+        Call call;
+        call.kind = CollectiveKind::kAllreduce;
+        call.type = each.count % 2 == 0 ? DataType::kBFloat16 : DataType::kFloat32;
+        call.op = each.op;
+        call.count = each.count;
+        const uint64_t before = SentTo(comm, peer);
+        Check(comm, call, rank, c, each.ordinary_in == rank ? Kind::kOrdinary : each.others,
+              each.ordinary_out == rank ? Kind::kOrdinary : each.others, in_place);
+        if (HasFatalFailure()) return;
+        const uint64_t sent = SentTo(comm, peer) - before;
+        const bool all = each.ordinary_in < 0 && (each.ordinary_out < 0 || in_place);
+        const size_t chunk = each.count / static_cast<size_t>(c.nranks) * TypeBytes(call.type);
+        EXPECT_TRUE(all ? sent >= 2 * chunk : sent == 0) << each.count << ": " << sent << " bytes";
+      }
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, TwoHopsTest, testing::Values(3, 4, 5));
+
 uint64_t Mapped(annulus_comm_t* comm) {
   annulus_memory_t memory{};
   memory.struct_bytes = sizeof memory;

@@ -67,6 +67,7 @@ SimJobOptions MakeOptions(uint64_t seed) {
   options.in_place = random() % 2 && !IsAlltoall(options.call.kind);
   if (random() % 3 == 0) options.plan.algorithm = Algorithm::kLogSteps;
   if (random() % 4 == 0) options.plan.algorithm = Algorithm::kTree;
+  if (random() % 3 == 0) options.plan.algorithm = Algorithm::kTwoHop;
   const bool by_system_calls = random() % 2 == 0;
   if (by_system_calls && random() % 2 == 0) {
     std::vector<int> host_of;

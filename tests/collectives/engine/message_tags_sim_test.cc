@@ -7,22 +7,17 @@
 
 #include <algorithm>
 #include <list>
-#include <memory>
 #include <random>
-#include <string>
 #include <utility>
 #include <vector>
 
-#include "collectives/algorithms/table.h"
 #include "collectives/engine/messages.h"
-#include "collectives/observe/monitor.h"
+#include "tests/collectives/engine/sim_message_rank.h"
 #include "tests/soak/rounds.h"
 #include "transport/sim/sim_world.h"
 
 namespace annulus {
 namespace {
-
-constexpr Nanoseconds kNever = 24 * 3600 * kSecond;  // Nothing ends by a deadline: the machine's time stands still.
 
 // One end of a message. Its first number says which message it is.
 struct Halfway {
@@ -37,12 +32,9 @@ struct Halfway {
 };
 
 struct SortingRank {
-  std::unique_ptr<Links> links;
-  std::unique_ptr<Monitor> monitor;
-  std::unique_ptr<Messages> messages;
+  SimMessageRank base;
   std::vector<Halfway*> halves;  // In the order in which they are posted.
   size_t posted = 0;
-  Status status;
 };
 
 // What receives of a job ask for.
@@ -56,7 +48,13 @@ enum class Asks {
 class Sorting {
  public:
   Sorting(uint64_t seed, Asks asks) : random_(seed), asks_(asks), world_(WorldOf(seed)), with_any_(asks == Asks::kAny) {
-    for (int r = 0; r < nranks(); ++r) MakeRank(r);
+    const auto done = [](void* cookie, int peer, int32_t tag) {
+      Halfway* const half = static_cast<Halfway*>(cookie);
+      half->is_done = true;
+      half->got_from = peer;
+      half->got_tag = tag;
+    };
+    for (int r = 0; r < nranks(); ++r) ranks_.push_back({SimMessageRank(&world_, r, plan_, done), {}});
     constexpr size_t kCounts[] = {1, 100, 1000, 5000, 20000};
     count_ = kCounts[random_() % std::size(kCounts)];
     if (competes() && count_ > 100) count_ = 20000;  // What nobody asks for fits into the store, or is offered.
@@ -66,9 +64,6 @@ class Sorting {
       }
     }
     for (SortingRank& rank : ranks_) Shuffle(&rank.halves);
-  }
-  ~Sorting() {
-    for (SortingRank& rank : ranks_) rank.links->Close();
   }
 
   SimWorld& world() { return world_; }
@@ -84,7 +79,7 @@ class Sorting {
         moved = false;
         for (int r = 0; r < nranks(); ++r) {
           for (uint64_t number = random_() % 5; number-- > 2;) moved |= PostNext(r);
-          moved |= Drive(r);
+          moved |= ranks_[r].base.Drive();
         }
       }
       for (int r = 0; r < nranks(); ++r) more_ |= PostNext(r);
@@ -167,29 +162,6 @@ class Sorting {
     return options;
   }
 
-  void MakeRank(int r) {
-    SortingRank& rank = ranks_.emplace_back();
-    rank.links = std::make_unique<Links>(nranks(), plan_.channels + 1);
-    for (const NeededLink& link : LinksNeeded(r, {plan_, Topology(nranks())}))
-      rank.links->Add(link.peer, link.channel, world_.MakeEndpoint(r, link.peer, link.channel));
-    rank.monitor = std::make_unique<Monitor>(nranks());
-    MessagesConfig config;
-    config.rank = r;
-    config.nranks = nranks();
-    config.plan = plan_;
-    config.links = rank.links.get();
-    config.monitor = rank.monitor.get();
-    config.timeout = kNever;
-    config.done = [](void* cookie, int peer, int32_t tag) {
-      Halfway* const half = static_cast<Halfway*>(cookie);
-      half->is_done = true;
-      half->got_from = peer;
-      half->got_tag = tag;
-    };
-    rank.messages = std::make_unique<Messages>(std::move(config));
-    world_.SetControl(r, {[](int, std::string) {}, [](int) {}});
-  }
-
   // Messages whose tags and receives can be paired whatever the order: as many receives for each tag as messages have
   // it; those with any tag only where all of the pair are, and those from any rank with one tag only where all that ask
   // for it are.
@@ -235,7 +207,7 @@ class Sorting {
 
   bool PostNext(int r) {
     SortingRank& rank = ranks_[r];
-    if (rank.posted == rank.halves.size() || !rank.status.ok() || !world_.runs(r)) return false;
+    if (rank.posted == rank.halves.size() || !rank.base.status().ok() || !world_.runs(r)) return false;
     Halfway* const half = rank.halves[rank.posted++];
     Message message;
     message.sends = half->sends;
@@ -246,18 +218,7 @@ class Sorting {
     message.count = half->data.size();
     message.type = DataType::kInt32;
     message.cookie = half;
-    rank.messages->Reserve(1);
-    rank.messages->Post(message);
-    return true;
-  }
-
-  bool Drive(int r) {
-    SortingRank& rank = ranks_[r];
-    if (!world_.runs(r) || !rank.status.ok() || !rank.messages->busy()) return false;
-    bool moved = false;
-    rank.status = rank.messages->Progress(&moved);
-    if (rank.status.ok()) return moved;
-    rank.links->Close();
+    rank.base.Post(message);
     return true;
   }
 
@@ -286,14 +247,14 @@ class Sorting {
   const bool with_any_;
   size_t count_ = 0;
   bool more_ = false;
-  std::vector<SortingRank> ranks_;
   std::list<Halfway> halves_;
+  std::vector<SortingRank> ranks_;
 };
 
 void ExpectNoHang(const Sorting& sorting) {
   for (int r = 0; r < sorting.nranks(); ++r) {
-    ASSERT_TRUE(sorting.rank(r).status.ok()) << sorting.rank(r).status.ToString();
-    ASSERT_FALSE(sorting.rank(r).messages->busy()) << "rank " << r << " hangs";
+    ASSERT_TRUE(sorting.rank(r).base.status().ok()) << sorting.rank(r).base.status().ToString();
+    ASSERT_FALSE(sorting.rank(r).base.busy()) << "rank " << r << " hangs";
   }
 }
 
@@ -324,7 +285,7 @@ TEST(MessageTagsSimTest, ReceivesFromOneRankAndFromAnyCompeteInTheOrderOfPosting
     Sorting sorting(seed, Asks::kCompete);
     sorting.Run();
     for (int r = 0; r < sorting.nranks(); ++r)
-      ASSERT_TRUE(sorting.rank(r).status.ok()) << sorting.rank(r).status.ToString();
+      ASSERT_TRUE(sorting.rank(r).base.status().ok()) << sorting.rank(r).base.status().ToString();
     ASSERT_NO_FATAL_FAILURE(sorting.ExpectNoOvertaking());
     ASSERT_NO_FATAL_FAILURE(sorting.ExpectFairCompetition());
   }
@@ -350,11 +311,11 @@ TEST(MessageTagsSimTest, ALostPeerEndsWhatWaitsForIt) {
       const SortingRank& rank = sorting.rank(r);
       // A receive from any rank may wait for those that are left.
       const bool waits_for_any = seed % 2 == 0 && n > 2;
-      ASSERT_TRUE(!rank.messages->busy() || !rank.status.ok() || waits_for_any) << "rank " << r << " hangs";
-      if (rank.status.ok()) continue;
+      ASSERT_TRUE(!rank.base.busy() || !rank.base.status().ok() || waits_for_any) << "rank " << r << " hangs";
+      if (rank.base.status().ok()) continue;
       ++failures;
-      ASSERT_EQ(rank.status.code(), Code::kPeerLost) << rank.status.ToString();
-      ASSERT_TRUE(rank.status.peer() >= 0 && rank.status.peer() < n) << rank.status.ToString();
+      ASSERT_EQ(rank.base.status().code(), Code::kPeerLost) << rank.base.status().ToString();
+      ASSERT_TRUE(rank.base.status().peer() >= 0 && rank.base.status().peer() < n) << rank.base.status().ToString();
     }
   }
   EXPECT_GT(failures * 10, Rounds(120, 20000) * 2) << "too few faults hit a message for the test to mean something";

@@ -4,15 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <list>
-#include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "collectives/algorithms/slice_tag.h"
-#include "collectives/algorithms/table.h"
 #include "collectives/engine/messages.h"
-#include "collectives/observe/monitor.h"
+#include "tests/collectives/engine/sim_message_rank.h"
 #include "tests/device/sim_device.h"
 #include "transport/sim/sim_world.h"
 
@@ -32,20 +29,15 @@ struct End {
 class Ranks {
  public:
   explicit Ranks(int nranks, uint64_t seed = 1) : world_(WorldOf(nranks, seed)) {
-    for (int r = 0; r < nranks; ++r) MakeRank(r);
-  }
-  ~Ranks() {
-    for (Rank& rank : ranks_) {
-      if (rank.queue != nullptr) rank.queue->Drain();
-      rank.links->Close();
-    }
+    const auto done = [](void* cookie, int, int32_t) { static_cast<End*>(cookie)->is_done = true; };
+    for (int r = 0; r < nranks; ++r) ranks_.emplace_back(&world_, r, plan_, done);
   }
 
   SimWorld& world() { return world_; }
   int channel() const { return plan_.channels; }
-  Endpoint* link(int r, int peer) { return ranks_[r].links->At(peer, channel()); }
-  Messages& messages(int r) { return *ranks_[r].messages; }
-  const Status& status(int r) const { return ranks_[r].status; }
+  Endpoint* link(int r, int peer) { return ranks_[r].link(peer, channel()); }
+  Messages& messages(int r) { return ranks_[r].messages(); }
+  const Status& status(int r) const { return ranks_[r].status(); }
 
   const End* Send(int from, int to, int32_t tag, size_t count, Nanoseconds timeout = 0) {
     return Post(from, to, {true, tag, count, timeout});
@@ -55,18 +47,16 @@ class Ranks {
   }
   // Into memory of a device, which takes its time.
   const End* ReceiveOnDevice(int to, int from, size_t count, uint64_t seed) {
-    Rank& rank = ranks_[to];
-    rank.device = std::make_unique<SimDevice>(SimDeviceOptions{seed, 16, &world_.clock()});
-    EXPECT_TRUE(rank.device->OpenQueue(ReduceOn::kAuto, &rank.queue).ok());
-    return Post(to, from, {false, 0, count, 0, {rank.device->Allocate(count * sizeof(int32_t)), rank.queue.get()}});
+    std::byte* const memory = ranks_[to].OpenDevice(seed)->Allocate(count * sizeof(int32_t));
+    return Post(to, from, {false, 0, count, 0, {memory, ranks_[to].queue()}});
   }
-  void Leave(int r) { ranks_[r].links->Close(); }
+  void Leave(int r) { ranks_[r].End(); }
 
   // Lets everything move that can before the time goes on.
   void Settle() {
     for (bool moved = true; moved;) {
       moved = false;
-      for (size_t r = 0; r < ranks_.size(); ++r) moved |= Drive(static_cast<int>(r));
+      for (SimMessageRank& rank : ranks_) moved |= rank.Drive();
     }
   }
   void Run() {
@@ -76,14 +66,6 @@ class Ranks {
   }
 
  private:
-  struct Rank {
-    std::unique_ptr<SimDevice> device;   // Null: it has none.
-    std::unique_ptr<DomainQueue> queue;  // Of its device.
-    std::unique_ptr<Links> links;
-    std::unique_ptr<Monitor> monitor;
-    std::unique_ptr<Messages> messages;
-    Status status;
-  };
   struct Wanted {
     bool sends;
     int32_t tag;
@@ -104,25 +86,6 @@ class Ranks {
     return options;
   }
 
-  void MakeRank(int r) {
-    const int n = world_.options().nranks;
-    Rank& rank = ranks_.emplace_back();
-    rank.links = std::make_unique<Links>(n, plan_.channels + 1);
-    for (const NeededLink& link : LinksNeeded(r, {plan_, Topology(n)}))
-      rank.links->Add(link.peer, link.channel, world_.MakeEndpoint(r, link.peer, link.channel));
-    rank.monitor = std::make_unique<Monitor>(n);
-    MessagesConfig config;
-    config.rank = r;
-    config.nranks = n;
-    config.plan = plan_;
-    config.links = rank.links.get();
-    config.monitor = rank.monitor.get();
-    config.timeout = kNever;
-    config.done = [](void* cookie, int, int32_t) { static_cast<End*>(cookie)->is_done = true; };
-    rank.messages = std::make_unique<Messages>(std::move(config));
-    world_.SetControl(r, {[](int, std::string) {}, [](int) {}});
-  }
-
   const End* Post(int r, int peer, Wanted wanted) {
     End& end = ends_.emplace_back();
     end.data.assign(wanted.count, wanted.sends ? static_cast<int32_t>(ends_.size()) : -1);
@@ -136,25 +99,14 @@ class Ranks {
     message.type = DataType::kInt32;
     message.cookie = &end;
     message.timeout = wanted.timeout;
-    ranks_[r].messages->Reserve(1);
-    ranks_[r].messages->Post(message);
+    ranks_[r].Post(message);
     return &end;
-  }
-
-  bool Drive(int r) {
-    Rank& rank = ranks_[r];
-    if (!world_.runs(r) || !rank.status.ok() || !rank.messages->busy()) return false;
-    bool moved = false;
-    rank.status = rank.messages->Progress(&moved);
-    if (rank.status.ok()) return moved;
-    rank.links->Close();
-    return true;
   }
 
   PlanSettings plan_;
   SimWorld world_;
-  std::vector<Rank> ranks_;
   std::list<End> ends_;
+  std::vector<SimMessageRank> ranks_;
 };
 
 // The first message has much time, the later ones little; the machine's time stands still meanwhile.

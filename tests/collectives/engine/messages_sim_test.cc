@@ -4,17 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <functional>
 #include <list>
-#include <memory>
 #include <random>
-#include <utility>
 #include <vector>
 
-#include "collectives/algorithms/table.h"
-#include "collectives/engine/engine.h"
 #include "collectives/engine/messages.h"
-#include "collectives/observe/monitor.h"
+#include "tests/collectives/engine/sim_message_rank.h"
 #include "tests/collectives/harness/oracle.h"
 #include "tests/device/sim_device.h"
 #include "tests/soak/rounds.h"
@@ -22,9 +17,6 @@
 
 namespace annulus {
 namespace {
-
-// Deadlines are in the time of the machine, which stands still here: nothing may end by one.
-constexpr Nanoseconds kNever = 24 * 3600 * kSecond;
 
 // One message, and where its two ends lie.
 struct Letter {
@@ -41,21 +33,16 @@ struct Letter {
   bool received = false;
 };
 
-struct Rank {
-  std::unique_ptr<Links> links;
-  std::unique_ptr<SimDevice> device;   // Null: host memory.
-  std::unique_ptr<DomainQueue> queue;  // Null: host memory.
-  std::unique_ptr<Monitor> monitor;
-  std::unique_ptr<Messages> messages;
-  Status status;
-};
-
 // All messages of a job that the seed alone determines.
 class Post {
  public:
   Post(uint64_t seed, bool on_device) : random_(seed), on_device_(on_device), world_(WorldOf(seed)) {
     const int n = world_.options().nranks;
-    for (int r = 0; r < n; ++r) MakeRank(r);
+    const auto done = [](void* is_done, int, int32_t) { *static_cast<bool*>(is_done) = true; };
+    for (int r = 0; r < n; ++r) {
+      ranks_.emplace_back(&world_, r, plan_, done);
+      if (on_device) ranks_.back().OpenDevice(random_());
+    }
     for (int from = 0; from < n; ++from) {
       for (int to = 0; to < n; ++to) {
         if (from == to) continue;
@@ -70,28 +57,25 @@ class Post {
                      [this](const Half& left, const Half& right) { return Shuffled(left) < Shuffled(right); });
     for (const Half& half : queue_) Submit(half);
   }
-  ~Post() {
-    for (Rank& rank : ranks_) EndWork(&rank);
-  }
 
   SimWorld& world() { return world_; }
   const std::list<Letter>& letters() const { return letters_; }
-  const Rank& rank(int r) const { return ranks_[r]; }
+  const SimMessageRank& rank(int r) const { return ranks_[r]; }
 
   // Runs until every message that can has ended.
   void Run() {
     do {
       for (bool moved = true; moved;) {
         moved = false;
-        for (int r = 0; r < world_.options().nranks; ++r) moved |= Drive(r);
+        for (SimMessageRank& rank : ranks_) moved |= rank.Drive();
       }
     } while (world_.AdvanceToNextEvent());
   }
 
-  Bytes Received(const Letter& letter) const {
+  Bytes Received(const Letter& letter) {
     if (!on_device_) return letter.host_output;
     Bytes bytes(letter.content.size());
-    ranks_[letter.to].device->Read(bytes.data(), letter.output, bytes.size());
+    ranks_[letter.to].device()->Read(bytes.data(), letter.output, bytes.size());
     return bytes;
   }
 
@@ -115,29 +99,6 @@ class Post {
     return options;
   }
 
-  void MakeRank(int r) {
-    const int n = world_.options().nranks;
-    Rank& rank = ranks_.emplace_back();
-    rank.links = std::make_unique<Links>(n, plan_.channels + 1);
-    for (const NeededLink& link : LinksNeeded(r, {plan_, Topology(n)}))
-      rank.links->Add(link.peer, link.channel, world_.MakeEndpoint(r, link.peer, link.channel));
-    if (on_device_) {
-      rank.device = std::make_unique<SimDevice>(SimDeviceOptions{random_(), 16, &world_.clock()});
-      EXPECT_TRUE(rank.device->OpenQueue(ReduceOn::kAuto, &rank.queue).ok());
-    }
-    rank.monitor = std::make_unique<Monitor>(n);
-    MessagesConfig config;
-    config.rank = r;
-    config.nranks = n;
-    config.plan = plan_;
-    config.links = rank.links.get();
-    config.monitor = rank.monitor.get();
-    config.timeout = kNever;
-    config.done = [](void* done, int, int32_t) { *static_cast<bool*>(done) = true; };
-    rank.messages = std::make_unique<Messages>(std::move(config));
-    world_.SetControl(r, {[](int, std::string) {}, [](int) {}});
-  }
-
   void Write(int from, int to) {
     constexpr size_t kCounts[] = {0, 1, 100, 1000, 5000, 20000};
     Letter& letter = letters_.emplace_back();
@@ -152,7 +113,7 @@ class Post {
     letter.input = letter.host_input.data();
     letter.output = letter.host_output.data();
     if (!on_device_) return;
-    const auto device = [this](int r) { return ranks_[r].device.get(); };
+    const auto device = [this](int r) { return ranks_[r].device(); };
     letter.input = device(from)->Allocate(std::max<size_t>(bytes, 1));
     letter.output = device(to)->Allocate(std::max<size_t>(bytes, 1));
     device(from)->Write(letter.input, letter.content.data(), bytes);
@@ -169,34 +130,17 @@ class Post {
     const int rank = half.sends ? letter.from : letter.to;
     const int peer = half.sends ? letter.to : letter.from;
     bool* const done = half.sends ? &letter.sent : &letter.received;
-    DomainQueue* const queue = ranks_[rank].queue.get();
-    ranks_[rank].messages->Reserve(1);
-    ranks_[rank].messages->Post(
+    DomainQueue* const queue = ranks_[rank].queue();
+    ranks_[rank].Post(
         {half.sends, peer, {letter.input, queue}, {letter.output, queue}, letter.count, letter.type, done});
-  }
-
-  bool Drive(int r) {
-    Rank& rank = ranks_[r];
-    if (!world_.runs(r) || !rank.status.ok() || !rank.messages->busy()) return false;
-    bool moved = false;
-    rank.status = rank.messages->Progress(&moved);
-    if (rank.status.ok()) return moved;
-    EndWork(&rank);
-    return true;
-  }
-
-  // As a communicator that fails or ends.
-  static void EndWork(Rank* rank) {
-    if (rank->queue != nullptr) rank->queue->Drain();
-    rank->links->Close();
   }
 
   std::mt19937_64 random_;
   const bool on_device_;
   PlanSettings plan_;
   SimWorld world_;
-  std::vector<Rank> ranks_;
   std::list<Letter> letters_;  // Requests point into them.
+  std::vector<SimMessageRank> ranks_;
   std::vector<Half> queue_;
 };
 
@@ -208,8 +152,8 @@ TEST_P(MessagesSimTest, EveryMessageArrivesWhole) {
     Post post(seed, GetParam());
     post.Run();
     for (int r = 0; r < post.world().options().nranks; ++r) {
-      ASSERT_TRUE(post.rank(r).status.ok()) << post.rank(r).status.ToString();
-      ASSERT_FALSE(post.rank(r).messages->busy()) << "hang";
+      ASSERT_TRUE(post.rank(r).status().ok()) << post.rank(r).status().ToString();
+      ASSERT_FALSE(post.rank(r).busy()) << "hang";
     }
     for (const Letter& letter : post.letters()) {
       ASSERT_TRUE(letter.sent && letter.received) << letter.from << " to " << letter.to;
@@ -234,12 +178,12 @@ TEST_P(MessagesSimTest, ALostPeerEndsWhatWaitsForIt) {
     post.Run();
     for (int r = 0; r < n; ++r) {
       if (!post.world().runs(r)) continue;
-      const Rank& rank = post.rank(r);
-      ASSERT_TRUE(!rank.messages->busy() || !rank.status.ok()) << "rank " << r << " hangs";
-      if (rank.status.ok()) continue;
+      const SimMessageRank& rank = post.rank(r);
+      ASSERT_TRUE(!rank.busy() || !rank.status().ok()) << "rank " << r << " hangs";
+      if (rank.status().ok()) continue;
       ++failures;
-      ASSERT_EQ(rank.status.code(), Code::kPeerLost) << rank.status.ToString();
-      ASSERT_TRUE(rank.status.peer() >= 0 && rank.status.peer() < n) << rank.status.ToString();
+      ASSERT_EQ(rank.status().code(), Code::kPeerLost) << rank.status().ToString();
+      ASSERT_TRUE(rank.status().peer() >= 0 && rank.status().peer() < n) << rank.status().ToString();
     }
     for (const Letter& letter : post.letters()) {
       if (!letter.received || post.world().dead(letter.to)) continue;

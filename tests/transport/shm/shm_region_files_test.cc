@@ -61,6 +61,32 @@ TEST(ShmPeerRegionsTest, NoticesComeInAnyPieces) {
   EXPECT_EQ(FaultOf(&regions), "registered region") << "twice";
 }
 
+// Where the reader's buffer ended within a notice, the rest comes with the next one, which brings a file of its own.
+TEST(ShmPeerRegionsTest, TheRestOfANoticeComesWithTheNextOne) {
+  ShmPeerRegions regions;
+  const ShmNotice notices[] = {{ShmNotice::kShares, 5, 4096}, {ShmNotice::kShares, 6, 8192}};
+  const char* const bytes = reinterpret_cast<const char*>(notices);
+  regions.Feed(bytes, 16, File(4096, F_SEAL_SHRINK));
+  regions.Feed(bytes + 16, sizeof(notices) - 16, File(8192, F_SEAL_SHRINK));
+  EXPECT_EQ(FaultOf(&regions), "");
+  for (const uint64_t id : {5, 6}) {
+    const std::byte* const held = regions.Hold({id, 0}, static_cast<uint32_t>(4096 * (id - 4)));
+    ASSERT_NE(held, nullptr);
+    regions.Release(id, held);
+  }
+}
+
+TEST(ShmPeerRegionsTest, FilesWithoutNoticesAreRefused) {
+  ShmPeerRegions regions;
+  const ShmNotice notice{ShmNotice::kShares, 5, 4096};
+  regions.Feed(reinterpret_cast<const char*>(&notice), 1, File(4096, F_SEAL_SHRINK));
+  for (int i = 1; i < 3; ++i) {
+    EXPECT_EQ(FaultOf(&regions), "");
+    regions.Feed(reinterpret_cast<const char*>(&notice) + i, 1, File(4096, F_SEAL_SHRINK));
+  }
+  EXPECT_EQ(FaultOf(&regions), "memory files without a notice");
+}
+
 // Three regions of this size do not fit into the address space of a process. Those for which there is no room are read
 // from their files, into memory that is used again.
 TEST(ShmPeerRegionsTest, ARegionThatCannotBeMappedIsCopied) {

@@ -1,0 +1,69 @@
+// Row of the exchange in two hops (two_hop.h): large allreduces between ranks that share memory.
+#include "collectives/algorithms/two_hop/two_hop.h"
+
+namespace annulus {
+namespace {
+
+// Whether all ranks share memory; also where the transport is not known yet.
+bool ShareMemory(const Topology& topology) {
+  return topology.near == nullptr || (topology.near->same_host_only && !topology.by_system_calls);
+}
+
+bool HasTwoHops(const AlgorithmJob& job) {
+  if (job.nranks() <= 2 || job.nranks() > kMaxOneHopRanks || job.topology.between_hosts()) return false;
+  return ShareMemory(job.topology) || job.settings.algorithm == Algorithm::kTwoHop;
+}
+
+const char* WhyNot(const Question& q) {
+  if (q.kind != CollectiveKind::kAllreduce) return "no allreduce of its own";
+  if (q.job.nranks() <= 2) return "fewer than three ranks";
+  if (q.job.nranks() > kMaxOneHopRanks) return "more than 16 ranks";
+  if (q.job.topology.between_hosts()) return "ranks on several hosts";
+  if (q.is_small) return "no more than ANNULUS_SMALL_BYTES";
+  return HasTwoHops(q.job) ? nullptr : "ranks that do not share memory";
+}
+
+// Smallest allreduce for which ranks ask each other whether all buffers are registered, which costs one hop. From here
+// on that is a hundredth of the call's time.
+constexpr size_t kLeastBytes = 256 * 1024;
+
+bool StandsInForRing(const Question& q) {
+  return q.job.topology.near != nullptr && ShareMemory(q.job.topology) && q.bytes >= kLeastBytes;
+}
+
+// Registered memory is divided by the reducer into blocks, for each of which the function would be called.
+const char* TypeWhyNot(const PlanSettings& /*settings*/, const Call& call, size_t /*element_bytes*/) {
+  return IsUserOp(call.op) ? "a function of the user's" : nullptr;
+}
+
+double Seconds(const Question& q) {
+  return TwoHopSeconds(q.job.nranks(), static_cast<double>(q.bytes), q.costs.one_hop);
+}
+
+void AddLinks(int rank, const AlgorithmJob& job, std::vector<NeededLink>* links) {
+  for (int peer = 0; peer < job.nranks() && HasTwoHops(job); ++peer) {
+    if (peer != rank) links->push_back({peer, 0});
+  }
+}
+
+size_t MemoryBytes(const AlgorithmJob& job) { return HasTwoHops(job) ? TwoHop::MemoryBytes(job) : 0; }
+
+std::unique_ptr<Runner> Make(int rank, const AlgorithmJob& job, const Links* links, SlotMemory* /*staging*/) {
+  if (!HasTwoHops(job)) return nullptr;
+  return std::make_unique<TwoHop>(rank, job, links);
+}
+
+}  // namespace
+
+const AlgorithmRow kTwoHopRow = {
+    .algorithm = Algorithm::kTwoHop,
+    .why_not = WhyNot,
+    .seconds = Seconds,
+    .add_links = AddLinks,
+    .memory_bytes = MemoryBytes,
+    .make = Make,
+    .type_why_not = TypeWhyNot,
+    .stands_in_for_ring = StandsInForRing,
+};
+
+}  // namespace annulus
