@@ -158,6 +158,7 @@ bool TcpEndpoint::IsWaitedFor() {
   const TcpSession::Debt debt = session_.FindDebt();
   if (debt == TcpSession::Debt::kNothing) return false;
   const bool has_data = debt == TcpSession::Debt::kData;
+  if (has_data) linger_end_ = DeadlineAfter(kLinger);
   if (Now() < (has_data ? deliver_end_ : linger_end_)) {
     bool moved = false;
     return repair_->Deliver(&moved).ok() && !repair_->gave_up();
