@@ -87,22 +87,28 @@ class TcpLeaveTest : public ::testing::TestWithParam<Variant> {
     return status;
   }
 
-  // Closes `side` while the other end receives what it has sent, and then the end.
+  // It gives slots back when it likes.
+  static bool HasReceivedAll(SliceListener* listener) {
+    for (int turn = 0; turn < 1000 && !listener->done(); ++turn) listener->Step();
+    return listener->done();
+  }
+
+  // Closes `side` while the other end receives what it has sent. Then that end hears of the end, too; but where there
+  // are several lanes, one on which nothing was sent may have lost the end alone, and nobody waits long for that.
   void ExpectToArrive(int side, const Plan& plan = kLast) {
     const int other = 1 - side;
     SliceListener listener(&link_->end(other), plan);
     const Deadline deadline = DeadlineAfter(kPatience);
     bool closed = false;
-    for (Status status; !closed || status.ok();) {
+    for (Status status; !closed || !listener.done() || (GetParam().lanes == 1 && status.ok());) {
       ASSERT_LT(Now(), deadline) << "closed: " << closed << ", all received: " << listener.done();
       closed = link_->end(side).Close();
       EXPECT_FALSE(closed && link_->end(other).stats().reconnects == 0) << "nothing can have arrived";
       if (status.ok()) status = Progress(other);
       if (!listener.done()) listener.Step();
       ASSERT_FALSE(HasFailure());
-      if (status.ok()) continue;
-      EXPECT_TRUE(listener.done()) << status.ToString();
-      EXPECT_TRUE(Mentions(status, "closed its connection")) << status.ToString();
+      ASSERT_TRUE(status.ok() || HasReceivedAll(&listener)) << status.ToString();
+      EXPECT_TRUE(status.ok() || Mentions(status, "closed its connection")) << status.ToString();
     }
     EXPECT_GT(link_->end(side).stats().bytes_sent_again, 0u);
   }
@@ -229,9 +235,9 @@ TEST_P(TcpLeaveTest, NothingIsLostUnderResets) {
       // It is slow, so that much is on its way when the other end leaves.
       if (status.ok() && random() % 3 == 0) status = Progress(1 - side);
       if (random() % 3 == 0 && !listener.done()) listener.Step();
-      if (random() % 40 == 0) cuts += cutter_->CutAny(&random);
+      if (random() % 15 == 0) cuts += cutter_->CutAny(&random);
       ASSERT_FALSE(HasFailure()) << "round " << round;
-      EXPECT_TRUE(status.ok() || listener.done()) << status.ToString();
+      ASSERT_TRUE(status.ok() || HasReceivedAll(&listener)) << status.ToString();
     }
     reconnects += link_->end(side).stats().reconnects;
   }
