@@ -170,7 +170,7 @@ void TcpSocket::Replace(SealedSocket next) {
   ANNULUS_CHECK(frozen());
   Retransmits();  // Keeps the final value.
   const std::lock_guard<std::mutex> lock(close_mutex_);
-  earlier_retransmits_ = retransmits_;
+  retransmits_.earlier = retransmits_.latest;
   asio::error_code ignored;
   socket_.socket.cancel(ignored);
   armed_ = std::make_shared<Armed>();  // Handlers of the old one may still be queued.
@@ -239,8 +239,10 @@ size_t TcpSocket::Unacknowledged() const {
 
 uint64_t TcpSocket::Retransmits() const {
   const std::lock_guard<std::mutex> lock(close_mutex_);
-  if (!closed_) retransmits_ = earlier_retransmits_ + RetransmitsOf(fd_, retransmits_ - earlier_retransmits_);
-  return retransmits_;
+  if (!closed_) {
+    retransmits_.latest = retransmits_.earlier + RetransmitsOf(fd_, retransmits_.latest - retransmits_.earlier);
+  }
+  return retransmits_.latest;
 }
 
 void TcpSocket::Close() {

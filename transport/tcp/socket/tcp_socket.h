@@ -134,8 +134,11 @@ class TcpSocket {
 
   mutable std::mutex close_mutex_;  // Held while the socket closes, so that another thread may query an open one.
   bool closed_ = false;
-  uint64_t earlier_retransmits_ = 0;  // Those of earlier connections.
-  mutable uint64_t retransmits_ = 0;  // Latest known value.
+  struct Retransmissions {
+    uint64_t earlier = 0;  // Those of earlier connections.
+    uint64_t latest = 0;   // Latest known value, of all.
+  };
+  mutable Retransmissions retransmits_;
 };
 
 }  // namespace annulus
