@@ -46,11 +46,12 @@ class CutLinkEnd final : public Endpoint, public ShortPath {
   }
   bool Arm() override { return false; }
   bool Close() override {
+    if (closed_) return true;
     EXPECT_FALSE(session_.has_sends());
     session_.FailAll(Code::kAborted);
     session_.DiscardInput();
     session_.WriteEnd();
-    return session_.FindDebt() == TcpSession::Debt::kNothing;
+    return closed_ = session_.FindDebt() == TcpSession::Debt::kNothing;
   }
 
   Status SendCopy(const Tag& tag, const std::byte* data, uint32_t bytes) override {
@@ -62,6 +63,7 @@ class CutLinkEnd final : public Endpoint, public ShortPath {
 
  private:
   const int peer_;
+  bool closed_ = false;
   Limits limits_;
   TcpSession session_;
 };
