@@ -19,8 +19,8 @@ bool CloseOnce(std::span<const std::unique_ptr<Endpoint>> endpoints, int lost) {
 
 }  // namespace
 
-void CloseEndpoints(std::span<const std::unique_ptr<Endpoint>> endpoints, int lost) {
-  while (!CloseOnce(endpoints, lost)) poll(nullptr, 0, kPauseMs);
+void CloseEndpoints(std::span<const std::unique_ptr<Endpoint>> endpoints, int lost, Deadline until) {
+  while (!CloseOnce(endpoints, lost) && Now() < until) poll(nullptr, 0, kPauseMs);
 }
 
 }  // namespace annulus

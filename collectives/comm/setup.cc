@@ -270,6 +270,8 @@ void Setup::TellLauncher(const Verdict& verdict) const {
 
 void Setup::Close() {
   if (control_ != nullptr) control_->Close();
+  // The program may have learned of no failure, if it made no call since.
+  if (control_ != nullptr && control_->has_verdict()) return CloseLinks(control_->verdict());
   links_->Close();
 }
 

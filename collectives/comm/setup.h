@@ -90,9 +90,10 @@ class Setup final : private TransportSet::Owner {
   // Closes all links, so that threads waiting at their other ends fail too. Called by the thread that drives them,
   // which must not use them any more. Does not wait for a rank that the verdict says is lost. Idempotent and bounded in
   // time.
-  void CloseLinks(const Verdict& verdict) { links_->Close(verdict.code == Code::kPeerLost ? verdict.rank : -1); }
+  void CloseLinks(const Verdict& verdict) { links_->Abandon(verdict.code == Code::kPeerLost ? verdict.rank : -1); }
 
-  // Says goodbye and closes all links. Idempotent and bounded in time. No thread may be driving the links.
+  // Says goodbye and closes all links, once what was sent has arrived. Idempotent and bounded in time. No thread may be
+  // driving the links.
   void Close();
 
  private:

@@ -3,10 +3,12 @@
 // Threads: one at a time, the one that drives the communicator.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "transport/closing.h"
 #include "transport/transport.h"
 
@@ -26,18 +28,25 @@ class Links {
 
   const std::vector<std::unique_ptr<Endpoint>>& all() const { return owned_; }
 
-  // Completes all pending work with kAborted. Takes as long as the slowest link, not the sum of all. This and later
-  // calls do not wait for the links to `lost`, a peer that is known to be gone (-1: none).
-  void Close(int lost = -1) {
+  // Completes all pending work with kAborted. Takes as long as the slowest link, not the sum of all.
+  void Close() { CloseEndpoints(owned_, lost_, until_); }
+  // The same after a failure: nobody needs what is still on its way. This and later calls do not wait for the links to
+  // `lost`, a peer that is known to be gone (-1: none), and for others only kAfterFailure.
+  void Abandon(int lost) {
     if (lost >= 0) lost_ = lost;
-    CloseEndpoints(owned_, lost_);
+    until_ = std::min(until_, DeadlineAfter(kAfterFailure));
+    Close();
   }
 
  private:
+  // What is acknowledged at once, by peers that live, is waited for.
+  static constexpr Nanoseconds kAfterFailure = 250 * kMillisecond;
+
   size_t Index(int peer, int channel) const { return static_cast<size_t>(channel) * nranks_ + peer; }
 
   int nranks_;
   int lost_ = -1;
+  Deadline until_ = kNoDeadline;
   std::vector<Endpoint*> table_;
   std::vector<std::unique_ptr<Endpoint>> owned_;
 };

@@ -29,11 +29,13 @@ class LinkPathsTest : public testing::TestWithParam<Links> {
     if (!job_.MakeHosts(&why)) GTEST_SKIP() << why;
   }
 
-  void Start(const char* reconnect_ms) {
-    job_.Start({{"ANNULUS_TCP_SOCKETS", GetParam().sockets},
-                {"ANNULUS_ENCRYPT", GetParam().encrypt},
-                {"ANNULUS_RECONNECT_MS", reconnect_ms},
-                {"ANNULUS_TIMEOUT_MS", "60000"}});
+  void Start(const char* reconnect_ms, const std::string& action = "until") {
+    RankProcesses::Environment environment = {{"ANNULUS_TCP_SOCKETS", GetParam().sockets},
+                                              {"ANNULUS_ENCRYPT", GetParam().encrypt},
+                                              {"ANNULUS_RECONNECT_MS", reconnect_ms},
+                                              {"ANNULUS_TIMEOUT_MS", "60000"}};
+    if (action != "until") environment["FAULT_AWAITS_INPUT"] = "1";
+    job_.Start(environment, 1, action);
   }
 
   // What the ranks' counters say of connections that were made again, in all.
@@ -115,6 +117,24 @@ TEST_P(LinkPathsTest, AChangedSourcePortIsNoFailure) {
   job_.Work(3 * kSecond);
   job_.ExpectGoodEnd();
   EXPECT_GT(job_.ranks().worker(0).CountLines("was made again"), 0) << job_.Outputs();
+}
+
+// Its call is over: the others have not got what it broadcast, and are not told that it has left.
+TEST_P(LinkPathsTest, ARankThatLeavesSendsAgainWhatWasLost) {
+  Start("60000", "last");
+  if (!job_.hosts().ForgetOtherConnections(1, SpreadJob::kPort)) GTEST_SKIP() << "no packet filter";
+  for (int rank = 0; rank < SpreadJob::kRanks; ++rank) job_.ranks().worker(rank).CloseInput();
+  Child& first = job_.ranks().worker(0);
+  ASSERT_TRUE(Child::Wait(
+      job_.ranks().workers(), [&] { return first.HasLine("the last call is done"); }, Now() + SpreadJob::kPatience))
+      << job_.Outputs();
+  job_.Work(500 * kMillisecond);
+  EXPECT_EQ(job_.ranks().worker(1).CountLines("the last call is done"), 0) << job_.Outputs();
+  job_.hosts().ResetOtherConnections(1, SpreadJob::kPort);
+  job_.ExpectGoodEnd();
+  for (int rank = 0; rank < SpreadJob::kRanks; ++rank) {
+    EXPECT_TRUE(job_.ranks().worker(rank).HasLine("the last call is done")) << job_.Outputs();
+  }
 }
 
 TEST_P(LinkPathsTest, ADeathIsToldWhileConnectionsAreAway) {

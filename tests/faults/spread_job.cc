@@ -11,7 +11,7 @@ bool SpreadJob::MakeHosts(std::string* why) {
   return hosts_ != nullptr;
 }
 
-void SpreadJob::Start(const RankProcesses::Environment& more, int on_first_host) {
+void SpreadJob::Start(const RankProcesses::Environment& more, int on_first_host, const std::string& action) {
   RankProcesses::Environment environment = {{"ANNULUS_TRANSPORT", "tcp"},
                                             {"ANNULUS_LOG", "info"},
                                             {"ANNULUS_RENDEZVOUS", Hosts::Address(0) + ":" + std::to_string(kPort)}};
@@ -19,7 +19,7 @@ void SpreadJob::Start(const RankProcesses::Environment& more, int on_first_host)
   ranks_ = std::make_unique<RankProcesses>(kRanks, environment);
   for (int rank = 0; rank < kRanks; ++rank) {
     hosts_->Enter(rank < on_first_host ? 0 : 1);
-    ranks_->Start(rank, {"until"});
+    ranks_->Start(rank, {action});
   }
   ASSERT_TRUE(ranks_->WaitForLine("ready", Now() + kPatience)) << Outputs();
 }

@@ -20,9 +20,9 @@ class SpreadJob {
 
   // Returns false, with the reason in *why, when there can be no hosts here.
   bool MakeHosts(std::string* why);
-  // Starts the ranks, the first `on_first_host` of them there, with `more` in their environment, and waits until they
-  // are at work.
-  void Start(const RankProcesses::Environment& more, int on_first_host = 1);
+  // Starts the ranks, the first `on_first_host` of them there, with `more` in their environment, as workers that act
+  // like that, and waits until they are at work.
+  void Start(const RankProcesses::Environment& more, int on_first_host = 1, const std::string& action = "until");
 
   Hosts& hosts() { return *hosts_; }
   RankProcesses& ranks() { return *ranks_; }

@@ -10,6 +10,8 @@
 //   worker vanish               ten good calls, then is killed in the midst of annulus_comm_dup
 //   worker idle                 ten good calls, then none, with the communicator open
 //   worker leave                ten good calls, then destroys its communicator
+//   worker last                 ten good calls, then a small broadcast from rank 0, says "the last call is done", and
+//                               destroys its communicator
 //   worker abort                ten good calls, then annulus_comm_abort
 //   worker fork                 ten good calls, then forks a child that lives for a minute, and goes on
 //   worker async                the same, four asynchronous ones at a time
@@ -234,6 +236,16 @@ void VanishFromSplit(annulus_comm_t* comm, int colour) {
   raise(SIGKILL);
 }
 
+annulus_status_t LastCall(annulus_comm_t* comm, Buffers* b) {
+  constexpr size_t kCount = 1000;
+  const annulus_status_t status = annulus_broadcast(comm, b->in.data(), b->out.data(), kCount, ANNULUS_FLOAT32, 0);
+  if (status != ANNULUS_OK) return status;
+  const auto found = b->out.Read().first(kCount);
+  ANNULUS_CHECK(std::all_of(found.begin(), found.end(), [](float value) { return value == 1; }));
+  Say("the last call is done");
+  return status;
+}
+
 // Like a process that loads data: it lives on when its parent is killed.
 void ForkAChild() {
   if (fork() != 0) return Say("forked");
@@ -262,6 +274,7 @@ annulus_status_t Act(annulus_comm_t* comm, Buffers* buffers, int rank, const std
   if (mode == "splits") return SplitOften(comm, std::atoi(field.c_str()));
   if (mode == "vanish") VanishFromSplit(comm, std::atoi(field.c_str()));
   if (mode == "leave") return ANNULUS_OK;
+  if (mode == "last") return LastCall(comm, buffers);
   if (mode == "idle") {
     for (;;) pause();  // Until the test kills us.
   }

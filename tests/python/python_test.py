@@ -89,6 +89,17 @@ class Python(unittest.TestCase):
     def test_requests_threads_and_signals(self):
         self.all_pass("lifetimes.py")
 
+    def test_links_are_encrypted_where_that_is_required(self):
+        for encrypt in ("required", "off"):
+            out = self.ranks(2, "encrypted.py", ANNULUS_TRANSPORT="tcp", ANNULUS_LOG="info", ANNULUS_ENCRYPT=encrypt)
+            links = re.findall(r"^.* to rank \d, .*: tcp.*$", out, re.MULTILINE)
+            self.assertGreaterEqual(len(links), 2, out)
+            self.assertEqual({", encrypted" in link for link in links}, {encrypt == "required"}, out)
+
+    def test_ranks_that_differ_in_encryption_are_told_so(self):
+        for own, other in (("required", "off"), ("off", "required")):
+            self.all_pass("encrypted.py", other, ANNULUS_TRANSPORT="tcp", ANNULUS_ENCRYPT=own)
+
     def test_a_killed_rank_is_named_to_all_others(self):
         for nranks in (2, 4):
             with self.subTest(nranks=nranks):

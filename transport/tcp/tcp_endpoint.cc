@@ -5,6 +5,8 @@
 #include <system_error>
 #include <utility>
 
+#include "base/log.h"
+
 namespace annulus {
 namespace {
 
@@ -81,21 +83,25 @@ Status TcpEndpoint::Progress(bool* moved) {
 Status TcpEndpoint::MoveData(bool* moved) {
   if (state_ == State::kOpen) session_.Transmit(moved);
   ANNULUS_RETURN_IF_ERROR(session_.Receive(moved));
-  return Repairs() || IsConcluding() ? repair_->Tend(moved) : Status();
+  return Repairs() || RepairsWhile(State::kEnding) ? repair_->Tend(moved) : Status();
 }
 
 // Notes the end of any lane. Returns true when nothing that is posted, or could still be delivered, can move any more.
 bool TcpEndpoint::IsOver(bool* moved) {
   if (state_ == State::kOpen) {
     if (!session_.AnyEnded(Repairs())) return false;
-    if (Repairs()) repair_->Conclude();
-    state_ = State::kEnding;
-    session_.StopRetaining(moved);
-    session_.ShutDownWrites();
+    BeginEnding(moved);
   }
   if (IsConcluding()) return false;
   session_.GiveUpResuming();
   return session_.IsStuck();
+}
+
+void TcpEndpoint::BeginEnding(bool* moved) {
+  if (Repairs()) repair_->Conclude();
+  state_ = State::kEnding;
+  session_.StopRetaining(moved);
+  session_.ShutDownWrites();
 }
 
 Status TcpEndpoint::LostStatus() const {
@@ -122,24 +128,54 @@ void TcpEndpoint::Fail(Status status) {
 
 bool TcpEndpoint::Arm() {
   if (!status_.ok()) return false;
-  if ((Repairs() || IsConcluding()) && !repair_->Arm()) return false;
+  if ((Repairs() || RepairsWhile(State::kEnding)) && !repair_->Arm()) return false;
   if (state_ == State::kEnding && !IsConcluding() && session_.IsStuck()) return false;
   return session_.Arm();
 }
 
-bool TcpEndpoint::Close() {
-  if (state_ == State::kOpen || state_ == State::kEnding) {
-    // Sends that are not sent whole, or go to a peer that has ended too, are given up.
-    const bool lingers = state_ == State::kOpen && session_.all_sent();
-    status_ = {Code::kAborted, "the link with rank " + std::to_string(config_.peer) + " was closed"};
-    session_.FailAll(status_.code());
+void TcpEndpoint::BeginClosing() {
+  // Sends that are not complete, or go to a peer that has ended too, are given up.
+  const bool delivers = Repairs() && !session_.has_sends();
+  const bool lingers = delivers || (state_ == State::kOpen && session_.all_sent());
+  status_ = {Code::kAborted, "the link with rank " + std::to_string(config_.peer) + " was closed"};
+  session_.FailAll(status_.code());
+  state_ = State::kLingering;
+  if (lingers) linger_end_ = DeadlineAfter(kLinger);
+  if (delivers) {
+    deliver_end_ = DeadlineAfter(config_.repair->limit);
+    repair_->Conclude();
+  } else {
     if (repair_ != nullptr) repair_->Stop();
     session_.ShutDownWrites();
-    linger_end_ = lingers ? DeadlineAfter(kLinger) : 0;
-    state_ = State::kLingering;
   }
+}
+
+// Whether the link stays for what the peer may lack of what was sent.
+bool TcpEndpoint::IsWaitedFor() {
+  session_.DiscardInput();
+  if (deliver_end_ == 0) return !session_.Drained() && Now() < linger_end_;
+  session_.WriteEnd();
+  const TcpSession::Debt debt = session_.FindDebt();
+  if (debt == TcpSession::Debt::kNothing) return false;
+  const bool has_data = debt == TcpSession::Debt::kData;
+  if (has_data) linger_end_ = DeadlineAfter(kLinger);
+  if (Now() < (has_data ? deliver_end_ : linger_end_)) {
+    bool moved = false;
+    return repair_->Deliver(&moved).ok() && !repair_->gave_up();
+  }
+  if (has_data) {
+    Log(LogLevel::kWarn, static_cast<int>(config_.repair->dial.hello.rank),
+        "rank %d did not acknowledge in time what was sent to it last, and may not have it (%s)", config_.peer,
+        Describe().c_str());
+  }
+  return false;
+}
+
+bool TcpEndpoint::Close() {
+  if (state_ == State::kOpen || state_ == State::kEnding) BeginClosing();
   if (state_ == State::kClosed) return true;
-  if (linger_end_ != 0 && !session_.Drain() && Now() < linger_end_) return false;
+  if (linger_end_ != 0 && IsWaitedFor()) return false;
+  if (repair_ != nullptr) repair_->Stop();
   session_.CloseSockets();
   state_ = State::kClosed;
   return true;

@@ -10,6 +10,10 @@
 // posted can complete any more. Close() also half-closes, and leaves the sockets open until the peer's kernel has
 // everything that was sent: closing a socket with unread data resets the connection, and the reset overtakes the data
 // that was sent.
+//
+// If the link is to be repaired, that holds as long as data is owed, at most for the time that a connection may be
+// away: a connection that breaks meanwhile is made again, and what was lost is sent again before the end. The other end
+// waits for that: it has heard the end on another lane, perhaps.
 #pragma once
 
 #include <memory>
@@ -69,9 +73,13 @@ class TcpEndpoint final : public Endpoint, public ShortPath {
 
   Status MoveData(bool* moved);
   bool IsOver(bool* moved);
-  bool Repairs() const { return repair_ != nullptr && state_ == State::kOpen && !repair_->gave_up(); }
+  void BeginEnding(bool* moved);
+  void BeginClosing();
+  bool IsWaitedFor();
+  bool RepairsWhile(State state) const { return repair_ != nullptr && state_ == state && !repair_->gave_up(); }
+  bool Repairs() const { return RepairsWhile(State::kOpen); }
   // Whether data may still come over a connection that is being made.
-  bool IsConcluding() const { return repair_ != nullptr && state_ == State::kEnding && repair_->is_busy(); }
+  bool IsConcluding() const { return RepairsWhile(State::kEnding) && (repair_->is_busy() || session_.AnyBroken()); }
   // Whether nothing can be sent on the short path before its connection is made again.
   bool IsSuspended() const { return Repairs() && session_.is_suspended(0); }
   Status LostStatus() const;
@@ -82,8 +90,9 @@ class TcpEndpoint final : public Endpoint, public ShortPath {
   TcpSession session_;
   const std::unique_ptr<TcpRepair> repair_;  // Null when broken connections are not made again.
   State state_ = State::kOpen;
-  Deadline linger_end_ = 0;  // Set while kLingering.
-  Status status_;            // The link's sticky error; OK while kOpen or kEnding.
+  Deadline linger_end_ = 0;   // Set while kLingering.
+  Deadline deliver_end_ = 0;  // The same, for data that is owed; 0 when nothing that is lost is sent again.
+  Status status_;             // The link's sticky error; OK while kOpen or kEnding.
 };
 
 }  // namespace annulus

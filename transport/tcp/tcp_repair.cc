@@ -28,20 +28,15 @@ void TcpRepair::Stop() {
   busy_ = false;
 }
 
-void TcpRepair::Conclude() {
-  concludes_ = true;
-  busy_ = false;
-  for (Work& work : lanes_) {
-    if (work.redial != nullptr) std::exchange(work.redial, nullptr)->Cancel();
-    work.active = work.greeting != nullptr;
-    work.broken_since = Now();
-    busy_ |= work.active;
-  }
+void TcpRepair::Conclude() { concludes_by_ = DeadlineAfter(config_.limit); }
+
+Status TcpRepair::Deliver(bool* moved) {
+  if (dials()) Look();
+  return TendLanes(moved);
 }
 
 bool TcpRepair::Expects(int lane, uint32_t connection) const {
-  const bool admits = !concludes_ && !gave_up_ && lane < config_.lanes;
-  return admits && connection > lanes_[static_cast<size_t>(lane)].connection;
+  return !gave_up_ && lane < config_.lanes && connection > lanes_[static_cast<size_t>(lane)].connection;
 }
 
 // The peer may know before this end that the old connection is broken.
@@ -83,10 +78,15 @@ bool TcpRepair::LookAt(int lane) {
   if (is_silent && !work.active) return Begin(lane), true;
   // Once it was asked for another connection, the peer may have given up the old one.
   if (is_silent || work.redial == nullptr || session_->expects_another(lane)) return false;
-  work.connection = work.redial->connection();
-  std::exchange(work.redial, nullptr)->Cancel();
-  work.active = false;
+  CallOff(&work);
   return false;
+}
+
+void TcpRepair::CallOff(Work* work) {
+  work->active = false;
+  if (work->redial == nullptr) return;
+  work->connection = work->redial->connection();
+  std::exchange(work->redial, nullptr)->Cancel();
 }
 
 void TcpRepair::Begin(int lane) {
@@ -111,7 +111,7 @@ void TcpRepair::Dial(int lane) {
 void TcpRepair::Greet(int lane, SealedSocket socket) {
   Work& work = lanes_[static_cast<size_t>(lane)];
   if (work.redial != nullptr) work.connection = std::exchange(work.redial, nullptr)->connection();
-  work.greeted = false;
+  work.greeted = work.peer_is_gone = false;
   // The dialling end says its greeting at once, and waits for one until the accepting end is in a call.
   work.broken_since = dials() ? std::nullopt : std::optional(Now());
   work.greeting = std::make_shared<TcpGreeting>(std::move(socket));
@@ -129,6 +129,7 @@ void TcpRepair::TakeGreeting(int lane, const Status& status, uint64_t received) 
     return;
   }
   if (status.code() == Code::kProtocol) failure_ = status;
+  work.peer_is_gone = status.code() == Code::kPeerLost && status.os_errno() == 0;
   std::exchange(work.greeting, nullptr)->Cancel();
   work.broken_since = Now();
 }
@@ -192,13 +193,10 @@ Status TcpRepair::TendLane(int lane, Nanoseconds now, bool* moved) {
   if (!work.active && session_->IsBroken(lane)) Begin(lane);
   if (!work.active) return Status();
   if (work.greeted) return TakeIntoUse(lane, moved);
-  if (concludes_) {
-    work.active = work.greeting != nullptr;
-    gave_up_ = work.active && now - *work.broken_since > config_.limit;
-    return Status();
-  }
+  if (concludes_by_ && !Concludes(lane, now)) return Status();
   if (dials() && work.greeting != nullptr) return Status();
   if (dials() && work.redial == nullptr) Dial(lane);
+  if (concludes_by_) return Status();
   // A rank that computes answers when it is done, however long that takes.
   const bool has_path = work.redial != nullptr && work.redial->awaits_answer();
   if (has_path || !session_->is_suspended(lane)) work.broken_since = now;
@@ -207,11 +205,23 @@ Status TcpRepair::TendLane(int lane, Nanoseconds now, bool* moved) {
   return Status();
 }
 
+// Whether there still is something to repair, for a link that one end has ended.
+bool TcpRepair::Concludes(int lane, Nanoseconds now) {
+  Work& work = lanes_[static_cast<size_t>(lane)];
+  if (session_->has_ended(lane)) {
+    CallOff(&work);
+    return false;
+  }
+  const bool is_turned_away = work.redial != nullptr && work.redial->is_turned_away();
+  gave_up_ = now > *concludes_by_ || is_turned_away || work.peer_is_gone;
+  return !gave_up_;
+}
+
 bool TcpRepair::Arm() {
   if (gave_up_) return true;
-  if (dials() && !concludes_ && Look()) return false;
+  if (dials() && Look()) return false;
   if (!busy_) return !session_->AnyBroken();
-  Nanoseconds first = config_.limit;
+  Nanoseconds first = concludes_by_ ? *concludes_by_ - Now() : config_.limit;
   for (const Work& work : lanes_) {
     if (work.greeted) return false;
     if (work.broken_since) first = std::min(first, *work.broken_since + config_.limit - Now());

@@ -55,9 +55,11 @@ class TcpRepair final : public TcpDoor::Link {
   bool gave_up() const { return gave_up_; }
   // Asks for a wake-up when time is up. Returns false when there is something to do at once.
   bool Arm();
-  // The peer has ended the link. Only those connections are still awaited over which it may have sent before: it has
-  // heard how far this end has come.
+  // One end has ended the link. What is broken is still made again, but only within `limit` from now, and only until it
+  // shows that the peer has no such link any more.
   void Conclude();
+  // What Tend and Arm do, for a link that is closed and still has something to deliver.
+  Status Deliver(bool* moved);
   // Whether some lane is without a connection that is in use.
   bool is_busy() const { return busy_; }
   // Nothing is repaired any more.
@@ -77,7 +79,8 @@ class TcpRepair final : public TcpDoor::Link {
     uint32_t connection = 0;  // Number of the latest one.
     std::shared_ptr<TcpRedial> redial;
     std::shared_ptr<TcpGreeting> greeting;
-    bool greeted = false;  // What the peer has received is known.
+    bool peer_is_gone = false;  // It ended the connection that was being made, in an orderly way.
+    bool greeted = false;       // What the peer has received is known.
     uint64_t received = 0;
     TcpPulse pulse;
   };
@@ -88,6 +91,9 @@ class TcpRepair final : public TcpDoor::Link {
   bool Look();
   bool LookAt(int lane);
   void StopAsking();
+  // Begins no other connection in place of the lane's.
+  static void CallOff(Work* work);
+  bool Concludes(int lane, Nanoseconds now);
   void Begin(int lane);
   void Dial(int lane);
   void Supersede(int lane);
@@ -104,7 +110,7 @@ class TcpRepair final : public TcpDoor::Link {
   bool busy_ = false;   // Some lane is active.
   bool moved_ = false;  // Something moved in the reactor.
   bool gave_up_ = false;
-  bool concludes_ = false;
+  std::optional<Deadline> concludes_by_;
   Status failure_;  // What the peer said that cannot be.
   std::atomic<uint64_t> reconnects_ = 0;
   std::atomic<uint64_t> bytes_sent_again_ = 0;

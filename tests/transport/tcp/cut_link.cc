@@ -12,7 +12,7 @@
 namespace annulus {
 namespace {
 
-// A session as an endpoint that never ends by itself.
+// A session as an endpoint that never ends by itself. It is closed when all its sends are complete.
 class CutLinkEnd final : public Endpoint, public ShortPath {
  public:
   CutLinkEnd(int peer, const TcpSessionConfig& config, std::vector<SealedSocket> sockets)
@@ -45,7 +45,14 @@ class CutLinkEnd final : public Endpoint, public ShortPath {
     return session_.Receive(moved);
   }
   bool Arm() override { return false; }
-  bool Close() override { return session_.FailAll(Code::kAborted), true; }
+  bool Close() override {
+    if (closed_) return true;
+    EXPECT_FALSE(session_.has_sends());
+    session_.FailAll(Code::kAborted);
+    session_.DiscardInput();
+    session_.WriteEnd();
+    return closed_ = session_.FindDebt() == TcpSession::Debt::kNothing;
+  }
 
   Status SendCopy(const Tag& tag, const std::byte* data, uint32_t bytes) override {
     return session_.SendCopy(tag, data, bytes) ? Status() : Status::WouldBlock();
@@ -56,6 +63,7 @@ class CutLinkEnd final : public Endpoint, public ShortPath {
 
  private:
   const int peer_;
+  bool closed_ = false;
   Limits limits_;
   TcpSession session_;
 };

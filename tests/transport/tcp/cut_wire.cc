@@ -32,6 +32,7 @@ CutWire::~CutWire() {
 size_t CutWire::Pass(int from, size_t most) {
   std::byte bytes[512];
   const ssize_t got = recv(network_[from], bytes, std::min(most, sizeof bytes), 0);
+  if (got == 0 && most > 0) shutdown(network_[1 - from], SHUT_WR);
   if (got <= 0) return 0;
   EXPECT_EQ(send(network_[1 - from], bytes, static_cast<size_t>(got), 0), got);
   return static_cast<size_t>(got);

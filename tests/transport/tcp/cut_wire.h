@@ -20,7 +20,7 @@ class CutWire {
   CutWire(const CutWire&) = delete;
   CutWire& operator=(const CutWire&) = delete;
 
-  // Passes on up to `most` bytes from that side to the other. Returns how many.
+  // Passes on up to `most` bytes from that side to the other, or the end behind them. Returns how many.
   size_t Pass(int from, size_t most);
   // Bytes of that side that were not passed on.
   uint64_t Kept(int from) const;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <asio/socket_base.hpp>
 #include <atomic>
 #include <iterator>
 #include <sstream>
@@ -215,6 +216,27 @@ TEST_F(TcpLanesTest, TheEndOfALaneDoesNotStopTheRepairOfAnother) {
   EXPECT_EQ(Bytes(recv.data, recv.data + recv.bytes), payload);
   endpoint_->Release(&recv);
   EXPECT_EQ(last_.code(), Code::kPeerLost) << "then the link ends";
+}
+
+// A peer that leaves waits until it can send again what was lost with a lane.
+TEST_F(TcpLanesTest, TheEndOfALaneDoesNotStopTheRepairOfABrokenOne) {
+  Recv recv = Expecting(4096);
+  ASSERT_TRUE(endpoint_->PostRecv(&recv).ok());
+  asio::error_code error;
+  stream_[0].socket.set_option(asio::socket_base::linger(true, 0), error);
+  stream_[0].socket.close(error);
+  EndLane1();
+  EXPECT_TRUE(last_.ok()) << last_.ToString();
+  DialLane0();
+  Say(0);
+  const Bytes payload = Payload(100, 1);
+  const Bytes frame = Frame(0, payload);
+  ASSERT_EQ(send(fd(), frame.data(), frame.size(), MSG_NOSIGNAL), static_cast<ssize_t>(frame.size()));
+  stream_[0].socket.close();
+  DriveWhileOk();
+  EXPECT_EQ(recv.code, Code::kOk);
+  EXPECT_EQ(Bytes(recv.data, recv.data + recv.bytes), payload);
+  endpoint_->Release(&recv);
 }
 
 TEST_F(TcpLanesTest, AnEndDoesNotWaitForALaneThatThePeerHasGivenUp) {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "tests/soak/rounds.h"
 #include "tests/transport/tcp/cut_wire.h"
 #include "tests/transport/tcp/tcp_peer.h"
 #include "transport/tcp/session/tcp_session.h"
@@ -124,6 +125,46 @@ class TcpResumeTest : public ::testing::TestWithParam<Story> {
     return passed;
   }
 
+  // The same, until the second side has all, and the end.
+  size_t RunLeaving(size_t cut_at, uint64_t* again) {
+    using Debt = TcpSession::Debt;
+    const Story& story = GetParam();
+    auto wire = std::make_unique<CutWire>(&context_, story.seals);
+    Side sides[2] = {{story, std::move(wire->sockets[0]), {0, 8, 100, 4097, 300, 17, 1}, 1},
+                     {story, std::move(wire->sockets[1]), {}, 50}};
+    sides[1].theirs = &sides[0].wanted;
+    sides[1].expected = sides[0].wanted.size();
+    TcpSession& leaver = *sides[0].session;
+    size_t passed = 0;
+    size_t next_cut = cut_at;
+    Debt debt = Debt::kData;
+    int quiet = 0;
+    const auto is_over = [&] { return debt == Debt::kNothing && sides[1].done() && sides[1].session->has_ended(0); };
+    for (int turn = 0; turn < 2000 && !is_over(); ++turn) {
+      if (sides[0].done()) {
+        leaver.FailAll(Code::kAborted);
+        leaver.DiscardInput();
+        leaver.WriteEnd();
+        debt = leaver.FindDebt();
+        EXPECT_TRUE(debt == Debt::kData || wire->Kept(0) == 0) << "what the network has not passed on is owed";
+      } else {
+        sides[0].Work(story.is_gradual, false);
+      }
+      sides[1].Work(false, !story.is_late || passed >= next_cut || next_cut == SIZE_MAX || quiet > 20);
+      size_t moved = 0;
+      for (int from = 0; from < 2; ++from) moved += wire->Pass(from, next_cut - std::min(next_cut, passed + moved));
+      passed += moved;
+      quiet = moved > 0 ? 0 : quiet + 1;
+      // By then it has left, if it can.
+      if (passed < next_cut || (!sides[0].done() && quiet < 20)) continue;
+      next_cut = story.second_cut > 0 && passed == cut_at ? cut_at + story.second_cut : SIZE_MAX;
+      Cut(&wire, sides, again);
+      if (HasFailure()) break;
+    }
+    EXPECT_TRUE(is_over()) << "a hang";
+    return passed;
+  }
+
   void Cut(std::unique_ptr<CutWire>* wire, Side (&sides)[2], uint64_t* again) {
     const uint64_t received[2] = {sides[0].session->Freeze(0), sides[1].session->Freeze(0)};
     const uint64_t lost[2] = {(*wire)->Kept(0), (*wire)->Kept(1)};
@@ -156,6 +197,24 @@ TEST_P(TcpResumeTest, CutAfterEveryByte) {
   const bool seals = GetParam().seals;
   for (size_t cut_at = 0; cut_at < total; cut_at += seals ? 11 : 1) {
     const size_t passed = Run(cut_at, &again);
+    EXPECT_TRUE(seals || passed == total) << passed << " bytes: nothing is lost, nothing comes twice";
+    ASSERT_FALSE(HasFailure()) << "cut after " << cut_at << " of " << total << " bytes";
+  }
+  EXPECT_GT(again, 0u);
+}
+
+// The first side has only to send, and leaves as soon as its sends are complete.
+TEST_P(TcpResumeTest, WhatALeavingSideSentLastIsSentAgain) {
+  uint64_t none = 0;
+  const size_t total = RunLeaving(SIZE_MAX, &none);
+  ASSERT_GT(total, 4'000u);
+  EXPECT_EQ(none, 0u);
+  uint64_t again = 0;
+  const bool seals = GetParam().seals;
+  const size_t cases = Rounds(seals ? 60 : 600, seals ? total / 11 : total);
+  for (size_t i = 0; i <= cases; ++i) {
+    const size_t cut_at = i * total / cases;
+    const size_t passed = RunLeaving(cut_at, &again);
     EXPECT_TRUE(seals || passed == total) << passed << " bytes: nothing is lost, nothing comes twice";
     ASSERT_FALSE(HasFailure()) << "cut after " << cut_at << " of " << total << " bytes";
   }
@@ -267,6 +326,7 @@ INSTANTIATE_TEST_SUITE_P(Stories, TcpResumeTest,
                                            Story{.name = "Gradual", .is_gradual = true},
                                            Story{.name = "Twice", .is_late = true, .second_cut = 700},
                                            Story{.name = "Sealed", .seals = true},
+                                           Story{.name = "SealedChecksummed", .checksum = true, .seals = true},
                                            Story{.name = "SealedLate", .is_late = true, .seals = true},
                                            Story{.name = "SealedGradual", .is_gradual = true, .seals = true},
                                            Story{.name = "SealedTwice", .second_cut = 700, .seals = true}),

@@ -14,7 +14,7 @@ void TcpGreeting::Start(uint64_t received, Done done) {
   own.sequence = received;
   WriteFrameHeader(own, out_);
   asio::async_write(socket_, asio::buffer(out_), [self = shared_from_this()](const asio::error_code& error, size_t) {
-    if (error) return self->Finish({Code::kPeerLost, error.message()}, 0);
+    if (error) return self->Finish({Code::kPeerLost, error.message(), Status::kNoRank, error.value()}, 0);
     self->Look();
   });
 }
@@ -29,7 +29,10 @@ void TcpGreeting::Look() {
       return socket_.socket.async_wait(StreamSocket::wait_read,
                                        [self = shared_from_this()](const asio::error_code&) { self->Look(); });
     }
-    if (error) return Finish({Code::kPeerLost, error.message()}, 0);
+    if (error) {
+      const int cause = error == asio::error::eof ? 0 : error.value();
+      return Finish({Code::kPeerLost, error.message(), Status::kNoRank, cause}, 0);
+    }
     bytes_in_ += got;
   }
   FrameHeader theirs;

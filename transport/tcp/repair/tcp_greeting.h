@@ -24,7 +24,7 @@ class TcpGreeting : public std::enable_shared_from_this<TcpGreeting> {
   explicit TcpGreeting(SealedSocket socket) : socket_(std::move(socket)) {}
 
   // Says `received`, and calls `done` once, unless Cancel comes first.
-  // Errors: kPeerLost  the connection ended; kProtocol  this is no such frame.
+  // Errors: kPeerLost  the connection ended, in an orderly way if without an errno; kProtocol  this is no such frame.
   void Start(uint64_t received, Done done);
   // Reads what has arrived of the peer's greeting, as the reactor will. May call `done`.
   void Look();

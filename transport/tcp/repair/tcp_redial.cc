@@ -74,6 +74,7 @@ void TcpRedial::Prove() {
 void TcpRedial::Take(const Status& status) {
   if (ended_) return;
   const std::shared_ptr<StreamHandshake> handshake = std::exchange(handshake_, nullptr);
+  is_turned_away_ = handshake->proven() && status.code() == Code::kProtocol;
   if (!status.ok()) return Retry();
   ended_ = true;
   std::exchange(plan_.on_connected, nullptr)(handshake->TakeSocket());

@@ -37,6 +37,8 @@ class TcpRedial : public std::enable_shared_from_this<TcpRedial> {
   // Whether the peer's kernel has accepted the latest attempt, and its rank has to answer. That may take as long as it
   // computes.
   bool awaits_answer() const { return handshake_ != nullptr; }
+  // Whether the peer has said to the latest attempt that it expects no such connection.
+  bool is_turned_away() const { return is_turned_away_; }
   // Number of the latest attempt.
   uint32_t connection() const { return plan_.hello.connection; }
 
@@ -52,6 +54,7 @@ class TcpRedial : public std::enable_shared_from_this<TcpRedial> {
   asio::steady_timer timer_;
   std::shared_ptr<StreamHandshake> handshake_;
   Nanoseconds delay_;
+  bool is_turned_away_ = false;
   bool ended_ = false;
 };
 

@@ -93,6 +93,10 @@ class TcpSession {
     }
     return false;
   }
+  // Whether the peer has ended the lane.
+  bool has_ended(int lane) const {
+    return !is_suspended(lane) && lanes_[static_cast<size_t>(lane)]->socket.read_ended();
+  }
   // Whether the lane is broken, or frozen.
   bool is_suspended(int lane) const { return IsSuspended(*lanes_[static_cast<size_t>(lane)]); }
   // The lane's connection.
@@ -112,6 +116,8 @@ class TcpSession {
   // Whether no lane can deliver anything more, or none can before receives are posted that nobody can be relied on to
   // post.
   bool IsStuck() const;
+  // Whether some send is not complete.
+  bool has_sends() const { return !sends_.empty(); }
   // Whether the kernel has taken all that was posted.
   bool all_sent() const;
   // For error messages: the first errno of any lane; 0 when the peer just closed.
@@ -119,16 +125,25 @@ class TcpSession {
   // For error messages: whether a stream ended within a frame.
   bool cut_short() const;
 
-  // Tells the peer on every lane that nothing more will come, also on those that are resumed later.
+  // Tells the peer on every lane that nothing more will come.
   void ShutDownWrites();
   // For a link that ends: completes the sends that the kernel has taken, and keeps nothing for later.
   void StopRetaining(bool* moved);
   // Completes everything that is posted with `code`. After this, only functions that concern sockets may be called.
   void FailAll(Code code);
-  // Discards input that still arrives. Returns whether there is nothing left to wait for: the peer's kernel has
-  // everything that was written, or the peer has ended its direction.
-  bool Drain();
+  // Discards input that still arrives.
+  void DiscardInput();
+  // Whether there is nothing left to wait for: the peer's kernel has everything that was written, or the peer has ended
+  // its direction.
+  bool Drained() const;
   void CloseSockets();
+
+  // What a session that retains, has no sends any more and leaves may owe to the peer's kernel.
+  enum class Debt : uint8_t { kNothing, kEnd, kData };
+  // Writes what is left to be written, and then the end, on the lanes that have connections.
+  void WriteEnd();
+  // Looks what is still owed: some data, or only that this was the end, or a connection that could say so.
+  Debt FindDebt();
 
  private:
   struct Lane {
@@ -164,6 +179,7 @@ class TcpSession {
   bool CopiesLent(const Lane& lane) const;
   void CopyLent(bool* moved);
   bool ArmConfirmation(Lane* lane);
+  static Debt FindDebt(Lane* lane);
   size_t WriteOnce(Lane* lane, bool* moved);
   void TakeWritten(Lane* lane, size_t written, bool* moved);
   void Transmit(Lane* lane, bool* moved);
@@ -187,7 +203,6 @@ class TcpSession {
   Nanoseconds idle_since_ = 0;  // Valid after kIdlePolls of them.
   Awaits awaits_ = Awaits::kReceive;
   Status peek_error_;
-  bool writes_shut_ = false;
 };
 
 }  // namespace annulus

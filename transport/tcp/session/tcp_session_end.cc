@@ -2,12 +2,20 @@
 //
 // Threads: those of the endpoint.
 #include <algorithm>
+#include <array>
 #include <string>
 #include <utility>
 
 #include "transport/tcp/session/tcp_session.h"
+#include "transport/tcp/socket/io_list.h"
 
 namespace annulus {
+namespace {
+
+// Largest number of reads of a lane per call of DiscardInput, as a bound against a peer that never stops sending.
+constexpr int kMaxDiscardReads = 256;
+
+}  // namespace
 
 bool TcpSession::AnyEnded(bool resumes) const {
   return std::any_of(lanes_.begin(), lanes_.end(), [resumes](const auto& lane) {
@@ -35,7 +43,6 @@ Status TcpSession::Resume(int index, SealedSocket socket, uint64_t received, uin
   if (within_retained) retained.WriteAgainFrom(received);
   lane.writer.BeginAgainFrom(within_retained ? 0 : received - retained.end());
   lane.socket.Replace(std::move(socket));
-  if (writes_shut_) lane.socket.ShutDownWrites();
   *again = sent - received;
   return Status();
 }
@@ -75,7 +82,6 @@ bool TcpSession::cut_short() const {
 }
 
 void TcpSession::ShutDownWrites() {
-  writes_shut_ = true;
   for (auto& lane : lanes_) lane->socket.ShutDownWrites();
 }
 
@@ -88,19 +94,60 @@ void TcpSession::FailAll(Code code) {
   receives_.FailAll(code);
 }
 
+// It counts, since it may have to be said to the peer how much has come.
+void TcpSession::DiscardInput() {
+  std::array<std::byte, 16384> waste;
+  for (auto& lane : lanes_) {
+    for (int reads = 0; !lane->socket.read_ended() && reads < kMaxDiscardReads; ++reads) {
+      IoList list;
+      list.Add(waste.data(), waste.size());
+      const size_t bytes = lane->socket.Read(&list);
+      lane->received += bytes;
+      if (bytes == 0) break;
+    }
+  }
+}
+
 // A peer that has ended its direction sends nothing that could make this kernel reset the connection: what is still on
 // its way arrives after the socket is closed, and a peer that is gone acknowledges nothing.
-bool TcpSession::Drain() {
-  bool drained = true;
-  for (auto& lane : lanes_) {
-    lane->socket.DiscardInput();
-    drained &= lane->socket.read_ended() || lane->socket.Unacknowledged() == 0;
-  }
-  return drained;
+bool TcpSession::Drained() const {
+  return std::all_of(lanes_.begin(), lanes_.end(),
+                     [](const auto& lane) { return lane->socket.read_ended() || lane->socket.IsDelivered(); });
 }
 
 void TcpSession::CloseSockets() {
   for (auto& lane : lanes_) lane->socket.Close();
+}
+
+void TcpSession::WriteEnd() {
+  bool moved = false;
+  for (auto& lane : lanes_) {
+    if (IsSuspended(*lane)) continue;
+    while (!lane->socket.write_ended() && lane->retained.has_unwritten()) {
+      if (WriteOnce(lane.get(), &moved) == 0 || lane->socket.write_blocked()) break;
+    }
+    if (!lane->socket.write_ended() && !lane->retained.has_unwritten()) lane->socket.ShutDownWrites();
+  }
+}
+
+TcpSession::Debt TcpSession::FindDebt() {
+  Debt debt = Debt::kNothing;
+  for (auto& lane : lanes_) debt = std::max(debt, FindDebt(lane.get()));
+  return debt;
+}
+
+// The peer ends its direction too as soon as it hears of the end on one lane, while data is still on its way to it on
+// others. So only an acknowledgement tells that it has the data, and a connection that the kernel has dropped does not.
+TcpSession::Debt TcpSession::FindDebt(Lane* lane) {
+  TcpSocket& socket = lane->socket;
+  const uint64_t position = lane->position();
+  const uint64_t missing = socket.Unacknowledged();
+  if (missing <= position) lane->retained.Confirm(position - missing, [](Send*) {});
+  if (lane->retained.begin() != lane->retained.end()) {
+    if (socket.read_ended() || socket.write_ended()) socket.BreakIfDropped();
+    return Debt::kData;
+  }
+  return !IsSuspended(*lane) && (socket.read_ended() || socket.IsDelivered()) ? Debt::kNothing : Debt::kEnd;
 }
 
 }  // namespace annulus

@@ -33,6 +33,13 @@ PathAnswers PathAnswersOf(int fd) {
           .quiet = std::min(info.tcpi_last_data_recv, info.tcpi_last_ack_recv) * kMillisecond};
 }
 
+bool IsDropped(int fd) {
+  constexpr uint8_t kClosed = 7;  // TCP_CLOSE of netinet/tcp.h.
+  tcp_info info{};
+  socklen_t bytes = 0;
+  return InfoOf(fd, &info, &bytes) && info.tcpi_state == kClosed;
+}
+
 // Linux resets a connection that both directions of were shut down when data comes (RFC 1122, section 4.2.2.13).
 void StopTaking(int fd) { shutdown(fd, SHUT_RDWR); }
 

@@ -21,6 +21,9 @@ struct PathAnswers {
 // Zeros when the kernel does not report it.
 PathAnswers PathAnswersOf(int fd);
 
+// Whether the kernel has dropped the connection, so that nothing more gets out. False when it does not say.
+bool IsDropped(int fd);
+
 // Ends the connection. What has arrived can still be read; from now on the kernel takes nothing more, and so
 // acknowledges nothing more.
 void StopTaking(int fd);

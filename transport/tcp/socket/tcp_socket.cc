@@ -5,7 +5,6 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -16,9 +15,6 @@
 
 namespace annulus {
 namespace {
-
-// Largest number of reads per call of DiscardInput, as a bound against a peer that never stops sending.
-constexpr int kMaxDiscardReads = 256;
 
 bool WouldBlock(int error) { return error == EAGAIN || error == EWOULDBLOCK; }
 
@@ -174,7 +170,7 @@ void TcpSocket::Replace(SealedSocket next) {
   ANNULUS_CHECK(frozen());
   Retransmits();  // Keeps the final value.
   const std::lock_guard<std::mutex> lock(close_mutex_);
-  earlier_retransmits_ = retransmits_;
+  retransmits_.earlier = retransmits_.latest;
   asio::error_code ignored;
   socket_.socket.cancel(ignored);
   armed_ = std::make_shared<Armed>();  // Handlers of the old one may still be queued.
@@ -188,7 +184,7 @@ void TcpSocket::Replace(SealedSocket next) {
   socket_.seal = std::move(next.seal);
   fd_ = socket_.socket.native_handle();
   phase_ = Phase::kInUse;
-  write_blocked_ = drained_ = write_ended_ = read_ended_ = false;
+  write_blocked_ = drained_ = write_ended_ = read_ended_ = told_end_ = false;
   errno_ = 0;
 }
 
@@ -199,6 +195,12 @@ void TcpSocket::GiveUp() {
   write_ended_ = true;
   read_ended_ = BytesOfRests() == 0;
   drained_ = read_ended_;
+}
+
+void TcpSocket::BreakIfDropped() {
+  if (broken() || frozen() || !IsDropped(fd_)) return;
+  errno_ = ECONNRESET;
+  read_ended_ = write_ended_ = true;
 }
 
 void TcpSocket::NoteError(int error) {
@@ -220,30 +222,27 @@ void TcpSocket::ArmWrite() {
 
 void TcpSocket::ShutDownWrites() {
   write_ended_ = true;
-  shutdown(fd_, SHUT_WR);
+  told_end_ |= shutdown(fd_, SHUT_WR) == 0;
 }
 
-void TcpSocket::DiscardInput() {
-  std::array<std::byte, 16384> waste;
-  for (int reads = 0; !read_ended_ && reads < kMaxDiscardReads; ++reads) {
-    const ssize_t got = recv(fd_, waste.data(), waste.size(), MSG_DONTWAIT);
-    if (got > 0 || (got < 0 && errno == EINTR)) continue;
-    if (got < 0 && WouldBlock(errno)) return;
-    read_ended_ = true;
-  }
+int TcpSocket::BytesOnTheWay() const {
+  int bytes = 0;
+  return ioctl(fd_, SIOCOUTQ, &bytes) == 0 ? bytes : 0;
 }
 
 size_t TcpSocket::Unacknowledged() const {
-  int bytes = 0;
-  if (ioctl(fd_, SIOCOUTQ, &bytes) != 0 || bytes <= 0) return 0;
+  const int bytes = BytesOnTheWay() - (told_end_ ? 1 : 0);
+  if (bytes <= 0) return 0;
   // The kernel counts sealed bytes, which are more; but nothing of a record can be used before all of it is there.
   return static_cast<size_t>(bytes) + (is_sealed() ? Seal::kMostInRecord : 0);
 }
 
 uint64_t TcpSocket::Retransmits() const {
   const std::lock_guard<std::mutex> lock(close_mutex_);
-  if (!closed_) retransmits_ = earlier_retransmits_ + RetransmitsOf(fd_, retransmits_ - earlier_retransmits_);
-  return retransmits_;
+  if (!closed_) {
+    retransmits_.latest = retransmits_.earlier + RetransmitsOf(fd_, retransmits_.latest - retransmits_.earlier);
+  }
+  return retransmits_.latest;
 }
 
 void TcpSocket::Close() {

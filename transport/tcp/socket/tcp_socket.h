@@ -70,10 +70,12 @@ class TcpSocket {
 
   // Tells the peer that nothing more will come.
   void ShutDownWrites();
-  // Discards the input that has arrived.
-  void DiscardInput();
   // Number of bytes written that the peer may not have, at most; 0 when the kernel does not know.
   size_t Unacknowledged() const;
+  // Whether the peer's kernel has all that was written, and knows of the end if it was told.
+  bool IsDelivered() const { return BytesOnTheWay() == 0; }
+  // Takes a connection that the peer has ended for broken, if the kernel has dropped it since.
+  void BreakIfDropped();
   // Of a broken connection: number of bytes beyond those written that the peer may have all the same. They count as
   // written from now on.
   size_t TakeBegun() { return is_sealed() ? socket_.seal->TakeBegun() : 0; }
@@ -109,6 +111,7 @@ class TcpSocket {
     kGivenUp,         // The same, and none follows.
   };
 
+  int BytesOnTheWay() const;
   ssize_t Send(IoList* from);
   ssize_t Receive(IoList* into);
   void OpenArrived();
@@ -126,12 +129,16 @@ class TcpSocket {
   bool drained_ = false;
   bool write_ended_ = false;
   bool read_ended_ = false;
+  bool told_end_ = false;  // The kernel counts the end as one more byte.
   int errno_ = 0;
 
   mutable std::mutex close_mutex_;  // Held while the socket closes, so that another thread may query an open one.
   bool closed_ = false;
-  uint64_t earlier_retransmits_ = 0;  // Those of earlier connections.
-  mutable uint64_t retransmits_ = 0;  // Latest known value.
+  struct Retransmissions {
+    uint64_t earlier = 0;  // Those of earlier connections.
+    uint64_t latest = 0;   // Latest known value, of all.
+  };
+  mutable Retransmissions retransmits_;
 };
 
 }  // namespace annulus
