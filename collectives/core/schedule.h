@@ -47,7 +47,7 @@ struct Step {
   Kind kind = Kind::kRelay;
   bool reduce = false;
   bool store = false;
-  bool finish = false;       // The result is a complete reduction.
+  bool finish = false;  // The result is a complete reduction.
   // kTwoLevel, kTwoHop: the data it sends or reduces with is in the output, not in the input.
   bool from_output = false;
   int recv_from = -1;
