@@ -57,7 +57,7 @@ everything_is_there() {
   [[ -z $folder ]] || fail "the mode is not 755 of $folder"
   [[ $(readlink "$prefix/lib/libannulus.so") == "libannulus.so.$major" ]] || fail "libannulus.so is no link to its soname"
   [[ $(readlink "$prefix/lib/libannulus.so.$major") == "libannulus.so.$version" ]] || fail "the soname is no link"
-  readelf -d "$prefix/lib/libannulus.so" | grep -qF "soname: [libannulus.so.$major]" || fail "the soname is another one"
+  readelf -d "$prefix/lib/libannulus.so" | grep -F "soname: [libannulus.so.$major]" >/dev/null || fail "the soname is another one"
   diff <(cd "$prefix" && find . ! -type d ! -name installed-files -printf '%P\n' | sort) <(sort "$prefix/share/doc/annulus/installed-files") ||
     fail "installed-files (>) differs from what is there (<)"
 }
@@ -90,7 +90,7 @@ only_our_names_are_seen() {
 
 the_door_for_mpi_stands_beside() {
   local file="$prefix/lib/libannulus_mpiwrapper.so" others
-  ldd "$file" | grep -qF "libannulus.so.$major => $prefix/lib/libannulus.so.$major" || fail "$file does not find the library beside it: $(ldd "$file")"
+  ldd "$file" | grep -F "libannulus.so.$major => $prefix/lib/libannulus.so.$major" >/dev/null || fail "$file does not find the library beside it: $(ldd "$file")"
   others=$(nm -D --defined-only "$file" | awk '{ print $3 }' | grep -vE '^(MPIX?ABI_|mpiabi_|mpiwrapper_|annulus_mpi_set_meeting$)' || true)
   [[ -z $others ]] || fail "$file exports: $others"
 }
@@ -111,7 +111,7 @@ pkg_config_serves_c99() {
   [[ $(pkg-config --modversion annulus) == "$version" ]] || fail "pkg-config knows another version"
   read -ra flags <<<"$(pkg-config --cflags --libs annulus)"
   quietly "${strict[@]}" "$sources/app.c" "${flags[@]}" -o app
-  needs app | grep -qx "libannulus.so.$major" || fail "app is not linked with the shared library"
+  needs app | grep -x "libannulus.so.$major" >/dev/null || fail "app is not linked with the shared library"
   LD_LIBRARY_PATH="$prefix/lib" sums "$work/app"
 
   read -ra flags <<<"$(pkg-config --cflags --libs annulus-static)"
@@ -137,7 +137,7 @@ cmake_serves_c_and_cpp() {
   quietly cmake -S "$sources/project" -B project "-DSOURCES=$sources" "-DCMAKE_PREFIX_PATH=$prefix"
   quietly cmake --build project
   for program in app_c app_c_static app_cc app_cc_static; do sums "$work/project/$program"; done
-  needs project/app_cc | grep -qx "libannulus.so.$major" || fail "app_cc is not linked with the shared library"
+  needs project/app_cc | grep -x "libannulus.so.$major" >/dev/null || fail "app_cc is not linked with the shared library"
   if needs project/app_cc_static | grep libannulus; then fail "app_cc_static needs the shared library"; fi
 }
 
