@@ -77,7 +77,9 @@ class Job {
     for (int rank = 0; rank < n_; ++rank) {
       moved |= Fold(rank);
       for (int peer = 0; peer < n_; ++peer) {
-        if (peer != rank) moved |= Send(rank, peer) | Receive(rank, peer);
+        if (peer == rank) continue;
+        moved |= Send(rank, peer);
+        moved |= Receive(rank, peer);
       }
     }
     return moved;
