@@ -23,15 +23,16 @@ const char* WhyNot(const Question& q) {
   return HasTwoHops(q.job) ? nullptr : "ranks that do not share memory";
 }
 
-// Smallest allreduce for which ranks ask each other whether all buffers are registered, which costs one hop. From here
-// on that is a hundredth of the call's time.
+// Smallest class of allreduces, by its largest size, in which ranks ask each other whether all buffers are registered.
+// That costs one hop, which could not be seen in calls of 256 KiB (docs/decisions/0072-two-hops.md); smaller ones were
+// not tried.
 constexpr size_t kLeastBytes = 256 * 1024;
 
 bool StandsInForRing(const Question& q) {
   return q.job.topology.near != nullptr && ShareMemory(q.job.topology) && q.bytes >= kLeastBytes;
 }
 
-// Registered memory is divided by the reducer into blocks, for each of which the function would be called.
+// A fold of more than two sources goes by blocks of 4 KiB, for each of which the function would be called.
 const char* TypeWhyNot(const PlanSettings& /*settings*/, const Call& call, size_t /*element_bytes*/) {
   return IsUserOp(call.op) ? "a function of the user's" : nullptr;
 }

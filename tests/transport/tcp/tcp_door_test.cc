@@ -198,6 +198,17 @@ class TcpLanesTest : public TcpDoorTest {
     const Deadline deadline = DeadlineAfter(kTcpPatience);
     while (last_.ok() && Now() < deadline) Drive();
   }
+  // The peer sends a slice over lane 0 and ends it; `recv`, which is posted, gets that.
+  void ExpectLastSlice(Recv* recv) {
+    const Bytes payload = Payload(100, 1);
+    const Bytes frame = Frame(0, payload);
+    ASSERT_EQ(send(fd(), frame.data(), frame.size(), MSG_NOSIGNAL), static_cast<ssize_t>(frame.size()));
+    stream_[0].socket.close();
+    DriveWhileOk();
+    EXPECT_EQ(recv->code, Code::kOk);
+    EXPECT_EQ(Bytes(recv->data, recv->data + recv->bytes), payload);
+    endpoint_->Release(recv);
+  }
 };
 
 TEST_F(TcpLanesTest, TheEndOfALaneDoesNotStopTheRepairOfAnother) {
@@ -207,14 +218,7 @@ TEST_F(TcpLanesTest, TheEndOfALaneDoesNotStopTheRepairOfAnother) {
   EndLane1();
   EXPECT_TRUE(last_.ok()) << last_.ToString();
   Say(0);
-  const Bytes payload = Payload(100, 1);
-  const Bytes frame = Frame(0, payload);
-  ASSERT_EQ(send(fd(), frame.data(), frame.size(), MSG_NOSIGNAL), static_cast<ssize_t>(frame.size()));
-  stream_[0].socket.close();
-  DriveWhileOk();
-  EXPECT_EQ(recv.code, Code::kOk);
-  EXPECT_EQ(Bytes(recv.data, recv.data + recv.bytes), payload);
-  endpoint_->Release(&recv);
+  ExpectLastSlice(&recv);
   EXPECT_EQ(last_.code(), Code::kPeerLost) << "then the link ends";
 }
 
@@ -229,14 +233,7 @@ TEST_F(TcpLanesTest, TheEndOfALaneDoesNotStopTheRepairOfABrokenOne) {
   EXPECT_TRUE(last_.ok()) << last_.ToString();
   DialLane0();
   Say(0);
-  const Bytes payload = Payload(100, 1);
-  const Bytes frame = Frame(0, payload);
-  ASSERT_EQ(send(fd(), frame.data(), frame.size(), MSG_NOSIGNAL), static_cast<ssize_t>(frame.size()));
-  stream_[0].socket.close();
-  DriveWhileOk();
-  EXPECT_EQ(recv.code, Code::kOk);
-  EXPECT_EQ(Bytes(recv.data, recv.data + recv.bytes), payload);
-  endpoint_->Release(&recv);
+  ExpectLastSlice(&recv);
 }
 
 TEST_F(TcpLanesTest, AnEndDoesNotWaitForALaneThatThePeerHasGivenUp) {
