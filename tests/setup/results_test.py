@@ -15,9 +15,9 @@ def asked(label):
     return {"id": {"targetConfigured": {"label": label}}, "configured": {"targetKind": "cc_test rule", "testSize": "SMALL"}}
 
 
-def ran(label, milliseconds, shard=1, attempt=1, **more):
+def ran(label, milliseconds, shard=1, attempt=1, status="PASSED", **more):
     return {"id": {"testResult": {"label": label, "run": 1, "shard": shard, "attempt": attempt}},
-            "testResult": {"testAttemptDurationMillis": str(milliseconds), "status": "PASSED", **more}}
+            "testResult": {"testAttemptDurationMillis": str(milliseconds), "status": status, **more}}
 
 
 def ended(label, status):
@@ -57,6 +57,24 @@ class ResultsTest(unittest.TestCase):
         self.assertEqual([line.split() for line in self.lines("--slowest", "3", quick, tsan)],
                          [["30.0", "s", "tsan", "//a:slow"], ["10.5", "s", "quick", "//a:split", "(2", "shards)"],
                           ["9.0", "s", "quick", "//a:slow"]])
+
+    def failed(self, label, shard, *log):
+        path = os.path.join(self.folder, f"a log {shard}")
+        with open(path, "w", encoding="utf-8") as opened:
+            opened.writelines(line + "\n" for line in log)
+        return ran(label, 10, shard=shard, status="FAILED",
+                   testActionOutput=[{"name": "test.log", "uri": "file://" + path.replace(" ", "%20")}])
+
+    def test_why_shows_complaints_and_not_what_passed(self):
+        passed = [f"[       OK ] Some.Thing{i} (0 ms)" for i in range(100)]
+        path = self.record("asan.json", ran("//a:good", 10),
+                           self.failed("//a:bad", 2, *passed, "a.cc:7: Failure", "Expected: 1", *passed, "a.cc:9: Failure"),
+                           self.failed("//a:killed", 1, *passed, "the last words"))
+        lines = self.lines("--why", "12", path)
+        self.assertEqual(lines[:3], ["asan //a:bad, shard 2: failed", "  a.cc:7: Failure", "  Expected: 1"])
+        self.assertEqual(lines[11:14], ["  a.cc:9: Failure", "asan //a:killed, shard 1: failed",
+                                        "  [       OK ] Some.Thing89 (0 ms)"])
+        self.assertEqual(lines[-1], "  the last words")
 
 
 if __name__ == "__main__":

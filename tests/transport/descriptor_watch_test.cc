@@ -11,7 +11,7 @@
 namespace annulus {
 namespace {
 
-constexpr Nanoseconds kPatience = 20 * kSecond;
+constexpr Nanoseconds kPatience = 60 * kSecond;
 
 class DescriptorWatchTest : public testing::Test {
  protected:

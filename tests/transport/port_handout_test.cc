@@ -43,7 +43,7 @@ class PortHandoutTest : public testing::Test {
   // What FetchPort returns while the handout serves.
   int Fetch() {
     int fetched = -1;
-    std::jthread rank([&] { fetched = FetchPort(NameOf(handout_), DeadlineAfter(20 * kSecond)); });
+    std::jthread rank([&] { fetched = FetchPort(NameOf(handout_), DeadlineAfter(60 * kSecond)); });
     ServeOnce();
     rank.join();
     return fetched;
@@ -90,7 +90,7 @@ TEST_F(PortHandoutTest, WhoeverFindsACrowdWaitsForItsTurn) {
   EXPECT_EQ(FetchPort(name, DeadlineAfter(50 * kMillisecond)), -1);
   EXPECT_GE(Now() - begin, 50 * kMillisecond);
   std::atomic<int> fetched{-2};
-  std::jthread rank([&] { fetched = FetchPort(name, DeadlineAfter(20 * kSecond)); });
+  std::jthread rank([&] { fetched = FetchPort(name, DeadlineAfter(60 * kSecond)); });
   while (fetched == -2) handout_.Serve();
   EXPECT_GE(fetched, 0);
   close(fetched);
@@ -101,7 +101,7 @@ TEST_F(PortHandoutTest, WithoutDescriptorsTheLauncherPausesAndServesLater) {
   GTEST_SKIP() << "the sanitizer of undefined behaviour needs descriptors to look at memory";
 #endif
   std::atomic<int> fetched{-2};
-  std::jthread rank([&] { fetched = FetchPort(NameOf(handout_), DeadlineAfter(20 * kSecond)); });
+  std::jthread rank([&] { fetched = FetchPort(NameOf(handout_), DeadlineAfter(60 * kSecond)); });
   pollfd asked = {handout_.fd(), POLLIN, 0};
   ASSERT_EQ(poll(&asked, 1, -1), 1);
   std::optional<DescriptorLimit> none(DescriptorLimit::Next());
@@ -119,7 +119,7 @@ TEST_F(PortHandoutTest, OtherUsersGetNothing) {
   const pid_t stranger = fork();
   if (stranger == 0) {
     if (setuid(kNobody) != 0) _exit(2);
-    _exit(FetchPort(NameOf(handout_), DeadlineAfter(20 * kSecond)) < 0 ? 0 : 1);
+    _exit(FetchPort(NameOf(handout_), DeadlineAfter(60 * kSecond)) < 0 ? 0 : 1);
   }
   int status = 0;
   while (waitpid(stranger, &status, WNOHANG) == 0) handout_.Serve();

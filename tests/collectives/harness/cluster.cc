@@ -42,7 +42,7 @@ UserConfig Cluster::Config(int rank) const {
   if (config_.hosts > 0) config.host_id = kHostIds[rank % config_.hosts];
   config.memory_bytes = config_.memory_bytes;
   config.timeout_ms = config_.timeout_ms;
-  config.connect_timeout_ms = 30000;
+  config.connect_timeout_ms = 60'000;
   config.Set("transport", config_.transport);
   config.Set("slice_bytes", config_.slice_bytes);
   config.Set("small_bytes", config_.small_bytes);

@@ -51,7 +51,7 @@ struct ClusterConfig {
   const char* shm_stores = "auto";
   std::string algorithm = "auto";
   std::string device_reduce = "auto";
-  int64_t timeout_ms = 20000;
+  int64_t timeout_ms = 60'000;
   std::string memory = "host";  // As in UserMemory; "cuda_odd": as "cuda", for ranks of odd numbers only.
 };
 

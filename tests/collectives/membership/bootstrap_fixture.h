@@ -20,7 +20,7 @@
 namespace annulus {
 
 inline constexpr char kKey[] = "a key that is long enough";
-inline constexpr Nanoseconds kPatience = 20 * kSecond;  // Only a failing test waits that long.
+inline constexpr Nanoseconds kPatience = 60 * kSecond;  // Only a failing test waits that long.
 
 struct BootstrapOutcome {
   Status status;

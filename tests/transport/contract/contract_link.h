@@ -23,7 +23,7 @@
 namespace annulus {
 
 // No test waits longer than this for anything; far above what a loaded machine under a sanitizer needs.
-constexpr Nanoseconds kContractPatience = 20 * kSecond;
+constexpr Nanoseconds kContractPatience = 60 * kSecond;
 
 // Closes `end` and lets what it has sent reach the peer.
 inline void CloseWholly(Endpoint& end) {

@@ -20,7 +20,7 @@ TEST(ConnectorLimitsTest, ADiallerWithoutDescriptorsNamesItsOwnLimit) {
   plan.hello = {.purpose = kRendezvousPurpose, .nranks = 2, .rank = 1};
   plan.key = "the key of this test";
   plan.dials = {{{0, 0, 0}, {peer}}};
-  plan.deadline = DeadlineAfter(20 * kSecond);
+  plan.deadline = DeadlineAfter(60 * kSecond);
   std::optional<DescriptorLimit> none(3);
   std::vector<Stream> streams;
   const Status status = EstablishStreams(&reactor, plan, &streams);

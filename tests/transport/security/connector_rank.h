@@ -17,7 +17,7 @@
 
 namespace annulus {
 
-constexpr Nanoseconds kPatience = 20 * kSecond;
+constexpr Nanoseconds kPatience = 60 * kSecond;
 constexpr char kConnectorKey[] = "the key of this test";
 
 // One rank: its reactor, its listener and, once Run, its streams.

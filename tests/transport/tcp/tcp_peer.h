@@ -24,7 +24,7 @@
 
 namespace annulus {
 
-constexpr Nanoseconds kTcpPatience = 20 * kSecond;
+constexpr Nanoseconds kTcpPatience = 60 * kSecond;
 constexpr char kTcpKey[] = "the key of the TCP tests";
 constexpr uint64_t kTcpJob = 4711;
 
