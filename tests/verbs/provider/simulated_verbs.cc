@@ -35,8 +35,12 @@ int PostSend(ibv_qp* pair, ibv_send_wr* request, ibv_send_wr** bad) {
 }
 
 int PostReceive(ibv_qp* pair, ibv_recv_wr* request, ibv_recv_wr** bad) {
-  // Only the pair's own thread changes its state so early.
-  if (pair->state == IBV_QPS_INIT && Refuses(SimulatedCall::kPostReceive)) {
+  bool early = false;
+  {
+    const std::lock_guard lock(Device().mutex());
+    early = pair->state == IBV_QPS_INIT;
+  }
+  if (early && Refuses(SimulatedCall::kPostReceive)) {
     *bad = request;
     return errno;
   }
