@@ -23,7 +23,7 @@ class LauncherRun {
     std::string input{};                   // What standard input holds.
     bool terminal = false;                 // Standard error is one.
     bool own_group = false;                // A process group of its own, as a shell gives each pipeline.
-    Nanoseconds run_time = 50 * kSecond;   // After which the test fails.
+    Nanoseconds run_time = 150 * kSecond;  // After which the test fails; ranks that wait for each other may be slow.
   };
 
   explicit LauncherRun(const Setup& setup);

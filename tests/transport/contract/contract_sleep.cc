@@ -5,6 +5,7 @@
 
 #include <thread>
 
+#include "tests/soak/rounds.h"
 #include "tests/transport/contract/contract_fixture.h"
 
 namespace annulus {
@@ -195,8 +196,12 @@ TEST_P(EndpointContract, TwoSleepersStreamBothWays) {
   ASSERT_TRUE(Open({.slot_bytes = 16384, .slots = 3}));
   Plan plans[2];
   for (int side = 0; side < 2; ++side) {
-    plans[side] = {
-        .seed = 51u + side, .slices = 1500, .max_bytes = 16384, .window = 5, .gradual = side == 0, .landing = true};
+    plans[side] = {.seed = 51u + side,
+                   .slices = kSanitized ? 400 : 1500,
+                   .max_bytes = 16384,
+                   .window = 5,
+                   .gradual = side == 0,
+                   .landing = true};
   }
   for (int side = 0; side < 2; ++side) {
     NewTalker(side, plans[side]);
