@@ -42,6 +42,7 @@ Status HopFold::Advance(bool* moved) {
     const Work::Place input = work_->InputAt(step_.input_offset + begin);
     const Work::Place output = work_->OutputAt(step_.output_offset + begin);
     *end = begin + std::min({*end - begin, input.bytes, output.bytes});
+    if (input.data == output.data && !is_single() && step_.kind == Step::Kind::kRelay) return Status();
     MakeOp(input, output, begin, *end - begin);
     const Nanoseconds clock = work_->TraceClock();
     ANNULUS_RETURN_IF_ERROR(piece->Submit(QueueFor(output.queue, input.queue), op_));
@@ -62,14 +63,19 @@ Status HopFold::Advance(bool* moved) {
 
 // Makes op_ the current fold's operation on `bytes` that begin at `begin` of its step.
 void HopFold::MakeOp(const Work::Place& input, const Work::Place& output, size_t begin, size_t bytes) {
+  op_.count = bytes / work_->element_bytes;
+  op_.dst[0] = const_cast<std::byte*>(output.data);
+  if (!is_single() && step_.kind == Step::Kind::kRelay) {
+    op_.num_sources = 1;
+    op_.inline_src[0] = input.data;
+    return;
+  }
   for (int k = 0, rank = step_.first_rank; k < nranks_; ++k, rank = rank + 1 < nranks_ ? rank + 1 : 0) {
     sources_[k] = rank == rank_ ? input.data : arrivals_[rank] + step_.arrival_offset + begin;
     if (rank == rank_ && work_->custom.scales) op_.scaled_source = k;
   }
-  op_.dst[0] = const_cast<std::byte*>(output.data);
   op_.inline_src[0] = sources_[0];
   op_.inline_src[1] = sources_[1];
-  op_.count = bytes / work_->element_bytes;
   op_.divisor = step_.finish ? work_->divisor : 0;
 }
 

@@ -1,5 +1,5 @@
 // HopFold: reduces what has arrived in an exchange of one or two hops into the user's output, one step of the schedule
-// after the other, in the ring's order.
+// after the other, in the ring's order; or copies the own input there, where a step only stores.
 //
 // Threads: one at a time. Nothing allocates.
 #pragma once

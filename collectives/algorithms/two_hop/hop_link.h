@@ -1,5 +1,5 @@
-// HopLink: what one rank exchanges with one peer in a two-hop allreduce: the items of the schedule (TwoHopSchedule),
-// each way in order, some of them at a time.
+// HopLink: what one rank exchanges with one peer in an exchange of one or two hops: the items of the schedule
+// (TwoHopSchedule), each way in order, some of them at a time.
 //
 // Threads: one at a time. Nothing allocates after construction.
 #pragma once
@@ -15,7 +15,7 @@ namespace annulus {
 
 class HopLink {
  public:
-  // Keeps up to `window` items under way each way, which must be more than the schedule's `ahead`.
+  // Keeps up to `window` items under way each way; of an allreduce, more than the schedule's `ahead`.
   HopLink(int peer, Endpoint* endpoint, int window);
 
   // The schedule and the work stay valid until done.

@@ -48,18 +48,24 @@ void TwoHop::Start(const ScheduleParams& params, const Work* work) {
 }
 
 bool TwoHop::IsRegistered() const {
+  const auto n = static_cast<size_t>(params_.nranks);
   const size_t bytes = params_.count * params_.element_bytes;
+  bool all = work_->input.queue == nullptr && work_->output.queue == nullptr && !work_->custom.scales;
+  all &= IsRegistered(work_->input.data, IsReduceScatter(params_.kind) ? n * bytes : bytes);
+  if (IsAllreduce(params_.kind)) all &= IsRegistered(work_->output.data, bytes);
+  return all;
+}
+
+bool TwoHop::IsRegistered(const std::byte* data, size_t bytes) const {
   const size_t slice = std::min(params_.slice_bytes, bytes);
   // Registered memory consists of whole pages. What cannot be read in place is copied.
   const size_t first = std::min(kPageBytes, (bytes - slice) / 2);
-  bool all = work_->input.queue == nullptr && work_->output.queue == nullptr && !work_->custom.scales;
+  bool all = true;
   // Each link is asked, whatever the others say: this is also how peers hear what is registered no more.
   for (Endpoint* const endpoint : endpoints_) {
     InPlace* const in_place = endpoint->shortcuts().in_place;
-    for (const std::byte* const data : {work_->input.data, static_cast<const std::byte*>(work_->output.data)}) {
-      for (const size_t at : {first, bytes - slice - first}) {
-        all &= in_place != nullptr && in_place->SendsFrom(data + at, slice);
-      }
+    for (const size_t at : {first, bytes - slice - first}) {
+      all &= in_place != nullptr && in_place->SendsFrom(data + at, slice);
     }
   }
   return all;
@@ -115,13 +121,15 @@ Status TwoHop::Fold(bool* moved) {
     Step step;
     const bool is_empty = !schedule_.At(folded_, &step);
     if (!is_empty) {
-      if (!is_folding_ && !HasArrived(folded_)) return Status();
+      if (!is_folding_ && schedule_.folds() && !HasArrived(folded_)) return Status();
       if (!is_folding_) fold_.Start(&schedule_, {folded_, 1}, work_);
       is_folding_ = true;
       ANNULUS_RETURN_IF_ERROR(fold_.Advance(moved));
       if (!fold_.done()) return Status();
       is_folding_ = false;
-      for (HopLink& link : links_) ANNULUS_RETURN_IF_ERROR(link.Release(folded_));
+      for (HopLink& link : links_) {
+        if (schedule_.folds()) ANNULUS_RETURN_IF_ERROR(link.Release(folded_));
+      }
     }
     ++folded_;
     *moved = true;
@@ -154,7 +162,7 @@ int TwoHop::AwaitedPeer() const {
     return found != links_.end() ? found->peer() : -1;
   };
   int peer = -1;
-  if (folded_ < schedule_.size())
+  if (schedule_.folds() && folded_ < schedule_.size())
     peer = first([this](const HopLink& link) { return link.Arrival(folded_) == nullptr; });
   if (peer < 0) peer = first([](const HopLink& link) { return !link.has_received_all(); });
   return peer >= 0 ? peer : first([](const HopLink& link) { return !link.done(); });

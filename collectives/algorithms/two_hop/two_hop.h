@@ -1,11 +1,12 @@
-// TwoHop: large allreduces between ranks that share memory. Each rank folds its own chunk from the inputs of all, and
-// sends the result to all (TwoHopSchedule): a direct reduce-scatter and allgather, elsewhere called a two-shot
-// allreduce. It folds in the order of the ring, so the bits are those of the ring.
+// TwoHop: large allreduces and their halves between ranks that share memory. Each rank folds its own chunk from the
+// inputs of all, and sends the result to all (TwoHopSchedule): a direct reduce-scatter and allgather, elsewhere called
+// a two-shot allreduce. It folds in the order of the ring, so the bits are those of the ring. Large reduce-scatters and
+// allgathers are one of the hops alone.
 //
-// Where all buffers are registered, so that peers read them in place, each of n ranks reads and writes (3n-1)/n times
-// the size of the call; the ring, 5(n-1)/n times, in 2(n-1) hops. Where they are not, the ring is faster. So unless the
-// user names the algorithm, the ranks first tell each other in one hop whether their buffers are registered, and use a
-// ring unless all are.
+// Where all buffers that peers read are registered, so that they are read in place, each of n ranks reads and writes
+// (3n-1)/n times the size of an allreduce; the ring, 5(n-1)/n times, in 2(n-1) hops. Where they are not, the ring is
+// faster. So unless the user names the algorithm, the ranks first tell each other in one hop whether their buffers are
+// registered, and use a ring unless all are.
 //
 // Threads: as Runner.
 #pragma once
@@ -51,12 +52,14 @@ class TwoHop final : public Runner {
   };
 
   Status Advance(bool* moved) override;
-  // Whether all peers can read the buffers where they are.
+  // Whether all peers can read where it is what they have to read.
   bool IsRegistered() const;
+  // Whether all peers can read these bytes where they are. Asks each link.
+  bool IsRegistered(const std::byte* data, size_t bytes) const;
   Status Ask(bool* moved);
   void StartHops();
   Status Hop(bool* moved);
-  // Folds the slices that have come from all. Sets *moved when something changed.
+  // Folds the slices that have come from all, or copies those of an allgather. Sets *moved when something changed.
   Status Fold(bool* moved);
   // Whether that slice has come from all; then fold_ knows where it is.
   bool HasArrived(uint64_t slice);

@@ -1,4 +1,4 @@
-// Row of the exchange in two hops (two_hop.h): large allreduces between ranks that share memory.
+// Row of the exchange in two hops (two_hop.h): large allreduces and their halves between ranks that share memory.
 #include "collectives/algorithms/two_hop/two_hop.h"
 
 namespace annulus {
@@ -14,8 +14,13 @@ bool HasTwoHops(const AlgorithmJob& job) {
   return ShareMemory(job.topology) || job.settings.algorithm == Algorithm::kTwoHop;
 }
 
+bool IsOneOf(CollectiveKind kind) {
+  return kind == CollectiveKind::kAllreduce || kind == CollectiveKind::kReduceScatter ||
+         kind == CollectiveKind::kAllgather;
+}
+
 const char* WhyNot(const Question& q) {
-  if (q.kind != CollectiveKind::kAllreduce) return "no allreduce of its own";
+  if (!IsOneOf(q.kind)) return "neither allreduce, reduce_scatter nor allgather, or part of a group";
   if (q.job.nranks() <= 2) return "fewer than three ranks";
   if (q.job.nranks() > kMaxOneHopRanks) return "more than 16 ranks";
   if (q.job.topology.between_hosts()) return "ranks on several hosts";
@@ -23,13 +28,14 @@ const char* WhyNot(const Question& q) {
   return HasTwoHops(q.job) ? nullptr : "ranks that do not share memory";
 }
 
-// Smallest class of allreduces, by its largest size, in which ranks ask each other whether all buffers are registered.
+// Smallest class of calls, by the largest size of all chunks, in which ranks ask each other what is registered.
 // That costs one hop, which could not be seen in calls of 256 KiB (docs/decisions/0072-two-hops.md); smaller ones were
 // not tried.
 constexpr size_t kLeastBytes = 256 * 1024;
 
 bool StandsInForRing(const Question& q) {
-  return q.job.topology.near != nullptr && ShareMemory(q.job.topology) && q.bytes >= kLeastBytes;
+  return q.job.topology.near != nullptr && ShareMemory(q.job.topology) &&
+         (IsAllreduce(q.kind) ? q.bytes : q.bytes * static_cast<size_t>(q.job.nranks())) >= kLeastBytes;
 }
 
 // A fold of more than two sources goes by blocks of 4 KiB, for each of which the function would be called.
@@ -38,7 +44,9 @@ const char* TypeWhyNot(const PlanSettings& /*settings*/, const Call& call, size_
 }
 
 double Seconds(const Question& q) {
-  return TwoHopSeconds(q.job.nranks(), static_cast<double>(q.bytes), q.costs.one_hop);
+  const auto bytes = static_cast<double>(q.bytes);
+  if (IsAllreduce(q.kind)) return TwoHopSeconds(q.job.nranks(), bytes, q.costs.one_hop);
+  return OneHopSeconds(q.job.nranks(), bytes, q.costs.one_hop);  // Of the bytes that one rank sends each other.
 }
 
 void AddLinks(int rank, const AlgorithmJob& job, std::vector<NeededLink>* links) {

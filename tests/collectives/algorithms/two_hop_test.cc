@@ -1,12 +1,13 @@
-// The schedule of an allreduce in two hops, run on links that hold few slices, by ranks that move in any order: both
-// ends of a link name the same slices, every part of the result is folded once and reaches all, and no number of slots
-// makes the ranks wait for each other.
+// The schedules of an allreduce in two hops, and of its halves, run on links that hold few slices, by ranks that move
+// in any order: both ends of a link name the same slices, every part of the result is folded once and reaches all, and
+// no number of slots makes the ranks wait for each other.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <deque>
 #include <random>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "collectives/algorithms/two_hop/two_hop_schedule.h"
@@ -33,10 +34,12 @@ class Job {
  public:
   Job(ScheduleParams params, int ahead, size_t slots, unsigned seed) : n_(params.nranks), slots_(slots), random_(seed) {
     for (params.rank = 0; params.rank < n_; ++params.rank) ranks_.push_back({TwoHopSchedule(params, ahead), 0, {}, {}});
+    const size_t outputs = IsAllgather(params.kind) ? static_cast<size_t>(n_) : 1;
     for (Rank& rank : ranks_) {
       rank.arrived.resize(rank.schedule.size());
-      rank.written.resize(params.count);
+      rank.written.resize(outputs * params.count);
     }
+    is_allreduce_ = IsAllreduce(params.kind);
     directions_.resize(static_cast<size_t>(n_ * n_));
     element_bytes_ = params.element_bytes;
   }
@@ -91,11 +94,12 @@ class Job {
     if (way.next_sent == self.schedule.items()) return false;
     Step step;
     if (!self.schedule.SendAt(peer, way.next_sent, &step)) return ++way.next_sent, true;
-    if (step.send_to != peer || step.from_output != (static_cast<int>(step.chunk) == rank)) failure_ = "a wrong send";
+    const bool is_result = static_cast<int>(step.chunk) == rank;
+    if (step.send_to != peer || step.from_output != (is_result && self.schedule.folds())) failure_ = "a wrong send";
     if (step.from_output && step.slice >= self.folded) return false;
     if (way.queue.size() + way.held == slots_) return false;
     ++way.next_sent;
-    way.queue.push_back({step.chunk, step.slice, step.bytes, step.from_output});
+    way.queue.push_back({step.chunk, step.slice, step.bytes, is_result});
     return true;
   }
 
@@ -127,13 +131,16 @@ class Job {
     if (self.folded == self.schedule.size()) return false;
     Step step;
     if (!self.schedule.At(self.folded, &step)) return ++self.folded, true;
-    if (self.arrived[step.slice] < n_ - 1) return false;
-    if (static_cast<int>(step.chunk) != rank || step.first_rank != (rank + 1) % n_ || step.slice != self.folded ||
-        step.input_offset != step.output_offset || !step.finish) {
+    const bool folds = self.schedule.folds();
+    if (folds && self.arrived[step.slice] < n_ - 1) return false;
+    if (static_cast<int>(step.chunk) != rank || step.slice != self.folded || step.finish != folds ||
+        step.first_rank != (folds ? (rank + 1) % n_ : 0) ||
+        (is_allreduce_ && step.input_offset != step.output_offset)) {
       failure_ = "a wrong fold";
     }
     Write(&self, step);
     ++self.folded;
+    if (!folds) return true;
     for (int peer = 0; peer < n_; ++peer) {
       if (peer != rank) --At(peer, rank).held;
     }
@@ -165,18 +172,19 @@ class Job {
   const int n_;
   const size_t slots_;
   size_t element_bytes_ = 1;
+  bool is_allreduce_ = false;
   std::mt19937 random_;
   std::vector<Rank> ranks_;
   std::vector<Direction> directions_;
   std::string failure_;
 };
 
-class TwoHopTest : public testing::TestWithParam<int> {};
+class TwoHopTest : public testing::TestWithParam<std::tuple<CollectiveKind, int>> {};
 
 TEST_P(TwoHopTest, EveryPartIsFoldedOnceAndReachesAllWhateverTheSlots) {
   ScheduleParams params;
-  params.kind = CollectiveKind::kAllreduce;
-  params.nranks = GetParam();
+  params.kind = std::get<0>(GetParam());
+  params.nranks = std::get<1>(GetParam());
   params.element_bytes = 4;
   params.slice_bytes = 8;
   const size_t n = static_cast<size_t>(params.nranks);
@@ -191,7 +199,12 @@ TEST_P(TwoHopTest, EveryPartIsFoldedOnceAndReachesAllWhateverTheSlots) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, TwoHopTest, testing::Range(2, kMaxOneHopRanks + 1));
+INSTANTIATE_TEST_SUITE_P(Ranks, TwoHopTest,
+                         testing::Combine(testing::Values(CollectiveKind::kAllreduce),
+                                          testing::Range(2, kMaxOneHopRanks + 1)));
+INSTANTIATE_TEST_SUITE_P(Halves, TwoHopTest,
+                         testing::Combine(testing::Values(CollectiveKind::kReduceScatter, CollectiveKind::kAllgather),
+                                          testing::Values(2, 3, 4, 7, kMaxOneHopRanks)));
 
 }  // namespace
 }  // namespace annulus

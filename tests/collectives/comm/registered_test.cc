@@ -208,6 +208,32 @@ TEST_P(TwoHopsTest, LargeAllreducesGoStraightToAllWhereAllBuffersAreRegistered) 
   });
 }
 
+TEST_P(TwoHopsTest, TheHalvesDoWhereAllInputsAreRegistered) {
+  ClusterConfig c;
+  c.nranks = GetParam();
+  Cluster(c).Run([&c](annulus_comm_t* comm, int rank) {
+    const int peer = (rank + 2) % c.nranks;
+    for (const CollectiveKind kind : {CollectiveKind::kReduceScatter, CollectiveKind::kAllgather}) {
+      for (const int ordinary_in : {-1, 1}) {
+        for (const Kind out : {Kind::kOrdinary, Kind::kAllocated}) {
+          for (const bool in_place : {false, true}) {
+            Call call;
+            call.kind = kind;
+            call.type = DataType::kFloat32;
+            call.count = ordinary_in < 0 && in_place ? 90001 : 300000;
+            const uint64_t before = SentTo(comm, peer);
+            Check(comm, call, rank, c, ordinary_in == rank ? Kind::kOrdinary : Kind::kAllocated, out, in_place);
+            if (HasFatalFailure()) return;
+            const uint64_t sent = SentTo(comm, peer) - before;
+            const size_t chunk = call.count * sizeof(float);
+            EXPECT_TRUE(ordinary_in < 0 ? sent >= chunk : sent == 0) << KindName(kind) << ": " << sent << " bytes";
+          }
+        }
+      }
+    }
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Ranks, TwoHopsTest, testing::Values(3, 4, 5));
 
 uint64_t Mapped(annulus_comm_t* comm) {
