@@ -28,7 +28,7 @@ def features(suite, size, by_launcher):
         status, outputs = suite.launched(size, suites.HERE / "jax_ranks.py")
         fine = status == 0
     else:
-        outcomes = suite.ranks("jax_ranks.py", size, free_port())
+        outcomes = suite.ranks("jax_ranks.py", size, f"127.0.0.1:{free_port()}")
         status, outputs = [each for each, _ in outcomes], [output for _, output in outcomes]
         fine = set(status) == {0}
     suite.cases("jax_ranks.py", size, outputs)
@@ -75,6 +75,7 @@ def tests(suite):
     says(suite, "two devices are refused", "error: .*2 CPU devices", "devices", 2)
     says(suite, "two devices are refused without pyannulus.jax", "error: .*each process must have one device", "devices", 2, free_port())
     says(suite, "the library works without pyannulus.jax", r"no error: .*2\.", "devices", 1, free_port())
+    suite.on_two_hosts("JAX on two hosts", "jax_hosts.py")
     keras_trains_alike(suite)
     the_page_is_true(suite)
 
