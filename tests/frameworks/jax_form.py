@@ -178,6 +178,7 @@ class CompilerTest(Case):
         "any": lambda whole: jnp.any(whole > 8, axis=0),
         "all": lambda whole: jnp.all(whole > -4, axis=0),
         "prod": lambda whole: jnp.prod(1 + whole / 100, axis=0),
+        "extremes": lambda whole: jnp.stack([jnp.max(whole, axis=0), jnp.min(whole, axis=0)]),
         "argmax": lambda whole: jnp.argmax(whole, axis=0),
         "sort": lambda whole: jnp.sort(whole, axis=0),
         "cumsum": lambda whole: jnp.cumsum(whole, axis=0),
