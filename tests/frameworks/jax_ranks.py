@@ -1,8 +1,9 @@
-"""One process of the tests of JAX over Annulus: jax_ranks.py FOLDER RANK SIZE PORT, or jax_ranks.py. Runs every function case_* and prints a line for each:
-"passed NAME" or "failed NAME", with the traceback. jax_test.py starts
-the ranks; in the second form by annulus-run."""
+"""One process of the tests of JAX over Annulus: jax_ranks.py FOLDER RANK SIZE ADDRESS, or jax_ranks.py. ADDRESS is host:port of JAX's service.
+Runs every function case_* and prints a line for each: "passed NAME" or "failed NAME", with the traceback. jax_test.py starts the ranks, and
+jax_hosts.py on two hosts; in the second form by annulus-run."""
 
 import os
+import socket
 import sys
 import traceback
 
@@ -231,8 +232,8 @@ def case_sixteen_bit_floats(size):
 def main():
     jax.config.update("jax_enable_x64", True)
     if len(sys.argv) > 1:
-        rank, size, port = map(int, sys.argv[2:])
-        jax.distributed.initialize(f"127.0.0.1:{port}", size, rank, coordinator_bind_address=f"127.0.0.1:{port}")
+        rank, size, address = int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+        jax.distributed.initialize(address, size, rank, coordinator_bind_address=address)
         assert jax.process_index() == rank and jax.process_count() == size
     size = jax.process_count()
     assert len(jax.local_devices()) == 1 and len(jax.devices()) == size
@@ -246,6 +247,8 @@ def main():
         except BaseException:  # pylint: disable=broad-except
             failures += 1
             print("failed", name, traceback.format_exc(), flush=True)
+    if not failures:
+        print(f"all cases passed on {socket.gethostname()} of {size} ranks", flush=True)
     sys.exit(1 if failures else 0)
 
 

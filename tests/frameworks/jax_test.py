@@ -11,6 +11,7 @@ import re
 import socket
 import tempfile
 
+import jax_own
 import suite as suites
 
 DOCUMENT = pathlib.Path(__file__).parent.parent.parent / "docs/jax.md"
@@ -28,11 +29,26 @@ def features(suite, size, by_launcher):
         status, outputs = suite.launched(size, suites.HERE / "jax_ranks.py")
         fine = status == 0
     else:
-        outcomes = suite.ranks("jax_ranks.py", size, free_port())
+        outcomes = suite.ranks("jax_ranks.py", size, f"127.0.0.1:{free_port()}")
         status, outputs = [each for each, _ in outcomes], [output for _, output in outcomes]
         fine = set(status) == {0}
     suite.cases("jax_ranks.py", size, outputs)
     suite.count(f"all {size} ranks end with status 0", fine, status)
+
+
+def form_of_jax(suite, size):
+    """What gloo passes of jax_form.py, Annulus passes too, but for what is exempt."""
+    path = suites.HERE / "jax_form.py"
+    found = jax_own.outcomes(suite.python, suite.environment, "annulus", size, path)
+    suite.count(f"jax_form.py has tests with {size} processes", len(found) > 1, found)
+    for name, (outcome, log) in found.items():
+        why = jax_own.exempt(name)
+        suite.count(f"{name} with {size} processes{', exempt' if why else ''}", outcome == ("failed" if why else "passed"),
+                    f"{outcome}, {'though docs/jax.md says that it fails' if why else log}")
+    if size == 2:
+        of_gloo = jax_own.outcomes(suite.python, suite.environment, "gloo", size, path)
+        others = [f"{name}: {outcome} {log}" for name, (outcome, log) in of_gloo.items() if outcome != "passed"]
+        suite.count("gloo passes all of jax_form.py", of_gloo.keys() == found.keys() and not others, "\n".join(others))
 
 
 def says(suite, name, expected, *arguments):
@@ -75,6 +91,9 @@ def tests(suite):
     says(suite, "two devices are refused", "error: .*2 CPU devices", "devices", 2)
     says(suite, "two devices are refused without pyannulus.jax", "error: .*each process must have one device", "devices", 2, free_port())
     says(suite, "the library works without pyannulus.jax", r"no error: .*2\.", "devices", 1, free_port())
+    form_of_jax(suite, 2)
+    form_of_jax(suite, 4)
+    suite.on_two_hosts("JAX on two hosts", "jax_hosts.py")
     keras_trains_alike(suite)
     the_page_is_true(suite)
 

@@ -5,32 +5,22 @@ it. Two ranks on each host train for a step. Status 77: there can be no namespac
 import os
 import sys
 
-sys.dont_write_bytecode = True
-HERE = os.path.dirname(os.path.realpath(__file__))
-sys.path.insert(0, os.path.join(HERE, "../launchers_real"))
+import hosts
+import lab
 
-import lab  # noqa: E402
-
-NO_LAB = 77
-SECONDS = 200
 SIZE = 4
 
 
 def main():
-    if not lab.enter(SECONDS):
-        return NO_LAB
     python, site, extensions = sys.argv[1:4]
-    hosts = [lab.Host("host1", 1), lab.Host("host2", 2)]
+    two = hosts.two()
     variables = lab.environment(PYTHONPATH=site, TORCH_EXTENSIONS_DIR=extensions, TORCH_ANNULUS_FORM="compiled", OMP_NUM_THREADS="1")
     jobs = []
-    for number, host in enumerate(hosts):
+    for number, host in enumerate(two):
         command = [python, "-m", "torch.distributed.run", "--nnodes=2", f"--nproc-per-node={SIZE // 2}", f"--node-rank={number}",
-                   f"--master-addr={hosts[0].address}", "--master-port=29400", os.path.join(HERE, "torch_hosts_rank.py")]
+                   f"--master-addr={two[0].address}", "--master-port=29400", os.path.join(hosts.HERE, "torch_hosts_rank.py")]
         jobs.append(lab.Program(host.command(*command), variables))
-    good = True
-    for job in jobs:
-        good &= job.finish(SECONDS - 20) == 0
-    output = "".join(job.out + job.err for job in jobs)
+    good, output = hosts.outcome(jobs)
     good &= all(f"rank {rank} of {SIZE} on host{1 + rank // 2} is content" in output for rank in range(SIZE))
     if not good:
         print(output)

@@ -51,15 +51,6 @@ def features(suite, script, size, form):
     suite.count(f"{script}: all {size} ranks end with status 0, {form}", all(status == 0 for status, _ in outcomes), [status for status, _ in outcomes])
 
 
-def two_hosts(suite):
-    command = ["/usr/bin/python3", str(suites.HERE / "torch_hosts.py"), suite.python, str(suite.site), suite.environment["TORCH_EXTENSIONS_DIR"]]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=500, check=False)
-    if done.returncode == 77:
-        print(done.stdout, flush=True)
-    else:
-        suite.count("torchrun on two hosts", done.returncode == 0, done.stdout)
-
-
 def own_tests(suite, size, form):
     """PyTorch's own tests: those that gloo passes."""
     version, names = torch_own.read()
@@ -88,7 +79,7 @@ def tests(suite):
             features(suite, script, size, form)
     for form in ("compiled", "python"):
         suite.names_the_killed(suite.ranks("torch_killed.py", 3, form))
-    two_hosts(suite)
+    suite.on_two_hosts("torchrun on two hosts", "torch_hosts.py", suite.environment["TORCH_EXTENSIONS_DIR"])
     for size, form in ((2, "compiled"), (4, "compiled"), (2, "python")):
         own_tests(suite, size, form)
 
