@@ -187,10 +187,14 @@ void VerbsConnection::ReturnCredits(bool idle) {
       returns_.untold_slots > 0 && (2 * returns_.untold_slots >= config_.slots || idle_rounds_ >= kIdleRoundsToReturn);
   const bool lent_due = returns_.untold_lent && (idle_rounds_ >= kIdleRoundsToReturn || !receiver_.has_receives());
   if (!slots_due && !lent_due) return;
+  // Behind large slices the update would wait for them, on a slow rail for long.
+  VerbsOutbox* best = nullptr;
   for (size_t i = 0; i < rails_.size(); ++i) {
     VerbsOutbox& outbox = rails_[(returns_.last_rail + i) % rails_.size()]->outbox();
-    if (outbox.CanUpdate(false)) return sender_.SendUpdate(&outbox, false);
+    if (!outbox.CanUpdate(false)) continue;
+    if (best == nullptr || outbox.bytes_under_way() < best->bytes_under_way()) best = &outbox;
   }
+  if (best != nullptr) sender_.SendUpdate(best, false);
 }
 
 bool VerbsConnection::Arm(bool sends) {

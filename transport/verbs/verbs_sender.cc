@@ -33,9 +33,12 @@ VerbsSender::VerbsSender(int slots, size_t slot_bytes, uint32_t least_part, std:
       slots_(slots, slot_bytes, memory),
       kept_(slots, rails_.size(), false) {}
 
-bool VerbsSender::AllFind(const std::byte* data, size_t bytes) {
-  uint32_t key = 0;
-  return std::ranges::all_of(rails_, [&](VerbsOutbox* rail) { return rail->Finds(data, bytes, &key); });
+bool VerbsSender::AllFind(const std::byte* data, size_t bytes, uint32_t* first_key) {
+  uint32_t others = 0;
+  const auto finds = [&](VerbsOutbox* rail) {
+    return rail->Finds(data, bytes, rail == rails_[0] ? first_key : &others);
+  };
+  return std::ranges::all_of(rails_, finds);
 }
 
 Status VerbsSender::Post(Send* send) {
@@ -43,13 +46,15 @@ Status VerbsSender::Post(Send* send) {
     return Status::Invalid("a slice of " + std::to_string(send->bytes) + " bytes, " + std::to_string(send->ready) +
                            " of them ready, for a slot of " + std::to_string(slots_.bytes()) + " bytes");
   }
+  uint32_t key = 0;
   if (!slots_.TakeBack(send->data)) {
     const bool is_large = send->bytes > kVerbsShortBytes;
-    if (slots_.Has(send->data) || !is_large || !AllFind(send->data, send->bytes)) {
+    if (slots_.Has(send->data) || !is_large || !AllFind(send->data, send->bytes, &key)) {
       return Status::Invalid("verbs links send slots that AcquireSlot lent, and large slices in registered memory");
     }
     ++queue_.in_place;
   }
+  send->cookie = key;
   send->code = Code::kInProgress;
   send->next = nullptr;
   (queue_.first == nullptr ? queue_.first : queue_.last->next) = send;
@@ -59,8 +64,8 @@ Status VerbsSender::Post(Send* send) {
 }
 
 VerbsOutbox* VerbsSender::FreeRail(uint32_t bytes) const {
-  const bool any_amount = rails_.size() == 1 || bytes <= kVerbsShortBytes;
-  const uint64_t most = any_amount ? UINT64_MAX : Enough(bytes);
+  if (rails_.size() == 1) return rails_[0]->CanTake() ? rails_[0] : nullptr;
+  const uint64_t most = bytes <= kVerbsShortBytes ? UINT64_MAX : Enough(bytes);
   VerbsOutbox* best = nullptr;
   for (VerbsOutbox* const rail : rails_) {
     if (!rail->CanTake() || rail->bytes_under_way() > most) continue;
@@ -124,8 +129,12 @@ VerbsHeader VerbsSender::HeaderOf(const Send* send, VerbsOutbox* rail) {
 
 VerbsPiece VerbsSender::PieceOf(const Send& send, size_t begin, size_t bytes, VerbsOutbox* rail) {
   VerbsPiece piece = rail->Own(send.data + begin, bytes);
-  // A key of memory that is no longer registered would be refused by the device, and so is none.
-  if (!slots_.Has(send.data) && !rail->Finds(send.data, send.bytes, &piece.key)) piece.key = 0;
+  if (slots_.Has(send.data)) return piece;
+  if (rail == rails_[0]) {
+    piece.key = static_cast<uint32_t>(send.cookie);
+  } else if (!rail->Finds(send.data, send.bytes, &piece.key)) {
+    piece.key = 0;  // The device refuses that, as it would the key of memory that is no longer registered.
+  }
   return piece;
 }
 

@@ -46,7 +46,8 @@ class VerbsSender {
   std::byte* TakeSlot() { return slots_.Lend(); }  // Null when all are lent or posted.
   // Whether Post accepts [data, data + bytes), which is no slot. Small slices are better copied.
   bool SendsFrom(const std::byte* data, size_t bytes) {
-    return bytes > kVerbsShortBytes && bytes <= slots_.bytes() && AllFind(data, bytes);
+    uint32_t key = 0;
+    return bytes > kVerbsShortBytes && bytes <= slots_.bytes() && AllFind(data, bytes, &key);
   }
   // Errors: kInvalidArgument.
   Status Post(Send* send);
@@ -94,8 +95,9 @@ class VerbsSender {
     uint32_t slot = 0;   // Its slot at the peer.
     uint32_t bytes = 0;  // What is handed over.
   };
-  // In Send::cookie, once it is handed over: below, the messages of its rail up to it, which are as many requests; that
-  // the device reads its data no more; the rail.
+  // In Send::cookie, until it is handed over: the first rail's key of its data, when they are in no slot. Afterwards:
+  // below, the messages of its rail up to it, which are as many requests; that the device reads its data no more; the
+  // rail.
   static constexpr uint64_t kCopied = uint64_t{1} << 32;
   static constexpr int kRailShift = 40;
 
@@ -109,8 +111,8 @@ class VerbsSender {
   const VerbsOutbox& RailOf(const Send& send) const { return *rails_[(send.cookie >> kRailShift) & 0xff]; }
   // Whether the device has said that it reads the send's data no more.
   bool IsRead(const Send& send) const;
-  // Whether all devices can read this registered memory.
-  bool AllFind(const std::byte* data, size_t bytes);
+  // Whether all devices can read this registered memory; *first_key is the local key for it on the first rail.
+  bool AllFind(const std::byte* data, size_t bytes, uint32_t* first_key);
   // The rail for a new slice of so many bytes; null when none can take one.
   VerbsOutbox* FreeRail(uint32_t bytes) const;
   // The rail over which the first send that is not handed over whole goes on now; null when it cannot.

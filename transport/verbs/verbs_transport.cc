@@ -73,7 +73,7 @@ class VerbsTransport final : public Transport {
   const std::string why_;
   const TransportConfig config_;
   StreamListener listener_;
-  VerbsPorts found_;      // Until the hubs have them.
+  VerbsPorts found_;      // Until Connect takes them.
   std::string networks_;  // As the peers know them.
 };
 
@@ -160,13 +160,13 @@ Status VerbsTransport::EstablishSockets(std::span<const LinkRequest> links, cons
 Status VerbsTransport::OpenPorts(size_t links, std::vector<VerbsPort>* ports) {
   if (found_.empty()) return Status::Invalid("verbs: Connect needs LocalAddress before it");
   std::vector<VerbsPort> opened;
-  for (auto& port : found_) {
+  // Taken whole, so that none is left half used when one fails.
+  for (auto& port : std::exchange(found_, {})) {
     auto hub = std::make_shared<VerbsHub>(std::move(port), config_.reactor);
     // Each request completes at most once, also when its queue pair fails. A link has one queue pair here at most.
     ANNULUS_RETURN_IF_ERROR(hub->Open(links * 2 * VerbsQueueDepth(slots())));
     opened.push_back({hub, std::make_shared<VerbsRegions>(hub, config_.memory, config_.rank)});
   }
-  found_.clear();
   *ports = std::move(opened);
   return Status();
 }

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "collectives/membership/peer_info.h"
 #include "tests/verbs/provider/simulated_verbs.h"
 #include "transport/reactor.h"
 #include "transport/verbs/device/verbs_device.h"
@@ -154,6 +155,13 @@ TEST_F(VerbsProbeTest, TheAddressTellsTheNetworksOfAllPorts) {
 }
 
 // A path names an index in 8 bits.
+// An address travels as a text of a PeerInfo. The longest place to listen has a link-local IPv6 address.
+TEST_F(VerbsProbeTest, TheLongestAddressFitsIntoWhatRanksTellEachOther) {
+  const std::string longest = "[fe80::1111:2222:3333:4444%interface-of-15]:65535";
+  static_assert(kLongestNetworks < kLargestPeerText);
+  EXPECT_LE(longest.size() + 1 + kLongestNetworks, kLargestPeerText);
+}
+
 TEST_F(VerbsProbeTest, AnAddressWhoseIndexNoPathCanNameIsNotUsed) {
   SimulatedVerbs::SetMachine({.gid_index = 256 + 5});
   std::unique_ptr<VerbsDevice> device;

@@ -73,7 +73,9 @@ class Programs:
     def two_devices(self):
         """A job whose links have two rails, each of which must have sent a fifth of some 20 MB."""
         second = "ip link add eth1 type dummy && ip addr add 10.78.0.1/24 dev eth1 && ip link set eth1 mtu 4200 up || exit 9\n"
-        device = "rdma link add rxe1 type rxe netdev eth1 || exit 9\nsleep 1\n"
+        device = "rdma link add rxe1 type rxe netdev eth1 || exit 9\n"
+        # The address becomes a GID a moment later; the case's limit ends the wait.
+        device += "until grep -q 0000:0000:0000:0000:0000:ffff /sys/class/infiniband/rxe1/ports/1/gids/1; do sleep 0.1; done\n"
         ports = "export ANNULUS_TRANSPORT=verbs ANNULUS_VERBS_DEVICE=rxe0,rxe1 ANNULUS_LOG=info\n"
         job = f"{self.launcher} -np 2 {self.perf} -b 1M -e 1M -n 8 || exit 1\n"
         counter = "/sys/class/infiniband/$each/ports/1/hw_counters/sent_pkts"

@@ -15,7 +15,7 @@ struct VerbsReturns {
   uint32_t taken_slices = 0;  // As in VerbsHeader; the number of the slice that is taken next.
   int untold_slots = 0;       // Slots that were released since the last header.
   bool untold_lent = false;   // A slice was taken whose sender waits to hear of it.
-  uint32_t last_rail = 0;     // The rail over which something came last, which is the one to tell over.
+  uint32_t last_rail = 0;     // The rail over which something came last: the one to tell over, of equal ones.
 
   void Release(uint32_t slot) {
     released ^= uint64_t{1} << slot;
