@@ -39,8 +39,9 @@ struct TransportInfo {
   bool by_system_calls;
   // Purpose in the hellos of its links (docs/wire_protocol.md lists the numbers); 0: it sends no hellos.
   uint8_t hello_purpose;
-  // The network that a rank's address is in: ranks with the same one reach each other. Null: any two ranks do.
-  std::string_view (*network)(std::string_view address);
+  // The networks that a rank's address is in, separated by ", ": ranks that share one reach each other. Null: any two
+  // ranks do.
+  std::string_view (*networks)(std::string_view address);
   // Names of the numeric settings that measured costs depend on. Tuning files keep them.
   std::span<const char* const> cost_settings;
   // Costs of links until somebody has measured them, for links whose ranks have host and network for themselves.

@@ -300,6 +300,11 @@ Totals Communicator::ReadTotals() const { return setup_->monitor()->Read(Now());
 
 PeerTotals Communicator::ReadPeer(int peer) const { return setup_->monitor()->Read(peer, Now()); }
 
+std::string Communicator::DescribeLink(int peer) const {
+  const Endpoint* const endpoint = setup_->links().At(peer, 0);
+  return endpoint != nullptr ? endpoint->Describe() : "";
+}
+
 std::optional<bool> Communicator::StreamsSlots(int peer) const {
   Endpoint* const endpoint = setup_->links().At(peer, 0);
   const InPlace* const in_place = endpoint != nullptr ? endpoint->shortcuts().in_place : nullptr;

@@ -148,6 +148,8 @@ class Communicator {
   // Counters up to now, in total and for one peer.
   Totals ReadTotals() const;
   PeerTotals ReadPeer(int peer) const;
+  // The link of the first channel to a peer, for people; "" when there is none. Not while another thread drives.
+  std::string DescribeLink(int peer) const;
   // Whether slots for `peer` are currently written by streaming stores; nothing when it has no link with such slots.
   std::optional<bool> StreamsSlots(int peer) const;
   // Retransmissions on the links to one peer: what was sent again because the network lost or delayed it.

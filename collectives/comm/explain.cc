@@ -148,6 +148,7 @@ std::string ExplainLinks(const annulus_comm_t* comm) {
       text += std::string(", slots are written by ") + (*streams ? "streaming" : "plain") + " stores";
     }
     text += "\n";
+    if (const std::string link = communicator->DescribeLink(peer); !link.empty()) text += "#     " + link + "\n";
   }
   return text.empty() ? "" : "# links of rank " + std::to_string(communicator->rank()) + ":\n" + text;
 }

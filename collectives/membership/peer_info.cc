@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "base/bytes.h"
+#include "transport/select/link_ports.h"
 
 namespace annulus {
 
@@ -50,11 +51,24 @@ std::vector<const Setting*> FurtherSettings(std::span<const Setting> settings) {
   return further;
 }
 
+// The size and number of slots follow from the limit on memory and from the ports of links.
+Status CheckPorts(const PeerInfo& first, const PeerInfo& peer, int rank) {
+  const std::string& theirs = peer.further.back();
+  if (first.memory_bytes != peer.memory_bytes || first.further.back() == theirs) return Status();
+  const std::string what = std::string(kLinkPortsVariable) + " must name equally many ports on all ranks where " +
+                           SettingNamed("memory_bytes").variable + " is set";
+  return {Code::kMismatch,
+          what + ": rank 0 names " + first.further.back() + ", rank " + std::to_string(rank) + " names " + theirs, rank,
+          0};
+}
+
 }  // namespace
 
+// The last one is the number of ports, "" where they may differ.
 std::vector<std::string> FurtherTexts(const Options& options, std::span<const Setting> settings) {
   std::vector<std::string> texts;
   for (const Setting* setting : FurtherSettings(settings)) texts.push_back(ValueText(*setting, options));
+  texts.push_back(options.memory_bytes > 0 ? std::to_string(MostLinkPorts(options)) : "");
   return texts;
 }
 
@@ -99,7 +113,7 @@ Status Decode(const std::string& blob, int rank, size_t addresses, PeerInfo* inf
   info->member.reasons.clear();
   for (size_t i = 0; i < addresses; ++i) info->member.reasons.push_back(in.Text(kLargestReason));
   info->further.clear();
-  for (size_t i = FurtherSettings(settings).size(); i > 0; --i) info->further.push_back(in.Text(kLargestPeerText));
+  for (size_t i = FurtherSettings(settings).size() + 1; i > 0; --i) info->further.push_back(in.Text(kLargestPeerText));
   if (known && info->member.cores.count > 0 && in.done()) return Status();
   return {Code::kProtocol, "rank " + std::to_string(rank) + " described itself in an unknown format", rank, 0};
 }
@@ -116,6 +130,7 @@ Status CheckAgreement(std::span<const PeerInfo> peers, std::span<const Setting> 
   const std::vector<const Setting*> further = FurtherSettings(settings);
   for (size_t rank = 1; rank < peers.size(); ++rank) {
     const PeerInfo& peer = peers[rank];
+    ANNULUS_RETURN_IF_ERROR(CheckPorts(first, peer, static_cast<int>(rank)));
     for (const Compared& each : kCompared) {
       ANNULUS_RETURN_IF_ERROR(check(rank, SettingNamed(each.setting).variable, each.text(first), each.text(peer)));
     }

@@ -1,18 +1,22 @@
 // Fuzz target: what a peer sends over a verbs link. The greeting, the word behind it, the farewell and the word that a
 // device has stopped take any bytes, and what is accepted is what the writers write. The receiver takes any
-// completions, with any headers, while receives are posted and released: it stays within its memory, and keeps to the
-// contract of its requests.
+// completions, of one rail or several, with any headers, while receives are posted and released: it stays within its
+// memory, and keeps to the contract of its requests. Lists of networks are paired within their bounds, and both ends
+// agree.
 #include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <span>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
 #include "tests/transport/verbs/loose_receiver.h"
-#include "transport/verbs/verbs_format.h"
+#include "transport/verbs/device/verbs_network.h"
+#include "transport/verbs/rail/verbs_format.h"
 
 namespace annulus {
 namespace {
@@ -52,6 +56,7 @@ void CheckGreeting(Bytes bytes) {
   VerbsGreeting reread;
   ANNULUS_CHECK(ReadVerbsGreeting(again, &reread).ok() && reread.address == greeting.address);
   ANNULUS_CHECK(reread.refused == greeting.refused && reread.continues == greeting.continues);
+  ANNULUS_CHECK(greeting.num_rails <= kMostVerbsRails && reread.num_rails == greeting.num_rails);
 }
 
 void CheckWord(Bytes bytes) {
@@ -86,9 +91,25 @@ void CheckStop(Bytes bytes) {
   ANNULUS_CHECK(raw == again);
 }
 
+// The bytes up to the first line break are one rank's networks, the rest another's.
+void CheckPairs(const uint8_t* data, size_t size) {
+  const std::string_view all(reinterpret_cast<const char*>(data), size);
+  const std::string_view first = all.substr(0, all.find('\n'));
+  const std::string_view second = all.substr(std::min(all.size(), first.size() + 1));
+  const auto pairs = PairPorts(first, second);
+  ANNULUS_CHECK(!pairs.empty() && pairs.size() <= kMostVerbsPorts);
+  std::array<bool, kMostVerbsPorts> taken{};
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    ANNULUS_CHECK(pairs[i].first < kMostVerbsPorts && pairs[i].second < kMostVerbsPorts);
+    ANNULUS_CHECK(i == 0 || pairs[i].first > pairs[i - 1].first);
+    ANNULUS_CHECK(!std::exchange(taken[pairs[i].second], true));
+  }
+}
+
 // Plays messages as the bytes say. Headers are mostly right, since random ones hardly ever are.
 void PlayMessages(Bytes bytes) {
-  LooseReceiver loose;
+  const size_t rails = 1 + bytes.Take() % 3;
+  LooseReceiver loose(static_cast<int>(rails));
   std::vector<Recv> recvs(LooseReceiver::kSlots);
   uint32_t sequence = 0;
   while (!bytes.empty() && !loose.fault().any()) {
@@ -97,8 +118,9 @@ void PlayMessages(Bytes bytes) {
     VerbsHeader header;
     header.bytes = bytes.Take();
     header.ready = what % 16 < 8 ? header.bytes : bytes.Take();
-    header.sequence = what % 32 == 31 ? bytes.Take() : sequence;
-    header.released = what % 64 == 63 ? bytes.Take() : 0;
+    header.sequence = what / 256 % 2 == 1 ? bytes.Take() : sequence;
+    header.released = header.releases = header.taken_slices = what % 64 == 63 ? bytes.Take() : 0;
+    const size_t rail = what / 64 % rails;
     const uint32_t index = bytes.Take() % (VerbsQueueDepth(LooseReceiver::kSlots) + 1);
     const bool in_slot = index < LooseReceiver::kSlots;
     const bool in_cell = index < VerbsQueueDepth(LooseReceiver::kSlots);
@@ -116,21 +138,21 @@ void PlayMessages(Bytes bytes) {
       case 2:
       case 3:
         if (in_slot) WriteVerbsHeader(header, loose.slot(index));
-        loose.Complete(VerbsKind::kSlice, index, static_cast<uint32_t>(kVerbsHeaderBytes + header.ready), 0);
+        loose.Complete(VerbsKind::kSlice, index, static_cast<uint32_t>(kVerbsHeaderBytes + header.ready), 0, rail);
         ++sequence;
         break;
       case 4:
-        loose.Complete(VerbsKind::kPart, header.bytes, header.ready, index);
+        loose.Complete(VerbsKind::kPart, header.bytes, header.ready, index, rail);
         break;
       case 5:
       case 6:
-        if (in_cell) WriteVerbsHeader(header, loose.cell(index));
-        loose.Complete(VerbsKind::kShort, 0, static_cast<uint32_t>(kVerbsHeaderBytes + header.ready), index);
+        if (in_cell) WriteVerbsHeader(header, loose.cell(index, rail));
+        loose.Complete(VerbsKind::kShort, 0, static_cast<uint32_t>(kVerbsHeaderBytes + header.ready), index, rail);
         ++sequence;
         break;
       default:
-        if (in_cell) bytes.Fill(loose.cell(index), kVerbsHeaderBytes);
-        loose.Complete(VerbsKind::kUpdate, 0, kVerbsHeaderBytes, index);
+        if (in_cell) bytes.Fill(loose.cell(index, rail), kVerbsHeaderBytes);
+        loose.Complete(VerbsKind::kUpdate, 0, kVerbsHeaderBytes, index, rail);
         break;
     }
     loose.receiver().Advance();
@@ -141,6 +163,10 @@ void PlayMessages(Bytes bytes) {
       for (uint32_t i = 0; i < each.bytes; ++i) each.data[i] ^= std::byte{1};
     }
   }
+  // What has arrived is delivered, and no more.
+  loose.receiver().EndArrivals();
+  loose.receiver().Advance();
+  ANNULUS_CHECK(!loose.receiver().HasWork() || loose.fault().any());
   loose.receiver().FailAll(Code::kAborted);
 }
 
@@ -153,6 +179,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   CheckWord(Bytes(data, size));
   CheckFarewell(Bytes(data, size));
   CheckStop(Bytes(data, size));
+  CheckPairs(data, size);
   PlayMessages(Bytes(data, size));
   return 0;
 }

@@ -23,6 +23,8 @@ constexpr const TransportInfo* kTransports[] = {
 #undef ANNULUS_SETTING
 };
 
+constexpr std::string_view kBetweenNetworks = ", ";
+
 const char* WordOf(TransportChoice choice) { return kTransportWords[static_cast<size_t>(choice)]; }
 
 template <class Value>
@@ -34,10 +36,27 @@ void Put(const char* name, const Value& value, TransportSettings* settings) {
   }
 }
 
+// Takes the first entry of a list off it.
+std::string_view TakeEntry(std::string_view* list) {
+  const std::string_view entry = list->substr(0, list->find(kBetweenNetworks));
+  list->remove_prefix(std::min(list->size(), entry.size() + kBetweenNetworks.size()));
+  return entry;
+}
+
+bool ShareAnEntry(std::string_view left, std::string_view right) {
+  while (!left.empty()) {
+    const std::string_view entry = TakeEntry(&left);
+    for (std::string_view others = right; !others.empty();) {
+      if (TakeEntry(&others) == entry) return true;
+    }
+  }
+  return false;
+}
+
 // Why `transport` may not link two ranks that both have it.
 std::string ApartText(const TransportInfo& transport, const SelectEnd& left, const SelectEnd& right, size_t index) {
   const auto place = [&](const SelectEnd& end) {
-    return "rank " + std::to_string(end.rank) + " is in " + std::string(transport.network(end.addresses[index]));
+    return "rank " + std::to_string(end.rank) + " is in " + std::string(transport.networks(end.addresses[index]));
   };
   return std::string(transport.name) + " may not reach: " + place(left) + ", " + place(right);
 }
@@ -126,9 +145,8 @@ TransportSettings SettingsOf(const TransportOptions& options) {
 }
 
 bool Reach(const TransportInfo& transport, std::string_view left, std::string_view right) {
-  if (transport.network == nullptr) return true;
-  const std::string_view network = transport.network(left);
-  return !network.empty() && network == transport.network(right);
+  if (transport.networks == nullptr) return true;
+  return ShareAnEntry(transport.networks(left), transport.networks(right));
 }
 
 Status SelectTransport(TransportList list, const SelectEnd& left, const SelectEnd& right, int* index,

@@ -1,14 +1,12 @@
 #include "transport/verbs/verbs_connection.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
 
 namespace annulus {
 namespace {
-
-// Time that a device has to complete all requests of a connection that broke. It takes none, unless the device is gone.
-constexpr Nanoseconds kDraining = 500 * kMillisecond;
 
 // Idle rounds after which released slots are returned by a message of their own. Until then a slice that goes the other
 // way may carry them.
@@ -19,121 +17,140 @@ constexpr int kIdleRoundsToReturn = 8;
 // copied.
 constexpr Nanoseconds kLentWait = 100 * kMicrosecond;
 
-VerbsSendMemory SendMemoryIn(const VerbsMemory& local, const VerbsConnectionConfig& config) {
-  VerbsSendMemory memory;
-  memory.slots = local.data();
-  memory.headers = local.data() + static_cast<size_t>(config.slots) * VerbsSlotStride(config.slot_bytes);
-  return memory;
-}
+size_t SlotsBytes(int slots, size_t slot_bytes) { return static_cast<size_t>(slots) * VerbsSlotStride(slot_bytes); }
 
-VerbsRecvMemory RecvMemoryIn(const VerbsMemory& written, const VerbsMemory& local,
-                             const VerbsConnectionConfig& config) {
-  VerbsRecvMemory memory;
-  memory.slots = written.data();
-  memory.cells = local.data() + VerbsSendMemory::Bytes(config.slots, config.slot_bytes);
-  return memory;
-}
-
-// Whether this end or its device is to blame, and not the peer. A message that is too long for a receive comes from the
-// peer.
-bool IsOwnFailure(ibv_wc_status status, bool is_receive) {
-  switch (status) {
-    case IBV_WC_LOC_LEN_ERR:
-      return !is_receive;
-    case IBV_WC_LOC_QP_OP_ERR:
-    case IBV_WC_LOC_EEC_OP_ERR:
-    case IBV_WC_LOC_PROT_ERR:
-    case IBV_WC_LOC_ACCESS_ERR:
-    case IBV_WC_FATAL_ERR:
-      return true;
-    default:
-      return false;
-  }
-}
-
-size_t LocalBytes(int slots, size_t slot_bytes) {
-  return VerbsSendMemory::Bytes(slots, slot_bytes) + VerbsRecvMemory::CellBytes(slots);
+size_t LocalBytes(int slots, size_t slot_bytes, size_t rails) {
+  return SlotsBytes(slots, slot_bytes) + rails * VerbsRail::LocalBytes(slots);
 }
 
 }  // namespace
 
-VerbsConnection::VerbsConnection(std::shared_ptr<VerbsHub> hub, const VerbsConnectionConfig& config)
-    : hub_(std::move(hub)),
-      config_(config),
-      number_(hub_->Add(this)),
-      written_(hub_.get(), config.slot_memory, VerbsRecvMemory::SlotBytes(config.slots, config.slot_bytes)),
-      local_(hub_.get(), config.slot_memory, LocalBytes(config.slots, config.slot_bytes)),
-      pair_(hub_.get(), number_, VerbsQueueDepth(config.slots), config.path),
-      sender_(config.slots, config.slot_bytes, config.least_part, SendMemoryIn(local_, config), config.regions.get(),
-              &pair_, &returns_, &fault_),
-      receiver_(config.slots, config.slot_bytes, RecvMemoryIn(written_, local_, config), &pair_, &sender_.target(),
-                &returns_, &fault_),
-      alarm_(hub_->executor()) {}
+VerbsConnection::VerbsConnection(const std::vector<VerbsPort>& ports, const VerbsConnectionConfig& config)
+    : config_(config),
+      written_(config.slot_memory, VerbsRecvSlots::MemoryBytes(config.slots, config.slot_bytes)),
+      local_(config.slot_memory, LocalBytes(config.slots, config.slot_bytes, ports.size())),
+      target_(config.slots, config.slot_bytes, &fault_),
+      recv_slots_(config.slots, config.slot_bytes, written_.data()),
+      rails_(MakeRails(ports)),
+      sender_(config.slots, config.slot_bytes, config.least_part, local_.data(), Outboxes(), &target_, &returns_,
+              &fault_),
+      receiver_(Inboxes(), &recv_slots_, &returns_, &fault_),
+      alarm_(executor()) {}
 
-void VerbsConnection::Destroy() {
-  Stop();
-  hub_->Remove(number_);
+std::vector<std::unique_ptr<VerbsRail>> VerbsConnection::MakeRails(const std::vector<VerbsPort>& ports) {
+  const VerbsInbox::Link link{config_.slots, static_cast<int>(ports.size()), &recv_slots_, &target_, &returns_,
+                              &fault_};
+  std::vector<std::unique_ptr<VerbsRail>> rails;
+  std::byte* local = local_.data() + SlotsBytes(config_.slots, config_.slot_bytes);
+  for (const VerbsPort& port : ports) {
+    const auto index = static_cast<uint32_t>(rails.size());
+    rails.push_back(std::make_unique<VerbsRail>(index, port, config_.path, link, local, &failure_));
+    local += VerbsRail::LocalBytes(config_.slots);
+  }
+  return rails;
 }
 
-size_t VerbsConnection::MemoryBytes(int slots, size_t slot_bytes) {
-  return VerbsMemory::Footprint(VerbsRecvMemory::SlotBytes(slots, slot_bytes)) +
-         VerbsMemory::Footprint(LocalBytes(slots, slot_bytes));
+std::vector<VerbsOutbox*> VerbsConnection::Outboxes() const {
+  std::vector<VerbsOutbox*> all;
+  for (const auto& rail : rails_) all.push_back(&rail->outbox());
+  return all;
+}
+
+std::vector<VerbsInbox*> VerbsConnection::Inboxes() const {
+  std::vector<VerbsInbox*> all;
+  for (const auto& rail : rails_) all.push_back(&rail->inbox());
+  return all;
+}
+
+void VerbsConnection::Stop() {
+  for (const auto& rail : rails_) (void)rail->pair().Destroy();
+}
+
+bool VerbsConnection::stopped() const {
+  return std::ranges::none_of(rails_, [](const auto& rail) { return rail->pair().exists(); });
+}
+
+void VerbsConnection::Destroy() {
+  for (const auto& rail : rails_) rail->Destroy();
+}
+
+size_t VerbsConnection::MemoryBytes(int slots, size_t slot_bytes, size_t rails) {
+  return VerbsMemory::Footprint(VerbsRecvSlots::MemoryBytes(slots, slot_bytes)) +
+         VerbsMemory::Footprint(LocalBytes(slots, slot_bytes, rails)) + rails * sizeof(VerbsRail);
 }
 
 Status VerbsConnection::Open(VerbsGreeting* greeting) {
-  ANNULUS_RETURN_IF_ERROR(written_.Register(true));
-  ANNULUS_RETURN_IF_ERROR(local_.Register(false));
-  ANNULUS_RETURN_IF_ERROR(pair_.Create());
-  sender_.SetKey(local_.region()->lkey);
-  receiver_.PostCells(local_.region()->lkey);
+  for (size_t i = 0; i < rails_.size(); ++i) {
+    ANNULUS_RETURN_IF_ERROR(rails_[i]->Open(&written_, &local_, &greeting->rails[i]));
+  }
   if (fault_.any()) return FaultStatus("a peer", Status::kNoRank);
-  pair_.Greet(greeting);
+  greeting->num_rails = static_cast<uint32_t>(rails_.size());
   greeting->slots = static_cast<uint32_t>(config_.slots);
   greeting->slot_bytes = config_.slot_bytes;
   greeting->address = reinterpret_cast<uint64_t>(written_.data());
-  greeting->key = written_.region()->rkey;
   return Status();
 }
 
 Status VerbsConnection::Connect(const VerbsGreeting& peer) {
-  sender_.target().Reach(peer);
-  return pair_.Connect(peer);
+  target_.Reach(peer.address);
+  for (size_t i = 0; i < rails_.size(); ++i) ANNULUS_RETURN_IF_ERROR(rails_[i]->Connect(peer.rails[i]));
+  return Status();
 }
 
-void VerbsConnection::TakeCompletion(const ibv_wc& completion, bool is_receive, uint32_t value) {
-  if (completion.status == IBV_WC_SUCCESS) {
-    if (is_receive) return receiver_.TakeCompletion(completion, value);
-    return sender_.chain().TakeCompletion(value);
+void VerbsConnection::FillFarewell(VerbsFarewell* farewell) const {
+  for (size_t i = 0; i < rails_.size(); ++i) {
+    farewell->rails[i] = {rails_[i]->outbox().acknowledged(), rails_[i]->inbox().received()};
   }
-  // The failure that broke the connection counts, and not what was flushed because of it, in whatever order they come.
-  if (!Broken() && failure_.drain_end == 0) failure_.drain_end = DeadlineAfter(kDraining);
-  if (!Broken() || failure_.status == IBV_WC_WR_FLUSH_ERR) {
-    failure_.status = completion.status;
-    failure_.here = IsOwnFailure(completion.status, is_receive);
-    failure_.vendor_error = completion.vendor_err;
+}
+
+void VerbsConnection::TakeFarewell(const VerbsFarewell& farewell) {
+  for (size_t i = 0; i < rails_.size(); ++i) {
+    rails_[i]->outbox().TakeFarewell(farewell.rails[i].received);
+    rails_[i]->inbox().TakeFarewell(farewell.rails[i].sent);
   }
-  is_receive ? receiver_.TakeFailure() : sender_.chain().TakeFailure(value);
+}
+
+bool VerbsConnection::HasArrived(const VerbsFarewell& farewell) const {
+  for (size_t i = 0; i < rails_.size(); ++i) {
+    if (!VerbsReached(rails_[i]->inbox().received(), farewell.rails[i].sent)) return false;
+  }
+  return true;
 }
 
 void VerbsConnection::Drain() {
-  if (!pair_.Fail()) return;  // Drained by now, as far as one can know.
-  failure_.drain_end = DeadlineAfter(kDraining);
+  bool drains = false;
+  for (const auto& rail : rails_) drains |= rail->pair().Fail();
+  if (drains) failure_.drain_end = DeadlineAfter(kVerbsDraining);
+}
+
+void VerbsConnection::DrainOthers() {
+  if (std::exchange(others_drain_, true)) return;
+  for (const auto& rail : rails_) {
+    if (rail.get() != failure_.rail) (void)rail->pair().Fail();
+  }
+}
+
+bool VerbsConnection::Drained() const {
+  const auto is_drained = [](const auto& rail) { return rail->inbox().drained() || rail->hub().failed(); };
+  return std::ranges::all_of(rails_, is_drained) || Now() >= failure_.drain_end;
 }
 
 bool VerbsConnection::StopForGood() {
   PollAll();
-  const int error = pair_.Destroy();
-  if (error != 0) {
+  for (const auto& rail : rails_) {
+    const int error = rail->pair().Destroy();
+    if (error == 0) continue;
     fault_.Set("ending a queue pair", 0, error);
     return false;
   }
   PollAll();
-  hub_->Remove(number_);
+  for (const auto& rail : rails_) rail->Forget();
+  receiver_.EndArrivals();
   return true;
 }
 
 bool VerbsConnection::Move(bool sends) {
-  hub_->Poll();
+  for (const auto& rail : rails_) rail->hub().Poll();
   bool changed = receiver_.Advance();
   const bool usable = sends && !Broken();
   changed |= sender_.Advance(usable);
@@ -155,36 +172,67 @@ bool VerbsConnection::CopyLent() {
 }
 
 void VerbsConnection::PollAll() {
-  while (hub_->Poll() > 0) {
+  for (const auto& rail : rails_) {
+    while (rail->hub().Poll() > 0) {
+    }
   }
 }
 
 void VerbsConnection::ReturnCredits(bool idle) {
   idle_rounds_ = idle ? idle_rounds_ + 1 : 0;
+  for (const auto& rail : rails_) {
+    if (rail->outbox().receives_due()) sender_.SendUpdate(&rail->outbox(), true);
+  }
   const bool slots_due =
       returns_.untold_slots > 0 && (2 * returns_.untold_slots >= config_.slots || idle_rounds_ >= kIdleRoundsToReturn);
-  const bool receives_due = 2 * (returns_.taken - returns_.told_taken) >= VerbsQueueDepth(config_.slots);
   const bool lent_due = returns_.untold_lent && (idle_rounds_ >= kIdleRoundsToReturn || !receiver_.has_receives());
-  if (slots_due || receives_due || lent_due) sender_.SendUpdate(receives_due);
+  if (!slots_due && !lent_due) return;
+  // Behind large slices the update would wait for them, on a slow rail for long.
+  VerbsOutbox* best = nullptr;
+  for (size_t i = 0; i < rails_.size(); ++i) {
+    VerbsOutbox& outbox = rails_[(returns_.last_rail + i) % rails_.size()]->outbox();
+    if (!outbox.CanUpdate(false)) continue;
+    if (best == nullptr || outbox.bytes_under_way() < best->bytes_under_way()) best = &outbox;
+  }
+  if (best != nullptr) sender_.SendUpdate(best, false);
 }
 
 bool VerbsConnection::Arm(bool sends) {
   idle_rounds_ = kIdleRoundsToReturn;
   if (sends && !Broken()) ReturnCredits(true);
-  if (HasWork() || !hub_->Arm() || HasWork()) return false;
+  if (HasWork()) return false;
+  for (const auto& rail : rails_) {
+    if (!rail->hub().Arm()) return false;
+  }
+  if (HasWork()) return false;
   if (sender_.CanCopyLent()) alarm_.Set(kLentWait);
   return true;
 }
 
 bool VerbsConnection::CauseIsKnown() const {
-  return Broken() &&
-         (failure_.status != IBV_WC_WR_FLUSH_ERR || sender_.chain().finished() || Now() >= failure_.drain_end);
+  return Broken() && (failure_.status != IBV_WC_WR_FLUSH_ERR || failure_.rail->outbox().chain().finished() ||
+                      Now() >= failure_.drain_end);
 }
 
+// The device is named where there are several: whoever shows this has named them all.
 std::string VerbsConnection::FailureText() const {
-  std::string text = VerbsStatusText(failure_.status) + hub_->trouble();
+  std::string text = VerbsStatusText(failure_.status);
+  if (failure_.rail != nullptr) text += failure_.rail->hub().trouble();
   if (failure_.vendor_error != 0) text += "; vendor error " + std::to_string(failure_.vendor_error);
+  if (rails_.size() > 1 && failure_.rail != nullptr) text += ", on " + failure_.rail->hub().device().Describe();
   return text;
+}
+
+std::string VerbsConnection::DevicesText() const {
+  if (const VerbsRail* const failed = FailedRail(); failed != nullptr) return failed->hub().device().Describe();
+  std::string text;
+  for (const auto& rail : rails_) text += (text.empty() ? "" : " and ") + rail->hub().device().Describe();
+  return text;
+}
+
+std::string VerbsConnection::TroubleText() const {
+  const VerbsRail* const failed = FailedRail();
+  return (failed != nullptr ? *failed : *rails_[0]).hub().trouble();
 }
 
 Status VerbsConnection::FaultStatus(const std::string& name, int peer) const {
@@ -196,8 +244,8 @@ Status VerbsConnection::FaultStatus(const std::string& name, int peer) const {
   const char* const what = fault_.any() ? fault_.what : "waiting for completions";
   const int error = fault_.any() ? fault_.os_errno : EIO;
   return {Code::kSystem,
-          std::string("verbs: ") + what + " for " + name + " on " + device().Describe() + ": " + std::strerror(error) +
-              hub_->trouble(),
+          std::string("verbs: ") + what + " for " + name + " on " + DevicesText() + ": " + std::strerror(error) +
+              TroubleText(),
           Status::kNoRank, error};
 }
 

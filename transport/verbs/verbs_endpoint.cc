@@ -1,6 +1,7 @@
 #include "transport/verbs/verbs_endpoint.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 namespace annulus {
@@ -14,16 +15,16 @@ constexpr Nanoseconds kLinger = 3 * kSecond;
 // Time that messages may take to come up from the device after the peer's farewell, which says that they are there.
 constexpr Nanoseconds kDraining = 3 * kSecond;
 
-// Messages that wait for a receive, and requests of a chain; an upper bound.
+// Of a rail: messages that wait for a receive, and requests of a chain; an upper bound.
 constexpr size_t kBookkeepingBytes = 32 * 1024;
 
 }  // namespace
 
-VerbsEndpoint::VerbsEndpoint(std::shared_ptr<VerbsHub> hub, int peer, const VerbsConnectionConfig& config)
+VerbsEndpoint::VerbsEndpoint(const std::vector<VerbsPort>& ports, int peer, const VerbsConnectionConfig& config)
     : peer_(peer),
       // A device may take longer than its settings say.
       linger_(std::max(kLinger, 2 * config.path.Patience())),
-      connection_(std::move(hub), config),
+      connection_(ports, config),
       stopping_(&connection_, config.continue_limit, connection_.executor()) {
   if (config.continue_limit > 0) stopping_.Allow();
   limits_.slot_bytes = config.slot_bytes;
@@ -31,9 +32,9 @@ VerbsEndpoint::VerbsEndpoint(std::shared_ptr<VerbsHub> hub, int peer, const Verb
   limits_.in_place = {MemoryKind::kHost};
 }
 
-size_t VerbsEndpoint::MemoryBytes(int slots, size_t slot_bytes, bool continues) {
-  return VerbsConnection::MemoryBytes(slots, slot_bytes) + sizeof(VerbsEndpoint) + kBookkeepingBytes +
-         (continues ? VerbsKept::MemoryBytes(slots) : 0);
+size_t VerbsEndpoint::MemoryBytes(int slots, size_t slot_bytes, size_t rails, bool continues) {
+  return VerbsConnection::MemoryBytes(slots, slot_bytes, rails) + sizeof(VerbsEndpoint) + rails * kBookkeepingBytes +
+         (continues ? VerbsKept::MemoryBytes(slots, rails) : 0);
 }
 
 Status VerbsEndpoint::Open(VerbsGreeting* greeting) {
@@ -56,21 +57,35 @@ Status VerbsEndpoint::Connect(const VerbsGreeting& peer) {
                 " of " + std::to_string(limits_.slot_bytes),
             peer_, 0};
   }
+  const size_t rails = connection_.num_rails();
+  if (peer.num_rails != rails) {
+    return {Code::kMismatch,
+            "verbs: " + PeerName() + " links " + std::to_string(peer.num_rails) + " ports, and this rank " +
+                std::to_string(rails),
+            peer_, 0};
+  }
   if (!peer.continues) stopping_.Forbid();
-  peer_text_ = peer.ethernet ? GidText(peer.gid) : "LID " + std::to_string(peer.lid);
+  for (const VerbsRailGreeting& rail : std::span(peer.rails).first(rails)) {
+    peer_texts_.push_back(rail.ethernet ? GidText(rail.gid) : "LID " + std::to_string(rail.lid));
+  }
   return connection_.Connect(peer);
 }
 
 std::string VerbsEndpoint::Describe() const {
-  return "verbs " + connection_.device().Describe() + " to " + peer_text_ + ", each way " +
-         std::to_string(limits_.send_slots) + " slots of " + std::to_string(limits_.slot_bytes) + " bytes";
+  std::string text = "verbs ";
+  for (size_t i = 0; i < peer_texts_.size(); ++i) {
+    text += (i == 0 ? "" : " and ") + connection_.device(i).Describe() + " to " + peer_texts_[i];
+  }
+  return text + ", each way " + std::to_string(limits_.send_slots) + " slots of " + std::to_string(limits_.slot_bytes) +
+         " bytes";
 }
 
 EndpointStats VerbsEndpoint::stats() const {
   EndpointStats stats;
   stats.memory.staging = 2 * static_cast<size_t>(limits_.send_slots) * VerbsSlotStride(limits_.slot_bytes);
   stats.memory.bookkeeping =
-      MemoryBytes(limits_.send_slots, limits_.slot_bytes, connection_.sender().keeps()) - stats.memory.staging;
+      MemoryBytes(limits_.send_slots, limits_.slot_bytes, connection_.num_rails(), connection_.sender().keeps()) -
+      stats.memory.staging;
   return stats;
 }
 
@@ -111,6 +126,7 @@ Status VerbsEndpoint::Progress(bool* moved) {
     *moved = true;
     return Status();
   }
+  if (connection_.CauseIsKnown()) connection_.DrainOthers();
   if (FailLostSends()) *moved = true;
   if (connection_.HasFault()) {
     End(connection_.FaultStatus(PeerName(), peer_));
@@ -189,8 +205,7 @@ void VerbsEndpoint::ReadStream() {
   connection_.PollAll();
   const VerbsFarewell* const farewell = stream_->farewell();
   if (farewell == nullptr) return;
-  connection_.sender().target().TakeFarewell(farewell->received);
-  connection_.receiver().TakeFarewell(farewell->sent);
+  connection_.TakeFarewell(*farewell);
 }
 
 bool VerbsEndpoint::AllArrived() const {
@@ -199,7 +214,7 @@ bool VerbsEndpoint::AllArrived() const {
   // What the peer's device saw acknowledged arrives, unless the connection broke here, or the peer does not tell the
   // truth.
   return (connection_.Broken() && connection_.Drained()) || connection_.stopped() || farewell == nullptr ||
-         VerbsReached(connection_.receiver().received(), farewell->sent) || Now() >= drain_end_;
+         connection_.HasArrived(*farewell) || Now() >= drain_end_;
 }
 
 bool VerbsEndpoint::Arm() {
@@ -256,8 +271,9 @@ void VerbsEndpoint::End(Status status) {
 
 void VerbsEndpoint::Leave(Code code) {
   closed_ = true;
-  stream_->Leave({code, static_cast<uint32_t>(connection_.failure()), connection_.sender().acknowledged_messages(),
-                  connection_.receiver().received()});
+  VerbsFarewell farewell{.code = code, .failure = static_cast<uint32_t>(connection_.failure())};
+  connection_.FillFarewell(&farewell);
+  stream_->Leave(farewell);
   connection_.Destroy();
 }
 

@@ -1,4 +1,4 @@
-// VerbsEndpoint: a link over a reliable connection of an RDMA device, as the contract wants it: limits, error, end. Its
+// VerbsEndpoint: a link over reliable connections of RDMA devices, as the contract wants it: limits, error, end. Its
 // connection moves slices; the stream over which it was set up tells when the peer is gone.
 //
 // How a link ends. The peer's farewell says how many of its messages have been acknowledged, and those are delivered
@@ -16,13 +16,15 @@
 // Threads: as transport/transport.h says of every Endpoint.
 #pragma once
 
-#include <memory>
+#include <cstddef>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "transport/continuable.h"
 #include "transport/transport.h"
+#include "transport/verbs/rail/verbs_rail.h"
 #include "transport/verbs/verbs_connection.h"
 #include "transport/verbs/verbs_stopping.h"
 #include "transport/verbs/verbs_stream.h"
@@ -31,7 +33,8 @@ namespace annulus {
 
 class VerbsEndpoint final : public Endpoint, private InPlace, private Continuable {
  public:
-  VerbsEndpoint(std::shared_ptr<VerbsHub> hub, int peer, const VerbsConnectionConfig& config);
+  // A rail for each of `ports`, in the peer's order.
+  VerbsEndpoint(const std::vector<VerbsPort>& ports, int peer, const VerbsConnectionConfig& config);
 
   // Makes this end of the connection. Errors: those of VerbsConnection.
   Status Open(VerbsGreeting* greeting);
@@ -41,7 +44,7 @@ class VerbsEndpoint final : public Endpoint, private InPlace, private Continuabl
   void Attach(StreamSocket socket);
 
   // Memory of one such link, in bytes. `continues`: its ends may want to go on over the stream.
-  static size_t MemoryBytes(int slots, size_t slot_bytes, bool continues);
+  static size_t MemoryBytes(int slots, size_t slot_bytes, size_t rails, bool continues);
 
   const Limits& limits() const override { return limits_; }
   int peer() const override { return peer_; }
@@ -106,7 +109,7 @@ class VerbsEndpoint final : public Endpoint, private InPlace, private Continuabl
   VerbsConnection connection_;
   VerbsStopping stopping_;
   std::optional<VerbsStream> stream_;
-  std::string peer_text_;  // The peer's address.
+  std::vector<std::string> peer_texts_;  // The peer's address on each rail.
   bool closed_ = false;
   Deadline drain_end_ = 0;   // Set once the peer has left.
   Deadline linger_end_ = 0;  // Set by the first Close().

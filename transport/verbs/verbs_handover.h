@@ -19,8 +19,8 @@
 #include "base/status.h"
 #include "transport/address.h"
 #include "transport/transport.h"
+#include "transport/verbs/rail/verbs_format.h"
 #include "transport/verbs/verbs_endpoint.h"
-#include "transport/verbs/verbs_format.h"
 
 namespace annulus {
 

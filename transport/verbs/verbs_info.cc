@@ -5,6 +5,7 @@
 
 #include "transport/reconnect.h"
 #include "transport/verbs/device/verbs_network.h"
+#include "transport/verbs/device/verbs_ports.h"
 #include "transport/verbs/verbs.h"
 #include "transport/verbs/verbs_endpoint.h"
 #include "transport/verbs/verbs_settings.h"
@@ -22,7 +23,8 @@ LinkCosts Costs(const LinkPlace&) { return kCard; }
 
 size_t LinkMemoryBytes(const TransportConfig& config) {
   const bool continues = config.continues && ReconnectMs(config.settings.Number("reconnect_ms"), false) > 0;
-  return VerbsEndpoint::MemoryBytes(std::min(config.slots, kMostVerbsSlots), config.slot_bytes, continues);
+  const size_t rails = MostPorts(config.settings.Text("verbs_device"));
+  return VerbsEndpoint::MemoryBytes(std::min(config.slots, kMostVerbsSlots), config.slot_bytes, rails, continues);
 }
 
 }  // namespace
@@ -35,7 +37,7 @@ constinit const TransportInfo kVerbsTransport = {
     .in_clear = true,
     .by_system_calls = false,
     .hello_purpose = 5,
-    .network = NetworkOf,
+    .networks = NetworksOf,
     .cost_settings = {},
     .costs = Costs,
     .link_memory = LinkMemoryBytes,

@@ -4,10 +4,10 @@
 //
 // Small slices are copied. A slot stays in use until it is dropped here. Memory of an owner stays lent.
 //
-// There is room for all, because a sender drops what it can before it adds (VerbsSender::Advance). What is first then
-// has either not been taken by the peer, and neither has anything behind it; or its request is not completed, and those
-// of the slices behind it came later. Each slice is one message and one request at least. So there are no more slices
-// than messages that the peer has not taken, or than requests that are not completed: fewer than VerbsQueueDepth.
+// There is room for as many as messages can be under way on all rails, and a sender waits while it is full. On one rail
+// it never is, because a sender drops what it can before it adds (VerbsSender::Advance). What is first then has either
+// not been taken by the peer, and neither has anything behind it; or its request is not completed, and those of the
+// slices behind it came later. With several rails the latter may have taken another one.
 //
 // Threads: as the endpoint. Nothing allocates after construction.
 #pragma once
@@ -19,7 +19,7 @@
 
 #include "base/check.h"
 #include "transport/transport.h"
-#include "transport/verbs/verbs_format.h"
+#include "transport/verbs/rail/verbs_format.h"
 
 namespace annulus {
 
@@ -27,20 +27,24 @@ struct VerbsKeptSlice {
   Tag tag;
   const std::byte* data = nullptr;
   uint32_t bytes = 0;
-  uint32_t message = 0;  // Number of messages up to its last one, modulo 2^32.
-  uint32_t request = 0;  // Number of requests after which the device reads its data no more, modulo 2^32.
+  uint32_t rail = 0;     // The rail that it took.
+  uint32_t request = 0;  // Number of requests of the rail after which the device reads its data no more, modulo 2^32.
 };
 
 class VerbsKept {
  public:
   // `keeps`: false: nothing is ever kept.
-  VerbsKept(int slots, bool keeps) : ring_(keeps ? VerbsHeaders(slots) : 0), copies_(ring_.size() * kVerbsShortBytes) {}
+  VerbsKept(int slots, size_t rails, bool keeps)
+      : ring_(keeps ? rails * VerbsHeaders(slots) : 0), copies_(ring_.size() * kVerbsShortBytes) {}
 
-  // 7,936 bytes with 8 slots.
-  static size_t MemoryBytes(int slots) { return VerbsHeaders(slots) * (sizeof(VerbsKeptSlice) + kVerbsShortBytes); }
+  // 7,936 bytes with 8 slots and one rail.
+  static size_t MemoryBytes(int slots, size_t rails) {
+    return rails * VerbsHeaders(slots) * (sizeof(VerbsKeptSlice) + kVerbsShortBytes);
+  }
 
   bool keeps() const { return !ring_.empty(); }
   bool empty() const { return size_ == 0; }
+  bool full() const { return size_ == ring_.size(); }
   uint32_t size() const { return size_; }
 
   void Add(const VerbsKeptSlice& slice) {

@@ -1,46 +1,14 @@
 #include "transport/verbs/verbs_receiver.h"
 
+#include <algorithm>
+#include <array>
+
 #include "base/check.h"
 
 namespace annulus {
 
-VerbsReceiver::VerbsReceiver(int slots, size_t slot_bytes, const VerbsRecvMemory& memory, VerbsQueuePair* pair,
-                             VerbsTarget* target, VerbsReturns* returns, VerbsFault* fault)
-    : slots_(static_cast<uint32_t>(slots)),
-      pair_(pair),
-      target_(target),
-      returns_(returns),
-      fault_(fault),
-      inbox_(slots, slot_bytes, memory, fault) {}
-
-void VerbsReceiver::PostCells(uint32_t key) {
-  key_ = key;
-  for (uint32_t cell = 0; cell < VerbsQueueDepth(static_cast<int>(slots_)); ++cell) Repost(cell);
-}
-
-void VerbsReceiver::Repost(uint32_t cell) {
-  if (!pair_->exists()) return;
-  const int error = pair_->PostReceive(cell, inbox_.Cell(cell), key_);
-  if (error != 0) return fault_->Set("posting a receive", cell, error);
-  ++cells_posted_;
-}
-
-void VerbsReceiver::TakeCompletion(const ibv_wc& completion, uint32_t cell) {
-  --cells_posted_;
-  VerbsMessage message;
-  if (!inbox_.Read(completion, cell, &message)) return;
-  if (message.kind != VerbsKind::kPart) target_->TakeCredits(message.header);
-  // The cell of a short slice is posted again once its data has been used.
-  if (message.kind != VerbsKind::kShort) Repost(cell);
-  if (message.kind == VerbsKind::kUpdate) {
-    ++returns_->taken;
-  } else {
-    inbox_.Keep(message);
-  }
-}
-
 bool VerbsReceiver::Post(Recv* recv) {
-  if (in_use_ == slots_) return false;
+  if (in_use_ == recv_slots_->count()) return false;
   ++in_use_;
   ++posted_;
   recv->code = Code::kInProgress;
@@ -56,16 +24,20 @@ bool VerbsReceiver::Post(Recv* recv) {
 
 bool VerbsReceiver::Advance() {
   bool any = false;
-  while (HasWork()) {
-    const VerbsMessage& message = inbox_.first();
+  while (first_ != nullptr) {
+    const size_t rail = NextRail();
+    if (rail == inboxes_.size()) {
+      CheckOrder();
+      break;
+    }
+    const VerbsMessage& message = inboxes_[rail]->first();
     any = true;
     if (message.kind == VerbsKind::kPart) {
       first_->arrived = message.value;
-    } else if (!Start(message)) {
+    } else if (!Start(message, rail)) {
       return true;
     }
-    if (message.kind != VerbsKind::kShort) ++returns_->taken;
-    inbox_.DropFirst();
+    inboxes_[rail]->DropFirst();
     if (first_->arrived < first_->bytes) continue;
     returns_->untold_lent |= (first_->cookie & kLent) != 0;
     Pop(Code::kOk);
@@ -73,11 +45,43 @@ bool VerbsReceiver::Advance() {
   return any;
 }
 
+// The next slice has not arrived. Each rail brings its slices in order, so one that all rails have passed never comes,
+// and none brings one that was taken already.
+void VerbsReceiver::CheckOrder() {
+  size_t waiting = 0;
+  for (const VerbsInbox* const inbox : inboxes_) {
+    if (inbox->empty()) continue;
+    ++waiting;
+    const bool came_twice = !VerbsReached(inbox->first().number(), returns_->taken_slices);
+    if (came_twice || waiting == inboxes_.size()) return fault_->Set("a slice's number", inbox->first().number());
+  }
+}
+
+void VerbsReceiver::EndArrivals() {
+  std::array<uint32_t, kMostVerbsRails> ends{};  // By rail: messages of the slices that count.
+  slices_ = returns_->taken_slices;
+  for (bool found = true; found && !has_partial_;) {
+    found = false;
+    for (size_t rail = 0; rail < inboxes_.size(); ++rail) {
+      const VerbsInbox& inbox = *inboxes_[rail];
+      const bool is_partial = inbox.has_partial() && inbox.last() == slices_;
+      const uint32_t begin = ends[rail];
+      while (ends[rail] < inbox.size() && inbox.at(ends[rail]).number() == slices_) ++ends[rail];
+      if (ends[rail] == begin && !is_partial) continue;
+      found = true;
+      has_partial_ = is_partial;
+      break;
+    }
+    if (found) ++slices_;
+  }
+  for (size_t rail = 0; rail < inboxes_.size(); ++rail) inboxes_[rail]->DropFrom(ends[rail]);
+}
+
 // The next one of those behind the receives of what has arrived.
 Recv* VerbsReceiver::TakeBack() {
   Recv* before = nullptr;
   Recv* recv = first_;
-  for (uint32_t left = inbox_.slices() - completed_; left > 0 && recv != nullptr; --left) {
+  for (uint32_t left = slices_ - returns_->taken_slices; left > 0 && recv != nullptr; --left) {
     before = recv;
     recv = recv->next;
   }
@@ -92,11 +96,11 @@ Recv* VerbsReceiver::TakeBack() {
 void VerbsReceiver::PartialArrived(uint32_t arrived) {
   first_->arrived = arrived;
   if (arrived < first_->bytes) return;
-  inbox_.EndPartial();
+  has_partial_ = false;
   Pop(Code::kOk);
 }
 
-bool VerbsReceiver::Start(const VerbsMessage& message) {
+bool VerbsReceiver::Start(const VerbsMessage& message, size_t rail) {
   Recv* const recv = first_;
   recv->started = true;
   recv->tag = message.header.tag;
@@ -106,8 +110,8 @@ bool VerbsReceiver::Start(const VerbsMessage& message) {
     return false;
   }
   const bool is_short = message.kind == VerbsKind::kShort;
-  recv->cookie = message.value | (is_short ? kCell : 0) | (message.header.lent ? kLent : 0);
-  recv->data = (is_short ? inbox_.Cell(message.value) : inbox_.Slot(message.value)) + kVerbsHeaderBytes;
+  recv->cookie = message.value | (is_short ? kCell : 0) | (message.header.lent ? kLent : 0) | rail << kRailShift;
+  recv->data = (is_short ? inboxes_[rail]->Cell(message.value) : recv_slots_->At(message.value)) + kVerbsHeaderBytes;
   recv->arrived = message.header.ready;
   return true;
 }
@@ -117,28 +121,26 @@ void VerbsReceiver::Release(Recv* recv) {
   --in_use_;
   const auto index = static_cast<uint32_t>(recv->cookie);
   if ((recv->cookie & kCell) != 0) {
-    Repost(index);
-    ++returns_->taken;
+    inboxes_[(recv->cookie >> kRailShift) & 0xff]->FreeCell(index);
     return;
   }
-  ANNULUS_CHECK(inbox_.FreeSlot(index));
-  returns_->released ^= uint64_t{1} << index;
-  ++returns_->untold_slots;
+  ANNULUS_CHECK(recv_slots_->Free(index));
+  returns_->Release(index);
 }
 
 void VerbsReceiver::FailAll(Code code) {
   while (first_ != nullptr) Pop(code);
 }
 
-void VerbsReceiver::TakeFarewell(uint32_t sent) {
-  if (VerbsReached(received(), sent)) return;
-  if (sent - received() > VerbsQueueDepth(static_cast<int>(slots_))) fault_->Set("a number of sent messages", sent);
+bool VerbsReceiver::Holds(const Recv& recv) const {
+  const auto is_in = [&recv](const VerbsInbox* inbox) { return inbox->Has(recv.data); };
+  return recv_slots_->Has(recv.data) || std::ranges::any_of(inboxes_, is_in);
 }
 
 void VerbsReceiver::Pop(Code code) {
   Recv* const recv = first_;
   first_ = recv->next;
-  code == Code::kOk ? ++completed_ : --in_use_;
+  code == Code::kOk ? ++returns_->taken_slices : --in_use_;
   recv->code = code;  // Last: the request may be gone from here on.
 }
 

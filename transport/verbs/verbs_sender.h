@@ -4,10 +4,9 @@
 // gathers the header from here and the data from there.
 //
 // Three things bound what is under way: free slots at the peer, receives that the peer has posted, and room in the
-// device's send queue. The last receives and the last places in the queue are kept for returning credits. The very last
-// receive is only for an update that returns at least half of all receives: when two such cross, each end has receives
-// again, so two ends that wait for each other's credits can always tell each other of them. An update that returns
-// slots alone would give nothing for the receive that it takes.
+// device's send queue. The last two are each rail's own (VerbsOutbox). A slice takes the rail that has them and that
+// has the fewest bytes under way, so a slow rail gets less; all parts of a slice take that rail. The first rail is
+// taken where it makes no difference.
 //
 // A sender that keeps (VerbsKept) has what the peer's process may lack, in case that the link goes on elsewhere. Slots
 // are then in use until the peer has told that it took what they held, and sends from registered memory complete only
@@ -18,54 +17,37 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "base/status.h"
 #include "transport/continuable.h"
 #include "transport/transport.h"
-#include "transport/verbs/device/verbs_regions.h"
-#include "transport/verbs/verbs_chain.h"
-#include "transport/verbs/verbs_format.h"
+#include "transport/verbs/rail/verbs_format.h"
+#include "transport/verbs/rail/verbs_outbox.h"
+#include "transport/verbs/rail/verbs_returns.h"
+#include "transport/verbs/rail/verbs_target.h"
 #include "transport/verbs/verbs_kept.h"
-#include "transport/verbs/verbs_queue_pair.h"
-#include "transport/verbs/verbs_returns.h"
 #include "transport/verbs/verbs_slots.h"
-#include "transport/verbs/verbs_target.h"
 
 namespace annulus {
 
-// Local memory of the sender: slots, each with its header before it, and headers of other requests.
-struct VerbsSendMemory {
-  std::byte* slots = nullptr;
-  std::byte* headers = nullptr;
-  uint32_t key = 0;  // Its local key, once it is registered.
-
-  static size_t Bytes(int slots, size_t slot_bytes) {
-    return static_cast<size_t>(slots) * VerbsSlotStride(slot_bytes) + VerbsHeaders(slots) * kVerbsHeaderBytes;
-  }
-};
-
 class VerbsSender {
  public:
-  // `least_part`: smallest part of a slice that is sent before the rest is ready, in bytes. The pointers outlive it.
-  VerbsSender(int slots, size_t slot_bytes, uint32_t least_part, const VerbsSendMemory& memory, VerbsRegions* regions,
-              VerbsQueuePair* pair, VerbsReturns* returns, VerbsFault* fault);
+  // `least_part`: smallest part of a slice that is sent before the rest is ready, in bytes. `memory`: that of the
+  // slots. The pointers outlive it.
+  VerbsSender(int slots, size_t slot_bytes, uint32_t least_part, std::byte* memory, std::vector<VerbsOutbox*> rails,
+              VerbsTarget* target, VerbsReturns* returns, VerbsFault* fault);
 
-  // Sets VerbsSendMemory::key.
-  void SetKey(uint32_t key) { memory_.key = key; }
   // From now on it keeps; before the first send.
-  void Keep() { kept_ = VerbsKept(static_cast<int>(slots_.count()), true); }
+  void Keep() { kept_ = VerbsKept(static_cast<int>(slots_.count()), rails_.size(), true); }
 
   bool keeps() const { return kept_.keeps(); }
-
-  VerbsChain& chain() { return chain_; }
-  const VerbsChain& chain() const { return chain_; }
-  VerbsTarget& target() { return target_; }
 
   std::byte* TakeSlot() { return slots_.Lend(); }  // Null when all are lent or posted.
   // Whether Post accepts [data, data + bytes), which is no slot. Small slices are better copied.
   bool SendsFrom(const std::byte* data, size_t bytes) {
     uint32_t key = 0;
-    return bytes > kVerbsShortBytes && bytes <= slots_.bytes() && regions_->Find(data, bytes, &key);
+    return bytes > kVerbsShortBytes && bytes <= slots_.bytes() && AllFind(data, bytes, &key);
   }
   // Errors: kInvalidArgument.
   Status Post(Send* send);
@@ -73,9 +55,9 @@ class VerbsSender {
   // Completes sends, frees slots, and, if it `transmits`, hands the device what is ready and has room. Returns whether
   // it completed or freed any.
   bool Advance(bool transmits);
-  // Returns credits by a message of their own, if there is room for it. `half_of_receives`: at least so many are
-  // returned.
-  void SendUpdate(bool half_of_receives);
+  // Returns credits by a message of their own, if there is room for it: what is common, and the receives of that rail.
+  // `half_of_receives`: at least so many are returned.
+  void SendUpdate(VerbsOutbox* rail, bool half_of_receives);
   // Asks for a completion of all that was handed over.
   void Flush();
 
@@ -102,18 +84,23 @@ class VerbsSender {
   // Whether some of them leave from their owner's memory, which the device may be reading.
   bool reads_owners_memory() const { return queue_.in_place > 0; }
   // Whether Advance would do something.
-  bool HasWork() const { return CanTransmit() || CanComplete() || CanDrop(); }
-  bool all_acknowledged() const { return chain_.posted() == chain_.completed(); }
-  // Messages that the peer's device has acknowledged: one for each request but that of Flush, which is the last.
-  uint32_t acknowledged_messages() const { return all_acknowledged() ? target_.messages() : chain_.completed(); }
+  bool HasWork() const { return NextRail() != nullptr || CanComplete() || CanDrop(); }
+  bool all_acknowledged() const;
 
  private:
   // Of a slice that is handed over in parts.
   struct Part {
     bool begun = false;
+    VerbsOutbox* rail = nullptr;
     uint32_t slot = 0;   // Its slot at the peer.
     uint32_t bytes = 0;  // What is handed over.
   };
+  // In Send::cookie, until it is handed over: the first rail's key of its data, when they are in no slot. Afterwards:
+  // below, the messages of its rail up to it, which are as many requests; that the device reads its data no more; the
+  // rail.
+  static constexpr uint64_t kCopied = uint64_t{1} << 32;
+  static constexpr int kRailShift = 40;
+
   struct Queue {
     Send* first = nullptr;
     Send* last = nullptr;
@@ -121,38 +108,43 @@ class VerbsSender {
     Send* unposted = nullptr;  // The first send that is not handed over whole.
   };
 
-  // Receives of the peer, and places in the send queue, that slices leave free.
-  static constexpr uint32_t kReserve = 3;
-
-  bool CanTransmit() const;
+  const VerbsOutbox& RailOf(const Send& send) const { return *rails_[(send.cookie >> kRailShift) & 0xff]; }
+  // Whether the device has said that it reads the send's data no more.
+  bool IsRead(const Send& send) const;
+  // Whether all devices can read this registered memory; *first_key is the local key for it on the first rail.
+  bool AllFind(const std::byte* data, size_t bytes, uint32_t* first_key);
+  // The rail for a new slice of so many bytes; null when none can take one.
+  VerbsOutbox* FreeRail(uint32_t bytes) const;
+  // The rail over which the first send that is not handed over whole goes on now; null when it cannot.
+  VerbsOutbox* NextRail() const;
   void Transmit();
   bool CanComplete() const { return queue_.first != queue_.unposted && IsDone(*queue_.first, false); }
   // Whether the first slice that is kept need not be any more.
   bool CanDrop() const;
   void DropFirst();
   bool IsDone(const Send& send, bool is_stopped) const;
-  void AddShort(Send* send);
-  void AddFirst(Send* send);
+  // Whether the peer has said that it has taken that slice of those kept.
+  bool IsTaken(uint32_t kept) const {
+    return VerbsReached(target_->taken_slices(), target_->sent_slices() - kept_.size() + kept + 1);
+  }
+  void AddShort(Send* send, VerbsOutbox* rail);
+  void AddFirst(Send* send, VerbsOutbox* rail);
   void AddPart(Send* send);
-  void FinishPosting(Send* send, uint32_t done_with);
-  VerbsHeader HeaderOf(const Send* send, uint32_t ready);
-  // Where a header lies until the next request is completed.
-  std::byte* NextHeader() { return memory_.headers + chain_.posted() % num_headers_ * kVerbsHeaderBytes; }
-  // Memory of the sender.
-  VerbsPiece Own(const std::byte* data, size_t bytes) const { return {data, bytes, memory_.key}; }
-  ibv_send_wr* AddMessage(ibv_wr_opcode opcode, VerbsImmediate immediate, const VerbsPiece& first,
-                          const VerbsPiece& second = {});
+  // The slice is handed over whole, all of it to that rail. `copied`: the device reads its data no more.
+  void FinishPosting(Send* send, const VerbsOutbox& rail, bool copied);
+  VerbsHeader HeaderOf(const Send* send, VerbsOutbox* rail);
+  // Where `bytes` of a send's data are, as the rail's device knows it.
+  VerbsPiece PieceOf(const Send& send, size_t begin, size_t bytes, VerbsOutbox* rail);
+  // Lets a request of the part's rail write at `offset` of its slot, and asks for a completion.
+  void Aim(ibv_send_wr* request, const Part& part, size_t offset) const;
   void Pop(Code code);
 
   const uint32_t least_part_;
-  const uint32_t num_headers_;
-  VerbsSendMemory memory_;
-  VerbsRegions* const regions_;
+  const std::vector<VerbsOutbox*> rails_;
+  VerbsTarget* const target_;
   VerbsReturns* const returns_;
   VerbsFault* const fault_;
   VerbsSlots slots_;
-  VerbsTarget target_;
-  VerbsChain chain_;
   uint32_t sequence_ = 0;  // Number of the next slice, modulo 2^32.
   Queue queue_;
   Part part_;  // What of the first send that is not handed over whole was.

@@ -11,7 +11,8 @@ namespace annulus {
 
 inline constexpr const char* kVerbsName = "verbs";
 
-inline constexpr int64_t kLongestVerbsText = 63;  // IBV_SYSFS_NAME_MAX less the terminator; an address is shorter.
+inline constexpr int64_t kLongestVerbsText = 63;      // An address is shorter.
+inline constexpr int64_t kLongestVerbsDevices = 255;  // Eight names of some 30 characters.
 
 // Defaults: seven times 67 ms, and as much again for a device's own slack, until a peer that does not answer is lost.
 inline constexpr int64_t kVerbsTimeout = 14;

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "transport/verbs/verbs_format.h"
+#include "transport/verbs/rail/verbs_format.h"
 
 namespace annulus {
 

@@ -14,7 +14,7 @@
 #include "base/clock.h"
 #include "transport/address.h"
 #include "transport/handler_memory.h"
-#include "transport/verbs/verbs_format.h"
+#include "transport/verbs/rail/verbs_format.h"
 
 namespace annulus {
 

@@ -4,11 +4,13 @@
 #include <algorithm>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "transport/address.h"
 #include "transport/reactor.h"
 #include "transport/readable_wait.h"
@@ -18,7 +20,10 @@
 #include "transport/verbs/device/verbs_hub.h"
 #include "transport/verbs/device/verbs_memory.h"
 #include "transport/verbs/device/verbs_network.h"
+#include "transport/verbs/device/verbs_ports.h"
 #include "transport/verbs/device/verbs_regions.h"
+#include "transport/verbs/rail/verbs_format.h"
+#include "transport/verbs/rail/verbs_rail.h"
 #include "transport/verbs/verbs.h"
 #include "transport/verbs/verbs_connection.h"
 #include "transport/verbs/verbs_endpoint.h"
@@ -27,6 +32,8 @@
 
 namespace annulus {
 namespace {
+
+static_assert(kMostVerbsPorts == kMostVerbsRails);
 
 // Smallest part of a slice that is sent before the rest is ready, in bytes: a slice needs no more than 16 parts, since
 // each takes a receive and a message.
@@ -48,14 +55,17 @@ class VerbsTransport final : public Transport {
 
   bool Dials(const LinkRequest& link) const { return link.peer < config_.rank; }
   int slots() const { return std::min(config_.slots, kMostVerbsSlots); }
-  Status FindDevice(std::unique_ptr<VerbsDevice>* device) const;
+  size_t LinkBytes(size_t rails) const { return VerbsEndpoint::MemoryBytes(slots(), config_.slot_bytes, rails, false); }
+  Status FindPorts(VerbsPorts* found, std::string* left_out) const;
   Status AddLink(const LinkRequest& link, ConnectPlan* plan) const;
   Status EstablishSockets(std::span<const LinkRequest> links, const ConnectContext& context,
                           std::vector<Stream>* streams);
-  Status OpenHub(size_t links, std::shared_ptr<VerbsHub>* hub);
-  VerbsConnectionConfig ConfigOfLinks(const std::shared_ptr<VerbsHub>& hub) const;
-  // `opened`: whether the hub's device gave what all links share; the hub is null when it did not.
-  Status HandOver(std::span<const LinkRequest> links, const std::shared_ptr<VerbsHub>& hub, const Status& opened,
+  Status OpenPorts(size_t links, std::vector<VerbsPort>* ports);
+  VerbsConnectionConfig ConfigOfLinks() const;
+  // Those of `ports` that reach the peer, in the order in which it has its own.
+  std::vector<VerbsPort> PortsTo(const LinkRequest& link, const std::vector<VerbsPort>& ports) const;
+  // `opened`: whether the devices gave what all links share; there are no ports when one did not.
+  Status HandOver(std::span<const LinkRequest> links, const std::vector<VerbsPort>& ports, const Status& opened,
                   std::vector<Stream>* streams, Handovers* handovers) const;
   Status AwaitHandovers(std::vector<Stream>* streams, const ConnectContext& context, Handovers* handovers) const;
 
@@ -63,37 +73,47 @@ class VerbsTransport final : public Transport {
   const std::string why_;
   const TransportConfig config_;
   StreamListener listener_;
-  std::unique_ptr<VerbsDevice> device_;  // Until the hub has it.
+  VerbsPorts found_;      // Until Connect takes them.
+  std::string networks_;  // As the peers know them.
 };
 
-Status VerbsTransport::FindDevice(std::unique_ptr<VerbsDevice>* device) const {
+Status VerbsTransport::FindPorts(VerbsPorts* found, std::string* left_out) const {
   if (api_ == nullptr) return {Code::kUnsupported, why_};
-  return VerbsDevice::Find(api_, VerbsWish::Of(config_.settings, config_.local_host), device);
+  return annulus::FindPorts(api_, VerbsWish::Of(config_.settings, config_.local_host), found, left_out);
 }
 
 // Registers the memory of one link on trial, since the limit on locked memory is what most often is missing.
 Status VerbsTransport::Probe() const {
-  std::unique_ptr<VerbsDevice> device;
-  ANNULUS_RETURN_IF_ERROR(FindDevice(&device));
-  VerbsHub hub(std::move(device), config_.reactor);
-  Status opened = hub.Open(2 * VerbsQueueDepth(slots()));
-  if (opened.ok()) {
-    VerbsMemory memory(&hub, config_.slot_memory, VerbsEndpoint::MemoryBytes(slots(), config_.slot_bytes, false));
-    opened = memory.Register(true);
+  VerbsPorts found;
+  std::string left_out;
+  ANNULUS_RETURN_IF_ERROR(FindPorts(&found, &left_out));
+  VerbsMemory memory(config_.slot_memory, LinkBytes(found.size()));
+  for (auto& port : found) {
+    const auto hub = std::make_shared<VerbsHub>(std::move(port), config_.reactor);
+    Status opened = hub->Open(2 * VerbsQueueDepth(slots()));
+    ibv_mr* region = nullptr;
+    if (opened.ok()) opened = memory.Register(hub, true, &region);
+    if (!opened.ok()) return {Code::kUnsupported, opened.message()};
   }
-  return opened.ok() ? opened : Status(Code::kUnsupported, opened.message());
+  return Status();
 }
 
 Status VerbsTransport::LocalAddress(std::string* address) {
   StreamEndpoint local;
   if (config_.local_host.empty()) return Status::Invalid("no own address is known for the set-up of verbs links");
   ANNULUS_RETURN_IF_ERROR(MakeEndpoint(config_.local_host, 0, &local));
-  ANNULUS_RETURN_IF_ERROR(FindDevice(&device_));
+  std::string left_out;
+  ANNULUS_RETURN_IF_ERROR(FindPorts(&found_, &left_out));
+  if (!left_out.empty()) {
+    Log(LogLevel::kWarn, config_.rank, "verbs links use %zu of the ports that ANNULUS_VERBS_DEVICE names: %s",
+        found_.size(), left_out.c_str());
+  }
   ANNULUS_RETURN_IF_ERROR(Listen(config_.reactor, local, nullptr, &listener_));
   asio::error_code error;
   const StreamEndpoint bound = listener_.local_endpoint(error);
   if (error) return Status::System("cannot read the listening socket's address", error.value());
-  *address = VerbsAddress(EndpointText(bound), *device_);
+  *address = VerbsAddress(EndpointText(bound), found_);
+  networks_ = NetworksText(found_);
   return Status();
 }
 
@@ -137,22 +157,36 @@ Status VerbsTransport::EstablishSockets(std::span<const LinkRequest> links, cons
   return Status();
 }
 
-Status VerbsTransport::OpenHub(size_t links, std::shared_ptr<VerbsHub>* hub) {
-  if (device_ == nullptr) return Status::Invalid("verbs: Connect needs LocalAddress before it");
-  auto opening = std::make_shared<VerbsHub>(std::move(device_), config_.reactor);
-  // Each request completes at most once, also when its queue pair fails.
-  ANNULUS_RETURN_IF_ERROR(opening->Open(links * 2 * VerbsQueueDepth(slots())));
-  *hub = std::move(opening);
+Status VerbsTransport::OpenPorts(size_t links, std::vector<VerbsPort>* ports) {
+  if (found_.empty()) return Status::Invalid("verbs: Connect needs LocalAddress before it");
+  std::vector<VerbsPort> opened;
+  // Taken whole, so that none is left half used when one fails.
+  for (auto& port : std::exchange(found_, {})) {
+    auto hub = std::make_shared<VerbsHub>(std::move(port), config_.reactor);
+    // Each request completes at most once, also when its queue pair fails. A link has one queue pair here at most.
+    ANNULUS_RETURN_IF_ERROR(hub->Open(links * 2 * VerbsQueueDepth(slots())));
+    opened.push_back({hub, std::make_shared<VerbsRegions>(hub, config_.memory, config_.rank)});
+  }
+  *ports = std::move(opened);
   return Status();
 }
 
-VerbsConnectionConfig VerbsTransport::ConfigOfLinks(const std::shared_ptr<VerbsHub>& hub) const {
+std::vector<VerbsPort> VerbsTransport::PortsTo(const LinkRequest& link, const std::vector<VerbsPort>& ports) const {
+  const std::string_view theirs = NetworksOf(link.address);
+  const bool is_first = config_.rank < link.peer;
+  std::vector<VerbsPort> all;
+  for (const auto& [first, second] : is_first ? PairPorts(networks_, theirs) : PairPorts(theirs, networks_)) {
+    all.push_back(ports[is_first ? first : second]);
+  }
+  return all;
+}
+
+VerbsConnectionConfig VerbsTransport::ConfigOfLinks() const {
   VerbsConnectionConfig config;
   config.slots = slots();
   config.slot_bytes = config_.slot_bytes;
   config.least_part = LeastPart(config_.slot_bytes);
   config.slot_memory = config_.slot_memory;
-  config.regions = std::make_shared<VerbsRegions>(hub, config_.memory, config_.rank);
   const TransportSettings& settings = config_.settings;
   config.path.service_level = static_cast<uint8_t>(settings.Number("verbs_sl"));
   config.path.traffic_class = static_cast<uint8_t>(settings.Number("verbs_traffic_class"));
@@ -165,19 +199,19 @@ VerbsConnectionConfig VerbsTransport::ConfigOfLinks(const std::shared_ptr<VerbsH
   return config;
 }
 
-Status VerbsTransport::HandOver(std::span<const LinkRequest> links, const std::shared_ptr<VerbsHub>& hub,
+Status VerbsTransport::HandOver(std::span<const LinkRequest> links, const std::vector<VerbsPort>& ports,
                                 const Status& opened, std::vector<Stream>* streams, Handovers* handovers) const {
-  VerbsConnectionConfig config;
-  if (hub != nullptr) config = ConfigOfLinks(hub);
+  VerbsConnectionConfig config = ConfigOfLinks();
   for (size_t i = 0; i < links.size(); ++i) {
     handovers->push_back(std::make_unique<VerbsHandover>(config_.rank, links[i], &(*streams)[i].socket));
-    if (hub == nullptr) {
+    if (ports.empty()) {
       ANNULUS_RETURN_IF_ERROR(handovers->back()->Refuse(opened));
       continue;
     }
     const int64_t reconnect_ms = ReconnectMs(config_.settings.Number("reconnect_ms"), links[i].same_host);
     config.continue_limit = config_.continues ? reconnect_ms * kMillisecond : 0;
-    ANNULUS_RETURN_IF_ERROR(handovers->back()->Start(std::make_unique<VerbsEndpoint>(hub, links[i].peer, config)));
+    auto endpoint = std::make_unique<VerbsEndpoint>(PortsTo(links[i], ports), links[i].peer, config);
+    ANNULUS_RETURN_IF_ERROR(handovers->back()->Start(std::move(endpoint)));
   }
   return Status();
 }
@@ -210,10 +244,10 @@ Status VerbsTransport::Connect(std::span<const LinkRequest> links, const Connect
   for (const LinkRequest& link : links) ANNULUS_CHECK(!link.has_other || context.refused != nullptr);
   std::vector<Stream> streams;
   ANNULUS_RETURN_IF_ERROR(EstablishSockets(links, context, &streams));
-  std::shared_ptr<VerbsHub> hub;  // The endpoints share it.
-  const Status opened = OpenHub(links.size(), &hub);
+  std::vector<VerbsPort> ports;  // The endpoints share them.
+  const Status opened = OpenPorts(links.size(), &ports);
   Handovers handovers;
-  ANNULUS_RETURN_IF_ERROR(HandOver(links, hub, opened, &streams, &handovers));
+  ANNULUS_RETURN_IF_ERROR(HandOver(links, ports, opened, &streams, &handovers));
   ANNULUS_RETURN_IF_ERROR(AwaitHandovers(&streams, context, &handovers));
   std::vector<std::unique_ptr<Endpoint>> made;
   for (size_t i = 0; i < links.size(); ++i) {

@@ -3,9 +3,15 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <set>
+#include <string>
+#include <vector>
+
+#include "transport/select/transport_options.h"
 
 namespace annulus {
 namespace {
@@ -70,8 +76,8 @@ TEST(PeerInfoTest, EverySettingOnWhichRanksMustAgreeIsComparedAndNoOther) {
         std::string(SettingNamed(name).variable) + " must be the same on all ranks: rank 0 has \"";
     EXPECT_TRUE(status.message().starts_with(start)) << status.message();
   }
-  EXPECT_EQ(agreed.size(), Somebody().further.size());
-  for (size_t i = 0; i < Somebody().further.size(); ++i) {
+  ASSERT_EQ(agreed.size() + 1, Somebody().further.size()) << "the last one is the number of ports";
+  for (size_t i = 0; i < agreed.size(); ++i) {
     PeerInfo peers[] = {Somebody(), Somebody()};
     peers[1].further[i] += "1";
     EXPECT_EQ(CheckAgreement(peers).code(), Code::kMismatch);
@@ -82,6 +88,35 @@ TEST(PeerInfoTest, SlotsMustAgreeToo) {
   PeerInfo peers[] = {Somebody(), Somebody()};
   ++peers[1].plan.slots;
   EXPECT_EQ(CheckAgreement(peers).message(), "slots must be the same on all ranks: rank 0 has \"8\", rank 1 has \"9\"");
+}
+
+// Where memory is limited, slots shrink with the ports of links, so ranks must have equally many.
+TEST(PeerInfoTest, PortsMustBeEquallyManyWhereMemoryIsLimited) {
+  const auto check = [](const std::string& transport, int64_t memory_bytes) {
+    const auto* const word = std::ranges::find(kTransportWords, transport);
+    std::vector<PeerInfo> peers;
+    for (const char* const devices : {"a", "b,c:2"}) {
+      Options options;
+      options.transport = static_cast<TransportChoice>(word - std::begin(kTransportWords));
+      options.memory_bytes = memory_bytes;
+      options.verbs_device = devices;
+      PeerInfo info = Somebody();
+      info.memory_bytes = static_cast<uint64_t>(memory_bytes);
+      info.further = FurtherTexts(options);
+      peers.emplace_back();
+      EXPECT_TRUE(Decode(Encode(info), 0, 2, &peers.back()).ok());
+    }
+    ++peers[1].plan.slots;  // As a consequence; the cause is to be named.
+    return CheckAgreement(peers);
+  };
+  const Status status = check("verbs", 1 << 30);
+  EXPECT_EQ(status.code(), Code::kMismatch);
+  EXPECT_EQ(status.peer(), 1);
+  EXPECT_EQ(status.message(),
+            "ANNULUS_VERBS_DEVICE must name equally many ports on all ranks where ANNULUS_MEMORY_BYTES is set: rank 0 "
+            "names 1, rank 1 names 2");
+  EXPECT_TRUE(check("verbs", 0).message().starts_with("slots must")) << "without a limit";
+  EXPECT_TRUE(check("tcp", 1 << 30).message().starts_with("slots must")) << "over TCP";
 }
 
 // What a new row of settings gets without any code here.

@@ -13,28 +13,42 @@ namespace {
 constexpr int kReconnectMs = 20'000;
 
 std::unique_ptr<Transport> MakeSound(TransportConfig config) {
+  SimulatedVerbs::SetMachine({});
   return std::make_unique<ResumingTransport>(std::move(config), kReconnectMs);
+}
+
+TransportConfig OverTwoRails(TransportConfig config) {
+  SimulatedVerbs::SetMachine({.devices = 2});
+  config.settings.Set("verbs_device", std::string("sim0,sim1"));
+  return config;
+}
+std::unique_ptr<Transport> MakeTwoRails(TransportConfig config) {
+  return std::make_unique<ResumingTransport>(OverTwoRails(std::move(config)), kReconnectMs);
+}
+
+void AwaitReconnect(Endpoint* endpoint) {
+  const Deadline deadline = DeadlineAfter(kContractPatience);
+  while (endpoint->stats().reconnects == 0 && Now() < deadline) {
+    bool moved = false;
+    ASSERT_TRUE(endpoint->Progress(&moved).ok());
+    if (!moved) sched_yield();
+  }
+  EXPECT_EQ(endpoint->stats().reconnects, 1u);
 }
 
 // Both ends go on over TCP before the suite begins.
 std::unique_ptr<Transport> MakeGoneOn(TransportConfig config) {
+  SimulatedVerbs::SetMachine({});
   return std::make_unique<ResumingTransport>(std::move(config), kReconnectMs, [](Endpoint* endpoint) {
     SimulatedVerbs::FailPairs();
-    const Deadline deadline = DeadlineAfter(kContractPatience);
-    while (endpoint->stats().reconnects == 0 && Now() < deadline) {
-      bool moved = false;
-      ASSERT_TRUE(endpoint->Progress(&moved).ok());
-      if (!moved) sched_yield();
-    }
-    EXPECT_EQ(endpoint->stats().reconnects, 1u);
+    AwaitReconnect(endpoint);
   });
 }
-
 }  // namespace
 
 INSTANTIATE_TEST_SUITE_P(Resume, EndpointContract,
-                         ::testing::Values(TransportBackend("Sound", MakeSound),
-                                           TransportBackend("GoneOn", MakeGoneOn)),
+                         ::testing::Values(TransportBackend("Sound", MakeSound), TransportBackend("GoneOn", MakeGoneOn),
+                                           TransportBackend("TwoRails", MakeTwoRails)),
                          BackendName);
 
 }  // namespace annulus

@@ -18,7 +18,7 @@
 #include "tests/transport/tcp/socket_cutter.h"
 #include "tests/verbs/provider/simulated_verbs.h"
 #include "transport/continuable.h"
-#include "transport/verbs/verbs_format.h"
+#include "transport/verbs/rail/verbs_format.h"
 
 namespace annulus {
 namespace {

@@ -28,6 +28,7 @@ struct Story {
   const char* algorithm = "auto";
   std::vector<size_t> counts;  // Of the allreduces, in elements.
   bool registered = false;     // The data lies in memory that the device reads.
+  std::string ports = "";      // As in ANNULUS_VERBS_DEVICE.
 };
 
 // What a job did.
@@ -40,6 +41,7 @@ class ResumeJobTest : public testing::TestWithParam<Story> {
  protected:
   ~ResumeJobTest() override {
     SimulatedVerbs::FailAfter(UINT64_MAX, IBV_WC_SUCCESS);
+    SimulatedVerbs::SetMachine({});
     const SimulatedCounts counts = SimulatedVerbs::Counts();
     EXPECT_EQ(counts.not_ready, 0u);
     EXPECT_EQ(counts.overruns, 0u);
@@ -48,10 +50,12 @@ class ResumeJobTest : public testing::TestWithParam<Story> {
 
   // Runs `body` on a thread for each rank. Every link is between hosts, as far as the setting is concerned.
   template <class Body>
-  static void RunJob(const ClusterConfig& config, const MemoryRegistry* memory, Body body) {
+  static void RunJob(const Story& story, const ClusterConfig& config, const MemoryRegistry* memory, Body body) {
     const TransportInfo verbs = SimulatedVerbsInfo();
     const TransportInfo* const list[] = {&verbs, &kTcpTransport};
-    VerbsJob{config, list, memory}.Run(body);
+    SimulatedVerbs::SetMachine({.devices = 2});
+    const auto before = [&story](int, Options* options) { options->verbs_device = story.ports; };
+    VerbsJob{config, list, memory, before}.Run(body);
   }
 
   static ClusterConfig Config(const Story& story, int reconnect_ms) {
@@ -70,7 +74,7 @@ class ResumeJobTest : public testing::TestWithParam<Story> {
     const uint64_t before = SimulatedVerbs::Counts().requests;
     MemoryRegistry registry;
     std::atomic<int> ready = 0;
-    RunJob(Config(story, reconnect_ms), &registry, [&](const std::unique_ptr<Communicator>& comm) {
+    RunJob(story, Config(story, reconnect_ms), &registry, [&](const std::unique_ptr<Communicator>& comm) {
       if (++ready == story.nranks) SimulatedVerbs::FailAfter(fail_at, IBV_WC_RETRY_EXC_ERR);
       const size_t most = *std::max_element(story.counts.begin(), story.counts.end());
       std::vector<int32_t> ordinary(most);
@@ -140,6 +144,17 @@ INSTANTIATE_TEST_SUITE_P(
         Story{.name = "OneHopOfThree", .nranks = 3, .algorithm = "one_hop", .counts = {300, 3, 300}},
         Story{.name = "RingOfTwo", .algorithm = "ring", .counts = {20'000, 5000}},
         Story{.name = "RingOfThree", .nranks = 3, .algorithm = "ring", .counts = {20'000, 5000}},
+        Story{.name = "SmallOfTwoOverTwoRails", .counts = {1, 10, 40, 1}, .ports = "sim0,sim1"},
+        Story{.name = "RingOfThreeOverTwoRails",
+              .nranks = 3,
+              .algorithm = "ring",
+              .counts = {20'000, 5000},
+              .ports = "sim0,sim1"},
+        Story{.name = "RegisteredOfTwoOverTwoRails",
+              .algorithm = "ring",
+              .counts = {20'000},
+              .registered = true,
+              .ports = "sim0,sim1"},
         Story{.name = "RegisteredOfTwo", .algorithm = "ring", .counts = {20'000}, .registered = true},
         Story{.name = "RegisteredOfThree", .nranks = 3, .algorithm = "ring", .counts = {20'000}, .registered = true}),
     [](const auto& info) { return std::string(info.param.name); });

@@ -17,7 +17,7 @@
 #include "tests/transport/tcp/silence.h"
 #include "tests/transport/tcp/socket_cutter.h"
 #include "tests/verbs/provider/simulated_verbs.h"
-#include "transport/verbs/verbs_format.h"
+#include "transport/verbs/rail/verbs_format.h"
 
 namespace annulus {
 namespace {
@@ -30,8 +30,11 @@ constexpr ibv_wc_status kFailures[] = {
     IBV_WC_FATAL_ERR,       IBV_WC_RNR_RETRY_EXC_ERR, IBV_WC_GENERAL_ERR,
 };
 
-std::unique_ptr<ContractLink> OpenLink(const LinkOptions& options, int reconnect_ms = kReconnectMs) {
-  const auto make = [reconnect_ms](TransportConfig config) {
+std::unique_ptr<ContractLink> OpenLink(const LinkOptions& options, int reconnect_ms = kReconnectMs, int rails = 1) {
+  constexpr const char* kPorts[] = {"sim0", "sim0,sim1", "sim0,sim1,sim2"};
+  SimulatedVerbs::SetMachine({.devices = rails});
+  const auto make = [reconnect_ms, ports = std::string(kPorts[rails - 1])](TransportConfig config) {
+    config.settings.Set("verbs_device", ports);
     return std::make_unique<ResumingTransport>(std::move(config), reconnect_ms);
   };
   return TransportLink::Open(make, nullptr, options);
@@ -106,7 +109,8 @@ TEST_F(ResumeTrafficTest, NothingIsLostWhateverRequestFails) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     SimulatedVerbs::Seed(seed);
     std::mt19937_64 random(seed);
-    const auto link = OpenLink({.slot_bytes = 4096, .slots = 1 + static_cast<int>(seed % 12)});
+    const auto link = OpenLink({.slot_bytes = 4096, .slots = 1 + static_cast<int>(seed % 12)}, kReconnectMs,
+                               1 + static_cast<int>(seed / 12 % 3));
     ASSERT_NE(link, nullptr);
     const Plan there = PlanOf(seed);
     Plan back = there;
@@ -127,18 +131,22 @@ TEST_F(ResumeTrafficTest, NothingIsLostWhateverRequestFails) {
               static_cast<unsigned long long>(again));
 }
 
+// All devices, or one.
 TEST_F(ResumeTrafficTest, NothingIsLostWhenTheDeviceFails) {
   for (uint64_t seed = 1; seed <= Rounds(60, 2000); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     SimulatedVerbs::Seed(seed);
-    const auto link = OpenLink({.slot_bytes = 4096, .slots = 3});
+    const int rails = 1 + static_cast<int>(seed / 4 % 3);
+    const auto link = OpenLink({.slot_bytes = 4096, .slots = 3}, kReconnectMs, rails);
     ASSERT_NE(link, nullptr);
     const Plan there = PlanOf(seed);
     Plan back = there;
     back.seed += 1;
     Conversation conversation(link.get(), there, back);
     for (uint64_t i = 0; i < seed % 40 && !HasFailure(); ++i) conversation.Step();
-    seed % 2 == 0 ? SimulatedVerbs::RaiseEvent(IBV_EVENT_DEVICE_FATAL) : SimulatedVerbs::FailPairs();
+    if (seed % 4 == 0) SimulatedVerbs::RaiseEvent(IBV_EVENT_DEVICE_FATAL);
+    if (seed % 4 == 1) SimulatedVerbs::FailPairs();
+    if (seed % 4 > 1) SimulatedVerbs::FailPairs(static_cast<int>(seed / 12) % rails);
     conversation.Run();
     if (HasFailure()) return;
     for (const int side : {0, 1}) (void)link->end(side).Close();

@@ -161,7 +161,7 @@ class NetworksTest : public ::testing::Test {
  protected:
   NetworksTest() {
     card_.name = "card";
-    card_.network = [](std::string_view address) { return address; };
+    card_.networks = [](std::string_view address) { return address; };
     wire_.name = "wire";
   }
   // What both ends choose, and why none before it; addresses of the card and of the wire.
@@ -187,6 +187,13 @@ TEST_F(NetworksTest, TheBetterOneIsTakenWhereBothEndsAreInOneNetwork) {
   EXPECT_EQ(Choice({"net 1", "w"}, {"net 1", "w"}), "card");
   EXPECT_EQ(Choice({"net 1", "w"}, {"net 2", "w"}), "wire: card may not reach: rank 0 is in net 1, rank 1 is in net 2");
   EXPECT_EQ(Choice({"net 1", "w"}, {"", "w"}), "wire: card is not usable at rank 1: no card");
+}
+
+TEST_F(NetworksTest, OneCommonNetworkOfSeveralIsEnough) {
+  EXPECT_EQ(Choice({"net 1, net 2", "w"}, {"net 3, net 2", "w"}), "card");
+  EXPECT_EQ(Choice({"net 1, net 2", "w"}, {"net 2", "w"}), "card");
+  EXPECT_EQ(Choice({"net 1, net 2", "w"}, {"net 12", "w"}),
+            "wire: card may not reach: rank 0 is in net 1, net 2, rank 1 is in net 12");
 }
 
 TEST_F(NetworksTest, WhatMayNotReachIsTriedWhereThereIsNoOther) {

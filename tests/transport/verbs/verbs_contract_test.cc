@@ -1,12 +1,15 @@
 // The contract suite on verbs, over the simulated provider; and that no test of it made the provider see a mistake.
 #include <gtest/gtest.h>
 
+#include <string>
+#include <utility>
+
 #include "tests/transport/contract/contract.h"
 #include "tests/transport/verbs/no_mistakes.h"
 #include "tests/verbs/provider/simulated_port.h"
 #include "tests/verbs/provider/simulated_verbs.h"
+#include "transport/verbs/rail/verbs_format.h"
 #include "transport/verbs/verbs.h"
-#include "transport/verbs/verbs_format.h"
 
 namespace annulus {
 namespace {
@@ -31,13 +34,26 @@ std::unique_ptr<Transport> MakeInfiniband(TransportConfig config) {
   return Make({}, config, {.infiniband = true, .lid = static_cast<uint16_t>(1 + config.rank)});
 }
 
+// Several rails: of three devices, and of two ports of a device, which the ends name in different orders.
+std::unique_ptr<Transport> MakeRails(const SimulatedMachine& machine, const char* ports, TransportConfig config) {
+  config.settings.Set("verbs_device", std::string(ports));
+  return Make(machine, config);
+}
+std::unique_ptr<Transport> MakeThreeRails(TransportConfig config) {
+  return MakeRails({.devices = 3}, "sim0,sim1,sim2", std::move(config));
+}
+std::unique_ptr<Transport> MakeTwoPorts(TransportConfig config) {
+  return MakeRails({.ports = 2}, config.rank == 0 ? "sim0:1,sim0:2" : "sim0:2,sim0:1", config);
+}
 }  // namespace
 
 INSTANTIATE_TEST_SUITE_P(Verbs, EndpointContract,
                          ::testing::Values(TransportBackend("Plain", MakePlain),
                                            TransportBackend("InlineHeaders", MakeInlineHeaders),
                                            TransportBackend("NothingInline", MakeNothingInline),
-                                           TransportBackend("Infiniband", MakeInfiniband)),
+                                           TransportBackend("Infiniband", MakeInfiniband),
+                                           TransportBackend("ThreeRails", MakeThreeRails),
+                                           TransportBackend("TwoPorts", MakeTwoPorts)),
                          BackendName);
 
 }  // namespace annulus

@@ -38,6 +38,17 @@ std::unique_ptr<ContractLink> OpenLink() {
   return TransportLink::Open(Make, nullptr, {.slot_bytes = 4096, .slots = 3});
 }
 
+// A link of one rail, or of more.
+std::unique_ptr<ContractLink> OpenRails(uint64_t rails, int slots) {
+  constexpr const char* kPorts[] = {"sim0", "sim0,sim1", "sim0,sim1,sim2"};
+  SimulatedVerbs::SetMachine({.devices = static_cast<int>(rails)});
+  const auto make = [&](TransportConfig config) {
+    config.settings.Set("verbs_device", std::string(kPorts[rails - 1]));
+    return Make(config);
+  };
+  return TransportLink::Open(make, nullptr, {.slot_bytes = 4096, .slots = slots});
+}
+
 // Sends slices of a plan until the link refuses, which is no failure of the test.
 class Speaker {
  public:
@@ -118,6 +129,7 @@ class VerbsFailureTest : public ::testing::Test {
  protected:
   ~VerbsFailureTest() override {
     SimulatedVerbs::FailAfter(UINT64_MAX, IBV_WC_SUCCESS);
+    SimulatedVerbs::SetMachine({});
     const SimulatedCounts counts = SimulatedVerbs::Counts();
     EXPECT_EQ(counts.not_ready, 0u) << "a message found no receive: credits are wrong";
     EXPECT_EQ(counts.overruns, 0u);
@@ -132,7 +144,7 @@ TEST_F(VerbsFailureTest, ARequestThatFailsAtAnyMomentEndsBothEnds) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     SimulatedVerbs::Seed(seed);
     std::mt19937_64 random(seed);
-    auto link = OpenLink();
+    auto link = OpenRails(1 + seed % 3, 3 + static_cast<int>(seed / 3 % 3));
     ASSERT_NE(link, nullptr);
     Traffic traffic(link.get(), seed);
     const uint64_t requests = random() % 300;
@@ -188,6 +200,24 @@ TEST_F(VerbsFailureTest, EachFailureIsNamedAndChargedToTheRightRank) {
     EXPECT_EQ(there.code(), Code::kPeerLost) << there.ToString();
     EXPECT_EQ(there.peer(), 0);
     EXPECT_NE(there.message().find("rank 0 gave up its verbs link: " + text), std::string::npos) << there.ToString();
+  }
+}
+
+// Nothing goes over the other rails any more, which could only bring what comes after it.
+TEST_F(VerbsFailureTest, AFailureOfOneRailEndsTheLinkAndNamesItsDevice) {
+  for (const int device : {0, 1}) {
+    auto link = OpenRails(2, 3);
+    ASSERT_NE(link, nullptr);
+    SimulatedVerbs::FailPairs(device);
+    const Nanoseconds begin = Now();
+    const Status here = ProgressToFailure(link.get(), 0);
+    EXPECT_EQ(here.code(), Code::kPeerLost) << here.ToString();
+    EXPECT_EQ(here.peer(), 1);
+    const std::string failed = "sim" + std::to_string(device);
+    EXPECT_NE(here.message().find("already failed, on " + failed + ", port 1"), std::string::npos) << here.message();
+    EXPECT_NE(here.message().find("sim" + std::to_string(1 - device)), std::string::npos) << "the link has both";
+    EXPECT_EQ(ProgressToFailure(link.get(), 1).code(), Code::kPeerLost);
+    EXPECT_LT(Now() - begin, kContractPatience / 2);
   }
 }
 

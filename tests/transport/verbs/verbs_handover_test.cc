@@ -19,8 +19,8 @@
 #include "tests/verbs/provider/simulated_verbs.h"
 #include "transport/security/connector.h"
 #include "transport/verbs/device/verbs_network.h"
+#include "transport/verbs/rail/verbs_format.h"
 #include "transport/verbs/verbs.h"
-#include "transport/verbs/verbs_format.h"
 
 namespace annulus {
 namespace {
@@ -118,11 +118,12 @@ TEST_F(VerbsHandoverTest, APeerThatGreetsWronglyOrLeavesIsNamed) {
 
 VerbsGreeting Greeting(uint64_t slot_bytes) {
   VerbsGreeting greeting;
-  greeting.queue_pair = 5;
-  greeting.ethernet = true;
-  greeting.mtu = 3;
   greeting.slots = 8;
   greeting.slot_bytes = slot_bytes;
+  greeting.num_rails = 1;
+  greeting.rails[0].queue_pair = 5;
+  greeting.rails[0].ethernet = true;
+  greeting.rails[0].mtu = 3;
   return greeting;
 }
 
@@ -137,7 +138,7 @@ std::vector<std::byte> Words(const VerbsGreeting& greeting, const VerbsWord& wor
 // A peer that claims to have sent so many messages, of which none comes; how the link ends.
 Status LeaveAfter(uint32_t sent) {
   std::array<std::byte, VerbsFarewell::kBytes> farewell;
-  WriteVerbsFarewell({Code::kOk, 0, sent, 0}, farewell);
+  WriteVerbsFarewell({Code::kOk, 0, {{{sent, 0}}}}, farewell);
   std::vector<std::byte> words = Words(Greeting(4096), {.ready = true});
   words.insert(words.end(), farewell.begin(), farewell.end());
   Status status;
@@ -168,6 +169,17 @@ TEST_F(VerbsHandoverTest, APeerWithOtherSlotsIsRefused) {
   const Status status = ConnectTo(Words(Greeting(8192), {.ready = true})).status;
   EXPECT_EQ(status.code(), Code::kMismatch);
   EXPECT_NE(status.message().find("8 slots of 8192 bytes"), std::string::npos) << status.message();
+}
+
+// Both have computed how many there are from what they told each other at the rendezvous.
+TEST_F(VerbsHandoverTest, APeerWithOtherRailsIsRefused) {
+  VerbsGreeting greeting = Greeting(4096);
+  greeting.num_rails = 2;
+  greeting.rails[1] = greeting.rails[0];
+  const Status status = ConnectTo(Words(greeting, {.ready = true})).status;
+  EXPECT_EQ(status.code(), Code::kMismatch);
+  EXPECT_EQ(status.peer(), 1);
+  EXPECT_NE(status.message().find("rank 1 links 2 ports, and this rank 1"), std::string::npos) << status.message();
 }
 
 constexpr VerbsWord kNoMemory = {.refused = VerbsStep::kPair, .os_errno = ENOMEM};
@@ -207,7 +219,8 @@ TEST_F(VerbsHandoverTest, WordsThatContradictTheGreetingBreakTheRules) {
 // Each wait has an end: for the greeting, and for the word.
 TEST_F(VerbsHandoverTest, APeerThatFallsSilentIsNamedAtTheDeadline) {
   const std::vector<std::byte> words = Words(Greeting(4096), {.ready = true});
-  for (const size_t said : {size_t{0}, size_t{79}, size_t{80}, size_t{87}}) {
+  constexpr size_t kGreeting = VerbsGreeting::kBytes;
+  for (const size_t said : {size_t{0}, kGreeting - 1, kGreeting, kGreeting + VerbsWord::kBytes - 1}) {
     for (const bool has_other : {false, true}) {
       const std::vector<std::byte> some(words.begin(), words.begin() + static_cast<ptrdiff_t>(said));
       const Result result = ConnectTo(some, {.has_other = has_other, .patience = 200 * kMillisecond, .stays = true});

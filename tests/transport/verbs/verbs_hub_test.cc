@@ -11,7 +11,7 @@
 #include "tests/verbs/provider/simulated_verbs.h"
 #include "transport/reactor.h"
 #include "transport/verbs/device/verbs_device.h"
-#include "transport/verbs/verbs_queue_pair.h"
+#include "transport/verbs/rail/verbs_queue_pair.h"
 
 namespace annulus {
 namespace {

@@ -18,7 +18,7 @@
 #include "transport/verbs/device/verbs_device.h"
 #include "transport/verbs/device/verbs_network.h"
 #include "transport/verbs/device/verbs_route.h"
-#include "transport/verbs/verbs_format.h"
+#include "transport/verbs/rail/verbs_format.h"
 
 namespace annulus {
 namespace {
@@ -118,13 +118,15 @@ TEST_F(VerbsInfinibandTest, TheNetworkNamesSubnetAndPartition) {
 
 VerbsGreeting Greeting() {
   VerbsGreeting greeting;
-  greeting.queue_pair = 5;
-  greeting.lid = 7;
-  greeting.pkey = 0x8001;
-  greeting.mtu = IBV_MTU_2048;
-  greeting.gid = GidFrom("fe80::7");
   greeting.slots = 8;
   greeting.slot_bytes = 4096;
+  greeting.num_rails = 1;
+  VerbsRailGreeting& rail = greeting.rails[0];
+  rail.queue_pair = 5;
+  rail.lid = 7;
+  rail.pkey = 0x8001;
+  rail.mtu = IBV_MTU_2048;
+  rail.gid = GidFrom("fe80::7");
   return greeting;
 }
 
@@ -137,23 +139,23 @@ Status Reread(const VerbsGreeting& greeting, VerbsGreeting* read) {
 TEST_F(VerbsInfinibandTest, AGreetingTellsThePortAndIsChecked) {
   VerbsGreeting read;
   ASSERT_TRUE(Reread(Greeting(), &read).ok());
-  EXPECT_EQ(read.lid, 7);
-  EXPECT_EQ(read.pkey, 0x8001);
-  EXPECT_FALSE(read.ethernet);
-  const auto expect_refused = [&read](const std::function<void(VerbsGreeting*)>& change, const std::string& what) {
+  EXPECT_EQ(read.rails[0].lid, 7);
+  EXPECT_EQ(read.rails[0].pkey, 0x8001);
+  EXPECT_FALSE(read.rails[0].ethernet);
+  const auto expect_refused = [&read](const std::function<void(VerbsRailGreeting*)>& change, const std::string& what) {
     VerbsGreeting greeting = Greeting();
-    change(&greeting);
+    change(&greeting.rails[0]);
     const Status status = Reread(greeting, &read);
     EXPECT_EQ(status.code(), Code::kProtocol);
     EXPECT_NE(status.message().find(what), std::string::npos) << status.message();
   };
-  expect_refused([](VerbsGreeting* each) { each->lid = 0; }, "a LID of 0");
-  expect_refused([](VerbsGreeting* each) { each->lid = 0xc000; }, "a LID of 49152");
-  expect_refused([](VerbsGreeting* each) { each->pkey = 0x8000; }, "a partition key of 32768");
-  expect_refused([](VerbsGreeting* each) { each->mtu = 6; }, "an MTU of 6");
+  expect_refused([](VerbsRailGreeting* each) { each->lid = 0; }, "a LID of 0");
+  expect_refused([](VerbsRailGreeting* each) { each->lid = 0xc000; }, "a LID of 49152");
+  expect_refused([](VerbsRailGreeting* each) { each->pkey = 0x8000; }, "a partition key of 32768");
+  expect_refused([](VerbsRailGreeting* each) { each->mtu = 6; }, "an MTU of 6");
   VerbsGreeting roce = Greeting();
-  roce.ethernet = true;
-  roce.lid = roce.pkey = 0;
+  roce.rails[0].ethernet = true;
+  roce.rails[0].lid = roce.rails[0].pkey = 0;
   EXPECT_TRUE(Reread(roce, &read).ok()) << "these mean nothing there";
 }
 
@@ -163,22 +165,27 @@ struct Pair {
   std::vector<std::string> errors;
 };
 
-Pair Join(const SimulatedPort& first, const SimulatedPort& second, const std::string& transport) {
+Pair Join(const SimulatedPort& first, const SimulatedPort& second, const std::string& transport,
+          const std::string& ports = "") {
   TransportInfo verbs = SimulatedVerbsInfo();
   const TransportInfo* const list[] = {&verbs, &kTcpTransport};
   VerbsJob job{.transports = list};
   job.ranks.hosts = 2;
   job.ranks.transport = transport;
-  job.before = [&](int rank, Options*) { SetPortOfThisThread(rank == 0 ? first : second); };
+  job.before = [&](int rank, Options* options) {
+    SetPortOfThisThread(rank == 0 ? first : second);
+    options->verbs_device = ports;
+  };
   std::array<Pair, 2> seen;
-  job.Try([&seen](int rank, const std::unique_ptr<Communicator>& comm, const Status& made) {
+  const size_t count = ports.empty() ? 50'000 : 1'000'000;
+  job.Try([&seen, count](int rank, const std::unique_ptr<Communicator>& comm, const Status& made) {
     Pair& own = seen[static_cast<size_t>(rank)];
     if (!made.ok()) {
       own.errors.push_back(made.message());
       return;
     }
     own.transport = comm->ReadPeer(1 - rank).transport;
-    std::vector<int32_t> data(50'000, rank + 1);
+    std::vector<int32_t> data(count, rank + 1);
     ASSERT_EQ(annulus_allreduce(Handle(comm), data.data(), data.data(), data.size(), ANNULUS_INT32, ANNULUS_SUM),
               ANNULUS_OK)
         << LastMessage(Handle(comm));
@@ -195,6 +202,17 @@ TEST_F(VerbsInfinibandTest, JobsOverInfinibandSum) {
   EXPECT_EQ(Join(PortWith(5, "fe80::5", 0xffff, true), PortWith(6, "fe80::6", 0xffff, true), "any").transport, "verbs");
   EXPECT_EQ(Join(PortWith(5, "fe80::5", 0x8003), PortWith(6, "fe80::6", 0x0003), "any").transport, "verbs");
   EXPECT_EQ(Join(PortWith(5, "fec0:0:30:1::5"), PortWith(6, "fec0:0:31:1::6"), "any").transport, "verbs");
+}
+
+// All ports have the same prefix, so they are paired in their order.
+TEST_F(VerbsInfinibandTest, JobsOverTwoInfinibandRailsSum) {
+  SimulatedVerbs::SetMachine({.devices = 2});
+  const SimulatedCounts before = SimulatedVerbs::Counts();
+  EXPECT_EQ(Join(PortWith(5), PortWith(6), "any", "sim0,sim1").transport, "verbs");
+  for (const size_t device : {0, 1}) {
+    EXPECT_GT(SimulatedVerbs::Counts().device_bytes[device], before.device_bytes[device] + 50'000) << device;
+  }
+  SimulatedVerbs::SetMachine({});
 }
 
 TEST_F(VerbsInfinibandTest, AnyTakesAnotherTransportWhereSubnetsPartitionsOrMembersAreApart) {

@@ -1,4 +1,5 @@
-// Whole jobs over verbs, on the simulated provider: every collective's sums, a split, and a request that fails.
+// Whole jobs over verbs, on the simulated provider: every collective's sums, a split, several rails, and a request that
+// fails.
 #include "tests/transport/verbs/verbs_job.h"
 
 #include <annulus.h>
@@ -6,13 +7,16 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "collectives/comm/communicator.h"
+#include "collectives/comm/explain.h"
 #include "collectives/comm/split.h"
 #include "tests/collectives/harness/cluster.h"
+#include "tests/soak/rounds.h"
 #include "tests/verbs/provider/simulated_verbs.h"
 #include "transport/memory/memory.h"
 
@@ -25,12 +29,18 @@ ClusterConfig Ranks(int nranks) {
   return config;
 }
 
-// Runs `body` on a thread for each rank, with a communicator over verbs.
+using PortsOfRank = std::function<std::string(int rank)>;
+
+// Runs `body` on a thread for each rank, with a communicator over verbs. `ports`: as ANNULUS_VERBS_DEVICE.
 template <class Body>
-void RunJob(const ClusterConfig& config, Body body, const MemoryRegistry* memory = nullptr) {
+void RunJob(const ClusterConfig& config, Body body, const MemoryRegistry* memory = nullptr,
+            const PortsOfRank& ports = nullptr) {
   const TransportInfo info = SimulatedVerbsInfo();
   const TransportInfo* const list[] = {&info};
-  VerbsJob{config, list, memory}.Run(body);
+  const auto before = [&ports](int rank, Options* options) {
+    if (ports) options->verbs_device = ports(rank);
+  };
+  VerbsJob{config, list, memory, before}.Run(body);
 }
 
 void ExpectSum(const std::unique_ptr<Communicator>& comm, size_t count) {
@@ -149,6 +159,85 @@ TEST(VerbsJobTest, ASplitHasItsOwnLinks) {
     EXPECT_EQ(out[0], 0);
     EXPECT_EQ(out[199], 3);
   });
+  ExpectNoMistakes();
+}
+
+// How many bytes each device has sent since `before`.
+uint64_t BytesOf(size_t device, const SimulatedCounts& before) {
+  return SimulatedVerbs::Counts().device_bytes[device] - before.device_bytes[device];
+}
+
+TEST(VerbsJobTest, SeveralRailsCarryTheJobAndTheSumsAreRight) {
+  SimulatedVerbs::SetMachine({.devices = 3});
+  for (const char* ports : {"sim0,sim1", "sim2,sim0,sim1"}) {
+    for (const int nranks : {2, 3}) {
+      for (const char* algorithm : {"ring", "one_hop", "auto"}) {
+        SCOPED_TRACE(ports + std::string(" ") + algorithm + " of " + std::to_string(nranks));
+        const SimulatedCounts before = SimulatedVerbs::Counts();
+        ClusterConfig config = Ranks(nranks);
+        config.algorithm = algorithm;
+        RunJob(
+            config,
+            [&](const std::unique_ptr<Communicator>& comm) {
+              for (const size_t count : {1, 10, 1000, 100'000, 1'000'000}) ExpectSum(comm, count);
+              EXPECT_EQ(annulus_barrier(Handle(comm)), ANNULUS_OK);
+              const std::string told = ExplainLinks(Handle(comm));
+              for (const char* each : {"sim0, port 1", "sim1, port 1"}) {
+                EXPECT_NE(told.find(each), std::string::npos) << told;
+              }
+            },
+            nullptr, [ports](int) { return ports; });
+        for (const size_t device : {0, 1}) EXPECT_GT(BytesOf(device, before), 100'000u) << "device " << device;
+        EXPECT_EQ(BytesOf(2, before) > 100'000u, std::string(ports).find("sim2") != std::string::npos);
+        if (HasFailure()) return;
+      }
+    }
+  }
+  SimulatedVerbs::SetMachine({});
+  ExpectNoMistakes();
+}
+
+// Each pair uses the ports that both have.
+TEST(VerbsJobTest, RanksMayHaveDifferentPorts) {
+  SimulatedVerbs::SetMachine({.devices = 3});
+  const SimulatedCounts before = SimulatedVerbs::Counts();
+  ClusterConfig config = Ranks(3);
+  config.algorithm = "ring";
+  RunJob(
+      config,
+      [](const std::unique_ptr<Communicator>& comm) {
+        for (const size_t count : {10, 100'000}) ExpectSum(comm, count);
+        EXPECT_EQ(annulus_barrier(Handle(comm)), ANNULUS_OK);
+      },
+      nullptr, [](int rank) { return rank == 0   ? "sim0,sim1"
+                                     : rank == 1 ? "sim1,sim2,sim0"
+                                                 : "sim1"; });
+  EXPECT_GT(BytesOf(0, before), 0u);
+  EXPECT_GT(BytesOf(1, before), BytesOf(0, before));
+  EXPECT_EQ(BytesOf(2, before), 0u) << "only one rank has it";
+  SimulatedVerbs::SetMachine({});
+  ExpectNoMistakes();
+}
+
+TEST(VerbsJobTest, ManySeedsOverTwoRailsSum) {
+  SimulatedVerbs::SetMachine({.devices = 2});
+  for (uint64_t seed = 1; seed <= Rounds(20, 1000); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    SimulatedVerbs::Seed(seed);
+    SimulatedVerbs::SetMachine({.devices = 2, .slow_device = static_cast<int>(seed % 3), .slowness = seed % 20 + 1});
+    ClusterConfig config = Ranks(2 + static_cast<int>(seed % 2));
+    config.slice_bytes = 4096;
+    RunJob(
+        config,
+        [](const std::unique_ptr<Communicator>& comm) {
+          for (const size_t count : {3, 20'000, 40, 5000}) ExpectSum(comm, count);
+          EXPECT_EQ(annulus_barrier(Handle(comm)), ANNULUS_OK);
+        },
+        nullptr, [](int) { return "sim0,sim1"; });
+    if (HasFailure()) return;
+  }
+  SimulatedVerbs::SetMachine({});
+  SimulatedVerbs::Seed(1);
   ExpectNoMistakes();
 }
 

@@ -5,11 +5,15 @@
 #include <cerrno>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "collectives/membership/peer_info.h"
 #include "tests/verbs/provider/simulated_verbs.h"
 #include "transport/reactor.h"
 #include "transport/verbs/device/verbs_device.h"
 #include "transport/verbs/device/verbs_network.h"
+#include "transport/verbs/device/verbs_ports.h"
 #include "transport/verbs/verbs.h"
 
 namespace annulus {
@@ -77,7 +81,87 @@ TEST_F(VerbsProbeTest, WishesAreKeptOrRefused) {
   ExpectRefused({}, "no partition key 9");
 }
 
+// What a list of ports comes to; why some of it is not used is in *left_out.
+std::string Found(const std::string& list, std::string* left_out) {
+  VerbsWish wish;
+  wish.device = list;
+  VerbsPorts ports;
+  const Status status = FindPorts(SimulatedVerbs::Api(), wish, &ports, left_out);
+  std::string text = status.ok() ? "" : "error: " + status.message();
+  for (const auto& port : ports) {
+    if (status.ok()) text += (text.empty() ? "" : ", ") + port->name() + ":" + std::to_string(port->port());
+  }
+  return text;
+}
+
+TEST_F(VerbsProbeTest, SeveralPortsAreUsedWhereTheyAreNamed) {
+  SimulatedVerbs::SetMachine({.devices = 3, .ports = 2});
+  std::string left_out;
+  EXPECT_EQ(Found("", &left_out), "sim0:1") << "one, unless several are named";
+  EXPECT_EQ(Found("sim1", &left_out), "sim1:1");
+  EXPECT_EQ(Found("sim2,sim0", &left_out), "sim2:1, sim0:1");
+  EXPECT_EQ(Found("sim1:2,sim1:1,sim0", &left_out), "sim1:2, sim1:1, sim0:1");
+  EXPECT_EQ(left_out, "");
+}
+
+TEST_F(VerbsProbeTest, PortsThatAreNotUsableAreLeftOutUnlessNoneIs) {
+  SimulatedVerbs::SetMachine({.devices = 2, .down = 0b10});
+  std::string left_out;
+  EXPECT_EQ(Found("sim0,sim1", &left_out), "sim0:1");
+  EXPECT_NE(left_out.find("sim1, port 1 is down"), std::string::npos) << left_out;
+  EXPECT_EQ(Found("sim7,sim0", &left_out), "sim0:1");
+  EXPECT_NE(left_out.find("sim0 is not the wanted sim7"), std::string::npos) << left_out;
+  const std::string none = Found("sim1,sim7", &left_out);
+  EXPECT_NE(none.find("error: no RDMA device is usable"), std::string::npos) << none;
+  EXPECT_NE(none.find("sim1, port 1 is down"), std::string::npos) << none;
+  EXPECT_NE(none.find("the wanted sim7"), std::string::npos) << none;
+}
+
+TEST_F(VerbsProbeTest, AListThatIsNoneIsRefused) {
+  SimulatedVerbs::SetMachine({.devices = 8, .ports = 2});
+  std::string left_out;
+  for (const char* list : {",", "sim0,", ",sim0", "sim0:", "sim0:0", "sim0:256", "sim0:1x", ":1", "sim0:1:1"}) {
+    EXPECT_NE(Found(list, &left_out).find("neither a device nor device:port"), std::string::npos) << list;
+  }
+  EXPECT_NE(Found("sim0,sim1,sim0", &left_out).find("sim0, port 1 comes twice"), std::string::npos);
+  EXPECT_NE(Found("sim0:2,sim0,sim0:1", &left_out).find("sim0, port 1 comes twice"), std::string::npos);
+  EXPECT_NE(Found("sim0,sim1,sim2,sim3,sim4,sim5,sim6,sim7,sim0:2", &left_out).find("at most 8 ports"),
+            std::string::npos);
+  EXPECT_EQ(SimulatedVerbs::Counts().objects, 0u);
+}
+
+using Pairs = std::vector<std::pair<size_t, size_t>>;
+
+TEST_F(VerbsProbeTest, PortsArePairedByTheirNetworks) {
+  EXPECT_EQ(PairPorts("a, b", "a, b"), (Pairs{{0, 0}, {1, 1}}));
+  EXPECT_EQ(PairPorts("a, b", "b, a"), (Pairs{{0, 1}, {1, 0}}));
+  EXPECT_EQ(PairPorts("a, a", "a, a"), (Pairs{{0, 0}, {1, 1}})) << "one network, as of InfiniBand";
+  EXPECT_EQ(PairPorts("a, a, b", "b, a"), (Pairs{{0, 1}, {2, 0}})) << "each port once";
+  EXPECT_EQ(PairPorts("a, b", "c, b"), (Pairs{{1, 1}}));
+  EXPECT_EQ(PairPorts("a, b", "c, d"), (Pairs{{0, 0}})) << "they may be routed";
+  EXPECT_EQ(PairPorts("a", ""), (Pairs{{0, 0}}));
+  EXPECT_EQ(PairPorts("a, a, a, a, a, a, a, a, a", "a, a, a, a, a, a, a, a, a").size(), kMostVerbsPorts);
+}
+
+TEST_F(VerbsProbeTest, TheAddressTellsTheNetworksOfAllPorts) {
+  SimulatedVerbs::SetMachine({.devices = 8});
+  config_.local_host = "127.0.0.1";
+  config_.settings.Set("verbs_device", std::string("sim0,sim1,sim2,sim3,sim4,sim5,sim6,sim7"));
+  const auto transport = CreateVerbsTransportOver(SimulatedVerbs::Api(), "", config_);
+  std::string address;
+  ASSERT_TRUE(transport->LocalAddress(&address).ok());
+  EXPECT_LE(address.size(), 256u);
+  EXPECT_EQ(kVerbsTransport.networks(address).substr(0, 43), "RoCE 127.0.0.0/8, RoCE 127.0.1.1/32, RoCE 1") << address;
+}
+
 // A path names an index in 8 bits.
+// An address travels as a text of a PeerInfo. The longest place to listen has a link-local IPv6 address.
+TEST_F(VerbsProbeTest, TheLongestAddressFitsIntoWhatRanksTellEachOther) {
+  const std::string longest = "[fe80::1111:2222:3333:4444%interface-of-15]:65535";
+  static_assert(kLongestNetworks < kLargestPeerText);
+  EXPECT_LE(longest.size() + 1 + kLongestNetworks, kLargestPeerText);
+}
+
 TEST_F(VerbsProbeTest, AnAddressWhoseIndexNoPathCanNameIsNotUsed) {
   SimulatedVerbs::SetMachine({.gid_index = 256 + 5});
   std::unique_ptr<VerbsDevice> device;
@@ -115,10 +199,10 @@ TEST_F(VerbsProbeTest, TheAddressTellsTheNetworkOfTheDevice) {
   const auto transport = CreateVerbsTransportOver(SimulatedVerbs::Api(), "", config_);
   std::string address;
   ASSERT_TRUE(transport->LocalAddress(&address).ok());
-  EXPECT_EQ(kVerbsTransport.network(address), "RoCE 127.0.0.0/8") << address;
+  EXPECT_EQ(kVerbsTransport.networks(address), "RoCE 127.0.0.0/8") << address;
   EXPECT_EQ(EndpointOf(address).substr(0, 10), "127.0.0.1:");
-  EXPECT_EQ(NetworkOf("1.2.3.4:5"), "");
-  EXPECT_EQ(NetworkOf("1.2.3.4:5 RoCE\n10.0.0.0/24"), "") << "it is shown to people";
+  EXPECT_EQ(NetworksOf("1.2.3.4:5"), "");
+  EXPECT_EQ(NetworksOf("1.2.3.4:5 RoCE\n10.0.0.0/24"), "") << "it is shown to people";
   EXPECT_EQ(EndpointOf(""), "");
 }
 

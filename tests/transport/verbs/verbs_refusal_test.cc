@@ -23,14 +23,15 @@
 #include "tests/verbs/provider/simulated_refusals.h"
 #include "tests/verbs/provider/simulated_verbs.h"
 #include "transport/tcp/tcp.h"
-#include "transport/verbs/verbs_format.h"
+#include "transport/verbs/rail/verbs_format.h"
 
 namespace annulus {
 namespace {
 
 // Calls that are refused, of each of these ranks.
 struct Refusals {
-  std::vector<int> ranks;
+  std::vector<int> ranks = {};
+  std::string ports = "";  // As in ANNULUS_VERBS_DEVICE, of all ranks.
   size_t first = 0;
   size_t count = SIZE_MAX;
   std::optional<SimulatedCall> kind = std::nullopt;  // All calls of this kind in place of these.
@@ -87,7 +88,8 @@ class VerbsRefusalTest : public ::testing::Test {
     VerbsJob job{.transports = list};
     job.ranks.nranks = job.ranks.hosts = nranks;
     job.ranks.transport = transport;
-    job.before = [&refusals](int rank, Options*) {
+    job.before = [&refusals](int rank, Options* options) {
+      options->verbs_device = refusals.ports;
       SimulatedRefusals::Clear();
       if (std::ranges::find(refusals.ranks, rank) == refusals.ranks.end()) return;
       if (refusals.kind) return SimulatedRefusals::Refuse(*refusals.kind, ENOMEM);
@@ -170,6 +172,23 @@ TEST_F(VerbsRefusalTest, WhateverIsRefusedAllPairsAgreeAndTheSumsAreRight) {
   }
   EXPECT_GT(replaced, jobs / 2);
   std::printf("%zu jobs, %zu ends of links that another transport made\n", jobs, replaced);
+}
+
+// A link has all its rails or none.
+TEST_F(VerbsRefusalTest, WhateverIsRefusedOfTwoRailsAllPairsAgreeAndTheSumsAreRight) {
+  SimulatedVerbs::SetMachine({.devices = 2});
+  const Outcome sound = Run(2, {.ports = "sim0,sim1"});
+  EXPECT_EQ(sound.count("verbs"), 2u);
+  size_t replaced = 0;
+  for (const size_t first : Chosen(sound.calls.at(0))) {
+    SCOPED_TRACE("call " + std::to_string(first) + ", kind " +
+                 std::to_string(static_cast<int>(sound.calls.at(0)[first])));
+    const Outcome outcome = Run(2, {.ranks = {0}, .ports = "sim0,sim1", .first = first, .count = 1});
+    ExpectAgreement(outcome, 2);
+    ASSERT_FALSE(HasFailure());
+    replaced += outcome.count("tcp");
+  }
+  EXPECT_GT(replaced, 0u);
 }
 
 size_t Count(const std::string& text, const std::string& part) {

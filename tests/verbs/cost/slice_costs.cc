@@ -1,5 +1,7 @@
 #include "tests/verbs/cost/slice_costs.h"
 
+#include <string>
+
 #include "transport/memory/memory.h"
 #include "transport/verbs/verbs.h"
 
@@ -9,6 +11,7 @@ std::unique_ptr<SliceLink> SliceLink::Open(const SlicePattern& pattern) {
   std::unique_ptr<SliceLink> made(new SliceLink(pattern));
   const auto make = [&pattern](TransportConfig config) {
     config.continues = pattern.continues;
+    config.settings.Set("verbs_device", std::string(pattern.ports));
     config.settings.Set("reconnect_ms", pattern.continues ? 20'000 : 0);
     return CreateVerbsTransportOver(StraightVerbs(), "", config);
   };

@@ -22,8 +22,11 @@ struct SlicePattern {
   bool registered = false;  // The data lies in registered memory, not in slots.
   bool continues = false;   // The link may go on over TCP, so what was sent is kept.
   int window = 4;           // Sends and receives under way at each end.
+  const char* ports = "";   // As ANNULUS_VERBS_DEVICE.
   int empty_rounds = 0;  // Rounds of each end before its next one in which nothing can move, as while the wire is slow.
 };
+
+inline constexpr const char* kTwoPorts = "straight0,straight1";
 
 inline constexpr SlicePattern kSlicePatterns[] = {
     {.name = "one way, 64 bytes"},
@@ -40,6 +43,8 @@ inline constexpr SlicePattern kSlicePatterns[] = {
      .both_ways = true,
      .registered = true,
      .continues = true},
+    {.name = "both ways, 64 bytes, two rails", .both_ways = true, .ports = kTwoPorts},
+    {.name = "both ways, 4 KiB, two rails", .bytes = 4096, .both_ways = true, .ports = kTwoPorts},
 };
 
 class SliceLink {

@@ -128,14 +128,16 @@ int Poll(ibv_cq* base, int most, ibv_wc* completions) {
 
 int RequestNotify(ibv_cq*, int) { return 0; }
 
+// Two devices, of which a rank uses the first unless it names both.
+ibv_device devices[2];
+
 ibv_device** GetDeviceList(int* count) {
-  static ibv_device device{};
-  *count = 1;
-  return new ibv_device* [2] { &device, nullptr };
+  *count = 2;
+  return new ibv_device* [3] { &devices[0], &devices[1], nullptr };
 }
 
 void FreeDeviceList(ibv_device** list) { delete[] list; }
-const char* GetDeviceName(ibv_device*) { return "straight0"; }
+const char* GetDeviceName(ibv_device* device) { return device == &devices[0] ? "straight0" : "straight1"; }
 
 ibv_context* OpenDevice(ibv_device* device) {
   auto* const context = new ibv_context{};
@@ -170,10 +172,11 @@ int QueryPort(ibv_context*, uint8_t, _compat_ibv_port_attr* compatible) {
   return 0;
 }
 
-ssize_t QueryGidTable(ibv_context*, ibv_gid_entry* entries, size_t, uint32_t, size_t) {
+ssize_t QueryGidTable(ibv_context* context, ibv_gid_entry* entries, size_t, uint32_t, size_t) {
   entries[0] = {{}, 0, 1, IBV_GID_TYPE_ROCE_V2, 1};
   entries[0].gid.raw[10] = entries[0].gid.raw[11] = 0xff;
   entries[0].gid.raw[12] = 127;
+  entries[0].gid.raw[14] = context->device == &devices[0] ? 0 : 1;
   entries[0].gid.raw[15] = 1;
   return 1;
 }

@@ -70,6 +70,18 @@ class Programs:
     def all_collectives(self):
         return f"ANNULUS_TRANSPORT=verbs {self.launcher} -np 3 {self.perf} --collective all -b 8 -e 64K -f 32 -n 3\n"
 
+    def two_devices(self):
+        """A job whose links have two rails, each of which must have sent a fifth of some 20 MB."""
+        second = "ip link add eth1 type dummy && ip addr add 10.78.0.1/24 dev eth1 && ip link set eth1 mtu 4200 up || exit 9\n"
+        device = "rdma link add rxe1 type rxe netdev eth1 || exit 9\n"
+        # The address becomes a GID a moment later; the case's limit ends the wait.
+        device += "until grep -q 0000:0000:0000:0000:0000:ffff /sys/class/infiniband/rxe1/ports/1/gids/1; do sleep 0.1; done\n"
+        ports = "export ANNULUS_TRANSPORT=verbs ANNULUS_VERBS_DEVICE=rxe0,rxe1 ANNULUS_LOG=info\n"
+        job = f"{self.launcher} -np 2 {self.perf} -b 1M -e 1M -n 8 || exit 1\n"
+        counter = "/sys/class/infiniband/$each/ports/1/hw_counters/sent_pkts"
+        counts = f"for each in rxe0 rxe1; do\necho $each sent $(cat {counter}) packets\n[ $(cat {counter}) -ge 1000 ] || exit 8\ndone\n"
+        return second + device + ports + job + counts
+
     def refused(self):
         return f"ANNULUS_TRANSPORT=verbs {self.launcher} -np 2 {self.perf} -b 8 -e 8 && exit 1; exit 0\n"
 
@@ -158,6 +170,7 @@ def all_cases(folder):
     return [
         Case("contract", [run.contract], 10 << 20, ["[  PASSED  ]"]),
         Case("collectives", [run.all_collectives()], 2 << 20, ["wrong elements: 0"]),
+        Case("two_devices", [run.two_devices()], 4 << 20, ["wrong elements: 0", "rxe0, port 1", "and rxe1, port 1"]),
         Case("port_down", ["ip link set eth0 down\n" + run.refused()], 0, ["rxe0, port 1 is down"]),
         Case("locked_memory", [run.little_memory()], 0, ["the limit on locked memory"]),
         Case("kernel_tls", [run.kernel_tls()], 0, ["Annulus, ANNULUS_ENCRYPT=required: the kernel seals 0 and opens 0"]),

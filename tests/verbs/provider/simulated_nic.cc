@@ -14,7 +14,13 @@ constexpr int kNotReadyTries = 1000;
 
 std::byte* Pointer(uint64_t address) { return reinterpret_cast<std::byte*>(address); }
 
-const SimulatedPort& PortOf(const NicPair& pair) { return static_cast<const NicContext*>(pair.context)->port; }
+const NicContext& ContextOf(const NicPair& pair) { return *static_cast<const NicContext*>(pair.context); }
+
+// Whether a packet of `from` to `to` goes to the right port.
+bool ReachesPort(const NicPair& from, const NicPair& to) {
+  const SimulatedPort port = PortOf(to);
+  return Arrives(PortOf(from), from.route, port) && (port.infiniband || IsGidOf(to, from.route.grh.dgid));
+}
 
 bool IsWrite(ibv_wr_opcode opcode) { return opcode == IBV_WR_RDMA_WRITE || opcode == IBV_WR_RDMA_WRITE_WITH_IMM; }
 
@@ -115,14 +121,14 @@ void SimulatedNic::Run() {
 bool SimulatedNic::Step() {
   std::vector<NicPair*> busy;
   for (const auto& [number, pair] : pairs) {
-    const bool can_send = pair->state == IBV_QPS_RTS && !pair->requests.empty();
+    const bool can_send = pair->state == IBV_QPS_RTS && !pair->requests.empty() && !IsBlocked(*pair);
     if (can_send || !pair->sent.empty() || !pair->received.empty()) busy.push_back(pair);
   }
   if (busy.empty()) return false;
   NicPair* const pair = busy[random() % busy.size()];
   switch (random() % 3) {
     case 0:
-      if (pair->state == IBV_QPS_RTS && !pair->requests.empty()) CarryOut(pair);
+      if (pair->state == IBV_QPS_RTS && !pair->requests.empty() && HasTurn(*pair)) CarryOut(pair);
       break;
     case 1:
       Deliver(pair, &pair->sent, pair->send_cq);
@@ -131,6 +137,18 @@ bool SimulatedNic::Step() {
       Deliver(pair, &pair->received, pair->recv_cq);
       break;
   }
+  return true;
+}
+
+bool SimulatedNic::IsBlocked(const NicPair& pair) const {
+  return machine.slowness == 0 && allowed == 0 && ContextOf(pair).number == machine.slow_device;
+}
+
+bool SimulatedNic::HasTurn(const NicPair& pair) {
+  if (ContextOf(pair).number != machine.slow_device) return true;
+  if (machine.slowness != 0) return random() % machine.slowness == 0;
+  if (allowed == 0) return false;
+  --allowed;
   return true;
 }
 
@@ -147,6 +165,9 @@ void SimulatedNic::CarryOut(NicPair* pair) {
   }
   pair->not_ready = 0;
   ++counts.requests;
+  for (const ibv_sge& piece : request.pieces) {
+    counts.device_bytes[static_cast<size_t>(ContextOf(*pair).number)] += piece.length;
+  }
   if (pair->signals_all || (request.request.send_flags & IBV_SEND_SIGNALED) != 0) Complete(pair, request, status);
   pair->requests.pop_front();
 }
@@ -154,7 +175,7 @@ void SimulatedNic::CarryOut(NicPair* pair) {
 ibv_wc_status SimulatedNic::Carry(NicPair* pair, const NicRequest& request, NicPair* peer) {
   const bool reachable =
       peer != nullptr && peer->peer == pair->qp_num && (peer->state == IBV_QPS_RTR || peer->state == IBV_QPS_RTS);
-  if (!reachable || !Arrives(PortOf(*pair), pair->route, PortOf(*peer))) return IBV_WC_RETRY_EXC_ERR;
+  if (!reachable || !ReachesPort(*pair, *peer)) return IBV_WC_RETRY_EXC_ERR;
   std::vector<std::byte> data;
   if (!Gather(request, &data)) return IBV_WC_LOC_PROT_ERR;
   const ibv_wr_opcode opcode = request.request.opcode;

@@ -24,6 +24,7 @@ namespace annulus {
 constexpr int kNicDescriptorFlags = EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE;
 
 struct NicContext : ibv_context {
+  int number = 0;  // The device's.
   SimulatedPort port;
   std::deque<ibv_async_event> news;
 };
@@ -63,6 +64,7 @@ struct NicCompletion {
 
 struct NicPair : ibv_qp {
   ibv_qp_cap cap{};
+  uint8_t port = 1;
   uint32_t peer = 0;
   ibv_ah_attr route{};  // Where its packets go.
   bool signals_all = false;
@@ -75,6 +77,10 @@ struct NicPair : ibv_qp {
   std::map<uint64_t, uint64_t> completed;  // By id of the completions in the queue: the request's index + 1.
   int not_ready = 0;
 };
+
+// The port of a pair, and whether that is its RoCE address. The caller holds the device's mutex.
+SimulatedPort PortOf(const NicPair& pair);
+bool IsGidOf(const NicPair& pair, const ibv_gid& gid);
 
 // Sets the functions of a device's driver, for the data path.
 void SetDataFunctions(ibv_context* context);
@@ -89,6 +95,8 @@ class SimulatedNic {
   int PostSend(NicPair* pair, ibv_send_wr* request, ibv_send_wr** bad);
   int PostReceive(NicPair* pair, ibv_recv_wr* request, ibv_recv_wr** bad);
   int Poll(NicQueue* queue, int count, ibv_wc* completions);
+  // Whether the pair's device stands still.
+  bool IsBlocked(const NicPair& pair) const;
   // Ends all that a pair has under way.
   void Flush(NicPair* pair);
   void Raise(NicContext* context, const ibv_async_event& event);
@@ -113,6 +121,7 @@ class SimulatedNic {
   SimulatedCounts counts;
   uint64_t registered_bytes = 0;
   uint32_t next_number = 17;
+  uint64_t allowed = 0;  // As in SimulatedVerbs::Allow.
   uint64_t fail_after = UINT64_MAX;
   ibv_wc_status fail_with = IBV_WC_SUCCESS;
   std::mt19937_64 random{1};
@@ -123,6 +132,8 @@ class SimulatedNic {
 
   void Run();
   bool Step();
+  // Whether the device of a pair carries out a request now.
+  bool HasTurn(const NicPair& pair);
   void CarryOut(NicPair* pair);
   ibv_wc_status Carry(NicPair* pair, const NicRequest& request, NicPair* peer);
   ibv_wc_status Receive(const NicRequest& request, const std::vector<std::byte>& data, NicPair* peer);

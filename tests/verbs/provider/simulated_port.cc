@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <mutex>
+#include <vector>
 
 #include "tests/verbs/provider/simulated_nic.h"
 #include "tests/verbs/provider/simulated_refusals.h"
@@ -23,29 +24,54 @@ SimulatedPort& PortOfThisThread() {
 }
 
 const SimulatedPort& PortOf(const ibv_context* context) { return static_cast<const NicContext*>(context)->port; }
+int NumberOf(const ibv_context* context) { return static_cast<const NicContext*>(context)->number; }
 
-// The one entry of the list, which is otherwise unused.
-ibv_device* TheDevice() {
-  static ibv_device device{};
-  return &device;
+// The entries of the list, which are otherwise unused.
+std::array<ibv_device, kMostSimulatedDevices>& TheDevices() {
+  static std::array<ibv_device, kMostSimulatedDevices> devices{};
+  return devices;
 }
+size_t IndexOf(const ibv_device* device) { return static_cast<size_t>(device - TheDevices().data()); }
 
 ibv_device** GetDeviceList(int* count) {
   const std::lock_guard lock(Device().mutex());
-  *count = Device().machine.has_device ? 1 : 0;
-  auto** const list = new ibv_device* [2] {};
-  if (*count > 0) list[0] = TheDevice();
+  *count = Device().machine.has_device ? Device().machine.devices : 0;
+  auto** const list = new ibv_device* [kMostSimulatedDevices + 1] {};
+  for (int i = 0; i < *count; ++i) list[i] = &TheDevices()[static_cast<size_t>(i)];
   return list;
 }
 
 void FreeDeviceList(ibv_device** list) { delete[] list; }
 
-const char* GetDeviceName(ibv_device*) { return "sim0"; }
+const char* GetDeviceName(ibv_device* device) {
+  static constexpr const char* kNames[] = {"sim0", "sim1", "sim2", "sim3", "sim4", "sim5", "sim6", "sim7"};
+  return kNames[IndexOf(device)];
+}
+
+// 127.0.0.1 of the first port; those of others, 127.0.device.port, no interface has.
+ibv_gid MappedGid(int device, int port) {
+  ibv_gid gid{};
+  gid.raw[10] = gid.raw[11] = 0xff;
+  gid.raw[12] = 127;
+  gid.raw[14] = static_cast<uint8_t>(device);
+  gid.raw[15] = static_cast<uint8_t>(port);
+  return gid;
+}
+
+ibv_gid LinkLocalGid() {
+  ibv_gid gid{};
+  gid.raw[0] = 0xfe;
+  gid.raw[1] = 0x80;
+  return gid;
+}
+
+bool AreEqual(const ibv_gid& left, const ibv_gid& right) { return std::memcmp(left.raw, right.raw, 16) == 0; }
 
 ibv_context* OpenDevice(ibv_device* device) {
   if (SimulatedRefusals::Refuses(SimulatedCall::kOpenDevice)) return nullptr;
   const std::lock_guard lock(Device().mutex());
   auto* const context = Device().Count(new NicContext{});
+  context->number = static_cast<int>(IndexOf(device));
   context->port = PortOfThisThread();
   context->device = device;
   context->async_fd = eventfd(0, kNicDescriptorFlags);
@@ -67,45 +93,50 @@ int QueryDevice(ibv_context*, ibv_device_attr* attributes) {
   if (SimulatedRefusals::Refuses(SimulatedCall::kQueryDevice)) return errno;
   const std::lock_guard lock(Device().mutex());
   *attributes = {};
-  attributes->phys_port_cnt = 1;
+  attributes->phys_port_cnt = static_cast<uint8_t>(Device().machine.ports);
   attributes->max_cqe = Device().machine.most_completions;
   return 0;
 }
 
-int QueryPort(ibv_context* context, uint8_t, _compat_ibv_port_attr* compatible) {
+uint16_t LidOf(const ibv_context* context, int port) {
+  return static_cast<uint16_t>(PortOf(context).lid + 100 * NumberOf(context) + 10 * (port - 1));
+}
+
+int QueryPort(ibv_context* context, uint8_t number, _compat_ibv_port_attr* compatible) {
   if (SimulatedRefusals::Refuses(SimulatedCall::kQueryPort)) return errno;
   const std::lock_guard lock(Device().mutex());
   auto* const attributes = reinterpret_cast<ibv_port_attr*>(compatible);
-  attributes->state = Device().machine.port_state;
+  const bool is_down = (Device().machine.down >> NumberOf(context) & 1) != 0;
+  attributes->state = is_down ? IBV_PORT_DOWN : Device().machine.port_state;
   attributes->active_mtu = IBV_MTU_4096;
   const SimulatedPort& port = PortOf(context);
   attributes->link_layer = port.infiniband ? IBV_LINK_LAYER_INFINIBAND : IBV_LINK_LAYER_ETHERNET;
-  if (port.infiniband) attributes->lid = port.lid;
+  if (port.infiniband) attributes->lid = LidOf(context, number);
   if (port.needs_global) attributes->flags = IBV_QPF_GRH_REQUIRED;
   return 0;
 }
 
-// One address that must not be used, one of IPv6, and the one of IPv4 behind a gap.
+// Of each port one address that must not be used, one of IPv6, and the one of IPv4, behind a gap.
 ssize_t QueryGidTable(ibv_context* context, ibv_gid_entry* entries, size_t most, uint32_t, size_t) {
   if (SimulatedRefusals::Refuses(SimulatedCall::kQueryGids)) return -errno;
   const std::lock_guard lock(Device().mutex());
-  if (Device().machine.gid_error != 0) return -Device().machine.gid_error;
-  if (PortOf(context).infiniband) {
-    entries[0] = {{}, 0, 1, IBV_GID_TYPE_IB, 0};
-    std::copy_n(PortOf(context).gid.begin(), 16, entries[0].gid.raw);
-    return 1;
+  const SimulatedMachine& machine = Device().machine;
+  if (machine.gid_error != 0) return -machine.gid_error;
+  std::vector<ibv_gid_entry> table;
+  for (int port = 1; port <= machine.ports; ++port) {
+    const auto number = static_cast<uint32_t>(port);
+    if (PortOf(context).infiniband) {
+      table.push_back({{}, 0, number, IBV_GID_TYPE_IB, 0});
+      std::copy_n(PortOf(context).gid.begin(), 16, table.back().gid.raw);
+      continue;
+    }
+    const ibv_gid mapped = MappedGid(NumberOf(context), port);
+    table.push_back({mapped, 0, number, IBV_GID_TYPE_ROCE_V1, 1});
+    if (!machine.has_roce_v2) continue;
+    table.push_back({LinkLocalGid(), 1, number, IBV_GID_TYPE_ROCE_V2, 1});
+    table.push_back({mapped, machine.gid_index, number, IBV_GID_TYPE_ROCE_V2, 1});
   }
-  ibv_gid link_local{};
-  link_local.raw[0] = 0xfe;
-  link_local.raw[1] = 0x80;
-  ibv_gid mapped{};
-  mapped.raw[10] = mapped.raw[11] = 0xff;
-  mapped.raw[12] = 127;
-  mapped.raw[15] = 1;
-  const std::array<ibv_gid_entry, 3> table = {
-      ibv_gid_entry{mapped, 0, 1, IBV_GID_TYPE_ROCE_V1, 1}, ibv_gid_entry{link_local, 1, 1, IBV_GID_TYPE_ROCE_V2, 1},
-      ibv_gid_entry{mapped, Device().machine.gid_index, 1, IBV_GID_TYPE_ROCE_V2, 1}};
-  const size_t count = std::min<size_t>(most, Device().machine.has_roce_v2 ? table.size() : 1);
+  const size_t count = std::min<size_t>(most, table.size());
   std::copy_n(table.begin(), count, entries);
   return static_cast<ssize_t>(count);
 }
@@ -143,6 +174,16 @@ bool Arrives(const SimulatedPort& from, const ibv_ah_attr& address, const Simula
   // Bytes 6 and 7 name the subnet, whether or not there is a router's LID before them.
   if (std::equal(from.gid.begin() + 6, from.gid.begin() + 8, to.gid.begin() + 6)) return address.dlid == to.lid;
   return global && address.grh.hop_limit > 1 && address.dlid == (to.gid[4] << 8 | to.gid[5]);
+}
+
+SimulatedPort PortOf(const NicPair& pair) {
+  SimulatedPort port = PortOf(pair.context);
+  port.lid = LidOf(pair.context, pair.port);
+  return port;
+}
+
+bool IsGidOf(const NicPair& pair, const ibv_gid& gid) {
+  return AreEqual(gid, MappedGid(NumberOf(pair.context), pair.port)) || AreEqual(gid, LinkLocalGid());
 }
 
 void SetPortFunctions(VerbsApi* api) {

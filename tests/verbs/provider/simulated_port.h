@@ -1,6 +1,6 @@
-// The port of the simulated device: RoCE, unless a thread says otherwise. Ranks that are threads of one process have a
-// port each in this respect: the device that a thread opens has the port that it has set, and packets between ports
-// arrive if they are addressed rightly.
+// The ports of the simulated devices: RoCE, unless a thread says otherwise. Ranks that are threads of one process have
+// ports of their own in this respect: the device that a thread opens has the ports that it has set, and packets between
+// ports arrive if they are addressed rightly.
 //
 // Threads: each sets its own; the functions of the library are for any thread.
 #pragma once
@@ -15,7 +15,7 @@ namespace annulus {
 struct SimulatedPort {
   bool infiniband = false;
   // The rest is of InfiniBand alone.
-  uint16_t lid = 1;
+  uint16_t lid = 1;  // Of the first port of the first device; the others have those 100 and 10 above.
   std::array<uint8_t, 16> gid{0xfe, 0x80};
   uint16_t pkey = 0xffff;
   bool needs_global = false;  // Packets without a global header are lost, also within the subnet.

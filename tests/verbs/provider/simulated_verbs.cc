@@ -191,6 +191,7 @@ int ModifyPair(ibv_qp* base, ibv_qp_attr* to, int mask) {
   }
   const bool follows = to->qp_state == pair->state + 1 && to->qp_state <= IBV_QPS_RTS;
   if (!follows) return EINVAL;
+  if (to->qp_state == IBV_QPS_INIT) pair->port = to->port_num;
   if (to->qp_state == IBV_QPS_RTR) {
     pair->peer = to->dest_qp_num;
     pair->route = to->ah_attr;
@@ -243,13 +244,15 @@ void SetDataFunctions(ibv_context* context) {
 void SimulatedVerbs::SetMachine(const SimulatedMachine& machine) {
   const std::lock_guard lock(Device().mutex());
   Device().machine = machine;
+  Device().Wake();
 }
 
 SimulatedCounts SimulatedVerbs::Counts() {
   const std::lock_guard lock(Device().mutex());
   SimulatedCounts counts = Device().counts;
   for (const auto& [number, pair] : Device().pairs) {
-    counts.waiting += pair->requests.size() + pair->sent.size() + pair->received.size();
+    if (!Device().IsBlocked(*pair)) counts.waiting += pair->requests.size();
+    counts.waiting += pair->sent.size() + pair->received.size();
   }
   return counts;
 }
@@ -260,6 +263,12 @@ void SimulatedVerbs::FailAfter(uint64_t requests, ibv_wc_status status) {
   Device().fail_with = status;
 }
 
+void SimulatedVerbs::Allow(uint64_t requests) {
+  const std::lock_guard lock(Device().mutex());
+  Device().allowed = requests;
+  Device().Wake();
+}
+
 void SimulatedVerbs::RaiseEvent(ibv_event_type type, int port) {
   const std::lock_guard lock(Device().mutex());
   ibv_async_event event{};
@@ -268,9 +277,11 @@ void SimulatedVerbs::RaiseEvent(ibv_event_type type, int port) {
   for (NicContext* context : Device().contexts) Device().Raise(context, event);
 }
 
-void SimulatedVerbs::FailPairs() {
+void SimulatedVerbs::FailPairs(int device) {
   const std::lock_guard lock(Device().mutex());
-  for (const auto& [number, pair] : Device().pairs) Device().Flush(pair);
+  for (const auto& [number, pair] : Device().pairs) {
+    if (device < 0 || static_cast<const NicContext*>(pair->context)->number == device) Device().Flush(pair);
+  }
   Device().Wake();
 }
 

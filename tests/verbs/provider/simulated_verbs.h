@@ -1,12 +1,14 @@
-// A stand-in for libibverbs: one device whose queue pairs connect ranks of this process. What a device may do, it does:
-// it works off queue pairs in a random order, delivers completions late, and raises events. What a program must not do
-// fails as on a device, with the completion that verbs specifies, and is counted.
+// A stand-in for libibverbs: one device or several, sim0, sim1 and so on, whose queue pairs connect ranks of this
+// process. What devices may do, they do: they work off queue pairs in a random order, whichever device has them,
+// deliver completions late, and raise events. What a program must not do fails as on a device, with the completion that
+// verbs specifies, and is counted.
 //
-// Not modelled: packets, time, and what several devices do to each other.
+// Not modelled: packets and time.
 //
 // Threads: all functions may be called from any thread. A thread of its own plays the device.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -14,9 +16,16 @@
 
 namespace annulus {
 
+constexpr int kMostSimulatedDevices = 8;
+
 // What the machine has; read whenever a program asks.
 struct SimulatedMachine {
   bool has_device = true;
+  int devices = 1;
+  int ports = 1;         // Of each device. Each is in a network of its own.
+  uint32_t down = 0;     // Devices whose ports are down, one bit each.
+  int slow_device = -1;  // Carries out a request at one chance of `slowness`; 0: at none.
+  uint64_t slowness = 0;
   ibv_port_state port_state = IBV_PORT_ACTIVE;
   bool has_roce_v2 = true;
   uint64_t most_registered_bytes = UINT64_MAX;  // Registrations beyond it fail, as beyond a limit on locked memory.
@@ -31,17 +40,19 @@ struct SimulatedMachine {
 
 // What went wrong, or was made to.
 struct SimulatedCounts {
-  uint64_t requests = 0;       // Carried out.
-  uint64_t written_bytes = 0;  // By RDMA writes.
-  uint64_t sent_bytes = 0;     // By sends.
+  uint64_t requests = 0;                                       // Carried out.
+  std::array<uint64_t, kMostSimulatedDevices> device_bytes{};  // Sent and written, by device of the sender.
+  uint64_t written_bytes = 0;                                  // By RDMA writes.
+  uint64_t sent_bytes = 0;                                     // By sends.
   uint64_t read_in_place = 0;  // Bytes of these that were read in memory which the device may only read.
   uint64_t completions = 0;    // Delivered.
   uint64_t not_ready = 0;      // Messages that found no receive posted.
   uint64_t overruns = 0;       // Completions for which the queue had no room.
   uint64_t refused_posts = 0;  // Posts to a queue that was full, or of a wrong state.
   uint64_t busy = 0;           // Objects that were to be destroyed while something still used them; they stay.
-  uint64_t waiting = 0;        // Requests to carry out and completions to deliver, now.
-  uint64_t objects = 0;        // Devices, domains, regions, queues and pairs that exist.
+  uint64_t waiting =
+      0;  // Requests to carry out and completions to deliver, now, but those of a device that stands still.
+  uint64_t objects = 0;  // Devices, domains, regions, queues and pairs that exist.
 };
 
 class SimulatedVerbs {
@@ -53,10 +64,12 @@ class SimulatedVerbs {
 
   // Lets the request that is carried out after `requests` more fail with `status`.
   static void FailAfter(uint64_t requests, ibv_wc_status status);
+  // Lets the slow device carry out that many requests though it stands still.
+  static void Allow(uint64_t requests);
   // Raises an event of the device, or of a port of it, in all of its contexts.
   static void RaiseEvent(ibv_event_type type, int port = 1);
-  // Moves all queue pairs into their error state, as a device does whose driver gives up.
-  static void FailPairs();
+  // Moves all queue pairs into their error state, as devices do whose driver gives up, or those of one device.
+  static void FailPairs(int device = -1);
   // The order of everything that follows; tests print it.
   static void Seed(uint64_t seed);
 };

@@ -18,7 +18,7 @@ Status RegisterWithDevice(const VerbsHub& hub, std::byte* data, size_t bytes, in
 }
 
 VerbsMemory::~VerbsMemory() {
-  if (region_ != nullptr) hub_->api().dereg_mr(region_);
+  for (const Registration& each : registrations_) each.hub->api().dereg_mr(each.region);
 }
 
 std::byte* VerbsMemory::data() const {
@@ -26,10 +26,12 @@ std::byte* VerbsMemory::data() const {
   return reinterpret_cast<std::byte*>((address + kPage - 1) / kPage * kPage);
 }
 
-Status VerbsMemory::Register(bool by_peer) {
+Status VerbsMemory::Register(const std::shared_ptr<VerbsHub>& hub, bool by_peer, ibv_mr** region) {
   if (block_.data() == nullptr) return {Code::kOutOfMemory, "no memory for the slots of a verbs link"};
   const int access = IBV_ACCESS_LOCAL_WRITE | (by_peer ? IBV_ACCESS_REMOTE_WRITE : 0);
-  return RegisterWithDevice(*hub_, data(), bytes_, access, &region_);
+  ANNULUS_RETURN_IF_ERROR(RegisterWithDevice(*hub, data(), bytes_, access, region));
+  registrations_.push_back({hub, *region});
+  return Status();
 }
 
 }  // namespace annulus

@@ -1,11 +1,12 @@
-// Memory that is registered with the device. VerbsMemory: slots or cells that are allocated and registered with the
-// device, once, for as long as they live.
+// Memory that is registered with devices. VerbsMemory: slots or cells that are allocated and registered once with each
+// device that uses them, for as long as they live.
 //
 // Threads: as the endpoint.
 #pragma once
 
 #include <cstddef>
 #include <memory>
+#include <vector>
 
 #include "base/status.h"
 #include "transport/memory/slot_memory.h"
@@ -20,29 +21,32 @@ Status RegisterWithDevice(const VerbsHub& hub, std::byte* data, size_t bytes, in
 class VerbsMemory {
  public:
   ~VerbsMemory();
-  VerbsMemory(VerbsHub* hub, SlotMemory* memory, size_t bytes)
-      : hub_(hub), bytes_(bytes), block_(memory, bytes + kPage) {}
+  VerbsMemory(SlotMemory* memory, size_t bytes) : bytes_(bytes), block_(memory, bytes + kPage) {}
   VerbsMemory(const VerbsMemory&) = delete;
   VerbsMemory& operator=(const VerbsMemory&) = delete;
 
-  // Registers it. `by_peer`: the peer may write to it. Errors: those of RegisterWithDevice.
-  Status Register(bool by_peer);
+  // Registers it with the device of `hub` for as long as it lives. `by_peer`: the peer may write to it.
+  // Errors: those of RegisterWithDevice.
+  Status Register(const std::shared_ptr<VerbsHub>& hub, bool by_peer, ibv_mr** region);
 
   // Starts at a page, so that no page is registered twice.
   std::byte* data() const;
   size_t bytes() const { return bytes_; }
-  ibv_mr* region() const { return region_; }
 
   // Memory that so many bytes take.
   static constexpr size_t Footprint(size_t bytes) { return bytes + kPage; }
 
  private:
+  struct Registration {
+    std::shared_ptr<VerbsHub> hub;
+    ibv_mr* region;
+  };
+
   static constexpr size_t kPage = 4096;
 
-  VerbsHub* const hub_;  // Outlives the memory.
   const size_t bytes_;
   SlotBlock block_;
-  ibv_mr* region_ = nullptr;
+  std::vector<Registration> registrations_;  // One for each device.
 };
 
 }  // namespace annulus

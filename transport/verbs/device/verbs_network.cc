@@ -63,6 +63,20 @@ int NetworkBits(const std::array<uint8_t, 16>& gid) {
   return bits > 0 ? bits : all;
 }
 
+// Between the networks of several ports.
+constexpr const char* kBetween = ", ";
+
+// The networks of a list. What is beyond the most that a rank may have is left out.
+std::vector<std::string_view> Split(std::string_view list) {
+  std::vector<std::string_view> all;
+  while (!list.empty() && all.size() < kMostVerbsPorts) {
+    const size_t end = list.find(kBetween);
+    all.push_back(list.substr(0, end));
+    list.remove_prefix(end == std::string_view::npos ? list.size() : end + std::strlen(kBetween));
+  }
+  return all;
+}
+
 // " partition 5"; "" of the one that all ports are in.
 std::string PartitionText(int partition) {
   return partition == kPartitionBits ? "" : " partition " + std::to_string(partition);
@@ -86,18 +100,40 @@ std::string VerbsNetwork(const VerbsDevice& device) {
   return "RoCE " + NetworkText(device.gid(), NetworkBits(device.gid()));
 }
 
-std::string VerbsAddress(const std::string& endpoint, const VerbsDevice& device) {
-  return endpoint + " " + VerbsNetwork(device);
+std::string NetworksText(std::span<const std::unique_ptr<VerbsDevice>> ports) {
+  std::string text;
+  for (const auto& port : ports) text += (text.empty() ? "" : kBetween) + VerbsNetwork(*port);
+  return text;
+}
+
+std::string VerbsAddress(const std::string& endpoint, std::span<const std::unique_ptr<VerbsDevice>> ports) {
+  return endpoint + " " + NetworksText(ports);
 }
 
 std::string_view EndpointOf(std::string_view address) { return address.substr(0, address.find(' ')); }
 
-std::string_view NetworkOf(std::string_view address) {
+std::string_view NetworksOf(std::string_view address) {
   const size_t space = address.find(' ');
   if (space == std::string_view::npos) return {};
-  const std::string_view network = address.substr(space + 1);
+  const std::string_view networks = address.substr(space + 1);
   const auto is_printable = [](char c) { return c >= ' ' && c <= '~'; };
-  return std::ranges::all_of(network, is_printable) ? network : std::string_view();
+  return std::ranges::all_of(networks, is_printable) ? networks : std::string_view();
+}
+
+std::vector<std::pair<size_t, size_t>> PairPorts(std::string_view first, std::string_view second) {
+  const std::vector<std::string_view> theirs = Split(second);
+  std::vector<bool> paired(theirs.size(), false);
+  std::vector<std::pair<size_t, size_t>> pairs;
+  const std::vector<std::string_view> ours = Split(first);
+  for (size_t i = 0; i < ours.size(); ++i) {
+    size_t j = 0;
+    while (j < theirs.size() && (paired[j] || theirs[j] != ours[i])) ++j;
+    if (j == theirs.size()) continue;
+    paired[j] = true;
+    pairs.emplace_back(i, j);
+  }
+  if (pairs.empty()) pairs.emplace_back(0, 0);
+  return pairs;
 }
 
 }  // namespace annulus

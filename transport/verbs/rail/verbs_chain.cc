@@ -1,4 +1,4 @@
-#include "transport/verbs/verbs_chain.h"
+#include "transport/verbs/rail/verbs_chain.h"
 
 #include <arpa/inet.h>
 

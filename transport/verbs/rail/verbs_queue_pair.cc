@@ -1,4 +1,4 @@
-#include "transport/verbs/verbs_queue_pair.h"
+#include "transport/verbs/rail/verbs_queue_pair.h"
 
 #include <sys/random.h>
 
@@ -63,7 +63,7 @@ Status VerbsQueuePair::Create() {
   return error == 0 ? Status() : Refused("setting up a queue pair", error);
 }
 
-void VerbsQueuePair::Greet(VerbsGreeting* greeting) const {
+void VerbsQueuePair::Greet(VerbsRailGreeting* greeting) const {
   const VerbsDevice& device = hub_->device();
   greeting->queue_pair = pair_->qp_num;
   greeting->first_packet = first_packet_;
@@ -74,12 +74,12 @@ void VerbsQueuePair::Greet(VerbsGreeting* greeting) const {
   greeting->gid = device.gid();
 }
 
-Status VerbsQueuePair::Connect(const VerbsGreeting& peer) {
+Status VerbsQueuePair::Connect(const VerbsRailGreeting& peer) {
   ANNULUS_RETURN_IF_ERROR(ToReceive(peer));
   return ToSend();
 }
 
-Status VerbsQueuePair::ToReceive(const VerbsGreeting& peer) {
+Status VerbsQueuePair::ToReceive(const VerbsRailGreeting& peer) {
   const VerbsDevice& device = hub_->device();
   ibv_qp_attr to{};
   to.qp_state = IBV_QPS_RTR;

@@ -10,9 +10,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "transport/verbs/verbs_format.h"
-#include "transport/verbs/verbs_queue_pair.h"
-#include "transport/verbs/verbs_returns.h"
+#include "transport/verbs/rail/verbs_format.h"
+#include "transport/verbs/rail/verbs_queue_pair.h"
+#include "transport/verbs/rail/verbs_returns.h"
 
 namespace annulus {
 

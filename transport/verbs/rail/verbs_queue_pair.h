@@ -12,7 +12,7 @@
 #include "base/status.h"
 #include "transport/verbs/device/verbs_hub.h"
 #include "transport/verbs/device/verbs_memory.h"
-#include "transport/verbs/verbs_format.h"
+#include "transport/verbs/rail/verbs_format.h"
 
 namespace annulus {
 
@@ -40,9 +40,9 @@ class VerbsQueuePair {
   // Makes the queue pair, with room for `depth` requests per direction. Errors: kSystem.
   Status Create();
   // Fills in this end's part: queue pair, packet number, addresses.
-  void Greet(VerbsGreeting* greeting) const;
+  void Greet(VerbsRailGreeting* greeting) const;
   // Connects it. The receives are posted before. Errors: kSystem; kUnsupported when the networks differ.
-  Status Connect(const VerbsGreeting& peer);
+  Status Connect(const VerbsRailGreeting& peer);
 
   // Posts the receive `cell` into [data, data + kVerbsCellBytes). Returns 0 or the errno.
   int PostReceive(uint32_t cell, std::byte* data, uint32_t key);
@@ -62,7 +62,7 @@ class VerbsQueuePair {
 
  private:
   Status Refused(const char* what, int error) const;
-  Status ToReceive(const VerbsGreeting& peer);
+  Status ToReceive(const VerbsRailGreeting& peer);
   Status ToSend();
 
   VerbsHub* const hub_;

@@ -10,9 +10,13 @@
 //   kSlice   An RDMA write of the header and the first part of the data into a slot. The value is the slot.
 //   kPart    An RDMA write of the next part of that slice. The value is the number of bytes written so far.
 //
-// Every header returns credits: the number of messages that its sender has taken, so that as many receives are posted
-// again, and a bit for each slot. The bit changes whenever the slot is released, so a header that repeats what the last
-// one said does no harm.
+// A link has one queue pair or several, which share the slots: its rails. A slice and all its parts take one rail. Each
+// rail keeps the order of its messages; slices that took different ones are put in order by their numbers.
+//
+// Every header returns credits: the number of messages of its rail that its sender has taken, so that as many receives
+// are posted again, and a bit for each slot. The bit changes whenever the slot is released, so a header that repeats
+// what the last one said does no harm. Headers of different rails may come in another order than they were sent; the
+// one that tells of more releases is the newer one.
 //
 // Nothing that a peer sends is trusted: readers check what can be checked alone; sender and receiver check the rest.
 //
@@ -48,6 +52,9 @@ constexpr uint32_t VerbsHeaders(int slots) { return std::bit_ceil(VerbsQueueDept
 // Bytes from one slot to the next, a header before each.
 constexpr size_t VerbsSlotStride(size_t slot_bytes) { return kVerbsHeaderBytes + (slot_bytes + 63) / 64 * 64; }
 
+// Most rails of a link; as many as a rank has ports (kMostVerbsPorts).
+constexpr size_t kMostVerbsRails = 8;
+
 // Whether `count` has reached `goal`; both wrap around.
 constexpr bool VerbsReached(uint32_t count, uint32_t goal) { return static_cast<int32_t>(count - goal) >= 0; }
 
@@ -64,36 +71,46 @@ struct VerbsImmediate {
 
 struct VerbsHeader {
   Tag tag;
-  uint64_t released = 0;  // A bit for each slot, see above.
-  uint32_t taken = 0;     // Number of messages taken, modulo 2^32.
-  uint32_t bytes = 0;     // Size of the slice.
-  uint32_t ready = 0;     // Bytes of it in this message.
-  uint32_t sequence = 0;  // Number of the slice, modulo 2^32; unused in kUpdate.
+  uint64_t released = 0;      // A bit for each slot, see above.
+  uint32_t releases = 0;      // Number of releases so far, modulo 2^32.
+  uint32_t taken_slices = 0;  // Number of slices that are taken whole, modulo 2^32.
+  uint32_t taken = 0;         // Number of messages of this rail that are taken, modulo 2^32.
+  uint32_t bytes = 0;         // Size of the slice.
+  uint32_t sequence = 0;      // Number of the slice, modulo 2^32; unused in kUpdate.
   // Its memory is its owner's, who waits to hear that the slice was taken. Only on links that can go on elsewhere.
   bool lent = false;
+
+  // Bytes of the slice in this message. The message's size tells, so it is not sent.
+  uint32_t ready = 0;
 };
 
 void WriteVerbsHeader(const VerbsHeader& header, std::byte* to);
-// Errors: kProtocol when no slice can be like this.
+// All but `ready`. Errors: kProtocol when no slice can be like this.
 Status ReadVerbsHeader(const std::byte* from, VerbsHeader* header);
 
-// What an end says of itself before its peer can reach it.
-struct VerbsGreeting {
-  static constexpr size_t kBytes = 80;
-
+// One rail's end, before its peer can reach it.
+struct VerbsRailGreeting {
   uint32_t queue_pair = 0;
   uint32_t first_packet = 0;  // Packet sequence number, 24 bits.
+  uint32_t key = 0;           // Remote key of the slots.
   uint16_t lid = 0;
   uint16_t pkey = 0;  // Partition key. Its and the LID's meaning: InfiniBand alone.
   bool ethernet = false;
   uint8_t mtu = 0;  // As in ibv_mtu.
   std::array<uint8_t, 16> gid{};
+};
+
+// What an end says of itself before its peer can reach it.
+struct VerbsGreeting {
+  static constexpr size_t kBytes = 328;
+
   uint32_t slots = 0;
   uint64_t slot_bytes = 0;
   uint64_t address = 0;    // Address of the first slot's header.
-  uint32_t key = 0;        // Remote key of the slots.
   bool continues = false;  // When it fails, the link may go on over the stream.
   bool refused = false;    // The end's device has refused the link. All else is 0.
+  uint32_t num_rails = 0;
+  std::array<VerbsRailGreeting, kMostVerbsRails> rails{};  // The first num_rails; the others are 0.
 };
 
 void WriteVerbsGreeting(const VerbsGreeting& greeting, std::span<std::byte, VerbsGreeting::kBytes> to);
@@ -117,13 +134,19 @@ void WriteVerbsWord(const VerbsWord& word, std::span<std::byte, VerbsWord::kByte
 // Returns false when it is none.
 bool ReadVerbsWord(std::span<const std::byte, VerbsWord::kBytes> from, VerbsWord* word);
 
+// Messages of one rail, modulo 2^32.
+struct VerbsRailCounts {
+  uint32_t sent = 0;      // Those that the peer's device has acknowledged.
+  uint32_t received = 0;  // Those that have arrived.
+  bool operator==(const VerbsRailCounts&) const = default;
+};
+
 struct VerbsFarewell {
-  static constexpr size_t kBytes = 24;
+  static constexpr size_t kBytes = 80;
 
   Code code = Code::kOk;  // Why the end leaves; kOk: it was closed.
   uint32_t failure = 0;   // The first failed request's ibv_wc_status; 0: none has failed.
-  uint32_t sent = 0;      // Messages that the peer's device has acknowledged, modulo 2^32.
-  uint32_t received = 0;  // Messages that have arrived, modulo 2^32.
+  std::array<VerbsRailCounts, kMostVerbsRails> rails{};  // 0 beyond those of the link.
 };
 
 void WriteVerbsFarewell(const VerbsFarewell& farewell, std::span<std::byte, VerbsFarewell::kBytes> to);

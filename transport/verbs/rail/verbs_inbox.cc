@@ -1,0 +1,101 @@
+#include "transport/verbs/rail/verbs_inbox.h"
+
+#include <arpa/inet.h>
+
+namespace annulus {
+
+void VerbsInbox::PostCells(uint32_t key) {
+  key_ = key;
+  for (uint32_t cell = 0; cell < depth_; ++cell) Repost(cell);
+}
+
+void VerbsInbox::Repost(uint32_t cell) {
+  if (!pair_->exists()) return;
+  const int error = pair_->PostReceive(cell, Cell(cell), key_);
+  if (error != 0) return link_.fault->Set("posting a receive", cell, error);
+  ++cells_posted_;
+}
+
+void VerbsInbox::TakeCompletion(const ibv_wc& completion, uint32_t cell) {
+  --cells_posted_;
+  link_.returns->last_rail = outbox_->index();
+  VerbsMessage message;
+  if (!Read(completion, cell, &message)) return;
+  if (message.kind != VerbsKind::kPart) {
+    link_.target->TakeReturns(message.header);
+    outbox_->TakeCredits(message.header.taken);
+  }
+  // The cell of a short slice is posted again once its data has been used.
+  if (message.kind != VerbsKind::kShort) Repost(cell);
+  if (message.kind == VerbsKind::kUpdate) return outbox_->CountTaken();
+  if (waiting_ == depth_) return link_.fault->Set("messages without credit", waiting_);
+  ring_[(first_ + waiting_++) % depth_] = message;
+}
+
+bool VerbsInbox::Read(const ibv_wc& completion, uint32_t cell, VerbsMessage* message) {
+  ++received_;
+  if (link_.fault->any()) return false;
+  const VerbsImmediate immediate = VerbsImmediate::Unpack(ntohl(completion.imm_data));
+  const bool is_write = immediate.kind == VerbsKind::kSlice || immediate.kind == VerbsKind::kPart;
+  if ((completion.wc_flags & IBV_WC_WITH_IMM) == 0 || cell >= depth_ ||
+      completion.opcode != (is_write ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV)) {
+    return Refuse("a message of the wrong kind", static_cast<uint64_t>(completion.opcode));
+  }
+  message->kind = immediate.kind;
+  message->value = immediate.kind == VerbsKind::kShort ? cell : immediate.value;
+  if (immediate.kind == VerbsKind::kPart) {
+    message->header.sequence = last_;
+    return CheckPart(immediate.value, completion.byte_len);
+  }
+  if (!ReadHeader(immediate, cell, completion.byte_len, &message->header)) return false;
+  if (immediate.kind != VerbsKind::kUpdate) return CheckSlice(immediate, message->header);
+  return message->header.bytes == 0 || Refuse("an update's size", message->header.bytes);
+}
+
+bool VerbsInbox::ReadHeader(VerbsImmediate immediate, uint32_t cell, uint32_t message_bytes, VerbsHeader* header) {
+  const bool in_slot = immediate.kind == VerbsKind::kSlice;
+  if (in_slot && immediate.value >= link_.recv_slots->count()) return Refuse("a slot's number", immediate.value);
+  if (message_bytes < kVerbsHeaderBytes) return Refuse("a message's size", message_bytes);
+  // Copied before it is checked: the peer could still write to it.
+  if (!ReadVerbsHeader(in_slot ? link_.recv_slots->At(immediate.value) : Cell(cell), header).ok()) {
+    return Refuse("a header's content", immediate.value);
+  }
+  header->ready = message_bytes - static_cast<uint32_t>(kVerbsHeaderBytes);
+  return header->ready <= header->bytes || Refuse("a message's size", message_bytes);
+}
+
+// Which slice comes next is known when those of all rails are put in order; here, that it can be one of those under
+// way, and comes after the last one of this rail, unless that one was taken long ago.
+bool VerbsInbox::CheckSlice(VerbsImmediate immediate, const VerbsHeader& header) {
+  if (has_partial()) return Refuse("a slice within a slice, number", header.sequence);
+  const uint32_t next = link_.returns->taken_slices;
+  const uint32_t most_waiting = depth_ * static_cast<uint32_t>(link_.rails);
+  const bool is_behind = last_ - next <= most_waiting && header.sequence - next <= last_ - next;
+  if (is_behind || header.sequence - next > most_waiting) {
+    return Refuse("a slice's number", header.sequence);
+  }
+  if (immediate.kind == VerbsKind::kShort) {
+    if (header.ready != header.bytes || header.bytes > kVerbsShortBytes)
+      return Refuse("a short slice's size", header.bytes);
+  } else {
+    if (header.bytes > link_.recv_slots->bytes()) return Refuse("a slice's size", header.bytes);
+    if (!link_.recv_slots->Use(immediate.value)) return Refuse("a slot that is in use", immediate.value);
+  }
+  last_ = header.sequence;
+  slice_bytes_ = header.bytes;
+  slice_ready_ = header.ready;
+  return true;
+}
+
+bool VerbsInbox::CheckPart(uint32_t end, uint32_t message_bytes) {
+  if (end <= slice_ready_ || end > slice_bytes_) return Refuse("a part's end", end);
+  if (message_bytes != end - slice_ready_) return Refuse("a part's size", message_bytes);
+  slice_ready_ = end;
+  return true;
+}
+
+void VerbsInbox::TakeFarewell(uint32_t sent) {
+  if (!VerbsReached(received_, sent) && sent - received_ > depth_) link_.fault->Set("a number of sent messages", sent);
+}
+
+}  // namespace annulus
