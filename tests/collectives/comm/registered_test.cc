@@ -220,7 +220,7 @@ TEST_P(TwoHopsTest, TheHalvesDoWhereAllInputsAreRegistered) {
             Call call;
             call.kind = kind;
             call.type = DataType::kFloat32;
-            call.count = ordinary_in < 0 && in_place ? 90001 : 300000;
+            call.count = ordinary_in < 0 && in_place ? 30001 : 50000;
             const uint64_t before = SentTo(comm, peer);
             Check(comm, call, rank, c, ordinary_in == rank ? Kind::kOrdinary : Kind::kAllocated, out, in_place);
             if (HasFatalFailure()) return;
