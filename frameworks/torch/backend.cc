@@ -74,16 +74,6 @@ const Communicator& Backend::Comm() const {
   return *comm_;
 }
 
-void Backend::CheckDevice(const at::Tensor& tensor) {
-  TORCH_CHECK(tensor.device().is_cpu(), "Annulus works on tensors in CPU memory; this one is on ", tensor.device(),
-              ". Give each kind of device its backend, as in init_process_group(\"cpu:annulus,cuda:nccl\")");
-}
-
-void Backend::CheckTensor(const at::Tensor& tensor) {
-  CheckDevice(tensor);
-  TORCH_CHECK(tensor.layout() == at::kStrided, "Annulus works on dense tensors; this one is ", tensor.layout());
-}
-
 void Backend::CheckRank(int64_t rank, const char* what) const {
   TORCH_CHECK(rank >= 0 && rank < size_, "Annulus: ", what, " is rank ", rank, " of a group of ", size_);
 }
@@ -91,6 +81,9 @@ void Backend::CheckRank(int64_t rank, const char* what) const {
 Backend::WorkPtr Backend::Start(Job job, std::chrono::milliseconds timeout, bool async) {
   const uint64_t sequence = ++sequence_;
   const std::chrono::milliseconds limit = LimitOf(timeout);
+  if (job.device().is_cuda()) {
+    return std::move(job).Enqueue(Comm(), rank_, sequence, limit, async ? &streams_ : nullptr);
+  }
   if (!async) return job.Run(Comm(), rank_, sequence, limit);
   return std::move(job).Submit(Comm(), rank_, sequence, limit);
 }
@@ -102,9 +95,9 @@ static at::Tensor& OnlyOne(std::vector<at::Tensor>& tensors) {
 
 Backend::WorkPtr Backend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) {
   at::Tensor& tensor = OnlyOne(tensors);
-  CheckTensor(tensor);
   CheckRank(opts.rootRank, "the root");
   Job job(c10d::OpType::BROADCAST, "annulus:broadcast");
+  job.Use(tensor);
   const bool is_root = opts.rootRank == rank_;
   const at::Tensor own = is_root ? job.Read(tensor) : job.Write(tensor);
   job.Add(ANNULUS_CALL_BROADCAST, own.data_ptr(), own.data_ptr(), BytesOf(own)).root = static_cast<int>(opts.rootRank);
@@ -117,7 +110,7 @@ Backend::WorkPtr Backend::allreduce(Tensors& tensors, const c10d::AllreduceOptio
   at::Tensor& tensor = OnlyOne(tensors);
   if (tensor.layout() == at::kSparse) return allreduce_sparse(tensors, opts);
   Job job(c10d::OpType::ALLREDUCE, "annulus:all_reduce");
-  CheckTensor(tensor);
+  job.Use(tensor);
   const Reduction reduction = ReductionOf(tensor.scalar_type(), opts.reduceOp);
   const at::Tensor own = job.Write(tensor, true);
   job.AddReduction(ANNULUS_CALL_ALLREDUCE, own.data_ptr(), own.data_ptr(), own.numel(), reduction, Comm());
@@ -128,8 +121,8 @@ Backend::WorkPtr Backend::allreduce(Tensors& tensors, const c10d::AllreduceOptio
 
 Backend::WorkPtr Backend::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& opts) {
   Job job(c10d::OpType::ALLREDUCE_COALESCED, "annulus:all_reduce");
+  job.Use(tensors);
   for (const at::Tensor& tensor : tensors) {
-    CheckTensor(tensor);
     const Reduction reduction = ReductionOf(tensor.scalar_type(), opts.reduceOp);
     const at::Tensor own = job.Write(tensor, true);
     job.AddReduction(ANNULUS_CALL_ALLREDUCE, own.data_ptr(), own.data_ptr(), own.numel(), reduction, Comm());
@@ -141,9 +134,9 @@ Backend::WorkPtr Backend::allreduce_coalesced(Tensors& tensors, const c10d::Allr
 
 Backend::WorkPtr Backend::reduce(Tensors& tensors, const c10d::ReduceOptions& opts) {
   at::Tensor& tensor = OnlyOne(tensors);
-  CheckTensor(tensor);
   CheckRank(opts.rootRank, "the root");
   Job job(c10d::OpType::REDUCE, "annulus:reduce");
+  job.Use(tensor);
   const Reduction reduction = ReductionOf(tensor.scalar_type(), opts.reduceOp);
   const bool is_root = opts.rootRank == rank_;
   const at::Tensor own = is_root ? job.Write(tensor, true) : job.Read(tensor);
@@ -156,8 +149,7 @@ Backend::WorkPtr Backend::reduce(Tensors& tensors, const c10d::ReduceOptions& op
 }
 
 void Backend::AddAllgather(Job* job, const at::Tensor& output, const at::Tensor& input) {
-  CheckTensor(output);
-  CheckTensor(input);
+  job->Use({output, input});
   TORCH_CHECK(output.scalar_type() == input.scalar_type(), "Annulus: all_gather from ", input.scalar_type(), " to ",
               output.scalar_type());
   TORCH_CHECK(output.numel() == input.numel() * size_, "Annulus: all_gather of ", input.numel(),
@@ -187,8 +179,7 @@ Backend::WorkPtr Backend::allgather_into_tensor_coalesced(Tensors& outputs, Tens
 }
 
 void Backend::AddReduceScatter(Job* job, const at::Tensor& output, const at::Tensor& input, const c10d::ReduceOp& op) {
-  CheckTensor(output);
-  CheckTensor(input);
+  job->Use({output, input});
   TORCH_CHECK(output.scalar_type() == input.scalar_type(), "Annulus: reduce_scatter from ", input.scalar_type(), " to ",
               output.scalar_type());
   TORCH_CHECK(input.numel() == output.numel() * size_, "Annulus: reduce_scatter of ", input.numel(),

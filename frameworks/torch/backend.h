@@ -1,5 +1,5 @@
-// Backend: the collectives of torch.distributed on tensors in CPU memory, over Annulus. A call with asyncOp false is
-// done by the thread that makes it, any other by the communicator's thread.
+// Backend: the collectives of torch.distributed over Annulus. On CPU tensors a call with asyncOp false is done by the
+// thread that makes it, any other by the communicator's thread. Calls on CUDA tensors are enqueued in streams.
 //
 // Threads: any; ranks must agree on the order of calls.
 #pragma once
@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -15,6 +16,7 @@
 #include "frameworks/torch/communicator.h"
 #include "frameworks/torch/job.h"
 #include "frameworks/torch/monitored_barrier.h"
+#include "frameworks/torch/streams.h"
 
 namespace annulus_torch {
 
@@ -42,7 +44,7 @@ class Backend : public c10d::Backend {
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) override;
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) override;
-  // Of sparse tensors (COO): sums only. The ranks exchange their numbers of elements before it returns.
+  // Of sparse tensors (COO) on the CPU: sums only. The ranks exchange their numbers of elements before it returns.
   WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& opts) override;
   WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& opts) override;
   WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& opts) override;
@@ -81,8 +83,7 @@ class Backend : public c10d::Backend {
   void Leave();
   // The communicator, unless it was shut down.
   const Communicator& Comm() const;
-  static void CheckDevice(const at::Tensor& tensor);
-  static void CheckTensor(const at::Tensor& tensor);
+  std::optional<at::Device> DeviceOf(const c10d::BarrierOptions& opts) const;
   void CheckRank(int64_t rank, const char* what) const;
 
   const c10::intrusive_ptr<c10d::Store> store_;
@@ -90,6 +91,7 @@ class Backend : public c10d::Backend {
   std::unique_ptr<Communicator> comm_;  // Null after shutdown.
   std::atomic<uint64_t> sequence_{0};   // Number of calls so far.
   MonitoredBarrier monitored_barrier_;
+  Streams streams_;
 };
 
 }  // namespace annulus_torch

@@ -90,9 +90,9 @@ static void AddListAllgather(Job* job, const Tensors& outputs, const at::Tensor&
 
 Backend::WorkPtr Backend::allgather(Lists& outputs, Tensors& inputs, const c10d::AllgatherOptions& opts) {
   TORCH_CHECK(outputs.size() == 1 && inputs.size() == 1, "Annulus: all_gather takes one tensor and one list");
-  CheckTensor(inputs[0]);
-  for (const at::Tensor& output : outputs[0]) CheckTensor(output);
   Job job(c10d::OpType::ALLGATHER, "annulus:all_gather");
+  job.Use(inputs);
+  job.Use(outputs[0]);
   AddListAllgather(&job, outputs[0], inputs[0], size_, rank_);
   job.set_result(outputs[0]);
   job.set_inputs(inputs);
@@ -104,14 +104,14 @@ Backend::WorkPtr Backend::allgather_coalesced(Lists& outputs, Tensors& inputs, c
   TORCH_CHECK(static_cast<int>(outputs.size()) == size_, "Annulus: all_gather_coalesced into ", outputs.size(),
               " lists among ", size_, " ranks");
   Job job(c10d::OpType::ALLGATHER_COALESCED, "annulus:all_gather");
+  job.Use(inputs);
+  for (const Tensors& list : outputs) job.Use(list);
   Tensors result;
   for (size_t i = 0; i < inputs.size(); ++i) {
-    CheckTensor(inputs[i]);
     Tensors parts;
     for (const Tensors& list : outputs) {
       TORCH_CHECK(list.size() == inputs.size(), "Annulus: all_gather_coalesced of ", inputs.size(),
                   " tensors into a list of ", list.size());
-      CheckTensor(list[i]);
       parts.push_back(list[i]);
     }
     AddListAllgather(&job, parts, inputs[i], size_, rank_);
@@ -124,17 +124,17 @@ Backend::WorkPtr Backend::allgather_coalesced(Lists& outputs, Tensors& inputs, c
 
 Backend::WorkPtr Backend::gather(Lists& outputs, Tensors& inputs, const c10d::GatherOptions& opts) {
   TORCH_CHECK(inputs.size() == 1, "Annulus: gather takes one tensor");
-  CheckTensor(inputs[0]);
   CheckRank(opts.rootRank, "the root");
   const bool is_root = opts.rootRank == rank_;
   TORCH_CHECK(is_root ? outputs.size() == 1 && static_cast<int>(outputs[0].size()) == size_ : outputs.empty(),
               "Annulus: gather needs a list of ", size_, " tensors at the root, and none elsewhere");
   Job job(c10d::OpType::GATHER, "annulus:gather");
+  job.Use(inputs);
+  if (is_root) job.Use(outputs[0]);
   const at::Tensor own = job.Read(inputs[0]);
   void* all = nullptr;
   if (is_root) {
     for (const at::Tensor& output : outputs[0]) {
-      CheckTensor(output);
       TORCH_CHECK(output.numel() == own.numel(), "Annulus: gather of ", own.numel(), " elements into a tensor of ",
                   output.numel());
     }
@@ -148,17 +148,17 @@ Backend::WorkPtr Backend::gather(Lists& outputs, Tensors& inputs, const c10d::Ga
 
 Backend::WorkPtr Backend::scatter(Tensors& outputs, Lists& inputs, const c10d::ScatterOptions& opts) {
   TORCH_CHECK(outputs.size() == 1, "Annulus: scatter takes one tensor");
-  CheckTensor(outputs[0]);
   CheckRank(opts.rootRank, "the root");
   const bool is_root = opts.rootRank == rank_;
   TORCH_CHECK(is_root ? inputs.size() == 1 && static_cast<int>(inputs[0].size()) == size_ : inputs.empty(),
               "Annulus: scatter needs a list of ", size_, " tensors at the root, and none elsewhere");
   Job job(c10d::OpType::SCATTER, "annulus:scatter");
+  job.Use(outputs);
+  if (is_root) job.Use(inputs[0]);
   const at::Tensor own = job.Write(outputs[0]);
   const void* all = nullptr;
   if (is_root) {
     for (const at::Tensor& input : inputs[0]) {
-      CheckTensor(input);
       TORCH_CHECK(input.numel() == own.numel(), "Annulus: scatter of a tensor of ", input.numel(), " elements into ",
                   own.numel());
     }
@@ -174,9 +174,9 @@ Backend::WorkPtr Backend::reduce_scatter(Tensors& outputs, Lists& inputs, const 
   TORCH_CHECK(outputs.size() == 1 && inputs.size() == 1 && static_cast<int>(inputs[0].size()) == size_,
               "Annulus: reduce_scatter takes one tensor and a list of ", size_);
   const at::Tensor& output = outputs[0];
-  CheckTensor(output);
-  for (const at::Tensor& input : inputs[0]) CheckTensor(input);
   Job job(c10d::OpType::REDUCE_SCATTER, "annulus:reduce_scatter");
+  job.Use(outputs);
+  job.Use(inputs[0]);
   const Reduction reduction = ReductionOf(output.scalar_type(), opts.reduceOp);
   const std::vector<int64_t> sizes = SizesOf(inputs[0]);
   TORCH_CHECK(sizes[rank_] == output.numel(), "Annulus: reduce_scatter of a part of ", sizes[rank_],
@@ -206,11 +206,10 @@ static std::vector<int64_t> SplitsOf(const at::Tensor& tensor, const std::vector
 
 Backend::WorkPtr Backend::alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
                                         std::vector<int64_t>& input_splits, const c10d::AllToAllOptions& opts) {
-  CheckTensor(output);
-  CheckTensor(input);
+  Job job(c10d::OpType::ALLTOALL_BASE, "annulus:all_to_all");
+  job.Use({output, input});
   TORCH_CHECK(output.scalar_type() == input.scalar_type(), "Annulus: all_to_all from ", input.scalar_type(), " to ",
               output.scalar_type());
-  Job job(c10d::OpType::ALLTOALL_BASE, "annulus:all_to_all");
   const std::vector<int64_t> to = SplitsOf(input, input_splits, size_);
   const std::vector<int64_t> from = SplitsOf(output, output_splits, size_);
   const auto row_bytes = [](const at::Tensor& tensor, const std::vector<int64_t>& splits) {
@@ -230,9 +229,9 @@ Backend::WorkPtr Backend::alltoall_base(at::Tensor& output, at::Tensor& input, s
 Backend::WorkPtr Backend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& opts) {
   TORCH_CHECK(static_cast<int>(outputs.size()) == size_ && static_cast<int>(inputs.size()) == size_,
               "Annulus: all_to_all takes lists of ", size_, " tensors");
-  for (const at::Tensor& tensor : inputs) CheckTensor(tensor);
-  for (const at::Tensor& tensor : outputs) CheckTensor(tensor);
   Job job(c10d::OpType::ALLTOALL, "annulus:all_to_all");
+  job.Use(inputs);
+  job.Use(outputs);
   const void* const sent = ReadAll(&job, inputs, inputs[0]);
   void* const received = WriteAll(&job, outputs, inputs[0]);
   annulus_call_t& call = job.Add(ANNULUS_CALL_ALLTOALLV, sent, received, {});

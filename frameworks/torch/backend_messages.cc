@@ -1,12 +1,27 @@
 // The calls of the backend between two ranks, and the barriers.
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+
+#include <optional>
 #include <utility>
 
 #include "frameworks/torch/backend.h"
 
 namespace annulus_torch {
 
+// The CUDA device whose current stream a barrier is to wait for; null: it is one of the processes alone.
+std::optional<at::Device> Backend::DeviceOf(const c10d::BarrierOptions& opts) const {
+  if (!c10::impl::hasDeviceGuardImpl(at::kCUDA)) return std::nullopt;
+  const std::optional<at::Device> device = opts.device.has_value() ? opts.device : getBoundDeviceId();
+  if (device.has_value() && device->is_cuda()) return device;
+  const bool has_id =
+      !opts.device_ids.empty() && opts.device_ids[0] < c10::impl::getDeviceGuardImpl(at::kCUDA)->deviceCount();
+  return has_id ? std::optional(at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(opts.device_ids[0])))
+                : std::nullopt;
+}
+
 Backend::WorkPtr Backend::barrier(const c10d::BarrierOptions& opts) {
   Job job(c10d::OpType::BARRIER, "annulus:barrier");
+  if (const std::optional<at::Device> device = DeviceOf(opts)) job.UseDevice(*device);
   job.Add(ANNULUS_CALL_BARRIER, nullptr, nullptr, {});
   return Start(std::move(job), opts.timeout, opts.asyncOp);
 }
@@ -19,9 +34,9 @@ static const at::Tensor& MessageOf(const std::vector<at::Tensor>& tensors, int t
 
 Backend::WorkPtr Backend::send(Tensors& tensors, int peer, int tag) {
   const at::Tensor& tensor = MessageOf(tensors, tag);
-  CheckTensor(tensor);
   CheckRank(peer, "the receiver");
   Job job(c10d::OpType::SEND, "annulus:send");
+  job.Use(tensor);
   const at::Tensor own = job.Read(tensor);
   annulus_call_t& call = job.Add(ANNULUS_CALL_SEND, own.data_ptr(), nullptr, BytesOf(own));
   call.root = peer;
@@ -39,10 +54,10 @@ Backend::WorkPtr Backend::recvAnysource(Tensors& tensors, int tag) { return Rece
 
 Backend::WorkPtr Backend::Receive(Tensors& tensors, int peer, int tag) {
   const at::Tensor& tensor = MessageOf(tensors, tag);
-  CheckTensor(tensor);
   const bool from_any = peer == ANNULUS_ANY_PEER;
   Job job(from_any ? c10d::OpType::RECVANYSOURCE : c10d::OpType::RECV,
           from_any ? "annulus:recvAnySource" : "annulus:recv");
+  job.Use(tensor);
   const at::Tensor own = job.Write(tensor);
   job.AddReceive(own.data_ptr(), BytesOf(own), peer, tag);
   job.set_inputs({tensor});

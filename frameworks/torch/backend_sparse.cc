@@ -62,7 +62,8 @@ at::Tensor GatherRows(Job* job, const at::Tensor& own, const std::vector<int64_t
 Backend::WorkPtr Backend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& opts) {
   TORCH_CHECK(tensors.size() == 1, "Annulus: a call takes one tensor, not ", tensors.size());
   const at::Tensor tensor = tensors[0];
-  CheckDevice(tensor);
+  TORCH_CHECK(tensor.device().is_cpu(), "Annulus: all_reduce of sparse tensors is there on the CPU; this one is on ",
+              tensor.device());
   TORCH_CHECK(tensor.layout() == at::kSparse, "Annulus: all_reduce of a tensor that is ", tensor.layout());
   TORCH_CHECK(opts.reduceOp == c10d::ReduceOp::SUM, "Annulus: all_reduce of sparse tensors has only the reduction SUM");
   const at::AutoDispatchBelowAutograd no_autograd;

@@ -1,6 +1,8 @@
 #include "frameworks/torch/communicator.h"
 
+#include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/util/Exception.h>
+#include <dlfcn.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -14,6 +16,13 @@ namespace annulus_torch {
 namespace {
 
 constexpr int64_t kLongestMs = 24LL * 3600 * 1000;
+
+// Annulus looks for CUDA's driver once, and takes only one that the process has loaded; PyTorch loads it when the
+// program first uses CUDA, which may be later. To load it initializes nothing. Where there is none, there are no CUDA
+// tensors.
+void LoadCudaDriver() {
+  if (c10::impl::hasDeviceGuardImpl(c10::DeviceType::CUDA)) dlopen("libcuda.so.1", RTLD_NOW);
+}
 
 int32_t SetInStore(void* context, const char* key, const void* value, size_t bytes) {
   try {
@@ -52,6 +61,7 @@ Communicator::Communicator(const c10::intrusive_ptr<c10d::Store>& store, int ran
   callbacks.context = own.get();
   callbacks.set = SetInStore;
   callbacks.get = GetFromStore;
+  LoadCudaDriver();
   annulus_config_t config;
   Check(annulus_config_init(&config, sizeof config, ANNULUS_FROM_ENVIRONMENT), "init_process_group");
   config.rank = rank;

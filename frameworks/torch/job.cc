@@ -10,20 +10,43 @@
 namespace annulus_torch {
 namespace {
 
-// A job under way: what the callbacks of its calls need. Deletes itself with the last one.
+// Calls under way: what their callbacks need. Deletes itself with the last one.
 struct Pending {
-  Pending(annulus_comm_t* comm, Job&& job, c10::intrusive_ptr<Work> work, const char* title, size_t calls)
-      : comm(comm), job(std::move(job)), work(std::move(work)), title(title), left(calls) {}
+  static void Done(void* context, annulus_status_t status) {
+    auto* const own = static_cast<Pending*>(context);
+    if (status != ANNULUS_OK && own->failure == nullptr) {
+      own->failure = FailureInCallback(own->comm, status, own->title);
+    }
+    if (own->left.fetch_sub(1) > 1) return;
+    const std::unique_ptr<Pending> last(own);
+    own->end(own->failure);
+  }
 
   annulus_comm_t* const comm;
-  Job job;
-  const c10::intrusive_ptr<Work> work;
   const char* const title;
   std::atomic<size_t> left;  // Number of calls that have not ended.
-  std::exception_ptr failure;
+  const std::function<void(std::exception_ptr)> end;
+  std::exception_ptr failure = nullptr;
 };
 
 }  // namespace
+
+void Job::Use(const at::Tensor& tensor) {
+  TORCH_CHECK(tensor.layout() == at::kStrided, "Annulus works on dense tensors; this one is ", tensor.layout());
+  UseDevice(tensor.device());
+}
+
+void Job::Use(const std::vector<at::Tensor>& tensors) {
+  for (const at::Tensor& tensor : tensors) Use(tensor);
+}
+
+void Job::UseDevice(at::Device device) {
+  TORCH_CHECK(device.is_cpu() || device.is_cuda(),
+              "Annulus works on tensors on the CPU and on CUDA devices; this one is on ", device);
+  TORCH_CHECK(!device_.has_value() || *device_ == device,
+              "Annulus: the tensors of a call must be on one device; these are on ", *device_, " and ", device);
+  device_ = device;
+}
 
 at::Tensor Job::Read(const at::Tensor& tensor) {
   const at::NoGradGuard no_grad;
@@ -87,9 +110,9 @@ const size_t* Job::Sizes(const std::vector<int64_t>& values, size_t scale) {
   return sizes_.back()->data();
 }
 
-c10::intrusive_ptr<Work> Job::MakeWork(int rank, uint64_t sequence, std::chrono::milliseconds timeout) {
+Work::About Job::AboutWork(int rank, uint64_t sequence, std::chrono::milliseconds timeout) {
   for (annulus_call_t& call : calls_) call.timeout_ms = TimeoutMs(timeout);
-  return c10::make_intrusive<Work>(Work::About{rank, type_, title_, inputs_, result_, sequence, timeout, received_});
+  return {rank, type_, title_, inputs_, result_, sequence, timeout, received_};
 }
 
 // Calls that are queued already still use them.
@@ -123,7 +146,7 @@ std::exception_ptr Job::Perform(const Communicator& comm) {
 
 c10::intrusive_ptr<c10d::Work> Job::Run(const Communicator& comm, int rank, uint64_t sequence,
                                         std::chrono::milliseconds timeout) {
-  const c10::intrusive_ptr<Work> work = MakeWork(rank, sequence, timeout);
+  const auto work = c10::make_intrusive<Work>(AboutWork(rank, sequence, timeout));
   const std::exception_ptr failure = Perform(comm);
   DestroyOperations(comm);
   if (failure != nullptr) {
@@ -137,43 +160,40 @@ c10::intrusive_ptr<c10d::Work> Job::Run(const Communicator& comm, int rank, uint
 
 c10::intrusive_ptr<c10d::Work> Job::Submit(const Communicator& comm, int rank, uint64_t sequence,
                                            std::chrono::milliseconds timeout) && {
-  const c10::intrusive_ptr<Work> work = MakeWork(rank, sequence, timeout);
+  const auto work = c10::make_intrusive<Work>(AboutWork(rank, sequence, timeout));
   if (calls_.empty()) {
     Finish();
     work->Complete(nullptr);
     return work;
   }
-  std::vector<annulus_call_t> calls = calls_;
-  std::vector<annulus_op_t> operations = std::move(operations_);
-  operations_.clear();
-  const char* const title = title_;
-  auto pending = std::make_unique<Pending>(comm.get(), std::move(*this), work, title, calls.size());
-  for (annulus_call_t& call : calls) {
-    call.context = pending.get();
-    call.done = [](void* context, annulus_status_t status) {
-      auto* const own = static_cast<Pending*>(context);
-      if (status != ANNULUS_OK && own->failure == nullptr) {
-        own->failure = FailureInCallback(own->comm, status, own->title);
-      }
-      if (own->left.fetch_sub(1) > 1) return;
-      const std::unique_ptr<Pending> last(own);
+  const auto job = std::make_shared<Job>(std::move(*this));
+  try {
+    job->Queue(comm, [job, work](std::exception_ptr failure) {
       try {
-        if (own->failure == nullptr) own->job.Finish();
+        if (failure == nullptr) job->Finish();
       } catch (...) {
-        own->failure = std::current_exception();
+        failure = std::current_exception();
       }
-      own->work->Complete(own->failure);
-    };
+      work->Complete(failure);
+    });
+  } catch (...) {
+    work->Complete(std::current_exception());
+    throw;
   }
-  const annulus_status_t status = annulus_submit(comm.get(), calls.data(), calls.size(), nullptr);
-  const std::exception_ptr failure = status == ANNULUS_OK ? nullptr : Failure(status, title);
-  for (const annulus_op_t op : operations) annulus_op_destroy(comm.get(), op);
-  if (failure != nullptr) {
-    work->Complete(failure);
-    std::rethrow_exception(failure);
-  }
-  static_cast<void>(pending.release());  // The last callback deletes it.
   return work;
+}
+
+void Job::Queue(const Communicator& comm, std::function<void(std::exception_ptr)> end) {
+  auto pending = std::unique_ptr<Pending>(new Pending{comm.get(), title_, calls_.size(), std::move(end)});
+  for (annulus_call_t& call : calls_) {
+    call.context = pending.get();
+    call.done = Pending::Done;
+  }
+  const annulus_status_t status = annulus_submit(comm.get(), calls_.data(), calls_.size(), nullptr);
+  const std::exception_ptr failure = status == ANNULUS_OK ? nullptr : Failure(status, title_);
+  DestroyOperations(comm);
+  if (failure != nullptr) std::rethrow_exception(failure);
+  static_cast<void>(pending.release());  // The last callback deletes it.
 }
 
 }  // namespace annulus_torch

@@ -1,4 +1,5 @@
-// Job: what one call of PyTorch does: calls of Annulus, the tensors that they use, and copies at the end.
+// Job: what one call of PyTorch does: calls of Annulus, the tensors that they use, and copies at the end. On CPU
+// tensors it is run or submitted, on those of a GPU enqueued in a stream.
 //
 // Threads: made by one, finished by another.
 #pragma once
@@ -10,6 +11,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <utility>
@@ -17,6 +19,7 @@
 
 #include "frameworks/torch/communicator.h"
 #include "frameworks/torch/elements.h"
+#include "frameworks/torch/streams.h"
 #include "frameworks/torch/work.h"
 
 namespace annulus_torch {
@@ -24,6 +27,15 @@ namespace annulus_torch {
 class Job {
  public:
   Job(c10d::OpType type, const char* title) : type_(type), title_(title) {}
+
+  // Says that the call uses the tensor. Errors: throws unless it is dense, and in the memory of the CPU or of a CUDA
+  // device, the same as that of the tensors before it.
+  void Use(const at::Tensor& tensor);
+  void Use(const std::vector<at::Tensor>& tensors);
+  // The same for a call without tensors.
+  void UseDevice(at::Device device);
+  // That of the tensors; the CPU if there are none.
+  at::Device device() const { return device_.value_or(at::kCPU); }
 
   // A contiguous tensor with the values of `tensor`, which the calls may read; the tensor itself if it is contiguous.
   at::Tensor Read(const at::Tensor& tensor);
@@ -56,9 +68,20 @@ class Job {
   // Queues it. Throws when it is refused.
   c10::intrusive_ptr<c10d::Work> Submit(const Communicator& comm, int rank, uint64_t sequence,
                                         std::chrono::milliseconds timeout) &&;
+  // Enqueues it behind what the current stream of its device holds: in that stream, or else, so that the stream may go
+  // on meanwhile, in one of `own`. Throws when it is refused.
+  c10::intrusive_ptr<c10d::Work> Enqueue(const Communicator& comm, int rank, uint64_t sequence,
+                                         std::chrono::milliseconds timeout, Streams* own) &&;
 
  private:
-  c10::intrusive_ptr<Work> MakeWork(int rank, uint64_t sequence, std::chrono::milliseconds timeout);
+  Work::About AboutWork(int rank, uint64_t sequence, std::chrono::milliseconds timeout);
+  // Queues the calls. When all are done, `end` gets what failed or null, on the communicator's thread. Errors: throws
+  // when they are refused; `end` is not called then.
+  void Queue(const Communicator& comm, std::function<void(std::exception_ptr)> end);
+  // Whether the `wait` of its work blocks the caller, where it could let a stream wait.
+  bool WaitBlocks() const;
+  // Tells the allocator that the tensors' memory is used in the stream.
+  void KeepMemoryFor(const c10::Stream& stream) const;
   // Makes the calls and waits. Returns null or what failed.
   std::exception_ptr Perform(const Communicator& comm);
   void DestroyOperations(const Communicator& comm);
@@ -66,6 +89,7 @@ class Job {
 
   const c10d::OpType type_;
   const char* const title_;
+  std::optional<at::Device> device_;
   std::vector<annulus_call_t> calls_;
   std::vector<at::Tensor> used_;  // Keeps their memory.
   std::vector<at::Tensor> inputs_;

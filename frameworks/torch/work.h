@@ -1,4 +1,4 @@
-// Work: one call as PyTorch sees it.
+// Work: one call as PyTorch sees it: on CPU tensors, or, as a StreamWork, in a stream.
 //
 // Threads: any; Complete once.
 #pragma once
@@ -41,7 +41,7 @@ class Work : public c10d::Work {
   uint64_t getSequencenumber() const override { return about_.sequence; }
   std::chrono::milliseconds getTimeout() const override { return about_.timeout; }
 
- private:
+ protected:
   About about_;
   std::mutex future_mutex_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;  // Null until somebody asks for it.

@@ -46,11 +46,11 @@ def is_compiled():
     return os.environ["TORCH_ANNULUS_FORM"] == "compiled"
 
 
-def run(names):
+def run(names, backend="annulus"):
     folder, rank, size, form = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
     os.environ["TORCH_ANNULUS_FORM"] = ("python", "compiled")[rank % 2] if form == "mixed" else form
     torch.set_num_threads(1)
-    dist.init_process_group("annulus", init_method=f"file://{folder}/store", rank=rank, world_size=size, timeout=datetime.timedelta(seconds=120))
+    dist.init_process_group(backend, init_method=f"file://{folder}/store", rank=rank, world_size=size, timeout=datetime.timedelta(seconds=120))
     for name, case in sorted(names.items()):
         if not name.startswith("case_"):
             continue

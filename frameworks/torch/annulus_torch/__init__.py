@@ -9,7 +9,7 @@ import datetime
 
 __all__ = ["form", "register"]
 
-DEVICES = ["cpu"]
+DEVICES = ["cpu", "cuda"]
 
 
 def register():

@@ -1,0 +1,59 @@
+// Jobs on CUDA tensors: everything is enqueued by the thread that makes the call, and nothing waits.
+#include <c10/core/Event.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <cstdlib>
+#include <string_view>
+#include <utility>
+
+#include "frameworks/torch/job.h"
+#include "frameworks/torch/stream_work.h"
+
+namespace annulus_torch {
+
+c10::intrusive_ptr<c10d::Work> Job::Enqueue(const Communicator& comm, int rank, uint64_t sequence,
+                                            std::chrono::milliseconds timeout, Streams* own) && {
+  const c10::impl::VirtualGuardImpl device_guard(device().type());
+  const c10::Stream current = device_guard.getStream(device());
+  TORCH_CHECK(!device_guard.isStreamCapturing(current), "Annulus: ", title_, " cannot be captured into a CUDA graph");
+  const c10::Stream stream = own == nullptr ? current : own->Of(device(), calls_.front());
+  // Also makes the device's context current in this thread, without which Annulus does not know the default stream.
+  c10::Event before(device().type());
+  before.record(current);
+  if (stream != current) before.block(stream);
+  const c10::StreamGuard guard(stream);
+  const auto work = c10::make_intrusive<StreamWork>(AboutWork(rank, sequence, timeout), stream, WaitBlocks());
+  for (annulus_call_t& call : calls_) {
+    call.stream = device_guard.getStreamNativeHandle(stream);
+    call.stream_kind = ANNULUS_STREAM_CUDA;
+  }
+  if (stream != current) KeepMemoryFor(stream);
+  Queue(comm, [outcome = work->outcome(), received = received_](std::exception_ptr failure) {
+    outcome->End(std::move(failure));
+  });
+  Finish();
+  work->Enqueued();
+  return work;
+}
+
+// A barrier's caller wants the host to wait, and a message's sender is known only when it has come.
+bool Job::WaitBlocks() const {
+  static const bool always = [] {
+    const char* const setting = std::getenv("TORCH_ANNULUS_BLOCKING_WAIT");
+    return setting != nullptr && std::string_view(setting) == "1";
+  }();
+  return always || type_ == c10d::OpType::BARRIER || type_ == c10d::OpType::RECVANYSOURCE;
+}
+
+void Job::KeepMemoryFor(const c10::Stream& stream) const {
+  const c10::impl::VirtualGuardImpl guard(stream.device_type());
+  const auto keep = [&](const at::Tensor& tensor) { guard.recordDataPtrOnStream(tensor.storage().data_ptr(), stream); };
+  for (const at::Tensor& tensor : used_) keep(tensor);
+  for (const auto& [to, from] : copies_) {
+    keep(to);
+    keep(from);
+  }
+}
+
+}  // namespace annulus_torch
