@@ -1,6 +1,7 @@
 """What the tests of all frameworks share: checks that are counted, and ranks as processes of a framework's own environment.
 
-A test has --wheel, --python (of an environment with the framework) and perhaps --counts, a file that gets "PASSED FAILED"."""
+A test has --wheel, --python (of an environment with the framework) and perhaps --counts, a file that gets "PASSED FAILED", and --driver, the stand-in
+for CUDA's driver."""
 
 import argparse
 import os
@@ -18,8 +19,8 @@ NO_LAB = 77  # The status of a script for which there can be no network namespac
 
 
 class Suite:
-    def __init__(self, python, site, folder):
-        self.python, self.site, self.folder = python, pathlib.Path(site), pathlib.Path(folder)
+    def __init__(self, python, site, folder, driver=None):
+        self.python, self.site, self.folder, self.driver = python, pathlib.Path(site), pathlib.Path(folder), driver
         self.passed, self.failed = 0, 0
         keep = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR") if name in os.environ}
         self.environment = {**keep, "PYTHONPATH": str(site), "OMP_NUM_THREADS": "1"}
@@ -96,11 +97,12 @@ def run(tests, what):
     parser.add_argument("--wheel", required=True)
     parser.add_argument("--python", required=True)
     parser.add_argument("--counts")
+    parser.add_argument("--driver")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix=f"annulus-{what}-") as folder:
         site = pathlib.Path(folder, "site")
         subprocess.run([arguments.python, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--target", str(site), arguments.wheel], check=True)
-        suite = Suite(arguments.python, site, folder)
+        suite = Suite(arguments.python, site, folder, arguments.driver)
         tests(suite)
     if arguments.counts:
         pathlib.Path(arguments.counts).write_text(f"{suite.passed} {suite.failed}\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""CUDA tensors on the stand-in for CUDA's driver (torch_cuda_stand_in.cc), for scripts that torch_cuda_test.py starts. To be imported before anything
+"""CUDA tensors on the stand-in for CUDA's driver (torch_cuda_stand_in.cc), for scripts that torch_test.py starts. To be imported before anything
 else of PyTorch is used; ANNULUS_TEST_CUDA names a folder with the stand-in and the extension."""
 
 import contextlib

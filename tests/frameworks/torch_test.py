@@ -2,12 +2,15 @@
 """The back end for PyTorch as a stranger gets it: its wheel, installed beside PyTorch, compiled there, and used by several ranks; its form in
 Python; and PyTorch's own tests over it.
 
-  torch_test.py --wheel WHEEL --python PYTHON [--counts FILE]
+  torch_test.py --wheel WHEEL --python PYTHON [--driver DRIVER] [--counts FILE]
 
-PYTHON is that of an environment with PyTorch (third_party/setup/install_torch). Prints a line for each check; FILE gets "PASSED FAILED".
+PYTHON is that of an environment with PyTorch (third_party/setup/install_torch). DRIVER is the stand-in for CUDA's driver
+(//tests/cuda/fake_driver:libcuda.so.1); without it there are no tests of CUDA tensors. Prints a line for each check; FILE gets "PASSED FAILED".
 """
 
+import os
 import pathlib
+import shutil
 import subprocess
 import tempfile
 
@@ -51,6 +54,33 @@ def features(suite, script, size, form):
     suite.count(f"{script}: all {size} ranks end with status 0, {form}", all(status == 0 for status, _ in outcomes), [status for status, _ in outcomes])
 
 
+def make_cuda(suite):
+    """Compiles the extension that makes CUDA tensors of the stand-in for CUDA's driver. Returns whether that worked."""
+    folder = suite.folder / "cuda"
+    folder.mkdir()
+    shutil.copy(suite.driver, folder / "libcuda.so.1")
+    suite.environment["ANNULUS_TEST_CUDA"] = str(folder)
+    program = f"""import ctypes
+ctypes.CDLL("{folder}/libcuda.so.1")
+from torch.utils import cpp_extension
+cpp_extension.load(name="torch_cuda_stand_in", sources=["{suites.HERE}/torch_cuda_stand_in.cc"], extra_include_paths=["{suites.HERE.parent.parent}"],
+                   extra_cflags=["-O1"], extra_ldflags=["-ldl"], build_directory="{folder}")"""
+    path = os.pathsep.join([str(pathlib.Path(suite.python).parent), suite.environment["PATH"]])
+    status, output = run_python(suite, program, PATH=path)
+    suite.count("CUDA tensors can be made of the stand-in for CUDA's driver", status == 0, output[-4000:])
+    return status == 0
+
+
+def cuda_tensors(suite):
+    if suite.driver is None:
+        print("CUDA tensors are not tested: there is no --driver", flush=True)
+    elif make_cuda(suite):
+        for script, size, form in (("torch_cuda_ranks.py", 2, "compiled"), ("torch_cuda_ranks.py", 3, "compiled"), ("torch_cuda_refused.py", 2, "python")):
+            features(suite, script, size, form)
+        for blocking in ("0", "1"):
+            suite.names_the_killed(suite.ranks("torch_cuda_killed.py", 3, "compiled", blocking))
+
+
 def own_tests(suite, size, form):
     """PyTorch's own tests: those that gloo passes."""
     version, names = torch_own.read()
@@ -79,6 +109,7 @@ def tests(suite):
             features(suite, script, size, form)
     for form in ("compiled", "python"):
         suite.names_the_killed(suite.ranks("torch_killed.py", 3, form))
+    cuda_tensors(suite)
     suite.on_two_hosts("torchrun on two hosts", "torch_hosts.py", suite.environment["TORCH_EXTENSIONS_DIR"])
     for size, form in ((2, "compiled"), (4, "compiled"), (2, "python")):
         own_tests(suite, size, form)

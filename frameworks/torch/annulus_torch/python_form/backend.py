@@ -37,8 +37,8 @@ def _need(ok, *why):
 
 
 def _check_device(tensor):
-    _need(tensor.device.type == "cpu", "it works on tensors in CPU memory; this one is on ", tensor.device,
-          ". Give each kind of device its backend, as in init_process_group(\"cpu:annulus,cuda:nccl\")")
+    _need(tensor.device.type == "cpu", "the form in Python works on tensors in CPU memory, and CUDA tensors take the compiled form, which takes a "
+          "compiler (TORCH_ANNULUS_FORM=compiled says what is missing); this one is on ", tensor.device)
 
 
 def _check(*tensors):
