@@ -11,10 +11,12 @@
 
 namespace annulus_torch {
 
-Backend::Backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, std::chrono::milliseconds timeout)
+Backend::Backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, std::chrono::milliseconds timeout,
+                 bool wait_blocks)
     : c10d::Backend(rank, size),
       store_(store),
       timeout_(timeout),
+      wait_blocks_(wait_blocks),
       comm_(std::make_unique<Communicator>(store, rank, size, timeout)),
       monitored_barrier_(store, rank, size) {
   init();
@@ -66,7 +68,7 @@ c10::intrusive_ptr<c10d::Backend> Backend::split(const c10::intrusive_ptr<c10d::
   if (own == ranks.end()) return nullptr;
   const std::chrono::milliseconds timeout = opts == nullptr ? timeout_ : opts->timeout;
   return c10::make_intrusive<Backend>(store, static_cast<int>(own - ranks.begin()), static_cast<int>(ranks.size()),
-                                      timeout);
+                                      timeout, wait_blocks_);
 }
 
 const Communicator& Backend::Comm() const {
@@ -82,7 +84,7 @@ Backend::WorkPtr Backend::Start(Job job, std::chrono::milliseconds timeout, bool
   const uint64_t sequence = ++sequence_;
   const std::chrono::milliseconds limit = LimitOf(timeout);
   if (job.device().is_cuda()) {
-    return std::move(job).Enqueue(Comm(), rank_, sequence, limit, async ? &streams_ : nullptr);
+    return std::move(job).Enqueue(Comm(), rank_, sequence, limit, async ? &streams_ : nullptr, wait_blocks_);
   }
   if (!async) return job.Run(Comm(), rank_, sequence, limit);
   return std::move(job).Submit(Comm(), rank_, sequence, limit);

@@ -26,8 +26,10 @@ class Backend : public c10d::Backend {
   using Lists = std::vector<Tensors>;
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
-  // Joins the other ranks of the group, which make theirs over the same store.
-  Backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, std::chrono::milliseconds timeout);
+  // Joins the other ranks of the group, which make theirs over the same store. `wait_blocks`: works on CUDA tensors
+  // block the host in `wait`, and throw what failed.
+  Backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, std::chrono::milliseconds timeout,
+          bool wait_blocks);
   ~Backend() override;
 
   const std::string getBackendName() const override { return "annulus"; }
@@ -88,6 +90,7 @@ class Backend : public c10d::Backend {
 
   const c10::intrusive_ptr<c10d::Store> store_;
   std::chrono::milliseconds timeout_;
+  const bool wait_blocks_;
   std::unique_ptr<Communicator> comm_;  // Null after shutdown.
   std::atomic<uint64_t> sequence_{0};   // Number of calls so far.
   MonitoredBarrier monitored_barrier_;

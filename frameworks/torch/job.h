@@ -70,16 +70,15 @@ class Job {
                                         std::chrono::milliseconds timeout) &&;
   // Enqueues it behind what the current stream of its device holds: in that stream, or else, so that the stream may go
   // on meanwhile, in one of `own`. Throws when it is refused.
+  // `blocks`: the work's `wait` blocks the caller too.
   c10::intrusive_ptr<c10d::Work> Enqueue(const Communicator& comm, int rank, uint64_t sequence,
-                                         std::chrono::milliseconds timeout, Streams* own) &&;
+                                         std::chrono::milliseconds timeout, Streams* own, bool blocks) &&;
 
  private:
   Work::About AboutWork(int rank, uint64_t sequence, std::chrono::milliseconds timeout);
   // Queues the calls. When all are done, `end` gets what failed or null, on the communicator's thread. Errors: throws
   // when they are refused; `end` is not called then.
   void Queue(const Communicator& comm, std::function<void(std::exception_ptr)> end);
-  // Whether the `wait` of its work blocks the caller, where it could let a stream wait.
-  bool WaitBlocks() const;
   // Tells the allocator that the tensors' memory is used in the stream.
   void KeepMemoryFor(const c10::Stream& stream) const;
   // Makes the calls and waits. Returns null or what failed.

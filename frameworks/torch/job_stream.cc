@@ -3,8 +3,6 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
-#include <cstdlib>
-#include <string_view>
 #include <utility>
 
 #include "frameworks/torch/job.h"
@@ -13,7 +11,7 @@
 namespace annulus_torch {
 
 c10::intrusive_ptr<c10d::Work> Job::Enqueue(const Communicator& comm, int rank, uint64_t sequence,
-                                            std::chrono::milliseconds timeout, Streams* own) && {
+                                            std::chrono::milliseconds timeout, Streams* own, bool blocks) && {
   const c10::impl::VirtualGuardImpl device_guard(device().type());
   const c10::Stream current = device_guard.getStream(device());
   TORCH_CHECK(!device_guard.isStreamCapturing(current), "Annulus: ", title_, " cannot be captured into a CUDA graph");
@@ -23,7 +21,9 @@ c10::intrusive_ptr<c10d::Work> Job::Enqueue(const Communicator& comm, int rank, 
   before.record(current);
   if (stream != current) before.block(stream);
   const c10::StreamGuard guard(stream);
-  const auto work = c10::make_intrusive<StreamWork>(AboutWork(rank, sequence, timeout), stream, WaitBlocks());
+  // A barrier's caller wants the host to wait, and who sent a message is known only when it has come.
+  const bool needs_host = type_ == c10d::OpType::BARRIER || type_ == c10d::OpType::RECVANYSOURCE;
+  const auto work = c10::make_intrusive<StreamWork>(AboutWork(rank, sequence, timeout), stream, blocks || needs_host);
   for (annulus_call_t& call : calls_) {
     call.stream = device_guard.getStreamNativeHandle(stream);
     call.stream_kind = ANNULUS_STREAM_CUDA;
@@ -35,15 +35,6 @@ c10::intrusive_ptr<c10d::Work> Job::Enqueue(const Communicator& comm, int rank, 
   Finish();
   work->Enqueued();
   return work;
-}
-
-// A barrier's caller wants the host to wait, and a message's sender is known only when it has come.
-bool Job::WaitBlocks() const {
-  static const bool always = [] {
-    const char* const setting = std::getenv("TORCH_ANNULUS_BLOCKING_WAIT");
-    return setting != nullptr && std::string_view(setting) == "1";
-  }();
-  return always || type_ == c10d::OpType::BARRIER || type_ == c10d::OpType::RECVANYSOURCE;
 }
 
 void Job::KeepMemoryFor(const c10::Stream& stream) const {

@@ -13,8 +13,8 @@ namespace annulus_torch {
 namespace {
 
 c10::intrusive_ptr<c10d::Backend> Make(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                                       int64_t timeout_ms) {
-  return c10::make_intrusive<Backend>(store, rank, size, std::chrono::milliseconds(timeout_ms));
+                                       int64_t timeout_ms, bool wait_blocks) {
+  return c10::make_intrusive<Backend>(store, rank, size, std::chrono::milliseconds(timeout_ms), wait_blocks);
 }
 
 }  // namespace
@@ -22,6 +22,7 @@ c10::intrusive_ptr<c10d::Backend> Make(const c10::intrusive_ptr<c10d::Store>& st
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.def("make", &annulus_torch::Make, pybind11::arg("store"), pybind11::arg("rank"), pybind11::arg("size"),
-             pybind11::arg("timeout_ms"), pybind11::call_guard<pybind11::gil_scoped_release>());
+             pybind11::arg("timeout_ms"), pybind11::arg("wait_blocks"),
+             pybind11::call_guard<pybind11::gil_scoped_release>());
   module.def("version", &annulus_version);
 }

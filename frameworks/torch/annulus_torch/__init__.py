@@ -33,4 +33,5 @@ def _make(options, _backend_options=None):
 
     timeout = options.timeout
     seconds = timeout.total_seconds() if isinstance(timeout, datetime.timedelta) else float(timeout)
-    return forms.chosen()[1].make(options.store, options.group_rank, options.group_size, max(1, round(seconds * 1000)))
+    return forms.chosen()[1].make(options.store, options.group_rank, options.group_size, max(1, round(seconds * 1000)),
+                                  forms.wait_blocks())

@@ -11,6 +11,15 @@ from annulus_torch import native
 
 VARIABLE = "TORCH_ANNULUS_FORM"
 FORMS = ("auto", "compiled", "python")
+BLOCKING = "TORCH_ANNULUS_BLOCKING_WAIT"
+
+
+def wait_blocks():
+    """Whether works on CUDA tensors are to block the host in `wait`."""
+    wanted = os.environ.get(BLOCKING) or "0"
+    if wanted not in ("0", "1"):
+        raise RuntimeError(f"{BLOCKING} is {wanted}; allowed: 0, 1")
+    return wanted == "1"
 
 
 @functools.lru_cache(maxsize=None)

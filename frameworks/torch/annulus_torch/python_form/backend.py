@@ -23,7 +23,8 @@ _alive = set()
 ERRORS = {annulus.ANNULUS_OK: ErrorType.SUCCESS, annulus.ANNULUS_TIMEOUT: ErrorType.TIMEOUT, annulus.ANNULUS_PEER_LOST: ErrorType.REMOTE_ERROR}
 
 
-def make(store, rank, size, timeout_ms):
+def make(store, rank, size, timeout_ms, _wait_blocks=False):
+    """_wait_blocks is for CUDA tensors, which this form refuses."""
     return Backend(store, rank, size, datetime.timedelta(milliseconds=timeout_ms))
 
 
