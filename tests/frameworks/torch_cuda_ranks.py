@@ -251,6 +251,7 @@ def case_an_aborted_group_says_so(rank, size):
     group = dist.new_group(list(range(size)), backend="cuda:annulus")
     tensor = cuda(torch.ones(3))
     dist.all_reduce(tensor, group=group)
+    tensor.cpu()  # All ranks have made the call, which an abort would refuse.
     if rank == 0:
         work = dist.all_reduce(tensor, group=group, async_op=True)
         group._get_backend(torch.device("cuda")).abort()
