@@ -201,11 +201,28 @@ Topology OnHosts(int nranks, int hosts) {
 
 AlgorithmChoice DefaultChoice(const Topology& topology) { return {PlanSettings(), topology}; }
 
-// One algorithm's initial for each power of two from 1 B to 64 KiB.
+// One algorithm's initial for each power of two from 1 B to 64 KiB. What stands in for the ring, which it does only
+// where ranks share memory, counts as the ring.
 std::string Chosen(const AlgorithmChoice& choice, CollectiveKind kind) {
   std::string chosen;
-  for (size_t bytes = 1; bytes <= 64 << 10; bytes *= 2) chosen += AlgorithmText(choice.At(kind, bytes))[0];
+  for (size_t bytes = 1; bytes <= 64 << 10; bytes *= 2) {
+    const Algorithm algorithm = choice.At(kind, bytes);
+    chosen += RowOf(algorithm).stands_in_for_ring != nullptr ? 'r' : AlgorithmText(algorithm)[0];
+  }
   return chosen;
+}
+
+TEST(DefaultChoiceTest, TwoHopsStandInForTheRingWhereRanksShareMemory) {
+  const Topology near = OnHosts(4, 1);
+  const Topology far = OnHosts(4, 2);
+  for (const auto& [kind, least] : {std::pair(CollectiveKind::kAllreduce, size_t{256} << 10),
+                                    {CollectiveKind::kReduceScatter, size_t{64} << 10},
+                                    {CollectiveKind::kAllgather, size_t{64} << 10}}) {
+    EXPECT_EQ(DefaultChoice(near).At(kind, least), Algorithm::kTwoHop) << KindName(kind);
+    EXPECT_EQ(DefaultChoice(near).At(kind, least / 2), Algorithm::kRing) << KindName(kind);
+    EXPECT_NE(DefaultChoice(far).At(kind, least), Algorithm::kTwoHop) << KindName(kind);
+  }
+  EXPECT_EQ(DefaultChoice(near).At(CollectiveKind::kReduce, size_t{64} << 20), Algorithm::kRing);
 }
 
 TEST(DefaultChoiceTest, DependsOnRanksBytesAndLayoutAlone) {
