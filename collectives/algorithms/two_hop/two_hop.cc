@@ -104,13 +104,15 @@ Status TwoHop::Advance(bool* moved) {
 
 Status TwoHop::Hop(bool* moved) {
   for (HopLink& link : links_) ANNULUS_RETURN_IF_ERROR(link.Receive(moved));
-  ANNULUS_RETURN_IF_ERROR(Fold(moved));
-  bool is_over = folded_ == schedule_.size();
+  if (schedule_.folds()) ANNULUS_RETURN_IF_ERROR(Fold(moved));
+  bool is_over = true;
   for (HopLink& link : links_) {
     ANNULUS_RETURN_IF_ERROR(link.Send(folded_, moved));
     is_over &= link.done();
   }
-  if (!is_over) return Status();
+  // Others wait for what an allgather sends, and nobody for its copies.
+  if (!schedule_.folds()) ANNULUS_RETURN_IF_ERROR(Fold(moved));
+  if (!is_over || folded_ < schedule_.size()) return Status();
   stage_ = Stage::kDone;
   *moved = true;
   return Status();
@@ -133,6 +135,7 @@ Status TwoHop::Fold(bool* moved) {
     }
     ++folded_;
     *moved = true;
+    if (!schedule_.folds()) break;  // Nothing limits how many slices could be copied at once.
   }
   return Status();
 }

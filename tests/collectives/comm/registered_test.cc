@@ -211,6 +211,7 @@ TEST_P(TwoHopsTest, LargeAllreducesGoStraightToAllWhereAllBuffersAreRegistered) 
 TEST_P(TwoHopsTest, TheHalvesDoWhereAllInputsAreRegistered) {
   ClusterConfig c;
   c.nranks = GetParam();
+  c.slice_bytes = 16384;
   Cluster(c).Run([&c](annulus_comm_t* comm, int rank) {
     const int peer = (rank + 2) % c.nranks;
     for (const CollectiveKind kind : {CollectiveKind::kReduceScatter, CollectiveKind::kAllgather}) {

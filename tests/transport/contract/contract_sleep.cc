@@ -148,7 +148,7 @@ TEST_P(EndpointContract, RoomForMoreWakesAnArmedSender) {
 TEST_P(EndpointContract, TwoSleepersPlayPingPong) {
   if (link_->reactor(0) == nullptr) GTEST_SKIP() << "virtual time: nobody sleeps";
   // A window of 1 on both sides: every slice waits for the one before it to be echoed.
-  constexpr int kSlices = 200;
+  constexpr int kSlices = kSanitized ? 200 : 500;
   const Plan ping{.seed = 41, .slices = kSlices, .max_bytes = 64, .window = 1};
   auto play = [&](int side) {
     Endpoint& endpoint = end(side);
