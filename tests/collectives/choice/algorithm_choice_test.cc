@@ -222,6 +222,9 @@ TEST(DefaultChoiceTest, TwoHopsStandInForTheRingWhereRanksShareMemory) {
     EXPECT_EQ(DefaultChoice(near).At(kind, least / 2), Algorithm::kRing) << KindName(kind);
     EXPECT_NE(DefaultChoice(far).At(kind, least), Algorithm::kTwoHop) << KindName(kind);
   }
+  EXPECT_EQ(DefaultChoice(near).At(CollectiveKind::kReduceScatter, size_t{64} << 20), Algorithm::kTwoHop);
+  EXPECT_EQ(DefaultChoice(near).At(CollectiveKind::kAllgather, size_t{4} << 20), Algorithm::kTwoHop);
+  EXPECT_EQ(DefaultChoice(near).At(CollectiveKind::kAllgather, size_t{8} << 20), Algorithm::kRing);
   EXPECT_EQ(DefaultChoice(near).At(CollectiveKind::kReduce, size_t{64} << 20), Algorithm::kRing);
 }
 
