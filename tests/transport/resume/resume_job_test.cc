@@ -117,7 +117,7 @@ TEST_P(ResumeJobTest, FailingAtEveryRequest) {
   ASSERT_FALSE(HasFailure());
   EXPECT_EQ(sound.reconnects, 0u);
   EXPECT_EQ(sound.bytes_sent_again, 0u);
-  const uint64_t cases = Rounds(std::min<uint64_t>(40, requests), requests);
+  const uint64_t cases = Rounds(std::min<uint64_t>(50, requests), requests);
   Outcome outcome;
   for (uint64_t repeat = 0; repeat < Rounds(1, 20); ++repeat) {
     for (uint64_t i = 0; i < cases; ++i) {
