@@ -110,7 +110,8 @@ constexpr CollectiveKind kKinds[] = {CollectiveKind::kAllreduce, CollectiveKind:
 // Neither races nor wrong accesses depend on the type of the elements, but for those of the reducer, which has tests of
 // its own, nor, beyond a few slices, on their number. The oracle takes most of the time under a sanitizer.
 constexpr int kTypeStep = kSanitized ? 5 : 1;
-constexpr size_t kLargeCount = kSanitized ? 300001 : 1500001;
+constexpr size_t kLargeCount = kSanitized ? 100001 : 1500001;
+constexpr size_t kMediumCount = kSanitized ? 5000 : 20000;  // More than ANNULUS_SMALL_BYTES of four bytes each.
 
 class CollectivesTest : public LinksTest {};
 
@@ -128,7 +129,7 @@ TEST_P(CollectivesTest, EveryTypeAndOperationGivesTheOraclesBits) {
           call.op = static_cast<ReduceOp>(op);
           if (!CanReduce(call.type, call.op)) continue;
           call.root = (type + op) % c.nranks;
-          for (size_t count : {3, 20000}) {
+          for (size_t count : {size_t{3}, kMediumCount}) {
             call.count = count;
             CheckCall(comm, cluster.memory(rank), &calls, call, rank, c.nranks, Form::kOutOfPlace);
             if (testing::Test::HasFatalFailure()) return;
