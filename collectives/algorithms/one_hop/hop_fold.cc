@@ -21,6 +21,7 @@ void HopFold::Start(const Schedule* schedule, Range range, const Work* work) {
 void HopFold::StartWhole(const ScheduleParams& params, const Work* work) {
   Start(nullptr, {0, 1}, work);
   step_ = Step();
+  step_.kind = Step::Kind::kFold;
   step_.finish = true;
   step_.bytes = params.count * params.element_bytes;
   op_.count = params.count;
@@ -42,7 +43,7 @@ Status HopFold::Advance(bool* moved) {
     const Work::Place input = work_->InputAt(step_.input_offset + begin);
     const Work::Place output = work_->OutputAt(step_.output_offset + begin);
     *end = begin + std::min({*end - begin, input.bytes, output.bytes});
-    if (input.data == output.data && !is_single() && step_.kind == Step::Kind::kRelay) return Status();
+    if (step_.kind == Step::Kind::kRelay && input.data == output.data) return Status();
     MakeOp(input, output, begin, *end - begin);
     const Nanoseconds clock = work_->TraceClock();
     ANNULUS_RETURN_IF_ERROR(piece->Submit(QueueFor(output.queue, input.queue), op_));
@@ -65,7 +66,7 @@ Status HopFold::Advance(bool* moved) {
 void HopFold::MakeOp(const Work::Place& input, const Work::Place& output, size_t begin, size_t bytes) {
   op_.count = bytes / work_->element_bytes;
   op_.dst[0] = const_cast<std::byte*>(output.data);
-  if (!is_single() && step_.kind == Step::Kind::kRelay) {
+  if (step_.kind == Step::Kind::kRelay) {
     op_.num_sources = 1;
     op_.inline_src[0] = input.data;
     return;

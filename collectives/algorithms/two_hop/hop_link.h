@@ -29,7 +29,8 @@ class HopLink {
 
   // What the peer has sent for that slice of the own chunk, once all of it is there; null before. Valid until Release.
   const HopPeer* Arrival(uint64_t slice) const;
-  // Gives back what Arrival has returned. Errors: kPeerLost when the peer gave up while its memory was read in place.
+  // Gives back what Arrival has returned, if anything. Errors: kPeerLost when the peer gave up while its memory was
+  // read in place.
   Status Release(uint64_t slice);
 
   bool has_received_all() const { return receives_.done(schedule_->items()); }

@@ -129,13 +129,11 @@ Status TwoHop::Fold(bool* moved) {
       ANNULUS_RETURN_IF_ERROR(fold_.Advance(moved));
       if (!fold_.done()) return Status();
       is_folding_ = false;
-      for (HopLink& link : links_) {
-        if (schedule_.folds()) ANNULUS_RETURN_IF_ERROR(link.Release(folded_));
-      }
+      for (HopLink& link : links_) ANNULUS_RETURN_IF_ERROR(link.Release(folded_));
     }
     ++folded_;
     *moved = true;
-    if (!schedule_.folds()) break;  // Nothing limits how many slices could be copied at once.
+    if (!schedule_.folds()) break;  // One copy at a time: links move in between.
   }
   return Status();
 }

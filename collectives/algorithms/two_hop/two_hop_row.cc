@@ -14,13 +14,13 @@ bool HasTwoHops(const AlgorithmJob& job) {
   return ShareMemory(job.topology) || job.settings.algorithm == Algorithm::kTwoHop;
 }
 
-bool IsOneOf(CollectiveKind kind) {
+bool GoesInHops(CollectiveKind kind) {
   return kind == CollectiveKind::kAllreduce || kind == CollectiveKind::kReduceScatter ||
          kind == CollectiveKind::kAllgather;
 }
 
 const char* WhyNot(const Question& q) {
-  if (!IsOneOf(q.kind)) return "neither allreduce, reduce_scatter nor allgather, or part of a group";
+  if (!GoesInHops(q.kind)) return "neither allreduce, reduce_scatter nor allgather, or part of a group";
   if (q.job.nranks() <= 2) return "fewer than three ranks";
   if (q.job.nranks() > kMaxOneHopRanks) return "more than 16 ranks";
   if (q.job.topology.between_hosts()) return "ranks on several hosts";
@@ -33,7 +33,7 @@ const char* WhyNot(const Question& q) {
 // not tried.
 constexpr size_t kLeastBytes = 256 * 1024;
 
-// Largest class of allgathers, counted likewise. Of 64 MiB in all, the ring was a fifth faster (as above).
+// Largest class of allgathers, counted likewise. Those of 64 MiB in all took 1.17 times as long as the ring (as above).
 constexpr size_t kMostGathered = 16 * 1024 * 1024;
 
 bool StandsInForRing(const Question& q) {
