@@ -1,19 +1,17 @@
 #!/usr/bin/env python3
 """Times JAX's collectives between processes on CPUs, over Annulus and over JAX's own gloo, in turns on the same machine.
 
-  beside_gloo.py --python PYTHON [--ranks 2,4] [--rounds 3] [--bytes 1K,64K,1M,16M]
+  jax_beside_gloo.py --python PYTHON [--ranks 2,4] [--rounds 3] [--bytes 1K,64K,1M,16M]
 
 PYTHON is that of an environment with JAX (third_party/setup/install_jax) in which the wheel of annulus is installed. Prints a row for each collective,
 size and number of processes: median (of the rounds' medians) and least time of both in microseconds, and the two ratios. Sizes are each process's input.
 """
 
-import argparse
 import os
-import socket
 import statistics
-import subprocess
-import sys
 import time
+
+import beside_gloo
 
 COLLECTIVES = ("psum", "all_gather", "psum_scatter", "all_to_all", "ppermute", "nothing")
 
@@ -56,46 +54,5 @@ def one_rank(rank, size, port, back_end, sizes):
                 print("measured", name, nbytes, statistics.median(times) * 1e6, min(times) * 1e6, flush=True)
 
 
-def job(python, size, back_end, sizes):
-    """{(collective, bytes): (median, least) in us}."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    ranks = [subprocess.Popen([python, __file__, "rank", str(rank), str(size), str(port), back_end, ",".join(map(str, sizes))],
-                              stdout=subprocess.PIPE if rank == 0 else subprocess.DEVNULL, text=True) for rank in range(size)]
-    output = ranks[0].communicate(timeout=600)[0]
-    if any(each.wait(60) for each in ranks):
-        sys.exit(f"{back_end}: a process failed")
-    rows = [line.split()[1:] for line in output.splitlines() if line.startswith("measured ")]  # gloo prints lines of its own.
-    return {(name, int(nbytes)): (float(median), float(least)) for name, nbytes, median, least in rows}
-
-
-def main():
-    if sys.argv[1:2] == ["rank"]:
-        rank, size, port = map(int, sys.argv[2:5])
-        return one_rank(rank, size, port, sys.argv[5], list(map(int, sys.argv[6].split(","))))
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--python", required=True)
-    parser.add_argument("--ranks", default="2,4")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--bytes", default="1K,64K,1M,16M")
-    arguments = parser.parse_args()
-    sizes = [int(text[:-1]) << {"K": 10, "M": 20}[text[-1]] for text in arguments.bytes.split(",")]
-    for size in map(int, arguments.ranks.split(",")):
-        rounds = {"gloo": [], "annulus": []}
-        for _ in range(arguments.rounds):
-            for back_end, results in rounds.items():
-                results.append(job(arguments.python, size, back_end, sizes))
-        print(f"load {os.getloadavg()[0]:.1f} of {os.cpu_count()} cores")
-        for name in COLLECTIVES:
-            for nbytes in sizes:
-                both = [[each[name, nbytes] for each in rounds[back_end]] for back_end in rounds]
-                medians = [statistics.median(median for median, _ in each) for each in both]
-                leasts = [min(least for _, least in each) for each in both]
-                print(f"| {size} | {name} | {nbytes >> 10} KiB | {medians[0]:.0f} | {medians[1]:.0f} | {medians[0] / medians[1]:.1f} | "
-                      f"{leasts[0]:.0f} | {leasts[1]:.0f} | {leasts[0] / leasts[1]:.1f} |", flush=True)
-    return None
-
-
 if __name__ == "__main__":
-    main()
+    beside_gloo.main(COLLECTIVES, one_rank, "1K,64K,1M,16M")
