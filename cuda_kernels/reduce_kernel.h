@@ -18,7 +18,7 @@ namespace annulus::cuda {
 
 constexpr int kMaxSlices = 32;  // Most slices in a batch: 2.5 KiB of arguments; a launch can have 4 KiB.
 constexpr int kThreadsPerBlock = 512;
-constexpr int kMostListed = 64;  // Sources of a slice.
+constexpr int kMostListed = 64;  // Sources of a slice, and its further destinations.
 
 // One operation on a slice, as SliceOp (collectives/reduce/reducer.h) describes it. All memory can be accessed by the
 // device at the address given here.
@@ -26,11 +26,13 @@ struct KernelSlice {
   std::byte* dst[2] = {nullptr, nullptr};
   const std::byte* src[2] = {nullptr, nullptr};
   const std::byte* const* many = nullptr;  // All sources, when there are more than two.
+  std::byte* const* more = nullptr;        // Destinations beside those two: num_more.
   uint64_t count = 0;                      // Elements.
   double factor = 1;                       // Factor of source number scaled_source. Sums only.
   uint32_t divisor = 0;                    // More than 1: a sum of several sources is divided.
   int16_t num_sources = 0;
   int16_t scaled_source = -1;
+  int16_t num_more = 0;
   // The last block to finish stores done_value at *done, after all results; *finished_blocks counts them, from 0 to 0.
   uint32_t* done = nullptr;
   uint32_t* finished_blocks = nullptr;
@@ -58,10 +60,11 @@ ANNULUS_PORTABLE Pointer Global(Pointer pointer) {
 template <class Element, class Op>
 class SliceThread {
  public:
-  // `thread` of all `threads` that work on the slice. `sources` lists its sources: `src` or a copy of `many`.
-  ANNULUS_PORTABLE SliceThread(const KernelSlice& slice, const std::byte* const* sources, uint64_t thread,
-                               uint64_t threads)
-      : slice_(slice), sources_(sources), thread_(thread), threads_(threads) {}
+  // `thread` of all `threads` that work on the slice. `sources` lists its sources: `src` or a copy of `many`; `more`
+  // is a copy of slice.more.
+  ANNULUS_PORTABLE SliceThread(const KernelSlice& slice, const std::byte* const* sources, std::byte* const* more,
+                               uint64_t thread, uint64_t threads)
+      : slice_(slice), sources_(sources), more_(more), thread_(thread), threads_(threads) {}
 
   ANNULUS_PORTABLE void Run() const {
     const uint64_t misaligned = Address(slice_.dst[0]) % sizeof(Vector);
@@ -84,9 +87,12 @@ class SliceThread {
   static ANNULUS_PORTABLE uint64_t Address(const void* pointer) { return reinterpret_cast<uint64_t>(pointer); }
 
   ANNULUS_PORTABLE const std::byte* Source(int i) const { return Global(sources_[i]); }
+  // The first two may be null.
+  ANNULUS_PORTABLE std::byte* Destination(int i) const { return i < 2 ? slice_.dst[i] : more_[i - 2]; }
 
   ANNULUS_PORTABLE bool SameAlignment() const {
     uint64_t differences = slice_.dst[1] != nullptr ? Address(slice_.dst[0]) ^ Address(slice_.dst[1]) : 0;
+    for (int i = 0; i < slice_.num_more; ++i) differences |= Address(slice_.dst[0]) ^ Address(more_[i]);
     for (int i = 0; i < slice_.num_sources; ++i) differences |= Address(slice_.dst[0]) ^ Address(Source(i));
     return differences % sizeof(Vector) == 0;
   }
@@ -112,9 +118,9 @@ class SliceThread {
         ForEach(result, [&](Stored& each, int, int) { each = Element::Divide(each, slice_.divisor); });
       }
     }
-    for (int i = 0; i < 2; ++i) {
-      if (slice_.dst[i] == nullptr) continue;
-      Unit* const to = reinterpret_cast<Unit*>(Global(slice_.dst[i]) + first * sizeof(Stored));
+    for (int i = 0; i < 2 + slice_.num_more; ++i) {
+      if (Destination(i) == nullptr) continue;
+      Unit* const to = reinterpret_cast<Unit*>(Global(Destination(i)) + first * sizeof(Stored));
       ANNULUS_UNROLL
       for (int k = 0; k < kLoads; ++k) {
         const uint64_t at = unit + static_cast<uint64_t>(k) * threads_;
@@ -182,6 +188,7 @@ class SliceThread {
 
   const KernelSlice& slice_;
   const std::byte* const* const sources_;
+  std::byte* const* const more_;
   const uint64_t thread_;
   const uint64_t threads_;
 };

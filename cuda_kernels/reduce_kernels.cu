@@ -13,14 +13,17 @@ __device__ __forceinline__ void RunBlock(const KernelBatch& batch) {
   const KernelSlice& slice = batch.slices[blockIdx.y];
   // A list in host memory is read once, by all threads together: each access there takes a microsecond.
   __shared__ const std::byte* list[kMostListed];
+  __shared__ std::byte* more[kMostListed];
   const bool is_listed = slice.num_sources > 2;
-  if (is_listed) {
-    if (threadIdx.x < static_cast<unsigned>(slice.num_sources)) list[threadIdx.x] = slice.many[threadIdx.x];
+  if (is_listed || slice.num_more > 0) {
+    const auto place = static_cast<int>(threadIdx.x);
+    if (is_listed && place < slice.num_sources) list[place] = slice.many[place];
+    if (place < slice.num_more) more[place] = slice.more[place];
     __syncthreads();
   }
   const uint64_t thread = static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  SliceThread<Element, Op>(slice, is_listed ? list : slice.src, thread, static_cast<uint64_t>(gridDim.x) * blockDim.x)
-      .Run();
+  const uint64_t threads = static_cast<uint64_t>(gridDim.x) * blockDim.x;
+  SliceThread<Element, Op>(slice, is_listed ? list : slice.src, more, thread, threads).Run();
   __syncthreads();
   if (threadIdx.x != 0) return;
   // The results of the whole block come before what follows, for the host too.

@@ -15,7 +15,8 @@ using Kernels = std::map<std::string, Kernel, std::less<>>;
 template <class Element, class Op>
 void RunThreads(const KernelSlice& slice, uint64_t threads) {
   const std::byte* const* const sources = slice.num_sources > 2 ? slice.many : slice.src;
-  for (uint64_t thread = 0; thread < threads; ++thread) SliceThread<Element, Op>(slice, sources, thread, threads).Run();
+  for (uint64_t thread = 0; thread < threads; ++thread)
+    SliceThread<Element, Op>(slice, sources, slice.more, thread, threads).Run();
 }
 
 template <DataType kType, class Op>

@@ -41,6 +41,9 @@ class Runner {
 
   virtual bool done() const = 0;
 
+  // Whether the ranks have agreed, with nothing changed, that this call takes another algorithm.
+  virtual bool declined() const { return false; }
+
   // Whether something posted on that link is not complete, or failed.
   virtual bool WaitsFor(const Endpoint* endpoint) const = 0;
 

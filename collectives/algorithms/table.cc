@@ -10,6 +10,7 @@
 #include "collectives/algorithms/message/message.h"
 #include "collectives/algorithms/one_hop/one_hop.h"
 #include "collectives/algorithms/ring/ring.h"
+#include "collectives/algorithms/shared_fold/shared_fold.h"
 #include "collectives/algorithms/tree/tree_exchange.h"
 #include "collectives/algorithms/two_hop/two_hop.h"
 #include "collectives/algorithms/two_level/two_level.h"
@@ -24,6 +25,7 @@ constexpr const AlgorithmRow* kRows[] = {
     &kLogGatherRow,
     &kLogStepsRow,
     &kOneHopRow,
+    &kSharedFoldRow,
     &kTwoHopRow,
     &kRingRow,
     // For calls that only one algorithm supports.

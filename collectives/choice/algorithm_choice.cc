@@ -15,6 +15,15 @@ Algorithm OnlyWay(CollectiveKind kind) {
   return IsDirect(kind) ? Algorithm::kDirect : IsMessage(kind) ? Algorithm::kMessage : Algorithm::kRing;
 }
 
+// The first of these that stands in for the ring; if none does, the ring.
+Algorithm InPlaceOfRing(const Question& question, std::span<const AlgorithmRow* const> rows) {
+  const auto stands_in = [&](const AlgorithmRow* row) {
+    return row->stands_in_for_ring != nullptr && row->why_not(question) == nullptr && row->stands_in_for_ring(question);
+  };
+  const auto found = std::ranges::find_if(rows, stands_in);
+  return found != rows.end() ? (*found)->algorithm : Algorithm::kRing;
+}
+
 }  // namespace
 
 size_t PlaceOf(Algorithm algorithm) {
@@ -69,12 +78,14 @@ Algorithm AlgorithmChoice::Choose(CollectiveKind kind, size_t bytes, Order order
     return can && is_in_order ? *settings_.algorithm : ChooseItself(question, order);
   }
   const Algorithm chosen = ChooseItself(question, order);
-  const auto stands_in = [&](const AlgorithmRow* row) {
-    return row->stands_in_for_ring != nullptr && row->why_not(question) == nullptr && row->stands_in_for_ring(question);
-  };
+  return chosen == Algorithm::kRing ? InPlaceOfRing(question, ChoosableAlgorithms()) : chosen;
+}
+
+Algorithm AlgorithmChoice::IfDeclined(Algorithm algorithm, CollectiveKind kind, size_t bytes) const {
+  const Question question{job(), nominal_, kind, LargestOf(ClassOf(bytes)), IsSmall(bytes)};
   const std::span<const AlgorithmRow* const> rows = ChoosableAlgorithms();
-  const auto other = chosen == Algorithm::kRing ? std::ranges::find_if(rows, stands_in) : rows.end();
-  return other != rows.end() ? (*other)->algorithm : chosen;
+  const auto place = std::ranges::find(rows, algorithm, &AlgorithmRow::algorithm);
+  return InPlaceOfRing(question, rows.subspan(static_cast<size_t>(place - rows.begin()) + 1));
 }
 
 Algorithm AlgorithmChoice::ChooseItself(const Question& question, Order order) const {

@@ -64,6 +64,9 @@ class AlgorithmChoice {
     return OrderOf(algorithm) == Order::kRing ? algorithm : Choose(kind, bytes, Order::kRing);
   }
 
+  // What takes such a call when the runner of `algorithm`, which stands in for the ring, declines it.
+  Algorithm IfDeclined(Algorithm algorithm, CollectiveKind kind, size_t bytes) const;
+
   // All algorithms for calls of that class, in order of preference. The times are those of a call of exactly `bytes`.
   std::vector<Candidate> Candidates(CollectiveKind kind, size_t bytes) const;
 

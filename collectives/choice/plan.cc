@@ -74,6 +74,10 @@ ScheduleParams MakePlan(const PlanInput& input, const PlanSettings& settings, co
   params.algorithm = AlgorithmOf(input, settings, choice);
   params.slice_bytes = ChunkSliceBytes(call.kind, input.nranks, LargestChunk(input) * input.element_bytes, settings);
   const AlgorithmRow& row = RowOf(params.algorithm);
+  if (row.stands_in_for_ring != nullptr) {
+    const Algorithm next = choice.IfDeclined(params.algorithm, call.kind, SentAtOnce(input));
+    if (TypeWhyNot(input, settings, next) == nullptr) params.if_declined = next;
+  }
   if (row.add_params != nullptr) row.add_params(choice.topology(), &params);
   return params;
 }

@@ -110,6 +110,7 @@ Status Setup::Meet(const GiveUp& give_up, Deadline deadline) {
   TransportSet::Offer offer;
   ANNULUS_RETURN_IF_ERROR(transports_.Listen(MakeTransportConfig(), &offer));
   meeting.SetAddresses(std::move(offer.addresses), std::move(offer.reasons));
+  meeting.SetHasDevices(resources_.domains != nullptr && !resources_.domains->devices().empty());
   ANNULUS_RETURN_IF_ERROR(meeting.Join(deadline, give_up));
   job_ = meeting.job();
   // The control thread starts before the links, so that a rank that dies while links are made is noticed at once.

@@ -21,9 +21,10 @@ enum class Algorithm : uint8_t {
   kLogGather,
   kTree,
   kTwoHop,
+  kSharedFold,
 };
 
-constexpr int kAlgorithmCount = 9;
+constexpr int kAlgorithmCount = 10;
 
 // The order in which contributions are added: that of the ring (docs/determinism.md), with its bits, or another one.
 enum class Order : uint8_t { kRing, kOther };
@@ -39,7 +40,7 @@ inline constexpr AlgorithmName kAlgorithms[] = {
     {Algorithm::kRing, "ring", Order::kRing},          {Algorithm::kOneHop, "one_hop", Order::kRing},
     {Algorithm::kLogSteps, "log_steps", Order::kRing}, {Algorithm::kLogGather, "log_gather", Order::kRing},
     {Algorithm::kTree, "tree", Order::kOther},         {Algorithm::kTwoLevel, "two_level", Order::kOther},
-    {Algorithm::kTwoHop, "two_hop", Order::kRing},
+    {Algorithm::kTwoHop, "two_hop", Order::kRing},     {Algorithm::kSharedFold, "shared_fold", Order::kRing},
 };
 
 // Name of the library's own choice.

@@ -66,6 +66,7 @@ struct Step {
 struct ScheduleParams {
   CollectiveKind kind = CollectiveKind::kNone;
   Algorithm algorithm = Algorithm::kRing;
+  Algorithm if_declined = Algorithm::kRing;  // What takes the call when the algorithm's runner declines it.
   int rank = 0;
   int nranks = 1;
   int root = 0;

@@ -28,6 +28,7 @@ struct Topology {
   HostGrid grid;                        // Grid that host_of makes.
   const TransportInfo* near = nullptr;  // Transport between ranks of one host; null: not known.
   const TransportInfo* far = nullptr;   // Transport between hosts; null: not known.
+  bool have_devices = false;            // Whether every rank has memory domains beside host memory.
   bool by_system_calls = false;         // Whether messages of some pair of ranks cost system calls.
   double ranks_per_core = 1;            // Largest of any host; at least 1.
 };

@@ -39,6 +39,7 @@ Status CudaDevice::TakeContext() {
   driver_->DeviceGetAttribute(&major, DeviceAttribute::kComputeCapabilityMajor, handle_);
   driver_->DeviceGetAttribute(&minor, DeviceAttribute::kComputeCapabilityMinor, handle_);
   driver_->DeviceGetAttribute(&shares_pointers, DeviceAttribute::kCanUseHostPointerForRegisteredMemory, handle_);
+  ANNULUS_RETURN_IF_ERROR(driver_.ToStatus(driver_->DeviceGetUuid(&uuid_, handle_), "cuDeviceGetUuid"));
   driver_->DeviceGetName(name.data(), static_cast<int>(name.size()) - 1, handle_);
   capability_ = 10 * major + minor;
   name_ = std::string(name.data()) + " (sm_" + std::to_string(capability_) + ")";

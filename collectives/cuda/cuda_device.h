@@ -32,6 +32,8 @@ class CudaDevice {
   int multiprocessors() const { return multiprocessors_; }
   // 90 for sm_90.
   int capability() const { return capability_; }
+  // Ranks that share it have the same.
+  const cuda::Uuid& uuid() const { return uuid_; }
   // "NVIDIA H200 (sm_90)".
   const std::string& name() const { return name_; }
 
@@ -48,6 +50,7 @@ class CudaDevice {
   const cuda::Driver& driver_;
   const int ordinal_;
   cuda::Device handle_ = 0;
+  cuda::Uuid uuid_{};
   cuda::Context context_ = nullptr;
   int multiprocessors_ = 1;
   int capability_ = 0;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <random>
 #include <string>
 #include <utility>
 
@@ -12,9 +13,18 @@
 #include "collectives/cuda/cuda_stream_calls.h"
 
 namespace annulus {
+namespace {
+
+// Process numbers come again, and containers of a host have their own.
+uint64_t ProcessNumber() {
+  std::random_device random;
+  return uint64_t{random()} << 32 | random();
+}
+
+}  // namespace
 
 CudaDomain::CudaDomain(std::unique_ptr<cuda::Driver> driver, std::span<const std::byte> image)
-    : MemoryDomain(MemoryKind::kDevice), driver_(std::move(driver)), image_(image) {}
+    : MemoryDomain(MemoryKind::kDevice), driver_(std::move(driver)), image_(image), process_(ProcessNumber()) {}
 
 CudaDomain::~CudaDomain() { slots_.ForgetDevice(); }
 

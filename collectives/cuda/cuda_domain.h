@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "collectives/cuda/cuda_device.h"
+#include "collectives/cuda/cuda_mappings.h"
 #include "collectives/cuda/device_ranges.h"
 #include "collectives/cuda/pinned_slots.h"
 #include "collectives/reduce/memory_domain.h"
@@ -73,6 +74,9 @@ class CudaDomain final : public MemoryDomain {
 
   const cuda::Driver& driver() const { return *driver_; }
   const PinnedSlots& slots() const { return slots_; }
+  CudaMappings& mappings() { return mappings_; }
+  // A number that no other process of the host has.
+  uint64_t process() const { return process_; }
 
  private:
   // Refuses memory that ends before `bytes` bytes from `pointer`, which lies at `place`.
@@ -82,6 +86,8 @@ class CudaDomain final : public MemoryDomain {
   const std::span<const std::byte> image_;
   PinnedSlots slots_;
   DeviceRanges ranges_;  // Of the buffers of calls.
+  CudaMappings mappings_;
+  const uint64_t process_;
   mutable std::mutex mutex_;
   std::vector<std::unique_ptr<CudaDevice>> devices_;  // As they were first used.
   std::mutex streams_mutex_;                          // Guards what follows. Not held while the driver is called.

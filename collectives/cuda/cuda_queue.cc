@@ -7,15 +7,20 @@
 namespace annulus {
 
 CudaQueue::CudaQueue(CudaDomain* domain, ReduceOn on)
-    : DomainQueue(MemoryKind::kDevice), domain_(domain), on_(on), places_(domain->driver(), domain->slots()) {}
+    : DomainQueue(MemoryKind::kDevice),
+      domain_(domain),
+      on_(on),
+      places_(domain->driver(), domain->slots()),
+      sharing_(domain, on) {}
 
 CudaQueue::~CudaQueue() = default;
 
 Status CudaQueue::FindWork(const SliceOp& op, size_t* index) {
-  ANNULUS_RETURN_IF_ERROR(places_.Find(op));
+  if (op.device < 0) ANNULUS_RETURN_IF_ERROR(places_.Find(op));
+  const int found_device = op.device < 0 ? places_.device() : op.device;
   // Operations reach a queue only after a buffer was found on a GPU. If none of this one is, any GPU will do.
   const int unknown = works_.empty() ? 0 : works_.front().first;
-  const int number = places_.device() < 0 ? unknown : places_.device();
+  const int number = found_device < 0 ? unknown : found_device;
   const auto found =
       std::find_if(works_.begin(), works_.end(), [number](const auto& work) { return work.first == number; });
   *index = static_cast<size_t>(found - works_.begin());
@@ -25,7 +30,7 @@ Status CudaQueue::FindWork(const SliceOp& op, size_t* index) {
   ANNULUS_RETURN_IF_ERROR(domain_->Use(number, &device));
   ANNULUS_RETURN_IF_ERROR(CudaStreams::Open(*device, &streams));
   works_.emplace_back(number, std::make_unique<CudaWork>(std::move(streams), on_));
-  return places_.Find(op);  // The slots are pinned now.
+  return op.device < 0 ? places_.Find(op) : Status();  // The slots are pinned now.
 }
 
 Status CudaQueue::SubmitAsync(const SliceOp& op, Ticket* ticket) {

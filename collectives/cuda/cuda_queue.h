@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "collectives/cuda/cuda_sharing.h"
 #include "collectives/cuda/cuda_work.h"
 #include "collectives/cuda/operand_places.h"
 #include "collectives/reduce/domain_queue.h"
@@ -25,6 +26,7 @@ class CudaQueue final : public DomainQueue {
   CudaQueue(CudaDomain* domain, ReduceOn on);
   ~CudaQueue() override;
 
+  SharedMemory* shared() override { return &sharing_; }
   void Drain() override;
 
  private:
@@ -34,12 +36,14 @@ class CudaQueue final : public DomainQueue {
   Status SubmitAsync(const SliceOp& op, Ticket* ticket) override;
   Status PollAsync(Ticket ticket, bool* done) override;
 
-  // Finds the places of all operands, and the work on one of their GPUs, by its index.
+  // Finds the work on the GPU with one of the operands, by its index, and the places of all unless the operation says
+  // that this GPU reaches them.
   Status FindWork(const SliceOp& op, size_t* index);
 
   CudaDomain* const domain_;
   const ReduceOn on_;
   OperandPlaces places_;
+  CudaSharing sharing_;
   std::vector<std::pair<int, std::unique_ptr<CudaWork>>> works_;  // By number of the GPU, as they were first used.
   Status error_;                                                  // Sticks.
 };

@@ -9,7 +9,7 @@ namespace {
 constexpr size_t kWordBytes = 64;  // A cache line each: the CPU polls one while the GPU writes another.
 constexpr size_t kWordsBytes = CudaStreams::kWords * kWordBytes;
 constexpr size_t kListBytes = cuda::kMostListed * sizeof(std::byte*);
-constexpr size_t kListsBytes = CudaStreams::kWords * kListBytes;
+constexpr size_t kListsBytes = CudaStreams::kWords * 2 * kListBytes;
 constexpr size_t kPinnedBytes = kWordsBytes + kListsBytes + CudaStreams::kStagingBytes;
 // Above what the user's streams have by default: a rank that waits for a slice holds up the others.
 constexpr int kPriority = -1;
@@ -126,7 +126,10 @@ uint32_t* CudaStreams::CounterAt(int word) const {
   return cuda::FromDevice<uint32_t>(counters_ + static_cast<size_t>(word) * kWordBytes);
 }
 const std::byte** CudaStreams::ListAt(int word) const {
-  return reinterpret_cast<const std::byte**>(pinned_ + kWordsBytes + static_cast<size_t>(word) * kListBytes);
+  return reinterpret_cast<const std::byte**>(pinned_ + kWordsBytes + static_cast<size_t>(word) * 2 * kListBytes);
+}
+std::byte** CudaStreams::TargetsAt(int word) const {
+  return reinterpret_cast<std::byte**>(reinterpret_cast<std::byte*>(ListAt(word)) + kListBytes);
 }
 std::span<std::byte> CudaStreams::staging() const { return {pinned_ + kWordsBytes + kListsBytes, kStagingBytes}; }
 

@@ -46,10 +46,11 @@ class CudaStreams {
 
   // Whether word number `word` has become `value`. Then the results of that work can be seen.
   bool IsDone(int word, uint32_t value) const { return __atomic_load_n(WordAt(word), __ATOMIC_ACQUIRE) == value; }
-  // Where a kernel finds the word, its counter of blocks, and a list of cuda::kMostListed sources.
+  // Where a kernel finds the word, its counter of blocks, and lists of cuda::kMostListed sources and destinations.
   uint32_t* WordAt(int word) const;
   uint32_t* CounterAt(int word) const;
   const std::byte** ListAt(int word) const;
+  std::byte** TargetsAt(int word) const;
   std::span<std::byte> staging() const;
 
  private:

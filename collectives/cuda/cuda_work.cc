@@ -47,13 +47,17 @@ Status CudaWork::Submit(const SliceOp& op, const OperandPlaces& places, Ticket* 
 Status CudaWork::Start(const SliceOp& given, const OperandPlaces& places, int index) {
   const SliceOp op = PlainForm(given);
   const cuda::Function kernel = has_kernels_ ? streams_->device().KernelFor(op.type, op.op) : nullptr;
-  const bool reaches_all = !places.Has(Place::kPageable) && !places.is_mixed();
+  const bool is_shared = op.device >= 0;
+  const bool reaches_all = is_shared || (!places.Has(Place::kPageable) && !places.is_mixed());
   // A copy to one place needs no kernel.
-  if (reaches_all && IsPlainCopy(op) && op.dst[1] == nullptr) return StartCopy(op, places, index);
+  if (!is_shared && reaches_all && IsPlainCopy(op) && op.dst[1] == nullptr) return StartCopy(op, places, index);
   // Kernels scale the sources of sums only, and read lists of some length.
-  const bool fits = op.num_sources <= cuda::kMostListed && (op.scaled_source < 0 || op.op == ReduceOp::kSum);
+  const int most = std::max(op.num_sources, op.num_more);
+  const bool fits = most <= cuda::kMostListed && (op.scaled_source < 0 || op.op == ReduceOp::kSum);
   if (reaches_all && fits && kernel != nullptr && op.custom.user == nullptr)
-    return StartSlice(op, places, kernel, index);
+    return StartSlice(op, !is_shared && places.Has(Place::kPinned), kernel, index);
+  // Staging has room for two destinations; whoever asks for more has asked for a kernel first.
+  if (is_shared || op.num_more > 0) return {Code::kUnsupported, "no kernel of the GPU does this operation"};
   entries_[static_cast<size_t>(index)].is_staged = true;
   staged_.Add(index, op, places.all());
   return AdvanceStaged();
@@ -66,7 +70,7 @@ Status CudaWork::StartCopy(const SliceOp& op, const OperandPlaces& places, int i
   return streams_->Signal(kind, index, entries_[static_cast<size_t>(index)].value);
 }
 
-Status CudaWork::StartSlice(const SliceOp& op, const OperandPlaces& places, cuda::Function kernel, int index) {
+Status CudaWork::StartSlice(const SliceOp& op, bool touches_host, cuda::Function kernel, int index) {
   if (slices_ > 0 && kernel != kernel_) ANNULUS_RETURN_IF_ERROR(Flush());
   kernel_ = kernel;
   cuda::KernelSlice* const slice = &batch_.slices[slices_++];
@@ -80,6 +84,12 @@ Status CudaWork::StartSlice(const SliceOp& op, const OperandPlaces& places, cuda
     std::copy_n(op.src, op.num_sources, list);
     slice->many = list;
   }
+  if (op.num_more > 0) {
+    std::byte** const list = streams_->TargetsAt(index);
+    std::copy_n(op.more, op.num_more, list);
+    slice->more = list;
+  }
+  slice->num_more = static_cast<int16_t>(op.num_more);
   slice->count = op.count;
   slice->factor = op.custom.factor;
   slice->divisor = op.divisor;
@@ -89,7 +99,7 @@ Status CudaWork::StartSlice(const SliceOp& op, const OperandPlaces& places, cuda
   slice->done_value = entries_[static_cast<size_t>(index)].value;
   slice->finished_blocks = streams_->CounterAt(index);
   most_bytes_ = std::max(most_bytes_, op.count * TypeBytes(op.type));
-  touches_host_ |= places.Has(Place::kPinned);
+  touches_host_ |= touches_host;
   return slices_ == cuda::kMaxSlices ? Flush() : Status();
 }
 

@@ -32,7 +32,8 @@ class CudaWork {
   CudaWork(const CudaWork&) = delete;
   CudaWork& operator=(const CudaWork&) = delete;
 
-  // As those of DomainQueue. `places` are those of op's operands; of those on a GPU one at least is on this one.
+  // As those of DomainQueue. `places` are those of op's operands, unless it says that this GPU reaches them; of those
+  // on a GPU one at least is on this one.
   Status Submit(const SliceOp& op, const OperandPlaces& places, Ticket* ticket);
   Status Poll(Ticket ticket, bool* done);
   void Drain();
@@ -54,7 +55,7 @@ class CudaWork {
 
   Status Start(const SliceOp& given, const OperandPlaces& places, int index);
   Status StartCopy(const SliceOp& op, const OperandPlaces& places, int index);
-  Status StartSlice(const SliceOp& op, const OperandPlaces& places, cuda::Function kernel, int index);
+  Status StartSlice(const SliceOp& op, bool touches_host, cuda::Function kernel, int index);
   // Launches the slices that wait.
   Status Flush();
   Status AdvanceStaged();

@@ -72,14 +72,18 @@ void Engine::Start(const Call& call, const Buffers& buffers) {
   work_.links = links_;
   work_.monitor = monitor_;
   work_.segments = buffers.segments;
-  const ScheduleParams params = Plan(call, buffers);
-  work_.streams_output = StreamsOutput(call, buffers, params.algorithm);
+  params_ = Plan(call, buffers);
+  work_.streams_output = StreamsOutput(call, buffers, params_.algorithm);
   work_.short_polls = short_polls_;
-  current_ = runners_[static_cast<size_t>(params.algorithm)].get();
-  ANNULUS_CHECK(current_ != nullptr);
-  current_->Start(params, &work_);
+  StartRunner();
   repeatable_ = current_->repeatable();
   running_ = true;
+}
+
+void Engine::StartRunner() {
+  current_ = runners_[static_cast<size_t>(params_.algorithm)].get();
+  ANNULUS_CHECK(current_ != nullptr);
+  current_->Start(params_, &work_);
 }
 
 void Engine::StartAgain(uint64_t sequence, const void* input, void* output) {
@@ -105,6 +109,11 @@ static Status ReductionFailed(int rank, int32_t failure) {
 
 Status Engine::Progress(bool* moved) {
   Status status = current_->Progress(moved);
+  if (current_->declined()) [[unlikely]] {
+    params_.algorithm = params_.if_declined;
+    StartRunner();
+    *moved = true;
+  }
   if (current_->done()) running_ = false;
   if (work_.custom.user != nullptr) [[unlikely]] {
     const int32_t failure = work_.custom.user->failure.load(std::memory_order_relaxed);

@@ -88,6 +88,8 @@ class Engine {
   static constexpr int kShortPolls = 64;
 
   void MakeRunners(SlotMemory* staging);
+  // Starts the work with the runner of params_.
+  void StartRunner();
   AlgorithmJob job() const { return {settings_, topology_}; }
   bool StreamsOutput(const Call& call, const Buffers& buffers, Algorithm algorithm) const;
   ScheduleParams Plan(const Call& call, const Buffers& buffers);
@@ -100,6 +102,7 @@ class Engine {
   const Links* const links_;
   Monitor* const monitor_;
   Work work_;
+  ScheduleParams params_;  // Of the latest collective.
   size_t stream_bytes_ = SIZE_MAX;
   int short_polls_ = kShortPolls;
   std::array<std::unique_ptr<Runner>, kAlgorithmCount> runners_;  // By Algorithm; null if unused in the job.

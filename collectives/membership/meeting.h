@@ -31,6 +31,9 @@ class Meeting {
   // Sets where this rank can be reached: by transport, as in Member.
   void SetAddresses(std::vector<std::string> addresses, std::vector<std::string> reasons);
 
+  // Whether this rank has memory domains beside host memory.
+  void SetHasDevices(bool has_devices) { own_.member.has_devices = has_devices; }
+
   // Meets the others: exchanges what ranks say of themselves. Errors: those of Bootstrap.
   Status Join(Deadline deadline, const GiveUp& give_up);
 

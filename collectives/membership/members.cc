@@ -82,6 +82,7 @@ Topology FindTopology(TransportList transports, std::span<const Member> members)
   topology.far = CommonTransport(transports, members, true);
   topology.by_system_calls = HasSystemCalls(transports, members);
   topology.ranks_per_core = MostRanksPerCore(members);
+  topology.have_devices = std::ranges::all_of(members, &Member::has_devices);
   return topology;
 }
 

@@ -19,6 +19,7 @@ struct Member {
   CoreSet cores;                       // Cores on which its process may run.
   std::vector<std::string> addresses;  // By index in the list of transports; "" = not usable on that rank.
   std::vector<std::string> reasons;    // By the same index, why it is not usable there; "" = off, or usable.
+  bool has_devices = false;            // Whether it has memory domains beside host memory.
 };
 
 // What the transport between two ranks is chosen by. It refers to `members`.

@@ -87,6 +87,7 @@ std::string Encode(const PeerInfo& info) {
   out.U64(info.memory_bytes);
   out.U32(info.member.cores.count);
   out.U64(info.member.cores.digest);
+  out.U32(info.member.has_devices ? 1 : 0);
   for (const std::string& address : info.member.addresses) out.Text(address, kLargestPeerText);
   for (const std::string& reason : info.member.reasons) out.Text(reason, kLargestReason);
   for (const std::string& text : info.further) out.Text(text, kLargestPeerText);
@@ -108,6 +109,7 @@ Status Decode(const std::string& blob, int rank, size_t addresses, PeerInfo* inf
   info->memory_bytes = in.U64();
   info->member.cores.count = in.U32();
   info->member.cores.digest = in.U64();
+  info->member.has_devices = in.U32() == 1;
   info->member.addresses.clear();
   for (size_t i = 0; i < addresses; ++i) info->member.addresses.push_back(in.Text(kLargestPeerText));
   info->member.reasons.clear();

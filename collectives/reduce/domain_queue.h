@@ -13,6 +13,7 @@
 
 #include "base/status.h"
 #include "collectives/reduce/reducer.h"
+#include "collectives/reduce/shared_memory.h"
 #include "transport/memory/memory_kind.h"
 
 namespace annulus {
@@ -51,6 +52,9 @@ class DomainQueue {
   // An eventfd that becomes readable whenever submitted work finishes; the watcher empties it. Does not change, and
   // belongs to the queue. -1: there is none, and only polling tells.
   virtual int wake_fd() const { return -1; }
+
+  // How other processes reach the domain's memory, and this one theirs; null: they do not.
+  virtual SharedMemory* shared() { return nullptr; }
 
   // Returns once no submitted operation accesses memory any more. Operations that have not begun may be dropped. Takes
   // as long as the work that is under way, which never waits for a host or a peer.

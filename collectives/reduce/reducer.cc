@@ -175,10 +175,7 @@ void Copy(const SliceOp& op) {
   }
 }
 
-}  // namespace
-
-void RunOnHost(const SliceOp& op) {
-  if (op.count == 0) return;
+void FillOneOrTwo(const SliceOp& op) {
   const bool copies = op.num_sources == 1 && op.scaled_source < 0;
   // A user-defined function is called as rarely as possible.
   const bool streams = (op.streams[0] || op.streams[1]) && op.custom.user == nullptr;
@@ -189,6 +186,16 @@ void RunOnHost(const SliceOp& op) {
   const Pass pass{{op.dst[0], op.dst[1]}, op.inline_src[0], op.inline_src[1], op.count, op.divisor};
   if (op.custom.user != nullptr) return CombineByUser(pass, op.type, *op.custom.user);
   CombineTwo(pass, op.type, op.op);
+}
+
+}  // namespace
+
+void RunOnHost(const SliceOp& op) {
+  if (op.count == 0) return;
+  FillOneOrTwo(op);
+  for (int i = 0; i < op.num_more; ++i) {
+    if (op.more[i] != op.dst[0]) std::memcpy(op.more[i], op.dst[0], op.count * TypeBytes(op.type));
+  }
 }
 
 }  // namespace annulus

@@ -39,14 +39,16 @@ struct CustomReduction {
   const UserReduction* user = nullptr;  // If not null, combines in place of ReduceOp.
 };
 
-// One operation on a slice: dst[0] (and dst[1], when not null) = src[0] op src[1] op ... op src[num_sources - 1],
-// folded from the left and rounded after each step; with one source it is a copy. Source number `scaled_source` is
-// first multiplied by custom.factor and rounded.
+// One operation on a slice: dst[0] (and dst[1], when not null, and all of `more`) = src[0] op src[1] op ... op
+// src[num_sources - 1], folded from the left and rounded after each step; with one source it is a copy. Source number
+// `scaled_source` is first multiplied by custom.factor and rounded.
 struct SliceOp {
   std::byte* dst[2] = {nullptr, nullptr};
   // Whether dst[i] is written past the caches, which pays when this processor will not read it soon. Only a hint; other
   // processors see the result as with plain stores.
   bool streams[2] = {false, false};
+  std::byte* const* more = nullptr;  // num_more further destinations; alive until the work is done.
+  int num_more = 0;
   const std::byte* const* src = nullptr;  // num_sources pointers, when num_sources > 2; alive until the work is done.
   const std::byte* inline_src[2] = {nullptr, nullptr};  // Used when num_sources <= 2.
   int num_sources = 0;
@@ -56,6 +58,8 @@ struct SliceOp {
   uint32_t divisor = 0;  // ReduceOp::kAvg at the last hop: the number of ranks; otherwise 0.
   CustomReduction custom;
   int scaled_source = -1;  // -1: none.
+  // Number of a device of the queue that reaches all operands, so that it need not look; -1: not known.
+  int device = -1;
 };
 
 // Runs the operation now, on the calling thread.

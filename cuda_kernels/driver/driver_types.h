@@ -38,8 +38,10 @@ enum class DeviceAttribute : int {
 enum class PointerAttribute : int {
   kContext = 1,
   kMemoryType = 2,
+  kBufferId = 7,  // No two allocations of a process have the same.
   kIsManaged = 8,
   kDeviceOrdinal = 9,
+  kIsLegacyIpcCapable = 10,  // Whether IpcGetMemHandle takes it.
   kRangeStart = 11,
   kRangeSize = 12,
 };
@@ -65,6 +67,15 @@ constexpr unsigned kWriteValueDefault = 0;
 // Until the word, as a number that wraps around, has reached the value.
 constexpr unsigned kWaitValueReached = 0;
 constexpr unsigned kEventWithoutTime = 2;
+constexpr unsigned kIpcLazyPeerAccess = 1;
+
+struct Uuid {
+  unsigned char bytes[16];
+};
+// Of an allocation, for other processes of the host.
+struct IpcMemHandle {
+  unsigned char bytes[64];
+};
 
 using Device = int;
 using DevicePointer = unsigned long long;

@@ -60,6 +60,10 @@ static_assert(Equal(DeviceAttribute::kComputeCapabilityMinor, CU_DEVICE_ATTRIBUT
 static_assert(Equal(DeviceAttribute::kCanUseHostPointerForRegisteredMemory,
                     CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM));
 static_assert(Equal(PointerAttribute::kMemoryType, CU_POINTER_ATTRIBUTE_MEMORY_TYPE));
+static_assert(Equal(PointerAttribute::kBufferId, CU_POINTER_ATTRIBUTE_BUFFER_ID));
+static_assert(Equal(PointerAttribute::kIsLegacyIpcCapable, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE));
+static_assert(Equal(kIpcLazyPeerAccess, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+static_assert(sizeof(IpcMemHandle) == sizeof(CUipcMemHandle) && sizeof(Uuid) == sizeof(CUuuid));
 static_assert(Equal(PointerAttribute::kIsManaged, CU_POINTER_ATTRIBUTE_IS_MANAGED));
 static_assert(Equal(PointerAttribute::kDeviceOrdinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL));
 static_assert(Equal(PointerAttribute::kContext, CU_POINTER_ATTRIBUTE_CONTEXT));

@@ -1,7 +1,10 @@
-// One memory file per allocation, mapped without any rights for users and readable and writable for the device.
+// One memory file per allocation, mapped without any rights for users and readable and writable for the device. It
+// stays open, so that other processes find it.
 #include "tests/device/sim_memory.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,12 +21,27 @@ std::byte* SimMemory::Allocate(size_t bytes) {
   bytes = std::max<size_t>(bytes, 1);
   const int fd = memfd_create("annulus-sim-device", MFD_CLOEXEC);
   ANNULUS_CHECK(fd >= 0 && ftruncate(fd, static_cast<off_t>(bytes)) == 0);
-  void* shown = mmap(nullptr, bytes, PROT_NONE, MAP_SHARED, fd, 0);
-  void* alias = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  return Map(fd, bytes);
+}
+
+std::byte* SimMemory::Map(int file, size_t bytes) {
+  void* shown = mmap(nullptr, bytes, PROT_NONE, MAP_SHARED, file, 0);
+  void* alias = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   ANNULUS_CHECK(shown != MAP_FAILED && alias != MAP_FAILED);
-  close(fd);
-  regions_[static_cast<std::byte*>(shown)] = {static_cast<std::byte*>(alias), bytes};
+  regions_[static_cast<std::byte*>(shown)] = {static_cast<std::byte*>(alias), bytes, file};
   return static_cast<std::byte*>(shown);
+}
+
+std::byte* SimMemory::Adopt(const std::string& file, size_t bytes) {
+  const int fd = open(file.c_str(), O_RDWR | O_CLOEXEC);
+  struct stat found {};
+  if (fd >= 0 && fstat(fd, &found) == 0 && static_cast<size_t>(found.st_size) == bytes) return Map(fd, bytes);
+  if (fd >= 0) close(fd);
+  return nullptr;
+}
+
+std::string SimMemory::FileOf(const std::byte* shown) const {
+  return "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(regions_.at(shown).file);
 }
 
 void SimMemory::Free(std::byte* shown, bool keeps_address) {
@@ -36,6 +54,7 @@ void SimMemory::Free(std::byte* shown, bool keeps_address) {
     ANNULUS_CHECK(mmap(shown, region->second.bytes, PROT_NONE, kReserved, -1, 0) == shown);
   }
   munmap(region->second.alias, region->second.bytes);
+  close(region->second.file);
   regions_.erase(region);
 }
 

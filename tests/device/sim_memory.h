@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <map>
+#include <string>
 
 namespace annulus {
 
@@ -17,7 +18,11 @@ class SimMemory {
 
   // Returns the untouchable address.
   std::byte* Allocate(size_t bytes);
-  // `shown` was returned by Allocate. `keeps_address`: nothing ever comes to that address again.
+  // Memory that the process with that file has: its other end of Allocate. Null: there is no such file any more.
+  std::byte* Adopt(const std::string& file, size_t bytes);
+  // The path by which any process of the user finds the memory that begins at `shown`, as long as it is allocated.
+  std::string FileOf(const std::byte* shown) const;
+  // `shown` was returned by Allocate or Adopt. `keeps_address`: nothing ever comes to that address again.
   void Free(std::byte* shown, bool keeps_address = false);
 
   // Where the device finds [address, address + bytes): in the alias, or as it is when it is not device memory.
@@ -29,8 +34,10 @@ class SimMemory {
   struct Region {
     std::byte* alias;
     size_t bytes;
+    int file;
   };
   using Regions = std::map<const std::byte*, Region>;  // By the address that users see.
+  std::byte* Map(int file, size_t bytes);
   Regions::const_iterator Find(const std::byte* address) const;
 
   Regions regions_;

@@ -27,6 +27,7 @@ struct FakeOptions {
   bool captures_graph = false;    // Another thread captures a graph, in global mode.
   bool other_context = false;     // What Allocate gives belongs to a context that is not the primary one.
   bool keeps_addresses = false;   // No memory comes where memory was freed.
+  bool shares_memory = true;      // Its memory can be reached by other processes.
   size_t allocation_bytes = 0;    // If any, what is allocated seems to consist of so many bytes each.
 };
 
@@ -58,6 +59,7 @@ struct FakeCounts {
   int pending = 0;  // Pieces of work that are not done.
   int libraries = 0;
   int64_t pinned_ranges = 0;
+  int64_t mappings = 0;     // Of other processes' memory.
   int64_t allocations = 0;  // Device memory allocated by the driver's functions, not by Allocate.
 };
 

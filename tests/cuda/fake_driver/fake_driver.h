@@ -154,6 +154,9 @@ class FakeDriver final : public FakeControl {
       if (attributes[i] == PointerAttribute::kRangeStart)
         *static_cast<DevicePointer*>(values[i]) = ToDevice(piece.begin);
       if (attributes[i] == PointerAttribute::kRangeSize) *static_cast<size_t*>(values[i]) = piece.bytes;
+      if (attributes[i] == PointerAttribute::kBufferId) *static_cast<uint64_t*>(values[i]) = IdOf(pointer);
+      if (attributes[i] == PointerAttribute::kIsLegacyIpcCapable)
+        *static_cast<unsigned*>(values[i]) = device >= 0 && options_.shares_memory;
     }
     return Result::kSuccess;
   }
@@ -196,6 +199,23 @@ class FakeDriver final : public FakeControl {
     const bool freed = gpu_->WithMemory([=](FakeMemory* all) { return all->Free(memory); });
     if (freed) --counts_.allocations;
     return freed ? Result::kSuccess : Result::kInvalidValue;
+  }
+
+  Result ExportMemory(const std::byte* memory, IpcMemHandle* handle) {
+    if (!options_.shares_memory) return Result::kNotSupported;
+    const bool is_there = gpu_->WithMemory([=](FakeMemory* all) { return all->Export(memory, handle); });
+    return is_there ? Result::kSuccess : Result::kInvalidValue;
+  }
+  Result ImportMemory(const IpcMemHandle& handle, std::byte** memory) {
+    *memory = gpu_->WithMemory([&](FakeMemory* all) { return all->Import(Device(), handle); });
+    counts_.mappings += *memory != nullptr;
+    return *memory != nullptr ? Result::kSuccess : Result::kInvalidContext;
+  }
+  Result CloseMemory(std::byte* memory) {
+    MustBeIdle(memory, "a mapping is closed");
+    --counts_.mappings;
+    return gpu_->WithMemory([=](FakeMemory* all) { return all->Free(memory); }) ? Result::kSuccess
+                                                                                : Result::kInvalidValue;
   }
 
   FakeKernel* FindKernel(const std::string& name) {
@@ -247,6 +267,9 @@ class FakeDriver final : public FakeControl {
     size_t bytes_ = 0;
   };
 
+  uint64_t IdOf(const std::byte* memory) const {
+    return gpu_->WithMemory([=](FakeMemory* all) { return all->IdOf(memory); });
+  }
   // The part of an allocation that the driver tells as one.
   MemoryRange PieceOf(const MemoryRange& range, const std::byte* pointer, int device) const {
     const size_t bytes = options_.allocation_bytes;

@@ -76,6 +76,12 @@ struct Functions {
                                                                      : 1;
     return Result::kSuccess;
   }
+  static Result DeviceGetUuid(Uuid* uuid, Device device) {
+    if (!Fake().IsHandle(device)) return Result::kInvalidValue;
+    *uuid = Uuid();
+    std::memcpy(uuid->bytes, &device, sizeof device);
+    return Result::kSuccess;
+  }
   static Result DevicePrimaryCtxRetain(Context* context, Device device) {
     return Without("cuDevicePrimaryCtxRetain", [&] { return Fake().Retain(context, device); });
   }
@@ -132,6 +138,20 @@ struct Functions {
                                      DevicePointer pointer) {
     return Without("cuPointerGetAttributes",
                    [&] { return Fake().Attributes(count, attributes, values, FromDevice(pointer)); });
+  }
+  static Result IpcGetMemHandle(IpcMemHandle* handle, DevicePointer memory) {
+    return Without("cuIpcGetMemHandle", [&] { return Fake().ExportMemory(FromDevice(memory), handle); });
+  }
+  static Result IpcOpenMemHandle(DevicePointer* memory, IpcMemHandle handle, unsigned) {
+    return OutsideGraphs("cuIpcOpenMemHandle", [&] {
+      std::byte* mapped = nullptr;
+      const Result result = Fake().ImportMemory(handle, &mapped);
+      *memory = ToDevice(mapped);
+      return result;
+    });
+  }
+  static Result IpcCloseMemHandle(DevicePointer memory) {
+    return OutsideGraphs("cuIpcCloseMemHandle", [&] { return Fake().CloseMemory(FromDevice(memory)); });
   }
 
   static Result ThreadExchangeStreamCaptureMode(CaptureMode* mode) {

@@ -227,6 +227,16 @@ bool FakeGpu::RunSlice(int device, const std::string& kernel, KernelSlice slice,
     dst = memory_.Access(device, dst, bytes);
     if (dst == nullptr) return false;
   }
+  std::vector<std::byte*> more;
+  if (slice.num_more > 0) {
+    const auto* const list = reinterpret_cast<const std::byte*>(slice.more);
+    if (memory_.Access(device, list, slice.num_more * sizeof(std::byte*)) == nullptr) return false;
+  }
+  for (int i = 0; i < slice.num_more; ++i) {
+    more.push_back(memory_.Access(device, slice.more[i], bytes));
+    if (more.back() == nullptr) return false;
+  }
+  slice.more = more.data();
   // The counter of blocks is 0 between launches.
   const auto* const counter = reinterpret_cast<const uint32_t*>(
       memory_.Access(device, reinterpret_cast<const std::byte*>(slice.finished_blocks), sizeof(uint32_t)));
@@ -251,6 +261,9 @@ Result FakeGpu::Launch(int stream, const std::string& kernel, const KernelBatch&
     for (const std::byte* dst : slice.dst) {
       if (dst != nullptr) own.written.push_back({dst, bytes});
     }
+    for (int k = 0; k < slice.num_more; ++k) own.written.push_back({slice.more[k], bytes});
+    if (slice.num_more > 0)
+      own.read.push_back({reinterpret_cast<const std::byte*>(slice.more), slice.num_more * sizeof(std::byte*)});
     if (slice.num_sources > 2) {
       own.read.push_back({reinterpret_cast<const std::byte*>(slice.many), slice.num_sources * sizeof(std::byte*)});
     }

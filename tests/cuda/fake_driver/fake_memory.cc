@@ -1,8 +1,13 @@
 #include "tests/cuda/fake_driver/fake_memory.h"
 
+#include <unistd.h>
+
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <iterator>
+#include <string>
+#include <string_view>
 
 namespace annulus::cuda {
 namespace {
@@ -19,10 +24,47 @@ MemoryRange PagesOf(const std::byte* memory, size_t bytes) {
 
 std::byte* FakeMemory::Allocate(int device, size_t bytes) {
   std::byte* const memory = memory_.Allocate(bytes);
-  allocations_[memory] = {device, bytes};
+  allocations_[memory] = {device, bytes, ++last_id_};
   // As memory that others had before.
   std::memset(memory_.Translate(memory, bytes), 0xa5, bytes);
   return memory;
+}
+
+// A name is the owner's process, its file and the size.
+bool FakeMemory::Export(const std::byte* memory, IpcMemHandle* handle) const {
+  const auto allocation = allocations_.find(memory);
+  if (allocation == allocations_.end()) return false;
+  const std::string file = memory_.FileOf(memory);
+  *handle = IpcMemHandle();
+  const uint64_t numbers[] = {allocation->second.bytes, allocation->second.id};
+  static_assert(sizeof numbers < sizeof handle->bytes);
+  std::memcpy(handle->bytes, numbers, sizeof numbers);
+  std::snprintf(reinterpret_cast<char*>(handle->bytes) + sizeof numbers, sizeof handle->bytes - sizeof numbers, "%s",
+                file.c_str());
+  return true;
+}
+
+std::byte* FakeMemory::Import(int device, const IpcMemHandle& handle) {
+  uint64_t numbers[2];
+  std::memcpy(numbers, handle.bytes, sizeof numbers);
+  const char* const file = reinterpret_cast<const char*>(handle.bytes) + sizeof numbers;
+  // A driver refuses its own process's memory.
+  if (std::string_view(file).starts_with("/proc/" + std::to_string(getpid()) + "/")) return nullptr;
+  std::byte* const memory = memory_.Adopt(file, numbers[0]);
+  if (memory != nullptr) allocations_[memory] = {device, numbers[0], ++last_id_};
+  return memory;
+}
+
+std::map<const std::byte*, FakeMemory::Allocation>::const_iterator FakeMemory::Find(const std::byte* memory) const {
+  const auto after = allocations_.upper_bound(memory);
+  if (after == allocations_.begin()) return allocations_.end();
+  const auto allocation = std::prev(after);
+  return memory < allocation->first + allocation->second.bytes ? allocation : allocations_.end();
+}
+
+uint64_t FakeMemory::IdOf(const std::byte* memory) const {
+  const auto allocation = Find(memory);
+  return allocation == allocations_.end() ? 0 : allocation->second.id;
 }
 
 bool FakeMemory::Free(const std::byte* memory) {
@@ -32,10 +74,8 @@ bool FakeMemory::Free(const std::byte* memory) {
 }
 
 int FakeMemory::DeviceOf(const std::byte* memory) const {
-  const auto after = allocations_.upper_bound(memory);
-  if (after == allocations_.begin()) return -1;
-  const auto allocation = std::prev(after);
-  return memory < allocation->first + allocation->second.bytes ? allocation->second.device : -1;
+  const auto allocation = Find(memory);
+  return allocation == allocations_.end() ? -1 : allocation->second.device;
 }
 
 MemoryRange FakeMemory::AllocationAt(const std::byte* memory) const {

@@ -26,6 +26,12 @@ class FakeMemory {
   explicit FakeMemory(bool keeps_addresses) : keeps_addresses_(keeps_addresses) {}
 
   std::byte* Allocate(int device, size_t bytes);
+  // A name of the allocation that begins at `memory`, for other processes; false: none does.
+  bool Export(const std::byte* memory, IpcMemHandle* handle) const;
+  // The memory that another process has under that name, as `device` sees it here; null: it has none.
+  std::byte* Import(int device, const IpcMemHandle& handle);
+  // Different for each allocation, 0 where there is none.
+  uint64_t IdOf(const std::byte* memory) const;
   // False: nothing was allocated there.
   bool Free(const std::byte* memory);
   // The device whose memory it is, -1 when it is no device's.
@@ -51,11 +57,14 @@ class FakeMemory {
   struct Allocation {
     int device;
     size_t bytes;
+    uint64_t id;
   };
+  std::map<const std::byte*, Allocation>::const_iterator Find(const std::byte* memory) const;
 
   const bool keeps_addresses_;
   SimMemory memory_;
   std::map<const std::byte*, Allocation> allocations_;
+  uint64_t last_id_ = 0;
   std::map<const std::byte*, size_t> pinned_;  // Bytes by begin, as they were given.
 };
 

@@ -1,0 +1,235 @@
+#include "collectives/algorithms/shared_fold/shared_fold.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "collectives/algorithms/two_hop/two_hop_schedule.h"
+
+namespace annulus {
+namespace {
+
+// Bytes of a rank's input and of its output.
+size_t InputBytes(const ScheduleParams& p) {
+  return p.count * p.element_bytes * (IsReduceScatter(p.kind) ? static_cast<size_t>(p.nranks) : 1);
+}
+size_t OutputBytes(const ScheduleParams& p) {
+  return p.count * p.element_bytes * (IsAllgather(p.kind) ? static_cast<size_t>(p.nranks) : 1);
+}
+
+bool IsSameDevice(const SharedPlace& a, const SharedPlace& b) {
+  return std::memcmp(a.device, b.device, sizeof a.device) == 0;
+}
+
+}  // namespace
+
+SharedFold::SharedFold(int rank, const AlgorithmJob& job, const Links* links)
+    : rank_(rank),
+      nranks_(job.nranks()),
+      hop_(rank, nranks_, links, /*counts=*/false),
+      offers_(static_cast<size_t>(nranks_)),
+      inputs_(static_cast<size_t>(nranks_)),
+      outputs_(static_cast<size_t>(nranks_)),
+      folds_(static_cast<size_t>(nranks_)) {
+  for (int k = 1; k < nranks_; ++k) endpoints_.push_back(links->At((rank + k) % nranks_, 0));
+  folds_of_.reserve(static_cast<size_t>(nranks_));
+}
+
+size_t SharedFold::MemoryBytes(int nranks) {
+  constexpr size_t kPerRank = sizeof(Endpoint*) + sizeof(Offer) + sizeof(int) + 2 * sizeof(std::byte*) + sizeof(Fold);
+  return sizeof(SharedFold) + static_cast<size_t>(nranks) * kPerRank;
+}
+
+void SharedFold::Start(const ScheduleParams& params, const Work* work) {
+  Release();
+  params_ = params;
+  work_ = work;
+  saying_ = *work;
+  queue_ = work->input.queue;
+  shared_ = queue_ != nullptr && queue_ == work->output.queue ? queue_->shared() : nullptr;
+  own_ = MakeOffer();
+  if (hop_.most_bytes() < sizeof own_) return Decline();
+  StartHop(Stage::kOffers, &own_, sizeof own_);
+}
+
+SharedFold::Offer SharedFold::MakeOffer() {
+  Offer offer;
+  if (shared_ == nullptr || work_->custom.scales || work_->custom.user != nullptr) return offer;
+  device_ = shared_->Export(work_->input.data, InputBytes(params_), &offer.input);
+  const int other = shared_->Export(work_->output.data, OutputBytes(params_), &offer.output);
+  const ReduceOp op = Reduces(params_.kind) ? work_->op : ReduceOp::kSum;
+  offer.is_shared = device_ >= 0 && other == device_ && shared_->CanReduce(device_, work_->type, op) ? 1 : 0;
+  return offer;
+}
+
+void SharedFold::StartHop(Stage stage, const void* data, uint32_t bytes) {
+  stage_ = stage;
+  saying_.input = ConstBuffer(static_cast<const std::byte*>(data));
+  hop_.Start(&saying_, bytes);
+}
+
+Status SharedFold::Hop(bool* moved, bool* is_over) {
+  ANNULUS_RETURN_IF_ERROR(hop_.Progress(moved));
+  const bool has_left = hop_.Flush();
+  *is_over = hop_.done() && has_left;
+  return Status();
+}
+
+Status SharedFold::Advance(bool* moved) {
+  if (done()) return Status();
+  if (stage_ == Stage::kFolds) {
+    ANNULUS_RETURN_IF_ERROR(RunFolds(moved));
+    if (stage_ == Stage::kFolds) return Status();
+  }
+  bool is_over = false;
+  ANNULUS_RETURN_IF_ERROR(Hop(moved, &is_over));
+  if (!is_over) return Status();
+  *moved = true;
+  if (stage_ == Stage::kOffers) {
+    EndOffers();
+  } else if (stage_ == Stage::kFinds) {
+    EndFinds();
+  } else {
+    hop_.TakeAll();
+    Release();
+    stage_ = Stage::kDone;
+  }
+  return Status();
+}
+
+void SharedFold::EndOffers() {
+  offers_[static_cast<size_t>(rank_)] = own_;
+  for (size_t k = 0; k < endpoints_.size(); ++k) {
+    const size_t peer = (static_cast<size_t>(rank_) + 1 + k) % offers_.size();
+    std::memcpy(&offers_[peer], hop_.data(k), sizeof(Offer));
+  }
+  hop_.TakeAll();
+  if (!std::ranges::all_of(offers_, [](const Offer& offer) { return offer.is_shared == 1; })) return Decline();
+  FindFolds();
+  own_word_ = FindBuffers() ? 1 : 0;
+  StartHop(Stage::kFinds, &own_word_, sizeof own_word_);
+}
+
+void SharedFold::EndFinds() {
+  const bool all = own_word_ == 1 && AllSaidYes();
+  hop_.TakeAll();
+  if (!all) return Decline();
+  submitted_ = 0;
+  for (const int chunk : folds_of_) MakeFold(chunk);
+  stage_ = Stage::kFolds;
+}
+
+bool SharedFold::AllSaidYes() const {
+  bool all = true;
+  for (size_t k = 0; k < endpoints_.size(); ++k) all &= *hop_.data(k) == std::byte{1};
+  return all;
+}
+
+void SharedFold::FindFolds() {
+  folds_of_.clear();
+  for (int chunk = 0; chunk < nranks_; ++chunk) {
+    const SharedPlace& device = offers_[static_cast<size_t>(chunk)].input;
+    const auto shares = [&](const Offer& offer) { return IsSameDevice(offer.input, device); };
+    if (std::ranges::find_if(offers_, shares) - offers_.begin() == rank_) folds_of_.push_back(chunk);
+  }
+}
+
+// All inputs and outputs that this rank's folds use; for reduce-scatters and allgathers that is not everything.
+bool SharedFold::FindBuffers() {
+  if (folds_of_.empty()) return true;
+  for (int rank = 0; rank < nranks_; ++rank) {
+    const auto at = static_cast<size_t>(rank);
+    const bool is_own_chunk = std::ranges::find(folds_of_, rank) != folds_of_.end();
+    Status found;
+    if (rank == rank_) {
+      inputs_[at] = work_->input.data;
+      outputs_[at] = work_->output.data;
+      continue;
+    }
+    std::byte* input = nullptr;
+    if (Reduces(params_.kind) || is_own_chunk)
+      found = shared_->Import(device_, offers_[at].input, InputBytes(params_), &input);
+    inputs_[at] = input;
+    if (found.ok() && (!IsReduceScatter(params_.kind) || is_own_chunk))
+      found = shared_->Import(device_, offers_[at].output, OutputBytes(params_), &outputs_[at]);
+    if (found.ok()) continue;
+    Log(LogLevel::kInfo, rank_, "cannot reach the GPU memory of rank %d: %s", rank, found.message().c_str());
+    return false;
+  }
+  return true;
+}
+
+void SharedFold::MakeFold(int chunk) {
+  ScheduleParams params = params_;
+  params.rank = chunk;
+  params.slice_bytes = std::max(InputBytes(params_), OutputBytes(params_)) + params.element_bytes;  // One slice.
+  Fold& fold = folds_[static_cast<size_t>(chunk)];
+  Step& step = fold.step;
+  const bool is_there = TwoHopSchedule(params, 1).At(0, &step);
+  ANNULUS_CHECK(is_there);
+  SliceOp& op = fold.op;
+  op = SliceOp();
+  int sources = 0;
+  const bool reduces = Reduces(params_.kind);
+  for (int k = 0; k < (reduces ? nranks_ : 1); ++k) {
+    const int rank = reduces ? (step.first_rank + k) % nranks_ : chunk;
+    fold.sources[static_cast<size_t>(sources++)] = inputs_[static_cast<size_t>(rank)] + step.input_offset;
+  }
+  int destinations = 0;
+  for (int rank = 0; rank < nranks_; ++rank) {
+    if (IsReduceScatter(params_.kind) && rank != chunk) continue;
+    fold.destinations[static_cast<size_t>(destinations++)] = outputs_[static_cast<size_t>(rank)] + step.output_offset;
+  }
+  op.src = fold.sources.data();
+  op.inline_src[0] = fold.sources[0];
+  op.inline_src[1] = fold.sources[1];
+  op.num_sources = sources;
+  op.dst[0] = fold.destinations[0];
+  op.dst[1] = destinations > 1 ? fold.destinations[1] : nullptr;
+  op.more = fold.destinations.data() + 2;
+  op.num_more = std::max(destinations - 2, 0);
+  op.count = step.bytes / params_.element_bytes;
+  op.type = work_->type;
+  op.op = reduces ? work_->op : ReduceOp::kSum;
+  op.divisor = reduces ? work_->divisor : 0;
+  op.device = device_;
+}
+
+// All are submitted before the first is looked for, so that they share a launch.
+Status SharedFold::RunFolds(bool* moved) {
+  for (; submitted_ < folds_of_.size(); ++submitted_) {
+    Fold& fold = folds_[static_cast<size_t>(folds_of_[submitted_])];
+    if (fold.op.count == 0) continue;
+    const Nanoseconds clock = work_->TraceClock();
+    Status submitted = fold.submission.Submit(queue_, fold.op);
+    if (submitted.would_block()) break;
+    ANNULUS_RETURN_IF_ERROR(std::move(submitted));
+    if (clock != 0) work_->TraceSlice(TraceEvent::Kind::kReduced, fold.step, 0, -1, fold.step.bytes, clock);
+    *moved = true;
+  }
+  bool pending = submitted_ < folds_of_.size();
+  for (const int chunk : folds_of_) {
+    Submission& submission = folds_[static_cast<size_t>(chunk)].submission;
+    if (submission.pending()) ANNULUS_RETURN_IF_ERROR(submission.Poll());
+    pending |= submission.pending();
+  }
+  if (pending) return Status();
+  *moved = true;
+  own_word_ = 1;
+  StartHop(Stage::kEnds, &own_word_, sizeof own_word_);
+  return Status();
+}
+
+void SharedFold::Decline() {
+  Release();
+  stage_ = Stage::kDeclined;
+}
+
+void SharedFold::Release() {
+  if (shared_ != nullptr) shared_->Release();
+  shared_ = nullptr;
+}
+
+}  // namespace annulus

@@ -1,0 +1,57 @@
+// CudaMappings: the memory of GPUs that other processes of the host own, as far as this process has mapped it (CUDA
+// IPC). Mapping takes hundreds of microseconds, so mappings are kept, and found by the owner's handle.
+//
+// An owner that frees mapped memory takes it from nobody: it stays until the mapping is closed. A mapping is closed
+// when its owner has something else at the same addresses, when there are too many, and with the process's last queue.
+//
+// Threads: any.
+#pragma once
+
+#include <cstddef>
+#include <mutex>
+#include <vector>
+
+#include "base/status.h"
+#include "collectives/cuda/cuda_device.h"
+#include "collectives/reduce/shared_memory.h"
+
+namespace annulus {
+
+class CudaMappings {
+ public:
+  CudaMappings() = default;
+  CudaMappings(const CudaMappings&) = delete;
+  CudaMappings& operator=(const CudaMappings&) = delete;
+
+  // Sets *begin to where `device` finds the allocation, which is then in use until Release. Errors: kSystem of the
+  // driver.
+  Status Hold(const CudaDevice& device, const SharedPlace& place, std::byte** begin);
+  // Ends one use.
+  void Release(const std::byte* begin);
+
+  // For queues: their first and their last word. The last queue closes everything.
+  void Enter();
+  void Leave();
+
+ private:
+  static constexpr size_t kMost = 256;  // Of mappings that nothing uses, and others.
+
+  struct Mapping {
+    SharedPlace place;
+    const CudaDevice* device;
+    std::byte* begin;
+    int users;
+    uint64_t used;  // When it was last held, counted in holds.
+  };
+
+  void Close(const Mapping& mapping);
+  // Closes what the owner of `place` has replaced, and the oldest mapping if there are too many.
+  void MakeRoom(const SharedPlace& place);
+
+  std::mutex mutex_;
+  std::vector<Mapping> mappings_;
+  uint64_t holds_ = 0;
+  int queues_ = 0;
+};
+
+}  // namespace annulus

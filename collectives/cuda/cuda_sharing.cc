@@ -1,0 +1,96 @@
+#include "collectives/cuda/cuda_sharing.h"
+
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+
+#include "collectives/cuda/cuda_domain.h"
+
+namespace annulus {
+
+CudaSharing::CudaSharing(CudaDomain* domain, ReduceOn on) : domain_(domain), on_(on) { domain_->mappings().Enter(); }
+
+CudaSharing::~CudaSharing() {
+  Release();
+  domain_->mappings().Leave();
+}
+
+const CudaSharing::Exported* CudaSharing::Find(const std::byte* memory) {
+  const cuda::Driver& driver = domain_->driver();
+  uint64_t id = 0;
+  unsigned can_be_exported = 0;
+  int device = -1;
+  cuda::DevicePointer begin = 0;
+  size_t bytes = 0;
+  using Attribute = cuda::PointerAttribute;
+  Attribute attributes[] = {Attribute::kBufferId, Attribute::kIsLegacyIpcCapable, Attribute::kDeviceOrdinal,
+                            Attribute::kRangeStart, Attribute::kRangeSize};
+  void* values[] = {&id, &can_be_exported, &device, &begin, &bytes};
+  const cuda::Result known =
+      driver->PointerGetAttributes(std::size(attributes), attributes, values, cuda::ToDevice(memory));
+  if (known != cuda::Result::kSuccess || can_be_exported == 0 || id == 0 || begin == 0) return nullptr;
+  const auto found = std::ranges::find(exports_, id, &Exported::id);
+  if (found != exports_.end()) return &*found;
+  Exported exported{id, {}, device};
+  cuda::IpcMemHandle handle;
+  if (driver->IpcGetMemHandle(&handle, begin) != cuda::Result::kSuccess) return nullptr;
+  static_assert(sizeof handle.bytes == sizeof exported.place.handle);
+  std::memcpy(exported.place.handle, handle.bytes, sizeof handle.bytes);
+  const CudaDevice* used = nullptr;
+  if (!domain_->Use(device, &used).ok()) return nullptr;
+  static_assert(sizeof used->uuid().bytes == sizeof exported.place.device);
+  std::memcpy(exported.place.device, used->uuid().bytes, sizeof exported.place.device);
+  exported.place.process = domain_->process();
+  exported.place.begin = begin;
+  exported.place.bytes = bytes;
+  if (exports_.size() == kMostExports) exports_.erase(exports_.begin());
+  exports_.push_back(exported);
+  return &exports_.back();
+}
+
+int CudaSharing::Export(const std::byte* memory, size_t bytes, SharedPlace* place) {
+  const Exported* const exported = Find(memory);
+  if (exported == nullptr) return -1;
+  *place = exported->place;
+  place->offset = cuda::ToDevice(memory) - place->begin;
+  return bytes <= place->bytes - place->offset ? exported->device : -1;
+}
+
+bool CudaSharing::CanReduce(int device, DataType type, ReduceOp op) const {
+  const CudaDevice* used = nullptr;
+  if (on_ == ReduceOn::kCpu || !domain_->Use(device, &used).ok()) return false;
+  const PlainReduction plain = PlainOf(type, op);
+  return used->KernelFor(plain.type, plain.op) != nullptr;
+}
+
+Status CudaSharing::Import(int device, const SharedPlace& place, size_t bytes, std::byte** memory) {
+  if (place.offset > place.bytes || bytes > place.bytes - place.offset)
+    return Status::Invalid("a rank shares less of its GPU's memory than the call needs");
+  const CudaDevice* used = nullptr;
+  ANNULUS_RETURN_IF_ERROR(domain_->Use(device, &used));
+  if (place.process == domain_->process()) {
+    // No process maps its own memory, and whether its GPUs may reach each other is the program's affair.
+    if (std::memcmp(place.device, used->uuid().bytes, sizeof place.device) != 0)
+      return {Code::kUnsupported, "it lies on another GPU of this process"};
+    *memory = cuda::FromDevice(place.begin + place.offset);
+    return Status();
+  }
+  std::byte* begin = nullptr;
+  ANNULUS_RETURN_IF_ERROR(domain_->mappings().Hold(*used, place, &begin));
+  held_.push_back(begin);
+  *memory = begin + place.offset;
+  // What the owner says of the size is not relied on.
+  cuda::PointerPlace mapped;
+  ANNULUS_RETURN_IF_ERROR(domain_->driver().PlaceOf(*memory, &mapped));
+  const bool has_end = mapped.begin != 0;
+  if (has_end && bytes > mapped.bytes - (cuda::ToDevice(*memory) - mapped.begin))
+    return Status::Invalid("a rank shares less of its GPU's memory than it says");
+  return Status();
+}
+
+void CudaSharing::Release() {
+  for (const std::byte* const begin : held_) domain_->mappings().Release(begin);
+  held_.clear();
+}
+
+}  // namespace annulus

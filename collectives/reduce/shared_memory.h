@@ -1,0 +1,46 @@
+// SharedMemory: how the processes of a host reach each other's memory of a domain, so that one of them can work on the
+// buffers of all.
+//
+// Threads: one at a time, the one that drives the communicator.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/status.h"
+#include "cuda_kernels/reduce_types.h"
+
+namespace annulus {
+
+// Where memory lies, for the other processes of the host. It travels between ranks as it is: they have the same build.
+struct SharedPlace {
+  uint8_t handle[64] = {};  // Of the allocation, for the domain alone.
+  uint8_t device[16] = {};  // Identity of the device; ranks that share one have the same.
+  uint64_t process = 0;     // Different for each process.
+  uint64_t begin = 0;       // Address of the allocation in its process.
+  uint64_t bytes = 0;       // Size of the allocation.
+  uint64_t offset = 0;      // Of the memory in it.
+};
+
+class SharedMemory {
+ public:
+  // Describes `bytes` bytes at `memory`, which is of the domain. Returns the number of its device, -1 when other
+  // processes cannot reach it.
+  virtual int Export(const std::byte* memory, size_t bytes, SharedPlace* place) = 0;
+
+  // Whether that device can reduce what others have exported.
+  virtual bool CanReduce(int device, DataType type, ReduceOp op) const = 0;
+
+  // Sets *memory to where `device` finds `bytes` bytes that a rank of this host has exported. It stays valid until
+  // Release. Errors: kInvalidArgument when the place has not so many bytes; kUnsupported or kSystem when it
+  // cannot be reached.
+  virtual Status Import(int device, const SharedPlace& place, size_t bytes, std::byte** memory) = 0;
+
+  // Ends the use of everything that was imported.
+  virtual void Release() = 0;
+
+ protected:
+  ~SharedMemory() = default;
+};
+
+}  // namespace annulus
