@@ -4,6 +4,7 @@
 #include <cstring>
 #include <iterator>
 
+#include "base/log.h"
 #include "collectives/cuda/cuda_domain.h"
 
 namespace annulus {
@@ -32,20 +33,31 @@ const CudaSharing::Exported* CudaSharing::Find(const std::byte* memory) {
   const auto found = std::ranges::find(exports_, id, &Exported::id);
   if (found != exports_.end()) return &*found;
   Exported exported{id, {}, device};
-  cuda::IpcMemHandle handle;
-  if (driver->IpcGetMemHandle(&handle, begin) != cuda::Result::kSuccess) return nullptr;
-  static_assert(sizeof handle.bytes == sizeof exported.place.handle);
-  std::memcpy(exported.place.handle, handle.bytes, sizeof handle.bytes);
-  const CudaDevice* used = nullptr;
-  if (!domain_->Use(device, &used).ok()) return nullptr;
-  static_assert(sizeof used->uuid().bytes == sizeof exported.place.device);
-  std::memcpy(exported.place.device, used->uuid().bytes, sizeof exported.place.device);
-  exported.place.process = domain_->process();
   exported.place.begin = begin;
   exported.place.bytes = bytes;
+  if (const Status named = Name(&exported); !named.ok()) {
+    Log(LogLevel::kInfo, -1, "memory of GPU %d stays within its process: %s", device, named.message().c_str());
+    return nullptr;
+  }
   if (exports_.size() == kMostExports) exports_.erase(exports_.begin());
   exports_.push_back(exported);
   return &exports_.back();
+}
+
+Status CudaSharing::Name(Exported* exported) const {
+  const cuda::Driver& driver = domain_->driver();
+  SharedPlace& place = exported->place;
+  const CudaDevice* device = nullptr;
+  ANNULUS_RETURN_IF_ERROR(domain_->Use(exported->device, &device));
+  const cuda::ScopedContext scope(driver, device->context());
+  ANNULUS_RETURN_IF_ERROR(scope.status());
+  cuda::IpcMemHandle handle;
+  ANNULUS_RETURN_IF_ERROR(driver.ToStatus(driver->IpcGetMemHandle(&handle, place.begin), "cuIpcGetMemHandle"));
+  static_assert(sizeof handle.bytes == sizeof place.handle && sizeof device->uuid().bytes == sizeof place.device);
+  std::memcpy(place.handle, handle.bytes, sizeof handle.bytes);
+  std::memcpy(place.device, device->uuid().bytes, sizeof place.device);
+  place.process = domain_->process();
+  return Status();
 }
 
 int CudaSharing::Export(const std::byte* memory, size_t bytes, SharedPlace* place) {

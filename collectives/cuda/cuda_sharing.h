@@ -39,6 +39,8 @@ class CudaSharing final : public SharedMemory {
   };
   // The allocation around `memory`; null: it cannot be exported.
   const Exported* Find(const std::byte* memory);
+  // Completes the place of an allocation.
+  Status Name(Exported* exported) const;
 
   CudaDomain* const domain_;
   const ReduceOn on_;

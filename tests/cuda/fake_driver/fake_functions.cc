@@ -140,7 +140,7 @@ struct Functions {
                    [&] { return Fake().Attributes(count, attributes, values, FromDevice(pointer)); });
   }
   static Result IpcGetMemHandle(IpcMemHandle* handle, DevicePointer memory) {
-    return Without("cuIpcGetMemHandle", [&] { return Fake().ExportMemory(FromDevice(memory), handle); });
+    return WithContext("cuIpcGetMemHandle", [&] { return Fake().ExportMemory(FromDevice(memory), handle); });
   }
   static Result IpcOpenMemHandle(DevicePointer* memory, IpcMemHandle handle, unsigned) {
     return OutsideGraphs("cuIpcOpenMemHandle", [&] {
