@@ -84,8 +84,7 @@ Status CudaStreamCall::Grow(size_t bytes) {
 Status CudaStreamCall::Copy(const StreamCopy& copy, bool to_device) const {
   const std::byte* const from = to_device ? copy.staged : copy.buffer;
   std::byte* const to = to_device ? copy.buffer : copy.staged;
-  return ToStatus(device_.driver()->MemcpyAsync(cuda::ToDevice(to), cuda::ToDevice(from), copy.bytes, stream_),
-                  "cuMemcpyAsync");
+  return ToStatus(device_.driver().Copy(to, from, copy.bytes, to_device, stream_), "cuMemcpyAsync");
 }
 
 Status CudaStreamCall::Enqueue(cuda::Stream user) {

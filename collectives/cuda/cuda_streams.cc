@@ -42,28 +42,15 @@ Status CudaStreams::Allocate() {
     ANNULUS_RETURN_IF_ERROR(ToStatus(driver->StreamCreateWithPriority(&stream, cuda::kStreamNonBlocking, kPriority),
                                      "cuStreamCreateWithPriority"));
   }
-  ANNULUS_RETURN_IF_ERROR(ClearCounters());
+  // In the stream of the kernels, so before the first of them: our streams wait for no other.
+  ANNULUS_RETURN_IF_ERROR(
+      ToStatus(driver->MemsetD8Async(counters_, 0, kWordsBytes, StreamOf(Kind::kKernels)), "cuMemsetD8Async"));
   // Some systems cannot write words from a stream: that is known now, not with the first copy.
-  const cuda::Stream first = StreamOf({Kind::kKernels});
-  const cuda::Result written =
-      driver->StreamWriteValue32(first, cuda::ToDevice(WordAt(kWords - 1)), 1, cuda::kWriteValueDefault);
+  const cuda::Result written = driver->StreamWriteValue32(StreamOf(Kind::kKernels), cuda::ToDevice(WordAt(kWords - 1)),
+                                                          1, cuda::kWriteValueDefault);
   const Status status = ToStatus(written, "cuStreamWriteValue32");
   if (written != cuda::Result::kNotSupported) return status;
   return {Code::kUnsupported, device_.name() + " cannot tell when a copy is done: " + status.message()};
-}
-
-// In the first lane of the kernels; the others wait for that, and nobody for the device.
-Status CudaStreams::ClearCounters() {
-  const cuda::Driver& driver = device_.driver();
-  const cuda::Stream first = StreamOf({Kind::kKernels});
-  cuda::Event cleared = nullptr;
-  ANNULUS_RETURN_IF_ERROR(ToStatus(driver->MemsetD8Async(counters_, 0, kWordsBytes, first), "cuMemsetD8Async"));
-  ANNULUS_RETURN_IF_ERROR(ToStatus(driver->EventCreate(&cleared, cuda::kEventWithoutTime), "cuEventCreate"));
-  cuda::Result result = driver->EventRecord(cleared, first);
-  for (int lane = 1; lane < kLanes && result == cuda::Result::kSuccess; ++lane)
-    result = driver->StreamWaitEvent(StreamOf({Kind::kKernels, lane}), cleared, 0);
-  driver->EventDestroy(cleared);
-  return ToStatus(result, "cuStreamWaitEvent");
 }
 
 CudaStreams::~CudaStreams() {
@@ -88,24 +75,23 @@ Status CudaStreams::InContext(const char* function, Call call) const {
   return ToStatus(call(device_.driver()), function);
 }
 
-Status CudaStreams::Copy(Lane lane, std::byte* to, const std::byte* from, size_t bytes) {
+Status CudaStreams::Copy(Kind kind, std::byte* to, const std::byte* from, size_t bytes) {
   return InContext("cuMemcpyAsync", [&](const cuda::Driver& driver) {
-    return driver->MemcpyAsync(cuda::ToDevice(to), cuda::ToDevice(from), bytes, StreamOf(lane));
+    return driver.Copy(to, from, bytes, kind == Kind::kToDevice, StreamOf(kind));
   });
 }
 
-Status CudaStreams::Signal(Lane lane, int word, uint32_t value) {
+Status CudaStreams::Signal(Kind kind, int word, uint32_t value) {
   return InContext("cuStreamWriteValue32", [&](const cuda::Driver& driver) {
-    return driver->StreamWriteValue32(StreamOf(lane), cuda::ToDevice(WordAt(word)), value, cuda::kWriteValueDefault);
+    return driver->StreamWriteValue32(StreamOf(kind), cuda::ToDevice(WordAt(word)), value, cuda::kWriteValueDefault);
   });
 }
 
-Status CudaStreams::Launch(int lane, cuda::Function kernel, cuda::KernelBatch* batch, unsigned slices,
-                           unsigned blocks) {
+Status CudaStreams::Launch(cuda::Function kernel, cuda::KernelBatch* batch, unsigned slices, unsigned blocks) {
   void* parameters[] = {batch};
   return InContext("cuLaunchKernel", [&](const cuda::Driver& driver) {
-    return driver->LaunchKernel(kernel, blocks, slices, 1, cuda::kThreadsPerBlock, 1, 1, 0,
-                                StreamOf({Kind::kKernels, lane}), parameters, nullptr);
+    return driver->LaunchKernel(kernel, blocks, slices, 1, cuda::kThreadsPerBlock, 1, 1, 0, StreamOf(Kind::kKernels),
+                                parameters, nullptr);
   });
 }
 

@@ -32,19 +32,13 @@ class CudaStreams {
 
   const CudaDevice& device() const { return device_; }
 
-  // The kinds of work. Each has kLanes streams: work of one kind and lane is done in order, all other work in any.
-  // Several lanes hide the microseconds before and after each piece of work.
+  // The kinds of work. Each has its own stream: work of one kind is done in order, that of different kinds in any.
   enum class Kind { kToDevice, kFromDevice, kKernels };
-  static constexpr int kLanes = 4;
-  struct Lane {
-    Kind kind;
-    int number = 0;  // Modulo kLanes.
-  };
   // None of these needs a context. Errors: kSystem of the driver.
-  Status Copy(Lane lane, std::byte* to, const std::byte* from, size_t bytes);
-  // Word number `word` becomes `value` when all earlier work of that lane is done.
-  Status Signal(Lane lane, int word, uint32_t value);
-  Status Launch(int lane, cuda::Function kernel, cuda::KernelBatch* batch, unsigned slices, unsigned blocks);
+  Status Copy(Kind kind, std::byte* to, const std::byte* from, size_t bytes);
+  // Word number `word` becomes `value` when all earlier work of that kind is done.
+  Status Signal(Kind kind, int word, uint32_t value);
+  Status Launch(cuda::Function kernel, cuda::KernelBatch* batch, unsigned slices, unsigned blocks);
   // Waits until all work is done.
   Status Synchronize();
   // Whether the device still works. It is asked rarely: a device that fails never writes its word.
@@ -64,17 +58,14 @@ class CudaStreams {
 
   explicit CudaStreams(const CudaDevice& device) : device_(device) {}
   Status Allocate();
-  Status ClearCounters();
   // Calls call(driver) as the driver's `function`.
   template <class Call>
   Status InContext(const char* function, Call call) const;
   Status ToStatus(cuda::Result result, const char* function) const;
-  cuda::Stream StreamOf(Lane lane) const {
-    return streams_[static_cast<int>(lane.kind) * kLanes + lane.number % kLanes];
-  }
+  cuda::Stream StreamOf(Kind kind) const { return streams_[static_cast<int>(kind)]; }
 
   const CudaDevice& device_;
-  cuda::Stream streams_[kKinds * kLanes] = {};
+  cuda::Stream streams_[kKinds] = {};
   std::byte* pinned_ = nullptr;  // Words, lists, staging.
   cuda::DevicePointer counters_ = 0;
 };

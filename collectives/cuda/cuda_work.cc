@@ -66,9 +66,8 @@ Status CudaWork::Start(const SliceOp& given, const OperandPlaces& places, int in
 Status CudaWork::StartCopy(const SliceOp& op, const OperandPlaces& places, int index) {
   using Kind = CudaStreams::Kind;
   const Kind kind = places.all()[1] == Place::kDevice ? Kind::kToDevice : Kind::kFromDevice;
-  const CudaStreams::Lane lane{kind, index};
-  ANNULUS_RETURN_IF_ERROR(streams_->Copy(lane, op.dst[0], op.inline_src[0], op.count * TypeBytes(op.type)));
-  return streams_->Signal(lane, index, entries_[static_cast<size_t>(index)].value);
+  ANNULUS_RETURN_IF_ERROR(streams_->Copy(kind, op.dst[0], op.inline_src[0], op.count * TypeBytes(op.type)));
+  return streams_->Signal(kind, index, entries_[static_cast<size_t>(index)].value);
 }
 
 Status CudaWork::StartSlice(const SliceOp& op, bool touches_host, cuda::Function kernel, int index) {
@@ -115,7 +114,7 @@ Status CudaWork::Flush() {
   slices_ = 0;
   most_bytes_ = 0;
   touches_host_ = false;
-  return streams_->Launch(static_cast<int>(launches_++ % CudaStreams::kLanes), kernel_, &batch_, slices, blocks);
+  return streams_->Launch(kernel_, &batch_, slices, blocks);
 }
 
 Status CudaWork::AdvanceStaged() {

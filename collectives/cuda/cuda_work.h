@@ -72,7 +72,6 @@ class CudaWork {
   // The next launch.
   cuda::KernelBatch batch_;
   unsigned slices_ = 0;
-  unsigned launches_ = 0;  // So far.
   cuda::Function kernel_ = nullptr;
   size_t most_bytes_ = 0;      // Size of its largest slice.
   bool touches_host_ = false;  // Whether some operand crosses PCIe.

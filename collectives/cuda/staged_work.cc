@@ -70,12 +70,12 @@ Status StagedWork::Load(CudaStreams* streams, int word) {
   for (int i = 0; i < work.op.num_sources; ++i) {
     if (work.places[static_cast<size_t>(i)] != Place::kDevice) continue;
     const std::byte* const source = SourceOf(work.op, i);
-    ANNULUS_RETURN_IF_ERROR(streams->Copy({CudaStreams::Kind::kFromDevice},
+    ANNULUS_RETURN_IF_ERROR(streams->Copy(CudaStreams::Kind::kFromDevice,
                                           ForCpu(streams, work, static_cast<size_t>(i), source),
                                           source + work.at * element, work.piece * element));
   }
   phase_ = Phase::kLoads;
-  return streams->Signal({CudaStreams::Kind::kFromDevice}, word, ++value_);
+  return streams->Signal(CudaStreams::Kind::kFromDevice, word, ++value_);
 }
 
 Status StagedWork::Compute(CudaStreams* streams, int word) {
@@ -96,11 +96,11 @@ Status StagedWork::Compute(CudaStreams* streams, int word) {
   RunOnHost(op);
   for (size_t i = 0; i < 2; ++i) {
     if (op.dst[i] == nullptr || work.places[num_sources + i] != Place::kDevice) continue;
-    ANNULUS_RETURN_IF_ERROR(streams->Copy({CudaStreams::Kind::kToDevice}, work.op.dst[i] + work.at * element, op.dst[i],
+    ANNULUS_RETURN_IF_ERROR(streams->Copy(CudaStreams::Kind::kToDevice, work.op.dst[i] + work.at * element, op.dst[i],
                                           work.piece * element));
   }
   phase_ = Phase::kStores;
-  return streams->Signal({CudaStreams::Kind::kToDevice}, word, ++value_);
+  return streams->Signal(CudaStreams::Kind::kToDevice, word, ++value_);
 }
 
 void StagedWork::EndPiece() {

@@ -45,6 +45,9 @@ class Driver {
   // the program. Then it may be anything: the CPU must not touch it.
   Status PlaceOf(const void* pointer, PointerPlace* place) const;
 
+  // Copies from pinned memory to a device, or back, in the order of the stream; the current context is the stream's.
+  Result Copy(void* to, const void* from, size_t bytes, bool to_device, Stream stream) const;
+
   // "cuMemAlloc: out of memory (CUDA_ERROR_OUT_OF_MEMORY)". OK for kSuccess. Errors: kOutOfMemory or kSystem.
   Status ToStatus(Result result, const char* function) const;
 

@@ -46,7 +46,7 @@ enum class PointerAttribute : int {
   kRangeSize = 12,
 };
 
-enum class MemoryType : unsigned { kNone = 0, kHost = 1, kDevice = 2 };
+enum class MemoryType : unsigned { kNone = 0, kHost = 1, kDevice = 2, kUnified = 4 };
 
 // Which calls a thread may make while some thread captures a graph.
 enum class CaptureMode : int { kGlobal = 0, kRelaxed = 2 };
@@ -90,6 +90,26 @@ using Function = struct FunctionHandle*;
 // thread's.
 inline Stream LegacyStream() { return reinterpret_cast<Stream>(static_cast<intptr_t>(1)); }
 inline Stream ThreadStream() { return reinterpret_cast<Stream>(static_cast<intptr_t>(2)); }
+
+// CUDA_MEMCPY2D.
+struct RowsCopy {
+  size_t from_x = 0;
+  size_t from_y = 0;
+  MemoryType from_type = MemoryType::kUnified;
+  const void* from_host = nullptr;
+  DevicePointer from = 0;
+  void* from_array = nullptr;
+  size_t from_pitch = 0;
+  size_t to_x = 0;
+  size_t to_y = 0;
+  MemoryType to_type = MemoryType::kUnified;
+  void* to_host = nullptr;
+  DevicePointer to = 0;
+  void* to_array = nullptr;
+  size_t to_pitch = 0;
+  size_t bytes = 0;  // Of a row.
+  size_t rows = 0;
+};
 
 struct DriverFunctions {
 #define ANNULUS_DRIVER_FUNCTION(name, symbol, version, parameters) Result(*name) parameters = nullptr;

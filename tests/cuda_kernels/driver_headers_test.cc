@@ -7,6 +7,7 @@
 #ifdef ANNULUS_HAS_CUDA_H
 #include <cuda.h>
 
+#include <cstddef>
 #include <type_traits>
 
 namespace annulus::cuda {
@@ -70,6 +71,14 @@ static_assert(Equal(PointerAttribute::kContext, CU_POINTER_ATTRIBUTE_CONTEXT));
 static_assert(Equal(PointerAttribute::kRangeStart, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR));
 static_assert(Equal(PointerAttribute::kRangeSize, CU_POINTER_ATTRIBUTE_RANGE_SIZE));
 static_assert(Equal(MemoryType::kHost, CU_MEMORYTYPE_HOST));
+static_assert(Equal(MemoryType::kUnified, CU_MEMORYTYPE_UNIFIED));
+static_assert(sizeof(RowsCopy) == sizeof(CUDA_MEMCPY2D));
+static_assert(offsetof(RowsCopy, from) == offsetof(CUDA_MEMCPY2D, srcDevice));
+static_assert(offsetof(RowsCopy, from_pitch) == offsetof(CUDA_MEMCPY2D, srcPitch));
+static_assert(offsetof(RowsCopy, to_type) == offsetof(CUDA_MEMCPY2D, dstMemoryType));
+static_assert(offsetof(RowsCopy, to) == offsetof(CUDA_MEMCPY2D, dstDevice));
+static_assert(offsetof(RowsCopy, to_pitch) == offsetof(CUDA_MEMCPY2D, dstPitch));
+static_assert(offsetof(RowsCopy, rows) == offsetof(CUDA_MEMCPY2D, Height));
 static_assert(Equal(MemoryType::kDevice, CU_MEMORYTYPE_DEVICE));
 static_assert(Equal(kStreamNonBlocking, CU_STREAM_NON_BLOCKING));
 static_assert(Equal(kHostAllocPortable, CU_MEMHOSTALLOC_PORTABLE));

@@ -232,6 +232,17 @@ struct Functions {
                        [&] { return Fake().gpu().Copy(OfStream(stream), FromDevice(to), FromDevice(from), bytes); });
   }
 
+  // Of rows that lie one behind the other. It fails as a copy of one piece does.
+  static Result Memcpy2DAsync(const RowsCopy* rows, Stream stream) {
+    return WithContext("cuMemcpyAsync", [&] {
+      const bool is_whole = rows->bytes == rows->from_pitch && rows->bytes == rows->to_pitch;
+      const bool is_unified = rows->from_type == MemoryType::kUnified && rows->to_type == MemoryType::kUnified;
+      if (!is_whole || !is_unified) return Result::kInvalidValue;
+      return Fake().gpu().Copy(OfStream(stream), FromDevice(rows->to), FromDevice(rows->from),
+                               rows->bytes * rows->rows);
+    });
+  }
+
   static Result LibraryLoadData(Library* library, const void*, JitOption*, void**, unsigned, LibraryOption*, void**,
                                 unsigned) {
     return WithContext("cuLibraryLoadData", [&] {
