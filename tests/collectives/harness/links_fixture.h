@@ -40,7 +40,7 @@ auto OverLinks(Ranks... nranks) {
 template <class... Ranks>
 auto OverSimLinks(Ranks... nranks) {
   return testing::Combine(testing::Values("shm", "tcp"), testing::Values(nranks...),
-                          testing::Values("sim", "sim_wakes", "cuda"));
+                          testing::Values("sim", "sim_wakes", "cuda", "sim_sliced", "cuda_sliced", "cuda_some_sliced"));
 }
 
 // or only the inputs, or only the outputs, or only those of some ranks.
