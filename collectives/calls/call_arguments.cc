@@ -210,14 +210,8 @@ Call CallOf(const CallArguments& a, int nranks, uint64_t sequence) {
 }
 
 Buffers BuffersOf(const CallArguments& a) {
-  Buffers buffers;
-  buffers.input = {a.sendbuf, a.send_queue};
-  buffers.output = {a.recvbuf, a.recv_queue};
-  buffers.count = a.count;
-  buffers.input_layout = a.send_layout;
-  buffers.output_layout = a.recv_layout;
-  buffers.custom = a.custom;
-  return buffers;
+  return {
+      {a.sendbuf, a.send_queue}, {a.recvbuf, a.recv_queue}, a.count, a.send_layout, a.recv_layout, nullptr, a.custom};
 }
 
 size_t SendBytes(const CallArguments& a, int rank, int nranks) {

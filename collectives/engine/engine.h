@@ -26,7 +26,7 @@ struct Buffers {
   Layout output_layout;
   const Segments* segments = nullptr;  // Tensors of a group, in place of input and output; borrowed like them.
   CustomReduction custom;              // The reduction of a call.op that the user created.
-  Staging staging;                     // Copies around the call, if input and output are staging memory.
+  Staging staging = {};                // Copies around the call, if input and output are staging memory.
 };
 
 class Engine {
