@@ -177,7 +177,9 @@ int RunAll(const std::string& driver, uint64_t rounds, uint64_t seed) {
   static_cast<void>(annulus_config_init(&config, sizeof config, ANNULUS_FROM_ENVIRONMENT | ANNULUS_FROM_LAUNCHER));
   // Each rank stages other calls as a whole: none, small ones, or those that it does by itself.
   constexpr const char* kLimits[] = {"device_staged_bytes=0", "device_staged_bytes=20000", nullptr};
-  const char* const settings[] = {kLimits[(seed + static_cast<uint64_t>(config.rank)) % 3], nullptr};
+  char rank[16] = "";
+  static_cast<void>(annulus_config_value(&config, "rank", rank, sizeof rank));
+  const char* const settings[] = {kLimits[(seed + std::strtoull(rank, nullptr, 10)) % 3], nullptr};
   config.settings = settings;
   if (annulus_comm_create(&config, &job.comm) != ANNULUS_OK) return 1;
   annulus_comm_rank(job.comm, &job.rank);
