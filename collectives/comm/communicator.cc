@@ -51,8 +51,10 @@ Communicator::Communicator(std::unique_ptr<Setup> setup, std::unique_ptr<DomainQ
       checks_calls_(options().check_calls && nranks() > 1),
       fixed_memory_(FixedMemory()) {
   queues_->WatchIn(setup_->reactor());
-  const size_t most = static_cast<size_t>(options().memory_bytes);
-  streams_.Open(resources().domains, most == 0 ? SIZE_MAX : most - std::min(most, fixed_memory_.total()));
+  const size_t limit = static_cast<size_t>(options().memory_bytes);
+  const size_t most = limit == 0 ? SIZE_MAX : limit - std::min(limit, fixed_memory_.total());
+  dispatcher_.OpenStaging(most / 2);  // Half of the memory stays for calls in streams and for requests.
+  streams_.Open(resources().domains, most - dispatcher_.StagingBytes());
   setup_->OnVerdict([this] { streams_.OpenAll(); });
 }
 
@@ -113,8 +115,14 @@ Status Communicator::TakeBuffers(CallArguments* a) {
     const Status status = queues_->Take(buffer, bytes, queue);
     return status.ok() ? status : Status(status.code(), std::string(name) + ": " + status.message());
   };
-  ANNULUS_RETURN_IF_ERROR(take("sendbuf", a->sendbuf, SendEnd(*a, rank(), nranks()), &a->send_queue));
-  ANNULUS_RETURN_IF_ERROR(take("recvbuf", a->recvbuf, RecvEnd(*a, rank(), nranks()), &a->recv_queue));
+  const size_t send_bytes = SendEnd(*a, rank(), nranks());
+  const size_t recv_bytes = RecvEnd(*a, rank(), nranks());
+  ANNULUS_RETURN_IF_ERROR(take("sendbuf", a->sendbuf, send_bytes, &a->send_queue));
+  if (a->recvbuf == a->sendbuf && recv_bytes <= send_bytes) {
+    a->recv_queue = a->send_queue;  // A question less for the device's driver.
+    return Status();
+  }
+  ANNULUS_RETURN_IF_ERROR(take("recvbuf", a->recvbuf, recv_bytes, &a->recv_queue));
   if (QueueFor(a->recv_queue, a->send_queue) == QueueFor(a->send_queue, a->recv_queue)) return Status();
   return {Code::kUnsupported, "sendbuf and recvbuf lie in the memories of two devices"};
 }
@@ -343,7 +351,7 @@ MemoryUse Communicator::Memory() const {
   MemoryUse use = fixed_memory_;
   for (const auto& endpoint : setup_->links().all()) use.peers_mapped += endpoint->stats().memory.mapped;
   use.work += dispatcher_.MessagesBytes();
-  use.staging += streams_.MemoryBytes();
+  use.staging += dispatcher_.StagingBytes() + streams_.MemoryBytes();
   use.requests = requests_.MemoryBytes();
   return use;
 }
@@ -372,7 +380,8 @@ RequestBudget Communicator::BudgetFor(std::span<const CallArguments> calls) cons
   budget.most = static_cast<size_t>(options().memory_bytes);
   if (budget.most == 0) return budget;
   const size_t ranks = static_cast<size_t>(nranks());
-  budget.held_elsewhere = fixed_memory_.total() + dispatcher_.MessagesBytes() + streams_.MemoryBytes();
+  budget.held_elsewhere =
+      fixed_memory_.total() + dispatcher_.MessagesBytes() + dispatcher_.StagingBytes() + streams_.MemoryBytes();
   if (nranks() > 1 && HasMesh(nranks(), setup_->plan())) budget.held_elsewhere += dispatcher_.RoomToHoldBytes();
   budget.wanted = calls.size() * sizeof(Request);
   for (const CallArguments& call : calls) {

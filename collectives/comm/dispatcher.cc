@@ -46,7 +46,6 @@ Dispatcher::Dispatcher(const DispatcherConfig& config)
       queues_(config.queues),
       ended_(config.ended),
       failed_(config.failed),
-      is_plain_(!by_priority() && queues_->host_only()),
       engine_(rank(), setup_->plan(), setup_->topology(), &setup_->links(), setup_->monitor(),
               setup_->resources().domains),
       messages_(
@@ -54,6 +53,7 @@ Dispatcher::Dispatcher(const DispatcherConfig& config)
            setup_->options().timeout_ms * kMillisecond,
            [this](void* cookie, int peer, int32_t tag) { FinishMessage(static_cast<Request*>(cookie), peer, tag); }}),
       driver_(&engine_, &messages_, queues_, setup_->reactor(), setup_->control(), setup_->monitor()),
+      staging_(rank(), nranks()),
       call_timeout_(setup_->options().timeout_ms * kMillisecond),
       background_policy_(setup_->options().spin_us >= 0 ? setup_->wait_policy() : kBackgroundPolicy) {
   const size_t local_ranks = static_cast<size_t>(std::max(1, setup_->local_size()));
@@ -80,6 +80,14 @@ Dispatcher::~Dispatcher() {
   setup_->Close();
 }
 
+void Dispatcher::OpenStaging(size_t most_bytes) {
+  const Options& options = setup_->options();
+  // Who asks for the GPU's kernels gets them. A lone rank's calls are one copy or kernel as they are.
+  const bool is_wanted = options.device_reduce != ReduceOn::kGpu && nranks() > 1 && !queues_->host_only();
+  const size_t bytes = static_cast<size_t>(options.device_staged_bytes);
+  if (is_wanted && bytes <= most_bytes) staging_.Open(setup_->resources().domains, bytes);
+}
+
 bool Dispatcher::RepeatsLatest(const CallArguments& given) const {
   if (failures_->ended() || !driver_.MayRepeat()) return false;
   if (given.kind == CollectiveKind::kBarrier) return engine_.Repeats(given.kind, DataType{}, ReduceOp{}, 0);
@@ -89,7 +97,7 @@ bool Dispatcher::RepeatsLatest(const CallArguments& given) const {
 }
 
 bool Dispatcher::CanRunAgain(const CallArguments& given) const {
-  return RepeatsLatest(given) && (is_plain_ || CanRunAgainHere(given));
+  return RepeatsLatest(given) && (is_plain() || CanRunAgainHere(given));
 }
 
 bool Dispatcher::CanDriveAgain(const Request& request) const {
@@ -223,12 +231,17 @@ std::optional<Code> Dispatcher::CodeOf(Driver::Outcome outcome, const Verdict& v
   return failures_->verdict().code;
 }
 
-std::optional<Code> Dispatcher::Drive(const CallArguments& arguments, const Segments* segments, const Call& call,
+bool Dispatcher::MayBeOneFold(const CallArguments& a) const {
+  const bool has_kind = a.kind == CollectiveKind::kAllreduce || a.kind == CollectiveKind::kReduceScatter ||
+                        a.kind == CollectiveKind::kAllgather;
+  return has_kind && engine_.choice().At(a.kind, a.count * TypeBytes(a.type)) == Algorithm::kSharedFold;
+}
+
+std::optional<Code> Dispatcher::Drive(const CallArguments& arguments, const Request* fused, const Call& call,
                                       const Manner& manner) {
   Verdict verdict;
   if (Trace* const trace = setup_->monitor()->trace(); trace != nullptr) trace->LabelNext(arguments.label());
-  Buffers buffers = BuffersOf(arguments);
-  buffers.segments = segments;
+  const Buffers buffers = MayBeOneFold(arguments) ? BuffersOf(arguments) : staging_.BuffersFor(arguments, fused);
   return CodeOf(driver_.Run(call, buffers, LimitOf(arguments), manner.policy, manner.patience, &verdict), verdict);
 }
 
@@ -264,7 +277,7 @@ std::optional<Code> Dispatcher::DriveNext(Request** next, const Manner& manner) 
     return failures_->CheckEnded(&code) ? std::optional<Code>(code) : std::nullopt;
   }
   if (CanDriveAgain(request)) return DriveAgain(request, manner);
-  return Drive(request.arguments, request.members.empty() ? nullptr : &request.segments, request.call, manner);
+  return Drive(request.arguments, request.members.empty() ? nullptr : &request, request.call, manner);
 }
 
 std::optional<Code> Dispatcher::DriveAgain(const Request& request, const Manner& manner) {

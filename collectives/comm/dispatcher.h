@@ -16,6 +16,7 @@
 
 #include "collectives/calls/call_queue.h"
 #include "collectives/calls/requests.h"
+#include "collectives/comm/call_staging.h"
 #include "collectives/comm/failure_report.h"
 #include "collectives/comm/setup.h"
 #include "collectives/engine/domain_queues.h"
@@ -87,6 +88,9 @@ class Dispatcher {
   // Memory in bytes: of the engine, which does not change, and of the messages so far.
   size_t EngineBytes() const { return engine_.MemoryBytes(); }
   size_t MessagesBytes() const { return messages_.MemoryBytes(); }
+  // Has the communicator stage small calls on devices, in up to `most_bytes` of memory. Before it is used.
+  void OpenStaging(size_t most_bytes);
+  size_t StagingBytes() const { return staging_.bytes(); }
   // What messages that no receive asks for may take, at most.
   size_t RoomToHoldBytes() const { return messages_.RoomToHoldBytes(); }
 
@@ -143,9 +147,12 @@ class Dispatcher {
   bool Post(Request* message);
   void FinishMessage(Request* message, int peer, int32_t tag);
 
+  // Whether the ranks may find that the GPU does it where the buffers lie (algorithms/shared_fold): then nothing is
+  // copied beforehand.
+  bool MayBeOneFold(const CallArguments& a) const;
   // Functions for the thread that has the turn:
-  // Drives one collective up to its deadline; `segments` is null except for a fused request. Nothing: it was paused.
-  std::optional<Code> Drive(const CallArguments& arguments, const Segments* segments, const Call& call,
+  // Drives one collective up to its deadline; `fused` is null except for a fused request. Nothing: it was paused.
+  std::optional<Code> Drive(const CallArguments& arguments, const Request* fused, const Call& call,
                             const Manner& manner);
   // Drives messages until it is enough, or `over` returns true; that is asked when there is news.
   void DriveMessages(const std::function<bool()>& over, const Manner& manner);
@@ -173,6 +180,8 @@ class Dispatcher {
   int rank() const { return setup_->rank(); }
   int nranks() const { return setup_->nranks(); }
   bool by_priority() const { return setup_->options().priorities != 0; }
+  // Whether calls keep the order in which they were made and all buffers lie in host memory.
+  bool is_plain() const { return !by_priority() && queues_->host_only(); }
 
   Setup* const setup_;
   CallQueue* const queue_;
@@ -182,11 +191,10 @@ class Dispatcher {
   DomainQueues* const queues_;
   const std::function<void()> ended_;
   const std::function<void()> failed_;
-  // Whether calls keep the order in which they were made and all buffers lie in host memory.
-  const bool is_plain_;
   Engine engine_;
   Messages messages_;
   Driver driver_;
+  CallStaging staging_;
   Nanoseconds call_timeout_;
   const WaitPolicy background_policy_;  // For the progress thread, which shares cores with computation.
   struct Progress {

@@ -68,7 +68,7 @@ bool Dispatcher::SharesMemory(int peer) const {
 }
 
 bool Dispatcher::IsGoodMessage(const CallArguments& given) const {
-  if (!is_plain_ && !CanRunAgainHere(given)) return false;
+  if (!is_plain() && !CanRunAgainHere(given)) return false;
   if (!IsMessage(given.kind) || given.root < 0 || given.root >= nranks() || given.root == rank()) return false;
   if (static_cast<int>(given.type) >= kNumDataTypes || given.count > kMostMessageElements) return false;
   const bool sends = given.kind == CollectiveKind::kSend;

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "base/status.h"
-#include "collectives/calls/buffer_parts.h"
 #include "collectives/calls/call_arguments.h"
 #include "collectives/calls/request.h"
+#include "collectives/calls/staged_buffers.h"
 #include "collectives/reduce/memory_domains.h"
 #include "collectives/reduce/stream_call.h"
 
@@ -21,7 +21,7 @@ namespace annulus {
 
 class StreamOrder {
  public:
-  StreamOrder(int rank, int nranks) : rank_(rank), nranks_(nranks) {}
+  StreamOrder(int rank, int nranks) : buffers_(rank, nranks) {}
   StreamOrder(const StreamOrder&) = delete;
   StreamOrder& operator=(const StreamOrder&) = delete;
 
@@ -64,24 +64,11 @@ class StreamOrder {
   size_t MemoryBytes() const { return calls_ != nullptr ? calls_->MemoryBytes() : 0; }
 
  private:
-  // Where one buffer of a call goes in the staging memory.
-  struct Staged {
-    size_t send_at = 0;
-    size_t recv_at = 0;
-  };
-
-  // The place of a call's buffers from *end on, which becomes the end of theirs.
-  Staged Arrange(const CallArguments& call, size_t* end);
-  void Replace(CallArguments* call, const Staged& staged, bool may_do_nothing, const StreamCalls::Place& place);
-
-  const int rank_;
-  const int nranks_;
   std::unique_ptr<StreamCalls> calls_;
   std::mutex mu_;
   // For the thread that has the lock; kept so that later calls need no memory.
-  std::vector<Staged> staged_;
-  std::vector<BufferPart> send_parts_;
-  std::vector<BufferPart> recv_parts_;
+  StagedBuffers buffers_;
+  std::vector<StagedBuffers::Place> places_;
 };
 
 }  // namespace annulus

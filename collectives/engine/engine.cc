@@ -13,13 +13,12 @@ bool HasType(CollectiveKind kind) { return kind != CollectiveKind::kBarrier; }
 Engine::Engine(int rank, const PlanSettings& settings, const Topology& topology, const Links* links, Monitor* monitor,
                SlotMemory* staging)
     : rank_(rank),
-      nranks_(topology.nranks),
       settings_(settings),
       topology_(topology),
       choice_(settings, topology),
       links_(links),
       monitor_(monitor),
-      parts_(nranks_) {
+      parts_(topology.nranks) {
   MakeRunners(staging);
 }
 
@@ -30,12 +29,12 @@ void Engine::MakeRunners(SlotMemory* staging) {
   current_ = runners_[static_cast<size_t>(Algorithm::kRing)].get();
 }
 
-size_t Engine::MemoryBytes() const { return sizeof(Engine) + RunnersBytes(job()) + CallParts::MemoryBytes(nranks_); }
+size_t Engine::MemoryBytes() const { return sizeof(Engine) + RunnersBytes(job()) + CallParts::MemoryBytes(nranks()); }
 
 ScheduleParams Engine::Plan(const Call& call, const Buffers& buffers) {
   const bool has_parts = IsDirect(call.kind) || HasVariableParts(call.kind);
   if (has_parts) parts_.Fill(rank_, call, buffers.count, buffers.input_layout, buffers.output_layout);
-  PlanInput input{call, work_.element_bytes, rank_, nranks_, nullptr, nullptr, 0};
+  PlanInput input{call, work_.element_bytes, rank_, nranks(), nullptr, nullptr, 0};
   if (has_parts) input.input_parts = parts_.input();
   if (has_parts) input.output_parts = parts_.output();
   if (buffers.segments != nullptr) {
@@ -61,29 +60,46 @@ void Engine::Start(const Call& call, const Buffers& buffers) {
   work_.element_bytes = HasType(call.kind) ? TypeBytes(call.type) : 1;
   work_.op = IsPremulSum(call.op) ? ReduceOp::kSum : call.op;
   work_.custom = Reduces(call.kind) ? buffers.custom : CustomReduction();
-  if (call.op == ReduceOp::kAvg && nranks_ == 1) {
+  if (call.op == ReduceOp::kAvg && nranks() == 1) {
     // A division by one is not a copy: like every result, its NaN is canonical and its float8 saturates.
     work_.custom.scales = true;
     work_.custom.factor = 1;
   }
-  work_.divisor = call.op == ReduceOp::kAvg && nranks_ > 1 ? nranks_ : 0;
+  work_.divisor = call.op == ReduceOp::kAvg && nranks() > 1 ? nranks() : 0;
   work_.rank = rank_;
-  work_.nranks = nranks_;
+  work_.nranks = nranks();
   work_.links = links_;
   work_.monitor = monitor_;
   work_.segments = buffers.segments;
   params_ = Plan(call, buffers);
   work_.streams_output = StreamsOutput(call, buffers, params_.algorithm);
   work_.short_polls = short_polls_;
-  StartRunner();
-  repeatable_ = current_->repeatable();
-  running_ = true;
+  repeatable_ = nullptr;
+  staged_.staging = buffers.staging;
+  if (buffers.staging.queue == nullptr) return StartRunner();
+  current_ = runners_[static_cast<size_t>(params_.algorithm)].get();
+  staged_.copies.Start(buffers.staging.queue, buffers.staging.inputs, StagedCopies::Direction::kFromDevice);
+  phase_ = Phase::kLoads;
 }
 
 void Engine::StartRunner() {
   current_ = runners_[static_cast<size_t>(params_.algorithm)].get();
   ANNULUS_CHECK(current_ != nullptr);
   current_->Start(params_, &work_);
+  phase_ = Phase::kRuns;
+  // What is repeated lies in host memory, and of a staged call only the copies do.
+  if (staged_.staging.queue == nullptr) repeatable_ = current_->repeatable();
+}
+
+Status Engine::Copy(bool* moved) {
+  ANNULUS_RETURN_IF_ERROR(staged_.copies.Progress(moved));
+  if (!staged_.copies.done()) return Status();
+  if (phase_ == Phase::kLoads) {
+    StartRunner();
+  } else {
+    phase_ = Phase::kDone;
+  }
+  return Status();
 }
 
 void Engine::StartAgain(uint64_t sequence, const void* input, void* output) {
@@ -91,13 +107,13 @@ void Engine::StartAgain(uint64_t sequence, const void* input, void* output) {
   work_.call.sequence = sequence;
   work_.input.data = static_cast<const std::byte*>(input);
   work_.output.data = static_cast<std::byte*>(output);
-  running_ = true;
+  phase_ = Phase::kRuns;
   repeatable_->StartAgain();
 }
 
 bool Engine::FinishesAtOnce() {
-  running_ = !repeatable_->FinishesAtOnce();
-  return !running_;
+  if (repeatable_->FinishesAtOnce()) phase_ = Phase::kDone;
+  return done();
 }
 
 // Blames this rank: only it knows that its function failed.
@@ -108,18 +124,23 @@ static Status ReductionFailed(int rank, int32_t failure) {
 }
 
 Status Engine::Progress(bool* moved) {
+  if (IsCopying()) [[unlikely]]
+    return Copy(moved);
   Status status = current_->Progress(moved);
   if (current_->declined()) [[unlikely]] {
     params_.algorithm = params_.if_declined;
     StartRunner();
     *moved = true;
   }
-  if (current_->done()) running_ = false;
+  const bool is_staged = staged_.staging.queue != nullptr;
+  if (current_->done()) phase_ = is_staged ? Phase::kStores : Phase::kDone;
   if (work_.custom.user != nullptr) [[unlikely]] {
     const int32_t failure = work_.custom.user->failure.load(std::memory_order_relaxed);
     if (failure != 0) return ReductionFailed(rank_, failure);
   }
-  return status;
+  if (!status.ok() || phase_ != Phase::kStores) return status;
+  staged_.copies.Start(staged_.staging.queue, staged_.staging.outputs, StagedCopies::Direction::kToDevice);
+  return Copy(moved);
 }
 
 }  // namespace annulus

@@ -8,11 +8,13 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <memory>
 
 #include "collectives/algorithms/runner.h"
 #include "collectives/choice/plan.h"
 #include "collectives/engine/call_parts.h"
+#include "collectives/engine/staged_copies.h"
 
 namespace annulus {
 
@@ -24,6 +26,7 @@ struct Buffers {
   Layout output_layout;
   const Segments* segments = nullptr;  // Tensors of a group, in place of input and output; borrowed like them.
   CustomReduction custom;              // The reduction of a call.op that the user created.
+  Staging staging = {};                // Copies around the call, if input and output are staging memory.
 };
 
 class Engine {
@@ -64,10 +67,10 @@ class Engine {
   // Outputs are written past the caches when input and output together have at least this many bytes.
   void set_stream_bytes(size_t bytes) { stream_bytes_ = bytes; }
 
-  bool done() const { return !running_; }
+  bool done() const { return phase_ == Phase::kDone; }
 
   // Rank that a collective waits for first when nothing moves; -1 for none in particular.
-  int AwaitedPeer() const { return current_->AwaitedPeer(); }
+  int AwaitedPeer() const { return IsCopying() ? -1 : current_->AwaitedPeer(); }
 
   // From any thread. set_choice is called before the user has the communicator, on all ranks alike.
   const AlgorithmChoice& choice() const { return choice_; }
@@ -81,12 +84,24 @@ class Engine {
 
   // Asks the reactor to wake when a link has something to do for Progress. Returns false if one has something now: then
   // do not sleep. Devices are armed by DomainQueues.
-  bool Arm() { return current_->Arm(); }
+  bool Arm() { return IsCopying() || current_->Arm(); }
 
  private:
   // About 100 ns, the time a cache line takes between distant cores.
   static constexpr int kShortPolls = 64;
 
+  // Where a collective is: kLoads and kStores only if it is staged.
+  enum class Phase : uint8_t { kDone, kLoads, kRuns, kStores };
+
+  // What a staged collective needs besides.
+  struct Staged {
+    Staging staging;
+    StagedCopies copies;
+  };
+
+  bool IsCopying() const { return phase_ == Phase::kLoads || phase_ == Phase::kStores; }
+  // Moves the copies on, and then begins what follows them.
+  Status Copy(bool* moved);
   void MakeRunners(SlotMemory* staging);
   // Starts the work with the runner of params_.
   void StartRunner();
@@ -94,8 +109,9 @@ class Engine {
   bool StreamsOutput(const Call& call, const Buffers& buffers, Algorithm algorithm) const;
   ScheduleParams Plan(const Call& call, const Buffers& buffers);
 
+  int nranks() const { return topology_.nranks; }
+
   const int rank_;
-  const int nranks_;
   const PlanSettings settings_;
   const Topology topology_;
   AlgorithmChoice choice_;
@@ -108,7 +124,8 @@ class Engine {
   std::array<std::unique_ptr<Runner>, kAlgorithmCount> runners_;  // By Algorithm; null if unused in the job.
   Runner* current_ = nullptr;                                     // Runner of the latest collective. Never null.
   Repeatable* repeatable_ = nullptr;  // Repeater of the latest collective; null: it cannot be repeated.
-  bool running_ = false;
+  Phase phase_ = Phase::kDone;
+  Staged staged_;
   CallParts parts_;  // Parts of the current collective, if its kind has any.
 };
 

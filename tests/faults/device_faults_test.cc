@@ -8,6 +8,8 @@
 
 #include <cstdlib>
 #include <memory>
+#include <string>
+#include <utility>
 
 #include "tests/cuda/fake_driver/fake_control.h"
 #include "tests/faults/rank_processes.h"
@@ -17,6 +19,10 @@ namespace {
 
 constexpr Nanoseconds kStart = 60 * kSecond;  // Generous: machines are busy, sanitizers slow.
 constexpr int kRanks = 3;
+// What is staged as a whole. The ranks' calls have 800,000 bytes, inputs and outputs together.
+constexpr const char* kStagedBytes = "ANNULUS_DEVICE_STAGED_BYTES";
+constexpr const char* kStagesAll = "1000000";
+constexpr const char* kStagesNothing = "0";
 
 // A rank's GPU: whether it has one, and what the stand-in does wrong.
 RankProcesses::Environment Gpu(bool has_gpu, cuda::Mistake mistake = cuda::Mistake::kNone) {
@@ -38,13 +44,15 @@ bool Writes(RankProcesses* ranks, int rank, const std::string& text) {
 struct DeviceCase {
   std::string transport;
   int culprit;
-  bool mixed;  // Rank 1 has host memory.
+  bool mixed;           // Rank 1 has host memory.
+  bool staged = false;  // The calls are staged as a whole.
 };
 
 void PrintTo(const DeviceCase& c, std::ostream* out) { *out << c.transport << ", culprit " << c.culprit; }
 
 std::string Name(const testing::TestParamInfo<DeviceCase>& info) {
-  return info.param.transport + "culprit" + std::to_string(info.param.culprit) + (info.param.mixed ? "mixed" : "");
+  return info.param.transport + "culprit" + std::to_string(info.param.culprit) + (info.param.mixed ? "mixed" : "") +
+         (info.param.staged ? "staged" : "");
 }
 
 class DeviceFaultsTest : public testing::TestWithParam<DeviceCase> {
@@ -58,6 +66,7 @@ class DeviceFaultsTest : public testing::TestWithParam<DeviceCase> {
     ranks_ = std::make_unique<RankProcesses>(
         kRanks, RankProcesses::Environment{{"ANNULUS_TRANSPORT", GetParam().transport},
                                            {"ANNULUS_ALGORITHM", algorithm},
+                                           {kStagedBytes, GetParam().staged ? kStagesAll : kStagesNothing},
                                            {"ANNULUS_TIMEOUT_MS", std::to_string(timeout_ms)}});
     for (int rank = 0; rank < kRanks; ++rank)
       ranks_->Start(rank, rank == culprit() ? of_culprit : arguments, Gpu(HasGpu(rank)));
@@ -140,16 +149,18 @@ TEST_P(DeviceFaultsTest, ARankWhoseGpuFailsIsNamed) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Jobs, DeviceFaultsTest,
-                         testing::Values(DeviceCase{"shm", 0, false}, DeviceCase{"shm", 2, true},
-                                         DeviceCase{"tcp", 2, false}, DeviceCase{"tcp", 0, true}),
+                         testing::Values(DeviceCase{"shm", 0, false}, DeviceCase{"shm", 2, true, true},
+                                         DeviceCase{"tcp", 2, false, true}, DeviceCase{"tcp", 0, true}),
                          Name);
 
-class PlantedMistakesTest : public testing::TestWithParam<const char*> {
+// Transport, and what is staged.
+class PlantedMistakesTest : public testing::TestWithParam<std::pair<const char*, const char*>> {
  protected:
   // Two ranks that make the mistake, and do `mode`.
   void Start(cuda::Mistake mistake, const char* mode) {
-    ranks_ = std::make_unique<RankProcesses>(
-        2, RankProcesses::Environment{{"ANNULUS_TRANSPORT", GetParam()}, {"ANNULUS_TIMEOUT_MS", "60000"}});
+    ranks_ = std::make_unique<RankProcesses>(2, RankProcesses::Environment{{"ANNULUS_TRANSPORT", GetParam().first},
+                                                                           {"ANNULUS_TIMEOUT_MS", "60000"},
+                                                                           {kStagedBytes, GetParam().second}});
     for (int rank = 0; rank < 2; ++rank) ranks_->Start(rank, {mode}, Gpu(true, mistake));
   }
 
@@ -191,8 +202,12 @@ TEST_P(PlantedMistakesTest, AMissingPinOrContextFailsTheFirstCall) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports, PlantedMistakesTest, testing::Values("shm", "tcp"),
-                         [](const testing::TestParamInfo<const char*>& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Transports, PlantedMistakesTest,
+                         testing::Values(std::pair("shm", kStagesNothing), std::pair("tcp", kStagesNothing),
+                                         std::pair("shm", kStagesAll), std::pair("tcp", kStagesAll)),
+                         [](const auto& info) {
+                           return info.param.first + std::string(info.param.second == kStagesAll ? "staged" : "");
+                         });
 
 }  // namespace
 }  // namespace annulus

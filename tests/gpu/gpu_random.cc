@@ -173,7 +173,15 @@ int RunAll(const std::string& driver, uint64_t rounds, uint64_t seed) {
     return kNoGpu;
   }
   Job job{.device = device.get()};
-  if (annulus_comm_create(nullptr, &job.comm) != ANNULUS_OK) return 1;
+  annulus_config_t config;
+  static_cast<void>(annulus_config_init(&config, sizeof config, ANNULUS_FROM_ENVIRONMENT | ANNULUS_FROM_LAUNCHER));
+  // Each rank stages other calls as a whole: none, small ones, or those that it does by itself.
+  constexpr const char* kLimits[] = {"device_staged_bytes=0", "device_staged_bytes=20000", nullptr};
+  char rank[16] = "";
+  static_cast<void>(annulus_config_value(&config, "rank", rank, sizeof rank));
+  const char* const settings[] = {kLimits[(seed + std::strtoull(rank, nullptr, 10)) % 3], nullptr};
+  config.settings = settings;
+  if (annulus_comm_create(&config, &job.comm) != ANNULUS_OK) return 1;
   annulus_comm_rank(job.comm, &job.rank);
   annulus_comm_size(job.comm, &job.size);
   {

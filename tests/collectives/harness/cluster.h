@@ -51,8 +51,11 @@ struct ClusterConfig {
   const char* shm_stores = "auto";
   std::string algorithm = "auto";
   std::string device_reduce = "auto";
+  int64_t device_staged_bytes = -1;  // As the library has it.
   int64_t timeout_ms = 60'000;
-  std::string memory = "host";  // As in UserMemory; "cuda_odd": as "cuda", for ranks of odd numbers only.
+  // As in UserMemory. "cuda_odd": as "cuda", for ranks of odd numbers only. "..._sliced": small calls are not staged as
+  // a whole; "cuda_some_sliced": not by ranks of odd numbers.
+  std::string memory = "host";
 };
 
 // How the ranks lie on the pretended hosts.
@@ -69,6 +72,10 @@ class Cluster {
   const UserMemory& memory() const { return memory_; }
   const UserMemory& memory(int rank) const { return config_.memory == "cuda_odd" && rank % 2 == 0 ? host_ : memory_; }
 
+  // Whether the test's memory has that rank work slice by slice.
+  bool IsSliced(int rank) const {
+    return config_.memory.ends_with("_sliced") && (!config_.memory.ends_with("_some_sliced") || rank % 2 == 1);
+  }
   // Settings of one rank; valid while the cluster lives.
   UserConfig Config(int rank) const;
 

@@ -40,14 +40,15 @@ auto OverLinks(Ranks... nranks) {
 template <class... Ranks>
 auto OverSimLinks(Ranks... nranks) {
   return testing::Combine(testing::Values("shm", "tcp"), testing::Values(nranks...),
-                          testing::Values("sim", "sim_wakes", "cuda"));
+                          testing::Values("sim_sliced", "sim_wakes", "cuda", "cuda_sliced"));
 }
 
-// or only the inputs, or only the outputs, or only those of some ranks.
+// or only the inputs, or only the outputs, or only those of some ranks; or the ranks work in different ways.
 template <class... Ranks>
 auto OverMixedLinks(Ranks... nranks) {
-  return testing::Combine(testing::Values("shm", "tcp"), testing::Values(nranks...),
-                          testing::Values("sim_in", "sim_out", "cuda_in", "cuda_out", "cuda_odd"));
+  return testing::Combine(
+      testing::Values("shm", "tcp"), testing::Values(nranks...),
+      testing::Values("sim_in_sliced", "sim_out_sliced", "cuda_in", "cuda_out", "cuda_odd", "cuda_some_sliced"));
 }
 
 inline std::string LinksName(const testing::TestParamInfo<LinksParam>& info) {

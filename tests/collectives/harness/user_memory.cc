@@ -40,15 +40,14 @@ Bytes UserBytes::Read(size_t offset, size_t bytes) const {
 UserMemory::UserMemory(const std::string& kind) {
   if (kind == "host") return;
   if (kind.starts_with("cuda")) {
-    ANNULUS_CHECK(kind == "cuda" || kind == "cuda_in" || kind == "cuda_out" || kind == "cuda_odd");
     device_ = std::make_unique<CudaTestDevice>(cuda::FakeOptions{.seed = 11});
   } else {
-    ANNULUS_CHECK(kind == "sim" || kind == "sim_wakes" || kind == "sim_in" || kind == "sim_out");
+    ANNULUS_CHECK(kind.starts_with("sim"));
     device_ = std::make_unique<SimDevice>(
         SimDeviceOptions{.seed = 11, .max_time = 20 * kMicrosecond, .has_thread = kind == "sim_wakes"});
   }
-  inputs_ = !kind.ends_with("_out");
-  outputs_ = !kind.ends_with("_in");
+  inputs_ = kind.find("_out") == std::string::npos;
+  outputs_ = kind.find("_in") == std::string::npos;
   c_api::OfProcess().domains.Add(device_->domain());
 }
 

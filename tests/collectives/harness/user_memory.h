@@ -37,9 +37,8 @@ class UserBytes {
 class UserMemory {
  public:
   // "host"; "sim": all buffers are on a device whose work is found by polling; "sim_wakes": on one that wakes ranks;
-  // "cuda": on CUDA's domain over the stand-in for its driver. "sim_in", "sim_out", "cuda_in", "cuda_out": inputs or
-  // outputs only. "cuda_odd": as "cuda"; the cluster gives it to some ranks. No communicator may exist, nor for cuda
-  // another such object.
+  // "cuda": on CUDA's domain over the stand-in for its driver. "..._in", "..._out": inputs or outputs only. Other
+  // endings are the cluster's. No communicator may exist, nor for cuda another such object.
   explicit UserMemory(const std::string& kind);
   // No communicator may exist.
   ~UserMemory();
