@@ -143,7 +143,7 @@ def case_the_current_stream_goes_on(rank, size):
         store.wait(["rank 0 went on"])
         work = dist.all_reduce(tensor, async_op=True)
     work.wait(datetime.timedelta(seconds=60))
-    assert work.is_completed() and work.is_success() and work.exception() is None
+    assert work.is_completed() and work.is_success() and (torch_rank.IS_OLD or work.exception() is None)
     same(work.result()[0].cpu(), total(size))
 
 

@@ -46,9 +46,13 @@ def is_compiled():
     return os.environ["TORCH_ANNULUS_FORM"] == "compiled"
 
 
+# Of PyTorch 2.11: it does not look for back ends that are installed, nor give a work's exception to Python, and has no form in Python.
+IS_OLD = not hasattr(dist.Backend, "_ensure_backend_registered")
+
+
 def init(backend, folder, rank, size, seconds=120):
     """The process group of a script's ranks."""
-    if not hasattr(dist.Backend, "_ensure_backend_registered"):  # PyTorch 2.11 does not look for back ends that are installed.
+    if IS_OLD:
         import annulus_torch
         annulus_torch.register()
     dist.init_process_group(backend, init_method=f"file://{folder}/store", rank=rank, world_size=size, timeout=datetime.timedelta(seconds=seconds))

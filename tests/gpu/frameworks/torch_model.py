@@ -13,7 +13,7 @@ import torch_rank
 from torch_rank import same
 
 DEVICE = os.environ.get("DEVICE", "cuda")
-BATCH, WIDTH, STEPS, RATE = 8, 256, 4, 0.05
+WIDTH, STEPS, RATE = 256, 4, 0.05
 
 
 def new_model():
