@@ -46,7 +46,8 @@ def is_compiled():
     return os.environ["TORCH_ANNULUS_FORM"] == "compiled"
 
 
-# Of PyTorch 2.11: it does not look for back ends that are installed, nor give a work's exception to Python, and has no form in Python.
+# Of PyTorch 2.11: it does not look for back ends that are installed, gives no work's exception to Python, lets only gloo have monitored_barrier, and splits
+# only groups with a device.
 IS_OLD = not hasattr(dist.Backend, "_ensure_backend_registered")
 
 

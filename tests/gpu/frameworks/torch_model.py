@@ -1,18 +1,17 @@
-"""One rank of trainings on a GPU over the back end for PyTorch, beside the same training in one process: torch_model.py FOLDER RANK SIZE FORM [compile]
-(torch_rank.py). With "compile" those of torch.compile alone. DEVICE=cpu tries it without a GPU."""
+"""Trainings on a GPU over the back end for PyTorch, beside the same training in one process: cases for cases.py; those with the prefix compiled_ use
+torch.compile. DEVICE=cpu tries it without a GPU."""
 
 import contextlib
 import os
-import sys
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
-import torch_rank
 from torch_rank import same
 
 DEVICE = os.environ.get("DEVICE", "cuda")
+torch.backends.cuda.matmul.allow_tf32 = False
 WIDTH, STEPS, RATE = 256, 4, 0.05
 
 
@@ -56,9 +55,9 @@ def check(parameters, size, **tolerance):
         all_ranks_have(found, size)
 
 
-def distributed(model, **options):
+def distributed(model, bucket_mb=0.3, **options):
     devices = {"device_ids": [0]} if DEVICE == "cuda" else {}
-    return nn.parallel.DistributedDataParallel(model, **devices, bucket_cap_mb=0.3, **options)
+    return nn.parallel.DistributedDataParallel(model, **devices, bucket_cap_mb=bucket_mb, **options)
 
 
 def case_ddp(rank, size):
@@ -113,19 +112,19 @@ def case_fsdp1(rank, size):
         check([parameter.detach().clone() for parameter in model.parameters()], size, rtol=1e-4, atol=1e-5)
 
 
-def compiled_case_ddp_eager(rank, size):
+def compiled_ddp_eager(rank, size):
     model = new_model()
-    train(torch.compile(distributed(model), backend="aot_eager"), model.parameters(), own_rows(rank, size))
+    train(torch.compile(distributed(model, bucket_mb=1), backend="aot_eager"), model.parameters(), own_rows(rank, size))
     check([parameter.detach() for parameter in model.parameters()], size, rtol=1e-4, atol=1e-5)
 
 
-def compiled_case_ddp_inductor(rank, size):
+def compiled_ddp_inductor(rank, size):
     model = new_model()
-    train(torch.compile(distributed(model)), model.parameters(), own_rows(rank, size))
+    train(torch.compile(distributed(model, bucket_mb=1)), model.parameters(), own_rows(rank, size))
     check([parameter.detach() for parameter in model.parameters()], size, rtol=1e-4, atol=1e-5)
 
 
-def compiled_case_call_in_a_graph(rank, size):
+def compiled_call_in_a_graph(rank, size):
     import torch.distributed._functional_collectives as functional
 
     @torch.compile(fullgraph=True)
@@ -133,11 +132,3 @@ def compiled_case_call_in_a_graph(rank, size):
         return functional.all_reduce(tensor * 2, "sum", dist.group.WORLD) + 1
 
     same(summed(torch.full((300,), float(rank), device=DEVICE)).cpu(), torch.full((300,), 1.0 + size * (size - 1)))
-
-
-if __name__ == "__main__":
-    if DEVICE == "cuda":
-        torch.cuda.set_device(0)
-        torch.backends.cuda.matmul.allow_tf32 = False
-    chosen = "compiled_case_" if sys.argv[5:] == ["compile"] else "case_"
-    torch_rank.run({name.removeprefix("compiled_"): each for name, each in globals().items() if name.startswith(chosen)})

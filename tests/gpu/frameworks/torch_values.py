@@ -1,4 +1,4 @@
-"""One rank of what a GPU computes with the back end for PyTorch, with values checked: torch_values.py FOLDER RANK SIZE FORM (torch_rank.py). Tensors are
+"""What a GPU computes with the back end for PyTorch, with values checked: cases for cases.py. Tensors are
 filled by kernels right before the call, in the same stream and behind a kernel that takes long, and are used right after it; the host waits for nothing
 in between. DEVICE=cpu tries it without a GPU, where nothing is ordered by streams."""
 
@@ -8,7 +8,6 @@ import os
 import torch
 import torch.distributed as dist
 
-import torch_rank
 from torch_rank import TYPES, same, values, wide
 
 DEVICE = os.environ.get("DEVICE", "cuda")
@@ -180,8 +179,3 @@ def case_objects_and_barriers(rank, size):
     dist.barrier(device_ids=[0] if DEVICE == "cuda" else None)
     same(tensor.cpu(), total(size, 1000).cpu())
 
-
-if __name__ == "__main__":
-    if DEVICE == "cuda":
-        torch.cuda.init()
-    torch_rank.run(globals())
