@@ -1,5 +1,7 @@
 #include "frameworks/torch/elements.h"
 
+#include "frameworks/torch/versions.h"
+
 namespace annulus_torch {
 namespace {
 
@@ -83,7 +85,7 @@ bool HasOp(at::ScalarType type, const c10d::ReduceOp& op) {
 }
 
 double FactorOf(const c10d::ReduceOp& op) {
-  const auto* const supplement = dynamic_cast<const c10d::PreMulSumSupplement*>(op.supplement_.get());
+  const auto* const supplement = dynamic_cast<const PreMulSumSupplement*>(op.supplement_.get());
   TORCH_CHECK(supplement != nullptr, "Annulus: PREMUL_SUM without its factor");
   return supplement->tensor_factor.defined() ? supplement->tensor_factor.item<double>() : supplement->double_factor;
 }

@@ -7,6 +7,7 @@
 
 #include "frameworks/torch/job.h"
 #include "frameworks/torch/stream_work.h"
+#include "frameworks/torch/versions.h"
 
 namespace annulus_torch {
 
@@ -14,11 +15,11 @@ c10::intrusive_ptr<c10d::Work> Job::Enqueue(const Communicator& comm, int rank, 
                                             std::chrono::milliseconds timeout, Streams* own, bool blocks) && {
   const c10::impl::VirtualGuardImpl device_guard(device().type());
   const c10::Stream current = device_guard.getStream(device());
-  TORCH_CHECK(!device_guard.isStreamCapturing(current), "Annulus: ", title_, " cannot be captured into a CUDA graph");
   const c10::Stream stream = own == nullptr ? current : own->Of(device(), calls_.front());
-  // Also makes the device's context current in this thread, without which Annulus does not know the default stream.
+  // Also makes the device's context current in this thread, without which CUDA does not know the default stream.
   c10::Event before(device().type());
   before.record(current);
+  TORCH_CHECK(!IsCapturing(device_guard, current), "Annulus: ", title_, " cannot be captured into a CUDA graph");
   if (stream != current) before.block(stream);
   const c10::StreamGuard guard(stream);
   // A barrier's caller wants the host to wait, and who sent a message is known only when it has come.

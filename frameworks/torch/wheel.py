@@ -21,7 +21,7 @@ Version: {version}
 Summary: Annulus as a back end of torch.distributed
 License: Apache-2.0
 Requires-Python: >=3.9
-Requires-Dist: torch >=2.14
+Requires-Dist: torch >=2.11
 Requires-Dist: ninja
 """
 ENTRY_POINTS = """\

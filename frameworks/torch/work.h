@@ -39,7 +39,8 @@ class Work : public c10d::Work {
   int sourceRank() const override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
   uint64_t getSequencenumber() const override { return about_.sequence; }
-  std::chrono::milliseconds getTimeout() const override { return about_.timeout; }
+  // Not marked as an override: older versions of PyTorch do not ask for it.
+  std::chrono::milliseconds getTimeout() const { return about_.timeout; }
 
  protected:
   About about_;

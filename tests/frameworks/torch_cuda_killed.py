@@ -2,7 +2,6 @@
 rank kills itself in the third step; each of the others prints the time from then until its exception, in milliseconds, where it was thrown, and its
 text. BLOCKING: the value of TORCH_ANNULUS_BLOCKING_WAIT."""
 
-import datetime
 import os
 import signal
 import sys
@@ -13,11 +12,13 @@ from torch_cuda import cuda, gpu  # First: it loads the driver.
 import torch
 import torch.distributed as dist
 
+import torch_rank
+
 
 def main():
     folder, rank, size, form, blocking = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], sys.argv[5]
     os.environ.update(TORCH_ANNULUS_FORM=form, TORCH_ANNULUS_BLOCKING_WAIT=blocking)
-    dist.init_process_group("annulus", init_method=f"file://{folder}/store", rank=rank, world_size=size, timeout=datetime.timedelta(seconds=120))
+    torch_rank.init("annulus", folder, rank, size)
     mark, where, tensors = os.path.join(folder, "killed"), "", []
     try:
         for step in range(10000):

@@ -1,4 +1,5 @@
-"""One rank of the tests of CUDA tensors in the back end for PyTorch, on the stand-in for CUDA's driver: torch_cuda_ranks.py FOLDER RANK SIZE FORM."""
+"""One rank of the tests of CUDA tensors in the back end for PyTorch, on the stand-in for CUDA's driver or a GPU (torch_cuda.py): torch_cuda_ranks.py
+FOLDER RANK SIZE FORM."""
 
 import datetime
 import sys
@@ -104,6 +105,9 @@ def case_a_call_of_every_type(rank, size):
 
 def case_no_call_blocks_the_host(rank, size):
     """The GPU does nothing until all is enqueued: the inputs, the call, the wait for it, and what uses its results."""
+    if gpu.is_real:
+        for _, call, _, _ in calls(rank, size):  # What comes for the first time loads kernels and pins memory.
+            call(False)
     for asynchronous, handle in ((False, 0), (True, 0), (False, None), (True, None)):
         with stream(handle):
             made, names = calls(rank, size), 0
@@ -139,7 +143,7 @@ def case_the_current_stream_goes_on(rank, size):
         store.wait(["rank 0 went on"])
         work = dist.all_reduce(tensor, async_op=True)
     work.wait(datetime.timedelta(seconds=60))
-    assert work.is_completed() and work.is_success() and work.exception() is None
+    assert work.is_completed() and work.is_success() and (torch_rank.IS_OLD or work.exception() is None)
     same(work.result()[0].cpu(), total(size))
 
 
@@ -169,7 +173,7 @@ def case_memory_is_given_out_again_in_time(rank, size):
                 dist.all_reduce(strided.t(), async_op=asynchronous)
                 del tensor, strided
                 again = cuda(torch.full((1000,), 5.0))
-                assert (gpu.reused() > before) != asynchronous
+                assert gpu.is_real or (gpu.reused() > before) != asynchronous
                 turned = cuda(torch.full((7, 11), 6.0))
         same(again.cpu(), torch.full((1000,), 5.0))
         same(turned.cpu(), torch.full((7, 11), 6.0))
@@ -216,11 +220,14 @@ def case_barriers(rank, size):
     work.wait()
     assert work.is_completed()
     assert gpu.pending() == 0  # It has waited for all of the stream.
-    dist.barrier(device_ids=[1])
+    dist.barrier(device_ids=[gpu.devices() - 1])
     dist.barrier()
 
 
 def case_a_second_device(rank, size):
+    if gpu.devices() < 2:
+        print("not run: there is one device", flush=True)
+        return
     tensor = cuda(values(torch.float32, rank), device=1)
     dist.all_reduce(tensor)
     work = dist.all_reduce(tensor, dist.ReduceOp.MAX, async_op=True)
@@ -229,9 +236,11 @@ def case_a_second_device(rank, size):
 
 
 def case_refused(rank, size):
-    here, there, host = cuda(torch.ones(3)), cuda(torch.ones(3), device=1), torch.ones(3)
+    here, host = cuda(torch.ones(3)), torch.ones(3)
     raises("must be on one device; these are on cuda:0 and cpu", dist.all_gather, [host] * size, here)
-    raises("must be on one device; these are on cuda:0 and cuda:1", backend().allreduce_coalesced, [here, there], AllreduceCoalescedOptions())
+    if gpu.devices() > 1:
+        there = cuda(torch.ones(3), device=1)
+        raises("must be on one device; these are on cuda:0 and cuda:1", backend().allreduce_coalesced, [here, there], AllreduceCoalescedOptions())
     # The stand-in has no sparse tensors; those on another device are refused in the same place.
     sparse = torch.empty(4, layout=torch.sparse_coo, device="meta")
     raises("sparse tensors is there on the CPU; this one is on meta", backend().allreduce, [sparse], dist.AllreduceOptions())

@@ -154,7 +154,8 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   void synchronizeStream(const c10::Stream& stream) const override {
     Must(Enter(stream.device_index())->StreamSynchronize(HandleOf(stream)), "synchronize");
   }
-  bool isStreamCapturing(const c10::Stream& stream) const override {
+  // Not marked as an override: older versions of PyTorch do not ask for it.
+  bool isStreamCapturing(const c10::Stream& stream) const {
     CaptureStatus status = CaptureStatus::kNone;
     Must(Enter(stream.device_index())->StreamIsCapturing(HandleOf(stream), &status), "capturing");
     return status != CaptureStatus::kNone;

@@ -1,7 +1,6 @@
 """One rank of a training that loses a rank: torch_killed.py FOLDER RANK SIZE FORM. The last rank kills itself in the third step, while the workers
 that load its data live on; each of the others prints the time from then until its exception, in milliseconds, and its text."""
 
-import datetime
 import os
 import signal
 import sys
@@ -10,11 +9,13 @@ import time
 import torch
 import torch.distributed as dist
 
+import torch_rank
+
 
 def main():
     folder, rank, size, form = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
     os.environ["TORCH_ANNULUS_FORM"] = form
-    dist.init_process_group("annulus", init_method=f"file://{folder}/store", rank=rank, world_size=size, timeout=datetime.timedelta(seconds=120))
+    torch_rank.init("annulus", folder, rank, size)
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(100, 100))
     batches = torch.utils.data.DataLoader(torch.ones(4000, 100), batch_size=4, num_workers=2)
     mark = os.path.join(folder, "killed")

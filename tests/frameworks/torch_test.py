@@ -48,6 +48,15 @@ def forms(suite):
     suite.count("an unknown form is refused", status != 0 and "TORCH_ANNULUS_FORM is rust" in output, output)
 
 
+def tested(suite, configurations):
+    """Those whose form this PyTorch has; says so where it has not that in Python."""
+    status, _ = run_python(suite, "from torch._C._distributed_c10d import Backend; Backend(0, 1)")
+    if status == 0:
+        return configurations
+    print("the form in Python is not tested: this PyTorch is too old for it", flush=True)
+    return [each for each in configurations if "compiled" in each]
+
+
 def features(suite, script, size, form):
     outcomes = suite.ranks(script, size, form)
     suite.cases(script, size, [output for _, output in outcomes], f", {form}")
@@ -75,7 +84,8 @@ def cuda_tensors(suite):
     if suite.driver is None:
         print("CUDA tensors are not tested: there is no --driver", flush=True)
     elif make_cuda(suite):
-        for script, size, form in (("torch_cuda_ranks.py", 2, "compiled"), ("torch_cuda_ranks.py", 3, "compiled"), ("torch_cuda_refused.py", 2, "python")):
+        for script, size, form in tested(suite, [("torch_cuda_ranks.py", 2, "compiled"), ("torch_cuda_ranks.py", 3, "compiled"),
+                                                 ("torch_cuda_refused.py", 2, "python")]):
             features(suite, script, size, form)
         for blocking in ("0", "1"):
             suite.names_the_killed(suite.ranks("torch_cuda_killed.py", 3, "compiled", blocking))
@@ -104,14 +114,14 @@ def tests(suite):
     if not compiles(suite):
         return
     forms(suite)
-    for size, form in ((2, "compiled"), (3, "compiled"), (2, "python"), (3, "mixed")):
+    for size, form in tested(suite, [(2, "compiled"), (3, "compiled"), (2, "python"), (3, "mixed")]):
         for script in ("torch_ranks.py", "torch_training.py"):
             features(suite, script, size, form)
-    for form in ("compiled", "python"):
+    for form, in tested(suite, [("compiled",), ("python",)]):
         suite.names_the_killed(suite.ranks("torch_killed.py", 3, form))
     cuda_tensors(suite)
     suite.on_two_hosts("torchrun on two hosts", "torch_hosts.py", suite.environment["TORCH_EXTENSIONS_DIR"])
-    for size, form in ((2, "compiled"), (4, "compiled"), (2, "python")):
+    for size, form in tested(suite, [(2, "compiled"), (4, "compiled"), (2, "python")]):
         own_tests(suite, size, form)
 
 

@@ -24,7 +24,12 @@ ERRORS = {annulus.ANNULUS_OK: ErrorType.SUCCESS, annulus.ANNULUS_TIMEOUT: ErrorT
 
 
 def make(store, rank, size, timeout_ms, _wait_blocks=False):
-    """_wait_blocks is for CUDA tensors, which this form refuses."""
+    """_wait_blocks is for CUDA tensors, which this form refuses. RuntimeError where PyTorch is too old for it."""
+    try:
+        BaseBackend(rank, size)
+    except TypeError as error:
+        raise RuntimeError(f"Annulus: PyTorch {torch.__version__} has no back ends in Python, so the form in Python cannot be used; the compiled form takes a"
+                           " compiler (TORCH_ANNULUS_FORM=compiled says what is missing)") from error
     return Backend(store, rank, size, datetime.timedelta(milliseconds=timeout_ms))
 
 

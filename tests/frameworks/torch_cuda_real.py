@@ -1,0 +1,85 @@
+"""What torch_cuda.py has, on a real GPU: the device cuda:0, whose work is held back by a kernel that spins."""
+
+import contextlib
+import time
+
+import torch
+
+HELD_SECONDS = 0.15  # Longer than the host takes to enqueue a call and what belongs to it.
+
+
+def _cycles_per_second():
+    for cycles in (1, 100_000_000):  # The first one loads the kernel.
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        torch.cuda._sleep(cycles)
+        torch.cuda.synchronize()
+    return 100_000_000 / (time.perf_counter() - begin)
+
+
+_cycles = int(HELD_SECONDS * _cycles_per_second())
+
+
+class Gpu:
+    """What the tests ask the stand-in, as far as a GPU can tell."""
+
+    is_real = True
+
+    def __init__(self):
+        self._graph = None
+
+    def devices(self):
+        return torch.cuda.device_count()
+
+    def violations(self):
+        return 0  # Wrong results show them.
+
+    def threads(self):
+        return 1
+
+    def pending(self):
+        return 0 if torch.cuda.current_stream().query() else 1
+
+    def reused(self):
+        return 0
+
+    def new_stream(self, device):
+        return torch.cuda.Stream(device)
+
+    def capture(self, handle, begins):
+        """The graph must come to its end, whatever was refused while it was captured."""
+        with torch.cuda.stream(handle):
+            if begins:
+                self._graph = torch.cuda.CUDAGraph()
+                self._graph.capture_begin(capture_error_mode="thread_local")
+            else:
+                self._graph.capture_end()
+
+    def synchronize(self, device):
+        torch.cuda.synchronize(device)
+
+
+gpu = Gpu()
+
+
+def cuda(tensor, device=0):
+    """A copy on a device, made by work in its current stream. The host does not wait for it."""
+    there = tensor.pin_memory().to(f"cuda:{device}", non_blocking=True)
+    filled = there + there - there if there.dtype in (torch.float32, torch.float64) else there.clone()  # By kernels, where they are exact.
+    return filled if filled.shape == tensor.shape else filled.reshape(tensor.shape)
+
+
+@contextlib.contextmanager
+def held():
+    """No work that the current stream gets within begins before HELD_SECONDS have passed."""
+    torch.cuda._sleep(_cycles)
+    yield
+
+
+@contextlib.contextmanager
+def stream(handle=None, device=0):
+    """Another current stream: 0, the default one, a new one, or that with the handle."""
+    chosen = torch.cuda.Stream(device) if handle is None else torch.cuda.default_stream(device) if handle == 0 else handle
+    with torch.cuda.stream(chosen):
+        yield
+    torch.cuda.current_stream(device).wait_stream(chosen)
