@@ -241,7 +241,8 @@ std::optional<Code> Dispatcher::Drive(const CallArguments& arguments, const Requ
                                       const Manner& manner) {
   Verdict verdict;
   if (Trace* const trace = setup_->monitor()->trace(); trace != nullptr) trace->LabelNext(arguments.label());
-  const Buffers buffers = MayBeOneFold(arguments) ? BuffersOf(arguments) : staging_.BuffersFor(arguments, fused);
+  const bool stays = fused == nullptr && MayBeOneFold(arguments);
+  const Buffers buffers = stays ? BuffersOf(arguments) : staging_.BuffersFor(arguments, fused);
   return CodeOf(driver_.Run(call, buffers, LimitOf(arguments), manner.policy, manner.patience, &verdict), verdict);
 }
 
