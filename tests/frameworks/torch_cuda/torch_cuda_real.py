@@ -1,4 +1,4 @@
-"""What torch_cuda.py has, on a real GPU: the device cuda:0, whose work is held back by a kernel that spins."""
+"""What torch_cuda_tensors.py has, on a real GPU: the device cuda:0, whose work is held back by a kernel that spins."""
 
 import contextlib
 import time
@@ -79,8 +79,9 @@ def held():
 
 @contextlib.contextmanager
 def stream(handle=None, device=0):
-    """Another current stream: 0, the default one, a new one, or that with the handle."""
+    """Another current stream: 0, the default one, a new one, which is joined in the end, or that with the handle."""
     chosen = torch.cuda.Stream(device) if handle is None else torch.cuda.default_stream(device) if handle == 0 else handle
     with torch.cuda.stream(chosen):
         yield
-    torch.cuda.current_stream(device).wait_stream(chosen)
+    if handle is None:
+        torch.cuda.current_stream(device).wait_stream(chosen)
