@@ -23,7 +23,7 @@ class Suite:
         self.python, self.site, self.folder, self.driver = python, pathlib.Path(site), pathlib.Path(folder), driver
         self.passed, self.failed = 0, 0
         keep = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR") if name in os.environ}
-        self.environment = {**keep, "PYTHONPATH": str(site), "OMP_NUM_THREADS": "1"}
+        self.environment = {**keep, "PYTHONPATH": f"{site}{os.pathsep}{HERE}", "OMP_NUM_THREADS": "1"}
 
     def count(self, name, ok, detail=""):
         print("passed" if ok else "FAILED", name, "" if ok else detail, flush=True)
@@ -32,7 +32,7 @@ class Suite:
 
     def ranks(self, script, size, *arguments):
         """[(status, output)] of the ranks, which get a new folder, their rank, the size and the arguments."""
-        folder = pathlib.Path(tempfile.mkdtemp(prefix=f"{script}-{size}-", dir=self.folder))
+        folder = pathlib.Path(tempfile.mkdtemp(prefix=f"{pathlib.Path(script).name}-{size}-", dir=self.folder))
         started = []
         for rank in range(size):
             command = [self.python, str(HERE / script), *map(str, (folder, rank, size, *arguments))]

@@ -72,7 +72,7 @@ def make_cuda(suite):
     program = f"""import ctypes
 ctypes.CDLL("{folder}/libcuda.so.1")
 from torch.utils import cpp_extension
-cpp_extension.load(name="torch_cuda_stand_in", sources=["{suites.HERE}/torch_cuda_stand_in.cc"], extra_include_paths=["{suites.HERE.parent.parent}"],
+cpp_extension.load(name="torch_cuda_stand_in", sources=["{suites.HERE}/torch_cuda/torch_cuda_stand_in.cc"], extra_include_paths=["{suites.HERE.parent.parent}"],
                    extra_cflags=["-O1"], extra_ldflags=["-ldl"], build_directory="{folder}")"""
     path = os.pathsep.join([str(pathlib.Path(suite.python).parent), suite.environment["PATH"]])
     status, output = run_python(suite, program, PATH=path)
@@ -84,11 +84,11 @@ def cuda_tensors(suite):
     if suite.driver is None:
         print("CUDA tensors are not tested: there is no --driver", flush=True)
     elif make_cuda(suite):
-        for script, size, form in tested(suite, [("torch_cuda_ranks.py", 2, "compiled"), ("torch_cuda_ranks.py", 3, "compiled"),
-                                                 ("torch_cuda_refused.py", 2, "python")]):
+        for script, size, form in tested(suite, [("torch_cuda/torch_cuda_ranks.py", 2, "compiled"), ("torch_cuda/torch_cuda_ranks.py", 3, "compiled"),
+                                                 ("torch_cuda/torch_cuda_refused.py", 2, "python")]):
             features(suite, script, size, form)
         for blocking in ("0", "1"):
-            suite.names_the_killed(suite.ranks("torch_cuda_killed.py", 3, "compiled", blocking))
+            suite.names_the_killed(suite.ranks("torch_cuda/torch_cuda_killed.py", 3, "compiled", blocking))
 
 
 def own_tests(suite, size, form):

@@ -1,6 +1,6 @@
 """One rank of a test that the form in Python refuses CUDA tensors: torch_cuda_refused.py FOLDER RANK SIZE FORM."""
 
-from torch_cuda import cuda  # First: it loads the driver.
+from torch_cuda_tensors import cuda  # First: it loads the driver.
 
 import torch
 import torch.distributed as dist

@@ -1,10 +1,10 @@
-"""One rank of the tests of CUDA tensors in the back end for PyTorch, on the stand-in for CUDA's driver or a GPU (torch_cuda.py): torch_cuda_ranks.py
+"""One rank of the tests of CUDA tensors in the back end for PyTorch, on the stand-in for CUDA's driver or a GPU (torch_cuda_tensors.py): torch_cuda_ranks.py
 FOLDER RANK SIZE FORM."""
 
 import datetime
 import sys
 
-from torch_cuda import cuda, gpu, held, stream  # First: it loads the driver.
+from torch_cuda_tensors import cuda, gpu, held, stream  # First: it loads the driver.
 
 import torch
 import torch.distributed as dist

@@ -7,7 +7,7 @@ import signal
 import sys
 import time
 
-from torch_cuda import cuda, gpu  # First: it loads the driver.
+from torch_cuda_tensors import cuda, gpu  # First: it loads the driver.
 
 import torch
 import torch.distributed as dist

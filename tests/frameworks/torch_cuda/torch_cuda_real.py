@@ -1,4 +1,4 @@
-"""What torch_cuda.py has, on a real GPU: the device cuda:0, whose work is held back by a kernel that spins."""
+"""What torch_cuda_tensors.py has, on a real GPU: the device cuda:0, whose work is held back by a kernel that spins."""
 
 import contextlib
 import time
@@ -9,11 +9,11 @@ HELD_SECONDS = 0.15  # Longer than the host takes to enqueue a call and what bel
 
 
 def _cycles_per_second():
-    for cycles in (1, 100_000_000):  # The first one loads the kernel.
-        torch.cuda.synchronize()
-        begin = time.perf_counter()
-        torch.cuda._sleep(cycles)
-        torch.cuda.synchronize()
+    torch.cuda._sleep(300_000_000)  # Wakes it up.
+    torch.cuda.synchronize()
+    begin = time.perf_counter()
+    torch.cuda._sleep(100_000_000)
+    torch.cuda.synchronize()
     return 100_000_000 / (time.perf_counter() - begin)
 
 
@@ -64,9 +64,10 @@ gpu = Gpu()
 
 def cuda(tensor, device=0):
     """A copy on a device, made by work in its current stream. The host does not wait for it."""
+    if tensor.numel() == 0:
+        return torch.empty_like(tensor, device=f"cuda:{device}")
     there = tensor.pin_memory().to(f"cuda:{device}", non_blocking=True)
-    filled = there + there - there if there.dtype in (torch.float32, torch.float64) else there.clone()  # By kernels, where they are exact.
-    return filled if filled.shape == tensor.shape else filled.reshape(tensor.shape)
+    return there + there - there if there.dtype in (torch.float32, torch.float64) else there.clone()  # By kernels, where they are exact.
 
 
 @contextlib.contextmanager
@@ -78,8 +79,9 @@ def held():
 
 @contextlib.contextmanager
 def stream(handle=None, device=0):
-    """Another current stream: 0, the default one, a new one, or that with the handle."""
+    """Another current stream: 0, the default one, a new one, which is joined in the end, or that with the handle."""
     chosen = torch.cuda.Stream(device) if handle is None else torch.cuda.default_stream(device) if handle == 0 else handle
     with torch.cuda.stream(chosen):
         yield
-    torch.cuda.current_stream(device).wait_stream(chosen)
+    if handle is None:
+        torch.cuda.current_stream(device).wait_stream(chosen)
