@@ -170,7 +170,7 @@ TEST(Perf, AWrongVariableIsToldWithoutARank) {
     EXPECT_EQ(RunAlone("ANNULUS_ALGORITHM=foo", arguments, &told), 1);
     EXPECT_EQ(told,
               "annulus-perf: invalid argument: ANNULUS_ALGORITHM is \"foo\"; allowed: auto, ring, one_hop, log_steps, "
-              "log_gather, tree, two_level or two_hop\n");
+              "log_gather, tree, two_level, two_hop or shared_fold\n");
   }
 }
 
