@@ -80,24 +80,27 @@ Status CudaSharing::Import(int device, const SharedPlace& place, size_t bytes, s
     return Status::Invalid("a rank shares less of its GPU's memory than the call needs");
   const CudaDevice* used = nullptr;
   ANNULUS_RETURN_IF_ERROR(domain_->Use(device, &used));
-  if (place.process == domain_->process()) {
-    // No process maps its own memory, and whether its GPUs may reach each other is the program's affair.
-    if (std::memcmp(place.device, used->uuid().bytes, sizeof place.device) != 0)
-      return {Code::kUnsupported, "it lies on another GPU of this process"};
-    *memory = cuda::FromDevice(place.begin + place.offset);
-    return Status();
-  }
   std::byte* begin = nullptr;
-  ANNULUS_RETURN_IF_ERROR(domain_->mappings().Hold(*used, place, &begin));
-  held_.push_back(begin);
+  if (place.process != domain_->process()) {
+    ANNULUS_RETURN_IF_ERROR(domain_->mappings().Hold(*used, place, &begin));
+    held_.push_back(begin);
+  } else if (std::memcmp(place.device, used->uuid().bytes, sizeof place.device) == 0) {
+    begin = cuda::FromDevice(place.begin);  // No process maps its own memory.
+  } else {
+    // Whether a process's GPUs may reach each other is the program's affair.
+    return {Code::kUnsupported, "it lies on another GPU of this process"};
+  }
   *memory = begin + place.offset;
-  // What the owner says of the size is not relied on.
-  cuda::PointerPlace mapped;
-  ANNULUS_RETURN_IF_ERROR(domain_->driver().PlaceOf(*memory, &mapped));
-  const bool has_end = mapped.begin != 0;
-  if (has_end && bytes > mapped.bytes - (cuda::ToDevice(*memory) - mapped.begin))
-    return Status::Invalid("a rank shares less of its GPU's memory than it says");
-  return Status();
+  return CheckRange(*memory, bytes);
+}
+
+// What a peer says of its memory is not relied on.
+Status CudaSharing::CheckRange(const std::byte* memory, size_t bytes) const {
+  cuda::PointerPlace place;
+  ANNULUS_RETURN_IF_ERROR(domain_->driver().PlaceOf(memory, &place));
+  const bool is_there = place.type == cuda::MemoryType::kDevice && place.begin != 0;
+  if (is_there && bytes <= place.bytes - (cuda::ToDevice(memory) - place.begin)) return Status();
+  return Status::Invalid("a rank shares less of its GPU's memory than it says");
 }
 
 void CudaSharing::Release() {

@@ -41,6 +41,8 @@ class CudaSharing final : public SharedMemory {
   const Exported* Find(const std::byte* memory);
   // Completes the place of an allocation.
   Status Name(Exported* exported) const;
+  // Refuses memory that is not a GPU's, or ends before so many bytes.
+  Status CheckRange(const std::byte* memory, size_t bytes) const;
 
   CudaDomain* const domain_;
   const ReduceOn on_;

@@ -31,6 +31,8 @@ KernelSlice ToKernel(const SliceOp& op) {
   slice.src[0] = op.inline_src[0];
   slice.src[1] = op.inline_src[1];
   slice.many = op.src;
+  slice.more = op.more;
+  slice.num_more = static_cast<int16_t>(op.num_more);
   slice.count = op.count;
   slice.factor = op.custom.factor;
   slice.divisor = op.divisor;
@@ -259,11 +261,48 @@ TEST(ReduceKernelTest, PlacesBeyondFourBillionElementsAreReached) {
   slice.count = kBytes;
   const size_t at = kThread * sizeof(Vector);
   std::memset(source + at - sizeof(Vector), 0x77, 3 * sizeof(Vector));
-  SliceThread<ElementOf<DataType::kUint8>, Sum>(slice, slice.src, kThread, kThreads).Run();
+  SliceThread<ElementOf<DataType::kUint8>, Sum>(slice, slice.src, nullptr, kThread, kThreads).Run();
   EXPECT_EQ(slice.dst[0][at - 1], std::byte{0});
   for (size_t i = 0; i < sizeof(Vector); ++i) EXPECT_EQ(slice.dst[0][at + i], std::byte{0x77}) << i;
   EXPECT_EQ(slice.dst[0][at + sizeof(Vector)], std::byte{0});
   munmap(memory, 2 * kBytes);
+}
+
+// As in one fold for many ranks: of some forms, with one destination that is aligned otherwise.
+TEST(ReduceKernelTest, ResultsGoToManyDestinations) {
+  constexpr size_t kElements = 1000;
+  constexpr size_t kBytes = kElements * sizeof(float);
+  std::mt19937_64 random(1);
+  for (const int sources : {1, 2, 7}) {
+    for (const int destinations : {2, 3, 16}) {
+      std::vector<Bytes> in(static_cast<size_t>(sources), Bytes(kBytes));
+      for (Bytes& each : in) {
+        for (std::byte& byte : each) byte = static_cast<std::byte>(random());
+      }
+      std::vector<Bytes> out(static_cast<size_t>(destinations), Bytes(kBytes + sizeof(float)));
+      std::vector<const std::byte*> from;
+      for (const Bytes& each : in) from.push_back(each.data());
+      std::vector<std::byte*> to;
+      for (Bytes& each : out) to.push_back(each.data());
+      if (destinations == 16) to.back() += sizeof(float);
+      SliceOp op;
+      op.src = from.data();
+      op.inline_src[0] = from[0];
+      op.inline_src[1] = sources > 1 ? from[1] : nullptr;
+      op.num_sources = sources;
+      op.dst[0] = to[0];
+      op.dst[1] = to[1];
+      op.more = to.data() + 2;
+      op.num_more = destinations - 2;
+      op.count = kElements;
+      const Bytes expected = FoldByOracle(op.type, op.op, 0, in, kElements);
+      RunKernel(op, {3, 32});
+      for (const std::byte* const each : to) EXPECT_EQ(std::memcmp(each, expected.data(), kBytes), 0);
+      for (std::byte* const each : to) std::memset(each, 0, kBytes);
+      RunOnHost(op);
+      for (const std::byte* const each : to) EXPECT_EQ(std::memcmp(each, expected.data(), kBytes), 0);
+    }
+  }
 }
 
 TEST(ReduceKernelTest, AnUnknownNameIsRefused) {

@@ -253,7 +253,7 @@ TEST(CudaErrorsTest, TheOthersLearnWhyARankGaveUp) {
 // A failure of the driver while a call is under way, after `calls` of the function: of whichever rank meets it first.
 // Some ranks' calls may have ended well then.
 void ExpectOneVerdict(const char* function, cuda::Result result, annulus_status_t expected, size_t count = kCount,
-                      int calls = 0) {
+                      int calls = 0, const char* algorithm = "auto") {
   SCOPED_TRACE(testing::Message() << function << ", count " << count << ", after " << calls << " calls");
   for (const char* transport : {"shm", "tcp"}) {
     WithDriver({}, [=](cuda::FakeControl* fake) {
@@ -261,7 +261,9 @@ void ExpectOneVerdict(const char* function, cuda::Result result, annulus_status_
       std::set<std::string> messages;
       std::set<int> culprits;
       fake->Fail(function, result, calls);
-      Cluster(Far(transport)).Run([&](annulus_comm_t* comm, int) {
+      ClusterConfig config = Far(transport);
+      config.algorithm = algorithm;
+      Cluster(config).Run([&](annulus_comm_t* comm, int) {
         std::byte* const memory = fake->Allocate(0, kBytes);
         const annulus_status_t first = SumInPlace(comm, memory, count);
         EXPECT_TRUE(first == expected || (first == ANNULUS_OK && calls > 0)) << LastMessage(comm);
@@ -284,8 +286,14 @@ TEST(CudaErrorsTest, OutOfPinnedMemoryIsOneVerdict) {
 }
 
 TEST(CudaErrorsTest, ALostContextIsOneVerdict) {
-  ExpectOneVerdict("cuMemcpyAsync", cuda::Result::kIllegalAddress, ANNULUS_SYSTEM_ERROR);
-  ExpectOneVerdict("cuStreamWriteValue32", cuda::Result::kLaunchFailed, ANNULUS_SYSTEM_ERROR);
+  for (const char* function : {"cuMemcpyAsync", "cuStreamWriteValue32"})
+    ExpectOneVerdict(function, cuda::Result::kIllegalAddress, ANNULUS_SYSTEM_ERROR, kCount, 0, "ring");
+}
+
+// One fold of one rank is under way, or none.
+TEST(CudaErrorsTest, AFoldThatFailsIsOneVerdict) {
+  if (cuda::KernelImage().empty()) GTEST_SKIP() << "this build has no kernels";
+  ExpectOneVerdict("cuLaunchKernel", cuda::Result::kLaunchFailed, ANNULUS_SYSTEM_ERROR);
 }
 
 // Of a small call there is one copy in each direction, and what tells of its end: of three ranks, the first three

@@ -47,13 +47,15 @@ const std::map<std::string, std::function<void(PeerInfo*)>> kChanges = {
 TEST(PeerInfoTest, HasItsBytes) {
   PeerInfo info = Somebody();
   info.further.clear();
+  info.member.has_devices = true;
   using std::string_literals::operator""s;
   const std::string texts = "\1\0h\3\0tcp\7\0nominal\4\0tree"s;
   const std::string sizes = "\x22\x11\0\0\0\0\0\0\0\x40\0\0\0\0\0\0"s;
   const std::string numbers = "\1\0\0\0\b\0\0\0\x40\0\0\0\0\0\0\0"s;  // Channels, slots, mesh, priorities.
   const std::string memory_and_cores = "\x44\x33\0\0\0\0\0\0\3\0\0\0\t\0\0\0\0\0\0\0"s;
+  const std::string devices = "\1\0\0\0"s;
   const std::string addresses = "\1\0a\1\0a\0\0\0\0"s;
-  EXPECT_EQ(Encode(info), texts + sizes + numbers + memory_and_cores + addresses);
+  EXPECT_EQ(Encode(info), texts + sizes + numbers + memory_and_cores + devices + addresses);
 }
 
 TEST(PeerInfoTest, AllHaveTheSameIsAgreement) {
