@@ -96,6 +96,7 @@ Status Engine::Copy(bool* moved) {
   if (!staged_.copies.done()) return Status();
   if (phase_ == Phase::kLoads) {
     StartRunner();
+    *moved = true;  // Nobody sleeps before the runner has posted something.
   } else {
     phase_ = Phase::kDone;
   }
