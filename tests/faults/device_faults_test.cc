@@ -144,7 +144,8 @@ TEST_P(DeviceFaultsTest, StoppedRankIsNamedAtTheDeadline) {
 }
 
 TEST_P(DeviceFaultsTest, ARankWhoseGpuFailsIsNamed) {
-  Start({"loop"}, {"gpu_fails"});
+  // One fold over shared memory has no copies that could fail.
+  Start({"loop"}, {"gpu_fails"}, 60'000, "ring");
   ExpectVerdict(-1, ANNULUS_SYSTEM_ERROR);
 }
 
@@ -156,9 +157,10 @@ INSTANTIATE_TEST_SUITE_P(Jobs, DeviceFaultsTest,
 // Transport, and what is staged.
 class PlantedMistakesTest : public testing::TestWithParam<std::pair<const char*, const char*>> {
  protected:
-  // Two ranks that make the mistake, and do `mode`.
+  // Two ranks that make the mistake, and do `mode`. A ring copies and pins, which one fold does not.
   void Start(cuda::Mistake mistake, const char* mode) {
     ranks_ = std::make_unique<RankProcesses>(2, RankProcesses::Environment{{"ANNULUS_TRANSPORT", GetParam().first},
+                                                                           {"ANNULUS_ALGORITHM", "ring"},
                                                                            {"ANNULUS_TIMEOUT_MS", "60000"},
                                                                            {kStagedBytes, GetParam().second}});
     for (int rank = 0; rank < 2; ++rank) ranks_->Start(rank, {mode}, Gpu(true, mistake));
