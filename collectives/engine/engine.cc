@@ -48,7 +48,7 @@ ScheduleParams Engine::Plan(const Call& call, const Buffers& buffers) {
 bool Engine::StreamsOutput(const Call& call, const Buffers& buffers, Algorithm algorithm) const {
   if (call.kind != CollectiveKind::kAllreduce || buffers.input.data == buffers.output.data) return false;
   if (!RowOf(algorithm).may_stream_output) return false;
-  return 2 * call.count * work_.element_bytes > stream_bytes_;
+  return 2 * call.count * work_.element_bytes > host_.stream_bytes;
 }
 
 void Engine::Start(const Call& call, const Buffers& buffers) {
@@ -73,7 +73,7 @@ void Engine::Start(const Call& call, const Buffers& buffers) {
   work_.segments = buffers.segments;
   params_ = Plan(call, buffers);
   work_.streams_output = StreamsOutput(call, buffers, params_.algorithm);
-  work_.short_polls = short_polls_;
+  work_.short_polls = host_.short_polls;
   repeatable_ = nullptr;
   staged_.staging = buffers.staging;
   if (buffers.staging.queue == nullptr) return StartRunner();

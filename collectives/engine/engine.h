@@ -58,14 +58,14 @@ class Engine {
 
   // Number of times that repeated calls look for short slices before they do anything else. A rank that shares its core
   // with the one it waits for looks only once.
-  void set_short_polls(int polls) { short_polls_ = polls; }
+  void set_short_polls(int polls) { host_.short_polls = polls; }
 
   // Moves everything that can move now, without blocking. Sets *moved when something changed.
   // Errors: kMismatch, kProtocol, kPeerLost, ... with the peer's rank. They stick: do not call again.
   Status Progress(bool* moved);
 
   // Outputs are written past the caches when input and output together have at least this many bytes.
-  void set_stream_bytes(size_t bytes) { stream_bytes_ = bytes; }
+  void set_stream_bytes(size_t bytes) { host_.stream_bytes = bytes; }
 
   bool done() const { return phase_ == Phase::kDone; }
 
@@ -93,6 +93,12 @@ class Engine {
   // Where a collective is: kLoads and kStores only if it is staged.
   enum class Phase : uint8_t { kDone, kLoads, kRuns, kStores };
 
+  // What suits this host.
+  struct HostLimits {
+    size_t stream_bytes = SIZE_MAX;
+    int short_polls = kShortPolls;
+  };
+
   // What a staged collective needs besides.
   struct Staged {
     Staging staging;
@@ -119,8 +125,7 @@ class Engine {
   Monitor* const monitor_;
   Work work_;
   ScheduleParams params_;  // Of the latest collective.
-  size_t stream_bytes_ = SIZE_MAX;
-  int short_polls_ = kShortPolls;
+  HostLimits host_;
   std::array<std::unique_ptr<Runner>, kAlgorithmCount> runners_;  // By Algorithm; null if unused in the job.
   Runner* current_ = nullptr;                                     // Runner of the latest collective. Never null.
   Repeatable* repeatable_ = nullptr;  // Repeater of the latest collective; null: it cannot be repeated.

@@ -26,15 +26,14 @@ bool IsSameDevice(const SharedPlace& a, const SharedPlace& b) {
 }  // namespace
 
 SharedFold::SharedFold(int rank, const AlgorithmJob& job, const Links* links)
-    : rank_(rank),
-      nranks_(job.nranks()),
-      hop_(rank, nranks_, links, /*counts=*/false),
-      offers_(static_cast<size_t>(nranks_)),
-      inputs_(static_cast<size_t>(nranks_)),
-      outputs_(static_cast<size_t>(nranks_)),
-      folds_(static_cast<size_t>(nranks_)) {
+    : rank_(rank), nranks_(job.nranks()), hop_(rank, nranks_, links, /*counts=*/false) {
+  const auto n = static_cast<size_t>(nranks_);
+  ranks_.offers.resize(n);
+  ranks_.inputs.resize(n);
+  ranks_.outputs.resize(n);
+  folds_.of = std::vector<Fold>(n);
   for (int k = 1; k < nranks_; ++k) endpoints_.push_back(links->At((rank + k) % nranks_, 0));
-  folds_of_.reserve(static_cast<size_t>(nranks_));
+  folds_.chunks.reserve(n);
 }
 
 size_t SharedFold::MemoryBytes(int nranks) {
@@ -47,20 +46,21 @@ void SharedFold::Start(const ScheduleParams& params, const Work* work) {
   params_ = params;
   work_ = work;
   saying_ = *work;
-  queue_ = work->input.queue;
-  shared_ = queue_ != nullptr && queue_ == work->output.queue ? queue_->shared() : nullptr;
-  own_ = MakeOffer();
-  if (hop_.most_bytes() < sizeof own_) return Decline();
-  StartHop(Stage::kOffers, &own_, sizeof own_);
+  own_.queue = work->input.queue;
+  own_.shared = own_.queue != nullptr && own_.queue == work->output.queue ? own_.queue->shared() : nullptr;
+  own_.offer = MakeOffer();
+  if (hop_.most_bytes() < sizeof own_.offer) return Decline();
+  StartHop(Stage::kOffers, &own_.offer, sizeof own_.offer);
 }
 
 SharedFold::Offer SharedFold::MakeOffer() {
   Offer offer;
-  if (shared_ == nullptr || work_->custom.scales || work_->custom.user != nullptr) return offer;
-  device_ = shared_->Export(work_->input.data, InputBytes(params_), &offer.input);
-  const int other = shared_->Export(work_->output.data, OutputBytes(params_), &offer.output);
+  if (own_.shared == nullptr || work_->custom.scales || work_->custom.user != nullptr) return offer;
+  own_.device = own_.shared->Export(work_->input.data, InputBytes(params_), &offer.input);
+  const int other = own_.shared->Export(work_->output.data, OutputBytes(params_), &offer.output);
   const ReduceOp op = Reduces(params_.kind) ? work_->op : ReduceOp::kSum;
-  offer.is_shared = device_ >= 0 && other == device_ && shared_->CanReduce(device_, work_->type, op) ? 1 : 0;
+  offer.is_shared =
+      own_.device >= 0 && other == own_.device && own_.shared->CanReduce(own_.device, work_->type, op) ? 1 : 0;
   return offer;
 }
 
@@ -100,24 +100,24 @@ Status SharedFold::Advance(bool* moved) {
 }
 
 void SharedFold::EndOffers() {
-  offers_[static_cast<size_t>(rank_)] = own_;
+  ranks_.offers[static_cast<size_t>(rank_)] = own_.offer;
   for (size_t k = 0; k < endpoints_.size(); ++k) {
-    const size_t peer = (static_cast<size_t>(rank_) + 1 + k) % offers_.size();
-    std::memcpy(&offers_[peer], hop_.data(k), sizeof(Offer));
+    const size_t peer = (static_cast<size_t>(rank_) + 1 + k) % ranks_.offers.size();
+    std::memcpy(&ranks_.offers[peer], hop_.data(k), sizeof(Offer));
   }
   hop_.TakeAll();
-  if (!std::ranges::all_of(offers_, [](const Offer& offer) { return offer.is_shared == 1; })) return Decline();
+  if (!std::ranges::all_of(ranks_.offers, [](const Offer& offer) { return offer.is_shared == 1; })) return Decline();
   FindFolds();
-  own_word_ = FindBuffers() ? 1 : 0;
-  StartHop(Stage::kFinds, &own_word_, sizeof own_word_);
+  own_.word = FindBuffers() ? 1 : 0;
+  StartHop(Stage::kFinds, &own_.word, sizeof own_.word);
 }
 
 void SharedFold::EndFinds() {
-  const bool all = own_word_ == 1 && AllSaidYes();
+  const bool all = own_.word == 1 && AllSaidYes();
   hop_.TakeAll();
   if (!all) return Decline();
-  submitted_ = 0;
-  for (const int chunk : folds_of_) MakeFold(chunk);
+  folds_.submitted = 0;
+  for (const int chunk : folds_.chunks) MakeFold(chunk);
   stage_ = Stage::kFolds;
 }
 
@@ -128,32 +128,32 @@ bool SharedFold::AllSaidYes() const {
 }
 
 void SharedFold::FindFolds() {
-  folds_of_.clear();
+  folds_.chunks.clear();
   for (int chunk = 0; chunk < nranks_; ++chunk) {
-    const SharedPlace& device = offers_[static_cast<size_t>(chunk)].input;
+    const SharedPlace& device = ranks_.offers[static_cast<size_t>(chunk)].input;
     const auto shares = [&](const Offer& offer) { return IsSameDevice(offer.input, device); };
-    if (std::ranges::find_if(offers_, shares) - offers_.begin() == rank_) folds_of_.push_back(chunk);
+    if (std::ranges::find_if(ranks_.offers, shares) - ranks_.offers.begin() == rank_) folds_.chunks.push_back(chunk);
   }
 }
 
 // All inputs and outputs that this rank's folds use; for reduce-scatters and allgathers that is not everything.
 bool SharedFold::FindBuffers() {
-  if (folds_of_.empty()) return true;
+  if (folds_.chunks.empty()) return true;
   for (int rank = 0; rank < nranks_; ++rank) {
     const auto at = static_cast<size_t>(rank);
-    const bool is_own_chunk = std::ranges::find(folds_of_, rank) != folds_of_.end();
+    const bool is_own_chunk = std::ranges::find(folds_.chunks, rank) != folds_.chunks.end();
     Status found;
     if (rank == rank_) {
-      inputs_[at] = work_->input.data;
-      outputs_[at] = work_->output.data;
+      ranks_.inputs[at] = work_->input.data;
+      ranks_.outputs[at] = work_->output.data;
       continue;
     }
     std::byte* input = nullptr;
     if (Reduces(params_.kind) || is_own_chunk)
-      found = shared_->Import(device_, offers_[at].input, InputBytes(params_), &input);
-    inputs_[at] = input;
+      found = own_.shared->Import(own_.device, ranks_.offers[at].input, InputBytes(params_), &input);
+    ranks_.inputs[at] = input;
     if (found.ok() && (!IsReduceScatter(params_.kind) || is_own_chunk))
-      found = shared_->Import(device_, offers_[at].output, OutputBytes(params_), &outputs_[at]);
+      found = own_.shared->Import(own_.device, ranks_.offers[at].output, OutputBytes(params_), &ranks_.outputs[at]);
     if (found.ok()) continue;
     Log(LogLevel::kInfo, rank_, "cannot reach the GPU memory of rank %d: %s", rank, found.message().c_str());
     return false;
@@ -165,7 +165,7 @@ void SharedFold::MakeFold(int chunk) {
   ScheduleParams params = params_;
   params.rank = chunk;
   params.slice_bytes = std::max(InputBytes(params_), OutputBytes(params_)) + params.element_bytes;  // One slice.
-  Fold& fold = folds_[static_cast<size_t>(chunk)];
+  Fold& fold = folds_.of[static_cast<size_t>(chunk)];
   Step& step = fold.step;
   const bool is_there = TwoHopSchedule(params, 1).At(0, &step);
   ANNULUS_CHECK(is_there);
@@ -175,12 +175,13 @@ void SharedFold::MakeFold(int chunk) {
   const bool reduces = Reduces(params_.kind);
   for (int k = 0; k < (reduces ? nranks_ : 1); ++k) {
     const int rank = reduces ? (step.first_rank + k) % nranks_ : chunk;
-    fold.sources[static_cast<size_t>(sources++)] = inputs_[static_cast<size_t>(rank)] + step.input_offset;
+    fold.sources[static_cast<size_t>(sources++)] = ranks_.inputs[static_cast<size_t>(rank)] + step.input_offset;
   }
   int destinations = 0;
   for (int rank = 0; rank < nranks_; ++rank) {
     if (IsReduceScatter(params_.kind) && rank != chunk) continue;
-    fold.destinations[static_cast<size_t>(destinations++)] = outputs_[static_cast<size_t>(rank)] + step.output_offset;
+    fold.destinations[static_cast<size_t>(destinations++)] =
+        ranks_.outputs[static_cast<size_t>(rank)] + step.output_offset;
   }
   op.src = fold.sources.data();
   op.inline_src[0] = fold.sources[0];
@@ -194,31 +195,31 @@ void SharedFold::MakeFold(int chunk) {
   op.type = work_->type;
   op.op = reduces ? work_->op : ReduceOp::kSum;
   op.divisor = reduces ? work_->divisor : 0;
-  op.device = device_;
+  op.device = own_.device;
 }
 
 // All are submitted before the first is looked for, so that they share a launch.
 Status SharedFold::RunFolds(bool* moved) {
-  for (; submitted_ < folds_of_.size(); ++submitted_) {
-    Fold& fold = folds_[static_cast<size_t>(folds_of_[submitted_])];
+  for (; folds_.submitted < folds_.chunks.size(); ++folds_.submitted) {
+    Fold& fold = folds_.of[static_cast<size_t>(folds_.chunks[folds_.submitted])];
     if (fold.op.count == 0) continue;
     const Nanoseconds clock = work_->TraceClock();
-    Status submitted = fold.submission.Submit(queue_, fold.op);
+    Status submitted = fold.submission.Submit(own_.queue, fold.op);
     if (submitted.would_block()) break;
     ANNULUS_RETURN_IF_ERROR(std::move(submitted));
     if (clock != 0) work_->TraceSlice(TraceEvent::Kind::kReduced, fold.step, 0, -1, fold.step.bytes, clock);
     *moved = true;
   }
-  bool pending = submitted_ < folds_of_.size();
-  for (const int chunk : folds_of_) {
-    Submission& submission = folds_[static_cast<size_t>(chunk)].submission;
+  bool pending = folds_.submitted < folds_.chunks.size();
+  for (const int chunk : folds_.chunks) {
+    Submission& submission = folds_.of[static_cast<size_t>(chunk)].submission;
     if (submission.pending()) ANNULUS_RETURN_IF_ERROR(submission.Poll());
     pending |= submission.pending();
   }
   if (pending) return Status();
   *moved = true;
-  own_word_ = 1;
-  StartHop(Stage::kEnds, &own_word_, sizeof own_word_);
+  own_.word = 1;
+  StartHop(Stage::kEnds, &own_.word, sizeof own_.word);
   return Status();
 }
 
@@ -228,8 +229,8 @@ void SharedFold::Decline() {
 }
 
 void SharedFold::Release() {
-  if (shared_ != nullptr) shared_->Release();
-  shared_ = nullptr;
+  if (own_.shared != nullptr) own_.shared->Release();
+  own_.shared = nullptr;
 }
 
 }  // namespace annulus

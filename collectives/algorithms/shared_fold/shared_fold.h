@@ -60,6 +60,28 @@ class SharedFold final : public Runner {
     Submission submission;
   };
 
+  // This rank.
+  struct Own {
+    SharedMemory* shared = nullptr;  // Of the call's queue; null: host memory.
+    DomainQueue* queue = nullptr;
+    int device = -1;  // Of the buffers.
+    Offer offer;
+    uint8_t word = 0;  // What it says in later hops: 1 is yes.
+  };
+
+  // All ranks, by number: what they have offered, and where it is here.
+  struct Ranks {
+    std::vector<Offer> offers;
+    std::vector<const std::byte*> inputs;
+    std::vector<std::byte*> outputs;
+  };
+
+  struct Folds {
+    std::vector<int> chunks;  // Those that this rank folds.
+    std::vector<Fold> of;     // By chunk.
+    size_t submitted = 0;     // Of the chunks, in their order.
+  };
+
   Status Advance(bool* moved) override;
   // Begins a hop in which this rank says `bytes` bytes at `data`.
   void StartHop(Stage stage, const void* data, uint32_t bytes);
@@ -89,17 +111,9 @@ class SharedFold final : public Runner {
   Work saying_;  // The work with what this rank says as its input.
   Stage stage_ = Stage::kDone;
 
-  SharedMemory* shared_ = nullptr;  // Of the call's queue; null: host memory.
-  DomainQueue* queue_ = nullptr;
-  int device_ = -1;  // Of this rank's buffers.
-  uint8_t own_word_ = 0;
-  Offer own_;
-  std::vector<Offer> offers_;             // By rank.
-  std::vector<int> folds_of_;             // Chunks that this rank folds.
-  std::vector<const std::byte*> inputs_;  // By rank, where they are here.
-  std::vector<std::byte*> outputs_;
-  std::vector<Fold> folds_;
-  size_t submitted_ = 0;
+  Own own_;
+  Ranks ranks_;
+  Folds folds_;
 };
 
 }  // namespace annulus
