@@ -16,7 +16,7 @@
 
 namespace annulus::cuda {
 
-constexpr int kMaxSlices = 32;  // Most slices in a batch: 2.5 KiB of arguments; a launch can have 4 KiB.
+constexpr int kMaxSlices = 32;  // Most slices in a batch: 3.25 KiB of arguments; a launch can have 4 KiB.
 constexpr int kThreadsPerBlock = 512;
 constexpr int kMostListed = 64;  // Sources of a slice, and its further destinations.
 
