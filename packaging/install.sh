@@ -111,7 +111,7 @@ put 644 "$documents" docs/*.md
 for folder in benchmarks decisions images; do put 644 "$documents/$folder" docs/"$folder"/*; done
 # The examples lie beside the documents here, and what only the workspace has cannot be linked to.
 sed -i 's|](docs/examples/)|](examples/)|; s|\[\([^]]*\)\](CONTRIBUTING.md)|\1|' "$staged/share/doc/annulus/README.md"
-sed -i 's|\[\([^]]*\)\](\.\./tests/[^)]*)|\1|g' "$staged/$documents"/*.md
+sed -i 's|\[\([^]]*\)\](\(\.\./\)*tests/[^)]*)|\1|g' "$staged/$documents"/*.md "$staged/$documents"/*/*.md
 examples=share/doc/annulus/examples
 put 644 "$examples" docs/examples/{CMakeLists.txt,README.md,allreduce.c}
 put 644 "$examples/fashion_mnist" docs/examples/fashion_mnist/*.{cc,h}

@@ -109,14 +109,15 @@ Status Decode(const std::string& blob, int rank, size_t addresses, PeerInfo* inf
   info->memory_bytes = in.U64();
   info->member.cores.count = in.U32();
   info->member.cores.digest = in.U64();
-  info->member.has_devices = in.U32() == 1;
+  const uint32_t has_devices = in.U32();
+  info->member.has_devices = has_devices == 1;
   info->member.addresses.clear();
   for (size_t i = 0; i < addresses; ++i) info->member.addresses.push_back(in.Text(kLargestPeerText));
   info->member.reasons.clear();
   for (size_t i = 0; i < addresses; ++i) info->member.reasons.push_back(in.Text(kLargestReason));
   info->further.clear();
   for (size_t i = FurtherSettings(settings).size() + 1; i > 0; --i) info->further.push_back(in.Text(kLargestPeerText));
-  if (known && info->member.cores.count > 0 && in.done()) return Status();
+  if (known && info->member.cores.count > 0 && has_devices <= 1 && in.done()) return Status();
   return {Code::kProtocol, "rank " + std::to_string(rank) + " described itself in an unknown format", rank, 0};
 }
 
