@@ -31,8 +31,8 @@ struct TransportInfo {
   const char* title;
   // Whether it links only ranks of one host.
   bool same_host_only;
-  // Whether it links ranks only where the user selects it by name, or asks for any.
-  bool by_name_only;
+  // Whether it needs a device that a host may lack.
+  bool needs_device;
   // Whether it sends in clear over networks, whatever the user wants.
   bool in_clear;
   // Whether a message costs system calls, so that sending fewer messages is better than sending fewer bytes.

@@ -97,12 +97,14 @@ ExplainInput ExplainInputOf(const annulus_comm_t* comm) {
 ExplainInput HypotheticalInput(int nranks, int hosts, const Options& options, TransportList transports) {
   const PlanSettings settings = PlanSettingsOf(options);
   const TransportFilter filter = FilterOf(transports, options);
+  const bool was_named = filter.choice != TransportChoice::kAuto;
   std::vector<Member> members(nranks);
   for (int rank = 0; rank < nranks; ++rank) {
     members[rank].host_id = std::to_string(static_cast<int64_t>(rank) * hosts / nranks);
     members[rank].cores.digest = static_cast<uint64_t>(rank);
     for (const TransportInfo* each : transports) {
-      members[rank].addresses.emplace_back(Allows(filter, *each) ? "anywhere" : "");
+      const bool has_it = Allows(filter, *each) && (was_named || !each->needs_device);
+      members[rank].addresses.emplace_back(has_it ? "anywhere" : "");
     }
   }
   const Topology topology = FindTopology(transports, members);

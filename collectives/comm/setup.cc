@@ -74,7 +74,8 @@ Status Setup::Establish(const Options& options, const Membership& membership, co
   }
   const Deadline deadline = std::min(patience.deadline, DeadlineAfter(options.connect_timeout_ms * kMillisecond));
   const std::string why_not = WhyNotSelected(resources.transports, options);
-  if (!why_not.empty() && options.rank == 0) Log(LogLevel::kWarn, 0, "%s", why_not.c_str());
+  const bool was_named = options.transport != TransportChoice::kAuto;
+  if (was_named && !why_not.empty() && options.rank == 0) Log(LogLevel::kWarn, 0, "%s", why_not.c_str());
   std::unique_ptr<Setup> result(new Setup(options, membership, resources));
   const PossibleLinks possible{resources.transports, FilterOf(resources.transports, options), SettingsOf(options)};
   ANNULUS_RETURN_IF_ERROR(

@@ -27,6 +27,10 @@ constexpr std::string_view kBetweenNetworks = ", ";
 
 const char* WordOf(TransportChoice choice) { return kTransportWords[static_cast<size_t>(choice)]; }
 
+bool Chose(TransportChoice choice, const TransportInfo& transport) {
+  return choice == TransportChoice::kAuto || std::string_view(WordOf(choice)) == transport.name;
+}
+
 template <class Value>
 void Put(const char* name, const Value& value, TransportSettings* settings) {
   if constexpr (std::is_same_v<Value, std::string>) {
@@ -97,21 +101,14 @@ TransportFilter FilterOf(TransportList list, const TransportOptions& options) {
 std::string WhyNotSelected(TransportList list, const TransportOptions& options) {
   if (options.encrypt != Encryption::kRequired) return "";
   for (const TransportInfo* each : list) {
-    const bool selected = options.transport == kAnyTransport || each == OnlyTransport(list, options.transport);
-    if (!selected || !each->in_clear) continue;
-    const bool any = options.transport == kAnyTransport;
-    return std::string("ANNULUS_TRANSPORT=") + WordOf(options.transport) +
-           (any ? std::string(" does not use ") + each->name : " is not used") + ": " + each->title +
-           " sends in clear, and ANNULUS_ENCRYPT is required";
+    if (!each->in_clear || !Chose(options.transport, *each)) continue;
+    return std::string(each->name) + " is not used: it sends in clear, and ANNULUS_ENCRYPT is required";
   }
   return "";
 }
 
 bool Allows(const TransportFilter& filter, const TransportInfo& transport) {
-  if (transport.in_clear && !filter.in_clear) return false;
-  if (filter.choice == kAnyTransport) return true;
-  if (filter.choice == TransportChoice::kAuto) return !transport.by_name_only;
-  return std::string_view(WordOf(filter.choice)) == transport.name;
+  return Chose(filter.choice, transport) && (filter.in_clear || !transport.in_clear);
 }
 
 const TransportInfo* ContinuingTransport(TransportList list) {
@@ -130,8 +127,7 @@ size_t LinkMemoryBytes(TransportList list, const TransportInfo& transport, const
 }
 
 Status CheckTransport(TransportList list, TransportChoice choice) {
-  const bool one = choice != TransportChoice::kAuto && choice != kAnyTransport;
-  if (!one || OnlyTransport(list, choice) != nullptr) return Status();
+  if (choice == TransportChoice::kAuto || OnlyTransport(list, choice) != nullptr) return Status();
   return Status::Invalid(std::string("transport (ANNULUS_TRANSPORT) is \"") + WordOf(choice) +
                          "\", which is not among the transports of this job");
 }

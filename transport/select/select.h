@@ -19,7 +19,7 @@ TransportList Transports();
 // Returns null when the list has no transport of that name.
 const TransportInfo* FindTransport(TransportList list, const std::string& name);
 
-// The transport that the user selected; null for kAuto and any, or when the list does not have it.
+// The transport that the user selected; null for kAuto, or when the list does not have it.
 const TransportInfo* OnlyTransport(TransportList list, TransportChoice choice);
 
 // What the user's settings allow.
@@ -33,7 +33,7 @@ struct TransportFilter {
 // other.
 TransportFilter FilterOf(TransportList list, const TransportOptions& options);
 
-// Why the filter does not have all that the user selected; "" where it does.
+// Why the filter lacks a transport that the user's choice has; "" where it has all.
 std::string WhyNotSelected(TransportList list, const TransportOptions& options);
 
 // Whether the filter allows `transport`.

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <iterator>
 #include <string>
 
 #include "base/settings.h"
@@ -15,14 +14,14 @@
 
 namespace annulus {
 
-// The transport that the user selected: 1 + its index in Transports(), kAuto or kAny.
+// The transport that the user selected: 1 + its index in Transports(), or kAuto.
 enum class TransportChoice : uint8_t { kAuto };
 
 // Whether what ranks send over a network is encrypted.
 enum class Encryption : uint8_t { kOff, kRequired };
 inline constexpr const char* kEncryptionWords[] = {"off", "required"};
 
-// Indexed by TransportChoice: "auto", then the transports' names in the order of Transports(), then "any".
+// Indexed by TransportChoice: "auto", then the transports' names in the order of Transports().
 inline constexpr const char* kTransportWords[] = {
     "auto",
 #define ANNULUS_SETTING(...)
@@ -30,10 +29,7 @@ inline constexpr const char* kTransportWords[] = {
 #include "transport/select/transports.inc"
 #undef ANNULUS_TRANSPORT
 #undef ANNULUS_SETTING
-    "any",
 };
-// Also those transports that kAuto passes over.
-inline constexpr auto kAnyTransport = static_cast<TransportChoice>(std::size(kTransportWords) - 1);
 
 struct TransportOptions {
 #define ANNULUS_SETTING(name, Type, unset, ...) Type name = unset;

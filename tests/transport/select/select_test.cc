@@ -72,7 +72,7 @@ TEST(TransportsTest, SettingsReachThemByName) {
 }
 
 TEST(TransportsTest, TheWordsOfTheSettingAreAutoAndTheirNames) {
-  ASSERT_EQ(std::size(kTransportWords), Transports().size() + 2);
+  ASSERT_EQ(std::size(kTransportWords), Transports().size() + 1);
   for (size_t i = 0; i < Transports().size(); ++i) {
     const TransportInfo& each = *Transports()[i];
     const auto choice = static_cast<TransportChoice>(i + 1);
@@ -80,14 +80,10 @@ TEST(TransportsTest, TheWordsOfTheSettingAreAutoAndTheirNames) {
     EXPECT_EQ(OnlyTransport(Transports(), choice), &each);
     EXPECT_TRUE(CheckTransport(Transports(), choice).ok());
     for (const TransportInfo* other : Transports()) EXPECT_EQ(Allows(choice, *other), other == &each);
-    EXPECT_EQ(Allows(TransportChoice::kAuto, each), !each.by_name_only);
-    EXPECT_TRUE(Allows(kAnyTransport, each));
+    EXPECT_TRUE(Allows(TransportChoice::kAuto, each));
   }
   EXPECT_EQ(OnlyTransport(Transports(), TransportChoice::kAuto), nullptr);
   EXPECT_TRUE(CheckTransport(Transports(), TransportChoice::kAuto).ok());
-  EXPECT_STREQ(kTransportWords[static_cast<size_t>(kAnyTransport)], "any");
-  EXPECT_EQ(OnlyTransport(Transports(), kAnyTransport), nullptr);
-  EXPECT_TRUE(CheckTransport(Transports(), kAnyTransport).ok());
   const TransportList first = Transports().first(1);
   EXPECT_EQ(CheckTransport(first, static_cast<TransportChoice>(2)).code(), Code::kInvalidArgument);
 }
@@ -107,18 +103,10 @@ TEST(TransportsTest, WhatSendsInClearIsNotUsedWhereEncryptionIsRequired) {
     EXPECT_TRUE(!selected.in_clear || Allows(filter, *FindTransport(Transports(), "tcp")));
   }
   TransportOptions any;
-  any.transport = kAnyTransport;
   EXPECT_EQ(WhyNotSelected(Transports(), any), "");
   any.encrypt = Encryption::kRequired;
-  EXPECT_EQ(WhyNotSelected(Transports(), any),
-            "ANNULUS_TRANSPORT=any does not use verbs: verbs sends in clear, and ANNULUS_ENCRYPT is required");
+  EXPECT_EQ(WhyNotSelected(Transports(), any), "verbs is not used: it sends in clear, and ANNULUS_ENCRYPT is required");
   for (const TransportInfo* each : Transports()) EXPECT_EQ(Allows(FilterOf(Transports(), any), *each), !each->in_clear);
-  TransportInfo by_itself = *FindTransport(Transports(), "verbs");
-  by_itself.by_name_only = false;
-  TransportFilter filter;
-  EXPECT_TRUE(Allows(filter, by_itself));
-  filter.in_clear = false;
-  EXPECT_FALSE(Allows(filter, by_itself));
 }
 
 TEST(TransportsTest, TheDocumentsNameThem) {

@@ -198,17 +198,18 @@ Pair Join(const SimulatedPort& first, const SimulatedPort& second, const std::st
 }
 
 TEST_F(VerbsInfinibandTest, JobsOverInfinibandSum) {
-  EXPECT_EQ(Join(PortWith(5, "fe80::5"), PortWith(6, "fe80::6"), "any").transport, "verbs");
-  EXPECT_EQ(Join(PortWith(5, "fe80::5", 0xffff, true), PortWith(6, "fe80::6", 0xffff, true), "any").transport, "verbs");
-  EXPECT_EQ(Join(PortWith(5, "fe80::5", 0x8003), PortWith(6, "fe80::6", 0x0003), "any").transport, "verbs");
-  EXPECT_EQ(Join(PortWith(5, "fec0:0:30:1::5"), PortWith(6, "fec0:0:31:1::6"), "any").transport, "verbs");
+  EXPECT_EQ(Join(PortWith(5, "fe80::5"), PortWith(6, "fe80::6"), "auto").transport, "verbs");
+  EXPECT_EQ(Join(PortWith(5, "fe80::5", 0xffff, true), PortWith(6, "fe80::6", 0xffff, true), "auto").transport,
+            "verbs");
+  EXPECT_EQ(Join(PortWith(5, "fe80::5", 0x8003), PortWith(6, "fe80::6", 0x0003), "auto").transport, "verbs");
+  EXPECT_EQ(Join(PortWith(5, "fec0:0:30:1::5"), PortWith(6, "fec0:0:31:1::6"), "auto").transport, "verbs");
 }
 
 // All ports have the same prefix, so they are paired in their order.
 TEST_F(VerbsInfinibandTest, JobsOverTwoInfinibandRailsSum) {
   SimulatedVerbs::SetMachine({.devices = 2});
   const SimulatedCounts before = SimulatedVerbs::Counts();
-  EXPECT_EQ(Join(PortWith(5), PortWith(6), "any", "sim0,sim1").transport, "verbs");
+  EXPECT_EQ(Join(PortWith(5), PortWith(6), "auto", "sim0,sim1").transport, "verbs");
   for (const size_t device : {0, 1}) {
     EXPECT_GT(SimulatedVerbs::Counts().device_bytes[device], before.device_bytes[device] + 50'000) << device;
   }
@@ -216,11 +217,11 @@ TEST_F(VerbsInfinibandTest, JobsOverTwoInfinibandRailsSum) {
 }
 
 TEST_F(VerbsInfinibandTest, AnyTakesAnotherTransportWhereSubnetsPartitionsOrMembersAreApart) {
-  EXPECT_EQ(Join(PortWith(5, "fe80:0:0:1::5"), PortWith(6, "fe80:0:0:2::6"), "any").transport, "tcp");
-  EXPECT_EQ(Join(PortWith(5, "fe80::5", 0x8003), PortWith(6, "fe80::6", 0x8004), "any").transport, "tcp");
-  EXPECT_EQ(Join(PortWith(5, "fe80::5", 0x0003), PortWith(6, "fe80::6", 0x0003), "any").transport, "tcp")
+  EXPECT_EQ(Join(PortWith(5, "fe80:0:0:1::5"), PortWith(6, "fe80:0:0:2::6"), "auto").transport, "tcp");
+  EXPECT_EQ(Join(PortWith(5, "fe80::5", 0x8003), PortWith(6, "fe80::6", 0x8004), "auto").transport, "tcp");
+  EXPECT_EQ(Join(PortWith(5, "fe80::5", 0x0003), PortWith(6, "fe80::6", 0x0003), "auto").transport, "tcp")
       << "limited members, which only the greeting shows";
-  EXPECT_EQ(Join(PortWith(5), {}, "any").transport, "tcp");
+  EXPECT_EQ(Join(PortWith(5), {}, "auto").transport, "tcp");
 }
 
 TEST_F(VerbsInfinibandTest, ByNameAnotherSubnetIsReachedOrTheReasonIsTold) {

@@ -25,10 +25,9 @@ inline std::unique_ptr<Transport> CreateSimulatedVerbs(const TransportConfig& co
   return CreateVerbsTransportOver(SimulatedVerbs::Api(), "", config);
 }
 
-// Verbs on the simulated provider, which every choice of transports may take.
+// Verbs on the simulated provider.
 inline TransportInfo SimulatedVerbsInfo() {
   TransportInfo info = kVerbsTransport;
-  info.by_name_only = false;
   info.create = CreateSimulatedVerbs;
   return info;
 }

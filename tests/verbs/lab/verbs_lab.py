@@ -179,7 +179,7 @@ def all_cases(folder):
         Case("kernel_tls", [run.kernel_tls()], 0, ["Annulus, ANNULUS_ENCRYPT=required: the kernel seals 0 and opens 0"]),
         Case("killed_rank", [run.killed_rank()], 1 << 20, ["rank 1 died"]),
         Case("two_hosts", [run.two_hosts(0), run.two_hosts(1)], 1 << 20, verbs),
-        Case("any", [run.two_hosts(i).replace("TRANSPORT=verbs", "TRANSPORT=any") for i in (0, 1)], 1 << 20, verbs),
+        Case("auto", [run.two_hosts(i).replace("TRANSPORT=verbs", "TRANSPORT=auto") for i in (0, 1)], 1 << 20, verbs),
         Case("registered", [run.registered(0), run.registered(1)], 1 << 20, verbs + without_copy),
         Case("two_hosts_with_loss", [run.two_hosts(0), run.two_hosts(1)], 1 << 20, verbs, loss="1%"),
         Case("registered_with_loss", [run.registered(0), run.registered(1)], 1 << 20, verbs + without_copy, loss="1%"),
