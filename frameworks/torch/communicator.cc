@@ -72,6 +72,7 @@ Communicator::Communicator(const c10::intrusive_ptr<c10d::Store>& store, int ran
 }
 
 void Communicator::Close() {
+  if (getpid() != process_) return;
   std::unique_lock<std::shared_mutex> alone(use_, std::try_to_lock);
   if (!alone.owns_lock()) {
     {
@@ -86,6 +87,7 @@ void Communicator::Close() {
 }
 
 std::shared_lock<std::shared_mutex> Communicator::Use() const {
+  if (getpid() != process_) return {};
   std::shared_lock<std::shared_mutex> in_use(use_, std::try_to_lock);
   if (in_use.owns_lock() && comm_ == nullptr) in_use.unlock();
   return in_use;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <annulus.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <memory>
@@ -23,13 +24,15 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 
   annulus_comm_t* get() const { return comm_; }
 
-  // Ends pending work, and waits for the callbacks and for threads that have it in use.
+  // Ends pending work, and waits for the callbacks and for threads that have it in use. Does nothing in a forked child,
+  // which has none of the threads.
   void Close();
   // For threads that wait for calls: while the result owns its lock, the communicator stays. Does not block; owns no
-  // lock once it is being closed.
+  // lock once it is being closed, and in a forked child.
   std::shared_lock<std::shared_mutex> Use() const;
 
  private:
+  const pid_t process_ = getpid();
   mutable std::shared_mutex use_;
   annulus_comm_t* comm_ = nullptr;  // Null once closed.
 };

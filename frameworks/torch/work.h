@@ -52,10 +52,12 @@ class Work : public c10d::Work {
   std::chrono::milliseconds getTimeout() const { return about_.timeout; }
 
  protected:
-  std::shared_ptr<Pending> calls_;  // Null: they have ended, or nobody can drive them.
   About about_;
   std::mutex future_mutex_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;  // Null until somebody asks for it.
+
+ private:
+  std::shared_ptr<Pending> calls_;  // Null: there were none, or waiters cannot drive them.
 };
 
 }  // namespace annulus_torch
