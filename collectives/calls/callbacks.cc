@@ -1,8 +1,16 @@
 #include "collectives/calls/callbacks.h"
 
+#include <chrono>
+
 #include "base/thread.h"
 
 namespace annulus {
+namespace {
+
+constexpr std::chrono::milliseconds kLookEvery(1);
+constexpr int kQuietLooks = 20;
+
+}  // namespace
 
 Callbacks::~Callbacks() { Finish(); }
 
@@ -13,10 +21,11 @@ Status Callbacks::Start() {
       "the thread of callbacks", [this] { Run(); }, &thread_);
 }
 
-void Callbacks::Add(const Callback& callback) {
+void Callbacks::Add(const Callback& callback, bool may_wait) {
   const std::lock_guard<std::mutex> lock(mu_);
   waiting_.push_back(callback);
-  changed_.notify_one();
+  if (may_wait) looks_ = kQuietLooks;
+  if (!may_wait || is_asleep_) changed_.notify_one();
 }
 
 void Callbacks::Finish() {
@@ -32,7 +41,7 @@ void Callbacks::Run() {
   id_.store(std::this_thread::get_id(), std::memory_order_relaxed);
   std::unique_lock<std::mutex> lock(mu_);
   for (;;) {
-    changed_.wait(lock, [this] { return finishing_ || !waiting_.empty(); });
+    while (!finishing_ && waiting_.empty()) Rest(&lock);
     if (waiting_.empty()) return;
     const Callback callback = waiting_.front();
     waiting_.pop_front();
@@ -40,6 +49,17 @@ void Callbacks::Run() {
     callback.function(callback.context, static_cast<annulus_status_t>(callback.code));
     lock.lock();
   }
+}
+
+void Callbacks::Rest(std::unique_lock<std::mutex>* lock) {
+  if (looks_ > 0) {
+    --looks_;
+    changed_.wait_for(*lock, kLookEvery);
+    return;
+  }
+  is_asleep_ = true;
+  changed_.wait(*lock);
+  is_asleep_ = false;
 }
 
 }  // namespace annulus

@@ -1,6 +1,9 @@
 // Callbacks: calls the functions that users gave for the ends of their queued calls, on a thread of its own, so that
 // such a function may call anything, also what waits for work that the progress thread does.
 //
+// Waking the thread takes longer than a small call. So the callback of a call whose end somebody is about to see anyway
+// wakes it only from a long sleep: while such callbacks come, the thread looks for them every millisecond.
+//
 // Threads: any; the callbacks have their own lock, which may be taken while Requests' is held, and is not held while a
 // function runs.
 #pragma once
@@ -32,8 +35,8 @@ class Callbacks {
 
   // Starts the thread if it is not running; before the first Add. Errors: kSystem.
   Status Start();
-  // Has the function called, after those added before.
-  void Add(const Callback& callback);
+  // Has the function called, after those added before: at once or, if it may wait, within a millisecond or so.
+  void Add(const Callback& callback, bool may_wait);
   // As the destructor; nothing is added later.
   void Finish();
 
@@ -42,11 +45,15 @@ class Callbacks {
 
  private:
   void Run();
+  // Waits until there may be something to do.
+  void Rest(std::unique_lock<std::mutex>* lock);
 
   std::mutex mu_;
   std::condition_variable changed_;
   std::deque<Callback> waiting_;
   bool finishing_ = false;
+  bool is_asleep_ = false;  // The thread does not look, but waits to be woken.
+  int looks_ = 0;           // Number of looks before it sleeps.
   std::atomic<std::thread::id> id_{};
   std::thread thread_;
 };

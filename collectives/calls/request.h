@@ -41,6 +41,7 @@ struct RequestFields {
   int waiters = 0;         // Threads that wait for it and will access it again.
   bool discarded = false;  // Not held by the user: released once done and nobody waits.
   bool told = false;       // Its outcome was asked for.
+  bool awaited = false;    // Who holds it is about to see its end, so callbacks need not be called at once.
   bool done = false;       // Also read without the lock, by IsDone.
   Code code = Code::kInProgress;
 };

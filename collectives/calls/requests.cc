@@ -228,7 +228,7 @@ void Requests::MarkDone(Request* request, Code code) {
   // A fused request stands for its members.
   if (request->stream != nullptr && request->members.empty()) request->stream->EndOne();
   if (request->options.done != nullptr) {
-    config_.callbacks->Add({request->options.done, request->options.done_context, code});
+    config_.callbacks->Add({request->options.done, request->options.done_context, code}, SeenBy(*request).awaited);
   }
   for (Request* const member : request->members) {
     member->refusal = request->refusal;
@@ -261,6 +261,7 @@ Status Requests::Wait(RequestHandle handle, int64_t timeout_ms, const AwaitEnd& 
   if (await != nullptr && !request->done) {
     // Without a limit: this call and every one before it end at their own deadlines.
     const int64_t bounded_ms = std::min(timeout_ms, kLongestWaitMs);
+    request->awaited = true;
     ++request->waiters;
     lock.unlock();
     await(request, timeout_ms < 0 ? kNoDeadline : DeadlineAfter(bounded_ms * kMillisecond));

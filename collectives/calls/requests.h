@@ -142,6 +142,8 @@ class Requests {
 
   // All with mu_ held.
   Status CheckBudget(const RequestBudget& budget) const;
+  // The request by which the user sees the end of the call: a group's, or its own.
+  static const Request& SeenBy(const Request& request) { return request.group != nullptr ? *request.group : request; }
   // Whether the user hears how it ends: through a request or a callback.
   static bool IsHeard(const Request& request);
   void ForgetIfUnused(Request* request);

@@ -177,6 +177,7 @@ std::optional<Code> Dispatcher::WaitAgain(RequestHandle handle, int64_t timeout_
   if (request == nullptr) return std::nullopt;
   // Why it has failed, if so, is for others to say.
   if (request->done) return request->code == Code::kOk ? std::optional<Code>(Code::kOk) : std::nullopt;
+  request->awaited = true;
   if (IsMessage(request->arguments.kind) || request->arguments.kind == CollectiveKind::kNone) {
     return WaitMessageAgain(&turn, request, timeout_ms == 0 ? 1 : MessagePolls());
   }

@@ -124,6 +124,8 @@ bool Dispatcher::EndsAtOnce(Request* message) {
   CallQueue::Turn turn(queue_);
   if (!turn || failures_->ended() || driver_.MoveAtOnce(MessageOf(arguments), 1) != AtOnce::kDone) return false;
   messages_.Unreserve();
+  // Whoever holds it need not wait for it.
+  message->awaited = !message->discarded;
   // Before the turn is given back: whoever has it next may sleep, and must know.
   requests_->MarkDone(message, Code::kOk);
   turn.EndCall(arguments, Code::kOk);

@@ -17,20 +17,23 @@ Backend::Backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int siz
       store_(store),
       timeout_(timeout),
       wait_blocks_(wait_blocks),
-      comm_(std::make_unique<Communicator>(store, rank, size, timeout)),
+      comm_(std::make_shared<Communicator>(store, rank, size, timeout)),
       monitored_barrier_(store, rank, size) {
   init();
 }
 
 Backend::~Backend() { Leave(); }
 
-// Waits for callbacks, which may need the interpreter's lock to free tensors that Python has given up.
+// Waits for callbacks and other threads, which may need the interpreter's lock to free tensors that Python has given
+// up.
 void Backend::Leave() {
+  const std::shared_ptr<Communicator> comm = std::exchange(comm_, nullptr);
+  if (comm == nullptr) return;
   if (Py_IsInitialized() != 0 && PyGILState_Check() != 0) {
     const pybind11::gil_scoped_release unlocked;
-    comm_.reset();
+    comm->Close();
   } else {
-    comm_.reset();
+    comm->Close();
   }
 }
 

@@ -91,7 +91,7 @@ class Backend : public c10d::Backend {
   const c10::intrusive_ptr<c10d::Store> store_;
   std::chrono::milliseconds timeout_;
   const bool wait_blocks_;
-  std::unique_ptr<Communicator> comm_;  // Null after shutdown.
+  std::shared_ptr<Communicator> comm_;  // Null after shutdown.
   std::atomic<uint64_t> sequence_{0};   // Number of calls so far.
   MonitoredBarrier monitored_barrier_;
   Streams streams_;

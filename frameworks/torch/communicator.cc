@@ -71,6 +71,26 @@ Communicator::Communicator(const c10::intrusive_ptr<c10d::Store>& store, int ran
   Check(annulus_comm_create(&config, &comm_), "init_process_group");
 }
 
-Communicator::~Communicator() { annulus_comm_destroy(comm_); }
+void Communicator::Close() {
+  if (getpid() != process_) return;
+  std::unique_lock<std::shared_mutex> alone(use_, std::try_to_lock);
+  if (!alone.owns_lock()) {
+    {
+      const std::shared_lock<std::shared_mutex> in_use(use_);
+      if (comm_ != nullptr)
+        annulus_comm_abort(comm_, "the process group was shut down while a thread waited for a call");
+    }
+    alone.lock();
+  }
+  annulus_comm_destroy(comm_);  // Callbacks still ask it for the verdict.
+  comm_ = nullptr;
+}
+
+std::shared_lock<std::shared_mutex> Communicator::Use() const {
+  if (getpid() != process_) return {};
+  std::shared_lock<std::shared_mutex> in_use(use_, std::try_to_lock);
+  if (in_use.owns_lock() && comm_ == nullptr) in_use.unlock();
+  return in_use;
+}
 
 }  // namespace annulus_torch

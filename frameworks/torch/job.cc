@@ -2,35 +2,11 @@
 
 #include <ATen/core/grad_mode.h>
 
-#include <atomic>
 #include <exception>
 
 #include "frameworks/torch/failure.h"
 
 namespace annulus_torch {
-namespace {
-
-// Calls under way: what their callbacks need. Deletes itself with the last one.
-struct Pending {
-  static void Done(void* context, annulus_status_t status) {
-    auto* const own = static_cast<Pending*>(context);
-    if (status != ANNULUS_OK && own->failure == nullptr) {
-      own->failure = FailureInCallback(own->comm, status, own->title);
-    }
-    if (own->left.fetch_sub(1) > 1) return;
-    const std::unique_ptr<Pending> last(own);
-    own->end(own->failure);
-  }
-
-  annulus_comm_t* const comm;
-  const char* const title;
-  std::atomic<size_t> left;  // Number of calls that have not ended.
-  const std::function<void(std::exception_ptr)> end;
-  std::exception_ptr failure = nullptr;
-};
-
-}  // namespace
-
 void Job::Use(const at::Tensor& tensor) {
   TORCH_CHECK(tensor.layout() == at::kStrided, "Annulus works on dense tensors; this one is ", tensor.layout());
   UseDevice(tensor.device());
@@ -168,14 +144,15 @@ c10::intrusive_ptr<c10d::Work> Job::Submit(const Communicator& comm, int rank, u
   }
   const auto job = std::make_shared<Job>(std::move(*this));
   try {
-    job->Queue(comm, [job, work](std::exception_ptr failure) {
+    const auto end = [job, work](std::exception_ptr failure) {
       try {
         if (failure == nullptr) job->Finish();
       } catch (...) {
         failure = std::current_exception();
       }
       work->Complete(failure);
-    });
+    };
+    work->DriveBy(job->Queue(comm, end, true));
   } catch (...) {
     work->Complete(std::current_exception());
     throw;
@@ -183,17 +160,13 @@ c10::intrusive_ptr<c10d::Work> Job::Submit(const Communicator& comm, int rank, u
   return work;
 }
 
-void Job::Queue(const Communicator& comm, std::function<void(std::exception_ptr)> end) {
-  auto pending = std::unique_ptr<Pending>(new Pending{comm.get(), title_, calls_.size(), std::move(end)});
-  for (annulus_call_t& call : calls_) {
-    call.context = pending.get();
-    call.done = Pending::Done;
-  }
-  const annulus_status_t status = annulus_submit(comm.get(), calls_.data(), calls_.size(), nullptr);
+std::shared_ptr<Pending> Job::Queue(const Communicator& comm, Pending::End end, bool drivable) {
+  auto pending = std::make_shared<Pending>(comm, title_, std::move(end));
+  const annulus_status_t status = pending->Submit(calls_, drivable);
   const std::exception_ptr failure = status == ANNULUS_OK ? nullptr : Failure(status, title_);
   DestroyOperations(comm);
   if (failure != nullptr) std::rethrow_exception(failure);
-  static_cast<void>(pending.release());  // The last callback deletes it.
+  return pending;
 }
 
 }  // namespace annulus_torch

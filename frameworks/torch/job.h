@@ -19,6 +19,7 @@
 
 #include "frameworks/torch/communicator.h"
 #include "frameworks/torch/elements.h"
+#include "frameworks/torch/pending.h"
 #include "frameworks/torch/streams.h"
 #include "frameworks/torch/work.h"
 
@@ -76,9 +77,9 @@ class Job {
 
  private:
   Work::About AboutWork(int rank, uint64_t sequence, std::chrono::milliseconds timeout);
-  // Queues the calls. When all are done, `end` gets what failed or null, on the communicator's thread. Errors: throws
-  // when they are refused; `end` is not called then.
-  void Queue(const Communicator& comm, std::function<void(std::exception_ptr)> end);
+  // Queues the calls. When all are done, `end` gets what failed or null, on the communicator's thread, or on one that
+  // drives them, which it may if `drivable`. Errors: throws when they are refused; `end` is not called then.
+  std::shared_ptr<Pending> Queue(const Communicator& comm, Pending::End end, bool drivable);
   // Tells the allocator that the tensors' memory is used in the stream.
   void KeepMemoryFor(const c10::Stream& stream) const;
   // Makes the calls and waits. Returns null or what failed.

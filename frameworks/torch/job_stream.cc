@@ -30,9 +30,10 @@ c10::intrusive_ptr<c10d::Work> Job::Enqueue(const Communicator& comm, int rank, 
     call.stream_kind = ANNULUS_STREAM_CUDA;
   }
   if (stream != current) KeepMemoryFor(stream);
-  Queue(comm, [outcome = work->outcome(), received = received_](std::exception_ptr failure) {
+  const auto end = [outcome = work->outcome(), received = received_](std::exception_ptr failure) {
     outcome->End(std::move(failure));
-  });
+  };
+  Queue(comm, end, false);
   Finish();
   work->Enqueued();
   return work;

@@ -2,6 +2,7 @@
 
 #include <ATen/core/jit_type.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "frameworks/torch/pool.h"
@@ -34,6 +35,25 @@ void Work::Complete(std::exception_ptr exception) {
       [future = future_, outputs = about_.outputs, exception] { CompleteFuture(*future, outputs, exception); });
 }
 
+bool Work::isCompleted() {
+  if (c10d::Work::isCompleted()) return true;
+  if (calls_ == nullptr) return false;
+  calls_->Drive(std::chrono::milliseconds(0));
+  return c10d::Work::isCompleted();
+}
+
+bool Work::wait(std::chrono::milliseconds timeout) {
+  if (calls_ == nullptr || timeout < kNoTimeout) return c10d::Work::wait(timeout);
+  if (timeout == kNoTimeout) {
+    calls_->Drive(std::nullopt);
+    return c10d::Work::wait(timeout);  // Another thread may have seen the end, and be about to complete the work.
+  }
+  const auto until = std::chrono::steady_clock::now() + timeout;
+  calls_->Drive(timeout);
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
+  return c10d::Work::wait(std::max(left, std::chrono::milliseconds(1)));
+}
+
 std::vector<at::Tensor> Work::result() {
   TORCH_CHECK(isCompleted(), "Annulus: the work has no result yet; wait for it first");
   return about_.outputs;
@@ -50,7 +70,7 @@ c10::intrusive_ptr<c10::ivalue::Future> Work::getFuture() {
   if (future_ == nullptr) {
     future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
     // Nobody has a callback at it yet, so none runs here.
-    if (isCompleted()) CompleteFuture(*future_, about_.outputs, exception());
+    if (c10d::Work::isCompleted()) CompleteFuture(*future_, about_.outputs, exception());
   }
   return future_;
 }

@@ -13,6 +13,8 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
+#include "frameworks/torch/pending.h"
+
 namespace annulus_torch {
 
 class Work : public c10d::Work {
@@ -34,7 +36,14 @@ class Work : public c10d::Work {
   // Ends the work; a null exception means success. Waiters go on, and the future, if anybody has asked for it, is
   // completed by a thread of the pool.
   void Complete(std::exception_ptr exception);
+  // Has the threads that wait for the work drive these calls, whose end completes it. At most once, before the work is
+  // given to anybody.
+  void DriveBy(std::shared_ptr<Pending> calls) { calls_ = std::move(calls); }
 
+  // Drives the calls by one step unless they have ended.
+  bool isCompleted() override;
+  // Drives the calls until they have ended, or up to the timeout, which is an error. Throws what failed.
+  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   std::vector<at::Tensor> result() override;
   int sourceRank() const override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
@@ -46,6 +55,9 @@ class Work : public c10d::Work {
   About about_;
   std::mutex future_mutex_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;  // Null until somebody asks for it.
+
+ private:
+  std::shared_ptr<Pending> calls_;  // Null: there were none, or waiters cannot drive them.
 };
 
 }  // namespace annulus_torch

@@ -115,7 +115,7 @@ def tests(suite):
         return
     forms(suite)
     for size, form in tested(suite, [(2, "compiled"), (3, "compiled"), (2, "python"), (3, "mixed")]):
-        for script in ("torch_ranks.py", "torch_training.py"):
+        for script in ("torch_ranks.py", "torch_works.py", "torch_training.py"):
             features(suite, script, size, form)
     for form, in tested(suite, [("compiled",), ("python",)]):
         suite.names_the_killed(suite.ranks("torch_killed.py", 3, form))

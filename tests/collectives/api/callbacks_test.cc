@@ -1,8 +1,10 @@
 // Functions that are called when queued calls have ended, and what they may do.
 #include <annulus.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <future>
 #include <string>
@@ -128,6 +130,64 @@ TEST(CallbacksTest, TheRequestIsThereWhenTheCallbackRuns) {
       ASSERT_NE(context.seen.get_future().get(), nullptr);
       EXPECT_EQ(annulus_request_free(context.request), ANNULUS_OK);
     }
+  });
+}
+
+// Who waits for a call learns of its end without the callback, which then need not wake its thread; but it comes.
+TEST(CallbacksTest, ACallbackComesSoonAfterItsCallWasWaitedFor) {
+  Cluster(Far()).Run([](annulus_comm_t* comm, int rank) {
+    for (int i = 0; i < 50; ++i) {
+      std::vector<Told> told(3);
+      int32_t x = 1;
+      int32_t y = 1;
+      Calls calls;
+      const bool is_message = i % 3 == 2;
+      for (int each = 0; each < (i % 3 == 1 ? 3 : 1); ++each) {
+        const annulus_kind_t kind = rank == 0 ? ANNULUS_CALL_SEND : ANNULUS_CALL_RECV;
+        annulus_call_t& call = is_message ? calls.Rooted(kind, &x, &y, 1, ANNULUS_INT32, 1 - rank)
+                                          : calls.Allreduce(&x, &y, 1, ANNULUS_INT32, ANNULUS_SUM);
+        call.done = Tell;
+        call.context = &told[each];
+      }
+      ASSERT_EQ(calls.Do(comm), ANNULUS_OK);
+      for (size_t each = 0; each < calls.size(); ++each) EXPECT_EQ(told[each].get_future().get(), ANNULUS_OK);
+    }
+  });
+}
+
+// How often the thread of callbacks has gone to sleep, as it sees that itself.
+struct Sleeps {
+  std::atomic<int64_t> count{0};
+  std::atomic<int> calls{0};
+  static void Note(void* context, annulus_status_t) {
+    auto* const self = static_cast<Sleeps*>(context);
+    rusage usage{};
+    getrusage(RUSAGE_THREAD, &usage);
+    self->count = usage.ru_nvcsw;
+    self->calls += 1;
+  }
+};
+
+TEST(CallbacksTest, ACallThatIsWaitedForWakesNoThreadForItsCallback) {
+  static constexpr int kCalls = 3000;
+  using Clock = std::chrono::steady_clock;
+  Cluster(Far()).Run([](annulus_comm_t* comm, int) {
+    Sleeps sleeps;
+    int32_t x = 1;
+    Calls calls;
+    annulus_call_t& call = calls.Allreduce(&x, &x, 1, ANNULUS_INT32, ANNULUS_SUM);
+    call.done = Sleeps::Note;
+    call.context = &sleeps;
+    const Clock::time_point begin = Clock::now();
+    for (int i = 0; i < kCalls; ++i) ASSERT_EQ(calls.Do(comm), ANNULUS_OK);
+    Told told;
+    call.done = Tell;
+    call.context = &told;
+    ASSERT_EQ(calls.Submit(comm, nullptr), ANNULUS_OK);
+    EXPECT_EQ(told.get_future().get(), ANNULUS_OK);
+    const auto looks = std::chrono::ceil<std::chrono::milliseconds>(Clock::now() - begin).count();
+    EXPECT_EQ(sleeps.calls, kCalls) << "a callback that may wait is called before later ones";
+    EXPECT_LT(sleeps.count, kCalls / 10 + looks) << "it looks once in a millisecond";
   });
 }
 
