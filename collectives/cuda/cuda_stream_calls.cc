@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "collectives/cuda/cuda_domain.h"
+#include "collectives/cuda/fold_memory.h"
 
 namespace annulus {
 namespace {
@@ -68,23 +69,34 @@ Status CudaStreamCalls::CheckCapture(cuda::Stream stream, const CudaDevice& devi
   return {Code::kUnsupported, "stream is captured into a graph, which this version of Annulus cannot be part of"};
 }
 
-Status CudaStreamCalls::Take(void* stream, int calls, size_t bytes, Deadline until, Place* place) {
+Status CudaStreamCalls::Take(void* stream, int calls, size_t bytes, bool shares, Deadline until, Place* place) {
   const auto handle = static_cast<cuda::Stream>(stream);
-  const CudaDevice* device = nullptr;
-  ANNULUS_RETURN_IF_ERROR(FindDevice(handle, &device));
-  ANNULUS_RETURN_IF_ERROR(CheckCapture(handle, *device));
-  ANNULUS_RETURN_IF_ERROR(Prepare(*device));
+  const CudaDevice* user = nullptr;
+  ANNULUS_RETURN_IF_ERROR(FindDevice(handle, &user));
+  ANNULUS_RETURN_IF_ERROR(CheckCapture(handle, *user));
+  const CudaDevice& device = shares ? shared_->device() : *user;
+  ANNULUS_RETURN_IF_ERROR(Prepare(device));
   CudaStreamCall* call = nullptr;
-  ANNULUS_RETURN_IF_ERROR(AwaitFree(*device, bytes, until, &call));
+  ANNULUS_RETURN_IF_ERROR(AwaitFree(device, bytes, until, &call));
   if (bytes > call->staging_bytes()) {
     ANNULUS_RETURN_IF_ERROR(Grow(call, bytes, most_bytes_));
-    if (CudaStreamCall::GrownBytes(bytes) <= kMostGrownTogether) GrowFree(*device, bytes);
+    if (CudaStreamCall::GrownBytes(bytes) <= kMostGrownTogether) GrowFree(device, bytes);
   }
-  call->Begin(calls);
-  call->inputs()->clear();
-  call->outputs()->clear();
-  *place = {call, call->staging(), call->inputs(), call->outputs()};
+  call->Begin(calls, user, shares ? shared_ : nullptr);
+  *place = {call, call->staging(), call->inputs(), call->outputs(), call->program()};
   return Status();
+}
+
+Status CudaStreamCalls::Share(void* stream, size_t bytes, SharedPlace* place) {
+  const CudaDevice* device = nullptr;
+  ANNULUS_RETURN_IF_ERROR(FindDevice(static_cast<cuda::Stream>(stream), &device));
+  ANNULUS_RETURN_IF_ERROR(FoldMemory::Open(domain_, *device, bytes, &shared_));
+  *place = shared_->place();
+  return Status();
+}
+
+Status CudaStreamCalls::Reach(std::span<const SharedPlace> places, std::vector<std::byte*>* memory) {
+  return shared_->Reach(places, memory);
 }
 
 Status CudaStreamCalls::Prepare(const CudaDevice& device) {
