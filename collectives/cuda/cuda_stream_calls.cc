@@ -74,7 +74,7 @@ Status CudaStreamCalls::Take(void* stream, int calls, size_t bytes, bool shares,
   const CudaDevice* user = nullptr;
   ANNULUS_RETURN_IF_ERROR(FindDevice(handle, &user));
   ANNULUS_RETURN_IF_ERROR(CheckCapture(handle, *user));
-  const CudaDevice& device = shares ? shared_->device() : *user;
+  const CudaDevice& device = shares ? shared_->own->device() : *user;
   ANNULUS_RETURN_IF_ERROR(Prepare(device));
   CudaStreamCall* call = nullptr;
   ANNULUS_RETURN_IF_ERROR(AwaitFree(device, bytes, until, &call));
@@ -82,7 +82,7 @@ Status CudaStreamCalls::Take(void* stream, int calls, size_t bytes, bool shares,
     ANNULUS_RETURN_IF_ERROR(Grow(call, bytes, most_bytes_));
     if (CudaStreamCall::GrownBytes(bytes) <= kMostGrownTogether) GrowFree(device, bytes);
   }
-  call->Begin(calls, user, shares ? shared_ : nullptr);
+  call->Begin(calls, user, shares ? std::shared_ptr<const FoldTurn>(shared_, shared_->own.get()) : nullptr);
   *place = {call, call->staging(), call->inputs(), call->outputs(), call->program()};
   return Status();
 }
@@ -90,13 +90,21 @@ Status CudaStreamCalls::Take(void* stream, int calls, size_t bytes, bool shares,
 Status CudaStreamCalls::Share(void* stream, size_t bytes, SharedPlace* place) {
   const CudaDevice* device = nullptr;
   ANNULUS_RETURN_IF_ERROR(FindDevice(static_cast<cuda::Stream>(stream), &device));
-  ANNULUS_RETURN_IF_ERROR(FoldMemory::Open(domain_, *device, bytes, &shared_));
-  *place = shared_->place();
+  auto shared = std::make_shared<Shared>();
+  ANNULUS_RETURN_IF_ERROR(FoldMemory::Open(domain_, *device, bytes, &shared->own));
+  *place = shared->own->place();
+  domain_->AddFoldMemory(place->begin, shared->own);
+  shared_ = std::move(shared);
   return Status();
 }
 
 Status CudaStreamCalls::Reach(std::span<const SharedPlace> places, std::vector<std::byte*>* memory) {
-  return shared_->Reach(places, memory);
+  for (const SharedPlace& place : places) {
+    if (place.process != domain_->process() || place.begin == shared_->own->place().begin) continue;
+    shared_->neighbours.push_back(domain_->FindFoldMemory(place.begin));
+    if (shared_->neighbours.back() == nullptr) return {Code::kUnsupported, "a rank of this process has gone"};
+  }
+  return shared_->own->Reach(places, memory);
 }
 
 Status CudaStreamCalls::Prepare(const CudaDevice& device) {

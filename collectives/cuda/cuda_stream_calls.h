@@ -35,6 +35,12 @@ class CudaStreamCalls final : public StreamCalls {
   size_t MemoryBytes() const override;
 
  private:
+  // The memory of this rank, and of those of the same process, which nobody maps.
+  struct Shared {
+    std::shared_ptr<FoldMemory> own;
+    std::vector<std::shared_ptr<FoldMemory>> neighbours;
+  };
+
   // The GPU of a stream, and whether calls may be put into that.
   Status FindDevice(cuda::Stream stream, const CudaDevice** device);
   Status CheckCapture(cuda::Stream stream, const CudaDevice& device) const;
@@ -57,7 +63,7 @@ class CudaStreamCalls final : public StreamCalls {
   std::condition_variable opened_;
   bool is_open_ = false;  // All gates are.
   size_t memory_bytes_ = 0;
-  std::shared_ptr<FoldMemory> shared_;                  // Null: there is none.
+  std::shared_ptr<Shared> shared_;                      // Null: there is none.
   std::vector<std::unique_ptr<CudaStreamCall>> calls_;  // Changed only by the thread that takes places.
 };
 

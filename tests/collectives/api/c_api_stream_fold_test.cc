@@ -155,6 +155,7 @@ TEST_F(StreamFoldTest, EveryTypeAndOperationHasTheBitsOfHostMemory) {
         const auto as_type = static_cast<annulus_type_t>(type);
         const bool is_complex = as_type == ANNULUS_COMPLEX64 || as_type == ANNULUS_COMPLEX128;
         if (is_complex && (op == ANNULUS_MIN || op == ANNULUS_MAX)) continue;
+        if (as_type == ANNULUS_BOOL && op == ANNULUS_AVG) continue;
         Compare(comm, {40'000 / annulus_type_bytes(as_type) + 3, as_type, op, Where::kDevice, 1}, rank, user, stream);
       }
     }

@@ -132,7 +132,7 @@ Result FakeGpu::Submit(Work work) {
   work.number = streams_.Add(work.stream);
   for (const Work& other : pending_) {
     if (IsBefore(other, work) || !NeedOrder(other, work)) continue;
-    if (!IsGated(other) && !IsGated(work)) Record("a missing wait between two streams");
+    if (!IsGated(other) && !IsGated(work)) RecordOrder("a missing wait between two streams", other, work);
   }
   Poison(work);
   pending_.push_back(std::move(work));
@@ -308,11 +308,24 @@ bool FakeGpu::IsGated(const Work& work) const {
   return work.may_run != nullptr || std::any_of(pending_.begin(), pending_.end(), is_gate);
 }
 
+FakeGpu::Work FakeGpu::OutsideExports(const Work& work) const {
+  const auto without = [this](std::vector<MemoryRange> ranges) {
+    std::erase_if(ranges, [this](const MemoryRange& range) { return memory_.IsExported(range.begin); });
+    return ranges;
+  };
+  return {work.stream, without(work.read), without(work.written), nullptr, without(work.marks)};
+}
+
+void FakeGpu::RecordOrder(const std::string& what, const Work& a, const Work& b) {
+  Record(NeedOrder(OutsideExports(a), OutsideExports(b)) ? what : what + ", in exports");
+}
+
 void FakeGpu::CheckOrder(const std::vector<int>& runnable, int chosen) {
   const Work& work = pending_[static_cast<size_t>(chosen)];
-  for (const int other : runnable) {
-    if (other != chosen && NeedOrder(pending_[static_cast<size_t>(other)], work))
-      Record("work in two streams at a time that needs an order");
+  for (const int index : runnable) {
+    const Work& other = pending_[static_cast<size_t>(index)];
+    if (index != chosen && NeedOrder(other, work))
+      RecordOrder("work in two streams at a time that needs an order", other, work);
   }
 }
 

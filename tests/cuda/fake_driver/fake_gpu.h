@@ -88,6 +88,9 @@ class FakeGpu {
   bool IsBefore(const Work& other, const Work& work) const;
   // Whether work before it, or itself, waits for a word.
   bool IsGated(const Work& work) const;
+  // Violations in memory that others can reach say so: there some are harmless after failures.
+  Work OutsideExports(const Work& work) const;
+  void RecordOrder(const std::string& what, const Work& a, const Work& b);
   // What could run now beside the work of that number must not need an order.
   void CheckOrder(const std::vector<int>& runnable, int chosen);
   // The oldest work of a stream that may be done now; -1: there is none.
