@@ -69,6 +69,8 @@ void FoldAgreement::Decide(std::span<const Word> words) {
   } else if (std::ranges::all_of(words, reaches_all)) {
     is_decided_ = true;
     first_fold_ = driven_ + kMostAhead + 1;
+    Log(LogLevel::kInfo, -1, "large calls in streams are done in memory that the ranks share, from number %llu on",
+        static_cast<unsigned long long>(first_fold_));
   } else if (places_.empty() && std::ranges::all_of(words, has_memory)) {
     for (const Word& word : words) places_.push_back(word.memory);
   }
