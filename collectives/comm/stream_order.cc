@@ -31,9 +31,11 @@ void StreamOrder::Open(const MemoryDomains* domains, size_t most_bytes, Folds fo
 }
 
 bool StreamOrder::MayBeFold(const CallArguments& call) const {
-  const bool is_plain = call.kind == CollectiveKind::kAllreduce && call.created_op == 0;
+  const bool has_parts = call.kind == CollectiveKind::kReduceScatter || call.kind == CollectiveKind::kAllgather;
+  const bool is_plain = (call.kind == CollectiveKind::kAllreduce || has_parts) && call.created_op == 0;
+  const size_t bytes = call.count * TypeBytes(call.type) * (has_parts ? static_cast<size_t>(nranks_) : 1);
   const size_t least = std::min(kLeastFoldBytes, fold_rules_.memory_bytes / kLeastOfMemory);
-  return agreement_ != nullptr && is_plain && call.count * TypeBytes(call.type) >= least && fold_rules_.may_be(call);
+  return agreement_ != nullptr && is_plain && bytes >= least && fold_rules_.may_be(call);
 }
 
 StreamFold* StreamOrder::FoldOf(StreamCall* call) {
@@ -102,6 +104,7 @@ void StreamOrder::Call::DoTask() {
 
 Status StreamOrder::Call::StageProgram(CallArguments* call, Deadline until) {
   FoldCall fold;
+  fold.kind = call->kind;
   fold.input = static_cast<const std::byte*>(call->sendbuf);
   fold.output = static_cast<std::byte*>(call->recvbuf);
   fold.has_host_input = call->send_queue == nullptr;

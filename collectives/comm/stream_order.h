@@ -2,8 +2,8 @@
 // device is replaced by staging memory, so that the ranks do a call on host memory; what lies in host memory stays
 // where it is, since the stream waits at a gate while the ranks use it.
 //
-// Large allreduces may be done in memory of the device that the ranks share instead (algorithms/shared_fold), once they
-// have agreed.
+// Large allreduces, reduce-scatters and allgathers may be done in memory of the device that the ranks share instead
+// (algorithms/shared_fold), once they have agreed.
 //
 // Threads: OpenAll and MemoryBytes from any; Call while its thread has the lock.
 #pragma once
@@ -27,7 +27,7 @@ namespace annulus {
 
 class StreamOrder {
  public:
-  StreamOrder(int rank, int nranks) : rank_(rank), buffers_(rank, nranks) {}
+  StreamOrder(int rank, int nranks) : rank_(rank), nranks_(nranks), buffers_(rank, nranks) {}
   StreamOrder(const StreamOrder&) = delete;
   StreamOrder& operator=(const StreamOrder&) = delete;
 
@@ -89,6 +89,7 @@ class StreamOrder {
   StreamFold* FoldOf(StreamCall* call);
 
   const int rank_;
+  const int nranks_;
   std::unique_ptr<StreamCalls> calls_;
   Folds fold_rules_;
   std::unique_ptr<FoldAgreement> agreement_;  // Null: no call is a fold.

@@ -1,11 +1,12 @@
-// The program of one rank's stream for an allreduce in memory that all ranks of a host reach: each rank copies its
-// input there, the first rank on each device folds the chunks of the ranks on that device, where its own input was, and
-// each rank copies the results from there. Chunks are folded in the order of the ring, so the bits are those of the
-// ring.
+// The program of one rank's stream for an allreduce, reduce-scatter or allgather in memory that all ranks of a host
+// reach: each rank copies its input there, the first rank on each device folds the chunks of the ranks on that device,
+// where its own input was, and each rank copies what it wants from there. Chunks are folded in the order of the ring,
+// so the bits are those of the ring.
 //
-// A call is cut into pieces that the memory holds, each with four steps. A piece lies in one half of the memory and the
-// next one in the other: what a rank still reads of the last one is not overwritten by the next. When it says that it
-// has the input of a piece there, it has the results of the piece before.
+// A call is cut into pieces that the memory holds, each with four steps. Where a buffer has a part for every rank, a
+// piece has some elements of each. A piece lies in one half of the memory and the next one in the other: what a rank
+// still reads of the last one is not overwritten by the next. When it says that it has the input of a piece there, it
+// has the results of the piece before.
 //
 // A kernel writes only its own rank's memory, and none touches memory of the user: so whatever becomes of a call, it
 // does no harm.
@@ -18,6 +19,7 @@
 #include <span>
 #include <vector>
 
+#include "collectives/core/collective.h"
 #include "collectives/reduce/shared_memory.h"
 #include "collectives/reduce/stream_call.h"
 
@@ -61,24 +63,28 @@ struct StreamFold {
   // The user's buffers, where they lie in host memory; else null.
   const std::byte* host_input = nullptr;
   std::byte* host_output = nullptr;
-  std::byte* staging = nullptr;  // For a piece of them.
-  size_t bytes = 0;
-  size_t piece_bytes = 0;
+  std::byte* staging = nullptr;  // For a piece of them: one part behind the other.
+  int input_parts = 1;
+  int output_parts = 1;
+  size_t part_bytes = 0;
+  size_t piece_bytes = 0;  // Of a part.
 };
 
-// An allreduce.
+// An allreduce, reduce-scatter or allgather.
 struct FoldCall {
+  CollectiveKind kind = CollectiveKind::kAllreduce;
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
   bool has_host_input = false;
   bool has_host_output = false;
-  size_t count = 0;
+  size_t count = 0;  // As in the C API: of a part, where buffers have several.
   DataType type = DataType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
   uint64_t pieces_before = 0;  // Of earlier calls.
 
-  size_t bytes() const { return count * TypeBytes(type); }
-  bool has_host_memory() const { return has_host_input || has_host_output; }
+  size_t part_bytes() const { return count * TypeBytes(type); }
+  int input_parts(int nranks) const { return IsReduceScatter(kind) ? nranks : 1; }
+  int output_parts(int nranks) const { return IsAllgather(kind) ? nranks : 1; }
 };
 
 // Bytes of staging memory that the program of a call needs.

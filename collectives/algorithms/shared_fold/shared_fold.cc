@@ -195,14 +195,18 @@ void SharedFold::TakeInput() {
   if (program_.is_taken) return;
   program_.is_taken = true;
   const size_t offset = program_.piece * fold.piece_bytes;
-  std::memcpy(fold.staging, fold.host_input + offset, std::min(fold.piece_bytes, fold.bytes - offset));
+  const size_t bytes = std::min(fold.piece_bytes, fold.part_bytes - offset);
+  for (size_t part = 0; part < static_cast<size_t>(fold.input_parts); ++part)
+    std::memcpy(fold.staging + part * fold.piece_bytes, fold.host_input + part * fold.part_bytes + offset, bytes);
   fold.call->OpenGate(program_.steps().came());
 }
 
 void SharedFold::TakeOutput() {
   const StreamFold& fold = *program_.fold;
   const size_t offset = program_.piece * fold.piece_bytes;
-  std::memcpy(fold.host_output + offset, fold.staging, std::min(fold.piece_bytes, fold.bytes - offset));
+  const size_t bytes = std::min(fold.piece_bytes, fold.part_bytes - offset);
+  for (size_t part = 0; part < static_cast<size_t>(fold.output_parts); ++part)
+    std::memcpy(fold.host_output + part * fold.part_bytes + offset, fold.staging + part * fold.piece_bytes, bytes);
   fold.call->OpenGate(program_.steps().out());
 }
 

@@ -1,4 +1,4 @@
-// Large allreduces in streams that the ranks of a host do in memory of the GPU that they share: what the GPU does for
+// Large collectives in streams that the ranks of a host do in memory of the GPU that they share: what the GPU does for
 // them, the bits of the same call on host memory, buffers anywhere, and ranks that cannot. All on the stand-in for the
 // driver.
 #include "cuda_kernels/kernel_image.h"
@@ -40,9 +40,26 @@ struct Sum {
   annulus_op_t op = ANNULUS_SUM;
   Where where = Where::kDevice;
   size_t offset = 0;  // Elements before the buffers.
+  annulus_kind_t kind = ANNULUS_CALL_ALLREDUCE;
+  int nranks = 1;  // Where buffers have a part for each.
 
-  size_t bytes() const { return count * annulus_type_bytes(type); }
+  size_t bytes(bool has_parts) const {
+    return count * annulus_type_bytes(type) * (has_parts ? static_cast<size_t>(nranks) : 1);
+  }
+  size_t input_bytes() const { return bytes(kind == ANNULUS_CALL_REDUCE_SCATTER); }
+  size_t output_bytes() const { return bytes(kind == ANNULUS_CALL_ALLGATHER); }
 };
+
+annulus_status_t RunOnHost(annulus_comm_t* comm, const Sum& sum, const void* in, void* out) {
+  switch (sum.kind) {
+    case ANNULUS_CALL_REDUCE_SCATTER:
+      return annulus_reduce_scatter(comm, in, out, sum.count, sum.type, sum.op);
+    case ANNULUS_CALL_ALLGATHER:
+      return annulus_allgather(comm, in, out, sum.count, sum.type);
+    default:
+      return annulus_allreduce(comm, in, out, sum.count, sum.type, sum.op);
+  }
+}
 
 Bytes RandomBytes(size_t size, int seed) {
   std::mt19937_64 random(static_cast<uint64_t>(seed));
@@ -55,20 +72,20 @@ Bytes RandomBytes(size_t size, int seed) {
 class SumInStream {
  public:
   SumInStream(annulus_comm_t* comm, const Sum& sum, int rank, StreamUser* user, Stream stream)
-      : sum_(sum), user_(user), before_(sum.offset * annulus_type_bytes(sum.type)), expected_(sum.bytes()) {
-    const Bytes input = RandomBytes(sum.bytes(), 100 * static_cast<int>(sum.type) + rank);
-    EXPECT_EQ(annulus_allreduce(comm, input.data(), expected_.data(), sum.count, sum.type, sum.op), ANNULUS_OK);
-    in_ = MemoryFor(sum.where == Where::kHostInput || sum.where == Where::kHost, &host_in_);
-    out_ = sum.where == Where::kInPlace
-               ? in_
-               : MemoryFor(sum.where == Where::kHostOutput || sum.where == Where::kHost, &host_out_);
+      : sum_(sum), user_(user), before_(sum.offset * annulus_type_bytes(sum.type)), expected_(sum.output_bytes()) {
+    const Bytes input = RandomBytes(sum.input_bytes(), 100 * static_cast<int>(sum.type) + rank);
+    EXPECT_EQ(RunOnHost(comm, sum, input.data(), expected_.data()), ANNULUS_OK);
+    in_ = MemoryFor(sum.where == Where::kHostInput || sum.where == Where::kHost, sum.input_bytes(), &host_in_);
+    out_ = sum.where == Where::kInPlace ? in_
+                                        : MemoryFor(sum.where == Where::kHostOutput || sum.where == Where::kHost,
+                                                    sum.output_bytes(), &host_out_);
     if (IsOnDevice(in_)) {
       user->fake()->Write(in_ + before_, input.data(), input.size());
     } else {
       std::memcpy(in_ + before_, input.data(), input.size());
     }
     Calls calls;
-    annulus_call_t& call = calls.Rooted(ANNULUS_CALL_ALLREDUCE, in_ + before_, out_ + before_, sum.count, sum.type, 0);
+    annulus_call_t& call = calls.Rooted(sum.kind, in_ + before_, out_ + before_, sum.count, sum.type, 0);
     call.op = sum.op;
     call.stream = stream;
     call.stream_kind = ANNULUS_STREAM_CUDA;
@@ -77,7 +94,7 @@ class SumInStream {
 
   // Its stream has passed the call.
   void Compare() const {
-    Bytes found(sum_.bytes());
+    Bytes found(sum_.output_bytes());
     if (IsOnDevice(out_)) {
       user_->fake()->Read(found.data(), out_ + before_, found.size());
     } else {
@@ -88,8 +105,8 @@ class SumInStream {
   }
 
  private:
-  std::byte* MemoryFor(bool on_host, Bytes* host) const {
-    const size_t bytes = before_ + sum_.bytes();
+  std::byte* MemoryFor(bool on_host, size_t own_bytes, Bytes* host) const {
+    const size_t bytes = before_ + own_bytes;
     if (sum_.where == Where::kPinned) return user_->AllocatePinned(bytes);
     if (!on_host) return user_->Allocate(bytes);
     host->resize(bytes);
@@ -186,6 +203,49 @@ TEST_F(StreamFoldTest, BuffersMayLieAnywhereOnEachRank) {
       const Where where = kPlaces[(i + static_cast<size_t>(rank)) % std::size(kPlaces)];
       const size_t count = i < std::size(kPlaces) ? 5'000 : 50'001;
       Compare(comm, {count, ANNULUS_FLOAT32, ANNULUS_SUM, where}, rank, user, stream);
+    }
+  });
+}
+
+TEST_F(StreamFoldTest, ReduceScattersAndAllgathersAreFoldsToo) {
+  for (const int nranks : {2, 3}) {
+    OnRanks(FoldingRanks(nranks), [nranks](annulus_comm_t* comm, int rank, StreamUser* user, Stream stream) {
+      constexpr Where kPlaces[] = {Where::kDevice, Where::kHostInput, Where::kHostOutput, Where::kHost, Where::kPinned};
+      for (const annulus_kind_t kind : {ANNULUS_CALL_REDUCE_SCATTER, ANNULUS_CALL_ALLGATHER}) {
+        for (const size_t count : {size_t{1'000}, size_t{8'191}, size_t{30'001}}) {
+          for (size_t i = 0; i < std::size(kPlaces); ++i) {
+            const Where where = kPlaces[i == 0 ? 0 : (i + static_cast<size_t>(rank)) % std::size(kPlaces)];
+            Compare(comm, {count, ANNULUS_FLOAT32, ANNULUS_SUM, where, 1, kind, nranks}, rank, user, stream);
+          }
+        }
+        Compare(comm, {999, ANNULUS_COMPLEX128, ANNULUS_PROD, Where::kDevice, 0, kind, nranks}, rank, user, stream);
+        Compare(comm, {5'000, ANNULUS_BFLOAT16, ANNULUS_AVG, Where::kDevice, 0, kind, nranks}, rank, user, stream);
+      }
+    });
+  }
+}
+
+TEST_F(StreamFoldTest, AReduceScatterIsOneLaunchAndAnAllgatherNone) {
+  constexpr int kRanks = 3;
+  constexpr size_t kBytes = 10'000;
+  OnRanks(FoldingRanks(kRanks), [](annulus_comm_t* comm, int rank, StreamUser* user, Stream stream) {
+    std::byte* const memory = user->Allocate(kRanks * kBytes);
+    std::byte* const own = memory + static_cast<size_t>(rank) * kBytes;
+    for (const bool gathers : {false, true}) {
+      annulus_barrier(comm);
+      const cuda::FakeCounts before = user->fake()->Counts();
+      annulus_barrier(comm);
+      // In place.
+      EXPECT_EQ(gathers ? InStream(comm, stream, ANNULUS_CALL_ALLGATHER, own, memory, kBytes)
+                        : InStream(comm, stream, ANNULUS_CALL_REDUCE_SCATTER, memory, own, kBytes),
+                ANNULUS_OK)
+          << LastMessage();
+      EXPECT_TRUE(user->Drain(stream));
+      annulus_barrier(comm);
+      const cuda::FakeCounts after = user->fake()->Counts();
+      EXPECT_EQ(after.launches - before.launches, gathers ? 0 : 1);
+      EXPECT_EQ(after.copies - before.copies, kRanks * (1 + kRanks));
+      annulus_barrier(comm);
     }
   });
 }
