@@ -4,9 +4,10 @@
 //   gpu_random [DRIVER [CALLS [SEED]]]      DRIVER: libcuda.so.1, 1000 calls and seed 1 unless given
 //
 // Each round is a call that blocks, one that does not, a group, or some calls in a stream, with any collective or a
-// message to the next rank, any type, operation and alignment; or some larger allreduces in a stream, one after the
-// other, which are folds in memory that the ranks share, once they have agreed. All ranks draw the same calls; each
-// draws where its own buffers lie. Ends with status 0 when all results are right, 77 without a GPU.
+// message to the next rank, any type, operation and alignment; or some larger allreduces, reduce-scatters and
+// allgathers in a stream, one after the other, which are folds in memory that the ranks share, once they have agreed.
+// All ranks draw the same calls; each draws where its own buffers lie. Ends with status 0 when all results are right,
+// 77 without a GPU.
 //
 // Threads: one.
 #include <annulus.h>
@@ -73,8 +74,8 @@ class Twin {
 // A call and its buffers.
 class RandomCall {
  public:
-  // `is_sum`: a larger allreduce.
-  RandomCall(const Job& job, bool is_sum, Random* common, Random* own) : job_(job) {
+  // `is_large`: a larger one that may be a fold.
+  RandomCall(const Job& job, bool is_large, Random* common, Random* own) : job_(job) {
     const Reduction reduction = AnyReduction(common);
     spec_.kind = kKinds[Below(std::size(kKinds), common)];
     spec_.type = static_cast<annulus_type_t>(reduction.type);
@@ -82,8 +83,9 @@ class RandomCall {
     spec_.root = static_cast<int>(Below(static_cast<uint64_t>(job.size), common));
     constexpr uint64_t kCounts[] = {3, 200, 200, 3000, 40'000};
     spec_.count = Below(kCounts[Below(std::size(kCounts), common)], common);
-    if (is_sum) {
-      spec_.kind = Kind::kAllreduce;
+    if (is_large) {
+      constexpr Kind kFolds[] = {Kind::kAllreduce, Kind::kAllreduce, Kind::kReduceScatter, Kind::kAllgather};
+      spec_.kind = kFolds[Below(std::size(kFolds), common)];
       spec_.count = 20'000 + Below(40'000, common);
     }
     const bool has_one_buffer =
@@ -160,15 +162,15 @@ bool SubmitInTurn(const Job& job, const std::vector<std::unique_ptr<RandomCall>>
 }
 
 bool RunRound(const Job& job, uint64_t round, Random* common, Random* own) {
-  enum Form { kGroup, kBlocking, kAsynchronous, kInStream, kSumsInStream };
+  enum Form { kGroup, kBlocking, kAsynchronous, kInStream, kFoldsInStream };
   const uint64_t form = Below(5, common);
-  const bool in_stream = form == kInStream || form == kSumsInStream;
+  const bool in_stream = form == kInStream || form == kFoldsInStream;
   std::vector<std::unique_ptr<RandomCall>> drawn;
   for (uint64_t left = form == kGroup || in_stream ? 1 + Below(7, common) : 1; left > 0; --left) {
-    drawn.push_back(std::make_unique<RandomCall>(job, form == kSumsInStream, common, own));
+    drawn.push_back(std::make_unique<RandomCall>(job, form == kFoldsInStream, common, own));
   }
   for (const bool on_host : {true, false}) {
-    if (form == kSumsInStream && !on_host) {
+    if (form == kFoldsInStream && !on_host) {
       if (!SubmitInTurn(job, drawn)) return false;
       continue;
     }
