@@ -177,8 +177,8 @@ std::string CheckGatedKernels(RealDevice* device, int rounds) {
     slice.done = reinterpret_cast<uint32_t*>(parts.pinned());
     slice.finished_blocks = reinterpret_cast<uint32_t*>(counter);
     void* parameters[] = {&batch};
-    parts.Do(parts.driver()->LaunchKernel(kernel, 8, 1, 1, cuda::kThreadsPerBlock, 1, 1, 0, parts.stream(0),
-                                          parameters, nullptr));
+    parts.Do(parts.driver()->LaunchKernel(kernel, 8, 1, 1, cuda::kThreadsPerBlock, 1, 1, 0, parts.stream(0), parameters,
+                                          nullptr));
     parts.WriteOver(0);
     parts.Fill(1, parts.memory(), round % 100);
     parts.Do(parts.driver()->StreamSynchronize(parts.stream(1)));
