@@ -58,7 +58,7 @@ class Runner {
 
   // Asks the reactor to wake when a link has something to do for Progress. Returns false if one has something now: then
   // do not sleep. Devices are armed by DomainQueues.
-  bool Arm();
+  virtual bool Arm();
 
  protected:
   // Moves the work as far as the links have moved.

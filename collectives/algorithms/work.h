@@ -30,6 +30,8 @@ class SliceNotes {
   ~SliceNotes() = default;
 };
 
+struct StreamFold;
+
 struct Work {
   Call call;
   ConstBuffer input;
@@ -51,7 +53,8 @@ struct Work {
   int short_polls = 1;
   // Tensors of a group, to which the schedule's offsets refer. Null: the offsets refer to input and output.
   const Segments* segments = nullptr;
-  SliceNotes* notes = nullptr;  // Null: slices carry the chunks of their steps.
+  SliceNotes* notes = nullptr;       // Null: slices carry the chunks of their steps.
+  const StreamFold* fold = nullptr;  // What shared_fold has to know of a call in a stream; null: nothing.
 
   // User memory at an offset of the schedule, the number of contiguous bytes there, and the queue of its domain.
   struct Place {

@@ -22,6 +22,7 @@ using RequestHandle = uint64_t;
 
 class RequestList;
 struct Request;
+struct StreamFold;
 
 // The parts of a request that hold no memory.
 struct RequestFields {
@@ -32,6 +33,7 @@ struct RequestFields {
   CallOptions options;                // A copy of the arguments' options.
   Request* group = nullptr;           // The own request of the group that this one belongs to; null: none.
   StreamCall* stream = nullptr;       // Its place in the stream that orders it; null: none does.
+  const StreamFold* fold = nullptr;   // What its algorithm has to know of that; null: nothing.
   size_t unfinished = 0;              // Number of unfinished calls, for a group's own request.
   uint64_t number = 0;                // Number among the queued collectives, in the order of the calls; 0: an agreement
                                       // has put it at the front of the queue.

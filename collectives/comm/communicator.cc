@@ -54,7 +54,11 @@ Communicator::Communicator(std::unique_ptr<Setup> setup, std::unique_ptr<DomainQ
   const size_t limit = static_cast<size_t>(options().memory_bytes);
   const size_t most = limit == 0 ? SIZE_MAX : limit - std::min(limit, fixed_memory_.total());
   dispatcher_.OpenStaging(most / 2);  // Half of the memory stays for calls in streams and for requests.
-  streams_.Open(resources().domains, most - dispatcher_.StagingBytes());
+  StreamOrder::Folds folds;
+  folds.memory_bytes = options().priorities ? 0 : static_cast<size_t>(options().stream_fold_bytes);
+  folds.can = options().device_reduce != ReduceOn::kCpu;
+  folds.may_be = [this](const CallArguments& call) { return dispatcher_.MayBeOneFold(call); };
+  streams_.Open(resources().domains, most - dispatcher_.StagingBytes(), std::move(folds));
   setup_->OnVerdict([this] { streams_.OpenAll(); });
 }
 

@@ -239,11 +239,12 @@ bool Dispatcher::MayBeOneFold(const CallArguments& a) const {
 }
 
 std::optional<Code> Dispatcher::Drive(const CallArguments& arguments, const Request* fused, const Call& call,
-                                      const Manner& manner) {
+                                      const Manner& manner, const StreamFold* fold) {
   Verdict verdict;
   if (Trace* const trace = setup_->monitor()->trace(); trace != nullptr) trace->LabelNext(arguments.label());
   const bool stays = fused == nullptr && MayBeOneFold(arguments);
-  const Buffers buffers = stays ? BuffersOf(arguments) : staging_.BuffersFor(arguments, fused);
+  Buffers buffers = stays ? BuffersOf(arguments) : staging_.BuffersFor(arguments, fused);
+  buffers.fold = fold;
   return CodeOf(driver_.Run(call, buffers, LimitOf(arguments), manner.policy, manner.patience, &verdict), verdict);
 }
 
@@ -279,7 +280,7 @@ std::optional<Code> Dispatcher::DriveNext(Request** next, const Manner& manner) 
     return failures_->CheckEnded(&code) ? std::optional<Code>(code) : std::nullopt;
   }
   if (CanDriveAgain(request)) return DriveAgain(request, manner);
-  return Drive(request.arguments, request.members.empty() ? nullptr : &request, request.call, manner);
+  return Drive(request.arguments, request.members.empty() ? nullptr : &request, request.call, manner, request.fold);
 }
 
 std::optional<Code> Dispatcher::DriveAgain(const Request& request, const Manner& manner) {

@@ -81,6 +81,9 @@ class Dispatcher {
 
   const AlgorithmChoice& choice() const { return engine_.choice(); }
   void set_choice(const AlgorithmChoice& choice) { engine_.set_choice(choice); }
+  // Whether the ranks may find that a device does it in memory that they share (algorithms/shared_fold): then nothing
+  // is copied beforehand.
+  bool MayBeOneFold(const CallArguments& a) const;
   // Time limit of each collective.
   Nanoseconds call_timeout() const { return call_timeout_; }
   void set_call_timeout(Nanoseconds timeout) { call_timeout_ = timeout; }
@@ -147,13 +150,10 @@ class Dispatcher {
   bool Post(Request* message);
   void FinishMessage(Request* message, int peer, int32_t tag);
 
-  // Whether the ranks may find that the GPU does it where the buffers lie (algorithms/shared_fold): then nothing is
-  // copied beforehand.
-  bool MayBeOneFold(const CallArguments& a) const;
   // Functions for the thread that has the turn:
   // Drives one collective up to its deadline; `fused` is null except for a fused request. Nothing: it was paused.
   std::optional<Code> Drive(const CallArguments& arguments, const Request* fused, const Call& call,
-                            const Manner& manner);
+                            const Manner& manner, const StreamFold* fold = nullptr);
   // Drives messages until it is enough, or `over` returns true; that is asked when there is news.
   void DriveMessages(const std::function<bool()>& over, const Manner& manner);
   // Drives what is queued, in order, until it is enough or nothing is left.

@@ -2,15 +2,21 @@
 // device is replaced by staging memory, so that the ranks do a call on host memory; what lies in host memory stays
 // where it is, since the stream waits at a gate while the ranks use it.
 //
+// Large allreduces, reduce-scatters and allgathers may be done in memory of the device that the ranks share instead
+// (algorithms/shared_fold), once they have agreed.
+//
 // Threads: OpenAll and MemoryBytes from any; Call while its thread has the lock.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
 #include <vector>
 
 #include "base/status.h"
+#include "collectives/algorithms/shared_fold/fold_agreement.h"
+#include "collectives/algorithms/shared_fold/fold_program.h"
 #include "collectives/calls/call_arguments.h"
 #include "collectives/calls/request.h"
 #include "collectives/calls/staged_buffers.h"
@@ -21,13 +27,20 @@ namespace annulus {
 
 class StreamOrder {
  public:
-  StreamOrder(int rank, int nranks) : buffers_(rank, nranks) {}
+  StreamOrder(int rank, int nranks) : rank_(rank), nranks_(nranks), buffers_(rank, nranks) {}
   StreamOrder(const StreamOrder&) = delete;
   StreamOrder& operator=(const StreamOrder&) = delete;
 
+  // Which calls may be folds in shared memory. The same on all ranks but for `can`.
+  struct Folds {
+    size_t memory_bytes = 0;  // Of a device, for each rank; less than 64 KiB: there are none.
+    bool can = false;         // Whether this rank may take part.
+    std::function<bool(const CallArguments& call)> may_be;
+  };
+
   // Before anything else: takes the first of `domains` that has streams; null or none: calls with streams are refused.
   // They take up to `most_bytes` of pinned memory.
-  void Open(const MemoryDomains* domains, size_t most_bytes);
+  void Open(const MemoryDomains* domains, size_t most_bytes, Folds folds);
 
   // Keeps the order in which calls enter their streams that in which they are queued; otherwise a call might wait in
   // the queue for one behind it. Held while calls are submitted of which some have a stream; else nothing is locked.
@@ -52,23 +65,42 @@ class StreamOrder {
     Status Enqueue(std::span<Request* const> made, std::span<Request* const> queued);
 
    private:
+    Status StageCopies(std::span<CallArguments> calls, bool may_do_nothing, Deadline until);
+    Status StageProgram(CallArguments* call, Deadline until);
+    // What the ranks have to do before calls can be folds.
+    void DoTask();
+
     StreamOrder* const order_;
     void* stream_ = nullptr;
     StreamCalls::Place place_;
+    bool may_be_fold_ = false;
   };
 
   // Opens all gates, those of later calls too.
   void OpenAll() {
-    if (calls_ != nullptr) calls_->OpenAll();
+    if (calls_ == nullptr) return;
+    if (agreement_ != nullptr) agreement_->End();
+    calls_->OpenAll();
   }
   size_t MemoryBytes() const { return calls_ != nullptr ? calls_->MemoryBytes() : 0; }
 
  private:
+  bool MayBeFold(const CallArguments& call) const;
+  StreamFold* FoldOf(StreamCall* call);
+
+  const int rank_;
+  const int nranks_;
   std::unique_ptr<StreamCalls> calls_;
+  Folds fold_rules_;
+  std::unique_ptr<FoldAgreement> agreement_;  // Null: no call is a fold.
   std::mutex mu_;
   // For the thread that has the lock; kept so that later calls need no memory.
   StagedBuffers buffers_;
   std::vector<StagedBuffers::Place> places_;
+  uint64_t candidates_ = 0;                         // Calls so far that may have been folds.
+  uint64_t pieces_ = 0;                             // Of those that were.
+  FoldLayout layout_;                               // Once this rank reaches all others' memory.
+  std::vector<std::unique_ptr<StreamFold>> folds_;  // One for each place that had such a call.
 };
 
 }  // namespace annulus

@@ -16,6 +16,7 @@ constexpr int64_t kMaxMeshRanks = 4096;
 constexpr int64_t kMaxMemoryBytes = int64_t{1} << 46;
 constexpr int64_t kMaxSpinUs = 1'000'000;
 constexpr int64_t kMaxDevice = 1023;
+constexpr int64_t kMaxStreamFoldBytes = int64_t{16} << 30;
 constexpr int64_t kMaxDeviceStagedBytes = 64 * 1024 * 1024;  // Each communicator pins as much.
 constexpr int64_t kShortestKey = 16;
 constexpr int64_t kLongestText = 255;

@@ -110,6 +110,18 @@ void CudaDomain::Leave(CudaStreamCalls* calls, std::vector<std::unique_ptr<CudaS
   for (auto& place : places) (place->IsOver() ? free : leaving_).push_back(std::move(place));
 }
 
+void CudaDomain::AddFoldMemory(uint64_t begin, const std::shared_ptr<FoldMemory>& memory) {
+  const std::lock_guard<std::mutex> lock(streams_mutex_);
+  std::erase_if(fold_memories_, [](const auto& each) { return each.second.expired(); });
+  fold_memories_[begin] = memory;
+}
+
+std::shared_ptr<FoldMemory> CudaDomain::FindFoldMemory(uint64_t begin) {
+  const std::lock_guard<std::mutex> lock(streams_mutex_);
+  const auto found = fold_memories_.find(begin);
+  return found != fold_memories_.end() ? found->second.lock() : nullptr;
+}
+
 // Whole pages, which no other slots share: a page is pinned once.
 std::byte* CudaDomain::AllocateSlots(size_t bytes) {
   void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -7,6 +7,7 @@
 // Threads: any.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -34,6 +35,7 @@ struct CudaReport {
 
 class CudaStreamCall;
 class CudaStreamCalls;
+class FoldMemory;
 
 class CudaDomain final : public MemoryDomain {
  public:
@@ -70,6 +72,10 @@ class CudaDomain final : public MemoryDomain {
   void Enter(CudaStreamCalls* calls);
   void Leave(CudaStreamCalls* calls, std::vector<std::unique_ptr<CudaStreamCall>> places);
 
+  // Memory of a communicator of this process, by its address; null: there is none any more.
+  void AddFoldMemory(uint64_t begin, const std::shared_ptr<FoldMemory>& memory);
+  std::shared_ptr<FoldMemory> FindFoldMemory(uint64_t begin);
+
   CudaReport Report() const;
 
   const cuda::Driver& driver() const { return *driver_; }
@@ -93,6 +99,7 @@ class CudaDomain final : public MemoryDomain {
   std::mutex streams_mutex_;                          // Guards what follows. Not held while the driver is called.
   std::vector<CudaStreamCalls*> streams_;
   std::vector<std::unique_ptr<CudaStreamCall>> leaving_;
+  std::map<uint64_t, std::weak_ptr<FoldMemory>> fold_memories_;  // By their begin.
 };
 
 }  // namespace annulus

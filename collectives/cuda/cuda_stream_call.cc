@@ -1,7 +1,12 @@
 #include "collectives/cuda/cuda_stream_call.h"
 
+#include <algorithm>
 #include <bit>
 #include <new>
+#include <utility>
+
+#include "collectives/cuda/kernel_form.h"
+#include "cuda_kernels/reduce_kernel.h"
 
 namespace annulus {
 namespace {
@@ -43,7 +48,7 @@ Status CudaStreamCall::Create() {
   ANNULUS_RETURN_IF_ERROR(ToStatus(driver->EventCreate(&begun_, cuda::kEventWithoutTime), "cuEventCreate"));
   ANNULUS_RETURN_IF_ERROR(ToStatus(driver->EventCreate(&ended_, cuda::kEventWithoutTime), "cuEventCreate"));
   // Whether the GPU can do that shows before any call needs it.
-  return Write(&words()->over);
+  return Write(&words()->over, value());
 }
 
 CudaStreamCall::~CudaStreamCall() {
@@ -81,17 +86,24 @@ Status CudaStreamCall::Grow(size_t bytes) {
   return Status();
 }
 
-Status CudaStreamCall::Copy(const StreamCopy& copy, bool to_device) const {
-  const std::byte* const from = to_device ? copy.staged : copy.buffer;
-  std::byte* const to = to_device ? copy.buffer : copy.staged;
-  return ToStatus(device_.driver().Copy(to, from, copy.bytes, to_device, stream_), "cuMemcpyAsync");
+void CudaStreamCall::Begin(int calls, const CudaDevice* user, std::shared_ptr<const FoldTurn> shared) {
+  SetCalls(calls);
+  user_ = user;
+  if (shared != nullptr) shared_ = std::move(shared);
+  inputs_.clear();
+  outputs_.clear();
+  program_.Clear();
+}
+
+Status CudaStreamCall::Copy(std::byte* to, const std::byte* from, size_t bytes, bool to_device) const {
+  return ToStatus(device_.driver().Copy(to, from, bytes, to_device, stream_), "cuMemcpyAsync");
 }
 
 Status CudaStreamCall::Enqueue(cuda::Stream user) {
   const cuda::ScopedContext scope(device_.driver(), device_.context());
   Status status = scope.status();
   if (status.ok()) {
-    NextValue();
+    NextUse(program_.empty() ? 1 : program_.last);
     status = EnqueueAll(user);
     if (status.ok()) return status;
     // What our stream has got so far runs to its end. If this fails too, the place never is free.
@@ -102,31 +114,109 @@ Status CudaStreamCall::Enqueue(cuda::Stream user) {
   return status;
 }
 
-Status CudaStreamCall::Write(uint32_t* word) const {
+Status CudaStreamCall::Write(uint32_t* word, uint32_t value) const {
+  return ToStatus(device_.driver()->StreamWriteValue32(stream_, cuda::ToDevice(word), value, cuda::kWriteValueDefault),
+                  "cuStreamWriteValue32");
+}
+
+Status CudaStreamCall::Await(uint32_t value) const {
   return ToStatus(
-      device_.driver()->StreamWriteValue32(stream_, cuda::ToDevice(word), value(), cuda::kWriteValueDefault),
-      "cuStreamWriteValue32");
+      device_.driver()->StreamWaitValue32(stream_, cuda::ToDevice(&words()->gate), value, cuda::kWaitValueReached),
+      "cuStreamWaitValue32");
+}
+
+Status CudaStreamCall::Follow(cuda::Stream user) {
+  const cuda::Driver& driver = device_.driver();
+  if (user_ == &device_) {
+    ANNULUS_RETURN_IF_ERROR(ToStatus(driver->EventRecord(begun_, user), "cuEventRecord"));
+    return ToStatus(driver->StreamWaitEvent(stream_, begun_, 0), "cuStreamWaitEvent");
+  }
+  const cuda::ScopedContext scope(driver, user_->context());
+  ANNULUS_RETURN_IF_ERROR(scope.status());
+  cuda::Event begun = nullptr;
+  ANNULUS_RETURN_IF_ERROR(ToStatus(driver->EventCreate(&begun, cuda::kEventWithoutTime), "cuEventCreate"));
+  Status status = ToStatus(driver->EventRecord(begun, user), "cuEventRecord");
+  if (status.ok()) status = ToStatus(driver->StreamWaitEvent(stream_, begun, 0), "cuStreamWaitEvent");
+  driver->EventDestroy(begun);
+  return status;
 }
 
 // The user's stream waits for what is before that in the order of the program: so work queues that streams share
 // (CUDA_DEVICE_MAX_CONNECTIONS) cannot turn the order round.
 Status CudaStreamCall::EnqueueAll(cuda::Stream user) {
-  const cuda::Driver& driver = device_.driver();
-  ANNULUS_RETURN_IF_ERROR(ToStatus(driver->EventRecord(begun_, user), "cuEventRecord"));
-  ANNULUS_RETURN_IF_ERROR(ToStatus(driver->StreamWaitEvent(stream_, begun_, 0), "cuStreamWaitEvent"));
-  for (const StreamCopy& copy : inputs_) ANNULUS_RETURN_IF_ERROR(Copy(copy, false));
-  ANNULUS_RETURN_IF_ERROR(Write(&words()->ready));
-  ANNULUS_RETURN_IF_ERROR(
-      ToStatus(driver->StreamWaitValue32(stream_, cuda::ToDevice(&words()->gate), value(), cuda::kWaitValueReached),
-               "cuStreamWaitValue32"));
-  for (const StreamCopy& copy : outputs_) ANNULUS_RETURN_IF_ERROR(Copy(copy, true));
+  ANNULUS_RETURN_IF_ERROR(Follow(user));
+  ANNULUS_RETURN_IF_ERROR(program_.empty() ? EnqueueCopies() : EnqueueProgram());
   return Leave(user);
+}
+
+Status CudaStreamCall::EnqueueCopies() {
+  for (const StreamCopy& copy : inputs_) ANNULUS_RETURN_IF_ERROR(Copy(copy.staged, copy.buffer, copy.bytes, false));
+  ANNULUS_RETURN_IF_ERROR(Write(&words()->ready, value()));
+  ANNULUS_RETURN_IF_ERROR(Await(value()));
+  for (const StreamCopy& copy : outputs_) ANNULUS_RETURN_IF_ERROR(Copy(copy.buffer, copy.staged, copy.bytes, true));
+  return Status();
+}
+
+// The program before this one, in whatever place, has left the shared memory first.
+Status CudaStreamCall::EnqueueProgram() {
+  const cuda::Driver& driver = device_.driver();
+  ANNULUS_RETURN_IF_ERROR(ToStatus(driver->StreamWaitEvent(stream_, shared_->turn, 0), "cuStreamWaitEvent"));
+  size_t folded = 0;
+  for (const StreamStep& step : program_.steps) {
+    switch (step.kind) {
+      case StreamStep::Kind::kCopy:
+        ANNULUS_RETURN_IF_ERROR(Copy(step.to, step.from, step.bytes, true));
+        break;
+      case StreamStep::Kind::kFold:
+        ANNULUS_RETURN_IF_ERROR(Launch(folded, step.number));
+        folded += step.number;
+        break;
+      case StreamStep::Kind::kSay:
+        ANNULUS_RETURN_IF_ERROR(Write(&words()->ready, begin() + step.number));
+        break;
+      case StreamStep::Kind::kAwait:
+        ANNULUS_RETURN_IF_ERROR(Await(begin() + step.number));
+        break;
+    }
+  }
+  return Status();
+}
+
+Status CudaStreamCall::Launch(size_t first, unsigned folds) const {
+  cuda::KernelBatch batch;
+  cuda::Function kernel = nullptr;
+  size_t most_bytes = 0;
+  for (unsigned i = 0; i < folds; ++i) {
+    const SliceOp op = PlainForm(program_.folds[first + i]);
+    kernel = device_.KernelFor(op.type, op.op);  // The same for all.
+    cuda::KernelSlice& slice = batch.slices[i];
+    slice.dst[0] = op.dst[0];
+    for (int k = 0; k < std::min(op.num_sources, 2); ++k)
+      slice.src[k] = op.num_sources > 2 ? op.src[k] : op.inline_src[k];
+    slice.many = op.src;
+    slice.count = op.count;
+    slice.divisor = op.divisor;
+    slice.num_sources = static_cast<int16_t>(op.num_sources);
+    slice.done = program_.done + i;
+    slice.finished_blocks = shared_->counters + i;
+    most_bytes = std::max(most_bytes, op.count * TypeBytes(op.type));
+  }
+  if (kernel == nullptr) return {Code::kUnsupported, device_.name() + " has no kernel for this operation"};
+  void* parameters[] = {&batch};
+  const unsigned blocks = BlocksFor(folds, most_bytes, false, device_.multiprocessors());
+  return ToStatus(device_.driver()->LaunchKernel(kernel, blocks, folds, 1, cuda::kThreadsPerBlock, 1, 1, 0, stream_,
+                                                 parameters, nullptr),
+                  "cuLaunchKernel");
 }
 
 Status CudaStreamCall::Leave(cuda::Stream user) {
   const cuda::Driver& driver = device_.driver();
-  ANNULUS_RETURN_IF_ERROR(Write(&words()->over));
+  ANNULUS_RETURN_IF_ERROR(Write(&words()->over, value()));
+  if (!program_.empty())
+    ANNULUS_RETURN_IF_ERROR(ToStatus(driver->EventRecord(shared_->turn, stream_), "cuEventRecord"));
   ANNULUS_RETURN_IF_ERROR(ToStatus(driver->EventRecord(ended_, stream_), "cuEventRecord"));
+  const cuda::ScopedContext scope(driver, user_->context());  // A default stream is that of the current context.
+  ANNULUS_RETURN_IF_ERROR(scope.status());
   return ToStatus(driver->StreamWaitEvent(user, ended_, 0), "cuStreamWaitEvent");
 }
 

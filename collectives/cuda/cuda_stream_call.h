@@ -1,5 +1,5 @@
 // CudaStreamCall: the place of one stream-ordered call on a GPU: a stream of our own, two events, and pinned memory for
-// its words and for staging.
+// its words and for staging. A call is a copy each way around one gate, or a program on shared memory.
 //
 // Each has its own stream, so that calls in different streams of the user do not wait for each other.
 //
@@ -15,6 +15,12 @@
 
 namespace annulus {
 
+// What programs of a communicator have in common.
+struct FoldTurn {
+  cuda::Event turn = nullptr;    // One program at a time works: each waits for the event, and records it at its end.
+  uint32_t* counters = nullptr;  // In the GPU's memory: of blocks, for each fold of a launch.
+};
+
 class CudaStreamCall final : public StreamCall {
  public:
   static constexpr size_t kFirstBytes = 64 * 1024;  // Staging memory that each has from the start.
@@ -28,7 +34,8 @@ class CudaStreamCall final : public StreamCall {
   const CudaDevice& device() const { return device_; }
   // Nobody uses it.
   bool IsFree() const { return !HasCalls() && IsOver(); }
-  void Begin(int calls) { SetCalls(calls); }
+  // For so many calls, in a stream of `user`. `shared`: what their program works on; null: they have none.
+  void Begin(int calls, const CudaDevice* user, std::shared_ptr<const FoldTurn> shared);
   void GiveBack() { SetCalls(0); }
 
   size_t staging_bytes() const { return grown_ != nullptr ? grown_bytes_ : kFirstBytes; }
@@ -41,6 +48,7 @@ class CudaStreamCall final : public StreamCall {
 
   std::vector<StreamCopy>* inputs() { return &inputs_; }
   std::vector<StreamCopy>* outputs() { return &outputs_; }
+  StreamProgram* program() { return &program_; }
 
   // Has `user` wait for what our stream does with the copies, and that for what `user` holds. When it fails, the gate
   // is open, and as far as the driver lets it, `user` waits for what our stream had got, after which the place is free.
@@ -50,12 +58,18 @@ class CudaStreamCall final : public StreamCall {
   CudaStreamCall(const CudaDevice& device, void* memory);
   Status Create();
   Status EnqueueAll(cuda::Stream user);
+  Status EnqueueCopies();
+  Status EnqueueProgram();
+  // Launches so many folds of the program, from number `first` on.
+  Status Launch(size_t first, unsigned folds) const;
+  // Our stream waits for `user`. An event is of its stream's GPU.
+  Status Follow(cuda::Stream user);
   // The end of a call: our stream frees the place, and `user` waits for that.
   Status Leave(cuda::Stream user);
-  // Has our stream write the number of this use to a word.
-  Status Write(uint32_t* word) const;
+  Status Write(uint32_t* word, uint32_t value) const;
+  Status Await(uint32_t value) const;
   StreamWords* words() const { return reinterpret_cast<StreamWords*>(memory_); }
-  Status Copy(const StreamCopy& copy, bool to_device) const;
+  Status Copy(std::byte* to, const std::byte* from, size_t bytes, bool to_device) const;
   Status ToStatus(cuda::Result result, const char* function) const;
 
   const CudaDevice& device_;
@@ -67,6 +81,9 @@ class CudaStreamCall final : public StreamCall {
   cuda::Event ended_ = nullptr;  // Our stream has done all of it.
   std::vector<StreamCopy> inputs_;
   std::vector<StreamCopy> outputs_;
+  StreamProgram program_;
+  const CudaDevice* user_ = nullptr;        // Of the user's stream.
+  std::shared_ptr<const FoldTurn> shared_;  // Stays until our stream needs it no more.
 };
 
 }  // namespace annulus

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "collectives/cuda/cuda_domain.h"
+#include "collectives/cuda/fold_memory.h"
 
 namespace annulus {
 namespace {
@@ -68,23 +69,42 @@ Status CudaStreamCalls::CheckCapture(cuda::Stream stream, const CudaDevice& devi
   return {Code::kUnsupported, "stream is captured into a graph, which this version of Annulus cannot be part of"};
 }
 
-Status CudaStreamCalls::Take(void* stream, int calls, size_t bytes, Deadline until, Place* place) {
+Status CudaStreamCalls::Take(void* stream, int calls, size_t bytes, bool shares, Deadline until, Place* place) {
   const auto handle = static_cast<cuda::Stream>(stream);
-  const CudaDevice* device = nullptr;
-  ANNULUS_RETURN_IF_ERROR(FindDevice(handle, &device));
-  ANNULUS_RETURN_IF_ERROR(CheckCapture(handle, *device));
-  ANNULUS_RETURN_IF_ERROR(Prepare(*device));
+  const CudaDevice* user = nullptr;
+  ANNULUS_RETURN_IF_ERROR(FindDevice(handle, &user));
+  ANNULUS_RETURN_IF_ERROR(CheckCapture(handle, *user));
+  const CudaDevice& device = shares ? shared_->own->device() : *user;
+  ANNULUS_RETURN_IF_ERROR(Prepare(device));
   CudaStreamCall* call = nullptr;
-  ANNULUS_RETURN_IF_ERROR(AwaitFree(*device, bytes, until, &call));
+  ANNULUS_RETURN_IF_ERROR(AwaitFree(device, bytes, until, &call));
   if (bytes > call->staging_bytes()) {
     ANNULUS_RETURN_IF_ERROR(Grow(call, bytes, most_bytes_));
-    if (CudaStreamCall::GrownBytes(bytes) <= kMostGrownTogether) GrowFree(*device, bytes);
+    if (CudaStreamCall::GrownBytes(bytes) <= kMostGrownTogether) GrowFree(device, bytes);
   }
-  call->Begin(calls);
-  call->inputs()->clear();
-  call->outputs()->clear();
-  *place = {call, call->staging(), call->inputs(), call->outputs()};
+  call->Begin(calls, user, shares ? std::shared_ptr<const FoldTurn>(shared_, shared_->own.get()) : nullptr);
+  *place = {call, call->staging(), call->inputs(), call->outputs(), call->program()};
   return Status();
+}
+
+Status CudaStreamCalls::Share(void* stream, size_t bytes, SharedPlace* place) {
+  const CudaDevice* device = nullptr;
+  ANNULUS_RETURN_IF_ERROR(FindDevice(static_cast<cuda::Stream>(stream), &device));
+  auto shared = std::make_shared<Shared>();
+  ANNULUS_RETURN_IF_ERROR(FoldMemory::Open(domain_, *device, bytes, &shared->own));
+  *place = shared->own->place();
+  domain_->AddFoldMemory(place->begin, shared->own);
+  shared_ = std::move(shared);
+  return Status();
+}
+
+Status CudaStreamCalls::Reach(std::span<const SharedPlace> places, std::vector<std::byte*>* memory) {
+  for (const SharedPlace& place : places) {
+    if (place.process != domain_->process() || place.begin == shared_->own->place().begin) continue;
+    shared_->neighbours.push_back(domain_->FindFoldMemory(place.begin));
+    if (shared_->neighbours.back() == nullptr) return {Code::kUnsupported, "a rank of this process has gone"};
+  }
+  return shared_->own->Reach(places, memory);
 }
 
 Status CudaStreamCalls::Prepare(const CudaDevice& device) {

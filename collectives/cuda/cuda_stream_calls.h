@@ -14,6 +14,7 @@
 namespace annulus {
 
 class CudaDomain;
+class FoldMemory;
 
 class CudaStreamCalls final : public StreamCalls {
  public:
@@ -25,13 +26,21 @@ class CudaStreamCalls final : public StreamCalls {
   // Opens all gates. Places that the GPU has not left yet become the domain's.
   ~CudaStreamCalls() override;
 
-  Status Take(void* stream, int calls, size_t bytes, Deadline until, Place* place) override;
+  Status Take(void* stream, int calls, size_t bytes, bool shares, Deadline until, Place* place) override;
+  Status Share(void* stream, size_t bytes, SharedPlace* place) override;
+  Status Reach(std::span<const SharedPlace> places, std::vector<std::byte*>* memory) override;
   Status Enqueue(void* stream, const Place& place) override;
   void GiveBack(const Place& place) override;
   void OpenAll() override;
   size_t MemoryBytes() const override;
 
  private:
+  // The memory of this rank, and of those of the same process, which nobody maps.
+  struct Shared {
+    std::shared_ptr<FoldMemory> own;
+    std::vector<std::shared_ptr<FoldMemory>> neighbours;
+  };
+
   // The GPU of a stream, and whether calls may be put into that.
   Status FindDevice(cuda::Stream stream, const CudaDevice** device);
   Status CheckCapture(cuda::Stream stream, const CudaDevice& device) const;
@@ -54,6 +63,7 @@ class CudaStreamCalls final : public StreamCalls {
   std::condition_variable opened_;
   bool is_open_ = false;  // All gates are.
   size_t memory_bytes_ = 0;
+  std::shared_ptr<Shared> shared_;                      // Null: there is none.
   std::vector<std::unique_ptr<CudaStreamCall>> calls_;  // Changed only by the thread that takes places.
 };
 

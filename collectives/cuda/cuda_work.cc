@@ -2,27 +2,13 @@
 
 #include <algorithm>
 
+#include "collectives/cuda/kernel_form.h"
+
 namespace annulus {
 namespace {
 
-// Some 66 KB under way fill PCIe, and a block has 64 KiB: more blocks would only hold multiprocessors.
-constexpr unsigned kBlocksOverPcie = 16;
-constexpr unsigned kBlocksPerMultiprocessor = 2;
-constexpr size_t kBytesPerBlock = 64 * 1024;
 // A failed device is noticed after so many polls in vain: milliseconds, so that the driver's lock is left alone.
 constexpr int64_t kPollsPerCheck = 65536;
-
-bool IsPlainCopy(const SliceOp& op) { return op.num_sources == 1 && op.scaled_source < 0; }
-
-// The same work on elements that may have a kernel.
-SliceOp PlainForm(SliceOp op) {
-  if (op.custom.user != nullptr) return op;
-  const PlainReduction plain = PlainOf(op.type, IsPlainCopy(op) ? ReduceOp::kSum : op.op);
-  op.type = plain.type;
-  op.op = plain.op;
-  op.count *= plain.per_element;
-  return op;
-}
 
 }  // namespace
 
@@ -105,11 +91,7 @@ Status CudaWork::StartSlice(const SliceOp& op, bool touches_host, cuda::Function
 
 Status CudaWork::Flush() {
   if (slices_ == 0) return Status();
-  const unsigned most = touches_host_
-                            ? kBlocksOverPcie
-                            : kBlocksPerMultiprocessor * static_cast<unsigned>(streams_->device().multiprocessors());
-  const auto wanted = static_cast<unsigned>(std::min<size_t>(most_bytes_ / kBytesPerBlock + 1, most));
-  const unsigned blocks = std::clamp(most / slices_, 1U, wanted);
+  const unsigned blocks = BlocksFor(slices_, most_bytes_, touches_host_, streams_->device().multiprocessors());
   const unsigned slices = slices_;
   slices_ = 0;
   most_bytes_ = 0;

@@ -71,6 +71,7 @@ void Engine::Start(const Call& call, const Buffers& buffers) {
   work_.links = links_;
   work_.monitor = monitor_;
   work_.segments = buffers.segments;
+  work_.fold = buffers.fold;
   params_ = Plan(call, buffers);
   work_.streams_output = StreamsOutput(call, buffers, params_.algorithm);
   work_.short_polls = host_.short_polls;

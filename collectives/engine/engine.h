@@ -27,6 +27,7 @@ struct Buffers {
   const Segments* segments = nullptr;  // Tensors of a group, in place of input and output; borrowed like them.
   CustomReduction custom;              // The reduction of a call.op that the user created.
   Staging staging = {};                // Copies around the call, if input and output are staging memory.
+  const StreamFold* fold = nullptr;    // As in Work; its call may be done when its last step is left to the device.
 };
 
 class Engine {

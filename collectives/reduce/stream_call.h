@@ -5,18 +5,21 @@
 // that they are ready, waits at the gate, and copies the outputs. Whoever drives the communicator looks at words in
 // memory and stores them, and calls nothing of the device's driver. So it can wait for nothing that waits for it.
 //
+// Where the ranks work in device memory that they share, a call has several steps, each with a gate: stream_program.h.
+//
 // Threads: each class says.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "collectives/reduce/shared_memory.h"
+#include "collectives/reduce/stream_program.h"
 
 namespace annulus {
 
@@ -35,7 +38,11 @@ class StreamCall {
   StreamCall& operator=(const StreamCall&) = delete;
 
   // Whether the stream has come to the call: the inputs can be read, and outputs in host memory be written.
-  bool IsReady() const { return Load(&words_->ready) == value(); }
+  bool IsReady() const { return HasSaid(1); }
+  // Whether the stream has come to step `step` of the call, from 1.
+  bool HasSaid(uint32_t step) const { return IsAtOrAfter(Load(&words_->ready), begin() + step); }
+  // Lets the stream go on from that step, and from those before it.
+  void OpenGate(uint32_t step) { OpenTo(begin() + step); }
   // Whether the device has left the call.
   bool IsOver() const { return Load(&words_->over) == value(); }
 
@@ -44,7 +51,7 @@ class StreamCall {
   void EndOne() {
     if (left_.fetch_sub(1, std::memory_order_acq_rel) == 1) OpenGate();
   }
-  // Lets the stream go on, whatever has become of the calls.
+  // Lets the stream go on to the end, whatever has become of the calls.
   void OpenGate() { OpenTo(value()); }
 
  protected:
@@ -53,30 +60,30 @@ class StreamCall {
   // Whether some of its calls have not ended.
   bool HasCalls() const { return left_.load(std::memory_order_acquire) > 0; }
   void SetCalls(int calls) { left_.store(calls, std::memory_order_release); }
-  // The number of this use of the words. IsReady and IsOver are false from here until the device has written it.
-  uint32_t NextValue() { return value_.fetch_add(1, std::memory_order_seq_cst) + 1; }
+  // Begins a use of the words with so many steps. IsReady and IsOver are false from here until the device has written
+  // the words. Each step has its own value, the last one value().
+  void NextUse(uint32_t steps) {
+    begin_.store(value(), std::memory_order_relaxed);
+    value_.fetch_add(steps, std::memory_order_seq_cst);
+  }
+  uint32_t begin() const { return begin_.load(std::memory_order_relaxed); }
   uint32_t value() const { return value_.load(std::memory_order_seq_cst); }
 
  private:
   static uint32_t Load(const uint32_t* word) { return __atomic_load_n(word, __ATOMIC_ACQUIRE); }
+  static bool IsAtOrAfter(uint32_t now, uint32_t value) { return static_cast<int32_t>(now - value) >= 0; }
   // A gate never closes again: a late thread may still open it for an earlier use.
   void OpenTo(uint32_t value) {
     uint32_t now = __atomic_load_n(&words_->gate, __ATOMIC_SEQ_CST);
-    while (static_cast<int32_t>(value - now) > 0 &&
+    while (!IsAtOrAfter(now, value) &&
            !__atomic_compare_exchange_n(&words_->gate, &now, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
     }
   }
 
   StreamWords* const words_;
+  std::atomic<uint32_t> begin_{0};  // The value before the first step of this use.
   std::atomic<uint32_t> value_{0};
   std::atomic<int> left_{0};
-};
-
-// A part of a buffer, and its place in the staging memory.
-struct StreamCopy {
-  std::byte* buffer = nullptr;
-  std::byte* staged = nullptr;
-  size_t bytes = 0;
 };
 
 // The stream-ordered calls of one communicator on one kind of device: a bounded number under way, whose memory is used
@@ -94,16 +101,31 @@ class StreamCalls {
     // Empty, with the memory that earlier calls needed.
     std::vector<StreamCopy>* inputs = nullptr;
     std::vector<StreamCopy>* outputs = nullptr;
+    // Empty likewise. What is in it takes the place of the copies.
+    StreamProgram* program = nullptr;
   };
 
   // Of staging memory, which buffers in it keep.
   static constexpr size_t kAlignment = 256;
 
-  // Takes a place on the stream's device, with `bytes` of staging memory. Waits up to `until`
-  // while as many calls as may be are under way. Nothing else has happened when it fails.
+  // Takes a place on the stream's device, with `bytes` of staging memory; with `shares`, on the device of the shared
+  // memory. Waits up to `until` while as many calls as may be are under way. Nothing else has happened when it fails.
   // Errors: kUnsupported: the stream is captured, or is in a context that is not the primary one; kTimeout; kAborted
   // once OpenAll was called; kOutOfMemory; those of the device.
-  virtual Status Take(void* stream, int calls, size_t bytes, Deadline until, Place* place) = 0;
+  virtual Status Take(void* stream, int calls, size_t bytes, bool shares, Deadline until, Place* place) = 0;
+
+  // Allocates `bytes` of memory on the stream's device that other processes of the host can reach, once, and describes
+  // it. Errors: kUnsupported and those of the device: it has no such memory, and has no kernels to work on it.
+  virtual Status Share(void* stream, size_t bytes, SharedPlace* place) {
+    static_cast<void>(stream), static_cast<void>(bytes), static_cast<void>(place);
+    return {Code::kUnsupported, "the device has no memory that processes share"};
+  }
+  // Finds that memory of all ranks, this one's too, and sets memory->at(i) to where the device of this one's reaches
+  // places[i]. It stays so for as long as the object lives. Errors: as SharedMemory::Import.
+  virtual Status Reach(std::span<const SharedPlace> places, std::vector<std::byte*>* memory) {
+    static_cast<void>(places), static_cast<void>(memory);
+    return {Code::kUnsupported, "the device has no memory that processes share"};
+  }
 
   // Puts the call, with its copies, into `stream`. Errors: those of the device; then the place was given back, and what
   // the device had got is done, without waiting for the ranks, before what `stream` gets later, as far as the device

@@ -125,6 +125,23 @@ TEST_P(DeviceFaultsTest, StoppedRankIsNamedAndTheStreamsOfTheOthersGoOn) {
   }
 }
 
+// One rank's GPU folds in the memory of all, once they have agreed. It may be that of the culprit.
+TEST_P(DeviceFaultsTest, KilledRankIsNamedWhereStreamsShareTheirMemory) {
+  if (GetParam().transport != "shm" || GetParam().mixed) GTEST_SKIP() << "not all ranks reach each other's memory";
+  for (const int signal : {SIGKILL, SIGSTOP}) {
+    ranks_ = std::make_unique<RankProcesses>(
+        kRanks, RankProcesses::Environment{{"ANNULUS_TRANSPORT", "shm"},
+                                           {"ANNULUS_STREAM_FOLD_BYTES", "262144"},
+                                           {"ANNULUS_TIMEOUT_MS", signal == SIGKILL ? "60000" : "5000"}});
+    for (int rank = 0; rank < kRanks; ++rank) ranks_->Start(rank, {"stream"}, Gpu(true));
+    ASSERT_TRUE(Writes(ranks_.get(), 0, "launches")) << ranks_->output(0);
+    ranks_->Signal(culprit(), signal);
+    ExpectVerdict(culprit(), signal == SIGKILL ? ANNULUS_PEER_LOST : ANNULUS_TIMEOUT);
+    for (int rank = 0; rank < kRanks; ++rank)
+      EXPECT_EQ(ranks_->worker(rank).HasLine("the stream goes on"), rank != culprit());
+  }
+}
+
 // The survivors' calls return when their GPUs have begun and done what they were given before. A ring gives them work
 // before all ranks have entered.
 TEST_P(DeviceFaultsTest, KilledRankIsNamedWhileGpusAreBusyWithOtherWork) {
@@ -150,8 +167,9 @@ TEST_P(DeviceFaultsTest, ARankWhoseGpuFailsIsNamed) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Jobs, DeviceFaultsTest,
-                         testing::Values(DeviceCase{"shm", 0, false}, DeviceCase{"shm", 2, true, true},
-                                         DeviceCase{"tcp", 2, false, true}, DeviceCase{"tcp", 0, true}),
+                         testing::Values(DeviceCase{"shm", 0, false}, DeviceCase{"shm", 1, false},
+                                         DeviceCase{"shm", 2, true, true}, DeviceCase{"tcp", 2, false, true},
+                                         DeviceCase{"tcp", 0, true}),
                          Name);
 
 // Transport, and what is staged.

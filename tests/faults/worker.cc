@@ -18,7 +18,8 @@
 //   worker garble               ten good calls, then writes rubbish into its TCP data sockets and goes on
 //   worker cut                  ten good calls, then shuts down its TCP data sockets and goes on
 //   worker hold                 ten good calls, then goes on while its GPU does nothing until somebody waits for it
-//   worker stream               ten good calls, then calls in a stream of its GPU
+//   worker stream               ten good calls, then calls in a stream of its GPU; says "launches" when a kernel has
+//                               been part of one
 //   worker gpu_fails            ten good calls, then goes on while its GPU refuses a copy
 //
 // With FAULT_AWAITS_INPUT it waits after the ten calls until its standard input ends; with FAULT_STAYS, before it
@@ -179,7 +180,13 @@ annulus_status_t WorkInStream(annulus_comm_t* comm, Buffers* b) {
   call.stream = stream.handle();
   call.stream_kind = ANNULUS_STREAM_CUDA;
   annulus_status_t status = ANNULUS_OK;
+  const int64_t launches = annulus::WorkerGpu()->Counts().launches;
+  bool has_launched = false;
   for (int i = 0; status == ANNULUS_OK; ++i) {
+    if (!has_launched && annulus::WorkerGpu()->Counts().launches > launches) {
+      has_launched = true;
+      Say("launches");
+    }
     annulus_request_t* request = nullptr;
     status = annulus_submit(comm, &call, 1, i % 4 == 0 ? &request : nullptr);
     if (request != nullptr && status == ANNULUS_OK) status = annulus_request_wait(request, -1);

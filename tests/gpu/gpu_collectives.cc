@@ -1,5 +1,5 @@
-// gpu_collectives: allreduces on device buffers of ranks that share GPU 0, checked and timed through the C API. Start
-// it with annulus-run.
+// gpu_collectives: allreduces on device buffers of ranks that share GPU 0, checked and timed through the C API: calls
+// that block, and calls in a stream, which is then synchronized. Start it with annulus-run.
 //
 //   gpu_collectives [DRIVER [MOST_BYTES [ROUNDS]]]      DRIVER: libcuda.so.1, 256 MiB and once unless given
 //
@@ -8,6 +8,7 @@
 // Threads: one.
 #include <annulus.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -31,6 +32,55 @@ bool Allreduce(annulus_comm_t* comm, const std::byte* in, std::byte* out, size_t
   return false;
 }
 
+// One call in a stream, until the stream has passed it.
+class InStream {
+ public:
+  InStream(annulus_comm_t* comm, RealDevice* device) : comm_(comm), device_(device) {
+    const cuda::ScopedContext scope(device->driver(), device->context());
+    device->driver()->StreamCreateWithPriority(&stream_, cuda::kStreamNonBlocking, 0);
+  }
+  ~InStream() {
+    const cuda::ScopedContext scope(device_->driver(), device_->context());
+    device_->driver()->StreamDestroy(stream_);
+  }
+  InStream(const InStream&) = delete;
+  InStream& operator=(const InStream&) = delete;
+
+  // Calls until the ranks have agreed to do large ones in memory that they share.
+  bool WarmUp(size_t bytes) {
+    constexpr int kCalls = 40;
+    std::byte* const memory = device_->Allocate(bytes);
+    bool ok = true;
+    for (int i = 0; ok && i < kCalls; ++i) ok = Allreduce(memory, memory, bytes / sizeof(float));
+    device_->Free(memory);
+    return ok;
+  }
+
+  bool Allreduce(const std::byte* in, std::byte* out, size_t count) {
+    annulus_call_t call{};
+    call.struct_bytes = sizeof call;
+    call.kind = ANNULUS_CALL_ALLREDUCE;
+    call.type = ANNULUS_FLOAT32;
+    call.op = ANNULUS_SUM;
+    call.sendbuf = in;
+    call.recvbuf = out;
+    call.count = count;
+    call.stream = stream_;
+    call.stream_kind = ANNULUS_STREAM_CUDA;
+    annulus_request_t* request = nullptr;
+    annulus_status_t status = annulus_submit(comm_, &call, 1, &request);
+    if (status == ANNULUS_OK) status = annulus_request_wait(request, -1);
+    annulus_request_free(request);
+    const cuda::ScopedContext scope(device_->driver(), device_->context());
+    return device_->driver()->StreamSynchronize(stream_) == cuda::Result::kSuccess && status == ANNULUS_OK;
+  }
+
+ private:
+  annulus_comm_t* const comm_;
+  RealDevice* const device_;
+  cuda::Stream stream_ = nullptr;
+};
+
 int RunAll(const std::string& driver, size_t most_bytes, int rounds) {
   // Before the communicator, which looks for the driver.
   std::unique_ptr<RealDevice> device;
@@ -45,8 +95,13 @@ int RunAll(const std::string& driver, size_t most_bytes, int rounds) {
   AllreduceRun run("allreduce", comm, device.get(), [comm](const std::byte* in, std::byte* out, size_t count) {
     return Allreduce(comm, in, out, count);
   });
+  InStream stream(comm, device.get());
+  AllreduceRun in_stream(
+      "allreduce in a stream", comm, device.get(),
+      [&](const std::byte* in, std::byte* out, size_t count) { return stream.Allreduce(in, out, count); });
+  ok = stream.WarmUp(std::min(most_bytes, size_t{1} << 20));
   for (int round = 0; ok && round < rounds; ++round) {
-    for (size_t bytes = 8; ok && bytes <= most_bytes; bytes *= 32) ok = run.Run(bytes);
+    for (size_t bytes = 8; ok && bytes <= most_bytes; bytes *= 32) ok = run.Run(bytes) && in_stream.Run(bytes);
   }
   return annulus_comm_destroy(comm) == ANNULUS_OK && ok ? 0 : 1;
 }

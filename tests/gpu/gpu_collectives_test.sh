@@ -5,6 +5,8 @@ set -euo pipefail
 export ASAN_OPTIONS=${ASAN_OPTIONS:-}:intercept_tls_get_addr=0
 run=$1 program=$2 stand_in=$PWD/$3
 
+# Calls in a stream of 16 KiB and more are folds, in pieces of 512 KiB.
+export ANNULUS_STREAM_FOLD_BYTES=1048576
 for transport in shm tcp; do
   ANNULUS_TRANSPORT=$transport "$run" --no-prefix -np 3 "$program" "$stand_in" 1000000
 done

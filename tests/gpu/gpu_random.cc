@@ -4,8 +4,10 @@
 //   gpu_random [DRIVER [CALLS [SEED]]]      DRIVER: libcuda.so.1, 1000 calls and seed 1 unless given
 //
 // Each round is a call that blocks, one that does not, a group, or some calls in a stream, with any collective or a
-// message to the next rank, any type, operation and alignment. All ranks draw the same calls; each draws where its own
-// buffers lie. Ends with status 0 when all results are right, 77 without a GPU.
+// message to the next rank, any type, operation and alignment; or some larger allreduces, reduce-scatters and
+// allgathers in a stream, one after the other, which are folds in memory that the ranks share, once they have agreed.
+// All ranks draw the same calls; each draws where its own buffers lie. Ends with status 0 when all results are right,
+// 77 without a GPU.
 //
 // Threads: one.
 #include <annulus.h>
@@ -72,7 +74,8 @@ class Twin {
 // A call and its buffers.
 class RandomCall {
  public:
-  RandomCall(const Job& job, Random* common, Random* own) : job_(job) {
+  // `is_large`: a larger one that may be a fold.
+  RandomCall(const Job& job, bool is_large, Random* common, Random* own) : job_(job) {
     const Reduction reduction = AnyReduction(common);
     spec_.kind = kKinds[Below(std::size(kKinds), common)];
     spec_.type = static_cast<annulus_type_t>(reduction.type);
@@ -80,6 +83,11 @@ class RandomCall {
     spec_.root = static_cast<int>(Below(static_cast<uint64_t>(job.size), common));
     constexpr uint64_t kCounts[] = {3, 200, 200, 3000, 40'000};
     spec_.count = Below(kCounts[Below(std::size(kCounts), common)], common);
+    if (is_large) {
+      constexpr Kind kFolds[] = {Kind::kAllreduce, Kind::kAllreduce, Kind::kReduceScatter, Kind::kAllgather};
+      spec_.kind = kFolds[Below(std::size(kFolds), common)];
+      spec_.count = 20'000 + Below(40'000, common);
+    }
     const bool has_one_buffer =
         (spec_.kind == Kind::kAllreduce || spec_.kind == Kind::kBroadcast) && Below(3, common) == 0;
     const size_t alignment = TypeAlignment(reduction.type);
@@ -141,16 +149,33 @@ bool Do(const Job& job, const Calls& calls, bool blocks) {
   return false;
 }
 
+// Each by itself, without waiting for the one before it.
+bool SubmitInTurn(const Job& job, const std::vector<std::unique_ptr<RandomCall>>& drawn) {
+  for (const auto& each : drawn) {
+    Calls calls;
+    each->AddTo(false, true, &calls);
+    if (calls.Submit(job.comm, nullptr) == ANNULUS_OK) continue;
+    std::fprintf(stderr, "rank %d: %s\n", job.rank, LastMessage().c_str());
+    return false;
+  }
+  return Synchronize(job);
+}
+
 bool RunRound(const Job& job, uint64_t round, Random* common, Random* own) {
-  enum Form { kGroup, kBlocking, kAsynchronous, kInStream };
-  const uint64_t form = Below(4, common);
+  enum Form { kGroup, kBlocking, kAsynchronous, kInStream, kFoldsInStream };
+  const uint64_t form = Below(5, common);
+  const bool in_stream = form == kInStream || form == kFoldsInStream;
   std::vector<std::unique_ptr<RandomCall>> drawn;
-  for (uint64_t left = form == kGroup || form == kInStream ? 1 + Below(7, common) : 1; left > 0; --left) {
-    drawn.push_back(std::make_unique<RandomCall>(job, common, own));
+  for (uint64_t left = form == kGroup || in_stream ? 1 + Below(7, common) : 1; left > 0; --left) {
+    drawn.push_back(std::make_unique<RandomCall>(job, form == kFoldsInStream, common, own));
   }
   for (const bool on_host : {true, false}) {
+    if (form == kFoldsInStream && !on_host) {
+      if (!SubmitInTurn(job, drawn)) return false;
+      continue;
+    }
     Calls calls;
-    for (const auto& call : drawn) call->AddTo(on_host, form == kInStream && !on_host, &calls);
+    for (const auto& call : drawn) call->AddTo(on_host, in_stream && !on_host, &calls);
     if (!Do(job, calls, form == kBlocking)) return false;
   }
   for (const auto& call : drawn) {
@@ -179,7 +204,8 @@ int RunAll(const std::string& driver, uint64_t rounds, uint64_t seed) {
   constexpr const char* kLimits[] = {"device_staged_bytes=0", "device_staged_bytes=20000", nullptr};
   char rank[16] = "";
   static_cast<void>(annulus_config_value(&config, "rank", rank, sizeof rank));
-  const char* const settings[] = {kLimits[(seed + std::strtoull(rank, nullptr, 10)) % 3], nullptr};
+  const char* const settings[] = {"stream_fold_bytes=131072", kLimits[(seed + std::strtoull(rank, nullptr, 10)) % 3],
+                                  nullptr};
   config.settings = settings;
   if (annulus_comm_create(&config, &job.comm) != ANNULUS_OK) return 1;
   annulus_comm_rank(job.comm, &job.rank);

@@ -5,8 +5,11 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "collectives/cuda/cuda_device.h"
+#include "collectives/cuda/cuda_domain.h"
 #include "collectives/reduce/stream_call.h"
 #include "cuda_kernels/driver/driver.h"
+#include "cuda_kernels/reduce_kernel.h"
 
 namespace annulus {
 namespace {
@@ -66,6 +69,10 @@ class Parts {
   bool IsOver() const { return __atomic_load_n(&words_->over, __ATOMIC_ACQUIRE) == value_; }
   bool ComesReady() const { return Comes(&words_->ready); }
   bool ComesOver() const { return Comes(&words_->over); }
+  void Drain() {
+    OpenGate();
+    for (const cuda::Stream stream : streams_) Do(driver()->StreamSynchronize(stream));
+  }
   // The second stream waits for what the first has got so far.
   void Join() {
     Do(driver()->EventRecord(event_, streams_[0]));
@@ -146,6 +153,45 @@ std::string CheckEvents(RealDevice* device, int rounds) {
     if (!parts.ComesOver()) parts.Fail("an event did not come");
     if (!Holds(parts.pinned(), round % 200)) parts.Fail("a stream went on before the event");
   }
+  return parts.wrong();
+}
+
+std::string CheckGatedKernels(RealDevice* device, int rounds) {
+  const CudaDevice* gpu = nullptr;
+  if (!device->cuda_domain()->Use(0, &gpu).ok()) return "the GPU cannot be used";
+  const cuda::Function kernel = gpu->KernelFor(DataType::kUint8, ReduceOp::kSum);
+  if (kernel == nullptr) return "there is no kernel";
+  Parts parts(device);
+  std::byte* const sum = device->Allocate(kBytes);
+  std::byte* const counter = device->Allocate(kBytes);
+  parts.Fill(0, counter, 0);
+  for (int round = 1; round <= rounds && parts.ok(); ++round) {
+    parts.Next();
+    parts.WaitGate(0);
+    cuda::KernelBatch batch;
+    cuda::KernelSlice& slice = batch.slices[0];
+    slice.dst[0] = sum;
+    slice.src[0] = slice.src[1] = parts.memory();
+    slice.num_sources = 2;
+    slice.count = kBytes;
+    slice.done = reinterpret_cast<uint32_t*>(parts.pinned());
+    slice.finished_blocks = reinterpret_cast<uint32_t*>(counter);
+    void* parameters[] = {&batch};
+    parts.Do(parts.driver()->LaunchKernel(kernel, 8, 1, 1, cuda::kThreadsPerBlock, 1, 1, 0, parts.stream(0), parameters,
+                                          nullptr));
+    parts.WriteOver(0);
+    parts.Fill(1, parts.memory(), round % 100);
+    parts.Do(parts.driver()->StreamSynchronize(parts.stream(1)));
+    if (parts.IsOver()) parts.Fail("the kernel did not wait");
+    parts.OpenGate();
+    if (!parts.ComesOver()) parts.Fail("the gate did not open");
+    std::vector<std::byte> copy(kBytes);
+    device->Read(copy.data(), sum, kBytes);
+    if (!Holds(copy.data(), 2 * (round % 100))) parts.Fail("the kernel behind the gate read what was there before it");
+  }
+  parts.Drain();
+  device->Free(sum);
+  device->Free(counter);
   return parts.wrong();
 }
 

@@ -14,6 +14,9 @@ namespace annulus {
 std::string CheckGates(RealDevice* device, int rounds);
 // That a stream waits for an event of another one, however the driver's queues are shared.
 std::string CheckEvents(RealDevice* device, int rounds);
+// That a kernel behind a gate begins when the gate is open, and then reads what others have written since it was
+// launched.
+std::string CheckGatedKernels(RealDevice* device, int rounds);
 // What the driver says of streams: context, device and capture, of default streams too.
 std::string CheckStreams(RealDevice* device);
 // The median time from the CPU's store to a gate until it sees the word that the stream writes behind it; 0 when that

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
+#include <string>
 #include <utility>
 
 #include "base/check.h"
@@ -31,13 +33,15 @@ SharedFold::SharedFold(int rank, const AlgorithmJob& job, const Links* links)
   ranks_.offers.resize(n);
   ranks_.inputs.resize(n);
   ranks_.outputs.resize(n);
+  ranks_.words.resize(n);
   folds_.of = std::vector<Fold>(n);
   for (int k = 1; k < nranks_; ++k) endpoints_.push_back(links->At((rank + k) % nranks_, 0));
   folds_.chunks.reserve(n);
 }
 
 size_t SharedFold::MemoryBytes(int nranks) {
-  constexpr size_t kPerRank = sizeof(Endpoint*) + sizeof(Offer) + sizeof(int) + 2 * sizeof(std::byte*) + sizeof(Fold);
+  constexpr size_t kPerRank = sizeof(Endpoint*) + sizeof(Offer) + sizeof(FoldAgreement::Word) + sizeof(int) +
+                              2 * sizeof(std::byte*) + sizeof(Fold);
   return sizeof(SharedFold) + static_cast<size_t>(nranks) * kPerRank;
 }
 
@@ -46,15 +50,24 @@ void SharedFold::Start(const ScheduleParams& params, const Work* work) {
   params_ = params;
   work_ = work;
   saying_ = *work;
+  program_ = {work->fold != nullptr && work->fold->pieces > 0 ? work->fold : nullptr, 0};
   own_.queue = work->input.queue;
   own_.shared = own_.queue != nullptr && own_.queue == work->output.queue ? own_.queue->shared() : nullptr;
   own_.offer = MakeOffer();
-  if (hop_.most_bytes() < sizeof own_.offer) return Decline();
+  if (hop_.most_bytes() < sizeof own_.offer) {
+    if (work->fold != nullptr) work->fold->agreement->Never();
+    return Decline();
+  }
+  if (program_.fold != nullptr) {
+    stage_ = Stage::kPieceInput;
+    return;
+  }
   StartHop(Stage::kOffers, &own_.offer, sizeof own_.offer);
 }
 
 SharedFold::Offer SharedFold::MakeOffer() {
   Offer offer;
+  if (work_->fold != nullptr) offer.in_stream = work_->fold->agreement->Say(work_->fold->number);
   if (own_.shared == nullptr || work_->custom.scales || work_->custom.user != nullptr) return offer;
   own_.device = own_.shared->Export(work_->input.data, InputBytes(params_), &offer.input);
   const int other = own_.shared->Export(work_->output.data, OutputBytes(params_), &offer.output);
@@ -79,37 +92,128 @@ Status SharedFold::Hop(bool* moved, bool* is_over) {
 
 Status SharedFold::Advance(bool* moved) {
   if (done()) return Status();
-  if (stage_ == Stage::kFolds) {
-    ANNULUS_RETURN_IF_ERROR(RunFolds(moved));
-    if (stage_ == Stage::kFolds) return Status();
-  }
+  if (stage_ == Stage::kFolds) ANNULUS_RETURN_IF_ERROR(RunFolds(moved));
+  FollowStream(moved);
+  if (AwaitsDevice() || done()) return Status();
   bool is_over = false;
   ANNULUS_RETURN_IF_ERROR(Hop(moved, &is_over));
   if (!is_over) return Status();
   *moved = true;
-  if (stage_ == Stage::kOffers) {
-    EndOffers();
-  } else if (stage_ == Stage::kFinds) {
-    EndFinds();
-  } else {
-    hop_.TakeAll();
-    Release();
-    stage_ = Stage::kDone;
-  }
-  return Status();
+  return EndHop();
 }
 
-void SharedFold::EndOffers() {
+Status SharedFold::EndHop() {
+  switch (stage_) {
+    case Stage::kOffers:
+      return EndOffers();
+    case Stage::kFinds:
+      EndFinds();
+      return Status();
+    case Stage::kPieceStarts:
+      hop_.TakeAll();
+      program_.fold->call->OpenGate(program_.steps().ready());
+      stage_ = Stage::kPieceFolds;
+      return Status();
+    case Stage::kPieceEnds:
+      hop_.TakeAll();
+      program_.fold->call->OpenGate(program_.steps().folded());
+      stage_ = Stage::kPieceOutput;
+      return Status();
+    default:
+      hop_.TakeAll();
+      Release();
+      stage_ = Stage::kDone;
+      return Status();
+  }
+}
+
+Status SharedFold::EndOffers() {
   ranks_.offers[static_cast<size_t>(rank_)] = own_.offer;
   for (size_t k = 0; k < endpoints_.size(); ++k) {
     const size_t peer = (static_cast<size_t>(rank_) + 1 + k) % ranks_.offers.size();
     std::memcpy(&ranks_.offers[peer], hop_.data(k), sizeof(Offer));
   }
   hop_.TakeAll();
-  if (!std::ranges::all_of(ranks_.offers, [](const Offer& offer) { return offer.is_shared == 1; })) return Decline();
+  if (program_.fold != nullptr) {
+    ANNULUS_RETURN_IF_ERROR(CheckProgram());
+    program_.fold->call->OpenGate(program_.steps().ready());
+    stage_ = Stage::kPieceFolds;
+    return Status();
+  }
+  if (work_->fold != nullptr) {
+    std::transform(ranks_.offers.begin(), ranks_.offers.end(), ranks_.words.begin(), std::mem_fn(&Offer::in_stream));
+    work_->fold->agreement->Hear(work_->fold->number, ranks_.words);
+  }
+  if (!std::ranges::all_of(ranks_.offers, [](const Offer& offer) { return offer.is_shared == 1; })) {
+    Decline();
+    return Status();
+  }
   FindFolds();
   own_.word = FindBuffers() ? 1 : 0;
   StartHop(Stage::kFinds, &own_.word, sizeof own_.word);
+  return Status();
+}
+
+Status SharedFold::CheckProgram() const {
+  for (int rank = 0; rank < nranks_; ++rank) {
+    const FoldAgreement::Word& word = ranks_.offers[static_cast<size_t>(rank)].in_stream;
+    if (word.is_fold == 1 && word.number == program_.fold->number) continue;
+    return {Code::kMismatch,
+            "rank " + std::to_string(rank) + " made the call without a stream, or not in the order in which rank " +
+                std::to_string(rank_) + " makes its large calls in streams",
+            rank, 0};
+  }
+  return Status();
+}
+
+void SharedFold::FollowStream(bool* moved) {
+  if (!AwaitsStream()) return;
+  const Stage before = stage_;
+  const StreamFold& fold = *program_.fold;
+  const PieceSteps steps = program_.steps();
+  if (stage_ == Stage::kPieceInput) {
+    if (fold.host_input != nullptr && fold.call->HasSaid(steps.came())) TakeInput();
+    if (!fold.call->HasSaid(steps.ready())) return;
+    own_.word = 1;
+    if (program_.piece == 0) {
+      StartHop(Stage::kOffers, &own_.offer, sizeof own_.offer);
+    } else {
+      StartHop(Stage::kPieceStarts, &own_.word, sizeof own_.word);
+    }
+  } else if (stage_ == Stage::kPieceFolds) {
+    if (!fold.folds || fold.call->HasSaid(steps.folded())) StartHop(Stage::kPieceEnds, &own_.word, sizeof own_.word);
+  } else if (fold.host_output == nullptr || fold.call->HasSaid(steps.out())) {
+    if (fold.host_output != nullptr) TakeOutput();
+    NextPiece();
+  }
+  *moved |= stage_ != before;
+}
+
+// Looks again until the stream has it: then it does nothing.
+void SharedFold::TakeInput() {
+  const StreamFold& fold = *program_.fold;
+  if (program_.is_taken) return;
+  program_.is_taken = true;
+  const size_t offset = program_.piece * fold.piece_bytes;
+  const size_t bytes = std::min(fold.piece_bytes, fold.part_bytes - offset);
+  for (size_t part = 0; part < static_cast<size_t>(fold.input_parts); ++part)
+    std::memcpy(fold.staging + part * fold.piece_bytes, fold.host_input + part * fold.part_bytes + offset, bytes);
+  fold.call->OpenGate(program_.steps().came());
+}
+
+void SharedFold::TakeOutput() {
+  const StreamFold& fold = *program_.fold;
+  const size_t offset = program_.piece * fold.piece_bytes;
+  const size_t bytes = std::min(fold.piece_bytes, fold.part_bytes - offset);
+  for (size_t part = 0; part < static_cast<size_t>(fold.output_parts); ++part)
+    std::memcpy(fold.host_output + part * fold.part_bytes + offset, fold.staging + part * fold.piece_bytes, bytes);
+  fold.call->OpenGate(program_.steps().out());
+}
+
+void SharedFold::NextPiece() {
+  ++program_.piece;
+  program_.is_taken = false;
+  stage_ = program_.piece == program_.fold->pieces ? Stage::kDone : Stage::kPieceInput;
 }
 
 void SharedFold::EndFinds() {

@@ -12,6 +12,10 @@
 //   3. Each rank tells that its folds are done.
 // After the first or the second, all ranks may find that the call cannot go this way: then it is declined.
 //
+// Calls in streams whose ranks have agreed (fold_agreement.h) are programs that the device has already got
+// (fold_program.h). For each piece there are two hops: the first or a further one tells that a rank's input is in the
+// shared memory, the other that its folds are done. Between them words of the stream are looked at and gates opened.
+//
 // Threads: as Runner.
 #pragma once
 
@@ -20,6 +24,8 @@
 
 #include "collectives/algorithms/one_hop/short_hop.h"
 #include "collectives/algorithms/row.h"
+#include "collectives/algorithms/shared_fold/fold_agreement.h"
+#include "collectives/algorithms/shared_fold/fold_program.h"
 #include "collectives/reduce/shared_memory.h"
 
 namespace annulus {
@@ -35,20 +41,35 @@ class SharedFold final : public Runner {
   bool done() const override { return stage_ == Stage::kDone || stage_ == Stage::kDeclined; }
   bool declined() const override { return stage_ == Stage::kDeclined; }
   bool WaitsFor(const Endpoint* endpoint) const override { return !done() && hop_.WaitsFor(endpoint); }
-  int AwaitedPeer() const override { return stage_ == Stage::kFolds ? -1 : hop_.AwaitedPeer(); }
+  int AwaitedPeer() const override { return AwaitsDevice() ? -1 : hop_.AwaitedPeer(); }
+  // Nothing tells when a stream has written a word.
+  bool Arm() override { return !AwaitsStream() && Runner::Arm(); }
   const std::vector<Endpoint*>& endpoints() const override { return endpoints_; }
 
   // Bytes that the runner holds for `nranks` ranks.
   static size_t MemoryBytes(int nranks);
 
  private:
-  enum class Stage { kOffers, kFinds, kFolds, kEnds, kDone, kDeclined };
+  enum class Stage {
+    kOffers,
+    kFinds,
+    kFolds,
+    kEnds,
+    kPieceInput,   // Until the stream has the input of a piece in the shared memory.
+    kPieceStarts,  // A hop, as kOffers for the first piece.
+    kPieceFolds,   // Until it has done this rank's folds.
+    kPieceEnds,    // A hop.
+    kPieceOutput,  // Until the output is where the CPU takes it.
+    kDone,
+    kDeclined
+  };
 
   // What a rank says in the first hop.
   struct Offer {
     SharedPlace input;
     SharedPlace output;
     uint64_t is_shared = 0;
+    FoldAgreement::Word in_stream;
   };
 
   // The fold of one chunk. Its lists are borrowed by the queue.
@@ -74,6 +95,15 @@ class SharedFold final : public Runner {
     std::vector<Offer> offers;
     std::vector<const std::byte*> inputs;
     std::vector<std::byte*> outputs;
+    std::vector<FoldAgreement::Word> words;
+  };
+
+  // Where a program is.
+  struct Program {
+    const StreamFold* fold = nullptr;  // Null: the call is none.
+    uint32_t piece = 0;
+    bool is_taken = false;  // The input of the piece, from host memory.
+    PieceSteps steps() const { return PieceSteps(piece); }
   };
 
   struct Folds {
@@ -87,16 +117,27 @@ class SharedFold final : public Runner {
   void StartHop(Stage stage, const void* data, uint32_t bytes);
   // Moves the hop on. Sets *is_over when all have said what they have to say and this rank's word has left.
   Status Hop(bool* moved, bool* is_over);
+  Status EndHop();
   Offer MakeOffer();
   // The ends of the hops.
-  void EndOffers();
+  Status EndOffers();
   void EndFinds();
   // Finds the chunks that this rank folds.
   void FindFolds();
   // Finds the buffers that they use. Returns false when one cannot be reached.
   bool FindBuffers();
   bool AllSaidYes() const;
-  void MakeFolds();
+  bool AwaitsStream() const {
+    return stage_ == Stage::kPieceInput || stage_ == Stage::kPieceFolds || stage_ == Stage::kPieceOutput;
+  }
+  bool AwaitsDevice() const { return stage_ == Stage::kFolds || AwaitsStream(); }
+  // Goes on as far as the stream has come.
+  void FollowStream(bool* moved);
+  void TakeInput();
+  void TakeOutput();
+  void NextPiece();
+  // The end of the first hop of a call in a stream.
+  Status CheckProgram() const;
   void MakeFold(int chunk);
   Status RunFolds(bool* moved);
   void Decline();
@@ -114,6 +155,7 @@ class SharedFold final : public Runner {
   Own own_;
   Ranks ranks_;
   Folds folds_;
+  Program program_;
 };
 
 }  // namespace annulus

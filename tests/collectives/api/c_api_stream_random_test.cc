@@ -38,7 +38,7 @@ struct Program {
   std::vector<Step> steps;
 
   Program(int ranks, Random* random) : nranks(ranks) {
-    constexpr size_t kCounts[] = {1, 40, 700, 20'000};
+    constexpr size_t kCounts[] = {1, 40, 700, 20'000, 90'000};
     count = 1 + Below(kCounts[Below(std::size(kCounts), random)], random);
     for (int i = 0; i < kSteps; ++i) {
       steps.push_back({static_cast<Step::What>(Below(6, random)), static_cast<int>(Below(kStreams, random)),
@@ -209,6 +209,9 @@ TEST(CudaStreamRandomTest, ProgramsOfStreamsDoWhatTheirStepsDoInTurn) {
     config.nranks = form == 0 ? 3 : 2;
     config.transport = form == 2 ? "tcp" : "shm";
     config.timeout_ms = 60'000;
+    // Sums of a kilobyte and more are folds, once the ranks have agreed; over shared memory.
+    config.small_bytes = 256;
+    config.stream_fold_bytes = 64 * 1024;
     Cluster(config).Run([&](annulus_comm_t* comm, int rank) {
       for (uint64_t seed = 1; seed <= rounds / 3 && !testing::Test::HasFailure(); ++seed) {
         SCOPED_TRACE(testing::Message() << "form " << form << ", seed " << seed);

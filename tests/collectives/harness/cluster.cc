@@ -58,6 +58,7 @@ UserConfig Cluster::Config(int rank) const {
   config.Set("algorithm", config_.algorithm);
   config.Set("device_reduce", config_.device_reduce);
   if (config_.device_staged_bytes >= 0) config.Set("device_staged_bytes", config_.device_staged_bytes);
+  if (config_.stream_fold_bytes >= 0) config.Set("stream_fold_bytes", config_.stream_fold_bytes);
   if (IsSliced(rank)) config.Set("device_staged_bytes", 0);
   if (!config_.trace.empty()) config.Set("trace", config_.trace);
   return config;

@@ -118,7 +118,8 @@ void FakeGpu::Poison(const Work& work) {
         AnyOverlap(one, work.read) || std::any_of(pending_.begin(), pending_.end(), [&](const Work& w) {
           return AnyOverlap(one, w.read) || AnyOverlap(one, w.written);
         });
-    if (waits && memory_.DeviceOf(range.begin) < 0) continue;
+    // As may other processes what they reach.
+    if (waits && (memory_.DeviceOf(range.begin) < 0 || memory_.IsExported(range.begin))) continue;
     std::byte* const memory = memory_.Access(streams_.DeviceOf(work.stream), range.begin, range.bytes);
     if (!is_used && memory != nullptr) std::memset(memory, kPoison, range.bytes);
   }
@@ -130,9 +131,8 @@ Result FakeGpu::Submit(Work work) {
   work.after = streams_.ClockOf(work.stream);
   work.number = streams_.Add(work.stream);
   for (const Work& other : pending_) {
-    const auto found = work.after.find(other.stream);
-    const bool is_before = found != work.after.end() && other.number <= found->second;
-    if (!is_before && NeedOrder(other, work)) Record("a missing wait between two streams");
+    if (IsBefore(other, work) || !NeedOrder(other, work)) continue;
+    if (!IsGated(other) && !IsGated(work)) RecordOrder("a missing wait between two streams", other, work);
   }
   Poison(work);
   pending_.push_back(std::move(work));
@@ -292,13 +292,41 @@ void FakeGpu::MustBeIdle(const MemoryRange& range, const std::string& what) {
   }
 }
 
+bool FakeGpu::IsBefore(const Work& other, const Work& work) const {
+  if (other.stream == work.stream && other.number == work.number) return false;
+  const auto found = work.after.find(other.stream);
+  return found != work.after.end() && other.number <= found->second;
+}
+
 bool FakeGpu::Waits(const Work& work) const {
-  const auto is_before = [&](const Work& other) {
-    if (&other == &work) return false;
-    const auto found = work.after.find(other.stream);
-    return found != work.after.end() && other.number <= found->second;
-  };
+  const auto is_before = [&](const Work& other) { return IsBefore(other, work); };
   return std::any_of(pending_.begin(), pending_.end(), is_before) || (work.may_run != nullptr && !work.may_run());
+}
+
+bool FakeGpu::IsGated(const Work& work) const {
+  const auto is_gate = [&](const Work& other) { return other.may_run != nullptr && IsBefore(other, work); };
+  return work.may_run != nullptr || std::any_of(pending_.begin(), pending_.end(), is_gate);
+}
+
+FakeGpu::Work FakeGpu::OutsideExports(const Work& work) const {
+  const auto without = [this](std::vector<MemoryRange> ranges) {
+    std::erase_if(ranges, [this](const MemoryRange& range) { return memory_.IsExported(range.begin); });
+    return ranges;
+  };
+  return {work.stream, without(work.read), without(work.written), nullptr, without(work.marks)};
+}
+
+void FakeGpu::RecordOrder(const std::string& what, const Work& a, const Work& b) {
+  Record(NeedOrder(OutsideExports(a), OutsideExports(b)) ? what : what + ", in exports");
+}
+
+void FakeGpu::CheckOrder(const std::vector<int>& runnable, int chosen) {
+  const Work& work = pending_[static_cast<size_t>(chosen)];
+  for (const int index : runnable) {
+    const Work& other = pending_[static_cast<size_t>(index)];
+    if (index != chosen && NeedOrder(other, work))
+      RecordOrder("work in two streams at a time that needs an order", other, work);
+  }
 }
 
 int FakeGpu::Choose() {
@@ -306,7 +334,10 @@ int FakeGpu::Choose() {
   for (size_t i = 0; i < pending_.size(); ++i) {
     if (error_ != Result::kSuccess || !Waits(pending_[i])) all.push_back(static_cast<int>(i));
   }
-  return all.empty() ? -1 : all[random_() % all.size()];
+  if (all.empty()) return -1;
+  const int chosen = all[random_() % all.size()];
+  if (error_ == Result::kSuccess) CheckOrder(all, chosen);
+  return chosen;
 }
 
 void FakeGpu::WorkInThread() {

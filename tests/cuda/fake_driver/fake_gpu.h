@@ -3,7 +3,8 @@
 // The thread takes the oldest work of a stream that the seed chooses, after a time that the seed chooses, if events and
 // words that it waits for allow it. What a device
 // may not access ends all its work with an error, as on a real one. Destinations hold nothing useful while work on them
-// is pending, and work in two streams that needs an order and has none is a violation.
+// is pending, and work in two streams that needs an order and has none is a violation. Work behind a gate may have its
+// order from the CPU, which opens the gate when it has seen other work done: so that is judged when it could begin.
 //
 // Threads: any; one lock guards it all.
 #pragma once
@@ -72,7 +73,7 @@ class FakeGpu {
     std::function<bool()> run;  // False: it accesses what it may not.
     // Done words and counters, which it changes too. Others may look at them meanwhile.
     std::vector<MemoryRange> marks = {};
-    std::function<bool()> may_run = nullptr;  // Null: at once.
+    std::function<bool()> may_run = nullptr;  // A gate; null: it is none.
     uint64_t number = 0;                      // In its stream.
     FakeStreams::Clock after = {};            // What comes before it.
   };
@@ -84,6 +85,14 @@ class FakeGpu {
   bool NeedOrder(const Work& a, const Work& b) const;
   bool HasWork(int stream);
   bool Waits(const Work& work) const;
+  bool IsBefore(const Work& other, const Work& work) const;
+  // Whether work before it, or itself, waits for a word.
+  bool IsGated(const Work& work) const;
+  // Violations in memory that others can reach say so: there some are harmless after failures.
+  Work OutsideExports(const Work& work) const;
+  void RecordOrder(const std::string& what, const Work& a, const Work& b);
+  // What could run now beside the work of that number must not need an order.
+  void CheckOrder(const std::vector<int>& runnable, int chosen);
   // The oldest work of a stream that may be done now; -1: there is none.
   int Choose();
   bool RunSlice(int device, const std::string& kernel, KernelSlice slice, unsigned blocks, unsigned threads);

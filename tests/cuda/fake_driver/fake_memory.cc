@@ -31,9 +31,10 @@ std::byte* FakeMemory::Allocate(int device, size_t bytes) {
 }
 
 // A name is the owner's process, its file and the size.
-bool FakeMemory::Export(const std::byte* memory, IpcMemHandle* handle) const {
+bool FakeMemory::Export(const std::byte* memory, IpcMemHandle* handle) {
   const auto allocation = allocations_.find(memory);
   if (allocation == allocations_.end()) return false;
+  allocation->second.is_exported = true;
   const std::string file = memory_.FileOf(memory);
   *handle = IpcMemHandle();
   const uint64_t numbers[] = {allocation->second.bytes, allocation->second.id};
@@ -51,7 +52,7 @@ std::byte* FakeMemory::Import(int device, const IpcMemHandle& handle) {
   // A driver refuses its own process's memory.
   if (std::string_view(file).starts_with("/proc/" + std::to_string(getpid()) + "/")) return nullptr;
   std::byte* const memory = memory_.Adopt(file, numbers[0]);
-  if (memory != nullptr) allocations_[memory] = {device, numbers[0], ++last_id_};
+  if (memory != nullptr) allocations_[memory] = {device, numbers[0], ++last_id_, true};
   return memory;
 }
 
@@ -65,6 +66,11 @@ std::map<const std::byte*, FakeMemory::Allocation>::const_iterator FakeMemory::F
 uint64_t FakeMemory::IdOf(const std::byte* memory) const {
   const auto allocation = Find(memory);
   return allocation == allocations_.end() ? 0 : allocation->second.id;
+}
+
+bool FakeMemory::IsExported(const std::byte* memory) const {
+  const auto allocation = Find(memory);
+  return allocation != allocations_.end() && allocation->second.is_exported;
 }
 
 bool FakeMemory::Free(const std::byte* memory) {

@@ -27,7 +27,9 @@ class FakeMemory {
 
   std::byte* Allocate(int device, size_t bytes);
   // A name of the allocation that begins at `memory`, for other processes; false: none does.
-  bool Export(const std::byte* memory, IpcMemHandle* handle) const;
+  bool Export(const std::byte* memory, IpcMemHandle* handle);
+  // Whether the allocation around `memory` has been, or is another process's.
+  bool IsExported(const std::byte* memory) const;
   // The memory that another process has under that name, as `device` sees it here; null: it has none.
   std::byte* Import(int device, const IpcMemHandle& handle);
   // Different for each allocation, 0 where there is none.
@@ -58,6 +60,7 @@ class FakeMemory {
     int device;
     size_t bytes;
     uint64_t id;
+    bool is_exported = false;
   };
   std::map<const std::byte*, Allocation>::const_iterator Find(const std::byte* memory) const;
 
