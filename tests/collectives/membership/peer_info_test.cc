@@ -77,7 +77,7 @@ TEST(PeerInfoTest, TheSeedForTheFuzzerIsUnderstood) {
   const std::string seed{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   ASSERT_EQ(seed.substr(0, 1), "\3");
   PeerInfo info;
-  EXPECT_TRUE(Decode(seed.substr(1), 0, 2, &info).ok());
+  EXPECT_TRUE(Decode(seed.substr(1), 0, 2, &info, {}).ok());
 }
 
 TEST(PeerInfoTest, AllHaveTheSameIsAgreement) {

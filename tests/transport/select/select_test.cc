@@ -21,7 +21,6 @@ TEST(TransportsTest, EachHasItsOwnNameTitleAndPurpose) {
     EXPECT_TRUE(titles.insert(each->title).second) << each->title;
     EXPECT_TRUE(purposes.insert(each->hello_purpose).second) << name;
     EXPECT_NE(name, "auto");
-    EXPECT_NE(name, "any");
     EXPECT_EQ(FindTransport(Transports(), name), each);
   }
   EXPECT_EQ(FindTransport(Transports(), "auto"), nullptr);

@@ -82,7 +82,7 @@ class VerbsRefusalTest : public ::testing::Test {
   }
 
   // A rank on each of `nranks` pretended hosts.
-  static Outcome Run(int nranks, const Refusals& refusals, const std::string& transport = "any") {
+  static Outcome Run(int nranks, const Refusals& refusals, const std::string& transport = "auto") {
     const TransportInfo verbs = SimulatedVerbsInfo();
     const TransportInfo* const list[] = {&verbs, &kTcpTransport};
     VerbsJob job{.transports = list};
