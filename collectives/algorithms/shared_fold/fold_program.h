@@ -32,12 +32,14 @@ struct PieceSteps {
   explicit constexpr PieceSteps(uint32_t piece) : begin(4 * piece) {}
   uint32_t begin;
 
-  constexpr uint32_t came() const { return begin + 1; }   // The staging memory waits for the input.
-  constexpr uint32_t ready() const { return begin + 2; }  // The input is in the shared memory; what follows is folds.
-  constexpr uint32_t folded() const {
-    return begin + 3;
-  }                                                     // This rank's folds are done; what follows takes the results.
-  constexpr uint32_t out() const { return begin + 4; }  // The staging memory has the output.
+  // The staging memory waits for the input.
+  constexpr uint32_t came() const { return begin + 1; }
+  // The input is in the shared memory; what follows is folds.
+  constexpr uint32_t ready() const { return begin + 2; }
+  // This rank's folds are done; what follows takes the results.
+  constexpr uint32_t folded() const { return begin + 3; }
+  // The staging memory has the output.
+  constexpr uint32_t out() const { return begin + 4; }
 };
 
 // What does not change from call to call.
