@@ -159,10 +159,11 @@ TEST_P(FaultsTest, MismatchedCallsNameRankAndField) {
 }
 
 std::vector<FaultCase> Cases() {
+  // Others take no other way through the code than these.
+  if (kSanitized) return {{4, "shm", 2}, {4, "tcp", 0}, {4, "tcp", 2, "required"}};
   std::vector<FaultCase> cases;
   for (const char* transport : {"shm", "tcp"}) {
-    // Two ranks, and a third culprit of four, take no other way through the code than these.
-    if (!kSanitized) cases.insert(cases.end(), {{2, transport, 0}, {2, transport, 1}, {4, transport, 3}});
+    cases.insert(cases.end(), {{2, transport, 0}, {2, transport, 1}, {4, transport, 3}});
     for (int culprit : {0, 2}) cases.push_back({4, transport, culprit});
   }
   for (int culprit : {0, 2}) cases.push_back({4, "tcp", culprit, "required"});

@@ -47,6 +47,15 @@ class BoundCacheTest(unittest.TestCase):
         self.run_it(self.folder, "8")  # There are 10 MiB, and 6 may stay.
         self.assertEqual(self.left(), ["ac/cc/written_last", "cas/aa/read_last", "cas/dd/third"])
 
+    # With relatime a file that was read is not marked again for a day, unless it seems to have been written since.
+    def test_a_file_that_was_read_seems_to_be_written_then(self):
+        self.add("cas/aa/read", 1, 1000, 9000)
+        self.add("cas/bb/not_read", 1, 2000, 1500)
+        self.run_it(self.folder, "8")
+        times = {name: os.stat(os.path.join(self.folder, "cas", name)) for name in ("aa/read", "bb/not_read")}
+        self.assertEqual([times["aa/read"].st_mtime, times["aa/read"].st_atime], [9000, 9000])
+        self.assertEqual([times["bb/not_read"].st_mtime, times["bb/not_read"].st_atime], [2000, 1500])
+
     def test_a_file_that_cannot_go_and_a_strange_one_stop_nothing(self):
         self.add("cas/aa/old", 8, 1000, 1000)
         self.add("cas/bb/new", 2, 2000, 2000)

@@ -1,5 +1,6 @@
 #include "tests/soak/rounds.h"
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "base/check.h"
@@ -9,7 +10,8 @@ namespace annulus {
 uint64_t Rounds(uint64_t fixed, uint64_t full) {
   ANNULUS_CHECK(fixed > 0 && fixed <= full);
   if (std::getenv("TEST_SOAK") != nullptr) return full;
-  return kSanitized && fixed >= 50 ? fixed / 5 : fixed;
+  constexpr uint64_t kLeast = 10;
+  return kSanitized && fixed > kLeast ? std::max(kLeast, fixed / 10) : fixed;
 }
 
 }  // namespace annulus

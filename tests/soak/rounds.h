@@ -10,7 +10,7 @@ namespace annulus {
 
 // `fixed` rounds in every run, `full` rounds under `./test soak` (--config=soak, which sets TEST_SOAK). Seeds count up
 // from the same start, so the fixed rounds are the first of the full ones. In a sanitizer's build, which takes five to
-// thirty times as long and looks at each step, a fixed share of 50 and more is a fifth of that.
+// thirty times as long and looks at each step, the fixed share is a tenth of that, but not below 10.
 uint64_t Rounds(uint64_t fixed, uint64_t full);
 
 // Whether this is a sanitizer's build.

@@ -15,7 +15,8 @@ TEST(RoundsTest, AreAllInASoakAndAFixedShareElsewhere) {
   EXPECT_EQ(Rounds(3, 1000), 1000u);
   unsetenv("TEST_SOAK");
   EXPECT_EQ(Rounds(3, 1000), 3u);
-  EXPECT_EQ(Rounds(500, 1000), kSanitized ? 100u : 500u);
+  EXPECT_EQ(Rounds(500, 1000), kSanitized ? 50u : 500u);
+  EXPECT_EQ(Rounds(40, 1000), kSanitized ? 10u : 40u);
 }
 
 }  // namespace

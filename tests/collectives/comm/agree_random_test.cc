@@ -12,6 +12,7 @@
 #include "tests/collectives/harness/calls.h"
 #include "tests/collectives/harness/cluster.h"
 #include "tests/collectives/harness/rank_threads.h"
+#include "tests/soak/rounds.h"
 
 namespace annulus {
 namespace {
@@ -90,6 +91,8 @@ void Spoil(std::mt19937* random, int nranks, bool is_group, std::vector<OneCall>
       return;
   }
 }
+
+constexpr unsigned kSeeds = kSanitized ? 10 : 50;  // Of each shard.
 
 Program MakeProgram(unsigned seed) {
   std::mt19937 random(seed);
@@ -212,7 +215,7 @@ void RunProgram(const Program& program) {
 class AgreeRandomTest : public testing::TestWithParam<unsigned> {};
 
 TEST_P(AgreeRandomTest, ProgramsWithWrongCallsGoAsTheModelSays) {
-  for (unsigned seed = GetParam(); seed < GetParam() + 50; ++seed) {
+  for (unsigned seed = GetParam(); seed < GetParam() + kSeeds; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     RunProgram(MakeProgram(seed));
     if (HasFailure()) return;

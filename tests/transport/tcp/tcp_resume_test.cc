@@ -195,7 +195,8 @@ TEST_P(TcpResumeTest, CutAfterEveryByte) {
   EXPECT_EQ(none, 0u);
   uint64_t again = 0;
   const bool seals = GetParam().seals;
-  for (size_t cut_at = 0; cut_at < total; cut_at += seals ? 11 : 1) {
+  const size_t step = kSanitized ? 37 : seals ? 11 : 1;  // Prime, so it meets each place of a frame.
+  for (size_t cut_at = 0; cut_at < total; cut_at += step) {
     const size_t passed = Run(cut_at, &again);
     EXPECT_TRUE(seals || passed == total) << passed << " bytes: nothing is lost, nothing comes twice";
     ASSERT_FALSE(HasFailure()) << "cut after " << cut_at << " of " << total << " bytes";

@@ -28,21 +28,24 @@ class CopyRing {
   // Only what fits.
   std::byte* Add(size_t bytes) {
     ANNULUS_CHECK(Fits(bytes));
-    end_ += EmptyBefore(bytes);
-    std::byte* const at = memory_.get() + end_ % bytes_;
-    end_ += bytes;
-    return at;
+    const size_t empty = EmptyBefore(bytes);
+    if (empty > 0) at_ = 0;
+    end_ += empty + bytes;
+    std::byte* const copy = memory_.get() + at_;
+    at_ += bytes;
+    if (at_ == bytes_) at_ = 0;
+    return copy;
   }
   // Gives back all before that position.
   void FreeTo(size_t position) {
     begin_ = position;
     // From the beginning again, where the memory is most likely in the cache.
-    if (begin_ == end_) begin_ = end_ = 0;
+    if (begin_ == end_) begin_ = end_ = at_ = 0;
   }
 
  private:
   size_t EmptyBefore(size_t bytes) const {
-    const size_t left = bytes_ > 0 ? bytes_ - end_ % bytes_ : 0;
+    const size_t left = bytes_ - at_;
     return left < bytes ? left : 0;
   }
 
@@ -50,6 +53,7 @@ class CopyRing {
   const std::unique_ptr<std::byte[]> memory_;
   size_t begin_ = 0;
   size_t end_ = 0;
+  size_t at_ = 0;  // Where the next copy goes, unless it does not fit there.
 };
 
 }  // namespace annulus

@@ -118,7 +118,7 @@ void TcpRetained::FindLent() {
 Send* TcpRetained::DropFirst() {
   const Piece piece = PieceAt(0);
   begin_ += piece.bytes;
-  first_ = (first_ + 1) % pieces_.size();
+  first_ = SlotOf(1);
   --num_pieces_;
   if (first_lent_ > 0) --first_lent_;
   FindLent();

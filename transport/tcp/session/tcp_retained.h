@@ -101,8 +101,13 @@ class TcpRetained {
   };
 
   TcpRetained(bool keeps, const Room& room, size_t pieces);
-  Piece& PieceAt(size_t index) { return pieces_[(first_ + index) % pieces_.size()]; }
-  const Piece& PieceAt(size_t index) const { return pieces_[(first_ + index) % pieces_.size()]; }
+  // Where that piece is; index <= number of pieces. A division would take longer than the copy of a small frame.
+  size_t SlotOf(size_t index) const {
+    const size_t slot = first_ + index;
+    return slot < pieces_.size() ? slot : slot - pieces_.size();
+  }
+  Piece& PieceAt(size_t index) { return pieces_[SlotOf(index)]; }
+  const Piece& PieceAt(size_t index) const { return pieces_[SlotOf(index)]; }
   std::byte* AddCopy(size_t bytes);
   Piece* AddPiece();
   void FindLent();
