@@ -318,6 +318,8 @@ typedef struct annulus_memory {
   uint64_t registered; /* this process's memory that annulus_mem_alloc and annulus_mem_register let peers read, for all
                           communicators together */
   uint64_t peers_mapped; /* registered memory of peers that is mapped here: addresses only */
+  uint64_t gpu; /* memory of GPUs, taken when large calls in streams have begun to come (ANNULUS_STREAM_FOLD_BYTES). No
+                   part of `total`, which is memory of the host */
 } annulus_memory_t;
 
 /* How work on device memory is done. */
@@ -712,7 +714,8 @@ ANNULUS_API annulus_status_t annulus_run(annulus_comm_t* comm, const annulus_cal
  * are under way on a GPU it waits, up to their timeout. The deadline counts from when the stream has come to the call.
  * When the communicator ends, the stream goes on all the same: the output is undefined then. A request is done, and
  * `done` called, when the ranks have done their part; a result on a GPU may be read behind the call in its stream, or
- * once the stream was synchronized. The calls of a group have the same stream.
+ * once the stream was synchronized. The calls of a group have the same stream. All ranks give a collective a stream, or
+ * none does; otherwise the communicator may end with ANNULUS_MISMATCH.
  *   Ownership: buffers are lent until the calls are done and their stream, if any, has passed them; the structs and
  *              arrays are read before this returns.
  *   Errors:    as the asynchronous forms; ANNULUS_UNSUPPORTED for a field that is not supported yet, for a stream that

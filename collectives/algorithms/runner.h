@@ -7,6 +7,7 @@
 
 #include <vector>
 
+#include "base/clock.h"
 #include "collectives/algorithms/work.h"
 #include "collectives/core/links.h"
 #include "collectives/core/schedule.h"
@@ -59,6 +60,8 @@ class Runner {
   // Asks the reactor to wake when a link has something to do for Progress. Returns false if one has something now: then
   // do not sleep. Devices are armed by DomainQueues.
   virtual bool Arm();
+  // When to look again, after Arm, at what wakes nobody; kNoDeadline where there is no such thing.
+  virtual Deadline look_at() const { return kNoDeadline; }
 
  protected:
   // Moves the work as far as the links have moved.

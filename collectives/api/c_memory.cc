@@ -53,6 +53,7 @@ annulus_status_t annulus_comm_memory(const annulus_comm_t* comm, annulus_memory_
     full.budget = static_cast<uint64_t>(Unwrap(comm)->options().memory_bytes);
     full.registered = OfProcess().memory.bytes();
     full.peers_mapped = use.peers_mapped;
+    full.gpu = use.gpu;
     return Outcome(annulus::c_api::GiveStruct(full, "annulus_memory_t", memory));
   });
 }

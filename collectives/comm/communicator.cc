@@ -357,6 +357,7 @@ MemoryUse Communicator::Memory() const {
   use.work += dispatcher_.MessagesBytes();
   use.staging += dispatcher_.StagingBytes() + streams_.MemoryBytes();
   use.requests = requests_.MemoryBytes();
+  use.gpu = streams_.GpuBytes();
   return use;
 }
 

@@ -39,6 +39,7 @@ struct MemoryUse {
   size_t work = 0;
   size_t requests = 0;
   size_t peers_mapped = 0;
+  size_t gpu = 0;
   size_t total() const { return staging + links + work + requests; }
 };
 

@@ -92,6 +92,7 @@ void StreamOrder::Call::DoTask() {
   if (task == FoldAgreement::Task::kShare) {
     SharedPlace memory;
     const Status shared = order_->calls_->Share(stream_, order_->fold_rules_.memory_bytes, &memory);
+    if (shared.ok()) order_->gpu_bytes_.store(order_->fold_rules_.memory_bytes, std::memory_order_relaxed);
     agreement.Done(task, shared, memory);
   } else if (task == FoldAgreement::Task::kReach) {
     std::vector<std::byte*> memory;

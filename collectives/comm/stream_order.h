@@ -5,9 +5,10 @@
 // Large allreduces, reduce-scatters and allgathers may be done in memory of the device that the ranks share instead
 // (algorithms/shared_fold), once they have agreed.
 //
-// Threads: OpenAll and MemoryBytes from any; Call while its thread has the lock.
+// Threads: OpenAll, MemoryBytes and GpuBytes from any; Call while its thread has the lock.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -83,6 +84,8 @@ class StreamOrder {
     calls_->OpenAll();
   }
   size_t MemoryBytes() const { return calls_ != nullptr ? calls_->MemoryBytes() : 0; }
+  // Memory of a GPU that folds work in. Any thread.
+  size_t GpuBytes() const { return gpu_bytes_.load(std::memory_order_relaxed); }
 
  private:
   bool MayBeFold(const CallArguments& call) const;
@@ -101,6 +104,7 @@ class StreamOrder {
   uint64_t pieces_ = 0;                             // Of those that were.
   FoldLayout layout_;                               // Once this rank reaches all others' memory.
   std::vector<std::unique_ptr<StreamFold>> folds_;  // One for each place that had such a call.
+  std::atomic<size_t> gpu_bytes_ = 0;
 };
 
 }  // namespace annulus

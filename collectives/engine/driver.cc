@@ -197,7 +197,8 @@ void Driver::Sleep(Deadline until) {
   monitor_->CountSleep();
   Trace* const trace = monitor_->trace();
   const Nanoseconds begin = trace != nullptr ? Now() : 0;
-  const Deadline look_at = messages_->busy() ? messages_->look_at() : kNoDeadline;
+  const Deadline look_at = std::min(engine_->done() ? kNoDeadline : engine_->look_at(),
+                                    messages_->busy() ? messages_->look_at() : kNoDeadline);
   reactor_->WaitUntil(std::min({until, drive_.doubt_at, messages_->deadline(), look_at}));
   if (trace != nullptr) trace->AddSleep(begin, Now());
 }

@@ -86,6 +86,8 @@ class Engine {
   // Asks the reactor to wake when a link has something to do for Progress. Returns false if one has something now: then
   // do not sleep. Devices are armed by DomainQueues.
   bool Arm() { return IsCopying() || current_->Arm(); }
+  // When to look again, after Arm, at what wakes nobody.
+  Deadline look_at() const { return IsCopying() ? kNoDeadline : current_->look_at(); }
 
  private:
   // About 100 ns, the time a cache line takes between distant cores.

@@ -134,6 +134,7 @@ py::dict Memory(Handle* self) {
   result["budget"] = memory.budget;
   result["registered"] = memory.registered;
   result["peers_mapped"] = memory.peers_mapped;
+  result["gpu"] = memory.gpu;
   return result;
 }
 

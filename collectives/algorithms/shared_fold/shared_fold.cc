@@ -25,6 +25,13 @@ bool IsSameDevice(const SharedPlace& a, const SharedPlace& b) {
   return std::memcmp(a.device, b.device, sizeof a.device) == 0;
 }
 
+// A rank that sleeps while its stream works looks at it again after an eighth of the time that has passed: what it
+// notices late is little beside what it has waited for. The bounds are those of calls that wait for their stream to
+// come to them (dispatcher_progress.cc).
+constexpr Nanoseconds kShareOfWait = 8;
+constexpr Nanoseconds kFirstPause = 20 * kMicrosecond;
+constexpr Nanoseconds kLongestPause = 500 * kMicrosecond;
+
 }  // namespace
 
 SharedFold::SharedFold(int rank, const AlgorithmJob& job, const Links* links)
@@ -166,6 +173,16 @@ Status SharedFold::CheckProgram() const {
   return Status();
 }
 
+// Nothing tells when a stream has written a word. Links are left alone meanwhile: what has come over them is for later.
+bool SharedFold::Arm() {
+  program_.look_at = kNoDeadline;
+  if (!AwaitsStream()) return Runner::Arm();
+  const Nanoseconds now = Now();
+  if (program_.asleep_since == 0) program_.asleep_since = now;
+  program_.look_at = now + std::clamp((now - program_.asleep_since) / kShareOfWait, kFirstPause, kLongestPause);
+  return true;
+}
+
 void SharedFold::FollowStream(bool* moved) {
   if (!AwaitsStream()) return;
   const Stage before = stage_;
@@ -186,7 +203,9 @@ void SharedFold::FollowStream(bool* moved) {
     if (fold.host_output != nullptr) TakeOutput();
     NextPiece();
   }
-  *moved |= stage_ != before;
+  if (stage_ == before) return;
+  program_.asleep_since = 0;
+  *moved = true;
 }
 
 // Looks again until the stream has it: then it does nothing.

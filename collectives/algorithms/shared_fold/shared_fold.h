@@ -42,8 +42,8 @@ class SharedFold final : public Runner {
   bool declined() const override { return stage_ == Stage::kDeclined; }
   bool WaitsFor(const Endpoint* endpoint) const override { return !done() && hop_.WaitsFor(endpoint); }
   int AwaitedPeer() const override { return AwaitsDevice() ? -1 : hop_.AwaitedPeer(); }
-  // Nothing tells when a stream has written a word.
-  bool Arm() override { return !AwaitsStream() && Runner::Arm(); }
+  bool Arm() override;
+  Deadline look_at() const override { return program_.look_at; }
   const std::vector<Endpoint*>& endpoints() const override { return endpoints_; }
 
   // Bytes that the runner holds for `nranks` ranks.
@@ -102,7 +102,9 @@ class SharedFold final : public Runner {
   struct Program {
     const StreamFold* fold = nullptr;  // Null: the call is none.
     uint32_t piece = 0;
-    bool is_taken = false;  // The input of the piece, from host memory.
+    bool is_taken = false;           // The input of the piece, from host memory.
+    Nanoseconds asleep_since = 0;    // When the rank first slept for the stream in this stage; 0: it has not.
+    Deadline look_at = kNoDeadline;  // When to look at the stream's words again.
     PieceSteps steps() const { return PieceSteps(piece); }
   };
 

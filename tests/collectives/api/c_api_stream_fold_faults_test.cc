@@ -1,5 +1,9 @@
 // Failures of communicators whose calls in streams are folds in shared memory: whatever happens, every stream goes on,
 // and nothing touches memory that is gone.
+#include <array>
+#include <atomic>
+
+#include "base/clock.h"
 #include "cuda_kernels/kernel_image.h"
 #include "tests/collectives/api/stream_folds.h"
 #include "tests/collectives/harness/rank_threads.h"
@@ -123,6 +127,42 @@ TEST_F(StreamFoldFaultsTest, DestroyReturnsWhileStreamsAreBusyAndTheyGoOn) {
       });
     }
   }
+}
+
+uint64_t SleepsOf(const annulus_comm_t* comm) {
+  annulus_counters_t counters{};
+  counters.struct_bytes = sizeof counters;
+  EXPECT_EQ(annulus_comm_counters(comm, &counters), ANNULUS_OK);
+  return counters.sleeps;
+}
+
+// The GPU stops in the middle of a call. One rank at least waits for its stream then, not for another rank, and does so
+// asleep: it wakes now and then to look.
+TEST_F(StreamFoldFaultsTest, ARankSleepsWhileItsStreamWorks) {
+  fails_ = false;
+  std::array<annulus_comm_t*, 2> comms{};
+  std::atomic<bool> seen = false;
+  OnRanks(2, [&](annulus_comm_t* comm, int rank, StreamUser* user, Stream stream) {
+    comms[static_cast<size_t>(rank)] = comm;
+    const auto sleeps = [&] { return SleepsOf(comms[0]) + SleepsOf(comms[1]); };
+    // A GPU that has done everything before it is stopped shows nothing.
+    for (int tries = 0; tries < 20 && !seen; ++tries) {
+      ASSERT_EQ(annulus_barrier(comm), ANNULUS_OK);
+      const int64_t launches = user->fake()->Counts().launches;
+      SubmitThree(comm, user, stream);
+      if (rank == 0) {
+        EXPECT_TRUE(ComesTrue([&] { return user->fake()->Counts().launches > launches; }));
+        user->fake()->Hold(true);
+        const uint64_t before = sleeps();
+        const Deadline end = DeadlineAfter(2 * kSecond);
+        while (!seen && Now() < end) seen = sleeps() > before + 100;
+        user->fake()->Hold(false);
+      }
+      EXPECT_TRUE(user->Drain(stream));
+      ASSERT_EQ(annulus_barrier(comm), ANNULUS_OK);
+    }
+  });
+  EXPECT_TRUE(seen);
 }
 
 // A request is done when the ranks are. Then others still take results from this rank's memory.

@@ -335,6 +335,13 @@ TEST_F(StreamFoldTest, SettingsLeaveItOut) {
   }
 }
 
+uint64_t GpuMemory(const annulus_comm_t* comm) {
+  annulus_memory_t memory{};
+  memory.struct_bytes = sizeof memory;
+  EXPECT_EQ(annulus_comm_memory(comm, &memory), ANNULUS_OK);
+  return memory.gpu;
+}
+
 TEST_F(StreamFoldTest, WithoutSuchCallsNoMemoryIsTaken) {
   Cluster(FoldingRanks(2)).Run([](annulus_comm_t* comm, int) {
     StreamUser user;
@@ -345,13 +352,15 @@ TEST_F(StreamFoldTest, WithoutSuchCallsNoMemoryIsTaken) {
       ASSERT_EQ(InStream(comm, stream, ANNULUS_CALL_ALLREDUCE, memory, memory, 1000), ANNULUS_OK);
     EXPECT_TRUE(user.Drain(stream));
     EXPECT_EQ(user.fake()->Counts().allocations, before);
+    EXPECT_EQ(GpuMemory(comm), 0u);
   });
 }
 
-TEST_F(StreamFoldTest, MemoryGoesWithTheCommunicator) {
+TEST_F(StreamFoldTest, MemoryIsToldAndGoesWithTheCommunicator) {
   const int64_t before = LoadDriver()->Counts().allocations;
   OnRanks(FoldingRanks(3), [](annulus_comm_t* comm, int rank, StreamUser* user, Stream stream) {
     Compare(comm, {20'000}, rank, user, stream);
+    EXPECT_EQ(GpuMemory(comm), 2 * kPieceBytes);
   });
   EXPECT_TRUE(ComesTrue([] { return LoadDriver()->Counts().pending == 0; }));
   EXPECT_EQ(LoadDriver()->Counts().allocations, before);
