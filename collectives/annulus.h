@@ -306,20 +306,18 @@ typedef struct annulus_transport_counters {
  * so the sums over all ranks are what the job holds. Not counted: the kernel's socket buffers, the stacks of up to
  * three threads, and the events of a trace. */
 typedef struct annulus_memory {
-  size_t struct_bytes; /* sizeof(annulus_memory_t), set by the caller */
-  uint64_t staging;    /* slots through which data passes; they take physical memory only once used */
-  uint64_t links;      /* rings and frame buffers of the links */
-  uint64_t work;       /* schedules and the state of work in progress */
-  uint64_t requests;   /* requests of asynchronous calls, until they are freed */
-  uint64_t total;      /* sum of the above */
-  uint64_t budget;     /* memory_bytes of the configuration, 0 = no limit. `total` stays below it: asynchronous
-                          calls beyond it are refused with ANNULUS_OUT_OF_MEMORY. A blocking call that must wait for
-                          its turn adds one request while it waits */
-  uint64_t registered; /* this process's memory that annulus_mem_alloc and annulus_mem_register let peers read, for all
-                          communicators together */
+  size_t struct_bytes;   /* sizeof(annulus_memory_t), set by the caller */
+  uint64_t staging;      /* slots through which data passes; they take physical memory only once used */
+  uint64_t links;        /* rings and frame buffers of the links */
+  uint64_t work;         /* schedules and the state of work in progress */
+  uint64_t requests;     /* requests of asynchronous calls, until they are freed */
+  uint64_t total;        /* sum of the above */
+  uint64_t budget;       /* memory_bytes of the configuration, 0 = no limit. `total` stays below it: asynchronous
+                            calls beyond it are refused with ANNULUS_OUT_OF_MEMORY. A blocking call that must wait for
+                            its turn adds one request while it waits */
+  uint64_t registered;   /* memory of this process that peers may read, for all communicators together */
   uint64_t peers_mapped; /* registered memory of peers that is mapped here: addresses only */
-  uint64_t gpu; /* memory of GPUs, taken when large calls in streams have begun to come (ANNULUS_STREAM_FOLD_BYTES). No
-                   part of `total`, which is memory of the host */
+  uint64_t gpu;          /* of GPUs, beside `total`: for large calls in streams (ANNULUS_STREAM_FOLD_BYTES) */
 } annulus_memory_t;
 
 /* How work on device memory is done. */
@@ -714,8 +712,7 @@ ANNULUS_API annulus_status_t annulus_run(annulus_comm_t* comm, const annulus_cal
  * are under way on a GPU it waits, up to their timeout. The deadline counts from when the stream has come to the call.
  * When the communicator ends, the stream goes on all the same: the output is undefined then. A request is done, and
  * `done` called, when the ranks have done their part; a result on a GPU may be read behind the call in its stream, or
- * once the stream was synchronized. The calls of a group have the same stream. All ranks give a collective a stream, or
- * none does; otherwise the communicator may end with ANNULUS_MISMATCH.
+ * once the stream was synchronized. A group's calls share one stream. All ranks give a collective a stream, or none.
  *   Ownership: buffers are lent until the calls are done and their stream, if any, has passed them; the structs and
  *              arrays are read before this returns.
  *   Errors:    as the asynchronous forms; ANNULUS_UNSUPPORTED for a field that is not supported yet, for a stream that

@@ -363,9 +363,8 @@ MemoryUse Communicator::Memory() const {
 
 Deadline Communicator::PlaceDeadline(std::span<const CallArguments> calls) const {
   Nanoseconds longest = 0;
-  for (const CallArguments& call : calls) {
+  for (const CallArguments& call : calls)
     longest = std::max(longest, call.timeout() > 0 ? call.timeout() : dispatcher_.call_timeout());
-  }
   return DeadlineAfter(longest);
 }
 

@@ -93,7 +93,7 @@ void TcpRepair::Begin(int lane) {
   Work& work = lanes_[static_cast<size_t>(lane)];
   if (std::exchange(work.active, true)) return;
   busy_ = true;
-  work.broken_since = Now();
+  if (dials()) work.broken_since = Now();
 }
 
 void TcpRepair::Dial(int lane) {
@@ -112,8 +112,7 @@ void TcpRepair::Greet(int lane, SealedSocket socket) {
   Work& work = lanes_[static_cast<size_t>(lane)];
   if (work.redial != nullptr) work.connection = std::exchange(work.redial, nullptr)->connection();
   work.greeted = work.peer_is_gone = false;
-  // The dialling end says its greeting at once, and waits for one until the accepting end is in a call.
-  work.broken_since = dials() ? std::nullopt : std::optional(Now());
+  work.broken_since.reset();  // The greeting comes when the peer is in a call.
   work.greeting = std::make_shared<TcpGreeting>(std::move(socket));
   const std::shared_ptr<TcpGreeting> greeting = work.greeting;
   greeting->Start(session_->Freeze(lane),
@@ -131,7 +130,7 @@ void TcpRepair::TakeGreeting(int lane, const Status& status, uint64_t received) 
   if (status.code() == Code::kProtocol) failure_ = status;
   work.peer_is_gone = status.code() == Code::kPeerLost && status.os_errno() == 0;
   std::exchange(work.greeting, nullptr)->Cancel();
-  work.broken_since = Now();
+  if (dials()) work.broken_since = Now();
 }
 
 // The connection that is being made is broken too, or taken for it. Once the peer has heard this end's greeting, what
@@ -194,8 +193,10 @@ Status TcpRepair::TendLane(int lane, Nanoseconds now, bool* moved) {
   if (!work.active) return Status();
   if (work.greeted) return TakeIntoUse(lane, moved);
   if (concludes_by_ && !Concludes(lane, now)) return Status();
-  if (dials() && work.greeting != nullptr) return Status();
-  if (dials() && work.redial == nullptr) Dial(lane);
+  // The dialling end gives up, once its rank is in a call, where it finds no path. The accepting end could not tell
+  // that from a peer that computes; if the peer has died, or never calls, control and the call's deadline end the wait.
+  if (!dials() || work.greeting != nullptr) return Status();
+  if (work.redial == nullptr) Dial(lane);
   if (concludes_by_) return Status();
   // A rank that computes answers when it is done, however long that takes.
   const bool has_path = work.redial != nullptr && work.redial->awaits_answer();

@@ -35,7 +35,7 @@ struct TcpRepairConfig {
   int channel = 0;
   int lanes = 0;
   bool same_host = false;
-  Nanoseconds limit = 0;          // How long a connection may stay broken.
+  Nanoseconds limit = 0;          // How long the dialling end may find no path.
   std::shared_ptr<TcpDoor> door;  // Where the peer dials; null: this end dials.
   TcpRedial::Plan dial;           // If it does, of lane 0.
 };
@@ -74,7 +74,7 @@ class TcpRepair final : public TcpDoor::Link {
  private:
   // A lane's repair.
   struct Work {
-    std::optional<Nanoseconds> broken_since;  // The path is away since then; nothing while there is one.
+    std::optional<Nanoseconds> broken_since;  // No path since then, at the dialling end; nothing while there is one.
     bool active = false;
     uint32_t connection = 0;  // Number of the latest one.
     std::shared_ptr<TcpRedial> redial;

@@ -259,6 +259,7 @@ Status TcpTransport::MakeEndpoint(const LinkRequest& link, std::span<Stream> lan
   for (SealedSocket& each : sockets) {
     ANNULUS_RETURN_IF_ERROR(TuneSocket(each.socket.native_handle(), same_host));
   }
+  const uint32_t round_trip_us = LeastRoundTripUs(sockets[0].socket.native_handle()).value_or(0);
   TcpEndpointConfig config;
   config.peer = link.peer;
   config.session = {config_.slot_bytes,
@@ -266,9 +267,12 @@ Status TcpTransport::MakeEndpoint(const LinkRequest& link, std::span<Stream> lan
                     config_.settings.Number("checksum") != 0,
                     config_.slot_memory,
                     repair.has_value(),
-                    LeastRoundTripUs(sockets[0].socket.native_handle()).value_or(0) >= kLongPathUs,
+                    round_trip_us >= kLongPathUs,
                     lands};
-  if (repair) repair->same_host = same_host;
+  if (repair) {
+    repair->same_host = same_host;
+    repair->dial.round_trip = round_trip_us * kMicrosecond;
+  }
   config.repair = std::move(repair);
   config.description = InterfaceOf(own) + ", " + EndpointText(own) + " to " + EndpointText(peer);
   if (sockets[0].seal != nullptr) config.description += ", encrypted";

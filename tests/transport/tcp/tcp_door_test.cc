@@ -259,15 +259,17 @@ TEST_F(TcpLanesTest, AnEndWaitsForAResumeFrameUpToTheLimit) {
 
 class TcpDoorLimitTest : public TcpDoorTest {
  protected:
-  void SetUp() override { Open(2000); }
+  static constexpr int kLimitMs = 500;
+  void SetUp() override { Open(kLimitMs); }
 };
 
-TEST_F(TcpDoorLimitTest, WhoComesInAndSaysNothingIsAwaitedUpToTheLimit) {
+// It may be between two calls. The deadline of the call that waits for it is another matter.
+TEST_F(TcpDoorLimitTest, WhoComesInAndSaysNothingIsWaitedFor) {
   ASSERT_TRUE(DialBeside(1, Secret(kTcpKey) + ticket_).ok());
   EXPECT_EQ(Hear(), 0u);
-  const Deadline deadline = DeadlineAfter(kTcpPatience);
+  const Deadline deadline = DeadlineAfter(3 * kLimitMs * kMillisecond);
   while (last_.ok() && Now() < deadline) Drive();
-  EXPECT_EQ(last_.code(), Code::kPeerLost) << last_.ToString();
+  EXPECT_TRUE(last_.ok()) << last_.ToString();
 }
 
 }  // namespace

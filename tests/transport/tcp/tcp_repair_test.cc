@@ -8,6 +8,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/clock.h"
 #include "tests/soak/rounds.h"
 #include "tests/transport/contract/contract_link.h"
 #include "tests/transport/contract/contract_traffic.h"
@@ -15,6 +16,7 @@
 #include "tests/transport/tcp/send_buffer.h"
 #include "tests/transport/tcp/socket_cutter.h"
 #include "tests/transport/tcp/tcp_peer.h"
+#include "transport/tcp/repair/tcp_redial.h"
 #include "transport/tcp/tcp.h"
 
 namespace annulus {
@@ -161,22 +163,50 @@ TEST_P(TcpRepairTest, AQuietLinkThatIsResetGoesOn) {
               static_cast<double>(times.back()) / kMillisecond);
 }
 
+// The end that dials gives up; nobody tells the other one here that its peer has gone.
 TEST_P(TcpRepairTest, WhoDoesNotComeBackIsLostWhenTimeIsUp) {
   Open({}, 300);
   // The reset comes first, so the end of the other process cannot be told from a broken path.
   for (const SocketCutter::End& end : cutter_->Ends()) cutter_->Cut(end);
-  link_->Sever(1);
+  link_->Sever(0);
   const Nanoseconds begin = Now();
   Status status;
   bool moved = false;
   while (status.ok() && Now() < begin + kPatience) {
-    status = link_->end(0).Progress(&moved);
-    if (status.ok() && link_->end(0).Arm()) link_->reactor(0)->WaitUntil(begin + kPatience);
+    status = link_->end(1).Progress(&moved);
+    if (status.ok() && link_->end(1).Arm()) link_->reactor(1)->WaitUntil(begin + kPatience);
   }
   EXPECT_EQ(status.code(), Code::kPeerLost);
-  EXPECT_EQ(status.peer(), 1);
-  EXPECT_TRUE(Mentions(status, "rank 1 was lost")) << status.message();
+  EXPECT_EQ(status.peer(), 0);
+  EXPECT_TRUE(Mentions(status, "rank 0 was lost")) << status.message();
   EXPECT_GE(Now() - begin, 300 * kMillisecond);
+  EXPECT_LT(Now() - begin, kPatience / 2);
+}
+
+// Ranks between calls repair nothing. The one that waits in a call meanwhile may be the one that cannot dial.
+TEST_P(TcpRepairTest, WhoComputesForLongerThanAConnectionMayBeAwayIsWaitedFor) {
+  constexpr int kLimitMs = 300;
+  Open({}, kLimitMs);
+  for (const int waits : {0, 1}) {
+    SCOPED_TRACE(testing::Message() << "rank " << waits << " waits");
+    for (const SocketCutter::End& end : cutter_->Ends()) cutter_->Cut(end);
+    const Deadline enough = DeadlineAfter(3 * kLimitMs * kMillisecond);
+    while (Now() < enough) {
+      bool moved = false;
+      ASSERT_TRUE(link_->end(waits).Progress(&moved).ok());
+      if (link_->end(waits).Arm()) link_->reactor(waits)->WaitUntil(enough);
+    }
+    const Plan there{.seed = 5, .slices = 20}, back{.seed = 6, .slices = 20};
+    TwoWayStream(link_.get(), there, back, kPatience).Join();
+    ASSERT_FALSE(HasFailure());
+  }
+}
+
+TEST(TcpRedialTest, AttemptsLastLongerOnLongPathsAndEveryFourthForSlowOnes) {
+  EXPECT_EQ(AttemptTime(1, 0), 250 * kMillisecond);
+  EXPECT_EQ(AttemptTime(2, 10 * kMillisecond), 250 * kMillisecond);
+  EXPECT_EQ(AttemptTime(3, 300 * kMillisecond), 1200 * kMillisecond);
+  EXPECT_EQ(AttemptTime(4, 0), kSecond);
 }
 
 INSTANTIATE_TEST_SUITE_P(Variants, TcpRepairTest,

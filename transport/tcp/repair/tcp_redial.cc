@@ -13,9 +13,12 @@
 namespace annulus {
 namespace {
 
-// An attempt that the peer's kernel does not answer is given up after this time: the kernel would send its packet again
-// after 1, 3 and 7 s only, however early the path is back.
+// An attempt that the peer's kernel does not answer is given up after this time, or a few round trips: the kernel would
+// send its packet again after 1, 3 and 7 s only, however early the path is back.
 constexpr Nanoseconds kAttempt = 250 * kMillisecond;
+constexpr Nanoseconds kRoundTrips = 4;
+// So many times as long is every fourth attempt, for a path that has become slow.
+constexpr Nanoseconds kPatience = 4;
 // The few bytes that are said before the connection is in use are acknowledged by the peer's kernel, whatever its rank
 // does, or the path has been lost again.
 constexpr Nanoseconds kAnswer = 3 * kSecond;
@@ -24,6 +27,11 @@ constexpr Nanoseconds kFirstRetry = 2 * kMillisecond;
 constexpr Nanoseconds kLongestRetry = 100 * kMillisecond;
 
 }  // namespace
+
+Nanoseconds AttemptTime(uint32_t number, Nanoseconds round_trip) {
+  const Nanoseconds usual = std::max(kAttempt, kRoundTrips * round_trip);
+  return number % 4 == 0 ? kPatience * usual : usual;
+}
 
 TcpRedial::TcpRedial(asio::io_context* context, Plan plan)
     : context_(context), plan_(std::move(plan)), socket_(*context), timer_(*context), delay_(kFirstRetry) {}
@@ -47,7 +55,7 @@ void TcpRedial::Start() {
   if (ended_) return;
   ++plan_.hello.connection;
   if (!Open().ok()) return Retry();  // Descriptors and addresses may come back.
-  timer_.expires_after(std::chrono::nanoseconds(kAttempt));
+  timer_.expires_after(std::chrono::nanoseconds(AttemptTime(connection(), plan_.round_trip)));
   timer_.async_wait([self = shared_from_this(), attempt = connection()](const asio::error_code& ended) {
     asio::error_code ignored;
     if (!ended && attempt == self->connection() && self->handshake_ == nullptr) self->socket_.close(ignored);

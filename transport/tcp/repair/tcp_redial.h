@@ -17,6 +17,9 @@
 
 namespace annulus {
 
+// How long attempt `number` waits for the answer of the peer's kernel.
+Nanoseconds AttemptTime(uint32_t number, Nanoseconds round_trip);
+
 class TcpRedial : public std::enable_shared_from_this<TcpRedial> {
  public:
   struct Plan {
@@ -24,6 +27,7 @@ class TcpRedial : public std::enable_shared_from_this<TcpRedial> {
     Secret key;
     StreamEndpoint target;
     StreamEndpoint source;            // As ConnectPlan::source.
+    Nanoseconds round_trip = 0;       // Least one of the path, as far as it is known.
     std::function<void()> on_asking;  // Before each time that the peer's rank is asked to let this end in.
     std::function<void(SealedSocket)> on_connected;
   };

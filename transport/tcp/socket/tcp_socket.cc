@@ -200,7 +200,7 @@ void TcpSocket::GiveUp() {
 void TcpSocket::BreakIfDropped() {
   if (broken() || frozen() || !IsDropped(fd_)) return;
   errno_ = ECONNRESET;
-  read_ended_ = write_ended_ = true;
+  write_ended_ = true;  // What has come can still be read.
 }
 
 void TcpSocket::NoteError(int error) {
