@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <sstream>
+#include <string>
 #include <vector>
 
 #include "tests/faults/spread_job.h"
@@ -15,6 +17,7 @@ namespace annulus {
 namespace {
 
 constexpr const char* kUnset = "-1";
+constexpr int kUnusedPort = 9;
 
 struct Links {
   const char* name;
@@ -29,11 +32,11 @@ class LinkPathsTest : public testing::TestWithParam<Links> {
     if (!job_.MakeHosts(&why)) GTEST_SKIP() << why;
   }
 
-  void Start(const char* reconnect_ms, const std::string& action = "until") {
+  void Start(const char* reconnect_ms, const std::string& action = "until", const char* timeout_ms = "60000") {
     RankProcesses::Environment environment = {{"ANNULUS_TCP_SOCKETS", GetParam().sockets},
                                               {"ANNULUS_ENCRYPT", GetParam().encrypt},
                                               {"ANNULUS_RECONNECT_MS", reconnect_ms},
-                                              {"ANNULUS_TIMEOUT_MS", "60000"}};
+                                              {"ANNULUS_TIMEOUT_MS", timeout_ms}};
     if (action != "until") environment["FAULT_AWAITS_INPUT"] = "1";
     job_.Start(environment, 1, action);
   }
@@ -66,6 +69,20 @@ class LinkPathsTest : public testing::TestWithParam<Links> {
     const Reconnects counted = Counted();
     EXPECT_GT(counted.count, 0u);
     EXPECT_LE(counted.bytes_sent_again, counted.count * MostUnacknowledged());
+  }
+
+  // All ranks have the same verdict. Returns when the last of them had it.
+  Nanoseconds ExpectOneVerdict(int status, const std::string& words) {
+    const std::vector<WorkerVerdict> verdicts = job_.ranks().Verdicts(-1, Now() + SpreadJob::kPatience / 2);
+    Nanoseconds last = 0;
+    for (const WorkerVerdict& verdict : verdicts) {
+      EXPECT_TRUE(verdict.valid) << job_.Outputs();
+      EXPECT_EQ(verdict.status, status) << job_.Outputs();
+      EXPECT_EQ(verdict.message, verdicts[0].message);
+      EXPECT_NE(verdict.message.find(words), std::string::npos) << verdict.message;
+      last = std::max(last, verdict.at);
+    }
+    return last;
   }
 
   SpreadJob job_;
@@ -147,12 +164,26 @@ TEST_P(LinkPathsTest, ADeathIsToldWhileConnectionsAreAway) {
 TEST_P(LinkPathsTest, WithoutTimeForItAResetIsAFailure) {
   Start("0");
   job_.hosts().ResetOtherConnections(1, SpreadJob::kPort);
-  const std::vector<WorkerVerdict> verdicts = job_.ranks().Verdicts(-1, Now() + SpreadJob::kPatience / 2);
-  for (int rank = 0; rank < SpreadJob::kRanks; ++rank) {
-    EXPECT_TRUE(verdicts[rank].valid) << job_.Outputs();
-    EXPECT_EQ(verdicts[rank].status, ANNULUS_PEER_LOST) << job_.Outputs();
-    EXPECT_EQ(verdicts[rank].message, verdicts[0].message);
-  }
+  ExpectOneVerdict(ANNULUS_PEER_LOST, "the link between rank 0 and rank ");
+}
+
+// Control goes on, but the hosts let no connection in any more.
+TEST_P(LinkPathsTest, APathThatDoesNotComeBackIsLostWhenTimeIsUp) {
+  Start("2000");
+  if (!job_.hosts().LosePortAndNewConnections(1, kUnusedPort)) GTEST_SKIP() << "no packet filter";
+  const Nanoseconds begin = Now();
+  job_.hosts().ResetOtherConnections(1, SpreadJob::kPort);
+  const Nanoseconds at = ExpectOneVerdict(ANNULUS_PEER_LOST, "the link between rank 0 and rank ");
+  EXPECT_GE(at - begin, 2 * kSecond);
+  EXPECT_LT(at - begin, 20 * kSecond);
+}
+
+TEST_P(LinkPathsTest, TheCallsDeadlineMayComeFirst) {
+  Start("60000", "until", "3000");
+  if (!job_.hosts().LosePortAndNewConnections(1, kUnusedPort)) GTEST_SKIP() << "no packet filter";
+  const Nanoseconds begin = Now();
+  job_.hosts().ResetOtherConnections(1, SpreadJob::kPort);
+  EXPECT_LT(ExpectOneVerdict(ANNULUS_TIMEOUT, "rank ") - begin, 20 * kSecond);
 }
 
 INSTANTIATE_TEST_SUITE_P(Sockets, LinkPathsTest,

@@ -17,7 +17,7 @@ namespace annulus {
 namespace {
 
 // A path that dies silently is detected within about half a minute. A host that dies is detected by its control
-// connection after 15 s (control_stream.cc).
+// connection long before (control_stream.cc).
 //
 // While nothing is unacknowledged, keepalive detects it: 10 to 19 s of silence, then ten probes 1 s apart. Links that
 // fall silent together, as those of a mesh do after a collective, must not all probe at the same moment: thousands of

@@ -8,7 +8,8 @@
 // from the old connection first. To say how much that is, the owner freezes the socket before: what the old connection
 // brings later does not count.
 //
-// Threads: those of the endpoint; Retransmits from any thread. Nothing blocks or allocates.
+// Threads: those of the endpoint; Retransmits from any thread. Nothing blocks. Nothing allocates but a change of the
+// connection, and what an encrypted one has left behind.
 #pragma once
 
 #include <cerrno>
