@@ -249,6 +249,7 @@ class SliceListener {
     std::byte* memory = nullptr;
     uint64_t slice = 0;
     uint32_t seen = 0;  // `arrived` when last looked at.
+    bool may_land = false;
     bool held = false;
   };
 
@@ -261,6 +262,7 @@ class SliceListener {
     const bool lands = plan_.landing && plan_.Mix(posted_) % 2 == 0;
     if (lands) std::fill_n(flight.memory, stride_, kGuard);
     if (lands) flight.recv.landing = flight.memory + posted_ % 2;
+    flight.may_land = lands && MayLand(endpoint_, MemoryKind::kHost, flight.recv.landing, flight.recv.capacity);
     const Status status = endpoint_->PostRecv(&flight.recv);
     if (!status.ok()) return status.would_block() ? false : Break(status.ToString().c_str(), posted_);
     if (flight.recv.code != Code::kInProgress) return Break("PostRecv completed inline", posted_);
@@ -302,9 +304,8 @@ class SliceListener {
     if (recv.arrived == 0) return true;
     if (recv.data == nullptr) return Break("data is null", flight.slice);
     const bool should_land = recv.landing != nullptr && endpoint_->limits().lands_in.Has(MemoryKind::kHost);
-    const bool may_land = recv.landing != nullptr && MayLand(endpoint_, MemoryKind::kHost, recv.landing, recv.capacity);
     const bool lands = recv.data == recv.landing;
-    if (lands != should_land && !(lands && may_land)) return Break("landed where Limits do not say", flight.slice);
+    if (lands != should_land && !(lands && flight.may_land)) return Break("landed where it must not", flight.slice);
     const bool right = plan_.FirstWrong(flight.slice, recv.data, flight.seen, recv.arrived) < 0;
     return right || Break("wrong content", flight.slice);
   }

@@ -54,7 +54,7 @@ class VerbsRegions final : private MemoryHolder {
     std::byte* begin = nullptr;
     size_t bytes = 0;
     State state = State::kNew;
-    VerbsKeys keys;
+    VerbsKeys keys{};
     ibv_mr* region = nullptr;  // Null unless the device knows it; guarded by mutex_.
   };
 

@@ -59,7 +59,7 @@ Status VerbsRail::Connect(const VerbsRailGreeting& peer) {
 void VerbsRail::TakeCompletion(const ibv_wc& completion, VerbsRequest request, uint32_t value) {
   if (completion.status == IBV_WC_SUCCESS) {
     if (request == VerbsRequest::kReceive) return inbox_.TakeCompletion(completion, value);
-    if (request == VerbsRequest::kRead) return reads_->TakeCompletion(outbox_.index(), value);
+    if (request == VerbsRequest::kRead) return reads_->TakeCompletion(value);
     return outbox_.chain().TakeCompletion(value);
   }
   // The failure that broke the connection counts, and not what was flushed because of it, in whatever order they come.
@@ -74,7 +74,7 @@ void VerbsRail::TakeCompletion(const ibv_wc& completion, VerbsRequest request, u
     case VerbsRequest::kReceive:
       return inbox_.TakeFailure();
     case VerbsRequest::kRead:
-      return reads_->TakeFailure(outbox_.index(), value);
+      return reads_->TakeFailure(value);
     case VerbsRequest::kMessage:
       return outbox_.chain().TakeFailure(value);
   }

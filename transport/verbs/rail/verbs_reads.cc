@@ -7,7 +7,7 @@ namespace annulus {
 void VerbsReads::Add(size_t rail, uint32_t slot, const VerbsHeader& header, const VerbsPlace& place) {
   Rail& on = rails_[rail];
   ANNULUS_CHECK(on.size < on.waiting.size());
-  slices_[slot] = {State::kWaiting, header.sequence, header.bytes, place, nullptr};
+  slices_[slot] = {State::kWaiting, rail, header.sequence, header.bytes, place, nullptr};
   on.waiting[(on.first + on.size++) % on.waiting.size()] = slot;
   ++num_waiting_;
 }
@@ -38,10 +38,10 @@ void VerbsReads::Begin(size_t rail, std::byte* landing) {
   const int error = on.pair->PostRead(slot, slice.place, to, slice.bytes, lands ? keys.local : on.key);
   if (error == 0) return;
   fault_->Set("posting a READ", slot, error);
-  TakeFailure(rail, slot);
+  TakeFailure(slot);
 }
 
-void VerbsReads::TakeCompletion(size_t rail, uint32_t slot) {
+void VerbsReads::TakeCompletion(uint32_t slot) {
   if (slot >= slices_.size() || slices_[slot].state != State::kUnderWay) {
     return fault_->Set("a completion of a READ that was not posted", slot);
   }
@@ -49,13 +49,13 @@ void VerbsReads::TakeCompletion(size_t rail, uint32_t slot) {
   ++counts_.slices;
   counts_.bytes += slice.bytes;
   if (slice.landing != nullptr) counts_.landed_bytes += slice.bytes;
-  End(rail, slot, State::kDone);
+  End(slot, State::kDone);
 }
 
-void VerbsReads::End(size_t rail, uint32_t slot, State state) {
+void VerbsReads::End(uint32_t slot, State state) {
   if (slot >= slices_.size() || slices_[slot].state != State::kUnderWay) return;
   slices_[slot].state = state;
-  --rails_[rail].under_way;
+  --rails_[slices_[slot].rail].under_way;
   if (slices_[slot].landing != nullptr) --landings_under_way_;
 }
 

@@ -67,10 +67,11 @@ class VerbsReads {
   void Begin(size_t rail, std::byte* landing);
 
   // A READ has completed, or failed.
-  void TakeCompletion(size_t rail, uint32_t slot);
-  void TakeFailure(size_t rail, uint32_t slot) { End(rail, slot, State::kNone); }
+  void TakeCompletion(uint32_t slot);
+  void TakeFailure(uint32_t slot) { End(slot, State::kNone); }
 
-  // Whether the slice of that slot has been read.
+  // Whether the slice of that slot is being read; whether it has been.
+  bool is_under_way(uint32_t slot) const { return slices_[slot].state == State::kUnderWay; }
   bool IsDone(uint32_t slot) const { return slices_[slot].state == State::kDone; }
   // Takes such a slice. Returns the landing that it is in; null when it is in its slot.
   std::byte* Take(uint32_t slot);
@@ -83,6 +84,7 @@ class VerbsReads {
   enum class State : uint8_t { kNone, kWaiting, kUnderWay, kDone };
   struct Slice {
     State state = State::kNone;
+    size_t rail = 0;
     uint32_t number = 0;
     uint32_t bytes = 0;
     VerbsPlace place;
@@ -101,7 +103,7 @@ class VerbsReads {
     size_t size = 0;
   };
 
-  void End(size_t rail, uint32_t slot, State state);
+  void End(uint32_t slot, State state);
 
   VerbsRecvSlots* const recv_slots_;
   VerbsFault* const fault_;
