@@ -111,7 +111,7 @@ int64_t ReadBytes(uint64_t seed) { return seed / 3 % 3 == 0 ? 0 : seed / 3 % 3 =
 TEST_F(ResumeTrafficTest, NothingIsLostWhateverRequestFails) {
   uint64_t reconnects = 0;
   uint64_t again = 0;
-  const uint64_t rounds = Rounds(300, 20'000);
+  const uint64_t rounds = Rounds(200, 20'000);
   for (uint64_t seed = 1; seed <= rounds; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     SimulatedVerbs::Seed(seed);
