@@ -143,7 +143,7 @@ void VerbsConnection::Drain() {
 }
 
 void VerbsConnection::DrainOthers() {
-  if (std::exchange(others_drain_, true)) return;
+  if (std::exchange(failure_.others_drain, true)) return;
   for (const auto& rail : rails_) {
     if (rail.get() != failure_.rail) (void)rail->pair().Fail();
   }

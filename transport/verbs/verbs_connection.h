@@ -154,7 +154,6 @@ class VerbsConnection {
   VerbsSender sender_;
   VerbsReceiver receiver_;
   int idle_rounds_ = 0;
-  bool others_drain_ = false;
   Nanoseconds lent_since_ = 0;  // When the first send that could be copied was first seen to wait; 0: there is none.
   Alarm alarm_;
 };

@@ -35,7 +35,8 @@ struct VerbsFailure {
   bool here = false;          // This end or its device is to blame, and not the peer.
   uint32_t vendor_error = 0;  // Code that the device's driver adds to the status.
   const VerbsRail* rail = nullptr;
-  Deadline drain_end = 0;  // Until then the devices have time to give back what they have under way.
+  Deadline drain_end = 0;     // Until then the devices have time to give back what they have under way.
+  bool others_drain = false;  // The rails that have not failed do so as well.
 
   bool any() const { return status != IBV_WC_SUCCESS; }
 };
