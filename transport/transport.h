@@ -59,6 +59,8 @@ struct Limits {
   MemoryKinds lands_in;
   // Kinds of memory of which InPlace::SendsFrom may accept ranges.
   MemoryKinds in_place;
+  // Kinds of memory of which InPlace::MayLand may accept ranges.
+  MemoryKinds may_land_in;
   // Both ends share memory, so waiting for the peer costs nanoseconds.
   bool shares_memory = false;
   // Largest slice of the short path, which sends from host memory, in bytes; 0: there is no short path.
@@ -82,7 +84,8 @@ struct Send {
 // One incoming slice, in the order in which the peer posted. `tag` and `bytes` are valid once `started`. `arrived`
 // grows to `bytes`. data[0, arrived) may be read and, unless read_only, written: the peer does not use it any more.
 struct Recv {
-  std::byte* landing = nullptr;  // Where the data should land, if Limits allows it; null for a slot.
+  // Where the data should land, if Limits allows it or InPlace::MayLand does; null for a slot.
+  std::byte* landing = nullptr;
   // Largest slice to accept, in bytes. A larger one completes this with kProtocol, `tag` and `bytes` set as the peer
   // sent them, and breaks the link.
   uint32_t capacity = 0;
@@ -90,7 +93,9 @@ struct Recv {
   Tag tag;
   uint32_t bytes = 0;
   uint32_t arrived = 0;
-  std::byte* data = nullptr;  // == landing, or a slot that stays valid until Release.
+  // == landing, or a slot that stays valid until Release. Set once `started`; only then is it known where the data of a
+  // landing that InPlace::MayLand has accepted is.
+  std::byte* data = nullptr;
   // `data` lies in registered memory of the peer and must not be written. Release sets `code` to kPeerLost when the
   // peer has given up meanwhile, because its user may have changed what was read.
   bool read_only = false;
@@ -147,13 +152,19 @@ class ShortPath {
   ~ShortPath() = default;
 };
 
-// Sends data that the peer, or this host's device, reads where this process wrote it.
+// Sends data that the peer, or this host's device, reads where this process wrote it; and lands data where this
+// process wants it, if that is possible when it comes.
 class InPlace {
  public:
   // Whether PostSend accepts [data, data + bytes), which is not a slot of this endpoint, because the peer can read it
   // there (registered memory, transport/memory/memory.h), or its device can. Such a send completes only when nobody
   // reads it any more.
   virtual bool SendsFrom(const std::byte* data, size_t bytes) = 0;
+
+  // Whether a receive whose landing is `data` and whose capacity is `bytes` may land there. Whether it does depends on
+  // what the peer sends. Until it has started the landing may be written to, even if the data goes to a slot in the
+  // end.
+  virtual bool MayLand(const std::byte* data, size_t bytes) = 0;
 
   // Whether slots are best written past the caches at present (StreamBytes): the peer is far from this processor, and
   // lines that it has read take long to come back. Any thread.
@@ -210,6 +221,13 @@ class Endpoint {
   // later, until it returns true (CloseEndpoints in transport/closing.h). It soon does, whatever the peer does.
   virtual bool Close() = 0;
 };
+
+// Whether a receive with that capacity may name this memory as its landing.
+inline bool MayLand(Endpoint* endpoint, MemoryKind kind, const std::byte* landing, size_t capacity) {
+  const Limits& limits = endpoint->limits();
+  if (limits.lands_in.Has(kind)) return true;
+  return limits.may_land_in.Has(kind) && endpoint->shortcuts().in_place->MayLand(landing, capacity);
+}
 
 // What every transport of a communicator is made from. Plain values; the reactor and the memory outlive the transport.
 struct TransportConfig {

@@ -46,7 +46,7 @@ void Pipeline::Prepare(Flight* flight) {
     *flight->recv = Recv();
     const Work::Place output = step.store ? work_->OutputAt(step.output_offset) : Work::Place();
     const bool lands = step.store && !step.reduce && step.bytes > 0 && output.bytes >= step.bytes &&
-                       flight->source->limits().lands_in.Has(output.kind());
+                       MayLand(flight->source, output.kind(), output.data, step.bytes);
     flight->recv->landing = lands ? const_cast<std::byte*>(output.data) : nullptr;
     flight->recv->capacity = static_cast<uint32_t>(step.bytes);
   }

@@ -119,10 +119,13 @@ Status MessageReceiver::PostHead() {
   const auto any = FirstFor(0, &context_.shared->any_waiting);
   const bool is_own =
       next != lists_.waiting.end() && (any == context_.shared->any_waiting.end() || next->order < any->order);
-  const size_t bytes = is_own ? BytesOf(next->message) : 0;
-  if (bytes > 0 && context_.endpoint->limits().lands_in.Has(KindOf(next->message.output.queue))) {
-    head_.recv.landing = next->message.output.data;
-    head_.recv.capacity = static_cast<uint32_t>(std::min<size_t>(bytes, head_.recv.capacity));
+  const size_t bytes = is_own ? std::min<size_t>(BytesOf(next->message), head_.recv.capacity) : 0;
+  if (bytes > 0) {
+    const Buffer& output = next->message.output;
+    if (MayLand(context_.endpoint, KindOf(output.queue), output.data, bytes)) {
+      head_.recv.landing = output.data;
+      head_.recv.capacity = static_cast<uint32_t>(bytes);
+    }
   }
   Status posted = context_.endpoint->PostRecv(&head_.recv);
   if (posted.would_block()) return Status();
@@ -131,7 +134,7 @@ Status MessageReceiver::PostHead() {
 }
 
 void MessageReceiver::FreeHead() {
-  if (head_.recv.landing == nullptr) context_.endpoint->Release(&head_.recv);
+  if (head_.recv.landing == nullptr || head_.recv.data != head_.recv.landing) context_.endpoint->Release(&head_.recv);
   head_.is_posted = false;
 }
 

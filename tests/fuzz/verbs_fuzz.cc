@@ -1,8 +1,8 @@
 // Fuzz target: what a peer sends over a verbs link. The greeting, the word behind it, the farewell and the word that a
 // device has stopped take any bytes, and what is accepted is what the writers write. The receiver takes any
-// completions, of one rail or several, with any headers, while receives are posted and released: it stays within its
-// memory, and keeps to the contract of its requests. Lists of networks are paired within their bounds, and both ends
-// agree.
+// completions, of one rail or several, with any headers and places, while receives are posted and released and READs
+// end in any order: it stays within its memory, and keeps to the contract of its requests. Lists of networks are paired
+// within their bounds, and both ends agree.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -136,6 +136,14 @@ void PlayMessages(Bytes bytes) {
         recv.data = nullptr;
         break;
       case 2:
+        if (in_slot) {
+          header.placed = true;
+          WriteVerbsHeader(header, loose.slot(index));
+          WriteVerbsPlace({what * uint64_t{0x200000000000000}, what}, loose.slot(index) + kVerbsHeaderBytes);
+        }
+        loose.Complete(VerbsKind::kSlice, index, kVerbsHeaderBytes + kVerbsPlaceBytes, 0, rail);
+        ++sequence;
+        break;
       case 3:
         if (in_slot) WriteVerbsHeader(header, loose.slot(index));
         loose.Complete(VerbsKind::kSlice, index, static_cast<uint32_t>(kVerbsHeaderBytes + header.ready), 0, rail);
@@ -154,6 +162,11 @@ void PlayMessages(Bytes bytes) {
         if (in_cell) bytes.Fill(loose.cell(index, rail), kVerbsHeaderBytes);
         loose.Complete(VerbsKind::kUpdate, 0, kVerbsHeaderBytes, index, rail);
         break;
+    }
+    loose.receiver().Read();
+    for (uint32_t slot = 0; slot < LooseReceiver::kSlots; ++slot) {
+      if (!loose.reads().is_under_way(slot) || (what >> slot) % 2 == 0) continue;
+      loose.reads().TakeCompletion(slot);
     }
     loose.receiver().Advance();
     for (const Recv& each : recvs) {

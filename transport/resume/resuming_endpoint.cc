@@ -72,6 +72,10 @@ bool ResumingEndpoint::SendsFrom(const std::byte* data, size_t bytes) {
   return second_ == nullptr && first_->shortcuts().in_place->SendsFrom(data, bytes);
 }
 
+bool ResumingEndpoint::MayLand(const std::byte* data, size_t bytes) {
+  return second_ == nullptr && first_->shortcuts().in_place->MayLand(data, bytes);
+}
+
 Status ResumingEndpoint::Progress(bool* moved) {
   if (!status_.ok()) return status_;
   Status status = first_->Progress(moved);

@@ -61,6 +61,7 @@ class ResumingEndpoint final : public Endpoint, private InPlace {
   };
 
   bool SendsFrom(const std::byte* data, size_t bytes) override;
+  bool MayLand(const std::byte* data, size_t bytes) override;
   bool StreamsSlots() const override { return first_->shortcuts().in_place->StreamsSlots(); }
 
   Status BeginSecond();

@@ -58,6 +58,7 @@ class ShmEndpoint final : public Endpoint, public ShortPath, public InPlace {
   bool SendsFrom(const std::byte* data, size_t bytes) override {
     return status_.ok() && sender_.TakesInPlace(data, bytes);
   }
+  bool MayLand(const std::byte*, size_t) override { return false; }
   bool StreamsSlots() const override { return lender_.streams(); }
 
  private:

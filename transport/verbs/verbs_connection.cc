@@ -31,14 +31,15 @@ VerbsConnection::VerbsConnection(const std::vector<VerbsPort>& ports, const Verb
       local_(config.slot_memory, LocalBytes(config.slots, config.slot_bytes, ports.size())),
       target_(config.slots, config.slot_bytes, &fault_),
       recv_slots_(config.slots, config.slot_bytes, written_.data()),
+      reads_(ports.size(), &recv_slots_, &fault_),
       rails_(MakeRails(ports)),
       sender_(config.slots, config.slot_bytes, config.least_part, local_.data(), Outboxes(), &target_, &returns_,
               &fault_),
-      receiver_(Inboxes(), &recv_slots_, &returns_, &fault_),
+      receiver_(Inboxes(), &recv_slots_, &reads_, &returns_, &fault_),
       alarm_(executor()) {}
 
 std::vector<std::unique_ptr<VerbsRail>> VerbsConnection::MakeRails(const std::vector<VerbsPort>& ports) {
-  const VerbsInbox::Link link{config_.slots, static_cast<int>(ports.size()), &recv_slots_, &target_, &returns_,
+  const VerbsInbox::Link link{config_.slots, static_cast<int>(ports.size()), &recv_slots_, &reads_, &target_, &returns_,
                               &fault_};
   std::vector<std::unique_ptr<VerbsRail>> rails;
   std::byte* local = local_.data() + SlotsBytes(config_.slots, config_.slot_bytes);
@@ -62,8 +63,11 @@ std::vector<VerbsInbox*> VerbsConnection::Inboxes() const {
   return all;
 }
 
+// One that refuses to end is left in its error state, in which it touches no memory either once it has drained.
 void VerbsConnection::Stop() {
-  for (const auto& rail : rails_) (void)rail->pair().Destroy();
+  for (const auto& rail : rails_) {
+    if (rail->pair().Destroy() != 0) (void)rail->pair().Fail();
+  }
 }
 
 bool VerbsConnection::stopped() const {
@@ -94,16 +98,31 @@ Status VerbsConnection::Open(VerbsGreeting* greeting) {
 Status VerbsConnection::Connect(const VerbsGreeting& peer) {
   target_.Reach(peer.address);
   for (size_t i = 0; i < rails_.size(); ++i) ANNULUS_RETURN_IF_ERROR(rails_[i]->Connect(peer.rails[i]));
+  if (AllAnswer()) sender_.LetPeerRead(config_.least_read);
   return Status();
 }
 
+bool VerbsConnection::AllRead() const {
+  return std::ranges::all_of(rails_, [](const auto& rail) { return rail->pair().reads() > 0; });
+}
+
+bool VerbsConnection::AllAnswer() const {
+  return std::ranges::all_of(rails_, [](const auto& rail) { return rail->pair().answers() > 0; });
+}
+
+bool VerbsConnection::MayLand(const std::byte* data, size_t bytes) {
+  return config_.least_read > 0 && bytes >= config_.least_read && AllRead() && rails_[0]->MayFind(data, bytes);
+}
+
 void VerbsConnection::FillFarewell(VerbsFarewell* farewell) const {
+  farewell->taken_slices = returns_.taken_slices;
   for (size_t i = 0; i < rails_.size(); ++i) {
     farewell->rails[i] = {rails_[i]->outbox().acknowledged(), rails_[i]->inbox().received()};
   }
 }
 
 void VerbsConnection::TakeFarewell(const VerbsFarewell& farewell) {
+  target_.TakeTaken(farewell.taken_slices);
   for (size_t i = 0; i < rails_.size(); ++i) {
     rails_[i]->outbox().TakeFarewell(farewell.rails[i].received);
     rails_[i]->inbox().TakeFarewell(farewell.rails[i].sent);
@@ -124,7 +143,7 @@ void VerbsConnection::Drain() {
 }
 
 void VerbsConnection::DrainOthers() {
-  if (std::exchange(others_drain_, true)) return;
+  if (std::exchange(failure_.others_drain, true)) return;
   for (const auto& rail : rails_) {
     if (rail.get() != failure_.rail) (void)rail->pair().Fail();
   }
@@ -153,6 +172,7 @@ bool VerbsConnection::Move(bool sends) {
   for (const auto& rail : rails_) rail->hub().Poll();
   bool changed = receiver_.Advance();
   const bool usable = sends && !Broken();
+  if (usable) receiver_.Read();
   changed |= sender_.Advance(usable);
   if (usable) ReturnCredits(!changed);
   return changed || CopyLent();
@@ -200,11 +220,11 @@ void VerbsConnection::ReturnCredits(bool idle) {
 bool VerbsConnection::Arm(bool sends) {
   idle_rounds_ = kIdleRoundsToReturn;
   if (sends && !Broken()) ReturnCredits(true);
-  if (HasWork()) return false;
+  if (HasWork(sends)) return false;
   for (const auto& rail : rails_) {
     if (!rail->hub().Arm()) return false;
   }
-  if (HasWork()) return false;
+  if (HasWork(sends)) return false;
   if (sender_.CanCopyLent()) alarm_.Set(kLentWait);
   return true;
 }

@@ -19,6 +19,8 @@
 #include "transport/verbs/rail/verbs_inbox.h"
 #include "transport/verbs/rail/verbs_queue_pair.h"
 #include "transport/verbs/rail/verbs_rail.h"
+#include "transport/verbs/rail/verbs_reads.h"
+#include "transport/verbs/rail/verbs_recv_slots.h"
 #include "transport/verbs/rail/verbs_returns.h"
 #include "transport/verbs/rail/verbs_target.h"
 #include "transport/verbs/verbs_receiver.h"
@@ -30,7 +32,9 @@ struct VerbsConnectionConfig {
   int slots = 0;
   size_t slot_bytes = 0;
   uint32_t least_part = 0;  // As VerbsSender's.
+  uint32_t least_read = 0;  // Smallest slice of registered memory that the peer reads, in bytes; 0: none is read.
   VerbsPath path;
+  int rank = 0;  // For the log.
   SlotMemory* slot_memory = nullptr;
   // How long the stream may take to be of use when the link is to go on over it; 0: it never is.
   Nanoseconds continue_limit = 0;
@@ -59,6 +63,9 @@ class VerbsConnection {
   const VerbsSender& sender() const { return sender_; }
   VerbsReceiver& receiver() { return receiver_; }
   const VerbsReceiver& receiver() const { return receiver_; }
+  const VerbsReads& reads() const { return reads_; }
+  // Whether slices may land in [data, data + bytes), by READs.
+  bool MayLand(const std::byte* data, size_t bytes);
   // What the farewell says of each rail, and what the peer's said.
   void FillFarewell(VerbsFarewell* farewell) const;
   void TakeFarewell(const VerbsFarewell& farewell);
@@ -74,7 +81,9 @@ class VerbsConnection {
   // Prepares for sleep: returns all credits, and makes the reactor return once something completes. Returns false when
   // there is something to do.
   bool Arm(bool sends);
-  bool HasWork() const { return HasFault() || receiver_.HasWork() || sender_.HasWork(); }
+  bool HasWork(bool sends) const {
+    return HasFault() || receiver_.HasWork() || sender_.HasWork() || (sends && !Broken() && receiver_.CanRead());
+  }
 
   bool HasFault() const { return fault_.any() || FailedRail() != nullptr; }
   // Whether that is the peer's.
@@ -99,6 +108,8 @@ class VerbsConnection {
   void DrainOthers();
   // Whether they have, or never will.
   bool Drained() const;
+  // Whether the device may be writing to memory of others, so that it has to stop before that is given back.
+  bool WritesOwnersMemory() const { return reads_.writes_landings() && !stopped(); }
   // Stops the devices, unless one refuses: they touch no memory of others any more, and complete nothing more. What
   // came stays.
   void Stop();
@@ -124,6 +135,9 @@ class VerbsConnection {
   // "mlx5_0, port 1, ... and mlx5_1, ...": those that may have failed.
   std::string DevicesText() const;
   std::string TroubleText() const;
+  // Whether both ends read slices on all rails, in one direction: from the peer, or the peer from here.
+  bool AllRead() const;
+  bool AllAnswer() const;
   // Copies what a sender has lent, if it has waited long enough. Returns whether it did.
   bool CopyLent();
 
@@ -135,11 +149,11 @@ class VerbsConnection {
   VerbsReturns returns_;
   VerbsTarget target_;
   VerbsRecvSlots recv_slots_;
+  VerbsReads reads_;
   std::vector<std::unique_ptr<VerbsRail>> rails_;
   VerbsSender sender_;
   VerbsReceiver receiver_;
   int idle_rounds_ = 0;
-  bool others_drain_ = false;
   Nanoseconds lent_since_ = 0;  // When the first send that could be copied was first seen to wait; 0: there is none.
   Alarm alarm_;
 };

@@ -4,6 +4,8 @@
 #include <span>
 #include <utility>
 
+#include "base/log.h"
+
 namespace annulus {
 namespace {
 
@@ -22,6 +24,7 @@ constexpr size_t kBookkeepingBytes = 32 * 1024;
 
 VerbsEndpoint::VerbsEndpoint(const std::vector<VerbsPort>& ports, int peer, const VerbsConnectionConfig& config)
     : peer_(peer),
+      rank_(config.rank),
       // A device may take longer than its settings say.
       linger_(std::max(kLinger, 2 * config.path.Patience())),
       connection_(ports, config),
@@ -30,6 +33,7 @@ VerbsEndpoint::VerbsEndpoint(const std::vector<VerbsPort>& ports, int peer, cons
   limits_.slot_bytes = config.slot_bytes;
   limits_.send_slots = limits_.recv_slots = config.slots;
   limits_.in_place = {MemoryKind::kHost};
+  if (config.least_read > 0) limits_.may_land_in = {MemoryKind::kHost};
 }
 
 size_t VerbsEndpoint::MemoryBytes(int slots, size_t slot_bytes, size_t rails, bool continues) {
@@ -181,6 +185,7 @@ Status VerbsEndpoint::ProgressStopping(bool* moved) {
 }
 
 void VerbsEndpoint::FailPending(Code code) {
+  if (connection_.WritesOwnersMemory()) connection_.Stop();
   FailSends(code);
   FailReceives(code);
 }
@@ -233,7 +238,7 @@ bool VerbsEndpoint::Close() {
   if (linger_end_ == 0) {
     status_ = {Code::kAborted, "the verbs link with " + PeerName() + " was closed", peer_, 0};
     connection_.PollAll();
-    if (connection_.sender().reads_owners_memory() && !connection_.sender().all_acknowledged()) connection_.Stop();
+    if (connection_.sender().must_stop()) connection_.Stop();
     FailPending(status_.code());
     const bool flushes = !connection_.Broken() && !connection_.stopped() && !PeerLeft();
     if (flushes && !stopping_.begun()) connection_.sender().Flush();
@@ -275,6 +280,17 @@ void VerbsEndpoint::Leave(Code code) {
   connection_.FillFarewell(&farewell);
   stream_->Leave(farewell);
   connection_.Destroy();
+  LogReads();
+}
+
+void VerbsEndpoint::LogReads() const {
+  const VerbsReads::Counts& counts = connection_.reads().counts();
+  if (counts.slices == 0) return;
+  Log(LogLevel::kInfo, rank_,
+      "link with rank %d: %llu slices of %llu bytes were read from its memory, %llu bytes of them straight into this "
+      "rank's",
+      peer_, static_cast<unsigned long long>(counts.slices), static_cast<unsigned long long>(counts.bytes),
+      static_cast<unsigned long long>(counts.landed_bytes));
 }
 
 // A failure of the device here does not end a link that may go on over the stream. What ends it is the peer, then.

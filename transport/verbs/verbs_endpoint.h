@@ -5,9 +5,9 @@
 // first. It also says how many messages it has received, so that a send whose acknowledgement was lost with the peer is
 // no failure. A request that fails breaks the connection; what had arrived before is delivered too.
 //
-// A send from registered memory is given back only when the device cannot read it any more: otherwise its owner's next
-// content could still reach a peer that takes it for this slice. So an end that gives up with such sends stops the
-// device first.
+// A send from registered memory is given back only when no device can read it any more: otherwise its owner's next
+// content could still reach a peer that takes it for this slice. So an end that gives up with such sends stops its
+// device first, and the same with receives into whose landings its device writes.
 //
 // A link whose ends both want it does not end when its device fails, or its peer's. It stops (VerbsStopping), and its
 // owner goes on over the stream (transport/continuable.h). A peer that has left or died, or breaks the rules, ends it
@@ -63,6 +63,7 @@ class VerbsEndpoint final : public Endpoint, private InPlace, private Continuabl
 
  private:
   bool SendsFrom(const std::byte* data, size_t bytes) override { return connection_.sender().SendsFrom(data, bytes); }
+  bool MayLand(const std::byte* data, size_t bytes) override { return connection_.MayLand(data, bytes); }
   bool StreamsSlots() const override { return false; }
 
   bool has_stopped() const override { return stopping_.stopped(); }
@@ -102,8 +103,10 @@ class VerbsEndpoint final : public Endpoint, private InPlace, private Continuabl
   bool LingersOn();
   void End(Status status);
   void Leave(Code code);
+  void LogReads() const;
 
   const int peer_;
+  const int rank_;
   const Nanoseconds linger_;  // Time that completed sends have after Close().
   Limits limits_;
   VerbsConnection connection_;

@@ -31,6 +31,7 @@ bool VerbsReceiver::Advance() {
       break;
     }
     const VerbsMessage& message = inboxes_[rail]->first();
+    if (!IsTakeable(message)) break;
     any = true;
     if (message.kind == VerbsKind::kPart) {
       first_->arrived = message.value;
@@ -43,6 +44,33 @@ bool VerbsReceiver::Advance() {
     Pop(Code::kOk);
   }
   return any;
+}
+
+Recv* VerbsReceiver::ReceiveOf(uint32_t number) const {
+  Recv* recv = first_;
+  for (uint32_t before = number - returns_->taken_slices; before > 0 && recv != nullptr; --before) recv = recv->next;
+  return recv;
+}
+
+// A slice that is too large for its receive breaks the link when it is next, and touches nothing before.
+VerbsReceiver::NextRead VerbsReceiver::FindRead() const {
+  for (size_t rail = 0; rail < inboxes_.size(); ++rail) {
+    VerbsReads::Waiting next;
+    if (!reads_->Next(rail, &next)) continue;
+    Recv* const recv = ReceiveOf(next.number);
+    if (recv != nullptr && next.bytes <= recv->capacity) return {rail, recv};
+  }
+  return {};
+}
+
+bool VerbsReceiver::CanRead() const { return reads_->any_waiting() && FindRead().recv != nullptr; }
+
+void VerbsReceiver::Read() {
+  while (reads_->any_waiting() && !fault_->any()) {
+    const NextRead next = FindRead();
+    if (next.recv == nullptr) return;
+    reads_->Begin(next.rail, next.recv->landing);
+  }
 }
 
 // The next slice has not arrived. Each rail brings its slices in order, so one that all rails have passed never comes,
@@ -66,6 +94,8 @@ void VerbsReceiver::EndArrivals() {
       const VerbsInbox& inbox = *inboxes_[rail];
       const bool is_partial = inbox.has_partial() && inbox.last() == slices_;
       const uint32_t begin = ends[rail];
+      // The first that has not been read ends it: those behind come again.
+      if (begin < inbox.size() && inbox.at(begin).number() == slices_ && !HasCome(inbox.at(begin))) break;
       while (ends[rail] < inbox.size() && inbox.at(ends[rail]).number() == slices_) ++ends[rail];
       if (ends[rail] == begin && !is_partial) continue;
       found = true;
@@ -110,10 +140,22 @@ bool VerbsReceiver::Start(const VerbsMessage& message, size_t rail) {
     return false;
   }
   const bool is_short = message.kind == VerbsKind::kShort;
+  const bool is_read = message.header.placed;
   recv->cookie = message.value | (is_short ? kCell : 0) | (message.header.lent ? kLent : 0) | rail << kRailShift;
   recv->data = (is_short ? inboxes_[rail]->Cell(message.value) : recv_slots_->At(message.value)) + kVerbsHeaderBytes;
-  recv->arrived = message.header.ready;
+  recv->arrived = is_read ? recv->bytes : message.header.ready;
+  std::byte* const landing = is_read ? reads_->Take(message.value) : nullptr;
+  if (landing == nullptr) return true;
+  // Its slot has been of no use.
+  recv->data = landing;
+  --in_use_;
+  FreeSlot(message.value);
   return true;
+}
+
+void VerbsReceiver::FreeSlot(uint32_t slot) {
+  ANNULUS_CHECK(recv_slots_->Free(slot));
+  returns_->Release(slot);
 }
 
 void VerbsReceiver::Release(Recv* recv) {
@@ -124,8 +166,7 @@ void VerbsReceiver::Release(Recv* recv) {
     inboxes_[(recv->cookie >> kRailShift) & 0xff]->FreeCell(index);
     return;
   }
-  ANNULUS_CHECK(recv_slots_->Free(index));
-  returns_->Release(index);
+  FreeSlot(index);
 }
 
 void VerbsReceiver::FailAll(Code code) {

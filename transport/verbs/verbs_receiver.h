@@ -1,6 +1,7 @@
 // VerbsReceiver: the receiving half of an end: fills the receives of its owner, in their order, with the messages of
 // its inboxes, one for each rail. Slices are numbered: what a rail brings early waits in its slot, or cell, for those
-// before it.
+// before it. A slice that is to be read from the peer's memory (VerbsReads) has come once it has been read; its receive
+// starts then, so one whose slice never comes is as it was posted.
 //
 // Threads: as the endpoint. Nothing allocates after construction.
 #pragma once
@@ -13,6 +14,8 @@
 #include "transport/transport.h"
 #include "transport/verbs/rail/verbs_format.h"
 #include "transport/verbs/rail/verbs_inbox.h"
+#include "transport/verbs/rail/verbs_reads.h"
+#include "transport/verbs/rail/verbs_recv_slots.h"
 #include "transport/verbs/rail/verbs_returns.h"
 
 namespace annulus {
@@ -20,13 +23,18 @@ namespace annulus {
 class VerbsReceiver {
  public:
   // The pointers outlive it.
-  VerbsReceiver(std::vector<VerbsInbox*> inboxes, VerbsRecvSlots* recv_slots, VerbsReturns* returns, VerbsFault* fault)
-      : inboxes_(std::move(inboxes)), recv_slots_(recv_slots), returns_(returns), fault_(fault) {}
+  VerbsReceiver(std::vector<VerbsInbox*> inboxes, VerbsRecvSlots* recv_slots, VerbsReads* reads, VerbsReturns* returns,
+                VerbsFault* fault)
+      : inboxes_(std::move(inboxes)), recv_slots_(recv_slots), reads_(reads), returns_(returns), fault_(fault) {}
 
   // Queues `recv`. Returns false when as many receives as there are slots are posted or held.
   bool Post(Recv* recv);
   // Fills receives. Returns whether anything changed.
   bool Advance();
+  // Begins READs for receives that are posted.
+  void Read();
+  // Whether it would begin any.
+  bool CanRead() const;
   void Release(Recv* recv);
   void FailAll(Code code);
 
@@ -56,6 +64,21 @@ class VerbsReceiver {
   static constexpr uint64_t kLent = uint64_t{1} << 33;
   static constexpr int kRailShift = 40;
 
+  // A READ that can begin, and its receive.
+  struct NextRead {
+    size_t rail = 0;
+    Recv* recv = nullptr;  // Null: there is none.
+  };
+
+  NextRead FindRead() const;
+  // The posted receive of the slice with that number; null: it is not posted.
+  Recv* ReceiveOf(uint32_t number) const;
+  // Whether the data of a message are here.
+  bool HasCome(const VerbsMessage& message) const { return !message.header.placed || reads_->IsDone(message.value); }
+  // Whether that message, of the next slice, can be taken: it has come, or is too large for its receive.
+  bool IsTakeable(const VerbsMessage& message) const {
+    return HasCome(message) || (first_ != nullptr && message.header.bytes > first_->capacity);
+  }
   // The place of the inbox whose first message is next; inboxes_.size() when it has not arrived.
   size_t NextRail() const {
     size_t rail = 0;
@@ -67,14 +90,16 @@ class VerbsReceiver {
   }
   const VerbsInbox* Next() const {
     const size_t rail = NextRail();
-    return rail < inboxes_.size() ? inboxes_[rail] : nullptr;
+    return rail < inboxes_.size() && IsTakeable(inboxes_[rail]->first()) ? inboxes_[rail] : nullptr;
   }
   bool Start(const VerbsMessage& message, size_t rail);
+  void FreeSlot(uint32_t slot);
   void CheckOrder();
   void Pop(Code code);
 
   const std::vector<VerbsInbox*> inboxes_;
   VerbsRecvSlots* const recv_slots_;
+  VerbsReads* const reads_;
   VerbsReturns* const returns_;
   VerbsFault* const fault_;
   uint32_t in_use_ = 0;       // Number of receives posted or held.

@@ -33,11 +33,9 @@ VerbsSender::VerbsSender(int slots, size_t slot_bytes, uint32_t least_part, std:
       slots_(slots, slot_bytes, memory),
       kept_(slots, rails_.size(), false) {}
 
-bool VerbsSender::AllFind(const std::byte* data, size_t bytes, uint32_t* first_key) {
-  uint32_t others = 0;
-  const auto finds = [&](VerbsOutbox* rail) {
-    return rail->Finds(data, bytes, rail == rails_[0] ? first_key : &others);
-  };
+bool VerbsSender::AllFind(const std::byte* data, size_t bytes, VerbsKeys* first) {
+  VerbsKeys others;
+  const auto finds = [&](VerbsOutbox* rail) { return rail->Finds(data, bytes, rail == rails_[0] ? first : &others); };
   return std::ranges::all_of(rails_, finds);
 }
 
@@ -46,15 +44,15 @@ Status VerbsSender::Post(Send* send) {
     return Status::Invalid("a slice of " + std::to_string(send->bytes) + " bytes, " + std::to_string(send->ready) +
                            " of them ready, for a slot of " + std::to_string(slots_.bytes()) + " bytes");
   }
-  uint32_t key = 0;
+  VerbsKeys keys;
   if (!slots_.TakeBack(send->data)) {
     const bool is_large = send->bytes > kVerbsShortBytes;
-    if (slots_.Has(send->data) || !is_large || !AllFind(send->data, send->bytes, &key)) {
+    if (slots_.Has(send->data) || !is_large || !AllFind(send->data, send->bytes, &keys)) {
       return Status::Invalid("verbs links send slots that AcquireSlot lent, and large slices in registered memory");
     }
     ++queue_.in_place;
   }
-  send->cookie = key;
+  send->cookie = keys.local;
   send->code = Code::kInProgress;
   send->next = nullptr;
   (queue_.first == nullptr ? queue_.first : queue_.last->next) = send;
@@ -82,7 +80,8 @@ VerbsOutbox* VerbsSender::NextRail() const {
     const bool ready = whole || send.ready - part_.bytes >= least_part_;
     return ready && part_.rail->CanTake() ? part_.rail : nullptr;
   }
-  const bool ready = IsShort(send) ? whole : (whole || send.ready >= least_part_) && target_->HasSlot();
+  const bool begins = whole || (send.ready >= least_part_ && !IsForPeer(send));
+  const bool ready = begins && (IsShort(send) ? whole : target_->HasSlot());
   return ready && !(kept_.keeps() && kept_.full()) ? FreeRail(send.bytes) : nullptr;
 }
 
@@ -104,7 +103,7 @@ void VerbsSender::Transmit() {
       AddPart(send);
     } else if (IsShort(*send)) {
       AddShort(send, rail);
-    } else {
+    } else if (!IsForPeer(*send) || !AddPlace(send, rail)) {
       AddFirst(send, rail);
     }
     if (rail->chain().is_full()) rail->chain().Post();
@@ -112,7 +111,7 @@ void VerbsSender::Transmit() {
   for (VerbsOutbox* const rail : rails_) rail->chain().Post();
 }
 
-VerbsHeader VerbsSender::HeaderOf(const Send* send, VerbsOutbox* rail) {
+VerbsHeader VerbsSender::HeaderOf(const Send* send, VerbsOutbox* rail, bool is_placed) {
   VerbsHeader header;
   header.released = returns_->released;
   header.releases = returns_->releases;
@@ -123,7 +122,8 @@ VerbsHeader VerbsSender::HeaderOf(const Send* send, VerbsOutbox* rail) {
   header.tag = send->tag;
   header.bytes = send->bytes;
   header.sequence = sequence_++;
-  header.lent = kept_.keeps() && !slots_.Has(send->data);
+  header.lent = is_placed || (kept_.keeps() && !slots_.Has(send->data));
+  header.placed = is_placed;
   return header;
 }
 
@@ -132,9 +132,11 @@ VerbsPiece VerbsSender::PieceOf(const Send& send, size_t begin, size_t bytes, Ve
   if (slots_.Has(send.data)) return piece;
   if (rail == rails_[0]) {
     piece.key = static_cast<uint32_t>(send.cookie);
-  } else if (!rail->Finds(send.data, send.bytes, &piece.key)) {
-    piece.key = 0;  // The device refuses that, as it would the key of memory that is no longer registered.
+    return piece;
   }
+  VerbsKeys keys;
+  // The device refuses 0, as it would the key of memory that is no longer registered.
+  piece.key = rail->Finds(send.data, send.bytes, &keys) ? keys.local : 0;
   return piece;
 }
 
@@ -146,7 +148,23 @@ void VerbsSender::AddShort(Send* send, VerbsOutbox* rail) {
   // What a request carries itself is copied when it is posted.
   const bool copied = (request->send_flags & IBV_SEND_INLINE) != 0;
   if (!copied) rail->chain().AskForCompletion();
-  FinishPosting(send, *rail, copied);
+  FinishPosting(send, *rail, copied ? kCopied : 0);
+}
+
+bool VerbsSender::AddPlace(Send* send, VerbsOutbox* rail) {
+  VerbsKeys keys;
+  if (!rail->Finds(send->data, send->bytes, &keys)) return false;
+  std::byte* const header = rail->NextHeader();
+  WriteVerbsHeader(HeaderOf(send, rail, true), header);
+  WriteVerbsPlace({reinterpret_cast<uint64_t>(send->data), keys.remote}, header + kVerbsHeaderBytes);
+  const uint32_t slot = target_->TakeSlot();
+  ibv_send_wr* const request = rail->AddMessage(IBV_WR_RDMA_WRITE_WITH_IMM, {VerbsKind::kSlice, slot},
+                                                rail->Own(header, kVerbsHeaderBytes + kVerbsPlaceBytes));
+  Aim(request, {.rail = rail, .slot = slot}, 0);
+  rail->AddPlaced(send->bytes);
+  ++queue_.placed;
+  FinishPosting(send, *rail, kPlaced);
+  return true;
 }
 
 void VerbsSender::AddFirst(Send* send, VerbsOutbox* rail) {
@@ -160,7 +178,7 @@ void VerbsSender::AddFirst(Send* send, VerbsOutbox* rail) {
                                                 rail->Own(header, header_bytes), data);
   Aim(request, part_, 0);
   part_.begun = part_.bytes < send->bytes;
-  if (!part_.begun) FinishPosting(send, *rail, false);
+  if (!part_.begun) FinishPosting(send, *rail, 0);
 }
 
 void VerbsSender::AddPart(Send* send) {
@@ -170,7 +188,7 @@ void VerbsSender::AddPart(Send* send) {
                                                       PieceOf(*send, begin, part_.bytes - begin, part_.rail));
   Aim(request, part_, kVerbsHeaderBytes + begin);
   part_.begun = part_.bytes < send->bytes;
-  if (!part_.begun) FinishPosting(send, *part_.rail, false);
+  if (!part_.begun) FinishPosting(send, *part_.rail, 0);
 }
 
 void VerbsSender::Aim(ibv_send_wr* request, const Part& part, size_t offset) const {
@@ -179,8 +197,8 @@ void VerbsSender::Aim(ibv_send_wr* request, const Part& part, size_t offset) con
   part.rail->chain().AskForCompletion();
 }
 
-void VerbsSender::FinishPosting(Send* send, const VerbsOutbox& rail, bool copied) {
-  send->cookie = uint64_t{rail.index()} << kRailShift | (copied ? kCopied : 0) | rail.messages();
+void VerbsSender::FinishPosting(Send* send, const VerbsOutbox& rail, uint64_t how) {
+  send->cookie = uint64_t{rail.index()} << kRailShift | how | rail.messages();
   queue_.unposted = send->next;
   target_->CountSlice();
   if (kept_.keeps()) kept_.Add({send->tag, send->data, send->bytes, rail.index(), rail.messages()});
@@ -209,6 +227,7 @@ bool VerbsSender::all_acknowledged() const {
 }
 
 bool VerbsSender::IsRead(const Send& send) const {
+  if ((send.cookie & kPlaced) != 0) return false;
   return (send.cookie & kCopied) != 0 ||
          VerbsReached(RailOf(send).chain().completed(), static_cast<uint32_t>(send.cookie));
 }
@@ -216,6 +235,7 @@ bool VerbsSender::IsRead(const Send& send) const {
 // A peer that has left may have received what its device did not acknowledge. Until the device here is stopped it may
 // send that again, from the owner's memory. Where slices are kept, an owner's memory is, too.
 bool VerbsSender::IsDone(const Send& send, bool is_stopped) const {
+  if ((send.cookie & kPlaced) != 0) return VerbsReached(target_->taken_slices(), queue_.completed + 1);
   const bool in_slot = slots_.Has(send.data);
   if ((is_stopped || in_slot) && RailOf(send).HasReceived(static_cast<uint32_t>(send.cookie))) return true;
   return IsRead(send) && (in_slot || !kept_.keeps() || IsTaken(kept_.completed()));
@@ -307,6 +327,11 @@ void VerbsSender::FailAll(Code code) {
 // What is kept is in its slot until it is dropped, unless it was copied.
 void VerbsSender::Pop(Code code) {
   Send* const send = queue_.first;
+  ++queue_.completed;
+  if (send != queue_.unposted && (send->cookie & kPlaced) != 0) {
+    RailOf(*send).TakePlaced(send->bytes);
+    --queue_.placed;
+  }
   const bool is_kept = kept_.keeps() && send != queue_.unposted && code == Code::kOk;
   queue_.first = send->next;
   if (queue_.unposted == send) queue_.unposted = send->next;

@@ -8,6 +8,10 @@
 // has the fewest bytes under way, so a slow rail gets less; all parts of a slice take that rail. The first rail is
 // taken where it makes no difference.
 //
+// Large slices in registered memory stay there, where the peer takes them so: only a header goes, with the place, and
+// the peer's device reads the data (VerbsReads). Such a slice waits until all of it is ready. Its send completes when
+// the peer says that it has taken it, because until then the peer may read.
+//
 // A sender that keeps (VerbsKept) has what the peer's process may lack, in case that the link goes on elsewhere. Slots
 // are then in use until the peer has told that it took what they held, and sends from registered memory complete only
 // then, or once they are copied into a free slot. Other sends complete as usual.
@@ -43,11 +47,14 @@ class VerbsSender {
 
   bool keeps() const { return kept_.keeps(); }
 
+  // From now on the peer reads slices of registered memory that have so many bytes or more; before the first send.
+  void LetPeerRead(uint32_t least_bytes) { least_placed_ = least_bytes; }
+
   std::byte* TakeSlot() { return slots_.Lend(); }  // Null when all are lent or posted.
   // Whether Post accepts [data, data + bytes), which is no slot. Small slices are better copied.
   bool SendsFrom(const std::byte* data, size_t bytes) {
-    uint32_t key = 0;
-    return bytes > kVerbsShortBytes && bytes <= slots_.bytes() && AllFind(data, bytes, &key);
+    VerbsKeys keys;
+    return bytes > kVerbsShortBytes && bytes <= slots_.bytes() && AllFind(data, bytes, &keys);
   }
   // Errors: kInvalidArgument.
   Status Post(Send* send);
@@ -81,8 +88,10 @@ class VerbsSender {
 
   // Whether sends were posted that are not completed.
   bool has_sends() const { return queue_.first != nullptr; }
-  // Whether some of them leave from their owner's memory, which the device may be reading.
+  // Whether some of them leave from their owner's memory, which the device may be reading, or the peer's.
   bool reads_owners_memory() const { return queue_.in_place > 0; }
+  // Whether one of these devices reads there unless this end's stops.
+  bool must_stop() const { return queue_.placed > 0 || (queue_.in_place > 0 && !all_acknowledged()); }
   // Whether Advance would do something.
   bool HasWork() const { return NextRail() != nullptr || CanComplete() || CanDrop(); }
   bool all_acknowledged() const;
@@ -96,23 +105,30 @@ class VerbsSender {
     uint32_t bytes = 0;  // What is handed over.
   };
   // In Send::cookie, until it is handed over: the first rail's key of its data, when they are in no slot. Afterwards:
-  // below, the messages of its rail up to it, which are as many requests; that the device reads its data no more; the
-  // rail.
+  // below, the messages of its rail up to it, which are as many requests; that the device reads its data no more; that
+  // the peer reads them; the rail.
   static constexpr uint64_t kCopied = uint64_t{1} << 32;
+  static constexpr uint64_t kPlaced = uint64_t{1} << 33;
   static constexpr int kRailShift = 40;
 
   struct Queue {
     Send* first = nullptr;
     Send* last = nullptr;
     int in_place = 0;          // Number of sends that are in no slot.
+    int placed = 0;            // Of these, those whose place the peer has.
+    uint32_t completed = 0;    // Number of sends that left it, modulo 2^32.
     Send* unposted = nullptr;  // The first send that is not handed over whole.
   };
 
-  const VerbsOutbox& RailOf(const Send& send) const { return *rails_[(send.cookie >> kRailShift) & 0xff]; }
+  VerbsOutbox& RailOf(const Send& send) const { return *rails_[(send.cookie >> kRailShift) & 0xff]; }
+  // Whether the peer is to read it.
+  bool IsForPeer(const Send& send) const {
+    return least_placed_ > 0 && send.bytes >= least_placed_ && !slots_.Has(send.data);
+  }
   // Whether the device has said that it reads the send's data no more.
   bool IsRead(const Send& send) const;
-  // Whether all devices can read this registered memory; *first_key is the local key for it on the first rail.
-  bool AllFind(const std::byte* data, size_t bytes, uint32_t* first_key);
+  // Whether all devices can read this registered memory; *first are the keys for it on the first rail.
+  bool AllFind(const std::byte* data, size_t bytes, VerbsKeys* first);
   // The rail for a new slice of so many bytes; null when none can take one.
   VerbsOutbox* FreeRail(uint32_t bytes) const;
   // The rail over which the first send that is not handed over whole goes on now; null when it cannot.
@@ -130,9 +146,11 @@ class VerbsSender {
   void AddShort(Send* send, VerbsOutbox* rail);
   void AddFirst(Send* send, VerbsOutbox* rail);
   void AddPart(Send* send);
-  // The slice is handed over whole, all of it to that rail. `copied`: the device reads its data no more.
-  void FinishPosting(Send* send, const VerbsOutbox& rail, bool copied);
-  VerbsHeader HeaderOf(const Send* send, VerbsOutbox* rail);
+  // Tells the peer where the slice is. Returns false, having done nothing, when the rail's device does not know.
+  bool AddPlace(Send* send, VerbsOutbox* rail);
+  // The slice is handed over whole, all of it to that rail. `how`: kCopied, kPlaced or 0.
+  void FinishPosting(Send* send, const VerbsOutbox& rail, uint64_t how);
+  VerbsHeader HeaderOf(const Send* send, VerbsOutbox* rail, bool is_placed = false);
   // Where `bytes` of a send's data are, as the rail's device knows it.
   VerbsPiece PieceOf(const Send& send, size_t begin, size_t bytes, VerbsOutbox* rail);
   // Lets a request of the part's rail write at `offset` of its slot, and asks for a completion.
@@ -140,6 +158,7 @@ class VerbsSender {
   void Pop(Code code);
 
   const uint32_t least_part_;
+  uint32_t least_placed_ = 0;  // Smallest slice that the peer reads, in bytes; 0: none.
   const std::vector<VerbsOutbox*> rails_;
   VerbsTarget* const target_;
   VerbsReturns* const returns_;

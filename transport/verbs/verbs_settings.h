@@ -18,4 +18,8 @@ inline constexpr int64_t kLongestVerbsDevices = 255;  // Eight names of some 30 
 inline constexpr int64_t kVerbsTimeout = 14;
 inline constexpr int64_t kVerbsRetry = 6;
 
+// Smallest slice that the peer reads from registered memory, in bytes. A READ costs another round trip, some
+// microseconds, which is what copying this much takes; not measured on a card.
+inline constexpr int64_t kVerbsReadBytes = 32 * 1024;
+
 }  // namespace annulus

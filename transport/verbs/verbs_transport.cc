@@ -55,6 +55,10 @@ class VerbsTransport final : public Transport {
 
   bool Dials(const LinkRequest& link) const { return link.peer < config_.rank; }
   int slots() const { return std::min(config_.slots, kMostVerbsSlots); }
+  // Completions of a link on one port at once: each request completes at most once, also when its queue pair fails.
+  uint64_t LinkCompletions() const { return 2 * VerbsQueueDepth(slots()) + (reads() ? kMostVerbsReads : 0); }
+  bool reads() const { return LeastRead() > 0; }
+  uint32_t LeastRead() const { return static_cast<uint32_t>(config_.settings.Number("verbs_read_bytes")); }
   size_t LinkBytes(size_t rails) const { return VerbsEndpoint::MemoryBytes(slots(), config_.slot_bytes, rails, false); }
   Status FindPorts(VerbsPorts* found, std::string* left_out) const;
   Status AddLink(const LinkRequest& link, ConnectPlan* plan) const;
@@ -90,7 +94,7 @@ Status VerbsTransport::Probe() const {
   VerbsMemory memory(config_.slot_memory, LinkBytes(found.size()));
   for (auto& port : found) {
     const auto hub = std::make_shared<VerbsHub>(std::move(port), config_.reactor);
-    Status opened = hub->Open(2 * VerbsQueueDepth(slots()));
+    Status opened = hub->Open(LinkCompletions());
     ibv_mr* region = nullptr;
     if (opened.ok()) opened = memory.Register(hub, true, &region);
     if (!opened.ok()) return {Code::kUnsupported, opened.message()};
@@ -163,9 +167,9 @@ Status VerbsTransport::OpenPorts(size_t links, std::vector<VerbsPort>* ports) {
   // Taken whole, so that none is left half used when one fails.
   for (auto& port : std::exchange(found_, {})) {
     auto hub = std::make_shared<VerbsHub>(std::move(port), config_.reactor);
-    // Each request completes at most once, also when its queue pair fails. A link has one queue pair here at most.
-    ANNULUS_RETURN_IF_ERROR(hub->Open(links * 2 * VerbsQueueDepth(slots())));
-    opened.push_back({hub, std::make_shared<VerbsRegions>(hub, config_.memory, config_.rank)});
+    // A link has one queue pair here at most.
+    ANNULUS_RETURN_IF_ERROR(hub->Open(links * LinkCompletions()));
+    opened.push_back({hub, std::make_shared<VerbsRegions>(hub, config_.memory, config_.rank, reads())});
   }
   *ports = std::move(opened);
   return Status();
@@ -186,6 +190,9 @@ VerbsConnectionConfig VerbsTransport::ConfigOfLinks() const {
   config.slots = slots();
   config.slot_bytes = config_.slot_bytes;
   config.least_part = LeastPart(config_.slot_bytes);
+  config.least_read = LeastRead();
+  config.path.reads = reads();
+  config.rank = config_.rank;
   config.slot_memory = config_.slot_memory;
   const TransportSettings& settings = config_.settings;
   config.path.service_level = static_cast<uint8_t>(settings.Number("verbs_sl"));

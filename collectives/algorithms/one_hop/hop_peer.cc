@@ -98,7 +98,7 @@ Status HopPeer::Receive(bool* moved) {
   if (!recv_posted_) {
     const Work::Place output = recv_step_.store ? work_->OutputAt(recv_step_.output_offset) : Work::Place();
     const bool lands = recv_step_.store && recv_step_.bytes > 0 && output.bytes >= recv_step_.bytes &&
-                       endpoint_->limits().lands_in.Has(output.kind());
+                       MayLand(endpoint_, output.kind(), output.data, recv_step_.bytes);
     incoming_.landing = lands ? const_cast<std::byte*>(output.data) : nullptr;
     incoming_.capacity = static_cast<uint32_t>(recv_step_.bytes);
     Status posted = endpoint_->PostRecv(&incoming_);
@@ -111,7 +111,7 @@ Status HopPeer::Receive(bool* moved) {
                                        recv_step_.recv_from));
     if (incoming_.code != Code::kOk) return Status();
     received_ = *moved = true;
-    stored_.Start(recv_step_.store && incoming_.landing == nullptr ? recv_step_.bytes : 0);
+    stored_.Start(recv_step_.store && !landed() ? recv_step_.bytes : 0);
     work_->monitor->Received(recv_step_.recv_from, recv_step_.bytes);
     if (const Nanoseconds now = work_->TraceClock(); now != 0) {
       work_->TraceSlice(TraceEvent::Kind::kReceived, recv_step_, 0, recv_step_.recv_from, recv_step_.bytes, now);
@@ -128,7 +128,7 @@ Status HopPeer::Receive(bool* moved) {
 }
 
 Status HopPeer::Release() {
-  if (!receives() || incoming_.landing != nullptr) return Status();
+  if (!receives() || landed()) return Status();
   endpoint_->Release(&incoming_);
   return incoming_.code == Code::kOk ? Status() : Work::GaveUpInPlace(incoming_.code, recv_step_.recv_from);
 }

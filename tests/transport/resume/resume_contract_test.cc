@@ -26,6 +26,11 @@ std::unique_ptr<Transport> MakeTwoRails(TransportConfig config) {
   return std::make_unique<ResumingTransport>(OverTwoRails(std::move(config)), kReconnectMs);
 }
 
+std::unique_ptr<Transport> MakeReads(TransportConfig config) {
+  config.settings.Set("verbs_read_bytes", int64_t{1000});
+  return MakeTwoRails(std::move(config));
+}
+
 void AwaitReconnect(Endpoint* endpoint) {
   const Deadline deadline = DeadlineAfter(kContractPatience);
   while (endpoint->stats().reconnects == 0 && Now() < deadline) {
@@ -48,7 +53,8 @@ std::unique_ptr<Transport> MakeGoneOn(TransportConfig config) {
 
 INSTANTIATE_TEST_SUITE_P(Resume, EndpointContract,
                          ::testing::Values(TransportBackend("Sound", MakeSound), TransportBackend("GoneOn", MakeGoneOn),
-                                           TransportBackend("TwoRails", MakeTwoRails)),
+                                           TransportBackend("TwoRails", MakeTwoRails),
+                                           TransportBackend("Reads", MakeReads)),
                          BackendName);
 
 }  // namespace annulus

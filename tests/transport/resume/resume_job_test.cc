@@ -29,6 +29,7 @@ struct Story {
   std::vector<size_t> counts;  // Of the allreduces, in elements.
   bool registered = false;     // The data lies in memory that the device reads.
   std::string ports = "";      // As in ANNULUS_VERBS_DEVICE.
+  int64_t read_bytes = 0;      // As in ANNULUS_VERBS_READ_BYTES.
 };
 
 // What a job did.
@@ -54,7 +55,10 @@ class ResumeJobTest : public testing::TestWithParam<Story> {
     const TransportInfo verbs = SimulatedVerbsInfo();
     const TransportInfo* const list[] = {&verbs, &kTcpTransport};
     SimulatedVerbs::SetMachine({.devices = 2});
-    const auto before = [&story](int, Options* options) { options->verbs_device = story.ports; };
+    const auto before = [&story](int, Options* options) {
+      options->verbs_device = story.ports;
+      options->verbs_read_bytes = story.read_bytes;
+    };
     VerbsJob{config, list, memory, before}.Run(body);
   }
 
@@ -156,7 +160,15 @@ INSTANTIATE_TEST_SUITE_P(
               .registered = true,
               .ports = "sim0,sim1"},
         Story{.name = "RegisteredOfTwo", .algorithm = "ring", .counts = {20'000}, .registered = true},
-        Story{.name = "RegisteredOfThree", .nranks = 3, .algorithm = "ring", .counts = {20'000}, .registered = true}),
+        Story{.name = "RegisteredOfThree", .nranks = 3, .algorithm = "ring", .counts = {20'000}, .registered = true},
+        Story{.name = "ReadOfTwo", .algorithm = "ring", .counts = {20'000}, .registered = true, .read_bytes = 1000},
+        Story{.name = "ReadOfThreeOverTwoRails",
+              .nranks = 3,
+              .algorithm = "ring",
+              .counts = {20'000},
+              .registered = true,
+              .ports = "sim0,sim1",
+              .read_bytes = 1000}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

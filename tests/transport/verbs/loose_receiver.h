@@ -12,6 +12,8 @@
 #include "transport/verbs/rail/verbs_inbox.h"
 #include "transport/verbs/rail/verbs_outbox.h"
 #include "transport/verbs/rail/verbs_queue_pair.h"
+#include "transport/verbs/rail/verbs_reads.h"
+#include "transport/verbs/rail/verbs_recv_slots.h"
 #include "transport/verbs/rail/verbs_returns.h"
 #include "transport/verbs/rail/verbs_target.h"
 #include "transport/verbs/verbs_receiver.h"
@@ -23,12 +25,16 @@ class LooseReceiver {
   static constexpr int kSlots = 4;
   static constexpr size_t kSlotBytes = 1024;
 
-  explicit LooseReceiver(int rails = 1) {
+  // `most_reads`: of each rail, at a time.
+  explicit LooseReceiver(int rails = 1, uint32_t most_reads = 2)
+      : reads_(std::make_unique<VerbsReads>(static_cast<size_t>(rails), &recv_slots_, &fault_)) {
     for (int i = 0; i < rails; ++i) {
-      rails_.push_back(std::make_unique<Rail>(static_cast<uint32_t>(i), link_, rails));
+      rails_.push_back(std::make_unique<Rail>(static_cast<uint32_t>(i), LinkOf(rails)));
       inboxes_.push_back(&rails_.back()->inbox);
+      reads_->Attach(static_cast<size_t>(i), &rails_.back()->pair, nullptr);
+      reads_->Allow(static_cast<size_t>(i), 0, most_reads);
     }
-    receiver_ = std::make_unique<VerbsReceiver>(inboxes_, &recv_slots_, &returns_, &fault_);
+    receiver_ = std::make_unique<VerbsReceiver>(inboxes_, &recv_slots_, reads_.get(), &returns_, &fault_);
   }
 
   VerbsReceiver& receiver() { return *receiver_; }
@@ -37,6 +43,7 @@ class LooseReceiver {
   const VerbsInbox& inbox(size_t rail = 0) const { return rails_[rail]->inbox; }
   const VerbsFault& fault() const { return fault_; }
   VerbsTarget& target() { return target_; }
+  VerbsReads& reads() { return *reads_; }
 
   // Where the peer's device would write a header with its data: a slot's, or a cell's.
   std::byte* slot(uint32_t index) { return written_.data() + index * VerbsSlotStride(kSlotBytes); }
@@ -57,6 +64,13 @@ class LooseReceiver {
     rails_[rail]->inbox.TakeCompletion(completion, cell);
   }
 
+  // The place of a slice, as an honest peer sends it.
+  void Placed(uint32_t slot_index, VerbsHeader header, const VerbsPlace& place, size_t rail = 0) {
+    header.placed = header.lent = true;
+    WriteVerbsHeader(header, slot(slot_index));
+    WriteVerbsPlace(place, slot(slot_index) + kVerbsHeaderBytes);
+    Complete(VerbsKind::kSlice, slot_index, kVerbsHeaderBytes + kVerbsPlaceBytes, 0, rail);
+  }
   // A slice as an honest peer sends it.
   void Slice(uint32_t slot_index, const VerbsHeader& header, size_t rail = 0) {
     WriteVerbsHeader(header, slot(slot_index));
@@ -68,16 +82,14 @@ class LooseReceiver {
   }
 
  private:
+  VerbsInbox::Link LinkOf(int rails) {
+    return {kSlots, rails, &recv_slots_, reads_.get(), &target_, &returns_, &fault_};
+  }
   static std::vector<std::byte> Bytes(size_t bytes) { return std::vector<std::byte>(bytes); }
 
   struct Rail {
-    Rail(uint32_t index, VerbsInbox::Link link, int rails)
-        : outbox(index, kSlots, nullptr, nullptr, &pair, link.fault),
-          inbox(With(link, rails), cells.data(), &pair, &outbox) {}
-    static VerbsInbox::Link With(VerbsInbox::Link link, int rails) {
-      link.rails = rails;
-      return link;
-    }
+    Rail(uint32_t index, const VerbsInbox::Link& link)
+        : outbox(index, kSlots, nullptr, nullptr, &pair, link.fault), inbox(link, cells.data(), &pair, &outbox) {}
 
     std::vector<std::byte> cells = Bytes(VerbsInbox::CellBytes(kSlots));
     VerbsQueuePair pair{nullptr, 0, VerbsQueueDepth(kSlots), {}};  // Never made: nothing is posted.
@@ -90,7 +102,7 @@ class LooseReceiver {
   VerbsReturns returns_;
   VerbsFault fault_;
   VerbsTarget target_{kSlots, kSlotBytes, &fault_};
-  const VerbsInbox::Link link_{kSlots, 1, &recv_slots_, &target_, &returns_, &fault_};
+  std::unique_ptr<VerbsReads> reads_;
   std::vector<std::unique_ptr<Rail>> rails_;
   std::vector<VerbsInbox*> inboxes_;
   std::unique_ptr<VerbsReceiver> receiver_;

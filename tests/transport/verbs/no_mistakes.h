@@ -18,6 +18,7 @@ class NoMistakes : public ::testing::Environment {
     EXPECT_EQ(counts.not_ready, 0u) << "a message found no receive: credits are wrong";
     EXPECT_EQ(counts.overruns, 0u);
     EXPECT_EQ(counts.refused_posts, 0u);
+    EXPECT_EQ(counts.read_stalls, 0u) << "more READs than the devices had agreed on";
     EXPECT_EQ(counts.busy, 0u) << "something was destroyed before what uses it";
     EXPECT_EQ(counts.objects, 0u) << "something was not given back to the provider";
   }

@@ -45,15 +45,32 @@ std::unique_ptr<Transport> MakeThreeRails(TransportConfig config) {
 std::unique_ptr<Transport> MakeTwoPorts(TransportConfig config) {
   return MakeRails({.ports = 2}, config.rank == 0 ? "sim0:1,sim0:2" : "sim0:2,sim0:1", config);
 }
+
+// Slices of registered memory are read by the receiver, into registered memory.
+std::unique_ptr<Transport> MakeReads(const SimulatedMachine& machine, const char* ports, TransportConfig config) {
+  config.settings.Set("verbs_read_bytes", int64_t{1000});
+  return MakeRails(machine, ports, std::move(config));
+}
+std::unique_ptr<Transport> MakeManyReads(TransportConfig config) { return MakeReads({}, "", std::move(config)); }
+std::unique_ptr<Transport> MakeOneRead(TransportConfig config) {
+  return MakeReads({.most_reads = 1}, "", std::move(config));
+}
+std::unique_ptr<Transport> MakeNoReads(TransportConfig config) {
+  return MakeReads({.most_reads = 0}, "", std::move(config));
+}
+std::unique_ptr<Transport> MakeReadsOnRails(TransportConfig config) {
+  return MakeReads({.devices = 3, .most_reads = 2}, "sim0,sim1,sim2", std::move(config));
+}
 }  // namespace
 
-INSTANTIATE_TEST_SUITE_P(Verbs, EndpointContract,
-                         ::testing::Values(TransportBackend("Plain", MakePlain),
-                                           TransportBackend("InlineHeaders", MakeInlineHeaders),
-                                           TransportBackend("NothingInline", MakeNothingInline),
-                                           TransportBackend("Infiniband", MakeInfiniband),
-                                           TransportBackend("ThreeRails", MakeThreeRails),
-                                           TransportBackend("TwoPorts", MakeTwoPorts)),
-                         BackendName);
+INSTANTIATE_TEST_SUITE_P(
+    Verbs, EndpointContract,
+    ::testing::Values(TransportBackend("Plain", MakePlain), TransportBackend("InlineHeaders", MakeInlineHeaders),
+                      TransportBackend("NothingInline", MakeNothingInline),
+                      TransportBackend("Infiniband", MakeInfiniband), TransportBackend("ThreeRails", MakeThreeRails),
+                      TransportBackend("TwoPorts", MakeTwoPorts), TransportBackend("Reads", MakeManyReads),
+                      TransportBackend("OneRead", MakeOneRead), TransportBackend("NoReads", MakeNoReads),
+                      TransportBackend("ReadsOnRails", MakeReadsOnRails)),
+    BackendName);
 
 }  // namespace annulus

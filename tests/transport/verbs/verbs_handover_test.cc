@@ -138,7 +138,7 @@ std::vector<std::byte> Words(const VerbsGreeting& greeting, const VerbsWord& wor
 // A peer that claims to have sent so many messages, of which none comes; how the link ends.
 Status LeaveAfter(uint32_t sent) {
   std::array<std::byte, VerbsFarewell::kBytes> farewell;
-  WriteVerbsFarewell({Code::kOk, 0, {{{sent, 0}}}}, farewell);
+  WriteVerbsFarewell({Code::kOk, 0, 0, {{{sent, 0}}}}, farewell);
   std::vector<std::byte> words = Words(Greeting(4096), {.ready = true});
   words.insert(words.end(), farewell.begin(), farewell.end());
   Status status;

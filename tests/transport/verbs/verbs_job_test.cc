@@ -56,6 +56,7 @@ void ExpectNoMistakes() {
   EXPECT_EQ(counts.not_ready, 0u);
   EXPECT_EQ(counts.overruns, 0u);
   EXPECT_EQ(counts.refused_posts, 0u);
+  EXPECT_EQ(counts.read_stalls, 0u);
   EXPECT_EQ(counts.objects, 0u);
 }
 
@@ -127,6 +128,51 @@ TEST(VerbsJobTest, RegisteredMemoryIsSentWithoutACopy) {
         &registry);
     EXPECT_GE(sent.load(), kCount * sizeof(float) * static_cast<size_t>(nranks * (nranks - 1)));
     EXPECT_EQ(SimulatedVerbs::Counts().read_in_place - before, sent.load());
+  }
+  ExpectNoMistakes();
+}
+
+// Broadcasts, allgathers and the second half of allreduces by the ring: results go from one rank's memory to the next
+// one's, and no slot is used.
+TEST(VerbsJobTest, ResultsGoFromRegisteredMemoryToRegisteredMemory) {
+  constexpr size_t kCount = 6 * 40'000;
+  MemoryRegistry registry;
+  for (const int nranks : {2, 3}) {
+    ClusterConfig config = Ranks(nranks);
+    config.algorithm = "ring";
+    const SimulatedCounts before = SimulatedVerbs::Counts();
+    const size_t part = kCount / static_cast<size_t>(nranks);
+    RunJob(
+        config,
+        [&](const std::unique_ptr<Communicator>& comm) {
+          void* memory = nullptr;
+          ASSERT_TRUE(registry.Allocate(2 * kCount * sizeof(float), &memory).ok());
+          auto* const data = static_cast<float*>(memory);
+          float* const all = data + kCount;
+          const auto rank = static_cast<float>(comm->rank());
+          for (int root = 0; root < nranks; ++root) {
+            std::fill_n(data, kCount, rank);
+            ASSERT_EQ(annulus_broadcast(Handle(comm), data, data, kCount, ANNULUS_FLOAT32, root), ANNULUS_OK);
+            EXPECT_EQ(std::count(data, data + kCount, static_cast<float>(root)), static_cast<ptrdiff_t>(kCount));
+          }
+          std::fill_n(data, part, rank);
+          ASSERT_EQ(annulus_allgather(Handle(comm), data, all, part, ANNULUS_FLOAT32), ANNULUS_OK);
+          for (int i = 0; i < nranks; ++i) {
+            const float* const from = all + static_cast<size_t>(i) * part;
+            EXPECT_EQ(std::count(from, from + part, static_cast<float>(i)), static_cast<ptrdiff_t>(part));
+          }
+          std::fill_n(data, kCount, rank);
+          ASSERT_EQ(annulus_allreduce(Handle(comm), data, all, kCount, ANNULUS_FLOAT32, ANNULUS_SUM), ANNULUS_OK);
+          const auto sum = static_cast<float>(nranks * (nranks - 1) / 2);
+          EXPECT_EQ(std::count(all, all + kCount, sum), static_cast<ptrdiff_t>(kCount));
+          EXPECT_EQ(annulus_barrier(Handle(comm)), ANNULUS_OK);
+          EXPECT_TRUE(registry.Free(memory).ok());
+        },
+        &registry);
+    const auto others = static_cast<uint64_t>(nranks - 1);
+    const uint64_t broadcasts = static_cast<uint64_t>(nranks) * others * kCount * sizeof(float);
+    const uint64_t gathers = 2 * others * kCount * sizeof(float);
+    EXPECT_EQ(SimulatedVerbs::Counts().read_landed - before.read_landed, broadcasts + gathers);
   }
   ExpectNoMistakes();
 }

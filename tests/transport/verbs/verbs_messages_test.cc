@@ -339,7 +339,7 @@ TEST(VerbsMessagesTest, AWrongGreetingIsRefused) {
 
 TEST(VerbsMessagesTest, AFarewellIsReadAsItWasWritten) {
   std::array<std::byte, VerbsFarewell::kBytes> bytes;
-  WriteVerbsFarewell({Code::kProtocol, 12, {{{5, 0xffffffff}, {6, 7}}}}, bytes);
+  WriteVerbsFarewell({Code::kProtocol, 12, 34, {{{5, 0xffffffff}, {6, 7}}}}, bytes);
   VerbsFarewell read;
   ASSERT_TRUE(ReadVerbsFarewell(bytes, &read));
   EXPECT_EQ(read.code, Code::kProtocol);

@@ -173,7 +173,7 @@ TEST_F(VerbsRegionsTest, WhatTheDeviceRefusesGoesThroughSlots) {
   std::byte* const other = Allocate();
   EXPECT_FALSE(SendsFrom(link_->end(0), other, 2000));
   const std::string log = ::testing::internal::GetCapturedStderr();
-  const size_t told = log.find("some registered memory is sent through slots");
+  const size_t told = log.find("some registered memory goes through slots");
   EXPECT_NE(told, std::string::npos) << log;
   EXPECT_EQ(log.find("some registered memory", told + 1), std::string::npos) << "told twice: " << log;
   Free(other);

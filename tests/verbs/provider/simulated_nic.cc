@@ -2,9 +2,11 @@
 
 #include <sys/eventfd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <span>
+#include <utility>
 
 namespace annulus {
 namespace {
@@ -21,6 +23,9 @@ bool ReachesPort(const NicPair& from, const NicPair& to) {
   const SimulatedPort port = PortOf(to);
   return Arrives(PortOf(from), from.route, port) && (port.infiniband || IsGidOf(to, from.route.grh.dgid));
 }
+
+// Whether a region is registered memory of a user, and not the library's own.
+bool IsUsers(const NicRegion& region) { return region.access == 0 || (region.access & IBV_ACCESS_REMOTE_READ) != 0; }
 
 bool IsWrite(ibv_wr_opcode opcode) { return opcode == IBV_WR_RDMA_WRITE || opcode == IBV_WR_RDMA_WRITE_WITH_IMM; }
 
@@ -50,12 +55,17 @@ int SimulatedNic::PostSend(NicPair* pair, ibv_send_wr* request, ibv_send_wr** ba
     uint64_t bytes = 0;
     for (const ibv_sge& piece : pieces) bytes += piece.length;
     const bool is_inline = (request->send_flags & IBV_SEND_INLINE) != 0;
-    if (full || pieces.size() > pair->cap.max_send_sge || (is_inline && bytes > pair->cap.max_inline_data) ||
+    const bool is_read = request->opcode == IBV_WR_RDMA_READ;
+    if (full || pieces.size() > pair->cap.max_send_sge ||
+        (is_inline && (is_read || bytes > pair->cap.max_inline_data)) ||
         (pair->state != IBV_QPS_RTS && pair->state != IBV_QPS_ERR)) {
       ++counts.refused_posts;
       *bad = request;
       return full ? ENOMEM : EINVAL;
     }
+    const auto reads = [](const NicRequest& other) { return other.request.opcode == IBV_WR_RDMA_READ; };
+    const auto under_way = static_cast<ptrdiff_t>(pair->reads.size()) + std::ranges::count_if(pair->requests, reads);
+    if (is_read && under_way >= pair->most_reads) ++counts.read_stalls;
     NicRequest& taken = pair->requests.emplace_back();
     taken.request = *request;
     taken.index = pair->posted++;
@@ -122,13 +132,19 @@ bool SimulatedNic::Step() {
   std::vector<NicPair*> busy;
   for (const auto& [number, pair] : pairs) {
     const bool can_send = pair->state == IBV_QPS_RTS && !pair->requests.empty() && !IsBlocked(*pair);
-    if (can_send || !pair->sent.empty() || !pair->received.empty()) busy.push_back(pair);
+    const bool can_read = !pair->reads.empty() && !IsBlocked(*pair);
+    const bool can_tell = !pair->sent.empty() && pair->sent.front().is_ready;
+    if (can_send || can_read || can_tell || !pair->received.empty()) busy.push_back(pair);
   }
   if (busy.empty()) return false;
   NicPair* const pair = busy[random() % busy.size()];
   switch (random() % 3) {
     case 0:
-      if (pair->state == IBV_QPS_RTS && !pair->requests.empty() && HasTurn(*pair)) CarryOut(pair);
+      if (!pair->reads.empty() && random() % 2 == 0) {
+        AnswerRead(pair);
+      } else if (pair->state == IBV_QPS_RTS && !pair->requests.empty() && HasTurn(*pair)) {
+        CarryOut(pair);
+      }
       break;
     case 1:
       Deliver(pair, &pair->sent, pair->send_cq);
@@ -155,8 +171,8 @@ bool SimulatedNic::HasTurn(const NicPair& pair) {
 void SimulatedNic::CarryOut(NicPair* pair) {
   const NicRequest& request = pair->requests.front();
   if (fail_after-- == 0) return Fail(pair, request, fail_with);
-  const auto found = pairs.find(pair->peer);
-  NicPair* const peer = found == pairs.end() ? nullptr : found->second;
+  if (request.request.opcode == IBV_WR_RDMA_READ) return BeginRead(pair);
+  NicPair* const peer = PeerOf(*pair);
   const ibv_wc_status status = Carry(pair, request, peer);
   if (status == IBV_WC_RNR_RETRY_EXC_ERR && ++pair->not_ready < kNotReadyTries) return;  // It is tried again.
   if (status != IBV_WC_SUCCESS) {
@@ -168,8 +184,68 @@ void SimulatedNic::CarryOut(NicPair* pair) {
   for (const ibv_sge& piece : request.pieces) {
     counts.device_bytes[static_cast<size_t>(ContextOf(*pair).number)] += piece.length;
   }
-  if (pair->signals_all || (request.request.send_flags & IBV_SEND_SIGNALED) != 0) Complete(pair, request, status);
+  const bool is_asked = pair->signals_all || (request.request.send_flags & IBV_SEND_SIGNALED) != 0;
+  if (is_asked || !pair->reads.empty()) Complete(pair, request, status);
+  if (!is_asked && !pair->reads.empty()) pair->sent.back().is_asked = false;
   pair->requests.pop_front();
+}
+
+NicPair* SimulatedNic::PeerOf(const NicPair& pair) const {
+  const auto found = pairs.find(pair.peer);
+  return found == pairs.end() ? nullptr : found->second;
+}
+
+// A device waits here when as many as allowed are under way.
+void SimulatedNic::BeginRead(NicPair* pair) {
+  if (static_cast<int>(pair->reads.size()) >= pair->most_reads) return;
+  Complete(pair, pair->requests.front(), IBV_WC_SUCCESS);
+  pair->sent.back().is_ready = false;
+  pair->reads.push_back({std::move(pair->requests.front())});
+  pair->requests.pop_front();
+}
+
+ibv_wc_status SimulatedNic::CheckRead(const NicPair& pair, const NicRequest& request, const NicPair* peer) const {
+  const bool reachable =
+      peer != nullptr && peer->peer == pair.qp_num && (peer->state == IBV_QPS_RTR || peer->state == IBV_QPS_RTS);
+  if (!reachable || !ReachesPort(pair, *peer)) return IBV_WC_RETRY_EXC_ERR;
+  const bool answers = (peer->access & IBV_ACCESS_REMOTE_READ) != 0;
+  if (!answers || static_cast<int>(pair.reads.size()) > peer->most_answers) return IBV_WC_REM_INV_REQ_ERR;
+  const ibv_sge& to = request.pieces[0];
+  const auto& from = request.request.wr.rdma;
+  const NicRegion* const theirs = FindRegion(from.rkey, from.remote_addr, to.length, IBV_ACCESS_REMOTE_READ);
+  if (theirs == nullptr || theirs->pd != peer->pd) return IBV_WC_REM_ACCESS_ERR;
+  const NicRegion* const own = FindRegion(to.lkey, to.addr, to.length, IBV_ACCESS_LOCAL_WRITE);
+  return own == nullptr || own->pd != pair.pd ? IBV_WC_LOC_PROT_ERR : IBV_WC_SUCCESS;
+}
+
+void SimulatedNic::AnswerRead(NicPair* pair) {
+  if (IsBlocked(*pair)) return;
+  NicRead& read = pair->reads.front();
+  NicPair* const peer = PeerOf(*pair);
+  const ibv_wc_status status = CheckRead(*pair, read.request, peer);
+  if (peer != nullptr && (status == IBV_WC_REM_ACCESS_ERR || status == IBV_WC_REM_INV_REQ_ERR)) Flush(peer);
+  if (status != IBV_WC_SUCCESS) return EndRead(pair, status);
+  const ibv_sge& to = read.request.pieces[0];
+  const uint64_t from = read.request.request.wr.rdma.remote_addr;
+  const uint64_t bytes = std::min<uint64_t>(to.length - read.done_bytes, 1 + random() % to.length);
+  std::memcpy(Pointer(to.addr + read.done_bytes), Pointer(from + read.done_bytes), bytes);
+  read.done_bytes += bytes;
+  if (read.done_bytes < to.length) return;
+  ++counts.requests;
+  counts.read_bytes += to.length;
+  counts.device_bytes[static_cast<size_t>(ContextOf(*peer).number)] += to.length;
+  const NicRegion& theirs = *regions.find(read.request.request.wr.rdma.rkey)->second;
+  if (IsUsers(theirs)) counts.read_in_place += to.length;
+  if (IsUsers(theirs) && IsUsers(*regions.find(to.lkey)->second)) counts.read_landed += to.length;
+  EndRead(pair, status);
+}
+
+void SimulatedNic::EndRead(NicPair* pair, ibv_wc_status status) {
+  const auto done = std::ranges::find(pair->sent, false, &NicCompletion::is_ready);
+  done->completion.status = status;
+  if (status != IBV_WC_SUCCESS) return Flush(pair);
+  done->is_ready = true;
+  pair->reads.pop_front();
 }
 
 ibv_wc_status SimulatedNic::Carry(NicPair* pair, const NicRequest& request, NicPair* peer) {
@@ -223,7 +299,7 @@ bool SimulatedNic::Gather(const NicRequest& request, std::vector<std::byte>* dat
     const NicRegion* const region = FindRegion(piece.lkey, piece.addr, piece.length, 0);
     if (region == nullptr) return false;
     data->insert(data->end(), Pointer(piece.addr), Pointer(piece.addr) + piece.length);
-    if (region->access == 0) counts.read_in_place += piece.length;
+    if (IsUsers(*region)) counts.read_in_place += piece.length;
   }
   return true;
 }
@@ -241,7 +317,9 @@ void SimulatedNic::Complete(NicPair* pair, const NicRequest& request, ibv_wc_sta
   NicCompletion& done = pair->sent.emplace_back();
   done.completion.wr_id = request.request.wr_id;
   done.completion.status = status;
-  done.completion.opcode = IsWrite(request.request.opcode) ? IBV_WC_RDMA_WRITE : IBV_WC_SEND;
+  const ibv_wr_opcode opcode = request.request.opcode;
+  const bool is_read = opcode == IBV_WR_RDMA_READ;
+  done.completion.opcode = is_read ? IBV_WC_RDMA_READ : IsWrite(opcode) ? IBV_WC_RDMA_WRITE : IBV_WC_SEND;
   done.completion.qp_num = pair->qp_num;
   done.index = request.index;
 }
@@ -252,8 +330,18 @@ void SimulatedNic::Fail(NicPair* pair, const NicRequest& request, ibv_wc_status 
   Flush(pair);
 }
 
+// What was carried out behind a READ that is under way counts as not carried out.
 void SimulatedNic::Flush(NicPair* pair) {
   pair->state = IBV_QPS_ERR;
+  bool is_behind = false;
+  for (NicCompletion& each : pair->sent) {
+    const bool failed = each.completion.status != IBV_WC_SUCCESS;
+    is_behind |= !each.is_ready;
+    if (!is_behind) continue;
+    each.is_ready = each.is_asked = true;
+    if (!failed) each.completion.status = IBV_WC_WR_FLUSH_ERR;
+  }
+  pair->reads.clear();
   for (const NicRequest& request : pair->requests) Complete(pair, request, IBV_WC_WR_FLUSH_ERR);
   pair->requests.clear();
   for (const NicReceive& receive : pair->receives) {
@@ -266,7 +354,8 @@ void SimulatedNic::Flush(NicPair* pair) {
 }
 
 void SimulatedNic::Deliver(NicPair* pair, std::deque<NicCompletion>* from, ibv_cq* to) {
-  if (from->empty()) return;
+  if (from->empty() || !from->front().is_ready) return;
+  if (!from->front().is_asked) return from->pop_front();
   auto* const queue = static_cast<NicQueue*>(to);
   const NicCompletion done = from->front();
   from->pop_front();

@@ -59,7 +59,15 @@ struct NicReceive {
 // A completion on its way to the queue.
 struct NicCompletion {
   ibv_wc completion{};
-  uint64_t index = 0;  // Index of the request.
+  uint64_t index = 0;    // Index of the request.
+  bool is_ready = true;  // Until then those behind it wait, too.
+  bool is_asked = true;  // Otherwise nobody is told, unless the request fails.
+};
+
+// A READ that is being answered.
+struct NicRead {
+  NicRequest request;
+  uint64_t done_bytes = 0;
 };
 
 struct NicPair : ibv_qp {
@@ -68,7 +76,11 @@ struct NicPair : ibv_qp {
   uint32_t peer = 0;
   ibv_ah_attr route{};  // Where its packets go.
   bool signals_all = false;
+  int access = 0;
+  int most_reads = 0;    // READs of its own under way at a time.
+  int most_answers = 0;  // READs of its peer that it answers at a time.
   std::deque<NicRequest> requests;
+  std::deque<NicRead> reads;  // In order.
   std::deque<NicReceive> receives;
   std::deque<NicCompletion> sent;      // In order.
   std::deque<NicCompletion> received;  // In order.
@@ -135,6 +147,14 @@ class SimulatedNic {
   // Whether the device of a pair carries out a request now.
   bool HasTurn(const NicPair& pair);
   void CarryOut(NicPair* pair);
+  // Begins the READ that is the pair's first request.
+  void BeginRead(NicPair* pair);
+  // Goes on with the pair's first READ.
+  void AnswerRead(NicPair* pair);
+  ibv_wc_status CheckRead(const NicPair& pair, const NicRequest& request, const NicPair* peer) const;
+  // The pair's first READ is over.
+  void EndRead(NicPair* pair, ibv_wc_status status);
+  NicPair* PeerOf(const NicPair& pair) const;
   ibv_wc_status Carry(NicPair* pair, const NicRequest& request, NicPair* peer);
   ibv_wc_status Receive(const NicRequest& request, const std::vector<std::byte>& data, NicPair* peer);
   bool Gather(const NicRequest& request, std::vector<std::byte>* data);

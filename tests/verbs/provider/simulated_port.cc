@@ -95,6 +95,7 @@ int QueryDevice(ibv_context*, ibv_device_attr* attributes) {
   *attributes = {};
   attributes->phys_port_cnt = static_cast<uint8_t>(Device().machine.ports);
   attributes->max_cqe = Device().machine.most_completions;
+  attributes->max_qp_rd_atom = attributes->max_qp_init_rd_atom = Device().machine.most_reads;
   return 0;
 }
 

@@ -191,8 +191,15 @@ int ModifyPair(ibv_qp* base, ibv_qp_attr* to, int mask) {
   }
   const bool follows = to->qp_state == pair->state + 1 && to->qp_state <= IBV_QPS_RTS;
   if (!follows) return EINVAL;
-  if (to->qp_state == IBV_QPS_INIT) pair->port = to->port_num;
+  if (to->qp_state == IBV_QPS_INIT) {
+    pair->port = to->port_num;
+    pair->access = static_cast<int>(to->qp_access_flags);
+  }
+  const int reads = to->qp_state == IBV_QPS_RTR ? to->max_dest_rd_atomic : to->max_rd_atomic;
+  if (to->qp_state != IBV_QPS_INIT && reads > Device().machine.most_reads) return EINVAL;
+  if (to->qp_state == IBV_QPS_RTS) pair->most_reads = reads;
   if (to->qp_state == IBV_QPS_RTR) {
+    pair->most_answers = reads;
     pair->peer = to->dest_qp_num;
     pair->route = to->ah_attr;
   }
@@ -251,7 +258,7 @@ SimulatedCounts SimulatedVerbs::Counts() {
   const std::lock_guard lock(Device().mutex());
   SimulatedCounts counts = Device().counts;
   for (const auto& [number, pair] : Device().pairs) {
-    if (!Device().IsBlocked(*pair)) counts.waiting += pair->requests.size();
+    if (!Device().IsBlocked(*pair)) counts.waiting += pair->requests.size() + pair->reads.size();
     counts.waiting += pair->sent.size() + pair->received.size();
   }
   return counts;

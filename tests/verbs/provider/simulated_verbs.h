@@ -1,7 +1,8 @@
 // A stand-in for libibverbs: one device or several, sim0, sim1 and so on, whose queue pairs connect ranks of this
 // process. What devices may do, they do: they work off queue pairs in a random order, whichever device has them,
-// deliver completions late, and raise events. What a program must not do fails as on a device, with the completion that
-// verbs specifies, and is counted.
+// deliver completions late, and raise events. A READ is answered bit by bit, and later than what is posted behind it is
+// carried out. What a program must not do fails as on a device, with the completion that verbs specifies, and is
+// counted.
 //
 // Not modelled: packets and time.
 //
@@ -31,6 +32,7 @@ struct SimulatedMachine {
   uint64_t most_registered_bytes = UINT64_MAX;  // Registrations beyond it fail, as beyond a limit on locked memory.
   uint32_t most_inline_bytes = 512;
   int most_completions = 32768;  // Most completions in one queue.
+  int most_reads = 16;           // READs that a queue pair has under way, and that it answers, at a time.
   uint32_t gid_index = 5;        // Index of the IPv4 address.
   int gid_error = 0;             // The errno with which the table of addresses cannot be read.
   uint16_t pkey = 0xffff;        // The only partition key; 0: an entry that is not used.
@@ -44,7 +46,10 @@ struct SimulatedCounts {
   std::array<uint64_t, kMostSimulatedDevices> device_bytes{};  // Sent and written, by device of the sender.
   uint64_t written_bytes = 0;                                  // By RDMA writes.
   uint64_t sent_bytes = 0;                                     // By sends.
-  uint64_t read_in_place = 0;  // Bytes of these that were read in memory which the device may only read.
+  uint64_t read_in_place = 0;  // Bytes of these that came from registered memory of users: what no peer may write.
+  uint64_t read_bytes = 0;     // By READs that have completed.
+  uint64_t read_landed = 0;    // Of these, into registered memory of users.
+  uint64_t read_stalls = 0;    // READs that were posted though as many as allowed were under way.
   uint64_t completions = 0;    // Delivered.
   uint64_t not_ready = 0;      // Messages that found no receive posted.
   uint64_t overruns = 0;       // Completions for which the queue had no room.

@@ -123,6 +123,8 @@ int VerbsDevice::Rate(const VerbsWish& wish, std::string* why) {
     return 0;
   }
   max_cqe_ = attributes.max_cqe;
+  most_reads_ = attributes.max_qp_init_rd_atom;
+  most_answers_ = attributes.max_qp_rd_atom;
   if (wish.port > attributes.phys_port_cnt) {
     Add(name_ + " has " + std::to_string(attributes.phys_port_cnt) + " ports, not the wanted port " +
             std::to_string(wish.port),

@@ -60,6 +60,9 @@ class VerbsDevice {
   uint16_t pkey() const { return use_.pkey; }
   ibv_mtu mtu() const { return use_.mtu; }
   int max_cqe() const { return max_cqe_; }
+  // READs that a queue pair can have under way, and those of its peer that it can answer at a time; 0: none.
+  int most_reads() const { return most_reads_; }
+  int most_answers() const { return most_answers_; }
 
  private:
   // A port of the device and its best address.
@@ -84,6 +87,8 @@ class VerbsDevice {
   const std::string name_;
   Use use_;
   int max_cqe_ = 0;
+  int most_reads_ = 0;
+  int most_answers_ = 0;
 };
 
 // An address as a GID: IPv4 is mapped into IPv6. Returns false when `text` is no numeric address.

@@ -86,7 +86,7 @@ int VerbsHub::Poll() {
     const uint64_t number = completion.wr_id >> 32;
     if (number >= links_.size() || links_[number] == nullptr) continue;
     const uint32_t low = static_cast<uint32_t>(completion.wr_id);
-    links_[number]->TakeCompletion(completion, (low >> 31) != 0, low & kMostValue);
+    links_[number]->TakeCompletion(completion, static_cast<VerbsRequest>(low >> 30), low & kMostValue);
   }
   return std::max(count, 0);
 }

@@ -21,10 +21,13 @@
 
 namespace annulus {
 
-// One link's part in the completions. Low 31 bits of a request's id: `value`.
+// What a request is; with its value it makes the low half of its id.
+enum class VerbsRequest : uint8_t { kMessage, kRead, kReceive };
+
+// One link's part in the completions. Low 30 bits of a request's id: `value`.
 class VerbsLink {
  public:
-  virtual void TakeCompletion(const ibv_wc& completion, bool is_receive, uint32_t value) = 0;
+  virtual void TakeCompletion(const ibv_wc& completion, VerbsRequest request, uint32_t value) = 0;
 
  protected:
   ~VerbsLink() = default;
@@ -32,7 +35,7 @@ class VerbsLink {
 
 class VerbsHub {
  public:
-  static constexpr uint32_t kMostValue = (1U << 31) - 1;
+  static constexpr uint32_t kMostValue = (1U << 30) - 1;
 
   VerbsHub(std::unique_ptr<VerbsDevice> device, Reactor* reactor);
   ~VerbsHub();
@@ -55,8 +58,8 @@ class VerbsHub {
   // Completions of that link that are still to come are dropped.
   void Remove(uint32_t number) { links_[number] = nullptr; }
 
-  static uint64_t IdOf(uint32_t number, bool is_receive, uint32_t value) {
-    return uint64_t{number} << 32 | (is_receive ? 1U << 31 : 0U) | (value & kMostValue);
+  static uint64_t IdOf(uint32_t number, VerbsRequest request, uint32_t value) {
+    return uint64_t{number} << 32 | static_cast<uint32_t>(request) << 30 | (value & kMostValue);
   }
 
   // Passes on what has completed, up to a bound. Returns how many requests that were.

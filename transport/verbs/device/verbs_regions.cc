@@ -12,8 +12,8 @@
 
 namespace annulus {
 
-VerbsRegions::VerbsRegions(std::shared_ptr<VerbsHub> hub, const MemoryRegistry* registry, int rank)
-    : hub_(std::move(hub)), registry_(registry), rank_(rank), maker_(getpid()) {
+VerbsRegions::VerbsRegions(std::shared_ptr<VerbsHub> hub, const MemoryRegistry* registry, int rank, bool reads)
+    : hub_(std::move(hub)), registry_(registry), rank_(rank), reads_(reads), maker_(getpid()) {
   if (registry_ != nullptr) registry_->AddHolder(this);
 }
 
@@ -24,18 +24,27 @@ VerbsRegions::~VerbsRegions() {
   }
 }
 
-bool VerbsRegions::Find(const std::byte* data, size_t bytes, uint32_t* key) {
-  if (registry_ == nullptr) return false;
+VerbsRegions::Known* VerbsRegions::At(const std::byte* data, size_t bytes) {
+  if (registry_ == nullptr) return nullptr;
   if (registry_->version() != version_) Refresh();
   for (Known& known : known_) {
-    if (data < known.begin || bytes > known.bytes || static_cast<size_t>(data - known.begin) > known.bytes - bytes) {
-      continue;
-    }
-    if (known.state == State::kNew) Register(&known);
-    *key = known.key;
-    return known.state == State::kUsable;
+    const bool begins = data >= known.begin && bytes <= known.bytes;
+    if (begins && static_cast<size_t>(data - known.begin) <= known.bytes - bytes) return &known;
   }
-  return false;
+  return nullptr;
+}
+
+bool VerbsRegions::Find(const std::byte* data, size_t bytes, VerbsKeys* keys) {
+  Known* const known = At(data, bytes);
+  if (known == nullptr) return false;
+  if (known->state == State::kNew) Register(known);
+  *keys = known->keys;
+  return known->state == State::kUsable;
+}
+
+bool VerbsRegions::MayFind(const std::byte* data, size_t bytes) {
+  const Known* const known = At(data, bytes);
+  return known != nullptr && known->state != State::kRefused;
 }
 
 void VerbsRegions::Refresh() {
@@ -58,21 +67,21 @@ void VerbsRegions::Refresh() {
   known_ = std::move(known);
 }
 
-// Takes as long as the region is large. Its owner does not give it back meanwhile, since it is being sent from.
+// Takes as long as the region is large. Its owner does not give it back meanwhile, since a request names it.
 void VerbsRegions::Register(Known* known) {
   if (num_registered_.load(std::memory_order_relaxed) >= kMost) {
     return NoteRefusal("the device knows " + std::to_string(kMost) + " regions of memory already");
   }
   ibv_mr* region = nullptr;
-  // The device only reads it.
-  const Status status = RegisterWithDevice(*hub_, known->begin, known->bytes, 0, &region);
+  const int access = reads_ ? IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ : 0;
+  const Status status = RegisterWithDevice(*hub_, known->begin, known->bytes, access, &region);
   const std::lock_guard lock(mutex_);
   known->region = region;
   known->state = status.ok() ? State::kUsable : State::kRefused;
   if (status.ok()) num_registered_.fetch_add(1, std::memory_order_relaxed);
   if (status.ok()) {
-    known->key = known->region->lkey;
-    Log(LogLevel::kInfo, rank_, "%s sends %zu bytes of registered memory without a copy",
+    known->keys = {known->region->lkey, known->region->rkey};
+    Log(LogLevel::kInfo, rank_, "%s moves %zu bytes of registered memory without a copy",
         hub_->device().Describe().c_str(), known->bytes);
   } else {
     NoteRefusal(status.message());
@@ -89,7 +98,7 @@ void VerbsRegions::Deregister(ibv_mr* region) {
 
 void VerbsRegions::NoteRefusal(const std::string& why) {
   if (std::exchange(refusal_noted_, true)) return;
-  Log(LogLevel::kWarn, rank_, "some registered memory is sent through slots, by a copy: %s", why.c_str());
+  Log(LogLevel::kWarn, rank_, "some registered memory goes through slots, by a copy: %s", why.c_str());
 }
 
 void VerbsRegions::Forget(uint64_t id) {

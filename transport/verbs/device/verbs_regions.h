@@ -1,6 +1,6 @@
 // VerbsRegions: the registered memory of this process (transport/memory/memory.h) as the device of one communicator
-// knows it. A region is registered with the device when it is first sent from, and dropped before its owner gets its
-// memory back.
+// knows it. A region is registered with the device when it is first used, and dropped before its owner gets its memory
+// back. Peers may read it, where they read slices at all, but never write to it.
 //
 // Threads: Find is for the one that drives the communicator, and locks nothing as long as no memory is registered or
 // given back. The rest is for any thread.
@@ -21,21 +21,30 @@
 
 namespace annulus {
 
+// The device's keys of a region, for this process and for peers.
+struct VerbsKeys {
+  uint32_t local = 0;
+  uint32_t remote = 0;
+};
+
 class VerbsRegions final : private MemoryHolder {
  public:
   // Most regions that the device knows at a time; what lies in others goes through slots. None makes room for another:
   // requests that name it may be under way.
   static constexpr size_t kMost = 256;
 
-  // `registry` outlives it; null: there is no such memory. `rank` is for the log.
-  VerbsRegions(std::shared_ptr<VerbsHub> hub, const MemoryRegistry* registry, int rank);
+  // `registry` outlives it; null: there is no such memory. `rank` is for the log. `reads`: peers read in the regions,
+  // and what is read from theirs is written to them.
+  VerbsRegions(std::shared_ptr<VerbsHub> hub, const MemoryRegistry* registry, int rank, bool reads);
   ~VerbsRegions();
   VerbsRegions(const VerbsRegions&) = delete;
   VerbsRegions& operator=(const VerbsRegions&) = delete;
 
-  // Whether the device can read [data, data + bytes); *key is the local key for it. A device that refuses is asked once
-  // per region, and the first refusal is logged.
-  bool Find(const std::byte* data, size_t bytes, uint32_t* key);
+  // Whether the device can use [data, data + bytes), with these keys. A device that refuses is asked once per region,
+  // and the first refusal is logged.
+  bool Find(const std::byte* data, size_t bytes, VerbsKeys* keys);
+  // Whether Find may succeed; asks no device.
+  bool MayFind(const std::byte* data, size_t bytes);
 
  private:
   enum class State { kNew, kUsable, kRefused };
@@ -45,11 +54,13 @@ class VerbsRegions final : private MemoryHolder {
     std::byte* begin = nullptr;
     size_t bytes = 0;
     State state = State::kNew;
-    uint32_t key = 0;
+    VerbsKeys keys{};
     ibv_mr* region = nullptr;  // Null unless the device knows it; guarded by mutex_.
   };
 
   void Forget(uint64_t id) override;
+  // The region with that memory; null: there is none.
+  Known* At(const std::byte* data, size_t bytes);
   void Refresh();
   void Register(Known* known);
   void Deregister(ibv_mr* region);
@@ -58,6 +69,7 @@ class VerbsRegions final : private MemoryHolder {
   const std::shared_ptr<VerbsHub> hub_;
   const MemoryRegistry* const registry_;
   const int rank_;
+  const bool reads_;
   const pid_t maker_;
   bool refusal_noted_ = false;
   std::atomic<size_t> num_registered_ = 0;

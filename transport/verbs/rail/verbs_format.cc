@@ -13,7 +13,7 @@ constexpr uint64_t kFarewellMagic = 0x4547455942425641;  // "AVBBYEGE", little e
 constexpr uint64_t kReady = 0x5944414552425641;          // "AVBREADY", little endian.
 constexpr uint32_t kRefusedMagic = 0x4f4e5641;           // "AVNO", little endian.
 constexpr uint64_t kStopMagic = 0x53504f5453425641;      // "AVBSTOPS", little endian.
-constexpr uint32_t kGreetingVersion = 2;
+constexpr uint32_t kGreetingVersion = 3;
 constexpr uint32_t kMost24Bits = (1U << 24) - 1;
 constexpr uint8_t kMostMtu = 5;                              // 4096 bytes.
 constexpr size_t kStopReserved = VerbsStop::kBytes / 8 - 2;  // Words.
@@ -22,13 +22,21 @@ constexpr size_t kStopReserved = VerbsStop::kBytes / 8 - 2;  // Words.
 constexpr uint32_t kContinues = 1;
 constexpr uint32_t kRefused = 2;
 
+// Flags of a header.
+constexpr uint32_t kLent = 1;
+constexpr uint32_t kPlaced = 2;
+
 Status Broken(const std::string& what, uint64_t value) {
   return {Code::kProtocol, "verbs: " + what + " of " + std::to_string(value) + " is not allowed"};
 }
 
 void WriteRail(const VerbsRailGreeting& rail, FixedWriter* writer) {
   writer->U32(rail.queue_pair).U32(rail.first_packet).U32(rail.key).U16(rail.lid).U16(rail.pkey);
-  writer->U8(rail.ethernet ? 1 : 0).U8(rail.mtu).U16(0).Bytes(std::as_bytes(std::span(rail.gid)));
+  writer->U8(rail.ethernet ? 1 : 0)
+      .U8(rail.mtu)
+      .U8(rail.reads)
+      .U8(rail.answers)
+      .Bytes(std::as_bytes(std::span(rail.gid)));
 }
 
 Status ReadRail(ByteReader* reader, VerbsRailGreeting* rail) {
@@ -39,7 +47,8 @@ Status ReadRail(ByteReader* reader, VerbsRailGreeting* rail) {
   rail->pkey = reader->U16();
   const uint8_t ethernet = reader->U8();
   rail->mtu = reader->U8();
-  reader->U16();
+  rail->reads = reader->U8();
+  rail->answers = reader->U8();
   reader->Bytes(std::as_writable_bytes(std::span(rail->gid)));
   if (rail->queue_pair == 0 || rail->queue_pair > kMost24Bits) return Broken("a queue pair number", rail->queue_pair);
   if (rail->first_packet > kMost24Bits) return Broken("a packet number", rail->first_packet);
@@ -48,6 +57,8 @@ Status ReadRail(ByteReader* reader, VerbsRailGreeting* rail) {
   if (ethernet == 0 && (rail->lid == 0 || rail->lid > kMostLid)) return Broken("a LID", rail->lid);
   if (ethernet == 0 && (rail->pkey & 0x7fff) == 0) return Broken("a partition key", rail->pkey);
   if (rail->mtu < 1 || rail->mtu > kMostMtu) return Broken("an MTU", rail->mtu);
+  if (rail->reads > kMostVerbsReads) return Broken("a number of READs", rail->reads);
+  if (rail->answers > kMostVerbsReads) return Broken("a number of answered READs", rail->answers);
   return Status();
 }
 
@@ -57,7 +68,7 @@ void WriteVerbsHeader(const VerbsHeader& header, std::byte* to) {
   FixedWriter writer({to, kVerbsHeaderBytes});
   for (const uint64_t word : header.tag.words) writer.U64(word);
   writer.U64(header.released).U32(header.releases).U32(header.taken_slices).U32(header.taken);
-  writer.U32(header.bytes).U32(header.sequence).U32(header.lent ? 1 : 0);
+  writer.U32(header.bytes).U32(header.sequence).U32((header.lent ? kLent : 0) | (header.placed ? kPlaced : 0));
 }
 
 Status ReadVerbsHeader(const std::byte* from, VerbsHeader* header) {
@@ -70,9 +81,23 @@ Status ReadVerbsHeader(const std::byte* from, VerbsHeader* header) {
   header->bytes = reader.U32();
   header->sequence = reader.U32();
   const uint32_t flags = reader.U32();
-  if (!reader.done() || flags > 1) return Broken("a header's end", flags);
-  header->lent = flags == 1;
+  if (!reader.done() || flags > (kLent | kPlaced)) return Broken("a header's end", flags);
+  header->lent = (flags & kLent) != 0;
+  header->placed = (flags & kPlaced) != 0;
   return Status();
+}
+
+void WriteVerbsPlace(const VerbsPlace& place, std::byte* to) {
+  FixedWriter writer({to, kVerbsPlaceBytes});
+  writer.U64(place.address).U32(place.key).U32(0);
+}
+
+bool ReadVerbsPlace(const std::byte* from, uint32_t bytes, VerbsPlace* place) {
+  ByteReader reader(std::span(from, kVerbsPlaceBytes));
+  place->address = reader.U64();
+  place->key = reader.U32();
+  const uint32_t reserved = reader.U32();
+  return reader.done() && reserved == 0 && bytes > 0 && place->address <= UINT64_MAX - bytes;
 }
 
 void WriteVerbsGreeting(const VerbsGreeting& greeting, std::span<std::byte, VerbsGreeting::kBytes> to) {
@@ -138,6 +163,7 @@ bool ReadVerbsWord(std::span<const std::byte, VerbsWord::kBytes> from, VerbsWord
 void WriteVerbsFarewell(const VerbsFarewell& farewell, std::span<std::byte, VerbsFarewell::kBytes> to) {
   FixedWriter writer(to);
   writer.U64(kFarewellMagic).U32(static_cast<uint32_t>(farewell.code)).U32(farewell.failure);
+  writer.U32(farewell.taken_slices).U32(0);
   for (const VerbsRailCounts& rail : farewell.rails) writer.U32(rail.sent).U32(rail.received);
 }
 
@@ -146,11 +172,14 @@ bool ReadVerbsFarewell(std::span<const std::byte, VerbsFarewell::kBytes> from, V
   const uint64_t magic = reader.U64();
   const uint32_t code = reader.U32();
   farewell->failure = reader.U32();
+  farewell->taken_slices = reader.U32();
+  const uint32_t reserved = reader.U32();
   for (VerbsRailCounts& rail : farewell->rails) {
     rail.sent = reader.U32();
     rail.received = reader.U32();
   }
-  if (!reader.done() || magic != kFarewellMagic || code > static_cast<uint32_t>(Code::kInternal)) return false;
+  if (!reader.done() || magic != kFarewellMagic || reserved != 0 || code > static_cast<uint32_t>(Code::kInternal))
+    return false;
   farewell->code = static_cast<Code>(code);
   return true;
 }

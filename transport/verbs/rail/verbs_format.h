@@ -10,6 +10,9 @@
 //   kSlice   An RDMA write of the header and the first part of the data into a slot. The value is the slot.
 //   kPart    An RDMA write of the next part of that slice. The value is the number of bytes written so far.
 //
+// A slice of kSlice whose header says so is in its sender's memory, and what follows the header is not data but the
+// place, from which the receiver's device reads it (VerbsReads). The slot is the receiver's to read it into.
+//
 // A link has one queue pair or several, which share the slots: its rails. A slice and all its parts take one rail. Each
 // rail keeps the order of its messages; slices that took different ones are put in order by their numbers.
 //
@@ -35,6 +38,8 @@
 namespace annulus {
 
 constexpr size_t kVerbsHeaderBytes = 64;
+// Where a slice is that the receiver's device is to read.
+constexpr size_t kVerbsPlaceBytes = 16;
 // Largest payload of a kShort message, in bytes; a cell is header and payload.
 constexpr size_t kVerbsShortBytes = 192;
 constexpr size_t kVerbsCellBytes = kVerbsHeaderBytes + kVerbsShortBytes;
@@ -54,6 +59,9 @@ constexpr size_t VerbsSlotStride(size_t slot_bytes) { return kVerbsHeaderBytes +
 
 // Most rails of a link; as many as a rank has ports (kMostVerbsPorts).
 constexpr size_t kMostVerbsRails = 8;
+
+// Most READs of a rail under way at a time, per direction. Cards have room for 16 or more.
+constexpr uint32_t kMostVerbsReads = 16;
 
 // Whether `count` has reached `goal`; both wrap around.
 constexpr bool VerbsReached(uint32_t count, uint32_t goal) { return static_cast<int32_t>(count - goal) >= 0; }
@@ -77,12 +85,24 @@ struct VerbsHeader {
   uint32_t taken = 0;         // Number of messages of this rail that are taken, modulo 2^32.
   uint32_t bytes = 0;         // Size of the slice.
   uint32_t sequence = 0;      // Number of the slice, modulo 2^32; unused in kUpdate.
-  // Its memory is its owner's, who waits to hear that the slice was taken. Only on links that can go on elsewhere.
+  // Its memory is its owner's, who waits to hear that the slice was taken.
   bool lent = false;
+  // The data is at a place in the sender's memory, which follows the header.
+  bool placed = false;
 
   // Bytes of the slice in this message. The message's size tells, so it is not sent.
   uint32_t ready = 0;
 };
+
+// Memory of the sender that its device lets the peer read.
+struct VerbsPlace {
+  uint64_t address = 0;
+  uint32_t key = 0;  // Remote key, of the rail that brings the header.
+};
+
+void WriteVerbsPlace(const VerbsPlace& place, std::byte* to);
+// Returns false when no `bytes` can be there.
+bool ReadVerbsPlace(const std::byte* from, uint32_t bytes, VerbsPlace* place);
 
 void WriteVerbsHeader(const VerbsHeader& header, std::byte* to);
 // All but `ready`. Errors: kProtocol when no slice can be like this.
@@ -96,7 +116,9 @@ struct VerbsRailGreeting {
   uint16_t lid = 0;
   uint16_t pkey = 0;  // Partition key. Its and the LID's meaning: InfiniBand alone.
   bool ethernet = false;
-  uint8_t mtu = 0;  // As in ibv_mtu.
+  uint8_t mtu = 0;      // As in ibv_mtu.
+  uint8_t reads = 0;    // READs that this end has under way at most.
+  uint8_t answers = 0;  // READs of the peer that its device answers at a time.
   std::array<uint8_t, 16> gid{};
 };
 
@@ -142,10 +164,11 @@ struct VerbsRailCounts {
 };
 
 struct VerbsFarewell {
-  static constexpr size_t kBytes = 80;
+  static constexpr size_t kBytes = 88;
 
-  Code code = Code::kOk;  // Why the end leaves; kOk: it was closed.
-  uint32_t failure = 0;   // The first failed request's ibv_wc_status; 0: none has failed.
+  Code code = Code::kOk;      // Why the end leaves; kOk: it was closed.
+  uint32_t failure = 0;       // The first failed request's ibv_wc_status; 0: none has failed.
+  uint32_t taken_slices = 0;  // As in VerbsHeader.
   std::array<VerbsRailCounts, kMostVerbsRails> rails{};  // 0 beyond those of the link.
 };
 

@@ -29,6 +29,7 @@ void VerbsInbox::TakeCompletion(const ibv_wc& completion, uint32_t cell) {
   if (message.kind != VerbsKind::kShort) Repost(cell);
   if (message.kind == VerbsKind::kUpdate) return outbox_->CountTaken();
   if (waiting_ == depth_) return link_.fault->Set("messages without credit", waiting_);
+  if (message.header.placed) link_.reads->Add(outbox_->index(), message.value, message.header, message.place);
   ring_[(first_ + waiting_++) % depth_] = message;
 }
 
@@ -47,20 +48,28 @@ bool VerbsInbox::Read(const ibv_wc& completion, uint32_t cell, VerbsMessage* mes
     message->header.sequence = last_;
     return CheckPart(immediate.value, completion.byte_len);
   }
-  if (!ReadHeader(immediate, cell, completion.byte_len, &message->header)) return false;
+  if (!ReadHeader(immediate, cell, completion.byte_len, message)) return false;
   if (immediate.kind != VerbsKind::kUpdate) return CheckSlice(immediate, message->header);
   return message->header.bytes == 0 || Refuse("an update's size", message->header.bytes);
 }
 
-bool VerbsInbox::ReadHeader(VerbsImmediate immediate, uint32_t cell, uint32_t message_bytes, VerbsHeader* header) {
+bool VerbsInbox::ReadHeader(VerbsImmediate immediate, uint32_t cell, uint32_t message_bytes, VerbsMessage* message) {
+  VerbsHeader* const header = &message->header;
   const bool in_slot = immediate.kind == VerbsKind::kSlice;
   if (in_slot && immediate.value >= link_.recv_slots->count()) return Refuse("a slot's number", immediate.value);
   if (message_bytes < kVerbsHeaderBytes) return Refuse("a message's size", message_bytes);
   // Copied before it is checked: the peer could still write to it.
-  if (!ReadVerbsHeader(in_slot ? link_.recv_slots->At(immediate.value) : Cell(cell), header).ok()) {
-    return Refuse("a header's content", immediate.value);
-  }
+  const std::byte* const from = in_slot ? link_.recv_slots->At(immediate.value) : Cell(cell);
+  if (!ReadVerbsHeader(from, header).ok()) return Refuse("a header's content", immediate.value);
   header->ready = message_bytes - static_cast<uint32_t>(kVerbsHeaderBytes);
+  if (header->placed) {
+    if (!in_slot || !link_.reads->allowed(outbox_->index()))
+      return Refuse("a slice to be read, number", header->sequence);
+    if (header->ready != kVerbsPlaceBytes) return Refuse("a message's size", message_bytes);
+    header->ready = 0;
+    return ReadVerbsPlace(from + kVerbsHeaderBytes, header->bytes, &message->place) ||
+           Refuse("a slice at a place of bytes", header->bytes);
+  }
   return header->ready <= header->bytes || Refuse("a message's size", message_bytes);
 }
 
@@ -83,7 +92,8 @@ bool VerbsInbox::CheckSlice(VerbsImmediate immediate, const VerbsHeader& header)
   }
   last_ = header.sequence;
   slice_bytes_ = header.bytes;
-  slice_ready_ = header.ready;
+  // Nothing more comes of one that this end reads.
+  slice_ready_ = header.placed ? header.bytes : header.ready;
   return true;
 }
 

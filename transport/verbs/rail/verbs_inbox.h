@@ -13,52 +13,18 @@
 #include "transport/verbs/rail/verbs_format.h"
 #include "transport/verbs/rail/verbs_outbox.h"
 #include "transport/verbs/rail/verbs_queue_pair.h"
+#include "transport/verbs/rail/verbs_reads.h"
+#include "transport/verbs/rail/verbs_recv_slots.h"
 #include "transport/verbs/rail/verbs_returns.h"
 #include "transport/verbs/rail/verbs_target.h"
 
 namespace annulus {
 
-// The slots that the peer writes over any rail, each with its header before it, and which of them hold a slice.
-class VerbsRecvSlots {
- public:
-  VerbsRecvSlots(int slots, size_t slot_bytes, std::byte* memory)
-      : count_(static_cast<uint32_t>(slots)), bytes_(slot_bytes), memory_(memory) {}
-
-  static size_t MemoryBytes(int slots, size_t slot_bytes) {
-    return static_cast<size_t>(slots) * VerbsSlotStride(slot_bytes);
-  }
-
-  uint32_t count() const { return count_; }
-  size_t bytes() const { return bytes_; }
-  // Where header and data of a slot begin.
-  std::byte* At(uint32_t slot) const { return memory_ + slot * VerbsSlotStride(bytes_); }
-  bool Has(const std::byte* data) const { return data >= At(0) && data < At(count_); }
-
-  // These return false when the slot holds a slice already, or none.
-  bool Use(uint32_t slot) {
-    const uint64_t bit = uint64_t{1} << slot;
-    const bool was_free = (used_ & bit) == 0;
-    used_ |= bit;
-    return was_free;
-  }
-  bool Free(uint32_t slot) {
-    const uint64_t bit = uint64_t{1} << slot;
-    const bool was_used = (used_ & bit) != 0;
-    used_ &= ~bit;
-    return was_used;
-  }
-
- private:
-  const uint32_t count_;
-  const size_t bytes_;
-  std::byte* const memory_;
-  uint64_t used_ = 0;  // One bit each.
-};
-
 struct VerbsMessage {
   VerbsKind kind = VerbsKind::kUpdate;
   uint32_t value = 0;  // Cell, slot, or number of bytes of the slice that have arrived.
   VerbsHeader header;  // Of kPart, the slice's number alone.
+  VerbsPlace place;    // Of a slice that is placed.
 
   uint32_t number() const { return header.sequence; }
 };
@@ -70,6 +36,7 @@ class VerbsInbox {
     int slots = 0;
     int rails = 1;
     VerbsRecvSlots* recv_slots = nullptr;
+    VerbsReads* reads = nullptr;
     VerbsTarget* target = nullptr;  // Gets what messages return, as the outbox does.
     VerbsReturns* returns = nullptr;
     VerbsFault* fault = nullptr;
@@ -124,7 +91,7 @@ class VerbsInbox {
  private:
   void Repost(uint32_t cell);
   bool Read(const ibv_wc& completion, uint32_t cell, VerbsMessage* message);
-  bool ReadHeader(VerbsImmediate immediate, uint32_t cell, uint32_t message_bytes, VerbsHeader* header);
+  bool ReadHeader(VerbsImmediate immediate, uint32_t cell, uint32_t message_bytes, VerbsMessage* message);
   bool CheckSlice(VerbsImmediate immediate, const VerbsHeader& header);
   bool CheckPart(uint32_t end, uint32_t message_bytes);
   bool Refuse(const char* what, uint64_t value) {

@@ -23,7 +23,7 @@ namespace annulus {
 
 class VerbsOutbox {
  public:
-  // `index`: the rail's, in its link. `headers`: memory of VerbsHeaders(slots) headers. The pointers outlive it.
+  // `index`: the rail's, in its link. `headers`: memory of HeadersBytes(slots). The pointers outlive it.
   VerbsOutbox(uint32_t index, int slots, std::byte* headers, VerbsRegions* regions, VerbsQueuePair* pair,
               VerbsFault* fault)
       : index_(index),
@@ -44,19 +44,23 @@ class VerbsOutbox {
   VerbsChain& chain() { return chain_; }
   const VerbsChain& chain() const { return chain_; }
 
-  // Whether the device can read [data, data + bytes) of registered memory; *key is the local key for it.
-  bool Finds(const std::byte* data, size_t bytes, uint32_t* key) { return regions_->Find(data, bytes, key); }
+  // Whether the device can read [data, data + bytes) of registered memory, with these keys.
+  bool Finds(const std::byte* data, size_t bytes, VerbsKeys* keys) { return regions_->Find(data, bytes, keys); }
   // Memory of the sender.
   VerbsPiece Own(const std::byte* data, size_t bytes) const { return {data, bytes, key_}; }
-  // Where a header lies until the next request is completed.
-  std::byte* NextHeader() { return headers_ + Place(chain_.posted()) * kVerbsHeaderBytes; }
+  // Where a header, and a place behind it, lies until the next request is completed.
+  std::byte* NextHeader() { return headers_ + Place(chain_.posted()) * kHeaderStride; }
+  static constexpr size_t HeadersBytes(int slots) { return VerbsHeaders(slots) * kHeaderStride; }
 
   // Whether a message of a slice can go now.
   bool CanTake() const { return Credits() >= kReserve && chain_.Room() > kReserve; }
   // Whether an update can. `half_of_receives`: it returns so many at least.
   bool CanUpdate(bool half_of_receives) const { return Credits() >= (half_of_receives ? 1U : 2U) && chain_.Room() > 1; }
-  // Bytes of writes that the device has not reported as done.
-  uint64_t bytes_under_way() const { return bytes_posted_ - bytes_at_[Place(chain_.completed())]; }
+  // Bytes of writes that the device has not reported as done, and of slices that the peer is to read.
+  uint64_t bytes_under_way() const { return bytes_posted_ - bytes_at_[Place(chain_.completed())] + placed_bytes_; }
+  // A slice of so many bytes is to be read by the peer over this rail; it has been.
+  void AddPlaced(uint32_t bytes) { placed_bytes_ += bytes; }
+  void TakePlaced(uint32_t bytes) { placed_bytes_ -= bytes; }
 
   ibv_send_wr* AddMessage(ibv_wr_opcode opcode, VerbsImmediate immediate, const VerbsPiece& first,
                           const VerbsPiece& second = {}) {
@@ -96,6 +100,8 @@ class VerbsOutbox {
   // Receives of the peer, and places in the send queue, that slices leave free.
   static constexpr uint32_t kReserve = 3;
 
+  static constexpr size_t kHeaderStride = kVerbsHeaderBytes + kVerbsPlaceBytes;
+
   // Messages as the peer has counted them.
   struct Peer {
     uint32_t taken = 0;     // The last VerbsHeader::taken.
@@ -117,6 +123,7 @@ class VerbsOutbox {
   VerbsChain chain_;
   uint32_t messages_ = 0;
   uint64_t bytes_posted_ = 0;
+  uint64_t placed_bytes_ = 0;
   // By request: bytes_posted_ once it was added. As many as headers, so those under way are there.
   std::vector<uint64_t> bytes_at_;
   Peer peer_;

@@ -30,12 +30,20 @@ Status VerbsQueuePair::Refused(const char* what, int error) const {
   return {refused.code(), refused.message() + VerbsAdvice(error), Status::kNoRank, error};
 }
 
+uint8_t VerbsQueuePair::MostReads() const {
+  return static_cast<uint8_t>(path_.reads ? std::clamp<int>(hub_->device().most_reads(), 0, kMostVerbsReads) : 0);
+}
+
+uint8_t VerbsQueuePair::MostAnswers() const {
+  return static_cast<uint8_t>(path_.reads ? std::clamp<int>(hub_->device().most_answers(), 0, kMostVerbsReads) : 0);
+}
+
 Status VerbsQueuePair::Create() {
   int error = 0;
   for (const uint32_t inline_bytes : kInlineBytes) {
     ibv_qp_init_attr wanted{};
     wanted.send_cq = wanted.recv_cq = hub_->queue();
-    wanted.cap = {.max_send_wr = depth_,
+    wanted.cap = {.max_send_wr = depth_ + MostReads(),
                   .max_recv_wr = depth_,
                   .max_send_sge = kPieces,
                   .max_recv_sge = 1,
@@ -58,7 +66,7 @@ Status VerbsQueuePair::Create() {
   to.qp_state = IBV_QPS_INIT;
   to.pkey_index = path_.pkey_index;
   to.port_num = hub_->device().port();
-  to.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
+  to.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | (MostAnswers() > 0 ? IBV_ACCESS_REMOTE_READ : 0);
   error = hub_->api().modify_qp(pair_, &to, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
   return error == 0 ? Status() : Refused("setting up a queue pair", error);
 }
@@ -72,9 +80,13 @@ void VerbsQueuePair::Greet(VerbsRailGreeting* greeting) const {
   greeting->mtu = static_cast<uint8_t>(device.mtu());
   greeting->pkey = device.pkey();
   greeting->gid = device.gid();
+  greeting->reads = MostReads();
+  greeting->answers = MostAnswers();
 }
 
 Status VerbsQueuePair::Connect(const VerbsRailGreeting& peer) {
+  reads_ = std::min(MostReads(), peer.answers);
+  answers_ = std::min(MostAnswers(), peer.reads);
   ANNULUS_RETURN_IF_ERROR(ToReceive(peer));
   return ToSend();
 }
@@ -87,6 +99,7 @@ Status VerbsQueuePair::ToReceive(const VerbsRailGreeting& peer) {
   to.dest_qp_num = peer.queue_pair;
   to.rq_psn = peer.first_packet;
   to.min_rnr_timer = kNotReadyTimer;
+  to.max_dest_rd_atomic = static_cast<uint8_t>(answers_);
   ANNULUS_RETURN_IF_ERROR(RouteTo(device, {peer.ethernet, peer.lid, peer.pkey, peer.gid}, &to.ah_attr));
   to.ah_attr.sl = path_.service_level;
   if (to.ah_attr.is_global != 0) to.ah_attr.grh.traffic_class = path_.traffic_class;
@@ -103,6 +116,7 @@ Status VerbsQueuePair::ToSend() {
   to.timeout = path_.timeout;
   to.retry_cnt = path_.retries;
   to.rnr_retry = kNotReadyRetries;
+  to.max_rd_atomic = static_cast<uint8_t>(reads_);
   const int mask =
       IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
   const int error = hub_->api().modify_qp(pair_, &to, mask);
@@ -112,7 +126,7 @@ Status VerbsQueuePair::ToSend() {
 int VerbsQueuePair::PostReceive(uint32_t cell, std::byte* data, uint32_t key) {
   ibv_sge piece{reinterpret_cast<uint64_t>(data), kVerbsCellBytes, key};
   ibv_recv_wr request{};
-  request.wr_id = VerbsHub::IdOf(number_, true, cell);
+  request.wr_id = VerbsHub::IdOf(number_, VerbsRequest::kReceive, cell);
   request.sg_list = &piece;
   request.num_sge = 1;
   ibv_recv_wr* bad = nullptr;
@@ -122,6 +136,19 @@ int VerbsQueuePair::PostReceive(uint32_t cell, std::byte* data, uint32_t key) {
 int VerbsQueuePair::PostSends(ibv_send_wr* first) {
   ibv_send_wr* bad = nullptr;
   return ibv_post_send(pair_, first, &bad);
+}
+
+int VerbsQueuePair::PostRead(uint32_t value, const VerbsPlace& from, std::byte* to, uint32_t bytes, uint32_t key) {
+  ibv_sge piece{reinterpret_cast<uint64_t>(to), bytes, key};
+  ibv_send_wr request{};
+  request.wr_id = VerbsHub::IdOf(number_, VerbsRequest::kRead, value);
+  request.sg_list = &piece;
+  request.num_sge = 1;
+  request.opcode = IBV_WR_RDMA_READ;
+  request.send_flags = IBV_SEND_SIGNALED;
+  request.wr.rdma.remote_addr = from.address;
+  request.wr.rdma.rkey = from.key;
+  return PostSends(&request);
 }
 
 bool VerbsQueuePair::Fail() {

@@ -23,6 +23,7 @@ struct VerbsPath {
   uint16_t pkey_index = 0;
   uint8_t timeout = 14;
   uint8_t retries = 6;
+  bool reads = false;  // Slices may be read, at either end.
 
   // Time until a request whose peer does not answer fails.
   Nanoseconds Patience() const { return (Nanoseconds{4096} << timeout) * (retries + 1); }
@@ -48,10 +49,17 @@ class VerbsQueuePair {
   int PostReceive(uint32_t cell, std::byte* data, uint32_t key);
   // Posts a chain. Returns 0 or the errno.
   int PostSends(ibv_send_wr* first);
+  // Posts a READ of `bytes` of the peer's memory into [to, to + bytes), whose local key is `key`. Its completion has
+  // `value`. There is room for as many as reads(), beside all else. Returns 0 or the errno.
+  int PostRead(uint32_t value, const VerbsPlace& from, std::byte* to, uint32_t bytes, uint32_t key);
+
+  // Once it is connected: READs that can be under way at a time, from here and from the peer; 0: none.
+  uint32_t reads() const { return reads_; }
+  uint32_t answers() const { return answers_; }
 
   // Largest payload that a request can carry itself, in bytes.
   uint32_t inline_bytes() const { return inline_bytes_; }
-  uint64_t SendId(uint32_t value) const { return VerbsHub::IdOf(number_, false, value); }
+  uint64_t SendId(uint32_t value) const { return VerbsHub::IdOf(number_, VerbsRequest::kMessage, value); }
 
   // Lets the device give back all that it has under way. Returns whether it will.
   bool Fail();
@@ -62,6 +70,9 @@ class VerbsQueuePair {
 
  private:
   Status Refused(const char* what, int error) const;
+  // What the device is able to, by its own word.
+  uint8_t MostReads() const;
+  uint8_t MostAnswers() const;
   Status ToReceive(const VerbsRailGreeting& peer);
   Status ToSend();
 
@@ -71,6 +82,8 @@ class VerbsQueuePair {
   const VerbsPath path_;
   ibv_qp* pair_ = nullptr;
   uint32_t inline_bytes_ = 0;
+  uint32_t reads_ = 0;
+  uint32_t answers_ = 0;
   uint32_t first_packet_ = 0;
 };
 

@@ -28,9 +28,12 @@ VerbsRail::VerbsRail(uint32_t index, const VerbsPort& port, const VerbsPath& pat
       regions_(port.regions),
       number_(hub_->Add(this)),
       failure_(failure),
+      reads_(link.reads),
       pair_(hub_.get(), number_, VerbsQueueDepth(link.slots), path),
       outbox_(index, link.slots, local, regions_.get(), &pair_, link.fault),
-      inbox_(link, local + VerbsHeaders(link.slots) * kVerbsHeaderBytes, &pair_, &outbox_) {}
+      inbox_(link, local + VerbsOutbox::HeadersBytes(link.slots), &pair_, &outbox_) {
+  reads_->Attach(index, &pair_, regions_.get());
+}
 
 Status VerbsRail::Open(VerbsMemory* written, VerbsMemory* local, VerbsRailGreeting* greeting) {
   ibv_mr* for_peer = nullptr;
@@ -42,28 +45,39 @@ Status VerbsRail::Open(VerbsMemory* written, VerbsMemory* local, VerbsRailGreeti
   inbox_.PostCells(own->lkey);
   pair_.Greet(greeting);
   greeting->key = for_peer->rkey;
+  slots_key_ = for_peer->lkey;
   return Status();
 }
 
 Status VerbsRail::Connect(const VerbsRailGreeting& peer) {
   outbox_.Reach(peer.key);
-  return pair_.Connect(peer);
+  ANNULUS_RETURN_IF_ERROR(pair_.Connect(peer));
+  reads_->Allow(outbox_.index(), slots_key_, pair_.reads());
+  return Status();
 }
 
-void VerbsRail::TakeCompletion(const ibv_wc& completion, bool is_receive, uint32_t value) {
+void VerbsRail::TakeCompletion(const ibv_wc& completion, VerbsRequest request, uint32_t value) {
   if (completion.status == IBV_WC_SUCCESS) {
-    if (is_receive) return inbox_.TakeCompletion(completion, value);
+    if (request == VerbsRequest::kReceive) return inbox_.TakeCompletion(completion, value);
+    if (request == VerbsRequest::kRead) return reads_->TakeCompletion(value);
     return outbox_.chain().TakeCompletion(value);
   }
   // The failure that broke the connection counts, and not what was flushed because of it, in whatever order they come.
   if (!failure_->any() && failure_->drain_end == 0) failure_->drain_end = DeadlineAfter(kVerbsDraining);
   if (!failure_->any() || failure_->status == IBV_WC_WR_FLUSH_ERR) {
     failure_->status = completion.status;
-    failure_->here = IsOwnFailure(completion.status, is_receive);
+    failure_->here = IsOwnFailure(completion.status, request == VerbsRequest::kReceive);
     failure_->vendor_error = completion.vendor_err;
     failure_->rail = this;
   }
-  is_receive ? inbox_.TakeFailure() : outbox_.chain().TakeFailure(value);
+  switch (request) {
+    case VerbsRequest::kReceive:
+      return inbox_.TakeFailure();
+    case VerbsRequest::kRead:
+      return reads_->TakeFailure(value);
+    case VerbsRequest::kMessage:
+      return outbox_.chain().TakeFailure(value);
+  }
 }
 
 }  // namespace annulus

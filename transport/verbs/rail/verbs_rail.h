@@ -16,6 +16,7 @@
 #include "transport/verbs/rail/verbs_inbox.h"
 #include "transport/verbs/rail/verbs_outbox.h"
 #include "transport/verbs/rail/verbs_queue_pair.h"
+#include "transport/verbs/rail/verbs_reads.h"
 #include "transport/verbs/rail/verbs_returns.h"
 
 namespace annulus {
@@ -34,7 +35,8 @@ struct VerbsFailure {
   bool here = false;          // This end or its device is to blame, and not the peer.
   uint32_t vendor_error = 0;  // Code that the device's driver adds to the status.
   const VerbsRail* rail = nullptr;
-  Deadline drain_end = 0;  // Until then the devices have time to give back what they have under way.
+  Deadline drain_end = 0;     // Until then the devices have time to give back what they have under way.
+  bool others_drain = false;  // The rails that have not failed do so as well.
 
   bool any() const { return status != IBV_WC_SUCCESS; }
 };
@@ -45,7 +47,7 @@ inline constexpr Nanoseconds kVerbsDraining = 500 * kMillisecond;
 class VerbsRail final : private VerbsLink {
  public:
   // Local memory of a rail, in bytes: headers of requests, and cells.
-  static size_t LocalBytes(int slots) { return VerbsHeaders(slots) * kVerbsHeaderBytes + VerbsInbox::CellBytes(slots); }
+  static size_t LocalBytes(int slots) { return VerbsOutbox::HeadersBytes(slots) + VerbsInbox::CellBytes(slots); }
 
   // `index`: in its link. `local`: LocalBytes(). The pointers outlive it.
   VerbsRail(uint32_t index, const VerbsPort& port, const VerbsPath& path, const VerbsInbox::Link& link,
@@ -66,6 +68,8 @@ class VerbsRail final : private VerbsLink {
   const VerbsOutbox& outbox() const { return outbox_; }
   VerbsInbox& inbox() { return inbox_; }
   const VerbsInbox& inbox() const { return inbox_; }
+  // Whether the device may be able to write to [data, data + bytes) of registered memory.
+  bool MayFind(const std::byte* data, size_t bytes) { return regions_->MayFind(data, bytes); }
   VerbsQueuePair& pair() { return pair_; }
   const VerbsQueuePair& pair() const { return pair_; }
 
@@ -78,12 +82,14 @@ class VerbsRail final : private VerbsLink {
   void Forget() { hub_->Remove(number_); }
 
  private:
-  void TakeCompletion(const ibv_wc& completion, bool is_receive, uint32_t value) override;
+  void TakeCompletion(const ibv_wc& completion, VerbsRequest request, uint32_t value) override;
 
   const std::shared_ptr<VerbsHub> hub_;
   const std::shared_ptr<VerbsRegions> regions_;
   const uint32_t number_;  // At the hub.
   VerbsFailure* const failure_;
+  VerbsReads* const reads_;
+  uint32_t slots_key_ = 0;  // Local key of the slots that the peer writes.
   VerbsQueuePair pair_;
   VerbsOutbox outbox_;
   VerbsInbox inbox_;

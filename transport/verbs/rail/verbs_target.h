@@ -39,14 +39,15 @@ class VerbsTarget {
   uint32_t sent_slices() const { return sent_slices_; }
   uint32_t taken_slices() const { return taken_slices_; }
 
+  // The peer says how many slices it has taken.
+  void TakeTaken(uint32_t slices) {
+    if (VerbsReached(taken_slices_, slices)) return;
+    if (slices - taken_slices_ > sent_slices_ - taken_slices_) return fault_->Set("a count of taken slices", slices);
+    taken_slices_ = slices;
+  }
   // The peer's header says what it has taken and released. One that comes after a newer one says nothing new.
   void TakeReturns(const VerbsHeader& header) {
-    if (!VerbsReached(taken_slices_, header.taken_slices)) {
-      if (header.taken_slices - taken_slices_ > sent_slices_ - taken_slices_) {
-        return fault_->Set("a count of taken slices", header.taken_slices);
-      }
-      taken_slices_ = header.taken_slices;
-    }
+    TakeTaken(header.taken_slices);
     if (VerbsReached(releases_, header.releases)) return;
     const uint64_t changed = header.released ^ released_;
     if ((changed & ~used_) != 0) return fault_->Set("a released slot that it does not have", changed);

@@ -1,0 +1,68 @@
+#include "transport/verbs/rail/verbs_reads.h"
+
+#include "base/check.h"
+
+namespace annulus {
+
+void VerbsReads::Add(size_t rail, uint32_t slot, const VerbsHeader& header, const VerbsPlace& place) {
+  Rail& on = rails_[rail];
+  ANNULUS_CHECK(on.size < on.waiting.size());
+  slices_[slot] = {State::kWaiting, rail, header.sequence, header.bytes, place, nullptr};
+  on.waiting[(on.first + on.size++) % on.waiting.size()] = slot;
+  ++num_waiting_;
+}
+
+bool VerbsReads::Next(size_t rail, Waiting* next) const {
+  const Rail& on = rails_[rail];
+  if (on.size == 0 || on.under_way == on.most) return false;
+  const uint32_t slot = on.waiting[on.first];
+  *next = {slot, slices_[slot].number, slices_[slot].bytes};
+  return true;
+}
+
+void VerbsReads::Begin(size_t rail, std::byte* landing) {
+  Rail& on = rails_[rail];
+  const uint32_t slot = on.waiting[on.first];
+  on.first = (on.first + 1) % on.waiting.size();
+  --on.size;
+  --num_waiting_;
+  Slice& slice = slices_[slot];
+  slice.state = State::kUnderWay;
+  ++on.under_way;
+  VerbsKeys keys;
+  const bool lands = landing != nullptr && on.regions != nullptr && on.regions->Find(landing, slice.bytes, &keys);
+  slice.landing = lands ? landing : nullptr;
+  if (lands) ++landings_under_way_;
+  std::byte* const to = lands ? landing : recv_slots_->At(slot) + kVerbsHeaderBytes;
+  if (!on.pair->exists()) return;
+  const int error = on.pair->PostRead(slot, slice.place, to, slice.bytes, lands ? keys.local : on.key);
+  if (error == 0) return;
+  fault_->Set("posting a READ", slot, error);
+  TakeFailure(slot);
+}
+
+void VerbsReads::TakeCompletion(uint32_t slot) {
+  if (slot >= slices_.size() || slices_[slot].state != State::kUnderWay) {
+    return fault_->Set("a completion of a READ that was not posted", slot);
+  }
+  const Slice& slice = slices_[slot];
+  ++counts_.slices;
+  counts_.bytes += slice.bytes;
+  if (slice.landing != nullptr) counts_.landed_bytes += slice.bytes;
+  End(slot, State::kDone);
+}
+
+void VerbsReads::End(uint32_t slot, State state) {
+  if (slot >= slices_.size() || slices_[slot].state != State::kUnderWay) return;
+  slices_[slot].state = state;
+  --rails_[slices_[slot].rail].under_way;
+  if (slices_[slot].landing != nullptr) --landings_under_way_;
+}
+
+std::byte* VerbsReads::Take(uint32_t slot) {
+  ANNULUS_CHECK(IsDone(slot));
+  slices_[slot].state = State::kNone;
+  return slices_[slot].landing;
+}
+
+}  // namespace annulus

@@ -1,0 +1,117 @@
+// VerbsReads: slices that the peer has left in its own memory (VerbsHeader::placed), and the READs with which the
+// devices of this end fetch them.
+//
+// A READ needs to know the receive that its slice is for. It goes into the landing of that, where the device knows this
+// memory, and otherwise into the slot that the peer has chosen for the slice, which is free. So only this end's device
+// writes to user memory, and nothing writes there once it has stopped. READs of a rail begin in the order of their
+// slices, as many at a time as the devices of both ends take; the others wait here.
+//
+// Threads: as the endpoint. Nothing allocates after construction.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "transport/verbs/device/verbs_regions.h"
+#include "transport/verbs/rail/verbs_format.h"
+#include "transport/verbs/rail/verbs_queue_pair.h"
+#include "transport/verbs/rail/verbs_recv_slots.h"
+#include "transport/verbs/rail/verbs_returns.h"
+
+namespace annulus {
+
+class VerbsReads {
+ public:
+  // What has been read, for people and tests.
+  struct Counts {
+    uint64_t slices = 0;
+    uint64_t bytes = 0;
+    uint64_t landed_bytes = 0;  // Of these, into landings.
+  };
+  // A slice whose READ has not begun.
+  struct Waiting {
+    uint32_t slot = 0;
+    uint32_t number = 0;
+    uint32_t bytes = 0;
+  };
+
+  // The pointers outlive it.
+  VerbsReads(size_t rails, VerbsRecvSlots* recv_slots, VerbsFault* fault)
+      : recv_slots_(recv_slots),
+        fault_(fault),
+        slices_(recv_slots->count()),
+        rails_(rails, Rail(recv_slots->count())) {}
+
+  // What a rail has: its queue pair, and the registered memory that its device knows; null: there is none.
+  void Attach(size_t rail, VerbsQueuePair* pair, VerbsRegions* regions) {
+    rails_[rail].pair = pair;
+    rails_[rail].regions = regions;
+  }
+  // `key`: local key of the slots. `most`: READs under way at a time; 0: none is allowed.
+  void Allow(size_t rail, uint32_t key, uint32_t most) {
+    rails_[rail].key = key;
+    rails_[rail].most = most;
+  }
+  bool allowed(size_t rail) const { return rails_[rail].most > 0; }
+
+  // A slice waits in the peer's memory. Its slot was free, and its bytes fit there.
+  void Add(size_t rail, uint32_t slot, const VerbsHeader& header, const VerbsPlace& place);
+
+  // Whether any READ has yet to begin.
+  bool any_waiting() const { return num_waiting_ > 0; }
+  size_t num_rails() const { return rails_.size(); }
+  // The slice of a rail whose READ is to begin next; false when there is none, or no more READs may be under way.
+  bool Next(size_t rail, Waiting* next) const;
+  // Begins it. `landing`: that of its receive, with room for the slice; may be null.
+  void Begin(size_t rail, std::byte* landing);
+
+  // A READ has completed, or failed.
+  void TakeCompletion(uint32_t slot);
+  void TakeFailure(uint32_t slot) { End(slot, State::kNone); }
+
+  // Whether the slice of that slot is being read; whether it has been.
+  bool is_under_way(uint32_t slot) const { return slices_[slot].state == State::kUnderWay; }
+  bool IsDone(uint32_t slot) const { return slices_[slot].state == State::kDone; }
+  // Takes such a slice. Returns the landing that it is in; null when it is in its slot.
+  std::byte* Take(uint32_t slot);
+
+  // Whether the device may be writing to landings.
+  bool writes_landings() const { return landings_under_way_ > 0; }
+  const Counts& counts() const { return counts_; }
+
+ private:
+  enum class State : uint8_t { kNone, kWaiting, kUnderWay, kDone };
+  struct Slice {
+    State state = State::kNone;
+    size_t rail = 0;
+    uint32_t number = 0;
+    uint32_t bytes = 0;
+    VerbsPlace place;
+    std::byte* landing = nullptr;  // Null: it goes into its slot.
+  };
+  struct Rail {
+    explicit Rail(size_t slots) : waiting(slots) {}
+
+    VerbsQueuePair* pair = nullptr;
+    VerbsRegions* regions = nullptr;
+    uint32_t key = 0;
+    uint32_t most = 0;
+    uint32_t under_way = 0;
+    std::vector<uint32_t> waiting;  // Slots, a ring.
+    size_t first = 0;
+    size_t size = 0;
+  };
+
+  void End(uint32_t slot, State state);
+
+  VerbsRecvSlots* const recv_slots_;
+  VerbsFault* const fault_;
+  std::vector<Slice> slices_;  // By slot.
+  std::vector<Rail> rails_;
+  size_t num_waiting_ = 0;
+  size_t landings_under_way_ = 0;
+  Counts counts_;
+};
+
+}  // namespace annulus
