@@ -187,11 +187,8 @@ annulus_status_t annulus::c_api::Submit(annulus_comm_t* comm, std::span<const Ca
                                         annulus_request_t** request) {
   return Guarded([&] {
     // A small call that repeats the latest one is queued, and small messages move, before anything else is looked at.
-    RequestHandle handle = 0;
-    if (Unwrap(comm)->SubmitAgain(calls, request != nullptr ? &handle : nullptr)) {
-      if (request != nullptr) *request = Wrap(handle);
-      return ANNULUS_OK;
-    }
+    if (Unwrap(comm)->SubmitAgain(calls, request)) return ANNULUS_OK;
+    if (request != nullptr) *request = nullptr;
     // Written before the work is queued: a callback may look at it.
     const auto give = [request](RequestHandle queued) { *request = Wrap(queued); };
     size_t refused = 0;

@@ -17,8 +17,10 @@ Callbacks::~Callbacks() { Finish(); }
 Status Callbacks::Start() {
   const std::lock_guard<std::mutex> lock(mu_);
   if (thread_.joinable()) return Status();
-  return StartThread(
+  const Status status = StartThread(
       "the thread of callbacks", [this] { Run(); }, &thread_);
+  has_started_.store(status.ok(), std::memory_order_release);
+  return status;
 }
 
 void Callbacks::Add(const Callback& callback, bool may_wait) {

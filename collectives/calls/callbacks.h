@@ -35,6 +35,7 @@ class Callbacks {
 
   // Starts the thread if it is not running; before the first Add. Errors: kSystem.
   Status Start();
+  bool has_started() const { return has_started_.load(std::memory_order_acquire); }
   // Has the function called, after those added before: at once or, if it may wait, within a millisecond or so.
   void Add(const Callback& callback, bool may_wait);
   // As the destructor; nothing is added later.
@@ -54,6 +55,7 @@ class Callbacks {
   bool finishing_ = false;
   bool is_asleep_ = false;  // The thread does not look, but waits to be woken.
   int looks_ = 0;           // Number of looks before it sleeps.
+  std::atomic<bool> has_started_{false};
   std::atomic<std::thread::id> id_{};
   std::thread thread_;
 };

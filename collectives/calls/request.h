@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <type_traits>
@@ -24,13 +25,10 @@ class RequestList;
 struct Request;
 struct StreamFold;
 
-// The parts of a request that hold no memory.
-struct RequestFields {
+// What a request begins with. Few bytes, since every request resets them.
+struct RequestState {
   RequestHandle handle = 0;
-  size_t place = 0;  // Index among its communicator's requests.
-  CallArguments arguments;
-  Call call;
-  CallOptions options;                // A copy of the arguments' options.
+  size_t place = 0;                   // Index among its communicator's requests.
   Request* group = nullptr;           // The own request of the group that this one belongs to; null: none.
   StreamCall* stream = nullptr;       // Its place in the stream that orders it; null: none does.
   const StreamFold* fold = nullptr;   // What its algorithm has to know of that; null: nothing.
@@ -48,9 +46,14 @@ struct RequestFields {
   Code code = Code::kInProgress;
 };
 
-static_assert(std::is_trivially_destructible_v<RequestFields>);
+static_assert(std::is_trivially_destructible_v<RequestState>);
 
-struct Request : RequestFields {
+struct Request : RequestState {
+  // Written for each request, and stale once it is freed.
+  CallArguments arguments;
+  Call call;
+  CallOptions options;  // A copy of the arguments' options.
+
   std::vector<size_t> numbers;                // Copies of the arrays in the arguments' layouts.
   std::string label;                          // A copy of the options' label.
   std::shared_ptr<const UserReduction> keep;  // Keeps the created operation of the arguments until the end.
@@ -74,7 +77,7 @@ struct Request : RequestFields {
 
   // Resets the request but keeps memory that the next one may use. Most requests hold none.
   void Clear() {
-    std::construct_at(static_cast<RequestFields*>(this));  // Assignment would copy from another one.
+    std::construct_at(static_cast<RequestState*>(this));  // Assignment would copy from another one.
     numbers.clear();
     if (numbers.capacity() > kMostKeptNumbers) numbers = std::vector<size_t>();
     label.clear();
@@ -86,6 +89,12 @@ struct Request : RequestFields {
     members = std::vector<Request*>();
   }
 };
+
+// Stores a request's handle where the user has the pointer that stands for it.
+inline void GiveHandle(const Request& request, void* pointer) {
+  static_assert(sizeof(void*) == sizeof(RequestHandle));
+  std::memcpy(pointer, &request.handle, sizeof request.handle);
+}
 
 // Requests in the order in which they were added. The links lie in the requests, so that adding one needs no memory and
 // cannot fail. A request is in one list at a time. Threads: one at a time.

@@ -69,6 +69,11 @@ Request* RequestTable::Find(RequestHandle handle) const {
   return slot;
 }
 
+bool RequestTable::HasEndedWell(RequestHandle handle) const {
+  const Slot* const slot = LiveSlotOf(handle);
+  return slot != nullptr && slot->ended_well.load(std::memory_order_acquire) == handle;
+}
+
 void RequestTable::Retire(Request* request, End why) {
   Slot* const slot = SlotOf(request);
   const uint32_t generation = slot->generation.load(std::memory_order_relaxed);

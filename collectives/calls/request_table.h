@@ -7,8 +7,8 @@
 //
 // A process has one table, because handles of different communicators must differ too.
 //
-// Threads: any. Issuing and returning a request hold a mutex for a few instructions; looking up a handle and renewing a
-// request take none.
+// Threads: any. Issuing and returning a request hold a mutex for a few instructions; looking up a handle, asking for a
+// good end and renewing a request take none.
 #pragma once
 
 #include <array>
@@ -46,6 +46,12 @@ class RequestTable {
   // Makes a recycled request a new one of the same owner, with its own handle. As Retire.
   void Renew(Request* request);
 
+  // Notes that the request has ended well, and everything that its owner writes at its end. Call it with the owner's
+  // mutex held.
+  void NoteGoodEnd(Request* request) { SlotOf(request)->ended_well.store(request->handle, std::memory_order_release); }
+  // Whether the request of a valid handle is known to have ended well. Takes no lock.
+  bool HasEndedWell(RequestHandle handle) const;
+
   // Owner of the request, null when the handle is invalid. Also works while the request is being retired.
   Communicator* OwnerOf(RequestHandle handle) const;
 
@@ -61,6 +67,7 @@ class RequestTable {
     std::atomic<uint32_t> generation{0};
     std::atomic<Communicator*> owner{nullptr};
     std::atomic<End> end{End::kFreed};
+    std::atomic<RequestHandle> ended_well{0};  // The latest request that has. Handles do not repeat.
     uint32_t index = 0;
   };
 

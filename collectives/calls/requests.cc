@@ -53,7 +53,7 @@ Requests::~Requests() {
   for (const auto& request : requests_) table_->Retire(request.get(), RequestTable::End::kCommunicatorDestroyed);
 }
 
-Request* Requests::Add(const CallArguments& arguments) {
+Request* Requests::Take() {
   if (spare_.empty()) {
     requests_.push_back(table_->Issue(config_.owner));
   } else {
@@ -61,18 +61,35 @@ Request* Requests::Add(const CallArguments& arguments) {
     spare_.pop_back();
     table_->Renew(requests_.back().get());
   }
-  Rollback rollback(this, requests_.size() - 1);
   Request* const request = requests_.back().get();
   request->place = requests_.size() - 1;
+  return request;
+}
+
+Request* Requests::AddEnded() {
+  Request* const request = Take();
+  request->code = Code::kOk;
+  request->SetDone();
+  table_->NoteGoodEnd(request);
+  return request;
+}
+
+Request* Requests::Add(const CallArguments& arguments) {
+  Request* const request = Take();
+  Rollback rollback(this, request->place);
   request->arguments = arguments;
+  request->call = Call();
   // If only the root's arrays are used, those of the others may point anywhere.
   const bool uses_layouts =
       HasVariableParts(arguments.kind) && (!HasRoot(arguments.kind) || config_.rank == arguments.root);
-  if (arguments.options != nullptr) {
+  if (arguments.options != nullptr && arguments.options->used()) {
     request->options = *arguments.options;
     request->arguments.options = &request->options;
     request->label = arguments.label() != nullptr ? arguments.label() : "";
     request->options.label = request->label.c_str();
+  } else {
+    request->options = CallOptions();
+    request->arguments.options = nullptr;
   }
   if (uses_layouts) KeepLayouts(static_cast<size_t>(config_.nranks), &request->arguments, &request->numbers);
   rollback.Keep();
@@ -243,6 +260,7 @@ void Requests::MarkDone(Request* request, Code code) {
     }
     if (--group->unfinished == 0) MarkDone(group, group->code);
   }
+  if (code == Code::kOk) table_->NoteGoodEnd(request);
   ForgetIfUnused(request);
 }
 
@@ -313,8 +331,10 @@ void Requests::ForgetIfUnused(Request* request) {
 }
 
 void Requests::Forget(Request* request) {
-  std::swap(requests_[request->place], requests_.back());
-  requests_[request->place]->place = request->place;
+  if (request != requests_.back().get()) {
+    std::swap(requests_[request->place], requests_.back());
+    requests_[request->place]->place = request->place;
+  }
   if (spare_.size() < kMostSpare && table_->Recycle(request)) spare_.push_back(std::move(requests_.back()));
   requests_.pop_back();
 }

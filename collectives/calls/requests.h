@@ -113,6 +113,9 @@ class Requests {
   // Creates made[i] for calls[i], all or none, as MakeWithin does, and a group's own request if there are several calls
   // and they are not discarded. Returns that or the first.
   Request* AddAll(std::span<const CallArguments> calls, bool discarded, Request** made);
+  // Creates the request of a call without options that has ended well. Needs no memory if HasSpare.
+  Request* AddEnded();
+  bool HasSpare() const { return !spare_.empty() && requests_.size() < requests_.capacity(); }
   // Frees what AddAll has made.
   void ForgetAll(std::span<Request* const> made, Request* whole);
   void Forget(Request* request);
@@ -120,6 +123,11 @@ class Requests {
   Request* Find(RequestHandle handle) const { return table_->Find(handle); }
   // As Finish.
   void MarkDone(Request* request, Code code);
+
+  // Whether requests with callbacks may be made. Takes no lock.
+  bool MayCallBack() const { return config_.callbacks->has_started(); }
+  // Whether the request of a valid handle is known to have ended well. Takes no lock.
+  bool HasEndedWell(RequestHandle handle) const { return table_->HasEndedWell(handle); }
 
  private:
   // Frees the requests beyond the first `size`, unless they are kept. With mu_ held.
@@ -141,6 +149,8 @@ class Requests {
   static constexpr size_t kMostSpare = 16;
 
   // All with mu_ held.
+  // A request of which nothing is known yet.
+  Request* Take();
   Status CheckBudget(const RequestBudget& budget) const;
   // The request by which the user sees the end of the call: a group's, or its own.
   static const Request& SeenBy(const Request& request) { return request.group != nullptr ? *request.group : request; }

@@ -4,8 +4,8 @@
 // tell of its end, and the FailureRecord holds the verdict.
 //
 // Threads: all functions may be called from any thread, but the destructor must be the last call. Calls take turns in
-// the order in which they arrive. Each part has its own lock, but Requests shares that of CallQueue. Where one lock is
-// taken while another is held, the order is FailureRecord, CallQueue, and then RequestTable, Messages or Callbacks.
+// the order in which they arrive. Each part has its own lock, but Requests and Messages share that of CallQueue. Where
+// one lock is taken while another is held, the order is FailureRecord, CallQueue, and then RequestTable or Callbacks.
 #pragma once
 
 #include <algorithm>
@@ -97,7 +97,7 @@ class Communicator {
     return checks_calls_ ? std::nullopt : dispatcher_.RunAgain(given);
   }
   // As Dispatcher::SubmitAgain. To be tried before Submit.
-  bool SubmitAgain(std::span<const CallArguments> given, RequestHandle* handle) {
+  bool SubmitAgain(std::span<const CallArguments> given, void* handle) {
     return !checks_calls_ && dispatcher_.SubmitAgain(given, handle);
   }
   // Runs the call and returns its outcome.

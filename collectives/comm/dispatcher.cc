@@ -50,7 +50,7 @@ Dispatcher::Dispatcher(const DispatcherConfig& config)
               setup_->resources().domains),
       messages_(
           {rank(), nranks(), setup_->plan(), &setup_->links(), setup_->monitor(),
-           setup_->options().timeout_ms * kMillisecond,
+           setup_->options().timeout_ms * kMillisecond, queue_->mutex(),
            [this](void* cookie, int peer, int32_t tag) { FinishMessage(static_cast<Request*>(cookie), peer, tag); }}),
       driver_(&engine_, &messages_, queues_, setup_->reactor(), setup_->control(), setup_->monitor()),
       staging_(rank(), nranks()),
@@ -149,12 +149,16 @@ Status Dispatcher::Run(const CallArguments& arguments) {
 }
 
 bool Dispatcher::MaySubmitAgain(std::span<const CallArguments> given) const {
-  const auto has_options = [](const CallArguments& each) { return each.options != nullptr && each.options->used(); };
+  const auto is_plain = [this](const CallArguments& each) {
+    const CallOptions* const options = each.options;
+    return options == nullptr || (options->priority == 0 && !options->agree_first && !options->on_stream &&
+                                  options->tag == 0 && (options->done == nullptr || requests_->MayCallBack()));
+  };
   return setup_->options().memory_bytes == 0 && progress_.has_started.load(std::memory_order_relaxed) &&
-         std::ranges::none_of(given, has_options);
+         std::ranges::all_of(given, is_plain);
 }
 
-bool Dispatcher::SubmitAgain(std::span<const CallArguments> group, RequestHandle* handle) {
+bool Dispatcher::SubmitAgain(std::span<const CallArguments> group, void* handle) {
   if (group.empty()) return false;
   const CallArguments& given = group.front();
   if (IsMessage(given.kind)) return SubmitMessages(group, handle);
@@ -162,16 +166,16 @@ bool Dispatcher::SubmitAgain(std::span<const CallArguments> group, RequestHandle
   CallQueue::Turn turn(queue_, CallQueue::Turn::OnlyLock());
   if (turn.is_stopping() || !turn.MayDrive() || !CanRunAgain(given)) return false;
   Request* const request = requests_->Add(given);
-  request->arguments.options = nullptr;
   request->discarded = handle == nullptr;
   request->call = CallOf(given, nranks(), 0);
-  if (handle != nullptr) *handle = request->handle;
+  if (handle != nullptr) GiveHandle(*request, handle);
   turn.Add(request);
   return true;
 }
 
 std::optional<Code> Dispatcher::WaitAgain(RequestHandle handle, int64_t timeout_ms) {
   if (timeout_ms < -1) return std::nullopt;
+  if (requests_->HasEndedWell(handle)) return Code::kOk;
   CallQueue::Turn turn(queue_, CallQueue::Turn::OnlyLock());
   Request* const request = requests_->Find(handle);
   if (request == nullptr) return std::nullopt;

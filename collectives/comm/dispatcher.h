@@ -47,9 +47,10 @@ class Dispatcher {
   // the same, and for a small message that can be sent or received at once. Holds the queue's lock while the call can
   // proceed at once, which takes a microsecond or two. Does nothing, and returns nothing, for any other call.
   std::optional<Code> RunAgain(const CallArguments& given);
-  // The same in two steps, each within one lock. The first queues such a call, or moves or queues a few messages; the
-  // request's *handle, if not null, is then the user's. Returns whether it did.
-  bool SubmitAgain(std::span<const CallArguments> group, RequestHandle* handle);
+  // The same in two steps, each within one lock. The first queues such a call, or moves or queues a few messages.
+  // `handle`, if not null, is where the user's pointer for the request's handle is, which is set before a callback may
+  // look at it. Returns whether it did; if not, the pointer is undefined.
+  bool SubmitAgain(std::span<const CallArguments> group, void* handle);
   // The second drives a call that is next in the queue for up to `timeout_ms` (-1: without a limit), and returns kOk if
   // it has ended well, kInProgress when the time is over, and nothing where another wait has to look closer.
   std::optional<Code> WaitAgain(RequestHandle handle, int64_t timeout_ms);
@@ -107,8 +108,8 @@ class Dispatcher {
   // Most messages of a group that is submitted within one lock.
   static constexpr size_t kMostAtOnce = 8;
 
-  // Whether calls may be submitted by a short cut: they have no options, no memory is counted, and the progress thread
-  // runs.
+  // Whether calls may be submitted by a short cut: they have no options that the long way must look at, no memory is
+  // counted, and the threads that they need run.
   bool MaySubmitAgain(std::span<const CallArguments> given) const;
   bool CanRunAgain(const CallArguments& given) const;
   // The same for a queued call, whose buffers were looked up before: asks no driver of a device.
@@ -123,7 +124,9 @@ class Dispatcher {
   // The same for one that is to be queued. Returns whether it has ended.
   bool EndsAtOnce(Request* message);
   // SubmitAgain and WaitAgain for messages, and groups that may have some.
-  bool SubmitMessages(std::span<const CallArguments> given, RequestHandle* handle);
+  bool SubmitMessages(std::span<const CallArguments> given, void* handle);
+  // SubmitMessages for a send that is over at once, so that its request needs nothing but a handle.
+  bool SubmitEnded(CallQueue::Turn* turn, const CallArguments& given, void* handle);
   std::optional<Code> WaitMessageAgain(CallQueue::Turn* turn, Request* request, int polls);
   // RunMessageAtOnce for one that may end later: the link takes a copy, but may not be rid of it at once.
   std::optional<Code> SendAtOnce(CallQueue::Turn* turn, const CallArguments& given);

@@ -76,11 +76,12 @@ bool Dispatcher::IsGoodMessage(const CallArguments& given) const {
   return buffer != 0 && buffer % TypeAlignment(given.type) == 0;
 }
 
-bool Dispatcher::SubmitMessages(std::span<const CallArguments> given, RequestHandle* handle) {
+bool Dispatcher::SubmitMessages(std::span<const CallArguments> given, void* handle) {
   if (given.size() > kMostAtOnce || !MaySubmitAgain(given)) return false;
   if (!std::ranges::all_of(given, [this](const CallArguments& each) { return IsGoodMessage(each); })) return false;
   CallQueue::Turn turn(queue_, CallQueue::Turn::OnlyLock());
   if (turn.is_stopping() || !turn.MayDriveMessages() || failures_->ended() || !driver_.MayMoveAtOnce()) return false;
+  if (given.size() == 1 && SubmitEnded(&turn, given.front(), handle)) return true;
   std::array<Request*, kMostAtOnce> made;
   Request* const whole = requests_->AddAll(given, handle == nullptr, made.data());
   const bool is_group = given.size() > 1;
@@ -88,24 +89,34 @@ bool Dispatcher::SubmitMessages(std::span<const CallArguments> given, RequestHan
     requests_->ForgetAll({made.data(), given.size()}, whole);
     return false;
   }
-  if (handle != nullptr) *handle = whole->handle;
+  if (handle != nullptr) GiveHandle(*whole, handle);
   for (size_t i = 0; i < given.size(); ++i) {
     Request* const request = made[i];
-    request->arguments.options = nullptr;
     Message message = MessageOf(given[i]);
     message.cookie = request;
-    const AtOnce moved = driver_.MoveOrPost(message, 1, is_group);
+    message.timeout = given[i].timeout();
+    const AtOnce moved = driver_.MoveOrPost(message, is_group);
     if (moved == AtOnce::kNo) {  // There is no room; not in a group.
       requests_->Forget(request);
       return false;
     }
     if (moved == AtOnce::kDone) {
       turn.Count(given[i], Code::kOk);
+      if (!is_group) whole->awaited = handle != nullptr;  // Whoever holds it need not wait for it.
       requests_->MarkDone(request, Code::kOk);
     } else {
       turn.AddMessage(request);
     }
   }
+  return true;
+}
+
+bool Dispatcher::SubmitEnded(CallQueue::Turn* turn, const CallArguments& given, void* handle) {
+  const bool is_ended = given.done() == nullptr && given.kind == CollectiveKind::kSend && SharesMemory(given.root) &&
+                        requests_->HasSpare() && driver_.MoveAtOnce(MessageOf(given), 0) == AtOnce::kDone;
+  if (!is_ended) return false;
+  turn->Count(given, Code::kOk);
+  if (handle != nullptr) GiveHandle(*requests_->AddEnded(), handle);
   return true;
 }
 

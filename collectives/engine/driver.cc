@@ -89,9 +89,9 @@ AtOnce Driver::MovePostedAtOnce(const void* cookie, int polls) {
   return MoveMessage([&] { return messages_->MovePostedAtOnce(cookie, polls); });
 }
 
-AtOnce Driver::MoveOrPost(const Message& message, int polls, bool has_room) {
-  const bool moves = MayMoveAtOnce() && MayPass();
-  return MoveMessage([&] { return messages_->MoveOrPost(message, polls, moves, has_room); });
+AtOnce Driver::MoveOrPost(const Message& message, bool has_room) {
+  const bool moves = message.sends && MayMoveAtOnce() && MayPass();
+  return MoveMessage([&] { return messages_->MoveOrPost(message, moves, has_room); });
 }
 
 bool Driver::RunMessages(const WaitPolicy& policy, const Patience& patience, Verdict* verdict) {

@@ -66,7 +66,7 @@ class Driver {
   AtOnce MoveAtOnce(const Message& message, int polls);
   AtOnce MovePostedAtOnce(const void* cookie, int polls);
   // As Messages::MoveOrPost.
-  AtOnce MoveOrPost(const Message& message, int polls, bool has_room);
+  AtOnce MoveOrPost(const Message& message, bool has_room);
 
   // Moves messages until patience.is_over, which is not null. Returns false when it failed, as Run does.
   bool RunMessages(const WaitPolicy& policy, const Patience& patience, Verdict* verdict);

@@ -18,7 +18,7 @@ Messages::Messages(MessagesConfig config) : config_(std::move(config)), peers_(s
 }
 
 void Messages::Reserve(size_t messages) {
-  std::lock_guard<std::mutex> lock(inbox_mu_);
+  const std::lock_guard<std::mutex> lock(*config_.mu);
   const size_t needed = inbox_.size() + reserved_ + messages;
   if (needed > inbox_.capacity()) inbox_.reserve(std::max(needed, 2 * inbox_.capacity()));
   reserved_ += messages;
@@ -29,33 +29,26 @@ bool Messages::HasRoomAgain(const Message& message) const {
 }
 
 bool Messages::ReserveAgain(const Message& message) {
-  const std::lock_guard<std::mutex> lock(inbox_mu_);
   const bool has_room = HasRoomAgain(message);
   if (has_room) ++reserved_;
   return has_room;
 }
 
-AtOnce Messages::MoveOrPost(const Message& message, int polls, bool moves, bool has_room) {
-  const std::lock_guard<std::mutex> lock(inbox_mu_);
+AtOnce Messages::MoveOrPost(const Message& message, bool moves, bool has_room) {
   if (has_room) {
     --reserved_;
   } else if (!HasRoomAgain(message)) {
     return AtOnce::kNo;
   }
-  const AtOnce moved = moves ? MoveAtOnce(IdlePeerOf(message, inbox_.cend()), message, polls) : AtOnce::kNo;
+  const AtOnce moved = moves ? MoveAtOnce(IdlePeerOf(message, inbox_.cend()), message, 0) : AtOnce::kNo;
   if (moved != AtOnce::kNo) return moved;
   inbox_.push_back(message);
   has_inbox_.store(true, std::memory_order_release);
   return AtOnce::kPosted;
 }
 
-void Messages::Unreserve() {
-  const std::lock_guard<std::mutex> lock(inbox_mu_);
-  --reserved_;
-}
-
 void Messages::Post(const Message& message) {
-  std::lock_guard<std::mutex> lock(inbox_mu_);
+  const std::lock_guard<std::mutex> lock(*config_.mu);
   inbox_.push_back(message);
   --reserved_;
   has_inbox_.store(true, std::memory_order_release);
@@ -88,12 +81,10 @@ MessagePeer* Messages::IdlePeerOf(const Message& message, std::vector<Message>::
 }
 
 AtOnce Messages::MoveAtOnce(const Message& message, int polls) {
-  const std::lock_guard<std::mutex> lock(inbox_mu_);
   return MoveAtOnce(IdlePeerOf(message, inbox_.cend()), message, polls);
 }
 
 AtOnce Messages::MovePostedAtOnce(const void* cookie, int polls) {
-  const std::lock_guard<std::mutex> lock(inbox_mu_);
   const auto found = std::ranges::find(inbox_, cookie, &Message::cookie);
   if (found == inbox_.end()) return AtOnce::kNo;
   const AtOnce moved = MoveAtOnce(IdlePeerOf(*found, found), *found, polls);
@@ -114,7 +105,7 @@ AtOnce Messages::MoveAtOnce(MessagePeer* peer, const Message& message, int polls
 
 void Messages::TakeInbox() {
   if (!has_inbox_.load(std::memory_order_acquire)) return;
-  std::lock_guard<std::mutex> lock(inbox_mu_);
+  const std::lock_guard<std::mutex> lock(*config_.mu);
   for (const Message& message : inbox_) {
     if (message.peer == kAnyPeer) {
       for (int rank = 0; rank < config_.nranks; ++rank) {

@@ -6,12 +6,12 @@
 // for it (HeldBytes). Messages with different peers, and in different directions, are independent. They are also
 // independent of collectives: messages have links of their own.
 //
-// Threads: Post from any; the rest from one thread at a time, the one that drives the communicator.
+// Threads: Post and Reserve from any; the rest from one thread at a time, the one that drives the communicator. A lock
+// of the owner's guards what is posted, so that a message is posted, or moved at once, within one lock of its queue's.
 #pragma once
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "base/clock.h"
@@ -25,8 +25,6 @@ class Messages {
 
   // Makes room for messages that are posted next. Lets std::bad_alloc through.
   void Reserve(size_t messages);
-  // Gives the room of one back.
-  void Unreserve();
   // Queues one message for which there is room. Its buffer is borrowed until it is done or, after a failure, until the
   // links are closed.
   void Post(const Message& message);
@@ -38,6 +36,9 @@ class Messages {
   // whole communicator, and sticks.
   Status Progress(bool* moved);
 
+  // Functions for the thread that drives, with config.mu held:
+  // Gives the room of one message back.
+  void Unreserve() { --reserved_; }
   // Short cut in place of Post, for a message in host memory of up to Limits::short_bytes over a link with a short
   // path, with the tag 0 and one peer: sends or receives it if that is possible at once. It looks `polls` times, or
   // less often, for one that is to be received. Returns kBegun only for messages with a cookie; `done` then follows. It
@@ -48,10 +49,13 @@ class Messages {
   // As Reserve, where that needs no memory, for a message whose route has been used before. Returns false, and does
   // nothing, otherwise.
   bool ReserveAgain(const Message& message);
-  // As MoveAtOnce or, where that does nothing, Post; only Post unless it `moves`. `has_room`: there is room for the
-  // message, which is used or given back; otherwise nothing is done unless ReserveAgain would succeed.
-  AtOnce MoveOrPost(const Message& message, int polls, bool moves, bool has_room);
+  // As MoveAtOnce or, where that does nothing, Post; only Post unless it `moves`, which is for sends. Looking for the
+  // message of a receive that has only just been started would take from its peer the line that it is about to write.
+  // `has_room`: there is room for the message, which is used or given back; otherwise nothing is done unless
+  // ReserveAgain would succeed.
+  AtOnce MoveOrPost(const Message& message, bool moves, bool has_room);
 
+  // Functions for that thread, without it:
   // As in Engine.
   int AwaitedPeer() const;
   bool Arm();
@@ -77,7 +81,7 @@ class Messages {
   MessagePeer* PeerOf(int rank);
   // Has the peer driven.
   void Activate(MessagePeer* peer);
-  // With inbox_mu_ held, as the next two.
+  // With the lock held, as the next two.
   bool HasRoomAgain(const Message& message) const;
   // Peer of a message that is to move at once, if no message with it, or for any rank, nor one in [inbox_.begin(), end)
   // is before it; else null.
@@ -101,7 +105,6 @@ class Messages {
   Nanoseconds pause_ = 0;  // Between looks at streams.
   std::atomic<size_t> peer_bytes_{0};
   std::atomic<bool> has_inbox_{false};
-  std::mutex inbox_mu_;
   std::vector<Message> inbox_;  // Has room for `reserved_` more.
   size_t reserved_ = 0;         // Messages that will be posted.
 };

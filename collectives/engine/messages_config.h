@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <functional>
+#include <mutex>
 #include <string>
 
 #include "base/clock.h"
@@ -29,6 +30,7 @@ struct MessagesConfig {
   Monitor* monitor = nullptr;
   // Limit for each message, from the end of those before it of the same pair, direction and tag.
   Nanoseconds timeout = 0;
+  std::mutex* mu = nullptr;  // Guards the messages that are posted until they are driven. Outlives the object.
   // Called when a message has been sent to, or received from, `peer` with that tag; by the driving thread, from within
   // Progress.
   std::function<void(void* cookie, int peer, int32_t tag)> done;

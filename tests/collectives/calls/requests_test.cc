@@ -51,6 +51,46 @@ TEST_F(RequestsTest, AnOutcomeStaysUntilTheRequestIsFreed) {
   EXPECT_EQ(requests_->MemoryBytes(), 0u);
 }
 
+TEST_F(RequestsTest, AGoodEndIsKnownWithoutTheLockUntilTheRequestIsFreed) {
+  Request* const failed = MakeOne();
+  Request* const good = MakeOne();
+  const RequestHandle handle = good->handle;
+  EXPECT_FALSE(requests_->HasEndedWell(handle));
+  requests_->Finish(failed, Code::kTimeout);
+  EXPECT_FALSE(requests_->HasEndedWell(failed->handle));
+  {
+    const std::lock_guard<std::mutex> lock(mu_);
+    requests_->MarkDone(good, Code::kOk);
+    EXPECT_TRUE(requests_->HasEndedWell(handle));
+  }
+  EXPECT_EQ(Free(handle), Code::kOk);
+  EXPECT_FALSE(requests_->HasEndedWell(handle));
+  Request* const next = MakeOne();
+  EXPECT_EQ(next, good) << "the same place";
+  EXPECT_FALSE(requests_->HasEndedWell(next->handle));
+  EXPECT_FALSE(requests_->HasEndedWell(handle));
+}
+
+TEST_F(RequestsTest, ARequestThatEndsAtOnceNeedsNoMemoryAndIsFreedAsOthersAre) {
+  EXPECT_FALSE(requests_->HasSpare());
+  EXPECT_EQ(Free([this] {
+              Request* const first = MakeOne();
+              requests_->Finish(first, Code::kOk);
+              return first->handle;
+            }()),
+            Code::kOk);
+  RequestHandle handle = 0;
+  {
+    const std::lock_guard<std::mutex> lock(mu_);
+    ASSERT_TRUE(requests_->HasSpare());
+    handle = requests_->AddEnded()->handle;
+  }
+  EXPECT_TRUE(requests_->HasEndedWell(handle));
+  EXPECT_EQ(Wait(handle), Code::kOk);
+  EXPECT_TRUE(requests_->FreeDone(handle));
+  EXPECT_EQ(Free(handle), Code::kInvalidArgument);
+}
+
 TEST_F(RequestsTest, WaitingEndsWithTheRequest) {
   Request* const request = MakeOne();
   const RequestHandle handle = request->handle;

@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 
@@ -36,6 +37,7 @@ class SimMessageRank {
     config.links = links_.get();
     config.monitor = monitor_.get();
     config.timeout = kNever;
+    config.mu = mu_.get();
     config.done = std::move(done);
     messages_ = std::make_unique<Messages>(std::move(config));
     world->SetControl(rank, {[](int, std::string) {}, [](int) {}});
@@ -90,6 +92,7 @@ class SimMessageRank {
   std::unique_ptr<DomainQueue> queue_;
   std::unique_ptr<Links> links_;
   std::unique_ptr<Monitor> monitor_;
+  std::unique_ptr<std::mutex> mu_ = std::make_unique<std::mutex>();
   std::unique_ptr<Messages> messages_;
   Status status_;
 };
