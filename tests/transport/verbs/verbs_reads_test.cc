@@ -354,8 +354,10 @@ TEST_F(VerbsReadsTest, MemoryThatIsGivenBackIsTouchedByNobody) {
       const bool over = !is_lent && all_received;
       if (over && (way == 3 || !status[0].ok() || !status[1].ok())) break;
       if (way < 2 && !closed[way]) closed[way] = end(static_cast<int>(way)).Close();
-      // Its word of what it has taken may be what failed. Then its farewell tells.
-      if (way == 3 && all_received && !closed[1]) closed[1] = end(1).Close();
+      // Owners leave once their requests are over. The word of what an end has taken may be what failed; then its
+      // farewell tells.
+      if (way > 1 && all_received && !closed[1]) closed[1] = end(1).Close();
+      if (way > 1 && !is_lent && !closed[0]) closed[0] = end(0).Close();
       if (!moved) link_->Pass();
     }
     ASSERT_FALSE(is_lent);
