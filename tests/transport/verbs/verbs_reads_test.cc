@@ -130,6 +130,11 @@ class VerbsReadsTest : public ::testing::Test {
     EXPECT_EQ(after.written_bytes - before.written_bytes >= bytes, read == 0);
   }
 
+  void Forget() {
+    sends_.clear();
+    recvs_.clear();
+    for (auto& sends : sends_of_) sends.clear();
+  }
   // Sends small slices, which nobody receives. As long as the device has not acknowledged them, an end that closes
   // lingers.
   void PostSmall(int side) {
@@ -305,17 +310,13 @@ TEST_F(VerbsReadsTest, MemoryThatIsGivenBackIsTouchedByNobody) {
     const int rails = 1 + static_cast<int>(seed / 6 % 2);
     SimulatedVerbs::SetMachine({.devices = rails, .most_reads = 1 + static_cast<int>(seed % 4)});
     Open(kLeast, kLeast, rails == 2 ? "sim0,sim1" : "");
-    sends_.clear();
-    recvs_.clear();
+    Forget();
     std::memset(from(), 0x5a, kBytes);
     std::memset(to(), 0x11, kBytes);
     // Some have no landing.
     for (size_t i = 0; i < kSlots; ++i) Expect(random() % 4 == 0 ? nullptr : to() + i * kSlotBytes);
     for (size_t i = 0; i < kSlots; ++i) Post(from() + i * kSlotBytes, kSlotBytes);
-    for (const int side : {0, 1}) {
-      sends_of_[static_cast<size_t>(side)].clear();
-      PostSmall(side);
-    }
+    for (const int side : {0, 1}) PostSmall(side);
     for (uint64_t i = random() % 40; i > 0; --i) {
       bool moved = false;
       ASSERT_TRUE(end(static_cast<int>(random() % 2)).Progress(&moved).ok());
