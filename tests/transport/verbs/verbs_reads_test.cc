@@ -352,8 +352,7 @@ TEST_F(VerbsReadsTest, MemoryThatIsGivenBackIsTouchedByNobody) {
         is_lent = false;
       }
       const bool all_received = std::ranges::count(is_received, true) == kSlots;
-      const bool over = !is_lent && all_received;
-      if (over && (way == 3 || !status[0].ok() || !status[1].ok())) break;
+      if (!is_lent && all_received && (way == 3 || !status[0].ok() || !status[1].ok())) break;
       if (way < 2 && !closed[way]) closed[way] = end(static_cast<int>(way)).Close();
       // Owners leave once their requests are over. The word of what an end has taken may be what failed; then its
       // farewell tells.
