@@ -106,6 +106,14 @@ void CheckPairs(const uint8_t* data, size_t size) {
   }
 }
 
+// READs begin, and some end.
+void ReadSome(LooseReceiver* loose, uint32_t slots) {
+  loose->receiver().Read();
+  for (uint32_t slot = 0; slot < LooseReceiver::kSlots; ++slot) {
+    if (loose->reads().is_under_way(slot) && (slots >> slot) % 2 == 1) loose->reads().TakeCompletion(slot);
+  }
+}
+
 // Plays messages as the bytes say. Headers are mostly right, since random ones hardly ever are.
 void PlayMessages(Bytes bytes) {
   const size_t rails = 1 + bytes.Take() % 3;
@@ -136,12 +144,7 @@ void PlayMessages(Bytes bytes) {
         recv.data = nullptr;
         break;
       case 2:
-        if (in_slot) {
-          header.placed = true;
-          WriteVerbsHeader(header, loose.slot(index));
-          WriteVerbsPlace({what * uint64_t{0x200000000000000}, what}, loose.slot(index) + kVerbsHeaderBytes);
-        }
-        loose.Complete(VerbsKind::kSlice, index, kVerbsHeaderBytes + kVerbsPlaceBytes, 0, rail);
+        if (in_slot) loose.Placed(index, header, {what * uint64_t{0x200000000000000}, what}, rail);
         ++sequence;
         break;
       case 3:
@@ -163,11 +166,7 @@ void PlayMessages(Bytes bytes) {
         loose.Complete(VerbsKind::kUpdate, 0, kVerbsHeaderBytes, index, rail);
         break;
     }
-    loose.receiver().Read();
-    for (uint32_t slot = 0; slot < LooseReceiver::kSlots; ++slot) {
-      if (!loose.reads().is_under_way(slot) || (what >> slot) % 2 == 0) continue;
-      loose.reads().TakeCompletion(slot);
-    }
+    ReadSome(&loose, what);
     loose.receiver().Advance();
     for (const Recv& each : recvs) {
       if (each.data == nullptr || each.code != Code::kOk) continue;

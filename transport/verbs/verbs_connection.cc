@@ -230,8 +230,9 @@ bool VerbsConnection::Arm(bool sends) {
 }
 
 bool VerbsConnection::CauseIsKnown() const {
-  return Broken() && (failure_.status != IBV_WC_WR_FLUSH_ERR || failure_.rail->outbox().chain().finished() ||
-                      Now() >= failure_.drain_end);
+  if (!Broken() || failure_.status != IBV_WC_WR_FLUSH_ERR) return Broken();
+  const VerbsOutbox& outbox = failure_.rail->outbox();
+  return (outbox.chain().finished() && !reads_.reads_on(outbox.index())) || Now() >= failure_.drain_end;
 }
 
 // The device is named where there are several: whoever shows this has named them all.

@@ -70,6 +70,8 @@ class VerbsReads {
   void TakeCompletion(uint32_t slot);
   void TakeFailure(uint32_t slot) { End(slot, State::kNone); }
 
+  // Whether a rail has READs under way.
+  bool reads_on(size_t rail) const { return rails_[rail].under_way > 0; }
   // Whether the slice of that slot is being read; whether it has been.
   bool is_under_way(uint32_t slot) const { return slices_[slot].state == State::kUnderWay; }
   bool IsDone(uint32_t slot) const { return slices_[slot].state == State::kDone; }
