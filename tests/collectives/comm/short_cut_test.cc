@@ -47,9 +47,10 @@ class ShortCutTest : public testing::TestWithParam<Variant> {
   // What comes next repeats this.
   void Warm(annulus_comm_t* comm, int rank) const {
     for (int i = 0; i < 3; ++i) {
+      const Numbers in = Contribution(rank, kCount, i);
       Numbers out(kCount);
       annulus_request_t* request = nullptr;
-      ASSERT_EQ(SumAsync(comm, Contribution(rank, kCount, i), &out, &request), ANNULUS_OK);
+      ASSERT_EQ(SumAsync(comm, in, &out, &request), ANNULUS_OK);
       ASSERT_EQ(Finish(request), ANNULUS_OK) << LastMessage();
     }
   }
