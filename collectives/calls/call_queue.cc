@@ -9,7 +9,7 @@ namespace {
 // Times between the progress thread's looks at the queue. Work that is left alone waits for up to both, and for what a
 // sleep takes longer than it should, before the progress thread takes it. A look takes 3 us or so, on a virtual machine
 // 10, mostly for the kernel's timer and switches. There are looks while calls are queued and for some milliseconds
-// more, but none while a thread drives for longer.
+// more, but none while a thread drives for longer, and none for blocking calls.
 constexpr std::chrono::microseconds kLookAgain(50);   // Something is queued that nobody drives.
 constexpr std::chrono::microseconds kLookEvery(200);  // Up to this otherwise; each time is twice the last one.
 
@@ -29,17 +29,18 @@ std::chrono::steady_clock::time_point TimePoint(Deadline deadline) {
 
 CallQueue::Turn::Turn(CallQueue* queue, AwaitWork) : queue_(queue), lock_(queue->mu_) {
   uint64_t seen = queue->watch_.activity;
+  uint64_t seen_queued = queue->watch_.queued;
   std::chrono::microseconds pause = kLookAgain;
   for (int quiet = 0;;) {
     const bool is_free = !queue->is_driving_ && queue->HasWork();
     const bool is_left_alone = queue->watch_.activity == seen && queue->helpers_.load() == 0;
     if (is_free && (is_left_alone || queue->is_stopping_ || queue->config_.by_priority)) break;
-    const bool is_quiet = queue->watch_.activity == seen;
-    const bool is_driven_long = is_quiet && queue->is_driving_;
-    quiet = is_quiet ? quiet + 1 : 0;
+    const bool is_driven_long = queue->watch_.activity == seen && queue->is_driving_;
+    quiet = queue->watch_.queued == seen_queued ? quiet + 1 : 0;
     seen = queue->watch_.activity;
+    seen_queued = queue->watch_.queued;
     pause = NextPause(pause, is_free);
-    if (quiet < kQuietLooks && !is_driven_long && !queue->config_.by_priority) {
+    if ((quiet < kQuietLooks || is_free) && !is_driven_long && !queue->config_.by_priority) {
       queue->watch_.wakes.wait_for(lock_, pause);
     } else {
       queue->watch_.is_asleep = true;
@@ -106,6 +107,7 @@ void CallQueue::EndDrive() {
 void CallQueue::AddedWork() {
   AddNews();
   ++watch_.activity;
+  ++watch_.queued;
   if (is_driving_) return config_.nudge();  // The end of that turn wakes the progress thread, if it sleeps.
   if (watch_.is_asleep) watch_.wakes.notify_one();
 }

@@ -193,6 +193,7 @@ class CallQueue {
     std::condition_variable wakes;  // Wakes the progress thread.
     bool is_asleep = false;         // It does not look, but waits to be woken.
     uint64_t activity = 0;          // Changes when something is queued or driven.
+    uint64_t queued = 0;            // Changes when something is queued.
   };
 
   // With mu_ held.

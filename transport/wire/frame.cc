@@ -60,9 +60,10 @@ Status ParseFrameHeader(ConstFrameBytes from, FrameHeader* header, FrameType exp
 
   const uint32_t computed = Crc32c(from.first(kHeaderCrcAt));
   if (crc != computed) return Broken("header checksum", crc, computed);
-  if (type != static_cast<uint8_t>(expected)) return Broken("type", type, static_cast<uint8_t>(expected));
-  parsed.type = expected;
-  if (expected == FrameType::kResume && parsed.bytes != 0) return TooLarge("payload length", parsed.bytes, 0);
+  const bool asks = expected == FrameType::kSlice && type == static_cast<uint8_t>(FrameType::kAsk);
+  if (type != static_cast<uint8_t>(expected) && !asks) return Broken("type", type, static_cast<uint8_t>(expected));
+  parsed.type = asks ? FrameType::kAsk : expected;
+  if (parsed.type != FrameType::kSlice && parsed.bytes != 0) return TooLarge("payload length", parsed.bytes, 0);
   if ((parsed.flags & ~kKnownFlags) != 0) return Broken("flags", parsed.flags, parsed.flags & kKnownFlags);
   if (parsed.bytes > kMaxFramePayload) return TooLarge("payload length", parsed.bytes, kMaxFramePayload);
   if ((parsed.flags & kFrameChecksummed) == 0 && parsed.payload_crc != 0) {

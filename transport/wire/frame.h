@@ -19,6 +19,7 @@ namespace annulus {
 enum class FrameType : uint8_t {
   kSlice = 1,
   kResume = 2,  // The first frame of a connection that takes the place of another, without a payload.
+  kAsk = 3,     // Carries nothing, and is ignored: the receiver's kernel acknowledges it, so the path is alive.
 };
 
 // Flag: the header holds the payload's CRC-32C.
@@ -45,8 +46,8 @@ using ConstFrameBytes = std::span<const std::byte, kFrameHeaderBytes>;
 
 void WriteFrameHeader(const FrameHeader& header, FrameBytes to);
 
-// Parses a header of the type that may come. Errors: kProtocol  names the wrong field and its value; `header` is
-// unchanged.
+// Parses a header of the type that may come; where a slice may come, so may kAsk. Errors: kProtocol  names the wrong
+// field and its value; `header` is unchanged.
 Status ParseFrameHeader(ConstFrameBytes from, FrameHeader* header, FrameType type = FrameType::kSlice);
 
 }  // namespace annulus

@@ -168,6 +168,30 @@ TEST_P(TcpFramerTest, AShortFrameIsFoundInTheBuffer) {
   }
 }
 
+// In pieces of any size, before, between and behind other frames.
+TEST_P(TcpFramerTest, FramesThatAskAreSkipped) {
+  const Bytes expected = Payload(100, 3);
+  const auto add_ask = [this] {
+    stream_.resize(stream_.size() + kFrameHeaderBytes);
+    TcpFrameWriter::WriteAsk(stream_.data() + stream_.size() - kFrameHeaderBytes);
+  };
+  for (size_t most = 1; most <= 3 * kFrameHeaderBytes; ++most) {
+    const uint64_t sequence = most;
+    add_ask();
+    add_ask();
+    const Bytes frame = Frame(static_cast<int>(sequence), expected, GetParam());
+    stream_.insert(stream_.end(), frame.begin(), frame.end());
+    add_ask();
+    ASSERT_NO_FATAL_FAILURE(ExpectFrame(sequence, expected, most));
+  }
+  while (read_ < stream_.size()) {
+    ReadFrom(stream_, &read_, SIZE_MAX, &reader_);
+    ASSERT_TRUE(reader_.TakeHeader().ok());
+  }
+  ASSERT_TRUE(reader_.TakeHeader().ok());
+  EXPECT_FALSE(reader_.within_frame());
+}
+
 TEST_P(TcpFramerTest, ADamagedPayloadIsRefusedIfItsChecksumTells) {
   const Bytes data = Payload(100, 1);
   for (const bool has_receive : {true, false}) {

@@ -6,6 +6,7 @@
 
 #include "tests/base/fastest_of.h"
 #include "tests/transport/tcp/tcp_peer.h"
+#include "transport/tcp/session/tcp_frame_writer.h"
 
 namespace annulus {
 namespace {
@@ -58,6 +59,25 @@ TEST_F(TcpFramesTest, AFrameInPiecesOfAnySizeArrives) {
     observe();
     return received == 40;
   })) << received;
+}
+
+TEST_F(TcpFramesTest, AFrameThatAsksCompletesNothing) {
+  Open(1);
+  Bytes asks(kFrameHeaderBytes);
+  TcpFrameWriter::WriteAsk(asks.data());
+  Recv recv = Expecting(4096);
+  ASSERT_TRUE(endpoint_->PostRecv(&recv).ok());
+  for (int i = 0; i < 30; ++i) {
+    Say(0, asks);
+    Progress();
+  }
+  EXPECT_TRUE(status_.ok()) << status_.ToString();
+  EXPECT_EQ(recv.code, Code::kInProgress);
+  Say(0, Frame(0, Payload(100, 1)));
+  ASSERT_TRUE(Until([&] { return recv.code != Code::kInProgress; }));
+  EXPECT_EQ(recv.code, Code::kOk);
+  EXPECT_EQ(Bytes(recv.data, recv.data + recv.bytes), Payload(100, 1));
+  endpoint_->Release(&recv);
 }
 
 TEST_F(TcpFramesTest, ADamagedPayloadIsNeverDelivered) {

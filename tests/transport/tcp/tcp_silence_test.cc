@@ -2,6 +2,8 @@
 // new connections long before the kernel gives the old ones up, and nothing is lost or comes twice. Each end's socket
 // is made to drop what comes for it.
 #include <gtest/gtest.h>
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -17,7 +19,9 @@
 #include "tests/transport/contract/two_way_stream.h"
 #include "tests/transport/tcp/silence.h"
 #include "tests/transport/tcp/socket_cutter.h"
+#include "transport/tcp/socket/tcp_pulse.h"
 #include "transport/tcp/tcp.h"
+#include "transport/wire/frame.h"
 
 namespace annulus {
 namespace {
@@ -50,6 +54,17 @@ class TcpSilenceTest : public ::testing::TestWithParam<Variant> {
   }
 
   uint64_t Reconnects() { return link_->end(0).stats().reconnects + link_->end(1).stats().reconnects; }
+
+  // Bytes that wait in the sockets of this process.
+  static size_t Unread() {
+    size_t unread = 0;
+    for (const int fd : Connected()) {
+      int bytes = 0;
+      EXPECT_EQ(ioctl(fd, SIOCINQ, &bytes), 0);
+      unread += static_cast<size_t>(bytes);
+    }
+    return unread;
+  }
 
   void ExpectToGoOn(const Plan& there, const Plan& back) {
     const std::vector<int> sockets = Connected();
@@ -90,9 +105,10 @@ TEST_P(TcpSilenceTest, APeerThatDoesNotReadIsNotSilent) {
   EXPECT_EQ(Reconnects(), 0u);
 }
 
+// Nor does it read what asks whether it is there, so it is asked a few times only; after that its kernel is.
 TEST_P(TcpSilenceTest, APeerThatSaysNothingIsNotSilent) {
   SliceListener listener(&link_->end(1), kSlices);
-  for (const Nanoseconds end = Now() + 3 * kSecond; Now() < end;) {
+  for (const Nanoseconds end = Now() + 5 * kSecond; Now() < end;) {
     bool moved = false;
     ASSERT_TRUE(link_->end(1).Progress(&moved).ok());
     moved |= listener.Step();
@@ -100,6 +116,10 @@ TEST_P(TcpSilenceTest, APeerThatSaysNothingIsNotSilent) {
     link_->reactor(0)->WaitUntil(Now());
   }
   EXPECT_EQ(Reconnects(), 0u);
+  EXPECT_GT(Unread(), 0u);
+  constexpr size_t kMost = TcpPulse::kMostAsked * kFrameHeaderBytes;
+  const size_t sealed = GetParam().encrypts ? 4 * kMost : kMost;
+  EXPECT_LE(Unread(), static_cast<size_t>(GetParam().lanes) * sealed);
 }
 
 // Some ends go on hearing, so that connections are replaced that are alive. Old ones answer again at any time, also

@@ -82,6 +82,17 @@ TEST(FrameTest, WhatIsWrittenIsParsed) {
   EXPECT_EQ(header, Sample());
 }
 
+TEST(FrameTest, OneThatAsksComesInPlaceOfASliceAndCarriesNothing) {
+  FrameHeader asks;
+  asks.type = FrameType::kAsk;
+  FrameHeader header;
+  ASSERT_TRUE(ParseFrameHeader(Written(asks), &header).ok());
+  EXPECT_EQ(header, asks);
+  EXPECT_TRUE(Mentions(ParseFrameHeader(Written(asks), &header, FrameType::kResume), "type"));
+  asks.bytes = 1;
+  EXPECT_TRUE(Mentions(ParseFrameHeader(Written(asks), &header), "payload length is 1, at most 0"));
+}
+
 TEST(FrameTest, TheLayoutIsFixed) {
   const Buffer buffer = Written(Sample());
   EXPECT_EQ(std::memcmp(buffer.data(), "\nANF\x01\x01\x01\x00", 8), 0);

@@ -21,14 +21,15 @@ class TcpFrameReader {
   // Payloads of up to `most_whole` bytes can be taken whole from the buffer, without a receive; 0: none.
   explicit TcpFrameReader(uint32_t most_whole);
 
-  // Parses the next frame's header if it has arrived whole and is not parsed yet. Errors: kProtocol.
+  // Parses the next slice's header if it has arrived whole and is not parsed yet. Errors: kProtocol.
   Status TakeHeader() {  // Inline, because each small call looks for a header or two.
-    if (has_header_ || end_ - begin_ < kFrameHeaderBytes) return Status();
-    ANNULUS_RETURN_IF_ERROR(ParseFrameHeader(ConstFrameBytes(buffer_.data() + begin_, kFrameHeaderBytes), &header_));
-    begin_ += kFrameHeaderBytes;
-    has_header_ = true;
-    recv_ = nullptr;
-    got_ = crc_ = 0;
+    while (!has_header_ && end_ - begin_ >= kFrameHeaderBytes) {
+      ANNULUS_RETURN_IF_ERROR(ParseFrameHeader(ConstFrameBytes(buffer_.data() + begin_, kFrameHeaderBytes), &header_));
+      begin_ += kFrameHeaderBytes;
+      has_header_ = header_.type == FrameType::kSlice;
+      recv_ = nullptr;
+      got_ = crc_ = 0;
+    }
     return Status();
   }
   bool has_header() const { return has_header_; }

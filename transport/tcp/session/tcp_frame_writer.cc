@@ -33,6 +33,12 @@ void TcpFrameWriter::WriteFrame(const Tag& tag, const std::byte* data, uint32_t 
   if (bytes > 0) std::memcpy(to + kFrameHeaderBytes, data, bytes);
 }
 
+void TcpFrameWriter::WriteAsk(std::byte* to) {
+  FrameHeader header;
+  header.type = FrameType::kAsk;
+  WriteFrameHeader(header, FrameBytes(to, kFrameHeaderBytes));
+}
+
 void TcpFrameWriter::BeginAgainFrom(size_t bytes) {
   if (num_frames_ == 0) return;
   Frame& frame = frames_[first_frame_];

@@ -32,6 +32,8 @@ class TcpFrameWriter {
 
   // Writes a frame that never enters the writer, for the short path: kFrameHeaderBytes and the payload.
   void WriteFrame(const Tag& tag, const std::byte* data, uint32_t bytes, uint64_t sequence, std::byte* to) const;
+  // Likewise one that only asks for an acknowledgement: kFrameHeaderBytes.
+  static void WriteAsk(std::byte* to);
 
   bool empty() const { return num_frames_ == 0; }
   size_t frames() const { return num_frames_; }

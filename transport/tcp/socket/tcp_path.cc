@@ -15,13 +15,16 @@ bool InfoOf(int fd, tcp_info* info, socklen_t* bytes) {
   return getsockopt(fd, IPPROTO_TCP, TCP_INFO, info, bytes) == 0;
 }
 
+bool HasRoundTrip(socklen_t bytes) {
+  return bytes >= offsetof(tcp_info, tcpi_min_rtt) + sizeof tcp_info().tcpi_min_rtt;
+}
+
 }  // namespace
 
 std::optional<uint32_t> LeastRoundTripUs(int fd) {
   tcp_info info{};
   socklen_t bytes = 0;
-  if (!InfoOf(fd, &info, &bytes)) return std::nullopt;
-  if (bytes < offsetof(tcp_info, tcpi_min_rtt) + sizeof info.tcpi_min_rtt) return std::nullopt;
+  if (!InfoOf(fd, &info, &bytes) || !HasRoundTrip(bytes)) return std::nullopt;
   return info.tcpi_min_rtt;
 }
 
@@ -30,7 +33,9 @@ PathAnswers PathAnswersOf(int fd) {
   socklen_t bytes = 0;
   if (!InfoOf(fd, &info, &bytes)) return {};
   return {.unanswered = info.tcpi_retransmits + info.tcpi_probes,
-          .quiet = std::min(info.tcpi_last_data_recv, info.tcpi_last_ack_recv) * kMillisecond};
+          .is_owed = info.tcpi_unacked > 0,
+          .quiet = std::min(info.tcpi_last_data_recv, info.tcpi_last_ack_recv) * kMillisecond,
+          .round_trip = HasRoundTrip(bytes) ? info.tcpi_min_rtt * kMicrosecond : 0};
 }
 
 bool IsDropped(int fd) {

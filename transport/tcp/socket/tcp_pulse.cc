@@ -4,21 +4,29 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "transport/tcp/socket/tcp_path.h"
 
 namespace annulus {
 namespace {
 
-// One packet may be lost, and its retransmission too now and then. On a short path the second one is sent 0.6 s after
-// the first.
-constexpr int kMostUnanswered = 1;
-// A second without a packet is long within a call, and the shortest time that TCP_KEEPIDLE can say.
-constexpr int kAskAfterSeconds = 1;
+// One packet may be lost, and its retransmission too now and then. On a short path the kernel sends it again after
+// 0.2 s, so within this time two of three were lost at least, and the peer's kernel puts no acknowledgement off so
+// long.
+constexpr Nanoseconds kAnswer = 500 * kMillisecond;
+constexpr Nanoseconds kRoundTrips = 4;  // On a long path, so many in its place.
+constexpr int kMostUnanswered = 1;      // Retransmissions, or probes, that the kernel counts.
+// Quiet for so long, a connection is asked for a sign of life. Ranks that work together are hardly ever so far apart.
+constexpr Nanoseconds kAskAfter = 150 * kMillisecond;
+// The shortest time that TCP_KEEPIDLE can say.
+constexpr int kAskByKernelAfterSeconds = 1;
 
 void SetIdle(int fd, int seconds) { setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &seconds, sizeof seconds); }
 
 int IdleOf(int fd) {
-  int seconds = kAskAfterSeconds;
+  int seconds = kAskByKernelAfterSeconds;
   socklen_t bytes = sizeof seconds;
   getsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &seconds, &bytes);
   return seconds;
@@ -26,18 +34,32 @@ int IdleOf(int fd) {
 
 }  // namespace
 
-bool TcpPulse::IsSilent(int fd, bool awaits) {
-  const PathAnswers answers = PathAnswersOf(fd);
-  const bool is_silent = answers.unanswered > kMostUnanswered;
-  const bool asks = awaits && !is_silent && answers.quiet >= kAskAfterSeconds * kSecond;
-  asks ? Ask(fd) : StopAsking(fd);
+bool TcpPulse::IsSilent(const Watched& watched, const std::function<bool()>& ask) {
+  const PathAnswers answers = PathAnswersOf(watched.fd);
+  const Nanoseconds now = Now();
+  if (!answers.is_owed) owed_since_.reset();
+  if (answers.is_owed && !owed_since_) owed_since_ = now;
+  const Nanoseconds patience = std::max(kAnswer, kRoundTrips * answers.round_trip);
+  const bool is_overdue = owed_since_ && std::min(answers.quiet, now - *owed_since_) >= patience;
+  const bool is_silent = is_overdue || answers.unanswered > kMostUnanswered;
+
+  if (std::exchange(received_, watched.received) != watched.received) asked_ = 0;
+  const bool wonders = watched.awaits && !is_silent && !answers.is_owed && answers.quiet >= kAskAfter;
+  if (wonders && asked_ < kMostAsked && ask()) {
+    ++asked_;
+    owed_since_ = now;
+  } else if (wonders && answers.quiet >= kAskByKernelAfterSeconds * kSecond) {
+    AskByKernel(watched.fd);
+    return false;
+  }
+  StopAsking(watched.fd);
   return is_silent;
 }
 
 // Each time that the idle time is set and is over already, the kernel sends a probe at once.
-void TcpPulse::Ask(int fd) {
+void TcpPulse::AskByKernel(int fd) {
   if (!usual_idle_s_) usual_idle_s_ = IdleOf(fd);
-  SetIdle(fd, kAskAfterSeconds);
+  SetIdle(fd, kAskByKernelAfterSeconds);
 }
 
 void TcpPulse::StopAsking(int fd) {
