@@ -33,6 +33,9 @@ sums() {
   [[ $out == $'2 ranks: 3\n2 ranks: 3' ]] || fail "$1 prints: $out"
 }
 
+# The same over TCP, encrypted: every build can do that.
+sums_encrypted() { ANNULUS_TRANSPORT=tcp ANNULUS_ENCRYPT=required sums "$@"; }
+
 needs() { readelf -d "$1" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p'; }
 
 # Installed in one place and moved to another: nothing that follows may depend on where it was.
@@ -113,6 +116,7 @@ pkg_config_serves_c99() {
   quietly "${strict[@]}" "$sources/app.c" "${flags[@]}" -o app
   needs app | grep -x "libannulus.so.$major" >/dev/null || fail "app is not linked with the shared library"
   LD_LIBRARY_PATH="$prefix/lib" sums "$work/app"
+  LD_LIBRARY_PATH="$prefix/lib" sums_encrypted "$work/app"
 
   read -ra flags <<<"$(pkg-config --cflags --libs annulus-static)"
   quietly "${strict[@]}" "$sources/app.c" "${flags[@]}" -o app_archive
@@ -125,6 +129,7 @@ pkg_config_serves_c99() {
   read -ra flags <<<"$(PKG_CONFIG_PATH="$work/archive_only/lib/pkgconfig" pkg-config --cflags --libs --static annulus)"
   quietly "${strict[@]}" "$sources/app.c" "${flags[@]}" -o app_static
   sums "$work/app_static"
+  sums_encrypted "$work/app_static"
 }
 
 the_archive_goes_into_a_shared_library() {

@@ -1,5 +1,5 @@
 // Who may take the place of a link's connection: a rank that proves itself, knows the ticket and counts on. And what it
-// may say then.
+// may say then. With and without encryption.
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -17,7 +17,7 @@
 namespace annulus {
 namespace {
 
-class TcpDoorTest : public ::testing::Test {
+class TcpDoorTest : public ::testing::TestWithParam<bool> {
  protected:
   void SetUp() override { Open(60'000); }
 
@@ -25,6 +25,7 @@ class TcpDoorTest : public ::testing::Test {
     TransportConfig config = TcpConfig(0, &reactor_);
     config.settings.Set("reconnect_ms", reconnect_ms);
     config.settings.Set("tcp_sockets", sockets);
+    config.settings.Set("encrypt", GetParam());
     transport_ = CreateTcpTransport(config);
     std::string blob, lanes, address;
     ASSERT_TRUE(transport_->LocalAddress(&blob).ok());
@@ -57,6 +58,7 @@ class TcpDoorTest : public ::testing::Test {
                   .nranks = 2,
                   .rank = 1};
     plan.hello.connection = connection;
+    plan.hello.encrypts = GetParam();
     plan.key = key;
     plan.deadline = DeadlineAfter(kTcpPatience);
     for (int lane = 0; lane < lanes; ++lane) plan.dials.push_back({{0, 0, static_cast<uint16_t>(lane)}, {door_}});
@@ -87,14 +89,26 @@ class TcpDoorTest : public ::testing::Test {
     reactor_.WaitUntil(DeadlineAfter(kMillisecond));
   }
 
-  int fd() { return stream_[0].socket.native_handle(); }
+  // On lane 0, whose kernel has room for it.
+  void Send(const std::byte* data, size_t bytes) {
+    const iovec piece = {const_cast<std::byte*>(data), bytes};
+    const int fd = stream_[0].socket.native_handle();
+    const ssize_t sent = GetParam() ? stream_[0].seal->Send(fd, &piece, 1) : send(fd, data, bytes, MSG_NOSIGNAL);
+    ASSERT_EQ(sent, static_cast<ssize_t>(bytes));
+  }
+  // On lane 0. Returns 0 or less when there is nothing.
+  ssize_t Receive(std::byte* to, size_t bytes) {
+    const iovec piece = {to, bytes};
+    const int fd = stream_[0].socket.native_handle();
+    return GetParam() ? stream_[0].seal->Receive(fd, &piece, 1) : recv(fd, to, bytes, MSG_DONTWAIT);
+  }
   void Say(uint64_t received) {
     FrameHeader header;
     header.type = FrameType::kResume;
     header.sequence = received;
     Bytes frame(kFrameHeaderBytes);
     WriteFrameHeader(header, FrameBytes(frame.data(), kFrameHeaderBytes));
-    ASSERT_EQ(send(fd(), frame.data(), frame.size(), 0), static_cast<ssize_t>(frame.size()));
+    Send(frame.data(), frame.size());
   }
   // What the endpoint says that it has received.
   uint64_t Hear() {
@@ -102,7 +116,7 @@ class TcpDoorTest : public ::testing::Test {
     size_t got = 0;
     const Deadline deadline = DeadlineAfter(kTcpPatience);
     while (got < frame.size() && Now() < deadline) {
-      const ssize_t bytes = recv(fd(), frame.data() + got, frame.size() - got, MSG_DONTWAIT);
+      const ssize_t bytes = Receive(frame.data() + got, frame.size() - got);
       if (bytes > 0) got += static_cast<size_t>(bytes);
       Drive();
     }
@@ -122,7 +136,7 @@ class TcpDoorTest : public ::testing::Test {
   Status last_;  // Of the endpoint.
 };
 
-TEST_F(TcpDoorTest, OnlyWhoKnowsTheTicketAndCountsOnComesIn) {
+TEST_P(TcpDoorTest, OnlyWhoKnowsTheTicketAndCountsOnComesIn) {
   EXPECT_EQ(DialBeside(1, kTcpKey).code(), Code::kAuth) << "without the ticket";
   EXPECT_EQ(DialBeside(1, Secret("another key") + ticket_).code(), Code::kAuth);
   EXPECT_EQ(DialBeside(0, Secret(kTcpKey) + ticket_).code(), Code::kProtocol) << "as at the start";
@@ -132,7 +146,7 @@ TEST_F(TcpDoorTest, OnlyWhoKnowsTheTicketAndCountsOnComesIn) {
   EXPECT_TRUE(last_.ok()) << last_.ToString();
 }
 
-TEST_F(TcpDoorTest, UnlessTheUserSaysOtherwiseTheDoorIsForOtherHosts) {
+TEST_P(TcpDoorTest, UnlessTheUserSaysOtherwiseTheDoorIsForOtherHosts) {
   endpoint_.reset();
   Open(kReconnectByPlace, false);
   EXPECT_TRUE(IsOpen());
@@ -141,17 +155,17 @@ TEST_F(TcpDoorTest, UnlessTheUserSaysOtherwiseTheDoorIsForOtherHosts) {
   EXPECT_FALSE(IsOpen());
 }
 
-TEST_F(TcpDoorTest, TheStreamGoesOnWhereItStopped) {
+TEST_P(TcpDoorTest, TheStreamGoesOnWhereItStopped) {
   const Bytes payload = Payload(100, 1);
   const Bytes frame = Frame(0, payload);
-  ASSERT_EQ(send(fd(), frame.data(), 80, 0), 80);  // The rest is lost.
+  Send(frame.data(), 80);  // The rest is lost.
   Recv recv = Expecting(4096);
   ASSERT_TRUE(endpoint_->PostRecv(&recv).ok());
   while (recv.arrived < 80 - kFrameHeaderBytes) Drive();
   ASSERT_TRUE(DialBeside(1, Secret(kTcpKey) + ticket_).ok());
   EXPECT_EQ(Hear(), 80u);
   Say(0);
-  ASSERT_EQ(send(fd(), frame.data() + 80, frame.size() - 80, 0), static_cast<ssize_t>(frame.size() - 80));
+  Send(frame.data() + 80, frame.size() - 80);
   const Deadline deadline = DeadlineAfter(kTcpPatience);
   while (recv.code == Code::kInProgress && Now() < deadline) Drive();
   ASSERT_EQ(recv.code, Code::kOk) << last_.ToString();
@@ -160,7 +174,7 @@ TEST_F(TcpDoorTest, TheStreamGoesOnWhereItStopped) {
   EXPECT_EQ(endpoint_->stats().bytes_sent_again, 0u);
 }
 
-TEST_F(TcpDoorTest, WhoClaimsMoreThanWasSentBreaksTheLink) {
+TEST_P(TcpDoorTest, WhoClaimsMoreThanWasSentBreaksTheLink) {
   ASSERT_TRUE(DialBeside(1, Secret(kTcpKey) + ticket_).ok());
   EXPECT_EQ(Hear(), 0u);
   Say(1);
@@ -170,10 +184,10 @@ TEST_F(TcpDoorTest, WhoClaimsMoreThanWasSentBreaksTheLink) {
   EXPECT_TRUE(Mentions(last_, "cannot resume: it has 1 bytes of lane 0, expected 0 to 0")) << last_.message();
 }
 
-TEST_F(TcpDoorTest, WhoSaysSomethingElseBreaksTheLink) {
+TEST_P(TcpDoorTest, WhoSaysSomethingElseBreaksTheLink) {
   ASSERT_TRUE(DialBeside(1, Secret(kTcpKey) + ticket_).ok());
   const Bytes frame = Frame(0, {});
-  ASSERT_EQ(send(fd(), frame.data(), frame.size(), 0), static_cast<ssize_t>(frame.size()));
+  Send(frame.data(), frame.size());
   const Deadline deadline = DeadlineAfter(kTcpPatience);
   while (last_.ok() && Now() < deadline) Drive();
   EXPECT_EQ(last_.code(), Code::kProtocol);
@@ -202,7 +216,7 @@ class TcpLanesTest : public TcpDoorTest {
   void ExpectLastSlice(Recv* recv) {
     const Bytes payload = Payload(100, 1);
     const Bytes frame = Frame(0, payload);
-    ASSERT_EQ(send(fd(), frame.data(), frame.size(), MSG_NOSIGNAL), static_cast<ssize_t>(frame.size()));
+    Send(frame.data(), frame.size());
     stream_[0].socket.close();
     DriveWhileOk();
     EXPECT_EQ(recv->code, Code::kOk);
@@ -211,7 +225,7 @@ class TcpLanesTest : public TcpDoorTest {
   }
 };
 
-TEST_F(TcpLanesTest, TheEndOfALaneDoesNotStopTheRepairOfAnother) {
+TEST_P(TcpLanesTest, TheEndOfALaneDoesNotStopTheRepairOfAnother) {
   Recv recv = Expecting(4096);
   ASSERT_TRUE(endpoint_->PostRecv(&recv).ok());
   DialLane0();
@@ -223,7 +237,7 @@ TEST_F(TcpLanesTest, TheEndOfALaneDoesNotStopTheRepairOfAnother) {
 }
 
 // A peer that leaves waits until it can send again what was lost with a lane.
-TEST_F(TcpLanesTest, TheEndOfALaneDoesNotStopTheRepairOfABrokenOne) {
+TEST_P(TcpLanesTest, TheEndOfALaneDoesNotStopTheRepairOfABrokenOne) {
   Recv recv = Expecting(4096);
   ASSERT_TRUE(endpoint_->PostRecv(&recv).ok());
   asio::error_code error;
@@ -236,7 +250,7 @@ TEST_F(TcpLanesTest, TheEndOfALaneDoesNotStopTheRepairOfABrokenOne) {
   ExpectLastSlice(&recv);
 }
 
-TEST_F(TcpLanesTest, AnEndDoesNotWaitForALaneThatThePeerHasGivenUp) {
+TEST_P(TcpLanesTest, AnEndDoesNotWaitForALaneThatThePeerHasGivenUp) {
   DialLane0();
   EndLane1();
   EXPECT_TRUE(last_.ok()) << last_.ToString();
@@ -247,7 +261,7 @@ TEST_F(TcpLanesTest, AnEndDoesNotWaitForALaneThatThePeerHasGivenUp) {
   EXPECT_LT(Now() - begin, kSecond);
 }
 
-TEST_F(TcpLanesTest, AnEndWaitsForAResumeFrameUpToTheLimit) {
+TEST_P(TcpLanesTest, AnEndWaitsForAResumeFrameUpToTheLimit) {
   DialLane0();
   EndLane1();
   EXPECT_TRUE(last_.ok()) << last_.ToString();
@@ -264,13 +278,18 @@ class TcpDoorLimitTest : public TcpDoorTest {
 };
 
 // It may be between two calls. The deadline of the call that waits for it is another matter.
-TEST_F(TcpDoorLimitTest, WhoComesInAndSaysNothingIsWaitedFor) {
+TEST_P(TcpDoorLimitTest, WhoComesInAndSaysNothingIsWaitedFor) {
   ASSERT_TRUE(DialBeside(1, Secret(kTcpKey) + ticket_).ok());
   EXPECT_EQ(Hear(), 0u);
   const Deadline deadline = DeadlineAfter(3 * kLimitMs * kMillisecond);
   while (last_.ok() && Now() < deadline) Drive();
   EXPECT_TRUE(last_.ok()) << last_.ToString();
 }
+
+constexpr auto kName = [](const auto& info) { return info.param ? "Encrypted" : "Plain"; };
+INSTANTIATE_TEST_SUITE_P(Variants, TcpDoorTest, ::testing::Bool(), kName);
+INSTANTIATE_TEST_SUITE_P(Variants, TcpLanesTest, ::testing::Bool(), kName);
+INSTANTIATE_TEST_SUITE_P(Variants, TcpDoorLimitTest, ::testing::Bool(), kName);
 
 }  // namespace
 }  // namespace annulus
