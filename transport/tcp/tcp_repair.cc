@@ -74,7 +74,7 @@ void TcpRepair::StopAsking() {
 bool TcpRepair::LookAt(int lane) {
   Work& work = lanes_[static_cast<size_t>(lane)];
   if (session_->is_suspended(lane)) return false;
-  const TcpPulse::Watched watched{session_->fd(lane), session_->awaits_slice(), session_->received(lane)};
+  const TcpPulse::Watched watched{session_->fd(lane), session_->awaits_slice(), session_->carried(lane)};
   const bool is_silent = work.pulse.IsSilent(watched, [this, lane] { return session_->Ask(lane); });
   if (is_silent && !work.active) return Begin(lane), true;
   // Once it was asked for another connection, the peer may have given up the old one.

@@ -122,6 +122,25 @@ TEST_P(TcpSilenceTest, APeerThatSaysNothingIsNotSilent) {
   EXPECT_LE(Unread(), static_cast<size_t>(GetParam().lanes) * sealed);
 }
 
+// It waits for others before it sends again; with a connection that was never used it does not count.
+TEST_P(TcpSilenceTest, WhoIsToSendNextFindsSilenceBefore) {
+  const auto wait = [this] {
+    for (const Nanoseconds end = Now() + 3 * kSecond; Now() < end && Reconnects() < 2;) {
+      bool moved = false;
+      for (int side = 0; side < 2; ++side) ASSERT_TRUE(link_->end(side).Progress(&moved).ok());
+      if (!moved && link_->end(1).Arm()) link_->reactor(1)->WaitUntil(Now() + 20 * kMillisecond);
+      link_->reactor(0)->WaitUntil(Now());
+    }
+  };
+  wait();
+  EXPECT_EQ(Unread(), 0u);
+  TwoWayStream(link_.get(), kNone, kSlices, kPatience).Join();
+  Silence(Connected());
+  wait();
+  EXPECT_GE(Reconnects(), 2u);
+  TwoWayStream(link_.get(), kNone, kSlices, kPatience).Join();
+}
+
 // Some ends go on hearing, so that connections are replaced that are alive. Old ones answer again at any time, also
 // while new ones are made; new ones fall silent too.
 TEST_P(TcpSilenceTest, NothingIsLostWhereSilencesComeAndGo) {

@@ -268,14 +268,13 @@ bool TcpSession::FlushCopy() {
   return !lane.retained.has_unwritten() || (lane.socket.write_ended() && !IsSuspended(lane));
 }
 
-bool TcpSession::Ask(int index) {
+size_t TcpSession::Ask(int index) {
   Lane& lane = *lanes_[static_cast<size_t>(index)];
-  if (lane.socket.write_ended() || !lane.writer.empty() || lane.retained.has_unwritten()) return false;
-  if (!lane.retained.keeps() || !lane.retained.HasRoomForShort(kFrameHeaderBytes)) return false;
+  if (lane.socket.write_ended() || !lane.writer.empty() || lane.retained.has_unwritten()) return 0;
+  if (!lane.retained.keeps() || !lane.retained.HasRoomForShort(kFrameHeaderBytes)) return 0;
   TcpFrameWriter::WriteAsk(lane.retained.AddShort(kFrameHeaderBytes));
   bool moved = false;
-  WriteOnce(&lane, &moved);
-  return true;
+  return WriteOnce(&lane, &moved);
 }
 
 // Sets *found when the next frame has arrived whole or is too long for the short path.

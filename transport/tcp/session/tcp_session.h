@@ -101,11 +101,13 @@ class TcpSession {
   bool is_suspended(int lane) const { return IsSuspended(*lanes_[static_cast<size_t>(lane)]); }
   // The lane's connection.
   int fd(int lane) const { return lanes_[static_cast<size_t>(lane)]->socket.fd(); }
-  // Bytes of the lane's incoming stream that were read.
-  uint64_t received(int lane) const { return lanes_[static_cast<size_t>(lane)]->received; }
-  // Has the peer's kernel acknowledge something on the lane, where everything was written. Returns false when nothing
-  // can be written in between.
-  bool Ask(int lane);
+  // Bytes of the lane's two streams that were written or read.
+  uint64_t carried(int lane) const {
+    return lanes_[static_cast<size_t>(lane)]->received + lanes_[static_cast<size_t>(lane)]->position();
+  }
+  // Has the peer's kernel acknowledge something on the lane, where everything was written. Returns how many bytes that
+  // took; 0 when nothing can be written in between, or not now.
+  size_t Ask(int lane);
   // Whether somebody waits for a slice.
   bool awaits_slice() const { return !receives_.empty() || awaits_ == Awaits::kPeek; }
   // The peer is asked for another connection of the lane, which is still in use.

@@ -34,7 +34,7 @@ int IdleOf(int fd) {
 
 }  // namespace
 
-bool TcpPulse::IsSilent(const Watched& watched, const std::function<bool()>& ask) {
+bool TcpPulse::IsSilent(const Watched& watched, const std::function<size_t()>& ask) {
   const PathAnswers answers = PathAnswersOf(watched.fd);
   const Nanoseconds now = Now();
   if (!answers.is_owed) owed_since_.reset();
@@ -43,12 +43,15 @@ bool TcpPulse::IsSilent(const Watched& watched, const std::function<bool()>& ask
   const bool is_overdue = owed_since_ && std::min(answers.quiet, now - *owed_since_) >= patience;
   const bool is_silent = is_overdue || answers.unanswered > kMostUnanswered;
 
-  if (std::exchange(received_, watched.received) != watched.received) asked_ = 0;
-  const bool wonders = watched.awaits && !is_silent && !answers.is_owed && answers.quiet >= kAskAfter;
-  if (wonders && asked_ < kMostAsked && ask()) {
+  if (std::exchange(carried_, watched.carried) != watched.carried) asked_ = 0;
+  const bool wonders = !is_silent && !answers.is_owed && answers.quiet >= kAskAfter;
+  const bool is_used = watched.awaits || watched.carried > 0;
+  const size_t asked = wonders && is_used && asked_ < kMostAsked ? ask() : 0;
+  if (asked > 0) {
     ++asked_;
+    carried_ += asked;
     owed_since_ = now;
-  } else if (wonders && answers.quiet >= kAskByKernelAfterSeconds * kSecond) {
+  } else if (wonders && watched.awaits && answers.quiet >= kAskByKernelAfterSeconds * kSecond) {
     AskByKernel(watched.fd);
     return false;
   }
