@@ -1,8 +1,8 @@
 """What the benches beside gloo share: jobs of one framework over gloo and over Annulus in turns on one machine, and a row for each function and size.
 
-A bench calls main() with its names of functions and with one_rank(rank, size, port, back_end, sizes), a process of a job: rank 0 prints
-"measured NAME BYTES MEDIAN LEAST" lines, in microseconds. It has --python, --ranks, --rounds and --bytes. Each row has the median of the rounds' medians and
-the least time of both, in microseconds, and the two ratios."""
+A bench calls main() with one_rank(rank, size, port, back_end, sizes), a process of a job: rank 0 prints "measured NAME BYTES MEDIAN LEAST" lines, in
+microseconds. It has --python, --ranks, --rounds and, if its sizes are not its own, --bytes. Each row has the median of the rounds' medians and the least time
+of both, in microseconds, and the two ratios."""
 
 import argparse
 import os
@@ -30,29 +30,29 @@ def bytes_of(text):
     return int(text[:-1]) << {"K": 10, "M": 20}[text[-1]] if text[-1] in "KM" else int(text)
 
 
-def main(names, one_rank, sizes):
-    """`sizes`: those that are measured unless the user names others, such as "4,1K,16M"."""
+def main(one_rank, sizes=""):
+    """`sizes`: those that are measured unless the user names others, such as "4,1K,16M"; empty: the bench knows its own."""
     if sys.argv[1:2] == ["rank"]:
         rank, size, port = map(int, sys.argv[2:5])
-        one_rank(rank, size, port, sys.argv[5], list(map(int, sys.argv[6].split(","))))
+        one_rank(rank, size, port, sys.argv[5], [int(nbytes) for nbytes in sys.argv[6].split(",") if nbytes])
         return
     parser = argparse.ArgumentParser()
     parser.add_argument("--python", required=True)
     parser.add_argument("--ranks", default="2,4")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--bytes", default=sizes)
+    if sizes:
+        parser.add_argument("--bytes", default=sizes)
     arguments = parser.parse_args()
-    wanted = {text: bytes_of(text) for text in arguments.bytes.split(",")}
+    wanted = {bytes_of(text): text for text in arguments.bytes.split(",")} if sizes else {}
     for size in map(int, arguments.ranks.split(",")):
         rounds = {"gloo": [], "annulus": []}
         for _ in range(arguments.rounds):
             for back_end, results in rounds.items():
-                results.append(job(arguments.python, size, back_end, list(wanted.values())))
+                results.append(job(arguments.python, size, back_end, list(wanted)))
         print(f"load {os.getloadavg()[0]:.1f} of {os.cpu_count()} cores")
-        for name in names:
-            for text, nbytes in wanted.items():
-                both = [[each[name, nbytes] for each in rounds[back_end]] for back_end in rounds]
-                medians = [statistics.median(median for median, _ in each) for each in both]
-                leasts = [min(least for _, least in each) for each in both]
-                print(f"| {size} | {name} | {text} | {medians[0]:.1f} | {medians[1]:.1f} | {medians[0] / medians[1]:.1f} | "
-                      f"{leasts[0]:.1f} | {leasts[1]:.1f} | {leasts[0] / leasts[1]:.1f} |", flush=True)
+        for name, nbytes in sorted(rounds["gloo"][0]):
+            both = [[each[name, nbytes] for each in rounds[back_end]] for back_end in rounds]
+            medians = [statistics.median(median for median, _ in each) for each in both]
+            leasts = [min(least for _, least in each) for each in both]
+            print(f"| {size} | {name} | {wanted.get(nbytes, nbytes)} | {medians[0]:.1f} | {medians[1]:.1f} | {medians[0] / medians[1]:.1f} | "
+                  f"{leasts[0]:.1f} | {leasts[1]:.1f} | {leasts[0] / leasts[1]:.1f} |", flush=True)

@@ -55,4 +55,4 @@ def one_rank(rank, size, port, back_end, sizes):
 
 
 if __name__ == "__main__":
-    beside_gloo.main(COLLECTIVES, one_rank, "1K,64K,1M,16M")
+    beside_gloo.main(one_rank, "1K,64K,1M,16M")

@@ -13,9 +13,6 @@ import time
 
 import beside_gloo
 
-FORMS = ("blocking", "async")
-
-
 def one_rank(rank, size, port, back_end, sizes):
     """A process of the job; rank 0 prints "measured form bytes median least" lines."""
     import torch
@@ -45,4 +42,4 @@ def one_rank(rank, size, port, back_end, sizes):
 
 
 if __name__ == "__main__":
-    beside_gloo.main(FORMS, one_rank, "4,1K,64K,1M,16M")
+    beside_gloo.main(one_rank, "4,1K,64K,1M,16M")

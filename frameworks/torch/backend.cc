@@ -27,13 +27,11 @@ Backend::~Backend() { Leave(); }
 // Waits for callbacks and other threads, which may need the interpreter's lock to free tensors that Python has given
 // up.
 void Backend::Leave() {
-  const std::shared_ptr<Communicator> comm = std::exchange(comm_, nullptr);
-  if (comm == nullptr) return;
   if (Py_IsInitialized() != 0 && PyGILState_Check() != 0) {
     const pybind11::gil_scoped_release unlocked;
-    comm->Close();
+    comm_->Close();
   } else {
-    comm->Close();
+    comm_->Close();
   }
 }
 
@@ -42,7 +40,8 @@ c10::intrusive_ptr<Backend::Options> Backend::getBackendOptions() {
 }
 
 c10d::ErrorType Backend::getError() {
-  if (comm_ == nullptr) return c10d::ErrorType::SUCCESS;
+  const auto in_use = comm_->Use();
+  if (!in_use.owns_lock()) return c10d::ErrorType::SUCCESS;
   annulus_error_t error{};
   error.struct_bytes = sizeof error;
   annulus_comm_verdict(comm_->get(), &error);
@@ -59,7 +58,8 @@ c10d::ErrorType Backend::getError() {
 }
 
 void Backend::abort() {
-  if (comm_ != nullptr) annulus_comm_abort(comm_->get(), "abort of the process group");
+  const auto in_use = comm_->Use();
+  if (in_use.owns_lock()) annulus_comm_abort(comm_->get(), "abort of the process group");
 }
 
 void Backend::shutdown() { Leave(); }
@@ -74,11 +74,6 @@ c10::intrusive_ptr<c10d::Backend> Backend::split(const c10::intrusive_ptr<c10d::
                                       timeout, wait_blocks_);
 }
 
-const Communicator& Backend::Comm() const {
-  TORCH_CHECK_WITH(DistBackendError, comm_ != nullptr, "Annulus: the process group was shut down");
-  return *comm_;
-}
-
 void Backend::CheckRank(int64_t rank, const char* what) const {
   TORCH_CHECK(rank >= 0 && rank < size_, "Annulus: ", what, " is rank ", rank, " of a group of ", size_);
 }
@@ -86,11 +81,12 @@ void Backend::CheckRank(int64_t rank, const char* what) const {
 Backend::WorkPtr Backend::Start(Job job, std::chrono::milliseconds timeout, bool async) {
   const uint64_t sequence = ++sequence_;
   const std::chrono::milliseconds limit = LimitOf(timeout);
+  const Communicator::Held comm = Comm();  // Another thread may shut the group down meanwhile.
   if (job.device().is_cuda()) {
-    return std::move(job).Enqueue(Comm(), rank_, sequence, limit, async ? &streams_ : nullptr, wait_blocks_);
+    return std::move(job).Enqueue(*comm, rank_, sequence, limit, async ? &streams_ : nullptr, wait_blocks_);
   }
-  if (!async) return job.Run(Comm(), rank_, sequence, limit);
-  return std::move(job).Submit(Comm(), rank_, sequence, limit);
+  if (!async) return job.Run(*comm, rank_, sequence, limit);
+  return std::move(job).Submit(*comm, rank_, sequence, limit);
 }
 
 static at::Tensor& OnlyOne(std::vector<at::Tensor>& tensors) {
@@ -118,7 +114,7 @@ Backend::WorkPtr Backend::allreduce(Tensors& tensors, const c10d::AllreduceOptio
   job.Use(tensor);
   const Reduction reduction = ReductionOf(tensor.scalar_type(), opts.reduceOp);
   const at::Tensor own = job.Write(tensor, true);
-  job.AddReduction(ANNULUS_CALL_ALLREDUCE, own.data_ptr(), own.data_ptr(), own.numel(), reduction, Comm());
+  job.AddReduction(ANNULUS_CALL_ALLREDUCE, own.data_ptr(), own.data_ptr(), own.numel(), reduction, *Comm());
   job.set_inputs({tensor});
   job.set_result({tensor});
   return Start(std::move(job), opts.timeout, opts.asyncOp);
@@ -130,7 +126,7 @@ Backend::WorkPtr Backend::allreduce_coalesced(Tensors& tensors, const c10d::Allr
   for (const at::Tensor& tensor : tensors) {
     const Reduction reduction = ReductionOf(tensor.scalar_type(), opts.reduceOp);
     const at::Tensor own = job.Write(tensor, true);
-    job.AddReduction(ANNULUS_CALL_ALLREDUCE, own.data_ptr(), own.data_ptr(), own.numel(), reduction, Comm());
+    job.AddReduction(ANNULUS_CALL_ALLREDUCE, own.data_ptr(), own.data_ptr(), own.numel(), reduction, *Comm());
   }
   job.set_inputs(tensors);
   job.set_result(tensors);
@@ -146,7 +142,7 @@ Backend::WorkPtr Backend::reduce(Tensors& tensors, const c10d::ReduceOptions& op
   const bool is_root = opts.rootRank == rank_;
   const at::Tensor own = is_root ? job.Write(tensor, true) : job.Read(tensor);
   void* const recv = is_root ? own.data_ptr() : nullptr;
-  job.AddReduction(ANNULUS_CALL_REDUCE, own.data_ptr(), recv, own.numel(), reduction, Comm()).root =
+  job.AddReduction(ANNULUS_CALL_REDUCE, own.data_ptr(), recv, own.numel(), reduction, *Comm()).root =
       static_cast<int>(opts.rootRank);
   job.set_inputs({tensor});
   job.set_result({tensor});
@@ -192,7 +188,7 @@ void Backend::AddReduceScatter(Job* job, const at::Tensor& output, const at::Ten
   const Reduction reduction = ReductionOf(input.scalar_type(), op);
   const at::Tensor all = job->Read(input);
   const at::Tensor own = job->Write(output);
-  job->AddReduction(ANNULUS_CALL_REDUCE_SCATTER, all.data_ptr(), own.data_ptr(), own.numel(), reduction, Comm());
+  job->AddReduction(ANNULUS_CALL_REDUCE_SCATTER, all.data_ptr(), own.data_ptr(), own.numel(), reduction, *Comm());
 }
 
 Backend::WorkPtr Backend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,

@@ -83,15 +83,15 @@ class Backend : public c10d::Backend {
   void AddReduceScatter(Job* job, const at::Tensor& output, const at::Tensor& input, const c10d::ReduceOp& op);
   // Ends the communicator.
   void Leave();
-  // The communicator, unless it was shut down.
-  const Communicator& Comm() const;
+  // The communicator, which stays while the result lives. Errors: throws when it was shut down.
+  Communicator::Held Comm() const { return Communicator::Held(*comm_); }
   std::optional<at::Device> DeviceOf(const c10d::BarrierOptions& opts) const;
   void CheckRank(int64_t rank, const char* what) const;
 
   const c10::intrusive_ptr<c10d::Store> store_;
   std::chrono::milliseconds timeout_;
   const bool wait_blocks_;
-  std::shared_ptr<Communicator> comm_;  // Null after shutdown.
+  const std::shared_ptr<Communicator> comm_;
   std::atomic<uint64_t> sequence_{0};   // Number of calls so far.
   MonitoredBarrier monitored_barrier_;
   Streams streams_;

@@ -79,7 +79,7 @@ Backend::WorkPtr Backend::allreduce_sparse(Tensors& tensors, const c10d::Allredu
   exchange.count = kFields;
   exchange.timeout_ms = TimeoutMs(LimitOf(opts.timeout));
   exchange.label = kTitle;
-  Check(annulus_run(Comm().get(), &exchange), kTitle);
+  Check(annulus_run(Comm()->get(), &exchange), kTitle);
   const std::vector<int64_t> counts = CountsOf(descriptions, own);
 
   Job job(c10d::OpType::_ALLREDUCE_SPARSE, kTitle);

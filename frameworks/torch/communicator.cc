@@ -82,8 +82,14 @@ void Communicator::Close() {
     }
     alone.lock();
   }
+  if (comm_ == nullptr) return;
   annulus_comm_destroy(comm_);  // Callbacks still ask it for the verdict.
   comm_ = nullptr;
+}
+
+Communicator::Held::Held(const Communicator& comm) : comm_(comm), in_use_(comm.Use()) {
+  const bool is_child = getpid() != comm.process_;
+  TORCH_CHECK_WITH(DistBackendError, in_use_.owns_lock() || is_child, "Annulus: the process group was shut down");
 }
 
 std::shared_lock<std::shared_mutex> Communicator::Use() const {

@@ -31,6 +31,19 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   // lock once it is being closed, and in a forked child.
   std::shared_lock<std::shared_mutex> Use() const;
 
+  // The communicator, for a call: it stays while this lives.
+  class Held {
+   public:
+    // Errors: throws DistBackendError once it is being closed. In a forked child Annulus refuses the call.
+    explicit Held(const Communicator& comm);
+    const Communicator& operator*() const { return comm_; }
+    const Communicator* operator->() const { return &comm_; }
+
+   private:
+    const Communicator& comm_;
+    const std::shared_lock<std::shared_mutex> in_use_;
+  };
+
  private:
   const pid_t process_ = getpid();
   mutable std::shared_mutex use_;

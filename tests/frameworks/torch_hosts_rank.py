@@ -7,8 +7,11 @@ import socket
 import torch
 import torch.distributed as dist
 
+import torch_rank
+
 
 def main():
+    torch_rank.register_if_old()
     dist.init_process_group("annulus", timeout=datetime.timedelta(seconds=60))
     rank, size = dist.get_rank(), dist.get_world_size()
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1000, 10))

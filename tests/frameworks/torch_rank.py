@@ -46,16 +46,21 @@ def is_compiled():
     return os.environ["TORCH_ANNULUS_FORM"] == "compiled"
 
 
-# Of PyTorch 2.11: it does not look for back ends that are installed, gives no work's exception to Python, lets only gloo have monitored_barrier, and splits
-# only groups with a device.
+# Of PyTorch 2.11: it does not look for back ends that are installed, gives no work's exception to Python, and lets only gloo have monitored_barrier.
 IS_OLD = not hasattr(dist.Backend, "_ensure_backend_registered")
+# Before PyTorch 2.15, split_group wants a device that is no CPU, whatever the back end.
+SPLITS_CPU_GROUPS = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 15)
+
+
+def register_if_old():
+    if IS_OLD:
+        import annulus_torch
+        annulus_torch.register()
 
 
 def init(backend, folder, rank, size, seconds=120):
     """The process group of a script's ranks."""
-    if IS_OLD:
-        import annulus_torch
-        annulus_torch.register()
+    register_if_old()
     dist.init_process_group(backend, init_method=f"file://{folder}/store", rank=rank, world_size=size, timeout=datetime.timedelta(seconds=seconds))
 
 

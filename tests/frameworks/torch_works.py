@@ -192,6 +192,20 @@ def case_a_group_may_end_while_a_thread_waits(rank, size):
             dist.destroy_process_group(group)
 
 
+def case_a_group_may_be_shut_down_while_a_thread_is_in_a_call(rank, size):
+    for delay in (0, 0, 0.001, 0.01, 0.2):
+        group = dist.new_group(list(range(size)))
+        if rank == 0:
+            join = in_thread(lambda joined=group: dist.all_reduce(torch.ones(4), group=joined))
+            time.sleep(delay)
+            group._get_backend(torch.device("cpu")).shutdown()
+            error = join()
+            assert isinstance(error, dist.DistBackendError) and "shut down" in str(error), error
+            raises("the process group was shut down", dist.all_reduce, torch.ones(4), group=group)
+        dist.barrier()
+        dist.destroy_process_group(group)
+
+
 def case_a_work_may_outlive_its_group(rank, size):
     group = dist.new_group(list(range(size)))
     tensor = torch.full((8,), float(rank + 1))
