@@ -152,6 +152,7 @@ Status TcpRepair::TakeIntoUse(int lane, bool* moved) {
   Work& work = lanes_[static_cast<size_t>(lane)];
   SealedSocket socket = std::exchange(work.greeting, nullptr)->TakeSocket();
   work.greeted = work.active = false;
+  work.pulse = TcpPulse();
   ANNULUS_RETURN_IF_ERROR(TuneSocket(socket.socket.native_handle(), config_.same_host));
   uint64_t again = 0;
   ANNULUS_RETURN_IF_ERROR(session_->Resume(lane, std::move(socket), work.received, &again, moved));

@@ -272,7 +272,9 @@ size_t TcpSession::Ask(int index) {
   Lane& lane = *lanes_[static_cast<size_t>(index)];
   if (lane.socket.write_ended() || !lane.writer.empty() || lane.retained.has_unwritten()) return 0;
   if (!lane.retained.keeps() || !lane.retained.HasRoomForShort(kFrameHeaderBytes)) return 0;
+  if (lane.asks_end != lane.retained.end()) lane.asks_begin = lane.retained.end();
   TcpFrameWriter::WriteAsk(lane.retained.AddShort(kFrameHeaderBytes));
+  lane.asks_end = lane.retained.end();
   bool moved = false;
   return WriteOnce(&lane, &moved);
 }

@@ -170,6 +170,9 @@ class TcpSession {
     TcpRetained retained;
     TcpFrameReader reader;
     uint64_t received = 0;  // Bytes of the incoming stream that were read.
+    // Positions in the outgoing stream of the latest frames that ask and have nothing in between.
+    uint64_t asks_begin = 0;
+    uint64_t asks_end = 0;
   };
   // Who waits for the next frame.
   enum class Awaits : uint8_t {

@@ -143,7 +143,8 @@ TcpSession::Debt TcpSession::FindDebt(Lane* lane) {
   const uint64_t position = lane->position();
   const uint64_t missing = socket.Unacknowledged();
   if (missing <= position) lane->retained.Confirm(position - missing, [](Send*) {});
-  if (lane->retained.begin() != lane->retained.end()) {
+  const bool asks_only = lane->asks_end == lane->retained.end() && lane->retained.begin() >= lane->asks_begin;
+  if (lane->retained.begin() != lane->retained.end() && !asks_only) {
     if (socket.read_ended() || socket.write_ended()) socket.BreakIfDropped();
     return Debt::kData;
   }

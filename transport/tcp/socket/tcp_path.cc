@@ -15,6 +15,10 @@ bool InfoOf(int fd, tcp_info* info, socklen_t* bytes) {
   return getsockopt(fd, IPPROTO_TCP, TCP_INFO, info, bytes) == 0;
 }
 
+bool HasAcknowledged(socklen_t bytes) {
+  return bytes >= offsetof(tcp_info, tcpi_bytes_acked) + sizeof tcp_info().tcpi_bytes_acked;
+}
+
 bool HasRoundTrip(socklen_t bytes) {
   return bytes >= offsetof(tcp_info, tcpi_min_rtt) + sizeof tcp_info().tcpi_min_rtt;
 }
@@ -32,8 +36,9 @@ PathAnswers PathAnswersOf(int fd) {
   tcp_info info{};
   socklen_t bytes = 0;
   if (!InfoOf(fd, &info, &bytes)) return {};
+  const bool owes = info.tcpi_unacked > 0 && HasAcknowledged(bytes);
   return {.unanswered = info.tcpi_retransmits + info.tcpi_probes,
-          .is_owed = info.tcpi_unacked > 0,
+          .owes_after = owes ? std::optional<uint64_t>(info.tcpi_bytes_acked) : std::nullopt,
           .quiet = std::min(info.tcpi_last_data_recv, info.tcpi_last_ack_recv) * kMillisecond,
           .round_trip = HasRoundTrip(bytes) ? info.tcpi_min_rtt * kMicrosecond : 0};
 }

@@ -14,8 +14,10 @@ namespace annulus {
 std::optional<uint32_t> LeastRoundTripUs(int fd);
 
 struct PathAnswers {
-  int unanswered = 0;          // Packets in a row that ask for an answer and got none: retransmissions, or probes.
-  bool is_owed = false;        // Something was sent that is not acknowledged.
+  int unanswered = 0;  // Packets in a row that ask for an answer and got none: retransmissions, or probes.
+  // Where something was sent that is not acknowledged: how many bytes are. Nothing otherwise, and when the kernel does
+  // not report it.
+  std::optional<uint64_t> owes_after;
   Nanoseconds quiet = 0;       // Since the last packet from the peer.
   Nanoseconds round_trip = 0;  // The least that the socket has seen; 0 when the kernel does not report it.
 };

@@ -37,19 +37,20 @@ int IdleOf(int fd) {
 bool TcpPulse::IsSilent(const Watched& watched, const std::function<size_t()>& ask) {
   const PathAnswers answers = PathAnswersOf(watched.fd);
   const Nanoseconds now = Now();
-  if (!answers.is_owed) owed_since_.reset();
-  if (answers.is_owed && !owed_since_) owed_since_ = now;
+  // Between two looks a rank may compute for long, and what is owed now be another thing than before.
+  if (std::exchange(owes_after_, answers.owes_after) != answers.owes_after) owed_since_ = now;
   const Nanoseconds patience = std::max(kAnswer, kRoundTrips * answers.round_trip);
-  const bool is_overdue = owed_since_ && std::min(answers.quiet, now - *owed_since_) >= patience;
+  const bool is_overdue = owes_after_ && std::min(answers.quiet, now - owed_since_) >= patience;
   const bool is_silent = is_overdue || answers.unanswered > kMostUnanswered;
 
   if (std::exchange(carried_, watched.carried) != watched.carried) asked_ = 0;
-  const bool wonders = !is_silent && !answers.is_owed && answers.quiet >= kAskAfter;
+  const bool wonders = !is_silent && !owes_after_ && answers.quiet >= kAskAfter;
   const bool is_used = watched.awaits || watched.carried > 0;
   const size_t asked = wonders && is_used && asked_ < kMostAsked ? ask() : 0;
   if (asked > 0) {
     ++asked_;
     carried_ += asked;
+    owes_after_ = PathAnswersOf(watched.fd).owes_after;
     owed_since_ = now;
   } else if (wonders && watched.awaits && answers.quiet >= kAskByKernelAfterSeconds * kSecond) {
     AskByKernel(watched.fd);

@@ -43,10 +43,11 @@ class TcpPulse {
  private:
   void AskByKernel(int fd);
 
-  std::optional<Nanoseconds> owed_since_;  // The peer's kernel has owed an acknowledgement at every look since then.
-  uint64_t carried_ = 0;                   // At the latest look, and what asked since.
-  int asked_ = 0;                          // Frames that asked since something else was carried.
-  std::optional<int> usual_idle_s_;        // What TCP_KEEPIDLE is while this does not ask, in seconds.
+  std::optional<uint64_t> owes_after_;  // PathAnswers::owes_after at the latest look.
+  Nanoseconds owed_since_ = 0;          // When that was seen first.
+  uint64_t carried_ = 0;                // At the latest look, and what asked since.
+  int asked_ = 0;                       // Frames that asked since something else was carried.
+  std::optional<int> usual_idle_s_;     // What TCP_KEEPIDLE is while this does not ask, in seconds.
 };
 
 }  // namespace annulus
