@@ -13,6 +13,9 @@ namespace {
 // Time that the peer's kernel has after Close() to acknowledge completed sends. A round trip is far shorter, and a peer
 // that does not answer within it has stalled or is gone.
 constexpr Nanoseconds kLinger = 200 * kMillisecond;
+// The same where broken connections are made again: one that owes nothing itself stays so long for what the other end
+// may owe, which takes it a handshake to say, on a busy machine.
+constexpr Nanoseconds kLingerForOthers = kSecond;
 
 }  // namespace
 
@@ -140,7 +143,7 @@ void TcpEndpoint::BeginClosing() {
   status_ = {Code::kAborted, "the link with rank " + std::to_string(config_.peer) + " was closed"};
   session_.FailAll(status_.code());
   state_ = State::kLingering;
-  if (lingers) linger_end_ = DeadlineAfter(kLinger);
+  if (lingers) linger_end_ = DeadlineAfter(delivers ? kLingerForOthers : kLinger);
   if (delivers) {
     deliver_end_ = DeadlineAfter(config_.repair->limit);
     repair_->Conclude();
@@ -158,7 +161,7 @@ bool TcpEndpoint::IsWaitedFor() {
   const TcpSession::Debt debt = session_.FindDebt();
   if (debt == TcpSession::Debt::kNothing) return false;
   const bool has_data = debt == TcpSession::Debt::kData;
-  if (has_data) linger_end_ = DeadlineAfter(kLinger);
+  if (has_data) linger_end_ = DeadlineAfter(kLingerForOthers);
   if (Now() < (has_data ? deliver_end_ : linger_end_)) {
     bool moved = false;
     return repair_->Deliver(&moved).ok() && !repair_->gave_up();
