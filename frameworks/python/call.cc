@@ -113,6 +113,16 @@ void DefineParts(Type* type) {
 
 }  // namespace
 
+void SetOptions(const CallOptions& options, annulus_call_t* call) {
+  call->timeout_ms = options.timeout_ms;
+  call->priority = options.priority;
+  call->label = options.label.empty() ? nullptr : options.label.c_str();
+  call->flags = options.agree_first ? ANNULUS_AGREE_FIRST : 0;
+  if (!options.stream.has_value()) return;
+  call->stream = reinterpret_cast<void*>(*options.stream);
+  call->stream_kind = ANNULUS_STREAM_CUDA;
+}
+
 void DefineCalls(py::module_* module) {
   py::class_<Call> call(*module, "Call");
   py::class_<Received, std::shared_ptr<Received>>(*module, "Received")

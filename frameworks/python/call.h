@@ -25,6 +25,9 @@ struct CallOptions {
   std::optional<uintptr_t> stream;           // Handle of the CUDA stream that orders the call.
 };
 
+// Fills in the fields of *call that the options give, but not `done`. They outlive it.
+void SetOptions(const CallOptions& options, annulus_call_t* call);
+
 // What a receive got, as Python sees it. The library fills it while the receive is under way.
 struct Received {
   annulus_received_t got{sizeof(annulus_received_t), -1, -1, 0};

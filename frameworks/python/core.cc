@@ -20,6 +20,7 @@
 #include "frameworks/python/handle.h"
 #include "frameworks/python/reduction.h"
 #include "frameworks/python/runner.h"
+#include "frameworks/python/started.h"
 
 namespace py = pybind11;
 
@@ -236,6 +237,7 @@ PYBIND11_MODULE(_core, module) {
   module.attr("REDUCE_SCATTER") = static_cast<int>(ANNULUS_CALL_REDUCE_SCATTER);
   module.attr("ALLGATHER") = static_cast<int>(ANNULUS_CALL_ALLGATHER);
   module.attr("BROADCAST") = static_cast<int>(ANNULUS_CALL_BROADCAST);
+  module.attr("BARRIER") = static_cast<int>(ANNULUS_CALL_BARRIER);
   module.attr("SEND") = static_cast<int>(ANNULUS_CALL_SEND);
   module.attr("RECV") = static_cast<int>(ANNULUS_CALL_RECV);
   module.attr("SETTINGS") = SettingNames();
@@ -273,5 +275,6 @@ PYBIND11_MODULE(_core, module) {
       .def("abort", &Handle::Abort)
       .def("close", &Handle::Close)
       .def("abandon", &Handle::Abandon);
+  annulus_python::DefineStarted(&module);
   annulus_python::DefineRunner(&module, ops);
 }

@@ -2,6 +2,8 @@
 
 #include <pybind11/pybind11.h>
 
+#include <new>
+
 namespace annulus_python {
 
 namespace py = pybind11;
@@ -62,6 +64,27 @@ py::object Failure::ToPython() const {
   return py::module_::import("pyannulus._errors")
       .attr("make")(static_cast<int>(status), scope, rank, peer, sequence, collective, Text(label), cause, cause_code,
                     Text(message), Text(advice));
+}
+
+void RaiseHandled() {
+  try {
+    throw;
+  } catch (const Failure& failure) {
+    try {
+      const py::object error = failure.ToPython();
+      PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
+    } catch (py::error_already_set& error) {
+      error.restore();
+    }
+  } catch (py::error_already_set& error) {
+    error.restore();
+  } catch (const py::builtin_exception& error) {
+    error.set_error();
+  } catch (const std::bad_alloc&) {
+    PyErr_NoMemory();
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+  }
 }
 
 void RegisterFailure() {

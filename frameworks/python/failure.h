@@ -41,6 +41,9 @@ struct Failure : std::exception {
   pybind11::object ToPython() const;
 };
 
+// Raises the C++ exception that is being handled in Python, where pybind11 does not; with the GIL.
+void RaiseHandled();
+
 // Makes Python see Failures as what pyannulus._errors.make returns for their parts.
 void RegisterFailure();
 

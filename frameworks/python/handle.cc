@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <cstdint>
 #include <mutex>
-#include <new>
 #include <optional>
 #include <stdexcept>
 #include <utility>
 #include <vector>
 
 #include "frameworks/python/callback.h"
+#include "frameworks/python/without_gil.h"
 
 namespace annulus_python {
 
@@ -17,37 +17,12 @@ namespace py = pybind11;
 
 namespace {
 
-// How long a signal such as Ctrl-C may go unseen.
-constexpr int64_t kSignalCheckMs = 50;
-
-// As py::gil_scoped_release, in less time.
-class WithoutGil {
- public:
-  WithoutGil() : state_(PyEval_SaveThread()) {}
-  ~WithoutGil() { PyEval_RestoreThread(state_); }
-  WithoutGil(const WithoutGil&) = delete;
-  WithoutGil& operator=(const WithoutGil&) = delete;
-
- private:
-  PyThreadState* const state_;
-};
-
 void* LendOne(const py::object& array, int flags, Work* work) {
   if (array.is_none()) return nullptr;
   auto buffer = std::make_unique<Py_buffer>();
   if (PyObject_GetBuffer(array.ptr(), buffer.get(), flags) != 0) throw py::error_already_set();
   work->lent.emplace_back(buffer.release());
   return work->lent.back()->buf;
-}
-
-void SetOptions(const CallOptions& options, annulus_call_t* call) {
-  call->timeout_ms = options.timeout_ms;
-  call->priority = options.priority;
-  call->label = options.label.empty() ? nullptr : options.label.c_str();
-  call->flags = options.agree_first ? ANNULUS_AGREE_FIRST : 0;
-  if (!options.stream.has_value()) return;
-  call->stream = reinterpret_cast<void*>(*options.stream);
-  call->stream_kind = ANNULUS_STREAM_CUDA;
 }
 
 // The call with its pointers, whose arrays are lent to `work`.
@@ -156,28 +131,6 @@ void Handle::Run(const Call& described) {
   const annulus_call_t call = Complete(described, work.get());
   annulus_request_t* const request = Begin(call);
   if (request != nullptr) GoOn(work, request);
-}
-
-bool Handle::RunPlain(const CallOptions& options, const PlainCall& plain) {
-  if (!options.done.is_none()) return false;
-  CheckNotInReduction();
-  if (closed()) throw Failure::Closed();
-  PlainArrays arrays;
-  annulus_call_t call{};
-  if (!arrays.Describe(plain, size_, &call)) return false;
-  SetOptions(options, &call);
-  annulus_request_t* const request = Begin(call);
-  if (request == nullptr) return true;
-  std::shared_ptr<Work> work;
-  try {
-    work = std::make_shared<Work>();
-    arrays.MoveTo(&work->lent);
-  } catch (const std::bad_alloc&) {
-    Forget(request);  // Waits for it: the library uses the arrays.
-    throw;
-  }
-  GoOn(work, request);
-  return true;
 }
 
 annulus_request_t* Handle::Begin(const annulus_call_t& call) {
@@ -316,6 +269,7 @@ void Handle::Finish(const std::shared_ptr<Work>& work, std::optional<Failure> fa
   const auto place = std::find(works_.begin(), works_.end(), work);
   if (place != works_.end()) works_.erase(place);
   work->lent.clear();
+  work->arrays.clear();
   work->received.clear();
 }
 

@@ -27,14 +27,34 @@
 
 namespace annulus_python {
 
+struct ReleaseBuffer {
+  void operator()(Py_buffer* buffer) const {
+    PyBuffer_Release(buffer);
+    delete buffer;
+  }
+};
+
+// An array's memory, lent to the library: until it is given back the array stays alive.
+using Lent = std::unique_ptr<Py_buffer, ReleaseBuffer>;
+
 // One asynchronous collective, or a group of them. Members are guarded by the GIL.
 struct Work {
   std::vector<Lent> lent;
+  std::vector<pybind11::object> arrays;             // Those of a plain call.
   std::vector<std::shared_ptr<Received>> received;  // Those that the library fills.
   annulus_request_t* request = nullptr;
   int waiters = 0;  // Threads that are using `request` without the GIL.
   bool done = false;
   std::optional<Failure> failure;  // Failure of the work, once it is done.
+};
+
+// An asynchronous call of plain arrays. It needs no memory of its own while all goes well; a failure, a wait of more
+// than a moment and a second waiter make a Work of it. Members are guarded by the GIL.
+struct PlainWork {
+  PlainArrays arrays;
+  annulus_request_t* request = nullptr;  // Null: freed after a good end, or `work` has it.
+  bool is_awaited = false;               // A thread is using `request` without the GIL.
+  std::shared_ptr<Work> work = nullptr;  // What it has become; null: nothing.
 };
 
 class Handle {
@@ -61,6 +81,12 @@ class Handle {
 
   // The same for a call of plain arrays. Returns false for others, and nothing is queued. Throws the call's Failure.
   bool RunPlain(const CallOptions& options, const PlainCall& plain);
+
+  // The asynchronous form of it, in handle_plain.cc, which fills in *plain, and its wait, as Wait. DropPlain: nobody
+  // holds it any more; the library goes on with it.
+  bool StartPlain(const CallOptions& options, const PlainCall& call, PlainWork* plain);
+  bool WaitPlain(PlainWork* plain, int64_t timeout_ms);
+  void DropPlain(PlainWork* plain);
 
   // Makes a call that does not block. Throws a Failure.
   void Do(const std::function<annulus_status_t(annulus_comm_t*)>& call);
@@ -94,11 +120,18 @@ class Handle {
   int local_size() const { return local_size_; }
 
  private:
+  // How long a signal such as Ctrl-C may go unseen.
+  static constexpr int64_t kSignalCheckMs = 50;
+
   // Queues `call`, and waits for it for as long as signals may wait. Returns null if it has ended then, else its
   // request. Throws the call's Failure.
   annulus_request_t* Begin(const annulus_call_t& call);
   // The rest of the wait, for `work` that has the arrays.
   void GoOn(const std::shared_ptr<Work>& work, annulus_request_t* request);
+  // Waits for *plain, which is no Work, and frees its request if it has ended well. Returns ANNULUS_ABORTED where the
+  // communicator is closed.
+  annulus_status_t TryPlain(PlainWork* plain, int64_t timeout_ms);
+  void MakeWork(PlainWork* plain);
   // Frees the request, which waits for its end.
   void Forget(annulus_request_t* request);
   // Work that is done and whose request Python has let go of gives its arrays back.

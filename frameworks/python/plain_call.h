@@ -1,6 +1,6 @@
-// A call of plain arrays, which need no closer look than the buffer protocol gives: contiguous, aligned, of one type
-// that has a letter, as long as the kind of call wants. It costs a microsecond less than a described one (call.h),
-// which also says what is wrong with other arrays.
+// A call of plain arrays, which need no closer look than numpy_array.h takes: contiguous, aligned, of one type that has
+// a fixed number in numpy, as long as the kind of call wants. A described call (call.h) costs microseconds more, and
+// says what is wrong with other arrays.
 //
 // Threads: only with Python's global lock (GIL).
 #pragma once
@@ -8,48 +8,35 @@
 #include <annulus.h>
 #include <pybind11/pybind11.h>
 
-#include <memory>
+#include <cstdint>
 #include <vector>
 
 namespace annulus_python {
 
-struct ReleaseBuffer {
-  void operator()(Py_buffer* buffer) const {
-    PyBuffer_Release(buffer);
-    delete buffer;
-  }
-};
-
-// An array's memory, lent to the library: until it is given back the array is neither freed nor resized.
-using Lent = std::unique_ptr<Py_buffer, ReleaseBuffer>;
-
 struct PlainCall {
   annulus_kind_t kind;
-  PyObject* send;  // Null where the rank sends nothing, as `recv` where it gets nothing.
+  PyObject* send;  // Null where the rank sends nothing, as `recv` where it gets nothing. Numpy's.
   PyObject* recv;
-  int number = 0;  // The operation of a reduction, else the root or the peer.
+  int number = 0;   // The operation of a reduction, else the root or the peer.
+  int32_t tag = 0;  // Of a message.
 };
 
-// The arrays of such a call, lent to the library as long as this lives. They need no memory of their own.
+// The arrays of such a call, which stay alive as long as this lives. They need no memory of their own.
 class PlainArrays {
  public:
   PlainArrays() = default;
-  ~PlainArrays();
-  PlainArrays(const PlainArrays&) = delete;
-  PlainArrays& operator=(const PlainArrays&) = delete;
+  PlainArrays(PlainArrays&&) = default;
+  PlainArrays& operator=(PlainArrays&&) = default;
 
-  // Fills in *call for a communicator of `size` ranks. Once, first. Returns false where an array is not plain or too
-  // long or short, or for a kind that has no plain form.
+  // Fills in *call, which is zero, for a communicator of `size` ranks. Once, first. Returns false where an array is not
+  // plain or too long or short, or for a kind that has no plain form.
   bool Describe(const PlainCall& plain, int size, annulus_call_t* call);
-  // Leaves the arrays to `lent`, which is empty.
-  void MoveTo(std::vector<Lent>* lent);
+  // Leaves the arrays to `kept`, which has room for two more.
+  void MoveTo(std::vector<pybind11::object>* kept);
 
  private:
-  // Lends the array; null where it is not contiguous or aligned or, though `flags` want it, not writable.
-  const Py_buffer* TryToLend(PyObject* array, int flags);
-
-  Py_buffer buffers_[2];
-  int count_ = 0;
+  pybind11::object send_;
+  pybind11::object recv_;
 };
 
 }  // namespace annulus_python

@@ -2,10 +2,12 @@
 
 #include <limits>
 #include <memory>
-#include <new>
-#include <stdexcept>
+#include <utility>
 
+#include "frameworks/python/failure.h"
 #include "frameworks/python/handle.h"
+#include "frameworks/python/numpy_array.h"
+#include "frameworks/python/started.h"
 
 namespace annulus_python {
 
@@ -13,16 +15,25 @@ namespace py = pybind11;
 
 namespace {
 
+// What all have.
+struct Shared {
+  py::object array_type;  // Numpy's; null where its arrays are not laid out as expected: then no call is plain.
+  py::dict operations;
+};
+
 struct Parts {
   std::shared_ptr<Handle> handle;
   std::shared_ptr<const CallOptions> options;
-  py::object array_type;
-  py::dict operations;
+  py::object request_type;
+  std::shared_ptr<const Shared> shared;
 };
 
 struct Runner {
   PyObject_HEAD Parts* parts;
 };
+
+// Number of arguments without a tag.
+constexpr Py_ssize_t kFewest = 4;
 
 PyTypeObject* runner_type = nullptr;  // Lives as long as the module.
 
@@ -41,55 +52,57 @@ bool NumberOf(PyObject* given, const py::dict& operations, int* number) {
 }
 
 // Null for None. Returns false for other things than arrays.
-bool ArrayOf(PyObject* given, const Parts& parts, PyObject** array) {
+bool ArrayOf(PyObject* given, const Shared& shared, PyObject** array) {
   *array = given == Py_None ? nullptr : given;
-  return given == Py_None || PyObject_TypeCheck(given, reinterpret_cast<PyTypeObject*>(parts.array_type.ptr()));
+  if (*array == nullptr) return true;
+  auto* const type = reinterpret_cast<PyTypeObject*>(shared.array_type.ptr());
+  return type != nullptr && PyObject_TypeCheck(given, type);
 }
 
-bool RunPlain(const Parts& parts, PyObject* const* given) {
+// Of the arguments kind, send, recv, number and perhaps tag. Returns false where they are those of no plain call.
+bool CallOf(const Parts& parts, PyObject* const* given, Py_ssize_t count, PlainCall* call) {
+  const Shared& shared = *parts.shared;
   int kind = 0;
-  PlainCall plain{};
-  if (!NumberOf(given[0], parts.operations, &kind) || !NumberOf(given[3], parts.operations, &plain.number))
+  int tag = 0;
+  if (!NumberOf(given[0], shared.operations, &kind) || !NumberOf(given[3], shared.operations, &call->number))
     return false;
-  if (!ArrayOf(given[1], parts, &plain.send) || !ArrayOf(given[2], parts, &plain.recv)) return false;
-  plain.kind = static_cast<annulus_kind_t>(kind);
-  if (kind == ANNULUS_CALL_BROADCAST) (plain.number == parts.handle->rank() ? plain.recv : plain.send) = nullptr;
-  return parts.handle->RunPlain(*parts.options, plain);
+  if (count > kFewest && !NumberOf(given[kFewest], shared.operations, &tag)) return false;
+  if (!ArrayOf(given[1], shared, &call->send) || !ArrayOf(given[2], shared, &call->recv)) return false;
+  call->kind = static_cast<annulus_kind_t>(kind);
+  call->tag = tag;
+  if (kind == ANNULUS_CALL_BROADCAST) (call->number == parts.handle->rank() ? call->recv : call->send) = nullptr;
+  return true;
 }
 
-// Raises the exception that is being handled.
-void Raise() {
+// Calls make(parts, call), which returns a new reference or null, for a plain call. None for others and for null.
+template <class Make>
+PyObject* Do(PyObject* self, PyObject* const* given, Py_ssize_t count, Make make) {
+  if (count != kFewest && count != kFewest + 1) {
+    PyErr_SetString(PyExc_TypeError, "a runner takes kind, send, recv, number and perhaps tag");
+    return nullptr;
+  }
+  const Parts& parts = *reinterpret_cast<Runner*>(self)->parts;
   try {
-    throw;
-  } catch (const Failure& failure) {
-    try {
-      const py::object error = failure.ToPython();
-      PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
-    } catch (py::error_already_set& error) {
-      error.restore();
-    }
-  } catch (py::error_already_set& error) {
-    error.restore();
-  } catch (const py::builtin_exception& error) {
-    error.set_error();
-  } catch (const std::bad_alloc&) {
-    PyErr_NoMemory();
-  } catch (const std::exception& error) {
-    PyErr_SetString(PyExc_RuntimeError, error.what());
+    PlainCall call{};
+    PyObject* const made = CallOf(parts, given, count, &call) ? make(parts, call) : nullptr;
+    return made != nullptr ? made : Py_NewRef(Py_None);
+  } catch (...) {
+    RaiseHandled();
+    return nullptr;
   }
 }
 
 PyObject* Run(PyObject* self, PyObject* const* given, Py_ssize_t count) {
-  if (count != 4) {
-    PyErr_SetString(PyExc_TypeError, "run takes kind, send, recv and number");
-    return nullptr;
-  }
-  try {
-    return PyBool_FromLong(RunPlain(*reinterpret_cast<Runner*>(self)->parts, given) ? 1 : 0);
-  } catch (...) {
-    Raise();
-    return nullptr;
-  }
+  return Do(self, given, count, [](const Parts& parts, const PlainCall& call) -> PyObject* {
+    return parts.handle->RunPlain(*parts.options, call) ? Py_NewRef(Py_True) : nullptr;
+  });
+}
+
+PyObject* Start(PyObject* self, PyObject* const* given, Py_ssize_t count) {
+  return Do(self, given, count, [given](const Parts& parts, const PlainCall& call) {
+    auto* const type = reinterpret_cast<PyTypeObject*>(parts.request_type.ptr());
+    return annulus_python::Start(type, parts.handle, *parts.options, call, given[2]);
+  });
 }
 
 void Free(PyObject* self) {
@@ -111,6 +124,7 @@ py::object Make(std::unique_ptr<Parts> parts) {
 void DefineRunner(py::module_* module, const py::dict& operations) {
   static PyMethodDef methods[] = {
       {"run", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&Run)), METH_FASTCALL, nullptr},
+      {"start", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&Start)), METH_FASTCALL, nullptr},
       {nullptr, nullptr, 0, nullptr}};
   static PyType_Slot slots[] = {
       {Py_tp_dealloc, reinterpret_cast<void*>(&Free)}, {Py_tp_methods, methods}, {0, nullptr}};
@@ -118,9 +132,12 @@ void DefineRunner(py::module_* module, const py::dict& operations) {
                              Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
   runner_type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
   if (runner_type == nullptr) throw py::error_already_set();
-  module->def("runner", [operations](const std::shared_ptr<Handle>& handle, const std::shared_ptr<CallOptions>& options,
-                                     const py::type& array_type) {
-    return Make(std::make_unique<Parts>(Parts{handle, options, array_type, operations}));
+  Shared shared{py::module_::import("numpy").attr("ndarray"), operations};
+  if (!HasKnownLayout(shared.array_type)) shared.array_type = py::object();
+  module->def("runner", [shared = std::make_shared<const Shared>(std::move(shared))](
+                            const std::shared_ptr<Handle>& handle, const std::shared_ptr<CallOptions>& options,
+                            const py::type& request_type) {
+    return Make(std::make_unique<Parts>(Parts{handle, options, request_type, shared}));
   });
 }
 

@@ -1,4 +1,4 @@
-// Runner: blocking calls of plain arrays (plain_call.h), by a function that Python calls without pybind11, whose
+// Runner: calls of plain arrays (plain_call.h), by functions that Python calls without pybind11, whose
 // dispatch would take half of a small call's time.
 //
 // Threads: only with Python's global lock (GIL), which a call gives up while it may block.
@@ -8,12 +8,14 @@
 
 namespace annulus_python {
 
-// Defines runner(handle, options, array_type), which returns an object with one method:
+// Defines runner(handle, options, request_type), which returns an object with two methods; `request_type` is a subclass
+// of Started (started.h):
 //
-//   run(kind, send, recv, number) -> bool
+//   run(kind, send, recv, number, tag=0) -> True
+//   start(kind, send, recv, number, tag=0) -> a request_type, whose wait returns `recv`
 //
 // `number` is a root, a peer, an operation's number or its name. For a broadcast both arrays are given; the rank takes
-// its own. Returns False where the call has no plain form, and nothing has happened; raises what the call fails with.
+// its own. Both return None where the call has no plain form, and nothing has happened; they raise what it fails with.
 void DefineRunner(pybind11::module_* module, const pybind11::dict& operations);
 
 }  // namespace annulus_python

@@ -113,6 +113,31 @@ def dropped_requests_keep_their_arrays_until_done():
         pyannulus.barrier()
 
 
+def requests_outlive_their_communicator_and_may_be_watched():
+    communicator = pyannulus.world().dup()
+    array = np.ones(10)
+    ended, pending = communicator.allreduce_async(array), communicator.recv_async(array, (RANK + 1) % SIZE)
+    assert ended.wait()[0] == SIZE
+    watched = weakref.ref(ended)
+    assert watched() is ended
+    raises(TimeoutError, pending.wait, 0.06)
+    raises(TimeoutError, pending.wait, 0)
+    assert not pending.test()
+    waits = []
+    thread = threading.Thread(target=lambda: waits.append(raises(pyannulus.Error, pending.wait)))
+    thread.start()
+    pyannulus.barrier()
+    communicator.close()
+    thread.join(20)
+    for _ in range(2):
+        raises(pyannulus.Error, pending.wait)
+        raises(pyannulus.Error, pending.test)
+    assert ended.wait()[0] == SIZE and len(waits) == 1
+    del ended
+    assert watched() is None
+    pyannulus.barrier()
+
+
 def closing_ends_the_waits_of_other_threads():
     communicator = pyannulus.world().dup()
     errors = []
@@ -337,7 +362,8 @@ def joining_can_be_interrupted():
 
 for check in (a_request_has_its_result_as_often_as_asked, a_wait_ends_at_its_timeout_and_may_be_repeated,
               other_threads_run_while_one_waits, several_threads_wait_for_one_request,
-              dropped_requests_keep_their_arrays_until_done, closing_ends_the_waits_of_other_threads,
+              dropped_requests_keep_their_arrays_until_done, requests_outlive_their_communicator_and_may_be_watched,
+              closing_ends_the_waits_of_other_threads,
               closing_waits_for_a_reduction_and_no_thread_waits_for_closing_with_the_gil,
               callbacks_run_once_each_and_may_use_the_communicator,
               a_callback_hears_of_failures_and_what_it_raises_is_reported, closing_calls_the_callbacks_that_remain,

@@ -2,6 +2,7 @@
 happens for others, which get a closer look. Run on any number of ranks by annulus-run."""
 
 import itertools
+import sys
 
 import numpy as np
 
@@ -11,16 +12,24 @@ from pyannulus import _core
 comm = pyannulus.Communicator(timeout_ms=20000)
 RANK, SIZE = comm.rank, comm.size
 NEXT, PREVIOUS = (RANK + 1) % SIZE, (RANK - 1) % SIZE
-KINDS = (_core.ALLREDUCE, _core.REDUCE_SCATTER, _core.ALLGATHER, _core.BROADCAST, _core.SEND, _core.RECV)
+KINDS = (_core.ALLREDUCE, _core.REDUCE_SCATTER, _core.ALLGATHER, _core.BROADCAST, _core.BARRIER, _core.SEND, _core.RECV)
 
 
-def ran(kind, send, recv, number):
+def ran(kind, send, recv, number, tag=0):
     """The call, which is made in one step."""
-    assert comm._ran(kind, send, recv, number) is True, (kind, send, recv, number)
+    assert comm._ran(kind, send, recv, number, tag) is True, (kind, send, recv, number)
     return recv
 
 
-def every_kind(dtype, rows):
+def begun(kind, send, recv, number, tag=0):
+    """The same, queued in one step and waited for."""
+    request = comm._begun(kind, send, recv, number, tag)
+    assert isinstance(request, pyannulus.Request), (kind, send, recv, number)
+    assert request.wait() is recv and request.wait(timeout=0) is recv and request.test() is True
+    return recv
+
+
+def every_kind(dtype, rows, ran):
     """Of arrays with so many rows of 3 elements."""
     mine = np.full((rows, 3), RANK + 1, dtype)
     total = SIZE * (SIZE + 1) // 2
@@ -40,16 +49,18 @@ def every_kind(dtype, rows):
         assert (ran(_core.BROADCAST, own, own, root) == root + 1).all()
     arrived = np.zeros_like(mine)
     for sender in range(SIZE if SIZE > 1 else 0):
-        if RANK == sender:
-            ran(_core.SEND, mine, None, NEXT)
-        if PREVIOUS == sender:
-            ran(_core.RECV, None, arrived, PREVIOUS)
-    assert SIZE == 1 or (arrived == PREVIOUS + 1).all()
+        for tag in (0, 7):
+            if RANK == sender:
+                ran(_core.SEND, mine + mine.dtype.type(tag), None, NEXT, tag)
+            if PREVIOUS == sender:
+                assert (ran(_core.RECV, None, arrived, PREVIOUS, tag) == PREVIOUS + 1 + tag).all()
+    ran(_core.BARRIER, None, None, 0)
 
 
 for name, count in itertools.product(("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64"),
                                      (0, 1, 7, 3000)):
-    every_kind(np.dtype(name), count)
+    every_kind(np.dtype(name), count, ran)
+    every_kind(np.dtype(name), count, begun)
 
 # -- Arrays that are not plain ---------------------------------------------------------------------------------------
 
@@ -81,7 +92,8 @@ before = comm.counters()
 
 def declined(kind, send, recv, number, what):
     left = None if recv is None or recv is frozen else np.copy(recv)
-    assert comm._ran(kind, send, recv, number) is False, (kind, what)
+    assert comm._ran(kind, send, recv, number) is None, (kind, what)
+    assert comm._begun(kind, send, recv, number) is None, (kind, what)
     assert left is None or np.array_equal(left, recv), (kind, what)
 
 
@@ -96,6 +108,9 @@ for kind, (send, recv, number) in FITS.items():
     if recv is not None:
         declined(kind, send, frozen, number, "read-only")
     declined(kind, None, None, number, "none")
+    assert kind in (_core.SEND, _core.RECV) or comm._ran(kind, send, recv, number, 1) is None, "a collective with a tag"
+    for wrong in (None, -1, 1.0, 2**31, 2**70):
+        assert comm._ran(kind, send, recv, number, wrong) is None, "a wrong tag"
     for wrong in (None, 1.5, True, "mean", b"sum", -1, 2**31, 2**70, np.int64(0), [0], object()):
         declined(kind, send, recv, wrong, f"number {wrong!r}")
 declined(_core.BROADCAST, frozen, frozen, NEXT, "read-only") if SIZE > 1 else None
@@ -111,20 +126,22 @@ declined(_core.RECV, good, good.copy(), NEXT, "with an input")
 for kind in (0, 999, 2**40, "sum", None):
     if kind not in KINDS:
         declined(kind, good, good.copy(), 0, "no kind")
-for arguments in ((), (1, good, good), (1, good, good, 0, 0)):
+declined(_core.BARRIER, good, good.copy(), 0, "a barrier with arrays")
+for arguments, function in itertools.product(((), (1, good, good), (1, good, good, 0, 0, 0)), (comm._ran, comm._begun)):
     try:
-        comm._ran(*arguments)
+        function(*arguments)
         raise AssertionError(f"{len(arguments)} arguments were taken")
     except TypeError as error:
-        assert "run takes kind, send, recv and number" in str(error), error
+        assert "kind, send, recv, number and perhaps tag" in str(error), error
 after = comm.counters()
 assert (after["collectives"], after["messages"]) == (before["collectives"], before["messages"])
 
 # -- Calls that the library refuses, and ends ------------------------------------------------------------------------
 
-for kind, arguments in ((_core.BROADCAST, (good, good, 99)), (_core.SEND, (good, None, RANK))):
+for (kind, arguments), function in itertools.product(
+        ((_core.BROADCAST, (good, good, 99)), (_core.SEND, (good, None, RANK))), (comm._ran, comm._begun)):
     try:
-        comm._ran(kind, *arguments)
+        function(kind, *arguments)
         raise AssertionError(f"kind {kind} was taken")
     except pyannulus.InvalidArgument as error:
         assert error.rank == RANK and error.advice, error
@@ -134,19 +151,51 @@ try:
     raise AssertionError("overlapping arrays were taken")
 except pyannulus.InvalidArgument as error:
     assert "overlap" in str(error), error
-every_kind(np.dtype("float32"), 5)
+every_kind(np.dtype("float32"), 5, ran)
+request = comm._begun(_core.ALLREDUCE, good, good.copy(), "sum")
+for timeout, kind in (("soon", TypeError), (float("nan"), ValueError)):
+    try:
+        request.wait(timeout)
+        raise AssertionError(f"a timeout of {timeout!r} was taken")
+    except kind:
+        pass
+for given, named in (((1, 2), {}), ((), {"seconds": 1}), ((1,), {"timeout": 1})):
+    try:
+        request.wait(*given, **named)
+        raise AssertionError("wrong arguments were taken")
+    except TypeError:
+        pass
+request.wait(float("inf"))
+try:
+    type(request)()
+    raise AssertionError("a request was made of nothing")
+except TypeError as error:
+    assert "asynchronous calls" in str(error), error
 # An array is given back when its call is over: only then may it be resized.
 for _ in range(3):
     lent = np.ones(10, np.float32)
     ran(_core.ALLREDUCE, lent, lent, "sum")
     lent.resize(20)
     lent = np.asfortranarray(np.ones((4, 4), np.float32))
-    assert comm._ran(_core.ALLREDUCE, np.ones((4, 4), np.float32), lent, "sum") is False
+    assert comm._ran(_core.ALLREDUCE, np.ones((4, 4), np.float32), lent, "sum") is None
+    lent.resize(20)
+    lent = np.ones(10, np.float32)
+    request = comm._begun(_core.ALLREDUCE, lent, lent, "sum")
+    try:
+        lent.resize(20)
+        raise AssertionError("a lent array was resized")
+    except ValueError:
+        pass
+    held = sys.getrefcount(lent)
+    request.wait()
+    assert sys.getrefcount(lent) == held - 2, "the call has both arrays until it is done"
+    del request
     lent.resize(20)
 comm.close()
-try:
-    comm._ran(_core.ALLREDUCE, good, good.copy(), "sum")
-    raise AssertionError("a closed communicator was used")
-except pyannulus.Aborted as error:
-    assert "closed" in str(error), error
+for function in (comm._ran, comm._begun):
+    try:
+        function(_core.ALLREDUCE, good, good.copy(), "sum")
+        raise AssertionError("a closed communicator was used")
+    except pyannulus.Aborted as error:
+        assert "closed" in str(error), error
 print("passed")

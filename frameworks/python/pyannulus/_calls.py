@@ -1,54 +1,34 @@
 """Calls: the collectives and messages of a communicator, with the options that they share."""
 
 from types import TracebackType
-from typing import Any, Callable, List, Optional, Sequence, Type, TypeVar, Union
+from typing import Any, Callable, List, Optional, Sequence, Type, TypeVar
 
-import numpy
-
-from pyannulus import _arrays, _core, _streams
+from pyannulus import _core, _streams
 from pyannulus._arrays import Array
+from pyannulus._async_calls import (ALLGATHER, ALLREDUCE, BARRIER, BROADCAST, RECV, REDUCE_SCATTER, SEND, AsyncCalls, Op, empty,
+                                    ndarray, not_plain)
 from pyannulus._core import Received
 from pyannulus._errors import Status
 from pyannulus._operation import Operation
-from pyannulus._request import Ended, Request
+from pyannulus._request import Ended, Queued, Request, Started
 
 T = TypeVar("T")
 
-# As globals they are found faster.
-_ALLREDUCE = _core.ALLREDUCE
-_ALLGATHER = _core.ALLGATHER
-_REDUCE_SCATTER = _core.REDUCE_SCATTER
-_BROADCAST = _core.BROADCAST
-_SEND = _core.SEND
-_RECV = _core.RECV
 
-_ANY = -1  # The library's number for any rank and for any tag.
-
-# "sum" and so on, or what premul_sum or reduction gave.
-Op = Union[str, Operation]
-
-
-class Calls:
+class Calls(AsyncCalls):
     """The collectives and messages of a communicator, as with_options and group give them; a Communicator has them
     too."""
 
     def __init__(self, core: _core.Handle, calls: _core.Calls, stream: Optional[int] = None) -> None:
-        self._core = core
-        self._calls = calls
-        self._use = _arrays.Use(core, stream)
+        self._collect(core, calls, stream)
         # Makes the calls of blocking forms. None: calls are only collected.
-        self._now: Optional[Calls] = Now(core, calls) if stream is None else Enqueued(core, calls, stream)
-        # Makes a call in one step where its arrays are plain; others get a closer look, which explains errors.
-        self._ran: Callable[[int, Optional[Array], Optional[Array], Union[int, Op]], bool] = (
-            _core.runner(core, calls, numpy.ndarray).run if stream is None else _collected)
-
-    @property
-    def rank(self) -> int:
-        return self._core.rank
-
-    @property
-    def size(self) -> int:
-        return self._core.size
+        self._now: Optional[AsyncCalls] = Now() if stream is None else Enqueued()
+        self._now._collect(core, calls, stream)
+        # Make or queue a call in one step where its arrays are plain; others get a closer look, which explains errors.
+        self._ran: Callable[..., Optional[bool]] = not_plain
+        if stream is None:
+            runner = _core.runner(core, calls, Started)
+            self._ran, self._begun = runner.run, runner.start
 
     def with_options(self, *, timeout_ms: int = 0, label: str = "", priority: int = 0,
                      done: Optional[Callable[[Status], object]] = None, agree_first: bool = False,
@@ -69,172 +49,18 @@ class Calls:
         """A with block whose asynchronous calls are queued together at its end, all or none."""
         return Group(self)
 
-    def _number(self, op: Op) -> int:
-        return op.number_for(self._core) if isinstance(op, Operation) else _arrays.op_number(op)
-
-    def _start(self, call: _core.Call, result: T, op: Op = "") -> "Request[T]":
-        return self._start_all([call], result, op)
-
-    def _start_all(self, calls: List[_core.Call], result: T, op: Op) -> "Request[T]":
-        return Request(self._core.submit(calls), result, op)
-
-    # -- Collectives: asynchronous. Those with an output return it from Request.wait. --------------------------------
-
-    def allreduce_async(self, array: Array, op: Op = "sum", out: Optional[Array] = None) -> "Request[Array]":
-        given, number = _arrays.take(self._use, array, "array")
-        target, out = (_arrays.same_output(given, array) if out is array else
-                       _arrays.output(self._use, given, number, out, given.shape))
-        return self._start(self._calls.allreduce(given, target, given.size, number, self._number(op)), out, op)
-
-    def allreduce_group_async(self, arrays: Sequence[Array], op: Op = "sum",
-                              in_place: bool = False) -> "Request[List[Array]]":
-        number = self._number(op)
-        outs: List[Array] = []
-        calls = []
-        for index, array in enumerate(arrays):
-            given, element = _arrays.take(self._use, array, f"array {index}")
-            target, out = (_arrays.same_output(given, array) if in_place else
-                           _arrays.output(self._use, given, element, None, given.shape))
-            outs.append(out)
-            calls.append(self._calls.allreduce(given, target, given.size, element, number))
-        return self._start_all(calls, outs, op)
-
-    def reduce_async(self, array: Array, root: int = 0, op: Op = "sum",
-                     out: Optional[Array] = None) -> "Request[Optional[Array]]":
-        given, number = _arrays.take(self._use, array, "array")
-        target, out = (_arrays.output(self._use, given, number, out, given.shape)
-                       if self.rank == root else (None, None))
-        return self._start(self._calls.reduce(given, target, given.size, number, self._number(op), root), out, op)
-
-    def broadcast_async(self, array: Array, root: int = 0) -> "Request[Array]":
-        given, number = _arrays.take(self._use, array, "array")
-        if self.rank == root:
-            return self._start(self._calls.broadcast(given, None, given.size, number, root), array)
-        _arrays.check_writable(given, "array")
-        return self._start(self._calls.broadcast(None, given, given.size, number, root), array)
-
-    def allgather_async(self, array: Array, out: Optional[Array] = None) -> "Request[Array]":
-        given, number = _arrays.take(self._use, array, "array")
-        count, row = _arrays.rows(given)
-        target, out = _arrays.output(self._use, given, number, out, (self.size * count, *row))
-        return self._start(self._calls.allgather(given, target, given.size, number), out)
-
-    def reduce_scatter_async(self, array: Array, op: Op = "sum", out: Optional[Array] = None) -> "Request[Array]":
-        given, number = _arrays.take(self._use, array, "array")
-        target, out = _arrays.output(self._use, given, number, out, _arrays.part(given, self.size, "array"))
-        return self._start(self._calls.reduce_scatter(given, target, target.size, number, self._number(op)), out, op)
-
-    def gather_async(self, array: Array, root: int = 0, out: Optional[Array] = None) -> "Request[Optional[Array]]":
-        given, number = _arrays.take(self._use, array, "array")
-        count, row = _arrays.rows(given)
-        target, out = (_arrays.output(self._use, given, number, out, (self.size * count, *row))
-                       if self.rank == root else (None, None))
-        return self._start(self._calls.gather(given, target, given.size, number, root), out)
-
-    def scatter_async(self, array: Optional[Array], root: int = 0, out: Optional[Array] = None) -> "Request[Array]":
-        if self.rank == root:
-            if array is None:
-                raise TypeError("array is None on the root, which has what is scattered")
-            given, number = _arrays.take(self._use, array, "array")
-            target, out = _arrays.output(self._use, given, number, out, _arrays.part(given, self.size, "array"))
-            return self._start(self._calls.scatter(given, target, target.size, number, root), out)
-        if out is None:
-            raise TypeError("out is None on a rank that is not the root: only it says what is expected")
-        target, number = _arrays.take(self._use, out, "out")
-        _arrays.check_writable(target, "out")
-        return self._start(self._calls.scatter(None, target, target.size, number, root), out)
-
-    def alltoall_async(self, array: Array, out: Optional[Array] = None) -> "Request[Array]":
-        given, number = _arrays.take(self._use, array, "array")
-        _arrays.part(given, self.size, "array")
-        target, out = _arrays.output(self._use, given, number, out, given.shape)
-        return self._start(self._calls.alltoall(given, target, given.size // self.size, number), out)
-
-    def allgatherv_async(self, array: Array, counts: Sequence[int], out: Optional[Array] = None) -> "Request[Array]":
-        given, number = _arrays.take(self._use, array, "array")
-        row = _arrays.rows(given)[1]
-        elements = _arrays.parts(counts, self.size, row, "counts")
-        _arrays.check_rows(given, counts[self.rank], "array", "counts")
-        target, out = _arrays.output(self._use, given, number, out, (sum(counts), *row))
-        return self._start(self._calls.allgatherv(given, target, given.size, elements, number), out)
-
-    def reduce_scatterv_async(self, array: Array, counts: Sequence[int], op: Op = "sum",
-                              out: Optional[Array] = None) -> "Request[Array]":
-        given, number = _arrays.take(self._use, array, "array")
-        row = _arrays.rows(given)[1]
-        elements = _arrays.parts(counts, self.size, row, "counts")
-        _arrays.check_rows(given, sum(counts), "array", "counts")
-        target, out = _arrays.output(self._use, given, number, out, (counts[self.rank], *row))
-        return self._start(self._calls.reduce_scatterv(given, target, target.size, elements, number, self._number(op)), out, op)
-
-    def gatherv_async(self, array: Array, counts: Optional[Sequence[int]] = None, root: int = 0,
-                      out: Optional[Array] = None) -> "Request[Optional[Array]]":
-        given, number = _arrays.take(self._use, array, "array")
-        if self.rank != root:
-            return self._start(self._calls.gatherv(given, None, given.size, [], number, root), None)
-        if counts is None:
-            raise TypeError("counts is None on the root, which must know how much comes from whom")
-        row = _arrays.rows(given)[1]
-        elements = _arrays.parts(counts, self.size, row, "counts")
-        _arrays.check_rows(given, counts[self.rank], "array", "counts")
-        target, out = _arrays.output(self._use, given, number, out, (sum(counts), *row))
-        return self._start(self._calls.gatherv(given, target, given.size, elements, number, root), out)
-
-    def scatterv_async(self, array: Optional[Array], counts: Optional[Sequence[int]] = None, root: int = 0,
-                       out: Optional[Array] = None) -> "Request[Array]":
-        if self.rank != root:
-            if out is None:
-                raise TypeError("out is None on a rank that is not the root: only it says what is expected")
-            target, number = _arrays.take(self._use, out, "out")
-            _arrays.check_writable(target, "out")
-            return self._start(self._calls.scatterv(None, target, target.size, [], number, root), out)
-        if array is None or counts is None:
-            raise TypeError("array or counts is None on the root, which has what is scattered")
-        given, number = _arrays.take(self._use, array, "array")
-        row = _arrays.rows(given)[1]
-        elements = _arrays.parts(counts, self.size, row, "counts")
-        _arrays.check_rows(given, sum(counts), "array", "counts")
-        target, out = _arrays.output(self._use, given, number, out, (counts[self.rank], *row))
-        return self._start(self._calls.scatterv(given, target, target.size, elements, number, root), out)
-
-    def alltoallv_async(self, array: Array, sendcounts: Sequence[int], recvcounts: Sequence[int],
-                        out: Optional[Array] = None) -> "Request[Array]":
-        given, number = _arrays.take(self._use, array, "array")
-        row = _arrays.rows(given)[1]
-        outgoing = _arrays.parts(sendcounts, self.size, row, "sendcounts")
-        incoming = _arrays.parts(recvcounts, self.size, row, "recvcounts")
-        _arrays.check_rows(given, sum(sendcounts), "array", "sendcounts")
-        target, out = _arrays.output(self._use, given, number, out, (sum(recvcounts), *row))
-        return self._start(self._calls.alltoallv(given, target, outgoing, incoming, number), out)
-
-    def send_async(self, array: Array, peer: int, tag: int = 0) -> "Request[None]":
-        given, number = _arrays.take(self._use, array, "array")
-        return self._start(self._calls.send(given, given.size, number, peer, tag), None)
-
-    def recv_async(self, array: Array, peer: Optional[int] = None, tag: Optional[int] = 0,
-                   received: Optional[Received] = None) -> "Request[Array]":
-        given, number = _arrays.take(self._use, array, "array")
-        _arrays.check_writable(given, "array")
-        source = _ANY if peer is None else peer
-        wanted = _ANY if tag is None else tag
-        return self._start(self._calls.recv(given, given.size, number, source, wanted, received), array)
-
-    def barrier_async(self) -> "Request[None]":
-        return self._start(self._calls.barrier(), None)
-
     @property
-    def _blocking(self) -> "Calls":
+    def _blocking(self) -> AsyncCalls:
         return self if self._now is None else self._now
 
     # -- Collectives: blocking ---------------------------------------------------------------------------------------
 
     def allreduce(self, array: Array, op: Op = "sum", out: Optional[Array] = None) -> Array:
         """The reduction of all ranks' arrays, element by element. In place: out=array."""
-        result = out
-        if result is None and isinstance(array, numpy.ndarray):
-            result = numpy.empty(array.shape, array.dtype)
-        if result is not None and self._ran(_ALLREDUCE, array, result, op):
-            return result
+        if out is None and type(array) is ndarray and self._ran is not not_plain:
+            out = empty(array.shape, array.dtype)
+        if out is not None and self._ran(ALLREDUCE, array, out, op):
+            return out
         return self._blocking.allreduce_async(array, op, out).wait()
 
     def allreduce_group(self, arrays: Sequence[Array], op: Op = "sum", in_place: bool = False) -> List[Array]:
@@ -248,21 +74,21 @@ class Calls:
 
     def broadcast(self, array: Array, root: int = 0) -> Array:
         """Fills every rank's array with the root's, and returns it."""
-        if self._ran(_BROADCAST, array, array, root):
+        if self._ran(BROADCAST, array, array, root):
             return array
         return self._blocking.broadcast_async(array, root).wait()
 
     def allgather(self, array: Array, out: Optional[Array] = None) -> Array:
         """All ranks' arrays, joined along the first axis in the order of the ranks. All have the same shape.
         In place: array is the rank's own part of out."""
-        if out is not None and self._ran(_ALLGATHER, array, out, 0):
+        if out is not None and self._ran(ALLGATHER, array, out, 0):
             return out
         return self._blocking.allgather_async(array, out).wait()
 
     def reduce_scatter(self, array: Array, op: Op = "sum", out: Optional[Array] = None) -> Array:
         """This rank's part of the reduction, which is cut along its first axis into as many parts as there are ranks.
         In place: out is the rank's own part of array."""
-        if out is not None and self._ran(_REDUCE_SCATTER, array, out, op):
+        if out is not None and self._ran(REDUCE_SCATTER, array, out, op):
             return out
         return self._blocking.reduce_scatter_async(array, op, out).wait()
 
@@ -305,38 +131,26 @@ class Calls:
     def send(self, array: Array, peer: int, tag: int = 0) -> None:
         """Sends the array to rank `peer`, whose n-th recv from here with that tag gets the n-th one sent with it. A large
         one waits for that."""
-        if tag != 0 or not self._ran(_SEND, array, None, peer):
+        if not self._ran(SEND, array, None, peer, tag):
             self._blocking.send_async(array, peer, tag).wait()
 
     def recv(self, array: Array, peer: Optional[int] = None, tag: Optional[int] = 0,
              received: Optional[Received] = None) -> Array:
         """Fills the array with what rank `peer` sends with that tag, and returns it. None: whichever rank, whatever the
         tag. received: is told the source, the tag and the count."""
-        if tag == 0 and peer is not None and received is None and self._ran(_RECV, None, array, peer):
+        if received is None and self._ran(RECV, None, array, peer, tag):
             return array
         return self._blocking.recv_async(array, peer, tag, received).wait()
 
     def barrier(self) -> None:
         """Returns once every rank has called it."""
-        self._blocking.barrier_async().wait()
+        if not self._ran(BARRIER, None, None, 0):
+            self._blocking.barrier_async().wait()
 
 
-def _collected(kind: int, send: Optional[Array], recv: Optional[Array], number: Union[int, Op]) -> bool:
-    """Stands for Runner.run where nothing is to be made in one step."""
-    del kind, send, recv, number
-    return False
-
-
-class Now(Calls):
+class Now(AsyncCalls):
     """Calls that have ended when they return: what the blocking forms use. A request that has ended costs less than one
     that is waited for."""
-
-    def __init__(self, core: _core.Handle, calls: _core.Calls) -> None:  # pylint: disable=super-init-not-called
-        self._core = core
-        self._calls = calls
-        self._use = _arrays.Use(core)
-        self._now = None
-        self._ran = _collected
 
     def _start_all(self, calls: List[_core.Call], result: T, op: Op) -> "Request[T]":
         if len(calls) != 1 or isinstance(op, Operation):
@@ -345,15 +159,8 @@ class Now(Calls):
         return Ended(result)
 
 
-class Enqueued(Calls):
+class Enqueued(AsyncCalls):
     """Calls in a stream, which are as good as done when they return: what the blocking forms use."""
-
-    def __init__(self, core: _core.Handle, calls: _core.Calls, stream: int) -> None:  # pylint: disable=super-init-not-called
-        self._core = core
-        self._calls = calls
-        self._use = _arrays.Use(core, stream)
-        self._now = None
-        self._ran = _collected
 
     def _start_all(self, calls: List[_core.Call], result: T, op: Op) -> "Request[T]":
         self._core.submit(calls)
@@ -365,12 +172,12 @@ class Group(Calls):
     raises, and none is queued. An exception in the block queues none either. Allreduces of one type and op travel as
     one. No call may use what another one writes. Requests can be waited for after the block; all end together."""
 
-    def __init__(self, calls: Calls) -> None:
-        super().__init__(calls._core, calls._calls, calls._use.stream)
+    def __init__(self, calls: Calls) -> None:  # pylint: disable=super-init-not-called
+        self._collect(calls._core, calls._calls, calls._use.stream)
         self._now = None
-        self._ran = _collected
+        self._ran = not_plain
         self._members: List[_core.Call] = []
-        self._requests: List["Request[object]"] = []
+        self._requests: List["Queued[object]"] = []
 
     def with_options(self, *, timeout_ms: int = 0, label: str = "", priority: int = 0,
                      done: Optional[Callable[[Status], object]] = None, agree_first: bool = False,
@@ -381,7 +188,7 @@ class Group(Calls):
         raise TypeError("groups do not nest")
 
     def _start_all(self, calls: List[_core.Call], result: T, op: Op) -> "Request[T]":
-        request = Request(None, result, op)
+        request = Queued(None, result, op)
         self._members += calls
         self._requests.append(request)  # type: ignore[arg-type]
         return request

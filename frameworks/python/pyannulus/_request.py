@@ -16,6 +16,28 @@ class Request(Generic[Result]):
     """An asynchronous collective. The library keeps its arrays alive until it is done, whether or not this object lives;
     meanwhile they must not be written, nor the output read."""
 
+    __slots__ = ()
+
+    def wait(self, timeout: Optional[float] = None) -> Result:
+        """Waits until it is done and returns its result, that of the blocking form. Raises pyannulus.Error when it failed,
+        and the built-in TimeoutError when it is not done after `timeout` seconds: then it may be waited for again.
+        Without a timeout the communicator's timeout_ms bounds it. May be called often and from several threads."""
+        raise NotImplementedError
+
+    def test(self) -> bool:
+        """Whether it is done. Raises pyannulus.Error when it failed."""
+        raise NotImplementedError
+
+
+class Started(_core.Started, Request[Result]):
+    """The request of a call of plain arrays, in C++ (frameworks/python/started.h)."""
+
+    __slots__ = ()
+
+
+class Queued(Request[Result]):
+    """The request of any call."""
+
     def __init__(self, core: Optional[_core.Request], result: Result, op: Union[str, Operation] = "") -> None:
         self._core = core  # None: of a group that is not queued yet.
         self._result = result
@@ -36,9 +58,6 @@ class Request(Generic[Result]):
         return done
 
     def wait(self, timeout: Optional[float] = None) -> Result:
-        """Waits until it is done and returns its result, that of the blocking form. Raises pyannulus.Error when it failed,
-        and the built-in TimeoutError when it is not done after `timeout` seconds: then it may be waited for again.
-        Without a timeout the communicator's timeout_ms bounds it. May be called often and from several threads."""
         if timeout is None:
             self._wait(-1)
         elif not self._wait(min(max(0, int(timeout * 1000)), _LONGEST_MS)):
@@ -46,14 +65,13 @@ class Request(Generic[Result]):
         return self._result
 
     def test(self) -> bool:
-        """Whether it is done. Raises pyannulus.Error when it failed."""
         return self._wait(0)
 
 
 class Ended(Request[Result]):
     """The request of a call that has ended well."""
 
-    def __init__(self, result: Result) -> None:  # pylint: disable=super-init-not-called
+    def __init__(self, result: Result) -> None:
         self._result = result
 
     def wait(self, timeout: Optional[float] = None) -> Result:

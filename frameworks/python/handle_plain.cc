@@ -1,0 +1,120 @@
+// The calls of Handle on plain arrays.
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <shared_mutex>
+#include <utility>
+
+#include "frameworks/python/handle.h"
+#include "frameworks/python/without_gil.h"
+
+namespace annulus_python {
+
+namespace py = pybind11;
+
+namespace {
+
+constexpr size_t kMostArrays = 2;
+
+}  // namespace
+
+bool Handle::RunPlain(const CallOptions& options, const PlainCall& plain) {
+  if (!options.done.is_none()) return false;
+  CheckNotInReduction();
+  if (closed()) throw Failure::Closed();
+  PlainArrays arrays;
+  annulus_call_t call{};
+  if (!arrays.Describe(plain, size_, &call)) return false;
+  SetOptions(options, &call);
+  annulus_request_t* const request = Begin(call);
+  if (request == nullptr) return true;
+  std::shared_ptr<Work> work;
+  try {
+    work = std::make_shared<Work>();
+    work->arrays.reserve(kMostArrays);
+  } catch (const std::bad_alloc&) {
+    Forget(request);  // Waits for it: the library uses the arrays.
+    throw;
+  }
+  arrays.MoveTo(&work->arrays);
+  GoOn(work, request);
+  return true;
+}
+
+bool Handle::StartPlain(const CallOptions& options, const PlainCall& call, PlainWork* plain) {
+  if (!options.done.is_none()) return false;
+  CheckNotInReduction();
+  if (closed()) throw Failure::Closed();
+  annulus_call_t described{};
+  if (!plain->arrays.Describe(call, size_, &described)) return false;
+  SetOptions(options, &described);
+  Reap();
+  const WithoutGil without_gil;
+  const std::shared_lock<std::shared_mutex> using_it = Use();
+  if (!using_it || closed()) throw Failure::Closed();
+  const annulus_status_t status = annulus_submit(comm_, &described, 1, &plain->request);
+  if (status != ANNULUS_OK) throw Failure::OfThread(status);
+  return true;
+}
+
+bool Handle::WaitPlain(PlainWork* plain, int64_t timeout_ms) {
+  CheckNotInReduction();
+  if (plain->request != nullptr && !plain->is_awaited) {
+    const int64_t first_ms = timeout_ms < 0 ? kSignalCheckMs : std::min(timeout_ms, kSignalCheckMs);
+    const annulus_status_t status = TryPlain(plain, first_ms);
+    if (status == ANNULUS_IN_PROGRESS) {
+      if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+      if (timeout_ms >= 0 && timeout_ms <= kSignalCheckMs) return false;
+      if (timeout_ms > 0) timeout_ms -= kSignalCheckMs;
+    }
+  }
+  if (plain->request != nullptr) MakeWork(plain);
+  return plain->work == nullptr || Wait(plain->work, timeout_ms);
+}
+
+annulus_status_t Handle::TryPlain(PlainWork* plain, int64_t timeout_ms) {
+  annulus_status_t status = ANNULUS_ABORTED;
+  std::shared_lock<std::shared_mutex> using_it;
+  annulus_request_t* const request = plain->request;
+  plain->is_awaited = true;
+  {
+    const WithoutGil without_gil;
+    using_it = Use();
+    if (using_it && !closed()) status = annulus_request_wait(request, timeout_ms);
+  }
+  plain->is_awaited = false;
+  if (plain->work != nullptr) {  // A second waiter has counted this one in it.
+    Work* const work = plain->work.get();
+    using_it = {};
+    if (--work->waiters == 0 && work->done) FreeRequest(work);
+    return status;
+  }
+  if (status != ANNULUS_OK) return status;
+  plain->request = nullptr;
+  annulus_request_free(request);  // It has ended: nothing is waited for.
+  using_it = {};                  // Before arrays go, which may be the last references to them.
+  plain->arrays = PlainArrays();
+  return status;
+}
+
+void Handle::MakeWork(PlainWork* plain) {
+  const auto work = std::make_shared<Work>();
+  work->arrays.reserve(kMostArrays);
+  works_.push_back(work);
+  plain->arrays.MoveTo(&work->arrays);
+  work->request = std::exchange(plain->request, nullptr);
+  work->waiters = plain->is_awaited ? 1 : 0;
+  plain->work = work;
+}
+
+void Handle::DropPlain(PlainWork* plain) {
+  if (plain->request == nullptr || closed()) return;
+  try {
+    MakeWork(plain);
+  } catch (const std::bad_alloc&) {
+    Forget(plain->request);  // Waits for it: the library uses the arrays.
+  }
+}
+
+}  // namespace annulus_python

@@ -1,0 +1,28 @@
+// What a numpy array says of itself, read where it lies: its memory, its length and its element type. The buffer
+// protocol would say the same, but numpy puts the answer together anew each time, with memory of its own.
+//
+// Threads: only with Python's global lock (GIL).
+#pragma once
+
+#include <annulus.h>
+#include <pybind11/pybind11.h>
+
+#include <cstddef>
+
+namespace annulus_python {
+
+struct NumpyArray {
+  void* data = nullptr;
+  size_t count = 0;  // Elements.
+  size_t rows = 1;   // Length of the first axis; 1 without axes.
+  annulus_type_t type = ANNULUS_TYPE_LAST;
+};
+
+// Whether arrays of numpy's class `array_type` are laid out as Read expects. Throws what Python raises.
+bool HasKnownLayout(const pybind11::object& array_type);
+
+// Reads an array of a class of known layout. Returns false where it is not contiguous, aligned and in this machine's
+// byte order, its element type has no fixed number in numpy, or it `must_write` and may not be written.
+bool Read(PyObject* array, bool must_write, NumpyArray* read);
+
+}  // namespace annulus_python

@@ -1,0 +1,25 @@
+// Started: an asynchronous call of plain arrays (plain_call.h) as Python holds it, without pybind11.
+//
+// Threads: only with Python's global lock (GIL), which its methods give up while they may block.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <memory>
+
+#include "frameworks/python/handle.h"
+
+namespace annulus_python {
+
+// Defines the class Started, which is for subclasses. Its objects have the methods of pyannulus.Request:
+//
+//   wait(timeout=None) -> the result
+//   test() -> bool
+void DefineStarted(pybind11::module_* module);
+
+// Queues a call. Returns its new object, of a subclass of Started, whose wait returns `result`; null where the call has
+// no plain form, and nothing has happened. Throws a Failure, or what Python raises.
+PyObject* Start(PyTypeObject* type, const std::shared_ptr<Handle>& handle, const CallOptions& options,
+                const PlainCall& call, PyObject* result);
+
+}  // namespace annulus_python
