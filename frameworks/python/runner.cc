@@ -92,16 +92,16 @@ PyObject* Do(PyObject* self, PyObject* const* given, Py_ssize_t count, Make make
   }
 }
 
-PyObject* Run(PyObject* self, PyObject* const* given, Py_ssize_t count) {
+PyObject* RunMethod(PyObject* self, PyObject* const* given, Py_ssize_t count) {
   return Do(self, given, count, [](const Parts& parts, const PlainCall& call) -> PyObject* {
     return parts.handle->RunPlain(*parts.options, call) ? Py_NewRef(Py_True) : nullptr;
   });
 }
 
-PyObject* Start(PyObject* self, PyObject* const* given, Py_ssize_t count) {
+PyObject* StartMethod(PyObject* self, PyObject* const* given, Py_ssize_t count) {
   return Do(self, given, count, [given](const Parts& parts, const PlainCall& call) {
     auto* const type = reinterpret_cast<PyTypeObject*>(parts.request_type.ptr());
-    return annulus_python::Start(type, parts.handle, *parts.options, call, given[2]);
+    return Start(type, parts.handle, *parts.options, call, given[2]);
   });
 }
 
@@ -123,8 +123,8 @@ py::object Make(std::unique_ptr<Parts> parts) {
 
 void DefineRunner(py::module_* module, const py::dict& operations) {
   static PyMethodDef methods[] = {
-      {"run", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&Run)), METH_FASTCALL, nullptr},
-      {"start", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&Start)), METH_FASTCALL, nullptr},
+      {"run", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&RunMethod)), METH_FASTCALL, nullptr},
+      {"start", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&StartMethod)), METH_FASTCALL, nullptr},
       {nullptr, nullptr, 0, nullptr}};
   static PyType_Slot slots[] = {
       {Py_tp_dealloc, reinterpret_cast<void*>(&Free)}, {Py_tp_methods, methods}, {0, nullptr}};
