@@ -6,6 +6,7 @@
 #include <exception>
 #include <memory>
 #include <new>
+#include <optional>
 #include <string>
 #include <system_error>
 
@@ -28,6 +29,7 @@ using annulus::Code;
 using annulus::Communicator;
 using annulus::DataType;
 using annulus::ReduceOp;
+using annulus::RequestHandle;
 using annulus::RequestTable;
 using annulus::SetLogLevel;
 using annulus::Status;
@@ -290,7 +292,13 @@ annulus_status_t annulus_comm_verdict(const annulus_comm_t* comm, annulus_error_
 
 annulus_status_t annulus_request_wait(annulus_request_t* request, int64_t timeout_ms) {
   if (request == nullptr) return Reject("request is null");
+  const RequestTable& table = OfProcess().requests;
+  const RequestHandle handle = Unwrap(request);
+  if (timeout_ms >= -1 && table.HasEndedWell(handle)) return ANNULUS_OK;
   return Guarded([&] {
+    Communicator* const owner = table.OwnerOf(handle);
+    const std::optional<Code> again = owner != nullptr ? owner->WaitAgain(handle, timeout_ms) : std::nullopt;
+    if (again) return ToC(*again);
     const auto wait = [&](Communicator* owner, annulus::FailedCall* failed) {
       return owner->Wait(Unwrap(request), timeout_ms, failed);
     };
@@ -302,6 +310,8 @@ annulus_status_t annulus_request_test(annulus_request_t* request) { return annul
 
 annulus_status_t annulus_request_free(annulus_request_t* request) {
   if (request == nullptr) return ANNULUS_OK;
+  Communicator* const owner = OfProcess().requests.OwnerOf(Unwrap(request));
+  if (owner != nullptr && owner->FreeDone(Unwrap(request))) return ANNULUS_OK;
   const auto free = [&](Communicator* owner, annulus::FailedCall*) { return owner->Free(Unwrap(request)); };
   return Guarded([&] { return WithOwner(request, free); });
 }

@@ -58,6 +58,7 @@ Status NotBuilt(const char* field) {
 
 // What has its place in a call but is not built yet.
 Status CheckUnbuilt(const annulus_call_t& call) {
+  if (call.stream_kind == 0 && call.stream == nullptr && call.wire == 0 && call.flags == 0) return Status();
   if (call.stream_kind != 0 && call.stream_kind != ANNULUS_STREAM_CUDA) return NotBuilt("stream_kind");
   if (call.stream_kind == 0 && call.stream != nullptr) return Status::Invalid("stream is set, but stream_kind is 0");
   const auto& process = annulus::c_api::OfProcess();
@@ -112,10 +113,8 @@ void CopyUsed(const annulus_call_t& call, CallArguments* arguments) {
   if (has_recv_parts) arguments->recv_layout = {call.recvcounts, call.recvoffsets};
 }
 
-// The options of `arguments` lie in *options. A call that is refused has its kind and label there too.
-Status ToArguments(const annulus_call_t* given, CallArguments* arguments, CallOptions* options) {
-  annulus_call_t call{};
-  ANNULUS_RETURN_IF_ERROR(annulus::c_api::TakeStruct(given, kSmallestBytes, kType, &call));
+// ToArguments for a call of this version.
+Status OfKnown(const annulus_call_t& call, CallArguments* arguments, CallOptions* options) {
   if (!IsKind(call.kind))
     return Status::Invalid("kind is " + std::to_string(call.kind) + ", which is no annulus_kind_t");
   arguments->kind = static_cast<CollectiveKind>(call.kind);
@@ -136,6 +135,15 @@ Status ToArguments(const annulus_call_t* given, CallArguments* arguments, CallOp
   options->timeout = call.timeout_ms * annulus::kMillisecond;
   CopyUsed(call, arguments);
   return annulus::IsMessage(arguments->kind) ? TakeMessageFields(call, options) : Status();
+}
+
+// The options of `arguments` lie in *options. A call that is refused has its kind and label there too.
+Status ToArguments(const annulus_call_t* given, CallArguments* arguments, CallOptions* options) {
+  if (given->struct_bytes == sizeof *given) [[likely]]
+    return OfKnown(*given, arguments, options);
+  annulus_call_t call{};
+  ANNULUS_RETURN_IF_ERROR(annulus::c_api::TakeStruct(given, kSmallestBytes, kType, &call));
+  return OfKnown(call, arguments, options);
 }
 
 // The struct at `index` of an array whose elements have the first one's size, which may differ from this library's.

@@ -215,8 +215,8 @@ Buffers BuffersOf(const CallArguments& a) {
 }
 
 size_t SendBytes(const CallArguments& a, int rank, int nranks) {
-  if (a.kind == CollectiveKind::kBarrier) return 0;
-  if (a.kind == CollectiveKind::kAllreduce) return a.count * TypeBytes(a.type);
+  if (a.kind == CollectiveKind::kBarrier || a.kind == CollectiveKind::kRecv) return 0;
+  if (a.kind == CollectiveKind::kAllreduce || a.kind == CollectiveKind::kSend) return a.count * TypeBytes(a.type);
   return ExtentOf(a, TypeBytes(a.type), rank, nranks).send;
 }
 

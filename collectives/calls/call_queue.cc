@@ -74,21 +74,6 @@ CallQueue::Turn::Turn(CallQueue* queue, const Helps& helps) : queue_(queue), loc
   lock_.unlock();
 }
 
-void CallQueue::Turn::End() {
-  if (is_long_) {
-    Shorten();
-    queue_->EndDrive();
-    is_long_ = false;
-  }
-  if (lock_.owns_lock()) lock_.unlock();
-}
-
-void CallQueue::Turn::RemoveFirst(Code code) {
-  queue_->CountRequest(*queue_->calls_.front(), code);
-  queue_->calls_.pop_front();
-  ++queue_->watch_.activity;  // Of a short turn too: what comes next is not left alone.
-}
-
 void CallQueue::Turn::RemoveMessage(Request* message) {
   queue_->Count(message->arguments, Code::kOk);
   queue_->messages_.erase(message);

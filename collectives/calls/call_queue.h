@@ -103,10 +103,22 @@ class CallQueue {
     void Shorten() {
       if (!lock_.owns_lock()) lock_.lock();
     }
-    // Counts and removes the next call in the queue, which has been driven in this turn, and which now is short.
-    void RemoveFirst(Code code);
+    // Counts and removes the next call in the queue, which has been driven in this turn, and which now is short. It
+    // stands for no others.
+    void RemoveFirst(Code code) {
+      queue_->Count(queue_->calls_.front()->arguments, code);
+      queue_->calls_.pop_front();
+      ++queue_->watch_.activity;  // Of a short turn too: what comes next is not left alone.
+    }
     // Gives the turn back.
-    void End();
+    void End() {
+      if (is_long_) {
+        Shorten();
+        queue_->EndDrive();
+        is_long_ = false;
+      }
+      if (lock_.owns_lock()) lock_.unlock();
+    }
     // The first queued message, null if there is none. Request::next leads on.
     Request* FirstMessage() const { return queue_->messages_.front(); }
     // Counts and removes a queued message, which has ended in this short turn.

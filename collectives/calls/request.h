@@ -33,6 +33,7 @@ struct RequestState {
   StreamCall* stream = nullptr;       // Its place in the stream that orders it; null: none does.
   const StreamFold* fold = nullptr;   // What its algorithm has to know of that; null: nothing.
   size_t unfinished = 0;              // Number of unfinished calls, for a group's own request.
+  uint64_t plan = 0;                  // Of the engine (Engine::plan) when it was found to repeat that; 0: it was not.
   uint64_t number = 0;                // Number among the queued collectives, in the order of the calls; 0: an agreement
                                       // has put it at the front of the queue.
   const RequestList* list = nullptr;  // The list that it is in, and its neighbours there; null: none.
@@ -67,10 +68,11 @@ struct Request : RequestState {
   // Whether its stream, if any, has come to it.
   bool IsReady() const { return stream == nullptr || stream->IsReady(); }
   // Whether it has ended. Other threads' changes to the buffers are seen then.
-  bool IsDone() const { return __atomic_load_n(&done, __ATOMIC_SEQ_CST); }
+  bool IsDone() const { return __atomic_load_n(&done, __ATOMIC_ACQUIRE); }
   // The outcome of a request that is done, as Communicator's functions for calls return it.
   Status Outcome() const { return refusal != nullptr ? *refusal : Status(code); }
-  void SetDone() { __atomic_store_n(&done, true, __ATOMIC_SEQ_CST); }
+  // With the lock of the requests, which orders it before any look for threads that wait.
+  void SetDone() { __atomic_store_n(&done, true, __ATOMIC_RELEASE); }
 
   // Most numbers for which memory is kept.
   static constexpr size_t kMostKeptNumbers = 256;

@@ -32,6 +32,7 @@ RequestTable::Owned RequestTable::Issue(Communicator* owner) {
     free_.pop_back();
   }
   slot->owner.store(owner, std::memory_order_relaxed);
+  slot->end.store(End::kFreed, std::memory_order_relaxed);  // Until another end is known.
   Renew(slot);
   return Owned(slot, GiveBack{this});
 }
@@ -44,34 +45,11 @@ void RequestTable::Renew(Request* request) {
   slot->generation.store(generation, std::memory_order_release);
 }
 
-RequestTable::Slot* RequestTable::SlotOf(RequestHandle handle) const {
-  if (handle >> kTagShift != kTag || GenerationOf(handle) % 2 == 0) return nullptr;
-  const uint32_t index = static_cast<uint32_t>(handle);
+RequestTable::Slot* RequestTable::LaterSlotOf(uint32_t index) const {
   const int block = std::bit_width(index / kFirstBlock + 1) - 1;
   if (block >= kBlocks) return nullptr;
   Slot* const slots = blocks_[block].load(std::memory_order_acquire);
   return slots == nullptr ? nullptr : slots + (index - kFirstBlock * ((1u << block) - 1));
-}
-
-RequestTable::Slot* RequestTable::LiveSlotOf(RequestHandle handle) const {
-  Slot* const slot = SlotOf(handle);
-  const bool live = slot != nullptr && slot->generation.load(std::memory_order_acquire) == GenerationOf(handle);
-  return live ? slot : nullptr;
-}
-
-Communicator* RequestTable::OwnerOf(RequestHandle handle) const {
-  const Slot* const slot = LiveSlotOf(handle);
-  return slot == nullptr ? nullptr : slot->owner.load(std::memory_order_relaxed);
-}
-
-Request* RequestTable::Find(RequestHandle handle) const {
-  Slot* const slot = LiveSlotOf(handle);
-  return slot;
-}
-
-bool RequestTable::HasEndedWell(RequestHandle handle) const {
-  const Slot* const slot = LiveSlotOf(handle);
-  return slot != nullptr && slot->ended_well.load(std::memory_order_acquire) == handle;
 }
 
 void RequestTable::Retire(Request* request, End why) {

@@ -8,7 +8,7 @@
 // A process has one table, because handles of different communicators must differ too.
 //
 // Threads: any. Issuing and returning a request hold a mutex for a few instructions; looking up a handle, asking for a
-// good end and renewing a request take none.
+// good end, letting go of it and renewing a request take none.
 #pragma once
 
 #include <array>
@@ -50,13 +50,29 @@ class RequestTable {
   // mutex held.
   void NoteGoodEnd(Request* request) { SlotOf(request)->ended_well.store(request->handle, std::memory_order_release); }
   // Whether the request of a valid handle is known to have ended well. Takes no lock.
-  bool HasEndedWell(RequestHandle handle) const;
+  bool HasEndedWell(RequestHandle handle) const {
+    const Slot* const slot = LiveSlotOf(handle);
+    return slot != nullptr && slot->ended_well.load(std::memory_order_acquire) == handle;
+  }
+
+  // Invalidates the handle of a request that has ended well, as Retire, but takes no lock. Its owner then recycles it
+  // when it next looks (IsLetGo). Returns false, and does nothing, for others.
+  bool LetGo(RequestHandle handle) const {
+    Slot* const slot = SlotOf(handle);
+    if (slot == nullptr || slot->ended_well.load(std::memory_order_acquire) != handle) return false;
+    uint32_t generation = GenerationOf(handle);
+    return slot->generation.compare_exchange_strong(generation, generation + 1, std::memory_order_acq_rel);
+  }
+  bool IsLetGo(Request* request) const { return SlotOf(request)->generation.load(std::memory_order_acquire) % 2 == 0; }
 
   // Owner of the request, null when the handle is invalid. Also works while the request is being retired.
-  Communicator* OwnerOf(RequestHandle handle) const;
+  Communicator* OwnerOf(RequestHandle handle) const {
+    const Slot* const slot = LiveSlotOf(handle);
+    return slot == nullptr ? nullptr : slot->owner.load(std::memory_order_relaxed);
+  }
 
   // The request, null when the handle is invalid. With the owner's mutex held.
-  Request* Find(RequestHandle handle) const;
+  Request* Find(RequestHandle handle) const { return LiveSlotOf(handle); }
 
   // Error that explains why a handle is invalid.
   Status WhyNot(RequestHandle handle) const;
@@ -88,8 +104,20 @@ class RequestTable {
   static Slot* SlotOf(Request* request) { return static_cast<Slot*>(request); }
   void Return(Request* request);
   // Null when no slot has that index, or the value is not a handle.
-  Slot* SlotOf(RequestHandle handle) const;
-  Slot* LiveSlotOf(RequestHandle handle) const;
+  Slot* SlotOf(RequestHandle handle) const {
+    if (handle >> kTagShift != kTag || GenerationOf(handle) % 2 == 0) return nullptr;
+    const uint32_t index = static_cast<uint32_t>(handle);
+    if (index >= kFirstBlock) return LaterSlotOf(index);
+    Slot* const slots = blocks_[0].load(std::memory_order_acquire);
+    return slots == nullptr ? nullptr : slots + index;
+  }
+  // The same for an index beyond the first block.
+  Slot* LaterSlotOf(uint32_t index) const;
+  Slot* LiveSlotOf(RequestHandle handle) const {
+    Slot* const slot = SlotOf(handle);
+    const bool live = slot != nullptr && slot->generation.load(std::memory_order_acquire) == GenerationOf(handle);
+    return live ? slot : nullptr;
+  }
   void Grow();  // With mu_ held.
 
   std::array<std::atomic<Slot*>, kBlocks> blocks_{};

@@ -26,9 +26,7 @@ Tensor TensorOf(const CallArguments& a) { return {{a.sendbuf, a.send_queue}, {a.
 
 }  // namespace
 
-Requests::Requests(const RequestsConfig& config) : config_(config), table_(config.table), mu_(*config.mu) {
-  spare_.reserve(kMostSpare);
-}
+Requests::Requests(const RequestsConfig& config) : config_(config), table_(config.table), mu_(*config.mu) {}
 
 Requests::Unqueued::~Unqueued() {
   if (requests_ == nullptr) return;
@@ -50,20 +48,30 @@ Request* Requests::Unqueued::Group(const std::vector<Request*>& members) {
 }
 
 Requests::~Requests() {
-  for (const auto& request : requests_) table_->Retire(request.get(), RequestTable::End::kCommunicatorDestroyed);
+  for (size_t i = 0; i < used_; ++i) table_->Retire(requests_[i].get(), RequestTable::End::kCommunicatorDestroyed);
+}
+
+void Requests::CollectLatest() {
+  while (used_ > 0 && MayCollect(Latest())) Forget(Latest());
+}
+
+void Requests::CollectAll() {
+  for (size_t i = used_; i-- > 0;) {
+    if (MayCollect(requests_[i].get())) Forget(requests_[i].get());
+  }
+  collect_at_ = 2 * used_;  // Looks are few beside requests.
 }
 
 Request* Requests::Take() {
-  if (spare_.empty()) {
-    requests_.push_back(table_->Issue(config_.owner));
+  if (!HasSpare() && used_ >= collect_at_) CollectAll();
+  if (used_ < requests_.size()) {
+    table_->Renew(requests_[used_].get());
   } else {
-    requests_.push_back(std::move(spare_.back()));
-    spare_.pop_back();
-    table_->Renew(requests_.back().get());
+    requests_.push_back(table_->Issue(config_.owner));
   }
-  Request* const request = requests_.back().get();
-  request->place = requests_.size() - 1;
-  return request;
+  requests_[used_]->place = used_;
+  ++used_;
+  return Latest();
 }
 
 Request* Requests::AddEnded() {
@@ -106,7 +114,7 @@ Status Requests::MakeWithin(const RequestBudget& budget, std::span<const CallArg
   const std::lock_guard<std::mutex> lock(mu_);
   if (budget.most > 0) ANNULUS_RETURN_IF_ERROR(CheckBudget(budget));
   // All or none, also where memory ends in the midst of them.
-  Rollback rollback(this, requests_.size());
+  Rollback rollback(this, used_);
   for (const CallArguments& call : calls) {
     *made = Add(call);
     (*made++)->discarded = discarded;
@@ -115,12 +123,13 @@ Status Requests::MakeWithin(const RequestBudget& budget, std::span<const CallArg
   return Status();
 }
 
-Status Requests::CheckBudget(const RequestBudget& budget) const {
+Status Requests::CheckBudget(const RequestBudget& budget) {
+  CollectAll();
   const size_t held = budget.held_elsewhere + Bytes();
   if (held + budget.wanted <= budget.most) return Status();
   return {Code::kOutOfMemory, "one more request would exceed memory_bytes (ANNULUS_MEMORY_BYTES), " +
                                   std::to_string(budget.most) + ": the communicator holds " + std::to_string(held) +
-                                  " bytes, " + std::to_string(requests_.size()) + " requests included"};
+                                  " bytes, " + std::to_string(used_) + " requests included"};
 }
 
 Request* Requests::MakeFused(const std::vector<Request*>& members) {
@@ -128,7 +137,7 @@ Request* Requests::MakeFused(const std::vector<Request*>& members) {
   std::vector<Tensor> tensors;
   for (const Request* member : members) tensors.push_back(TensorOf(member->arguments));
   const std::lock_guard<std::mutex> lock(mu_);
-  Rollback rollback(this, requests_.size());
+  Rollback rollback(this, used_);
   Request* const fused = Add(first);
   fused->discarded = true;
   fused->options.done = nullptr;
@@ -155,7 +164,7 @@ Request* Requests::MakeAgreement(size_t words) {
   arguments.type = DataType::kUint64;
   arguments.count = words;
   const std::lock_guard<std::mutex> lock(mu_);
-  Rollback rollback(this, requests_.size());
+  Rollback rollback(this, used_);
   Request* const request = Add(arguments);
   request->discarded = true;
   request->numbers.resize(words * (static_cast<size_t>(config_.nranks) + 1));
@@ -189,7 +198,7 @@ Request* Requests::AddGroup(std::span<Request* const> members) {
 Request* Requests::AddAll(std::span<const CallArguments> calls, bool discarded, Request** made) {
   const bool needs_group = calls.size() > 1 && !discarded;
   // All or none, also where memory ends in the midst of them.
-  Rollback rollback(this, requests_.size());
+  Rollback rollback(this, used_);
   for (size_t i = 0; i < calls.size(); ++i) {
     made[i] = Add(calls[i]);
     made[i]->discarded = discarded || needs_group;
@@ -295,6 +304,7 @@ Status Requests::Wait(RequestHandle handle, int64_t timeout_ms, const AwaitEnd& 
 }
 
 bool Requests::FreeDone(RequestHandle handle) {
+  if (table_->LetGo(handle)) return true;
   const std::lock_guard<std::mutex> lock(mu_);
   Request* const request = table_->Find(handle);
   if (request == nullptr || !request->done || request->waiters > 0) return false;
@@ -331,17 +341,21 @@ void Requests::ForgetIfUnused(Request* request) {
 }
 
 void Requests::Forget(Request* request) {
-  if (request != requests_.back().get()) {
-    std::swap(requests_[request->place], requests_.back());
+  --used_;
+  if (request->place != used_) {
+    std::swap(requests_[request->place], requests_[used_]);
     requests_[request->place]->place = request->place;
   }
-  if (spare_.size() < kMostSpare && table_->Recycle(request)) spare_.push_back(std::move(requests_.back()));
+  if (table_->Recycle(request) && requests_.size() - used_ <= kMostSpare) return;
+  std::swap(requests_[used_], requests_.back());
   requests_.pop_back();
 }
 
 size_t Requests::Bytes() const {
   size_t bytes = 0;
-  for (const auto& request : requests_) {
+  for (size_t i = 0; i < used_; ++i) {
+    Request* const request = requests_[i].get();
+    if (MayCollect(request)) continue;
     bytes += sizeof(Request) + request->numbers.capacity() * sizeof(size_t) +
              (request->members.capacity() + request->held.capacity()) * sizeof(Request*) +
              request->segments.MemoryBytes();

@@ -102,7 +102,7 @@ class Requests {
   Status Wait(RequestHandle handle, int64_t timeout_ms, const AwaitEnd& await, FailedCall* failed);
   Status Free(RequestHandle handle, const AwaitEnd& await);
   // Frees a request that is done and not refused, and for which nobody waits. Returns false when it is not so, or the
-  // handle is invalid.
+  // handle is invalid. One that has ended well takes no lock (RequestTable::LetGo).
   bool FreeDone(RequestHandle handle);
 
   size_t MemoryBytes() const;
@@ -115,7 +115,10 @@ class Requests {
   Request* AddAll(std::span<const CallArguments> calls, bool discarded, Request** made);
   // Creates the request of a call without options that has ended well. Needs no memory if HasSpare.
   Request* AddEnded();
-  bool HasSpare() const { return !spare_.empty() && requests_.size() < requests_.capacity(); }
+  bool HasSpare() {
+    CollectLatest();
+    return used_ < requests_.size();
+  }
   // Frees what AddAll has made.
   void ForgetAll(std::span<Request* const> made, Request* whole);
   void Forget(Request* request);
@@ -133,25 +136,32 @@ class Requests {
   // Frees the requests beyond the first `size`, unless they are kept. With mu_ held.
   class Rollback {
    public:
-    Rollback(Requests* requests, size_t size) : requests_(&requests->requests_), size_(size) {}
+    Rollback(Requests* requests, size_t size) : requests_(requests), size_(size) {}
     ~Rollback() {
-      if (requests_ != nullptr) requests_->resize(size_);
+      while (requests_ != nullptr && requests_->used_ > size_) requests_->Forget(requests_->Latest());
     }
     Rollback(const Rollback&) = delete;
     Rollback& operator=(const Rollback&) = delete;
     void Keep() { requests_ = nullptr; }
 
    private:
-    std::vector<RequestTable::Owned>* requests_;
+    Requests* requests_;
     const size_t size_;
   };
 
-  static constexpr size_t kMostSpare = 16;
+  // As many as a large group of small calls takes.
+  static constexpr size_t kMostSpare = 128;
 
   // All with mu_ held.
   // A request of which nothing is known yet.
   Request* Take();
-  Status CheckBudget(const RequestBudget& budget) const;
+  // Recycles requests that their users have let go of: the latest ones, or all of them.
+  void CollectLatest();
+  void CollectAll();
+  bool MayCollect(Request* request) const { return table_->IsLetGo(request) && request->waiters == 0; }
+  // The one that was taken last, of those in use.
+  Request* Latest() const { return requests_[used_ - 1].get(); }
+  Status CheckBudget(const RequestBudget& budget);
   // The request by which the user sees the end of the call: a group's, or its own.
   static const Request& SeenBy(const Request& request) { return request.group != nullptr ? *request.group : request; }
   // Whether the user hears how it ends: through a request or a callback.
@@ -166,8 +176,9 @@ class Requests {
   const RequestsConfig config_;
   RequestTable* const table_;
   std::mutex& mu_;
-  std::vector<RequestTable::Owned> requests_;
-  std::vector<RequestTable::Owned> spare_;  // Recycled, up to kMostSpare; has room for them.
+  std::vector<RequestTable::Owned> requests_;  // Those in use, then up to kMostSpare recycled ones.
+  size_t used_ = 0;                            // Number of those in use.
+  size_t collect_at_ = 0;                      // That many are in use when all are looked at that were let go.
 };
 
 }  // namespace annulus

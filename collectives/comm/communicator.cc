@@ -258,14 +258,10 @@ std::vector<Request*> Communicator::Arrange(const std::vector<Request*>& made, R
 }
 
 Status Communicator::Wait(RequestHandle handle, int64_t timeout_ms, FailedCall* failed) {
-  if (const std::optional<Code> code = dispatcher_.WaitAgain(handle, timeout_ms)) return Status(*code);
   return requests_.Wait(handle, timeout_ms, AwaitEnd(), failed);
 }
 
-Status Communicator::Free(RequestHandle handle) {
-  if (requests_.FreeDone(handle)) return Status();
-  return requests_.Free(handle, AwaitEnd());
-}
+Status Communicator::Free(RequestHandle handle) { return requests_.Free(handle, AwaitEnd()); }
 
 Requests::AwaitEnd Communicator::AwaitEnd() {
   if (dispatcher_.IsInsideReduction()) return nullptr;

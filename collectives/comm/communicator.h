@@ -100,6 +100,12 @@ class Communicator {
   bool SubmitAgain(std::span<const CallArguments> given, void* handle) {
     return !checks_calls_ && dispatcher_.SubmitAgain(given, handle);
   }
+  // As Dispatcher::WaitAgain. To be tried before Wait.
+  std::optional<Code> WaitAgain(RequestHandle handle, int64_t timeout_ms) {
+    return dispatcher_.WaitAgain(handle, timeout_ms);
+  }
+  // As Requests::FreeDone. To be tried before Free.
+  bool FreeDone(RequestHandle handle) { return requests_.FreeDone(handle); }
   // Runs the call and returns its outcome.
   Status Run(const CallArguments& given) { return AgreesFirst({&given, 1}) ? RunAgreed(given) : RunNow(given); }
   // The same without an agreement before it, and with the verdict's message and the rank at fault.

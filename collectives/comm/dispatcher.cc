@@ -115,7 +115,8 @@ std::optional<Code> Dispatcher::RunAgain(const CallArguments& given) {
   if (!IsRepeatable(given.kind) || given.priority() != 0 || given.agree_first()) return std::nullopt;
   CallQueue::Turn turn(queue_);
   if (!turn || !CanRunAgain(given)) return std::nullopt;
-  const Call call = CallOf(given, nranks(), turn.NextSequence());
+  Call call = engine_.latest();
+  call.sequence = turn.NextSequence();
   Code code = Code::kOk;
   if (!driver_.Repeat(call, given.sendbuf, given.recvbuf)) {
     turn.Lengthen(call);
@@ -149,13 +150,13 @@ Status Dispatcher::Run(const CallArguments& arguments) {
 }
 
 bool Dispatcher::MaySubmitAgain(std::span<const CallArguments> given) const {
-  const auto is_plain = [this](const CallArguments& each) {
+  for (const CallArguments& each : given) {
     const CallOptions* const options = each.options;
-    return options == nullptr || (options->priority == 0 && !options->agree_first && !options->on_stream &&
-                                  options->tag == 0 && (options->done == nullptr || requests_->MayCallBack()));
-  };
-  return setup_->options().memory_bytes == 0 && progress_.has_started.load(std::memory_order_relaxed) &&
-         std::ranges::all_of(given, is_plain);
+    if (options == nullptr) continue;
+    if (options->priority != 0 || options->agree_first || options->on_stream || options->tag != 0) return false;
+    if (options->done != nullptr && !requests_->MayCallBack()) return false;
+  }
+  return setup_->options().memory_bytes == 0 && progress_.has_started.load(std::memory_order_relaxed);
 }
 
 bool Dispatcher::SubmitAgain(std::span<const CallArguments> group, void* handle) {
@@ -167,7 +168,9 @@ bool Dispatcher::SubmitAgain(std::span<const CallArguments> group, void* handle)
   if (turn.is_stopping() || !turn.MayDrive() || !CanRunAgain(given)) return false;
   Request* const request = requests_->Add(given);
   request->discarded = handle == nullptr;
-  request->call = CallOf(given, nranks(), 0);
+  request->plan = engine_.plan();
+  request->call = engine_.latest();
+  request->call.sequence = 0;
   if (handle != nullptr) GiveHandle(*request, handle);
   turn.Add(request);
   return true;
@@ -175,7 +178,6 @@ bool Dispatcher::SubmitAgain(std::span<const CallArguments> group, void* handle)
 
 std::optional<Code> Dispatcher::WaitAgain(RequestHandle handle, int64_t timeout_ms) {
   if (timeout_ms < -1) return std::nullopt;
-  if (requests_->HasEndedWell(handle)) return Code::kOk;
   CallQueue::Turn turn(queue_, CallQueue::Turn::OnlyLock());
   Request* const request = requests_->Find(handle);
   if (request == nullptr) return std::nullopt;
@@ -185,7 +187,8 @@ std::optional<Code> Dispatcher::WaitAgain(RequestHandle handle, int64_t timeout_
   if (IsMessage(request->arguments.kind) || request->arguments.kind == CollectiveKind::kNone) {
     return WaitMessageAgain(&turn, request, timeout_ms == 0 ? 1 : MessagePolls());
   }
-  if (!turn.MayDriveFirst(request) || driver_.paused() || !CanDriveAgain(*request)) return std::nullopt;
+  if (!turn.MayDriveFirst(request) || driver_.paused()) return std::nullopt;
+  if (!CanStillDriveAgain(*request) && !CanDriveAgain(*request)) return std::nullopt;
   std::optional<Code> code = Code::kOk;
   if (!driver_.Repeat(request->call, request->arguments.sendbuf, request->arguments.recvbuf)) {
     ++request->waiters;
@@ -200,7 +203,6 @@ std::optional<Code> Dispatcher::WaitAgain(RequestHandle handle, int64_t timeout_
   requests_->MarkDone(request, *code);
   turn.End();
   queue_->AnnounceEnd();
-  ended_();
   return code == Code::kOk ? code : std::nullopt;
 }
 

@@ -52,7 +52,8 @@ class Dispatcher {
   // look at it. Returns whether it did; if not, the pointer is undefined.
   bool SubmitAgain(std::span<const CallArguments> group, void* handle);
   // The second drives a call that is next in the queue for up to `timeout_ms` (-1: without a limit), and returns kOk if
-  // it has ended well, kInProgress when the time is over, and nothing where another wait has to look closer.
+  // it has ended well, kInProgress when the time is over, and nothing where another wait has to look closer. It takes
+  // the lock; Requests::HasEndedWell knows more ends without it.
   std::optional<Code> WaitAgain(RequestHandle handle, int64_t timeout_ms);
 
   // Has the call driven, and returns its outcome, as FailureRecord's. The arguments are complete and valid.
@@ -105,8 +106,9 @@ class Dispatcher {
     Patience patience;
   };
 
-  // Most messages of a group that is submitted within one lock.
-  static constexpr size_t kMostAtOnce = 8;
+  // Most messages of a group that is submitted within one lock, and most of their bytes: some 30 us.
+  static constexpr size_t kMostAtOnce = 256;
+  static constexpr size_t kMostBytesAtOnce = size_t{256} * 1024;
 
   // Whether calls may be submitted by a short cut: they have no options that the long way must look at, no memory is
   // counted, and the threads that they need run.
@@ -114,6 +116,10 @@ class Dispatcher {
   bool CanRunAgain(const CallArguments& given) const;
   // The same for a queued call, whose buffers were looked up before: asks no driver of a device.
   bool CanDriveAgain(const Request& request) const;
+  // The same for one that SubmitAgain has queued.
+  bool CanStillDriveAgain(const Request& request) const {
+    return request.plan == engine_.plan() && !failures_->ended() && driver_.MayRepeat();
+  }
   // The part that all have.
   bool RepeatsLatest(const CallArguments& given) const;
   // The rest of CanRunAgain where calls may overtake each other or buffers may lie elsewhere.
@@ -125,8 +131,8 @@ class Dispatcher {
   bool EndsAtOnce(Request* message);
   // SubmitAgain and WaitAgain for messages, and groups that may have some.
   bool SubmitMessages(std::span<const CallArguments> given, void* handle);
-  // SubmitMessages for a send that is over at once, so that its request needs nothing but a handle.
-  bool SubmitEnded(CallQueue::Turn* turn, const CallArguments& given, void* handle);
+  // Of one. A send that is over at once needs no request but for a handle.
+  bool SubmitMessage(CallQueue::Turn* turn, const CallArguments& given, void* handle);
   std::optional<Code> WaitMessageAgain(CallQueue::Turn* turn, Request* request, int polls);
   // RunMessageAtOnce for one that may end later: the link takes a copy, but may not be rid of it at once.
   std::optional<Code> SendAtOnce(CallQueue::Turn* turn, const CallArguments& given);

@@ -14,7 +14,7 @@ namespace {
 constexpr size_t kMostMessageElements = size_t{1} << 30;
 
 // Queued messages among which a short wait looks for those of its group.
-constexpr size_t kMostLooks = 64;
+constexpr size_t kMostLooks = 256;
 
 Message MessageOf(const CallArguments& a) {
   Message message;
@@ -78,45 +78,61 @@ bool Dispatcher::IsGoodMessage(const CallArguments& given) const {
 
 bool Dispatcher::SubmitMessages(std::span<const CallArguments> given, void* handle) {
   if (given.size() > kMostAtOnce || !MaySubmitAgain(given)) return false;
-  if (!std::ranges::all_of(given, [this](const CallArguments& each) { return IsGoodMessage(each); })) return false;
+  size_t bytes = 0;
+  for (const CallArguments& each : given) {
+    if (!IsGoodMessage(each)) return false;
+    bytes += each.count * TypeBytes(each.type);
+  }
+  if (bytes > kMostBytesAtOnce && given.size() > 1) return false;
   CallQueue::Turn turn(queue_, CallQueue::Turn::OnlyLock());
   if (turn.is_stopping() || !turn.MayDriveMessages() || failures_->ended() || !driver_.MayMoveAtOnce()) return false;
-  if (given.size() == 1 && SubmitEnded(&turn, given.front(), handle)) return true;
+  if (given.size() == 1) return SubmitMessage(&turn, given.front(), handle);
   std::array<Request*, kMostAtOnce> made;
   Request* const whole = requests_->AddAll(given, handle == nullptr, made.data());
-  const bool is_group = given.size() > 1;
-  if (is_group && !ReserveAgain(given)) {
+  if (!ReserveAgain(given)) {
     requests_->ForgetAll({made.data(), given.size()}, whole);
     return false;
   }
   if (handle != nullptr) GiveHandle(*whole, handle);
   for (size_t i = 0; i < given.size(); ++i) {
-    Request* const request = made[i];
     Message message = MessageOf(given[i]);
-    message.cookie = request;
+    message.cookie = made[i];
     message.timeout = given[i].timeout();
-    const AtOnce moved = driver_.MoveOrPost(message, is_group);
-    if (moved == AtOnce::kNo) {  // There is no room; not in a group.
-      requests_->Forget(request);
-      return false;
-    }
-    if (moved == AtOnce::kDone) {
+    if (driver_.MoveOrPost(message, true) == AtOnce::kDone) {
       turn.Count(given[i], Code::kOk);
-      if (!is_group) whole->awaited = handle != nullptr;  // Whoever holds it need not wait for it.
-      requests_->MarkDone(request, Code::kOk);
+      requests_->MarkDone(made[i], Code::kOk);
     } else {
-      turn.AddMessage(request);
+      turn.AddMessage(made[i]);
     }
   }
   return true;
 }
 
-bool Dispatcher::SubmitEnded(CallQueue::Turn* turn, const CallArguments& given, void* handle) {
-  const bool is_ended = given.done() == nullptr && given.kind == CollectiveKind::kSend && SharesMemory(given.root) &&
-                        requests_->HasSpare() && driver_.MoveAtOnce(MessageOf(given), 0) == AtOnce::kDone;
-  if (!is_ended) return false;
-  turn->Count(given, Code::kOk);
-  if (handle != nullptr) GiveHandle(*requests_->AddEnded(), handle);
+bool Dispatcher::SubmitMessage(CallQueue::Turn* turn, const CallArguments& given, void* handle) {
+  Message message = MessageOf(given);
+  const bool may_end = message.sends && given.done() == nullptr && SharesMemory(given.root) && requests_->HasSpare();
+  if (may_end && driver_.MoveAtOnce(message, 0) == AtOnce::kDone) {
+    turn->Count(given, Code::kOk);
+    if (handle != nullptr) GiveHandle(*requests_->AddEnded(), handle);
+    return true;
+  }
+  Request* const request = requests_->Add(given);
+  request->discarded = handle == nullptr;
+  if (handle != nullptr) GiveHandle(*request, handle);
+  message.cookie = request;
+  message.timeout = given.timeout();
+  const AtOnce moved = driver_.MoveOrPost(message, false);
+  if (moved == AtOnce::kNo) {  // There is no room.
+    requests_->Forget(request);
+    return false;
+  }
+  if (moved == AtOnce::kDone) {
+    turn->Count(given, Code::kOk);
+    request->awaited = handle != nullptr;  // Whoever holds it need not wait for it.
+    requests_->MarkDone(request, Code::kOk);
+  } else {
+    turn->AddMessage(request);
+  }
   return true;
 }
 

@@ -29,8 +29,14 @@ void Segments::Assign(std::span<const Tensor> tensors, size_t element_bytes, int
 
 Segments::Place Segments::At(size_t offset) const {
   if (offset >= bytes_) return {};
-  const auto after = std::upper_bound(segments_.begin(), segments_.end(), offset,
-                                      [](size_t wanted, const Segment& segment) { return wanted < segment.begin; });
+  // Where it lies if all have the same size, as they often have.
+  auto after = segments_.begin() + static_cast<ptrdiff_t>(offset / (bytes_ / segments_.size())) + 1;
+  const bool is_there =
+      after <= segments_.end() && (after - 1)->begin <= offset && (after == segments_.end() || offset < after->begin);
+  if (!is_there) {
+    after = std::upper_bound(segments_.begin(), segments_.end(), offset,
+                             [](size_t wanted, const Segment& segment) { return wanted < segment.begin; });
+  }
   const Segment& segment = *(after - 1);
   const size_t within = offset - segment.begin;
   const size_t end = after == segments_.end() ? bytes_ : after->begin;

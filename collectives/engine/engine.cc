@@ -75,7 +75,7 @@ void Engine::Start(const Call& call, const Buffers& buffers) {
   params_ = Plan(call, buffers);
   work_.streams_output = StreamsOutput(call, buffers, params_.algorithm);
   work_.short_polls = host_.short_polls;
-  repeatable_ = nullptr;
+  SetRepeatable(nullptr);
   staged_.staging = buffers.staging;
   if (buffers.staging.queue == nullptr) return StartRunner();
   current_ = runners_[static_cast<size_t>(params_.algorithm)].get();
@@ -89,7 +89,7 @@ void Engine::StartRunner() {
   current_->Start(params_, &work_);
   phase_ = Phase::kRuns;
   // What is repeated lies in host memory, and of a staged call only the copies do.
-  if (staged_.staging.queue == nullptr) repeatable_ = current_->repeatable();
+  if (staged_.staging.queue == nullptr) SetRepeatable(current_->repeatable());
 }
 
 Status Engine::Copy(bool* moved) {
@@ -105,16 +105,16 @@ Status Engine::Copy(bool* moved) {
 }
 
 void Engine::StartAgain(uint64_t sequence, const void* input, void* output) {
-  ANNULUS_CHECK(done() && repeatable_ != nullptr);
+  ANNULUS_CHECK(done() && repeat_.runner != nullptr);
   work_.call.sequence = sequence;
   work_.input.data = static_cast<const std::byte*>(input);
   work_.output.data = static_cast<std::byte*>(output);
   phase_ = Phase::kRuns;
-  repeatable_->StartAgain();
+  repeat_.runner->StartAgain();
 }
 
 bool Engine::FinishesAtOnce() {
-  if (repeatable_->FinishesAtOnce()) phase_ = Phase::kDone;
+  if (repeat_.runner->FinishesAtOnce()) phase_ = Phase::kDone;
   return done();
 }
 

@@ -48,9 +48,13 @@ class Engine {
   // compared as one wider word, which would wait for every store before it.
   bool Repeats(CollectiveKind kind, DataType type, ReduceOp op, uint64_t count) const {
     const Call& last = work_.call;
-    return repeatable_ != nullptr && count == last.count && kind == last.kind && type == last.type && op == last.op &&
-           last.root == 0;
+    return repeat_.runner != nullptr && count == last.count && kind == last.kind && type == last.type &&
+           op == last.op && last.root == 0;
   }
+  // What Repeats says of a call stays so until this changes. Never 0.
+  uint64_t plan() const { return repeat_.plan; }
+  // The latest call, with its number.
+  const Call& latest() const { return work_.call; }
   // The buffers lie in host memory, as did those of the latest call.
   void StartAgain(uint64_t sequence, const void* input, void* output);
   // Advances what StartAgain began as far as it goes at once. Returns whether it is done. An error here is also
@@ -77,7 +81,7 @@ class Engine {
   const AlgorithmChoice& choice() const { return choice_; }
   void set_choice(const AlgorithmChoice& choice) {
     choice_ = choice;
-    repeatable_ = nullptr;  // A plan by the old choice must not be repeated.
+    SetRepeatable(nullptr);  // A plan by the old choice must not be repeated.
   }
 
   // From any thread: the value does not change.
@@ -102,6 +106,11 @@ class Engine {
     int short_polls = kShortPolls;
   };
 
+  struct Repeat {
+    Repeatable* runner = nullptr;  // Repeater of the latest collective; null: it cannot be repeated.
+    uint64_t plan = 1;             // Changes with what can be repeated.
+  };
+
   // What a staged collective needs besides.
   struct Staged {
     Staging staging;
@@ -112,6 +121,7 @@ class Engine {
   // Moves the copies on, and then begins what follows them.
   Status Copy(bool* moved);
   void MakeRunners(SlotMemory* staging);
+  void SetRepeatable(Repeatable* runner) { repeat_ = {runner, repeat_.plan + 1}; }
   // Starts the work with the runner of params_.
   void StartRunner();
   AlgorithmJob job() const { return {settings_, topology_}; }
@@ -131,7 +141,7 @@ class Engine {
   HostLimits host_;
   std::array<std::unique_ptr<Runner>, kAlgorithmCount> runners_;  // By Algorithm; null if unused in the job.
   Runner* current_ = nullptr;                                     // Runner of the latest collective. Never null.
-  Repeatable* repeatable_ = nullptr;  // Repeater of the latest collective; null: it cannot be repeated.
+  Repeat repeat_;
   Phase phase_ = Phase::kDone;
   Staged staged_;
   CallParts parts_;  // Parts of the current collective, if its kind has any.

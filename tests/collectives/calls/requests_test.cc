@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <deque>
 #include <future>
 #include <mutex>
 #include <optional>
@@ -141,7 +142,7 @@ TEST_F(RequestsTest, NoHandleComesAgainThoughRequestsDo) {
   std::set<RequestHandle> seen;
   for (int round = 0; round < 3; ++round) {
     std::vector<RequestHandle> held;
-    for (int i = 0; i < 40; ++i) {
+    for (int i = 0; i < 200; ++i) {
       Request* const request = MakeOne();
       EXPECT_EQ(request->code, Code::kInProgress);
       EXPECT_FALSE(request->IsDone());
@@ -153,7 +154,54 @@ TEST_F(RequestsTest, NoHandleComesAgainThoughRequestsDo) {
     for (const RequestHandle handle : held) EXPECT_EQ(Free(handle), Code::kOk);
     for (const RequestHandle handle : held) EXPECT_EQ(table_.OwnerOf(handle), nullptr);
   }
-  EXPECT_EQ(seen.size(), 120u);
+  EXPECT_EQ(seen.size(), 600u);
+}
+
+TEST_F(RequestsTest, OneThatHasEndedWellIsFreedWithoutTheLock) {
+  Request* const request = MakeOne();
+  const RequestHandle handle = request->handle;
+  requests_->Finish(request, Code::kOk);
+  {
+    const std::lock_guard<std::mutex> lock(mu_);
+    EXPECT_TRUE(requests_->FreeDone(handle));
+  }
+  EXPECT_FALSE(requests_->FreeDone(handle));
+  EXPECT_FALSE(requests_->HasEndedWell(handle));
+  EXPECT_EQ(table_.OwnerOf(handle), nullptr);
+  EXPECT_NE(table_.WhyNot(handle).message().find("was freed already"), std::string::npos);
+  EXPECT_EQ(Free(handle), Code::kInvalidArgument);
+  EXPECT_EQ(requests_->MemoryBytes(), 0u);
+  EXPECT_EQ(MakeOne(), request) << "the same place";
+}
+
+TEST_F(RequestsTest, OneThatIsFreedWhileAnotherThreadWaitsIsNotUsedAgainBefore) {
+  Request* const request = MakeOne();
+  requests_->Finish(request, Code::kOk);
+  ++request->waiters;
+  EXPECT_TRUE(requests_->FreeDone(request->handle));
+  EXPECT_NE(MakeOne(), request);
+  EXPECT_NE(requests_->MemoryBytes(), 0u);
+  --request->waiters;
+  std::set<Request*> made;
+  for (int i = 0; i < 8; ++i) made.insert(MakeOne());
+  EXPECT_TRUE(made.contains(request));
+}
+
+// Each is freed while a later one is held.
+TEST_F(RequestsTest, AWindowOfRequestsTakesNoMoreMemoryInTime) {
+  constexpr size_t kWindow = 10;
+  std::deque<RequestHandle> window;
+  std::set<Request*> used;
+  for (int i = 0; i < 1000; ++i) {
+    Request* const request = MakeOne();
+    used.insert(request);
+    requests_->Finish(request, Code::kOk);
+    window.push_back(request->handle);
+    if (window.size() <= kWindow) continue;
+    EXPECT_TRUE(requests_->FreeDone(window.front()));
+    window.pop_front();
+  }
+  EXPECT_LE(used.size(), 4 * kWindow);
 }
 
 TEST_F(RequestsTest, ARequestThatNobodyHoldsGoesWithItsEnd) {

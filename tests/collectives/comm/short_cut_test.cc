@@ -158,6 +158,35 @@ TEST_P(ShortCutTest, SoDoMessagesWithThem) {
   });
 }
 
+TEST_P(ShortCutTest, SoDoesAGroupOfManySmallMessages) {
+  constexpr size_t kEach = 60;
+  Cluster(config()).Run([&](annulus_comm_t* comm, int rank) {
+    Warm(comm, rank);
+    if (rank > 1) return;
+    for (int64_t round = 0; round < 5; ++round) {
+      std::vector<Numbers> received(kEach, Numbers(kCount, -1));
+      std::vector<Numbers> sent;
+      std::vector<CallArguments> group;
+      for (size_t i = 0; i < kEach; ++i) sent.emplace_back(kCount, round * 1000 + static_cast<int64_t>(i) * 10 + rank);
+      for (size_t i = 0; i < kEach; ++i) {
+        group.push_back(MessageOf(CollectiveKind::kRecv, &received[i], 1 - rank, nullptr));
+        group.push_back(MessageOf(CollectiveKind::kSend, &sent[i], 1 - rank, nullptr));
+      }
+      auto* const communicator = reinterpret_cast<Communicator*>(comm);
+      annulus_request_t* request = nullptr;
+      if (!communicator->SubmitAgain(group, &request)) {
+        ASSERT_EQ(round, 0) << "the first one has made room for the others";
+        size_t refused = 0;
+        const auto give = [&request](RequestHandle handle) { request = reinterpret_cast<annulus_request_t*>(handle); };
+        ASSERT_TRUE(communicator->Submit(group, give, &refused).ok());
+      }
+      ASSERT_EQ(Finish(request), ANNULUS_OK) << LastMessage();
+      for (size_t i = 0; i < kEach; ++i)
+        EXPECT_EQ(received[i], Numbers(kCount, sent[i][0] - rank + (1 - rank))) << round << ", message " << i;
+    }
+  });
+}
+
 TEST_P(ShortCutTest, ItKeepsACallsOwnDeadlineAndLabel) {
   Tally ended;
   Cluster(config()).Run([&](annulus_comm_t* comm, int rank) {
