@@ -292,13 +292,13 @@ annulus_status_t annulus_comm_verdict(const annulus_comm_t* comm, annulus_error_
 
 annulus_status_t annulus_request_wait(annulus_request_t* request, int64_t timeout_ms) {
   if (request == nullptr) return Reject("request is null");
-  const RequestTable& table = OfProcess().requests;
   const RequestHandle handle = Unwrap(request);
-  if (timeout_ms >= -1 && table.HasEndedWell(handle)) return ANNULUS_OK;
+  const RequestTable::Seen seen = OfProcess().requests.Look(handle);
+  if (seen.has_ended_well && timeout_ms >= -1) return ANNULUS_OK;
   return Guarded([&] {
-    Communicator* const owner = table.OwnerOf(handle);
-    const std::optional<Code> again = owner != nullptr ? owner->WaitAgain(handle, timeout_ms) : std::nullopt;
-    if (again) return ToC(*again);
+    if (seen.owner != nullptr) {
+      if (const std::optional<Code> again = seen.owner->WaitAgain(handle, timeout_ms)) return ToC(*again);
+    }
     const auto wait = [&](Communicator* owner, annulus::FailedCall* failed) {
       return owner->Wait(Unwrap(request), timeout_ms, failed);
     };
@@ -310,7 +310,9 @@ annulus_status_t annulus_request_test(annulus_request_t* request) { return annul
 
 annulus_status_t annulus_request_free(annulus_request_t* request) {
   if (request == nullptr) return ANNULUS_OK;
-  Communicator* const owner = OfProcess().requests.OwnerOf(Unwrap(request));
+  const RequestTable& table = OfProcess().requests;
+  if (table.LetGo(Unwrap(request))) return ANNULUS_OK;
+  Communicator* const owner = table.OwnerOf(Unwrap(request));
   if (owner != nullptr && owner->FreeDone(Unwrap(request))) return ANNULUS_OK;
   const auto free = [&](Communicator* owner, annulus::FailedCall*) { return owner->Free(Unwrap(request)); };
   return Guarded([&] { return WithOwner(request, free); });

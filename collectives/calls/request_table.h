@@ -65,6 +65,17 @@ class RequestTable {
   }
   bool IsLetGo(Request* request) const { return SlotOf(request)->generation.load(std::memory_order_acquire) % 2 == 0; }
 
+  // The owner, as OwnerOf, and HasEndedWell, in one look.
+  struct Seen {
+    Communicator* owner = nullptr;
+    bool has_ended_well = false;
+  };
+  Seen Look(RequestHandle handle) const {
+    const Slot* const slot = LiveSlotOf(handle);
+    if (slot == nullptr) return {};
+    const bool has_ended_well = slot->ended_well.load(std::memory_order_acquire) == handle;
+    return {slot->owner.load(std::memory_order_relaxed), has_ended_well};
+  }
   // Owner of the request, null when the handle is invalid. Also works while the request is being retired.
   Communicator* OwnerOf(RequestHandle handle) const {
     const Slot* const slot = LiveSlotOf(handle);

@@ -85,6 +85,7 @@ class Handle {
   // The asynchronous form of it, in handle_plain.cc, which fills in *plain, and its wait, as Wait. DropPlain: nobody
   // holds it any more; the library goes on with it.
   bool StartPlain(const CallOptions& options, const PlainCall& call, PlainWork* plain);
+  bool StartPlainGroup(const CallOptions& options, const std::vector<PlainCall>& group, PlainWork* plain);
   bool WaitPlain(PlainWork* plain, int64_t timeout_ms);
   void DropPlain(PlainWork* plain);
 

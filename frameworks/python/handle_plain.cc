@@ -5,6 +5,7 @@
 #include <new>
 #include <shared_mutex>
 #include <utility>
+#include <vector>
 
 #include "frameworks/python/handle.h"
 #include "frameworks/python/without_gil.h"
@@ -55,6 +56,32 @@ bool Handle::StartPlain(const CallOptions& options, const PlainCall& call, Plain
   if (!using_it || closed()) throw Failure::Closed();
   const annulus_status_t status = annulus_submit(comm_, &described, 1, &plain->request);
   if (status != ANNULUS_OK) throw Failure::OfThread(status);
+  return true;
+}
+
+bool Handle::StartPlainGroup(const CallOptions& options, const std::vector<PlainCall>& group, PlainWork* plain) {
+  if (!options.done.is_none()) return false;
+  CheckNotInReduction();
+  if (closed()) throw Failure::Closed();
+  const auto work = std::make_shared<Work>();
+  work->arrays.reserve(kMostArrays * group.size());
+  std::vector<annulus_call_t> calls(group.size());
+  for (size_t i = 0; i < group.size(); ++i) {
+    PlainArrays arrays;
+    if (!arrays.Describe(group[i], size_, &calls[i])) return false;
+    SetOptions(options, &calls[i]);
+    arrays.MoveTo(&work->arrays);
+  }
+  Reap();
+  {
+    const WithoutGil without_gil;
+    const std::shared_lock<std::shared_mutex> using_it = Use();
+    if (!using_it || closed()) throw Failure::Closed();
+    const annulus_status_t status = annulus_submit(comm_, calls.data(), calls.size(), &work->request);
+    if (status != ANNULUS_OK) throw Failure::OfThread(status);
+  }
+  works_.push_back(work);
+  plain->work = work;
   return true;
 }
 

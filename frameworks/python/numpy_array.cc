@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
 
 namespace annulus_python {
 
@@ -49,6 +50,25 @@ annulus_type_t TypeOf(const DescrHead& descr) {
   return is_known ? kTypes[static_cast<size_t>(descr.type_num)] : ANNULUS_TYPE_LAST;
 }
 
+// Of numpy's table of C functions, whose order stays: PyArray_Type and PyArray_NewFromDescr, which takes `descr` away.
+constexpr size_t kArrayType = 2;
+constexpr size_t kNewFromDescr = 94;
+using NewFromDescr = PyObject* (*)(PyTypeObject* type, PyObject* descr, int ndim, const Py_intptr_t* shape,
+                                   const Py_intptr_t* strides, void* data, int flags, PyObject* owner);
+void** functions = nullptr;  // The table, once it was looked for.
+
+bool HasFunctions(const py::object& array_type) {
+  if (functions != nullptr) return true;
+  const std::string name = py::cast<std::string>(py::module_::import("numpy").attr("__version__"));
+  const char* const module = name.rfind("1.", 0) == 0 ? "numpy.core.multiarray" : "numpy._core.multiarray";
+  const py::object table = py::module_::import(module).attr("_ARRAY_API");
+  auto** const found = static_cast<void**>(PyCapsule_GetPointer(table.ptr(), nullptr));
+  if (found == nullptr) throw py::error_already_set();
+  if (found[kArrayType] != array_type.ptr()) return false;
+  functions = found;
+  return true;
+}
+
 const ArrayHead& HeadOf(PyObject* array) { return *reinterpret_cast<const ArrayHead*>(array); }
 
 }  // namespace
@@ -64,7 +84,22 @@ bool HasKnownLayout(const py::object& array_type) {
   NumpyArray read;
   if (!Read(made.ptr(), true, &read)) return false;
   made.attr("flags").attr("writeable") = false;
-  return Read(made.ptr(), false, &read) && !Read(made.ptr(), true, &read) && !Read(made.attr("T").ptr(), false, &read);
+  if (!Read(made.ptr(), false, &read) || Read(made.ptr(), true, &read) || Read(made.attr("T").ptr(), false, &read))
+    return false;
+  if (!HasFunctions(array_type)) return false;
+  const py::object like = NewLike(made.ptr());
+  return Py_TYPE(like.ptr()) == reinterpret_cast<PyTypeObject*>(array_type.ptr()) && Read(like.ptr(), true, &read) &&
+         read.count == 35 && read.rows == 5 && read.type == ANNULUS_UINT16;
+}
+
+py::object NewLike(PyObject* array) {
+  const ArrayHead& head = HeadOf(array);
+  Py_INCREF(head.descr);
+  const auto make = reinterpret_cast<NewFromDescr>(functions[kNewFromDescr]);
+  auto* const type = static_cast<PyTypeObject*>(functions[kArrayType]);
+  PyObject* const made = make(type, head.descr, head.ndim, head.shape, nullptr, nullptr, 0, nullptr);
+  if (made == nullptr) throw py::error_already_set();
+  return py::reinterpret_steal<py::object>(made);
 }
 
 bool Read(PyObject* array, bool must_write, NumpyArray* read) {

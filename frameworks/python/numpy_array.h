@@ -21,6 +21,10 @@ struct NumpyArray {
 // Whether arrays of numpy's class `array_type` are laid out as Read expects. Throws what Python raises.
 bool HasKnownLayout(const pybind11::object& array_type);
 
+// A new array of numpy's own class, with the shape and the element type of `array`, which has a known layout. Throws
+// what Python raises.
+pybind11::object NewLike(PyObject* array);
+
 // Reads an array of a class of known layout. Returns false where it is not contiguous, aligned and in this machine's
 // byte order, its element type has no fixed number in numpy, or it `must_write` and may not be written.
 bool Read(PyObject* array, bool must_write, NumpyArray* read);

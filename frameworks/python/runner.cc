@@ -3,6 +3,7 @@
 #include <limits>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "frameworks/python/failure.h"
 #include "frameworks/python/handle.h"
@@ -74,17 +75,27 @@ bool CallOf(const Parts& parts, PyObject* const* given, Py_ssize_t count, PlainC
   return true;
 }
 
-// Calls make(parts, call), which returns a new reference or null, for a plain call. None for others and for null.
+const Parts& PartsOf(PyObject* self) { return *reinterpret_cast<Runner*>(self)->parts; }
+
+PyTypeObject* RequestType(const Parts& parts) { return reinterpret_cast<PyTypeObject*>(parts.request_type.ptr()); }
+
+// Calls make(call, result), which returns a new reference or null, for a plain call. None for others and for null. The
+// result is the output, which is made here for an allreduce without one.
 template <class Make>
 PyObject* Do(PyObject* self, PyObject* const* given, Py_ssize_t count, Make make) {
   if (count != kFewest && count != kFewest + 1) {
     PyErr_SetString(PyExc_TypeError, "a runner takes kind, send, recv, number and perhaps tag");
     return nullptr;
   }
-  const Parts& parts = *reinterpret_cast<Runner*>(self)->parts;
   try {
     PlainCall call{};
-    PyObject* const made = CallOf(parts, given, count, &call) ? make(parts, call) : nullptr;
+    if (!CallOf(PartsOf(self), given, count, &call)) Py_RETURN_NONE;
+    py::object result = py::reinterpret_borrow<py::object>(given[2]);
+    if (call.kind == ANNULUS_CALL_ALLREDUCE && call.recv == nullptr && call.send != nullptr) {
+      result = NewLike(call.send);
+      call.recv = result.ptr();
+    }
+    PyObject* const made = make(call, result.ptr());
     return made != nullptr ? made : Py_NewRef(Py_None);
   } catch (...) {
     RaiseHandled();
@@ -93,16 +104,52 @@ PyObject* Do(PyObject* self, PyObject* const* given, Py_ssize_t count, Make make
 }
 
 PyObject* RunMethod(PyObject* self, PyObject* const* given, Py_ssize_t count) {
-  return Do(self, given, count, [](const Parts& parts, const PlainCall& call) -> PyObject* {
-    return parts.handle->RunPlain(*parts.options, call) ? Py_NewRef(Py_True) : nullptr;
+  const Parts& parts = PartsOf(self);
+  return Do(self, given, count, [&](const PlainCall& call, PyObject* result) -> PyObject* {
+    if (!parts.handle->RunPlain(*parts.options, call)) return nullptr;
+    return Py_NewRef(result == given[2] ? Py_True : result);
   });
 }
 
 PyObject* StartMethod(PyObject* self, PyObject* const* given, Py_ssize_t count) {
-  return Do(self, given, count, [given](const Parts& parts, const PlainCall& call) {
-    auto* const type = reinterpret_cast<PyTypeObject*>(parts.request_type.ptr());
-    return Start(type, parts.handle, *parts.options, call, given[2]);
+  const Parts& parts = PartsOf(self);
+  return Do(self, given, count, [&](const PlainCall& call, PyObject* result) {
+    return Start(RequestType(parts), parts.handle, *parts.options, call, result);
   });
+}
+
+// Null where the arguments arrays, in_place and op are those of no group of plain allreduces.
+PyObject* Group(const Parts& parts, PyObject* const* given) {
+  const Shared& shared = *parts.shared;
+  int op = 0;
+  if (!PyList_CheckExact(given[0]) || !NumberOf(given[2], shared.operations, &op)) return nullptr;
+  const bool in_place = given[1] == Py_True;
+  py::list results;
+  std::vector<PlainCall> group;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(given[0]); ++i) {
+    PlainCall call{ANNULUS_CALL_ALLREDUCE, nullptr, nullptr, op};
+    if (!ArrayOf(PyList_GET_ITEM(given[0], i), shared, &call.send) || call.send == nullptr) return nullptr;
+    const py::object result = in_place ? py::reinterpret_borrow<py::object>(call.send) : NewLike(call.send);
+    results.append(result);
+    call.recv = result.ptr();
+    group.push_back(call);
+  }
+  if (group.empty()) return nullptr;
+  return StartGroup(RequestType(parts), parts.handle, *parts.options, group, results.ptr());
+}
+
+PyObject* GroupMethod(PyObject* self, PyObject* const* given, Py_ssize_t count) {
+  if (count != 3) {
+    PyErr_SetString(PyExc_TypeError, "group takes arrays, in_place and op");
+    return nullptr;
+  }
+  try {
+    PyObject* const made = Group(PartsOf(self), given);
+    return made != nullptr ? made : Py_NewRef(Py_None);
+  } catch (...) {
+    RaiseHandled();
+    return nullptr;
+  }
 }
 
 void Free(PyObject* self) {
@@ -125,6 +172,7 @@ void DefineRunner(py::module_* module, const py::dict& operations) {
   static PyMethodDef methods[] = {
       {"run", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&RunMethod)), METH_FASTCALL, nullptr},
       {"start", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&StartMethod)), METH_FASTCALL, nullptr},
+      {"group", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&GroupMethod)), METH_FASTCALL, nullptr},
       {nullptr, nullptr, 0, nullptr}};
   static PyType_Slot slots[] = {
       {Py_tp_dealloc, reinterpret_cast<void*>(&Free)}, {Py_tp_methods, methods}, {0, nullptr}};

@@ -8,14 +8,15 @@
 
 namespace annulus_python {
 
-// Defines runner(handle, options, request_type), which returns an object with two methods; `request_type` is a subclass
-// of Started (started.h):
+// Defines runner(handle, options, request_type), which returns an object with three methods; `request_type` is a
+// subclass of Started (started.h):
 //
-//   run(kind, send, recv, number, tag=0) -> True
-//   start(kind, send, recv, number, tag=0) -> a request_type, whose wait returns `recv`
+//   run(kind, send, recv, number, tag=0) -> True, or the output of an allreduce without `recv`
+//   start(kind, send, recv, number, tag=0) -> a request_type, whose wait returns `recv` or that output
+//   group(arrays, in_place, op) -> a request_type of a list of allreduces, whose wait returns a list of their outputs
 //
 // `number` is a root, a peer, an operation's number or its name. For a broadcast both arrays are given; the rank takes
-// its own. Both return None where the call has no plain form, and nothing has happened; they raise what it fails with.
+// its own. All return None where the call has no plain form, and nothing has happened; they raise what it fails with.
 void DefineRunner(pybind11::module_* module, const pybind11::dict& operations);
 
 }  // namespace annulus_python

@@ -91,19 +91,30 @@ void Free(PyObject* object) {
   Py_DECREF(type);
 }
 
-}  // namespace
-
-PyObject* Start(PyTypeObject* type, const std::shared_ptr<Handle>& handle, const CallOptions& options,
-                const PlainCall& call, PyObject* result) {
+// Makes an object whose work `begin` fills in; null where that returns false.
+template <class Begin>
+PyObject* Make(PyTypeObject* type, const std::shared_ptr<Handle>& handle, PyObject* result, Begin begin) {
   PyObject* const made = type->tp_alloc(type, 0);
   if (made == nullptr) throw py::error_already_set();
   auto owned = py::reinterpret_steal<py::object>(made);
   Started* const started = Cast(made);
   std::construct_at(&started->work);
   std::construct_at(&started->handle, handle);
-  if (!handle->StartPlain(options, call, &started->work)) return nullptr;
+  if (!begin(&started->work)) return nullptr;
   started->result = Py_NewRef(result);
   return owned.release().ptr();
+}
+
+}  // namespace
+
+PyObject* Start(PyTypeObject* type, const std::shared_ptr<Handle>& handle, const CallOptions& options,
+                const PlainCall& call, PyObject* result) {
+  return Make(type, handle, result, [&](PlainWork* work) { return handle->StartPlain(options, call, work); });
+}
+
+PyObject* StartGroup(PyTypeObject* type, const std::shared_ptr<Handle>& handle, const CallOptions& options,
+                     const std::vector<PlainCall>& group, PyObject* result) {
+  return Make(type, handle, result, [&](PlainWork* work) { return handle->StartPlainGroup(options, group, work); });
 }
 
 void DefineStarted(py::module_* module) {

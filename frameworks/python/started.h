@@ -6,6 +6,7 @@
 #include <pybind11/pybind11.h>
 
 #include <memory>
+#include <vector>
 
 #include "frameworks/python/handle.h"
 
@@ -21,5 +22,8 @@ void DefineStarted(pybind11::module_* module);
 // no plain form, and nothing has happened. Throws a Failure, or what Python raises.
 PyObject* Start(PyTypeObject* type, const std::shared_ptr<Handle>& handle, const CallOptions& options,
                 const PlainCall& call, PyObject* result);
+// The same for a group, which is not empty.
+PyObject* StartGroup(PyTypeObject* type, const std::shared_ptr<Handle>& handle, const CallOptions& options,
+                     const std::vector<PlainCall>& group, PyObject* result);
 
 }  // namespace annulus_python

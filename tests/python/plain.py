@@ -39,6 +39,14 @@ def every_kind(dtype, rows, ran):
             assert (ran(_core.ALLREDUCE, mine, np.zeros_like(mine), number) == expected).all()
     own = mine.copy()
     assert (ran(_core.ALLREDUCE, own, own, "sum") == total).all()
+    for made in (comm._ran(_core.ALLREDUCE, mine, None, "sum"), comm._begun(_core.ALLREDUCE, mine, None, "sum").wait()):
+        assert type(made) is np.ndarray and made is not mine and made.dtype == mine.dtype and made.shape == mine.shape
+        assert (made == total).all()
+    for in_place in (False, True):
+        given = [mine.copy(), np.full(5, RANK + 1, np.int32), mine[:1].copy()]
+        results = comm._begun_group(given, in_place, "sum").wait()
+        assert [result is array for result, array in zip(results, given)] == [in_place] * 3
+        assert all((result == total).all() and result.shape == array.shape for result, array in zip(results, given))
     parts = np.concatenate([mine] * SIZE)
     assert (ran(_core.REDUCE_SCATTER, parts, np.zeros_like(mine), "sum") == total).all()
     gathered = ran(_core.ALLGATHER, mine, np.zeros((SIZE, rows, 3), dtype), 0)
@@ -104,6 +112,7 @@ for what, odd in ODD.items():
         if recv is not None:
             declined(kind, send, odd, number, what)
     declined(_core.BROADCAST, odd, odd, 0, what)
+    assert comm._begun_group([good, odd], False, "sum") is None and comm._begun_group([odd], True, "sum") is None
 for kind, (send, recv, number) in FITS.items():
     if recv is not None:
         declined(kind, send, frozen, number, "read-only")
@@ -133,6 +142,13 @@ for arguments, function in itertools.product(((), (1, good, good), (1, good, goo
         raise AssertionError(f"{len(arguments)} arguments were taken")
     except TypeError as error:
         assert "kind, send, recv, number and perhaps tag" in str(error), error
+assert comm._begun_group([], False, "sum") is None and comm._begun_group((good,), False, "sum") is None
+assert comm._begun_group([good], False, "mean") is None and comm._begun_group([frozen], True, "sum") is None
+try:
+    comm._begun_group([good])
+    raise AssertionError("too few arguments were taken")
+except TypeError as error:
+    assert "group takes arrays, in_place and op" in str(error), error
 after = comm.counters()
 assert (after["collectives"], after["messages"]) == (before["collectives"], before["messages"])
 

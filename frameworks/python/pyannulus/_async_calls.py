@@ -2,8 +2,6 @@
 
 from typing import Any, Callable, List, Optional, Sequence, TypeVar, Union
 
-import numpy
-
 from pyannulus import _arrays, _core
 from pyannulus._arrays import Array
 from pyannulus._core import Received
@@ -20,8 +18,6 @@ BROADCAST = _core.BROADCAST
 BARRIER = _core.BARRIER
 SEND = _core.SEND
 RECV = _core.RECV
-ndarray = numpy.ndarray
-empty = numpy.empty
 
 _ANY = -1  # The library's number for any rank and for any tag.
 
@@ -43,6 +39,7 @@ class AsyncCalls:
         self._calls = calls
         self._use = _arrays.Use(core, stream)
         self._begun: Callable[..., Any] = not_plain
+        self._begun_group: Callable[..., Any] = not_plain
 
     @property
     def rank(self) -> int:
@@ -64,8 +61,6 @@ class AsyncCalls:
     # Those with an output return it from Request.wait.
 
     def allreduce_async(self, array: Array, op: Op = "sum", out: Optional[Array] = None) -> "Request[Array]":
-        if out is None and type(array) is ndarray and self._begun is not not_plain:
-            out = empty(array.shape, array.dtype)
         begun: "Optional[Request[Array]]" = self._begun(ALLREDUCE, array, out, op)
         if begun is not None:
             return begun
@@ -76,6 +71,9 @@ class AsyncCalls:
 
     def allreduce_group_async(self, arrays: Sequence[Array], op: Op = "sum",
                               in_place: bool = False) -> "Request[List[Array]]":
+        begun: "Optional[Request[List[Array]]]" = self._begun_group(arrays, in_place, op)
+        if begun is not None:
+            return begun
         number = self._number(op)
         outs: List[Array] = []
         calls = []

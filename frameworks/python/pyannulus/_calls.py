@@ -5,8 +5,8 @@ from typing import Any, Callable, List, Optional, Sequence, Type, TypeVar
 
 from pyannulus import _core, _streams
 from pyannulus._arrays import Array
-from pyannulus._async_calls import (ALLGATHER, ALLREDUCE, BARRIER, BROADCAST, RECV, REDUCE_SCATTER, SEND, AsyncCalls, Op, empty,
-                                    ndarray, not_plain)
+from pyannulus._async_calls import (ALLGATHER, ALLREDUCE, BARRIER, BROADCAST, RECV, REDUCE_SCATTER, SEND, AsyncCalls, Op,
+                                    not_plain)
 from pyannulus._core import Received
 from pyannulus._errors import Status
 from pyannulus._operation import Operation
@@ -25,10 +25,10 @@ class Calls(AsyncCalls):
         self._now: Optional[AsyncCalls] = Now() if stream is None else Enqueued()
         self._now._collect(core, calls, stream)
         # Make or queue a call in one step where its arrays are plain; others get a closer look, which explains errors.
-        self._ran: Callable[..., Optional[bool]] = not_plain
+        self._ran: Callable[..., Any] = not_plain
         if stream is None:
             runner = _core.runner(core, calls, Started)
-            self._ran, self._begun = runner.run, runner.start
+            self._ran, self._begun, self._begun_group = runner.run, runner.start, runner.group
 
     def with_options(self, *, timeout_ms: int = 0, label: str = "", priority: int = 0,
                      done: Optional[Callable[[Status], object]] = None, agree_first: bool = False,
@@ -57,16 +57,16 @@ class Calls(AsyncCalls):
 
     def allreduce(self, array: Array, op: Op = "sum", out: Optional[Array] = None) -> Array:
         """The reduction of all ranks' arrays, element by element. In place: out=array."""
-        if out is None and type(array) is ndarray and self._ran is not not_plain:
-            out = empty(array.shape, array.dtype)
-        if out is not None and self._ran(ALLREDUCE, array, out, op):
-            return out
+        ran = self._ran(ALLREDUCE, array, out, op)
+        if ran is not None:
+            return ran if out is None else out
         return self._blocking.allreduce_async(array, op, out).wait()
 
     def allreduce_group(self, arrays: Sequence[Array], op: Op = "sum", in_place: bool = False) -> List[Array]:
         """allreduce of each array, with the same bits. Those of one type travel as one, without being copied together: many
         small ones cost little more than a large one."""
-        return self._blocking.allreduce_group_async(arrays, op, in_place).wait()
+        begun: Optional[Request[List[Array]]] = self._begun_group(arrays, in_place, op)
+        return (begun or self._blocking.allreduce_group_async(arrays, op, in_place)).wait()
 
     def reduce(self, array: Array, root: int = 0, op: Op = "sum", out: Optional[Array] = None) -> Optional[Array]:
         """allreduce whose result only the root gets; the others get None, and their `out` is not used."""
