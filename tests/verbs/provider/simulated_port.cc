@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <mutex>
 #include <vector>
@@ -33,20 +34,24 @@ std::array<ibv_device, kMostSimulatedDevices>& TheDevices() {
 }
 size_t IndexOf(const ibv_device* device) { return static_cast<size_t>(device - TheDevices().data()); }
 
-ibv_device** GetDeviceList(int* count) {
-  const std::lock_guard lock(Device().mutex());
-  *count = Device().machine.has_device ? Device().machine.devices : 0;
-  auto** const list = new ibv_device* [kMostSimulatedDevices + 1] {};
-  for (int i = 0; i < *count; ++i) list[i] = &TheDevices()[static_cast<size_t>(i)];
-  return list;
-}
-
-void FreeDeviceList(ibv_device** list) { delete[] list; }
-
 const char* GetDeviceName(ibv_device* device) {
   static constexpr const char* kNames[] = {"sim0", "sim1", "sim2", "sim3", "sim4", "sim5", "sim6", "sim7"};
   return kNames[IndexOf(device)];
 }
+
+ibv_device** GetDeviceList(int* count) {
+  const std::lock_guard lock(Device().mutex());
+  *count = Device().machine.has_device ? Device().machine.devices : 0;
+  auto** const list = new ibv_device* [kMostSimulatedDevices + 1] {};
+  for (int i = 0; i < *count; ++i) {
+    ibv_device* const device = list[i] = &TheDevices()[static_cast<size_t>(i)];
+    std::snprintf(device->ibdev_path, sizeof(device->ibdev_path), "%s/%s", Device().machine.sysfs,
+                  GetDeviceName(device));
+  }
+  return list;
+}
+
+void FreeDeviceList(ibv_device** list) { delete[] list; }
 
 // 127.0.0.1 of the first port; those of others, 127.0.device.port, no interface has.
 ibv_gid MappedGid(int device, int port) {

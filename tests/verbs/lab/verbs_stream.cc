@@ -1,0 +1,168 @@
+// Streams slices over one verbs link of a real device, both ways at once, and reflects small ones: what the transport
+// itself moves, beside ib_write_bw and ib_write_lat in the same guest. Nothing is reduced, filled or checked.
+//
+//   verbs_stream
+//
+// Threads: one for each end.
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "tests/transport/contract/contract_link.h"
+#include "transport/memory/memory.h"
+#include "transport/transport.h"
+#include "transport/verbs/verbs.h"
+
+namespace annulus {
+namespace {
+
+constexpr size_t kSlotBytes = 256 * 1024;
+constexpr int kSlots = 8;
+constexpr uint64_t kStreamBytes = 64 << 20;  // In each direction.
+constexpr uint64_t kReflections = 2000;
+
+struct Pattern {
+  uint32_t bytes = 0;
+  uint64_t slices = 0;  // In each direction.
+  int window = kSlots;  // Sends and receives under way.
+  bool registered = false;
+  bool reflects = false;  // Rank 1 sends a slice once it has received one, and rank 0 the next one then.
+};
+
+class End {
+ public:
+  End(Endpoint* endpoint, const Pattern& pattern, bool begins)
+      : endpoint_(endpoint),
+        pattern_(pattern),
+        begins_(begins),
+        sends_(static_cast<size_t>(pattern.window)),
+        recvs_(static_cast<size_t>(pattern.window)) {
+    void* memory = nullptr;
+    if (pattern.registered && TestRegistry().Allocate(2 * Half(), &memory).ok()) {
+      memory_ = static_cast<std::byte*>(memory);
+    }
+  }
+  ~End() {
+    if (memory_ != nullptr) (void)TestRegistry().Free(memory_);
+  }
+  End(const End&) = delete;
+  End& operator=(const End&) = delete;
+
+  // Moves what can be moved. Returns false once the link has failed.
+  bool Step() {
+    bool moved = false;
+    if (!endpoint_->Progress(&moved).ok() || !Receive(&moved) || !Post(&moved)) return false;
+    if (!moved) sched_yield();
+    return true;
+  }
+  bool done() const { return sent_ == pattern_.slices && received_ == pattern_.slices; }
+
+ private:
+  size_t Half() const { return sends_.size() * pattern_.bytes; }
+
+  bool Receive(bool* moved) {
+    while (received_ < expected_) {
+      Recv& recv = recvs_[received_ % recvs_.size()];
+      if (recv.code == Code::kInProgress) break;
+      if (recv.code != Code::kOk) return false;
+      if (recv.data != recv.landing) endpoint_->Release(&recv);
+      ++received_;
+      *moved = true;
+    }
+    while (expected_ < pattern_.slices && expected_ < received_ + recvs_.size()) {
+      Recv& recv = recvs_[expected_ % recvs_.size()];
+      recv = Recv();
+      recv.capacity = pattern_.bytes;
+      if (memory_ != nullptr) recv.landing = memory_ + Half() + expected_ % recvs_.size() * pattern_.bytes;
+      if (!endpoint_->PostRecv(&recv).ok()) break;
+      ++expected_;
+      *moved = true;
+    }
+    return true;
+  }
+
+  bool Post(bool* moved) {
+    while (sent_ < posted_ && sends_[sent_ % sends_.size()].code != Code::kInProgress) {
+      if (sends_[sent_++ % sends_.size()].code != Code::kOk) return false;
+      *moved = true;
+    }
+    const uint64_t most = pattern_.reflects ? received_ + (begins_ ? 1 : 0) : pattern_.slices;
+    while (posted_ < std::min(most, pattern_.slices) && posted_ < sent_ + sends_.size()) {
+      Send& send = sends_[posted_ % sends_.size()];
+      send = Send();
+      std::byte* slot = nullptr;
+      if (memory_ == nullptr && !endpoint_->AcquireSlot(&slot).ok()) break;
+      send.data = memory_ == nullptr ? slot : memory_ + posted_ % sends_.size() * pattern_.bytes;
+      send.bytes = send.ready = pattern_.bytes;
+      if (!endpoint_->PostSend(&send).ok()) return false;
+      ++posted_;
+      *moved = true;
+    }
+    return true;
+  }
+
+  Endpoint* const endpoint_;
+  const Pattern pattern_;
+  const bool begins_;
+  std::byte* memory_ = nullptr;  // Of sends, then of receives; null: slots.
+  std::vector<Send> sends_;
+  std::vector<Recv> recvs_;
+  uint64_t posted_ = 0;
+  uint64_t sent_ = 0;
+  uint64_t expected_ = 0;
+  uint64_t received_ = 0;
+};
+
+// Seconds that the pattern takes; 0 when the link fails.
+double Run(ContractLink* link, const Pattern& pattern) {
+  End first(&link->end(0), pattern, true);
+  End second(&link->end(1), pattern, false);
+  std::atomic<int> done = 0;
+  std::atomic<bool> fails = false;
+  // Each goes on until both are done: the other may need its credits.
+  const auto drive = [&](End* end) {
+    for (bool counted = false; done < 2 && !fails;) {
+      if (!end->Step()) fails = true;
+      if (!counted && end->done()) {
+        counted = true;
+        ++done;
+      }
+    }
+  };
+  const Nanoseconds begin = Now();
+  std::thread other(drive, &second);
+  drive(&first);
+  other.join();
+  return fails ? 0 : static_cast<double>(Now() - begin) / kSecond;
+}
+
+int Main() {
+  const auto link = TransportLink::Open(CreateVerbsTransport, nullptr, {.slot_bytes = kSlotBytes, .slots = kSlots});
+  if (link == nullptr) return 1;
+  for (const bool registered : {false, true}) {
+    for (const uint32_t bytes : {64U << 10, 128U << 10, 256U << 10}) {
+      const Pattern pattern{.bytes = bytes, .slices = kStreamBytes / bytes, .registered = registered};
+      const double seconds = Run(link.get(), pattern);
+      if (seconds == 0) return 1;
+      std::printf("verbs_stream %s %u bytes: %.1f MiB/s in both directions together\n",
+                  registered ? "registered" : "slots", bytes, 2.0 * kStreamBytes / (1 << 20) / seconds);
+    }
+  }
+  const Pattern reflects{.bytes = 8, .slices = kReflections, .window = 1, .reflects = true};
+  const double seconds = Run(link.get(), reflects);
+  if (seconds == 0) return 1;
+  std::printf("verbs_stream 8 bytes: %.1f us, half of the way there and back\n", seconds * 1e6 / kReflections / 2);
+  return 0;
+}
+
+}  // namespace
+}  // namespace annulus
+
+int main() { return annulus::Main(); }
