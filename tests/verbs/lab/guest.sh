@@ -64,12 +64,12 @@ run_case() {
   before=$(packets)
   setsid sh "/out/$1.sh" >"/out/$1.log" 2>&1 &
   group=$!
-  { sleep "$LIMIT" && kill -9 -- "-$group"; } &
+  { sleep "$LIMIT" && kill -9 "-$group"; } &
   guard=$!
   wait "$group"
   status=$?
   kill "$guard"
-  kill -9 -- "-$group" 2>/dev/null
+  kill -9 "-$group" 2>/dev/null
   echo $(($(packets) - before)) >"/out/$1.packets"
   cut -d ' ' -f 1 /proc/uptime >"/out/$1.ended"
   [ "$status" = 0 ] || cat /out/rank* >>"/out/$1.log" 2>/dev/null

@@ -33,13 +33,13 @@ class Guest:
     stopped by QEMU, its clock with it, as when it migrates; or frozen as a process, so that its clock leaps afterwards.
     """
 
-    def __init__(self, machine, folder, index, count, wire):
+    def __init__(self, machine, folder, index, count, wire, limit_s):
         self.index = index
         self.folder = os.path.join(folder, f"guest{index}")
         os.makedirs(os.path.join(self.folder, "modules", machine.version))
         shutil.copytree(os.path.join(machine.modules, machine.version), os.path.join(self.folder, "modules", machine.version), dirs_exist_ok=True)
         shutil.copy(os.path.join(HERE, "guest.sh"), self.folder)
-        settings = {"GUEST": index, "GUESTS": count, "ADDRESS": address(index), "LIMIT": CASE_LIMIT_S, "WORK": os.getcwd()}
+        settings = {"GUEST": index, "GUESTS": count, "ADDRESS": address(index), "LIMIT": limit_s, "WORK": os.getcwd()}
         self._write("settings", "".join(f"{name}={shlex.quote(str(value))}\n" for name, value in settings.items()))
         self.command = self._command(machine, folder, count, wire)
         self.process = None
@@ -148,8 +148,8 @@ def address(index):
     return f"10.77.0.{index + 1}"
 
 
-def run(machine, scripts, dies=None):
-    """Boots a guest for each element of `scripts`, which has its cases by name, until all but the guest `dies` are over.
+def run(machine, scripts, dies=None, limit_s=CASE_LIMIT_S):
+    """Boots a guest for each element of `scripts`, which has its cases by name, until all but the guest `dies` are over. `limit_s`: of each case.
 
     Returns the guests, stopped, and the folder of their files.
     """
@@ -158,10 +158,10 @@ def run(machine, scripts, dies=None):
     guests = []
     with tempfile.TemporaryDirectory(prefix="wire.") as wire:  # Names of sockets must be short.
         try:
-            guests = [Guest(machine, folder, index, len(scripts), wire) for index in range(len(scripts))]
+            guests = [Guest(machine, folder, index, len(scripts), wire, limit_s) for index in range(len(scripts))]
             for guest, cases in zip(guests, scripts):
                 guest.start(cases)
-            end = time.monotonic() + BOOT_LIMIT_S + CASE_LIMIT_S * len(scripts[0])
+            end = time.monotonic() + BOOT_LIMIT_S + limit_s * len(scripts[0])
             while time.monotonic() < end and not all(guest.over() for guest in guests if guest.index != dies):
                 for guest in guests:
                     guest.advance_pause()

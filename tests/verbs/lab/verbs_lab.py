@@ -21,13 +21,14 @@ import cases
 import guests
 import machine
 
+BENCH_LIMIT_S = 480
 
-def run(booted, together, shows=False):
-    """Runs cases that share their guests, and perhaps shows what they print. Returns the number of those that failed."""
+def run(booted, together, measures=False):
+    """Runs cases that share their guests; those that measure take long, and show all. Returns the number of those that failed."""
     begin = time.monotonic()
     dies = together[-1].dies
     scripts = [{case.name: case.scripts[i] for case in together} for i in range(len(together[0].scripts))]
-    ran, folder = guests.run(booted, scripts, dies)
+    ran, folder = guests.run(booted, scripts, dies, BENCH_LIMIT_S if measures else guests.CASE_LIMIT_S)
     failed = 0
     before = ""
     for case in together:
@@ -35,7 +36,7 @@ def run(booted, together, shows=False):
         failed += bool(wrong)
         seconds = ran[0].seconds(case.name, before)
         print(f"verbs lab: {case.name:20} {'FAILED' if wrong else 'passed'} {seconds:6.1f} s", flush=True)
-        if wrong or shows:
+        if wrong or measures:
             print(wrong or ran[0].read(case.name + ".log"), flush=True)
         before = case.name
     print(f"verbs lab: {len(ran)} guests, {time.monotonic() - begin:.1f} s in all", flush=True)
@@ -57,7 +58,7 @@ def main():
         return 77
     folder = os.path.realpath(options.bin)
     if options.bench:
-        return run(booted, cases.bench(folder), shows=True)
+        return run(booted, cases.bench(folder), measures=True)
     boots = cases.boots(folder, options.only)
     failed = sum(run(booted, together) for together in boots)
     passed = sum(len(together) for together in boots) - failed

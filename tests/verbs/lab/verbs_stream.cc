@@ -1,7 +1,8 @@
 // Streams slices over one verbs link of a real device, both ways at once, and reflects small ones: what the transport
 // itself moves, beside ib_write_bw and ib_write_lat in the same guest. Nothing is reduced, filled or checked.
 //
-//   verbs_stream
+//   verbs_stream slots|registered BYTES       slices of so many bytes from slots, or from registered memory to such
+//   verbs_stream reflect BYTES                one slice there and back at a time
 //
 // Threads: one for each end.
 #include <sched.h>
@@ -11,6 +12,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -25,8 +28,8 @@ namespace {
 
 constexpr size_t kSlotBytes = 256 * 1024;
 constexpr int kSlots = 8;
-constexpr uint64_t kStreamBytes = 64 << 20;  // In each direction.
-constexpr uint64_t kReflections = 2000;
+constexpr uint64_t kStreamBytes = 16 << 20;  // In each direction.
+constexpr uint64_t kReflections = 1000;
 
 struct Pattern {
   uint32_t bytes = 0;
@@ -143,26 +146,32 @@ double Run(ContractLink* link, const Pattern& pattern) {
   return fails ? 0 : static_cast<double>(Now() - begin) / kSecond;
 }
 
-int Main() {
+int Main(const std::string& what, uint32_t bytes) {
   const auto link = TransportLink::Open(CreateVerbsTransport, nullptr, {.slot_bytes = kSlotBytes, .slots = kSlots});
   if (link == nullptr) return 1;
-  for (const bool registered : {false, true}) {
-    for (const uint32_t bytes : {64U << 10, 128U << 10, 256U << 10}) {
-      const Pattern pattern{.bytes = bytes, .slices = kStreamBytes / bytes, .registered = registered};
-      const double seconds = Run(link.get(), pattern);
-      if (seconds == 0) return 1;
-      std::printf("verbs_stream %s %u bytes: %.1f MiB/s in both directions together\n",
-                  registered ? "registered" : "slots", bytes, 2.0 * kStreamBytes / (1 << 20) / seconds);
-    }
-  }
-  const Pattern reflects{.bytes = 8, .slices = kReflections, .window = 1, .reflects = true};
-  const double seconds = Run(link.get(), reflects);
+  Pattern pattern{.bytes = bytes, .slices = kStreamBytes / bytes, .registered = what == "registered"};
+  if (what == "reflect") pattern = {.bytes = bytes, .slices = kReflections, .window = 1, .reflects = true};
+  const double seconds = Run(link.get(), pattern);
   if (seconds == 0) return 1;
-  std::printf("verbs_stream 8 bytes: %.1f us, half of the way there and back\n", seconds * 1e6 / kReflections / 2);
+  std::printf("verbs_stream %s %u bytes: ", what.c_str(), bytes);
+  if (pattern.reflects) {
+    std::printf("%.1f us, half of the way there and back\n", seconds * 1e6 / kReflections / 2);
+  } else {
+    std::printf("%.1f MiB/s in both directions together\n", 2.0 * kStreamBytes / (1 << 20) / seconds);
+  }
   return 0;
 }
 
 }  // namespace
 }  // namespace annulus
 
-int main() { return annulus::Main(); }
+int main(int argc, char** argv) {
+  const std::string what = argc == 3 ? argv[1] : "";
+  const long bytes = argc == 3 ? std::strtol(argv[2], nullptr, 10) : 0;
+  const bool known = what == "slots" || what == "registered" || what == "reflect";
+  if (!known || bytes < 1 || bytes > static_cast<long>(annulus::kSlotBytes)) {
+    std::fprintf(stderr, "usage: verbs_stream slots|registered|reflect BYTES\n");
+    return 2;
+  }
+  return annulus::Main(what, static_cast<uint32_t>(bytes));
+}
