@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstring>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "tests/verbs/provider/simulated_nic.h"
@@ -43,11 +44,7 @@ ibv_device** GetDeviceList(int* count) {
   const std::lock_guard lock(Device().mutex());
   *count = Device().machine.has_device ? Device().machine.devices : 0;
   auto** const list = new ibv_device* [kMostSimulatedDevices + 1] {};
-  for (int i = 0; i < *count; ++i) {
-    ibv_device* const device = list[i] = &TheDevices()[static_cast<size_t>(i)];
-    std::snprintf(device->ibdev_path, sizeof(device->ibdev_path), "%s/%s", Device().machine.sysfs,
-                  GetDeviceName(device));
-  }
+  for (int i = 0; i < *count; ++i) list[i] = &TheDevices()[static_cast<size_t>(i)];
   return list;
 }
 
@@ -190,6 +187,14 @@ SimulatedPort PortOf(const NicPair& pair) {
 
 bool IsGidOf(const NicPair& pair, const ibv_gid& gid) {
   return AreEqual(gid, MappedGid(NumberOf(pair.context), pair.port)) || AreEqual(gid, LinkLocalGid());
+}
+
+void SetDevicePaths(const std::string& sysfs) {
+  for (ibv_device& device : TheDevices()) {
+    const std::string path = sysfs.empty() ? "" : sysfs + "/" + GetDeviceName(&device);
+    // Programs that know the device may be reading it.
+    if (path != device.ibdev_path) std::snprintf(device.ibdev_path, sizeof(device.ibdev_path), "%s", path.c_str());
+  }
 }
 
 void SetPortFunctions(VerbsApi* api) {

@@ -251,6 +251,7 @@ void SetDataFunctions(ibv_context* context) {
 void SimulatedVerbs::SetMachine(const SimulatedMachine& machine) {
   const std::lock_guard lock(Device().mutex());
   Device().machine = machine;
+  SetDevicePaths(machine.sysfs);
   Device().Wake();
 }
 
