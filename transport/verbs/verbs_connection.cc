@@ -17,6 +17,10 @@ constexpr int kIdleRoundsToReturn = 8;
 // copied.
 constexpr Nanoseconds kLentWait = 100 * kMicrosecond;
 
+// Time without news, while the peer is to read, after which its device is asked whether it is there: nothing else is
+// under way that could fail, and its process may compute.
+constexpr Nanoseconds kKeepaliveAfter = kSecond;
+
 size_t SlotsBytes(int slots, size_t slot_bytes) { return static_cast<size_t>(slots) * VerbsSlotStride(slot_bytes); }
 
 size_t LocalBytes(int slots, size_t slot_bytes, size_t rails) {
@@ -36,7 +40,8 @@ VerbsConnection::VerbsConnection(const std::vector<VerbsPort>& ports, const Verb
       sender_(config.slots, config.slot_bytes, config.least_part, local_.data(), Outboxes(), &target_, &returns_,
               &fault_),
       receiver_(Inboxes(), &recv_slots_, &reads_, &returns_, &fault_),
-      alarm_(executor()) {}
+      lent_(executor()),
+      placed_(executor()) {}
 
 std::vector<std::unique_ptr<VerbsRail>> VerbsConnection::MakeRails(const std::vector<VerbsPort>& ports) {
   const VerbsInbox::Link link{config_.slots, static_cast<int>(ports.size()), &recv_slots_, &reads_, &target_, &returns_,
@@ -175,19 +180,30 @@ bool VerbsConnection::Move(bool sends) {
   if (usable) receiver_.Read();
   changed |= sender_.Advance(usable);
   if (usable) ReturnCredits(!changed);
+  if (usable) KeepAlive(changed);
   return changed || CopyLent();
 }
 
-bool VerbsConnection::CopyLent() {
-  if (!sender_.CanCopyLent()) {
-    lent_since_ = 0;
+bool VerbsConnection::Wait::IsOver(bool waits, Nanoseconds limit) {
+  if (!waits) {
+    since = 0;
     return false;
   }
   const Nanoseconds now = Now();
-  if (lent_since_ == 0) lent_since_ = now;
-  if (now - lent_since_ < kLentWait) return false;
+  if (since == 0) since = now;
+  if (now - since < limit) return false;
+  since = 0;
+  return true;
+}
+
+void VerbsConnection::KeepAlive(bool changed) {
+  if (!placed_.IsOver(!changed && sender_.has_placed(), kKeepaliveAfter)) return;
+  for (const auto& rail : rails_) rail->KeepAlive(target_.AddressOf(0, 0));
+}
+
+bool VerbsConnection::CopyLent() {
+  if (!lent_.IsOver(sender_.CanCopyLent(), kLentWait)) return false;
   sender_.CopyLent();
-  lent_since_ = 0;
   return true;
 }
 
@@ -225,14 +241,28 @@ bool VerbsConnection::Arm(bool sends) {
     if (!rail->hub().Arm()) return false;
   }
   if (HasWork(sends)) return false;
-  if (sender_.CanCopyLent()) alarm_.Set(kLentWait);
+  if (sender_.CanCopyLent()) lent_.alarm.Set(kLentWait);
+  if (sends && !Broken() && sender_.has_placed()) placed_.alarm.Set(kKeepaliveAfter);
   return true;
 }
 
 bool VerbsConnection::CauseIsKnown() const {
   if (!Broken() || failure_.status != IBV_WC_WR_FLUSH_ERR) return Broken();
   const VerbsOutbox& outbox = failure_.rail->outbox();
-  return (outbox.chain().finished() && !reads_.reads_on(outbox.index())) || Now() >= failure_.drain_end;
+  const bool is_over = outbox.chain().finished() && !reads_.reads_on(outbox.index()) && !failure_.rail->keeps_alive();
+  return is_over || Now() >= failure_.drain_end;
+}
+
+std::string VerbsConnection::CountsText(size_t rail) const {
+  const VerbsOutbox& outbox = rails_[rail]->outbox();
+  const VerbsReads::Counts& reads = reads_.counts(rail);
+  std::string text = device(rail).Describe() + ": " + std::to_string(outbox.messages()) + " messages were sent and " +
+                     std::to_string(rails_[rail]->inbox().received()) + " received, " +
+                     std::to_string(outbox.written_bytes()) + " bytes written to its slots";
+  if (reads.slices == 0) return text;
+  return text + ", " + std::to_string(reads.slices) + " slices of " + std::to_string(reads.bytes) +
+         " bytes were read from its memory, " + std::to_string(reads.landed_bytes) +
+         " bytes of them straight into this rank's";
 }
 
 // The device is named where there are several: whoever shows this has named them all.

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -63,7 +64,8 @@ class VerbsConnection {
   const VerbsSender& sender() const { return sender_; }
   VerbsReceiver& receiver() { return receiver_; }
   const VerbsReceiver& receiver() const { return receiver_; }
-  const VerbsReads& reads() const { return reads_; }
+  // What has passed over a rail, for the log.
+  std::string CountsText(size_t rail) const;
   // Whether slices may land in [data, data + bytes), by READs.
   bool MayLand(const std::byte* data, size_t bytes);
   // What the farewell says of each rail, and what the peer's said.
@@ -120,6 +122,17 @@ class VerbsConnection {
   void Destroy();
 
  private:
+  // Something that is to be done once it has waited for a time.
+  struct Wait {
+    explicit Wait(Alarm::Executor executor) : alarm(std::move(executor)) {}
+
+    // Whether it has waited for `limit`; then its time begins anew.
+    bool IsOver(bool waits, Nanoseconds limit);
+
+    Nanoseconds since = 0;  // When it was first seen to wait; 0: it does not.
+    Alarm alarm;            // For a rank that sleeps.
+  };
+
   // The rail whose device, or its queue, has failed; null: none has.
   const VerbsRail* FailedRail() const {
     for (const auto& rail : rails_) {
@@ -140,6 +153,8 @@ class VerbsConnection {
   bool AllAnswer() const;
   // Copies what a sender has lent, if it has waited long enough. Returns whether it did.
   bool CopyLent();
+  // Asks the peer's devices whether they are there, if slices wait to be read and nothing has changed for a while.
+  void KeepAlive(bool changed);
 
   const VerbsConnectionConfig config_;
   VerbsMemory written_;  // Slots that the peer writes.
@@ -154,8 +169,8 @@ class VerbsConnection {
   VerbsSender sender_;
   VerbsReceiver receiver_;
   int idle_rounds_ = 0;
-  Nanoseconds lent_since_ = 0;  // When the first send that could be copied was first seen to wait; 0: there is none.
-  Alarm alarm_;
+  Wait lent_;    // Of the first send that could be copied.
+  Wait placed_;  // Of slices that the peer is to read.
 };
 
 }  // namespace annulus

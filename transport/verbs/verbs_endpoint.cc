@@ -280,17 +280,9 @@ void VerbsEndpoint::Leave(Code code) {
   connection_.FillFarewell(&farewell);
   stream_->Leave(farewell);
   connection_.Destroy();
-  LogReads();
-}
-
-void VerbsEndpoint::LogReads() const {
-  const VerbsReads::Counts& counts = connection_.reads().counts();
-  if (counts.slices == 0) return;
-  Log(LogLevel::kInfo, rank_,
-      "link with rank %d: %llu slices of %llu bytes were read from its memory, %llu bytes of them straight into this "
-      "rank's",
-      peer_, static_cast<unsigned long long>(counts.slices), static_cast<unsigned long long>(counts.bytes),
-      static_cast<unsigned long long>(counts.landed_bytes));
+  for (size_t rail = 0; rail < connection_.num_rails(); ++rail) {
+    Log(LogLevel::kInfo, rank_, "link with rank %d over %s", peer_, connection_.CountsText(rail).c_str());
+  }
 }
 
 // A failure of the device here does not end a link that may go on over the stream. What ends it is the peer, then.

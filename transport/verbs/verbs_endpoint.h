@@ -103,7 +103,6 @@ class VerbsEndpoint final : public Endpoint, private InPlace, private Continuabl
   bool LingersOn();
   void End(Status status);
   void Leave(Code code);
-  void LogReads() const;
 
   const int peer_;
   const int rank_;

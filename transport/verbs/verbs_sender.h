@@ -90,8 +90,10 @@ class VerbsSender {
   bool has_sends() const { return queue_.first != nullptr; }
   // Whether some of them leave from their owner's memory, which the device may be reading, or the peer's.
   bool reads_owners_memory() const { return queue_.in_place > 0; }
-  // Whether one of these devices reads there unless this end's stops.
-  bool must_stop() const { return queue_.placed > 0 || (queue_.in_place > 0 && !all_acknowledged()); }
+  // Whether the device here reads there unless it stops.
+  bool must_stop() const { return queue_.in_place > 0 && !all_acknowledged(); }
+  // Whether the peer is to read some, so that the device here has nothing more to do for them.
+  bool has_placed() const { return queue_.placed > 0; }
   // Whether Advance would do something.
   bool HasWork() const { return NextRail() != nullptr || CanComplete() || CanDrop(); }
   bool all_acknowledged() const;

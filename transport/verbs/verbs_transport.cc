@@ -56,7 +56,8 @@ class VerbsTransport final : public Transport {
   bool Dials(const LinkRequest& link) const { return link.peer < config_.rank; }
   int slots() const { return std::min(config_.slots, kMostVerbsSlots); }
   // Completions of a link on one port at once: each request completes at most once, also when its queue pair fails.
-  uint64_t LinkCompletions() const { return 2 * VerbsQueueDepth(slots()) + (reads() ? kMostVerbsReads : 0); }
+  // With READs come keepalives.
+  uint64_t LinkCompletions() const { return 2 * VerbsQueueDepth(slots()) + (reads() ? kMostVerbsReads + 1 : 0); }
   bool reads() const { return LeastRead() > 0; }
   uint32_t LeastRead() const { return static_cast<uint32_t>(config_.settings.Number("verbs_read_bytes")); }
   size_t LinkBytes(size_t rails) const { return VerbsEndpoint::MemoryBytes(slots(), config_.slot_bytes, rails, false); }
@@ -94,7 +95,7 @@ Status VerbsTransport::Probe() const {
   VerbsMemory memory(config_.slot_memory, LinkBytes(found.size()));
   for (auto& port : found) {
     const auto hub = std::make_shared<VerbsHub>(std::move(port), config_.reactor);
-    Status opened = hub->Open(LinkCompletions());
+    Status opened = hub->Open(LinkCompletions(), found.size() * memory.bytes());
     ibv_mr* region = nullptr;
     if (opened.ok()) opened = memory.Register(hub, true, &region);
     if (!opened.ok()) return {Code::kUnsupported, opened.message()};
@@ -163,12 +164,14 @@ Status VerbsTransport::EstablishSockets(std::span<const LinkRequest> links, cons
 
 Status VerbsTransport::OpenPorts(size_t links, std::vector<VerbsPort>* ports) {
   if (found_.empty()) return Status::Invalid("verbs: Connect needs LocalAddress before it");
+  // Each link registers its memory with each of the ports that it uses.
+  const uint64_t locked_bytes = links * found_.size() * LinkBytes(found_.size());
   std::vector<VerbsPort> opened;
   // Taken whole, so that none is left half used when one fails.
   for (auto& port : std::exchange(found_, {})) {
     auto hub = std::make_shared<VerbsHub>(std::move(port), config_.reactor);
     // A link has one queue pair here at most.
-    ANNULUS_RETURN_IF_ERROR(hub->Open(links * LinkCompletions()));
+    ANNULUS_RETURN_IF_ERROR(hub->Open(links * LinkCompletions(), locked_bytes));
     opened.push_back({hub, std::make_shared<VerbsRegions>(hub, config_.memory, config_.rank, reads())});
   }
   *ports = std::move(opened);

@@ -13,6 +13,7 @@
 
 #include "bench/perf/limit/perf_limit_copy.h"
 #include "bench/perf/limit/perf_limit_socket.h"
+#include "bench/perf/limit/perf_limit_verbs.h"
 #include "transport/select/select.h"
 
 namespace annulus::perf {
@@ -82,6 +83,13 @@ std::string TitlesOf(const std::vector<int32_t>& links) {
   return titles;
 }
 
+// By rank, whether the transport of its link to the next rank is of that kind.
+std::vector<bool> EdgesOf(const std::vector<int32_t>& links, bool TransportInfo::*kind) {
+  std::vector<bool> edges;
+  for (const int32_t link : links) edges.push_back(Transports()[static_cast<size_t>(link)]->*kind);
+  return edges;
+}
+
 }  // namespace
 
 Pattern PatternOf(Kind kind) {
@@ -103,19 +111,20 @@ Status Limit::Create(Group& group, const annulus_config_t& config, Arena arena, 
     ANNULUS_RETURN_IF_ERROR(GatherLinks(group, &links));
     limit->links_ = TitlesOf(links);
     limit->description_ = "not measured";
-    std::vector<bool> socket_edges;
-    for (const int32_t link : links) socket_edges.push_back(Transports()[link]->by_system_calls);
-    if (wanted) ANNULUS_RETURN_IF_ERROR(limit->SetUpProbe(group, config, arena, socket_edges));
+    if (wanted) ANNULUS_RETURN_IF_ERROR(limit->SetUpProbe(group, config, arena, links));
   }
   *result = std::move(limit);
   return Status();
 }
 
-Status Limit::SetUpProbe(Group& group, const annulus_config_t& config, Arena arena,
-                         const std::vector<bool>& socket_edges) {
+Status Limit::SetUpProbe(Group& group, const annulus_config_t& config, Arena arena, const std::vector<int32_t>& links) {
   std::string why_not;
-  if (std::find(socket_edges.begin(), socket_edges.end(), true) != socket_edges.end()) {
+  const std::vector<bool> socket_edges = EdgesOf(links, &TransportInfo::by_system_calls);
+  const std::vector<bool> device_edges = EdgesOf(links, &TransportInfo::needs_device);
+  if (std::ranges::count(socket_edges, true) > 0) {
     ANNULUS_RETURN_IF_ERROR(SocketProbe::Create(group, config, socket_edges, arena, &probe_, &why_not));
+  } else if (std::ranges::count(device_edges, true) > 0) {
+    ANNULUS_RETURN_IF_ERROR(VerbsProbe::Create(group, config, device_edges, arena, &probe_, &why_not));
   } else {
     ANNULUS_RETURN_IF_ERROR(CopyProbe::Create(group, arena, &probe_));
   }

@@ -6,7 +6,10 @@
 //    on a GPU it is the GPU that copies.
 //  * TCP: every rank sends to the next what the ring sends, and receives as much from the previous one, both at once,
 //    over one plain socket per link; nothing is reduced.
-//  * pingpong, over either: the same steps, but one rank of each pair after the other.
+//  * InfiniBand or RoCE: the same by plain RDMA writes, over one queue pair per link. Ranks that share memory beside
+//  such
+//    links send nothing.
+//  * pingpong, over any: the same steps, but one rank of each pair after the other.
 //
 // gather and scatter have no limit: all their data passes through one rank, while the probes load all ranks alike.
 //
@@ -66,7 +69,8 @@ class Limit {
 
  private:
   Limit() = default;
-  Status SetUpProbe(Group& group, const annulus_config_t& config, Arena arena, const std::vector<bool>& socket_edges);
+  // `links`: by rank, the transport of its link to the next one, as an index in Transports().
+  Status SetUpProbe(Group& group, const annulus_config_t& config, Arena arena, const std::vector<int32_t>& links);
 
   int hosts_ = 1;
   std::string links_;

@@ -253,11 +253,11 @@ TEST_F(VerbsRefusalTest, MemoryForSomeLinksOnlyLeavesTheOthersToTcp) {
 // The probe asks for the queue of one link.
 TEST_F(VerbsRefusalTest, AQueueThatIsTooSmallForAllLinksOfARankLeavesThemToTcp) {
   constexpr int kSlots = 8;
-  SimulatedVerbs::SetMachine({.most_completions = static_cast<int>(2 * VerbsQueueDepth(kSlots) + kMostVerbsReads)});
+  SimulatedVerbs::SetMachine({.most_completions = static_cast<int>(2 * VerbsQueueDepth(kSlots) + kMostVerbsReads + 1)});
   const Outcome outcome = Run(3, {});
   ExpectAgreement(outcome, 3);
   EXPECT_EQ(outcome.count("tcp"), 6u);
-  EXPECT_NE(outcome.refusals.at({0, 1}).find("completion queues for at most 80 requests"), std::string::npos)
+  EXPECT_NE(outcome.refusals.at({0, 1}).find("completion queues for at most 81 requests"), std::string::npos)
       << outcome.refusals.at({0, 1});
 }
 

@@ -7,8 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <deque>
-#include <memory>
 #include <random>
 #include <string>
 #include <vector>
@@ -16,92 +14,40 @@
 #include "base/clock.h"
 #include "tests/soak/rounds.h"
 #include "tests/transport/contract/contract_link.h"
+#include "tests/transport/verbs/registered_link.h"
 #include "tests/verbs/provider/simulated_verbs.h"
-#include "transport/memory/memory.h"
 #include "transport/transport.h"
-#include "transport/verbs/verbs.h"
 
 namespace annulus {
 namespace {
 
-constexpr int kSlots = 4;
-constexpr size_t kSlotBytes = 4096;
-constexpr size_t kBytes = 16 * kSlotBytes;
-
-std::unique_ptr<ContractLink> OpenLink() {
-  const auto make = [](const TransportConfig& config) {
-    return CreateVerbsTransportOver(SimulatedVerbs::Api(), "", config);
-  };
-  return TransportLink::Open(make, nullptr, {.slot_bytes = kSlotBytes, .slots = kSlots});
-}
-
-class VerbsRegionsTest : public ::testing::Test {
+class VerbsRegionsTest : public RegisteredLinkTest {
  protected:
   void SetUp() override {
-    SimulatedVerbs::SetMachine({});
-    link_ = OpenLink();
-    ASSERT_NE(link_, nullptr);
+    RegisteredLinkTest::SetUp();
+    Open();
     memory_ = Allocate();
     ASSERT_NE(memory_, nullptr);
   }
   void TearDown() override {
-    link_.reset();
+    RegisteredLinkTest::TearDown();
     Free(memory_);
-    SimulatedVerbs::SetMachine({});
-    const SimulatedCounts counts = SimulatedVerbs::Counts();
-    EXPECT_EQ(counts.refused_posts, 0u);
-    EXPECT_EQ(counts.busy, 0u) << "something was destroyed before what uses it";
-    EXPECT_EQ(counts.objects, 0u) << "something was not given back to the provider";
   }
 
-  static std::byte* Allocate() {
-    void* memory = nullptr;
-    EXPECT_TRUE(TestRegistry().Allocate(kBytes, &memory).ok());
-    return static_cast<std::byte*>(memory);
+  void Open() {
+    OpenWith([](TransportConfig*) {});
   }
-  static void Free(std::byte* memory) { EXPECT_TRUE(memory == nullptr || TestRegistry().Free(memory).ok()); }
   static uint64_t ReadInPlace() { return SimulatedVerbs::Counts().read_in_place; }
 
-  Send* Post(const std::byte* from, uint32_t bytes, uint32_t ready) {
-    Send* const send = &sends_.emplace_back();
-    send->data = from;
-    send->bytes = bytes;
-    send->ready = ready;
-    const Status status = link_->end(0).PostSend(send);
-    EXPECT_TRUE(status.ok()) << status.ToString();
-    return send;
-  }
-  Recv* Expect() {
-    Recv* const recv = &recvs_.emplace_back();
-    recv->capacity = kSlotBytes;
-    EXPECT_TRUE(link_->end(1).PostRecv(recv).ok());
-    return recv;
-  }
-  template <class Done>
-  bool Drive(const Done& done) {
-    for (const Deadline deadline = DeadlineAfter(kContractPatience); !done();) {
-      if (Now() > deadline) return false;
-      bool moved = false;
-      for (const int side : {0, 1}) {
-        const Status status = link_->end(side).Progress(&moved);
-        if (!status.ok()) return false;
-      }
-      if (!moved) link_->Pass();
-    }
-    return true;
-  }
   // Sends a slice of rank 0 and checks what arrives.
   void SendAndCheck(const std::byte* from, uint32_t bytes) {
     const Recv* const recv = Expect();
-    const Send* const send = Post(from, bytes, bytes);
+    const Send* const send = Post(from, bytes);
     ASSERT_TRUE(Drive([&] { return recv->code == Code::kOk && send->code == Code::kOk; }));
     EXPECT_EQ(std::memcmp(recv->data, from, bytes), 0);
     link_->end(1).Release(&recvs_.back());
   }
 
-  std::deque<Send> sends_;
-  std::deque<Recv> recvs_;
-  std::unique_ptr<ContractLink> link_;
   std::byte* memory_ = nullptr;
 };
 
@@ -183,7 +129,7 @@ TEST_F(VerbsRegionsTest, WhatTheDeviceRefusesGoesThroughSlots) {
 TEST_F(VerbsRegionsTest, ManyRegionsAreKnownUpToABound) {
   std::memset(memory_, 0x5a, kBytes);
   const Recv* const recv = Expect();
-  const Send* const send = Post(memory_, kSlotBytes, kSlotBytes);
+  const Send* const send = Post(memory_, kSlotBytes);
   std::vector<std::byte*> regions;
   for (size_t i = 0; i < VerbsRegions::kMost + 3; ++i) regions.push_back(Allocate());
   EXPECT_TRUE(SendsFrom(link_->end(0), memory_, 2000)) << "wherever the others lie";
@@ -212,7 +158,7 @@ TEST_F(VerbsRegionsTest, SendsToAPeerThatLeftFailBeforeItsMessagesAreReceived) {
     ASSERT_TRUE(link_->end(1).PostSend(&send).ok());
   }
   // As many as the peer has slots arrive there; the others wait.
-  for (size_t i = 0; i < kSlots + 2; ++i) Post(memory_ + i * kSlotBytes, kSlotBytes, kSlotBytes);
+  for (size_t i = 0; i < kSlots + 2; ++i) Post(memory_ + i * kSlotBytes, kSlotBytes);
   ASSERT_TRUE(Drive([&] { return theirs[1].code == Code::kOk && sends_[kSlots - 1].code == Code::kOk; }));
   CloseWholly(link_->end(1));
   const Deadline deadline = DeadlineAfter(kContractPatience);
@@ -230,7 +176,7 @@ TEST_F(VerbsRegionsTest, SendsToAPeerThatLeftFailBeforeItsMessagesAreReceived) {
   EXPECT_EQ(status.code(), Code::kPeerLost);
   for (const Recv& recv : recvs) {
     ASSERT_EQ(recv.code, Code::kOk);
-    EXPECT_TRUE(std::all_of(recv.data, recv.data + recv.bytes, [](std::byte b) { return b == std::byte{0x77}; }));
+    EXPECT_TRUE(IsAll(recv.data, recv.bytes, std::byte{0x77}));
   }
 }
 
@@ -240,13 +186,12 @@ TEST_F(VerbsRegionsTest, MemoryThatIsGivenBackIsNotSentAnyMore) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     SimulatedVerbs::Seed(seed);
     std::mt19937_64 random(seed);
-    link_ = OpenLink();
-    ASSERT_NE(link_, nullptr);
+    Open();
     sends_.clear();
     recvs_.clear();
     std::memset(memory_, 0x5a, kBytes);
     for (int i = 0; i < kSlots; ++i) Expect();
-    for (size_t i = 0; i < kSlots; ++i) Post(memory_ + i * kSlotBytes, kSlotBytes, kSlotBytes);
+    for (size_t i = 0; i < kSlots; ++i) Post(memory_ + i * kSlotBytes, kSlotBytes);
     for (uint64_t i = random() % 6; i > 0; --i) {
       bool moved = false;
       ASSERT_TRUE(link_->end(0).Progress(&moved).ok());
@@ -273,7 +218,7 @@ TEST_F(VerbsRegionsTest, MemoryThatIsGivenBackIsNotSentAnyMore) {
     EXPECT_FALSE(status[1].ok());
     for (const Recv& recv : recvs_) {
       if (recv.code != Code::kOk) continue;
-      EXPECT_TRUE(std::all_of(recv.data, recv.data + recv.bytes, [](std::byte b) { return b == std::byte{0x5a}; }));
+      EXPECT_TRUE(IsAll(recv.data, recv.bytes, std::byte{0x5a}));
     }
     if (HasFailure()) break;
   }

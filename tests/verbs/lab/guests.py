@@ -1,7 +1,8 @@
 """Guests of the lab: virtual machines under QEMU, with an emulated processor, so that the host needs no right to virtualise.
 
 A guest sees the host's files, read-only, and writes into a folder of its own on the host. A case is a shell script; its
-exit status comes back through a file, so a guest that crashes is never taken for one that passed.
+exit status comes back through a file, so a guest that crashes is never taken for one that passed. A guest runs several
+cases, since it takes longer to boot than most cases take.
 """
 
 import ctypes
@@ -17,6 +18,8 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 MEGABYTES = 768  # Of memory, for each guest.
+CASE_LIMIT_S = 150
+BOOT_LIMIT_S = 120
 
 
 def _die_with_parent():
@@ -30,13 +33,13 @@ class Guest:
     stopped by QEMU, its clock with it, as when it migrates; or frozen as a process, so that its clock leaps afterwards.
     """
 
-    def __init__(self, machine, folder, index, count, wire, loss):
+    def __init__(self, machine, folder, index, count, wire, limit_s):
         self.index = index
         self.folder = os.path.join(folder, f"guest{index}")
         os.makedirs(os.path.join(self.folder, "modules", machine.version))
         shutil.copytree(os.path.join(machine.modules, machine.version), os.path.join(self.folder, "modules", machine.version), dirs_exist_ok=True)
         shutil.copy(os.path.join(HERE, "guest.sh"), self.folder)
-        settings = {"GUEST": index, "GUESTS": count, "ADDRESS": address(index), "LOSS": loss, "WORK": os.getcwd()}
+        settings = {"GUEST": index, "GUESTS": count, "ADDRESS": address(index), "LIMIT": limit_s, "WORK": os.getcwd()}
         self._write("settings", "".join(f"{name}={shlex.quote(str(value))}\n" for name, value in settings.items()))
         self.command = self._command(machine, folder, count, wire)
         self.process = None
@@ -72,8 +75,11 @@ class Guest:
             command += ["-device", f"virtio-net-pci,netdev=wire,mac=52:54:00:77:00:0{self.index + 1},host_mtu=4200,romfile="]
         return command
 
-    def start(self, case):
-        self._write("case.sh", case)
+    def start(self, scripts):
+        """Boots it, for cases by name, in their order."""
+        for name, script in scripts.items():
+            self._write(name + ".sh", script)
+        self._write("plan", "".join(name + "\n" for name in scripts))
         with open(os.path.join(self.folder, "qemu"), "w", encoding="utf-8") as errors:
             self.process = subprocess.Popen(  # pylint: disable=consider-using-with,subprocess-popen-preexec-fn
                 self.command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors, preexec_fn=_die_with_parent
@@ -122,21 +128,28 @@ class Guest:
         if self.process:
             self.process.wait()
 
-    def result(self):
+    def result(self, case):
         """The exit status of the case; "crashed" or "setup" when it never ended or never began."""
-        text = self.read("result").strip()
-        return int(text) if text.isdigit() else text or "crashed"
+        text = self.read(case + ".result").strip()
+        if text.isdigit():
+            return int(text)
+        return "setup" if self.read("result").strip() == "setup" else "crashed"
 
-    def packets(self):
-        return int(self.read("packets").strip() or 0)
+    def packets(self, case):
+        return int(self.read(case + ".packets").strip() or 0)
+
+    def seconds(self, case, before):
+        """Time from the end of the case `before`, or from the end of the boot, in seconds by the guest's clock."""
+        begin, end = self.read(before + ".ended" if before else "booted").strip(), self.read(case + ".ended").strip()
+        return float(end) - float(begin) if begin and end else 0.0
 
 
 def address(index):
     return f"10.77.0.{index + 1}"
 
 
-def run(machine, cases, limit_s, loss="", dies=None):
-    """Runs each case in a guest of its own, all at the same time, until all but the guest `dies` are over.
+def run(machine, scripts, dies=None, limit_s=CASE_LIMIT_S):
+    """Boots a guest for each element of `scripts`, which has its cases by name, until all but the guest `dies` are over. `limit_s`: of each case.
 
     Returns the guests, stopped, and the folder of their files.
     """
@@ -145,10 +158,10 @@ def run(machine, cases, limit_s, loss="", dies=None):
     guests = []
     with tempfile.TemporaryDirectory(prefix="wire.") as wire:  # Names of sockets must be short.
         try:
-            guests = [Guest(machine, folder, index, len(cases), wire, loss) for index in range(len(cases))]
-            for guest, case in zip(guests, cases):
-                guest.start(case)
-            end = time.monotonic() + limit_s
+            guests = [Guest(machine, folder, index, len(scripts), wire, limit_s) for index in range(len(scripts))]
+            for guest, cases in zip(guests, scripts):
+                guest.start(cases)
+            end = time.monotonic() + BOOT_LIMIT_S + limit_s * len(scripts[0])
             while time.monotonic() < end and not all(guest.over() for guest in guests if guest.index != dies):
                 for guest in guests:
                     guest.advance_pause()

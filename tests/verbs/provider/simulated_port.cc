@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "tests/verbs/provider/simulated_nic.h"
@@ -33,6 +35,11 @@ std::array<ibv_device, kMostSimulatedDevices>& TheDevices() {
 }
 size_t IndexOf(const ibv_device* device) { return static_cast<size_t>(device - TheDevices().data()); }
 
+const char* GetDeviceName(ibv_device* device) {
+  static constexpr const char* kNames[] = {"sim0", "sim1", "sim2", "sim3", "sim4", "sim5", "sim6", "sim7"};
+  return kNames[IndexOf(device)];
+}
+
 ibv_device** GetDeviceList(int* count) {
   const std::lock_guard lock(Device().mutex());
   *count = Device().machine.has_device ? Device().machine.devices : 0;
@@ -42,11 +49,6 @@ ibv_device** GetDeviceList(int* count) {
 }
 
 void FreeDeviceList(ibv_device** list) { delete[] list; }
-
-const char* GetDeviceName(ibv_device* device) {
-  static constexpr const char* kNames[] = {"sim0", "sim1", "sim2", "sim3", "sim4", "sim5", "sim6", "sim7"};
-  return kNames[IndexOf(device)];
-}
 
 // 127.0.0.1 of the first port; those of others, 127.0.device.port, no interface has.
 ibv_gid MappedGid(int device, int port) {
@@ -185,6 +187,14 @@ SimulatedPort PortOf(const NicPair& pair) {
 
 bool IsGidOf(const NicPair& pair, const ibv_gid& gid) {
   return AreEqual(gid, MappedGid(NumberOf(pair.context), pair.port)) || AreEqual(gid, LinkLocalGid());
+}
+
+void SetDevicePaths(const std::string& sysfs) {
+  for (ibv_device& device : TheDevices()) {
+    const std::string path = sysfs.empty() ? "" : sysfs + "/" + GetDeviceName(&device);
+    // Programs that know the device may be reading it.
+    if (path != device.ibdev_path) std::snprintf(device.ibdev_path, sizeof(device.ibdev_path), "%s", path.c_str());
+  }
 }
 
 void SetPortFunctions(VerbsApi* api) {

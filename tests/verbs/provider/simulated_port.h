@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
 
 #include "transport/verbs/device/verbs_api.h"
 
@@ -26,6 +27,10 @@ void SetPortOfThisThread(const SimulatedPort& port);
 
 // Whether packets from a port, with this address, reach that other one.
 bool Arrives(const SimulatedPort& from, const ibv_ah_attr& address, const SimulatedPort& to);
+
+// Where the system tells of each device: in a folder below this one, with its name; "": nowhere. No test changes that
+// while a program looks for devices.
+void SetDevicePaths(const std::string& sysfs);
 
 // Sets the functions of the library for devices, their ports and their events.
 void SetPortFunctions(VerbsApi* api);

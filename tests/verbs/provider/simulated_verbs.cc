@@ -187,6 +187,7 @@ int ModifyPair(ibv_qp* base, ibv_qp_attr* to, int mask) {
   if ((mask & IBV_QP_STATE) == 0) return EINVAL;
   if (to->qp_state == IBV_QPS_ERR) {
     Device().Flush(pair);
+    Device().Wake();
     return 0;
   }
   const bool follows = to->qp_state == pair->state + 1 && to->qp_state <= IBV_QPS_RTS;
@@ -251,6 +252,7 @@ void SetDataFunctions(ibv_context* context) {
 void SimulatedVerbs::SetMachine(const SimulatedMachine& machine) {
   const std::lock_guard lock(Device().mutex());
   Device().machine = machine;
+  SetDevicePaths(machine.sysfs);
   Device().Wake();
 }
 

@@ -38,6 +38,7 @@ struct SimulatedMachine {
   uint16_t pkey = 0xffff;        // The only partition key; 0: an entry that is not used.
   // The errno with which queue pairs are destroyed. With EIO they are gone all the same, as the device is.
   int destroy_error = 0;
+  const char* sysfs = "";  // Folder in which the system tells of each device.
 };
 
 // What went wrong, or was made to.

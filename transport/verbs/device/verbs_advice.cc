@@ -8,21 +8,23 @@ namespace annulus {
 namespace {
 
 // Says what the limit is, if there is one: the usual reason for a refusal of memory, which queues take too.
-std::string LockLimitText() {
+std::string LockLimitText(uint64_t needed_bytes) {
   rlimit limit{};
   if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return "";
-  return " (the limit on locked memory, ulimit -l, is " + std::to_string(limit.rlim_cur / 1024) +
-         " KiB: raise it in /etc/security/limits.conf, by LimitMEMLOCK= of systemd, or by --ulimit memlock=-1 of a "
+  const std::string needed = std::to_string((needed_bytes + 1023) / 1024) + " KiB";
+  return " (the limit on locked memory, ulimit -l, is " + std::to_string(limit.rlim_cur / 1024) + " KiB" +
+         (needed_bytes > 0 ? ", and the links need about " + needed : "") +
+         ": raise it in /etc/security/limits.conf, by LimitMEMLOCK= of systemd, or by --ulimit memlock=-1 of a "
          "container; it may also be that the device has no more of what was asked for)";
 }
 
 }  // namespace
 
-std::string VerbsAdvice(int os_errno) {
+std::string VerbsAdvice(int os_errno, uint64_t needed_bytes) {
   switch (os_errno) {
     case ENOMEM:
     case EAGAIN:
-      return LockLimitText();
+      return LockLimitText(needed_bytes);
     case ETIMEDOUT:
     case ENETUNREACH:
     case EHOSTUNREACH:

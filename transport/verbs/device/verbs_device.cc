@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "transport/verbs/device/verbs_near.h"
+
 namespace annulus {
 namespace {
 
@@ -53,8 +55,12 @@ void Add(const std::string& reason, std::string* why) { *why += (why->empty() ? 
 }  // namespace
 
 VerbsWish VerbsWish::Of(const TransportSettings& settings, const std::string& local_host) {
-  return {settings.Text("verbs_device"), static_cast<int>(settings.Number("verbs_port")), settings.Text("verbs_gid"),
-          static_cast<int>(settings.Number("verbs_pkey")), local_host};
+  return {settings.Text("verbs_device"),
+          static_cast<int>(settings.Number("verbs_port")),
+          settings.Text("verbs_gid"),
+          static_cast<int>(settings.Number("verbs_pkey")),
+          local_host,
+          NumaNodeOfThisThread()};
 }
 
 bool GidOf(const std::string& text, std::array<uint8_t, 16>* gid) {
@@ -75,10 +81,19 @@ std::string GidText(const std::array<uint8_t, 16>& gid) {
 
 std::string VerbsDevice::Describe() const {
   return name_ + ", port " + std::to_string(use_.port) +
-         (use_.ethernet ? ", RoCE v2 " + GidText(use_.gid) : ", InfiniBand LID " + std::to_string(use_.lid));
+         (use_.ethernet ? ", RoCE v2 " + GidText(use_.gid) : ", InfiniBand LID " + std::to_string(use_.lid)) +
+         (reason_.empty() ? "" : " (" + reason_ + ")");
 }
 
 Status VerbsDevice::Find(const VerbsApi* api, const VerbsWish& wish, std::unique_ptr<VerbsDevice>* found) {
+  std::vector<std::unique_ptr<VerbsDevice>> all;
+  ANNULUS_RETURN_IF_ERROR(FindAll(api, wish, &all));
+  *found = std::move(all[0]);
+  return Status();
+}
+
+Status VerbsDevice::FindAll(const VerbsApi* api, const VerbsWish& wish,
+                            std::vector<std::unique_ptr<VerbsDevice>>* found) {
   std::array<uint8_t, 16> wanted;
   if (!wish.gid.empty() && !GidOf(wish.gid, &wanted)) {
     return {Code::kUnsupported, "ANNULUS_VERBS_GID is \"" + wish.gid + "\", which is no numeric IPv4 or IPv6 address"};
@@ -108,9 +123,10 @@ Status VerbsDevice::Find(const VerbsApi* api, const VerbsWish& wish, std::unique
     }
     auto device = std::make_unique<VerbsDevice>(api, context, name);
     const int rating = device->Rate(wish, &why);
-    if (rating <= best) continue;
+    if (rating == 0 || rating < best) continue;
+    if (rating > best) found->clear();
     best = rating;
-    *found = std::move(device);
+    found->push_back(std::move(device));
   }
   api->free_device_list(list);
   return best > 0 ? Status() : Status(Code::kUnsupported, "no RDMA device is usable: " + why);

@@ -2,7 +2,8 @@
 //
 // Devices are looked through in the order of the library. The best address is the one that the rank also has towards
 // the rendezvous; then any RoCE v2 address of IPv4 or an InfiniBand port; then one of IPv6. The index of an address
-// differs between machines and changes as interfaces come and go, so it is never assumed.
+// differs between machines and changes as interfaces come and go, so it is never assumed. Of devices with equally good
+// addresses in one network, the one that is near the rank's CPUs is taken (verbs_ports.h), otherwise the first.
 //
 // Threads: one at a time.
 #pragma once
@@ -11,6 +12,8 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/status.h"
 #include "transport/transport_settings.h"
@@ -28,6 +31,7 @@ struct VerbsWish {
   std::string gid;  // Numeric IPv4 or IPv6 address.
   int pkey_index = 0;
   std::string local_host;  // The rank's own numeric address; only preferred.
+  int numa_node = -1;      // That of the rank's CPUs; -1: none. Only preferred.
 
   static VerbsWish Of(const TransportSettings& settings, const std::string& local_host);
 };
@@ -41,13 +45,17 @@ class VerbsDevice {
   VerbsDevice(const VerbsDevice&) = delete;
   VerbsDevice& operator=(const VerbsDevice&) = delete;
 
-  // Opens the best device. Errors: kUnsupported with a reason for each device, and what to do about it.
+  // Opens the devices with the best address; of several that are equally good, all. Errors: kUnsupported with a reason
+  // for each device, and what to do about it.
+  static Status FindAll(const VerbsApi* api, const VerbsWish& wish, std::vector<std::unique_ptr<VerbsDevice>>* found);
+  // The first of them.
   static Status Find(const VerbsApi* api, const VerbsWish& wish, std::unique_ptr<VerbsDevice>* found);
 
   const VerbsApi* api() const { return api_; }
   ibv_context* context() const { return context_; }
-  // "rxe0, port 1, RoCE v2 10.0.0.1".
+  // "rxe0, port 1, RoCE v2 10.0.0.1", and why it was taken, if that was not for its address.
   std::string Describe() const;
+  void SetReason(std::string why) { reason_ = std::move(why); }
   const std::string& name() const { return name_; }
   uint8_t port() const { return use_.port; }
   int gid_index() const { return use_.gid_index; }
@@ -85,6 +93,7 @@ class VerbsDevice {
   const VerbsApi* const api_;
   ibv_context* const context_;
   const std::string name_;
+  std::string reason_;
   Use use_;
   int max_cqe_ = 0;
   int most_reads_ = 0;

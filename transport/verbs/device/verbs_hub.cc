@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "transport/verbs/device/verbs_advice.h"
 
 namespace annulus {
 namespace {
@@ -44,10 +43,11 @@ VerbsHub::~VerbsHub() {
 Status VerbsHub::Refused(const char* what) const {
   const int error = errno;
   const Status refused = Status::System(std::string("verbs: ") + what + " on " + device_->Describe(), error);
-  return {refused.code(), refused.message() + VerbsAdvice(error), Status::kNoRank, error};
+  return {refused.code(), refused.message() + AdviceOn(error), Status::kNoRank, error};
 }
 
-Status VerbsHub::Open(uint64_t completions) {
+Status VerbsHub::Open(uint64_t completions, uint64_t locked_bytes) {
+  locked_bytes_ = locked_bytes;
   if (completions > static_cast<uint64_t>(device_->max_cqe())) {
     return {Code::kUnsupported, "verbs: " + device_->Describe() + " has completion queues for at most " +
                                     std::to_string(device_->max_cqe()) + " requests, and the links of this rank need " +

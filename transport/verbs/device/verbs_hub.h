@@ -17,12 +17,13 @@
 #include "base/status.h"
 #include "transport/handler_memory.h"
 #include "transport/reactor.h"
+#include "transport/verbs/device/verbs_advice.h"
 #include "transport/verbs/device/verbs_device.h"
 
 namespace annulus {
 
 // What a request is; with its value it makes the low half of its id.
-enum class VerbsRequest : uint8_t { kMessage, kRead, kReceive };
+enum class VerbsRequest : uint8_t { kMessage, kRead, kReceive, kKeepalive };
 
 // One link's part in the completions. Low 30 bits of a request's id: `value`.
 class VerbsLink {
@@ -42,8 +43,11 @@ class VerbsHub {
   VerbsHub(const VerbsHub&) = delete;
   VerbsHub& operator=(const VerbsHub&) = delete;
 
-  // Makes a completion queue for `completions` at once. Errors: kUnsupported, kSystem.
-  Status Open(uint64_t completions);
+  // Makes a completion queue for `completions` at once. `locked_bytes`: memory that the links will register, for
+  // errors. Errors: kUnsupported, kSystem.
+  Status Open(uint64_t completions, uint64_t locked_bytes = 0);
+  // What to do about an errno of the device; "" when there is nothing to say.
+  std::string AdviceOn(int os_errno) const { return VerbsAdvice(os_errno, locked_bytes_); }
 
   const VerbsDevice& device() const { return *device_; }
   const VerbsApi& api() const { return *device_->api(); }
@@ -91,6 +95,7 @@ class VerbsHub {
   void WatchNews();
 
   const std::unique_ptr<VerbsDevice> device_;
+  uint64_t locked_bytes_ = 0;  // As in Open.
   ibv_pd* domain_ = nullptr;
   ibv_comp_channel* channel_ = nullptr;
   ibv_cq* queue_ = nullptr;

@@ -3,8 +3,6 @@
 #include <cerrno>
 #include <string>
 
-#include "transport/verbs/device/verbs_advice.h"
-
 namespace annulus {
 
 Status RegisterWithDevice(const VerbsHub& hub, std::byte* data, size_t bytes, int access, ibv_mr** region) {
@@ -13,8 +11,8 @@ Status RegisterWithDevice(const VerbsHub& hub, std::byte* data, size_t bytes, in
   const int error = errno;
   const Status refused = Status::System(
       "verbs: " + hub.device().Describe() + " cannot register " + std::to_string(bytes) + " bytes", error);
-  return {error == ENOMEM ? Code::kOutOfMemory : Code::kSystem, refused.message() + VerbsAdvice(error), Status::kNoRank,
-          error};
+  return {error == ENOMEM ? Code::kOutOfMemory : Code::kSystem, refused.message() + hub.AdviceOn(error),
+          Status::kNoRank, error};
 }
 
 VerbsMemory::~VerbsMemory() {

@@ -4,6 +4,8 @@
 #include <charconv>
 #include <utility>
 
+#include "transport/verbs/device/verbs_near.h"
+
 namespace annulus {
 namespace {
 
@@ -40,6 +42,24 @@ Status ReadList(const VerbsWish& wish, std::vector<VerbsWish>* wishes) {
   return WrongList(wish.device, "at most " + std::to_string(kMostVerbsPorts) + " ports are used");
 }
 
+// The first of the best devices, or one in its network that is nearer.
+Status FindBest(const VerbsApi* api, const VerbsWish& wish, std::unique_ptr<VerbsDevice>* found) {
+  VerbsPorts best;
+  ANNULUS_RETURN_IF_ERROR(VerbsDevice::FindAll(api, wish, &best));
+  const auto is_near = [&](const auto& port) {
+    return wish.numa_node >= 0 && NumaNodeOf(*port->context()->device) == wish.numa_node &&
+           VerbsNetwork(*port) == VerbsNetwork(*best[0]);
+  };
+  const auto near = std::ranges::find_if(best, is_near);
+  const size_t chosen = near == best.end() ? 0 : static_cast<size_t>(near - best.begin());
+  if (chosen != 0) {
+    best[chosen]->SetReason("on NUMA node " + std::to_string(wish.numa_node) + " as the rank's CPUs, unlike " +
+                            best[0]->name());
+  }
+  *found = std::move(best[chosen]);
+  return Status();
+}
+
 }  // namespace
 
 size_t MostPorts(std::string_view devices) {
@@ -57,7 +77,7 @@ Status FindPorts(const VerbsApi* api, const VerbsWish& wish, VerbsPorts* found, 
   left_out->clear();
   for (const VerbsWish& each : wishes) {
     std::unique_ptr<VerbsDevice> port;
-    if (const Status status = VerbsDevice::Find(api, each, &port); !status.ok()) {
+    if (const Status status = FindBest(api, each, &port); !status.ok()) {
       if (wishes.size() == 1) return status;
       *left_out += (left_out->empty() ? "" : "; ") + status.message();
       continue;

@@ -27,8 +27,7 @@ ibv_send_wr* VerbsChain::Add(ibv_wr_opcode opcode, VerbsImmediate immediate, con
   return &request;
 }
 
-void VerbsChain::Post() {
-  if (chained_ == 0) return;
+int VerbsChain::HandOver() {
   unsignaled_ += static_cast<uint32_t>(chained_);
   if (waits_ || unsignaled_ >= depth_ / 4) {
     requests_[static_cast<size_t>(chained_ - 1)].send_flags |= IBV_SEND_SIGNALED;
@@ -36,8 +35,14 @@ void VerbsChain::Post() {
   }
   chained_ = 0;
   waits_ = false;
-  const int error = pair_->PostSends(&requests_[0]);
-  if (error != 0) fault_->Set("posting requests", 0, error);
+  return pair_->PostSends(&requests_[0]);
+}
+
+void VerbsChain::PostMarker() {
+  if (!has_unsignaled() || chained_ > 0 || Room() == 0 || !pair_->exists()) return;
+  (void)Add(IBV_WR_RDMA_WRITE, {}, {});
+  AskForCompletion();
+  (void)HandOver();  // A device that is gone refuses, and has failed anyway.
 }
 
 void VerbsChain::TakeCompletion(uint32_t value) {

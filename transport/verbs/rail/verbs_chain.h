@@ -39,7 +39,14 @@ class VerbsChain {
   void AskForCompletion() { waits_ = true; }
   bool is_full() const { return chained_ == kMost; }
   // Hands what was added to the device.
-  void Post();
+  void Post() {
+    if (chained_ == 0) return;
+    if (const int error = HandOver(); error != 0) fault_->Set("posting requests", 0, error);
+  }
+
+  // The queue pair has failed: hands over a request that the device gives back behind all others, unless the last one
+  // asked for a completion. Otherwise nothing tells that those which were carried out before are over.
+  void PostMarker();
 
   // Whether requests were handed over whose completion nobody has asked for.
   bool has_unsignaled() const { return unsignaled_ > 0; }
@@ -57,6 +64,9 @@ class VerbsChain {
 
  private:
   static constexpr int kMost = 16;
+
+  // Returns 0 or the errno.
+  int HandOver();
 
   const uint32_t depth_;
   VerbsQueuePair* const pair_;

@@ -74,6 +74,8 @@ class VerbsOutbox {
   // Of these, messages that the peer's device has acknowledged.
   uint32_t acknowledged() const { return all_acknowledged() ? messages_ : chain_.completed(); }
   bool all_acknowledged() const { return chain_.posted() == chain_.completed(); }
+  // Bytes of all writes so far, headers included.
+  uint64_t written_bytes() const { return bytes_posted_; }
 
   // The peer's header says how many messages of this rail it has taken.
   void TakeCredits(uint32_t taken) {

@@ -6,7 +6,6 @@
 #include <cerrno>
 #include <string>
 
-#include "transport/verbs/device/verbs_advice.h"
 #include "transport/verbs/device/verbs_route.h"
 
 namespace annulus {
@@ -23,11 +22,13 @@ constexpr uint8_t kNotReadyRetries = 6;
 // Pieces that a request gathers: a header, and data that lies elsewhere.
 constexpr uint32_t kPieces = 2;
 
+constexpr uint32_t kKeepalives = 1;
+
 }  // namespace
 
 Status VerbsQueuePair::Refused(const char* what, int error) const {
   const Status refused = Status::System(std::string("verbs: ") + what + " on " + hub_->device().Describe(), error);
-  return {refused.code(), refused.message() + VerbsAdvice(error), Status::kNoRank, error};
+  return {refused.code(), refused.message() + hub_->AdviceOn(error), Status::kNoRank, error};
 }
 
 uint8_t VerbsQueuePair::MostReads() const {
@@ -43,7 +44,7 @@ Status VerbsQueuePair::Create() {
   for (const uint32_t inline_bytes : kInlineBytes) {
     ibv_qp_init_attr wanted{};
     wanted.send_cq = wanted.recv_cq = hub_->queue();
-    wanted.cap = {.max_send_wr = depth_ + MostReads(),
+    wanted.cap = {.max_send_wr = depth_ + MostReads() + kKeepalives,
                   .max_recv_wr = depth_,
                   .max_send_sge = kPieces,
                   .max_recv_sge = 1,
@@ -148,6 +149,16 @@ int VerbsQueuePair::PostRead(uint32_t value, const VerbsPlace& from, std::byte* 
   request.send_flags = IBV_SEND_SIGNALED;
   request.wr.rdma.remote_addr = from.address;
   request.wr.rdma.rkey = from.key;
+  return PostSends(&request);
+}
+
+int VerbsQueuePair::PostKeepalive(uint64_t remote_address, uint32_t remote_key) {
+  ibv_send_wr request{};
+  request.wr_id = VerbsHub::IdOf(number_, VerbsRequest::kKeepalive, 0);
+  request.opcode = IBV_WR_RDMA_WRITE;
+  request.send_flags = IBV_SEND_SIGNALED;
+  request.wr.rdma.remote_addr = remote_address;
+  request.wr.rdma.rkey = remote_key;
   return PostSends(&request);
 }
 

@@ -53,6 +53,10 @@ class VerbsQueuePair {
   // `value`. There is room for as many as reads(), beside all else. Returns 0 or the errno.
   int PostRead(uint32_t value, const VerbsPlace& from, std::byte* to, uint32_t bytes, uint32_t key);
 
+  // Posts a write of nothing, which asks the peer's device alone. There is room for one at a time, beside all else. Its
+  // completion is a kKeepalive. Returns 0 or the errno.
+  int PostKeepalive(uint64_t remote_address, uint32_t remote_key);
+
   // Once it is connected: READs that can be under way at a time, from here and from the peer; 0: none.
   uint32_t reads() const { return reads_; }
   uint32_t answers() const { return answers_; }

@@ -29,6 +29,7 @@ VerbsRail::VerbsRail(uint32_t index, const VerbsPort& port, const VerbsPath& pat
       number_(hub_->Add(this)),
       failure_(failure),
       reads_(link.reads),
+      fault_(link.fault),
       pair_(hub_.get(), number_, VerbsQueueDepth(link.slots), path),
       outbox_(index, link.slots, local, regions_.get(), &pair_, link.fault),
       inbox_(link, local + VerbsOutbox::HeadersBytes(link.slots), &pair_, &outbox_) {
@@ -56,8 +57,17 @@ Status VerbsRail::Connect(const VerbsRailGreeting& peer) {
   return Status();
 }
 
+void VerbsRail::KeepAlive(uint64_t address) {
+  if (keeps_alive_ || !pair_.exists()) return;
+  keeps_alive_ = true;
+  const int error = pair_.PostKeepalive(address, outbox_.remote_key());
+  if (error != 0) fault_->Set("posting a keepalive", 0, error);
+}
+
 void VerbsRail::TakeCompletion(const ibv_wc& completion, VerbsRequest request, uint32_t value) {
+  if (request == VerbsRequest::kKeepalive) keeps_alive_ = false;
   if (completion.status == IBV_WC_SUCCESS) {
+    if (request == VerbsRequest::kKeepalive) return;
     if (request == VerbsRequest::kReceive) return inbox_.TakeCompletion(completion, value);
     if (request == VerbsRequest::kRead) return reads_->TakeCompletion(value);
     return outbox_.chain().TakeCompletion(value);
@@ -72,12 +82,18 @@ void VerbsRail::TakeCompletion(const ibv_wc& completion, VerbsRequest request, u
   }
   switch (request) {
     case VerbsRequest::kReceive:
-      return inbox_.TakeFailure();
+      inbox_.TakeFailure();
+      break;
     case VerbsRequest::kRead:
-      return reads_->TakeFailure(value);
+      reads_->TakeFailure(value);
+      break;
     case VerbsRequest::kMessage:
-      return outbox_.chain().TakeFailure(value);
+      outbox_.chain().TakeFailure(value);
+      break;
+    case VerbsRequest::kKeepalive:
+      break;
   }
+  outbox_.chain().PostMarker();
 }
 
 }  // namespace annulus

@@ -73,6 +73,11 @@ class VerbsRail final : private VerbsLink {
   VerbsQueuePair& pair() { return pair_; }
   const VerbsQueuePair& pair() const { return pair_; }
 
+  // Asks the peer's device whether it is there, unless that is under way: a failed request tells if it is not.
+  // `address`: of the peer's slots.
+  void KeepAlive(uint64_t address);
+  bool keeps_alive() const { return keeps_alive_; }
+
   // Ends it: the device touches no memory any more, and what is still to complete is dropped.
   void Destroy() {
     (void)pair_.Destroy();
@@ -89,7 +94,9 @@ class VerbsRail final : private VerbsLink {
   const uint32_t number_;  // At the hub.
   VerbsFailure* const failure_;
   VerbsReads* const reads_;
-  uint32_t slots_key_ = 0;  // Local key of the slots that the peer writes.
+  VerbsFault* const fault_;
+  uint32_t slots_key_ = 0;    // Local key of the slots that the peer writes.
+  bool keeps_alive_ = false;  // A keepalive is under way.
   VerbsQueuePair pair_;
   VerbsOutbox outbox_;
   VerbsInbox inbox_;

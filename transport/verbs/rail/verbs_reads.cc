@@ -46,9 +46,10 @@ void VerbsReads::TakeCompletion(uint32_t slot) {
     return fault_->Set("a completion of a READ that was not posted", slot);
   }
   const Slice& slice = slices_[slot];
-  ++counts_.slices;
-  counts_.bytes += slice.bytes;
-  if (slice.landing != nullptr) counts_.landed_bytes += slice.bytes;
+  Counts& counts = rails_[slice.rail].counts;
+  ++counts.slices;
+  counts.bytes += slice.bytes;
+  if (slice.landing != nullptr) counts.landed_bytes += slice.bytes;
   End(slot, State::kDone);
 }
 

@@ -23,7 +23,7 @@ namespace annulus {
 
 class VerbsReads {
  public:
-  // What has been read, for people and tests.
+  // What a rail has read, for people and tests.
   struct Counts {
     uint64_t slices = 0;
     uint64_t bytes = 0;
@@ -80,7 +80,7 @@ class VerbsReads {
 
   // Whether the device may be writing to landings.
   bool writes_landings() const { return landings_under_way_ > 0; }
-  const Counts& counts() const { return counts_; }
+  const Counts& counts(size_t rail) const { return rails_[rail].counts; }
 
  private:
   enum class State : uint8_t { kNone, kWaiting, kUnderWay, kDone };
@@ -103,6 +103,7 @@ class VerbsReads {
     std::vector<uint32_t> waiting;  // Slots, a ring.
     size_t first = 0;
     size_t size = 0;
+    Counts counts;
   };
 
   void End(uint32_t slot, State state);
@@ -113,7 +114,6 @@ class VerbsReads {
   std::vector<Rail> rails_;
   size_t num_waiting_ = 0;
   size_t landings_under_way_ = 0;
-  Counts counts_;
 };
 
 }  // namespace annulus
