@@ -92,7 +92,7 @@ class Backend : public c10d::Backend {
   std::chrono::milliseconds timeout_;
   const bool wait_blocks_;
   const std::shared_ptr<Communicator> comm_;
-  std::atomic<uint64_t> sequence_{0};   // Number of calls so far.
+  std::atomic<uint64_t> sequence_{0};  // Number of calls so far.
   MonitoredBarrier monitored_barrier_;
   Streams streams_;
 };

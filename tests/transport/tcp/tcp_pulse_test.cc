@@ -4,14 +4,13 @@
 
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <array>
-#include <chrono>
 #include <memory>
 #include <string>
-#include <thread>
 
 #include "tests/transport/tcp/silence.h"
 #include "tests/transport/tcp/socket_cutter.h"
@@ -22,6 +21,8 @@ namespace {
 
 constexpr Nanoseconds kPatience = 60 * kSecond;
 constexpr size_t kAskBytes = 64;
+
+void Pause(int ms) { poll(nullptr, 0, ms); }
 
 class TcpPulseTest : public ::testing::Test {
  protected:
@@ -68,11 +69,11 @@ class TcpPulseTest : public ::testing::Test {
   template <class Done>
   static bool Until(Done done) {
     const Deadline deadline = DeadlineAfter(kPatience);
-    while (!done() && Now() < deadline) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    while (!done() && Now() < deadline) Pause(20);
     return done();
   }
   bool IsOwed() const { return PathAnswersOf(own_).owes_after.has_value(); }
-  static void Compute() { std::this_thread::sleep_for(std::chrono::milliseconds(700)); }
+  static void Compute() { Pause(700); }
 
   std::unique_ptr<SocketCutter> network_;
   int own_ = -1, peer_ = -1;
