@@ -66,6 +66,16 @@ static_assert(sizeof(CallArguments) <= 128);
 // Errors: kInvalidArgument naming the argument and what is allowed.
 Status CheckArguments(const CallArguments& arguments, int rank, int nranks);
 
+// Whether an allreduce may use its buffers: a short form of CheckArguments for a count that is valid and not 0.
+inline bool HasGoodBuffers(const CallArguments& allreduce) {
+  const size_t bytes = allreduce.count * TypeBytes(allreduce.type);
+  const uintptr_t send = reinterpret_cast<uintptr_t>(allreduce.sendbuf);
+  const uintptr_t recv = reinterpret_cast<uintptr_t>(allreduce.recvbuf);
+  const size_t distance = send < recv ? recv - send : send - recv;
+  return send != 0 && recv != 0 && ((send | recv) & (TypeAlignment(allreduce.type) - 1)) == 0 &&
+         (distance == 0 || distance >= bytes);
+}
+
 // Makes buffers null that this rank does not use: what a user left there may be no valid pointer any more.
 void ForgetUnused(CallArguments* arguments, int rank, int nranks);
 

@@ -110,6 +110,11 @@ void CallQueue::Remove(Request* request, Code code) {
 
 // A fused request counts as the requests that it replaced, and an agreement as those that it holds.
 void CallQueue::CountRequest(const Request& request, Code code) {
+  if (request.fused_calls > 0) {
+    const bool ok = code == Code::kOk;
+    const size_t bytes = request.call.count * TypeBytes(request.call.type);
+    return config_.monitor->CountEnd(false, ok, ok ? bytes : 0, request.fused_calls);
+  }
   if (request.members.empty()) Count(request.arguments, code);
   for (const Request* member : request.members) Count(member->arguments, code);
   for (const Request* held : request.held) CountRequest(*held, code);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "collectives/calls/request.h"
@@ -18,7 +19,12 @@ using HasOwnOrderFunction = std::function<bool(const CallArguments&)>;
 // the same on all ranks.
 std::vector<std::vector<Request*>> Bundles(std::vector<Request*> collected, const HasOwnOrderFunction& has_own_order);
 
+// Whether Bundles would combine all of these calls, none of which has a request yet. False also for calls with options
+// of their own.
+bool AreAlike(std::span<const CallArguments> calls);
+
 // Whether the calls may run at the same time: none writes what another uses.
 bool AreIndependent(const std::vector<Request*>& members);
+bool AreIndependent(std::span<const CallArguments> calls);
 
 }  // namespace annulus

@@ -33,6 +33,7 @@ struct RequestState {
   StreamCall* stream = nullptr;       // Its place in the stream that orders it; null: none does.
   const StreamFold* fold = nullptr;   // What its algorithm has to know of that; null: nothing.
   size_t unfinished = 0;              // Number of unfinished calls, for a group's own request.
+  size_t fused_calls = 0;             // Number of calls that it combines and that have no requests of their own.
   uint64_t plan = 0;                  // Of the engine (Engine::plan) when it was found to repeat that; 0: it was not.
   uint64_t number = 0;                // Number among the queued collectives, in the order of the calls; 0: an agreement
                                       // has put it at the front of the queue.
@@ -60,11 +61,13 @@ struct Request : RequestState {
   std::shared_ptr<const UserReduction> keep;  // Keeps the created operation of the arguments until the end.
   // Tensors of the group's allreduces that this request combines, in place of its arguments' buffers.
   Segments segments;
-  std::vector<Request*> members;  // Requests of these allreduces; none: `segments` is empty.
+  std::vector<Request*> members;  // Requests of these allreduces, unless they have none (fused_calls).
   // Requests that are queued when this one, an agreement, has shown that the ranks agree on them.
   std::vector<Request*> held;
   std::shared_ptr<const Status> refusal;  // Reason for which the ranks did not agree on it; null: none.
 
+  // Whether it combines calls: then `segments` has their tensors, and `call` says what they are together.
+  bool is_fused() const { return fused_calls > 0 || !members.empty(); }
   // Whether its stream, if any, has come to it.
   bool IsReady() const { return stream == nullptr || stream->IsReady(); }
   // Whether it has ended. Other threads' changes to the buffers are seen then.
@@ -86,9 +89,8 @@ struct Request : RequestState {
     keep.reset();
     held.clear();
     refusal.reset();
-    if (members.empty()) return;
-    segments = Segments();
-    members = std::vector<Request*>();
+    if (!segments.empty()) segments.Clear();
+    if (!members.empty()) members = std::vector<Request*>();
   }
 };
 

@@ -148,14 +148,29 @@ Request* Requests::MakeFused(const std::vector<Request*>& members) {
     fused->options.timeout = limit == 0 || longest == 0 ? 0 : std::max(limit, longest);
   }
   fused->members = members;
-  fused->segments.Assign(tensors, TypeBytes(first.type), config_.nranks);
-  fused->call = CallOf(first, config_.nranks, 0);
+  Combine(tensors, fused);
+  rollback.Keep();
+  return fused;
+}
+
+Request* Requests::AddFused(std::span<const CallArguments> calls) {
+  tensors_.clear();
+  for (const CallArguments& call : calls) tensors_.push_back(TensorOf(call));
+  Request* const fused = Add(calls.front());
+  Rollback rollback(this, fused->place);
+  fused->fused_calls = calls.size();
+  Combine(tensors_, fused);
+  rollback.Keep();
+  return fused;
+}
+
+void Requests::Combine(std::span<const Tensor> tensors, Request* fused) const {
+  fused->segments.Assign(tensors, TypeBytes(fused->arguments.type), config_.nranks);
+  fused->call = CallOf(fused->arguments, config_.nranks, 0);
   fused->call.kind = CollectiveKind::kAllreduceGroup;
   fused->call.count = 0;
   for (const Tensor& tensor : tensors) fused->call.count += tensor.count;
   fused->call.root = static_cast<int32_t>(DigestOf(tensors) & 0x7fffffff);
-  rollback.Keep();
-  return fused;
 }
 
 Request* Requests::MakeAgreement(size_t words) {
@@ -297,7 +312,8 @@ Status Requests::Wait(RequestHandle handle, int64_t timeout_ms, const AwaitEnd& 
   }
   if (!request->done) return Status(Code::kInProgress);
   Status outcome = request->Outcome();
-  if (!outcome.ok()) *failed = {request->arguments.kind, request->label};
+  const bool is_group = request->fused_calls > 0;
+  if (!outcome.ok()) *failed = {is_group ? CollectiveKind::kNone : request->arguments.kind, request->label};
   request->told = true;
   ForgetIfUnused(request);
   return outcome;

@@ -113,6 +113,8 @@ class Requests {
   // Creates made[i] for calls[i], all or none, as MakeWithin does, and a group's own request if there are several calls
   // and they are not discarded. Returns that or the first.
   Request* AddAll(std::span<const CallArguments> calls, bool discarded, Request** made);
+  // Creates one request for several independent calls that are alike (group.h).
+  Request* AddFused(std::span<const CallArguments> calls);
   // Creates the request of a call without options that has ended well. Needs no memory if HasSpare.
   Request* AddEnded();
   bool HasSpare() {
@@ -168,6 +170,8 @@ class Requests {
   static bool IsHeard(const Request& request);
   void ForgetIfUnused(Request* request);
   Request* AddGroup(std::span<Request* const> members);
+  // Has the request, made of one of several allreduces, stand for those of all `tensors`.
+  void Combine(std::span<const Tensor> tensors, Request* fused) const;
   size_t Bytes() const;
 
   // Without mu_.
@@ -178,6 +182,7 @@ class Requests {
   std::mutex& mu_;
   std::vector<RequestTable::Owned> requests_;  // Those in use, then up to kMostSpare recycled ones.
   size_t used_ = 0;                            // Number of those in use.
+  std::vector<Tensor> tensors_;                // Of the latest AddFused; kept for its memory.
   size_t collect_at_ = 0;                      // That many are in use when all are looked at that were let go.
 };
 

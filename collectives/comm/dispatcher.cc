@@ -25,16 +25,6 @@ bool IsRepeatable(CollectiveKind kind) {
   return kind == CollectiveKind::kAllreduce || kind == CollectiveKind::kBarrier;
 }
 
-// Whether an allreduce may use these buffers: a short form of CheckArguments for a count that was valid before.
-bool GoodBuffers(const void* sendbuf, const void* recvbuf, size_t count, DataType type) {
-  const size_t bytes = count * TypeBytes(type);
-  const uintptr_t send = reinterpret_cast<uintptr_t>(sendbuf);
-  const uintptr_t recv = reinterpret_cast<uintptr_t>(recvbuf);
-  const size_t distance = send < recv ? recv - send : send - recv;
-  return send != 0 && recv != 0 && ((send | recv) & (TypeAlignment(type) - 1)) == 0 &&
-         (distance == 0 || distance >= bytes);
-}
-
 }  // namespace
 
 Dispatcher::Dispatcher(const DispatcherConfig& config)
@@ -93,7 +83,7 @@ bool Dispatcher::RepeatsLatest(const CallArguments& given) const {
   if (given.kind == CollectiveKind::kBarrier) return engine_.Repeats(given.kind, DataType{}, ReduceOp{}, 0);
   // The engine's latest call was valid, so only the buffers remain to be checked.
   return engine_.Repeats(given.kind, given.type, given.op, given.count) && given.created_op == 0 &&
-         GoodBuffers(given.sendbuf, given.recvbuf, given.count, given.type);
+         HasGoodBuffers(given);
 }
 
 bool Dispatcher::CanRunAgain(const CallArguments& given) const {
@@ -102,7 +92,7 @@ bool Dispatcher::CanRunAgain(const CallArguments& given) const {
 
 bool Dispatcher::CanDriveAgain(const Request& request) const {
   const CallArguments& a = request.arguments;
-  const bool is_plain = request.members.empty() && request.stream == nullptr && IsRepeatable(a.kind);
+  const bool is_plain = !request.is_fused() && request.stream == nullptr && IsRepeatable(a.kind);
   return is_plain && a.send_queue == nullptr && a.recv_queue == nullptr && !by_priority() && RepeatsLatest(a);
 }
 
@@ -163,7 +153,8 @@ bool Dispatcher::SubmitAgain(std::span<const CallArguments> group, void* handle)
   if (group.empty()) return false;
   const CallArguments& given = group.front();
   if (IsMessage(given.kind)) return SubmitMessages(group, handle);
-  if (group.size() > 1 || !IsRepeatable(given.kind) || !MaySubmitAgain(group)) return false;
+  if (group.size() > 1) return SubmitAsOne(group, handle);
+  if (!IsRepeatable(given.kind) || !MaySubmitAgain(group)) return false;
   CallQueue::Turn turn(queue_, CallQueue::Turn::OnlyLock());
   if (turn.is_stopping() || !turn.MayDrive() || !CanRunAgain(given)) return false;
   Request* const request = requests_->Add(given);
@@ -286,7 +277,7 @@ std::optional<Code> Dispatcher::DriveNext(Request** next, const Manner& manner) 
     return failures_->CheckEnded(&code) ? std::optional<Code>(code) : std::nullopt;
   }
   if (CanDriveAgain(request)) return DriveAgain(request, manner);
-  return Drive(request.arguments, request.members.empty() ? nullptr : &request, request.call, manner, request.fold);
+  return Drive(request.arguments, request.is_fused() ? &request : nullptr, request.call, manner, request.fold);
 }
 
 std::optional<Code> Dispatcher::DriveAgain(const Request& request, const Manner& manner) {
@@ -330,7 +321,7 @@ void Dispatcher::Hold(Request* agreement, std::span<const CallArguments> calls, 
   options.priority = agreement->held.front()->options.priority;
   std::vector<size_t> units;
   for (Request* const each : agreement->held) {
-    if (each->members.empty()) each->call = CallOf(each->arguments, nranks(), 0);
+    if (!each->is_fused()) each->call = CallOf(each->arguments, nranks(), 0);
     options.priority = std::max(options.priority, each->options.priority);
     options.timeout = std::max(options.timeout, LimitOf(each->arguments));
     units.push_back(each->members.size());
@@ -343,7 +334,7 @@ void Dispatcher::Queue(Request* request) {
     if (!EndsAtOnce(request) && Post(request)) queue_->Announce();
     return;
   }
-  if (request->members.empty()) request->call = CallOf(request->arguments, nranks(), 0);
+  if (!request->is_fused()) request->call = CallOf(request->arguments, nranks(), 0);
   if (!queue_->Add(request)) Drop(request, Code::kAborted);
 }
 

@@ -125,6 +125,8 @@ class Dispatcher {
   // The rest of CanRunAgain where calls may overtake each other or buffers may lie elsewhere.
   bool CanRunAgainHere(const CallArguments& given) const;
   Status RunMessage(const CallArguments& arguments);
+  // SubmitAgain for a group of allreduces that can be done as one. They need not repeat the latest call.
+  bool SubmitAsOne(std::span<const CallArguments> given, void* handle);
   // RunAgain for messages.
   std::optional<Code> RunMessageAtOnce(const CallArguments& given);
   // The same for one that is to be queued. Returns whether it has ended.

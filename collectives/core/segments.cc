@@ -27,6 +27,13 @@ void Segments::Assign(std::span<const Tensor> tensors, size_t element_bytes, int
   first_count_ = tensors.empty() ? 0 : tensors.front().count;
 }
 
+void Segments::Clear() {
+  segments_.clear();
+  if (segments_.capacity() > kMostKept) segments_ = std::vector<Segment>();
+  chunks_.clear();
+  bytes_ = 0;
+}
+
 Segments::Place Segments::At(size_t offset) const {
   if (offset >= bytes_) return {};
   // Where it lies if all have the same size, as they often have.

@@ -28,6 +28,10 @@ class Segments {
  public:
   void Assign(std::span<const Tensor> tensors, size_t element_bytes, int nranks);
 
+  bool empty() const { return chunks_.empty(); }
+  // Forgets the tensors, and keeps the memory of a few hundred.
+  void Clear();
+
   // Chunks of the virtual buffer, by number; in elements.
   const std::vector<Part>& chunks() const { return chunks_; }
 
@@ -56,6 +60,8 @@ class Segments {
   static constexpr size_t kSegmentBytes = sizeof(Segment);
 
  private:
+  static constexpr size_t kMostKept = 512;
+
   std::vector<Segment> segments_;  // Sorted by begin; none is empty.
   std::vector<Part> chunks_;
   size_t bytes_ = 0;

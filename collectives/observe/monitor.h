@@ -74,8 +74,8 @@ class Monitor {
   }
 
   // Counts a collective or message of the user's that has ended; `data_bytes` were in its send buffer.
-  void CountEnd(bool is_message, bool ok, size_t data_bytes) {
-    ended_[is_message ? 1 : 0][ok ? 1 : 0].Add(1);
+  void CountEnd(bool is_message, bool ok, size_t data_bytes, size_t calls = 1) {
+    ended_[is_message ? 1 : 0][ok ? 1 : 0].Add(calls);
     data_bytes_.Add(data_bytes);
   }
 

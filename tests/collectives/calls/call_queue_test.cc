@@ -208,6 +208,20 @@ TEST_F(CallQueueTest, AFusedRequestCountsAsItsMembers) {
   EXPECT_EQ(monitor_.Read(0).collectives, 3u);
 }
 
+TEST_F(CallQueueTest, SoDoesOneWhoseMembersHaveNoRequests) {
+  Request fused;
+  fused.arguments.kind = CollectiveKind::kAllreduce;
+  fused.fused_calls = 3;
+  fused.call.kind = CollectiveKind::kAllreduceGroup;
+  fused.call.count = 5;
+  queue_.CountEnd(fused, Code::kOk);
+  EXPECT_EQ(monitor_.Read(0).collectives, 3u);
+  EXPECT_EQ(monitor_.Read(0).data_bytes, 20u);
+  queue_.CountEnd(fused, Code::kPeerLost);
+  EXPECT_EQ(monitor_.Read(0).collectives_failed, 3u);
+  EXPECT_EQ(monitor_.Read(0).data_bytes, 20u);
+}
+
 TEST_F(CallQueueTest, WhatAnAgreementReleasesComesNextInItsOrder) {
   Request agreement, first, second, later;
   agreement.arguments.kind = CollectiveKind::kAgreement;

@@ -5,6 +5,8 @@
 
 #include <array>
 #include <deque>
+#include <string>
+#include <utility>
 
 namespace annulus {
 namespace {
@@ -85,6 +87,79 @@ TEST_F(GroupTest, OneThatReadsWhatAnotherWritesIsNotIndependent) {
 
 TEST_F(GroupTest, CallsOfNothingAreIndependent) {
   EXPECT_TRUE(AreIndependent({Allreduce(0, &memory_[0], &memory_[0]), Allreduce(8, &memory_[0], &memory_[0])}));
+}
+
+// Calls that have no requests yet.
+class AlikeTest : public testing::Test {
+ protected:
+  AlikeTest() {
+    for (size_t i = 0; i < calls_.size(); ++i) {
+      calls_[i].kind = CollectiveKind::kAllreduce;
+      calls_[i].count = 4;
+      calls_[i].sendbuf = calls_[i].recvbuf = &memory_[4 * i];
+      calls_[i].options = &options_[i];
+    }
+  }
+
+  std::array<float, 16> memory_{};
+  std::array<CallOptions, 3> options_;
+  std::array<CallArguments, 3> calls_;
+};
+
+TEST_F(AlikeTest, AllreducesOfOneTypeAndOperationAreAlike) {
+  calls_[1].count = 1;
+  calls_[2].options = nullptr;
+  EXPECT_TRUE(AreAlike(calls_));
+  calls_[1].type = DataType::kInt32;
+  EXPECT_FALSE(AreAlike(calls_));
+  calls_[1].type = calls_[0].type;
+  calls_[2].op = ReduceOp::kMax;
+  EXPECT_FALSE(AreAlike(calls_));
+}
+
+TEST_F(AlikeTest, OtherCollectivesAreNot) {
+  for (CallArguments& call : calls_) call.kind = CollectiveKind::kAllgather;
+  EXPECT_FALSE(AreAlike(calls_));
+}
+
+TEST_F(AlikeTest, LabelsAndDeadlinesMayBeCommon) {
+  const std::string another = "gradients";
+  for (CallOptions& options : options_) {
+    options.label = "gradients";
+    options.timeout = kSecond;
+  }
+  options_[1].label = another.c_str();
+  EXPECT_TRUE(AreAlike(calls_));
+  options_[1].label = "others";
+  EXPECT_FALSE(AreAlike(calls_));
+  options_[1].label = nullptr;
+  EXPECT_FALSE(AreAlike(calls_));
+  options_[1].label = another.c_str();
+  options_[2].timeout = 2 * kSecond;
+  EXPECT_FALSE(AreAlike(calls_));
+}
+
+TEST_F(AlikeTest, WhatConcernsOneCallSetsItApart) {
+  for (const auto set : std::vector<void (*)(CallOptions*)>{
+           [](CallOptions* o) { o->priority = 1; }, [](CallOptions* o) { o->agree_first = true; },
+           [](CallOptions* o) { o->on_stream = true; }, [](CallOptions* o) { o->done = [](void*, auto) {}; }}) {
+    set(&options_[1]);
+    EXPECT_FALSE(AreAlike(calls_));
+    options_[1] = CallOptions();
+  }
+  EXPECT_TRUE(AreAlike(calls_));
+}
+
+TEST_F(AlikeTest, IndependenceIsThatOfRequests) {
+  EXPECT_TRUE(AreIndependent(calls_));
+  std::swap(calls_[0].recvbuf, calls_[2].recvbuf);
+  EXPECT_FALSE(AreIndependent(calls_));
+  calls_[0].recvbuf = &memory_[12];
+  calls_[1].sendbuf = &memory_[0];
+  calls_[2].recvbuf = &memory_[8];
+  EXPECT_TRUE(AreIndependent(calls_)) << "two read the same";
+  calls_[2].count = 5;
+  EXPECT_FALSE(AreIndependent(calls_)) << "one writes into what another writes";
 }
 
 }  // namespace
