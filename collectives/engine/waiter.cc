@@ -66,6 +66,9 @@ WaitPolicy ChooseWaitPolicy(int local_size, int cores, int64_t spin_us) {
   } else if (local_size > cores) {
     policy.spin = 0;
   }
+  // Two ranks that the kernel has put on one core would yield to each other for ever, though others are idle: tasks
+  // that run in turn count as too hot to be moved. One that sleeps is woken on an idle core.
+  if (policy.spin > 0) policy.yields = 0;
   // A rank that does not spin yields to the ranks it waits for. If none is on this host, it gives way to all by
   // sleeping.
   if (policy.spin == 0 && local_size == 1) policy.yields = 0;

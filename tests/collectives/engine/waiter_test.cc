@@ -64,6 +64,7 @@ TEST(WaitPolicyTest, WhoHasNobodyToYieldToSleepsAtOnceWhenItMayNotSpin) {
   EXPECT_GT(ChooseWaitPolicy(2, 2, -1).spin, 0);
   EXPECT_EQ(ChooseWaitPolicy(4, 2, -1).spin, 0);
   EXPECT_GT(ChooseWaitPolicy(4, 2, -1).yields, 0);
+  EXPECT_EQ(ChooseWaitPolicy(2, 2, -1).yields, 0) << "two ranks on one core would yield to each other for ever";
   EXPECT_GT(ChooseWaitPolicy(1, 1, -1).spin, 0);
   const WaitPolicy alone = ChooseWaitPolicy(1, 2, 0);
   EXPECT_EQ(alone.yields, 0);
