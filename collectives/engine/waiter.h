@@ -1,4 +1,4 @@
-// Waiter: how a thread that drives an engine waits. It spins for a while, then yields to others, then sleeps.
+// Waiter: how a thread that drives an engine waits. It spins for a while or yields to others, then sleeps.
 //
 // Sleeping costs 20-30 us on a virtual machine, so a rank with a core of its own spins first. With more ranks than
 // cores, spinning steals time from the very rank that is waited for, so the waiter yields at once; a sleeping rank
