@@ -183,7 +183,8 @@ TEST_P(LinkPathsTest, TheCallsDeadlineMayComeFirst) {
   if (!job_.hosts().LosePortAndNewConnections(1, kUnusedPort)) GTEST_SKIP() << "no packet filter";
   const Nanoseconds begin = Now();
   job_.hosts().ResetOtherConnections(1, SpreadJob::kPort);
-  EXPECT_LT(ExpectOneVerdict(ANNULUS_TIMEOUT, "rank ") - begin, 20 * kSecond);
+  // One rank or two may be behind, since the resets meet calls of which the third has all it needs.
+  EXPECT_LT(ExpectOneVerdict(ANNULUS_TIMEOUT, "rank") - begin, 20 * kSecond);
 }
 
 INSTANTIATE_TEST_SUITE_P(Sockets, LinkPathsTest,
