@@ -275,6 +275,8 @@ int DestroyPair(ibv_qp* pair) {
   return 0;
 }
 
+ibv_fork_status ForkStatus() { return IBV_FORK_UNNEEDED; }
+
 }  // namespace
 
 const VerbsApi* StraightVerbs() {
@@ -303,6 +305,7 @@ const VerbsApi* StraightVerbs() {
       .create_qp = CreatePair,
       .modify_qp = ModifyPair,
       .destroy_qp = DestroyPair,
+      .is_fork_initialized = ForkStatus,
   };
   return &api;
 }

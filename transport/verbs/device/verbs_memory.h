@@ -21,7 +21,7 @@ Status RegisterWithDevice(const VerbsHub& hub, std::byte* data, size_t bytes, in
 class VerbsMemory {
  public:
   ~VerbsMemory();
-  VerbsMemory(SlotMemory* memory, size_t bytes) : bytes_(bytes), block_(memory, bytes + kPage) {}
+  VerbsMemory(SlotMemory* memory, size_t bytes) : bytes_(bytes), block_(memory, Footprint(bytes)) {}
   VerbsMemory(const VerbsMemory&) = delete;
   VerbsMemory& operator=(const VerbsMemory&) = delete;
 
@@ -29,12 +29,13 @@ class VerbsMemory {
   // Errors: those of RegisterWithDevice.
   Status Register(const std::shared_ptr<VerbsHub>& hub, bool by_peer, ibv_mr** region);
 
-  // Starts at a page, so that no page is registered twice.
+  // Starts at a page, and nothing else lies in its last one: pages that are registered may be missing in children
+  // (verbs_fork.h), and none is registered twice.
   std::byte* data() const;
   size_t bytes() const { return bytes_; }
 
   // Memory that so many bytes take.
-  static constexpr size_t Footprint(size_t bytes) { return bytes + kPage; }
+  static constexpr size_t Footprint(size_t bytes) { return (bytes + kPage - 1) / kPage * kPage + kPage; }
 
  private:
   struct Registration {
@@ -42,7 +43,12 @@ class VerbsMemory {
     ibv_mr* region;
   };
 
+  // Largest page that the kernel may have. A constant, since all ranks must need equally much.
+#if defined(__x86_64__)
   static constexpr size_t kPage = 4096;
+#else
+  static constexpr size_t kPage = 64 * 1024;
+#endif
 
   const size_t bytes_;
   SlotBlock block_;
