@@ -25,6 +25,7 @@
 #include "base/log.h"
 #include "tests/transport/contract/contract_link.h"
 #include "transport/memory/memory.h"
+#include "transport/reactor.h"
 #include "transport/transport.h"
 #include "transport/verbs/verbs.h"
 
@@ -35,6 +36,8 @@ constexpr size_t kSlotBytes = 256 * 1024;
 constexpr int kSlots = 8;
 constexpr uint64_t kStreamBytes = 16 << 20;  // In each direction.
 constexpr uint64_t kReflections = 1000;
+constexpr Nanoseconds kSpin = 50 * kMicrosecond;
+constexpr Nanoseconds kLongestSleep = 10 * kMillisecond;  // The other end may be done.
 
 enum class How { kSlots, kWritten, kRead };
 
@@ -48,8 +51,9 @@ struct Pattern {
 
 class End {
  public:
-  End(Endpoint* endpoint, const Pattern& pattern, bool begins)
+  End(Endpoint* endpoint, Reactor* reactor, const Pattern& pattern, bool begins)
       : endpoint_(endpoint),
+        reactor_(reactor),
         pattern_(pattern),
         begins_(begins),
         sends_(static_cast<size_t>(pattern.window)),
@@ -69,7 +73,11 @@ class End {
   bool Step() {
     bool moved = false;
     if (!endpoint_->Progress(&moved).ok() || !Receive(&moved) || !Post(&moved)) return false;
-    if (!moved) sched_yield();
+    if (moved) {
+      idle_since_ = 0;
+    } else {
+      Wait();
+    }
     return true;
   }
   // Half of the median time from one slice to the next, in microseconds.
@@ -84,6 +92,16 @@ class End {
   bool done() const { return sent_ == pattern_.slices && received_ == pattern_.slices; }
 
  private:
+  // As ranks wait: soft-RoCE needs the processor that a rank which polls takes from it.
+  void Wait() {
+    if (idle_since_ == 0) idle_since_ = Now();
+    if (pattern_.reflects || Now() - idle_since_ < kSpin) {
+      sched_yield();
+    } else if (endpoint_->Arm()) {
+      reactor_->WaitUntil(DeadlineAfter(kLongestSleep));
+    }
+  }
+
   size_t Half() const { return sends_.size() * pattern_.bytes; }
 
   bool Receive(bool* moved) {
@@ -129,6 +147,7 @@ class End {
   }
 
   Endpoint* const endpoint_;
+  Reactor* const reactor_;
   const Pattern pattern_;
   const bool begins_;
   std::byte* memory_ = nullptr;  // Of sends, then of receives; null: slots.
@@ -139,14 +158,15 @@ class End {
   uint64_t expected_ = 0;
   uint64_t received_ = 0;
   Nanoseconds began_ = 0;
+  Nanoseconds idle_since_ = 0;      // 0: something has moved.
   std::vector<Nanoseconds> times_;  // When slices came that are reflected.
 };
 
 // MiB/s in both directions together, without the first slices; or half of the way there and back in microseconds. 0
 // when the link fails.
 double Run(ContractLink* link, const Pattern& pattern) {
-  End first(&link->end(0), pattern, true);
-  End second(&link->end(1), pattern, false);
+  End first(&link->end(0), link->reactor(0), pattern, true);
+  End second(&link->end(1), link->reactor(1), pattern, false);
   std::atomic<int> done = 0;
   std::atomic<bool> fails = false;
   // Each goes on until both are done: the other may need its credits.
