@@ -11,12 +11,11 @@
 #include <string>
 
 #include "base/file_limit.h"
+#include "transport/memory/huge_pages.h"
 #include "transport/memory/memory_pages.h"
 
 namespace annulus {
 namespace {
-
-constexpr size_t kHugePageBytes = 2 << 20;
 
 std::string AddressText(const void* memory) {
   char text[32];
@@ -47,28 +46,6 @@ Status MakeFile(size_t bytes, int* fd) {
   return Status::System("a memory file of " + std::to_string(bytes) + " bytes", error);
 }
 
-// Maps the file where 2 MiB pages can serve it, if it fills any.
-Status MapFile(int fd, size_t bytes, std::byte** memory) {
-  const size_t unit = bytes >= kHugePageBytes ? kHugePageBytes : PageBytes();
-  const size_t reserved = bytes + unit;
-  void* const reservation = mmap(nullptr, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  const Status failed{Code::kOutOfMemory, "no address space for " + std::to_string(bytes) + " bytes"};
-  if (reservation == MAP_FAILED) return failed;
-  std::byte* const begin = static_cast<std::byte*>(reservation);
-  std::byte* const base = begin + (unit - reinterpret_cast<uintptr_t>(begin) % unit) % unit;
-  if (mmap(base, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
-    munmap(reservation, reserved);
-    return failed;
-  }
-  if (base > begin) munmap(begin, static_cast<size_t>(base - begin));
-  std::byte* const end = base + bytes;
-  if (begin + reserved > end) munmap(end, static_cast<size_t>(begin + reserved - end));
-  // A kernel without huge pages for shared memory refuses, which costs speed only.
-  if (unit == kHugePageBytes) (void)madvise(base, bytes, MADV_HUGEPAGE);
-  *memory = base;
-  return Status();
-}
-
 }  // namespace
 
 MemoryRegion::MemoryRegion(uint64_t id, std::byte* begin, size_t bytes, int fd)
@@ -89,11 +66,10 @@ Status MemoryRegistry::Allocate(size_t bytes, void** memory) {
   const size_t whole = RoundUpToPage(bytes);
   int fd = -1;
   ANNULUS_RETURN_IF_ERROR(MakeFile(whole, &fd));
-  std::byte* mapped = nullptr;
-  Status status = MapFile(fd, whole, &mapped);
-  if (!status.ok()) {
+  std::byte* const mapped = MapPages(whole, fd);
+  if (mapped == nullptr) {
     close(fd);
-    return status;
+    return {Code::kOutOfMemory, "no address space for " + std::to_string(whole) + " bytes"};
   }
   std::lock_guard<std::mutex> lock(mu_);
   entries_[mapped] = {std::make_shared<MemoryRegion>(next_id_++, mapped, whole, fd), bytes, true};

@@ -177,6 +177,7 @@ bool VerbsConnection::Move(bool sends) {
   for (const auto& rail : rails_) rail->hub().Poll();
   bool changed = receiver_.Advance();
   const bool usable = sends && !Broken();
+  PostReceives();
   if (usable) receiver_.Read();
   changed |= sender_.Advance(usable);
   if (usable) ReturnCredits(!changed);
@@ -214,6 +215,12 @@ void VerbsConnection::PollAll() {
   }
 }
 
+// What comes once a connection is broken is given back at once.
+void VerbsConnection::PostReceives() {
+  if (Broken()) return;
+  for (const auto& rail : rails_) rail->inbox().PostReceives();
+}
+
 void VerbsConnection::ReturnCredits(bool idle) {
   idle_rounds_ = idle ? idle_rounds_ + 1 : 0;
   for (const auto& rail : rails_) {
@@ -235,6 +242,7 @@ void VerbsConnection::ReturnCredits(bool idle) {
 
 bool VerbsConnection::Arm(bool sends) {
   idle_rounds_ = kIdleRoundsToReturn;
+  PostReceives();
   if (sends && !Broken()) ReturnCredits(true);
   if (HasWork(sends)) return false;
   for (const auto& rail : rails_) {

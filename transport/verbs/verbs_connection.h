@@ -143,6 +143,8 @@ class VerbsConnection {
   std::vector<std::unique_ptr<VerbsRail>> MakeRails(const std::vector<VerbsPort>& ports);
   std::vector<VerbsOutbox*> Outboxes() const;
   std::vector<VerbsInbox*> Inboxes() const;
+  // Posts the receives that have come back. Before the peer is told of them.
+  void PostReceives();
   // Returns what is due to be returned; `idle`: nothing else is there to do.
   void ReturnCredits(bool idle);
   // "mlx5_0, port 1, ... and mlx5_1, ...": those that may have failed.

@@ -17,8 +17,9 @@ constexpr Nanoseconds kLinger = 3 * kSecond;
 // Time that messages may take to come up from the device after the peer's farewell, which says that they are there.
 constexpr Nanoseconds kDraining = 3 * kSecond;
 
-// Of a rail: messages that wait for a receive, and requests of a chain; an upper bound.
+// Of a rail: messages that wait for a receive, receives, READs, and requests of a chain; an upper bound.
 constexpr size_t kBookkeepingBytes = 32 * 1024;
+constexpr size_t kSlotBookkeepingBytes = 256;
 
 }  // namespace
 
@@ -37,7 +38,8 @@ VerbsEndpoint::VerbsEndpoint(const std::vector<VerbsPort>& ports, int peer, cons
 }
 
 size_t VerbsEndpoint::MemoryBytes(int slots, size_t slot_bytes, size_t rails, bool continues) {
-  return VerbsConnection::MemoryBytes(slots, slot_bytes, rails) + sizeof(VerbsEndpoint) + rails * kBookkeepingBytes +
+  return VerbsConnection::MemoryBytes(slots, slot_bytes, rails) + sizeof(VerbsEndpoint) +
+         rails * (kBookkeepingBytes + static_cast<size_t>(slots) * kSlotBookkeepingBytes) +
          (continues ? VerbsKept::MemoryBytes(slots, rails) : 0);
 }
 

@@ -68,9 +68,10 @@ bool VerbsReceiver::CanRead() const { return reads_->any_waiting() && FindRead()
 void VerbsReceiver::Read() {
   while (reads_->any_waiting() && !fault_->any()) {
     const NextRead next = FindRead();
-    if (next.recv == nullptr) return;
+    if (next.recv == nullptr) break;
     reads_->Begin(next.rail, next.recv->landing);
   }
+  reads_->Post();
 }
 
 // The next slice has not arrived. Each rail brings its slices in order, so one that all rails have passed never comes,

@@ -17,6 +17,7 @@
 #include "transport/reconnect.h"
 #include "transport/security/connector.h"
 #include "transport/verbs/device/verbs_device.h"
+#include "transport/verbs/device/verbs_fork.h"
 #include "transport/verbs/device/verbs_hub.h"
 #include "transport/verbs/device/verbs_memory.h"
 #include "transport/verbs/device/verbs_network.h"
@@ -274,12 +275,16 @@ Status VerbsTransport::Connect(std::span<const LinkRequest> links, const Connect
 std::unique_ptr<Transport> CreateVerbsTransport(const TransportConfig& config) {
   std::string why;
   const VerbsApi* const api = LoadVerbs(&why);
+  // Several threads may come here; the first one prepares, and for the others there is nothing left to do.
+  static const int prepared = api != nullptr ? PrepareForForks(*api) : 0;
+  (void)prepared;
   return CreateVerbsTransportOver(api, why, config);
 }
 
 std::unique_ptr<Transport> CreateVerbsTransportOver(const VerbsApi* api, const std::string& why,
                                                     const TransportConfig& config) {
   ANNULUS_CHECK(config.reactor != nullptr && config.slots > 0 && config.slot_bytes > 0);
+  if (const int error = api != nullptr ? PrepareForForks(*api) : 0; error != 0) WarnOfForks(error, config.rank);
   return std::make_unique<VerbsTransport>(api, why, config);
 }
 

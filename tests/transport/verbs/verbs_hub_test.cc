@@ -36,7 +36,12 @@ TEST(VerbsHubTest, NobodySleepsWhileCompletionsAreLeft) {
   VerbsQueuePair pair(&hub, number, kCompletions, {});
   ASSERT_TRUE(pair.Create().ok());
   std::byte cell[kVerbsCellBytes];
-  for (uint32_t i = 0; i < kCompletions; ++i) ASSERT_EQ(pair.PostReceive(i, cell, 0), 0);
+  for (uint32_t i = 0; i < kCompletions; ++i) {
+    VerbsQueuePair::Receive receive;
+    pair.MakeReceive(i, cell, 0, &receive);
+    ibv_recv_wr* bad = nullptr;
+    ASSERT_EQ(pair.PostReceives(&receive.request, &bad), 0);
+  }
   SimulatedVerbs::FailPairs();
   while (SimulatedVerbs::Counts().waiting > 0) sched_yield();
   int refusals = 0;

@@ -13,6 +13,7 @@ std::unique_ptr<SliceLink> SliceLink::Open(const SlicePattern& pattern) {
     config.continues = pattern.continues;
     config.settings.Set("verbs_device", std::string(pattern.ports));
     config.settings.Set("reconnect_ms", pattern.continues ? 20'000 : 0);
+    config.settings.Set("verbs_read_bytes", pattern.reads ? int64_t{pattern.bytes} : 0);
     return CreateVerbsTransportOver(StraightVerbs(), "", config);
   };
   made->link_ = TransportLink::Open(make, nullptr, {.slot_bytes = kSlotBytes, .slots = kSlots});
@@ -21,7 +22,7 @@ std::unique_ptr<SliceLink> SliceLink::Open(const SlicePattern& pattern) {
     end.sends.resize(static_cast<size_t>(pattern.window));
     end.recvs.resize(static_cast<size_t>(pattern.window));
     void* memory = nullptr;
-    if (pattern.registered && !TestRegistry().Allocate(kSlotBytes, &memory).ok()) return nullptr;
+    if (pattern.registered && !TestRegistry().Allocate(2 * kSlotBytes, &memory).ok()) return nullptr;
     end.memory = static_cast<std::byte*>(memory);
   }
   return made;
@@ -55,12 +56,14 @@ bool SliceLink::StepSends(Endpoint* endpoint, End* end, uint64_t to_send) {
 bool SliceLink::StepReceives(Endpoint* endpoint, End* end, uint64_t to_receive) {
   const auto window = static_cast<uint64_t>(pattern_.window);
   while (end->received < end->expected && end->recvs[end->received % window].code == Code::kOk) {
-    endpoint->Release(&end->recvs[end->received++ % window]);
+    Recv* const recv = &end->recvs[end->received++ % window];
+    if (recv->data != recv->landing) endpoint->Release(recv);
   }
   while (end->expected < to_receive && end->expected - end->received < window) {
     Recv& recv = end->recvs[end->expected % window];
     recv = Recv();
     recv.capacity = kSlotBytes;
+    if (pattern_.reads) recv.landing = end->memory + kSlotBytes;
     if (!endpoint->PostRecv(&recv).ok()) return false;
     ++end->expected;
   }

@@ -20,6 +20,7 @@ struct SlicePattern {
   uint32_t bytes = 64;
   bool both_ways = false;
   bool registered = false;  // The data lies in registered memory, not in slots.
+  bool reads = false;       // And the peer reads it from there into such memory.
   bool continues = false;   // The link may go on over TCP, so what was sent is kept.
   int window = 4;           // Sends and receives under way at each end.
   const char* ports = "";   // As ANNULUS_VERBS_DEVICE.
@@ -43,6 +44,13 @@ inline constexpr SlicePattern kSlicePatterns[] = {
      .both_ways = true,
      .registered = true,
      .continues = true},
+    {.name = "both ways, 4 KiB read", .bytes = 4096, .both_ways = true, .registered = true, .reads = true},
+    {.name = "both ways, 4 KiB read, two rails",
+     .bytes = 4096,
+     .both_ways = true,
+     .registered = true,
+     .reads = true,
+     .ports = kTwoPorts},
     {.name = "both ways, 64 bytes, two rails", .both_ways = true, .ports = kTwoPorts},
     {.name = "both ways, 4 KiB, two rails", .bytes = 4096, .both_ways = true, .ports = kTwoPorts},
 };
@@ -69,7 +77,7 @@ class SliceLink {
   struct End {
     std::vector<Send> sends;
     std::vector<Recv> recvs;
-    std::byte* memory = nullptr;  // Of this end's data, where it is registered.
+    std::byte* memory = nullptr;  // Of this end's data, where it is registered, and behind it what is read.
     uint64_t posted = 0;
     uint64_t sent = 0;
     uint64_t expected = 0;  // Receives that were posted.

@@ -63,7 +63,22 @@ class Timed {
 
 std::byte* Pointer(uint64_t address) { return reinterpret_cast<std::byte*>(address); }
 
+void Complete(StraightPair* pair, const ibv_send_wr& request) {
+  ibv_wc done{};
+  done.wr_id = request.wr_id;
+  done.qp_num = pair->qp_num;
+  static_cast<StraightQueue*>(pair->send_cq)->Push(done);
+}
+
+void Read(StraightPair* pair, const ibv_send_wr& request) {
+  std::memcpy(Pointer(request.sg_list->addr), Pointer(request.wr.rdma.remote_addr), request.sg_list->length);
+  counts.carried_bytes += request.sg_list->length;
+  ++counts.send_requests;
+  Complete(pair, request);
+}
+
 void CarryOut(StraightPair* pair, const ibv_send_wr& request) {
+  if (request.opcode == IBV_WR_RDMA_READ) return Read(pair, request);
   StraightPair* const peer = pair->peer;
   const bool is_write = request.opcode != IBV_WR_SEND_WITH_IMM;
   const bool takes_receive = request.opcode != IBV_WR_RDMA_WRITE;
@@ -78,9 +93,9 @@ void CarryOut(StraightPair* pair, const ibv_send_wr& request) {
   counts.carried_bytes += bytes;
   ++counts.send_requests;
   if ((request.send_flags & IBV_SEND_INLINE) != 0) ++counts.inline_requests;
-  ibv_wc done{};
   if (takes_receive) {
     ++peer->first;
+    ibv_wc done{};
     done.wr_id = receive.id;
     done.opcode = is_write ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV;
     done.byte_len = bytes;
@@ -89,11 +104,7 @@ void CarryOut(StraightPair* pair, const ibv_send_wr& request) {
     done.qp_num = peer->qp_num;
     static_cast<StraightQueue*>(peer->recv_cq)->Push(done);
   }
-  if ((request.send_flags & IBV_SEND_SIGNALED) == 0) return;
-  done = {};
-  done.wr_id = request.wr_id;
-  done.qp_num = pair->qp_num;
-  static_cast<StraightQueue*>(pair->send_cq)->Push(done);
+  if ((request.send_flags & IBV_SEND_SIGNALED) != 0) Complete(pair, request);
 }
 
 int PostSend(ibv_qp* base, ibv_send_wr* request, ibv_send_wr**) {
@@ -161,6 +172,7 @@ int QueryDevice(ibv_context*, ibv_device_attr* attributes) {
   *attributes = {};
   attributes->phys_port_cnt = 1;
   attributes->max_cqe = 1 << 16;
+  attributes->max_qp_rd_atom = attributes->max_qp_init_rd_atom = 16;
   return 0;
 }
 
@@ -275,6 +287,8 @@ int DestroyPair(ibv_qp* pair) {
   return 0;
 }
 
+ibv_fork_status ForkStatus() { return IBV_FORK_UNNEEDED; }
+
 }  // namespace
 
 const VerbsApi* StraightVerbs() {
@@ -303,6 +317,7 @@ const VerbsApi* StraightVerbs() {
       .create_qp = CreatePair,
       .modify_qp = ModifyPair,
       .destroy_qp = DestroyPair,
+      .is_fork_initialized = ForkStatus,
   };
   return &api;
 }

@@ -116,14 +116,15 @@ class Programs:
         return f"export ANNULUS_TRANSPORT=tcp ANNULUS_ENCRYPT=required\npython3 {script} {job}\n"
 
     def beside_perftest(self):
-        """What one link moves and what perftest does, which does nothing but that, in turn; five times."""
+        """What one link moves and what perftest does, which does nothing but that, in turn; four times."""
         device = "-F -d rxe0 -x 1"
         server = f"$1 {device} $2 >/dev/null 2>&1 &\nsleep 1\n"
         client = f"$1 {device} $2 127.0.0.1 | grep -A 1 '#bytes'\nwait\n"
-        turns = "compare() {\necho $1 $2\n" + server + client + "}\nfor round in 1 2 3 4 5; do\n"
-        for size in (64 << 10, 256 << 10):
-            turns += f"{self.stream} slots {size} || exit 1\n{self.stream} registered {size} || exit 1\n"
-            turns += f"compare ib_write_bw '-b -s {size} -n {(16 << 20) // size}'\n"
+        turns = "compare() {\necho $1 $2\n" + server + client + "}\nfor round in 1 2 3 4; do\n"
+        for size, slots in ((64 << 10, ("", 16, 32)), (256 << 10, ("",))):
+            for how in ("slots", "written", "read"):
+                turns += "".join(f"{self.stream} {how} {size} {count} || exit 1\n" for count in slots)
+            turns += "".join(f"compare {of} '-b -s {size} -n {(16 << 20) // size}'\n" for of in ("ib_write_bw", "ib_read_bw"))
         return turns + f"{self.stream} reflect 8 || exit 1\ncompare ib_write_lat '-s 8 -n 1000'\ndone\n"
 
     def wrong_key(self):

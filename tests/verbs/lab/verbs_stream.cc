@@ -1,8 +1,12 @@
 // Streams slices over one verbs link of a real device, both ways at once, and reflects small ones: what the transport
 // itself moves, beside ib_write_bw and ib_write_lat in the same guest. Nothing is reduced, filled or checked.
 //
-//   verbs_stream slots|registered BYTES       slices of so many bytes from slots, or from registered memory to such
-//   verbs_stream reflect BYTES                one slice there and back at a time
+//   verbs_stream HOW BYTES [SLOTS]   slices of so many bytes: `slots`, from slots to slots; `written`, from registered
+//                                    memory to slots; `read`, from registered memory to such, by READs
+//   verbs_stream reflect BYTES       one slice there and back at a time
+//
+// SLOTS: that many slots each way, of the size of a slice, in place of 8 of 256 KiB. ANNULUS_LOG=info: each end tells
+// what passed.
 //
 // Threads: one for each end.
 #include <sched.h>
@@ -18,8 +22,10 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "tests/transport/contract/contract_link.h"
 #include "transport/memory/memory.h"
+#include "transport/reactor.h"
 #include "transport/transport.h"
 #include "transport/verbs/verbs.h"
 
@@ -30,25 +36,30 @@ constexpr size_t kSlotBytes = 256 * 1024;
 constexpr int kSlots = 8;
 constexpr uint64_t kStreamBytes = 16 << 20;  // In each direction.
 constexpr uint64_t kReflections = 1000;
+constexpr Nanoseconds kSpin = 50 * kMicrosecond;
+constexpr Nanoseconds kLongestSleep = 10 * kMillisecond;  // The other end may be done.
+
+enum class How { kSlots, kWritten, kRead };
 
 struct Pattern {
   uint32_t bytes = 0;
   uint64_t slices = 0;  // In each direction.
-  int window = kSlots;  // Sends and receives under way.
-  bool registered = false;
+  int window = 1;       // Sends and receives under way.
+  How how = How::kSlots;
   bool reflects = false;  // Rank 1 sends a slice once it has received one, and rank 0 the next one then.
 };
 
 class End {
  public:
-  End(Endpoint* endpoint, const Pattern& pattern, bool begins)
+  End(Endpoint* endpoint, Reactor* reactor, const Pattern& pattern, bool begins)
       : endpoint_(endpoint),
+        reactor_(reactor),
         pattern_(pattern),
         begins_(begins),
         sends_(static_cast<size_t>(pattern.window)),
         recvs_(static_cast<size_t>(pattern.window)) {
     void* memory = nullptr;
-    if (pattern.registered && TestRegistry().Allocate(2 * Half(), &memory).ok()) {
+    if (pattern.how != How::kSlots && TestRegistry().Allocate(2 * Half(), &memory).ok()) {
       memory_ = static_cast<std::byte*>(memory);
     }
   }
@@ -62,7 +73,11 @@ class End {
   bool Step() {
     bool moved = false;
     if (!endpoint_->Progress(&moved).ok() || !Receive(&moved) || !Post(&moved)) return false;
-    if (!moved) sched_yield();
+    if (moved) {
+      idle_since_ = 0;
+    } else {
+      Wait();
+    }
     return true;
   }
   // Half of the median time from one slice to the next, in microseconds.
@@ -72,9 +87,21 @@ class End {
     std::ranges::sort(gaps);
     return gaps.empty() ? 0 : static_cast<double>(gaps[gaps.size() / 2]) / 2 / kMicrosecond;
   }
+  // When the first window had come, and all memory was registered.
+  Nanoseconds began() const { return began_; }
   bool done() const { return sent_ == pattern_.slices && received_ == pattern_.slices; }
 
  private:
+  // As ranks wait: soft-RoCE needs the processor that a rank which polls takes from it.
+  void Wait() {
+    if (idle_since_ == 0) idle_since_ = Now();
+    if (pattern_.reflects || Now() - idle_since_ < kSpin) {
+      sched_yield();
+    } else if (endpoint_->Arm()) {
+      reactor_->WaitUntil(DeadlineAfter(kLongestSleep));
+    }
+  }
+
   size_t Half() const { return sends_.size() * pattern_.bytes; }
 
   bool Receive(bool* moved) {
@@ -83,7 +110,7 @@ class End {
       if (recv.code == Code::kInProgress) break;
       if (recv.code != Code::kOk) return false;
       if (recv.data != recv.landing) endpoint_->Release(&recv);
-      ++received_;
+      if (++received_ == recvs_.size()) began_ = Now();
       if (pattern_.reflects) times_.push_back(Now());
       *moved = true;
     }
@@ -91,7 +118,7 @@ class End {
       Recv& recv = recvs_[expected_ % recvs_.size()];
       recv = Recv();
       recv.capacity = pattern_.bytes;
-      if (memory_ != nullptr) recv.landing = memory_ + Half() + expected_ % recvs_.size() * pattern_.bytes;
+      if (pattern_.how == How::kRead) recv.landing = memory_ + Half() + expected_ % recvs_.size() * pattern_.bytes;
       if (!endpoint_->PostRecv(&recv).ok()) break;
       ++expected_;
       *moved = true;
@@ -120,6 +147,7 @@ class End {
   }
 
   Endpoint* const endpoint_;
+  Reactor* const reactor_;
   const Pattern pattern_;
   const bool begins_;
   std::byte* memory_ = nullptr;  // Of sends, then of receives; null: slots.
@@ -129,13 +157,16 @@ class End {
   uint64_t sent_ = 0;
   uint64_t expected_ = 0;
   uint64_t received_ = 0;
+  Nanoseconds began_ = 0;
+  Nanoseconds idle_since_ = 0;      // 0: something has moved.
   std::vector<Nanoseconds> times_;  // When slices came that are reflected.
 };
 
-// Seconds that the pattern takes, or half of the way there and back in microseconds; 0 when the link fails.
+// MiB/s in both directions together, without the first slices; or half of the way there and back in microseconds. 0
+// when the link fails.
 double Run(ContractLink* link, const Pattern& pattern) {
-  End first(&link->end(0), pattern, true);
-  End second(&link->end(1), pattern, false);
+  End first(&link->end(0), link->reactor(0), pattern, true);
+  End second(&link->end(1), link->reactor(1), pattern, false);
   std::atomic<int> done = 0;
   std::atomic<bool> fails = false;
   // Each goes on until both are done: the other may need its credits.
@@ -148,27 +179,33 @@ double Run(ContractLink* link, const Pattern& pattern) {
       }
     }
   };
-  const Nanoseconds begin = Now();
   std::thread other(drive, &second);
   drive(&first);
   other.join();
   if (fails) return 0;
-  return pattern.reflects ? first.MedianUs() : static_cast<double>(Now() - begin) / kSecond;
+  if (pattern.reflects) return first.MedianUs();
+  const double seconds = static_cast<double>(Now() - std::max(first.began(), second.began())) / kSecond;
+  const double slices = 2.0 * static_cast<double>(pattern.slices - static_cast<uint64_t>(pattern.window));
+  return slices * pattern.bytes / (1 << 20) / seconds;
 }
 
-int Main(const std::string& what, uint32_t bytes) {
-  const auto link = TransportLink::Open(CreateVerbsTransport, nullptr, {.slot_bytes = kSlotBytes, .slots = kSlots});
+int Main(const std::string& what, uint32_t bytes, int slots) {
+  Pattern pattern{.bytes = bytes, .slices = kStreamBytes / bytes};
+  if (what == "written") pattern.how = How::kWritten;
+  if (what == "read") pattern.how = How::kRead;
+  if (what == "reflect") pattern = {.bytes = bytes, .slices = kReflections, .reflects = true};
+  const auto make = [&](TransportConfig config) {
+    config.settings.Set("verbs_read_bytes", pattern.how == How::kRead ? int64_t{bytes} : 0);
+    return CreateVerbsTransport(config);
+  };
+  const LinkOptions options{.slot_bytes = slots > 0 ? bytes : kSlotBytes, .slots = slots > 0 ? slots : kSlots};
+  const auto link = TransportLink::Open(make, nullptr, options);
   if (link == nullptr) return 1;
-  Pattern pattern{.bytes = bytes, .slices = kStreamBytes / bytes, .registered = what == "registered"};
-  if (what == "reflect") pattern = {.bytes = bytes, .slices = kReflections, .window = 1, .reflects = true};
-  const double took = Run(link.get(), pattern);
-  if (took == 0) return 1;
-  std::printf("verbs_stream %s %u bytes: ", what.c_str(), bytes);
-  if (pattern.reflects) {
-    std::printf("%.1f us, half of the way there and back, median\n", took);
-  } else {
-    std::printf("%.1f MiB/s in both directions together\n", 2.0 * kStreamBytes / (1 << 20) / took);
-  }
+  if (!pattern.reflects) pattern.window = link->end(0).limits().recv_slots;
+  const double result = Run(link.get(), pattern);
+  if (result == 0) return 1;
+  std::printf("verbs_stream %s %u bytes, %d slots: %.1f %s\n", what.c_str(), bytes, link->end(0).limits().recv_slots,
+              result, pattern.reflects ? "us, half of the way there and back, median" : "MiB/s, both directions");
   return 0;
 }
 
@@ -176,12 +213,17 @@ int Main(const std::string& what, uint32_t bytes) {
 }  // namespace annulus
 
 int main(int argc, char** argv) {
-  const std::string what = argc == 3 ? argv[1] : "";
-  const long bytes = argc == 3 ? std::strtol(argv[2], nullptr, 10) : 0;
-  const bool known = what == "slots" || what == "registered" || what == "reflect";
-  if (!known || bytes < 1 || bytes > static_cast<long>(annulus::kSlotBytes)) {
-    std::fprintf(stderr, "usage: verbs_stream slots|registered|reflect BYTES\n");
+  const bool has_slots = argc == 4;
+  const std::string what = argc == 3 || has_slots ? argv[1] : "";
+  const long bytes = argc >= 3 ? std::strtol(argv[2], nullptr, 10) : 0;
+  const long slots = has_slots ? std::strtol(argv[3], nullptr, 10) : 0;
+  const bool known = what == "slots" || what == "written" || what == "read" || what == "reflect";
+  if (!known || bytes < 1 || bytes > static_cast<long>(annulus::kSlotBytes) ||
+      (has_slots && (slots < 1 || slots > 64))) {
+    std::fprintf(stderr, "usage: verbs_stream slots|written|read|reflect BYTES [SLOTS]\n");
     return 2;
   }
-  return annulus::Main(what, static_cast<uint32_t>(bytes));
+  const char* const log = std::getenv("ANNULUS_LOG");
+  if (log != nullptr && std::string(log) == "info") annulus::SetLogLevel(annulus::LogLevel::kInfo);
+  return annulus::Main(what, static_cast<uint32_t>(bytes), static_cast<int>(slots));
 }

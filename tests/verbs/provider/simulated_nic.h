@@ -42,6 +42,7 @@ struct NicQueue : ibv_cq {
 
 struct NicRegion : ibv_mr {
   int access = 0;
+  bool is_protected = false;  // Its pages are kept out of children.
 };
 
 struct NicRequest {
@@ -132,6 +133,8 @@ class SimulatedNic {
   SimulatedMachine machine;
   SimulatedCounts counts;
   uint64_t registered_bytes = 0;
+  bool protects = false;           // New regions are kept out of children.
+  bool protects_too_late = false;  // There are others.
   uint32_t next_number = 17;
   uint64_t allowed = 0;  // As in SimulatedVerbs::Allow.
   uint64_t fail_after = UINT64_MAX;

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <mutex>
 
+#include "tests/verbs/provider/simulated_forks.h"
 #include "tests/verbs/provider/simulated_nic.h"
 #include "tests/verbs/provider/simulated_refusals.h"
 
@@ -82,6 +83,7 @@ ibv_mr* RegisterMemory(ibv_pd* domain, void* memory, size_t bytes, int access) {
   region->lkey = region->rkey = device.next_number++;
   region->access = access;
   device.regions[region->lkey] = region;
+  NoteMemory(&device, region);
   return region;
 }
 
@@ -89,6 +91,7 @@ int DeregisterMemory(ibv_mr* region) {
   const std::lock_guard lock(Device().mutex());
   Device().regions.erase(region->lkey);
   Device().registered_bytes -= region->length;
+  NoteEnd(&Device(), *static_cast<NicRegion*>(region));
   Device().Delete<NicRegion>(region);
   return 0;
 }
@@ -112,6 +115,7 @@ int DestroyChannel(ibv_comp_channel* channel) {
 ibv_cq* CreateQueue(ibv_context* context, int completions, void*, ibv_comp_channel* channel, int) {
   if (Refuses(SimulatedCall::kQueue)) return nullptr;
   const std::lock_guard lock(Device().mutex());
+  NoteMemory(&Device(), nullptr);
   auto* const queue = Device().Count(new NicQueue{});
   queue->context = context;
   queue->channel = channel;
@@ -224,6 +228,7 @@ const VerbsApi* SimulatedVerbs::Api() {
   static const VerbsApi api = [] {
     VerbsApi made{};
     SetPortFunctions(&made);
+    SetForkFunctions(&made);
     made.alloc_pd = AllocDomain;
     made.dealloc_pd = DeallocDomain;
     made.reg_mr = RegisterMemory;
@@ -252,6 +257,7 @@ void SetDataFunctions(ibv_context* context) {
 void SimulatedVerbs::SetMachine(const SimulatedMachine& machine) {
   const std::lock_guard lock(Device().mutex());
   Device().machine = machine;
+  Device().protects = Device().protects_too_late = false;
   SetDevicePaths(machine.sysfs);
   Device().Wake();
 }

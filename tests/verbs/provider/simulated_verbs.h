@@ -39,6 +39,9 @@ struct SimulatedMachine {
   // The errno with which queue pairs are destroyed. With EIO they are gone all the same, as the device is.
   int destroy_error = 0;
   const char* sysfs = "";  // Folder in which the system tells of each device.
+  // The kernel copies pages that devices use for a child; Linux does since 5.12.
+  bool copies_on_fork = true;
+  int fork_error = 0;  // The errno with which the library cannot keep such pages out of children.
 };
 
 // What went wrong, or was made to.
@@ -59,12 +62,15 @@ struct SimulatedCounts {
   uint64_t waiting =
       0;  // Requests to carry out and completions to deliver, now, but those of a device that stands still.
   uint64_t objects = 0;  // Devices, domains, regions, queues and pairs that exist.
+  // Regions that were registered though a child would get their pages, and the kernel does not copy them.
+  uint64_t unsafe_regions = 0;
 };
 
 class SimulatedVerbs {
  public:
   static const VerbsApi* Api();
 
+  // The library forgets that it keeps pages out of children, and whether it is too late for that.
   static void SetMachine(const SimulatedMachine& machine);
   static SimulatedCounts Counts();
 

@@ -33,6 +33,7 @@ Loaded Load() {
   constexpr char kOld[] = "IBVERBS_1.0";
   constexpr char kUsual[] = "IBVERBS_1.1";
   constexpr char kGidTable[] = "IBVERBS_1.11";
+  constexpr char kForkStatus[] = "IBVERBS_1.13";
   VerbsApi& api = loaded.api;
   Find(library, "ibv_get_device_list", kUsual, &api.get_device_list, &why);
   Find(library, "ibv_free_device_list", kUsual, &api.free_device_list, &why);
@@ -58,6 +59,9 @@ Loaded Load() {
   Find(library, "ibv_create_qp", kUsual, &api.create_qp, &why);
   Find(library, "ibv_modify_qp", kUsual, &api.modify_qp, &why);
   Find(library, "ibv_destroy_qp", kUsual, &api.destroy_qp, &why);
+  std::string no_matter;
+  Find(library, "ibv_fork_init", kUsual, &api.fork_init, &no_matter);
+  Find(library, "ibv_is_fork_initialized", kForkStatus, &api.is_fork_initialized, &no_matter);
   return loaded;
 }
 

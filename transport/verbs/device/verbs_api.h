@@ -38,6 +38,9 @@ struct VerbsApi {
   decltype(&ibv_create_qp) create_qp;
   decltype(&ibv_modify_qp) modify_qp;
   decltype(&ibv_destroy_qp) destroy_qp;
+  // Null where the library lacks them.
+  decltype(&ibv_fork_init) fork_init = nullptr;
+  decltype(&ibv_is_fork_initialized) is_fork_initialized = nullptr;  // Since rdma-core 35.
 };
 
 // The machine's library, opened by the first call and never closed; null when there is none, and *why says so.

@@ -1,5 +1,7 @@
 #include "transport/verbs/device/verbs_memory.h"
 
+#include <sys/mman.h>
+
 #include <cerrno>
 #include <string>
 
@@ -19,13 +21,31 @@ VerbsMemory::~VerbsMemory() {
   for (const Registration& each : registrations_) each.hub->api().dereg_mr(each.region);
 }
 
+VerbsMemory::Mapping::~Mapping() {
+  registration = SlotRegistration();
+  if (data != nullptr) munmap(data, bytes);
+}
+
+VerbsMemory::VerbsMemory(SlotMemory* memory, size_t bytes) : bytes_(bytes) {
+  if (!IsLarge(bytes)) {
+    block_.emplace(memory, Footprint(bytes));
+    return;
+  }
+  mapping_.bytes = Footprint(bytes);
+  mapping_.data = MapPages(mapping_.bytes, -1);
+  if (mapping_.data == nullptr) return;
+  mapping_.status = SlotRegistration::Make(memory, mapping_.data, mapping_.bytes, &mapping_.registration);
+}
+
 std::byte* VerbsMemory::data() const {
-  const uintptr_t address = reinterpret_cast<uintptr_t>(block_.data());
+  if (!block_) return mapping_.data;
+  const uintptr_t address = reinterpret_cast<uintptr_t>(block_->data());
   return reinterpret_cast<std::byte*>((address + kPage - 1) / kPage * kPage);
 }
 
 Status VerbsMemory::Register(const std::shared_ptr<VerbsHub>& hub, bool by_peer, ibv_mr** region) {
-  if (block_.data() == nullptr) return {Code::kOutOfMemory, "no memory for the slots of a verbs link"};
+  ANNULUS_RETURN_IF_ERROR(mapping_.status);
+  if (data() == nullptr) return {Code::kOutOfMemory, "no memory for the slots of a verbs link"};
   const int access = IBV_ACCESS_LOCAL_WRITE | (by_peer ? IBV_ACCESS_REMOTE_WRITE : 0);
   ANNULUS_RETURN_IF_ERROR(RegisterWithDevice(*hub, data(), bytes_, access, region));
   registrations_.push_back({hub, *region});

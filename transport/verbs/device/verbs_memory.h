@@ -6,9 +6,11 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/status.h"
+#include "transport/memory/huge_pages.h"
 #include "transport/memory/slot_memory.h"
 #include "transport/verbs/device/verbs_hub.h"
 
@@ -21,7 +23,8 @@ Status RegisterWithDevice(const VerbsHub& hub, std::byte* data, size_t bytes, in
 class VerbsMemory {
  public:
   ~VerbsMemory();
-  VerbsMemory(SlotMemory* memory, size_t bytes) : bytes_(bytes), block_(memory, bytes + kPage) {}
+  // `memory` outlives it; null: plain host memory.
+  VerbsMemory(SlotMemory* memory, size_t bytes);
   VerbsMemory(const VerbsMemory&) = delete;
   VerbsMemory& operator=(const VerbsMemory&) = delete;
 
@@ -29,12 +32,13 @@ class VerbsMemory {
   // Errors: those of RegisterWithDevice.
   Status Register(const std::shared_ptr<VerbsHub>& hub, bool by_peer, ibv_mr** region);
 
-  // Starts at a page, so that no page is registered twice.
+  // Starts at a page, and nothing else lies in its last one: pages that are registered may be missing in children
+  // (verbs_fork.h), and none is registered twice. What fills a huge page starts at one.
   std::byte* data() const;
   size_t bytes() const { return bytes_; }
 
   // Memory that so many bytes take.
-  static constexpr size_t Footprint(size_t bytes) { return bytes + kPage; }
+  static constexpr size_t Footprint(size_t bytes) { return WholePages(bytes) + (IsLarge(bytes) ? 0 : kPage); }
 
  private:
   struct Registration {
@@ -42,10 +46,30 @@ class VerbsMemory {
     ibv_mr* region;
   };
 
+  // Largest page that the kernel may have. A constant, since all ranks must need equally much.
+#if defined(__x86_64__)
   static constexpr size_t kPage = 4096;
+#else
+  static constexpr size_t kPage = 64 * 1024;
+#endif
+
+  // Pages of its own, mapped here and registered with the devices of SlotMemory.
+  struct Mapping {
+    ~Mapping();
+
+    std::byte* data = nullptr;
+    size_t bytes = 0;
+    Status status;  // Of its registration.
+    SlotRegistration registration;
+  };
+
+  static constexpr size_t WholePages(size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
+  static constexpr bool IsLarge(size_t bytes) { return bytes >= kHugePageBytes; }
 
   const size_t bytes_;
-  SlotBlock block_;
+  // One of them has the memory: large memory is mapped, so that it lies on huge pages.
+  Mapping mapping_;
+  std::optional<SlotBlock> block_;
   std::vector<Registration> registrations_;  // One for each device.
 };
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "transport/verbs/device/verbs_fork.h"
 #include "transport/verbs/device/verbs_memory.h"
 
 namespace annulus {
@@ -75,6 +76,7 @@ void VerbsRegions::Register(Known* known) {
   ibv_mr* region = nullptr;
   const int access = reads_ ? IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ : 0;
   const Status status = RegisterWithDevice(*hub_, known->begin, known->bytes, access, &region);
+  if (status.ok()) ShareWithChildren(hub_->api(), known->begin, known->bytes);
   const std::lock_guard lock(mutex_);
   known->region = region;
   known->state = status.ok() ? State::kUsable : State::kRefused;

@@ -35,7 +35,8 @@ int VerbsChain::HandOver() {
   }
   chained_ = 0;
   waits_ = false;
-  return pair_->PostSends(&requests_[0]);
+  ibv_send_wr* bad = nullptr;
+  return pair_->PostSends(&requests_[0], &bad);
 }
 
 void VerbsChain::PostMarker() {

@@ -2,18 +2,32 @@
 
 #include <arpa/inet.h>
 
+#include <utility>
+
 namespace annulus {
 
 void VerbsInbox::PostCells(uint32_t key) {
-  key_ = key;
-  for (uint32_t cell = 0; cell < depth_; ++cell) Repost(cell);
+  for (uint32_t cell = 0; cell < depth_; ++cell) {
+    pair_->MakeReceive(cell, Cell(cell), key, &receives_[cell]);
+    Repost(cell);
+  }
+  PostReceives();
 }
 
 void VerbsInbox::Repost(uint32_t cell) {
-  if (!pair_->exists()) return;
-  const int error = pair_->PostReceive(cell, Cell(cell), key_);
-  if (error != 0) return link_.fault->Set("posting a receive", cell, error);
-  ++cells_posted_;
+  ibv_recv_wr* const request = &receives_[cell].request;
+  request->next = nullptr;
+  (unposted_.first == nullptr ? unposted_.first : unposted_.last->next) = request;
+  unposted_.last = request;
+}
+
+void VerbsInbox::PostReceives() {
+  ibv_recv_wr* const first = std::exchange(unposted_.first, nullptr);
+  if (first == nullptr || !pair_->exists()) return;
+  ibv_recv_wr* bad = nullptr;
+  const int error = pair_->PostReceives(first, &bad);
+  for (const ibv_recv_wr* each = first; each != (error != 0 ? bad : nullptr); each = each->next) ++cells_posted_;
+  if (error != 0) link_.fault->Set("posting a receive", 0, error);
 }
 
 void VerbsInbox::TakeCompletion(const ibv_wc& completion, uint32_t cell) {

@@ -46,10 +46,18 @@ class VerbsInbox {
 
   // `cells`: memory of CellBytes(slots).
   VerbsInbox(const Link& link, std::byte* cells, VerbsQueuePair* pair, VerbsOutbox* outbox)
-      : link_(link), depth_(VerbsQueueDepth(link.slots)), cells_(cells), pair_(pair), outbox_(outbox), ring_(depth_) {}
+      : link_(link),
+        depth_(VerbsQueueDepth(link.slots)),
+        cells_(cells),
+        pair_(pair),
+        outbox_(outbox),
+        ring_(depth_),
+        receives_(depth_) {}
 
   // Posts all receives to the device. `key`: local key of the cells.
   void PostCells(uint32_t key);
+  // Posts those that have come back, by one call of the device. Before the peer is told of them.
+  void PostReceives();
   // Takes the message that a receive of the device completed with.
   void TakeCompletion(const ibv_wc& completion, uint32_t cell);
   // A receive of the device completed without a message.
@@ -89,6 +97,13 @@ class VerbsInbox {
   bool Has(const std::byte* data) const { return data >= Cell(0) && data < Cell(depth_); }
 
  private:
+  // Receives that are to be posted; null: none.
+  struct Chain {
+    ibv_recv_wr* first = nullptr;
+    ibv_recv_wr* last = nullptr;
+  };
+
+  // Lets PostReceives post it.
   void Repost(uint32_t cell);
   bool Read(const ibv_wc& completion, uint32_t cell, VerbsMessage* message);
   bool ReadHeader(VerbsImmediate immediate, uint32_t cell, uint32_t message_bytes, VerbsMessage* message);
@@ -107,7 +122,8 @@ class VerbsInbox {
   std::vector<VerbsMessage> ring_;
   uint32_t first_ = 0;
   uint32_t waiting_ = 0;
-  uint32_t key_ = 0;           // Local key of the cells' memory.
+  std::vector<VerbsQueuePair::Receive> receives_;  // By cell.
+  Chain unposted_;
   uint32_t cells_posted_ = 0;  // Number of receives that the device has.
   uint32_t received_ = 0;
   uint32_t last_ = UINT32_MAX;  // Number of the last slice that began to arrive.

@@ -124,33 +124,31 @@ Status VerbsQueuePair::ToSend() {
   return error == 0 ? Status() : Refused("connecting a queue pair", error);
 }
 
-int VerbsQueuePair::PostReceive(uint32_t cell, std::byte* data, uint32_t key) {
-  ibv_sge piece{reinterpret_cast<uint64_t>(data), kVerbsCellBytes, key};
-  ibv_recv_wr request{};
-  request.wr_id = VerbsHub::IdOf(number_, VerbsRequest::kReceive, cell);
-  request.sg_list = &piece;
-  request.num_sge = 1;
-  ibv_recv_wr* bad = nullptr;
-  return ibv_post_recv(pair_, &request, &bad);
+void VerbsQueuePair::MakeReceive(uint32_t cell, std::byte* data, uint32_t key, Receive* receive) const {
+  *receive = {};
+  receive->piece = {reinterpret_cast<uint64_t>(data), kVerbsCellBytes, key};
+  receive->request.wr_id = VerbsHub::IdOf(number_, VerbsRequest::kReceive, cell);
+  receive->request.sg_list = &receive->piece;
+  receive->request.num_sge = 1;
 }
 
-int VerbsQueuePair::PostSends(ibv_send_wr* first) {
-  ibv_send_wr* bad = nullptr;
-  return ibv_post_send(pair_, first, &bad);
-}
-
-int VerbsQueuePair::PostRead(uint32_t value, const VerbsPlace& from, std::byte* to, uint32_t bytes, uint32_t key) {
-  ibv_sge piece{reinterpret_cast<uint64_t>(to), bytes, key};
-  ibv_send_wr request{};
+void VerbsQueuePair::MakeRead(uint32_t value, const VerbsPlace& from, std::byte* to, uint32_t bytes, uint32_t key,
+                              Read* read) const {
+  *read = {};
+  read->piece = {reinterpret_cast<uint64_t>(to), bytes, key};
+  ibv_send_wr& request = read->request;
   request.wr_id = VerbsHub::IdOf(number_, VerbsRequest::kRead, value);
-  request.sg_list = &piece;
+  request.sg_list = &read->piece;
   request.num_sge = 1;
   request.opcode = IBV_WR_RDMA_READ;
   request.send_flags = IBV_SEND_SIGNALED;
   request.wr.rdma.remote_addr = from.address;
   request.wr.rdma.rkey = from.key;
-  return PostSends(&request);
 }
+
+int VerbsQueuePair::PostReceives(ibv_recv_wr* first, ibv_recv_wr** bad) { return ibv_post_recv(pair_, first, bad); }
+
+int VerbsQueuePair::PostSends(ibv_send_wr* first, ibv_send_wr** bad) { return ibv_post_send(pair_, first, bad); }
 
 int VerbsQueuePair::PostKeepalive(uint64_t remote_address, uint32_t remote_key) {
   ibv_send_wr request{};
@@ -159,7 +157,8 @@ int VerbsQueuePair::PostKeepalive(uint64_t remote_address, uint32_t remote_key) 
   request.send_flags = IBV_SEND_SIGNALED;
   request.wr.rdma.remote_addr = remote_address;
   request.wr.rdma.rkey = remote_key;
-  return PostSends(&request);
+  ibv_send_wr* bad = nullptr;
+  return PostSends(&request, &bad);
 }
 
 bool VerbsQueuePair::Fail() {

@@ -45,13 +45,25 @@ class VerbsQueuePair {
   // Connects it. The receives are posted before. Errors: kSystem; kUnsupported when the networks differ.
   Status Connect(const VerbsRailGreeting& peer);
 
-  // Posts the receive `cell` into [data, data + kVerbsCellBytes). Returns 0 or the errno.
-  int PostReceive(uint32_t cell, std::byte* data, uint32_t key);
-  // Posts a chain. Returns 0 or the errno.
-  int PostSends(ibv_send_wr* first);
-  // Posts a READ of `bytes` of the peer's memory into [to, to + bytes), whose local key is `key`. Its completion has
-  // `value`. There is room for as many as reads(), beside all else. Returns 0 or the errno.
-  int PostRead(uint32_t value, const VerbsPlace& from, std::byte* to, uint32_t bytes, uint32_t key);
+  // A receive and the cell that it fills: [data, data + kVerbsCellBytes).
+  struct Receive {
+    ibv_recv_wr request{};
+    ibv_sge piece{};
+  };
+  // Makes the receive `cell`, whose memory has the local key `key`. It stays where it is until it is posted.
+  void MakeReceive(uint32_t cell, std::byte* data, uint32_t key, Receive* receive) const;
+  // A READ and where it goes.
+  struct Read {
+    ibv_send_wr request{};
+    ibv_sge piece{};
+  };
+  // Makes a READ of `bytes` of the peer's memory into [to, to + bytes), whose local key is `key`. Its completion has
+  // `value`. There is room for as many as reads(), beside all else. It stays where it is until it is posted.
+  void MakeRead(uint32_t value, const VerbsPlace& from, std::byte* to, uint32_t bytes, uint32_t key, Read* read) const;
+
+  // Post a chain, by one call of the device. Return 0 or the errno, with *bad the first that was not posted.
+  int PostReceives(ibv_recv_wr* first, ibv_recv_wr** bad);
+  int PostSends(ibv_send_wr* first, ibv_send_wr** bad);
 
   // Posts a write of nothing, which asks the peer's device alone. There is room for one at a time, beside all else. Its
   // completion is a kKeepalive. Returns 0 or the errno.

@@ -1,5 +1,7 @@
 #include "transport/verbs/rail/verbs_reads.h"
 
+#include <utility>
+
 #include "base/check.h"
 
 namespace annulus {
@@ -7,7 +9,7 @@ namespace annulus {
 void VerbsReads::Add(size_t rail, uint32_t slot, const VerbsHeader& header, const VerbsPlace& place) {
   Rail& on = rails_[rail];
   ANNULUS_CHECK(on.size < on.waiting.size());
-  slices_[slot] = {State::kWaiting, rail, header.sequence, header.bytes, place, nullptr};
+  slices_[slot] = {State::kWaiting, rail, header.sequence, header.bytes, place, nullptr, {}};
   on.waiting[(on.first + on.size++) % on.waiting.size()] = slot;
   ++num_waiting_;
 }
@@ -35,10 +37,21 @@ void VerbsReads::Begin(size_t rail, std::byte* landing) {
   if (lands) ++landings_under_way_;
   std::byte* const to = lands ? landing : recv_slots_->At(slot) + kVerbsHeaderBytes;
   if (!on.pair->exists()) return;
-  const int error = on.pair->PostRead(slot, slice.place, to, slice.bytes, lands ? keys.local : on.key);
-  if (error == 0) return;
-  fault_->Set("posting a READ", slot, error);
-  TakeFailure(slot);
+  on.pair->MakeRead(slot, slice.place, to, slice.bytes, lands ? keys.local : on.key, &slice.read);
+  (on.first_unposted == nullptr ? on.first_unposted : on.last_unposted->next) = &slice.read.request;
+  on.last_unposted = &slice.read.request;
+}
+
+void VerbsReads::Post() {
+  for (Rail& on : rails_) {
+    ibv_send_wr* const first = std::exchange(on.first_unposted, nullptr);
+    if (first == nullptr) continue;
+    ibv_send_wr* bad = nullptr;
+    const int error = on.pair->PostSends(first, &bad);
+    if (error == 0) continue;
+    fault_->Set("posting a READ", 0, error);
+    for (; bad != nullptr; bad = bad->next) TakeFailure(static_cast<uint32_t>(bad->wr_id) & VerbsHub::kMostValue);
+  }
 }
 
 void VerbsReads::TakeCompletion(uint32_t slot) {

@@ -63,8 +63,10 @@ class VerbsReads {
   size_t num_rails() const { return rails_.size(); }
   // The slice of a rail whose READ is to begin next; false when there is none, or no more READs may be under way.
   bool Next(size_t rail, Waiting* next) const;
-  // Begins it. `landing`: that of its receive, with room for the slice; may be null.
+  // Begins it: Post hands it to the device. `landing`: that of its receive, with room for the slice; may be null.
   void Begin(size_t rail, std::byte* landing);
+  // Posts those that have begun, by one call of each device.
+  void Post();
 
   // A READ has completed, or failed.
   void TakeCompletion(uint32_t slot);
@@ -91,6 +93,7 @@ class VerbsReads {
     uint32_t bytes = 0;
     VerbsPlace place;
     std::byte* landing = nullptr;  // Null: it goes into its slot.
+    VerbsQueuePair::Read read;
   };
   struct Rail {
     explicit Rail(size_t slots) : waiting(slots) {}
@@ -100,6 +103,9 @@ class VerbsReads {
     uint32_t key = 0;
     uint32_t most = 0;
     uint32_t under_way = 0;
+    // READs that have begun and are not posted, a chain.
+    ibv_send_wr* first_unposted = nullptr;
+    ibv_send_wr* last_unposted = nullptr;
     std::vector<uint32_t> waiting;  // Slots, a ring.
     size_t first = 0;
     size_t size = 0;
