@@ -26,6 +26,7 @@
 #include "base/status.h"
 #include "transport/continuable.h"
 #include "transport/transport.h"
+#include "transport/verbs/device/verbs_regions.h"
 #include "transport/verbs/rail/verbs_format.h"
 #include "transport/verbs/rail/verbs_outbox.h"
 #include "transport/verbs/rail/verbs_returns.h"
@@ -52,10 +53,7 @@ class VerbsSender {
 
   std::byte* TakeSlot() { return slots_.Lend(); }  // Null when all are lent or posted.
   // Whether Post accepts [data, data + bytes), which is no slot. Small slices are better copied.
-  bool SendsFrom(const std::byte* data, size_t bytes) {
-    VerbsKeys keys;
-    return bytes > kVerbsShortBytes && bytes <= slots_.bytes() && AllFind(data, bytes, &keys);
-  }
+  bool SendsFrom(const std::byte* data, size_t bytes);
   // Errors: kInvalidArgument.
   Status Post(Send* send);
 
@@ -106,12 +104,13 @@ class VerbsSender {
     uint32_t slot = 0;   // Its slot at the peer.
     uint32_t bytes = 0;  // What is handed over.
   };
-  // In Send::cookie, until it is handed over: the first rail's key of its data, when they are in no slot. Afterwards:
-  // below, the messages of its rail up to it, which are as many requests; that the device reads its data no more; that
-  // the peer reads them; the rail.
+  // In Send::cookie, above: the use of its region, when its data are in no slot. Once it is handed over, below: the
+  // messages of its rail up to it, which are as many requests; that the device reads its data no more; that the peer
+  // reads them; the rail.
   static constexpr uint64_t kCopied = uint64_t{1} << 32;
   static constexpr uint64_t kPlaced = uint64_t{1} << 33;
   static constexpr int kRailShift = 40;
+  static constexpr int kUseShift = 48;
 
   struct Queue {
     Send* first = nullptr;
@@ -129,8 +128,8 @@ class VerbsSender {
   }
   // Whether the device has said that it reads the send's data no more.
   bool IsRead(const Send& send) const;
-  // Whether all devices can read this registered memory; *first are the keys for it on the first rail.
-  bool AllFind(const std::byte* data, size_t bytes, VerbsKeys* first);
+  static VerbsUse UseOf(const Send& send) { return static_cast<VerbsUse>(send.cookie >> kUseShift); }
+  void DropPromise();
   // The rail for a new slice of so many bytes; null when none can take one.
   VerbsOutbox* FreeRail(uint32_t bytes) const;
   // The rail over which the first send that is not handed over whole goes on now; null when it cannot.
@@ -148,13 +147,13 @@ class VerbsSender {
   void AddShort(Send* send, VerbsOutbox* rail);
   void AddFirst(Send* send, VerbsOutbox* rail);
   void AddPart(Send* send);
-  // Tells the peer where the slice is. Returns false, having done nothing, when the rail's device does not know.
-  bool AddPlace(Send* send, VerbsOutbox* rail);
+  // Tells the peer where the slice is.
+  void AddPlace(Send* send, VerbsOutbox* rail);
   // The slice is handed over whole, all of it to that rail. `how`: kCopied, kPlaced or 0.
   void FinishPosting(Send* send, const VerbsOutbox& rail, uint64_t how);
   VerbsHeader HeaderOf(const Send* send, VerbsOutbox* rail, bool is_placed = false);
   // Where `bytes` of a send's data are, as the rail's device knows it.
-  VerbsPiece PieceOf(const Send& send, size_t begin, size_t bytes, VerbsOutbox* rail);
+  VerbsPiece PieceOf(const Send& send, size_t begin, size_t bytes, const VerbsOutbox& rail) const;
   // Lets a request of the part's rail write at `offset` of its slot, and asks for a completion.
   void Aim(ibv_send_wr* request, const Part& part, size_t offset) const;
   void Pop(Code code);
@@ -162,6 +161,10 @@ class VerbsSender {
   const uint32_t least_part_;
   uint32_t least_placed_ = 0;  // Smallest slice that the peer reads, in bytes; 0: none.
   const std::vector<VerbsOutbox*> rails_;
+  VerbsRegions* const regions_;
+  VerbsPortSet ports_ = 0;  // Those of the rails.
+  // The region of which SendsFrom has said so last: it does not make room for others before the send is posted.
+  VerbsUse promised_ = kNoVerbsUse;
   VerbsTarget* const target_;
   VerbsReturns* const returns_;
   VerbsFault* const fault_;

@@ -131,7 +131,6 @@ class SimulatedNic {
   std::vector<NicContext*> contexts;
   SimulatedMachine machine;
   SimulatedCounts counts;
-  uint64_t registered_bytes = 0;
   uint32_t next_number = 17;
   uint64_t allowed = 0;  // As in SimulatedVerbs::Allow.
   uint64_t fail_after = UINT64_MAX;

@@ -69,11 +69,12 @@ ibv_mr* RegisterMemory(ibv_pd* domain, void* memory, size_t bytes, int access) {
   if (Refuses(SimulatedCall::kRegister)) return nullptr;
   const std::lock_guard lock(Device().mutex());
   SimulatedNic& device = Device();
-  if (device.registered_bytes + bytes > device.machine.most_registered_bytes) {
+  if (device.counts.registered_bytes + bytes > device.machine.most_registered_bytes) {
     errno = ENOMEM;
     return nullptr;
   }
-  device.registered_bytes += bytes;
+  device.counts.registered_bytes += bytes;
+  ++device.counts.registrations;
   auto* const region = Device().Count(new NicRegion{});
   region->context = domain->context;
   region->pd = domain;
@@ -88,7 +89,7 @@ ibv_mr* RegisterMemory(ibv_pd* domain, void* memory, size_t bytes, int access) {
 int DeregisterMemory(ibv_mr* region) {
   const std::lock_guard lock(Device().mutex());
   Device().regions.erase(region->lkey);
-  Device().registered_bytes -= region->length;
+  Device().counts.registered_bytes -= region->length;
   Device().Delete<NicRegion>(region);
   return 0;
 }

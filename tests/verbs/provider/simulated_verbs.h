@@ -59,6 +59,8 @@ struct SimulatedCounts {
   uint64_t waiting =
       0;  // Requests to carry out and completions to deliver, now, but those of a device that stands still.
   uint64_t objects = 0;  // Devices, domains, regions, queues and pairs that exist.
+  uint64_t registered_bytes = 0;  // Of the regions that exist.
+  uint64_t registrations = 0;     // Regions that ever did.
 };
 
 class SimulatedVerbs {

@@ -23,13 +23,15 @@ namespace annulus {
 
 class VerbsOutbox {
  public:
-  // `index`: the rail's, in its link. `headers`: memory of HeadersBytes(slots). The pointers outlive it.
-  VerbsOutbox(uint32_t index, int slots, std::byte* headers, VerbsRegions* regions, VerbsQueuePair* pair,
+  // `index`: the rail's, in its link. `headers`: memory of HeadersBytes(slots). `port`: that of `regions`. The pointers
+  // outlive it.
+  VerbsOutbox(uint32_t index, int slots, std::byte* headers, VerbsRegions* regions, size_t port, VerbsQueuePair* pair,
               VerbsFault* fault)
       : index_(index),
         depth_(VerbsQueueDepth(slots)),
         headers_(headers),
         regions_(regions),
+        port_(port),
         fault_(fault),
         chain_(depth_, pair, fault),
         bytes_at_(VerbsHeaders(slots), 0) {}
@@ -44,8 +46,11 @@ class VerbsOutbox {
   VerbsChain& chain() { return chain_; }
   const VerbsChain& chain() const { return chain_; }
 
-  // Whether the device can read [data, data + bytes) of registered memory, with these keys.
-  bool Finds(const std::byte* data, size_t bytes, VerbsKeys* keys) { return regions_->Find(data, bytes, keys); }
+  // The regions that all ports share, and this rail's port of them.
+  VerbsRegions* regions() const { return regions_; }
+  VerbsPortSet port() const { return VerbsPortSet{1} << port_; }
+  // The device's keys of a region in use.
+  VerbsKeys KeysOf(VerbsUse use) const { return regions_->KeysOf(use, port_); }
   // Memory of the sender.
   VerbsPiece Own(const std::byte* data, size_t bytes) const { return {data, bytes, key_}; }
   // Where a header, and a place behind it, lies until the next request is completed.
@@ -119,6 +124,7 @@ class VerbsOutbox {
   const uint32_t depth_;
   std::byte* const headers_;
   VerbsRegions* const regions_;
+  const size_t port_;
   VerbsFault* const fault_;
   uint32_t key_ = 0;
   uint32_t remote_key_ = 0;

@@ -1,5 +1,7 @@
 #include "transport/verbs/rail/verbs_reads.h"
 
+#include <utility>
+
 #include "base/check.h"
 
 namespace annulus {
@@ -7,7 +9,7 @@ namespace annulus {
 void VerbsReads::Add(size_t rail, uint32_t slot, const VerbsHeader& header, const VerbsPlace& place) {
   Rail& on = rails_[rail];
   ANNULUS_CHECK(on.size < on.waiting.size());
-  slices_[slot] = {State::kWaiting, rail, header.sequence, header.bytes, place, nullptr};
+  slices_[slot] = {State::kWaiting, rail, header.sequence, header.bytes, place};
   on.waiting[(on.first + on.size++) % on.waiting.size()] = slot;
   ++num_waiting_;
 }
@@ -29,13 +31,14 @@ void VerbsReads::Begin(size_t rail, std::byte* landing) {
   Slice& slice = slices_[slot];
   slice.state = State::kUnderWay;
   ++on.under_way;
-  VerbsKeys keys;
-  const bool lands = landing != nullptr && on.regions != nullptr && on.regions->Find(landing, slice.bytes, &keys);
+  if (landing != nullptr) slice.use = on.regions->Take(VerbsPortSet{1} << on.port, landing, slice.bytes);
+  const bool lands = slice.use != kNoVerbsUse;
   slice.landing = lands ? landing : nullptr;
   if (lands) ++landings_under_way_;
   std::byte* const to = lands ? landing : recv_slots_->At(slot) + kVerbsHeaderBytes;
   if (!on.pair->exists()) return;
-  const int error = on.pair->PostRead(slot, slice.place, to, slice.bytes, lands ? keys.local : on.key);
+  const uint32_t key = lands ? on.regions->KeysOf(slice.use, on.port).local : on.key;
+  const int error = on.pair->PostRead(slot, slice.place, to, slice.bytes, key);
   if (error == 0) return;
   fault_->Set("posting a READ", slot, error);
   TakeFailure(slot);
@@ -55,9 +58,19 @@ void VerbsReads::TakeCompletion(uint32_t slot) {
 
 void VerbsReads::End(uint32_t slot, State state) {
   if (slot >= slices_.size() || slices_[slot].state != State::kUnderWay) return;
-  slices_[slot].state = state;
-  --rails_[slices_[slot].rail].under_way;
-  if (slices_[slot].landing != nullptr) --landings_under_way_;
+  Slice& slice = slices_[slot];
+  slice.state = state;
+  --rails_[slice.rail].under_way;
+  if (slice.landing != nullptr) --landings_under_way_;
+  LetGoOfLanding(&slice);
+}
+
+void VerbsReads::LetGoOfLanding(Slice* slice) {
+  if (slice->use != kNoVerbsUse) rails_[slice->rail].regions->LetGo(std::exchange(slice->use, kNoVerbsUse));
+}
+
+void VerbsReads::LetGoOfLandings() {
+  for (Slice& slice : slices_) LetGoOfLanding(&slice);
 }
 
 std::byte* VerbsReads::Take(uint32_t slot) {
