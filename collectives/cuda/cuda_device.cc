@@ -38,6 +38,9 @@ Status CudaDevice::TakeContext() {
   driver_->DeviceGetAttribute(&multiprocessors_, DeviceAttribute::kMultiprocessors, handle_);
   driver_->DeviceGetAttribute(&major, DeviceAttribute::kComputeCapabilityMajor, handle_);
   driver_->DeviceGetAttribute(&minor, DeviceAttribute::kComputeCapabilityMinor, handle_);
+  int exports_memory = 0;
+  driver_->DeviceGetAttribute(&exports_memory, DeviceAttribute::kDmaBufSupported, handle_);
+  exports_memory_ = exports_memory != 0;
   driver_->DeviceGetAttribute(&shares_pointers, DeviceAttribute::kCanUseHostPointerForRegisteredMemory, handle_);
   ANNULUS_RETURN_IF_ERROR(driver_.ToStatus(driver_->DeviceGetUuid(&uuid_, handle_), "cuDeviceGetUuid"));
   driver_->DeviceGetName(name.data(), static_cast<int>(name.size()) - 1, handle_);

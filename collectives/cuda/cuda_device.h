@@ -32,6 +32,8 @@ class CudaDevice {
   int multiprocessors() const { return multiprocessors_; }
   // 90 for sm_90.
   int capability() const { return capability_; }
+  // Whether network cards can be given its memory, as dma-bufs.
+  bool exports_memory() const { return exports_memory_; }
   // Ranks that share it have the same.
   const cuda::Uuid& uuid() const { return uuid_; }
   // "NVIDIA H200 (sm_90)".
@@ -54,6 +56,7 @@ class CudaDevice {
   cuda::Context context_ = nullptr;
   int multiprocessors_ = 1;
   int capability_ = 0;
+  bool exports_memory_ = false;
   std::string name_;
   cuda::Library library_ = nullptr;
   std::array<std::array<cuda::Function, kNumReduceOps>, kNumDataTypes> kernels_{};

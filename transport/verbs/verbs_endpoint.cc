@@ -69,6 +69,9 @@ Status VerbsEndpoint::Connect(const VerbsGreeting& peer) {
             peer_, 0};
   }
   if (!peer.continues) stopping_.Forbid();
+  // A link that goes on over the stream sends what it has sent again, by the CPU.
+  if (!stopping_.allowed() && connection_.MaySendFromGpus())
+    limits_.in_place = {MemoryKind::kHost, MemoryKind::kDevice};
   for (const VerbsRailGreeting& rail : std::span(peer.rails).first(rails)) {
     peer_texts_.push_back(rail.ethernet ? GidText(rail.gid) : "LID " + std::to_string(rail.lid));
   }

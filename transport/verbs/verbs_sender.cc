@@ -56,12 +56,12 @@ Status VerbsSender::Post(Send* send) {
   send->cookie = 0;
   if (!slots_.TakeBack(send->data)) {
     const bool is_large = send->bytes > kVerbsShortBytes && !slots_.Has(send->data);
-    if (!is_large || !regions_->MayTake(ports_, send->data, send->bytes)) {
+    const VerbsUse use = is_large ? regions_->Take(ports_, send->data, send->bytes) : kNoVerbsUse;
+    if (use == kNoVerbsUse) {
+      // Its place went to another region since SendsFrom.
+      if (is_large && regions_->MayTake(ports_, send->data, send->bytes)) return Status::WouldBlock();
       return Status::Invalid("verbs links send slots that AcquireSlot lent, and large slices in registered memory");
     }
-    const VerbsUse use = regions_->Take(ports_, send->data, send->bytes);
-    // Its place went to another region since SendsFrom.
-    if (use == kNoVerbsUse) return Status::WouldBlock();
     if (use == promised_) DropPromise();
     send->cookie = uint64_t{use} << kUseShift;
     ++queue_.in_place;

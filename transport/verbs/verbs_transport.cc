@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "transport/address.h"
+#include "transport/memory/slot_memory.h"
 #include "transport/reactor.h"
 #include "transport/readable_wait.h"
 #include "transport/reconnect.h"
@@ -174,7 +175,8 @@ Status VerbsTransport::OpenPorts(size_t links, std::vector<VerbsPort>* ports) {
     ANNULUS_RETURN_IF_ERROR(hub->Open(links * LinkCompletions(), locked_bytes));
     hubs.push_back(std::move(hub));
   }
-  const auto regions = std::make_shared<VerbsRegions>(hubs, config_.memory, config_.rank, reads());
+  const DeviceExports* const exports = config_.slot_memory != nullptr ? config_.slot_memory->exports() : nullptr;
+  const auto regions = std::make_shared<VerbsRegions>(hubs, config_.memory, exports, config_.rank, reads());
   ports->clear();
   for (size_t i = 0; i < hubs.size(); ++i) ports->push_back({hubs[i], regions, i});
   return Status();

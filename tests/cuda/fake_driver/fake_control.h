@@ -28,6 +28,7 @@ struct FakeOptions {
   bool other_context = false;     // What Allocate gives belongs to a context that is not the primary one.
   bool keeps_addresses = false;   // No memory comes where memory was freed.
   bool shares_memory = true;      // Its memory can be reached by other processes.
+  bool exports_memory = true;     // Other devices can be given its memory.
   size_t allocation_bytes = 0;    // If any, what is allocated seems to consist of so many bytes each.
 };
 
@@ -49,6 +50,7 @@ struct FakeCounts {
   int64_t slices = 0;   // Slices in all launches.
   unsigned blocks = 0;  // Blocks for each slice of the last launch.
   int64_t copies = 0;
+  int64_t exports = 0;  // Descriptors of memory that were given out.
   // Launches of functions that were not loaded: they wait for all streams and block all callers.
   int64_t lazy_loads = 0;
   // At this moment:

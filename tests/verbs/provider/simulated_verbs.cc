@@ -1,6 +1,7 @@
 #include "tests/verbs/provider/simulated_verbs.h"
 
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -65,9 +66,8 @@ int DeallocDomain(ibv_pd* domain) {
   return 0;
 }
 
-ibv_mr* RegisterMemory(ibv_pd* domain, void* memory, size_t bytes, int access) {
-  if (Refuses(SimulatedCall::kRegister)) return nullptr;
-  const std::lock_guard lock(Device().mutex());
+// With the mutex.
+NicRegion* NewRegion(ibv_pd* domain, void* memory, size_t bytes, int access) {
   SimulatedNic& device = Device();
   if (device.counts.registered_bytes + bytes > device.machine.most_registered_bytes) {
     errno = ENOMEM;
@@ -86,8 +86,37 @@ ibv_mr* RegisterMemory(ibv_pd* domain, void* memory, size_t bytes, int access) {
   return region;
 }
 
+ibv_mr* RegisterMemory(ibv_pd* domain, void* memory, size_t bytes, int access) {
+  if (Refuses(SimulatedCall::kRegister)) return nullptr;
+  const std::lock_guard lock(Device().mutex());
+  return NewRegion(domain, memory, bytes, access);
+}
+
+ibv_mr* RegisterDmaBuf(ibv_pd* domain, uint64_t offset, size_t bytes, uint64_t address, int fd, int access) {
+  if (Refuses(SimulatedCall::kRegister)) return nullptr;
+  const std::lock_guard lock(Device().mutex());
+  errno = Device().machine.dma_buf_error;
+  if (errno != 0) return nullptr;
+  constexpr uint64_t kPage = 4096;
+  void* const file = mmap(nullptr, offset + bytes, PROT_READ, MAP_SHARED, fd, 0);
+  const bool is_aligned = address % kPage == offset % kPage;
+  NicRegion* const region =
+      file != MAP_FAILED && is_aligned ? NewRegion(domain, reinterpret_cast<void*>(address), bytes, access) : nullptr;
+  if (region == nullptr) {
+    if (file == MAP_FAILED || !is_aligned) errno = EINVAL;
+    if (file != MAP_FAILED) munmap(file, offset + bytes);
+    return nullptr;
+  }
+  region->file = static_cast<std::byte*>(file);
+  region->file_bytes = offset + bytes;
+  region->file_offset = offset;
+  return region;
+}
+
 int DeregisterMemory(ibv_mr* region) {
   const std::lock_guard lock(Device().mutex());
+  const auto* const own = static_cast<const NicRegion*>(region);
+  if (own->file != nullptr) munmap(own->file, own->file_bytes);
   Device().regions.erase(region->lkey);
   Device().counts.registered_bytes -= region->length;
   Device().Delete<NicRegion>(region);
@@ -229,6 +258,7 @@ const VerbsApi* SimulatedVerbs::Api() {
     made.dealloc_pd = DeallocDomain;
     made.reg_mr = RegisterMemory;
     made.dereg_mr = DeregisterMemory;
+    made.reg_dmabuf_mr = RegisterDmaBuf;
     made.create_comp_channel = CreateChannel;
     made.destroy_comp_channel = DestroyChannel;
     made.create_cq = CreateQueue;

@@ -29,6 +29,8 @@ struct VerbsApi {
   decltype(&ibv_dealloc_pd) dealloc_pd;
   ibv_mr* (*reg_mr)(ibv_pd*, void*, size_t, int);
   decltype(&ibv_dereg_mr) dereg_mr;
+  // Since rdma-core 34; null: the library has none.
+  decltype(&ibv_reg_dmabuf_mr) reg_dmabuf_mr;
   decltype(&ibv_create_comp_channel) create_comp_channel;
   decltype(&ibv_destroy_comp_channel) destroy_comp_channel;
   decltype(&ibv_create_cq) create_cq;

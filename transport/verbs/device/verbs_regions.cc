@@ -13,37 +13,72 @@
 
 namespace annulus {
 
-VerbsRegions::VerbsRegions(std::vector<std::shared_ptr<VerbsHub>> hubs, const MemoryRegistry* registry, int rank,
-                           bool reads)
-    : hubs_(std::move(hubs)), registry_(registry), rank_(rank), reads_(reads), maker_(getpid()) {
+namespace {
+
+bool CanTakeGpus(const std::vector<std::shared_ptr<VerbsHub>>& hubs) {
+  return std::ranges::all_of(hubs, [](const auto& hub) { return hub->api().reg_dmabuf_mr != nullptr; });
+}
+
+bool Overlap(const std::byte* a, size_t a_bytes, const std::byte* b, size_t b_bytes) {
+  return a < b + b_bytes && b < a + a_bytes;
+}
+
+}  // namespace
+
+VerbsRegions::VerbsRegions(std::vector<std::shared_ptr<VerbsHub>> hubs, const MemoryRegistry* registry,
+                           const DeviceExports* exports, int rank, bool reads)
+    : hubs_(std::move(hubs)),
+      registry_(registry),
+      exports_(CanTakeGpus(hubs_) ? exports : nullptr),
+      rank_(rank),
+      reads_(reads),
+      maker_(getpid()) {
   ANNULUS_CHECK(hubs_.size() <= kMostVerbsPorts);
-  if (registry_ == nullptr) return;
-  entries_.reserve(kMost);
-  registry_->AddHolder(this);
+  if (registry_ != nullptr) registry_->AddHolder(this);
 }
 
 VerbsRegions::~VerbsRegions() {
-  if (registry_ == nullptr) return;
-  registry_->RemoveHolder(this);
+  if (registry_ != nullptr) registry_->RemoveHolder(this);
   for (Entry& entry : entries_) Deregister(&entry);
   if (num_dropped_ == 0) return;
-  Log(LogLevel::kInfo, rank_, "%llu times a region of registered memory made room for another one on RDMA devices",
+  Log(LogLevel::kInfo, rank_, "%llu times a region of memory made room for another one on RDMA devices",
       static_cast<unsigned long long>(num_dropped_));
 }
 
-VerbsRegions::Known* VerbsRegions::At(const std::byte* data, size_t bytes) {
-  if (registry_ == nullptr) return nullptr;
-  if (registry_->version() != version_) Refresh();
+VerbsRegions::Known* VerbsRegions::At(VerbsPortSet ports, const std::byte* data, size_t bytes) {
+  if (registry_ != nullptr && registry_->version() != version_) Refresh();
   auto known =
       std::ranges::upper_bound(known_, data, {}, [](const Known& each) -> const std::byte* { return each.begin; });
-  if (known == known_.begin()) return nullptr;
+  if (known == known_.begin()) return GpusAt(ports, data, bytes);
   --known;
-  const bool inside = bytes <= known->bytes && static_cast<size_t>(data - known->begin) <= known->bytes - bytes;
-  return inside ? &*known : nullptr;
+  const auto offset = static_cast<size_t>(data - known->begin);
+  if (offset >= known->bytes) return GpusAt(ports, data, bytes);
+  return bytes <= known->bytes - offset ? &*known : nullptr;
+}
+
+// The driver of the GPU tells each time: other memory may lie at the same address by now.
+VerbsRegions::Known* VerbsRegions::GpusAt(VerbsPortSet ports, const std::byte* data, size_t bytes) {
+  DeviceRange range;
+  if (exports_ == nullptr || (without_gpus_ & ports) != 0 || !exports_->RangeOf(data, bytes, &range)) return nullptr;
+  const auto known = std::ranges::find(gpus_, range.id, &Known::id);
+  if (known != gpus_.end()) return &*known;
+  ForgetFreed(range);
+  return &gpus_.emplace_back(Known{.id = range.id, .begin = range.begin, .bytes = range.bytes, .is_gpus = true});
+}
+
+void VerbsRegions::ForgetFreed(const DeviceRange& with) {
+  std::erase_if(gpus_, [&](const Known& each) {
+    const bool is_named = each.entry != kNoEntry && entries_[each.entry].uses > 0;
+    DeviceRange now;
+    const bool is_there = !Overlap(each.begin, each.bytes, with.begin, with.bytes) &&
+                          (is_named || (exports_->RangeOf(each.begin, each.bytes, &now) && now.id == each.id));
+    if (!is_there && each.entry != kNoEntry) Drop(each.entry);
+    return !is_there;
+  });
 }
 
 VerbsUse VerbsRegions::Take(VerbsPortSet ports, const std::byte* data, size_t bytes, bool is_copied) {
-  Known* const known = At(data, bytes);
+  Known* const known = At(ports, data, bytes);
   if (known == nullptr) return kNoVerbsUse;
   if (!Knows(*known, ports) && !Register(known, ports)) {
     if (is_copied) known->copied_bytes += bytes;
@@ -62,12 +97,12 @@ void VerbsRegions::LetGo(VerbsUse use) {
 }
 
 VerbsKeys VerbsRegions::KeysOf(VerbsUse use, size_t port) {
-  if (registry_->version() != version_) Refresh();
+  if (registry_ != nullptr && registry_->version() != version_) Refresh();
   return entries_[use].keys[port];
 }
 
 bool VerbsRegions::MayTake(VerbsPortSet ports, const std::byte* data, size_t bytes) {
-  const Known* const known = At(data, bytes);
+  const Known* const known = At(ports, data, bytes);
   return known != nullptr && (known->refused & ports) == 0;
 }
 
@@ -114,16 +149,15 @@ bool VerbsRegions::RegisterWith(size_t port, Known* known, bool is_due) {
     return false;
   }
   known->refused |= VerbsPortSet{1} << port;
-  NoteRefusal(asked.message());
+  if (known->is_gpus && asked.code() == Code::kUnsupported) without_gpus_ |= VerbsPortSet{1} << port;
+  NoteRefusal(*known, asked.message());
   return false;
 }
 
 // Takes as long as the region is large. Its owner does not give it back meanwhile, since a call names it.
 Status VerbsRegions::Ask(size_t port, Known* known) {
-  const VerbsHub& hub = *hubs_[port];
   ibv_mr* region = nullptr;
-  const int access = reads_ ? IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ : 0;
-  ANNULUS_RETURN_IF_ERROR(RegisterWithDevice(hub, known->begin, known->bytes, access, &region));
+  ANNULUS_RETURN_IF_ERROR(AskFor(port, *known, &region));
   const std::lock_guard lock(mutex_);
   if (known->entry == kNoEntry) {
     const auto is_free = [](const Entry& entry) { return entry.id == 0 && entry.uses == 0; };
@@ -131,7 +165,7 @@ Status VerbsRegions::Ask(size_t port, Known* known) {
     known->entry = static_cast<uint32_t>(place - entries_.begin());
     if (place == entries_.end()) entries_.emplace_back();
     ANNULUS_CHECK(known->entry < kNoVerbsUse);
-    entries_[known->entry] = {.id = known->id};
+    entries_[known->entry] = {.id = known->id, .is_gpus = known->is_gpus};
     ++num_registered_;
   }
   Entry& entry = entries_[known->entry];
@@ -139,14 +173,34 @@ Status VerbsRegions::Ask(size_t port, Known* known) {
   entry.keys[port] = {region->lkey, region->rkey};
   entry.ports |= VerbsPortSet{1} << port;
   if (num_dropped_ == 0) {
-    Log(LogLevel::kInfo, rank_, "%s moves %zu bytes of registered memory without a copy",
-        hub.device().Describe().c_str(), known->bytes);
+    Log(LogLevel::kInfo, rank_, "%s moves %zu bytes of %s memory without a copy",
+        hubs_[port]->device().Describe().c_str(), known->bytes, known->is_gpus ? "a GPU's" : "registered");
   }
   return Status();
 }
 
-void VerbsRegions::NoteRefusal(const std::string& why) {
-  if (std::exchange(refusal_noted_, true)) return;
+Status VerbsRegions::AskFor(size_t port, const Known& known, ibv_mr** region) const {
+  const int by_peer = reads_ ? IBV_ACCESS_REMOTE_READ : 0;
+  if (!known.is_gpus) {
+    const int access = reads_ ? IBV_ACCESS_LOCAL_WRITE | by_peer : 0;
+    return RegisterWithDevice(*hubs_[port], known.begin, known.bytes, access, region);
+  }
+  const DeviceRange range{known.id, known.begin, known.bytes};
+  int fd = -1;
+  uint64_t offset = 0;
+  ANNULUS_RETURN_IF_ERROR(exports_->Export(range, &fd, &offset));
+  Status status = RegisterDeviceMemory(*hubs_[port], range, fd, offset, by_peer, region);
+  close(fd);
+  return status;
+}
+
+// Most machines take no memory of GPUs, and nobody has asked for it.
+void VerbsRegions::NoteRefusal(const Known& known, const std::string& why) {
+  if (std::exchange(known.is_gpus ? gpus_refusal_noted_ : refusal_noted_, true)) return;
+  if (known.is_gpus) {
+    Log(LogLevel::kInfo, rank_, "a GPU's memory goes through host memory, by a copy: %s", why.c_str());
+    return;
+  }
   Log(LogLevel::kWarn, rank_, "some registered memory goes through slots, by a copy: %s", why.c_str());
 }
 
@@ -163,9 +217,11 @@ bool VerbsRegions::MakeRoom(size_t bytes, const Known* kept) {
 
 VerbsRegions::Known* VerbsRegions::LeastRecentlyUsed(const Known* kept) {
   Known* last = nullptr;
-  for (Known& each : known_) {
-    if (&each == kept || each.entry == kNoEntry || entries_[each.entry].uses > 0) continue;
-    if (last == nullptr || entries_[each.entry].used < entries_[last->entry].used) last = &each;
+  for (std::vector<Known>* const all : {&known_, &gpus_}) {
+    for (Known& each : *all) {
+      if (&each == kept || each.entry == kNoEntry || entries_[each.entry].uses > 0) continue;
+      if (last == nullptr || entries_[each.entry].used < entries_[last->entry].used) last = &each;
+    }
   }
   return last;
 }
@@ -195,7 +251,7 @@ void VerbsRegions::Forget(uint64_t id) {
   if (getpid() != maker_) return;
   const std::lock_guard lock(mutex_);
   for (Entry& entry : entries_) {
-    if (entry.id == id) Deregister(&entry);
+    if (entry.id == id && !entry.is_gpus) Deregister(&entry);
   }
 }
 

@@ -1,6 +1,8 @@
-// VerbsRegions: the registered memory of this process (transport/memory/memory.h) as the devices of one communicator
-// know it. A region is registered with a device when it is first used, and dropped before its owner gets its memory
-// back. Peers may read it, where they read slices at all, but never write to it.
+// VerbsRegions: the registered memory of this process (transport/memory/memory.h), and the memory of its GPUs
+// (transport/memory/device_exports.h), as the RDMA devices of one communicator know it. A region is registered with a
+// device when it is first used. Registered memory is dropped before its owner gets it back. A GPU's memory, whose end
+// nobody tells, is another region when something else was allocated there; what was freed is dropped when the next one
+// is registered. Peers may read regions, where they read slices at all, but never write to them.
 //
 // The devices know a bounded number of regions. Requests name theirs by a use, which counts. Where there is no room,
 // the region that was least recently used makes some, among those without uses. Registering takes the longer the larger
@@ -21,6 +23,7 @@
 #include <string>
 #include <vector>
 
+#include "transport/memory/device_exports.h"
 #include "transport/memory/memory.h"
 #include "transport/verbs/device/verbs_hub.h"
 #include "transport/verbs/device/verbs_network.h"
@@ -45,9 +48,10 @@ class VerbsRegions final : private MemoryHolder {
   // Most regions that the devices know at a time; what lies in others goes through slots.
   static constexpr size_t kMost = 256;
 
-  // `hubs`: one for each port. `registry` outlives it; null: there is no such memory. `rank` is for the log. `reads`:
-  // peers read in the regions, and what is read from theirs is written to them.
-  VerbsRegions(std::vector<std::shared_ptr<VerbsHub>> hubs, const MemoryRegistry* registry, int rank, bool reads);
+  // `hubs`: one for each port. `registry` and `exports` outlive it; null: there is no such memory. `rank` is for the
+  // log. `reads`: peers read in the regions, and what is read from theirs is written to registered memory.
+  VerbsRegions(std::vector<std::shared_ptr<VerbsHub>> hubs, const MemoryRegistry* registry,
+               const DeviceExports* exports, int rank, bool reads);
   ~VerbsRegions();
   VerbsRegions(const VerbsRegions&) = delete;
   VerbsRegions& operator=(const VerbsRegions&) = delete;
@@ -60,6 +64,8 @@ class VerbsRegions final : private MemoryHolder {
   // Keys of a region in use. Keys that no device accepts when its owner has given it back all the same.
   VerbsKeys KeysOf(VerbsUse use, size_t port);
 
+  // Whether Take may succeed for memory of GPUs, by the libraries at hand.
+  bool may_take_gpus() const { return exports_ != nullptr; }
   // Whether Take may succeed, now or later; asks no device.
   bool MayTake(VerbsPortSet ports, const std::byte* data, size_t bytes);
 
@@ -75,10 +81,12 @@ class VerbsRegions final : private MemoryHolder {
     VerbsPortSet refused = 0;   // Ports whose devices refuse it for good.
     bool lacks_memory = false;  // A device has refused it for lack of memory that others have.
     uint64_t copied_bytes = 0;  // What was copied while it was not known.
+    bool is_gpus = false;
   };
   // A region that devices know, or that requests name though its owner has given it back.
   struct Entry {
-    uint64_t id = 0;         // 0: given back, or there is none.
+    uint64_t id = 0;  // 0: given back, or there is none.
+    bool is_gpus = false;
     VerbsPortSet ports = 0;  // Those whose devices know it.
     uint32_t uses = 0;
     uint64_t used = 0;  // When it was last taken, in uses of all.
@@ -87,8 +95,12 @@ class VerbsRegions final : private MemoryHolder {
   };
 
   void Forget(uint64_t id) override;
-  // The region with that memory; null: there is none.
-  Known* At(const std::byte* data, size_t bytes);
+  // The region with that memory, for devices of `ports`; null: there is none.
+  Known* At(VerbsPortSet ports, const std::byte* data, size_t bytes);
+  // The same of a GPU's memory.
+  Known* GpusAt(VerbsPortSet ports, const std::byte* data, size_t bytes);
+  // Forgets what has been freed: what `with` lies over, and all that the devices know and no request names.
+  void ForgetFreed(const DeviceRange& with);
   void Refresh();
   bool Knows(const Known& known, VerbsPortSet ports) const {
     return known.entry != kNoEntry && (entries_[known.entry].ports & ports) == ports;
@@ -98,7 +110,8 @@ class VerbsRegions final : private MemoryHolder {
   // The same for one port; `is_due`: others may have to make room.
   bool RegisterWith(size_t port, Known* known, bool is_due);
   Status Ask(size_t port, Known* known);
-  void NoteRefusal(const std::string& why);
+  Status AskFor(size_t port, const Known& known, ibv_mr** region) const;
+  void NoteRefusal(const Known& known, const std::string& why);
   // Whether the devices know other regions.
   bool KnowsOthers(const Known& known) const { return num_registered_ > (known.entry != kNoEntry ? 1U : 0U); }
   // Drops regions without uses other than `kept`, the least recently used one first: one at least, and as many as have
@@ -112,16 +125,20 @@ class VerbsRegions final : private MemoryHolder {
 
   const std::vector<std::shared_ptr<VerbsHub>> hubs_;  // By port.
   const MemoryRegistry* const registry_;
+  const DeviceExports* const exports_;
   const int rank_;
   const bool reads_;
   const pid_t maker_;
   bool refusal_noted_ = false;
-  uint64_t num_uses_ = 0;      // Ever taken.
-  uint64_t num_dropped_ = 0;   // Regions that have made room.
-  size_t num_registered_ = 0;  // Entries with an id.
-  uint64_t version_ = 0;       // Version of the registry when it was last read.
-  std::vector<Known> known_;   // By address.
-  std::mutex mutex_;           // For changes of entries_, and for Entry::regions.
+  bool gpus_refusal_noted_ = false;
+  VerbsPortSet without_gpus_ = 0;  // Ports whose devices take no memory of GPUs.
+  uint64_t num_uses_ = 0;          // Ever taken.
+  uint64_t num_dropped_ = 0;       // Regions that have made room.
+  size_t num_registered_ = 0;      // Entries with an id.
+  uint64_t version_ = 0;           // Version of the registry when it was last read.
+  std::vector<Known> known_;       // Registered memory, by address.
+  std::vector<Known> gpus_;        // Memory of GPUs that was asked for.
+  std::mutex mutex_;               // For changes of entries_, and for Entry::regions.
   std::vector<Entry> entries_;
 };
 

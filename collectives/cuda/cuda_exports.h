@@ -1,0 +1,26 @@
+// CudaExports: memory of GPUs as descriptors of dma-bufs, by which network cards read it.
+//
+// Threads: any.
+#pragma once
+
+#include "collectives/cuda/device_ranges.h"
+#include "transport/memory/device_exports.h"
+
+namespace annulus {
+
+class CudaDomain;
+
+class CudaExports final : public DeviceExports {
+ public:
+  // `ranges`: where buffers of calls have been. Both outlive it.
+  CudaExports(CudaDomain* domain, const DeviceRanges* ranges) : domain_(domain), ranges_(ranges) {}
+
+  bool RangeOf(const std::byte* data, size_t bytes, DeviceRange* range) const override;
+  Status Export(const DeviceRange& range, int* fd, uint64_t* offset) const override;
+
+ private:
+  CudaDomain* const domain_;
+  const DeviceRanges* const ranges_;
+};
+
+}  // namespace annulus

@@ -1,0 +1,213 @@
+// Jobs over verbs whose buffers lie in the memory of a GPU, on the simulated provider and the stand-in for CUDA's
+// driver: what leaves from there without a copy, what is copied where a device refuses, and which memory the devices
+// know. The CPU cannot touch the memory: a copy by it would end the test.
+#include <annulus.h>
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/log.h"
+#include "collectives/comm/communicator.h"
+#include "collectives/reduce/memory_domains.h"
+#include "tests/collectives/harness/cluster.h"
+#include "tests/cuda/cuda_test_device.h"
+#include "tests/transport/verbs/verbs_job.h"
+#include "tests/verbs/provider/simulated_verbs.h"
+#include "transport/verbs/device/verbs_regions.h"
+
+namespace annulus {
+namespace {
+
+constexpr size_t kCount = 6 * 40'000;
+constexpr size_t kBytes = kCount * sizeof(float);
+
+uint64_t ReadFromGpus() { return SimulatedVerbs::Counts().read_from_gpus; }
+
+class VerbsGpuTest : public ::testing::Test {
+ protected:
+  void SetUp() override { MakeGpu({}); }
+  void TearDown() override {
+    domains_.Remove(gpu_->domain());
+    SimulatedVerbs::SetMachine({});
+    const SimulatedCounts counts = SimulatedVerbs::Counts();
+    EXPECT_EQ(counts.refused_posts, 0u);
+    EXPECT_EQ(counts.objects, 0u);
+  }
+
+  void MakeGpu(const cuda::FakeOptions& options) {
+    if (gpu_ != nullptr) domains_.Remove(gpu_->domain());
+    gpu_.reset();
+    gpu_ = std::make_unique<CudaTestDevice>(options);
+    domains_.Add(gpu_->domain());
+  }
+
+  using Body = std::function<void(const std::unique_ptr<Communicator>& comm)>;
+  // Runs `body` on a thread for each rank, by the ring, and with no call staged as a whole.
+  void Run(int nranks, const Body& body, int reconnect_ms = -1) {
+    ClusterConfig config;
+    config.nranks = nranks;
+    config.algorithm = "ring";
+    config.small_bytes = 0;
+    config.device_staged_bytes = 0;
+    config.reconnect_ms = reconnect_ms;
+    const TransportInfo info = SimulatedVerbsInfo();
+    const TransportInfo* const list[] = {&info};
+    VerbsJob{.ranks = config, .transports = list, .domains = &domains_}.Run(body);
+  }
+
+  float* Allocate(size_t count, float value) {
+    const std::vector<float> content(count, value);
+    std::byte* const memory = gpu_->Allocate(count * sizeof(float));
+    gpu_->Write(memory, content.data(), count * sizeof(float));
+    return reinterpret_cast<float*>(memory);
+  }
+  void Free(float* memory) { gpu_->Free(reinterpret_cast<std::byte*>(memory)); }
+  void ExpectAll(const float* memory, size_t count, float value) {
+    std::vector<float> content(count);
+    gpu_->Read(content.data(), reinterpret_cast<const std::byte*>(memory), count * sizeof(float));
+    EXPECT_EQ(content, std::vector<float>(count, value));
+  }
+
+  // Each rank broadcasts once.
+  void Broadcast(const std::unique_ptr<Communicator>& comm) {
+    for (int root = 0; root < comm->nranks(); ++root) {
+      float* const data = Allocate(kCount, static_cast<float>(comm->rank() + 1));
+      ASSERT_EQ(annulus_broadcast(Handle(comm), data, data, kCount, ANNULUS_FLOAT32, root), ANNULUS_OK)
+          << LastMessage(Handle(comm));
+      ExpectAll(data, kCount, static_cast<float>(root + 1));
+      EXPECT_EQ(annulus_barrier(Handle(comm)), ANNULUS_OK);
+      Free(data);
+    }
+  }
+  void Allreduce(const std::unique_ptr<Communicator>& comm) {
+    float* const data = Allocate(kCount, static_cast<float>(comm->rank() + 1));
+    ASSERT_EQ(annulus_allreduce(Handle(comm), data, data, kCount, ANNULUS_FLOAT32, ANNULUS_SUM), ANNULUS_OK)
+        << LastMessage(Handle(comm));
+    const int nranks = comm->nranks();
+    ExpectAll(data, kCount, static_cast<float>(nranks * (nranks + 1) / 2));
+    EXPECT_EQ(annulus_barrier(Handle(comm)), ANNULUS_OK);
+    Free(data);
+  }
+
+  MemoryDomains domains_;
+  std::unique_ptr<CudaTestDevice> gpu_;
+};
+
+// All that is sent is input or result, and leaves from the GPU's memory. Each other rank has the GPU copy what comes.
+TEST_F(VerbsGpuTest, BroadcastsLeaveTheGpuWithoutACopy) {
+  for (const int nranks : {2, 3}) {
+    const uint64_t before = ReadFromGpus();
+    const int64_t copies = gpu_->fake()->Counts().copies;
+    Run(nranks, [this](const auto& comm) { Broadcast(comm); });
+    const auto sends = static_cast<uint64_t>(nranks * (nranks - 1));
+    EXPECT_EQ(ReadFromGpus() - before, sends * kBytes);
+    constexpr uint64_t kSliceBytes = 256 * 1024;
+    const uint64_t slices = sends * ((kBytes + kSliceBytes - 1) / kSliceBytes);
+    EXPECT_EQ(static_cast<uint64_t>(gpu_->fake()->Counts().copies - copies), slices) << "one for each that came";
+  }
+}
+
+TEST_F(VerbsGpuTest, SumsAreRight) {
+  for (const int nranks : {2, 3}) {
+    const uint64_t before = ReadFromGpus();
+    Run(nranks, [this](const auto& comm) { Allreduce(comm); });
+    // The own share at first, and in the second half all; partial sums of more ranks are in slots.
+    const size_t ranks = static_cast<size_t>(nranks);
+    EXPECT_EQ(ReadFromGpus() - before, kBytes + (ranks - 1) * kBytes);
+  }
+}
+
+TEST_F(VerbsGpuTest, WhatADeviceRefusesIsCopied) {
+  SimulatedVerbs::SetMachine({.dma_buf_error = EOPNOTSUPP});
+  const LogLevel level = GetLogLevel();
+  SetLogLevel(LogLevel::kInfo);
+  ::testing::internal::CaptureStderr();
+  const uint64_t before = SimulatedVerbs::Counts().read_in_place;
+  Run(2, [this](const auto& comm) {
+    Broadcast(comm);
+    Allreduce(comm);
+  });
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  SetLogLevel(level);
+  EXPECT_EQ(SimulatedVerbs::Counts().read_in_place, before);
+  for (const std::string rank : {"annulus[0]", "annulus[1]"}) {
+    const std::string text = rank + " info: a GPU's memory goes through host memory, by a copy";
+    const size_t told = log.find(text);
+    EXPECT_NE(told, std::string::npos) << log;
+    EXPECT_EQ(log.find(text, told + 1), std::string::npos) << "told twice: " << log;
+  }
+}
+
+TEST_F(VerbsGpuTest, WhatAGpuDoesNotExportIsCopied) {
+  for (const bool has_function : {true, false}) {
+    cuda::FakeOptions options;
+    options.exports_memory = false;
+    if (!has_function) options.missing = "cuMemGetHandleForAddressRange";
+    MakeGpu(options);
+    const uint64_t before = SimulatedVerbs::Counts().read_in_place;
+    Run(2, [this](const auto& comm) {
+      Broadcast(comm);
+      Allreduce(comm);
+    });
+    EXPECT_EQ(SimulatedVerbs::Counts().read_in_place, before);
+  }
+}
+
+// What such a link sends again it reads by the CPU.
+TEST_F(VerbsGpuTest, LinksThatGoOnElsewhereCopy) {
+  const uint64_t before = SimulatedVerbs::Counts().read_in_place;
+  Run(
+      2, [this](const auto& comm) { Broadcast(comm); }, 20'000);
+  EXPECT_EQ(SimulatedVerbs::Counts().read_in_place, before);
+}
+
+// Memory that was freed, where other memory comes.
+TEST_F(VerbsGpuTest, OtherMemoryAtTheSameAddressIsAnotherRegion) {
+  Run(2, [this](const auto& comm) {
+    for (int i = 0; i < 10; ++i) {
+      float* const data = Allocate(kCount, static_cast<float>(10 * i + comm->rank()));
+      const uint64_t before = ReadFromGpus();
+      ASSERT_EQ(annulus_broadcast(Handle(comm), data, data, kCount, ANNULUS_FLOAT32, 0), ANNULUS_OK);
+      ExpectAll(data, kCount, static_cast<float>(10 * i));
+      EXPECT_EQ(annulus_barrier(Handle(comm)), ANNULUS_OK);
+      if (comm->rank() == 0) {
+        EXPECT_EQ(ReadFromGpus() - before, kBytes);
+        const uint64_t others = 64 * 1024 * 1024;
+        EXPECT_LT(SimulatedVerbs::Counts().registered_bytes, others) << "what was freed is kept";
+      }
+      EXPECT_EQ(annulus_barrier(Handle(comm)), ANNULUS_OK);
+      Free(data);
+    }
+  });
+}
+
+TEST_F(VerbsGpuTest, RegionsMakeRoomForOthers) {
+  constexpr size_t kSmall = 16 * 1024;
+  constexpr size_t kBuffers = VerbsRegions::kMost + 20;
+  const uint64_t registrations = SimulatedVerbs::Counts().registrations;
+  const uint64_t from_gpus = ReadFromGpus();
+  Run(2, [this](const auto& comm) {
+    std::vector<float*> buffers;
+    for (size_t i = 0; i < kBuffers; ++i) buffers.push_back(Allocate(kSmall, static_cast<float>(i)));
+    for (int round = 0; round < 3; ++round) {
+      for (size_t i = 0; i < kBuffers; ++i) {
+        ASSERT_EQ(annulus_broadcast(Handle(comm), buffers[i], buffers[i], kSmall, ANNULUS_FLOAT32, 0), ANNULUS_OK);
+        ExpectAll(buffers[i], kSmall, static_cast<float>(i));
+      }
+    }
+    EXPECT_EQ(annulus_barrier(Handle(comm)), ANNULUS_OK);
+    for (float* const buffer : buffers) Free(buffer);
+  });
+  EXPECT_GT(SimulatedVerbs::Counts().registrations - registrations, kBuffers);
+  const uint64_t all = 3 * kBuffers * kSmall * sizeof(float);
+  EXPECT_GT(ReadFromGpus() - from_gpus, all / 2);
+  EXPECT_LT(ReadFromGpus() - from_gpus, all) << "each of the last ones was copied before another made room for it";
+}
+
+}  // namespace
+}  // namespace annulus
