@@ -32,13 +32,17 @@ bool CudaExports::RangeOf(const std::byte* data, size_t bytes, DeviceRange* rang
   return true;
 }
 
+Status CudaExports::Find(const std::byte* data, const CudaDevice** device) const {
+  cuda::PointerPlace place;
+  ANNULUS_RETURN_IF_ERROR(domain_->driver().PlaceOf(data, &place));
+  return domain_->Use(place.device, device);
+}
+
 // The driver takes whole pages. What else lies in the first and in the last one is memory of the same process.
 Status CudaExports::Export(const DeviceRange& range, int* fd, uint64_t* offset) const {
   const cuda::Driver& driver = domain_->driver();
-  cuda::PointerPlace place;
-  ANNULUS_RETURN_IF_ERROR(driver.PlaceOf(range.begin, &place));
   const CudaDevice* device = nullptr;
-  ANNULUS_RETURN_IF_ERROR(domain_->Use(place.device, &device));
+  ANNULUS_RETURN_IF_ERROR(Find(range.begin, &device));
   if (!device->exports_memory()) {
     return {Code::kUnsupported, device->name() + " has no dma-bufs: its driver's open kernel modules are needed"};
   }
@@ -51,6 +55,21 @@ Status CudaExports::Export(const DeviceRange& range, int* fd, uint64_t* offset) 
   *offset = begin - first;
   return driver.ToStatus(driver->MemGetHandleForAddressRange(fd, first, end - first, cuda::RangeHandle::kDmaBuf, 0),
                          "cuMemGetHandleForAddressRange");
+}
+
+Status CudaExports::CopyOut(const std::byte* data, size_t bytes, std::byte* slots) const {
+  const cuda::Driver& driver = domain_->driver();
+  const CudaDevice* device = nullptr;
+  ANNULUS_RETURN_IF_ERROR(Find(data, &device));
+  const cuda::ScopedContext scope(driver, device->context());
+  ANNULUS_RETURN_IF_ERROR(scope.status());
+  cuda::Stream stream = nullptr;
+  ANNULUS_RETURN_IF_ERROR(driver.ToStatus(driver->StreamCreateWithPriority(&stream, cuda::kStreamNonBlocking, 0),
+                                          "cuStreamCreateWithPriority"));
+  cuda::Result result = driver.Copy(slots, data, bytes, false, stream);
+  if (result == cuda::Result::kSuccess) result = driver->StreamSynchronize(stream);
+  driver->StreamDestroy(stream);
+  return driver.ToStatus(result, "copying from a GPU");
 }
 
 }  // namespace annulus

@@ -8,6 +8,7 @@
 
 namespace annulus {
 
+class CudaDevice;
 class CudaDomain;
 
 class CudaExports final : public DeviceExports {
@@ -17,8 +18,12 @@ class CudaExports final : public DeviceExports {
 
   bool RangeOf(const std::byte* data, size_t bytes, DeviceRange* range) const override;
   Status Export(const DeviceRange& range, int* fd, uint64_t* offset) const override;
+  Status CopyOut(const std::byte* data, size_t bytes, std::byte* slots) const override;
 
  private:
+  // Sets *device to the GPU whose memory it is.
+  Status Find(const std::byte* data, const CudaDevice** device) const;
+
   CudaDomain* const domain_;
   const DeviceRanges* const ranges_;
 };

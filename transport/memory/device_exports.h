@@ -1,5 +1,5 @@
 // DeviceExports: memory of this process's devices, as another device of the machine, such as a network card, can be
-// given it: by a descriptor of a dma-buf. What lies there the CPU cannot touch.
+// given it: by a descriptor of a dma-buf. The CPU cannot touch it.
 //
 // Threads: all functions may be called from any thread.
 #pragma once
@@ -27,6 +27,10 @@ class DeviceExports {
   // memory stays as long as some device uses the dma-buf, even if it is freed.
   // Errors: kUnsupported when the device has no such descriptors; kSystem or kOutOfMemory of the device.
   virtual Status Export(const DeviceRange& range, int* fd, uint64_t* offset) const = 0;
+
+  // Copies device memory to slots (slot_memory.h), and returns when it is there. For rare cases: it waits for the
+  // device. Errors: kSystem or kOutOfMemory of the device.
+  virtual Status CopyOut(const std::byte* data, size_t bytes, std::byte* slots) const = 0;
 
  protected:
   ~DeviceExports() = default;

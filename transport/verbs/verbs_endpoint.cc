@@ -50,7 +50,7 @@ void VerbsEndpoint::Attach(StreamSocket socket) {
   stream_.emplace(std::move(socket));
   if (!stopping_.allowed()) return;
   stream_->MayStop();
-  connection_.sender().Keep();
+  connection_.Keep();
 }
 
 Status VerbsEndpoint::Connect(const VerbsGreeting& peer) {
@@ -69,9 +69,7 @@ Status VerbsEndpoint::Connect(const VerbsGreeting& peer) {
             peer_, 0};
   }
   if (!peer.continues) stopping_.Forbid();
-  // A link that goes on over the stream sends what it has sent again, by the CPU.
-  if (!stopping_.allowed() && connection_.MaySendFromGpus())
-    limits_.in_place = {MemoryKind::kHost, MemoryKind::kDevice};
+  if (connection_.MaySendFromGpus()) limits_.in_place = {MemoryKind::kHost, MemoryKind::kDevice};
   for (const VerbsRailGreeting& rail : std::span(peer.rails).first(rails)) {
     peer_texts_.push_back(rail.ethernet ? GidText(rail.gid) : "LID " + std::to_string(rail.lid));
   }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/log.h"
 
 namespace annulus {
 namespace {
@@ -275,7 +276,7 @@ bool VerbsSender::Complete(bool is_stopped) {
 bool VerbsSender::CanCopyLent() const {
   if (!kept_.keeps() || queue_.first == queue_.unposted || !slots_.any_free()) return false;
   const Send& send = *queue_.first;
-  return !slots_.Has(send.data) && IsRead(send);
+  return !slots_.Has(send.data) && !IsGpus(send) && IsRead(send);
 }
 
 void VerbsSender::CopyLent() {
@@ -308,14 +309,30 @@ bool VerbsSender::NextToCarry(bool only_completed, CarriedSlice* slice) {
   for (uint32_t i = kept_.completed(); i < carried_ && send != nullptr; ++i) send = send->next;
   if (send == nullptr) return false;
   const bool begun = carried_ < kept_.size() || (part_.begun && send == queue_.unposted);
-  *slice = {send->tag, send->data, send->bytes, send, begun};
+  const std::byte* const data = IsGpus(*send) ? CopyOut(*send) : send->data;
+  if (data == nullptr) return false;
+  *slice = {send->tag, data, send->bytes, send, begun};
   ++carried_;
   return true;
+}
+
+const std::byte* VerbsSender::CopyOut(const Send& send) {
+  if (send.ready < send.bytes) return nullptr;
+  const SlotBlock& copy = copies_.emplace_back(slot_memory_, send.bytes);
+  Status status{Code::kOutOfMemory, "no memory for it"};
+  if (copy.data() != nullptr) status = regions_->CopyOut(send.data, send.bytes, copy.data());
+  if (status.ok()) return copy.data();
+  copies_.pop_back();
+  if (!std::exchange(copy_failed_, true)) {
+    Log(LogLevel::kError, -1, "a slice in a GPU's memory cannot be sent again: %s", status.message().c_str());
+  }
+  return nullptr;
 }
 
 void VerbsSender::Carried() {
   ANNULUS_CHECK(carried_ > 0);
   --carried_;
+  if (kept_.completed() == 0 && IsGpus(*queue_.first)) copies_.pop_front();
   if (kept_.empty()) {
     part_.begun = false;
     return Pop(Code::kOk);

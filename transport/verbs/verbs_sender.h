@@ -14,17 +14,20 @@
 //
 // A sender that keeps (VerbsKept) has what the peer's process may lack, in case that the link goes on elsewhere. Slots
 // are then in use until the peer has told that it took what they held, and sends from registered memory complete only
-// then, or once they are copied into a free slot. Other sends complete as usual.
+// then, or once they are copied into a free slot. Those from a GPU's memory are copied only if they have to be sent
+// again. Other sends complete as usual.
 //
-// Threads: as the endpoint. Nothing allocates after construction.
+// Threads: as the endpoint. Nothing allocates after construction, but for copies of a GPU's memory.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <vector>
 
 #include "base/status.h"
 #include "transport/continuable.h"
+#include "transport/memory/slot_memory.h"
 #include "transport/transport.h"
 #include "transport/verbs/device/verbs_regions.h"
 #include "transport/verbs/rail/verbs_format.h"
@@ -43,8 +46,11 @@ class VerbsSender {
   VerbsSender(int slots, size_t slot_bytes, uint32_t least_part, std::byte* memory, std::vector<VerbsOutbox*> rails,
               VerbsTarget* target, VerbsReturns* returns, VerbsFault* fault);
 
-  // From now on it keeps; before the first send.
-  void Keep() { kept_ = VerbsKept(static_cast<int>(slots_.count()), rails_.size(), true); }
+  // From now on it keeps; before the first send. `memory`: for copies of what is carried.
+  void Keep(SlotMemory* memory) {
+    slot_memory_ = memory;
+    kept_ = VerbsKept(static_cast<int>(slots_.count()), rails_.size(), true);
+  }
 
   bool keeps() const { return kept_.keeps(); }
 
@@ -130,6 +136,10 @@ class VerbsSender {
   bool IsRead(const Send& send) const;
   static VerbsUse UseOf(const Send& send) { return static_cast<VerbsUse>(send.cookie >> kUseShift); }
   void DropPromise();
+  // Whether its data lie in a GPU's memory, which the CPU cannot read.
+  bool IsGpus(const Send& send) const { return !slots_.Has(send.data) && regions_->IsGpus(UseOf(send)); }
+  // Copies such data, for Carried to drop. Null: it cannot, or not all is ready.
+  const std::byte* CopyOut(const Send& send);
   // The rail for a new slice of so many bytes; null when none can take one.
   VerbsOutbox* FreeRail(uint32_t bytes) const;
   // The rail over which the first send that is not handed over whole goes on now; null when it cannot.
@@ -174,6 +184,9 @@ class VerbsSender {
   Part part_;  // What of the first send that is not handed over whole was.
   VerbsKept kept_;
   uint32_t carried_ = 0;  // Slices that NextToCarry has told and Carried has not ended.
+  SlotMemory* slot_memory_ = nullptr;
+  bool copy_failed_ = false;
+  std::deque<SlotBlock> copies_;  // Of these, those that lie in a GPU's memory.
 };
 
 }  // namespace annulus

@@ -4,6 +4,7 @@
 #include <annulus.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <functional>
@@ -16,8 +17,10 @@
 #include "collectives/reduce/memory_domains.h"
 #include "tests/collectives/harness/cluster.h"
 #include "tests/cuda/cuda_test_device.h"
+#include "tests/soak/rounds.h"
 #include "tests/transport/verbs/verbs_job.h"
 #include "tests/verbs/provider/simulated_verbs.h"
+#include "transport/tcp/tcp.h"
 #include "transport/verbs/device/verbs_regions.h"
 
 namespace annulus {
@@ -54,9 +57,10 @@ class VerbsGpuTest : public ::testing::Test {
     config.algorithm = "ring";
     config.small_bytes = 0;
     config.device_staged_bytes = 0;
+    config.transport = "verbs";
     config.reconnect_ms = reconnect_ms;
     const TransportInfo info = SimulatedVerbsInfo();
-    const TransportInfo* const list[] = {&info};
+    const TransportInfo* const list[] = {&info, &kTcpTransport};
     VerbsJob{.ranks = config, .transports = list, .domains = &domains_}.Run(body);
   }
 
@@ -158,12 +162,38 @@ TEST_F(VerbsGpuTest, WhatAGpuDoesNotExportIsCopied) {
   }
 }
 
-// What such a link sends again it reads by the CPU.
-TEST_F(VerbsGpuTest, LinksThatGoOnElsewhereCopy) {
-  const uint64_t before = SimulatedVerbs::Counts().read_in_place;
-  Run(
-      2, [this](const auto& comm) { Broadcast(comm); }, 20'000);
-  EXPECT_EQ(SimulatedVerbs::Counts().read_in_place, before);
+// What a link sends again when it goes on over TCP is copied first.
+TEST_F(VerbsGpuTest, LinksGoOnOverTcp) {
+  const uint64_t failures = Rounds(15, 500);
+  for (const int nranks : {2, 3}) {
+    const auto calls = [this](const std::unique_ptr<Communicator>& comm) {
+      Broadcast(comm);
+      Allreduce(comm);
+    };
+    const SimulatedCounts before = SimulatedVerbs::Counts();
+    Run(nranks, calls, 20'000);
+    const SimulatedCounts after = SimulatedVerbs::Counts();
+    EXPECT_GT(after.read_from_gpus, before.read_from_gpus);
+    const uint64_t requests = after.requests - before.requests;
+    std::atomic<uint64_t> again = 0;
+    for (uint64_t i = 0; i < failures; ++i) {
+      SCOPED_TRACE("failure " + std::to_string(i) + " of ranks " + std::to_string(nranks));
+      SimulatedVerbs::Seed(i);
+      SimulatedVerbs::FailAfter((2 * i + 1) * requests / (2 * failures), IBV_WC_RETRY_EXC_ERR);
+      const auto count = [&](const std::unique_ptr<Communicator>& comm) {
+        calls(comm);
+        annulus_transport_counters_t counters{};
+        counters.struct_bytes = sizeof counters;
+        ASSERT_EQ(annulus_comm_transport_counters(Handle(comm), 0, &counters), ANNULUS_OK);
+        again += counters.bytes_sent_again;
+      };
+      Run(nranks, count, 20'000);
+      SimulatedVerbs::FailAfter(UINT64_MAX, IBV_WC_SUCCESS);
+      ASSERT_FALSE(HasFailure());
+    }
+    EXPECT_GT(again, 0u);
+  }
+  SimulatedVerbs::Seed(1);
 }
 
 // Memory that was freed, where other memory comes.

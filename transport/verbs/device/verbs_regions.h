@@ -64,6 +64,12 @@ class VerbsRegions final : private MemoryHolder {
   // Keys of a region in use. Keys that no device accepts when its owner has given it back all the same.
   VerbsKeys KeysOf(VerbsUse use, size_t port);
 
+  // Whether a region in use is a GPU's; copies from such a region to slots, as DeviceExports does.
+  bool IsGpus(VerbsUse use) const { return entries_[use].is_gpus; }
+  Status CopyOut(const std::byte* data, size_t bytes, std::byte* slots) const {
+    return exports_->CopyOut(data, bytes, slots);
+  }
+
   // Whether Take may succeed for memory of GPUs, by the libraries at hand.
   bool may_take_gpus() const { return exports_ != nullptr; }
   // Whether Take may succeed, now or later; asks no device.
