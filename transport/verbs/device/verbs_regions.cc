@@ -12,7 +12,6 @@
 #include "transport/verbs/device/verbs_memory.h"
 
 namespace annulus {
-
 namespace {
 
 bool CanTakeGpus(const std::vector<std::shared_ptr<VerbsHub>>& hubs) {
