@@ -28,25 +28,25 @@ VerbsSender::VerbsSender(int slots, size_t slot_bytes, uint32_t least_part, std:
                          std::vector<VerbsOutbox*> rails, VerbsTarget* target, VerbsReturns* returns, VerbsFault* fault)
     : least_part_(least_part),
       rails_(std::move(rails)),
-      regions_(rails_[0]->regions()),
       target_(target),
       returns_(returns),
       fault_(fault),
       slots_(slots, slot_bytes, memory),
       kept_(slots, rails_.size(), false) {
-  for (const VerbsOutbox* const rail : rails_) ports_ |= rail->port();
+  regions_.all = rails_[0]->regions().all;
+  for (const VerbsOutbox* const rail : rails_) regions_.ports |= rail->regions().bit();
 }
 
 bool VerbsSender::SendsFrom(const std::byte* data, size_t bytes) {
   if (bytes <= kVerbsShortBytes || bytes > slots_.bytes()) return false;
   DropPromise();
   // Where no slot is free, nothing is copied instead: it is asked for again.
-  promised_ = regions_->Take(ports_, data, bytes, slots_.any_free());
-  return promised_ != kNoVerbsUse;
+  regions_.promised = regions_.all->Take(regions_.ports, data, bytes, slots_.any_free());
+  return regions_.promised != kNoVerbsUse;
 }
 
 void VerbsSender::DropPromise() {
-  if (promised_ != kNoVerbsUse) regions_->LetGo(std::exchange(promised_, kNoVerbsUse));
+  if (regions_.promised != kNoVerbsUse) regions_.all->LetGo(std::exchange(regions_.promised, kNoVerbsUse));
 }
 
 Status VerbsSender::Post(Send* send) {
@@ -57,13 +57,13 @@ Status VerbsSender::Post(Send* send) {
   send->cookie = 0;
   if (!slots_.TakeBack(send->data)) {
     const bool is_large = send->bytes > kVerbsShortBytes && !slots_.Has(send->data);
-    const VerbsUse use = is_large ? regions_->Take(ports_, send->data, send->bytes) : kNoVerbsUse;
+    const VerbsUse use = is_large ? regions_.all->Take(regions_.ports, send->data, send->bytes) : kNoVerbsUse;
     if (use == kNoVerbsUse) {
       // Its place went to another region since SendsFrom.
-      if (is_large && regions_->MayTake(ports_, send->data, send->bytes)) return Status::WouldBlock();
+      if (is_large && regions_.all->MayTake(regions_.ports, send->data, send->bytes)) return Status::WouldBlock();
       return Status::Invalid("verbs links send slots that AcquireSlot lent, and large slices in registered memory");
     }
-    if (use == promised_) DropPromise();
+    if (use == regions_.promised) DropPromise();
     send->cookie = uint64_t{use} << kUseShift;
     ++queue_.in_place;
   }
@@ -318,12 +318,12 @@ bool VerbsSender::NextToCarry(bool only_completed, CarriedSlice* slice) {
 
 const std::byte* VerbsSender::CopyOut(const Send& send) {
   if (send.ready < send.bytes) return nullptr;
-  const SlotBlock& copy = copies_.emplace_back(slot_memory_, send.bytes);
+  const SlotBlock& copy = copies_.blocks.emplace_back(copies_.memory, send.bytes);
   Status status{Code::kOutOfMemory, "no memory for it"};
-  if (copy.data() != nullptr) status = regions_->CopyOut(send.data, send.bytes, copy.data());
+  if (copy.data() != nullptr) status = regions_.all->CopyOut(send.data, send.bytes, copy.data());
   if (status.ok()) return copy.data();
-  copies_.pop_back();
-  if (!std::exchange(copy_failed_, true)) {
+  copies_.blocks.pop_back();
+  if (!std::exchange(copies_.failure_noted, true)) {
     Log(LogLevel::kError, -1, "a slice in a GPU's memory cannot be sent again: %s", status.message().c_str());
   }
   return nullptr;
@@ -332,7 +332,7 @@ const std::byte* VerbsSender::CopyOut(const Send& send) {
 void VerbsSender::Carried() {
   ANNULUS_CHECK(carried_ > 0);
   --carried_;
-  if (kept_.completed() == 0 && IsGpus(*queue_.first)) copies_.pop_front();
+  if (kept_.completed() == 0 && IsGpus(*queue_.first)) copies_.blocks.pop_front();
   if (kept_.empty()) {
     part_.begun = false;
     return Pop(Code::kOk);
@@ -362,7 +362,7 @@ void VerbsSender::Pop(Code code) {
   if (queue_.unposted == send) queue_.unposted = send->next;
   if (!slots_.Has(send->data)) {
     --queue_.in_place;
-    regions_->LetGo(UseOf(*send));
+    regions_.all->LetGo(UseOf(*send));
   } else if (!is_kept || IsShort(*send)) {
     slots_.Free(send->data);
   }

@@ -48,7 +48,7 @@ class VerbsSender {
 
   // From now on it keeps; before the first send. `memory`: for copies of what is carried.
   void Keep(SlotMemory* memory) {
-    slot_memory_ = memory;
+    copies_.memory = memory;
     kept_ = VerbsKept(static_cast<int>(slots_.count()), rails_.size(), true);
   }
 
@@ -127,6 +127,19 @@ class VerbsSender {
     Send* unposted = nullptr;  // The first send that is not handed over whole.
   };
 
+  struct Regions {
+    VerbsRegions* all = nullptr;
+    VerbsPortSet ports = 0;  // Those of the rails.
+    // The one of which SendsFrom has said so last: it does not make room for others before the send is posted.
+    VerbsUse promised = kNoVerbsUse;
+  };
+  // Of slices in a GPU's memory that NextToCarry has told and Carried has not ended.
+  struct Copies {
+    SlotMemory* memory = nullptr;
+    std::deque<SlotBlock> blocks;
+    bool failure_noted = false;
+  };
+
   VerbsOutbox& RailOf(const Send& send) const { return *rails_[(send.cookie >> kRailShift) & 0xff]; }
   // Whether the peer is to read it.
   bool IsForPeer(const Send& send) const {
@@ -137,7 +150,7 @@ class VerbsSender {
   static VerbsUse UseOf(const Send& send) { return static_cast<VerbsUse>(send.cookie >> kUseShift); }
   void DropPromise();
   // Whether its data lie in a GPU's memory, which the CPU cannot read.
-  bool IsGpus(const Send& send) const { return !slots_.Has(send.data) && regions_->IsGpus(UseOf(send)); }
+  bool IsGpus(const Send& send) const { return !slots_.Has(send.data) && regions_.all->IsGpus(UseOf(send)); }
   // Copies such data, for Carried to drop. Null: it cannot, or not all is ready.
   const std::byte* CopyOut(const Send& send);
   // The rail for a new slice of so many bytes; null when none can take one.
@@ -171,10 +184,7 @@ class VerbsSender {
   const uint32_t least_part_;
   uint32_t least_placed_ = 0;  // Smallest slice that the peer reads, in bytes; 0: none.
   const std::vector<VerbsOutbox*> rails_;
-  VerbsRegions* const regions_;
-  VerbsPortSet ports_ = 0;  // Those of the rails.
-  // The region of which SendsFrom has said so last: it does not make room for others before the send is posted.
-  VerbsUse promised_ = kNoVerbsUse;
+  Regions regions_;
   VerbsTarget* const target_;
   VerbsReturns* const returns_;
   VerbsFault* const fault_;
@@ -184,9 +194,7 @@ class VerbsSender {
   Part part_;  // What of the first send that is not handed over whole was.
   VerbsKept kept_;
   uint32_t carried_ = 0;  // Slices that NextToCarry has told and Carried has not ended.
-  SlotMemory* slot_memory_ = nullptr;
-  bool copy_failed_ = false;
-  std::deque<SlotBlock> copies_;  // Of these, those that lie in a GPU's memory.
+  Copies copies_;
 };
 
 }  // namespace annulus

@@ -26,12 +26,8 @@ bool Overlap(const std::byte* a, size_t a_bytes, const std::byte* b, size_t b_by
 
 VerbsRegions::VerbsRegions(std::vector<std::shared_ptr<VerbsHub>> hubs, const MemoryRegistry* registry,
                            const DeviceExports* exports, int rank, bool reads)
-    : hubs_(std::move(hubs)),
-      registry_(registry),
-      exports_(CanTakeGpus(hubs_) ? exports : nullptr),
-      rank_(rank),
-      reads_(reads),
-      maker_(getpid()) {
+    : hubs_(std::move(hubs)), registry_(registry), rank_(rank), reads_(reads), maker_(getpid()) {
+  if (CanTakeGpus(hubs_)) gpus_.exports = exports;
   ANNULUS_CHECK(hubs_.size() <= kMostVerbsPorts);
   if (registry_ != nullptr) registry_->AddHolder(this);
 }
@@ -58,19 +54,20 @@ VerbsRegions::Known* VerbsRegions::At(VerbsPortSet ports, const std::byte* data,
 // The driver of the GPU tells each time: other memory may lie at the same address by now.
 VerbsRegions::Known* VerbsRegions::GpusAt(VerbsPortSet ports, const std::byte* data, size_t bytes) {
   DeviceRange range;
-  if (exports_ == nullptr || (without_gpus_ & ports) != 0 || !exports_->RangeOf(data, bytes, &range)) return nullptr;
-  const auto known = std::ranges::find(gpus_, range.id, &Known::id);
-  if (known != gpus_.end()) return &*known;
+  if (gpus_.exports == nullptr || (gpus_.refused & ports) != 0) return nullptr;
+  if (!gpus_.exports->RangeOf(data, bytes, &range)) return nullptr;
+  const auto known = std::ranges::find(gpus_.known, range.id, &Known::id);
+  if (known != gpus_.known.end()) return &*known;
   ForgetFreed(range);
-  return &gpus_.emplace_back(Known{.id = range.id, .begin = range.begin, .bytes = range.bytes, .is_gpus = true});
+  return &gpus_.known.emplace_back(Known{.id = range.id, .begin = range.begin, .bytes = range.bytes, .is_gpus = true});
 }
 
 void VerbsRegions::ForgetFreed(const DeviceRange& with) {
-  std::erase_if(gpus_, [&](const Known& each) {
+  std::erase_if(gpus_.known, [&](const Known& each) {
     const bool is_named = each.entry != kNoEntry && entries_[each.entry].uses > 0;
     DeviceRange now;
     const bool is_there = !Overlap(each.begin, each.bytes, with.begin, with.bytes) &&
-                          (is_named || (exports_->RangeOf(each.begin, each.bytes, &now) && now.id == each.id));
+                          (is_named || (gpus_.exports->RangeOf(each.begin, each.bytes, &now) && now.id == each.id));
     if (!is_there && each.entry != kNoEntry) Drop(each.entry);
     return !is_there;
   });
@@ -148,7 +145,7 @@ bool VerbsRegions::RegisterWith(size_t port, Known* known, bool is_due) {
     return false;
   }
   known->refused |= VerbsPortSet{1} << port;
-  if (known->is_gpus && asked.code() == Code::kUnsupported) without_gpus_ |= VerbsPortSet{1} << port;
+  if (known->is_gpus && asked.code() == Code::kUnsupported) gpus_.refused |= VerbsPortSet{1} << port;
   NoteRefusal(*known, asked.message());
   return false;
 }
@@ -187,7 +184,7 @@ Status VerbsRegions::AskFor(size_t port, const Known& known, ibv_mr** region) co
   const DeviceRange range{known.id, known.begin, known.bytes};
   int fd = -1;
   uint64_t offset = 0;
-  ANNULUS_RETURN_IF_ERROR(exports_->Export(range, &fd, &offset));
+  ANNULUS_RETURN_IF_ERROR(gpus_.exports->Export(range, &fd, &offset));
   Status status = RegisterDeviceMemory(*hubs_[port], range, fd, offset, by_peer, region);
   close(fd);
   return status;
@@ -195,7 +192,7 @@ Status VerbsRegions::AskFor(size_t port, const Known& known, ibv_mr** region) co
 
 // Most machines take no memory of GPUs, and nobody has asked for it.
 void VerbsRegions::NoteRefusal(const Known& known, const std::string& why) {
-  if (std::exchange(known.is_gpus ? gpus_refusal_noted_ : refusal_noted_, true)) return;
+  if (std::exchange(known.is_gpus ? gpus_.refusal_noted : refusal_noted_, true)) return;
   if (known.is_gpus) {
     Log(LogLevel::kInfo, rank_, "a GPU's memory goes through host memory, by a copy: %s", why.c_str());
     return;
@@ -216,7 +213,7 @@ bool VerbsRegions::MakeRoom(size_t bytes, const Known* kept) {
 
 VerbsRegions::Known* VerbsRegions::LeastRecentlyUsed(const Known* kept) {
   Known* last = nullptr;
-  for (std::vector<Known>* const all : {&known_, &gpus_}) {
+  for (std::vector<Known>* const all : {&known_, &gpus_.known}) {
     for (Known& each : *all) {
       if (&each == kept || each.entry == kNoEntry || entries_[each.entry].uses > 0) continue;
       if (last == nullptr || entries_[each.entry].used < entries_[last->entry].used) last = &each;

@@ -43,6 +43,16 @@ using VerbsPortSet = uint32_t;
 using VerbsUse = uint16_t;
 inline constexpr VerbsUse kNoVerbsUse = UINT16_MAX;
 
+class VerbsRegions;
+
+// The regions of a communicator, as the device of one port knows them. The pointer outlives it.
+struct VerbsPortRegions {
+  VerbsRegions* all = nullptr;
+  size_t port = 0;
+
+  VerbsPortSet bit() const { return VerbsPortSet{1} << port; }
+};
+
 class VerbsRegions final : private MemoryHolder {
  public:
   // Most regions that the devices know at a time; what lies in others goes through slots.
@@ -67,11 +77,11 @@ class VerbsRegions final : private MemoryHolder {
   // Whether a region in use is a GPU's; copies from such a region to slots, as DeviceExports does.
   bool IsGpus(VerbsUse use) const { return entries_[use].is_gpus; }
   Status CopyOut(const std::byte* data, size_t bytes, std::byte* slots) const {
-    return exports_->CopyOut(data, bytes, slots);
+    return gpus_.exports->CopyOut(data, bytes, slots);
   }
 
   // Whether Take may succeed for memory of GPUs, by the libraries at hand.
-  bool may_take_gpus() const { return exports_ != nullptr; }
+  bool may_take_gpus() const { return gpus_.exports != nullptr; }
   // Whether Take may succeed, now or later; asks no device.
   bool MayTake(VerbsPortSet ports, const std::byte* data, size_t bytes);
 
@@ -98,6 +108,12 @@ class VerbsRegions final : private MemoryHolder {
     uint64_t used = 0;  // When it was last taken, in uses of all.
     std::array<VerbsKeys, kMostVerbsPorts> keys{};
     std::array<ibv_mr*, kMostVerbsPorts> regions{};  // Guarded by mutex_, as id is for others than the driver.
+  };
+  struct Gpus {
+    const DeviceExports* exports = nullptr;  // Null: there is no such memory, or a port's library takes none.
+    VerbsPortSet refused = 0;                // Ports whose devices take none of it.
+    bool refusal_noted = false;
+    std::vector<Known> known;  // Allocations that were asked for.
   };
 
   void Forget(uint64_t id) override;
@@ -131,20 +147,17 @@ class VerbsRegions final : private MemoryHolder {
 
   const std::vector<std::shared_ptr<VerbsHub>> hubs_;  // By port.
   const MemoryRegistry* const registry_;
-  const DeviceExports* const exports_;
   const int rank_;
   const bool reads_;
   const pid_t maker_;
   bool refusal_noted_ = false;
-  bool gpus_refusal_noted_ = false;
-  VerbsPortSet without_gpus_ = 0;  // Ports whose devices take no memory of GPUs.
-  uint64_t num_uses_ = 0;          // Ever taken.
-  uint64_t num_dropped_ = 0;       // Regions that have made room.
-  size_t num_registered_ = 0;      // Entries with an id.
-  uint64_t version_ = 0;           // Version of the registry when it was last read.
-  std::vector<Known> known_;       // Registered memory, by address.
-  std::vector<Known> gpus_;        // Memory of GPUs that was asked for.
-  std::mutex mutex_;               // For changes of entries_, and for Entry::regions.
+  uint64_t num_uses_ = 0;      // Ever taken.
+  uint64_t num_dropped_ = 0;   // Regions that have made room.
+  size_t num_registered_ = 0;  // Entries with an id.
+  uint64_t version_ = 0;       // Version of the registry when it was last read.
+  std::vector<Known> known_;   // Registered memory, by address.
+  Gpus gpus_;
+  std::mutex mutex_;  // For changes of entries_, and for Entry::regions.
   std::vector<Entry> entries_;
 };
 

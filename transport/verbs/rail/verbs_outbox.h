@@ -23,15 +23,13 @@ namespace annulus {
 
 class VerbsOutbox {
  public:
-  // `index`: the rail's, in its link. `headers`: memory of HeadersBytes(slots). `port`: that of `regions`. The pointers
-  // outlive it.
-  VerbsOutbox(uint32_t index, int slots, std::byte* headers, VerbsRegions* regions, size_t port, VerbsQueuePair* pair,
+  // `index`: the rail's, in its link. `headers`: memory of HeadersBytes(slots). The pointers outlive it.
+  VerbsOutbox(uint32_t index, int slots, std::byte* headers, const VerbsPortRegions& regions, VerbsQueuePair* pair,
               VerbsFault* fault)
       : index_(index),
         depth_(VerbsQueueDepth(slots)),
         headers_(headers),
         regions_(regions),
-        port_(port),
         fault_(fault),
         chain_(depth_, pair, fault),
         bytes_at_(VerbsHeaders(slots), 0) {}
@@ -46,11 +44,9 @@ class VerbsOutbox {
   VerbsChain& chain() { return chain_; }
   const VerbsChain& chain() const { return chain_; }
 
-  // The regions that all ports share, and this rail's port of them.
-  VerbsRegions* regions() const { return regions_; }
-  VerbsPortSet port() const { return VerbsPortSet{1} << port_; }
+  const VerbsPortRegions& regions() const { return regions_; }
   // The device's keys of a region in use.
-  VerbsKeys KeysOf(VerbsUse use) const { return regions_->KeysOf(use, port_); }
+  VerbsKeys KeysOf(VerbsUse use) const { return regions_.all->KeysOf(use, regions_.port); }
   // Memory of the sender.
   VerbsPiece Own(const std::byte* data, size_t bytes) const { return {data, bytes, key_}; }
   // Where a header, and a place behind it, lies until the next request is completed.
@@ -123,8 +119,7 @@ class VerbsOutbox {
   const uint32_t index_;
   const uint32_t depth_;
   std::byte* const headers_;
-  VerbsRegions* const regions_;
-  const size_t port_;
+  const VerbsPortRegions regions_;
   VerbsFault* const fault_;
   uint32_t key_ = 0;
   uint32_t remote_key_ = 0;

@@ -70,7 +70,7 @@ class VerbsRail final : private VerbsLink {
   VerbsInbox& inbox() { return inbox_; }
   const VerbsInbox& inbox() const { return inbox_; }
   // Whether the device may be able to write to [data, data + bytes) of registered memory.
-  bool MayTake(const std::byte* data, size_t bytes) { return regions_->MayTake(outbox_.port(), data, bytes); }
+  bool MayTake(const std::byte* data, size_t bytes) { return regions_->MayTake(outbox_.regions().bit(), data, bytes); }
   VerbsQueuePair& pair() { return pair_; }
   const VerbsQueuePair& pair() const { return pair_; }
 

@@ -31,13 +31,13 @@ void VerbsReads::Begin(size_t rail, std::byte* landing) {
   Slice& slice = slices_[slot];
   slice.state = State::kUnderWay;
   ++on.under_way;
-  if (landing != nullptr) slice.use = on.regions->Take(VerbsPortSet{1} << on.port, landing, slice.bytes);
+  if (landing != nullptr) slice.use = on.regions.all->Take(on.regions.bit(), landing, slice.bytes);
   const bool lands = slice.use != kNoVerbsUse;
   slice.landing = lands ? landing : nullptr;
   if (lands) ++landings_under_way_;
   std::byte* const to = lands ? landing : recv_slots_->At(slot) + kVerbsHeaderBytes;
   if (!on.pair->exists()) return;
-  const uint32_t key = lands ? on.regions->KeysOf(slice.use, on.port).local : on.key;
+  const uint32_t key = lands ? on.regions.all->KeysOf(slice.use, on.regions.port).local : on.key;
   const int error = on.pair->PostRead(slot, slice.place, to, slice.bytes, key);
   if (error == 0) return;
   fault_->Set("posting a READ", slot, error);
@@ -66,7 +66,7 @@ void VerbsReads::End(uint32_t slot, State state) {
 }
 
 void VerbsReads::LetGoOfLanding(Slice* slice) {
-  if (slice->use != kNoVerbsUse) rails_[slice->rail].regions->LetGo(std::exchange(slice->use, kNoVerbsUse));
+  if (slice->use != kNoVerbsUse) rails_[slice->rail].regions.all->LetGo(std::exchange(slice->use, kNoVerbsUse));
 }
 
 void VerbsReads::LetGoOfLandings() {

@@ -43,11 +43,10 @@ class VerbsReads {
         slices_(recv_slots->count()),
         rails_(rails, Rail(recv_slots->count())) {}
 
-  // What a rail has: its queue pair, the registered memory that devices know, and its port there.
-  void Attach(size_t rail, VerbsQueuePair* pair, VerbsRegions* regions, size_t port) {
+  // What a rail has: its queue pair, and the registered memory that its device knows.
+  void Attach(size_t rail, VerbsQueuePair* pair, const VerbsPortRegions& regions) {
     rails_[rail].pair = pair;
     rails_[rail].regions = regions;
-    rails_[rail].port = port;
   }
   // `key`: local key of the slots. `most`: READs under way at a time; 0: none is allowed.
   void Allow(size_t rail, uint32_t key, uint32_t most) {
@@ -100,8 +99,7 @@ class VerbsReads {
     explicit Rail(size_t slots) : waiting(slots) {}
 
     VerbsQueuePair* pair = nullptr;
-    VerbsRegions* regions = nullptr;
-    size_t port = 0;
+    VerbsPortRegions regions;
     uint32_t key = 0;
     uint32_t most = 0;
     uint32_t under_way = 0;
