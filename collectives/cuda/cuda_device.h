@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -34,6 +35,9 @@ class CudaDevice {
   int capability() const { return capability_; }
   // Whether network cards can be given its memory, as dma-bufs.
   bool exports_memory() const { return exports_memory_; }
+  // What it sees of what network cards write to its memory: all, what was written before a flush, or nothing.
+  enum class RdmaWrites : uint8_t { kSeen, kFlushed, kHidden };
+  RdmaWrites rdma_writes() const { return rdma_writes_; }
   // Ranks that share it have the same.
   const cuda::Uuid& uuid() const { return uuid_; }
   // "NVIDIA H200 (sm_90)".
@@ -47,6 +51,8 @@ class CudaDevice {
  private:
   CudaDevice(const cuda::Driver& driver, int ordinal) : driver_(driver), ordinal_(ordinal) {}
   Status TakeContext();
+  // What it can do with network cards.
+  void FindRdma();
   Status LoadKernels(std::span<const std::byte> image);
 
   const cuda::Driver& driver_;
@@ -57,6 +63,7 @@ class CudaDevice {
   int multiprocessors_ = 1;
   int capability_ = 0;
   bool exports_memory_ = false;
+  RdmaWrites rdma_writes_ = RdmaWrites::kHidden;
   std::string name_;
   cuda::Library library_ = nullptr;
   std::array<std::array<cuda::Function, kNumReduceOps>, kNumDataTypes> kernels_{};

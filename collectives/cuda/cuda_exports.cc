@@ -9,22 +9,25 @@
 
 namespace annulus {
 
-// Calls ask for each slice, of host memory too.
+// Calls ask for each slice, of host memory too. Only memory of cuMemAlloc counts, which is the one that older ways of
+// sharing take: what lies behind mapped addresses may change under one number.
 bool CudaExports::RangeOf(const std::byte* data, size_t bytes, DeviceRange* range) const {
   if (!ranges_->Span(data)) return false;
   const cuda::Driver& driver = domain_->driver();
   uint64_t id = 0;
   unsigned type = 0;
   unsigned is_managed = 0;
+  unsigned is_plain = 0;
   cuda::DevicePointer begin = 0;
   size_t all = 0;
   using Attribute = cuda::PointerAttribute;
-  Attribute attributes[] = {Attribute::kBufferId, Attribute::kMemoryType, Attribute::kIsManaged, Attribute::kRangeStart,
-                            Attribute::kRangeSize};
-  void* values[] = {&id, &type, &is_managed, &begin, &all};
+  Attribute attributes[] = {Attribute::kBufferId,           Attribute::kMemoryType, Attribute::kIsManaged,
+                            Attribute::kIsLegacyIpcCapable, Attribute::kRangeStart, Attribute::kRangeSize};
+  void* values[] = {&id, &type, &is_managed, &is_plain, &begin, &all};
   const cuda::Result known =
       driver->PointerGetAttributes(std::size(attributes), attributes, values, cuda::ToDevice(data));
-  const bool is_device = static_cast<cuda::MemoryType>(type) == cuda::MemoryType::kDevice && is_managed == 0;
+  const bool is_device =
+      static_cast<cuda::MemoryType>(type) == cuda::MemoryType::kDevice && is_managed == 0 && is_plain != 0;
   if (known != cuda::Result::kSuccess || !is_device || id == 0 || begin == 0) return false;
   const size_t before = cuda::ToDevice(data) - begin;
   if (before > all || bytes > all - before) return false;
@@ -55,6 +58,20 @@ Status CudaExports::Export(const DeviceRange& range, int* fd, uint64_t* offset) 
   *offset = begin - first;
   return driver.ToStatus(driver->MemGetHandleForAddressRange(fd, first, end - first, cuda::RangeHandle::kDmaBuf, 0),
                          "cuMemGetHandleForAddressRange");
+}
+
+Status CudaExports::ShowWrites(const std::byte* data) const {
+  const cuda::Driver& driver = domain_->driver();
+  const CudaDevice* device = nullptr;
+  ANNULUS_RETURN_IF_ERROR(Find(data, &device));
+  if (device->rdma_writes() == CudaDevice::RdmaWrites::kSeen) return Status();
+  if (device->rdma_writes() == CudaDevice::RdmaWrites::kHidden || driver->FlushGPUDirectRDMAWrites == nullptr) {
+    return {Code::kUnsupported, device->name() + " does not see what network cards write"};
+  }
+  const cuda::ScopedContext scope(driver, device->context());
+  ANNULUS_RETURN_IF_ERROR(scope.status());
+  return driver.ToStatus(driver->FlushGPUDirectRDMAWrites(cuda::FlushTarget::kCurrentContext, cuda::RdmaScope::kOwner),
+                         "cuFlushGPUDirectRDMAWrites");
 }
 
 Status CudaExports::CopyOut(const std::byte* data, size_t bytes, std::byte* slots) const {

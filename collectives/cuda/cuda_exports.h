@@ -18,6 +18,7 @@ class CudaExports final : public DeviceExports {
 
   bool RangeOf(const std::byte* data, size_t bytes, DeviceRange* range) const override;
   Status Export(const DeviceRange& range, int* fd, uint64_t* offset) const override;
+  Status ShowWrites(const std::byte* data) const override;
   Status CopyOut(const std::byte* data, size_t bytes, std::byte* slots) const override;
 
  private:

@@ -33,6 +33,8 @@ enum class DeviceAttribute : int {
   kComputeCapabilityMajor = 75,
   kComputeCapabilityMinor = 76,
   kCanUseHostPointerForRegisteredMemory = 91,
+  kRdmaFlushOptions = 117,    // Bits; kRdmaFlushByHost.
+  kRdmaWritesOrdering = 118,  // An RdmaScope: who sees what network cards have written without a flush.
   kDmaBufSupported = 124,
 };
 
@@ -54,6 +56,10 @@ enum class CaptureMode : int { kGlobal = 0, kRelaxed = 2 };
 
 // Whether a stream's calls go into a graph instead of being done.
 enum class CaptureStatus : int { kNone = 0, kActive = 1, kInvalidated = 2 };
+
+constexpr int kRdmaFlushByHost = 1;
+enum class FlushTarget : int { kCurrentContext = 0 };
+enum class RdmaScope : int { kNone = 0, kOwner = 100 };  // Nobody; the GPU whose memory it is, which more GPUs exceed.
 
 // What MemGetHandleForAddressRange gives; for kDmaBuf an int, a descriptor.
 enum class RangeHandle : int { kDmaBuf = 1 };

@@ -62,6 +62,12 @@ static_assert(Equal(DeviceAttribute::kComputeCapabilityMinor, CU_DEVICE_ATTRIBUT
 static_assert(Equal(DeviceAttribute::kCanUseHostPointerForRegisteredMemory,
                     CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM));
 static_assert(Equal(DeviceAttribute::kDmaBufSupported, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED));
+static_assert(Equal(DeviceAttribute::kRdmaFlushOptions, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS));
+static_assert(Equal(DeviceAttribute::kRdmaWritesOrdering, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING));
+static_assert(Equal(kRdmaFlushByHost, CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST));
+static_assert(Equal(FlushTarget::kCurrentContext, CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX));
+static_assert(Equal(RdmaScope::kOwner, CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER));
+static_assert(Equal(RdmaScope::kOwner, CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER));
 static_assert(Equal(RangeHandle::kDmaBuf, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD));
 static_assert(Equal(PointerAttribute::kMemoryType, CU_POINTER_ATTRIBUTE_MEMORY_TYPE));
 static_assert(Equal(PointerAttribute::kBufferId, CU_POINTER_ATTRIBUTE_BUFFER_ID));

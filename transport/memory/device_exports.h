@@ -28,6 +28,10 @@ class DeviceExports {
   // Errors: kUnsupported when the device has no such descriptors; kSystem or kOutOfMemory of the device.
   virtual Status Export(const DeviceRange& range, int* fd, uint64_t* offset) const = 0;
 
+  // Lets the device's later work see what other devices have written to that memory, up to now.
+  // Errors: kUnsupported when it cannot, whatever was written; kSystem or kOutOfMemory of the device.
+  virtual Status ShowWrites(const std::byte* data) const = 0;
+
   // Copies device memory to slots (slot_memory.h), and returns when it is there. For rare cases: it waits for the
   // device. Errors: kSystem or kOutOfMemory of the device.
   virtual Status CopyOut(const std::byte* data, size_t bytes, std::byte* slots) const = 0;

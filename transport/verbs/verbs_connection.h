@@ -70,8 +70,8 @@ class VerbsConnection {
   bool MayLand(const std::byte* data, size_t bytes);
   // Lets the sender keep what it sends.
   void Keep() { sender_.Keep(config_.slot_memory); }
-  // Whether slices may be sent from memory of GPUs.
-  bool MaySendFromGpus() const { return rails_[0]->outbox().regions().all->may_take_gpus(); }
+  // Whether slices may be sent from memory of GPUs, and read into it.
+  bool MayReachGpus() const { return rails_[0]->outbox().regions().all->may_take_gpus(); }
   // What the farewell says of each rail, and what the peer's said.
   void FillFarewell(VerbsFarewell* farewell) const;
   void TakeFarewell(const VerbsFarewell& farewell);

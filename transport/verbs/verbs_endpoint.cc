@@ -69,7 +69,10 @@ Status VerbsEndpoint::Connect(const VerbsGreeting& peer) {
             peer_, 0};
   }
   if (!peer.continues) stopping_.Forbid();
-  if (connection_.MaySendFromGpus()) limits_.in_place = {MemoryKind::kHost, MemoryKind::kDevice};
+  if (connection_.MayReachGpus()) {
+    limits_.in_place = {MemoryKind::kHost, MemoryKind::kDevice};
+    if (!limits_.may_land_in.empty()) limits_.may_land_in = limits_.in_place;
+  }
   for (const VerbsRailGreeting& rail : std::span(peer.rails).first(rails)) {
     peer_texts_.push_back(rail.ethernet ? GidText(rail.gid) : "LID " + std::to_string(rail.lid));
   }

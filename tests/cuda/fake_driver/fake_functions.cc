@@ -76,6 +76,8 @@ struct Functions {
     *value = attribute == DeviceAttribute::kMultiprocessors          ? kMultiprocessors
              : attribute == DeviceAttribute::kComputeCapabilityMajor ? 9
              : attribute == DeviceAttribute::kComputeCapabilityMinor ? 0
+             : attribute == DeviceAttribute::kRdmaWritesOrdering     ? static_cast<int>(Fake().options().sees_rdma)
+             : attribute == DeviceAttribute::kRdmaFlushOptions       ? (Fake().options().flushes_rdma ? 1 : 0)
              : attribute == DeviceAttribute::kDmaBufSupported        ? (Fake().options().exports_memory ? 1 : 0)
                                                                      : 1;
     return Result::kSuccess;
@@ -166,6 +168,13 @@ struct Functions {
       if (file.empty()) return Result::kInvalidValue;
       *static_cast<int*>(handle) = open(file.c_str(), O_RDWR | O_CLOEXEC);
       ++Fake().counts().exports;
+      return Result::kSuccess;
+    });
+  }
+  static Result FlushGPUDirectRDMAWrites(FlushTarget, RdmaScope) {
+    return WithContext("cuFlushGPUDirectRDMAWrites", [&] {
+      if (!Fake().options().flushes_rdma) return Result::kNotSupported;
+      ++Fake().counts().flushes;
       return Result::kSuccess;
     });
   }

@@ -229,7 +229,8 @@ void SimulatedNic::AnswerRead(NicPair* pair) {
   const uint64_t from = read.request.request.wr.rdma.remote_addr;
   const uint64_t bytes = std::min<uint64_t>(to.length - read.done_bytes, 1 + random() % to.length);
   const NicRegion& theirs = *regions.find(read.request.request.wr.rdma.rkey)->second;
-  std::memcpy(Pointer(to.addr + read.done_bytes), theirs.At(from + read.done_bytes), bytes);
+  const NicRegion& own = *regions.find(to.lkey)->second;
+  std::memcpy(own.At(to.addr + read.done_bytes), theirs.At(from + read.done_bytes), bytes);
   read.done_bytes += bytes;
   if (read.done_bytes < to.length) return;
   ++counts.requests;
@@ -237,7 +238,8 @@ void SimulatedNic::AnswerRead(NicPair* pair) {
   counts.device_bytes[static_cast<size_t>(ContextOf(*peer).number)] += to.length;
   if (theirs.file != nullptr) counts.read_from_gpus += to.length;
   if (IsUsers(theirs)) counts.read_in_place += to.length;
-  if (IsUsers(theirs) && IsUsers(*regions.find(to.lkey)->second)) counts.read_landed += to.length;
+  if (IsUsers(theirs) && IsUsers(own)) counts.read_landed += to.length;
+  if (own.file != nullptr) counts.read_into_gpus += to.length;
   EndRead(pair, status);
 }
 

@@ -98,7 +98,7 @@ ibv_mr* RegisterDmaBuf(ibv_pd* domain, uint64_t offset, size_t bytes, uint64_t a
   errno = Device().machine.dma_buf_error;
   if (errno != 0) return nullptr;
   constexpr uint64_t kPage = 4096;
-  void* const file = mmap(nullptr, offset + bytes, PROT_READ, MAP_SHARED, fd, 0);
+  void* const file = mmap(nullptr, offset + bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   const bool is_aligned = address % kPage == offset % kPage;
   NicRegion* const region =
       file != MAP_FAILED && is_aligned ? NewRegion(domain, reinterpret_cast<void*>(address), bytes, access) : nullptr;

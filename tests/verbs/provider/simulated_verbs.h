@@ -54,6 +54,7 @@ struct SimulatedCounts {
   uint64_t read_from_gpus = 0;  // Bytes of these that came from memory of GPUs.
   uint64_t read_bytes = 0;      // By READs that have completed.
   uint64_t read_landed = 0;     // Of these, into registered memory of users.
+  uint64_t read_into_gpus = 0;  // Of these, into memory of GPUs.
   uint64_t read_stalls = 0;     // READs that were posted though as many as allowed were under way.
   uint64_t completions = 0;     // Delivered.
   uint64_t not_ready = 0;       // Messages that found no receive posted.

@@ -86,6 +86,13 @@ VerbsUse VerbsRegions::Take(VerbsPortSet ports, const std::byte* data, size_t by
   return static_cast<VerbsUse>(known->entry);
 }
 
+VerbsUse VerbsRegions::TakeLanding(const VerbsPortRegions& of, const std::byte* data, size_t bytes) {
+  const VerbsUse use = Take(of.bit(), data, bytes);
+  if (use == kNoVerbsUse || entries_[use].shows_writes) return use;
+  LetGo(use);
+  return kNoVerbsUse;
+}
+
 void VerbsRegions::LetGo(VerbsUse use) {
   Entry& entry = entries_[use];
   ANNULUS_CHECK(entry.uses > 0);
@@ -154,6 +161,8 @@ bool VerbsRegions::RegisterWith(size_t port, Known* known, bool is_due) {
 Status VerbsRegions::Ask(size_t port, Known* known) {
   ibv_mr* region = nullptr;
   ANNULUS_RETURN_IF_ERROR(AskFor(port, *known, &region));
+  const Status shown = known->is_gpus ? ShowWrites(known->begin) : Status();
+  if (!shown.ok()) NoteRefusal(*known, shown.message());
   const std::lock_guard lock(mutex_);
   if (known->entry == kNoEntry) {
     const auto is_free = [](const Entry& entry) { return entry.id == 0 && entry.uses == 0; };
@@ -161,7 +170,7 @@ Status VerbsRegions::Ask(size_t port, Known* known) {
     known->entry = static_cast<uint32_t>(place - entries_.begin());
     if (place == entries_.end()) entries_.emplace_back();
     ANNULUS_CHECK(known->entry < kNoVerbsUse);
-    entries_[known->entry] = {.id = known->id, .is_gpus = known->is_gpus};
+    entries_[known->entry] = {.id = known->id, .is_gpus = known->is_gpus, .shows_writes = shown.ok()};
     ++num_registered_;
   }
   Entry& entry = entries_[known->entry];
@@ -176,16 +185,13 @@ Status VerbsRegions::Ask(size_t port, Known* known) {
 }
 
 Status VerbsRegions::AskFor(size_t port, const Known& known, ibv_mr** region) const {
-  const int by_peer = reads_ ? IBV_ACCESS_REMOTE_READ : 0;
-  if (!known.is_gpus) {
-    const int access = reads_ ? IBV_ACCESS_LOCAL_WRITE | by_peer : 0;
-    return RegisterWithDevice(*hubs_[port], known.begin, known.bytes, access, region);
-  }
+  const int access = reads_ ? IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ : 0;
+  if (!known.is_gpus) return RegisterWithDevice(*hubs_[port], known.begin, known.bytes, access, region);
   const DeviceRange range{known.id, known.begin, known.bytes};
   int fd = -1;
   uint64_t offset = 0;
   ANNULUS_RETURN_IF_ERROR(gpus_.exports->Export(range, &fd, &offset));
-  Status status = RegisterDeviceMemory(*hubs_[port], range, fd, offset, by_peer, region);
+  Status status = RegisterDeviceMemory(*hubs_[port], range, fd, offset, access, region);
   close(fd);
   return status;
 }
@@ -194,7 +200,7 @@ Status VerbsRegions::AskFor(size_t port, const Known& known, ibv_mr** region) co
 void VerbsRegions::NoteRefusal(const Known& known, const std::string& why) {
   if (std::exchange(known.is_gpus ? gpus_.refusal_noted : refusal_noted_, true)) return;
   if (known.is_gpus) {
-    Log(LogLevel::kInfo, rank_, "a GPU's memory goes through host memory, by a copy: %s", why.c_str());
+    Log(LogLevel::kInfo, rank_, "some memory of GPUs goes through host memory, by a copy: %s", why.c_str());
     return;
   }
   Log(LogLevel::kWarn, rank_, "some registered memory goes through slots, by a copy: %s", why.c_str());

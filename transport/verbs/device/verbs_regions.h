@@ -70,17 +70,25 @@ class VerbsRegions final : private MemoryHolder {
   // of; kNoVerbsUse: they do not, at least for now. `is_copied`: the data will then be copied, which counts for the
   // region. The first refusal of a device is logged.
   VerbsUse Take(VerbsPortSet ports, const std::byte* data, size_t bytes, bool is_copied = true);
+  // The same for what peers send, for one port. A GPU's memory is none if the GPU does not see what is written there.
+  VerbsUse TakeLanding(const VerbsPortRegions& of, const std::byte* data, size_t bytes);
   void LetGo(VerbsUse use);
   // Keys of a region in use. Keys that no device accepts when its owner has given it back all the same.
   VerbsKeys KeysOf(VerbsUse use, size_t port);
 
-  // Whether a region in use is a GPU's; copies from such a region to slots, as DeviceExports does.
+  // Whether a region in use is a GPU's, or such memory.
   bool IsGpus(VerbsUse use) const { return entries_[use].is_gpus; }
+  bool IsGpus(const std::byte* data, size_t bytes) const {
+    DeviceRange range;
+    return gpus_.exports != nullptr && gpus_.exports->RangeOf(data, bytes, &range);
+  }
+  // As DeviceExports does.
+  Status ShowWrites(const std::byte* data) const { return gpus_.exports->ShowWrites(data); }
   Status CopyOut(const std::byte* data, size_t bytes, std::byte* slots) const {
     return gpus_.exports->CopyOut(data, bytes, slots);
   }
 
-  // Whether Take may succeed for memory of GPUs, by the libraries at hand.
+  // Whether Take and TakeLanding may succeed for memory of GPUs, by the libraries at hand.
   bool may_take_gpus() const { return gpus_.exports != nullptr; }
   // Whether Take may succeed, now or later; asks no device.
   bool MayTake(VerbsPortSet ports, const std::byte* data, size_t bytes);
@@ -103,7 +111,8 @@ class VerbsRegions final : private MemoryHolder {
   struct Entry {
     uint64_t id = 0;  // 0: given back, or there is none.
     bool is_gpus = false;
-    VerbsPortSet ports = 0;  // Those whose devices know it.
+    bool shows_writes = true;  // What READs write there is seen.
+    VerbsPortSet ports = 0;    // Those whose devices know it.
     uint32_t uses = 0;
     uint64_t used = 0;  // When it was last taken, in uses of all.
     std::array<VerbsKeys, kMostVerbsPorts> keys{};

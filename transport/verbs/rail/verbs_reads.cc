@@ -1,5 +1,6 @@
 #include "transport/verbs/rail/verbs_reads.h"
 
+#include <cerrno>
 #include <utility>
 
 #include "base/check.h"
@@ -31,7 +32,7 @@ void VerbsReads::Begin(size_t rail, std::byte* landing) {
   Slice& slice = slices_[slot];
   slice.state = State::kUnderWay;
   ++on.under_way;
-  if (landing != nullptr) slice.use = on.regions.all->Take(on.regions.bit(), landing, slice.bytes);
+  if (landing != nullptr) slice.use = on.regions.all->TakeLanding(on.regions, landing, slice.bytes);
   const bool lands = slice.use != kNoVerbsUse;
   slice.landing = lands ? landing : nullptr;
   if (lands) ++landings_under_way_;
@@ -49,6 +50,10 @@ void VerbsReads::TakeCompletion(uint32_t slot) {
     return fault_->Set("a completion of a READ that was not posted", slot);
   }
   const Slice& slice = slices_[slot];
+  VerbsRegions* const regions = rails_[slice.rail].regions.all;
+  if (slice.use != kNoVerbsUse && regions->IsGpus(slice.use) && !regions->ShowWrites(slice.landing).ok()) {
+    fault_->Set("letting a GPU see what was read for it", slot, EIO);
+  }
   Counts& counts = rails_[slice.rail].counts;
   ++counts.slices;
   counts.bytes += slice.bytes;
