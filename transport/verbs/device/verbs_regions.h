@@ -45,7 +45,7 @@ inline constexpr VerbsUse kNoVerbsUse = UINT16_MAX;
 
 class VerbsRegions;
 
-// The regions of a communicator, as the device of one port knows them. The pointer outlives it.
+// The regions of a communicator, as the device of one port knows them. The pointer outlives it; null: there are none.
 struct VerbsPortRegions {
   VerbsRegions* all = nullptr;
   size_t port = 0;

@@ -32,7 +32,8 @@ void VerbsReads::Begin(size_t rail, std::byte* landing) {
   Slice& slice = slices_[slot];
   slice.state = State::kUnderWay;
   ++on.under_way;
-  if (landing != nullptr) slice.use = on.regions.all->TakeLanding(on.regions, landing, slice.bytes);
+  if (landing != nullptr && on.regions.all != nullptr)
+    slice.use = on.regions.all->TakeLanding(on.regions, landing, slice.bytes);
   const bool lands = slice.use != kNoVerbsUse;
   slice.landing = lands ? landing : nullptr;
   if (lands) ++landings_under_way_;

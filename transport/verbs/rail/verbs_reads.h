@@ -81,7 +81,10 @@ class VerbsReads {
   std::byte* Take(uint32_t slot);
 
   // Whether such a landing lies in a GPU's memory.
-  bool IsGpus(const std::byte* landing, size_t bytes) const { return rails_[0].regions.all->IsGpus(landing, bytes); }
+  bool IsGpus(const std::byte* landing, size_t bytes) const {
+    const VerbsRegions* const regions = rails_[0].regions.all;
+    return regions != nullptr && regions->IsGpus(landing, bytes);
+  }
 
   // Whether the device may be writing to landings.
   bool writes_landings() const { return landings_under_way_ > 0; }
