@@ -120,8 +120,6 @@ Recv* VerbsReceiver::TakeBack() {
   if (last_ == recv) last_ = before;
   --in_use_;
   --posted_;
-  // The other link would have the CPU write there.
-  if (recv->landing != nullptr && reads_->IsGpus(recv->landing, recv->capacity)) recv->landing = nullptr;
   return recv;
 }
 

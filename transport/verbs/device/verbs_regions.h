@@ -76,12 +76,8 @@ class VerbsRegions final : private MemoryHolder {
   // Keys of a region in use. Keys that no device accepts when its owner has given it back all the same.
   VerbsKeys KeysOf(VerbsUse use, size_t port);
 
-  // Whether a region in use is a GPU's, or such memory.
+  // Whether a region in use is a GPU's.
   bool IsGpus(VerbsUse use) const { return entries_[use].is_gpus; }
-  bool IsGpus(const std::byte* data, size_t bytes) const {
-    DeviceRange range;
-    return gpus_.exports != nullptr && gpus_.exports->RangeOf(data, bytes, &range);
-  }
   // As DeviceExports does.
   Status ShowWrites(const std::byte* data) const { return gpus_.exports->ShowWrites(data); }
   Status CopyOut(const std::byte* data, size_t bytes, std::byte* slots) const {

@@ -80,12 +80,6 @@ class VerbsReads {
   // Takes such a slice. Returns the landing that it is in; null when it is in its slot.
   std::byte* Take(uint32_t slot);
 
-  // Whether such a landing lies in a GPU's memory.
-  bool IsGpus(const std::byte* landing, size_t bytes) const {
-    const VerbsRegions* const regions = rails_[0].regions.all;
-    return regions != nullptr && regions->IsGpus(landing, bytes);
-  }
-
   // Whether the device may be writing to landings.
   bool writes_landings() const { return landings_under_way_ > 0; }
   const Counts& counts(size_t rail) const { return rails_[rail].counts; }
