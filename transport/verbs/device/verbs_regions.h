@@ -1,8 +1,8 @@
 // VerbsRegions: the registered memory of this process (transport/memory/memory.h), and the memory of its GPUs
 // (transport/memory/device_exports.h), as the RDMA devices of one communicator know it. A region is registered with a
 // device when it is first used. Registered memory is dropped before its owner gets it back. A GPU's memory, whose end
-// nobody tells, is another region when something else was allocated there; what was freed is dropped when the next one
-// is registered. Peers may read regions, where they read slices at all, but never write to them.
+// nobody tells, is another region when something else was allocated there; what was freed is dropped when another one
+// is first used. Peers may read regions, where they read slices at all, but never write to them.
 //
 // The devices know a bounded number of regions. Requests name theirs by a use, which counts. Where there is no room,
 // the region that was least recently used makes some, among those without uses. Registering takes the longer the larger
