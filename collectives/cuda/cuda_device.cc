@@ -38,6 +38,7 @@ Status CudaDevice::TakeContext() {
   driver_->DeviceGetAttribute(&multiprocessors_, DeviceAttribute::kMultiprocessors, handle_);
   driver_->DeviceGetAttribute(&major, DeviceAttribute::kComputeCapabilityMajor, handle_);
   driver_->DeviceGetAttribute(&minor, DeviceAttribute::kComputeCapabilityMinor, handle_);
+  FindRdma();
   driver_->DeviceGetAttribute(&shares_pointers, DeviceAttribute::kCanUseHostPointerForRegisteredMemory, handle_);
   ANNULUS_RETURN_IF_ERROR(driver_.ToStatus(driver_->DeviceGetUuid(&uuid_, handle_), "cuDeviceGetUuid"));
   driver_->DeviceGetName(name.data(), static_cast<int>(name.size()) - 1, handle_);
@@ -45,6 +46,18 @@ Status CudaDevice::TakeContext() {
   name_ = std::string(name.data()) + " (sm_" + std::to_string(capability_) + ")";
   if (shares_pointers != 0) return Status();
   return {Code::kUnsupported, name_ + " does not see pinned memory at the addresses of the CPU"};
+}
+
+void CudaDevice::FindRdma() {
+  int exports = 0;
+  int seen_by = 0;
+  int flushes = 0;
+  driver_->DeviceGetAttribute(&exports, DeviceAttribute::kDmaBufSupported, handle_);
+  driver_->DeviceGetAttribute(&seen_by, DeviceAttribute::kRdmaWritesOrdering, handle_);
+  driver_->DeviceGetAttribute(&flushes, DeviceAttribute::kRdmaFlushOptions, handle_);
+  exports_memory_ = exports != 0;
+  if ((flushes & cuda::kRdmaFlushByHost) != 0) rdma_writes_ = RdmaWrites::kFlushed;
+  if (seen_by >= static_cast<int>(cuda::RdmaScope::kOwner)) rdma_writes_ = RdmaWrites::kSeen;
 }
 
 Status CudaDevice::LoadKernels(std::span<const std::byte> image) {

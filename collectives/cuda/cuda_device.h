@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -32,6 +33,11 @@ class CudaDevice {
   int multiprocessors() const { return multiprocessors_; }
   // 90 for sm_90.
   int capability() const { return capability_; }
+  // Whether network cards can be given its memory, as dma-bufs.
+  bool exports_memory() const { return exports_memory_; }
+  // What it sees of what network cards write to its memory: all, what was written before a flush, or nothing.
+  enum class RdmaWrites : uint8_t { kSeen, kFlushed, kHidden };
+  RdmaWrites rdma_writes() const { return rdma_writes_; }
   // Ranks that share it have the same.
   const cuda::Uuid& uuid() const { return uuid_; }
   // "NVIDIA H200 (sm_90)".
@@ -45,6 +51,8 @@ class CudaDevice {
  private:
   CudaDevice(const cuda::Driver& driver, int ordinal) : driver_(driver), ordinal_(ordinal) {}
   Status TakeContext();
+  // What it can do with network cards.
+  void FindRdma();
   Status LoadKernels(std::span<const std::byte> image);
 
   const cuda::Driver& driver_;
@@ -54,6 +62,8 @@ class CudaDevice {
   cuda::Context context_ = nullptr;
   int multiprocessors_ = 1;
   int capability_ = 0;
+  bool exports_memory_ = false;
+  RdmaWrites rdma_writes_ = RdmaWrites::kHidden;
   std::string name_;
   cuda::Library library_ = nullptr;
   std::array<std::array<cuda::Function, kNumReduceOps>, kNumDataTypes> kernels_{};

@@ -24,7 +24,11 @@ uint64_t ProcessNumber() {
 }  // namespace
 
 CudaDomain::CudaDomain(std::unique_ptr<cuda::Driver> driver, std::span<const std::byte> image)
-    : MemoryDomain(MemoryKind::kDevice), driver_(std::move(driver)), image_(image), process_(ProcessNumber()) {}
+    : MemoryDomain(MemoryKind::kDevice),
+      driver_(std::move(driver)),
+      image_(image),
+      exports_(this, &ranges_),
+      process_(ProcessNumber()) {}
 
 CudaDomain::~CudaDomain() { slots_.ForgetDevice(); }
 
@@ -141,6 +145,11 @@ Status CudaDomain::RegisterSlots(std::byte* slots, size_t bytes) {
 }
 
 void CudaDomain::UnregisterSlots(std::byte* slots, size_t bytes) { slots_.Remove(slots, bytes); }
+
+const DeviceExports* CudaDomain::exports() const {
+  const bool can = driver_->unusable().empty() && (*driver_)->MemGetHandleForAddressRange != nullptr;
+  return can ? &exports_ : nullptr;
+}
 
 CudaReport CudaDomain::Report() const {
   using Path = CudaReport::Path;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "collectives/cuda/cuda_device.h"
+#include "collectives/cuda/cuda_exports.h"
 #include "collectives/cuda/cuda_mappings.h"
 #include "collectives/cuda/device_ranges.h"
 #include "collectives/cuda/pinned_slots.h"
@@ -57,6 +58,8 @@ class CudaDomain final : public MemoryDomain {
   // Never fails: what cannot be pinned is staged.
   Status RegisterSlots(std::byte* slots, size_t bytes) override;
   void UnregisterSlots(std::byte* slots, size_t bytes) override;
+  // Null: the driver cannot export memory.
+  const DeviceExports* exports() const override;
 
   // Sets *device to device number `ordinal`. Errors: kUnsupported: the driver is too old; kSystem or kOutOfMemory of
   // it.
@@ -92,6 +95,7 @@ class CudaDomain final : public MemoryDomain {
   const std::span<const std::byte> image_;
   PinnedSlots slots_;
   DeviceRanges ranges_;  // Of the buffers of calls.
+  CudaExports exports_;
   CudaMappings mappings_;
   const uint64_t process_;
   mutable std::mutex mutex_;

@@ -46,8 +46,7 @@ void DeviceRanges::Add(uintptr_t begin, size_t bytes) {
 
 bool DeviceRanges::IsFreed(const void* pointer) const {
   const auto address = reinterpret_cast<uintptr_t>(pointer);
-  if (address < lowest_.load(std::memory_order_relaxed) || address >= end_.load(std::memory_order_relaxed))
-    return false;
+  if (!Span(pointer)) return false;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto after = ranges_.upper_bound(address);

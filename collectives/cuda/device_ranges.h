@@ -17,6 +17,12 @@ class DeviceRanges {
   // A GPU has memory there.
   void Add(uintptr_t begin, size_t bytes);
 
+  // Whether `pointer` lies between some of the memory, or in it. Takes no lock.
+  bool Span(const void* pointer) const {
+    const auto address = reinterpret_cast<uintptr_t>(pointer);
+    return address >= lowest_.load(std::memory_order_relaxed) && address < end_.load(std::memory_order_relaxed);
+  }
+
   // Whether a GPU's memory was at `pointer`, which the driver does not know any more, and nothing has come there that
   // the CPU can read. Takes no lock for what lies apart from all ranges.
   bool IsFreed(const void* pointer) const;

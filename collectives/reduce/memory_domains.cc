@@ -47,6 +47,13 @@ void MemoryDomains::FreeSlots(std::byte* slots, size_t bytes) {
 
 Status MemoryDomains::RegisterSlots(std::byte* slots, size_t bytes) { return RegisterWith(devices_, slots, bytes); }
 
+const DeviceExports* MemoryDomains::exports() const {
+  for (const MemoryDomain* const device : devices_) {
+    if (device->exports() != nullptr) return device->exports();
+  }
+  return nullptr;
+}
+
 void MemoryDomains::UnregisterSlots(std::byte* slots, size_t bytes) { UnregisterWith(devices_, slots, bytes); }
 
 }  // namespace annulus

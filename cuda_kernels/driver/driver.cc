@@ -77,6 +77,10 @@ Status Driver::FindFunctions() {
   if (!get("cu" #name, version, reinterpret_cast<void**>(&functions_.name))) missing = "cu" #name;
 #include "cuda_kernels/driver/driver_functions.inc"
 #undef ANNULUS_DRIVER_FUNCTION
+#define ANNULUS_DRIVER_FUNCTION(name, symbol, version, parameters) \
+  (void)get("cu" #name, version, reinterpret_cast<void**>(&functions_.name));
+#include "cuda_kernels/driver/driver_optional.inc"
+#undef ANNULUS_DRIVER_FUNCTION
   if (functions_.DriverGetVersion != nullptr) functions_.DriverGetVersion(&version_);
   if (missing == nullptr) return Status();
   return {Code::kUnsupported, "the CUDA driver (" + VersionText(version_) + ") has no " + missing +

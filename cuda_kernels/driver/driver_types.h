@@ -33,6 +33,9 @@ enum class DeviceAttribute : int {
   kComputeCapabilityMajor = 75,
   kComputeCapabilityMinor = 76,
   kCanUseHostPointerForRegisteredMemory = 91,
+  kRdmaFlushOptions = 117,    // Bits; kRdmaFlushByHost.
+  kRdmaWritesOrdering = 118,  // An RdmaScope: who sees what network cards have written without a flush.
+  kDmaBufSupported = 124,
 };
 
 enum class PointerAttribute : int {
@@ -53,6 +56,13 @@ enum class CaptureMode : int { kGlobal = 0, kRelaxed = 2 };
 
 // Whether a stream's calls go into a graph instead of being done.
 enum class CaptureStatus : int { kNone = 0, kActive = 1, kInvalidated = 2 };
+
+constexpr int kRdmaFlushByHost = 1;
+enum class FlushTarget : int { kCurrentContext = 0 };
+enum class RdmaScope : int { kNone = 0, kOwner = 100 };  // Nobody; the GPU whose memory it is, which more GPUs exceed.
+
+// What MemGetHandleForAddressRange gives; for kDmaBuf an int, a descriptor.
+enum class RangeHandle : int { kDmaBuf = 1 };
 
 enum class JitOption : int {};
 enum class LibraryOption : int {};
@@ -114,6 +124,7 @@ struct RowsCopy {
 struct DriverFunctions {
 #define ANNULUS_DRIVER_FUNCTION(name, symbol, version, parameters) Result(*name) parameters = nullptr;
 #include "cuda_kernels/driver/driver_functions.inc"
+#include "cuda_kernels/driver/driver_optional.inc"
 #undef ANNULUS_DRIVER_FUNCTION
 };
 

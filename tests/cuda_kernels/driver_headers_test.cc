@@ -30,6 +30,7 @@ requires(sizeof...(A) == sizeof...(B)) struct SameShape<R (*)(A...), S (*)(B...)
 #define ANNULUS_DRIVER_FUNCTION(name, symbol, version, parameters) \
   static_assert(SameShape<decltype(DriverFunctions::name), decltype(&symbol)>::value, #symbol);
 #include "cuda_kernels/driver/driver_functions.inc"
+#include "cuda_kernels/driver/driver_optional.inc"
 #undef ANNULUS_DRIVER_FUNCTION
 
 template <class Ours, class Theirs>
@@ -60,6 +61,14 @@ static_assert(Equal(DeviceAttribute::kComputeCapabilityMajor, CU_DEVICE_ATTRIBUT
 static_assert(Equal(DeviceAttribute::kComputeCapabilityMinor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR));
 static_assert(Equal(DeviceAttribute::kCanUseHostPointerForRegisteredMemory,
                     CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM));
+static_assert(Equal(DeviceAttribute::kDmaBufSupported, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED));
+static_assert(Equal(DeviceAttribute::kRdmaFlushOptions, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS));
+static_assert(Equal(DeviceAttribute::kRdmaWritesOrdering, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING));
+static_assert(Equal(kRdmaFlushByHost, CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST));
+static_assert(Equal(FlushTarget::kCurrentContext, CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX));
+static_assert(Equal(RdmaScope::kOwner, CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER));
+static_assert(Equal(RdmaScope::kOwner, CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER));
+static_assert(Equal(RangeHandle::kDmaBuf, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD));
 static_assert(Equal(PointerAttribute::kMemoryType, CU_POINTER_ATTRIBUTE_MEMORY_TYPE));
 static_assert(Equal(PointerAttribute::kBufferId, CU_POINTER_ATTRIBUTE_BUFFER_ID));
 static_assert(Equal(PointerAttribute::kIsLegacyIpcCapable, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE));

@@ -14,6 +14,8 @@
 
 namespace annulus {
 
+class DeviceExports;
+
 class SlotMemory {
  public:
   static constexpr size_t kAlignment = 64;  // Bytes.
@@ -28,6 +30,9 @@ class SlotMemory {
   // Errors: kOutOfMemory or kSystem of a device.
   virtual Status RegisterSlots(std::byte* slots, size_t bytes) = 0;
   virtual void UnregisterSlots(std::byte* slots, size_t bytes) = 0;
+
+  // What its devices can export of their own memory (device_exports.h); null: nothing. Constant.
+  virtual const DeviceExports* exports() const { return nullptr; }
 };
 
 // Host memory as AllocateSlots returns it when there is no device, and its end.

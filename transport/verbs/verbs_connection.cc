@@ -73,6 +73,7 @@ void VerbsConnection::Stop() {
   for (const auto& rail : rails_) {
     if (rail->pair().Destroy() != 0) (void)rail->pair().Fail();
   }
+  if (stopped()) reads_.LetGoOfLandings();
 }
 
 bool VerbsConnection::stopped() const {
@@ -81,6 +82,7 @@ bool VerbsConnection::stopped() const {
 
 void VerbsConnection::Destroy() {
   for (const auto& rail : rails_) rail->Destroy();
+  reads_.LetGoOfLandings();
 }
 
 size_t VerbsConnection::MemoryBytes(int slots, size_t slot_bytes, size_t rails) {
@@ -116,7 +118,7 @@ bool VerbsConnection::AllAnswer() const {
 }
 
 bool VerbsConnection::MayLand(const std::byte* data, size_t bytes) {
-  return config_.least_read > 0 && bytes >= config_.least_read && AllRead() && rails_[0]->MayFind(data, bytes);
+  return config_.least_read > 0 && bytes >= config_.least_read && AllRead() && rails_[0]->MayTake(data, bytes);
 }
 
 void VerbsConnection::FillFarewell(VerbsFarewell* farewell) const {
@@ -169,6 +171,7 @@ bool VerbsConnection::StopForGood() {
   }
   PollAll();
   for (const auto& rail : rails_) rail->Forget();
+  reads_.LetGoOfLandings();
   receiver_.EndArrivals();
   return true;
 }

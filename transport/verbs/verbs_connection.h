@@ -68,6 +68,10 @@ class VerbsConnection {
   std::string CountsText(size_t rail) const;
   // Whether slices may land in [data, data + bytes), by READs.
   bool MayLand(const std::byte* data, size_t bytes);
+  // Lets the sender keep what it sends.
+  void Keep() { sender_.Keep(config_.slot_memory); }
+  // Whether slices may be sent from memory of GPUs, and read into it.
+  bool MayReachGpus() const { return rails_[0]->outbox().regions().all->may_take_gpus(); }
   // What the farewell says of each rail, and what the peer's said.
   void FillFarewell(VerbsFarewell* farewell) const;
   void TakeFarewell(const VerbsFarewell& farewell);

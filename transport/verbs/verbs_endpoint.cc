@@ -52,7 +52,7 @@ void VerbsEndpoint::Attach(StreamSocket socket) {
   stream_.emplace(std::move(socket));
   if (!stopping_.allowed()) return;
   stream_->MayStop();
-  connection_.sender().Keep();
+  connection_.Keep();
 }
 
 Status VerbsEndpoint::Connect(const VerbsGreeting& peer) {
@@ -71,6 +71,10 @@ Status VerbsEndpoint::Connect(const VerbsGreeting& peer) {
             peer_, 0};
   }
   if (!peer.continues) stopping_.Forbid();
+  if (connection_.MayReachGpus()) {
+    limits_.in_place = {MemoryKind::kHost, MemoryKind::kDevice};
+    if (!limits_.may_land_in.empty()) limits_.may_land_in = limits_.in_place;
+  }
   for (const VerbsRailGreeting& rail : std::span(peer.rails).first(rails)) {
     peer_texts_.push_back(rail.ethernet ? GidText(rail.gid) : "LID " + std::to_string(rail.lid));
   }

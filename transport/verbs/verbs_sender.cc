@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/log.h"
 
 namespace annulus {
 namespace {
@@ -31,12 +32,21 @@ VerbsSender::VerbsSender(int slots, size_t slot_bytes, uint32_t least_part, std:
       returns_(returns),
       fault_(fault),
       slots_(slots, slot_bytes, memory),
-      kept_(slots, rails_.size(), false) {}
+      kept_(slots, rails_.size(), false) {
+  regions_.all = rails_[0]->regions().all;
+  for (const VerbsOutbox* const rail : rails_) regions_.ports |= rail->regions().bit();
+}
 
-bool VerbsSender::AllFind(const std::byte* data, size_t bytes, VerbsKeys* first) {
-  VerbsKeys others;
-  const auto finds = [&](VerbsOutbox* rail) { return rail->Finds(data, bytes, rail == rails_[0] ? first : &others); };
-  return std::ranges::all_of(rails_, finds);
+bool VerbsSender::SendsFrom(const std::byte* data, size_t bytes) {
+  if (bytes <= kVerbsShortBytes || bytes > slots_.bytes()) return false;
+  DropPromise();
+  // Where no slot is free, nothing is copied instead: it is asked for again.
+  regions_.promised = regions_.all->Take(regions_.ports, data, bytes, slots_.any_free());
+  return regions_.promised != kNoVerbsUse;
+}
+
+void VerbsSender::DropPromise() {
+  if (regions_.promised != kNoVerbsUse) regions_.all->LetGo(std::exchange(regions_.promised, kNoVerbsUse));
 }
 
 Status VerbsSender::Post(Send* send) {
@@ -44,15 +54,19 @@ Status VerbsSender::Post(Send* send) {
     return Status::Invalid("a slice of " + std::to_string(send->bytes) + " bytes, " + std::to_string(send->ready) +
                            " of them ready, for a slot of " + std::to_string(slots_.bytes()) + " bytes");
   }
-  VerbsKeys keys;
+  send->cookie = 0;
   if (!slots_.TakeBack(send->data)) {
-    const bool is_large = send->bytes > kVerbsShortBytes;
-    if (slots_.Has(send->data) || !is_large || !AllFind(send->data, send->bytes, &keys)) {
+    const bool is_large = send->bytes > kVerbsShortBytes && !slots_.Has(send->data);
+    const VerbsUse use = is_large ? regions_.all->Take(regions_.ports, send->data, send->bytes) : kNoVerbsUse;
+    if (use == kNoVerbsUse) {
+      // Its place went to another region since SendsFrom.
+      if (is_large && regions_.all->MayTake(regions_.ports, send->data, send->bytes)) return Status::WouldBlock();
       return Status::Invalid("verbs links send slots that AcquireSlot lent, and large slices in registered memory");
     }
+    if (use == regions_.promised) DropPromise();
+    send->cookie = uint64_t{use} << kUseShift;
     ++queue_.in_place;
   }
-  send->cookie = keys.local;
   send->code = Code::kInProgress;
   send->next = nullptr;
   (queue_.first == nullptr ? queue_.first : queue_.last->next) = send;
@@ -103,7 +117,9 @@ void VerbsSender::Transmit() {
       AddPart(send);
     } else if (IsShort(*send)) {
       AddShort(send, rail);
-    } else if (!IsForPeer(*send) || !AddPlace(send, rail)) {
+    } else if (IsForPeer(*send)) {
+      AddPlace(send, rail);
+    } else {
       AddFirst(send, rail);
     }
     if (rail->chain().is_full()) rail->chain().Post();
@@ -127,16 +143,9 @@ VerbsHeader VerbsSender::HeaderOf(const Send* send, VerbsOutbox* rail, bool is_p
   return header;
 }
 
-VerbsPiece VerbsSender::PieceOf(const Send& send, size_t begin, size_t bytes, VerbsOutbox* rail) {
-  VerbsPiece piece = rail->Own(send.data + begin, bytes);
-  if (slots_.Has(send.data)) return piece;
-  if (rail == rails_[0]) {
-    piece.key = static_cast<uint32_t>(send.cookie);
-    return piece;
-  }
-  VerbsKeys keys;
-  // The device refuses 0, as it would the key of memory that is no longer registered.
-  piece.key = rail->Finds(send.data, send.bytes, &keys) ? keys.local : 0;
+VerbsPiece VerbsSender::PieceOf(const Send& send, size_t begin, size_t bytes, const VerbsOutbox& rail) const {
+  VerbsPiece piece = rail.Own(send.data + begin, bytes);
+  if (!slots_.Has(send.data)) piece.key = rail.KeysOf(UseOf(send)).local;
   return piece;
 }
 
@@ -151,9 +160,8 @@ void VerbsSender::AddShort(Send* send, VerbsOutbox* rail) {
   FinishPosting(send, *rail, copied ? kCopied : 0);
 }
 
-bool VerbsSender::AddPlace(Send* send, VerbsOutbox* rail) {
-  VerbsKeys keys;
-  if (!rail->Finds(send->data, send->bytes, &keys)) return false;
+void VerbsSender::AddPlace(Send* send, VerbsOutbox* rail) {
+  const VerbsKeys keys = rail->KeysOf(UseOf(*send));
   std::byte* const header = rail->NextHeader();
   WriteVerbsHeader(HeaderOf(send, rail, true), header);
   WriteVerbsPlace({reinterpret_cast<uint64_t>(send->data), keys.remote}, header + kVerbsHeaderBytes);
@@ -164,7 +172,6 @@ bool VerbsSender::AddPlace(Send* send, VerbsOutbox* rail) {
   rail->AddPlaced(send->bytes);
   ++queue_.placed;
   FinishPosting(send, *rail, kPlaced);
-  return true;
 }
 
 void VerbsSender::AddFirst(Send* send, VerbsOutbox* rail) {
@@ -173,7 +180,7 @@ void VerbsSender::AddFirst(Send* send, VerbsOutbox* rail) {
   std::byte* const header = in_slot ? VerbsSlots::HeaderOf(send->data) : rail->NextHeader();
   WriteVerbsHeader(HeaderOf(send, rail), header);
   const size_t header_bytes = kVerbsHeaderBytes + (in_slot ? part_.bytes : 0);
-  const VerbsPiece data = in_slot ? VerbsPiece() : PieceOf(*send, 0, part_.bytes, rail);
+  const VerbsPiece data = in_slot ? VerbsPiece() : PieceOf(*send, 0, part_.bytes, *rail);
   ibv_send_wr* const request = rail->AddMessage(IBV_WR_RDMA_WRITE_WITH_IMM, {VerbsKind::kSlice, part_.slot},
                                                 rail->Own(header, header_bytes), data);
   Aim(request, part_, 0);
@@ -185,7 +192,7 @@ void VerbsSender::AddPart(Send* send) {
   const uint32_t begin = part_.bytes;
   part_.bytes = send->ready;
   ibv_send_wr* const request = part_.rail->AddMessage(IBV_WR_RDMA_WRITE_WITH_IMM, {VerbsKind::kPart, part_.bytes},
-                                                      PieceOf(*send, begin, part_.bytes - begin, part_.rail));
+                                                      PieceOf(*send, begin, part_.bytes - begin, *part_.rail));
   Aim(request, part_, kVerbsHeaderBytes + begin);
   part_.begun = part_.bytes < send->bytes;
   if (!part_.begun) FinishPosting(send, *part_.rail, 0);
@@ -198,7 +205,7 @@ void VerbsSender::Aim(ibv_send_wr* request, const Part& part, size_t offset) con
 }
 
 void VerbsSender::FinishPosting(Send* send, const VerbsOutbox& rail, uint64_t how) {
-  send->cookie = uint64_t{rail.index()} << kRailShift | how | rail.messages();
+  send->cookie |= uint64_t{rail.index()} << kRailShift | how | rail.messages();
   queue_.unposted = send->next;
   target_->CountSlice();
   if (kept_.keeps()) kept_.Add({send->tag, send->data, send->bytes, rail.index(), rail.messages()});
@@ -269,7 +276,7 @@ bool VerbsSender::Complete(bool is_stopped) {
 bool VerbsSender::CanCopyLent() const {
   if (!kept_.keeps() || queue_.first == queue_.unposted || !slots_.any_free()) return false;
   const Send& send = *queue_.first;
-  return !slots_.Has(send.data) && IsRead(send);
+  return !slots_.Has(send.data) && !IsGpus(send) && IsRead(send);
 }
 
 void VerbsSender::CopyLent() {
@@ -283,6 +290,7 @@ void VerbsSender::CopyLent() {
 bool VerbsSender::BeginCarrying(uint32_t slices) {
   const uint32_t received = slices - (target_->sent_slices() - kept_.size());
   if (received > kept_.size()) return false;
+  DropPromise();
   for (uint32_t i = 0; i < received; ++i) {
     if (kept_.completed() == 0) Pop(Code::kOk);
     DropFirst();
@@ -301,14 +309,30 @@ bool VerbsSender::NextToCarry(bool only_completed, CarriedSlice* slice) {
   for (uint32_t i = kept_.completed(); i < carried_ && send != nullptr; ++i) send = send->next;
   if (send == nullptr) return false;
   const bool begun = carried_ < kept_.size() || (part_.begun && send == queue_.unposted);
-  *slice = {send->tag, send->data, send->bytes, send, begun};
+  const std::byte* const data = IsGpus(*send) ? CopyOut(*send) : send->data;
+  if (data == nullptr) return false;
+  *slice = {send->tag, data, send->bytes, send, begun};
   ++carried_;
   return true;
+}
+
+const std::byte* VerbsSender::CopyOut(const Send& send) {
+  if (send.ready < send.bytes) return nullptr;
+  const SlotBlock& copy = copies_.blocks.emplace_back(copies_.memory, send.bytes);
+  Status status{Code::kOutOfMemory, "no memory for it"};
+  if (copy.data() != nullptr) status = regions_.all->CopyOut(send.data, send.bytes, copy.data());
+  if (status.ok()) return copy.data();
+  copies_.blocks.pop_back();
+  if (!std::exchange(copies_.failure_noted, true)) {
+    Log(LogLevel::kError, -1, "a slice in a GPU's memory cannot be sent again: %s", status.message().c_str());
+  }
+  return nullptr;
 }
 
 void VerbsSender::Carried() {
   ANNULUS_CHECK(carried_ > 0);
   --carried_;
+  if (kept_.completed() == 0 && IsGpus(*queue_.first)) copies_.blocks.pop_front();
   if (kept_.empty()) {
     part_.begun = false;
     return Pop(Code::kOk);
@@ -318,6 +342,7 @@ void VerbsSender::Carried() {
 }
 
 void VerbsSender::FailAll(Code code) {
+  DropPromise();
   while (queue_.first != nullptr) Pop(code);
   kept_.DropUncompleted();
   carried_ = std::min(carried_, kept_.size());
@@ -337,6 +362,7 @@ void VerbsSender::Pop(Code code) {
   if (queue_.unposted == send) queue_.unposted = send->next;
   if (!slots_.Has(send->data)) {
     --queue_.in_place;
+    regions_.all->LetGo(UseOf(*send));
   } else if (!is_kept || IsShort(*send)) {
     slots_.Free(send->data);
   }

@@ -14,18 +14,22 @@
 //
 // A sender that keeps (VerbsKept) has what the peer's process may lack, in case that the link goes on elsewhere. Slots
 // are then in use until the peer has told that it took what they held, and sends from registered memory complete only
-// then, or once they are copied into a free slot. Other sends complete as usual.
+// then, or once they are copied into a free slot. Those from a GPU's memory are copied only if they have to be sent
+// again. Other sends complete as usual.
 //
-// Threads: as the endpoint. Nothing allocates after construction.
+// Threads: as the endpoint. Nothing allocates after construction, but for copies of a GPU's memory.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <vector>
 
 #include "base/status.h"
 #include "transport/continuable.h"
+#include "transport/memory/slot_memory.h"
 #include "transport/transport.h"
+#include "transport/verbs/device/verbs_regions.h"
 #include "transport/verbs/rail/verbs_format.h"
 #include "transport/verbs/rail/verbs_outbox.h"
 #include "transport/verbs/rail/verbs_returns.h"
@@ -42,8 +46,11 @@ class VerbsSender {
   VerbsSender(int slots, size_t slot_bytes, uint32_t least_part, std::byte* memory, std::vector<VerbsOutbox*> rails,
               VerbsTarget* target, VerbsReturns* returns, VerbsFault* fault);
 
-  // From now on it keeps; before the first send.
-  void Keep() { kept_ = VerbsKept(static_cast<int>(slots_.count()), rails_.size(), true); }
+  // From now on it keeps; before the first send. `memory`: for copies of what is carried.
+  void Keep(SlotMemory* memory) {
+    copies_.memory = memory;
+    kept_ = VerbsKept(static_cast<int>(slots_.count()), rails_.size(), true);
+  }
 
   bool keeps() const { return kept_.keeps(); }
 
@@ -52,10 +59,7 @@ class VerbsSender {
 
   std::byte* TakeSlot() { return slots_.Lend(); }  // Null when all are lent or posted.
   // Whether Post accepts [data, data + bytes), which is no slot. Small slices are better copied.
-  bool SendsFrom(const std::byte* data, size_t bytes) {
-    VerbsKeys keys;
-    return bytes > kVerbsShortBytes && bytes <= slots_.bytes() && AllFind(data, bytes, &keys);
-  }
+  bool SendsFrom(const std::byte* data, size_t bytes);
   // Errors: kInvalidArgument.
   Status Post(Send* send);
 
@@ -106,12 +110,13 @@ class VerbsSender {
     uint32_t slot = 0;   // Its slot at the peer.
     uint32_t bytes = 0;  // What is handed over.
   };
-  // In Send::cookie, until it is handed over: the first rail's key of its data, when they are in no slot. Afterwards:
-  // below, the messages of its rail up to it, which are as many requests; that the device reads its data no more; that
-  // the peer reads them; the rail.
+  // In Send::cookie, above: the use of its region, when its data are in no slot. Once it is handed over, below: the
+  // messages of its rail up to it, which are as many requests; that the device reads its data no more; that the peer
+  // reads them; the rail.
   static constexpr uint64_t kCopied = uint64_t{1} << 32;
   static constexpr uint64_t kPlaced = uint64_t{1} << 33;
   static constexpr int kRailShift = 40;
+  static constexpr int kUseShift = 48;
 
   struct Queue {
     Send* first = nullptr;
@@ -122,6 +127,19 @@ class VerbsSender {
     Send* unposted = nullptr;  // The first send that is not handed over whole.
   };
 
+  struct Regions {
+    VerbsRegions* all = nullptr;
+    VerbsPortSet ports = 0;  // Those of the rails.
+    // The one of which SendsFrom has said so last: it does not make room for others before the send is posted.
+    VerbsUse promised = kNoVerbsUse;
+  };
+  // Of slices in a GPU's memory that NextToCarry has told and Carried has not ended.
+  struct Copies {
+    SlotMemory* memory = nullptr;
+    std::deque<SlotBlock> blocks;
+    bool failure_noted = false;
+  };
+
   VerbsOutbox& RailOf(const Send& send) const { return *rails_[(send.cookie >> kRailShift) & 0xff]; }
   // Whether the peer is to read it.
   bool IsForPeer(const Send& send) const {
@@ -129,8 +147,12 @@ class VerbsSender {
   }
   // Whether the device has said that it reads the send's data no more.
   bool IsRead(const Send& send) const;
-  // Whether all devices can read this registered memory; *first are the keys for it on the first rail.
-  bool AllFind(const std::byte* data, size_t bytes, VerbsKeys* first);
+  static VerbsUse UseOf(const Send& send) { return static_cast<VerbsUse>(send.cookie >> kUseShift); }
+  void DropPromise();
+  // Whether its data lie in a GPU's memory, which the CPU cannot read.
+  bool IsGpus(const Send& send) const { return !slots_.Has(send.data) && regions_.all->IsGpus(UseOf(send)); }
+  // Copies such data, for Carried to drop. Null: it cannot, or not all is ready.
+  const std::byte* CopyOut(const Send& send);
   // The rail for a new slice of so many bytes; null when none can take one.
   VerbsOutbox* FreeRail(uint32_t bytes) const;
   // The rail over which the first send that is not handed over whole goes on now; null when it cannot.
@@ -148,13 +170,13 @@ class VerbsSender {
   void AddShort(Send* send, VerbsOutbox* rail);
   void AddFirst(Send* send, VerbsOutbox* rail);
   void AddPart(Send* send);
-  // Tells the peer where the slice is. Returns false, having done nothing, when the rail's device does not know.
-  bool AddPlace(Send* send, VerbsOutbox* rail);
+  // Tells the peer where the slice is.
+  void AddPlace(Send* send, VerbsOutbox* rail);
   // The slice is handed over whole, all of it to that rail. `how`: kCopied, kPlaced or 0.
   void FinishPosting(Send* send, const VerbsOutbox& rail, uint64_t how);
   VerbsHeader HeaderOf(const Send* send, VerbsOutbox* rail, bool is_placed = false);
   // Where `bytes` of a send's data are, as the rail's device knows it.
-  VerbsPiece PieceOf(const Send& send, size_t begin, size_t bytes, VerbsOutbox* rail);
+  VerbsPiece PieceOf(const Send& send, size_t begin, size_t bytes, const VerbsOutbox& rail) const;
   // Lets a request of the part's rail write at `offset` of its slot, and asks for a completion.
   void Aim(ibv_send_wr* request, const Part& part, size_t offset) const;
   void Pop(Code code);
@@ -162,6 +184,7 @@ class VerbsSender {
   const uint32_t least_part_;
   uint32_t least_placed_ = 0;  // Smallest slice that the peer reads, in bytes; 0: none.
   const std::vector<VerbsOutbox*> rails_;
+  Regions regions_;
   VerbsTarget* const target_;
   VerbsReturns* const returns_;
   VerbsFault* const fault_;
@@ -171,6 +194,7 @@ class VerbsSender {
   Part part_;  // What of the first send that is not handed over whole was.
   VerbsKept kept_;
   uint32_t carried_ = 0;  // Slices that NextToCarry has told and Carried has not ended.
+  Copies copies_;
 };
 
 }  // namespace annulus

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "transport/address.h"
+#include "transport/memory/slot_memory.h"
 #include "transport/reactor.h"
 #include "transport/readable_wait.h"
 #include "transport/reconnect.h"
@@ -167,15 +168,18 @@ Status VerbsTransport::OpenPorts(size_t links, std::vector<VerbsPort>* ports) {
   if (found_.empty()) return Status::Invalid("verbs: Connect needs LocalAddress before it");
   // Each link registers its memory with each of the ports that it uses.
   const uint64_t locked_bytes = links * found_.size() * LinkBytes(found_.size());
-  std::vector<VerbsPort> opened;
+  std::vector<std::shared_ptr<VerbsHub>> hubs;
   // Taken whole, so that none is left half used when one fails.
   for (auto& port : std::exchange(found_, {})) {
     auto hub = std::make_shared<VerbsHub>(std::move(port), config_.reactor);
     // A link has one queue pair here at most.
     ANNULUS_RETURN_IF_ERROR(hub->Open(links * LinkCompletions(), locked_bytes));
-    opened.push_back({hub, std::make_shared<VerbsRegions>(hub, config_.memory, config_.rank, reads())});
+    hubs.push_back(std::move(hub));
   }
-  *ports = std::move(opened);
+  const DeviceExports* const exports = config_.slot_memory != nullptr ? config_.slot_memory->exports() : nullptr;
+  const auto regions = std::make_shared<VerbsRegions>(hubs, config_.memory, exports, config_.rank, reads());
+  ports->clear();
+  for (size_t i = 0; i < hubs.size(); ++i) ports->push_back({hubs[i], regions, i});
   return Status();
 }
 

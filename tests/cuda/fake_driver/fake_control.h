@@ -28,7 +28,10 @@ struct FakeOptions {
   bool other_context = false;     // What Allocate gives belongs to a context that is not the primary one.
   bool keeps_addresses = false;   // No memory comes where memory was freed.
   bool shares_memory = true;      // Its memory can be reached by other processes.
-  size_t allocation_bytes = 0;    // If any, what is allocated seems to consist of so many bytes each.
+  bool exports_memory = true;     // Other devices can be given its memory.
+  RdmaScope sees_rdma = RdmaScope::kOwner;
+  bool flushes_rdma = true;
+  size_t allocation_bytes = 0;  // If any, what is allocated seems to consist of so many bytes each.
 };
 
 // A mistake of the driver's user that the stand-in makes in its place, to show that it would be found.
@@ -49,6 +52,8 @@ struct FakeCounts {
   int64_t slices = 0;   // Slices in all launches.
   unsigned blocks = 0;  // Blocks for each slice of the last launch.
   int64_t copies = 0;
+  int64_t exports = 0;  // Descriptors of memory that were given out.
+  int64_t flushes = 0;  // Of what network cards have written.
   // Launches of functions that were not loaded: they wait for all streams and block all callers.
   int64_t lazy_loads = 0;
   // At this moment:

@@ -1,8 +1,11 @@
 // libcuda_stand_in.so: a stand-in for CUDA's driver: the functions of the driver's table, over FakeDriver.
 //
 // Threads: any.
+#include <fcntl.h>
+
 #include <cstring>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "tests/cuda/fake_driver/fake_driver.h"
@@ -73,6 +76,9 @@ struct Functions {
     *value = attribute == DeviceAttribute::kMultiprocessors          ? kMultiprocessors
              : attribute == DeviceAttribute::kComputeCapabilityMajor ? 9
              : attribute == DeviceAttribute::kComputeCapabilityMinor ? 0
+             : attribute == DeviceAttribute::kRdmaWritesOrdering     ? static_cast<int>(Fake().options().sees_rdma)
+             : attribute == DeviceAttribute::kRdmaFlushOptions       ? (Fake().options().flushes_rdma ? 1 : 0)
+             : attribute == DeviceAttribute::kDmaBufSupported        ? (Fake().options().exports_memory ? 1 : 0)
                                                                      : 1;
     return Result::kSuccess;
   }
@@ -152,6 +158,25 @@ struct Functions {
   }
   static Result IpcCloseMemHandle(DevicePointer memory) {
     return OutsideGraphs("cuIpcCloseMemHandle", [&] { return Fake().CloseMemory(FromDevice(memory)); });
+  }
+  static Result MemGetHandleForAddressRange(void* handle, DevicePointer begin, size_t bytes, RangeHandle,
+                                            unsigned long long) {
+    return WithContext("cuMemGetHandleForAddressRange", [&] {
+      if (!Fake().options().exports_memory) return Result::kNotSupported;
+      const std::string file =
+          Fake().gpu().WithMemory([=](FakeMemory* all) { return all->FileOf(FromDevice(begin), bytes); });
+      if (file.empty()) return Result::kInvalidValue;
+      *static_cast<int*>(handle) = open(file.c_str(), O_RDWR | O_CLOEXEC);
+      ++Fake().counts().exports;
+      return Result::kSuccess;
+    });
+  }
+  static Result FlushGPUDirectRDMAWrites(FlushTarget, RdmaScope) {
+    return WithContext("cuFlushGPUDirectRDMAWrites", [&] {
+      if (!Fake().options().flushes_rdma) return Result::kNotSupported;
+      ++Fake().counts().flushes;
+      return Result::kSuccess;
+    });
   }
 
   static Result ThreadExchangeStreamCaptureMode(CaptureMode* mode) {
@@ -296,6 +321,7 @@ annulus::cuda::Result cuGetProcAddress_v2(const char* name, void** function, int
 #define ANNULUS_DRIVER_FUNCTION(Name, symbol, version, parameters) \
   if (std::strcmp(name, "cu" #Name) == 0) *function = reinterpret_cast<void*>(&Functions::Name);
 #include "cuda_kernels/driver/driver_functions.inc"
+#include "cuda_kernels/driver/driver_optional.inc"
 #undef ANNULUS_DRIVER_FUNCTION
   return *function != nullptr ? Result::kSuccess : Result::kNotFound;
 }

@@ -63,6 +63,12 @@ std::map<const std::byte*, FakeMemory::Allocation>::const_iterator FakeMemory::F
   return memory < allocation->first + allocation->second.bytes ? allocation : allocations_.end();
 }
 
+std::string FakeMemory::FileOf(const std::byte* memory, size_t bytes) const {
+  const auto allocation = allocations_.find(memory);
+  const bool is_whole = allocation != allocations_.end() && PagesOf(memory, allocation->second.bytes).bytes == bytes;
+  return is_whole ? memory_.FileOf(memory) : "";
+}
+
 uint64_t FakeMemory::IdOf(const std::byte* memory) const {
   const auto allocation = Find(memory);
   return allocation == allocations_.end() ? 0 : allocation->second.id;

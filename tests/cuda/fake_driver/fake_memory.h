@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <map>
+#include <string>
 
 #include "cuda_kernels/driver/driver_types.h"
 #include "tests/device/sim_memory.h"
@@ -32,6 +33,8 @@ class FakeMemory {
   bool IsExported(const std::byte* memory) const;
   // The memory that another process has under that name, as `device` sees it here; null: it has none.
   std::byte* Import(int device, const IpcMemHandle& handle);
+  // The path of the file of an allocation, all pages of which these are; "": there is none.
+  std::string FileOf(const std::byte* memory, size_t bytes) const;
   // Different for each allocation, 0 where there is none.
   uint64_t IdOf(const std::byte* memory) const;
   // False: nothing was allocated there.

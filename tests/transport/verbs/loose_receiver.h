@@ -31,7 +31,7 @@ class LooseReceiver {
     for (int i = 0; i < rails; ++i) {
       rails_.push_back(std::make_unique<Rail>(static_cast<uint32_t>(i), LinkOf(rails)));
       inboxes_.push_back(&rails_.back()->inbox);
-      reads_->Attach(static_cast<size_t>(i), &rails_.back()->pair, nullptr);
+      reads_->Attach(static_cast<size_t>(i), &rails_.back()->pair, {});
       reads_->Allow(static_cast<size_t>(i), 0, most_reads);
     }
     receiver_ = std::make_unique<VerbsReceiver>(inboxes_, &recv_slots_, reads_.get(), &returns_, &fault_);
@@ -89,7 +89,7 @@ class LooseReceiver {
 
   struct Rail {
     Rail(uint32_t index, const VerbsInbox::Link& link)
-        : outbox(index, kSlots, nullptr, nullptr, &pair, link.fault), inbox(link, cells.data(), &pair, &outbox) {}
+        : outbox(index, kSlots, nullptr, {}, &pair, link.fault), inbox(link, cells.data(), &pair, &outbox) {}
 
     std::vector<std::byte> cells = Bytes(VerbsInbox::CellBytes(kSlots));
     VerbsQueuePair pair{nullptr, 0, VerbsQueueDepth(kSlots), {}};  // Never made: nothing is posted.

@@ -13,6 +13,7 @@
 #include "collectives/api/config.h"
 #include "collectives/calls/request_table.h"
 #include "collectives/comm/communicator.h"
+#include "collectives/reduce/memory_domains.h"
 #include "tests/collectives/harness/cluster.h"
 #include "tests/collectives/harness/rank_threads.h"
 #include "tests/verbs/provider/simulated_verbs.h"
@@ -42,6 +43,8 @@ struct VerbsJob {
   const MemoryRegistry* memory = nullptr;
   // Before a rank joins; null: nothing.
   std::function<void(int rank, Options* options)> before = nullptr;
+  // Where buffers may lie; null: in host memory only.
+  MemoryDomains* domains = nullptr;
 
   // Calls `use` with each rank's communicator, which is null where it could not be made for the reason `made`.
   template <class Use>
@@ -54,7 +57,7 @@ struct VerbsJob {
       ASSERT_TRUE(ToOptions(&given, ProcessVariable, &options).ok());
       if (before) before(rank, &options);
       std::unique_ptr<Communicator> comm;
-      const Resources resources{.requests = &requests, .memory = memory, .transports = transports};
+      const Resources resources{.requests = &requests, .memory = memory, .domains = domains, .transports = transports};
       const Status made = Communicator::Create(options, resources, &comm);
       use(rank, comm, made);
     });

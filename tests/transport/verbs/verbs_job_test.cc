@@ -19,6 +19,7 @@
 #include "tests/soak/rounds.h"
 #include "tests/verbs/provider/simulated_verbs.h"
 #include "transport/memory/memory.h"
+#include "transport/verbs/device/verbs_regions.h"
 
 namespace annulus {
 namespace {
@@ -129,6 +130,37 @@ TEST(VerbsJobTest, RegisteredMemoryIsSentWithoutACopy) {
     EXPECT_GE(sent.load(), kCount * sizeof(float) * static_cast<size_t>(nranks * (nranks - 1)));
     EXPECT_EQ(SimulatedVerbs::Counts().read_in_place - before, sent.load());
   }
+  ExpectNoMistakes();
+}
+
+// Regions make room for each other while both ranks send from them and read into them.
+TEST(VerbsJobTest, SumsInMoreRegisteredMemoryThanDevicesKnow) {
+  constexpr size_t kCount = 16 * 1024;
+  constexpr size_t kBuffers = VerbsRegions::kMost + 20;
+  MemoryRegistry registry;
+  ClusterConfig config = Ranks(2);
+  config.algorithm = "ring";
+  config.small_bytes = 0;
+  const uint64_t before = SimulatedVerbs::Counts().registrations;
+  RunJob(
+      config,
+      [&](const std::unique_ptr<Communicator>& comm) {
+        std::vector<void*> buffers(kBuffers);
+        for (void*& buffer : buffers) ASSERT_TRUE(registry.Allocate(kCount * sizeof(float), &buffer).ok());
+        for (int round = 0; round < 4; ++round) {
+          for (size_t i = 0; i < kBuffers; ++i) {
+            auto* const data = static_cast<float*>(buffers[i]);
+            std::fill_n(data, kCount, static_cast<float>(i + static_cast<size_t>(comm->rank())));
+            ASSERT_EQ(annulus_allreduce(Handle(comm), data, data, kCount, ANNULUS_FLOAT32, ANNULUS_SUM), ANNULUS_OK);
+            const auto sum = static_cast<float>(2 * i + 1);
+            ASSERT_EQ(std::count(data, data + kCount, sum), static_cast<ptrdiff_t>(kCount)) << i;
+          }
+        }
+        EXPECT_EQ(annulus_barrier(Handle(comm)), ANNULUS_OK);
+        for (void* const buffer : buffers) EXPECT_TRUE(registry.Free(buffer).ok());
+      },
+      &registry);
+  EXPECT_GT(SimulatedVerbs::Counts().registrations - before, 2 * kBuffers + 20) << "no region made room";
   ExpectNoMistakes();
 }
 

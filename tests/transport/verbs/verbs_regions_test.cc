@@ -125,7 +125,7 @@ TEST_F(VerbsRegionsTest, WhatTheDeviceRefusesGoesThroughSlots) {
   Free(other);
 }
 
-// None is dropped for another one: the device may be reading it.
+// None makes room for another one of which so little was copied (verbs_cache_test.cc).
 TEST_F(VerbsRegionsTest, ManyRegionsAreKnownUpToABound) {
   std::memset(memory_, 0x5a, kBytes);
   const Recv* const recv = Expect();

@@ -228,15 +228,18 @@ void SimulatedNic::AnswerRead(NicPair* pair) {
   const ibv_sge& to = read.request.pieces[0];
   const uint64_t from = read.request.request.wr.rdma.remote_addr;
   const uint64_t bytes = std::min<uint64_t>(to.length - read.done_bytes, 1 + random() % to.length);
-  std::memcpy(Pointer(to.addr + read.done_bytes), Pointer(from + read.done_bytes), bytes);
+  const NicRegion& theirs = *regions.find(read.request.request.wr.rdma.rkey)->second;
+  const NicRegion& own = *regions.find(to.lkey)->second;
+  std::memcpy(own.At(to.addr + read.done_bytes), theirs.At(from + read.done_bytes), bytes);
   read.done_bytes += bytes;
   if (read.done_bytes < to.length) return;
   ++counts.requests;
   counts.read_bytes += to.length;
   counts.device_bytes[static_cast<size_t>(ContextOf(*peer).number)] += to.length;
-  const NicRegion& theirs = *regions.find(read.request.request.wr.rdma.rkey)->second;
+  if (theirs.file != nullptr) counts.read_from_gpus += to.length;
   if (IsUsers(theirs)) counts.read_in_place += to.length;
-  if (IsUsers(theirs) && IsUsers(*regions.find(to.lkey)->second)) counts.read_landed += to.length;
+  if (IsUsers(theirs) && IsUsers(own)) counts.read_landed += to.length;
+  if (own.file != nullptr) counts.read_into_gpus += to.length;
   EndRead(pair, status);
 }
 
@@ -298,7 +301,9 @@ bool SimulatedNic::Gather(const NicRequest& request, std::vector<std::byte>* dat
   for (const ibv_sge& piece : request.pieces) {
     const NicRegion* const region = FindRegion(piece.lkey, piece.addr, piece.length, 0);
     if (region == nullptr) return false;
-    data->insert(data->end(), Pointer(piece.addr), Pointer(piece.addr) + piece.length);
+    const std::byte* const from = region->At(piece.addr);
+    data->insert(data->end(), from, from + piece.length);
+    if (region->file != nullptr) counts.read_from_gpus += piece.length;
     if (IsUsers(*region)) counts.read_in_place += piece.length;
   }
   return true;

@@ -43,6 +43,16 @@ struct NicQueue : ibv_cq {
 struct NicRegion : ibv_mr {
   int access = 0;
   bool is_protected = false;  // Its pages are kept out of children.
+  // Memory of a GPU, as the device finds it; null: it is the process's.
+  std::byte* file = nullptr;
+  size_t file_bytes = 0;
+  uint64_t file_offset = 0;  // Where the region begins in it.
+
+  // Where the device finds what has that address, which lies in the region.
+  std::byte* At(uint64_t address) const {
+    if (file == nullptr) return reinterpret_cast<std::byte*>(address);
+    return file + file_offset + (address - reinterpret_cast<uint64_t>(addr));
+  }
 };
 
 struct NicRequest {
@@ -132,7 +142,6 @@ class SimulatedNic {
   std::vector<NicContext*> contexts;
   SimulatedMachine machine;
   SimulatedCounts counts;
-  uint64_t registered_bytes = 0;
   bool protects = false;           // New regions are kept out of children.
   bool protects_too_late = false;  // There are others.
   uint32_t next_number = 17;

@@ -1,6 +1,7 @@
 #include "tests/verbs/provider/simulated_verbs.h"
 
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -66,15 +67,15 @@ int DeallocDomain(ibv_pd* domain) {
   return 0;
 }
 
-ibv_mr* RegisterMemory(ibv_pd* domain, void* memory, size_t bytes, int access) {
-  if (Refuses(SimulatedCall::kRegister)) return nullptr;
-  const std::lock_guard lock(Device().mutex());
+// With the mutex.
+NicRegion* NewRegion(ibv_pd* domain, void* memory, size_t bytes, int access) {
   SimulatedNic& device = Device();
-  if (device.registered_bytes + bytes > device.machine.most_registered_bytes) {
+  if (device.counts.registered_bytes + bytes > device.machine.most_registered_bytes) {
     errno = ENOMEM;
     return nullptr;
   }
-  device.registered_bytes += bytes;
+  device.counts.registered_bytes += bytes;
+  ++device.counts.registrations;
   auto* const region = Device().Count(new NicRegion{});
   region->context = domain->context;
   region->pd = domain;
@@ -83,14 +84,44 @@ ibv_mr* RegisterMemory(ibv_pd* domain, void* memory, size_t bytes, int access) {
   region->lkey = region->rkey = device.next_number++;
   region->access = access;
   device.regions[region->lkey] = region;
-  NoteMemory(&device, region);
+  return region;
+}
+
+ibv_mr* RegisterMemory(ibv_pd* domain, void* memory, size_t bytes, int access) {
+  if (Refuses(SimulatedCall::kRegister)) return nullptr;
+  const std::lock_guard lock(Device().mutex());
+  NicRegion* const region = NewRegion(domain, memory, bytes, access);
+  if (region != nullptr) NoteMemory(&Device(), region);
+  return region;
+}
+
+ibv_mr* RegisterDmaBuf(ibv_pd* domain, uint64_t offset, size_t bytes, uint64_t address, int fd, int access) {
+  if (Refuses(SimulatedCall::kRegister)) return nullptr;
+  const std::lock_guard lock(Device().mutex());
+  errno = Device().machine.dma_buf_error;
+  if (errno != 0) return nullptr;
+  constexpr uint64_t kPage = 4096;
+  void* const file = mmap(nullptr, offset + bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  const bool is_aligned = address % kPage == offset % kPage;
+  NicRegion* const region =
+      file != MAP_FAILED && is_aligned ? NewRegion(domain, reinterpret_cast<void*>(address), bytes, access) : nullptr;
+  if (region == nullptr) {
+    if (file == MAP_FAILED || !is_aligned) errno = EINVAL;
+    if (file != MAP_FAILED) munmap(file, offset + bytes);
+    return nullptr;
+  }
+  region->file = static_cast<std::byte*>(file);
+  region->file_bytes = offset + bytes;
+  region->file_offset = offset;
   return region;
 }
 
 int DeregisterMemory(ibv_mr* region) {
   const std::lock_guard lock(Device().mutex());
+  const auto* const own = static_cast<const NicRegion*>(region);
+  if (own->file != nullptr) munmap(own->file, own->file_bytes);
   Device().regions.erase(region->lkey);
-  Device().registered_bytes -= region->length;
+  Device().counts.registered_bytes -= region->length;
   NoteEnd(&Device(), *static_cast<NicRegion*>(region));
   Device().Delete<NicRegion>(region);
   return 0;
@@ -233,6 +264,7 @@ const VerbsApi* SimulatedVerbs::Api() {
     made.dealloc_pd = DeallocDomain;
     made.reg_mr = RegisterMemory;
     made.dereg_mr = DeregisterMemory;
+    made.reg_dmabuf_mr = RegisterDmaBuf;
     made.create_comp_channel = CreateChannel;
     made.destroy_comp_channel = DestroyChannel;
     made.create_cq = CreateQueue;

@@ -4,6 +4,8 @@
 // carried out. What a program must not do fails as on a device, with the completion that verbs specifies, and is
 // counted.
 //
+// Memory of GPUs comes as a descriptor of a file that has its content: what the stand-in for CUDA's driver gives.
+//
 // Not modelled: packets and time.
 //
 // Threads: all functions may be called from any thread. A thread of its own plays the device.
@@ -29,6 +31,7 @@ struct SimulatedMachine {
   uint64_t slowness = 0;
   ibv_port_state port_state = IBV_PORT_ACTIVE;
   bool has_roce_v2 = true;
+  int dma_buf_error = 0;                        // The errno with which memory of GPUs is refused.
   uint64_t most_registered_bytes = UINT64_MAX;  // Registrations beyond it fail, as beyond a limit on locked memory.
   uint32_t most_inline_bytes = 512;
   int most_completions = 32768;  // Most completions in one queue.
@@ -50,18 +53,22 @@ struct SimulatedCounts {
   std::array<uint64_t, kMostSimulatedDevices> device_bytes{};  // Sent and written, by device of the sender.
   uint64_t written_bytes = 0;                                  // By RDMA writes.
   uint64_t sent_bytes = 0;                                     // By sends.
-  uint64_t read_in_place = 0;  // Bytes of these that came from registered memory of users: what no peer may write.
-  uint64_t read_bytes = 0;     // By READs that have completed.
-  uint64_t read_landed = 0;    // Of these, into registered memory of users.
-  uint64_t read_stalls = 0;    // READs that were posted though as many as allowed were under way.
-  uint64_t completions = 0;    // Delivered.
-  uint64_t not_ready = 0;      // Messages that found no receive posted.
-  uint64_t overruns = 0;       // Completions for which the queue had no room.
-  uint64_t refused_posts = 0;  // Posts to a queue that was full, or of a wrong state.
-  uint64_t busy = 0;           // Objects that were to be destroyed while something still used them; they stay.
+  uint64_t read_in_place = 0;   // Bytes of these that came from registered memory of users: what no peer may write.
+  uint64_t read_from_gpus = 0;  // Bytes of these that came from memory of GPUs.
+  uint64_t read_bytes = 0;      // By READs that have completed.
+  uint64_t read_landed = 0;     // Of these, into registered memory of users.
+  uint64_t read_into_gpus = 0;  // Of these, into memory of GPUs.
+  uint64_t read_stalls = 0;     // READs that were posted though as many as allowed were under way.
+  uint64_t completions = 0;     // Delivered.
+  uint64_t not_ready = 0;       // Messages that found no receive posted.
+  uint64_t overruns = 0;        // Completions for which the queue had no room.
+  uint64_t refused_posts = 0;   // Posts to a queue that was full, or of a wrong state.
+  uint64_t busy = 0;            // Objects that were to be destroyed while something still used them; they stay.
   uint64_t waiting =
       0;  // Requests to carry out and completions to deliver, now, but those of a device that stands still.
-  uint64_t objects = 0;  // Devices, domains, regions, queues and pairs that exist.
+  uint64_t objects = 0;           // Devices, domains, regions, queues and pairs that exist.
+  uint64_t registered_bytes = 0;  // Of the regions that exist.
+  uint64_t registrations = 0;     // Regions that ever did.
   // Regions that were registered though a child would get their pages, and the kernel does not copy them.
   uint64_t unsafe_regions = 0;
 };

@@ -33,6 +33,7 @@ Loaded Load() {
   constexpr char kOld[] = "IBVERBS_1.0";
   constexpr char kUsual[] = "IBVERBS_1.1";
   constexpr char kGidTable[] = "IBVERBS_1.11";
+  constexpr char kDmaBuf[] = "IBVERBS_1.12";
   constexpr char kForkStatus[] = "IBVERBS_1.13";
   VerbsApi& api = loaded.api;
   Find(library, "ibv_get_device_list", kUsual, &api.get_device_list, &why);
@@ -50,6 +51,8 @@ Loaded Load() {
   Find(library, "ibv_dealloc_pd", kUsual, &api.dealloc_pd, &why);
   Find(library, "ibv_reg_mr", kUsual, &api.reg_mr, &why);
   Find(library, "ibv_dereg_mr", kUsual, &api.dereg_mr, &why);
+  std::string ignored;
+  Find(library, "ibv_reg_dmabuf_mr", kDmaBuf, &api.reg_dmabuf_mr, &ignored);
   Find(library, "ibv_create_comp_channel", kOld, &api.create_comp_channel, &why);
   Find(library, "ibv_destroy_comp_channel", kOld, &api.destroy_comp_channel, &why);
   Find(library, "ibv_create_cq", kUsual, &api.create_cq, &why);

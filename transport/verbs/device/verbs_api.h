@@ -39,6 +39,7 @@ struct VerbsApi {
   decltype(&ibv_modify_qp) modify_qp;
   decltype(&ibv_destroy_qp) destroy_qp;
   // Null where the library lacks them.
+  decltype(&ibv_reg_dmabuf_mr) reg_dmabuf_mr = nullptr;  // Since rdma-core 34.
   decltype(&ibv_fork_init) fork_init = nullptr;
   decltype(&ibv_is_fork_initialized) is_fork_initialized = nullptr;  // Since rdma-core 35.
 };

@@ -7,14 +7,27 @@
 
 namespace annulus {
 
+namespace {
+
+Status Refused(const VerbsHub& hub, size_t bytes, const char* what, int error) {
+  const Status refused = Status::System(
+      "verbs: " + hub.device().Describe() + " cannot register " + std::to_string(bytes) + " bytes" + what, error);
+  const Code code = error == ENOMEM ? Code::kOutOfMemory : error == EOPNOTSUPP ? Code::kUnsupported : Code::kSystem;
+  return {code, refused.message() + hub.AdviceOn(error), Status::kNoRank, error};
+}
+
+}  // namespace
+
 Status RegisterWithDevice(const VerbsHub& hub, std::byte* data, size_t bytes, int access, ibv_mr** region) {
   *region = hub.api().reg_mr(hub.domain(), data, bytes, access);
-  if (*region != nullptr) return Status();
-  const int error = errno;
-  const Status refused = Status::System(
-      "verbs: " + hub.device().Describe() + " cannot register " + std::to_string(bytes) + " bytes", error);
-  return {error == ENOMEM ? Code::kOutOfMemory : Code::kSystem, refused.message() + hub.AdviceOn(error),
-          Status::kNoRank, error};
+  return *region != nullptr ? Status() : Refused(hub, bytes, "", errno);
+}
+
+Status RegisterDeviceMemory(const VerbsHub& hub, const DeviceRange& range, int fd, uint64_t offset, int access,
+                            ibv_mr** region) {
+  const auto address = reinterpret_cast<uint64_t>(range.begin);
+  *region = hub.api().reg_dmabuf_mr(hub.domain(), offset, range.bytes, address, fd, access);
+  return *region != nullptr ? Status() : Refused(hub, range.bytes, " of device memory", errno);
 }
 
 VerbsMemory::~VerbsMemory() {

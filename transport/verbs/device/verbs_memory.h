@@ -5,11 +5,13 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <vector>
 
 #include "base/status.h"
+#include "transport/memory/device_exports.h"
 #include "transport/memory/huge_pages.h"
 #include "transport/memory/slot_memory.h"
 #include "transport/verbs/device/verbs_hub.h"
@@ -19,6 +21,11 @@ namespace annulus {
 // Registers [data, data + bytes); `access` as of ibv_reg_mr. Errors: kOutOfMemory, kSystem; a limit on locked memory is
 // named.
 Status RegisterWithDevice(const VerbsHub& hub, std::byte* data, size_t bytes, int access, ibv_mr** region);
+
+// The same for memory of a device that lies at `offset` of the dma-buf `fd`; requests name it by its addresses from
+// `begin` on. Errors: those, and kUnsupported when the card or its driver takes no dma-bufs.
+Status RegisterDeviceMemory(const VerbsHub& hub, const DeviceRange& range, int fd, uint64_t offset, int access,
+                            ibv_mr** region);
 
 class VerbsMemory {
  public:

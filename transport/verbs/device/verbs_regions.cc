@@ -7,110 +7,255 @@
 #include <string>
 #include <utility>
 
+#include "base/check.h"
 #include "base/log.h"
 #include "transport/verbs/device/verbs_fork.h"
 #include "transport/verbs/device/verbs_memory.h"
 
 namespace annulus {
+namespace {
 
-VerbsRegions::VerbsRegions(std::shared_ptr<VerbsHub> hub, const MemoryRegistry* registry, int rank, bool reads)
-    : hub_(std::move(hub)), registry_(registry), rank_(rank), reads_(reads), maker_(getpid()) {
+bool CanTakeGpus(const std::vector<std::shared_ptr<VerbsHub>>& hubs) {
+  return std::ranges::all_of(hubs, [](const auto& hub) { return hub->api().reg_dmabuf_mr != nullptr; });
+}
+
+bool Overlap(const std::byte* a, size_t a_bytes, const std::byte* b, size_t b_bytes) {
+  return a < b + b_bytes && b < a + a_bytes;
+}
+
+}  // namespace
+
+VerbsRegions::VerbsRegions(std::vector<std::shared_ptr<VerbsHub>> hubs, const MemoryRegistry* registry,
+                           const DeviceExports* exports, int rank, bool reads)
+    : hubs_(std::move(hubs)), registry_(registry), rank_(rank), reads_(reads), maker_(getpid()) {
+  if (CanTakeGpus(hubs_)) gpus_.exports = exports;
+  ANNULUS_CHECK(hubs_.size() <= kMostVerbsPorts);
   if (registry_ != nullptr) registry_->AddHolder(this);
 }
 
 VerbsRegions::~VerbsRegions() {
   if (registry_ != nullptr) registry_->RemoveHolder(this);
-  for (const Known& known : known_) {
-    if (known.region != nullptr) Deregister(known.region);
+  for (Entry& entry : entries_) Deregister(&entry);
+  if (num_dropped_ == 0) return;
+  Log(LogLevel::kInfo, rank_, "%llu times a region of memory made room for another one on RDMA devices",
+      static_cast<unsigned long long>(num_dropped_));
+}
+
+VerbsRegions::Known* VerbsRegions::At(VerbsPortSet ports, const std::byte* data, size_t bytes) {
+  if (registry_ != nullptr && registry_->version() != version_) Refresh();
+  auto known =
+      std::ranges::upper_bound(known_, data, {}, [](const Known& each) -> const std::byte* { return each.begin; });
+  if (known == known_.begin()) return GpusAt(ports, data, bytes);
+  --known;
+  const auto offset = static_cast<size_t>(data - known->begin);
+  if (offset >= known->bytes) return GpusAt(ports, data, bytes);
+  return bytes <= known->bytes - offset ? &*known : nullptr;
+}
+
+// The driver of the GPU tells each time: other memory may lie at the same address by now.
+VerbsRegions::Known* VerbsRegions::GpusAt(VerbsPortSet ports, const std::byte* data, size_t bytes) {
+  DeviceRange range;
+  if (gpus_.exports == nullptr || (gpus_.refused & ports) != 0) return nullptr;
+  if (!gpus_.exports->RangeOf(data, bytes, &range)) return nullptr;
+  const auto known = std::ranges::find(gpus_.known, range.id, &Known::id);
+  if (known != gpus_.known.end()) return &*known;
+  ForgetFreed(range);
+  return &gpus_.known.emplace_back(Known{.id = range.id, .begin = range.begin, .bytes = range.bytes, .is_gpus = true});
+}
+
+void VerbsRegions::ForgetFreed(const DeviceRange& with) {
+  std::erase_if(gpus_.known, [&](const Known& each) {
+    const bool is_named = each.entry != kNoEntry && entries_[each.entry].uses > 0;
+    DeviceRange now;
+    const bool is_there = !Overlap(each.begin, each.bytes, with.begin, with.bytes) &&
+                          (is_named || (gpus_.exports->RangeOf(each.begin, each.bytes, &now) && now.id == each.id));
+    if (!is_there && each.entry != kNoEntry) Drop(each.entry);
+    return !is_there;
+  });
+}
+
+VerbsUse VerbsRegions::Take(VerbsPortSet ports, const std::byte* data, size_t bytes, bool is_copied) {
+  Known* const known = At(ports, data, bytes);
+  if (known == nullptr) return kNoVerbsUse;
+  if (!Knows(*known, ports) && !Register(known, ports)) {
+    if (is_copied) known->copied_bytes += bytes;
+    return kNoVerbsUse;
   }
+  Entry& entry = entries_[known->entry];
+  entry.used = ++num_uses_;
+  ++entry.uses;
+  return static_cast<VerbsUse>(known->entry);
 }
 
-VerbsRegions::Known* VerbsRegions::At(const std::byte* data, size_t bytes) {
-  if (registry_ == nullptr) return nullptr;
-  if (registry_->version() != version_) Refresh();
-  for (Known& known : known_) {
-    const bool begins = data >= known.begin && bytes <= known.bytes;
-    if (begins && static_cast<size_t>(data - known.begin) <= known.bytes - bytes) return &known;
-  }
-  return nullptr;
+VerbsUse VerbsRegions::TakeLanding(const VerbsPortRegions& of, const std::byte* data, size_t bytes) {
+  const VerbsUse use = Take(of.bit(), data, bytes);
+  if (use == kNoVerbsUse || entries_[use].shows_writes) return use;
+  LetGo(use);
+  return kNoVerbsUse;
 }
 
-bool VerbsRegions::Find(const std::byte* data, size_t bytes, VerbsKeys* keys) {
-  Known* const known = At(data, bytes);
-  if (known == nullptr) return false;
-  if (known->state == State::kNew) Register(known);
-  *keys = known->keys;
-  return known->state == State::kUsable;
+void VerbsRegions::LetGo(VerbsUse use) {
+  Entry& entry = entries_[use];
+  ANNULUS_CHECK(entry.uses > 0);
+  --entry.uses;
 }
 
-bool VerbsRegions::MayFind(const std::byte* data, size_t bytes) {
-  const Known* const known = At(data, bytes);
-  return known != nullptr && known->state != State::kRefused;
+VerbsKeys VerbsRegions::KeysOf(VerbsUse use, size_t port) {
+  if (registry_ != nullptr && registry_->version() != version_) Refresh();
+  return entries_[use].keys[port];
+}
+
+bool VerbsRegions::MayTake(VerbsPortSet ports, const std::byte* data, size_t bytes) {
+  const Known* const known = At(ports, data, bytes);
+  return known != nullptr && (known->refused & ports) == 0;
 }
 
 void VerbsRegions::Refresh() {
   version_ = registry_->version();
-  const MemoryRegions regions = registry_->Regions();
-  const std::lock_guard lock(mutex_);
   std::vector<Known> known;
-  for (const auto& memory : regions) {
-    const auto old = std::ranges::find(known_, memory->id, &Known::id);
-    if (old == known_.end()) {
+  for (const auto& memory : registry_->Regions()) {
+    const auto old = std::ranges::lower_bound(known_, memory->begin, {}, &Known::begin);
+    if (old == known_.end() || old->id != memory->id) {
       known.push_back({.id = memory->id, .begin = memory->begin, .bytes = memory->bytes});
     } else {
       known.push_back(*old);
-      old->region = nullptr;
+      old->entry = kNoEntry;
     }
   }
   for (const Known& each : known_) {
-    if (each.region != nullptr) Deregister(each.region);
+    if (each.entry != kNoEntry) Drop(each.entry);
   }
   known_ = std::move(known);
 }
 
-// Takes as long as the region is large. Its owner does not give it back meanwhile, since a request names it.
-void VerbsRegions::Register(Known* known) {
-  if (num_registered_.load(std::memory_order_relaxed) >= kMost) {
-    return NoteRefusal("the device knows " + std::to_string(kMost) + " regions of memory already");
+bool VerbsRegions::Register(Known* known, VerbsPortSet ports) {
+  if ((known->refused & ports) != 0) return false;
+  const bool is_due = known->copied_bytes >= known->bytes;
+  const bool needs_place = known->entry == kNoEntry && num_registered_ == kMost;
+  if ((needs_place || known->lacks_memory) && !is_due) return false;
+  if (needs_place && !MakeRoom(0, known)) return false;
+  for (size_t port = 0; port < hubs_.size(); ++port) {
+    const VerbsPortSet bit = VerbsPortSet{1} << port;
+    if ((ports & bit) != 0 && !Knows(*known, bit) && !RegisterWith(port, known, is_due)) return false;
   }
+  known->copied_bytes = 0;
+  return true;
+}
+
+// A refusal for lack of memory is for good where no other region has any.
+bool VerbsRegions::RegisterWith(size_t port, Known* known, bool is_due) {
+  Status asked = Ask(port, known);
+  if (asked.code() == Code::kOutOfMemory && is_due && MakeRoom(known->bytes, known)) asked = Ask(port, known);
+  known->lacks_memory = asked.code() == Code::kOutOfMemory && KnowsOthers(*known);
+  if (asked.ok()) return true;
+  if (known->lacks_memory) {
+    if (is_due) known->copied_bytes = 0;
+    return false;
+  }
+  known->refused |= VerbsPortSet{1} << port;
+  if (known->is_gpus && asked.code() == Code::kUnsupported) gpus_.refused |= VerbsPortSet{1} << port;
+  NoteRefusal(*known, asked.message());
+  return false;
+}
+
+// Takes as long as the region is large. Its owner does not give it back meanwhile, since a call names it.
+Status VerbsRegions::Ask(size_t port, Known* known) {
   ibv_mr* region = nullptr;
-  const int access = reads_ ? IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ : 0;
-  const Status status = RegisterWithDevice(*hub_, known->begin, known->bytes, access, &region);
-  if (status.ok()) ShareWithChildren(hub_->api(), known->begin, known->bytes);
+  ANNULUS_RETURN_IF_ERROR(AskFor(port, *known, &region));
+  if (!known->is_gpus) ShareWithChildren(hubs_[port]->api(), known->begin, known->bytes);
+  const Status shown = known->is_gpus ? ShowWrites(known->begin) : Status();
+  if (!shown.ok()) NoteRefusal(*known, shown.message());
   const std::lock_guard lock(mutex_);
-  known->region = region;
-  known->state = status.ok() ? State::kUsable : State::kRefused;
-  if (status.ok()) num_registered_.fetch_add(1, std::memory_order_relaxed);
-  if (status.ok()) {
-    known->keys = {known->region->lkey, known->region->rkey};
-    Log(LogLevel::kInfo, rank_, "%s moves %zu bytes of registered memory without a copy",
-        hub_->device().Describe().c_str(), known->bytes);
-  } else {
-    NoteRefusal(status.message());
+  if (known->entry == kNoEntry) {
+    const auto is_free = [](const Entry& entry) { return entry.id == 0 && entry.uses == 0; };
+    const auto place = std::ranges::find_if(entries_, is_free);
+    known->entry = static_cast<uint32_t>(place - entries_.begin());
+    if (place == entries_.end()) entries_.emplace_back();
+    ANNULUS_CHECK(known->entry < kNoVerbsUse);
+    entries_[known->entry] = {.id = known->id, .is_gpus = known->is_gpus, .shows_writes = shown.ok()};
+    ++num_registered_;
   }
+  Entry& entry = entries_[known->entry];
+  entry.regions[port] = region;
+  entry.keys[port] = {region->lkey, region->rkey};
+  entry.ports |= VerbsPortSet{1} << port;
+  if (num_dropped_ == 0) {
+    Log(LogLevel::kInfo, rank_, "%s moves %zu bytes of %s memory without a copy",
+        hubs_[port]->device().Describe().c_str(), known->bytes, known->is_gpus ? "a GPU's" : "registered");
+  }
+  return Status();
 }
 
-void VerbsRegions::Deregister(ibv_mr* region) {
-  num_registered_.fetch_sub(1, std::memory_order_relaxed);
-  const int error = hub_->api().dereg_mr(region);
-  if (error == 0) return;
-  Log(LogLevel::kWarn, rank_, "%s does not let go of registered memory: %s", hub_->device().Describe().c_str(),
-      std::strerror(error));
+Status VerbsRegions::AskFor(size_t port, const Known& known, ibv_mr** region) const {
+  const int access = reads_ ? IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ : 0;
+  if (!known.is_gpus) return RegisterWithDevice(*hubs_[port], known.begin, known.bytes, access, region);
+  const DeviceRange range{known.id, known.begin, known.bytes};
+  int fd = -1;
+  uint64_t offset = 0;
+  ANNULUS_RETURN_IF_ERROR(gpus_.exports->Export(range, &fd, &offset));
+  Status status = RegisterDeviceMemory(*hubs_[port], range, fd, offset, access, region);
+  close(fd);
+  return status;
 }
 
-void VerbsRegions::NoteRefusal(const std::string& why) {
-  if (std::exchange(refusal_noted_, true)) return;
+// Most machines take no memory of GPUs, and nobody has asked for it.
+void VerbsRegions::NoteRefusal(const Known& known, const std::string& why) {
+  if (std::exchange(known.is_gpus ? gpus_.refusal_noted : refusal_noted_, true)) return;
+  if (known.is_gpus) {
+    Log(LogLevel::kInfo, rank_, "some memory of GPUs goes through host memory, by a copy: %s", why.c_str());
+    return;
+  }
   Log(LogLevel::kWarn, rank_, "some registered memory goes through slots, by a copy: %s", why.c_str());
 }
 
+bool VerbsRegions::MakeRoom(size_t bytes, const Known* kept) {
+  size_t dropped = 0;
+  Known* last = LeastRecentlyUsed(kept);
+  for (; last != nullptr && (dropped == 0 || dropped < bytes); last = LeastRecentlyUsed(kept)) {
+    Drop(std::exchange(last->entry, kNoEntry));
+    dropped += last->bytes;
+    ++num_dropped_;
+  }
+  return dropped > 0;
+}
+
+VerbsRegions::Known* VerbsRegions::LeastRecentlyUsed(const Known* kept) {
+  Known* last = nullptr;
+  for (std::vector<Known>* const all : {&known_, &gpus_.known}) {
+    for (Known& each : *all) {
+      if (&each == kept || each.entry == kNoEntry || entries_[each.entry].uses > 0) continue;
+      if (last == nullptr || entries_[each.entry].used < entries_[last->entry].used) last = &each;
+    }
+  }
+  return last;
+}
+
+void VerbsRegions::Drop(uint32_t entry) {
+  const std::lock_guard lock(mutex_);
+  Entry& gone = entries_[entry];
+  Deregister(&gone);
+  gone.id = 0;
+  gone.ports = 0;
+  gone.keys = {};
+  --num_registered_;
+}
+
+void VerbsRegions::Deregister(Entry* entry) {
+  for (size_t port = 0; port < hubs_.size(); ++port) {
+    ibv_mr* const region = std::exchange(entry->regions[port], nullptr);
+    const int error = region != nullptr ? hubs_[port]->api().dereg_mr(region) : 0;
+    if (error == 0) continue;
+    Log(LogLevel::kWarn, rank_, "%s does not let go of registered memory: %s", hubs_[port]->device().Describe().c_str(),
+        std::strerror(error));
+  }
+}
+
 void VerbsRegions::Forget(uint64_t id) {
-  // A forked child shares the parent's device, which still needs it.
+  // A forked child shares the parent's devices, which still need it.
   if (getpid() != maker_) return;
   const std::lock_guard lock(mutex_);
-  for (Known& known : known_) {
-    if (known.id != id || known.region == nullptr) continue;
-    Deregister(known.region);
-    known.region = nullptr;
+  for (Entry& entry : entries_) {
+    if (entry.id == id && !entry.is_gpus) Deregister(&entry);
   }
 }
 

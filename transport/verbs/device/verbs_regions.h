@@ -1,14 +1,21 @@
-// VerbsRegions: the registered memory of this process (transport/memory/memory.h) as the device of one communicator
-// knows it. A region is registered with the device when it is first used, and dropped before its owner gets its memory
-// back. Peers may read it, where they read slices at all, but never write to it.
+// VerbsRegions: the registered memory of this process (transport/memory/memory.h), and the memory of its GPUs
+// (transport/memory/device_exports.h), as the RDMA devices of one communicator know it. A region is registered with a
+// device when it is first used. Registered memory is dropped before its owner gets it back. A GPU's memory, whose end
+// nobody tells, is another region when something else was allocated there; what was freed is dropped when another one
+// is first used. Peers may read regions, where they read slices at all, but never write to them.
 //
-// Threads: Find is for the one that drives the communicator, and locks nothing as long as no memory is registered or
-// given back. The rest is for any thread.
+// The devices know a bounded number of regions. Requests name theirs by a use, which counts. Where there is no room,
+// the region that was least recently used makes some, among those without uses. Registering takes the longer the larger
+// a region is. So one that needs room gets it only once as many bytes as it has were copied: regions that alternate
+// then cost what copies do and, as a rule, no more than that again.
+//
+// Threads: all is for the one that drives the communicator, and locks nothing as long as no region is registered or
+// given back. Only Forget comes from any thread.
 #pragma once
 
 #include <sys/types.h>
 
-#include <atomic>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -16,66 +23,147 @@
 #include <string>
 #include <vector>
 
+#include "transport/memory/device_exports.h"
 #include "transport/memory/memory.h"
 #include "transport/verbs/device/verbs_hub.h"
+#include "transport/verbs/device/verbs_network.h"
 
 namespace annulus {
 
-// The device's keys of a region, for this process and for peers.
+// A device's keys of a region, for this process and for peers.
 struct VerbsKeys {
   uint32_t local = 0;
   uint32_t remote = 0;
 };
 
+// A set of the ports of a communicator, one bit each.
+using VerbsPortSet = uint32_t;
+
+// A region that requests name. Plain: whoever takes one lets go of it, once.
+using VerbsUse = uint16_t;
+inline constexpr VerbsUse kNoVerbsUse = UINT16_MAX;
+
+class VerbsRegions;
+
+// The regions of a communicator, as the device of one port knows them. The pointer outlives it; null: there are none.
+struct VerbsPortRegions {
+  VerbsRegions* all = nullptr;
+  size_t port = 0;
+
+  VerbsPortSet bit() const { return VerbsPortSet{1} << port; }
+};
+
 class VerbsRegions final : private MemoryHolder {
  public:
-  // Most regions that the device knows at a time; what lies in others goes through slots. None makes room for another:
-  // requests that name it may be under way.
+  // Most regions that the devices know at a time; what lies in others goes through slots.
   static constexpr size_t kMost = 256;
 
-  // `registry` outlives it; null: there is no such memory. `rank` is for the log. `reads`: peers read in the regions,
-  // and what is read from theirs is written to them.
-  VerbsRegions(std::shared_ptr<VerbsHub> hub, const MemoryRegistry* registry, int rank, bool reads);
+  // `hubs`: one for each port. `registry` and `exports` outlive it; null: there is no such memory. `rank` is for the
+  // log. `reads`: peers read in the regions, and what is read from theirs is written to registered memory.
+  VerbsRegions(std::vector<std::shared_ptr<VerbsHub>> hubs, const MemoryRegistry* registry,
+               const DeviceExports* exports, int rank, bool reads);
   ~VerbsRegions();
   VerbsRegions(const VerbsRegions&) = delete;
   VerbsRegions& operator=(const VerbsRegions&) = delete;
 
-  // Whether the device can use [data, data + bytes), with these keys. A device that refuses is asked once per region,
-  // and the first refusal is logged.
-  bool Find(const std::byte* data, size_t bytes, VerbsKeys* keys);
-  // Whether Find may succeed; asks no device.
-  bool MayFind(const std::byte* data, size_t bytes);
+  // A use of the region with [data, data + bytes), which the devices of all `ports` know from now on until it is let go
+  // of; kNoVerbsUse: they do not, at least for now. `is_copied`: the data will then be copied, which counts for the
+  // region. The first refusal of a device is logged.
+  VerbsUse Take(VerbsPortSet ports, const std::byte* data, size_t bytes, bool is_copied = true);
+  // The same for what peers send, for one port. A GPU's memory is none if the GPU does not see what is written there.
+  VerbsUse TakeLanding(const VerbsPortRegions& of, const std::byte* data, size_t bytes);
+  void LetGo(VerbsUse use);
+  // Keys of a region in use. Keys that no device accepts when its owner has given it back all the same.
+  VerbsKeys KeysOf(VerbsUse use, size_t port);
+
+  // Whether a region in use is a GPU's.
+  bool IsGpus(VerbsUse use) const { return entries_[use].is_gpus; }
+  // As DeviceExports does.
+  Status ShowWrites(const std::byte* data) const { return gpus_.exports->ShowWrites(data); }
+  Status CopyOut(const std::byte* data, size_t bytes, std::byte* slots) const {
+    return gpus_.exports->CopyOut(data, bytes, slots);
+  }
+
+  // Whether Take and TakeLanding may succeed for memory of GPUs, by the libraries at hand.
+  bool may_take_gpus() const { return gpus_.exports != nullptr; }
+  // Whether Take may succeed, now or later; asks no device.
+  bool MayTake(VerbsPortSet ports, const std::byte* data, size_t bytes);
 
  private:
-  enum class State { kNew, kUsable, kRefused };
+  static constexpr uint32_t kNoEntry = UINT32_MAX;
+
   // A region. Does not keep the memory and its descriptor alive.
   struct Known {
     uint64_t id = 0;
     std::byte* begin = nullptr;
     size_t bytes = 0;
-    State state = State::kNew;
-    VerbsKeys keys{};
-    ibv_mr* region = nullptr;  // Null unless the device knows it; guarded by mutex_.
+    uint32_t entry = kNoEntry;  // Its place among entries_, while a device knows it.
+    VerbsPortSet refused = 0;   // Ports whose devices refuse it for good.
+    bool lacks_memory = false;  // A device has refused it for lack of memory that others have.
+    uint64_t copied_bytes = 0;  // What was copied while it was not known.
+    bool is_gpus = false;
+  };
+  // A region that devices know, or that requests name though its owner has given it back.
+  struct Entry {
+    uint64_t id = 0;  // 0: given back, or there is none.
+    bool is_gpus = false;
+    bool shows_writes = true;  // What READs write there is seen.
+    VerbsPortSet ports = 0;    // Those whose devices know it.
+    uint32_t uses = 0;
+    uint64_t used = 0;  // When it was last taken, in uses of all.
+    std::array<VerbsKeys, kMostVerbsPorts> keys{};
+    std::array<ibv_mr*, kMostVerbsPorts> regions{};  // Guarded by mutex_, as id is for others than the driver.
+  };
+  struct Gpus {
+    const DeviceExports* exports = nullptr;  // Null: there is no such memory, or a port's library takes none.
+    VerbsPortSet refused = 0;                // Ports whose devices take none of it.
+    bool refusal_noted = false;
+    std::vector<Known> known;  // Allocations that were asked for.
   };
 
   void Forget(uint64_t id) override;
-  // The region with that memory; null: there is none.
-  Known* At(const std::byte* data, size_t bytes);
+  // The region with that memory, for devices of `ports`; null: there is none.
+  Known* At(VerbsPortSet ports, const std::byte* data, size_t bytes);
+  // The same of a GPU's memory.
+  Known* GpusAt(VerbsPortSet ports, const std::byte* data, size_t bytes);
+  // Forgets what has been freed: what `with` lies over, and all that the devices know and no request names.
+  void ForgetFreed(const DeviceRange& with);
   void Refresh();
-  void Register(Known* known);
-  void Deregister(ibv_mr* region);
-  void NoteRefusal(const std::string& why);
+  bool Knows(const Known& known, VerbsPortSet ports) const {
+    return known.entry != kNoEntry && (entries_[known.entry].ports & ports) == ports;
+  }
+  // Lets the devices know the region, unless as much of it as it has must be copied first. Returns whether they do.
+  bool Register(Known* known, VerbsPortSet ports);
+  // The same for one port; `is_due`: others may have to make room.
+  bool RegisterWith(size_t port, Known* known, bool is_due);
+  Status Ask(size_t port, Known* known);
+  Status AskFor(size_t port, const Known& known, ibv_mr** region) const;
+  void NoteRefusal(const Known& known, const std::string& why);
+  // Whether the devices know other regions.
+  bool KnowsOthers(const Known& known) const { return num_registered_ > (known.entry != kNoEntry ? 1U : 0U); }
+  // Drops regions without uses other than `kept`, the least recently used one first: one at least, and as many as have
+  // so many bytes. Returns false when there was none.
+  bool MakeRoom(size_t bytes, const Known* kept);
+  Known* LeastRecentlyUsed(const Known* kept);
+  // The devices know the region no longer.
+  void Drop(uint32_t entry);
+  // With mutex_ held.
+  void Deregister(Entry* entry);
 
-  const std::shared_ptr<VerbsHub> hub_;
+  const std::vector<std::shared_ptr<VerbsHub>> hubs_;  // By port.
   const MemoryRegistry* const registry_;
   const int rank_;
   const bool reads_;
   const pid_t maker_;
   bool refusal_noted_ = false;
-  std::atomic<size_t> num_registered_ = 0;
-  uint64_t version_ = 0;  // Version of the registry when it was last read.
-  std::mutex mutex_;      // For changes of known_, and for Known::region.
-  std::vector<Known> known_;
+  uint64_t num_uses_ = 0;      // Ever taken.
+  uint64_t num_dropped_ = 0;   // Regions that have made room.
+  size_t num_registered_ = 0;  // Entries with an id.
+  uint64_t version_ = 0;       // Version of the registry when it was last read.
+  std::vector<Known> known_;   // Registered memory, by address.
+  Gpus gpus_;
+  std::mutex mutex_;  // For changes of entries_, and for Entry::regions.
+  std::vector<Entry> entries_;
 };
 
 }  // namespace annulus

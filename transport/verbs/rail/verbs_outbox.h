@@ -24,7 +24,7 @@ namespace annulus {
 class VerbsOutbox {
  public:
   // `index`: the rail's, in its link. `headers`: memory of HeadersBytes(slots). The pointers outlive it.
-  VerbsOutbox(uint32_t index, int slots, std::byte* headers, VerbsRegions* regions, VerbsQueuePair* pair,
+  VerbsOutbox(uint32_t index, int slots, std::byte* headers, const VerbsPortRegions& regions, VerbsQueuePair* pair,
               VerbsFault* fault)
       : index_(index),
         depth_(VerbsQueueDepth(slots)),
@@ -44,8 +44,9 @@ class VerbsOutbox {
   VerbsChain& chain() { return chain_; }
   const VerbsChain& chain() const { return chain_; }
 
-  // Whether the device can read [data, data + bytes) of registered memory, with these keys.
-  bool Finds(const std::byte* data, size_t bytes, VerbsKeys* keys) { return regions_->Find(data, bytes, keys); }
+  const VerbsPortRegions& regions() const { return regions_; }
+  // The device's keys of a region in use.
+  VerbsKeys KeysOf(VerbsUse use) const { return regions_.all->KeysOf(use, regions_.port); }
   // Memory of the sender.
   VerbsPiece Own(const std::byte* data, size_t bytes) const { return {data, bytes, key_}; }
   // Where a header, and a place behind it, lies until the next request is completed.
@@ -118,7 +119,7 @@ class VerbsOutbox {
   const uint32_t index_;
   const uint32_t depth_;
   std::byte* const headers_;
-  VerbsRegions* const regions_;
+  const VerbsPortRegions regions_;
   VerbsFault* const fault_;
   uint32_t key_ = 0;
   uint32_t remote_key_ = 0;

@@ -31,9 +31,9 @@ VerbsRail::VerbsRail(uint32_t index, const VerbsPort& port, const VerbsPath& pat
       reads_(link.reads),
       fault_(link.fault),
       pair_(hub_.get(), number_, VerbsQueueDepth(link.slots), path),
-      outbox_(index, link.slots, local, regions_.get(), &pair_, link.fault),
+      outbox_(index, link.slots, local, {regions_.get(), port.index}, &pair_, link.fault),
       inbox_(link, local + VerbsOutbox::HeadersBytes(link.slots), &pair_, &outbox_) {
-  reads_->Attach(index, &pair_, regions_.get());
+  reads_->Attach(index, &pair_, outbox_.regions());
 }
 
 Status VerbsRail::Open(VerbsMemory* written, VerbsMemory* local, VerbsRailGreeting* greeting) {

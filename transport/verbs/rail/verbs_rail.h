@@ -26,7 +26,8 @@ class VerbsRail;
 // A port of this rank, as all its links share it.
 struct VerbsPort {
   std::shared_ptr<VerbsHub> hub;
-  std::shared_ptr<VerbsRegions> regions;  // Those of the hub's device.
+  std::shared_ptr<VerbsRegions> regions;  // Those of all ports.
+  size_t index = 0;                       // The port's, there.
 };
 
 // A request that failed, of any rail: the first one, or the first whose status is a cause.
@@ -69,7 +70,7 @@ class VerbsRail final : private VerbsLink {
   VerbsInbox& inbox() { return inbox_; }
   const VerbsInbox& inbox() const { return inbox_; }
   // Whether the device may be able to write to [data, data + bytes) of registered memory.
-  bool MayFind(const std::byte* data, size_t bytes) { return regions_->MayFind(data, bytes); }
+  bool MayTake(const std::byte* data, size_t bytes) { return regions_->MayTake(outbox_.regions().bit(), data, bytes); }
   VerbsQueuePair& pair() { return pair_; }
   const VerbsQueuePair& pair() const { return pair_; }
 

@@ -1,5 +1,6 @@
 #include "transport/verbs/rail/verbs_reads.h"
 
+#include <cerrno>
 #include <utility>
 
 #include "base/check.h"
@@ -9,7 +10,7 @@ namespace annulus {
 void VerbsReads::Add(size_t rail, uint32_t slot, const VerbsHeader& header, const VerbsPlace& place) {
   Rail& on = rails_[rail];
   ANNULUS_CHECK(on.size < on.waiting.size());
-  slices_[slot] = {State::kWaiting, rail, header.sequence, header.bytes, place, nullptr, {}};
+  slices_[slot] = {State::kWaiting, rail, header.sequence, header.bytes, place, nullptr, kNoVerbsUse, {}};
   on.waiting[(on.first + on.size++) % on.waiting.size()] = slot;
   ++num_waiting_;
 }
@@ -31,13 +32,15 @@ void VerbsReads::Begin(size_t rail, std::byte* landing) {
   Slice& slice = slices_[slot];
   slice.state = State::kUnderWay;
   ++on.under_way;
-  VerbsKeys keys;
-  const bool lands = landing != nullptr && on.regions != nullptr && on.regions->Find(landing, slice.bytes, &keys);
+  if (landing != nullptr && on.regions.all != nullptr)
+    slice.use = on.regions.all->TakeLanding(on.regions, landing, slice.bytes);
+  const bool lands = slice.use != kNoVerbsUse;
   slice.landing = lands ? landing : nullptr;
   if (lands) ++landings_under_way_;
   std::byte* const to = lands ? landing : recv_slots_->At(slot) + kVerbsHeaderBytes;
   if (!on.pair->exists()) return;
-  on.pair->MakeRead(slot, slice.place, to, slice.bytes, lands ? keys.local : on.key, &slice.read);
+  const uint32_t key = lands ? on.regions.all->KeysOf(slice.use, on.regions.port).local : on.key;
+  on.pair->MakeRead(slot, slice.place, to, slice.bytes, key, &slice.read);
   (on.first_unposted == nullptr ? on.first_unposted : on.last_unposted->next) = &slice.read.request;
   on.last_unposted = &slice.read.request;
 }
@@ -59,6 +62,10 @@ void VerbsReads::TakeCompletion(uint32_t slot) {
     return fault_->Set("a completion of a READ that was not posted", slot);
   }
   const Slice& slice = slices_[slot];
+  VerbsRegions* const regions = rails_[slice.rail].regions.all;
+  if (slice.use != kNoVerbsUse && regions->IsGpus(slice.use) && !regions->ShowWrites(slice.landing).ok()) {
+    fault_->Set("letting a GPU see what was read for it", slot, EIO);
+  }
   Counts& counts = rails_[slice.rail].counts;
   ++counts.slices;
   counts.bytes += slice.bytes;
@@ -68,9 +75,19 @@ void VerbsReads::TakeCompletion(uint32_t slot) {
 
 void VerbsReads::End(uint32_t slot, State state) {
   if (slot >= slices_.size() || slices_[slot].state != State::kUnderWay) return;
-  slices_[slot].state = state;
-  --rails_[slices_[slot].rail].under_way;
-  if (slices_[slot].landing != nullptr) --landings_under_way_;
+  Slice& slice = slices_[slot];
+  slice.state = state;
+  --rails_[slice.rail].under_way;
+  if (slice.landing != nullptr) --landings_under_way_;
+  LetGoOfLanding(&slice);
+}
+
+void VerbsReads::LetGoOfLanding(Slice* slice) {
+  if (slice->use != kNoVerbsUse) rails_[slice->rail].regions.all->LetGo(std::exchange(slice->use, kNoVerbsUse));
+}
+
+void VerbsReads::LetGoOfLandings() {
+  for (Slice& slice : slices_) LetGoOfLanding(&slice);
 }
 
 std::byte* VerbsReads::Take(uint32_t slot) {

@@ -43,8 +43,8 @@ class VerbsReads {
         slices_(recv_slots->count()),
         rails_(rails, Rail(recv_slots->count())) {}
 
-  // What a rail has: its queue pair, and the registered memory that its device knows; null: there is none.
-  void Attach(size_t rail, VerbsQueuePair* pair, VerbsRegions* regions) {
+  // What a rail has: its queue pair, and the registered memory that its device knows.
+  void Attach(size_t rail, VerbsQueuePair* pair, const VerbsPortRegions& regions) {
     rails_[rail].pair = pair;
     rails_[rail].regions = regions;
   }
@@ -71,6 +71,8 @@ class VerbsReads {
   // A READ has completed, or failed.
   void TakeCompletion(uint32_t slot);
   void TakeFailure(uint32_t slot) { End(slot, State::kNone); }
+  // The devices have stopped: no READ writes to registered memory any more, though none may complete.
+  void LetGoOfLandings();
 
   // Whether a rail has READs under way.
   bool reads_on(size_t rail) const { return rails_[rail].under_way > 0; }
@@ -93,13 +95,14 @@ class VerbsReads {
     uint32_t bytes = 0;
     VerbsPlace place;
     std::byte* landing = nullptr;  // Null: it goes into its slot.
+    VerbsUse use = kNoVerbsUse;    // Of the landing, until it has been read.
     VerbsQueuePair::Read read;
   };
   struct Rail {
     explicit Rail(size_t slots) : waiting(slots) {}
 
     VerbsQueuePair* pair = nullptr;
-    VerbsRegions* regions = nullptr;
+    VerbsPortRegions regions;
     uint32_t key = 0;
     uint32_t most = 0;
     uint32_t under_way = 0;
@@ -113,6 +116,7 @@ class VerbsReads {
   };
 
   void End(uint32_t slot, State state);
+  void LetGoOfLanding(Slice* slice);
 
   VerbsRecvSlots* const recv_slots_;
   VerbsFault* const fault_;

@@ -1,0 +1,43 @@
+// DeviceExports: memory of this process's devices, as another device of the machine, such as a network card, can be
+// given it: by a descriptor of a dma-buf. The CPU cannot touch it.
+//
+// Threads: all functions may be called from any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/status.h"
+
+namespace annulus {
+
+// An allocation of a device.
+struct DeviceRange {
+  uint64_t id = 0;  // No two allocations of the process have the same, not even at the same address.
+  std::byte* begin = nullptr;
+  size_t bytes = 0;
+};
+
+class DeviceExports {
+ public:
+  // Sets *range to the allocation in which all of [data, data + bytes) lies. Returns false when there is none.
+  virtual bool RangeOf(const std::byte* data, size_t bytes, DeviceRange* range) const = 0;
+
+  // Sets *fd to a descriptor of a dma-buf, which the caller closes, and *offset to where the range begins in it. The
+  // memory stays as long as some device uses the dma-buf, even if it is freed.
+  // Errors: kUnsupported when the device has no such descriptors; kSystem or kOutOfMemory of the device.
+  virtual Status Export(const DeviceRange& range, int* fd, uint64_t* offset) const = 0;
+
+  // Lets the device's later work see what other devices have written to that memory, up to now.
+  // Errors: kUnsupported when it cannot, whatever was written; kSystem or kOutOfMemory of the device.
+  virtual Status ShowWrites(const std::byte* data) const = 0;
+
+  // Copies device memory to slots (slot_memory.h), and returns when it is there. For rare cases: it waits for the
+  // device. Errors: kSystem or kOutOfMemory of the device.
+  virtual Status CopyOut(const std::byte* data, size_t bytes, std::byte* slots) const = 0;
+
+ protected:
+  ~DeviceExports() = default;
+};
+
+}  // namespace annulus
