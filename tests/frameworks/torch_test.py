@@ -135,7 +135,7 @@ def tests(suite):
     for size, form in tested(suite, [(2, "compiled"), (3, "compiled"), (2, "python"), (3, "mixed")]):
         for script in ("torch_ranks.py", "torch_works.py", "torch_training.py"):
             features(suite, script, size, form)
-    for size in (2, 3, 4):
+    for size in (2, 3):
         features(suite, "torch_registered.py", size, "compiled")
     registers_nothing(suite)
     for form, *more in tested(suite, [("compiled",), ("compiled", "registered"), ("python",)]):
