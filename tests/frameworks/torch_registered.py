@@ -240,11 +240,11 @@ def case_the_bounds_hold(rank, size):
     use(tensors[-1], rank, size, 1)
     assert is_registered(tensors[-1]) and counts("bytes", "tensors") == (LIMIT, 4)
     del tensor, tensors
-    many = [torch.zeros(2 * LEAST) for _ in range(130)]
+    many = [torch.zeros(LEAST) for _ in range(140)]  # Some may be of the heap.
     for tensor in many:
         use(tensor, rank, size)
         assert len(os.listdir("/proc/self/fd")) < 300
-    assert counts("bytes", "tensors", "left_out") == (128 * many[0].nbytes, 128, left_out + 3)
+    assert counts("bytes", "tensors") == (128 * many[0].nbytes, 128) and counts("left_out")[0] > left_out + 1
     del tensor, many
     assert counts("bytes", "tensors") == (0, 0)
 
@@ -324,7 +324,7 @@ def case_a_forked_child_frees_what_is_its_parents(rank, size):
         assert all(tensor.eq(rank + 0.5).all() for tensor in tensors.values())
         tensors.clear()
         del tensor
-        garbage = [torch.full((MIB,), 7.0) for _ in range(4)] + of_heap(lambda: in_threads(20, lambda: torch.full((MIB,), 7.0)))
+        garbage = [torch.full((MIB,), 7.0) for _ in range(4)] + of_heap(lambda: in_threads(20, lambda: [torch.full((MIB // 4,), 7.0) for _ in range(6)]))
         os._exit(0 if len(garbage) == 24 else 1)
     assert os.waitpid(child, 0) == (child, 0)
     for tensor in tensors.values():
