@@ -2,7 +2,8 @@
 
 A bench calls main() with one_rank(rank, size, port, back_end, sizes), a process of a job: rank 0 prints "measured NAME BYTES MEDIAN LEAST" lines, in
 microseconds. It has --python, --ranks, --rounds and, if its sizes are not its own, --bytes. Each row has the median of the rounds' medians and the least time
-of both, in microseconds, and the two ratios."""
+of both, in microseconds, and the two ratios. --also NAME=VALUE[,NAME=VALUE...], once or more, measures Annulus with these variables too, in the same turns; a row then
+has its median and least time and gloo's ratios to them behind the others."""
 
 import argparse
 import os
@@ -12,13 +13,13 @@ import subprocess
 import sys
 
 
-def job(python, size, back_end, sizes):
+def job(python, size, back_end, sizes, variables):
     """{(name, bytes): (median, least) in us}."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     ranks = [subprocess.Popen([python, sys.argv[0], "rank", str(rank), str(size), str(port), back_end, ",".join(map(str, sizes))],
-                              stdout=subprocess.PIPE if rank == 0 else subprocess.DEVNULL, text=True) for rank in range(size)]
+                              env={**os.environ, **variables}, stdout=subprocess.PIPE if rank == 0 else subprocess.DEVNULL, text=True) for rank in range(size)]
     output = ranks[0].communicate(timeout=600)[0]
     if any(each.wait(60) for each in ranks):
         sys.exit(f"{back_end}: a process failed")
@@ -40,19 +41,22 @@ def main(one_rank, sizes=""):
     parser.add_argument("--python", required=True)
     parser.add_argument("--ranks", default="2,4")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--also", action="append", default=[])
     if sizes:
         parser.add_argument("--bytes", default=sizes)
     arguments = parser.parse_args()
     wanted = {bytes_of(text): text for text in arguments.bytes.split(",")} if sizes else {}
+    variables = [{}, {}] + [dict(each.split("=", 1) for each in text.split(",")) for text in arguments.also]
     for size in map(int, arguments.ranks.split(",")):
-        rounds = {"gloo": [], "annulus": []}
+        rounds = [[] for _ in variables]  # Of gloo, of Annulus, of Annulus with other variables.
         for _ in range(arguments.rounds):
-            for back_end, results in rounds.items():
-                results.append(job(arguments.python, size, back_end, list(wanted)))
+            for index, results in enumerate(rounds):
+                results.append(job(arguments.python, size, "annulus" if index > 0 else "gloo", list(wanted), variables[index]))
         print(f"load {os.getloadavg()[0]:.1f} of {os.cpu_count()} cores")
-        for name, nbytes in sorted(rounds["gloo"][0]):
-            both = [[each[name, nbytes] for each in rounds[back_end]] for back_end in rounds]
-            medians = [statistics.median(median for median, _ in each) for each in both]
-            leasts = [min(least for _, least in each) for each in both]
-            print(f"| {size} | {name} | {wanted.get(nbytes, nbytes)} | {medians[0]:.1f} | {medians[1]:.1f} | {medians[0] / medians[1]:.1f} | "
-                  f"{leasts[0]:.1f} | {leasts[1]:.1f} | {leasts[0] / leasts[1]:.1f} |", flush=True)
+        for name, nbytes in sorted(rounds[0][0]):
+            measured = [[each[name, nbytes] for each in results] for results in rounds]
+            medians = [statistics.median(median for median, _ in each) for each in measured]
+            leasts = [min(least for _, least in each) for each in measured]
+            row = [f"{medians[0]:.1f} | {medians[1]:.1f} | {medians[0] / medians[1]:.1f} | {leasts[0]:.1f} | {leasts[1]:.1f} | {leasts[0] / leasts[1]:.1f}"]
+            row += [f"{median:.1f} | {medians[0] / median:.1f} | {least:.1f} | {leasts[0] / least:.1f}" for median, least in zip(medians[2:], leasts[2:])]
+            print(f"| {size} | {name} | {wanted.get(nbytes, nbytes)} | {' | '.join(row)} |", flush=True)

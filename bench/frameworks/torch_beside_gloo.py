@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Times PyTorch's all_reduce of CPU tensors over Annulus and over PyTorch's own gloo, in turns on the same machine.
 
-  torch_beside_gloo.py --python PYTHON [--ranks 2,4] [--rounds 3] [--bytes 4,1K,64K,1M,16M]
+  torch_beside_gloo.py --python PYTHON [--ranks 2,4] [--rounds 3] [--bytes 4,1K,64K,1M,16M] [--also TORCH_ANNULUS_REGISTER_BYTES=1000000000]
 
 PYTHON is that of an environment with PyTorch (third_party/setup/install_torch) in which the wheel of annulus-torch is installed. Prints a row for each form
 of the call, size and number of processes: median (of the rounds' medians) and least time of both in microseconds, and the two ratios. "async" starts a

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Times steps of DistributedDataParallel over Annulus and over PyTorch's own gloo, in turns on the same machine.
 
-  torch_steps_beside_gloo.py --python PYTHON [--ranks 2,4] [--rounds 3]
+  torch_steps_beside_gloo.py --python PYTHON [--ranks 2,4] [--rounds 3] [--also TORCH_ANNULUS_REGISTER_BYTES=1000000000]
 
 PYTHON is that of an environment with PyTorch (third_party/setup/install_torch) in which the wheel of annulus-torch is installed. A model has as many parameters,
 in the same shapes, as ResNet-50 or BERT base, and next to no arithmetic: a step is what its gradients take to be made and averaged. Prints a row for each

@@ -123,7 +123,9 @@ std::exception_ptr Job::Perform(const Communicator& comm) {
 c10::intrusive_ptr<c10d::Work> Job::Run(const Communicator& comm, int rank, uint64_t sequence,
                                         std::chrono::milliseconds timeout) {
   const auto work = c10::make_intrusive<Work>(AboutWork(rank, sequence, timeout));
+  hold_ = Registered::OfProcess().Use(used_);
   const std::exception_ptr failure = Perform(comm);
+  hold_.Release();
   DestroyOperations(comm);
   if (failure != nullptr) {
     work->Complete(failure);
@@ -142,9 +144,11 @@ c10::intrusive_ptr<c10d::Work> Job::Submit(const Communicator& comm, int rank, u
     work->Complete(nullptr);
     return work;
   }
+  hold_ = Registered::OfProcess().Use(used_);
   const auto job = std::make_shared<Job>(std::move(*this));
   try {
     const auto end = [job, work](std::exception_ptr failure) {
+      job->hold_.Release();
       try {
         if (failure == nullptr) job->Finish();
       } catch (...) {

@@ -20,6 +20,7 @@
 #include "frameworks/torch/communicator.h"
 #include "frameworks/torch/elements.h"
 #include "frameworks/torch/pending.h"
+#include "frameworks/torch/registered.h"
 #include "frameworks/torch/streams.h"
 #include "frameworks/torch/work.h"
 
@@ -92,6 +93,7 @@ class Job {
   std::optional<at::Device> device_;
   std::vector<annulus_call_t> calls_;
   std::vector<at::Tensor> used_;  // Keeps their memory.
+  Registered::Hold hold_;         // Of that memory, while the calls are under way on the CPU.
   std::vector<at::Tensor> inputs_;
   std::vector<at::Tensor> result_;
   std::vector<std::pair<at::Tensor, at::Tensor>> copies_;  // To, from.

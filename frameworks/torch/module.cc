@@ -8,13 +8,27 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "frameworks/torch/backend.h"
+#include "frameworks/torch/registered.h"
 
 namespace annulus_torch {
 namespace {
 
 c10::intrusive_ptr<c10d::Backend> Make(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                                       int64_t timeout_ms, bool wait_blocks) {
+                                       int64_t timeout_ms, bool wait_blocks, uint64_t register_bytes) {
+  Registered::OfProcess().SetLimit(register_bytes);
   return c10::make_intrusive<Backend>(store, rank, size, std::chrono::milliseconds(timeout_ms), wait_blocks);
+}
+
+pybind11::dict CountsOfRegistered() {
+  const Registered::Counts counts = Registered::OfProcess().counts();
+  pybind11::dict named;
+  named["limit_bytes"] = counts.limit_bytes;
+  named["bytes"] = counts.bytes;
+  named["tensors"] = counts.tensors;
+  named["ever"] = counts.ever;
+  named["refused"] = counts.refused;
+  named["left_out"] = counts.left_out;
+  return named;
 }
 
 }  // namespace
@@ -22,7 +36,8 @@ c10::intrusive_ptr<c10d::Backend> Make(const c10::intrusive_ptr<c10d::Store>& st
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.def("make", &annulus_torch::Make, pybind11::arg("store"), pybind11::arg("rank"), pybind11::arg("size"),
-             pybind11::arg("timeout_ms"), pybind11::arg("wait_blocks"),
+             pybind11::arg("timeout_ms"), pybind11::arg("wait_blocks"), pybind11::arg("register_bytes"),
              pybind11::call_guard<pybind11::gil_scoped_release>());
+  module.def("registered", &annulus_torch::CountsOfRegistered);
   module.def("version", &annulus_version);
 }

@@ -63,6 +63,24 @@ def features(suite, script, size, form):
     suite.count(f"{script}: all {size} ranks end with status 0, {form}", all(status == 0 for status, _ in outcomes), [status for status, _ in outcomes])
 
 
+def registers_nothing(suite):
+    """Unless it is asked to; and what is no number is refused."""
+    program = f"""import os, torch, torch.distributed as dist, annulus_torch, torch_rank
+torch_rank.register_if_old()
+dist.init_process_group("annulus", init_method="file://{suite.folder}/" + os.environ["STORE"], rank=0, world_size=1)
+tensor = torch.zeros(1 << 22)
+for _ in range(20): dist.all_reduce(tensor)
+print(annulus_torch.registered())"""
+    nothing = {"bytes": 0, "tensors": 0, "ever": 0, "refused": 0, "left_out": 0}
+    status, output = run_python(suite, program, STORE="store1")
+    suite.count("by itself it registers nothing", status == 0 and output.endswith(f"{ {'limit_bytes': 0, **nothing} }\n"), output)
+    status, output = run_python(suite, program, STORE="store2", TORCH_ANNULUS_REGISTER_BYTES="1G")
+    suite.count("what is no number of bytes to be registered is refused", status != 0 and "TORCH_ANNULUS_REGISTER_BYTES is 1G" in output, output)
+    if tested(suite, [("python",)]):
+        status, output = run_python(suite, program, STORE="store3", TORCH_ANNULUS_REGISTER_BYTES="100000000", TORCH_ANNULUS_FORM="python")
+        suite.count("the form in Python registers nothing", (status, output) == (0, "None\n"), output)
+
+
 def make_cuda(suite):
     """Compiles the extension that makes CUDA tensors of the stand-in for CUDA's driver. Returns whether that worked."""
     folder = suite.folder / "cuda"
@@ -117,8 +135,11 @@ def tests(suite):
     for size, form in tested(suite, [(2, "compiled"), (3, "compiled"), (2, "python"), (3, "mixed")]):
         for script in ("torch_ranks.py", "torch_works.py", "torch_training.py"):
             features(suite, script, size, form)
-    for form, in tested(suite, [("compiled",), ("python",)]):
-        suite.names_the_killed(suite.ranks("torch_killed.py", 3, form))
+    for size in (2, 3):
+        features(suite, "torch_registered.py", size, "compiled")
+    registers_nothing(suite)
+    for form, *more in tested(suite, [("compiled",), ("compiled", "registered"), ("python",)]):
+        suite.names_the_killed(suite.ranks("torch_killed.py", 3, form, *more))
     cuda_tensors(suite)
     suite.on_two_hosts("torchrun on two hosts", "torch_hosts.py", suite.environment["TORCH_EXTENSIONS_DIR"])
     pinned = (suites.HERE.parent.parent / "third_party/torch/requirements.txt").read_text(encoding="utf-8")

@@ -7,7 +7,7 @@ takes its place (python_form; forms.py chooses).
 
 import datetime
 
-__all__ = ["form", "register"]
+__all__ = ["form", "register", "registered"]
 
 DEVICES = ["cpu", "cuda"]
 
@@ -27,6 +27,16 @@ def form():
     return forms.chosen()[0]
 
 
+def registered():
+    """What this process has registered for its peers to read (docs/pytorch.md, "Registered tensors"), as a dict: the bound in bytes (limit_bytes), the bytes
+    and tensors that are registered now, and how many tensors were registered so far (ever), were refused because of the sort of their memory
+    (refused), and were left out because of the bounds (left_out). None in the form in Python, which registers nothing."""
+    from annulus_torch import forms
+
+    name, module = forms.chosen()
+    return module.registered() if name == "compiled" else None
+
+
 def _make(options, _backend_options=None):
     """The back end of one group. Blocks until all its ranks have come, at most for the group's timeout."""
     from annulus_torch import forms
@@ -34,4 +44,4 @@ def _make(options, _backend_options=None):
     timeout = options.timeout
     seconds = timeout.total_seconds() if isinstance(timeout, datetime.timedelta) else float(timeout)
     return forms.chosen()[1].make(options.store, options.group_rank, options.group_size, max(1, round(seconds * 1000)),
-                                  forms.wait_blocks())
+                                  forms.wait_blocks(), forms.register_bytes())

@@ -5,6 +5,7 @@ TORCH_ANNULUS_FORM says which: compiled, python, or auto, which takes the compil
 
 import functools
 import os
+import re
 import sys
 
 from annulus_torch import native
@@ -12,6 +13,7 @@ from annulus_torch import native
 VARIABLE = "TORCH_ANNULUS_FORM"
 FORMS = ("auto", "compiled", "python")
 BLOCKING = "TORCH_ANNULUS_BLOCKING_WAIT"
+REGISTER = "TORCH_ANNULUS_REGISTER_BYTES"
 
 
 def wait_blocks():
@@ -20,6 +22,14 @@ def wait_blocks():
     if wanted not in ("0", "1"):
         raise RuntimeError(f"{BLOCKING} is {wanted}; allowed: 0, 1")
     return wanted == "1"
+
+
+def register_bytes():
+    """The most memory of CPU tensors that this process registers at a time, in bytes; 0: none."""
+    wanted = os.environ.get(REGISTER) or "0"
+    if not re.fullmatch("[0-9]{1,18}", wanted):
+        raise RuntimeError(f"{REGISTER} is {wanted}; allowed: a whole number of bytes")
+    return int(wanted)
 
 
 @functools.lru_cache(maxsize=None)

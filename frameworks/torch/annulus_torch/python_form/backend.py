@@ -23,8 +23,8 @@ _alive = set()
 ERRORS = {annulus.ANNULUS_OK: ErrorType.SUCCESS, annulus.ANNULUS_TIMEOUT: ErrorType.TIMEOUT, annulus.ANNULUS_PEER_LOST: ErrorType.REMOTE_ERROR}
 
 
-def make(store, rank, size, timeout_ms, _wait_blocks=False):
-    """_wait_blocks is for CUDA tensors, which this form refuses. RuntimeError where PyTorch is too old for it."""
+def make(store, rank, size, timeout_ms, _wait_blocks=False, _register_bytes=0):
+    """_wait_blocks is for CUDA tensors, which this form refuses; it registers nothing. RuntimeError where PyTorch is too old for it."""
     try:
         BaseBackend(rank, size)
     except TypeError as error:
