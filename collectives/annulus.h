@@ -276,8 +276,7 @@ typedef struct annulus_counters {
   uint64_t waited_ns;          /* part of driven_ns in which nothing could move and the thread polled or slept */
   uint64_t sleeps;             /* how often the thread gave up its core until something arrived */
   uint64_t slowest_peer_ns;    /* part of waited_ns spent on the peer that was waited for longest */
-  int64_t slowest_peer;        /* that peer; -1 when it waited for none. A ring waits for its neighbours; their
-                                  counters show which rank delays them */
+  int64_t slowest_peer;        /* that peer; -1: none. A ring waits for its neighbours; theirs show who delays them */
 } annulus_counters_t;
 
 /* The same counters for one peer. */
@@ -296,10 +295,11 @@ typedef struct annulus_transport_counters {
   const char* transport;     /* its name, as in ANNULUS_TRANSPORT; "" past the last one. The string is never freed */
   uint64_t sent_bytes;       /* slices sent */
   uint64_t received_bytes;   /* slices received */
-  uint64_t retransmits;      /* what was sent again because a network lost or delayed it: TCP segments, including probes
-                                for a lost end. 0 where the transport does not know */
+  uint64_t retransmits;      /* TCP segments sent again, also to probe for a lost end; 0 where it is not known */
   uint64_t reconnects;       /* broken connections that were made again (ANNULUS_RECONNECT_MS) */
   uint64_t bytes_sent_again; /* over these: what had not arrived when the earlier ones broke */
+  uint64_t read_bytes;       /* part of received_bytes: what this rank's device read in its peers' memory */
+  uint64_t landed_bytes;     /* part of read_bytes: straight into registered memory, without a copy */
 } annulus_transport_counters_t;
 
 /* Most memory that a communicator holds on this rank, in bytes. Memory shared by two ranks is counted by one of them,

@@ -123,6 +123,9 @@ struct EndpointStats {
   // Broken connections whose place another one took, and bytes of streams that were sent again over these.
   uint64_t reconnects = 0;
   uint64_t bytes_sent_again = 0;
+  // Bytes of slices that this end's device has read in the peer's memory; of these, bytes that it put into landings.
+  uint64_t read_bytes = 0;
+  uint64_t landed_bytes = 0;
 };
 
 // The short path, for tiny slices: it needs neither requests nor slots of the caller. Posted and short slices keep one

@@ -93,6 +93,8 @@ annulus_status_t annulus_comm_transport_counters(const annulus_comm_t* comm, int
       full.retransmits = totals.retransmits;
       full.reconnects = totals.reconnects;
       full.bytes_sent_again = totals.bytes_sent_again;
+      full.read_bytes = totals.read_bytes;
+      full.landed_bytes = totals.landed_bytes;
     }
     return Outcome(GiveStruct(full, "annulus_transport_counters_t", counters));
   });

@@ -343,6 +343,8 @@ TransportTotals Communicator::ReadTransport(const TransportInfo& transport) cons
     totals.retransmits += stats.retransmits;
     totals.reconnects += stats.reconnects;
     totals.bytes_sent_again += stats.bytes_sent_again;
+    totals.read_bytes += stats.read_bytes;
+    totals.landed_bytes += stats.landed_bytes;
   }
   return totals;
 }

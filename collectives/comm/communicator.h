@@ -50,6 +50,8 @@ struct TransportTotals {
   uint64_t retransmits = 0;
   uint64_t reconnects = 0;
   uint64_t bytes_sent_again = 0;
+  uint64_t read_bytes = 0;
+  uint64_t landed_bytes = 0;
 };
 
 class Communicator {

@@ -166,6 +166,8 @@ py::dict TransportCounters(Handle* self) {
     values["retransmits"] = counters.retransmits;
     values["reconnects"] = counters.reconnects;
     values["bytes_sent_again"] = counters.bytes_sent_again;
+    values["read_bytes"] = counters.read_bytes;
+    values["landed_bytes"] = counters.landed_bytes;
     transports[counters.transport] = values;
   }
 }

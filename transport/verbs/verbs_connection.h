@@ -64,6 +64,7 @@ class VerbsConnection {
   const VerbsSender& sender() const { return sender_; }
   VerbsReceiver& receiver() { return receiver_; }
   const VerbsReceiver& receiver() const { return receiver_; }
+  const VerbsReads& reads() const { return reads_; }
   // What has passed over a rail, for the log.
   std::string CountsText(size_t rail) const;
   // Whether slices may land in [data, data + bytes), by READs.

@@ -96,6 +96,8 @@ EndpointStats VerbsEndpoint::stats() const {
   stats.memory.bookkeeping =
       MemoryBytes(limits_.send_slots, limits_.slot_bytes, connection_.num_rails(), connection_.sender().keeps()) -
       stats.memory.staging;
+  stats.read_bytes = connection_.reads().read_bytes();
+  stats.landed_bytes = connection_.reads().landed_bytes();
   return stats;
 }
 

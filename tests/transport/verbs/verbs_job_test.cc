@@ -90,12 +90,14 @@ TEST(VerbsJobTest, BytesAreCountedUnderItsName) {
   });
 }
 
-uint64_t SentBytes(const std::unique_ptr<Communicator>& comm) {
+annulus_transport_counters_t Counters(const std::unique_ptr<Communicator>& comm) {
   annulus_transport_counters_t counters{};
   counters.struct_bytes = sizeof counters;
   EXPECT_EQ(annulus_comm_transport_counters(Handle(comm), 0, &counters), ANNULUS_OK);
-  return counters.sent_bytes;
+  return counters;
 }
+
+uint64_t SentBytes(const std::unique_ptr<Communicator>& comm) { return Counters(comm).sent_bytes; }
 
 // What is sent is input, result, or what is passed on; all of it lies in registered memory, and none is copied.
 TEST(VerbsJobTest, RegisteredMemoryIsSentWithoutACopy) {
@@ -174,6 +176,8 @@ TEST(VerbsJobTest, ResultsGoFromRegisteredMemoryToRegisteredMemory) {
     config.algorithm = "ring";
     const SimulatedCounts before = SimulatedVerbs::Counts();
     const size_t part = kCount / static_cast<size_t>(nranks);
+    std::atomic<uint64_t> read = 0;
+    std::atomic<uint64_t> landed = 0;
     RunJob(
         config,
         [&](const std::unique_ptr<Communicator>& comm) {
@@ -198,6 +202,8 @@ TEST(VerbsJobTest, ResultsGoFromRegisteredMemoryToRegisteredMemory) {
           const auto sum = static_cast<float>(nranks * (nranks - 1) / 2);
           EXPECT_EQ(std::count(all, all + kCount, sum), static_cast<ptrdiff_t>(kCount));
           EXPECT_EQ(annulus_barrier(Handle(comm)), ANNULUS_OK);
+          read += Counters(comm).read_bytes;
+          landed += Counters(comm).landed_bytes;
           EXPECT_TRUE(registry.Free(memory).ok());
         },
         &registry);
@@ -205,6 +211,8 @@ TEST(VerbsJobTest, ResultsGoFromRegisteredMemoryToRegisteredMemory) {
     const uint64_t broadcasts = static_cast<uint64_t>(nranks) * others * kCount * sizeof(float);
     const uint64_t gathers = 2 * others * kCount * sizeof(float);
     EXPECT_EQ(SimulatedVerbs::Counts().read_landed - before.read_landed, broadcasts + gathers);
+    EXPECT_EQ(landed, broadcasts + gathers);
+    EXPECT_EQ(read, SimulatedVerbs::Counts().read_bytes - before.read_bytes);
   }
   ExpectNoMistakes();
 }

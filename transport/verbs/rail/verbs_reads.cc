@@ -6,6 +6,14 @@
 #include "base/check.h"
 
 namespace annulus {
+namespace {
+
+// One thread writes.
+void AddTo(std::atomic<uint64_t>* total, uint64_t more) {
+  total->store(total->load(std::memory_order_relaxed) + more, std::memory_order_relaxed);
+}
+
+}  // namespace
 
 void VerbsReads::Add(size_t rail, uint32_t slot, const VerbsHeader& header, const VerbsPlace& place) {
   Rail& on = rails_[rail];
@@ -70,6 +78,8 @@ void VerbsReads::TakeCompletion(uint32_t slot) {
   ++counts.slices;
   counts.bytes += slice.bytes;
   if (slice.landing != nullptr) counts.landed_bytes += slice.bytes;
+  AddTo(&read_bytes_, slice.bytes);
+  if (slice.landing != nullptr) AddTo(&landed_bytes_, slice.bytes);
   End(slot, State::kDone);
 }
 

@@ -6,9 +6,10 @@
 // writes to user memory, and nothing writes there once it has stopped. READs of a rail begin in the order of their
 // slices, as many at a time as the devices of both ends take; the others wait here.
 //
-// Threads: as the endpoint. Nothing allocates after construction.
+// Threads: as the endpoint, but for the totals. Nothing allocates after construction.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -23,7 +24,7 @@ namespace annulus {
 
 class VerbsReads {
  public:
-  // What a rail has read, for people and tests.
+  // What a rail has read.
   struct Counts {
     uint64_t slices = 0;
     uint64_t bytes = 0;
@@ -85,6 +86,9 @@ class VerbsReads {
   // Whether the device may be writing to landings.
   bool writes_landings() const { return landings_under_way_ > 0; }
   const Counts& counts(size_t rail) const { return rails_[rail].counts; }
+  // Over all rails: bytes read, and those of them that went into landings. Any thread.
+  uint64_t read_bytes() const { return read_bytes_.load(std::memory_order_relaxed); }
+  uint64_t landed_bytes() const { return landed_bytes_.load(std::memory_order_relaxed); }
 
  private:
   enum class State : uint8_t { kNone, kWaiting, kUnderWay, kDone };
@@ -124,6 +128,8 @@ class VerbsReads {
   std::vector<Rail> rails_;
   size_t num_waiting_ = 0;
   size_t landings_under_way_ = 0;
+  std::atomic<uint64_t> read_bytes_ = 0;
+  std::atomic<uint64_t> landed_bytes_ = 0;
 };
 
 }  // namespace annulus
