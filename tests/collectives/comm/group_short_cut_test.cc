@@ -76,9 +76,10 @@ class GroupShortCutTest : public testing::TestWithParam<Variant> {
 
   // Starts the progress thread.
   static void Warm(annulus_comm_t* comm) {
-    Numbers numbers(1);
+    const Numbers in(1);
+    Numbers out(1);
     annulus_request_t* request = nullptr;
-    ASSERT_EQ(SumAsync(comm, Numbers(1), &numbers, &request), ANNULUS_OK);
+    ASSERT_EQ(SumAsync(comm, in, &out, &request), ANNULUS_OK);
     ASSERT_EQ(annulus_request_free(request), ANNULUS_OK);
   }
 };
