@@ -13,6 +13,13 @@ constexpr int kPollsPerLook = 16;  // A poll takes 20 ns (shared memory) to 500 
 constexpr Nanoseconds kLongWait = 200 * kMicrosecond;
 constexpr int kMostHalvings = 5;  // Leaves 1.5 us of spinning and 3 yields: enough for data that has arrived.
 
+// Where nobody else wants the core, yielding takes less than a microsecond.
+constexpr Nanoseconds kLongYield = 10 * kMicrosecond;
+
+// Long yields before the next sleep: few, since ranks on one core exchange a message in some 100 us, but more than
+// other programs cause now and then, because a sleep costs more than a yield.
+constexpr int kMostCrowded = 8;
+
 void Pause() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -22,6 +29,18 @@ void Pause() {
 }
 
 }  // namespace
+
+// Two ranks that the kernel has put on one core yield to each other without end, even if other cores are idle: tasks
+// that run in turn count as too hot to be moved. One that sleeps is woken on an idle core.
+void Waiter::Yield() {
+  if (policy_.spin == 0) {  // Cores are shared on purpose.
+    sched_yield();
+    return;
+  }
+  const Nanoseconds before = Now();
+  sched_yield();
+  if (Now() - before > kLongYield) ++crowded_;
+}
 
 void Waiter::Look() {
   const Nanoseconds before = now_;
@@ -43,13 +62,14 @@ Waiter::Next Waiter::Idle() {
     Pause();
     return Next::kPollAgain;
   }
-  if (yields_ < policy_.yields >> halvings_) {
+  if (yields_ < policy_.yields >> halvings_ && crowded_ < kMostCrowded) {
     ++yields_;
-    sched_yield();
+    Yield();
     return Next::kPollAgain;
   }
   if (!looked_) Look();
   Reset();
+  crowded_ = 0;
   return Next::kSleep;
 }
 
@@ -66,9 +86,6 @@ WaitPolicy ChooseWaitPolicy(int local_size, int cores, int64_t spin_us) {
   } else if (local_size > cores) {
     policy.spin = 0;
   }
-  // Two ranks that the kernel has put on one core would yield to each other for ever, though others are idle: tasks
-  // that run in turn count as too hot to be moved. One that sleeps is woken on an idle core.
-  if (policy.spin > 0) policy.yields = 0;
   // A rank that does not spin yields to the ranks it waits for. If none is on this host, it gives way to all by
   // sleeping.
   if (policy.spin == 0 && local_size == 1) policy.yields = 0;

@@ -1,4 +1,4 @@
-// Waiter: how a thread that drives an engine waits. It spins for a while or yields to others, then sleeps.
+// Waiter: how a thread that drives an engine waits. It spins for a while, then yields to others, then sleeps.
 //
 // Sleeping costs 20-30 us on a virtual machine, so a rank with a core of its own spins first. With more ranks than
 // cores, spinning steals time from the very rank that is waited for, so the waiter yields at once; a sleeping rank
@@ -73,11 +73,13 @@ class Waiter {
 
  private:
   void Look();
+  void Yield();
 
   WaitPolicy policy_;
   int halvings_ = 0;  // How often the policy's spin and yields are halved.
   int idle_polls_ = 0;
   int yields_ = 0;
+  int crowded_ = 0;  // Yields since the last sleep in which another thread used the core.
   Nanoseconds idle_since_ = 0;
   Nanoseconds now_ = 0;
   UsualTime poll_time_;
