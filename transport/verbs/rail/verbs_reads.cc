@@ -73,6 +73,7 @@ void VerbsReads::TakeCompletion(uint32_t slot) {
   VerbsRegions* const regions = rails_[slice.rail].regions.all;
   if (slice.use != kNoVerbsUse && regions->IsGpus(slice.use) && !regions->ShowWrites(slice.landing).ok()) {
     fault_->Set("letting a GPU see what was read for it", slot, EIO);
+    return End(slot, State::kNone);  // It has not arrived: where the link goes on, it comes again.
   }
   Counts& counts = rails_[slice.rail].counts;
   ++counts.slices;
