@@ -27,11 +27,14 @@ TEST_F(SealTest, WhatIsSentArrivesInBothDirections) {
   EXPECT_EQ(error, EAGAIN);
   for (const size_t bytes : {1, 5, 4096, 16383, 16384, 16385, 40000, 66000}) {
     for (auto [from, to] : {std::pair(&dialling_, &accepting_), std::pair(&accepting_, &dialling_)}) {
-      ASSERT_EQ(from->Send(Pattern(bytes)), static_cast<ssize_t>(bytes));
+      const Bytes sent = Pattern(bytes);
+      ASSERT_EQ(from->Send(sent), static_cast<ssize_t>(bytes));
       const Bytes wire = from->TakeWire();
-      EXPECT_EQ(std::search(wire.begin(), wire.end(), Pattern(bytes).begin(), Pattern(bytes).end()), wire.end());
+      if (bytes > 4) {  // Fewer may be among encrypted bytes by chance.
+        EXPECT_EQ(std::search(wire.begin(), wire.end(), sent.begin(), sent.end()), wire.end());
+      }
       to->PutWire(wire);
-      EXPECT_EQ(to->Receive(bytes + 1, &error), Pattern(bytes));
+      EXPECT_EQ(to->Receive(bytes + 1, &error), sent);
     }
   }
 }
