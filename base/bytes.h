@@ -1,5 +1,6 @@
-// ByteWriter, FixedWriter, ByteReader: values as bytes. All formats of Annulus, on the wire and in broadcasts, use
-// them: integers are little-endian, texts follow their length. Each format has one writer and one reader made of these.
+// ByteWriter, FixedWriter, ByteReader: values as bytes. All formats of Annulus that may leave a host use them: integers
+// are little-endian, texts follow their length. Each format has one writer and one reader made of these. What only
+// ranks of one host say to each other may be a struct as it lies in memory.
 //
 // A reader never leaves its bytes, whatever they contain: after the first read beyond the end, or of a text that is too
 // long, ok() is false and all further reads return zeros. So a format is read to its end first, and checked once,

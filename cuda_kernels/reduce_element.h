@@ -25,7 +25,7 @@ struct Xor {};
 template <class Op>
 inline constexpr bool kIsBitwise = std::is_same_v<Op, And> || std::is_same_v<Op, Or> || std::is_same_v<Op, Xor>;
 
-// Of any number of bytes, up to a word.
+// An element of any number of bytes, up to a word.
 template <class Op>
 ANNULUS_PORTABLE uint32_t CombineBits(uint32_t a, uint32_t b) {
   if constexpr (std::is_same_v<Op, And>) {

@@ -22,7 +22,7 @@ struct TypeRow {
   DataType type;
   const char* name;
   TypeClass type_class;
-  size_t bytes;    // Of an element.
+  size_t bytes;    // Size of an element.
   DataType plain;  // The type itself, or that of its parts.
 };
 

@@ -57,6 +57,11 @@ struct TransportInfo {
                         std::unique_ptr<Endpoint>* endpoint) = nullptr;
   // As link_memory, of such a link. Null where over_stream is.
   size_t (*over_stream_memory)(const TransportConfig& config) = nullptr;
+  // Largest number of ports that a link may have with these settings. The memory of a link grows with them, and the
+  // ranks' numbers must be equal where memory is limited. Null: a link has one.
+  size_t (*most_ports)(const TransportSettings& settings) = nullptr;
+  // Name of the setting that names them.
+  const char* ports_setting = nullptr;
   // Whether its links can be Continuable (transport/continuable.h), so that those of another one go on over the stream.
   bool continuable = false;
 };

@@ -69,7 +69,7 @@ class Buffers {
   uint8_t* ImageOfRecv(const CallSpec& spec, Place place, int rank, int copy) const;
   // Where the calls find what an image shows.
   uint8_t* Shown(uint8_t* image) const;
-  // Of call number `copy`: writes its inputs, and poison wherever a result should come or nothing may be written.
+  // Writes the inputs of call number `copy`, and poison wherever a result should come or nothing may be written.
   void Prepare(const CallSpec& spec, Place place, const Group& group, uint64_t seed, int copy);
   // Between the images of that call and the GPU, if there is one.
   Status Upload(const CallSpec& spec, int nranks, int copy);
@@ -81,7 +81,7 @@ class Buffers {
   Gpu* gpu_ = nullptr;
   Memory gpu_input_;  // Null without a GPU.
   Memory gpu_output_;
-  size_t bytes_ = 0;   // Of each.
+  size_t bytes_ = 0;   // Size of each buffer.
   size_t stride_ = 0;  // From one call's buffer to the next one's.
 };
 

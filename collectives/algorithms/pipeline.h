@@ -96,7 +96,7 @@ class Pipeline {
     return step.from_output ? work_->OutputAt(step.output_offset + offset) : work_->InputAt(step.input_offset + offset);
   }
   bool MustAwait(const Step& step) const { return step.awaits > 0 && other_->steps_done() < step.awaits; }
-  // Of a slice that has started: whether it is where its receive wanted it.
+  // Whether a slice that has started is where its receive wanted it.
   bool Landed(const Flight& flight) const {
     return flight.recv != nullptr && flight.recv->landing != nullptr && flight.recv->data == flight.recv->landing;
   }

@@ -72,6 +72,8 @@ struct AlgorithmRow {
   // Whether a group of allreduces that would each use the algorithm uses it too, and adds in its order. Other groups
   // add in the order of the ring.
   bool serves_groups = false;
+  // Whether the runner reads and writes memory of devices itself: such calls are not staged in host memory.
+  bool takes_device_memory = false;
   // Reason why the ring is better for a supported call because of its type or operation; null when it is not. A null
   // function: there is no such reason.
   const char* (*type_why_not)(const PlanSettings& settings, const Call& call, size_t element_bytes) = nullptr;

@@ -1,13 +1,12 @@
 #include "collectives/calls/agreement.h"
 
 #include <algorithm>
-#include <bit>
-#include <cstring>
 #include <numeric>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "base/bytes.h"
 #include "collectives/control/arbiter_text.h"
 #include "collectives/control/parties.h"
 
@@ -85,7 +84,7 @@ void AddUnmatched(const CallArguments& a, uint64_t index, int rank, int nranks, 
 // Descriptions that are equal but for their sums, which are equal only over all ranks.
 bool Same(CallDescription left, const CallDescription& right) {
   left.unmatched = right.unmatched;
-  return std::memcmp(&left, &right, sizeof left) == 0;
+  return left == right;
 }
 
 Call CallOf(const CallDescription& description, uint64_t sequence) {
@@ -100,9 +99,20 @@ Call CallOf(const CallDescription& description, uint64_t sequence) {
 }
 
 CallDescription At(std::span<const size_t> numbers, size_t rank) {
-  std::array<size_t, kDescriptionWords> words;
-  std::ranges::copy(numbers.subspan(rank * kDescriptionWords, kDescriptionWords), words.begin());
-  return std::bit_cast<CallDescription>(words);
+  ByteReader in(std::as_bytes(numbers.subspan(rank * kDescriptionWords, kDescriptionWords)));
+  CallDescription description;
+  description.calls = in.U32();
+  description.units = in.U32();
+  description.kind = static_cast<CollectiveKind>(in.U8());
+  description.type = static_cast<DataType>(in.U8());
+  description.op = static_cast<ReduceOp>(in.U8());
+  description.refusal = in.U8();
+  description.root = in.I32();
+  description.count = in.U64();
+  description.digest = in.U64();
+  for (uint8_t& part : description.parts) part = in.U8();
+  for (uint64_t& sum : description.unmatched) sum = in.U64();
+  return description;
 }
 
 // Whether there is nothing to say. Needs no memory.
@@ -255,7 +265,13 @@ CallDescription DescribeRefusal(Code why, CollectiveKind kind, size_t calls) {
 }
 
 void Put(const CallDescription& description, std::span<size_t> numbers) {
-  std::memcpy(numbers.data(), &description, sizeof description);
+  FixedWriter out(std::as_writable_bytes(numbers.first(kDescriptionWords)));
+  out.U32(description.calls).U32(description.units);
+  out.U8(static_cast<uint8_t>(description.kind)).U8(static_cast<uint8_t>(description.type));
+  out.U8(static_cast<uint8_t>(description.op)).U8(description.refusal);
+  out.I32(description.root).U64(description.count).U64(description.digest);
+  for (const uint8_t part : description.parts) out.U8(part);
+  for (const uint64_t sum : description.unmatched) out.U64(sum);
 }
 
 Status CheckAgreement(std::span<const size_t> numbers, int nranks, uint64_t sequence) {

@@ -27,12 +27,14 @@ struct CallDescription {
   uint8_t refusal = 0;  // Code of the reason for which this rank refused its call; 0: it did not.
   int32_t root = 0;
   uint64_t count = 0;
-  uint64_t digest = 0;                  // Of all calls.
+  uint64_t digest = 0;                  // Digest of all calls.
   std::array<uint8_t, 8> parts{};       // Short digests of an eighth of the calls each.
   std::array<uint64_t, 3> unmatched{};  // The three sums.
+
+  bool operator==(const CallDescription&) const = default;
 };
-constexpr size_t kDescriptionWords = sizeof(CallDescription) / sizeof(uint64_t);
-static_assert(sizeof(CallDescription) == 64);
+// Numbers of an agreement that hold an encoded description.
+constexpr size_t kDescriptionWords = 8;
 
 // Describes the collectives among `calls`, which are complete and valid on this rank. `units` has, for each collective
 // that is queued for them, the number of allreduces that it combines.

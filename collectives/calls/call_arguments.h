@@ -23,7 +23,7 @@ struct CallOptions {
   bool agree_first = false;  // The ranks compare the call before any data moves.
   bool on_stream = false;    // Queued calls only: ordered by this stream.
   void* stream = nullptr;
-  int32_t tag = 0;                         // Of a message; of a receive perhaps kAnyTag (engine/queued_message.h).
+  int32_t tag = 0;                         // A message's tag; a receive's may be kAnyTag (engine/queued_message.h).
   annulus_received_t* received = nullptr;  // Filled when a receive has ended well; null: nothing is.
 
   bool used() const {

@@ -108,7 +108,7 @@ class CallQueue {
     void RemoveFirst(Code code) {
       queue_->Count(queue_->calls_.front()->arguments, code);
       queue_->calls_.pop_front();
-      ++queue_->watch_.activity;  // Of a short turn too: what comes next is not left alone.
+      ++queue_->watch_.activity;  // Counts for a short turn too: what comes next is not left alone.
     }
     // Gives the turn back.
     void End() {

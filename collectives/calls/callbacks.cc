@@ -43,7 +43,16 @@ void Callbacks::Run() {
   id_.store(std::this_thread::get_id(), std::memory_order_relaxed);
   std::unique_lock<std::mutex> lock(mu_);
   for (;;) {
-    while (!finishing_ && waiting_.empty()) Rest(&lock);
+    while (!finishing_ && waiting_.empty()) {
+      if (looks_ > 0) {
+        --looks_;
+        changed_.wait_for(lock, kLookEvery);
+        continue;
+      }
+      is_asleep_ = true;
+      changed_.wait(lock);
+      is_asleep_ = false;
+    }
     if (waiting_.empty()) return;
     const Callback callback = waiting_.front();
     waiting_.pop_front();
@@ -51,17 +60,6 @@ void Callbacks::Run() {
     callback.function(callback.context, static_cast<annulus_status_t>(callback.code));
     lock.lock();
   }
-}
-
-void Callbacks::Rest(std::unique_lock<std::mutex>* lock) {
-  if (looks_ > 0) {
-    --looks_;
-    changed_.wait_for(*lock, kLookEvery);
-    return;
-  }
-  is_asleep_ = true;
-  changed_.wait(*lock);
-  is_asleep_ = false;
 }
 
 }  // namespace annulus

@@ -46,8 +46,6 @@ class Callbacks {
 
  private:
   void Run();
-  // Waits until there may be something to do.
-  void Rest(std::unique_lock<std::mutex>* lock);
 
   std::mutex mu_;
   std::condition_variable changed_;

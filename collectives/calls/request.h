@@ -30,21 +30,21 @@ struct RequestState {
   RequestHandle handle = 0;
   size_t place = 0;                   // Index among its communicator's requests.
   Request* group = nullptr;           // The own request of the group that this one belongs to; null: none.
-  StreamCall* stream = nullptr;       // Its place in the stream that orders it; null: none does.
-  const StreamFold* fold = nullptr;   // What its algorithm has to know of that; null: nothing.
+  StreamCall* stream = nullptr;       // Its place in a stream; null: it has no stream.
+  const StreamFold* fold = nullptr;   // The fold on the device, within the stream; null: none.
   size_t unfinished = 0;              // Number of unfinished calls, for a group's own request.
   size_t fused_calls = 0;             // Number of calls that it combines and that have no requests of their own.
-  uint64_t plan = 0;                  // Of the engine (Engine::plan) when it was found to repeat that; 0: it was not.
+  uint64_t plan = 0;                  // The engine's plan that it was found to repeat (Engine::plan); 0: none.
   uint64_t number = 0;                // Number among the queued collectives, in the order of the calls; 0: an agreement
                                       // has put it at the front of the queue.
-  const RequestList* list = nullptr;  // The list that it is in, and its neighbours there; null: none.
-  Request* next = nullptr;
-  Request* previous = nullptr;
-  int waiters = 0;         // Threads that wait for it and will access it again.
-  bool discarded = false;  // Not held by the user: released once done and nobody waits.
-  bool told = false;       // Its outcome was asked for.
-  bool awaited = false;    // Who holds it is about to see its end, so callbacks need not be called at once.
-  bool done = false;       // Also read without the lock, by IsDone.
+  const RequestList* list = nullptr;  // The list that it is in; null: none.
+  Request* next = nullptr;            // Its successor there.
+  Request* previous = nullptr;        // Its predecessor there.
+  int waiters = 0;                    // Threads that wait for it and will access it again.
+  bool discarded = false;             // Not held by the user: released once done and nobody waits.
+  bool told = false;                  // Its outcome was asked for.
+  bool awaited = false;               // Who holds it is about to see its end, so callbacks need not be called at once.
+  bool done = false;                  // Also read without the lock, by IsDone.
   Code code = Code::kInProgress;
 };
 

@@ -182,7 +182,7 @@ class Requests {
   std::mutex& mu_;
   std::vector<RequestTable::Owned> requests_;  // Those in use, then up to kMostSpare recycled ones.
   size_t used_ = 0;                            // Number of those in use.
-  std::vector<Tensor> tensors_;                // Of the latest AddFused; kept for its memory.
+  std::vector<Tensor> tensors_;                // Tensors of the latest AddFused; kept for its memory.
   size_t collect_at_ = 0;                      // That many are in use when all are looked at that were let go.
 };
 

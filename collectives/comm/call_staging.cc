@@ -22,7 +22,7 @@ DomainQueue* CallStaging::Stage() {
   for (const CallArguments& call : calls_) {
     DomainQueue* const of_call = QueueFor(call.recv_queue, call.send_queue);
     if (of_call == nullptr) continue;
-    // Of several devices.
+    // The buffers are on several devices.
     if (queue != nullptr && queue != of_call) return nullptr;
     queue = of_call;
     bytes += buffers_.MostBytes(call);

@@ -132,8 +132,7 @@ class Communicator {
   Status RefuseCalls(const Status& status, std::span<const CallArguments> calls, bool waits);
 
   // Waits up to `timeout_ms` (-1: until the end), and returns the request's outcome, or kInProgress when it has none
-  // yet. *failed becomes what failed. Returns kInvalidArgument, with a message, when the request was
-  // freed meanwhile.
+  // yet. *failed becomes what failed. Returns kInvalidArgument, with a message, when the request was freed meanwhile.
   Status Wait(RequestHandle handle, int64_t timeout_ms, FailedCall* failed);
 
   // Waits for the request to finish, then frees it. Returns kInvalidArgument when it was freed meanwhile.

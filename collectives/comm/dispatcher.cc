@@ -8,6 +8,7 @@
 
 #include "base/cpu_cache.h"
 #include "base/thread.h"
+#include "collectives/algorithms/table.h"
 #include "collectives/calls/agreement.h"
 #include "collectives/observe/trace.h"
 
@@ -232,7 +233,7 @@ std::optional<Code> Dispatcher::CodeOf(Driver::Outcome outcome, const Verdict& v
 bool Dispatcher::MayBeOneFold(const CallArguments& a) const {
   const bool has_kind = a.kind == CollectiveKind::kAllreduce || a.kind == CollectiveKind::kReduceScatter ||
                         a.kind == CollectiveKind::kAllgather;
-  return has_kind && engine_.choice().At(a.kind, a.count * TypeBytes(a.type)) == Algorithm::kSharedFold;
+  return has_kind && RowOf(engine_.choice().At(a.kind, a.count * TypeBytes(a.type))).takes_device_memory;
 }
 
 std::optional<Code> Dispatcher::Drive(const CallArguments& arguments, const Request* fused, const Call& call,

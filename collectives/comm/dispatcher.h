@@ -133,7 +133,7 @@ class Dispatcher {
   bool EndsAtOnce(Request* message);
   // SubmitAgain and WaitAgain for messages, and groups that may have some.
   bool SubmitMessages(std::span<const CallArguments> given, void* handle);
-  // Of one. A send that is over at once needs no request but for a handle.
+  // A message alone. A send that is over at once needs a request for its handle only.
   bool SubmitMessage(CallQueue::Turn* turn, const CallArguments& given, void* handle);
   std::optional<Code> WaitMessageAgain(CallQueue::Turn* turn, Request* request, int polls);
   // RunMessageAtOnce for one that may end later: the link takes a copy, but may not be rid of it at once.

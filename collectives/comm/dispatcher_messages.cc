@@ -249,7 +249,7 @@ bool Dispatcher::Post(Request* message) {
 }
 
 void Dispatcher::FinishMessage(Request* message, int peer, int32_t tag) {
-  // Of a receive, what it got; the same otherwise.
+  // What a receive got; unchanged for a send.
   message->arguments.root = peer;
   message->options.tag = tag;
   queue_->EndMessage(message, Code::kOk);

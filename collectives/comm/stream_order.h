@@ -34,7 +34,7 @@ class StreamOrder {
 
   // Which calls may be folds in shared memory. The same on all ranks but for `can`.
   struct Folds {
-    size_t memory_bytes = 0;  // Of a device, for each rank; less than 64 KiB: there are none.
+    size_t memory_bytes = 0;  // A device's memory for each rank; less than 64 KiB: there are none.
     bool can = false;         // Whether this rank may take part.
     std::function<bool(const CallArguments& call)> may_be;
   };
@@ -101,7 +101,7 @@ class StreamOrder {
   StagedBuffers buffers_;
   std::vector<StagedBuffers::Place> places_;
   uint64_t candidates_ = 0;                         // Calls so far that may have been folds.
-  uint64_t pieces_ = 0;                             // Of those that were.
+  uint64_t pieces_ = 0;                             // Pieces of the calls that were folds.
   FoldLayout layout_;                               // Once this rank reaches all others' memory.
   std::vector<std::unique_ptr<StreamFold>> folds_;  // One for each place that had such a call.
   std::atomic<size_t> gpu_bytes_ = 0;

@@ -179,7 +179,7 @@ void ControlJudge::Back(int rank) {
 }
 
 void ControlJudge::Gone(int rank, int os_errno) {
-  // Of two ranks that go in the same turn the second one is news, as it is in a later turn.
+  // When two ranks go in the same turn, the second one is news, as it is in a later turn.
   if (arbiter_.verdict() && !announced_ && !on_gone_) Announce();
   if (announced_) return TellLoss(rank, os_errno);
   os_errno == 0 ? arbiter_.Died(rank) : arbiter_.Unreachable(rank);

@@ -28,7 +28,7 @@ struct CudaReport {
 
   int driver = 0;  // Version, 13000 for CUDA 13.0.
   Path path = Path::kNone;
-  int number = -1;  // Of the device that was used first; -1 and no name until there is one.
+  int number = -1;  // Number of the device that was used first; -1, and no name, until there is one.
   int capability = 0;
   const char* name = "";
   const char* why = "";  // Why there is no better path; "" when this is the best.
@@ -94,7 +94,7 @@ class CudaDomain final : public MemoryDomain {
   const std::unique_ptr<cuda::Driver> driver_;
   const std::span<const std::byte> image_;
   PinnedSlots slots_;
-  DeviceRanges ranges_;  // Of the buffers of calls.
+  DeviceRanges ranges_;  // Ranges of the buffers of calls.
   CudaExports exports_;
   CudaMappings mappings_;
   const uint64_t process_;

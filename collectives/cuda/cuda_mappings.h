@@ -34,7 +34,7 @@ class CudaMappings {
   void Leave();
 
  private:
-  static constexpr size_t kMost = 256;  // Of mappings that nothing uses, and others.
+  static constexpr size_t kMost = 256;  // Most mappings, used or not.
 
   struct Mapping {
     SharedPlace place;

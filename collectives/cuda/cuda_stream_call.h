@@ -82,7 +82,7 @@ class CudaStreamCall final : public StreamCall {
   std::vector<StreamCopy> inputs_;
   std::vector<StreamCopy> outputs_;
   StreamProgram program_;
-  const CudaDevice* user_ = nullptr;        // Of the user's stream.
+  const CudaDevice* user_ = nullptr;        // Device of the user's stream.
   std::shared_ptr<const FoldTurn> shared_;  // Stays until our stream needs it no more.
 };
 

@@ -1,8 +1,8 @@
 // PinnedSlots: the slots of the process, which a GPU may access once they are pinned.
 //
 // Pinning takes time and needs a GPU, so slots are pinned when the first device buffer comes: a process that has a GPU
-// and reduces host memory pays nothing. What cannot be pinned stays usable: work on it is staged,
-// and the log says so once.
+// and reduces host memory pays nothing. What cannot be pinned stays usable: work on it is staged, and the log says so
+// once.
 //
 // Threads: any.
 #pragma once

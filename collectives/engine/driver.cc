@@ -61,7 +61,7 @@ Driver::Outcome Driver::GoOn(const WaitPolicy& policy, const Patience& patience,
   drive_.doubt_at = kNoDeadline;
   EndDrive(drive_.begin);
   if (Trace* const trace = monitor_->trace(); trace != nullptr) trace->End(outcome.ok(), Now());
-  if (!outcome.ok()) *verdict = Settle(outcome, drive_.call);
+  if (!outcome.ok()) *verdict = FindVerdict(outcome, drive_.call);
   // After a failure the rank stays inside: it has not completed the call.
   if (control_ != nullptr && outcome.ok()) control_->Leave();
   return outcome.ok() ? Outcome::kDone : Outcome::kFailed;
@@ -104,7 +104,7 @@ bool Driver::RunMessages(const WaitPolicy& policy, const Patience& patience, Ver
   };
   const Status outcome = Loop(step, kNoDeadline, policy, patience.wake_at);
   EndDrive(begin);
-  if (!outcome.ok()) *verdict = Settle(outcome, Call());
+  if (!outcome.ok()) *verdict = FindVerdict(outcome, Call());
   return outcome.ok();
 }
 
@@ -208,7 +208,7 @@ void Driver::Interrupt() {
   reactor_->Wake();
 }
 
-Verdict Driver::Settle(const Status& failure, const Call& current) {
+Verdict Driver::FindVerdict(const Status& failure, const Call& current) {
   const Call& call = messages_->failed().sequence > 0 ? messages_->failed() : current;
   if (HasVerdict()) return control_->verdict();
   if (control_ != nullptr && !interrupted_.load(std::memory_order_relaxed)) {

@@ -120,7 +120,7 @@ class Driver {
   void Sleep(Deadline until);
   Status Overdue(Deadline deadline, Nanoseconds now);
   void Doubt(Nanoseconds now);
-  Verdict Settle(const Status& failure, const Call& current);
+  Verdict FindVerdict(const Status& failure, const Call& current);
 
   Engine* const engine_;
   Messages* const messages_;

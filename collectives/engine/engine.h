@@ -137,7 +137,7 @@ class Engine {
   const Links* const links_;
   Monitor* const monitor_;
   Work work_;
-  ScheduleParams params_;  // Of the latest collective.
+  ScheduleParams params_;  // Parameters of the latest collective.
   HostLimits host_;
   std::array<std::unique_ptr<Runner>, kAlgorithmCount> runners_;  // By Algorithm; null if unused in the job.
   Runner* current_ = nullptr;                                     // Runner of the latest collective. Never null.

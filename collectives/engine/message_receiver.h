@@ -124,7 +124,7 @@ class MessageReceiver {
   MessageSender* const sender_;
   MessageRunner runner_;
   Work work_;
-  uint64_t number_ = 0;  // Of the latest message that came or was offered.
+  uint64_t number_ = 0;  // Number of the latest message that came or was offered.
   struct {
     MessageList posted;   // Their stream has not come to them, or they were not compared with what is held.
     MessageList waiting;  // For a message.
@@ -142,7 +142,7 @@ class MessageReceiver {
     Held* held = nullptr;  // Where it goes; null: to the buffer of `current`.
   } arrival_;
   size_t held_bytes_ = 0;
-  Status mismatch_;  // Of a held message with its receive.
+  Status mismatch_;  // How a held message differs from its receive.
   Deadline deadline_ = kNoDeadline;
   bool is_idle_ = true;
 };

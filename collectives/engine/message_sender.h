@@ -66,7 +66,7 @@ class MessageSender {
   const MessageContext context_;
   MessageRunner runner_;
   Work work_;
-  uint64_t number_ = 0;  // Of the latest message that was offered or begun.
+  uint64_t number_ = 0;  // Number of the latest message that was offered or begun.
   struct {
     MessageList queue;    // Not begun.
     MessageList offered;  // Offered, and not granted.

@@ -99,7 +99,7 @@ class Messages {
   MessagesShared shared_;
   std::vector<std::unique_ptr<MessagePeer>> peers_;  // By rank; created on first use.
   std::vector<MessagePeer*> active_;
-  size_t turn_ = 0;  // Of the active peers, the one that is first.
+  size_t turn_ = 0;  // Index of the active peer that comes first.
   Call failed_;
   Deadline look_at_ = kNoDeadline;
   Nanoseconds pause_ = 0;  // Between looks at streams.

@@ -41,7 +41,7 @@ struct MessagesShared {
   // have not been compared with what is held; and those that wait for a message.
   MessageList any_posted;
   MessageList any_waiting;
-  uint64_t order = 0;  // Of the latest receive.
+  uint64_t order = 0;  // Order of the latest receive.
   MessagePool pool;
   // Bytes of messages that are held for receives to come; and of those, what is beyond the share of each peer. The
   // first is read by any thread.

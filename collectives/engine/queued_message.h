@@ -24,7 +24,7 @@ constexpr int32_t kAnyTag = -1;
 
 struct Message {
   bool sends = false;
-  int peer = 0;  // Of a receive perhaps kAnyPeer.
+  int peer = 0;  // A receive's may be kAnyPeer.
   ConstBuffer input;
   Buffer output;
   size_t count = 0;
@@ -33,7 +33,7 @@ struct Message {
   Nanoseconds timeout = 0;             // 0: that of the config.
   uint16_t label = 0;                  // In the timeline (Trace::LabelOf).
   const StreamCall* stream = nullptr;  // Begins when this is ready; null: at once.
-  int32_t tag = 0;                     // Of a receive perhaps kAnyTag.
+  int32_t tag = 0;                     // A receive's may be kAnyTag.
 
   bool IsReady() const { return stream == nullptr || stream->IsReady(); }
   // Whether a receive takes messages with that tag.
@@ -43,8 +43,8 @@ struct Message {
 struct QueuedMessage {
   Message message;
   uint64_t number = 0;  // Among the messages of its pair and direction, from 1; 0: not known yet.
-  int32_t tag = 0;      // Of a receive, once its message is known.
-  uint64_t order = 0;   // Of a receive, among those of this rank, in the order in which they were posted.
+  int32_t tag = 0;      // A receive has one once its message is known.
+  uint64_t order = 0;   // Place of a receive among those of this rank, in the order in which they were posted.
   Nanoseconds begin = 0;
   Deadline deadline = kNoDeadline;  // kNoDeadline too while earlier ones of its kind are before it.
 };

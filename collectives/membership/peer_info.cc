@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "base/bytes.h"
-#include "transport/select/link_ports.h"
+#include "transport/select/select.h"
 
 namespace annulus {
 
@@ -51,11 +51,21 @@ std::vector<const Setting*> FurtherSettings(std::span<const Setting> settings) {
   return further;
 }
 
+// The variables that name the ports of links.
+std::string PortsVariables() {
+  std::string names;
+  for (const TransportInfo* each : Transports()) {
+    if (each->ports_setting == nullptr) continue;
+    names += (names.empty() ? "" : " or ") + std::string(SettingNamed(each->ports_setting).variable);
+  }
+  return names;
+}
+
 // The size and number of slots follow from the limit on memory and from the ports of links.
 Status CheckPorts(const PeerInfo& first, const PeerInfo& peer, int rank) {
   const std::string& theirs = peer.further.back();
   if (first.memory_bytes != peer.memory_bytes || first.further.back() == theirs) return Status();
-  const std::string what = std::string(kLinkPortsVariable) + " must name equally many ports on all ranks where " +
+  const std::string what = PortsVariables() + " must name equally many ports on all ranks where " +
                            SettingNamed("memory_bytes").variable + " is set";
   return {Code::kMismatch,
           what + ": rank 0 names " + first.further.back() + ", rank " + std::to_string(rank) + " names " + theirs, rank,
@@ -68,7 +78,7 @@ Status CheckPorts(const PeerInfo& first, const PeerInfo& peer, int rank) {
 std::vector<std::string> FurtherTexts(const Options& options, std::span<const Setting> settings) {
   std::vector<std::string> texts;
   for (const Setting* setting : FurtherSettings(settings)) texts.push_back(ValueText(*setting, options));
-  texts.push_back(options.memory_bytes > 0 ? std::to_string(MostLinkPorts(options)) : "");
+  texts.push_back(options.memory_bytes > 0 ? std::to_string(MostLinkPorts(Transports(), options)) : "");
   return texts;
 }
 

@@ -29,7 +29,7 @@ class MemoryDomains final : public SlotMemory {
   // Registers with every device, or with none when one fails.
   Status RegisterSlots(std::byte* slots, size_t bytes) override;
   void UnregisterSlots(std::byte* slots, size_t bytes) override;
-  // Of the first device that has any.
+  // The exports of the first device that has any.
   const DeviceExports* exports() const override;
 
  private:

@@ -14,12 +14,12 @@ namespace annulus {
 
 // Where memory lies, for the other processes of the host. It travels between ranks as it is: they have the same build.
 struct SharedPlace {
-  uint8_t handle[64] = {};  // Of the allocation, for the domain alone.
+  uint8_t handle[64] = {};  // Handle of the allocation; only the domain knows its meaning.
   uint8_t device[16] = {};  // Identity of the device; ranks that share one have the same.
   uint64_t process = 0;     // Different for each process.
   uint64_t begin = 0;       // Address of the allocation in its process.
   uint64_t bytes = 0;       // Size of the allocation.
-  uint64_t offset = 0;      // Of the memory in it.
+  uint64_t offset = 0;      // Where the memory begins in the allocation.
 };
 
 class SharedMemory {

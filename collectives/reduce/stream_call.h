@@ -105,7 +105,7 @@ class StreamCalls {
     StreamProgram* program = nullptr;
   };
 
-  // Of staging memory, which buffers in it keep.
+  // Alignment of staging memory, and of the buffers in it; in bytes.
   static constexpr size_t kAlignment = 256;
 
   // Takes a place on the stream's device, with `bytes` of staging memory; with `shares`, on the device of the shared

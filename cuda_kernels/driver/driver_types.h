@@ -82,7 +82,7 @@ constexpr unsigned kIpcLazyPeerAccess = 1;
 struct Uuid {
   unsigned char bytes[16];
 };
-// Of an allocation, for other processes of the host.
+// Handle of an allocation, for other processes of the host.
 struct IpcMemHandle {
   unsigned char bytes[64];
 };
@@ -117,7 +117,7 @@ struct RowsCopy {
   DevicePointer to = 0;
   void* to_array = nullptr;
   size_t to_pitch = 0;
-  size_t bytes = 0;  // Of a row.
+  size_t bytes = 0;  // Size of a row.
   size_t rows = 0;
 };
 

@@ -21,7 +21,7 @@ enum Constant : intptr_t {
 #undef CONSTANT
 };
 
-inline constexpr int kMaxErrorString = 1024;  // Of the program's buffers, with the string's end.
+inline constexpr int kMaxErrorString = 1024;  // Size of the program's buffers, with the string's end.
 inline constexpr int kMaxProcessorName = 256;
 inline constexpr int kMaxLibraryVersion = 8192;
 

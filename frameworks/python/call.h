@@ -41,7 +41,7 @@ struct Call {
   std::vector<size_t> sendcounts;
   std::vector<size_t> recvcounts;
   std::shared_ptr<const CallOptions> options;
-  std::shared_ptr<Received> received = nullptr;  // Of a receive, if its user wants to know; else null.
+  std::shared_ptr<Received> received = nullptr;  // What a receive got, if its user wants to know; else null.
 };
 
 // Defines the classes Call and Calls, the options with a method for each kind of call, which returns a Call.

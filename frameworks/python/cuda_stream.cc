@@ -6,7 +6,7 @@ namespace annulus_python {
 
 namespace {
 
-constexpr int kVersion = 12000;    // Of CUDA, whose forms of the functions these are.
+constexpr int kVersion = 12000;    // The version of CUDA whose forms of the functions these are.
 constexpr int kDeviceOrdinal = 9;  // CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL.
 constexpr int kRelaxed = 2;        // CU_STREAM_CAPTURE_MODE_RELAXED.
 

@@ -50,7 +50,8 @@ annulus_type_t TypeOf(const DescrHead& descr) {
   return is_known ? kTypes[static_cast<size_t>(descr.type_num)] : ANNULUS_TYPE_LAST;
 }
 
-// Of numpy's table of C functions, whose order stays: PyArray_Type and PyArray_NewFromDescr, which takes `descr` away.
+// Places in numpy's table of C functions, whose order stays: PyArray_Type and PyArray_NewFromDescr, which takes `descr`
+// away.
 constexpr size_t kArrayType = 2;
 constexpr size_t kNewFromDescr = 94;
 using NewFromDescr = PyObject* (*)(PyTypeObject* type, PyObject* descr, int ndim, const Py_intptr_t* shape,

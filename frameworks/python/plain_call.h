@@ -18,7 +18,7 @@ struct PlainCall {
   PyObject* send;  // Null where the rank sends nothing, as `recv` where it gets nothing. Numpy's.
   PyObject* recv;
   int number = 0;   // The operation of a reduction, else the root or the peer.
-  int32_t tag = 0;  // Of a message.
+  int32_t tag = 0;  // A message's tag.
 };
 
 // The arrays of such a call, which stay alive as long as this lives. They need no memory of their own.

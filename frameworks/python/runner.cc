@@ -60,7 +60,7 @@ bool ArrayOf(PyObject* given, const Shared& shared, PyObject** array) {
   return type != nullptr && PyObject_TypeCheck(given, type);
 }
 
-// Of the arguments kind, send, recv, number and perhaps tag. Returns false where they are those of no plain call.
+// Reads the arguments kind, send, recv, number and perhaps tag. Returns false where they are those of no plain call.
 bool CallOf(const Parts& parts, PyObject* const* given, Py_ssize_t count, PlainCall* call) {
   const Shared& shared = *parts.shared;
   int kind = 0;

@@ -27,7 +27,7 @@ constexpr double kMostMs = 365.0 * 24 * 3600 * 1000;
 
 Started* Cast(PyObject* self) { return reinterpret_cast<Started*>(self); }
 
-// Of wait's argument, which may be null. Returns false, and raises, where it is no number.
+// Reads wait's argument, which may be null. Returns false, and raises, where it is no number.
 bool ToMs(PyObject* timeout, int64_t* ms) {
   *ms = -1;
   if (timeout == nullptr || timeout == Py_None) return true;

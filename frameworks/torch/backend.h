@@ -46,7 +46,7 @@ class Backend : public c10d::Backend {
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& opts) override;
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& opts) override;
-  // Of sparse tensors (COO) on the CPU: sums only. The ranks exchange their numbers of elements before it returns.
+  // For sparse tensors (COO) on the CPU: sums only. The ranks exchange their numbers of elements before it returns.
   WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& opts) override;
   WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& opts) override;
   WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& opts) override;

@@ -93,14 +93,14 @@ class Job {
   std::optional<at::Device> device_;
   std::vector<annulus_call_t> calls_;
   std::vector<at::Tensor> used_;  // Keeps their memory.
-  Registered::Hold hold_;         // Of that memory, while the calls are under way on the CPU.
+  Registered::Hold hold_;         // Holds that memory while the calls are under way on the CPU.
   std::vector<at::Tensor> inputs_;
   std::vector<at::Tensor> result_;
   std::vector<std::pair<at::Tensor, at::Tensor>> copies_;  // To, from.
   std::function<void()> last_;                             // Null: there is nothing more to do.
   std::vector<std::unique_ptr<std::vector<size_t>>> sizes_;
   std::vector<annulus_op_t> operations_;          // Made for this job.
-  std::shared_ptr<annulus_received_t> received_;  // Of a receive; else null.
+  std::shared_ptr<annulus_received_t> received_;  // What a receive got; null for others.
 };
 
 }  // namespace annulus_torch

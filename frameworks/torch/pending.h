@@ -43,7 +43,7 @@ class Pending : public std::enable_shared_from_this<Pending> {
   const std::shared_ptr<const Communicator> comm_;
   const char* const title_;
   End end_;
-  annulus_request_t* request_ = nullptr;  // Of all calls; null: not drivable.
+  annulus_request_t* request_ = nullptr;  // The request of all calls; null: not drivable.
   std::shared_ptr<Pending> until_done_;   // Itself, until the callbacks of all calls have been called.
   std::atomic<size_t> left_{0};           // Callbacks that have not been called.
   std::exception_ptr failure_;            // The first one that a callback was told. For callbacks, which are in turn.

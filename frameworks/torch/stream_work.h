@@ -65,7 +65,7 @@ class StreamWork final : public Work {
   const c10::Stream stream_;
   const bool blocks_;
   const std::shared_ptr<Outcome> outcome_ = std::make_shared<Outcome>();
-  c10::Event end_;  // Of the call, in its stream.
+  c10::Event end_;  // Comes after the call in its stream.
 };
 
 }  // namespace annulus_torch

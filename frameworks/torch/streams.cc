@@ -10,7 +10,7 @@ c10::Stream Streams::Of(c10::Device device, const annulus_call_t& call) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto found = streams_.find(key);
   if (found != streams_.end()) return found->second;
-  // Of the pool for urgent work: there the program's own streams, which a call may hold up for long, are rare.
+  // From the pool for urgent work: there the program's own streams, which a call may hold up for long, are rare.
   const c10::impl::VirtualGuardImpl guard(device.type());
   return streams_.emplace(key, guard.getStreamFromGlobalPool(device, /*isHighPriority=*/true)).first->second;
 }

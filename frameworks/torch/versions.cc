@@ -8,7 +8,7 @@
 namespace annulus_torch {
 namespace {
 
-constexpr int kVersion = 12000;  // Of CUDA, whose form of the function this is.
+constexpr int kVersion = 12000;  // The version of CUDA whose form of the function this is.
 
 // A number of CUDA's driver that is not 0 is an error.
 using Find = int (*)(const char* name, void** function, int version, uint64_t flags, int* outcome);

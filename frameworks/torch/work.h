@@ -27,7 +27,7 @@ class Work : public c10d::Work {
     std::vector<at::Tensor> outputs;
     uint64_t sequence = 0;
     std::chrono::milliseconds timeout{0};
-    // Of a receive, what it got, once it is complete; null for others.
+    // What a receive got, once it is complete; null for others.
     std::shared_ptr<const annulus_received_t> received;
   };
 

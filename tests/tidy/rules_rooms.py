@@ -16,7 +16,7 @@ ROOMS = {
     ],
     "launcher": [["job"], ["watch"], ["local"], ["remote"], [""]],
 }  # fmt: skip
-HEADED = ("transport", "collectives", "launcher")  # Layers whose rooms say where to begin.
+HEADED = ("base", "cuda_kernels", "transport", "collectives", "launcher")  # Layers whose rooms say where to begin.
 
 
 def room_of(path):
@@ -128,7 +128,7 @@ def doors(source, all_doors, build_texts):
 
 
 def room_heads(source):
-    """The BUILD file of a room says what lives there and where to begin."""
+    """The BUILD file of a room says what lives there, what it uses and where to begin."""
     if source.name != "BUILD" or source.top not in HEADED:
         return
     head = []
@@ -136,8 +136,9 @@ def room_heads(source):
         if not line.startswith("#"):
             break
         head.append(line.lstrip("# "))
-    if "Begin with " not in " ".join(head):
-        yield 1, 'the head of a room says what lives there, what it may touch, and "Begin with " some file'
+    head = " ".join(head)
+    if "Begin with " not in head or not re.search(r"\b[Uu]ses\b", head):
+        yield 1, 'the head of a room says what lives there, what it "Uses", and "Begin with " some file'
 
 
 def folder_sizes(sources):

@@ -136,6 +136,8 @@ class alignas(64) C { int G() { return 1; } };
         self.assertEqual(found(rule, "transport/tcp/a.cc", 'return "shm";\n'), [1])
         self.assertEqual(found(rule, "transport/tcp/a.cc", 'return "tcp";\n'), [])
         self.assertEqual(found(rule, "collectives/a.cc", '// As in "tcp".\n'), [])
+        self.assertEqual(found(rule, "transport/select/a.cc", "Allows(kShmTransport);\n"), [1])
+        self.assertEqual(found(rule, "transport/shm/a.cc", "Allows(kShmTransport);\n"), [])
         self.assertEqual(found(rule, "tests/a.cc", 'config.transport = "tcp";\n'), [])
 
     def test_banned_calls(self):
@@ -249,7 +251,8 @@ package_group(name = "above_comm", packages = ["//collectives/api/..."])
     def test_heads_and_sizes(self):
         rule = rules_rooms.room_heads
         self.assertEqual(found(rule, "transport/tcp/BUILD", "# tcp: links.\npackage()\n"), [1])
-        self.assertEqual(found(rule, "transport/tcp/BUILD", "# tcp: links.\n# Begin with tcp.h.\npackage()\n"), [])
+        self.assertEqual(found(rule, "transport/tcp/BUILD", "# tcp: links.\n# Begin with tcp.h.\npackage()\n"), [1])
+        self.assertEqual(found(rule, "transport/tcp/BUILD", "# tcp: links. Uses wire.\n# Begin with tcp.h.\npackage()\n"), [])
         many = [Source(f"base/a{number}.cc", "") for number in range(rules_rooms.MOST_FOLDER_FILES + 1)]
         self.assertEqual([path for path, _, _ in rules_rooms.folder_sizes(many)], ["base"])
         self.assertEqual(list(rules_rooms.folder_sizes(many[1:])), [])

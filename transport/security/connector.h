@@ -60,7 +60,7 @@ struct Stream {
   StreamId id;
   uint16_t session_minor = 0;  // Minor version of the wire protocol on this stream.
   StreamSocket socket;         // Connected, authenticated, non-blocking; nothing was read past the handshake.
-  std::unique_ptr<Seal> seal;  // Of all that goes through the socket; null: it goes in clear.
+  std::unique_ptr<Seal> seal;  // Encrypts all that goes through the socket; null: it goes in clear.
 };
 
 // During a handshake the dialling side mostly waits. When something on the way has forgotten the connection, or the

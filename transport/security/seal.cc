@@ -166,7 +166,7 @@ ssize_t Seal::Send(int fd, const iovec* pieces, size_t count) {
 // Seals what follows the first `skip` bytes, as much as there is room for. Returns how many bytes that is.
 size_t Seal::SealSome(const iovec* pieces, size_t count, size_t skip) {
   size_t sealed = 0;
-  size_t filled = 0;  // Of record_.
+  size_t filled = 0;  // Bytes of record_ that are filled.
   for (size_t i = 0; i < count; ++i) {
     const size_t skipped = std::min(skip, pieces[i].iov_len);
     skip -= skipped;

@@ -126,6 +126,16 @@ size_t LinkMemoryBytes(TransportList list, const TransportInfo& transport, const
   return transport.link_memory(first) + other->over_stream_memory(config);
 }
 
+size_t MostLinkPorts(TransportList list, const TransportOptions& options) {
+  const TransportFilter filter = FilterOf(list, options);
+  size_t most = 1;
+  for (const TransportInfo* each : list) {
+    if (each->most_ports == nullptr || !Allows(filter, *each)) continue;
+    most = std::max(most, each->most_ports(SettingsOf(options)));
+  }
+  return most;
+}
+
 Status CheckTransport(TransportList list, TransportChoice choice) {
   if (choice == TransportChoice::kAuto || OnlyTransport(list, choice) != nullptr) return Status();
   return Status::Invalid(std::string("transport (ANNULUS_TRANSPORT) is \"") + WordOf(choice) +

@@ -45,6 +45,9 @@ const TransportInfo* ContinuingTransport(TransportList list);
 // TransportInfo::link_memory, and what the link takes that goes on for it, if one may.
 size_t LinkMemoryBytes(TransportList list, const TransportInfo& transport, const TransportConfig& config);
 
+// The most ports that a link may have with these settings, of any transport that they allow.
+size_t MostLinkPorts(TransportList list, const TransportOptions& options);
+
 // Errors: kInvalidArgument when the user selected one that the list does not have.
 Status CheckTransport(TransportList list, TransportChoice choice);
 

@@ -6,10 +6,9 @@
 //
 // How a link ends. The peer's end of stream on any lane means that sending is pointless, so all lanes are half-closed.
 // That makes a living peer close too. Data that has arrived is still delivered, also over a connection that is just
-// being made again, if the peer may have used it. The link fails when nothing that is
-// posted can complete any more. Close() also half-closes, and leaves the sockets open until the peer's kernel has
-// everything that was sent: closing a socket with unread data resets the connection, and the reset overtakes the data
-// that was sent.
+// being made again, if the peer may have used it. The link fails when nothing that is posted can complete any more.
+// Close() also half-closes, and leaves the sockets open until the peer's kernel has everything that was sent: closing a
+// socket with unread data resets the connection, and the reset overtakes the data that was sent.
 //
 // If the link is to be repaired, that holds as long as data is owed, at most for the time that a connection may be
 // away: a connection that breaks meanwhile is made again, and what was lost is sent again before the end. The other end

@@ -94,7 +94,7 @@ class TcpTransport final : public Transport {
   StreamListener listener_;
   StreamEndpoint local_;  // Port 0.
   int lanes_ = 0;
-  std::string ticket_;  // Of this rank's address.
+  std::string ticket_;  // The ticket in this rank's address.
 };
 
 Status TcpTransport::FindLocal(StreamEndpoint* local) const {

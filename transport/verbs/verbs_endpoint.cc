@@ -17,7 +17,7 @@ constexpr Nanoseconds kLinger = 3 * kSecond;
 // Time that messages may take to come up from the device after the peer's farewell, which says that they are there.
 constexpr Nanoseconds kDraining = 3 * kSecond;
 
-// Of a rail: messages that wait for a receive, receives, READs, and requests of a chain; an upper bound.
+// For each rail: messages that wait for a receive, receives, READs, and requests of a chain; an upper bound.
 constexpr size_t kBookkeepingBytes = 32 * 1024;
 constexpr size_t kSlotBookkeepingBytes = 256;
 

@@ -21,9 +21,11 @@ constexpr LinkCosts kCard = {
 
 LinkCosts Costs(const LinkPlace&) { return kCard; }
 
+size_t PortsOf(const TransportSettings& settings) { return MostPorts(settings.Text("verbs_device")); }
+
 size_t LinkMemoryBytes(const TransportConfig& config) {
   const bool continues = config.continues && ReconnectMs(config.settings.Number("reconnect_ms"), false) > 0;
-  const size_t rails = MostPorts(config.settings.Text("verbs_device"));
+  const size_t rails = PortsOf(config.settings);
   return VerbsEndpoint::MemoryBytes(std::min(config.slots, kMostVerbsSlots), config.slot_bytes, rails, continues);
 }
 
@@ -42,6 +44,8 @@ constinit const TransportInfo kVerbsTransport = {
     .costs = Costs,
     .link_memory = LinkMemoryBytes,
     .create = CreateVerbsTransport,
+    .most_ports = PortsOf,
+    .ports_setting = "verbs_device",
     .continuable = true,
 };
 

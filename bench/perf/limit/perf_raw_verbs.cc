@@ -18,7 +18,7 @@ constexpr uint32_t kMostWrites = 16;    // Under way to one side.
 constexpr uint32_t kMostReceives = 64;  // Posted for one side; a writer that is ahead of them waits in its device.
 constexpr uint8_t kTimeout = 14;        // 67 ms.
 constexpr uint8_t kRetries = 7;
-constexpr uint8_t kRetriesForEver = 7;  // Of writes that find no receive.
+constexpr uint8_t kRetriesForEver = 7;  // Retries of a write that finds no receive.
 constexpr uint8_t kNotReadyTimer = 1;   // 10 us.
 constexpr size_t kMostGids = 256;
 

@@ -78,7 +78,7 @@ class MessageRunner final : public PipelineRunner {
     return sizeof(MessageRunner) + Pipeline::MemoryBytes(WindowSteps(settings));
   }
 
-  // Of work that was begun at once, sends what the link still has.
+  // Sends what the link still has of work that was begun at once.
   Status Advance(bool* moved) override;
 
  private:

@@ -47,7 +47,7 @@ class HopPeer {
     const Step& step = send_step_;
     return step.from_output ? work_->OutputAt(step.output_offset + offset) : work_->InputAt(step.input_offset + offset);
   }
-  // Of a slice that has started.
+  // For a slice that has started.
   bool landed() const { return incoming_.landing != nullptr && incoming_.data == incoming_.landing; }
   bool Scales() const { return work_->custom.scales && !send_step_.from_output; }
   // Whether the slice can be sent from where it is.

@@ -34,7 +34,7 @@ class FoldAgreement {
   // What a rank says. It travels as it is.
   struct Word {
     SharedPlace memory;
-    uint64_t number = 0;  // Of the candidate; 0: the rank's call is none.
+    uint64_t number = 0;  // The candidate's number; 0: the rank's call is none.
     uint64_t is_fold = 0;
     State state = State::kNew;
   };

@@ -10,7 +10,7 @@ namespace {
 
 using Kind = StreamStep::Kind;
 
-// Of the staging memory: the words of the device, lists of sources, a piece of the user's buffers.
+// Parts of the staging memory: the words of the device, lists of sources, a piece of the user's buffers.
 constexpr size_t kWordsBytes = StreamCalls::kAlignment;
 static_assert(StreamProgram::kMostFolds * sizeof(uint32_t) <= kWordsBytes);
 static_assert(kMaxOneHopRanks <= static_cast<int>(StreamProgram::kMostFolds));

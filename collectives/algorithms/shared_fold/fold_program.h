@@ -69,7 +69,7 @@ struct StreamFold {
   int input_parts = 1;
   int output_parts = 1;
   size_t part_bytes = 0;
-  size_t piece_bytes = 0;  // Of a part.
+  size_t piece_bytes = 0;  // Bytes of a part that one piece takes.
 };
 
 // An allreduce, reduce-scatter or allgather.
@@ -82,7 +82,7 @@ struct FoldCall {
   size_t count = 0;  // As in the C API: of a part, where buffers have several.
   DataType type = DataType::kFloat32;
   ReduceOp op = ReduceOp::kSum;
-  uint64_t pieces_before = 0;  // Of earlier calls.
+  uint64_t pieces_before = 0;  // Pieces of earlier calls.
 
   size_t part_bytes() const { return count * TypeBytes(type); }
   int input_parts(int nranks) const { return IsReduceScatter(kind) ? nranks : 1; }

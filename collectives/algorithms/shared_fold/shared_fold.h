@@ -83,9 +83,9 @@ class SharedFold final : public Runner {
 
   // This rank.
   struct Own {
-    SharedMemory* shared = nullptr;  // Of the call's queue; null: host memory.
+    SharedMemory* shared = nullptr;  // What the call's queue shares; null: host memory.
     DomainQueue* queue = nullptr;
-    int device = -1;  // Of the buffers.
+    int device = -1;  // Device of the buffers.
     Offer offer;
     uint8_t word = 0;  // What it says in later hops: 1 is yes.
   };
@@ -111,7 +111,7 @@ class SharedFold final : public Runner {
   struct Folds {
     std::vector<int> chunks;  // Those that this rank folds.
     std::vector<Fold> of;     // By chunk.
-    size_t submitted = 0;     // Of the chunks, in their order.
+    size_t submitted = 0;     // Chunks submitted, in their order.
   };
 
   Status Advance(bool* moved) override;

@@ -50,6 +50,7 @@ const AlgorithmRow kSharedFoldRow = {
     .add_links = AddLinks,
     .memory_bytes = MemoryBytes,
     .make = Make,
+    .takes_device_memory = true,
     .stands_in_for_ring = StandsInForRing,
 };
 

@@ -78,9 +78,9 @@ Status HopLink::Release(uint64_t slice) {
 }
 
 bool HopLink::waits() const {
-  for (const Lane* lane : {&sends_, &receives_}) {
-    for (uint64_t i = lane->head; i != lane->tail; ++i) {
-      if (!lane->At(i).is_over && lane->At(i).post.waits()) return true;
+  for (const Way* way : {&sends_, &receives_}) {
+    for (uint64_t i = way->head; i != lane->tail; ++i) {
+      if (!way->At(i).is_over && lane->At(i).post.waits()) return true;
     }
   }
   return false;

@@ -51,8 +51,8 @@ class HopLink {
     bool is_over = false;  // Sent, or received and given back.
   };
   // The items of one direction that are under way: [head, tail), in order.
-  struct Lane {
-    Lane(Endpoint* endpoint, int window) : flights(static_cast<size_t>(window), Flight(endpoint)) {}
+  struct Way {
+    Way(Endpoint* endpoint, int window) : flights(static_cast<size_t>(window), Flight(endpoint)) {}
     void Start() { head = tail = next = 0; }
     bool is_full() const { return tail - head == flights.size(); }
     bool done(uint64_t items) const { return next == items && head == tail; }
@@ -71,8 +71,8 @@ class HopLink {
   const int peer_;
   const TwoHopSchedule* schedule_ = nullptr;
   const Work* work_ = nullptr;
-  Lane sends_;
-  Lane receives_;
+  Way sends_;
+  Way receives_;
 };
 
 }  // namespace annulus

@@ -50,7 +50,7 @@ const char* TypeWhyNot(const PlanSettings& /*settings*/, const Call& call, size_
 double Seconds(const Question& q) {
   const auto bytes = static_cast<double>(q.bytes);
   if (IsAllreduce(q.kind)) return TwoHopSeconds(q.job.nranks(), bytes, q.costs.one_hop);
-  return OneHopSeconds(q.job.nranks(), bytes, q.costs.one_hop);  // Of the bytes that one rank sends each other.
+  return OneHopSeconds(q.job.nranks(), bytes, q.costs.one_hop);  // `bytes` is what one rank sends each other one.
 }
 
 void AddLinks(int rank, const AlgorithmJob& job, std::vector<NeededLink>* links) {

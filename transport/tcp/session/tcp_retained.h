@@ -30,8 +30,8 @@ class TcpRetained {
 
   // Memory for copies, in bytes.
   struct Room {
-    size_t at_once = 0;  // Of what is copied when it is sent.
-    size_t late = 0;     // Of what was lent before.
+    size_t at_once = 0;  // Bytes of what is copied when it is sent.
+    size_t late = 0;     // Bytes of what was lent before.
   };
   // For one of `lanes` lanes of a link with such slots; `most_short` as below. The late copies of all lanes together
   // take as much as the slots of one direction: so much more than what is lent can be under way on a long path.
@@ -96,7 +96,7 @@ class TcpRetained {
     const std::byte* data = nullptr;
     size_t bytes = 0;
     Send* lent = nullptr;      // The send whose memory it is; null: a copy.
-    CopyRing* ring = nullptr;  // Of a copy.
+    CopyRing* ring = nullptr;  // The ring that holds a copy.
     size_t ring_end = 0;       // Where its memory ends there.
   };
 

@@ -77,7 +77,7 @@ class TcpSocket {
   bool IsDelivered() const { return BytesOnTheWay() == 0; }
   // Takes a connection that the peer has ended for broken, if the kernel has dropped it since.
   void BreakIfDropped();
-  // Of a broken connection: number of bytes beyond those written that the peer may have all the same. They count as
+  // For a broken connection: number of bytes beyond those written that the peer may have all the same. They count as
   // written from now on.
   size_t TakeBegun() { return is_sealed() ? socket_.seal->TakeBegun() : 0; }
   bool is_sealed() const { return socket_.seal != nullptr; }
@@ -123,9 +123,9 @@ class TcpSocket {
   SealedSocket socket_;
   int fd_;
   std::shared_ptr<Armed> armed_;
-  std::deque<Rest> rests_;  // Of earlier connections, the oldest first.
+  std::deque<Rest> rests_;  // What is left of earlier connections, the oldest first.
   Phase phase_ = Phase::kInUse;
-  Arrived arrived_;  // Of the frozen connection.
+  Arrived arrived_;  // What has arrived on the frozen connection.
   bool write_blocked_ = false;
   bool drained_ = false;
   bool write_ended_ = false;

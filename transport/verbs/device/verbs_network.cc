@@ -16,9 +16,9 @@ namespace {
 
 constexpr int kGidBits = 128;
 constexpr int kIpv4Bits = 32;
-// Of a GID of InfiniBand: the rest names the port.
+// Leading bits of an InfiniBand GID that name the subnet; the rest names the port.
 constexpr int kSubnetBits = 64;
-// Of a partition key: the rest tells full members. All ports are in the partition whose bits are all set.
+// Bits of a partition key; the rest tells full members. All ports are in the partition whose bits are all set.
 constexpr int kPartitionBits = 0x7fff;
 
 bool IsIpv4(const std::array<uint8_t, 16>& gid) { return GidText(gid).find(':') == std::string::npos; }

@@ -13,7 +13,7 @@ using Gid = std::array<uint8_t, 16>;
 constexpr uint8_t kHopLimit = 64;
 constexpr uint8_t kNoHop = 1;
 
-// Of a partition key.
+// The membership bit of a partition key.
 constexpr uint16_t kFullMember = 0x8000;
 
 bool IsRoutable(const Gid& gid) { return gid[0] == 0xfe && (gid[1] & 0xc0) == 0xc0; }
