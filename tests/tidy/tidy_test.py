@@ -268,7 +268,7 @@ class DocumentRules(unittest.TestCase):
             "docs/a.md": "# Head line\n## `Two` words\n",
             "base/x.h": HEAD,
             "base/x.cc": '#include "base/x.h"\n',
-            "base/BUILD": '# base.\ncc_library(name = "x", srcs = ["x.cc"], hdrs = ["x.h"])\n',
+            "base/BUILD": '# base. It uses nothing. Begin with x.h.\ncc_library(name = "x", srcs = ["x.cc"], hdrs = ["x.h"])\n',
         }.items():
             os.makedirs(os.path.join(self.folder.name, os.path.dirname(path)), exist_ok=True)
             with open(os.path.join(self.folder.name, path), "w", encoding="utf-8") as file:

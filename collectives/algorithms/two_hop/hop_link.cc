@@ -79,8 +79,8 @@ Status HopLink::Release(uint64_t slice) {
 
 bool HopLink::waits() const {
   for (const Way* way : {&sends_, &receives_}) {
-    for (uint64_t i = way->head; i != lane->tail; ++i) {
-      if (!way->At(i).is_over && lane->At(i).post.waits()) return true;
+    for (uint64_t i = way->head; i != way->tail; ++i) {
+      if (!way->At(i).is_over && way->At(i).post.waits()) return true;
     }
   }
   return false;
