@@ -3,12 +3,9 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <asio/ip/address.hpp>
 #include <asio/ip/tcp.hpp>
-#include <asio/ip/v6_only.hpp>
-#include <cerrno>
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
@@ -18,7 +15,6 @@
 
 #include "base/parse.h"
 #include "base/thread.h"
-#include "transport/forked_child.h"
 
 namespace annulus {
 namespace {
@@ -70,23 +66,7 @@ Status StartLookup(const std::string& host, int port, const std::shared_ptr<Look
   return Status();
 }
 
-// Close-on-exec from the first moment: another thread may start a program at any time.
-template <class Socket>
-int OpenAny(int family, Socket* socket) {
-  const int fd = ::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd < 0) return errno;
-  asio::error_code error;
-  socket->assign(StreamProtocol(family, 0), fd, error);
-  if (error) ::close(fd);
-  if (!error) CloseInForkedChildren(fd);
-  if (!error) socket->non_blocking(true, error);  // Also tells asio.
-  return error.value();
-}
-
 }  // namespace
-
-int OpenSocket(int family, StreamSocket* socket) { return OpenAny(family, socket); }
-int OpenSocket(int family, StreamListener* listener) { return OpenAny(family, listener); }
 
 std::string EndpointText(const StreamEndpoint& endpoint) {
   if (!IsInternet(endpoint)) return HasAddress(endpoint) ? "a UNIX socket" : "an unknown address";
@@ -148,33 +128,6 @@ Status Resolve(const std::string& address, Deadline deadline, std::vector<Stream
   if (!lookup->error.empty() || lookup->endpoints.empty())
     return {Code::kSystem, "the host \"" + host + "\" cannot be looked up: " + lookup->error};
   *endpoints = std::move(lookup->endpoints);
-  return Status();
-}
-
-Status Listen(Reactor* reactor, const StreamEndpoint& endpoint, const std::function<void(int fd)>& configure,
-              StreamListener* listener) {
-  asio::error_code error;
-  auto failed = [&](const char* what) {
-    const int os_errno = error.value();
-    *listener = StreamListener(reactor->context());
-    return Status::System(std::string(what) + " at " + EndpointText(endpoint), os_errno);
-  };
-  *listener = StreamListener(reactor->context());
-  error.assign(OpenSocket(endpoint.data()->sa_family, listener), asio::system_category());
-  if (error) return failed("cannot open a socket to listen");
-  if (IsInternet(endpoint)) {
-    const asio::ip::tcp::endpoint tcp = ToTcp(endpoint);
-    // A fixed port must be available again at once after a job. Not for port 0: two sockets could get the same one.
-    if (tcp.port() != 0) listener->set_option(StreamListener::reuse_address(true), error);
-    // The wildcard address serves both families; a specific address only its own.
-    if (tcp.address().is_v6()) listener->set_option(asio::ip::v6_only(!tcp.address().is_unspecified()), error);
-  }
-  if (configure) configure(listener->native_handle());
-  listener->bind(endpoint, error);
-  if (error) return failed("cannot bind a socket to listen");
-  // As many waiting connections as the system allows: all ranks may dial before the first accept.
-  listener->listen(asio::socket_base::max_listen_connections, error);
-  if (error) return failed("cannot listen");
   return Status();
 }
 

@@ -1,25 +1,26 @@
-// Addresses of byte streams: text to socket address and back, name resolution, listening sockets. IPv4, IPv6, and UNIX
-// sockets where a caller makes their endpoints itself; asio's generic stream protocol covers all three.
+// Addresses of byte streams: text to socket address and back, and name resolution. IPv4, IPv6, and UNIX sockets where a
+// caller makes their endpoints itself; asio's generic stream protocol covers all three. The sockets are in
+// transport/stream_socket.h, so that who only passes addresses on need not include asio's sockets.
 //
-// Threads: plain functions; those that take a Reactor, from the thread that drives it.
+// Threads: plain functions.
 #pragma once
 
-#include <asio/basic_socket_acceptor.hpp>
-#include <asio/generic/stream_protocol.hpp>
-#include <functional>
+#include <sys/socket.h>
+
+#include <asio/generic/basic_endpoint.hpp>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/status.h"
-#include "transport/reactor.h"
+
+namespace asio::generic {
+class stream_protocol;
+}  // namespace asio::generic
 
 namespace annulus {
 
-using StreamProtocol = asio::generic::stream_protocol;
-using StreamEndpoint = StreamProtocol::endpoint;
-using StreamSocket = StreamProtocol::socket;
-using StreamListener = asio::basic_socket_acceptor<StreamProtocol>;
+using StreamEndpoint = asio::generic::basic_endpoint<asio::generic::stream_protocol>;
 
 // Whether `endpoint` names an address; a default-made one does not.
 inline bool HasAddress(const StreamEndpoint& endpoint) { return endpoint.size() > 0; }
@@ -46,16 +47,5 @@ Status ParseEndpoint(const std::string& text, StreamEndpoint* endpoint);
 // Finds all endpoints of "host:port", names allowed, in the system's order of preference. Blocks up to `deadline`.
 // Errors: kInvalidArgument, kTimeout, kSystem (the name is unknown).
 Status Resolve(const std::string& address, Deadline deadline, std::vector<StreamEndpoint>* endpoints);
-
-// Opens a non-blocking TCP or UNIX socket, not inherited by programs that this process starts. Returns 0 or the errno.
-int OpenSocket(int family, StreamSocket* socket);
-// The same for a listener.
-int OpenSocket(int family, StreamListener* listener);
-
-// Listens at `endpoint`. Port 0 takes a free port; listener->local_endpoint() returns it. `configure`, if any, gets the
-// socket before it is bound; accepted sockets inherit its options.
-// Errors: kSystem with errno, such as EADDRINUSE.
-Status Listen(Reactor* reactor, const StreamEndpoint& endpoint, const std::function<void(int fd)>& configure,
-              StreamListener* listener);
 
 }  // namespace annulus

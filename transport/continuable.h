@@ -12,7 +12,7 @@
 #include <cstdint>
 
 #include "base/status.h"
-#include "transport/address.h"
+#include "transport/stream_socket.h"
 #include "transport/transport.h"
 
 namespace annulus {

@@ -3,10 +3,8 @@
 // Threads: one at a time, the one that drives the communicator.
 #pragma once
 
-#include <asio/posix/stream_descriptor.hpp>
 #include <memory>
 
-#include "transport/handler_memory.h"
 #include "transport/reactor.h"
 
 namespace annulus {
@@ -24,14 +22,8 @@ class DescriptorWatch {
   void Arm();
 
  private:
-  // A handler may run after the watch has ended.
-  struct State {
-    bool is_armed = false;
-    HandlerMemory handler;
-  };
-
-  asio::posix::stream_descriptor descriptor_;
-  const std::shared_ptr<State> state_ = std::make_shared<State>();
+  struct Descriptor;  // Asio's.
+  const std::unique_ptr<Descriptor> descriptor_;
 };
 
 }  // namespace annulus

@@ -1,21 +1,34 @@
 #include "transport/reactor.h"
 
 #include <algorithm>
+#include <asio/executor_work_guard.hpp>
+#include <asio/io_context.hpp>
 #include <asio/post.hpp>
 #include <chrono>
 
 namespace annulus {
 
+struct Reactor::Context {
+  asio::io_context context;
+  // Without it, a context in which nothing is pending would stop.
+  asio::executor_work_guard<asio::io_context::executor_type> work = asio::make_work_guard(context);
+};
+
+Reactor::Reactor() : context_(std::make_unique<Context>()) {}
+Reactor::~Reactor() = default;
+
+asio::io_context& Reactor::context() { return context_->context; }
+
 void Reactor::WaitUntil(Deadline deadline) {
   constexpr Nanoseconds kLongestWait = 3600 * kSecond;  // Keeps kNoDeadline within the range of the clock.
   const Nanoseconds wait = std::clamp<Nanoseconds>(deadline - Now(), 0, kLongestWait);
-  context_.run_one_for(std::chrono::nanoseconds(wait));
-  for (int handlers = 1; handlers < kMostHandlers && context_.poll_one() > 0; ++handlers) {
+  context().run_one_for(std::chrono::nanoseconds(wait));
+  for (int handlers = 1; handlers < kMostHandlers && context().poll_one() > 0; ++handlers) {
   }
 }
 
 void Reactor::Wake() {
-  asio::post(context_, [] {});
+  asio::post(context(), [] {});
 }
 
 }  // namespace annulus

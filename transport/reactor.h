@@ -6,20 +6,25 @@
 // Threads: Wake() from any thread; everything else from the thread that drives the communicator.
 #pragma once
 
-#include <asio/executor_work_guard.hpp>
-#include <asio/io_context.hpp>
+#include <memory>
 
 #include "base/clock.h"
+
+namespace asio {
+class io_context;
+}  // namespace asio
 
 namespace annulus {
 
 class Reactor {
  public:
-  Reactor() : work_(asio::make_work_guard(context_)) {}
+  Reactor();
+  ~Reactor();
   Reactor(const Reactor&) = delete;
   Reactor& operator=(const Reactor&) = delete;
 
-  asio::io_context& context() { return context_; }
+  // Who uses it includes asio/io_context.hpp.
+  asio::io_context& context();
 
   // Most handlers that one call of WaitUntil runs, so that its caller can look at the time and at what was asked of it,
   // however fast new work arrives.
@@ -32,8 +37,8 @@ class Reactor {
   void Wake();
 
  private:
-  asio::io_context context_;
-  asio::executor_work_guard<asio::io_context::executor_type> work_;
+  struct Context;  // Asio's.
+  const std::unique_ptr<Context> context_;
 };
 
 }  // namespace annulus

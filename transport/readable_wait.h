@@ -7,7 +7,7 @@
 #include <asio/error_code.hpp>
 #include <memory>
 
-#include "transport/address.h"
+#include "transport/stream_socket.h"
 
 namespace annulus {
 

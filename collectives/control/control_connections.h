@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "transport/address.h"
-#include "transport/security/sealed_socket.h"
+#include "transport/security/sealed_fd.h"
 
 namespace annulus {
 

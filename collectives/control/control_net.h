@@ -11,7 +11,7 @@
 #include "base/status.h"
 #include "collectives/control/message_stream.h"
 #include "transport/address.h"
-#include "transport/security/sealed_socket.h"
+#include "transport/security/sealed_fd.h"
 
 namespace annulus {
 

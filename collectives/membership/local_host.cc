@@ -50,7 +50,7 @@ Status FindLocalHost(const std::string& rendezvous, Deadline deadline, std::stri
   int error = 0;
   for (const StreamEndpoint& endpoint : endpoints) {
     // Connecting a datagram socket picks the route and sends nothing.
-    const int fd = socket(endpoint.protocol().family(), SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    const int fd = socket(endpoint.data()->sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     sockaddr_storage own{};
     socklen_t bytes = sizeof own;
     const bool found = fd >= 0 && connect(fd, endpoint.data(), static_cast<socklen_t>(endpoint.size())) == 0 &&

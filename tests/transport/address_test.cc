@@ -1,5 +1,5 @@
 // Tests of addresses: text, resolution and listening.
-#include "transport/address.h"
+#include "transport/stream_socket.h"
 
 #include <dlfcn.h>
 #include <gtest/gtest.h>

@@ -17,7 +17,7 @@
 #include "base/clock.h"
 #include "base/secret.h"
 #include "base/status.h"
-#include "transport/address.h"
+#include "transport/stream_socket.h"
 #include "transport/reactor.h"
 #include "transport/security/auth.h"
 #include "transport/security/seal.h"

@@ -14,18 +14,11 @@
 #include <type_traits>
 #include <utility>
 
-#include "transport/address.h"
 #include "transport/security/seal.h"
+#include "transport/security/sealed_fd.h"
+#include "transport/stream_socket.h"
 
 namespace annulus {
-
-// The same for another io_context. Who has it closes the descriptor.
-struct SealedFd {
-  SealedFd(int plain = -1) : fd(plain) {}  // NOLINT: a descriptor without a seal.
-  SealedFd(int taken, std::unique_ptr<Seal> its_seal) : fd(taken), seal(std::move(its_seal)) {}
-  int fd;
-  std::unique_ptr<Seal> seal;
-};
 
 class SealedSocket {
  public:

@@ -13,7 +13,7 @@
 #include <string>
 
 #include "base/status.h"
-#include "transport/address.h"
+#include "transport/stream_socket.h"
 #include "transport/security/auth.h"
 #include "transport/security/sealed_socket.h"
 

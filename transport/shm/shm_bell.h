@@ -15,7 +15,7 @@
 #include <memory>
 
 #include "base/clock.h"
-#include "transport/address.h"
+#include "transport/stream_socket.h"
 #include "transport/handler_memory.h"
 #include "transport/shm/shm_format.h"
 #include "transport/shm/shm_regions.h"

@@ -9,7 +9,7 @@
 #include <memory>
 #include <string>
 
-#include "transport/address.h"
+#include "transport/stream_socket.h"
 #include "transport/shm/shm_bell.h"
 #include "transport/shm/shm_lender.h"
 #include "transport/shm/shm_mapping.h"

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "base/status.h"
-#include "transport/address.h"
+#include "transport/stream_socket.h"
 #include "transport/shm/shm_mapping.h"
 
 namespace annulus {

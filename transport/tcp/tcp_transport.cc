@@ -15,7 +15,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "base/parse.h"
-#include "transport/address.h"
+#include "transport/stream_socket.h"
 #include "transport/continuable.h"
 #include "transport/reactor.h"
 #include "transport/reconnect.h"

@@ -17,7 +17,7 @@
 #include <string>
 
 #include "base/status.h"
-#include "transport/address.h"
+#include "transport/stream_socket.h"
 #include "transport/transport.h"
 #include "transport/verbs/rail/verbs_format.h"
 #include "transport/verbs/verbs_endpoint.h"

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "base/clock.h"
-#include "transport/address.h"
+#include "transport/stream_socket.h"
 #include "transport/handler_memory.h"
 #include "transport/verbs/rail/verbs_format.h"
 

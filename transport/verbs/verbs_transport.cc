@@ -11,7 +11,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "transport/address.h"
+#include "transport/stream_socket.h"
 #include "transport/memory/slot_memory.h"
 #include "transport/reactor.h"
 #include "transport/readable_wait.h"

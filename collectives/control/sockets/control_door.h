@@ -10,7 +10,7 @@
 
 #include "base/identity.h"
 #include "base/status.h"
-#include "transport/address.h"
+#include "transport/stream_socket.h"
 #include "transport/security/door.h"
 
 namespace annulus {

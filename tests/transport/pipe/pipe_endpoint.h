@@ -10,7 +10,7 @@
 #include <string>
 
 #include "tests/transport/pipe/pipe_halves.h"
-#include "transport/address.h"
+#include "transport/stream_socket.h"
 #include "transport/transport.h"
 
 namespace annulus {

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "base/secret.h"
-#include "transport/address.h"
+#include "transport/stream_socket.h"
 #include "transport/security/door.h"
 
 namespace annulus {

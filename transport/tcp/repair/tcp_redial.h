@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "base/secret.h"
 #include "base/status.h"
-#include "transport/address.h"
+#include "transport/stream_socket.h"
 #include "transport/security/stream_handshake.h"
 
 namespace annulus {
