@@ -9,16 +9,18 @@ namespace {
 
 class AccuracyTest : public testing::TestWithParam<int> {};
 
-TEST_P(AccuracyTest, TenEpochsReachTheTarget) {
+// Five epochs do too. The README's ten run in ./test soak.
+TEST_P(AccuracyTest, TrainingReachesTheTarget) {
   if (GetParam() != 2 && Rounds(1, 3) == 1) GTEST_SKIP() << "./test soak runs it";
+  const std::string epochs = std::to_string(Rounds(5, 10));
   LauncherRun::Setup setup;
   setup.arguments = {
-      "-np",  std::to_string(GetParam()), "docs/examples/fashion_mnist/train", "--epochs", "10", "--target-accuracy",
+      "-np",  std::to_string(GetParam()), "docs/examples/fashion_mnist/train", "--epochs", epochs, "--target-accuracy",
       "0.872"};
   setup.run_time = 600 * kSecond;
   LauncherRun run(setup);
   EXPECT_EQ(run.Finish(), 0) << run.out() << run.err();
-  EXPECT_NE(run.out().find("epoch 10/10: loss "), std::string::npos) << run.out();
+  EXPECT_NE(run.out().find("epoch " + epochs + "/" + epochs + ": loss "), std::string::npos) << run.out();
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, AccuracyTest, testing::Values(1, 2, 4));

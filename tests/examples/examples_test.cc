@@ -6,13 +6,17 @@
 #include <sstream>
 
 #include "tests/launcher/launcher_run.h"
+#include "tests/soak/rounds.h"
 
 namespace annulus {
 namespace {
 
 constexpr char kTrain[] = "docs/examples/fashion_mnist/train";
-// Small enough for a sanitizer: 4000 images are 62 steps of 64.
-constexpr char kSmall[] = "--train-images 4000 --test-images 1000 --global-batch 64";
+// Steps of 64 images in an epoch. A sanitizer's build takes fifteen times as long.
+constexpr int kSteps = kSanitized ? 16 : 62;
+std::string Small() {
+  return "--train-images " + std::to_string(64 * kSteps) + " --test-images 1000 --global-batch 64";
+}
 // A step adds the same numbers in another order when the ranks are other ones. Each rounding is 6e-8 of the value; 124
 // steps let it grow to about 1e-5, far below this and far below what one wrong gradient does.
 constexpr double kLossTolerance = 1e-3;
@@ -55,7 +59,7 @@ Result Train(int nranks, const std::string& arguments) {
 
 Losses TrainForLosses(int nranks, const std::string& name, const std::string& arguments) {
   const std::string path = Temporary(name);
-  const Result result = Train(nranks, std::string(kSmall) + " " + arguments + " --loss-csv " + path);
+  const Result result = Train(nranks, Small() + " " + arguments + " --loss-csv " + path);
   EXPECT_EQ(result.status, 0) << result.out << result.err;
   return ReadLosses(path);
 }
@@ -73,12 +77,13 @@ TEST(AllreduceExample, EveryRankHasTheSums) {
 TEST(Training, FourRanksFollowOneRanksLossCurve) {
   const Losses one = TrainForLosses(1, "one.csv", "--epochs 2");
   const Losses four = TrainForLosses(4, "four.csv", "--epochs 2");
-  ASSERT_EQ(one.values.size(), 124u);
+  ASSERT_EQ(one.values.size(), 2u * kSteps);
   ASSERT_EQ(four.values.size(), one.values.size());
   for (size_t step = 0; step < one.values.size(); ++step) {
     ASSERT_NEAR(four.values[step], one.values[step], kLossTolerance * one.values[step]) << "step " << step;
   }
-  EXPECT_LT(one.values.back(), one.values.front() / 2) << "nothing was learned, so nothing was compared";
+  EXPECT_LT(one.values.back(), one.values.front() * (kSanitized ? 0.8 : 0.5))
+      << "nothing was learned, so nothing was compared";
 }
 
 TEST(Training, AResumedRunGoesOnAsIfNothingHadHappened) {
@@ -93,7 +98,8 @@ TEST(Training, AResumedRunGoesOnAsIfNothingHadHappened) {
 }
 
 TEST(Training, LearnsToTellClothesApart) {
-  const Result result = Train(2, std::string(kSmall) + " --epochs 3 --target-accuracy 0.7");
+  if (kSanitized) GTEST_SKIP() << "the tests above train too";
+  const Result result = Train(2, Small() + " --epochs 3 --target-accuracy 0.7");
   EXPECT_EQ(result.status, 0) << result.out << result.err;
   EXPECT_NE(result.out.find("epoch 3/3: loss "), std::string::npos) << result.out;
 }

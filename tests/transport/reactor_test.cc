@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <asio/io_context.hpp>
 #include <asio/post.hpp>
 #include <functional>
 

@@ -149,7 +149,7 @@ TEST(VerbsJobTest, SumsInMoreRegisteredMemoryThanDevicesKnow) {
       [&](const std::unique_ptr<Communicator>& comm) {
         std::vector<void*> buffers(kBuffers);
         for (void*& buffer : buffers) ASSERT_TRUE(registry.Allocate(kCount * sizeof(float), &buffer).ok());
-        for (int round = 0; round < 4; ++round) {
+        for (int round = 0; round < (kSanitized ? 2 : 4); ++round) {
           for (size_t i = 0; i < kBuffers; ++i) {
             auto* const data = static_cast<float*>(buffers[i]);
             std::fill_n(data, kCount, static_cast<float>(i + static_cast<size_t>(comm->rank())));

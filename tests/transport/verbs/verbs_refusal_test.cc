@@ -11,6 +11,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -153,7 +154,7 @@ TEST_F(VerbsRefusalTest, WhateverIsRefusedAllPairsAgreeAndTheSumsAreRight) {
                       {3, {0}, SIZE_MAX}, {3, {1}, 1},        {3, {0, 1, 2}, 1}};
   size_t jobs = 0;
   size_t replaced = 0;
-  for (const Way& way : ways) {
+  for (const Way& way : std::span(ways).first(kSanitized ? 4 : std::size(ways))) {
     const Outcome sound = Run(way.nranks, {});
     ASSERT_FALSE(HasFailure());
     EXPECT_EQ(sound.count("verbs"), sound.links.size());
