@@ -164,6 +164,11 @@ class InPlace {
   // reads it any more.
   virtual bool SendsFrom(const std::byte* data, size_t bytes) = 0;
 
+  // Whether PostSend accepts [data, data + bytes) of host memory though nobody can read it there for as long as it takes:
+  // the peer copies it if it comes soon, and otherwise this end copies it into a slot. So such a send does not wait for
+  // a receive. It is for slices that the peer would only copy out of a slot. Send::ready must be all of it.
+  virtual bool Lends(const std::byte*, size_t) { return false; }
+
   // Whether a receive whose landing is `data` and whose capacity is `bytes` may land there. Whether it does depends on
   // what the peer sends. Until it has started the landing may be written to, even if the data goes to a slot in the
   // end.

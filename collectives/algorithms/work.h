@@ -47,6 +47,8 @@ struct Work {
   Monitor* monitor = nullptr;
   // Whether sends may wait for the peer to have read them in place.
   bool sends_in_place = true;
+  // Whether the peer only copies what it gets, so that links may lend it the user's memory (InPlace::Lends).
+  bool lends = false;
   // Whether the output is larger than the caches and no part of it was read recently.
   bool streams_output = false;
   // Number of times that short slices are looked for before anything else is done.

@@ -170,30 +170,38 @@ bool Dispatcher::SubmitAgain(std::span<const CallArguments> group, void* handle)
 
 std::optional<Code> Dispatcher::WaitAgain(RequestHandle handle, int64_t timeout_ms) {
   if (timeout_ms < -1) return std::nullopt;
-  CallQueue::Turn turn(queue_, CallQueue::Turn::OnlyLock());
-  Request* const request = requests_->Find(handle);
-  if (request == nullptr) return std::nullopt;
-  // Why it has failed, if so, is for others to say.
-  if (request->done) return request->code == Code::kOk ? std::optional<Code>(Code::kOk) : std::nullopt;
-  request->awaited = true;
-  if (IsMessage(request->arguments.kind) || request->arguments.kind == CollectiveKind::kNone) {
-    return WaitMessageAgain(&turn, request, timeout_ms == 0 ? 1 : MessagePolls());
+  for (int looks = 0;;) {
+    CallQueue::Turn turn(queue_, CallQueue::Turn::OnlyLock());
+    Request* const request = requests_->Find(handle);
+    if (request == nullptr) return std::nullopt;
+    // Why it has failed, if so, is for others to say.
+    if (request->done) return request->code == Code::kOk ? std::optional<Code>(Code::kOk) : std::nullopt;
+    request->awaited = true;
+    const CollectiveKind kind = request->arguments.kind;
+    if (!IsMessage(kind) && kind != CollectiveKind::kNone) return WaitCollectiveAgain(&turn, request, timeout_ms);
+    if (timeout_ms == 0) return WaitMessageAgain(&turn, request, 1);
+    const bool may_look = ++looks < MessageLooks(request->arguments.root) && driver_.MayLookAgain(request);
+    const std::optional<Code> code = WaitMessageAgain(&turn, request, MessagePolls());
+    if (code || !may_look || queue_->IsWanted()) return code;
   }
-  if (!turn.MayDriveFirst(request) || driver_.paused()) return std::nullopt;
+}
+
+std::optional<Code> Dispatcher::WaitCollectiveAgain(CallQueue::Turn* turn, Request* request, int64_t timeout_ms) {
+  if (!turn->MayDriveFirst(request) || driver_.paused()) return std::nullopt;
   if (!CanStillDriveAgain(*request) && !CanDriveAgain(*request)) return std::nullopt;
   std::optional<Code> code = Code::kOk;
   if (!driver_.Repeat(request->call, request->arguments.sendbuf, request->arguments.recvbuf)) {
     ++request->waiters;
-    turn.Lengthen(request->call);
+    turn->Lengthen(request->call);
     code = ResumeWithin(*request, timeout_ms);
-    turn.Shorten();
+    turn->Shorten();
     --request->waiters;
     if (!code) return Code::kInProgress;  // The driver has paused.
   }
-  turn.RemoveFirst(*code);
+  turn->RemoveFirst(*code);
   // Before the turn is given back: whoever has it next may sleep, and must know.
   requests_->MarkDone(request, *code);
-  turn.End();
+  turn->End();
   queue_->AnnounceEnd();
   return code == Code::kOk ? code : std::nullopt;
 }

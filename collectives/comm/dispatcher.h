@@ -135,7 +135,11 @@ class Dispatcher {
   bool SubmitMessages(std::span<const CallArguments> given, void* handle);
   // A message alone. A send that is over at once needs a request for its handle only.
   bool SubmitMessage(CallQueue::Turn* turn, const CallArguments& given, void* handle);
+  // Their part for a collective.
+  std::optional<Code> WaitCollectiveAgain(CallQueue::Turn* turn, Request* request, int64_t timeout_ms);
   std::optional<Code> WaitMessageAgain(CallQueue::Turn* turn, Request* request, int polls);
+  // The end of a message of RunMessageAtOnce.
+  Code EndAtOnce(CallQueue::Turn* turn, const CallArguments& given);
   // RunMessageAtOnce for one that may end later: the link takes a copy, but may not be rid of it at once.
   std::optional<Code> SendAtOnce(CallQueue::Turn* turn, const CallArguments& given);
   bool SharesMemory(int peer) const;
@@ -145,6 +149,12 @@ class Dispatcher {
   // Number of times that a message looks at once for the one from its peer: for about half a microsecond, which is what
   // an answer takes. A rank that shares its core with its peer looks only once.
   int MessagePolls() const { return setup_->wait_policy().spin == 0 ? 1 : 256; }
+  // Number of such looks in a row, with the lock given back in between and only while nothing else is to be driven: 4 us
+  // or so, which an answer takes from a far processor. The long way costs more than that.
+  static constexpr int kMostMessageLooks = 8;
+  int MessageLooks(int peer) const {
+    return peer >= 0 && setup_->wait_policy().spin != 0 && SharesMemory(peer) ? kMostMessageLooks : 1;
+  }
   Request* QueueMessage(const CallArguments& arguments);
   // Marks the request as done, and tells those who wait.
   void Finish(Request* request, Code code);

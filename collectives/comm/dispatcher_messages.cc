@@ -34,13 +34,20 @@ std::optional<Code> Dispatcher::RunMessageAtOnce(const CallArguments& given) {
   if (given.priority() != 0 || given.agree_first() || given.tag() != 0) return std::nullopt;
   if (!IsGoodMessage(given)) return std::nullopt;
   const Message message = MessageOf(given);
-  CallQueue::Turn turn(queue_);
-  if (!turn || failures_->ended()) return std::nullopt;
-  if (message.sends && !SharesMemory(message.peer)) return SendAtOnce(&turn, given);
-  if (driver_.MoveAtOnce(message, MessagePolls()) != AtOnce::kDone) return std::nullopt;
+  int looks = message.sends ? 1 : MessageLooks(message.peer);
+  for (;; --looks) {
+    CallQueue::Turn turn(queue_);
+    if (!turn || failures_->ended()) return std::nullopt;
+    if (message.sends && !SharesMemory(message.peer)) return SendAtOnce(&turn, given);
+    if (driver_.MoveAtOnce(message, MessagePolls()) == AtOnce::kDone) return EndAtOnce(&turn, given);
+    if (looks == 1 || !driver_.MayLookAgain(nullptr) || queue_->IsWanted()) return std::nullopt;
+  }
+}
+
+Code Dispatcher::EndAtOnce(CallQueue::Turn* turn, const CallArguments& given) {
   if (given.options != nullptr && given.options->received != nullptr)
     TellReceived(given.root, 0, given.count, given.options->received);
-  turn.EndCall(given, Code::kOk);
+  turn->EndCall(given, Code::kOk);
   return Code::kOk;
 }
 
@@ -163,6 +170,7 @@ bool Dispatcher::EndsAtOnce(Request* message) {
 std::optional<Code> Dispatcher::WaitMessageAgain(CallQueue::Turn* turn, Request* request, int polls) {
   if (by_priority() || !turn->MayDriveMessages() || failures_->ended()) return std::nullopt;
   const bool is_group = !IsMessage(request->arguments.kind);
+  bool any = false;
   size_t looks = kMostLooks;
   for (Request* next = is_group ? turn->FirstMessage() : request; next != nullptr && looks > 0; --looks) {
     Request* const each = std::exchange(next, is_group ? next->next : nullptr);
@@ -170,10 +178,11 @@ std::optional<Code> Dispatcher::WaitMessageAgain(CallQueue::Turn* turn, Request*
     if (driver_.MovePostedAtOnce(each, polls) != AtOnce::kDone) break;
     turn->RemoveMessage(each);
     requests_->MarkDone(each, Code::kOk);  // As in EndsAtOnce.
+    any = true;
   }
   const bool is_done = request->done;
   turn->End();
-  queue_->AnnounceEnd();
+  if (any) queue_->AnnounceEnd();
   return is_done ? std::optional<Code>(Code::kOk) : std::nullopt;
 }
 

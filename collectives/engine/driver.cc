@@ -80,17 +80,17 @@ AtOnce Driver::MoveMessage(Moves moves) {
 }
 
 AtOnce Driver::MoveAtOnce(const Message& message, int polls) {
-  if (!MayMoveAtOnce() || !MayPass()) return AtOnce::kNo;
+  if (!MayMoveAtOnce() || !MayPass(messages_->busy())) return AtOnce::kNo;
   return MoveMessage([&] { return messages_->MoveAtOnce(message, polls); });
 }
 
 AtOnce Driver::MovePostedAtOnce(const void* cookie, int polls) {
-  if (!MayMoveAtOnce() || !MayPass()) return AtOnce::kNo;
+  if (!MayMoveAtOnce() || !MayPass(messages_->HasOthers(cookie))) return AtOnce::kNo;
   return MoveMessage([&] { return messages_->MovePostedAtOnce(cookie, polls); });
 }
 
 AtOnce Driver::MoveOrPost(const Message& message, bool has_room) {
-  const bool moves = message.sends && MayMoveAtOnce() && MayPass();
+  const bool moves = message.sends && MayMoveAtOnce() && MayPass(messages_->busy());
   return MoveMessage([&] { return messages_->MoveOrPost(message, moves, has_room); });
 }
 

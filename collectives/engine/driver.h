@@ -61,6 +61,9 @@ class Driver {
 
   // Whether the next functions may do anything but post.
   bool MayMoveAtOnce() const { return !Stopped() && monitor_->trace() == nullptr; }
+  // Whether nothing else would have to be driven meanwhile, so that a message (null: one that is not posted) may be
+  // looked for again and again.
+  bool MayLookAgain(const void* cookie) const { return MayMoveAtOnce() && !messages_->HasOthers(cookie); }
   // As Messages::MoveAtOnce and MovePostedAtOnce. Does nothing while a timeline is kept, and now and then while there
   // are other messages, so that those move too.
   AtOnce MoveAtOnce(const Message& message, int polls);
@@ -97,7 +100,7 @@ class Driver {
   template <class Moves>
   AtOnce MoveMessage(Moves moves);
   // Now and then the caller has to drive all messages: nobody else may do so while others keep moving at once.
-  bool MayPass() { return !messages_->busy() || ++passed_ % kMostPassed != 0; }
+  bool MayPass(bool has_others) { return !has_others || ++passed_ % kMostPassed != 0; }
   void Begin(const Call& call, Nanoseconds begin, Nanoseconds timeout);
   Status RunEngine(const WaitPolicy& policy, const Patience& patience);
   // Calls step(&moved, &over) and moves messages until over; waits in between, and wakes at `wake_at`.

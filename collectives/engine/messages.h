@@ -46,6 +46,10 @@ class Messages {
   AtOnce MoveAtOnce(const Message& message, int polls);
   // The same for the message with that cookie, if it was posted and nothing has been done about it yet.
   AtOnce MovePostedAtOnce(const void* cookie, int polls);
+  // Whether there is anything to drive beside the message with that cookie.
+  bool HasOthers(const void* cookie) const {
+    return !active_.empty() || inbox_.size() > 1 || (!inbox_.empty() && inbox_.front().cookie != cookie);
+  }
   // As Reserve, where that needs no memory, for a message whose route has been used before. Returns false, and does
   // nothing, otherwise.
   bool ReserveAgain(const Message& message);

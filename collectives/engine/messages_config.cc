@@ -39,6 +39,7 @@ Work CommonWork(const MessageContext& context) {
   work.links = context.config->links;
   work.monitor = context.config->monitor;
   work.notes = context.notes;
+  work.lends = true;
   return work;
 }
 

@@ -14,20 +14,25 @@ int SideOf(int rank, int peer) { return rank < peer ? 0 : 1; }
 }  // namespace
 
 ShmEndpoint::ShmEndpoint(std::shared_ptr<ShmMapping> mapping, int rank, int peer, StreamSocket socket,
-                         SlotStores stores, const MemoryRegistry* memory)
+                         SlotStores stores, const MemoryRegistry* memory, KernelCopies copies)
     : mapping_(std::move(mapping)),
       rank_(rank),
       peer_(peer),
-      bell_(std::move(socket), mapping_->end(SideOf(rank, peer)), mapping_->end(SideOf(peer, rank))),
+      bell_(std::move(socket), own_end(), peer_end()),
       own_regions_(memory, [this](const ShmNotice& notice, int fd) { return bell_.Send(notice, fd); }),
+      copies_(copies),
+      peer_memory_(copies == KernelCopies::kOff ? 0 : bell_.peer_process(),
+                   peer_end()->mapping.load(std::memory_order_acquire) + ShmMapping::kNonceOffset, mapping_->nonce()),
       sender_(mapping_->direction(SideOf(rank, peer)), &own_regions_),
       lender_(&sender_, stores, rank, peer),
       receiver_(
-          mapping_->direction(SideOf(peer, rank)), &peer_regions_, [this] { return ReadSocket(); },
+          mapping_->direction(SideOf(peer, rank)), &peer_regions_, [this] { return ReadSocket(); }, &peer_memory_,
           mapping_->slot_memory()) {
   limits_.slot_bytes = mapping_->layout().slot_bytes;
   limits_.send_slots = limits_.recv_slots = static_cast<int>(mapping_->layout().slots);
   limits_.in_place = {MemoryKind::kHost};
+  if (peer_memory_.works()) limits_.may_land_in = {MemoryKind::kHost};
+  own_end()->reads.store(peer_memory_.works() ? 1 : 0, std::memory_order_release);
   limits_.shares_memory = true;
   limits_.short_bytes = static_cast<uint32_t>(limits_.slot_bytes);
 }
@@ -97,6 +102,11 @@ Status ShmEndpoint::SendCopy(const Tag& tag, const std::byte* data, uint32_t byt
   return Status();
 }
 
+bool ShmEndpoint::Lends(const std::byte* data, size_t bytes) {
+  const bool reads = status_.ok() && peer_end()->reads.load(std::memory_order_acquire) != 0;
+  return reads && copies_ != KernelCopies::kOff && sender_.Lends(data, bytes);
+}
+
 Status ShmEndpoint::PostRecv(Recv* recv) {
   if (!status_.ok()) return status_;
   if (!receiver_.Post(recv)) return Status::WouldBlock();
@@ -123,10 +133,17 @@ Status ShmEndpoint::Progress(bool* moved) {
   if (bell_.asleep()) bell_.Wake();
   bool freed = false;
   bool changed = receiver_.Advance(&freed, &fault_);
+  if (limits_.may_land_in.Has(MemoryKind::kHost) && !peer_memory_.works())
+    own_end()->reads.store(0, std::memory_order_release);  // Not to be lent more for nothing.
   bell_.Owe(freed);
   if (!sender_.idle()) bell_.Owe(sender_.Publish(&fault_));
   bell_.RingIfOwed();
-  if (!sender_.idle()) changed |= sender_.Complete(&fault_);
+  if (!sender_.idle()) {
+    bool copied = false;
+    changed |= sender_.Complete(&copied, &fault_);
+    bell_.Owe(copied);
+    bell_.RingIfOwed();
+  }
   if (fault_.field != nullptr) {
     *moved = true;
     End(Broken(), Code::kProtocol);
@@ -140,7 +157,8 @@ Status ShmEndpoint::Progress(bool* moved) {
   if (!Drained()) return Status();
   *moved = true;
   // The peer may have given back what it had read after the look at the sends above, and before it left.
-  if (!sender_.idle() && sender_.Complete(&fault_)) return Status();
+  bool copied = false;
+  if (!sender_.idle() && sender_.Complete(&copied, &fault_)) return Status();
   End(Lost(), Code::kPeerLost);
   return status_;
 }

@@ -13,6 +13,7 @@
 #include "transport/shm/shm_bell.h"
 #include "transport/shm/shm_lender.h"
 #include "transport/shm/shm_mapping.h"
+#include "transport/shm/shm_peer_memory.h"
 #include "transport/shm/shm_receiver.h"
 #include "transport/shm/shm_sender.h"
 #include "transport/transport.h"
@@ -23,8 +24,10 @@ class ShmEndpoint final : public Endpoint, public ShortPath, public InPlace {
  public:
   // `socket` is connected to the peer's end and belongs to the reactor that the owner sleeps in. Both ends may share a
   // mapping when they are in one process. `memory` is what the peer may read in place; it outlives the endpoint.
+  // `copies`: whether the ends may copy from the memory of each other's process.
   ShmEndpoint(std::shared_ptr<ShmMapping> mapping, int rank, int peer, StreamSocket socket,
-              SlotStores stores = SlotStores::kAuto, const MemoryRegistry* memory = nullptr);
+              SlotStores stores = SlotStores::kAuto, const MemoryRegistry* memory = nullptr,
+              KernelCopies copies = KernelCopies::kAuto);
 
   const Limits& limits() const override { return limits_; }
   int peer() const override { return peer_; }
@@ -58,7 +61,10 @@ class ShmEndpoint final : public Endpoint, public ShortPath, public InPlace {
   bool SendsFrom(const std::byte* data, size_t bytes) override {
     return status_.ok() && sender_.TakesInPlace(data, bytes);
   }
-  bool MayLand(const std::byte*, size_t) override { return false; }
+  bool Lends(const std::byte* data, size_t bytes) override;
+  bool MayLand(const std::byte*, size_t bytes) override {
+    return bytes >= ShmSender::kLeastLent && peer_memory_.works();
+  }
   bool StreamsSlots() const override { return lender_.streams(); }
 
  private:
@@ -67,7 +73,9 @@ class ShmEndpoint final : public Endpoint, public ShortPath, public InPlace {
   // Reads notices and bells. Returns whether there may be more to read.
   bool ReadSocket();
   // Whether the peer is gone and everything that it sent has been delivered.
-  bool Drained() const { return peer_gone_ && !receiver_.HasSlice(); }
+  bool Drained() const { return peer_gone_ && (!receiver_.HasSlice() || receiver_.AwaitsLoan()); }
+  ShmEnd* own_end() const { return mapping_->end(rank_ < peer_ ? 0 : 1); }
+  ShmEnd* peer_end() const { return mapping_->end(rank_ < peer_ ? 1 : 0); }
   void End(Status status, Code farewell);
   Status Broken() const;
   Status Lost() const;
@@ -80,6 +88,8 @@ class ShmEndpoint final : public Endpoint, public ShortPath, public InPlace {
   ShmBell bell_;
   ShmOwnRegions own_regions_;
   ShmPeerRegions peer_regions_;
+  const KernelCopies copies_;
+  ShmPeerMemory peer_memory_;
   ShmSender sender_;
   ShmLender lender_;
   ShmReceiver receiver_;

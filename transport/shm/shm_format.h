@@ -1,20 +1,22 @@
-// The format of the memory that the two ends of a link share, version 2.
+// The format of the memory that the two ends of a link share, version 3.
 //
 //   header                       written once by the creator, before the peer gets the file
 //   2 x ShmEnd                   one per end: asleep? gone, and why?
 //   2 x "consumed" counter       one per direction
 //   2 x descriptor ring          one per direction: slices, from its sender to its receiver
 //   2 x return ring              one per direction: free slots, from its receiver back to its sender
+//   2 x claims                   one set per direction, one claim per slot: who copies a slice that was lent
 //   2 x slots                    one set per direction; only its sender hands them out
-// Every word has one writer (only `asleep` is cleared by the other end), and words of different writers lie on
-// different cache lines. Both rings carry tickets: entry i of a ring is valid once its ticket is i + 1. So a reader
-// polls the very line that brings the data, and one line moves per small slice.
+// Every word has one writer (only `asleep` is cleared by the other end, and claims are taken by either), and words of
+// different writers lie on different cache lines. Both rings carry tickets: entry i of a ring is valid once its ticket
+// is i + 1. So a reader polls the very line that brings the data, and one line moves per small slice.
 //
 // Nothing in here can be trusted: a reader loads each word once and checks it before use.
 //
 // Threads: each word belongs to the thread that drives its writer's endpoint; tickets and counters order the rest.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -25,7 +27,11 @@ namespace annulus {
 
 // "ANNULSHM", little endian.
 constexpr uint64_t kShmMagic = 0x4d48534c554e4e41;
-constexpr uint32_t kShmVersion = 2;
+constexpr uint32_t kShmVersion = 3;
+
+// Random bits. Whoever can read them at the address at which a process says that it has mapped the file, has found that
+// process.
+using ShmNonce = std::array<uint64_t, 2>;
 
 struct ShmHeader {
   uint64_t magic;
@@ -33,6 +39,7 @@ struct ShmHeader {
   uint32_t slots;
   uint64_t slot_bytes;
   uint64_t total_bytes;
+  ShmNonce nonce{};
 };
 
 // Two cache lines, which processors prefetch as a pair.
@@ -43,6 +50,10 @@ struct alignas(kShmLinePair) ShmEnd {
   std::atomic<uint32_t> asleep;
   // 0 while this end is up; 1 + the Code with which it left. Set before its socket closes.
   std::atomic<uint32_t> farewell;
+  // Where this end's process has mapped the file. Set before the peer makes its end.
+  std::atomic<uint64_t> mapping;
+  // 1 while this end can copy from the memory of the peer's process (ShmPeerMemory).
+  std::atomic<uint32_t> reads;
 };
 
 struct alignas(kShmLinePair) ShmCounter {
@@ -54,6 +65,29 @@ constexpr uint32_t kShmInline = 0xffffffff;
 // Added to a slot's index: the data lies in registered memory of the sender, and the payload holds its ShmPlace. The
 // slot is lent as always and returned once the data has been read, but its content is not used.
 constexpr uint32_t kShmInPlace = 0x80000000;
+
+// Added to a slot's index: the data lies in the sender's memory, and the payload begins with its address there. The
+// slot is lent as always, and its claim says who copies the data, and whether it is in the slot.
+constexpr uint32_t kShmLent = 0x40000000;
+
+// States of a claim. The sender begins with kOffered, and ends with kCopied or kWithdrawn; the receiver ends with
+// kRead.
+enum class ShmClaimState : uint32_t {
+  kOffered,
+  kReading,    // The receiver copies the data; if it cannot, it offers it again.
+  kRead,       // The sender's memory is not needed any more.
+  kCopying,    // The sender copies the data to the slot.
+  kCopied,     // The data is in the slot.
+  kWithdrawn,  // The sender has given up, and its memory may change.
+};
+struct alignas(64) ShmClaim {
+  std::atomic<ShmClaimState> state;
+
+  // Whether the state was `from`, and is `to` now. Orders what was copied before.
+  bool Move(ShmClaimState from, ShmClaimState to) {
+    return state.compare_exchange_strong(from, to, std::memory_order_acq_rel);
+  }
+};
 
 // Where data lies in registered memory.
 struct ShmPlace {
@@ -86,7 +120,8 @@ struct alignas(256) ShmDescriptor {
 };
 static_assert(sizeof(ShmDescriptor) == 256);
 static_assert(sizeof(ShmDescriptor::tag) == sizeof(Tag::words));
-static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
+static_assert(std::atomic<ShmClaimState>::is_always_lock_free && std::atomic<uint64_t>::is_always_lock_free &&
+              std::atomic<uint32_t>::is_always_lock_free);
 
 // A returned slot, in one word: the low 32 bits of the ticket above the slot's index.
 using ShmReturn = std::atomic<uint64_t>;
@@ -97,6 +132,7 @@ struct ShmDirection {
   uint64_t ring_entries = 0;  // A power of two.
   ShmReturn* returns = nullptr;
   uint64_t return_entries = 0;  // A power of two, at least `slots`: it cannot overflow.
+  ShmClaim* claims = nullptr;   // By slot.
   // Number of descriptors that the receiver is done with; it lags, see ShmReceiver.
   std::atomic<uint64_t>* consumed = nullptr;
   std::byte* slots = nullptr;

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -64,6 +65,10 @@ ShmLayout ShmLayout::For(uint32_t slots, uint64_t slot_bytes) {
     returns = offset;
     offset = RoundUp(offset + layout.return_entries * sizeof(ShmReturn), kShmLinePair);
   }
+  for (uint64_t& claims : layout.claims_offset) {
+    claims = offset;
+    offset = RoundUp(offset + layout.slots * sizeof(ShmClaim), kShmLinePair);
+  }
   layout.rings_end = offset;
   for (uint64_t& slots_offset : layout.slots_offset) {
     offset = RoundUp(offset, layout.huge ? kHugePageBytes : kPageBytes);
@@ -89,8 +94,13 @@ Status ShmMapping::Create(int slots, size_t slot_bytes, std::unique_ptr<ShmMappi
   }
   if (fcntl(fd, F_ADD_SEALS, kSeals) != 0) return Status::System("sealing a memory file", errno);
   ANNULUS_RETURN_IF_ERROR(made->Map());
+  if (getrandom(&made->nonce_, sizeof(made->nonce_), 0) != static_cast<ssize_t>(sizeof(made->nonce_)))
+    return Status::System("getrandom", errno);
   // New pages read as zeros. For the rings that means empty.
-  new (made->base_) ShmHeader{kShmMagic, kShmVersion, made->layout_.slots, slot_bytes, made->layout_.total_bytes};
+  new (made->base_)
+      ShmHeader{kShmMagic, kShmVersion, made->layout_.slots, slot_bytes, made->layout_.total_bytes, made->nonce_};
+  // Until another process opens the file, this one may have both ends.
+  for (const int side : {0, 1}) made->TellPlace(side);
   *mapping = std::move(made);
   return Status();
 }
@@ -121,6 +131,8 @@ Status ShmMapping::Open(int fd, std::unique_ptr<ShmMapping>* mapping) {
                                  std::to_string(total_bytes) + " belong"};
   }
   ANNULUS_RETURN_IF_ERROR(opened->Map());
+  opened->nonce_ = header.nonce;
+  opened->TellPlace(1);  // The lower rank creates the file.
   *mapping = std::move(opened);
   return Status();
 }
@@ -181,6 +193,7 @@ ShmDirection ShmMapping::direction(int sending_side) const {
   direction.ring_entries = layout_.ring_entries;
   direction.returns = reinterpret_cast<ShmReturn*>(base_ + layout_.return_offset[sending_side]);
   direction.return_entries = layout_.return_entries;
+  direction.claims = reinterpret_cast<ShmClaim*>(base_ + layout_.claims_offset[sending_side]);
   direction.consumed = &(reinterpret_cast<ShmCounter*>(base_ + kConsumedOffset) + sending_side)->value;
   direction.slots = base_ + layout_.slots_offset[sending_side];
   direction.num_slots = layout_.slots;

@@ -31,6 +31,7 @@ struct ShmLayout {
   uint64_t return_entries = 0;
   uint64_t ring_offset[2] = {};
   uint64_t return_offset[2] = {};
+  uint64_t claims_offset[2] = {};
   uint64_t rings_end = 0;  // The space from here to the slots is unused.
   uint64_t slots_offset[2] = {};
   uint64_t total_bytes = 0;
@@ -57,6 +58,9 @@ class ShmMapping {
   // `side` 0 is the lower rank.
   ShmEnd* end(int side) const;
   ShmDirection direction(int sending_side) const;
+  // The link's nonce, as it was when the file was created or opened, and the place of it in a mapping, in bytes.
+  const ShmNonce& nonce() const { return nonce_; }
+  static constexpr uint64_t kNonceOffset = offsetof(ShmHeader, nonce);
   // The slots of both directions.
   std::span<std::byte> slots() const;
 
@@ -69,8 +73,11 @@ class ShmMapping {
  private:
   explicit ShmMapping(int fd) : fd_(fd) {}
   Status Map();
+  // Tells the peer where that end's process has the mapping.
+  void TellPlace(int side) { end(side)->mapping.store(reinterpret_cast<uintptr_t>(base_), std::memory_order_release); }
 
   int fd_;
+  ShmNonce nonce_{};
   ShmLayout layout_;
   std::byte* base_ = nullptr;
   SlotRegistration registered_;

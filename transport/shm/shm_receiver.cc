@@ -6,12 +6,19 @@
 #include "base/check.h"
 
 namespace annulus {
+namespace {
+
+// What is added to a slot's index.
+constexpr uint32_t kForms = kShmInPlace | kShmLent;
+
+}  // namespace
 
 ShmReceiver::ShmReceiver(const ShmDirection& shared, ShmPeerRegions* regions, std::function<bool()> read_notices,
-                         SlotMemory* cell_memory)
+                         ShmPeerMemory* memory, SlotMemory* cell_memory)
     : shared_(shared),
       regions_(regions),
       read_notices_(std::move(read_notices)),
+      memory_(memory),
       cell_block_(cell_memory, shared.num_slots * sizeof(Cell)),
       cells_(reinterpret_cast<Cell*>(cell_block_.data())),
       held_(shared.num_slots, false),
@@ -36,7 +43,7 @@ bool ShmReceiver::Post(Recv* recv) {
 
 bool ShmReceiver::Advance(bool* freed, ShmFault* fault) {
   bool any = false;
-  while (first_ != nullptr && HasSlice() && Take(fault)) {
+  while (first_ != nullptr && HasSlice() && Take(freed, fault)) {
     Consume(freed);
     any = true;
   }
@@ -54,7 +61,8 @@ bool ShmReceiver::PeekShort(ShortPath::Slice* slice, ShmFault* fault) {
     *fault = {"ticket", Ticket(), taken_ + 1};
   } else if (slice->bytes > (is_inline ? ShmDescriptor::kPayloadBytes : shared_.slot_bytes)) {
     *fault = {"bytes", slice->bytes, is_inline ? ShmDescriptor::kPayloadBytes : shared_.slot_bytes};
-  } else if (!is_inline && ((word & ~kShmInPlace) >= shared_.num_slots || held_[word & ~kShmInPlace])) {
+  } else if (!is_inline &&
+             ((word & ~kForms) >= shared_.num_slots || held_[word & ~kForms] || (word & kForms) == kForms)) {
     *fault = {"slot", word, shared_.num_slots};
   }
   if (fault->field != nullptr) return false;
@@ -76,7 +84,15 @@ bool ShmReceiver::TakeShort(bool* told) {
   return false;
 }
 
-bool ShmReceiver::Take(ShmFault* fault) {
+bool ShmReceiver::AwaitsLoan() const {
+  const uint32_t word = Next().slot.load(std::memory_order_relaxed);
+  const uint32_t slot = word & ~kForms;
+  if ((word & kForms) != kShmLent || slot >= shared_.num_slots) return false;
+  const ShmClaimState state = shared_.claims[slot].state.load(std::memory_order_acquire);
+  return state != ShmClaimState::kCopied && !(state == ShmClaimState::kOffered && CanRead());
+}
+
+bool ShmReceiver::Take(bool* freed, ShmFault* fault) {
   const ShmDescriptor& descriptor = Next();
   const uint64_t ticket = Ticket();
   if (ticket != taken_ + 1) {
@@ -86,9 +102,9 @@ bool ShmReceiver::Take(ShmFault* fault) {
   Recv* const recv = first_;
   const uint32_t word = descriptor.slot.load(std::memory_order_relaxed);
   const uint32_t bytes = descriptor.bytes.load(std::memory_order_relaxed);
-  const uint32_t slot = word == kShmInline ? word : word & ~kShmInPlace;
-  if (slot != kShmInline && (slot >= shared_.num_slots || held_[slot])) {
-    *fault = {"slot", slot, shared_.num_slots};
+  const uint32_t slot = word == kShmInline ? word : word & ~kForms;
+  if (slot != kShmInline && (slot >= shared_.num_slots || held_[slot] || (word & kForms) == kForms)) {
+    *fault = {"slot", word, shared_.num_slots};
     return false;
   }
   const uint64_t most = slot == kShmInline ? ShmDescriptor::kPayloadBytes : shared_.slot_bytes;
@@ -105,10 +121,39 @@ bool ShmReceiver::Take(ShmFault* fault) {
   }
   if (word == slot) {
     Fill(recv, descriptor, slot);
+  } else if ((word & kShmLent) != 0) {
+    recv->started = FillLent(recv, descriptor, slot, freed);
+    if (!recv->started) return false;
   } else if (!FillInPlace(recv, descriptor, slot, fault)) {
     return false;
   }
   Pop(Code::kOk);
+  return true;
+}
+
+bool ShmReceiver::FillLent(Recv* recv, const ShmDescriptor& descriptor, uint32_t slot, bool* freed) {
+  ShmClaim& claim = shared_.claims[slot];
+  if (CanRead() && claim.Move(ShmClaimState::kOffered, ShmClaimState::kReading)) {
+    uint64_t address = 0;
+    std::memcpy(&address, descriptor.payload, sizeof(address));
+    std::byte* const to = recv->landing != nullptr ? recv->landing : shared_.slots + slot * shared_.slot_stride;
+    const bool is_read = memory_->Read(to, address, recv->bytes);
+    const ShmClaimState now = is_read ? ShmClaimState::kRead : ShmClaimState::kOffered;
+    // The sender may have withdrawn it: then this may be what its user wrote afterwards.
+    if (!claim.Move(ShmClaimState::kReading, now) || !is_read) return false;
+    *freed = true;
+    if (recv->landing == nullptr) {
+      Fill(recv, descriptor, slot);
+      return true;
+    }
+    recv->arrived = recv->bytes;
+    recv->data = recv->landing;
+    --in_use_;
+    ReturnSlot(slot);
+    return true;
+  }
+  if (claim.state.load(std::memory_order_acquire) != ShmClaimState::kCopied) return false;
+  Fill(recv, descriptor, slot);
   return true;
 }
 

@@ -3,6 +3,9 @@
 // A slice's data stays where the sender wrote it, in the shared slot or in registered memory, until Release. Data that
 // came inside the descriptor is copied to a cell that this end owns, so that the descriptor is free again at once.
 //
+// A slice that was lent is copied from the memory of the peer's process into the receive's landing or, without one,
+// into its slot. If the kernel refuses, the slice has not arrived until the peer has copied it.
+//
 // Threads: as the endpoint.
 #pragma once
 
@@ -15,6 +18,7 @@
 #include "base/status.h"
 #include "transport/memory/slot_memory.h"
 #include "transport/shm/shm_format.h"
+#include "transport/shm/shm_peer_memory.h"
 #include "transport/shm/shm_regions.h"
 #include "transport/transport.h"
 
@@ -24,9 +28,10 @@ class ShmReceiver {
  public:
   // `regions` outlives the receiver. `read_notices` passes it some of the peer's notices that have arrived, and returns
   // whether there may be more.
-  // `cell_memory` as TransportConfig::slot_memory.
+  // `memory`, of the peer's process, outlives the receiver; null: there is none. `cell_memory` as
+  // TransportConfig::slot_memory.
   ShmReceiver(const ShmDirection& shared, ShmPeerRegions* regions, std::function<bool()> read_notices,
-              SlotMemory* cell_memory = nullptr);
+              ShmPeerMemory* memory = nullptr, SlotMemory* cell_memory = nullptr);
 
   // Queues `recv`. Returns false when as many receives as there are slots are posted or held.
   bool Post(Recv* recv);
@@ -37,7 +42,9 @@ class ShmReceiver {
 
   // Whether the next slice has arrived, or its ticket is broken. One load.
   bool HasSlice() const { return Ticket() != stale_ticket(); }
-  bool HasWork() const { return first_ != nullptr && HasSlice(); }
+  bool HasWork() const { return first_ != nullptr && HasSlice() && !AwaitsLoan(); }
+  // Whether the next slice was lent, and only the peer can make it arrive now.
+  bool AwaitsLoan() const;
   bool idle() const { return first_ == nullptr; }
 
   // Returns the next slice, if it has arrived and no receive is posted. The slice stays until TakeShort.
@@ -69,7 +76,10 @@ class ShmReceiver {
   // The next descriptor's ticket until the sender writes it again.
   uint64_t stale_ticket() const { return taken_ < shared_.ring_entries ? 0 : taken_ + 1 - shared_.ring_entries; }
 
-  bool Take(ShmFault* fault);
+  bool CanRead() const { return memory_ != nullptr && memory_->works(); }
+  bool Take(bool* freed, ShmFault* fault);
+  // Returns whether the data is here.
+  bool FillLent(Recv* recv, const ShmDescriptor& descriptor, uint32_t slot, bool* freed);
   void Fill(Recv* recv, const ShmDescriptor& descriptor, uint32_t slot);
   bool FillInPlace(Recv* recv, const ShmDescriptor& descriptor, uint32_t slot, ShmFault* fault);
   void Consume(bool* freed);
@@ -79,6 +89,7 @@ class ShmReceiver {
   const ShmDirection shared_;
   ShmPeerRegions* const regions_;
   const std::function<bool()> read_notices_;
+  ShmPeerMemory* const memory_;
   uint64_t taken_ = 0;          // Number of slices taken out of the ring.
   uint64_t consumed_told_ = 0;  // Number of them that the sender knows of.
   uint64_t returned_ = 0;       // Number of slots returned.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <utility>
 
 namespace annulus {
 namespace {
@@ -25,7 +26,7 @@ std::byte* ShmSender::LendFree(ShmFault* fault) {
   if (fault->field != nullptr || num_free_ == 0) return nullptr;
   const uint32_t slot = TakeFree();
   slots_[slot].state = State::kLent;
-  return shared_.slots + slot * shared_.slot_stride;
+  return SlotAt(slot);
 }
 
 Nanoseconds ShmSender::TimeReturn() const {
@@ -55,12 +56,12 @@ bool ShmSender::TakeReturns(ShmFault* fault) {
     if (static_cast<uint32_t>(word >> 32) != static_cast<uint32_t>(next_return_)) return took;
     const uint32_t slot = static_cast<uint32_t>(word);
     const State state = slot < shared_.num_slots ? slots_[slot].state : State::kFree;
-    if (state != State::kAtPeer && state != State::kInPlace) {
+    if (state != State::kAtPeer && state != State::kInPlace && state != State::kLoan) {
       *fault = {"returned slot", slot, shared_.num_slots};
       return took;
     }
     ++next_return_;
-    if (state == State::kInPlace) {
+    if (state != State::kAtPeer) {
       slots_[slot].state = State::kInPlaceRead;
     } else {
       Free(slot);
@@ -105,13 +106,15 @@ Status ShmSender::TakeSlotFor(Send* send, ShmFault* fault) {
     return Status();
   }
   ShmPlace place;
-  if (send->bytes < kLeastInPlace || !regions_->Find(send->data, send->bytes, &place))
+  const bool in_place = send->bytes >= kLeastInPlace && regions_->Find(send->data, send->bytes, &place);
+  if (!in_place && !(lends_ && send->bytes >= kLeastLent))
     return Status::Invalid("shared memory sends only slots that AcquireSlot lent, and registered memory");
   TakeReturns(fault);
   if (num_free_ == 0) return Status::WouldBlock();
   const uint32_t slot = TakeFree();
-  slots_[slot].state = State::kInPlace;
+  slots_[slot].state = in_place ? State::kInPlace : State::kLoan;
   slots_[slot].place = place;
+  if (!in_place) shared_.claims[slot].state.store(ShmClaimState::kOffered, std::memory_order_relaxed);
   send->cookie = kTied | slot;
   return Status();
 }
@@ -169,6 +172,10 @@ void ShmSender::PublishOne(Send* send) {
   if (slot.state == State::kInPlace) {
     std::memcpy(NextDescriptor().payload, &slot.place, sizeof(slot.place));
     word |= kShmInPlace;
+  } else if (slot.state == State::kLoan) {
+    const uint64_t address = reinterpret_cast<uintptr_t>(send->data);
+    std::memcpy(NextDescriptor().payload, &address, sizeof(address));
+    word |= kShmLent;
   } else if (send->bytes <= ShmDescriptor::kPayloadBytes) {
     std::memcpy(NextDescriptor().payload, send->data, send->bytes);
     word = kShmInline;
@@ -189,23 +196,49 @@ void ShmSender::Announce(const Tag& tag, uint32_t word, uint32_t bytes) {
   descriptor.ticket.store(next_ticket_++, std::memory_order_release);
 }
 
-bool ShmSender::Complete(ShmFault* fault) {
+bool ShmSender::Complete(bool* copied, ShmFault* fault) {
   bool any = false;
   while (first_ != unpublished_) {
-    if (!IsRead(*first_) && (!TakeReturns(fault) || !IsRead(*first_))) return any;
+    const bool is_over = IsRead(*first_) || EndsLoan(first_, copied) || (TakeReturns(fault) && IsRead(*first_));
+    if (!is_over) return any;
     Pop(Code::kOk);
     any = true;
   }
   return any;
 }
 
+bool ShmSender::EndsLoan(Send* send, bool* copied) {
+  if (!IsLoan(*send)) return false;
+  const uint32_t slot = static_cast<uint32_t>(send->cookie);
+  ShmClaim& claim = shared_.claims[slot];
+  ShmClaimState state = claim.state.load(std::memory_order_acquire);
+  if (state == ShmClaimState::kOffered) {
+    const Nanoseconds now = Now();
+    if (std::exchange(loan_, send) != send) loan_since_ = now;
+    if (now - loan_since_ < kLoanPatience || !claim.Move(state, ShmClaimState::kCopying)) return false;
+    std::memcpy(SlotAt(slot), send->data, send->bytes);
+    state = ShmClaimState::kCopied;
+    claim.state.store(state, std::memory_order_release);
+    *copied = true;
+  }
+  if (state != ShmClaimState::kRead && state != ShmClaimState::kCopied) return false;
+  slots_[slot].state = State::kAtPeer;
+  slots_[slot].read_bytes = state == ShmClaimState::kCopied ? send->bytes : 0;
+  send->cookie = 0;
+  return true;
+}
+
 void ShmSender::Pop(Code code) {
   Send* const send = first_;
   const uint32_t slot = static_cast<uint32_t>(send->cookie);
   const bool tied = (send->cookie & kTied) != 0;
+  // What the peer reads from here on it will not use.
+  if (code != Code::kOk && IsLoan(*send))
+    shared_.claims[slot].state.store(ShmClaimState::kWithdrawn, std::memory_order_seq_cst);
+  loan_ = nullptr;
   first_ = send->next;
   // On failure the peer may still be reading data in place.
-  if (tied && slots_[slot].state != State::kInPlace) FreeAtHome(slot);
+  if (tied && IsRead(*send)) FreeAtHome(slot);
   send->code = code;  // Last: the request may be gone from here on.
 }
 

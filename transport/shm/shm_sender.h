@@ -8,6 +8,9 @@
 // A slice in registered memory is read there by the peer. It takes a slot along, unused, as its ticket, so that the
 // same bounds and the same return path apply as for every other slice. It completes when that slot comes back.
 //
+// A slice in other memory of the user may be lent: the peer copies it from there by the kernel (ShmPeerMemory), if it
+// comes soon. Otherwise this end copies it into the slot that it has taken along. The slot's claim decides who does.
+//
 // Threads: as the endpoint. The owner rings the peer's bell after Publish() has reported that something is new.
 #pragma once
 
@@ -35,6 +38,17 @@ class ShmSender {
   bool TakesInPlace(const std::byte* data, size_t bytes) {
     ShmPlace place;
     return bytes >= kLeastInPlace && bytes <= shared_.slot_bytes && regions_->Find(data, bytes, &place);
+  }
+
+  // Smallest slice to lend, in bytes. For a smaller one the system call takes longer than the copy that it saves.
+  static constexpr size_t kLeastLent = 16 * 1024;
+  // Time for which a lent slice waits for the peer; then it is copied into its slot, which takes about as long.
+  static constexpr Nanoseconds kLoanPatience = 10 * kMicrosecond;
+  // Whether Post accepts this memory, which is not a slot, to be lent. From the first call on it does for all that are
+  // large enough.
+  bool Lends(const std::byte* data, size_t bytes) {
+    lends_ = true;
+    return bytes >= kLeastLent && bytes <= shared_.slot_bytes && !TakesInPlace(data, bytes);
   }
 
   // Lends a free slot; null when there is none. First takes returned slots back and checks them.
@@ -74,8 +88,9 @@ class ShmSender {
   // Publishes every slice that is ready and has room. Returns whether there was any.
   bool Publish(ShmFault* fault);
 
-  // Completes sends that are published and, for data in place, read by the peer. Returns whether there were any.
-  bool Complete(ShmFault* fault);
+  // Completes sends that are published and, for data in place, read by the peer. Returns whether there were any. Sets
+  // *copied when a lent slice has come into its slot, for which the peer may sleep.
+  bool Complete(bool* copied, ShmFault* fault);
 
   // Whether Publish() or Complete() would do anything.
   bool HasWork(ShmFault* fault);
@@ -92,6 +107,7 @@ class ShmSender {
     kAtPeer,
     kInPlace,      // Stands for data in place that the peer has not read yet.
     kInPlaceRead,  // Stands for data in place that the peer has read.
+    kLoan,         // Its data lies in the user's memory.
   };
   struct Slot {
     State state = State::kFree;
@@ -108,12 +124,20 @@ class ShmSender {
   bool OwnsAsLent(const std::byte* data) const;
   Status TakeSlotFor(Send* send, ShmFault* fault);
   bool IsRead(const Send& send) const;
+  // A loan must not be slept over: nobody rings when patience ends.
+  bool IsLoan(const Send& send) const {
+    return (send.cookie & kTied) != 0 && slots_[static_cast<uint32_t>(send.cookie)].state == State::kLoan;
+  }
   bool HasRoom(ShmFault* fault);
   void PublishOne(Send* send);
   void Announce(const Tag& tag, uint32_t word, uint32_t bytes);
   void Free(uint32_t slot);
   void FreeAtHome(uint32_t slot);  // Its content never went to the peer, so it is lent next.
   uint32_t TakeFree();
+  // Of a lent slice: whether its user's memory is not needed any more. Copies the data to its slot if the peer does not
+  // come.
+  bool EndsLoan(Send* send, bool* copied);
+  std::byte* SlotAt(uint32_t slot) const { return shared_.slots + slot * shared_.slot_stride; }
   size_t IndexOf(const std::byte* slot) const {
     return static_cast<size_t>(slot - shared_.slots) / shared_.slot_stride;
   }
@@ -127,7 +151,10 @@ class ShmSender {
   std::vector<uint32_t> free_;   // A ring that starts at first_free_: returned first, lent first.
   size_t first_free_ = 0;
   size_t num_free_ = 0;
-  std::vector<Slot> slots_;      // State by slot; the peer's returns are checked against it.
+  std::vector<Slot> slots_;  // State by slot; the peer's returns are checked against it.
+  bool lends_ = false;
+  const Send* loan_ = nullptr;   // The lent slice that everything waits for; null: none does.
+  Nanoseconds loan_since_ = 0;   // Since when it does.
   Send* first_ = nullptr;        // Oldest queued.
   Send* unpublished_ = nullptr;  // Oldest unpublished; from first_ up to it only completion is missing.
   Send* last_ = nullptr;
@@ -144,14 +171,16 @@ inline bool ShmSender::HasRoom(ShmFault* fault) {
   return published() - consumed < shared_.ring_entries;
 }
 
-// Whether nobody needs the memory of a published send any more.
+// Whether nobody needs the memory of a published send any more, as far as is known.
 inline bool ShmSender::IsRead(const Send& send) const {
-  return (send.cookie & kTied) == 0 || slots_[static_cast<uint32_t>(send.cookie)].state != State::kInPlace;
+  if ((send.cookie & kTied) == 0) return true;
+  const State state = slots_[static_cast<uint32_t>(send.cookie)].state;
+  return state != State::kInPlace && state != State::kLoan;
 }
 
 inline bool ShmSender::HasWork(ShmFault* fault) {
   if (first_ == nullptr) return false;
-  if (first_ != unpublished_ && IsRead(*first_)) return true;
+  if (first_ != unpublished_ && (IsRead(*first_) || IsLoan(*first_))) return true;
   return unpublished_ != nullptr && unpublished_->ready == unpublished_->bytes && HasRoom(fault);
 }
 

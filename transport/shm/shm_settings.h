@@ -16,6 +16,13 @@ enum class SlotStores : uint8_t {
   kStreaming,  // Stores past the caches.
 };
 
+// Whether large messages are copied once, by the kernel.
+enum class KernelCopies : uint8_t {
+  kAuto,  // Where it permits that.
+  kOff,
+};
+
+inline constexpr const char* kKernelCopiesWords[] = {"auto", "off"};               // Indexed by KernelCopies.
 inline constexpr const char* kSlotStoresWords[] = {"auto", "plain", "streaming"};  // Indexed by SlotStores.
 
 }  // namespace annulus

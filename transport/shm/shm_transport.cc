@@ -44,7 +44,9 @@ StreamEndpoint EndpointOf(const std::string& name) {
 class ShmTransport final : public Transport {
  public:
   explicit ShmTransport(const TransportConfig& config)
-      : config_(config), slot_stores_(static_cast<SlotStores>(config.settings.Number("shm_stores"))) {
+      : config_(config),
+        slot_stores_(static_cast<SlotStores>(config.settings.Number("shm_stores"))),
+        kernel_copies_(static_cast<KernelCopies>(config.settings.Number("shm_cma"))) {
     ANNULUS_CHECK(config.reactor != nullptr);
   }
 
@@ -65,6 +67,7 @@ class ShmTransport final : public Transport {
 
   const TransportConfig config_;
   const SlotStores slot_stores_;
+  const KernelCopies kernel_copies_;
   std::optional<StreamListener> listener_;
   std::string address_;
 };
@@ -208,7 +211,8 @@ Status ShmTransport::Connect(std::span<const LinkRequest> links, const ConnectCo
     std::shared_ptr<ShmMapping> mapping = handovers[i].TakeMapping();
     ANNULUS_RETURN_IF_ERROR(mapping->RegisterSlots(config_.slot_memory));
     made.push_back(std::make_unique<ShmEndpoint>(std::move(mapping), config_.rank, links[i].peer,
-                                                 std::move(streams[i].socket), slot_stores_, config_.memory));
+                                                 std::move(streams[i].socket), slot_stores_, config_.memory,
+                                                 kernel_copies_));
   }
   *endpoints = std::move(made);
   return Status();

@@ -35,7 +35,8 @@ class ShmPair final : public ContractLink {
     return pair->Make(options) ? std::move(pair) : nullptr;
   }
 
-  bool Make(const LinkOptions& options, SlotStores stores = SlotStores::kAuto) {
+  // `copies`, by side; null: auto.
+  bool Make(const LinkOptions& options, SlotStores stores = SlotStores::kAuto, const KernelCopies* copies = nullptr) {
     std::unique_ptr<ShmMapping> mapping;
     const Status status = ShmMapping::Create(options.slots, options.slot_bytes, &mapping);
     EXPECT_TRUE(status.ok()) << status.ToString();
@@ -48,7 +49,8 @@ class ShmPair final : public ContractLink {
       socket.assign(StreamProtocol(AF_UNIX, 0), fds[side], error);
       EXPECT_FALSE(error) << error.message();
       endpoints_[side] =
-          std::make_unique<ShmEndpoint>(mapping_, side, 1 - side, std::move(socket), stores, &TestRegistry());
+          std::make_unique<ShmEndpoint>(mapping_, side, 1 - side, std::move(socket), stores, &TestRegistry(),
+                                        copies != nullptr ? copies[side] : KernelCopies::kAuto);
     }
     return true;
   }

@@ -1,0 +1,267 @@
+// Shared memory: slices that are lent, and copied from the memory of the sender's process.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "tests/transport/contract/contract_traffic.h"
+#include "tests/transport/shm/shm_pair.h"
+#include "transport/shm/shm_peer_memory.h"
+
+namespace annulus {
+namespace {
+
+constexpr uint32_t kBytes = 32 * 1024;
+constexpr uint32_t kSlotBytes = 64 * 1024;
+constexpr int kSlots = 4;
+
+std::vector<std::byte> Data(int number) {
+  std::vector<std::byte> data(kBytes);
+  for (uint32_t i = 0; i < kBytes; ++i) data[i] = static_cast<std::byte>(number * 7 + i * 3 + i / 256);
+  return data;
+}
+
+class ShmLoansTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(pair_.Make({.slot_bytes = kSlotBytes, .slots = kSlots}));
+    ASSERT_TRUE(lands()) << "a process may read its own memory";
+  }
+
+  Endpoint& end(int side) { return pair_.end(side); }
+  InPlace& in_place(int side) { return *end(side).shortcuts().in_place; }
+  bool lends() { return in_place(0).Lends(memory_.data(), kBytes); }
+  bool lands() { return MayLand(&end(1), MemoryKind::kHost, landing_.data(), kBytes); }
+  Status Progress(int side) {
+    bool moved = false;
+    return end(side).Progress(&moved);
+  }
+  bool SpinUntil(const std::function<bool()>& over, std::initializer_list<int> sides) {
+    const Deadline deadline = DeadlineAfter(kContractPatience);
+    while (!over() && Now() < deadline) {
+      for (const int side : sides) static_cast<void>(Progress(side));
+    }
+    return over();
+  }
+  // Rank 0 lends its memory.
+  Send* Post(int number) {
+    memory_ = Data(number);
+    EXPECT_TRUE(lends());
+    Send* const send = &sends_.emplace_back();
+    send->tag.words[0] = static_cast<uint64_t>(number);
+    send->data = memory_.data();
+    send->bytes = send->ready = kBytes;
+    const Status status = end(0).PostSend(send);
+    EXPECT_TRUE(status.ok()) << status.ToString();
+    return send;
+  }
+  Recv* Expect(bool lands) {
+    Recv* const recv = &recvs_.emplace_back();
+    recv->landing = lands ? landing_.data() : nullptr;
+    recv->capacity = kBytes;
+    EXPECT_TRUE(end(1).PostRecv(recv).ok());
+    return recv;
+  }
+  void ExpectData(Recv* recv, int number) {
+    ASSERT_EQ(recv->code, Code::kOk);
+    EXPECT_EQ(recv->tag.words[0], static_cast<uint64_t>(number));
+    ASSERT_EQ(recv->arrived, kBytes);
+    EXPECT_EQ(std::memcmp(recv->data, Data(number).data(), kBytes), 0);
+    if (recv->data != recv->landing) end(1).Release(recv);
+  }
+  ShmDescriptor& descriptor() { return pair_.mapping().direction(0).ring[0]; }
+  ShmClaim& claim() { return pair_.mapping().direction(0).claims[descriptor().slot.load() & ~kShmLent]; }
+
+  ShmPair pair_;
+  std::vector<std::byte> memory_ = std::vector<std::byte>(kBytes);
+  std::vector<std::byte> landing_ = std::vector<std::byte>(kBytes);
+  std::deque<Send> sends_;
+  std::deque<Recv> recvs_;
+};
+
+TEST_F(ShmLoansTest, DataLandsAndSlotsComeBack) {
+  for (int number = 0; number < 5 * kSlots; ++number) {
+    Recv* const recv = Expect(true);
+    const Send* const send = Post(number);
+    EXPECT_EQ(send->code, Code::kInProgress) << "completed before the data was copied";
+    ASSERT_TRUE(Progress(1).ok());
+    EXPECT_EQ(recv->data, landing_.data());
+    ExpectData(recv, number);
+    ASSERT_TRUE(Progress(0).ok());
+    EXPECT_EQ(send->code, Code::kOk);
+  }
+}
+
+TEST_F(ShmLoansTest, WithoutALandingItGoesToItsSlot) {
+  for (int number = 0; number < 5 * kSlots; ++number) {
+    Recv* const recv = Expect(false);
+    const Send* const send = Post(number);
+    ASSERT_TRUE(Progress(1).ok());
+    ASSERT_TRUE(Progress(0).ok());
+    EXPECT_EQ(send->code, Code::kOk) << "waits for the slot";
+    std::ranges::fill(memory_, std::byte{0});
+    ExpectData(recv, number);
+  }
+}
+
+// As users of blocking sends expect.
+TEST_F(ShmLoansTest, ASendDoesNotWaitForItsReceive) {
+  for (int round = 0; round < 3; ++round) {
+    for (int number = 0; number < kSlots; ++number) {
+      const Send* const send = Post(number);
+      EXPECT_FALSE(end(0).Arm()) << "nobody would ring when its patience is over";
+      ASSERT_TRUE(SpinUntil([&] { return send->code == Code::kOk; }, {0}));
+      std::ranges::fill(memory_, std::byte{0});  // It is the user's again.
+    }
+    for (int number = 0; number < kSlots; ++number) {
+      Recv* const recv = Expect(number % 2 == 0);
+      ASSERT_TRUE(Progress(1).ok());
+      ExpectData(recv, number);
+    }
+  }
+}
+
+TEST_F(ShmLoansTest, WhatIsCopiedMeanwhileIsAwaitedAsleep) {
+  const Send* const send = Post(1);
+  ASSERT_TRUE(claim().Move(ShmClaimState::kOffered, ShmClaimState::kCopying));
+  Recv* const recv = Expect(true);
+  ASSERT_TRUE(Progress(1).ok());
+  EXPECT_FALSE(recv->started);
+  EXPECT_TRUE(end(1).Arm()) << "it has not arrived";
+  claim().state = ShmClaimState::kOffered;
+  ASSERT_TRUE(SpinUntil([&] { return send->code == Code::kOk; }, {0}));
+  pair_.reactor(1)->WaitUntil(DeadlineAfter(kContractPatience));  // The bell.
+  ASSERT_TRUE(Progress(1).ok());
+  ExpectData(recv, 1);
+}
+
+TEST_F(ShmLoansTest, WhatIsGivenUpDoesNotArrive) {
+  Recv* const recv = Expect(true);
+  const Send* const send = Post(1);
+  end(0).Close();
+  EXPECT_EQ(send->code, Code::kAborted);
+  ASSERT_TRUE(SpinUntil([&] { return recv->code != Code::kInProgress; }, {1}));
+  EXPECT_EQ(recv->code, Code::kPeerLost);
+  EXPECT_EQ(landing_, std::vector<std::byte>(kBytes));
+}
+
+TEST_F(ShmLoansTest, APeerThatDiedWithALoanIsLost) {
+  Post(1);
+  claim().state = ShmClaimState::kCopying;  // As if killed then.
+  Recv* const recv = Expect(false);
+  pair_.Sever(0);
+  ASSERT_TRUE(SpinUntil([&] { return recv->code != Code::kInProgress; }, {1}));
+  EXPECT_EQ(recv->code, Code::kPeerLost);
+}
+
+// The kernel may refuse at any time: the sender copies then, and lends no more.
+TEST_F(ShmLoansTest, WhatCannotBeReadGoesThroughItsSlot) {
+  const auto expect = [&](const std::function<void()>& spoil) {
+    ASSERT_TRUE(pair_.Make({.slot_bytes = kSlotBytes, .slots = kSlots}));
+    Recv* const recv = Expect(true);
+    const Send* const send = Post(1);
+    spoil();
+    ASSERT_TRUE(SpinUntil([&] { return recv->code != Code::kInProgress; }, {1, 0}));
+    ExpectData(recv, 1);
+    EXPECT_NE(recv->data, recv->landing);
+    EXPECT_EQ(send->code, Code::kOk);
+    EXPECT_FALSE(lends());
+    EXPECT_FALSE(lands());
+  };
+  expect([&] {  // No memory of the peer.
+    const uint64_t address = 16;
+    std::memcpy(descriptor().payload, &address, sizeof(address));
+  });
+  expect([&] {  // Another process.
+    ShmHeader* const header = reinterpret_cast<ShmHeader*>(reinterpret_cast<std::byte*>(pair_.mapping().end(0)) - 256);
+    ASSERT_EQ(header->magic, kShmMagic);
+    header->nonce[0] ^= 1;
+  });
+}
+
+TEST_F(ShmLoansTest, WrongDescriptorsBreakTheLink) {
+  const auto expect = [&](const std::string& field, const std::function<void()>& spoil) {
+    ASSERT_TRUE(pair_.Make({.slot_bytes = kSlotBytes, .slots = kSlots}));
+    Expect(true);
+    Post(1);
+    spoil();
+    const Status status = Progress(1);
+    EXPECT_EQ(status.code(), Code::kProtocol) << status.ToString();
+    EXPECT_NE(status.message().find("'" + field + "'"), std::string::npos) << status.ToString();
+    EXPECT_EQ(landing_, std::vector<std::byte>(kBytes));
+  };
+  expect("slot", [&] { descriptor().slot = kShmLent | kSlots; });
+  expect("slot", [&] { descriptor().slot = kShmLent | kShmInPlace; });
+  expect("bytes", [&] { descriptor().bytes = kSlotBytes + 1; });
+  expect("bytes against the receive's capacity", [&] { descriptor().bytes = kBytes + 1; });
+}
+
+TEST_F(ShmLoansTest, TheShortWaySeesThemButDoesNotTakeThem) {
+  Post(1);
+  ShortPath::Slice slice;
+  ASSERT_TRUE(end(1).shortcuts().short_path->Peek(&slice));
+  EXPECT_EQ(slice.data, nullptr);
+  Recv* const recv = Expect(true);
+  ASSERT_TRUE(Progress(1).ok());
+  ExpectData(recv, 1);
+}
+
+TEST_F(ShmLoansTest, SmallSlicesAndRegisteredMemoryAreNotLent) {
+  EXPECT_FALSE(in_place(0).Lends(memory_.data(), ShmSender::kLeastLent - 1));
+  EXPECT_TRUE(in_place(0).Lends(memory_.data(), ShmSender::kLeastLent));
+  EXPECT_FALSE(in_place(0).Lends(memory_.data(), kSlotBytes + 1));
+  void* registered = nullptr;
+  ASSERT_TRUE(TestRegistry().Allocate(kBytes, &registered).ok());
+  EXPECT_FALSE(in_place(0).Lends(static_cast<std::byte*>(registered), kBytes));
+  EXPECT_TRUE(TestRegistry().Free(registered).ok());
+}
+
+TEST_F(ShmLoansTest, TheSettingTurnsThemOffAtBothEnds) {
+  for (const int off : {0, 1}) {
+    KernelCopies copies[2] = {KernelCopies::kAuto, KernelCopies::kAuto};
+    copies[off] = KernelCopies::kOff;
+    ASSERT_TRUE(pair_.Make({.slot_bytes = kSlotBytes, .slots = kSlots}, SlotStores::kAuto, copies));
+    EXPECT_EQ(lands(), off == 0);
+    EXPECT_FALSE(lends());
+  }
+}
+
+TEST(ShmPeerMemory, ReadsOnlyAProcessWithTheNonce) {
+  const ShmNonce nonce{11, 12};
+  const ShmNonce other{11, 13};
+  const uint64_t address = reinterpret_cast<uintptr_t>(&nonce);
+  EXPECT_FALSE(ShmPeerMemory(0, address, nonce).works());
+  EXPECT_FALSE(ShmPeerMemory(getpid(), address, other).works());
+  EXPECT_FALSE(ShmPeerMemory(getpid(), 16, nonce).works());
+  ShmPeerMemory memory(getpid(), address, nonce);
+  ASSERT_TRUE(memory.works());
+  const std::vector<std::byte> from = Data(1);
+  std::vector<std::byte> to(kBytes);
+  EXPECT_TRUE(memory.Read(to.data(), reinterpret_cast<uintptr_t>(from.data()), kBytes));
+  EXPECT_EQ(from, to);
+  EXPECT_FALSE(memory.Read(to.data(), 16, kBytes));
+  EXPECT_FALSE(memory.works());
+  EXPECT_FALSE(memory.Read(to.data(), reinterpret_cast<uintptr_t>(from.data()), kBytes)) << "tried again";
+}
+
+TEST(ShmPeerMemory, AProcessThatIsGoneIsNotRead) {
+  const ShmNonce nonce{21, 22};  // The child has it at the same address.
+  pid_t gone = 0;
+  {
+    ForkedChild child([](int channel) { return Swap(channel, "here") == "end" ? 0 : 1; });
+    gone = child.pid();
+    ShmPeerMemory memory(gone, reinterpret_cast<uintptr_t>(&nonce), nonce);
+    if (!memory.works()) GTEST_SKIP() << "processes may not read each other here";
+    EXPECT_EQ(Swap(child.channel(), "end"), "here");
+    EXPECT_EQ(child.Wait(DeadlineAfter(kContractPatience)), 0);
+    std::byte to{};
+    EXPECT_FALSE(memory.Read(&to, reinterpret_cast<uintptr_t>(&gone), 1));
+  }
+  EXPECT_FALSE(ShmPeerMemory(gone, reinterpret_cast<uintptr_t>(&nonce), nonce).works());
+}
+
+}  // namespace
+}  // namespace annulus
