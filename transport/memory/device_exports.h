@@ -16,6 +16,7 @@ struct DeviceRange {
   uint64_t id = 0;  // No two allocations of the process have the same, not even at the same address.
   std::byte* begin = nullptr;
   size_t bytes = 0;
+  int device = -1;  // The number of the device whose memory it is.
 };
 
 class DeviceExports {
@@ -32,9 +33,13 @@ class DeviceExports {
   // Errors: kUnsupported when it cannot, whatever was written; kSystem or kOutOfMemory of the device.
   virtual Status ShowWrites(const std::byte* data) const = 0;
 
-  // Copies device memory to slots (slot_memory.h), and returns when it is there. For rare cases: it waits for the
-  // device. Errors: kSystem or kOutOfMemory of the device.
-  virtual Status CopyOut(const std::byte* data, size_t bytes, std::byte* slots) const = 0;
+  // Begins to copy memory of that device, of which something was exported, to slots (slot_memory.h), and returns at
+  // once: it waits neither for work of the device nor for another thread of the process that does. *done, in slots too,
+  // becomes 1 when the copy is there. Until then all of it stays. Errors: kUnsupported when the device does not reach
+  // the slots; kSystem or kOutOfMemory of the device.
+  virtual Status CopyOut(int device, const std::byte* data, size_t bytes, std::byte* slots, uint32_t* done) const = 0;
+  // What ended such copies, so that they never get done; OK when nothing did. Errors: kSystem of the device.
+  virtual Status CheckCopies(int device) const = 0;
 
  protected:
   ~DeviceExports() = default;

@@ -70,7 +70,7 @@ class VerbsConnection {
   // Whether slices may land in [data, data + bytes), by READs.
   bool MayLand(const std::byte* data, size_t bytes);
   // Lets the sender keep what it sends.
-  void Keep() { sender_.Keep(config_.slot_memory); }
+  void Keep() { sender_.Keep(); }
   // Whether slices may be sent from memory of GPUs, and read into it.
   bool MayReachGpus() const { return rails_[0]->outbox().regions().all->may_take_gpus(); }
   // What the farewell says of each rail, and what the peer's said.

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/log.h"
 
 namespace annulus {
 namespace {
@@ -32,7 +31,8 @@ VerbsSender::VerbsSender(int slots, size_t slot_bytes, uint32_t least_part, std:
       returns_(returns),
       fault_(fault),
       slots_(slots, slot_bytes, memory),
-      kept_(slots, rails_.size(), false) {
+      kept_(slots, rails_.size(), false),
+      copies_(rails_[0]->regions().all, rails_[0]->headers()) {
   regions_.all = rails_[0]->regions().all;
   for (const VerbsOutbox* const rail : rails_) regions_.ports |= rail->regions().bit();
 }
@@ -298,41 +298,31 @@ bool VerbsSender::BeginCarrying(uint32_t slices) {
   return true;
 }
 
-bool VerbsSender::NextToCarry(bool only_completed, CarriedSlice* slice) {
+Status VerbsSender::NextToCarry(bool only_completed, CarriedSlice* slice) {
   if (carried_ < kept_.completed()) {
     const VerbsKeptSlice& kept = kept_.at(carried_++);
     *slice = {kept.tag, kept.data, kept.bytes, nullptr, true};
-    return true;
+    return Status();
   }
-  if (only_completed) return false;
+  if (only_completed) return Status::WouldBlock();
   const Send* send = queue_.first;
   for (uint32_t i = kept_.completed(); i < carried_ && send != nullptr; ++i) send = send->next;
-  if (send == nullptr) return false;
+  if (send == nullptr) return Status::WouldBlock();
   const bool begun = carried_ < kept_.size() || (part_.begun && send == queue_.unposted);
-  const std::byte* const data = IsGpus(*send) ? CopyOut(*send) : send->data;
-  if (data == nullptr) return false;
+  const std::byte* data = send->data;
+  if (IsGpus(*send)) {
+    if (send->ready < send->bytes) return Status::WouldBlock();
+    ANNULUS_RETURN_IF_ERROR(copies_.Take(UseOf(*send), send->data, send->bytes, &data));
+  }
   *slice = {send->tag, data, send->bytes, send, begun};
   ++carried_;
-  return true;
-}
-
-const std::byte* VerbsSender::CopyOut(const Send& send) {
-  if (send.ready < send.bytes) return nullptr;
-  const SlotBlock& copy = copies_.blocks.emplace_back(copies_.memory, send.bytes);
-  Status status{Code::kOutOfMemory, "no memory for it"};
-  if (copy.data() != nullptr) status = regions_.all->CopyOut(send.data, send.bytes, copy.data());
-  if (status.ok()) return copy.data();
-  copies_.blocks.pop_back();
-  if (!std::exchange(copies_.failure_noted, true)) {
-    Log(LogLevel::kError, -1, "a slice in a GPU's memory cannot be sent again: %s", status.message().c_str());
-  }
-  return nullptr;
+  return Status();
 }
 
 void VerbsSender::Carried() {
   ANNULUS_CHECK(carried_ > 0);
   --carried_;
-  if (kept_.completed() == 0 && IsGpus(*queue_.first)) copies_.blocks.pop_front();
+  if (kept_.completed() == 0 && IsGpus(*queue_.first)) copies_.DropFirst();
   if (kept_.empty()) {
     part_.begun = false;
     return Pop(Code::kOk);
@@ -343,6 +333,7 @@ void VerbsSender::Carried() {
 
 void VerbsSender::FailAll(Code code) {
   DropPromise();
+  copies_.GiveUp();
   while (queue_.first != nullptr) Pop(code);
   kept_.DropUncompleted();
   carried_ = std::min(carried_, kept_.size());

@@ -22,18 +22,17 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <vector>
 
 #include "base/status.h"
 #include "transport/continuable.h"
-#include "transport/memory/slot_memory.h"
 #include "transport/transport.h"
 #include "transport/verbs/device/verbs_regions.h"
 #include "transport/verbs/rail/verbs_format.h"
 #include "transport/verbs/rail/verbs_outbox.h"
 #include "transport/verbs/rail/verbs_returns.h"
 #include "transport/verbs/rail/verbs_target.h"
+#include "transport/verbs/verbs_copies.h"
 #include "transport/verbs/verbs_kept.h"
 #include "transport/verbs/verbs_slots.h"
 
@@ -46,11 +45,8 @@ class VerbsSender {
   VerbsSender(int slots, size_t slot_bytes, uint32_t least_part, std::byte* memory, std::vector<VerbsOutbox*> rails,
               VerbsTarget* target, VerbsReturns* returns, VerbsFault* fault);
 
-  // From now on it keeps; before the first send. `memory`: for copies of what is carried.
-  void Keep(SlotMemory* memory) {
-    copies_.memory = memory;
-    kept_ = VerbsKept(static_cast<int>(slots_.count()), rails_.size(), true);
-  }
+  // From now on it keeps; before the first send.
+  void Keep() { kept_ = VerbsKept(static_cast<int>(slots_.count()), rails_.size(), true); }
 
   bool keeps() const { return kept_.keeps(); }
 
@@ -86,7 +82,8 @@ class VerbsSender {
   // The device has stopped, and the peer has received that many slices, modulo 2^32. What it lacks is carried from now
   // on, as Continuable says. Returns false when it cannot have received so many.
   bool BeginCarrying(uint32_t slices);
-  bool NextToCarry(bool only_completed, CarriedSlice* slice);
+  Status NextToCarry(bool only_completed, CarriedSlice* slice);
+  bool is_copying() const { return copies_.is_under_way(); }
   void Carried();
   bool owes_completed() const { return kept_.completed() > 0; }
 
@@ -133,13 +130,6 @@ class VerbsSender {
     // The one of which SendsFrom has said so last: it does not make room for others before the send is posted.
     VerbsUse promised = kNoVerbsUse;
   };
-  // Of slices in a GPU's memory that NextToCarry has told and Carried has not ended.
-  struct Copies {
-    SlotMemory* memory = nullptr;
-    std::deque<SlotBlock> blocks;
-    bool failure_noted = false;
-  };
-
   VerbsOutbox& RailOf(const Send& send) const { return *rails_[(send.cookie >> kRailShift) & 0xff]; }
   // Whether the peer is to read it.
   bool IsForPeer(const Send& send) const {
@@ -151,8 +141,6 @@ class VerbsSender {
   void DropPromise();
   // Whether its data lie in a GPU's memory, which the CPU cannot read.
   bool IsGpus(const Send& send) const { return !slots_.Has(send.data) && regions_.all->IsGpus(UseOf(send)); }
-  // Copies such data, for Carried to drop. Null: it cannot, or not all is ready.
-  const std::byte* CopyOut(const Send& send);
   // The rail for a new slice of so many bytes; null when none can take one.
   VerbsOutbox* FreeRail(uint32_t bytes) const;
   // The rail over which the first send that is not handed over whole goes on now; null when it cannot.
@@ -194,7 +182,7 @@ class VerbsSender {
   Part part_;  // What of the first send that is not handed over whole was.
   VerbsKept kept_;
   uint32_t carried_ = 0;  // Slices that NextToCarry has told and Carried has not ended.
-  Copies copies_;
+  VerbsCopies copies_;    // Of those in a GPU's memory.
 };
 
 }  // namespace annulus

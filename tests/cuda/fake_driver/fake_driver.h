@@ -162,6 +162,7 @@ class FakeDriver final : public FakeControl {
   }
 
   Result Pin(std::byte* memory, size_t bytes) {
+    ++counts_.pins;
     if (gpu_->mistake() == Mistake::kNoPin) return Result::kSuccess;
     return gpu_->WithMemory([=, this](FakeMemory* all) {
       if (bytes > options_.most_pinned - std::min(options_.most_pinned, all->pinned_bytes())) {
@@ -179,6 +180,7 @@ class FakeDriver final : public FakeControl {
     return Result::kSuccess;
   }
   Result AllocateHost(void** memory, size_t bytes) {
+    ++counts_.pins;
     host_blocks_.push_back(std::make_unique<HostBlock>());
     *memory = host_blocks_.back()->Map(bytes);
     const Result result =

@@ -17,8 +17,10 @@
 #include "base/log.h"
 #include "collectives/comm/communicator.h"
 #include "collectives/reduce/memory_domains.h"
+#include "cuda_kernels/driver/driver.h"
 #include "tests/collectives/harness/cluster.h"
 #include "tests/cuda/cuda_test_device.h"
+#include "tests/cuda/fake_driver/fake_cuda.h"
 #include "tests/soak/rounds.h"
 #include "tests/transport/verbs/verbs_job.h"
 #include "tests/verbs/provider/simulated_verbs.h"
@@ -79,6 +81,14 @@ class VerbsGpuTest : public ::testing::Test {
     std::vector<float> content(count);
     gpu_->Read(content.data(), reinterpret_cast<const std::byte*>(memory), count * sizeof(float));
     EXPECT_EQ(content, std::vector<float>(count, value));
+  }
+
+  // Bytes that links which went on over TCP sent again.
+  static uint64_t SentAgain(const std::unique_ptr<Communicator>& comm) {
+    annulus_transport_counters_t counters{};
+    counters.struct_bytes = sizeof counters;
+    EXPECT_EQ(annulus_comm_transport_counters(Handle(comm), 0, &counters), ANNULUS_OK);
+    return counters.bytes_sent_again;
   }
 
   // Each rank broadcasts once.
@@ -219,10 +229,7 @@ TEST_F(VerbsGpuTest, LinksGoOnOverTcp) {
       SimulatedVerbs::FailAfter((2 * i + 1) * requests / (2 * failures), IBV_WC_RETRY_EXC_ERR);
       const auto count = [&](const std::unique_ptr<Communicator>& comm) {
         calls(comm);
-        annulus_transport_counters_t counters{};
-        counters.struct_bytes = sizeof counters;
-        ASSERT_EQ(annulus_comm_transport_counters(Handle(comm), 0, &counters), ANNULUS_OK);
-        again += counters.bytes_sent_again;
+        again += SentAgain(comm);
       };
       Run(nranks, count, 20'000);
       SimulatedVerbs::FailAfter(UINT64_MAX, IBV_WC_SUCCESS);
@@ -230,6 +237,104 @@ TEST_F(VerbsGpuTest, LinksGoOnOverTcp) {
     }
     EXPECT_GT(again, 0u);
   }
+  SimulatedVerbs::Seed(1);
+}
+
+// A stream that waits for a word of the program's, and behind which the default streams wait.
+class GatedStream {
+ public:
+  GatedStream() : driver_(cuda::OpenFakeCuda()) {
+    const cuda::Driver& driver = *driver_;
+    void* pinned = nullptr;
+    driver->DeviceGet(&device_, 0);
+    driver->DevicePrimaryCtxRetain(&context_, device_);
+    const cuda::ScopedContext scope(driver, context_);
+    EXPECT_EQ(driver->MemHostAlloc(&pinned, sizeof(uint32_t), cuda::kHostAllocPortable), cuda::Result::kSuccess);
+    gate_ = static_cast<uint32_t*>(pinned);
+    *gate_ = 0;
+    EXPECT_EQ(driver->StreamCreateWithPriority(&stream_, 0, 0), cuda::Result::kSuccess);
+    EXPECT_EQ(driver->StreamWaitValue32(stream_, cuda::ToDevice(gate_), 1, cuda::kWaitValueReached),
+              cuda::Result::kSuccess);
+  }
+  ~GatedStream() {
+    const cuda::Driver& driver = *driver_;
+    __atomic_store_n(gate_, 1, __ATOMIC_RELEASE);
+    {
+      const cuda::ScopedContext scope(driver, context_);
+      driver->StreamSynchronize(stream_);
+      driver->StreamDestroy(stream_);
+      driver->MemFreeHost(gate_);
+    }
+    driver->DevicePrimaryCtxRelease(device_);
+  }
+
+ private:
+  const std::unique_ptr<cuda::Driver> driver_;
+  cuda::Device device_ = 0;
+  cuda::Context context_ = nullptr;
+  cuda::Stream stream_ = nullptr;
+  uint32_t* gate_ = nullptr;
+};
+
+// Whoever drives a link may be the one for whom a stream waits.
+TEST_F(VerbsGpuTest, LinksThatGoOnPinNothingAndWaitForNoStream) {
+  std::atomic<uint64_t> again = 0;
+  for (uint64_t i = 0; i < Rounds(10, 100); ++i) {
+    SCOPED_TRACE("failure " + std::to_string(i));
+    SimulatedVerbs::Seed(i);
+    std::atomic<int64_t> pins = 0;
+    std::unique_ptr<GatedStream> gated;
+    const auto body = [&](const std::unique_ptr<Communicator>& comm) {
+      Allreduce(comm);  // What the communicator needs on the GPU is made now.
+      Broadcast(comm);
+      if (comm->rank() == 0) {
+        gated = std::make_unique<GatedStream>();
+        pins = gpu_->fake()->Counts().pins;
+        SimulatedVerbs::FailAfter(2 * i + 1, IBV_WC_RETRY_EXC_ERR);
+      }
+      Broadcast(comm);
+      again += SentAgain(comm);
+      EXPECT_EQ(gpu_->fake()->Counts().pins, pins) << "pinned with the link";
+    };
+    Run(2, body, 20'000);
+    SimulatedVerbs::FailAfter(UINT64_MAX, IBV_WC_SUCCESS);
+    ASSERT_FALSE(HasFailure());
+  }
+  EXPECT_GT(again, 0u) << "no slice was copied";
+  SimulatedVerbs::Seed(1);
+}
+
+// Broadcasts need no copy otherwise.
+TEST_F(VerbsGpuTest, ACopyThatFailsEndsTheJob) {
+  int ended = 0;
+  for (uint64_t i = 0; i < Rounds(10, 100); ++i) {
+    SCOPED_TRACE("failure " + std::to_string(i));
+    SimulatedVerbs::Seed(i);
+    SimulatedVerbs::FailAfter(10 + 2 * i, IBV_WC_RETRY_EXC_ERR);
+    gpu_->fake()->Fail("cuMemcpyAsync", cuda::Result::kLaunchFailed, 0);
+    const int64_t copies = gpu_->fake()->Counts().copies;
+    std::atomic<int> failed = 0;
+    std::atomic<int> said = 0;
+    const Nanoseconds begin = Now();
+    const auto body = [&](const std::unique_ptr<Communicator>& comm) {
+      float* const data = Allocate(kCount, 1);
+      for (int root = 0; root < 2; ++root) {
+        if (annulus_broadcast(Handle(comm), data, data, kCount, ANNULUS_FLOAT32, root) == ANNULUS_OK) continue;
+        ++failed;
+        said += LastMessage(Handle(comm)).find("cannot be sent again: cuMemcpyAsync") != std::string::npos ? 1 : 0;
+        break;
+      }
+      Free(data);
+    };
+    Run(2, body, 20'000);
+    SimulatedVerbs::FailAfter(UINT64_MAX, IBV_WC_SUCCESS);
+    EXPECT_LT(Now() - begin, 10 * kSecond) << "and not at the deadline";
+    EXPECT_EQ(gpu_->fake()->Counts().copies, copies);
+    EXPECT_EQ(failed > 0, said > 0);
+    ended += failed > 0 ? 1 : 0;
+    ASSERT_FALSE(HasFailure());
+  }
+  EXPECT_GT(ended, 0) << "no slice had to be copied";
   SimulatedVerbs::Seed(1);
 }
 

@@ -60,7 +60,8 @@ VerbsRegions::Known* VerbsRegions::GpusAt(VerbsPortSet ports, const std::byte* d
   const auto known = std::ranges::find(gpus_.known, range.id, &Known::id);
   if (known != gpus_.known.end()) return &*known;
   ForgetFreed(range);
-  return &gpus_.known.emplace_back(Known{.id = range.id, .begin = range.begin, .bytes = range.bytes, .is_gpus = true});
+  return &gpus_.known.emplace_back(
+      Known{.id = range.id, .begin = range.begin, .bytes = range.bytes, .is_gpus = true, .device = range.device});
 }
 
 void VerbsRegions::ForgetFreed(const DeviceRange& with) {
@@ -172,7 +173,8 @@ Status VerbsRegions::Ask(size_t port, Known* known) {
     known->entry = static_cast<uint32_t>(place - entries_.begin());
     if (place == entries_.end()) entries_.emplace_back();
     ANNULUS_CHECK(known->entry < kNoVerbsUse);
-    entries_[known->entry] = {.id = known->id, .is_gpus = known->is_gpus, .shows_writes = shown.ok()};
+    entries_[known->entry] = {
+        .id = known->id, .is_gpus = known->is_gpus, .device = known->device, .shows_writes = shown.ok()};
     ++num_registered_;
   }
   Entry& entry = entries_[known->entry];
@@ -189,7 +191,7 @@ Status VerbsRegions::Ask(size_t port, Known* known) {
 Status VerbsRegions::AskFor(size_t port, const Known& known, ibv_mr** region) const {
   const int access = reads_ ? IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ : 0;
   if (!known.is_gpus) return RegisterWithDevice(*hubs_[port], known.begin, known.bytes, access, region);
-  const DeviceRange range{known.id, known.begin, known.bytes};
+  const DeviceRange range{known.id, known.begin, known.bytes, known.device};
   int fd = -1;
   uint64_t offset = 0;
   ANNULUS_RETURN_IF_ERROR(gpus_.exports->Export(range, &fd, &offset));

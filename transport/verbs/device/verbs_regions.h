@@ -80,9 +80,10 @@ class VerbsRegions final : private MemoryHolder {
   bool IsGpus(VerbsUse use) const { return entries_[use].is_gpus; }
   // As DeviceExports does.
   Status ShowWrites(const std::byte* data) const { return gpus_.exports->ShowWrites(data); }
-  Status CopyOut(const std::byte* data, size_t bytes, std::byte* slots) const {
-    return gpus_.exports->CopyOut(data, bytes, slots);
+  Status CopyOut(VerbsUse use, const std::byte* data, size_t bytes, std::byte* slots, uint32_t* done) const {
+    return gpus_.exports->CopyOut(entries_[use].device, data, bytes, slots, done);
   }
+  Status CheckCopies(VerbsUse use) const { return gpus_.exports->CheckCopies(entries_[use].device); }
 
   // Whether Take and TakeLanding may succeed for memory of GPUs, by the libraries at hand.
   bool may_take_gpus() const { return gpus_.exports != nullptr; }
@@ -102,11 +103,13 @@ class VerbsRegions final : private MemoryHolder {
     bool lacks_memory = false;  // A device has refused it for lack of memory that others have.
     uint64_t copied_bytes = 0;  // What was copied while it was not known.
     bool is_gpus = false;
+    int device = -1;  // The GPU's number.
   };
   // A region that devices know, or that requests name though its owner has given it back.
   struct Entry {
     uint64_t id = 0;  // 0: given back, or there is none.
     bool is_gpus = false;
+    int device = -1;
     bool shows_writes = true;  // What READs write there is seen.
     VerbsPortSet ports = 0;    // Those whose devices know it.
     uint32_t uses = 0;
