@@ -160,7 +160,7 @@ class VerbsConnection {
   bool AllAnswer() const;
   // Copies what a sender has lent, if it has waited long enough. Returns whether it did.
   bool CopyLent();
-  // Asks the peer's devices whether they are there, if slices wait to be read and nothing has changed for a while.
+  // Asks the peer's devices whether they are there, if slices wait for its word and nothing has changed for a while.
   void KeepAlive(bool changed);
 
   const VerbsConnectionConfig config_;
@@ -176,8 +176,8 @@ class VerbsConnection {
   VerbsSender sender_;
   VerbsReceiver receiver_;
   int idle_rounds_ = 0;
-  Wait lent_;    // Of the first send that could be copied.
-  Wait placed_;  // Of slices that the peer is to read.
+  Wait lent_;     // Of the first send that could be copied.
+  Wait unheard_;  // Of slices for which only the peer's word is missing.
 };
 
 }  // namespace annulus

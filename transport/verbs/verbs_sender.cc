@@ -248,6 +248,13 @@ bool VerbsSender::IsDone(const Send& send, bool is_stopped) const {
   return IsRead(send) && (in_slot || !kept_.keeps() || IsTaken(kept_.completed()));
 }
 
+// Sends complete in order, so only the first one matters. Where slices are kept, one that was written may stay lent:
+// one in a GPU's memory does, and others do while no slot is free.
+bool VerbsSender::AwaitsWord() const {
+  if (queue_.placed > 0) return true;
+  return queue_.first != queue_.unposted && !slots_.Has(queue_.first->data) && IsRead(*queue_.first);
+}
+
 bool VerbsSender::CanDrop() const {
   if (kept_.completed() == 0 || !IsTaken(0)) return false;
   const VerbsKeptSlice& slice = kept_.at(0);

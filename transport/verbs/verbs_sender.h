@@ -93,8 +93,9 @@ class VerbsSender {
   bool reads_owners_memory() const { return queue_.in_place > 0; }
   // Whether the device here reads there unless it stops.
   bool must_stop() const { return queue_.in_place > 0 && !all_acknowledged(); }
-  // Whether the peer is to read some, so that the device here has nothing more to do for them.
-  bool has_placed() const { return queue_.placed > 0; }
+  // Whether a send waits for nothing but the peer's word, so that the device here has nothing more to do for it, and
+  // does not notice when the peer's is gone.
+  bool AwaitsWord() const;
   // Whether Advance would do something.
   bool HasWork() const { return NextRail() != nullptr || CanComplete() || CanDrop(); }
   bool all_acknowledged() const;

@@ -66,7 +66,10 @@ class VerbsGpuTest : public ::testing::Test {
     config.reconnect_ms = reconnect_ms;
     const TransportInfo info = SimulatedVerbsInfo();
     const TransportInfo* const list[] = {&info, &kTcpTransport};
-    const auto before = [this](int, Options* options) { options->verbs_read_bytes = read_bytes_; };
+    const auto before = [this](int rank, Options* options) {
+      options->verbs_read_bytes = read_bytes_;
+      if (!devices_.empty()) options->verbs_device = devices_[static_cast<size_t>(rank)];
+    };
     VerbsJob{.ranks = config, .transports = list, .before = before, .domains = &domains_}.Run(body);
   }
 
@@ -114,7 +117,8 @@ class VerbsGpuTest : public ::testing::Test {
 
   MemoryDomains domains_;
   std::unique_ptr<CudaTestDevice> gpu_;
-  int64_t read_bytes_ = 32 * 1024;  // As ANNULUS_VERBS_READ_BYTES.
+  int64_t read_bytes_ = 32 * 1024;    // As ANNULUS_VERBS_READ_BYTES.
+  std::vector<std::string> devices_;  // By rank, as ANNULUS_VERBS_DEVICE; empty: the default.
 };
 
 // All that is sent is input or result. It goes from GPU to GPU.
@@ -352,6 +356,32 @@ TEST_F(VerbsGpuTest, SlicesOfLinksThatKeepStayLent) {
     const Deadline late = DeadlineAfter(20 * kMillisecond);
     while (comm->rank() == 1 && Now() < late) sched_yield();
     Broadcast(comm);
+  };
+  Run(2, body, 20'000);
+}
+
+// All slices have been written, and what is lacking is the word of a process that computes, whose device has failed.
+TEST_F(VerbsGpuTest, ADeviceThatIsGoneIsNoticedWhileWrittenSlicesAreLent) {
+  SimulatedVerbs::SetMachine({.devices = 2});
+  devices_ = {"sim0", "sim1"};
+  read_bytes_ = 0;
+  const SimulatedCounts before = SimulatedVerbs::Counts();
+  const auto body = [&](const std::unique_ptr<Communicator>& comm) {
+    float* const data = Allocate(kCount, static_cast<float>(comm->rank()));
+    const Deadline deadline = DeadlineAfter(20 * kSecond);
+    const auto await = [&](const auto& is_there) {
+      while (comm->rank() == 1 && !is_there(SimulatedVerbs::Counts())) {
+        ASSERT_LT(Now(), deadline);
+        sched_yield();
+      }
+    };
+    await([&](const auto& now) { return now.written_bytes - before.written_bytes >= kBytes && now.waiting == 0; });
+    if (comm->rank() == 1) SimulatedVerbs::FailPairs(1);
+    await([&](const auto& now) { return now.failed > before.failed; });
+    ASSERT_EQ(annulus_broadcast(Handle(comm), data, data, kCount, ANNULUS_FLOAT32, 0), ANNULUS_OK);
+    ExpectAll(data, kCount, 0);
+    EXPECT_EQ(annulus_barrier(Handle(comm)), ANNULUS_OK);
+    Free(data);
   };
   Run(2, body, 20'000);
 }

@@ -330,6 +330,7 @@ void SimulatedNic::Complete(NicPair* pair, const NicRequest& request, ibv_wc_sta
 }
 
 void SimulatedNic::Fail(NicPair* pair, const NicRequest& request, ibv_wc_status status) {
+  ++counts.failed;
   Complete(pair, request, status);
   pair->requests.pop_front();
   Flush(pair);

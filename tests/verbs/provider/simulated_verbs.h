@@ -50,6 +50,7 @@ struct SimulatedMachine {
 // What went wrong, or was made to.
 struct SimulatedCounts {
   uint64_t requests = 0;                                       // Carried out.
+  uint64_t failed = 0;                                         // Requests that failed by themselves.
   std::array<uint64_t, kMostSimulatedDevices> device_bytes{};  // Sent and written, by device of the sender.
   uint64_t written_bytes = 0;                                  // By RDMA writes.
   uint64_t sent_bytes = 0;                                     // By sends.
