@@ -38,12 +38,6 @@ bool CudaExports::RangeOf(const std::byte* data, size_t bytes, DeviceRange* rang
   return true;
 }
 
-Status CudaExports::Find(const std::byte* data, const CudaDevice** device) const {
-  cuda::PointerPlace place;
-  ANNULUS_RETURN_IF_ERROR(domain_->driver().PlaceOf(data, &place));
-  return domain_->Use(place.device, device);
-}
-
 // The driver takes whole pages. What else lies in the first and in the last one is memory of the same process.
 Status CudaExports::Export(const DeviceRange& range, int* fd, uint64_t* offset) const {
   const cuda::Driver& driver = domain_->driver();
@@ -60,19 +54,32 @@ Status CudaExports::Export(const DeviceRange& range, int* fd, uint64_t* offset) 
   const cuda::DevicePointer first = begin / page * page;
   const cuda::DevicePointer end = (begin + range.bytes + page - 1) / page * page;
   *offset = begin - first;
-  return driver.ToStatus(driver->MemGetHandleForAddressRange(fd, first, end - first, cuda::RangeHandle::kDmaBuf, 0),
-                         "cuMemGetHandleForAddressRange");
+  const cuda::Result result =
+      driver->MemGetHandleForAddressRange(fd, first, end - first, cuda::RangeHandle::kDmaBuf, 0);
+  Status status = driver.ToStatus(result, "cuMemGetHandleForAddressRange");
+  return result == cuda::Result::kNotSupported ? Status(Code::kUnsupported, status.message()) : status;
 }
 
-Status CudaExports::ShowWrites(const std::byte* data) const {
-  const cuda::Driver& driver = domain_->driver();
-  const CudaDevice* device = nullptr;
-  ANNULUS_RETURN_IF_ERROR(Find(data, &device));
-  if (device->rdma_writes() == CudaDevice::RdmaWrites::kSeen) return Status();
-  if (device->rdma_writes() == CudaDevice::RdmaWrites::kHidden || driver->FlushGPUDirectRDMAWrites == nullptr) {
-    return {Code::kUnsupported, device->name() + " does not see what network cards write"};
+std::string CudaExports::PciAddress(int device) const {
+  const CudaDevice* found = nullptr;
+  return domain_->Use(device, &found).ok() ? found->pci_address() : "";
+}
+
+DeviceWrites CudaExports::WritesTo(int device) const {
+  switch (At(device).rdma_writes()) {
+    case CudaDevice::RdmaWrites::kSeen:
+      return DeviceWrites::kSeen;
+    case CudaDevice::RdmaWrites::kFlushed:
+      return domain_->driver()->FlushGPUDirectRDMAWrites != nullptr ? DeviceWrites::kFlushed : DeviceWrites::kHidden;
+    case CudaDevice::RdmaWrites::kHidden:
+      break;
   }
-  const cuda::ScopedContext scope(driver, device->context());
+  return DeviceWrites::kHidden;
+}
+
+Status CudaExports::FlushWrites(int device) const {
+  const cuda::Driver& driver = domain_->driver();
+  const cuda::ScopedContext scope(driver, At(device).context());
   ANNULUS_RETURN_IF_ERROR(scope.status());
   return driver.ToStatus(driver->FlushGPUDirectRDMAWrites(cuda::FlushTarget::kCurrentContext, cuda::RdmaScope::kOwner),
                          "cuFlushGPUDirectRDMAWrites");
@@ -118,7 +125,7 @@ Status CudaExports::CopyOut(int device, const std::byte* data, size_t bytes, std
         place.type == cuda::MemoryType::kHost && place.begin + place.bytes >= cuda::ToDevice(begin) + size;
     if (!is_pinned) return {Code::kUnsupported, "the memory to which a GPU copies is not pinned"};
   }
-  const cuda::ScopedContext scope(driver, gpu.device.load(std::memory_order_acquire)->context());
+  const cuda::ScopedContext scope(driver, At(device).context());
   ANNULUS_RETURN_IF_ERROR(scope.status());
   const cuda::Stream stream = gpu.copies.load(std::memory_order_acquire);
   ANNULUS_RETURN_IF_ERROR(driver.ToStatus(driver.Copy(slots, data, bytes, false, stream), "cuMemcpyAsync"));
@@ -129,7 +136,7 @@ Status CudaExports::CopyOut(int device, const std::byte* data, size_t bytes, std
 Status CudaExports::CheckCopies(int device) const {
   const cuda::Driver& driver = domain_->driver();
   const Gpu& gpu = gpus_[static_cast<size_t>(device)];
-  const cuda::ScopedContext scope(driver, gpu.device.load(std::memory_order_acquire)->context());
+  const cuda::ScopedContext scope(driver, At(device).context());
   ANNULUS_RETURN_IF_ERROR(scope.status());
   const cuda::Result result = driver->StreamQuery(gpu.copies.load(std::memory_order_acquire));
   if (result == cuda::Result::kNotReady) return Status();

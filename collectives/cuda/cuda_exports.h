@@ -26,7 +26,9 @@ class CudaExports final : public DeviceExports {
 
   bool RangeOf(const std::byte* data, size_t bytes, DeviceRange* range) const override;
   Status Export(const DeviceRange& range, int* fd, uint64_t* offset) const override;
-  Status ShowWrites(const std::byte* data) const override;
+  std::string PciAddress(int device) const override;
+  DeviceWrites WritesTo(int device) const override;
+  Status FlushWrites(int device) const override;
   Status CopyOut(int device, const std::byte* data, size_t bytes, std::byte* slots, uint32_t* done) const override;
   Status CheckCopies(int device) const override;
 
@@ -40,11 +42,11 @@ class CudaExports final : public DeviceExports {
   // A GPU whose memory was exported. Set once.
   struct Gpu {
     std::atomic<const CudaDevice*> device = nullptr;
-    std::atomic<cuda::Stream> copies = nullptr;
+    std::atomic<cuda::Stream> copies = nullptr;  // Of copies out.
   };
 
-  // Sets *device to the GPU whose memory it is.
-  Status Find(const std::byte* data, const CudaDevice** device) const;
+  // One of which something was exported.
+  const CudaDevice& At(int device) const { return *gpus_[static_cast<size_t>(device)].device.load(); }
   // Makes what copies from that GPU need.
   Status Prepare(const CudaDevice& device) const;
 

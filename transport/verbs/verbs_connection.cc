@@ -178,6 +178,7 @@ bool VerbsConnection::StopForGood() {
 
 bool VerbsConnection::Move(bool sends) {
   for (const auto& rail : rails_) rail->hub().Poll();
+  rails_[0]->outbox().regions().all->SweepIfDue();
   bool changed = receiver_.Advance();
   const bool usable = sends && !Broken();
   PostReceives();

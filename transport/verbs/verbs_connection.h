@@ -73,6 +73,8 @@ class VerbsConnection {
   void Keep() { sender_.Keep(); }
   // Whether slices may be sent from memory of GPUs, and read into it.
   bool MayReachGpus() const { return rails_[0]->outbox().regions().all->may_take_gpus(); }
+  // As VerbsRegions does.
+  std::string GpusText() const { return rails_[0]->outbox().regions().all->GpusText(); }
   // What the farewell says of each rail, and what the peer's said.
   void FillFarewell(VerbsFarewell* farewell) const;
   void TakeFarewell(const VerbsFarewell& farewell);

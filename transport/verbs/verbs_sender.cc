@@ -39,14 +39,21 @@ VerbsSender::VerbsSender(int slots, size_t slot_bytes, uint32_t least_part, std:
 
 bool VerbsSender::SendsFrom(const std::byte* data, size_t bytes) {
   if (bytes <= kVerbsShortBytes || bytes > slots_.bytes()) return false;
-  DropPromise();
   // Where no slot is free, nothing is copied instead: it is asked for again.
-  regions_.promised = regions_.all->Take(regions_.ports, data, bytes, slots_.any_free());
-  return regions_.promised != kNoVerbsUse;
+  const VerbsPromise promise = regions_.all->Promise(regions_.ports, data, bytes, slots_.any_free());
+  if (promise.entry == kNoVerbsUse) return false;
+  VerbsPromise& place = regions_.promises[regions_.next++ % kMostPromises];
+  regions_.all->Break(std::exchange(place, promise));
+  return true;
 }
 
-void VerbsSender::DropPromise() {
-  if (regions_.promised != kNoVerbsUse) regions_.all->LetGo(std::exchange(regions_.promised, kNoVerbsUse));
+void VerbsSender::KeepPromise(VerbsUse use) {
+  const auto promise = std::ranges::find(regions_.promises, use, &VerbsPromise::entry);
+  if (promise != regions_.promises.end()) regions_.all->Break(std::exchange(*promise, {}));
+}
+
+void VerbsSender::DropPromises() {
+  for (VerbsPromise& each : regions_.promises) regions_.all->Break(std::exchange(each, {}));
 }
 
 Status VerbsSender::Post(Send* send) {
@@ -59,11 +66,11 @@ Status VerbsSender::Post(Send* send) {
     const bool is_large = send->bytes > kVerbsShortBytes && !slots_.Has(send->data);
     const VerbsUse use = is_large ? regions_.all->Take(regions_.ports, send->data, send->bytes) : kNoVerbsUse;
     if (use == kNoVerbsUse) {
-      // Its place went to another region since SendsFrom.
+      // Its place went to another region since SendsFrom said yes, which takes many other promises.
       if (is_large && regions_.all->MayTake(regions_.ports, send->data, send->bytes)) return Status::WouldBlock();
       return Status::Invalid("verbs links send slots that AcquireSlot lent, and large slices in registered memory");
     }
-    if (use == regions_.promised) DropPromise();
+    KeepPromise(use);
     send->cookie = uint64_t{use} << kUseShift;
     ++queue_.in_place;
   }
@@ -297,7 +304,7 @@ void VerbsSender::CopyLent() {
 bool VerbsSender::BeginCarrying(uint32_t slices) {
   const uint32_t received = slices - (target_->sent_slices() - kept_.size());
   if (received > kept_.size()) return false;
-  DropPromise();
+  DropPromises();
   for (uint32_t i = 0; i < received; ++i) {
     if (kept_.completed() == 0) Pop(Code::kOk);
     DropFirst();
@@ -339,7 +346,7 @@ void VerbsSender::Carried() {
 }
 
 void VerbsSender::FailAll(Code code) {
-  DropPromise();
+  DropPromises();
   copies_.GiveUp();
   while (queue_.first != nullptr) Pop(code);
   kept_.DropUncompleted();

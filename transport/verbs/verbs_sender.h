@@ -20,6 +20,7 @@
 // Threads: as the endpoint. Nothing allocates after construction, but for copies of a GPU's memory.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -116,6 +117,10 @@ class VerbsSender {
   static constexpr int kRailShift = 40;
   static constexpr int kUseShift = 48;
 
+  // More than there are slices whose place is chosen and that are not posted: what an engine works on at a time. Some
+  // are only asked about and never sent, whose promises others replace.
+  static constexpr size_t kMostPromises = 64;
+
   struct Queue {
     Send* first = nullptr;
     Send* last = nullptr;
@@ -128,8 +133,9 @@ class VerbsSender {
   struct Regions {
     VerbsRegions* all = nullptr;
     VerbsPortSet ports = 0;  // Those of the rails.
-    // The one of which SendsFrom has said so last: it does not make room for others before the send is posted.
-    VerbsUse promised = kNoVerbsUse;
+    // Those of which SendsFrom has said so, until a send from there is posted: the latest ones, a ring.
+    std::array<VerbsPromise, kMostPromises> promises{};
+    size_t next = 0;
   };
   VerbsOutbox& RailOf(const Send& send) const { return *rails_[(send.cookie >> kRailShift) & 0xff]; }
   // Whether the peer is to read it.
@@ -139,7 +145,9 @@ class VerbsSender {
   // Whether the device has said that it reads the send's data no more.
   bool IsRead(const Send& send) const;
   static VerbsUse UseOf(const Send& send) { return static_cast<VerbsUse>(send.cookie >> kUseShift); }
-  void DropPromise();
+  // The region of that use was promised; the promise is kept.
+  void KeepPromise(VerbsUse use);
+  void DropPromises();
   // Whether its data lie in a GPU's memory, which the CPU cannot read.
   bool IsGpus(const Send& send) const { return !slots_.Has(send.data) && regions_.all->IsGpus(UseOf(send)); }
   // The rail for a new slice of so many bytes; null when none can take one.

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,7 @@ struct FakeOptions {
   bool keeps_addresses = false;   // No memory comes where memory was freed.
   bool shares_memory = true;      // Its memory can be reached by other processes.
   bool exports_memory = true;     // Other devices can be given its memory.
+  unsigned without_exports = 0;   // Devices that do not export it all the same, one bit each.
   RdmaScope sees_rdma = RdmaScope::kOwner;
   bool flushes_rdma = true;
   size_t allocation_bytes = 0;  // If any, what is allocated seems to consist of so many bytes each.
@@ -85,6 +87,9 @@ class FakeControl {
   virtual bool IsLocked() = 0;
   // `function` ("cuMemHostRegister") fails once, after `calls` more calls that do not.
   virtual void Fail(const std::string& function, Result result, int calls) = 0;
+
+  // What a flush of what network cards have written does, besides being counted; null: nothing.
+  virtual void OnFlush(std::function<void()> flush) = 0;
 
   // Memory as another part of the program allocates it on a device. Not while work on it is pending.
   virtual std::byte* Allocate(int device, size_t bytes) = 0;
