@@ -54,9 +54,10 @@ struct FakeCounts {
   int64_t slices = 0;   // Slices in all launches.
   unsigned blocks = 0;  // Blocks for each slice of the last launch.
   int64_t copies = 0;
-  int64_t exports = 0;  // Descriptors of memory that were given out.
-  int64_t flushes = 0;  // Of what network cards have written.
-  int64_t pins = 0;     // Calls that pin host memory, for which a driver may wait for all streams.
+  int64_t questions = 0;  // Calls that tell of a pointer.
+  int64_t exports = 0;    // Descriptors of memory that were given out.
+  int64_t flushes = 0;    // Of what network cards have written.
+  int64_t pins = 0;       // Calls that pin host memory, for which a driver may wait for all streams.
   // Launches of functions that were not loaded: they wait for all streams and block all callers.
   int64_t lazy_loads = 0;
   // At this moment:

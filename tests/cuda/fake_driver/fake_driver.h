@@ -155,6 +155,7 @@ class FakeDriver final : public FakeControl {
   }
 
   Result Attributes(unsigned count, const PointerAttribute* attributes, void** values, const std::byte* pointer) {
+    ++counts_.questions;
     const auto [device, range] = gpu_->WithMemory(
         [=](FakeMemory* memory) { return std::pair(memory->DeviceOf(pointer), memory->RangeAround(pointer)); });
     const MemoryRange piece = PieceOf(range, pointer, device);

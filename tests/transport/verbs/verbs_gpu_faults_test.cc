@@ -286,7 +286,10 @@ class VerbsGpuLinkTest : public RegisteredLinkTest {
   void SetUp() override {
     RegisteredLinkTest::SetUp();
     domains_.Add(gpu_.domain());
-    OpenWith([this](TransportConfig* config) { config->slot_memory = &domains_; });
+    OpenWith([this](TransportConfig* config) {
+      config->slot_memory = &domains_;
+      config->settings.Set("verbs_read_bytes", int64_t{1000});
+    });
     data_ = gpu_.Allocate(kBytes);
     ASSERT_TRUE(gpu_.domain()->Take(data_, kBytes, ReduceOn::kAuto).ok());
   }
@@ -296,9 +299,31 @@ class VerbsGpuLinkTest : public RegisteredLinkTest {
   }
 
   MemoryDomains domains_;
-  CudaTestDevice gpu_{{}};
+  CudaTestDevice gpu_{{.sees_rdma = cuda::RdmaScope::kNone}};
   std::byte* data_ = nullptr;
 };
+
+// What the GPU is, and what it sees, was asked for all slices of a region.
+TEST_F(VerbsGpuLinkTest, ASliceThatWasReadAsksTheDriverNothing) {
+  constexpr int kRounds = 20;
+  std::byte* const to = gpu_.Allocate(kBytes);
+  ASSERT_TRUE(gpu_.domain()->Take(to, kBytes, ReduceOn::kAuto).ok());
+  const auto exchange = [&] {
+    const Recv* const recv = Expect(to);
+    const Send* const send = Post(data_, kSlotBytes);
+    ASSERT_TRUE(Drive([&] { return recv->code == Code::kOk && send->code == Code::kOk; }));
+    EXPECT_EQ(recv->data, to);
+  };
+  exchange();
+  const int64_t before = gpu_.fake()->Counts().questions;
+  const int64_t flushes = gpu_.fake()->Counts().flushes;
+  for (int i = 0; i < kRounds; ++i) exchange();
+  EXPECT_EQ(gpu_.fake()->Counts().flushes - flushes, kRounds);
+  // Where it leaves and where it lands, and some look for what was freed.
+  EXPECT_LT(gpu_.fake()->Counts().questions - before, 3 * kRounds);
+  gpu_.Free(data_);
+  gpu_.Free(to);
+}
 
 TEST_F(VerbsGpuLinkTest, APromiseKeepsNoMemoryThatWasFreed) {
   ASSERT_TRUE(end(0).shortcuts().in_place->SendsFrom(data_, kSlotBytes));
