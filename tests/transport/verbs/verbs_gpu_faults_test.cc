@@ -205,25 +205,27 @@ TEST_F(VerbsGpuFaultsTest, WhatAGpuMayNotSeeHasNotArrived) {
   cuda::FakeOptions options;
   options.sees_rdma = cuda::RdmaScope::kNone;
   const uint64_t failures = Rounds(10, 200);
+  int64_t flushes = 0;
   for (uint64_t i = 0; i <= failures; ++i) {
-    SCOPED_TRACE("flush " + std::to_string(i) + " fails");
+    SCOPED_TRACE("failure " + std::to_string(i));
     MakeGpu(options);
     SimulatedVerbs::SetMachine({.hides_from_gpus = true});
     SimulatedVerbs::Seed(i);
     gpu_->fake()->OnFlush(SimulatedVerbs::ShowWrites);
-    if (i < failures) gpu_->fake()->Fail("cuFlushGPUDirectRDMAWrites", cuda::Result::kUnknown, static_cast<int>(i));
+    const auto at = static_cast<int>(static_cast<uint64_t>(flushes) * i / (failures + 1));
+    if (i > 0) gpu_->fake()->Fail("cuFlushGPUDirectRDMAWrites", cuda::Result::kUnknown, at);
     std::atomic<uint64_t> again = 0;
-    Run(
-        3,
-        [&](const auto& comm) {
-          Broadcast(comm);
-          Allreduce(comm);
-          again += SentAgain(comm);
-        },
-        20'000);
-    EXPECT_EQ(again > 0, i < failures);
+    const auto body = [&](const std::unique_ptr<Communicator>& comm) {
+      Broadcast(comm);
+      Allreduce(comm);
+      again += SentAgain(comm);
+    };
+    Run(3, body, 20'000);
+    EXPECT_EQ(again > 0, i > 0);
+    if (i == 0) flushes = gpu_->fake()->Counts().flushes;
     ASSERT_FALSE(HasFailure());
   }
+  EXPECT_GT(flushes, 0);
   SimulatedVerbs::Seed(1);
 }
 
