@@ -42,8 +42,12 @@ class Continuable {
   virtual LinkStream TakeStream() = 0;
 
   // Sets *slice to the next one that the peer lacks, in order. It is lent until Carried has been called for it, or,
-  // with its request, until that has failed. Returns false when there is none.
-  virtual bool NextToCarry(bool only_completed, CarriedSlice* slice) = 0;
+  // with its request, until that has failed.
+  // Errors: kWouldBlock  there is none by now.
+  //         others       permanent: it cannot be had, so the link is lost.
+  virtual Status NextToCarry(bool only_completed, CarriedSlice* slice) = 0;
+  // Whether a device is copying the next one, to where it can be lent: only asking for it tells when it is there.
+  virtual bool is_copying() const = 0;
   // The first slice that is being carried has been sent: its request completes.
   virtual void Carried() = 0;
   // Whether slices are to be carried, or are being carried, whose requests have completed; they come before others.

@@ -30,7 +30,10 @@ CudaDomain::CudaDomain(std::unique_ptr<cuda::Driver> driver, std::span<const std
       exports_(this, &ranges_),
       process_(ProcessNumber()) {}
 
-CudaDomain::~CudaDomain() { slots_.ForgetDevice(); }
+CudaDomain::~CudaDomain() {
+  exports_.End();
+  slots_.ForgetDevice();
+}
 
 // If the driver cannot say where the memory lies, or a GPU had it, it counts as the device's: the CPU does not touch
 // it, and Take fails with the reason.

@@ -4,6 +4,7 @@
 
 #include <iterator>
 #include <string>
+#include <utility>
 
 #include "collectives/cuda/cuda_domain.h"
 
@@ -18,12 +19,14 @@ bool CudaExports::RangeOf(const std::byte* data, size_t bytes, DeviceRange* rang
   unsigned type = 0;
   unsigned is_managed = 0;
   unsigned is_plain = 0;
+  int device = -1;
   cuda::DevicePointer begin = 0;
   size_t all = 0;
   using Attribute = cuda::PointerAttribute;
   Attribute attributes[] = {Attribute::kBufferId,           Attribute::kMemoryType, Attribute::kIsManaged,
-                            Attribute::kIsLegacyIpcCapable, Attribute::kRangeStart, Attribute::kRangeSize};
-  void* values[] = {&id, &type, &is_managed, &is_plain, &begin, &all};
+                            Attribute::kIsLegacyIpcCapable, Attribute::kRangeStart, Attribute::kRangeSize,
+                            Attribute::kDeviceOrdinal};
+  void* values[] = {&id, &type, &is_managed, &is_plain, &begin, &all, &device};
   const cuda::Result known =
       driver->PointerGetAttributes(std::size(attributes), attributes, values, cuda::ToDevice(data));
   const bool is_device =
@@ -31,62 +34,113 @@ bool CudaExports::RangeOf(const std::byte* data, size_t bytes, DeviceRange* rang
   if (known != cuda::Result::kSuccess || !is_device || id == 0 || begin == 0) return false;
   const size_t before = cuda::ToDevice(data) - begin;
   if (before > all || bytes > all - before) return false;
-  *range = {id, cuda::FromDevice(begin), all};
+  *range = {id, cuda::FromDevice(begin), all, device};
   return true;
-}
-
-Status CudaExports::Find(const std::byte* data, const CudaDevice** device) const {
-  cuda::PointerPlace place;
-  ANNULUS_RETURN_IF_ERROR(domain_->driver().PlaceOf(data, &place));
-  return domain_->Use(place.device, device);
 }
 
 // The driver takes whole pages. What else lies in the first and in the last one is memory of the same process.
 Status CudaExports::Export(const DeviceRange& range, int* fd, uint64_t* offset) const {
   const cuda::Driver& driver = domain_->driver();
   const CudaDevice* device = nullptr;
-  ANNULUS_RETURN_IF_ERROR(Find(range.begin, &device));
+  ANNULUS_RETURN_IF_ERROR(domain_->Use(range.device, &device));
   if (!device->exports_memory()) {
     return {Code::kUnsupported, device->name() + " has no dma-bufs: its driver's open kernel modules are needed"};
   }
   const cuda::ScopedContext scope(driver, device->context());
   ANNULUS_RETURN_IF_ERROR(scope.status());
+  ANNULUS_RETURN_IF_ERROR(Prepare(*device));
   const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
   const cuda::DevicePointer begin = cuda::ToDevice(range.begin);
   const cuda::DevicePointer first = begin / page * page;
   const cuda::DevicePointer end = (begin + range.bytes + page - 1) / page * page;
   *offset = begin - first;
-  return driver.ToStatus(driver->MemGetHandleForAddressRange(fd, first, end - first, cuda::RangeHandle::kDmaBuf, 0),
-                         "cuMemGetHandleForAddressRange");
+  const cuda::Result result =
+      driver->MemGetHandleForAddressRange(fd, first, end - first, cuda::RangeHandle::kDmaBuf, 0);
+  Status status = driver.ToStatus(result, "cuMemGetHandleForAddressRange");
+  return result == cuda::Result::kNotSupported ? Status(Code::kUnsupported, status.message()) : status;
 }
 
-Status CudaExports::ShowWrites(const std::byte* data) const {
-  const cuda::Driver& driver = domain_->driver();
-  const CudaDevice* device = nullptr;
-  ANNULUS_RETURN_IF_ERROR(Find(data, &device));
-  if (device->rdma_writes() == CudaDevice::RdmaWrites::kSeen) return Status();
-  if (device->rdma_writes() == CudaDevice::RdmaWrites::kHidden || driver->FlushGPUDirectRDMAWrites == nullptr) {
-    return {Code::kUnsupported, device->name() + " does not see what network cards write"};
+std::string CudaExports::PciAddress(int device) const {
+  const CudaDevice* found = nullptr;
+  return domain_->Use(device, &found).ok() ? found->pci_address() : "";
+}
+
+DeviceWrites CudaExports::WritesTo(int device) const {
+  switch (At(device).rdma_writes()) {
+    case CudaDevice::RdmaWrites::kSeen:
+      return DeviceWrites::kSeen;
+    case CudaDevice::RdmaWrites::kFlushed:
+      return domain_->driver()->FlushGPUDirectRDMAWrites != nullptr ? DeviceWrites::kFlushed : DeviceWrites::kHidden;
+    case CudaDevice::RdmaWrites::kHidden:
+      break;
   }
-  const cuda::ScopedContext scope(driver, device->context());
+  return DeviceWrites::kHidden;
+}
+
+Status CudaExports::FlushWrites(int device) const {
+  const cuda::Driver& driver = domain_->driver();
+  const cuda::ScopedContext scope(driver, At(device).context());
   ANNULUS_RETURN_IF_ERROR(scope.status());
   return driver.ToStatus(driver->FlushGPUDirectRDMAWrites(cuda::FlushTarget::kCurrentContext, cuda::RdmaScope::kOwner),
                          "cuFlushGPUDirectRDMAWrites");
 }
 
-Status CudaExports::CopyOut(const std::byte* data, size_t bytes, std::byte* slots) const {
+// In its context.
+Status CudaExports::Prepare(const CudaDevice& device) const {
   const cuda::Driver& driver = domain_->driver();
-  const CudaDevice* device = nullptr;
-  ANNULUS_RETURN_IF_ERROR(Find(data, &device));
-  const cuda::ScopedContext scope(driver, device->context());
-  ANNULUS_RETURN_IF_ERROR(scope.status());
-  cuda::Stream stream = nullptr;
-  ANNULUS_RETURN_IF_ERROR(driver.ToStatus(driver->StreamCreateWithPriority(&stream, cuda::kStreamNonBlocking, 0),
+  if (device.ordinal() < 0 || device.ordinal() >= kMostGpus) {
+    return {Code::kUnsupported, device.name() + " is number " + std::to_string(device.ordinal())};
+  }
+  Gpu& gpu = gpus_[static_cast<size_t>(device.ordinal())];
+  if (gpu.copies.load(std::memory_order_acquire) != nullptr) return Status();
+  cuda::Stream made = nullptr;
+  ANNULUS_RETURN_IF_ERROR(driver.ToStatus(driver->StreamCreateWithPriority(&made, cuda::kStreamNonBlocking, 0),
                                           "cuStreamCreateWithPriority"));
-  cuda::Result result = driver.Copy(slots, data, bytes, false, stream);
-  if (result == cuda::Result::kSuccess) result = driver->StreamSynchronize(stream);
-  driver->StreamDestroy(stream);
-  return driver.ToStatus(result, "copying from a GPU");
+  gpu.device.store(&device, std::memory_order_release);
+  cuda::Stream other = nullptr;
+  if (!gpu.copies.compare_exchange_strong(other, made, std::memory_order_acq_rel)) driver->StreamDestroy(made);
+  return Status();
+}
+
+void CudaExports::End() {
+  const cuda::Driver& driver = domain_->driver();
+  for (Gpu& gpu : gpus_) {
+    const cuda::Stream stream = gpu.copies.exchange(nullptr);
+    if (stream == nullptr) continue;
+    const cuda::ScopedContext scope(driver, gpu.device.load()->context());
+    if (scope.status().ok()) driver->StreamDestroy(stream);
+  }
+}
+
+// A copy to memory that is not pinned would be waited for. The stream is no blocking one, so the default streams do not
+// matter either. The driver is asked what is pinned: PinnedSlots may be locked by a thread that pins.
+Status CudaExports::CopyOut(int device, const std::byte* data, size_t bytes, std::byte* slots, uint32_t* done) const {
+  const cuda::Driver& driver = domain_->driver();
+  const Gpu& gpu = gpus_[static_cast<size_t>(device)];
+  for (const auto& [begin, size] :
+       {std::pair{slots, bytes}, std::pair{reinterpret_cast<std::byte*>(done), sizeof *done}}) {
+    cuda::PointerPlace place;
+    ANNULUS_RETURN_IF_ERROR(driver.PlaceOf(begin, &place));
+    const bool is_pinned =
+        place.type == cuda::MemoryType::kHost && place.begin + place.bytes >= cuda::ToDevice(begin) + size;
+    if (!is_pinned) return {Code::kUnsupported, "the memory to which a GPU copies is not pinned"};
+  }
+  const cuda::ScopedContext scope(driver, At(device).context());
+  ANNULUS_RETURN_IF_ERROR(scope.status());
+  const cuda::Stream stream = gpu.copies.load(std::memory_order_acquire);
+  ANNULUS_RETURN_IF_ERROR(driver.ToStatus(driver.Copy(slots, data, bytes, false, stream), "cuMemcpyAsync"));
+  return driver.ToStatus(driver->StreamWriteValue32(stream, cuda::ToDevice(done), 1, cuda::kWriteValueDefault),
+                         "cuStreamWriteValue32");
+}
+
+Status CudaExports::CheckCopies(int device) const {
+  const cuda::Driver& driver = domain_->driver();
+  const Gpu& gpu = gpus_[static_cast<size_t>(device)];
+  const cuda::ScopedContext scope(driver, At(device).context());
+  ANNULUS_RETURN_IF_ERROR(scope.status());
+  const cuda::Result result = driver->StreamQuery(gpu.copies.load(std::memory_order_acquire));
+  if (result == cuda::Result::kNotReady) return Status();
+  return driver.ToStatus(result, "a GPU's work failed: cuStreamQuery");
 }
 
 }  // namespace annulus

@@ -1,9 +1,17 @@
 // CudaExports: memory of GPUs as descriptors of dma-bufs, by which network cards read it.
 //
+// Copies for links that go on elsewhere are begun and not waited for: whoever drives a link may be the thread that has
+// to open the gate of a stream, behind which the driver would wait. So all that they need is made when memory is first
+// exported, and found without a lock.
+//
 // Threads: any.
 #pragma once
 
+#include <array>
+#include <atomic>
+
 #include "collectives/cuda/device_ranges.h"
+#include "cuda_kernels/driver/driver_types.h"
 #include "transport/memory/device_exports.h"
 
 namespace annulus {
@@ -18,15 +26,33 @@ class CudaExports final : public DeviceExports {
 
   bool RangeOf(const std::byte* data, size_t bytes, DeviceRange* range) const override;
   Status Export(const DeviceRange& range, int* fd, uint64_t* offset) const override;
-  Status ShowWrites(const std::byte* data) const override;
-  Status CopyOut(const std::byte* data, size_t bytes, std::byte* slots) const override;
+  std::string PciAddress(int device) const override;
+  DeviceWrites WritesTo(int device) const override;
+  Status FlushWrites(int device) const override;
+  Status CopyOut(int device, const std::byte* data, size_t bytes, std::byte* slots, uint32_t* done) const override;
+  Status CheckCopies(int device) const override;
+
+  // Gives back what copies needed; before the domain's devices end.
+  void End();
 
  private:
-  // Sets *device to the GPU whose memory it is.
-  Status Find(const std::byte* data, const CudaDevice** device) const;
+  // More than any machine has.
+  static constexpr int kMostGpus = 64;
+
+  // A GPU whose memory was exported. Set once.
+  struct Gpu {
+    std::atomic<const CudaDevice*> device = nullptr;
+    std::atomic<cuda::Stream> copies = nullptr;  // Of copies out.
+  };
+
+  // One of which something was exported.
+  const CudaDevice& At(int device) const { return *gpus_[static_cast<size_t>(device)].device.load(); }
+  // Makes what copies from that GPU need.
+  Status Prepare(const CudaDevice& device) const;
 
   CudaDomain* const domain_;
   const DeviceRanges* const ranges_;
+  mutable std::array<Gpu, kMostGpus> gpus_;  // By number.
 };
 
 }  // namespace annulus

@@ -30,6 +30,9 @@ enum class Result : int {
 
 enum class DeviceAttribute : int {
   kMultiprocessors = 16,
+  kPciBus = 33,
+  kPciDevice = 34,
+  kPciDomain = 50,
   kComputeCapabilityMajor = 75,
   kComputeCapabilityMinor = 76,
   kCanUseHostPointerForRegisteredMemory = 91,

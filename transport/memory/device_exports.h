@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "base/status.h"
 
@@ -16,6 +17,14 @@ struct DeviceRange {
   uint64_t id = 0;  // No two allocations of the process have the same, not even at the same address.
   std::byte* begin = nullptr;
   size_t bytes = 0;
+  int device = -1;  // The number of the device whose memory it is.
+};
+
+// What a device sees of what others write to its memory.
+enum class DeviceWrites : uint8_t {
+  kSeen,     // All, at once.
+  kFlushed,  // What was written before a flush.
+  kHidden,   // Nothing for certain.
 };
 
 class DeviceExports {
@@ -28,13 +37,22 @@ class DeviceExports {
   // Errors: kUnsupported when the device has no such descriptors; kSystem or kOutOfMemory of the device.
   virtual Status Export(const DeviceRange& range, int* fd, uint64_t* offset) const = 0;
 
-  // Lets the device's later work see what other devices have written to that memory, up to now.
-  // Errors: kUnsupported when it cannot, whatever was written; kSystem or kOutOfMemory of the device.
-  virtual Status ShowWrites(const std::byte* data) const = 0;
+  // Where the device is on the machine's PCI, as the system names it: "0000:17:00.0"; "" when that is not known.
+  virtual std::string PciAddress(int device) const = 0;
 
-  // Copies device memory to slots (slot_memory.h), and returns when it is there. For rare cases: it waits for the
-  // device. Errors: kSystem or kOutOfMemory of the device.
-  virtual Status CopyOut(const std::byte* data, size_t bytes, std::byte* slots) const = 0;
+  // Of a device of which something was exported; constant.
+  virtual DeviceWrites WritesTo(int device) const = 0;
+  // Lets the later work of such a device see what others have written to its memory, up to now; for kFlushed.
+  // Errors: kSystem or kOutOfMemory of the device.
+  virtual Status FlushWrites(int device) const = 0;
+
+  // Begins to copy memory of that device, of which something was exported, to slots (slot_memory.h), and returns at
+  // once: it waits neither for work of the device nor for another thread of the process that does. *done, in slots too,
+  // becomes 1 when the copy is there. Until then all of it stays. Errors: kUnsupported when the device does not reach
+  // the slots; kSystem or kOutOfMemory of the device.
+  virtual Status CopyOut(int device, const std::byte* data, size_t bytes, std::byte* slots, uint32_t* done) const = 0;
+  // What ended such copies, so that they never get done; OK when nothing did. Errors: kSystem of the device.
+  virtual Status CheckCopies(int device) const = 0;
 
  protected:
   ~DeviceExports() = default;

@@ -103,27 +103,28 @@ Status ResumingEndpoint::BeginSecond() {
 }
 
 Status ResumingEndpoint::ProgressSecond(bool* moved) {
-  *moved |= Carry();
+  ANNULUS_RETURN_IF_ERROR(Carry(moved));
   Status status = second_->Progress(moved);
   *moved |= FinishCarriers();
-  *moved |= Carry();
+  ANNULUS_RETURN_IF_ERROR(Carry(moved));
   const Status filled = FillPartial(moved);
   return filled.ok() ? status : filled;
 }
 
-bool ResumingEndpoint::Carry() {
-  bool changed = false;
+Status ResumingEndpoint::Carry(bool* moved) {
   for (size_t i = 0; i < carrying_; ++i) {
     Carrier& carrier = CarrierAt(i);
     if (carrier.source == nullptr || carrier.send.ready == carrier.source->ready) continue;
     carrier.send.ready = carrier.source->ready;
-    changed = true;
+    *moved = true;
   }
   while (carrying_ < carriers_.size()) {
     // Close() takes requests back that have not completed, and must not take others with them.
     const bool only_completed = rest_->owes_completed();
     CarriedSlice slice;
-    if (!rest_->NextToCarry(only_completed, &slice)) break;
+    const Status next = rest_->NextToCarry(only_completed, &slice);
+    if (next.would_block()) break;
+    ANNULUS_RETURN_IF_ERROR(next);
     Carrier& carrier = CarrierAt(carrying_++);
     carrier.source = slice.send;
     carrier.send = Send();
@@ -134,9 +135,9 @@ bool ResumingEndpoint::Carry() {
     if (slice.again) bytes_sent_again_.fetch_add(slice.bytes, std::memory_order_relaxed);
     // Its error comes from Progress, too.
     if (!second_->PostSend(&carrier.send).ok()) carrier.send.code = Code::kAborted;
-    changed = true;
+    *moved = true;
   }
-  return changed;
+  return Status();
 }
 
 bool ResumingEndpoint::FinishCarriers() {
@@ -188,7 +189,10 @@ bool ResumingEndpoint::Arm() {
   if (!status_.ok()) return false;
   if (!lost_.ok()) return first_->Arm() && rest_->has_for_next();
   if (second_ == nullptr) return first_->Arm() && !rest_->has_stopped();
-  return first_->Arm() && !Carry() && second_->Arm();
+  bool moved = false;
+  // An error comes from Progress, too.
+  const bool carries = first_->Arm() && Carry(&moved).ok();
+  return carries && !moved && !rest_->is_copying() && second_->Arm();
 }
 
 // What has completed is carried to the end, if there is time. Requests that have not completed are given up at once:

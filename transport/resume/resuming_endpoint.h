@@ -66,8 +66,9 @@ class ResumingEndpoint final : public Endpoint, private InPlace {
 
   Status BeginSecond();
   Status ProgressSecond(bool* moved);
-  // Hands slices to the second link, and tells it how much of them is ready. Returns whether anything changed.
-  bool Carry();
+  // Hands slices to the second link, and tells it how much of them is ready. Sets *moved if anything changed. Errors:
+  // those of NextToCarry.
+  Status Carry(bool* moved);
   bool FinishCarriers();
   Status FillPartial(bool* moved);
   // The second link has failed, or was not made, or the first one has ended after all: that is `status`, OK when it was

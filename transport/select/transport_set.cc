@@ -64,7 +64,11 @@ Status TransportSet::Connect(std::vector<std::vector<LinkRequest>> wanted, Conne
 std::unique_ptr<Endpoint> TransportSet::MayGoOn(const LinkRequest& link, std::unique_ptr<Endpoint> endpoint) const {
   if (endpoint->shortcuts().continuable == nullptr) return endpoint;
   const TransportInfo* const other = ContinuingTransport(list_);
-  const auto go_on = [config = config_, other, link](LinkStream stream, std::unique_ptr<Endpoint>* second) {
+  // The second link is made by whoever drives the first one, and a device may have to pin slots, which may wait for
+  // streams that wait for this thread. So its slots are ordinary memory.
+  TransportConfig plain = config_;
+  plain.slot_memory = nullptr;
+  const auto go_on = [config = std::move(plain), other, link](LinkStream stream, std::unique_ptr<Endpoint>* second) {
     return other->over_stream(config, link, std::move(stream), second);
   };
   return std::make_unique<ResumingEndpoint>(std::move(endpoint), config_.rank, go_on);

@@ -17,8 +17,8 @@ constexpr int kIdleRoundsToReturn = 8;
 // copied.
 constexpr Nanoseconds kLentWait = 100 * kMicrosecond;
 
-// Time without news, while the peer is to read, after which its device is asked whether it is there: nothing else is
-// under way that could fail, and its process may compute.
+// Time without news, while a send waits for the peer's word, after which its device is asked whether it is there:
+// nothing else is under way that could fail, and its process may compute.
 constexpr Nanoseconds kKeepaliveAfter = kSecond;
 
 size_t SlotsBytes(int slots, size_t slot_bytes) { return static_cast<size_t>(slots) * VerbsSlotStride(slot_bytes); }
@@ -41,7 +41,7 @@ VerbsConnection::VerbsConnection(const std::vector<VerbsPort>& ports, const Verb
               &fault_),
       receiver_(Inboxes(), &recv_slots_, &reads_, &returns_, &fault_),
       lent_(executor()),
-      placed_(executor()) {}
+      unheard_(executor()) {}
 
 std::vector<std::unique_ptr<VerbsRail>> VerbsConnection::MakeRails(const std::vector<VerbsPort>& ports) {
   const VerbsInbox::Link link{config_.slots, static_cast<int>(ports.size()), &recv_slots_, &reads_, &target_, &returns_,
@@ -178,6 +178,7 @@ bool VerbsConnection::StopForGood() {
 
 bool VerbsConnection::Move(bool sends) {
   for (const auto& rail : rails_) rail->hub().Poll();
+  rails_[0]->outbox().regions().all->SweepIfDue();
   bool changed = receiver_.Advance();
   const bool usable = sends && !Broken();
   PostReceives();
@@ -201,7 +202,7 @@ bool VerbsConnection::Wait::IsOver(bool waits, Nanoseconds limit) {
 }
 
 void VerbsConnection::KeepAlive(bool changed) {
-  if (!placed_.IsOver(!changed && sender_.has_placed(), kKeepaliveAfter)) return;
+  if (!unheard_.IsOver(!changed && sender_.AwaitsWord(), kKeepaliveAfter)) return;
   for (const auto& rail : rails_) rail->KeepAlive(target_.AddressOf(0, 0));
 }
 
@@ -253,7 +254,7 @@ bool VerbsConnection::Arm(bool sends) {
   }
   if (HasWork(sends)) return false;
   if (sender_.CanCopyLent()) lent_.alarm.Set(kLentWait);
-  if (sends && !Broken() && sender_.has_placed()) placed_.alarm.Set(kKeepaliveAfter);
+  if (sends && !Broken() && sender_.AwaitsWord()) unheard_.alarm.Set(kKeepaliveAfter);
   return true;
 }
 

@@ -70,9 +70,11 @@ class VerbsConnection {
   // Whether slices may land in [data, data + bytes), by READs.
   bool MayLand(const std::byte* data, size_t bytes);
   // Lets the sender keep what it sends.
-  void Keep() { sender_.Keep(config_.slot_memory); }
+  void Keep() { sender_.Keep(); }
   // Whether slices may be sent from memory of GPUs, and read into it.
   bool MayReachGpus() const { return rails_[0]->outbox().regions().all->may_take_gpus(); }
+  // As VerbsRegions does.
+  std::string GpusText() const { return rails_[0]->outbox().regions().all->GpusText(); }
   // What the farewell says of each rail, and what the peer's said.
   void FillFarewell(VerbsFarewell* farewell) const;
   void TakeFarewell(const VerbsFarewell& farewell);
@@ -160,7 +162,7 @@ class VerbsConnection {
   bool AllAnswer() const;
   // Copies what a sender has lent, if it has waited long enough. Returns whether it did.
   bool CopyLent();
-  // Asks the peer's devices whether they are there, if slices wait to be read and nothing has changed for a while.
+  // Asks the peer's devices whether they are there, if slices wait for its word and nothing has changed for a while.
   void KeepAlive(bool changed);
 
   const VerbsConnectionConfig config_;
@@ -176,8 +178,8 @@ class VerbsConnection {
   VerbsSender sender_;
   VerbsReceiver receiver_;
   int idle_rounds_ = 0;
-  Wait lent_;    // Of the first send that could be copied.
-  Wait placed_;  // Of slices that the peer is to read.
+  Wait lent_;     // Of the first send that could be copied.
+  Wait unheard_;  // Of slices for which only the peer's word is missing.
 };
 
 }  // namespace annulus

@@ -86,8 +86,10 @@ std::string VerbsEndpoint::Describe() const {
   for (size_t i = 0; i < peer_texts_.size(); ++i) {
     text += (i == 0 ? "" : " and ") + connection_.device(i).Describe() + " to " + peer_texts_[i];
   }
-  return text + ", each way " + std::to_string(limits_.send_slots) + " slots of " + std::to_string(limits_.slot_bytes) +
-         " bytes";
+  text +=
+      ", each way " + std::to_string(limits_.send_slots) + " slots of " + std::to_string(limits_.slot_bytes) + " bytes";
+  const std::string gpus = connection_.GpusText();
+  return gpus.empty() ? text : text + ", memory of GPUs " + gpus;
 }
 
 EndpointStats VerbsEndpoint::stats() const {

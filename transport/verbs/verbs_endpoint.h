@@ -69,9 +69,10 @@ class VerbsEndpoint final : public Endpoint, private InPlace, private Continuabl
   bool has_stopped() const override { return stopping_.stopped(); }
   std::string WhyItStopped() const override { return stopping_.why(); }
   LinkStream TakeStream() override { return {stream_->TakeSocket()}; }
-  bool NextToCarry(bool only_completed, CarriedSlice* slice) override {
+  Status NextToCarry(bool only_completed, CarriedSlice* slice) override {
     return connection_.sender().NextToCarry(only_completed, slice);
   }
+  bool is_copying() const override { return connection_.sender().is_copying(); }
   void Carried() override { connection_.sender().Carried(); }
   bool owes_completed() const override { return connection_.sender().owes_completed(); }
   bool has_for_next() const override { return connection_.receiver().has_for_next(); }

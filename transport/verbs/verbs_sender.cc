@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/log.h"
 
 namespace annulus {
 namespace {
@@ -32,21 +31,29 @@ VerbsSender::VerbsSender(int slots, size_t slot_bytes, uint32_t least_part, std:
       returns_(returns),
       fault_(fault),
       slots_(slots, slot_bytes, memory),
-      kept_(slots, rails_.size(), false) {
+      kept_(slots, rails_.size(), false),
+      copies_(rails_[0]->regions().all, rails_[0]->headers()) {
   regions_.all = rails_[0]->regions().all;
   for (const VerbsOutbox* const rail : rails_) regions_.ports |= rail->regions().bit();
 }
 
 bool VerbsSender::SendsFrom(const std::byte* data, size_t bytes) {
   if (bytes <= kVerbsShortBytes || bytes > slots_.bytes()) return false;
-  DropPromise();
   // Where no slot is free, nothing is copied instead: it is asked for again.
-  regions_.promised = regions_.all->Take(regions_.ports, data, bytes, slots_.any_free());
-  return regions_.promised != kNoVerbsUse;
+  const VerbsPromise promise = regions_.all->Promise(regions_.ports, data, bytes, slots_.any_free());
+  if (promise.entry == kNoVerbsUse) return false;
+  VerbsPromise& place = regions_.promises[regions_.next++ % kMostPromises];
+  regions_.all->Break(std::exchange(place, promise));
+  return true;
 }
 
-void VerbsSender::DropPromise() {
-  if (regions_.promised != kNoVerbsUse) regions_.all->LetGo(std::exchange(regions_.promised, kNoVerbsUse));
+void VerbsSender::KeepPromise(VerbsUse use) {
+  const auto promise = std::ranges::find(regions_.promises, use, &VerbsPromise::entry);
+  if (promise != regions_.promises.end()) regions_.all->Break(std::exchange(*promise, {}));
+}
+
+void VerbsSender::DropPromises() {
+  for (VerbsPromise& each : regions_.promises) regions_.all->Break(std::exchange(each, {}));
 }
 
 Status VerbsSender::Post(Send* send) {
@@ -59,11 +66,11 @@ Status VerbsSender::Post(Send* send) {
     const bool is_large = send->bytes > kVerbsShortBytes && !slots_.Has(send->data);
     const VerbsUse use = is_large ? regions_.all->Take(regions_.ports, send->data, send->bytes) : kNoVerbsUse;
     if (use == kNoVerbsUse) {
-      // Its place went to another region since SendsFrom.
+      // Its place went to another region since SendsFrom said yes, which takes many other promises.
       if (is_large && regions_.all->MayTake(regions_.ports, send->data, send->bytes)) return Status::WouldBlock();
       return Status::Invalid("verbs links send slots that AcquireSlot lent, and large slices in registered memory");
     }
-    if (use == regions_.promised) DropPromise();
+    KeepPromise(use);
     send->cookie = uint64_t{use} << kUseShift;
     ++queue_.in_place;
   }
@@ -248,6 +255,13 @@ bool VerbsSender::IsDone(const Send& send, bool is_stopped) const {
   return IsRead(send) && (in_slot || !kept_.keeps() || IsTaken(kept_.completed()));
 }
 
+// Sends complete in order, so only the first one matters. Where slices are kept, one that was written may stay lent:
+// one in a GPU's memory does, and others do while no slot is free.
+bool VerbsSender::AwaitsWord() const {
+  if (queue_.placed > 0) return true;
+  return queue_.first != queue_.unposted && !slots_.Has(queue_.first->data) && IsRead(*queue_.first);
+}
+
 bool VerbsSender::CanDrop() const {
   if (kept_.completed() == 0 || !IsTaken(0)) return false;
   const VerbsKeptSlice& slice = kept_.at(0);
@@ -290,7 +304,7 @@ void VerbsSender::CopyLent() {
 bool VerbsSender::BeginCarrying(uint32_t slices) {
   const uint32_t received = slices - (target_->sent_slices() - kept_.size());
   if (received > kept_.size()) return false;
-  DropPromise();
+  DropPromises();
   for (uint32_t i = 0; i < received; ++i) {
     if (kept_.completed() == 0) Pop(Code::kOk);
     DropFirst();
@@ -298,41 +312,31 @@ bool VerbsSender::BeginCarrying(uint32_t slices) {
   return true;
 }
 
-bool VerbsSender::NextToCarry(bool only_completed, CarriedSlice* slice) {
+Status VerbsSender::NextToCarry(bool only_completed, CarriedSlice* slice) {
   if (carried_ < kept_.completed()) {
     const VerbsKeptSlice& kept = kept_.at(carried_++);
     *slice = {kept.tag, kept.data, kept.bytes, nullptr, true};
-    return true;
+    return Status();
   }
-  if (only_completed) return false;
+  if (only_completed) return Status::WouldBlock();
   const Send* send = queue_.first;
   for (uint32_t i = kept_.completed(); i < carried_ && send != nullptr; ++i) send = send->next;
-  if (send == nullptr) return false;
+  if (send == nullptr) return Status::WouldBlock();
   const bool begun = carried_ < kept_.size() || (part_.begun && send == queue_.unposted);
-  const std::byte* const data = IsGpus(*send) ? CopyOut(*send) : send->data;
-  if (data == nullptr) return false;
+  const std::byte* data = send->data;
+  if (IsGpus(*send)) {
+    if (send->ready < send->bytes) return Status::WouldBlock();
+    ANNULUS_RETURN_IF_ERROR(copies_.Take(UseOf(*send), send->data, send->bytes, &data));
+  }
   *slice = {send->tag, data, send->bytes, send, begun};
   ++carried_;
-  return true;
-}
-
-const std::byte* VerbsSender::CopyOut(const Send& send) {
-  if (send.ready < send.bytes) return nullptr;
-  const SlotBlock& copy = copies_.blocks.emplace_back(copies_.memory, send.bytes);
-  Status status{Code::kOutOfMemory, "no memory for it"};
-  if (copy.data() != nullptr) status = regions_.all->CopyOut(send.data, send.bytes, copy.data());
-  if (status.ok()) return copy.data();
-  copies_.blocks.pop_back();
-  if (!std::exchange(copies_.failure_noted, true)) {
-    Log(LogLevel::kError, -1, "a slice in a GPU's memory cannot be sent again: %s", status.message().c_str());
-  }
-  return nullptr;
+  return Status();
 }
 
 void VerbsSender::Carried() {
   ANNULUS_CHECK(carried_ > 0);
   --carried_;
-  if (kept_.completed() == 0 && IsGpus(*queue_.first)) copies_.blocks.pop_front();
+  if (kept_.completed() == 0 && IsGpus(*queue_.first)) copies_.DropFirst();
   if (kept_.empty()) {
     part_.begun = false;
     return Pop(Code::kOk);
@@ -342,7 +346,8 @@ void VerbsSender::Carried() {
 }
 
 void VerbsSender::FailAll(Code code) {
-  DropPromise();
+  DropPromises();
+  copies_.GiveUp();
   while (queue_.first != nullptr) Pop(code);
   kept_.DropUncompleted();
   carried_ = std::min(carried_, kept_.size());

@@ -20,20 +20,20 @@
 // Threads: as the endpoint. Nothing allocates after construction, but for copies of a GPU's memory.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <vector>
 
 #include "base/status.h"
 #include "transport/continuable.h"
-#include "transport/memory/slot_memory.h"
 #include "transport/transport.h"
 #include "transport/verbs/device/verbs_regions.h"
 #include "transport/verbs/rail/verbs_format.h"
 #include "transport/verbs/rail/verbs_outbox.h"
 #include "transport/verbs/rail/verbs_returns.h"
 #include "transport/verbs/rail/verbs_target.h"
+#include "transport/verbs/verbs_copies.h"
 #include "transport/verbs/verbs_kept.h"
 #include "transport/verbs/verbs_slots.h"
 
@@ -46,11 +46,8 @@ class VerbsSender {
   VerbsSender(int slots, size_t slot_bytes, uint32_t least_part, std::byte* memory, std::vector<VerbsOutbox*> rails,
               VerbsTarget* target, VerbsReturns* returns, VerbsFault* fault);
 
-  // From now on it keeps; before the first send. `memory`: for copies of what is carried.
-  void Keep(SlotMemory* memory) {
-    copies_.memory = memory;
-    kept_ = VerbsKept(static_cast<int>(slots_.count()), rails_.size(), true);
-  }
+  // From now on it keeps; before the first send.
+  void Keep() { kept_ = VerbsKept(static_cast<int>(slots_.count()), rails_.size(), true); }
 
   bool keeps() const { return kept_.keeps(); }
 
@@ -86,7 +83,8 @@ class VerbsSender {
   // The device has stopped, and the peer has received that many slices, modulo 2^32. What it lacks is carried from now
   // on, as Continuable says. Returns false when it cannot have received so many.
   bool BeginCarrying(uint32_t slices);
-  bool NextToCarry(bool only_completed, CarriedSlice* slice);
+  Status NextToCarry(bool only_completed, CarriedSlice* slice);
+  bool is_copying() const { return copies_.is_under_way(); }
   void Carried();
   bool owes_completed() const { return kept_.completed() > 0; }
 
@@ -96,8 +94,9 @@ class VerbsSender {
   bool reads_owners_memory() const { return queue_.in_place > 0; }
   // Whether the device here reads there unless it stops.
   bool must_stop() const { return queue_.in_place > 0 && !all_acknowledged(); }
-  // Whether the peer is to read some, so that the device here has nothing more to do for them.
-  bool has_placed() const { return queue_.placed > 0; }
+  // Whether a send waits for nothing but the peer's word, so that the device here has nothing more to do for it, and
+  // does not notice when the peer's is gone.
+  bool AwaitsWord() const;
   // Whether Advance would do something.
   bool HasWork() const { return NextRail() != nullptr || CanComplete() || CanDrop(); }
   bool all_acknowledged() const;
@@ -118,6 +117,10 @@ class VerbsSender {
   static constexpr int kRailShift = 40;
   static constexpr int kUseShift = 48;
 
+  // More than there are slices whose place is chosen and that are not posted: what an engine works on at a time. Some
+  // are only asked about and never sent, whose promises others replace.
+  static constexpr size_t kMostPromises = 64;
+
   struct Queue {
     Send* first = nullptr;
     Send* last = nullptr;
@@ -130,16 +133,10 @@ class VerbsSender {
   struct Regions {
     VerbsRegions* all = nullptr;
     VerbsPortSet ports = 0;  // Those of the rails.
-    // The one of which SendsFrom has said so last: it does not make room for others before the send is posted.
-    VerbsUse promised = kNoVerbsUse;
+    // Those of which SendsFrom has said so, until a send from there is posted: the latest ones, a ring.
+    std::array<VerbsPromise, kMostPromises> promises{};
+    size_t next = 0;
   };
-  // Of slices in a GPU's memory that NextToCarry has told and Carried has not ended.
-  struct Copies {
-    SlotMemory* memory = nullptr;
-    std::deque<SlotBlock> blocks;
-    bool failure_noted = false;
-  };
-
   VerbsOutbox& RailOf(const Send& send) const { return *rails_[(send.cookie >> kRailShift) & 0xff]; }
   // Whether the peer is to read it.
   bool IsForPeer(const Send& send) const {
@@ -148,11 +145,11 @@ class VerbsSender {
   // Whether the device has said that it reads the send's data no more.
   bool IsRead(const Send& send) const;
   static VerbsUse UseOf(const Send& send) { return static_cast<VerbsUse>(send.cookie >> kUseShift); }
-  void DropPromise();
+  // The region of that use was promised; the promise is kept.
+  void KeepPromise(VerbsUse use);
+  void DropPromises();
   // Whether its data lie in a GPU's memory, which the CPU cannot read.
   bool IsGpus(const Send& send) const { return !slots_.Has(send.data) && regions_.all->IsGpus(UseOf(send)); }
-  // Copies such data, for Carried to drop. Null: it cannot, or not all is ready.
-  const std::byte* CopyOut(const Send& send);
   // The rail for a new slice of so many bytes; null when none can take one.
   VerbsOutbox* FreeRail(uint32_t bytes) const;
   // The rail over which the first send that is not handed over whole goes on now; null when it cannot.
@@ -194,7 +191,7 @@ class VerbsSender {
   Part part_;  // What of the first send that is not handed over whole was.
   VerbsKept kept_;
   uint32_t carried_ = 0;  // Slices that NextToCarry has told and Carried has not ended.
-  Copies copies_;
+  VerbsCopies copies_;    // Of those in a GPU's memory.
 };
 
 }  // namespace annulus

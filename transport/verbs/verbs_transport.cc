@@ -57,9 +57,9 @@ class VerbsTransport final : public Transport {
 
   bool Dials(const LinkRequest& link) const { return link.peer < config_.rank; }
   int slots() const { return std::min(config_.slots, kMostVerbsSlots); }
-  // Completions of a link on one port at once: each request completes at most once, also when its queue pair fails.
-  // With READs come keepalives.
-  uint64_t LinkCompletions() const { return 2 * VerbsQueueDepth(slots()) + (reads() ? kMostVerbsReads + 1 : 0); }
+  // Completions of a link on one port at once: each request completes at most once, also when its queue pair fails. One
+  // is of a keepalive.
+  uint64_t LinkCompletions() const { return 2 * VerbsQueueDepth(slots()) + 1 + (reads() ? kMostVerbsReads : 0); }
   bool reads() const { return LeastRead() > 0; }
   uint32_t LeastRead() const { return static_cast<uint32_t>(config_.settings.Number("verbs_read_bytes")); }
   size_t LinkBytes(size_t rails) const { return VerbsEndpoint::MemoryBytes(slots(), config_.slot_bytes, rails, false); }
@@ -177,7 +177,8 @@ Status VerbsTransport::OpenPorts(size_t links, std::vector<VerbsPort>* ports) {
     hubs.push_back(std::move(hub));
   }
   const DeviceExports* const exports = config_.slot_memory != nullptr ? config_.slot_memory->exports() : nullptr;
-  const auto regions = std::make_shared<VerbsRegions>(hubs, config_.memory, exports, config_.rank, reads());
+  const auto gpus = static_cast<VerbsDeviceMemory>(config_.settings.Number("verbs_device_memory"));
+  const auto regions = std::make_shared<VerbsRegions>(hubs, config_.memory, exports, gpus, config_.rank, reads());
   ports->clear();
   for (size_t i = 0; i < hubs.size(); ++i) ports->push_back({hubs[i], regions, i});
   return Status();

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,7 @@ struct FakeOptions {
   bool keeps_addresses = false;   // No memory comes where memory was freed.
   bool shares_memory = true;      // Its memory can be reached by other processes.
   bool exports_memory = true;     // Other devices can be given its memory.
+  unsigned without_exports = 0;   // Devices that do not export it all the same, one bit each.
   RdmaScope sees_rdma = RdmaScope::kOwner;
   bool flushes_rdma = true;
   size_t allocation_bytes = 0;  // If any, what is allocated seems to consist of so many bytes each.
@@ -52,8 +54,10 @@ struct FakeCounts {
   int64_t slices = 0;   // Slices in all launches.
   unsigned blocks = 0;  // Blocks for each slice of the last launch.
   int64_t copies = 0;
-  int64_t exports = 0;  // Descriptors of memory that were given out.
-  int64_t flushes = 0;  // Of what network cards have written.
+  int64_t questions = 0;  // Calls that tell of a pointer.
+  int64_t exports = 0;    // Descriptors of memory that were given out.
+  int64_t flushes = 0;    // Of what network cards have written.
+  int64_t pins = 0;       // Calls that pin host memory, for which a driver may wait for all streams.
   // Launches of functions that were not loaded: they wait for all streams and block all callers.
   int64_t lazy_loads = 0;
   // At this moment:
@@ -84,6 +88,9 @@ class FakeControl {
   virtual bool IsLocked() = 0;
   // `function` ("cuMemHostRegister") fails once, after `calls` more calls that do not.
   virtual void Fail(const std::string& function, Result result, int calls) = 0;
+
+  // What a flush of what network cards have written does, besides being counted; null: nothing.
+  virtual void OnFlush(std::function<void()> flush) = 0;
 
   // Memory as another part of the program allocates it on a device. Not while work on it is pending.
   virtual std::byte* Allocate(int device, size_t bytes) = 0;

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -59,7 +60,19 @@ class FakeDriver final : public FakeControl {
     host_blocks_.clear();
     contexts_ = 0;
     captured_ = nullptr;
+    flush_ = nullptr;
   }
+  void OnFlush(std::function<void()> flush) override {
+    const std::lock_guard<std::recursive_mutex> lock(mutex_);
+    flush_ = std::move(flush);
+  }
+  Result Flush() {
+    if (!options_.flushes_rdma) return Result::kNotSupported;
+    ++counts_.flushes;
+    if (flush_) flush_();
+    return Result::kSuccess;
+  }
+  bool Exports(int device) const { return options_.exports_memory && (options_.without_exports >> device & 1) == 0; }
   void Make(Mistake mistake) override { gpu_->SetMistake(mistake); }
   void Hold(bool holds) override { gpu_->Hold(holds); }
   void Capture(Stream stream, bool captures) override {
@@ -127,6 +140,7 @@ class FakeDriver final : public FakeControl {
 
   // A device's handle is not its number.
   static int HandleOf(int ordinal) { return ordinal + kFirstHandle; }
+  static int OrdinalOf(int handle) { return handle - kFirstHandle; }
   bool IsHandle(int device) const { return device >= kFirstHandle && device < kFirstHandle + options_.devices; }
 
   Result Retain(Context* context, int device) {
@@ -141,6 +155,7 @@ class FakeDriver final : public FakeControl {
   }
 
   Result Attributes(unsigned count, const PointerAttribute* attributes, void** values, const std::byte* pointer) {
+    ++counts_.questions;
     const auto [device, range] = gpu_->WithMemory(
         [=](FakeMemory* memory) { return std::pair(memory->DeviceOf(pointer), memory->RangeAround(pointer)); });
     const MemoryRange piece = PieceOf(range, pointer, device);
@@ -162,6 +177,7 @@ class FakeDriver final : public FakeControl {
   }
 
   Result Pin(std::byte* memory, size_t bytes) {
+    ++counts_.pins;
     if (gpu_->mistake() == Mistake::kNoPin) return Result::kSuccess;
     return gpu_->WithMemory([=, this](FakeMemory* all) {
       if (bytes > options_.most_pinned - std::min(options_.most_pinned, all->pinned_bytes())) {
@@ -179,6 +195,7 @@ class FakeDriver final : public FakeControl {
     return Result::kSuccess;
   }
   Result AllocateHost(void** memory, size_t bytes) {
+    ++counts_.pins;
     host_blocks_.push_back(std::make_unique<HostBlock>());
     *memory = host_blocks_.back()->Map(bytes);
     const Result result =
@@ -290,6 +307,7 @@ class FakeDriver final : public FakeControl {
   std::vector<std::unique_ptr<HostBlock>> host_blocks_;
   int contexts_ = 0;
   Stream captured_ = nullptr;
+  std::function<void()> flush_;
   std::atomic<bool> is_locked_{false};
 };
 

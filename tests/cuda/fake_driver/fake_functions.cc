@@ -14,6 +14,7 @@ namespace annulus::cuda {
 namespace {
 
 constexpr int kMultiprocessors = 132;
+constexpr int kFirstBus = 0x10;
 
 FakeDriver& Fake() {
   static FakeDriver& fake = *std::make_unique<FakeDriver>().release();
@@ -78,8 +79,11 @@ struct Functions {
              : attribute == DeviceAttribute::kComputeCapabilityMinor ? 0
              : attribute == DeviceAttribute::kRdmaWritesOrdering     ? static_cast<int>(Fake().options().sees_rdma)
              : attribute == DeviceAttribute::kRdmaFlushOptions       ? (Fake().options().flushes_rdma ? 1 : 0)
-             : attribute == DeviceAttribute::kDmaBufSupported        ? (Fake().options().exports_memory ? 1 : 0)
-                                                                     : 1;
+             : attribute == DeviceAttribute::kDmaBufSupported ? (Fake().Exports(FakeDriver::OrdinalOf(device)) ? 1 : 0)
+             : attribute == DeviceAttribute::kPciBus          ? kFirstBus + FakeDriver::OrdinalOf(device)
+             : attribute == DeviceAttribute::kPciDevice       ? 0
+             : attribute == DeviceAttribute::kPciDomain       ? 0
+                                                              : 1;
     return Result::kSuccess;
   }
   static Result DeviceGetUuid(Uuid* uuid, Device device) {
@@ -162,7 +166,7 @@ struct Functions {
   static Result MemGetHandleForAddressRange(void* handle, DevicePointer begin, size_t bytes, RangeHandle,
                                             unsigned long long) {
     return WithContext("cuMemGetHandleForAddressRange", [&] {
-      if (!Fake().options().exports_memory) return Result::kNotSupported;
+      if (!Fake().Exports(FakeDriver::Device())) return Result::kNotSupported;
       const std::string file =
           Fake().gpu().WithMemory([=](FakeMemory* all) { return all->FileOf(FromDevice(begin), bytes); });
       if (file.empty()) return Result::kInvalidValue;
@@ -172,11 +176,7 @@ struct Functions {
     });
   }
   static Result FlushGPUDirectRDMAWrites(FlushTarget, RdmaScope) {
-    return WithContext("cuFlushGPUDirectRDMAWrites", [&] {
-      if (!Fake().options().flushes_rdma) return Result::kNotSupported;
-      ++Fake().counts().flushes;
-      return Result::kSuccess;
-    });
+    return WithContext("cuFlushGPUDirectRDMAWrites", [&] { return Fake().Flush(); });
   }
 
   static Result ThreadExchangeStreamCaptureMode(CaptureMode* mode) {

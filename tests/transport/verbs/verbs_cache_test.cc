@@ -129,6 +129,22 @@ TEST_F(VerbsCacheTest, RegionsThatSendsNameDoNotMakeRoom) {
   }
 }
 
+// An engine chooses where slices are sent from, and posts them later.
+TEST_F(VerbsCacheTest, WhatWillBeSentFromDoesNotMakeRoom) {
+  MakeRegions(3);
+  SimulatedVerbs::SetMachine({.most_registered_bytes = SimulatedVerbs::Counts().registered_bytes + 2 * kRegionBytes});
+  ASSERT_TRUE(Knows(0, region(0)));
+  ASSERT_TRUE(Knows(0, region(1)));
+  const uint64_t before = Registrations();
+  EXPECT_FALSE(Insists(0, region(2)));
+  SendAndCheck(region(0));
+  EXPECT_EQ(Registrations(), before);
+  EXPECT_TRUE(Insists(0, region(2))) << "it was sent";
+  SendAndCheck(region(1));
+  SendAndCheck(region(2));
+  EXPECT_EQ(Registrations(), before + 1);
+}
+
 // The device has done its part, but the peer has not read it.
 TEST_F(VerbsCacheTest, ARegionThatThePeerHasYetToReadDoesNotMakeRoom) {
   const Send* const send = Post(from(), kSlotBytes);

@@ -1,111 +1,26 @@
-// Jobs over verbs whose buffers lie in the memory of a GPU, on the simulated provider and the stand-in for CUDA's
-// driver: what leaves from there without a copy, what is copied where a device refuses, and which memory the devices
-// know. The CPU cannot touch the memory: a copy by it would end the test.
+// Jobs over verbs whose buffers lie in the memory of a GPU: what leaves from there without a copy, what is copied where
+// a device refuses or the setting wants it, and which memory the devices know.
 #include <annulus.h>
 #include <gtest/gtest.h>
-#include <sched.h>
+#include <unistd.h>
 
-#include <atomic>
 #include <cerrno>
-#include <cstring>
-#include <functional>
-#include <memory>
+#include <filesystem>
+#include <fstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
-#include "base/log.h"
-#include "collectives/comm/communicator.h"
-#include "collectives/reduce/memory_domains.h"
-#include "tests/collectives/harness/cluster.h"
-#include "tests/cuda/cuda_test_device.h"
-#include "tests/soak/rounds.h"
-#include "tests/transport/verbs/verbs_job.h"
+#include "tests/transport/contract/contract_link.h"
+#include "tests/transport/verbs/verbs_gpu_job.h"
 #include "tests/verbs/provider/simulated_verbs.h"
-#include "transport/tcp/tcp.h"
 #include "transport/verbs/device/verbs_regions.h"
 
 namespace annulus {
 namespace {
 
-constexpr size_t kCount = 6 * 40'000;
-constexpr size_t kBytes = kCount * sizeof(float);
-constexpr int64_t kSlices = (kBytes + 256 * 1024 - 1) / (256 * 1024);
-
-uint64_t ReadFromGpus() { return SimulatedVerbs::Counts().read_from_gpus; }
-
-class VerbsGpuTest : public ::testing::Test {
- protected:
-  void SetUp() override { MakeGpu({}); }
-  void TearDown() override {
-    domains_.Remove(gpu_->domain());
-    SimulatedVerbs::SetMachine({});
-    const SimulatedCounts counts = SimulatedVerbs::Counts();
-    EXPECT_EQ(counts.refused_posts, 0u);
-    EXPECT_EQ(counts.objects, 0u);
-  }
-
-  void MakeGpu(const cuda::FakeOptions& options) {
-    if (gpu_ != nullptr) domains_.Remove(gpu_->domain());
-    gpu_.reset();
-    gpu_ = std::make_unique<CudaTestDevice>(options);
-    domains_.Add(gpu_->domain());
-  }
-
-  using Body = std::function<void(const std::unique_ptr<Communicator>& comm)>;
-  // Runs `body` on a thread for each rank, by the ring, and with no call staged as a whole.
-  void Run(int nranks, const Body& body, int reconnect_ms = -1) {
-    ClusterConfig config;
-    config.nranks = nranks;
-    config.algorithm = "ring";
-    config.small_bytes = 0;
-    config.device_staged_bytes = 0;
-    config.transport = "verbs";
-    config.reconnect_ms = reconnect_ms;
-    const TransportInfo info = SimulatedVerbsInfo();
-    const TransportInfo* const list[] = {&info, &kTcpTransport};
-    const auto before = [this](int, Options* options) { options->verbs_read_bytes = read_bytes_; };
-    VerbsJob{.ranks = config, .transports = list, .before = before, .domains = &domains_}.Run(body);
-  }
-
-  float* Allocate(size_t count, float value) {
-    const std::vector<float> content(count, value);
-    std::byte* const memory = gpu_->Allocate(count * sizeof(float));
-    gpu_->Write(memory, content.data(), count * sizeof(float));
-    return reinterpret_cast<float*>(memory);
-  }
-  void Free(float* memory) { gpu_->Free(reinterpret_cast<std::byte*>(memory)); }
-  void ExpectAll(const float* memory, size_t count, float value) {
-    std::vector<float> content(count);
-    gpu_->Read(content.data(), reinterpret_cast<const std::byte*>(memory), count * sizeof(float));
-    EXPECT_EQ(content, std::vector<float>(count, value));
-  }
-
-  // Each rank broadcasts once.
-  void Broadcast(const std::unique_ptr<Communicator>& comm) {
-    for (int root = 0; root < comm->nranks(); ++root) {
-      float* const data = Allocate(kCount, static_cast<float>(comm->rank() + 1));
-      ASSERT_EQ(annulus_broadcast(Handle(comm), data, data, kCount, ANNULUS_FLOAT32, root), ANNULUS_OK)
-          << LastMessage(Handle(comm));
-      ExpectAll(data, kCount, static_cast<float>(root + 1));
-      EXPECT_EQ(annulus_barrier(Handle(comm)), ANNULUS_OK);
-      Free(data);
-    }
-  }
-  void Allreduce(const std::unique_ptr<Communicator>& comm) {
-    float* const data = Allocate(kCount, static_cast<float>(comm->rank() + 1));
-    ASSERT_EQ(annulus_allreduce(Handle(comm), data, data, kCount, ANNULUS_FLOAT32, ANNULUS_SUM), ANNULUS_OK)
-        << LastMessage(Handle(comm));
-    const int nranks = comm->nranks();
-    ExpectAll(data, kCount, static_cast<float>(nranks * (nranks + 1) / 2));
-    EXPECT_EQ(annulus_barrier(Handle(comm)), ANNULUS_OK);
-    Free(data);
-  }
-
-  MemoryDomains domains_;
-  std::unique_ptr<CudaTestDevice> gpu_;
-  int64_t read_bytes_ = 32 * 1024;  // As ANNULUS_VERBS_READ_BYTES.
-};
+class VerbsGpuTest : public VerbsGpuJob {};
 
 // All that is sent is input or result. It goes from GPU to GPU.
 TEST_F(VerbsGpuTest, BroadcastsGoFromGpuToGpuWithoutACopy) {
@@ -164,23 +79,25 @@ TEST_F(VerbsGpuTest, WhatIsReadForAGpuIsFlushedWhereThatIsNeeded) {
 }
 
 TEST_F(VerbsGpuTest, WhatADeviceRefusesIsCopied) {
-  SimulatedVerbs::SetMachine({.dma_buf_error = EOPNOTSUPP});
-  const LogLevel level = GetLogLevel();
-  SetLogLevel(LogLevel::kInfo);
-  ::testing::internal::CaptureStderr();
-  const uint64_t before = SimulatedVerbs::Counts().read_in_place;
-  Run(2, [this](const auto& comm) {
-    Broadcast(comm);
-    Allreduce(comm);
-  });
-  const std::string log = ::testing::internal::GetCapturedStderr();
-  SetLogLevel(level);
-  EXPECT_EQ(SimulatedVerbs::Counts().read_in_place, before);
-  for (const std::string rank : {"annulus[0]", "annulus[1]"}) {
-    const std::string text = rank + " info: some memory of GPUs goes through host memory, by a copy";
-    const size_t told = log.find(text);
-    EXPECT_NE(told, std::string::npos) << log;
-    EXPECT_EQ(log.find(text, told + 1), std::string::npos) << "told twice: " << log;
+  for (const int error : {EOPNOTSUPP, EPROTONOSUPPORT, ENOSYS}) {
+    SimulatedVerbs::SetMachine({.dma_buf_error = error});
+    const uint64_t before = SimulatedVerbs::Counts().read_in_place;
+    const int64_t exports = gpu_->fake()->Counts().exports;
+    const std::string log = LogOf([this] {
+      Run(2, [this](const auto& comm) {
+        Broadcast(comm);
+        Allreduce(comm);
+        EXPECT_NE(comm->DescribeLink(1 - comm->rank()).find("memory of GPUs by copies: "), std::string::npos);
+      });
+    });
+    EXPECT_EQ(SimulatedVerbs::Counts().read_in_place, before);
+    EXPECT_EQ(gpu_->fake()->Counts().exports - exports, 2) << "each rank asks once";
+    for (const std::string rank : {"annulus[0]", "annulus[1]"}) {
+      const std::string text = rank + " info: some memory of GPUs goes through host memory, by a copy";
+      const size_t told = log.find(text);
+      EXPECT_NE(told, std::string::npos) << log;
+      EXPECT_EQ(log.find(text, told + 1), std::string::npos) << "told twice: " << log;
+    }
   }
 }
 
@@ -197,58 +114,6 @@ TEST_F(VerbsGpuTest, WhatAGpuDoesNotExportIsCopied) {
     });
     EXPECT_EQ(SimulatedVerbs::Counts().read_in_place, before);
   }
-}
-
-// What a link sends again when it goes on over TCP is copied first.
-TEST_F(VerbsGpuTest, LinksGoOnOverTcp) {
-  const uint64_t failures = Rounds(15, 500);
-  for (const int nranks : {2, 3}) {
-    const auto calls = [this](const std::unique_ptr<Communicator>& comm) {
-      Broadcast(comm);
-      Allreduce(comm);
-    };
-    const SimulatedCounts before = SimulatedVerbs::Counts();
-    Run(nranks, calls, 20'000);
-    const SimulatedCounts after = SimulatedVerbs::Counts();
-    EXPECT_GT(after.read_from_gpus, before.read_from_gpus);
-    const uint64_t requests = after.requests - before.requests;
-    std::atomic<uint64_t> again = 0;
-    for (uint64_t i = 0; i < failures; ++i) {
-      SCOPED_TRACE("failure " + std::to_string(i) + " of ranks " + std::to_string(nranks));
-      SimulatedVerbs::Seed(i);
-      SimulatedVerbs::FailAfter((2 * i + 1) * requests / (2 * failures), IBV_WC_RETRY_EXC_ERR);
-      const auto count = [&](const std::unique_ptr<Communicator>& comm) {
-        calls(comm);
-        annulus_transport_counters_t counters{};
-        counters.struct_bytes = sizeof counters;
-        ASSERT_EQ(annulus_comm_transport_counters(Handle(comm), 0, &counters), ANNULUS_OK);
-        again += counters.bytes_sent_again;
-      };
-      Run(nranks, count, 20'000);
-      SimulatedVerbs::FailAfter(UINT64_MAX, IBV_WC_SUCCESS);
-      ASSERT_FALSE(HasFailure());
-    }
-    EXPECT_GT(again, 0u);
-  }
-  SimulatedVerbs::Seed(1);
-}
-
-// The CPU cannot copy such a slice out of its owner's way while its peer is late.
-TEST_F(VerbsGpuTest, SlicesOfLinksThatKeepStayLent) {
-  read_bytes_ = 0;
-  const uint64_t before = SimulatedVerbs::Counts().written_bytes;
-  const auto body = [&](const std::unique_ptr<Communicator>& comm) {
-    const Deadline deadline = DeadlineAfter(20 * kSecond);
-    while (comm->rank() == 1 && SimulatedVerbs::Counts().written_bytes - before < kBytes / 2) {
-      ASSERT_LT(Now(), deadline);
-      sched_yield();
-    }
-    // Much longer than a sender waits for its peer's word before it copies.
-    const Deadline late = DeadlineAfter(20 * kMillisecond);
-    while (comm->rank() == 1 && Now() < late) sched_yield();
-    Broadcast(comm);
-  };
-  Run(2, body, 20'000);
 }
 
 // Memory that was freed, where other memory comes, or does not. What was freed is not kept.
@@ -299,6 +164,176 @@ TEST_F(VerbsGpuTest, RegionsMakeRoomForOthers) {
   const uint64_t all = 3 * kBuffers * kSmall * sizeof(float);
   EXPECT_GT(ReadFromGpus() - from_gpus, all / 2);
   EXPECT_LT(ReadFromGpus() - from_gpus, all) << "each of the last ones was copied before another made room for it";
+}
+
+// CUDA's way of saying so (801) counts for all memory of the GPU.
+TEST_F(VerbsGpuTest, AGpuThatRefusesOnceIsNotAskedAgain) {
+  gpu_->fake()->Fail("cuMemGetHandleForAddressRange", cuda::Result::kNotSupported, 0);
+  const uint64_t before = ReadFromGpus();
+  Run(2, [this](const auto& comm) {
+    Broadcast(comm);
+    Broadcast(comm);
+  });
+  EXPECT_EQ(ReadFromGpus() - before, 2 * kBytes) << "of the rank whose GPU did not refuse";
+}
+
+TEST_F(VerbsGpuTest, OneGpusRefusalIsNotThatOfOthers) {
+  cuda::FakeOptions options;
+  options.devices = 2;
+  options.without_exports = 1;
+  MakeGpu(options);
+  const SimulatedCounts before = SimulatedVerbs::Counts();
+  Run(2, [this](const auto& comm) { Broadcast(comm); });
+  EXPECT_EQ(ReadFromGpus(), before.read_from_gpus);
+  // As each rank has a GPU of its own in one process, they could be different.
+  Run(2, [this](const auto& comm) {
+    Broadcast(comm);
+    EXPECT_EQ(annulus_barrier(Handle(comm)), ANNULUS_OK);
+    if (comm->rank() == 0) number_ = 1;
+    EXPECT_EQ(annulus_barrier(Handle(comm)), ANNULUS_OK);
+    Broadcast(comm);
+  });
+  EXPECT_EQ(ReadFromGpus() - before.read_from_gpus, 2 * kBytes);
+  EXPECT_EQ(SimulatedVerbs::Counts().read_into_gpus - before.read_into_gpus, 2 * kBytes);
+}
+
+TEST_F(VerbsGpuTest, SlicesTakeSeveralRails) {
+  SimulatedVerbs::SetMachine({.devices = 2});
+  devices_ = {"sim0,sim1", "sim0,sim1"};
+  const SimulatedCounts before = SimulatedVerbs::Counts();
+  Run(2, [this](const auto& comm) {
+    for (int i = 0; i < 5; ++i) Broadcast(comm);
+  });
+  const SimulatedCounts after = SimulatedVerbs::Counts();
+  EXPECT_EQ(after.read_from_gpus - before.read_from_gpus, 10 * kBytes);
+  EXPECT_EQ(after.read_into_gpus - before.read_into_gpus, 10 * kBytes);
+  for (const size_t device : {0, 1}) EXPECT_GT(after.device_bytes[device] - before.device_bytes[device], kBytes);
+}
+
+// What a card has no room for is no matter of locked memory.
+TEST_F(VerbsGpuTest, OnlyMemoryOfGpusMakesRoomForMemoryOfGpus) {
+  SimulatedVerbs::SetMachine({.most_dma_buf_bytes = 2 * kBytes});
+  registry_ = &TestRegistry();
+  const uint64_t from_gpus = ReadFromGpus();
+  Run(2, [this](const auto& comm) {
+    const auto broadcast = [&comm](float* data) {
+      EXPECT_EQ(annulus_broadcast(Handle(comm), data, data, kCount, ANNULUS_FLOAT32, 0), ANNULUS_OK);
+      EXPECT_EQ(annulus_barrier(Handle(comm)), ANNULUS_OK);
+    };
+    void* host = nullptr;
+    ASSERT_TRUE(TestRegistry().Allocate(kBytes, &host).ok());
+    broadcast(static_cast<float*>(host));
+    float* const first = Allocate(kCount, 1);
+    float* const second = Allocate(kCount, 2);
+    broadcast(first);
+    for (int i = 0; i < 4; ++i) broadcast(second);
+    const uint64_t before = SimulatedVerbs::Counts().registrations;
+    EXPECT_EQ(annulus_barrier(Handle(comm)), ANNULUS_OK);
+    broadcast(static_cast<float*>(host));
+    EXPECT_EQ(SimulatedVerbs::Counts().registrations, before) << "the host's memory has made room";
+    EXPECT_EQ(annulus_barrier(Handle(comm)), ANNULUS_OK);
+    EXPECT_TRUE(TestRegistry().Free(host).ok());
+    Free(first);
+    Free(second);
+  });
+  EXPECT_GE(ReadFromGpus() - from_gpus, 3 * kBytes) << "the second one never found room";
+}
+
+// Though nothing new is used.
+TEST_F(VerbsGpuTest, WhatWasFreedIsGivenBackInTime) {
+  Run(2, [this](const auto& comm) {
+    float* const data = Allocate(kCount, 1);
+    EXPECT_EQ(annulus_broadcast(Handle(comm), data, data, kCount, ANNULUS_FLOAT32, 0), ANNULUS_OK);
+    EXPECT_EQ(annulus_barrier(Handle(comm)), ANNULUS_OK);
+    EXPECT_EQ(SimulatedVerbs::Counts().dma_buf_bytes, 2 * kBytes);
+    EXPECT_EQ(annulus_barrier(Handle(comm)), ANNULUS_OK);
+    Free(data);
+    const Deadline deadline = DeadlineAfter(20 * kSecond);
+    int32_t left = 1;
+    while (left > 0) {
+      const int32_t own = SimulatedVerbs::Counts().dma_buf_bytes > 0 && Now() < deadline ? 1 : 0;
+      ASSERT_EQ(annulus_allreduce(Handle(comm), &own, &left, 1, ANNULUS_INT32, ANNULUS_SUM), ANNULUS_OK);
+    }
+    EXPECT_EQ(SimulatedVerbs::Counts().dma_buf_bytes, 0u);
+  });
+}
+
+// Folders as those in which Linux tells of devices.
+class VerbsGpuDistanceTest : public VerbsGpuJob {
+ protected:
+  void TearDown() override {
+    VerbsGpuJob::TearDown();
+    std::filesystem::remove_all(folder_);
+  }
+  // Where the card and the GPU are: below "devices", with NUMA node `nodes`.
+  void Place(const std::string& card, const std::string& gpu, int node_of_card, int node_of_gpu) {
+    namespace fs = std::filesystem;
+    fs::remove_all(folder_);
+    fs::create_directories(folder_ + "/class/infiniband/sim0");
+    fs::create_directories(folder_ + "/bus/pci/devices");
+    for (const auto& [path, node] : {std::pair(card, node_of_card), std::pair(gpu, node_of_gpu)}) {
+      fs::create_directories(folder_ + "/devices/" + path);
+      std::ofstream(folder_ + "/devices/" + path + "/numa_node") << node << "\n";
+    }
+    fs::create_directory_symlink(folder_ + "/devices/" + card, folder_ + "/class/infiniband/sim0/device");
+    fs::create_directory_symlink(folder_ + "/devices/" + gpu, folder_ + "/bus/pci/devices/" + kGpu);
+    SimulatedVerbs::SetMachine({.sysfs = path_.c_str()});
+  }
+  // Bytes that left from a GPU's memory, and what the log says.
+  uint64_t Left(std::string* log) {
+    const uint64_t before = ReadFromGpus();
+    *log = LogOf([this] { Run(2, [this](const auto& comm) { Broadcast(comm); }); });
+    return ReadFromGpus() - before;
+  }
+
+  static constexpr const char* kGpu = "0000:10:00.0";
+
+  const std::string folder_ =
+      std::filesystem::canonical(::testing::TempDir()).string() + "/gpus" + std::to_string(getpid());
+  const std::string path_ = folder_ + "/class/infiniband";
+};
+
+TEST_F(VerbsGpuDistanceTest, AutoUsesGpusThatAreNotKnownToBeFar) {
+  struct Case {
+    std::string card, gpu;
+    int node_of_card, node_of_gpu;
+    uint64_t bytes;
+    std::string text;
+  };
+  const std::string gpu = "pci0000:0f/0000:0f:01.0/";
+  for (const Case& c : {
+           Case{gpu + "0000:11:00.0", gpu + kGpu, 0, 0, 2 * kBytes, "below one PCIe switch or port"},
+           Case{"pci0000:0f/0000:0f:02.0/0000:20:00.0", gpu + kGpu, 0, 1, 2 * kBytes, "below one PCIe host bridge"},
+           Case{"pci0000:80/0000:80:01.0/0000:81:00.0", gpu + kGpu, 1, 1, 2 * kBytes, "on NUMA node 1 both"},
+           Case{"pci0000:80/0000:80:01.0/0000:81:00.0", gpu + kGpu, 1, 0, 0, "are on NUMA nodes 1 and 0"},
+           Case{"pci0000:80/0000:80:01.0/0000:81:00.0", gpu + kGpu, -1, 0, 2 * kBytes, "without a copy\n"},
+       }) {
+    SCOPED_TRACE(c.text);
+    Place(c.card, c.gpu, c.node_of_card, c.node_of_gpu);
+    std::string log;
+    EXPECT_EQ(Left(&log), c.bytes);
+    EXPECT_NE(log.find(c.text), std::string::npos) << log;
+  }
+}
+
+TEST_F(VerbsGpuDistanceTest, TheSettingDecides) {
+  Place("pci0000:80/0000:81:00.0", std::string("pci0000:0f/") + kGpu, 1, 0);
+  std::string log;
+  wish_ = VerbsDeviceMemory::kOn;
+  EXPECT_EQ(Left(&log), 2 * kBytes);
+  EXPECT_NE(log.find("GPU and card are on NUMA nodes 1 and 0"), std::string::npos) << log;
+  SimulatedVerbs::SetMachine({});
+  wish_ = VerbsDeviceMemory::kOff;
+  EXPECT_EQ(Left(&log), 0u);
+  EXPECT_NE(log.find("memory of GPUs by copies: ANNULUS_VERBS_DEVICE_MEMORY is off"), std::string::npos) << log;
+}
+
+TEST_F(VerbsGpuDistanceTest, WhoWantsItIsWarnedWhereItIsRefused) {
+  SimulatedVerbs::SetMachine({.dma_buf_error = EOPNOTSUPP});
+  wish_ = VerbsDeviceMemory::kOn;
+  std::string log;
+  EXPECT_EQ(Left(&log), 0u);
+  EXPECT_NE(log.find("warning: some memory of GPUs goes through host memory"), std::string::npos) << log;
 }
 
 }  // namespace

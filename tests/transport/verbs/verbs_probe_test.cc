@@ -21,6 +21,7 @@
 #include "transport/verbs/device/verbs_near.h"
 #include "transport/verbs/device/verbs_network.h"
 #include "transport/verbs/device/verbs_ports.h"
+#include "transport/verbs/rail/verbs_format.h"
 #include "transport/verbs/verbs.h"
 
 namespace annulus {
@@ -68,6 +69,16 @@ TEST_F(VerbsProbeTest, EachReasonIsNamed) {
   ExpectRefused({.pkey = 0}, "has no partition key 0");
   ExpectRefused({.most_completions = 3}, "completion queues for at most 3 requests");
   ExpectRefused({.most_registered_bytes = 4096}, "cannot register");
+}
+
+// Besides messages and receives there are READs, if any, and always a keepalive.
+TEST_F(VerbsProbeTest, TheCompletionQueueHasRoomForAllThatIsUnderWay) {
+  const auto depth = static_cast<int>(VerbsQueueDepth(config_.slots));
+  for (const int reads : {0, static_cast<int>(kMostVerbsReads)}) {
+    config_.settings.Set("verbs_read_bytes", int64_t{reads} * 1000);
+    EXPECT_FALSE(Probe({.most_completions = 2 * depth + reads}).ok());
+    EXPECT_TRUE(Probe({.most_completions = 2 * depth + reads + 1}).ok());
+  }
 }
 
 // The number is that of one link; ranks do not know yet how many they will have.

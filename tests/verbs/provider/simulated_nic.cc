@@ -230,7 +230,13 @@ void SimulatedNic::AnswerRead(NicPair* pair) {
   const uint64_t bytes = std::min<uint64_t>(to.length - read.done_bytes, 1 + random() % to.length);
   const NicRegion& theirs = *regions.find(read.request.request.wr.rdma.rkey)->second;
   const NicRegion& own = *regions.find(to.lkey)->second;
-  std::memcpy(own.At(to.addr + read.done_bytes), theirs.At(from + read.done_bytes), bytes);
+  const std::byte* const source = theirs.At(from + read.done_bytes);
+  std::byte* const target = own.At(to.addr + read.done_bytes);
+  if (own.file != nullptr && machine.hides_from_gpus) {
+    hidden.push_back({target, {source, source + bytes}});
+  } else {
+    std::memcpy(target, source, bytes);
+  }
   read.done_bytes += bytes;
   if (read.done_bytes < to.length) return;
   ++counts.requests;
@@ -330,6 +336,7 @@ void SimulatedNic::Complete(NicPair* pair, const NicRequest& request, ibv_wc_sta
 }
 
 void SimulatedNic::Fail(NicPair* pair, const NicRequest& request, ibv_wc_status status) {
+  ++counts.failed;
   Complete(pair, request, status);
   pair->requests.pop_front();
   Flush(pair);

@@ -14,6 +14,7 @@
 #include <mutex>
 #include <random>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/verbs/provider/simulated_port.h"
@@ -139,6 +140,7 @@ class SimulatedNic {
   // By number, by key. Public, because the functions of the library add and remove.
   std::map<uint32_t, NicPair*> pairs;
   std::map<uint32_t, NicRegion*> regions;
+  std::vector<std::pair<std::byte*, std::vector<std::byte>>> hidden;  // What GPUs do not see yet, and its places.
   std::vector<NicContext*> contexts;
   SimulatedMachine machine;
   SimulatedCounts counts;

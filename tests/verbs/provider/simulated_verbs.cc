@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 #include <mutex>
 
 #include "tests/verbs/provider/simulated_forks.h"
@@ -99,6 +100,7 @@ ibv_mr* RegisterDmaBuf(ibv_pd* domain, uint64_t offset, size_t bytes, uint64_t a
   if (Refuses(SimulatedCall::kRegister)) return nullptr;
   const std::lock_guard lock(Device().mutex());
   errno = Device().machine.dma_buf_error;
+  if (Device().counts.dma_buf_bytes + bytes > Device().machine.most_dma_buf_bytes) errno = ENOMEM;
   if (errno != 0) return nullptr;
   constexpr uint64_t kPage = 4096;
   void* const file = mmap(nullptr, offset + bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -113,13 +115,20 @@ ibv_mr* RegisterDmaBuf(ibv_pd* domain, uint64_t offset, size_t bytes, uint64_t a
   region->file = static_cast<std::byte*>(file);
   region->file_bytes = offset + bytes;
   region->file_offset = offset;
+  Device().counts.dma_buf_bytes += bytes;
   return region;
 }
 
 int DeregisterMemory(ibv_mr* region) {
   const std::lock_guard lock(Device().mutex());
   const auto* const own = static_cast<const NicRegion*>(region);
-  if (own->file != nullptr) munmap(own->file, own->file_bytes);
+  if (own->file != nullptr) {
+    std::erase_if(Device().hidden, [own](const auto& each) {
+      return each.first >= own->file && each.first < own->file + own->file_bytes;
+    });
+    munmap(own->file, own->file_bytes);
+    Device().counts.dma_buf_bytes -= region->length;
+  }
   Device().regions.erase(region->lkey);
   Device().counts.registered_bytes -= region->length;
   NoteEnd(&Device(), *static_cast<NicRegion*>(region));
@@ -314,6 +323,12 @@ void SimulatedVerbs::Allow(uint64_t requests) {
   const std::lock_guard lock(Device().mutex());
   Device().allowed = requests;
   Device().Wake();
+}
+
+void SimulatedVerbs::ShowWrites() {
+  const std::lock_guard lock(Device().mutex());
+  for (const auto& [place, data] : Device().hidden) std::memcpy(place, data.data(), data.size());
+  Device().hidden.clear();
 }
 
 void SimulatedVerbs::RaiseEvent(ibv_event_type type, int port) {

@@ -32,6 +32,8 @@ struct SimulatedMachine {
   ibv_port_state port_state = IBV_PORT_ACTIVE;
   bool has_roce_v2 = true;
   int dma_buf_error = 0;                        // The errno with which memory of GPUs is refused.
+  bool hides_from_gpus = false;                 // A GPU sees what was read into its memory after ShowWrites.
+  uint64_t most_dma_buf_bytes = UINT64_MAX;     // As the next one, of memory of GPUs.
   uint64_t most_registered_bytes = UINT64_MAX;  // Registrations beyond it fail, as beyond a limit on locked memory.
   uint32_t most_inline_bytes = 512;
   int most_completions = 32768;  // Most completions in one queue.
@@ -50,6 +52,7 @@ struct SimulatedMachine {
 // What went wrong, or was made to.
 struct SimulatedCounts {
   uint64_t requests = 0;                                       // Carried out.
+  uint64_t failed = 0;                                         // Requests that failed by themselves.
   std::array<uint64_t, kMostSimulatedDevices> device_bytes{};  // Sent and written, by device of the sender.
   uint64_t written_bytes = 0;                                  // By RDMA writes.
   uint64_t sent_bytes = 0;                                     // By sends.
@@ -68,6 +71,7 @@ struct SimulatedCounts {
       0;  // Requests to carry out and completions to deliver, now, but those of a device that stands still.
   uint64_t objects = 0;           // Devices, domains, regions, queues and pairs that exist.
   uint64_t registered_bytes = 0;  // Of the regions that exist.
+  uint64_t dma_buf_bytes = 0;     // Of these, memory of GPUs.
   uint64_t registrations = 0;     // Regions that ever did.
   // Regions that were registered though a child would get their pages, and the kernel does not copy them.
   uint64_t unsafe_regions = 0;
@@ -85,6 +89,8 @@ class SimulatedVerbs {
   static void FailAfter(uint64_t requests, ibv_wc_status status);
   // Lets the slow device carry out that many requests though it stands still.
   static void Allow(uint64_t requests);
+  // As the flush of a GPU's driver does.
+  static void ShowWrites();
   // Raises an event of the device, or of a port of it, in all of its contexts.
   static void RaiseEvent(ibv_event_type type, int port = 1);
   // Moves all queue pairs into their error state, as devices do whose driver gives up, or those of one device.

@@ -12,7 +12,8 @@ namespace {
 Status Refused(const VerbsHub& hub, size_t bytes, const char* what, int error) {
   const Status refused = Status::System(
       "verbs: " + hub.device().Describe() + " cannot register " + std::to_string(bytes) + " bytes" + what, error);
-  const Code code = error == ENOMEM ? Code::kOutOfMemory : error == EOPNOTSUPP ? Code::kUnsupported : Code::kSystem;
+  const bool is_lacking = error == EOPNOTSUPP || error == EPROTONOSUPPORT || error == ENOSYS;
+  const Code code = error == ENOMEM ? Code::kOutOfMemory : is_lacking ? Code::kUnsupported : Code::kSystem;
   return {code, refused.message() + hub.AdviceOn(error), Status::kNoRank, error};
 }
 

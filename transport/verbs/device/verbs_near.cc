@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -48,12 +50,50 @@ bool Has(const std::vector<std::pair<int, int>>& ranges, int number) {
 // More than any machine has.
 constexpr int kMostNodes = 1024;
 
-}  // namespace
+// The folder that `path` leads to; "" when there is none.
+std::string RealFolder(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path real = std::filesystem::canonical(path, error);
+  return error ? "" : real.string();
+}
 
-int NumaNodeOf(const ibv_device& device) {
-  const std::string text = ReadTextFile(std::string(device.ibdev_path) + "/device/numa_node");
+int NumaNodeAt(const std::string& folder) {
+  const std::string text = ReadTextFile(folder + "/numa_node");
   std::string_view left = text;
   return std::max(TakeNumber(&left), -1);
+}
+
+// The devices on the way from a host bridge, "pci0000:00", to the device of that folder, both included.
+std::vector<std::string> WayTo(const std::string& folder) {
+  std::vector<std::string> way;
+  for (const auto& part : std::filesystem::path(folder)) {
+    if (!way.empty() || part.string().starts_with("pci")) way.push_back(part.string());
+  }
+  return way;
+}
+
+}  // namespace
+
+int NumaNodeOf(const ibv_device& device) { return NumaNodeAt(std::string(device.ibdev_path) + "/device"); }
+
+VerbsDistance DistanceOf(const ibv_device& card, const std::string& pci_address) {
+  // "/sys/class/infiniband/mlx5_0", and the other one is in "/sys/bus/pci/devices".
+  const std::string path = card.ibdev_path;
+  const size_t end = path.rfind("/class/infiniband/");
+  if (end == std::string::npos || pci_address.empty()) return {};
+  const std::string first = RealFolder(path + "/device");
+  const std::string second = RealFolder(path.substr(0, end) + "/bus/pci/devices/" + pci_address);
+  if (first.empty() || second.empty()) return {};
+  const std::vector<std::string> one = WayTo(first);
+  const std::vector<std::string> other = WayTo(second);
+  const auto parts = std::ranges::mismatch(one, other).in1 - one.begin();
+  if (parts > 1) return {false, "below one PCIe switch or port"};
+  if (parts == 1) return {false, "below one PCIe host bridge"};
+  const int node = NumaNodeAt(first);
+  const int others = NumaNodeAt(second);
+  if (node < 0 || others < 0) return {};
+  if (node == others) return {false, "on NUMA node " + std::to_string(node) + " both"};
+  return {true, "on NUMA nodes " + std::to_string(node) + " and " + std::to_string(others)};
 }
 
 int NumaNodeOfThisThread(const std::string& folder) {

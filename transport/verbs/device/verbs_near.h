@@ -16,4 +16,14 @@ int NumaNodeOf(const ibv_device& device);
 // where the system tells.
 int NumaNodeOfThisThread(const std::string& folder = "/sys/devices/system/node");
 
+// How far a card is from another device of the machine.
+struct VerbsDistance {
+  bool is_far = false;  // Known to be on another NUMA node.
+  std::string text;     // "below one PCIe switch or port"; "" when the system does not tell.
+};
+
+// `pci_address`: of the other one, "0000:17:00.0". Goes by the folders in which the system has both, and their NUMA
+// nodes.
+VerbsDistance DistanceOf(const ibv_device& card, const std::string& pci_address);
+
 }  // namespace annulus

@@ -11,9 +11,14 @@
 #include "base/log.h"
 #include "transport/verbs/device/verbs_fork.h"
 #include "transport/verbs/device/verbs_memory.h"
+#include "transport/verbs/device/verbs_near.h"
 
 namespace annulus {
 namespace {
+
+// Time between two looks at what GPUs have freed, each of which asks the driver about all allocations that it knows:
+// some 50 us for 256.
+constexpr Nanoseconds kSweepInterval = kSecond;
 
 bool CanTakeGpus(const std::vector<std::shared_ptr<VerbsHub>>& hubs) {
   return std::ranges::all_of(hubs, [](const auto& hub) { return hub->api().reg_dmabuf_mr != nullptr; });
@@ -26,9 +31,17 @@ bool Overlap(const std::byte* a, size_t a_bytes, const std::byte* b, size_t b_by
 }  // namespace
 
 VerbsRegions::VerbsRegions(std::vector<std::shared_ptr<VerbsHub>> hubs, const MemoryRegistry* registry,
-                           const DeviceExports* exports, int rank, bool reads)
+                           const DeviceExports* exports, VerbsDeviceMemory gpus, int rank, bool reads)
     : hubs_(std::move(hubs)), registry_(registry), rank_(rank), reads_(reads), maker_(getpid()) {
-  if (CanTakeGpus(hubs_)) gpus_.exports = exports;
+  gpus_.wish = gpus;
+  if (exports != nullptr && gpus == VerbsDeviceMemory::kOff) {
+    gpus_.text = "by copies: ANNULUS_VERBS_DEVICE_MEMORY is off";
+  } else if (exports != nullptr && !CanTakeGpus(hubs_)) {
+    gpus_.text = "by copies: libibverbs is older than that of rdma-core 34";
+  } else if (exports != nullptr) {
+    gpus_.exports = exports;
+    gpus_.text = "not used yet";
+  }
   ANNULUS_CHECK(hubs_.size() <= kMostVerbsPorts);
   if (registry_ != nullptr) registry_->AddHolder(this);
 }
@@ -55,12 +68,14 @@ VerbsRegions::Known* VerbsRegions::At(VerbsPortSet ports, const std::byte* data,
 // The driver of the GPU tells each time: other memory may lie at the same address by now.
 VerbsRegions::Known* VerbsRegions::GpusAt(VerbsPortSet ports, const std::byte* data, size_t bytes) {
   DeviceRange range;
-  if (gpus_.exports == nullptr || (gpus_.refused & ports) != 0) return nullptr;
-  if (!gpus_.exports->RangeOf(data, bytes, &range)) return nullptr;
+  if (gpus_.exports == nullptr || !gpus_.exports->RangeOf(data, bytes, &range)) return nullptr;
+  const auto refused = gpus_.refused.find(range.device);
+  if (refused != gpus_.refused.end() && (refused->second & ports) != 0) return nullptr;
   const auto known = std::ranges::find(gpus_.known, range.id, &Known::id);
   if (known != gpus_.known.end()) return &*known;
   ForgetFreed(range);
-  return &gpus_.known.emplace_back(Known{.id = range.id, .begin = range.begin, .bytes = range.bytes, .is_gpus = true});
+  return &gpus_.known.emplace_back(
+      Known{.id = range.id, .begin = range.begin, .bytes = range.bytes, .is_gpus = true, .device = range.device});
 }
 
 void VerbsRegions::ForgetFreed(const DeviceRange& with) {
@@ -72,6 +87,23 @@ void VerbsRegions::ForgetFreed(const DeviceRange& with) {
     if (!is_there && each.entry != kNoEntry) Drop(each.entry);
     return !is_there;
   });
+}
+
+void VerbsRegions::SweepByClock() {
+  const Nanoseconds now = Now();
+  if (now < gpus_.next_sweep) return;
+  if (gpus_.next_sweep != 0) ForgetFreed({});
+  gpus_.next_sweep = now + kSweepInterval;
+}
+
+std::string VerbsRegions::GpusText() {
+  const std::lock_guard lock(mutex_);
+  return gpus_.text;
+}
+
+void VerbsRegions::TellGpus(std::string text) {
+  const std::lock_guard lock(mutex_);
+  gpus_.text = std::move(text);
 }
 
 VerbsUse VerbsRegions::Take(VerbsPortSet ports, const std::byte* data, size_t bytes, bool is_copied) {
@@ -89,7 +121,7 @@ VerbsUse VerbsRegions::Take(VerbsPortSet ports, const std::byte* data, size_t by
 
 VerbsUse VerbsRegions::TakeLanding(const VerbsPortRegions& of, const std::byte* data, size_t bytes) {
   const VerbsUse use = Take(of.bit(), data, bytes);
-  if (use == kNoVerbsUse || entries_[use].shows_writes) return use;
+  if (use == kNoVerbsUse || entries_[use].writes != DeviceWrites::kHidden) return use;
   LetGo(use);
   return kNoVerbsUse;
 }
@@ -98,6 +130,20 @@ void VerbsRegions::LetGo(VerbsUse use) {
   Entry& entry = entries_[use];
   ANNULUS_CHECK(entry.uses > 0);
   --entry.uses;
+}
+
+VerbsPromise VerbsRegions::Promise(VerbsPortSet ports, const std::byte* data, size_t bytes, bool is_copied) {
+  const VerbsUse use = Take(ports, data, bytes, is_copied);
+  if (use == kNoVerbsUse) return {};
+  LetGo(use);
+  ++entries_[use].promises;
+  return {use, entries_[use].id};
+}
+
+void VerbsRegions::Break(const VerbsPromise& promise) {
+  if (promise.entry == kNoVerbsUse || entries_[promise.entry].id != promise.id) return;
+  ANNULUS_CHECK(entries_[promise.entry].promises > 0);  // What is promised is not registered anew.
+  --entries_[promise.entry].promises;
 }
 
 VerbsKeys VerbsRegions::KeysOf(VerbsUse use, size_t port) {
@@ -133,7 +179,7 @@ bool VerbsRegions::Register(Known* known, VerbsPortSet ports) {
   const bool is_due = known->copied_bytes >= known->bytes;
   const bool needs_place = known->entry == kNoEntry && num_registered_ == kMost;
   if ((needs_place || known->lacks_memory) && !is_due) return false;
-  if (needs_place && !MakeRoom(0, known)) return false;
+  if (needs_place && !MakeRoom(0, known, false)) return false;
   for (size_t port = 0; port < hubs_.size(); ++port) {
     const VerbsPortSet bit = VerbsPortSet{1} << port;
     if ((ports & bit) != 0 && !Knows(*known, bit) && !RegisterWith(port, known, is_due)) return false;
@@ -145,7 +191,9 @@ bool VerbsRegions::Register(Known* known, VerbsPortSet ports) {
 // A refusal for lack of memory is for good where no other region has any.
 bool VerbsRegions::RegisterWith(size_t port, Known* known, bool is_due) {
   Status asked = Ask(port, known);
-  if (asked.code() == Code::kOutOfMemory && is_due && MakeRoom(known->bytes, known)) asked = Ask(port, known);
+  if (asked.code() == Code::kOutOfMemory && is_due && MakeRoom(known->bytes, known, known->is_gpus)) {
+    asked = Ask(port, known);
+  }
   known->lacks_memory = asked.code() == Code::kOutOfMemory && KnowsOthers(*known);
   if (asked.ok()) return true;
   if (known->lacks_memory) {
@@ -153,7 +201,7 @@ bool VerbsRegions::RegisterWith(size_t port, Known* known, bool is_due) {
     return false;
   }
   known->refused |= VerbsPortSet{1} << port;
-  if (known->is_gpus && asked.code() == Code::kUnsupported) gpus_.refused |= VerbsPortSet{1} << port;
+  if (known->is_gpus && asked.code() == Code::kUnsupported) gpus_.refused[known->device] |= VerbsPortSet{1} << port;
   NoteRefusal(*known, asked.message());
   return false;
 }
@@ -161,10 +209,15 @@ bool VerbsRegions::RegisterWith(size_t port, Known* known, bool is_due) {
 // Takes as long as the region is large. Its owner does not give it back meanwhile, since a call names it.
 Status VerbsRegions::Ask(size_t port, Known* known) {
   ibv_mr* region = nullptr;
+  std::string near;
+  if (known->is_gpus && !IsNear(port, *known, &near)) return {Code::kUnsupported, near};
   ANNULUS_RETURN_IF_ERROR(AskFor(port, *known, &region));
+  if (known->is_gpus) TellGpus("without a copy" + near);
   if (!known->is_gpus) ShareWithChildren(hubs_[port]->api(), known->begin, known->bytes);
-  const Status shown = known->is_gpus ? ShowWrites(known->begin) : Status();
-  if (!shown.ok()) NoteRefusal(*known, shown.message());
+  const DeviceWrites writes = known->is_gpus ? gpus_.exports->WritesTo(known->device) : DeviceWrites::kSeen;
+  if (writes == DeviceWrites::kHidden) {
+    NoteRefusal(*known, "GPU " + std::to_string(known->device) + " does not see what network cards write");
+  }
   const std::lock_guard lock(mutex_);
   if (known->entry == kNoEntry) {
     const auto is_free = [](const Entry& entry) { return entry.id == 0 && entry.uses == 0; };
@@ -172,7 +225,7 @@ Status VerbsRegions::Ask(size_t port, Known* known) {
     known->entry = static_cast<uint32_t>(place - entries_.begin());
     if (place == entries_.end()) entries_.emplace_back();
     ANNULUS_CHECK(known->entry < kNoVerbsUse);
-    entries_[known->entry] = {.id = known->id, .is_gpus = known->is_gpus, .shows_writes = shown.ok()};
+    entries_[known->entry] = {.id = known->id, .is_gpus = known->is_gpus, .device = known->device, .writes = writes};
     ++num_registered_;
   }
   Entry& entry = entries_[known->entry];
@@ -180,8 +233,9 @@ Status VerbsRegions::Ask(size_t port, Known* known) {
   entry.keys[port] = {region->lkey, region->rkey};
   entry.ports |= VerbsPortSet{1} << port;
   if (num_dropped_ == 0) {
-    Log(LogLevel::kInfo, rank_, "%s moves %zu bytes of %s memory without a copy",
-        hubs_[port]->device().Describe().c_str(), known->bytes, known->is_gpus ? "a GPU's" : "registered");
+    Log(LogLevel::kInfo, rank_, "%s moves %zu bytes of %s memory without a copy%s",
+        hubs_[port]->device().Describe().c_str(), known->bytes, known->is_gpus ? "a GPU's" : "registered",
+        near.c_str());
   }
   return Status();
 }
@@ -189,7 +243,7 @@ Status VerbsRegions::Ask(size_t port, Known* known) {
 Status VerbsRegions::AskFor(size_t port, const Known& known, ibv_mr** region) const {
   const int access = reads_ ? IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ : 0;
   if (!known.is_gpus) return RegisterWithDevice(*hubs_[port], known.begin, known.bytes, access, region);
-  const DeviceRange range{known.id, known.begin, known.bytes};
+  const DeviceRange range{known.id, known.begin, known.bytes, known.device};
   int fd = -1;
   uint64_t offset = 0;
   ANNULUS_RETURN_IF_ERROR(gpus_.exports->Export(range, &fd, &offset));
@@ -198,20 +252,39 @@ Status VerbsRegions::AskFor(size_t port, const Known& known, ibv_mr** region) co
   return status;
 }
 
-// Most machines take no memory of GPUs, and nobody has asked for it.
+bool VerbsRegions::IsNear(size_t port, const Known& known, std::string* text) const {
+  const VerbsDevice& device = hubs_[port]->device();
+  const VerbsDistance distance = DistanceOf(*device.context()->device, gpus_.exports->PciAddress(known.device));
+  if (!distance.text.empty()) *text = ": GPU and card are " + distance.text;
+  if (!distance.is_far || gpus_.wish != VerbsDeviceMemory::kAuto) return true;
+  *text = "GPU " + std::to_string(known.device) + " and " + device.Describe() + " are " + distance.text +
+          " (ANNULUS_VERBS_DEVICE_MEMORY=on uses it all the same)";
+  return false;
+}
+
+// Most machines take no memory of GPUs, and nobody has asked for it unless the setting says so.
 void VerbsRegions::NoteRefusal(const Known& known, const std::string& why) {
-  if (std::exchange(known.is_gpus ? gpus_.refusal_noted : refusal_noted_, true)) return;
   if (known.is_gpus) {
-    Log(LogLevel::kInfo, rank_, "some memory of GPUs goes through host memory, by a copy: %s", why.c_str());
+    TellGpus("by copies: " + why);
+    if (!gpus_.noted.insert(known.device).second) return;
+    Log(gpus_.wish == VerbsDeviceMemory::kOn ? LogLevel::kWarn : LogLevel::kInfo, rank_,
+        "some memory of GPUs goes through host memory, by a copy: %s", why.c_str());
     return;
   }
+  if (std::exchange(refusal_noted_, true)) return;
   Log(LogLevel::kWarn, rank_, "some registered memory goes through slots, by a copy: %s", why.c_str());
 }
 
-bool VerbsRegions::MakeRoom(size_t bytes, const Known* kept) {
+bool VerbsRegions::KnowsOthers(const Known& known) const {
+  return std::ranges::any_of(entries_, [&](const Entry& entry) {
+    return entry.id != 0 && entry.id != known.id && (entry.is_gpus || !known.is_gpus);
+  });
+}
+
+bool VerbsRegions::MakeRoom(size_t bytes, const Known* kept, bool gpus_alone) {
   size_t dropped = 0;
-  Known* last = LeastRecentlyUsed(kept);
-  for (; last != nullptr && (dropped == 0 || dropped < bytes); last = LeastRecentlyUsed(kept)) {
+  Known* last = LeastRecentlyUsed(kept, gpus_alone);
+  for (; last != nullptr && (dropped == 0 || dropped < bytes); last = LeastRecentlyUsed(kept, gpus_alone)) {
     Drop(std::exchange(last->entry, kNoEntry));
     dropped += last->bytes;
     ++num_dropped_;
@@ -219,11 +292,12 @@ bool VerbsRegions::MakeRoom(size_t bytes, const Known* kept) {
   return dropped > 0;
 }
 
-VerbsRegions::Known* VerbsRegions::LeastRecentlyUsed(const Known* kept) {
+VerbsRegions::Known* VerbsRegions::LeastRecentlyUsed(const Known* kept, bool gpus_alone) {
   Known* last = nullptr;
   for (std::vector<Known>* const all : {&known_, &gpus_.known}) {
     for (Known& each : *all) {
-      if (&each == kept || each.entry == kNoEntry || entries_[each.entry].uses > 0) continue;
+      if (&each == kept || each.entry == kNoEntry || (gpus_alone && !each.is_gpus)) continue;
+      if (entries_[each.entry].uses > 0 || entries_[each.entry].promises > 0) continue;
       if (last == nullptr || entries_[each.entry].used < entries_[last->entry].used) last = &each;
     }
   }

@@ -2,12 +2,14 @@
 // (transport/memory/device_exports.h), as the RDMA devices of one communicator know it. A region is registered with a
 // device when it is first used. Registered memory is dropped before its owner gets it back. A GPU's memory, whose end
 // nobody tells, is another region when something else was allocated there; what was freed is dropped when another one
-// is first used. Peers may read regions, where they read slices at all, but never write to them.
+// is first used, and once a second as long as somebody drives the links. Peers may read regions, where they read slices
+// at all, but never write to them.
 //
 // The devices know a bounded number of regions. Requests name theirs by a use, which counts. Where there is no room,
-// the region that was least recently used makes some, among those without uses. Registering takes the longer the larger
-// a region is. So one that needs room gets it only once as many bytes as it has were copied: regions that alternate
-// then cost what copies do and, as a rule, no more than that again.
+// the region that was least recently used makes some, among those without uses and promises. For a GPU's memory that a
+// device has no room for, only others of GPUs do: what limits it is not the limit on locked memory. Registering takes
+// the longer the larger a region is. So one that needs room gets it only once as many bytes as it has were copied:
+// regions that alternate then cost what copies do and, as a rule, no more than that again.
 //
 // Threads: all is for the one that drives the communicator, and locks nothing as long as no region is registered or
 // given back. Only Forget comes from any thread.
@@ -18,15 +20,19 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "transport/memory/device_exports.h"
 #include "transport/memory/memory.h"
 #include "transport/verbs/device/verbs_hub.h"
 #include "transport/verbs/device/verbs_network.h"
+#include "transport/verbs/verbs_settings.h"
 
 namespace annulus {
 
@@ -43,6 +49,13 @@ using VerbsPortSet = uint32_t;
 using VerbsUse = uint16_t;
 inline constexpr VerbsUse kNoVerbsUse = UINT16_MAX;
 
+// A region that will be used: it makes room for no other. Unlike a use it does not keep a GPU's memory that was freed,
+// and means nothing once that, or any other region, is gone. Plain: whoever gets one gives it back, once.
+struct VerbsPromise {
+  VerbsUse entry = kNoVerbsUse;  // kNoVerbsUse: there is none.
+  uint64_t id = 0;
+};
+
 class VerbsRegions;
 
 // The regions of a communicator, as the device of one port knows them. The pointer outlives it; null: there are none.
@@ -58,10 +71,11 @@ class VerbsRegions final : private MemoryHolder {
   // Most regions that the devices know at a time; what lies in others goes through slots.
   static constexpr size_t kMost = 256;
 
-  // `hubs`: one for each port. `registry` and `exports` outlive it; null: there is no such memory. `rank` is for the
-  // log. `reads`: peers read in the regions, and what is read from theirs is written to registered memory.
+  // `hubs`: one for each port. `registry` and `exports` outlive it; null: there is no such memory. `gpus`: whether that
+  // of GPUs is used. `rank` is for the log. `reads`: peers read in the regions, and what is read from theirs is written
+  // to registered memory.
   VerbsRegions(std::vector<std::shared_ptr<VerbsHub>> hubs, const MemoryRegistry* registry,
-               const DeviceExports* exports, int rank, bool reads);
+               const DeviceExports* exports, VerbsDeviceMemory gpus, int rank, bool reads);
   ~VerbsRegions();
   VerbsRegions(const VerbsRegions&) = delete;
   VerbsRegions& operator=(const VerbsRegions&) = delete;
@@ -73,24 +87,40 @@ class VerbsRegions final : private MemoryHolder {
   // The same for what peers send, for one port. A GPU's memory is none if the GPU does not see what is written there.
   VerbsUse TakeLanding(const VerbsPortRegions& of, const std::byte* data, size_t bytes);
   void LetGo(VerbsUse use);
+  // As Take, but a promise.
+  VerbsPromise Promise(VerbsPortSet ports, const std::byte* data, size_t bytes, bool is_copied);
+  void Break(const VerbsPromise& promise);
   // Keys of a region in use. Keys that no device accepts when its owner has given it back all the same.
   VerbsKeys KeysOf(VerbsUse use, size_t port);
 
   // Whether a region in use is a GPU's.
   bool IsGpus(VerbsUse use) const { return entries_[use].is_gpus; }
-  // As DeviceExports does.
-  Status ShowWrites(const std::byte* data) const { return gpus_.exports->ShowWrites(data); }
-  Status CopyOut(const std::byte* data, size_t bytes, std::byte* slots) const {
-    return gpus_.exports->CopyOut(data, bytes, slots);
+  // The GPU that needs a flush to see what is written to a region in use; -1: there is none.
+  int FlushedGpu(VerbsUse use) const {
+    return entries_[use].writes == DeviceWrites::kFlushed ? entries_[use].device : -1;
   }
+  // As DeviceExports does.
+  Status FlushWrites(int gpu) const { return gpus_.exports->FlushWrites(gpu); }
+  Status CopyOut(VerbsUse use, const std::byte* data, size_t bytes, std::byte* slots, uint32_t* done) const {
+    return gpus_.exports->CopyOut(entries_[use].device, data, bytes, slots, done);
+  }
+  Status CheckCopies(VerbsUse use) const { return gpus_.exports->CheckCopies(entries_[use].device); }
 
-  // Whether Take and TakeLanding may succeed for memory of GPUs, by the libraries at hand.
+  // Whether Take and TakeLanding may succeed for memory of GPUs, by the libraries at hand and the setting.
   bool may_take_gpus() const { return gpus_.exports != nullptr; }
+  // How memory of GPUs is used by now: "without a copy", "by copies: ..."; "" where there is none. Any thread.
+  std::string GpusText();
+  // Drops what GPUs have freed, if it is time to. For whoever drives a link, often.
+  void SweepIfDue() {
+    if (!gpus_.known.empty() && ++gpus_.rounds % kRoundsPerClock == 0) SweepByClock();
+  }
   // Whether Take may succeed, now or later; asks no device.
   bool MayTake(VerbsPortSet ports, const std::byte* data, size_t bytes);
 
  private:
   static constexpr uint32_t kNoEntry = UINT32_MAX;
+  // Rounds, of some 100 ns each, between two looks at the clock.
+  static constexpr uint32_t kRoundsPerClock = 256;
 
   // A region. Does not keep the memory and its descriptor alive.
   struct Known {
@@ -102,23 +132,30 @@ class VerbsRegions final : private MemoryHolder {
     bool lacks_memory = false;  // A device has refused it for lack of memory that others have.
     uint64_t copied_bytes = 0;  // What was copied while it was not known.
     bool is_gpus = false;
+    int device = -1;  // The GPU's number.
   };
   // A region that devices know, or that requests name though its owner has given it back.
   struct Entry {
     uint64_t id = 0;  // 0: given back, or there is none.
     bool is_gpus = false;
-    bool shows_writes = true;  // What READs write there is seen.
-    VerbsPortSet ports = 0;    // Those whose devices know it.
+    int device = -1;
+    DeviceWrites writes = DeviceWrites::kSeen;  // What the GPU sees of what READs write there.
+    VerbsPortSet ports = 0;                     // Those whose devices know it.
     uint32_t uses = 0;
+    uint32_t promises = 0;
     uint64_t used = 0;  // When it was last taken, in uses of all.
     std::array<VerbsKeys, kMostVerbsPorts> keys{};
     std::array<ibv_mr*, kMostVerbsPorts> regions{};  // Guarded by mutex_, as id is for others than the driver.
   };
   struct Gpus {
-    const DeviceExports* exports = nullptr;  // Null: there is no such memory, or a port's library takes none.
-    VerbsPortSet refused = 0;                // Ports whose devices take none of it.
-    bool refusal_noted = false;
-    std::vector<Known> known;  // Allocations that were asked for.
+    const DeviceExports* exports = nullptr;  // Null: there is no such memory, or it is not used.
+    VerbsDeviceMemory wish = VerbsDeviceMemory::kAuto;
+    std::map<int, VerbsPortSet> refused;  // By number of the GPU: ports whose devices take none of its memory.
+    std::set<int> noted;                  // GPUs of which a refusal was logged.
+    std::vector<Known> known;             // Allocations that were asked for.
+    uint32_t rounds = 0;
+    Nanoseconds next_sweep = 0;
+    std::string text;  // As GpusText; guarded by mutex_.
   };
 
   void Forget(uint64_t id) override;
@@ -128,6 +165,10 @@ class VerbsRegions final : private MemoryHolder {
   Known* GpusAt(VerbsPortSet ports, const std::byte* data, size_t bytes);
   // Forgets what has been freed: what `with` lies over, and all that the devices know and no request names.
   void ForgetFreed(const DeviceRange& with);
+  void SweepByClock();
+  void TellGpus(std::string text);
+  // Whether card and GPU are near enough; how near, or why not, in *text.
+  bool IsNear(size_t port, const Known& known, std::string* text) const;
   void Refresh();
   bool Knows(const Known& known, VerbsPortSet ports) const {
     return known.entry != kNoEntry && (entries_[known.entry].ports & ports) == ports;
@@ -139,12 +180,12 @@ class VerbsRegions final : private MemoryHolder {
   Status Ask(size_t port, Known* known);
   Status AskFor(size_t port, const Known& known, ibv_mr** region) const;
   void NoteRefusal(const Known& known, const std::string& why);
-  // Whether the devices know other regions.
-  bool KnowsOthers(const Known& known) const { return num_registered_ > (known.entry != kNoEntry ? 1U : 0U); }
-  // Drops regions without uses other than `kept`, the least recently used one first: one at least, and as many as have
-  // so many bytes. Returns false when there was none.
-  bool MakeRoom(size_t bytes, const Known* kept);
-  Known* LeastRecentlyUsed(const Known* kept);
+  // Whether the devices know other regions that could make room for it.
+  bool KnowsOthers(const Known& known) const;
+  // Drops regions without uses and promises other than `kept`, the least recently used one first: one at least, and as
+  // many as have so many bytes. `gpus_alone`: only those of GPUs. Returns false when there was none.
+  bool MakeRoom(size_t bytes, const Known* kept, bool gpus_alone);
+  Known* LeastRecentlyUsed(const Known* kept, bool gpus_alone);
   // The devices know the region no longer.
   void Drop(uint32_t entry);
   // With mutex_ held.

@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "transport/verbs/device/verbs_regions.h"
@@ -51,6 +52,8 @@ class VerbsOutbox {
   VerbsPiece Own(const std::byte* data, size_t bytes) const { return {data, bytes, key_}; }
   // Where a header, and a place behind it, lies until the next request is completed.
   std::byte* NextHeader() { return headers_ + Place(chain_.posted()) * kHeaderStride; }
+  // All of that; nobody's once the device has stopped.
+  std::span<std::byte> headers() const { return {headers_, bytes_at_.size() * kHeaderStride}; }
   static constexpr size_t HeadersBytes(int slots) { return VerbsHeaders(slots) * kHeaderStride; }
 
   // Whether a message of a slice can go now.

@@ -18,7 +18,7 @@ void AddTo(std::atomic<uint64_t>* total, uint64_t more) {
 void VerbsReads::Add(size_t rail, uint32_t slot, const VerbsHeader& header, const VerbsPlace& place) {
   Rail& on = rails_[rail];
   ANNULUS_CHECK(on.size < on.waiting.size());
-  slices_[slot] = {State::kWaiting, rail, header.sequence, header.bytes, place, nullptr, kNoVerbsUse, {}};
+  slices_[slot] = {State::kWaiting, rail, header.sequence, header.bytes, place, nullptr, kNoVerbsUse, -1, {}};
   on.waiting[(on.first + on.size++) % on.waiting.size()] = slot;
   ++num_waiting_;
 }
@@ -44,6 +44,7 @@ void VerbsReads::Begin(size_t rail, std::byte* landing) {
     slice.use = on.regions.all->TakeLanding(on.regions, landing, slice.bytes);
   const bool lands = slice.use != kNoVerbsUse;
   slice.landing = lands ? landing : nullptr;
+  slice.flushed_gpu = lands ? on.regions.all->FlushedGpu(slice.use) : -1;
   if (lands) ++landings_under_way_;
   std::byte* const to = lands ? landing : recv_slots_->At(slot) + kVerbsHeaderBytes;
   if (!on.pair->exists()) return;
@@ -70,8 +71,8 @@ void VerbsReads::TakeCompletion(uint32_t slot) {
     return fault_->Set("a completion of a READ that was not posted", slot);
   }
   const Slice& slice = slices_[slot];
-  VerbsRegions* const regions = rails_[slice.rail].regions.all;
-  if (slice.use != kNoVerbsUse && regions->IsGpus(slice.use) && !regions->ShowWrites(slice.landing).ok()) {
+  const int gpu = slice.flushed_gpu;
+  if (gpu >= 0 && !rails_[slice.rail].regions.all->FlushWrites(gpu).ok()) {
     fault_->Set("letting a GPU see what was read for it", slot, EIO);
     return End(slot, State::kNone);  // It has not arrived: where the link goes on, it comes again.
   }

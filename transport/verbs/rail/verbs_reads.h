@@ -100,6 +100,7 @@ class VerbsReads {
     VerbsPlace place;
     std::byte* landing = nullptr;  // Null: it goes into its slot.
     VerbsUse use = kNoVerbsUse;    // Of the landing, until it has been read.
+    int flushed_gpu = -1;          // The GPU that has to be told of what was read; -1: none.
     VerbsQueuePair::Read read;
   };
   struct Rail {
