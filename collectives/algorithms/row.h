@@ -1,5 +1,5 @@
 // AlgorithmRow: everything that the rest of the library knows about an algorithm: which calls it supports and what they
-// cost, the links and the memory that it needs, and how its runner is created. algorithms/table.cc lists the rows.
+// cost, the links and the memory that it needs, and how its runner is created. core/algorithms.inc lists them.
 //
 // The functions are pure, and the same on every rank.
 //

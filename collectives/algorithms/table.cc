@@ -4,43 +4,29 @@
 #include <tuple>
 
 #include "base/check.h"
-#include "collectives/algorithms/direct/direct.h"
-#include "collectives/algorithms/log/log_exchange.h"
-#include "collectives/algorithms/log/log_gather.h"
-#include "collectives/algorithms/message/message.h"
-#include "collectives/algorithms/one_hop/one_hop.h"
-#include "collectives/algorithms/ring/ring.h"
-#include "collectives/algorithms/shared_fold/shared_fold.h"
-#include "collectives/algorithms/tree/tree_exchange.h"
-#include "collectives/algorithms/two_hop/two_hop.h"
-#include "collectives/algorithms/two_level/two_level.h"
 
 namespace annulus {
+#define ANNULUS_ALGORITHM(Name, ...) extern const AlgorithmRow k##Name##Row;
+#define ANNULUS_ONLY_ALGORITHM(Name, ...) extern const AlgorithmRow k##Name##Row;
+#include "collectives/core/algorithms.inc"
+#undef ANNULUS_ONLY_ALGORITHM
+#undef ANNULUS_ALGORITHM
+
 namespace {
 
-// In order of preference: where an algorithm supports a call, it is faster than those that follow.
 constexpr const AlgorithmRow* kRows[] = {
-    &kTwoLevelRow,
-    &kTreeRow,
-    &kLogGatherRow,
-    &kLogStepsRow,
-    &kOneHopRow,
-    &kSharedFoldRow,
-    &kTwoHopRow,
-    &kRingRow,
-    // For calls that only one algorithm supports.
-    &kDirectRow,
-    &kMessageRow,
+#define ANNULUS_ALGORITHM(Name, ...) &k##Name##Row,
+#define ANNULUS_ONLY_ALGORITHM(Name, ...) &k##Name##Row,
+#include "collectives/core/algorithms.inc"
+#undef ANNULUS_ONLY_ALGORITHM
+#undef ANNULUS_ALGORITHM
 };
-constexpr size_t kFixedRows = 2;
 
 }  // namespace
 
 std::span<const AlgorithmRow* const> AllAlgorithms() { return kRows; }
 
-std::span<const AlgorithmRow* const> ChoosableAlgorithms() {
-  return AllAlgorithms().first(std::size(kRows) - kFixedRows);
-}
+std::span<const AlgorithmRow* const> ChoosableAlgorithms() { return AllAlgorithms().first(std::size(kAlgorithms)); }
 
 const AlgorithmRow& RowOf(Algorithm algorithm) {
   const auto is_it = [algorithm](const AlgorithmRow* row) { return row->algorithm == algorithm; };

@@ -4,27 +4,21 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <optional>
 #include <string_view>
 
 namespace annulus {
 
-// Each has a folder and a row in collectives/algorithms.
 enum class Algorithm : uint8_t {
-  kRing,
-  kOneHop,
-  kDirect,
-  kMessage,
-  kTwoLevel,
-  kLogSteps,
-  kLogGather,
-  kTree,
-  kTwoHop,
-  kSharedFold,
+#define ANNULUS_ALGORITHM(Name, ...) k##Name,
+#define ANNULUS_ONLY_ALGORITHM(Name, ...) k##Name,
+#include "collectives/core/algorithms.inc"
+#undef ANNULUS_ONLY_ALGORITHM
+#undef ANNULUS_ALGORITHM
 };
-
-constexpr int kAlgorithmCount = 10;
 
 // The order in which contributions are added: that of the ring (docs/determinism.md), with its bits, or another one.
 enum class Order : uint8_t { kRing, kOther };
@@ -35,13 +29,25 @@ struct AlgorithmName {
   Order order;
 };
 
-// Algorithms that can be chosen. (Direct calls and messages have only one algorithm.)
+// Algorithms that can be chosen.
 inline constexpr AlgorithmName kAlgorithms[] = {
-    {Algorithm::kRing, "ring", Order::kRing},          {Algorithm::kOneHop, "one_hop", Order::kRing},
-    {Algorithm::kLogSteps, "log_steps", Order::kRing}, {Algorithm::kLogGather, "log_gather", Order::kRing},
-    {Algorithm::kTree, "tree", Order::kOther},         {Algorithm::kTwoLevel, "two_level", Order::kOther},
-    {Algorithm::kTwoHop, "two_hop", Order::kRing},     {Algorithm::kSharedFold, "shared_fold", Order::kRing},
+#define ANNULUS_ALGORITHM(Name, name, order) {Algorithm::k##Name, name, order},
+#define ANNULUS_ONLY_ALGORITHM(...)
+#include "collectives/core/algorithms.inc"
+#undef ANNULUS_ONLY_ALGORITHM
+#undef ANNULUS_ALGORITHM
 };
+
+// Those for calls that only one algorithm does. Nothing is added.
+inline constexpr AlgorithmName kOnlyAlgorithms[] = {
+#define ANNULUS_ALGORITHM(...)
+#define ANNULUS_ONLY_ALGORITHM(Name, name) {Algorithm::k##Name, name, Order::kRing},
+#include "collectives/core/algorithms.inc"
+#undef ANNULUS_ONLY_ALGORITHM
+#undef ANNULUS_ALGORITHM
+};
+
+constexpr size_t kAlgorithmCount = std::size(kAlgorithms) + std::size(kOnlyAlgorithms);
 
 // Name of the library's own choice.
 inline constexpr const char* kAutoAlgorithm = "auto";
@@ -61,7 +67,10 @@ constexpr const char* AlgorithmText(Algorithm algorithm) {
   for (const AlgorithmName& each : kAlgorithms) {
     if (each.algorithm == algorithm) return each.name;
   }
-  return algorithm == Algorithm::kDirect ? "direct" : "message";
+  for (const AlgorithmName& each : kOnlyAlgorithms) {
+    if (each.algorithm == algorithm) return each.name;
+  }
+  return "";
 }
 
 constexpr Order OrderOf(Algorithm algorithm) {
