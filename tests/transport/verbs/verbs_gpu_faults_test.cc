@@ -94,6 +94,28 @@ TEST_F(VerbsGpuFaultsTest, LinksGoOnOverTcp) {
   SimulatedVerbs::Seed(1);
 }
 
+// One rail fails, and slices of both are copied.
+TEST_F(VerbsGpuFaultsTest, LinksOfTwoRailsGoOnOverTcp) {
+  devices_ = {"sim0,sim1", "sim0,sim1"};
+  std::atomic<uint64_t> again = 0;
+  for (uint64_t i = 0; i < Rounds(10, 200); ++i) {
+    SCOPED_TRACE("failure " + std::to_string(i));
+    SimulatedVerbs::SetMachine({.devices = 2});
+    SimulatedVerbs::Seed(i);
+    SimulatedVerbs::FailAfter(2 * i + 1, IBV_WC_RETRY_EXC_ERR);
+    const auto body = [&](const std::unique_ptr<Communicator>& comm) {
+      for (int round = 0; round < 3; ++round) Broadcast(comm);
+      Allreduce(comm);
+      again += SentAgain(comm);
+    };
+    Run(2, body, 20'000);
+    SimulatedVerbs::FailAfter(UINT64_MAX, IBV_WC_SUCCESS);
+    ASSERT_FALSE(HasFailure());
+  }
+  EXPECT_GT(again, 0u);
+  SimulatedVerbs::Seed(1);
+}
+
 // Whoever drives a link may be the one for whom a stream waits.
 TEST_F(VerbsGpuFaultsTest, LinksThatGoOnPinNothingAndWaitForNoStream) {
   std::atomic<uint64_t> again = 0;
