@@ -139,7 +139,7 @@ Status ShmEndpoint::Progress(bool* moved) {
   if (bell_.asleep()) bell_.Wake();
   bool freed = false;
   bool changed = receiver_.Advance(&freed, &fault_);
-  if (limits_.may_land_in.Has(MemoryKind::kHost) && !peer_memory_.works())
+  if (!peer_memory_.works() && own_end()->reads.load(std::memory_order_relaxed) != 0)
     own_end()->reads.store(0, std::memory_order_release);  // Not to be lent more for nothing.
   bell_.Owe(freed);
   if (!sender_.idle()) bell_.Owe(sender_.Publish(&fault_));
