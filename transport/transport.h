@@ -146,6 +146,9 @@ class ShortPath {
   // until Take() removes it or a receive that is posted instead gets it.
   virtual bool Peek(Slice* slice) = 0;
   virtual void Take() = 0;
+  // Takes it too, though it has no data that Peek could show, if this end can copy that to `to` now: all of the bytes.
+  // Returns whether it did.
+  virtual bool TakeInto(std::byte*) { return false; }
 
   // Wakes the peer, if it sleeps, for what was sent or taken on the short path; Progress does so too. Returns whether
   // what was sent has left. If not, call Progress() and flush again.
@@ -164,9 +167,9 @@ class InPlace {
   // reads it any more.
   virtual bool SendsFrom(const std::byte* data, size_t bytes) = 0;
 
-  // Whether PostSend accepts [data, data + bytes) of host memory though nobody can read it there for as long as it takes:
-  // the peer copies it if it comes soon, and otherwise this end copies it into a slot. So such a send does not wait for
-  // a receive. It is for slices that the peer would only copy out of a slot. Send::ready must be all of it.
+  // Whether PostSend accepts [data, data + bytes) of host memory though nobody can read it there for as long as it
+  // takes: the peer copies it if it comes soon, and otherwise this end copies it into a slot. So such a send does not
+  // wait for a receive. It is for slices that the peer would only copy out of a slot. Send::ready must be all of it.
   virtual bool Lends(const std::byte*, size_t) { return false; }
 
   // Whether a receive whose landing is `data` and whose capacity is `bytes` may land there. Whether it does depends on

@@ -168,8 +168,8 @@ Status Pipeline::PlanSend(Flight* flight) {
     if (limits.sends_from.Has(place.kind())) return true;
     if (in_place == nullptr) return false;
     const bool lends = work_->lends && place.kind() == MemoryKind::kHost && in_place->Lends(place.data, step.bytes);
-    return lends || (work_->sends_in_place && limits.in_place.Has(place.kind()) &&
-                     in_place->SendsFrom(place.data, step.bytes));
+    return lends ||
+           (work_->sends_in_place && limits.in_place.Has(place.kind()) && in_place->SendsFrom(place.data, step.bytes));
   };
   // A buffer that the step does not use may be null.
   const Work::Place input = flight->recv == nullptr ? SourceAt(step, 0) : Work::Place();

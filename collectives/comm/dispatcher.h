@@ -140,20 +140,25 @@ class Dispatcher {
   std::optional<Code> WaitMessageAgain(CallQueue::Turn* turn, Request* request, int polls);
   // The end of a message of RunMessageAtOnce.
   Code EndAtOnce(CallQueue::Turn* turn, const CallArguments& given);
-  // RunMessageAtOnce for one that may end later: the link takes a copy, but may not be rid of it at once.
+  // RunMessageAtOnce for one that may end later: the link takes a copy, but may not be rid of it at once, or lends it.
   std::optional<Code> SendAtOnce(CallQueue::Turn* turn, const CallArguments& given);
   bool SharesMemory(int peer) const;
+  // Whether a message to be sent is over once it has moved at once.
+  bool SendsWhole(const Message& message) const;
   // A short form of the checks of a message. False for some rare good ones too.
   bool IsGoodMessage(const CallArguments& given) const;
   bool ReserveAgain(std::span<const CallArguments> messages);
   // Number of times that a message looks at once for the one from its peer: for about half a microsecond, which is what
   // an answer takes. A rank that shares its core with its peer looks only once.
   int MessagePolls() const { return setup_->wait_policy().spin == 0 ? 1 : 256; }
-  // Number of such looks in a row, with the lock given back in between and only while nothing else is to be driven: 4 us
-  // or so, which an answer takes from a far processor. The long way costs more than that.
+  // Number of such looks in a row, with the lock given back in between and only while nothing else is to be driven: 4
+  // us or so, and more for a large message. That is what an answer takes from a far processor; the long way costs more.
   static constexpr int kMostMessageLooks = 8;
-  int MessageLooks(int peer) const {
-    return peer >= 0 && setup_->wait_policy().spin != 0 && SharesMemory(peer) ? kMostMessageLooks : 1;
+  static constexpr size_t kBytesPerLook = 4096;
+  static constexpr size_t kMostBytesLookedFor = size_t{64} * 1024;
+  int MessageLooks(int peer, size_t bytes) const {
+    if (peer < 0 || bytes > kMostBytesLookedFor || setup_->wait_policy().spin == 0 || !SharesMemory(peer)) return 1;
+    return kMostMessageLooks + static_cast<int>(bytes / kBytesPerLook);
   }
   Request* QueueMessage(const CallArguments& arguments);
   // Marks the request as done, and tells those who wait.

@@ -34,11 +34,11 @@ std::optional<Code> Dispatcher::RunMessageAtOnce(const CallArguments& given) {
   if (given.priority() != 0 || given.agree_first() || given.tag() != 0) return std::nullopt;
   if (!IsGoodMessage(given)) return std::nullopt;
   const Message message = MessageOf(given);
-  int looks = message.sends ? 1 : MessageLooks(message.peer);
+  int looks = message.sends ? 1 : MessageLooks(message.peer, BytesOf(message));
   for (;; --looks) {
     CallQueue::Turn turn(queue_);
     if (!turn || failures_->ended()) return std::nullopt;
-    if (message.sends && !SharesMemory(message.peer)) return SendAtOnce(&turn, given);
+    if (message.sends && !SendsWhole(message)) return SendAtOnce(&turn, given);
     if (driver_.MoveAtOnce(message, MessagePolls()) == AtOnce::kDone) return EndAtOnce(&turn, given);
     if (looks == 1 || !driver_.MayLookAgain(nullptr) || queue_->IsWanted()) return std::nullopt;
   }
@@ -72,6 +72,11 @@ std::optional<Code> Dispatcher::SendAtOnce(CallQueue::Turn* turn, const CallArgu
 bool Dispatcher::SharesMemory(int peer) const {
   const Endpoint* const endpoint = setup_->links().At(peer, MessageChannel(setup_->plan()));
   return endpoint != nullptr && endpoint->limits().shares_memory;
+}
+
+bool Dispatcher::SendsWhole(const Message& message) const {
+  const Endpoint* const endpoint = setup_->links().At(message.peer, MessageChannel(setup_->plan()));
+  return endpoint != nullptr && MessageRunner::SendsWhole(endpoint->limits(), BytesOf(message));
 }
 
 bool Dispatcher::IsGoodMessage(const CallArguments& given) const {

@@ -27,7 +27,7 @@ void MessageSender::Post(const Message& message) {
 }
 
 AtOnce MessageSender::SendAtOnce(const Message& message) {
-  const bool may_begin = !runner_.sends_whole();
+  const bool may_begin = !runner_.SendsWhole(BytesOf(message));
   // Before anything is sent, since it may need memory.
   if (may_begin && (message.cookie == nullptr || !context_.shared->pool.Prepare())) return AtOnce::kNo;
   const Call call = CallOf(message, number_ + 1, 0);

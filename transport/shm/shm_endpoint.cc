@@ -20,7 +20,6 @@ ShmEndpoint::ShmEndpoint(std::shared_ptr<ShmMapping> mapping, int rank, int peer
       peer_(peer),
       bell_(std::move(socket), own_end(), peer_end()),
       own_regions_(memory, [this](const ShmNotice& notice, int fd) { return bell_.Send(notice, fd); }),
-      copies_(copies),
       peer_memory_(copies == KernelCopies::kOff ? 0 : bell_.peer_process(),
                    peer_end()->mapping.load(std::memory_order_acquire) + ShmMapping::kNonceOffset, mapping_->nonce()),
       sender_(mapping_->direction(SideOf(rank, peer)), &own_regions_),
@@ -77,7 +76,7 @@ Status ShmEndpoint::AcquireSlot(std::byte** slot) {
 Status ShmEndpoint::PostSend(Send* send) {
   if (!status_.ok()) return status_;
   ANNULUS_RETURN_IF_ERROR(sender_.Post(send, &fault_));
-  short_blocked_ = false;  // The sender waits instead.
+  short_.is_blocked = false;  // The sender waits instead.
   bell_.Owe(sender_.Publish(&fault_));
   return Status();
 }
@@ -95,22 +94,29 @@ bool ShmEndpoint::SendLongShort(const Tag& tag, const std::byte* data, uint32_t 
 
 Status ShmEndpoint::SendCopy(const Tag& tag, const std::byte* data, uint32_t bytes) {
   if (!status_.ok()) return status_;
-  short_blocked_ =
+  short_.is_blocked =
       bytes > kLongShort ? !SendLongShort(tag, data, bytes) : !sender_.PublishShort(tag, data, bytes, &fault_);
-  if (short_blocked_) return Status::WouldBlock();
+  if (short_.is_blocked) return Status::WouldBlock();
   bell_.Owe();
   return Status();
 }
 
+bool ShmEndpoint::TakeInto(std::byte* to) {
+  bool told = false;
+  if (!receiver_.TakeLent(to, &told)) return false;
+  bell_.Owe(told);
+  return true;
+}
+
 bool ShmEndpoint::Lends(const std::byte* data, size_t bytes) {
-  const bool reads = status_.ok() && peer_end()->reads.load(std::memory_order_acquire) != 0;
-  return reads && copies_ != KernelCopies::kOff && sender_.Lends(data, bytes);
+  const bool may = status_.ok() && limits_.may_land_in.Has(MemoryKind::kHost);
+  return may && peer_end()->reads.load(std::memory_order_acquire) != 0 && sender_.Lends(data, bytes);
 }
 
 Status ShmEndpoint::PostRecv(Recv* recv) {
   if (!status_.ok()) return status_;
   if (!receiver_.Post(recv)) return Status::WouldBlock();
-  awaits_short_ = false;  // The receiver waits instead.
+  short_.awaits = false;  // The receiver waits instead.
   return Status();
 }
 
@@ -133,7 +139,7 @@ Status ShmEndpoint::Progress(bool* moved) {
   if (bell_.asleep()) bell_.Wake();
   bool freed = false;
   bool changed = receiver_.Advance(&freed, &fault_);
-  if (limits_.may_land_in.Has(MemoryKind::kHost) && !peer_memory_.works())
+  if (!peer_memory_.works() && own_end()->reads.load(std::memory_order_relaxed) != 0)
     own_end()->reads.store(0, std::memory_order_release);  // Not to be lent more for nothing.
   bell_.Owe(freed);
   if (!sender_.idle()) bell_.Owe(sender_.Publish(&fault_));
@@ -170,8 +176,8 @@ bool ShmEndpoint::ReadSocket() {
 
 bool ShmEndpoint::HasWork() {
   const bool returned = sender_.TakeReturns(&fault_);
-  if (short_blocked_ && sender_.HasRoomForShort(&fault_)) return true;
-  if (awaits_short_ && receiver_.HasSlice()) return true;
+  if (short_.is_blocked && sender_.HasRoomForShort(&fault_)) return true;
+  if (short_.awaits && receiver_.HasSlice()) return true;
   return returned || receiver_.HasWork() || sender_.HasWork(&fault_) || fault_.field != nullptr || Drained();
 }
 

@@ -24,7 +24,7 @@ class ShmEndpoint final : public Endpoint, public ShortPath, public InPlace {
  public:
   // `socket` is connected to the peer's end and belongs to the reactor that the owner sleeps in. Both ends may share a
   // mapping when they are in one process. `memory` is what the peer may read in place; it outlives the endpoint.
-  // `copies`: whether the ends may copy from the memory of each other's process.
+  // `copies`: whether the ends may copy from the memory of each other's process; either end decides for both.
   ShmEndpoint(std::shared_ptr<ShmMapping> mapping, int rank, int peer, StreamSocket socket,
               SlotStores stores = SlotStores::kAuto, const MemoryRegistry* memory = nullptr,
               KernelCopies copies = KernelCopies::kAuto);
@@ -45,14 +45,16 @@ class ShmEndpoint final : public Endpoint, public ShortPath, public InPlace {
 
   Status SendCopy(const Tag& tag, const std::byte* data, uint32_t bytes) override;
   bool Peek(Slice* slice) override {
-    awaits_short_ = !receiver_.HasSlice() || !receiver_.PeekShort(slice, &fault_);
-    return !awaits_short_ && status_.ok();
+    short_.awaits = !receiver_.HasSlice() || !receiver_.PeekShort(slice, &fault_);
+    return !short_.awaits && status_.ok();
   }
   void Take() override {
     bool told = false;
-    if (receiver_.TakeShort(&told)) sender_.PrepareNext();
+    receiver_.TakeShort(&told);
+    sender_.PrepareNext();
     bell_.Owe(told);
   }
+  bool TakeInto(std::byte* to) override;
   bool Flush() override {
     bell_.RingIfOwed();
     return true;
@@ -88,13 +90,14 @@ class ShmEndpoint final : public Endpoint, public ShortPath, public InPlace {
   ShmBell bell_;
   ShmOwnRegions own_regions_;
   ShmPeerRegions peer_regions_;
-  const KernelCopies copies_;
   ShmPeerMemory peer_memory_;
   ShmSender sender_;
   ShmLender lender_;
   ShmReceiver receiver_;
-  bool awaits_short_ = false;   // The last Peek found no slice, and no receive was posted since.
-  bool short_blocked_ = false;  // A short send found no room, and nothing was posted since.
+  struct {
+    bool awaits = false;      // The last Peek found no slice, and no receive was posted since.
+    bool is_blocked = false;  // A short send found no room, and nothing was posted since.
+  } short_;
   bool peer_gone_ = false;
   ShmFault fault_;  // A fault that was found; the next Progress() breaks the link.
   Status status_;   // The sticky error; OK while the link lives.

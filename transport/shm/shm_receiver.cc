@@ -56,7 +56,8 @@ bool ShmReceiver::PeekShort(ShortPath::Slice* slice, ShmFault* fault) {
   const uint32_t word = descriptor.slot.load(std::memory_order_relaxed);
   slice->bytes = descriptor.bytes.load(std::memory_order_relaxed);
   const bool is_inline = word == kShmInline;
-  peeked_ = word;
+  peeked_.word = word;
+  peeked_.bytes = slice->bytes;
   if (Ticket() != taken_ + 1) {
     *fault = {"ticket", Ticket(), taken_ + 1};
   } else if (slice->bytes > (is_inline ? ShmDescriptor::kPayloadBytes : shared_.slot_bytes)) {
@@ -76,12 +77,20 @@ bool ShmReceiver::PeekShort(ShortPath::Slice* slice, ShmFault* fault) {
   return true;
 }
 
-bool ShmReceiver::TakeShort(bool* told) {
+void ShmReceiver::TakeShort(bool* told) {
   Consume(told);
-  if (peeked_ == kShmInline) return true;
-  ReturnSlot(peeked_);
+  if (peeked_.word == kShmInline) return;
+  ReturnSlot(peeked_.word);
   *told = true;
-  return false;
+}
+
+bool ShmReceiver::TakeLent(std::byte* to, bool* told) {
+  const uint32_t slot = peeked_.word & ~kForms;
+  if ((peeked_.word & kForms) != kShmLent || !CopyLent(Next(), slot, to, peeked_.bytes)) return false;
+  Consume(told);
+  ReturnSlot(slot);
+  *told = true;
+  return true;
 }
 
 bool ShmReceiver::AwaitsLoan() const {
@@ -131,29 +140,29 @@ bool ShmReceiver::Take(bool* freed, ShmFault* fault) {
   return true;
 }
 
-bool ShmReceiver::FillLent(Recv* recv, const ShmDescriptor& descriptor, uint32_t slot, bool* freed) {
+bool ShmReceiver::CopyLent(const ShmDescriptor& descriptor, uint32_t slot, std::byte* to, uint32_t bytes) {
   ShmClaim& claim = shared_.claims[slot];
-  if (CanRead() && claim.Move(ShmClaimState::kOffered, ShmClaimState::kReading)) {
-    uint64_t address = 0;
-    std::memcpy(&address, descriptor.payload, sizeof(address));
-    std::byte* const to = recv->landing != nullptr ? recv->landing : shared_.slots + slot * shared_.slot_stride;
-    const bool is_read = memory_->Read(to, address, recv->bytes);
-    const ShmClaimState now = is_read ? ShmClaimState::kRead : ShmClaimState::kOffered;
-    // The sender may have withdrawn it: then this may be what its user wrote afterwards.
-    if (!claim.Move(ShmClaimState::kReading, now) || !is_read) return false;
-    *freed = true;
-    if (recv->landing == nullptr) {
-      Fill(recv, descriptor, slot);
-      return true;
-    }
-    recv->arrived = recv->bytes;
-    recv->data = recv->landing;
-    --in_use_;
-    ReturnSlot(slot);
+  if (!CanRead() || !claim.Move(ShmClaimState::kOffered, ShmClaimState::kReading)) return false;
+  uint64_t address = 0;
+  std::memcpy(&address, descriptor.payload, sizeof(address));
+  const bool is_read = memory_->Read(to, address, bytes);
+  // The sender may have withdrawn it: then this may be what its user wrote afterwards.
+  return claim.Move(ShmClaimState::kReading, is_read ? ShmClaimState::kRead : ShmClaimState::kOffered) && is_read;
+}
+
+bool ShmReceiver::FillLent(Recv* recv, const ShmDescriptor& descriptor, uint32_t slot, bool* freed) {
+  std::byte* const to = recv->landing != nullptr ? recv->landing : shared_.slots + slot * shared_.slot_stride;
+  const bool is_read = CopyLent(descriptor, slot, to, recv->bytes);
+  if (!is_read && shared_.claims[slot].state.load(std::memory_order_acquire) != ShmClaimState::kCopied) return false;
+  if (!is_read || recv->landing == nullptr) {
+    Fill(recv, descriptor, slot);
     return true;
   }
-  if (claim.state.load(std::memory_order_acquire) != ShmClaimState::kCopied) return false;
-  Fill(recv, descriptor, slot);
+  recv->arrived = recv->bytes;
+  recv->data = recv->landing;
+  --in_use_;
+  ReturnSlot(slot);
+  *freed = true;
   return true;
 }
 
@@ -200,8 +209,8 @@ void ShmReceiver::Fill(Recv* recv, const ShmDescriptor& descriptor, uint32_t slo
 // The sender waits only when the whole ring is full, and then the report comes within half a ring.
 void ShmReceiver::Consume(bool* freed) {
   ++taken_;
-  if (taken_ - consumed_told_ < shared_.ring_entries / 2) return;
-  consumed_told_ = taken_;
+  if (taken_ - told_.consumed < shared_.ring_entries / 2) return;
+  told_.consumed = taken_;
   shared_.consumed->store(taken_, std::memory_order_release);
   *freed = true;
 }
@@ -229,9 +238,9 @@ bool ShmReceiver::Release(Recv* recv) {
 }
 
 void ShmReceiver::ReturnSlot(uint32_t slot) {
-  const uint64_t word = (++returned_ << 32) | slot;
+  const uint64_t word = (++told_.returned << 32) | slot;
   // Release order covers this end's reads of the slot: the sender writes to it only after it has seen the return.
-  shared_.returns[(returned_ - 1) & (shared_.return_entries - 1)].store(word, std::memory_order_release);
+  shared_.returns[(told_.returned - 1) & (shared_.return_entries - 1)].store(word, std::memory_order_release);
 }
 
 void ShmReceiver::FailAll(Code code) {

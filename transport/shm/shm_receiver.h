@@ -49,9 +49,10 @@ class ShmReceiver {
 
   // Returns the next slice, if it has arrived and no receive is posted. The slice stays until TakeShort.
   bool PeekShort(ShortPath::Slice* slice, ShmFault* fault);
-  // Takes the slice that PeekShort found. Returns whether it came inside its descriptor. Sets *told when the sender was
-  // told that there is room.
-  bool TakeShort(bool* told);
+  // Takes the slice that PeekShort found. Sets *told when the sender was told that there is room.
+  void TakeShort(bool* told);
+  // The same for one that was lent, whose data is copied to `to`. Returns whether that could be done.
+  bool TakeLent(std::byte* to, bool* told);
 
   // Gives back the slot or cell of `recv`. Returns whether that was a shared slot, because the sender may wait for it.
   bool Release(Recv* recv);
@@ -78,6 +79,8 @@ class ShmReceiver {
 
   bool CanRead() const { return memory_ != nullptr && memory_->works(); }
   bool Take(bool* freed, ShmFault* fault);
+  // Copies lent data, unless it is not to be had.
+  bool CopyLent(const ShmDescriptor& descriptor, uint32_t slot, std::byte* to, uint32_t bytes);
   // Returns whether the data is here.
   bool FillLent(Recv* recv, const ShmDescriptor& descriptor, uint32_t slot, bool* freed);
   void Fill(Recv* recv, const ShmDescriptor& descriptor, uint32_t slot);
@@ -90,11 +93,16 @@ class ShmReceiver {
   ShmPeerRegions* const regions_;
   const std::function<bool()> read_notices_;
   ShmPeerMemory* const memory_;
-  uint64_t taken_ = 0;          // Number of slices taken out of the ring.
-  uint64_t consumed_told_ = 0;  // Number of them that the sender knows of.
-  uint64_t returned_ = 0;       // Number of slots returned.
-  uint32_t peeked_ = 0;         // Slot of the slice that PeekShort found, or kShmInline.
-  uint32_t in_use_ = 0;         // Number of receives posted or held.
+  uint64_t taken_ = 0;  // Number of slices taken out of the ring.
+  struct {
+    uint64_t consumed = 0;  // Number of them that the sender knows of.
+    uint64_t returned = 0;  // Number of slots returned.
+  } told_;
+  struct {
+    uint32_t word = 0;   // Of the slice that PeekShort found: its slot, as in its descriptor.
+    uint32_t bytes = 0;  // Its size, which has been checked.
+  } peeked_;
+  uint32_t in_use_ = 0;  // Number of receives posted or held.
   ZeroedSlotBlock cell_block_;
   Cell* const cells_;  // One for each slot.
   std::vector<uint32_t> free_cells_;

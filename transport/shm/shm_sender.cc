@@ -6,12 +6,6 @@
 #include <utility>
 
 namespace annulus {
-namespace {
-
-constexpr size_t kLineBytes = 64;
-
-}  // namespace
-
 ShmSender::ShmSender(const ShmDirection& shared, ShmOwnRegions* regions)
     : shared_(shared), regions_(regions), free_(shared.num_slots), slots_(shared.num_slots) {
   for (uint32_t slot = 0; slot < shared.num_slots; ++slot) Free(slot);
@@ -107,7 +101,7 @@ Status ShmSender::TakeSlotFor(Send* send, ShmFault* fault) {
   }
   ShmPlace place;
   const bool in_place = send->bytes >= kLeastInPlace && regions_->Find(send->data, send->bytes, &place);
-  if (!in_place && !(lends_ && send->bytes >= kLeastLent))
+  if (!in_place && !(loan_.may && send->bytes >= kLeastLent))
     return Status::Invalid("shared memory sends only slots that AcquireSlot lent, and registered memory");
   TakeReturns(fault);
   if (num_free_ == 0) return Status::WouldBlock();
@@ -135,6 +129,7 @@ Status ShmSender::Post(Send* send, ShmFault* fault) {
 
 bool ShmSender::PublishShort(const Tag& tag, const std::byte* data, uint32_t bytes, ShmFault* fault) {
   if (!MayPublish(fault)) return false;
+  prepared_bytes_ = 0;
   if (bytes <= ShmDescriptor::kPayloadBytes) {
     if (bytes > 0) std::memcpy(NextDescriptor().payload, data, bytes);
     Announce(tag, kShmInline, bytes);
@@ -145,6 +140,7 @@ bool ShmSender::PublishShort(const Tag& tag, const std::byte* data, uint32_t byt
   std::byte* const slot = LendFree(fault);
   if (slot == nullptr) return false;
   std::memcpy(slot, data, bytes);
+  prepared_bytes_ = std::min<size_t>(bytes, kMostPrepared);
   PublishLent(tag, slot, bytes);
   return true;
 }
@@ -214,8 +210,8 @@ bool ShmSender::EndsLoan(Send* send, bool* copied) {
   ShmClaimState state = claim.state.load(std::memory_order_acquire);
   if (state == ShmClaimState::kOffered) {
     const Nanoseconds now = Now();
-    if (std::exchange(loan_, send) != send) loan_since_ = now;
-    if (now - loan_since_ < kLoanPatience || !claim.Move(state, ShmClaimState::kCopying)) return false;
+    if (std::exchange(loan_.awaited, send) != send) loan_.since = now;
+    if (now - loan_.since < LoanPatience(send->bytes) || !claim.Move(state, ShmClaimState::kCopying)) return false;
     std::memcpy(SlotAt(slot), send->data, send->bytes);
     state = ShmClaimState::kCopied;
     claim.state.store(state, std::memory_order_release);
@@ -235,7 +231,7 @@ void ShmSender::Pop(Code code) {
   // What the peer reads from here on it will not use.
   if (code != Code::kOk && IsLoan(*send))
     shared_.claims[slot].state.store(ShmClaimState::kWithdrawn, std::memory_order_seq_cst);
-  loan_ = nullptr;
+  loan_.awaited = nullptr;
   first_ = send->next;
   // On failure the peer may still be reading data in place.
   if (tied && IsRead(*send)) FreeAtHome(slot);

@@ -43,11 +43,14 @@ class ShmSender {
   // Smallest slice to lend, in bytes. For a smaller one the system call takes longer than the copy that it saves.
   static constexpr size_t kLeastLent = 16 * 1024;
   // Time for which a lent slice waits for the peer; then it is copied into its slot, which takes about as long.
-  static constexpr Nanoseconds kLoanPatience = 10 * kMicrosecond;
+  static constexpr Nanoseconds LoanPatience(size_t bytes) {
+    constexpr size_t kBytesPerNanosecond = 8;
+    return kMicrosecond + static_cast<Nanoseconds>(bytes / kBytesPerNanosecond);
+  }
   // Whether Post accepts this memory, which is not a slot, to be lent. From the first call on it does for all that are
   // large enough.
   bool Lends(const std::byte* data, size_t bytes) {
-    lends_ = true;
+    loan_.may = true;
     return bytes >= kLeastLent && bytes <= shared_.slot_bytes && !TakesInPlace(data, bytes);
   }
 
@@ -75,14 +78,12 @@ class ShmSender {
   void PublishLent(const Tag& tag, const std::byte* slot, uint32_t bytes);
   bool MayPublish(ShmFault* fault) { return first_ == nullptr && HasRoom(fault); }
 
-  // Prefetches the next descriptor for writing: the peer has read it long ago.
+  // Prefetches for writing what the next slice probably needs, which the peer has read long ago: a descriptor and, if
+  // the latest short slice went by a slot, the beginning of one.
   void PrepareNext() const {
-#if defined(__x86_64__)
-    // The builtin emits this instruction only if all CPUs compiled for have it. CPUs without it ignore it.
-    asm volatile("prefetchw %0" : : "m"(NextDescriptor().ticket));
-#else
-    __builtin_prefetch(&NextDescriptor(), 1);
-#endif
+    PrefetchForWriting(&NextDescriptor());
+    const std::byte* const slot = num_free_ > 0 ? SlotAt(free_[first_free_]) : nullptr;
+    for (size_t at = 0; slot != nullptr && at < prepared_bytes_; at += kLineBytes) PrefetchForWriting(slot + at);
   }
 
   // Publishes every slice that is ready and has room. Returns whether there was any.
@@ -115,6 +116,18 @@ class ShmSender {
     uint32_t read_bytes = 0;  // Bytes of the slot that the peer read when it last had it.
   };
 
+  static constexpr size_t kLineBytes = 64;
+  // Most of a slot that is prefetched, in bytes: more lines than that would be evicted, or keep a processor waiting.
+  static constexpr size_t kMostPrepared = 2048;
+
+  static void PrefetchForWriting(const void* line) {
+#if defined(__x86_64__)
+    // The builtin emits this instruction only if all CPUs compiled for have it. CPUs without it ignore it.
+    asm volatile("prefetchw %0" : : "m"(*static_cast<const char*>(line)));
+#else
+    __builtin_prefetch(line, 1);
+#endif
+  }
   uint64_t published() const { return next_ticket_ - 1; }
   ShmDescriptor& NextDescriptor() const { return shared_.ring[published() & (shared_.ring_entries - 1)]; }
   // Flag in Send::cookie, beside the slot's index: the slot still belongs to this send.
@@ -151,10 +164,13 @@ class ShmSender {
   std::vector<uint32_t> free_;   // A ring that starts at first_free_: returned first, lent first.
   size_t first_free_ = 0;
   size_t num_free_ = 0;
-  std::vector<Slot> slots_;  // State by slot; the peer's returns are checked against it.
-  bool lends_ = false;
-  const Send* loan_ = nullptr;   // The lent slice that everything waits for; null: none does.
-  Nanoseconds loan_since_ = 0;   // Since when it does.
+  size_t prepared_bytes_ = 0;  // Of a slot: as many as the latest short slice had there.
+  std::vector<Slot> slots_;    // State by slot; the peer's returns are checked against it.
+  struct {
+    bool may = false;               // Post takes memory to be lent.
+    const Send* awaited = nullptr;  // The lent slice that everything waits for; null: none does.
+    Nanoseconds since = 0;          // Since when it does.
+  } loan_;
   Send* first_ = nullptr;        // Oldest queued.
   Send* unpublished_ = nullptr;  // Oldest unpublished; from first_ up to it only completion is missing.
   Send* last_ = nullptr;

@@ -199,11 +199,30 @@ TEST_F(ShmLoansTest, WrongDescriptorsBreakTheLink) {
   expect("bytes against the receive's capacity", [&] { descriptor().bytes = kBytes + 1; });
 }
 
-TEST_F(ShmLoansTest, TheShortWaySeesThemButDoesNotTakeThem) {
+TEST_F(ShmLoansTest, TheShortWayCopiesThem) {
+  ShortPath& path = *end(1).shortcuts().short_path;
+  for (int number = 0; number < 5 * kSlots; ++number) {
+    const Send* const send = Post(number);
+    ShortPath::Slice slice;
+    ASSERT_TRUE(path.Peek(&slice));
+    EXPECT_EQ(slice.data, nullptr);
+    ASSERT_EQ(slice.bytes, kBytes);
+    ASSERT_TRUE(path.TakeInto(landing_.data()));
+    EXPECT_EQ(landing_, Data(number));
+    ASSERT_TRUE(Progress(0).ok());
+    EXPECT_EQ(send->code, Code::kOk);
+    EXPECT_FALSE(path.Peek(&slice));
+  }
+}
+
+TEST_F(ShmLoansTest, TheShortWayLeavesWhatItCannotCopy) {
+  ShortPath& path = *end(1).shortcuts().short_path;
   Post(1);
+  claim().state = ShmClaimState::kCopying;
   ShortPath::Slice slice;
-  ASSERT_TRUE(end(1).shortcuts().short_path->Peek(&slice));
-  EXPECT_EQ(slice.data, nullptr);
+  ASSERT_TRUE(path.Peek(&slice));
+  EXPECT_FALSE(path.TakeInto(landing_.data()));
+  claim().state = ShmClaimState::kOffered;
   Recv* const recv = Expect(true);
   ASSERT_TRUE(Progress(1).ok());
   ExpectData(recv, 1);

@@ -1,8 +1,11 @@
 // Shared memory between real processes: long random traffic, and a peer that is killed.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstring>
 #include <deque>
 #include <string>
+#include <vector>
 
 #include "tests/transport/contract/contract_traffic.h"
 #include "tests/transport/shm/shm_pair.h"
@@ -114,6 +117,86 @@ void AwaitReady(const ForkedChild& child) {
   pollfd readable{child.channel(), POLLIN, 0};
   ASSERT_EQ(poll(&readable, 1, static_cast<int>(kContractPatience / kMillisecond)), 1);
   ASSERT_EQ(recv(child.channel(), text, sizeof(text), 0), 5);
+}
+
+constexpr uint32_t kLent = 32 * 1024;
+constexpr int kLoans = 50;
+
+// A child that lends memory with another content each time, and changes it as soon as it may.
+int Lend(int channel) {
+  Link link(0, channel, 2 * kLent, 4);
+  if (!link.endpoint || Swap(channel, "made") != "made") return 1;
+  std::vector<std::byte> memory(kLent);
+  const Deadline deadline = DeadlineAfter(kContractPatience);
+  for (int i = 1; i <= kLoans; ++i) {
+    std::ranges::fill(memory, static_cast<std::byte>(i));
+    if (!link.endpoint->shortcuts().in_place->Lends(memory.data(), kLent)) return 2;
+    Send send;
+    send.data = memory.data();
+    send.bytes = send.ready = kLent;
+    if (!link.endpoint->PostSend(&send).ok()) return 3;
+    // Its patience begins when it next looks.
+    if (Swap(channel, "lent") != "read") return 4;
+    bool moved = false;
+    while (send.code == Code::kInProgress && Now() < deadline) static_cast<void>(link.endpoint->Progress(&moved));
+    if (send.code != Code::kOk) return 5;
+  }
+  return 0;
+}
+
+TEST(ShmProcesses, LentSlicesAreCopiedFromTheOtherProcess) {
+  ForkedChild child(Lend);
+  Link link(1, child.channel(), 2 * kLent, 4);
+  ASSERT_NE(link.endpoint, nullptr);
+  std::vector<std::byte> landing(kLent);
+  if (!MayLand(link.endpoint.get(), MemoryKind::kHost, landing.data(), kLent))
+    GTEST_SKIP() << "processes may not read each other here";
+  ASSERT_EQ(Swap(child.channel(), "made"), "made");
+  const Deadline deadline = DeadlineAfter(kContractPatience);
+  for (int i = 1; i <= kLoans; ++i) {
+    Recv recv;
+    recv.landing = landing.data();
+    recv.capacity = kLent;
+    ASSERT_TRUE(link.endpoint->PostRecv(&recv).ok());
+    bool moved = false;
+    while (recv.code == Code::kInProgress && Now() < deadline) ASSERT_TRUE(link.endpoint->Progress(&moved).ok());
+    ASSERT_EQ(recv.code, Code::kOk);
+    EXPECT_EQ(recv.data, landing.data());
+    EXPECT_EQ(landing, std::vector<std::byte>(kLent, static_cast<std::byte>(i)));
+    ASSERT_EQ(Swap(child.channel(), "read"), "lent");
+  }
+  EXPECT_EQ(child.Wait(DeadlineAfter(kContractPatience)), 0);
+}
+
+TEST(ShmProcesses, AKilledPeersLoanIsNoSlice) {
+  ForkedChild child([](int channel) {
+    Link link(0, channel, 2 * kLent, 4);
+    if (!link.endpoint || Swap(channel, "made") != "made") return 1;
+    const std::vector<std::byte> memory(kLent);
+    Send send;
+    send.data = memory.data();
+    send.bytes = send.ready = kLent;
+    if (!link.endpoint->shortcuts().in_place->Lends(send.data, kLent) || !link.endpoint->PostSend(&send).ok()) return 2;
+    (void)Swap(channel, "ready");
+    return 6;  // The parent has not killed this process in time.
+  });
+  Link link(1, child.channel(), 2 * kLent, 4);
+  ASSERT_NE(link.endpoint, nullptr);
+  if (!MayLand(link.endpoint.get(), MemoryKind::kHost, nullptr, kLent))
+    GTEST_SKIP() << "processes may not read each other here";
+  ASSERT_EQ(Swap(child.channel(), "made"), "made");
+  AwaitReady(child);
+  child.Kill();
+  EXPECT_EQ(child.Wait(DeadlineAfter(kContractPatience)), -1);
+  Recv recv;
+  recv.capacity = kLent;
+  ASSERT_TRUE(link.endpoint->PostRecv(&recv).ok());
+  bool moved = false;
+  Status status;
+  for (const Deadline limit = DeadlineAfter(kNoticeLimit); status.ok() && Now() < limit;)
+    status = link.endpoint->Progress(&moved);
+  ExpectLost(status, child);
+  EXPECT_EQ(recv.code, Code::kPeerLost);
 }
 
 TEST(ShmProcesses, AKilledPeerIsNoticedWhileArmed) {
