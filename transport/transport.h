@@ -171,6 +171,9 @@ class InPlace {
   // takes: the peer copies it if it comes soon, and otherwise this end copies it into a slot. So such a send does not
   // wait for a receive. It is for slices that the peer would only copy out of a slot. Send::ready must be all of it.
   virtual bool Lends(const std::byte*, size_t) { return false; }
+  // Takes back what is lent and not yet copied, for a user who gets his memory back before the link is closed: the peer
+  // takes nothing of it for valid from here on. Those sends do not complete before Close().
+  virtual void Withdraw() {}
 
   // Whether a receive whose landing is `data` and whose capacity is `bytes` may land there. Whether it does depends on
   // what the peer sends. Until it has started the landing may be written to, even if the data goes to a slot in the

@@ -181,7 +181,8 @@ std::optional<Code> Dispatcher::WaitAgain(RequestHandle handle, int64_t timeout_
     if (!IsMessage(kind) && kind != CollectiveKind::kNone) return WaitCollectiveAgain(&turn, request, timeout_ms);
     if (timeout_ms == 0) return WaitMessageAgain(&turn, request, 1);
     const CallArguments& a = request->arguments;
-    const bool may_look = ++looks < MessageLooks(a.root, a.count * TypeBytes(a.type)) && driver_.MayLookAgain(request);
+    const bool may_look = turn.MayDriveMessages() && !by_priority() && !failures_->ended() &&
+                          ++looks < MessageLooks(a.root, a.count * TypeBytes(a.type)) && driver_.MayLookAgain(request);
     const std::optional<Code> code = WaitMessageAgain(&turn, request, MessagePolls());
     if (code || !may_look || queue_->IsWanted()) return code;
   }

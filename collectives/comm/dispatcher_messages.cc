@@ -231,6 +231,10 @@ void Dispatcher::DriveMessages(const std::function<bool()>& over, const Manner& 
 }
 
 void Dispatcher::FailMessages(Code code) {
+  // Their buffers are the user's again before the links are closed.
+  for (const auto& endpoint : setup_->links().all()) {
+    if (InPlace* const in_place = endpoint->shortcuts().in_place; in_place != nullptr) in_place->Withdraw();
+  }
   while (Request* const message = queue_->TakeMessage()) Drop(message, code);
 }
 

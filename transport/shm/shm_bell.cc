@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <utility>
 
@@ -23,6 +24,7 @@ ShmBell::ShmBell(StreamSocket socket, ShmEnd* own, ShmEnd* peer) : socket_(std::
   socklen_t bytes = sizeof(credentials);
   if (getsockopt(socket_.native_handle(), SOL_SOCKET, SO_PEERCRED, &credentials, &bytes) == 0) {
     peer_process_ = credentials.pid;
+    is_peer_own_user_ = credentials.uid == geteuid();
   }
 }
 

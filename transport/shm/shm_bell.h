@@ -15,10 +15,10 @@
 #include <memory>
 
 #include "base/clock.h"
-#include "transport/stream_socket.h"
 #include "transport/handler_memory.h"
 #include "transport/shm/shm_format.h"
 #include "transport/shm/shm_regions.h"
+#include "transport/stream_socket.h"
 
 namespace annulus {
 
@@ -83,6 +83,8 @@ class ShmBell {
 
   // The peer's process id; 0 when unknown (as across process namespaces).
   pid_t peer_process() const { return peer_process_; }
+  // Whether the peer's process is of this one's user: what this one may read, that one may read too.
+  bool is_peer_own_user() const { return is_peer_own_user_; }
 
  private:
   // A handler that is still queued keeps this alive after the bell is gone.
@@ -102,6 +104,7 @@ class ShmBell {
   ShmEnd* const own_;
   ShmEnd* const peer_;
   pid_t peer_process_ = 0;
+  bool is_peer_own_user_ = false;
   bool asleep_ = false;
   bool owed_ = false;
   uint32_t idle_rounds_ = 0;

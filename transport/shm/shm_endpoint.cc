@@ -20,7 +20,7 @@ ShmEndpoint::ShmEndpoint(std::shared_ptr<ShmMapping> mapping, int rank, int peer
       peer_(peer),
       bell_(std::move(socket), own_end(), peer_end()),
       own_regions_(memory, [this](const ShmNotice& notice, int fd) { return bell_.Send(notice, fd); }),
-      peer_memory_(copies == KernelCopies::kOff ? 0 : bell_.peer_process(),
+      peer_memory_(copies == KernelCopies::kOff || !bell_.is_peer_own_user() ? 0 : bell_.peer_process(),
                    peer_end()->mapping.load(std::memory_order_acquire) + ShmMapping::kNonceOffset, mapping_->nonce()),
       sender_(mapping_->direction(SideOf(rank, peer)), &own_regions_),
       lender_(&sender_, stores, rank, peer),
@@ -75,7 +75,9 @@ Status ShmEndpoint::AcquireSlot(std::byte** slot) {
 
 Status ShmEndpoint::PostSend(Send* send) {
   if (!status_.ok()) return status_;
-  ANNULUS_RETURN_IF_ERROR(sender_.Post(send, &fault_));
+  const Status posted = sender_.Post(send, &fault_);
+  if (posted.would_block() && peer_gone_) return Lost();  // As in AcquireSlot.
+  if (!posted.ok()) return posted;
   short_.is_blocked = false;  // The sender waits instead.
   bell_.Owe(sender_.Publish(&fault_));
   return Status();
@@ -103,13 +105,13 @@ Status ShmEndpoint::SendCopy(const Tag& tag, const std::byte* data, uint32_t byt
 
 bool ShmEndpoint::TakeInto(std::byte* to) {
   bool told = false;
-  if (!receiver_.TakeLent(to, &told)) return false;
+  const bool taken = receiver_.TakeLent(to, &told);
   bell_.Owe(told);
-  return true;
+  return taken;
 }
 
 bool ShmEndpoint::Lends(const std::byte* data, size_t bytes) {
-  const bool may = status_.ok() && limits_.may_land_in.Has(MemoryKind::kHost);
+  const bool may = status_.ok() && !peer_gone_ && limits_.may_land_in.Has(MemoryKind::kHost);
   return may && peer_end()->reads.load(std::memory_order_acquire) != 0 && sender_.Lends(data, bytes);
 }
 

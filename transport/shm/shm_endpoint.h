@@ -9,13 +9,13 @@
 #include <memory>
 #include <string>
 
-#include "transport/stream_socket.h"
 #include "transport/shm/shm_bell.h"
 #include "transport/shm/shm_lender.h"
 #include "transport/shm/shm_mapping.h"
 #include "transport/shm/shm_peer_memory.h"
 #include "transport/shm/shm_receiver.h"
 #include "transport/shm/shm_sender.h"
+#include "transport/stream_socket.h"
 #include "transport/transport.h"
 
 namespace annulus {
@@ -64,6 +64,7 @@ class ShmEndpoint final : public Endpoint, public ShortPath, public InPlace {
     return status_.ok() && sender_.TakesInPlace(data, bytes);
   }
   bool Lends(const std::byte* data, size_t bytes) override;
+  void Withdraw() override { sender_.Withdraw(); }
   bool MayLand(const std::byte*, size_t bytes) override {
     return bytes >= ShmSender::kLeastLent && peer_memory_.works();
   }

@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "base/status.h"
-#include "transport/stream_socket.h"
 #include "transport/shm/shm_mapping.h"
+#include "transport/stream_socket.h"
 
 namespace annulus {
 

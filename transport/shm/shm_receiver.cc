@@ -11,6 +11,11 @@ namespace {
 // What is added to a slot's index.
 constexpr uint32_t kForms = kShmInPlace | kShmLent;
 
+// Whether only the sender can change the state of a claim whose slice has not arrived.
+bool IsSenders(ShmClaimState state) {
+  return state == ShmClaimState::kOffered || state == ShmClaimState::kCopying || state == ShmClaimState::kWithdrawn;
+}
+
 }  // namespace
 
 ShmReceiver::ShmReceiver(const ShmDirection& shared, ShmPeerRegions* regions, std::function<bool()> read_notices,
@@ -86,7 +91,7 @@ void ShmReceiver::TakeShort(bool* told) {
 
 bool ShmReceiver::TakeLent(std::byte* to, bool* told) {
   const uint32_t slot = peeked_.word & ~kForms;
-  if ((peeked_.word & kForms) != kShmLent || !CopyLent(Next(), slot, to, peeked_.bytes)) return false;
+  if ((peeked_.word & kForms) != kShmLent || !CopyLent(Next(), slot, to, peeked_.bytes, told)) return false;
   Consume(told);
   ReturnSlot(slot);
   *told = true;
@@ -98,7 +103,7 @@ bool ShmReceiver::AwaitsLoan() const {
   const uint32_t slot = word & ~kForms;
   if ((word & kForms) != kShmLent || slot >= shared_.num_slots) return false;
   const ShmClaimState state = shared_.claims[slot].state.load(std::memory_order_acquire);
-  return state != ShmClaimState::kCopied && !(state == ShmClaimState::kOffered && CanRead());
+  return state == ShmClaimState::kOffered ? !CanRead() : IsSenders(state);
 }
 
 bool ShmReceiver::Take(bool* freed, ShmFault* fault) {
@@ -131,7 +136,7 @@ bool ShmReceiver::Take(bool* freed, ShmFault* fault) {
   if (word == slot) {
     Fill(recv, descriptor, slot);
   } else if ((word & kShmLent) != 0) {
-    recv->started = FillLent(recv, descriptor, slot, freed);
+    recv->started = FillLent(recv, descriptor, slot, freed, fault);
     if (!recv->started) return false;
   } else if (!FillInPlace(recv, descriptor, slot, fault)) {
     return false;
@@ -140,20 +145,26 @@ bool ShmReceiver::Take(bool* freed, ShmFault* fault) {
   return true;
 }
 
-bool ShmReceiver::CopyLent(const ShmDescriptor& descriptor, uint32_t slot, std::byte* to, uint32_t bytes) {
+bool ShmReceiver::CopyLent(const ShmDescriptor& descriptor, uint32_t slot, std::byte* to, uint32_t bytes, bool* told) {
   ShmClaim& claim = shared_.claims[slot];
   if (!CanRead() || !claim.Move(ShmClaimState::kOffered, ShmClaimState::kReading)) return false;
   uint64_t address = 0;
   std::memcpy(&address, descriptor.payload, sizeof(address));
   const bool is_read = memory_->Read(to, address, bytes);
+  *told = true;
   // The sender may have withdrawn it: then this may be what its user wrote afterwards.
   return claim.Move(ShmClaimState::kReading, is_read ? ShmClaimState::kRead : ShmClaimState::kOffered) && is_read;
 }
 
-bool ShmReceiver::FillLent(Recv* recv, const ShmDescriptor& descriptor, uint32_t slot, bool* freed) {
+bool ShmReceiver::FillLent(Recv* recv, const ShmDescriptor& descriptor, uint32_t slot, bool* freed, ShmFault* fault) {
   std::byte* const to = recv->landing != nullptr ? recv->landing : shared_.slots + slot * shared_.slot_stride;
-  const bool is_read = CopyLent(descriptor, slot, to, recv->bytes);
-  if (!is_read && shared_.claims[slot].state.load(std::memory_order_acquire) != ShmClaimState::kCopied) return false;
+  const bool is_read = CopyLent(descriptor, slot, to, recv->bytes, freed);
+  const ShmClaimState state =
+      is_read ? ShmClaimState::kCopied : shared_.claims[slot].state.load(std::memory_order_acquire);
+  if (state != ShmClaimState::kCopied) {
+    if (!IsSenders(state)) *fault = {"claim", static_cast<uint64_t>(state), 0};
+    return false;
+  }
   if (!is_read || recv->landing == nullptr) {
     Fill(recv, descriptor, slot);
     return true;

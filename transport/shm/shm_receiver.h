@@ -79,10 +79,11 @@ class ShmReceiver {
 
   bool CanRead() const { return memory_ != nullptr && memory_->works(); }
   bool Take(bool* freed, ShmFault* fault);
-  // Copies lent data, unless it is not to be had.
-  bool CopyLent(const ShmDescriptor& descriptor, uint32_t slot, std::byte* to, uint32_t bytes);
+  // Copies lent data, unless it is not to be had. Sets *told when the claim has changed, for which the sender may
+  // sleep.
+  bool CopyLent(const ShmDescriptor& descriptor, uint32_t slot, std::byte* to, uint32_t bytes, bool* told);
   // Returns whether the data is here.
-  bool FillLent(Recv* recv, const ShmDescriptor& descriptor, uint32_t slot, bool* freed);
+  bool FillLent(Recv* recv, const ShmDescriptor& descriptor, uint32_t slot, bool* freed, ShmFault* fault);
   void Fill(Recv* recv, const ShmDescriptor& descriptor, uint32_t slot);
   bool FillInPlace(Recv* recv, const ShmDescriptor& descriptor, uint32_t slot, ShmFault* fault);
   void Consume(bool* freed);

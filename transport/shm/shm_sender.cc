@@ -168,7 +168,7 @@ void ShmSender::PublishOne(Send* send) {
   if (slot.state == State::kInPlace) {
     std::memcpy(NextDescriptor().payload, &slot.place, sizeof(slot.place));
     word |= kShmInPlace;
-  } else if (slot.state == State::kLoan) {
+  } else if (slot.state == State::kLoan || slot.state == State::kWithdrawn) {
     const uint64_t address = reinterpret_cast<uintptr_t>(send->data);
     std::memcpy(NextDescriptor().payload, &address, sizeof(address));
     word |= kShmLent;
@@ -195,7 +195,7 @@ void ShmSender::Announce(const Tag& tag, uint32_t word, uint32_t bytes) {
 bool ShmSender::Complete(bool* copied, ShmFault* fault) {
   bool any = false;
   while (first_ != unpublished_) {
-    const bool is_over = IsRead(*first_) || EndsLoan(first_, copied) || (TakeReturns(fault) && IsRead(*first_));
+    const bool is_over = IsRead(*first_) || EndsLoan(first_, copied, fault) || (TakeReturns(fault) && IsRead(*first_));
     if (!is_over) return any;
     Pop(Code::kOk);
     any = true;
@@ -203,11 +203,12 @@ bool ShmSender::Complete(bool* copied, ShmFault* fault) {
   return any;
 }
 
-bool ShmSender::EndsLoan(Send* send, bool* copied) {
+bool ShmSender::EndsLoan(Send* send, bool* copied, ShmFault* fault) {
   if (!IsLoan(*send)) return false;
   const uint32_t slot = static_cast<uint32_t>(send->cookie);
   ShmClaim& claim = shared_.claims[slot];
   ShmClaimState state = claim.state.load(std::memory_order_acquire);
+  bool copies = false;
   if (state == ShmClaimState::kOffered) {
     const Nanoseconds now = Now();
     if (std::exchange(loan_.awaited, send) != send) loan_.since = now;
@@ -215,9 +216,13 @@ bool ShmSender::EndsLoan(Send* send, bool* copied) {
     std::memcpy(SlotAt(slot), send->data, send->bytes);
     state = ShmClaimState::kCopied;
     claim.state.store(state, std::memory_order_release);
-    *copied = true;
+    copies = *copied = true;
   }
-  if (state != ShmClaimState::kRead && state != ShmClaimState::kCopied) return false;
+  if (state == ShmClaimState::kReading) return false;
+  if (state != ShmClaimState::kRead && !copies) {
+    *fault = {"claim", static_cast<uint64_t>(state), static_cast<uint64_t>(ShmClaimState::kRead)};
+    return false;
+  }
   slots_[slot].state = State::kAtPeer;
   slots_[slot].read_bytes = state == ShmClaimState::kCopied ? send->bytes : 0;
   send->cookie = 0;
@@ -228,9 +233,6 @@ void ShmSender::Pop(Code code) {
   Send* const send = first_;
   const uint32_t slot = static_cast<uint32_t>(send->cookie);
   const bool tied = (send->cookie & kTied) != 0;
-  // What the peer reads from here on it will not use.
-  if (code != Code::kOk && IsLoan(*send))
-    shared_.claims[slot].state.store(ShmClaimState::kWithdrawn, std::memory_order_seq_cst);
   loan_.awaited = nullptr;
   first_ = send->next;
   // On failure the peer may still be reading data in place.
@@ -238,7 +240,20 @@ void ShmSender::Pop(Code code) {
   send->code = code;  // Last: the request may be gone from here on.
 }
 
+void ShmSender::Withdraw() {
+  for (Send* send = first_; send != nullptr; send = send->next) {
+    if (!IsLoan(*send)) continue;
+    const uint32_t slot = static_cast<uint32_t>(send->cookie);
+    // What the peer reads from here on it will not use.
+    const bool was_read = shared_.claims[slot].state.exchange(ShmClaimState::kWithdrawn) == ShmClaimState::kRead;
+    slots_[slot].state = was_read ? State::kAtPeer : State::kWithdrawn;
+    if (was_read) send->cookie = 0;
+  }
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // Before the memory changes.
+}
+
 void ShmSender::FailAll(Code code) {
+  Withdraw();
   while (first_ != nullptr) Pop(code);
   unpublished_ = nullptr;
 }

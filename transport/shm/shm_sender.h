@@ -80,10 +80,12 @@ class ShmSender {
 
   // Prefetches for writing what the next slice probably needs, which the peer has read long ago: a descriptor and, if
   // the latest short slice went by a slot, the beginning of one.
-  void PrepareNext() const {
+  void PrepareNext() {
     PrefetchForWriting(&NextDescriptor());
-    const std::byte* const slot = num_free_ > 0 ? SlotAt(free_[first_free_]) : nullptr;
-    for (size_t at = 0; slot != nullptr && at < prepared_bytes_; at += kLineBytes) PrefetchForWriting(slot + at);
+    if (prepared_bytes_ == 0 || num_free_ == 0) return;
+    const uint32_t next = free_[first_free_];
+    slots_[next].read_bytes = 0;  // Its lines are here, so TimeRewrite would learn nothing.
+    for (size_t at = 0; at < prepared_bytes_; at += kLineBytes) PrefetchForWriting(SlotAt(next) + at);
   }
 
   // Publishes every slice that is ready and has room. Returns whether there was any.
@@ -97,6 +99,9 @@ class ShmSender {
   bool HasWork(ShmFault* fault);
   bool idle() const { return first_ == nullptr; }
 
+  // As InPlace::Withdraw.
+  void Withdraw();
+
   // Completes everything queued with `code`, in order.
   void FailAll(Code code);
 
@@ -109,6 +114,7 @@ class ShmSender {
     kInPlace,      // Stands for data in place that the peer has not read yet.
     kInPlaceRead,  // Stands for data in place that the peer has read.
     kLoan,         // Its data lies in the user's memory.
+    kWithdrawn,    // It did, and is not to be taken for valid any more.
   };
   struct Slot {
     State state = State::kFree;
@@ -137,9 +143,13 @@ class ShmSender {
   bool OwnsAsLent(const std::byte* data) const;
   Status TakeSlotFor(Send* send, ShmFault* fault);
   bool IsRead(const Send& send) const;
-  // A loan must not be slept over: nobody rings when patience ends.
   bool IsLoan(const Send& send) const {
     return (send.cookie & kTied) != 0 && slots_[static_cast<uint32_t>(send.cookie)].state == State::kLoan;
+  }
+  // A loan must not be slept over, since nobody rings when patience ends, except while the peer reads it.
+  bool LoanMoves(const Send& send) const {
+    return IsLoan(send) && shared_.claims[static_cast<uint32_t>(send.cookie)].state.load(std::memory_order_acquire) !=
+                               ShmClaimState::kReading;
   }
   bool HasRoom(ShmFault* fault);
   void PublishOne(Send* send);
@@ -147,9 +157,9 @@ class ShmSender {
   void Free(uint32_t slot);
   void FreeAtHome(uint32_t slot);  // Its content never went to the peer, so it is lent next.
   uint32_t TakeFree();
-  // Of a lent slice: whether its user's memory is not needed any more. Copies the data to its slot if the peer does not
+  // Whether the user's memory of a lent slice is not needed any more. Copies the data to its slot if the peer does not
   // come.
-  bool EndsLoan(Send* send, bool* copied);
+  bool EndsLoan(Send* send, bool* copied, ShmFault* fault);
   std::byte* SlotAt(uint32_t slot) const { return shared_.slots + slot * shared_.slot_stride; }
   size_t IndexOf(const std::byte* slot) const {
     return static_cast<size_t>(slot - shared_.slots) / shared_.slot_stride;
@@ -164,7 +174,7 @@ class ShmSender {
   std::vector<uint32_t> free_;   // A ring that starts at first_free_: returned first, lent first.
   size_t first_free_ = 0;
   size_t num_free_ = 0;
-  size_t prepared_bytes_ = 0;  // Of a slot: as many as the latest short slice had there.
+  size_t prepared_bytes_ = 0;  // As many bytes as the latest short slice had in a slot.
   std::vector<Slot> slots_;    // State by slot; the peer's returns are checked against it.
   struct {
     bool may = false;               // Post takes memory to be lent.
@@ -191,12 +201,12 @@ inline bool ShmSender::HasRoom(ShmFault* fault) {
 inline bool ShmSender::IsRead(const Send& send) const {
   if ((send.cookie & kTied) == 0) return true;
   const State state = slots_[static_cast<uint32_t>(send.cookie)].state;
-  return state != State::kInPlace && state != State::kLoan;
+  return state != State::kInPlace && state != State::kLoan && state != State::kWithdrawn;
 }
 
 inline bool ShmSender::HasWork(ShmFault* fault) {
   if (first_ == nullptr) return false;
-  if (first_ != unpublished_ && (IsRead(*first_) || IsLoan(*first_))) return true;
+  if (first_ != unpublished_ && (IsRead(*first_) || LoanMoves(*first_))) return true;
   return unpublished_ != nullptr && unpublished_->ready == unpublished_->bytes && HasRoom(fault);
 }
 

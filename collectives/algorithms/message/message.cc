@@ -34,7 +34,7 @@ MessageRunner::MessageRunner(Endpoint* endpoint, const PlanSettings& settings)
       short_path_(endpoint->shortcuts().short_path),
       short_bytes_(
           std::min({size_t{endpoint->limits().short_bytes}, DirectSliceBytes(settings), kMostCopiedAtOnceBytes})),
-      lent_bytes_(endpoint->limits().shares_memory ? DirectSliceBytes(settings) : 0) {
+      lent_bytes_(endpoint->limits().shares_memory ? std::min(DirectSliceBytes(settings), kMostLentAtOnceBytes) : 0) {
   pipelines_.emplace_back(MessageChannel(settings), WindowSteps(settings));
   all_endpoints_.push_back(endpoint);
 }

@@ -50,8 +50,8 @@ enum class MessageForm : uint8_t {
 // Channel of messages, which have links of their own.
 inline int MessageChannel(const PlanSettings& settings) { return settings.channels; }
 
-// What became of a message that was to move at once: nothing; it has ended; the link has a copy of it but not yet sent
-// all of that, so that it goes on as if started; or it was posted.
+// What became of a message that was to move at once: nothing; it has ended; the link has begun it, with a copy of the
+// data or with the user's memory lent, so that it goes on as if started; or it was posted.
 enum class AtOnce : uint8_t { kNo, kDone, kBegun, kPosted };
 
 class MessageRunner final : public PipelineRunner {
@@ -90,6 +90,8 @@ class MessageRunner final : public PipelineRunner {
   // for 1 KiB where it takes 0.87 otherwise, 4.8 for 32 KiB where it takes 5.1, and the same from 64 KiB on (AMD EPYC,
   // a virtual machine with two cores).
   static constexpr size_t kMostCopiedAtOnceBytes = 32 * 1024;
+  // Largest message that is lent at once: its receive copies it with the queue's lock held.
+  static constexpr size_t kMostLentAtOnceBytes = 64 * 1024;
 
   Tag TagOf(const Call& call) const;
   AtOnce LendAtOnce(const Call& call, const std::byte* data, size_t bytes);

@@ -72,6 +72,12 @@ class ShmLoansTest : public ::testing::Test {
     EXPECT_EQ(std::memcmp(recv->data, Data(number).data(), kBytes), 0);
     if (recv->data != recv->landing) end(1).Release(recv);
   }
+  // After Arm.
+  void ExpectBell(int side) {
+    const Deadline deadline = DeadlineAfter(kContractPatience);
+    pair_.reactor(side)->WaitUntil(deadline);
+    EXPECT_LT(Now(), deadline) << "nobody rang";
+  }
   ShmDescriptor& descriptor() { return pair_.mapping().direction(0).ring[0]; }
   ShmClaim& claim() { return pair_.mapping().direction(0).claims[descriptor().slot.load() & ~kShmLent]; }
 
@@ -133,9 +139,88 @@ TEST_F(ShmLoansTest, WhatIsCopiedMeanwhileIsAwaitedAsleep) {
   EXPECT_TRUE(end(1).Arm()) << "it has not arrived";
   claim().state = ShmClaimState::kOffered;
   ASSERT_TRUE(SpinUntil([&] { return send->code == Code::kOk; }, {0}));
-  pair_.reactor(1)->WaitUntil(DeadlineAfter(kContractPatience));  // The bell.
+  ExpectBell(1);
   ASSERT_TRUE(Progress(1).ok());
   ExpectData(recv, 1);
+}
+
+TEST_F(ShmLoansTest, WhatThePeerReadsIsAwaitedAsleep) {
+  const Send* const send = Post(1);
+  ASSERT_TRUE(claim().Move(ShmClaimState::kOffered, ShmClaimState::kReading));
+  ASSERT_TRUE(Progress(0).ok());
+  EXPECT_TRUE(end(0).Arm()) << "only the peer can go on";
+  claim().state = ShmClaimState::kOffered;
+  Recv* const recv = Expect(true);
+  ASSERT_TRUE(Progress(1).ok());
+  ExpectBell(0);
+  ASSERT_TRUE(Progress(0).ok());
+  EXPECT_EQ(send->code, Code::kOk);
+  ExpectData(recv, 1);
+}
+
+// As when a communicator is destroyed: its sends have ended, and its links are still open.
+TEST_F(ShmLoansTest, WhatIsWithdrawnDoesNotArrive) {
+  const Send* const send = Post(1);
+  in_place(0).Withdraw();
+  memory_ = Data(2);  // It is the user's again.
+  Recv* const recv = Expect(true);
+  for (int round = 0; round < 10; ++round) {
+    for (const int side : {0, 1}) ASSERT_TRUE(Progress(side).ok());
+  }
+  EXPECT_EQ(send->code, Code::kInProgress);
+  EXPECT_FALSE(recv->started);
+  EXPECT_TRUE(end(0).Arm()) << "nothing is left to do";
+  end(0).Close();
+  EXPECT_EQ(send->code, Code::kAborted);
+  ASSERT_TRUE(SpinUntil([&] { return recv->code != Code::kInProgress; }, {1}));
+  EXPECT_EQ(recv->code, Code::kPeerLost);
+  EXPECT_EQ(landing_, std::vector<std::byte>(kBytes));
+}
+
+TEST_F(ShmLoansTest, WhatWasReadBeforeAWithdrawalIsSent) {
+  Recv* const recv = Expect(true);
+  const Send* const send = Post(1);
+  ASSERT_TRUE(Progress(1).ok());
+  in_place(0).Withdraw();
+  ASSERT_TRUE(Progress(0).ok());
+  EXPECT_EQ(send->code, Code::kOk);
+  ExpectData(recv, 1);
+}
+
+TEST_F(ShmLoansTest, ClaimsThatTheOtherEndCannotMakeBreakTheLink) {
+  for (const auto state : {ShmClaimState::kCopying, ShmClaimState::kCopied, ShmClaimState(99)}) {
+    ASSERT_TRUE(pair_.Make({.slot_bytes = kSlotBytes, .slots = kSlots}));
+    const Send* const send = Post(1);
+    claim().state = state;
+    const Status status = Progress(0);
+    EXPECT_EQ(status.code(), Code::kProtocol);
+    EXPECT_NE(status.message().find("'claim'"), std::string::npos) << status.message();
+    EXPECT_EQ(send->code, Code::kProtocol);
+  }
+  for (const auto state : {ShmClaimState::kRead, ShmClaimState::kReading, ShmClaimState(99)}) {
+    ASSERT_TRUE(pair_.Make({.slot_bytes = kSlotBytes, .slots = kSlots}));
+    Post(1);
+    claim().state = state;
+    Expect(true);
+    EXPECT_EQ(Progress(1).code(), Code::kProtocol);
+  }
+}
+
+// Slots that it has do not come back, also where what it has sent is unread.
+TEST_F(ShmLoansTest, ASendToAPeerThatHasLeftFindsThatNoSlotIsFree) {
+  const std::byte word[8] = {};
+  ASSERT_TRUE(end(1).shortcuts().short_path->SendCopy({}, word, sizeof word).ok());
+  end(1).shortcuts().short_path->Flush();
+  for (int number = 0; number < kSlots; ++number) {
+    const Send* const send = Post(number);
+    ASSERT_TRUE(SpinUntil([&] { return send->code == Code::kOk; }, {0}));
+  }
+  end(1).Close();
+  ASSERT_TRUE(SpinUntil([&] { return !lends(); }, {0}));
+  Send late;
+  late.data = memory_.data();
+  late.bytes = late.ready = kBytes;
+  EXPECT_EQ(end(0).PostSend(&late).code(), Code::kPeerLost);
 }
 
 TEST_F(ShmLoansTest, WhatIsGivenUpDoesNotArrive) {
