@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -42,6 +43,43 @@ TEST(CallbacksTest, EachCallTellsItsOwnEnd) {
       EXPECT_EQ(told[i].get_future().get(), ANNULUS_OK);
       EXPECT_EQ(values[i], 2);
     }
+  });
+}
+
+// A send that is under way when its communicator is destroyed. Over shared memory the peer may be reading its buffer.
+struct LateSend {
+  std::vector<int32_t> values = std::vector<int32_t>(16 * 1024, 1);
+  Told told;
+  std::promise<void> received;
+};
+
+TEST(CallbacksTest, WhatACallbackWritesIntoItsBufferIsNotReceived) {
+  LateSend send;
+  Cluster(Far()).Run([&send](annulus_comm_t* comm, int rank) {
+    EXPECT_EQ(annulus_barrier(comm), ANNULUS_OK);
+    if (rank == 0) {
+      Calls calls;
+      annulus_call_t& call =
+          calls.Add(ANNULUS_CALL_SEND, send.values.data(), nullptr, send.values.size(), ANNULUS_INT32);
+      call.root = 1;
+      call.context = &send;
+      call.done = [](void* context, annulus_status_t status) {
+        auto* const self = static_cast<LateSend*>(context);
+        std::ranges::fill(self->values, 2);
+        self->told.set_value(status);
+        // The links are closed after this.
+        static_cast<void>(self->received.get_future().wait_for(std::chrono::milliseconds(500)));
+      };
+      EXPECT_EQ(calls.Submit(comm, nullptr), ANNULUS_OK);
+      return;  // Destroys it.
+    }
+    const annulus_status_t ended = send.told.get_future().get();
+    std::vector<int32_t> arrived(send.values.size());
+    const annulus_status_t status = annulus_recv(comm, arrived.data(), arrived.size(), ANNULUS_INT32, 0);
+    send.received.set_value();
+    EXPECT_TRUE(status == ANNULUS_OK || ended != ANNULUS_OK) << LastMessage(comm);
+    if (status != ANNULUS_OK) return;
+    EXPECT_EQ(std::ranges::count(arrived, 1), static_cast<ptrdiff_t>(arrived.size()));
   });
 }
 
