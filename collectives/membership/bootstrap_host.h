@@ -16,9 +16,9 @@
 #include "collectives/control/sockets/control_stream.h"
 #include "collectives/membership/bootstrap.h"
 #include "collectives/membership/bootstrap_messages.h"
-#include "transport/stream_socket.h"
 #include "transport/reactor.h"
 #include "transport/security/door.h"
+#include "transport/stream_socket.h"
 
 namespace annulus {
 

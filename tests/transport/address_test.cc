@@ -1,6 +1,4 @@
 // Tests of addresses: text, resolution and listening.
-#include "transport/stream_socket.h"
-
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <netdb.h>
@@ -12,6 +10,8 @@
 #include <mutex>
 #include <string>
 #include <vector>
+
+#include "transport/stream_socket.h"
 
 namespace annulus {
 namespace {

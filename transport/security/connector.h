@@ -17,10 +17,10 @@
 #include "base/clock.h"
 #include "base/secret.h"
 #include "base/status.h"
-#include "transport/stream_socket.h"
 #include "transport/reactor.h"
 #include "transport/security/auth.h"
 #include "transport/security/seal.h"
+#include "transport/stream_socket.h"
 
 namespace annulus {
 

@@ -17,9 +17,9 @@
 #include "base/clock.h"
 #include "base/secret.h"
 #include "base/status.h"
-#include "transport/stream_socket.h"
 #include "transport/security/strays.h"
 #include "transport/security/stream_handshake.h"
+#include "transport/stream_socket.h"
 
 namespace annulus {
 

@@ -13,9 +13,9 @@
 #include <string>
 
 #include "base/status.h"
-#include "transport/stream_socket.h"
 #include "transport/security/auth.h"
 #include "transport/security/sealed_socket.h"
+#include "transport/stream_socket.h"
 
 namespace annulus {
 

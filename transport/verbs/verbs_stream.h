@@ -12,8 +12,8 @@
 #include <utility>
 
 #include "base/clock.h"
-#include "transport/stream_socket.h"
 #include "transport/handler_memory.h"
+#include "transport/stream_socket.h"
 #include "transport/verbs/rail/verbs_format.h"
 
 namespace annulus {

@@ -12,8 +12,8 @@
 #include "base/clock.h"
 #include "base/secret.h"
 #include "base/status.h"
-#include "transport/stream_socket.h"
 #include "transport/security/stream_handshake.h"
+#include "transport/stream_socket.h"
 
 namespace annulus {
 

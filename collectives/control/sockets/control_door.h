@@ -10,8 +10,8 @@
 
 #include "base/identity.h"
 #include "base/status.h"
-#include "transport/stream_socket.h"
 #include "transport/security/door.h"
+#include "transport/stream_socket.h"
 
 namespace annulus {
 

@@ -305,7 +305,7 @@ TEST(AlgorithmSettingTest, AnUnknownOneIsRefusedWithThoseThatExist) {
   annulus_comm_t* comm = nullptr;
   EXPECT_EQ(annulus_comm_create(&config, &comm), ANNULUS_INVALID_ARGUMENT);
   const std::string message = LastMessage();
-  EXPECT_NE(message.find("\"star\"; allowed: auto, ring, one_hop"), std::string::npos) << message;
+  EXPECT_NE(message.find("\"star\"; allowed: auto, two_level, tree"), std::string::npos) << message;
 }
 
 TEST(AlgorithmSettingTest, ATuningFileWithoutMeasuringIsRefused) {

@@ -12,8 +12,8 @@
 #include <utility>
 
 #include "base/secret.h"
-#include "transport/stream_socket.h"
 #include "transport/security/door.h"
+#include "transport/stream_socket.h"
 
 namespace annulus {
 

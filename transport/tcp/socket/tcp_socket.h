@@ -20,9 +20,9 @@
 #include <mutex>
 #include <vector>
 
-#include "transport/stream_socket.h"
 #include "transport/handler_memory.h"
 #include "transport/security/sealed_socket.h"
+#include "transport/stream_socket.h"
 #include "transport/tcp/socket/io_list.h"
 
 namespace annulus {
