@@ -267,7 +267,7 @@ TEST_F(VerbsCacheTest, TrafficOfManyRegionsIsRight) {
       }
       if (!moved) link_->Pass();
     }
-    EXPECT_GT(Registrations() - before.registrations, kMost + 50) << "no region made room";
+    EXPECT_GT(Registrations() - before.registrations, kMost) << "no region made room";
     EXPECT_LE(Objects(), before.objects + kMost);
   }
   SimulatedVerbs::Seed(1);
