@@ -14,6 +14,7 @@
 #include "bench/perf/perf_buffers.h"
 #include "bench/perf/perf_calls.h"
 #include "bench/perf/perf_measure.h"
+#include "transport/select/select.h"
 
 namespace annulus::perf {
 namespace {
@@ -58,7 +59,7 @@ class Sweep {
     size_t bytes = 1;
     for (const Subject& subject : subjects) bytes = std::max(bytes, LargerBytes(subject.spec, group_.size()));
     ANNULUS_RETURN_IF_ERROR(Buffers::Create(bytes, options_.async_calls, options_.local_register, gpu_, &buffers_));
-    if (gpu_ != nullptr) ANNULUS_RETURN_IF_ERROR(TakeUpGpu());
+    if (gpu_ != nullptr) ANNULUS_RETURN_IF_ERROR(WarmUpGpu());
     // A group's limit moves the data of all its calls.
     const bool has_groups = std::ranges::count(options_.modes, Mode::kGroup) > 0;
     const size_t calls = has_groups ? static_cast<size_t>(options_.async_calls) : 1;
@@ -81,7 +82,7 @@ class Sweep {
 
  private:
   // The library takes it up with the first call, and can tell how only then.
-  Status TakeUpGpu() {
+  Status WarmUpGpu() {
     const CallSpec one = {Kind::kAllreduce, ANNULUS_UINT8, ANNULUS_MAX, 0, 1};
     void* const memory = buffers_.Send(one, Place::kOut, group_.rank(), 0);
     return group_.Check(annulus_allreduce(group_.comm(), memory, memory, one.count, one.type, one.op));
@@ -155,11 +156,17 @@ Status Describe(const Group& group, const annulus_config_t& config, const Limit&
   machine.latency_us = limit.latency_us();
   ANNULUS_RETURN_IF_ERROR(read_number("slice_bytes", &machine.slice_bytes));
   ANNULUS_RETURN_IF_ERROR(read_number("channels", &machine.channels));
-  ANNULUS_RETURN_IF_ERROR(read_number("tcp_sockets", &machine.tcp_sockets));
   ANNULUS_RETURN_IF_ERROR(read_number("checksum", &machine.checksum));
   ANNULUS_RETURN_IF_ERROR(read_number("small_bytes", &machine.small_bytes));
   ANNULUS_RETURN_IF_ERROR(ReadSetting(config, "algorithm", &machine.algorithm));
-  return ReadSetting(config, "tuning", &machine.tuning);
+  ANNULUS_RETURN_IF_ERROR(ReadSetting(config, "tuning", &machine.tuning));
+  for (const TransportInfo* transport : Transports()) {
+    for (const char* name : transport->cost_settings) {
+      machine.cost_settings.emplace_back(name, "");
+      ANNULUS_RETURN_IF_ERROR(ReadSetting(config, name, &machine.cost_settings.back().second));
+    }
+  }
+  return Status();
 }
 
 // One line on a terminal that the next one overwrites; nothing when errors go to a file or a pipe.

@@ -193,6 +193,8 @@ TEST(Perf, MeasuresTheLimitOfBothTransports) {
     const auto json = nlohmann::json::parse(ReadFile(json_path));
     EXPECT_EQ(json["machine"]["algorithm"], "ring");
     EXPECT_EQ(json["machine"]["tuning"], "nominal");
+    EXPECT_EQ(json["machine"]["tcp_sockets"], 0);
+    EXPECT_EQ(json["machine"]["encrypt"], "off");
     EXPECT_GE(json["machine"]["cores_online"], json["machine"]["cores"]);
     EXPECT_NE(run.out().find("# ANNULUS_ALGORITHM: ring, where"), std::string::npos) << run.out();
     EXPECT_EQ(json["machine"]["links"], std::string(transport) == "shm" ? "shared memory" : "TCP");
@@ -219,7 +221,7 @@ TEST(Perf, EveryModeIsRight) {
       ASSERT_EQ(run.Finish(), 0) << run.out() << run.err();
       const auto json = nlohmann::json::parse(ReadFile(json_path));
       EXPECT_EQ(json["wrong"], 0);
-      // Of ten calls and the barrier, which has one size, in three modes; pingpong in two.
+      // Ten calls, and the barrier, which has one size, in three modes; pingpong in two.
       EXPECT_EQ(json["results"].size(), 2u * (9 * 3 + 2) + 3);
       for (const auto& row : json["results"]) EXPECT_EQ(std::to_string(row["calls"].get<int>()), calls);
     }

@@ -24,7 +24,7 @@ LAYERS = {
     "docs": 4,
     "tests": 5,
 }
-USERS = ("docs", "frameworks")  # Of the installed library: what they need is in annulus.h.
+USERS = ("docs", "frameworks")  # Users of the installed library: what they need is in annulus.h.
 BACKENDS = rules_rooms.ROOMS["transport"][-3]  # Above them are only what goes on for one of them, and the list of them.
 LIBRARY = ("base/", "cuda_kernels/", "transport/", "collectives/")
 
@@ -138,6 +138,12 @@ BANNED = [
         r"^(?!.*\boperator\b).*?(?<![\w.>])(malloc|calloc|realloc|free)\s*\((?!\s*\))",
         "has no owner; use std::vector or std::unique_ptr with a deleter",
         is_library,
+        (),
+    ),
+    (
+        r"\b(?:void|Status)\s+(?:\w+::)*(Take\w*)\s*\(",
+        "returns nothing that it has taken; OnX acts on what has arrived, ReadX parses it",
+        everywhere,
         (),
     ),
     (r"\bthrow\b", "must not cross the C API; return a Status", is_library, ()),

@@ -32,7 +32,7 @@ class CutLinkEnd final : public Endpoint, public ShortPath {
   EndpointStats stats() const override { return {}; }
   Shortcuts shortcuts() override { return {.short_path = session_.has_short_path() ? this : nullptr}; }
   Status AcquireSlot(std::byte** slot) override {
-    std::byte* const taken = session_.TakeSlot();
+    std::byte* const taken = session_.LendSlot();
     if (taken == nullptr) return Status::WouldBlock();
     *slot = taken;
     return Status();
@@ -58,7 +58,7 @@ class CutLinkEnd final : public Endpoint, public ShortPath {
     return session_.SendCopy(tag, data, bytes) ? Status() : Status::WouldBlock();
   }
   bool Peek(Slice* slice) override { return session_.Peek(slice); }
-  void Take() override { session_.Take(); }
+  void Pop() override { session_.Pop(); }
   bool Flush() override { return session_.FlushCopy(); }
 
  private:
@@ -99,7 +99,7 @@ uint64_t CutLink::Cut(int lane) {
     const Status status =
         sessions_[side]->Resume(lane, std::move(wire->sockets[side]), received[1 - side], &again, &moved);
     EXPECT_TRUE(status.ok()) << status.ToString();
-    // Of a sealed record, all is lost with its last byte.
+    // With the last byte of a sealed record, all of it is lost.
     if (options_.seals) {
       EXPECT_LE(again, lost[side] + Seal::kMostInRecord);
     } else {

@@ -58,7 +58,7 @@ class TcpFramerTest : public ::testing::TestWithParam<bool> {
     recv.data = memory.data();
     bool moved = false;
     for (int reads = 0; reads < 100'000; ++reads) {
-      ASSERT_TRUE(reader_.TakeHeader().ok());
+      ASSERT_TRUE(reader_.ReadHeader().ok());
       if (reader_.lacks_receive()) {
         ASSERT_EQ(reader_.header().sequence, sequence);
         ASSERT_EQ(reader_.header().bytes, payload.size());
@@ -158,7 +158,7 @@ TEST_P(TcpFramerTest, AShortFrameIsFoundInTheBuffer) {
     while (!found) {
       ASSERT_LT(read_, stream_.size());
       ReadFrom(stream_, &read_, 70, &reader_, true);
-      ASSERT_TRUE(reader_.TakeHeader().ok());
+      ASSERT_TRUE(reader_.ReadHeader().ok());
       ASSERT_TRUE(!reader_.has_header() || reader_.FindPayload(&found).ok());
     }
     EXPECT_TRUE(reader_.lacks_receive());
@@ -186,9 +186,9 @@ TEST_P(TcpFramerTest, FramesThatAskAreSkipped) {
   }
   while (read_ < stream_.size()) {
     ReadFrom(stream_, &read_, SIZE_MAX, &reader_);
-    ASSERT_TRUE(reader_.TakeHeader().ok());
+    ASSERT_TRUE(reader_.ReadHeader().ok());
   }
-  ASSERT_TRUE(reader_.TakeHeader().ok());
+  ASSERT_TRUE(reader_.ReadHeader().ok());
   EXPECT_FALSE(reader_.within_frame());
 }
 
@@ -200,7 +200,7 @@ TEST_P(TcpFramerTest, ADamagedPayloadIsRefusedIfItsChecksumTells) {
     stream_.back() ^= std::byte{1};
     read_ = 0;
     ReadFrom(stream_, &read_, SIZE_MAX, &reader, true);
-    ASSERT_TRUE(reader.TakeHeader().ok() && reader.has_header());
+    ASSERT_TRUE(reader.ReadHeader().ok() && reader.has_header());
     bool found = false;
     bool moved = false;
     Bytes memory(data.size());
